@@ -1,0 +1,143 @@
+// Package command starts programs.
+//
+// It is the only package of the project that does: programs are started from
+// an argument vector and never through a shell, in an environment that the
+// caller states in full, and a failure carries what an operator wants to see.
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// stderrKept is how much of the end of a program's standard error an Error
+// carries.
+const stderrKept = 4096
+
+// killDelay is how long a program has between the TERM that a cancelled
+// context sends it and the KILL that follows.
+const killDelay = 2 * time.Second
+
+// Command describes one start of a program. The zero value of each field but
+// Args is usable; a Command is a value and may be used again.
+type Command struct {
+	// Args is the argument vector. Args[0] is a path, or a name looked up in
+	// the PATH of this process.
+	Args []string
+	// Env is the whole environment of the program; nil means an empty one.
+	Env []string
+	// Dir is the working directory; empty means that of this process.
+	Dir string
+	// Stdin is what the program reads; nil means nothing.
+	Stdin io.Reader
+	// Stdout receives what Run's program prints; nil discards it.
+	Stdout io.Writer
+	// Credential is the user the program runs as; nil means that of this
+	// process.
+	Credential *syscall.Credential
+}
+
+// Error says how a program failed.
+type Error struct {
+	// Args is the argument vector, for the operator's eyes.
+	Args []string
+	// ExitCode is the program's exit status, or -1 when it did not exit by
+	// itself: it could not be started, or a signal ended it.
+	ExitCode int
+	// Stderr is the end of what the program wrote to its standard error, at
+	// most 4 KiB, without surrounding white space.
+	Stderr string
+	// Err is the cause: an *exec.ExitError, the context's error, or why the
+	// program could not be started.
+	Err error
+}
+
+// Error gives the program's name and the most telling of its last words.
+func (e *Error) Error() string {
+	name := "command"
+	if len(e.Args) > 0 {
+		name = e.Args[0]
+	}
+	if e.Stderr == "" {
+		return fmt.Sprintf("%s: %v", name, e.Err)
+	}
+	return fmt.Sprintf("%s: %v: %s", name, e.Err, e.Stderr)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Started says whether the program ran at all; if not, it had no effect.
+func (e *Error) Started() bool {
+	var exit *exec.ExitError
+	return errors.As(e.Err, &exit) || errors.Is(e.Err, context.Canceled) || errors.Is(e.Err, context.DeadlineExceeded)
+}
+
+// Run starts the program and waits for its end. When ctx ends first, the
+// program gets TERM, two seconds later KILL, and the error wraps ctx's. Any
+// failure is an *Error.
+func (c Command) Run(ctx context.Context) error {
+	if len(c.Args) == 0 {
+		return &Error{ExitCode: -1, Err: errors.New("empty argument vector")}
+	}
+	tail := &tailWriter{max: stderrKept}
+	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...) //nolint:gosec // the argument vector is the caller's, and no shell reads it
+	cmd.Env = c.Env
+	if cmd.Env == nil {
+		cmd.Env = []string{}
+	}
+	cmd.Dir = c.Dir
+	cmd.Stdin = c.Stdin
+	cmd.Stdout = c.Stdout
+	cmd.Stderr = tail
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = killDelay
+	if c.Credential != nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.Credential}
+	}
+	err := cmd.Run()
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		err = fmt.Errorf("%w (%w)", ctx.Err(), err)
+	}
+	return &Error{
+		Args:     c.Args,
+		ExitCode: cmd.ProcessState.ExitCode(),
+		Stderr:   strings.TrimSpace(tail.String()),
+		Err:      err,
+	}
+}
+
+// Output is Run with what the program printed on its standard output; it is
+// returned with a failure too.
+func (c Command) Output(ctx context.Context) ([]byte, error) {
+	var out bytes.Buffer
+	c.Stdout = &out
+	err := c.Run(ctx)
+	return out.Bytes(), err
+}
+
+// tailWriter keeps the last max bytes written to it.
+type tailWriter struct {
+	max int
+	buf []byte
+}
+
+func (w *tailWriter) Write(p []byte) (int, error) {
+	w.buf = append(w.buf, p...)
+	if over := len(w.buf) - w.max; over > 0 {
+		w.buf = append(w.buf[:0], w.buf[over:]...)
+	}
+	return len(p), nil
+}
+
+func (w *tailWriter) String() string { return string(w.buf) }

@@ -1,0 +1,66 @@
+package command_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/command"
+)
+
+func TestRunGivesTheProgramOnlyTheStatedEnvironment(t *testing.T) {
+	t.Setenv("CL_SLURM_SECRET", "leaked")
+	out, err := command.Command{Args: []string{"/usr/bin/env"}, Env: []string{"A=1"}}.Output(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(out); got != "A=1\n" {
+		t.Errorf("environment = %q, want only A=1", got)
+	}
+}
+
+func TestFailureCarriesExitCodeAndLastWords(t *testing.T) {
+	t.Parallel()
+	err := command.Command{Args: []string{"/bin/sh", "-c", "echo first >&2; echo no such queue >&2; exit 3"}}.Run(t.Context())
+	var e *command.Error
+	if !errors.As(err, &e) {
+		t.Fatalf("error = %v, want *command.Error", err)
+	}
+	if e.ExitCode != 3 || !strings.HasSuffix(e.Stderr, "no such queue") || !e.Started() {
+		t.Errorf("got exit %d, stderr %q, started %v", e.ExitCode, e.Stderr, e.Started())
+	}
+}
+
+func TestStderrIsKeptFromItsEnd(t *testing.T) {
+	t.Parallel()
+	err := command.Command{Args: []string{"/bin/sh", "-c", "head -c 100000 /dev/zero | tr '\\0' x >&2; echo END >&2; exit 1"}}.Run(t.Context())
+	var e *command.Error
+	if !errors.As(err, &e) {
+		t.Fatal(err)
+	}
+	if len(e.Stderr) > 4096 || !strings.HasSuffix(e.Stderr, "END") {
+		t.Errorf("kept %d bytes ending %q", len(e.Stderr), e.Stderr[max(0, len(e.Stderr)-5):])
+	}
+}
+
+func TestMissingProgramIsNotStarted(t *testing.T) {
+	t.Parallel()
+	err := command.Command{Args: []string{"/nonexistent/sbatch"}}.Run(t.Context())
+	var e *command.Error
+	if !errors.As(err, &e) || e.Started() {
+		t.Errorf("error %v: want one that says the program was not started", err)
+	}
+}
+
+func TestCancelledProgramEndsAndSaysWhy(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	err := command.Command{Args: []string{"/bin/sleep", "60"}}.Run(ctx)
+	var e *command.Error
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &e) || !e.Started() {
+		t.Errorf("error = %v, want a started program ended by the deadline", err)
+	}
+}
