@@ -1,0 +1,111 @@
+package codalab
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Bundle is a bundle as the server shows it: the attributes of a JSON:API
+// object of type "bundles".
+type Bundle struct {
+	UUID           string       `json:"uuid"`
+	Type           string       `json:"bundle_type"`
+	Command        *string      `json:"command"`
+	State          State        `json:"state"`
+	StateDetails   string       `json:"state_details,omitempty"`
+	Frozen         *string      `json:"frozen"`
+	IsAnonymous    bool         `json:"is_anonymous"`
+	Metadata       Metadata     `json:"metadata"`
+	Dependencies   []Dependency `json:"dependencies"`
+	Args           *string      `json:"args"`
+	Permission     int          `json:"permission"`
+	PermissionSpec string       `json:"permission_spec"`
+	OwnerID        string       `json:"owner_id,omitempty"`
+}
+
+// Dependency is one input of a bundle: the target ParentUUID/ParentPath,
+// seen by the child at ChildPath.
+type Dependency struct {
+	ChildUUID   string `json:"child_uuid,omitempty"`
+	ChildPath   string `json:"child_path"`
+	ParentUUID  string `json:"parent_uuid"`
+	ParentPath  string `json:"parent_path"`
+	ParentName  string `json:"parent_name,omitempty"`
+	ParentState State  `json:"parent_state,omitempty"`
+}
+
+// Metadata is a bundle's metadata, keyed and typed as on the wire. Its
+// accessors return the zero value for a key that is absent or of another
+// type; what may be in it says MetadataKeys.
+type Metadata map[string]any
+
+// String returns the text under key.
+func (m Metadata) String(key string) string {
+	s, _ := m[key].(string)
+	return s
+}
+
+// Int returns the whole number under key.
+func (m Metadata) Int(key string) int64 {
+	switch n := m[key].(type) {
+	case float64:
+		return int64(n)
+	case int:
+		return int64(n)
+	case int64:
+		return n
+	case json.Number:
+		i, err := n.Int64()
+		if err != nil {
+			return 0
+		}
+		return i
+	}
+	return 0
+}
+
+// Float returns the number under key.
+func (m Metadata) Float(key string) float64 {
+	if f, ok := m[key].(float64); ok {
+		return f
+	}
+	return float64(m.Int(key))
+}
+
+// Bool returns the truth value under key.
+func (m Metadata) Bool(key string) bool {
+	b, _ := m[key].(bool)
+	return b
+}
+
+// Strings returns the list of texts under key.
+func (m Metadata) Strings(key string) []string {
+	switch list := m[key].(type) {
+	case []string:
+		return list
+	case []any:
+		out := make([]string, 0, len(list))
+		for _, v := range list {
+			if s, ok := v.(string); ok {
+				out = append(out, s)
+			}
+		}
+		return out
+	}
+	return nil
+}
+
+// Has says whether key is set.
+func (m Metadata) Has(key string) bool {
+	_, ok := m[key]
+	return ok
+}
+
+// Time returns the moment under key, which is stored in Unix seconds; the
+// zero time when it is not set.
+func (m Metadata) Time(key string) time.Time {
+	if s := m.Int(key); s != 0 {
+		return time.Unix(s, 0)
+	}
+	return time.Time{}
+}

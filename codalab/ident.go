@@ -1,0 +1,31 @@
+package codalab
+
+import (
+	"encoding/hex"
+	"regexp"
+
+	"github.com/google/uuid"
+)
+
+var (
+	uuidForm   = regexp.MustCompile(`^0x[0-9a-f]{32}$`)
+	prefixForm = regexp.MustCompile(`^0x[0-9a-f]{1,31}$`)
+	nameForm   = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_.-]*$`)
+)
+
+// NewUUID returns a fresh random identifier of a bundle, worksheet or user:
+// "0x" and 32 lower-case hexadecimal digits.
+func NewUUID() string {
+	id := uuid.New()
+	return "0x" + hex.EncodeToString(id[:])
+}
+
+// IsUUID says whether s is a whole identifier.
+func IsUUID(s string) bool { return uuidForm.MatchString(s) }
+
+// IsUUIDPrefix says whether s is the beginning of an identifier, not a whole
+// one.
+func IsUUIDPrefix(s string) bool { return prefixForm.MatchString(s) }
+
+// IsName says whether s may name a bundle, a worksheet or a user.
+func IsName(s string) bool { return nameForm.MatchString(s) }

@@ -1,0 +1,201 @@
+package codalab
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+)
+
+// ValueType is the type of a metadata value.
+type ValueType string
+
+// The types of metadata values, named as CodaLab's error messages name them.
+const (
+	TypeString ValueType = "str"
+	TypeList   ValueType = "list"
+	TypeInt    ValueType = "int"
+	TypeFloat  ValueType = "float"
+	TypeBool   ValueType = "bool"
+	// TypeDuration and TypeSize are texts that ParseDuration and ParseSize
+	// read.
+	TypeDuration ValueType = "duration"
+	TypeSize     ValueType = "size"
+)
+
+// MetadataKey describes one key of a bundle's metadata
+// (codalab/objects/metadata_util.py; codalab/bundles/*.py: METADATA_SPECS).
+type MetadataKey struct {
+	Key  string
+	Type ValueType
+	// Generated keys are set by the system; the others are what a client
+	// sends, all of them, when it creates a bundle.
+	Generated bool
+	// Optional keys may be absent though they are not generated.
+	Optional bool
+	// Default is what a client sends when its user says nothing.
+	Default any
+	// Help is one line for the user.
+	Help string
+}
+
+// MetadataKeys lists the keys that a bundle of this type may have, in the
+// order in which commands print them. It is nil for an unknown type.
+func MetadataKeys(bundleType string) []MetadataKey {
+	keys := []MetadataKey{
+		{Key: "name", Type: TypeString, Default: "", Help: "short name"},
+		{Key: "description", Type: TypeString, Default: "", Help: "full description"},
+		{Key: "tags", Type: TypeList, Default: []string{}, Help: "tags to find it by"},
+		{Key: "created", Type: TypeInt, Generated: true},
+		{Key: "data_size", Type: TypeInt, Generated: true},
+		{Key: "failure_message", Type: TypeString, Generated: true},
+		{Key: "error_traceback", Type: TypeString, Generated: true},
+	}
+	switch bundleType {
+	case TypeDataset, TypeProgram:
+		return append(keys, uploadKeys()...)
+	case TypeRun:
+		keys = append(keys, requestKeys()...)
+		return append(keys, runKeys()...)
+	}
+	return nil
+}
+
+func uploadKeys() []MetadataKey {
+	return []MetadataKey{
+		{Key: "license", Type: TypeString, Default: "", Help: "the license under which it is released"},
+		{Key: "source_url", Type: TypeString, Default: "", Help: "where it came from"},
+		{Key: "link_url", Type: TypeString, Optional: true, Default: "", Help: "path of data that stays where it is"},
+		{Key: "link_format", Type: TypeString, Optional: true, Default: "", Help: "raw or zip"},
+		{Key: "store", Type: TypeString, Optional: true, Default: "", Help: "bundle store"},
+	}
+}
+
+// requestKeys are what a researcher asks of the cluster.
+func requestKeys() []MetadataKey {
+	return []MetadataKey{
+		{Key: "allow_failed_dependencies", Type: TypeBool, Default: false, Help: "run even if a dependency failed or was killed"},
+		{Key: "request_docker_image", Type: TypeString, Default: "", Help: "Docker image to run in"},
+		{Key: "request_time", Type: TypeDuration, Default: "", Help: "time limit, such as 3m, 3h or 3d"},
+		{Key: "request_memory", Type: TypeSize, Default: "2g", Help: "memory limit, such as 300m or 8g"},
+		{Key: "request_disk", Type: TypeSize, Default: "", Help: "disk limit, such as 2g"},
+		{Key: "request_cpus", Type: TypeInt, Default: int64(1), Help: "number of CPUs"},
+		{Key: "request_gpus", Type: TypeInt, Default: int64(0), Help: "number of GPUs"},
+		{Key: "request_queue", Type: TypeString, Default: "", Help: "queue to run in"},
+		{Key: "request_priority", Type: TypeInt, Default: int64(0), Help: "place among your own bundles: higher first, negative last"},
+		{Key: "request_network", Type: TypeBool, Default: true, Help: "access to the network"},
+		{Key: "exclude_patterns", Type: TypeList, Default: []string{}, Help: "files of the run that are not kept"},
+		{Key: "store", Type: TypeString, Default: "", Help: "bundle store"},
+	}
+}
+
+func runKeys() []MetadataKey {
+	keys := []MetadataKey{}
+	for _, k := range []struct {
+		kind ValueType
+		keys []string
+	}{
+		{TypeList, []string{"actions", "remote_history"}},
+		{TypeFloat, []string{
+			"cpu_usage", "memory_usage", "time", "time_user", "time_system", "memory", "memory_max",
+			"time_preparing", "time_running", "time_cleaning_up", "time_uploading_results",
+		}},
+		{TypeInt, []string{"started", "last_updated", "exitcode"}},
+		{TypeString, []string{"run_status", "staged_status", "docker_image", "job_handle", "remote"}},
+		{TypeBool, []string{"on_preemptible_worker"}},
+	} {
+		for _, key := range k.keys {
+			keys = append(keys, MetadataKey{Key: key, Type: k.kind, Generated: true})
+		}
+	}
+	return keys
+}
+
+// CheckMetadata says what is wrong with metadata sent for a bundle of this
+// type, in the server's words. With whole set, every key that a client must
+// send has to be there (creation); otherwise any subset may (an edit). Values
+// are brought to the forms that the accessors of Metadata read.
+func CheckMetadata(bundleType string, m Metadata, whole bool) error {
+	known := map[string]MetadataKey{}
+	for _, k := range MetadataKeys(bundleType) {
+		known[k.Key] = k
+	}
+	for key, value := range m {
+		spec, ok := known[key]
+		if !ok {
+			return fmt.Errorf("Unexpected metadata key: %s", key) //nolint:staticcheck,revive // the server's words on the wire
+		}
+		v, err := spec.check(value)
+		if err != nil {
+			return err
+		}
+		m[key] = v
+	}
+	if !whole {
+		return nil
+	}
+	for _, spec := range MetadataKeys(bundleType) {
+		if !spec.Generated && !spec.Optional && !m.Has(spec.Key) {
+			return fmt.Errorf("Missing metadata key: %s", spec.Key) //nolint:staticcheck,revive // the server's words on the wire
+		}
+	}
+	return nil
+}
+
+// check returns value in the form that Metadata's accessors read.
+func (k MetadataKey) check(value any) (any, error) {
+	bad := fmt.Errorf("Metadata value for %s should be of type %s, was %v", k.Key, k.Type, value) //nolint:staticcheck,revive // the server's words on the wire
+	if n, ok := value.(json.Number); ok {
+		f, err := n.Float64()
+		if err != nil {
+			return nil, bad
+		}
+		value = f
+	}
+	switch k.Type {
+	case TypeString:
+		if s, ok := value.(string); ok {
+			return s, nil
+		}
+	case TypeDuration, TypeSize:
+		if s, ok := value.(string); ok {
+			return s, k.checkUnit(s)
+		}
+	case TypeBool:
+		if b, ok := value.(bool); ok {
+			return b, nil
+		}
+	case TypeInt:
+		n := Metadata{k.Key: value}.Float(k.Key)
+		if _, number := value.(string); !number && value != nil && n == math.Trunc(n) {
+			return int64(n), nil
+		}
+	case TypeFloat:
+		switch value.(type) {
+		case float64, int64, int:
+			return Metadata{k.Key: value}.Float(k.Key), nil
+		}
+	case TypeList:
+		switch list := value.(type) {
+		case []string:
+			return list, nil
+		case []any:
+			strs := Metadata{k.Key: list}.Strings(k.Key)
+			if len(strs) == len(list) {
+				return strs, nil
+			}
+		}
+	}
+	return nil, bad
+}
+
+func (k MetadataKey) checkUnit(s string) error {
+	if s == "" {
+		return nil
+	}
+	if k.Type == TypeSize {
+		_, err := ParseSize(s)
+		return err
+	}
+	_, err := ParseDuration(s)
+	return err
+}

@@ -1,0 +1,271 @@
+package codalab
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// CheckIn is what a worker tells the server of itself and of its runs, and
+// with which it asks for messages: POST /workers/ID/checkin
+// (codalab/rest/workers.py: checkin).
+type CheckIn struct {
+	Tag              string      `json:"tag"`
+	GroupName        *string     `json:"group_name"`
+	CPUs             int64       `json:"cpus"`
+	GPUs             int64       `json:"gpus"`
+	MemoryBytes      int64       `json:"memory_bytes"`
+	FreeDiskBytes    int64       `json:"free_disk_bytes"`
+	Dependencies     [][2]string `json:"dependencies"`
+	Hostname         string      `json:"hostname"`
+	Runs             []Run       `json:"runs"`
+	SharedFileSystem bool        `json:"shared_file_system"`
+	TagExclusive     bool        `json:"tag_exclusive"`
+	ExitAfterNumRuns int64       `json:"exit_after_num_runs"`
+	IsTerminating    bool        `json:"is_terminating"`
+	Preemptible      bool        `json:"preemptible"`
+}
+
+// UnlimitedRuns is the ExitAfterNumRuns of a worker that stays.
+const UnlimitedRuns = 999999999
+
+// Run is a worker's report of one run.
+type Run struct {
+	UUID      string `json:"uuid"`
+	RunStatus string `json:"run_status"`
+	// BundleStart is when the worker took the bundle, in Unix seconds.
+	BundleStart         float64 `json:"bundle_start_time"`
+	ContainerTimeTotal  float64 `json:"container_time_total"`
+	ContainerTimeUser   float64 `json:"container_time_user"`
+	ContainerTimeSystem float64 `json:"container_time_system"`
+	// DockerImage is the image's digest once it is known.
+	DockerImage *string `json:"docker_image"`
+	State       State   `json:"state"`
+	// Remote is where the run is: a worker's or a host's name.
+	Remote         string  `json:"remote"`
+	ExitCode       *int    `json:"exitcode"`
+	FailureMessage *string `json:"failure_message"`
+	// Profile holds the five stages of Stages, always all of them: the stock
+	// server drops a report without one in silence.
+	Profile         map[string]StageTimes `json:"bundle_profile_stats"`
+	CPUUsage        float64               `json:"cpu_usage"`
+	MemoryUsage     float64               `json:"memory_usage"`
+	DiskUtilization int64                 `json:"disk_utilization"`
+}
+
+// StageTimes says when a stage of a run began and ended, in Unix seconds, and
+// how many seconds it took; nil for what has not come yet.
+type StageTimes struct {
+	Start   *float64 `json:"start"`
+	End     *float64 `json:"end"`
+	Elapsed *float64 `json:"elapsed"`
+}
+
+// The stages of a run, the keys of Run.Profile (codalab/worker/
+// worker_run_state.py: RunStage).
+const (
+	StagePreparing  = "RUN_STAGE.PREPARING"
+	StageRunning    = "RUN_STAGE.RUNNING"
+	StageCleaningUp = "RUN_STAGE.CLEANING_UP"
+	StageUploading  = "RUN_STAGE.UPLOADING_RESULTS"
+	StageFinalizing = "RUN_STAGE.FINALIZING"
+)
+
+// Stages lists the stages of a run in their order.
+func Stages() []string {
+	return []string{StagePreparing, StageRunning, StageCleaningUp, StageUploading, StageFinalizing}
+}
+
+// NewStageTimes returns the times of a stage; a zero time has not come yet.
+func NewStageTimes(start, end time.Time) StageTimes {
+	var t StageTimes
+	if start.IsZero() {
+		return t
+	}
+	s := UnixSeconds(start)
+	t.Start = &s
+	if end.IsZero() {
+		return t
+	}
+	e, elapsed := UnixSeconds(end), end.Sub(start).Seconds()
+	t.End, t.Elapsed = &e, &elapsed
+	return t
+}
+
+// UnixSeconds is a moment as the protocol writes it.
+func UnixSeconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
+
+// MessageType is the kind of a Message.
+type MessageType string
+
+// The messages that a server sends to a worker.
+const (
+	MessageRun           MessageType = "run"
+	MessageKill          MessageType = "kill"
+	MessageMarkFinalized MessageType = "mark_finalized"
+	MessageRead          MessageType = "read"
+	MessageWrite         MessageType = "write"
+	MessageNetcat        MessageType = "netcat"
+)
+
+// Message is what a server answers to a check-in. Which fields are set
+// depends on Type.
+type Message struct {
+	Type MessageType `json:"type"`
+	// UUID names the bundle; a run message has it in Bundle.
+	UUID string `json:"uuid,omitempty"`
+
+	Bundle    *RunBundle `json:"bundle,omitempty"`    // run
+	Resources *Resources `json:"resources,omitempty"` // run
+
+	KillMessage string `json:"kill_message,omitempty"` // kill
+
+	SocketID int64     `json:"socket_id,omitempty"` // read, netcat
+	Path     string    `json:"path,omitempty"`      // read
+	ReadArgs *ReadArgs `json:"read_args,omitempty"` // read
+
+	Subpath string `json:"subpath,omitempty"` // write
+	String  string `json:"string,omitempty"`  // write
+}
+
+// RunBundle is the bundle in a run message.
+type RunBundle struct {
+	UUID         string          `json:"uuid"`
+	Type         string          `json:"bundle_type"`
+	OwnerID      string          `json:"owner_id"`
+	Command      string          `json:"command"`
+	State        State           `json:"state"`
+	Frozen       *string         `json:"frozen"`
+	IsAnonymous  bool            `json:"is_anonymous"`
+	Metadata     Metadata        `json:"metadata"`
+	Args         string          `json:"args"`
+	Dependencies []RunDependency `json:"dependencies"`
+	// Location is set only for a worker that shares the server's disk.
+	Location *string `json:"location"`
+}
+
+// RunDependency is a dependency in a run message.
+type RunDependency struct {
+	Dependency
+	Location *string `json:"location"`
+}
+
+// Resources is what a run asks for, in a run message. Time is in seconds, 0
+// for no limit; Memory and Disk are in bytes, 0 for no limit.
+type Resources struct {
+	CPUs         int64  `json:"cpus"`
+	GPUs         int64  `json:"gpus"`
+	DockerImage  string `json:"docker_image"`
+	Time         int64  `json:"time"`
+	Memory       int64  `json:"memory"`
+	Disk         int64  `json:"disk"`
+	Network      bool   `json:"network"`
+	Tag          string `json:"tag"`
+	TagExclusive bool   `json:"tag_exclusive"`
+	RunsLeft     *int64 `json:"runs_left"`
+}
+
+// ReadArgs says what a read message asks for.
+type ReadArgs struct {
+	Type ReadType `json:"type"`
+
+	Depth int `json:"depth,omitempty"` // get_target_info
+
+	Offset int64 `json:"offset,omitempty"` // read_file_section
+	Length int64 `json:"length,omitempty"`
+
+	HeadLines      int    `json:"num_head_lines,omitempty"` // summarize_file
+	TailLines      int    `json:"num_tail_lines,omitempty"`
+	MaxLineLength  int    `json:"max_line_length,omitempty"`
+	TruncationText string `json:"truncation_text,omitempty"`
+}
+
+// ReadType is the kind of a read message (codalab/worker/reader.py).
+type ReadType string
+
+// The kinds of read messages. The answer to get_target_info is JSON, those to
+// the others are gzip streams; a directory's is a tar archive.
+const (
+	ReadTargetInfo  ReadType = "get_target_info"
+	ReadFile        ReadType = "stream_file"
+	ReadDirectory   ReadType = "stream_directory"
+	ReadFileSection ReadType = "read_file_section"
+	ReadSummary     ReadType = "summarize_file"
+)
+
+// ReadReply answers a read message: the target's description, or why there is
+// none (codalab/worker/worker.py: read).
+type ReadReply struct {
+	TargetInfo   *TargetInfo `json:"target_info,omitempty"`
+	ErrorCode    int         `json:"error_code,omitempty"`
+	ErrorMessage string      `json:"error_message,omitempty"`
+}
+
+// TargetInfo describes a file, directory or symbolic link in a bundle's
+// contents (codalab/worker/download_util.py: compute_target_info).
+type TargetInfo struct {
+	Name string     `json:"name"`
+	Size int64      `json:"size"`
+	Perm int        `json:"perm"`
+	Type TargetType `json:"type"`
+	// Link is where a symbolic link points.
+	Link string `json:"link,omitempty"`
+	// Contents are a directory's entries, to the depth that was asked for;
+	// nil when none was.
+	Contents []TargetInfo `json:"contents,omitempty"`
+	// Resolved is the target itself, after dependencies were followed. Only
+	// the outermost description has it.
+	Resolved *Target `json:"resolved_target,omitempty"`
+}
+
+// TargetType is the type of a target.
+type TargetType string
+
+// The types of targets.
+const (
+	TargetFile      TargetType = "file"
+	TargetDirectory TargetType = "directory"
+	TargetLink      TargetType = "link"
+)
+
+// Target is a place in a bundle's contents.
+type Target struct {
+	BundleUUID string `json:"bundle_uuid"`
+	Subpath    string `json:"subpath"`
+}
+
+// String prints a target as users type it: UUID or UUID/path.
+func (t Target) String() string {
+	if t.Subpath == "" {
+		return t.BundleUUID
+	}
+	return t.BundleUUID + "/" + t.Subpath
+}
+
+// StartBundle is what a worker sends when it takes a bundle: POST
+// /workers/ID/start_bundle/UUID. The answer is true when the bundle is the
+// worker's, and false when it is not any more.
+type StartBundle struct {
+	Hostname  string `json:"hostname"`
+	StartTime int64  `json:"start_time"`
+}
+
+// ParseMessages reads the answer to a check-in: a list of messages or a
+// single one, in which null stands for none.
+func ParseMessages(body []byte) ([]Message, error) {
+	var list []*Message
+	if err := json.Unmarshal(body, &list); err != nil {
+		var one *Message
+		if json.Unmarshal(body, &one) != nil {
+			return nil, fmt.Errorf("decode check-in answer: %w", err)
+		}
+		list = []*Message{one}
+	}
+	var messages []Message
+	for _, m := range list {
+		if m != nil {
+			messages = append(messages, *m)
+		}
+	}
+	return messages, nil
+}
