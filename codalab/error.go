@@ -1,0 +1,33 @@
+package codalab
+
+import "fmt"
+
+// Error is a failed call of a CodaLab server.
+type Error struct {
+	Method string
+	// Path is the path of the call, without the server's address.
+	Path string
+	// Status is the HTTP status; 0 when no answer came.
+	Status int
+	// Message is the server's one-line message, or why no answer came.
+	Message string
+	// Err is the cause when no answer came.
+	Err error
+}
+
+// Error prints the server's message and the call that it answers.
+func (e *Error) Error() string {
+	if e.Status == 0 {
+		return fmt.Sprintf("%s %s: %s", e.Method, e.Path, e.Message)
+	}
+	return fmt.Sprintf("%s %s: %d %s", e.Method, e.Path, e.Status, e.Message)
+}
+
+// Unwrap returns the cause when no answer came.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Transient says whether the same call may succeed later: no answer came, or
+// the server was in trouble or too busy. Refusals are not transient.
+func (e *Error) Transient() bool {
+	return e.Status == 0 || e.Status >= 500 || e.Status == 408 || e.Status == 429
+}
