@@ -1,0 +1,110 @@
+package sbatch
+
+import (
+	"strconv"
+	"time"
+)
+
+// JobID is a job's number, as squeue's %A prints it; for a task of an array
+// the task's own number.
+type JobID int64
+
+// String prints the id as Slurm's commands take it.
+func (id JobID) String() string { return strconv.FormatInt(int64(id), 10) }
+
+// State is a job's state as Slurm spells it; unknown ones are kept. See
+// squeue(1), JOB STATE CODES.
+type State string
+
+// The states of jobs.
+const (
+	StatePending     State = "PENDING"
+	StateConfiguring State = "CONFIGURING"
+	StateRunning     State = "RUNNING"
+	StateSuspended   State = "SUSPENDED"
+	StateStopped     State = "STOPPED"
+	StateCompleting  State = "COMPLETING"
+	StateSignaling   State = "SIGNALING"
+	StateStageOut    State = "STAGE_OUT"
+	StateResizing    State = "RESIZING"
+	StateRequeued    State = "REQUEUED"
+	StateRequeueHold State = "REQUEUE_HOLD"
+	StateRequeueFed  State = "REQUEUE_FED"
+	StateSpecialExit State = "SPECIAL_EXIT"
+	StateResvDelHold State = "RESV_DEL_HOLD"
+	StateCompleted   State = "COMPLETED"
+	StateFailed      State = "FAILED"
+	StateCancelled   State = "CANCELLED"
+	StateTimeout     State = "TIMEOUT"
+	StateDeadline    State = "DEADLINE"
+	StateOutOfMemory State = "OUT_OF_MEMORY"
+	StateNodeFail    State = "NODE_FAIL"
+	StateBootFail    State = "BOOT_FAIL"
+	StatePreempted   State = "PREEMPTED"
+	StateRevoked     State = "REVOKED"
+)
+
+// States lists the known states.
+func States() []State {
+	return []State{
+		StatePending, StateConfiguring, StateRunning, StateSuspended, StateStopped, StateCompleting,
+		StateSignaling, StateStageOut, StateResizing, StateRequeued, StateRequeueHold, StateRequeueFed,
+		StateSpecialExit, StateResvDelHold, StateCompleted, StateFailed, StateCancelled, StateTimeout,
+		StateDeadline, StateOutOfMemory, StateNodeFail, StateBootFail, StatePreempted, StateRevoked,
+	}
+}
+
+// Ended says whether a job in this state will not run any more. A state that
+// is not known has not ended.
+func (s State) Ended() bool {
+	switch s { //nolint:exhaustive // the other states, unknown ones too, have not ended
+	case StateCompleted, StateFailed, StateCancelled, StateTimeout, StateDeadline,
+		StateOutOfMemory, StateNodeFail, StateBootFail, StatePreempted, StateRevoked:
+		return true
+	}
+	return false
+}
+
+// Job is one job as Slurm shows it.
+type Job struct {
+	ID    JobID  `json:"id"`
+	Name  string `json:"name"`
+	State State  `json:"state"`
+	// Reason is why a job is pending, or why it ended; "None" where Slurm
+	// gives none.
+	Reason string `json:"reason"`
+	// Nodes is the list of its nodes, in Slurm's own form; empty before it
+	// was allocated any.
+	Nodes string `json:"nodes"`
+	// Start is when it began or is expected to begin; zero when unknown.
+	Start time.Time `json:"start"`
+	// Comment is the job's comment. sacct shows it only after the end, and
+	// a site's plugins may rewrite it.
+	Comment string `json:"comment"`
+}
+
+// NeverStarted says whether a job ended without ever having been allocated a
+// node: the trace that a refused submission leaves, or a job cancelled while
+// it was pending.
+func (j Job) NeverStarted() bool { return j.State.Ended() && j.Nodes == "" }
+
+// Snapshot is what Slurm held of one user's jobs, all of them, at one moment:
+// those that wait, those that run, and those that ended within the
+// controller's MinJobAge.
+type Snapshot struct {
+	// Asked is when the question was sent; the answer is not older.
+	Asked time.Time `json:"asked"`
+	Jobs  []Job     `json:"jobs"`
+}
+
+// Named returns the jobs of this name in the order of their ids. There can be
+// several, where a submission was repeated because its answer was lost.
+func (s Snapshot) Named(name string) []Job {
+	var found []Job
+	for _, j := range s.Jobs {
+		if j.Name == name {
+			found = append(found, j)
+		}
+	}
+	return found
+}

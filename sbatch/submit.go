@@ -1,0 +1,149 @@
+package sbatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/command"
+)
+
+// Request is one batch job of one task on one node. Empty fields are not
+// asked for.
+type Request struct {
+	Name        string
+	Comment     string
+	Partition   string
+	Account     string
+	QOS         string
+	WCKey       string
+	Reservation string
+	Constraint  string
+	CPUs        int64
+	// MemoryMiB is the memory of the node that the job may use. 0 asks for
+	// nothing, never for Slurm's --mem=0, which is the whole node.
+	MemoryMiB int64
+	// GPUType and GPUs ask for generic resources gpu[:type]:n.
+	GPUType string
+	GPUs    int64
+	// Time is the limit; it is rounded up to whole minutes.
+	Time time.Duration
+	// Nice lowers the priority; it is never negative.
+	Nice int64
+	// Dir is the working directory of the batch script, Output the file that
+	// its output is appended to.
+	Dir    string
+	Output string
+	// Extra are further options as a site needs them, such as
+	// "--licenses=matlab".
+	Extra []string
+	// Script is the batch script. It begins with "#!".
+	Script string
+}
+
+// Args are sbatch's options for the request.
+func (r Request) Args() []string {
+	args := []string{"--parsable", "--export=NONE", "--propagate=NONE", "--no-requeue", "--open-mode=append", "--nodes=1", "--ntasks=1"}
+	add := func(option, value string) {
+		if value != "" {
+			args = append(args, "--"+option+"="+value)
+		}
+	}
+	add("job-name", r.Name)
+	add("comment", r.Comment)
+	add("partition", r.Partition)
+	add("account", r.Account)
+	add("qos", r.QOS)
+	add("wckey", r.WCKey)
+	add("reservation", r.Reservation)
+	add("constraint", r.Constraint)
+	add("cpus-per-task", positive(r.CPUs))
+	if r.MemoryMiB > 0 {
+		add("mem", positive(r.MemoryMiB)+"M")
+	}
+	if r.GPUs > 0 {
+		gres := "gpu:"
+		if r.GPUType != "" {
+			gres += r.GPUType + ":"
+		}
+		add("gres", gres+positive(r.GPUs))
+	}
+	if r.Time > 0 {
+		add("time", strconv.FormatInt(int64((r.Time+time.Minute-1)/time.Minute), 10))
+	}
+	add("nice", positive(r.Nice))
+	add("chdir", r.Dir)
+	add("output", r.Output)
+	return append(args, r.Extra...)
+}
+
+func positive(n int64) string {
+	if n <= 0 {
+		return ""
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// jobLine is the answer of sbatch --parsable: the id, and the cluster's name
+// where there are several. Site wrappers print other lines around it.
+var jobLine = regexp.MustCompile(`(?m)^(\d+)(;\S+)?$`)
+
+// Submit submits a job and returns its id.
+//
+// An error is an *Error. When Refused is set Slurm said no and no job of this
+// submission will ever run (a refused one may leave a record of a job that
+// FAILED without a node). Otherwise it is not known whether a job was made:
+// look for its name before trying again.
+func (c *Client) Submit(ctx context.Context, r Request) (JobID, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.submitTimeout())
+	defer cancel()
+	out, err := command.Command{
+		Args:  append([]string{c.program("sbatch")}, r.Args()...),
+		Env:   c.environment(),
+		Stdin: strings.NewReader(r.Script),
+	}.Output(ctx)
+	// An id that was printed counts, whatever came after it: a site's wrapper
+	// may exit with a status of its own.
+	if m := jobLine.FindAllSubmatch(out, -1); len(m) == 1 {
+		id, perr := strconv.ParseInt(string(m[0][1]), 10, 64)
+		if perr == nil && id > 0 {
+			return JobID(id), nil
+		}
+	}
+	if err == nil {
+		err = fmt.Errorf("sbatch printed no job id: %q", lastLine(string(out)))
+	}
+	return 0, submitError(r.Name, err)
+}
+
+func submitError(name string, err error) *Error {
+	e := &Error{Op: "submit " + name, Err: err, Message: err.Error()}
+	var failed *command.Error
+	if !errors.As(err, &failed) {
+		return e
+	}
+	if !failed.Started() {
+		// Nothing was sent to Slurm, but that is for its own repair to end,
+		// not the bundle's fault.
+		e.Refused, e.Retry = true, true
+		return e
+	}
+	e.Message = lastWords(failed.Stderr)
+	if failed.ExitCode <= 0 {
+		return e // killed: by our time-out or somebody else's hand
+	}
+	for _, k := range refusals {
+		if strings.Contains(failed.Stderr, k.text) {
+			e.Refused, e.Retry = true, k.retry
+			return e
+		}
+	}
+	// 255 is what sbatch's own option parser exits with, before it asks
+	// the controller for anything.
+	e.Refused = failed.ExitCode == 255
+	return e
+}

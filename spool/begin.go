@@ -1,0 +1,82 @@
+package spool
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+)
+
+// NewToken returns 128 random bits in hexadecimal.
+func NewToken() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand.Read
+	return hex.EncodeToString(b[:])
+}
+
+// Begin takes the attempt for the worker that calls it. It returns the record
+// that stands, and whether that is the caller's own: only then may it run
+// anything.
+//
+// An attempt begins at most once, whatever the number of workers that Slurm
+// starts for it, and whatever replies the file server loses:
+//
+//	worker                            file server
+//	write .started.tmp-x, flush
+//	link .started.tmp-x → started ──► first link wins; the reply may be lost
+//	open started, read ◄───────────── the token that stands
+//
+// What link returned is ignored: a link that succeeded may report EEXIST when
+// its lost reply was asked for again. The token that stands decides. While it
+// cannot be read the link is tried again, with the same temporary, until ctx
+// ends; the error then means that the attempt was not begun by this caller.
+func (a Attempt) Begin(ctx context.Context, s Started) (standing Started, own bool, err error) {
+	return a.take(ctx, s, os.Link)
+}
+
+// Close takes the attempt for a bridge, so that no worker can begin it any
+// more. It returns the record that stands; own is false when a worker had
+// begun before, or an earlier Close stands (Started.Closed).
+func (a Attempt) Close(ctx context.Context, at time.Time) (standing Started, own bool, err error) {
+	if err := os.MkdirAll(a.Dir, 0o700); err != nil {
+		return Started{}, false, fmt.Errorf("close attempt: %w", err)
+	}
+	return a.take(ctx, Started{Token: NewToken(), Closed: true, At: at}, os.Link)
+}
+
+// retryBegin is the pause between two tries of taking an attempt.
+const retryBegin = 200 * time.Millisecond
+
+func (a Attempt) take(ctx context.Context, s Started, link func(oldname, newname string) error) (Started, bool, error) {
+	s.Format = Format
+	data, err := json.Marshal(s)
+	if err != nil {
+		return Started{}, false, fmt.Errorf("encode started: %w", err)
+	}
+	path := a.path("started")
+	tmp, err := atomicfile.Temporary(path, data, 0o600)
+	if err != nil {
+		return Started{}, false, fmt.Errorf("take attempt: %w", err)
+	}
+	defer func() { _ = os.Remove(tmp) }() // a leftover temporary has no meaning
+	for {
+		linkErr := link(tmp, path)
+		standing, readErr := a.ReadStarted()
+		if readErr == nil {
+			return standing, standing.Token == s.Token, nil
+		}
+		timer := time.NewTimer(retryBegin)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return Started{}, false, fmt.Errorf("take attempt %s: %w", a.Dir, errors.Join(ctx.Err(), linkErr, readErr))
+		case <-timer.C:
+		}
+	}
+}

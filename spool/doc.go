@@ -1,0 +1,108 @@
+// Package spool is what a bridge and the workers in its jobs tell each other.
+// They share nothing but a disk, so each thing said is a small file:
+//
+//	<shared>/spool/<uuid>/<attempt>/
+//	    spec.json     bridge → worker   what to run; written before sbatch
+//	    started       whoever is first  the attempt is taken (see Attempt.Begin)
+//	    status.json   worker → bridge   stage and usage, replaced as it goes on
+//	    exit.json     worker → bridge   how the attempt ended; written once
+//	    slurm.out     Slurm → people    what the batch script printed
+//	<shared>/spool/marks/<mark>.json    the members of a submission
+//	<shared>/spool/bell/                the doorbell (see Bell)
+//	<shared>/runs/<uuid>/<attempt>/     the bundle's working directory
+//
+// # What is promised
+//
+// A record is seen whole or not at all: it is written to a temporary in its
+// own directory, flushed, and renamed (or linked). A record carries the token
+// of the attempt's start, so that one left by a process that lost the start
+// counts for nothing.
+//
+// # What is assumed of the disk
+//
+// rename(2) and link(2) within one directory happen on the file server at
+// once or not at all, and who opens a file sees what its writer flushed and
+// closed before (NFS: close-to-open). Not assumed: that a call that failed had
+// no effect, or that a listing is fresh.
+package spool
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+)
+
+// Layout is the shared directory of a bridge. Its value is the directory's
+// absolute path, which is the same on the login node and on compute nodes.
+type Layout string
+
+// Attempt is the place of one attempt's records.
+func (l Layout) Attempt(bundle string, attempt int) Attempt {
+	return Attempt{Dir: filepath.Join(string(l), "spool", bundle, strconv.Itoa(attempt))}
+}
+
+// BundleDir holds the attempts of a bundle.
+func (l Layout) BundleDir(bundle string) string {
+	return filepath.Join(string(l), "spool", bundle)
+}
+
+// RunDir is the working directory of one attempt of a bundle.
+func (l Layout) RunDir(bundle string, attempt int) string {
+	return filepath.Join(l.RunsDir(bundle), strconv.Itoa(attempt))
+}
+
+// RunsDir holds the working directories of a bundle.
+func (l Layout) RunsDir(bundle string) string {
+	return filepath.Join(string(l), "runs", bundle)
+}
+
+// Members is the record of a submission's members.
+func (l Layout) Members(mark string) string {
+	return filepath.Join(string(l), "spool", "marks", mark+".json")
+}
+
+// Bell is the layout's doorbell.
+func (l Layout) Bell() Bell {
+	return Bell{dir: filepath.Join(string(l), "spool", "bell")}
+}
+
+// Cache is where dependencies and images are kept.
+func (l Layout) Cache() string { return filepath.Join(string(l), "cache") }
+
+// Bin is the directory of the worker program whose content has this digest
+// (lower-case hexadecimal SHA-256).
+func (l Layout) Bin(digest string) string {
+	return filepath.Join(string(l), "bin", digest[:min(12, len(digest))])
+}
+
+// Directories lists the directories that have to exist before the layout is
+// used.
+func (l Layout) Directories() []string {
+	dirs := make([]string, 0, 6)
+	for _, d := range []string{"bin", "cache", "runs", "spool", "spool/marks", "spool/bell"} {
+		dirs = append(dirs, filepath.Join(string(l), d))
+	}
+	return dirs
+}
+
+// Attempt is the directory of one attempt's records. Its methods are safe for
+// use by several processes on several hosts.
+type Attempt struct {
+	// Dir is the absolute path of <shared>/spool/<uuid>/<attempt>.
+	Dir string
+}
+
+// AttemptOf is the attempt whose specification this is.
+func AttemptOf(specPath string) Attempt { return Attempt{Dir: filepath.Dir(specPath)} }
+
+func (a Attempt) path(name string) string { return filepath.Join(a.Dir, name) }
+
+// SpecPath is the path of the specification.
+func (a Attempt) SpecPath() string { return a.path("spec.json") }
+
+// OutputPath is where Slurm puts what the batch script prints.
+func (a Attempt) OutputPath() string { return a.path("slurm.out") }
+
+// DependenciesDir is the directory, inside the container, under which the
+// dependencies of a bundle are seen.
+func DependenciesDir(bundle string) string { return fmt.Sprintf("/%s_dependencies", bundle) }

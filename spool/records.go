@@ -1,0 +1,220 @@
+package spool
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+)
+
+// Format is the version of the records. A reader refuses records of another
+// version: the bridge copies the worker that its jobs run, so the two are
+// always of one build.
+const Format = 1
+
+// ErrNone is returned for a record that is not there (yet). Absence is never
+// evidence: the disk may show it late.
+var ErrNone = errors.New("no such record")
+
+// Spec says what a worker runs. Paths are absolute, on the shared disk.
+type Spec struct {
+	Format  int    `json:"format"`
+	Bundle  string `json:"bundle"`
+	Attempt int    `json:"attempt"`
+	// Mark names the submission in Slurm.
+	Mark    string `json:"mark"`
+	Command string `json:"command"`
+	// Image is the path of the SIF, ImageDigest what it was made of.
+	Image       string `json:"image"`
+	ImageDigest string `json:"image_digest"`
+	// RunDir is the working directory, in the container /<uuid>.
+	RunDir       string       `json:"run_dir"`
+	Dependencies []Dependency `json:"dependencies"`
+	GPUs         int          `json:"gpus"`
+	// MemoryBytes and DiskBytes are limits; 0 means none. Seconds is the time
+	// limit of the command; 0 means none but Slurm's.
+	MemoryBytes int64   `json:"memory_bytes"`
+	DiskBytes   int64   `json:"disk_bytes"`
+	Seconds     float64 `json:"seconds"`
+	Network     bool    `json:"network"`
+	// Scratch is a directory on the node's own disk.
+	Scratch string `json:"scratch"`
+}
+
+// Dependency shows Source, a file or directory on the shared disk, read-only
+// at ChildPath of the bundle's working directory.
+type Dependency struct {
+	ChildPath string `json:"child_path"`
+	Source    string `json:"source"`
+}
+
+// Started says who took an attempt. It is written once, by Attempt.Begin or
+// Attempt.Close, and never changes.
+type Started struct {
+	Format int `json:"format"`
+	// Token is 128 random bits in hexadecimal, made by who took the attempt.
+	Token string `json:"token"`
+	// Closed is set when a bridge took the attempt so that no worker begins
+	// it.
+	Closed  bool      `json:"closed,omitempty"`
+	Node    string    `json:"node,omitempty"`
+	Job     string    `json:"job,omitempty"`
+	Restart string    `json:"restart,omitempty"`
+	At      time.Time `json:"at"`
+}
+
+// Stage is how far a worker has come.
+type Stage string
+
+// The stages of a worker.
+const (
+	StageStarting Stage = "starting" // the container is being set up
+	StageRunning  Stage = "running"  // the command runs
+)
+
+// Usage is what an attempt used so far.
+type Usage struct {
+	UserSeconds   float64 `json:"user_seconds"`
+	SystemSeconds float64 `json:"system_seconds"`
+	MemoryBytes   int64   `json:"memory_bytes"`
+	MemoryPeak    int64   `json:"memory_peak_bytes"`
+	DiskBytes     int64   `json:"disk_bytes"`
+}
+
+// Status is what a worker says of itself while it runs.
+type Status struct {
+	Format int       `json:"format"`
+	Token  string    `json:"token"`
+	Stage  Stage     `json:"stage"`
+	At     time.Time `json:"at"`
+	// CommandStarted is when the container began; zero before.
+	CommandStarted time.Time `json:"command_started"`
+	Usage          Usage     `json:"usage"`
+}
+
+// Cause says whose doing an end was.
+type Cause string
+
+// The causes of an end.
+const (
+	CauseSucceeded Cause = "succeeded"
+	CauseUser      Cause = "user"     // exit status, kill, a wrong image name
+	CauseLimit     Cause = "limit"    // time, memory, disk
+	CausePlatform  Cause = "platform" // a node, a disk, Slurm, ourselves
+)
+
+// Exit is how an attempt ended.
+type Exit struct {
+	Format int    `json:"format"`
+	Token  string `json:"token"`
+	Cause  Cause  `json:"cause"`
+	// ExitCode is the command's exit status, 128 and the signal's number for
+	// a command that a signal ended; nil when the command never ran.
+	ExitCode *int `json:"exit_code"`
+	// Failure is one sentence for the researcher; empty when the exit status
+	// says all.
+	Failure string `json:"failure,omitempty"`
+	// Terminated is set when the worker was told to stop (TERM: scancel,
+	// preemption, Slurm's time limit) before the command had ended.
+	Terminated bool `json:"terminated,omitempty"`
+	// CommandStarted and CommandEnded bound the container's life; zero when
+	// it had none.
+	CommandStarted time.Time `json:"command_started"`
+	CommandEnded   time.Time `json:"command_ended"`
+	Usage          Usage     `json:"usage"`
+}
+
+// WriteSpec publishes the specification, making the attempt's directory and
+// its run directory. Writing the same again is harmless.
+func (a Attempt) WriteSpec(s Spec) error {
+	for _, dir := range []string{a.Dir, s.RunDir} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("make attempt directory: %w", err)
+		}
+	}
+	s.Format = Format
+	return writeRecord(a.SpecPath(), s)
+}
+
+// ReadSpec reads the specification.
+func (a Attempt) ReadSpec() (Spec, error) {
+	s, err := readRecord[Spec](a.SpecPath())
+	return s, errors.Join(err, checkFormat(a.SpecPath(), s.Format, err))
+}
+
+// ReadStarted reads who took the attempt.
+func (a Attempt) ReadStarted() (Started, error) {
+	s, err := readRecord[Started](a.path("started"))
+	return s, errors.Join(err, checkFormat(a.path("started"), s.Format, err))
+}
+
+// WriteStatus publishes the worker's status.
+func (a Attempt) WriteStatus(s Status) error {
+	s.Format = Format
+	return writeRecord(a.path("status.json"), s)
+}
+
+// ReadStatus reads the worker's status.
+func (a Attempt) ReadStatus() (Status, error) {
+	s, err := readRecord[Status](a.path("status.json"))
+	return s, errors.Join(err, checkFormat(a.path("status.json"), s.Format, err))
+}
+
+// WriteExit publishes how the attempt ended.
+func (a Attempt) WriteExit(e Exit) error {
+	e.Format = Format
+	return writeRecord(a.path("exit.json"), e)
+}
+
+// ReadExit reads how the attempt ended.
+func (a Attempt) ReadExit() (Exit, error) {
+	e, err := readRecord[Exit](a.path("exit.json"))
+	return e, errors.Join(err, checkFormat(a.path("exit.json"), e.Format, err))
+}
+
+// Member is one bundle's part in a submission.
+type Member struct {
+	Bundle  string `json:"bundle"`
+	Attempt int    `json:"attempt"`
+}
+
+// WriteMembers publishes the members of a submission, in the order of their
+// index.
+func (l Layout) WriteMembers(mark string, members []Member) error {
+	return writeRecord(l.Members(mark), members)
+}
+
+func writeRecord(path string, record any) error {
+	data, err := json.MarshalIndent(record, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", filepath.Base(path), err)
+	}
+	return atomicfile.Write(path, append(data, '\n'), 0o600)
+}
+
+func readRecord[T any](path string) (T, error) {
+	var record T
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return record, ErrNone
+	}
+	if err != nil {
+		return record, fmt.Errorf("read record: %w", err)
+	}
+	if err := json.Unmarshal(data, &record); err != nil {
+		return record, fmt.Errorf("read record %s: %w", path, err)
+	}
+	return record, nil
+}
+
+func checkFormat(path string, format int, earlier error) error {
+	if earlier == nil && format != Format {
+		return fmt.Errorf("read record %s: format %d, want %d: written by another version", path, format, Format)
+	}
+	return nil
+}
