@@ -1,0 +1,240 @@
+# shellcheck shell=bash
+#
+# What the cluster is made of: places, parts, and every configuration file.
+
+readonly base=/var/tmp/cl-slurm
+readonly dir=$base/cluster
+readonly etc=$dir/etc
+readonly run=$dir/run
+readonly log=$dir/log
+
+readonly user=researcher
+readonly nodes='n1 n2 n3 n4'
+readonly gpu_nodes='n3 n4'
+readonly bridge=clslurm
+readonly subnet=10.77.0
+
+readonly mariadb_port=16806 slurmctld_port=16817 slurmd_port=16818 slurmdbd_port=16819
+
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+
+require_programs() {
+  local program
+  for program in munged mariadbd slurmdbd slurmctld slurmd ip; do
+    command -v "$program" >/dev/null || die "$program is not installed; run scripts/setup first"
+  done
+  getent passwd "$user" >/dev/null || die "the user $user does not exist; run scripts/setup first"
+}
+
+# choose_parts finds out what the machine allows. CLUSTER_WITHOUT, a list of
+# parts, makes a poorer machine of a rich one.
+choose_parts() {
+  part_namespaces=no part_cgroups=no
+  [[ " ${CLUSTER_WITHOUT-} " == *' namespaces '* ]] || ! namespaces_work || part_namespaces=yes
+  [[ " ${CLUSTER_WITHOUT-} " == *' cgroups '* || $part_namespaces == no ]] || ! cgroups_work || part_cgroups=yes
+  # With a network of its own a node has an address of its own; else all
+  # daemons share the loopback address.
+  if [[ $part_namespaces == yes ]]; then address=$subnet.1; else address=127.0.0.1; fi
+}
+
+namespaces_work() {
+  unshare --net --mount --uts sh -c '
+    ip link add probe type bridge && ip link add probe0 type veth peer name probe1
+    mount -t tmpfs probe /mnt && mknod /mnt/probe c 1 3' 2>/dev/null
+}
+
+# cgroups_work wants the version 1 controllers that Slurm's plugins use.
+cgroups_work() {
+  local controller
+  for controller in memory devices freezer cpuacct; do
+    [[ -w /sys/fs/cgroup/$controller/tasks ]] || return 1
+  done
+  unshare --cgroup true 2>/dev/null
+}
+
+report_missing_parts() {
+  [[ $part_namespaces == yes ]] || say "no namespaces here: nodes share this machine's network, host name and /dev"
+  [[ $part_cgroups == yes ]] || say "no cgroup v1 here: memory and device limits are not enforced"
+}
+
+# fingerprint is the same for two clusters that are the same: their files, the
+# way their nodes are furnished and their accounts are made, Slurm's version.
+# Comments in the scripts do not count.
+fingerprint() {
+  {
+    slurm_conf
+    gres_conf
+    cgroup_conf
+    slurmdbd_conf -
+    slurmd -V
+    id "$user"
+    grep -v '^ *#' "$lib/furnish"
+    declare -f start_munged spawn_mariadbd start_slurmdbd start_slurmctld start_slurmd \
+      make_accounts make_bridge make_node enter_cgroups spawn spawn_inside
+  } | sha256sum | cut -c1-64
+}
+
+# write_configuration makes the directory tree. The fingerprint comes last: a
+# tree without one is half made, and is thrown away.
+write_configuration() {
+  install -d -m 0755 "$dir" "$etc" "$run" "$run/records" "$log" "$dir/spool"
+  install -d -m 0755 -o munge -g munge "$run/munge"
+  install -d -m 0755 -o mysql -g mysql "$run/mysql"
+  install -d -m 0755 -o slurm -g slurm "$run/slurm"
+  install -d -m 0700 -o slurm -g slurm "$dir/spool/slurmctld"
+  local node
+  for node in $nodes; do install -d -m 0755 "$dir/spool/$node"; done
+  # Daemons that do not run as root open their logs themselves.
+  install -m 0644 -o slurm -g slurm /dev/null "$log/slurmctld.log"
+  install -m 0644 -o slurm -g slurm /dev/null "$log/slurmdbd.log"
+  install -m 0644 -o munge -g munge /dev/null "$log/munged.log"
+  [[ $part_namespaces == yes ]] || make_gpu_files "$dir/dev"
+
+  head -c 128 /dev/urandom >"$etc/munge.key"
+  chown munge:munge "$etc/munge.key"
+  chmod 0400 "$etc/munge.key"
+  (umask 077 && od -An -N16 -tx1 /dev/urandom | tr -d ' \n' >"$etc/db.password")
+
+  slurm_conf >"$etc/slurm.conf"
+  gres_conf >"$etc/gres.conf"
+  cgroup_conf >"$etc/cgroup.conf"
+  install -m 0600 -o slurm -g slurm /dev/null "$etc/slurmdbd.conf"
+  slurmdbd_conf "$(<"$etc/db.password")" >"$etc/slurmdbd.conf"
+  printf '%s\n' "$1" >"$etc/fingerprint"
+}
+
+slurm_conf() {
+  local proctrack=proctrack/linuxproc task=task/none gather=jobacct_gather/linux
+  if [[ $part_cgroups == yes ]]; then
+    proctrack=proctrack/cgroup task=task/cgroup gather=jobacct_gather/cgroup
+  fi
+  cat <<CONF
+ClusterName=clslurm
+SlurmctldHost=$(uname -n | cut -d. -f1)($address)
+SlurmctldPort=$slurmctld_port
+SlurmdPort=$slurmd_port
+SlurmUser=slurm
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket=$run/munge/socket
+CryptoType=crypto/munge
+MailProg=/bin/true
+
+StateSaveLocation=$dir/spool/slurmctld
+SlurmdSpoolDir=$dir/spool/%n
+SlurmctldPidFile=$run/slurm/slurmctld.pid
+SlurmdPidFile=$run/slurmd-%n.pid
+SlurmctldLogFile=$log/slurmctld.log
+SlurmdLogFile=$log/slurmd-%n.log
+SlurmctldDebug=info
+SlurmdDebug=info
+LogTimeFormat=iso8601_ms
+
+ProctrackType=$proctrack
+TaskPlugin=$task
+JobAcctGatherType=$gather
+JobAcctGatherFrequency=task=2
+MpiDefault=none
+SwitchType=switch/none
+PrologFlags=Alloc
+
+# Small intervals: a job starts within half a second of its submission.
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+SchedulerType=sched/backfill
+SchedulerParameters=sched_interval=2,sched_min_interval=0,batch_sched_delay=0,bf_interval=1,bf_resolution=1,bf_max_job_test=200,default_queue_depth=200,bf_window=1440,bf_continue,max_rpc_cnt=0
+PriorityType=priority/multifactor
+ReturnToService=2
+KillWait=3
+CompleteWait=0
+InactiveLimit=0
+MinJobAge=300
+SlurmctldTimeout=30
+SlurmdTimeout=20
+MessageTimeout=10
+UnkillableStepTimeout=30
+TCPTimeout=3
+DefMemPerCPU=500
+JobRequeue=1
+MaxJobCount=50000
+MaxArraySize=10001
+
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=$address
+AccountingStoragePort=$slurmdbd_port
+AccountingStorageUser=slurm
+AccountingStoragePass=socket=$run/munge/socket
+AccountingStorageEnforce=associations,limits,qos,wckeys
+AccountingStorageTRES=gres/gpu
+AccountingStoreFlags=job_comment
+TrackWCKey=yes
+
+# The nodes claim more than the machine has, so that many jobs fit.
+SlurmdParameters=config_overrides
+GresTypes=gpu
+CONF
+  node_lines
+  cat <<CONF
+PartitionName=cpu Nodes=n[1-2] Default=YES MaxTime=7-00:00:00 DefaultTime=01:00:00 State=UP
+PartitionName=gpu Nodes=n[3-4] MaxTime=2-00:00:00 DefaultTime=01:00:00 State=UP
+PartitionName=short Nodes=n[1-4] MaxTime=00:10:00 DefaultTime=00:01:00 State=UP
+CONF
+}
+
+node_lines() {
+  local node where what
+  for node in $nodes; do
+    where="NodeAddr=$subnet.1${node#n} NodeHostname=$node"
+    [[ $part_namespaces == yes ]] || where="NodeAddr=127.0.0.1 NodeHostname=localhost Port=$((slurmd_port + 2 + ${node#n}))"
+    what=Feature=cpuonly
+    ! has_gpus "$node" || what='Gres=gpu:a100:4 Feature=a100'
+    printf 'NodeName=%s %s CPUs=64 Boards=1 SocketsPerBoard=2 CoresPerSocket=32 ThreadsPerCore=1 RealMemory=256000 State=UNKNOWN %s\n' \
+      "$node" "$where" "$what"
+  done
+}
+
+has_gpus() { [[ " $gpu_nodes " == *" $1 "* ]]; }
+
+gres_conf() {
+  local node devices=/dev
+  [[ $part_namespaces == yes ]] || devices=$dir/dev
+  printf 'AutoDetect=off\n'
+  for node in $gpu_nodes; do
+    printf 'NodeName=%s Name=gpu Type=a100 File=%s/nvidia[0-3]\n' "$node" "$devices"
+  done
+}
+
+cgroup_conf() {
+  cat <<CONF
+CgroupPlugin=cgroup/v1
+CgroupMountpoint=/sys/fs/cgroup
+CgroupAutomount=no
+ConstrainCores=no
+ConstrainRAMSpace=yes
+ConstrainSwapSpace=no
+ConstrainDevices=yes
+AllowedRAMSpace=100
+CONF
+}
+
+slurmdbd_conf() {
+  cat <<CONF
+DbdHost=localhost
+DbdAddr=127.0.0.1
+DbdPort=$slurmdbd_port
+SlurmUser=slurm
+AuthType=auth/munge
+AuthInfo=socket=$run/munge/socket
+LogFile=$log/slurmdbd.log
+PidFile=$run/slurm/slurmdbd.pid
+DebugLevel=info
+StorageType=accounting_storage/mysql
+StorageHost=127.0.0.1
+StoragePort=$mariadb_port
+StorageUser=slurm
+StoragePass=$1
+StorageLoc=slurm_acct_db
+TrackWCKey=yes
+CommitDelay=1
+CONF
+}

@@ -1,0 +1,148 @@
+# shellcheck shell=bash
+#
+# Nodes: a bridge, and for each node namespaces, kept by name so that a slurmd
+# that died comes back into the same ones, and a cgroup in each hierarchy, which
+# is also how every process of a node is found again.
+
+# controllers prints the version 1 hierarchies, one line for each: "memory",
+# "cpu,cpuacct".
+controllers() { awk -F: '$2 != "" && $2 !~ /=/ { print $2 }' /proc/self/cgroup; }
+
+make_bridge() {
+  [[ -e /sys/class/net/$bridge ]] || ip link add "$bridge" type bridge
+  ip address replace "$subnet.1/24" dev "$bridge"
+  ip link set "$bridge" up
+
+  # Namespaces can only be kept as files on a mount that nobody shares.
+  install -d -m 0755 "$run/namespaces"
+  mountpoint -q "$run/namespaces" && return
+  mount --bind "$run/namespaces" "$run/namespaces"
+  mount --make-private "$run/namespaces"
+}
+
+# node_exists NODE: its namespaces are there (they do not outlive a boot).
+node_exists() { mountpoint -q "$run/namespaces/$1.mnt" && [[ -e /run/netns/$bridge-$1 ]]; }
+
+# make_node NODE gives it a network, then lets `furnish` see to the inside.
+make_node() {
+  local node=$1 file kept=()
+  forget_node "$node"
+  ip netns add "$bridge-$node"
+  ip link add "$bridge-$node" type veth peer name eth0 netns "$bridge-$node"
+  ip link set "$bridge-$node" master "$bridge" up
+  for file in mnt uts cgroup; do : >"$run/namespaces/$node.$file"; done
+  kept=(--mount="$run/namespaces/$node.mnt" --uts="$run/namespaces/$node.uts")
+  [[ $part_cgroups == no ]] || kept+=(--cgroup="$run/namespaces/$node.cgroup")
+  (
+    [[ $part_cgroups == no ]] || enter_cgroups "$node"
+    exec nsenter --net="/run/netns/$bridge-$node" unshare "${kept[@]}" --propagation slave \
+      "$lib/furnish" "$node" "$subnet.1${node#n}" "$part_cgroups" "$(gpu_major)" "$run/namespaces"
+  )
+}
+
+# enter_cgroups NODE moves this process into the node's cgroups, which become
+# the roots of its cgroup namespace.
+enter_cgroups() {
+  local controller path
+  for controller in $(controllers); do
+    path=/sys/fs/cgroup/$controller/$bridge/$1
+    mkdir -p "$path"
+    if [[ $controller == *cpuset* ]]; then
+      # A new cpuset is empty, and an empty one takes no process.
+      inherit_cpuset "/sys/fs/cgroup/$controller" "${path%/*}"
+      inherit_cpuset "${path%/*}" "$path"
+    fi
+    printf '%s' "$BASHPID" >"$path/cgroup.procs"
+  done
+}
+
+inherit_cpuset() {
+  cat "$1/cpuset.cpus" >"$2/cpuset.cpus"
+  cat "$1/cpuset.mems" >"$2/cpuset.mems"
+}
+
+# spawn_inside NODE NAME PROGRAM…: spawn, as root, in the node.
+spawn_inside() {
+  local node=$1 name=$2 enter=()
+  shift 2
+  [[ $part_namespaces == no ]] || enter=(nsenter --net="/run/netns/$bridge-$node"
+    --mount="$run/namespaces/$node.mnt" --uts="$run/namespaces/$node.uts")
+  (
+    if [[ $part_cgroups == yes ]]; then
+      enter_cgroups "$node"
+      enter+=(--cgroup="$run/namespaces/$node.cgroup")
+    fi
+    spawn "$name" root "${enter[@]}" "$@"
+  )
+}
+
+# gpu_major prints a device number that no driver has: opening such a file says
+# "no such device" to those who may, and "not permitted" to those who may not.
+gpu_major() {
+  local major
+  for major in {240..254}; do
+    grep -qE "^ *$major " /proc/devices || break
+  done
+  printf '%s' "$major"
+}
+
+# make_gpu_files DIRECTORY makes fake GPUs where nodes share the machine's /dev;
+# plain files serve where device files may not be made.
+make_gpu_files() {
+  local i
+  install -d -m 0755 "$1"
+  for i in 0 1 2 3; do
+    mknod -m 0666 "$1/nvidia$i" c "$(gpu_major)" "$i" 2>/dev/null || install -m 0666 /dev/null "$1/nvidia$i"
+  done
+}
+
+# node_processes NODE prints the ids of all processes of that node.
+node_processes() {
+  local freezer=/sys/fs/cgroup/freezer/$bridge/$1
+  if [[ -d $freezer ]]; then
+    find "$freezer" -name cgroup.procs -exec cat {} + 2>/dev/null || true
+  fi
+  if [[ -e /run/netns/$bridge-$1 ]]; then ip netns pids "$bridge-$1"; fi
+}
+
+# kill_node NODE ends what runs there, frozen or not: true when nothing is left.
+kill_node() {
+  local ids
+  mapfile -t ids < <(node_processes "$1" | sort -u)
+  ((${#ids[@]} > 0)) || return 0
+  find "/sys/fs/cgroup/freezer/$bridge/$1" -name freezer.state -exec sh -c 'echo THAWED >"$1"' - {} \; 2>/dev/null || true
+  kill -KILL "${ids[@]}" 2>/dev/null || true
+  return 1
+}
+
+# forget_node NODE removes what make_node made; what is not there is no error.
+forget_node() {
+  local node=$1 file controller
+  poll 10 kill_node "$node" || die "processes of node $node cannot be ended: $(node_processes "$node" | tr '\n' ' ')"
+  for file in mnt uts cgroup; do
+    ! mountpoint -q "$run/namespaces/$node.$file" || umount "$run/namespaces/$node.$file"
+    rm -f "$run/namespaces/$node.$file"
+  done
+  [[ ! -e /sys/class/net/$bridge-$node ]] || ip link delete "$bridge-$node"
+  [[ ! -e /run/netns/$bridge-$node ]] || ip netns delete "$bridge-$node"
+  for controller in $(controllers); do
+    [[ ! -d /sys/fs/cgroup/$controller/$bridge/$node ]] || poll 5 remove_cgroup "/sys/fs/cgroup/$controller/$bridge/$node"
+  done
+}
+
+# remove_cgroup PATH: the kernel keeps a cgroup for a moment after its last
+# process has ended.
+remove_cgroup() {
+  find "$1" -depth -type d -exec rmdir {} + 2>/dev/null || true
+  [[ ! -d $1 ]]
+}
+
+remove_nodes() {
+  local node controller
+  for node in $nodes; do forget_node "$node"; done
+  for controller in $(controllers); do
+    [[ ! -d /sys/fs/cgroup/$controller/$bridge ]] || rmdir "/sys/fs/cgroup/$controller/$bridge"
+  done
+  [[ ! -e /sys/class/net/$bridge ]] || ip link delete "$bridge"
+  ! mountpoint -q "$run/namespaces" || umount "$run/namespaces"
+}

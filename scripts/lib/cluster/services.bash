@@ -1,0 +1,191 @@
+# shellcheck shell=bash
+#
+# The daemons in the order in which they need one another. Each start_NAME does
+# nothing when its daemon runs, so starting the cluster and repairing it are one.
+
+start_services() {
+  spawn_mariadbd # the slowest to come up; the others need not wait for it
+  start_munged
+  start_nodes
+  await_mariadbd
+  start_slurmdbd
+  make_accounts
+  start_slurmctld
+  start_slurmds
+  await_nodes
+}
+
+start_munged() {
+  needs munged || return 0
+  rm -f "$run/munge/"*
+  spawn munged munge munged --foreground --force --num-threads=10 \
+    --key-file="$etc/munge.key" --socket="$run/munge/socket" --pid-file="$run/munge/pid" \
+    --log-file="$log/munged.log" --seed-file="$run/munge/seed"
+  poll 10 munge_answers || failed munged "does not answer"
+}
+
+munge_answers() { munge --no-input --socket="$run/munge/socket" --output=/dev/null 2>/dev/null; }
+
+# The database is made aside, so that one that was interrupted is made again.
+make_database() {
+  [[ ! -d $dir/db ]] || return 0
+  rm -rf "$dir/db.new"
+  install -d -m 0700 -o mysql -g mysql "$dir/db.new"
+  mariadb-install-db --no-defaults --user=mysql --datadir="$dir/db.new" \
+    --skip-test-db --auth-root-authentication-method=socket >"$log/mariadb-install-db.out" 2>&1 ||
+    failed mariadb-install-db "could not make a database"
+  mv "$dir/db.new" "$dir/db"
+}
+
+# Small and quick rather than safe from a power cut.
+spawn_mariadbd() {
+  needs mariadbd || return 0
+  make_database
+  rm -f "$run/mysql/"*
+  spawn mariadbd mysql mariadbd --no-defaults --datadir="$dir/db" \
+    --socket="$run/mysql/socket" --pid-file="$run/mysql/pid" \
+    --port="$mariadb_port" --bind-address=127.0.0.1 --skip-name-resolve \
+    --performance-schema=off --skip-log-bin --max-connections=30 --table-open-cache=200 \
+    --innodb-buffer-pool-size=64M --innodb-log-file-size=32M --innodb-lock-wait-timeout=900 \
+    --innodb-flush-log-at-trx-commit=2 --innodb-doublewrite=0 --innodb-fast-shutdown=1 \
+    --innodb-buffer-pool-load-at-startup=0 --innodb-buffer-pool-dump-at-shutdown=0
+}
+
+sql() { mariadb --no-defaults --socket="$run/mysql/socket" --user=root "$@"; }
+
+await_mariadbd() {
+  poll 20 mariadb_answers || failed mariadbd "does not answer"
+  [[ ! -e $dir/db/made ]] || return 0
+  sql <<SQL
+CREATE DATABASE IF NOT EXISTS slurm_acct_db;
+CREATE OR REPLACE USER slurm@127.0.0.1 IDENTIFIED BY '$(<"$etc/db.password")';
+GRANT ALL ON slurm_acct_db.* TO slurm@127.0.0.1;
+SQL
+  : >"$dir/db/made"
+}
+
+mariadb_answers() { sql -e 'SELECT 1' >/dev/null 2>&1; }
+
+start_slurmdbd() {
+  needs slurmdbd || return 0
+  spawn slurmdbd slurm slurmdbd -D
+  poll 20 listens "$slurmdbd_port" || failed slurmdbd "does not listen"
+}
+
+# make_accounts fills the accounting database once. The cluster has to be known
+# there before its slurmctld begins for the first time.
+make_accounts() {
+  [[ ! -e $etc/accounts.made ]] || return 0
+  account add cluster clslurm
+  account add account lab Description=lab Organization=lab
+  account add account nlp Description=nlp Organization=nlp
+  account add qos limited Flags=DenyOnLimit MaxSubmitJobsPerUser=2
+  account add user "$user" Account=lab,nlp DefaultAccount=lab WCKeys=proj1 DefaultWCKey=proj1
+  account add user root Account=lab,nlp WCKeys=proj1 DefaultWCKey=proj1
+  account modify account lab,nlp set QOS=normal,limited DefaultQOS=normal
+  : >"$etc/accounts.made"
+}
+
+# account: what is there already, from an attempt that was cut short, is fine.
+account() {
+  local said
+  said=$(sacctmgr --immediate "$@" 2>&1) || [[ $said == *already* || $said == *Nothing* ]] || die "sacctmgr $*: $said"
+}
+
+start_slurmctld() {
+  needs slurmctld || return 0
+  spawn slurmctld slurm slurmctld -D -s
+  poll 20 listens "$slurmctld_port" || failed slurmctld "does not listen"
+}
+
+start_nodes() {
+  [[ $part_namespaces == yes ]] || return 0
+  local node made=()
+  make_bridge
+  for node in $nodes; do
+    if node_exists "$node"; then
+      ip link set "$bridge-$node" up
+    else
+      make_node "$node" &
+      made+=($!)
+    fi
+  done
+  for node in "${made[@]}"; do wait "$node" || die "could not make a node"; done
+}
+
+start_slurmds() {
+  local node
+  for node in $nodes; do start_slurmd "$node"; done
+}
+
+start_slurmd() {
+  needs "slurmd-$1" || return 0
+  spawn_inside "$1" "slurmd-$1" slurmd -D -s -N "$1"
+}
+
+# await_nodes returns when every node takes jobs, and asks for those that are
+# down or drained to be taken back.
+await_nodes() {
+  poll 20 nodes_are_well && return
+  die "nodes do not come up: $(sinfo --noheader --Node --format='%N %T %E' 2>&1 | sort -u | tr '\n' ';')"
+}
+
+nodes_are_well() {
+  local listed bad
+  listed=$(sinfo --noheader --Node --partition=short --format='%N %t' 2>/dev/null) || return 1
+  bad=$(awk '$2 !~ /^(idle|mix|alloc|comp)$/ { print $1 }' <<<"$listed")
+  [[ -n $listed && -z $bad ]] && return
+  scontrol update NodeName="${bad//$'\n'/,}" State=RESUME 2>/dev/null || true
+  return 1
+}
+
+# unfinished_jobs prints their ids.
+unfinished_jobs() {
+  is_running slurmctld || return 0
+  SLURM_CONF=$etc/slurm.conf squeue --noheader --all --states=PENDING,RUNNING,SUSPENDED,COMPLETING --format=%A 2>/dev/null | sort -u || true
+}
+
+# cancel_jobs lets the accounting see the end of what the nodes' end would cut.
+cancel_jobs() {
+  local jobs
+  mapfile -t jobs < <(unfinished_jobs)
+  ((${#jobs[@]} > 0)) || return 0
+  say "cancelling ${#jobs[@]} jobs"
+  SLURM_CONF=$etc/slurm.conf scancel "${jobs[@]}" 2>/dev/null || true
+  poll 8 no_unfinished_jobs || true
+}
+
+no_unfinished_jobs() { [[ -z $(unfinished_jobs) ]]; }
+
+stop_all() {
+  local node
+  for node in $nodes; do stop "slurmd-$node" & done
+  wait
+  for name in slurmctld slurmdbd mariadbd munged; do stop "$name"; done
+}
+
+daemons_table() {
+  local name well=0
+  printf '%-12s %8s  %s\n' DAEMON PID STATE
+  for name in munged mariadbd slurmdbd slurmctld slurmd-{n1,n2,n3,n4}; do
+    if is_running "$name"; then
+      printf '%-12s %8s  running\n' "$name" "$pid"
+    else
+      printf '%-12s %8s  stopped\n' "$name" -
+      well=1
+    fi
+  done
+  return "$well"
+}
+
+nodes_table() {
+  local listed
+  listed=$(timeout 10 sinfo --noheader --Node --partition=short --format='%N %T %G' 2>/dev/null) || {
+    printf 'nodes: slurmctld does not answer\n'
+    return 1
+  }
+  printf '%-12s %8s  %s\n' NODE STATE GPUS
+  awk '{ sub(/\(null\)/, "-", $3); printf "%-12s %8s  %s\n", $1, $2, $3
+         if ($2 !~ /^(idle|mixed|allocated|completing)$/) bad = 1 }
+       END { exit bad || NR == 0 }' <<<"$listed"
+}
