@@ -8,6 +8,15 @@
 # "cpu,cpuacct".
 controllers() { awk -F: '$2 != "" && $2 !~ /=/ { print $2 }' /proc/self/cgroup; }
 
+# check_address refuses to start where something else uses the addresses.
+check_address() {
+  local holder
+  [[ $part_namespaces == yes ]] || return 0
+  holder=$(ip -o -4 address show | awk -v bridge="$bridge" -v subnet="$subnet." \
+    '$2 != bridge && index($4, subnet) == 1 { print $2, $4 }')
+  [[ -z $holder ]] || die "the addresses $subnet.0/24 are taken: $holder"
+}
+
 make_bridge() {
   [[ -e /sys/class/net/$bridge ]] || ip link add "$bridge" type bridge
   ip address replace "$subnet.1/24" dev "$bridge"
@@ -20,8 +29,11 @@ make_bridge() {
   mount --make-private "$run/namespaces"
 }
 
-# node_exists NODE: its namespaces are there (they do not outlive a boot).
-node_exists() { mountpoint -q "$run/namespaces/$1.mnt" && [[ -e /run/netns/$bridge-$1 ]]; }
+# node_exists NODE: its namespaces are there, which do not outlive a boot, and
+# were furnished to the end.
+node_exists() {
+  [[ -e $run/namespaces/$1.furnished && -e /run/netns/$bridge-$1 ]] && mountpoint -q "$run/namespaces/$1.mnt"
+}
 
 # make_node NODE gives it a network, then lets `furnish` see to the inside.
 make_node() {
@@ -38,6 +50,7 @@ make_node() {
     exec nsenter --net="/run/netns/$bridge-$node" unshare "${kept[@]}" --propagation slave \
       "$lib/furnish" "$node" "$subnet.1${node#n}" "$part_cgroups" "$(gpu_major)" "$run/namespaces"
   )
+  : >"$run/namespaces/$node.furnished"
 }
 
 # enter_cgroups NODE moves this process into the node's cgroups, which become
@@ -102,7 +115,13 @@ node_processes() {
   if [[ -d $freezer ]]; then
     find "$freezer" -name cgroup.procs -exec cat {} + 2>/dev/null || true
   fi
-  if [[ -e /run/netns/$bridge-$1 ]]; then ip netns pids "$bridge-$1"; fi
+  if [[ -e /run/netns/$bridge-$1 ]]; then
+    ip netns pids "$bridge-$1"
+  else
+    # A node without namespaces: its jobs know its name and this cluster.
+    grep -lsz "^SLURMD_NODENAME=$1\$" /proc/[0-9]*/environ |
+      xargs -r grep -lsz "^SLURM_CONF=$etc/" | cut -d/ -f3 || true
+  fi
 }
 
 # kill_node NODE ends what runs there, frozen or not: true when nothing is left.
@@ -118,6 +137,7 @@ kill_node() {
 # forget_node NODE removes what make_node made; what is not there is no error.
 forget_node() {
   local node=$1 file controller
+  rm -f "$run/namespaces/$node.furnished"
   poll 10 kill_node "$node" || die "processes of node $node cannot be ended: $(node_processes "$node" | tr '\n' ' ')"
   for file in mnt uts cgroup; do
     ! mountpoint -q "$run/namespaces/$node.$file" || umount "$run/namespaces/$node.$file"

@@ -11,7 +11,7 @@
 # written before the program begins, so there is no moment at which it runs
 # unknown. What it says before it opens its own log goes to log/NAME.out.
 spawn() {
-  local name=$1 owner=$2 identity=()
+  local name=$1 owner=$2 identity=() id
   shift 2
   [[ $owner == root ]] || identity=(setpriv --reuid "$owner" --regid "$owner" --init-groups)
   (
@@ -19,16 +19,11 @@ spawn() {
     close_descriptors
     cd /
     umask 022
-    printf '%s %s\n' "$BASHPID" "$(birth "$BASHPID")" >"$run/records/$name"
+    id=$BASHPID # inside $(…) it is another one
+    printf '%s %s\n' "$id" "$(birth "$id")" >"$run/records/$name"
     exec env -i PATH="$PATH" LANG=C.UTF-8 HOME=/ SLURM_CONF="$etc/slurm.conf" \
       setsid "${identity[@]}" "$@"
   ) &
-}
-
-# needs NAME: true when that daemon has to be started, which is then noted.
-needs() {
-  ! is_running "$1" || return 1
-  started+=("$1")
 }
 
 close_descriptors() {
@@ -37,6 +32,16 @@ close_descriptors() {
     descriptor=${path##*/}
     ((descriptor <= 2)) || eval "exec $descriptor>&-"
   done
+}
+
+# needs NAME [PORT]: true when that daemon has to be started, which is then
+# noted. Its port must be free.
+needs() {
+  local holder=''
+  ! is_running "$1" || return 1
+  [[ -z ${2-} ]] || holder=$(ss -Hltnp "sport = :$2")
+  [[ -z $holder ]] || die "$1 cannot start: another program has port $2: $holder"
+  started+=("$1")
 }
 
 # birth PID prints when that process began: the 22nd field of its stat, counted
@@ -83,16 +88,3 @@ failed() {
 
 # listens PORT: something accepts connections there, on the cluster's address.
 listens() { (exec 3<>"/dev/tcp/$address/$1") 2>/dev/null; }
-
-# check_ports refuses to start where another program has a port or an address.
-check_ports() {
-  local port holder
-  for port in $mariadb_port $slurmctld_port $slurmd_port $slurmdbd_port; do
-    holder=$(ss -Hltnp "sport = :$port")
-    [[ -z $holder ]] || die "port $port is taken by another program: $holder"
-  done
-  [[ $part_namespaces == yes ]] || return 0
-  holder=$(ip -o -4 address show | awk -v bridge=$bridge -v subnet="$subnet." \
-    '$2 != bridge && index($4, subnet) == 1 { print $2, $4 }')
-  [[ -z $holder ]] || die "the addresses $subnet.0/24 are taken: $holder"
-}

@@ -39,7 +39,7 @@ make_database() {
 
 # Small and quick rather than safe from a power cut.
 spawn_mariadbd() {
-  needs mariadbd || return 0
+  needs mariadbd "$mariadb_port" || return 0
   make_database
   rm -f "$run/mysql/"*
   spawn mariadbd mysql mariadbd --no-defaults --datadir="$dir/db" \
@@ -67,7 +67,7 @@ SQL
 mariadb_answers() { sql -e 'SELECT 1' >/dev/null 2>&1; }
 
 start_slurmdbd() {
-  needs slurmdbd || return 0
+  needs slurmdbd "$slurmdbd_port" || return 0
   spawn slurmdbd slurm slurmdbd -D
   poll 20 listens "$slurmdbd_port" || failed slurmdbd "does not listen"
 }
@@ -77,12 +77,9 @@ start_slurmdbd() {
 make_accounts() {
   [[ ! -e $etc/accounts.made ]] || return 0
   account add cluster clslurm
-  account add account lab Description=lab Organization=lab
-  account add account nlp Description=nlp Organization=nlp
   account add qos limited Flags=DenyOnLimit MaxSubmitJobsPerUser=2
-  account add user "$user" Account=lab,nlp DefaultAccount=lab WCKeys=proj1 DefaultWCKey=proj1
-  account add user root Account=lab,nlp WCKeys=proj1 DefaultWCKey=proj1
-  account modify account lab,nlp set QOS=normal,limited DefaultQOS=normal
+  account add account lab,nlp Organization=clslurm QOS=normal,limited DefaultQOS=normal
+  account add user "$user,root" Account=lab,nlp DefaultAccount=lab WCKeys=proj1 DefaultWCKey=proj1
   : >"$etc/accounts.made"
 }
 
@@ -93,24 +90,24 @@ account() {
 }
 
 start_slurmctld() {
-  needs slurmctld || return 0
+  needs slurmctld "$slurmctld_port" || return 0
   spawn slurmctld slurm slurmctld -D -s
   poll 20 listens "$slurmctld_port" || failed slurmctld "does not listen"
 }
 
 start_nodes() {
   [[ $part_namespaces == yes ]] || return 0
-  local node made=()
+  local node id makers=()
   make_bridge
   for node in $nodes; do
     if node_exists "$node"; then
       ip link set "$bridge-$node" up
     else
       make_node "$node" &
-      made+=($!)
+      makers+=($!)
     fi
   done
-  for node in "${made[@]}"; do wait "$node" || die "could not make a node"; done
+  for id in "${makers[@]}"; do wait "$id" || die "a node could not be made"; done
 }
 
 start_slurmds() {
@@ -123,20 +120,24 @@ start_slurmd() {
   spawn_inside "$1" "slurmd-$1" slurmd -D -s -N "$1"
 }
 
-# await_nodes returns when every node takes jobs, and asks for those that are
-# down or drained to be taken back.
+# await_nodes returns when every node takes jobs. One that is down or drained,
+# because a test or an accident made it so, is taken back.
 await_nodes() {
   poll 20 nodes_are_well && return
   die "nodes do not come up: $(sinfo --noheader --Node --format='%N %T %E' 2>&1 | sort -u | tr '\n' ';')"
 }
 
 nodes_are_well() {
-  local listed bad
+  local listed node state well=0
   listed=$(sinfo --noheader --Node --partition=short --format='%N %t' 2>/dev/null) || return 1
-  bad=$(awk '$2 !~ /^(idle|mix|alloc|comp)$/ { print $1 }' <<<"$listed")
-  [[ -n $listed && -z $bad ]] && return
-  scontrol update NodeName="${bad//$'\n'/,}" State=RESUME 2>/dev/null || true
-  return 1
+  while read -r node state; do
+    case $state in
+      idle | mix | alloc | comp) continue ;;
+      down* | drain* | drng* | fail*) scontrol update NodeName="$node" State=RESUME 2>/dev/null || true ;;
+    esac
+    well=1
+  done <<<"$listed"
+  return "$well"
 }
 
 # unfinished_jobs prints their ids.
@@ -158,7 +159,7 @@ cancel_jobs() {
 no_unfinished_jobs() { [[ -z $(unfinished_jobs) ]]; }
 
 stop_all() {
-  local node
+  local node name
   for node in $nodes; do stop "slurmd-$node" & done
   wait
   for name in slurmctld slurmdbd mariadbd munged; do stop "$name"; done
@@ -167,7 +168,7 @@ stop_all() {
 daemons_table() {
   local name well=0
   printf '%-12s %8s  %s\n' DAEMON PID STATE
-  for name in munged mariadbd slurmdbd slurmctld slurmd-{n1,n2,n3,n4}; do
+  for name in munged mariadbd slurmdbd slurmctld ${nodes//n/slurmd-n}; do
     if is_running "$name"; then
       printf '%-12s %8s  running\n' "$name" "$pid"
     else
