@@ -1,0 +1,182 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// Range is a part of a file. A part beyond the file's end is empty.
+type Range struct {
+	Offset, Length int64
+}
+
+// Contents are the contents of a target as they arrive. The caller closes
+// them. A stream that breaks off ends in an error, never in io.EOF.
+type Contents struct {
+	io.ReadCloser
+	// Type is TargetFile, of which the stream is the bytes, or
+	// TargetDirectory, of which it is a gzip-compressed tar archive.
+	Type codalab.TargetType
+	// Size is the target's size as the server states it, -1 when it does not;
+	// for a directory it says little.
+	Size int64
+}
+
+// ContentsInfo describes a target, with depth levels of a directory's entries.
+// A target that is not there is a *codalab.Error with status 404.
+func (c *Client) ContentsInfo(ctx context.Context, t codalab.Target, depth int) (codalab.TargetInfo, error) {
+	var answer struct {
+		Data codalab.TargetInfo `json:"data"`
+	}
+	err := c.do(ctx, call{
+		method: "GET", path: contentsPath("info", t), within: relayWithin,
+		query: url.Values{"depth": {strconv.Itoa(depth)}},
+	}, &answer)
+	return answer.Data, err
+}
+
+// OpenContents opens a target, or a range of a file where r is not nil.
+func (c *Client) OpenContents(ctx context.Context, t codalab.Target, r *Range) (*Contents, error) {
+	header := map[string]string{}
+	if r != nil {
+		header["Range"] = fmt.Sprintf("bytes=%d-%d", r.Offset, r.Offset+r.Length-1)
+	}
+	return c.openBlob(ctx, t, header, nil)
+}
+
+// OpenLines opens the first head and the last tail lines of a file; 0 of
+// either leaves that part out.
+func (c *Client) OpenLines(ctx context.Context, t codalab.Target, head, tail int) (*Contents, error) {
+	query := url.Values{}
+	if head > 0 {
+		query.Set("head", strconv.Itoa(head))
+	}
+	if tail > 0 {
+		query.Set("tail", strconv.Itoa(tail))
+	}
+	return c.openBlob(ctx, t, map[string]string{}, query)
+}
+
+// openBlob leaves out the parameter by which CodaLab's own commands allow the
+// server to send them to a cloud store, whose answers lack the type.
+func (c *Client) openBlob(ctx context.Context, t codalab.Target, header map[string]string, query url.Values) (*Contents, error) {
+	header["Accept-Encoding"] = "identity"
+	if c.compress {
+		header["Accept-Encoding"] = "gzip"
+	}
+	in := call{method: "GET", path: contentsPath("blob", t), header: header, query: query, within: relayWithin}
+	resp, err := c.open(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	contents, err := newContents(resp)
+	if err != nil {
+		_ = resp.Body.Close() // the error at hand says more
+		return nil, c.unanswered(in, err)
+	}
+	return contents, nil
+}
+
+func newContents(resp *http.Response) (*Contents, error) {
+	contents := &Contents{ReadCloser: resp.Body, Type: codalab.TargetFile, Size: -1}
+	if resp.Header.Get("Target-Type") == string(codalab.TargetDirectory) {
+		contents.Type = codalab.TargetDirectory
+	}
+	if n, err := strconv.ParseInt(resp.Header.Get("X-Codalab-Target-Size"), 10, 64); err == nil {
+		contents.Size = n
+	}
+	switch encoding := resp.Header.Get("Content-Encoding"); encoding {
+	case "", "identity":
+	case "gzip":
+		if contents.Type == codalab.TargetDirectory {
+			break // the archive itself is what is compressed
+		}
+		plain, err := gzip.NewReader(resp.Body)
+		if err != nil {
+			return nil, fmt.Errorf("decompress the answer: %w", err)
+		}
+		contents.ReadCloser = &gunzipped{Reader: plain, body: resp.Body}
+	default:
+		return nil, fmt.Errorf("the server sent the unknown content encoding %q", encoding)
+	}
+	return contents, nil
+}
+
+// gunzipped closes the connection under a decompressed stream.
+type gunzipped struct {
+	*gzip.Reader
+	body io.Closer
+}
+
+// Close closes the answer's body.
+func (g *gunzipped) Close() error {
+	return g.body.Close() //nolint:wrapcheck // a body's errors are those of the connection
+}
+
+// UploadOptions says what an upload is and what becomes of its bundle.
+type UploadOptions struct {
+	// Filename tells the server by its ending whether it is an archive. Empty
+	// stores nothing, and only the bundle's state changes.
+	Filename string
+	// Unpack has an archive unpacked.
+	Unpack bool
+	// FinalizeOnSuccess brings the bundle to StateOnSuccess, a final state;
+	// empty means ready.
+	FinalizeOnSuccess bool
+	StateOnSuccess    codalab.State
+	// FinalizeOnFailure makes the bundle failed when the upload does.
+	FinalizeOnFailure bool
+}
+
+// UploadContents replaces a bundle's contents by what body yields. It is sent
+// as it is read and not sent again; after an error the server has all of it or
+// none. An error of body itself is returned as it is.
+func (c *Client) UploadContents(ctx context.Context, uuid string, o UploadOptions, body io.Reader) error {
+	query := url.Values{
+		"unpack":              {flag(o.Unpack)},
+		"finalize_on_success": {flag(o.FinalizeOnSuccess)},
+		"finalize_on_failure": {flag(o.FinalizeOnFailure)},
+		"use_azure_blob_beta": {"0"},
+		"store":               {""},
+	}
+	if o.Filename != "" {
+		query.Set("filename", o.Filename)
+	}
+	if o.StateOnSuccess != "" {
+		query.Set("state_on_success", string(o.StateOnSuccess))
+	}
+	in := call{method: "PUT", path: contentsPath("blob", codalab.Target{BundleUUID: uuid}), query: query}
+	if body != nil {
+		in.stream = newSource(body)
+		// A server that refuses says so before anything is sent.
+		in.header = map[string]string{"Expect": "100-continue"}
+	}
+	return c.do(ctx, in, nil)
+}
+
+// contentsPath ends in a slash for a bundle's root, as the routes of the
+// server do.
+func contentsPath(kind string, t codalab.Target) string {
+	p := path("bundles", t.BundleUUID, "contents", kind) + "/"
+	if t.Subpath == "" {
+		return p
+	}
+	return p + strings.TrimPrefix(path(strings.Split(t.Subpath, "/")...), "/")
+}
+
+// flag is a truth value as the server's query parameters want it.
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}

@@ -1,0 +1,74 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net/url"
+	"strconv"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// CheckInAnswer is what a server says to a worker's check-in.
+type CheckInAnswer struct {
+	Messages []codalab.Message
+	// Concurrent says that the worker may check in again while an earlier
+	// check-in is still held: see codalab.ConcurrentCheckIns.
+	Concurrent bool
+}
+
+// CheckIn reports a worker and its runs and waits for messages, for as long as
+// the server holds the call, a minute at most. An answer without messages is
+// the ordinary case. After an error the server may have given out messages
+// nevertheless.
+func (c *Client) CheckIn(ctx context.Context, workerID string, in codalab.CheckIn) (CheckInAnswer, error) {
+	// The stock server wants lists, not null.
+	if in.Runs == nil {
+		in.Runs = []codalab.Run{}
+	}
+	if in.Dependencies == nil {
+		in.Dependencies = [][2]string{}
+	}
+	var body []byte
+	header, err := c.exchange(ctx, call{
+		method: "POST", path: path("workers", workerID, "checkin"), json: in, within: checkInWithin,
+	}, &body)
+	if err != nil {
+		return CheckInAnswer{}, err
+	}
+	answer := CheckInAnswer{Concurrent: header.Get(codalab.ConcurrentCheckIns) != ""}
+	if len(body) == 0 {
+		return answer, nil
+	}
+	answer.Messages, err = codalab.ParseMessages(body)
+	return answer, err
+}
+
+// StartBundle tells the server that a worker takes a bundle. False means that
+// the bundle is not that worker's any more, and that it must leave it alone.
+func (c *Client) StartBundle(ctx context.Context, workerID, uuid string, in codalab.StartBundle) (bool, error) {
+	var mine bool
+	err := c.do(ctx, call{
+		method: "POST", path: path("workers", workerID, "start_bundle", uuid), json: in, within: answerWithin,
+	}, &mine)
+	return mine, err
+}
+
+// Reply answers a read message with a target's description or an error.
+func (c *Client) Reply(ctx context.Context, workerID string, socketID int64, r codalab.ReadReply) error {
+	return c.do(ctx, call{
+		method: "POST", path: path("workers", workerID, "reply", strconv.FormatInt(socketID, 10)),
+		json: r, within: answerWithin,
+	}, nil)
+}
+
+// ReplyData answers a read message with a stream, in the form that the kind of
+// message asks for, until body ends. It returns when the reader at the other
+// end has it, and fails when that reader has gone.
+func (c *Client) ReplyData(ctx context.Context, workerID string, socketID int64, body io.Reader) error {
+	return c.do(ctx, call{
+		method: "POST", path: path("workers", workerID, "reply_data", strconv.FormatInt(socketID, 10)),
+		query:  url.Values{"header_message": {"{}"}},
+		stream: newSource(body),
+	}, nil)
+}

@@ -1,0 +1,129 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net/url"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// HomeWorksheet is the spec of a user's home worksheet, which the server makes
+// when it is first asked for.
+const HomeWorksheet = "/"
+
+// Worksheet is a worksheet, with what was asked for around it.
+type Worksheet struct {
+	UUID        string   `json:"uuid"`
+	Name        string   `json:"name"`
+	Title       *string  `json:"title"`
+	Frozen      *string  `json:"frozen"`
+	IsAnonymous bool     `json:"is_anonymous"`
+	Tags        []string `json:"tags"`
+
+	Owner            *User             `json:"-"`
+	GroupPermissions []GroupPermission `json:"-"`
+	// Bundles are the bundles among the worksheet's items, in its order.
+	Bundles []BundleInfo `json:"-"`
+}
+
+// GroupPermission says what a group may do with a bundle or a worksheet.
+type GroupPermission struct {
+	GroupName  string `json:"group_name"`
+	GroupID    string `json:"-"`
+	Permission int    `json:"permission"`
+}
+
+// User is a user. What the server does not tell of others is zero.
+type User struct {
+	ID         string `json:"-"`
+	UserName   string `json:"user_name"`
+	DiskQuota  int64  `json:"disk_quota"`
+	DiskUsed   int64  `json:"disk_used"`
+	IsRootUser bool   `json:"is_root_user"`
+}
+
+// FindWorksheet looks a worksheet up by its spec: an id or the beginning of
+// one, a name, or HomeWorksheet. Base is the id of the worksheet that the spec
+// is relative to, or empty.
+func (c *Client) FindWorksheet(ctx context.Context, base, spec string) (Worksheet, error) {
+	query := url.Values{"specs": {spec}}
+	if base != "" {
+		query.Set("base", base)
+	}
+	doc, err := c.fetch(ctx, "/worksheets", query, nil)
+	if err != nil {
+		return Worksheet{}, err
+	}
+	return decodeOne(doc, readWorksheet)
+}
+
+// Worksheet returns the worksheet with this id, without its bundles.
+func (c *Client) Worksheet(ctx context.Context, uuid string) (Worksheet, error) {
+	return c.worksheet(ctx, uuid)
+}
+
+// WorksheetBundles returns the worksheet with this id, its owner, permissions
+// and bundles.
+func (c *Client) WorksheetBundles(ctx context.Context, uuid string) (Worksheet, error) {
+	return c.worksheet(ctx, uuid, "owner", "group_permissions", "items", "items.bundle", "items.bundle.owner")
+}
+
+func (c *Client) worksheet(ctx context.Context, uuid string, include ...string) (Worksheet, error) {
+	doc, err := c.fetch(ctx, path("worksheets", uuid), nil, include)
+	if err != nil {
+		return Worksheet{}, err
+	}
+	return decodeOne(doc, readWorksheet)
+}
+
+// User returns the user as whom the client calls.
+func (c *Client) User(ctx context.Context) (User, error) {
+	doc, err := c.fetch(ctx, "/user", nil, nil)
+	if err != nil {
+		return User{}, err
+	}
+	return decodeOne(doc, readUser)
+}
+
+func readUser(_ related, o codalab.Object) (User, error) {
+	u := User{ID: o.ID}
+	err := o.Decode(&u)
+	return u, err
+}
+
+func readPermission(_ related, o codalab.Object) (GroupPermission, error) {
+	var p GroupPermission
+	err := o.Decode(&p)
+	if group, ok := o.Relationships["group"].Link(); ok {
+		p.GroupID = group.ID
+	}
+	return p, err
+}
+
+func readWorksheet(r related, o codalab.Object) (Worksheet, error) {
+	var w Worksheet
+	if err := o.Decode(&w); err != nil {
+		return w, err
+	}
+	if w.UUID == "" {
+		w.UUID = o.ID
+	}
+	if owner, ok := r.one(o, "owner"); ok {
+		u, err := readUser(r, owner)
+		if err != nil {
+			return w, err
+		}
+		w.Owner = &u
+	}
+	var err, err2 error
+	w.GroupPermissions, err = readAll(r, r.many(o, "group_permissions"), readPermission)
+	var bundles []codalab.Object
+	for _, item := range r.many(o, "items") {
+		if bundle, ok := r.one(item, "bundle"); ok {
+			bundles = append(bundles, bundle)
+		}
+	}
+	w.Bundles, err2 = readAll(r, bundles, readBundle)
+	return w, errors.Join(err, err2)
+}
