@@ -1,0 +1,217 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// call is one request. At most one of json and stream is set.
+type call struct {
+	method string
+	// path is below /rest, its variable parts escaped.
+	path   string
+	query  url.Values
+	header map[string]string
+	json   any
+	stream *source
+	// within limits the time until the answer begins; 0 does not.
+	within time.Duration
+	// basic replaces the token by a client's id.
+	basic string
+	form  url.Values
+}
+
+// path joins the parts of a path, each escaped; a worker's id may contain
+// parentheses and slashes.
+func path(parts ...string) string {
+	var b strings.Builder
+	for _, p := range parts {
+		b.WriteByte('/')
+		b.WriteString(url.PathEscape(p))
+	}
+	return b.String()
+}
+
+// do sends a call and reads its JSON answer into out, unless that is nil.
+func (c *Client) do(ctx context.Context, in call, out any) error {
+	_, err := c.exchange(ctx, in, out)
+	return err
+}
+
+// exchange is do that returns the header of the answer as well.
+func (c *Client) exchange(ctx context.Context, in call, out any) (http.Header, error) {
+	resp, err := c.open(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, answerLimit))
+	_ = resp.Body.Close() // the body has been read
+	if err != nil {
+		return nil, c.unanswered(in, err)
+	}
+	if out == nil {
+		return resp.Header, nil
+	}
+	if raw, ok := out.(*[]byte); ok {
+		*raw = body
+		return resp.Header, nil
+	}
+	if err := json.Unmarshal(body, out); err != nil {
+		return nil, &codalab.Error{
+			Method: in.method, Path: in.path, Status: resp.StatusCode,
+			Message: "the answer is not what a CodaLab server sends; is " + c.address + " the address of one?",
+			Err:     err,
+		}
+	}
+	return resp.Header, nil
+}
+
+// open sends a call with a token and returns its successful answer, whose
+// body the caller closes. A call that is refused for its token is sent once
+// more with a new one, if what it carries can be sent again.
+func (c *Client) open(ctx context.Context, in call) (*http.Response, error) {
+	if in.stream != nil {
+		defer in.stream.leave(ctx)
+	}
+	var refused string
+	for {
+		token := ""
+		if c.auth != nil && in.basic == "" {
+			var err error
+			if token, err = c.auth.token(ctx, refused); err != nil {
+				return nil, err
+			}
+		}
+		resp, err := c.send(ctx, in, token)
+		if err != nil {
+			return nil, err
+		}
+		if resp.StatusCode >= 200 && resp.StatusCode < 300 {
+			return resp, nil
+		}
+		err = refusal(in, resp)
+		untouched := in.stream == nil || !in.stream.touched.Load()
+		if resp.StatusCode != http.StatusUnauthorized || token == "" || refused != "" || !untouched {
+			return nil, err
+		}
+		refused = token
+	}
+}
+
+// send sends a call once.
+func (c *Client) send(ctx context.Context, in call, token string) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	req, err := c.request(ctx, in, token)
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	stop := func() bool { return true }
+	if in.within > 0 {
+		timer := time.AfterFunc(in.within, func() { cancel(errSilent) })
+		stop = timer.Stop
+	}
+	resp, err := c.http.Do(req)
+	stop()
+	if err != nil {
+		defer cancel(nil)
+		if in.stream != nil {
+			if failed := in.stream.failure.Load(); failed != nil {
+				return nil, *failed
+			}
+		}
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return nil, c.unanswered(in, err)
+	}
+	resp.Body = &cancelBody{ReadCloser: resp.Body, cancel: func() { cancel(nil) }}
+	return resp, nil
+}
+
+func (c *Client) request(ctx context.Context, in call, token string) (*http.Request, error) {
+	var body io.Reader
+	kind := ""
+	switch {
+	case in.json != nil:
+		data, err := json.Marshal(in.json)
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: encode request: %w", in.method, in.path, err)
+		}
+		body, kind = bytes.NewReader(data), "application/json; charset=utf-8"
+	case in.form != nil:
+		body, kind = strings.NewReader(in.form.Encode()), "application/x-www-form-urlencoded"
+	case in.stream != nil:
+		body = io.NopCloser(in.stream) // a reader without a known length is sent in chunks
+	}
+	target := c.address + "/rest" + in.path
+	if len(in.query) > 0 {
+		target += "?" + in.query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, in.method, target, body)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", in.method, in.path, err)
+	}
+	req.Header.Set("User-Agent", "cl-slurm/"+codalab.Version)
+	// With this header the server answers errors in plain text.
+	req.Header.Set("X-Requested-With", "XMLHttpRequest")
+	if kind != "" {
+		req.Header.Set("Content-Type", kind)
+	}
+	if in.basic != "" {
+		req.SetBasicAuth(in.basic, "")
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	for k, v := range in.header {
+		req.Header.Set(k, v)
+	}
+	return req, nil
+}
+
+// refusal turns an answer that is not a success into an error and closes it.
+func refusal(in call, resp *http.Response) error {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 8<<10))
+	_ = resp.Body.Close() // nothing depends on the rest
+	message := strings.TrimSpace(string(body))
+	if err != nil || message == "" {
+		message = http.StatusText(resp.StatusCode)
+	}
+	return &codalab.Error{Method: in.method, Path: in.path, Status: resp.StatusCode, Message: message}
+}
+
+// unanswered is the error of a call without a whole answer.
+func (c *Client) unanswered(in call, err error) error {
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err // without the address, which is in the message
+	}
+	return &codalab.Error{
+		Method: in.method, Path: in.path, Err: err,
+		Message: fmt.Sprintf("cannot reach the server at %s: %v", c.address, err),
+	}
+}
+
+// cancelBody releases a call's context when its answer is closed.
+type cancelBody struct {
+	io.ReadCloser
+	cancel func()
+}
+
+// Close closes the answer's body.
+func (b *cancelBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.cancel()
+	return err //nolint:wrapcheck // a body's errors are those of the connection
+}
