@@ -165,4 +165,6 @@ remove_nodes() {
   done
   [[ ! -e /sys/class/net/$bridge ]] || ip link delete "$bridge"
   ! mountpoint -q "$run/namespaces" || umount "$run/namespaces"
+  # `ip netns add` mounts /run/netns on itself, and leaves that behind.
+  while mountpoint -q /run/netns && [[ -z $(ls -A /run/netns) ]]; do umount /run/netns; done
 }

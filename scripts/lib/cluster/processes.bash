@@ -86,5 +86,5 @@ failed() {
   exit 1
 }
 
-# listens PORT: something accepts connections there, on the cluster's address.
-listens() { (exec 3<>"/dev/tcp/$address/$1") 2>/dev/null; }
+# listens PORT: some program waits for connections there.
+listens() { [[ -n $(ss -Hltn "sport = :$1") ]]; }

@@ -91,7 +91,7 @@ account() {
 
 start_slurmctld() {
   needs slurmctld "$slurmctld_port" || return 0
-  spawn slurmctld slurm slurmctld -D -s
+  spawn slurmctld slurm slurmctld -D
   poll 20 listens "$slurmctld_port" || failed slurmctld "does not listen"
 }
 
@@ -117,7 +117,7 @@ start_slurmds() {
 
 start_slurmd() {
   needs "slurmd-$1" || return 0
-  spawn_inside "$1" "slurmd-$1" slurmd -D -s -N "$1"
+  spawn_inside "$1" "slurmd-$1" slurmd -D -N "$1"
 }
 
 # await_nodes returns when every node takes jobs. One that is down or drained,
@@ -133,11 +133,16 @@ nodes_are_well() {
   while read -r node state; do
     case $state in
       idle | mix | alloc | comp) continue ;;
-      down* | drain* | drng* | fail*) scontrol update NodeName="$node" State=RESUME 2>/dev/null || true ;;
+      down* | drain* | drng* | fail*) take_back "$node" ;;
     esac
     well=1
   done <<<"$listed"
   return "$well"
+}
+
+take_back() {
+  [[ " ${started[*]} " == *" $1 "* ]] || started+=("$1")
+  scontrol update NodeName="$1" State=RESUME 2>/dev/null || true
 }
 
 # unfinished_jobs prints their ids.
@@ -153,7 +158,7 @@ cancel_jobs() {
   ((${#jobs[@]} > 0)) || return 0
   say "cancelling ${#jobs[@]} jobs"
   SLURM_CONF=$etc/slurm.conf scancel "${jobs[@]}" 2>/dev/null || true
-  poll 8 no_unfinished_jobs || true
+  poll 5 no_unfinished_jobs || true
 }
 
 no_unfinished_jobs() { [[ -z $(unfinished_jobs) ]]; }
