@@ -29,13 +29,10 @@ type Spec struct {
 	// Mark names the submission in Slurm.
 	Mark    string `json:"mark"`
 	Command string `json:"command"`
-	// Image is the path of the SIF, ImageDigest what it was made of.
-	Image       string `json:"image"`
-	ImageDigest string `json:"image_digest"`
+	Inputs
 	// RunDir is the working directory, in the container /<uuid>.
-	RunDir       string       `json:"run_dir"`
-	Dependencies []Dependency `json:"dependencies"`
-	GPUs         int          `json:"gpus"`
+	RunDir string `json:"run_dir"`
+	GPUs   int    `json:"gpus"`
 	// MemoryBytes and DiskBytes are limits; 0 means none. Seconds is the time
 	// limit of the command; 0 means none but Slurm's.
 	MemoryBytes int64   `json:"memory_bytes"`
@@ -44,6 +41,16 @@ type Spec struct {
 	Network     bool    `json:"network"`
 	// Scratch is a directory on the node's own disk.
 	Scratch string `json:"scratch"`
+}
+
+// Inputs are what a bundle needs on the shared disk before its job is
+// submitted.
+type Inputs struct {
+	// Image is the path of the SIF, ImageDigest the digest of the image that
+	// it was made of.
+	Image        string       `json:"image"`
+	ImageDigest  string       `json:"image_digest"`
+	Dependencies []Dependency `json:"dependencies,omitempty"`
 }
 
 // Dependency shows Source, a file or directory on the shared disk, read-only

@@ -1,0 +1,59 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"time"
+)
+
+// Room is how many more rows of a queue may go to Slurm now, of which
+// inFlight are there.
+func (p Policy) Room(q Queue, inFlight int, h Health) int {
+	if h.Draining {
+		return 0
+	}
+	room := h.Budget
+	if q.MaxInFlight > 0 {
+		room = min(room, q.MaxInFlight-inFlight)
+	}
+	return max(room, 0)
+}
+
+// Batch chooses which of a queue's staged rows go to Slurm, at most room, in
+// the order of their priority and then of their claim, and names their
+// submissions. The rows it returns are to be decided by Next.
+func (p Policy) Batch(now time.Time, staged []Row, room int) []Row {
+	rows := slices.Clone(staged)
+	slices.SortStableFunc(rows, func(a, b Row) int {
+		return cmp.Or(
+			-cmp.Compare(a.Run.Metadata.Int("request_priority"), b.Run.Metadata.Int("request_priority")),
+			a.Claimed.Compare(b.Claimed),
+			cmp.Compare(a.Bundle, b.Bundle),
+		)
+	})
+	rows = rows[:min(room, len(rows))]
+	for i := range rows {
+		r := &rows[i]
+		r.Attempt++
+		r.Mark, r.Index = p.mark(*r), 0
+		r.Phase, r.Since, r.Due, r.Tries = Submitting, now, time.Time{}, 0
+		r.Reason = fmt.Sprintf("attempt %d goes to Slurm", r.Attempt)
+	}
+	return rows
+}
+
+// unsafe is what does not belong in a job's name.
+var unsafe = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
+
+// mark names a submission: who, which bundle, which attempt, which bridge, for
+// administrators to read in squeue.
+func (p Policy) mark(r Row) Mark {
+	owner := unsafe.ReplaceAllString(p.Owner, "_")
+	uuid := r.Bundle
+	if len(uuid) > 14 {
+		uuid = uuid[2:14]
+	}
+	return Mark(fmt.Sprintf("cl-%s-%s.%d-%s", owner, uuid, r.Attempt, p.Bridge))
+}

@@ -1,0 +1,78 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+func (d *decision) claiming() {
+	answer := d.news.Claimed
+	switch {
+	case answer == nil:
+		if !d.waiting() {
+			d.want(Claim)
+		}
+	case answer.Failure != "" && (answer.Final || answer.Gone):
+		d.drop("the claim was refused: " + answer.Failure)
+	case answer.Failure != "":
+		d.again(answer.Failure)
+	case !answer.Accepted:
+		d.drop("the server gave the bundle to another worker")
+	default:
+		d.row.Times.Preparing = d.now
+		if refusal := d.queue.refusal(d.row); refusal != "" {
+			d.finish(Verdict{Cause: spool.CauseUser, Failure: refusal}, "the queue refuses the request")
+			return
+		}
+		d.enter(Staging, "the server confirmed the claim")
+	}
+}
+
+// drop ends a row that is not ours.
+func (d *decision) drop(reason string) {
+	d.enter(Done, reason)
+	d.row.Dropped = true
+	d.row.Due = d.now
+}
+
+// refusal is why the queue does not take a request; empty when it does.
+func (q Queue) refusal(r Row) string {
+	if q.Name == "" {
+		return fmt.Sprintf("The bridge has no queue %q any more.", r.Queue)
+	}
+	if asked := seconds(r.Resources.Time); q.MaxTime > 0 && asked > q.MaxTime {
+		return fmt.Sprintf("Queue %s runs bundles for at most %s, and %s was asked for: lower --request-time or use another queue.",
+			q.Tag, codalab.FormatDuration(q.MaxTime), codalab.FormatDuration(asked))
+	}
+	return ""
+}
+
+func (d *decision) staging() {
+	if d.row.Stop != nil {
+		d.finish(*d.row.Stop, d.row.Reason)
+		return
+	}
+	if d.row.Staged != nil {
+		return // Batch decides when it is submitted
+	}
+	d.row.Progress = d.news.Progress
+	answer := d.news.Staged
+	switch {
+	case answer == nil:
+		if !d.waiting() {
+			d.want(Stage)
+		}
+	case answer.Failure == "":
+		inputs := answer.Inputs
+		d.row.Staged = &inputs
+		d.row.Due, d.row.Tries, d.row.Trouble, d.row.Progress = time.Time{}, 0, "", ""
+		d.row.Reason = "image and dependencies are there"
+	case answer.Final || d.now.Sub(d.row.Since) > d.policy.StagePatience:
+		d.finish(Verdict{Cause: spool.CauseUser, Failure: sentence(answer.Failure)}, "staging failed")
+	default:
+		d.again(answer.Failure)
+	}
+}

@@ -1,0 +1,37 @@
+package plan
+
+// Kind is what an effect does.
+type Kind string
+
+// The kinds of effects.
+const (
+	// Claim tells the server that the bundle is taken (start_bundle).
+	Claim Kind = "claim"
+	// Stage brings the image and the dependencies in.
+	Stage Kind = "stage"
+	// Submit writes the specification and runs sbatch. The one effect that is
+	// not repeated at will.
+	Submit Kind = "submit"
+	// Account asks the accounting database for the row's mark.
+	Account Kind = "account"
+	// Look reads the current attempt's records.
+	Look Kind = "look"
+	// Close takes the current attempt so that it can never begin.
+	Close Kind = "close"
+	// Cancel runs scancel.
+	Cancel Kind = "cancel"
+	// Collect sends the results to the server.
+	Collect Kind = "collect"
+	// Release removes the bundle's files from the shared disk.
+	Release Kind = "release"
+	// Forget removes the row from the ledger.
+	Forget Kind = "forget"
+)
+
+// Effect is one thing to be done in the world after Row was saved. At most
+// one effect of a kind runs for a bundle.
+type Effect struct {
+	Kind Kind
+	// Row is the row as it was saved when the effect was decided.
+	Row Row
+}

@@ -1,0 +1,96 @@
+package plan
+
+import (
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// News is what arrived about one row since it was last decided. Fields are
+// nil, or empty, for what did not.
+type News struct {
+	// Messages came from the server, in this order.
+	Messages []codalab.Message
+	// Sighting is what the newest whole snapshot shows of the row.
+	Sighting *Sighting
+	// Accounted is what the accounting database knows of the row's mark.
+	Accounted *Sighting
+	// Records are the current attempt's, as the disk shows them.
+	Records *Records
+
+	// The outcomes of effects.
+	Claimed   *Claimed
+	Staged    *StageEnd
+	Submitted *Submission
+	Closed    *Closing
+	Cancelled *Outcome
+	Collected *Outcome
+	Released  *Outcome
+	// Progress is how far staging is.
+	Progress string
+}
+
+// Outcome is how an effect ended: done, or why not.
+type Outcome struct {
+	// Failure is empty when it was done.
+	Failure string
+	// Final is set for a failure that would only repeat itself.
+	Final bool
+	// Gone is set when what the effect was for does not exist any more.
+	Gone bool
+}
+
+// Claimed is the server's answer to a claim.
+type Claimed struct {
+	Outcome
+	// Accepted is the answer; meaningless with a failure.
+	Accepted bool
+}
+
+// StageEnd is how staging ended.
+type StageEnd struct {
+	Outcome
+	Inputs spool.Inputs
+}
+
+// Submission is sbatch's answer.
+type Submission struct {
+	// Attempt is the attempt that was submitted.
+	Attempt int
+	// Job is the job's id; 0 when there was none in the answer.
+	Job sbatch.JobID
+	// Refused is set when Slurm surely made no job that runs; Retry when it
+	// may answer otherwise later. Words are Slurm's.
+	Refused, Retry bool
+	Words          string
+}
+
+// Closing is the answer to an attempt's closing.
+type Closing struct {
+	Attempt int
+	// Standing is the record that stands in the attempt's started.
+	Standing spool.Started
+	// Failure is why it is not known which record stands.
+	Failure string
+}
+
+// Sighting is what a whole answer of Slurm showed of one mark.
+type Sighting struct {
+	// Asked is when the question was sent.
+	Asked time.Time
+	// Jobs are the jobs of that name, in the order of their ids.
+	Jobs []sbatch.Job
+}
+
+// Records are an attempt's records as read from the shared disk. What could
+// not be read, or is not there, is nil; neither says anything.
+type Records struct {
+	Attempt int
+	Started *spool.Started
+	Status  *spool.Status
+	Exit    *spool.Exit
+	// Output is the end of what the batch script printed.
+	Output string
+}

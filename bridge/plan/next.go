@@ -1,0 +1,185 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// Next decides one row. It returns the next row and the effects that are to
+// be started once that is saved. It is called when news has arrived, when the
+// row is due, and once for each row after a start of the bridge.
+func (p Policy) Next(now time.Time, r Row, n News) (Row, []Effect) {
+	d := &decision{policy: p, queue: p.Queues[r.Queue], now: now, row: r, news: n}
+	d.hear()
+	d.read()
+	// A phase that ends hands on to the next one at once, so that its
+	// effects start with this decision.
+	for before := Phase(""); before != d.row.Phase; {
+		before = d.row.Phase
+		d.phase()
+	}
+	for i := range d.effects {
+		d.effects[i].Row = d.row
+	}
+	return d.row, d.effects
+}
+
+// decision is one call of Next in the making.
+type decision struct {
+	policy  Policy
+	queue   Queue
+	now     time.Time
+	row     Row
+	news    News
+	effects []Effect
+}
+
+func (d *decision) phase() {
+	switch d.row.Phase {
+	case Claiming:
+		d.claiming()
+	case Staging:
+		d.staging()
+	case Submitting:
+		d.submitting()
+	case Queued:
+		d.queued()
+	case Running:
+		d.running()
+	case Stopping:
+		d.stopping()
+	case Collecting:
+		d.collecting()
+	case Finalizing:
+		d.finalizing()
+	case Done:
+		d.done()
+	}
+}
+
+// hear takes the server's messages in.
+func (d *decision) hear() {
+	for _, m := range d.news.Messages {
+		switch m.Type { //nolint:exhaustive // reads and writes are answered elsewhere; unknown messages say nothing to a row
+		case codalab.MessageKill:
+			d.stop(killed(m.KillMessage), "the server asked to kill it")
+		case codalab.MessageRun:
+			d.offeredAgain(m)
+		case codalab.MessageMarkFinalized:
+			if d.row.Phase == Finalizing {
+				d.enter(Done, "the server acknowledged the result")
+				d.row.Due = d.now.Add(d.policy.KeepAfterAck)
+			}
+		}
+	}
+}
+
+// offeredAgain answers a run message for a bundle that has a row already: the
+// server lost our claim, or its memory.
+func (d *decision) offeredAgain(m codalab.Message) {
+	switch {
+	case d.row.Phase == Claiming:
+	case d.row.Phase == Done && d.row.Dropped:
+		fresh := NewRow(d.now, d.row.Queue, m)
+		fresh.Version, fresh.Attempt = d.row.Version, d.row.Attempt
+		d.row = fresh
+	case d.row.Phase == Done:
+		d.want(Claim)
+		d.enter(Collecting, "the server offered again what was done: the result is delivered again")
+	default:
+		d.want(Claim)
+		d.row.Reason = "the server offered again what is ours: claimed again"
+	}
+}
+
+// stop notes the verdict that is wanted instead of the run's own. The first
+// one stands, and none is taken once the bundle has a verdict.
+func (d *decision) stop(v Verdict, reason string) {
+	if d.row.Verdict != nil || d.row.Stop != nil {
+		return
+	}
+	d.row.Stop = &v
+	d.row.Reason = reason
+}
+
+// read takes the records of the current attempt in, whatever the phase.
+// Records of another attempt, or under another token than the one that
+// stands, are nothing.
+func (d *decision) read() {
+	if c := d.news.Closed; c != nil && c.Failure == "" && c.Attempt == d.row.Attempt {
+		d.taken(c.Standing)
+	}
+	rec := d.news.Records
+	if rec == nil || rec.Attempt != d.row.Attempt || d.row.Attempt == 0 {
+		return
+	}
+	if rec.Started != nil {
+		d.taken(*rec.Started)
+	}
+	if d.row.Begun == nil {
+		return
+	}
+	if rec.Status != nil && rec.Status.Token == d.row.Begun.Token {
+		d.row.Status = rec.Status
+	}
+	if rec.Exit != nil && rec.Exit.Token == d.row.Begun.Token && d.row.Exit == nil {
+		d.row.Exit = rec.Exit
+	}
+}
+
+// taken takes in which record stands in the current attempt's started.
+func (d *decision) taken(s spool.Started) {
+	switch {
+	case s.Closed:
+		d.row.Closed = true
+	case d.row.Begun == nil:
+		d.row.Begun = &s
+	}
+}
+
+// want asks for an effect.
+func (d *decision) want(k Kind) {
+	for _, e := range d.effects {
+		if e.Kind == k {
+			return
+		}
+	}
+	d.effects = append(d.effects, Effect{Kind: k})
+}
+
+// enter moves the row to another phase.
+func (d *decision) enter(p Phase, reason string) {
+	d.row.Phase, d.row.Since, d.row.Reason = p, d.now, reason
+	d.row.Due, d.row.Tries, d.row.Trouble = time.Time{}, 0, ""
+}
+
+// again says that what the phase is after failed, and when to try it again.
+func (d *decision) again(trouble string) {
+	d.row.Tries++
+	d.row.Trouble = trouble
+	d.row.Due = d.now.Add(backoff(d.row.Tries))
+	d.row.Reason = fmt.Sprintf("try %d failed: %s", d.row.Tries, trouble)
+}
+
+// waiting says whether the row waits out a pause.
+func (d *decision) waiting() bool { return d.row.Due.After(d.now) }
+
+// wake makes sure that the row is decided again by t.
+func (d *decision) wake(t time.Time) {
+	if d.row.Due.IsZero() || t.Before(d.row.Due) || !d.row.Due.After(d.now) {
+		d.row.Due = t
+	}
+}
+
+// backoff is the pause after the n-th failure in a row: 1 s, doubled up to a
+// minute. Rows fail at different moments, which spreads them enough.
+func backoff(n int) time.Duration {
+	const longest = time.Minute
+	if n > 6 {
+		return longest
+	}
+	return min(time.Second<<max(n-1, 0), longest)
+}

@@ -1,0 +1,92 @@
+package plan
+
+import (
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// Policy is what the site and the bridge's owner have decided beforehand.
+type Policy struct {
+	// Bridge is the bridge's own six hexadecimal digits, part of each mark.
+	Bridge string
+	// Owner is the name under which jobs run for people to see: the CodaLab
+	// user of a personal bridge.
+	Owner string
+	// Layout is the shared directory.
+	Layout spool.Layout
+	// Worker is the path of the cl-worker that jobs run.
+	Worker string
+	// Queues are the queues by name.
+	Queues map[string]Queue
+
+	// SubmitGrace is how much older than a submission's begin a snapshot may
+	// not be to prove that the submission made no job. It is above the
+	// longest life of an sbatch.
+	SubmitGrace time.Duration
+	// RecordAge is how long Slurm surely keeps an ended job in sight
+	// (MinJobAge). A younger snapshot that lacks a job is evidence by itself.
+	RecordAge time.Duration
+	// Accounting is set where an accounting database can be asked.
+	Accounting bool
+	// Settle is how long the shared disk may take to show a record that was
+	// written before a job ended.
+	Settle time.Duration
+	// StuckFor is how long Slurm must have given a reason for which a job can
+	// never start before the bundle fails for it.
+	StuckFor time.Duration
+	// StagePatience is how long staging is tried again before the bundle
+	// fails, CollectPatience the same for collecting.
+	StagePatience, CollectPatience time.Duration
+	// MaxAttempts bounds the attempts of one bundle.
+	MaxAttempts int
+	// KeepAfterAck is how long results stay on the shared disk after the
+	// server acknowledged them.
+	KeepAfterAck time.Duration
+}
+
+// RetryBegun says whether a bundle that began may begin again.
+type RetryBegun string
+
+// The choices for RetryBegun.
+const (
+	RetryNever      RetryBegun = "never"
+	RetryOnPlatform RetryBegun = "on_platform"
+)
+
+// Queue is one configured queue: a tag of CodaLab's on one side, a place in
+// Slurm on the other.
+type Queue struct {
+	Name string
+	// Tag is what bundles ask for with request_queue.
+	Tag string
+
+	Partition, Account, QOS, WCKey, Reservation, Constraint string
+	// GPUType is the gres type of request_gpus; empty for any.
+	GPUType string
+	// DefaultTime is the limit of a bundle that asks for none, MaxTime the
+	// largest that may be asked for; 0 for no such bound.
+	DefaultTime, MaxTime time.Duration
+	// TimeGrace is added to a bundle's limit for Slurm's, so that the
+	// worker's own timer comes first.
+	TimeGrace time.Duration
+	// MemoryOverhead is added to request_memory, in bytes, for what runs
+	// around the command.
+	MemoryOverhead int64
+	// MaxInFlight bounds the queue's jobs in Slurm; 0 for no bound.
+	MaxInFlight int
+	// RetryBegun says whether a begun bundle may begin again.
+	RetryBegun RetryBegun
+	// Scratch is a directory on the nodes' own disk.
+	Scratch string
+	// Extra are further options of sbatch.
+	Extra []string
+}
+
+// Health is what stands in the way of submissions.
+type Health struct {
+	// Draining is set when nothing new is to be started.
+	Draining bool
+	// Budget is how many submissions the request rate allows now.
+	Budget int
+}

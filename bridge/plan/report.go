@@ -1,0 +1,158 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// Reported says whether a worker's check-in tells of the row.
+func (r Row) Reported() bool {
+	return r.Phase != Claiming && r.Phase != Done
+}
+
+// Report is what a check-in tells of the row. worker is the identity that
+// checks in.
+func (r Row) Report(worker string) codalab.Run {
+	run := codalab.Run{
+		UUID:        r.Bundle,
+		RunStatus:   r.RunStatus(),
+		BundleStart: codalab.UnixSeconds(r.Claimed),
+		State:       r.state(),
+		Remote:      worker,
+		Profile:     r.profile(),
+	}
+	if r.Begun != nil && r.Begun.Node != "" {
+		run.Remote = r.Begun.Node
+	}
+	if r.Staged != nil && r.Staged.ImageDigest != "" {
+		run.DockerImage = &r.Staged.ImageDigest
+	}
+	r.usage(&run)
+	if v := r.Verdict; v != nil {
+		run.ExitCode = v.ExitCode
+		if v.Failure != "" {
+			run.FailureMessage = &v.Failure
+		}
+	}
+	return run
+}
+
+// usage fills in what the attempt used, as far as it is known.
+func (r Row) usage(run *codalab.Run) {
+	switch {
+	case r.Exit != nil:
+		u := r.Exit.Usage
+		run.ContainerTimeTotal = r.Exit.CommandEnded.Sub(r.Exit.CommandStarted).Seconds()
+		run.ContainerTimeUser, run.ContainerTimeSystem = u.UserSeconds, u.SystemSeconds
+		run.DiskUtilization = u.DiskBytes
+	case r.Status != nil:
+		u := r.Status.Usage
+		if !r.Status.CommandStarted.IsZero() {
+			run.ContainerTimeTotal = r.Status.At.Sub(r.Status.CommandStarted).Seconds()
+		}
+		run.ContainerTimeUser, run.ContainerTimeSystem = u.UserSeconds, u.SystemSeconds
+		run.DiskUtilization = u.DiskBytes
+		if r.Resources.Memory > 0 {
+			run.MemoryUsage = float64(u.MemoryBytes) / float64(r.Resources.Memory)
+		}
+		if run.ContainerTimeTotal > 0 {
+			run.CPUUsage = (u.UserSeconds + u.SystemSeconds) / run.ContainerTimeTotal / float64(max(r.Resources.CPUs, 1))
+		}
+	}
+}
+
+// state is the row's state on the wire.
+func (r Row) state() codalab.State {
+	switch r.Phase {
+	case Running, Collecting:
+		return codalab.StateRunning
+	case Stopping:
+		if r.Begun != nil {
+			return codalab.StateRunning
+		}
+	case Finalizing, Done:
+		return codalab.StateFinalizing
+	case Claiming, Staging, Submitting, Queued:
+	}
+	return codalab.StatePreparing
+}
+
+// RunStatus is one sentence for the researcher: what the bundle waits for, or
+// what it does.
+func (r Row) RunStatus() string {
+	switch r.Phase {
+	case Claiming:
+		return "Claimed by the bridge."
+	case Staging:
+		return r.stagingStatus()
+	case Submitting:
+		if r.Trouble != "" {
+			return sentence(r.Trouble)
+		}
+		return "Being submitted to Slurm."
+	case Queued:
+		return r.queuedStatus()
+	case Running:
+		return "Running job in container." // codalab/worker/worker_run_state.py: transition_from_PREPARING
+	case Stopping:
+		return "Being stopped."
+	case Collecting:
+		if r.Trouble != "" {
+			return "Uploading results; the last try failed: " + sentence(r.Trouble)
+		}
+		return "Uploading results."
+	case Finalizing:
+		return "Finalizing bundle."
+	case Done:
+	}
+	return "Finished"
+}
+
+func (r Row) stagingStatus() string {
+	switch {
+	case r.Trouble != "":
+		return "Trying again at " + r.Due.Format(time.TimeOnly) + ": " + sentence(r.Trouble)
+	case r.Staged != nil:
+		return "Image and dependencies are ready; waiting to be submitted to Slurm."
+	case r.Progress != "":
+		return r.Progress
+	}
+	return "Bringing in the image and the dependencies."
+}
+
+func (r Row) queuedStatus() string {
+	where := fmt.Sprintf("Slurm job %s", r.Job.ID)
+	switch {
+	case r.Job.State == sbatch.StatePending && r.Job.Reason != "" && r.Job.Reason != "None":
+		if !r.Job.Start.IsZero() {
+			return fmt.Sprintf("%s waits (%s); Slurm expects to start it at %s.", where, r.Job.Reason, r.Job.Start.Format(time.DateTime))
+		}
+		return fmt.Sprintf("%s waits (%s).", where, r.Job.Reason)
+	case r.Job.State == sbatch.StatePending:
+		return where + " waits."
+	}
+	return fmt.Sprintf("%s is starting on %s (%s).", where, r.Job.Nodes, r.Job.State)
+}
+
+func (r Row) profile() map[string]codalab.StageTimes {
+	t := r.Times
+	starts := []time.Time{t.Preparing, t.Running, t.CleaningUp, t.Uploading, t.Finalizing}
+	profile := map[string]codalab.StageTimes{}
+	for i, stage := range codalab.Stages() {
+		profile[stage] = codalab.NewStageTimes(starts[i], firstAfter(starts[i+1:]))
+	}
+	return profile
+}
+
+// firstAfter is the first time of a list that has come.
+func firstAfter(times []time.Time) time.Time {
+	for _, t := range times {
+		if !t.IsZero() {
+			return t
+		}
+	}
+	return time.Time{}
+}

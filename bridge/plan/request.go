@@ -1,0 +1,99 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// Request is the job of a row's current attempt.
+func (p Policy) Request(r Row) sbatch.Request {
+	q, res := p.Queues[r.Queue], r.Resources
+	attempt := p.Layout.Attempt(r.Bundle, r.Attempt)
+	req := sbatch.Request{
+		Name: string(r.Mark),
+		Comment: fmt.Sprintf("codalab bundle=%s attempt=%d owner=%s bridge=%s",
+			r.Bundle, r.Attempt, r.Run.OwnerID, p.Bridge),
+		Partition:   q.Partition,
+		Account:     q.Account,
+		QOS:         q.QOS,
+		WCKey:       q.WCKey,
+		Reservation: q.Reservation,
+		Constraint:  q.Constraint,
+		CPUs:        max(res.CPUs, 1),
+		GPUs:        res.GPUs,
+		Nice:        max(-r.Run.Metadata.Int("request_priority"), 0),
+		Dir:         attempt.Dir,
+		Output:      attempt.OutputPath(),
+		Extra:       q.Extra,
+		Script:      fmt.Sprintf("#!/bin/sh\nexec %s exec %s\n", quote(p.Worker), quote(attempt.SpecPath())),
+	}
+	if res.GPUs > 0 {
+		req.GPUType = q.GPUType
+	}
+	if res.Memory > 0 {
+		const mib = 1 << 20
+		req.MemoryMiB = (res.Memory + q.MemoryOverhead + mib - 1) / mib
+	}
+	if limit := q.limit(res); limit > 0 {
+		req.Time = limit + q.TimeGrace
+		if q.MaxTime > 0 {
+			req.Time = min(req.Time, q.MaxTime)
+		}
+	}
+	return req
+}
+
+// Spec is what the worker of a row's current attempt is told.
+func (p Policy) Spec(r Row) spool.Spec {
+	q, res := p.Queues[r.Queue], r.Resources
+	s := spool.Spec{
+		Bundle:      r.Bundle,
+		Attempt:     r.Attempt,
+		Mark:        string(r.Mark),
+		Command:     r.Run.Command,
+		RunDir:      p.Layout.RunDir(r.Bundle, r.Attempt),
+		GPUs:        int(res.GPUs),
+		MemoryBytes: res.Memory,
+		DiskBytes:   res.Disk,
+		Seconds:     q.limit(res).Seconds(),
+		Network:     res.Network,
+		Scratch:     q.Scratch,
+	}
+	if r.Staged != nil {
+		s.Inputs = *r.Staged
+	}
+	return s
+}
+
+// limit is the time limit of a request in this queue; 0 for none.
+func (q Queue) limit(res codalab.Resources) time.Duration {
+	if res.Time > 0 {
+		return seconds(res.Time)
+	}
+	return q.DefaultTime
+}
+
+// quote makes one word of s for sh(1).
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// Marks are the names of all submissions that a row may have made.
+func (p Policy) Marks(r Row) []Mark {
+	marks := make([]Mark, 0, r.Attempt)
+	for r.Attempt > 0 {
+		marks = append(marks, p.mark(r))
+		r.Attempt--
+	}
+	return marks
+}
+
+// Shows says whether a sighting tells nothing that the row does not hold
+// already, so that the row need not be decided for it.
+func (r Row) Shows(jobs []sbatch.Job) bool {
+	return len(jobs) == 1 && jobs[0] == r.Job && r.Stuck.IsZero() &&
+		r.Ended.IsZero() == !jobs[0].State.Ended() && (r.Phase == Queued || r.Phase == Running)
+}

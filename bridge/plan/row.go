@@ -1,0 +1,161 @@
+package plan
+
+import (
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// Phase is where a row stands.
+type Phase string
+
+// The phases of a row.
+const (
+	// Claiming: the server offered the bundle; it is not ours yet.
+	Claiming Phase = "claiming"
+	// Staging: image and dependencies are brought in; or they are there, and
+	// the row waits for its submission.
+	Staging Phase = "staging"
+	// Submitting: sbatch is about to be run, runs, or its answer is unknown.
+	Submitting Phase = "submitting"
+	// Queued: Slurm has the job; the attempt has not begun.
+	Queued Phase = "queued"
+	// Running: the attempt has begun.
+	Running Phase = "running"
+	// Stopping: the job is to go away.
+	Stopping Phase = "stopping"
+	// Collecting: the attempt has ended; its results go to the server.
+	Collecting Phase = "collecting"
+	// Finalizing: the verdict is reported until the server acknowledges it.
+	Finalizing Phase = "finalizing"
+	// Done: acknowledged, or never ours; files are kept for a while.
+	Done Phase = "done"
+)
+
+// Phases lists the phases in their order.
+func Phases() []Phase {
+	return []Phase{Claiming, Staging, Submitting, Queued, Running, Stopping, Collecting, Finalizing, Done}
+}
+
+// Mark names a submission. It is the job's name in Slurm, and no two
+// submissions ever have the same.
+type Mark string
+
+// Row is one bundle in the bridge's hands. It is a value; a ledger keeps it.
+type Row struct {
+	// Bundle is the bundle's UUID, the row's key.
+	Bundle string `json:"bundle"`
+	// Version counts the row's decisions; the ledger compares and swaps it.
+	Version int64 `json:"-"`
+	// Queue names the configured queue that claimed the bundle.
+	Queue string `json:"queue"`
+	// Run is what the server asked for.
+	Run       codalab.RunBundle `json:"run"`
+	Resources codalab.Resources `json:"resources"`
+	// Claimed is when the server offered the bundle.
+	Claimed time.Time `json:"claimed"`
+
+	Phase Phase `json:"phase"`
+	// Since is when the phase began.
+	Since time.Time `json:"since"`
+	// Reason says why the last decision was taken.
+	Reason string `json:"reason"`
+	// Due is when to decide again without news; zero means not at all.
+	Due time.Time `json:"due,omitzero"`
+	// Tries counts the failed tries of what the phase is after.
+	Tries int `json:"tries,omitempty"`
+	// Trouble is why the last try failed.
+	Trouble string `json:"trouble,omitempty"`
+
+	// Staged is what staging brought in; nil before.
+	Staged *spool.Inputs `json:"staged,omitempty"`
+
+	// Attempt counts the row's attempts; the current one has this number.
+	Attempt int `json:"attempt"`
+	// Mark and Index name the current attempt in Slurm.
+	Mark  Mark `json:"mark,omitempty"`
+	Index int  `json:"index,omitempty"`
+	// Submitted is when sbatch was last begun for Mark; zero before.
+	Submitted time.Time `json:"submitted,omitzero"`
+	// Job is the job, as Slurm last showed it; its ID is 0 before it has one.
+	Job sbatch.Job `json:"job,omitzero"`
+	// Ended is when Slurm was first seen to have no live job for the attempt
+	// any more; zero while it has.
+	Ended time.Time `json:"ended,omitzero"`
+	// Stuck is since when Slurm has given a reason for which the job can
+	// never start; zero while it gives none.
+	Stuck time.Time `json:"stuck,omitzero"`
+
+	// Begun is the current attempt's start; nil before.
+	Begun *spool.Started `json:"begun,omitempty"`
+	// Exit is the current attempt's own account of its end; nil before.
+	Exit *spool.Exit `json:"exit,omitempty"`
+	// Status is the worker's last status that was seen. It is not saved for
+	// its own sake: a restarted bridge reads it again.
+	Status *spool.Status `json:"-"`
+	// Progress says how far staging is. It is not saved either.
+	Progress string `json:"-"`
+
+	// Stop is the verdict that is wanted instead of the run's own: a kill, or
+	// a job that can never start.
+	Stop *Verdict `json:"stop,omitempty"`
+	// Cancelled is when scancel last succeeded; zero before.
+	Cancelled time.Time `json:"cancelled,omitzero"`
+	// Closed is set when the current attempt can never begin any more.
+	Closed bool `json:"closed,omitempty"`
+	// Verdict is how the bundle ended; nil before.
+	Verdict *Verdict `json:"verdict,omitempty"`
+	// Dropped is set for a row that turned out not to be ours: it is not
+	// reported.
+	Dropped bool `json:"dropped,omitempty"`
+	// Times are the beginnings of the stages that the server keeps.
+	Times Times `json:"times"`
+}
+
+// Times are when the stages of a run began; zero for one that has not come.
+type Times struct {
+	Preparing  time.Time `json:"preparing,omitzero"`
+	Running    time.Time `json:"running,omitzero"`
+	CleaningUp time.Time `json:"cleaning_up,omitzero"`
+	Uploading  time.Time `json:"uploading,omitzero"`
+	Finalizing time.Time `json:"finalizing,omitzero"`
+}
+
+// Verdict is how a bundle ended.
+type Verdict struct {
+	Cause spool.Cause `json:"cause"`
+	// ExitCode is the command's exit status; nil when it has none.
+	ExitCode *int `json:"exit_code,omitempty"`
+	// Failure is one sentence for the researcher; empty for a success, and
+	// where the exit status says all.
+	Failure string `json:"failure,omitempty"`
+}
+
+// NewRow is the row of a bundle that the server has just offered to a queue.
+func NewRow(now time.Time, queue string, m codalab.Message) Row {
+	r := Row{Bundle: m.UUID, Queue: queue, Claimed: now, Phase: Claiming, Since: now, Reason: "the server offered the bundle"}
+	if m.Bundle != nil {
+		r.Bundle, r.Run = m.Bundle.UUID, *m.Bundle
+	}
+	if m.Resources != nil {
+		r.Resources = *m.Resources
+	}
+	return r
+}
+
+// InFlight says whether the row has, or may have, a job in Slurm.
+func (r Row) InFlight() bool {
+	switch r.Phase {
+	case Submitting, Queued, Running, Stopping:
+		return true
+	case Claiming, Staging, Collecting, Finalizing, Done:
+	}
+	return false
+}
+
+// WaitsForRoom says whether the row has all it needs but a place in Slurm.
+func (r Row) WaitsForRoom(now time.Time) bool {
+	return r.Phase == Staging && r.Staged != nil && r.Stop == nil && !r.Due.After(now)
+}

@@ -1,0 +1,152 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// submitting: sbatch is wanted once. When its answer is lost the job is looked
+// for by its mark, and sbatch is wanted again only when there is none.
+func (d *decision) submitting() {
+	if d.row.Begun != nil {
+		d.enter(Running, "the attempt has begun")
+		return
+	}
+	if job, ok := adoptable(d.news.Sighting); ok {
+		d.adopt(job, "found in the queue by its name")
+		return
+	}
+	if job, ok := adoptable(d.news.Accounted); ok {
+		d.adopt(job, "found in the accounts by its name")
+		return
+	}
+	if s := d.news.Submitted; s != nil && s.Attempt == d.row.Attempt {
+		d.answered(*s)
+		return
+	}
+	if d.row.Stop != nil {
+		d.stopUnsubmitted()
+		return
+	}
+	if d.row.Submitted.IsZero() {
+		if !d.waiting() {
+			d.submit(d.row.Reason)
+		}
+		return
+	}
+	switch {
+	case !d.absent():
+	case d.row.Closed:
+		d.retry("sbatch's answer was lost, and so is any trace of a job")
+	default:
+		d.row.Ended = time.Time{}
+		d.submit("sbatch's answer was lost and there is no such job: submitted again under the same name")
+	}
+}
+
+// submit wants sbatch. The row is saved with Submitted before it is run.
+func (d *decision) submit(reason string) {
+	d.row.Submitted = d.now
+	d.row.Due = time.Time{}
+	d.row.Reason = reason
+	d.want(Submit)
+}
+
+// adoptable returns the job of a sighting that stands for the submission: not
+// the record that a refused submission leaves.
+func adoptable(s *Sighting) (sbatch.Job, bool) {
+	if s == nil {
+		return sbatch.Job{}, false
+	}
+	for _, j := range s.Jobs {
+		if !ghost(j) {
+			return j, true
+		}
+	}
+	return sbatch.Job{}, false
+}
+
+// ghost says whether a job is what a refused submission leaves: it FAILED and
+// was never given a node.
+func ghost(j sbatch.Job) bool { return j.State == sbatch.StateFailed && j.Nodes == "" }
+
+func (d *decision) adopt(job sbatch.Job, reason string) {
+	d.row.Job, d.row.Ended = job, time.Time{}
+	d.enter(Queued, fmt.Sprintf("job %s: %s", job.ID, reason))
+}
+
+func (d *decision) answered(s Submission) {
+	switch {
+	case s.Job != 0:
+		d.adopt(sbatch.Job{ID: s.Job, Name: string(d.row.Mark), State: sbatch.StatePending, Reason: "None"}, "sbatch accepted it")
+	case s.Refused && s.Retry:
+		d.row.Submitted = time.Time{}
+		d.again("Slurm does not take the job now: " + s.Words)
+	case s.Refused:
+		d.finish(Verdict{Cause: spool.CauseUser, Failure: d.refused(s.Words)}, "Slurm refused the submission")
+	default:
+		d.row.Trouble = s.Words
+		d.row.Reason = "sbatch gave no clear answer (" + s.Words + "): looking for the job by its name"
+		d.wake(d.row.Submitted.Add(d.policy.SubmitGrace))
+	}
+}
+
+// refused is the sentence for a refused submission: Slurm's words and what was
+// asked for.
+func (d *decision) refused(words string) string {
+	return fmt.Sprintf("Slurm refused the job: %s. Asked of queue %s: %s.", trimDot(words), d.queue.Tag, d.asked())
+}
+
+// stopUnsubmitted: before sbatch was begun there is nothing to stop; after it
+// there may be a job.
+func (d *decision) stopUnsubmitted() {
+	if d.row.Submitted.IsZero() {
+		d.finish(*d.row.Stop, d.row.Reason)
+		return
+	}
+	d.enter(Stopping, d.row.Reason)
+}
+
+// absent says whether it is proven that the current submission made no job
+// that lives. A whole snapshot must lack it that was asked for later than the
+// longest life of an sbatch after its begin; then the accounting database must
+// lack it too. Without a database, a snapshot younger than what Slurm keeps in
+// sight is enough, and after that nothing proves it: the attempt is closed.
+// What is missing for the proof is asked for.
+func (d *decision) absent() bool {
+	if s := d.news.Sighting; s != nil {
+		switch {
+		case len(live(s.Jobs)) > 0:
+			d.row.Ended = time.Time{}
+		case s.Asked.After(d.row.Submitted.Add(d.policy.SubmitGrace)) && d.row.Ended.IsZero():
+			d.row.Ended = s.Asked
+		}
+	}
+	switch {
+	case d.row.Ended.IsZero():
+		return false
+	case !d.policy.Accounting && d.row.Ended.Before(d.row.Submitted.Add(d.policy.RecordAge)):
+		return true
+	case !d.policy.Accounting:
+		d.want(Close)
+		return d.row.Closed
+	case d.news.Accounted == nil:
+		d.want(Account)
+		return false
+	}
+	return true
+}
+
+// live returns the jobs that stand for a submission.
+func live(jobs []sbatch.Job) []sbatch.Job {
+	var out []sbatch.Job
+	for _, j := range jobs {
+		if !ghost(j) {
+			out = append(out, j)
+		}
+	}
+	return out
+}

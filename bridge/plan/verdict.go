@@ -1,0 +1,101 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// killed is the verdict of a bundle that the server asked to kill. A server
+// knows it by CodaLab's words in it.
+func killed(message string) Verdict {
+	if message == "" {
+		message = codalab.KillRequested
+	}
+	return Verdict{Cause: spool.CauseUser, Failure: message}
+}
+
+// fromSlurm is the verdict that the job's state gives, for an attempt whose
+// own account is missing or says only that it was told to stop.
+func (d *decision) fromSlurm() Verdict {
+	job := d.row.Job
+	ran := "before it began"
+	if d.row.Begun != nil {
+		ran = "while it ran on " + d.row.Begun.Node
+	}
+	switch job.State { //nolint:exhaustive // every other state, unknown ones too, is the last case
+	case sbatch.StateTimeout, sbatch.StateDeadline:
+		return Verdict{Cause: spool.CauseLimit, Failure: fmt.Sprintf(
+			"Slurm's time limit ended job %s (%s): ask for more with --request-time.", job.ID, job.State)}
+	case sbatch.StateOutOfMemory:
+		return Verdict{Cause: spool.CauseLimit, Failure: fmt.Sprintf(
+			"Memory limit %s exceeded: ask for more with --request-memory.", codalab.FormatSize(d.row.Resources.Memory))}
+	case sbatch.StateCancelled:
+		return Verdict{Cause: spool.CauseUser, Failure: fmt.Sprintf(
+			"Slurm job %s was cancelled outside CodaLab %s.", job.ID, ran)}
+	case sbatch.StatePreempted:
+		return platform("Slurm preempted job %s %s.", job.ID, ran)
+	case sbatch.StateNodeFail, sbatch.StateBootFail:
+		return platform("The node of Slurm job %s failed %s (%s).", job.ID, ran, job.State)
+	}
+	output := ""
+	if rec := d.news.Records; rec != nil && strings.TrimSpace(rec.Output) != "" {
+		output = " Its last words: " + lastLine(rec.Output)
+	}
+	return platform("Slurm job %s ended %s without a word of its worker (last seen %s).%s", job.ID, ran, job.State, output)
+}
+
+func platform(format string, args ...any) Verdict {
+	return Verdict{Cause: spool.CausePlatform, Failure: fmt.Sprintf(format, args...)}
+}
+
+// asked says in one phrase what a bundle asked for.
+func (d *decision) asked() string {
+	res := d.row.Resources
+	parts := []string{plural(res.CPUs, "CPU")}
+	if res.GPUs > 0 {
+		parts = append(parts, plural(res.GPUs, "GPU"))
+	}
+	if res.Memory > 0 {
+		parts = append(parts, codalab.FormatSize(res.Memory)+" of memory")
+	}
+	if limit := d.queue.limit(res); limit > 0 {
+		parts = append(parts, codalab.FormatDuration(limit))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func plural(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }
+
+// sentence gives an error's text the form of a sentence.
+func sentence(text string) string {
+	first, size := utf8.DecodeRuneInString(text)
+	if size == 0 {
+		return text
+	}
+	text = string(unicode.ToUpper(first)) + text[size:]
+	if !strings.HasSuffix(text, ".") {
+		text += "."
+	}
+	return text
+}
+
+func trimDot(s string) string { return strings.TrimSuffix(s, ".") }
+
+func lastLine(s string) string {
+	s = strings.TrimSpace(s)
+	return s[strings.LastIndexByte(s, '\n')+1:]
+}

@@ -1,0 +1,227 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// queued: Slurm has the job, and the attempt has not been seen to begin.
+func (d *decision) queued() {
+	if d.row.Begun != nil {
+		d.enter(Running, "the attempt began on "+d.row.Begun.Node)
+		return
+	}
+	d.watch()
+	d.neverStarts()
+	if d.row.Stop != nil {
+		d.enter(Stopping, d.row.Reason)
+		return
+	}
+	// A job that is over may have begun and the disk not show it yet. Closing
+	// the attempt settles it: either it can never begin, or its start shows.
+	if d.row.Ended.IsZero() || !d.settled() {
+		return
+	}
+	if !d.row.Closed {
+		d.want(Close)
+		d.wake(d.now.Add(d.policy.Settle))
+		return
+	}
+	d.concluded(d.fromSlurm())
+}
+
+// running: the attempt has begun.
+func (d *decision) running() {
+	if d.row.Times.Running.IsZero() {
+		d.row.Times.Running = d.now
+	}
+	d.watch()
+	if d.ownEnd() {
+		return
+	}
+	if d.row.Stop != nil {
+		d.enter(Stopping, d.row.Reason)
+		return
+	}
+	if d.row.Ended.IsZero() || !d.settled() {
+		return
+	}
+	d.concluded(d.fromSlurm())
+}
+
+// ownEnd takes the attempt's own account of its end for its verdict. A worker
+// that was told to stop does not know why; that Slurm says, when the job is
+// over.
+func (d *decision) ownEnd() bool {
+	exit := d.row.Exit
+	if exit == nil || exit.Terminated && d.row.Stop == nil && d.row.Ended.IsZero() {
+		return false
+	}
+	var v Verdict
+	switch {
+	case exit.Terminated && d.row.Stop != nil:
+		v = *d.row.Stop
+	case exit.Terminated && d.row.Job.State != sbatch.StateCompleted && d.row.Job.State != sbatch.StateFailed:
+		v = d.fromSlurm()
+	default:
+		v = Verdict{Cause: exit.Cause, Failure: exit.Failure}
+	}
+	v.ExitCode = exit.ExitCode
+	d.concluded(v)
+	return true
+}
+
+// watch takes in what Slurm shows of the attempt's job.
+func (d *decision) watch() {
+	if a := d.news.Accounted; a != nil && !d.row.Ended.IsZero() {
+		d.accounted(*a)
+	}
+	s := d.news.Sighting
+	if s == nil {
+		return
+	}
+	job, ok := d.pick(s.Jobs)
+	switch {
+	case ok && !job.State.Ended():
+		d.row.Job, d.row.Ended = job, time.Time{}
+	case ok:
+		d.over(job)
+	case s.Asked.After(d.row.Submitted.Add(d.policy.SubmitGrace)):
+		if d.row.Ended.IsZero() {
+			d.row.Ended = d.now
+			d.row.Reason = "a whole snapshot does not show the job any more"
+		}
+		if d.policy.Accounting && !d.row.Job.State.Ended() {
+			d.want(Account)
+		}
+	}
+}
+
+// pick returns the attempt's job among those of its name: the one that began
+// it, else the one that was submitted, else whichever stands for it.
+func (d *decision) pick(jobs []sbatch.Job) (sbatch.Job, bool) {
+	id := d.row.Job.ID.String()
+	if d.row.Begun != nil && d.row.Begun.Job != "" {
+		id = d.row.Begun.Job
+	}
+	for _, j := range jobs {
+		if j.ID.String() == id {
+			return j, true
+		}
+	}
+	return adoptable(&Sighting{Jobs: jobs})
+}
+
+func (d *decision) over(job sbatch.Job) {
+	if d.row.Ended.IsZero() {
+		d.row.Ended = d.now
+		d.row.Reason = fmt.Sprintf("Slurm shows job %s %s", job.ID, job.State)
+	}
+	d.row.Job = job
+}
+
+// accounted takes in what the accounting database knows of a job that the
+// controller does not show any more.
+func (d *decision) accounted(a Sighting) {
+	job, ok := d.pick(a.Jobs)
+	if !ok {
+		return
+	}
+	if job.State.Ended() {
+		d.over(job)
+		return
+	}
+	d.row.Ended = time.Time{}
+	d.row.Reason = "the accounts show the job " + string(job.State) + " though the queue does not show it: waiting"
+}
+
+// settled says whether the disk had its time to show what was written before
+// the job ended, and was looked at since.
+func (d *decision) settled() bool {
+	deadline := d.row.Ended.Add(d.policy.Settle)
+	if d.now.Before(deadline) {
+		d.want(Look)
+		d.wake(deadline)
+		return false
+	}
+	if d.news.Records == nil && d.news.Closed == nil {
+		d.want(Look)
+		d.wake(d.now.Add(d.policy.Settle))
+		return false
+	}
+	return true
+}
+
+// neverStarts stops a job of which Slurm says, for a while, that its request
+// can never be met.
+func (d *decision) neverStarts() {
+	if d.row.Job.State != sbatch.StatePending || !impossible(d.row.Job.Reason) {
+		d.row.Stuck = time.Time{}
+		return
+	}
+	if d.row.Stuck.IsZero() {
+		d.row.Stuck = d.now
+	}
+	if until := d.row.Stuck.Add(d.policy.StuckFor); d.now.Before(until) {
+		d.wake(until)
+		return
+	}
+	d.stop(Verdict{Cause: spool.CauseUser, Failure: fmt.Sprintf(
+		"Slurm can never start this job (%s). Asked of queue %s: %s.", d.row.Job.Reason, d.queue.Tag, d.asked())},
+		"Slurm says that the job can never start: "+d.row.Job.Reason)
+}
+
+// impossible says whether a pending job's reason will not go away by waiting
+// (squeue(1), JOB REASON CODES).
+func impossible(reason string) bool {
+	switch reason {
+	case "BadConstraints", "PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit",
+		"AssocMaxCpuPerJobLimit", "AssocMaxMemPerJob", "AssocMaxWallDurationPerJobLimit", "AssocMaxGRESPerJob",
+		"QOSMaxCpuPerJobLimit", "QOSMaxMemoryPerJob", "QOSMaxWallDurationPerJobLimit", "QOSMaxGRESPerJob",
+		"InvalidAccount", "InvalidQOS":
+		return true
+	}
+	return false
+}
+
+// concluded ends the attempt: with another one where that may help and is
+// allowed, else with the verdict.
+func (d *decision) concluded(v Verdict) {
+	begun := d.row.Begun != nil
+	if v.Cause == spool.CausePlatform && d.row.Stop == nil && d.row.Attempt < d.policy.MaxAttempts &&
+		(!begun || d.queue.RetryBegun == RetryOnPlatform) {
+		d.retry(v.Failure)
+		return
+	}
+	if !begun {
+		d.finish(v, d.row.Reason)
+		return
+	}
+	d.row.Verdict = &v
+	d.enter(Collecting, "the attempt ended: "+string(v.Cause))
+	d.row.Times.CleaningUp, d.row.Times.Uploading = d.now, d.now
+}
+
+// retry sends the bundle back for its next attempt. The last one was closed,
+// or began and has ended.
+func (d *decision) retry(why string) {
+	d.enter(Staging, fmt.Sprintf("attempt %d did not do: %s", d.row.Attempt, why))
+	d.row.Trouble = why
+	d.row.Due = d.now.Add(backoff(d.row.Attempt))
+	r := &d.row
+	r.Mark, r.Index, r.Submitted, r.Job = "", 0, time.Time{}, sbatch.Job{}
+	r.Ended, r.Stuck, r.Cancelled, r.Closed = time.Time{}, time.Time{}, time.Time{}, false
+	r.Begun, r.Exit, r.Status = nil, nil, nil
+	// Records of the attempt that is over say nothing of the next one.
+	d.news.Records, d.news.Closed, d.news.Sighting, d.news.Accounted, d.news.Submitted = nil, nil, nil, nil, nil
+}
+
+// finish ends a bundle that has no results to collect.
+func (d *decision) finish(v Verdict, reason string) {
+	d.row.Verdict = &v
+	d.enter(Finalizing, reason)
+	d.row.Times.Finalizing = d.now
+}
