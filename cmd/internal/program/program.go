@@ -1,0 +1,125 @@
+// Package program holds what the mains of this project share: what they get
+// from the process that they run in, how they end, and which version they are.
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// The exit codes of this project's programs.
+const (
+	// ExitFailure means that what was asked was refused, or failed.
+	ExitFailure = 1
+	// ExitUsage means that the command line cannot be understood.
+	ExitUsage = 2
+	// ExitTransient means that a server did not answer or is in trouble: the
+	// same command may succeed later.
+	ExitTransient = 3
+	// ExitInterrupted means that a signal ended the program.
+	ExitInterrupted = 130
+)
+
+// Process is what a program gets from its process. Main makes it of the real
+// one.
+type Process struct {
+	// Args are the arguments without the program's name.
+	Args   []string
+	Stdin  io.Reader
+	Stdout io.Writer
+	Stderr io.Writer
+	// Getenv returns a variable of the environment, or nothing.
+	Getenv func(string) string
+	Now    func() time.Time
+}
+
+// Error is an error that says how the program ends.
+type Error struct {
+	Code int
+	// Err is printed; nil prints nothing.
+	Err error
+}
+
+// Error prints the cause.
+func (e *Error) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("exit status %d", e.Code)
+	}
+	return e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Main runs a program until it returns or a signal ends its context, prints
+// its error on standard error, and exits. A second signal ends the process at
+// once.
+func Main(run func(ctx context.Context, p Process) error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	err := run(ctx, Process{
+		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Getenv: os.Getenv, Now: time.Now,
+	})
+	code := Code(ctx, err)
+	if code != 0 && code != ExitInterrupted {
+		report(os.Stderr, err)
+	}
+	stop()
+	os.Exit(code)
+}
+
+// Code is the exit code for what a program returned.
+func Code(ctx context.Context, err error) int {
+	var coded *Error
+	var call *codalab.Error
+	switch {
+	case err == nil:
+		return 0
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		return ExitInterrupted
+	case errors.As(err, &coded):
+		return coded.Code
+	case errors.As(err, &call) && call.Transient():
+		return ExitTransient
+	}
+	return ExitFailure
+}
+
+// report prints an error, in one piece.
+func report(w io.Writer, err error) {
+	var coded *Error
+	if errors.As(err, &coded) && coded.Err == nil {
+		return
+	}
+	fmt.Fprintln(w, err) //nolint:errcheck // there is nobody else to tell
+}
+
+// Version says which build this is and which protocol it speaks.
+func Version() string {
+	version, revision := "(devel)", ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		if info.Main.Version != "" {
+			version = info.Main.Version
+		}
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				revision = " " + s.Value[:min(12, len(s.Value))]
+			}
+		}
+	}
+	if strings.Contains(version, strings.TrimSpace(revision)) {
+		revision = ""
+	}
+	return version + revision + " (CodaLab " + codalab.Version + ")"
+}
