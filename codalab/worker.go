@@ -36,6 +36,14 @@ type CheckIn struct {
 // not have it, and there a worker has to check in one at a time.
 const ConcurrentCheckIns = "Codalab-Concurrent-Checkins"
 
+// CheckInAnswer is what a server says to a worker's check-in.
+type CheckInAnswer struct {
+	Messages []Message
+	// Concurrent says that the worker may check in again while an earlier
+	// check-in is still held: see ConcurrentCheckIns.
+	Concurrent bool
+}
+
 // UnlimitedRuns is the ExitAfterNumRuns of a worker that stays.
 const UnlimitedRuns = 999999999
 
@@ -175,19 +183,20 @@ type Resources struct {
 	RunsLeft     *int64 `json:"runs_left"`
 }
 
-// ReadArgs says what a read message asks for.
+// ReadArgs says what a read message asks for. Numbers that are 0 are written
+// too: CodaLab's own worker needs those that belong to Type.
 type ReadArgs struct {
 	Type ReadType `json:"type"`
 
-	Depth int `json:"depth,omitempty"` // get_target_info
+	Depth int `json:"depth"` // get_target_info
 
-	Offset int64 `json:"offset,omitempty"` // read_file_section
-	Length int64 `json:"length,omitempty"`
+	Offset int64 `json:"offset"` // read_file_section
+	Length int64 `json:"length"`
 
-	HeadLines      int    `json:"num_head_lines,omitempty"` // summarize_file
-	TailLines      int    `json:"num_tail_lines,omitempty"`
-	MaxLineLength  int    `json:"max_line_length,omitempty"`
-	TruncationText string `json:"truncation_text,omitempty"`
+	HeadLines      int    `json:"num_head_lines"` // summarize_file
+	TailLines      int    `json:"num_tail_lines"`
+	MaxLineLength  int    `json:"max_line_length"`
+	TruncationText string `json:"truncation_text"`
 }
 
 // ReadType is the kind of a read message (codalab/worker/reader.py).
@@ -221,8 +230,8 @@ type TargetInfo struct {
 	// Link is where a symbolic link points.
 	Link string `json:"link,omitempty"`
 	// Contents are a directory's entries, to the depth that was asked for;
-	// nil when none was.
-	Contents []TargetInfo `json:"contents,omitempty"`
+	// nil, and not written, when none was.
+	Contents []TargetInfo `json:"contents,omitzero"`
 	// Resolved is the target itself, after dependencies were followed. Only
 	// the outermost description has it.
 	Resolved *Target `json:"resolved_target,omitempty"`

@@ -79,7 +79,7 @@ type inode struct{ dev, ino uint64 }
 // directory adds a directory and, in the order of their names, what it holds.
 // Names are plain bytes here, which io/fs would not take.
 func (p *packer) directory(below string, info fs.FileInfo) error {
-	d, err := p.root.Open(path.Join(p.dir, below))
+	d, err := p.root.OpenFile(path.Join(p.dir, below), os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err //nolint:wrapcheck // Pack wraps
 	}

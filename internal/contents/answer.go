@@ -1,0 +1,177 @@
+package contents
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/tarstream"
+)
+
+// Status is the HTTP status of an error of this package, and the sentence
+// that goes with it.
+func Status(target codalab.Target, err error) (code int, message string) {
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return http.StatusNotFound, fmt.Sprintf("Path '%s' in bundle %s not found", target.Subpath, target.BundleUUID)
+	case errors.Is(err, ErrLink):
+		return http.StatusForbidden, fmt.Sprintf("Path '%s' in bundle %s is a link that leads out of the bundle", target.Subpath, target.BundleUUID)
+	case errors.Is(err, ErrDirectory):
+		return http.StatusBadRequest, fmt.Sprintf("Path '%s' in bundle %s is a directory", target.Subpath, target.BundleUUID)
+	case errors.Is(err, ErrTooMany):
+		return http.StatusBadRequest, fmt.Sprintf("Path '%s' in bundle %s holds more than %d entries; download it instead", target.Subpath, target.BundleUUID, maxEntries)
+	case errors.Is(err, ErrSummary), errors.Is(err, ErrReadType):
+		return http.StatusBadRequest, err.Error()
+	case errors.Is(err, fs.ErrPermission):
+		return http.StatusForbidden, fmt.Sprintf("Path '%s' in bundle %s may not be read", target.Subpath, target.BundleUUID)
+	}
+	return http.StatusInternalServerError, fmt.Sprintf("Path '%s' in bundle %s cannot be read: %v", target.Subpath, target.BundleUUID, err)
+}
+
+// Answer serves one read message about a running bundle whose directory is
+// root. It returns the stream to send back as the reply's data, which the
+// caller reads and closes, or, when there is none, the reply itself: a
+// description, or an error in words. The paths in hidden, those of the
+// bundle's dependencies, are left out and not found. The stream ends early
+// with ctx (codalab/worker/reader.py: Reader.read).
+func Answer(ctx context.Context, root *os.Root, target codalab.Target, args codalab.ReadArgs, hidden []string) (codalab.ReadReply, io.ReadCloser) {
+	info, stream, err := answer(ctx, root, target, args, hiding(hidden))
+	if err != nil {
+		code, message := Status(target, err)
+		return codalab.ReadReply{ErrorCode: code, ErrorMessage: message}, nil
+	}
+	return codalab.ReadReply{TargetInfo: info}, stream
+}
+
+// hiding returns the paths that are hidden. A dependency at "." hides
+// nothing: its entries cannot be told from the bundle's own.
+func hiding(paths []string) map[string]bool {
+	set := map[string]bool{}
+	for _, p := range paths {
+		if p = clean(p); p != "." {
+			set[p] = true
+		}
+	}
+	return set
+}
+
+func hides(hidden map[string]bool, p string) bool {
+	for ; p != "."; p = path.Dir(p) {
+		if hidden[p] {
+			return true
+		}
+	}
+	return false
+}
+
+func answer(ctx context.Context, root *os.Root, target codalab.Target, args codalab.ReadArgs, hidden map[string]bool) (*codalab.TargetInfo, io.ReadCloser, error) {
+	p := clean(target.Subpath)
+	if hides(hidden, p) {
+		return nil, nil, ErrNotFound
+	}
+	switch args.Type {
+	case codalab.ReadTargetInfo:
+		info, err := Info(root, p, args.Depth)
+		info = show(info, p, hidden)
+		info.Resolved = &target
+		if p == "." {
+			info.Name = target.BundleUUID
+		}
+		return &info, nil, err
+	case codalab.ReadFile:
+		return fileStream(root, p, 0, -1)
+	case codalab.ReadFileSection:
+		return fileStream(root, p, args.Offset, args.Length)
+	case codalab.ReadSummary:
+		text, err := Summarize(root, p, args)
+		if err != nil {
+			return nil, nil, err
+		}
+		return nil, Gzip(io.NopCloser(bytes.NewReader(text))), nil
+	case codalab.ReadDirectory:
+		stream, err := Archive(ctx, root, p, func(below string) bool { return hides(hidden, path.Join(p, below)) })
+		return nil, stream, err
+	}
+	return nil, nil, fmt.Errorf("%w %q", ErrReadType, args.Type)
+}
+
+// show leaves what is hidden out of a description.
+func show(info codalab.TargetInfo, p string, hidden map[string]bool) codalab.TargetInfo {
+	if info.Contents == nil || len(hidden) == 0 {
+		return info
+	}
+	entries := []codalab.TargetInfo{}
+	for _, e := range info.Contents {
+		if at := path.Join(p, e.Name); !hidden[at] {
+			entries = append(entries, show(e, at, hidden))
+		}
+	}
+	info.Contents = entries
+	return info
+}
+
+func fileStream(root *os.Root, p string, offset, length int64) (*codalab.TargetInfo, io.ReadCloser, error) {
+	f, err := Section(root, p, offset, length)
+	if err != nil {
+		return nil, nil, err
+	}
+	return nil, Gzip(f), nil
+}
+
+// Gzip returns what r holds, gzipped. Closing it closes r.
+func Gzip(r io.ReadCloser) io.ReadCloser {
+	return piped(func(w io.Writer) error {
+		zw, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+		if err != nil {
+			return errors.Join(err, r.Close())
+		}
+		_, err = io.Copy(zw, r)
+		return errors.Join(err, r.Close(), closeIf(err == nil, zw))
+	})
+}
+
+// closeIf ends a compressed stream only when it is whole.
+func closeIf(whole bool, c io.Closer) error {
+	if !whole {
+		return nil
+	}
+	return c.Close() //nolint:wrapcheck // goes to the stream's reader as it is
+}
+
+// Archive returns the directory at p as a gzipped tar stream, without the
+// paths below it that exclude names (it may be nil). The caller closes it. A
+// target that is no directory is an error at once.
+func Archive(ctx context.Context, root *os.Root, p string, exclude func(below string) bool) (io.ReadCloser, error) {
+	p = clean(p)
+	info, err := root.Lstat(p)
+	if err != nil {
+		return nil, found(root, p, err)
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf("%w: not a directory", ErrNotFound)
+	}
+	return piped(func(w io.Writer) error {
+		return tarstream.Pack(ctx, w, root, p, tarstream.PackOptions{
+			Exclude: func(below string, _ fs.DirEntry) bool { return exclude != nil && exclude(below) },
+			Skipped: func(string, error) {}, // a running bundle may close its own files
+		})
+	}), nil
+}
+
+// piped runs write beside the reader that it returns, until that is closed.
+func piped(write func(io.Writer) error) io.ReadCloser {
+	r, w := io.Pipe()
+	go func() {
+		w.CloseWithError(write(w)) // nil is the end of the stream
+	}()
+	return r
+}

@@ -1,0 +1,224 @@
+// Package contents reads the contents of bundles: a server's own, and those
+// of a bundle that still runs and changes them as it likes.
+//
+// All reading goes through an os.Root, so that nothing outside it is ever
+// read: a symbolic link is described as a link, and read through only where
+// it leads to another place inside. Pipes and devices are never opened for
+// long and count as absent. It leans on tarstream for directories.
+package contents
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// Why a target cannot be read. Status gives each its HTTP form.
+var (
+	// ErrNotFound means that there is nothing of that name, or nothing that
+	// may be read.
+	ErrNotFound = errors.New("not found")
+	// ErrLink means a symbolic link that leads out of the bundle.
+	ErrLink = errors.New("a link that leads out of the bundle")
+	// ErrDirectory means a directory where a file is needed.
+	ErrDirectory = errors.New("a directory")
+	// ErrTooMany means a directory with more entries than one answer holds.
+	ErrTooMany = errors.New("too many entries")
+	// ErrReadType means a read message of a kind that nobody knows.
+	ErrReadType = errors.New("unsupported read type")
+)
+
+// maxEntries is how many entries one description holds at most.
+const maxEntries = 200_000
+
+// directorySize is what a directory adds to a bundle's size, as on ext4,
+// whatever this file system says.
+const directorySize = 4096
+
+// Info describes the target at p ("" is the root itself), and what lies in
+// it to the given depth: 0 for nothing, 1 for a directory's entries. Links
+// are not followed at the end of p. A caller that shows the root of a bundle
+// sets its Name; Resolved is left to the caller. It fails with ErrNotFound or
+// ErrTooMany (codalab/worker/download_util.py: _compute_target_info_local).
+func Info(root *os.Root, p string, depth int) (codalab.TargetInfo, error) {
+	d := describer{root: root, left: maxEntries}
+	return d.describe(clean(p), depth)
+}
+
+type describer struct {
+	root *os.Root
+	left int
+}
+
+func (d *describer) describe(p string, depth int) (codalab.TargetInfo, error) {
+	if d.left--; d.left < 0 {
+		return codalab.TargetInfo{}, fmt.Errorf("%w: more than %d", ErrTooMany, maxEntries)
+	}
+	info, err := d.root.Lstat(p)
+	if err != nil {
+		return codalab.TargetInfo{}, found(d.root, p, err)
+	}
+	out := codalab.TargetInfo{Name: path.Base(p), Size: info.Size(), Perm: int(info.Mode().Perm())}
+	switch mode := info.Mode(); {
+	case mode.IsRegular():
+		out.Type = codalab.TargetFile
+	case mode.IsDir():
+		out.Type = codalab.TargetDirectory
+		if depth > 0 {
+			out.Contents, err = d.entries(p, depth-1)
+		}
+	case mode.Type() == fs.ModeSymlink:
+		out.Type = codalab.TargetLink
+		out.Link, err = d.root.Readlink(p)
+	default:
+		err = ErrNotFound
+	}
+	if err != nil {
+		return codalab.TargetInfo{}, found(d.root, p, err)
+	}
+	return out, nil
+}
+
+// entries describes what a directory holds, in the order of names. What
+// vanishes meanwhile, or may not be read, is left out.
+func (d *describer) entries(p string, depth int) ([]codalab.TargetInfo, error) {
+	list, err := readDir(d.root, p, maxEntries)
+	if err != nil {
+		return nil, err
+	}
+	out := []codalab.TargetInfo{}
+	for _, e := range list {
+		info, err := d.describe(path.Join(p, e.Name()), depth)
+		switch {
+		case errors.Is(err, ErrNotFound), errors.Is(err, fs.ErrPermission):
+		case err != nil:
+			return nil, err
+		default:
+			out = append(out, info)
+		}
+	}
+	return out, nil
+}
+
+// Section opens the file at p and returns length bytes from offset, fewer
+// where the file ends; a negative length means to its end. The caller closes
+// it. It fails with ErrNotFound, ErrLink or ErrDirectory.
+func Section(root *os.Root, p string, offset, length int64) (io.ReadCloser, error) {
+	f, err := openFile(root, clean(p))
+	if err != nil {
+		return nil, err
+	}
+	if length < 0 {
+		length = max(0, 1<<62-offset)
+	}
+	return section{io.NewSectionReader(f, offset, length), f}, nil
+}
+
+type section struct {
+	io.Reader
+	io.Closer
+}
+
+// Size adds up the target at p: files and links with their lengths,
+// directories with 4096 each (codalab/worker/file_util.py: get_path_size).
+func Size(root *os.Root, p string) (int64, error) {
+	p = clean(p)
+	info, err := root.Lstat(p)
+	if err != nil {
+		return 0, found(root, p, err)
+	}
+	if !info.IsDir() {
+		return info.Size(), nil
+	}
+	list, err := readDir(root, p, -1)
+	if err != nil {
+		return 0, err
+	}
+	sum := int64(directorySize)
+	for _, e := range list {
+		n, err := Size(root, path.Join(p, e.Name()))
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+// readDir lists a directory in the order of names, and fails if it has more
+// than most entries; a negative number allows any.
+func readDir(root *os.Root, p string, most int) ([]fs.DirEntry, error) {
+	d, err := root.OpenFile(p, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, found(root, p, err)
+	}
+	list, err := d.ReadDir(max(most+1, 0))
+	if errors.Is(err, io.EOF) {
+		err = nil // an empty directory
+	}
+	if err := errors.Join(err, d.Close()); err != nil {
+		return nil, fmt.Errorf("read directory: %w", err)
+	}
+	if most >= 0 && len(list) > most {
+		return nil, fmt.Errorf("%w: more than %d", ErrTooMany, most)
+	}
+	slices.SortFunc(list, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return list, nil
+}
+
+// openFile opens a regular file, through links inside root.
+func openFile(root *os.Root, p string) (*os.File, error) {
+	// Without O_NONBLOCK a pipe would hold us.
+	f, err := root.OpenFile(p, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, found(root, p, err)
+	}
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+	case info.IsDir():
+		err = ErrDirectory
+	case !info.Mode().IsRegular():
+		err = ErrNotFound
+	default:
+		return f, nil
+	}
+	return nil, errors.Join(err, f.Close())
+}
+
+// clean brings a target's path to one below the root. What leads upwards
+// leads to the root.
+func clean(p string) string {
+	p = path.Clean("/" + p)
+	if p == "/" {
+		return "."
+	}
+	return p[1:]
+}
+
+// found gives an error of root its meaning. A root's refusal to follow a
+// link out of it has no sentinel: what opens neither, but is a link or lies
+// behind one, is one.
+func found(root *os.Root, p string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG) || errors.Is(err, syscall.EINVAL) {
+		return fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	var errno syscall.Errno
+	if errors.As(err, &errno) && errno != syscall.ELOOP {
+		return err
+	}
+	for at := p; at != "."; at = path.Dir(at) {
+		if info, lerr := root.Lstat(at); lerr == nil && info.Mode().Type() == fs.ModeSymlink {
+			return fmt.Errorf("%w: %w", ErrLink, err)
+		}
+	}
+	return err
+}
