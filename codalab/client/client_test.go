@@ -132,7 +132,7 @@ func TestCheckInReturnsMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := client.CheckInAnswer{
+	want := codalab.CheckInAnswer{
 		Concurrent: true,
 		Messages:   []codalab.Message{{Type: codalab.MessageKill, UUID: "0x1", KillMessage: "Kill requested"}},
 	}

@@ -9,19 +9,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// CheckInAnswer is what a server says to a worker's check-in.
-type CheckInAnswer struct {
-	Messages []codalab.Message
-	// Concurrent says that the worker may check in again while an earlier
-	// check-in is still held: see codalab.ConcurrentCheckIns.
-	Concurrent bool
-}
-
 // CheckIn reports a worker and its runs and waits for messages, for as long as
 // the server holds the call, a minute at most. An answer without messages is
 // the ordinary case. After an error the server may have given out messages
 // nevertheless.
-func (c *Client) CheckIn(ctx context.Context, workerID string, in codalab.CheckIn) (CheckInAnswer, error) {
+func (c *Client) CheckIn(ctx context.Context, workerID string, in codalab.CheckIn) (codalab.CheckInAnswer, error) {
 	// The stock server wants lists, not null.
 	if in.Runs == nil {
 		in.Runs = []codalab.Run{}
@@ -34,9 +26,9 @@ func (c *Client) CheckIn(ctx context.Context, workerID string, in codalab.CheckI
 		method: "POST", path: path("workers", workerID, "checkin"), json: in, within: checkInWithin,
 	}, &body)
 	if err != nil {
-		return CheckInAnswer{}, err
+		return codalab.CheckInAnswer{}, err
 	}
-	answer := CheckInAnswer{Concurrent: header.Get(codalab.ConcurrentCheckIns) != ""}
+	answer := codalab.CheckInAnswer{Concurrent: header.Get(codalab.ConcurrentCheckIns) != ""}
 	if len(body) == 0 {
 		return answer, nil
 	}
