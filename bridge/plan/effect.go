@@ -28,6 +28,11 @@ const (
 	Forget Kind = "forget"
 )
 
+// Kinds lists the kinds of effects.
+func Kinds() []Kind {
+	return []Kind{Claim, Stage, Submit, Account, Look, Close, Cancel, Collect, Release, Forget}
+}
+
 // Effect is one thing to be done in the world after Row was saved. At most
 // one effect of a kind runs for a bundle.
 type Effect struct {

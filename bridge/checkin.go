@@ -1,0 +1,228 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// A bridge's identities report more than any request asks for, so that it is
+// the bridge, which can say why, and not the server that refuses one.
+const (
+	boundlessCPUs  = 1_000_000
+	boundlessGPUs  = 10_000
+	boundlessBytes = 1_000_000_000_000_000
+)
+
+// reports holds what the check-ins of each queue tell of its rows.
+type reports struct {
+	mu     sync.Mutex
+	queues map[string]*queueReports
+}
+
+type queueReports struct {
+	runs map[string]codalab.Run
+	// changed holds a token when a check-in would tell something new.
+	changed chan struct{}
+}
+
+func (r *reports) queue(name string) *queueReports {
+	if r.queues == nil {
+		r.queues = map[string]*queueReports{}
+	}
+	q := r.queues[name]
+	if q == nil {
+		q = &queueReports{runs: map[string]codalab.Run{}, changed: make(chan struct{}, 1)}
+		r.queues[name] = q
+	}
+	return q
+}
+
+func (r *reports) set(queue string, run codalab.Run) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	q := r.queue(queue)
+	if old, ok := q.runs[run.UUID]; ok && reflect.DeepEqual(old, run) {
+		return
+	}
+	q.runs[run.UUID] = run
+	select {
+	case q.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (r *reports) drop(queue, bundle string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.queue(queue).runs, bundle)
+}
+
+// list returns the reports of a queue, in the order of their bundles.
+func (r *reports) list(queue string) []codalab.Run {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	runs := r.queue(queue).runs
+	out := make([]codalab.Run, 0, len(runs))
+	for _, bundle := range slices.Sorted(maps.Keys(runs)) {
+		out = append(out, runs[bundle])
+	}
+	return out
+}
+
+func (r *reports) changed(queue string) <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.queue(queue).changed
+}
+
+const (
+	// checkInPause keeps a burst of changes to one check-in.
+	checkInPause = 20 * time.Millisecond
+	// idlePause is the pause after an empty answer that came at once, from a
+	// server that does not hold check-ins.
+	idlePause = time.Second
+	// maxPause is the longest pause after failures in a row.
+	maxPause = 30 * time.Second
+)
+
+// checkingIn keeps one identity checked in: one call is held by the server
+// until there is a message. When there is something new to tell meanwhile,
+// and the server takes check-ins that overtake one another, another call
+// tells it at once and ends the held one; else it waits its turn.
+func (b *Bridge) checkingIn(ctx context.Context, q plan.Queue) error {
+	c := &checkIns{bridge: b, queue: q, answers: make(chan answer), sequence: time.Now().UnixMicro()} //nolint:forbidigo // a start that is above that of the bridge's last life
+	changed := b.reports.changed(q.Name)
+	c.send(ctx)
+	for {
+		var news <-chan struct{}
+		if c.concurrent && c.outstanding < 2 {
+			news = changed
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err() //nolint:wrapcheck // the ordinary end
+		case <-news:
+			if err := sleep(ctx, checkInPause); err != nil {
+				return err
+			}
+			c.send(ctx)
+		case a := <-c.answers:
+			if err := c.answered(ctx, a); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// checkIns is the conversation of one identity.
+type checkIns struct {
+	bridge      *Bridge
+	queue       plan.Queue
+	answers     chan answer
+	sequence    int64
+	outstanding int
+	failures    int
+	// concurrent says that the server takes check-ins that overtake one
+	// another, welcome that it has taken one at all: a refusal before that is
+	// the operator's to mend.
+	concurrent, welcome bool
+}
+
+type answer struct {
+	codalab.CheckInAnswer
+	err  error
+	took time.Duration
+}
+
+// send checks in, in the background.
+func (c *checkIns) send(ctx context.Context) {
+	b := c.bridge
+	c.sequence++
+	c.outstanding++
+	in := codalab.CheckIn{
+		Tag: c.queue.Tag, TagExclusive: true, Hostname: b.Hostname, Runs: b.reports.list(c.queue.Name),
+		CPUs: boundlessCPUs, GPUs: boundlessGPUs, MemoryBytes: boundlessBytes, FreeDiskBytes: boundlessBytes,
+		Dependencies: [][2]string{}, ExitAfterNumRuns: codalab.UnlimitedRuns, Sequence: c.sequence,
+	}
+	b.effects.group.Go(func() error {
+		start := time.Now() //nolint:forbidigo // how long the server held it decides the pause
+		got, err := b.Service.CheckIn(ctx, b.identity(c.queue.Name), in)
+		select {
+		case c.answers <- answer{got, err, time.Since(start)}: //nolint:forbidigo // as above
+		case <-ctx.Done():
+		}
+		return nil
+	})
+}
+
+// answered takes an answer in and checks in again, unless another call is
+// held already.
+func (c *checkIns) answered(ctx context.Context, a answer) error {
+	c.outstanding--
+	for _, m := range a.Messages {
+		c.bridge.deliver(ctx, c.queue, m)
+	}
+	var pause time.Duration
+	if a.err != nil {
+		c.failures++
+		var refused *codalab.Error
+		if errors.As(a.err, &refused) && !refused.Transient() && !c.welcome {
+			return fmt.Errorf("check in queue %s: %w", c.queue.Name, a.err)
+		}
+		c.bridge.Log.WarnContext(ctx, "the server did not take the check-in", errorAttr(a.err))
+		pause = min(time.Second<<min(c.failures-1, 5), maxPause)
+	} else {
+		c.failures, c.concurrent, c.welcome = 0, a.Concurrent, true
+		if len(a.Messages) == 0 && a.took < idlePause && c.outstanding == 0 && !a.Concurrent {
+			pause = idlePause
+		}
+	}
+	if c.outstanding > 0 {
+		return nil
+	}
+	if err := sleep(ctx, pause); err != nil {
+		return err
+	}
+	c.send(ctx)
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err() //nolint:wrapcheck // the ordinary end
+	case <-timer.C:
+		return nil
+	}
+}
+
+// deliver brings a message to its row, or answers it here where it asks for a
+// file.
+func (b *Bridge) deliver(ctx context.Context, q plan.Queue, m codalab.Message) {
+	switch m.Type {
+	case codalab.MessageRun:
+		if m.Bundle != nil && codalab.IsUUID(m.Bundle.UUID) {
+			b.inbox.offer(offer{queue: q.Name, message: m})
+		}
+	case codalab.MessageKill, codalab.MessageMarkFinalized:
+		b.inbox.put(m.UUID, func(n *plan.News) { n.Messages = append(n.Messages, m) })
+	case codalab.MessageRead, codalab.MessageWrite, codalab.MessageNetcat:
+		b.effects.group.Go(func() error {
+			b.serve(ctx, q, m)
+			return nil
+		})
+	default:
+		b.Log.WarnContext(ctx, "the server sent a message of an unknown kind: "+string(m.Type))
+	}
+}

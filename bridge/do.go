@@ -1,0 +1,201 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// do does one effect and returns what it is to say to its row.
+func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
+	r := e.Row
+	switch e.Kind {
+	case plan.Claim:
+		claimed := b.claim(ctx, r)
+		return func(n *plan.News) { n.Claimed = &claimed }
+	case plan.Stage:
+		end := b.stage(ctx, r)
+		return func(n *plan.News) { n.Staged, n.Progress = &end, "" }
+	case plan.Submit:
+		s := b.submit(ctx, r)
+		return func(n *plan.News) { n.Submitted = &s }
+	case plan.Account:
+		return b.account(ctx, r)
+	case plan.Look:
+		return b.look(r.Bundle, r.Attempt)
+	case plan.Close:
+		c := b.close(ctx, r)
+		return func(n *plan.News) { n.Closed = &c }
+	case plan.Cancel:
+		o := outcome(b.Scheduler.Cancel(ctx, r.Job.ID))
+		return func(n *plan.News) { n.Cancelled = &o }
+	case plan.Collect:
+		o := b.collect(ctx, r)
+		return func(n *plan.News) { n.Collected = &o }
+	case plan.Release:
+		o := outcome(b.release(r))
+		return func(n *plan.News) { n.Released = &o }
+	case plan.Forget: // done by begin
+	}
+	return func(*plan.News) {}
+}
+
+func (b *Bridge) claim(ctx context.Context, r plan.Row) plan.Claimed {
+	accepted, err := b.Service.StartBundle(ctx, b.identity(r.Queue), r.Bundle, b.started(r.Claimed))
+	return plan.Claimed{Outcome: outcome(err), Accepted: accepted}
+}
+
+func (b *Bridge) stage(ctx context.Context, r plan.Row) plan.StageEnd {
+	inputs, err := b.Stager.Stage(ctx, r.Run, r.Resources.DockerImage, func(progress string) {
+		b.inbox.put(r.Bundle, func(n *plan.News) { n.Progress = progress })
+	})
+	return plan.StageEnd{Outcome: outcome(err), Inputs: inputs}
+}
+
+// submit writes what the job will read, and runs sbatch.
+func (b *Bridge) submit(ctx context.Context, r plan.Row) plan.Submission {
+	end := plan.Submission{Attempt: r.Attempt}
+	layout := b.Policy.Layout
+	err := layout.Attempt(r.Bundle, r.Attempt).WriteSpec(b.Policy.Spec(r))
+	if err == nil {
+		err = layout.WriteMembers(string(r.Mark), []spool.Member{{Bundle: r.Bundle, Attempt: r.Attempt}})
+	}
+	if err != nil { // nothing was asked of Slurm yet
+		end.Refused, end.Retry, end.Words = true, true, err.Error()
+		return end
+	}
+	end.Job, err = b.Scheduler.Submit(ctx, b.Policy.Request(r))
+	var refused *sbatch.Error
+	switch {
+	case err == nil:
+	case errors.As(err, &refused):
+		end.Refused, end.Retry, end.Words = refused.Refused, refused.Retry, refused.Message
+	default:
+		end.Words = err.Error()
+	}
+	return end
+}
+
+// accountSlack covers clocks that do not agree: sacct's window begins that
+// much before a submission.
+const accountSlack = time.Hour
+
+func (b *Bridge) account(ctx context.Context, r plan.Row) func(*plan.News) {
+	jobs, err := b.Scheduler.Account(ctx, r.Submitted.Add(-accountSlack), []string{string(r.Mark)})
+	if err != nil {
+		b.Log.WarnContext(ctx, "accounting did not answer", errorAttr(err))
+		return func(*plan.News) {}
+	}
+	found := plan.Sighting{Jobs: named(jobs, r.Mark)}
+	return func(n *plan.News) { n.Accounted = &found }
+}
+
+func named(jobs []sbatch.Job, mark plan.Mark) []sbatch.Job {
+	return sbatch.Snapshot{Jobs: jobs}.Named(string(mark))
+}
+
+// closeWithin bounds the closing of an attempt; the row wants it again.
+const closeWithin = 30 * time.Second
+
+func (b *Bridge) close(ctx context.Context, r plan.Row) plan.Closing {
+	ctx, cancel := context.WithTimeout(ctx, closeWithin)
+	defer cancel()
+	standing, _, err := b.Policy.Layout.Attempt(r.Bundle, r.Attempt).Close(ctx, time.Now()) //nolint:forbidigo // a record's date, for people
+	c := plan.Closing{Attempt: r.Attempt, Standing: standing}
+	if err != nil {
+		c.Failure = err.Error()
+	}
+	return c
+}
+
+// look reads an attempt's records. A record that cannot be read says nothing;
+// when not even its directory can be, neither does the look.
+func (b *Bridge) look(bundle string, attempt int) func(*plan.News) {
+	a := b.Policy.Layout.Attempt(bundle, attempt)
+	if _, err := os.ReadDir(a.Dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return func(*plan.News) {}
+	}
+	rec := plan.Records{Attempt: attempt, Output: tail(a.OutputPath())}
+	if s, err := a.ReadStarted(); err == nil {
+		rec.Started = &s
+	}
+	if s, err := a.ReadStatus(); err == nil {
+		rec.Status = &s
+	}
+	if e, err := a.ReadExit(); err == nil {
+		rec.Exit = &e
+	}
+	return func(n *plan.News) { n.Records = &rec }
+}
+
+// tail returns the end of a file, or nothing.
+func tail(path string) string {
+	const kept = 2048
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = f.Close() }() // only read
+	if info, err := f.Stat(); err == nil && info.Size() > kept {
+		if _, err := f.Seek(-kept, io.SeekEnd); err != nil {
+			return ""
+		}
+	}
+	text, err := io.ReadAll(io.LimitReader(f, kept))
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
+	err := b.Collector.Collect(ctx, r.Run, b.Policy.Layout.RunDir(r.Bundle, r.Attempt))
+	o := outcome(err)
+	var answer *codalab.Error
+	if errors.As(err, &answer) {
+		o.Gone = answer.Status == 404
+	}
+	return o
+}
+
+// release removes all that the shared disk holds of a bundle, but not what
+// the cache holds of its inputs.
+func (b *Bridge) release(r plan.Row) error {
+	layout := b.Policy.Layout
+	errs := []error{removeAll(layout.RunsDir(r.Bundle)), removeAll(layout.BundleDir(r.Bundle))}
+	for _, m := range b.Policy.Marks(r) {
+		if err := os.Remove(layout.Members(string(m))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove files of bundle %s: %w", r.Bundle, err)
+	}
+	return nil
+}
+
+// removeAll is os.RemoveAll for a tree in which a command may have taken its
+// own rights to directories away.
+func removeAll(dir string) error {
+	err := os.RemoveAll(dir)
+	if err == nil || !errors.Is(err, fs.ErrPermission) {
+		return err //nolint:wrapcheck // release says what it was for
+	}
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, _ error) error { // what cannot be walked fails below
+		if d != nil && d.IsDir() {
+			_ = os.Chmod(path, 0o700) //nolint:gosec // a directory that is about to be removed
+		}
+		return nil
+	})
+	return os.RemoveAll(dir) //nolint:wrapcheck // release says what it was for
+}

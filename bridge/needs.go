@@ -1,0 +1,52 @@
+package bridge
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// Scheduler is Slurm. *sbatch.Client is one; its methods say what they
+// promise.
+type Scheduler interface {
+	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)
+	Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error)
+	Account(ctx context.Context, since time.Time, names []string) ([]sbatch.Job, error)
+	Cancel(ctx context.Context, id sbatch.JobID) error
+}
+
+// BundleService is a CodaLab server, as a worker sees it. *client.Client of
+// package codalab/client is one.
+type BundleService interface {
+	CheckIn(ctx context.Context, worker string, in codalab.CheckIn) (codalab.CheckInAnswer, error)
+	StartBundle(ctx context.Context, worker, bundle string, in codalab.StartBundle) (bool, error)
+	Reply(ctx context.Context, worker string, socket int64, r codalab.ReadReply) error
+	ReplyData(ctx context.Context, worker string, socket int64, body io.Reader) error
+}
+
+// Ledger keeps the rows. *ledger.Ledger is one.
+type Ledger interface {
+	Rows(ctx context.Context) ([]plan.Row, error)
+	Save(ctx context.Context, rows []plan.Row) error
+	Delete(ctx context.Context, r plan.Row) error
+}
+
+// Stager brings a bundle's image and dependencies to the shared disk. It says
+// now and then in one sentence how far it is. It may be asked for the same
+// again at any time. An error with Transient() bool that is true may be
+// another answer later.
+type Stager interface {
+	Stage(ctx context.Context, run codalab.RunBundle, image string, progress func(string)) (spool.Inputs, error)
+}
+
+// Collector sends what a run left in its directory to the server, less the
+// links to its dependencies and the excluded patterns. It may be asked for the
+// same again at any time.
+type Collector interface {
+	Collect(ctx context.Context, run codalab.RunBundle, dir string) error
+}

@@ -1,0 +1,79 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"regexp"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/contents"
+)
+
+// serve answers a message that asks for a running bundle's files, straight
+// from its working directory. It is not a matter for the row.
+func (b *Bridge) serve(ctx context.Context, q plan.Queue, m codalab.Message) {
+	var err error
+	switch m.Type { //nolint:exhaustive // deliver brings no others here
+	case codalab.MessageRead:
+		err = b.read(ctx, q, m)
+	case codalab.MessageWrite:
+		err = b.write(m)
+	case codalab.MessageNetcat:
+		err = b.Service.Reply(ctx, b.identity(q.Name), m.SocketID, codalab.ReadReply{
+			ErrorCode: http.StatusNotImplemented, ErrorMessage: "A bundle in a Slurm job cannot be connected to.",
+		})
+	}
+	if err != nil && ctx.Err() == nil {
+		b.Log.WarnContext(ctx, "the server's "+string(m.Type)+" was not served", errorAttr(err))
+	}
+}
+
+func (b *Bridge) read(ctx context.Context, q plan.Queue, m codalab.Message) error {
+	// codalab/worker/worker.py: read_run_missing
+	reply := codalab.ReadReply{ErrorCode: http.StatusInternalServerError, ErrorMessage: "Bundle no longer running"}
+	var stream io.ReadCloser
+	if r, ok := b.view.row(m.UUID); ok && r.Begun != nil && m.ReadArgs != nil {
+		root, err := os.OpenRoot(b.Policy.Layout.RunDir(r.Bundle, r.Attempt))
+		if err == nil {
+			defer func() { _ = root.Close() }() // only read
+			target := codalab.Target{BundleUUID: m.UUID, Subpath: m.Path}
+			reply, stream = contents.Answer(ctx, root, target, *m.ReadArgs, childPaths(r.Run))
+		}
+	}
+	if stream == nil {
+		return b.Service.Reply(ctx, b.identity(q.Name), m.SocketID, reply) //nolint:wrapcheck // names the call
+	}
+	err := b.Service.ReplyData(ctx, b.identity(q.Name), m.SocketID, stream)
+	return errors.Join(err, stream.Close())
+}
+
+func childPaths(run codalab.RunBundle) []string {
+	paths := make([]string, 0, len(run.Dependencies))
+	for _, d := range run.Dependencies {
+		paths = append(paths, d.ChildPath)
+	}
+	return paths
+}
+
+// plainName is what may be written into a running bundle
+// (codalab/rest/bundle_actions.py: only plain names).
+var plainName = regexp.MustCompile(`^[a-zA-Z0-9_.-]+$`)
+
+func (b *Bridge) write(m codalab.Message) error {
+	r, ok := b.view.row(m.UUID)
+	if !ok || r.Phase != plan.Running || !plainName.MatchString(m.Subpath) {
+		return fmt.Errorf("write %q into bundle %s: %w", m.Subpath, m.UUID, fs.ErrInvalid)
+	}
+	root, err := os.OpenRoot(b.Policy.Layout.RunDir(r.Bundle, r.Attempt))
+	if err != nil {
+		return fmt.Errorf("write into bundle: %w", err)
+	}
+	err = root.WriteFile(m.Subpath, []byte(m.String), 0o644)
+	return errors.Join(err, root.Close())
+}

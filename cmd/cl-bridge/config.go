@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// config is the bridge's configuration file. docs/operators.md explains each
+// key.
+type config struct {
+	Server       string `toml:"server"`
+	User         string `toml:"user"`
+	PasswordFile string `toml:"password_file"`
+	Name         string `toml:"name"`
+	Shared       string `toml:"shared"`
+	Ledger       string `toml:"ledger"`
+	Worker       string `toml:"worker"`
+
+	KeepAfterAck  duration `toml:"keep_after_ack"`
+	StagePatience duration `toml:"stage_patience"`
+	MaxAttempts   int      `toml:"max_attempts"`
+
+	Slurm slurmConfig             `toml:"slurm"`
+	Image imageConfig             `toml:"image"`
+	Queue map[string]*queueConfig `toml:"queue"`
+}
+
+type slurmConfig struct {
+	Bin          string   `toml:"bin"`
+	Conf         string   `toml:"conf"`
+	Accounting   *bool    `toml:"accounting"`
+	MinJobAge    duration `toml:"min_job_age"`
+	ObserveEvery duration `toml:"observe_every"`
+}
+
+type imageConfig struct {
+	TempDir    string `toml:"temp_dir"`
+	Processors int    `toml:"processors"`
+	Memory     size   `toml:"memory"`
+}
+
+type queueConfig struct {
+	Tag            string          `toml:"tag"`
+	Partition      string          `toml:"partition"`
+	Account        string          `toml:"account"`
+	QOS            string          `toml:"qos"`
+	WCKey          string          `toml:"wckey"`
+	Reservation    string          `toml:"reservation"`
+	Constraint     string          `toml:"constraint"`
+	GresType       string          `toml:"gres_type"`
+	DefaultTime    duration        `toml:"default_time"`
+	MaxTime        duration        `toml:"max_time"`
+	TimeGrace      duration        `toml:"time_grace"`
+	MemoryOverhead size            `toml:"memory_overhead"`
+	MaxInFlight    int             `toml:"max_in_flight"`
+	RetryBegun     plan.RetryBegun `toml:"retry_begun"`
+	Scratch        string          `toml:"scratch"`
+	SbatchOptions  []string        `toml:"sbatch_options"`
+}
+
+// duration is a time as CodaLab writes it, "90s", "3h", "2d".
+type duration time.Duration
+
+// UnmarshalText reads a duration.
+func (d *duration) UnmarshalText(text []byte) error {
+	v, err := codalab.ParseDuration(string(text))
+	*d = duration(v)
+	return err //nolint:wrapcheck // go-toml says where
+}
+
+// or is the duration, or another where none was given.
+func (d duration) or(other time.Duration) time.Duration {
+	return cmp.Or(time.Duration(d), other)
+}
+
+// size is a number of bytes as CodaLab writes it, "300m", "2g".
+type size int64
+
+// UnmarshalText reads a size.
+func (s *size) UnmarshalText(text []byte) error {
+	v, err := codalab.ParseSize(string(text))
+	*s = size(v)
+	return err //nolint:wrapcheck // go-toml says where
+}
+
+// readConfig reads and checks a configuration file. Its errors name the file,
+// and the line where there is one.
+func readConfig(path string) (config, error) {
+	data, err := os.ReadFile(path) //nolint:gosec // the operator's choice
+	if err != nil {
+		return config{}, fmt.Errorf("read configuration: %w", err)
+	}
+	c, err := parseConfig(bytes.NewReader(data))
+	if err != nil {
+		return config{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
+
+func parseConfig(r io.Reader) (config, error) {
+	var c config
+	err := toml.NewDecoder(r).DisallowUnknownFields().Decode(&c)
+	if err != nil {
+		return config{}, configError(err)
+	}
+	return c, c.check()
+}
+
+// configError says in one line which line of the file is wrong, and how.
+func configError(err error) error {
+	var unknown *toml.StrictMissingError
+	if errors.As(err, &unknown) && len(unknown.Errors) > 0 {
+		first := unknown.Errors[0]
+		line, _ := first.Position()
+		return fmt.Errorf("line %d: unknown key %s", line, strings.Join(first.Key(), "."))
+	}
+	var wrong *toml.DecodeError
+	if errors.As(err, &wrong) {
+		line, _ := wrong.Position()
+		where := ""
+		if key := wrong.Key(); len(key) > 0 {
+			where = strings.Join(key, ".") + ": "
+		}
+		return fmt.Errorf("line %d: %s%s", line, where, strings.TrimPrefix(wrong.Error(), "toml: "))
+	}
+	return err
+}
+
+// check says what is missing or cannot be.
+func (c config) check() error {
+	u, err := url.Parse(c.Server)
+	switch {
+	case c.Server == "":
+		return errors.New("server is missing: the CodaLab server's address, such as \"https://worksheets.example.org\"")
+	case err != nil || u.Host == "":
+		return fmt.Errorf("server = %q is not an address such as \"https://worksheets.example.org\"", c.Server)
+	case c.User == "":
+		return errors.New("user is missing: whose bundles the bridge runs")
+	case c.PasswordFile == "":
+		return errors.New("password_file is missing: a file that only you may read, with the user's password")
+	case !filepath.IsAbs(c.Shared):
+		return fmt.Errorf("shared = %q: want the absolute path of a directory that compute nodes see too", c.Shared)
+	case len(c.Queue) == 0:
+		return errors.New("no queue: add a table such as [queue.gpu]")
+	}
+	tags := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(c.Queue)) {
+		q := c.Queue[name]
+		if err := q.check(name); err != nil {
+			return err
+		}
+		if other, ok := tags[q.tag(name)]; ok {
+			return fmt.Errorf("[queue.%s]: tag %q is that of [queue.%s] already", name, q.tag(name), other)
+		}
+		tags[q.tag(name)] = name
+	}
+	return nil
+}
+
+func (q queueConfig) check(name string) error {
+	switch {
+	case !codalab.IsName(name):
+		return fmt.Errorf("[queue.%s]: a queue's name is a letter, then letters, digits and _.-", name)
+	case q.MaxTime != 0 && q.DefaultTime > q.MaxTime:
+		return fmt.Errorf("[queue.%s]: default_time is above max_time", name)
+	case q.RetryBegun != "" && q.RetryBegun != plan.RetryNever && q.RetryBegun != plan.RetryOnPlatform:
+		return fmt.Errorf("[queue.%s]: retry_begun = %q: want %q or %q", name, q.RetryBegun, plan.RetryNever, plan.RetryOnPlatform)
+	case q.Scratch != "" && !filepath.IsAbs(q.Scratch):
+		return fmt.Errorf("[queue.%s]: scratch = %q: want an absolute path on the nodes", name, q.Scratch)
+	case q.MaxInFlight < 0:
+		return fmt.Errorf("[queue.%s]: max_in_flight is negative", name)
+	}
+	for _, option := range q.SbatchOptions {
+		if !strings.HasPrefix(option, "--") {
+			return fmt.Errorf("[queue.%s]: sbatch_options: %q: want options such as \"--licenses=matlab\"", name, option)
+		}
+	}
+	return nil
+}
+
+func (q queueConfig) tag(name string) string { return cmp.Or(q.Tag, name) }
+
+// queues are the queues as the plan has them.
+func (c config) queues() map[string]plan.Queue {
+	queues := make(map[string]plan.Queue, len(c.Queue))
+	for name, q := range c.Queue {
+		queues[name] = plan.Queue{
+			Name: name, Tag: q.tag(name),
+			Partition: q.Partition, Account: q.Account, QOS: q.QOS, WCKey: q.WCKey,
+			Reservation: q.Reservation, Constraint: q.Constraint, GPUType: q.GresType,
+			DefaultTime: time.Duration(q.DefaultTime), MaxTime: time.Duration(q.MaxTime),
+			TimeGrace:      q.TimeGrace.or(2 * time.Minute),
+			MemoryOverhead: cmp.Or(int64(q.MemoryOverhead), 64<<20),
+			MaxInFlight:    q.MaxInFlight,
+			RetryBegun:     cmp.Or(q.RetryBegun, plan.RetryNever),
+			Scratch:        cmp.Or(q.Scratch, "/tmp"),
+			Extra:          q.SbatchOptions,
+		}
+	}
+	return queues
+}

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/bridge"
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/tarstream"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/staging"
+)
+
+const about = `cl-bridge claims bundles from a CodaLab server and runs each as a Slurm job.
+
+It runs on a login node as an ordinary user. Jobs go on when it stops, and it
+takes them up again when it is started on the same ledger.
+
+Exit codes: 0 ended by a signal; 1 refused or failed; 2 the command line or the
+configuration is wrong; 3 the server did not answer, try again later.`
+
+func run(ctx context.Context, p program.Process) error {
+	root := &cobra.Command{
+		Use: "cl-bridge", Short: "Run a CodaLab server's bundles as Slurm jobs", Long: about,
+		Version: program.Version(), SilenceUsage: true, SilenceErrors: true,
+	}
+	root.SetArgs(p.Args)
+	root.SetIn(p.Stdin)
+	root.SetOut(p.Stdout)
+	root.SetErr(p.Stderr)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return &program.Error{Code: program.ExitUsage, Err: err}
+	})
+	root.AddCommand(runCommand(p), configCommand(p))
+	return root.ExecuteContext(ctx) //nolint:wrapcheck // the commands say what it was about
+}
+
+func configCommand(p program.Process) *cobra.Command {
+	var path string
+	check := &cobra.Command{
+		Use: "check --config FILE", Short: "Say whether a configuration can be read", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			c, err := readConfig(path)
+			if err != nil {
+				return &program.Error{Code: program.ExitUsage, Err: err}
+			}
+			_, err = fmt.Fprintf(p.Stdout, "%s: %d queues, no mistake found\n", path, len(c.Queue))
+			return err //nolint:wrapcheck // standard output is gone
+		},
+	}
+	configFlag(check, &path)
+	cmd := &cobra.Command{Use: "config", Short: "Look at a configuration"}
+	cmd.AddCommand(check)
+	return cmd
+}
+
+func configFlag(cmd *cobra.Command, path *string) {
+	cmd.Flags().StringVar(path, "config", "", "the configuration `file`")
+	if err := cmd.MarkFlagRequired("config"); err != nil {
+		panic(err) // the flag was added above
+	}
+	if err := cmd.MarkFlagFilename("config", "toml"); err != nil {
+		panic(err) // the flag was added above
+	}
+}
+
+func runCommand(p program.Process) *cobra.Command {
+	var path string
+	var debug bool
+	cmd := &cobra.Command{
+		Use: "run --config FILE", Short: "Claim bundles and run them until a signal ends it", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := readConfig(path)
+			if err != nil {
+				return &program.Error{Code: program.ExitUsage, Err: err}
+			}
+			level := slog.LevelInfo
+			if debug {
+				level = slog.LevelDebug
+			}
+			log := slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: level}))
+			return serve(cmd.Context(), p, c, log)
+		},
+	}
+	configFlag(cmd, &path)
+	cmd.Flags().BoolVar(&debug, "debug", false, "log what the bridge does in detail")
+	return cmd
+}
+
+// serve builds the bridge of its parts and runs it.
+func serve(ctx context.Context, p program.Process, c config, log *slog.Logger) error {
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("start bridge: %w", err)
+	}
+	cl, err := client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: credentials(c)})
+	if err != nil {
+		return &program.Error{Code: program.ExitUsage, Err: err}
+	}
+	path, err := ledgerPath(p, c)
+	if err != nil {
+		return err
+	}
+	unlock, err := lock(path + ".lock")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	book, err := ledger.Open(ctx, path)
+	if err != nil {
+		return err //nolint:wrapcheck // says what it was about
+	}
+	defer func() { _ = book.Close() }() // every row was committed when it was saved
+	layout := spool.Layout(c.Shared)
+	for _, dir := range layout.Directories() {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("prepare shared directory: %w", err)
+		}
+	}
+	worker, err := installWorker(c, layout)
+	if err != nil {
+		return err
+	}
+	content, err := cache.Open(layout.Cache())
+	if err != nil {
+		return err //nolint:wrapcheck // says what it was about
+	}
+	slurm := &sbatch.Client{Bin: c.Slurm.Bin, Conf: cmp.Or(c.Slurm.Conf, p.Getenv("SLURM_CONF"))}
+	b := &bridge.Bridge{
+		Policy:    policy(c, book.ID, layout, worker, slurm),
+		Name:      cmp.Or(c.Name, c.User+"-"+host),
+		Hostname:  host,
+		Ledger:    book,
+		Scheduler: slurm,
+		Service:   cl,
+		Stager:    stager(c, cl, content),
+		Collector: &staging.Collector{Contents: cl},
+		Log:       log,
+
+		ObserveEvery: c.Slurm.ObserveEvery.or(6 * time.Second),
+		LookEvery:    350 * time.Millisecond,
+		ReadEvery:    5 * time.Second,
+	}
+	return b.Run(ctx) //nolint:wrapcheck // says what it was about
+}
+
+func policy(c config, id string, layout spool.Layout, worker string, slurm *sbatch.Client) plan.Policy {
+	accounting := c.Slurm.Accounting == nil || *c.Slurm.Accounting
+	return plan.Policy{
+		Bridge: id, Owner: c.User, Layout: layout, Worker: worker, Queues: c.queues(),
+		SubmitGrace:     slurm.SubmitBound() + 20*time.Second,
+		RecordAge:       c.Slurm.MinJobAge.or(300 * time.Second),
+		Accounting:      accounting,
+		Settle:          10 * time.Second,
+		StuckFor:        5 * time.Second,
+		StagePatience:   c.StagePatience.or(5 * time.Minute),
+		CollectPatience: 3 * 24 * time.Hour,
+		MaxAttempts:     cmp.Or(c.MaxAttempts, 3),
+		KeepAfterAck:    c.KeepAfterAck.or(24 * time.Hour),
+	}
+}
+
+func stager(c config, cl *client.Client, content *cache.Cache) *staging.Stager {
+	const mib = 1 << 20
+	return &staging.Stager{
+		Contents: cl,
+		Cache:    content,
+		Converter: apptainer.Converter{
+			TempDir: c.Image.TempDir, Processors: c.Image.Processors, MemoryMiB: int(c.Image.Memory / mib),
+		},
+		Limits: tarstream.Limits{},
+	}
+}
+
+// credentials reads the password each time that it is needed, so that it can
+// be changed, and refuses a file that others may read.
+func credentials(c config) func(context.Context) (string, string, error) {
+	return func(context.Context) (string, string, error) {
+		info, err := os.Stat(c.PasswordFile)
+		if err != nil {
+			return "", "", fmt.Errorf("read password_file: %w", err)
+		}
+		if info.Mode().Perm()&0o077 != 0 {
+			return "", "", fmt.Errorf("password_file %s may be read by others: chmod 600 it", c.PasswordFile)
+		}
+		data, err := os.ReadFile(c.PasswordFile)
+		if err != nil {
+			return "", "", fmt.Errorf("read password_file: %w", err)
+		}
+		return c.User, strings.TrimRight(string(data), "\r\n"), nil
+	}
+}
+
+// ledgerPath is where the ledger lies: as configured, or where the user's
+// state belongs.
+func ledgerPath(p program.Process, c config) (string, error) {
+	path := c.Ledger
+	if path == "" {
+		state := p.Getenv("XDG_STATE_HOME")
+		if state == "" {
+			home, err := os.UserHomeDir()
+			if err != nil {
+				return "", fmt.Errorf("find ledger: %w; set ledger in the configuration", err)
+			}
+			state = filepath.Join(home, ".local", "state")
+		}
+		path = filepath.Join(state, "cl-bridge", "ledger.db")
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return "", fmt.Errorf("make room for the ledger: %w", err)
+	}
+	return path, nil
+}
+
+// lock keeps a second bridge off the same ledger. The ledger is on a local
+// disk, where flock(2) excludes.
+func lock(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock ledger: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		err = fmt.Errorf("lock ledger: another cl-bridge works on it (%s: %w)", path, err)
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() { _ = f.Close() }, nil // the lock goes with the file
+}
+
+// installWorker copies cl-worker to the shared disk, under its content's
+// digest, so that jobs go on with theirs when the bridge is replaced.
+func installWorker(c config, layout spool.Layout) (string, error) {
+	source := c.Worker
+	if source == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return "", fmt.Errorf("find cl-worker: %w; set worker in the configuration", err)
+		}
+		source = filepath.Join(filepath.Dir(self), "cl-worker")
+	}
+	f, err := os.Open(source)
+	if err != nil {
+		return "", fmt.Errorf("find cl-worker: %w; set worker in the configuration", err)
+	}
+	data, err := io.ReadAll(f)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return "", fmt.Errorf("read cl-worker: %w", err)
+	}
+	sum := sha256.Sum256(data)
+	path := filepath.Join(layout.Bin(hex.EncodeToString(sum[:])), "cl-worker")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return "", fmt.Errorf("install cl-worker: %w", err)
+	}
+	if err := atomicfile.Write(path, data, 0o700); err != nil {
+		return "", fmt.Errorf("install cl-worker: %w", err)
+	}
+	return path, nil
+}

@@ -1,0 +1,8 @@
+// Package staging brings what a bundle needs to the shared disk before its
+// job exists, and takes what it made away after its end, so that no
+// allocation is ever held for a download or an upload.
+//
+// It joins three that do not know one another: the CodaLab server, the cache
+// and the images. Both directions may be asked for the same again at any
+// time; what is there already costs a look.
+package staging
