@@ -1,0 +1,86 @@
+# Everything a developer does here; `make help` lists it. On a fresh Debian 12,
+# `make test` and `make demo` set up what they need, and say what they add. The
+# set-up asks sudo for what needs root.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# Binaries and tools lie where every user and every clone of this machine can
+# reach them. A person who may not write there has tools in a cache of their own.
+shared := /var/tmp/cl-slurm
+root   := $(shell [ "$$(id -u)" = 0 ] && echo yes)
+cache  := $(if $(root),$(shared),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/cl-slurm)
+tools  := $(cache)/tools/$(shell { go version; cat scripts/tools/go.mod scripts/tools/go.sum; } | sha256sum | cut -c1-12)
+
+# Static binaries, with the commit in them where git will say.
+vcs   := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
+build := CGO_ENABLED=0 go build -trimpath -buildvcs=$(vcs) -ldflags "-s -w"
+
+# Tests that need root run as root, also when an ordinary user starts them.
+as_root := $(if $(root),,-exec 'sudo --preserve-env')
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build the programs, static, into bin/
+	@mkdir -p bin
+	$(build) -o bin/ ./cmd/... ./scripts/demoimage
+
+.PHONY: unit
+unit: ## run the tests that need neither root nor set-up (seconds)
+	go test -short ./...
+
+.PHONY: test
+test: cluster-up install ## run all tests, on a real Slurm cluster, after setting it up
+	eval "$$(scripts/slurm-cluster env)"; \
+	CLTEST_REQUIRE=slurm,containers,researcher go test $(as_root) -count=1 -timeout=45m ./...
+
+.PHONY: race
+race: ## run the unit tests under the race detector (needs a C compiler)
+	CGO_ENABLED=1 go test -short -race ./...
+
+.PHONY: lint
+lint: $(tools) ## check layering, style and format
+	$(tools)/golangci-lint run ./...
+	CGO_ENABLED=0 go vet ./...
+	@unformatted=$$($(tools)/gofumpt -l $$(git ls-files -co --exclude-standard '*.go')); \
+	[ -z "$$unformatted" ] || { echo "not formatted by gofumpt:"; echo "$$unformatted"; exit 1; }
+	@! command -v shellcheck >/dev/null || (cd scripts && shellcheck -x setup slurm-cluster lib/cluster/furnish)
+
+.PHONY: demo
+demo: cluster-up install ## set up all there is and watch bundles run; IMAGE=… uses another image
+	IMAGE='$(IMAGE)' scripts/demo
+
+.PHONY: bench
+bench: cluster-up install ## measure; ONLY=main|sim|disk|images|slurm|server|worker|chaos
+	ONLY='$(ONLY)' scripts/bench
+
+.PHONY: setup
+setup: ## install the Debian packages and add the user that are missing
+	@scripts/setup
+
+.PHONY: cluster-up
+cluster-up: setup ## start the Slurm cluster of this machine, or reuse it
+	@scripts/slurm-cluster up
+
+.PHONY: cluster-down
+cluster-down: ## stop the Slurm cluster of this machine
+	@scripts/slurm-cluster down
+
+.PHONY: install
+install: build
+	@scripts/install-shared $(shared)/bin bin/*
+
+.PHONY: clean
+clean: ## remove what was built in this clone
+	rm -rf bin .cache
+
+# The tools are pinned in a module of their own, and built once for a machine.
+$(tools):
+	@echo "building golangci-lint and the other tools (a minute or two, once)"
+	@mkdir -p $(@D); tmp=$$(mktemp -d $@.XXXXXX); chmod 0755 $$tmp; \
+	(cd scripts/tools && CGO_ENABLED=0 GOBIN=$$tmp go install -trimpath -ldflags "-s -w" tool) && \
+	{ mv -T $$tmp $@ 2>/dev/null || rm -rf $$tmp; }
