@@ -130,8 +130,11 @@ func (c *Client) send(ctx context.Context, in call, token string) (*http.Respons
 				return nil, *failed
 			}
 		}
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
+		// A cause of our caller's may hide that its context was cancelled.
+		if errors.Is(context.Cause(ctx), errSilent) {
+			err = errSilent
+		} else if ctx.Err() != nil {
+			err = ctx.Err()
 		}
 		return nil, c.unanswered(in, err)
 	}

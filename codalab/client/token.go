@@ -76,7 +76,7 @@ func (a *authority) token(ctx context.Context, refused string) (string, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return "", context.Cause(ctx)
+			return "", ctx.Err()
 		case <-f.done:
 		}
 		switch {

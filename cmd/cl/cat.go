@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+)
+
+// catCommand is bundle_cli.py: do_cat_command.
+func (c *cli) catCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cat <bundle>[/<path>]",
+		Short: "Print a file of a bundle, or list a directory",
+		Long: "Print a file of a bundle, also of one that still runs. A directory is listed.\n" +
+			"A run's output is in <bundle>/stdout and <bundle>/stderr.",
+		Args: cobra.ExactArgs(1),
+	}
+	var o catOptions
+	worksheet := worksheetFlag(cmd)
+	cmd.Flags().IntVar(&o.head, "head", 0, "print only the first `NUM` lines")
+	cmd.Flags().IntVarP(&o.tail, "tail", "t", 0, "print only the last `NUM` lines")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		at, target, err := c.target(cmd.Context(), *worksheet, args[0])
+		if err != nil {
+			return err
+		}
+		_, err = c.show(cmd.Context(), at, target, o)
+		return err
+	}
+	cmd.ValidArgsFunction = c.completeBundles
+	return cmd
+}
+
+// catOptions are the lines wanted of a file; 0 and 0 are all of it.
+type catOptions struct{ head, tail int }
+
+// show prints a target's contents (bundle_cli.py: print_target_info).
+func (c *cli) show(ctx context.Context, at place, target codalab.Target, o catOptions) (codalab.TargetInfo, error) {
+	info, err := at.ContentsInfo(ctx, target, 1)
+	if err != nil {
+		return info, err
+	}
+	if info.Resolved != nil {
+		target = *info.Resolved
+	}
+	switch info.Type {
+	case codalab.TargetDirectory:
+		return info, c.printEntries(info.Contents)
+	case codalab.TargetLink:
+		return info, c.print(" -> " + info.Link)
+	case codalab.TargetFile:
+	}
+	var contents *client.Contents
+	if o.head > 0 || o.tail > 0 {
+		contents, err = at.OpenLines(ctx, target, o.head, o.tail)
+	} else {
+		contents, err = at.OpenContents(ctx, target, nil)
+	}
+	if err != nil {
+		return info, err
+	}
+	_, err = io.Copy(c.Stdout, contents)
+	if err = errors.Join(err, contents.Close()); err != nil {
+		return info, fmt.Errorf("print %s: %w", target, err)
+	}
+	return info, nil
+}
+
+func (c *cli) printEntries(entries []codalab.TargetInfo) error {
+	rows := make([][]string, 0, len(entries))
+	for _, e := range entries {
+		name, size := e.Name, string(e.Type)
+		switch e.Type {
+		case codalab.TargetFile:
+			size = codalab.FormatSize(e.Size)
+		case codalab.TargetDirectory:
+			size = "dir"
+		case codalab.TargetLink:
+			name += " -> " + e.Link
+		}
+		rows = append(rows, []string{name, fmt.Sprintf("0o%o", e.Perm), size})
+	}
+	slices.SortFunc(rows, func(a, b []string) int { return strings.Compare(a[0], b[0]) })
+	return printTable(c.Stdout, []column{{name: "name"}, {name: "perm"}, {name: "size", right: true}}, rows)
+}

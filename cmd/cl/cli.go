@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+)
+
+// cli is one call of cl.
+type cli struct {
+	program.Process
+	// server is the address that --server names.
+	server string
+	state  *stateFile
+	// quiet forbids questions to the user: shell completion asks none.
+	quiet bool
+}
+
+// usageError is a mistake of the user that the command line's grammar does
+// not show.
+type usageError string
+
+// Error is printed as the server's own refusals are.
+func (e usageError) Error() string { return "UsageError: " + string(e) }
+
+func usagef(format string, args ...any) error { return usageError(fmt.Sprintf(format, args...)) }
+
+func run(ctx context.Context, p program.Process) error {
+	c := &cli{Process: p}
+	root := c.root() //nolint:contextcheck // the commands take theirs from ExecuteContext
+	root.SetArgs(spellOut(p.Args))
+	root.SetIn(p.Stdin)
+	root.SetOut(p.Stdout)
+	root.SetErr(p.Stderr)
+	return explain(root.ExecuteContext(ctx))
+}
+
+const rootHelp = `cl uploads data, runs commands on it on a cluster, and shows what became of them.
+
+A bundle is a file, a directory or a run; a worksheet is a list of bundles.
+A bundle is named by its uuid or the beginning of it, by its name, or by its
+place on the worksheet counted from the end: ^ is the newest, ^2 the one
+before, ^1-3 the newest three.
+
+  cl work http://SERVER:2900::       use a server
+  cl upload data.csv                 make a bundle of a file or directory
+  cl run :data.csv 'wc -l data.csv'  run a command on it
+  cl wait --tail ^                   watch it run`
+
+// root builds the command line.
+func (c *cli) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:               "cl",
+		Short:             "Run commands on data, and keep what came of them",
+		Long:              rootHelp,
+		Version:           program.Version(),
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		DisableAutoGenTag: true,
+		Args:              cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return misused(cmd, fmt.Errorf("unknown command %q", args[0]))
+			}
+			return cmd.Help()
+		},
+	}
+	root.PersistentFlags().StringVar(&c.server, "server", "", "address of the server, for this command only")
+	root.Flags().BoolP("version", "v", false, "print the version")
+	root.SetFlagErrorFunc(misused)
+	root.AddGroup(&cobra.Group{ID: "bundles", Title: "Commands for bundles:"},
+		&cobra.Group{ID: "worksheets", Title: "Commands for worksheets:"})
+	for _, cmd := range []*cobra.Command{
+		c.uploadCommand(), c.runCommand(), c.infoCommand(), c.catCommand(),
+		c.downloadCommand(), c.waitCommand(), c.killCommand(), c.lsCommand(),
+	} {
+		cmd.GroupID = "bundles"
+		root.AddCommand(cmd)
+	}
+	work := c.workCommand()
+	work.GroupID = "worksheets"
+	root.AddCommand(work)
+	for _, t := range topics() {
+		root.AddCommand(t)
+	}
+	// A wrong number of arguments is a wrong command line, as a wrong flag is.
+	for _, cmd := range root.Commands() {
+		if check := cmd.Args; check != nil {
+			cmd.Args = func(cmd *cobra.Command, args []string) error {
+				if err := check(cmd, args); err != nil {
+					return misused(cmd, err)
+				}
+				return nil
+			}
+		}
+	}
+	return root
+}
+
+// misused is the error of a command line that does not parse
+// (bundle_cli.py: CodaLabArgumentParser.error).
+func misused(cmd *cobra.Command, err error) error {
+	return &program.Error{
+		Code: program.ExitUsage,
+		Err:  fmt.Errorf("usage: %s\n%s: error: %w", cmd.UseLine(), cmd.CommandPath(), err),
+	}
+}
+
+// explain gives a refusal of the server the form in which CodaLab's cl prints
+// it (codalab/common.py: http_error_to_exception).
+func explain(err error) error {
+	var call *codalab.Error
+	if !errors.As(err, &call) {
+		return err
+	}
+	name := ""
+	switch {
+	case errors.Is(call, client.ErrCredentials), call.Status == 403:
+		name = "PermissionError: "
+	case call.Status == 401:
+		name = "AuthorizationError: "
+	case call.Status == 404:
+		name = "NotFoundError: "
+	case call.Status >= 400 && call.Status < 500:
+		name = "UsageError: "
+	case call.Status >= 500:
+		name = "ServerError: "
+	}
+	return &explained{text: name + call.Message, err: err}
+}
+
+// explained is an error in other words.
+type explained struct {
+	text string
+	err  error
+}
+
+// Error returns the words.
+func (e *explained) Error() string { return e.text }
+
+// Unwrap returns what they are about.
+func (e *explained) Unwrap() error { return e.err }
+
+// print writes one line to standard output.
+func (c *cli) print(parts ...string) error {
+	_, err := io.WriteString(c.Stdout, strings.Join(parts, "")+"\n")
+	if err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}
+
+// terminal says whether a stream is one, and returns its descriptor.
+func terminal(stream any) (fd int, ok bool) {
+	f, ok := stream.(interface{ Fd() uintptr })
+	if !ok {
+		return 0, false
+	}
+	fd = int(f.Fd())
+	return fd, isTerminal(fd)
+}

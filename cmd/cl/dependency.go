@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// keyedTarget is a dependency: what the run sees under key is target.
+type keyedTarget struct{ key, target string }
+
+// desugar reads a run's dependencies, and those that stand in its command
+// between percent signs, and names those without a key b1, b2 and so on
+// (codalab/lib/cli_util.py: desugar_command).
+//
+//	a.txt         b1:a.txt
+//	:a.txt        a.txt:a.txt
+//	:d/sub/f      sub/f:d/sub/f
+//	'cat %a.txt%' b1:a.txt, and the command is 'cat b1'
+func desugar(specs []string, command string) ([]keyedTarget, string, error) {
+	var list []keyedTarget
+	for _, spec := range specs {
+		var err error
+		if list, _, err = withTarget(list, spec); err != nil {
+			return nil, "", err
+		}
+	}
+	marked := regexp.MustCompile(`^([^%]*)%([^%]+)%(.*)$`)
+	done := ""
+	for {
+		m := marked.FindStringSubmatch(command)
+		if m == nil {
+			return list, done + command, nil
+		}
+		longer, key, err := withTarget(list, m[2])
+		if err != nil {
+			return nil, "", err
+		}
+		list, done, command = longer, done+m[1]+key, m[3]
+	}
+}
+
+// withTarget adds a dependency to a list that may have it already, and
+// returns its key.
+func withTarget(list []keyedTarget, spec string) ([]keyedTarget, string, error) {
+	key, target, err := keyOf(list, spec)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, other := range list {
+		switch {
+		case other.key != key:
+		case other.target == target:
+			return list, key, nil
+		default:
+			return nil, "", usagef("key %s exists with multiple values: %s and %s", key, other.target, target)
+		}
+	}
+	return append(list, keyedTarget{key, target}), key, nil
+}
+
+func keyOf(list []keyedTarget, spec string) (key, target string, err error) {
+	key, target, keyed, err := splitKey(spec)
+	if err != nil || key != "" {
+		return key, target, err
+	}
+	if keyed {
+		t, err := parseTarget(target)
+		if t.subpath != "" {
+			return t.subpath, target, err
+		}
+		return t.bundle, target, err
+	}
+	for _, other := range list {
+		if other.target == target {
+			return other.key, target, nil
+		}
+	}
+	return "b" + strconv.Itoa(len(list)+1), target, nil
+}
+
+// dependencies resolves a run's dependencies, with one call for each
+// worksheet that they are on (bundle_cli.py: resolve_key_targets).
+func (p place) dependencies(ctx context.Context, targets []keyedTarget) ([]codalab.Dependency, error) {
+	if err := disjoint(targets); err != nil {
+		return nil, err
+	}
+	deps := make([]codalab.Dependency, len(targets))
+	specs := map[string][]string{} // by worksheet
+	which := map[string][]int{}
+	for i, t := range targets {
+		spec, err := parseTarget(t.target)
+		if err != nil {
+			return nil, err
+		}
+		if spec.instance != "" {
+			return nil, usagef("Cannot execute command on a target on a remote instance. "+
+				"Please remove the instance reference (i.e. \"prod::\" in prod::worksheet//bundle): %s", t.target)
+		}
+		deps[i] = codalab.Dependency{ChildPath: t.key, ParentPath: spec.subpath}
+		specs[spec.worksheet] = append(specs[spec.worksheet], spec.bundle)
+		which[spec.worksheet] = append(which[spec.worksheet], i)
+	}
+	for worksheet, list := range specs {
+		on := p
+		if worksheet != "" {
+			var err error
+			if on, err = find(ctx, p.Client, p.worksheet, worksheet); err != nil {
+				return nil, err
+			}
+		}
+		uuids, err := on.resolve(ctx, list)
+		if err != nil {
+			return nil, err
+		}
+		for n, i := range which[worksheet] {
+			deps[i].ParentUUID = uuids[n]
+		}
+	}
+	return deps, nil
+}
+
+// disjoint refuses keys of which one lies below another.
+func disjoint(targets []keyedTarget) error {
+	for i, t := range targets {
+		for _, other := range targets[:i] {
+			if strings.HasPrefix(t.key, other.key+"/") || strings.HasPrefix(other.key, t.key+"/") {
+				return usagef("A key cannot be an ancestor of another: %s %s", t.key, other.key)
+			}
+		}
+	}
+	return nil
+}

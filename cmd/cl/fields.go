@@ -1,0 +1,244 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+)
+
+// none stands for what is not there (codalab/lib/formatting.py:
+// NONE_PLACEHOLDER).
+const none = "<none>"
+
+// fieldOf returns a field of a bundle as `cl info -f` names it, nil where
+// there is none (codalab/lib/worksheet_util.py: interpret_genpath).
+func fieldOf(b client.BundleInfo, field string) any {
+	if name, ok := strings.CutPrefix(field, "dependencies/"); ok {
+		for _, d := range b.Dependencies {
+			if d.ChildPath == name {
+				return dependencyText(d, "")
+			}
+		}
+		return none
+	}
+	switch field {
+	case "dependencies":
+		return dependenciesText(b.Dependencies)
+	case "summary":
+		return summary(b.Bundle)
+	case "host_worksheets":
+		return worksheetsText(b.HostWorksheets)
+	case "permission":
+		return permissionText(b.Permission)
+	case "group_permissions":
+		return groupsText(b.GroupPermissions)
+	case "owner":
+		if b.Owner == nil {
+			return nil
+		}
+		return b.Owner.UserName
+	}
+	if v, ok := attribute(b.Bundle, field); ok {
+		return v
+	}
+	return b.Metadata[field]
+}
+
+// attribute is a field of the bundle itself, not of its metadata.
+func attribute(b codalab.Bundle, field string) (any, bool) {
+	text := func(s *string) any {
+		if s == nil {
+			return nil
+		}
+		return *s
+	}
+	switch field {
+	case "uuid", "id":
+		return b.UUID, true
+	case "bundle_type":
+		return b.Type, true
+	case "state":
+		return string(b.State), true
+	case "state_details":
+		return b.StateDetails, true
+	case "command":
+		return text(b.Command), true
+	case "args":
+		return text(b.Args), true
+	case "frozen":
+		return text(b.Frozen), true
+	case "is_anonymous":
+		return b.IsAnonymous, true
+	case "permission_spec":
+		return b.PermissionSpec, true
+	}
+	return nil, false
+}
+
+// summary says in short what a bundle is.
+func summary(b codalab.Bundle) string {
+	switch {
+	case b.Type == codalab.TypeRun && b.Command != nil:
+		return "! " + *b.Command
+	case (b.Type == codalab.TypeDataset || b.Type == codalab.TypeProgram) && b.State == codalab.StateReady:
+		return "[uploaded]"
+	}
+	return ""
+}
+
+// dependenciesText is the field "dependencies"; a key that is the parent's
+// name is left out.
+func dependenciesText(deps []codalab.Dependency) string {
+	var out []string
+	for _, d := range deps {
+		key := d.ChildPath + ":"
+		switch {
+		case len(deps) == 1 && d.ChildPath == "":
+			key = ""
+		case d.ChildPath == d.ParentName:
+			key = ":"
+		}
+		out = append(out, dependencyText(d, key))
+	}
+	return strings.Join(out, ",")
+}
+
+func dependencyText(d codalab.Dependency, key string) string {
+	if d.ParentPath != "" {
+		return key + d.ParentName + "/" + d.ParentPath
+	}
+	return key + d.ParentName
+}
+
+func worksheetsText(list []client.Worksheet) string {
+	var out []string
+	for _, w := range list {
+		out = append(out, w.Name+"("+w.UUID+")")
+	}
+	return strings.Join(out, " ")
+}
+
+func permissionText(p int) string {
+	if names := []string{"none", "read", "all"}; p >= 0 && p < len(names) {
+		return names[p]
+	}
+	return strconv.Itoa(p)
+}
+
+// groupsText is codalab/objects/permission.py: group_permissions_str.
+func groupsText(list []client.GroupPermission) string {
+	if len(list) == 0 {
+		return "-"
+	}
+	var out []string
+	for _, p := range list {
+		out = append(out, fmt.Sprintf("%s(%s):%s", p.GroupName, p.GroupID[:min(8, len(p.GroupID))], permissionText(p.Permission)))
+	}
+	return strings.Join(out, ",")
+}
+
+// userText is bundle_cli.py: simple_user_str.
+func userText(u *client.User) string {
+	switch {
+	case u == nil:
+		return "<anonymous>"
+	case u.UserName == "":
+		return "<anonymous>(" + u.ID + ")"
+	}
+	return u.UserName + "(" + u.ID + ")"
+}
+
+// pretty prints a value of metadata for people (worksheet_util.py:
+// apply_func, with the formatting of each bundle's METADATA_SPECS).
+func pretty(key string, value any) string {
+	m := codalab.Metadata{key: value}
+	if _, number := value.(float64); !number {
+		return pythonText(value)
+	}
+	switch {
+	case slices.Contains([]string{"created", "started", "last_updated"}, key):
+		return m.Time(key).Format("2006-01-02 15:04:05")
+	case slices.Contains([]string{"data_size", "memory", "memory_max"}, key):
+		if n := m.Int(key); n < 1024 {
+			return fmt.Sprintf("%d bytes", n)
+		}
+		return codalab.FormatSize(m.Int(key))
+	case key == "time" || strings.HasPrefix(key, "time_"):
+		return codalab.FormatDuration(time.Duration(m.Float(key) * float64(time.Second)))
+	}
+	return typed(key, m)
+}
+
+// typed prints the value of m's key; a whole number of a float's key has a
+// point.
+func typed(key string, m codalab.Metadata) string {
+	if _, number := m[key].(float64); number {
+		for _, k := range codalab.MetadataKeys(codalab.TypeRun) {
+			if k.Key == key && k.Type == codalab.TypeFloat {
+				return pythonFloat(m.Float(key))
+			}
+		}
+	}
+	return pythonText(m[key])
+}
+
+// pythonText prints a JSON value as CodaLab's cl does, which is in Python:
+// scripts compare with None and True.
+func pythonText(value any) string {
+	switch v := value.(type) {
+	case nil:
+		return "None"
+	case bool:
+		if v {
+			return "True"
+		}
+		return "False"
+	case string:
+		return v
+	case float64:
+		if v == math.Trunc(v) && math.Abs(v) < 1e15 {
+			return strconv.FormatInt(int64(v), 10)
+		}
+		return pythonFloat(v)
+	case []any:
+		out := make([]string, 0, len(v))
+		for _, item := range v {
+			if s, ok := item.(string); ok {
+				out = append(out, pythonQuote(s))
+			} else {
+				out = append(out, pythonText(item))
+			}
+		}
+		return "[" + strings.Join(out, ", ") + "]"
+	}
+	data, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Sprint(value)
+	}
+	return string(data)
+}
+
+// pythonFloat is the shortest text of a float, with a point.
+func pythonFloat(f float64) string {
+	s := strconv.FormatFloat(f, 'f', -1, 64)
+	if !strings.Contains(s, ".") {
+		s += ".0"
+	}
+	return s
+}
+
+func pythonQuote(s string) string {
+	quote := "'"
+	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
+		quote = `"`
+	}
+	s = strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\t", `\t`, quote, `\`+quote).Replace(s)
+	return quote + s + quote
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+)
+
+const infoHelp = `Show what is known of bundles.
+
+With -f the values of these fields are printed, separated by tabs, a line for
+each bundle: any key of the bundle or of its metadata, for example
+  cl info -f state,exitcode,failure_message ^`
+
+// infoCommand is bundle_cli.py: do_info_command.
+func (c *cli) infoCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "info <bundle>...",
+		Aliases: []string{"i"},
+		Short:   "Show what is known of bundles",
+		Long:    infoHelp,
+		Args:    cobra.MinimumNArgs(1),
+	}
+	var o infoOptions
+	worksheet := worksheetFlag(cmd)
+	cmd.Flags().StringVarP(&o.fields, "field", "f", "", "print these comma-separated fields")
+	cmd.Flags().BoolVarP(&o.raw, "raw", "r", false, "print numbers and times as they are stored, and empty fields too")
+	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "print children, worksheets, permissions and contents too")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		at, err := c.place(cmd.Context(), *worksheet)
+		if err != nil {
+			return err
+		}
+		return c.info(cmd.Context(), at, args, o)
+	}
+	cmd.ValidArgsFunction = c.completeBundles
+	return cmd
+}
+
+type infoOptions struct {
+	fields       string
+	raw, verbose bool
+}
+
+func (c *cli) info(ctx context.Context, at place, specs []string, o infoOptions) error {
+	specs, err := expandSpecs(specs)
+	if err != nil {
+		return err
+	}
+	include := []string{client.IncludeOwner}
+	fields := strings.Split(o.fields, ",")
+	for _, more := range []string{client.IncludeChildren, client.IncludePermissions, client.IncludeWorksheets} {
+		if o.verbose || slices.Contains(fields, more) {
+			include = append(include, more)
+		}
+	}
+	bundles, err := at.Bundles(ctx, at.worksheet, specs, include...)
+	if err != nil {
+		return err
+	}
+	for i, b := range bundles {
+		switch {
+		case o.fields != "":
+			err = c.printFields(b, fields)
+		case i > 0:
+			err = errors.Join(c.print(), c.printInfo(ctx, at, b, o))
+		default:
+			err = c.printInfo(ctx, at, b, o)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *cli) printFields(b client.BundleInfo, fields []string) error {
+	var values []string
+	for _, f := range fields {
+		if strings.HasPrefix(f, "/") {
+			return usagef("%s is a file of the bundle: use cl cat %s%s", f, b.UUID, f)
+		}
+		values = append(values, typed(f, codalab.Metadata{f: fieldOf(b, f)}))
+	}
+	return c.print(strings.Join(values, "\t"))
+}
+
+// printInfo is bundle_cli.py: print_basic_info, and what -v adds to it.
+func (c *cli) printInfo(ctx context.Context, at place, b client.BundleInfo, o infoOptions) error {
+	var lines []string
+	add := func(key, value string) { lines = append(lines, fmt.Sprintf("%-26s: %s", key, value)) }
+	for _, key := range []string{"bundle_type", "uuid", "state", "command", "frozen", "is_anonymous"} {
+		v, _ := attribute(b.Bundle, key)
+		add(key, orNone(v))
+	}
+	add("owner", userText(b.Owner))
+	known := map[string]bool{}
+	for _, k := range codalab.MetadataKeys(b.Type) {
+		known[k.Key] = true
+		v, ok := b.Metadata[k.Key]
+		switch {
+		case k.Key == "store" || k.Key == "error_traceback": // the administrator's
+		case o.raw:
+			add(k.Key, orNone(v))
+		case ok && !empty(v):
+			add(k.Key, infoText(k.Key, v))
+		}
+	}
+	for _, key := range slices.Sorted(keysOf(b.Metadata)) {
+		if !known[key] {
+			add(key, orNone(b.Metadata[key]))
+		}
+	}
+	if len(b.Dependencies) > 0 {
+		lines = append(lines, "dependencies:")
+		for _, d := range b.Dependencies {
+			parent := d.ParentName + "(" + d.ParentUUID + ")"
+			if d.ParentPath != "" {
+				parent += "/" + d.ParentPath
+			}
+			lines = append(lines, "  "+d.ChildPath+": "+parent)
+		}
+	}
+	if o.verbose {
+		lines = append(lines, around(at, b)...)
+	}
+	if err := c.print(strings.Join(lines, "\n")); err != nil || !o.verbose {
+		return err
+	}
+	return c.printContents(ctx, at, b.UUID)
+}
+
+func keysOf(m codalab.Metadata) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+func empty(v any) bool {
+	list, isList := v.([]any)
+	return v == nil || v == "" || isList && len(list) == 0
+}
+
+func orNone(v any) string {
+	if v == nil {
+		return none
+	}
+	return pythonText(v)
+}
+
+// infoText prints a value of metadata; a list is printed as its words.
+func infoText(key string, v any) string {
+	if list, ok := v.([]any); ok {
+		var words []string
+		for _, w := range list {
+			words = append(words, pythonText(w))
+		}
+		return strings.Join(words, " ")
+	}
+	return pretty(key, v)
+}
+
+// around lists what is connected with a bundle (bundle_cli.py:
+// print_children, print_host_worksheets, print_permissions).
+func around(at place, b client.BundleInfo) []string {
+	lines := []string{"children:"}
+	for _, child := range b.Children {
+		lines = append(lines, "  "+child.Metadata.String("name")+"("+child.UUID+")")
+	}
+	lines = append(lines, "host_worksheets:")
+	for _, w := range b.HostWorksheets {
+		lines = append(lines, "  "+worksheetURL(at.Address(), w))
+	}
+	return append(lines,
+		"permission: "+permissionText(b.Permission),
+		"group_permissions:",
+		"  "+groupsText(b.GroupPermissions))
+}
+
+// printContents shows the beginning of a bundle's contents (bundle_cli.py:
+// print_contents).
+func (c *cli) printContents(ctx context.Context, at place, uuid string) error {
+	show := func(title, subpath string) (codalab.TargetInfo, error) {
+		if err := c.print("=== " + title + " preview ==="); err != nil {
+			return codalab.TargetInfo{}, err
+		}
+		info, err := c.show(ctx, at, codalab.Target{BundleUUID: uuid, Subpath: subpath}, catOptions{head: 10})
+		if isNotFound(err) {
+			err = c.print(none)
+		}
+		return info, err
+	}
+	info, err := show("contents", "")
+	if err != nil {
+		return err
+	}
+	for _, item := range info.Contents {
+		if item.Name == "stdout" || item.Name == "stderr" {
+			if _, err := show(item.Name, item.Name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func isNotFound(err error) bool {
+	var call *codalab.Error
+	return errors.As(err, &call) && call.Status == 404
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+)
+
+// killCommand is bundle_cli.py: do_kill_command.
+func (c *cli) killCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "kill <bundle>...",
+		Short: "End running bundles; what they have written so far is kept",
+		Args:  cobra.MinimumNArgs(1),
+	}
+	worksheet := worksheetFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return c.kill(cmd.Context(), *worksheet, args)
+	}
+	cmd.ValidArgsFunction = c.completeBundles
+	return cmd
+}
+
+func (c *cli) kill(ctx context.Context, worksheet string, specs []string) error {
+	at, uuids, err := c.bundles(ctx, worksheet, specs)
+	if err != nil {
+		return err
+	}
+	for _, uuid := range uuids {
+		if err := c.print(uuid); err != nil {
+			return err
+		}
+	}
+	return at.KillBundles(ctx, uuids...)
+}
+
+// bundles resolves several bundles on one worksheet, with ranges.
+func (c *cli) bundles(ctx context.Context, worksheet string, specs []string) (place, []string, error) {
+	specs, err := expandSpecs(specs)
+	if err != nil {
+		return place{}, nil, err
+	}
+	at, err := c.place(ctx, worksheet)
+	if err != nil {
+		return place{}, nil, err
+	}
+	uuids, err := at.resolve(ctx, specs)
+	return at, uuids, err
+}

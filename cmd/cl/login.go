@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/term"
+
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+)
+
+// errNobody is why there are no credentials.
+var errNobody = errors.New("PermissionError: no user name and password: " +
+	"set CODALAB_USERNAME and CODALAB_PASSWORD, or run cl on a terminal")
+
+// connect returns a client of a server. Nothing is sent yet.
+func (c *cli) connect(address string) (*client.Client, error) {
+	state, err := c.load()
+	if err != nil {
+		return nil, err
+	}
+	l := &login{cli: c, address: address, user: c.Getenv("CODALAB_USERNAME")}
+	if l.user == "" {
+		l.user = state.Users[address]
+	}
+	api, err := client.New(address, client.Options{
+		ClientID:    client.CommandClient,
+		Credentials: l.credentials,
+		Tokens:      l,
+		Compress:    true, // a researcher may be far from the server
+		Now:         c.Now,
+	})
+	if err != nil {
+		return nil, usageError(err.Error())
+	}
+	return api, nil
+}
+
+// login is one user's way into one server. It keeps the token in a file of
+// its own, which only the user may read, so that processes that run at once
+// never mix up theirs.
+type login struct {
+	cli     *cli
+	address string
+	// user is empty until it is known.
+	user string
+}
+
+// path names the token's file, or nothing while the user is not known.
+func (l *login) path() string {
+	dir, err := l.cli.home()
+	if err != nil || l.user == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(l.address + "\x00" + l.user))
+	return filepath.Join(dir, "cl-tokens", hex.EncodeToString(sum[:8])+".json")
+}
+
+// Load returns the token that was saved last. What cannot be read is none:
+// the next one replaces it.
+func (l *login) Load() client.Token {
+	var t client.Token
+	path := l.path()
+	if path == "" {
+		return t
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm()&0o077 != 0 {
+		return t // others might have written it
+	}
+	data, err := os.ReadFile(path) //nolint:gosec // a name of our own
+	if err != nil || json.Unmarshal(data, &t) != nil {
+		return client.Token{}
+	}
+	return t
+}
+
+// Save keeps a token. Where that fails, its user is asked for the password
+// again next time, and told why.
+func (l *login) Save(t client.Token) {
+	if err := l.save(t); err != nil && !l.cli.quiet {
+		fmt.Fprintf(l.cli.Stderr, "cl: the login is not kept: %v\n", err) //nolint:errcheck // a warning
+	}
+}
+
+func (l *login) save(t client.Token) error {
+	path := l.path()
+	if path == "" {
+		return nil
+	}
+	if err := l.cli.remember(l.address, l.user); err != nil {
+		return err
+	}
+	data, err := json.Marshal(t)
+	if err != nil {
+		return fmt.Errorf("encode token: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("keep token: %w", err)
+	}
+	return atomicfile.Write(path, data, 0o600)
+}
+
+// credentials are those of the environment, or else the answers to a prompt
+// (codalab_manager.py: _authenticate).
+func (l *login) credentials(ctx context.Context) (user, password string, err error) {
+	c := l.cli
+	user, password = c.Getenv("CODALAB_USERNAME"), c.Getenv("CODALAB_PASSWORD")
+	if user != "" && password != "" {
+		return user, password, nil
+	}
+	fd, ok := terminal(c.Stdin)
+	if !ok || c.quiet {
+		return "", "", errNobody
+	}
+	fmt.Fprintf(c.Stderr, "Requesting access at %s\n", l.address) //nolint:errcheck // a prompt
+	restore, err := term.GetState(fd)
+	if err != nil {
+		return "", "", errNobody
+	}
+	// The user may give up at a prompt, where reading knows no context.
+	answer := make(chan error, 1)
+	go func() { answer <- l.ask(fd, &user, &password) }()
+	select {
+	case <-ctx.Done():
+		return "", "", errors.Join(ctx.Err(), term.Restore(fd, restore))
+	case err := <-answer:
+		if err != nil {
+			return "", "", err
+		}
+	}
+	l.user = user
+	return user, password, nil
+}
+
+// ask asks for what is missing.
+func (l *login) ask(fd int, user, password *string) error {
+	if *user == "" {
+		fmt.Fprint(l.cli.Stderr, "Username: ") //nolint:errcheck // a prompt
+		name, err := readLine(l.cli.Stdin)
+		if err != nil {
+			return fmt.Errorf("read user name: %w", err)
+		}
+		*user = strings.TrimSpace(name)
+	}
+	fmt.Fprint(l.cli.Stderr, "Password: ") //nolint:errcheck // a prompt
+	secret, err := term.ReadPassword(fd)
+	fmt.Fprintln(l.cli.Stderr) //nolint:errcheck // a prompt
+	if err != nil {
+		return fmt.Errorf("read password: %w", err)
+	}
+	*password = string(secret)
+	return nil
+}
+
+// readLine reads a line and nothing beyond it, which is the password.
+func readLine(r io.Reader) (string, error) {
+	var line []byte
+	for b := []byte{0}; ; {
+		if _, err := io.ReadFull(r, b); err != nil {
+			return "", err //nolint:wrapcheck // its caller says what was read
+		}
+		if b[0] == '\n' {
+			return string(line), nil
+		}
+		line = append(line, b[0])
+	}
+}
+
+// remember keeps the name that goes with a server.
+func (c *cli) remember(address, user string) error {
+	state, err := c.load()
+	if err != nil {
+		return err
+	}
+	if state.Users[address] == user {
+		return nil
+	}
+	state.Users[address] = user
+	return state.save()
+}
+
+func isTerminal(fd int) bool { return term.IsTerminal(fd) }

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// metadataFlags makes a flag of every key of metadata that a user may give to
+// a bundle of this type, but for those left out, and returns what reads them
+// (bundle_cli.py: metadata_arguments).
+func metadataFlags(flags *pflag.FlagSet, bundleType string, without ...string) func() codalab.Metadata {
+	var read []func(codalab.Metadata)
+	for _, k := range codalab.MetadataKeys(bundleType) {
+		if k.Generated {
+			continue
+		}
+		value := func() any { return k.Default }
+		if !slices.Contains(without, k.Key) {
+			value = metadataFlag(flags, k)
+		}
+		read = append(read, func(m codalab.Metadata) { m[k.Key] = value() })
+	}
+	return func() codalab.Metadata {
+		m := codalab.Metadata{}
+		for _, r := range read {
+			r(m)
+		}
+		return m
+	}
+}
+
+func metadataFlag(flags *pflag.FlagSet, k codalab.MetadataKey) func() any {
+	name := strings.ReplaceAll(k.Key, "_", "-")
+	short := map[string]string{"name": "n", "description": "d"}[k.Key]
+	switch k.Type { //nolint:exhaustive // the others are texts
+	case codalab.TypeBool:
+		preset, _ := k.Default.(bool)
+		v := flags.BoolP(name, short, preset, k.Help)
+		return func() any { return *v }
+	case codalab.TypeInt:
+		preset, _ := k.Default.(int64)
+		v := flags.Int64P(name, short, preset, k.Help)
+		return func() any { return *v }
+	case codalab.TypeList:
+		v := flags.StringArrayP(name, short, nil, k.Help+" (several words)")
+		return func() any { return append([]string{}, *v...) }
+	default:
+		preset, _ := k.Default.(string)
+		v := flags.StringP(name, short, preset, k.Help)
+		return func() any { return *v }
+	}
+}
+
+// defaultName makes a name of a file's name or of a run's command
+// (codalab/lib/spec_util.py: create_default_name).
+func defaultName(bundleType, from string) string {
+	if bundleType == codalab.TypeRun {
+		from, _, _ = strings.Cut(from, " ")
+		from = "run-" + from
+	}
+	name := regexp.MustCompile(`[^a-zA-Z0-9_.-]`).ReplaceAllString(from, "-")
+	name = regexp.MustCompile(`-+`).ReplaceAllString(name, "-")
+	if !regexp.MustCompile(`^[a-zA-Z_]`).MatchString(name) {
+		name = "_" + name
+	}
+	if len(name) > 32 {
+		name = name[:15] + ".." + name[len(name)-15:]
+	}
+	return name
+}

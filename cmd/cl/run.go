@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+)
+
+const runHelp = `Run a command on bundles, and print the new bundle's uuid.
+
+Dependencies come first, the command last, as one word or after ---:
+
+  cl run data:mydata 'cat data'    what the run sees as data is the bundle mydata
+  cl run :mydata 'cat mydata'      under its own name
+  cl run :mydata/sub/f 'cat sub/f' one file of it, under its path
+  cl run mydata 'cat b1'           dependencies without a name are b1, b2, ...
+  cl run 'cat %mydata%'            the same, within the command
+  cl run :mydata --- cat mydata    the command in several words
+
+The run's output is in its files stdout and stderr, and whatever else it
+writes into its working directory is kept too.`
+
+// runCommand is bundle_cli.py: do_run_command.
+func (c *cli) runCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "run [[<key>]:<bundle>[/<path>]]... <command>",
+		Short: "Run a command on bundles",
+		Long:  runHelp,
+		Args:  cobra.MinimumNArgs(1),
+	}
+	var o runOptions
+	worksheet := worksheetFlag(cmd)
+	metadata := metadataFlags(cmd.Flags(), codalab.TypeRun, "store")
+	cmd.Flags().BoolVarP(&o.wait, "wait", "W", false, "wait until the run ends, then show it")
+	cmd.Flags().BoolVarP(&o.tail, "tail", "t", false, "print the run's output until it ends")
+	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "with -W or -t, show more of the run when it has ended")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		last := len(args) - 1
+		return c.run(cmd.Context(), *worksheet, args[:last], args[last], metadata(), o)
+	}
+	cmd.ValidArgsFunction = c.completeBundles
+	return cmd
+}
+
+type runOptions struct{ wait, tail, verbose bool }
+
+func (c *cli) run(ctx context.Context, worksheet string, specs []string, command string, m codalab.Metadata, o runOptions) error {
+	targets, command, err := desugar(specs, command)
+	if err != nil {
+		return err
+	}
+	if command == "" {
+		return usageError("The command cannot be empty.")
+	}
+	if m.String("name") == "" {
+		m["name"] = defaultName(codalab.TypeRun, command)
+	}
+	if err := codalab.CheckMetadata(codalab.TypeRun, m, true); err != nil {
+		return usageError(err.Error())
+	}
+	at, err := c.place(ctx, worksheet)
+	if err != nil {
+		return err
+	}
+	deps, err := at.dependencies(ctx, targets)
+	if err != nil {
+		return err
+	}
+	b, err := at.CreateBundle(ctx, client.NewBundle{
+		Worksheet: at.worksheet, Type: codalab.TypeRun,
+		Command: command, Metadata: m, Dependencies: deps,
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.print(b.UUID); err != nil {
+		return err
+	}
+	return c.follow(ctx, at, b.UUID, o)
+}
+
+// follow stays with a new run as -W and -t ask for (bundle_cli.py: wait). A
+// run that does not succeed is a failure of the command, unlike in CodaLab's
+// cl, so that a script notices.
+func (c *cli) follow(ctx context.Context, at place, uuid string, o runOptions) error {
+	if !o.wait && !o.tail {
+		return nil
+	}
+	w := waiting{cli: c, place: at, uuid: uuid}
+	if o.tail {
+		w.files = c.outputs("")
+	}
+	state, err := w.wait(ctx)
+	if err != nil {
+		return err
+	}
+	if o.wait || o.verbose {
+		if err := c.info(ctx, at, []string{uuid}, infoOptions{verbose: o.verbose}); err != nil {
+			return err
+		}
+	}
+	return ended(state)
+}
+
+// ended is the command's end for a bundle's: unless that is ready, its state
+// is printed alone, as CodaLab's cl prints it.
+func ended(state codalab.State) error {
+	if state == codalab.StateReady {
+		return nil
+	}
+	return &program.Error{Code: program.ExitFailure, Err: errors.New(string(state))}
+}

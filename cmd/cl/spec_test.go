@@ -1,0 +1,193 @@
+package main
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+)
+
+func TestDependenciesAreReadAsCodaLabReadsThem(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		specs   []string
+		command string
+		want    []keyedTarget
+		wantCmd string
+	}{
+		{nil, "date", nil, "date"},
+		{[]string{"data:mydata"}, "cat data", []keyedTarget{{"data", "mydata"}}, "cat data"},
+		{[]string{":mydata"}, "x", []keyedTarget{{"mydata", "mydata"}}, "x"},
+		{[]string{":mydata/sub/f"}, "x", []keyedTarget{{"sub/f", "mydata/sub/f"}}, "x"},
+		{[]string{":ws//mydata"}, "x", []keyedTarget{{"mydata", "ws//mydata"}}, "x"},
+		{[]string{"mydata", "other"}, "x", []keyedTarget{{"b1", "mydata"}, {"b2", "other"}}, "x"},
+		{[]string{"k:a", "k:a"}, "x", []keyedTarget{{"k", "a"}}, "x"},
+		{[]string{"k:^2/f"}, "x", []keyedTarget{{"k", "^2/f"}}, "x"},
+		{nil, "cat %a.txt% > out", []keyedTarget{{"b1", "a.txt"}}, "cat b1 > out"},
+		{nil, "%corenlp%/run %:a.txt% %corenlp%", []keyedTarget{{"b1", "corenlp"}, {"a.txt", "a.txt"}}, "b1/run a.txt b1"},
+		{nil, "date +100%", nil, "date +100%"},
+	} {
+		got, command, err := desugar(test.specs, test.command)
+		if err != nil || command != test.wantCmd {
+			t.Errorf("%q %q: command %q, %v, want %q", test.specs, test.command, command, err, test.wantCmd)
+		}
+		if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(keyedTarget{})); diff != "" {
+			t.Errorf("%q %q: %s", test.specs, test.command, diff)
+		}
+	}
+}
+
+func TestContradictoryDependenciesAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, specs := range [][]string{{"k:a", "k:b"}, {":"}, {"k:"}, {":/f"}} {
+		if got, _, err := desugar(specs, "x"); err == nil {
+			t.Errorf("%q was read as %v", specs, got)
+		}
+	}
+	if disjoint([]keyedTarget{{"a/b", "x"}, {"a", "y"}}) == nil {
+		t.Error("a key below another was accepted")
+	}
+	if err := disjoint([]keyedTarget{{"ab", "x"}, {"a", "y"}}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTargetsAreReadAsCodaLabReadsThem(t *testing.T) {
+	t.Parallel()
+	for spec, want := range map[string]targetSpec{
+		"a":                    {bundle: "a"},
+		"a/b/c":                {bundle: "a", subpath: "b/c"},
+		"^2/stdout":            {bundle: "^2", subpath: "stdout"},
+		"ws//a/b":              {worksheet: "ws", bundle: "a", subpath: "b"},
+		"http://h:2900::a":     {instance: "http://h:2900", bundle: "a"},
+		"http://h::ws//a/b":    {instance: "http://h", worksheet: "ws", bundle: "a", subpath: "b"},
+		"0x01c8d0/":            {bundle: "0x01c8d0"},
+		"home-anna//name^3/f ": {worksheet: "home-anna", bundle: "name^3", subpath: "f "},
+	} {
+		got, err := parseTarget(spec)
+		if err != nil || got != want {
+			t.Errorf("%q: got %+v, %v, want %+v", spec, got, err, want)
+		}
+	}
+	for _, spec := range []string{"", "ws//", "/x"} {
+		if got, err := parseTarget(spec); err == nil {
+			t.Errorf("%q was read as %+v", spec, got)
+		}
+	}
+}
+
+func TestRangesAreWrittenOut(t *testing.T) {
+	t.Parallel()
+	got, err := expandSpecs([]string{"foo", "a^1-3", "^2-1", "b^4"})
+	want := []string{"foo", "a^1", "a^2", "a^3", "^2", "^1", "b^4"}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	for _, spec := range []string{"^1-99999999", "^1-99999999999999999999"} {
+		if _, err := expandSpecs([]string{spec}); err == nil {
+			t.Errorf("%s was written out", spec)
+		}
+	}
+}
+
+func TestArgumentsOfCodaLabsFormAreUnderstood(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ in, want []string }{
+		{nil, nil},
+		{[]string{"ls", "-u"}, []string{"ls", "-u"}},
+		{
+			[]string{"run", "x", "--tags", "a", "b", "-n", "name"},
+			[]string{"run", "x", "--tags", "a", "--tags", "b", "-n", "name"},
+		},
+		{[]string{"run", "x", "--tags"}, []string{"run", "x"}},
+		{[]string{"up", "d", "-x", "*.o", "-p"}, []string{"up", "d", "-x", "*.o", "-p"}},
+		{
+			[]string{"run", ":a", "---", "echo", "it's", "a b", "-n"},
+			[]string{"run", ":a", "--", `echo 'it'"'"'s' 'a b' -n`},
+		},
+		{[]string{"run", "--tags", "a", "--", "-x"}, []string{"run", "--tags", "a", "--", "-x"}},
+	} {
+		if diff := cmp.Diff(test.want, spellOut(test.in)); diff != "" {
+			t.Errorf("%q: %s", test.in, diff)
+		}
+	}
+}
+
+func TestDefaultNamesAreCodaLabs(t *testing.T) {
+	t.Parallel()
+	for from, want := range map[string]string{
+		"cat x":          "run-cat",
+		"./a b":          "run-.-a",
+		"python3 -c 'x'": "run-python3",
+		"/opt/bin/a x":   "run-opt-bin-a",
+	} {
+		if got := defaultName(codalab.TypeRun, from); got != want {
+			t.Errorf("run %q: got %q, want %q", from, got, want)
+		}
+	}
+	for from, want := range map[string]string{
+		"a.txt":                               "a.txt",
+		"a b.txt-d":                           "a-b.txt-d",
+		"1.txt":                               "_1.txt",
+		"x-x-x-x-x-x-x-x-x-x-x-x-x-x-x-x-x-y": "x-x-x-x-x-x-x-x..x-x-x-x-x-x-x-y",
+	} {
+		if got := defaultName(codalab.TypeDataset, from); got != want {
+			t.Errorf("%q: got %q, want %q", from, got, want)
+		}
+	}
+}
+
+func TestValuesArePrintedAsCodaLabPrintsThem(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		key   string
+		value any
+		want  string
+	}{
+		{"data_size", 6.0, "6 bytes"},
+		{"data_size", 12296.0, "12.0k"},
+		{"time", 4.00864, "4.0s"},
+		{"time_running", 75.4, "1m15s"},
+		{"cpu_usage", 0.0, "0.0"},
+		{"cpu_usage", 0.25, "0.25"},
+		{"request_cpus", 1.0, "1"},
+		{"request_memory", "2g", "2g"},
+		{"request_network", true, "True"},
+		{"exitcode", nil, "None"},
+	} {
+		if got := pretty(test.key, test.value); got != test.want {
+			t.Errorf("%s %v: got %q, want %q", test.key, test.value, got, test.want)
+		}
+	}
+	if got, want := pythonText([]any{"a", "it's", 1.0}), `['a', "it's", 1]`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestRefusalsArePrintedAsCodaLabPrintsThem(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		err  error
+		want string
+		code int
+	}{
+		{&codalab.Error{Status: 404, Message: "no"}, "NotFoundError: no", program.ExitFailure},
+		{&codalab.Error{Status: 403, Message: "no"}, "PermissionError: no", program.ExitFailure},
+		{&codalab.Error{Status: 401, Message: "no"}, "AuthorizationError: no", program.ExitFailure},
+		{&codalab.Error{Status: 400, Message: "no"}, "UsageError: no", program.ExitFailure},
+		{&codalab.Error{Status: 409, Message: "no"}, "UsageError: no", program.ExitFailure},
+		{&codalab.Error{Status: 401, Message: "no", Err: client.ErrCredentials}, "PermissionError: no", program.ExitFailure},
+		{&codalab.Error{Status: 500, Message: "no"}, "ServerError: no", program.ExitTransient},
+		{&codalab.Error{Message: "cannot reach it"}, "cannot reach it", program.ExitTransient},
+		{errors.New("other"), "other", program.ExitFailure},
+	} {
+		err := explain(test.err)
+		if err.Error() != test.want || program.Code(t.Context(), err) != test.code {
+			t.Errorf("%v: got %q and code %d", test.err, err, program.Code(t.Context(), err))
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+)
+
+const workHelp = `Show or switch the current server and worksheet.
+
+  work                        show them
+  work <worksheet>            switch to a worksheet of the current server
+  work <address>::            switch to the home worksheet on a server
+  work <address>::<worksheet> switch to a worksheet on a server
+
+A worksheet is given by its uuid, the beginning of it, or its name; / is your
+home worksheet. The choice is kept in $CODALAB_HOME (~/.codalab) for all your
+terminals; set CODALAB_SESSION to any name to keep one apart.`
+
+// workCommand is bundle_cli.py: do_work_command.
+func (c *cli) workCommand() *cobra.Command {
+	var uuidOnly bool
+	cmd := &cobra.Command{
+		Use:     "work [[<address>::]<worksheet>]",
+		Aliases: []string{"w"},
+		Short:   "Show or switch the current server and worksheet",
+		Long:    workHelp,
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			spec := ""
+			if len(args) > 0 {
+				spec = args[0]
+			}
+			return c.work(cmd.Context(), spec, uuidOnly)
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.Flags().BoolVarP(&uuidOnly, "uuid-only", "u", false, "print only the worksheet's uuid")
+	return cmd
+}
+
+func (c *cli) work(ctx context.Context, spec string, uuidOnly bool) error {
+	at, err := c.place(ctx, spec)
+	if err != nil {
+		return err
+	}
+	w, err := at.Worksheet(ctx, at.worksheet)
+	if err != nil {
+		return err
+	}
+	said := "Currently on worksheet: "
+	if spec != "" {
+		if err := c.switchTo(session{Address: at.Address(), Worksheet: w.UUID}); err != nil {
+			return err
+		}
+		said = "Switched to worksheet: "
+	}
+	if uuidOnly {
+		return c.print(w.UUID)
+	}
+	return c.print(said, worksheetURL(at.Address(), w))
+}
+
+// worksheetURL is how a worksheet is shown (bundle_cli.py:
+// worksheet_url_and_name).
+func worksheetURL(address string, w client.Worksheet) string {
+	return fmt.Sprintf("%s/worksheets/%s (%s)", address, w.UUID, w.Name)
+}
+
+// worksheetFlag lets a command work on another worksheet than the current.
+func worksheetFlag(cmd *cobra.Command) *string {
+	return cmd.Flags().StringP("worksheet-spec", "w", "", "operate on this worksheet: [<address>::](<uuid>|<name>)")
+}
