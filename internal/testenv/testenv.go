@@ -1,0 +1,175 @@
+// Package testenv says what the machine that runs a test has to offer.
+//
+// One rule holds for all of it: where something is missing the test is
+// skipped, in words, unless the environment variable CLTEST_REQUIRE, a comma
+// separated list, names it; then the test fails. The names are slurm,
+// containers and researcher. Under -short all of it counts as missing.
+//
+// scripts/setup and scripts/slurm-cluster make what is looked for here.
+package testenv
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// The names for CLTEST_REQUIRE.
+const (
+	slurm      = "slurm"
+	containers = "containers"
+	researcher = "researcher"
+)
+
+// shared is the directory that this machine shares with the nodes of its
+// cluster, and with every user.
+const shared = "/var/tmp/cl-slurm"
+
+// Cluster is the Slurm cluster of this machine.
+type Cluster struct {
+	// Bin is the directory of Slurm's commands, Conf the path of slurm.conf.
+	Bin, Conf string
+}
+
+// Slurm returns the cluster that scripts/slurm-cluster made, whose controller
+// has just answered.
+func Slurm(tb testing.TB) Cluster {
+	tb.Helper()
+	need(tb, slurm, nil)
+	c := Cluster{Conf: filepath.Join(shared, "cluster/etc/slurm.conf")}
+	sbatch, err := exec.LookPath("sbatch")
+	need(tb, slurm, err)
+	c.Bin = filepath.Dir(sbatch)
+	_, err = os.Stat(c.Conf)
+	need(tb, slurm, err)
+	ping := exec.CommandContext(tb.Context(), filepath.Join(c.Bin, "scontrol"), "ping") //nolint:gosec // found in PATH
+	ping.Env = []string{"SLURM_CONF=" + c.Conf}
+	out, err := ping.CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte(" is UP")) {
+		need(tb, slurm, fmt.Errorf("scontrol ping: %s", bytes.TrimSpace(out)))
+	}
+	return c
+}
+
+// Containers makes sure that an ordinary user can run a container here: user
+// namespaces, FUSE inside them, and the programs for it.
+func Containers(tb testing.TB) {
+	tb.Helper()
+	need(tb, containers, nil)
+	for _, program := range []string{"squashfuse_ll", "bwrap", "mksquashfs", "unshare"} {
+		_, err := exec.LookPath(program)
+		need(tb, containers, err)
+	}
+	probe := exec.CommandContext(tb.Context(), "unshare", "--user", "--map-root-user", "--mount", "sh", "-c", ": <>/dev/fuse")
+	if os.Geteuid() == 0 { // what root may do says nothing about others
+		u, err := lookup()
+		need(tb, containers, err)
+		probe.SysProcAttr = &syscall.SysProcAttr{Credential: u.Credential}
+	}
+	probe.Dir = "/"
+	if out, err := probe.CombinedOutput(); err != nil {
+		need(tb, containers, fmt.Errorf("user namespaces and /dev/fuse: %w: %s", err, bytes.TrimSpace(out)))
+	}
+}
+
+// User is an ordinary user of this machine.
+type User struct {
+	Name, Home string
+	UID, GID   int
+	// Credential starts a program as this user.
+	Credential *syscall.Credential
+}
+
+// Researcher returns the user who submits jobs. This process is root's, or
+// the user's own.
+func Researcher(tb testing.TB) User {
+	tb.Helper()
+	need(tb, researcher, nil)
+	u, err := lookup()
+	need(tb, researcher, err)
+	return u
+}
+
+func lookup() (User, error) {
+	found, err := user.Lookup(researcher)
+	if err != nil {
+		return User{}, fmt.Errorf("who is researcher: %w", err)
+	}
+	uid, uidErr := strconv.ParseUint(found.Uid, 10, 31)
+	gid, gidErr := strconv.ParseUint(found.Gid, 10, 31)
+	if err := errors.Join(uidErr, gidErr); err != nil {
+		return User{}, fmt.Errorf("who is researcher: %w", err)
+	}
+	u := User{
+		Name: found.Username, Home: found.HomeDir, UID: int(uid), GID: int(gid),
+		Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)},
+	}
+	switch os.Geteuid() {
+	case 0:
+	case u.UID:
+		u.Credential.NoSetGroups = true // not ours to set, and right already
+	default:
+		return User{}, errors.New("a test becomes researcher only when root runs it")
+	}
+	return u, nil
+}
+
+// SharedDir returns a fresh directory of researcher's that the nodes of the
+// cluster see under the same path. It is removed when the test ends; what
+// writes into it has to be over by then.
+func SharedDir(tb testing.TB) string {
+	tb.Helper()
+	u := Researcher(tb)
+	parent := filepath.Join(shared, "test")
+	if os.Geteuid() == 0 {
+		must(tb, os.MkdirAll(parent, 0o755)) //nolint:gosec // see Chmod
+		must(tb, os.Chmod(parent, 0o777|os.ModeSticky))
+	}
+	name := strings.ReplaceAll(tb.Name(), "/", "_")
+	dir, err := os.MkdirTemp(parent, name[:min(64, len(name))]+"-") //nolint:usetesting // the nodes do not see TempDir
+	must(tb, err)
+	tb.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			tb.Errorf("remove shared directory: %v", err)
+		}
+	})
+	must(tb, os.Chmod(dir, 0o755)) //nolint:gosec // other users' programs look into it
+	must(tb, os.Chown(dir, u.UID, u.GID))
+	return dir
+}
+
+// need ends the test when err says that something is missing, and under
+// -short.
+func need(tb testing.TB, name string, err error) {
+	tb.Helper()
+	if err == nil && testing.Short() {
+		err = errors.New("left out by -short")
+	}
+	if err != nil {
+		lack(tb, os.Getenv("CLTEST_REQUIRE"), name, err)
+	}
+}
+
+func lack(tb testing.TB, required, name string, err error) {
+	tb.Helper()
+	if slices.Contains(strings.Split(required, ","), name) {
+		tb.Fatalf("CLTEST_REQUIRE names %s, which is missing: %v", name, err)
+	}
+	tb.Skipf("needs %s: %v", name, err)
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}

@@ -1,0 +1,74 @@
+package testenv
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// verdict records how need ends a test: by the first thing it says.
+type verdict struct {
+	testing.TB
+	said []string
+}
+
+func (v *verdict) Helper()                  {}
+func (v *verdict) Skipf(f string, a ...any) { v.said = append(v.said, "skip: "+fmt.Sprintf(f, a...)) }
+
+func (v *verdict) Fatalf(f string, a ...any) { v.said = append(v.said, "fail: "+fmt.Sprintf(f, a...)) }
+
+func TestWhatIsMissingSkipsUnlessRequired(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ require, want string }{
+		{"", "skip: needs slurm: no sbatch"},
+		{"containers,slurmx", "skip: needs slurm: no sbatch"},
+		{"containers,slurm", "fail: CLTEST_REQUIRE names slurm, which is missing: no sbatch"},
+	} {
+		v := &verdict{TB: t}
+		lack(v, c.require, slurm, errors.New("no sbatch"))
+		if v.said[0] != c.want {
+			t.Errorf("CLTEST_REQUIRE=%s: %q, want %q", c.require, v.said[0], c.want)
+		}
+	}
+}
+
+func TestSharedDirIsResearchersAndGoesWithTheTest(t *testing.T) {
+	t.Parallel()
+	var dir string
+	t.Run("a test", func(t *testing.T) {
+		dir = SharedDir(t)
+		info, err := os.Stat(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stat, ok := info.Sys().(*syscall.Stat_t); !ok || int(stat.Uid) != Researcher(t).UID {
+			t.Errorf("%s is not researcher's", dir)
+		}
+	})
+	if dir == "" {
+		t.Skip("see above")
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is still there: %v", dir, err)
+	}
+}
+
+func TestAsResearcherIsAnotherProcess(t *testing.T) {
+	t.Parallel()
+	if !AsResearcher(t) {
+		return
+	}
+	if os.Geteuid() != Researcher(t).UID {
+		t.Errorf("runs as %d", os.Geteuid())
+	}
+	if home := os.Getenv("HOME"); !strings.HasPrefix(home, filepath.Join(shared, "test")) {
+		t.Errorf("HOME is %s", home)
+	}
+	if err := os.WriteFile(filepath.Join(os.Getenv("TMPDIR"), "mine"), nil, 0o600); err != nil {
+		t.Error(err)
+	}
+}
