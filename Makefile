@@ -27,7 +27,7 @@ help: ## list the targets
 .PHONY: build
 build: ## build the programs, static, into bin/
 	@mkdir -p bin
-	$(build) -o bin/ ./cmd/... ./scripts/demoimage
+	$(build) -o bin/ ./cmd/... ./scripts/demoimage ./scripts/demo ./scripts/bench
 
 .PHONY: unit
 unit: ## run the tests that need neither root nor set-up (seconds)
@@ -52,11 +52,11 @@ lint: $(tools) ## check layering, style and format
 
 .PHONY: demo
 demo: cluster-up install ## set up all there is and watch bundles run; IMAGE=… uses another image
-	IMAGE='$(IMAGE)' scripts/demo
+	IMAGE='$(IMAGE)' $(if $(root),,sudo --preserve-env=IMAGE) $(shared)/bin/demo
 
 .PHONY: bench
 bench: cluster-up install ## measure; ONLY=main|sim|disk|images|slurm|server|worker|chaos
-	ONLY='$(ONLY)' scripts/bench
+	ONLY='$(ONLY)' $(if $(root),,sudo --preserve-env=ONLY) $(shared)/bin/bench
 
 .PHONY: setup
 setup: ## install the Debian packages and add the user that are missing

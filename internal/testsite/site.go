@@ -1,0 +1,345 @@
+// Package testsite starts a whole site on this machine: an image registry, a
+// CodaLab server and a bridge, of the real programs, over the Slurm cluster of
+// scripts/slurm-cluster. The demo, the benchmarks and the end-to-end tests
+// share it.
+//
+// The server and the bridge run as the user researcher, so the caller has to
+// be root. Everything of a site lies in one directory below /var/tmp/cl-slurm,
+// which compute nodes see too, and is gone after Close, with its jobs.
+package testsite
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/command"
+)
+
+const (
+	// Base is where the programs of this clone and the cluster lie.
+	Base = "/var/tmp/cl-slurm"
+	// User is who runs the server, the bridge and the jobs.
+	User = "researcher"
+	// password is that of User on the site's own server, which listens on
+	// loopback and is gone with the site.
+	password = "a password of the test site"
+)
+
+// Options says what a site is to be like. The zero value is the ordinary one.
+type Options struct {
+	// Image is the default image of bundles; empty means the demo's own,
+	// which the site serves.
+	Image string
+	// Config is appended to the bridge's configuration, before its queues.
+	Config string
+	// Queues replaces the tables of the queues cpu, gpu and short.
+	Queues string
+	// Log receives what the programs log; nil keeps it in the site's
+	// directory only.
+	Log io.Writer
+}
+
+// Site is a running site.
+type Site struct {
+	// Dir is the site's directory, Shared the bridge's shared directory.
+	Dir, Shared string
+	// Server is the server's address, Image the default image.
+	Server, Image string
+
+	env        []string
+	credential *syscall.Credential
+	options    Options
+	log        *os.File
+	server     *process
+	registry   *process
+	bridge     *process
+}
+
+// queues are the tables of the cluster's partitions.
+const queues = `
+[queue.cpu]
+partition = "cpu"
+account = "lab"
+default_time = "1h"
+max_time = "7d"
+
+[queue.gpu]
+partition = "gpu"
+account = "lab"
+gres_type = "a100"
+default_time = "1h"
+max_time = "2d"
+
+[queue.short]
+partition = "short"
+account = "lab"
+wckey = "proj1"
+default_time = "1m"
+max_time = "10m"
+`
+
+// Start starts a site. When it fails nothing is left running.
+func Start(ctx context.Context, o Options) (*Site, error) {
+	s := &Site{options: o}
+	err := s.start(ctx)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start site: %w", err), s.Close())
+	}
+	return s, nil
+}
+
+func (s *Site) start(ctx context.Context) error {
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	image := s.options.Image
+	if image == "" {
+		var err error
+		if image, err = s.serveImage(ctx); err != nil {
+			return err
+		}
+	}
+	s.Image = image
+	address, err := freeAddress(ctx)
+	if err != nil {
+		return err
+	}
+	s.Server = "http://" + address
+	data := filepath.Join(s.Dir, "server")
+	if err := s.as(program("cl-server"), "user", "add", "--data", data, "--password-file", s.path("password"), User).Run(ctx); err != nil {
+		return err
+	}
+	s.server = s.launch("cl-server", "run", "--data", data, "--listen", address,
+		"--default-cpu-image", image, "--default-gpu-image", image)
+	if err := s.server.until(ctx, func() bool { return answers(ctx, address) }); err != nil {
+		return err
+	}
+	return s.StartBridge(ctx)
+}
+
+// prepare makes the site's directory and the user's credential.
+func (s *Site) prepare() error {
+	if os.Geteuid() != 0 {
+		return errors.New("a site runs its programs as user " + User + ": start it as root")
+	}
+	u, err := user.Lookup(User)
+	if err != nil {
+		return fmt.Errorf("%w: run scripts/setup", err)
+	}
+	uid, errUID := strconv.ParseUint(u.Uid, 10, 32)
+	gid, errGID := strconv.ParseUint(u.Gid, 10, 32)
+	if err := errors.Join(errUID, errGID); err != nil {
+		return err
+	}
+	s.credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	if s.Dir, err = os.MkdirTemp(Base, "site-"); err != nil {
+		return err
+	}
+	s.Shared = s.path("shared")
+	s.env = []string{
+		"PATH=" + Base + "/bin:/usr/local/bin:/usr/bin:/bin", "HOME=" + s.path("home"), "USER=" + User,
+		"SLURM_CONF=" + Base + "/cluster/etc/slurm.conf",
+	}
+	for _, dir := range []string{"", "home", "shared", "server"} {
+		path := s.path(dir)
+		if err := errors.Join(os.MkdirAll(path, 0o755), os.Chmod(path, 0o755), os.Chown(path, int(uid), int(gid))); err != nil {
+			return err
+		}
+	}
+	for name, text := range map[string]string{"password": password + "\n", "bridge.toml": ""} {
+		if err := errors.Join(os.WriteFile(s.path(name), []byte(text), 0o600), os.Chown(s.path(name), int(uid), int(gid))); err != nil {
+			return err
+		}
+	}
+	s.log, err = os.Create(s.path("log"))
+	return err
+}
+
+func (s *Site) path(name string) string { return filepath.Join(s.Dir, name) }
+
+func program(name string) string { return filepath.Join(Base, "bin", name) }
+
+// serveImage starts the registry, which makes the demo's image the first time.
+func (s *Site) serveImage(ctx context.Context) (string, error) {
+	ready := s.path("image")
+	s.registry = s.launchAs(nil, "demoimage", "serve", "--listen", "127.0.0.1:0", "--ready-file", ready)
+	var name []byte
+	err := s.registry.until(ctx, func() bool {
+		var err error
+		name, err = os.ReadFile(ready)
+		return err == nil
+	})
+	return strings.TrimSpace(string(name)), err
+}
+
+// BridgeConfig is the path of the bridge's configuration file.
+func (s *Site) BridgeConfig() string { return s.path("bridge.toml") }
+
+// StartBridge starts the bridge, which Start has done already, after
+// StopBridge or KillBridge.
+func (s *Site) StartBridge(ctx context.Context) error {
+	config := fmt.Sprintf("server = %q\nuser = %q\npassword_file = %q\nname = %q\nshared = %q\nledger = %q\n%s\n",
+		s.Server, User, s.path("password"), "site", s.Shared, s.path("ledger.db"), s.options.Config)
+	tables := s.options.Queues
+	if tables == "" {
+		tables = queues
+	}
+	if err := os.WriteFile(s.BridgeConfig(), []byte(config+tables), 0o600); err != nil {
+		return err
+	}
+	before := s.logSize()
+	s.bridge = s.launch("cl-bridge", "run", "--config", s.BridgeConfig())
+	return s.bridge.until(ctx, func() bool {
+		data, err := os.ReadFile(s.log.Name())
+		return err == nil && int64(len(data)) > before && bytes.Contains(data[before:], []byte("bridge started"))
+	})
+}
+
+// StopBridge ends the bridge as an administrator would. Jobs go on.
+func (s *Site) StopBridge() error { return s.bridge.end(syscall.SIGTERM) }
+
+// KillBridge ends the bridge without a warning.
+func (s *Site) KillBridge() error { return s.bridge.end(syscall.SIGKILL) }
+
+// Log returns what the programs have logged so far.
+func (s *Site) Log() string {
+	data, err := os.ReadFile(s.log.Name())
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
+
+func (s *Site) logSize() int64 {
+	info, err := s.log.Stat()
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// CL runs the researcher's command and returns what it printed, without the
+// last line's end.
+func (s *Site) CL(ctx context.Context, args ...string) (string, error) {
+	return s.Run(ctx, append([]string{program("cl")}, args...)...)
+}
+
+// Run runs a program as the researcher, in whose environment cl finds the
+// site's server.
+func (s *Site) Run(ctx context.Context, args ...string) (string, error) {
+	out, err := s.as(args...).Output(ctx)
+	return strings.TrimRight(string(out), "\n"), err
+}
+
+// Stream is Run with the output written to w as it comes.
+func (s *Site) Stream(ctx context.Context, w io.Writer, args ...string) error {
+	c := s.as(args...)
+	c.Stdout = w
+	return c.Run(ctx)
+}
+
+// as is a command that runs as User.
+func (s *Site) as(args ...string) command.Command {
+	env := append([]string{
+		"CODALAB_HOME=" + s.path("home/.codalab"), "CL_SERVER=" + s.Server,
+		"CODALAB_USERNAME=" + User, "CODALAB_PASSWORD=" + password,
+	}, s.env...)
+	return command.Command{Args: args, Env: env, Dir: s.path("home"), Credential: s.credential}
+}
+
+// Close ends the site's jobs and programs and removes its directory.
+func (s *Site) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var errs []error
+	if s.bridge != nil {
+		errs = append(errs, s.bridge.end(syscall.SIGTERM), s.cancelJobs(ctx))
+	}
+	for _, p := range []*process{s.server, s.registry} {
+		if p != nil {
+			errs = append(errs, p.end(syscall.SIGTERM))
+		}
+	}
+	if s.log != nil {
+		errs = append(errs, s.log.Close())
+	}
+	if s.Dir != "" {
+		errs = append(errs, os.RemoveAll(s.Dir))
+	}
+	return errors.Join(errs...)
+}
+
+// cancelJobs cancels what the bridge's shared directory tells of.
+func (s *Site) cancelJobs(ctx context.Context) error {
+	out, err := s.Run(ctx, "squeue", "--me", "--noheader", "--array", "--format=%A %Z")
+	if err != nil {
+		return err
+	}
+	cancelled := map[string]bool{}
+	for line := range strings.Lines(out) {
+		id, dir, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if strings.HasPrefix(dir, s.Shared+"/") {
+			cancelled[id] = true
+			if _, err := s.Run(ctx, "scancel", id); err != nil {
+				return err
+			}
+		}
+	}
+	if len(cancelled) == 0 {
+		return nil
+	}
+	return poll(ctx, func() bool { // their workers write into the site's directory until they end
+		out, err := s.Run(ctx, "squeue", "--me", "--noheader", "--array", "--format=%A")
+		if err != nil {
+			return false
+		}
+		for id := range strings.FieldsSeq(out) {
+			if cancelled[id] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// freeAddress is a loopback address that nobody listened on a moment ago.
+func freeAddress(ctx context.Context) (string, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+func answers(ctx context.Context, address string) bool {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return false
+	}
+	return conn.Close() == nil
+}
+
+// poll waits until done says so.
+func poll(ctx context.Context, done func() bool) error {
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for !done() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+	return nil
+}
