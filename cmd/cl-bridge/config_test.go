@@ -1,0 +1,104 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+)
+
+func files(t *testing.T, pattern string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join("testdata", pattern))
+	if err != nil || len(found) == 0 {
+		t.Fatalf("no files %s: %v", pattern, err)
+	}
+	return found
+}
+
+func TestGoodConfigurationsAreRead(t *testing.T) {
+	t.Parallel()
+	for _, path := range files(t, "*.good.toml") {
+		if _, err := readConfig(path); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Each bad file says in its first line what the error has to say.
+func TestBadConfigurationsAreRefusedInOneSentence(t *testing.T) {
+	t.Parallel()
+	for _, path := range files(t, "*.bad.toml") {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, _, _ := strings.Cut(string(data), "\n")
+		want, ok := strings.CutPrefix(first, "# want: ")
+		if !ok {
+			t.Fatalf("%s does not begin with what it wants", path)
+		}
+		_, err = readConfig(path)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: error %q, want one line with %q", path, err, want)
+		}
+		if err != nil && !strings.HasPrefix(err.Error(), path) {
+			t.Errorf("%s: error %q does not name the file", path, err)
+		}
+	}
+}
+
+func TestQueuesHaveTheirDefaults(t *testing.T) {
+	t.Parallel()
+	c, err := readConfig("testdata/least.good.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]plan.Queue{"cpu": {
+		Name: "cpu", Tag: "cpu", TimeGrace: 2 * time.Minute, MemoryOverhead: 64 << 20, RetryBegun: plan.RetryNever, Scratch: "/tmp",
+	}}
+	if diff := cmp.Diff(want, c.queues()); diff != "" {
+		t.Errorf("queues (-want +got):\n%s", diff)
+	}
+}
+
+func TestPasswordFileOfOthersIsRefused(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(path, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ask := credentials(config{User: "ann", PasswordFile: path})
+	if user, password, err := ask(t.Context()); err != nil || user != "ann" || password != "secret" {
+		t.Errorf("credentials = %q, %q, %v", user, password, err)
+	}
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := ask(t.Context()); err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "chmod 600") {
+		t.Errorf("a readable password file: %v", err)
+	}
+}
+
+func TestSecondBridgeOnALedgerIsRefused(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ledger.db.lock")
+	unlock, err := lock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lock(path); err == nil || !strings.Contains(err.Error(), "another cl-bridge") {
+		t.Errorf("second lock: %v", err)
+	}
+	unlock()
+	again, err := lock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again()
+}
