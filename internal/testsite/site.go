@@ -45,6 +45,9 @@ type Options struct {
 	Config string
 	// Queues replaces the tables of the queues cpu, gpu and short.
 	Queues string
+	// SharedBytes, where it is not 0, is the size of the shared directory's
+	// disk. Compute nodes do not see that disk.
+	SharedBytes int64
 	// Log receives what the programs log; nil keeps it in the site's
 	// directory only.
 	Log io.Writer
@@ -64,6 +67,7 @@ type Site struct {
 	server     *process
 	registry   *process
 	bridge     *process
+	mounted    bool
 }
 
 // queues are the tables of the cluster's partitions.
@@ -156,6 +160,13 @@ func (s *Site) prepare() error {
 		if err := errors.Join(os.MkdirAll(path, 0o755), os.Chmod(path, 0o755), os.Chown(path, int(uid), int(gid))); err != nil {
 			return err
 		}
+	}
+	if n := s.options.SharedBytes; n > 0 {
+		data := fmt.Sprintf("size=%d,uid=%d,gid=%d,mode=755", n, uid, gid)
+		if err := syscall.Mount("site", s.Shared, "tmpfs", 0, data); err != nil {
+			return fmt.Errorf("mount shared directory: %w", err)
+		}
+		s.mounted = true
 	}
 	for name, text := range map[string]string{"password": password + "\n", "bridge.toml": ""} {
 		if err := errors.Join(os.WriteFile(s.path(name), []byte(text), 0o600), os.Chown(s.path(name), int(uid), int(gid))); err != nil {
@@ -273,6 +284,9 @@ func (s *Site) Close() error {
 	}
 	if s.log != nil {
 		errs = append(errs, s.log.Close())
+	}
+	if s.mounted {
+		errs = append(errs, syscall.Unmount(s.Shared, 0))
 	}
 	if s.Dir != "" {
 		errs = append(errs, os.RemoveAll(s.Dir))

@@ -1,0 +1,146 @@
+package testsite_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/cl-slurm/cl-slurm/internal/testsite"
+)
+
+// Each way in which a bundle cannot run ends in one sentence where the
+// researcher looks.
+func TestBadRequestsEndInOneSentence(t *testing.T) {
+	s := site(t)
+	for _, test := range []struct {
+		name, queue string
+		args        []string
+		want        string
+	}{
+		{"unknown image", "cpu", []string{"--request-docker-image", hostOf(s.Image) + "/nosuch:latest"}, `nosuch:latest".*not found`},
+		{"unreachable registry", "cpu", []string{"--request-docker-image", "127.0.0.1:1/x:latest"}, `127.0.0.1:1/x:latest".*refused`},
+		{"not an image's name", "cpu", []string{"--request-docker-image", "UPPER case"}, `UPPER case`},
+		{"more memory than any node", "cpu", []string{"--request-memory", "900g"}, `Slurm refused the job: .*900g`},
+		{"more GPUs than any node", "gpu", []string{"--request-gpus", "9"}, `Slurm refused the job: .*9 GPUs`},
+		{"more CPUs than any node", "cpu", []string{"--request-cpus", "500"}, `Slurm can never start this job.*500 CPUs`},
+		{"more time than the queue has", "short", []string{"--request-time", "1h"}, `at most 10m0s.*1h0m`},
+		{"time limit", "short", []string{"--request-time", "1s"}, `Time limit exceeded`},
+		{"memory limit", "cpu", []string{"--request-memory", "50m"}, `Memory limit 50m exceeded`},
+		{"exit status", "cpu", nil, `Exit code 7`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			command := "exit 7"
+			switch test.name {
+			case "time limit":
+				command = "sleep 100"
+			case "memory limit":
+				command = "head -c 500m /dev/zero | tail"
+			}
+			bundle := run(t, s, test.queue, command, test.args...)
+			if state := ended(t, s, bundle); state != "failed" {
+				t.Fatalf("state %s, want failed", state)
+			}
+			got := field(t, s, bundle, "failure_message")
+			if !regexp.MustCompile(test.want).MatchString(got) || strings.Contains(got, "\n") {
+				t.Errorf("failure_message %q, want one line that matches %s", got, test.want)
+			}
+		})
+	}
+}
+
+func hostOf(image string) string { return image[:strings.IndexByte(image, '/')] }
+
+func TestQueueThatNobodyServesIsNamed(t *testing.T) {
+	s := site(t)
+	bundle := run(t, s, "nosuch", "true")
+	until(t, s, bundle, "staged_status", `nosuch.*cpu`)
+	cl(t, s, "kill", bundle)
+	if state := ended(t, s, bundle); state != "killed" {
+		t.Errorf("state %s, want killed", state)
+	}
+}
+
+func TestMissingDependencyIsNamed(t *testing.T) {
+	s := site(t)
+	parent := run(t, s, "short", "exit 1")
+	child := run(t, s, "short", "true", "in:"+parent)
+	if state := ended(t, s, child); state != "failed" {
+		t.Fatalf("state %s, want failed", state)
+	}
+	if got := field(t, s, child, "failure_message"); !strings.Contains(got, parent) {
+		t.Errorf("failure_message %q does not name the parent", got)
+	}
+	input := cl(t, s, "upload", "-c", "text")
+	child = run(t, s, "short", "true", "in:"+input+"/no/such/file")
+	if state := ended(t, s, child); state != "failed" {
+		t.Fatalf("state %s, want failed", state)
+	}
+	if got := field(t, s, child, "failure_message"); !strings.Contains(got, "no/such/file") {
+		t.Errorf("failure_message %q does not name the path", got)
+	}
+}
+
+func TestFullDiskIsOneSentenceAndLeavesNothing(t *testing.T) {
+	s := own(t, testsite.Options{SharedBytes: 12 << 20, Config: `stage_patience = "1s"`})
+	bundle := run(t, s, "cpu", "true")
+	if state := ended(t, s, bundle); state != "failed" {
+		t.Fatalf("state %s, want failed", state)
+	}
+	if got := field(t, s, bundle, "failure_message"); !strings.Contains(strings.ToLower(got), "no space left") {
+		t.Errorf("failure_message %q does not say that the disk is full", got)
+	}
+	err := filepath.WalkDir(filepath.Join(s.Shared, "cache"), func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			t.Errorf("left behind: %s", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBridgeThatCannotStartSaysWhy(t *testing.T) {
+	s := site(t)
+	text, err := os.ReadFile(s.BridgeConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	wrong := filepath.Join(dir, "password")
+	if err := os.WriteFile(wrong, []byte("wrong\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	replace := func(key, value string) string {
+		return regexp.MustCompile(`(?m)^`+key+` = .*$`).ReplaceAllString(string(text), key+` = "`+value+`"`)
+	}
+	base := replace("ledger", filepath.Join(dir, "ledger.db"))
+	for name, test := range map[string]struct {
+		config, want string
+		code         int
+	}{
+		"wrong password":       {strings.ReplaceAll(base, filepath.Join(s.Dir, "password"), wrong), "wrong user name or password", 1},
+		"unknown key":          {"colour = \"red\"\n" + base, "line 1: unknown key colour", 2},
+		"ledger in use":        {string(text), "another cl-bridge", 1},
+		"no shared":            {strings.ReplaceAll(base, s.Shared, "/proc/nosuch"), "shared directory", 1},
+		"no file of that name": {"", "no such file", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "bridge.toml")
+			if test.config != "" {
+				if err := os.WriteFile(path, []byte(test.config), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			code, words := fails(t, filepath.Join(testsite.Base, "bin", "cl-bridge"), "run", "--config", path)
+			last := words[strings.LastIndexByte(words, '\n')+1:]
+			if code != test.code || !strings.Contains(last, test.want) {
+				t.Errorf("exit %d, %q; want %d and %q", code, last, test.code, test.want)
+			}
+		})
+	}
+}

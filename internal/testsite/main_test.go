@@ -1,0 +1,151 @@
+package testsite_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/internal/testsite"
+)
+
+// The tests share one site, started by the first that needs it.
+var shared struct {
+	once sync.Once
+	site *testsite.Site
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if shared.site != nil {
+		log := shared.site.Log()
+		if err := shared.site.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+		if code != 0 {
+			fmt.Fprintln(os.Stderr, log)
+		}
+	}
+	os.Exit(code)
+}
+
+func need(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: a site takes seconds to start")
+	}
+	testenv.Slurm(t)
+	testenv.Containers(t)
+	testenv.Researcher(t)
+	t.Parallel()
+}
+
+// site returns the shared site. A registry that refuses connections is given
+// up after seconds.
+func site(t *testing.T) *testsite.Site {
+	t.Helper()
+	need(t)
+	shared.once.Do(func() {
+		shared.site, shared.err = testsite.Start(context.Background(), testsite.Options{Config: `stage_patience = "2s"`})
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return shared.site
+}
+
+// own starts a site for one test.
+func own(t *testing.T, o testsite.Options) *testsite.Site {
+	t.Helper()
+	need(t)
+	s, err := testsite.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		log := s.Log()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Log(log)
+		}
+	})
+	return s
+}
+
+// cl runs the researcher's command, which has to succeed.
+func cl(t *testing.T, s *testsite.Site, args ...string) string {
+	t.Helper()
+	out, err := s.CL(t.Context(), args...)
+	if err != nil {
+		t.Fatalf("cl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// run starts a run in a queue and returns its bundle.
+func run(t *testing.T, s *testsite.Site, queue, command string, args ...string) string {
+	t.Helper()
+	return cl(t, s, append([]string{"run", command, "--request-queue", queue}, args...)...)
+}
+
+// field returns one field of a bundle.
+func field(t *testing.T, s *testsite.Site, bundle, name string) string {
+	t.Helper()
+	return cl(t, s, "info", "-f", name, bundle)
+}
+
+// until waits for a field of a bundle to match.
+func until(t *testing.T, s *testsite.Site, bundle, name, pattern string) string {
+	t.Helper()
+	re := regexp.MustCompile(pattern)
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	last := ""
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); <-ticker.C {
+		if last = field(t, s, bundle, name); re.MatchString(last) {
+			return last
+		}
+	}
+	t.Fatalf("%s of %s is %q, want %s; state %s, run_status %q", name, bundle, last, pattern,
+		field(t, s, bundle, "state"), field(t, s, bundle, "run_status"))
+	return ""
+}
+
+// ended waits for a bundle's final state.
+func ended(t *testing.T, s *testsite.Site, bundle string) string {
+	t.Helper()
+	return until(t, s, bundle, "state", "^(ready|failed|killed)$")
+}
+
+// ready waits for a bundle that has to succeed.
+func ready(t *testing.T, s *testsite.Site, bundle string) {
+	t.Helper()
+	if state := ended(t, s, bundle); state != "ready" {
+		t.Fatalf("bundle %s is %s (%s), want ready", bundle, state, field(t, s, bundle, "failure_message"))
+	}
+}
+
+// fails runs a program as root that has to fail, and returns its exit code and
+// last words.
+func fails(t *testing.T, args ...string) (code int, words string) {
+	t.Helper()
+	var out bytes.Buffer
+	err := command.Command{Args: args, Env: []string{"PATH=/usr/bin:/bin"}, Stdout: &out}.Run(t.Context())
+	var e *command.Error
+	if !errors.As(err, &e) {
+		t.Fatalf("%s: %v, want a failure", strings.Join(args, " "), err)
+	}
+	return e.ExitCode, e.Stderr
+}

@@ -1,0 +1,224 @@
+package testsite_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/testsite"
+)
+
+func TestBundleGoesFromRunToItsFiles(t *testing.T) {
+	s := site(t)
+	data := filepath.Join(s.Dir, "home", t.Name())
+	if err := errors.Join(os.Mkdir(data, 0o755), os.WriteFile(filepath.Join(data, "n"), []byte("3\n1\n2\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	input := cl(t, s, "upload", data)
+	bundle := run(t, s, "cpu", "pwd; echo $HOME; sort in/n; sort in/n > sorted; echo oops >&2; touch in/x", "in:"+input)
+	if state := ended(t, s, bundle); state != "failed" { // in/x: inputs are read-only
+		t.Fatalf("state %s, want failed: the input was writable", state)
+	}
+	want := "/" + bundle + "\n/" + bundle + "\n1\n2\n3"
+	if got := cl(t, s, "cat", bundle+"/stdout"); got != want {
+		t.Errorf("stdout %q, want %q", got, want)
+	}
+	if got := cl(t, s, "cat", bundle+"/stderr"); !strings.HasPrefix(got, "oops") || !strings.Contains(got, "Read-only") {
+		t.Errorf("stderr %q", got)
+	}
+	if got := cl(t, s, "cat", bundle+"/sorted"); got != "1\n2\n3" {
+		t.Errorf("sorted %q", got)
+	}
+	if got := field(t, s, bundle, "remote"); !strings.HasPrefix(got, "n") {
+		t.Errorf("remote %q, want the compute node", got)
+	}
+	if got := field(t, s, bundle, "docker_image"); !strings.HasPrefix(got, "sha256:") {
+		t.Errorf("docker_image %q, want the digest", got)
+	}
+	target := filepath.Join(s.Dir, "home", "got")
+	cl(t, s, "download", bundle, "-o", target)
+	entries, err := os.ReadDir(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if got := strings.Join(names, " "); got != "sorted stderr stdout" {
+		t.Errorf("downloaded %q, want the results without the input", got)
+	}
+}
+
+func TestChainOfRunsWaitsForItsParents(t *testing.T) {
+	s := site(t)
+	first := run(t, s, "short", "sleep 1; echo one > a; mkdir d; echo two > d/b")
+	second := run(t, s, "cpu", "cat x y/b z/a", "x:"+first+"/a", "y:"+first+"/d", "z:"+first)
+	ready(t, s, second)
+	if got := cl(t, s, "cat", second+"/stdout"); got != "one\ntwo\none" {
+		t.Errorf("stdout %q", got)
+	}
+}
+
+func TestRunSeesTheGPUsOfItsAllocationOnly(t *testing.T) {
+	s := site(t)
+	command := "ls /dev | grep -c '^nvidia[0-9]'; echo $CUDA_VISIBLE_DEVICES; env | grep -c SLURM"
+	var bundles []string
+	for range 2 { // side by side on the two nodes' GPUs
+		bundles = append(bundles, run(t, s, "gpu", command+"; sleep 2; exit 0", "--request-gpus", "3"))
+	}
+	none := run(t, s, "gpu", command+"; exit 0")
+	for _, b := range bundles {
+		ready(t, s, b)
+		if got := cl(t, s, "cat", b+"/stdout"); got != "3\n0,1,2\n0" {
+			t.Errorf("a run with three GPUs saw %q", got)
+		}
+	}
+	ready(t, s, none)
+	if got := strings.Fields(cl(t, s, "cat", none+"/stdout")); got[0] != "0" {
+		t.Errorf("a run without GPUs saw %q", got)
+	}
+}
+
+func TestRunningBundlesFilesAreReadLive(t *testing.T) {
+	s := site(t)
+	bundle := run(t, s, "cpu", "echo begun; mkdir d; echo x > d/f; sleep 300")
+	until(t, s, bundle, "state", "running")
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		out, err := s.CL(t.Context(), "cat", bundle+"/stdout")
+		if err == nil && out == "begun" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("stdout of a running bundle: %q, %v", out, err)
+		}
+	}
+	if got := cl(t, s, "cat", bundle+"/d/f"); got != "x" {
+		t.Errorf("d/f %q", got)
+	}
+	if got := cl(t, s, "cat", bundle); !strings.Contains(got, "stdout") {
+		t.Errorf("listing %q", got)
+	}
+	if out, err := s.CL(t.Context(), "cat", bundle+"/none"); err == nil || !strings.Contains(err.Error(), "not found") {
+		t.Errorf("a missing file: %q, %v", out, err)
+	}
+	cl(t, s, "kill", bundle)
+	if state := ended(t, s, bundle); state != "killed" {
+		t.Errorf("state %s, want killed", state)
+	}
+	if got := cl(t, s, "cat", bundle+"/stdout"); got != "begun" {
+		t.Errorf("stdout of the killed bundle %q", got)
+	}
+}
+
+func TestKilledCommandSavesWhenToldToEnd(t *testing.T) {
+	s := site(t)
+	bundle := run(t, s, "cpu", "trap 'echo saved > state; exit 0' TERM; echo up; while :; do sleep 0.1; done")
+	until(t, s, bundle, "state", "running")
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
+		if out, err := s.CL(t.Context(), "cat", bundle+"/stdout"); err == nil && out == "up" {
+			break
+		}
+	}
+	cl(t, s, "kill", bundle)
+	if state := ended(t, s, bundle); state != "killed" {
+		t.Errorf("state %s, want killed", state)
+	}
+	if got := cl(t, s, "cat", bundle+"/state"); got != "saved" {
+		t.Errorf("state file %q, want what the command's trap wrote", got)
+	}
+}
+
+func TestKillOfAWaitingJobEndsItAtOnce(t *testing.T) {
+	s := own(t, testsite.Options{Queues: "[queue.held]\npartition = \"cpu\"\nsbatch_options = [\"--hold\"]\n"})
+	bundle := run(t, s, "held", "true")
+	until(t, s, bundle, "run_status", "JobHeldUser")
+	cl(t, s, "kill", bundle)
+	if state := ended(t, s, bundle); state != "killed" {
+		t.Errorf("state %s, want killed", state)
+	}
+	jobs, err := s.Run(t.Context(), "squeue", "--me", "--noheader", "--format=%k")
+	if err != nil || strings.Contains(jobs, bundle) {
+		t.Errorf("the job is in the queue still: %q, %v", jobs, err)
+	}
+}
+
+func TestAdministratorSeesNamesAndComments(t *testing.T) {
+	s := site(t)
+	bundle := run(t, s, "short", "exit 4")
+	if state := ended(t, s, bundle); state != "failed" {
+		t.Fatalf("state %s, want failed", state)
+	}
+	if got := field(t, s, bundle, "exitcode"); got != "4" {
+		t.Errorf("exitcode %q, want 4", got)
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		out, err := s.Run(t.Context(), "sacct", "--allocations", "--parsable2", "--noheader", "--format=JobName,Account,WCKey,State,ExitCode,Comment")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(out) {
+			f := strings.Split(strings.TrimSpace(line), "|")
+			if !strings.Contains(line, "bundle="+bundle+" attempt=1") {
+				continue
+			}
+			if !strings.HasPrefix(f[0], "cl-researcher-"+bundle[2:14]+".1-") || f[1] != "lab" || f[2] != "proj1" || f[3] != "FAILED" || f[4] != "4:0" {
+				t.Errorf("sacct says %q", line)
+			}
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("sacct does not tell of bundle %s:\n%s", bundle, out)
+		}
+	}
+}
+
+func TestBridgeKilledAnywhereLosesNothingAndRunsNothingTwice(t *testing.T) {
+	s := own(t, testsite.Options{})
+	var bundles []string
+	for range 6 {
+		bundles = append(bundles, run(t, s, "cpu", "echo $$ >> begun; sleep 1; echo done"))
+	}
+	// Three ends at moments that differ from run to run: what matters is that
+	// none of them is safe by luck alone.
+	for range 3 {
+		until(t, s, bundles[0], "state", ".")
+		if err := s.KillBridge(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.StartBridge(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, b := range bundles {
+		ready(t, s, b)
+		if got := cl(t, s, "cat", b+"/begun"); strings.Contains(got, "\n") {
+			t.Errorf("bundle %s began more than once: %q", b, got)
+		}
+	}
+}
+
+func TestResultsOfABridgeThatWasAwayAreDelivered(t *testing.T) {
+	s := own(t, testsite.Options{})
+	bundle := run(t, s, "cpu", "sleep 2; echo late")
+	until(t, s, bundle, "state", "running")
+	if err := s.StopBridge(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+		jobs, err := s.Run(t.Context(), "squeue", "--me", "--noheader", "--format=%k")
+		if err == nil && !strings.Contains(jobs, bundle) {
+			break
+		}
+	}
+	if err := s.StartBridge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ready(t, s, bundle)
+	if got := cl(t, s, "cat", bundle+"/stdout"); got != "late" {
+		t.Errorf("stdout %q", got)
+	}
+}
