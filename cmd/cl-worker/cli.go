@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/worker"
+)
+
+// The exit codes of `cl-worker exec` that are its own and not the command's.
+// They are for people who read sacct; a bridge reads the exit record.
+const (
+	exitSpec       = 120
+	exitTaken      = 121
+	exitNotBegun   = 122
+	exitUnrecorded = 123
+	exitNoStatus   = 124
+)
+
+const execHelp = `Runs the one prepared bundle that SPEC describes, a spec.json on the shared
+disk. It is what the batch script of a bundle's job ends in:
+
+  exec cl-worker exec SPEC
+
+How it went is written to exit.json beside SPEC. TERM, INT and HUP are passed
+on to the bundle's command as TERM, with KILL for what is left two seconds
+later; USR1 is ignored.
+
+Exit codes, which sacct shows:
+  0      the command succeeded
+  1-255  the command failed with this exit status; 128 + n: by signal n
+  120    SPEC cannot be read, or is of another version; nothing was begun
+  121    another worker has begun the attempt, or the bridge has closed it;
+         nothing was touched
+  122    the shared disk did not let the attempt be begun within a minute;
+         nothing was run
+  123    how the bundle ended could not be recorded within two minutes
+  124    the command was not run, or met a limit and ended with 0; the exit
+         record says why`
+
+func run(ctx context.Context, p program.Process) error {
+	root := &cobra.Command{
+		Use:               "cl-worker",
+		Short:             "Run bundles",
+		Version:           program.Version(),
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		DisableAutoGenTag: true,
+		Args:              cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError(fmt.Errorf("unknown command %q", args[0]))
+			}
+			return cmd.Help()
+		},
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
+	root.AddCommand(&cobra.Command{
+		Use:   "exec SPEC",
+		Short: "Run one prepared bundle inside an allocation",
+		Long:  execHelp,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usageError(errors.New("usage: cl-worker exec SPEC"))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { //nolint:contextcheck // it comes through ExecuteContext
+			return execute(cmd.Context(), p, args[0])
+		},
+	})
+	root.SetArgs(p.Args)
+	root.SetIn(p.Stdin)
+	root.SetOut(p.Stdout)
+	root.SetErr(p.Stderr)
+	return root.ExecuteContext(ctx) //nolint:wrapcheck // our own errors come through cobra
+}
+
+func usageError(err error) error { return &program.Error{Code: program.ExitUsage, Err: err} }
+
+// execute is `cl-worker exec`.
+func execute(ctx context.Context, p program.Process, spec string) error {
+	// While this is in place, further signals are swallowed: a second TERM
+	// must not end the worker before it has recorded what became of the first.
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
+	defer stop()
+	// USR1 is handled and not ignored: the command would inherit that.
+	warnings := make(chan os.Signal, 1)
+	signal.Notify(warnings, syscall.SIGUSR1)
+	defer signal.Stop(warnings)
+
+	node, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("find the name of this host: %w", err)
+	}
+	exit, err := worker.Worker{
+		Node:    node,
+		Job:     p.Getenv("SLURM_JOB_ID"),
+		Restart: p.Getenv("SLURM_RESTART_COUNT"),
+		GPUs:    p.Getenv("SLURM_JOB_GPUS"),
+		Log:     slog.New(slog.NewTextHandler(p.Stderr, nil)),
+	}.Run(ctx, spec)
+	if code := exitCode(exit, err); code != 0 {
+		return &program.Error{Code: code, Err: outcome(exit, err)}
+	}
+	return nil
+}
+
+// exitCode is the exit code for how a bundle ended.
+func exitCode(exit spool.Exit, err error) int {
+	switch {
+	case errors.Is(err, worker.ErrSpec):
+		return exitSpec
+	case errors.Is(err, worker.ErrTaken):
+		return exitTaken
+	case errors.Is(err, worker.ErrNotBegun):
+		return exitNotBegun
+	case errors.Is(err, worker.ErrUnrecorded):
+		return exitUnrecorded
+	case err != nil:
+		return program.ExitFailure
+	case exit.Cause == spool.CauseSucceeded:
+		return 0
+	case exit.ExitCode != nil && *exit.ExitCode > 0:
+		return *exit.ExitCode
+	}
+	return exitNoStatus
+}
+
+// outcome is what is said of it on standard error, which ends up in the job's
+// output; nothing where the exit status says all.
+func outcome(exit spool.Exit, err error) error {
+	if err == nil && exit.Failure != "" {
+		err = errors.New(exit.Failure)
+	}
+	return err
+}

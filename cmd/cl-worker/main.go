@@ -1,0 +1,17 @@
+// Command cl-worker runs bundles: `cl-worker exec SPEC`, in an allocation of
+// Slurm's, runs the one prepared bundle that SPEC describes.
+package main
+
+import (
+	"os"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == apptainer.InitCommand {
+		os.Exit(apptainer.Init())
+	}
+	program.Main(run)
+}

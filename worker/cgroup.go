@@ -1,0 +1,171 @@
+package worker
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// cgroup is a control group that holds the worker and everything it starts,
+// and nothing of other jobs. The zero value stands for none.
+type cgroup struct {
+	dir string
+	v2  bool
+	// above are the directories from dir up to the job's, whose limits hold
+	// here too; the first is dir.
+	above []string
+}
+
+// findCgroup finds the job's cgroup for a controller, given the texts of
+// /proc/self/cgroup and /proc/self/mountinfo (cgroups(7), proc(5)). A cgroup
+// in whose path the job's id does not stand, as Slurm's plugins put it there,
+// may hold others too and counts for nothing.
+//
+// A mount need not begin at the root of its hierarchy: where a node has a
+// subtree of it, that subtree's path has to be taken off. Of several mounts
+// over each other the last is seen.
+func findCgroup(cgroups, mountinfo, controller, job string) cgroup {
+	if job == "" {
+		return cgroup{}
+	}
+	for line := range strings.Lines(cgroups) {
+		_, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
+		controllers, name, ok := strings.Cut(rest, ":")
+		v2 := controllers == ""
+		if !ok || !v2 && !slices.Contains(strings.Split(controllers, ","), controller) {
+			continue
+		}
+		depth := levelsBelow(name, "job_"+job)
+		if depth < 0 {
+			continue
+		}
+		if dir := mountedAt(mountinfo, name, controller, v2); dir != "" {
+			return newCgroup(dir, v2, depth)
+		}
+	}
+	return cgroup{}
+}
+
+func newCgroup(dir string, v2 bool, depth int) cgroup {
+	g := cgroup{dir: dir, v2: v2}
+	for range depth + 1 {
+		g.above = append(g.above, dir)
+		dir = filepath.Dir(dir)
+	}
+	return g
+}
+
+// mountedAt is the directory at which a cgroup is seen, or nothing.
+func mountedAt(mountinfo, name, controller string, v2 bool) string {
+	dir := ""
+	for line := range strings.Lines(mountinfo) {
+		mount, source, ok := strings.Cut(line, " - ")
+		fields, of := strings.Fields(mount), strings.Fields(source)
+		if !ok || len(fields) < 5 || len(of) < 3 {
+			continue
+		}
+		if v2 && of[0] != "cgroup2" {
+			continue
+		}
+		if !v2 && (of[0] != "cgroup" || !slices.Contains(strings.Split(of[2], ","), controller)) {
+			continue
+		}
+		root := strings.TrimSuffix(fields[3], "/")
+		if below, ok := strings.CutPrefix(name+"/", root+"/"); ok {
+			dir = path.Join(fields[4], below)
+		}
+	}
+	return dir
+}
+
+// unlimited is at least what version 1 shows where there is no limit
+// (Linux: PAGE_COUNTER_MAX pages).
+const unlimited = 1 << 62
+
+// memoryLimit is the limit that holds in the cgroup, or 0 when the job has
+// none.
+func (g cgroup) memoryLimit() int64 {
+	name := "memory.limit_in_bytes"
+	if g.v2 {
+		name = "memory.max"
+	}
+	var limit int64
+	for _, dir := range g.above {
+		n := readNumber(filepath.Join(dir, name)) // "max" is no number
+		if n > 0 && n < unlimited && (limit == 0 || n < limit) {
+			limit = n
+		}
+	}
+	return limit
+}
+
+// readMemory reads the memory that is used now and was used at most, both with
+// the files that the kernel keeps in it, and how much of the first the kernel
+// cannot take back by dropping files.
+func (g cgroup) readMemory(s *sample) {
+	names := [...]string{"memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control", "total_"}
+	if g.v2 {
+		names = [...]string{"memory.current", "memory.peak", "memory.events", ""}
+	}
+	s.memory = readNumber(filepath.Join(g.dir, names[0]))
+	s.memoryPeak = readNumber(filepath.Join(g.dir, names[1])) // version 2 has it since Linux 5.19
+	s.oomKills = readTable(filepath.Join(g.dir, names[2]))["oom_kill"]
+	stat := readTable(filepath.Join(g.dir, "memory.stat"))
+	s.held = max(0, s.memory-stat[names[3]+"inactive_file"]-stat[names[3]+"active_file"])
+}
+
+// readCPU reads the processor time of all processes that are or were in the
+// cgroup.
+func (g cgroup) readCPU() cpuTime {
+	if g.v2 {
+		stat := readTable(filepath.Join(g.dir, "cpu.stat"))
+		return cpuTime{user: microseconds(stat["user_usec"]), system: microseconds(stat["system_usec"])}
+	}
+	stat := readTable(filepath.Join(g.dir, "cpuacct.stat"))
+	return cpuTime{user: ticks(stat["user"]), system: ticks(stat["system"])}
+}
+
+// readText reads a file of the kernel's. One that is not there, or no more,
+// is empty.
+func readText(file string) string {
+	text, err := os.ReadFile(file) //nolint:gosec // it stands in /proc or /sys
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// readNumber reads a file of one number; anything else is 0.
+func readNumber(file string) int64 {
+	n, err := strconv.ParseInt(strings.TrimSpace(readText(file)), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// readTable reads a file of names and numbers.
+func readTable(file string) map[string]int64 {
+	table := map[string]int64{}
+	for line := range strings.Lines(readText(file)) {
+		name, value, _ := strings.Cut(line, " ")
+		if n, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64); err == nil {
+			table[name] = n
+		}
+	}
+	return table
+}
+
+// levelsBelow says how many levels below the directory of a name a path ends,
+// or -1 when it is not below such.
+func levelsBelow(name, dir string) int {
+	parts := strings.Split(strings.TrimSuffix(name, "/"), "/")
+	i := slices.Index(parts, dir)
+	if i < 0 {
+		return -1
+	}
+	return len(parts) - 1 - i
+}

@@ -1,0 +1,134 @@
+package worker
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// host is what the worker reads of a host, recorded in testdata.
+func host(tb testing.TB, name string) (cgroups, mountinfo string) {
+	tb.Helper()
+	var texts [2]string
+	for i, file := range []string{"cgroup", "mountinfo"} {
+		text, err := os.ReadFile(filepath.Join("testdata", "proc", name, file))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		texts[i] = string(text)
+	}
+	return texts[0], texts[1]
+}
+
+func TestCgroupOfTheJobIsFound(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		host, controller, job string
+		want                  cgroup
+	}{
+		{
+			host: "v1-namespace", controller: "memory", job: "1",
+			want: cgroup{dir: "/sys/fs/cgroup/memory/slurm_n3/uid_1001/job_1/step_batch/task_0", above: []string{
+				"/sys/fs/cgroup/memory/slurm_n3/uid_1001/job_1/step_batch/task_0",
+				"/sys/fs/cgroup/memory/slurm_n3/uid_1001/job_1/step_batch",
+				"/sys/fs/cgroup/memory/slurm_n3/uid_1001/job_1",
+			}},
+		},
+		{host: "v1-namespace", controller: "memory", job: "2"},
+		{host: "v1-namespace", controller: "memory", job: ""},
+		{
+			host: "v1-bind", controller: "cpuacct", job: "46",
+			want: cgroup{dir: "/sys/fs/cgroup/cpu,cpuacct/slurm/uid_1001/job_46", above: []string{
+				"/sys/fs/cgroup/cpu,cpuacct/slurm/uid_1001/job_46",
+			}},
+		},
+		{
+			host: "v2", controller: "memory", job: "512",
+			want: cgroup{dir: "/sys/fs/cgroup/system.slice/slurmstepd.scope/job_512/step_batch/user/task_0", v2: true, above: []string{
+				"/sys/fs/cgroup/system.slice/slurmstepd.scope/job_512/step_batch/user/task_0",
+				"/sys/fs/cgroup/system.slice/slurmstepd.scope/job_512/step_batch/user",
+				"/sys/fs/cgroup/system.slice/slurmstepd.scope/job_512/step_batch",
+				"/sys/fs/cgroup/system.slice/slurmstepd.scope/job_512",
+			}},
+		},
+		{host: "hybrid-without-slurm", controller: "memory", job: "1"},
+	} {
+		cgroups, mountinfo := host(t, test.host)
+		got := findCgroup(cgroups, mountinfo, test.controller, test.job)
+		if got.dir != test.want.dir || got.v2 != test.want.v2 || !slices.Equal(got.above, test.want.above) {
+			t.Errorf("%s, %s of job %q: %+v, want %+v", test.host, test.controller, test.job, got, test.want)
+		}
+	}
+}
+
+func TestCgroupIsRead(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"v1/memory.limit_in_bytes":       "209715200\n",
+		"v1/t/memory.limit_in_bytes":     "9223372036854771712\n",
+		"v1/t/memory.usage_in_bytes":     "1000\n",
+		"v1/t/memory.max_usage_in_bytes": "1200\n",
+		"v1/t/memory.oom_control":        "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n",
+		"v1/t/memory.stat":               "cache 1\ninactive_file 5\ntotal_inactive_file 300\ntotal_active_file 100\n",
+		"v1/t/cpuacct.stat":              "user 150\nsystem 25\n",
+		"v2/memory.max":                  "100\n",
+		"v2/t/memory.max":                "max\n",
+		"v2/t/memory.current":            "1000\n",
+		"v2/t/memory.peak":               "1200\n",
+		"v2/t/memory.events":             "low 0\noom 1\noom_kill 3\noom_group_kill 0\n",
+		"v2/t/memory.stat":               "anon 600\ninactive_file 300\nactive_file 100\n",
+		"v2/t/cpu.stat":                  "usage_usec 1750000\nuser_usec 1500000\nsystem_usec 250000\n",
+	} {
+		file := filepath.Join(dir, name)
+		must(t, os.MkdirAll(filepath.Dir(file), 0o700))
+		must(t, os.WriteFile(file, []byte(text), 0o600))
+	}
+	want := sample{
+		cpu:    cpuTime{user: 1500 * time.Millisecond, system: 250 * time.Millisecond},
+		memory: 1000, memoryPeak: 1200, held: 600, oomKills: 3,
+	}
+	for version, limit := range map[string]int64{"v1": 200 << 20, "v2": 100} {
+		g := newCgroup(filepath.Join(dir, version, "t"), version == "v2", 1)
+		got := meter{cpu: g, memory: g}.read(0)
+		if got != want {
+			t.Errorf("%s: %+v, want %+v", version, got, want)
+		}
+		if got := g.memoryLimit(); got != limit {
+			t.Errorf("%s: limit %d, want %d", version, got, limit)
+		}
+	}
+}
+
+func TestProcessNamesMayHoldAnything(t *testing.T) {
+	t.Parallel()
+	p, ok := parseStat("42 (a) S 1 (b c) R 7 42 42 0 -1 4194304 1 2 3 4 10 20 30 40 20 0 1 0 100 1000 25 18446744073709551615")
+	want := process{pid: 42, parent: 7, cpu: cpuTime{user: 400 * time.Millisecond, system: 600 * time.Millisecond}, resident: 25 * int64(os.Getpagesize())}
+	if !ok || p != want {
+		t.Errorf("%+v, want %+v", p, want)
+	}
+}
+
+func TestOwnProcessesAreMeasured(t *testing.T) {
+	t.Parallel()
+	use := readTree("/proc", os.Getpid())
+	if shares := readShares("/proc", os.Getpid()); use.memory < 1<<20 || shares < 1<<20 || shares > use.memory*2 {
+		t.Errorf("this process uses %d bytes, by its shares %d", use.memory, shares)
+	}
+}
+
+func FuzzHostTexts(f *testing.F) {
+	for _, name := range []string{"v1-namespace", "v1-bind", "v2", "hybrid-without-slurm"} {
+		cgroups, mountinfo := host(f, name)
+		f.Add(cgroups, mountinfo, "42 (a) S 1 0 0 0 0 0 0 0 0 0 1 2 3 4 0 0 0 0 0 0 5")
+	}
+	f.Fuzz(func(t *testing.T, cgroups, mountinfo, stat string) {
+		if g := findCgroup(cgroups, mountinfo, "memory", "1"); g.dir != "" && !strings.HasSuffix(g.dir+"/", "/"+filepath.Base(g.dir)+"/") {
+			t.Errorf("found %q", g.dir)
+		}
+		parseStat(stat)
+	})
+}

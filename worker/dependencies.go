@@ -1,0 +1,166 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// link is a symbolic link in the working directory to a dependency as the
+// command sees it.
+type link struct{ name, target string }
+
+// planDependencies says what to bind, and what links to make in the working
+// directory (codalab/worker/worker_run_state.py: _transition_from_PREPARING,
+// mount_dependency). A dependency at "." shows every entry of its source at
+// top level; it is bound as a whole, so that links within it lead where they
+// would in the container and never elsewhere on the host.
+func planDependencies(bundle string, deps []spool.Dependency) ([]link, []apptainer.Bind, error) {
+	base := spool.DependenciesDir(bundle)
+	var links []link
+	var binds []apptainer.Bind
+	var names []string
+	for _, d := range deps {
+		name, err := childPath(d.ChildPath)
+		if err != nil {
+			return nil, nil, err
+		}
+		if i := slices.IndexFunc(names, func(other string) bool { return nested(name, other) }); i >= 0 {
+			return nil, nil, &userError{fmt.Sprintf("The dependencies %q and %q stand in each other's place.", names[i], name)}
+		}
+		names = append(names, name)
+	}
+	for i, d := range deps {
+		if err := checkSource(d); err != nil {
+			return nil, nil, err
+		}
+		name := names[i]
+		if name != "." {
+			target := path.Join(base, name)
+			links = append(links, link{name, target})
+			binds = append(binds, apptainer.Bind{Source: d.Source, Target: target, ReadOnly: true})
+			continue
+		}
+		target := path.Join(base, unusedName(names))
+		binds = append(binds, apptainer.Bind{Source: d.Source, Target: target, ReadOnly: true})
+		entries, err := listNames(d.Source)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, entry := range entries {
+			if isOutput(entry) {
+				continue // the command's own stands there
+			}
+			links = append(links, link{entry, path.Join(target, entry)})
+		}
+	}
+	return links, binds, nil
+}
+
+// childPath checks and cleans where a dependency is to be seen.
+func childPath(p string) (string, error) {
+	if p == "" {
+		return ".", nil
+	}
+	if !filepath.IsLocal(p) || strings.ContainsRune(p, 0) {
+		return "", &userError{fmt.Sprintf("The dependency %q would lie outside of the working directory.", p)}
+	}
+	p = path.Clean(p)
+	if first, _, _ := strings.Cut(p, "/"); isOutput(first) {
+		return "", &userError{fmt.Sprintf("The dependency %q has the name of a file that the command's output goes to.", p)}
+	}
+	return p, nil
+}
+
+// isOutput says whether name is that of a file of the command's output.
+func isOutput(name string) bool { return name == "stdout" || name == "stderr" }
+
+// nested says whether of two child paths one is, or lies inside, the other.
+// Entries of a dependency at "." may meet others; that shows when links are
+// made.
+func nested(a, b string) bool {
+	if a == "." || b == "." {
+		return a == b
+	}
+	return strings.HasPrefix(a+"/", b+"/") || strings.HasPrefix(b+"/", a+"/")
+}
+
+// unusedName is a name for a whole dependency beside those that have one.
+func unusedName(names []string) string {
+	name := "all"
+	for slices.ContainsFunc(names, func(other string) bool { return nested(name, other) }) {
+		name += "_"
+	}
+	return name
+}
+
+// checkSource refuses a source that is a link: the host would follow it out of
+// the place that it was prepared in.
+func checkSource(d spool.Dependency) error {
+	info, err := os.Lstat(d.Source)
+	if err != nil {
+		return fmt.Errorf("the dependency %q is not where it was prepared: %w", d.ChildPath, err)
+	}
+	if info.Mode().Type()&fs.ModeSymlink != 0 {
+		return fmt.Errorf("the dependency %q was prepared as a symbolic link, %s", d.ChildPath, d.Source)
+	}
+	return nil
+}
+
+// listNames lists a directory.
+func listNames(dir string) ([]string, error) {
+	f, err := os.Open(dir) //nolint:gosec // the bridge prepared it
+	if err != nil {
+		return nil, fmt.Errorf("list the dependency %q: %w", ".", err)
+	}
+	defer func() { _ = f.Close() }()
+	if info, err := f.Stat(); err == nil && !info.IsDir() {
+		return nil, &userError{`The dependency "." is a file: only the entries of a directory can be shown at top level.`}
+	}
+	names, err := f.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("list the dependency %q: %w", ".", err)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// makeLinks makes links in the working directory, and the directories that
+// they stand in. Those that are there already, from a worker that was stopped,
+// stay.
+func makeLinks(root *os.Root, links []link) error {
+	for _, l := range links {
+		if dir := path.Dir(l.name); dir != "." {
+			if err := root.MkdirAll(dir, 0o755); err != nil {
+				return linkError(l, err)
+			}
+		}
+		err := root.Symlink(l.target, l.name)
+		if errors.Is(err, fs.ErrExist) {
+			if standing, readErr := root.Readlink(l.name); readErr == nil && standing == l.target {
+				continue
+			}
+		}
+		if err != nil {
+			return linkError(l, err)
+		}
+	}
+	return nil
+}
+
+// linkError words why a link could not be made. A name that is taken is taken
+// by another dependency: the directory was empty.
+func linkError(l link, err error) error {
+	if errors.Is(err, fs.ErrExist) {
+		return &userError{fmt.Sprintf("The dependencies of this bundle have the name %q in common.", l.name)}
+	}
+	return fmt.Errorf("link the dependency %q: %w", l.name, err)
+}

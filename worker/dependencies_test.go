@@ -1,0 +1,106 @@
+package worker
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+func TestDependenciesAreBoundAndLinked(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	must(t, os.WriteFile(file, nil, 0o600))
+	must(t, os.Symlink("file", filepath.Join(dir, "link")))
+	must(t, os.WriteFile(filepath.Join(dir, "stdout"), nil, 0o600))
+	deps := "/" + bundle + "_dependencies/"
+	for name, test := range map[string]struct {
+		dependencies []spool.Dependency
+		links        []link
+		binds        []apptainer.Bind
+	}{
+		"file and nested": {
+			dependencies: []spool.Dependency{{ChildPath: "data", Source: file}, {ChildPath: "./a/b/", Source: dir}},
+			links:        []link{{"data", deps + "data"}, {"a/b", deps + "a/b"}},
+			binds: []apptainer.Bind{
+				{Source: file, Target: deps + "data", ReadOnly: true},
+				{Source: dir, Target: deps + "a/b", ReadOnly: true},
+			},
+		},
+		"top level": {
+			dependencies: []spool.Dependency{{ChildPath: ".", Source: dir}, {ChildPath: "all", Source: file}},
+			links:        []link{{"file", deps + "all_/file"}, {"link", deps + "all_/link"}, {"all", deps + "all"}},
+			binds: []apptainer.Bind{
+				{Source: dir, Target: deps + "all_", ReadOnly: true},
+				{Source: file, Target: deps + "all", ReadOnly: true},
+			},
+		},
+		"empty path": {
+			dependencies: []spool.Dependency{{Source: dir}},
+			links:        []link{{"file", deps + "all/file"}, {"link", deps + "all/link"}},
+			binds:        []apptainer.Bind{{Source: dir, Target: deps + "all", ReadOnly: true}},
+		},
+	} {
+		links, binds, err := planDependencies(bundle, test.dependencies)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(test.links, links, cmp.AllowUnexported(link{})) + cmp.Diff(test.binds, binds); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		root, err := os.OpenRoot(t.TempDir())
+		must(t, err)
+		for range 2 { // a second time, after a worker that was stopped
+			must(t, makeLinks(root, links))
+		}
+		for _, l := range links {
+			if target, err := root.Readlink(l.name); err != nil || target != l.target {
+				t.Errorf("%s: %s leads to %s, %v", name, l.name, target, err)
+			}
+		}
+		must(t, root.Close())
+	}
+}
+
+func TestDependenciesThatCannotBeShownAreTheResearchersDoing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	must(t, os.WriteFile(file, nil, 0o600))
+	for want, deps := range map[string][]spool.Dependency{
+		`The dependency "../x" would lie outside of the working directory.`:                        {{ChildPath: "../x", Source: file}},
+		`The dependency "/etc" would lie outside of the working directory.`:                        {{ChildPath: "/etc", Source: file}},
+		`The dependency "stderr" has the name of a file that the command's output goes to.`:        {{ChildPath: "stderr", Source: file}},
+		`The dependencies "a" and "a/b" stand in each other's place.`:                              {{ChildPath: "a", Source: dir}, {ChildPath: "a/b", Source: dir}},
+		`The dependencies "." and "." stand in each other's place.`:                                {{ChildPath: ".", Source: dir}, {ChildPath: "", Source: dir}},
+		`The dependency "." is a file: only the entries of a directory can be shown at top level.`: {{ChildPath: ".", Source: file}},
+		`The dependencies of this bundle have the name "file" in common.`:                          {{ChildPath: ".", Source: dir}, {ChildPath: "file", Source: dir}},
+	} {
+		links, _, err := planDependencies(bundle, deps)
+		if err == nil {
+			root, openErr := os.OpenRoot(t.TempDir())
+			must(t, openErr)
+			err = makeLinks(root, links)
+			must(t, root.Close())
+		}
+		got := ending{err: err}.verdict(spool.Spec{})
+		if got.Cause != spool.CauseUser || got.Failure != want {
+			t.Errorf("%s: %s, want %s", got.Cause, got.Failure, want)
+		}
+	}
+}
+
+func TestPreparedLinkIsNotFollowedOnTheHost(t *testing.T) {
+	t.Parallel()
+	source := filepath.Join(t.TempDir(), "latest")
+	must(t, os.Symlink("/etc", source))
+	_, _, err := planDependencies(bundle, []spool.Dependency{{ChildPath: "x", Source: source}})
+	if got := (ending{err: err}).verdict(spool.Spec{}); got.Cause != spool.CausePlatform {
+		t.Errorf("%+v (%v)", got, err)
+	}
+}

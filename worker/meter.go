@@ -1,0 +1,82 @@
+package worker
+
+import (
+	"path/filepath"
+	"time"
+)
+
+// sample is what a run uses at a moment. What is not known is 0.
+type sample struct {
+	cpu        cpuTime
+	memory     int64 // now
+	memoryPeak int64
+	// held is what of memory counts against a limit: without files that the
+	// kernel may drop.
+	held int64
+	// oomKills counts the processes that were killed for the memory limit.
+	oomKills int64
+}
+
+// meter measures a run: by the job's cgroups where Slurm has made such, else
+// by the processes of the container.
+type meter struct {
+	proc        string
+	cpu, memory cgroup
+}
+
+func (r *run) meter() meter {
+	m := meter{proc: r.proc}
+	if m.proc == "" {
+		m.proc = "/proc"
+	}
+	cgroups := readText(filepath.Join(m.proc, "self/cgroup"))
+	mounts := readText(filepath.Join(m.proc, "self/mountinfo"))
+	m.memory = findCgroup(cgroups, mounts, "memory", r.Job)
+	m.cpu = findCgroup(cgroups, mounts, "cpuacct", r.Job)
+	if s := m.read(0); s.memory == 0 {
+		m.memory = cgroup{} // its controller is not on, or its files are not seen here
+	}
+	return m
+}
+
+// read takes a sample. root is the container's first process, or 0 when there
+// is none: then only cgroups are read.
+func (m meter) read(root int) sample {
+	var s sample
+	if m.memory.dir != "" {
+		m.memory.readMemory(&s)
+	}
+	if m.cpu.dir != "" {
+		s.cpu = m.cpu.readCPU()
+	}
+	if root == 0 || s.memory > 0 && m.cpu.dir != "" {
+		return s
+	}
+	tree := readTree(m.proc, root)
+	if m.cpu.dir == "" {
+		s.cpu = tree.cpu
+	}
+	if s.memory == 0 {
+		s.memory, s.held = tree.memory, tree.memory
+	}
+	return s
+}
+
+// exceeds says whether a sample passes a limit of memory that nothing else
+// enforces. Memory that processes share was counted once for each of them
+// where there is no cgroup, so that is looked at more closely first.
+func (m meter) exceeds(s sample, root int, limit int64) bool {
+	if limit <= 0 || s.held <= limit {
+		return false
+	}
+	if m.memory.dir != "" {
+		return true
+	}
+	return readShares(m.proc, root) > limit
+}
+
+func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
+
+// ticks converts the unit of processor time in proc(5), which is 1/100 s on
+// every architecture that this runs on.
+func ticks(n int64) time.Duration { return time.Duration(n) * 10 * time.Millisecond }

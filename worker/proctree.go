@@ -1,0 +1,116 @@
+package worker
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// process is a line of /proc/PID/stat.
+type process struct {
+	pid, parent int
+	cpu         cpuTime // with that of ended children that it waited for
+	resident    int64
+}
+
+// treeUse is what a tree of processes uses.
+type treeUse struct {
+	cpu    cpuTime
+	memory int64
+}
+
+// readTree adds up what root and its descendants use. Memory that several of
+// them share is counted for each.
+func readTree(proc string, root int) treeUse {
+	var use treeUse
+	for _, p := range descendants(readProcesses(proc), root) {
+		use.cpu.user += p.cpu.user
+		use.cpu.system += p.cpu.system
+		use.memory += p.resident
+	}
+	return use
+}
+
+// readShares adds up the memory of root and its descendants, of which each
+// counts its share of what it has in common with others. It costs the kernel
+// more than readTree does.
+func readShares(proc string, root int) int64 {
+	var sum int64
+	for _, p := range descendants(readProcesses(proc), root) {
+		text := readText(filepath.Join(proc, strconv.Itoa(p.pid), "smaps_rollup")) // empty when it has ended
+		for line := range strings.Lines(text) {
+			fields := strings.Fields(line)
+			if len(fields) == 3 && fields[0] == "Pss:" {
+				kib, _ := strconv.ParseInt(fields[1], 10, 64)
+				sum += kib * 1024
+			}
+		}
+	}
+	return sum
+}
+
+// descendants are the processes of a tree, its root among them.
+func descendants(all []process, root int) []process {
+	children := map[int][]process{}
+	var tree []process
+	for _, p := range all {
+		children[p.parent] = append(children[p.parent], p)
+		if p.pid == root {
+			tree = append(tree, p)
+		}
+	}
+	for i := 0; i < len(tree) && i < len(all); i++ {
+		tree = append(tree, children[tree[i].pid]...)
+	}
+	return tree
+}
+
+// readProcesses lists the processes of this host that can be seen.
+func readProcesses(proc string) []process {
+	d, err := os.Open(proc) //nolint:gosec // it is /proc
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = d.Close() }()
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return nil
+	}
+	var all []process
+	for _, name := range names {
+		if name[0] < '0' || name[0] > '9' {
+			continue
+		}
+		if p, ok := parseStat(readText(filepath.Join(proc, name, "stat"))); ok {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// parseStat reads /proc/PID/stat (proc_pid_stat(5)). A program's name, in
+// parentheses, may hold anything.
+func parseStat(text string) (process, bool) {
+	pid, _, _ := strings.Cut(text, " ")
+	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+	if len(fields) < 22 {
+		return process{}, false
+	}
+	// fields[0] is the third there, the state.
+	numbers := make([]int64, 0, 7)
+	for _, field := range slices.Concat([]string{pid}, fields[1:2], fields[11:15], fields[21:22]) {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return process{}, false
+		}
+		numbers = append(numbers, n)
+	}
+	return process{
+		pid:      int(numbers[0]),
+		parent:   int(numbers[1]),
+		cpu:      cpuTime{user: ticks(numbers[2] + numbers[4]), system: ticks(numbers[3] + numbers[5])},
+		resident: numbers[6] * int64(os.Getpagesize()),
+	}, true
+}

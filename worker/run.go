@@ -1,0 +1,199 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// run is one attempt that is ours.
+type run struct {
+	Worker
+
+	spec    spool.Spec
+	attempt spool.Attempt
+	bell    spool.Bell
+	account *account
+	scratch *scratch // nil until it is made
+}
+
+// run runs the bundle and records its end. What people and the bridge wait for
+// comes first, and cleaning up last.
+func (r *run) run(ctx context.Context) (spool.Exit, error) {
+	aside, stopAside := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopAside()
+	var group errgroup.Group
+	group.Go(r.guarded(aside, r.report))
+
+	exit := r.execute(ctx, aside, &group)
+	stopAside()
+	err := r.record(ctx, exit)
+	r.ring(ctx)
+
+	if panicked := group.Wait(); panicked != nil {
+		r.Log.ErrorContext(ctx, "the worker failed", slog.Any("error", panicked))
+	}
+	if err := r.scratch.remove(); err != nil {
+		r.Log.WarnContext(ctx, "clean up", slog.Any("error", err))
+	}
+	sweepScratch(r.spec.Scratch, time.Now()) //nolint:forbidigo // how old a directory is
+	return exit, err
+}
+
+// execute runs the command in its container and says how that went, also when
+// it fails itself.
+func (r *run) execute(ctx, aside context.Context, group *errgroup.Group) (exit spool.Exit) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.Log.ErrorContext(ctx, "the worker failed", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
+			exit = r.account.exit(ending{err: fmt.Errorf("the worker failed: %v", v)}.verdict(r.spec))
+		}
+	}()
+	c, err := r.prepare()
+	if err != nil {
+		return r.account.exit(ending{err: err, told: ctx.Err() != nil}.verdict(r.spec))
+	}
+	defer func() { _, _ = c.Stdout.Close(), c.Stderr.Close() }()
+
+	meter := r.meter()
+	before := meter.read(0)
+	limited, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	started := make(chan int, 1)
+	c.OnStart = func(pid int) {
+		r.account.start(time.Now()) //nolint:forbidigo // the command's time is the clock's
+		started <- pid
+	}
+	asideOfCommand, done := context.WithCancel(aside)
+	defer done()
+	group.Go(r.guarded(asideOfCommand, func(ctx context.Context) { r.watch(ctx, meter, started, stop) }))
+	group.Go(r.guarded(asideOfCommand, func(ctx context.Context) { r.watchDisk(ctx, stop) }))
+
+	cpu := childrenCPU()
+	got, err := r.runContainer(limited, c)
+	told := ctx.Err() != nil
+	r.account.end(time.Now()) //nolint:forbidigo // as above
+	done()
+
+	after := meter.read(0)
+	r.account.use(after)
+	r.account.spend(childrenCPU().minus(cpu))
+	r.finalDisk(aside)
+	return r.account.exit(ending{
+		exit: got, err: err, told: told, stopped: context.Cause(limited),
+		oomKills: after.oomKills - before.oomKills,
+	}.verdict(r.spec))
+}
+
+// guarded makes a task for the side: it may fail, and the run goes on.
+func (r *run) guarded(ctx context.Context, task func(context.Context)) func() error {
+	return func() (err error) {
+		defer func() {
+			if v := recover(); v != nil {
+				err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+			}
+		}()
+		task(ctx)
+		return nil
+	}
+}
+
+func (r *run) runContainer(ctx context.Context, c apptainer.Container) (apptainer.Exit, error) {
+	if r.container != nil {
+		return r.container(ctx, c)
+	}
+	return c.Run(ctx)
+}
+
+// prepare makes ready what the command needs, in no more than a few calls of
+// the file system: links to its dependencies, its output, its devices, its
+// scratch.
+func (r *run) prepare() (c apptainer.Container, err error) {
+	root, err := os.OpenRoot(r.spec.RunDir)
+	if err != nil {
+		return c, fmt.Errorf("open the working directory: %w", err)
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	links, binds, err := planDependencies(r.spec.Bundle, r.spec.Dependencies)
+	if err != nil {
+		return c, err
+	}
+	if err := makeLinks(root, links); err != nil {
+		return c, err
+	}
+	gpus, devices, err := r.devices()
+	if err != nil {
+		return c, err
+	}
+	if r.scratch, err = makeScratch(r.spec.Scratch, r.Job); err != nil {
+		return c, err
+	}
+	home := "/" + r.spec.Bundle
+	c = apptainer.Container{
+		SIF:          r.spec.Image,
+		ShellCommand: r.spec.Command,
+		Env:          append([]string{"CODALAB=true", "HOME=" + home}, gpuEnv(gpus)...),
+		Binds:        append([]apptainer.Bind{{Source: r.spec.RunDir, Target: home}}, binds...),
+		Devices:      devices,
+		Dir:          home,
+		Network:      r.spec.Network,
+		Scratch:      r.scratch.dir,
+		Grace:        r.Grace,
+	}
+	if c.Stdout, err = openOutput(root, "stdout"); err != nil {
+		return c, err
+	}
+	if c.Stderr, err = openOutput(root, "stderr"); err != nil {
+		return c, errors.Join(err, c.Stdout.Close())
+	}
+	return c, nil
+}
+
+// openOutput opens a file for what the command prints. What an earlier writer
+// left there stays.
+func openOutput(root *os.Root, name string) (*os.File, error) {
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open %s in the working directory: %w", name, err)
+	}
+	return f, nil
+}
+
+// recordPause is the time between two tries of writing the exit record.
+const recordPause = time.Second
+
+// record writes the exit record. A full disk may have room a moment later.
+func (r *run) record(ctx context.Context, exit spool.Exit) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), orDefault(r.RecordWait, 2*time.Minute))
+	defer cancel()
+	for {
+		err := r.attempt.WriteExit(exit)
+		if err == nil {
+			return nil
+		}
+		r.Log.ErrorContext(ctx, "record the end", slog.Any("error", err), slog.String("cause", string(exit.Cause)))
+		pause := time.NewTimer(recordPause)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return fmt.Errorf("%w: %w", ErrUnrecorded, err)
+		case <-pause.C:
+		}
+	}
+}
+
+// ring tells the bridge to look. It finds out by itself too, only later.
+func (r *run) ring(ctx context.Context) {
+	if err := r.bell.Ring(r.spec.Bundle, r.spec.Attempt); err != nil {
+		r.Log.WarnContext(ctx, "the bridge will notice later", slog.Any("error", err))
+	}
+}

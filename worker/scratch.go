@@ -1,0 +1,120 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// scratch is a private directory on the node's own disk. A lock on it says
+// that its worker lives: what a killed one leaves behind is removed by the next
+// on that node.
+type scratch struct {
+	dir  string
+	lock *os.File
+}
+
+// scratchPrefix begins the names of all workers' scratch directories.
+const scratchPrefix = "cl-worker-"
+
+// makeScratch makes a directory in parent, or in the system's temporary
+// directory when that is empty, named for the job.
+func makeScratch(parent, job string) (*scratch, error) {
+	dir, err := os.MkdirTemp(parent, scratchPrefix+job+"-")
+	if err != nil {
+		return nil, fmt.Errorf("make a scratch directory: %w", err)
+	}
+	lock, err := os.Open(dir) //nolint:gosec // it was just made
+	if err == nil {
+		err = lockNow(lock)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make a scratch directory: %w", err), os.Remove(dir))
+	}
+	return &scratch{dir: dir, lock: lock}, nil
+}
+
+func lockNow(f *os.File) error {
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) //nolint:wrapcheck // callers word it
+}
+
+// remove removes the directory with all that is in it.
+func (s *scratch) remove() error {
+	if s == nil {
+		return nil
+	}
+	err := removeTree(s.dir)
+	return errors.Join(err, s.lock.Close())
+}
+
+// orphanAge is how old a directory without a lock has to be before it counts
+// as left behind: a worker makes first the one and then the other.
+const orphanAge = time.Minute
+
+// sweepScratch removes what this user's killed workers have left in parent.
+// What cannot be removed stays for the next one.
+func sweepScratch(parent string, now time.Time) {
+	if parent == "" {
+		parent = os.TempDir()
+	}
+	left, err := filepath.Glob(filepath.Join(parent, scratchPrefix+"*"))
+	if err != nil {
+		return
+	}
+	for _, dir := range left {
+		info, err := os.Lstat(dir)
+		if err != nil || !info.IsDir() || now.Sub(info.ModTime()) < orphanAge {
+			continue
+		}
+		owner, ok := info.Sys().(*syscall.Stat_t)
+		if !ok || int(owner.Uid) != os.Getuid() {
+			continue
+		}
+		lock, err := os.Open(dir) //nolint:gosec // it is locked, and no more
+		if err != nil {
+			continue
+		}
+		if lockNow(lock) == nil {
+			_ = removeTree(dir)
+		}
+		_ = lock.Close()
+	}
+}
+
+// removeTree removes a tree in which a command, or the overlay of its root,
+// may have taken permissions from the owner.
+func removeTree(dir string) error {
+	if os.RemoveAll(dir) == nil {
+		return nil
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("remove scratch directory: %w", err)
+	}
+	openUp(root, ".")
+	_ = root.Close()
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove scratch directory: %w", err)
+	}
+	return nil
+}
+
+// openUp gives the owner all permissions on a directory and those below it.
+// Errors show in the removal.
+func openUp(root *os.Root, dir string) {
+	_ = root.Chmod(dir, 0o700)
+	d, err := root.Open(dir)
+	if err != nil {
+		return
+	}
+	entries, _ := d.ReadDir(-1)
+	_ = d.Close()
+	for _, e := range entries {
+		if e.IsDir() {
+			openUp(root, dir+"/"+e.Name())
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package worker
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func TestScratchOfAKilledWorkerIsSwept(t *testing.T) {
+	t.Parallel()
+	parent := t.TempDir()
+	killed, err := makeScratch(parent, "1")
+	must(t, err)
+	must(t, os.MkdirAll(filepath.Join(killed.dir, "work", "work"), 0o700))
+	must(t, os.WriteFile(filepath.Join(killed.dir, "work", "work", "x"), nil, 0o600))
+	must(t, os.Chmod(filepath.Join(killed.dir, "work", "work"), 0))
+	must(t, killed.lock.Close()) // as the kernel does
+	living, err := makeScratch(parent, "2")
+	must(t, err)
+	other := filepath.Join(parent, "another's")
+	must(t, os.Mkdir(other, 0o700))
+
+	now := time.Now()
+	sweepScratch(parent, now)
+	if _, err := os.Stat(killed.dir); err != nil {
+		t.Errorf("a fresh directory was swept: %v", err)
+	}
+	sweepScratch(parent, now.Add(2*orphanAge))
+	if _, err := os.Stat(killed.dir); !os.IsNotExist(err) {
+		t.Errorf("left behind: %v", err)
+	}
+	for _, dir := range []string{living.dir, other} {
+		if _, err := os.Stat(dir); err != nil {
+			t.Errorf("swept: %v", err)
+		}
+	}
+	must(t, living.remove())
+	if _, err := os.Stat(living.dir); !os.IsNotExist(err) {
+		t.Errorf("not removed: %v", err)
+	}
+}
+
+func TestDiskUseIsBounded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(dir, "a", "b"), 0o700))
+	for _, name := range []string{"x", "a/y", "a/b/z"} {
+		must(t, os.WriteFile(filepath.Join(dir, name), make([]byte, 100), 0o600))
+	}
+	must(t, os.Symlink("/", filepath.Join(dir, "root")))
+	bytes, whole := diskUse(t.Context(), dir, 1000)
+	if !whole || bytes != 301 {
+		t.Errorf("%d bytes, whole %v; want 300 and the link's 1", bytes, whole)
+	}
+	if _, whole := diskUse(t.Context(), dir, 3); whole {
+		t.Error("looked at more than was allowed")
+	}
+}

@@ -1,0 +1,93 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+const bundle = "0x0123456789abcdef0123456789abcdef"
+
+// site is a shared directory with one attempt in it.
+type site struct {
+	layout  spool.Layout
+	attempt spool.Attempt
+	spec    spool.Spec
+}
+
+// newSite writes the specification that change makes of a plain one.
+func newSite(t *testing.T, dir string, change func(*spool.Spec)) site {
+	t.Helper()
+	s := site{layout: spool.Layout(dir)}
+	for _, d := range s.layout.Directories() {
+		must(t, os.MkdirAll(d, 0o700))
+	}
+	scratch := filepath.Join(dir, "scratch")
+	must(t, os.Mkdir(scratch, 0o700))
+	s.attempt = s.layout.Attempt(bundle, 1)
+	s.spec = spool.Spec{
+		Bundle: bundle, Attempt: 1, Command: "true", Inputs: spool.Inputs{Image: "/image.sif"},
+		RunDir: s.layout.RunDir(bundle, 1), Scratch: scratch,
+	}
+	if change != nil {
+		change(&s.spec)
+	}
+	must(t, s.attempt.WriteSpec(s.spec))
+	return s
+}
+
+// exit is the record of the attempt's end.
+func (s site) exit(t *testing.T) spool.Exit {
+	t.Helper()
+	e, err := s.attempt.ReadExit()
+	must(t, err)
+	return e
+}
+
+// write puts a file into the working directory.
+func (s site) write(t *testing.T, name, content string) {
+	t.Helper()
+	must(t, os.WriteFile(filepath.Join(s.spec.RunDir, name), []byte(content), 0o600))
+}
+
+// container stands in for apptainer's Run.
+type container func(context.Context, apptainer.Container) (apptainer.Exit, error)
+
+// newWorker is a worker whose container is a function. The host that it sees
+// has no cgroups, no GPUs, and no processes but those that a test makes up.
+func newWorker(t *testing.T, run container) Worker {
+	t.Helper()
+	host := t.TempDir()
+	w := Worker{
+		Node: "n1", Job: "7", Log: slog.New(slog.DiscardHandler),
+		container: run, dev: filepath.Join(host, "dev"), proc: filepath.Join(host, "proc"),
+	}
+	must(t, os.Mkdir(w.dev, 0o700))
+	must(t, os.Mkdir(w.proc, 0o700))
+	return w
+}
+
+// succeeds is a container whose command has nothing to do.
+func succeeds(_ context.Context, c apptainer.Container) (apptainer.Exit, error) {
+	c.OnStart(1)
+	return apptainer.Exit{}, nil
+}
+
+// obeys is a container whose command runs until TERM ends it.
+func obeys(ctx context.Context, c apptainer.Container) (apptainer.Exit, error) {
+	c.OnStart(1)
+	<-ctx.Done()
+	return apptainer.Exit{Code: 143, Signal: 15}, nil
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,81 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+func TestVerdictSaysWhoseDoingTheEndWas(t *testing.T) {
+	t.Parallel()
+	limit := &limitError{"Time limit exceeded."}
+	exited := func(code int) apptainer.Exit {
+		e := apptainer.Exit{Code: code}
+		if code > 128 {
+			e.Signal = code - 128
+		}
+		return e
+	}
+	const outOfMemory = "Memory limit 100m exceeded. Ask for more with --request-memory."
+	for name, test := range map[string]struct {
+		ending     ending
+		cause      spool.Cause
+		failure    string
+		terminated bool
+	}{
+		"success":                     {ending: ending{}, cause: spool.CauseSucceeded},
+		"exit status":                 {ending: ending{exit: exited(3)}, cause: spool.CauseUser},
+		"signal":                      {ending: ending{exit: exited(139)}, cause: spool.CauseUser, failure: "Exit code 139: segmentation fault (signal 11)."},
+		"limit":                       {ending: ending{exit: exited(143), stopped: limit}, cause: spool.CauseLimit, failure: limit.sentence},
+		"limit, then exit 0":          {ending: ending{stopped: limit}, cause: spool.CauseLimit, failure: limit.sentence},
+		"limit, then TERM":            {ending: ending{exit: exited(143), stopped: limit, told: true}, cause: spool.CauseLimit, failure: limit.sentence, terminated: true},
+		"out of memory":               {ending: ending{exit: exited(137), oomKills: 1}, cause: spool.CauseLimit, failure: outOfMemory},
+		"out of memory in a child":    {ending: ending{exit: exited(1), oomKills: 2}, cause: spool.CauseLimit, failure: outOfMemory},
+		"out of memory, survived":     {ending: ending{oomKills: 1}, cause: spool.CauseSucceeded},
+		"out of memory in our own":    {ending: ending{err: errors.New("squashfuse has ended"), oomKills: 1}, cause: spool.CauseLimit, failure: outOfMemory},
+		"killed, not for its memory":  {ending: ending{exit: exited(137)}, cause: spool.CauseUser, failure: "Exit code 137: killed (signal 9)."},
+		"told to stop":                {ending: ending{exit: exited(143), told: true}, cause: spool.CauseUser, failure: "The job was told to stop before the command had ended.", terminated: true},
+		"told to stop, ended well":    {ending: ending{told: true}, cause: spool.CauseSucceeded, terminated: true},
+		"told before it began":        {ending: ending{err: errors.New("x"), told: true}, cause: spool.CausePlatform, failure: "The job was told to stop before the command began.", terminated: true},
+		"no shell":                    {ending: ending{err: fmt.Errorf("run: %w", apptainer.ErrNoShell)}, cause: spool.CauseUser, failure: "The image has no shell: neither /bin/bash nor /bin/sh."},
+		"the bundle's own dependency": {ending: ending{err: &userError{"Two dependencies."}}, cause: spool.CauseUser, failure: "Two dependencies."},
+		"the node": {
+			ending: ending{err: errors.New("this node\nlacks squashfuse")}, cause: spool.CausePlatform,
+			failure: "This node lacks squashfuse.",
+		},
+	} {
+		got := test.ending.verdict(spool.Spec{MemoryBytes: 100 << 20})
+		want := spool.Exit{Cause: test.cause, Failure: test.failure, Terminated: test.terminated}
+		if test.ending.err == nil {
+			want.ExitCode = &test.ending.exit.Code
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestSizesAndTimesReadAsCodaLabsDo(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int64]string{0: "0", 1023: "1023", 1024: "1k", 1536: "1.5k", 10 << 20: "10m", 100<<20 + 1: "100m", 3 << 30: "3g", 5 << 50: "5120t"} {
+		if got := formatSize(n); got != want {
+			t.Errorf("formatSize(%d) = %s, want %s", n, got, want)
+		}
+	}
+	for d, want := range map[time.Duration]string{
+		time.Second:             "Time limit exceeded. (Container uptime 1.1s > time limit 1.0s) Ask for more with --request-time.",
+		90 * time.Second:        "Time limit exceeded. (Container uptime 1m31s > time limit 1m30s) Ask for more with --request-time.",
+		2 * time.Hour:           "Time limit exceeded. (Container uptime 2h1m > time limit 2h0m) Ask for more with --request-time.",
+		(24*2 + 12) * time.Hour: "Time limit exceeded. (Container uptime 2d13h > time limit 2d12h) Ask for more with --request-time.",
+	} {
+		if got := timeSentence(d+time.Millisecond, d); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}

@@ -1,0 +1,340 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// tree lists a directory with what its files hold.
+func tree(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	must(t, filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			files[name] = "directory"
+			return err
+		}
+		data, err := os.ReadFile(name)
+		files[name] = string(data)
+		return err
+	}))
+	return files
+}
+
+func TestAttemptBegunElsewhereIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	for name, take := range map[string]func(spool.Attempt) error{
+		"by a worker": func(a spool.Attempt) error {
+			_, _, err := a.Begin(t.Context(), spool.Started{Token: "theirs", Node: "n2", Job: "6"})
+			return err
+		},
+		"closed by a bridge": func(a spool.Attempt) error {
+			_, _, err := a.Close(t.Context(), time.Now())
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, t.TempDir(), nil)
+			must(t, take(s.attempt))
+			before := tree(t, string(s.layout))
+			w := newWorker(t, func(context.Context, apptainer.Container) (apptainer.Exit, error) {
+				t.Error("the command was run")
+				return apptainer.Exit{}, nil
+			})
+			if _, err := w.Run(t.Context(), s.attempt.SpecPath()); !errors.Is(err, ErrTaken) {
+				t.Errorf("error %v, want ErrTaken", err)
+			}
+			if diff := cmp.Diff(before, tree(t, string(s.layout))); diff != "" {
+				t.Errorf("the worker touched (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestUnusableSpecificationBeginsNothing(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"none":            "",
+		"not JSON":        "{",
+		"another version": `{"format": 99, "bundle": "0x1", "run_dir": "/r", "image": "/i", "command": "c"}`,
+		"bundle leads up": `{"format": 1, "bundle": "../x", "run_dir": "/r", "image": "/i", "command": "c"}`,
+		"relative":        `{"format": 1, "bundle": "0x1", "run_dir": "r", "image": "/i", "command": "c"}`,
+		"no command":      `{"format": 1, "bundle": "0x1", "run_dir": "/r", "image": "/i"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := filepath.Join(t.TempDir(), "spec.json")
+			if text != "" {
+				must(t, os.WriteFile(spec, []byte(text), 0o600))
+			}
+			if _, err := newWorker(t, succeeds).Run(t.Context(), spec); !errors.Is(err, ErrSpec) {
+				t.Errorf("error %v, want ErrSpec", err)
+			}
+			if _, err := spool.AttemptOf(spec).ReadStarted(); !errors.Is(err, spool.ErrNone) {
+				t.Errorf("the attempt was begun: %v", err)
+			}
+		})
+	}
+}
+
+func TestEndIsRecordedAndRung(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, t.TempDir(), nil)
+	w := newWorker(t, func(_ context.Context, c apptainer.Container) (apptainer.Exit, error) {
+		c.OnStart(1)
+		if _, err := c.Stdout.WriteString("to stdout\n"); err != nil {
+			t.Error(err)
+		}
+		if !slices.Contains(c.Env, "HOME=/"+bundle) || c.Dir != "/"+bundle || !slices.Contains(c.Env, "CODALAB=true") {
+			t.Errorf("environment %q, working directory %s", c.Env, c.Dir)
+		}
+		return apptainer.Exit{Code: 3}, nil
+	})
+	exit, err := w.Run(t.Context(), s.attempt.SpecPath())
+	must(t, err)
+	started, err := s.attempt.ReadStarted()
+	must(t, err)
+	written := s.exit(t)
+	if written.Token != started.Token || started.Node != "n1" || started.Job != "7" {
+		t.Errorf("exit of %s, begun by %+v", written.Token, started)
+	}
+	if written.Cause != spool.CauseUser || *written.ExitCode != 3 || *exit.ExitCode != 3 || written.Failure != "" {
+		t.Errorf("recorded %+v", written)
+	}
+	if written.CommandStarted.IsZero() || written.CommandEnded.Before(written.CommandStarted) {
+		t.Errorf("ran from %v to %v", written.CommandStarted, written.CommandEnded)
+	}
+	if written.Usage.DiskBytes != int64(len("to stdout\n")) {
+		t.Errorf("disk use %d", written.Usage.DiskBytes)
+	}
+	rang, err := s.layout.Bell().Answer()
+	if want := []spool.Member{{Bundle: bundle, Attempt: 1}}; err != nil || !slices.Equal(rang, want) {
+		t.Errorf("bell: %v, %v", rang, err)
+	}
+	if left, err := os.ReadDir(s.spec.Scratch); err != nil || len(left) > 0 {
+		t.Errorf("left in the scratch directory: %v, %v", left, err)
+	}
+}
+
+func TestTermBeforeTheCommandIsRecorded(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, t.TempDir(), nil)
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	w := newWorker(t, func(ctx context.Context, _ apptainer.Container) (apptainer.Exit, error) {
+		return apptainer.Exit{}, ctx.Err()
+	})
+	_, err := w.Run(ctx, s.attempt.SpecPath())
+	must(t, err)
+	if e := s.exit(t); !e.Terminated || e.ExitCode != nil || e.Cause != spool.CausePlatform {
+		t.Errorf("recorded %+v", e)
+	}
+}
+
+func TestFailureOfOursIsThePlatforms(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		run    container
+		change func(*spool.Spec)
+		want   string
+	}{
+		"container": {
+			run: func(context.Context, apptainer.Container) (apptainer.Exit, error) {
+				return apptainer.Exit{}, errors.New("this node has no /dev/fuse")
+			},
+			want: "This node has no /dev/fuse.",
+		},
+		"panic": {
+			run: func(context.Context, apptainer.Container) (apptainer.Exit, error) {
+				panic("at the disco")
+			},
+			want: "The worker failed: at the disco.",
+		},
+		"no GPUs": {
+			run:    succeeds,
+			change: func(s *spool.Spec) { s.GPUs = 1 },
+			want:   "Node n1: the bundle asked for 1 GPU, and its job may open 0 of the node's 0.",
+		},
+		"no scratch": {
+			run:    succeeds,
+			change: func(s *spool.Spec) { s.Scratch += "/none" },
+			want:   "Make a scratch directory: ",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, t.TempDir(), c.change)
+			_, err := newWorker(t, c.run).Run(t.Context(), s.attempt.SpecPath())
+			must(t, err)
+			if e := s.exit(t); e.Cause != spool.CausePlatform || e.ExitCode != nil || !strings.HasPrefix(e.Failure, c.want) {
+				t.Errorf("recorded %+v, want %q", e, c.want)
+			}
+		})
+	}
+}
+
+func TestMissingWorkingDirectoryIsRecorded(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, t.TempDir(), nil)
+	must(t, os.RemoveAll(s.spec.RunDir))
+	_, err := newWorker(t, succeeds).Run(t.Context(), s.attempt.SpecPath())
+	must(t, err)
+	if e := s.exit(t); e.Cause != spool.CausePlatform || !strings.HasPrefix(e.Failure, "Open the working directory: ") {
+		t.Errorf("recorded %+v", e)
+	}
+}
+
+func TestTimeLimitStopsTheCommand(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := newWorker(t, obeys)
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, dir, func(s *spool.Spec) { s.Seconds = 1 })
+		began := time.Now()
+		_, err := w.Run(t.Context(), s.attempt.SpecPath())
+		must(t, err)
+		e := s.exit(t)
+		want := "Time limit exceeded. (Container uptime 1.1s > time limit 1.0s) Ask for more with --request-time."
+		if e.Cause != spool.CauseLimit || e.Failure != want || *e.ExitCode != 143 || e.Terminated {
+			t.Errorf("recorded %+v", e)
+		}
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("stopped after %v", took)
+		}
+	})
+}
+
+func TestDiskLimitStopsTheCommand(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := newWorker(t, obeys)
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, dir, func(s *spool.Spec) { s.DiskBytes = 10 })
+		s.write(t, "result", "eleven char")
+		_, err := w.Run(t.Context(), s.attempt.SpecPath())
+		must(t, err)
+		want := "Disk limit 10 exceeded. Ask for more with --request-disk."
+		if e := s.exit(t); e.Cause != spool.CauseLimit || e.Failure != want || e.Usage.DiskBytes != 11 {
+			t.Errorf("recorded %+v", e)
+		}
+	})
+}
+
+func TestMemoryLimitHoldsWithoutCgroups(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := newWorker(t, obeys)
+	for pid, rss := range map[string]string{"1": "10", "20": "50", "999": "1000000"} {
+		parent := map[string]string{"1": "0", "20": "1", "999": "2"}[pid]
+		must(t, os.Mkdir(filepath.Join(w.proc, pid), 0o700))
+		stat := pid + " (a ) b) S " + parent + " 0 0 0 0 0 0 0 0 0 100 200 0 0 0 0 0 0 0 0 " + rss + " 0"
+		must(t, os.WriteFile(filepath.Join(w.proc, pid, "stat"), []byte(stat), 0o600))
+		must(t, os.WriteFile(filepath.Join(w.proc, pid, "smaps_rollup"), []byte("00400000-ff [rollup]\nRss: 9 kB\nPss: 60 kB\n"), 0o600))
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, dir, func(s *spool.Spec) { s.MemoryBytes = 100 << 10 })
+		_, err := w.Run(t.Context(), s.attempt.SpecPath())
+		must(t, err)
+		e := s.exit(t)
+		want := "Memory limit 100k exceeded. Ask for more with --request-memory."
+		if e.Cause != spool.CauseLimit || e.Failure != want {
+			t.Errorf("recorded %+v", e)
+		}
+		if e.Usage.UserSeconds < 2 || e.Usage.SystemSeconds < 4 || e.Usage.MemoryPeak < 60*4096 {
+			t.Errorf("used %+v", e.Usage)
+		}
+	})
+}
+
+func TestStatusFollowsTheStageAndThenEveryFiveSeconds(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := newWorker(t, nil)
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		w.container = func(_ context.Context, c apptainer.Container) (apptainer.Exit, error) {
+			<-gate
+			c.OnStart(1)
+			<-gate
+			return apptainer.Exit{}, nil
+		}
+		s := newSite(t, dir, nil)
+		done := make(chan error, 1)
+		go func() {
+			_, err := w.Run(t.Context(), s.attempt.SpecPath())
+			done <- err
+		}()
+		look := func() spool.Status {
+			synctest.Wait()
+			status, err := s.attempt.ReadStatus()
+			must(t, err)
+			return status
+		}
+		if got := look(); got.Stage != spool.StageStarting || !got.CommandStarted.IsZero() {
+			t.Errorf("at first: %+v", got)
+		}
+		time.Sleep(time.Second)
+		gate <- struct{}{}
+		running := look()
+		if running.Stage != spool.StageRunning || time.Since(running.At) != 0 || time.Since(running.CommandStarted) != 0 {
+			t.Errorf("running: %+v", running)
+		}
+		time.Sleep(2 * statusPause)
+		if got := look(); time.Since(got.At) >= statusPause {
+			t.Errorf("the status is %v old", time.Since(got.At))
+		}
+		gate <- struct{}{}
+		must(t, <-done)
+	})
+}
+
+func TestFullDiskDelaysTheRecordAndLosesNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := newWorker(t, succeeds)
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, dir, nil)
+		// Directories in their place keep both records from being written.
+		for _, name := range []string{"status.json", "exit.json"} {
+			must(t, os.MkdirAll(filepath.Join(s.attempt.Dir, name, "x"), 0o700))
+		}
+		go func() {
+			time.Sleep(30 * time.Second)
+			if err := os.RemoveAll(filepath.Join(s.attempt.Dir, "exit.json")); err != nil {
+				t.Error(err)
+			}
+		}()
+		_, err := w.Run(t.Context(), s.attempt.SpecPath())
+		must(t, err)
+		if e := s.exit(t); e.Cause != spool.CauseSucceeded {
+			t.Errorf("recorded %+v", e)
+		}
+	})
+}
+
+func TestUnrecordedEndIsAnError(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := newWorker(t, succeeds)
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, dir, nil)
+		must(t, os.MkdirAll(filepath.Join(s.attempt.Dir, "exit.json", "x"), 0o700))
+		if _, err := w.Run(t.Context(), s.attempt.SpecPath()); !errors.Is(err, ErrUnrecorded) {
+			t.Errorf("error %v, want ErrUnrecorded", err)
+		}
+	})
+}
