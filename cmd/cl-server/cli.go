@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+const about = `cl-server keeps bundles, worksheets and users, and hands runs to workers such as
+cl-bridge. It speaks CodaLab's REST API.
+
+Everything lies in one data directory: a SQLite database and the bundles'
+contents. Users may be added while the server runs.
+
+Exit codes: 0 done, or ended by a signal; 1 refused or failed; 2 the command
+line is wrong.`
+
+func run(ctx context.Context, p program.Process) error {
+	root := &cobra.Command{
+		Use: "cl-server", Short: "Keep bundles and hand runs to workers", Long: about,
+		Version: program.Version(), SilenceUsage: true, SilenceErrors: true,
+		Args: wrongUsage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetArgs(p.Args)
+	root.SetIn(p.Stdin)
+	root.SetOut(p.Stdout)
+	root.SetErr(p.Stderr)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return &program.Error{Code: program.ExitUsage, Err: err}
+	})
+	users := &cobra.Command{
+		Use: "user", Short: "Add and list users", Args: wrongUsage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	users.AddCommand(userAddCommand(ctx, p), userListCommand(ctx, p))
+	root.AddCommand(runCommand(ctx, p), users)
+	return root.ExecuteContext(ctx) //nolint:wrapcheck // the commands say what it was about
+}
+
+// wrongUsage makes a check of arguments end the program as wrong flags do.
+func wrongUsage(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return &program.Error{Code: program.ExitUsage, Err: err}
+		}
+		return nil
+	}
+}
+
+// dataFlag adds the flag that all commands have.
+func dataFlag(cmd *cobra.Command, dir *string) {
+	cmd.Flags().StringVar(dir, "data", "", "the data `directory`; it is made where it is missing")
+	if err := cmd.MarkFlagRequired("data"); err != nil {
+		panic(err) // the flag was added above
+	}
+	if err := cmd.MarkFlagDirname("data"); err != nil {
+		panic(err) // the flag was added above
+	}
+}
+
+// withStore runs do on the data directory.
+func withStore(ctx context.Context, dir string, do func(*store.Store) error) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	data, err := store.Open(ctx, dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(data), data.Close())
+}
+
+func logger(p program.Process) *slog.Logger {
+	return slog.New(slog.NewTextHandler(p.Stderr, nil))
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/server"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// How the server treats connections. Bodies have no limit of time: they are
+// uploads and downloads of any size.
+const (
+	headerTimeout   = 30 * time.Second
+	idleTimeout     = 2 * time.Minute
+	shutdownTimeout = 20 * time.Second
+)
+
+func runCommand(ctx context.Context, p program.Process) *cobra.Command {
+	var dir, listen string
+	config := server.Config{Log: logger(p), Now: p.Now}
+	cmd := &cobra.Command{
+		Use: "run --data DIRECTORY", Short: "Serve until a signal comes", Args: wrongUsage(cobra.NoArgs),
+		Long: `Serve until a signal comes. TERM and INT let requests under way end, for at most
+20 seconds. The connection is not encrypted: beyond one machine, put a proxy
+with TLS before it.`,
+		RunE: func(_ *cobra.Command, _ []string) error {
+			return withStore(ctx, dir, func(data *store.Store) error {
+				config.Store = data
+				return serve(ctx, config, listen)
+			})
+		},
+	}
+	dataFlag(cmd, &dir)
+	f := cmd.Flags()
+	f.StringVar(&listen, "listen", "127.0.0.1:2900", "the `address` to serve on")
+	f.StringVar(&config.DefaultCPUImage, "default-cpu-image", "codalab/default-cpu", "the Docker `image` of runs that name none")
+	f.StringVar(&config.DefaultGPUImage, "default-gpu-image", "codalab/default-gpu", "the Docker `image` of runs with GPUs that name none")
+	f.DurationVar(&config.Hold, "check-in-hold", 5*time.Second, "how `long` a worker's check-in waits for something to do")
+	f.DurationVar(&config.WorkerTimeout, "worker-timeout", time.Minute, "after how `long` without a check-in a worker counts as gone")
+	return cmd
+}
+
+func serve(ctx context.Context, config server.Config, listen string) error {
+	unlock, err := config.Store.Lock()
+	if err != nil {
+		return err
+	}
+	removed, err := config.Store.Sweep(ctx)
+	if err == nil {
+		err = listenAndServe(ctx, config, listen, removed)
+	}
+	return errors.Join(err, unlock())
+}
+
+func listenAndServe(ctx context.Context, config server.Config, listen string, swept int) error {
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", listen)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", listen, err)
+	}
+	config.Log.LogAttrs(ctx, slog.LevelInfo, "serving",
+		slog.String("address", "http://"+listener.Addr().String()), slog.Int("unfinished_uploads_removed", swept))
+	service := server.New(config)
+	site := &http.Server{
+		Handler: service.Handler(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		ErrorLog: slog.NewLogLogger(config.Log.Handler(), slog.LevelDebug),
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return service.Run(ctx) })
+	g.Go(func() error {
+		if err := site.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve: %w", err)
+		}
+		return nil
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		if err := site.Shutdown(ending); err != nil {
+			return errors.Join(fmt.Errorf("end requests under way: %w", err), site.Close())
+		}
+		return nil
+	})
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err //nolint:wrapcheck // each says what it was about
+	}
+	config.Log.LogAttrs(ctx, slog.LevelInfo, "stopped")
+	return nil
+}

@@ -1,0 +1,176 @@
+package server
+
+import (
+	"context"
+	"crypto/pbkdf2"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// HashIterations is the number of PBKDF2's iterations for new passwords.
+const HashIterations = 600_000
+
+// How long tokens last.
+const (
+	accessLife  = time.Hour
+	refreshLife = 30 * 24 * time.Hour
+	// refreshGrace is how long a refresh token lives after it was used:
+	// clients send a request again after a second when its answer was lost.
+	refreshGrace = time.Minute
+)
+
+// HashPassword hashes a password as CodaLab's own server does, with more
+// iterations, so that an old server's users can be taken over with theirs:
+// pbkdf2_sha256$ITERATIONS$SALT$BASE64 (codalab/lib/crypt_util.py).
+func HashPassword(password string, iterations int) (string, error) {
+	salt := rand.Text()[:12]
+	sum, err := pbkdf2.Key(sha256.New, password, []byte(salt), iterations, sha256.Size)
+	if err != nil {
+		return "", fmt.Errorf("hash password: %w", err)
+	}
+	return fmt.Sprintf("pbkdf2_sha256$%d$%s$%s", iterations, salt, base64.StdEncoding.EncodeToString(sum)), nil
+}
+
+// passwordFits says whether password is the one that was hashed.
+func passwordFits(password, hashed string) bool {
+	parts := strings.Split(hashed, "$")
+	if len(parts) != 4 || parts[0] != "pbkdf2_sha256" {
+		return false
+	}
+	iterations, err := strconv.Atoi(parts[1])
+	want, decodeErr := base64.StdEncoding.DecodeString(parts[3])
+	if err != nil || decodeErr != nil || len(want) == 0 {
+		return false
+	}
+	got, err := pbkdf2.Key(sha256.New, password, []byte(parts[2]), iterations, len(want))
+	return err == nil && subtle.ConstantTimeCompare(got, want) == 1
+}
+
+func hashToken(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])
+}
+
+// authenticated admits only requests with a valid access token.
+func (s *Server) authenticated(h handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		u, err := s.whose(r)
+		if err == nil {
+			err = h(w, r, u)
+		}
+		s.fail(w, r, err)
+	}
+}
+
+func (s *Server) whose(r *http.Request) (store.User, error) {
+	kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(kind, "Bearer") || token == "" {
+		return store.User{}, refuse(http.StatusUnauthorized, "User is not authenticated.")
+	}
+	u, err := s.store.UserOfToken(r.Context(), hashToken(token), s.Now())
+	if errors.Is(err, store.ErrNotFound) {
+		return store.User{}, refuse(http.StatusUnauthorized, "User is not authenticated.")
+	}
+	return u, err
+}
+
+// token grants tokens for a password or a refresh token
+// (codalab/rest/oauth2.py: handle_token).
+func (s *Server) token(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
+	client, _, _ := r.BasicAuth()
+	if err := r.ParseForm(); err != nil {
+		s.fail(w, r, deny(w, http.StatusBadRequest, "invalid_request", "The form cannot be read."))
+		return
+	}
+	if client != "codalab_cli_client" && client != "codalab_worker_client" {
+		s.fail(w, r, deny(w, http.StatusUnauthorized, "invalid_client", ""))
+		return
+	}
+	var u store.User
+	var err error
+	switch r.PostForm.Get("grant_type") {
+	case "password":
+		u, err = s.login(r.Context(), r.PostForm.Get("username"), r.PostForm.Get("password"))
+		if errors.Is(err, store.ErrNotFound) {
+			err = deny(w, http.StatusUnauthorized, "invalid_grant", "Invalid credentials given.")
+			s.fail(w, r, err)
+			return
+		}
+	case "refresh_token":
+		u, err = s.store.UseRefresh(r.Context(), hashToken(r.PostForm.Get("refresh_token")), client, s.Now(), refreshGrace)
+		if errors.Is(err, store.ErrNotFound) {
+			s.fail(w, r, deny(w, http.StatusUnauthorized, "invalid_grant", ""))
+			return
+		}
+	default:
+		s.fail(w, r, deny(w, http.StatusBadRequest, "unsupported_grant_type", ""))
+		return
+	}
+	if err == nil {
+		err = s.grant(w, r, u, client)
+	}
+	s.fail(w, r, err)
+}
+
+// login returns the user of this name and password; ErrNotFound if there is
+// none. It takes as long for an unknown name as for a wrong password.
+func (s *Server) login(ctx context.Context, name, password string) (store.User, error) {
+	u, err := s.store.User(ctx, name)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return store.User{}, err
+	}
+	known := err == nil && u.Name == name
+	if !known {
+		u.Password = fmt.Sprintf("pbkdf2_sha256$%d$salt$%s", s.HashIterations, base64.StdEncoding.EncodeToString(make([]byte, sha256.Size)))
+	}
+	select {
+	case s.hashing <- struct{}{}:
+		defer func() { <-s.hashing }()
+	case <-ctx.Done():
+		return store.User{}, ctx.Err()
+	}
+	if !passwordFits(password, u.Password) || !known {
+		return store.User{}, store.ErrNotFound
+	}
+	return u, nil
+}
+
+func (s *Server) grant(w http.ResponseWriter, r *http.Request, u store.User, client string) error {
+	access, refresh, now := rand.Text()+rand.Text(), rand.Text()+rand.Text(), s.Now()
+	err := s.store.AddGrant(r.Context(), store.Grant{
+		Access: hashToken(access), Refresh: hashToken(refresh), Client: client, UserID: u.ID,
+		AccessExpires: now.Add(accessLife).UnixMicro(), RefreshExpires: now.Add(refreshLife).UnixMicro(),
+	}, now)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Pragma", "no-cache")
+	return writeJSON(w, http.StatusOK, map[string]any{
+		"access_token": access, "expires_in": int(accessLife.Seconds()), "token_type": "Bearer",
+		"scope": "default", "refresh_token": refresh,
+	})
+}
+
+// deny answers a token request as OAuth2 has it.
+func deny(w http.ResponseWriter, status int, reason, description string) error {
+	body := map[string]string{"error": reason}
+	if description != "" {
+		body["error_description"] = description
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Pragma", "no-cache")
+	return writeJSON(w, status, body)
+}

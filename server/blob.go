@@ -1,0 +1,235 @@
+package server
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/contents"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// contentsBlob sends a target: a directory as a gzipped tar archive; a file,
+// or a part of it, gzipped if the client takes that. The status is always
+// 200, also for a part (codalab/rest/bundles.py: _fetch_bundle_contents_blob).
+func (s *Server) contentsBlob(w http.ResponseWriter, r *http.Request, u store.User) error {
+	part, err := wantedPart(r)
+	if err != nil {
+		return err
+	}
+	return s.whileMoving(func() (again bool, err error) {
+		p, err := s.locate(r.Context(), u, r.PathValue("uuid"), r.PathValue("path"))
+		if err != nil {
+			return false, err
+		}
+		info, gone, err := s.describe(r.Context(), p, 0)
+		if err != nil || gone {
+			return gone, err
+		}
+		args := part
+		switch info.Type {
+		case codalab.TargetDirectory:
+			if part.Type != codalab.ReadFile {
+				return false, refuse(http.StatusBadRequest, "%s", map[codalab.ReadType]string{
+					codalab.ReadFileSection: "Range not supported for directory blobs.",
+					codalab.ReadSummary:     "Head and tail not supported for directory blobs.",
+				}[part.Type])
+			}
+			args.Type = codalab.ReadDirectory
+		case codalab.TargetFile:
+		case codalab.TargetLink:
+			return false, refuse(http.StatusForbidden, "Cannot download files of this type (%s).", info.Type)
+		}
+		b := blob{place: p, info: info, args: args, whole: r.PathValue("path") == "", gzipped: acceptsGzip(r)}
+		if p.State == codalab.StateRunning {
+			return s.sendFromWorker(w, r, b)
+		}
+		return false, s.sendStored(w, r, b)
+	})
+}
+
+// blob is a target on its way out.
+type blob struct {
+	place
+	info    codalab.TargetInfo
+	args    codalab.ReadArgs
+	whole   bool // the bundle itself was asked for
+	gzipped bool // the client takes gzip
+}
+
+// wantedPart says which part of a file a request asks for.
+func wantedPart(r *http.Request) (codalab.ReadArgs, error) {
+	args, q := codalab.ReadArgs{Type: codalab.ReadFile, MaxLineLength: 128, TruncationText: r.URL.Query().Get("truncation_text")}, r.URL.Query()
+	for name, to := range map[string]*int{"head": &args.HeadLines, "tail": &args.TailLines, "max_line_length": &args.MaxLineLength} {
+		if err := number(q, name, to); err != nil {
+			return args, err
+		}
+	}
+	lines := args.HeadLines > 0 || args.TailLines > 0
+	if lines {
+		args.Type = codalab.ReadSummary
+	}
+	header := r.Header.Get("Range")
+	if header == "" {
+		return args, nil
+	}
+	if lines {
+		return args, refuse(http.StatusBadRequest, "Head and range not supported on the same request.")
+	}
+	rangeForm := regexp.MustCompile(`^bytes=([0-9]{1,18})-([0-9]{1,18})$`)
+	m := rangeForm.FindStringSubmatch(header)
+	if m == nil {
+		return args, refuse(http.StatusBadRequest, "Range must be 'bytes=START-END'.")
+	}
+	first, err := strconv.ParseInt(m[1], 10, 64)
+	last, lastErr := strconv.ParseInt(m[2], 10, 64)
+	if err != nil || lastErr != nil {
+		return args, refuse(http.StatusBadRequest, "Range must be 'bytes=START-END'.")
+	}
+	args.Type, args.Offset, args.Length = codalab.ReadFileSection, first, max(0, last-first+1)
+	return args, nil
+}
+
+func number(q url.Values, name string, to *int) error {
+	text := q.Get(name)
+	if text == "" {
+		return nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return refuse(http.StatusBadRequest, "%s has to be a number, not '%s'", name, text)
+	}
+	*to = n
+	return nil
+}
+
+func acceptsGzip(r *http.Request) bool {
+	for coding := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
+		if name, q, _ := strings.Cut(strings.TrimSpace(coding), ";"); strings.EqualFold(name, "gzip") {
+			return strings.ReplaceAll(q, " ", "") != "q=0"
+		}
+	}
+	return false
+}
+
+// setHeaders describes the answer, as the stock server does.
+func (b blob) setHeaders(h http.Header) {
+	name := b.info.Name
+	if b.whole && b.Metadata.String("name") != "" {
+		name = b.Metadata.String("name")
+	}
+	size, kind, disposition, coding := b.info.Size, contentType(name), "inline", "identity"
+	if b.gzipped {
+		coding = "gzip"
+	}
+	if b.info.Type == codalab.TargetDirectory {
+		size, kind, disposition, coding = 0, "application/gzip", "attachment", "identity"
+		name += ".tar.gz"
+		if b.whole {
+			size = b.DataSize
+		}
+	}
+	h.Set("Content-Type", kind)
+	h.Set("Content-Encoding", coding)
+	h.Set("Content-Disposition", disposition+`; filename="`+strings.NewReplacer(`"`, "_", `\`, "_", "\r", "_", "\n", "_").Replace(name)+`"`)
+	h.Set("Access-Control-Allow-Origin", "*")
+	h.Set("Target-Type", string(b.info.Type))
+	h.Set("X-Codalab-Target-Size", strconv.FormatInt(size, 10))
+	// Contents are anybody's work: a browser is to run none of it.
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "sandbox")
+}
+
+func contentType(name string) string {
+	kind := mime.TypeByExtension(path.Ext(name))
+	switch {
+	case kind == "":
+		return "text/plain"
+	case strings.HasSuffix(kind, "gzip"), strings.HasSuffix(kind, "bzip2"): // not to be taken for an encoding
+		return "application/octet-stream"
+	}
+	kind, _, _ = strings.Cut(kind, ";")
+	return kind
+}
+
+// sendStored sends a target from the store.
+func (s *Server) sendStored(w http.ResponseWriter, r *http.Request, b blob) (err error) {
+	root, err := s.store.OpenContents(b.Bundle)
+	if errors.Is(err, store.ErrNotFound) {
+		return b.missing()
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	stream, err := b.open(r, root)
+	if err != nil {
+		return b.refusal(err)
+	}
+	b.setHeaders(w.Header())
+	copyStream(w, stream)
+	return errors.Join(err, stream.Close())
+}
+
+// open opens a stored target in the form in which it is sent.
+func (b blob) open(r *http.Request, root *os.Root) (stream io.ReadCloser, err error) {
+	switch b.args.Type {
+	case codalab.ReadDirectory:
+		return contents.Archive(r.Context(), root, b.stored(), nil)
+	case codalab.ReadSummary:
+		text, err := contents.Summarize(root, b.stored(), b.args)
+		if err != nil {
+			return nil, err
+		}
+		stream = io.NopCloser(bytes.NewReader(text))
+	case codalab.ReadFileSection:
+		stream, err = contents.Section(root, b.stored(), b.args.Offset, b.args.Length)
+	case codalab.ReadFile, codalab.ReadTargetInfo:
+		stream, err = contents.Section(root, b.stored(), 0, -1)
+	}
+	if err != nil || !b.gzipped {
+		return stream, err
+	}
+	return contents.Gzip(stream), nil
+}
+
+// sendFromWorker sends a target as its worker reads it.
+func (s *Server) sendFromWorker(w http.ResponseWriter, r *http.Request, b blob) (gone bool, err error) {
+	a, err := s.askWorker(r.Context(), b.Bundle, b.path, b.args)
+	if err != nil || a.gone {
+		return a.gone, err
+	}
+	if a.data == nil {
+		return false, refuse(http.StatusBadGateway, "The worker that runs bundle %s sent no data", b.UUID)
+	}
+	defer a.done()
+	data := a.data // workers send gzip, whatever the client takes
+	if !b.gzipped && b.info.Type != codalab.TargetDirectory {
+		zr, err := gzip.NewReader(data)
+		if err != nil {
+			return false, refuse(http.StatusBadGateway, "The worker that runs bundle %s sent broken data", b.UUID)
+		}
+		data = zr
+	}
+	b.setHeaders(w.Header())
+	copyStream(w, data)
+	return false, nil
+}
+
+// copyStream sends a stream to its end. When it breaks, so does the
+// connection: the client must not take a part for the whole.
+func copyStream(w http.ResponseWriter, r io.Reader) {
+	if _, err := io.Copy(w, r); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+}

@@ -1,0 +1,182 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// bundle returns one bundle (codalab/rest/bundles.py: _fetch_bundle).
+func (s *Server) bundle(w http.ResponseWriter, r *http.Request, u store.User) error {
+	uuid := r.PathValue("uuid")
+	b, err := s.readable(r.Context(), u, uuid)
+	var no *refusal
+	if errors.As(err, &no) && no.status == http.StatusNotFound {
+		return refuse(http.StatusNotFound, "Bundle %s not found", uuid)
+	}
+	if err != nil {
+		return err
+	}
+	objects, included, err := s.bundleObjects(r, u, []store.Bundle{b})
+	if err != nil {
+		return err
+	}
+	return writeDocument(w, objects[0], included)
+}
+
+// findBundles returns the bundles of the query's specs, in their order
+// (codalab/rest/bundles.py: _fetch_bundles).
+func (s *Server) findBundles(w http.ResponseWriter, r *http.Request, u store.User) error {
+	q := r.URL.Query()
+	if len(q["specs"]) == 0 {
+		return refuse(http.StatusBadRequest, "Searching bundles is not supported by this server yet; name them by specs=")
+	}
+	if q.Get("depth") != "" {
+		return refuse(http.StatusBadRequest, "Descendants of bundles are not supported by this server yet")
+	}
+	var bundles []store.Bundle
+	for _, spec := range q["specs"] {
+		uuid, err := s.resolveBundle(r.Context(), u, q.Get("worksheet"), spec)
+		if err != nil {
+			return err
+		}
+		b, err := s.readable(r.Context(), u, uuid)
+		if err != nil {
+			return err
+		}
+		bundles = append(bundles, b)
+	}
+	objects, included, err := s.bundleObjects(r, u, bundles)
+	if err != nil {
+		return err
+	}
+	return writeDocument(w, objects, included)
+}
+
+// bundleObjects shows bundles with what the query includes.
+func (s *Server) bundleObjects(r *http.Request, u store.User, bundles []store.Bundle) (objects, included []codalab.Object, err error) {
+	ctx := r.Context()
+	include, err := includes(r.URL.Query(), "owner", "children", "group_permissions", "host_worksheets")
+	if err != nil {
+		return nil, nil, err
+	}
+	objects = []codalab.Object{}
+	var owners []string
+	for _, b := range bundles {
+		o, err := bundleObject(u, b)
+		if err != nil {
+			return nil, nil, err
+		}
+		if include["group_permissions"] {
+			o.Relationships["group_permissions"] = codalab.ToMany("bundle-permissions", nil)
+		}
+		for name, related := range map[string]func(context.Context, store.User, string) ([]codalab.Object, error){
+			"children": s.childObjects, "host_worksheets": s.hostObjects,
+		} {
+			if !include[name] {
+				continue
+			}
+			list, err := related(ctx, u, b.UUID)
+			if err != nil {
+				return nil, nil, err
+			}
+			var ids []string
+			for _, l := range list {
+				ids = append(ids, l.ID)
+			}
+			o.Relationships[name] = codalab.ToMany(map[string]string{"children": "bundles", "host_worksheets": "worksheets"}[name], ids)
+			included = append(included, list...)
+		}
+		owners = append(owners, b.OwnerID)
+		objects = append(objects, o)
+	}
+	if include["owner"] {
+		users, err := s.userObjects(ctx, owners)
+		if err != nil {
+			return nil, nil, err
+		}
+		included = append(included, users...)
+	}
+	return objects, included, nil
+}
+
+// childObjects names the bundles that depend on a bundle and that the user
+// may read.
+func (s *Server) childObjects(ctx context.Context, u store.User, uuid string) ([]codalab.Object, error) {
+	uuids, err := s.store.Children(ctx, uuid)
+	if err != nil {
+		return nil, err
+	}
+	children, err := s.store.Bundles(ctx, uuids)
+	if err != nil {
+		return nil, err
+	}
+	var objects []codalab.Object
+	for _, id := range uuids {
+		b, ok := children[id]
+		if !ok || bundlePermission(u, b.OwnerID) < permissionRead {
+			continue
+		}
+		o, err := codalab.NewObject("bundles", id, map[string]any{
+			"uuid": id, "metadata": map[string]string{"name": b.Metadata.String("name")},
+		})
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, o)
+	}
+	return objects, nil
+}
+
+// hostObjects names the worksheets that show a bundle and that the user may
+// read.
+func (s *Server) hostObjects(ctx context.Context, u store.User, uuid string) ([]codalab.Object, error) {
+	sheets, err := s.store.HostWorksheets(ctx, uuid)
+	if err != nil {
+		return nil, err
+	}
+	var objects []codalab.Object
+	for _, sheet := range sheets {
+		if worksheetPermission(u, sheet) < permissionRead {
+			continue
+		}
+		o, err := codalab.NewObject("worksheets", sheet.UUID, map[string]string{"uuid": sheet.UUID, "name": sheet.Name})
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, o)
+	}
+	return objects, nil
+}
+
+// locations answers that contents can be had from the server alone
+// (codalab/rest/bundles.py: _fetch_locations).
+func (s *Server) locations(w http.ResponseWriter, r *http.Request, u store.User) error {
+	if _, err := s.readable(r.Context(), u, r.PathValue("uuid")); err != nil {
+		return err
+	}
+	return writeDocument(w, []string{}, nil)
+}
+
+// addLocation answers that contents can be sent to the server alone
+// (codalab/rest/bundles.py: _add_bundle_location).
+func (s *Server) addLocation(w http.ResponseWriter, r *http.Request, u store.User) error {
+	uuid := r.PathValue("uuid")
+	if _, err := s.writable(r.Context(), u, uuid); err != nil {
+		return err
+	}
+	bypass, err := flag(r.URL.Query(), "need_bypass", false)
+	if err != nil {
+		return err
+	}
+	if !bypass {
+		return refuse(http.StatusBadRequest, "Bundle stores are not supported by this server")
+	}
+	object := map[string]any{"type": "bundle_locations", "attributes": map[string]any{
+		"bundle_uuid": uuid, "bundle_conn_str": nil, "index_conn_str": nil, "bundle_url": nil,
+	}}
+	return writeDocument(w, []any{object}, nil)
+}

@@ -1,0 +1,196 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// checkIn takes what a worker reports and answers with what it is to do, at
+// once or as soon as there is something, and with [null] when there was
+// nothing for a while (codalab/rest/workers.py: checkin).
+//
+// An extension: the header codalab.ConcurrentCheckIns tells a worker that it
+// may check in again while a check-in is held, which ends the older one at
+// once; and reports of a check-in whose sequence is lower than the last one's
+// are not taken. So a worker need not wait to report. Several messages may be
+// in one answer.
+func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u store.User) error {
+	ctx := r.Context()
+	var in codalab.CheckIn
+	if err := readJSON(w, r, &in); err != nil {
+		return err
+	}
+	w.Header().Set(codalab.ConcurrentCheckIns, "1")
+	key, runs := store.Worker{User: u.ID, ID: r.PathValue("worker")}, in.Runs
+	p, stale, changed := s.hub.arrive(key, in, s.Now())
+	if stale {
+		return writeJSON(w, http.StatusOK, []any{nil})
+	}
+	defer s.hub.leave(p)
+	if changed {
+		s.changed() // there may be room for a bundle that waits
+	}
+	messages, err := s.takeReports(ctx, p, runs)
+	if err != nil {
+		return err
+	}
+	if len(messages) == 0 {
+		if messages, err = s.hold(ctx, p); err != nil {
+			return err
+		}
+	}
+	if len(messages) == 0 {
+		return writeJSON(w, http.StatusOK, []any{nil})
+	}
+	return writeJSON(w, http.StatusOK, messages)
+}
+
+// hold waits until a worker is to be told something, a newer check-in has
+// come, or it has waited long enough.
+func (s *Server) hold(ctx context.Context, p *poll) ([]codalab.Message, error) {
+	timer := time.NewTimer(s.Hold)
+	defer timer.Stop()
+	for {
+		messages, err := s.messages(ctx, p)
+		if err != nil || len(messages) > 0 {
+			return messages, err
+		}
+		select {
+		case <-p.wake:
+		case <-p.over:
+			return nil, nil
+		case <-timer.C:
+			return nil, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// messages turns what is due into messages. A run is looked up again, so that
+// one that has been taken away meanwhile is not handed out.
+func (s *Server) messages(ctx context.Context, p *poll) ([]codalab.Message, error) {
+	duties, messages := s.hub.due(p, s.Now())
+	var starting []string
+	for _, d := range duties {
+		if d.kind == codalab.MessageRun {
+			starting = append(starting, d.uuid)
+		} else {
+			messages = append(messages, codalab.Message{Type: d.kind, UUID: d.uuid, KillMessage: d.message})
+		}
+	}
+	if len(starting) == 0 {
+		return messages, nil
+	}
+	bundles, err := s.store.Bundles(ctx, starting)
+	if err != nil {
+		return nil, err
+	}
+	for _, uuid := range starting {
+		b, ok := bundles[uuid]
+		if ok && b.State == codalab.StateStarting && b.Worker == p.worker.key {
+			messages = append(messages, s.runMessage(b))
+		}
+	}
+	return messages, nil
+}
+
+// runMessage tells a worker to run a bundle
+// (codalab/server/bundle_manager.py: _construct_run_message).
+func (s *Server) runMessage(b store.Bundle) codalab.Message {
+	deps := make([]codalab.RunDependency, 0, len(b.Dependencies))
+	for _, d := range b.Dependencies {
+		deps = append(deps, codalab.RunDependency{Dependency: d})
+	}
+	for key, value := range map[string]any{"exclude_patterns": []string{}, "store": ""} {
+		if !b.Metadata.Has(key) { // the stock worker needs them
+			b.Metadata[key] = value
+		}
+	}
+	resources := s.resources(b)
+	return codalab.Message{
+		Type: codalab.MessageRun, Resources: &resources,
+		Bundle: &codalab.RunBundle{
+			UUID: b.UUID, Type: b.Type, OwnerID: b.OwnerID, Command: deref(b.Command), State: b.State,
+			Frozen: b.Frozen, IsAnonymous: b.IsAnonymous, Metadata: b.Metadata, Args: commandLine(b), Dependencies: deps,
+		},
+	}
+}
+
+// takeReports stores what a worker says of its runs, and returns
+// mark_finalized for those that it has ended: also when it says so again,
+// because the answer was lost. What it says of bundles that are not its own
+// is passed over.
+func (s *Server) takeReports(ctx context.Context, p *poll, runs []codalab.Run) ([]codalab.Message, error) {
+	key, now := p.worker.key, s.Now()
+	fresh := map[string]codalab.Run{}
+	var uuids []string
+	for _, run := range s.hub.news(key, runs, now) {
+		fresh[run.UUID] = run
+		uuids = append(uuids, run.UUID)
+	}
+	if len(uuids) == 0 {
+		return nil, nil
+	}
+	var moved []string
+	bundles, err := s.store.ChangeAll(ctx, uuids, func(b *store.Bundle) error {
+		before := b.State
+		if !s.hub.take(p) {
+			return nil
+		}
+		err := ignoring(report(b, key, fresh[b.UUID], now))
+		if before != b.State {
+			moved = append(moved, b.UUID)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.changed(moved...)
+	var messages []codalab.Message
+	for _, uuid := range uuids {
+		b, ok := bundles[uuid]
+		if !ok || b.Worker != key {
+			continue
+		}
+		s.hub.stored(key, fresh[uuid], now)
+		if b.State.Final() && fresh[uuid].State == codalab.StateFinalizing {
+			messages = append(messages, codalab.Message{Type: codalab.MessageMarkFinalized, UUID: uuid})
+		}
+	}
+	return messages, nil
+}
+
+// startBundle answers a worker that asks whether a run is still its own, and
+// notes that it has begun (codalab/rest/workers.py: start_bundle).
+func (s *Server) startBundle(w http.ResponseWriter, r *http.Request, u store.User) error {
+	uuid, key := r.PathValue("uuid"), store.Worker{User: u.ID, ID: r.PathValue("worker")}
+	var start codalab.StartBundle
+	if err := readJSON(w, r, &start); err != nil {
+		return err
+	}
+	if _, err := s.store.Bundle(r.Context(), uuid); err != nil {
+		_, err = s.readable(r.Context(), u, uuid) // says it in words
+		return err
+	}
+	if _, err := s.writable(r.Context(), u, uuid); err != nil {
+		return refuse(http.StatusForbidden, "User does not have permission to run bundle.")
+	}
+	granted := false
+	b, err := s.store.Change(r.Context(), uuid, func(b *store.Bundle) error {
+		granted = claim(b, key, start, s.hub.preemptible(key))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if granted {
+		s.changed(b.UUID)
+	}
+	return writeJSON(w, http.StatusOK, granted)
+}

@@ -1,0 +1,180 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// newBundle is a bundle as a client asks for it.
+type newBundle struct {
+	UUID         string               `json:"uuid"`
+	Type         string               `json:"bundle_type"`
+	Command      *string              `json:"command"`
+	Metadata     codalab.Metadata     `json:"metadata"`
+	Dependencies []codalab.Dependency `json:"dependencies"`
+	IsAnonymous  bool                 `json:"is_anonymous"`
+}
+
+// createBundles creates bundles and shows them on a worksheet
+// (codalab/rest/bundles.py: _create_bundles).
+func (s *Server) createBundles(w http.ResponseWriter, r *http.Request, u store.User) error {
+	ctx, q := r.Context(), r.URL.Query()
+	detached, err := flag(q, "detached", false)
+	if err != nil {
+		return err
+	}
+	waits, err := flag(q, "wait_for_upload", false)
+	if err != nil {
+		return err
+	}
+	worksheet := q.Get("worksheet")
+	if err := s.mayShowOn(ctx, u, worksheet, detached); err != nil {
+		return err
+	}
+	if detached {
+		worksheet = ""
+	}
+	objects, err := readObjects(w, r)
+	if err != nil {
+		return err
+	}
+	var bundles []store.Bundle
+	for _, o := range objects { // all are checked before the first is created
+		b, err := s.checkNew(ctx, u, o, waits)
+		if err != nil {
+			return err
+		}
+		bundles = append(bundles, b)
+	}
+	var uuids []string
+	for _, b := range bundles {
+		err := s.store.CreateBundle(ctx, b, worksheet)
+		if errors.Is(err, store.ErrExists) {
+			err = refuse(http.StatusBadRequest, "Bundle %s exists already", b.UUID)
+		}
+		if err != nil {
+			s.changed(uuids...)
+			return err
+		}
+		uuids = append(uuids, b.UUID)
+	}
+	s.changed(uuids...)
+	out, included, err := s.bundleObjects(r, u, bundles)
+	if err != nil {
+		return err
+	}
+	return writeDocument(w, out, included)
+}
+
+// mayShowOn refuses to create bundles on a worksheet that is not the user's
+// to change.
+func (s *Server) mayShowOn(ctx context.Context, u store.User, worksheet string, detached bool) error {
+	if detached {
+		return nil
+	}
+	if worksheet == "" {
+		return refuse(http.StatusBadRequest, "A worksheet is needed to create bundles, or detached=1")
+	}
+	sheet, err := s.openWorksheet(ctx, u, worksheet, permissionAll)
+	if err != nil {
+		return err
+	}
+	if sheet.Frozen != nil {
+		return refuse(http.StatusForbidden, "Cannot mutate frozen worksheet %s(%s).", sheet.UUID, sheet.Name)
+	}
+	return nil
+}
+
+// checkNew turns what a client asks for into a bundle, or says what is wrong
+// with it.
+func (s *Server) checkNew(ctx context.Context, u store.User, o codalab.Object, waits bool) (store.Bundle, error) {
+	var in newBundle
+	if err := o.Decode(&in); err != nil {
+		return store.Bundle{}, refuse(http.StatusBadRequest, "A bundle's attributes have the wrong types")
+	}
+	if codalab.MetadataKeys(in.Type) == nil {
+		return store.Bundle{}, refuse(http.StatusBadRequest, "This server cannot create bundles of type '%s', only dataset, program and run", in.Type)
+	}
+	if in.Metadata == nil {
+		in.Metadata = codalab.Metadata{}
+	}
+	if err := codalab.CheckMetadata(in.Type, in.Metadata, true); err != nil {
+		return store.Bundle{}, refuse(http.StatusBadRequest, "%s", err)
+	}
+	if name := in.Metadata.String("name"); !codalab.IsName(name) {
+		return store.Bundle{}, refuse(http.StatusBadRequest, "Invalid name '%s'. Name must start with a letter or underscore and can only contain letters, digits, underscores, periods, and dashes.", name)
+	}
+	if in.UUID == "" {
+		in.UUID = codalab.NewUUID()
+	}
+	if !codalab.IsUUID(in.UUID) {
+		return store.Bundle{}, refuse(http.StatusBadRequest, "'%s' is no uuid", in.UUID)
+	}
+	if u.DiskUsed >= u.DiskQuota {
+		return store.Bundle{}, refuse(http.StatusBadRequest, "Out of disk quota: %s of %s used", codalab.FormatSize(u.DiskUsed), codalab.FormatSize(u.DiskQuota))
+	}
+	b := store.Bundle{
+		UUID: in.UUID, Type: in.Type, OwnerID: u.ID, IsAnonymous: in.IsAnonymous,
+		Metadata: in.Metadata, Created: s.Now(), Dependencies: []codalab.Dependency{}, State: codalab.StateUploading,
+	}
+	b.Metadata["created"] = b.Created.Unix()
+	switch {
+	case b.Metadata.String("link_url") != "":
+		b.State = codalab.StateReady
+	case in.Type == codalab.TypeRun && !waits:
+		b.State = codalab.StateCreated
+	}
+	if in.Type != codalab.TypeRun {
+		return b, nil
+	}
+	return s.checkNewRun(ctx, u, in, b)
+}
+
+func (s *Server) checkNewRun(ctx context.Context, u store.User, in newBundle, b store.Bundle) (store.Bundle, error) {
+	if strings.TrimSpace(deref(in.Command)) == "" {
+		return b, refuse(http.StatusBadRequest, "A run needs a command")
+	}
+	b.Command = in.Command
+	for _, key := range []string{"actions", "remote_history"} {
+		if !b.Metadata.Has(key) {
+			b.Metadata[key] = []string{}
+		}
+	}
+	taken := map[string]bool{}
+	for _, d := range in.Dependencies {
+		if !codalab.IsUUID(d.ParentUUID) {
+			return b, refuse(http.StatusBadRequest, "Dependency '%s' names no bundle: '%s'", d.ChildPath, d.ParentUUID)
+		}
+		if !below(d.ChildPath) || !below(d.ParentPath) {
+			return b, refuse(http.StatusBadRequest, "Dependency '%s' leads out of a bundle", d.ChildPath)
+		}
+		if taken[path.Clean(d.ChildPath)] {
+			return b, refuse(http.StatusBadRequest, "Dependency '%s' is given twice", d.ChildPath)
+		}
+		taken[path.Clean(d.ChildPath)] = true
+		parent, err := s.store.Bundle(ctx, d.ParentUUID)
+		if err == nil && bundlePermission(u, parent.OwnerID) < permissionRead {
+			return b, forbidden(u, "bundle", d.ParentUUID, permissionNone, permissionRead)
+		}
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return b, err
+		}
+		b.Dependencies = append(b.Dependencies, codalab.Dependency{
+			ChildUUID: b.UUID, ChildPath: d.ChildPath, ParentUUID: d.ParentUUID, ParentPath: d.ParentPath,
+			ParentName: parent.Metadata.String("name"), ParentState: parent.State,
+		})
+	}
+	return b, nil
+}
+
+// below says whether a path of a dependency stays in its bundle.
+func below(p string) bool {
+	clean := path.Clean(p)
+	return !strings.ContainsAny(p, "\x00\n") && !path.IsAbs(p) && clean != ".." && !strings.HasPrefix(clean, "../")
+}

@@ -1,0 +1,321 @@
+package server
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// hub keeps what is known of workers only while they are connected: what they
+// last reported, the check-in that waits, and what they are to be told. All of
+// it comes back by itself after a restart. It is safe for concurrent use, and
+// no method blocks.
+type hub struct {
+	resend  time.Duration
+	timeout time.Duration
+	started time.Time
+
+	mu       sync.Mutex
+	workers  map[store.Worker]*worker
+	holders  map[string]*worker // of each bundle that a worker has
+	nextRead int64
+	nextDuty int64
+	stopped  bool
+}
+
+// worker is one worker. The hub's lock guards it.
+type worker struct {
+	key   store.Worker
+	known bool            // it has checked in since the server started
+	info  codalab.CheckIn // its last check-in, without runs
+	seen  time.Time
+	// sequence is the highest of the check-ins seen, since sequenced.
+	sequence  int64
+	sequenced time.Time
+	poll      *poll
+	arrivals  int64 // check-ins so far
+	applied   int64 // the last of them whose reports were taken
+	held      map[string]held
+	duties    map[string]*duty
+	reads     map[int64]*read
+	reported  map[string]reported
+}
+
+// held is what a run in a worker's hands takes of it.
+type held struct {
+	codalab.Resources
+	// starting is since when the run waits to be claimed; zero once it is.
+	starting time.Time
+}
+
+// duty is one thing that a worker is to be told until it is done.
+type duty struct {
+	kind    codalab.MessageType // run or kill
+	uuid    string
+	message string // of a kill
+	sent    time.Time
+	order   int64 // they are told in the order in which they came up
+}
+
+// reported is what a worker last said of a run, and when that was stored.
+type reported struct {
+	run codalab.Run
+	at  time.Time
+}
+
+// poll is a check-in that waits to be answered.
+type poll struct {
+	worker *worker
+	order  int64         // of arrival
+	wake   chan struct{} // there may be something to say; never closed
+	over   chan struct{} // closed when a newer check-in has come
+}
+
+func newHub(resend, timeout time.Duration, now time.Time) *hub {
+	return &hub{
+		resend: resend, timeout: timeout, started: now,
+		workers: map[store.Worker]*worker{}, holders: map[string]*worker{},
+	}
+}
+
+// get returns a worker; one that is not known yet counts as seen when the
+// server started.
+func (h *hub) get(key store.Worker) *worker {
+	w, ok := h.workers[key]
+	if !ok {
+		w = &worker{
+			key: key, seen: h.started, held: map[string]held{}, duties: map[string]*duty{},
+			reads: map[int64]*read{}, reported: map[string]reported{},
+		}
+		h.workers[key] = w
+	}
+	return w
+}
+
+// sequenceLife is how long a sequence number is remembered: longer than
+// requests overtake one another, shorter than a restarted worker may be
+// ignored.
+const sequenceLife = 10 * time.Second
+
+// arrive notes a check-in. The poll that it returns is over from the start if
+// a newer one came before it, whose reports then count and not this one's;
+// else it ends the poll of the check-in before. changed says whether the
+// worker can now run other bundles than before.
+func (h *hub) arrive(key store.Worker, in codalab.CheckIn, now time.Time) (p *poll, stale, changed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w := h.get(key)
+	p = &poll{worker: w, wake: make(chan struct{}, 1), over: make(chan struct{})}
+	if in.Sequence > 0 && in.Sequence < w.sequence && now.Sub(w.sequenced) < sequenceLife {
+		close(p.over)
+		return p, true, false
+	}
+	w.sequence, w.sequenced = in.Sequence, now
+	changed = !w.known || now.Sub(w.seen) > h.timeout || !sameOffer(w.info, in)
+	in.Runs = nil
+	w.known, w.info, w.seen = true, in, now
+	if w.poll != nil {
+		close(w.poll.over)
+	}
+	w.arrivals++
+	p.order = w.arrivals
+	if h.stopped {
+		close(p.over)
+		w.poll = nil
+	} else {
+		w.poll = p
+	}
+	return p, false, changed
+}
+
+// take says whether a check-in's reports are still the newest. Reports are
+// stored one check-in at a time, but not always in the order of arrival.
+func (h *hub) take(p *poll) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p.order < p.worker.applied {
+		return false
+	}
+	p.worker.applied = p.order
+	return true
+}
+
+// sameOffer says whether two check-ins offer the same. Free disk changes all
+// the time and is left to the next pass.
+func sameOffer(a, b codalab.CheckIn) bool {
+	return a.Tag == b.Tag && a.TagExclusive == b.TagExclusive && a.CPUs == b.CPUs && a.GPUs == b.GPUs &&
+		a.MemoryBytes == b.MemoryBytes && a.IsTerminating == b.IsTerminating && a.ExitAfterNumRuns == b.ExitAfterNumRuns
+}
+
+// leave ends a poll.
+func (h *hub) leave(p *poll) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p.worker.poll == p {
+		p.worker.poll = nil
+	}
+}
+
+// maxMessages bounds one answer to a check-in.
+const maxMessages = 200
+
+// due returns what a worker is to be told now and notes that it was told.
+func (h *hub) due(p *poll, now time.Time) (duties []duty, reads []codalab.Message) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p.worker.poll != p {
+		return nil, nil
+	}
+	for _, r := range p.worker.reads {
+		if again(r.sent, now, h.resend) {
+			r.sent = now
+			reads = append(reads, r.message)
+		}
+	}
+	for _, d := range p.worker.duties {
+		every := h.resend
+		if d.kind == codalab.MessageKill {
+			every /= 2
+		}
+		if again(d.sent, now, every) {
+			duties = append(duties, *d)
+		}
+	}
+	slices.SortFunc(duties, func(a, b duty) int { return cmp.Compare(a.order, b.order) })
+	duties = duties[:min(len(duties), maxMessages)]
+	for _, d := range duties {
+		p.worker.duties[d.uuid].sent = now
+	}
+	return duties, reads
+}
+
+// stop ends all polls, those to come as well.
+func (h *hub) stop() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stopped = true
+	for _, w := range h.workers {
+		if w.poll != nil {
+			close(w.poll.over)
+			w.poll = nil
+		}
+	}
+}
+
+func again(sent, now time.Time, every time.Duration) bool {
+	return sent.IsZero() || now.Sub(sent) >= every
+}
+
+func (w *worker) notify() {
+	if w.poll == nil {
+		return
+	}
+	select {
+	case w.poll.wake <- struct{}{}:
+	default: // it is about to look anyway
+	}
+}
+
+// place brings the hub in line with a bundle's state: which worker holds it,
+// and what that worker is to be told of it.
+func (h *hub) place(b store.Bundle, r codalab.Resources) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if old := h.holders[b.UUID]; old != nil && (old.key != b.Worker || !b.State.OnWorker()) {
+		delete(old.held, b.UUID)
+		delete(old.duties, b.UUID)
+		delete(old.reported, b.UUID)
+		delete(h.holders, b.UUID)
+		old.dropReads(b.UUID)
+	}
+	if !b.State.OnWorker() {
+		return
+	}
+	w := h.get(b.Worker)
+	h.holders[b.UUID] = w
+	hold, want := held{Resources: r}, duty{uuid: b.UUID}
+	switch {
+	case b.State == codalab.StateStarting:
+		hold.starting = b.Assigned
+		want.kind = codalab.MessageRun
+	case b.KillMessage != "":
+		want.kind, want.message = codalab.MessageKill, b.KillMessage
+	}
+	w.held[b.UUID] = hold
+	have := w.duties[b.UUID]
+	switch {
+	case want.kind == "":
+		delete(w.duties, b.UUID)
+	case have == nil || have.kind != want.kind:
+		h.nextDuty++
+		want.order = h.nextDuty
+		w.duties[b.UUID] = &want
+		w.notify()
+	}
+}
+
+// overdue returns the runs that nobody has claimed for too long, or whose
+// worker has gone before it did.
+func (h *hub) overdue(now time.Time, limit time.Duration) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var uuids []string
+	for _, w := range h.workers {
+		gone := now.Sub(w.seen) > h.timeout
+		for uuid, run := range w.held {
+			if !run.starting.IsZero() && (gone || now.Sub(run.starting) > limit) {
+				uuids = append(uuids, uuid)
+			}
+		}
+		if gone && len(w.held) == 0 && len(w.reads) == 0 && w.poll == nil {
+			delete(h.workers, w.key)
+		}
+	}
+	return uuids
+}
+
+// news splits what a worker reports: the runs of which something is new, or
+// was stored long ago, and those that say the same as before.
+func (h *hub) news(key store.Worker, runs []codalab.Run, now time.Time) []codalab.Run {
+	const refresh = 30 * time.Second
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w := h.get(key)
+	var fresh []codalab.Run
+	for _, run := range runs {
+		last, ok := w.reported[run.UUID]
+		if !ok || now.Sub(last.at) > refresh || run.State == codalab.StateFinalizing || !sameReport(last.run, run) {
+			fresh = append(fresh, run)
+		}
+	}
+	return fresh
+}
+
+// stored notes that a report is in the store.
+func (h *hub) stored(key store.Worker, run codalab.Run, now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w := h.get(key); h.holders[run.UUID] == w {
+		w.reported[run.UUID] = reported{run, now}
+	}
+}
+
+// sameReport compares what a person would notice; times and usage are stored
+// now and then.
+func sameReport(a, b codalab.Run) bool {
+	return a.State == b.State && a.RunStatus == b.RunStatus && a.Remote == b.Remote &&
+		a.DiskUtilization == b.DiskUtilization &&
+		(a.DockerImage == nil) == (b.DockerImage == nil) && len(a.Profile) == len(b.Profile)
+}
+
+// preemptible says whether a worker called itself so.
+func (h *hub) preemptible(key store.Worker) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w, ok := h.workers[key]
+	return ok && w.info.Preemptible
+}

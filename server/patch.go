@@ -1,0 +1,92 @@
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// edit is what a client changes of a bundle; what is absent stays.
+type edit struct {
+	Metadata    codalab.Metadata `json:"metadata"`
+	Frozen      json.RawMessage  `json:"frozen"`
+	IsAnonymous *bool            `json:"is_anonymous"`
+}
+
+// patchBundles changes bundles. Metadata is merged key by key
+// (codalab/rest/bundles.py: _update_bundles).
+func (s *Server) patchBundles(w http.ResponseWriter, r *http.Request, u store.User) error {
+	objects, err := readObjects(w, r)
+	if err != nil {
+		return err
+	}
+	edits := make([]edit, len(objects))
+	for i, o := range objects { // all are checked before the first is changed
+		if o.Decode(&edits[i]) != nil {
+			return refuse(http.StatusBadRequest, "A bundle's attributes have the wrong types")
+		}
+		b, err := s.writable(r.Context(), u, o.ID)
+		if err != nil {
+			return err
+		}
+		if _, ok := o.Relationships["owner"]; ok {
+			return refuse(http.StatusBadRequest, "This server cannot change a bundle's owner yet")
+		}
+		if err := edits[i].apply(&b); err != nil {
+			return err
+		}
+	}
+	var bundles []store.Bundle
+	for i, o := range objects {
+		b, err := s.store.Change(r.Context(), o.ID, edits[i].apply)
+		if err != nil {
+			return err
+		}
+		s.changed(b.UUID)
+		bundles = append(bundles, b)
+	}
+	out, included, err := s.bundleObjects(r, u, bundles)
+	if err != nil {
+		return err
+	}
+	return writeDocument(w, out, included)
+}
+
+// apply makes the change, or says why it may not be made.
+func (e edit) apply(b *store.Bundle) error {
+	freeze, thaw := len(e.Frozen) > 0 && string(e.Frozen) != "null", string(e.Frozen) == "null"
+	if b.Frozen != nil && !thaw {
+		return refuse(http.StatusForbidden, "Cannot mutate frozen bundle %s(%s).", b.UUID, b.Metadata.String("name"))
+	}
+	if freeze && !b.State.Final() {
+		return refuse(http.StatusForbidden, "Cannot freeze bundle %s(%s), bundle is not in a final state.", b.UUID, b.Metadata.String("name"))
+	}
+	if err := codalab.CheckMetadata(b.Type, e.Metadata, false); err != nil {
+		return refuse(http.StatusBadRequest, "%s", err)
+	}
+	if name, ok := e.Metadata["name"].(string); ok && !codalab.IsName(name) {
+		return refuse(http.StatusBadRequest, "Invalid name '%s'. Name must start with a letter or underscore and can only contain letters, digits, underscores, periods, and dashes.", name)
+	}
+	for key, value := range e.Metadata {
+		b.Metadata[key] = value
+	}
+	if e.Metadata.Has("data_size") { // the system's own word counts
+		b.SetDataSize(b.DataSize)
+	}
+	if e.IsAnonymous != nil {
+		b.IsAnonymous = *e.IsAnonymous
+	}
+	if thaw {
+		b.Frozen = nil
+	}
+	if freeze {
+		var at string
+		if json.Unmarshal(e.Frozen, &at) != nil {
+			return refuse(http.StatusBadRequest, "frozen is to be a time or null")
+		}
+		b.Frozen = &at
+	}
+	return nil
+}

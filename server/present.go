@@ -1,0 +1,119 @@
+package server
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// stagedStatus is the staged_status of a run that waits for a worker.
+const stagedStatus = "Bundle's dependencies are all ready. Waiting for the bundle to be assigned to a worker to be run."
+
+// bundleObject is a bundle as a user sees it who may read it
+// (codalab/rest/schemas.py: BundleSchema).
+func bundleObject(u store.User, b store.Bundle) (codalab.Object, error) {
+	permission := bundlePermission(u, b.OwnerID)
+	out := codalab.Bundle{
+		UUID: b.UUID, Type: b.Type, Command: b.Command, State: b.State, StateDetails: stateDetails(b),
+		Frozen: b.Frozen, IsAnonymous: b.IsAnonymous, Metadata: b.Metadata, Dependencies: b.Dependencies,
+		Permission: permission, PermissionSpec: permissionSpec(permission),
+	}
+	if b.Type == codalab.TypeRun || b.Type == codalab.TypeMake {
+		args := commandLine(b)
+		out.Args = &args
+	}
+	o, err := codalab.NewObject("bundles", b.UUID, out)
+	o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", b.OwnerID)}
+	return o, err
+}
+
+// privateObject stands for a bundle that the user may not read, or that has
+// gone (codalab/bundles/private_bundle.py).
+func privateObject(uuid string) (codalab.Object, error) {
+	o, err := codalab.NewObject("bundles", uuid, map[string]any{
+		"uuid": uuid, "bundle_type": codalab.TypePrivate, "metadata": map[string]string{"name": "<private>"},
+		"command": nil, "state": nil, "frozen": nil, "is_anonymous": false, "dependencies": []string{}, "args": nil,
+		"permission": permissionNone, "permission_spec": permissionSpec(permissionNone),
+	})
+	o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", "")}
+	return o, err
+}
+
+// stateDetails says in a sentence what a bundle's state means
+// (codalab/lib/bundle_util.py: get_bundle_state_details).
+func stateDetails(b store.Bundle) string {
+	switch b.State { //nolint:exhaustive // the others are fixed texts
+	case codalab.StateStaged:
+		return b.Metadata.String("staged_status")
+	case codalab.StatePreparing, codalab.StateRunning:
+		return b.Metadata.String("run_status")
+	}
+	if b.Type == codalab.TypeRun {
+		return map[codalab.State]string{
+			codalab.StateCreated:       "Bundle has been created but its contents have not been populated yet.",
+			codalab.StateStarting:      "Bundle has been assigned to a worker. Waiting for worker to start the bundle.",
+			codalab.StateFinalizing:    "Bundle command has finished executing, cleaning up on the worker.",
+			codalab.StateReady:         "Bundle command has finished executing successfully, and results have been uploaded to the server.",
+			codalab.StateFailed:        "Bundle has failed.",
+			codalab.StateKilled:        "Bundle was killed by the user. Bundle contents populated based on when the bundle was killed.",
+			codalab.StateWorkerOffline: "The worker where the bundle is running on is offline, and the worker might or might not come back online.",
+		}[b.State]
+	}
+	return map[codalab.State]string{
+		codalab.StateCreated:   "Bundle has been created but its contents have not been uploaded yet.",
+		codalab.StateUploading: "Bundle contents are being uploaded.",
+		codalab.StateReady:     "Bundle has finished uploading successfully, and is ready to be used for further runs.",
+		codalab.StateFailed:    "Bundle uploading failed.",
+	}[b.State]
+}
+
+// commandLine is the command that would make a run again
+// (codalab/lib/worksheet_util.py: interpret_genpath, "args").
+func commandLine(b store.Bundle) string {
+	words := []string{b.Type}
+	anonymous := len(b.Dependencies) == 1 && b.Dependencies[0].ChildPath == ""
+	for _, d := range b.Dependencies {
+		word := codalab.Target{BundleUUID: d.ParentUUID, Subpath: d.ParentPath}.String()
+		if !anonymous {
+			word = d.ChildPath + ":" + word
+		}
+		words = append(words, word)
+	}
+	if command := deref(b.Command); command != "" {
+		words = append(words, quote(command))
+	}
+	for _, key := range slices.Sorted(maps.Keys(b.Metadata)) {
+		if !strings.HasPrefix(key, "request_") {
+			continue
+		}
+		option := "--" + strings.ReplaceAll(key, "_", "-")
+		switch v := b.Metadata[key].(type) {
+		case bool:
+			if v {
+				words = append(words, option)
+			}
+		case string:
+			if v != "" {
+				words = append(words, option, quote(v))
+			}
+		default:
+			if b.Metadata.Float(key) != 0 {
+				words = append(words, option, fmt.Sprint(v))
+			}
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// quote puts a word into double quotes where it needs them
+// (codalab/lib/formatting.py: quote).
+func quote(word string) string {
+	if strings.ContainsAny(word, ` "`) {
+		return `"` + strings.ReplaceAll(word, `"`, `\"`) + `"`
+	}
+	return word
+}

@@ -1,0 +1,171 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// read is a question about a running bundle's files that its worker is to
+// answer. The hub's lock guards sent.
+type read struct {
+	message codalab.Message
+	sent    time.Time
+	answers chan answer // takes one, without blocking
+	// abandoned is closed when nobody waits for the answer any more.
+	abandoned chan struct{}
+}
+
+// answer is a worker's reply to a read.
+type answer struct {
+	codalab.ReadReply
+	// data is the reply's stream, if it is one. Whoever has read it, or will
+	// not, calls done.
+	data io.Reader
+	done func()
+	// gone means that the bundle is not running any more.
+	gone bool
+}
+
+// ask sends a read to the worker that has a bundle.
+func (h *hub) ask(b store.Bundle, path string, args codalab.ReadArgs, now time.Time) (*read, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w := h.holders[b.UUID]
+	if w == nil || now.Sub(w.seen) > h.timeout {
+		return nil, false
+	}
+	h.nextRead++
+	r := &read{
+		message: codalab.Message{Type: codalab.MessageRead, SocketID: h.nextRead, UUID: b.UUID, Path: path, ReadArgs: &args},
+		answers: make(chan answer, 1), abandoned: make(chan struct{}),
+	}
+	w.reads[h.nextRead] = r
+	w.notify()
+	return r, true
+}
+
+// takeRead returns the read that a worker answers, once; nil if there is none.
+func (h *hub) takeRead(key store.Worker, id int64) *read {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w, ok := h.workers[key]
+	if !ok {
+		return nil
+	}
+	r := w.reads[id]
+	delete(w.reads, id)
+	return r
+}
+
+// forget drops a read that nobody waits for any more.
+func (h *hub) forget(b store.Bundle, r *read) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w := h.workers[b.Worker]; w != nil {
+		delete(w.reads, r.message.SocketID)
+	}
+	close(r.abandoned)
+}
+
+// dropReads ends the reads of a bundle that is not running any more. The
+// hub's lock is held.
+func (w *worker) dropReads(uuid string) {
+	for id, r := range w.reads {
+		if r.message.UUID == uuid {
+			delete(w.reads, id)
+			r.answers <- answer{gone: true}
+		}
+	}
+}
+
+// askWorker has a running bundle's worker read from it. The caller calls done
+// on what it returns, if that is set.
+func (s *Server) askWorker(ctx context.Context, b store.Bundle, path string, args codalab.ReadArgs) (answer, error) {
+	r, ok := s.hub.ask(b, path, args, s.Now())
+	if !ok {
+		return answer{}, refuse(http.StatusNotFound, "The worker that runs bundle %s is not connected, so its files cannot be read now", b.UUID)
+	}
+	timer := time.NewTimer(s.ReadTimeout)
+	defer timer.Stop()
+	select {
+	case a := <-r.answers:
+		const noLongerRunning = "Bundle no longer running" // codalab/worker/download_util.py
+		if a.ErrorMessage == noLongerRunning {
+			a.gone = true
+		}
+		if a.ErrorCode != 0 && !a.gone {
+			return answer{}, refuse(a.ErrorCode, "%s", a.ErrorMessage)
+		}
+		return a, nil
+	case <-timer.C:
+		s.hub.forget(b, r)
+		return answer{}, refuse(http.StatusNotFound, "The worker that runs bundle %s did not answer within %s", b.UUID, codalab.FormatDuration(s.ReadTimeout))
+	case <-ctx.Done():
+		s.hub.forget(b, r)
+		return answer{}, ctx.Err()
+	}
+}
+
+// socket returns the read that a worker's request answers.
+func (s *Server) socket(r *http.Request, u store.User) (*read, error) {
+	id, err := strconv.ParseInt(r.PathValue("socket"), 10, 64)
+	if err != nil {
+		return nil, refuse(http.StatusNotFound, "Not found: '%s'", r.URL.Path)
+	}
+	found := s.hub.takeRead(store.Worker{User: u.ID, ID: r.PathValue("worker")}, id)
+	if found == nil {
+		return nil, refuse(http.StatusForbidden, "Not your socket ID!")
+	}
+	return found, nil
+}
+
+// reply takes a worker's short answer to a read (codalab/rest/workers.py:
+// reply).
+func (s *Server) reply(w http.ResponseWriter, r *http.Request, u store.User) error {
+	var in codalab.ReadReply
+	if err := readJSON(w, r, &in); err != nil {
+		return err
+	}
+	if in.TargetInfo == nil && (in.ErrorCode < 400 || in.ErrorCode > 599) {
+		return refuse(http.StatusBadRequest, "A reply has a target_info, or an error_code between 400 and 599")
+	}
+	found, err := s.socket(r, u)
+	if err != nil {
+		return err
+	}
+	found.answers <- answer{ReadReply: in}
+	return nil
+}
+
+// replyData takes a worker's stream in answer to a read, as fast as the one
+// who asked takes it (codalab/rest/workers.py: reply_data).
+func (s *Server) replyData(_ http.ResponseWriter, r *http.Request, u store.User) error {
+	header := r.URL.Query().Get("header_message")
+	if header == "" {
+		return refuse(http.StatusBadRequest, "Missing header message.")
+	}
+	var in codalab.ReadReply
+	if json.Unmarshal([]byte(header), &in) != nil {
+		return refuse(http.StatusBadRequest, "Header message should be in JSON format.")
+	}
+	found, err := s.socket(r, u)
+	if err != nil {
+		return err
+	}
+	ctx, done := context.WithCancel(r.Context())
+	defer done()
+	found.answers <- answer{ReadReply: in, data: r.Body, done: done}
+	select {
+	case <-ctx.Done(): // it has been read, or the worker has gone
+		return nil
+	case <-found.abandoned:
+		return refuse(http.StatusGone, "Nobody waits for this answer any more")
+	}
+}

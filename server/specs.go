@@ -1,0 +1,159 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// resolveBundle turns what a user typed into a bundle's identifier: an
+// identifier or the beginning of one, a name, name^n or ^n among the newest
+// bundles of a worksheet, WORKSHEET/spec (codalab/lib/canonicalize.py:
+// get_bundle_uuid).
+func (s *Server) resolveBundle(ctx context.Context, u store.User, worksheetUUID, spec string) (string, error) {
+	spec = strings.TrimSpace(spec)
+	if spec == "" {
+		return "", refuse(http.StatusBadRequest, "Tried to expand empty bundle_spec!")
+	}
+	if base, rest, found := strings.Cut(spec, "/"); found {
+		w, err := s.resolveWorksheet(ctx, u, base)
+		if err != nil {
+			return "", err
+		}
+		worksheetUUID, spec = w.UUID, rest
+	}
+	switch {
+	case codalab.IsUUID(spec):
+		return spec, nil
+	case codalab.IsUUIDPrefix(spec):
+		return s.resolvePrefix(ctx, u, spec)
+	}
+	if worksheetUUID != "" {
+		if _, err := s.openWorksheet(ctx, u, worksheetUUID, permissionRead); err != nil {
+			return "", err
+		}
+	}
+	return s.resolveName(ctx, worksheetUUID, spec)
+}
+
+func (s *Server) resolvePrefix(ctx context.Context, u store.User, prefix string) (string, error) {
+	owner := u.ID
+	if u.Root() {
+		owner = ""
+	}
+	uuids, err := s.store.BundlesByPrefix(ctx, prefix, owner)
+	switch {
+	case err != nil:
+		return "", err
+	case len(uuids) == 0:
+		return "", refuse(http.StatusNotFound, "uuid prefix %s doesn't match any bundles", prefix)
+	case len(uuids) > 1:
+		return "", refuse(http.StatusBadRequest, "More than one bundle has uuid prefix %s", prefix)
+	}
+	return uuids[0], nil
+}
+
+// parseHistory splits a spec "NAME^N" into its name, in which % stands for any
+// text, and N, which is 1 where it is not given.
+func parseHistory(spec string) (name string, n int, err error) {
+	historyForm := regexp.MustCompile(`^([%*a-zA-Z0-9_.-]*)(?:\^([0-9]{0,9}))?$`)
+	m := historyForm.FindStringSubmatch(spec)
+	if m == nil {
+		return "", 0, refuse(http.StatusBadRequest, "Invalid bundle_spec: %s", spec)
+	}
+	n = 1
+	if m[2] != "" {
+		n, err = strconv.Atoi(m[2])
+		if err != nil {
+			return "", 0, refuse(http.StatusBadRequest, "Invalid bundle_spec: %s", spec)
+		}
+	}
+	return strings.ReplaceAll(m[1], ".*", "%"), n, nil
+}
+
+func (s *Server) resolveName(ctx context.Context, worksheetUUID, spec string) (string, error) {
+	name, n, err := parseHistory(spec)
+	if err != nil {
+		return "", err
+	}
+	uuids, err := s.store.BundlesOnWorksheet(ctx, worksheetUUID, name, max(n, 1))
+	switch {
+	case err != nil:
+		return "", err
+	case n >= 1 && n <= len(uuids):
+		return uuids[n-1], nil
+	case name == "":
+		return "", refuse(http.StatusBadRequest, "%d bundles, index %d out of bounds", len(uuids), n)
+	case len(uuids) == 0:
+		return "", refuse(http.StatusNotFound, "bundle spec %s doesn't match any bundles", name)
+	}
+	return "", refuse(http.StatusBadRequest, "bundle spec %s matches %d bundles, index %d out of bounds", name, len(uuids), n)
+}
+
+// homePrefix begins the name of a user's own worksheet.
+const homePrefix = "home-"
+
+// resolveWorksheet returns the worksheet of a spec: an identifier or the
+// beginning of one, a name, or "/" and nothing for the user's own one, which
+// is made when it is first asked for (codalab/lib/canonicalize.py:
+// get_worksheet_uuid).
+func (s *Server) resolveWorksheet(ctx context.Context, u store.User, spec string) (store.Worksheet, error) {
+	spec = strings.TrimSpace(spec)
+	if spec == "" || spec == "/" {
+		spec = homePrefix + u.Name
+	}
+	var w store.Worksheet
+	var err error
+	switch {
+	case codalab.IsUUID(spec):
+		w, err = s.store.Worksheet(ctx, spec)
+	case codalab.IsUUIDPrefix(spec):
+		return s.worksheetByPrefix(ctx, u, spec)
+	default:
+		w, err = s.store.WorksheetNamed(ctx, spec)
+		if errors.Is(err, store.ErrNotFound) && spec == homePrefix+u.Name {
+			w, err = s.makeHome(ctx, u)
+		}
+	}
+	if errors.Is(err, store.ErrNotFound) {
+		return store.Worksheet{}, refuse(http.StatusNotFound, "No worksheet found with name '%s'", spec)
+	}
+	if err != nil {
+		return store.Worksheet{}, err
+	}
+	if have := worksheetPermission(u, w); have < permissionRead {
+		return store.Worksheet{}, forbidden(u, "worksheet", w.UUID, have, permissionRead)
+	}
+	return w, nil
+}
+
+func (s *Server) worksheetByPrefix(ctx context.Context, u store.User, prefix string) (store.Worksheet, error) {
+	list, err := s.store.WorksheetsByPrefix(ctx, prefix)
+	switch {
+	case err != nil:
+		return store.Worksheet{}, err
+	case len(list) == 0 || len(list) == 1 && worksheetPermission(u, list[0]) < permissionRead:
+		return store.Worksheet{}, refuse(http.StatusNotFound, "uuid prefix %s doesn't match any worksheets", prefix)
+	case len(list) > 1:
+		return store.Worksheet{}, refuse(http.StatusBadRequest, "More than one worksheet has uuid prefix %s", prefix)
+	}
+	return list[0], nil
+}
+
+// makeHome makes a user's own worksheet, which nobody else may read.
+func (s *Server) makeHome(ctx context.Context, u store.User) (store.Worksheet, error) {
+	now := s.Now().UnixMicro()
+	w := store.Worksheet{UUID: codalab.NewUUID(), Name: homePrefix + u.Name, OwnerID: u.ID, Created: now, Modified: now}
+	err := s.store.AddWorksheet(ctx, w)
+	if errors.Is(err, store.ErrExists) { // another request of the same user was faster
+		return s.store.WorksheetNamed(ctx, w.Name)
+	}
+	w.TagsJSON = "[]"
+	return w, err
+}

@@ -1,0 +1,236 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// worksheetAttributes is a worksheet as clients see it
+// (codalab/rest/schemas.py: WorksheetSchema).
+type worksheetAttributes struct {
+	UUID             string   `json:"uuid"`
+	Name             string   `json:"name"`
+	Title            *string  `json:"title"`
+	Frozen           *string  `json:"frozen"`
+	IsAnonymous      bool     `json:"is_anonymous"`
+	DateCreated      string   `json:"date_created"`
+	DateLastModified string   `json:"date_last_modified"`
+	Tags             []string `json:"tags"`
+	LastItemID       *int64   `json:"last_item_id"`
+	Permission       *int     `json:"permission,omitempty"`
+	PermissionSpec   string   `json:"permission_spec,omitempty"`
+}
+
+// isoTime is a moment as Python's isoformat writes it.
+func isoTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05+00:00") }
+
+func worksheetObject(w store.Worksheet, permission *int, items []store.Item) (codalab.Object, error) {
+	a := worksheetAttributes{
+		UUID: w.UUID, Name: w.Name, Title: w.Title, Frozen: w.Frozen, IsAnonymous: w.IsAnonymous,
+		DateCreated: isoTime(w.CreatedAt()), DateLastModified: isoTime(w.ModifiedAt()), Tags: w.Tags(),
+		Permission: permission,
+	}
+	if permission != nil {
+		a.PermissionSpec = permissionSpec(*permission)
+	}
+	var ids []string
+	for _, item := range items {
+		ids = append(ids, strconv.FormatInt(item.ID, 10))
+		a.LastItemID = &item.ID
+	}
+	o, err := codalab.NewObject("worksheets", w.UUID, a)
+	o.Relationships = map[string]codalab.Relationship{
+		"owner": codalab.ToOne("users", w.OwnerID), "items": codalab.ToMany("worksheet-items", ids),
+	}
+	return o, err
+}
+
+// findWorksheets returns the worksheets of the query's specs
+// (codalab/rest/worksheets.py: fetch_worksheets).
+func (s *Server) findWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
+	q := r.URL.Query()
+	if len(q["specs"]) == 0 {
+		return refuse(http.StatusBadRequest, "Searching worksheets is not supported by this server yet; name them by specs=")
+	}
+	objects := []codalab.Object{}
+	for _, spec := range q["specs"] {
+		found, err := s.resolveWorksheet(r.Context(), u, spec)
+		if err != nil {
+			return err
+		}
+		o, err := worksheetObject(found, nil, nil)
+		if err != nil {
+			return err
+		}
+		objects = append(objects, o)
+	}
+	return writeDocument(w, objects, nil)
+}
+
+// createWorksheets makes new worksheets, which everybody may read
+// (codalab/rest/worksheets.py: create_worksheets).
+func (s *Server) createWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
+	objects, err := readObjects(w, r)
+	if err != nil {
+		return err
+	}
+	created := []codalab.Object{}
+	for _, o := range objects {
+		var in struct {
+			Name string `json:"name"`
+		}
+		if o.Decode(&in) != nil || !codalab.IsName(in.Name) {
+			return refuse(http.StatusBadRequest, "Invalid name '%s'. Name must start with a letter or underscore and can only contain letters, digits, underscores, periods, and dashes.", in.Name)
+		}
+		if len(in.Name) > len(homePrefix) && in.Name[:len(homePrefix)] == homePrefix && in.Name != homePrefix+u.Name {
+			return refuse(http.StatusBadRequest, "Cannot create worksheet with name %s; only its user can", in.Name)
+		}
+		now := s.Now().UnixMicro()
+		sheet := store.Worksheet{UUID: codalab.NewUUID(), Name: in.Name, OwnerID: u.ID, Public: permissionRead, TagsJSON: "[]", Created: now, Modified: now}
+		err := s.store.AddWorksheet(r.Context(), sheet)
+		if errors.Is(err, store.ErrExists) {
+			return refuse(http.StatusBadRequest, "Worksheet with name %s already exists", in.Name)
+		}
+		if err != nil {
+			return err
+		}
+		object, err := worksheetObject(sheet, nil, nil)
+		if err != nil {
+			return err
+		}
+		created = append(created, object)
+	}
+	return writeDocument(w, created, nil)
+}
+
+// worksheet returns one worksheet, with what lies on it where the query
+// includes that (codalab/rest/worksheets.py: fetch_worksheet).
+func (s *Server) worksheet(w http.ResponseWriter, r *http.Request, u store.User) error {
+	ctx := r.Context()
+	include, err := includes(r.URL.Query(), "owner", "group_permissions", "items", "items.bundle", "items.bundle.owner", "items.subworksheet")
+	if err != nil {
+		return err
+	}
+	sheet, err := s.openWorksheet(ctx, u, r.PathValue("uuid"), permissionRead)
+	if err != nil {
+		return err
+	}
+	var items []store.Item
+	if include["items"] {
+		if items, err = s.store.Items(ctx, sheet.UUID); err != nil {
+			return err
+		}
+	}
+	permission := worksheetPermission(u, sheet)
+	object, err := worksheetObject(sheet, &permission, items)
+	if err != nil {
+		return err
+	}
+	if include["group_permissions"] {
+		object.Relationships["group_permissions"] = codalab.ToMany("worksheet-permissions", nil)
+	}
+	included, err := itemObjects(items)
+	if err != nil {
+		return err
+	}
+	owners := []string{}
+	if include["owner"] {
+		owners = append(owners, sheet.OwnerID)
+	}
+	if include["items.bundle"] {
+		bundles, bundleOwners, err := s.itemBundles(ctx, u, items)
+		if err != nil {
+			return err
+		}
+		included = append(included, bundles...)
+		if include["items.bundle.owner"] {
+			owners = append(owners, bundleOwners...)
+		}
+	}
+	users, err := s.userObjects(ctx, owners)
+	if err != nil {
+		return err
+	}
+	return writeDocument(w, object, append(included, users...))
+}
+
+func itemObjects(items []store.Item) ([]codalab.Object, error) {
+	var objects []codalab.Object
+	for _, item := range items {
+		o, err := codalab.NewObject("worksheet-items", strconv.FormatInt(item.ID, 10), map[string]any{
+			"value": item.Value, "type": item.Type, "sort_key": item.SortKey,
+		})
+		if err != nil {
+			return nil, err
+		}
+		o.Relationships = map[string]codalab.Relationship{
+			"worksheet":    codalab.ToOne("worksheets", item.WorksheetUUID),
+			"bundle":       codalab.ToOne("bundles", deref(item.BundleUUID)),
+			"subworksheet": codalab.ToOne("worksheets", deref(item.Subworksheet)),
+		}
+		objects = append(objects, o)
+	}
+	return objects, nil
+}
+
+// itemBundles returns the bundles of a worksheet's items, and their owners. A
+// bundle that the user may not read is shown as a private one.
+func (s *Server) itemBundles(ctx context.Context, u store.User, items []store.Item) (objects []codalab.Object, owners []string, err error) {
+	var uuids []string
+	for _, item := range items {
+		if id := deref(item.BundleUUID); id != "" && !slices.Contains(uuids, id) {
+			uuids = append(uuids, id)
+		}
+	}
+	found, err := s.store.Bundles(ctx, uuids)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, uuid := range uuids {
+		b, ok := found[uuid]
+		var o codalab.Object
+		if ok && bundlePermission(u, b.OwnerID) >= permissionRead {
+			owners = append(owners, b.OwnerID)
+			o, err = bundleObject(u, b)
+		} else {
+			o, err = privateObject(uuid)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		objects = append(objects, o)
+	}
+	return objects, owners, nil
+}
+
+// userObjects returns users as others see them, each once.
+func (s *Server) userObjects(ctx context.Context, ids []string) ([]codalab.Object, error) {
+	slices.Sort(ids)
+	var objects []codalab.Object
+	for _, id := range slices.Compact(ids) {
+		u, err := s.store.User(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		o, err := codalab.NewObject("users", u.ID, shownToOthers(u))
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, o)
+	}
+	return objects, nil
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
