@@ -122,7 +122,7 @@ func CheckMetadata(bundleType string, m Metadata, whole bool) error {
 	for key, value := range m {
 		spec, ok := known[key]
 		if !ok {
-			return fmt.Errorf("Unexpected metadata key: %s", key) //nolint:staticcheck,revive // the server's words on the wire
+			return fmt.Errorf("Unexpected metadata key: %s", key) //nolint:staticcheck // the server's words on the wire
 		}
 		v, err := spec.check(value)
 		if err != nil {
@@ -135,7 +135,7 @@ func CheckMetadata(bundleType string, m Metadata, whole bool) error {
 	}
 	for _, spec := range MetadataKeys(bundleType) {
 		if !spec.Generated && !spec.Optional && !m.Has(spec.Key) {
-			return fmt.Errorf("Missing metadata key: %s", spec.Key) //nolint:staticcheck,revive // the server's words on the wire
+			return fmt.Errorf("Missing metadata key: %s", spec.Key) //nolint:staticcheck // the server's words on the wire
 		}
 	}
 	return nil
@@ -143,7 +143,7 @@ func CheckMetadata(bundleType string, m Metadata, whole bool) error {
 
 // check returns value in the form that Metadata's accessors read.
 func (k MetadataKey) check(value any) (any, error) {
-	bad := fmt.Errorf("Metadata value for %s should be of type %s, was %v", k.Key, k.Type, value) //nolint:staticcheck,revive // the server's words on the wire
+	bad := fmt.Errorf("Metadata value for %s should be of type %s, was %v", k.Key, k.Type, value)
 	if n, ok := value.(json.Number); ok {
 		f, err := n.Float64()
 		if err != nil {

@@ -36,21 +36,21 @@ func (c *Collector) Collect(ctx context.Context, run codalab.RunBundle, dir stri
 	keep := exclusion(run)
 	r, w := io.Pipe()
 	packed := make(chan error, 1)
-	go func() { //nolint:revive // joined below, by its channel
+	go func() {
 		err := tarstream.Pack(ctx, w, root, ".", tarstream.PackOptions{
 			Exclude: func(below string, d fs.DirEntry) bool { return keep.excludes(root, below, d) },
 			Skipped: func(string, error) {}, // what the run closed to itself is not a result
 		})
-		w.CloseWithError(err)
+		_ = w.CloseWithError(err) // always nil: io.PipeWriter
 		packed <- err
 	}()
 	// codalab/worker/worker.py: upload_bundle_contents
 	err = c.Contents.UploadContents(ctx, run.UUID, client.UploadOptions{Filename: "bundle.tar.gz", Unpack: true}, r)
-	r.CloseWithError(errors.New("the upload ended"))
+	_ = r.CloseWithError(errors.New("the upload ended")) // always nil: io.PipeReader
 	if packErr := <-packed; packErr != nil && err == nil {
 		err = packErr
 	}
-	return err //nolint:wrapcheck // a *codalab.Error, or names what it packed
+	return err
 }
 
 type excluded struct {

@@ -162,7 +162,7 @@ func (s *Stager) dependency(ctx context.Context, d codalab.Dependency, told *tel
 func (s *Stager) fetch(ctx context.Context, t codalab.Target, tmp string, progress func(n int64)) error {
 	from, err := s.Contents.OpenContents(ctx, t, nil)
 	if err != nil {
-		return err //nolint:wrapcheck // dependency says what it was about
+		return err
 	}
 	defer func() { _ = from.Close() }() // only read
 	body := &meter{r: from, tell: progress}

@@ -80,7 +80,7 @@ type duration time.Duration
 func (d *duration) UnmarshalText(text []byte) error {
 	v, err := codalab.ParseDuration(string(text))
 	*d = duration(v)
-	return err //nolint:wrapcheck // go-toml says where
+	return err
 }
 
 // or is the duration, or another where none was given.
@@ -95,13 +95,13 @@ type size int64
 func (s *size) UnmarshalText(text []byte) error {
 	v, err := codalab.ParseSize(string(text))
 	*s = size(v)
-	return err //nolint:wrapcheck // go-toml says where
+	return err
 }
 
 // readConfig reads and checks a configuration file. Its errors name the file,
 // and the line where there is one.
 func readConfig(path string) (config, error) {
-	data, err := os.ReadFile(path) //nolint:gosec // the operator's choice
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return config{}, fmt.Errorf("read configuration: %w", err)
 	}

@@ -51,7 +51,7 @@ func run(ctx context.Context, p program.Process) error {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		return &program.Error{Code: program.ExitUsage, Err: err}
 	})
-	root.AddCommand(runCommand(p), configCommand(p))
+	root.AddCommand(runCommand(p), configCommand(p)) //nolint:contextcheck // cobra hands the context on in the command
 	return root.ExecuteContext(ctx) //nolint:wrapcheck // the commands say what it was about
 }
 
@@ -128,7 +128,7 @@ func serve(ctx context.Context, p program.Process, c config, log *slog.Logger) e
 	defer unlock()
 	book, err := ledger.Open(ctx, path)
 	if err != nil {
-		return err //nolint:wrapcheck // says what it was about
+		return err
 	}
 	defer func() { _ = book.Close() }() // every row was committed when it was saved
 	layout := spool.Layout(c.Shared)
@@ -143,7 +143,7 @@ func serve(ctx context.Context, p program.Process, c config, log *slog.Logger) e
 	}
 	content, err := cache.Open(layout.Cache())
 	if err != nil {
-		return err //nolint:wrapcheck // says what it was about
+		return err
 	}
 	slurm := &sbatch.Client{Bin: c.Slurm.Bin, Conf: cmp.Or(c.Slurm.Conf, p.Getenv("SLURM_CONF"))}
 	b := &bridge.Bridge{
@@ -161,7 +161,7 @@ func serve(ctx context.Context, p program.Process, c config, log *slog.Logger) e
 		LookEvery:    350 * time.Millisecond,
 		ReadEvery:    5 * time.Second,
 	}
-	return b.Run(ctx) //nolint:wrapcheck // says what it was about
+	return b.Run(ctx)
 }
 
 func policy(c config, id string, layout spool.Layout, worker string, slurm *sbatch.Client) plan.Policy {

@@ -13,6 +13,7 @@ import (
 // Each way in which a bundle cannot run ends in one sentence where the
 // researcher looks.
 func TestBadRequestsEndInOneSentence(t *testing.T) {
+	t.Parallel()
 	s := site(t)
 	for _, test := range []struct {
 		name, queue string
@@ -54,6 +55,7 @@ func TestBadRequestsEndInOneSentence(t *testing.T) {
 func hostOf(image string) string { return image[:strings.IndexByte(image, '/')] }
 
 func TestQueueThatNobodyServesIsNamed(t *testing.T) {
+	t.Parallel()
 	s := site(t)
 	bundle := run(t, s, "nosuch", "true")
 	until(t, s, bundle, "staged_status", `nosuch.*cpu`)
@@ -64,6 +66,7 @@ func TestQueueThatNobodyServesIsNamed(t *testing.T) {
 }
 
 func TestMissingDependencyIsNamed(t *testing.T) {
+	t.Parallel()
 	s := site(t)
 	parent := run(t, s, "short", "exit 1")
 	child := run(t, s, "short", "true", "in:"+parent)
@@ -84,6 +87,7 @@ func TestMissingDependencyIsNamed(t *testing.T) {
 }
 
 func TestFullDiskIsOneSentenceAndLeavesNothing(t *testing.T) {
+	t.Parallel()
 	s := own(t, testsite.Options{SharedBytes: 12 << 20, Config: `stage_patience = "1s"`})
 	bundle := run(t, s, "cpu", "true")
 	if state := ended(t, s, bundle); state != "failed" {
@@ -104,6 +108,7 @@ func TestFullDiskIsOneSentenceAndLeavesNothing(t *testing.T) {
 }
 
 func TestBridgeThatCannotStartSaysWhy(t *testing.T) {
+	t.Parallel()
 	s := site(t)
 	text, err := os.ReadFile(s.BridgeConfig())
 	if err != nil {

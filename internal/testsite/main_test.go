@@ -47,7 +47,6 @@ func need(t *testing.T) {
 	testenv.Slurm(t)
 	testenv.Containers(t)
 	testenv.Researcher(t)
-	t.Parallel()
 }
 
 // site returns the shared site. A registry that refuses connections is given

@@ -12,6 +12,7 @@ import (
 )
 
 func TestBundleGoesFromRunToItsFiles(t *testing.T) {
+	t.Parallel()
 	s := site(t)
 	data := filepath.Join(s.Dir, "home", t.Name())
 	if err := errors.Join(os.Mkdir(data, 0o755), os.WriteFile(filepath.Join(data, "n"), []byte("3\n1\n2\n"), 0o644)); err != nil {
@@ -54,6 +55,7 @@ func TestBundleGoesFromRunToItsFiles(t *testing.T) {
 }
 
 func TestChainOfRunsWaitsForItsParents(t *testing.T) {
+	t.Parallel()
 	s := site(t)
 	first := run(t, s, "short", "sleep 1; echo one > a; mkdir d; echo two > d/b")
 	second := run(t, s, "cpu", "cat x y/b z/a", "x:"+first+"/a", "y:"+first+"/d", "z:"+first)
@@ -64,6 +66,7 @@ func TestChainOfRunsWaitsForItsParents(t *testing.T) {
 }
 
 func TestRunSeesTheGPUsOfItsAllocationOnly(t *testing.T) {
+	t.Parallel()
 	s := site(t)
 	command := "ls /dev | grep -c '^nvidia[0-9]'; echo $CUDA_VISIBLE_DEVICES; env | grep -c SLURM"
 	var bundles []string
@@ -84,6 +87,7 @@ func TestRunSeesTheGPUsOfItsAllocationOnly(t *testing.T) {
 }
 
 func TestRunningBundlesFilesAreReadLive(t *testing.T) {
+	t.Parallel()
 	s := site(t)
 	bundle := run(t, s, "cpu", "echo begun; mkdir d; echo x > d/f; sleep 300")
 	until(t, s, bundle, "state", "running")
@@ -115,6 +119,7 @@ func TestRunningBundlesFilesAreReadLive(t *testing.T) {
 }
 
 func TestKilledCommandSavesWhenToldToEnd(t *testing.T) {
+	t.Parallel()
 	s := site(t)
 	bundle := run(t, s, "cpu", "trap 'echo saved > state; exit 0' TERM; echo up; while :; do sleep 0.1; done")
 	until(t, s, bundle, "state", "running")
@@ -133,6 +138,7 @@ func TestKilledCommandSavesWhenToldToEnd(t *testing.T) {
 }
 
 func TestKillOfAWaitingJobEndsItAtOnce(t *testing.T) {
+	t.Parallel()
 	s := own(t, testsite.Options{Queues: "[queue.held]\npartition = \"cpu\"\nsbatch_options = [\"--hold\"]\n"})
 	bundle := run(t, s, "held", "true")
 	until(t, s, bundle, "run_status", "JobHeldUser")
@@ -147,6 +153,7 @@ func TestKillOfAWaitingJobEndsItAtOnce(t *testing.T) {
 }
 
 func TestAdministratorSeesNamesAndComments(t *testing.T) {
+	t.Parallel()
 	s := site(t)
 	bundle := run(t, s, "short", "exit 4")
 	if state := ended(t, s, bundle); state != "failed" {
@@ -177,6 +184,7 @@ func TestAdministratorSeesNamesAndComments(t *testing.T) {
 }
 
 func TestBridgeKilledAnywhereLosesNothingAndRunsNothingTwice(t *testing.T) {
+	t.Parallel()
 	s := own(t, testsite.Options{})
 	var bundles []string
 	for range 6 {
@@ -202,6 +210,7 @@ func TestBridgeKilledAnywhereLosesNothingAndRunsNothingTwice(t *testing.T) {
 }
 
 func TestResultsOfABridgeThatWasAwayAreDelivered(t *testing.T) {
+	t.Parallel()
 	s := own(t, testsite.Options{})
 	bundle := run(t, s, "cpu", "sleep 2; echo late")
 	until(t, s, bundle, "state", "running")

@@ -24,7 +24,7 @@ const pairs = 11
 func benchMain(ctx context.Context, out io.Writer) (err error) {
 	site, err := testsite.Start(ctx, testsite.Options{})
 	if err != nil {
-		return err //nolint:wrapcheck // says what it was about
+		return err
 	}
 	defer func() { err = errors.Join(err, site.Close()) }()
 	b := &mainBench{site: site}
@@ -116,19 +116,19 @@ func (b *mainBench) bundle(ctx context.Context) (times, error) {
 	start := now()
 	uuid, err := b.site.CL(ctx, "run", stamp, "--request-queue", "cpu")
 	if err != nil {
-		return times{}, err //nolint:wrapcheck // a command's error names it
+		return times{}, err
 	}
 	if _, err := b.site.CL(ctx, "wait", uuid); err != nil {
-		return times{}, err //nolint:wrapcheck // a command's error names it
+		return times{}, err
 	}
 	end := now()
 	printed, err := b.site.CL(ctx, "cat", uuid+"/stdout")
 	if err != nil {
-		return times{}, err //nolint:wrapcheck // a command's error names it
+		return times{}, err
 	}
 	job, err := b.site.Run(ctx, "squeue", "--me", "--states=all", "--noheader", "--format=%A %k")
 	if err != nil {
-		return times{}, err //nolint:wrapcheck // a command's error names it
+		return times{}, err
 	}
 	id := ""
 	for line := range strings.Lines(job) {
@@ -187,16 +187,16 @@ func (b *mainBench) sbatch(ctx context.Context) (times, error) {
 	base := filepath.Join(b.site.Dir, "home", "bare"+strconv.Itoa(b.runs))
 	image, err := apptainer.Config(b.sif)
 	if err != nil {
-		return times{}, err //nolint:wrapcheck // says what it was about
+		return times{}, err
 	}
 	script := fmt.Sprintf(bareScript, image.Offset, b.sif, stamp, base+".end")
-	if err := os.WriteFile(base+".sh", []byte(script), 0o644); err != nil { //nolint:gosec // the researcher reads it
+	if err := os.WriteFile(base+".sh", []byte(script), 0o644); err != nil {
 		return times{}, fmt.Errorf("write script: %w", err)
 	}
 	start := now()
 	job, err := b.site.Run(ctx, "sbatch", "--parsable", "--partition=cpu", "--account=lab", "--mem=200", "--output="+base+".out", base+".sh")
 	if err != nil {
-		return times{}, err //nolint:wrapcheck // a command's error names it
+		return times{}, err
 	}
 	if err := seen(ctx, base+".end"); err != nil {
 		return times{}, fmt.Errorf("wait for bare job %s: %w", job, err)
@@ -221,7 +221,7 @@ func seen(ctx context.Context, path string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err() //nolint:wrapcheck // the caller says what it waited for
+			return ctx.Err()
 		case <-ticker.C:
 		}
 	}
@@ -233,7 +233,7 @@ func (b *mainBench) startUp(ctx context.Context) (float64, error) {
 	for range pairs {
 		start := now()
 		if _, err := b.site.CL(ctx, "--version"); err != nil {
-			return 0, err //nolint:wrapcheck // a command's error names it
+			return 0, err
 		}
 		values = append(values, now()-start)
 	}

@@ -37,7 +37,7 @@ func run(ctx context.Context, out io.Writer, image string) (err error) {
 	say("# Starting an image registry, a CodaLab server and a bridge, as user %s.", testsite.User)
 	site, err := testsite.Start(ctx, testsite.Options{Image: image})
 	if err != nil {
-		return err //nolint:wrapcheck // says what it was about
+		return err
 	}
 	defer func() { err = errors.Join(err, site.Close()) }()
 	d := &demo{site: site, out: out, say: say, began: time.Now()}
@@ -77,7 +77,7 @@ func (d *demo) cl(ctx context.Context, args ...string) (string, error) {
 	if answer != "" {
 		d.say("%s", answer)
 	}
-	return answer, err //nolint:wrapcheck // a command's error names it
+	return answer, err
 }
 
 // does is cl for an answer that does not matter.
@@ -202,7 +202,7 @@ func (d *demo) live(ctx context.Context) error {
 	if err == nil && w.lines < 3 {
 		err = fmt.Errorf("%d lines were seen, want 3", w.lines)
 	}
-	return err //nolint:wrapcheck // a command's error names it
+	return err
 }
 
 // stamped prefixes what is written with the time since it began.
@@ -251,7 +251,7 @@ func (d *demo) until(ctx context.Context, state, bundle string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err() //nolint:wrapcheck // the person's own end
+			return ctx.Err()
 		case <-ticker.C:
 		}
 	}
@@ -260,7 +260,7 @@ func (d *demo) until(ctx context.Context, state, bundle string) error {
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
-		return ctx.Err() //nolint:wrapcheck // the person's own end
+		return ctx.Err()
 	case <-time.After(d):
 		return nil
 	}
@@ -323,7 +323,7 @@ func (d *demo) accounts(ctx context.Context) error {
 	for {
 		table, err := d.site.Run(ctx, args...)
 		if err != nil {
-			return err //nolint:wrapcheck // a command's error names it
+			return err
 		}
 		if strings.Count(table, "codalab bundle=") >= jobs {
 			d.say("%s", table)
