@@ -81,6 +81,9 @@ func (r *run) execute(ctx, aside context.Context, group *errgroup.Group) (exit s
 	cpu := childrenCPU()
 	got, err := r.runContainer(limited, c)
 	told := ctx.Err() != nil
+	if err != nil {
+		r.Log.ErrorContext(ctx, "run the container", slog.Any("error", err), slog.String("image", r.spec.Image))
+	}
 	r.account.end(time.Now()) //nolint:forbidigo // as above
 	done()
 
@@ -111,7 +114,11 @@ func (r *run) runContainer(ctx context.Context, c apptainer.Container) (apptaine
 	if r.container != nil {
 		return r.container(ctx, c)
 	}
-	return c.Run(ctx)
+	exit, err := c.Run(ctx)
+	if cause := errors.Unwrap(err); cause != nil {
+		err = cause // without the path of the SIF, which tells a researcher nothing
+	}
+	return exit, err
 }
 
 // prepare makes ready what the command needs, in no more than a few calls of

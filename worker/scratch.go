@@ -27,7 +27,7 @@ func makeScratch(parent, job string) (*scratch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a scratch directory: %w", err)
 	}
-	lock, err := os.Open(dir) //nolint:gosec // it was just made
+	lock, err := os.Open(dir)
 	if err == nil {
 		err = lockNow(lock)
 	}
@@ -73,7 +73,7 @@ func sweepScratch(parent string, now time.Time) {
 		if !ok || int(owner.Uid) != os.Getuid() {
 			continue
 		}
-		lock, err := os.Open(dir) //nolint:gosec // it is locked, and no more
+		lock, err := os.Open(dir)
 		if err != nil {
 			continue
 		}

@@ -37,7 +37,8 @@ later; USR1 is ignored.
 
 Exit codes, which sacct shows:
   0      the command succeeded
-  1-255  the command failed with this exit status; 128 + n: by signal n
+  1-255  the command failed with this exit status, or by signal n with
+         128 + n (of which sacct shows n)
   120    SPEC cannot be read, or is of another version; nothing was begun
   121    another worker has begun the attempt, or the bridge has closed it;
          nothing was touched

@@ -12,20 +12,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/worker"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
-
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == apptainer.InitCommand {
-		os.Exit(apptainer.Init())
-	}
-	os.Exit(m.Run())
-}
 
 // call runs the program with arguments.
 func call(t *testing.T, args ...string) (stdout string, code int, err error) {

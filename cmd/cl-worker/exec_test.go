@@ -1,0 +1,319 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+const bundle = "0x0123456789abcdef0123456789abcdef"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && (os.Args[1] == apptainer.InitCommand || os.Args[1] == "exec") {
+		main()
+	}
+	dir, err := os.MkdirTemp("/var/tmp", "cl-worker-test-")
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	imageDir = dir
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// execution is a `cl-worker exec` of researcher's.
+type execution struct {
+	t       *testing.T
+	layout  spool.Layout
+	attempt spool.Attempt
+	spec    spool.Spec
+	cmd     *exec.Cmd
+	log     bytes.Buffer
+}
+
+// prepare writes the specification that change makes of a plain one.
+func prepare(t *testing.T, command string, change func(dir string, s *spool.Spec)) *execution {
+	t.Helper()
+	testenv.Containers(t)
+	u := testenv.Researcher(t)
+	dir := testenv.SharedDir(t)
+	x := &execution{t: t, layout: spool.Layout(dir)}
+	x.attempt = x.layout.Attempt(bundle, 1)
+	x.spec = spool.Spec{
+		Bundle: bundle, Attempt: 1, Command: command, Inputs: spool.Inputs{Image: image(t)},
+		RunDir: x.layout.RunDir(bundle, 1), Scratch: filepath.Join(dir, "scratch"),
+	}
+	for _, d := range append(x.layout.Directories(), x.spec.Scratch) {
+		must(t, os.MkdirAll(d, 0o755))
+	}
+	if change != nil {
+		change(dir, &x.spec)
+	}
+	must(t, x.attempt.WriteSpec(x.spec))
+	must(t, filepath.WalkDir(dir, func(name string, _ os.DirEntry, err error) error {
+		must(t, err)
+		return os.Lchown(name, u.UID, u.GID)
+	}))
+	x.cmd = exec.Command("/proc/self/exe", "exec", x.attempt.SpecPath())
+	x.cmd.Env = []string{"PATH=/usr/bin:/bin", "HOST_SECRET=leaked", "SLURM_JOB_ID=1"}
+	x.cmd.Dir = "/"
+	x.cmd.Stderr = &x.log
+	x.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: u.Credential}
+	return x
+}
+
+func (x *execution) start() *execution {
+	x.t.Helper()
+	must(x.t, x.cmd.Start())
+	return x
+}
+
+// wait returns the exit code of the worker and its record.
+func (x *execution) wait() (int, spool.Exit) {
+	x.t.Helper()
+	_ = x.cmd.Wait() // its exit code is looked at
+	exit, err := x.attempt.ReadExit()
+	if err != nil {
+		x.t.Fatalf("%v; the worker said: %s", err, x.log.String())
+	}
+	if left, err := os.ReadDir(x.spec.Scratch); err != nil || len(left) > 0 {
+		x.t.Errorf("left in the scratch directory: %v, %v", left, err)
+	}
+	return x.cmd.ProcessState.ExitCode(), exit
+}
+
+// file is one of the working directory.
+func (x *execution) file(name string) string {
+	data, err := os.ReadFile(filepath.Join(x.spec.RunDir, name))
+	if err != nil && !os.IsNotExist(err) {
+		x.t.Fatal(err)
+	}
+	return string(data)
+}
+
+// awaitCommand polls until the command says that it is ready, in a file of
+// the working directory.
+func (x *execution) awaitCommand() {
+	x.t.Helper()
+	for range 4000 {
+		if strings.Contains(x.file("began"), "ready") {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	x.t.Fatalf("the command never began; the worker said: %s", x.log.String())
+}
+
+// succeed runs the command and wants exit status 0.
+func (x *execution) succeed() string {
+	x.t.Helper()
+	code, exit := x.start().wait()
+	if code != 0 || exit.Cause != spool.CauseSucceeded {
+		x.t.Fatalf("exit code %d, %+v; stderr %q; the worker said: %s", code, exit, x.file("stderr"), x.log.String())
+	}
+	return x.file("stdout")
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestHostEnvironmentIsNotVisible(t *testing.T) {
+	t.Parallel()
+	x := prepare(t, "env; pwd; ls /var/tmp /run/munge /home 2>&1; echo written > here", nil)
+	out := x.succeed()
+	for _, want := range []string{"FROM_IMAGE=yes\n", "CODALAB=true\n", "HOME=/" + bundle + "\n", "\n/" + bundle + "\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in the output:\n%s", want, out)
+		}
+	}
+	for _, leak := range []string{"HOST_SECRET", "SLURM", "CUDA", "cl-slurm", "researcher"} {
+		if strings.Contains(out, leak) {
+			t.Errorf("%q is in the output:\n%s", leak, out)
+		}
+	}
+	if x.file("here") != "written\n" {
+		t.Errorf("the working directory holds %q", x.file("here"))
+	}
+	info, err := os.Stat(filepath.Join(x.spec.RunDir, "stdout"))
+	if err != nil || info.Mode().Perm()&0o600 != 0o600 {
+		t.Errorf("stdout: %v, %v", info, err)
+	}
+}
+
+func TestDependenciesAreReadOnly(t *testing.T) {
+	t.Parallel()
+	x := prepare(t, `cat data deep/er/dir/inner top; readlink data deep/er top
+		for f in data deep/er/dir/inner top /$HOME/../"$(readlink data)"; do (echo x >> "$f") 2>/dev/null && echo "wrote $f"; done
+		touch deep/er/new 2>/dev/null && echo "made a file"; echo mine > deep/mine`,
+		func(dir string, s *spool.Spec) {
+			must(t, os.MkdirAll(filepath.Join(dir, "cache", "tree", "dir"), 0o755))
+			must(t, os.MkdirAll(filepath.Join(dir, "cache", "whole"), 0o755))
+			for name, text := range map[string]string{"data": "the data\n", "tree/dir/inner": "inner\n", "whole/top": "top\n", "whole/stdout": "of the parent\n"} {
+				must(t, os.WriteFile(filepath.Join(dir, "cache", name), []byte(text), 0o666))
+			}
+			s.Dependencies = []spool.Dependency{
+				{ChildPath: "data", Source: filepath.Join(dir, "cache", "data")},
+				{ChildPath: "deep/er", Source: filepath.Join(dir, "cache", "tree")},
+				{ChildPath: ".", Source: filepath.Join(dir, "cache", "whole")},
+			}
+		})
+	deps := "/" + bundle + "_dependencies/"
+	want := "the data\ninner\ntop\n" + deps + "data\n" + deps + "deep/er\n" + deps + "all/top\n"
+	if got := x.succeed(); got != want {
+		t.Errorf("output %q, want %q", got, want)
+	}
+	if got := x.file("deep/mine"); got != "mine\n" {
+		t.Errorf("beside the dependency stands %q", got)
+	}
+}
+
+func TestExitStatusIsTheWorkersToo(t *testing.T) {
+	t.Parallel()
+	x := prepare(t, "echo out; echo err >&2; exit 3", nil)
+	code, exit := x.start().wait()
+	if code != 3 || exit.Cause != spool.CauseUser || *exit.ExitCode != 3 || exit.Failure != "" {
+		t.Errorf("exit code %d, %+v", code, exit)
+	}
+	if x.file("stdout") != "out\n" || x.file("stderr") != "err\n" {
+		t.Errorf("stdout %q, stderr %q", x.file("stdout"), x.file("stderr"))
+	}
+}
+
+func TestTermLeavesPartialResultsAndAnExitRecord(t *testing.T) {
+	t.Parallel()
+	x := prepare(t, `trap 'echo saved > partial; exit 9' TERM; echo ready > began; while :; do sleep 0.05; done`, nil).start()
+	x.awaitCommand()
+	for _, s := range []syscall.Signal{syscall.SIGUSR1, syscall.SIGTERM, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1} {
+		must(t, x.cmd.Process.Signal(s))
+	}
+	code, exit := x.wait()
+	if code != 9 || !exit.Terminated || *exit.ExitCode != 9 || exit.Cause != spool.CauseUser {
+		t.Errorf("exit code %d, %+v", code, exit)
+	}
+	if x.file("partial") != "saved\n" {
+		t.Errorf("partial result %q", x.file("partial"))
+	}
+	if rang, err := x.layout.Bell().Answer(); err != nil || len(rang) != 1 {
+		t.Errorf("bell: %v, %v", rang, err)
+	}
+}
+
+func TestCommandThatIgnoresTermIsKilled(t *testing.T) {
+	t.Parallel()
+	x := prepare(t, `trap '' TERM; echo ready > began; while :; do sleep 0.05; done`, nil).start()
+	x.awaitCommand()
+	told := time.Now()
+	must(t, x.cmd.Process.Signal(syscall.SIGTERM))
+	_, exit := x.wait()
+	if !exit.Terminated || *exit.ExitCode != 137 {
+		t.Errorf("%+v", exit)
+	}
+	if took := exit.CommandEnded.Sub(told); took > 10*time.Second {
+		t.Errorf("the command lived on for %v", took)
+	}
+}
+
+func TestTimeLimitStopsTheCommand(t *testing.T) {
+	t.Parallel()
+	x := prepare(t, "echo partial > result; sleep 60", func(_ string, s *spool.Spec) { s.Seconds = 0.5 })
+	code, exit := x.start().wait()
+	if exit.Cause != spool.CauseLimit || !strings.HasPrefix(exit.Failure, "Time limit exceeded. (Container uptime 0.") || exit.Terminated {
+		t.Errorf("%+v", exit)
+	}
+	if code != 143 || x.file("result") != "partial\n" {
+		t.Errorf("exit code %d, partial result %q", code, x.file("result"))
+	}
+}
+
+func TestKilledWorkerLeavesNoProcess(t *testing.T) {
+	t.Parallel()
+	const marker = "1000048151623"
+	x := prepare(t, "echo ready > began; sleep "+marker+" & sleep "+marker, nil).start()
+	x.awaitCommand()
+	if running := x.processes(marker); len(running) < 5 {
+		t.Fatalf("the container's processes cannot be seen: %q", running)
+	}
+	must(t, x.cmd.Process.Kill())
+	_ = x.cmd.Wait() // it was killed
+	for range 4000 {
+		if len(x.processes(marker)) == 0 {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if left := x.processes(marker); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	must(t, err)
+	if strings.Contains(string(mounts), string(x.layout)) {
+		t.Error("a mount is left")
+	}
+	if _, err := x.attempt.ReadExit(); err == nil {
+		t.Error("there is an exit record")
+	}
+}
+
+// processes lists those that stand in the execution's directories, or have the
+// marker in their command line.
+func (x *execution) processes(marker string) []string {
+	x.t.Helper()
+	entries, err := os.ReadDir("/proc")
+	must(x.t, err)
+	var found []string
+	for _, e := range entries {
+		if _, err := strconv.Atoi(e.Name()); err != nil {
+			continue
+		}
+		line, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline")) // it may have ended
+		cwd, _ := os.Readlink(filepath.Join("/proc", e.Name(), "cwd"))
+		if strings.Contains(string(line), marker) || strings.Contains(string(line)+cwd, string(x.layout)) {
+			found = append(found, strings.ReplaceAll(string(line), "\x00", " "))
+		}
+	}
+	return found
+}
+
+func TestNetworkIsByRequest(t *testing.T) {
+	t.Parallel()
+	for _, network := range []bool{false, true} {
+		x := prepare(t, "cat /proc/net/dev", func(_ string, s *spool.Spec) { s.Network = network })
+		interfaces := strings.Count(x.succeed(), ":")
+		if !network && interfaces != 1 || network && interfaces < 2 {
+			t.Errorf("network %v: %d interfaces", network, interfaces)
+		}
+	}
+}
+
+func TestStatusTellsWhatIsUsed(t *testing.T) {
+	t.Parallel()
+	x := prepare(t, "echo ready > began; head -c 1000000 /dev/zero > big; i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done", nil)
+	code, exit := x.start().wait()
+	if code != 0 || exit.Usage.UserSeconds <= 0 || exit.Usage.MemoryPeak < 1<<20 || exit.Usage.DiskBytes < 1000000 {
+		t.Errorf("exit code %d, %+v", code, exit)
+	}
+	status, err := x.attempt.ReadStatus()
+	if err != nil || status.Stage != spool.StageRunning || status.Token != exit.Token || status.CommandStarted.IsZero() {
+		t.Errorf("status %+v, %v", status, err)
+	}
+}

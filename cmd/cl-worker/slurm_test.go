@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// allocate submits the execution as a job, whose batch script ends as those of
+// a bridge do, and returns the job's id.
+func (x *execution) allocate(options ...string) string {
+	x.t.Helper()
+	must(x.t, copyProgram(filepath.Join(string(x.layout), "bin", "cl-worker")))
+	return strings.TrimSpace(x.slurm("#!/bin/sh\nexec "+filepath.Join(string(x.layout), "bin", "cl-worker")+" exec "+x.attempt.SpecPath()+"\n",
+		append([]string{
+			"sbatch", "--parsable", "--export=NONE", "--propagate=NONE", "--no-requeue", "--open-mode=append",
+			"--nodes=1", "--ntasks=1", "--chdir=/", "--output=" + x.attempt.OutputPath(),
+		}, options...)...))
+}
+
+// slurm runs one of Slurm's commands as researcher.
+func (x *execution) slurm(stdin string, args ...string) string {
+	x.t.Helper()
+	cluster := testenv.Slurm(x.t)
+	cmd := exec.Command(filepath.Join(cluster.Bin, args[0]), args[1:]...)
+	cmd.Env = []string{"SLURM_CONF=" + cluster.Conf}
+	cmd.Dir = "/"
+	cmd.Stdin = strings.NewReader(stdin)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: testenv.Researcher(x.t).Credential}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		x.t.Fatalf("%q: %v: %s", args, err, stderr.String())
+	}
+	return string(out)
+}
+
+// copyProgram copies this very program to where nodes and researcher see it.
+func copyProgram(to string) error {
+	from, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = from.Close() }()
+	f, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, from)
+	return errors.Join(err, f.Close())
+}
+
+// recorded waits for the exit record of a job, and for the job's end.
+func (x *execution) recorded(job string) spool.Exit {
+	x.t.Helper()
+	for range 6000 {
+		exit, err := x.attempt.ReadExit()
+		if errors.Is(err, spool.ErrNone) {
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		must(x.t, err)
+		for x.slurm("", "squeue", "-a", "-h", "-t", "PD,R,CG,S,CF", "-o", "%T", "--me", "-j", job) != "" {
+			time.Sleep(50 * time.Millisecond)
+		}
+		return exit
+	}
+	said, _ := os.ReadFile(x.attempt.OutputPath())
+	x.t.Fatalf("job %s left no exit record; its output: %s", job, said)
+	return spool.Exit{}
+}
+
+func TestOnlyAllocatedGPUsAreVisible(t *testing.T) {
+	t.Parallel()
+	testenv.Slurm(t)
+	list := "echo /dev/nvidia[0-9]*; echo $CUDA_VISIBLE_DEVICES"
+	two := prepare(t, list, func(_ string, s *spool.Spec) { s.GPUs = 2 })
+	none := prepare(t, list, nil)
+	jobTwo := two.allocate("--partition=gpu", "--gres=gpu:2", "--mem=200M")
+	jobNone := none.allocate("--partition=gpu", "--mem=200M")
+	if exit := two.recorded(jobTwo); exit.Cause != spool.CauseSucceeded {
+		t.Errorf("%+v", exit)
+	}
+	devices, numbers, _ := strings.Cut(two.file("stdout"), "\n")
+	if len(strings.Fields(devices)) != 2 || numbers != "0,1\n" {
+		t.Errorf("with two GPUs: %q", two.file("stdout"))
+	}
+	none.recorded(jobNone)
+	if got := none.file("stdout"); got != "/dev/nvidia[0-9]*\n\n" {
+		t.Errorf("without GPUs: %q", got)
+	}
+}
+
+func TestMemoryLimitOfTheJobIsSaidInASentence(t *testing.T) {
+	t.Parallel()
+	testenv.Slurm(t)
+	x := prepare(t, "head -c 300000000 /dev/zero | tail -c 300000000 > /dev/null", func(_ string, s *spool.Spec) { s.MemoryBytes = 100 << 20 })
+	exit := x.recorded(x.allocate("--mem=120M"))
+	want := "Memory limit 100m exceeded. Ask for more with --request-memory."
+	if exit.Cause != spool.CauseLimit || exit.Failure != want || exit.Usage.MemoryPeak < 100<<20 || exit.Usage.MemoryPeak > 130<<20 {
+		t.Errorf("%+v", exit)
+	}
+}
+
+func TestCancelledJobLeavesPartialResultsAndAnExitRecord(t *testing.T) {
+	t.Parallel()
+	testenv.Slurm(t)
+	x := prepare(t, "echo ready > began; trap '' TERM; while :; do sleep 0.1; done", nil)
+	job := x.allocate("--mem=120M")
+	x.awaitCommand()
+	x.slurm("", "scancel", job)
+	exit := x.recorded(job)
+	if !exit.Terminated || exit.ExitCode == nil || *exit.ExitCode != 137 || x.file("began") != "ready\n" {
+		t.Errorf("%+v, partial result %q", exit, x.file("began"))
+	}
+}
