@@ -1,9 +1,15 @@
 package apptainer
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"path"
+	"runtime"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -33,7 +39,8 @@ type Container struct {
 	Env []string
 	// Binds are host files and directories to show inside.
 	Binds []Bind
-	// Devices are host device files to show inside at the same path.
+	// Devices are host device files, below /dev, to show inside at the same
+	// path.
 	Devices []string
 	// Dir is the working directory inside; empty means "/".
 	Dir string
@@ -46,7 +53,7 @@ type Container struct {
 	Scratch string
 	// Stdout and Stderr are the command's; nil discards. What bubblewrap says
 	// when it cannot set the container up goes to Stderr too.
-	Stdout, Stderr *os.File
+	Stdout, Stderr *os.File `json:"-"`
 	// ShmBytes is the size of /dev/shm; zero means half of the memory.
 	ShmBytes int64
 	// Grace is how long the processes of the container have between the TERM
@@ -56,7 +63,7 @@ type Container struct {
 	// OnStart, when not nil, is called once with the process id of the
 	// container's init as this process sees it: every process of the container
 	// is a descendant of it.
-	OnStart func(pid int)
+	OnStart func(pid int) `json:"-"`
 	// Init is the argument vector that calls the function Init; nil means this
 	// program with InitCommand.
 	Init []string
@@ -90,14 +97,146 @@ var ErrNoShell = errors.New("the image has no shell: neither /bin/bash nor /bin/
 // Run runs the command and waits for its end; processes that it left behind
 // end with it. When ctx ends first, every process of the container gets TERM,
 // and after Grace what is left gets KILL; the Exit is the command's all the
-// same. An error says that the command was not run, or not to its end, by no
-// doing of its own; it never speaks of the command's exit status.
+// same. A program that the image does not have, or that cannot be executed, is
+// the command's doing as in a shell: exit status 127 or 126.
+//
+// An error says that the command was not run, or not to its end, by no doing
+// of its own.
 func (c Container) Run(ctx context.Context) (Exit, error) {
-	return Exit{}, errors.New("not implemented")
+	exit, err := c.run(ctx)
+	if err != nil {
+		return Exit{}, fmt.Errorf("run container of %s: %w", c.SIF, err)
+	}
+	return exit, nil
 }
 
-// Init is the first process of a container: it reads what to do from the
-// descriptor that Container.Run gave it, does it, and returns the exit status
-// for the program to end with. Programs call it before anything else, when
-// their first argument is InitCommand.
-func Init() int { return 1 }
+func (c Container) run(ctx context.Context) (exit Exit, err error) {
+	if ctx.Err() != nil {
+		return Exit{}, ctx.Err()
+	}
+	spec, err := c.spec()
+	if err != nil {
+		return Exit{}, err
+	}
+	if spec.Scratch, err = os.MkdirTemp(c.Scratch, "container-"); err != nil {
+		return Exit{}, fmt.Errorf("make its scratch directory: %w", err)
+	}
+	defer func() { err = errors.Join(err, removeScratch(spec.Scratch)) }()
+	// The kernel kills init when the thread that started it ends.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	child, err := c.start()
+	if err != nil {
+		return Exit{}, err
+	}
+	if c.OnStart != nil {
+		c.OnStart(child.cmd.Process.Pid)
+	}
+	return child.wait(ctx, spec)
+}
+
+// spec checks what can be checked here and tells init the rest.
+func (c Container) spec() (initSpec, error) {
+	config, err := Config(c.SIF)
+	if err != nil {
+		return initSpec{}, err
+	}
+	if config.Architecture != runtime.GOARCH && config.Architecture != "unknown" {
+		return initSpec{}, fmt.Errorf("the image is made for linux/%s, and this node is linux/%s", config.Architecture, runtime.GOARCH)
+	}
+	s := initSpec{
+		SIF:          c.SIF,
+		Offset:       config.Offset,
+		Args:         c.Args,
+		ShellCommand: c.ShellCommand,
+		Env:          mergeEnv(config.Env, c.Env),
+		Binds:        c.Binds,
+		Devices:      c.Devices,
+		Dir:          cmp.Or(c.Dir, "/"),
+		Network:      c.Network,
+		ShmBytes:     c.ShmBytes,
+		Grace:        c.grace(),
+	}
+	if len(c.Args) == 0 && c.ShellCommand == "" {
+		return initSpec{}, errors.New("no command")
+	}
+	if err := errors.Join(checkBinds(c.Binds, s.Dir), checkDevices(c.Devices)); err != nil {
+		return initSpec{}, err
+	}
+	if s.Squashfuse, err = findProgram("squashfuse", "squashfuse_ll", "squashfuse"); err != nil {
+		return initSpec{}, err
+	}
+	if s.Bubblewrap, err = findProgram("bubblewrap", "bwrap"); err != nil {
+		return initSpec{}, err
+	}
+	return s, checkFuse()
+}
+
+func (c Container) grace() time.Duration { return cmp.Or(c.Grace, 2*time.Second) }
+
+// initArgs is the argument vector of init.
+func (c Container) initArgs() []string {
+	if len(c.Init) > 0 {
+		return c.Init
+	}
+	return []string{"/proc/self/exe", InitCommand}
+}
+
+// mergeEnv lays over the image's environment what the caller adds. Like
+// Docker, it gives a PATH and a HOME to images that set none.
+func mergeEnv(image, added []string) []string {
+	env := []string{"PATH=" + defaultPath, "HOME=/root"}
+	at := map[string]int{"PATH": 0, "HOME": 1}
+	for _, assignment := range slices.Concat(image, added) {
+		name, _, ok := strings.Cut(assignment, "=")
+		if !ok || name == "" {
+			continue
+		}
+		if i, again := at[name]; again {
+			env[i] = assignment
+			continue
+		}
+		at[name] = len(env)
+		env = append(env, assignment)
+	}
+	return env
+}
+
+// checkBinds refuses what cannot be mounted as asked.
+func checkBinds(binds []Bind, dir string) error {
+	if !path.IsAbs(dir) {
+		return fmt.Errorf("the working directory %q is not an absolute path", dir)
+	}
+	for i, b := range binds {
+		if !path.IsAbs(b.Target) || path.Clean(b.Target) == "/" {
+			return fmt.Errorf("bind target %q is not an absolute path below the root", b.Target)
+		}
+		if _, err := os.Stat(b.Source); err != nil {
+			return fmt.Errorf("bind: %w", err)
+		}
+		for j, other := range binds {
+			if i != j && isBelow(b.Target, other.Target) {
+				return fmt.Errorf("bind target %q lies inside %q", b.Target, other.Target)
+			}
+		}
+	}
+	return nil
+}
+
+func checkDevices(devices []string) error {
+	for _, device := range devices {
+		info, err := os.Stat(device)
+		if err != nil {
+			return fmt.Errorf("device: %w", err)
+		}
+		if info.Mode()&os.ModeDevice == 0 || !isBelow(device, "/dev") {
+			return fmt.Errorf("device %q is not a device file below /dev", device)
+		}
+	}
+	return nil
+}
+
+// isBelow says whether name is dir or inside it.
+func isBelow(name, dir string) bool {
+	return strings.HasPrefix(path.Clean(name)+"/", path.Clean(dir)+"/")
+}

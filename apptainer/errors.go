@@ -1,7 +1,16 @@
 package apptainer
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"syscall"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
 // ImageError says why an image could not be brought here. It reads as one
@@ -9,7 +18,8 @@ import (
 type ImageError struct {
 	// Image is the reference as the user wrote it.
 	Image string
-	// Op is what was being done, as a verb and its object ("pull layer 3").
+	// Op is what was being done: "read the name", "resolve", "pull", "flatten"
+	// or "convert".
 	Op string
 	// Err is the cause.
 	Err error
@@ -24,6 +34,82 @@ func (e *ImageError) Error() string { return fmt.Sprintf("image %q: %v", e.Image
 func (e *ImageError) Unwrap() error { return e.Err }
 
 // Transient says whether the same request may succeed later without anybody
-// changing it: trouble with the network, the registry or the local disk. An
-// unknown image, a missing platform or an unsupported layer is not.
+// changing it: trouble with the network, the registry or the local disk, or
+// the caller's own context. An unknown image, a missing platform or an
+// unsupported layer is not.
 func (e *ImageError) Transient() bool { return e.transient }
+
+// errStalled is the cause when a registry stops sending.
+var errStalled = errors.New("the registry has stopped sending")
+
+// imageError puts err, from whatever source, in words about the image.
+func imageError(ref Reference, op string, err error) error {
+	var known *ImageError
+	if err == nil || errors.As(err, &known) {
+		return err
+	}
+	e := &ImageError{Image: ref.String(), Op: op, Err: err}
+	var status *transport.Error
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		e.transient = true
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		e.transient = true
+		e.Err = fmt.Errorf("no space left for converting it: %w", err)
+	case errors.As(err, &status):
+		e.Err, e.transient = statusError(status)
+	case errors.Is(err, errStalled):
+		e.transient = true
+	case isNetwork(err):
+		e.transient = !isUnknownHost(err)
+		e.Err = fmt.Errorf("registry %s cannot be reached: %w", ref.host(), plainNetwork(err))
+	}
+	return e
+}
+
+// statusError words a registry's refusal.
+func statusError(e *transport.Error) (err error, transient bool) { //nolint:revive,staticcheck // the error is the value here
+	switch code := e.StatusCode; {
+	case code == http.StatusNotFound:
+		return sentence{"not found in the registry", e}, false
+	case code == http.StatusUnauthorized, code == http.StatusForbidden:
+		return sentence{"the registry denies access: the image is private or does not exist", e}, false
+	case code == http.StatusTooManyRequests:
+		return sentence{"the registry refuses further requests for a while (429 Too Many Requests)", e}, true
+	case code >= http.StatusInternalServerError || code == http.StatusRequestTimeout:
+		return sentence{fmt.Sprintf("the registry is in trouble (%d %s)", code, http.StatusText(code)), e}, true
+	default:
+		return fmt.Errorf("the registry refuses: %w", e), false
+	}
+}
+
+// sentence is an error that says something plainer than its cause.
+type sentence struct {
+	text  string
+	cause error
+}
+
+func (s sentence) Error() string { return s.text }
+func (s sentence) Unwrap() error { return s.cause }
+
+// isNetwork says whether err comes from the way to the registry.
+func isNetwork(err error) bool {
+	var op *net.OpError
+	var request *url.Error
+	return errors.As(err, &op) || errors.As(err, &request) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+func isUnknownHost(err error) bool {
+	var dns *net.DNSError
+	return errors.As(err, &dns) && dns.IsNotFound
+}
+
+// plainNetwork drops the request from an error that names it: the image's name
+// is in the sentence already.
+func plainNetwork(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}

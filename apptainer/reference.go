@@ -1,7 +1,7 @@
 package apptainer
 
 import (
-	"fmt"
+	"errors"
 
 	"github.com/google/go-containerregistry/pkg/name"
 )
@@ -19,7 +19,7 @@ type Reference struct {
 func ParseReference(s string) (Reference, error) {
 	ref, err := name.ParseReference(s, name.WeakValidation)
 	if err != nil {
-		return Reference{}, &ImageError{Image: s, Op: "read the name", Err: err}
+		return Reference{}, &ImageError{Image: s, Op: "read the name", Err: sentence{"this is not the name of an image in a registry", err}}
 	}
 	return Reference{text: s, ref: ref}, nil
 }
@@ -35,8 +35,18 @@ func (r Reference) Name() string {
 	return r.ref.Name()
 }
 
-// Pinned gives the full name of the repository with the digest of one
-// manifest in it, as docker pull takes it.
-func (r Reference) pinned(digest string) string {
-	return fmt.Sprintf("%s@%s", r.ref.Context().Name(), digest)
+// host is the registry's.
+func (r Reference) host() string {
+	if r.ref == nil {
+		return ""
+	}
+	return r.ref.Context().RegistryStr()
+}
+
+// pinned names one manifest of the repository.
+func (r Reference) pinned(digest string) (name.Digest, error) {
+	if r.ref == nil {
+		return name.Digest{}, errors.New("no reference")
+	}
+	return r.ref.Context().Digest(digest), nil
 }

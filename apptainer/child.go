@@ -1,0 +1,155 @@
+package apptainer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// Descriptors that init inherits. On control it reads an initSpec, perhaps a
+// second line that says to stop, and at last the end of the file, which tells
+// it that its caller is gone. On report it writes one initReport.
+const (
+	controlFD = 3
+	reportFD  = 4
+)
+
+// killDelay is how long after the grace of a container its init has to report
+// before it is killed.
+const killDelay = 5 * time.Second
+
+// initSpec is what init is told to do.
+type initSpec struct {
+	SIF          string
+	Offset       int64
+	Scratch      string // a private directory, empty
+	Args         []string
+	ShellCommand string
+	Env          []string
+	Binds        []Bind
+	Devices      []string
+	Dir          string
+	Network      bool
+	ShmBytes     int64
+	Grace        time.Duration
+	Squashfuse   string
+	Bubblewrap   string
+}
+
+// initReport is how a container ended: by its command, or by Error.
+type initReport struct {
+	Code    int
+	Error   string `json:",omitempty"`
+	NoShell bool   `json:",omitempty"`
+}
+
+// child is a running init.
+type child struct {
+	cmd     *exec.Cmd
+	control *os.File
+	report  *os.File
+	grace   time.Duration
+}
+
+// start starts init in namespaces of its own, in which it is root.
+func (c Container) start() (_ *child, err error) {
+	controlIn, control, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("start its init: %w", err)
+	}
+	report, reportOut, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start its init: %w", err), controlIn.Close(), control.Close())
+	}
+	args := c.initArgs()
+	cmd := &exec.Cmd{
+		Path:       args[0],
+		Args:       args,
+		Env:        []string{},
+		Stdout:     writerOrNil(c.Stdout),
+		Stderr:     writerOrNil(c.Stderr),
+		ExtraFiles: []*os.File{controlIn, reportOut},
+		SysProcAttr: &syscall.SysProcAttr{
+			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+			Pdeathsig:   syscall.SIGKILL,
+		},
+	}
+	err = cmd.Start()
+	_ = controlIn.Close()
+	_ = reportOut.Close()
+	if err != nil {
+		return nil, errors.Join(namespaceError(err), control.Close(), report.Close())
+	}
+	return &child{cmd: cmd, control: control, report: report, grace: c.grace()}, nil
+}
+
+// writerOrNil keeps a nil *os.File from becoming a Writer that is not nil.
+func writerOrNil(f *os.File) io.Writer {
+	if f == nil {
+		return nil
+	}
+	return f
+}
+
+// wait tells init what to do and waits for its end.
+func (c *child) wait(ctx context.Context, spec initSpec) (Exit, error) {
+	done := make(chan struct{})
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		c.stopWith(ctx, done)
+	}()
+	sendErr := json.NewEncoder(c.control).Encode(spec)
+	var report initReport
+	readErr := json.NewDecoder(c.report).Decode(&report)
+	close(done)
+	<-stopped
+	_ = c.control.Close() // after which init ends in any case
+	_ = c.report.Close()
+	waitErr := c.cmd.Wait()
+	switch {
+	case readErr != nil && ctx.Err() != nil:
+		return Exit{}, fmt.Errorf("its init did not stop and was killed: %w", ctx.Err())
+	case readErr != nil:
+		return Exit{}, fmt.Errorf("its init ended without a word: %w", errors.Join(waitErr, sendErr))
+	case report.NoShell:
+		return Exit{}, ErrNoShell
+	case report.Error != "" && ctx.Err() != nil:
+		return Exit{}, fmt.Errorf("%s: %w", report.Error, ctx.Err())
+	case report.Error != "":
+		return Exit{}, errors.New(report.Error)
+	}
+	usage := c.cmd.ProcessState
+	exit := Exit{Code: report.Code, CPU: usage.UserTime() + usage.SystemTime()}
+	if signal := report.Code - 128; signal > 0 && signal < 65 {
+		exit.Signal = signal
+	}
+	return exit, nil
+}
+
+// stopWith passes the end of ctx on to init, and kills an init that does not
+// answer it. It returns when done is closed.
+func (c *child) stopWith(ctx context.Context, done <-chan struct{}) {
+	select {
+	case <-done:
+		return
+	case <-ctx.Done():
+	}
+	_, _ = c.control.WriteString("{}\n") // an init that is gone needs no word
+	kill := time.NewTimer(c.grace + killDelay)
+	defer kill.Stop()
+	select {
+	case <-done:
+	case <-kill.C:
+		_ = c.cmd.Process.Kill()
+		<-done
+	}
+}

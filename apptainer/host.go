@@ -1,0 +1,85 @@
+package apptainer
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+)
+
+// findProgram finds the first of several names on this host.
+func findProgram(pkg string, names ...string) (string, error) {
+	for _, name := range names {
+		if found, err := exec.LookPath(name); err == nil && filepath.IsAbs(found) {
+			return found, nil
+		}
+		// A job's PATH may lack what its node has.
+		for _, dir := range []string{"/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin"} {
+			file := filepath.Join(dir, name)
+			if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+				return file, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("this node lacks the program %s: its package %s has to be installed", names[0], pkg)
+}
+
+// checkFuse says plainly why a SIF could not be mounted.
+func checkFuse() error {
+	f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	switch {
+	case err == nil:
+		return f.Close() //nolint:wrapcheck // nothing was done with it
+	case errors.Is(err, fs.ErrNotExist):
+		return errors.New("this node has no /dev/fuse, which images are mounted by: its kernel module fuse has to be loaded")
+	case errors.Is(err, fs.ErrPermission):
+		return errors.New("this node does not let ordinary users open /dev/fuse, which images are mounted by: its mode has to be 0666")
+	default:
+		return fmt.Errorf("this node's /dev/fuse, which images are mounted by, cannot be opened: %w", err)
+	}
+}
+
+// namespaceError words a refused clone(2).
+func namespaceError(err error) error {
+	for _, refused := range []error{syscall.EPERM, syscall.EACCES, syscall.ENOSPC, syscall.EINVAL, syscall.EUSERS} {
+		if errors.Is(err, refused) {
+			return fmt.Errorf("this node does not let ordinary users make user namespaces: user.max_user_namespaces has to be above 0, "+
+				"and kernel.unprivileged_userns_clone, where it exists, 1 (%w)", err)
+		}
+	}
+	return fmt.Errorf("start its init: %w", err)
+}
+
+// overlayError words a refused mount of overlayfs.
+func overlayError(err error) error {
+	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) {
+		return fmt.Errorf("this node does not let user namespaces mount overlayfs: that takes Linux 5.11 or RHEL 8.5, "+
+			"and no AppArmor or SELinux rule against it (%w)", err)
+	}
+	if errors.Is(err, syscall.ENODEV) {
+		return fmt.Errorf("this node's kernel has no overlayfs: its module overlay has to be loaded (%w)", err)
+	}
+	return fmt.Errorf("mount the root's overlay: %w", err)
+}
+
+// removeScratch removes a tree in which the container's root may have taken
+// permissions from its owner; overlayfs does so itself.
+func removeScratch(dir string) error {
+	if os.RemoveAll(dir) == nil {
+		return nil
+	}
+	// Errors show in the removal.
+	_ = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if d != nil && d.IsDir() && err == nil {
+			_ = os.Chmod(name, 0o700) //nolint:gosec // directories need x; nobody else sees them
+		}
+		return nil
+	})
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove its scratch directory: %w", err)
+	}
+	return nil
+}

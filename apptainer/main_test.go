@@ -1,0 +1,79 @@
+package apptainer_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+)
+
+// runAsUser is the argument by which the test binary runs one container, as
+// the user that it was started by.
+const runAsUser = "run-container"
+
+// runRequest is what such a run reads on its standard input.
+type runRequest struct {
+	Container    apptainer.Container
+	Grace        time.Duration
+	StdoutPath   string
+	PrintInitPID bool // on standard output, once it is known
+}
+
+// runAnswer is what it prints.
+type runAnswer struct {
+	Exit     apptainer.Exit
+	Error    string
+	NoShell  bool
+	Canceled bool
+}
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case apptainer.InitCommand:
+			os.Exit(apptainer.Init())
+		case runAsUser:
+			if err := runContainer(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
+		}
+	}
+	code := m.Run()
+	os.Exit(code)
+}
+
+// runContainer serves one runRequest. TERM ends the container's context.
+func runContainer() error {
+	var req runRequest
+	if err := json.NewDecoder(os.Stdin).Decode(&req); err != nil {
+		return err
+	}
+	c := req.Container
+	out, err := os.OpenFile(req.StdoutPath, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	c.Stdout, c.Stderr, c.Grace = out, out, req.Grace
+	if req.PrintInitPID {
+		c.OnStart = func(pid int) { fmt.Println(pid) }
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	var answer runAnswer
+	answer.Exit, err = c.Run(ctx)
+	if err != nil {
+		answer.Error = err.Error()
+		answer.NoShell = errors.Is(err, apptainer.ErrNoShell)
+		answer.Canceled = errors.Is(err, context.Canceled)
+	}
+	return json.NewEncoder(os.Stdout).Encode(answer)
+}
