@@ -97,7 +97,7 @@ func (b *Bridge) loop(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return ctx.Err() //nolint:wrapcheck // the ordinary end
+			return ctx.Err()
 		case <-b.inbox.arrived:
 			timer.Stop()
 		case <-timer.C:
@@ -176,7 +176,7 @@ func (b *Bridge) decide(d *decisions, now time.Time, r plan.Row, n plan.News) {
 	}
 	d.effects = append(d.effects, effects...)
 	if before.Phase != next.Phase || before.Reason != next.Reason {
-		b.Log.Info("decided", slog.String("bundle", next.Bundle), slog.String("phase", string(next.Phase)), //nolint:sloglint // a decision has no context
+		b.Log.Info("decided", slog.String("bundle", next.Bundle), slog.String("phase", string(next.Phase)),
 			slog.String("reason", next.Reason), slog.Int("attempt", next.Attempt), slog.Int64("job", int64(next.Job.ID)))
 	}
 }
@@ -244,7 +244,7 @@ func (b *Bridge) wait(now time.Time) time.Duration {
 		if !r.Due.IsZero() {
 			next = min(next, r.Due.Sub(now))
 		}
-		if r.WaitsForRoom(now) {
+		if r.WaitsForRoom(now) && b.pacer.empty() { // room in Slurm comes with news
 			next = min(next, b.pacer.refill())
 		}
 	}

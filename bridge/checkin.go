@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
@@ -109,7 +110,7 @@ func (b *Bridge) checkingIn(ctx context.Context, q plan.Queue) error {
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err() //nolint:wrapcheck // the ordinary end
+			return ctx.Err()
 		case <-news:
 			if err := sleep(ctx, checkInPause); err != nil {
 				return err
@@ -182,7 +183,7 @@ func (c *checkIns) answered(ctx context.Context, a answer) error {
 		pause = min(time.Second<<min(c.failures-1, 5), maxPause)
 	} else {
 		c.failures, c.concurrent, c.welcome = 0, a.Concurrent, true
-		if len(a.Messages) == 0 && a.took < idlePause && c.outstanding == 0 && !a.Concurrent {
+		if len(a.Messages) == 0 && a.took < idlePause && c.outstanding == 0 {
 			pause = idlePause
 		}
 	}
@@ -201,7 +202,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return ctx.Err() //nolint:wrapcheck // the ordinary end
+		return ctx.Err()
 	case <-timer.C:
 		return nil
 	}
@@ -223,6 +224,6 @@ func (b *Bridge) deliver(ctx context.Context, q plan.Queue, m codalab.Message) {
 			return nil
 		})
 	default:
-		b.Log.WarnContext(ctx, "the server sent a message of an unknown kind: "+string(m.Type))
+		b.Log.WarnContext(ctx, "the server sent a message of an unknown kind", slog.String("kind", string(m.Type)))
 	}
 }

@@ -28,11 +28,15 @@ func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
 		return func(n *plan.News) { n.Staged, n.Progress = &end, "" }
 	case plan.Submit:
 		s := b.submit(ctx, r)
-		return func(n *plan.News) { n.Submitted = &s }
+		return func(n *plan.News) {
+			if n.Submitted == nil || n.Submitted.Attempt < s.Attempt {
+				n.Submitted = &s
+			}
+		}
 	case plan.Account:
 		return b.account(ctx, r)
 	case plan.Look:
-		return b.look(r.Bundle, r.Attempt)
+		return b.look(r.Bundle, r.Attempt, time.Now()) //nolint:forbidigo // when a question is asked is part of its answer
 	case plan.Close:
 		c := b.close(ctx, r)
 		return func(n *plan.News) { n.Closed = &c }
@@ -65,6 +69,10 @@ func (b *Bridge) stage(ctx context.Context, r plan.Row) plan.StageEnd {
 // submit writes what the job will read, and runs sbatch.
 func (b *Bridge) submit(ctx context.Context, r plan.Row) plan.Submission {
 	end := plan.Submission{Attempt: r.Attempt}
+	if late := time.Since(r.Submitted); late > plan.SubmitWithin { //nolint:forbidigo // others may have kept it waiting
+		end.Refused, end.Retry, end.Words = true, true, "Slurm is slow to take other submissions"
+		return end
+	}
 	layout := b.Policy.Layout
 	err := layout.Attempt(r.Bundle, r.Attempt).WriteSpec(b.Policy.Spec(r))
 	if err == nil {
@@ -91,12 +99,13 @@ func (b *Bridge) submit(ctx context.Context, r plan.Row) plan.Submission {
 const accountSlack = time.Hour
 
 func (b *Bridge) account(ctx context.Context, r plan.Row) func(*plan.News) {
+	asked := time.Now() //nolint:forbidigo // when a question is asked is part of its answer
 	jobs, err := b.Scheduler.Account(ctx, r.Submitted.Add(-accountSlack), []string{string(r.Mark)})
 	if err != nil {
 		b.Log.WarnContext(ctx, "accounting did not answer", errorAttr(err))
-		return func(*plan.News) {}
+		return func(n *plan.News) { n.AccountFailure = err.Error() }
 	}
-	found := plan.Sighting{Jobs: named(jobs, r.Mark)}
+	found := plan.Sighting{Mark: r.Mark, Asked: asked, Jobs: named(jobs, r.Mark)}
 	return func(n *plan.News) { n.Accounted = &found }
 }
 
@@ -110,22 +119,40 @@ const closeWithin = 30 * time.Second
 func (b *Bridge) close(ctx context.Context, r plan.Row) plan.Closing {
 	ctx, cancel := context.WithTimeout(ctx, closeWithin)
 	defer cancel()
-	standing, _, err := b.Policy.Layout.Attempt(r.Bundle, r.Attempt).Close(ctx, time.Now()) //nolint:forbidigo // a record's date, for people
-	c := plan.Closing{Attempt: r.Attempt, Standing: standing}
+	c := plan.Closing{Attempt: r.Attempt}
+	err := b.shared()
+	if err == nil {
+		c.Standing, _, err = b.Policy.Layout.Attempt(r.Bundle, r.Attempt).Close(ctx, time.Now()) //nolint:forbidigo // a record's date, for people
+	}
 	if err != nil {
 		c.Failure = err.Error()
 	}
 	return c
 }
 
+// shared says why the shared disk is not there: what is missing on a directory
+// that nothing is mounted on is no evidence, and what is written to it is seen
+// by no worker.
+func (b *Bridge) shared() error {
+	_, err := os.ReadDir(filepath.Dir(b.Policy.Layout.Members("any")))
+	if err != nil {
+		return fmt.Errorf("find the shared disk: %w", err)
+	}
+	return nil
+}
+
 // look reads an attempt's records. A record that cannot be read says nothing;
 // when not even its directory can be, neither does the look.
-func (b *Bridge) look(bundle string, attempt int) func(*plan.News) {
+func (b *Bridge) look(bundle string, attempt int, now time.Time) func(*plan.News) {
 	a := b.Policy.Layout.Attempt(bundle, attempt)
-	if _, err := os.ReadDir(a.Dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return func(*plan.News) {}
+	_, err := os.ReadDir(a.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = b.shared()
 	}
-	rec := plan.Records{Attempt: attempt, Output: tail(a.OutputPath())}
+	if err != nil {
+		return func(n *plan.News) { n.LookFailure = err.Error() }
+	}
+	rec := plan.Records{Attempt: attempt, Read: now, Output: tail(a.OutputPath())}
 	if s, err := a.ReadStarted(); err == nil {
 		rec.Started = &s
 	}
@@ -135,7 +162,7 @@ func (b *Bridge) look(bundle string, attempt int) func(*plan.News) {
 	if e, err := a.ReadExit(); err == nil {
 		rec.Exit = &e
 	}
-	return func(n *plan.News) { n.Records = &rec }
+	return func(n *plan.News) { n.AddRecords(rec) }
 }
 
 // tail returns the end of a file, or nothing.
@@ -171,6 +198,9 @@ func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
 // release removes all that the shared disk holds of a bundle, but not what
 // the cache holds of its inputs.
 func (b *Bridge) release(r plan.Row) error {
+	if err := b.shared(); err != nil {
+		return err
+	}
 	layout := b.Policy.Layout
 	errs := []error{removeAll(layout.RunsDir(r.Bundle)), removeAll(layout.BundleDir(r.Bundle))}
 	for _, m := range b.Policy.Marks(r) {

@@ -13,8 +13,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
-// effects runs what decisions want of the world, at most one of a kind for a
-// bundle and only so many of a kind at once.
+// effects runs what decisions want of the world, at most one of a kind for an
+// attempt of a bundle and only so many of a kind at once.
 type effects struct {
 	ctx     context.Context //nolint:containedctx // the life of Run, in which effects are started one by one
 	group   *errgroup.Group
@@ -23,9 +23,12 @@ type effects struct {
 	limits  map[plan.Kind]*semaphore.Weighted
 }
 
+// effectKey has the attempt, so that an effect of an attempt that was given up
+// and hangs does not stand in the way of the next one's.
 type effectKey struct {
-	kind   plan.Kind
-	bundle string
+	kind    plan.Kind
+	bundle  string
+	attempt int
 }
 
 type runningEffect struct {
@@ -55,9 +58,11 @@ func (e *effects) start(ctx context.Context, g *errgroup.Group) {
 	}
 }
 
-// run starts an effect, unless one of its kind runs for the bundle.
-func (e *effects) run(effect plan.Effect, do func(ctx context.Context)) {
-	key := effectKey{effect.Kind, effect.Row.Bundle}
+// run starts an effect, unless one of its kind runs for the attempt. do returns
+// how to tell the outcome, which is told once the effect does not count as
+// running any more: who hears it may want the same again at once.
+func (e *effects) run(effect plan.Effect, do func(ctx context.Context) (tell func())) {
+	key := effectKey{effect.Kind, effect.Row.Bundle, effect.Row.Attempt}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if _, ok := e.running[key]; ok {
@@ -67,13 +72,15 @@ func (e *effects) run(effect plan.Effect, do func(ctx context.Context)) {
 	e.running[key] = runningEffect{phase: effect.Row.Phase, cancel: cancel}
 	e.group.Go(func() error {
 		defer cancel()
+		tell := func() {}
 		if e.limits[effect.Kind].Acquire(ctx, 1) == nil {
-			do(ctx)
+			tell = do(ctx)
 			e.limits[effect.Kind].Release(1)
 		}
 		e.mu.Lock()
 		delete(e.running, key)
 		e.mu.Unlock()
+		tell()
 		return nil
 	})
 }
@@ -84,7 +91,7 @@ func (e *effects) outlived(r plan.Row) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, k := range []plan.Kind{plan.Stage, plan.Collect} {
-		if run, ok := e.running[effectKey{k, r.Bundle}]; ok && run.phase != r.Phase {
+		if run, ok := e.running[effectKey{k, r.Bundle, r.Attempt}]; ok && run.phase != r.Phase {
 			run.cancel()
 		}
 	}
@@ -101,13 +108,13 @@ func (b *Bridge) begin(ctx context.Context, e plan.Effect) error {
 		b.view.remove(e.Row.Bundle)
 		return nil
 	}
-	b.effects.run(e, func(ctx context.Context) {
+	b.effects.run(e, func(ctx context.Context) func() { //nolint:contextcheck // an effect lives as long as Run, not as the step that wants it
 		outcome := b.do(ctx, e)
 		if ctx.Err() != nil && e.Kind != plan.Submit {
-			return // nobody waits for it any more
+			return func() {} // nobody waits for it any more
 		}
 		b.Log.DebugContext(ctx, "effect ended", slog.String("kind", string(e.Kind)), slog.String("bundle", e.Row.Bundle))
-		b.inbox.put(e.Row.Bundle, outcome)
+		return func() { b.inbox.put(e.Row.Bundle, outcome) }
 	})
 	return nil
 }

@@ -27,8 +27,10 @@ func (p *pacer) budget(now time.Time) int {
 
 func (p *pacer) spend(n int) { p.tokens -= float64(n) }
 
-// refill is how long it takes until there is room for another submission,
-// where there is none.
+// empty says whether no submission may be made now.
+func (p *pacer) empty() bool { return p.tokens < 1 }
+
+// refill is how long it takes until an empty pacer allows another submission.
 func (p *pacer) refill() time.Duration {
 	missing := max(1-p.tokens, 0.05)
 	return time.Duration(missing / submissionsPerSecond * float64(time.Second))

@@ -20,7 +20,7 @@ func every(ctx context.Context, pause time.Duration, fn func(now time.Time)) err
 		fn(time.Now()) //nolint:forbidigo // a pump is where the clock is read
 		select {
 		case <-ctx.Done():
-			return ctx.Err() //nolint:wrapcheck // the ordinary end
+			return ctx.Err()
 		case <-ticker.C:
 		}
 	}
@@ -53,7 +53,7 @@ func (b *Bridge) observing(ctx context.Context) error {
 			if r.Shows(jobs) {
 				continue
 			}
-			seen := plan.Sighting{Asked: snapshot.Asked, Jobs: jobs}
+			seen := plan.Sighting{Mark: r.Mark, Asked: snapshot.Asked, Jobs: jobs}
 			b.inbox.put(r.Bundle, func(n *plan.News) { n.Sighting = &seen })
 		}
 	})
@@ -64,7 +64,7 @@ func (b *Bridge) observing(ctx context.Context) error {
 func (b *Bridge) listening(ctx context.Context) error {
 	bell := b.Policy.Layout.Bell()
 	broken := false
-	return every(ctx, b.LookEvery, func(time.Time) {
+	return every(ctx, b.LookEvery, func(now time.Time) {
 		if len(b.view.where(plan.Row.InFlight)) == 0 {
 			return
 		}
@@ -74,7 +74,7 @@ func (b *Bridge) listening(ctx context.Context) error {
 		}
 		broken = err != nil
 		for _, m := range rang {
-			b.inbox.put(m.Bundle, b.look(m.Bundle, m.Attempt))
+			b.inbox.put(m.Bundle, b.look(m.Bundle, m.Attempt, now))
 		}
 	})
 }
@@ -97,7 +97,7 @@ func (b *Bridge) reading(ctx context.Context) error {
 				break
 			}
 			read[r.Bundle] = now
-			b.inbox.put(r.Bundle, b.look(r.Bundle, r.Attempt))
+			b.inbox.put(r.Bundle, b.look(r.Bundle, r.Attempt, now))
 		}
 		for bundle := range read {
 			if r, ok := b.view.row(bundle); !ok || !r.InFlight() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net/http"
 	"os"
 	"regexp"
@@ -30,7 +31,7 @@ func (b *Bridge) serve(ctx context.Context, q plan.Queue, m codalab.Message) {
 		})
 	}
 	if err != nil && ctx.Err() == nil {
-		b.Log.WarnContext(ctx, "the server's "+string(m.Type)+" was not served", errorAttr(err))
+		b.Log.WarnContext(ctx, "a message of the server's was not served", slog.String("kind", string(m.Type)), errorAttr(err))
 	}
 }
 
@@ -47,7 +48,7 @@ func (b *Bridge) read(ctx context.Context, q plan.Queue, m codalab.Message) erro
 		}
 	}
 	if stream == nil {
-		return b.Service.Reply(ctx, b.identity(q.Name), m.SocketID, reply) //nolint:wrapcheck // names the call
+		return b.Service.Reply(ctx, b.identity(q.Name), m.SocketID, reply)
 	}
 	err := b.Service.ReplyData(ctx, b.identity(q.Name), m.SocketID, stream)
 	return errors.Join(err, stream.Close())

@@ -122,7 +122,7 @@ func (l *Ledger) Save(ctx context.Context, rows []plan.Row) error {
 		return nil
 	})
 	if err != nil {
-		return err //nolint:wrapcheck // made above, or the transaction's own
+		return err
 	}
 	for i := range rows {
 		rows[i].Version++

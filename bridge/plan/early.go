@@ -35,7 +35,6 @@ func (d *decision) claiming() {
 func (d *decision) drop(reason string) {
 	d.enter(Done, reason)
 	d.row.Dropped = true
-	d.row.Due = d.now
 }
 
 // refusal is why the queue does not take a request; empty when it does.

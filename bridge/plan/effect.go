@@ -34,7 +34,7 @@ func Kinds() []Kind {
 }
 
 // Effect is one thing to be done in the world after Row was saved. At most
-// one effect of a kind runs for a bundle.
+// one effect of a kind runs for an attempt of a bundle.
 type Effect struct {
 	Kind Kind
 	// Row is the row as it was saved when the effect was decided.

@@ -20,24 +20,30 @@ func (d *decision) stopping() {
 		return
 	}
 	d.cancel()
-	if d.row.Begun != nil {
-		if !d.row.Ended.IsZero() && d.settled() {
+	gone := !d.row.Ended.IsZero()
+	switch {
+	case d.row.Begun != nil:
+		if gone && d.settled() {
 			d.concluded(*d.row.Stop)
 		}
-		return
-	}
-	if !d.row.Closed {
-		d.want(Close)
-		d.wake(d.now.Add(d.policy.Settle))
-		return
-	}
-	if !d.row.Cancelled.IsZero() || !d.row.Ended.IsZero() {
+	case !d.row.Closed:
+		d.close()
+	case gone || !d.row.Cancelled.IsZero():
 		d.finish(*d.row.Stop, "stopped before it began: "+d.row.Reason)
 	}
 }
 
+// close wants the attempt closed, so that it can never begin.
+func (d *decision) close() {
+	failure := ""
+	if c := d.news.Closed; c != nil && c.Attempt == d.row.Attempt {
+		failure = c.Failure
+	}
+	d.ask(Close, failure)
+}
+
 // findJob looks for the job of a submission whose answer is not known, and
-// ends the row when there is none.
+// ends the row when there is none. Meanwhile the attempt is closed.
 func (d *decision) findJob() bool {
 	for _, s := range []*Sighting{d.news.Sighting, d.news.Accounted} {
 		if job, ok := adoptable(s); ok {
@@ -48,12 +54,14 @@ func (d *decision) findJob() bool {
 	s := d.news.Submitted
 	switch {
 	case s != nil && s.Attempt == d.row.Attempt && s.Job != 0:
-		d.row.Job.ID = s.Job
+		d.row.Job.ID, d.row.Ended = s.Job, time.Time{}
 		return true
 	case s != nil && s.Attempt == d.row.Attempt && s.Refused:
 		d.finish(*d.row.Stop, "stopped; Slurm had refused it")
 	case d.absent():
 		d.finish(*d.row.Stop, "stopped; there is no job of it")
+	case !d.row.Closed:
+		d.close()
 	}
 	return false
 }
@@ -73,8 +81,13 @@ func (d *decision) cancel() {
 	}
 }
 
-// collecting: the results go to the server.
+// collecting: the results go to the server. Until the verdict is reported an
+// exit record that the disk shows late still outranks what Slurm said.
 func (d *decision) collecting() {
+	if d.late && d.row.Times.Finalizing.IsZero() {
+		v := d.own(*d.row.Exit)
+		d.row.Verdict = &v
+	}
 	c := d.news.Collected
 	switch {
 	case c == nil:
@@ -84,15 +97,27 @@ func (d *decision) collecting() {
 	case c.Failure == "":
 		d.delivered("the results are with the server")
 	case c.Gone:
-		d.drop("the server does not know the bundle any more: " + c.Failure)
+		// The server may have been restored from an older copy: the results
+		// are kept, in case it offers the bundle again.
+		d.enter(Done, "the server does not know the bundle any more: "+c.Failure)
+		d.row.Due = d.now.Add(d.policy.KeepAfterAck)
 	case c.Final || d.now.Sub(d.row.Since) > d.policy.CollectPatience:
-		if d.row.Verdict.Failure == "" {
-			d.row.Verdict.Failure = "The results could not be delivered: " + sentence(c.Failure)
-		}
+		d.undeliverable(c.Failure)
 		d.delivered("the results could not be delivered: " + c.Failure)
 	default:
 		d.again(c.Failure)
 	}
+}
+
+// undeliverable makes a failure of a verdict whose results are lost to the
+// server, unless that verdict was reported already.
+func (d *decision) undeliverable(why string) {
+	if d.row.Verdict.Failure != "" || !d.row.Times.Finalizing.IsZero() {
+		return
+	}
+	v := *d.row.Verdict
+	v.Failure = "The results could not be delivered: " + sentence(why)
+	d.row.Verdict = &v
 }
 
 func (d *decision) delivered(reason string) {

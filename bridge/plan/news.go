@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -13,12 +14,16 @@ import (
 type News struct {
 	// Messages came from the server, in this order.
 	Messages []codalab.Message
-	// Sighting is what the newest whole snapshot shows of the row.
+	// Sighting is what the newest whole snapshot shows of a mark.
 	Sighting *Sighting
-	// Accounted is what the accounting database knows of the row's mark.
-	Accounted *Sighting
-	// Records are the current attempt's, as the disk shows them.
-	Records *Records
+	// Accounted is what the accounting database knows of a mark, and
+	// AccountFailure why it did not answer.
+	Accounted      *Sighting
+	AccountFailure string
+	// Records are an attempt's, as the disk shows them, and LookFailure is why
+	// they could not be read.
+	Records     *Records
+	LookFailure string
 
 	// The outcomes of effects.
 	Claimed   *Claimed
@@ -78,6 +83,7 @@ type Closing struct {
 
 // Sighting is what a whole answer of Slurm showed of one mark.
 type Sighting struct {
+	Mark Mark
 	// Asked is when the question was sent.
 	Asked time.Time
 	// Jobs are the jobs of that name, in the order of their ids.
@@ -88,9 +94,32 @@ type Sighting struct {
 // not be read, or is not there, is nil; neither says anything.
 type Records struct {
 	Attempt int
+	// Read is when their reading began.
+	Read    time.Time
 	Started *spool.Started
 	Status  *spool.Status
 	Exit    *spool.Exit
 	// Output is the end of what the batch script printed.
 	Output string
+}
+
+// AddRecords takes in another reading of an attempt's records. Two readings
+// may overtake one another: what either saw was there, and of two attempts
+// the later one counts.
+func (n *News) AddRecords(rec Records) {
+	old := n.Records
+	switch {
+	case old == nil:
+	case old.Attempt > rec.Attempt:
+		return
+	case old.Attempt == rec.Attempt:
+		rec.Started = cmp.Or(rec.Started, old.Started)
+		rec.Exit = cmp.Or(rec.Exit, old.Exit)
+		rec.Status = cmp.Or(rec.Status, old.Status)
+		rec.Output = cmp.Or(rec.Output, old.Output)
+		if old.Read.After(rec.Read) {
+			rec.Read = old.Read
+		}
+	}
+	n.Records = &rec
 }

@@ -13,6 +13,7 @@ import (
 // row is due, and once for each row after a start of the bridge.
 func (p Policy) Next(now time.Time, r Row, n News) (Row, []Effect) {
 	d := &decision{policy: p, queue: p.Queues[r.Queue], now: now, row: r, news: n}
+	d.sift()
 	d.hear()
 	d.read()
 	// A phase that ends hands on to the next one at once, so that its
@@ -20,6 +21,9 @@ func (p Policy) Next(now time.Time, r Row, n News) (Row, []Effect) {
 	for before := Phase(""); before != d.row.Phase; {
 		before = d.row.Phase
 		d.phase()
+	}
+	if !d.waiting() {
+		d.row.Due = time.Time{} // a pause that is over must not make the row due for ever
 	}
 	for i := range d.effects {
 		d.effects[i].Row = d.row
@@ -35,6 +39,19 @@ type decision struct {
 	row     Row
 	news    News
 	effects []Effect
+	// late says that this news brought the attempt's exit record.
+	late bool
+}
+
+// sift drops what Slurm said of another submission than the row's current
+// one: an answer may arrive after the row has gone on.
+func (d *decision) sift() {
+	if s := d.news.Sighting; s != nil && (d.row.Mark == "" || s.Mark != d.row.Mark) {
+		d.news.Sighting = nil
+	}
+	if a := d.news.Accounted; a != nil && (d.row.Mark == "" || a.Mark != d.row.Mark) {
+		d.news.Accounted = nil
+	}
 }
 
 func (d *decision) phase() {
@@ -107,14 +124,21 @@ func (d *decision) stop(v Verdict, reason string) {
 
 // read takes the records of the current attempt in, whatever the phase.
 // Records of another attempt, or under another token than the one that
-// stands, are nothing.
+// stands, are nothing; so are those of an attempt that was given up for the
+// next one, which has no mark yet.
 func (d *decision) read() {
+	if d.row.Mark == "" {
+		return
+	}
 	if c := d.news.Closed; c != nil && c.Failure == "" && c.Attempt == d.row.Attempt {
 		d.taken(c.Standing)
 	}
 	rec := d.news.Records
-	if rec == nil || rec.Attempt != d.row.Attempt || d.row.Attempt == 0 {
+	if rec == nil || rec.Attempt != d.row.Attempt {
 		return
+	}
+	if !d.row.Ended.IsZero() {
+		d.row.Looked, d.row.LastWords = rec.Read, lastLine(rec.Output)
 	}
 	if rec.Started != nil {
 		d.taken(*rec.Started)
@@ -126,7 +150,7 @@ func (d *decision) read() {
 		d.row.Status = rec.Status
 	}
 	if rec.Exit != nil && rec.Exit.Token == d.row.Begun.Token && d.row.Exit == nil {
-		d.row.Exit = rec.Exit
+		d.row.Exit, d.late = rec.Exit, true
 	}
 }
 
@@ -162,6 +186,17 @@ func (d *decision) again(trouble string) {
 	d.row.Trouble = trouble
 	d.row.Due = d.now.Add(backoff(d.row.Tries))
 	d.row.Reason = fmt.Sprintf("try %d failed: %s", d.row.Tries, trouble)
+}
+
+// ask wants what may be wanted at will, unless it has just failed: then it is
+// wanted again after a pause.
+func (d *decision) ask(k Kind, failure string) {
+	switch {
+	case failure != "":
+		d.again(failure)
+	case !d.waiting():
+		d.want(k)
+	}
 }
 
 // waiting says whether the row waits out a pause.

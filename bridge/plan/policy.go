@@ -6,6 +6,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
+// SubmitWithin is how long after a row's Submitted its sbatch may be begun. A
+// Submit that comes later asks nothing of Slurm and says that it was refused.
+const SubmitWithin = 10 * time.Second
+
 // Policy is what the site and the bridge's owner have decided beforehand.
 type Policy struct {
 	// Bridge is the bridge's own six hexadecimal digits, part of each mark.
@@ -20,9 +24,9 @@ type Policy struct {
 	// Queues are the queues by name.
 	Queues map[string]Queue
 
-	// SubmitGrace is how much older than a submission's begin a snapshot may
-	// not be to prove that the submission made no job. It is above the
-	// longest life of an sbatch.
+	// SubmitGrace is how much later than a submission's begin a snapshot must
+	// have been asked for to prove that the submission made no job. It is
+	// above SubmitWithin and the longest life of an sbatch together.
 	SubmitGrace time.Duration
 	// RecordAge is how long Slurm surely keeps an ended job in sight
 	// (MinJobAge). A younger snapshot that lacks a job is evidence by itself.

@@ -113,6 +113,8 @@ func (r Row) RunStatus() string {
 
 func (r Row) stagingStatus() string {
 	switch {
+	case r.Trouble != "" && r.Due.IsZero():
+		return "Trying again: " + sentence(r.Trouble)
 	case r.Trouble != "":
 		return "Trying again at " + r.Due.Format(time.TimeOnly) + ": " + sentence(r.Trouble)
 	case r.Staged != nil:

@@ -84,6 +84,10 @@ type Row struct {
 	// Ended is when Slurm was first seen to have no live job for the attempt
 	// any more; zero while it has.
 	Ended time.Time `json:"ended,omitzero"`
+	// Looked is when the attempt's records were last read since Ended, and
+	// LastWords is the end of what the batch script had printed; zero before.
+	Looked    time.Time `json:"looked,omitzero"`
+	LastWords string    `json:"last_words,omitempty"`
 	// Stuck is since when Slurm has given a reason for which the job can
 	// never start; zero while it gives none.
 	Stuck time.Time `json:"stuck,omitzero"`

@@ -25,22 +25,18 @@ func (d *decision) submitting() {
 	}
 	if s := d.news.Submitted; s != nil && s.Attempt == d.row.Attempt {
 		d.answered(*s)
-		return
 	}
-	if d.row.Stop != nil {
+	switch {
+	case d.row.Phase != Submitting:
+	case d.row.Stop != nil:
 		d.stopUnsubmitted()
-		return
-	}
-	if d.row.Submitted.IsZero() {
+	case d.row.Submitted.IsZero():
 		if !d.waiting() {
 			d.submit(d.row.Reason)
 		}
-		return
-	}
-	switch {
 	case !d.absent():
 	case d.row.Closed:
-		d.retry("sbatch's answer was lost, and so is any trace of a job")
+		d.concluded(platform("The answer to the submission was lost, and so is any trace of a job."))
 	default:
 		d.row.Ended = time.Time{}
 		d.submit("sbatch's answer was lost and there is no such job: submitted again under the same name")
@@ -116,37 +112,27 @@ func (d *decision) stopUnsubmitted() {
 // lack it too. Without a database, a snapshot younger than what Slurm keeps in
 // sight is enough, and after that nothing proves it: the attempt is closed.
 // What is missing for the proof is asked for.
+//
+// It is asked only where adoptable found nothing in the same news.
 func (d *decision) absent() bool {
-	if s := d.news.Sighting; s != nil {
-		switch {
-		case len(live(s.Jobs)) > 0:
-			d.row.Ended = time.Time{}
-		case s.Asked.After(d.row.Submitted.Add(d.policy.SubmitGrace)) && d.row.Ended.IsZero():
-			d.row.Ended = s.Asked
-		}
+	s := d.news.Sighting
+	if s != nil && d.row.Ended.IsZero() && s.Asked.After(d.row.Submitted.Add(d.policy.SubmitGrace)) {
+		d.row.Ended = s.Asked
 	}
-	switch {
-	case d.row.Ended.IsZero():
+	if d.row.Ended.IsZero() {
 		return false
-	case !d.policy.Accounting && d.row.Ended.Before(d.row.Submitted.Add(d.policy.RecordAge)):
+	}
+	switch a := d.news.Accounted; {
+	case d.row.Closed:
 		return true
-	case !d.policy.Accounting:
-		d.want(Close)
-		return d.row.Closed
-	case d.news.Accounted == nil:
-		d.want(Account)
-		return false
+	case a != nil && !a.Asked.Before(d.row.Ended):
+		return true
+	case d.policy.Accounting:
+		d.ask(Account, d.news.AccountFailure)
+	case d.row.Ended.Before(d.row.Submitted.Add(d.policy.RecordAge)):
+		return true
+	default:
+		d.close()
 	}
-	return true
-}
-
-// live returns the jobs that stand for a submission.
-func live(jobs []sbatch.Job) []sbatch.Job {
-	var out []sbatch.Job
-	for _, j := range jobs {
-		if !ghost(j) {
-			out = append(out, j)
-		}
-	}
-	return out
+	return false
 }

@@ -45,8 +45,8 @@ func (d *decision) fromSlurm() Verdict {
 		return platform("The node of Slurm job %s failed %s (%s).", job.ID, ran, job.State)
 	}
 	output := ""
-	if rec := d.news.Records; rec != nil && strings.TrimSpace(rec.Output) != "" {
-		output = " Its last words: " + lastLine(rec.Output)
+	if d.row.LastWords != "" {
+		output = " Its last words: " + d.row.LastWords
 	}
 	return platform("Slurm job %s ended %s without a word of its worker (last seen %s).%s", job.ID, ran, job.State, output)
 }

@@ -22,15 +22,12 @@ func (d *decision) queued() {
 	}
 	// A job that is over may have begun and the disk not show it yet. Closing
 	// the attempt settles it: either it can never begin, or its start shows.
-	if d.row.Ended.IsZero() || !d.settled() {
-		return
+	switch {
+	case d.row.Closed:
+		d.concluded(d.fromSlurm())
+	case !d.row.Ended.IsZero() && d.settled() && d.lastWord():
+		d.close()
 	}
-	if !d.row.Closed {
-		d.want(Close)
-		d.wake(d.now.Add(d.policy.Settle))
-		return
-	}
-	d.concluded(d.fromSlurm())
 }
 
 // running: the attempt has begun.
@@ -46,10 +43,9 @@ func (d *decision) running() {
 		d.enter(Stopping, d.row.Reason)
 		return
 	}
-	if d.row.Ended.IsZero() || !d.settled() {
-		return
+	if d.row.Exit == nil && !d.row.Ended.IsZero() && d.settled() && d.lastWord() {
+		d.concluded(d.fromSlurm())
 	}
-	d.concluded(d.fromSlurm())
 }
 
 // ownEnd takes the attempt's own account of its end for its verdict. A worker
@@ -57,27 +53,33 @@ func (d *decision) running() {
 // over.
 func (d *decision) ownEnd() bool {
 	exit := d.row.Exit
-	if exit == nil || exit.Terminated && d.row.Stop == nil && d.row.Ended.IsZero() {
+	if exit == nil || exit.Terminated && d.row.Stop == nil && (d.row.Ended.IsZero() || !d.lastWord()) {
 		return false
 	}
-	var v Verdict
-	switch {
-	case exit.Terminated && d.row.Stop != nil:
+	d.concluded(d.own(*exit))
+	return true
+}
+
+// own is the verdict of the attempt's own account.
+func (d *decision) own(exit spool.Exit) Verdict {
+	v := Verdict{Cause: exit.Cause, Failure: exit.Failure}
+	switch state := d.row.Job.State; {
+	case !exit.Terminated:
+	case d.row.Stop != nil:
 		v = *d.row.Stop
-	case exit.Terminated && d.row.Job.State != sbatch.StateCompleted && d.row.Job.State != sbatch.StateFailed:
+	case state.Ended() && state != sbatch.StateCompleted && state != sbatch.StateFailed:
 		v = d.fromSlurm()
-	default:
-		v = Verdict{Cause: exit.Cause, Failure: exit.Failure}
 	}
 	v.ExitCode = exit.ExitCode
-	d.concluded(v)
-	return true
+	return v
 }
 
 // watch takes in what Slurm shows of the attempt's job.
 func (d *decision) watch() {
 	if a := d.news.Accounted; a != nil && !d.row.Ended.IsZero() {
-		d.accounted(*a)
+		if job, ok := d.pick(a.Jobs); ok && job.State.Ended() {
+			d.row.Job = job
+		}
 	}
 	s := d.news.Sighting
 	if s == nil {
@@ -88,15 +90,23 @@ func (d *decision) watch() {
 	case ok && !job.State.Ended():
 		d.row.Job, d.row.Ended = job, time.Time{}
 	case ok:
-		d.over(job)
+		d.row.Job = job
+		d.over(fmt.Sprintf("Slurm shows job %s %s", job.ID, job.State))
 	case s.Asked.After(d.row.Submitted.Add(d.policy.SubmitGrace)):
-		if d.row.Ended.IsZero() {
-			d.row.Ended = d.now
-			d.row.Reason = "a whole snapshot does not show the job any more"
-		}
-		if d.policy.Accounting && !d.row.Job.State.Ended() {
-			d.want(Account)
-		}
+		d.over("a whole snapshot does not show the job any more")
+	}
+}
+
+// over notes that Slurm has no live job for the attempt, and asks for what may
+// say how it ended.
+func (d *decision) over(reason string) {
+	if !d.row.Ended.IsZero() {
+		return
+	}
+	d.row.Ended, d.row.Reason = d.now, reason
+	d.want(Look)
+	if d.policy.Accounting && !d.row.Job.State.Ended() {
+		d.want(Account)
 	}
 }
 
@@ -115,48 +125,44 @@ func (d *decision) pick(jobs []sbatch.Job) (sbatch.Job, bool) {
 	return adoptable(&Sighting{Jobs: jobs})
 }
 
-func (d *decision) over(job sbatch.Job) {
-	if d.row.Ended.IsZero() {
-		d.row.Ended = d.now
-		d.row.Reason = fmt.Sprintf("Slurm shows job %s %s", job.ID, job.State)
+// lastWord says whether it is known what Slurm has to say of an ended job: the
+// state in which it ended or, where the controller keeps that no longer, the
+// answer of the accounts. An end that the accounts have missed is not waited
+// for: they may show such a job as running for ever.
+func (d *decision) lastWord() bool {
+	if d.row.Job.State.Ended() || !d.policy.Accounting {
+		return true
 	}
-	d.row.Job = job
-}
-
-// accounted takes in what the accounting database knows of a job that the
-// controller does not show any more.
-func (d *decision) accounted(a Sighting) {
+	a := d.news.Accounted
+	if a == nil {
+		d.ask(Account, d.news.AccountFailure)
+		return false
+	}
 	job, ok := d.pick(a.Jobs)
-	if !ok {
-		return
+	if !ok || d.now.Sub(d.row.Ended) > d.policy.RecordAge {
+		return true
 	}
-	if job.State.Ended() {
-		d.over(job)
-		return
-	}
-	d.row.Ended = time.Time{}
-	d.row.Reason = "the accounts show the job " + string(job.State) + " though the queue does not show it: waiting"
+	d.again(fmt.Sprintf("the accounts show job %s %s though the queue does not show it", job.ID, job.State))
+	return false
 }
 
 // settled says whether the disk had its time to show what was written before
 // the job ended, and was looked at since.
 func (d *decision) settled() bool {
 	deadline := d.row.Ended.Add(d.policy.Settle)
-	if d.now.Before(deadline) {
-		d.want(Look)
+	switch {
+	case !d.row.Looked.Before(deadline):
+		return true
+	case d.now.Before(deadline):
 		d.wake(deadline)
-		return false
+	default:
+		d.ask(Look, d.news.LookFailure)
 	}
-	if d.news.Records == nil && d.news.Closed == nil {
-		d.want(Look)
-		d.wake(d.now.Add(d.policy.Settle))
-		return false
-	}
-	return true
+	return false
 }
 
-// neverStarts stops a job of which Slurm says, for a while, that its request
-// can never be met.
+// neverStarts stops a job of which Slurm says, for a while and still, that its
+// request can never be met.
 func (d *decision) neverStarts() {
 	if d.row.Job.State != sbatch.StatePending || !impossible(d.row.Job.Reason) {
 		d.row.Stuck = time.Time{}
@@ -165,8 +171,7 @@ func (d *decision) neverStarts() {
 	if d.row.Stuck.IsZero() {
 		d.row.Stuck = d.now
 	}
-	if until := d.row.Stuck.Add(d.policy.StuckFor); d.now.Before(until) {
-		d.wake(until)
+	if d.news.Sighting == nil || d.now.Before(d.row.Stuck.Add(d.policy.StuckFor)) {
 		return
 	}
 	d.stop(Verdict{Cause: spool.CauseUser, Failure: fmt.Sprintf(
@@ -213,8 +218,9 @@ func (d *decision) retry(why string) {
 	d.row.Due = d.now.Add(backoff(d.row.Attempt))
 	r := &d.row
 	r.Mark, r.Index, r.Submitted, r.Job = "", 0, time.Time{}, sbatch.Job{}
-	r.Ended, r.Stuck, r.Cancelled, r.Closed = time.Time{}, time.Time{}, time.Time{}, false
-	r.Begun, r.Exit, r.Status = nil, nil, nil
+	r.Ended, r.Looked, r.LastWords = time.Time{}, time.Time{}, ""
+	r.Stuck, r.Cancelled, r.Closed = time.Time{}, time.Time{}, false
+	r.Begun, r.Exit, r.Status, r.Times.Running = nil, nil, nil, time.Time{}
 	// Records of the attempt that is over say nothing of the next one.
 	d.news.Records, d.news.Closed, d.news.Sighting, d.news.Accounted, d.news.Submitted = nil, nil, nil, nil, nil
 }

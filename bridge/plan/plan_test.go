@@ -1,0 +1,204 @@
+package plan_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+const (
+	uuid = "0x0123456789abcdef0123456789abcdef"
+	mark = plan.Mark("cl-ann-0123456789ab.1-b1b2b3")
+)
+
+// epoch is when the bundles of these tests were claimed.
+var epoch = time.Unix(1_800_000_000, 0).UTC()
+
+func policy() plan.Policy {
+	return plan.Policy{
+		Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Worker: "/shared/bin/0123456789ab/cl-worker",
+		Queues: map[string]plan.Queue{"cpu": {
+			Name: "cpu", Tag: "cpu", Partition: "batch", DefaultTime: time.Hour, MaxTime: 10 * time.Hour,
+			TimeGrace: 2 * time.Minute, MemoryOverhead: 64 << 20, RetryBegun: plan.RetryNever,
+		}},
+		SubmitGrace: 90 * time.Second, RecordAge: 300 * time.Second, Accounting: true, Settle: 10 * time.Second,
+		StuckFor: 5 * time.Second, StagePatience: 5 * time.Minute, CollectPatience: 72 * time.Hour, MaxAttempts: 3,
+		KeepAfterAck: 24 * time.Hour,
+	}
+}
+
+func started() *spool.Started {
+	return &spool.Started{Token: "token-1", Node: "n1", Job: "7", At: epoch}
+}
+
+func job(state sbatch.State) sbatch.Job {
+	j := sbatch.Job{ID: 7, Name: string(mark), State: state, Reason: "None", Nodes: "n1"}
+	if state == sbatch.StatePending {
+		j.Nodes = ""
+	}
+	return j
+}
+
+// ghostJob is what a refused submission leaves.
+func ghostJob() sbatch.Job {
+	return sbatch.Job{ID: 6, Name: string(mark), State: sbatch.StateFailed, Reason: "BadConstraints"}
+}
+
+// rowIn is a bundle that came to a phase the ordinary way.
+func rowIn(phase plan.Phase) plan.Row {
+	r := plan.NewRow(epoch, "cpu", codalab.Message{
+		Type:      codalab.MessageRun,
+		Bundle:    &codalab.RunBundle{UUID: uuid, OwnerID: "1", Command: "true", Metadata: codalab.Metadata{}},
+		Resources: &codalab.Resources{CPUs: 2, Memory: 2 << 30, DockerImage: "python:3"},
+	})
+	r.Phase, r.Since, r.Reason, r.Version = phase, epoch, "the test begins here", 1
+	at := slices.Index(plan.Phases(), phase)
+	since := func(p plan.Phase) bool { return at >= slices.Index(plan.Phases(), p) }
+	if since(plan.Staging) {
+		r.Times.Preparing = epoch
+	}
+	if since(plan.Submitting) {
+		r.Staged = &spool.Inputs{Image: "/shared/cache/x.sif", ImageDigest: "sha256:1"}
+		r.Attempt, r.Mark, r.Submitted = 1, mark, epoch
+	}
+	if since(plan.Queued) {
+		r.Job = job(sbatch.StatePending)
+	}
+	if since(plan.Running) {
+		r.Begun, r.Job, r.Times.Running = started(), job(sbatch.StateRunning), epoch
+	}
+	switch phase {
+	case plan.Stopping:
+		r.Stop = &plan.Verdict{Cause: spool.CauseUser, Failure: codalab.KillRequested}
+	case plan.Collecting, plan.Finalizing, plan.Done:
+		r.Exit = exit(0)
+		r.Verdict = &plan.Verdict{Cause: spool.CauseSucceeded, ExitCode: r.Exit.ExitCode}
+		r.Times.CleaningUp, r.Times.Uploading = epoch, epoch
+		if since(plan.Finalizing) {
+			r.Times.Finalizing = epoch
+		}
+	case plan.Claiming, plan.Staging, plan.Submitting, plan.Queued, plan.Running:
+	}
+	return r
+}
+
+func exit(code int) *spool.Exit {
+	e := &spool.Exit{Token: "token-1", Cause: spool.CauseSucceeded, ExitCode: &code}
+	if code != 0 {
+		e.Cause = spool.CauseUser
+	}
+	return e
+}
+
+// bench decides one row, again and again.
+type bench struct {
+	t       *testing.T
+	policy  plan.Policy
+	now     time.Time
+	row     plan.Row
+	effects []plan.Effect
+}
+
+func given(t *testing.T, r plan.Row, change ...func(*plan.Row)) *bench {
+	t.Helper()
+	for _, c := range change {
+		c(&r)
+	}
+	return &bench{t: t, policy: policy(), now: epoch, row: r}
+}
+
+// at sets the clock to a time after epoch.
+func (b *bench) at(d time.Duration) *bench {
+	b.now = epoch.Add(d)
+	return b
+}
+
+// hears decides the row with news.
+func (b *bench) hears(n plan.News) *bench {
+	b.t.Helper()
+	b.row, b.effects = b.policy.Next(b.now, b.row, n)
+	return b
+}
+
+// is fails the test unless the row is in this phase and wants these effects.
+func (b *bench) is(phase plan.Phase, effects ...plan.Kind) *bench {
+	b.t.Helper()
+	if b.row.Phase != phase {
+		b.t.Fatalf("phase %s (%s), want %s", b.row.Phase, b.row.Reason, phase)
+	}
+	if diff := cmp.Diff(effects, b.kinds()); diff != "" {
+		b.t.Fatalf("in %s (%s), effects (-want +got):\n%s", phase, b.row.Reason, diff)
+	}
+	return b
+}
+
+func (b *bench) kinds() []plan.Kind {
+	var kinds []plan.Kind
+	for _, e := range b.effects {
+		kinds = append(kinds, e.Kind)
+	}
+	return kinds
+}
+
+// verdict fails the test unless the row's verdict is of this cause and says
+// this.
+func (b *bench) verdict(cause spool.Cause, failure string) {
+	b.t.Helper()
+	v := b.row.Verdict
+	if v == nil {
+		b.t.Fatalf("no verdict in %s (%s)", b.row.Phase, b.row.Reason)
+	}
+	if v.Cause != cause || !strings.Contains(v.Failure, failure) || failure == "" && v.Failure != "" {
+		b.t.Fatalf("verdict %s %q, want %s %q", v.Cause, v.Failure, cause, failure)
+	}
+}
+
+// The pieces of news.
+
+func seen(at time.Duration, jobs ...sbatch.Job) plan.News {
+	return plan.News{Sighting: sighting(at, jobs...)}
+}
+
+func sighting(at time.Duration, jobs ...sbatch.Job) *plan.Sighting {
+	return &plan.Sighting{Mark: mark, Asked: epoch.Add(at), Jobs: jobs}
+}
+
+func accounted(at time.Duration, jobs ...sbatch.Job) plan.News {
+	return plan.News{Accounted: sighting(at, jobs...)}
+}
+
+func read(at time.Duration, begun *spool.Started, end *spool.Exit) plan.News {
+	return plan.News{Records: &plan.Records{Attempt: 1, Read: epoch.Add(at), Started: begun, Exit: end}}
+}
+
+func answered(s plan.Submission) plan.News {
+	s.Attempt = 1
+	return plan.News{Submitted: &s}
+}
+
+func closing(standing spool.Started) plan.News {
+	return plan.News{Closed: &plan.Closing{Attempt: 1, Standing: standing}}
+}
+
+func told(messages ...codalab.Message) plan.News { return plan.News{Messages: messages} }
+
+var (
+	kill = codalab.Message{Type: codalab.MessageKill, UUID: uuid}
+	ack  = codalab.Message{Type: codalab.MessageMarkFinalized, UUID: uuid}
+)
+
+func offered() codalab.Message {
+	return codalab.Message{
+		Type:      codalab.MessageRun,
+		Bundle:    &codalab.RunBundle{UUID: uuid, Command: "true"},
+		Resources: &codalab.Resources{CPUs: 1},
+	}
+}

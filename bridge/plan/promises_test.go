@@ -1,0 +1,400 @@
+package plan_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+const (
+	early = 60 * time.Second  // within the grace of a submission
+	late  = 100 * time.Second // after it
+)
+
+func TestI2LostSubmitAnswerIsAdopted(t *testing.T) {
+	t.Parallel()
+	lost := answered(plan.Submission{Words: "sbatch: signal: killed"})
+	for name, found := range map[string]plan.News{
+		"in the queue":          seen(early, job(sbatch.StatePending)),
+		"in the queue, running": seen(early, job(sbatch.StateRunning)),
+		"in the queue, ended":   seen(early, job(sbatch.StateCompleted)),
+		"in a state to come":    seen(early, job("HIBERNATING")),
+		"beside a ghost":        seen(early, ghostJob(), job(sbatch.StatePending)),
+		"in the accounts":       accounted(late, job(sbatch.StateCompleted)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := given(t, rowIn(plan.Submitting)).hears(lost).is(plan.Submitting)
+			b.at(early).hears(found)
+			if b.row.Phase != plan.Queued || b.row.Job.ID != 7 {
+				t.Errorf("row in %s with job %s (%s), want job 7 adopted", b.row.Phase, b.row.Job.ID, b.row.Reason)
+			}
+		})
+	}
+	t.Run("by its start record", func(t *testing.T) {
+		t.Parallel()
+		given(t, rowIn(plan.Submitting)).hears(lost).hears(read(early, started(), nil)).is(plan.Running)
+	})
+}
+
+func TestI2RefusedSubmissionsGhostIsNotAdopted(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Submitting)).at(early).hears(seen(early, ghostJob())).is(plan.Submitting)
+	both := seen(early, ghostJob())
+	both.Submitted = &plan.Submission{Attempt: 1, Refused: true, Words: "Requested node configuration is not available"}
+	b.hears(both).is(plan.Finalizing).verdict(spool.CauseUser, "Slurm refused the job: Requested node configuration is not available")
+	// An answer that was lost: the ghost proves that the job cannot live.
+	b = given(t, rowIn(plan.Submitting)).at(late).hears(seen(late, ghostJob())).is(plan.Submitting, plan.Account)
+	b.at(late+time.Second).hears(accounted(late+time.Second, ghostJob())).is(plan.Submitting, plan.Submit)
+}
+
+func TestI2AdoptedNeverSubmittedAgain(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Submitting)).at(early).hears(seen(early, job(sbatch.StatePending))).is(plan.Queued)
+	// Whatever the answers of the sbatch that was thought lost, and of Slurm.
+	for _, n := range []plan.News{
+		answered(plan.Submission{Words: "timed out"}),
+		answered(plan.Submission{Refused: true, Retry: true, Words: "busy"}),
+		answered(plan.Submission{Refused: true, Words: "Invalid qos specification"}),
+		answered(plan.Submission{Job: 8}),
+		seen(early), seen(late),
+		{},
+	} {
+		b.at(late).hears(n)
+		for _, k := range b.kinds() {
+			if k == plan.Submit {
+				t.Fatalf("submitted again: %s", b.row.Reason)
+			}
+		}
+		if b.row.Phase != plan.Queued || b.row.Job.ID != 7 {
+			t.Fatalf("row in %s with job %s, want job 7 kept", b.row.Phase, b.row.Job.ID)
+		}
+	}
+}
+
+func TestI2SightingOfAnotherSubmissionIsIgnored(t *testing.T) {
+	t.Parallel()
+	old := seen(early, sbatch.Job{ID: 3, Name: "cl-ann-0123456789ab.0-b1b2b3", State: sbatch.StateNodeFail, Nodes: "n1"})
+	old.Sighting.Mark = "cl-ann-0123456789ab.0-b1b2b3"
+	b := given(t, rowIn(plan.Submitting)).at(early).hears(old).is(plan.Submitting)
+	old.Sighting.Asked, old.Sighting.Jobs = epoch.Add(late), nil
+	if b.at(late).hears(old).is(plan.Submitting); !b.row.Ended.IsZero() {
+		t.Error("a sighting of another mark counts as absence")
+	}
+}
+
+func TestI3AbsenceCountsOnlyInACompleteSnapshotOlderThanTheGrace(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Submitting)).at(early).hears(seen(early)).is(plan.Submitting)
+	// It is when Slurm was asked that counts, not when the answer is judged.
+	b.at(late).hears(seen(early)).is(plan.Submitting)
+	// Then the accounts are asked, and an answer from before does not count.
+	b.hears(seen(late)).is(plan.Submitting, plan.Account)
+	b.at(late+time.Second).hears(accounted(early)).is(plan.Submitting, plan.Account)
+	b.hears(accounted(late+time.Second)).is(plan.Submitting, plan.Submit)
+	if b.row.Submitted != b.now || b.row.Attempt != 1 || b.row.Mark != mark {
+		t.Errorf("submitted at %s as attempt %d under %s, want now, the same attempt and mark", b.row.Submitted, b.row.Attempt, b.row.Mark)
+	}
+	// The proof was for the last submission only.
+	b.at(late + time.Minute).hears(seen(late + time.Minute)).is(plan.Submitting)
+}
+
+func TestI3AbsenceWithoutAccounts(t *testing.T) {
+	t.Parallel()
+	without := func(b *bench) *bench { b.policy.Accounting = false; return b }
+	// While Slurm surely keeps ended jobs in sight, a snapshot is enough.
+	without(given(t, rowIn(plan.Submitting))).at(late).hears(seen(late)).is(plan.Submitting, plan.Submit)
+	// After that nothing proves it, and the attempt is closed.
+	old := 10 * time.Minute
+	b := without(given(t, rowIn(plan.Submitting))).at(old).hears(seen(old)).is(plan.Submitting, plan.Close)
+	b.hears(plan.News{Closed: &plan.Closing{Attempt: 1, Failure: "input/output error"}}).is(plan.Submitting)
+	b.at(old+2*time.Second).hears(plan.News{}).is(plan.Submitting, plan.Close)
+	begun := *b
+	begun.hears(closing(*started())).is(plan.Running)
+	b.hears(closing(spool.Started{Closed: true, Token: "ours"})).is(plan.Staging)
+}
+
+func TestI3NoAnswerIsNoChange(t *testing.T) {
+	t.Parallel()
+	month := 30 * 24 * time.Hour
+	for _, phase := range []plan.Phase{plan.Submitting, plan.Queued, plan.Running} {
+		t.Run(string(phase), func(t *testing.T) {
+			t.Parallel()
+			b := given(t, rowIn(phase))
+			b.at(month).hears(plan.News{LookFailure: "stale file handle", AccountFailure: "connection refused"}).is(phase)
+			// A snapshot alone is half an answer where there are accounts.
+			b.hears(seen(month))
+			for i := range 200 {
+				b.at(month + time.Duration(i)*time.Minute).hears(plan.News{AccountFailure: "connection refused"})
+				b.hears(read(month+time.Duration(i)*time.Minute, nil, nil))
+			}
+			if b.row.Phase != phase {
+				t.Errorf("row went to %s (%s) without an answer of the accounts", b.row.Phase, b.row.Reason)
+			}
+		})
+	}
+	t.Run("missing spool", func(t *testing.T) {
+		t.Parallel()
+		b := given(t, rowIn(plan.Running)).at(late).hears(seen(late, job(sbatch.StateNodeFail)))
+		for i := range 200 {
+			b.at(late + time.Duration(i)*time.Minute).hears(plan.News{LookFailure: "find the shared disk: no such file"})
+		}
+		b.is(plan.Running)
+		// Then the disk is back, with the end on it.
+		b.hears(read(late+200*time.Minute, started(), exit(0))).is(plan.Collecting, plan.Collect)
+	})
+}
+
+func TestI3UnknownStateIsNoChange(t *testing.T) {
+	t.Parallel()
+	for _, phase := range []plan.Phase{plan.Queued, plan.Running} {
+		b := given(t, rowIn(phase)).at(late).hears(seen(late, job("HIBERNATING"))).is(phase)
+		if !b.row.Ended.IsZero() || b.row.Job.State != "HIBERNATING" {
+			t.Errorf("%s: row %+v, want the state kept and the job alive", phase, b.row.Job)
+		}
+	}
+}
+
+func TestI3AbsentJobShownAgainGoesOn(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Running)).at(late).hears(seen(late)).is(plan.Running, plan.Look, plan.Account)
+	b.at(late + 6*time.Second).hears(seen(late+6*time.Second, job(sbatch.StateRunning))).is(plan.Running)
+	b.at(time.Hour).hears(read(time.Hour, started(), nil)).is(plan.Running)
+}
+
+func TestI4AttemptIsClosedBeforeTheNext(t *testing.T) {
+	t.Parallel()
+	for name, over := range map[string]plan.News{
+		"node failed":       seen(late, job(sbatch.StateNodeFail)),
+		"ended at once":     seen(late, job(sbatch.StateCompleted)),
+		"not shown anymore": seen(late),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := given(t, rowIn(plan.Queued)).at(late).hears(over)
+			b.hears(accounted(late))
+			// The disk has its time to show a start.
+			b.at(late + 2*time.Second).hears(read(late+2*time.Second, nil, nil)).is(plan.Queued)
+			b.at(late+10*time.Second).hears(plan.News{}).is(plan.Queued, plan.Look)
+			b.hears(read(late+10*time.Second, nil, nil))
+			if name == "not shown anymore" {
+				b.is(plan.Queued, plan.Account).hears(accounted(late + 11*time.Second))
+			}
+			b.is(plan.Queued, plan.Close)
+			b.hears(closing(spool.Started{Closed: true, Token: "ours"})).is(plan.Staging)
+			if b.row.Mark != "" || b.row.Begun != nil || b.row.Closed || !b.row.Submitted.IsZero() {
+				t.Errorf("row keeps of its last attempt: %+v", b.row)
+			}
+		})
+	}
+}
+
+func TestI4ClosingThatFailsIsRepeatedAndNothingElse(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Queued), ended).at(late+11*time.Second).hears(read(late+10*time.Second, nil, nil)).is(plan.Queued, plan.Close)
+	failed := plan.News{Closed: &plan.Closing{Attempt: 1, Failure: "no space left on device"}}
+	for range 50 {
+		b.hears(failed).is(plan.Queued)
+		if !b.row.Due.After(b.now) {
+			t.Fatal("a closing that failed is not waited for")
+		}
+		b.now = b.row.Due
+		b.hears(plan.News{}).is(plan.Queued, plan.Close)
+	}
+}
+
+// ended says of a row that Slurm has shown its job to be over.
+func ended(r *plan.Row) { r.Ended, r.Job = epoch.Add(late), job(sbatch.StateNodeFail) }
+
+func TestI4BegunBundleBeginsAgainOnlyWherePolicyAllows(t *testing.T) {
+	t.Parallel()
+	const deadline = late + 10*time.Second
+	lost := read(deadline, started(), nil)
+	for _, c := range []struct {
+		name    string
+		retry   plan.RetryBegun
+		state   sbatch.State
+		attempt int
+		news    plan.News
+		want    plan.Phase
+	}{
+		{"node failed, never", plan.RetryNever, sbatch.StateNodeFail, 1, lost, plan.Collecting},
+		{"node failed, on platform", plan.RetryOnPlatform, sbatch.StateNodeFail, 1, lost, plan.Staging},
+		{"preempted, on platform", plan.RetryOnPlatform, sbatch.StatePreempted, 1, lost, plan.Staging},
+		{"last attempt", plan.RetryOnPlatform, sbatch.StateNodeFail, 3, lost, plan.Collecting},
+		{"cancelled outside", plan.RetryOnPlatform, sbatch.StateCancelled, 1, lost, plan.Collecting},
+		{"time limit", plan.RetryOnPlatform, sbatch.StateTimeout, 1, lost, plan.Collecting},
+		{"own failure", plan.RetryOnPlatform, sbatch.StateFailed, 1, read(deadline, started(), exit(3)), plan.Collecting},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := given(t, rowIn(plan.Running), ended, func(r *plan.Row) {
+				r.Job.State, r.Attempt = c.state, c.attempt
+			})
+			q := b.policy.Queues["cpu"]
+			q.RetryBegun = c.retry
+			b.policy.Queues["cpu"] = q
+			records := *c.news.Records
+			records.Attempt = c.attempt
+			b.at(deadline).hears(plan.News{Records: &records})
+			if b.row.Phase != c.want {
+				t.Errorf("row in %s (%s), want %s", b.row.Phase, b.row.Reason, c.want)
+			}
+		})
+	}
+}
+
+func TestI4UnbegunBundleIsTriedElsewhereBounded(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Queued), ended, func(r *plan.Row) { r.Attempt, r.LastWords = 3, "exec: cl-worker: not found" })
+	b.at(late).hears(plan.News{Closed: &plan.Closing{Attempt: 3, Standing: spool.Started{Closed: true}}})
+	b.is(plan.Finalizing).verdict(spool.CausePlatform, "The node of Slurm job 7 failed before it began")
+}
+
+func TestI4StartThatStandsInTheWayOfClosingIsReadToItsEnd(t *testing.T) {
+	t.Parallel()
+	// The disk showed the start late: it took the closing to see it.
+	b := given(t, rowIn(plan.Queued), ended).at(late+11*time.Second).hears(read(late+10*time.Second, nil, nil)).is(plan.Queued, plan.Close)
+	b.row.Looked = time.Time{}
+	b.hears(closing(*started())).is(plan.Running, plan.Look)
+	b.hears(read(late+11*time.Second, started(), exit(0))).is(plan.Collecting, plan.Collect).verdict(spool.CauseSucceeded, "")
+}
+
+func TestI7FinalVerdictNeverChanges(t *testing.T) {
+	t.Parallel()
+	fail := plan.Outcome{Failure: "403", Final: true}
+	news := []plan.News{
+		{},
+		told(kill), told(offered()), told(offered(), kill),
+		read(time.Hour, started(), exit(3)),
+		seen(time.Hour, job(sbatch.StateNodeFail)), seen(time.Hour),
+		accounted(time.Hour, job(sbatch.StateCancelled)),
+		{Collected: &fail},
+		{Collected: &plan.Outcome{}},
+		{Cancelled: &fail},
+		closing(spool.Started{Closed: true}),
+		answered(plan.Submission{Refused: true, Words: "no"}),
+		{Claimed: &plan.Claimed{Outcome: fail}},
+		{Staged: &plan.StageEnd{Outcome: fail}},
+		told(ack), told(kill), told(offered()),
+		{Collected: &fail},
+		told(ack), told(offered()),
+	}
+	first := rowIn(plan.Finalizing)
+	first.Exit = nil
+	want := *first.Verdict
+	b := given(t, first)
+	for i, n := range news {
+		b.at(time.Duration(i) * time.Minute).hears(n)
+		if diff := cmp.Diff(&want, b.row.Verdict); diff != "" {
+			t.Fatalf("after news %d the verdict changed (-reported +now):\n%s", i, diff)
+		}
+	}
+}
+
+func TestI7ExitRecordOutranksSlurm(t *testing.T) {
+	t.Parallel()
+	t.Run("before Slurm says anything", func(t *testing.T) {
+		t.Parallel()
+		given(t, rowIn(plan.Running)).at(late).hears(read(late, started(), exit(0))).is(plan.Collecting, plan.Collect).verdict(spool.CauseSucceeded, "")
+	})
+	t.Run("against Slurm's word", func(t *testing.T) {
+		t.Parallel()
+		b := given(t, rowIn(plan.Running)).at(late).hears(seen(late, job(sbatch.StateNodeFail))).is(plan.Running, plan.Look)
+		b.hears(read(late, started(), exit(0))).is(plan.Collecting, plan.Collect).verdict(spool.CauseSucceeded, "")
+	})
+	t.Run("shown late", func(t *testing.T) {
+		t.Parallel()
+		b := given(t, rowIn(plan.Running), ended).at(late + 10*time.Second).hears(read(late+10*time.Second, started(), nil))
+		b.is(plan.Collecting, plan.Collect).verdict(spool.CausePlatform, "The node of Slurm job 7 failed")
+		b.hears(read(late+20*time.Second, started(), exit(0))).is(plan.Collecting, plan.Collect).verdict(spool.CauseSucceeded, "")
+	})
+	t.Run("but not under another token", func(t *testing.T) {
+		t.Parallel()
+		foreign := exit(0)
+		foreign.Token = "token-2"
+		given(t, rowIn(plan.Running)).at(late).hears(read(late, started(), foreign)).is(plan.Running)
+	})
+	t.Run("and a worker that was told to stop leaves it to Slurm to say why", func(t *testing.T) {
+		t.Parallel()
+		stopped := exit(143)
+		stopped.Terminated = true
+		b := given(t, rowIn(plan.Running)).at(late).hears(read(late, started(), stopped)).is(plan.Running)
+		byTime := *b
+		byTime.hears(seen(late, job(sbatch.StateTimeout))).is(plan.Collecting, plan.Look, plan.Collect).verdict(spool.CauseLimit, "time limit")
+		purged := *b
+		purged.at(late+time.Second).hears(seen(late+time.Second)).is(plan.Running, plan.Look, plan.Account)
+		purged.hears(accounted(late+2*time.Second, job(sbatch.StateCancelled))).is(plan.Collecting, plan.Collect).verdict(spool.CauseUser, "cancelled outside CodaLab")
+		if code := purged.row.Verdict.ExitCode; code == nil || *code != 143 {
+			t.Errorf("exit code %v, want the record's", code)
+		}
+		unknown := *b
+		unknown.at(late+time.Second).hears(seen(late+time.Second)).is(plan.Running, plan.Look, plan.Account)
+		unknown.hears(accounted(late+2*time.Second)).is(plan.Collecting, plan.Collect).verdict(spool.CauseUser, "")
+	})
+}
+
+func TestI7SupersededRecordIsIgnored(t *testing.T) {
+	t.Parallel()
+	// Attempt 1 failed with its node; the row waits to be submitted again.
+	b := given(t, rowIn(plan.Running), ended)
+	q := b.policy.Queues["cpu"]
+	q.RetryBegun = plan.RetryOnPlatform
+	b.policy.Queues["cpu"] = q
+	b.at(late + 10*time.Second).hears(read(late+10*time.Second, started(), nil)).is(plan.Staging)
+	// Its worker was only cut off, and comes back.
+	back := read(late+20*time.Second, started(), exit(0))
+	b.at(late + 20*time.Second).hears(back).is(plan.Staging)
+	b.hears(closing(*started())).is(plan.Staging)
+	rows := b.policy.Batch(b.now, []plan.Row{b.row}, 1)
+	b.row = rows[0]
+	b.hears(plan.News{}).is(plan.Submitting, plan.Submit)
+	b.hears(back).is(plan.Submitting)
+	b.hears(answered(plan.Submission{Job: 7})).is(plan.Submitting) // the first attempt's answer
+	b.hears(closing(*started())).is(plan.Submitting)
+	if b.row.Begun != nil || b.row.Exit != nil || b.row.Closed {
+		t.Errorf("attempt %d took over records of attempt 1: begun %v, exit %v", b.row.Attempt, b.row.Begun, b.row.Exit)
+	}
+}
+
+func TestI6ResultIsReportedUntilAcknowledgedAndKeptAfter(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Finalizing))
+	for i := range 100 {
+		b.at(time.Duration(i) * time.Hour).hears(plan.News{}).is(plan.Finalizing)
+		if !b.row.Reported() {
+			t.Fatal("an unacknowledged result is not reported")
+		}
+	}
+	b.hears(told(ack)).is(plan.Done)
+	if b.row.Reported() || b.row.Due != b.now.Add(24*time.Hour) {
+		t.Errorf("reported %v, due %s, want silence and a day's keep", b.row.Reported(), b.row.Due)
+	}
+	b.now = b.now.Add(23 * time.Hour)
+	b.hears(told(ack, kill)).is(plan.Done)
+	b.now = b.row.Due
+	b.hears(plan.News{}).is(plan.Done, plan.Release)
+	b.hears(plan.News{Released: &plan.Outcome{Failure: "stale file handle"}}).is(plan.Done)
+	b.now = b.row.Due
+	b.hears(plan.News{}).is(plan.Done, plan.Release)
+	b.hears(plan.News{Released: &plan.Outcome{}}).is(plan.Done, plan.Forget)
+}
+
+func TestI6ResultsOfABundleThatTheServerForgotAreKept(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Collecting)).hears(plan.News{Collected: &plan.Outcome{Failure: "404", Final: true, Gone: true}}).is(plan.Done)
+	if b.row.Due != b.now.Add(24*time.Hour) {
+		t.Errorf("files are released at %s, want after a day", b.row.Due)
+	}
+	// A server that was restored from a copy offers it again: what was run
+	// is delivered, not run again.
+	b.hears(told(offered())).is(plan.Collecting, plan.Claim, plan.Collect)
+	if b.row.Attempt != 1 {
+		t.Errorf("attempt %d, want the first one's results", b.row.Attempt)
+	}
+}
