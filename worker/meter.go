@@ -62,15 +62,19 @@ func (m meter) read(root int) sample {
 	return s
 }
 
-// exceeds says whether a sample passes a limit of memory that nothing else
-// enforces. Memory that processes share was counted once for each of them
-// where there is no cgroup, so that is looked at more closely first.
+// ownMemory is what the worker, the container's init and the server of its
+// image may take of a cgroup that the command shares with them.
+const ownMemory = 48 << 20
+
+// exceeds says whether a sample passes a limit of the command's memory that
+// nothing else enforces. Memory that processes share was counted once for each
+// of them where there is no cgroup, so that is looked at more closely first.
 func (m meter) exceeds(s sample, root int, limit int64) bool {
 	if limit <= 0 || s.held <= limit {
 		return false
 	}
 	if m.memory.dir != "" {
-		return true
+		return s.held-ownMemory > limit
 	}
 	return readShares(m.proc, root) > limit
 }

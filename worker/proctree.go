@@ -11,6 +11,7 @@ import (
 // process is a line of /proc/PID/stat.
 type process struct {
 	pid, parent int
+	name        string
 	cpu         cpuTime // with that of ended children that it waited for
 	resident    int64
 }
@@ -21,24 +22,36 @@ type treeUse struct {
 	memory int64
 }
 
-// readTree adds up what root and its descendants use. Memory that several of
-// them share is counted for each.
+// readTree adds up what the container of the init process root uses. Memory is
+// the command's alone, and what several of its processes share is counted for
+// each; processor time is that of the whole, as it is known at the end.
 func readTree(proc string, root int) treeUse {
 	var use treeUse
 	for _, p := range descendants(readProcesses(proc), root) {
 		use.cpu.user += p.cpu.user
 		use.cpu.system += p.cpu.system
-		use.memory += p.resident
+		if p.isCommands(root) {
+			use.memory += p.resident
+		}
 	}
 	return use
 }
 
-// readShares adds up the memory of root and its descendants, of which each
-// counts its share of what it has in common with others. It costs the kernel
-// more than readTree does.
+// isCommands says whether a process of the container of the init process root
+// came with the command: neither is that itself nor what serves the image.
+func (p process) isCommands(root int) bool {
+	return p.pid != root && (p.parent != root || !strings.HasPrefix(p.name, "squashfuse"))
+}
+
+// readShares is the memory that readTree adds up, but that each process counts
+// its share only of what it has in common with others. It costs the kernel
+// more.
 func readShares(proc string, root int) int64 {
 	var sum int64
 	for _, p := range descendants(readProcesses(proc), root) {
+		if !p.isCommands(root) {
+			continue
+		}
 		text := readText(filepath.Join(proc, strconv.Itoa(p.pid), "smaps_rollup")) // empty when it has ended
 		for line := range strings.Lines(text) {
 			fields := strings.Fields(line)
@@ -93,9 +106,10 @@ func readProcesses(proc string) []process {
 // parseStat reads /proc/PID/stat (proc_pid_stat(5)). A program's name, in
 // parentheses, may hold anything.
 func parseStat(text string) (process, bool) {
-	pid, _, _ := strings.Cut(text, " ")
-	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-	if len(fields) < 22 {
+	pid, rest, _ := strings.Cut(text, " (")
+	end := strings.LastIndexByte(rest, ')')
+	fields := strings.Fields(rest[end+1:])
+	if end < 0 || len(fields) < 22 {
 		return process{}, false
 	}
 	// fields[0] is the third there, the state.
@@ -110,6 +124,7 @@ func parseStat(text string) (process, bool) {
 	return process{
 		pid:      int(numbers[0]),
 		parent:   int(numbers[1]),
+		name:     rest[:end],
 		cpu:      cpuTime{user: ticks(numbers[2] + numbers[4]), system: ticks(numbers[3] + numbers[5])},
 		resident: numbers[6] * int64(os.Getpagesize()),
 	}, true

@@ -38,6 +38,7 @@ func (r *run) run(ctx context.Context) (spool.Exit, error) {
 	stopAside()
 	err := r.record(ctx, exit)
 	r.ring(ctx)
+	r.Log.InfoContext(ctx, "ended", slog.String("cause", string(exit.Cause)), slog.String("failure", exit.Failure))
 
 	if panicked := group.Wait(); panicked != nil {
 		r.Log.ErrorContext(ctx, "the worker failed", slog.Any("error", panicked))
@@ -188,12 +189,8 @@ func (r *run) record(ctx context.Context, exit spool.Exit) error {
 			return nil
 		}
 		r.Log.ErrorContext(ctx, "record the end", slog.Any("error", err), slog.String("cause", string(exit.Cause)))
-		pause := time.NewTimer(recordPause)
-		select {
-		case <-ctx.Done():
-			pause.Stop()
+		if !pause(ctx, recordPause) {
 			return fmt.Errorf("%w: %w", ErrUnrecorded, err)
-		case <-pause.C:
 		}
 	}
 }

@@ -93,16 +93,8 @@ const (
 // watchDisk measures the working directory now and then, a tenth of the time
 // at most, and stops a command that fills it above its limit.
 func (r *run) watchDisk(ctx context.Context, stop context.CancelCauseFunc) {
-	pause := samplePause
-	for {
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
-		}
-		began := time.Now() //nolint:forbidigo // how long it takes decides the pause
+	for rest := samplePause; pause(ctx, rest); {
+		began := time.Now() //nolint:forbidigo // how long it takes decides the rest
 		bytes, _ := diskUse(ctx, r.spec.RunDir, walkEntries)
 		if ctx.Err() != nil {
 			return
@@ -111,7 +103,7 @@ func (r *run) watchDisk(ctx context.Context, stop context.CancelCauseFunc) {
 		if limit := r.spec.DiskBytes; limit > 0 && bytes > limit {
 			stop(&limitError{diskSentence(limit)})
 		}
-		pause = max(samplePause, 10*time.Since(began)) //nolint:forbidigo // as above
+		rest = max(samplePause, 10*time.Since(began)) //nolint:forbidigo // as above
 	}
 }
 

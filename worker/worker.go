@@ -83,7 +83,7 @@ func (w Worker) begin(ctx context.Context, specPath string) (*run, error) {
 	token := spool.NewToken()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), orDefault(w.BeginWait, time.Minute))
 	defer cancel()
-	standing, own, err := attempt.Begin(ctx, spool.Started{
+	standing, own, err := w.take(ctx, attempt, spool.Started{
 		Token: token, Node: w.Node, Job: w.Job, Restart: w.Restart, At: time.Now(), //nolint:forbidigo // a record's date, for people
 	})
 	switch {
@@ -95,6 +95,7 @@ func (w Worker) begin(ctx context.Context, specPath string) (*run, error) {
 		return nil, fmt.Errorf("%w: attempt %d of %s was begun on %s by job %s", ErrTaken, spec.Attempt, spec.Bundle, standing.Node, standing.Job)
 	}
 	w.Log = w.Log.With(slog.String("bundle", spec.Bundle), slog.Int("attempt", spec.Attempt))
+	w.Log.InfoContext(ctx, "begun", slog.String("node", w.Node), slog.String("image", spec.ImageDigest))
 	return &run{
 		Worker:  w,
 		spec:    spec,
@@ -102,6 +103,33 @@ func (w Worker) begin(ctx context.Context, specPath string) (*run, error) {
 		bell:    layoutOf(attempt).Bell(),
 		account: newAccount(token),
 	}, nil
+}
+
+// takePause is the time between two tries of taking the attempt.
+const takePause = time.Second
+
+// take takes the attempt, again while the disk is full or answers with errors:
+// of however many tries with one token, one that succeeded is the owner's.
+func (w Worker) take(ctx context.Context, a spool.Attempt, s spool.Started) (standing spool.Started, own bool, err error) {
+	for {
+		standing, own, err = a.Begin(ctx, s)
+		if err == nil || !pause(ctx, takePause) {
+			return standing, own, err
+		}
+		w.Log.WarnContext(ctx, "take the attempt", slog.Any("error", err))
+	}
+}
+
+// pause says whether a time has passed before ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
 }
 
 // layoutOf is the layout in which the attempt stands.

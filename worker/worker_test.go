@@ -238,12 +238,14 @@ func TestMemoryLimitHoldsWithoutCgroups(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	w := newWorker(t, obeys)
-	for pid, rss := range map[string]string{"1": "10", "20": "50", "999": "1000000"} {
-		parent := map[string]string{"1": "0", "20": "1", "999": "2"}[pid]
+	// Init and the image's server are large, and the command is not.
+	for pid, rss := range map[string]string{"1": "1000", "19": "1000", "20": "50", "999": "1000000"} {
+		parent := map[string]string{"1": "0", "19": "1", "20": "1", "999": "2"}[pid]
+		name := map[string]string{"19": "squashfuse_ll"}[pid]
 		must(t, os.Mkdir(filepath.Join(w.proc, pid), 0o700))
-		stat := pid + " (a ) b) S " + parent + " 0 0 0 0 0 0 0 0 0 100 200 0 0 0 0 0 0 0 0 " + rss + " 0"
+		stat := pid + " (" + name + ") S " + parent + " 0 0 0 0 0 0 0 0 0 100 200 0 0 0 0 0 0 0 0 " + rss + " 0"
 		must(t, os.WriteFile(filepath.Join(w.proc, pid, "stat"), []byte(stat), 0o600))
-		must(t, os.WriteFile(filepath.Join(w.proc, pid, "smaps_rollup"), []byte("00400000-ff [rollup]\nRss: 9 kB\nPss: 60 kB\n"), 0o600))
+		must(t, os.WriteFile(filepath.Join(w.proc, pid, "smaps_rollup"), []byte("00400000-ff [rollup]\nRss: 9 kB\nPss: 101 kB\n"), 0o600))
 	}
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, dir, func(s *spool.Spec) { s.MemoryBytes = 100 << 10 })
@@ -254,7 +256,7 @@ func TestMemoryLimitHoldsWithoutCgroups(t *testing.T) {
 		if e.Cause != spool.CauseLimit || e.Failure != want {
 			t.Errorf("recorded %+v", e)
 		}
-		if e.Usage.UserSeconds < 2 || e.Usage.SystemSeconds < 4 || e.Usage.MemoryPeak < 60*4096 {
+		if e.Usage.UserSeconds < 2 || e.Usage.SystemSeconds < 4 || e.Usage.MemoryPeak < 50*4096 {
 			t.Errorf("used %+v", e.Usage)
 		}
 	})
@@ -322,6 +324,32 @@ func TestFullDiskDelaysTheRecordAndLosesNothing(t *testing.T) {
 		must(t, err)
 		if e := s.exit(t); e.Cause != spool.CauseSucceeded {
 			t.Errorf("recorded %+v", e)
+		}
+	})
+}
+
+func TestAttemptIsTakenWhenTheDiskAllows(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := newWorker(t, succeeds)
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, dir, nil)
+		started := filepath.Join(s.attempt.Dir, "started")
+		must(t, os.Mkdir(started, 0o700)) // cannot be read as a record
+		go func() {
+			time.Sleep(30 * time.Second)
+			if err := os.Remove(started); err != nil {
+				t.Error(err)
+			}
+		}()
+		_, err := w.Run(t.Context(), s.attempt.SpecPath())
+		must(t, err)
+		s.exit(t)
+
+		must(t, os.Remove(started))
+		must(t, os.Mkdir(started, 0o700))
+		if _, err := w.Run(t.Context(), s.attempt.SpecPath()); !errors.Is(err, ErrNotBegun) {
+			t.Errorf("error %v, want ErrNotBegun", err)
 		}
 	})
 }
