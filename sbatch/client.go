@@ -2,10 +2,9 @@ package sbatch
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
-	"fmt"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,9 +23,10 @@ type Client struct {
 	SubmitTimeout, QueryTimeout time.Duration
 }
 
-// defaultTimeout is above the time after which Slurm's commands themselves
-// give up on a controller: 100 s at worst with MessageTimeout=10 (9 s when the
-// connection is refused, 39 s when it is never answered).
+// defaultTimeout is above the time after which Slurm's commands usually give
+// up on a controller by themselves: 9 s when it refuses the connection, 39 s
+// when it never answers (TCPTimeout=3, MessageTimeout=10). sbatch alone may go
+// on for two minutes, while the controller's job table is full.
 const defaultTimeout = 60 * time.Second
 
 func (c *Client) submitTimeout() time.Duration { return orDefault(c.SubmitTimeout) }
@@ -39,8 +39,9 @@ func orDefault(d time.Duration) time.Duration {
 	return d
 }
 
-// SubmitBound is the longest that Submit takes. After it, a submission that
-// was begun has reached the controller or never will.
+// SubmitBound is the longest that Submit takes. What sbatch sent has reached
+// the controller's host by then, or never will; a controller that is short of
+// breath may act on it some time later still.
 func (c *Client) SubmitBound() time.Duration { return c.submitTimeout() + 10*time.Second }
 
 func (c *Client) program(name string) string {
@@ -51,8 +52,9 @@ func (c *Client) program(name string) string {
 }
 
 // environment is all that Slurm's commands see: nothing of the login shell.
+// sbatch hands every SLURM_* in it on to the job.
 func (c *Client) environment() []string {
-	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C", "SLURM_TIME_FORMAT=%s"}
+	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C"}
 	if c.Conf != "" {
 		env = append(env, "SLURM_CONF="+c.Conf)
 	}
@@ -63,32 +65,35 @@ func (c *Client) query(ctx context.Context, op string, args ...string) (string, 
 	ctx, cancel := context.WithTimeout(ctx, c.queryTimeout())
 	defer cancel()
 	args[0] = c.program(args[0])
-	out, err := command.Command{Args: args, Env: c.environment()}.Output(ctx)
+	env := append(c.environment(), "TZ=UTC", "SLURM_TIME_FORMAT=%s")
+	out, err := command.Command{Args: args, Env: env}.Output(ctx)
 	if err != nil {
-		e := &Error{Op: op, Err: err, Message: err.Error()}
-		var failed *command.Error
-		if errors.As(err, &failed) && failed.Stderr != "" {
-			e.Message = lastWords(failed.Stderr)
-		}
-		return "", e
+		return "", &Error{Op: op, Message: message(err), Err: err}
 	}
 	return string(out), nil
 }
 
-// squeueFormat asks for what a Job holds. A name or a comment may hold the
-// separator; they come last, and jobs with such names are not ours.
-const squeueFormat = "%A|%T|%r|%N|%S|%j|%k"
+// The fields of a job, in the order of parseJob; squeueFields has "|" where
+// the mark goes.
+const (
+	squeueFields = "|%A|%T|%N|%S|%j|%r|%k"
+	sacctFields  = "JobIDRaw,State,NodeList,Start,JobName,Reason"
+)
 
 // Observe returns all jobs of the user who runs it, at the price of two
-// requests to the controller. It returns a whole answer or an error, never
-// a part.
+// requests to the controller (partitions, and the user's jobs). It returns a
+// whole answer or an error, never a part.
 func (c *Client) Observe(ctx context.Context, now time.Time) (Snapshot, error) {
+	// A name or a comment is whatever a user wrote, "|" and line feeds
+	// included, but not a mark that nobody knew before.
+	mark := "|" + rand.Text()[:8] + "|"
+	format := strings.ReplaceAll(squeueFields, "|", mark)
 	out, err := c.query(ctx, "observe",
-		"squeue", "--all", "--me", "--local", "--array", "--states=all", "--noheader", "--format="+squeueFormat)
+		"squeue", "--all", "--me", "--local", "--array", "--states=all", "--noheader", "--format="+format)
 	if err != nil {
 		return Snapshot{}, err
 	}
-	jobs, err := parseJobs(out)
+	jobs, err := parseQueue(out, mark)
 	if err != nil {
 		return Snapshot{}, &Error{Op: "observe", Message: err.Error(), Err: err}
 	}
@@ -96,21 +101,23 @@ func (c *Client) Observe(ctx context.Context, now time.Time) (Snapshot, error) {
 }
 
 // Account returns the jobs of these names that the accounting database knows,
-// among those submitted or active since a time. It costs the controller
-// nothing. The database learns of a job seconds after its submission.
+// among those submitted or active since a time; their comments are left out.
+// It costs the controller nothing. The database learns of a job seconds after
+// its submission, and later still after it was away; it does not show a job
+// that was never eligible to run (held, or to begin later), even when that was
+// cancelled.
 func (c *Client) Account(ctx context.Context, since time.Time, names []string) ([]Job, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
 	out, err := c.query(ctx, "account",
 		"sacct", "--allocations", "--parsable2", "--noheader", "--duplicates",
-		"--starttime="+since.Format("2006-01-02T15:04:05"),
-		"--name="+strings.Join(names, ","),
-		"--format=JobIDRaw,State,Reason,NodeList,Start,JobName,Comment")
+		"--starttime="+since.UTC().Format("2006-01-02T15:04:05"),
+		"--name="+strings.Join(names, ","), "--format="+sacctFields)
 	if err != nil {
 		return nil, err
 	}
-	jobs, err := parseJobs(out)
+	jobs, err := parseAccounts(out)
 	if err != nil {
 		return nil, &Error{Op: "account", Message: err.Error(), Err: err}
 	}
@@ -122,48 +129,12 @@ func (c *Client) Account(ctx context.Context, since time.Time, names []string) (
 func (c *Client) Cancel(ctx context.Context, id JobID) error {
 	_, err := c.query(ctx, "cancel "+id.String(), "scancel", "--quiet", id.String())
 	var failed *Error
-	if errors.As(err, &failed) && strings.Contains(failed.Message, "Invalid job id specified") {
-		return nil // purged: MinJobAge after its end
+	if errors.As(err, &failed) {
+		for _, over := range []string{"Invalid job id specified", "Job/step already completing or completed"} {
+			if strings.Contains(failed.Message, over) {
+				return nil
+			}
+		}
 	}
 	return err
-}
-
-func parseJobs(out string) ([]Job, error) {
-	var jobs []Job
-	for line := range strings.Lines(out) {
-		line = strings.TrimRight(line, "\n")
-		if line == "" {
-			continue
-		}
-		job, err := parseJob(line)
-		if err != nil {
-			return nil, err
-		}
-		jobs = append(jobs, job)
-	}
-	return jobs, nil
-}
-
-func parseJob(line string) (Job, error) {
-	f := strings.SplitN(line, "|", 7)
-	if len(f) != 7 {
-		return Job{}, fmt.Errorf("cannot read %q: want 7 fields", line)
-	}
-	id, err := strconv.ParseInt(f[0], 10, 64)
-	if err != nil {
-		return Job{}, fmt.Errorf("cannot read job id in %q", line)
-	}
-	state, _, _ := strings.Cut(f[1], " ") // sacct: "CANCELLED by 1001"
-	if state == "" {
-		return Job{}, fmt.Errorf("cannot read state in %q", line)
-	}
-	nodes := f[3]
-	if nodes == "None assigned" || nodes == "(null)" {
-		nodes = ""
-	}
-	job := Job{ID: JobID(id), State: State(state), Reason: f[2], Nodes: nodes, Name: f[5], Comment: f[6]}
-	if s, err := strconv.ParseInt(f[4], 10, 64); err == nil { // "N/A", "Unknown"
-		job.Start = time.Unix(s, 0)
-	}
-	return job, nil
 }

@@ -1,12 +1,14 @@
 package sbatch
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 	"time"
 )
 
 // JobID is a job's number, as squeue's %A prints it; for a task of an array
-// the task's own number.
+// the task's own number once it has one: tasks that wait share the array's.
 type JobID int64
 
 // String prints the id as Slurm's commands take it.
@@ -78,8 +80,8 @@ type Job struct {
 	Nodes string `json:"nodes"`
 	// Start is when it began or is expected to begin; zero when unknown.
 	Start time.Time `json:"start"`
-	// Comment is the job's comment. sacct shows it only after the end, and
-	// a site's plugins may rewrite it.
+	// Comment is the job's comment; empty in what Account returns. A site's
+	// plugins may rewrite it.
 	Comment string `json:"comment"`
 }
 
@@ -106,5 +108,6 @@ func (s Snapshot) Named(name string) []Job {
 			found = append(found, j)
 		}
 	}
+	slices.SortStableFunc(found, func(a, b Job) int { return cmp.Compare(a.ID, b.ID) })
 	return found
 }

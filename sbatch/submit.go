@@ -34,8 +34,8 @@ type Request struct {
 	Time time.Duration
 	// Nice lowers the priority; it is never negative.
 	Nice int64
-	// Dir is the working directory of the batch script, Output the file that
-	// its output is appended to.
+	// Dir is the working directory of the batch script, Output the path of
+	// the file that its output is appended to, whatever characters are in it.
 	Dir    string
 	Output string
 	// Extra are further options as a site needs them, such as
@@ -77,7 +77,7 @@ func (r Request) Args() []string {
 	}
 	add("nice", positive(r.Nice))
 	add("chdir", r.Dir)
-	add("output", r.Output)
+	add("output", strings.ReplaceAll(r.Output, "%", "%%")) // sbatch(1): filename pattern
 	return append(args, r.Extra...)
 }
 
@@ -108,42 +108,36 @@ func (c *Client) Submit(ctx context.Context, r Request) (JobID, error) {
 	}.Output(ctx)
 	// An id that was printed counts, whatever came after it: a site's wrapper
 	// may exit with a status of its own.
-	if m := jobLine.FindAllSubmatch(out, -1); len(m) == 1 {
-		id, perr := strconv.ParseInt(string(m[0][1]), 10, 64)
-		if perr == nil && id > 0 {
-			return JobID(id), nil
-		}
+	if id, ok := printedID(string(out)); ok {
+		return id, nil
 	}
 	if err == nil {
-		err = fmt.Errorf("sbatch printed no job id: %q", lastLine(string(out)))
+		err = fmt.Errorf("sbatch printed no job id: %q", shorten(strings.TrimSpace(string(out))))
 	}
 	return 0, submitError(r.Name, err)
 }
 
-func submitError(name string, err error) *Error {
-	e := &Error{Op: "submit " + name, Err: err, Message: err.Error()}
-	var failed *command.Error
-	if !errors.As(err, &failed) {
-		return e
+// printedID finds the one id in sbatch's answer.
+func printedID(out string) (JobID, bool) {
+	lines := jobLine.FindAllStringSubmatch(out, -1)
+	if len(lines) != 1 {
+		return 0, false
 	}
-	if !failed.Started() {
+	id, err := strconv.ParseInt(lines[0][1], 10, 64)
+	return JobID(id), err == nil && id > 0
+}
+
+func submitError(name string, err error) *Error {
+	e := &Error{Op: "submit " + name, Message: message(err), Err: err}
+	var failed *command.Error
+	switch {
+	case !errors.As(err, &failed):
+	case !failed.Started():
 		// Nothing was sent to Slurm, but that is for its own repair to end,
 		// not the bundle's fault.
 		e.Refused, e.Retry = true, true
-		return e
+	case failed.ExitCode > 0: // else killed: by our time-out or somebody else's hand
+		e.Refused, e.Retry = judge(failed.Stderr, failed.ExitCode)
 	}
-	e.Message = lastWords(failed.Stderr)
-	if failed.ExitCode <= 0 {
-		return e // killed: by our time-out or somebody else's hand
-	}
-	for _, k := range refusals {
-		if strings.Contains(failed.Stderr, k.text) {
-			e.Refused, e.Retry = true, k.retry
-			return e
-		}
-	}
-	// 255 is what sbatch's own option parser exits with, before it asks
-	// the controller for anything.
-	e.Refused = failed.ExitCode == 255
 	return e
 }

@@ -63,11 +63,15 @@ func copyOwnProgram(to string) error {
 	if err != nil {
 		return fmt.Errorf("find own program: %w", err)
 	}
-	from, err := os.Open(self) //nolint:gosec // this very program
+	from, err := os.Open(self)
 	if err != nil {
 		return fmt.Errorf("copy own program: %w", err)
 	}
-	defer from.Close()                                                       //nolint:errcheck // only read
+	defer from.Close() //nolint:errcheck // only read
+	// A program that another goroutine starts now would hold the file open for
+	// writing until its exec, and ours could not be run meanwhile (ETXTBSY).
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	copied, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755) //nolint:gosec // others run it
 	if err != nil {
 		return fmt.Errorf("copy own program: %w", err)

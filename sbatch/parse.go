@@ -1,0 +1,75 @@
+package sbatch
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// parseQueue reads squeue's answer, in which mark precedes each of a job's
+// seven fields. An answer that begins with anything else is not squeue's own,
+// and what it may lack is not known.
+func parseQueue(out, mark string) ([]Job, error) {
+	fields := strings.Split(out, mark)
+	if banner := strings.TrimSpace(fields[0]); banner != "" {
+		return nil, fmt.Errorf("cannot read %q", shorten(banner))
+	}
+	fields = fields[1:]
+	if len(fields)%7 != 0 || (len(fields) > 0 && !strings.HasSuffix(out, "\n")) {
+		return nil, fmt.Errorf("cannot read an answer that ends in %q", out[max(0, len(out)-200):])
+	}
+	jobs := make([]Job, 0, len(fields)/7)
+	for f := range slices.Chunk(fields, 7) {
+		job, err := parseJob(f)
+		if err != nil {
+			return nil, err
+		}
+		if job.Comment = strings.TrimSuffix(f[6], "\n"); job.Comment == "(null)" {
+			job.Comment = ""
+		}
+		jobs = append(jobs, job)
+	}
+	return jobs, nil
+}
+
+// parseAccounts reads sacct's answer, one job a line.
+func parseAccounts(out string) ([]Job, error) {
+	var jobs []Job
+	for line := range strings.Lines(out) {
+		line = strings.TrimSuffix(line, "\n")
+		fields := strings.Split(line, "|")
+		if len(fields) != 6 {
+			return nil, fmt.Errorf("cannot read %q: want 6 fields", shorten(line))
+		}
+		job, err := parseJob(fields)
+		if err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, job)
+	}
+	return jobs, nil
+}
+
+// parseJob reads the fields id, state, nodes, start, name and reason.
+func parseJob(f []string) (Job, error) {
+	id, err := strconv.ParseInt(f[0], 10, 64)
+	if err != nil || id <= 0 {
+		return Job{}, fmt.Errorf("cannot read job id %q", shorten(f[0]))
+	}
+	state, _, _ := strings.Cut(f[1], " ") // sacct: "CANCELLED by 1001"
+	if state == "" {
+		return Job{}, fmt.Errorf("cannot read the state of job %d", id)
+	}
+	job := Job{ID: JobID(id), State: State(state), Nodes: f[2], Name: f[4], Reason: f[5]}
+	if job.Nodes == "None assigned" || job.Nodes == "(null)" {
+		job.Nodes = ""
+	}
+	if s, err := strconv.ParseInt(f[3], 10, 64); err == nil && s > 0 { // else "N/A", "Unknown"
+		job.Start = time.Unix(s, 0)
+	}
+	return job, nil
+}
+
+func shorten(s string) string { return s[:min(len(s), 200)] }

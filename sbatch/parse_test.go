@@ -1,0 +1,202 @@
+package sbatch
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// recorded is an answer of Slurm 22.05.8.
+func recorded(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", "22.05.8", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func named(jobs []Job, name string) []Job { return Snapshot{Jobs: jobs}.Named(name) }
+
+func TestQueueIsReadAsSlurmPrintsIt(t *testing.T) {
+	t.Parallel()
+	jobs, err := parseQueue(recorded(t, "squeue.txt"), "|MARKED00|")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		want Job // but for id and start
+		ever bool
+	}{
+		{name: "clrec-running", want: Job{State: StateRunning, Reason: "None", Nodes: "n1", Comment: "runs"}, ever: true},
+		{name: "clrec-completed", want: Job{State: StateCompleted, Reason: "None", Nodes: "n1", Comment: `{"uuid":"0x1"}`}, ever: true},
+		{name: "clrec-failed", want: Job{State: StateFailed, Reason: "NonZeroExitCode", Nodes: "n1"}, ever: true},
+		{name: "clrec-oom", want: Job{State: StateOutOfMemory, Reason: "OutOfMemory", Nodes: "n1"}, ever: true},
+		{name: "clrec-cancelled", want: Job{State: StateCancelled, Reason: "None", Nodes: "n1"}, ever: true},
+		{name: "clrec-cancelled-held", want: Job{State: StateCancelled, Reason: "JobHeldUser"}, ever: true},
+		{name: "clrec-deadline", want: Job{State: StateDeadline, Reason: "DeadLine"}, ever: true},
+		{name: "clrec-ghost", want: Job{State: StateFailed, Reason: "BadConstraints"}, ever: true},
+		{name: "clrec-hidden", want: Job{State: StatePending, Reason: "ReqNodeNotAvail, May be reserved for other job", Comment: "hidden"}},
+		{name: "clrec-begin", want: Job{State: StatePending, Reason: "BeginTime"}, ever: true},
+		{name: "clrec-toowide", want: Job{State: StatePending, Reason: "PartitionConfig"}},
+		{name: "clrec-dependent", want: Job{State: StatePending, Reason: "Dependency"}},
+		{name: "clrec-held", want: Job{State: StatePending, Reason: "JobHeldUser"}},
+		{name: "clrec-no-comment", want: Job{State: StatePending, Reason: "JobHeldUser"}},
+		{name: "clrec|pipe", want: Job{State: StatePending, Reason: "JobHeldUser", Comment: "a|b"}},
+		{name: "clrec\nline", want: Job{State: StatePending, Reason: "JobHeldUser", Comment: "a\n215|COMPLETED|n1|1|x|None|y"}},
+		{name: " clrec-é\t", want: Job{State: StatePending, Reason: "JobHeldUser", Comment: "\a"}},
+		{name: "", want: Job{State: StatePending, Reason: "JobHeldUser", Comment: "empty name"}},
+	} {
+		found := named(jobs, c.name)
+		if len(found) != 1 {
+			t.Errorf("%q: %d jobs, want 1", c.name, len(found))
+			continue
+		}
+		got := found[0]
+		if got.Start.IsZero() == c.ever || got.ID == 0 {
+			t.Errorf("%q: id %d, start %v", c.name, got.ID, got.Start)
+		}
+		got.ID, got.Start, c.want.Name = 0, time.Time{}, c.name
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("%q (-want +got):\n%s", c.name, d)
+		}
+	}
+	if n := len(named(jobs, "clrec-array")); n != 3 {
+		t.Errorf("%d tasks of an array of three", n)
+	}
+}
+
+func TestAccountsAreReadAsSlurmPrintsThem(t *testing.T) {
+	t.Parallel()
+	jobs, err := parseAccounts(recorded(t, "sacct.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name  string
+		state State
+		nodes string
+	}{
+		{"clrec-completed", StateCompleted, "n1"},
+		{"clrec-failed", StateFailed, "n1"},
+		{"clrec-oom", StateOutOfMemory, "n1"},
+		{"clrec-timeout", StateTimeout, "n1"},
+		{"clrec-cancelled", StateCancelled, "n1"}, // "CANCELLED by 1001"
+		{"clrec-deadline", StateDeadline, ""},     // "None assigned"
+		{"clrec-ghost", StateFailed, ""},
+		{"clrec-toowide", StateCancelled, ""},
+	} {
+		found := named(jobs, c.name)
+		if len(found) != 1 || found[0].State != c.state || found[0].Nodes != c.nodes {
+			t.Errorf("%s: %+v, want %s on %q", c.name, found, c.state, c.nodes)
+		}
+	}
+	// What the database knows in its first seconds, and before anything.
+	young, err := parseAccounts(recorded(t, "sacct-young.txt"))
+	if err != nil || len(young) != 2 || young[0].Name != "allocation" || young[1].State != StateRunning {
+		t.Errorf("a young job: %+v, %v", young, err)
+	}
+	none, err := parseAccounts("")
+	if err != nil || len(none) != 0 {
+		t.Errorf("no job: %+v, %v", none, err)
+	}
+}
+
+func TestHalfAnAnswerIsAnError(t *testing.T) {
+	t.Parallel()
+	const mark = "|MARKED00|"
+	whole := recorded(t, "squeue.txt")
+	for _, out := range []string{
+		"This cluster has moved.\n",
+		"Welcome!\n" + whole,
+		whole[:len(whole)-1],
+		whole[:strings.LastIndex(whole, mark)],
+		strings.Replace(whole, mark+"PENDING", mark, 1),
+		strings.Replace(whole, mark+"PENDING", "|x|PENDING", 1),
+		mark + "0" + mark + "PENDING" + mark + mark + "N/A" + mark + "n" + mark + "None" + mark + "\n",
+		mark + "1_2" + mark + "PENDING" + mark + mark + "N/A" + mark + "n" + mark + "None" + mark + "\n",
+	} {
+		if jobs, err := parseQueue(out, mark); err == nil {
+			t.Errorf("%d jobs were read from an answer that ends in %q", len(jobs), out[max(0, len(out)-80):])
+		}
+	}
+	for _, out := range []string{"sacct: no\n", "1|COMPLETED|n1|1|name\n", "1||n1|1|name|None\n", "x|COMPLETED|n1|1|name|None\n"} {
+		if jobs, err := parseAccounts(out); err == nil {
+			t.Errorf("%q was read as %+v", out, jobs)
+		}
+	}
+	if jobs, err := parseQueue("", mark); err != nil || len(jobs) != 0 {
+		t.Errorf("an empty queue: %+v, %v", jobs, err)
+	}
+}
+
+func TestUnknownStateHasNotEnded(t *testing.T) {
+	t.Parallel()
+	for _, s := range []State{"?", "", "POWERING_UP", "completed", StateCompleting, StateRequeued, StateSpecialExit} {
+		if s.Ended() {
+			t.Errorf("%q has ended", s)
+		}
+	}
+	for _, s := range States() {
+		if s == StateCompleted && !s.Ended() {
+			t.Errorf("%q has not ended", s)
+		}
+	}
+}
+
+func TestNamedIsInTheOrderOfIDs(t *testing.T) {
+	t.Parallel()
+	s := Snapshot{Jobs: []Job{{ID: 9, Name: "a"}, {ID: 3, Name: "a"}, {ID: 5, Name: "b"}, {ID: 4, Name: "a"}}}
+	var ids []JobID
+	for _, j := range s.Named("a") {
+		ids = append(ids, j.ID)
+	}
+	if d := cmp.Diff([]JobID{3, 4, 9}, ids); d != "" {
+		t.Error(d)
+	}
+}
+
+// What users write into names and comments comes back as it was, and makes no
+// other job appear, vanish or change.
+func FuzzQueue(f *testing.F) {
+	f.Add("name", "None", "comment", "")
+	f.Add("a|b", "ReqNodeNotAvail, UnavailableNodes:n1", "l1\nl2|3", "\n")
+	f.Add("\n9|RUNNING", "", "|", "|MARKED0")
+	f.Fuzz(func(t *testing.T, name, reason, comment, raw string) {
+		const mark = "|MARKED00|"
+		if strings.Contains(name+"\x00"+reason+"\x00"+comment, mark) || comment == "(null)" {
+			return // nobody knows the mark
+		}
+		record := strings.Join([]string{"", "7", "RUNNING", "n1", "1795169834", name, reason, comment + "\n"}, mark)
+		after := strings.Join([]string{"", "8", "PENDING", "", "N/A", "other", "None", "(null)\n"}, mark)
+		if joined := record + after; strings.Count(joined, mark) != 14 {
+			return // a field's end and the next mark's begin make a mark of their own
+		}
+		got, err := parseQueue(record+after, mark)
+		want := []Job{
+			{ID: 7, Name: name, State: StateRunning, Reason: reason, Nodes: "n1", Start: time.Unix(1795169834, 0), Comment: comment},
+			{ID: 8, Name: "other", State: StatePending, Reason: "None"},
+		}
+		if err != nil || !cmp.Equal(want, got) {
+			t.Errorf("%v\n%s", err, cmp.Diff(want, got))
+		}
+		jobs, err := parseQueue(raw, mark)
+		if err == nil && len(jobs) == 0 && strings.TrimSpace(raw) != "" {
+			t.Errorf("%q is no empty queue", raw)
+		}
+		accounts, _ := parseAccounts(raw)
+		for _, j := range append(jobs, accounts...) {
+			if j.ID <= 0 || j.State == "" {
+				t.Errorf("%q was read as %+v", raw, j)
+			}
+		}
+	})
+}

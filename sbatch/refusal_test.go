@@ -1,0 +1,110 @@
+package sbatch
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// verdict is what becomes of a failed submission.
+type verdict struct {
+	Refused, Retry bool
+	Message        string
+}
+
+func never(message string) verdict     { return verdict{Refused: true, Message: message} }
+func laterOn(message string) verdict   { return verdict{Refused: true, Retry: true, Message: message} }
+func undecided(message string) verdict { return verdict{Message: message} }
+
+const (
+	noPartition = "Invalid partition name specified"
+	noNode      = "Requested node configuration is not available"
+	tooLong     = "Pathname of a file, directory or other parameter too long"
+)
+
+// verdicts are those of the recorded refusals, by the options of sbatch.
+var verdicts = map[string]verdict{
+	"--partition=nosuch":      never(noPartition + " (invalid partition specified: nosuch)"),
+	"--account=nosuch":        never("Invalid account or account/partition combination specified"),
+	"--qos=nosuch":            never("Invalid qos specification"),
+	"--wckey=nosuch":          never("Invalid wckey specification"),
+	"--reservation=nosuch":    never("Requested reservation is invalid"),
+	"--reservation=clrec":     never("Access denied to requested reservation"),
+	"--constraint=nofeat":     never("Invalid feature specification"),
+	"--nodelist=n9":           never("Invalid node name specified"),
+	"--licenses=matlab":       never("Invalid license specification"),
+	"--gres=foo:1":            never("Invalid generic resource (gres) specification"),
+	"--gres=gpu:1":            never(noNode),
+	"--mem=900G":              never(noNode + " (Memory specification can not be satisfied)"),
+	"--threads-per-core=5":    never(noNode + " (Socket, core and/or thread specification can not be satisfied)"),
+	"--nodes=0":               never("Node count specification invalid"),
+	"--array=1-20000":         never("Invalid job array specification"),
+	"--nice=-5":               never("Invalid --nice value"),
+	"--nice=99999999999":      never("Invalid --nice value, out of range (+/- 2147483645)"),
+	"--time=abc":              never("Invalid --time specification"),
+	"--mem=abc":               never("Invalid --mem specification"),
+	"--signal=B:USRX":         never("Invalid --signal specification"),
+	"--begin=bogus":           never("Invalid time specification (pos=0): bogus; Invalid --begin specification"),
+	"--nosuchopt":             never(`unrecognized option '--nosuchopt'; Try "sbatch --help" for more information`),
+	"--cpus-per-task=abc":     never(`Invalid numeric value "abc" for --cpus-per-task.`),
+	"--dependency=afterok:1a": never("Job dependency problem"),
+	"< /dev/null":             never("Batch script is empty!"),
+	`<<< " "`:                 never("Batch script contains only whitespace!"),
+	"< 4.2M":                  never(tooLong),
+
+	"--gres=gpu:9 --partition=gpu":            never(noNode),
+	"--gres=gpu:h100:1 --partition=gpu":       never(noNode),
+	"--nodelist=n3 --partition=cpu":           never(noNode),
+	"--time-min=5:00:00 --time=10":            never("Invalid time-min specification (exceeds job's time or other limits)"),
+	"--job-name=$(printf %01500d 0)":          never(tooLong),
+	"--partition=clrec-group":                 never("User's group not permitted to use this partition"),
+	"--partition=clrec-qos --cpus-per-task=2": never(policy + " (QOSMaxCpuPerJobLimit)"),
+	"--partition=clrec-qos --time=10":         never(policy + " (QOSMaxWallDurationPerJobLimit)"),
+	`<<< "echo"`: never("This does not look like a batch script.  The first; " +
+		"line must start with #! followed by the path to an interpreter.; For instance: #!/bin/sh"),
+	`<<< $'#!/bin/sh\r'`: never(`Batch script contains DOS line breaks (\r\n); instead of expected UNIX line breaks (\n).`),
+
+	"--qos=limited # the third":  laterOn(policy + " (QOSMaxSubmitJobPerUserLimit)"),
+	"--partition=clrec-drain":    laterOn("Required partition not available (inactive or drain)"),
+	"--partition=clrec-inactive": laterOn("Required partition not available (inactive or drain)"),
+
+	"--clusters=nosuch": undecided("No cluster 'nosuch' known by database.; 'nosuch' can't be reached now, or it is an invalid entry " +
+		"for --cluster.  Use 'sacctmgr list clusters' to see available clusters."),
+	"# no controller": undecided("Unable to contact slurm controller (connect failure)"),
+	"# no munge": undecided("Protocol authentication error (If munged is up, restart with --num-threads=10; Munge encode failed: " +
+		`Failed to access "/var/tmp/cl-slurm/cluster/run/munge/nosuch": No such file or directory (Did you start munged?); ` +
+		"slurm_send_node_msg: auth_g_create: REQUEST_SUBMIT_BATCH_JOB has authentication error)"),
+	"# no slurm.conf": undecided("s_p_parse_file: cannot stat file /nonexistent/slurm.conf: No such file or directory, " +
+		"retrying in 1sec up to 60sec; ClusterName needs to be specified; Unable to process configuration file"),
+}
+
+func TestRecordedRefusals(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for block := range strings.SplitSeq(strings.TrimSpace(recorded(t, "sbatch-refused.txt")), "\n\n") {
+		head, rest, _ := strings.Cut(block, "\n")
+		stderr, rc, _ := strings.Cut("\n"+rest, "\nrc=")
+		options := strings.TrimPrefix(head, "$ sbatch ")
+		exit, err := strconv.Atoi(rc)
+		if err != nil {
+			t.Fatalf("%s: %v", head, err)
+		}
+		want, known := verdicts[options]
+		if !known {
+			t.Errorf("%s: no verdict", head)
+		}
+		seen[options] = true
+		got := verdict{Message: words(stderr)}
+		got.Refused, got.Retry = judge(strings.TrimPrefix(stderr, "\n"), exit)
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", head, d)
+		}
+	}
+	for options := range verdicts {
+		if !seen[options] {
+			t.Errorf("sbatch %s is not recorded", options)
+		}
+	}
+}

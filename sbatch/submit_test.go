@@ -1,0 +1,245 @@
+package sbatch
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// programs makes a directory of shell scripts that stand for Slurm's commands.
+func programs(t *testing.T, scripts map[string]string) string {
+	t.Helper()
+	bin := t.TempDir()
+	for name, script := range scripts {
+		// While a file is open for writing no child may be born that inherits
+		// it: it could not be executed (ETXTBSY).
+		syscall.ForkLock.RLock()
+		err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755)
+		syscall.ForkLock.RUnlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return bin
+}
+
+func TestOptionsOfARequest(t *testing.T) {
+	t.Parallel()
+	requests := []Request{
+		{},
+		{
+			Name: "cl-ann-0x123456789abc.1-6f2c1d", Comment: `{"bundle":"0x1 2"}`, Partition: "gpu", Account: "lab",
+			QOS: "normal", WCKey: "proj1", Reservation: "course", Constraint: "a100&ib", CPUs: 4, MemoryMiB: 2048,
+			GPUType: "a100", GPUs: 2, Time: 90*time.Minute + time.Second, Nice: 100, Dir: "/shared/runs/0x1/1",
+			Output: "/shared/100%/slurm.out", Extra: []string{"--licenses=matlab", "--signal=B:USR1@60"}, Script: "#!/bin/sh\n",
+		},
+		{Name: "any-gpu", GPUs: 1, Time: time.Second, MemoryMiB: -1, CPUs: -1, Nice: -5},
+	}
+	var got strings.Builder
+	for _, r := range requests {
+		got.WriteString(strings.Join(r.Args(), "\n") + "\n\n")
+	}
+	golden := filepath.Join("testdata", "args.golden")
+	if *update {
+		if err := os.WriteFile(golden, []byte(got.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), got.String()); d != "" {
+		t.Errorf("run with -update if this is meant (-want +got):\n%s", d)
+	}
+}
+
+func TestAnswersOfSbatch(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		sbatch string
+		want   JobID
+		// Of the error, when want is 0.
+		refused, retry bool
+	}{
+		"id":                           {sbatch: `echo 42`, want: 42},
+		"id and cluster":               {sbatch: `echo '42;north'`, want: 42},
+		"site banner":                  {sbatch: `echo '*** 3 days to the maintenance ***'; echo 42; echo; echo 'Thank you.'`, want: 42},
+		"wrapper fails after the id":   {sbatch: `echo 42; echo 'quota: no such user' >&2; exit 3`, want: 42},
+		"killed after the id":          {sbatch: `echo 42; exec sleep 60`, want: 42},
+		"nonsense":                     {sbatch: `echo 'Submitted batch job 42'`},
+		"nothing":                      {sbatch: `:`},
+		"two numbers":                  {sbatch: `echo 42; echo 43`},
+		"no job has id 0":              {sbatch: `echo 0`},
+		"no answer":                    {sbatch: `exec sleep 60`},
+		"killed":                       {sbatch: `kill -9 $$`},
+		"controller away":              {sbatch: fails(1, "Unable to contact slurm controller (connect failure)")},
+		"answer lost":                  {sbatch: fails(1, "Socket timed out on send/recv operation")},
+		"left over from libc":          {sbatch: fails(1, "Resource temporarily unavailable")},
+		"munge away":                   {sbatch: fails(1, "Protocol authentication error")},
+		"lost after a retry":           {sbatch: `echo 'sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying' >&2;` + fails(1, "Unable to contact slurm controller (receive failure)")},
+		"another program's refusal":    {sbatch: `echo 'wrapper: Invalid qos specification' >&2; exit 1`},
+		"an option's refusal":          {sbatch: `echo 'sbatch: error: Invalid --time specification' >&2; exit 255`, refused: true},
+		"ssh lost its connection":      {sbatch: `echo 'client_loop: send disconnect: Broken pipe' >&2; exit 255`},
+		"refused by a site's plugin":   {sbatch: `echo 'sbatch: error: Please name a project.' >&2;` + fails(1, "Unspecified error"), refused: true},
+		"too many jobs":                {sbatch: `echo 'sbatch: error: AssocMaxSubmitJobLimit' >&2;` + fails(1, policy), refused: true, retry: true},
+		"too many jobs, older Slurm":   {sbatch: fails(1, policy), refused: true, retry: true},
+		"job too large for its QOS":    {sbatch: `echo 'sbatch: error: QOSMaxGRESPerUser' >&2;` + fails(1, policy), refused: true},
+		"refused with a hard word":     {sbatch: fails(1, "Requested node configuration is not available"), refused: true},
+		"standby":                      {sbatch: fails(1, "Slurm backup controller in standby mode"), refused: true, retry: true},
+		"refused, killed by a wrapper": {sbatch: fails(143, "Invalid qos specification"), refused: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := Client{Bin: programs(t, map[string]string{"sbatch": c.sbatch}), SubmitTimeout: time.Second}
+			if strings.Contains(c.sbatch, "sleep 60") {
+				client.SubmitTimeout = 200 * time.Millisecond
+			}
+			id, err := client.Submit(t.Context(), Request{Name: "x", Script: "#!/bin/sh\n"})
+			if c.want != 0 {
+				if id != c.want || err != nil {
+					t.Fatalf("%d, %v; want %d", id, err, c.want)
+				}
+				return
+			}
+			var e *Error
+			if !errors.As(err, &e) || id != 0 {
+				t.Fatalf("%d, %v; want an *Error", id, err)
+			}
+			if e.Refused != c.refused || e.Retry != c.retry {
+				t.Errorf("refused %v, retry %v: %v", e.Refused, e.Retry, e)
+			}
+			if e.Message == "" || strings.Contains(e.Message, "\n") {
+				t.Errorf("message %q: want one line", e.Message)
+			}
+		})
+	}
+}
+
+const policy = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+
+// fails is a script that ends as sbatch does when a submission failed.
+func fails(status int, answer string) string {
+	return `echo "sbatch: error: Batch job submission failed: ` + answer + `" >&2; exit ` + strconv.Itoa(status)
+}
+
+func TestSbatchThatCannotBeStartedIsRefusedForNow(t *testing.T) {
+	t.Parallel()
+	client := Client{Bin: t.TempDir()}
+	_, err := client.Submit(t.Context(), Request{Name: "x"})
+	var e *Error
+	if !errors.As(err, &e) || !e.Refused || !e.Retry || !e.Transient() {
+		t.Errorf("%#v: want refused, to be tried again", err)
+	}
+}
+
+func TestCommandsSeeNothingOfTheLoginShell(t *testing.T) {
+	t.Setenv("SBATCH_PARTITION", "leaked")
+	t.Setenv("SLURM_CLUSTERS", "leaked")
+	t.Setenv("SQUEUE_STATES", "leaked")
+	tell := `env | grep -v '^PWD=\|^_=\|^SHLVL=' | sort >"$0.env"; cat >"$0.in"; echo "$@" >"$0.args"`
+	bin := programs(t, map[string]string{"sbatch": tell + "; echo 1", "squeue": tell, "sacct": tell, "scancel": tell})
+	client := Client{Bin: bin, Conf: "/etc/slurm/here.conf"}
+	if _, err := client.Submit(t.Context(), Request{Script: "#!/bin/sh\nexec true\n"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Observe(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	since := time.Date(2026, 11, 20, 10, 0, 0, 0, time.FixedZone("", 3600))
+	if _, err := client.Account(t.Context(), since, []string{"a", "b"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Cancel(t.Context(), 7); err != nil {
+		t.Fatal(err)
+	}
+	told := func(file string) string {
+		data, err := os.ReadFile(filepath.Join(bin, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	const own = "LC_ALL=C\nPATH=/usr/local/bin:/usr/bin:/bin\nSLURM_CONF=/etc/slurm/here.conf\n"
+	if d := cmp.Diff(own, told("sbatch.env")); d != "" {
+		t.Errorf("sbatch, which hands SLURM_* on to the job (-want +got):\n%s", d)
+	}
+	for _, query := range []string{"squeue", "sacct", "scancel"} {
+		if d := cmp.Diff(own+"SLURM_TIME_FORMAT=%s\nTZ=UTC\n", told(query+".env")); d != "" {
+			t.Errorf("%s (-want +got):\n%s", query, d)
+		}
+	}
+	if got := told("sbatch.in"); got != "#!/bin/sh\nexec true\n" {
+		t.Errorf("script %q", got)
+	}
+	if got := told("sacct.args"); !strings.Contains(got, "--starttime=2026-11-20T09:00:00 --name=a,b ") {
+		t.Errorf("sacct %s: want the time in UTC", got)
+	}
+}
+
+func TestFailedQueryIsNotAnEmptyQueue(t *testing.T) {
+	t.Parallel()
+	client := Client{QueryTimeout: 200 * time.Millisecond}
+	for name, squeue := range map[string]string{
+		"failed":     `echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1`,
+		"too late":   `exec sleep 60`,
+		"moved":      `echo 'Please use the portal.'`,
+		"cut short":  `for a; do case $a in --format=*) mark=${a#--format=} mark=${mark%%%*}; printf '%s1%sRUN' "$mark" "$mark"; esac; done`,
+		"not a word": `exit 1`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := client
+			client.Bin = programs(t, map[string]string{"squeue": squeue, "sacct": squeue})
+			_, err := client.Observe(t.Context(), time.Now())
+			var e *Error
+			if !errors.As(err, &e) || !e.Transient() || e.Message == "" {
+				t.Errorf("squeue: %v: want an error that may pass", err)
+			}
+			if _, err := client.Account(t.Context(), time.Now(), []string{"x"}); err == nil {
+				t.Error("sacct: want an error")
+			}
+		})
+	}
+}
+
+func TestCancelOfAPurgedJobIsNoError(t *testing.T) {
+	t.Parallel()
+	for said, ok := range map[string]bool{
+		"scancel: error: Kill job error on job id 7: Invalid job id specified":                   true,
+		"scancel: error: Kill job error on job id 7: Job/step already completing or completed":   true,
+		"scancel: error: Kill job error on job id 7: Access/permission denied":                   false,
+		"scancel: error: slurm_kill_job2() failed Unable to contact slurm controller (connect…)": false,
+	} {
+		client := Client{Bin: programs(t, map[string]string{"scancel": `echo '` + said + `' >&2; exit 210`})}
+		if err := client.Cancel(t.Context(), 7); (err == nil) != ok {
+			t.Errorf("%q: %v", said, err)
+		}
+	}
+}
+
+// Whatever is printed around it, an id counts only when it is the one line of
+// its form.
+func FuzzSubmitAnswer(f *testing.F) {
+	f.Add("42\n", "sbatch: error: Batch job submission failed: Invalid qos specification\n", 1)
+	f.Add("42;north\n43\n", "sbatch: unrecognized option '--x'\n", 255)
+	f.Fuzz(func(t *testing.T, out, stderr string, exit int) {
+		id, ok := printedID(out)
+		if ok && (id <= 0 || !strings.Contains(out, id.String())) {
+			t.Errorf("%q was read as %d", out, id)
+		}
+		if refused, retry := judge(stderr, exit); !refused && retry || refused && !strings.Contains(stderr, failedWords) && !strings.Contains(stderr, "sbatch: ") {
+			t.Errorf("%q: refused %v, retry %v", stderr, refused, retry)
+		}
+		if m := words(stderr); strings.Contains(m, "\n") {
+			t.Errorf("%q has more than one line", m)
+		}
+	})
+}
