@@ -52,7 +52,7 @@ func run(ctx context.Context, p program.Process) error {
 		return &program.Error{Code: program.ExitUsage, Err: err}
 	})
 	root.AddCommand(runCommand(p), configCommand(p)) //nolint:contextcheck // cobra hands the context on in the command
-	return root.ExecuteContext(ctx) //nolint:wrapcheck // the commands say what it was about
+	return root.ExecuteContext(ctx)                  //nolint:wrapcheck // the commands say what it was about
 }
 
 func configCommand(p program.Process) *cobra.Command {

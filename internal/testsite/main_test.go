@@ -96,7 +96,7 @@ func cl(t *testing.T, s *testsite.Site, args ...string) string {
 // run starts a run in a queue and returns its bundle.
 func run(t *testing.T, s *testsite.Site, queue, command string, args ...string) string {
 	t.Helper()
-	return cl(t, s, append([]string{"run", command, "--request-queue", queue}, args...)...)
+	return cl(t, s, append(append([]string{"run", "--request-queue", queue}, args...), command)...)
 }
 
 // field returns one field of a bundle.

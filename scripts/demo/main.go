@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/command"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
@@ -76,6 +77,10 @@ func (d *demo) cl(ctx context.Context, args ...string) (string, error) {
 	answer, err := d.site.CL(ctx, args...)
 	if answer != "" {
 		d.say("%s", answer)
+	}
+	var failed *command.Error
+	if errors.As(err, &failed) && failed.Stderr != "" {
+		d.say("%s", failed.Stderr)
 	}
 	return answer, err
 }
@@ -314,7 +319,7 @@ func (d *demo) accounts(ctx context.Context) error {
 	d.say("\n# What the administrator sees of it all.")
 	args := []string{
 		"sacct", "--allocations", "--starttime=" + d.began.Format("2006-01-02T15:04:05"),
-		"--format=JobID,JobName%40,Partition,Account,State%12,ExitCode,AllocTRES%45,Comment%110",
+		"--format=JobID,JobName%40,Partition,Account,State%12,ExitCode,AllocTRES%45,Comment%120",
 	}
 	d.say("$ %s", quoted(args))
 	const jobs = 9
