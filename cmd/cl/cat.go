@@ -43,7 +43,7 @@ func (c *cli) catCommand() *cobra.Command {
 type catOptions struct{ head, tail int }
 
 // show prints a target's contents (bundle_cli.py: print_target_info).
-func (c *cli) show(ctx context.Context, at place, target codalab.Target, o catOptions) (codalab.TargetInfo, error) {
+func (c *cli) show(ctx context.Context, at *place, target codalab.Target, o catOptions) (codalab.TargetInfo, error) {
 	info, err := at.ContentsInfo(ctx, target, 1)
 	if err != nil {
 		return info, err

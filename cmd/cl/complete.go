@@ -14,11 +14,7 @@ func (c *cli) completeBundles(cmd *cobra.Command, _ []string, begun string) ([]s
 	c.quiet = true
 	ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
 	defer cancel()
-	at, err := c.place(ctx, "")
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	w, err := at.WorksheetBundles(ctx, at.worksheet)
+	w, _, err := c.worksheetBundles(ctx, "")
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

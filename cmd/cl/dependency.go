@@ -84,7 +84,7 @@ func keyOf(list []keyedTarget, spec string) (key, target string, err error) {
 
 // dependencies resolves a run's dependencies, with one call for each
 // worksheet that they are on (bundle_cli.py: resolve_key_targets).
-func (p place) dependencies(ctx context.Context, targets []keyedTarget) ([]codalab.Dependency, error) {
+func (p *place) dependencies(ctx context.Context, targets []keyedTarget) ([]codalab.Dependency, error) {
 	if err := disjoint(targets); err != nil {
 		return nil, err
 	}
@@ -105,14 +105,7 @@ func (p place) dependencies(ctx context.Context, targets []keyedTarget) ([]codal
 		which[spec.worksheet] = append(which[spec.worksheet], i)
 	}
 	for worksheet, list := range specs {
-		on := p
-		if worksheet != "" {
-			var err error
-			if on, err = find(ctx, p.Client, p.worksheet, worksheet); err != nil {
-				return nil, err
-			}
-		}
-		uuids, err := on.resolve(ctx, list)
+		uuids, err := p.other(worksheet).resolve(ctx, list)
 		if err != nil {
 			return nil, err
 		}

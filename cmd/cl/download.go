@@ -39,7 +39,7 @@ func (c *cli) downloadCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) download(ctx context.Context, at place, target codalab.Target, output string, force bool) error {
+func (c *cli) download(ctx context.Context, at *place, target codalab.Target, output string, force bool) error {
 	b, err := at.Bundle(ctx, target.BundleUUID)
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func receive(ctx context.Context, contents *client.Contents, r io.Reader, final 
 }
 
 func receiveFile(r io.Reader, name string) error {
-	f, err := os.Create(name) //nolint:gosec // a file that the user asked for, with the user's umask
+	f, err := os.Create(name)
 	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}

@@ -34,7 +34,7 @@ func (c *cli) infoCommand() *cobra.Command {
 	cmd.Flags().BoolVarP(&o.raw, "raw", "r", false, "print numbers and times as they are stored, and empty fields too")
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "print children, worksheets, permissions and contents too")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		at, err := c.place(cmd.Context(), *worksheet)
+		at, err := c.place(*worksheet)
 		if err != nil {
 			return err
 		}
@@ -49,7 +49,7 @@ type infoOptions struct {
 	raw, verbose bool
 }
 
-func (c *cli) info(ctx context.Context, at place, specs []string, o infoOptions) error {
+func (c *cli) info(ctx context.Context, at *place, specs []string, o infoOptions) error {
 	specs, err := expandSpecs(specs)
 	if err != nil {
 		return err
@@ -61,7 +61,11 @@ func (c *cli) info(ctx context.Context, at place, specs []string, o infoOptions)
 			include = append(include, more)
 		}
 	}
-	bundles, err := at.Bundles(ctx, at.worksheet, specs, include...)
+	worksheet, err := at.worksheet(ctx)
+	if err != nil {
+		return err
+	}
+	bundles, err := at.Bundles(ctx, worksheet, specs, include...)
 	if err != nil {
 		return err
 	}
@@ -93,7 +97,7 @@ func (c *cli) printFields(b client.BundleInfo, fields []string) error {
 }
 
 // printInfo is bundle_cli.py: print_basic_info, and what -v adds to it.
-func (c *cli) printInfo(ctx context.Context, at place, b client.BundleInfo, o infoOptions) error {
+func (c *cli) printInfo(ctx context.Context, at *place, b client.BundleInfo, o infoOptions) error {
 	var lines []string
 	add := func(key, value string) { lines = append(lines, fmt.Sprintf("%-26s: %s", key, value)) }
 	for _, key := range []string{"bundle_type", "uuid", "state", "command", "frozen", "is_anonymous"} {
@@ -173,7 +177,7 @@ func infoText(key string, v any) string {
 
 // around lists what is connected with a bundle (bundle_cli.py:
 // print_children, print_host_worksheets, print_permissions).
-func around(at place, b client.BundleInfo) []string {
+func around(at *place, b client.BundleInfo) []string {
 	lines := []string{"children:"}
 	for _, child := range b.Children {
 		lines = append(lines, "  "+child.Metadata.String("name")+"("+child.UUID+")")
@@ -190,7 +194,7 @@ func around(at place, b client.BundleInfo) []string {
 
 // printContents shows the beginning of a bundle's contents (bundle_cli.py:
 // print_contents).
-func (c *cli) printContents(ctx context.Context, at place, uuid string) error {
+func (c *cli) printContents(ctx context.Context, at *place, uuid string) error {
 	show := func(title, subpath string) (codalab.TargetInfo, error) {
 		if err := c.print("=== " + title + " preview ==="); err != nil {
 			return codalab.TargetInfo{}, err

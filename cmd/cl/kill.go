@@ -35,14 +35,14 @@ func (c *cli) kill(ctx context.Context, worksheet string, specs []string) error 
 }
 
 // bundles resolves several bundles on one worksheet, with ranges.
-func (c *cli) bundles(ctx context.Context, worksheet string, specs []string) (place, []string, error) {
+func (c *cli) bundles(ctx context.Context, worksheet string, specs []string) (*place, []string, error) {
 	specs, err := expandSpecs(specs)
 	if err != nil {
-		return place{}, nil, err
+		return nil, nil, err
 	}
-	at, err := c.place(ctx, worksheet)
+	at, err := c.place(worksheet)
 	if err != nil {
-		return place{}, nil, err
+		return nil, nil, err
 	}
 	uuids, err := at.resolve(ctx, specs)
 	return at, uuids, err

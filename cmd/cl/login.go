@@ -77,7 +77,7 @@ func (l *login) Load() client.Token {
 	if err != nil || info.Mode().Perm()&0o077 != 0 {
 		return t // others might have written it
 	}
-	data, err := os.ReadFile(path) //nolint:gosec // a name of our own
+	data, err := os.ReadFile(path)
 	if err != nil || json.Unmarshal(data, &t) != nil {
 		return client.Token{}
 	}

@@ -32,11 +32,7 @@ func (c *cli) lsCommand() *cobra.Command {
 }
 
 func (c *cli) ls(ctx context.Context, worksheet string, uuidOnly bool, fields []string) error {
-	at, err := c.place(ctx, worksheet)
-	if err != nil {
-		return err
-	}
-	w, err := at.WorksheetBundles(ctx, at.worksheet)
+	w, address, err := c.worksheetBundles(ctx, worksheet)
 	if err != nil {
 		return err
 	}
@@ -48,7 +44,7 @@ func (c *cli) ls(ctx context.Context, worksheet string, uuidOnly bool, fields []
 		}
 		return nil
 	}
-	if err := c.print(describe(at.Address(), w)); err != nil {
+	if err := c.print(describe(address, w)); err != nil {
 		return err
 	}
 	columns := []column{{name: "ref", right: true}}
@@ -64,6 +60,20 @@ func (c *cli) ls(ctx context.Context, worksheet string, uuidOnly bool, fields []
 		rows = append(rows, row)
 	}
 	return printTable(c.Stdout, columns, rows)
+}
+
+// worksheetBundles returns a worksheet with its bundles, and its server.
+func (c *cli) worksheetBundles(ctx context.Context, spec string) (client.Worksheet, string, error) {
+	at, err := c.place(spec)
+	if err != nil {
+		return client.Worksheet{}, "", err
+	}
+	uuid, err := at.worksheet(ctx)
+	if err != nil {
+		return client.Worksheet{}, "", err
+	}
+	w, err := at.WorksheetBundles(ctx, uuid)
+	return w, at.Address(), err
 }
 
 // cell is a field in a table. The summary is cut to what fits a line.

@@ -63,7 +63,11 @@ func (c *cli) run(ctx context.Context, worksheet string, specs []string, command
 	if err := codalab.CheckMetadata(codalab.TypeRun, m, true); err != nil {
 		return usageError(err.Error())
 	}
-	at, err := c.place(ctx, worksheet)
+	at, err := c.place(worksheet)
+	if err != nil {
+		return err
+	}
+	uuid, err := at.worksheet(ctx)
 	if err != nil {
 		return err
 	}
@@ -72,7 +76,7 @@ func (c *cli) run(ctx context.Context, worksheet string, specs []string, command
 		return err
 	}
 	b, err := at.CreateBundle(ctx, client.NewBundle{
-		Worksheet: at.worksheet, Type: codalab.TypeRun,
+		Worksheet: uuid, Type: codalab.TypeRun,
 		Command: command, Metadata: m, Dependencies: deps,
 	})
 	if err != nil {
@@ -87,7 +91,7 @@ func (c *cli) run(ctx context.Context, worksheet string, specs []string, command
 // follow stays with a new run as -W and -t ask for (bundle_cli.py: wait). A
 // run that does not succeed is a failure of the command, unlike in CodaLab's
 // cl, so that a script notices.
-func (c *cli) follow(ctx context.Context, at place, uuid string, o runOptions) error {
+func (c *cli) follow(ctx context.Context, at *place, uuid string, o runOptions) error {
 	if !o.wait && !o.tail {
 		return nil
 	}

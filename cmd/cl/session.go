@@ -119,16 +119,17 @@ func (c *cli) switchTo(s session) error {
 // place is a worksheet on a server, where specs have their meaning.
 type place struct {
 	*client.Client
-	// worksheet is a uuid.
-	worksheet string
+	// spec names the worksheet, relative to base; it becomes a uuid when it is
+	// first needed.
+	spec, base string
 }
 
-// place finds the worksheet that a spec names, [ADDRESS::]WORKSHEET; empty and
-// "." are the current one (bundle_cli.py: parse_client_worksheet_uuid).
-func (c *cli) place(ctx context.Context, spec string) (place, error) {
+// place finds the server of a worksheet's spec, [ADDRESS::]WORKSHEET; empty
+// and "." are the current one (bundle_cli.py: parse_client_worksheet_uuid).
+func (c *cli) place(spec string) (*place, error) {
 	current, err := c.session()
 	if err != nil {
-		return place{}, err
+		return nil, err
 	}
 	address, name, explicit := splitInstance(spec)
 	if explicit {
@@ -136,21 +137,33 @@ func (c *cli) place(ctx context.Context, spec string) (place, error) {
 	}
 	api, err := c.connect(current.Address)
 	if err != nil {
-		return place{}, err
+		return nil, err
 	}
 	if name == "" || name == "." {
 		name = cmp.Or(current.Worksheet, client.HomeWorksheet)
 	}
-	return find(ctx, api, current.Worksheet, name)
+	return &place{Client: api, spec: name, base: current.Worksheet}, nil
 }
 
-// find resolves a worksheet's spec; a uuid needs no call.
-func find(ctx context.Context, api *client.Client, base, spec string) (place, error) {
-	if codalab.IsUUID(spec) {
-		return place{Client: api, worksheet: spec}, nil
+// other is another worksheet on the same server.
+func (p *place) other(spec string) *place {
+	if spec == "" {
+		return p
 	}
-	w, err := api.FindWorksheet(ctx, base, spec)
-	return place{Client: api, worksheet: w.UUID}, err
+	return &place{Client: p.Client, spec: spec, base: p.base}
+}
+
+// worksheet returns the worksheet's uuid, which takes a call unless it is
+// known.
+func (p *place) worksheet(ctx context.Context) (string, error) {
+	if !codalab.IsUUID(p.spec) {
+		w, err := p.FindWorksheet(ctx, p.base, p.spec)
+		if err != nil {
+			return "", err
+		}
+		p.spec = w.UUID
+	}
+	return p.spec, nil
 }
 
 // splitInstance parts ADDRESS::SPEC.

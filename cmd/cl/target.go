@@ -50,32 +50,28 @@ func splitKey(spec string) (key, target string, keyed bool, err error) {
 
 // target resolves a target on the worksheet that worksheetSpec names
 // (bundle_cli.py: resolve_target).
-func (c *cli) target(ctx context.Context, worksheetSpec, spec string) (place, codalab.Target, error) {
+func (c *cli) target(ctx context.Context, worksheetSpec, spec string) (*place, codalab.Target, error) {
 	t, err := parseTarget(spec)
 	if err != nil {
-		return place{}, codalab.Target{}, err
+		return nil, codalab.Target{}, err
 	}
-	var at place
 	if t.instance != "" {
-		at, err = c.place(ctx, t.instance+"::"+t.worksheet)
-	} else {
-		at, err = c.place(ctx, worksheetSpec)
-		if err == nil && t.worksheet != "" {
-			at, err = find(ctx, at.Client, at.worksheet, t.worksheet)
-		}
+		worksheetSpec, t.worksheet = t.instance+"::"+t.worksheet, ""
 	}
+	at, err := c.place(worksheetSpec)
 	if err != nil {
-		return place{}, codalab.Target{}, err
+		return nil, codalab.Target{}, err
 	}
+	at = at.other(t.worksheet)
 	uuids, err := at.resolve(ctx, []string{t.bundle})
 	if err != nil {
-		return place{}, codalab.Target{}, err
+		return nil, codalab.Target{}, err
 	}
 	return at, codalab.Target{BundleUUID: uuids[0], Subpath: t.subpath}, nil
 }
 
 // resolve turns bundle specs into uuids; whole uuids need no call.
-func (p place) resolve(ctx context.Context, specs []string) ([]string, error) {
+func (p *place) resolve(ctx context.Context, specs []string) ([]string, error) {
 	uuids := make([]string, len(specs))
 	var ask []string
 	for i, spec := range specs {
@@ -88,7 +84,11 @@ func (p place) resolve(ctx context.Context, specs []string) ([]string, error) {
 	if len(ask) == 0 {
 		return uuids, nil
 	}
-	found, err := p.Bundles(ctx, p.worksheet, ask)
+	worksheet, err := p.worksheet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := p.Bundles(ctx, worksheet, ask)
 	if err != nil {
 		return nil, err
 	}

@@ -87,7 +87,11 @@ func (u *upload) run(ctx context.Context, worksheet string) error {
 	if err := codalab.CheckMetadata(codalab.TypeDataset, u.metadata, true); err != nil {
 		return usageError(err.Error())
 	}
-	at, err := u.place(ctx, worksheet)
+	at, err := u.place(worksheet)
+	if err != nil {
+		return err
+	}
+	uuid, err := at.worksheet(ctx)
 	if err != nil {
 		return err
 	}
@@ -98,7 +102,7 @@ func (u *upload) run(ctx context.Context, worksheet string) error {
 	}
 	defer body.Close() //nolint:errcheck // only read
 	b, err := at.CreateBundle(ctx, client.NewBundle{
-		Worksheet: at.worksheet, Type: codalab.TypeDataset, Metadata: u.metadata, WaitForUpload: !u.isText,
+		Worksheet: uuid, Type: codalab.TypeDataset, Metadata: u.metadata, WaitForUpload: !u.isText,
 	})
 	if err != nil {
 		return err
@@ -163,7 +167,7 @@ func (u *upload) one(name string) (parcel, error) {
 	return parcel{
 		name: filepath.Base(name), unpack: !u.pack && archiveExt(name) != "", size: info.Size(),
 		open: func(context.Context) (io.ReadCloser, error) {
-			f, err := os.Open(name) //nolint:gosec // the file that the user named
+			f, err := os.Open(name)
 			if err != nil {
 				return nil, usageError(err.Error())
 			}

@@ -16,10 +16,12 @@ import (
 // How often a bundle that is waited for is looked at: after a tenth of the
 // time waited so far, so that the end of a short run is seen at once, that of
 // a long one at a cost to the server that does not matter, and neither later
-// than a tenth of what the run took.
+// than a tenth of what the run took. Who reads along waits for a line less
+// than a second, with the time of the call itself.
 const (
 	minPoll = 50 * time.Millisecond
 	maxPoll = time.Second
+	maxTail = 500 * time.Millisecond
 )
 
 // patience is how long a server in trouble is borne while waiting.
@@ -72,7 +74,7 @@ func (c *cli) outputs(subpath string) []*followed {
 // waiting waits for a bundle's end.
 type waiting struct {
 	*cli
-	place
+	*place
 	uuid  string
 	files []*followed
 }
@@ -88,6 +90,10 @@ type followed struct {
 func (w waiting) wait(ctx context.Context) (codalab.State, error) {
 	begun := w.Now()
 	answered := begun
+	longest := maxPoll
+	if len(w.files) > 0 {
+		longest = maxTail
+	}
 	for first := true; ; first = false {
 		b, err := w.Bundle(ctx, w.uuid)
 		if err == nil {
@@ -102,7 +108,7 @@ func (w waiting) wait(ctx context.Context) (codalab.State, error) {
 		case first, !errors.As(err, &call), !call.Transient(), w.Now().Sub(answered) > patience:
 			return "", err
 		}
-		pause := min(max(w.Now().Sub(begun)/10, minPoll), maxPoll)
+		pause := min(max(w.Now().Sub(begun)/10, minPoll), longest)
 		select {
 		case <-ctx.Done():
 			return "", ctx.Err()
@@ -122,7 +128,7 @@ func (w waiting) catchUp(ctx context.Context, state codalab.State) error {
 		return nil
 	}
 	for _, f := range w.files {
-		err := w.printNew(ctx, f)
+		err := w.printNew(ctx, f, state.Final())
 		var call *codalab.Error
 		if errors.As(err, &call) && (call.Status == 404 || call.Status != 0 && !state.Final()) {
 			continue
@@ -134,7 +140,9 @@ func (w waiting) catchUp(ctx context.Context, state codalab.State) error {
 	return nil
 }
 
-func (w waiting) printNew(ctx context.Context, f *followed) error {
+// printNew prints what a file has got. Whoever has it may send less than was
+// asked for, so at the end it is asked until there is no more.
+func (w waiting) printNew(ctx context.Context, f *followed, last bool) error {
 	for {
 		target := codalab.Target{BundleUUID: w.uuid, Subpath: f.path}
 		contents, err := w.OpenContents(ctx, target, &client.Range{Offset: f.offset, Length: tailChunk})
@@ -152,7 +160,7 @@ func (w waiting) printNew(ctx context.Context, f *followed) error {
 		if err != nil {
 			return fmt.Errorf("print %s: %w", target, err)
 		}
-		if n < tailChunk {
+		if n == 0 || n < tailChunk && !last {
 			return nil
 		}
 	}

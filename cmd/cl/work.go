@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
@@ -43,11 +44,12 @@ func (c *cli) workCommand() *cobra.Command {
 }
 
 func (c *cli) work(ctx context.Context, spec string, uuidOnly bool) error {
-	at, err := c.place(ctx, spec)
+	at, err := c.place(spec)
 	if err != nil {
 		return err
 	}
-	w, err := at.Worksheet(ctx, at.worksheet)
+	// A spec's worksheet comes with its name; a uuid's has to be fetched.
+	w, err := at.find(ctx)
 	if err != nil {
 		return err
 	}
@@ -62,6 +64,14 @@ func (c *cli) work(ctx context.Context, spec string, uuidOnly bool) error {
 		return c.print(w.UUID)
 	}
 	return c.print(said, worksheetURL(at.Address(), w))
+}
+
+// find returns the worksheet itself.
+func (p *place) find(ctx context.Context) (client.Worksheet, error) {
+	if codalab.IsUUID(p.spec) {
+		return p.Worksheet(ctx, p.spec)
+	}
+	return p.FindWorksheet(ctx, p.base, p.spec)
 }
 
 // worksheetURL is how a worksheet is shown (bundle_cli.py:

@@ -130,16 +130,22 @@ func (c *Client) send(ctx context.Context, in call, token string) (*http.Respons
 				return nil, *failed
 			}
 		}
-		// A cause of our caller's may hide that its context was cancelled.
-		if errors.Is(context.Cause(ctx), errSilent) {
-			err = errSilent
-		} else if ctx.Err() != nil {
-			err = ctx.Err()
-		}
-		return nil, c.unanswered(in, err)
+		return nil, c.unanswered(in, ended(ctx, err))
 	}
 	resp.Body = &cancelBody{ReadCloser: resp.Body, cancel: func() { cancel(nil) }}
 	return resp, nil
+}
+
+// ended is why a request failed: because its context ended, where it did. Our
+// caller's cause of that would hide that it was cancelled.
+func ended(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
+		return cause
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
 }
 
 func (c *Client) request(ctx context.Context, in call, token string) (*http.Request, error) {

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"cl": main})
+}
+
+// The user of the scripts.
+const (
+	userName = "anna"
+	password = "correct horse"
+)
+
+// TestScripts runs testdata/script, each against a server of its own. Beside
+// cl and testscript's own commands they have those of commands.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{
+		Dir: filepath.Join("testdata", "script"),
+		Setup: func(env *testscript.Env) error {
+			address := startServer(t, env)
+			env.Setenv("SERVER", address)
+			env.Setenv("CL_SERVER", address)
+			env.Setenv("CODALAB_USERNAME", userName)
+			env.Setenv("CODALAB_PASSWORD", password)
+			env.Setenv("CODALAB_HOME", filepath.Join(env.WorkDir, "home"))
+			env.Setenv("TZ", "UTC")
+			// Under the race detector each cl would wait a second at its end.
+			env.Setenv("GORACE", "atexit_sleep_ms=0")
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"worker":  workerCommand,
+			"byuuid":  byUUID,
+			"private": private,
+			"exits":   exits,
+		},
+	})
+}
+
+type workerKey struct{}
+
+// workerCommand drives a worker: worker start, worker write FILE TEXT, worker
+// end EXITCODE. Write and end wait until there is a run.
+func workerCommand(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) == 0 {
+		ts.Fatalf("usage: worker start|write|end")
+	}
+	slot, ok := ts.Value(workerKey{}).(*scriptWorker)
+	if !ok {
+		ts.Fatalf("no server")
+	}
+	switch args[0] {
+	case "start":
+		api, err := client.New(ts.Getenv("SERVER"), client.Options{
+			Credentials: func(context.Context) (string, string, error) { return userName, password, nil },
+		})
+		ts.Check(err)
+		slot.worker = newWorker(api, ts.MkAbs("runs"))
+		done := make(chan struct{})
+		ctx, stop := context.WithCancel(slot.ctx)
+		go func() { defer close(done); slot.serve(ctx) }()
+		ts.Defer(func() { stop(); <-done })
+	case "write":
+		text, err := strconv.Unquote(`"` + args[2] + `"`)
+		ts.Check(err)
+		ts.Check(slot.write(slot.ctx, args[1], text))
+	case "end":
+		code, err := strconv.Atoi(args[1])
+		ts.Check(err)
+		var failure *string
+		if code != 0 {
+			message := "Exit code " + args[1]
+			failure = &message
+		}
+		ts.Check(slot.end(slot.ctx, &code, failure))
+	}
+}
+
+// scriptWorker is a script's worker, once it has one.
+type scriptWorker struct {
+	*worker
+	ctx context.Context //nolint:containedctx // lives as long as the script
+}
+
+// byUUID runs a command with UUID and PREFIX in it replaced by the uuid in a
+// file, and by its beginning.
+func byUUID(ts *testscript.TestScript, neg bool, args []string) {
+	uuid := strings.TrimSpace(ts.ReadFile(args[0]))
+	replace := strings.NewReplacer("UUID", uuid, "PREFIX", uuid[:12])
+	for i := range args {
+		args[i] = replace.Replace(args[i])
+	}
+	if err := ts.Exec(args[1], args[2:]...); (err != nil) != neg {
+		ts.Fatalf("%q: %v", args[1:], err)
+	}
+}
+
+// private checks that files are there and only their owner may use them.
+func private(ts *testscript.TestScript, _ bool, args []string) {
+	for _, pattern := range args {
+		files, err := filepath.Glob(ts.MkAbs(pattern))
+		ts.Check(err)
+		if len(files) == 0 {
+			ts.Fatalf("no file %s", pattern)
+		}
+		for _, f := range files {
+			info, err := os.Stat(f)
+			ts.Check(err)
+			if info.Mode() != fs.FileMode(0o600) {
+				ts.Fatalf("%s has mode %v", f, info.Mode())
+			}
+		}
+	}
+}
+
+// exits runs a command that must end with an exit code.
+func exits(ts *testscript.TestScript, _ bool, args []string) {
+	err := ts.Exec(args[1], args[2:]...)
+	code := 0
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		code = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if strconv.Itoa(code) != args[0] {
+		ts.Fatalf("%q: exit code %d, want %s", args[1:], code, args[0])
+	}
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// startServer serves a script until it ends, and returns the address.
+func startServer(t *testing.T, env *testscript.Env) string {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	data, err := store.Open(ctx, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	hashed, err := server.HashPassword(password, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = data.AddUser(ctx, store.User{
+		ID: codalab.NewUUID(), Name: userName, Password: hashed, Joined: time.Now().UnixMicro(),
+		TimeQuota: 1 << 40, DiskQuota: 1 << 40, ParallelRunQuota: 100,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := server.New(server.Config{Store: data, Now: time.Now, HashIterations: 1})
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Run(ctx) }()
+	site := httptest.NewServer(s.Handler())
+	env.Values[workerKey{}] = &scriptWorker{ctx: ctx}
+	env.Defer(func() {
+		stop()
+		site.CloseClientConnections()
+		site.Close()
+		<-done
+		if err := data.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return site.URL
+}
