@@ -45,14 +45,22 @@ func (s *Server) followOne(ctx context.Context, uuid string) ([]string, error) {
 	return nil, nil
 }
 
-// place brings what is in memory in line with a bundle.
-func (s *Server) place(b store.Bundle) {
-	resources := s.resources(b)
-	s.hub.place(b, resources)
-	if b.State != codalab.StateStaged || b.Type != codalab.TypeRun {
-		delete(s.pending, b.UUID)
-		return
+// place brings what is in memory in line with bundles.
+func (s *Server) place(bundles ...store.Bundle) {
+	var all []placed
+	for _, b := range bundles {
+		resources := s.resources(b)
+		all = append(all, placed{b, resources})
+		if b.State == codalab.StateStaged && b.Type == codalab.TypeRun {
+			s.pending[b.UUID] = waiting(b, resources)
+		} else {
+			delete(s.pending, b.UUID)
+		}
 	}
+	s.hub.place(all)
+}
+
+func waiting(b store.Bundle, resources codalab.Resources) *pending {
 	p := &pending{
 		uuid: b.UUID, ownerID: b.OwnerID, resources: resources, parents: map[[2]string]bool{},
 		priority: b.Metadata.Int("request_priority"), created: b.Created, status: b.Metadata.String("staged_status"),
@@ -60,7 +68,7 @@ func (s *Server) place(b store.Bundle) {
 	for _, d := range b.Dependencies {
 		p.parents[[2]string{d.ParentUUID, d.ParentPath}] = true
 	}
-	s.pending[b.UUID] = p
+	return p
 }
 
 func (s *Server) stageChildren(ctx context.Context, uuid string) ([]string, error) {
@@ -92,22 +100,24 @@ func (s *Server) stage(ctx context.Context, uuid string) ([]string, error) {
 	return []string{uuid}, err
 }
 
-// match gives staged runs to workers. Only Run calls it.
+// match gives staged runs to workers, and notes of the others why they wait.
+// Only Run calls it.
 func (s *Server) match(ctx context.Context, now time.Time) {
 	if len(s.pending) == 0 {
 		return
 	}
 	offers := s.hub.offers(now)
-	assigned, waiting := map[string]store.Worker{}, map[string]string{}
+	assigned, status := map[string]store.Worker{}, map[string]string{}
 	var decided []string // in the order in which workers are to hear of them
 	for _, p := range slices.SortedFunc(maps.Values(s.pending), before) {
 		o, why := choose(p, offers)
-		if o != nil {
+		switch {
+		case o != nil:
 			o.take(p.resources)
 			assigned[p.uuid] = o.key
-		} else if why != p.status {
-			waiting[p.uuid] = why
-		} else {
+		case why != p.status:
+			status[p.uuid] = why
+		default:
 			continue
 		}
 		decided = append(decided, p.uuid)
@@ -115,21 +125,23 @@ func (s *Server) match(ctx context.Context, now time.Time) {
 	if len(decided) == 0 {
 		return
 	}
-	bundles, err := s.store.ChangeAll(ctx, decided, func(b *store.Bundle) error {
+	changed, err := s.store.ChangeAll(ctx, decided, func(b *store.Bundle) error {
 		if worker, ok := assigned[b.UUID]; ok {
 			return ignoring(assign(b, worker, now))
 		}
 		if b.State == codalab.StateStaged {
-			b.Metadata["staged_status"] = waiting[b.UUID]
+			b.Metadata["staged_status"] = status[b.UUID]
 		}
 		return nil
 	})
 	s.logError(ctx, "match bundles with workers", err)
+	var bundles []store.Bundle
 	for _, uuid := range decided {
-		if b, ok := bundles[uuid]; ok {
-			s.place(b)
+		if b, ok := changed[uuid]; ok {
+			bundles = append(bundles, b)
 		}
 	}
+	s.place(bundles...)
 }
 
 // ignoring makes a transition that does not apply no error.

@@ -220,11 +220,24 @@ func (w *worker) notify() {
 	}
 }
 
-// place brings the hub in line with a bundle's state: which worker holds it,
-// and what that worker is to be told of it.
-func (h *hub) place(b store.Bundle, r codalab.Resources) {
+// placed is a bundle and what it takes of a worker.
+type placed struct {
+	store.Bundle
+	resources codalab.Resources
+}
+
+// place brings the hub in line with bundles' states: which worker holds each,
+// and what that worker is to be told of it. A worker that waits is told of
+// all of them in one answer.
+func (h *hub) place(bundles []placed) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	for _, b := range bundles {
+		h.placeOne(b.Bundle, b.resources)
+	}
+}
+
+func (h *hub) placeOne(b store.Bundle, r codalab.Resources) {
 	if old := h.holders[b.UUID]; old != nil && (old.key != b.Worker || !b.State.OnWorker()) {
 		delete(old.held, b.UUID)
 		delete(old.duties, b.UUID)

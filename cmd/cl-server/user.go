@@ -81,7 +81,7 @@ func addUser(ctx context.Context, p program.Process, in newUser, name string) er
 func readPassword(p program.Process, file string) (string, error) {
 	in, from := p.Stdin, "standard input"
 	if file != "" {
-		f, err := os.Open(file) //nolint:gosec // the operator's own choice
+		f, err := os.Open(file)
 		if err != nil {
 			return "", fmt.Errorf("read password: %w", err)
 		}

@@ -1,0 +1,269 @@
+package server_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server"
+)
+
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		password := func(user, password string) url.Values {
+			return url.Values{"grant_type": {"password"}, "username": {user}, "password": {password}}
+		}
+		refresh := func(a answer) url.Values {
+			return url.Values{"grant_type": {"refresh_token"}, "refresh_token": {a.text("refresh_token")}}
+		}
+		a := s.grant("codalab_worker_client", password("alice", "alice")).ok()
+		if a.text("token_type") != "Bearer" || a.text("scope") != "default" || a.value("expires_in") != 3600.0 ||
+			len(a.text("access_token")) < 30 || a.header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%v %s", a.header, a.body)
+		}
+		for _, form := range []url.Values{password("alice", "wrong"), password("nobody", "alice"), password("0x"+strings.Repeat("a", 32), "alice")} {
+			a := s.grant("codalab_cli_client", form).is(http.StatusUnauthorized)
+			if a.text("error") != "invalid_grant" || a.text("error_description") != "Invalid credentials given." {
+				t.Errorf("%s", a.body)
+			}
+		}
+		if a := s.grant("someone", password("alice", "alice")).is(401); a.text("error") != "invalid_client" {
+			t.Errorf("%s", a.body)
+		}
+		s.grant("codalab_cli_client", refresh(a)).is(401) // another client's
+		s.grant("codalab_worker_client", url.Values{"grant_type": {"magic"}}).is(400)
+
+		time.Sleep(time.Hour + time.Second)
+		s.get("alice", "/user").says(401, "User is not authenticated.")
+		b := s.grant("codalab_worker_client", refresh(a)).ok()
+		s.tokens["alice"] = b.text("access_token")
+		s.get("alice", "/user").ok()
+		s.grant("codalab_worker_client", refresh(a)).ok() // its answer may be lost
+		time.Sleep(2 * time.Minute)
+		s.grant("codalab_worker_client", refresh(a)).is(401) // it has been used
+		time.Sleep(31 * 24 * time.Hour)
+		s.grant("codalab_worker_client", refresh(b)).is(401)
+	})
+}
+
+func TestTokensArePresented(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for _, header := range []string{"", "Bearer", "Bearer wrong", "Basic " + s.tokens["alice"], s.tokens["alice"]} {
+		r := httptest.NewRequest(http.MethodGet, "/rest/user", nil)
+		r.Header.Set("Authorization", header)
+		s.send(r).says(401, "User is not authenticated.")
+	}
+}
+
+func TestPasswordsOfTheStockServerAreTaken(t *testing.T) {
+	t.Parallel()
+	hashed, err := server.HashPassword("secret", 30000)
+	must(t, err)
+	if !strings.HasPrefix(hashed, "pbkdf2_sha256$30000$") || strings.Count(hashed, "$") != 3 {
+		t.Errorf("hash %s", hashed)
+	}
+}
+
+// TestOthersCanDoNothing tries every route on what is alice's as bob.
+func TestOthersCanDoNothing(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	data, open := s.upload("alice", "data", "secret"), s.dataset("alice", "open")
+	home := s.home("alice")
+	job := s.run("alice", "x", map[string]any{"request_queue": "cpu"})
+	w := s.worker("alice", "w", "cpu")
+	w.takes()
+	in := codalab.Dependency{ParentUUID: data, ChildPath: "in"}
+	const denied = "User bob(0xbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb) does not have sufficient permissions on "
+	for _, test := range []struct {
+		method, path string
+		body         any
+		status       int
+		sentence     string
+	}{
+		{"GET", "/bundles/" + data, nil, 403, denied + "bundle " + data + " (have none, need read)."},
+		{"GET", "/bundles?specs=" + data, nil, 403, denied},
+		{"GET", "/bundles?specs=" + data[:12], nil, 404, "doesn't match any bundles"},
+		{"GET", "/bundles?specs=data&worksheet=" + home, nil, 403, denied + "worksheet"},
+		{"GET", "/bundles?specs=home-alice/data", nil, 403, denied + "worksheet"},
+		{"GET", "/worksheets/" + home, nil, 403, denied + "worksheet"},
+		{"GET", "/worksheets?specs=home-alice", nil, 403, denied + "worksheet"},
+		{"GET", "/worksheets?specs=" + home[:12], nil, 404, "doesn't match any worksheets"},
+		{"POST", "/worksheets", object("worksheets", map[string]string{"name": "home-alice"}), 400, "only its user can"},
+		{"GET", "/bundles/" + data + "/contents/info/", nil, 403, denied},
+		{"GET", "/bundles/" + data + "/contents/blob/", nil, 403, denied},
+		{"GET", "/bundles/" + job + "/contents/info/stdout", nil, 403, denied},
+		{"GET", "/bundles/" + data + "/locations/", nil, 403, denied},
+		{"POST", "/bundles/" + open + "/locations/?need_bypass=1", nil, 403, denied},
+		{"PUT", "/bundles/" + open + "/contents/blob/?filename=x&unpack=0", "evil", 403, denied},
+		{"PUT", "/bundles/" + job + "/contents/blob/?filename=x&unpack=0", "evil", 403, denied},
+		{"PATCH", "/bundles", map[string]any{"data": []any{map[string]any{"type": "bundles", "id": data, "attributes": map[string]any{"metadata": map[string]string{"name": "mine"}}}}}, 403, denied},
+		{"PATCH", "/user/increment_disk_used", object("user/increment_disk_used", map[string]any{"disk_used_increment": 5, "bundle_uuid": open}), 403, denied},
+		{"POST", "/bundle-actions", object("bundle-actions", map[string]string{"type": "kill", "uuid": job}), 403, denied},
+		{"POST", "/bundles?worksheet=" + home, object("bundles", map[string]any{"bundle_type": "dataset", "metadata": metadata("dataset", "x", nil)}), 403, denied + "worksheet"},
+		{"POST", "/bundles?worksheet=" + s.home("bob"), object("bundles", map[string]any{"bundle_type": "run", "command": "cat in", "metadata": metadata("run", "x", nil), "dependencies": []codalab.Dependency{in}}), 403, denied},
+		{"POST", "/workers/w/start_bundle/" + job, codalab.StartBundle{}, 403, "User does not have permission to run bundle."},
+		{"POST", "/workers/w/reply/1", codalab.ReadReply{ErrorCode: 404}, 403, "Not your socket ID!"},
+		{"POST", "/workers/w/reply_data/1?header_message={}", "x", 403, "Not your socket ID!"},
+	} {
+		s.call("bob", test.method, test.path, test.body).says(test.status, test.sentence)
+		s.call("", test.method, test.path, test.body).says(401, "User is not authenticated.")
+	}
+	if b := s.bundle("alice", data); b.Metadata.String("name") != "data" {
+		t.Error("bob changed alice's bundle")
+	}
+	s.get("root", "/bundles/"+data+"/contents/blob/").ok()
+}
+
+func TestUnreadableBundlesAreShownAsPrivate(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	sheet := s.call("alice", "POST", "/worksheets", object("worksheets", map[string]string{"name": "open"})).ok().text("data", 0, "id")
+	s.call("alice", "POST", "/worksheets", object("worksheets", map[string]string{"name": "open"})).says(400, "already exists")
+	uuid := s.call("alice", "POST", "/bundles?worksheet="+sheet, object("bundles", map[string]any{"bundle_type": "dataset", "metadata": metadata("dataset", "data", nil)})).ok().text("data", 0, "id")
+	a := s.get("bob", "/worksheets/"+sheet+"?include=items,items.bundle,items.bundle.owner,owner").ok()
+	if a.value("data", "attributes", "permission") != 1.0 || strings.Contains(a.body, `"data"}`) || !strings.Contains(a.body, `"<private>"`) && !strings.Contains(a.body, `\u003cprivate\u003e`) {
+		t.Errorf("bob sees %s", a.body)
+	}
+	if !strings.Contains(s.get("alice", "/worksheets/"+sheet+"?include=items,items.bundle").ok().body, uuid) {
+		t.Error("alice does not see her bundle")
+	}
+}
+
+func TestBadInputIsRefusedInOneSentence(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	home, data, missing := s.home("alice"), s.upload("alice", "data", "x"), "0x"+strings.Repeat("0", 32)
+	bundles := "/bundles?worksheet=" + home
+	run := func(more map[string]any, change func(map[string]any)) any {
+		attributes := map[string]any{"bundle_type": "run", "command": "x", "metadata": metadata("run", "job", more)}
+		if change != nil {
+			change(attributes)
+		}
+		return object("bundles", attributes)
+	}
+	dependency := func(d ...codalab.Dependency) any {
+		return run(nil, func(a map[string]any) { a["dependencies"] = d })
+	}
+	patch := func(uuid string, attributes any) any {
+		return map[string]any{"data": []any{map[string]any{"type": "bundles", "id": uuid, "attributes": attributes}}}
+	}
+	for _, test := range []struct {
+		method, path string
+		body         any
+		status       int
+		sentence     string
+	}{
+		{"GET", "/nosuch", nil, 404, "Not found: '/nosuch'"},
+		{"DELETE", "/user", nil, 405, "Method not allowed."},
+		{"GET", "/users/nobody", nil, 404, "User nobody not found"},
+		{"GET", "/bundles/" + missing, nil, 404, "Bundle " + missing + " not found"},
+		{"GET", "/bundles/" + missing + "/contents/info/?depth=1", nil, 404, "Could not find bundle with uuid " + missing},
+		{"GET", "/bundles/" + data + "?include=magic", nil, 400, "Unsupported include: 'magic'"},
+		{"GET", "/bundles?keywords=x", nil, 400, "Searching bundles is not supported"},
+		{"GET", "/bundles?specs=", nil, 400, "Tried to expand empty bundle_spec!"},
+		{"GET", "/bundles?specs=0x0000", nil, 404, "uuid prefix 0x0000 doesn't match any bundles"},
+		{"GET", "/bundles?specs=nosuch&worksheet=" + home, nil, 404, "bundle spec nosuch doesn't match any bundles"},
+		{"GET", "/bundles?specs=data%5E9&worksheet=" + home, nil, 400, "bundle spec data matches 1 bundles, index 9 out of bounds"},
+		{"GET", "/bundles?specs=%5E9&worksheet=" + home, nil, 400, "1 bundles, index 9 out of bounds"},
+		{"GET", "/bundles?specs=a%20b&worksheet=" + home, nil, 400, "Invalid bundle_spec: a b"},
+		{"GET", "/worksheets?specs=nosuch", nil, 404, "No worksheet found with name 'nosuch'"},
+		{"GET", "/worksheets/" + missing, nil, 404, "No worksheet found with uuid '" + missing + "'"},
+		{"POST", "/worksheets", object("worksheets", map[string]string{"name": "9"}), 400, "Invalid name '9'"},
+		{"POST", bundles, "{", 400, "Invalid JSON"},
+		{"POST", bundles, map[string]any{"data": []any{}}, 400, "list of objects"},
+		{"POST", bundles, strings.NewReader(`"` + strings.Repeat("x", 9<<20) + `"`), 413, "larger than"},
+		{"POST", bundles + "&detached=2", run(nil, nil), 400, "detached has to be 0 or 1, not '2'"},
+		{"POST", "/bundles", run(nil, nil), 400, "A worksheet is needed"},
+		{"POST", "/bundles?worksheet=" + missing, run(nil, nil), 404, "No worksheet found"},
+		{"POST", bundles, run(nil, func(a map[string]any) { a["bundle_type"] = "make" }), 400, "'make', only dataset, program and run"},
+		{"POST", bundles, run(nil, func(a map[string]any) { delete(a, "command") }), 400, "A run needs a command"},
+		{"POST", bundles, run(nil, func(a map[string]any) { a["command"] = 7 }), 400, "wrong types"},
+		{"POST", bundles, run(nil, func(a map[string]any) { a["uuid"] = "0xno" }), 400, "'0xno' is no uuid"},
+		{"POST", bundles, run(nil, func(a map[string]any) { a["uuid"] = data }), 400, "exists already"},
+		{"POST", bundles, run(nil, func(a map[string]any) { delete(a["metadata"].(map[string]any), "request_cpus") }), 400, "Missing metadata key: request_cpus"},
+		{"POST", bundles, run(map[string]any{"color": "red"}, nil), 400, "Unexpected metadata key: color"},
+		{"POST", bundles, run(map[string]any{"request_memory": "much"}, nil), 400, `invalid size "much"`},
+		{"POST", bundles, run(map[string]any{"name": "a b"}, nil), 400, "Invalid name 'a b'"},
+		{"POST", bundles, dependency(codalab.Dependency{ParentUUID: "data", ChildPath: "in"}), 400, "Dependency 'in' names no bundle: 'data'"},
+		{"POST", bundles, dependency(codalab.Dependency{ParentUUID: data, ChildPath: "../in"}), 400, "leads out of a bundle"},
+		{"POST", bundles, dependency(codalab.Dependency{ParentUUID: data, ChildPath: "in", ParentPath: "/etc"}), 400, "leads out of a bundle"},
+		{"POST", bundles, dependency(codalab.Dependency{ParentUUID: data, ChildPath: "in"}, codalab.Dependency{ParentUUID: data, ChildPath: "in/"}), 400, "given twice"},
+		{"PATCH", "/bundles", patch(data, map[string]any{"metadata": map[string]any{"color": "red"}}), 400, "Unexpected metadata key: color"},
+		{"PATCH", "/bundles", patch(data, map[string]any{"metadata": map[string]any{"name": "a b"}}), 400, "Invalid name"},
+		{"PATCH", "/bundles", patch(missing, map[string]any{}), 404, "Could not find bundle"},
+		{"POST", "/bundle-actions", object("bundle-actions", map[string]string{"type": "write", "uuid": data}), 400, "Action 'write' is not supported by this server, only kill"},
+		{"POST", "/bundle-actions", object("bundle-actions", map[string]string{"type": "kill", "uuid": missing}), 404, "Could not find bundle"},
+		{"PATCH", "/user/increment_disk_used", object("x", map[string]any{"disk_used_increment": 0, "bundle_uuid": data}), 400, "Only positive disk increments"},
+		{"PUT", "/bundles/" + data + "/contents/blob/?filename=x", "x", 403, "Contents cannot be modified, bundle already finalized."},
+		{"PUT", "/bundles/" + data + "/contents/blob/?unpack=yes", "x", 400, "unpack has to be 0 or 1, not 'yes'"},
+		{"PUT", "/bundles/" + data + "/contents/blob/?state_on_success=running", "x", 400, "state_on_success must be one of"},
+		{"GET", "/bundles/" + data + "/contents/info/?depth=-1", nil, 400, "Depth must be at least 0"},
+		{"GET", "/bundles/" + data + "/contents/info/x", nil, 404, "Path 'x' in bundle " + data + " not found"},
+		{"GET", "/bundles/" + data + "/contents/blob/?head=x", nil, 400, "head has to be a number, not 'x'"},
+		{"POST", "/workers/w/checkin", "{", 400, "Invalid JSON"},
+		{"POST", "/workers/w/start_bundle/" + missing, codalab.StartBundle{}, 404, "Could not find bundle"},
+		{"POST", "/workers/w/reply/1", codalab.ReadReply{}, 400, "A reply has a target_info"},
+		{"POST", "/workers/w/reply_data/1", "x", 400, "Missing header message."},
+		{"POST", "/workers/w/reply_data/1?header_message=x", "x", 400, "Header message should be in JSON format."},
+	} {
+		a := s.call("alice", test.method, test.path, test.body)
+		a.what += fmt.Sprint(" ", test.path)
+		a.says(test.status, test.sentence)
+		if a.header.Get("Content-Type") != "text/plain; charset=utf-8" || strings.Contains(strings.TrimSpace(a.body), "\n") {
+			t.Errorf("%s: %s %q", a.what, a.header.Get("Content-Type"), a.body)
+		}
+	}
+}
+
+func TestSpecs(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	home := s.home("alice")
+	first, second, other := s.upload("alice", "data", "1"), s.upload("alice", "data", "2"), s.upload("alice", "other_one", "3")
+	for spec, want := range map[string]string{
+		first: first, first[:20]: first, "data": second, "data^1": second, "data^2": first, "^1": other, "^": other, "^3": first,
+		"dat%": second, "d.*": second, "other%one": other, "home-alice/data": second, "/^3": first,
+	} {
+		a := s.get("alice", "/bundles?specs="+url.QueryEscape(spec)+"&worksheet="+home)
+		if got := a.ok().text("data", 0, "id"); got != want {
+			t.Errorf("%s: %s", spec, got)
+		}
+	}
+	a := s.get("alice", "/bundles?specs=other_one&specs=data&worksheet="+home+"&include=owner,children,group_permissions,host_worksheets").ok()
+	if a.text("data", 0, "id") != other || a.text("data", 1, "id") != second || a.text("data", 0, "relationships", "host_worksheets", "data", 0, "id") != home {
+		t.Errorf("%s", a.body)
+	}
+	s.get("alice", "/bundles?specs=otherXone&worksheet="+home).is(404) // _ is no wildcard
+}
+
+func TestEdits(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	uuid := s.upload("alice", "data", "1")
+	edit := func(attributes map[string]any) answer {
+		return s.call("alice", "PATCH", "/bundles", map[string]any{"data": []any{map[string]any{"type": "bundles", "id": uuid, "attributes": attributes}}})
+	}
+	edit(map[string]any{"metadata": map[string]any{"name": "better", "tags": []string{"a", "b"}}}).ok()
+	if b := s.bundle("alice", uuid); b.Metadata.String("name") != "better" || len(b.Metadata.Strings("tags")) != 2 || !b.Metadata.Has("license") {
+		t.Errorf("%v", b.Metadata)
+	}
+	if got := s.get("alice", "/bundles?specs=better&worksheet="+s.home("alice")).ok().text("data", 0, "id"); got != uuid {
+		t.Errorf("found %s", got)
+	}
+	edit(map[string]any{"frozen": "2026-11-20T08:00:00"}).ok()
+	edit(map[string]any{"metadata": map[string]any{"name": "no"}}).says(403, "Cannot mutate frozen bundle "+uuid+"(better).")
+	edit(map[string]any{"frozen": nil}).ok()
+	running := s.dataset("alice", "half")
+	s.call("alice", "PATCH", "/bundles", map[string]any{"data": []any{map[string]any{"id": running, "attributes": map[string]any{"frozen": "now"}}}}).
+		says(403, "Cannot freeze bundle")
+}

@@ -1,0 +1,233 @@
+package server_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server"
+)
+
+// answered is a check-in under way.
+type answered struct {
+	messages []codalab.Message
+	after    time.Duration
+}
+
+func (w *testWorker) checkInAside(sequence int64, runs ...codalab.Run) <-chan answered {
+	aside := *w
+	aside.info.Sequence = sequence
+	out, start := make(chan answered, 1), time.Now()
+	go func() {
+		messages := aside.checkIn(runs...)
+		out <- answered{messages, time.Since(start)}
+	}()
+	return out
+}
+
+var cpuQueue = map[string]any{"request_queue": "cpu"}
+
+func TestWaitingCheckInIsAnsweredAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		w := s.worker("alice", "w", "cpu")
+		waiting := w.checkInAside(1)
+		synctest.Wait()
+		time.Sleep(time.Second)
+		uuid := s.run("alice", "x", cpuQueue)
+		got := <-waiting
+		if got.after != time.Second || len(got.messages) != 1 || got.messages[0].Bundle.UUID != uuid {
+			t.Errorf("answered after %v: %+v", got.after, got.messages)
+		}
+	})
+}
+
+func TestIdleCheckInIsHeldAndThenEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		if got := <-s.worker("alice", "w", "cpu").checkInAside(1); got.after != 5*time.Second || got.messages != nil {
+			t.Errorf("answered after %v: %+v", got.after, got.messages)
+		}
+	})
+}
+
+func TestNewerCheckInEndsTheOlder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		w := s.worker("alice", "w", "cpu")
+		first := w.checkInAside(1)
+		synctest.Wait()
+		time.Sleep(time.Second)
+		second := w.checkInAside(2)
+		if got := <-first; got.after != time.Second || got.messages != nil {
+			t.Errorf("the older was answered after %v: %+v", got.after, got.messages)
+		}
+		synctest.Wait()
+		s.run("alice", "x", cpuQueue)
+		if got := <-second; got.after != 0 || len(got.messages) != 1 {
+			t.Errorf("the newer was answered after %v: %+v", got.after, got.messages)
+		}
+	})
+}
+
+func TestOvertakenCheckInIsNotTaken(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		w := s.worker("alice", "w", "cpu")
+		uuid := s.run("alice", "x", cpuQueue)
+		w.takes()
+		newer := w.checkInAside(7, reportOf(uuid, codalab.StateRunning))
+		synctest.Wait()
+		if got := <-w.checkInAside(6, reportOf(uuid, codalab.StateFinalizing)); got.after != 0 || got.messages != nil {
+			t.Errorf("the overtaken one was answered after %v: %+v", got.after, got.messages)
+		}
+		if b := s.bundle("alice", uuid); b.State != codalab.StateRunning {
+			t.Errorf("state %s", b.State)
+		}
+		<-newer
+		time.Sleep(time.Minute) // a worker that was started again counts from 1
+		if got := <-w.checkInAside(1, reportOf(uuid, codalab.StateFinalizing)); len(got.messages) != 1 {
+			t.Errorf("told %+v", got.messages)
+		}
+	})
+}
+
+func TestUnclaimedRunIsSentAgainAndThenTakenAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		w := s.worker("alice", "w", "cpu")
+		uuid := s.run("alice", "x", cpuQueue)
+		start, sent := time.Now(), []time.Duration{}
+		for time.Since(start) < 5*time.Minute {
+			for _, m := range w.checkIn() {
+				if m.Type == codalab.MessageRun {
+					sent = append(sent, time.Since(start))
+				}
+			}
+		}
+		if len(sent) != 30 || sent[0] != 0 || sent[1] != 10*time.Second {
+			t.Errorf("sent after %v", sent)
+		}
+		time.Sleep(2 * time.Minute) // the worker has gone
+		if b := s.bundle("alice", uuid); b.State != codalab.StateStaged || b.StateDetails != "No worker serves queue cpu (queues now served: none)." {
+			t.Errorf("%s: %s", b.State, b.StateDetails)
+		}
+		if w.startBundle(uuid) {
+			t.Error("a bundle that was taken away was handed out")
+		}
+		if got := s.worker("alice", "v", "cpu").takes(); got != uuid {
+			t.Errorf("another worker took %s", got)
+		}
+	})
+}
+
+func TestKillIsSentAgainEveryFiveSeconds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		w := s.worker("alice", "w", "cpu")
+		uuid := s.run("alice", "x", cpuQueue)
+		w.takes()
+		waiting := w.checkInAside(1, reportOf(uuid, codalab.StateRunning))
+		synctest.Wait()
+		s.call("alice", http.MethodPost, "/bundle-actions", object("bundle-actions", map[string]string{"type": "kill", "uuid": uuid})).ok()
+		if got := <-waiting; got.after != 0 || len(got.messages) != 1 || got.messages[0].Type != codalab.MessageKill {
+			t.Errorf("answered after %v: %+v", got.after, got.messages)
+		}
+		if got := <-w.checkInAside(2, reportOf(uuid, codalab.StateRunning)); got.messages != nil {
+			t.Errorf("told %+v", got.messages)
+		}
+		if got := <-w.checkInAside(3, reportOf(uuid, codalab.StateRunning)); got.after != 0 || len(got.messages) != 1 {
+			t.Errorf("answered after %v: %+v", got.after, got.messages)
+		}
+	})
+}
+
+func TestSilentWorkerLosesUnclaimedRunsOnly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		w := s.worker("alice", "w", "cpu")
+		held := s.run("alice", "x", cpuQueue)
+		w.takes()
+		handed := s.run("alice", "y", cpuQueue)
+		w.told(codalab.MessageRun)
+		time.Sleep(70 * time.Second)
+		if a, b := s.bundle("alice", held), s.bundle("alice", handed); a.State != codalab.StatePreparing || b.State != codalab.StateStaged {
+			t.Errorf("held %s, handed out %s", a.State, b.State)
+		}
+	})
+}
+
+func TestGivenBackRunIsHandedOutAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		w := s.worker("alice", "w", "cpu")
+		uuid := s.run("alice", "x", cpuQueue)
+		w.takes()
+		if m := w.told(codalab.MessageRun, reportOf(uuid, codalab.StateStaged)); m.Bundle.UUID != uuid || m.Bundle.Metadata.Has("started") {
+			t.Errorf("told %+v", m.Bundle)
+		}
+	})
+}
+
+func TestGoneClientGetsNoMessage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		w := s.worker("alice", "w", "cpu")
+		ctx, hangUp := context.WithCancel(t.Context())
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			s.handler.ServeHTTP(httptest.NewRecorder(), s.request("alice", http.MethodPost, "/workers/w/checkin", w.info).WithContext(ctx))
+		}()
+		synctest.Wait()
+		hangUp()
+		<-over
+		s.run("alice", "x", cpuQueue)
+		if got := <-w.checkInAside(1); len(got.messages) != 1 || got.after != 0 {
+			t.Errorf("answered after %v: %+v", got.after, got.messages)
+		}
+	})
+}
+
+func TestWorkersAreFilledAndNotOverfilled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, func(c *server.Config) { c.StartLimit = time.Hour })
+		var uuids []string
+		for range 6 {
+			uuids = append(uuids, s.run("alice", "x", cpuQueue))
+			time.Sleep(time.Second)
+		}
+		w := s.worker("alice", "w", "cpu") // with four CPUs
+		got := w.checkIn()
+		for i, m := range got {
+			if m.Bundle.UUID != uuids[i] {
+				t.Errorf("message %d is for %s", i, m.Bundle.UUID)
+			}
+			w.startBundle(m.Bundle.UUID)
+		}
+		if len(got) != 4 {
+			t.Fatalf("told to run %d", len(got))
+		}
+		if b := s.bundle("alice", uuids[5]); b.StateDetails != "No worker of queue cpu has room now; the bundle runs when one has." {
+			t.Errorf("%s: %s", b.State, b.StateDetails)
+		}
+		w.told(codalab.MessageMarkFinalized, reportOf(uuids[2], codalab.StateFinalizing))
+		if m := w.told(codalab.MessageRun); m.Bundle.UUID != uuids[4] {
+			t.Errorf("told to run %s", m.Bundle.UUID)
+		}
+	})
+}

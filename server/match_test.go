@@ -1,0 +1,68 @@
+package server
+
+import (
+	"testing"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+func TestChoose(t *testing.T) {
+	t.Parallel()
+	worker := func(user, id, tag string, exclusive bool, cpus, gpus int64) *offer {
+		r := codalab.Resources{CPUs: cpus, GPUs: gpus, Memory: 8 << 30, Disk: 1 << 40}
+		return &offer{key: store.Worker{User: user, ID: id}, tag: tag, exclusive: exclusive, total: r, free: r, runsLeft: 9}
+	}
+	busy := worker("me", "busy", "busy", true, 4, 0)
+	busy.free.CPUs = 0
+	spent := worker("me", "spent", "spent", true, 4, 0)
+	spent.runsLeft = 0
+	cached := worker("me", "cached", "twins", true, 4, 0)
+	cached.dependencies = map[[2]string]bool{{"0x1", ""}: true}
+	offers := []*offer{
+		worker("me", "cpu", "cpu", true, 4, 0), worker("me", "open", "open", false, 8, 0), worker("me", "gpu", "gpu", true, 4, 2),
+		worker("0", "shared", "shared", true, 64, 0), worker("you", "yours", "yours", true, 4, 0),
+		busy, spent, worker("me", "bare", "twins", true, 4, 0), cached,
+	}
+	for name, test := range map[string]struct {
+		queue  string
+		want   codalab.Resources
+		worker string
+		why    string
+	}{
+		"by tag":           {"cpu", codalab.Resources{CPUs: 1}, "cpu", ""},
+		"by tag=":          {"tag=gpu", codalab.Resources{CPUs: 1, GPUs: 2}, "gpu", ""},
+		"no queue":         {"", codalab.Resources{CPUs: 1}, "open", ""},
+		"root's worker":    {"shared", codalab.Resources{CPUs: 64}, "shared", ""},
+		"another's worker": {"yours", codalab.Resources{CPUs: 1}, "", "No worker serves queue yours (queues now served: busy, cpu, gpu, open, shared, spent, twins)."},
+		"too large":        {"cpu", codalab.Resources{CPUs: 5, Memory: 9 << 30}, "", "No worker of queue cpu is large enough for 5 CPUs, 0 GPUs, 9g memory; the largest have 4 CPUs, 0 GPUs, 8g memory, 1t disk."},
+		"busy":             {"busy", codalab.Resources{CPUs: 1}, "", "No worker of queue busy has room now; the bundle runs when one has."},
+		"no runs left":     {"spent", codalab.Resources{CPUs: 1}, "", "No worker of queue spent has room now; the bundle runs when one has."},
+		"with its inputs":  {"twins", codalab.Resources{CPUs: 1}, "cached", ""},
+		"too much disk":    {"cpu", codalab.Resources{CPUs: 1, Disk: 2 << 40}, "", "No worker of queue cpu is large enough for 1 CPUs, 0 GPUs, 0 memory, 2t disk; the largest have 4 CPUs, 0 GPUs, 8g memory, 1t disk."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test.want.Tag = test.queue
+			o, why := choose(&pending{ownerID: "me", resources: test.want, parents: map[[2]string]bool{{"0x1", ""}: true}}, offers)
+			if got := ""; o != nil {
+				got = o.key.ID
+				if got != test.worker {
+					t.Errorf("went to %s", got)
+				}
+			} else if test.worker != "" || why != test.why {
+				t.Errorf("went nowhere: %s", why)
+			}
+		})
+	}
+}
+
+func TestBefore(t *testing.T) {
+	t.Parallel()
+	if before(&pending{ownerID: "a", priority: 2}, &pending{ownerID: "a", priority: 1}) >= 0 {
+		t.Error("a higher priority goes first")
+	}
+	if before(&pending{ownerID: "a", priority: -2, uuid: "1"}, &pending{ownerID: "b", priority: 1, uuid: "2"}) >= 0 {
+		t.Error("priorities are among one owner's bundles")
+	}
+}

@@ -1,0 +1,221 @@
+package server_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server"
+)
+
+func TestRunFromCreatedToReady(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	data := s.upload("alice", "data", "hello\n")
+	w := s.worker("alice", "w(1)", "cpu")
+	uuid := s.run("alice", "cat in", map[string]any{"request_queue": "tag=cpu", "request_disk": "10m", "request_time": "1h"}, codalab.Dependency{ParentUUID: data, ChildPath: "in"})
+	m := w.told(codalab.MessageRun)
+	if m.Bundle.UUID != uuid || m.Bundle.State != codalab.StateStarting || m.Bundle.Command != "cat in" {
+		t.Fatalf("run message %+v", m.Bundle)
+	}
+	want := codalab.Resources{CPUs: 1, DockerImage: "codalab/default-cpu:latest", Time: 3600, Memory: 2 << 30, Disk: 10 << 20, Network: true, Tag: "tag=cpu"}
+	if diff := cmp.Diff(want, *m.Resources); diff != "" {
+		t.Error(diff)
+	}
+	dependency := codalab.Dependency{ChildUUID: uuid, ChildPath: "in", ParentUUID: data, ParentName: "data", ParentState: codalab.StateReady}
+	if diff := cmp.Diff([]codalab.RunDependency{{Dependency: dependency}}, m.Bundle.Dependencies); diff != "" {
+		t.Error(diff)
+	}
+	if other := s.worker("alice", "w2", "cpu"); other.startBundle(uuid) {
+		t.Error("another worker may start the bundle")
+	}
+	w.id = "w(1)"
+	for range 2 { // its answer may be lost
+		if !w.startBundle(uuid) {
+			t.Fatal("the bundle is not the worker's")
+		}
+	}
+	b := s.await(uuid, codalab.StatePreparing)
+	if b.Metadata.String("remote") != "node1" || b.Metadata.Int("started") != 1700000000 || len(b.Metadata.Strings("remote_history")) != 1 {
+		t.Errorf("preparing: %v", b.Metadata)
+	}
+
+	running, digest := reportOf(uuid, codalab.StateRunning), "image@sha256:1"
+	running.DockerImage, running.ContainerTimeTotal, running.DiskUtilization, running.CPUUsage = &digest, 2.5, 77, 0.5
+	w.info.Sequence = 1
+	s.put("alice", uuid, "filename=bundle.tar.gz&finalize_on_success=0&store=", tarGz(t, map[string]string{"stdout": "hello\n", "stderr": ""})).ok()
+	done := make(chan []codalab.Message)
+	go func() { done <- w.checkIn(running) }()
+	b = s.await(uuid, codalab.StateRunning)
+	if b.Metadata.String("docker_image") != digest || b.Metadata.Float("time") != 2.5 || b.StateDetails != "at it" {
+		t.Errorf("running: %v", b.Metadata)
+	}
+
+	ended := running
+	zero := 0
+	ended.State, ended.ExitCode = codalab.StateFinalizing, &zero
+	next := *w
+	next.info.Sequence = 2
+	for range 2 { // the answer may be lost
+		if got := next.checkIn(ended); len(got) != 1 || got[0].Type != codalab.MessageMarkFinalized || got[0].UUID != uuid {
+			t.Fatalf("told %+v", got)
+		}
+	}
+	if got := <-done; got != nil {
+		t.Errorf("the older check-in was told %+v", got)
+	}
+	b = s.bundle("alice", uuid)
+	if b.State != codalab.StateReady || b.Metadata.String("run_status") != "Finished" || b.Metadata.Int("exitcode") != 0 || b.Metadata.Int("data_size") != 4096+6 {
+		t.Errorf("ready: %s %v", b.State, b.Metadata)
+	}
+	if got := s.get("alice", "/bundles/"+uuid+"/contents/blob/in").ok().body; got != "hello\n" {
+		t.Errorf("read through the dependency: %q", got)
+	}
+}
+
+func TestEndsOfRuns(t *testing.T) {
+	t.Parallel()
+	one, memory := 1, "Memory limit 2m exceeded."
+	for name, test := range map[string]struct {
+		end     func(*codalab.Run)
+		state   codalab.State
+		message string
+	}{
+		"success":   {func(*codalab.Run) {}, codalab.StateReady, ""},
+		"exit code": {func(r *codalab.Run) { r.ExitCode = &one }, codalab.StateFailed, "Exit code 1"},
+		"limit":     {func(r *codalab.Run) { r.FailureMessage, r.ExitCode = &memory, &one }, codalab.StateFailed, memory},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			w := s.worker("alice", "w", "cpu")
+			s.run("alice", "x", map[string]any{"request_queue": "cpu"})
+			uuid := w.takes()
+			end := reportOf(uuid, codalab.StateFinalizing)
+			test.end(&end)
+			w.told(codalab.MessageMarkFinalized, end)
+			b := s.bundle("alice", uuid)
+			if b.State != test.state || b.Metadata.String("failure_message") != test.message {
+				t.Errorf("%s %v", b.State, b.Metadata)
+			}
+			// What has ended changes no more.
+			w.told(codalab.MessageMarkFinalized, reportOf(uuid, codalab.StateFinalizing))
+			if again := s.bundle("alice", uuid); !cmp.Equal(b, again) {
+				t.Error(cmp.Diff(b, again))
+			}
+		})
+	}
+}
+
+func TestKill(t *testing.T) {
+	t.Parallel()
+	kill := func(s *site, uuid string) answer {
+		return s.call("alice", http.MethodPost, "/bundle-actions", object("bundle-actions", map[string]string{"type": "kill", "uuid": uuid}))
+	}
+	s := newSite(t, func(c *server.Config) { c.Resend = 2 }) // nanoseconds: every check-in
+	staged := s.run("alice", "x", map[string]any{"request_queue": "nosuch"})
+	s.await(staged, codalab.StateStaged)
+	a := kill(s, staged).ok()
+	if a.value("data", 0, "id") != nil || a.text("data", 0, "attributes", "type") != "kill" {
+		t.Errorf("answer %s", a.body)
+	}
+	if b := s.bundle("alice", staged); b.State != codalab.StateKilled || !cmp.Equal(b.Metadata.Strings("actions"), []string{"kill"}) {
+		t.Errorf("%s %v", b.State, b.Metadata)
+	}
+	kill(s, staged).says(400, "ready, failed, killed")
+
+	w := s.worker("alice", "w", "cpu")
+	starting := s.run("alice", "x", map[string]any{"request_queue": "cpu"})
+	w.told(codalab.MessageRun)
+	kill(s, starting).ok()
+	if w.startBundle(starting) {
+		t.Error("a killed bundle was handed out")
+	}
+
+	s.run("alice", "x", map[string]any{"request_queue": "cpu"})
+	uuid := w.takes()
+	running := reportOf(uuid, codalab.StateRunning)
+	kill(s, uuid).ok()
+	for range 2 { // until it has ended
+		if m := w.told(codalab.MessageKill, running); m.UUID != uuid || m.KillMessage != codalab.KillRequested {
+			t.Errorf("told %+v", m)
+		}
+	}
+	message, code := codalab.KillRequested, 137
+	running.State, running.FailureMessage, running.ExitCode = codalab.StateFinalizing, &message, &code
+	w.told(codalab.MessageMarkFinalized, running)
+	if b := s.bundle("alice", uuid); b.State != codalab.StateKilled || b.Metadata.String("failure_message") != message {
+		t.Errorf("%s %v", b.State, b.Metadata)
+	}
+}
+
+func TestRunsWaitForTheirParents(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	w := s.worker("alice", "w", "cpu")
+	on := func(parent string) codalab.Dependency { return codalab.Dependency{ParentUUID: parent, ChildPath: "in"} }
+	queue := map[string]any{"request_queue": "cpu"}
+	parent := s.dataset("alice", "data")
+	child := s.run("alice", "x", queue, on(parent))
+	grandchild := s.run("alice", "y", queue, on(child))
+	tolerant := s.run("alice", "z", map[string]any{"request_queue": "none", "allow_failed_dependencies": true}, on(child))
+	orphan := s.run("alice", "x", queue, on(codalab.NewUUID()))
+	if b := s.await(orphan, codalab.StateFailed); !strings.HasPrefix(b.Metadata.String("failure_message"), "Missing parent bundles: 0x") {
+		t.Errorf("orphan: %v", b.Metadata)
+	}
+	if b := s.bundle("alice", child); b.State != codalab.StateCreated || b.StateDetails == "" {
+		t.Errorf("child: %s", b.State)
+	}
+	s.put("alice", parent, "filename=data&unpack=0", "x").ok()
+	if got := w.takes(); got != child {
+		t.Fatalf("took %s", got)
+	}
+	one, end := 1, reportOf(child, codalab.StateFinalizing)
+	end.ExitCode = &one
+	w.told(codalab.MessageMarkFinalized, end)
+	b := s.await(grandchild, codalab.StateFailed)
+	if want := "Parent bundles failed: " + child + " (Please use the --allow-failed-dependencies"; !strings.HasPrefix(b.Metadata.String("failure_message"), want) {
+		t.Errorf("grandchild: %v", b.Metadata)
+	}
+	s.await(tolerant, codalab.StateStaged)
+}
+
+func TestRestartLosesNothing(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	w := s.worker("alice", "w", "cpu")
+	queue := map[string]any{"request_queue": "cpu"}
+	held := s.run("alice", "x", queue)
+	w.takes()
+	handed := s.run("alice", "y", queue)
+	w.told(codalab.MessageRun)
+	stop := s.start() // a second one, as after a crash
+	if got := w.told(codalab.MessageRun, reportOf(held, codalab.StateRunning)).Bundle.UUID; got != handed {
+		t.Errorf("told to run %s", got)
+	}
+	w.told(codalab.MessageMarkFinalized, reportOf(held, codalab.StateFinalizing))
+	if !w.startBundle(handed) {
+		t.Error("what was handed out before the restart is lost")
+	}
+	stop()
+}
+
+func TestReportsOfOthersAreIgnored(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(c *server.Config) { c.Hold = 20 * time.Millisecond })
+	w := s.worker("alice", "w", "cpu")
+	s.run("alice", "x", map[string]any{"request_queue": "cpu"})
+	uuid := w.takes()
+	for _, other := range []*testWorker{s.worker("alice", "v", "other"), s.worker("bob", "w", "other")} {
+		if got := other.checkIn(reportOf(uuid, codalab.StateFinalizing)); got != nil {
+			t.Errorf("told %+v", got)
+		}
+	}
+	if b := s.bundle("alice", uuid); b.State != codalab.StatePreparing {
+		t.Errorf("state %s", b.State)
+	}
+}

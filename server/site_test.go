@@ -1,0 +1,339 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// site is a server on a fresh data directory, with the users alice, bob and
+// root, whose passwords are their names. Its requests go straight to the
+// handler, so that it works in a synctest bubble too.
+type site struct {
+	t       *testing.T
+	store   *store.Store
+	handler http.Handler
+	tokens  map[string]string
+}
+
+func newSite(t *testing.T, change ...func(*server.Config)) *site {
+	t.Helper()
+	ctx := context.Background()
+	data, err := store.Open(ctx, t.TempDir())
+	must(t, err)
+	for name, id := range map[string]string{"alice": "0x" + strings.Repeat("a", 32), "bob": "0x" + strings.Repeat("b", 32), "root": store.RootID} {
+		hashed, err := server.HashPassword(name, 1)
+		must(t, err)
+		must(t, data.AddUser(ctx, store.User{ID: id, Name: name, Password: hashed, TimeQuota: 1 << 40, DiskQuota: 1 << 20, ParallelRunQuota: 9}))
+	}
+	s := &site{t: t, store: data, tokens: map[string]string{}}
+	t.Cleanup(func() { must(t, data.Close()) })
+	s.start(change...)
+	for _, name := range []string{"alice", "bob", "root"} {
+		form := url.Values{"grant_type": {"password"}, "username": {name}, "password": {name}}
+		s.tokens[name] = s.grant("codalab_cli_client", form).ok().text("access_token")
+	}
+	return s
+}
+
+// start starts a server on the site's data; the one before it, if there is
+// one, has stopped.
+func (s *site) start(change ...func(*server.Config)) (stop func()) {
+	config := server.Config{Store: s.store, Now: time.Now, HashIterations: 1}
+	for _, c := range change {
+		c(&config)
+	}
+	service := server.New(config)
+	s.handler = service.Handler()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := service.Run(ctx); ctx.Err() == nil {
+			s.t.Error(err)
+		}
+	}()
+	stop = func() {
+		cancel()
+		<-done
+	}
+	s.t.Cleanup(stop)
+	return stop
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answer is what a request got.
+type answer struct {
+	t      *testing.T
+	what   string
+	status int
+	header http.Header
+	body   string
+}
+
+func (s *site) send(r *http.Request) answer {
+	s.t.Helper()
+	w := httptest.NewRecorder()
+	s.handler.ServeHTTP(w, r)
+	return answer{s.t, r.Method + " " + r.URL.Path, w.Code, w.Header(), w.Body.String()}
+}
+
+func (s *site) grant(client string, form url.Values) answer {
+	s.t.Helper()
+	r := httptest.NewRequest(http.MethodPost, "/rest/oauth2/token", strings.NewReader(form.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.SetBasicAuth(client, "")
+	return s.send(r)
+}
+
+// request is one that a user makes; the body is text, a reader, or anything
+// that becomes JSON.
+func (s *site) request(user, method, path string, body any) *http.Request {
+	s.t.Helper()
+	var in io.Reader
+	switch b := body.(type) {
+	case nil:
+	case string:
+		in = strings.NewReader(b)
+	case io.Reader:
+		in = b
+	default:
+		data, err := json.Marshal(body)
+		must(s.t, err)
+		in = bytes.NewReader(data)
+	}
+	r := httptest.NewRequest(method, "/rest"+path, in)
+	if user != "" {
+		r.Header.Set("Authorization", "Bearer "+s.tokens[user])
+	}
+	return r
+}
+
+func (s *site) call(user, method, path string, body any) answer {
+	s.t.Helper()
+	return s.send(s.request(user, method, path, body))
+}
+
+func (s *site) get(user, path string) answer {
+	s.t.Helper()
+	return s.call(user, http.MethodGet, path, nil)
+}
+
+func (a answer) is(status int) answer {
+	a.t.Helper()
+	if a.status != status {
+		a.t.Fatalf("%s: %d %s", a.what, a.status, a.body)
+	}
+	return a
+}
+
+func (a answer) ok() answer {
+	a.t.Helper()
+	return a.is(http.StatusOK)
+}
+
+// says checks a refusal: its status, and a part of its sentence.
+func (a answer) says(status int, sentence string) {
+	a.t.Helper()
+	if a.status != status || !strings.Contains(a.body, sentence) {
+		a.t.Errorf("%s: %d %q, want %d %q", a.what, a.status, a.body, status, sentence)
+	}
+}
+
+// value returns a value of a JSON answer by its path of keys and indices.
+func (a answer) value(path ...any) any {
+	a.t.Helper()
+	var v any
+	if err := json.Unmarshal([]byte(a.body), &v); err != nil {
+		a.t.Fatalf("%s: %v in %q", a.what, err, a.body)
+	}
+	for _, step := range path {
+		switch at := v.(type) {
+		case map[string]any:
+			v = at[step.(string)]
+		case []any:
+			if step.(int) >= len(at) {
+				a.t.Fatalf("%s: nothing at %v in %s", a.what, path, a.body)
+			}
+			v = at[step.(int)]
+		default:
+			a.t.Fatalf("%s: nothing at %v in %s", a.what, path, a.body)
+		}
+	}
+	return v
+}
+
+func (a answer) text(path ...any) string {
+	a.t.Helper()
+	text, _ := a.value(path...).(string)
+	return text
+}
+
+func (s *site) home(user string) string {
+	s.t.Helper()
+	return s.get(user, "/worksheets?specs=/").ok().text("data", 0, "id")
+}
+
+// object is a request with one JSON:API object.
+func object(kind string, attributes any) map[string]any {
+	return map[string]any{"data": []any{map[string]any{"type": kind, "attributes": attributes}}}
+}
+
+func metadata(bundleType, name string, more map[string]any) map[string]any {
+	m := map[string]any{}
+	for _, k := range codalab.MetadataKeys(bundleType) {
+		if !k.Generated {
+			m[k.Key] = k.Default
+		}
+	}
+	m["name"] = name
+	for key, value := range more {
+		m[key] = value
+	}
+	return m
+}
+
+func (s *site) create(user, bundleType, name, command string, more map[string]any, deps ...codalab.Dependency) answer {
+	s.t.Helper()
+	attributes := map[string]any{"bundle_type": bundleType, "metadata": metadata(bundleType, name, more), "dependencies": deps}
+	if command != "" {
+		attributes["command"] = command
+	}
+	return s.call(user, http.MethodPost, "/bundles?worksheet="+s.home(user), object("bundles", attributes))
+}
+
+// run creates a run and returns its identifier.
+func (s *site) run(user, command string, more map[string]any, deps ...codalab.Dependency) string {
+	s.t.Helper()
+	return s.create(user, "run", "job", command, more, deps...).ok().text("data", 0, "id")
+}
+
+// dataset creates a dataset without contents and returns its identifier.
+func (s *site) dataset(user, name string) string {
+	s.t.Helper()
+	return s.create(user, "dataset", name, "", nil).ok().text("data", 0, "id")
+}
+
+func (s *site) put(user, uuid, query string, body any) answer {
+	s.t.Helper()
+	return s.call(user, http.MethodPut, "/bundles/"+uuid+"/contents/blob/?"+query, body)
+}
+
+// upload makes a dataset of one file.
+func (s *site) upload(user, name, text string) string {
+	s.t.Helper()
+	uuid := s.dataset(user, name)
+	s.put(user, uuid, "filename="+name+"&unpack=0", text).ok()
+	return uuid
+}
+
+func (s *site) bundle(user, uuid string) codalab.Bundle {
+	s.t.Helper()
+	var b codalab.Bundle
+	var doc codalab.Document
+	must(s.t, json.Unmarshal([]byte(s.get(user, "/bundles/"+uuid).ok().body), &doc))
+	objects, err := doc.Objects()
+	must(s.t, err)
+	must(s.t, objects[0].Decode(&b))
+	return b
+}
+
+// await waits until a bundle is in one of these states.
+func (s *site) await(uuid string, states ...codalab.State) codalab.Bundle {
+	s.t.Helper()
+	for range 2000 {
+		b := s.bundle("root", uuid)
+		for _, state := range states {
+			if b.State == state {
+				return b
+			}
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	s.t.Fatalf("bundle %s is %s, not %v", uuid, s.bundle("root", uuid).State, states)
+	return codalab.Bundle{}
+}
+
+// testWorker is a worker that does what a test says.
+type testWorker struct {
+	*site
+	user, id string
+	info     codalab.CheckIn
+}
+
+func (s *site) worker(user, id, tag string) *testWorker {
+	return &testWorker{s, user, id, codalab.CheckIn{
+		Tag: tag, CPUs: 4, GPUs: 1, MemoryBytes: 1 << 34, FreeDiskBytes: 1 << 40,
+		TagExclusive: true, ExitAfterNumRuns: codalab.UnlimitedRuns, Dependencies: [][2]string{},
+	}}
+}
+
+// checkIn reports runs and returns what the worker is told.
+func (w *testWorker) checkIn(runs ...codalab.Run) []codalab.Message {
+	w.t.Helper()
+	in := w.info
+	in.Runs = runs
+	a := w.call(w.user, http.MethodPost, "/workers/"+url.PathEscape(w.id)+"/checkin", in).ok()
+	if a.header.Get(codalab.ConcurrentCheckIns) == "" || a.header.Get("Content-Type") != "application/json" {
+		w.t.Errorf("check-in: headers %v", a.header)
+	}
+	messages, err := codalab.ParseMessages([]byte(a.body))
+	must(w.t, err)
+	return messages
+}
+
+// told checks in until a message of this type comes.
+func (w *testWorker) told(kind codalab.MessageType, runs ...codalab.Run) codalab.Message {
+	w.t.Helper()
+	for range 2000 {
+		for _, m := range w.checkIn(runs...) {
+			if m.Type == kind {
+				return m
+			}
+		}
+	}
+	w.t.Fatalf("worker %s was not told to %s", w.id, kind)
+	return codalab.Message{}
+}
+
+func (w *testWorker) startBundle(uuid string) bool {
+	w.t.Helper()
+	a := w.call(w.user, http.MethodPost, "/workers/"+w.id+"/start_bundle/"+uuid, codalab.StartBundle{Hostname: "node1", StartTime: 1700000000}).ok()
+	return a.value() == true
+}
+
+// takes waits for a run message and claims the bundle.
+func (w *testWorker) takes() string {
+	w.t.Helper()
+	uuid := w.told(codalab.MessageRun).Bundle.UUID
+	if !w.startBundle(uuid) {
+		w.t.Fatalf("bundle %s is not the worker's", uuid)
+	}
+	return uuid
+}
+
+// reportOf is a report with all stages.
+func reportOf(uuid string, state codalab.State) codalab.Run {
+	run := codalab.Run{UUID: uuid, State: state, RunStatus: "at it", Remote: "node1", Profile: map[string]codalab.StageTimes{}}
+	for _, stage := range codalab.Stages() {
+		run.Profile[stage] = codalab.StageTimes{}
+	}
+	return run
+}
