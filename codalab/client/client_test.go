@@ -449,7 +449,10 @@ func TestRefusedUploadReadsNothing(t *testing.T) {
 		http.Error(w, "Contents cannot be modified, bundle already finalized.", http.StatusForbidden)
 	})
 	body := iotest.ErrReader(errors.New("was read"))
-	err := s.client(t, nil).UploadContents(t.Context(), uuid, client.UploadOptions{Filename: "f"}, body)
+	patient := func(o *client.Options) { // however busy the machine is
+		o.HTTP = &http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Minute}}
+	}
+	err := s.client(t, patient).UploadContents(t.Context(), uuid, client.UploadOptions{Filename: "f"}, body)
 	_ = wantStatus(t, err, http.StatusForbidden)
 }
 
