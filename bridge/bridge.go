@@ -50,6 +50,14 @@ type Bridge struct {
 // ledger cannot be read or written, and when the server refuses the bridge's
 // credentials.
 func (b *Bridge) Run(ctx context.Context) error {
+	err := b.work(ctx)
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func (b *Bridge) work(ctx context.Context) error {
 	if err := b.open(ctx); err != nil {
 		return err
 	}
@@ -62,11 +70,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	for _, q := range b.Policy.Queues {
 		g.Go(func() error { return b.checkingIn(ctx, q) })
 	}
-	err := g.Wait()
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err //nolint:wrapcheck // each part says what it was about
+	return g.Wait() //nolint:wrapcheck // each part says what it was about
 }
 
 // open reads the rows and gives each a first, empty piece of news.

@@ -179,7 +179,9 @@ func (c *checkIns) answered(ctx context.Context, a answer) error {
 		if errors.As(a.err, &refused) && !refused.Transient() && !c.welcome {
 			return fmt.Errorf("check in queue %s: %w", c.queue.Name, a.err)
 		}
-		c.bridge.Log.WarnContext(ctx, "the server did not take the check-in", errorAttr(a.err))
+		if c.failures == 1 {
+			c.bridge.Log.WarnContext(ctx, "the server did not take the check-in; it is tried again", errorAttr(a.err))
+		}
 		pause = min(time.Second<<min(c.failures-1, 5), maxPause)
 	} else {
 		c.failures, c.concurrent, c.welcome = 0, a.Concurrent, true

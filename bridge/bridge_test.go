@@ -1,0 +1,373 @@
+package bridge_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// atSite runs a test in a bubble of its own time, at a site of its own.
+func atSite(t *testing.T, test func(s *site)) {
+	t.Helper()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		t.Helper()
+		test(newSite(t, dir))
+	})
+}
+
+func TestBundleGoesFromOfferToForgotten(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.start()
+		bundle := bundleID(1)
+		start := time.Now()
+		s.offer(bundle, "sleep 3")
+		s.phase(2*time.Second, bundle, plan.Running)
+		s.within(time.Second, "the server hears that it runs", func() bool {
+			s.server.mu.Lock()
+			defer s.server.mu.Unlock()
+			run := s.server.runs[bundle]
+			return run.State == codalab.StateRunning && run.Remote == "n1"
+		})
+		run := s.result(5*time.Second, bundle)
+		if took := time.Since(start) - 3*time.Second; took > time.Second {
+			s.Errorf("took %s beside the command", took)
+		}
+		if run.ExitCode == nil || *run.ExitCode != 0 || run.FailureMessage != nil {
+			s.Errorf("result %+v, want a success", run)
+		}
+		s.server.mu.Lock()
+		if s.server.uploads[bundle] != "hello from "+bundle+"\n" {
+			s.Errorf("uploaded %q", s.server.uploads[bundle])
+		}
+		s.server.mu.Unlock()
+		s.phase(time.Second, bundle, plan.Done)
+		time.Sleep(time.Hour)
+		s.within(time.Second, "the row is forgotten", func() bool { return len(s.rows()) == 0 })
+		s.stop()
+		if s.slurm.submits != 1 || s.slurm.cancels != 0 {
+			s.Errorf("%d submissions, %d cancellations", s.slurm.submits, s.slurm.cancels)
+		}
+	})
+}
+
+func TestI1RowIsSavedBeforeItsEffects(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.start()
+		s.slurm.before = func(r sbatch.Request) {
+			for _, row := range s.rows() {
+				if string(row.Mark) == r.Name && row.Phase == plan.Submitting && !row.Submitted.IsZero() {
+					return
+				}
+			}
+			s.Errorf("sbatch of %s before its row was saved: %v", r.Name, s.rows())
+		}
+		for i := range 5 {
+			s.offer(bundleID(i), "true")
+		}
+		for i := range 5 {
+			s.result(time.Minute, bundleID(i))
+		}
+	})
+}
+
+func TestKillWhileQueued(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.slurm.held = true
+		s.start()
+		bundle := bundleID(1)
+		s.offer(bundle, "true")
+		s.phase(2*time.Second, bundle, plan.Queued)
+		s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundle})
+		run := s.result(2*time.Second, bundle)
+		if run.FailureMessage == nil || *run.FailureMessage != codalab.KillRequested {
+			s.Errorf("failure %v, want %q", run.FailureMessage, codalab.KillRequested)
+		}
+		s.stop()
+		if s.slurm.jobs[0].State != sbatch.StateCancelled {
+			s.Errorf("job is %s", s.slurm.jobs[0].State)
+		}
+	})
+}
+
+func TestKillWhileRunningKeepsWhatThereIs(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.start()
+		bundle := bundleID(1)
+		s.offer(bundle, "sleep 1000")
+		s.phase(2*time.Second, bundle, plan.Running)
+		s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundle})
+		run := s.result(3*time.Second, bundle)
+		if run.FailureMessage == nil || *run.FailureMessage != codalab.KillRequested || *run.ExitCode != 143 {
+			s.Errorf("result %v %v, want killed with 143", run.FailureMessage, run.ExitCode)
+		}
+		s.stop()
+		if s.server.uploads[bundle] == "" {
+			s.Error("partial results are lost")
+		}
+	})
+}
+
+// TestKillWhileSubmissionIsUnknown: the answer was lost, and the job may start
+// at any moment.
+func TestKillWhileSubmissionIsUnknown(t *testing.T) {
+	t.Parallel()
+	for _, made := range []bool{true, false} {
+		t.Run(map[bool]string{true: "there is a job", false: "there is none"}[made], func(t *testing.T) {
+			t.Parallel()
+			atSite(t, func(s *site) {
+				s.slurm.held = true
+				s.slurm.answer = func() error {
+					s.slurm.silent = true
+					return &sbatch.Error{Message: "timed out", Err: errSilent}
+				}
+				s.start()
+				bundle := bundleID(1)
+				s.offer(bundle, "true")
+				s.phase(2*time.Second, bundle, plan.Submitting)
+				s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundle})
+				s.phase(2*time.Second, bundle, plan.Stopping)
+				s.slurm.change(func() {
+					s.slurm.silent = false
+					if !made {
+						s.slurm.jobs = nil
+					}
+				})
+				s.result(2*time.Minute, bundle)
+				s.stop()
+				if made && s.slurm.jobs[0].State != sbatch.StateCancelled {
+					s.Errorf("job is %s", s.slurm.jobs[0].State)
+				}
+				if s.slurm.submits != 1 {
+					s.Errorf("%d submissions", s.slurm.submits)
+				}
+			})
+		})
+	}
+}
+
+func TestLostSubmitAnswerIsAdopted(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.slurm.answer = func() error { return &sbatch.Error{Message: "timed out", Err: errors.New("killed")} }
+		s.start()
+		for i := range 3 {
+			s.offer(bundleID(i), "sleep 20")
+		}
+		for i := range 3 {
+			if run := s.result(time.Minute, bundleID(i)); *run.ExitCode != 0 {
+				s.Errorf("result %+v", run)
+			}
+		}
+		s.stop()
+		if s.slurm.submits != 3 {
+			s.Errorf("%d submissions of 3 bundles", s.slurm.submits)
+		}
+	})
+}
+
+func TestSubmissionWithoutAJobIsRepeated(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.slurm.silent = true
+		s.start()
+		bundle := bundleID(1)
+		s.offer(bundle, "true")
+		s.phase(2*time.Second, bundle, plan.Submitting)
+		time.Sleep(10 * time.Minute)
+		s.slurm.change(func() {
+			if s.slurm.submits != 1 {
+				s.Errorf("%d submissions to a Slurm that does not answer", s.slurm.submits)
+			}
+			s.slurm.silent = false
+		})
+		s.result(2*time.Minute, bundle)
+		row := s.rows()[bundle]
+		s.stop()
+		if s.slurm.submits != 2 || row.Attempt != 1 {
+			s.Errorf("%d submissions, attempt %d, want the first attempt's second", s.slurm.submits, row.Attempt)
+		}
+	})
+}
+
+func TestRefusedSubmissionFailsInSlurmsWords(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.slurm.held = true
+		s.slurm.answer = func() error {
+			return &sbatch.Error{Message: "Invalid qos specification", Refused: true, Err: errors.New("exit status 1")}
+		}
+		s.start()
+		s.offer(bundleID(1), "true")
+		run := s.result(2*time.Second, bundleID(1))
+		if run.FailureMessage == nil || !strings.Contains(*run.FailureMessage, "Slurm refused the job: Invalid qos specification.") {
+			s.Errorf("failure %v", run.FailureMessage)
+		}
+	})
+}
+
+// TestRestartInTheMiddle stops the bridge at each moment of a bundle's way,
+// and starts it again later.
+func TestRestartInTheMiddle(t *testing.T) {
+	t.Parallel()
+	for _, away := range []time.Duration{time.Second, time.Hour} {
+		t.Run("away "+away.String(), func(t *testing.T) {
+			t.Parallel()
+			for at := time.Duration(0); at < 6*time.Second; at += 400 * time.Millisecond {
+				t.Run("after "+at.String(), func(t *testing.T) {
+					t.Parallel()
+					atSite(t, func(s *site) {
+						s.start()
+						bundle := bundleID(1)
+						s.offer(bundle, "sleep 3")
+						time.Sleep(at)
+						s.stop()
+						time.Sleep(away)
+						s.start()
+						run := s.result(3*time.Minute, bundle)
+						s.stop()
+						if run.FailureMessage != nil || *run.ExitCode != 0 || s.server.uploads[bundle] == "" {
+							s.Errorf("result %+v", run)
+						}
+						if len(s.slurm.jobs) != 1 {
+							s.Errorf("%d jobs", len(s.slurm.jobs))
+						}
+					})
+				})
+			}
+		})
+	}
+}
+
+func TestResultsAreDeliveredWhenTheServerIsBack(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.start()
+		bundle := bundleID(1)
+		s.offer(bundle, "sleep 3")
+		s.phase(2*time.Second, bundle, plan.Running)
+		s.server.mu.Lock()
+		s.server.down = true
+		s.server.mu.Unlock()
+		time.Sleep(20 * time.Minute)
+		s.server.mu.Lock()
+		if s.server.checkIns > 120 {
+			s.Errorf("%d check-ins in 20 minutes at a server that is away", s.server.checkIns)
+		}
+		s.server.down = false
+		s.server.mu.Unlock()
+		run := s.result(2*time.Minute, bundle)
+		s.stop()
+		if run.FailureMessage != nil || s.server.uploads[bundle] == "" {
+			s.Errorf("result %+v, upload %q", run, s.server.uploads[bundle])
+		}
+	})
+}
+
+func TestJobThatVanishedWithItsNodeEndsTheBundle(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.start()
+		bundle := bundleID(1)
+		s.offer(bundle, "sleep 100000")
+		s.phase(2*time.Second, bundle, plan.Running)
+		s.slurm.change(func() { s.slurm.jobs[0].State = sbatch.StateNodeFail })
+		run := s.result(time.Minute, bundle)
+		if run.FailureMessage == nil || !strings.Contains(*run.FailureMessage, "The node of Slurm job 1 failed while it ran on n1") {
+			s.Errorf("failure %v", run.FailureMessage)
+		}
+	})
+}
+
+func TestRoomInAQueueIsKept(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.slurm.held = true
+		s.start()
+		for i := range 50 {
+			s.offer(bundleID(i), "true")
+		}
+		s.within(20*time.Second, "all are submitted, two a second after the first twenty", func() bool {
+			s.slurm.mu.Lock()
+			defer s.slurm.mu.Unlock()
+			return s.slurm.submits == 50
+		})
+	})
+}
+
+func TestCheckInsOverlapOnlyWhereTheServerSaysSo(t *testing.T) {
+	t.Parallel()
+	for _, concurrent := range []bool{true, false} {
+		t.Run(map[bool]string{true: "concurrent", false: "one at a time"}[concurrent], func(t *testing.T) {
+			t.Parallel()
+			atSite(t, func(s *site) {
+				s.server.concurrent = concurrent
+				s.start()
+				for i := range 10 {
+					s.offer(bundleID(i), "sleep 1.5")
+				}
+				for i := range 10 {
+					s.result(2*time.Minute, bundleID(i))
+				}
+				s.stop()
+				if want := map[bool]int{true: 2, false: 1}[concurrent]; s.server.most != want {
+					s.Errorf("%d check-ins at once, want %d", s.server.most, want)
+				}
+			})
+		})
+	}
+}
+
+func TestServerThatHoldsNothingIsNotHammered(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.server.hold = 0
+		s.start()
+		time.Sleep(time.Minute)
+		s.stop()
+		if s.server.checkIns > 65 {
+			s.Errorf("%d check-ins in a minute", s.server.checkIns)
+		}
+	})
+}
+
+func TestReadIsAnsweredFromTheRunDirectory(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.start()
+		bundle := bundleID(1)
+		s.offer(bundle, "sleep 100")
+		s.phase(2*time.Second, bundle, plan.Running)
+		info := &codalab.ReadArgs{Type: codalab.ReadTargetInfo, Depth: 1}
+		s.server.send(codalab.Message{Type: codalab.MessageRead, UUID: bundle, SocketID: 1, ReadArgs: info})
+		s.server.send(codalab.Message{Type: codalab.MessageRead, UUID: bundleID(2), SocketID: 2, ReadArgs: info})
+		s.server.send(codalab.Message{
+			Type: codalab.MessageRead, UUID: bundle, SocketID: 3, Path: "stdout", ReadArgs: &codalab.ReadArgs{Type: codalab.ReadFile},
+		})
+		s.within(2*time.Second, "all are answered", func() bool {
+			s.server.mu.Lock()
+			defer s.server.mu.Unlock()
+			return len(s.server.replies) == 2 && len(s.server.data) == 1
+		})
+		s.stop()
+		if got := s.server.replies[1].TargetInfo; got == nil || len(got.Contents) != 1 || got.Contents[0].Name != "stdout" {
+			s.Errorf("description %+v, want the directory with stdout", got)
+		}
+		if got := s.server.replies[2]; got.ErrorCode != 500 || got.ErrorMessage != "Bundle no longer running" {
+			s.Errorf("answer for a bundle that is not here: %+v", got)
+		}
+		if got := gunzip(s.T, s.server.data[3]); got != "hello from "+bundle+"\n" {
+			s.Errorf("stdout %q", got)
+		}
+	})
+}
