@@ -82,7 +82,9 @@ const (
 
 // Observe returns all jobs of the user who runs it, at the price of two
 // requests to the controller (partitions, and the user's jobs). It returns a
-// whole answer or an error, never a part.
+// whole answer or an error, never a part, with one exception of squeue's: of an
+// array whose waiting tasks are evenly spaced with gaps, such as 2-10:2, it
+// does not list the last one.
 func (c *Client) Observe(ctx context.Context, now time.Time) (Snapshot, error) {
 	// A name or a comment is whatever a user wrote, "|" and line feeds
 	// included, but not a mark that nobody knew before.

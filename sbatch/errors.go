@@ -130,24 +130,24 @@ func judge(stderr string, exit int) (refused, retry bool) {
 		}
 		return false, false
 	}
-	for line := range strings.Lines(stderr) {
-		words, own := strings.CutPrefix(line, "sbatch: ")
-		if !own {
-			continue
-		}
+	for _, line := range ownLine.FindAllStringSubmatch(stderr, -1) {
 		// 255 is the status of sbatch's option parser, and also of an ssh
 		// that lost its connection in a site's wrapper.
 		if exit == 255 {
 			return true, false
 		}
 		for _, o := range objections {
-			if strings.HasPrefix(strings.TrimPrefix(words, "error: "), o) {
+			if strings.HasPrefix(line[1], o) {
 				return true, false
 			}
 		}
 	}
 	return false, false
 }
+
+// ownLine is a line that sbatch wrote itself: getopt(3) names the program by
+// its path.
+var ownLine = regexp.MustCompile(`(?m)^(?:/\S*/)?sbatch: (?:error: )?(.*)$`)
 
 // limitLine is the name of the limit, alone on a line, that a refused
 // submission would have broken.

@@ -87,6 +87,7 @@ func TestAnswersOfSbatch(t *testing.T) {
 		"lost after a retry":           {sbatch: `echo 'sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying' >&2;` + fails(1, "Unable to contact slurm controller (receive failure)")},
 		"another program's refusal":    {sbatch: `echo 'wrapper: Invalid qos specification' >&2; exit 1`},
 		"an option's refusal":          {sbatch: `echo 'sbatch: error: Invalid --time specification' >&2; exit 255`, refused: true},
+		"getopt's refusal":             {sbatch: `echo "$0: unrecognized option '--x'" >&2; exit 255`, refused: true},
 		"ssh lost its connection":      {sbatch: `echo 'client_loop: send disconnect: Broken pipe' >&2; exit 255`},
 		"refused by a site's plugin":   {sbatch: `echo 'sbatch: error: Please name a project.' >&2;` + fails(1, "Unspecified error"), refused: true},
 		"too many jobs":                {sbatch: `echo 'sbatch: error: AssocMaxSubmitJobLimit' >&2;` + fails(1, policy), refused: true, retry: true},
@@ -98,9 +99,9 @@ func TestAnswersOfSbatch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			client := Client{Bin: programs(t, map[string]string{"sbatch": c.sbatch}), SubmitTimeout: time.Second}
+			client := Client{Bin: programs(t, map[string]string{"sbatch": c.sbatch})}
 			if strings.Contains(c.sbatch, "sleep 60") {
-				client.SubmitTimeout = 200 * time.Millisecond
+				client.SubmitTimeout = time.Second
 			}
 			id, err := client.Submit(t.Context(), Request{Name: "x", Script: "#!/bin/sh\n"})
 			if c.want != 0 {
