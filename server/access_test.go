@@ -77,9 +77,9 @@ func TestPasswordsOfTheStockServerAreTaken(t *testing.T) {
 func TestOthersCanDoNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	data, open := s.upload("alice", "data", "secret"), s.dataset("alice", "open")
+	data, open := s.upload("data", "secret"), s.dataset("open")
 	home := s.home("alice")
-	job := s.run("alice", "x", map[string]any{"request_queue": "cpu"})
+	job := s.run("x", map[string]any{"request_queue": "cpu"})
 	w := s.worker("alice", "w", "cpu")
 	w.takes()
 	in := codalab.Dependency{ParentUUID: data, ChildPath: "in"}
@@ -142,7 +142,7 @@ func TestUnreadableBundlesAreShownAsPrivate(t *testing.T) {
 func TestBadInputIsRefusedInOneSentence(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	home, data, missing := s.home("alice"), s.upload("alice", "data", "x"), "0x"+strings.Repeat("0", 32)
+	home, data, missing := s.home("alice"), s.upload("data", "x"), "0x"+strings.Repeat("0", 32)
 	bundles := "/bundles?worksheet=" + home
 	run := func(more map[string]any, change func(map[string]any)) any {
 		attributes := map[string]any{"bundle_type": "run", "command": "x", "metadata": metadata("run", "job", more)}
@@ -157,6 +157,8 @@ func TestBadInputIsRefusedInOneSentence(t *testing.T) {
 	patch := func(uuid string, attributes any) any {
 		return map[string]any{"data": []any{map[string]any{"type": "bundles", "id": uuid, "attributes": attributes}}}
 	}
+	withoutCPUs := metadata("run", "job", nil)
+	delete(withoutCPUs, "request_cpus")
 	for _, test := range []struct {
 		method, path string
 		body         any
@@ -190,7 +192,7 @@ func TestBadInputIsRefusedInOneSentence(t *testing.T) {
 		{"POST", bundles, run(nil, func(a map[string]any) { a["command"] = 7 }), 400, "wrong types"},
 		{"POST", bundles, run(nil, func(a map[string]any) { a["uuid"] = "0xno" }), 400, "'0xno' is no uuid"},
 		{"POST", bundles, run(nil, func(a map[string]any) { a["uuid"] = data }), 400, "exists already"},
-		{"POST", bundles, run(nil, func(a map[string]any) { delete(a["metadata"].(map[string]any), "request_cpus") }), 400, "Missing metadata key: request_cpus"},
+		{"POST", bundles, run(nil, func(a map[string]any) { a["metadata"] = withoutCPUs }), 400, "Missing metadata key: request_cpus"},
 		{"POST", bundles, run(map[string]any{"color": "red"}, nil), 400, "Unexpected metadata key: color"},
 		{"POST", bundles, run(map[string]any{"request_memory": "much"}, nil), 400, `invalid size "much"`},
 		{"POST", bundles, run(map[string]any{"name": "a b"}, nil), 400, "Invalid name 'a b'"},
@@ -229,7 +231,7 @@ func TestSpecs(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	home := s.home("alice")
-	first, second, other := s.upload("alice", "data", "1"), s.upload("alice", "data", "2"), s.upload("alice", "other_one", "3")
+	first, second, other := s.upload("data", "1"), s.upload("data", "2"), s.upload("other_one", "3")
 	for spec, want := range map[string]string{
 		first: first, first[:20]: first, "data": second, "data^1": second, "data^2": first, "^1": other, "^": other, "^3": first,
 		"dat%": second, "d.*": second, "other%one": other, "home-alice/data": second, "/^3": first,
@@ -249,7 +251,7 @@ func TestSpecs(t *testing.T) {
 func TestEdits(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	uuid := s.upload("alice", "data", "1")
+	uuid := s.upload("data", "1")
 	edit := func(attributes map[string]any) answer {
 		return s.call("alice", "PATCH", "/bundles", map[string]any{"data": []any{map[string]any{"type": "bundles", "id": uuid, "attributes": attributes}}})
 	}
@@ -263,7 +265,7 @@ func TestEdits(t *testing.T) {
 	edit(map[string]any{"frozen": "2026-11-20T08:00:00"}).ok()
 	edit(map[string]any{"metadata": map[string]any{"name": "no"}}).says(403, "Cannot mutate frozen bundle "+uuid+"(better).")
 	edit(map[string]any{"frozen": nil}).ok()
-	running := s.dataset("alice", "half")
+	running := s.dataset("half")
 	s.call("alice", "PATCH", "/bundles", map[string]any{"data": []any{map[string]any{"id": running, "attributes": map[string]any{"frozen": "now"}}}}).
 		says(403, "Cannot freeze bundle")
 }

@@ -39,7 +39,7 @@ func TestWaitingCheckInIsAnsweredAtOnce(t *testing.T) {
 		waiting := w.checkInAside(1)
 		synctest.Wait()
 		time.Sleep(time.Second)
-		uuid := s.run("alice", "x", cpuQueue)
+		uuid := s.run("x", cpuQueue)
 		got := <-waiting
 		if got.after != time.Second || len(got.messages) != 1 || got.messages[0].Bundle.UUID != uuid {
 			t.Errorf("answered after %v: %+v", got.after, got.messages)
@@ -70,7 +70,7 @@ func TestNewerCheckInEndsTheOlder(t *testing.T) {
 			t.Errorf("the older was answered after %v: %+v", got.after, got.messages)
 		}
 		synctest.Wait()
-		s.run("alice", "x", cpuQueue)
+		s.run("x", cpuQueue)
 		if got := <-second; got.after != 0 || len(got.messages) != 1 {
 			t.Errorf("the newer was answered after %v: %+v", got.after, got.messages)
 		}
@@ -82,7 +82,7 @@ func TestOvertakenCheckInIsNotTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
 		w := s.worker("alice", "w", "cpu")
-		uuid := s.run("alice", "x", cpuQueue)
+		uuid := s.run("x", cpuQueue)
 		w.takes()
 		newer := w.checkInAside(7, reportOf(uuid, codalab.StateRunning))
 		synctest.Wait()
@@ -105,7 +105,7 @@ func TestUnclaimedRunIsSentAgainAndThenTakenAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
 		w := s.worker("alice", "w", "cpu")
-		uuid := s.run("alice", "x", cpuQueue)
+		uuid := s.run("x", cpuQueue)
 		start, sent := time.Now(), []time.Duration{}
 		for time.Since(start) < 5*time.Minute {
 			for _, m := range w.checkIn() {
@@ -135,7 +135,7 @@ func TestKillIsSentAgainEveryFiveSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
 		w := s.worker("alice", "w", "cpu")
-		uuid := s.run("alice", "x", cpuQueue)
+		uuid := s.run("x", cpuQueue)
 		w.takes()
 		waiting := w.checkInAside(1, reportOf(uuid, codalab.StateRunning))
 		synctest.Wait()
@@ -157,9 +157,9 @@ func TestSilentWorkerLosesUnclaimedRunsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
 		w := s.worker("alice", "w", "cpu")
-		held := s.run("alice", "x", cpuQueue)
+		held := s.run("x", cpuQueue)
 		w.takes()
-		handed := s.run("alice", "y", cpuQueue)
+		handed := s.run("y", cpuQueue)
 		w.told(codalab.MessageRun)
 		time.Sleep(70 * time.Second)
 		if a, b := s.bundle("alice", held), s.bundle("alice", handed); a.State != codalab.StatePreparing || b.State != codalab.StateStaged {
@@ -173,7 +173,7 @@ func TestGivenBackRunIsHandedOutAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
 		w := s.worker("alice", "w", "cpu")
-		uuid := s.run("alice", "x", cpuQueue)
+		uuid := s.run("x", cpuQueue)
 		w.takes()
 		if m := w.told(codalab.MessageRun, reportOf(uuid, codalab.StateStaged)); m.Bundle.UUID != uuid || m.Bundle.Metadata.Has("started") {
 			t.Errorf("told %+v", m.Bundle)
@@ -195,7 +195,7 @@ func TestGoneClientGetsNoMessage(t *testing.T) {
 		synctest.Wait()
 		hangUp()
 		<-over
-		s.run("alice", "x", cpuQueue)
+		s.run("x", cpuQueue)
 		if got := <-w.checkInAside(1); len(got.messages) != 1 || got.after != 0 {
 			t.Errorf("answered after %v: %+v", got.after, got.messages)
 		}
@@ -208,7 +208,7 @@ func TestWorkersAreFilledAndNotOverfilled(t *testing.T) {
 		s := newSite(t, func(c *server.Config) { c.StartLimit = time.Hour })
 		var uuids []string
 		for range 6 {
-			uuids = append(uuids, s.run("alice", "x", cpuQueue))
+			uuids = append(uuids, s.run("x", cpuQueue))
 			time.Sleep(time.Second)
 		}
 		w := s.worker("alice", "w", "cpu") // with four CPUs

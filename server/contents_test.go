@@ -4,10 +4,16 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 func tarGz(t *testing.T, files map[string]string) io.Reader {
@@ -23,4 +29,200 @@ func tarGz(t *testing.T, files map[string]string) io.Reader {
 	must(t, tw.Close())
 	must(t, zw.Close())
 	return &b
+}
+
+func TestStoredContents(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	file, tree := s.upload("a.json", `{"a": 1}`), s.dataset("tree")
+	s.put(tree, "filename=tree.tar.gz&unpack=1", tarGz(t, map[string]string{"sub/f": "1\n2\n3\n4\n5\n", "page.html": "<p>"})).ok()
+	a := s.get("alice", "/bundles/"+file+"/contents/info/").ok()
+	if a.text("data", "name") != file || a.value("data", "size") != 8.0 || a.text("data", "type") != "file" || a.text("data", "resolved_target", "bundle_uuid") != file || a.text("meta", "version") != codalab.Version {
+		t.Errorf("%s", a.body)
+	}
+	a = s.get("alice", "/bundles/"+tree+"/contents/info/?depth=1").ok()
+	if a.text("data", "contents", 1, "name") != "sub" || strings.Contains(a.body, `"name":"f"`) {
+		t.Errorf("%s", a.body)
+	}
+	for _, test := range []struct {
+		path   string
+		header map[string]string
+		body   string
+		want   map[string]string
+	}{
+		{file + "/contents/blob/?support_redirect=1", nil, `{"a": 1}`, map[string]string{
+			"Content-Type": "application/json", "Content-Encoding": "identity", "Content-Disposition": `inline; filename="a.json"`,
+			"Target-Type": "file", "X-Codalab-Target-Size": "8", "Access-Control-Allow-Origin": "*",
+		}},
+		{file + "/contents/blob/", map[string]string{"Accept-Encoding": "gzip"}, `{"a": 1}`, map[string]string{"Content-Encoding": "gzip"}},
+		{file + "/contents/blob/", map[string]string{"Range": "bytes=2-3"}, `a"`, nil},
+		{file + "/contents/blob/", map[string]string{"Range": "bytes=100-200", "Accept-Encoding": "gzip"}, ``, nil},
+		{tree + "/contents/blob/sub/f?head=1&tail=1&truncation_text=...", nil, "1\n...5\n", map[string]string{"Content-Type": "text/plain", "Content-Disposition": `inline; filename="f"`}},
+		{tree + "/contents/blob/sub/f?tail=2", map[string]string{"Accept-Encoding": "gzip"}, "4\n5\n", nil},
+		{tree + "/contents/blob/page.html", nil, "<p>", map[string]string{"Content-Type": "text/html", "Content-Security-Policy": "sandbox"}},
+	} {
+		r := s.request("alice", "GET", "/bundles/"+test.path, nil)
+		for k, v := range test.header {
+			r.Header.Set(k, v)
+		}
+		a := s.send(r).ok()
+		if a.header.Get("Content-Encoding") == "gzip" {
+			a.body = gunzip(t, a.body)
+		}
+		if a.body != test.body {
+			t.Errorf("%s %v: %q", test.path, test.header, a.body)
+		}
+		for k, v := range test.want {
+			if a.header.Get(k) != v {
+				t.Errorf("%s: %s is %q", test.path, k, a.header.Get(k))
+			}
+		}
+	}
+	a = s.get("alice", "/bundles/"+tree+"/contents/blob/").ok()
+	if a.header.Get("Content-Type") != "application/gzip" || a.header.Get("Content-Encoding") != "identity" || a.header.Get("Target-Type") != "directory" ||
+		a.header.Get("X-Codalab-Target-Size") != "8205" || a.header.Get("Content-Disposition") != `attachment; filename="tree.tar.gz"` {
+		t.Errorf("%v", a.header)
+	}
+	if got := entries(t, a.body); !cmp.Equal(got, []string{"./", "./page.html", "./sub/", "./sub/f"}) {
+		t.Errorf("archive of %v", got)
+	}
+	s.get("alice", "/bundles/"+tree+"/contents/blob/?head=2").says(400, "Head and tail not supported for directory blobs.")
+	for header, sentence := range map[string]string{"bytes=1-2": "Range not supported for directory blobs.", "bytes=-5": "Range must be 'bytes=START-END'."} {
+		r := s.request("alice", "GET", "/bundles/"+tree+"/contents/blob/", nil)
+		r.Header.Set("Range", header)
+		s.send(r).says(400, sentence)
+	}
+}
+
+func gunzip(t *testing.T, data string) string {
+	t.Helper()
+	zr, err := gzip.NewReader(strings.NewReader(data))
+	must(t, err)
+	out, err := io.ReadAll(zr)
+	must(t, err)
+	return string(out)
+}
+
+func entries(t *testing.T, data string) (names []string) {
+	t.Helper()
+	for tr := tar.NewReader(strings.NewReader(gunzip(t, data))); ; {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return names
+		}
+		must(t, err)
+		names = append(names, h.Name)
+	}
+}
+
+func TestUploadsByName(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	var zipped bytes.Buffer
+	zw := gzip.NewWriter(&zipped)
+	_, err := zw.Write([]byte("plain"))
+	must(t, err)
+	must(t, zw.Close())
+	archive, err := io.ReadAll(tarGz(t, map[string]string{"f": "x"}))
+	must(t, err)
+	for query, test := range map[string]struct {
+		body string
+		kind string
+		size int64
+	}{
+		"filename=f.gz":                               {zipped.String(), "file", 5},
+		"filename=f.gz&unpack=0":                      {zipped.String(), "file", int64(zipped.Len())},
+		"filename=d.TGZ":                              {string(archive), "directory", 4096 + 1},
+		"filename=d.tar.gz&unpack=0":                  {string(archive), "file", int64(len(archive))},
+		"filename=contents&unpack=0":                  {"", "file", 0},
+		"filename=x&state_on_success=failed&unpack=0": {"abc", "file", 3},
+	} {
+		uuid := s.dataset("data")
+		s.put(uuid, query, test.body).ok()
+		b := s.bundle("alice", uuid)
+		if !b.State.Final() || b.Metadata.Int("data_size") != test.size {
+			t.Errorf("%s: %s, %v", query, b.State, b.Metadata)
+		}
+		if got := s.get("alice", "/bundles/"+uuid+"/contents/info/").ok().text("data", "type"); got != test.kind {
+			t.Errorf("%s: a %s", query, got)
+		}
+	}
+}
+
+// cut breaks off after its text.
+type cut struct{ *strings.Reader }
+
+func (c cut) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+func TestFailedUploadsLeaveNothing(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	evil := func() io.Reader {
+		var b bytes.Buffer
+		tw := tar.NewWriter(&b)
+		must(t, tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "../evil", Size: 0}))
+		must(t, tw.Close())
+		return &b
+	}
+	for name, test := range map[string]struct {
+		query    string
+		body     any
+		status   int
+		sentence string
+		state    codalab.State
+	}{
+		"no archive":   {"filename=d.tar.gz", "no archive at all", 400, "not a whole tar archive", codalab.StateFailed},
+		"leads out":    {"filename=d.tar.gz", evil(), 400, "not allowed in an archive", codalab.StateFailed},
+		"zip":          {"filename=d.zip", "PK", 400, "does not unpack .zip archives", codalab.StateFailed},
+		"url":          {"urls=http://example.org/x", "", 400, "does not fetch from URLs", codalab.StateFailed},
+		"quota":        {"filename=x&unpack=0", strings.Repeat("x", 2<<20), 400, "disk quota", codalab.StateFailed},
+		"cut":          {"filename=x&unpack=0&finalize_on_failure=1", cut{strings.NewReader("half")}, 500, "the connection was cut", codalab.StateFailed},
+		"cut, retried": {"filename=x&unpack=0&finalize_on_failure=0", cut{strings.NewReader("half")}, 500, "the connection was cut", codalab.StateUploading},
+	} {
+		uuid := s.dataset("data")
+		s.call("alice", "PATCH", "/user/increment_disk_used", object("x", map[string]any{"disk_used_increment": 100, "bundle_uuid": uuid})).ok()
+		s.put(uuid, test.query, test.body).says(test.status, test.sentence)
+		b := s.bundle("alice", uuid)
+		if b.State != test.state || b.State == codalab.StateFailed && !strings.HasPrefix(b.Metadata.String("failure_message"), "Upload failed: ") {
+			t.Errorf("%s: %s, %v", name, b.State, b.Metadata)
+		}
+		s.get("alice", "/bundles/"+uuid+"/contents/info/").is(404)
+		if b.State == codalab.StateUploading {
+			s.put(uuid, "filename=x&unpack=0", "whole").ok()
+		}
+	}
+	if used := s.get("alice", "/user").ok().value("data", "attributes", "disk_used"); used != float64(len("whole")) {
+		t.Errorf("%v bytes used", used)
+	}
+}
+
+func TestResultsAreReplacedAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.run("x", cpuQueue)
+	w := s.worker("alice", "w", "cpu")
+	uuid := w.takes()
+	for _, text := range []string{"first", "second, longer"} {
+		s.put(uuid, "filename=bundle.tar.gz&finalize_on_success=0&store=", tarGz(t, map[string]string{"stdout": text})).ok()
+	}
+	if b := s.bundle("alice", uuid); b.State != codalab.StatePreparing {
+		t.Errorf("state %s", b.State)
+	}
+	w.told(codalab.MessageMarkFinalized, reportOf(uuid, codalab.StateFinalizing))
+	if got := s.get("alice", "/bundles/"+uuid+"/contents/blob/stdout").ok().body; got != "second, longer" {
+		t.Errorf("read %q", got)
+	}
+	s.put(uuid, "filename=bundle.tar.gz&finalize_on_success=0", "late").is(403)
+	if used := s.get("alice", "/user").ok().value("data", "attributes", "disk_used"); used != 4096.0+14 {
+		t.Errorf("%v bytes used", used)
+	}
+	if n, err := s.store.Sweep(t.Context()); n != 0 || err != nil {
+		t.Errorf("%d directories were left over, %v", n, err)
+	}
 }

@@ -15,9 +15,9 @@ import (
 func TestRunFromCreatedToReady(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	data := s.upload("alice", "data", "hello\n")
+	data := s.upload("data", "hello\n")
 	w := s.worker("alice", "w(1)", "cpu")
-	uuid := s.run("alice", "cat in", map[string]any{"request_queue": "tag=cpu", "request_disk": "10m", "request_time": "1h"}, codalab.Dependency{ParentUUID: data, ChildPath: "in"})
+	uuid := s.run("cat in", map[string]any{"request_queue": "tag=cpu", "request_disk": "10m", "request_time": "1h"}, codalab.Dependency{ParentUUID: data, ChildPath: "in"})
 	m := w.told(codalab.MessageRun)
 	if m.Bundle.UUID != uuid || m.Bundle.State != codalab.StateStarting || m.Bundle.Command != "cat in" {
 		t.Fatalf("run message %+v", m.Bundle)
@@ -47,7 +47,7 @@ func TestRunFromCreatedToReady(t *testing.T) {
 	running, digest := reportOf(uuid, codalab.StateRunning), "image@sha256:1"
 	running.DockerImage, running.ContainerTimeTotal, running.DiskUtilization, running.CPUUsage = &digest, 2.5, 77, 0.5
 	w.info.Sequence = 1
-	s.put("alice", uuid, "filename=bundle.tar.gz&finalize_on_success=0&store=", tarGz(t, map[string]string{"stdout": "hello\n", "stderr": ""})).ok()
+	s.put(uuid, "filename=bundle.tar.gz&finalize_on_success=0&store=", tarGz(t, map[string]string{"stdout": "hello\n", "stderr": ""})).ok()
 	done := make(chan []codalab.Message)
 	go func() { done <- w.checkIn(running) }()
 	b = s.await(uuid, codalab.StateRunning)
@@ -93,7 +93,7 @@ func TestEndsOfRuns(t *testing.T) {
 			t.Parallel()
 			s := newSite(t)
 			w := s.worker("alice", "w", "cpu")
-			s.run("alice", "x", map[string]any{"request_queue": "cpu"})
+			s.run("x", map[string]any{"request_queue": "cpu"})
 			uuid := w.takes()
 			end := reportOf(uuid, codalab.StateFinalizing)
 			test.end(&end)
@@ -117,7 +117,7 @@ func TestKill(t *testing.T) {
 		return s.call("alice", http.MethodPost, "/bundle-actions", object("bundle-actions", map[string]string{"type": "kill", "uuid": uuid}))
 	}
 	s := newSite(t, func(c *server.Config) { c.Resend = 2 }) // nanoseconds: every check-in
-	staged := s.run("alice", "x", map[string]any{"request_queue": "nosuch"})
+	staged := s.run("x", map[string]any{"request_queue": "nosuch"})
 	s.await(staged, codalab.StateStaged)
 	a := kill(s, staged).ok()
 	if a.value("data", 0, "id") != nil || a.text("data", 0, "attributes", "type") != "kill" {
@@ -129,14 +129,14 @@ func TestKill(t *testing.T) {
 	kill(s, staged).says(400, "ready, failed, killed")
 
 	w := s.worker("alice", "w", "cpu")
-	starting := s.run("alice", "x", map[string]any{"request_queue": "cpu"})
+	starting := s.run("x", map[string]any{"request_queue": "cpu"})
 	w.told(codalab.MessageRun)
 	kill(s, starting).ok()
 	if w.startBundle(starting) {
 		t.Error("a killed bundle was handed out")
 	}
 
-	s.run("alice", "x", map[string]any{"request_queue": "cpu"})
+	s.run("x", map[string]any{"request_queue": "cpu"})
 	uuid := w.takes()
 	running := reportOf(uuid, codalab.StateRunning)
 	kill(s, uuid).ok()
@@ -159,18 +159,18 @@ func TestRunsWaitForTheirParents(t *testing.T) {
 	w := s.worker("alice", "w", "cpu")
 	on := func(parent string) codalab.Dependency { return codalab.Dependency{ParentUUID: parent, ChildPath: "in"} }
 	queue := map[string]any{"request_queue": "cpu"}
-	parent := s.dataset("alice", "data")
-	child := s.run("alice", "x", queue, on(parent))
-	grandchild := s.run("alice", "y", queue, on(child))
-	tolerant := s.run("alice", "z", map[string]any{"request_queue": "none", "allow_failed_dependencies": true}, on(child))
-	orphan := s.run("alice", "x", queue, on(codalab.NewUUID()))
+	parent := s.dataset("data")
+	child := s.run("x", queue, on(parent))
+	grandchild := s.run("y", queue, on(child))
+	tolerant := s.run("z", map[string]any{"request_queue": "none", "allow_failed_dependencies": true}, on(child))
+	orphan := s.run("x", queue, on(codalab.NewUUID()))
 	if b := s.await(orphan, codalab.StateFailed); !strings.HasPrefix(b.Metadata.String("failure_message"), "Missing parent bundles: 0x") {
 		t.Errorf("orphan: %v", b.Metadata)
 	}
 	if b := s.bundle("alice", child); b.State != codalab.StateCreated || b.StateDetails == "" {
 		t.Errorf("child: %s", b.State)
 	}
-	s.put("alice", parent, "filename=data&unpack=0", "x").ok()
+	s.put(parent, "filename=data&unpack=0", "x").ok()
 	if got := w.takes(); got != child {
 		t.Fatalf("took %s", got)
 	}
@@ -189,9 +189,9 @@ func TestRestartLosesNothing(t *testing.T) {
 	s := newSite(t)
 	w := s.worker("alice", "w", "cpu")
 	queue := map[string]any{"request_queue": "cpu"}
-	held := s.run("alice", "x", queue)
+	held := s.run("x", queue)
 	w.takes()
-	handed := s.run("alice", "y", queue)
+	handed := s.run("y", queue)
 	w.told(codalab.MessageRun)
 	stop := s.start() // a second one, as after a crash
 	if got := w.told(codalab.MessageRun, reportOf(held, codalab.StateRunning)).Bundle.UUID; got != handed {
@@ -208,7 +208,7 @@ func TestReportsOfOthersAreIgnored(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(c *server.Config) { c.Hold = 20 * time.Millisecond })
 	w := s.worker("alice", "w", "cpu")
-	s.run("alice", "x", map[string]any{"request_queue": "cpu"})
+	s.run("x", map[string]any{"request_queue": "cpu"})
 	uuid := w.takes()
 	for _, other := range []*testWorker{s.worker("alice", "v", "other"), s.worker("bob", "w", "other")} {
 		if got := other.checkIn(reportOf(uuid, codalab.StateFinalizing)); got != nil {

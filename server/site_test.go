@@ -165,14 +165,15 @@ func (a answer) value(path ...any) any {
 		a.t.Fatalf("%s: %v in %q", a.what, err, a.body)
 	}
 	for _, step := range path {
-		switch at := v.(type) {
-		case map[string]any:
-			v = at[step.(string)]
-		case []any:
-			if step.(int) >= len(at) {
-				a.t.Fatalf("%s: nothing at %v in %s", a.what, path, a.body)
-			}
-			v = at[step.(int)]
+		key, isKey := step.(string)
+		index, isIndex := step.(int)
+		object, isObject := v.(map[string]any)
+		list, isList := v.([]any)
+		switch {
+		case isKey && isObject:
+			v = object[key]
+		case isIndex && isList && index < len(list):
+			v = list[index]
 		default:
 			a.t.Fatalf("%s: nothing at %v in %s", a.what, path, a.body)
 		}
@@ -219,28 +220,30 @@ func (s *site) create(user, bundleType, name, command string, more map[string]an
 	return s.call(user, http.MethodPost, "/bundles?worksheet="+s.home(user), object("bundles", attributes))
 }
 
-// run creates a run and returns its identifier.
-func (s *site) run(user, command string, more map[string]any, deps ...codalab.Dependency) string {
+// run creates a run of alice and returns its identifier.
+func (s *site) run(command string, more map[string]any, deps ...codalab.Dependency) string {
 	s.t.Helper()
-	return s.create(user, "run", "job", command, more, deps...).ok().text("data", 0, "id")
+	return s.create("alice", "run", "job", command, more, deps...).ok().text("data", 0, "id")
 }
 
-// dataset creates a dataset without contents and returns its identifier.
-func (s *site) dataset(user, name string) string {
+// dataset creates a dataset of alice without contents and returns its
+// identifier.
+func (s *site) dataset(name string) string {
 	s.t.Helper()
-	return s.create(user, "dataset", name, "", nil).ok().text("data", 0, "id")
+	return s.create("alice", "dataset", name, "", nil).ok().text("data", 0, "id")
 }
 
-func (s *site) put(user, uuid, query string, body any) answer {
+// put sends contents as alice.
+func (s *site) put(uuid, query string, body any) answer {
 	s.t.Helper()
-	return s.call(user, http.MethodPut, "/bundles/"+uuid+"/contents/blob/?"+query, body)
+	return s.call("alice", http.MethodPut, "/bundles/"+uuid+"/contents/blob/?"+query, body)
 }
 
-// upload makes a dataset of one file.
-func (s *site) upload(user, name, text string) string {
+// upload makes a dataset of alice of one file.
+func (s *site) upload(name, text string) string {
 	s.t.Helper()
-	uuid := s.dataset(user, name)
-	s.put(user, uuid, "filename="+name+"&unpack=0", text).ok()
+	uuid := s.dataset(name)
+	s.put(uuid, "filename="+name+"&unpack=0", text).ok()
 	return uuid
 }
 

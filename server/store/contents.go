@@ -196,7 +196,7 @@ func flush(dir string) error {
 }
 
 func flushAll(dir string) error {
-	d, err := os.Open(dir) //nolint:gosec // a directory that we made
+	d, err := os.Open(dir)
 	if err != nil {
 		return err //nolint:wrapcheck // Flush wraps
 	}

@@ -1,0 +1,209 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/contents"
+)
+
+// serve answers reads from dir, as a worker does that holds the bundle, until
+// the test ends.
+func (w *testWorker) serve(t *testing.T, dir string, run codalab.Run) {
+	t.Helper()
+	root, err := os.OpenRoot(dir)
+	must(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	t.Cleanup(func() {
+		stop()
+		<-done
+		must(t, root.Close())
+	})
+	go func() {
+		defer close(done)
+		in := w.info
+		in.Runs = []codalab.Run{run}
+		for ctx.Err() == nil {
+			rec := httptest.NewRecorder()
+			w.handler.ServeHTTP(rec, w.request(w.user, http.MethodPost, "/workers/"+w.id+"/checkin", in).WithContext(ctx))
+			messages, err := codalab.ParseMessages(rec.Body.Bytes())
+			if err != nil {
+				continue
+			}
+			for _, m := range messages {
+				if m.Type == codalab.MessageRead {
+					w.answer(ctx, root, m)
+				}
+			}
+		}
+	}()
+}
+
+func (w *testWorker) answer(ctx context.Context, root *os.Root, m codalab.Message) {
+	reply, stream := contents.Answer(ctx, root, codalab.Target{BundleUUID: m.UUID, Subpath: m.Path}, *m.ReadArgs, nil)
+	id := strconv.FormatInt(m.SocketID, 10)
+	if stream == nil {
+		w.call(w.user, http.MethodPost, "/workers/"+w.id+"/reply/"+id, reply).ok()
+		return
+	}
+	w.call(w.user, http.MethodPost, "/workers/"+w.id+"/reply_data/"+id+"?header_message=%7B%7D", stream).ok()
+	must(w.t, stream.Close())
+}
+
+func TestRunningBundleIsReadByItsWorker(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	data := s.upload("data", "input")
+	uuid := s.run("x", cpuQueue, codalab.Dependency{ParentUUID: data, ChildPath: "in"})
+	w := s.worker("alice", "w", "cpu")
+	w.takes()
+	s.get("alice", "/bundles/"+uuid+"/contents/info/").says(404, "hasn't started running yet, files not available")
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "stdout"), []byte("0123456789\nend\n"), 0o644))
+	w.serve(t, dir, reportOf(uuid, codalab.StateRunning))
+	s.await(uuid, codalab.StateRunning)
+	a := s.get("alice", "/bundles/"+uuid+"/contents/info/?depth=1").ok()
+	if a.text("data", "name") != uuid || a.text("data", "contents", 0, "name") != "stdout" || a.text("data", "resolved_target", "bundle_uuid") != uuid {
+		t.Errorf("%s", a.body)
+	}
+	for path, want := range map[string]string{"stdout": "0123456789\nend\n", "stdout?tail=1": "end\n", "in": "input"} {
+		a := s.get("alice", "/bundles/"+uuid+"/contents/blob/"+path).ok()
+		if a.body != want || a.header.Get("Content-Encoding") != "identity" {
+			t.Errorf("%s: %q", path, a.body)
+		}
+	}
+	r := s.request("alice", "GET", "/bundles/"+uuid+"/contents/blob/stdout", nil)
+	r.Header.Set("Range", "bytes=3-5")
+	r.Header.Set("Accept-Encoding", "gzip")
+	if a := s.send(r).ok(); gunzip(t, a.body) != "345" || a.header.Get("Content-Encoding") != "gzip" || a.header.Get("X-Codalab-Target-Size") != "15" {
+		t.Errorf("%v", a.header)
+	}
+	if got := entries(t, s.get("alice", "/bundles/"+uuid+"/contents/blob/").ok().body); len(got) != 2 {
+		t.Errorf("archive of %v", got)
+	}
+	s.get("alice", "/bundles/"+uuid+"/contents/info/nosuch").says(404, "Path 'nosuch' in bundle "+uuid+" not found")
+}
+
+func TestSilentWorkerIsSaidToBeSilent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		uuid := s.run("x", cpuQueue)
+		w := s.worker("alice", "w", "cpu")
+		w.takes()
+		w.checkIn(reportOf(uuid, codalab.StateRunning))
+		start := time.Now()
+		s.get("alice", "/bundles/"+uuid+"/contents/info/").says(404, "The worker that runs bundle "+uuid+" did not answer within 1m0s")
+		if took := time.Since(start); took != time.Minute {
+			t.Errorf("it took %v", took)
+		}
+		s.get("alice", "/bundles/"+uuid+"/contents/info/").says(404, "The worker that runs bundle "+uuid+" is not connected")
+	})
+}
+
+func TestReadOfAnEndingRunFindsTheResults(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		uuid := s.run("x", cpuQueue)
+		w := s.worker("alice", "w", "cpu")
+		w.takes()
+		w.checkIn(reportOf(uuid, codalab.StateRunning))
+		got := make(chan answer)
+		go func() { got <- s.get("alice", "/bundles/"+uuid+"/contents/blob/stdout") }()
+		synctest.Wait()
+		s.put(uuid, "filename=bundle.tar.gz&finalize_on_success=0", tarGz(t, map[string]string{"stdout": "done"})).ok()
+		w.told(codalab.MessageMarkFinalized, reportOf(uuid, codalab.StateFinalizing))
+		if a := (<-got).ok(); a.body != "done" {
+			t.Errorf("read %q", a.body)
+		}
+	})
+}
+
+func TestAbandonedReadFreesItsWorker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		uuid := s.run("x", cpuQueue)
+		w := s.worker("alice", "w", "cpu")
+		w.takes()
+		waiting := w.checkInAside(1, reportOf(uuid, codalab.StateRunning))
+		s.await(uuid, codalab.StateRunning)
+		ctx, hangUp := context.WithCancel(t.Context())
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			s.handler.ServeHTTP(httptest.NewRecorder(), s.request("alice", "GET", "/bundles/"+uuid+"/contents/info/", nil).WithContext(ctx))
+		}()
+		m := (<-waiting).messages[0]
+		hangUp()
+		<-over
+		path := "/workers/w/reply_data/" + strconv.FormatInt(m.SocketID, 10) + "?header_message=%7B%7D"
+		s.call("alice", "POST", path, "late").says(403, "Not your socket ID!")
+	})
+}
+
+func TestErrorsOfTheWorkerAreItsWords(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		uuid := s.run("x", cpuQueue)
+		w := s.worker("alice", "w", "cpu")
+		w.takes()
+		waiting := w.checkInAside(1, reportOf(uuid, codalab.StateRunning))
+		s.await(uuid, codalab.StateRunning)
+		got := make(chan answer)
+		go func() { got <- s.get("alice", "/bundles/"+uuid+"/contents/info/f") }()
+		m := (<-waiting).messages[0]
+		reply := "/workers/w/reply/" + strconv.FormatInt(m.SocketID, 10)
+		s.call("bob", "POST", reply, codalab.ReadReply{ErrorCode: 404, ErrorMessage: "evil"}).is(403)
+		s.call("alice", "POST", reply, codalab.ReadReply{ErrorCode: 403, ErrorMessage: "the file is a link"}).ok()
+		(<-got).says(403, "the file is a link")
+		s.call("alice", "POST", reply, codalab.ReadReply{ErrorCode: 404}).says(403, "Not your socket ID!")
+	})
+}
+
+func TestBrokenStreamBreaksTheDownload(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	uuid := s.run("x", cpuQueue)
+	w := s.worker("alice", "w", "cpu")
+	w.takes()
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "f"), nil, 0o644))
+	root, err := os.OpenRoot(dir)
+	must(t, err)
+	t.Cleanup(func() { must(t, root.Close()) })
+	got := make(chan any)
+	waiting := w.checkInAside(1, reportOf(uuid, codalab.StateRunning))
+	s.await(uuid, codalab.StateRunning)
+	go func() {
+		defer func() { got <- recover() }()
+		r := s.request("alice", "GET", "/bundles/"+uuid+"/contents/blob/f", nil)
+		r.Header.Set("Accept-Encoding", "gzip")
+		s.handler.ServeHTTP(httptest.NewRecorder(), r)
+	}()
+	w.answer(t.Context(), root, (<-waiting).messages[0])
+	m := w.told(codalab.MessageRead, reportOf(uuid, codalab.StateRunning))
+	body := io.MultiReader(strings.NewReader("half"), broken{})
+	s.call("alice", "POST", "/workers/w/reply_data/"+strconv.FormatInt(m.SocketID, 10)+"?header_message=%7B%7D", body)
+	if err, ok := (<-got).(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
+		t.Errorf("the download ended with %v", err)
+	}
+}
+
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
