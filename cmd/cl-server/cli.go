@@ -58,8 +58,11 @@ func wrongUsage(check cobra.PositionalArgs) cobra.PositionalArgs {
 // dataFlag adds the flag that all commands have.
 func dataFlag(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "data", "", "the data `directory`; it is made where it is missing")
-	if err := cmd.MarkFlagRequired("data"); err != nil {
-		panic(err) // the flag was added above
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if *dir == "" {
+			return &program.Error{Code: program.ExitUsage, Err: errors.New("--data is needed: the data directory")}
+		}
+		return nil
 	}
 	if err := cmd.MarkFlagDirname("data"); err != nil {
 		panic(err) // the flag was added above
