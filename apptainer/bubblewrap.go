@@ -76,7 +76,7 @@ func (c *container) startBubblewrap(args bubblewrapArgs) (*bubblewrap, error) {
 		b.stderrLen = info.Size()
 	}
 	argv := []string{c.Bubblewrap, "--args", strconv.Itoa(bubblewrapArgsFD), "--json-status-fd", strconv.Itoa(bubblewrapStatusFD), "--"}
-	c.bubblewrap, err = syscall.ForkExec(c.Bubblewrap, append(argv, args.command...), &syscall.ProcAttr{
+	c.bubblewrap, err = syscall.ForkExec(c.Bubblewrap, append(argv, args.command...), &syscall.ProcAttr{ //nolint:gosec // to run what it is told is what a container is for
 		Env:   []string{},
 		Files: []uintptr{0, 1, 2, options.Fd(), w.Fd()},
 	})
@@ -93,7 +93,7 @@ func memoryFile(text string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a file in memory: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), "options") //nolint:gosec // a descriptor is small
+	f := os.NewFile(uintptr(fd), "options")
 	_, err = f.WriteString(text)
 	if err == nil {
 		_, err = f.Seek(0, 0)

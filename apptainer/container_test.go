@@ -1,20 +1,13 @@
 package apptainer_test
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -22,185 +15,6 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 )
-
-// needContainers skips a test where the programs that it needs are missing,
-// unless CLTEST_REQUIRE says that they must be there.
-func needContainers(t testing.TB) {
-	t.Helper()
-	for _, program := range []string{"mksquashfs", "squashfuse_ll", "bwrap", "busybox"} {
-		if _, err := exec.LookPath(program); err != nil {
-			if slices.Contains(strings.Split(os.Getenv("CLTEST_REQUIRE"), ","), "containers") {
-				t.Fatal(err)
-			}
-			t.Skip(err)
-		}
-	}
-}
-
-// ordinaryUser is whom containers are run as when the tests are root's.
-func ordinaryUser(t testing.TB) *syscall.Credential {
-	t.Helper()
-	if os.Getuid() != 0 {
-		return nil
-	}
-	for _, name := range []string{"researcher", "nobody"} {
-		if u, err := user.Lookup(name); err == nil {
-			uid, _ := strconv.ParseUint(u.Uid, 10, 32)
-			gid, _ := strconv.ParseUint(u.Gid, 10, 32)
-			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-		}
-	}
-	t.Fatal("no ordinary user")
-	return nil
-}
-
-// userDir is a directory of the ordinary user's own. Those of testing may
-// stand where only root comes.
-func userDir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "apptainer-test-") //nolint:usetesting // see above
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	if cred := ordinaryUser(t); cred != nil {
-		if err := os.Chown(dir, int(cred.Uid), int(cred.Gid)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
-
-// busyboxLayer is a small root: /bin/sh and the usual programs.
-func busyboxLayer(t testing.TB) []file {
-	t.Helper()
-	path, err := exec.LookPath("busybox")
-	if err != nil {
-		t.Fatal(err)
-	}
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := []file{directory("bin"), executable("bin/busybox", string(content)), directory("etc"), directory("usr")}
-	out, err := exec.Command(path, "--list").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, applet := range strings.Fields(string(out)) {
-		if applet != "busybox" {
-			files = append(files, symlink("bin/"+applet, "busybox"))
-		}
-	}
-	return append(files,
-		regular("etc/passwd", "root:x:0:0:root:/root:/bin/sh\n"),
-		regular("usr/shipped", "by the image\n"),
-		symlink("etc/resolv.conf", "../run/resolve/stub-resolv.conf"))
-}
-
-// sif converts an image of the given files, for containers to run.
-func sif(t testing.TB, config v1.Config, files ...file) string {
-	t.Helper()
-	needContainers(t)
-	reg := startRegistry(t)
-	img := resolve(t, reg.push(t, "test/image", image(t, config, gzipLayer(t, tarStream(t, files...)))))
-	path := filepath.Join(userDir(t), "image.sif")
-	if err := (apptainer.Converter{Registry: quick()}).Convert(t.Context(), img, path, nil); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-func busybox(t testing.TB) string {
-	t.Helper()
-	return sif(t, v1.Config{Env: []string{"PATH=/bin", `QUOTED=it's "$HOME"`}}, busyboxLayer(t)...)
-}
-
-// run is a container run by an ordinary user.
-type run struct {
-	t      testing.TB
-	cmd    *exec.Cmd
-	req    runRequest
-	answer bytes.Buffer
-}
-
-func start(t testing.TB, c apptainer.Container) *run {
-	t.Helper()
-	if c.Scratch == "" {
-		c.Scratch = userDir(t)
-	}
-	r := &run{t: t, req: runRequest{Container: c, Grace: c.Grace, StdoutPath: filepath.Join(userDir(t), "out")}}
-	request, err := json.Marshal(r.req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.cmd = exec.Command("/proc/self/exe", runAsUser)
-	r.cmd.Env = []string{"PATH=/usr/bin:/bin", "SECRET=of the host"}
-	r.cmd.Stdin = bytes.NewReader(request)
-	r.cmd.Stdout, r.cmd.Stderr = &r.answer, os.Stderr
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: ordinaryUser(t)}
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = r.cmd.Process.Kill() })
-	return r
-}
-
-// output is what the command has written so far.
-func (r *run) output() string {
-	out, err := os.ReadFile(r.req.StdoutPath)
-	if err != nil && !os.IsNotExist(err) {
-		r.t.Fatal(err)
-	}
-	return string(out)
-}
-
-// await polls until the output holds text.
-func (r *run) await(text string) {
-	r.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for !strings.Contains(r.output(), text) {
-		if time.Now().After(deadline) {
-			r.t.Fatalf("%q never appeared in the output %q", text, r.output())
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
-// wait returns how it ended.
-func (r *run) wait() runAnswer {
-	r.t.Helper()
-	if err := r.cmd.Wait(); err != nil {
-		r.t.Fatal(err)
-	}
-	var answer runAnswer
-	if err := json.Unmarshal(r.answer.Bytes(), &answer); err != nil {
-		r.t.Fatalf("%v in %q", err, r.answer.String())
-	}
-	left, err := os.ReadDir(r.req.Container.Scratch)
-	if err != nil || len(left) > 0 {
-		r.t.Errorf("left in the scratch directory: %v, %v", left, err)
-	}
-	return answer
-}
-
-// shell runs a command line and wants exit status 0.
-func shell(t testing.TB, c apptainer.Container) string {
-	t.Helper()
-	r := start(t, c)
-	answer := r.wait()
-	if answer.Error != "" || answer.Exit.Code != 0 {
-		t.Fatalf("ended with %+v and the output %q", answer, r.output())
-	}
-	return r.output()
-}
 
 func TestCommandIsRootOverAWritableRoot(t *testing.T) {
 	t.Parallel()
@@ -318,11 +132,11 @@ true`,
 	if want := "/0xabc\nprecious\nprecious\n"; got != want {
 		t.Errorf("output %q, want %q", got, want)
 	}
-	info, err := os.Stat(filepath.Join(work, "result"))
-	if err != nil {
+	var stat syscall.Stat_t
+	if err := syscall.Stat(filepath.Join(work, "result"), &stat); err != nil {
 		t.Fatal(err)
 	}
-	if cred, stat := ordinaryUser(t), info.Sys().(*syscall.Stat_t); cred != nil && stat.Uid != cred.Uid {
+	if cred := ordinaryUser(t); cred != nil && stat.Uid != cred.Uid {
 		t.Errorf("the result belongs to %d, want %d", stat.Uid, cred.Uid)
 	}
 }
@@ -378,174 +192,6 @@ func TestNetworkIsTheHostsOrNone(t *testing.T) {
 	all := shell(t, apptainer.Container{SIF: image, Network: true, ShellCommand: show + "; cat /etc/resolv.conf; echo more >>/etc/hosts"})
 	if !strings.Contains(all, string(hosts)) || strings.Count(all, "\n") < strings.Count(string(dev), ":") {
 		t.Errorf("with the host's network: %q", all)
-	}
-}
-
-func TestEndOfContextTerminatesEveryProcess(t *testing.T) {
-	t.Parallel()
-	work := userDir(t)
-	r := start(t, apptainer.Container{
-		SIF:   busybox(t),
-		Grace: 20 * time.Second,
-		Binds: []apptainer.Bind{{Source: work, Target: "/work"}},
-		ShellCommand: `
-setsid sh -c 'trap "echo daemon saved >/work/daemon; exit" TERM; touch /work/ready; while :; do sleep 0.01; done' &
-trap 'echo command saved; exit 3' TERM
-while ! test -e /work/ready; do sleep 0.01; done
-echo begun
-while :; do sleep 0.01; done`,
-	})
-	r.await("begun")
-	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	answer := r.wait()
-	if answer.Error != "" || answer.Exit.Code != 3 || !strings.Contains(r.output(), "command saved\n") {
-		t.Errorf("%+v with output %q, want exit status 3 and what it saved", answer, r.output())
-	}
-	if saved, err := os.ReadFile(filepath.Join(work, "daemon")); err != nil || string(saved) != "daemon saved\n" {
-		t.Errorf("the other session's process left %q, %v", saved, err)
-	}
-}
-
-func TestProcessThatIgnoresTermIsKilledAfterItsGrace(t *testing.T) {
-	t.Parallel()
-	r := start(t, apptainer.Container{
-		SIF:          busybox(t),
-		Grace:        50 * time.Millisecond,
-		ShellCommand: `trap '' TERM; echo begun; while :; do sleep 0.01; done`,
-	})
-	r.await("begun")
-	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 137 || answer.Exit.Signal != 9 {
-		t.Errorf("%+v, want killed by 9", answer)
-	}
-}
-
-func TestBackgroundProcessesEndWithTheCommand(t *testing.T) {
-	t.Parallel()
-	r := start(t, apptainer.Container{SIF: busybox(t), ShellCommand: "setsid sleep 1000 & sleep 1000 & exit 4"})
-	if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 4 {
-		t.Errorf("%+v, want exit status 4", answer)
-	}
-}
-
-// process is a line of the process table.
-type process struct {
-	pid, parent int
-	name        string
-}
-
-func processTable(t testing.TB) (all []process) {
-	t.Helper()
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range stats {
-		stat, err := os.ReadFile(name)
-		if err != nil {
-			continue // it has ended
-		}
-		end := bytes.LastIndexByte(stat, ')')
-		p := process{name: string(stat[bytes.IndexByte(stat, '(')+1 : end])}
-		p.pid, _ = strconv.Atoi(filepath.Base(filepath.Dir(name)))
-		p.parent, _ = strconv.Atoi(strings.Fields(string(stat[end+1:]))[1])
-		all = append(all, p)
-	}
-	return all
-}
-
-// processes are those of the container, its init first.
-func (r *run) processes() (found []process) {
-	r.t.Helper()
-	parents := []int{r.cmd.Process.Pid}
-	table := processTable(r.t)
-	for len(parents) > 0 {
-		for _, p := range table {
-			if p.parent == parents[0] {
-				parents = append(parents, p.pid)
-				found = append(found, p)
-			}
-		}
-		parents = parents[1:]
-	}
-	return found
-}
-
-// mounted says whether any process has a mount of the directory.
-func mounted(t testing.TB, dir string) bool {
-	t.Helper()
-	tables, err := filepath.Glob("/proc/[0-9]*/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return slices.ContainsFunc(tables, func(name string) bool {
-		table, err := os.ReadFile(name)
-		return err == nil && bytes.Contains(table, []byte(dir))
-	})
-}
-
-func TestKillingAnyPartLeavesNoProcessAndNoMount(t *testing.T) {
-	t.Parallel()
-	image := busybox(t)
-	for _, victim := range []string{"caller", "init", "squashfuse_ll"} {
-		t.Run(victim, func(t *testing.T) {
-			t.Parallel()
-			scratch := userDir(t)
-			r := start(t, apptainer.Container{SIF: image, Scratch: scratch, ShellCommand: "setsid sleep 1000 & echo begun; sleep 1000"})
-			r.await("begun")
-			parts := r.processes()
-			i := slices.IndexFunc(parts, func(p process) bool { return p.name == victim })
-			pid := r.cmd.Process.Pid
-			switch {
-			case victim == "init":
-				pid = parts[0].pid
-			case i >= 0:
-				pid = parts[i].pid
-			}
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-			if victim == "caller" {
-				_ = r.cmd.Wait()
-			} else if answer := r.wait(); answer.Error == "" {
-				t.Errorf("%+v, want an error", answer)
-			}
-			deadline := time.Now().Add(10 * time.Second)
-			gone := func(p process) bool { return !slices.Contains(processTable(t), p) }
-			for len(parts) > 0 || mounted(t, scratch) {
-				if time.Now().After(deadline) {
-					t.Fatalf("left: %v", parts)
-				}
-				parts = slices.DeleteFunc(parts, gone)
-			}
-		})
-	}
-}
-
-// A batch system may send TERM to every process of a job at once.
-func TestTermToEveryProcessOfTheJobLosesNoExitStatus(t *testing.T) {
-	t.Parallel()
-	work := userDir(t)
-	r := start(t, apptainer.Container{
-		SIF:          busybox(t),
-		Binds:        []apptainer.Bind{{Source: work, Target: "/work"}},
-		ShellCommand: `trap 'while ! test -e /work/go; do sleep 0.01; done; cat /usr/shipped; exit 5' TERM; echo begun; while :; do sleep 0.01; done`,
-	})
-	r.await("begun")
-	for _, p := range r.processes() {
-		if err := syscall.Kill(p.pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
-			t.Fatal(err)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(work, "go"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 5 || !strings.HasSuffix(r.output(), "by the image\n") {
-		t.Errorf("%+v with output %q, want exit status 5 and the image still readable", answer, r.output())
 	}
 }
 

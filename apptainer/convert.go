@@ -75,7 +75,7 @@ func (c Converter) Convert(ctx context.Context, img Image, dst string, progress 
 	}
 	temp, err := os.MkdirTemp(dir, "layers-")
 	if err != nil {
-		return imageError(img.Reference, "pull", fmt.Errorf("make room for its layers: %w", err))
+		return imageError(ctx, img.Reference, "pull", fmt.Errorf("make room for its layers: %w", err))
 	}
 	room := &budget{}
 	room.entries.Store(int64(c.maxEntries()))
@@ -90,7 +90,7 @@ func (c Converter) Convert(ctx context.Context, img Image, dst string, progress 
 	if cleanErr := os.RemoveAll(temp); err == nil && cleanErr != nil {
 		err = errors.Join(fmt.Errorf("remove its layers: %w", cleanErr), os.Remove(dst))
 	}
-	return imageError(img.Reference, op, err)
+	return imageError(ctx, img.Reference, op, err)
 }
 
 // write flattens the pulled layers into dst.

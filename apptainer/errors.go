@@ -42,33 +42,35 @@ func (e *ImageError) Transient() bool { return e.transient }
 // errStalled is the cause when a registry stops sending.
 var errStalled = errors.New("the registry has stopped sending")
 
-// imageError puts err, from whatever source, in words about the image.
-func imageError(ref Reference, op string, err error) error {
-	var known *ImageError
-	if err == nil || errors.As(err, &known) {
-		return err
+// imageError puts err, from whatever source, in words about the image. An error
+// that came with the end of ctx is that.
+func imageError(ctx context.Context, ref Reference, op string, err error) error {
+	if err == nil {
+		return nil
 	}
 	e := &ImageError{Image: ref.String(), Op: op, Err: err}
 	var status *transport.Error
 	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		e.transient = true
+	case ctx.Err() != nil:
+		e.Err, e.transient = ctx.Err(), true
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		e.transient = true
-		e.Err = fmt.Errorf("no space left for converting it: %w", err)
-	case errors.As(err, &status):
-		e.Err, e.transient = statusError(status)
+		e.Err, e.transient = fmt.Errorf("no space left for converting it: %w", err), true
 	case errors.Is(err, errStalled):
 		e.transient = true
+	case errors.As(err, &status):
+		e.Err, e.transient = statusError(status)
+	case errors.Is(err, context.DeadlineExceeded):
+		e.Err, e.transient = sentence{fmt.Sprintf("registry %s cannot be reached: it does not answer", ref.host()), err}, true
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		e.Err, e.transient = sentence{fmt.Sprintf("the connection to registry %s broke off", ref.host()), err}, true
 	case isNetwork(err):
-		e.transient = !isUnknownHost(err)
-		e.Err = fmt.Errorf("registry %s cannot be reached: %w", ref.host(), plainNetwork(err))
+		e.Err, e.transient = fmt.Errorf("registry %s cannot be reached: %w", ref.host(), plainNetwork(err)), !isUnknownHost(err)
 	}
 	return e
 }
 
 // statusError words a registry's refusal.
-func statusError(e *transport.Error) (err error, transient bool) { //nolint:revive,staticcheck // the error is the value here
+func statusError(e *transport.Error) (err error, transient bool) { //nolint:revive // the error is the value here
 	switch code := e.StatusCode; {
 	case code == http.StatusNotFound:
 		return sentence{"not found in the registry", e}, false
@@ -96,7 +98,7 @@ func (s sentence) Unwrap() error { return s.cause }
 func isNetwork(err error) bool {
 	var op *net.OpError
 	var request *url.Error
-	return errors.As(err, &op) || errors.As(err, &request) || errors.Is(err, io.ErrUnexpectedEOF)
+	return errors.As(err, &op) || errors.As(err, &request)
 }
 
 func isUnknownHost(err error) bool {

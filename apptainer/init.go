@@ -150,7 +150,7 @@ func (c *container) end() {
 		return
 	}
 	_ = syscall.Kill(-1, syscall.SIGKILL)
-	for range c.deaths { //nolint:revive // until there are none
+	for range c.deaths { // until there are none
 	}
 }
 
@@ -174,7 +174,7 @@ func (c *container) mountImage() error {
 	// (lib/fuse_signals.c: set_one_signal_handler).
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	args := []string{c.Squashfuse, "-f", "-o", fmt.Sprintf("offset=%d", c.Offset), c.SIF, lowerDir}
-	c.squashfuse, err = syscall.ForkExec(c.Squashfuse, args, &syscall.ProcAttr{
+	c.squashfuse, err = syscall.ForkExec(c.Squashfuse, args, &syscall.ProcAttr{ //nolint:gosec // a program of the host, found by us
 		Files: []uintptr{null.Fd(), w.Fd(), w.Fd()},
 	})
 	handleSignals()

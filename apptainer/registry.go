@@ -64,7 +64,7 @@ const userAgent = "cl-slurm"
 func (r Registry) Resolve(ctx context.Context, ref Reference) (Image, error) {
 	img, err := r.resolve(ctx, ref)
 	if err != nil {
-		return Image{}, imageError(ref, "resolve", err)
+		return Image{}, imageError(ctx, ref, "resolve", err)
 	}
 	return img, nil
 }
@@ -78,7 +78,7 @@ func (r Registry) resolve(ctx context.Context, ref Reference) (Image, error) {
 	if err != nil {
 		return Image{}, fmt.Errorf("ask the registry: %w", err)
 	}
-	switch desc.MediaType {
+	switch desc.MediaType { //nolint:exhaustive // of all types these are manifests
 	case types.DockerManifestSchema2, types.OCIManifestSchema1:
 		img.Digest = desc.Digest.String()
 	case types.DockerManifestList, types.OCIImageIndex:

@@ -31,8 +31,8 @@ type testRegistry struct {
 	requests  chan string
 }
 
-func startRegistry(t testing.TB) *testRegistry {
-	t.Helper()
+func startRegistry(tb testing.TB) *testRegistry {
+	tb.Helper()
 	reg := &testRegistry{requests: make(chan string, 1000)}
 	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -45,20 +45,20 @@ func startRegistry(t testing.TB) *testRegistry {
 		}
 		handler.ServeHTTP(w, r)
 	}))
-	t.Cleanup(srv.Close)
+	tb.Cleanup(srv.Close)
 	reg.host = strings.TrimPrefix(srv.URL, "http://")
 	return reg
 }
 
 // push publishes an image and gives the name to ask for it by.
-func (r *testRegistry) push(t testing.TB, repo string, img v1.Image) string {
-	t.Helper()
+func (r *testRegistry) push(tb testing.TB, repo string, img v1.Image) string {
+	tb.Helper()
 	ref, err := name.ParseReference(r.host + "/" + repo)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := remote.Write(ref, img); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return ref.String()
 }
@@ -66,15 +66,15 @@ func (r *testRegistry) push(t testing.TB, repo string, img v1.Image) string {
 // quick is a client that does not wait long.
 func quick() apptainer.Registry { return apptainer.Registry{RetryDelay: time.Millisecond} }
 
-func resolve(t testing.TB, name string) apptainer.Image {
-	t.Helper()
+func resolve(tb testing.TB, name string) apptainer.Image {
+	tb.Helper()
 	ref, err := apptainer.ParseReference(name)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	img, err := quick().Resolve(t.Context(), ref)
+	img, err := quick().Resolve(tb.Context(), ref)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return img
 }
@@ -109,8 +109,8 @@ func hardlink(name, target string) file {
 }
 
 // tarStream is a layer uncompressed.
-func tarStream(t testing.TB, files ...file) []byte {
-	t.Helper()
+func tarStream(tb testing.TB, files ...file) []byte {
+	tb.Helper()
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
 	for _, f := range files {
@@ -118,45 +118,45 @@ func tarStream(t testing.TB, files ...file) []byte {
 			f.ModTime = time.Unix(1_000_000_000, 0)
 		}
 		if err := w.WriteHeader(&f.Header); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		if _, err := w.Write([]byte(f.content)); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	if err := w.Close(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return buf.Bytes()
 }
 
-func gzipLayer(t testing.TB, stream []byte, opts ...tarball.LayerOption) v1.Layer {
-	t.Helper()
+func gzipLayer(tb testing.TB, stream []byte) v1.Layer {
+	tb.Helper()
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(stream)), nil
-	}, opts...)
+	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return layer
 }
 
 // image builds one of this machine's platform.
-func image(t testing.TB, config v1.Config, layers ...v1.Layer) v1.Image {
-	t.Helper()
+func image(tb testing.TB, config v1.Config, layers ...v1.Layer) v1.Image {
+	tb.Helper()
 	img, err := mutate.AppendLayers(empty.Image, layers...)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	file, err := img.ConfigFile()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	file = file.DeepCopy()
 	file.OS, file.Architecture, file.Config = "linux", runtime.GOARCH, config
 	img, err = mutate.ConfigFile(img, file)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return img
 }

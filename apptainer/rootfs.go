@@ -89,7 +89,7 @@ func writeInRoot(name string, content []byte) error {
 		return fmt.Errorf("make the container's: %w", err)
 	}
 	_, err = f.Write(content)
-	return errors.Join(err, f.Close()) //nolint:wrapcheck // a *PathError
+	return errors.Join(err, f.Close())
 }
 
 // maxRootLinks is how many symbolic links one path may go through, as in Linux.

@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/uuid"
@@ -48,10 +50,13 @@ func (w sifWriter) write(ctx context.Context, path string) error {
 	if err == nil {
 		err = f.Sync()
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return errors.Join(err, os.Remove(path))
+	if err = errors.Join(err, f.Close()); err == nil {
+		return nil
 	}
-	return nil
+	if removeErr := os.Remove(path); !errors.Is(removeErr, fs.ErrNotExist) { // mksquashfs may have done so
+		err = errors.Join(err, removeErr)
+	}
+	return err
 }
 
 func (w sifWriter) fill(ctx context.Context, f *os.File) error {
@@ -82,14 +87,14 @@ func (w sifWriter) objects(ctx context.Context, path string) ([]sif.DescriptorIn
 		return nil, fmt.Errorf("write the image's configuration: %w", err)
 	}
 	definition := fmt.Sprintf("bootstrap: docker\nfrom: %s\n", w.image.Pinned())
-	fs := &squashfs{ctx: ctx, sifWriter: w, path: path} //nolint:contextcheck // io.WriterTo has no context of its own
+	root := &squashfs{ctx: ctx, sifWriter: w, path: path}
 	var objects []sif.DescriptorInput
 	for _, o := range []struct {
 		kind sif.DataType
 		data io.Reader
 		opts []sif.DescriptorInputOpt
 	}{
-		{sif.DataPartition, fs, []sif.DescriptorInputOpt{
+		{sif.DataPartition, root, []sif.DescriptorInputOpt{
 			sif.OptPartitionMetadata(sif.FsSquash, sif.PartPrimSys, w.image.Architecture),
 			sif.OptObjectName("rootfs"),
 		}},
@@ -201,12 +206,19 @@ func mksquashfsError(err error) error {
 	switch {
 	case errors.As(err, &failed) && !failed.Started():
 		return fmt.Errorf("mksquashfs cannot be started (install squashfs-tools 4.5 or newer): %w", failed.Err)
-	case failed != nil && strings.Contains(failed.Stderr, unix.ENOSPC.Error()):
+	case failed != nil && containsFold(failed.Stderr, unix.ENOSPC):
 		return fmt.Errorf("mksquashfs: %w", unix.ENOSPC)
-	case failed != nil && strings.Contains(failed.Stderr, unix.EDQUOT.Error()):
+	case failed != nil && containsFold(failed.Stderr, unix.EDQUOT):
 		return fmt.Errorf("mksquashfs: %w", unix.EDQUOT)
+	case failed != nil && failed.Stderr != "":
+		return fmt.Errorf("mksquashfs: %s", strings.Join(strings.Split(failed.Stderr, "\n"), "; "))
 	}
 	return fmt.Errorf("write the file system: %w", err)
+}
+
+// containsFold looks for an errno's text as any program may print it.
+func containsFold(text string, errno syscall.Errno) bool {
+	return strings.Contains(strings.ToLower(text), strings.ToLower(errno.Error()))
 }
 
 type countingWriter struct {

@@ -1,0 +1,403 @@
+package apptainer_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+)
+
+// unsquash lists a SIF's file system, as unsquashfs -lls does.
+func unsquash(t *testing.T, sif string, args ...string) string {
+	t.Helper()
+	config, err := apptainer.Config(sif)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("unsquashfs", append([]string{"-o", strconv.FormatInt(config.Offset, 10)}, args...)...)
+	cmd.Env = []string{"TZ=UTC"}
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+func TestSIFHoldsTheImageAndWhatApptainerNeeds(t *testing.T) {
+	t.Parallel()
+	needContainers(t)
+	reg := startRegistry(t)
+	config := v1.Config{
+		Env:        []string{"PATH=/opt/bin:/bin", `GREETING=it's $HOME and "more"`, "odd.name=1"},
+		Entrypoint: []string{"/entry", "a b"},
+		Cmd:        []string{"it's"},
+		Labels:     map[string]string{"maker": "us"},
+	}
+	suid := executable("suid", "#!")
+	suid.Mode = 0o4755
+	owned := regular("owned", "x")
+	owned.Uid, owned.Gid = 1234, 5678
+	img := image(t, config,
+		gzipLayer(t, tarStream(t, directory("d"), regular("d/gone", "1"), regular("kept", "lower"), suid, owned)),
+		gzipLayer(t, tarStream(t, regular("d/.wh.gone", ""), regular("d/new", "2"), hardlink("link", "kept"), symlink("s", "kept"))))
+	path := filepath.Join(t.TempDir(), "x.sif")
+	resolved := resolve(t, reg.push(t, "x", img))
+	if err := (apptainer.Converter{Registry: quick()}).Convert(t.Context(), resolved, path, nil); err != nil {
+		t.Fatal(err)
+	}
+	list := unsquash(t, path, "-lls", path)
+	for _, want := range []string{
+		"squashfs-root/.singularity.d/env/10-docker2singularity.sh", "squashfs-root/.singularity.d/libs", "squashfs-root/.singularity.d/runscript",
+		"squashfs-root/d/new", "squashfs-root/dev\n", "squashfs-root/proc\n", "squashfs-root/sys\n", "squashfs-root/etc/resolv.conf", "squashfs-root/s -> kept",
+		"-rwsr-xr-x root/root ", "drwxrwxrwt root/root ", "1234/5678 ", "2001-09-09 01:46 squashfs-root/kept",
+	} {
+		if !strings.Contains(list, want) {
+			t.Errorf("no %q in\n%s", want, list)
+		}
+	}
+	if strings.Contains(list, "gone") || strings.Contains(list, ".wh.") {
+		t.Errorf("hidden files in\n%s", list)
+	}
+	if got := unsquash(t, path, "-cat", path, "link"); got != "lower" {
+		t.Errorf("the link reads %q", got)
+	}
+	got, err := apptainer.Config(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(apptainer.ImageConfig{Env: config.Env, Architecture: runtime.GOARCH, Offset: got.Offset}, got); diff != "" {
+		t.Errorf("configuration (-want +got):\n%s", diff)
+	}
+	checkScripts(t, path)
+}
+
+// checkScripts runs Apptainer's scripts of a SIF with a shell.
+func checkScripts(t *testing.T, sif string) {
+	t.Helper()
+	env := unsquash(t, sif, "-cat", sif, ".singularity.d/env/10-docker2singularity.sh")
+	out, err := exec.Command("/bin/sh", "-c", env+`/usr/bin/printf '%s|' "$GREETING" "$PATH"`).Output()
+	if want := `it's $HOME and "more"|/opt/bin:/bin|`; err != nil || string(out) != want {
+		t.Errorf("the environment's script gives %q, %v; want %q", out, err, want)
+	}
+	run := strings.ReplaceAll(unsquash(t, sif, "-cat", sif, ".singularity.d/runscript"), "exec ", "printf '%s|' ")
+	for args, want := range map[string]string{"": "/entry|a b|it's|", "x": "/entry|a b|x|"} {
+		out, err := exec.Command("/bin/sh", append([]string{"-c", run, "run"}, strings.Fields(args)...)...).Output()
+		if err != nil || string(out) != want {
+			t.Errorf("the runscript with %q gives %q, %v; want %q", args, out, err, want)
+		}
+	}
+}
+
+func TestEqualImagesGiveEqualSIFs(t *testing.T) {
+	t.Parallel()
+	needContainers(t)
+	reg := startRegistry(t)
+	resolved := resolve(t, reg.push(t, "x", image(t, v1.Config{Labels: map[string]string{"a": "1", "b": "2"}},
+		gzipLayer(t, tarStream(t, regular("a", strings.Repeat("a", 300_000)), hardlink("b", "a"), regular("c", "c"))))))
+	var files [2][]byte
+	for i := range files {
+		path := filepath.Join(t.TempDir(), "x.sif")
+		if err := (apptainer.Converter{Registry: quick(), Processors: i + 1}).Convert(t.Context(), resolved, path, nil); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if files[i], err = os.ReadFile(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(files[0], files[1]) {
+		t.Error("two conversions of one digest differ")
+	}
+}
+
+func TestUncompressedAndRepeatedLayersAreRead(t *testing.T) {
+	t.Parallel()
+	needContainers(t)
+	reg := startRegistry(t)
+	plain := static.NewLayer(tarStream(t, regular("a", "plain")), types.OCIUncompressedLayer)
+	path := filepath.Join(t.TempDir(), "x.sif")
+	img := resolve(t, reg.push(t, "x", image(t, v1.Config{}, plain, gzipLayer(t, tarStream(t)), plain)))
+	if err := (apptainer.Converter{Registry: quick()}).Convert(t.Context(), img, path, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := unsquash(t, path, "-cat", path, "a"); got != "plain" {
+		t.Errorf("the file reads %q", got)
+	}
+}
+
+func TestProgressEndsWhole(t *testing.T) {
+	t.Parallel()
+	needContainers(t)
+	reg := startRegistry(t)
+	img := resolve(t, reg.push(t, "x", image(t, v1.Config{}, gzipLayer(t, tarStream(t, regular("a", "content"))))))
+	var seen []apptainer.Progress
+	err := apptainer.Converter{Registry: quick()}.Convert(t.Context(), img, filepath.Join(t.TempDir(), "x.sif"), func(p apptainer.Progress) {
+		seen = append(seen, p)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pulled := slices.ContainsFunc(seen, func(p apptainer.Progress) bool {
+		return p.Stage == apptainer.Pulling && p.Done == p.Total && p.Total > 0
+	})
+	if !pulled || seen[len(seen)-1].Stage != apptainer.Converting {
+		t.Errorf("progress %+v", seen)
+	}
+}
+
+// failedConversion wants an error of the given words, and nothing left behind.
+func failedConversion(t *testing.T, c apptainer.Converter, img apptainer.Image, transient bool, words string) {
+	t.Helper()
+	dir := t.TempDir()
+	err := c.Convert(t.Context(), img, filepath.Join(dir, "x.sif"), nil)
+	wantImageError(t, err, transient, words)
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestUnsupportedLayersAreRefused(t *testing.T) {
+	t.Parallel()
+	zstd := []byte{0x28, 0xb5, 0x2f, 0xfd, 0, 0, 0, 0}
+	for _, tt := range []struct {
+		name  string
+		layer v1.Layer
+		words string
+	}{
+		{"zstd", static.NewLayer(zstd, types.OCILayerZStd), "layer 2 of 2: it is compressed with zstd, which is not handled yet"},
+		{"zstd that says it is gzip", static.NewLayer(zstd, types.DockerLayer), "it is compressed with zstd"},
+		{"foreign", static.NewLayer(tarStream(t), types.DockerForeignLayer), "may not be distributed"},
+		{"unknown", static.NewLayer([]byte("{}"), "application/x-model"), "its type application/x-model is not handled"},
+		{"not a tar", static.NewLayer(bytes.Repeat([]byte("no tar"), 1000), types.DockerUncompressedLayer), "unreadable tar entry"},
+		{"hostile link", gzipLayer(t, tarStream(t, hardlink("a", "../../etc/shadow"))), `hard link to "etc/shadow", which does not exist`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			reg := startRegistry(t)
+			img := tiny(t, "base")
+			img, err := mutate.Append(img, mutate.Addendum{Layer: tt.layer})
+			if err != nil {
+				t.Fatal(err)
+			}
+			failedConversion(t, apptainer.Converter{Registry: quick()}, resolve(t, reg.push(t, "x", img)), false, tt.words)
+		})
+	}
+}
+
+func TestImageOfAnotherPlatformIsRefused(t *testing.T) {
+	t.Parallel()
+	for platform, words := range map[string]string{
+		"windows/" + runtime.GOARCH: "it is made for windows",
+		"linux/s390x":               "it is made for linux/s390x, not for linux/" + runtime.GOARCH,
+	} {
+		reg := startRegistry(t)
+		img := tiny(t, "x")
+		config, err := img.ConfigFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		config = config.DeepCopy()
+		config.OS, config.Architecture, _ = strings.Cut(platform, "/")
+		if img, err = mutate.ConfigFile(img, config); err != nil {
+			t.Fatal(err)
+		}
+		failedConversion(t, apptainer.Converter{Registry: quick()}, resolve(t, reg.push(t, "x", img)), false, words)
+	}
+}
+
+func TestBombIsRefused(t *testing.T) {
+	t.Parallel()
+	reg := startRegistry(t)
+	img := resolve(t, reg.push(t, "x", image(t, v1.Config{}, gzipLayer(t, tarStream(t, regular("zeros", strings.Repeat("\x00", 1<<20)))))))
+	failedConversion(t, apptainer.Converter{Registry: quick(), MaxBytes: 1 << 19}, img, false, "unpacks to more than is allowed")
+	failedConversion(t, apptainer.Converter{Registry: quick(), MaxEntries: 5}, img, false, "unpacks to more than is allowed")
+}
+
+// blobs are requests for layers and configurations.
+func isBlob(r *http.Request) bool {
+	return r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/")
+}
+
+func TestDamagedLayersAreRefused(t *testing.T) {
+	t.Parallel()
+	layer := gzipLayer(t, tarStream(t, regular("a", "content")))
+	digest, err := layer.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name      string
+		answer    func(w http.ResponseWriter)
+		transient bool
+		words     string
+	}{
+		{"other content", func(w http.ResponseWriter) { _, _ = w.Write(bytes.Repeat([]byte("x"), 100)) }, false, "layer 1 of 1"},
+		{"connection lost", func(w http.ResponseWriter) {
+			_, _ = w.Write([]byte{0x1f, 0x8b, 8, 0, 0})
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}, true, "broke off"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			reg := startRegistry(t)
+			img := resolve(t, reg.push(t, "x", image(t, v1.Config{}, layer)))
+			reg.intercept = func(w http.ResponseWriter, r *http.Request) bool {
+				if !isBlob(r) || !strings.HasSuffix(r.URL.Path, digest.Hex) {
+					return false
+				}
+				tt.answer(w)
+				return true
+			}
+			failedConversion(t, apptainer.Converter{Registry: quick()}, img, tt.transient, tt.words)
+		})
+	}
+	t.Run("cut short but of the right digest", func(t *testing.T) {
+		t.Parallel()
+		blob, err := layer.Compressed()
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole := new(bytes.Buffer)
+		if _, err := whole.ReadFrom(blob); err != nil {
+			t.Fatal(err)
+		}
+		reg := startRegistry(t)
+		img, err := mutate.Append(tiny(t, "base"), mutate.Addendum{Layer: static.NewLayer(whole.Bytes()[:whole.Len()/2], types.DockerLayer)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		failedConversion(t, apptainer.Converter{Registry: quick()}, resolve(t, reg.push(t, "x", img)), false, "its content is cut short")
+	})
+	t.Run("of another diffID", func(t *testing.T) {
+		t.Parallel()
+		reg := startRegistry(t)
+		img := image(t, v1.Config{}, layer)
+		config, err := img.ConfigFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		config = config.DeepCopy()
+		config.RootFS.DiffIDs[0].Hex = strings.Repeat("0", 64)
+		if img, err = mutate.ConfigFile(img, config); err != nil {
+			t.Fatal(err)
+		}
+		failedConversion(t, apptainer.Converter{Registry: quick()}, resolve(t, reg.push(t, "x", img)), false, "it unpacks to sha256:")
+	})
+}
+
+func TestLayerThatStallsIsGivenUp(t *testing.T) {
+	t.Parallel()
+	reg := startRegistry(t)
+	img := resolve(t, reg.push(t, "x", image(t, v1.Config{}, gzipLayer(t, tarStream(t, regular("a", "content"))))))
+	var blobs atomic.Int32
+	reg.intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		if !isBlob(r) || blobs.Add(1) == 1 { // the first is the configuration
+			return false
+		}
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		return true
+	}
+	c := apptainer.Converter{Registry: quick()}
+	c.Registry.Stall = 50 * time.Millisecond
+	failedConversion(t, c, img, true, "the registry has stopped sending")
+}
+
+func TestCancelledConversionLeavesNothing(t *testing.T) {
+	t.Parallel()
+	needContainers(t)
+	reg := startRegistry(t)
+	img := resolve(t, reg.push(t, "x", image(t, v1.Config{}, gzipLayer(t, tarStream(t, regular("a", strings.Repeat("content", 1<<20)))))))
+	for _, stage := range []apptainer.Stage{apptainer.Pulling, apptainer.Converting} {
+		ctx, cancel := context.WithCancel(t.Context())
+		dir := t.TempDir()
+		err := apptainer.Converter{Registry: quick()}.Convert(ctx, img, filepath.Join(dir, "x.sif"), func(p apptainer.Progress) {
+			if p.Stage == stage {
+				cancel()
+			}
+		})
+		cancel()
+		var e *apptainer.ImageError
+		if !errors.Is(err, context.Canceled) || !errors.As(err, &e) || !e.Transient() {
+			t.Errorf("cancelled while %s: error %v, want the context's", stage, err)
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("cancelled while %s: left behind %v, %v", stage, left, err)
+		}
+	}
+}
+
+func TestExistingFileIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	reg := startRegistry(t)
+	img := resolve(t, reg.push(t, "x", tiny(t, "x")))
+	path := filepath.Join(t.TempDir(), "x.sif")
+	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := (apptainer.Converter{Registry: quick()}).Convert(t.Context(), img, path, nil); !errors.Is(err, os.ErrExist) {
+		t.Errorf("error %v, want one that the file exists", err)
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "mine" {
+		t.Errorf("the file holds %q, %v", got, err)
+	}
+}
+
+// A small tmpfs is a disk that fills up.
+func TestFullDiskIsSaidInWords(t *testing.T) {
+	t.Parallel()
+	needContainers(t)
+	if os.Getuid() != 0 {
+		t.Skip("only root can mount a small disk")
+	}
+	reg := startRegistry(t)
+	random := make([]byte, 3<<20)
+	for i := range random {
+		random[i] = byte(i * i >> 7 * i >> 3)
+	}
+	img := resolve(t, reg.push(t, "x", image(t, v1.Config{}, static.NewLayer(tarStream(t, regular("a", string(random))), types.OCIUncompressedLayer))))
+	for name, size := range map[string]string{"layers": "1m", "squashfs": "64k"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+				t.Skip(err)
+			}
+			t.Cleanup(func() {
+				if err := syscall.Unmount(dir, 0); err != nil {
+					t.Error(err)
+				}
+			})
+			c := apptainer.Converter{Registry: quick()}
+			if name == "squashfs" {
+				c.TempDir = t.TempDir()
+			}
+			err := c.Convert(t.Context(), img, filepath.Join(dir, "x.sif"), nil)
+			wantImageError(t, err, true, "no space left")
+			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+				t.Errorf("left behind: %v, %v", left, err)
+			}
+		})
+	}
+}

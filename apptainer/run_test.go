@@ -1,0 +1,271 @@
+package apptainer_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+)
+
+// needContainers skips a test where the programs that it needs are missing,
+// unless CLTEST_REQUIRE says that they must be there.
+func needContainers(tb testing.TB) {
+	tb.Helper()
+	for _, program := range []string{"mksquashfs", "squashfuse_ll", "bwrap", "busybox"} {
+		if _, err := exec.LookPath(program); err != nil {
+			if slices.Contains(strings.Split(os.Getenv("CLTEST_REQUIRE"), ","), "containers") {
+				tb.Fatal(err)
+			}
+			tb.Skip(err)
+		}
+	}
+}
+
+// ordinaryUser is whom containers are run as when the tests are root's.
+func ordinaryUser(tb testing.TB) *syscall.Credential {
+	tb.Helper()
+	if os.Getuid() != 0 {
+		return nil
+	}
+	for _, name := range []string{"researcher", "nobody"} {
+		if u, err := user.Lookup(name); err == nil {
+			uid, _ := strconv.ParseUint(u.Uid, 10, 32)
+			gid, _ := strconv.ParseUint(u.Gid, 10, 32)
+			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+		}
+	}
+	tb.Fatal("no ordinary user")
+	return nil
+}
+
+// userDir is a directory of the ordinary user's own. Those of testing may
+// stand where only root comes.
+func userDir(tb testing.TB) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "apptainer-test-") //nolint:usetesting // see above
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			tb.Error(err)
+		}
+	})
+	if cred := ordinaryUser(tb); cred != nil {
+		if err := os.Chown(dir, int(cred.Uid), int(cred.Gid)); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// busyboxLayer is a small root: /bin/sh and the usual programs.
+func busyboxLayer(tb testing.TB) []file {
+	tb.Helper()
+	path, err := exec.LookPath("busybox")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	files := []file{directory("bin"), executable("bin/busybox", string(content)), directory("etc"), directory("usr")}
+	out, err := exec.Command(path, "--list").Output()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, applet := range strings.Fields(string(out)) {
+		if applet != "busybox" {
+			files = append(files, symlink("bin/"+applet, "busybox"))
+		}
+	}
+	return append(files,
+		regular("etc/passwd", "root:x:0:0:root:/root:/bin/sh\n"),
+		regular("usr/shipped", "by the image\n"),
+		symlink("etc/resolv.conf", "../run/resolve/stub-resolv.conf"))
+}
+
+// sif converts an image of the given files, for containers to run.
+func sif(tb testing.TB, config v1.Config, files ...file) string {
+	tb.Helper()
+	needContainers(tb)
+	reg := startRegistry(tb)
+	img := resolve(tb, reg.push(tb, "test/image", image(tb, config, gzipLayer(tb, tarStream(tb, files...)))))
+	path := filepath.Join(userDir(tb), "image.sif")
+	if err := (apptainer.Converter{Registry: quick()}).Convert(tb.Context(), img, path, nil); err != nil {
+		tb.Fatal(err)
+	}
+	return path
+}
+
+func busybox(tb testing.TB) string {
+	tb.Helper()
+	return sif(tb, v1.Config{Env: []string{"PATH=/bin", `QUOTED=it's "$HOME"`}}, busyboxLayer(tb)...)
+}
+
+// run is a container run by an ordinary user.
+type run struct {
+	t      testing.TB
+	cmd    *exec.Cmd
+	req    runRequest
+	answer bytes.Buffer
+}
+
+func start(tb testing.TB, c apptainer.Container) *run {
+	tb.Helper()
+	return startUnder(tb, c, "/proc/self/exe", runAsUser)
+}
+
+// self is the test binary for programs that startUnder starts.
+const self = "/proc/self/fd/3"
+
+// startUnder is start by way of another program, which ends in running
+// self with the argument runAsUser.
+func startUnder(tb testing.TB, c apptainer.Container, args ...string) *run {
+	tb.Helper()
+	if c.Scratch == "" {
+		c.Scratch = userDir(tb)
+	}
+	r := &run{t: tb, req: runRequest{Container: c, Grace: c.Grace, StdoutPath: filepath.Join(userDir(tb), "out")}}
+	request, err := json.Marshal(r.req)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	exe, err := os.Open("/proc/self/exe")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer func() { _ = exe.Close() }()
+	r.cmd = exec.Command(args[0], args[1:]...)
+	r.cmd.ExtraFiles = []*os.File{exe}
+	r.cmd.Env = []string{"PATH=/usr/bin:/bin", "SECRET=of the host"}
+	r.cmd.Stdin = bytes.NewReader(request)
+	r.cmd.Stdout, r.cmd.Stderr = &r.answer, os.Stderr
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: ordinaryUser(tb)}
+	if err := r.cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = r.cmd.Process.Kill() })
+	return r
+}
+
+// output is what the command has written so far.
+func (r *run) output() string {
+	out, err := os.ReadFile(r.req.StdoutPath)
+	if err != nil && !os.IsNotExist(err) {
+		r.t.Fatal(err)
+	}
+	return string(out)
+}
+
+// awaitBegun polls until the command has written "begun".
+func (r *run) awaitBegun() {
+	r.t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !strings.Contains(r.output(), "begun") {
+		if time.Now().After(deadline) {
+			r.t.Fatalf("the command never began; output %q", r.output())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// wait returns how it ended.
+func (r *run) wait() runAnswer {
+	r.t.Helper()
+	if err := r.cmd.Wait(); err != nil {
+		r.t.Fatal(err)
+	}
+	var answer runAnswer
+	if err := json.Unmarshal(r.answer.Bytes(), &answer); err != nil {
+		r.t.Fatalf("%v in %q", err, r.answer.String())
+	}
+	left, err := os.ReadDir(r.req.Container.Scratch)
+	if err != nil || len(left) > 0 {
+		r.t.Errorf("left in the scratch directory: %v, %v", left, err)
+	}
+	return answer
+}
+
+// shell runs a command line and wants exit status 0.
+func shell(tb testing.TB, c apptainer.Container) string {
+	tb.Helper()
+	r := start(tb, c)
+	answer := r.wait()
+	if answer.Error != "" || answer.Exit.Code != 0 {
+		tb.Fatalf("ended with %+v and the output %q", answer, r.output())
+	}
+	return r.output()
+}
+
+// process is a line of the process table.
+type process struct {
+	pid, parent int
+	name        string
+}
+
+func processTable(tb testing.TB) (all []process) {
+	tb.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, name := range stats {
+		stat, err := os.ReadFile(name)
+		if err != nil {
+			continue // it has ended
+		}
+		end := bytes.LastIndexByte(stat, ')')
+		p := process{name: string(stat[bytes.IndexByte(stat, '(')+1 : end])}
+		p.pid, _ = strconv.Atoi(filepath.Base(filepath.Dir(name)))
+		p.parent, _ = strconv.Atoi(strings.Fields(string(stat[end+1:]))[1])
+		all = append(all, p)
+	}
+	return all
+}
+
+// processes are those of the container, its init first.
+func (r *run) processes() (found []process) {
+	r.t.Helper()
+	parents := []int{r.cmd.Process.Pid}
+	table := processTable(r.t)
+	for len(parents) > 0 {
+		for _, p := range table {
+			if p.parent == parents[0] {
+				parents = append(parents, p.pid)
+				found = append(found, p)
+			}
+		}
+		parents = parents[1:]
+	}
+	return found
+}
+
+// mounted says whether any process has a mount of the directory.
+func mounted(tb testing.TB, dir string) bool {
+	tb.Helper()
+	tables, err := filepath.Glob("/proc/[0-9]*/mountinfo")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return slices.ContainsFunc(tables, func(name string) bool {
+		table, err := os.ReadFile(name)
+		return err == nil && bytes.Contains(table, []byte(dir))
+	})
+}
