@@ -30,6 +30,7 @@ func (s *Server) followOne(ctx context.Context, uuid string) ([]string, error) {
 	b, err := s.store.Bundle(ctx, uuid)
 	if errors.Is(err, store.ErrNotFound) {
 		delete(s.pending, uuid)
+		delete(s.fresh, uuid)
 		return nil, nil
 	}
 	if err != nil {
@@ -53,8 +54,10 @@ func (s *Server) place(bundles ...store.Bundle) {
 		all = append(all, placed{b, resources})
 		if b.State == codalab.StateStaged && b.Type == codalab.TypeRun {
 			s.pending[b.UUID] = waiting(b, resources)
+			s.fresh[b.UUID] = s.pending[b.UUID]
 		} else {
 			delete(s.pending, b.UUID)
+			delete(s.fresh, b.UUID)
 		}
 	}
 	s.hub.place(all)
@@ -101,15 +104,21 @@ func (s *Server) stage(ctx context.Context, uuid string) ([]string, error) {
 }
 
 // match gives staged runs to workers, and notes of the others why they wait.
-// Only Run calls it.
-func (s *Server) match(ctx context.Context, now time.Time) {
-	if len(s.pending) == 0 {
+// Where no worker has more room than before, only runs that are new can find
+// one, and only they are looked at, unless all is set. Only Run calls it.
+func (s *Server) match(ctx context.Context, now time.Time, all bool) {
+	candidates := s.fresh
+	if s.hub.moreRoom() || all {
+		candidates = s.pending
+	}
+	s.fresh = map[string]*pending{}
+	if len(candidates) == 0 {
 		return
 	}
 	offers := s.hub.offers(now)
 	assigned, status := map[string]store.Worker{}, map[string]string{}
 	var decided []string // in the order in which workers are to hear of them
-	for _, p := range slices.SortedFunc(maps.Values(s.pending), before) {
+	for _, p := range slices.SortedFunc(maps.Values(candidates), before) {
 		o, why := choose(p, offers)
 		switch {
 		case o != nil:
@@ -142,6 +151,9 @@ func (s *Server) match(ctx context.Context, now time.Time) {
 		}
 	}
 	s.place(bundles...)
+	if err == nil {
+		s.fresh = map[string]*pending{} // those that wait on have been looked at
+	}
 }
 
 // ignoring makes a transition that does not apply no error.

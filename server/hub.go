@@ -19,9 +19,11 @@ type hub struct {
 	timeout time.Duration
 	started time.Time
 
-	mu       sync.Mutex
-	workers  map[store.Worker]*worker
-	holders  map[string]*worker // of each bundle that a worker has
+	mu      sync.Mutex
+	workers map[store.Worker]*worker
+	holders map[string]*worker // of each bundle that a worker has
+	// roomier says that a run that found no worker may find one now.
+	roomier  bool
 	nextRead int64
 	nextDuty int64
 	stopped  bool
@@ -40,6 +42,8 @@ type worker struct {
 	arrivals  int64 // check-ins so far
 	applied   int64 // the last of them whose reports were taken
 	held      map[string]held
+	used      codalab.Resources // by all of held
+	unclaimed int64             // of held
 	duties    map[string]*duty
 	reads     map[int64]*read
 	reported  map[string]reported
@@ -116,6 +120,7 @@ func (h *hub) arrive(key store.Worker, in codalab.CheckIn, now time.Time) (p *po
 	}
 	w.sequence, w.sequenced = in.Sequence, now
 	changed = !w.known || now.Sub(w.seen) > h.timeout || !sameOffer(w.info, in)
+	h.roomier = h.roomier || changed
 	in.Runs = nil
 	w.known, w.info, w.seen = true, in, now
 	if w.poll != nil {
@@ -239,7 +244,8 @@ func (h *hub) place(bundles []placed) {
 
 func (h *hub) placeOne(b store.Bundle, r codalab.Resources) {
 	if old := h.holders[b.UUID]; old != nil && (old.key != b.Worker || !b.State.OnWorker()) {
-		delete(old.held, b.UUID)
+		old.hold(b.UUID, held{}, false)
+		h.roomier = true
 		delete(old.duties, b.UUID)
 		delete(old.reported, b.UUID)
 		delete(h.holders, b.UUID)
@@ -258,7 +264,7 @@ func (h *hub) placeOne(b store.Bundle, r codalab.Resources) {
 	case b.KillMessage != "":
 		want.kind, want.message = codalab.MessageKill, b.KillMessage
 	}
-	w.held[b.UUID] = hold
+	w.hold(b.UUID, hold, true)
 	have := w.duties[b.UUID]
 	switch {
 	case want.kind == "":
@@ -269,6 +275,36 @@ func (h *hub) placeOne(b store.Bundle, r codalab.Resources) {
 		w.duties[b.UUID] = &want
 		w.notify()
 	}
+}
+
+// hold notes that a worker has a run, or has it no more.
+func (w *worker) hold(uuid string, run held, has bool) {
+	count := func(run held, sign int64) {
+		w.used.CPUs += sign * run.CPUs
+		w.used.GPUs += sign * run.GPUs
+		w.used.Memory += sign * run.Memory
+		if !run.starting.IsZero() {
+			w.unclaimed += sign
+		}
+	}
+	if old, ok := w.held[uuid]; ok {
+		count(old, -1)
+	}
+	delete(w.held, uuid)
+	if has {
+		count(run, 1)
+		w.held[uuid] = run
+	}
+}
+
+// moreRoom says whether there may be room that was not there when it was last
+// asked.
+func (h *hub) moreRoom() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	more := h.roomier
+	h.roomier = false
+	return more
 }
 
 // overdue returns the runs that nobody has claimed for too long, or whose

@@ -158,9 +158,7 @@ func (o *offer) take(r codalab.Resources) {
 	o.free.CPUs -= r.CPUs
 	o.free.GPUs -= r.GPUs
 	o.free.Memory -= r.Memory
-	if o.runsLeft < math.MaxInt64 {
-		o.runsLeft--
-	}
+	o.runsLeft--
 	o.running++
 }
 
@@ -181,17 +179,14 @@ func (h *hub) offers(now time.Time) []*offer {
 		if o.runsLeft >= codalab.UnlimitedRuns {
 			o.runsLeft = math.MaxInt64
 		}
+		o.runsLeft -= w.unclaimed // it counts the others itself
+		o.running = len(w.held)
 		o.free = o.total
+		o.free.CPUs -= w.used.CPUs
+		o.free.GPUs -= w.used.GPUs
+		o.free.Memory -= w.used.Memory
 		for _, d := range w.info.Dependencies {
 			o.dependencies[d] = true
-		}
-		for _, run := range w.held {
-			unclaimed := !run.starting.IsZero()
-			left := o.runsLeft
-			o.take(run.Resources)
-			if !unclaimed { // the worker counts those itself
-				o.runsLeft = left
-			}
 		}
 		offers = append(offers, o)
 	}

@@ -103,8 +103,9 @@ type Server struct {
 	changes []string // bundles that changed, for Run
 	wake    chan struct{}
 
-	// pending are the staged runs; only Run touches them.
-	pending map[string]*pending
+	// pending are the staged runs, fresh those of them that have not been
+	// looked at yet; only Run touches them.
+	pending, fresh map[string]*pending
 }
 
 // New returns a server. It does nothing by itself.
@@ -115,7 +116,7 @@ func New(c Config) *Server {
 		hub:     newHub(c.Resend, c.WorkerTimeout, c.Now()),
 		hashing: make(chan struct{}, 2),
 		wake:    make(chan struct{}, 1),
-		pending: map[string]*pending{},
+		pending: map[string]*pending{}, fresh: map[string]*pending{},
 	}
 }
 
@@ -144,10 +145,12 @@ func (s *Server) Run(ctx context.Context) error {
 	tick := time.NewTicker(tidying)
 	defer tick.Stop()
 	for {
+		all := false
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
+			all = true // a worker may have gone, or have more disk
 			s.tidy(ctx, s.Now())
 		case <-s.wake:
 		}
@@ -156,7 +159,7 @@ func (s *Server) Run(ctx context.Context) error {
 		s.changes = nil
 		s.mu.Unlock()
 		s.follow(ctx, uuids)
-		s.match(ctx, s.Now())
+		s.match(ctx, s.Now(), all)
 	}
 }
 

@@ -21,13 +21,13 @@ import (
 // root, whose passwords are their names. Its requests go straight to the
 // handler, so that it works in a synctest bubble too.
 type site struct {
-	t       *testing.T
+	t       testing.TB
 	store   *store.Store
 	handler http.Handler
 	tokens  map[string]string
 }
 
-func newSite(t *testing.T, change ...func(*server.Config)) *site {
+func newSite(t testing.TB, change ...func(*server.Config)) *site {
 	t.Helper()
 	ctx := context.Background()
 	data, err := store.Open(ctx, t.TempDir())
@@ -72,7 +72,7 @@ func (s *site) start(change ...func(*server.Config)) (stop func()) {
 	return stop
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func must(t *testing.T, err error) {
 
 // answer is what a request got.
 type answer struct {
-	t      *testing.T
+	t      testing.TB
 	what   string
 	status int
 	header http.Header
