@@ -106,10 +106,13 @@ func (b *mainBench) warm(ctx context.Context) error {
 	return nil
 }
 
-// stamp is the command that is measured: it prints the time.
-const stamp = "date +%s.%N"
+// stamp is the command that is measured: it prints the time. A command for cl
+// has no "%" of its own, which names bundles there.
+const stamp = "date --rfc-3339=ns"
 
-func now() float64 { return float64(time.Now().UnixNano()) / 1e9 }
+func now() float64 { return seconds(time.Now()) }
+
+func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
 
 // bundle runs the command as a bundle.
 func (b *mainBench) bundle(ctx context.Context) (times, error) {
@@ -140,10 +143,11 @@ func (b *mainBench) bundle(ctx context.Context) (times, error) {
 }
 
 func measured(start, end float64, printed, job string) (times, error) {
-	first, err := strconv.ParseFloat(strings.TrimSpace(printed), 64)
+	at, err := time.Parse("2006-01-02 15:04:05.999999999Z07:00", strings.TrimSpace(printed))
 	if err != nil {
 		return times{}, fmt.Errorf("read the command's time: %w", err)
 	}
+	first := seconds(at)
 	allocated, err := allocation(job)
 	if err != nil {
 		return times{}, err
@@ -157,7 +161,7 @@ func allocation(job string) (float64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read allocation: %w", err)
 	}
-	line := regexp.MustCompile(`\[(\S+)\] sched[^\n]*: Allocate JobId=` + regexp.QuoteMeta(job) + ` `)
+	line := regexp.MustCompile(`\[(\S+)\] sched[^\n]*: (?:Allocate|_start_job: Started) JobId=` + regexp.QuoteMeta(job) + ` `)
 	all := line.FindAllSubmatch(data, -1)
 	if len(all) == 0 {
 		return 0, fmt.Errorf("slurmctld's log does not tell when job %q got its node", job)
@@ -166,7 +170,7 @@ func allocation(job string) (float64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read allocation: %w", err)
 	}
-	return float64(at.UnixNano()) / 1e9, nil
+	return seconds(at), nil
 }
 
 // bareScript runs the command in the same container by what every node has:
