@@ -121,51 +121,6 @@ func (s *Server) runMessage(b store.Bundle) codalab.Message {
 	}
 }
 
-// takeReports stores what a worker says of its runs, and returns
-// mark_finalized for those that it has ended: also when it says so again,
-// because the answer was lost. What it says of bundles that are not its own
-// is passed over.
-func (s *Server) takeReports(ctx context.Context, p *poll, runs []codalab.Run) ([]codalab.Message, error) {
-	key, now := p.worker.key, s.Now()
-	fresh := map[string]codalab.Run{}
-	var uuids []string
-	for _, run := range s.hub.news(key, runs, now) {
-		fresh[run.UUID] = run
-		uuids = append(uuids, run.UUID)
-	}
-	if len(uuids) == 0 {
-		return nil, nil
-	}
-	var moved []string
-	bundles, err := s.store.ChangeAll(ctx, uuids, func(b *store.Bundle) error {
-		before := b.State
-		if !s.hub.take(p) {
-			return nil
-		}
-		err := ignoring(report(b, key, fresh[b.UUID], now))
-		if before != b.State {
-			moved = append(moved, b.UUID)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	s.changed(moved...)
-	var messages []codalab.Message
-	for _, uuid := range uuids {
-		b, ok := bundles[uuid]
-		if !ok || b.Worker != key {
-			continue
-		}
-		s.hub.stored(key, fresh[uuid], now)
-		if b.State.Final() && fresh[uuid].State == codalab.StateFinalizing {
-			messages = append(messages, codalab.Message{Type: codalab.MessageMarkFinalized, UUID: uuid})
-		}
-	}
-	return messages, nil
-}
-
 // startBundle answers a worker that asks whether a run is still its own, and
 // notes that it has begun (codalab/rest/workers.py: start_bundle).
 func (s *Server) startBundle(w http.ResponseWriter, r *http.Request, u store.User) error {

@@ -65,12 +65,6 @@ type duty struct {
 	order   int64 // they are told in the order in which they came up
 }
 
-// reported is what a worker last said of a run, and when that was stored.
-type reported struct {
-	run codalab.Run
-	at  time.Time
-}
-
 // poll is a check-in that waits to be answered.
 type poll struct {
 	worker *worker
@@ -135,18 +129,6 @@ func (h *hub) arrive(key store.Worker, in codalab.CheckIn, now time.Time) (p *po
 		w.poll = p
 	}
 	return p, false, changed
-}
-
-// take says whether a check-in's reports are still the newest. Reports are
-// stored one check-in at a time, but not always in the order of arrival.
-func (h *hub) take(p *poll) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if p.order < p.worker.applied {
-		return false
-	}
-	p.worker.applied = p.order
-	return true
 }
 
 // sameOffer says whether two check-ins offer the same. Free disk changes all
@@ -325,40 +307,6 @@ func (h *hub) overdue(now time.Time, limit time.Duration) []string {
 		}
 	}
 	return uuids
-}
-
-// news splits what a worker reports: the runs of which something is new, or
-// was stored long ago, and those that say the same as before.
-func (h *hub) news(key store.Worker, runs []codalab.Run, now time.Time) []codalab.Run {
-	const refresh = 30 * time.Second
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	w := h.get(key)
-	var fresh []codalab.Run
-	for _, run := range runs {
-		last, ok := w.reported[run.UUID]
-		if !ok || now.Sub(last.at) > refresh || run.State == codalab.StateFinalizing || !sameReport(last.run, run) {
-			fresh = append(fresh, run)
-		}
-	}
-	return fresh
-}
-
-// stored notes that a report is in the store.
-func (h *hub) stored(key store.Worker, run codalab.Run, now time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if w := h.get(key); h.holders[run.UUID] == w {
-		w.reported[run.UUID] = reported{run, now}
-	}
-}
-
-// sameReport compares what a person would notice; times and usage are stored
-// now and then.
-func sameReport(a, b codalab.Run) bool {
-	return a.State == b.State && a.RunStatus == b.RunStatus && a.Remote == b.Remote &&
-		a.DiskUtilization == b.DiskUtilization &&
-		(a.DockerImage == nil) == (b.DockerImage == nil) && len(a.Profile) == len(b.Profile)
 }
 
 // preemptible says whether a worker called itself so.

@@ -27,18 +27,18 @@ type site struct {
 	tokens  map[string]string
 }
 
-func newSite(t testing.TB, change ...func(*server.Config)) *site {
-	t.Helper()
+func newSite(tb testing.TB, change ...func(*server.Config)) *site {
+	tb.Helper()
 	ctx := context.Background()
-	data, err := store.Open(ctx, t.TempDir())
-	must(t, err)
+	data, err := store.Open(ctx, tb.TempDir())
+	must(tb, err)
 	for name, id := range map[string]string{"alice": "0x" + strings.Repeat("a", 32), "bob": "0x" + strings.Repeat("b", 32), "root": store.RootID} {
 		hashed, err := server.HashPassword(name, 1)
-		must(t, err)
-		must(t, data.AddUser(ctx, store.User{ID: id, Name: name, Password: hashed, TimeQuota: 1 << 40, DiskQuota: 1 << 20, ParallelRunQuota: 9}))
+		must(tb, err)
+		must(tb, data.AddUser(ctx, store.User{ID: id, Name: name, Password: hashed, TimeQuota: 1 << 40, DiskQuota: 1 << 20, ParallelRunQuota: 9}))
 	}
-	s := &site{t: t, store: data, tokens: map[string]string{}}
-	t.Cleanup(func() { must(t, data.Close()) })
+	s := &site{t: tb, store: data, tokens: map[string]string{}}
+	tb.Cleanup(func() { must(tb, data.Close()) })
 	s.start(change...)
 	for _, name := range []string{"alice", "bob", "root"} {
 		form := url.Values{"grant_type": {"password"}, "username": {name}, "password": {name}}
@@ -72,10 +72,10 @@ func (s *site) start(change ...func(*server.Config)) (stop func()) {
 	return stop
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
+func must(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 

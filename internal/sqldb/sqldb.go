@@ -88,7 +88,7 @@ func (c Config) Open(ctx context.Context) (*DB, error) {
 // touch creates the file for its owner alone: databases hold password hashes.
 // SQLite gives its side files the permissions of the main one.
 func touch(path string) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // which database is the operator's choice
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err //nolint:wrapcheck // the caller says which database
 	}
