@@ -33,11 +33,13 @@ func NewToken() string {
 //	open started, read ◄───────────── the token that stands
 //
 // What link returned is ignored: a link that succeeded may report EEXIST when
-// its lost reply was asked for again. The token that stands decides. While it
-// cannot be read the link is tried again, with the same temporary, until ctx
-// ends; the error then means that the attempt was not begun by this caller.
+// its lost reply was asked for again. The token that stands decides, once it is
+// flushed to the disk. While it cannot be read the link is tried again, with
+// the same temporary, until ctx ends; the error then means that the caller does
+// not know who took the attempt, and may run nothing. Begin with the same
+// token may be called again.
 func (a Attempt) Begin(ctx context.Context, s Started) (standing Started, own bool, err error) {
-	return a.take(ctx, s, os.Link)
+	return a.take(ctx, s, a.disk())
 }
 
 // Close takes the attempt for a bridge, so that no worker can begin it any
@@ -47,14 +49,35 @@ func (a Attempt) Close(ctx context.Context, at time.Time) (standing Started, own
 	if err := os.MkdirAll(a.Dir, 0o700); err != nil {
 		return Started{}, false, fmt.Errorf("close attempt: %w", err)
 	}
-	return a.take(ctx, Started{Token: NewToken(), Closed: true, At: at}, os.Link)
+	return a.take(ctx, Started{Token: NewToken(), Closed: true, At: at}, a.disk())
 }
 
 // retryBegin is the pause between two tries of taking an attempt.
 const retryBegin = 200 * time.Millisecond
 
-func (a Attempt) take(ctx context.Context, s Started, link func(oldname, newname string) error) (Started, bool, error) {
+// disk is what taking an attempt asks of the file server.
+type disk struct {
+	link func(oldname, newname string) error
+	read func() (Started, error)
+}
+
+func (a Attempt) disk() disk { return disk{link: os.Link, read: a.readFlushed} }
+
+// readFlushed reads who took the attempt, after making sure that a crash does
+// not undo it.
+func (a Attempt) readFlushed() (Started, error) {
+	s, err := a.ReadStarted()
+	if err != nil {
+		return Started{}, err
+	}
+	return s, atomicfile.SyncDir(a.Dir)
+}
+
+func (a Attempt) take(ctx context.Context, s Started, d disk) (Started, bool, error) {
 	s.Format = Format
+	if err := s.check(); err != nil {
+		return Started{}, false, fmt.Errorf("take attempt: %w", err)
+	}
 	data, err := json.Marshal(s)
 	if err != nil {
 		return Started{}, false, fmt.Errorf("encode started: %w", err)
@@ -66,8 +89,8 @@ func (a Attempt) take(ctx context.Context, s Started, link func(oldname, newname
 	}
 	defer func() { _ = os.Remove(tmp) }() // a leftover temporary has no meaning
 	for {
-		linkErr := link(tmp, path)
-		standing, readErr := a.ReadStarted()
+		linkErr := d.link(tmp, path)
+		standing, readErr := d.read()
 		if readErr == nil {
 			return standing, standing.Token == s.Token, nil
 		}

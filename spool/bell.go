@@ -45,16 +45,18 @@ func (b Bell) Answer() ([]Member, error) {
 		return nil, fmt.Errorf("answer bell: %w", err)
 	}
 	var rang []Member
+	var stuck []error
 	for _, e := range entries {
-		bundle, n, ok := strings.Cut(e.Name(), ".")
+		bundle, n, _ := strings.Cut(e.Name(), ".")
 		attempt, err := strconv.Atoi(n)
-		if !ok || bundle == "" || err != nil {
+		if bundle == "" || err != nil {
 			continue
 		}
 		if err := os.Remove(filepath.Join(b.dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return rang, fmt.Errorf("answer bell: %w", err)
+			stuck = append(stuck, fmt.Errorf("answer bell: %w", err))
+			continue
 		}
 		rang = append(rang, Member{Bundle: bundle, Attempt: attempt})
 	}
-	return rang, nil
+	return rang, errors.Join(stuck...)
 }

@@ -149,16 +149,10 @@ func (a Attempt) WriteSpec(s Spec) error {
 }
 
 // ReadSpec reads the specification.
-func (a Attempt) ReadSpec() (Spec, error) {
-	s, err := readRecord[Spec](a.SpecPath())
-	return s, errors.Join(err, checkFormat(a.SpecPath(), s.Format, err))
-}
+func (a Attempt) ReadSpec() (Spec, error) { return readRecord[Spec](a.SpecPath()) }
 
 // ReadStarted reads who took the attempt.
-func (a Attempt) ReadStarted() (Started, error) {
-	s, err := readRecord[Started](a.path("started"))
-	return s, errors.Join(err, checkFormat(a.path("started"), s.Format, err))
-}
+func (a Attempt) ReadStarted() (Started, error) { return readRecord[Started](a.path("started")) }
 
 // WriteStatus publishes the worker's status.
 func (a Attempt) WriteStatus(s Status) error {
@@ -167,10 +161,7 @@ func (a Attempt) WriteStatus(s Status) error {
 }
 
 // ReadStatus reads the worker's status.
-func (a Attempt) ReadStatus() (Status, error) {
-	s, err := readRecord[Status](a.path("status.json"))
-	return s, errors.Join(err, checkFormat(a.path("status.json"), s.Format, err))
-}
+func (a Attempt) ReadStatus() (Status, error) { return readRecord[Status](a.path("status.json")) }
 
 // WriteExit publishes how the attempt ended.
 func (a Attempt) WriteExit(e Exit) error {
@@ -179,10 +170,7 @@ func (a Attempt) WriteExit(e Exit) error {
 }
 
 // ReadExit reads how the attempt ended.
-func (a Attempt) ReadExit() (Exit, error) {
-	e, err := readRecord[Exit](a.path("exit.json"))
-	return e, errors.Join(err, checkFormat(a.path("exit.json"), e.Format, err))
-}
+func (a Attempt) ReadExit() (Exit, error) { return readRecord[Exit](a.path("exit.json")) }
 
 // Member is one bundle's part in a submission.
 type Member struct {
@@ -204,24 +192,57 @@ func writeRecord(path string, record any) error {
 	return atomicfile.Write(path, append(data, '\n'), 0o600)
 }
 
-func readRecord[T any](path string) (T, error) {
-	var record T
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return record, ErrNone
+// record is what readRecord reads. check says what is wrong with one.
+type record interface{ check() error }
+
+func (s Spec) check() error    { return checkFormat(s.Format) }
+func (s Started) check() error { return checkHead(s.Format, s.Token) }
+func (s Status) check() error  { return checkHead(s.Format, s.Token) }
+
+func (e Exit) check() error {
+	if err := checkHead(e.Format, e.Token); err != nil {
+		return err
 	}
-	if err != nil {
-		return record, fmt.Errorf("read record: %w", err)
+	switch e.Cause {
+	case CauseSucceeded, CauseUser, CauseLimit, CausePlatform:
+		return nil
 	}
-	if err := json.Unmarshal(data, &record); err != nil {
-		return record, fmt.Errorf("read record %s: %w", path, err)
-	}
-	return record, nil
+	return fmt.Errorf("unknown cause %q", e.Cause)
 }
 
-func checkFormat(path string, format int, earlier error) error {
-	if earlier == nil && format != Format {
-		return fmt.Errorf("read record %s: format %d, want %d: written by another version", path, format, Format)
+// checkHead refuses also what nobody wrote: an empty token would be equal to
+// that of any other record that lost its own.
+func checkHead(format int, token string) error {
+	if err := checkFormat(format); err != nil {
+		return err
+	}
+	if token == "" {
+		return errors.New("no token")
 	}
 	return nil
+}
+
+func checkFormat(format int) error {
+	if format != Format {
+		return fmt.Errorf("format %d, want %d: written by another version", format, Format)
+	}
+	return nil
+}
+
+func readRecord[T record](path string) (T, error) {
+	var read, none T
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return none, ErrNone
+	}
+	if err != nil {
+		return none, fmt.Errorf("read record: %w", err)
+	}
+	if err := json.Unmarshal(data, &read); err != nil {
+		return none, fmt.Errorf("read record %s: %w", path, err)
+	}
+	if err := read.check(); err != nil {
+		return none, fmt.Errorf("read record %s: %w", path, err)
+	}
+	return read, nil
 }

@@ -1,0 +1,167 @@
+package spool
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+)
+
+func bell(t *testing.T) Bell {
+	t.Helper()
+	layout := Layout(t.TempDir())
+	for _, dir := range layout.Directories() {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return layout.Bell()
+}
+
+func ring(t *testing.T, b Bell, bundle string, attempt int) {
+	t.Helper()
+	if err := b.Ring(bundle, attempt); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func answer(t *testing.T, b Bell) []Member {
+	t.Helper()
+	rang, err := b.Answer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(rang, func(x, y Member) int {
+		return cmp.Or(cmp.Compare(x.Bundle, y.Bundle), cmp.Compare(x.Attempt, y.Attempt))
+	})
+	return rang
+}
+
+func TestRingIsAnsweredOnce(t *testing.T) {
+	t.Parallel()
+	b := bell(t)
+	if rang := answer(t, b); len(rang) != 0 {
+		t.Errorf("nobody rang: %v", rang)
+	}
+	for range 3 {
+		ring(t, b, "0x2", 1)
+	}
+	ring(t, b, "0x1", 10)
+	ring(t, b, "0x1", 9)
+	want := []Member{{"0x1", 9}, {"0x1", 10}, {"0x2", 1}}
+	if d := gocmp.Diff(want, answer(t, b)); d != "" {
+		t.Error(d)
+	}
+	if rang := answer(t, b); len(rang) != 0 {
+		t.Errorf("answered again: %v", rang)
+	}
+	ring(t, b, "0x2", 1)
+	if d := gocmp.Diff([]Member{{"0x2", 1}}, answer(t, b)); d != "" {
+		t.Error(d)
+	}
+}
+
+// A worker writes a record and rings; a bridge answers and reads. However they
+// interleave, the bridge has read the last record after it has answered the
+// last ring.
+func TestRingDuringAnAnswerIsNotLost(t *testing.T) {
+	t.Parallel()
+	b := bell(t)
+	a := attempt(t)
+	const last = 500
+	done := make(chan error, 1)
+	go func() {
+		defer close(done)
+		for i := range last + 1 {
+			err := a.WriteStatus(Status{Token: "t", Usage: Usage{DiskBytes: int64(i)}})
+			if err == nil {
+				err = b.Ring("0x1", 1)
+			}
+			if err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	seen := int64(-1)
+	for over := false; !over; {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			over = true // and answer once more
+		default:
+		}
+		if len(answer(t, b)) == 0 {
+			continue
+		}
+		s, err := a.ReadStatus()
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen = s.Usage.DiskBytes
+	}
+	if seen != last {
+		t.Errorf("the last record read is %d, the last written %d", seen, last)
+	}
+}
+
+func TestStrangeEntriesAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	b := bell(t)
+	strange := []string{"README", "0x1", "0x1.", ".1", "0x1.one", "0x1.1.2", ".nfs0000001", ".0x1.1.swp"}
+	for _, name := range strange {
+		write(t, filepath.Join(b.dir, name), "")
+	}
+	ring(t, b, "0x1", 1)
+	if d := gocmp.Diff([]Member{{"0x1", 1}}, answer(t, b)); d != "" {
+		t.Error(d)
+	}
+	entries, err := os.ReadDir(b.dir)
+	if err != nil || len(entries) != len(strange) {
+		t.Errorf("%d entries are left, want %d: %v, %v", len(entries), len(strange), entries, err)
+	}
+}
+
+func TestProbeDoesNotStay(t *testing.T) {
+	t.Parallel()
+	b := bell(t)
+	for range 3 {
+		answer(t, b)
+	}
+	if entries, err := os.ReadDir(b.dir); err != nil || len(entries) != 0 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+func TestEntryThatStaysHidesNoOther(t *testing.T) {
+	t.Parallel()
+	b := bell(t)
+	if err := os.MkdirAll(filepath.Join(b.dir, "0x1.1", "full"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ring(t, b, "0x0", 1)
+	ring(t, b, "0x2", 1)
+	rang, err := b.Answer()
+	if err == nil {
+		t.Error("want an error for the one that stays")
+	}
+	if d := gocmp.Diff([]Member{{"0x0", 1}, {"0x2", 1}}, rang); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestBellThatIsMissingIsAnError(t *testing.T) {
+	t.Parallel()
+	b := Layout(t.TempDir()).Bell()
+	if err := b.Ring("0x1", 1); err == nil {
+		t.Error("ring: no error")
+	}
+	if _, err := b.Answer(); err == nil {
+		t.Error("answer: no error")
+	}
+}
