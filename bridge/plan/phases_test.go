@@ -1,0 +1,230 @@
+package plan_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+func claimed(accepted bool, o plan.Outcome) plan.News {
+	return plan.News{Claimed: &plan.Claimed{Outcome: o, Accepted: accepted}}
+}
+
+func TestClaimIsAskedUntilAnsweredAndAnotherWorkersBundleIsDropped(t *testing.T) {
+	t.Parallel()
+	fresh := rowIn(plan.Claiming)
+	given(t, fresh).hears(plan.News{}).is(plan.Claiming, plan.Claim).hears(claimed(true, plan.Outcome{})).is(plan.Staging, plan.Stage)
+	given(t, fresh).hears(claimed(false, plan.Outcome{})).is(plan.Done, plan.Release)
+	given(t, fresh).hears(claimed(false, plan.Outcome{Failure: "403", Final: true})).is(plan.Done, plan.Release)
+	b := given(t, fresh)
+	for _, pause := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
+		b.hears(claimed(false, plan.Outcome{Failure: "502"})).is(plan.Claiming)
+		if got := b.row.Due.Sub(b.now); got != time.Duration(pause)*time.Second {
+			t.Fatalf("pause after try %d is %s, want %d s", b.row.Tries, got, pause)
+		}
+		b.hears(plan.News{}).is(plan.Claiming)
+		b.now = b.row.Due
+		b.hears(plan.News{}).is(plan.Claiming, plan.Claim)
+	}
+	// Dropped, and then offered again before it was forgotten.
+	b = given(t, fresh).hears(claimed(false, plan.Outcome{})).hears(told(offered())).is(plan.Claiming, plan.Claim)
+	if b.row.Dropped || b.row.Version != fresh.Version {
+		t.Errorf("row %+v, want a fresh one of the same version", b.row)
+	}
+}
+
+func TestRequestThatTheQueueRefusesEndsInWords(t *testing.T) {
+	t.Parallel()
+	for want, change := range map[string]func(*plan.Row){
+		"Queue cpu runs bundles for at most 10h0m, and 11h0m was asked for: lower --request-time or use another queue.": func(r *plan.Row) { r.Resources.Time = 11 * 3600 },
+		"The bridge has no queue \"old\" any more.": func(r *plan.Row) { r.Queue = "old" },
+	} {
+		given(t, rowIn(plan.Claiming), change).hears(claimed(true, plan.Outcome{})).is(plan.Finalizing).verdict(spool.CauseUser, want)
+	}
+}
+
+func TestStagingIsTriedAgainForAWhile(t *testing.T) {
+	t.Parallel()
+	unstaged := func(r *plan.Row) { r.Staged = nil }
+	end := func(o plan.Outcome) plan.News { return plan.News{Staged: &plan.StageEnd{Outcome: o}} }
+	b := given(t, rowIn(plan.Staging), unstaged).hears(plan.News{}).is(plan.Staging, plan.Stage)
+	b.hears(plan.News{Progress: "Pulling image."}).is(plan.Staging, plan.Stage)
+	if b.row.Progress != "Pulling image." {
+		t.Errorf("progress %q", b.row.Progress)
+	}
+	b.hears(end(plan.Outcome{Failure: "no route to host"})).is(plan.Staging)
+	b.at(6 * time.Minute).hears(end(plan.Outcome{Failure: "no route to host"})).is(plan.Finalizing)
+	b.verdict(spool.CauseUser, "No route to host.")
+	given(t, rowIn(plan.Staging), unstaged).hears(end(plan.Outcome{Failure: "image x: not found", Final: true})).is(plan.Finalizing)
+	b = given(t, rowIn(plan.Staging), unstaged).hears(end(plan.Outcome{})).is(plan.Staging)
+	if !b.row.WaitsForRoom(b.now) {
+		t.Error("a staged row does not wait for room")
+	}
+}
+
+func TestRefusalForNowIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	full := answered(plan.Submission{Refused: true, Retry: true, Words: "job submit limit"})
+	b := given(t, rowIn(plan.Submitting))
+	for range 20 {
+		b.hears(full).is(plan.Submitting)
+		b.hears(seen(b.now.Sub(epoch))).is(plan.Submitting)
+		b.now = b.row.Due
+		b.hears(plan.News{}).is(plan.Submitting, plan.Submit)
+	}
+	b.hears(full).hears(told(kill)).is(plan.Finalizing).verdict(spool.CauseUser, codalab.KillRequested)
+}
+
+func TestJobThatCanNeverStartIsStoppedWhenSlurmSaysSoTwice(t *testing.T) {
+	t.Parallel()
+	never := job(sbatch.StatePending)
+	never.Reason = "PartitionTimeLimit"
+	b := given(t, rowIn(plan.Queued)).hears(seen(0, never)).is(plan.Queued)
+	b.at(time.Hour).hears(plan.News{}).is(plan.Queued) // Slurm did not answer since
+	passing := *b
+	passing.hears(seen(time.Hour, job(sbatch.StatePending)))
+	passing.at(2 * time.Hour).hears(seen(2*time.Hour, never)).is(plan.Queued)
+	b.hears(seen(time.Hour, never)).is(plan.Stopping, plan.Cancel, plan.Close)
+	b.hears(closing(spool.Started{Closed: true})).is(plan.Stopping, plan.Cancel)
+	b.hears(plan.News{Cancelled: &plan.Outcome{}}).is(plan.Finalizing)
+	b.verdict(spool.CauseUser, "Slurm can never start this job (PartitionTimeLimit). Asked of queue cpu: 2 CPUs, 2g of memory, 1h0m.")
+}
+
+// TestKillInEachPhase kills a bundle wherever it is, and lets each effect
+// succeed.
+func TestKillInEachPhase(t *testing.T) {
+	t.Parallel()
+	terminated := exit(143)
+	terminated.Terminated = true
+	for _, c := range []struct {
+		name string
+		row  plan.Row
+		then []plan.News
+		want plan.Phase
+	}{
+		{"claiming", rowIn(plan.Claiming), []plan.News{claimed(true, plan.Outcome{})}, plan.Finalizing},
+		{"staging", rowIn(plan.Staging), nil, plan.Finalizing},
+		{"submitting, before sbatch", vary(rowIn(plan.Submitting), func(r *plan.Row) { r.Submitted = time.Time{} }), nil, plan.Finalizing},
+		{"submitting, refused", rowIn(plan.Submitting), []plan.News{answered(plan.Submission{Refused: true, Retry: true})}, plan.Finalizing},
+		{"submitting, accepted", rowIn(plan.Submitting), []plan.News{
+			answered(plan.Submission{Job: 7}), {Cancelled: &plan.Outcome{}}, closing(spool.Started{Closed: true}),
+		}, plan.Finalizing},
+		{"submitting, unknown, then found", rowIn(plan.Submitting), []plan.News{
+			answered(plan.Submission{Words: "?"}), closing(spool.Started{Closed: true}), seen(early, job(sbatch.StatePending)), {Cancelled: &plan.Outcome{}},
+		}, plan.Finalizing},
+		{"submitting, unknown, then begun", rowIn(plan.Submitting), []plan.News{
+			answered(plan.Submission{Words: "?"}), closing(*started()), seen(early, job(sbatch.StateRunning)),
+			{Cancelled: &plan.Outcome{}},
+			read(early, started(), terminated),
+		}, plan.Collecting},
+		{"submitting, unknown, then absent", rowIn(plan.Submitting), []plan.News{
+			closing(spool.Started{Closed: true}), seen(late),
+		}, plan.Finalizing},
+		{"queued", rowIn(plan.Queued), []plan.News{{Cancelled: &plan.Outcome{}}, closing(spool.Started{Closed: true})}, plan.Finalizing},
+		{"queued, but it begins", rowIn(plan.Queued), []plan.News{
+			closing(*started()), {Cancelled: &plan.Outcome{}}, read(early, started(), terminated),
+		}, plan.Collecting},
+		{"running", rowIn(plan.Running), []plan.News{{Cancelled: &plan.Outcome{}}, read(early, started(), terminated)}, plan.Collecting},
+		{"running, and it ends by itself", rowIn(plan.Running), []plan.News{read(early, started(), exit(0))}, plan.Collecting},
+		{"running, with its node lost", rowIn(plan.Running), []plan.News{
+			seen(early, job(sbatch.StateNodeFail)), read(3*late, started(), nil),
+		}, plan.Collecting},
+		{"collecting", rowIn(plan.Collecting), nil, plan.Collecting},
+		{"finalizing", rowIn(plan.Finalizing), nil, plan.Finalizing},
+		{"done", rowIn(plan.Done), nil, plan.Done},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := given(t, c.row).at(2 * late).hears(told(kill))
+			for _, n := range c.then {
+				if n.Records != nil && n.Records.Read.After(b.now) {
+					b.now = n.Records.Read
+				}
+				b.hears(n)
+			}
+			if b.row.Phase != c.want {
+				t.Fatalf("row in %s (%s), want %s", b.row.Phase, b.row.Reason, c.want)
+			}
+			own := b.row.Exit != nil && !b.row.Exit.Terminated
+			if !own && b.row.Verdict.Failure != codalab.KillRequested {
+				t.Errorf("verdict %q, want that it was killed", b.row.Verdict.Failure)
+			}
+		})
+	}
+}
+
+func vary(r plan.Row, change func(*plan.Row)) plan.Row {
+	change(&r)
+	return r
+}
+
+func TestCancelIsRepeatedWhileTheJobLives(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Running)).hears(told(kill)).is(plan.Stopping, plan.Cancel)
+	b.hears(plan.News{Cancelled: &plan.Outcome{Failure: "unable to contact slurm controller"}}).is(plan.Stopping)
+	b.now = b.row.Due
+	b.hears(plan.News{}).is(plan.Stopping, plan.Cancel)
+	for range 5 {
+		b.hears(plan.News{Cancelled: &plan.Outcome{}}).is(plan.Stopping)
+		b.hears(seen(b.now.Sub(epoch), job(sbatch.StateRunning))).is(plan.Stopping)
+		b.now = b.row.Due
+		b.hears(plan.News{}).is(plan.Stopping, plan.Cancel)
+	}
+}
+
+func TestRestartTakesUpEachPhase(t *testing.T) {
+	t.Parallel()
+	for phase, want := range map[plan.Phase][]plan.Kind{
+		plan.Claiming: {plan.Claim}, plan.Staging: {plan.Stage}, plan.Submitting: nil, plan.Queued: nil, plan.Running: nil,
+		plan.Stopping: {plan.Cancel}, plan.Collecting: {plan.Collect}, plan.Finalizing: nil, plan.Done: {plan.Release},
+	} {
+		given(t, rowIn(phase)).hears(plan.News{}).is(phase, want...)
+	}
+	unbegun := rowIn(plan.Stopping)
+	unbegun.Begun = nil
+	given(t, unbegun).hears(plan.News{}).is(plan.Stopping, plan.Cancel, plan.Close)
+}
+
+func TestUndeliverableResultsFailTheBundle(t *testing.T) {
+	t.Parallel()
+	refused := plan.News{Collected: &plan.Outcome{Failure: "413 too large", Final: true}}
+	b := given(t, rowIn(plan.Collecting)).hears(refused).is(plan.Finalizing)
+	b.verdict(spool.CauseSucceeded, "The results could not be delivered: 413 too large.")
+	away := plan.News{Collected: &plan.Outcome{Failure: "502"}}
+	b = given(t, rowIn(plan.Collecting)).hears(away).is(plan.Collecting)
+	b.at(73 * time.Hour).hears(away).is(plan.Finalizing)
+}
+
+func TestOfferOfWhatIsOursIsClaimedAgain(t *testing.T) {
+	t.Parallel()
+	for _, p := range []plan.Phase{plan.Staging, plan.Submitting, plan.Queued, plan.Running, plan.Stopping, plan.Collecting, plan.Finalizing} {
+		b := given(t, rowIn(p)).hears(told(offered()))
+		if b.row.Phase != p || b.kinds()[0] != plan.Claim {
+			t.Errorf("%s: went to %s, wants %v", p, b.row.Phase, b.kinds())
+		}
+	}
+	given(t, rowIn(plan.Done)).hears(told(offered())).is(plan.Collecting, plan.Claim, plan.Collect).
+		hears(plan.News{Collected: &plan.Outcome{}}).is(plan.Finalizing)
+}
+
+func TestReadingsThatOvertakeOneAnotherLoseNothing(t *testing.T) {
+	t.Parallel()
+	var n plan.News
+	n.AddRecords(plan.Records{Attempt: 2, Read: epoch.Add(time.Second), Started: started(), Exit: exit(0), Output: "x"})
+	want := n
+	n.AddRecords(plan.Records{Attempt: 2, Read: epoch})
+	n.AddRecords(plan.Records{Attempt: 1, Read: epoch.Add(time.Hour), Started: &spool.Started{Token: "old"}})
+	if diff := cmp.Diff(want, n); diff != "" {
+		t.Errorf("news (-want +got):\n%s", diff)
+	}
+	n.AddRecords(plan.Records{Attempt: 3})
+	if n.Records.Attempt != 3 || n.Records.Exit != nil {
+		t.Errorf("records %+v, want those of the third attempt", n.Records)
+	}
+}

@@ -1,0 +1,138 @@
+package plan_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+func TestRunStatusSaysWhyInOneSentence(t *testing.T) {
+	t.Parallel()
+	pending := func(reason string, start time.Time) func(*plan.Row) {
+		return func(r *plan.Row) { r.Job.Reason, r.Job.Start = reason, start }
+	}
+	trouble := func(text string) func(*plan.Row) {
+		return func(r *plan.Row) { r.Trouble, r.Due = text, epoch.Add(time.Minute) }
+	}
+	unstaged := func(r *plan.Row) { r.Staged = nil }
+	for _, c := range []struct {
+		phase  plan.Phase
+		change func(*plan.Row)
+		want   string
+	}{
+		{plan.Claiming, unstaged, "Claimed by the bridge."},
+		{plan.Staging, unstaged, "Bringing in the image and the dependencies."},
+		{plan.Staging, func(r *plan.Row) { r.Progress = "Pulling image python:3." }, "Pulling image python:3."},
+		{plan.Staging, func(r *plan.Row) { r.Staged = &spool.Inputs{} }, "Image and dependencies are ready; waiting to be submitted to Slurm."},
+		{plan.Staging, trouble("no route to host"), "Trying again at 08:01:00: No route to host."},
+		{plan.Staging, func(r *plan.Row) { r.Trouble = "no route to host" }, "Trying again: No route to host."},
+		{plan.Submitting, unstaged, "Being submitted to Slurm."},
+		{plan.Submitting, trouble("job submit limit"), "Job submit limit."},
+		{plan.Queued, pending("None", time.Time{}), "Slurm job 7 waits."},
+		{plan.Queued, pending("", time.Time{}), "Slurm job 7 waits."},
+		{plan.Queued, pending("Priority", time.Time{}), "Slurm job 7 waits (Priority)."},
+		{plan.Queued, pending("Resources", epoch), "Slurm job 7 waits (Resources); Slurm expects to start it at 2027-01-15 08:00:00."},
+		{plan.Queued, func(r *plan.Row) { r.Job = job(sbatch.StateRunning) }, "Slurm job 7 is starting on n1 (RUNNING)."},
+		{plan.Running, unstaged, "Running job in container."},
+		{plan.Stopping, unstaged, "Being stopped."},
+		{plan.Collecting, unstaged, "Uploading results."},
+		{plan.Collecting, trouble("connection refused"), "Uploading results; the last try failed: Connection refused."},
+		{plan.Finalizing, unstaged, "Finalizing bundle."},
+		{plan.Done, unstaged, "Finished"},
+	} {
+		r := rowIn(c.phase)
+		c.change(&r)
+		if got := r.RunStatus(); got != c.want {
+			t.Errorf("%s: %q, want %q", c.phase, got, c.want)
+		}
+	}
+}
+
+func TestReportSaysTheStateOnTheWire(t *testing.T) {
+	t.Parallel()
+	want := map[plan.Phase]codalab.State{
+		plan.Staging: codalab.StatePreparing, plan.Submitting: codalab.StatePreparing, plan.Queued: codalab.StatePreparing,
+		plan.Running: codalab.StateRunning, plan.Stopping: codalab.StateRunning, plan.Collecting: codalab.StateRunning,
+		plan.Finalizing: codalab.StateFinalizing,
+	}
+	for _, p := range plan.Phases() {
+		r := rowIn(p)
+		state, reported := want[p]
+		if r.Reported() != reported {
+			t.Errorf("%s: reported %v", p, r.Reported())
+		}
+		if run := r.Report("ann-cpu"); reported && run.State != state {
+			t.Errorf("%s: state %s, want %s", p, run.State, state)
+		}
+	}
+	unbegun := rowIn(plan.Stopping)
+	unbegun.Begun = nil
+	if got := unbegun.Report("ann-cpu"); got.State != codalab.StatePreparing || got.Remote != "ann-cpu" {
+		t.Errorf("stopped before it began: %s at %s", got.State, got.Remote)
+	}
+}
+
+func TestReportHasAllFiveStages(t *testing.T) {
+	t.Parallel()
+	for _, p := range plan.Phases() {
+		profile := rowIn(p).Report("w").Profile
+		for _, stage := range codalab.Stages() {
+			if _, ok := profile[stage]; !ok || len(profile) != 5 {
+				t.Errorf("%s: profile %v lacks %s, and a server drops it in silence", p, profile, stage)
+			}
+		}
+	}
+	at := func(s int) time.Time { return epoch.Add(time.Duration(s) * time.Second) }
+	r := rowIn(plan.Finalizing)
+	r.Times = plan.Times{Preparing: at(0), Running: at(10), CleaningUp: at(30), Uploading: at(30), Finalizing: at(35)}
+	number := func(f float64) *float64 { return &f }
+	times := func(start, end int) codalab.StageTimes {
+		return codalab.StageTimes{
+			Start: number(float64(at(start).Unix())), End: number(float64(at(end).Unix())), Elapsed: number(float64(end - start)),
+		}
+	}
+	want := map[string]codalab.StageTimes{
+		codalab.StagePreparing: times(0, 10), codalab.StageRunning: times(10, 30), codalab.StageCleaningUp: times(30, 30),
+		codalab.StageUploading: times(30, 35), codalab.StageFinalizing: {Start: number(float64(at(35).Unix()))},
+	}
+	if diff := cmp.Diff(want, r.Report("w").Profile); diff != "" {
+		t.Errorf("profile (-want +got):\n%s", diff)
+	}
+	r.Times = plan.Times{Preparing: at(0), Finalizing: at(4)} // it never ran
+	want = map[string]codalab.StageTimes{
+		codalab.StagePreparing: times(0, 4), codalab.StageRunning: {}, codalab.StageCleaningUp: {}, codalab.StageUploading: {},
+		codalab.StageFinalizing: {Start: number(float64(at(4).Unix()))},
+	}
+	if diff := cmp.Diff(want, r.Report("w").Profile); diff != "" {
+		t.Errorf("profile of a bundle that never ran (-want +got):\n%s", diff)
+	}
+}
+
+func TestReportTellsUsageAndVerdict(t *testing.T) {
+	t.Parallel()
+	r := rowIn(plan.Running)
+	r.Status = &spool.Status{
+		CommandStarted: epoch, At: epoch.Add(10 * time.Second),
+		Usage: spool.Usage{UserSeconds: 9, SystemSeconds: 1, MemoryBytes: 1 << 30, DiskBytes: 5},
+	}
+	run := r.Report("ann-cpu")
+	if run.CPUUsage != 0.5 || run.MemoryUsage != 0.5 || run.ContainerTimeTotal != 10 || run.DiskUtilization != 5 || run.Remote != "n1" {
+		t.Errorf("usage of a running bundle: %+v", run)
+	}
+	r = rowIn(plan.Finalizing)
+	r.Exit.CommandStarted, r.Exit.CommandEnded = epoch, epoch.Add(3*time.Second)
+	r.Exit.Usage = spool.Usage{UserSeconds: 2, SystemSeconds: 1, DiskBytes: 7}
+	code := 3
+	r.Verdict = &plan.Verdict{Cause: spool.CauseUser, ExitCode: &code, Failure: "It failed."}
+	run = r.Report("ann-cpu")
+	if run.ContainerTimeTotal != 3 || run.ContainerTimeUser != 2 || run.DiskUtilization != 7 || run.CPUUsage != 0 ||
+		*run.ExitCode != 3 || *run.FailureMessage != "It failed." || *run.DockerImage != "sha256:1" || run.BundleStart != float64(epoch.Unix()) {
+		t.Errorf("report of an ended bundle: %+v", run)
+	}
+}

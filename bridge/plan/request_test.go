@@ -1,0 +1,175 @@
+package plan_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+func TestRequestIsTheRowsJob(t *testing.T) {
+	t.Parallel()
+	full := plan.Queue{
+		Name: "gpu", Tag: "gpu", Partition: "gpu", Account: "lab", QOS: "normal", WCKey: "proj1", Reservation: "course",
+		Constraint: "a100", GPUType: "a100", DefaultTime: time.Hour, MaxTime: 2 * time.Hour, TimeGrace: 2 * time.Minute,
+		MemoryOverhead: 64 << 20, Extra: []string{"--licenses=matlab"},
+	}
+	common := []string{
+		"--parsable", "--export=NONE", "--propagate=NONE", "--no-requeue", "--open-mode=append", "--nodes=1", "--ntasks=1",
+		"--job-name=" + string(mark), "--comment=codalab bundle=" + uuid + " attempt=1 owner=1 bridge=b1b2b3",
+	}
+	place := []string{
+		"--chdir=/shared/spool/" + uuid + "/1", "--output=/shared/spool/" + uuid + "/1/slurm.out",
+	}
+	for _, c := range []struct {
+		name      string
+		queue     plan.Queue
+		resources codalab.Resources
+		priority  int64
+		want      []string
+	}{
+		{"nothing asked for", plan.Queue{}, codalab.Resources{}, 0, []string{"--cpus-per-task=1"}},
+		{
+			"everything", full,
+			codalab.Resources{CPUs: 4, GPUs: 2, Memory: 8 << 30, Time: 1800},
+			-5,
+			[]string{
+				"--partition=gpu", "--account=lab", "--qos=normal", "--wckey=proj1", "--reservation=course", "--constraint=a100",
+				"--cpus-per-task=4", "--mem=8256M", "--gres=gpu:a100:2", "--time=32", "--nice=5",
+			},
+		},
+		{"no GPU, no type", plan.Queue{GPUType: "a100"}, codalab.Resources{CPUs: 1}, 7, []string{"--cpus-per-task=1"}},
+		{"any GPU", plan.Queue{}, codalab.Resources{CPUs: 1, GPUs: 1}, 0, []string{"--cpus-per-task=1", "--gres=gpu:1"}},
+		{
+			"odd bytes are rounded up",
+			plan.Queue{},
+			codalab.Resources{CPUs: 1, Memory: 1},
+			0,
+			[]string{"--cpus-per-task=1", "--mem=1M"},
+		},
+		{
+			"time is the queue's where none is asked for",
+			plan.Queue{DefaultTime: time.Hour, TimeGrace: time.Minute},
+			codalab.Resources{CPUs: 1},
+			0,
+			[]string{"--cpus-per-task=1", "--time=61"},
+		},
+		{
+			"grace goes no further than the limit",
+			plan.Queue{MaxTime: time.Hour, TimeGrace: time.Minute},
+			codalab.Resources{CPUs: 1, Time: 3600},
+			0,
+			[]string{"--cpus-per-task=1", "--time=60"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			p, r := policy(), rowIn(plan.Submitting)
+			p.Queues = map[string]plan.Queue{"cpu": c.queue}
+			r.Resources = c.resources
+			r.Run.Metadata = codalab.Metadata{"request_priority": c.priority}
+			got := p.Request(r)
+			want := append(append(append([]string{}, common...), c.want...), place...)
+			if diff := cmp.Diff(append(want, c.queue.Extra...), got.Args()); diff != "" {
+				t.Errorf("options of sbatch (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestScriptIsConstantAndEndsInExec(t *testing.T) {
+	t.Parallel()
+	p, r := policy(), rowIn(plan.Submitting)
+	p.Layout, p.Worker = "/data/ann's lab", "/data/ann's lab/bin/x/cl-worker"
+	r.Run.Command = "echo $(rm -rf /)"
+	want := "#!/bin/sh\nexec '/data/ann'\\''s lab/bin/x/cl-worker' exec '/data/ann'\\''s lab/spool/" + uuid + "/1/spec.json'\n"
+	if got := p.Request(r).Script; got != want {
+		t.Errorf("script %q, want %q", got, want)
+	}
+}
+
+func TestSpecIsWhatTheWorkerIsTold(t *testing.T) {
+	t.Parallel()
+	p, r := policy(), rowIn(plan.Submitting)
+	r.Run.Command = "python train.py"
+	r.Resources = codalab.Resources{CPUs: 4, GPUs: 2, Memory: 2 << 30, Disk: 1 << 30, Network: true}
+	r.Staged.Dependencies = []spool.Dependency{{ChildPath: "data", Source: "/shared/cache/d"}}
+	want := spool.Spec{
+		Bundle: uuid, Attempt: 1, Mark: string(mark), Command: "python train.py", Inputs: *r.Staged,
+		RunDir: "/shared/runs/" + uuid + "/1", GPUs: 2, MemoryBytes: 2 << 30, DiskBytes: 1 << 30, Seconds: 3600, Network: true,
+	}
+	if diff := cmp.Diff(want, p.Spec(r)); diff != "" {
+		t.Errorf("specification (-want +got):\n%s", diff)
+	}
+	r.Resources.Time = 60
+	if got := p.Spec(r).Seconds; got != 60 {
+		t.Errorf("limit %v s, want what was asked for", got)
+	}
+}
+
+func TestBatchTakesThePriorAndThenTheOlderAndNamesThem(t *testing.T) {
+	t.Parallel()
+	p := policy()
+	p.Owner = "ann@example.org x"
+	var staged []plan.Row
+	for i, c := range []struct {
+		bundle   string
+		priority int64
+	}{{"0xb0", 0}, {"0xa0", 0}, {"0xc0", 5}, {"0xd0", -1}, {"0xe0", 0}} {
+		r := rowIn(plan.Staging)
+		r.Bundle, r.Run.Metadata = c.bundle, codalab.Metadata{"request_priority": c.priority}
+		if i == 4 {
+			r.Claimed = epoch.Add(-time.Second)
+		}
+		staged = append(staged, r)
+	}
+	staged[2].Bundle, staged[2].Attempt = uuid, 2
+	var got []string
+	for _, r := range p.Batch(epoch, staged, 4) {
+		got = append(got, string(r.Mark))
+		if r.Phase != plan.Submitting || !r.Submitted.IsZero() || r.Index != 0 {
+			t.Errorf("row %+v, want it in submitting and not submitted", r)
+		}
+	}
+	want := []string{
+		"cl-ann_example_org_x-0123456789ab.3-b1b2b3", "cl-ann_example_org_x-0xe0.1-b1b2b3",
+		"cl-ann_example_org_x-0xa0.1-b1b2b3", "cl-ann_example_org_x-0xb0.1-b1b2b3",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("marks (-want +got):\n%s", diff)
+	}
+	if staged[0].Attempt != 0 || len(p.Batch(epoch, staged, 0)) != 0 || len(p.Batch(epoch, nil, 3)) != 0 {
+		t.Error("the argument was changed, or rows were taken without room")
+	}
+	third := p.Batch(epoch, staged, 1)[0]
+	if diff := cmp.Diff([]plan.Mark{
+		"cl-ann_example_org_x-0123456789ab.3-b1b2b3", "cl-ann_example_org_x-0123456789ab.2-b1b2b3", "cl-ann_example_org_x-0123456789ab.1-b1b2b3",
+	}, p.Marks(third)); diff != "" {
+		t.Errorf("all marks of the row (-want +got):\n%s", diff)
+	}
+}
+
+func TestRoomIsTheLeastOfAllBounds(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name           string
+		most, inFlight int
+		health         plan.Health
+		want           int
+	}{
+		{"no bound", 0, 1000, plan.Health{Budget: 7}, 7},
+		{"the queue's", 10, 8, plan.Health{Budget: 7}, 2},
+		{"full", 10, 10, plan.Health{Budget: 7}, 0},
+		{"more than full", 10, 12, plan.Health{Budget: 7}, 0},
+		{"the rate's", 10, 0, plan.Health{Budget: 0}, 0},
+		{"draining", 0, 0, plan.Health{Budget: 7, Draining: true}, 0},
+	} {
+		if got := policy().Room(plan.Queue{MaxInFlight: c.most}, c.inFlight, c.health); got != c.want {
+			t.Errorf("%s: room %d, want %d", c.name, got, c.want)
+		}
+	}
+}
