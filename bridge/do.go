@@ -141,8 +141,9 @@ func (b *Bridge) shared() error {
 	return nil
 }
 
-// look reads an attempt's records. A record that cannot be read says nothing;
-// when not even its directory can be, neither does the look.
+// look reads an attempt's records. A record that the disk does not give out, or
+// a directory that it does not, makes the look a failure, which shows no
+// absence; a record that is not to be understood is as good as none.
 func (b *Bridge) look(bundle string, attempt int, now time.Time) func(*plan.News) {
 	a := b.Policy.Layout.Attempt(bundle, attempt)
 	_, err := os.ReadDir(a.Dir)
@@ -153,16 +154,30 @@ func (b *Bridge) look(bundle string, attempt int, now time.Time) func(*plan.News
 		return func(n *plan.News) { n.LookFailure = err.Error() }
 	}
 	rec := plan.Records{Attempt: attempt, Read: now, Output: tail(a.OutputPath())}
-	if s, err := a.ReadStarted(); err == nil {
-		rec.Started = &s
+	var failure error
+	rec.Started = found(a.ReadStarted, &failure)
+	rec.Status = found(a.ReadStatus, &failure)
+	rec.Exit = found(a.ReadExit, &failure)
+	return func(n *plan.News) {
+		if failure != nil {
+			rec.Read, n.LookFailure = time.Time{}, failure.Error()
+		}
+		n.AddRecords(rec)
 	}
-	if s, err := a.ReadStatus(); err == nil {
-		rec.Status = &s
+}
+
+// found reads a record, and notes the failure of a disk that does not say
+// whether there is one.
+func found[T any](read func() (T, error), failure *error) *T {
+	rec, err := read()
+	var disk *fs.PathError
+	if errors.As(err, &disk) {
+		*failure = err
 	}
-	if e, err := a.ReadExit(); err == nil {
-		rec.Exit = &e
+	if err != nil {
+		return nil
 	}
-	return func(n *plan.News) { n.AddRecords(rec) }
+	return &rec
 }
 
 // tail returns the end of a file, or nothing.

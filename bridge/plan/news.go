@@ -94,7 +94,8 @@ type Sighting struct {
 // not be read, or is not there, is nil; neither says anything.
 type Records struct {
 	Attempt int
-	// Read is when their reading began.
+	// Read is when their reading began; zero when not all could be read, so
+	// that what is nil may be there.
 	Read    time.Time
 	Started *spool.Started
 	Status  *spool.Status

@@ -137,7 +137,7 @@ func (d *decision) read() {
 	if rec == nil || rec.Attempt != d.row.Attempt {
 		return
 	}
-	if !d.row.Ended.IsZero() {
+	if !d.row.Ended.IsZero() && rec.Read.After(d.row.Looked) {
 		d.row.Looked, d.row.LastWords = rec.Read, lastLine(rec.Output)
 	}
 	if rec.Started != nil {
