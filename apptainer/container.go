@@ -49,7 +49,9 @@ type Container struct {
 	Network bool
 	// Scratch is a directory on a node-local disk or tmpfs (not NFS, Lustre or
 	// GPFS) where a private directory holds what the command writes to the
-	// root file system; it is removed at the end.
+	// root file system; empty means that for temporary files. The private one
+	// is removed at the end; a caller that is killed leaves it there, though no
+	// process and no mount.
 	Scratch string
 	// Stdout and Stderr are the command's; nil discards. What bubblewrap says
 	// when it cannot set the container up goes to Stderr too.

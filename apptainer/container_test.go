@@ -89,8 +89,8 @@ func TestExitStatusIsKeptHoweverQuickTheEnd(t *testing.T) {
 	t.Parallel()
 	c := apptainer.Container{SIF: busybox(t), Args: []string{"sh", "-c", "exit 7"}, Scratch: t.TempDir()}
 	var group errgroup.Group
-	group.SetLimit(4)
-	for range 60 {
+	group.SetLimit(8)
+	for range 32 {
 		group.Go(func() error {
 			exit, err := c.Run(t.Context())
 			if err == nil && exit.Code != 7 {

@@ -55,7 +55,7 @@ const maxNameBytes = 256 << 20
 
 // Settings names, in one short line, everything that decides how an image of
 // a given digest and architecture is written: two SIFs of equal digest,
-// architecture and settings hold the same.
+// architecture and settings hold the same files.
 func (c Converter) Settings() string { return "squashfs zstd-1 128K layout-1" }
 
 // Convert writes the image as a SIF at dst, which must not exist and whose

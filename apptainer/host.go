@@ -53,14 +53,18 @@ func namespaceError(err error) error {
 	return fmt.Errorf("start its init: %w", err)
 }
 
-// overlayError words a refused mount of overlayfs.
-func overlayError(err error) error {
+// overlayError words a refused mount of overlayfs over scratch.
+func overlayError(scratch string, err error) error {
 	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) {
 		return fmt.Errorf("this node does not let user namespaces mount overlayfs: that takes Linux 5.11 or RHEL 8.5, "+
 			"and no AppArmor or SELinux rule against it (%w)", err)
 	}
 	if errors.Is(err, syscall.ENODEV) {
 		return fmt.Errorf("this node's kernel has no overlayfs: its module overlay has to be loaded (%w)", err)
+	}
+	if errors.Is(err, syscall.EINVAL) {
+		return fmt.Errorf("the scratch directory %s is on a file system that overlayfs cannot write to: it has to be on a disk of the node or a tmpfs, "+
+			"not on NFS, Lustre, GPFS or another overlay (%w)", scratch, err)
 	}
 	return fmt.Errorf("mount the root's overlay: %w", err)
 }

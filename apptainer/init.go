@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -29,6 +30,11 @@ func Init() int {
 		return 2
 	}
 	handleSignals()
+	// The host's keys are not the container's. Threads have keyrings of their
+	// own: what this one starts inherits the new one.
+	runtime.LockOSThread()
+	_, _ = unix.KeyctlJoinSessionKeyring("") // a kernel without keys has none to hide
+	syscall.Umask(0o022)
 	c := &container{initSpec: spec, deaths: make(chan death), stop: make(chan struct{})}
 	go c.listen(control)
 	code, err := c.run()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -48,6 +49,9 @@ func TestMain(m *testing.M) {
 		}
 	}
 	code := m.Run()
+	if sharedBusybox.path != "" {
+		_ = os.RemoveAll(filepath.Dir(sharedBusybox.path))
+	}
 	os.Exit(code)
 }
 

@@ -43,7 +43,9 @@ const (
 // pull brings the layers of an image into dir.
 func (r Registry) pull(ctx context.Context, img Image, dir string, room *budget, progress func(Progress)) (pulled, error) {
 	group, ctx := errgroup.WithContext(ctx)
-	remoteLayers, config, err := r.manifest(ctx, img)
+	options, hangUp := r.options(ctx)
+	defer hangUp()
+	remoteLayers, config, err := readManifest(img, options)
 	if err != nil {
 		return pulled{}, err
 	}
@@ -74,13 +76,13 @@ func (r Registry) pull(ctx context.Context, img Image, dir string, room *budget,
 	return out, nil
 }
 
-// manifest reads what the image is made of and refuses what is not handled.
-func (r Registry) manifest(ctx context.Context, img Image) ([]v1.Layer, *v1.ConfigFile, error) {
+// readManifest reads what the image is made of and refuses what is not handled.
+func readManifest(img Image, options []remote.Option) ([]v1.Layer, *v1.ConfigFile, error) {
 	ref, err := img.Reference.pinned(img.Digest)
 	if err != nil {
 		return nil, nil, err
 	}
-	image, err := remote.Image(ref, r.options(ctx)...)
+	image, err := remote.Image(ref, options...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the manifest: %w", err)
 	}

@@ -74,7 +74,9 @@ func (r Registry) resolve(ctx context.Context, ref Reference) (Image, error) {
 		return Image{}, errors.New("no reference")
 	}
 	img := Image{Reference: ref, Architecture: r.architecture()}
-	desc, err := remote.Get(ref.ref, r.options(ctx)...)
+	options, hangUp := r.options(ctx)
+	defer hangUp()
+	desc, err := remote.Get(ref.ref, options...)
 	if err != nil {
 		return Image{}, fmt.Errorf("ask the registry: %w", err)
 	}
@@ -139,26 +141,27 @@ func (r Registry) stall() time.Duration {
 	return r.Stall
 }
 
-// options are those of every request.
-func (r Registry) options(ctx context.Context) []remote.Option {
-	transport := r.Transport
+// options are those of every request; hangUp closes what they have opened.
+func (r Registry) options(ctx context.Context) (options []remote.Option, hangUp func()) {
+	transport, hangUp := r.Transport, func() {}
 	if transport == nil {
 		transport = remote.DefaultTransport
 	}
 	if t, ok := transport.(*http.Transport); ok && t.ResponseHeaderTimeout == 0 {
 		t = t.Clone()
 		t.ResponseHeaderTimeout = r.stall()
-		transport = t
+		transport, hangUp = t, t.CloseIdleConnections
 	}
 	delay := r.RetryDelay
 	if delay == 0 {
 		delay = time.Second
 	}
-	return []remote.Option{
+	options = []remote.Option{
 		remote.WithContext(ctx),
 		remote.WithTransport(transport),
 		remote.WithAuth(authn.Anonymous),
 		remote.WithUserAgent(userAgent),
 		remote.WithRetryBackoff(remote.Backoff{Duration: delay, Factor: 3, Jitter: 0.1, Steps: 3}),
 	}
+	return options, hangUp
 }

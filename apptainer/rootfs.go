@@ -32,7 +32,7 @@ func (c *container) mountRoot() error {
 		err = unix.Mount("overlay", rootDir, "overlay", unix.MS_NODEV, options)
 	}
 	if err != nil {
-		return overlayError(err)
+		return overlayError(c.Scratch, err)
 	}
 	options = "mode=1777"
 	if c.ShmBytes > 0 {

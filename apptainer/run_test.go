@@ -3,6 +3,7 @@ package apptainer_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"os/user"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -114,9 +116,31 @@ func sif(tb testing.TB, config v1.Config, files ...file) string {
 	return path
 }
 
+// sharedBusybox is made once for all tests, and removed by TestMain.
+var sharedBusybox struct {
+	once sync.Once
+	path string
+}
+
+// busybox is an image with a shell and the usual programs.
 func busybox(tb testing.TB) string {
 	tb.Helper()
-	return sif(tb, v1.Config{Env: []string{"PATH=/bin", `QUOTED=it's "$HOME"`}}, busyboxLayer(tb)...)
+	needContainers(tb)
+	sharedBusybox.once.Do(func() {
+		made := sif(tb, v1.Config{Env: []string{"PATH=/bin", `QUOTED=it's "$HOME"`}}, busyboxLayer(tb)...)
+		dir, err := os.MkdirTemp("", "apptainer-test-") //nolint:usetesting // it outlives this test
+		if err == nil {
+			err = errors.Join(os.Chmod(dir, 0o755), os.Link(made, filepath.Join(dir, "busybox.sif")))
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
+		sharedBusybox.path = filepath.Join(dir, "busybox.sif")
+	})
+	if sharedBusybox.path == "" {
+		tb.Fatal("the busybox image could not be made: see the first test that needs it")
+	}
+	return sharedBusybox.path
 }
 
 // run is a container run by an ordinary user.

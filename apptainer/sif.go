@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -137,11 +138,31 @@ func (s *squashfs) WriteTo(w io.Writer) (int64, error) {
 	if err := s.make(offset); err != nil {
 		return 0, err
 	}
-	end, err := f.Seek(0, io.SeekEnd)
+	size, err := squashfsSize(f, offset)
 	if err != nil {
+		return 0, err
+	}
+	// What mksquashfs has written beyond it were duplicates.
+	if err := f.Truncate(offset + size); err != nil {
 		return 0, fmt.Errorf("write the file system: %w", err)
 	}
-	return end - offset, nil
+	return size, nil
+}
+
+// squashfsSize reads from its superblock how long the file system at offset is,
+// padded for those who mount it from a block device. See squashfs_fs.h:
+// struct squashfs_super_block.
+func squashfsSize(r io.ReaderAt, offset int64) (int64, error) {
+	const blockDevice = 4096
+	super := make([]byte, 96)
+	if _, err := r.ReadAt(super, offset); err != nil {
+		return 0, fmt.Errorf("read what mksquashfs has written: %w", err)
+	}
+	used := int64(binary.LittleEndian.Uint64(super[40:])) //nolint:gosec // checked below
+	if !bytes.HasPrefix(super, []byte("hsqs")) || used <= 0 {
+		return 0, errors.New("mksquashfs has not written a file system")
+	}
+	return (used + blockDevice - 1) / blockDevice * blockDevice, nil
 }
 
 // make streams the planned tree into mksquashfs.
