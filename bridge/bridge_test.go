@@ -297,7 +297,7 @@ func TestRoomInAQueueIsKept(t *testing.T) {
 		for i := range 50 {
 			s.offer(bundleID(i), "true")
 		}
-		s.within(20*time.Second, "all are submitted, two a second after the first twenty", func() bool {
+		s.within(16*time.Second, "all are submitted, two a second after the first twenty", func() bool {
 			s.slurm.mu.Lock()
 			defer s.slurm.mu.Unlock()
 			return s.slurm.submits == 50

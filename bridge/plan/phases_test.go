@@ -151,11 +151,24 @@ func TestKillInEachPhase(t *testing.T) {
 			if b.row.Phase != c.want {
 				t.Fatalf("row in %s (%s), want %s", b.row.Phase, b.row.Reason, c.want)
 			}
+			if c.row.Verdict != nil && b.row.Stop != nil {
+				t.Error("a bundle that has its verdict is to be stopped")
+			}
 			own := b.row.Exit != nil && !b.row.Exit.Terminated
 			if !own && b.row.Verdict.Failure != codalab.KillRequested {
 				t.Errorf("verdict %q, want that it was killed", b.row.Verdict.Failure)
 			}
 		})
+	}
+}
+
+func TestKilledJobThatTurnsUpLateIsCancelled(t *testing.T) {
+	t.Parallel()
+	jobless := func(r *plan.Row) { r.Job, r.Begun = sbatch.Job{}, nil }
+	b := given(t, rowIn(plan.Stopping), jobless).at(late).hears(seen(late)).is(plan.Stopping, plan.Account, plan.Close)
+	b.hears(answered(plan.Submission{Job: 9})).is(plan.Stopping, plan.Cancel, plan.Close)
+	if id := b.effects[0].Row.Job.ID; id != 9 {
+		t.Errorf("cancels job %s, want 9", id)
 	}
 }
 

@@ -86,6 +86,8 @@ func TestI2SightingOfAnotherSubmissionIsIgnored(t *testing.T) {
 	if b.at(late).hears(old).is(plan.Submitting); !b.row.Ended.IsZero() {
 		t.Error("a sighting of another mark counts as absence")
 	}
+	b.hears(plan.News{Accounted: &plan.Sighting{Mark: old.Sighting.Mark, Asked: epoch.Add(late), Jobs: []sbatch.Job{job(sbatch.StateFailed)}}})
+	b.is(plan.Submitting)
 }
 
 func TestI3AbsenceCountsOnlyInACompleteSnapshotOlderThanTheGrace(t *testing.T) {
@@ -156,6 +158,15 @@ func TestI3UnknownStateIsNoChange(t *testing.T) {
 		b := given(t, rowIn(phase)).at(late).hears(seen(late, job("HIBERNATING"))).is(phase)
 		if !b.row.Ended.IsZero() || b.row.Job.State != "HIBERNATING" {
 			t.Errorf("%s: row %+v, want the state kept and the job alive", phase, b.row.Job)
+		}
+	}
+}
+
+func TestI3FreshJobThatIsNotShownYetIsNotAbsent(t *testing.T) {
+	t.Parallel()
+	for _, phase := range []plan.Phase{plan.Queued, plan.Running} {
+		if b := given(t, rowIn(phase)).at(early).hears(seen(early)).is(phase); !b.row.Ended.IsZero() {
+			t.Errorf("%s: a snapshot within the grace counts as absence", phase)
 		}
 	}
 }
@@ -285,6 +296,10 @@ func TestI7FinalVerdictNeverChanges(t *testing.T) {
 		{Collected: &fail},
 		told(ack), told(offered()),
 	}
+	// A record that is late, of a bundle that is delivered again.
+	again := told(offered())
+	again.Records = read(time.Hour, started(), exit(3)).Records
+	news = append([]plan.News{told(ack), again, {Collected: &plan.Outcome{}}}, news...)
 	first := rowIn(plan.Finalizing)
 	first.Exit = nil
 	want := *first.Verdict
