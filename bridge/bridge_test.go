@@ -234,6 +234,7 @@ func TestRestartInTheMiddle(t *testing.T) {
 						s.stop()
 						time.Sleep(away)
 						s.start()
+						s.offerAgain()
 						run := s.result(3*time.Minute, bundle)
 						s.stop()
 						if run.FailureMessage != nil || *run.ExitCode != 0 || s.server.uploads[bundle] == "" {
@@ -289,7 +290,7 @@ func TestJobThatVanishedWithItsNodeEndsTheBundle(t *testing.T) {
 	})
 }
 
-func TestRoomInAQueueIsKept(t *testing.T) {
+func TestSubmissionsKeepToTheRate(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
 		s.slurm.held = true

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -180,6 +182,7 @@ type fakeServer struct {
 	hold       time.Duration
 	down       bool
 	messages   []codalab.Message
+	unclaimed  map[string]codalab.Message
 	arrived    chan struct{}
 	superseded chan struct{} // closed by a newer check-in
 	held, most int
@@ -195,7 +198,7 @@ type fakeServer struct {
 func newFakeServer() *fakeServer {
 	return &fakeServer{
 		concurrent: true, hold: 5 * time.Second, arrived: make(chan struct{}, 1), superseded: make(chan struct{}),
-		runs: map[string]codalab.Run{}, finished: map[string]codalab.Run{}, acked: map[string]bool{},
+		unclaimed: map[string]codalab.Message{}, runs: map[string]codalab.Run{}, finished: map[string]codalab.Run{}, acked: map[string]bool{},
 		uploads: map[string]string{}, replies: map[int64]codalab.ReadReply{}, data: map[int64][]byte{},
 	}
 }
@@ -273,12 +276,13 @@ func (s *fakeServer) send(m codalab.Message) {
 	}
 }
 
-func (s *fakeServer) StartBundle(context.Context, string, string, codalab.StartBundle) (bool, error) {
+func (s *fakeServer) StartBundle(_ context.Context, _, bundle string, _ codalab.StartBundle) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
 		return false, errDown
 	}
+	delete(s.unclaimed, bundle)
 	return true, nil
 }
 
@@ -389,11 +393,26 @@ func (s *site) start() {
 
 // offer gives the bridge a bundle to run.
 func (s *site) offer(bundle, command string) {
-	s.server.send(codalab.Message{
+	m := codalab.Message{
 		Type:      codalab.MessageRun,
 		Bundle:    &codalab.RunBundle{UUID: bundle, Type: codalab.TypeRun, OwnerID: "1", Command: command, Metadata: codalab.Metadata{}},
 		Resources: &codalab.Resources{CPUs: 1, DockerImage: "python:3"},
-	})
+	}
+	s.server.mu.Lock()
+	s.server.unclaimed[bundle] = m
+	s.server.mu.Unlock()
+	s.server.send(m)
+}
+
+// offerAgain sends what was offered and not claimed, as a server does after a
+// while.
+func (s *site) offerAgain() {
+	s.server.mu.Lock()
+	lost := slices.Collect(maps.Values(s.server.unclaimed))
+	s.server.mu.Unlock()
+	for _, m := range lost {
+		s.server.send(m)
+	}
 }
 
 // rows are the ledger's rows, by bundle.

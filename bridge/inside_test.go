@@ -13,6 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 func TestInboxGathersUntilItIsTaken(t *testing.T) {
@@ -69,6 +70,27 @@ func TestPacerAllowsABurstAndThenTwoASecond(t *testing.T) {
 	}
 	if got := p.budget(now.Add(time.Hour)); got != 20 {
 		t.Errorf("budget %d after an hour, want the burst", got)
+	}
+}
+
+func TestStepWaitsForWhatMayComeWithoutNews(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_800_000_000, 0)
+	staged := plan.Row{Phase: plan.Staging, Staged: &spool.Inputs{}}
+	for name, c := range map[string]struct {
+		row    plan.Row
+		tokens float64
+		want   time.Duration
+	}{
+		"nothing":              {plan.Row{Phase: plan.Running}, 5, idle},
+		"a row that is due":    {plan.Row{Phase: plan.Claiming, Due: now.Add(3 * time.Second)}, 5, 3 * time.Second},
+		"the rate":             {staged, 0.5, 250 * time.Millisecond},
+		"room in a full queue": {staged, 5, idle},
+	} {
+		b := &Bridge{rows: map[string]plan.Row{"0x1": c.row}, pacer: pacer{tokens: c.tokens, at: now}}
+		if got := b.wait(now); got != c.want {
+			t.Errorf("%s: waits %s, want %s", name, got, c.want)
+		}
 	}
 }
 
