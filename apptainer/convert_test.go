@@ -24,6 +24,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // unsquash lists a SIF's file system, as unsquashfs -lls does.
@@ -44,7 +45,7 @@ func unsquash(t *testing.T, sif string, args ...string) string {
 
 func TestSIFHoldsTheImageAndWhatApptainerNeeds(t *testing.T) {
 	t.Parallel()
-	needContainers(t)
+	testenv.Containers(t)
 	reg := startRegistry(t)
 	config := v1.Config{
 		Env:        []string{"PATH=/opt/bin:/bin", `GREETING=it's $HOME and "more"`, "odd.name=1"},
@@ -109,7 +110,7 @@ func checkScripts(t *testing.T, sif string) {
 
 func TestEqualImagesGiveEqualFileSystems(t *testing.T) {
 	t.Parallel()
-	needContainers(t)
+	testenv.Containers(t)
 	reg := startRegistry(t)
 	resolved := resolve(t, reg.push(t, "x", image(t, v1.Config{Labels: map[string]string{"a": "1", "b": "2"}},
 		gzipLayer(t, tarStream(t, regular("a", strings.Repeat("a", 300_000)), hardlink("b", "a"), regular("c", "c"))))))
@@ -131,7 +132,7 @@ func TestEqualImagesGiveEqualFileSystems(t *testing.T) {
 
 func TestUncompressedAndRepeatedLayersAreRead(t *testing.T) {
 	t.Parallel()
-	needContainers(t)
+	testenv.Containers(t)
 	reg := startRegistry(t)
 	plain := static.NewLayer(tarStream(t, regular("a", "plain")), types.OCIUncompressedLayer)
 	path := filepath.Join(t.TempDir(), "x.sif")
@@ -146,7 +147,7 @@ func TestUncompressedAndRepeatedLayersAreRead(t *testing.T) {
 
 func TestProgressEndsWhole(t *testing.T) {
 	t.Parallel()
-	needContainers(t)
+	testenv.Containers(t)
 	reg := startRegistry(t)
 	img := resolve(t, reg.push(t, "x", image(t, v1.Config{}, gzipLayer(t, tarStream(t, regular("a", "content"))))))
 	var seen []apptainer.Progress
@@ -326,7 +327,7 @@ func TestLayerThatStallsIsGivenUp(t *testing.T) {
 
 func TestCancelledConversionLeavesNothing(t *testing.T) {
 	t.Parallel()
-	needContainers(t)
+	testenv.Containers(t)
 	reg := startRegistry(t)
 	img := resolve(t, reg.push(t, "x", image(t, v1.Config{}, gzipLayer(t, tarStream(t, regular("a", strings.Repeat("content", 1<<20)))))))
 	for _, stage := range []apptainer.Stage{apptainer.Pulling, apptainer.Converting} {
@@ -367,7 +368,7 @@ func TestExistingFileIsLeftAlone(t *testing.T) {
 // A small tmpfs is a disk that fills up.
 func TestFullDiskIsSaidInWords(t *testing.T) {
 	t.Parallel()
-	needContainers(t)
+	testenv.Containers(t)
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount a small disk")
 	}

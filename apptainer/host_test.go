@@ -15,7 +15,7 @@ func onHostWithout(t *testing.T, preparation string, c apptainer.Container) runA
 
 func TestHostThatCannotRunContainersSaysWhatTheSiteMustAllow(t *testing.T) {
 	t.Parallel()
-	image := busybox(t)
+	image := shellImage(t)
 	for _, tt := range []struct{ name, preparation, want string }{
 		{"no fuse", "mount -t tmpfs none /dev", "this node has no /dev/fuse, which images are mounted by: its kernel module fuse has to be loaded"},
 		{"fuse not ours", "mount --bind /dev/full /dev/fuse; mount -o remount,bind,ro,nodev /dev/fuse", "this node does not let ordinary users open /dev/fuse, which images are mounted by: its mode has to be 0666"},

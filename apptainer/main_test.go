@@ -49,8 +49,8 @@ func TestMain(m *testing.M) {
 		}
 	}
 	code := m.Run()
-	if sharedBusybox.path != "" {
-		_ = os.RemoveAll(filepath.Dir(sharedBusybox.path))
+	if sharedImage.path != "" {
+		_ = os.RemoveAll(filepath.Dir(sharedImage.path))
 	}
 	os.Exit(code)
 }

@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -19,21 +19,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
-
-// needContainers skips a test where the programs that it needs are missing,
-// unless CLTEST_REQUIRE says that they must be there.
-func needContainers(tb testing.TB) {
-	tb.Helper()
-	for _, program := range []string{"mksquashfs", "squashfuse_ll", "bwrap", "busybox"} {
-		if _, err := exec.LookPath(program); err != nil {
-			if slices.Contains(strings.Split(os.Getenv("CLTEST_REQUIRE"), ","), "containers") {
-				tb.Fatal(err)
-			}
-			tb.Skip(err)
-		}
-	}
-}
 
 // ordinaryUser is whom containers are run as when the tests are root's.
 func ordinaryUser(tb testing.TB) *syscall.Credential {
@@ -41,15 +28,7 @@ func ordinaryUser(tb testing.TB) *syscall.Credential {
 	if os.Getuid() != 0 {
 		return nil
 	}
-	for _, name := range []string{"researcher", "nobody"} {
-		if u, err := user.Lookup(name); err == nil {
-			uid, _ := strconv.ParseUint(u.Uid, 10, 32)
-			gid, _ := strconv.ParseUint(u.Gid, 10, 32)
-			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-		}
-	}
-	tb.Fatal("no ordinary user")
-	return nil
+	return testenv.Researcher(tb).Credential
 }
 
 // userDir is a directory of the ordinary user's own. Those of testing may
@@ -64,6 +43,13 @@ func userDir(tb testing.TB) string {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
+		// A killed container's overlay leaves directories of mode 0.
+		_ = filepath.WalkDir(dir, func(name string, d fs.DirEntry, _ error) error {
+			if d != nil && d.IsDir() {
+				return os.Chmod(name, 0o700)
+			}
+			return nil
+		})
 		if err := os.RemoveAll(dir); err != nil {
 			tb.Error(err)
 		}
@@ -76,37 +62,50 @@ func userDir(tb testing.TB) string {
 	return dir
 }
 
-// busyboxLayer is a small root: /bin/sh and the usual programs.
-func busyboxLayer(tb testing.TB) []file {
+// smallRoot is a root with a shell and the usual programs, those of this
+// machine with their libraries.
+func smallRoot(tb testing.TB) []file {
 	tb.Helper()
-	path, err := exec.LookPath("busybox")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	content, err := os.ReadFile(path)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	files := []file{directory("bin"), executable("bin/busybox", string(content)), directory("etc"), directory("usr")}
-	out, err := exec.Command(path, "--list").Output()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	for _, applet := range strings.Fields(string(out)) {
-		if applet != "busybox" {
-			files = append(files, symlink("bin/"+applet, "busybox"))
-		}
-	}
-	return append(files,
+	files := []file{
+		directory("bin"), directory("etc"), directory("usr"),
 		regular("etc/passwd", "root:x:0:0:root:/root:/bin/sh\n"),
 		regular("usr/shipped", "by the image\n"),
-		symlink("etc/resolv.conf", "../run/resolve/stub-resolv.conf"))
+		symlink("etc/resolv.conf", "../run/resolve/stub-resolv.conf"),
+	}
+	have := map[string]bool{}
+	copyIn := func(to, from string) {
+		content, err := os.ReadFile(from)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if !have[to] {
+			files = append(files, executable(to, string(content)))
+		}
+		have[to] = true
+	}
+	for _, program := range strings.Fields("sh cat cut df env false grep id ls mkdir mount mv rm setsid sleep stat tail touch true umount") {
+		path, err := exec.LookPath(program)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		copyIn("bin/"+program, path)
+		libraries, err := exec.Command("ldd", path).Output()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		for _, word := range strings.Fields(string(libraries)) {
+			if strings.HasPrefix(word, "/") {
+				copyIn(word[1:], word)
+			}
+		}
+	}
+	return files
 }
 
 // sif converts an image of the given files, for containers to run.
 func sif(tb testing.TB, config v1.Config, files ...file) string {
 	tb.Helper()
-	needContainers(tb)
+	testenv.Containers(tb)
 	reg := startRegistry(tb)
 	img := resolve(tb, reg.push(tb, "test/image", image(tb, config, gzipLayer(tb, tarStream(tb, files...)))))
 	path := filepath.Join(userDir(tb), "image.sif")
@@ -116,31 +115,31 @@ func sif(tb testing.TB, config v1.Config, files ...file) string {
 	return path
 }
 
-// sharedBusybox is made once for all tests, and removed by TestMain.
-var sharedBusybox struct {
+// sharedImage is made once for all tests, and removed by TestMain.
+var sharedImage struct {
 	once sync.Once
 	path string
 }
 
-// busybox is an image with a shell and the usual programs.
-func busybox(tb testing.TB) string {
+// shellImage is an image with a shell and the usual programs.
+func shellImage(tb testing.TB) string {
 	tb.Helper()
-	needContainers(tb)
-	sharedBusybox.once.Do(func() {
-		made := sif(tb, v1.Config{Env: []string{"PATH=/bin", `QUOTED=it's "$HOME"`}}, busyboxLayer(tb)...)
+	testenv.Containers(tb)
+	sharedImage.once.Do(func() {
+		made := sif(tb, v1.Config{Env: []string{"PATH=/bin", `QUOTED=it's "$HOME"`}}, smallRoot(tb)...)
 		dir, err := os.MkdirTemp("", "apptainer-test-") //nolint:usetesting // it outlives this test
 		if err == nil {
-			err = errors.Join(os.Chmod(dir, 0o755), os.Link(made, filepath.Join(dir, "busybox.sif")))
+			err = errors.Join(os.Chmod(dir, 0o755), os.Link(made, filepath.Join(dir, "shell.sif")))
 		}
 		if err != nil {
 			tb.Fatal(err)
 		}
-		sharedBusybox.path = filepath.Join(dir, "busybox.sif")
+		sharedImage.path = filepath.Join(dir, "shell.sif")
 	})
-	if sharedBusybox.path == "" {
-		tb.Fatal("the busybox image could not be made: see the first test that needs it")
+	if sharedImage.path == "" {
+		tb.Fatal("the image could not be made: see the first test that needs it")
 	}
-	return sharedBusybox.path
+	return sharedImage.path
 }
 
 // run is a container run by an ordinary user.

@@ -17,7 +17,7 @@ func TestEndOfContextTerminatesEveryProcess(t *testing.T) {
 	t.Parallel()
 	work := userDir(t)
 	r := start(t, apptainer.Container{
-		SIF:   busybox(t),
+		SIF:   shellImage(t),
 		Grace: 20 * time.Second,
 		Binds: []apptainer.Bind{{Source: work, Target: "/work"}},
 		ShellCommand: `
@@ -43,7 +43,7 @@ while :; do sleep 0.01; done`,
 func TestProcessThatIgnoresTermIsKilledAfterItsGrace(t *testing.T) {
 	t.Parallel()
 	r := start(t, apptainer.Container{
-		SIF:          busybox(t),
+		SIF:          shellImage(t),
 		Grace:        50 * time.Millisecond,
 		ShellCommand: `trap '' TERM; echo begun; while :; do sleep 0.01; done`,
 	})
@@ -58,7 +58,7 @@ func TestProcessThatIgnoresTermIsKilledAfterItsGrace(t *testing.T) {
 
 func TestBackgroundProcessesEndWithTheCommand(t *testing.T) {
 	t.Parallel()
-	r := start(t, apptainer.Container{SIF: busybox(t), ShellCommand: "setsid sleep 1000 & sleep 1000 & exit 4"})
+	r := start(t, apptainer.Container{SIF: shellImage(t), ShellCommand: "setsid sleep 1000 & sleep 1000 & exit 4"})
 	if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 4 {
 		t.Errorf("%+v, want exit status 4", answer)
 	}
@@ -66,7 +66,7 @@ func TestBackgroundProcessesEndWithTheCommand(t *testing.T) {
 
 func TestKillingAnyPartLeavesNoProcessAndNoMount(t *testing.T) {
 	t.Parallel()
-	image := busybox(t)
+	image := shellImage(t)
 	for _, victim := range []string{"caller", "init", "squashfuse_ll"} {
 		t.Run(victim, func(t *testing.T) {
 			t.Parallel()
@@ -107,7 +107,7 @@ func TestTermToEveryProcessOfTheJobLosesNoExitStatus(t *testing.T) {
 	t.Parallel()
 	work := userDir(t)
 	r := start(t, apptainer.Container{
-		SIF:          busybox(t),
+		SIF:          shellImage(t),
 		Binds:        []apptainer.Bind{{Source: work, Target: "/work"}},
 		ShellCommand: `trap 'while ! test -e /work/go; do sleep 0.01; done; cat /usr/shipped; exit 5' TERM; echo begun; while :; do sleep 0.01; done`,
 	})
