@@ -44,7 +44,7 @@ func TestBundleGoesFromOfferToForgotten(t *testing.T) {
 			s.Errorf("result %+v, want a success", run)
 		}
 		s.server.mu.Lock()
-		if s.server.uploads[bundle] != "hello from "+bundle+"\n" {
+		if s.server.uploads[bundle] != hello(bundle, 1) {
 			s.Errorf("uploaded %q", s.server.uploads[bundle])
 		}
 		s.server.mu.Unlock()
@@ -290,6 +290,76 @@ func TestJobThatVanishedWithItsNodeEndsTheBundle(t *testing.T) {
 	})
 }
 
+// TestSupersededResultsAreNotAccepted: the node of the first attempt was only
+// cut off, and its worker ends while the second attempt runs.
+func TestSupersededResultsAreNotAccepted(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.queue.RetryBegun = plan.RetryOnPlatform
+		s.start()
+		bundle := bundleID(1)
+		s.offer(bundle, "sleep 60")
+		s.phase(2*time.Second, bundle, plan.Running)
+		s.slurm.change(func() { s.slurm.jobs[0].State = sbatch.StateNodeFail })
+		s.within(30*time.Second, "the second attempt runs", func() bool {
+			row := s.rows()[bundle]
+			return row.Attempt == 2 && row.Phase == plan.Running
+		})
+		second := time.Now()
+		s.result(2*time.Minute, bundle)
+		s.stop()
+		if took := time.Since(second); took < 55*time.Second {
+			s.Errorf("ended %s after the second attempt began", took)
+		}
+		if got := s.server.uploads[bundle]; got != hello(bundle, 2) || len(s.slurm.jobs) != 2 {
+			s.Errorf("uploaded %q of %d jobs", got, len(s.slurm.jobs))
+		}
+	})
+}
+
+func TestQueueHoldsNoMoreJobsThanItMay(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.queue.MaxInFlight = 2
+		s.slurm.before = func(sbatch.Request) {
+			flying := 0
+			for _, row := range s.rows() {
+				if row.InFlight() {
+					flying++
+				}
+			}
+			if flying > 2 {
+				s.Errorf("%d rows in flight", flying)
+			}
+		}
+		s.start()
+		start := time.Now()
+		for i := range 6 {
+			s.offer(bundleID(i), "sleep 5")
+		}
+		for i := range 6 {
+			s.result(time.Minute, bundleID(i))
+		}
+		if took := time.Since(start); took > 20*time.Second {
+			s.Errorf("three pairs of 5 s took %s: a place that was free was not taken at once", took)
+		}
+	})
+}
+
+func TestKillThatComesWithTheOffer(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.server.messages = []codalab.Message{{Type: codalab.MessageKill, UUID: bundleID(1)}}
+		s.offer(bundleID(1), "true")
+		s.start()
+		run := s.result(2*time.Second, bundleID(1))
+		s.stop()
+		if run.FailureMessage == nil || *run.FailureMessage != codalab.KillRequested || s.slurm.submits != 0 {
+			s.Errorf("failure %v, %d submissions", run.FailureMessage, s.slurm.submits)
+		}
+	})
+}
+
 func TestSubmissionsKeepToTheRate(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
@@ -367,7 +437,7 @@ func TestReadIsAnsweredFromTheRunDirectory(t *testing.T) {
 		if got := s.server.replies[2]; got.ErrorCode != 500 || got.ErrorMessage != "Bundle no longer running" {
 			s.Errorf("answer for a bundle that is not here: %+v", got)
 		}
-		if got := gunzip(s.T, s.server.data[3]); got != "hello from "+bundle+"\n" {
+		if got := gunzip(s.T, s.server.data[3]); got != hello(bundle, 1) {
 			s.Errorf("stdout %q", got)
 		}
 	})

@@ -95,7 +95,7 @@ func (s *fakeSlurm) run(ctx context.Context, j *fakeJob) {
 	}
 	bell := layoutOf(j.spec).Bell()
 	_ = bell.Ring(spec.Bundle, spec.Attempt)
-	_ = os.WriteFile(filepath.Join(spec.RunDir, "stdout"), []byte("hello from "+spec.Bundle+"\n"), 0o600)
+	_ = os.WriteFile(filepath.Join(spec.RunDir, "stdout"), []byte(hello(spec.Bundle, spec.Attempt)), 0o600)
 	var seconds float64
 	var code int
 	_, _ = fmt.Sscanf(spec.Command, "sleep %f", &seconds)
@@ -117,6 +117,11 @@ func (s *fakeSlurm) run(ctx context.Context, j *fakeJob) {
 	_ = attempt.WriteExit(exit)
 	_ = bell.Ring(spec.Bundle, spec.Attempt)
 	s.set(j, state)
+}
+
+// hello is what a command prints.
+func hello(bundle string, attempt int) string {
+	return fmt.Sprintf("hello from attempt %d of %s\n", attempt, bundle)
 }
 
 func layoutOf(spec string) spool.Layout {
@@ -329,6 +334,7 @@ type site struct {
 	server *fakeServer
 	shared spool.Layout
 	path   string
+	queue  plan.Queue
 	book   *ledger.Ledger
 	stop   func()
 }
@@ -337,6 +343,7 @@ type site struct {
 func newSite(t *testing.T, dir string) *site {
 	t.Helper()
 	s := &site{T: t, server: newFakeServer(), shared: spool.Layout(filepath.Join(dir, "shared")), path: filepath.Join(dir, "ledger.db")}
+	s.queue = plan.Queue{Name: "cpu", Tag: "cpu", DefaultTime: time.Hour}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.slurm = &fakeSlurm{ctx: ctx}
 	t.Cleanup(func() {
@@ -354,7 +361,7 @@ func newSite(t *testing.T, dir string) *site {
 func (s *site) policy() plan.Policy {
 	return plan.Policy{
 		Bridge: s.book.ID, Owner: "ann", Layout: s.shared, Worker: "/bin/cl-worker",
-		Queues:      map[string]plan.Queue{"cpu": {Name: "cpu", Tag: "cpu", DefaultTime: time.Hour}},
+		Queues:      map[string]plan.Queue{"cpu": s.queue},
 		SubmitGrace: 90 * time.Second, RecordAge: 5 * time.Minute, Accounting: true, Settle: 10 * time.Second,
 		StuckFor: 5 * time.Second, StagePatience: 5 * time.Minute, CollectPatience: 72 * time.Hour, MaxAttempts: 3,
 		KeepAfterAck: time.Hour,

@@ -2,6 +2,8 @@ package plan
 
 import (
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // repeatCancel is the pause before scancel is run again for a job that does
@@ -116,7 +118,7 @@ func (d *decision) undeliverable(why string) {
 		return
 	}
 	v := *d.row.Verdict
-	v.Failure = "The results could not be delivered: " + sentence(why)
+	v.Cause, v.Failure = spool.CausePlatform, "The results could not be delivered: "+sentence(why)
 	d.row.Verdict = &v
 }
 

@@ -208,7 +208,7 @@ func TestUndeliverableResultsFailTheBundle(t *testing.T) {
 	t.Parallel()
 	refused := plan.News{Collected: &plan.Outcome{Failure: "413 too large", Final: true}}
 	b := given(t, rowIn(plan.Collecting)).hears(refused).is(plan.Finalizing)
-	b.verdict(spool.CauseSucceeded, "The results could not be delivered: 413 too large.")
+	b.verdict(spool.CausePlatform, "The results could not be delivered: 413 too large.")
 	away := plan.News{Collected: &plan.Outcome{Failure: "502"}}
 	b = given(t, rowIn(plan.Collecting)).hears(away).is(plan.Collecting)
 	b.at(73 * time.Hour).hears(away).is(plan.Finalizing)
