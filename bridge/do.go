@@ -59,8 +59,18 @@ func (b *Bridge) claim(ctx context.Context, r plan.Row) plan.Claimed {
 	return plan.Claimed{Outcome: outcome(err), Accepted: accepted}
 }
 
+// progressEvery is the least time between two sentences about a staging that
+// are passed on: each costs a check-in.
+const progressEvery = time.Second
+
 func (b *Bridge) stage(ctx context.Context, r plan.Row) plan.StageEnd {
+	var last time.Time
 	inputs, err := b.Stager.Stage(ctx, r.Run, r.Resources.DockerImage, func(progress string) {
+		now := time.Now() //nolint:forbidigo // how often people are told
+		if now.Sub(last) < progressEvery {
+			return
+		}
+		last = now
 		b.inbox.put(r.Bundle, func(n *plan.News) { n.Progress = progress })
 	})
 	return plan.StageEnd{Outcome: outcome(err), Inputs: inputs}

@@ -173,6 +173,36 @@ func TestOneEffectOfAKindRunsForAnAttempt(t *testing.T) {
 	})
 }
 
+// busyStager says a hundred times a second how far it is, for ten seconds.
+type busyStager struct{}
+
+func (busyStager) Stage(_ context.Context, _ codalab.RunBundle, _ string, progress func(string)) (spool.Inputs, error) {
+	for range 1000 {
+		progress("Pulling.")
+		time.Sleep(10 * time.Millisecond)
+	}
+	return spool.Inputs{}, nil
+}
+
+func TestProgressIsPassedOnOnceASecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &Bridge{Stager: busyStager{}}
+		b.inbox.init()
+		heard := 0
+		go b.stage(t.Context(), plan.Row{Bundle: "0x1"})
+		for range 1500 {
+			time.Sleep(10 * time.Millisecond)
+			if _, news := b.inbox.take(); len(news) > 0 {
+				heard++
+			}
+		}
+		if heard != 10 {
+			t.Errorf("heard %d times in ten seconds", heard)
+		}
+	})
+}
+
 // slowSlurm takes a while for each submission.
 type slowSlurm struct {
 	Scheduler
