@@ -399,6 +399,24 @@ func TestCheckInsOverlapOnlyWhereTheServerSaysSo(t *testing.T) {
 	}
 }
 
+// TestReportWhoseCheckInFailedIsSentAgain: another check-in is held meanwhile,
+// and would be for long.
+func TestReportWhoseCheckInFailedIsSentAgain(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.server.hold = time.Hour
+		s.start()
+		bundle := bundleID(1)
+		s.offer(bundle, "sleep 4")
+		s.phase(2*time.Second, bundle, plan.Running)
+		time.Sleep(2 * time.Second)
+		s.server.mu.Lock()
+		s.server.failures = 2
+		s.server.mu.Unlock()
+		s.result(10*time.Second, bundle)
+	})
+}
+
 func TestServerThatHoldsNothingIsNotHammered(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {

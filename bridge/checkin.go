@@ -165,8 +165,8 @@ func (c *checkIns) send(ctx context.Context) {
 	})
 }
 
-// answered takes an answer in and checks in again, unless another call is
-// held already.
+// answered takes an answer in and checks in again, unless another call that
+// tells at least as much is held already.
 func (c *checkIns) answered(ctx context.Context, a answer) error {
 	c.outstanding--
 	for _, m := range a.Messages {
@@ -189,8 +189,8 @@ func (c *checkIns) answered(ctx context.Context, a answer) error {
 			pause = idlePause
 		}
 	}
-	if c.outstanding > 0 {
-		return nil
+	if c.outstanding > 0 && a.err == nil {
+		return nil // what failed has told nothing, and is told again
 	}
 	if err := sleep(ctx, pause); err != nil {
 		return err

@@ -186,6 +186,7 @@ type fakeServer struct {
 	concurrent bool
 	hold       time.Duration
 	down       bool
+	failures   int // that many check-ins fail
 	messages   []codalab.Message
 	unclaimed  map[string]codalab.Message
 	arrived    chan struct{}
@@ -213,7 +214,8 @@ var errDown = &codalab.Error{Method: "POST", Path: "/workers", Message: "connect
 func (s *fakeServer) CheckIn(ctx context.Context, _ string, in codalab.CheckIn) (codalab.CheckInAnswer, error) {
 	s.mu.Lock()
 	s.checkIns++
-	if s.down {
+	if s.down || s.failures > 0 {
+		s.failures--
 		s.mu.Unlock()
 		return codalab.CheckInAnswer{}, errDown
 	}
