@@ -286,7 +286,7 @@ func (s *Site) Close() error {
 		errs = append(errs, s.log.Close())
 	}
 	if s.mounted {
-		errs = append(errs, syscall.Unmount(s.Shared, 0))
+		errs = append(errs, syscall.Unmount(s.Shared, syscall.MNT_DETACH))
 	}
 	if s.Dir != "" {
 		errs = append(errs, os.RemoveAll(s.Dir))
