@@ -81,6 +81,28 @@ func TestRefusalForNowIsTriedAgain(t *testing.T) {
 	b.hears(full).hears(told(kill)).is(plan.Finalizing).verdict(spool.CauseUser, codalab.KillRequested)
 }
 
+// A site's wrapper that refuses in words of its own must not be asked for ever.
+func TestUnclearAnswersWithoutAJobEndTheAttempt(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Submitting))
+	for try := range 3 {
+		at := time.Duration(try+1) * 10 * time.Minute
+		b.hears(answered(plan.Submission{Words: "Please see the help desk"})).is(plan.Submitting)
+		b.at(at).hears(seen(at)).is(plan.Submitting, plan.Account)
+		b.at(at + time.Second).hears(accounted(at + time.Second))
+		if try < 2 {
+			b.is(plan.Submitting, plan.Submit)
+		}
+	}
+	b.is(plan.Submitting, plan.Close)
+	last := *b
+	b.hears(closing(spool.Started{Closed: true, Token: "ours"})).is(plan.Staging)
+	// The last attempt ends with the wrapper's words.
+	last.row.Attempt = 3
+	last.hears(plan.News{Closed: &plan.Closing{Attempt: 3, Standing: spool.Started{Closed: true, Token: "ours"}}}).is(plan.Finalizing)
+	last.verdict(spool.CausePlatform, "Please see the help desk")
+}
+
 func TestJobThatCanNeverStartIsStoppedWhenSlurmSaysSoTwice(t *testing.T) {
 	t.Parallel()
 	never := job(sbatch.StatePending)

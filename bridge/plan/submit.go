@@ -36,12 +36,19 @@ func (d *decision) submitting() {
 		}
 	case !d.absent():
 	case d.row.Closed:
-		d.concluded(platform("The answer to the submission was lost, and so is any trace of a job."))
+		d.concluded(platform("Slurm gave no clear answer to the submission, and has no such job: %s", sentence(d.row.Trouble)))
+	case d.row.Tries >= unclearAnswers:
+		d.close()
 	default:
 		d.row.Ended = time.Time{}
 		d.submit("sbatch's answer was lost and there is no such job: submitted again under the same name")
 	}
 }
+
+// unclearAnswers is after how many answers of sbatch that say neither yes nor
+// no, each followed by the proof that there is no job, the attempt is given
+// up: a site's own wrapper may refuse in words that nobody else knows.
+const unclearAnswers = 3
 
 // submit wants sbatch. The row is saved with Submitted before it is run.
 func (d *decision) submit(reason string) {
@@ -84,6 +91,7 @@ func (d *decision) answered(s Submission) {
 	case s.Refused:
 		d.finish(Verdict{Cause: spool.CauseUser, Failure: d.refused(s.Words)}, "Slurm refused the submission")
 	default:
+		d.row.Tries++
 		d.row.Trouble = s.Words
 		d.row.Reason = "sbatch gave no clear answer (" + s.Words + "): looking for the job by its name"
 		d.wake(d.row.Submitted.Add(d.policy.SubmitGrace))
