@@ -48,10 +48,10 @@ type Container struct {
 	// interface only.
 	Network bool
 	// Scratch is a directory on a node-local disk or tmpfs (not NFS, Lustre or
-	// GPFS) where a private directory holds what the command writes to the
-	// root file system; empty means that for temporary files. The private one
-	// is removed at the end; a caller that is killed leaves it there, though no
-	// process and no mount.
+	// GPFS) that is private to the caller; empty means that for temporary
+	// files. What the command wrote to the root file system stays in a new
+	// directory in it, for the caller to remove when nobody waits any more:
+	// directories in it may lack their owner's permissions.
 	Scratch string
 	// Stdout and Stderr are the command's; nil discards. What bubblewrap says
 	// when it cannot set the container up goes to Stderr too.
@@ -112,7 +112,7 @@ func (c Container) Run(ctx context.Context) (Exit, error) {
 	return exit, nil
 }
 
-func (c Container) run(ctx context.Context) (exit Exit, err error) {
+func (c Container) run(ctx context.Context) (Exit, error) {
 	if ctx.Err() != nil {
 		return Exit{}, ctx.Err()
 	}
@@ -123,7 +123,6 @@ func (c Container) run(ctx context.Context) (exit Exit, err error) {
 	if spec.Scratch, err = os.MkdirTemp(c.Scratch, "container-"); err != nil {
 		return Exit{}, fmt.Errorf("make its scratch directory: %w", err)
 	}
-	defer func() { err = errors.Join(err, removeScratch(spec.Scratch)) }()
 	// The kernel kills init when the thread that started it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -88,6 +88,7 @@ func TestExitStatusAndSignalAreTheCommands(t *testing.T) {
 func TestExitStatusIsKeptHoweverQuickTheEnd(t *testing.T) {
 	t.Parallel()
 	c := apptainer.Container{SIF: shellImage(t), Args: []string{"sh", "-c", "exit 7"}, Scratch: t.TempDir()}
+	emptied(t, c.Scratch)
 	var group errgroup.Group
 	group.SetLimit(8)
 	for range 32 {
@@ -279,6 +280,7 @@ func TestWrongRequestsAreRefusedInWords(t *testing.T) {
 // The whole start and end of a container, beside which the command is nothing.
 func BenchmarkContainerTrue(b *testing.B) {
 	c := apptainer.Container{SIF: shellImage(b), Args: []string{"true"}, Scratch: b.TempDir()}
+	emptied(b, c.Scratch)
 	for b.Loop() {
 		if exit, err := c.Run(b.Context()); err != nil || exit.Code != 0 {
 			b.Fatal(exit, err)

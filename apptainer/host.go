@@ -68,22 +68,3 @@ func overlayError(scratch string, err error) error {
 	}
 	return fmt.Errorf("mount the root's overlay: %w", err)
 }
-
-// removeScratch removes a tree in which the container's root may have taken
-// permissions from its owner; overlayfs does so itself.
-func removeScratch(dir string) error {
-	if os.RemoveAll(dir) == nil {
-		return nil
-	}
-	// Errors show in the removal.
-	_ = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
-		if d != nil && d.IsDir() && err == nil {
-			_ = os.Chmod(name, 0o700) //nolint:gosec // directories need x; nobody else sees them
-		}
-		return nil
-	})
-	if err := os.RemoveAll(dir); err != nil {
-		return fmt.Errorf("remove its scratch directory: %w", err)
-	}
-	return nil
-}

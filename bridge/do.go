@@ -12,6 +12,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/rmtree"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -227,7 +228,7 @@ func (b *Bridge) release(r plan.Row) error {
 		return err
 	}
 	layout := b.Policy.Layout
-	errs := []error{removeAll(layout.RunsDir(r.Bundle)), removeAll(layout.BundleDir(r.Bundle))}
+	errs := []error{rmtree.Remove(layout.RunsDir(r.Bundle)), rmtree.Remove(layout.BundleDir(r.Bundle))}
 	for _, m := range b.Policy.Marks(r) {
 		if err := os.Remove(layout.Members(string(m))); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
@@ -237,20 +238,4 @@ func (b *Bridge) release(r plan.Row) error {
 		return fmt.Errorf("remove files of bundle %s: %w", r.Bundle, err)
 	}
 	return nil
-}
-
-// removeAll is os.RemoveAll for a tree in which a command may have taken its
-// own rights to directories away.
-func removeAll(dir string) error {
-	err := os.RemoveAll(dir)
-	if err == nil || !errors.Is(err, fs.ErrPermission) {
-		return err //nolint:wrapcheck // release says what it was for
-	}
-	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, _ error) error { // what cannot be walked fails below
-		if d != nil && d.IsDir() {
-			_ = os.Chmod(path, 0o700) //nolint:gosec // a directory that is about to be removed
-		}
-		return nil
-	})
-	return os.RemoveAll(dir) //nolint:wrapcheck // release says what it was for
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/rmtree"
 )
 
 // scratch is a private directory on the node's own disk. A lock on it says
@@ -46,7 +48,7 @@ func (s *scratch) remove() error {
 	if s == nil {
 		return nil
 	}
-	err := removeTree(s.dir)
+	err := rmtree.Remove(s.dir)
 	return errors.Join(err, s.lock.Close())
 }
 
@@ -78,43 +80,8 @@ func sweepScratch(parent string, now time.Time) {
 			continue
 		}
 		if lockNow(lock) == nil {
-			_ = removeTree(dir)
+			_ = rmtree.Remove(dir)
 		}
 		_ = lock.Close()
-	}
-}
-
-// removeTree removes a tree in which a command, or the overlay of its root,
-// may have taken permissions from the owner.
-func removeTree(dir string) error {
-	if os.RemoveAll(dir) == nil {
-		return nil
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return fmt.Errorf("remove scratch directory: %w", err)
-	}
-	openUp(root, ".")
-	_ = root.Close()
-	if err := os.RemoveAll(dir); err != nil {
-		return fmt.Errorf("remove scratch directory: %w", err)
-	}
-	return nil
-}
-
-// openUp gives the owner all permissions on a directory and those below it.
-// Errors show in the removal.
-func openUp(root *os.Root, dir string) {
-	_ = root.Chmod(dir, 0o700)
-	d, err := root.Open(dir)
-	if err != nil {
-		return
-	}
-	entries, _ := d.ReadDir(-1)
-	_ = d.Close()
-	for _, e := range entries {
-		if e.IsDir() {
-			openUp(root, dir+"/"+e.Name())
-		}
 	}
 }
