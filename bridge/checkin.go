@@ -51,14 +51,23 @@ func (r *reports) set(queue string, run codalab.Run) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	q := r.queue(queue)
-	if old, ok := q.runs[run.UUID]; ok && reflect.DeepEqual(old, run) {
+	old, ok := q.runs[run.UUID]
+	q.runs[run.UUID] = run
+	if ok && reflect.DeepEqual(withoutUsage(old), withoutUsage(run)) {
 		return
 	}
-	q.runs[run.UUID] = run
 	select {
 	case q.changed <- struct{}{}:
 	default:
 	}
+}
+
+// withoutUsage is what of a report is worth a check-in of its own: usage goes
+// with the next one, however many runs there are.
+func withoutUsage(run codalab.Run) codalab.Run {
+	run.ContainerTimeTotal, run.ContainerTimeUser, run.ContainerTimeSystem = 0, 0, 0
+	run.CPUUsage, run.MemoryUsage, run.DiskUtilization = 0, 0, 0
+	return run
 }
 
 func (r *reports) drop(queue, bundle string) {

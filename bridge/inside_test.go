@@ -263,3 +263,31 @@ func TestOutcomeIsFinalOnlyWhereTheErrorSaysSo(t *testing.T) {
 		}
 	}
 }
+
+func TestUsageAloneIsNotWorthACheckIn(t *testing.T) {
+	t.Parallel()
+	var r reports
+	told := func() bool {
+		select {
+		case <-r.changed("cpu"):
+			return true
+		default:
+			return false
+		}
+	}
+	r.set("cpu", codalab.Run{UUID: "0x1", State: codalab.StateRunning})
+	if !told() {
+		t.Error("a new run is not told")
+	}
+	r.set("cpu", codalab.Run{UUID: "0x1", State: codalab.StateRunning, ContainerTimeTotal: 7, MemoryUsage: 0.5})
+	if told() {
+		t.Error("usage was told by itself")
+	}
+	if got := r.list("cpu")[0].ContainerTimeTotal; got != 7 {
+		t.Errorf("the next check-in tells of %v seconds, want 7", got)
+	}
+	r.set("cpu", codalab.Run{UUID: "0x1", State: codalab.StateFinalizing, ContainerTimeTotal: 7})
+	if !told() {
+		t.Error("a change of state is not told")
+	}
+}
