@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 func files(t *testing.T, pattern string) []string {
@@ -82,6 +83,22 @@ func TestPasswordFileOfOthersIsRefused(t *testing.T) {
 	}
 	if _, _, err := ask(t.Context()); err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("a readable password file: %v", err)
+	}
+}
+
+func TestSharedDiskThatIsNotMountedIsNotTakenForAnEmptyOne(t *testing.T) {
+	t.Parallel()
+	layout := spool.Layout(t.TempDir())
+	if err := prepareShared(layout, 3); err == nil || !strings.Contains(err.Error(), "is its disk mounted?") {
+		t.Errorf("an empty directory for a ledger with bundles: %v", err)
+	}
+	if entries, err := os.ReadDir(string(layout)); err != nil || len(entries) > 0 {
+		t.Errorf("made %v, %v", entries, err)
+	}
+	for _, bundles := range []int{0, 3} {
+		if err := prepareShared(layout, bundles); err != nil {
+			t.Errorf("with %d bundles: %v", bundles, err)
+		}
 	}
 }
 

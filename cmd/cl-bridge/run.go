@@ -131,11 +131,13 @@ func serve(ctx context.Context, p program.Process, c config, log *slog.Logger) e
 		return err
 	}
 	defer func() { _ = book.Close() }() // every row was committed when it was saved
+	rows, err := book.Rows(ctx)
+	if err != nil {
+		return err
+	}
 	layout := spool.Layout(c.Shared)
-	for _, dir := range layout.Directories() {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("prepare shared directory: %w", err)
-		}
+	if err := prepareShared(layout, len(rows)); err != nil {
+		return err
 	}
 	worker, err := installWorker(c, layout)
 	if err != nil {
@@ -162,6 +164,21 @@ func serve(ctx context.Context, p program.Process, c config, log *slog.Logger) e
 		ReadEvery:    5 * time.Second,
 	}
 	return b.Run(ctx)
+}
+
+// prepareShared makes the parts of the shared directory. Where the ledger has
+// bundles they have to be there already: an empty directory then is one on
+// which the shared disk is not mounted.
+func prepareShared(layout spool.Layout, bundles int) error {
+	for _, dir := range layout.Directories() {
+		if _, err := os.Stat(dir); err != nil && bundles > 0 {
+			return fmt.Errorf("the shared directory does not hold the files of the %d bundles in the ledger: is its disk mounted? (%w)", bundles, err)
+		}
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("prepare shared directory: %w", err)
+		}
+	}
+	return nil
 }
 
 func policy(c config, id string, layout spool.Layout, worker string, slurm *sbatch.Client) plan.Policy {
