@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
@@ -145,6 +146,34 @@ func TestBridgeThatCannotStartSaysWhy(t *testing.T) {
 			last := words[strings.LastIndexByte(words, '\n')+1:]
 			if code != test.code || !strings.Contains(last, test.want) {
 				t.Errorf("exit %d, %q; want %d and %q", code, last, test.code, test.want)
+			}
+		})
+	}
+}
+
+// A node that lacks what containers need is imitated by a worker that takes it
+// from itself first.
+func TestNodeThatCannotRunContainersIsOneSentence(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ take, want string }{
+		"no /dev/fuse":       {"mount -t tmpfs none /dev", `has no /dev/fuse`},
+		"no user namespaces": {"echo 0 >/proc/sys/user/max_user_namespaces", `does not let ordinary users make user namespaces`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			need(t)
+			worker := filepath.Join(testenv.SharedDir(t), "cl-worker")
+			script := "#!/bin/sh\nexec unshare -rm sh -ec '" + test.take + "; exec " + testsite.Base + "/bin/cl-worker \"$@\"' worker \"$@\"\n"
+			if err := os.WriteFile(worker, []byte(script), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			s := own(t, testsite.Options{Config: `worker = "` + worker + `"`})
+			bundle := run(t, s, "cpu", "true")
+			if state := ended(t, s, bundle); state != "failed" {
+				t.Fatalf("state %s, want failed", state)
+			}
+			if got := field(t, s, bundle, "failure_message"); !strings.Contains(got, test.want) || strings.Contains(got, "\n") {
+				t.Errorf("failure_message %q, want one line with %q", got, test.want)
 			}
 		})
 	}
