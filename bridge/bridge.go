@@ -300,6 +300,18 @@ func (v *view) where(holds func(plan.Row) bool) []plan.Row {
 	return out
 }
 
+// any says whether a condition holds for some row.
+func (v *view) any(holds func(plan.Row) bool) bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	for _, r := range v.rows {
+		if holds(r) {
+			return true
+		}
+	}
+	return false
+}
+
 func (v *view) remove(bundle string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -65,7 +65,7 @@ func (b *Bridge) listening(ctx context.Context) error {
 	bell := b.Policy.Layout.Bell()
 	broken := false
 	return every(ctx, b.LookEvery, func(now time.Time) {
-		if len(b.view.where(plan.Row.InFlight)) == 0 {
+		if !b.view.any(plan.Row.InFlight) {
 			return
 		}
 		rang, err := bell.Answer()
