@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,7 +18,7 @@ import (
 )
 
 // pairs is how many runs a median is taken of.
-const pairs = 11
+const pairs = 15
 
 // benchMain measures the way of one small bundle, beside a bare sbatch of the
 // same command in the same container, on an otherwise idle cluster.
@@ -114,8 +115,35 @@ func now() float64 { return seconds(time.Now()) }
 
 func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
 
+// idle waits until the cluster is idle, and then for a moment that differs
+// from run to run: Slurm looks for jobs to start once a second, and neither
+// side of a pair may have the better place in that.
+func (b *mainBench) idle(ctx context.Context) error {
+	for {
+		jobs, err := b.site.Run(ctx, "squeue", "--noheader", "--states=PD,R,CG", "--format=%A")
+		if err != nil {
+			return err
+		}
+		moment := 100 * time.Millisecond
+		if jobs == "" {
+			moment = time.Second + rand.N(time.Second)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(moment):
+		}
+		if jobs == "" {
+			return nil
+		}
+	}
+}
+
 // bundle runs the command as a bundle.
 func (b *mainBench) bundle(ctx context.Context) (times, error) {
+	if err := b.idle(ctx); err != nil {
+		return times{}, err
+	}
 	start := now()
 	uuid, err := b.site.CL(ctx, "run", stamp, "--request-queue", "cpu")
 	if err != nil {
@@ -196,6 +224,9 @@ func (b *mainBench) sbatch(ctx context.Context) (times, error) {
 	script := fmt.Sprintf(bareScript, image.Offset, b.sif, stamp, base+".end")
 	if err := os.WriteFile(base+".sh", []byte(script), 0o644); err != nil {
 		return times{}, fmt.Errorf("write script: %w", err)
+	}
+	if err := b.idle(ctx); err != nil {
+		return times{}, err
 	}
 	start := now()
 	job, err := b.site.Run(ctx, "sbatch", "--parsable", "--partition=cpu", "--account=lab", "--mem=200", "--output="+base+".out", base+".sh")
