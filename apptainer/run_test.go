@@ -19,7 +19,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
-	"github.com/cl-slurm/cl-slurm/internal/rmtree"
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -296,7 +296,7 @@ func mounted(tb testing.TB, dir string) bool {
 func emptied(tb testing.TB, scratch string) {
 	tb.Helper()
 	tb.Cleanup(func() {
-		if err := rmtree.Remove(scratch); err != nil {
+		if err := filetree.Remove(scratch); err != nil {
 			tb.Error(err)
 		}
 	})

@@ -12,7 +12,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/internal/rmtree"
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -228,7 +228,7 @@ func (b *Bridge) release(r plan.Row) error {
 		return err
 	}
 	layout := b.Policy.Layout
-	errs := []error{rmtree.Remove(layout.RunsDir(r.Bundle)), rmtree.Remove(layout.BundleDir(r.Bundle))}
+	errs := []error{filetree.Remove(layout.RunsDir(r.Bundle)), filetree.Remove(layout.BundleDir(r.Bundle))}
 	for _, m := range b.Policy.Marks(r) {
 		if err := os.Remove(layout.Members(string(m))); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)

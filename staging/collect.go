@@ -12,6 +12,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -33,19 +34,32 @@ func (c *Collector) Collect(ctx context.Context, run codalab.RunBundle, dir stri
 		return &Error{What: "results", Err: err, Retry: true}
 	}
 	defer func() { _ = root.Close() }() // only read
+	err = c.upload(ctx, run, root)
+	if errors.Is(err, fs.ErrPermission) {
+		// The command was root where it ran and did not notice that it closed
+		// a file to its owner.
+		filetree.OpenUp(root)
+		err = c.upload(ctx, run, root)
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return &Error{What: "results", Err: err}
+	}
+	return err
+}
+
+func (c *Collector) upload(ctx context.Context, run codalab.RunBundle, root *os.Root) error {
 	keep := exclusion(run)
 	r, w := io.Pipe()
 	packed := make(chan error, 1)
 	go func() {
 		err := tarstream.Pack(ctx, w, root, ".", tarstream.PackOptions{
 			Exclude: func(below string, d fs.DirEntry) bool { return keep.excludes(root, below, d) },
-			Skipped: func(string, error) {}, // what the run closed to itself is not a result
 		})
 		_ = w.CloseWithError(err) // always nil: io.PipeWriter
 		packed <- err
 	}()
 	// codalab/worker/worker.py: upload_bundle_contents
-	err = c.Contents.UploadContents(ctx, run.UUID, client.UploadOptions{Filename: "bundle.tar.gz", Unpack: true}, r)
+	err := c.Contents.UploadContents(ctx, run.UUID, client.UploadOptions{Filename: "bundle.tar.gz", Unpack: true}, r)
 	_ = r.CloseWithError(errors.New("the upload ended")) // always nil: io.PipeReader
 	if packErr := <-packed; packErr != nil && err == nil {
 		err = packErr

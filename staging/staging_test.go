@@ -18,6 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/staging"
 )
 
@@ -66,7 +67,7 @@ func (s *directoryServer) UploadContents(ctx context.Context, uuid string, _ cli
 		return s.refuse
 	}
 	dir := filepath.Join(s.bundles, uuid)
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o755)); err != nil {
 		return err
 	}
 	root, err := os.OpenRoot(dir)
@@ -133,6 +134,25 @@ func TestCollectLeavesDependencyLinksAndExcludedOut(t *testing.T) {
 	// command's own.
 	want := []string{"in", "keep.tmpx", "own", "result", "result/model.bin", "stdout"}
 	if diff := cmp.Diff(want, names(t, filepath.Join(server.bundles, run1))); diff != "" {
+		t.Errorf("uploaded (-want +got):\n%s", diff)
+	}
+}
+
+// It runs as an ordinary user, whom closed files do stop.
+func TestWhatACommandClosedToItsOwnerIsCollected(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() == 0 && !testenv.AsResearcher(t) {
+		return
+	}
+	dir := write(t, map[string]string{"a/b/c": "kept", "w": "x"})
+	if err := errors.Join(os.Chmod(filepath.Join(dir, "w"), 0o200), os.Chmod(filepath.Join(dir, "a"), 0)); err != nil {
+		t.Fatal(err)
+	}
+	server := &directoryServer{bundles: t.TempDir()}
+	if err := (&staging.Collector{Contents: server}).Collect(t.Context(), codalab.RunBundle{UUID: run1}, dir); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"a", "a/b", "a/b/c", "w"}, names(t, filepath.Join(server.bundles, run1))); diff != "" {
 		t.Errorf("uploaded (-want +got):\n%s", diff)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/internal/rmtree"
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
 // scratch is a private directory on the node's own disk. A lock on it says
@@ -48,7 +48,7 @@ func (s *scratch) remove() error {
 	if s == nil {
 		return nil
 	}
-	err := rmtree.Remove(s.dir)
+	err := filetree.Remove(s.dir)
 	return errors.Join(err, s.lock.Close())
 }
 
@@ -80,7 +80,7 @@ func sweepScratch(parent string, now time.Time) {
 			continue
 		}
 		if lockNow(lock) == nil {
-			_ = rmtree.Remove(dir)
+			_ = filetree.Remove(dir)
 		}
 		_ = lock.Close()
 	}

@@ -1,6 +1,7 @@
-// Package rmtree removes trees of files that somebody else made as this user: a
-// command in a container, or an overlay file system.
-package rmtree
+// Package filetree deals with trees of files that somebody else made as this
+// user and may have closed to it: a command that is root in its container, or
+// an overlay file system.
+package filetree
 
 import (
 	"fmt"
@@ -23,7 +24,7 @@ func Remove(dir string) error {
 	if err != nil {
 		return fmt.Errorf("remove tree: %w", err)
 	}
-	openUp(root, ".")
+	OpenUp(root)
 	_ = root.Close() // only used to change modes
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("remove tree: %w", err)
@@ -31,8 +32,11 @@ func Remove(dir string) error {
 	return nil
 }
 
-// openUp gives the owner all permissions on a directory and those below it.
-// What it cannot do shows in the removal.
+// OpenUp gives the owner all permissions on the root and the directories below
+// it, and reading of the files. It follows no symbolic link. What it cannot do
+// shows when the tree is used.
+func OpenUp(root *os.Root) { openUp(root, ".") }
+
 func openUp(root *os.Root, dir string) {
 	_ = root.Chmod(dir, 0o700)
 	d, err := root.Open(dir)
@@ -42,8 +46,14 @@ func openUp(root *os.Root, dir string) {
 	entries, _ := d.ReadDir(-1)
 	_ = d.Close()
 	for _, e := range entries {
-		if e.IsDir() {
-			openUp(root, path.Join(dir, e.Name()))
+		name := path.Join(dir, e.Name())
+		info, err := e.Info()
+		switch {
+		case err != nil:
+		case info.IsDir():
+			openUp(root, name)
+		case info.Mode().IsRegular() && info.Mode()&0o400 == 0:
+			_ = root.Chmod(name, info.Mode().Perm()|0o400)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package rmtree_test
+package filetree_test
 
 import (
 	"errors"
@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/cl-slurm/cl-slurm/internal/rmtree"
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -32,7 +32,7 @@ func TestClosedDirectoriesAreRemovedAndLinksAreNotFollowed(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	if err := rmtree.Remove(dir); err != nil {
+	if err := filetree.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
@@ -41,7 +41,7 @@ func TestClosedDirectoriesAreRemovedAndLinksAreNotFollowed(t *testing.T) {
 	if info, err := os.Stat(kept); err != nil || info.Mode().Perm() != 0o400 {
 		t.Errorf("what a link led to: %v, %v", info, err)
 	}
-	if err := rmtree.Remove(dir); err != nil {
+	if err := filetree.Remove(dir); err != nil {
 		t.Errorf("removing what is gone: %v", err)
 	}
 }
