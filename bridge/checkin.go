@@ -111,23 +111,30 @@ const (
 func (b *Bridge) checkingIn(ctx context.Context, q plan.Queue) error {
 	c := &checkIns{bridge: b, queue: q, answers: make(chan answer), sequence: time.Now().UnixMicro()} //nolint:forbidigo // a start that is above that of the bridge's last life
 	changed := b.reports.changed(q.Name)
-	c.send(ctx)
+	next := time.NewTimer(0) // when to check in
+	defer next.Stop()
+	soon := true // next is set for the moment
 	for {
 		var news <-chan struct{}
-		if c.concurrent && c.outstanding < 2 {
+		if !soon && c.concurrent && c.outstanding < 2 && c.failures == 0 {
 			news = changed
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-news:
-			if err := sleep(ctx, checkInPause); err != nil {
-				return err
-			}
+			soon = true
+			next.Reset(checkInPause)
+		case <-next.C:
+			soon = false
 			c.send(ctx)
 		case a := <-c.answers:
-			if err := c.answered(ctx, a); err != nil {
+			again, pause, err := c.answered(ctx, a)
+			if err != nil {
 				return err
+			}
+			if again && !soon {
+				next.Reset(pause)
 			}
 		}
 	}
@@ -159,7 +166,7 @@ func (c *checkIns) send(ctx context.Context) {
 	c.sequence++
 	c.outstanding++
 	in := codalab.CheckIn{
-		Tag: c.queue.Tag, TagExclusive: true, Hostname: b.Hostname, Runs: b.reports.list(c.queue.Name),
+		Tag: c.queue.Tag, TagExclusive: !c.queue.Default, Hostname: b.Hostname, Runs: b.reports.list(c.queue.Name),
 		CPUs: boundlessCPUs, GPUs: boundlessGPUs, MemoryBytes: boundlessBytes, FreeDiskBytes: boundlessBytes,
 		Dependencies: [][2]string{}, ExitAfterNumRuns: codalab.UnlimitedRuns, Sequence: c.sequence,
 	}
@@ -174,19 +181,18 @@ func (c *checkIns) send(ctx context.Context) {
 	})
 }
 
-// answered takes an answer in and checks in again, unless another call that
-// tells at least as much is held already.
-func (c *checkIns) answered(ctx context.Context, a answer) error {
+// answered takes an answer in. It says whether to check in again, after which
+// pause: not while another call that tells at least as much is held.
+func (c *checkIns) answered(ctx context.Context, a answer) (again bool, pause time.Duration, err error) {
 	c.outstanding--
 	for _, m := range a.Messages {
 		c.bridge.deliver(ctx, c.queue, m)
 	}
-	var pause time.Duration
 	if a.err != nil {
 		c.failures++
 		var refused *codalab.Error
 		if errors.As(a.err, &refused) && !refused.Transient() && !c.welcome {
-			return fmt.Errorf("check in queue %s: %w", c.queue.Name, a.err)
+			return false, 0, fmt.Errorf("check in queue %s: %w", c.queue.Name, a.err)
 		}
 		if c.failures == 1 {
 			c.bridge.Log.WarnContext(ctx, "the server did not take the check-in; it is tried again", errorAttr(a.err))
@@ -198,25 +204,8 @@ func (c *checkIns) answered(ctx context.Context, a answer) error {
 			pause = idlePause
 		}
 	}
-	if c.outstanding > 0 && a.err == nil {
-		return nil // what failed has told nothing, and is told again
-	}
-	if err := sleep(ctx, pause); err != nil {
-		return err
-	}
-	c.send(ctx)
-	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
+	// What failed has told nothing, and is told again.
+	return c.outstanding == 0 || a.err != nil, pause, nil
 }
 
 // deliver brings a message to its row, or answers it here where it asks for a

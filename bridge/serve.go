@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"syscall"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -75,6 +76,27 @@ func (b *Bridge) write(m codalab.Message) error {
 	if err != nil {
 		return fmt.Errorf("write into bundle: %w", err)
 	}
-	err = root.WriteFile(m.Subpath, []byte(m.String), 0o644)
+	err = writeFile(root, m.Subpath, m.String)
 	return errors.Join(err, root.Close())
+}
+
+// writeFile writes a plain file. A command may have put a pipe in its place,
+// which would hold whoever opens it.
+func writeFile(root *os.Root, name, text string) error {
+	f, err := root.OpenFile(name, os.O_CREATE|os.O_WRONLY|syscall.O_NONBLOCK, 0o644)
+	if err != nil {
+		return fmt.Errorf("write into bundle: %w", err)
+	}
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular():
+		err = fmt.Errorf("write into bundle: %s is no plain file", name)
+	default:
+		err = f.Truncate(0)
+		if err == nil {
+			_, err = f.WriteString(text)
+		}
+	}
+	return errors.Join(err, f.Close())
 }

@@ -11,9 +11,6 @@ import (
 // Room is how many more rows of a queue may go to Slurm now, of which
 // inFlight are there.
 func (p Policy) Room(q Queue, inFlight int, h Health) int {
-	if h.Draining {
-		return 0
-	}
 	room := h.Budget
 	if q.MaxInFlight > 0 {
 		room = min(room, q.MaxInFlight-inFlight)

@@ -64,6 +64,8 @@ type Queue struct {
 	Name string
 	// Tag is what bundles ask for with request_queue.
 	Tag string
+	// Default is set for the queue that takes bundles which name none.
+	Default bool
 
 	Partition, Account, QOS, WCKey, Reservation, Constraint string
 	// GPUType is the gres type of request_gpus; empty for any.
@@ -89,8 +91,6 @@ type Queue struct {
 
 // Health is what stands in the way of submissions.
 type Health struct {
-	// Draining is set when nothing new is to be started.
-	Draining bool
 	// Budget is how many submissions the request rate allows now.
 	Budget int
 }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -72,10 +73,7 @@ func (p Policy) Spec(r Row) spool.Spec {
 
 // limit is the time limit of a request in this queue; 0 for none.
 func (q Queue) limit(res codalab.Resources) time.Duration {
-	if res.Time > 0 {
-		return seconds(res.Time)
-	}
-	return q.DefaultTime
+	return cmp.Or(seconds(res.Time), q.DefaultTime, q.MaxTime)
 }
 
 // quote makes one word of s for sh(1).

@@ -59,6 +59,13 @@ func TestRequestIsTheRowsJob(t *testing.T) {
 			[]string{"--cpus-per-task=1", "--time=61"},
 		},
 		{
+			"the largest time where there is no other",
+			plan.Queue{MaxTime: 10 * time.Minute, TimeGrace: time.Minute},
+			codalab.Resources{CPUs: 1},
+			0,
+			[]string{"--cpus-per-task=1", "--time=10"},
+		},
+		{
 			"grace goes no further than the limit",
 			plan.Queue{MaxTime: time.Hour, TimeGrace: time.Minute},
 			codalab.Resources{CPUs: 1, Time: 3600},
@@ -166,7 +173,6 @@ func TestRoomIsTheLeastOfAllBounds(t *testing.T) {
 		{"full", 10, 10, plan.Health{Budget: 7}, 0},
 		{"more than full", 10, 12, plan.Health{Budget: 7}, 0},
 		{"the rate's", 10, 0, plan.Health{Budget: 0}, 0},
-		{"draining", 0, 0, plan.Health{Budget: 7, Draining: true}, 0},
 	} {
 		if got := policy().Room(plan.Queue{MaxInFlight: c.most}, c.inFlight, c.health); got != c.want {
 			t.Errorf("%s: room %d, want %d", c.name, got, c.want)
