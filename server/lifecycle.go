@@ -203,6 +203,9 @@ func finish(b *store.Bundle, run codalab.Run) {
 		b.State = codalab.StateReady
 	}
 	b.Metadata["run_status"] = "Finished"
+	if b.Contents == "" { // what was counted on its way has not come
+		b.SetDataSize(0)
+	}
 }
 
 // kill ends a bundle that no worker has, and notes for the others that their

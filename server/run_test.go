@@ -111,6 +111,27 @@ func TestEndsOfRuns(t *testing.T) {
 	}
 }
 
+func TestRunWithoutStoredResultsCountsNoDisk(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(c *server.Config) { c.Hold = 20 * time.Millisecond })
+	w := s.worker("alice", "w", "cpu")
+	used := func() any { return s.get("alice", "/user").ok().value("data", "attributes", "disk_used") }
+	s.run("truncate -s 3T sparse", map[string]any{"request_queue": "cpu"})
+	uuid := w.takes()
+	run, failure := reportOf(uuid, codalab.StateRunning), "The results could not be stored."
+	run.DiskUtilization = 3 << 40
+	w.checkIn(run)
+	if got := used(); got != float64(3<<40) {
+		t.Fatalf("while it runs: %v", got)
+	}
+	run.State, run.FailureMessage = codalab.StateFinalizing, &failure
+	w.told(codalab.MessageMarkFinalized, run)
+	if size := s.bundle("alice", uuid).Metadata.Int("data_size"); size != 0 || used() != 0.0 {
+		t.Errorf("data_size %d, disk_used %v", size, used())
+	}
+	s.run("true", map[string]any{"request_queue": "cpu"})
+}
+
 func TestKill(t *testing.T) {
 	t.Parallel()
 	kill := func(s *site, uuid string) answer {
