@@ -112,6 +112,8 @@ func TestMetadataIsRefusedInTheServersWords(t *testing.T) {
 		"missing":      {func(m codalab.Metadata) { delete(m, "request_cpus") }, "Missing metadata key: request_cpus"},
 		"text for int": {func(m codalab.Metadata) { m["request_cpus"] = "1" }, "Metadata value for request_cpus should be of type int"},
 		"half an int":  {func(m codalab.Metadata) { m["request_gpus"] = 0.5 }, "Metadata value for request_gpus should be of type int"},
+		"no CPU":       {func(m codalab.Metadata) { m["request_cpus"] = 0 }, "Metadata value for request_cpus should be at least 1, was 0"},
+		"fewer GPUs":   {func(m codalab.Metadata) { m["request_gpus"] = -1 }, "Metadata value for request_gpus should be at least 0, was -1"},
 		"null":         {func(m codalab.Metadata) { m["name"] = nil }, "Metadata value for name should be of type str"},
 		"mixed list":   {func(m codalab.Metadata) { m["tags"] = []any{"a", 1.0} }, "Metadata value for tags should be of type list"},
 		"size":         {func(m codalab.Metadata) { m["request_memory"] = "lots" }, `invalid size "lots"`},
@@ -125,6 +127,9 @@ func TestMetadataIsRefusedInTheServersWords(t *testing.T) {
 	}
 	if err := codalab.CheckMetadata(codalab.TypeRun, codalab.Metadata{"name": "n"}, false); err != nil {
 		t.Errorf("an edit of one key: %v", err)
+	}
+	if err := codalab.CheckMetadata(codalab.TypeRun, codalab.Metadata{"request_priority": -1, "exitcode": -1}, false); err != nil {
+		t.Errorf("numbers that may be negative: %v", err)
 	}
 }
 

@@ -167,7 +167,7 @@ func (k MetadataKey) check(value any) (any, error) {
 	case TypeInt:
 		n := Metadata{k.Key: value}.Float(k.Key)
 		if _, number := value.(string); !number && value != nil && n == math.Trunc(n) {
-			return int64(n), nil
+			return int64(n), k.checkAmount(int64(n))
 		}
 	case TypeFloat:
 		switch value.(type) {
@@ -186,6 +186,15 @@ func (k MetadataKey) check(value any) (any, error) {
 		}
 	}
 	return nil, bad
+}
+
+// checkAmount refuses a number of CPUs or GPUs that no run can have.
+func (k MetadataKey) checkAmount(n int64) error {
+	least, ok := map[string]int64{"request_cpus": 1, "request_gpus": 0}[k.Key]
+	if ok && n < least {
+		return fmt.Errorf("Metadata value for %s should be at least %d, was %d", k.Key, least, n)
+	}
+	return nil
 }
 
 func (k MetadataKey) checkUnit(s string) error {
