@@ -2,6 +2,7 @@ package apptainer
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 )
@@ -14,14 +15,38 @@ type Reference struct {
 	ref  name.Reference
 }
 
-// ParseReference reads s. A name that no registry could hold is an
-// *ImageError.
+// ParseReference reads s, which may begin with docker://, as Apptainer writes
+// it. A name that no registry could hold is an *ImageError, and so is an image
+// of another transport of Apptainer's, or a file.
 func ParseReference(s string) (Reference, error) {
-	ref, err := name.ParseReference(s, name.WeakValidation)
+	plain := strings.TrimPrefix(s, "docker://")
+	if what := elsewhere(plain); what != "" {
+		return Reference{}, &ImageError{Image: s, Op: "read the name", Err: errors.New(what + " is not handled: give the image as registry/name:tag")}
+	}
+	ref, err := name.ParseReference(plain, name.WeakValidation)
 	if err != nil {
 		return Reference{}, &ImageError{Image: s, Op: "read the name", Err: sentence{"this is not the name of an image in a registry", err}}
 	}
 	return Reference{text: s, ref: ref}, nil
+}
+
+// elsewhere names what a name stands for that is in no registry, or nothing.
+// A transport would be taken for the host of a registry.
+func elsewhere(s string) string {
+	for _, transport := range []string{
+		"docker-archive:", "docker-daemon:", "oci:", "oci-archive:", "library:", "shub:", "oras:", "file:", "http:", "https:",
+	} {
+		if strings.HasPrefix(s, transport) {
+			return transport
+		}
+	}
+	switch {
+	case strings.HasPrefix(s, "docker:/"): // docker:24 is an image
+		return "docker:"
+	case strings.HasSuffix(s, ".sif"):
+		return "a SIF"
+	}
+	return ""
 }
 
 // String gives the reference as it was written.
