@@ -127,8 +127,7 @@ func (c *child) wait(ctx context.Context, spec initSpec) (Exit, error) {
 	case report.Error != "":
 		return Exit{}, errors.New(report.Error)
 	}
-	usage := c.cmd.ProcessState
-	exit := Exit{Code: report.Code, CPU: usage.UserTime() + usage.SystemTime()}
+	exit := Exit{Code: report.Code}
 	if signal := report.Code - 128; signal > 0 && signal < 65 {
 		exit.Signal = signal
 	}

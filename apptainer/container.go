@@ -87,9 +87,6 @@ type Exit struct {
 	// that itself exits with 128 + n, as a shell does whose last command was
 	// killed, is not told from a killed one.
 	Signal int
-	// CPU is the processor time, user and system, of the whole container with
-	// what its set-up took.
-	CPU time.Duration
 }
 
 // ErrNoShell is the cause when ShellCommand is set and the image has neither

@@ -19,7 +19,7 @@
 //	caller                         Container.Run
 //	└─ init                        Init: pid 1 of new user, mount and pid namespaces
 //	   ├─ squashfuse_ll -f         the SIF's partition, mounted at lower/
-//	   ├─ (overlay)                lower/ + upper/ + work/ → merged/
+//	   ├─ (overlay)                lower/ + upper/ + work/ → root/
 //	   └─ bwrap                    binds, /proc, /dev, no network, fewer capabilities
 //	      └─ bwrap                 pid 1 of the container
 //	         └─ the command

@@ -18,8 +18,8 @@ import (
 type ImageError struct {
 	// Image is the reference as the user wrote it.
 	Image string
-	// Op is what was being done: "read the name", "resolve", "pull", "flatten"
-	// or "convert".
+	// Op is what was being done: "read the name", "resolve", "pull" or
+	// "convert".
 	Op string
 	// Err is the cause.
 	Err error
