@@ -76,7 +76,8 @@ type Job struct {
 	// gives none.
 	Reason string `json:"reason"`
 	// Nodes is the list of its nodes, in Slurm's own form; empty before it
-	// was allocated any.
+	// was allocated any. A job that ended with none never began: the trace that
+	// a refused submission leaves, or a job cancelled while it was pending.
 	Nodes string `json:"nodes"`
 	// Start is when it began or is expected to begin; zero when unknown.
 	Start time.Time `json:"start"`
@@ -84,11 +85,6 @@ type Job struct {
 	// plugins may rewrite it.
 	Comment string `json:"comment"`
 }
-
-// NeverStarted says whether a job ended without ever having been allocated a
-// node: the trace that a refused submission leaves, or a job cancelled while
-// it was pending.
-func (j Job) NeverStarted() bool { return j.State.Ended() && j.Nodes == "" }
 
 // Snapshot is what Slurm held of one user's jobs, all of them, at one moment:
 // those that wait, those that run, and those that ended within the

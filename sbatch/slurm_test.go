@@ -116,7 +116,7 @@ func TestJobIsSeenByItsNameFromItsSubmissionToItsAccount(t *testing.T) {
 		t.Errorf("at once: %+v", first)
 	}
 	ended := await(t, queue(t, c, name), in(sbatch.StateCompleted))
-	if ended.Nodes == "" || ended.NeverStarted() || ended.Start.Before(before.Add(-time.Second)) || ended.Start.After(time.Now()) {
+	if ended.Nodes == "" || ended.Start.Before(before.Add(-time.Second)) || ended.Start.After(time.Now()) {
 		t.Errorf("ended: %+v", ended)
 	}
 	out, err := os.ReadFile(r.Output)
@@ -183,7 +183,7 @@ func TestRefusedSubmissions(t *testing.T) {
 		t.Errorf("%d records, want 2: %+v", len(ghosts), ghosts)
 	}
 	for _, g := range ghosts {
-		if g.State != sbatch.StateFailed || g.Nodes != "" || !g.NeverStarted() {
+		if g.State != sbatch.StateFailed || g.Nodes != "" {
 			t.Errorf("record of a refused submission: %+v", g)
 		}
 	}
@@ -225,10 +225,10 @@ func TestCancelEndsAJobInAnyStateOrNone(t *testing.T) {
 			t.Errorf("cancel %d: %v", id, err)
 		}
 	}
-	if j := await(t, queue(t, c, name+"-running"), in(sbatch.StateCancelled)); j.NeverStarted() {
+	if j := await(t, queue(t, c, name+"-running"), in(sbatch.StateCancelled)); j.Nodes == "" {
 		t.Errorf("it ran: %+v", j)
 	}
-	if j := await(t, queue(t, c, name+"-pending"), in(sbatch.StateCancelled)); !j.NeverStarted() {
+	if j := await(t, queue(t, c, name+"-pending"), in(sbatch.StateCancelled)); j.Nodes != "" {
 		t.Errorf("it never ran: %+v", j)
 	}
 	for _, id := range []sbatch.JobID{running, pending, 4_000_000_000} {
