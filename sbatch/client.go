@@ -80,6 +80,13 @@ const (
 	sacctFields  = "JobIDRaw,State,NodeList,Start,JobName,Reason"
 )
 
+// Version is Slurm's own, such as "slurm-wlm 22.05.8". It asks no controller; a
+// failure means that Slurm's commands are not to be had.
+func (c *Client) Version(ctx context.Context) (string, error) {
+	out, err := c.query(ctx, "look for Slurm", "sbatch", "--version")
+	return strings.TrimSpace(out), err
+}
+
 // Observe returns all jobs of the user who runs it, at the price of two
 // requests to the controller (partitions, and the user's jobs). It returns a
 // whole answer or an error, never a part, with one exception of squeue's: of an

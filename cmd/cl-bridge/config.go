@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -31,9 +32,9 @@ type config struct {
 	Ledger       string `toml:"ledger"`
 	Worker       string `toml:"worker"`
 
-	KeepAfterAck  duration `toml:"keep_after_ack"`
-	StagePatience duration `toml:"stage_patience"`
-	MaxAttempts   int      `toml:"max_attempts"`
+	KeepAfterAck  *duration `toml:"keep_after_ack"`
+	StagePatience *duration `toml:"stage_patience"`
+	MaxAttempts   int       `toml:"max_attempts"`
 
 	Slurm slurmConfig             `toml:"slurm"`
 	Image imageConfig             `toml:"image"`
@@ -41,11 +42,11 @@ type config struct {
 }
 
 type slurmConfig struct {
-	Bin          string   `toml:"bin"`
-	Conf         string   `toml:"conf"`
-	Accounting   *bool    `toml:"accounting"`
-	MinJobAge    duration `toml:"min_job_age"`
-	ObserveEvery duration `toml:"observe_every"`
+	Bin          string    `toml:"bin"`
+	Conf         string    `toml:"conf"`
+	Accounting   *bool     `toml:"accounting"`
+	MinJobAge    *duration `toml:"min_job_age"`
+	ObserveEvery *duration `toml:"observe_every"`
 }
 
 type imageConfig struct {
@@ -56,6 +57,7 @@ type imageConfig struct {
 
 type queueConfig struct {
 	Tag            string          `toml:"tag"`
+	Default        bool            `toml:"default"`
 	Partition      string          `toml:"partition"`
 	Account        string          `toml:"account"`
 	QOS            string          `toml:"qos"`
@@ -65,8 +67,8 @@ type queueConfig struct {
 	GresType       string          `toml:"gres_type"`
 	DefaultTime    duration        `toml:"default_time"`
 	MaxTime        duration        `toml:"max_time"`
-	TimeGrace      duration        `toml:"time_grace"`
-	MemoryOverhead size            `toml:"memory_overhead"`
+	TimeGrace      *duration       `toml:"time_grace"`
+	MemoryOverhead *size           `toml:"memory_overhead"`
 	MaxInFlight    int             `toml:"max_in_flight"`
 	RetryBegun     plan.RetryBegun `toml:"retry_begun"`
 	Scratch        string          `toml:"scratch"`
@@ -84,8 +86,11 @@ func (d *duration) UnmarshalText(text []byte) error {
 }
 
 // or is the duration, or another where none was given.
-func (d duration) or(other time.Duration) time.Duration {
-	return cmp.Or(time.Duration(d), other)
+func (d *duration) or(other time.Duration) time.Duration {
+	if d == nil {
+		return other
+	}
+	return time.Duration(*d)
 }
 
 // size is a number of bytes as CodaLab writes it, "300m", "2g".
@@ -96,6 +101,14 @@ func (s *size) UnmarshalText(text []byte) error {
 	v, err := codalab.ParseSize(string(text))
 	*s = size(v)
 	return err
+}
+
+// or is the size, or another where none was given.
+func (s *size) or(other int64) int64 {
+	if s == nil {
+		return other
+	}
+	return int64(*s)
 }
 
 // readConfig reads and checks a configuration file. Its errors name the file,
@@ -136,9 +149,27 @@ func configError(err error) error {
 		if key := wrong.Key(); len(key) > 0 {
 			where = strings.Join(key, ".") + ": "
 		}
-		return fmt.Errorf("line %d: %s%s", line, where, strings.TrimPrefix(wrong.Error(), "toml: "))
+		return fmt.Errorf("line %d: %s%s", line, where, plain(wrong))
 	}
 	return err
+}
+
+// intoGo is how go-toml words a value of the wrong kind: in terms of a program
+// that the operator does not know.
+var intoGo = regexp.MustCompile(`cannot decode TOML (\w+) into struct field \S+ of type \*?(?:\w+\.)?(\w+)`)
+
+// plain is what go-toml says of a wrong value, for operators.
+func plain(err error) string {
+	text := strings.TrimPrefix(err.Error(), "toml: ")
+	m := intoGo.FindStringSubmatch(text)
+	if m == nil {
+		return text
+	}
+	want := map[string]string{
+		"string": "a text in quotes", "int": "a whole number", "bool": "true or false", "size": "a text such as \"2g\"",
+		"duration": "a text such as \"3h\"", "RetryBegun": "a text in quotes",
+	}[m[2]]
+	return fmt.Sprintf("want %s, not TOML's %s", cmp.Or(want, "another kind of value"), m[1])
 }
 
 // check says what is missing or cannot be.
@@ -158,7 +189,7 @@ func (c config) check() error {
 	case len(c.Queue) == 0:
 		return errors.New("no queue: add a table such as [queue.gpu]")
 	}
-	tags := map[string]string{}
+	tags, fallback := map[string]string{}, ""
 	for _, name := range slices.Sorted(maps.Keys(c.Queue)) {
 		q := c.Queue[name]
 		if err := q.check(name); err != nil {
@@ -168,6 +199,15 @@ func (c config) check() error {
 			return fmt.Errorf("[queue.%s]: tag %q is that of [queue.%s] already", name, q.tag(name), other)
 		}
 		tags[q.tag(name)] = name
+		if q.Default && fallback != "" {
+			return fmt.Errorf("[queue.%s]: default is set in [queue.%s] already", name, fallback)
+		}
+		if q.Default {
+			fallback = name
+		}
+	}
+	if d := c.Slurm.ObserveEvery.or(time.Second); d < time.Second {
+		return errors.New("slurm.observe_every is below 1s: that is more than a controller should be asked")
 	}
 	return nil
 }
@@ -200,12 +240,12 @@ func (c config) queues() map[string]plan.Queue {
 	queues := make(map[string]plan.Queue, len(c.Queue))
 	for name, q := range c.Queue {
 		queues[name] = plan.Queue{
-			Name: name, Tag: q.tag(name),
+			Name: name, Tag: q.tag(name), Default: q.Default,
 			Partition: q.Partition, Account: q.Account, QOS: q.QOS, WCKey: q.WCKey,
 			Reservation: q.Reservation, Constraint: q.Constraint, GPUType: q.GresType,
 			DefaultTime: time.Duration(q.DefaultTime), MaxTime: time.Duration(q.MaxTime),
 			TimeGrace:      q.TimeGrace.or(2 * time.Minute),
-			MemoryOverhead: cmp.Or(int64(q.MemoryOverhead), 64<<20),
+			MemoryOverhead: q.MemoryOverhead.or(64 << 20),
 			MaxInFlight:    q.MaxInFlight,
 			RetryBegun:     cmp.Or(q.RetryBegun, plan.RetryNever),
 			Scratch:        cmp.Or(q.Scratch, "/tmp"),

@@ -43,6 +43,8 @@ func run(ctx context.Context, p program.Process) error {
 	root := &cobra.Command{
 		Use: "cl-bridge", Short: "Run a CodaLab server's bundles as Slurm jobs", Long: about,
 		Version: program.Version(), SilenceUsage: true, SilenceErrors: true,
+		Args: program.WrongUsage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetArgs(p.Args)
 	root.SetIn(p.Stdin)
@@ -58,7 +60,7 @@ func run(ctx context.Context, p program.Process) error {
 func configCommand(p program.Process) *cobra.Command {
 	var path string
 	check := &cobra.Command{
-		Use: "check --config FILE", Short: "Say whether a configuration can be read", Args: cobra.NoArgs,
+		Use: "check --config FILE", Short: "Say whether a configuration can be read", Args: program.WrongUsage(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			c, err := readConfig(path)
 			if err != nil {
@@ -69,15 +71,21 @@ func configCommand(p program.Process) *cobra.Command {
 		},
 	}
 	configFlag(check, &path)
-	cmd := &cobra.Command{Use: "config", Short: "Look at a configuration"}
+	cmd := &cobra.Command{
+		Use: "config", Short: "Look at a configuration", Args: program.WrongUsage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
 	cmd.AddCommand(check)
 	return cmd
 }
 
 func configFlag(cmd *cobra.Command, path *string) {
 	cmd.Flags().StringVar(path, "config", "", "the configuration `file`")
-	if err := cmd.MarkFlagRequired("config"); err != nil {
-		panic(err) // the flag was added above
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if *path == "" {
+			return &program.Error{Code: program.ExitUsage, Err: errors.New("--config is needed: the configuration file")}
+		}
+		return nil
 	}
 	if err := cmd.MarkFlagFilename("config", "toml"); err != nil {
 		panic(err) // the flag was added above
@@ -88,7 +96,7 @@ func runCommand(p program.Process) *cobra.Command {
 	var path string
 	var debug bool
 	cmd := &cobra.Command{
-		Use: "run --config FILE", Short: "Claim bundles and run them until a signal ends it", Args: cobra.NoArgs,
+		Use: "run --config FILE", Short: "Claim bundles and run them until a signal ends it", Args: program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := readConfig(path)
 			if err != nil {
@@ -114,6 +122,13 @@ func serve(ctx context.Context, p program.Process, c config, log *slog.Logger) e
 		return fmt.Errorf("start bridge: %w", err)
 	}
 	cl, err := client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: credentials(c)})
+	if err != nil {
+		return &program.Error{Code: program.ExitUsage, Err: err}
+	}
+	if _, _, err := credentials(c)(ctx); err != nil {
+		return &program.Error{Code: program.ExitUsage, Err: err}
+	}
+	slurm, err := findSlurm(ctx, p, c, log)
 	if err != nil {
 		return &program.Error{Code: program.ExitUsage, Err: err}
 	}
@@ -147,7 +162,6 @@ func serve(ctx context.Context, p program.Process, c config, log *slog.Logger) e
 	if err != nil {
 		return err
 	}
-	slurm := &sbatch.Client{Bin: c.Slurm.Bin, Conf: cmp.Or(c.Slurm.Conf, p.Getenv("SLURM_CONF"))}
 	b := &bridge.Bridge{
 		Policy:    policy(c, book.ID, layout, worker, slurm),
 		Name:      cmp.Or(c.Name, c.User+"-"+host),
@@ -164,6 +178,18 @@ func serve(ctx context.Context, p program.Process, c config, log *slog.Logger) e
 		ReadEvery:    5 * time.Second,
 	}
 	return b.Run(ctx)
+}
+
+// findSlurm makes sure that Slurm's commands are there. Whether its controller
+// answers is not asked: that may change at any time.
+func findSlurm(ctx context.Context, p program.Process, c config, log *slog.Logger) (*sbatch.Client, error) {
+	slurm := &sbatch.Client{Bin: c.Slurm.Bin, Conf: cmp.Or(c.Slurm.Conf, p.Getenv("SLURM_CONF"))}
+	version, err := slurm.Version(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w; slurm.bin and slurm.conf in the configuration say where Slurm is", err)
+	}
+	log.InfoContext(ctx, "found Slurm", slog.String("version", version))
+	return slurm, nil
 }
 
 // prepareShared makes the parts of the shared directory. Where the ledger has

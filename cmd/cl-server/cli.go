@@ -26,7 +26,7 @@ func run(ctx context.Context, p program.Process) error {
 	root := &cobra.Command{
 		Use: "cl-server", Short: "Keep bundles and hand runs to workers", Long: about,
 		Version: program.Version(), SilenceUsage: true, SilenceErrors: true,
-		Args: wrongUsage(cobra.NoArgs),
+		Args: program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetArgs(p.Args)
@@ -37,22 +37,12 @@ func run(ctx context.Context, p program.Process) error {
 		return &program.Error{Code: program.ExitUsage, Err: err}
 	})
 	users := &cobra.Command{
-		Use: "user", Short: "Add and list users", Args: wrongUsage(cobra.NoArgs),
+		Use: "user", Short: "Add and list users", Args: program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	users.AddCommand(userAddCommand(ctx, p), userListCommand(ctx, p))
 	root.AddCommand(runCommand(ctx, p), users)
 	return root.ExecuteContext(ctx) //nolint:wrapcheck // the commands say what it was about
-}
-
-// wrongUsage makes a check of arguments end the program as wrong flags do.
-func wrongUsage(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return &program.Error{Code: program.ExitUsage, Err: err}
-		}
-		return nil
-	}
 }
 
 // dataFlag adds the flag that all commands have.

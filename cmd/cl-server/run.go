@@ -29,7 +29,7 @@ func runCommand(ctx context.Context, p program.Process) *cobra.Command {
 	var dir, listen string
 	config := server.Config{Log: logger(p), Now: p.Now}
 	cmd := &cobra.Command{
-		Use: "run --data DIRECTORY", Short: "Serve until a signal comes", Args: wrongUsage(cobra.NoArgs),
+		Use: "run --data DIRECTORY", Short: "Serve until a signal comes", Args: program.WrongUsage(cobra.NoArgs),
 		Long: `Serve until a signal comes. TERM and INT let requests under way end, for at most
 20 seconds. The connection is not encrypted: beyond one machine, put a proxy
 with TLS before it.`,

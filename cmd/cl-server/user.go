@@ -33,7 +33,7 @@ type newUser struct {
 func userAddCommand(ctx context.Context, p program.Process) *cobra.Command {
 	var in newUser
 	cmd := &cobra.Command{
-		Use: "add --data DIRECTORY NAME", Short: "Add a user", Args: wrongUsage(cobra.ExactArgs(1)),
+		Use: "add --data DIRECTORY NAME", Short: "Add a user", Args: program.WrongUsage(cobra.ExactArgs(1)),
 		Long: `Add a user. The password is the first line of --password-file, or of standard
 input; on a terminal it is asked for.`,
 		RunE: func(_ *cobra.Command, args []string) error { return addUser(ctx, p, in, args[0]) },
@@ -134,7 +134,7 @@ func accept(password, from string) (string, error) {
 func userListCommand(ctx context.Context, p program.Process) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
-		Use: "ls --data DIRECTORY", Short: "List the users", Args: wrongUsage(cobra.NoArgs),
+		Use: "ls --data DIRECTORY", Short: "List the users", Args: program.WrongUsage(cobra.NoArgs),
 		RunE: func(_ *cobra.Command, _ []string) error {
 			return withStore(ctx, dir, func(data *store.Store) error {
 				users, err := data.Users(ctx)

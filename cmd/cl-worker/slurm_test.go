@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -107,8 +108,8 @@ func TestMemoryLimitOfTheJobIsSaidInASentence(t *testing.T) {
 	testenv.Slurm(t)
 	x := prepare(t, "head -c 300000000 /dev/zero | tail -c 300000000 > /dev/null", func(_ string, s *spool.Spec) { s.MemoryBytes = 100 << 20 })
 	exit := x.recorded(x.allocate("--mem=120M"))
-	want := "Memory limit 100m exceeded. Ask for more with --request-memory."
-	if exit.Cause != spool.CauseLimit || exit.Failure != want || exit.Usage.MemoryPeak < 100<<20 || exit.Usage.MemoryPeak > 130<<20 {
+	want := regexp.MustCompile(`^Memory limit 100m exceeded \(used 1[0-2]\dm\)\. Ask for more with --request-memory\.$`)
+	if exit.Cause != spool.CauseLimit || !want.MatchString(exit.Failure) || exit.Usage.MemoryPeak < 100<<20 || exit.Usage.MemoryPeak > 130<<20 {
 		t.Errorf("%+v", exit)
 	}
 }

@@ -141,7 +141,7 @@ func ready(t *testing.T, s *testsite.Site, bundle string) {
 func fails(t *testing.T, args ...string) (code int, words string) {
 	t.Helper()
 	var out bytes.Buffer
-	err := command.Command{Args: args, Env: []string{"PATH=/usr/bin:/bin"}, Stdout: &out}.Run(t.Context())
+	err := command.Command{Args: args, Env: []string{"PATH=/usr/bin:/bin", "SLURM_CONF=" + testsite.Base + "/cluster/etc/slurm.conf"}, Stdout: &out}.Run(t.Context())
 	var e *command.Error
 	if !errors.As(err, &e) {
 		t.Fatalf("%s: %v, want a failure", strings.Join(args, " "), err)

@@ -54,6 +54,17 @@ func TestBundleGoesFromRunToItsFiles(t *testing.T) {
 	}
 }
 
+func TestBundleThatNamesNoQueueGoesToTheDefaultOne(t *testing.T) {
+	t.Parallel()
+	s := site(t)
+	bundle := cl(t, s, "run", "mkdir -p a/b; echo kept > a/b/c; chmod 0 a; truncate -s 3T hole; rm hole")
+	ready(t, s, bundle)
+	// What the command closed to its owner is a result all the same.
+	if got := cl(t, s, "cat", bundle+"/a/b/c"); got != "kept" {
+		t.Errorf("a/b/c %q", got)
+	}
+}
+
 func TestChainOfRunsWaitsForItsParents(t *testing.T) {
 	t.Parallel()
 	s := site(t)

@@ -73,6 +73,7 @@ type Site struct {
 // queues are the tables of the cluster's partitions.
 const queues = `
 [queue.cpu]
+default = true
 partition = "cpu"
 account = "lab"
 default_time = "1h"

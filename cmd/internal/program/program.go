@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
@@ -103,6 +105,16 @@ func report(w io.Writer, err error) {
 		return
 	}
 	fmt.Fprintln(w, err) //nolint:errcheck // there is nobody else to tell
+}
+
+// WrongUsage makes a check of arguments end the program as a wrong flag does.
+func WrongUsage(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return &Error{Code: ExitUsage, Err: err}
+		}
+		return nil
+	}
 }
 
 // Version says which build this is and which protocol it speaks.
