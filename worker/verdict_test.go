@@ -22,7 +22,7 @@ func TestVerdictSaysWhoseDoingTheEndWas(t *testing.T) {
 		}
 		return e
 	}
-	const outOfMemory = "Memory limit 100m exceeded. Ask for more with --request-memory."
+	const outOfMemory = "Memory limit 100m exceeded (used 100m). Ask for more with --request-memory."
 	for name, test := range map[string]struct {
 		ending     ending
 		cause      spool.Cause

@@ -172,7 +172,7 @@ func TestFailureOfOursIsThePlatforms(t *testing.T) {
 		"no scratch": {
 			run:    succeeds,
 			change: func(s *spool.Spec) { s.Scratch += "/none" },
-			want:   "Make a scratch directory: ",
+			want:   "Node n1: make a scratch directory in the queue's scratch of the bridge's configuration: ",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -227,7 +227,7 @@ func TestDiskLimitStopsTheCommand(t *testing.T) {
 		s.write(t, "result", "eleven char")
 		_, err := w.Run(t.Context(), s.attempt.SpecPath())
 		must(t, err)
-		want := "Disk limit 10 exceeded. Ask for more with --request-disk."
+		want := "Disk limit 10 exceeded (used 11). Ask for more with --request-disk."
 		if e := s.exit(t); e.Cause != spool.CauseLimit || e.Failure != want || e.Usage.DiskBytes != 11 {
 			t.Errorf("recorded %+v", e)
 		}
@@ -252,7 +252,7 @@ func TestMemoryLimitHoldsWithoutCgroups(t *testing.T) {
 		_, err := w.Run(t.Context(), s.attempt.SpecPath())
 		must(t, err)
 		e := s.exit(t)
-		want := "Memory limit 100k exceeded. Ask for more with --request-memory."
+		want := "Memory limit 100k exceeded (used 101k). Ask for more with --request-memory."
 		if e.Cause != spool.CauseLimit || e.Failure != want {
 			t.Errorf("recorded %+v", e)
 		}
