@@ -66,17 +66,22 @@ func (m meter) read(root int) sample {
 // image may take of a cgroup that the command shares with them.
 const ownMemory = 48 << 20
 
-// exceeds says whether a sample passes a limit of the command's memory that
-// nothing else enforces. Memory that processes share was counted once for each
-// of them where there is no cgroup, so that is looked at more closely first.
-func (m meter) exceeds(s sample, root int, limit int64) bool {
+// above is what the command uses of memory where a sample passes a limit that
+// nothing else enforces, else 0. Memory that processes share was counted once
+// for each of them where there is no cgroup, so that is looked at more closely
+// first.
+func (m meter) above(s sample, root int, limit int64) int64 {
 	if limit <= 0 || s.held <= limit {
-		return false
+		return 0
 	}
-	if m.memory.dir != "" {
-		return s.held-ownMemory > limit
+	used := s.held - ownMemory
+	if m.memory.dir == "" {
+		used = readShares(m.proc, root)
 	}
-	return readShares(m.proc, root) > limit
+	if used <= limit {
+		return 0
+	}
+	return used
 }
 
 func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

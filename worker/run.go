@@ -94,7 +94,8 @@ func (r *run) execute(ctx, aside context.Context, group *errgroup.Group) (exit s
 	r.finalDisk(aside)
 	return r.account.exit(ending{
 		exit: got, err: err, told: told, stopped: context.Cause(limited),
-		oomKills: after.oomKills - before.oomKills,
+		oomKills:   after.oomKills - before.oomKills,
+		memoryPeak: r.account.snapshot(time.Time{}).Usage.MemoryPeak,
 	}.verdict(r.spec))
 }
 
@@ -143,7 +144,7 @@ func (r *run) prepare() (c apptainer.Container, err error) {
 		return c, err
 	}
 	if r.scratch, err = makeScratch(r.spec.Scratch, r.Job); err != nil {
-		return c, err
+		return c, fmt.Errorf("node %s: %w (the queue's scratch in the bridge's configuration)", r.Node, err)
 	}
 	home := "/" + r.spec.Bundle
 	c = apptainer.Container{

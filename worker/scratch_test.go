@@ -3,6 +3,7 @@ package worker
 import (
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -38,6 +39,18 @@ func TestScratchOfAKilledWorkerIsSwept(t *testing.T) {
 	must(t, living.remove())
 	if _, err := os.Stat(living.dir); !os.IsNotExist(err) {
 		t.Errorf("not removed: %v", err)
+	}
+}
+
+func TestPipeInPlaceOfADirectoryHoldsNobody(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	must(t, syscall.Mkfifo(filepath.Join(dir, "sub"), 0o600))
+	root, err := os.OpenRoot(dir)
+	must(t, err)
+	defer func() { must(t, root.Close()) }()
+	if d, err := openDir(root, "sub"); err == nil {
+		t.Errorf("%s was opened", d.Name())
 	}
 }
 

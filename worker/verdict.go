@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -25,6 +26,8 @@ type ending struct {
 	// oomKills counts the processes that the kernel killed for the job's
 	// memory limit.
 	oomKills int64
+	// memoryPeak is the most memory that was measured.
+	memoryPeak int64
 }
 
 // limitError is a limit that a command has passed, in a sentence.
@@ -53,7 +56,7 @@ func (e ending) verdict(spec spool.Spec) spool.Exit {
 	case errors.As(e.stopped, &limit):
 		out.Cause, out.Failure = spool.CauseLimit, limit.sentence
 	case e.oomKills > 0 && (e.err != nil || e.exit.Code != 0):
-		out.Cause, out.Failure = spool.CauseLimit, memorySentence(spec.MemoryBytes)
+		out.Cause, out.Failure = spool.CauseLimit, memorySentence(spec.MemoryBytes, e.memoryPeak)
 	case e.err != nil:
 		out.Cause, out.Failure = e.notRun()
 	case e.exit.Code == 0:
@@ -100,60 +103,33 @@ func sentence(err error) string {
 
 func timeSentence(uptime, limit time.Duration) string {
 	return fmt.Sprintf("Time limit exceeded. (Container uptime %s > time limit %s) Ask for more with --request-time.",
-		formatDuration(roundUp(uptime)), formatDuration(limit))
+		codalab.FormatDuration(roundUp(uptime)), codalab.FormatDuration(limit))
 }
 
-func memorySentence(limit int64) string {
+// memorySentence may be told less than the limit: what a command took in its
+// last moment, for which the kernel killed it, need not have been measured.
+func memorySentence(limit, used int64) string {
 	if limit <= 0 {
 		return "Memory limit of the job exceeded. Ask for more with --request-memory."
 	}
-	return fmt.Sprintf("Memory limit %s exceeded. Ask for more with --request-memory.", formatSize(limit))
+	return fmt.Sprintf("Memory limit %s exceeded (used %s). Ask for more with --request-memory.",
+		codalab.FormatSize(limit), codalab.FormatSize(max(limit, used)))
 }
 
-func diskSentence(limit int64) string {
-	return fmt.Sprintf("Disk limit %s exceeded. Ask for more with --request-disk.", formatSize(limit))
+func diskSentence(limit, used int64) string {
+	return fmt.Sprintf("Disk limit %s exceeded (used %s). Ask for more with --request-disk.",
+		codalab.FormatSize(limit), codalab.FormatSize(used))
 }
 
-// formatSize prints bytes as CodaLab does
-// (codalab/lib/formatting.py: size_str).
-func formatSize(n int64) string {
-	f := float64(n)
-	suffix := ""
-	for _, larger := range []string{"k", "m", "g", "t"} {
-		if f < 1024 {
-			break
-		}
-		f /= 1024
-		suffix = larger
-	}
-	if f >= 100 || f == float64(int64(f)) {
-		return fmt.Sprintf("%d%s", int64(f), suffix)
-	}
-	return fmt.Sprintf("%.1f%s", f, suffix)
-}
-
-// formatDuration prints a duration as CodaLab does
-// (codalab/lib/formatting.py: duration_str).
-func formatDuration(d time.Duration) string {
-	const day = 24 * time.Hour
-	switch {
-	case d >= day:
-		return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
-	case d >= time.Hour:
-		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
-	case d >= time.Minute:
-		return fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
-	default:
-		return fmt.Sprintf("%.1fs", d.Seconds())
-	}
-}
-
-// roundUp rounds up to the unit in which formatDuration prints, so that a time
-// above a limit reads as above it.
+// roundUp rounds up to the unit in which codalab.FormatDuration prints, so that
+// a time above a limit reads as above it.
 func roundUp(d time.Duration) time.Duration {
 	unit := 100 * time.Millisecond
+	const day = 24 * time.Hour
 	switch {
-	case d >= 24*time.Hour:
+	case d >= 365*day:
+		unit = day
+	case d >= day:
 		unit = time.Hour
 	case d >= time.Hour:
 		unit = time.Minute

@@ -37,6 +37,7 @@ func TestVerdictSaysWhoseDoingTheEndWas(t *testing.T) {
 		"limit, then TERM":            {ending: ending{exit: exited(143), stopped: limit, told: true}, cause: spool.CauseLimit, failure: limit.sentence, terminated: true},
 		"out of memory":               {ending: ending{exit: exited(137), oomKills: 1}, cause: spool.CauseLimit, failure: outOfMemory},
 		"out of memory in a child":    {ending: ending{exit: exited(1), oomKills: 2}, cause: spool.CauseLimit, failure: outOfMemory},
+		"out of memory, measured":     {ending: ending{exit: exited(137), oomKills: 1, memoryPeak: 110 << 20}, cause: spool.CauseLimit, failure: "Memory limit 100m exceeded (used 110m). Ask for more with --request-memory."},
 		"out of memory, survived":     {ending: ending{oomKills: 1}, cause: spool.CauseSucceeded},
 		"out of memory in our own":    {ending: ending{err: errors.New("squashfuse has ended"), oomKills: 1}, cause: spool.CauseLimit, failure: outOfMemory},
 		"killed, not for its memory":  {ending: ending{exit: exited(137)}, cause: spool.CauseUser, failure: "Exit code 137: killed (signal 9)."},
@@ -63,9 +64,15 @@ func TestVerdictSaysWhoseDoingTheEndWas(t *testing.T) {
 
 func TestSizesAndTimesReadAsCodaLabsDo(t *testing.T) {
 	t.Parallel()
-	for n, want := range map[int64]string{0: "0", 1023: "1023", 1024: "1k", 1536: "1.5k", 10 << 20: "10m", 100<<20 + 1: "100m", 3 << 30: "3g", 5 << 50: "5120t"} {
-		if got := formatSize(n); got != want {
-			t.Errorf("formatSize(%d) = %s, want %s", n, got, want)
+	for n, want := range map[int64]string{
+		1023:        "Disk limit 1023 exceeded (used 1k). Ask for more with --request-disk.",
+		1536:        "Disk limit 1.5k exceeded (used 1.5k). Ask for more with --request-disk.",
+		10 << 20:    "Disk limit 10m exceeded (used 10.0m). Ask for more with --request-disk.",
+		100<<20 + 1: "Disk limit 100m exceeded (used 100m). Ask for more with --request-disk.",
+		5 << 50:     "Disk limit 5120t exceeded (used 5120t). Ask for more with --request-disk.",
+	} {
+		if got := diskSentence(n, n+1); got != want {
+			t.Errorf("%s, want %s", got, want)
 		}
 	}
 	for d, want := range map[time.Duration]string{
@@ -73,6 +80,7 @@ func TestSizesAndTimesReadAsCodaLabsDo(t *testing.T) {
 		90 * time.Second:        "Time limit exceeded. (Container uptime 1m31s > time limit 1m30s) Ask for more with --request-time.",
 		2 * time.Hour:           "Time limit exceeded. (Container uptime 2h1m > time limit 2h0m) Ask for more with --request-time.",
 		(24*2 + 12) * time.Hour: "Time limit exceeded. (Container uptime 2d13h > time limit 2d12h) Ask for more with --request-time.",
+		400 * 24 * time.Hour:    "Time limit exceeded. (Container uptime 1y36d > time limit 1y35d) Ask for more with --request-time.",
 	} {
 		if got := timeSentence(d+time.Millisecond, d); got != want {
 			t.Errorf("%s, want %s", got, want)

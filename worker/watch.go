@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"syscall"
 	"time"
 )
 
@@ -66,8 +67,8 @@ func (r *run) watch(ctx context.Context, m meter, started <-chan int, stop conte
 		case <-tick.C:
 			s := m.read(root)
 			r.account.use(s)
-			if m.exceeds(s, root, memory) {
-				stop(&limitError{memorySentence(memory)})
+			if used := m.above(s, root, memory); used > 0 {
+				stop(&limitError{memorySentence(memory, used)})
 			}
 		}
 	}
@@ -101,7 +102,7 @@ func (r *run) watchDisk(ctx context.Context, stop context.CancelCauseFunc) {
 		}
 		r.account.occupy(bytes)
 		if limit := r.spec.DiskBytes; limit > 0 && bytes > limit {
-			stop(&limitError{diskSentence(limit)})
+			stop(&limitError{diskSentence(limit, bytes)})
 		}
 		rest = max(samplePause, 10*time.Since(began)) //nolint:forbidigo // as above
 	}
@@ -130,9 +131,9 @@ func diskUse(ctx context.Context, dir string, entries int) (bytes int64, whole b
 	for len(pending) > 0 {
 		name := pending[len(pending)-1]
 		pending = pending[:len(pending)-1]
-		d, err := root.Open(name)
+		d, err := openDir(root, name)
 		if err != nil {
-			continue // gone, or shut by the command
+			continue // gone, replaced, or shut by the command
 		}
 		for {
 			batch, err := d.ReadDir(256)
@@ -155,4 +156,10 @@ func diskUse(ctx context.Context, dir string, entries int) (bytes int64, whole b
 		_ = d.Close()
 	}
 	return bytes, true
+}
+
+// openDir opens a directory, and nothing that the command has put in its place:
+// a pipe would hold us until somebody writes to it.
+func openDir(root *os.Root, name string) (*os.File, error) {
+	return root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0) //nolint:wrapcheck // the caller goes on without it
 }

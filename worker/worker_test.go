@@ -171,8 +171,8 @@ func TestFailureOfOursIsThePlatforms(t *testing.T) {
 		},
 		"no scratch": {
 			run:    succeeds,
-			change: func(s *spool.Spec) { s.Scratch += "/none" },
-			want:   "Node n1: make a scratch directory in the queue's scratch of the bridge's configuration: ",
+			change: func(s *spool.Spec) { s.Scratch = "/none" },
+			want:   "Node n1: make a scratch directory: stat /none: no such file or directory (the queue's scratch in the bridge's configuration).",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
