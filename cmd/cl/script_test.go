@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -27,7 +28,8 @@ const (
 )
 
 // TestScripts runs testdata/script, each against a server of its own. Beside
-// cl and testscript's own commands they have those of commands.
+// cl and testscript's own commands they have those of Cmds, and the condition
+// terminal: that this machine can make one.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
@@ -43,6 +45,16 @@ func TestScripts(t *testing.T) {
 			// Under the race detector each cl would wait a second at its end.
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
 			return nil
+		},
+		Condition: func(cond string) (bool, error) {
+			if cond != "terminal" {
+				return false, fmt.Errorf("unknown condition %q", cond)
+			}
+			f, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+			if err != nil {
+				return false, nil //nolint:nilerr // that is the answer
+			}
+			return true, f.Close()
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"worker":  workerCommand,
