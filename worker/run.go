@@ -96,6 +96,7 @@ func (r *run) execute(ctx, aside context.Context, group *errgroup.Group) (exit s
 		exit: got, err: err, told: told, stopped: context.Cause(limited),
 		oomKills:   after.oomKills - before.oomKills,
 		memoryPeak: r.account.snapshot(time.Time{}).Usage.MemoryPeak,
+		diskFull:   diskFull(r.spec.RunDir),
 	}.verdict(r.spec))
 }
 

@@ -28,6 +28,9 @@ type ending struct {
 	oomKills int64
 	// memoryPeak is the most memory that was measured.
 	memoryPeak int64
+	// diskFull is set when the working directory has no room left, so that the
+	// command could not say so there itself.
+	diskFull bool
 }
 
 // limitError is a limit that a command has passed, in a sentence.
@@ -66,6 +69,9 @@ func (e ending) verdict(spec spool.Spec) spool.Exit {
 	case e.exit.Signal != 0:
 		out.Cause = spool.CauseUser
 		out.Failure = fmt.Sprintf("Exit code %d: %s (signal %d).", e.exit.Code, syscall.Signal(e.exit.Signal), e.exit.Signal)
+	case e.diskFull:
+		out.Cause = spool.CauseUser
+		out.Failure = fmt.Sprintf("Exit code %d, and the disk of the working directory is full.", e.exit.Code)
 	default:
 		out.Cause = spool.CauseUser
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -115,6 +117,19 @@ func (r *run) finalDisk(ctx context.Context) {
 	if bytes, whole := diskUse(ctx, r.spec.RunDir, finalWalkEntries); whole {
 		r.account.occupy(bytes)
 	}
+}
+
+// leastRoom is how much room a disk has that is not full: a little is left on
+// many where nothing can be written any more.
+const leastRoom = 1 << 20
+
+// diskFull says whether a directory's disk is known to be full.
+func diskFull(dir string) bool {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil || s.Blocks == 0 { // some network file systems count nothing
+		return false
+	}
+	return s.Bavail*uint64(max(s.Frsize, 0)) < leastRoom
 }
 
 // diskUse adds up the sizes of the files below dir, as CodaLab does
