@@ -116,12 +116,8 @@ func (b *Bridge) account(ctx context.Context, r plan.Row) func(*plan.News) {
 		b.Log.WarnContext(ctx, "accounting did not answer", errorAttr(err))
 		return func(n *plan.News) { n.AccountFailure = err.Error() }
 	}
-	found := plan.Sighting{Mark: r.Mark, Asked: asked, Jobs: named(jobs, r.Mark)}
+	found := plan.Sighting{Mark: r.Mark, Asked: asked, Jobs: sbatch.Snapshot{Jobs: jobs}.ByName()[string(r.Mark)]}
 	return func(n *plan.News) { n.Accounted = &found }
-}
-
-func named(jobs []sbatch.Job, mark plan.Mark) []sbatch.Job {
-	return sbatch.Snapshot{Jobs: jobs}.Named(string(mark))
 }
 
 // closeWithin bounds the closing of an attempt; the row wants it again.

@@ -155,7 +155,7 @@ func (s *fakeSlurm) Observe(_ context.Context, now time.Time) (sbatch.Snapshot, 
 
 func (s *fakeSlurm) Account(ctx context.Context, _ time.Time, names []string) ([]sbatch.Job, error) {
 	snapshot, err := s.Observe(ctx, time.Time{})
-	return snapshot.Named(names[0]), err
+	return snapshot.ByName()[names[0]], err
 }
 
 func (s *fakeSlurm) Cancel(_ context.Context, id sbatch.JobID) error {

@@ -48,8 +48,9 @@ func (b *Bridge) observing(ctx context.Context) error {
 			b.Log.InfoContext(ctx, "Slurm answers again")
 			silent = false
 		}
+		found := snapshot.ByName()
 		for _, r := range rows {
-			jobs := snapshot.Named(string(r.Mark))
+			jobs := found[string(r.Mark)]
 			if r.Shows(jobs) {
 				continue
 			}

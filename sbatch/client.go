@@ -1,6 +1,7 @@
 package sbatch
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -29,15 +30,8 @@ type Client struct {
 // on for two minutes, while the controller's job table is full.
 const defaultTimeout = 60 * time.Second
 
-func (c *Client) submitTimeout() time.Duration { return orDefault(c.SubmitTimeout) }
-func (c *Client) queryTimeout() time.Duration  { return orDefault(c.QueryTimeout) }
-
-func orDefault(d time.Duration) time.Duration {
-	if d <= 0 {
-		return defaultTimeout
-	}
-	return d
-}
+func (c *Client) submitTimeout() time.Duration { return cmp.Or(c.SubmitTimeout, defaultTimeout) }
+func (c *Client) queryTimeout() time.Duration  { return cmp.Or(c.QueryTimeout, defaultTimeout) }
 
 // SubmitBound is the longest that Submit takes. What sbatch sent has reached
 // the controller's host by then, or never will; a controller that is short of

@@ -95,15 +95,15 @@ type Snapshot struct {
 	Jobs  []Job     `json:"jobs"`
 }
 
-// Named returns the jobs of this name in the order of their ids. There can be
+// ByName returns the jobs of each name in the order of their ids. There can be
 // several, where a submission was repeated because its answer was lost.
-func (s Snapshot) Named(name string) []Job {
-	var found []Job
+func (s Snapshot) ByName() map[string][]Job {
+	found := map[string][]Job{}
 	for _, j := range s.Jobs {
-		if j.Name == name {
-			found = append(found, j)
-		}
+		found[j.Name] = append(found[j.Name], j)
 	}
-	slices.SortStableFunc(found, func(a, b Job) int { return cmp.Compare(a.ID, b.ID) })
+	for _, jobs := range found {
+		slices.SortStableFunc(jobs, func(a, b Job) int { return cmp.Compare(a.ID, b.ID) })
+	}
 	return found
 }

@@ -23,7 +23,7 @@ func recorded(t *testing.T, name string) string {
 	return string(data)
 }
 
-func named(jobs []Job, name string) []Job { return Snapshot{Jobs: jobs}.Named(name) }
+func named(jobs []Job, name string) []Job { return Snapshot{Jobs: jobs}.ByName()[name] }
 
 func TestQueueIsReadAsSlurmPrintsIt(t *testing.T) {
 	t.Parallel()
@@ -156,7 +156,7 @@ func TestNamedIsInTheOrderOfIDs(t *testing.T) {
 	t.Parallel()
 	s := Snapshot{Jobs: []Job{{ID: 9, Name: "a"}, {ID: 3, Name: "a"}, {ID: 5, Name: "b"}, {ID: 4, Name: "a"}}}
 	var ids []JobID
-	for _, j := range s.Named("a") {
+	for _, j := range s.ByName()["a"] {
 		ids = append(ids, j.ID)
 	}
 	if d := cmp.Diff([]JobID{3, 4, 9}, ids); d != "" {

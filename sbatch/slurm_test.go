@@ -89,7 +89,7 @@ func await(t *testing.T, look func() []sbatch.Job, want func(sbatch.Job) bool) s
 
 func queue(t *testing.T, c *sbatch.Client, name string) func() []sbatch.Job {
 	t.Helper()
-	return func() []sbatch.Job { return observe(t, c).Named(name) }
+	return func() []sbatch.Job { return observe(t, c).ByName()[name] }
 }
 
 func in(state sbatch.State) func(sbatch.Job) bool {
@@ -111,7 +111,7 @@ func TestJobIsSeenByItsNameFromItsSubmissionToItsAccount(t *testing.T) {
 	r.Dir, r.Output, r.Comment = dir, filepath.Join(dir, "out %x"), "a|b\nc"
 	r.WCKey, r.Account, r.QOS, r.Partition, r.CPUs, r.Time, r.Nice = "proj1", "nlp", "normal", "short", 2, time.Minute, 5
 	id := submit(t, c, r)
-	first := observe(t, c).Named(name)
+	first := observe(t, c).ByName()[name]
 	if len(first) != 1 || first[0].ID != id || first[0].Comment != r.Comment {
 		t.Errorf("at once: %+v", first)
 	}
@@ -178,7 +178,7 @@ func TestRefusedSubmissions(t *testing.T) {
 	}
 	// Two of them, too much memory and a GPU where there is none, left the
 	// record of a job that never was.
-	ghosts := observe(t, c).Named(name)
+	ghosts := observe(t, c).ByName()[name]
 	if len(ghosts) != 2 {
 		t.Errorf("%d records, want 2: %+v", len(ghosts), ghosts)
 	}
@@ -265,7 +265,7 @@ func TestStrangeNamesOfOtherJobsHideNoJob(t *testing.T) {
 	}
 	s := observe(t, c)
 	for _, n := range names {
-		if found := s.Named(n); len(found) != 1 || found[0].Reason != "JobHeldUser" {
+		if found := s.ByName()[n]; len(found) != 1 || found[0].Reason != "JobHeldUser" {
 			t.Errorf("%q: %+v", n, found)
 		}
 	}
@@ -280,7 +280,7 @@ func TestTasksOfAnArrayAreListedOneByOne(t *testing.T) {
 	r := held(name)
 	r.Extra = append(r.Extra, "--array=1-1000")
 	id := submit(t, c, r)
-	tasks := observe(t, c).Named(name)
+	tasks := observe(t, c).ByName()[name]
 	if len(tasks) != 1000 || tasks[0].ID != id || tasks[999].State != sbatch.StatePending {
 		t.Errorf("%d tasks, want 1000", len(tasks))
 	}
@@ -309,7 +309,7 @@ func TestJobInAHiddenPartitionIsObserved(t *testing.T) {
 	r := held(name)
 	r.Partition = hidden
 	submit(t, c, r)
-	if found := observe(t, c).Named(name); len(found) != 1 {
+	if found := observe(t, c).ByName()[name]; len(found) != 1 {
 		t.Errorf("%+v", found)
 	}
 }
@@ -339,7 +339,7 @@ func TestSubmissionWhoseAnswerWasLostIsFoundByItsName(t *testing.T) {
 		if !errors.As(err, &e) || e.Refused || !e.Transient() {
 			t.Errorf("%s: %+v: want not known", lost, err)
 		}
-		found := observe(t, c).Named(r.Name)
+		found := observe(t, c).ByName()[r.Name]
 		if len(found) != 1 {
 			t.Errorf("%s: %d jobs of the name", lost, len(found))
 			continue

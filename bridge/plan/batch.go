@@ -34,7 +34,7 @@ func (p Policy) Batch(now time.Time, staged []Row, room int) []Row {
 	for i := range rows {
 		r := &rows[i]
 		r.Attempt++
-		r.Mark, r.Index = p.mark(*r), 0
+		r.Mark, r.Index, r.Unclear = p.mark(*r), 0, 0
 		r.Phase, r.Since, r.Due, r.Tries = Submitting, now, time.Time{}, 0
 		r.Reason = fmt.Sprintf("attempt %d goes to Slurm", r.Attempt)
 	}

@@ -103,6 +103,16 @@ func TestUnclearAnswersWithoutAJobEndTheAttempt(t *testing.T) {
 	last.verdict(spool.CausePlatform, "Please see the help desk")
 }
 
+// Tries that failed in other ways are not answers.
+func TestOneUnclearAnswerAfterManyRefusalsForNowIsSubmittedAgain(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Submitting), func(r *plan.Row) { r.Tries = 9 })
+	b.hears(answered(plan.Submission{Words: "killed"})).is(plan.Submitting)
+	b.at(late).hears(seen(late)).is(plan.Submitting, plan.Account)
+	b.hears(plan.News{AccountFailure: "slurmdbd is away"}).is(plan.Submitting)
+	b.at(late+5*time.Minute).hears(accounted(late+5*time.Minute)).is(plan.Submitting, plan.Submit)
+}
+
 func TestJobThatCanNeverStartIsStoppedWhenSlurmSaysSoTwice(t *testing.T) {
 	t.Parallel()
 	never := job(sbatch.StatePending)

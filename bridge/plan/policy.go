@@ -29,7 +29,8 @@ type Policy struct {
 	// above SubmitWithin and the longest life of an sbatch together.
 	SubmitGrace time.Duration
 	// RecordAge is how long Slurm surely keeps an ended job in sight
-	// (MinJobAge). A younger snapshot that lacks a job is evidence by itself.
+	// (MinJobAge). Without accounting, a younger snapshot that lacks a job is
+	// evidence by itself.
 	RecordAge time.Duration
 	// Accounting is set where an accounting database can be asked.
 	Accounting bool
@@ -71,7 +72,8 @@ type Queue struct {
 	// GPUType is the gres type of request_gpus; empty for any.
 	GPUType string
 	// DefaultTime is the limit of a bundle that asks for none, MaxTime the
-	// largest that may be asked for; 0 for no such bound.
+	// largest that may be asked for, and the limit where there is no default; 0
+	// for no such bound.
 	DefaultTime, MaxTime time.Duration
 	// TimeGrace is added to a bundle's limit for Slurm's, so that the
 	// worker's own timer comes first.

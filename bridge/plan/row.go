@@ -79,6 +79,8 @@ type Row struct {
 	Index int  `json:"index,omitempty"`
 	// Submitted is when sbatch was last begun for Mark; zero before.
 	Submitted time.Time `json:"submitted,omitzero"`
+	// Unclear counts the answers of sbatch for Mark that said neither yes nor no.
+	Unclear int `json:"unclear,omitempty"`
 	// Job is the job, as Slurm last showed it; its ID is 0 before it has one.
 	Job sbatch.Job `json:"job,omitzero"`
 	// Ended is when Slurm was first seen to have no live job for the attempt

@@ -37,7 +37,7 @@ func (d *decision) submitting() {
 	case !d.absent():
 	case d.row.Closed:
 		d.concluded(platform("Slurm gave no clear answer to the submission, and has no such job: %s", sentence(d.row.Trouble)))
-	case d.row.Tries >= unclearAnswers:
+	case d.row.Unclear >= unclearAnswers:
 		d.close()
 	default:
 		d.row.Ended = time.Time{}
@@ -91,7 +91,7 @@ func (d *decision) answered(s Submission) {
 	case s.Refused:
 		d.finish(Verdict{Cause: spool.CauseUser, Failure: d.refused(s.Words)}, "Slurm refused the submission")
 	default:
-		d.row.Tries++
+		d.row.Unclear++
 		d.row.Trouble = s.Words
 		d.row.Reason = "sbatch gave no clear answer (" + s.Words + "): looking for the job by its name"
 		d.wake(d.row.Submitted.Add(d.policy.SubmitGrace))

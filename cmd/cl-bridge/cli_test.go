@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 )
 
@@ -53,6 +54,19 @@ func TestMistakesOfTheOperatorEndWithTheirOwnExitCode(t *testing.T) {
 		if !errors.As(err, &coded) || coded.Code != program.ExitUsage {
 			t.Errorf("cl-bridge %s: %v does not end with code 2", strings.Join(test.args, " "), err)
 		}
+	}
+}
+
+func TestQueueWithBundlesMayNotBeTakenAway(t *testing.T) {
+	t.Parallel()
+	c := config{Queue: map[string]*queueConfig{"cpu": {}}}
+	rows := []plan.Row{{Bundle: "0x1", Queue: "cpu", Phase: plan.Running}, {Bundle: "0x2", Queue: "gpu", Phase: plan.Done}}
+	if err := checkQueues(c, rows); err != nil {
+		t.Errorf("what is done needs no queue: %v", err)
+	}
+	rows[1].Phase = plan.Running
+	if err := checkQueues(c, rows); err == nil || !strings.Contains(err.Error(), "[queue.gpu] is gone") || !strings.Contains(err.Error(), "0x2") {
+		t.Errorf("error %v does not say which queue and why", err)
 	}
 }
 

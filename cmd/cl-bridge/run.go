@@ -40,19 +40,7 @@ Exit codes: 0 ended by a signal; 1 refused or failed; 2 the command line or the
 configuration is wrong; 3 the server did not answer, try again later.`
 
 func run(ctx context.Context, p program.Process) error {
-	root := &cobra.Command{
-		Use: "cl-bridge", Short: "Run a CodaLab server's bundles as Slurm jobs", Long: about,
-		Version: program.Version(), SilenceUsage: true, SilenceErrors: true,
-		Args: program.WrongUsage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	root.SetArgs(p.Args)
-	root.SetIn(p.Stdin)
-	root.SetOut(p.Stdout)
-	root.SetErr(p.Stderr)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return &program.Error{Code: program.ExitUsage, Err: err}
-	})
+	root := program.Root(p, "cl-bridge", "Run a CodaLab server's bundles as Slurm jobs", about)
 	root.AddCommand(runCommand(p), configCommand(p)) //nolint:contextcheck // cobra hands the context on in the command
 	return root.ExecuteContext(ctx)                  //nolint:wrapcheck // the commands say what it was about
 }
@@ -146,12 +134,8 @@ func serve(ctx context.Context, p program.Process, c config, log *slog.Logger) e
 		return err
 	}
 	defer func() { _ = book.Close() }() // every row was committed when it was saved
-	rows, err := book.Rows(ctx)
-	if err != nil {
-		return err
-	}
 	layout := spool.Layout(c.Shared)
-	if err := prepareShared(layout, len(rows)); err != nil {
+	if err := takeUp(ctx, book, c, layout); err != nil {
 		return err
 	}
 	worker, err := installWorker(c, layout)
@@ -190,6 +174,30 @@ func findSlurm(ctx context.Context, p program.Process, c config, log *slog.Logge
 	}
 	log.InfoContext(ctx, "found Slurm", slog.String("version", version))
 	return slurm, nil
+}
+
+// takeUp makes sure that the configuration fits what the ledger has.
+func takeUp(ctx context.Context, book *ledger.Ledger, c config, layout spool.Layout) error {
+	rows, err := book.Rows(ctx)
+	if err != nil {
+		return err
+	}
+	if err := checkQueues(c, rows); err != nil {
+		return &program.Error{Code: program.ExitUsage, Err: err}
+	}
+	return prepareShared(layout, len(rows))
+}
+
+// checkQueues refuses a configuration that lacks a queue of which the ledger
+// still has bundles: nobody would report their ends.
+func checkQueues(c config, rows []plan.Row) error {
+	for _, r := range rows {
+		if r.Phase != plan.Done && c.Queue[r.Queue] == nil {
+			return fmt.Errorf("[queue.%s] is gone from the configuration, and bundle %s of it is %s: keep the queue until its bundles have ended",
+				r.Queue, r.Bundle, r.Phase)
+		}
+	}
+	return nil
 }
 
 // prepareShared makes the parts of the shared directory. Where the ledger has

@@ -23,19 +23,7 @@ Exit codes: 0 done, or ended by a signal; 1 refused or failed; 2 the command
 line is wrong.`
 
 func run(ctx context.Context, p program.Process) error {
-	root := &cobra.Command{
-		Use: "cl-server", Short: "Keep bundles and hand runs to workers", Long: about,
-		Version: program.Version(), SilenceUsage: true, SilenceErrors: true,
-		Args: program.WrongUsage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	root.SetArgs(p.Args)
-	root.SetIn(p.Stdin)
-	root.SetOut(p.Stdout)
-	root.SetErr(p.Stderr)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return &program.Error{Code: program.ExitUsage, Err: err}
-	})
+	root := program.Root(p, "cl-server", "Keep bundles and hand runs to workers", about)
 	users := &cobra.Command{
 		Use: "user", Short: "Add and list users", Args: program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

@@ -107,6 +107,22 @@ func report(w io.Writer, err error) {
 	fmt.Fprintln(w, err) //nolint:errcheck // there is nobody else to tell
 }
 
+// Root is the command that a program's commands are added to. Alone it prints
+// help; a wrong command line ends with ExitUsage.
+func Root(p Process, use, short, long string) *cobra.Command {
+	root := &cobra.Command{
+		Use: use, Short: short, Long: long, Version: Version(), SilenceUsage: true, SilenceErrors: true,
+		Args: WrongUsage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetArgs(p.Args)
+	root.SetIn(p.Stdin)
+	root.SetOut(p.Stdout)
+	root.SetErr(p.Stderr)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &Error{Code: ExitUsage, Err: err} })
+	return root
+}
+
 // WrongUsage makes a check of arguments end the program as a wrong flag does.
 func WrongUsage(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
