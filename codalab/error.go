@@ -11,7 +11,7 @@ type Error struct {
 	Status int
 	// Message is the server's one-line message, or why no answer came.
 	Message string
-	// Err is the cause when no answer came.
+	// Err is the cause, where one is known.
 	Err error
 }
 
@@ -23,7 +23,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s %s: %d %s", e.Method, e.Path, e.Status, e.Message)
 }
 
-// Unwrap returns the cause when no answer came.
+// Unwrap returns the cause, where one is known.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Transient says whether the same call may succeed later: no answer came, or

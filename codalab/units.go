@@ -15,7 +15,7 @@ import (
 func ParseSize(s string) (int64, error) {
 	number, factor := unit(strings.TrimSuffix(strings.ToLower(s), "b"), map[byte]float64{
 		'k': 1 << 10, 'm': 1 << 20, 'g': 1 << 30, 't': 1 << 40,
-	}, 1)
+	})
 	n, err := quantity(number, factor)
 	if err != nil {
 		return 0, fmt.Errorf("invalid size %q: want a number and one of k, m, g, t, such as 2g", s)
@@ -29,7 +29,7 @@ func ParseSize(s string) (int64, error) {
 func ParseDuration(s string) (time.Duration, error) {
 	number, factor := unit(strings.ToLower(s), map[byte]float64{
 		's': 1, 'm': 60, 'h': 3600, 'd': 86400, 'y': 365 * 86400,
-	}, 1)
+	})
 	n, err := quantity(number, factor*float64(time.Second))
 	if err != nil {
 		return 0, fmt.Errorf("invalid time %q: want a number and one of s, m, h, d, y, such as 3h", s)
@@ -37,13 +37,13 @@ func ParseDuration(s string) (time.Duration, error) {
 	return time.Duration(n), nil
 }
 
-func unit(s string, factors map[byte]float64, plain float64) (number string, factor float64) {
+func unit(s string, factors map[byte]float64) (number string, factor float64) {
 	if s != "" {
 		if f, ok := factors[s[len(s)-1]]; ok {
 			return s[:len(s)-1], f
 		}
 	}
-	return s, plain
+	return s, 1
 }
 
 func quantity(number string, factor float64) (float64, error) {
@@ -59,8 +59,8 @@ func quantity(number string, factor float64) (float64, error) {
 	return f, nil
 }
 
-// FormatSize prints bytes for people, as CodaLab's commands do: whole numbers
-// below 1024 of a unit are printed with at most one decimal
+// FormatSize prints bytes for people, as CodaLab's commands do: below 100 of a
+// unit with one decimal, unless it is whole, else without
 // (codalab/lib/formatting.py: size_str).
 func FormatSize(n int64) string {
 	f := float64(n)

@@ -73,13 +73,16 @@ func (s *Server) bundleObjects(r *http.Request, u store.User, bundles []store.Bu
 		if include["group_permissions"] {
 			o.Relationships["group_permissions"] = codalab.ToMany("bundle-permissions", nil)
 		}
-		for name, related := range map[string]func(context.Context, store.User, string) ([]codalab.Object, error){
-			"children": s.childObjects, "host_worksheets": s.hostObjects,
+		for _, rel := range []struct {
+			name, kind string
+			objects    func(context.Context, store.User, string) ([]codalab.Object, error)
+		}{
+			{"children", "bundles", s.childObjects}, {"host_worksheets", "worksheets", s.hostObjects},
 		} {
-			if !include[name] {
+			if !include[rel.name] {
 				continue
 			}
-			list, err := related(ctx, u, b.UUID)
+			list, err := rel.objects(ctx, u, b.UUID)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -87,7 +90,7 @@ func (s *Server) bundleObjects(r *http.Request, u store.User, bundles []store.Bu
 			for _, l := range list {
 				ids = append(ids, l.ID)
 			}
-			o.Relationships[name] = codalab.ToMany(map[string]string{"children": "bundles", "host_worksheets": "worksheets"}[name], ids)
+			o.Relationships[rel.name] = codalab.ToMany(rel.kind, ids)
 			included = append(included, list...)
 		}
 		owners = append(owners, b.OwnerID)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -129,12 +130,13 @@ func (s *Server) startBundle(w http.ResponseWriter, r *http.Request, u store.Use
 	if err := readJSON(w, r, &start); err != nil {
 		return err
 	}
-	if _, err := s.store.Bundle(r.Context(), uuid); err != nil {
-		_, err = s.readable(r.Context(), u, uuid) // says it in words
-		return err
-	}
-	if _, err := s.writable(r.Context(), u, uuid); err != nil {
+	_, err := s.writable(r.Context(), u, uuid)
+	var no *refusal
+	if errors.As(err, &no) && no.status == http.StatusForbidden {
 		return refuse(http.StatusForbidden, "User does not have permission to run bundle.")
+	}
+	if err != nil {
+		return err
 	}
 	granted := false
 	b, err := s.store.Change(r.Context(), uuid, func(b *store.Bundle) error {

@@ -3,8 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -118,7 +116,7 @@ func (s *Server) match(ctx context.Context, now time.Time, all bool) {
 	offers := s.hub.offers(now)
 	assigned, status := map[string]store.Worker{}, map[string]string{}
 	var decided []string // in the order in which workers are to hear of them
-	for _, p := range slices.SortedFunc(maps.Values(candidates), before) {
+	for _, p := range inOrder(candidates) {
 		o, why := choose(p, offers)
 		switch {
 		case o != nil:

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -41,14 +42,25 @@ func queueTag(queue string) string {
 	return strings.TrimPrefix(strings.TrimSpace(queue), "tag=")
 }
 
-// before orders the runs of one owner: those of priority 0 and more by it,
-// then those without or with a negative one, then by age. Owners take turns by
-// age alone (codalab/server/bundle_manager.py: _schedule_run_bundles_on_workers).
-func before(a, b *pending) int {
-	if a.ownerID == b.ownerID && a.priority != b.priority {
-		return cmp.Compare(b.priority, a.priority)
+// inOrder puts runs in the order in which they look for workers: by age, and
+// in the places that an owner has by that, the owner's runs of higher priority
+// first; none given is 0. So nobody gains on another by a priority
+// (codalab/server/bundle_manager.py: _schedule_run_bundles_on_workers).
+func inOrder(runs map[string]*pending) []*pending {
+	ordered := slices.SortedFunc(maps.Values(runs), func(a, b *pending) int {
+		return cmp.Or(a.created.Compare(b.created), strings.Compare(a.uuid, b.uuid))
+	})
+	owned := map[string][]*pending{}
+	for _, p := range ordered {
+		owned[p.ownerID] = append(owned[p.ownerID], p)
 	}
-	return cmp.Or(a.created.Compare(b.created), strings.Compare(a.uuid, b.uuid))
+	for _, own := range owned {
+		slices.SortStableFunc(own, func(a, b *pending) int { return cmp.Compare(b.priority, a.priority) })
+	}
+	for i, p := range ordered {
+		ordered[i], owned[p.ownerID] = owned[p.ownerID][0], owned[p.ownerID][1:]
+	}
+	return ordered
 }
 
 // choose returns the worker for a run: of the owner's own and root's, one

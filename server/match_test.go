@@ -2,6 +2,9 @@ package server
 
 import (
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -57,12 +60,27 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-func TestBefore(t *testing.T) {
+func TestPrioritiesAreAmongOneOwnersRuns(t *testing.T) {
 	t.Parallel()
-	if before(&pending{ownerID: "a", priority: 2}, &pending{ownerID: "a", priority: 1}) >= 0 {
-		t.Error("a higher priority goes first")
-	}
-	if before(&pending{ownerID: "a", priority: -2, uuid: "1"}, &pending{ownerID: "b", priority: 1, uuid: "2"}) >= 0 {
-		t.Error("priorities are among one owner's bundles")
+	at := func(second int64) time.Time { return time.Unix(second, 0) }
+	// With priorities between owners this would go round in a circle.
+	for range 20 { // maps come in any order
+		runs := map[string]*pending{}
+		for _, p := range []*pending{
+			{uuid: "young and urgent", ownerID: "a", priority: 1, created: at(3)},
+			{uuid: "old", ownerID: "a", created: at(1)},
+			{uuid: "between", ownerID: "b", priority: 9, created: at(2)},
+			{uuid: "can wait", ownerID: "b", priority: -1, created: at(0)},
+		} {
+			runs[p.uuid] = p
+		}
+		var got []string
+		for _, p := range inOrder(runs) {
+			got = append(got, p.uuid)
+		}
+		want := []string{"between", "young and urgent", "can wait", "old"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("order (-want +got):\n%s", diff)
+		}
 	}
 }

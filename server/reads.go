@@ -100,6 +100,9 @@ func (s *Server) askWorker(ctx context.Context, b store.Bundle, path string, arg
 		if a.ErrorMessage == noLongerRunning {
 			a.gone = true
 		}
+		if a.done != nil && (a.ErrorCode != 0 || a.gone) {
+			a.done() // what the worker sends with it is of no use
+		}
 		if a.ErrorCode != 0 && !a.gone {
 			return answer{}, refuse(a.ErrorCode, "%s", a.ErrorMessage)
 		}

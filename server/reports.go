@@ -71,8 +71,8 @@ type reported struct {
 	at  time.Time
 }
 
-// news splits what a worker reports: the runs of which something is new, or
-// was stored long ago, and those that say the same as before.
+// news returns those of a worker's reports in which something is new, or whose
+// last was stored long ago.
 func (h *hub) news(key store.Worker, runs []codalab.Run, now time.Time) []codalab.Run {
 	const refresh = 30 * time.Second
 	h.mu.Lock()

@@ -154,6 +154,5 @@ func (s *Server) makeHome(ctx context.Context, u store.User) (store.Worksheet, e
 	if errors.Is(err, store.ErrExists) { // another request of the same user was faster
 		return s.store.WorksheetNamed(ctx, w.Name)
 	}
-	w.TagsJSON = "[]"
 	return w, err
 }

@@ -43,7 +43,7 @@ func Open(ctx context.Context, path string) (*Ledger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
 	}
-	db, err := sqldb.Config{Path: path, Migrations: files, Durable: true}.Open(ctx)
+	db, err := sqldb.Open(ctx, path, files)
 	if err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -117,7 +118,7 @@ func (c *cli) printInfo(ctx context.Context, at *place, b client.BundleInfo, o i
 			add(k.Key, infoText(k.Key, v))
 		}
 	}
-	for _, key := range slices.Sorted(keysOf(b.Metadata)) {
+	for _, key := range slices.Sorted(maps.Keys(b.Metadata)) {
 		if !known[key] {
 			add(key, orNone(b.Metadata[key]))
 		}
@@ -139,16 +140,6 @@ func (c *cli) printInfo(ctx context.Context, at *place, b client.BundleInfo, o i
 		return err
 	}
 	return c.printContents(ctx, at, b.UUID)
-}
-
-func keysOf(m codalab.Metadata) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
-	}
 }
 
 func empty(v any) bool {

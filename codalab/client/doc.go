@@ -3,8 +3,9 @@
 //
 // It promises:
 //
-//   - A failed call is a *codalab.Error, whose Transient says whether the same
-//     call may succeed later. Nothing is sent twice, but for a call that the
+//   - A call that the server refuses or does not answer fails with a
+//     *codalab.Error, whose Transient says whether the same call may succeed
+//     later. Nothing is sent twice, but for a call that the
 //     server refused because its token had run out, and that the server has
 //     therefore not acted on.
 //   - Tokens are got when they are needed, renewed before they run out, and

@@ -7,8 +7,8 @@
 // else. A database is opened by several programs at once without harm: a
 // writer that finds it busy waits, and tries again.
 //
-// It promises that what InTx has committed is there after a crash of the
-// program; after a crash of the machine too, if Config.Durable is set.
+// It promises that what InTx has committed is there after a crash, of the
+// machine too.
 package sqldb
 
 import (
@@ -29,23 +29,6 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// Config says which database to open, and how.
-type Config struct {
-	// Path is the database's file. It is created, readable by its owner
-	// only, where it is missing; its directory has to be there.
-	Path string
-	// Migrations holds goose's *.sql files at its top.
-	Migrations fs.FS
-	// Durable makes every commit survive a crash of the machine
-	// (synchronous=FULL: a flush of the disk for each, milliseconds on slow
-	// ones). Without it, the last moments may be lost when the machine
-	// itself goes down, but the database stays whole (synchronous=NORMAL).
-	Durable bool
-	// BusyTimeout is how long a statement waits for another program's
-	// write; 5 s when it is 0.
-	BusyTimeout time.Duration
-}
-
 // DB is an open database. Reads go through sqlx's methods and run side by
 // side; writes go through InTx. It is safe for concurrent use.
 type DB struct {
@@ -56,30 +39,26 @@ type DB struct {
 	writing chan struct{}
 }
 
-// Open opens the SQLite file at path, not durable against a crash of the
-// machine, and migrates it.
+// Open opens the SQLite file at path and brings it to the newest of the
+// migrations, goose's *.sql files at the top of theirs. The file is created,
+// readable by its owner only, where it is missing; its directory has to be
+// there. The caller closes the database.
 func Open(ctx context.Context, path string, migrations fs.FS) (*DB, error) {
-	return Config{Path: path, Migrations: migrations}.Open(ctx)
-}
-
-// Open opens the database and brings it to the newest of its migrations. The
-// caller closes it.
-func (c Config) Open(ctx context.Context) (*DB, error) {
-	path, err := filepath.Abs(c.Path)
+	path, err := filepath.Abs(path)
 	if err != nil {
-		return nil, fmt.Errorf("open database %s: %w", c.Path, err)
+		return nil, fmt.Errorf("open database: %w", err)
 	}
 	if err := touch(path); err != nil {
-		return nil, fmt.Errorf("open database %s: %w", c.Path, err)
+		return nil, fmt.Errorf("open database %s: %w", path, err)
 	}
-	db, err := sqlx.Open("sqlite", c.dsn(path))
+	db, err := sqlx.Open("sqlite", dsn(path))
 	if err != nil {
-		return nil, fmt.Errorf("open database %s: %w", c.Path, err)
+		return nil, fmt.Errorf("open database %s: %w", path, err)
 	}
 	connections := max(4, runtime.GOMAXPROCS(0)+1)
 	db.SetMaxOpenConns(connections)
 	db.SetMaxIdleConns(connections)
-	if err := c.migrate(ctx, db.DB); err != nil {
+	if err := migrate(ctx, path, migrations, db.DB); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return &DB{DB: db, writing: make(chan struct{}, 1)}, nil
@@ -95,19 +74,14 @@ func touch(path string) error {
 	return f.Close() //nolint:wrapcheck // the caller says which database
 }
 
-func (c Config) dsn(path string) string {
-	synchronous, busy := "NORMAL", c.BusyTimeout
-	if c.Durable {
-		synchronous = "FULL"
-	}
-	if busy == 0 {
-		busy = 5 * time.Second
-	}
+// dsn asks for a flush of the disk at each commit (synchronous=FULL), which is
+// what makes it survive a crash of the machine.
+func dsn(path string) string {
 	q := url.Values{"_txlock": {"immediate"}, "_pragma": {
-		fmt.Sprintf("busy_timeout(%d)", busy.Milliseconds()), // first: the others may have to wait
+		"busy_timeout(5000)", // first: the others may have to wait
 		"journal_mode(WAL)",
 		"foreign_keys(1)",
-		"synchronous(" + synchronous + ")",
+		"synchronous(FULL)",
 	}}
 	u := url.URL{Scheme: "file", Path: path, RawQuery: q.Encode()}
 	return u.String()
@@ -116,13 +90,10 @@ func (c Config) dsn(path string) string {
 // migrate applies what is missing. Two programs may start at once: the one
 // that finds the database busy, or the other's tables there already, looks
 // again.
-func (c Config) migrate(ctx context.Context, db *sql.DB) error {
-	if c.Migrations == nil {
-		return nil
-	}
-	provider, err := goose.NewProvider(goose.DialectSQLite3, db, c.Migrations)
+func migrate(ctx context.Context, path string, migrations fs.FS, db *sql.DB) error {
+	provider, err := goose.NewProvider(goose.DialectSQLite3, db, migrations)
 	if err != nil {
-		return fmt.Errorf("read migrations of database %s: %w", c.Path, err)
+		return fmt.Errorf("read migrations of database %s: %w", path, err)
 	}
 	const tries = 5
 	for try := 1; ; try++ {
@@ -130,7 +101,7 @@ func (c Config) migrate(ctx context.Context, db *sql.DB) error {
 			return nil
 		}
 		if try == tries || pause(ctx, try) != nil {
-			return fmt.Errorf("migrate database %s: %w", c.Path, err)
+			return fmt.Errorf("migrate database %s: %w", path, err)
 		}
 	}
 }
@@ -151,7 +122,7 @@ func (db *DB) InTx(ctx context.Context, fn func(tx *sqlx.Tx) error) error {
 	const tries = 5
 	for try := 1; ; try++ {
 		err := db.once(ctx, fn)
-		if err == nil || !IsBusy(err) || try == tries || pause(ctx, try) != nil {
+		if err == nil || !isBusy(err) || try == tries || pause(ctx, try) != nil {
 			return err
 		}
 	}
@@ -184,9 +155,8 @@ func pause(ctx context.Context, try int) error {
 	}
 }
 
-// IsBusy says whether err means that another program was using the database.
-// The same call may succeed later.
-func IsBusy(err error) bool {
+// isBusy says whether err means that another program was using the database.
+func isBusy(err error) bool {
 	code := errorCode(err)
 	return code&0xff == sqlite3.SQLITE_BUSY || code&0xff == sqlite3.SQLITE_LOCKED
 }

@@ -13,7 +13,7 @@
 // bundle's contents are there whole or not at all, and are replaced at once.
 // Directories that no row names are left-overs, which Sweep removes.
 //
-// A Bundle is changed by Change alone, in a transaction: read, decided by the
+// A Bundle is changed by Change and ChangeAll alone, in a transaction: read, decided by the
 // caller's function, written. What one call of Change has committed survives
 // a crash.
 package store
@@ -62,7 +62,7 @@ func Open(ctx context.Context, dir string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open data directory: %w", err)
 	}
-	db, err := sqldb.Config{Path: filepath.Join(dir, "codalab.db"), Migrations: sub, Durable: true}.Open(ctx)
+	db, err := sqldb.Open(ctx, filepath.Join(dir, "codalab.db"), sub)
 	if err != nil {
 		return nil, err
 	}

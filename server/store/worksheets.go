@@ -86,7 +86,7 @@ func (s *Store) WorksheetNamed(ctx context.Context, name string) (Worksheet, err
 // with prefix.
 func (s *Store) WorksheetsByPrefix(ctx context.Context, prefix string) ([]Worksheet, error) {
 	var list []Worksheet
-	err := s.db.SelectContext(ctx, &list, s.db.Rebind(`SELECT * FROM worksheets WHERE uuid LIKE ? ORDER BY uuid LIMIT 2`), prefix+"%")
+	err := s.db.SelectContext(ctx, &list, s.db.Rebind(`SELECT * FROM worksheets WHERE uuid >= ? AND uuid < ? ORDER BY uuid LIMIT 2`), prefix, prefix+"g")
 	return list, rowError(err, "find worksheet "+prefix)
 }
 
