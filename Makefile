@@ -55,7 +55,7 @@ demo: cluster-up install ## set up all there is and watch bundles run; IMAGE=…
 	IMAGE='$(IMAGE)' $(if $(root),,sudo --preserve-env=IMAGE) $(shared)/bin/demo
 
 .PHONY: bench
-bench: cluster-up install ## measure; ONLY=main|sim|disk|images|slurm|server|worker|chaos
+bench: cluster-up install ## measure; ONLY=main measures one area
 	ONLY='$(ONLY)' $(if $(root),,sudo --preserve-env=ONLY) $(shared)/bin/bench
 
 .PHONY: setup
@@ -76,7 +76,7 @@ install: build
 
 .PHONY: clean
 clean: ## remove what was built in this clone
-	rm -rf bin .cache
+	rm -rf bin
 
 # The tools are pinned in a module of their own, and built once for a machine.
 $(tools):

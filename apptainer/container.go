@@ -24,7 +24,7 @@ const InitCommand = "container-init"
 // Inside, the command is root over the image's files; outside it is the
 // calling user. It sees the image, its binds and devices, a fresh /proc, /dev
 // and /dev/shm, the host's /sys read-only, and no process but its own. What it
-// writes outside of its binds is gone when it ends.
+// writes outside of its binds is not kept; see Scratch.
 type Container struct {
 	// SIF is the image's path.
 	SIF string
@@ -48,10 +48,10 @@ type Container struct {
 	// interface only.
 	Network bool
 	// Scratch is a directory on a node-local disk or tmpfs (not NFS, Lustre or
-	// GPFS) that is private to the caller; empty means that for temporary
-	// files. What the command wrote to the root file system stays in a new
-	// directory in it, for the caller to remove when nobody waits any more:
-	// directories in it may lack their owner's permissions.
+	// GPFS) that is private to the caller. What the command wrote to the root
+	// file system stays in a new directory in it, for the caller to remove when
+	// nobody waits any more: directories in it may lack their owner's
+	// permissions.
 	Scratch string
 	// Stdout and Stderr are the command's; nil discards. What bubblewrap says
 	// when it cannot set the container up goes to Stderr too.
@@ -157,6 +157,9 @@ func (c Container) spec() (initSpec, error) {
 	}
 	if len(c.Args) == 0 && c.ShellCommand == "" {
 		return initSpec{}, errors.New("no command")
+	}
+	if c.Scratch == "" {
+		return initSpec{}, errors.New("no scratch directory")
 	}
 	if err := errors.Join(checkBinds(c.Binds, s.Dir), checkDevices(c.Devices)); err != nil {
 		return initSpec{}, err

@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -369,9 +368,6 @@ func TestExistingFileIsLeftAlone(t *testing.T) {
 func TestFullDiskIsSaidInWords(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
-	if os.Getuid() != 0 {
-		t.Skip("only root can mount a small disk")
-	}
 	reg := startRegistry(t)
 	random := make([]byte, 3<<20)
 	for i := range random {
@@ -382,16 +378,7 @@ func TestFullDiskIsSaidInWords(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
-				t.Skip(err)
-			}
-			t.Cleanup(func() {
-				// Detached, because a program that another test is just
-				// starting may hold our descriptors for a moment.
-				if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-					t.Error(err)
-				}
-			})
+			testenv.SmallDisk(t, dir, "size="+size)
 			c := apptainer.Converter{Registry: quick()}
 			if name == "squashfs" {
 				c.TempDir = t.TempDir()

@@ -93,7 +93,7 @@ func (s *fakeSlurm) run(ctx context.Context, j *fakeJob) {
 		s.set(j, sbatch.StateCompleted)
 		return
 	}
-	bell := layoutOf(j.spec).Bell()
+	bell := spool.AttemptOf(j.spec).Layout().Bell()
 	_ = bell.Ring(spec.Bundle, spec.Attempt)
 	_ = os.WriteFile(filepath.Join(spec.RunDir, "stdout"), []byte(hello(spec.Bundle, spec.Attempt)), 0o600)
 	var seconds float64
@@ -122,16 +122,6 @@ func (s *fakeSlurm) run(ctx context.Context, j *fakeJob) {
 // hello is what a command prints.
 func hello(bundle string, attempt int) string {
 	return fmt.Sprintf("hello from attempt %d of %s\n", attempt, bundle)
-}
-
-func layoutOf(spec string) spool.Layout {
-	for range 5 { // <shared>/spool/<uuid>/<attempt>/spec.json
-		spec = filepath.Dir(spec)
-		if filepath.Base(spec) == "spool" {
-			return spool.Layout(filepath.Dir(spec))
-		}
-	}
-	return ""
 }
 
 func (s *fakeSlurm) set(j *fakeJob, state sbatch.State) {

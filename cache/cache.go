@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
 // Names in the cache directory.
@@ -125,7 +126,7 @@ func (c *Cache) make(ctx context.Context, key Key, fill func(ctx context.Context
 	}
 	defer func() {
 		if wreck != "" {
-			err = errors.Join(err, removeAll(wreck))
+			err = errors.Join(err, filetree.Remove(wreck))
 		}
 	}()
 	if err := guard(ctx, fill, filepath.Join(wreck, contentName)); err != nil {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
 // syncsAtOnce is how many files are flushed at a time.
@@ -104,7 +105,7 @@ func sweep(dir string) error {
 		if err != nil || now.Sub(info.ModTime()) < wreckAge {
 			continue // it has just been published or removed, or it may be alive
 		}
-		if err := removeAll(wreck); err != nil {
+		if err := filetree.Remove(wreck); err != nil {
 			return err
 		}
 	}
@@ -127,22 +128,4 @@ func diskTime(dir string) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("read the disk's clock: %w", err)
 	}
 	return info.ModTime(), nil
-}
-
-// removeAll removes a tree, also where its directories may not be written.
-func removeAll(dir string) error {
-	if os.RemoveAll(dir) == nil {
-		return nil
-	}
-	// What goes wrong here shows in the removal.
-	_ = filepath.WalkDir(dir, func(name string, d fs.DirEntry, _ error) error {
-		if d != nil && d.IsDir() {
-			_ = os.Chmod(name, 0o700) //nolint:gosec // directories need x; nobody else comes here
-		}
-		return nil
-	})
-	if err := os.RemoveAll(dir); err != nil {
-		return fmt.Errorf("remove an unfinished entry: %w", err)
-	}
-	return nil
 }

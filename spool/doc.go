@@ -95,6 +95,9 @@ type Attempt struct {
 // AttemptOf is the attempt whose specification this is.
 func AttemptOf(specPath string) Attempt { return Attempt{Dir: filepath.Dir(specPath)} }
 
+// Layout is the layout in which the attempt stands.
+func (a Attempt) Layout() Layout { return Layout(filepath.Join(a.Dir, "..", "..", "..")) }
+
 func (a Attempt) path(name string) string { return filepath.Join(a.Dir, name) }
 
 // SpecPath is the path of the specification.

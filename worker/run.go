@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -183,7 +184,7 @@ const recordPause = time.Second
 
 // record writes the exit record. A full disk may have room a moment later.
 func (r *run) record(ctx context.Context, exit spool.Exit) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), orDefault(r.RecordWait, 2*time.Minute))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(r.RecordWait, 2*time.Minute))
 	defer cancel()
 	for {
 		err := r.attempt.WriteExit(exit)

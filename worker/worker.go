@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,7 +82,7 @@ func (w Worker) begin(ctx context.Context, specPath string) (*run, error) {
 		return nil, fmt.Errorf("%w %s: %w", ErrSpec, specPath, err)
 	}
 	token := spool.NewToken()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), orDefault(w.BeginWait, time.Minute))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(w.BeginWait, time.Minute))
 	defer cancel()
 	standing, own, err := w.take(ctx, attempt, spool.Started{
 		Token: token, Node: w.Node, Job: w.Job, Restart: w.Restart, At: time.Now(), //nolint:forbidigo // a record's date, for people
@@ -100,7 +101,7 @@ func (w Worker) begin(ctx context.Context, specPath string) (*run, error) {
 		Worker:  w,
 		spec:    spec,
 		attempt: attempt,
-		bell:    layoutOf(attempt).Bell(),
+		bell:    attempt.Layout().Bell(),
 		account: newAccount(token),
 	}, nil
 }
@@ -132,11 +133,6 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// layoutOf is the layout in which the attempt stands.
-func layoutOf(a spool.Attempt) spool.Layout {
-	return spool.Layout(filepath.Join(a.Dir, "..", "..", ".."))
-}
-
 // checkSpec refuses what would lead out of the places that are meant.
 func checkSpec(s spool.Spec) error {
 	switch {
@@ -150,11 +146,4 @@ func checkSpec(s spool.Spec) error {
 		return errors.New("no command")
 	}
 	return nil
-}
-
-func orDefault(d, otherwise time.Duration) time.Duration {
-	if d == 0 {
-		return otherwise
-	}
-	return d
 }

@@ -71,9 +71,8 @@ type Queue struct {
 	Partition, Account, QOS, WCKey, Reservation, Constraint string
 	// GPUType is the gres type of request_gpus; empty for any.
 	GPUType string
-	// DefaultTime is the limit of a bundle that asks for none, MaxTime the
-	// largest that may be asked for, and the limit where there is no default; 0
-	// for no such bound.
+	// DefaultTime is the limit of a bundle that asks for none, 0 for MaxTime.
+	// MaxTime is the largest that may be asked for, 0 for no bound.
 	DefaultTime, MaxTime time.Duration
 	// TimeGrace is added to a bundle's limit for Slurm's, so that the
 	// worker's own timer comes first.

@@ -49,45 +49,19 @@ Exit codes, which sacct shows:
          record says why`
 
 func run(ctx context.Context, p program.Process) error {
-	root := &cobra.Command{
-		Use:               "cl-worker",
-		Short:             "Run bundles",
-		Version:           program.Version(),
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		DisableAutoGenTag: true,
-		Args:              cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageError(fmt.Errorf("unknown command %q", args[0]))
-			}
-			return cmd.Help()
-		},
-		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
-	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
+	root := program.Root(p, "cl-worker", "Run bundles", "")
+	root.CompletionOptions.DisableDefaultCmd = true // nobody types its arguments
 	root.AddCommand(&cobra.Command{
 		Use:   "exec SPEC",
 		Short: "Run one prepared bundle inside an allocation",
 		Long:  execHelp,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usageError(errors.New("usage: cl-worker exec SPEC"))
-			}
-			return nil
-		},
+		Args:  program.WrongUsage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error { //nolint:contextcheck // it comes through ExecuteContext
 			return execute(cmd.Context(), p, args[0])
 		},
 	})
-	root.SetArgs(p.Args)
-	root.SetIn(p.Stdin)
-	root.SetOut(p.Stdout)
-	root.SetErr(p.Stderr)
 	return root.ExecuteContext(ctx) //nolint:wrapcheck // our own errors come through cobra
 }
-
-func usageError(err error) error { return &program.Error{Code: program.ExitUsage, Err: err} }
 
 // execute is `cl-worker exec`.
 func execute(ctx context.Context, p program.Process, spec string) error {

@@ -81,9 +81,9 @@ func TestExitCodeSaysWhatBecameOfTheBundle(t *testing.T) {
 func TestMisuseIsSaidInALine(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
-		"usage: cl-worker exec SPEC": {"exec"},
-		`unknown command "run"`:      {"run"},
-		"unknown flag: --server":     {"--server", "x"},
+		"accepts 1 arg(s), received 0":          {"exec"},
+		`unknown command "run" for "cl-worker"`: {"run"},
+		"unknown flag: --server":                {"--server", "x"},
 	} {
 		if _, code, err := call(t, args...); code != program.ExitUsage || err.Error() != want {
 			t.Errorf("%q: %d, %v; want %s", args, code, err, want)

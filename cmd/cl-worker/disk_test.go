@@ -1,11 +1,9 @@
 package main
 
 import (
-	"errors"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -13,12 +11,7 @@ import (
 func TestFullDiskOfTheWorkingDirectoryIsSaidInASentence(t *testing.T) {
 	t.Parallel()
 	x := prepare(t, "echo begun; head -c 8000000 /dev/zero > big", nil)
-	err := unix.Mount("tmpfs", x.spec.RunDir, "tmpfs", 0, "size=4m,mode=0777")
-	if errors.Is(err, unix.EPERM) {
-		t.Skip("mounting a small disk takes root")
-	}
-	must(t, err)
-	t.Cleanup(func() { must(t, unix.Unmount(x.spec.RunDir, unix.MNT_DETACH)) })
+	testenv.SmallDisk(t, x.spec.RunDir, "size=4m,mode=0777")
 	code, exit := x.start().wait()
 	if code != 1 || exit.Cause != spool.CauseUser || exit.Failure != "Exit code 1, and the disk of the working directory is full." {
 		t.Errorf("exit code %d, %+v", code, exit)

@@ -159,6 +159,18 @@ func need(tb testing.TB, name string, err error) {
 	}
 }
 
+// SmallDisk mounts a tmpfs with these options, such as "size=4m", on dir until
+// the test ends. It takes root.
+func SmallDisk(tb testing.TB, dir, options string) {
+	tb.Helper()
+	need(tb, containers, syscall.Mount("tmpfs", dir, "tmpfs", 0, options))
+	tb.Cleanup(func() {
+		// Detached, because a program that another test is just starting may
+		// hold our descriptors for a moment.
+		must(tb, syscall.Unmount(dir, syscall.MNT_DETACH))
+	})
+}
+
 func lack(tb testing.TB, required, name string, err error) {
 	tb.Helper()
 	if slices.Contains(strings.Split(required, ","), name) {

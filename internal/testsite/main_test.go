@@ -41,9 +41,6 @@ func TestMain(m *testing.M) {
 
 func need(t *testing.T) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: a site takes seconds to start")
-	}
 	testenv.Slurm(t)
 	testenv.Containers(t)
 	testenv.Researcher(t)

@@ -25,9 +25,6 @@ func (s *Site) launchAs(as *syscall.Credential, args ...string) *process {
 	p.cmd = exec.Command(program(args[0]), args[1:]...)
 	p.cmd.Env, p.cmd.Dir = s.env, s.path("home")
 	p.cmd.Stdout, p.cmd.Stderr = s.log, s.log
-	if s.options.Log != nil {
-		p.cmd.Stdout, p.cmd.Stderr = s.options.Log, s.options.Log
-	}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as, Setpgid: true}
 	if p.err = p.cmd.Start(); p.err != nil {
 		close(p.ended)

@@ -48,9 +48,6 @@ type Options struct {
 	// SharedBytes, where it is not 0, is the size of the shared directory's
 	// disk. Compute nodes do not see that disk.
 	SharedBytes int64
-	// Log receives what the programs log; nil keeps it in the site's
-	// directory only.
-	Log io.Writer
 }
 
 // Site is a running site.
