@@ -198,7 +198,7 @@ func (c *container) supervise(b *bubblewrap) (code int, err error) {
 func (c *container) failed(b *bubblewrap) (code int, err error) {
 	said := b.complaint()
 	if strings.Contains(said, "execvp ") {
-		if strings.HasSuffix(said, unix.ENOENT.Error()) || strings.HasSuffix(said, "No such file or directory") {
+		if containsFold(said, unix.ENOENT) {
 			return 127, nil
 		}
 		return 126, nil

@@ -75,22 +75,20 @@ func (c Converter) Convert(ctx context.Context, img Image, dst string, progress 
 	}
 	temp, err := os.MkdirTemp(dir, "layers-")
 	if err != nil {
-		return imageError(ctx, img.Reference, "pull", fmt.Errorf("make room for its layers: %w", err))
+		return imageError(ctx, img.Reference, fmt.Errorf("make room for its layers: %w", err))
 	}
 	room := &budget{}
 	room.entries.Store(int64(c.maxEntries()))
 	room.bytes.Store(c.maxBytes())
 	room.nameBytes.Store(maxNameBytes)
 	image, err := c.Registry.pull(ctx, img, temp, room, progress)
-	op := "pull"
 	if err == nil {
-		op = "convert"
 		err = c.write(ctx, img, image, dst, progress)
 	}
 	if cleanErr := os.RemoveAll(temp); err == nil && cleanErr != nil {
 		err = errors.Join(fmt.Errorf("remove its layers: %w", cleanErr), os.Remove(dst))
 	}
-	return imageError(ctx, img.Reference, op, err)
+	return imageError(ctx, img.Reference, err)
 }
 
 // write flattens the pulled layers into dst.

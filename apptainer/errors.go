@@ -18,9 +18,6 @@ import (
 type ImageError struct {
 	// Image is the reference as the user wrote it.
 	Image string
-	// Op is what was being done: "read the name", "resolve", "pull" or
-	// "convert".
-	Op string
 	// Err is the cause.
 	Err error
 
@@ -44,11 +41,11 @@ var errStalled = errors.New("the registry has stopped sending")
 
 // imageError puts err, from whatever source, in words about the image. An error
 // that came with the end of ctx is that.
-func imageError(ctx context.Context, ref Reference, op string, err error) error {
+func imageError(ctx context.Context, ref Reference, err error) error {
 	if err == nil {
 		return nil
 	}
-	e := &ImageError{Image: ref.String(), Op: op, Err: err}
+	e := &ImageError{Image: ref.String(), Err: err}
 	var status *transport.Error
 	switch {
 	case ctx.Err() != nil:

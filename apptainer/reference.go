@@ -21,11 +21,11 @@ type Reference struct {
 func ParseReference(s string) (Reference, error) {
 	plain := strings.TrimPrefix(s, "docker://")
 	if what := elsewhere(plain); what != "" {
-		return Reference{}, &ImageError{Image: s, Op: "read the name", Err: errors.New(what + " is not handled: give the image as registry/name:tag")}
+		return Reference{}, &ImageError{Image: s, Err: errors.New(what + " is not handled: give the image as registry/name:tag")}
 	}
 	ref, err := name.ParseReference(plain, name.WeakValidation)
 	if err != nil {
-		return Reference{}, &ImageError{Image: s, Op: "read the name", Err: sentence{"this is not the name of an image in a registry", err}}
+		return Reference{}, &ImageError{Image: s, Err: sentence{"this is not the name of an image in a registry", err}}
 	}
 	return Reference{text: s, ref: ref}, nil
 }

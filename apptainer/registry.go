@@ -64,7 +64,7 @@ const userAgent = "cl-slurm"
 func (r Registry) Resolve(ctx context.Context, ref Reference) (Image, error) {
 	img, err := r.resolve(ctx, ref)
 	if err != nil {
-		return Image{}, imageError(ctx, ref, "resolve", err)
+		return Image{}, imageError(ctx, ref, err)
 	}
 	return img, nil
 }

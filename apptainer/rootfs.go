@@ -92,9 +92,6 @@ func writeInRoot(name string, content []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// maxRootLinks is how many symbolic links one path may go through, as in Linux.
-const maxRootLinks = 40
-
 // resolveInRoot follows name through the container's directories and symbolic
 // links, none of which leads out of it. What is missing is taken as written.
 // The container does not run yet, so nothing changes under it.
@@ -112,7 +109,7 @@ func resolveInRoot(name string) (string, error) {
 			at = next
 			continue
 		}
-		if links++; links > maxRootLinks {
+		if links++; links > maxSymlinks {
 			return "", fmt.Errorf("%s: too many symbolic links in the image", name)
 		}
 		if path.IsAbs(target) {
