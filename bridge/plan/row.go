@@ -77,6 +77,10 @@ type Row struct {
 	// Mark and Index name the current attempt in Slurm.
 	Mark  Mark `json:"mark,omitempty"`
 	Index int  `json:"index,omitempty"`
+	// Generation numbers the bridge's submissions: each attempt of each row has
+	// a higher one than all before. It stands in the job's comment, so that a
+	// bridge sees from a job that its ledger is older than the job.
+	Generation int64 `json:"generation,omitempty"`
 	// Submitted is when sbatch was last begun for Mark; zero before.
 	Submitted time.Time `json:"submitted,omitzero"`
 	// Unclear counts the answers of sbatch for Mark that said neither yes nor no.
