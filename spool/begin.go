@@ -44,9 +44,10 @@ func (a Attempt) Begin(ctx context.Context, s Started) (standing Started, own bo
 
 // Close takes the attempt for a bridge, so that no worker can begin it any
 // more. It returns the record that stands; own is false when a worker had
-// begun before, or an earlier Close stands (Started.Closed).
+// begun before, or an earlier Close stands (Started.Closed). It makes the
+// attempt's directory and that of the bundle, but not what is above.
 func (a Attempt) Close(ctx context.Context, at time.Time) (standing Started, own bool, err error) {
-	if err := os.MkdirAll(a.Dir, 0o700); err != nil {
+	if err := makeTwo(a.Dir); err != nil {
 		return Started{}, false, fmt.Errorf("close attempt: %w", err)
 	}
 	return a.take(ctx, Started{Token: NewToken(), Closed: true, At: at}, a.disk())
@@ -82,7 +83,7 @@ func (a Attempt) take(ctx context.Context, s Started, d disk) (Started, bool, er
 	if err != nil {
 		return Started{}, false, fmt.Errorf("encode started: %w", err)
 	}
-	path := a.path("started")
+	path := a.path(startedName)
 	tmp, err := atomicfile.Temporary(path, data, 0o600)
 	if err != nil {
 		return Started{}, false, fmt.Errorf("take attempt: %w", err)

@@ -12,13 +12,7 @@ import (
 
 func bell(t *testing.T) Bell {
 	t.Helper()
-	layout := Layout(t.TempDir())
-	for _, dir := range layout.Directories() {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return layout.Bell()
+	return mounted(t, t.TempDir()).Layout.Bell()
 }
 
 func ring(t *testing.T, b Bell, bundle string, attempt int) {

@@ -38,12 +38,12 @@ type Layout string
 
 // Attempt is the place of one attempt's records.
 func (l Layout) Attempt(bundle string, attempt int) Attempt {
-	return Attempt{Dir: filepath.Join(string(l), "spool", bundle, strconv.Itoa(attempt))}
+	return Attempt{Dir: filepath.Join(l.BundleDir(bundle), strconv.Itoa(attempt))}
 }
 
 // BundleDir holds the attempts of a bundle.
 func (l Layout) BundleDir(bundle string) string {
-	return filepath.Join(string(l), "spool", bundle)
+	return filepath.Join(l.spool(), bundle)
 }
 
 // RunDir is the working directory of one attempt of a bundle.
@@ -58,12 +58,12 @@ func (l Layout) RunsDir(bundle string) string {
 
 // Members is the record of a submission's members.
 func (l Layout) Members(mark string) string {
-	return filepath.Join(string(l), "spool", "marks", mark+".json")
+	return filepath.Join(l.spool(), "marks", mark+".json")
 }
 
 // Bell is the layout's doorbell.
 func (l Layout) Bell() Bell {
-	return Bell{dir: filepath.Join(string(l), "spool", "bell")}
+	return Bell{dir: filepath.Join(l.spool(), "bell")}
 }
 
 // Cache is where dependencies and images are kept.
@@ -74,6 +74,8 @@ func (l Layout) Cache() string { return filepath.Join(string(l), "cache") }
 func (l Layout) Bin(digest string) string {
 	return filepath.Join(string(l), "bin", digest[:min(12, len(digest))])
 }
+
+func (l Layout) spool() string { return filepath.Join(string(l), "spool") }
 
 // Directories lists the directories that have to exist before the layout is
 // used.
@@ -101,10 +103,10 @@ func (a Attempt) Layout() Layout { return Layout(filepath.Join(a.Dir, "..", ".."
 func (a Attempt) path(name string) string { return filepath.Join(a.Dir, name) }
 
 // SpecPath is the path of the specification.
-func (a Attempt) SpecPath() string { return a.path("spec.json") }
+func (a Attempt) SpecPath() string { return a.path(specName) }
 
 // OutputPath is where Slurm puts what the batch script prints.
-func (a Attempt) OutputPath() string { return a.path("slurm.out") }
+func (a Attempt) OutputPath() string { return a.path(outputName) }
 
 // DependenciesDir is the directory, inside the container, under which the
 // dependencies of a bundle are seen.

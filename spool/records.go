@@ -17,6 +17,15 @@ import (
 // always of one build.
 const Format = 1
 
+// The files of an attempt's directory.
+const (
+	specName    = "spec.json"
+	startedName = "started"
+	statusName  = "status.json"
+	exitName    = "exit.json"
+	outputName  = "slurm.out"
+)
+
 // ErrNone is returned for a record that is not there (yet). Absence is never
 // evidence: the disk may show it late.
 var ErrNone = errors.New("no such record")
@@ -136,11 +145,12 @@ type Exit struct {
 	Usage          Usage     `json:"usage"`
 }
 
-// WriteSpec publishes the specification, making the attempt's directory and
-// its run directory. Writing the same again is harmless.
+// WriteSpec publishes the specification, making the attempt's directory, its
+// run directory and their parents, but not what is above. Writing the same
+// again is harmless.
 func (a Attempt) WriteSpec(s Spec) error {
 	for _, dir := range []string{a.Dir, s.RunDir} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+		if err := makeTwo(dir); err != nil {
 			return fmt.Errorf("make attempt directory: %w", err)
 		}
 	}
@@ -148,29 +158,41 @@ func (a Attempt) WriteSpec(s Spec) error {
 	return writeRecord(a.SpecPath(), s)
 }
 
+// makeTwo makes a directory and its parent. What is above is not made: it is
+// missing where the shared disk is not mounted, and nothing may be written
+// there.
+func makeTwo(dir string) error {
+	for _, d := range []string{filepath.Dir(dir), dir} {
+		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err //nolint:wrapcheck // it names the directory; the caller says what for
+		}
+	}
+	return nil
+}
+
 // ReadSpec reads the specification.
 func (a Attempt) ReadSpec() (Spec, error) { return readRecord[Spec](a.SpecPath()) }
 
 // ReadStarted reads who took the attempt.
-func (a Attempt) ReadStarted() (Started, error) { return readRecord[Started](a.path("started")) }
+func (a Attempt) ReadStarted() (Started, error) { return readRecord[Started](a.path(startedName)) }
 
 // WriteStatus publishes the worker's status.
 func (a Attempt) WriteStatus(s Status) error {
 	s.Format = Format
-	return writeRecord(a.path("status.json"), s)
+	return writeRecord(a.path(statusName), s)
 }
 
 // ReadStatus reads the worker's status.
-func (a Attempt) ReadStatus() (Status, error) { return readRecord[Status](a.path("status.json")) }
+func (a Attempt) ReadStatus() (Status, error) { return readRecord[Status](a.path(statusName)) }
 
 // WriteExit publishes how the attempt ended.
 func (a Attempt) WriteExit(e Exit) error {
 	e.Format = Format
-	return writeRecord(a.path("exit.json"), e)
+	return writeRecord(a.path(exitName), e)
 }
 
 // ReadExit reads how the attempt ended.
-func (a Attempt) ReadExit() (Exit, error) { return readRecord[Exit](a.path("exit.json")) }
+func (a Attempt) ReadExit() (Exit, error) { return readRecord[Exit](a.path(exitName)) }
 
 // Member is one bundle's part in a submission.
 type Member struct {
@@ -230,7 +252,7 @@ func checkFormat(format int) error {
 }
 
 func readRecord[T record](path string) (T, error) {
-	var read, none T
+	var none T
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return none, ErrNone
@@ -238,11 +260,21 @@ func readRecord[T record](path string) (T, error) {
 	if err != nil {
 		return none, fmt.Errorf("read record: %w", err)
 	}
-	if err := json.Unmarshal(data, &read); err != nil {
+	read, err := decode[T](data)
+	if err != nil {
 		return none, fmt.Errorf("read record %s: %w", path, err)
 	}
+	return read, nil
+}
+
+// decode refuses what is no whole record of this Format.
+func decode[T record](data []byte) (T, error) {
+	var read, none T
+	if err := json.Unmarshal(data, &read); err != nil {
+		return none, err //nolint:wrapcheck // the caller says which record
+	}
 	if err := read.check(); err != nil {
-		return none, fmt.Errorf("read record %s: %w", path, err)
+		return none, err
 	}
 	return read, nil
 }

@@ -21,7 +21,7 @@ func at(second int) time.Time { return time.Date(2026, 11, 20, 10, 0, second, 12
 
 func TestRecordsComeBackAsTheyWere(t *testing.T) {
 	t.Parallel()
-	layout := Layout(t.TempDir())
+	layout := mounted(t, t.TempDir()).Layout
 	a := layout.Attempt("0x1", 2)
 	spec := Spec{
 		Format: Format, Bundle: "0x1", Attempt: 2, Mark: "cl-ann-0x1.2-6f2c1d", Command: "echo 'a\nb' \"$x\" \x01é",
@@ -188,12 +188,7 @@ func TestRecordIsWrittenThroughNoLink(t *testing.T) {
 
 func TestMembersAreWrittenInTheirOrder(t *testing.T) {
 	t.Parallel()
-	layout := Layout(t.TempDir())
-	for _, dir := range layout.Directories() {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
+	layout := mounted(t, t.TempDir()).Layout
 	if err := layout.WriteMembers("m", []Member{{Bundle: "0x2", Attempt: 1}, {Bundle: "0x1", Attempt: 3}}); err != nil {
 		t.Fatal(err)
 	}

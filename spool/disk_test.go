@@ -1,0 +1,234 @@
+package spool
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+)
+
+// mounted makes a shared disk in a directory.
+func mounted(t *testing.T, dir string) Disk {
+	t.Helper()
+	d := Disk{Layout: Layout(dir)}
+	for _, dir := range d.Layout.Directories() {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return d
+}
+
+func (d Disk) spec(bundle string, attempt int) Spec {
+	return Spec{Format: Format, Bundle: bundle, Attempt: attempt, Mark: "m", Command: "true", RunDir: d.Layout.RunDir(bundle, attempt)}
+}
+
+func TestDiskThatIsNotMountedSaysNothingAndIsNotWrittenTo(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir() // nothing is mounted on it
+	d := Disk{Layout: Layout(dir)}
+	if rec, err := d.Look("0x1", 1); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("look: %+v, %v", rec, err)
+	}
+	if standing, err := d.Close(t.Context(), "0x1", 1, at(1)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("close: %+v, %v", standing, err)
+	}
+	if err := d.Release("0x1", []string{"m"}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("release: %v", err)
+	}
+	if err := d.Prepare(d.spec("0x1", 1)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("prepare: %v", err)
+	}
+	if rang, err := d.Rang(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("rang: %v, %v", rang, err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+func TestPreparedIsWhatTheWorkerReads(t *testing.T) {
+	t.Parallel()
+	d := mounted(t, t.TempDir())
+	spec := d.spec("0x1", 2)
+	for range 2 { // preparing the same again is harmless
+		if err := d.Prepare(spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := d.Layout.Attempt("0x1", 2).ReadSpec()
+	if diff := cmp.Diff(spec, got); err != nil || diff != "" {
+		t.Errorf("%v %s", err, diff)
+	}
+	for _, path := range []string{d.Layout.RunDir("0x1", 2), d.Layout.Members("m")} {
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestFullDiskPreparesNothingAndStillTellsWhatStands(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	testenv.SmallDisk(t, dir, "size=256k")
+	d := mounted(t, dir)
+	a := d.Layout.Attempt("0x1", 1)
+	if err := d.Prepare(d.spec("0x1", 1)); err != nil {
+		t.Fatal(err)
+	}
+	begun, _, err := a.Begin(t.Context(), Started{Token: "t", At: at(1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("fill: %v", err)
+	}
+	if err := d.Prepare(d.spec("0x1", 2)); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("prepare: %v", err)
+	}
+	if _, err := d.Layout.Attempt("0x1", 2).ReadSpec(); !errors.Is(err, ErrNone) {
+		t.Errorf("half a specification: %v", err)
+	}
+	if rec, err := d.Look("0x1", 1); err != nil || rec.Started == nil || *rec.Started != begun {
+		t.Errorf("look: %+v, %v", rec, err)
+	}
+}
+
+func TestLookReadsWhatIsThere(t *testing.T) {
+	t.Parallel()
+	d := mounted(t, t.TempDir())
+	look := func() Records {
+		t.Helper()
+		rec, err := d.Look("0x1", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rec
+	}
+	if rec := look(); rec != (Records{}) {
+		t.Errorf("of an attempt without a directory: %+v", rec)
+	}
+	if err := d.Prepare(d.spec("0x1", 1)); err != nil {
+		t.Fatal(err)
+	}
+	if rec := look(); rec != (Records{}) {
+		t.Errorf("of an attempt that has not begun: %+v", rec)
+	}
+	a := d.Layout.Attempt("0x1", 1)
+	begun, _, err := a.Begin(t.Context(), Started{Token: "t", At: at(1)})
+	status := Status{Format: Format, Token: "t", Stage: StageRunning, At: at(2)}
+	exit := Exit{Format: Format, Token: "t", Cause: CauseSucceeded, CommandEnded: at(3)}
+	if err := errors.Join(err, a.WriteStatus(status), a.WriteExit(exit)); err != nil {
+		t.Fatal(err)
+	}
+	write(t, a.OutputPath(), strings.Repeat("-", 5000)+"the end")
+	want := Records{Started: &begun, Status: &status, Exit: &exit, Output: strings.Repeat("-", 2041) + "the end"}
+	if diff := cmp.Diff(want, look()); diff != "" {
+		t.Error(diff)
+	}
+	write(t, a.path("status.json"), `{"form`)
+	write(t, a.path("exit.json"), `{"format":2,"token":"t","cause":"user"}`) // of another build
+	want.Status, want.Exit = nil, nil
+	if diff := cmp.Diff(want, look()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Reading a directory in a record's place fails.
+func TestRecordThatTheDiskDoesNotGiveOutIsNotAbsent(t *testing.T) {
+	t.Parallel()
+	d := mounted(t, t.TempDir())
+	a := d.Layout.Attempt("0x1", 1)
+	if err := os.MkdirAll(a.path("exit.json"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := a.Begin(t.Context(), Started{Token: "t"}); err != nil {
+		t.Fatal(err)
+	}
+	if rec, err := d.Look("0x1", 1); err == nil || rec.Started == nil || rec.Exit != nil {
+		t.Errorf("%+v, %v; want the start, and that not all was read", rec, err)
+	}
+	write(t, filepath.Join(d.Layout.BundleDir("0x2")), "no directory")
+	if rec, err := d.Look("0x2", 1); err == nil {
+		t.Errorf("of an attempt that cannot be reached: %+v", rec)
+	}
+}
+
+func TestDiskClosesWhatHasNotBegun(t *testing.T) {
+	t.Parallel()
+	d := mounted(t, t.TempDir())
+	closed, err := d.Close(t.Context(), "0x1", 1, at(1))
+	if err != nil || !closed.Closed || !closed.At.Equal(at(1)) {
+		t.Errorf("%+v, %v", closed, err)
+	}
+	if again, err := d.Close(t.Context(), "0x1", 1, at(2)); err != nil || again != closed {
+		t.Errorf("closed again: %+v, %v", again, err)
+	}
+	a := d.Layout.Attempt("0x1", 2)
+	if err := os.MkdirAll(a.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	begun, _, err := a.Begin(t.Context(), Started{Token: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if standing, err := d.Close(t.Context(), "0x1", 2, at(1)); err != nil || standing != begun {
+		t.Errorf("of a begun attempt: %+v, %v", standing, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	write(t, d.Layout.BundleDir("0x2"), "no directory")
+	if standing, err := d.Close(ctx, "0x2", 1, at(1)); err == nil {
+		t.Errorf("where it cannot be written: %+v", standing)
+	}
+}
+
+func TestRingIsHeard(t *testing.T) {
+	t.Parallel()
+	d := mounted(t, t.TempDir())
+	ring(t, d.Layout.Bell(), "0x1", 2)
+	rang, err := d.Rang()
+	if diff := cmp.Diff([]Member{{"0x1", 2}}, rang); err != nil || diff != "" {
+		t.Errorf("%v %s", err, diff)
+	}
+}
+
+// It runs as an ordinary user, whom closed directories do stop.
+func TestReleaseRemovesWhatACommandLockedUp(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() == 0 && !testenv.AsResearcher(t) {
+		return
+	}
+	d := mounted(t, t.TempDir())
+	for _, bundle := range []string{"0x1", "0x2"} {
+		if err := d.Prepare(d.spec(bundle, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	locked := filepath.Join(d.Layout.RunDir("0x1", 1), "a")
+	if err := errors.Join(os.MkdirAll(filepath.Join(locked, "b"), 0o700), os.Chmod(locked, 0),
+		d.Layout.WriteMembers("m1", nil), d.Layout.WriteMembers("m2", nil)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // releasing again is harmless
+		if err := d.Release("0x1", []string{"m1", "m2", "m3"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]bool{
+		d.Layout.RunsDir("0x1"): false, d.Layout.BundleDir("0x1"): false, d.Layout.Members("m1"): false, d.Layout.Members("m2"): false,
+		d.Layout.RunsDir("0x2"): true, d.Layout.BundleDir("0x2"): true, d.Layout.Members("m"): true,
+	} {
+		if _, err := os.Stat(path); (err == nil) != want {
+			t.Errorf("%s: %v, want it there: %v", path, err, want)
+		}
+	}
+}
