@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"reflect"
-	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -23,75 +21,27 @@ const (
 	boundlessBytes = 1_000_000_000_000_000
 )
 
-// reports holds what the check-ins of each queue tell of its rows.
-type reports struct {
-	mu     sync.Mutex
-	queues map[string]*queueReports
-}
-
-type queueReports struct {
-	runs map[string]codalab.Run
-	// changed holds a token when a check-in would tell something new.
-	changed chan struct{}
-}
-
-func (r *reports) queue(name string) *queueReports {
-	if r.queues == nil {
-		r.queues = map[string]*queueReports{}
-	}
-	q := r.queues[name]
-	if q == nil {
-		q = &queueReports{runs: map[string]codalab.Run{}, changed: make(chan struct{}, 1)}
-		r.queues[name] = q
-	}
-	return q
-}
-
-func (r *reports) set(queue string, run codalab.Run) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	q := r.queue(queue)
-	old, ok := q.runs[run.UUID]
-	q.runs[run.UUID] = run
-	if ok && reflect.DeepEqual(withoutUsage(old), withoutUsage(run)) {
-		return
-	}
-	select {
-	case q.changed <- struct{}{}:
-	default:
+// CheckIn is what a queue's identity tells the server now. A check-in of a
+// higher sequence is the newer one.
+func (b *Bridge) CheckIn(q plan.Queue, sequence int64) codalab.CheckIn {
+	return codalab.CheckIn{
+		Tag: q.Tag, TagExclusive: !q.Default, Hostname: b.Hostname, Runs: b.view.reports(q.Name, b.Identity(q.Name)),
+		CPUs: boundlessCPUs, GPUs: boundlessGPUs, MemoryBytes: boundlessBytes, FreeDiskBytes: boundlessBytes,
+		Dependencies: [][2]string{}, ExitAfterNumRuns: codalab.UnlimitedRuns, Sequence: sequence,
 	}
 }
 
-// withoutUsage is what of a report is worth a check-in of its own: usage goes
-// with the next one, however many runs there are.
-func withoutUsage(run codalab.Run) codalab.Run {
-	run.ContainerTimeTotal, run.ContainerTimeUser, run.ContainerTimeSystem = 0, 0, 0
-	run.CPUUsage, run.MemoryUsage, run.DiskUtilization = 0, 0, 0
-	return run
-}
-
-func (r *reports) drop(queue, bundle string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.queue(queue).runs, bundle)
-}
-
-// list returns the reports of a queue, in the order of their bundles.
-func (r *reports) list(queue string) []codalab.Run {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	runs := r.queue(queue).runs
-	out := make([]codalab.Run, 0, len(runs))
-	for _, bundle := range slices.Sorted(maps.Keys(runs)) {
-		out = append(out, runs[bundle])
+// Deliver takes the server's messages to a queue's identity in, those that are
+// a matter for a row.
+func (b *Bridge) Deliver(q plan.Queue, messages []codalab.Message) {
+	for _, m := range messages {
+		switch {
+		case m.Type == codalab.MessageRun && m.Bundle != nil && codalab.IsUUID(m.Bundle.UUID):
+			b.inbox.offer(offer{queue: q.Name, message: m})
+		case m.Type == codalab.MessageKill, m.Type == codalab.MessageMarkFinalized:
+			b.inbox.put(m.UUID, func(n *plan.News) { n.Messages = append(n.Messages, m) })
+		}
 	}
-	return out
-}
-
-func (r *reports) changed(queue string) <-chan struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.queue(queue).changed
 }
 
 const (
@@ -108,9 +58,9 @@ const (
 // until there is a message. When there is something new to tell meanwhile,
 // and the server takes check-ins that overtake one another, another call
 // tells it at once and ends the held one; else it waits its turn.
-func (b *Bridge) checkingIn(ctx context.Context, q plan.Queue) error {
-	c := &checkIns{bridge: b, queue: q, answers: make(chan answer), sequence: time.Now().UnixMicro()} //nolint:forbidigo // a start that is above that of the bridge's last life
-	changed := b.reports.changed(q.Name)
+func (b *Bridge) checkingIn(ctx context.Context, g *errgroup.Group, q plan.Queue) error {
+	c := &checkIns{bridge: b, group: g, queue: q, answers: make(chan answer), sequence: b.Now().UnixMicro()} // above that of the bridge's last life
+	changed := b.view.news(q.Name)
 	next := time.NewTimer(0) // when to check in
 	defer next.Stop()
 	soon := true // next is set for the moment
@@ -143,6 +93,7 @@ func (b *Bridge) checkingIn(ctx context.Context, q plan.Queue) error {
 // checkIns is the conversation of one identity.
 type checkIns struct {
 	bridge      *Bridge
+	group       *errgroup.Group
 	queue       plan.Queue
 	answers     chan answer
 	sequence    int64
@@ -165,16 +116,12 @@ func (c *checkIns) send(ctx context.Context) {
 	b := c.bridge
 	c.sequence++
 	c.outstanding++
-	in := codalab.CheckIn{
-		Tag: c.queue.Tag, TagExclusive: !c.queue.Default, Hostname: b.Hostname, Runs: b.reports.list(c.queue.Name),
-		CPUs: boundlessCPUs, GPUs: boundlessGPUs, MemoryBytes: boundlessBytes, FreeDiskBytes: boundlessBytes,
-		Dependencies: [][2]string{}, ExitAfterNumRuns: codalab.UnlimitedRuns, Sequence: c.sequence,
-	}
-	b.effects.group.Go(func() error {
-		start := time.Now() //nolint:forbidigo // how long the server held it decides the pause
-		got, err := b.Service.CheckIn(ctx, b.identity(c.queue.Name), in)
+	in := b.CheckIn(c.queue, c.sequence)
+	c.group.Go(func() error {
+		start := b.Now()
+		got, err := b.Service.CheckIn(ctx, b.Identity(c.queue.Name), in)
 		select {
-		case c.answers <- answer{got, err, time.Since(start)}: //nolint:forbidigo // as above
+		case c.answers <- answer{got, err, b.Now().Sub(start)}:
 		case <-ctx.Done():
 		}
 		return nil
@@ -185,8 +132,9 @@ func (c *checkIns) send(ctx context.Context) {
 // pause: not while another call that tells at least as much is held.
 func (c *checkIns) answered(ctx context.Context, a answer) (again bool, pause time.Duration, err error) {
 	c.outstanding--
+	c.bridge.Deliver(c.queue, a.Messages)
 	for _, m := range a.Messages {
-		c.bridge.deliver(ctx, c.queue, m)
+		c.serve(ctx, m)
 	}
 	if a.err != nil {
 		c.failures++
@@ -208,22 +156,16 @@ func (c *checkIns) answered(ctx context.Context, a answer) (again bool, pause ti
 	return c.outstanding == 0 || a.err != nil, pause, nil
 }
 
-// deliver brings a message to its row, or answers it here where it asks for a
-// file.
-func (b *Bridge) deliver(ctx context.Context, q plan.Queue, m codalab.Message) {
+// serve answers a message that asks for a bundle's files.
+func (c *checkIns) serve(ctx context.Context, m codalab.Message) {
 	switch m.Type {
-	case codalab.MessageRun:
-		if m.Bundle != nil && codalab.IsUUID(m.Bundle.UUID) {
-			b.inbox.offer(offer{queue: q.Name, message: m})
-		}
-	case codalab.MessageKill, codalab.MessageMarkFinalized:
-		b.inbox.put(m.UUID, func(n *plan.News) { n.Messages = append(n.Messages, m) })
+	case codalab.MessageRun, codalab.MessageKill, codalab.MessageMarkFinalized: // Deliver's
 	case codalab.MessageRead, codalab.MessageWrite, codalab.MessageNetcat:
-		b.effects.group.Go(func() error {
-			b.serve(ctx, q, m)
+		c.group.Go(func() error {
+			c.bridge.serve(ctx, c.queue, m)
 			return nil
 		})
 	default:
-		b.Log.WarnContext(ctx, "the server sent a message of an unknown kind", slog.String("kind", string(m.Type)))
+		c.bridge.Log.WarnContext(ctx, "the server sent a message of an unknown kind", slog.String("kind", string(m.Type)))
 	}
 }

@@ -1,21 +1,33 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"log/slog"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/internal/filetree"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
+
+// Do does one effect that Step returned, and returns how to tell its outcome:
+// tell is called once, and from then on Step may want the same effect again. An
+// effect that ctx cut short has nothing to tell, but for Submit's.
+func (b *Bridge) Do(ctx context.Context, e plan.Effect) (tell func()) {
+	outcome := b.do(ctx, e)
+	b.Log.DebugContext(ctx, "effect ended", slog.String("kind", string(e.Kind)), slog.String("bundle", e.Row.Bundle))
+	cut := ctx.Err() != nil && e.Kind != plan.Submit
+	return func() {
+		b.running.end(e)
+		if !cut && e.Row.Bundle != "" {
+			b.inbox.put(e.Row.Bundle, outcome)
+		}
+	}
+}
 
 // do does one effect and returns what it is to say to its row.
 func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
@@ -37,27 +49,36 @@ func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
 	case plan.Account:
 		return b.account(ctx, r)
 	case plan.Look:
-		return b.look(r.Bundle, r.Attempt, time.Now()) //nolint:forbidigo // when a question is asked is part of its answer
+		return b.look(r.Bundle, r.Attempt)
 	case plan.Close:
 		c := b.close(ctx, r)
 		return func(n *plan.News) { n.Closed = &c }
 	case plan.Cancel:
-		o := outcome(b.Scheduler.Cancel(ctx, r.Job.ID))
+		name := cmp.Or(string(r.Mark), r.Job.Name)
+		o := outcome(b.Scheduler.Cancel(ctx, r.Job.ID, name))
 		return func(n *plan.News) { n.Cancelled = &o }
 	case plan.Collect:
 		o := b.collect(ctx, r)
 		return func(n *plan.News) { n.Collected = &o }
+	case plan.Confirm:
+		c := b.confirm(ctx, r)
+		return func(n *plan.News) { n.Confirmed = &c }
 	case plan.Release:
 		o := outcome(b.release(r))
 		return func(n *plan.News) { n.Released = &o }
-	case plan.Forget: // done by begin
+	case plan.Forget: // Step's own
 	}
 	return func(*plan.News) {}
 }
 
 func (b *Bridge) claim(ctx context.Context, r plan.Row) plan.Claimed {
-	accepted, err := b.Service.StartBundle(ctx, b.identity(r.Queue), r.Bundle, b.started(r.Claimed))
+	accepted, err := b.Service.StartBundle(ctx, b.Identity(r.Queue), r.Bundle, b.started(r))
 	return plan.Claimed{Outcome: outcome(err), Accepted: accepted}
+}
+
+// started is the body with which a bundle is claimed.
+func (b *Bridge) started(r plan.Row) codalab.StartBundle {
+	return codalab.StartBundle{Hostname: b.Hostname, StartTime: r.Claimed.Unix()}
 }
 
 // progressEvery is the least time between two sentences about a staging that
@@ -66,8 +87,8 @@ const progressEvery = time.Second
 
 func (b *Bridge) stage(ctx context.Context, r plan.Row) plan.StageEnd {
 	var last time.Time
-	inputs, err := b.Stager.Stage(ctx, r.Run, r.Resources.DockerImage, func(progress string) {
-		now := time.Now() //nolint:forbidigo // how often people are told
+	inputs, err := b.Stager.Stage(ctx, *r.Run, r.Resources.DockerImage, func(progress string) {
+		now := b.Now()
 		if now.Sub(last) < progressEvery {
 			return
 		}
@@ -77,17 +98,13 @@ func (b *Bridge) stage(ctx context.Context, r plan.Row) plan.StageEnd {
 	return plan.StageEnd{Outcome: outcome(err), Inputs: inputs}
 }
 
-// submit writes what the job will read, and runs sbatch.
+// submit writes what the job will read, and runs sbatch, if there is time left
+// for that.
 func (b *Bridge) submit(ctx context.Context, r plan.Row) plan.Submission {
 	end := plan.Submission{Attempt: r.Attempt}
-	if late := time.Since(r.Submitted); late > plan.SubmitWithin { //nolint:forbidigo // others may have kept it waiting
-		end.Refused, end.Retry, end.Words = true, true, "Slurm is slow to take other submissions"
-		return end
-	}
-	layout := b.Policy.Layout
-	err := layout.Attempt(r.Bundle, r.Attempt).WriteSpec(b.Policy.Spec(r))
-	if err == nil {
-		err = layout.WriteMembers(string(r.Mark), []spool.Member{{Bundle: r.Bundle, Attempt: r.Attempt}})
+	err := b.Spool.Prepare(b.Policy.Spec(r))
+	if b.Now().Sub(r.Submitted) > plan.SubmitWithin {
+		err = errors.Join(errors.New("another submission or the disk took too long"), err)
 	}
 	if err != nil { // nothing was asked of Slurm yet
 		end.Refused, end.Retry, end.Words = true, true, err.Error()
@@ -110,7 +127,7 @@ func (b *Bridge) submit(ctx context.Context, r plan.Row) plan.Submission {
 const accountSlack = time.Hour
 
 func (b *Bridge) account(ctx context.Context, r plan.Row) func(*plan.News) {
-	asked := time.Now() //nolint:forbidigo // when a question is asked is part of its answer
+	asked := b.Now()
 	jobs, err := b.Scheduler.Account(ctx, r.Submitted.Add(-accountSlack), []string{string(r.Mark)})
 	if err != nil {
 		b.Log.WarnContext(ctx, "accounting did not answer", errorAttr(err))
@@ -127,110 +144,45 @@ func (b *Bridge) close(ctx context.Context, r plan.Row) plan.Closing {
 	ctx, cancel := context.WithTimeout(ctx, closeWithin)
 	defer cancel()
 	c := plan.Closing{Attempt: r.Attempt}
-	err := b.shared()
-	if err == nil {
-		c.Standing, _, err = b.Policy.Layout.Attempt(r.Bundle, r.Attempt).Close(ctx, time.Now()) //nolint:forbidigo // a record's date, for people
-	}
-	if err != nil {
-		c.Failure = err.Error()
+	var err error
+	if c.Standing, err = b.Spool.Close(ctx, r.Bundle, r.Attempt, b.Now()); err != nil {
+		c.Failure, c.Gone = err.Error(), errors.Is(err, spool.ErrGone)
 	}
 	return c
 }
 
-// shared says why the shared disk is not there: what is missing on a directory
-// that nothing is mounted on is no evidence, and what is written to it is seen
-// by no worker.
-func (b *Bridge) shared() error {
-	_, err := os.Stat(filepath.Dir(b.Policy.Layout.Members("any")))
-	if err != nil {
-		return fmt.Errorf("find the shared disk: %w", err)
-	}
-	return nil
-}
-
-// look reads an attempt's records. A record that the disk does not give out, or
-// a directory that it does not, makes the look a failure, which shows no
-// absence; a record that is not to be understood is as good as none.
-func (b *Bridge) look(bundle string, attempt int, now time.Time) func(*plan.News) {
-	a := b.Policy.Layout.Attempt(bundle, attempt)
-	_, err := os.ReadDir(a.Dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = b.shared()
-	}
-	if err != nil {
-		return func(n *plan.News) { n.LookFailure = err.Error() }
-	}
-	rec := plan.Records{Attempt: attempt, Read: now, Output: tail(a.OutputPath())}
-	var failure error
-	rec.Started = found(a.ReadStarted, &failure)
-	rec.Status = found(a.ReadStatus, &failure)
-	rec.Exit = found(a.ReadExit, &failure)
+// look reads an attempt's records. Those that the disk does not give out make
+// the look a failure, which shows no absence.
+func (b *Bridge) look(bundle string, attempt int) func(*plan.News) {
+	rec := plan.Records{Attempt: attempt, Read: b.Now()}
+	var err error
+	rec.Records, err = b.Spool.Look(bundle, attempt)
 	return func(n *plan.News) {
-		if failure != nil {
-			rec.Read, n.LookFailure = time.Time{}, failure.Error()
+		if err != nil {
+			rec.Read, n.LookFailure = time.Time{}, err.Error()
 		}
 		n.AddRecords(rec)
 	}
 }
 
-// found reads a record, and notes the failure of a disk that does not say
-// whether there is one.
-func found[T any](read func() (T, error), failure *error) *T {
-	rec, err := read()
-	var disk *fs.PathError
-	if errors.As(err, &disk) {
-		*failure = err
-	}
-	if err != nil {
-		return nil
-	}
-	return &rec
-}
-
-// tail returns the end of a file, or nothing.
-func tail(path string) string {
-	const kept = 2048
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer func() { _ = f.Close() }() // only read
-	if info, err := f.Stat(); err == nil && info.Size() > kept {
-		if _, err := f.Seek(-kept, io.SeekEnd); err != nil {
-			return ""
-		}
-	}
-	text, err := io.ReadAll(io.LimitReader(f, kept))
-	if err != nil {
-		return ""
-	}
-	return string(text)
-}
-
 func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
-	err := b.Collector.Collect(ctx, r.Run, b.Policy.Layout.RunDir(r.Bundle, r.Attempt))
-	o := outcome(err)
-	var answer *codalab.Error
-	if errors.As(err, &answer) {
-		o.Gone = answer.Status == 404
-	}
-	return o
+	return outcome(b.Collector.Collect(ctx, *r.Run, b.Policy.Layout.RunDir(r.Bundle, r.Attempt)))
+}
+
+func (b *Bridge) confirm(ctx context.Context, r plan.Row) plan.Confirmation {
+	state, err := b.Service.State(ctx, r.Bundle)
+	return plan.Confirmation{Outcome: outcome(err), State: state}
 }
 
 // release removes all that the shared disk holds of a bundle, but not what
 // the cache holds of its inputs.
 func (b *Bridge) release(r plan.Row) error {
-	if err := b.shared(); err != nil {
-		return err
+	marks := b.Policy.Marks(r)
+	names := make([]string, len(marks))
+	for i, m := range marks {
+		names[i] = string(m)
 	}
-	layout := b.Policy.Layout
-	errs := []error{filetree.Remove(layout.RunsDir(r.Bundle)), filetree.Remove(layout.BundleDir(r.Bundle))}
-	for _, m := range b.Policy.Marks(r) {
-		if err := os.Remove(layout.Members(string(m))); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
+	if err := b.Spool.Release(r.Bundle, names); err != nil {
 		return fmt.Errorf("remove files of bundle %s: %w", r.Bundle, err)
 	}
 	return nil

@@ -5,16 +5,29 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
 // inbox gathers what arrived since the last step. It is safe for concurrent
 // use, and never blocks who brings something.
 type inbox struct {
-	mu     sync.Mutex
-	offers []offer
-	news   map[string]*plan.News
+	mu sync.Mutex
+	arrivals
 	// arrived holds a token while there is something to take.
 	arrived chan struct{}
+}
+
+// arrivals are what one step takes.
+type arrivals struct {
+	offers   []offer
+	news     []*bundleNews // in the order of their first arrival
+	index    map[string]int
+	snapshot *sbatch.Snapshot // the newest
+}
+
+type bundleNews struct {
+	bundle string
+	plan.News
 }
 
 // offer is a run message for a bundle, and the queue that it came to.
@@ -27,18 +40,27 @@ func (i *inbox) init() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.arrived = make(chan struct{}, 1)
-	i.news = map[string]*plan.News{}
+	i.arrivals = arrivals{}
+}
+
+// of returns the news of a bundle, for more to be added.
+func (a *arrivals) of(bundle string) *plan.News {
+	if at, ok := a.index[bundle]; ok {
+		return &a.news[at].News
+	}
+	if a.index == nil {
+		a.index = map[string]int{}
+	}
+	a.index[bundle] = len(a.news)
+	n := &bundleNews{bundle: bundle}
+	a.news = append(a.news, n)
+	return &n.News
 }
 
 // put adds news of one bundle to what there is already of it.
 func (i *inbox) put(bundle string, add func(n *plan.News)) {
 	i.mu.Lock()
-	n := i.news[bundle]
-	if n == nil {
-		n = &plan.News{}
-		i.news[bundle] = n
-	}
-	add(n)
+	add(i.of(bundle))
 	i.mu.Unlock()
 	i.ring()
 }
@@ -46,6 +68,14 @@ func (i *inbox) put(bundle string, add func(n *plan.News)) {
 func (i *inbox) offer(o offer) {
 	i.mu.Lock()
 	i.offers = append(i.offers, o)
+	i.mu.Unlock()
+	i.ring()
+}
+
+// see brings a snapshot of Slurm.
+func (i *inbox) see(s sbatch.Snapshot) {
+	i.mu.Lock()
+	i.snapshot = &s
 	i.mu.Unlock()
 	i.ring()
 }
@@ -58,10 +88,10 @@ func (i *inbox) ring() {
 }
 
 // take empties the inbox.
-func (i *inbox) take() ([]offer, map[string]*plan.News) {
+func (i *inbox) take() arrivals {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	offers, news := i.offers, i.news
-	i.offers, i.news = nil, map[string]*plan.News{}
-	return offers, news
+	a := i.arrivals
+	i.arrivals = arrivals{}
+	return a
 }

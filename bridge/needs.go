@@ -17,23 +17,36 @@ type Scheduler interface {
 	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)
 	Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error)
 	Account(ctx context.Context, since time.Time, names []string) ([]sbatch.Job, error)
-	Cancel(ctx context.Context, id sbatch.JobID) error
+	Cancel(ctx context.Context, id sbatch.JobID, name string) error
 }
 
 // BundleService is a CodaLab server, as a worker sees it. *client.Client of
 // package codalab/client is one.
 type BundleService interface {
 	CheckIn(ctx context.Context, worker string, in codalab.CheckIn) (codalab.CheckInAnswer, error)
+	State(ctx context.Context, bundle string) (codalab.State, error)
 	StartBundle(ctx context.Context, worker, bundle string, in codalab.StartBundle) (bool, error)
 	Reply(ctx context.Context, worker string, socket int64, r codalab.ReadReply) error
 	ReplyData(ctx context.Context, worker string, socket int64, body io.Reader) error
 }
 
-// Ledger keeps the rows. *ledger.Ledger is one.
+// Ledger keeps the rows. *ledger.Ledger is one; its methods say what they
+// promise.
 type Ledger interface {
 	Rows(ctx context.Context) ([]plan.Row, error)
+	Generation(ctx context.Context) (int64, error)
 	Save(ctx context.Context, rows []plan.Row) error
 	Delete(ctx context.Context, r plan.Row) error
+}
+
+// Spool is the shared disk. spool.Disk is one; its methods say what they
+// promise.
+type Spool interface {
+	Prepare(s spool.Spec) error
+	Look(bundle string, attempt int) (spool.Records, error)
+	Close(ctx context.Context, bundle string, attempt int, at time.Time) (spool.Started, error)
+	Rang() ([]spool.Member, error)
+	Release(bundle string, marks []string) error
 }
 
 // Stager brings a bundle's image and dependencies to the shared disk. It says

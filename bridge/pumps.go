@@ -1,10 +1,9 @@
 package bridge
 
 import (
-	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -13,97 +12,118 @@ import (
 func errorAttr(err error) slog.Attr { return slog.String("error", err.Error()) }
 
 // every calls fn at once and then after each pause, until ctx ends.
-func every(ctx context.Context, pause time.Duration, fn func(now time.Time)) error {
+func (b *Bridge) every(ctx context.Context, pause time.Duration, fn func(now time.Time)) error {
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
 	for {
-		fn(time.Now()) //nolint:forbidigo // a pump is where the clock is read
+		fn(b.Now())
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return fmt.Errorf("watch: %w", ctx.Err())
 		case <-ticker.C:
 		}
 	}
 }
 
-// observing asks Slurm for all of the user's jobs while any row may have one.
-// Its cost does not depend on their number. An answer that could not be had
-// says nothing to any row.
+// observing looks at Slurm now and then.
 func (b *Bridge) observing(ctx context.Context) error {
 	silent := false
-	return every(ctx, b.ObserveEvery, func(now time.Time) {
-		rows := b.view.where(plan.Row.InFlight)
-		if len(rows) == 0 {
+	var last time.Time // when Slurm was last asked
+	return b.every(ctx, b.ObserveEvery, func(now time.Time) {
+		if now.Sub(last) < b.observePause() {
 			return
 		}
-		snapshot, err := b.Scheduler.Observe(ctx, now)
+		last = now
+		err := b.Observe(ctx, now)
 		switch {
 		case err != nil && !silent && ctx.Err() == nil:
 			b.Log.WarnContext(ctx, "Slurm does not answer; jobs go on", errorAttr(err))
-			fallthrough
-		case err != nil:
-			silent = true
-			return
-		case silent:
+		case err == nil && silent:
 			b.Log.InfoContext(ctx, "Slurm answers again")
-			silent = false
 		}
-		found := snapshot.ByName()
-		for _, r := range rows {
-			jobs := found[string(r.Mark)]
-			if r.Shows(jobs) {
-				continue
-			}
-			seen := plan.Sighting{Mark: r.Mark, Asked: snapshot.Asked, Jobs: jobs}
-			b.inbox.put(r.Bundle, func(n *plan.News) { n.Sighting = &seen })
-		}
+		silent = err != nil
 	})
+}
+
+// observeIdle is the pause between two snapshots while no row is in flight:
+// what is looked for then are jobs that no row stands for.
+const observeIdle = time.Minute
+
+func (b *Bridge) observePause() time.Duration {
+	if b.view.anyInFlight() || !b.view.observed.Load() {
+		return 0
+	}
+	return observeIdle
+}
+
+// Observe asks Slurm for all of the user's jobs and takes in what that says to
+// the rows in flight. Its cost does not depend on their number. An answer that
+// could not be had says nothing to any row.
+func (b *Bridge) Observe(ctx context.Context, now time.Time) error {
+	rows := b.view.inFlight()
+	snapshot, err := b.Scheduler.Observe(ctx, now)
+	if err != nil {
+		return fmt.Errorf("observe Slurm: %w", err)
+	}
+	found := snapshot.ByName()
+	for _, r := range rows {
+		jobs := found[string(r.Mark)]
+		if r.Shows(jobs) {
+			continue
+		}
+		seen := plan.Sighting{Mark: r.Mark, Asked: snapshot.Asked, Jobs: jobs}
+		b.inbox.put(r.Bundle, func(n *plan.News) { n.Sighting = &seen })
+	}
+	b.inbox.see(snapshot)
+	b.view.observed.Store(true)
+	return nil
 }
 
 // listening answers the doorbell, which workers ring when they begin and when
 // they end.
 func (b *Bridge) listening(ctx context.Context) error {
-	bell := b.Policy.Layout.Bell()
 	broken := false
-	return every(ctx, b.LookEvery, func(now time.Time) {
-		if !b.view.any(plan.Row.InFlight) {
+	return b.every(ctx, b.LookEvery, func(time.Time) {
+		if !b.view.anyInFlight() {
 			return
 		}
-		rang, err := bell.Answer()
+		err := b.Listen()
 		if err != nil && !broken {
 			b.Log.WarnContext(ctx, "cannot answer the doorbell", errorAttr(err))
 		}
 		broken = err != nil
-		for _, m := range rang {
-			b.inbox.put(m.Bundle, b.look(m.Bundle, m.Attempt, now))
-		}
 	})
+}
+
+// Listen answers the doorbell and reads the records of who rang. What it could
+// read counts, also with an error.
+func (b *Bridge) Listen() error {
+	rang, err := b.Spool.Rang()
+	for _, m := range rang {
+		b.inbox.put(m.Bundle, b.look(m.Bundle, m.Attempt))
+	}
+	if err != nil {
+		return fmt.Errorf("listen to workers: %w", err)
+	}
+	return nil
+}
+
+// reading reads records in turn.
+func (b *Bridge) reading(ctx context.Context) error {
+	return b.every(ctx, time.Second, b.ReadTurn)
 }
 
 // readAtOnce bounds the records that are read in one turn, so that the price
 // does not grow with the number of rows.
 const readAtOnce = 20
 
-// reading reads the records of the rows in flight in turn, oldest first: for
+// ReadTurn reads the records of some rows in flight, those first that have not
+// been read for the longest time and none that was read within ReadEvery: for
 // their usage, and in case a ring of the doorbell was lost.
-func (b *Bridge) reading(ctx context.Context) error {
-	read := map[string]time.Time{}
-	return every(ctx, time.Second, func(now time.Time) {
-		rows := b.view.where(func(r plan.Row) bool { return r.InFlight() && r.Attempt > 0 && r.Phase != plan.Submitting })
-		slices.SortFunc(rows, func(x, y plan.Row) int {
-			return cmp.Or(read[x.Bundle].Compare(read[y.Bundle]), cmp.Compare(x.Bundle, y.Bundle))
-		})
-		for i, r := range rows {
-			if i == readAtOnce || now.Sub(read[r.Bundle]) < b.ReadEvery {
-				break
-			}
-			read[r.Bundle] = now
-			b.inbox.put(r.Bundle, b.look(r.Bundle, r.Attempt, now))
+func (b *Bridge) ReadTurn(now time.Time) {
+	for _, r := range b.view.turn(now, b.ReadEvery) {
+		if r.Phase != plan.Submitting {
+			b.inbox.put(r.Bundle, b.look(r.Bundle, r.Attempt))
 		}
-		for bundle := range read {
-			if r, ok := b.view.row(bundle); !ok || !r.InFlight() {
-				delete(read, bundle)
-			}
-		}
-	})
+	}
 }

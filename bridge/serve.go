@@ -27,7 +27,7 @@ func (b *Bridge) serve(ctx context.Context, q plan.Queue, m codalab.Message) {
 	case codalab.MessageWrite:
 		err = b.write(m)
 	case codalab.MessageNetcat:
-		err = b.Service.Reply(ctx, b.identity(q.Name), m.SocketID, codalab.ReadReply{
+		err = b.Service.Reply(ctx, b.Identity(q.Name), m.SocketID, codalab.ReadReply{
 			ErrorCode: http.StatusNotImplemented, ErrorMessage: "A bundle in a Slurm job cannot be connected to.",
 		})
 	}
@@ -45,13 +45,13 @@ func (b *Bridge) read(ctx context.Context, q plan.Queue, m codalab.Message) erro
 		if err == nil {
 			defer func() { _ = root.Close() }() // only read
 			target := codalab.Target{BundleUUID: m.UUID, Subpath: m.Path}
-			reply, stream = contents.Answer(ctx, root, target, *m.ReadArgs, childPaths(r.Run))
+			reply, stream = contents.Answer(ctx, root, target, *m.ReadArgs, childPaths(*r.Run))
 		}
 	}
 	if stream == nil {
-		return b.Service.Reply(ctx, b.identity(q.Name), m.SocketID, reply)
+		return b.Service.Reply(ctx, b.Identity(q.Name), m.SocketID, reply)
 	}
-	err := b.Service.ReplyData(ctx, b.identity(q.Name), m.SocketID, stream)
+	err := b.Service.ReplyData(ctx, b.Identity(q.Name), m.SocketID, stream)
 	return errors.Join(err, stream.Close())
 }
 

@@ -30,6 +30,10 @@ const (
 // evidence: the disk may show it late.
 var ErrNone = errors.New("no such record")
 
+// ErrGone is returned where an attempt's directory is not there though the disk
+// is: it was never made, or was removed.
+var ErrGone = errors.New("the attempt's directory is not on the shared disk")
+
 // Spec says what a worker runs. Paths are absolute, on the shared disk.
 type Spec struct {
 	Format  int    `json:"format"`

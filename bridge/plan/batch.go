@@ -11,6 +11,9 @@ import (
 // Room is how many more rows of a queue may go to Slurm now, of which
 // inFlight are there.
 func (p Policy) Room(q Queue, inFlight int, h Health) int {
+	if !h.Observed {
+		return 0
+	}
 	room := h.Budget
 	if q.MaxInFlight > 0 {
 		room = min(room, q.MaxInFlight-inFlight)
@@ -19,9 +22,10 @@ func (p Policy) Room(q Queue, inFlight int, h Health) int {
 }
 
 // Batch chooses which of a queue's staged rows go to Slurm, at most room, in
-// the order of their priority and then of their claim, and names their
-// submissions. The rows it returns are to be decided by Next.
-func (p Policy) Batch(now time.Time, staged []Row, room int) []Row {
+// the order of their priority and then of their claim, and names and numbers
+// their submissions; generation is the last number that was given. The rows it
+// returns are to be decided by Next.
+func (p Policy) Batch(now time.Time, staged []Row, room int, generation int64) []Row {
 	rows := slices.Clone(staged)
 	slices.SortStableFunc(rows, func(a, b Row) int {
 		return cmp.Or(
@@ -34,8 +38,10 @@ func (p Policy) Batch(now time.Time, staged []Row, room int) []Row {
 	for i := range rows {
 		r := &rows[i]
 		r.Attempt++
+		r.Generation = generation + int64(i) + 1
 		r.Mark, r.Index, r.Unclear = p.mark(*r), 0, 0
 		r.Phase, r.Since, r.Due, r.Tries = Submitting, now, time.Time{}, 0
+		r.Decided = now
 		r.Reason = fmt.Sprintf("attempt %d goes to Slurm", r.Attempt)
 	}
 	return rows

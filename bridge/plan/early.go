@@ -69,7 +69,7 @@ func (d *decision) staging() {
 		d.row.Staged = &inputs
 		d.row.Due, d.row.Tries, d.row.Trouble, d.row.Progress = time.Time{}, 0, "", ""
 		d.row.Reason = "image and dependencies are there"
-	case answer.Final || d.now.Sub(d.row.Since) > d.policy.StagePatience:
+	case answer.Final || d.patienceEnds(d.policy.StagePatience):
 		d.finish(Verdict{Cause: spool.CauseUser, Failure: sentence(answer.Failure)}, "staging failed")
 	default:
 		d.again(answer.Failure)

@@ -22,6 +22,9 @@ const (
 	Cancel Kind = "cancel"
 	// Collect sends the results to the server.
 	Collect Kind = "collect"
+	// Confirm asks the server for the bundle's state: whether it still waits
+	// for the result.
+	Confirm Kind = "confirm"
 	// Release removes the bundle's files from the shared disk.
 	Release Kind = "release"
 	// Forget removes the row from the ledger.
@@ -30,7 +33,7 @@ const (
 
 // Kinds lists the kinds of effects.
 func Kinds() []Kind {
-	return []Kind{Claim, Stage, Submit, Account, Look, Close, Cancel, Collect, Release, Forget}
+	return []Kind{Claim, Stage, Submit, Account, Look, Close, Cancel, Collect, Confirm, Release, Forget}
 }
 
 // Effect is one thing to be done in the world after Row was saved. At most

@@ -49,14 +49,14 @@ func (d *decision) close() {
 func (d *decision) findJob() bool {
 	for _, s := range []*Sighting{d.news.Sighting, d.news.Accounted} {
 		if job, ok := adoptable(s); ok {
-			d.row.Job, d.row.Ended = job, time.Time{}
+			d.row.Job, d.row.Absent = job, time.Time{}
 			return true
 		}
 	}
 	s := d.news.Submitted
 	switch {
 	case s != nil && s.Attempt == d.row.Attempt && s.Job != 0:
-		d.row.Job.ID, d.row.Ended = s.Job, time.Time{}
+		d.row.Job.ID, d.row.Absent = s.Job, time.Time{}
 		return true
 	case s != nil && s.Attempt == d.row.Attempt && s.Refused:
 		d.finish(*d.row.Stop, "stopped; Slurm had refused it")
@@ -97,15 +97,12 @@ func (d *decision) collecting() {
 			d.want(Collect)
 		}
 	case c.Failure == "":
-		d.delivered("the results are with the server")
+		d.finalize("the results are with the server")
 	case c.Gone:
-		// The server may have been restored from an older copy: the results
-		// are kept, in case it offers the bundle again.
-		d.enter(Done, "the server does not know the bundle any more: "+c.Failure)
-		d.row.Due = d.now.Add(d.policy.KeepAfterAck)
-	case c.Final || d.now.Sub(d.row.Since) > d.policy.CollectPatience:
+		d.acknowledged("the server does not know the bundle any more: " + c.Failure)
+	case c.Final || d.patienceEnds(d.policy.CollectPatience):
 		d.undeliverable(c.Failure)
-		d.delivered("the results could not be delivered: " + c.Failure)
+		d.finalize("the results could not be delivered: " + c.Failure)
 	default:
 		d.again(c.Failure)
 	}
@@ -122,20 +119,48 @@ func (d *decision) undeliverable(why string) {
 	d.row.Verdict = &v
 }
 
-func (d *decision) delivered(reason string) {
+// finalize has the verdict reported.
+func (d *decision) finalize(reason string) {
 	d.enter(Finalizing, reason)
 	d.row.Times.Finalizing = d.now
+	d.row.Due = d.now.Add(d.policy.AckPatience)
 }
 
 // finalizing: the verdict stands and is reported with every check-in, until
-// hear takes the server's acknowledgement in.
-func (d *decision) finalizing() {}
+// hear takes the server's acknowledgement in. That may have been lost, and a
+// server that was restored from an older copy may not know the bundle: after a
+// while it is asked.
+func (d *decision) finalizing() {
+	c := d.news.Confirmed
+	switch {
+	case c == nil:
+		if !d.waiting() {
+			d.want(Confirm)
+		}
+	case c.Gone:
+		d.acknowledged("the server does not know the bundle any more: " + c.Failure)
+	case c.Failure != "":
+		d.again(c.Failure)
+	case c.State.Final():
+		d.acknowledged("the server has the result: the bundle is " + string(c.State))
+	default:
+		d.row.Due = d.now.Add(d.policy.AckPatience)
+	}
+}
+
+// acknowledged ends the reporting. The results are kept for a while, in case
+// the server offers the bundle again.
+func (d *decision) acknowledged(reason string) {
+	d.enter(Done, reason)
+	d.row.Due = d.now.Add(d.policy.KeepAfterAck)
+}
 
 // done: what is left is removed after a while.
 func (d *decision) done() {
 	switch rel := d.news.Released; {
 	case d.waiting():
 	case rel == nil:
+		d.row.Releasing = true
 		d.want(Release)
 	case rel.Failure != "":
 		d.again(rel.Failure)

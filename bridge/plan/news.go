@@ -12,6 +12,9 @@ import (
 // News is what arrived about one row since it was last decided. Fields are
 // nil, or empty, for what did not.
 type News struct {
+	// Restarted is set in the first news of each row after a start of the
+	// bridge.
+	Restarted bool
 	// Messages came from the server, in this order.
 	Messages []codalab.Message
 	// Sighting is what the newest whole snapshot shows of a mark.
@@ -32,6 +35,7 @@ type News struct {
 	Closed    *Closing
 	Cancelled *Outcome
 	Collected *Outcome
+	Confirmed *Confirmation
 	Released  *Outcome
 	// Progress is how far staging is.
 	Progress string
@@ -77,8 +81,17 @@ type Closing struct {
 	Attempt int
 	// Standing is the record that stands in the attempt's started.
 	Standing spool.Started
-	// Failure is why it is not known which record stands.
+	// Failure is why it is not known which record stands. Gone is set when that
+	// is because the attempt's directory is not on the disk any more.
 	Failure string
+	Gone    bool
+}
+
+// Confirmation is the server's answer to Confirm.
+type Confirmation struct {
+	Outcome
+	// State is the bundle's state; meaningless with a failure.
+	State codalab.State
 }
 
 // Sighting is what a whole answer of Slurm showed of one mark.
@@ -90,18 +103,14 @@ type Sighting struct {
 	Jobs []sbatch.Job
 }
 
-// Records are an attempt's records as read from the shared disk. What could
-// not be read, or is not there, is nil; neither says anything.
+// Records are an attempt's records as read from the shared disk. What is not
+// there, or could not be read, says nothing.
 type Records struct {
 	Attempt int
 	// Read is when their reading began; zero when not all could be read, so
 	// that what is nil may be there.
-	Read    time.Time
-	Started *spool.Started
-	Status  *spool.Status
-	Exit    *spool.Exit
-	// Output is the end of what the batch script printed.
-	Output string
+	Read time.Time
+	spool.Records
 }
 
 // AddRecords takes in another reading of an attempt's records. Two readings

@@ -2,9 +2,11 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -13,6 +15,7 @@ import (
 // row is due, and once for each row after a start of the bridge.
 func (p Policy) Next(now time.Time, r Row, n News) (Row, []Effect) {
 	d := &decision{policy: p, queue: p.Queues[r.Queue], now: now, row: r, news: n}
+	d.mindClock()
 	d.sift()
 	d.hear()
 	d.read()
@@ -24,6 +27,9 @@ func (p Policy) Next(now time.Time, r Row, n News) (Row, []Effect) {
 	}
 	if !d.waiting() {
 		d.row.Due = time.Time{} // a pause that is over must not make the row due for ever
+	}
+	if d.row.Phase != r.Phase || d.row.Attempt != r.Attempt || d.row.Reason != r.Reason {
+		d.row.Decided = now
 	}
 	for i := range d.effects {
 		d.effects[i].Row = d.row
@@ -43,15 +49,56 @@ type decision struct {
 	late bool
 }
 
+// mindClock keeps a clock that was set back or forth from doing harm. A time
+// that has not come yet was noted before the clock was set back: it is taken
+// for now, and a pause is cut to the longest that there is. What was noted in
+// another life of the bridge cannot be measured against today's clock: the
+// disk gets its whole time to settle once more.
+func (d *decision) mindClock() {
+	r := &d.row
+	for _, t := range []*time.Time{&r.Since, &r.Submitted, &r.Absent, &r.Ended, &r.Looked, &r.Stuck, &r.Cancelled, &r.Gone} {
+		if t.After(d.now) {
+			*t = d.now
+		}
+	}
+	pause := max(d.policy.SubmitGrace, d.policy.Settle, longestBackoff)
+	switch r.Phase { //nolint:exhaustive // in the others a pause is short
+	case Finalizing:
+		pause = max(pause, d.policy.AckPatience)
+	case Done:
+		pause = max(pause, d.policy.KeepAfterAck)
+	}
+	if latest := d.now.Add(pause); r.Due.After(latest) {
+		r.Due = latest
+	}
+	if d.news.Restarted && !r.Ended.IsZero() && r.Looked.Before(r.Ended.Add(d.policy.Settle)) {
+		r.Ended = d.now
+	}
+}
+
 // sift drops what Slurm said of another submission than the row's current
-// one: an answer may arrive after the row has gone on.
+// one: an answer may arrive after the row has gone on. A job that has the
+// submission's name but names another bundle in its comment is somebody
+// else's, who copied the name.
 func (d *decision) sift() {
-	if s := d.news.Sighting; s != nil && (d.row.Mark == "" || s.Mark != d.row.Mark) {
-		d.news.Sighting = nil
+	d.news.Sighting = d.ours(d.news.Sighting)
+	d.news.Accounted = d.ours(d.news.Accounted)
+}
+
+func (d *decision) ours(s *Sighting) *Sighting {
+	if s == nil || d.row.Mark == "" || s.Mark != d.row.Mark {
+		return nil
 	}
-	if a := d.news.Accounted; a != nil && (d.row.Mark == "" || a.Mark != d.row.Mark) {
-		d.news.Accounted = nil
+	foreign := func(j sbatch.Job) bool {
+		bundle := commentValue(j.Comment, "bundle")
+		return bundle != "" && bundle != d.row.Bundle
 	}
+	if slices.ContainsFunc(s.Jobs, foreign) {
+		own := *s
+		own.Jobs = slices.DeleteFunc(slices.Clone(s.Jobs), foreign)
+		return &own
+	}
+	return s
 }
 
 func (d *decision) phase() {
@@ -87,8 +134,7 @@ func (d *decision) hear() {
 			d.offeredAgain(m)
 		case codalab.MessageMarkFinalized:
 			if d.row.Phase == Finalizing {
-				d.enter(Done, "the server acknowledged the result")
-				d.row.Due = d.now.Add(d.policy.KeepAfterAck)
+				d.acknowledged("the server acknowledged the result")
 			}
 		}
 	}
@@ -99,6 +145,7 @@ func (d *decision) hear() {
 func (d *decision) offeredAgain(m codalab.Message) {
 	switch {
 	case d.row.Phase == Claiming:
+	case d.row.Releasing: // what is being removed is not begun anew; the server offers the bundle again
 	case d.row.Phase == Done && d.row.Dropped:
 		fresh := NewRow(d.now, d.row.Queue, m)
 		fresh.Version, fresh.Attempt = d.row.Version, d.row.Attempt
@@ -130,8 +177,8 @@ func (d *decision) read() {
 	if d.row.Mark == "" {
 		return
 	}
-	if c := d.news.Closed; c != nil && c.Failure == "" && c.Attempt == d.row.Attempt {
-		d.taken(c.Standing)
+	if c := d.news.Closed; c != nil && c.Attempt == d.row.Attempt {
+		d.closed(*c)
 	}
 	rec := d.news.Records
 	if rec == nil || rec.Attempt != d.row.Attempt {
@@ -151,6 +198,22 @@ func (d *decision) read() {
 	}
 	if rec.Exit != nil && rec.Exit.Token == d.row.Begun.Token && d.row.Exit == nil {
 		d.row.Exit, d.late = rec.Exit, true
+	}
+}
+
+// closed takes in the answer to the attempt's closing. Records that stay away
+// for as long as the disk may take to show them were removed by somebody: with
+// them went the specification, so that no worker can begin.
+func (d *decision) closed(c Closing) {
+	switch {
+	case c.Failure == "":
+		d.row.Gone = time.Time{}
+		d.taken(c.Standing)
+	case !c.Gone:
+	case d.row.Gone.IsZero():
+		d.row.Gone = d.now
+	case d.now.Sub(d.row.Gone) >= d.policy.Settle:
+		d.row.Closed = true
 	}
 }
 
@@ -209,12 +272,20 @@ func (d *decision) wake(t time.Time) {
 	}
 }
 
+// patienceEnds says whether a phase has failed for long enough to give up, and
+// often enough: that much time may also have passed on a clock that was set.
+func (d *decision) patienceEnds(patience time.Duration) bool {
+	const leastTries = 5
+	return d.now.Sub(d.row.Since) > patience && d.row.Tries >= leastTries
+}
+
+const longestBackoff = time.Minute
+
 // backoff is the pause after the n-th failure in a row: 1 s, doubled up to a
 // minute. Rows fail at different moments, which spreads them enough.
 func backoff(n int) time.Duration {
-	const longest = time.Minute
 	if n > 6 {
-		return longest
+		return longestBackoff
 	}
-	return min(time.Second<<max(n-1, 0), longest)
+	return min(time.Second<<max(n-1, 0), longestBackoff)
 }

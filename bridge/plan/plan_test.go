@@ -67,7 +67,7 @@ func rowIn(phase plan.Phase) plan.Row {
 	}
 	if since(plan.Submitting) {
 		r.Staged = &spool.Inputs{Image: "/shared/cache/x.sif", ImageDigest: "sha256:1"}
-		r.Attempt, r.Mark, r.Submitted = 1, mark, epoch
+		r.Attempt, r.Generation, r.Mark, r.Submitted = 1, 1, mark, epoch
 	}
 	if since(plan.Queued) {
 		r.Job = job(sbatch.StatePending)
@@ -176,7 +176,7 @@ func accounted(at time.Duration, jobs ...sbatch.Job) plan.News {
 }
 
 func read(at time.Duration, begun *spool.Started, end *spool.Exit) plan.News {
-	return plan.News{Records: &plan.Records{Attempt: 1, Read: epoch.Add(at), Started: begun, Exit: end}}
+	return plan.News{Records: &plan.Records{Attempt: 1, Read: epoch.Add(at), Records: spool.Records{Started: begun, Exit: end}}}
 }
 
 func answered(s plan.Submission) plan.News {

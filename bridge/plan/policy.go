@@ -28,6 +28,11 @@ type Policy struct {
 	// have been asked for to prove that the submission made no job. It is
 	// above SubmitWithin and the longest life of an sbatch together.
 	SubmitGrace time.Duration
+	// StrayGrace is how long a job of the bridge without a row is left alone.
+	// It is above SubmitGrace. CancelStrays says whether such a job is
+	// cancelled then, or only told of.
+	StrayGrace   time.Duration
+	CancelStrays bool
 	// RecordAge is how long Slurm surely keeps an ended job in sight
 	// (MinJobAge). Without accounting, a younger snapshot that lacks a job is
 	// evidence by itself.
@@ -43,6 +48,9 @@ type Policy struct {
 	// StagePatience is how long staging is tried again before the bundle
 	// fails, CollectPatience the same for collecting.
 	StagePatience, CollectPatience time.Duration
+	// AckPatience is how long the server's acknowledgement of a result is
+	// waited for before the server is asked whether it still waits for it.
+	AckPatience time.Duration
 	// MaxAttempts bounds the attempts of one bundle.
 	MaxAttempts int
 	// KeepAfterAck is how long results stay on the shared disk after the
@@ -94,4 +102,7 @@ type Queue struct {
 type Health struct {
 	// Budget is how many submissions the request rate allows now.
 	Budget int
+	// Observed is set once Slurm has been seen as a whole since the bridge's
+	// start: before, it is not known whether the ledger is up to date.
+	Observed bool
 }

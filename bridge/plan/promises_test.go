@@ -83,7 +83,7 @@ func TestI2SightingOfAnotherSubmissionIsIgnored(t *testing.T) {
 	old.Sighting.Mark = "cl-ann-0123456789ab.0-b1b2b3"
 	b := given(t, rowIn(plan.Submitting)).at(early).hears(old).is(plan.Submitting)
 	old.Sighting.Asked, old.Sighting.Jobs = epoch.Add(late), nil
-	if b.at(late).hears(old).is(plan.Submitting); !b.row.Ended.IsZero() {
+	if b.at(late).hears(old).is(plan.Submitting); !b.row.Absent.IsZero() {
 		t.Error("a sighting of another mark counts as absence")
 	}
 	b.hears(plan.News{Accounted: &plan.Sighting{Mark: old.Sighting.Mark, Asked: epoch.Add(late), Jobs: []sbatch.Job{job(sbatch.StateFailed)}}})
@@ -366,7 +366,7 @@ func TestI7SupersededRecordIsIgnored(t *testing.T) {
 	back := read(late+20*time.Second, started(), exit(0))
 	b.at(late + 20*time.Second).hears(back).is(plan.Staging)
 	b.hears(closing(*started())).is(plan.Staging)
-	rows := b.policy.Batch(b.now, []plan.Row{b.row}, 1)
+	rows := b.policy.Batch(b.now, []plan.Row{b.row}, 1, 0)
 	b.row = rows[0]
 	b.hears(plan.News{}).is(plan.Submitting, plan.Submit)
 	b.hears(back).is(plan.Submitting)

@@ -17,8 +17,8 @@ func (p Policy) Request(r Row) sbatch.Request {
 	attempt := p.Layout.Attempt(r.Bundle, r.Attempt)
 	req := sbatch.Request{
 		Name: string(r.Mark),
-		Comment: fmt.Sprintf("codalab bundle=%s attempt=%d owner=%s bridge=%s",
-			r.Bundle, r.Attempt, r.Run.OwnerID, p.Bridge),
+		Comment: fmt.Sprintf("codalab bundle=%s attempt=%d owner=%s bridge=%s generation=%d",
+			r.Bundle, r.Attempt, r.Run.OwnerID, p.Bridge, r.Generation),
 		Partition:   q.Partition,
 		Account:     q.Account,
 		QOS:         q.QOS,

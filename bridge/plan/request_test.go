@@ -20,7 +20,7 @@ func TestRequestIsTheRowsJob(t *testing.T) {
 	}
 	common := []string{
 		"--parsable", "--export=NONE", "--propagate=NONE", "--no-requeue", "--open-mode=append", "--nodes=1", "--ntasks=1",
-		"--job-name=" + string(mark), "--comment=codalab bundle=" + uuid + " attempt=1 owner=1 bridge=b1b2b3",
+		"--job-name=" + string(mark), "--comment=codalab bundle=" + uuid + " attempt=1 owner=1 bridge=b1b2b3 generation=1",
 	}
 	place := []string{
 		"--chdir=/shared/spool/" + uuid + "/1", "--output=/shared/spool/" + uuid + "/1/slurm.out",
@@ -136,7 +136,7 @@ func TestBatchTakesThePriorAndThenTheOlderAndNamesThem(t *testing.T) {
 	}
 	staged[2].Bundle, staged[2].Attempt = uuid, 2
 	var got []string
-	for _, r := range p.Batch(epoch, staged, 4) {
+	for _, r := range p.Batch(epoch, staged, 4, 10) {
 		got = append(got, string(r.Mark))
 		if r.Phase != plan.Submitting || !r.Submitted.IsZero() || r.Index != 0 {
 			t.Errorf("row %+v, want it in submitting and not submitted", r)
@@ -149,10 +149,10 @@ func TestBatchTakesThePriorAndThenTheOlderAndNamesThem(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("marks (-want +got):\n%s", diff)
 	}
-	if staged[0].Attempt != 0 || len(p.Batch(epoch, staged, 0)) != 0 || len(p.Batch(epoch, nil, 3)) != 0 {
+	if staged[0].Attempt != 0 || len(p.Batch(epoch, staged, 0, 10)) != 0 || len(p.Batch(epoch, nil, 3, 10)) != 0 {
 		t.Error("the argument was changed, or rows were taken without room")
 	}
-	third := p.Batch(epoch, staged, 1)[0]
+	third := p.Batch(epoch, staged, 1, 10)[0]
 	if diff := cmp.Diff([]plan.Mark{
 		"cl-ann_example_org_x-0123456789ab.3-b1b2b3", "cl-ann_example_org_x-0123456789ab.2-b1b2b3", "cl-ann_example_org_x-0123456789ab.1-b1b2b3",
 	}, p.Marks(third)); diff != "" {
@@ -168,11 +168,12 @@ func TestRoomIsTheLeastOfAllBounds(t *testing.T) {
 		health         plan.Health
 		want           int
 	}{
-		{"no bound", 0, 1000, plan.Health{Budget: 7}, 7},
-		{"the queue's", 10, 8, plan.Health{Budget: 7}, 2},
-		{"full", 10, 10, plan.Health{Budget: 7}, 0},
-		{"more than full", 10, 12, plan.Health{Budget: 7}, 0},
-		{"the rate's", 10, 0, plan.Health{Budget: 0}, 0},
+		{"no bound", 0, 1000, plan.Health{Budget: 7, Observed: true}, 7},
+		{"the queue's", 10, 8, plan.Health{Budget: 7, Observed: true}, 2},
+		{"full", 10, 10, plan.Health{Budget: 7, Observed: true}, 0},
+		{"more than full", 10, 12, plan.Health{Budget: 7, Observed: true}, 0},
+		{"before Slurm was seen", 0, 0, plan.Health{Budget: 7}, 0},
+		{"the rate's", 10, 0, plan.Health{Observed: true}, 0},
 	} {
 		if got := policy().Room(plan.Queue{MaxInFlight: c.most}, c.inFlight, c.health); got != c.want {
 			t.Errorf("%s: room %d, want %d", c.name, got, c.want)

@@ -44,6 +44,8 @@ func Phases() []Phase {
 type Mark string
 
 // Row is one bundle in the bridge's hands. It is a value; a ledger keeps it.
+// What its pointers point to is never changed, so rows may be copied, shared
+// and compared with ==.
 type Row struct {
 	// Bundle is the bundle's UUID, the row's key.
 	Bundle string `json:"bundle"`
@@ -51,9 +53,9 @@ type Row struct {
 	Version int64 `json:"-"`
 	// Queue names the configured queue that claimed the bundle.
 	Queue string `json:"queue"`
-	// Run is what the server asked for.
-	Run       codalab.RunBundle `json:"run"`
-	Resources codalab.Resources `json:"resources"`
+	// Run is what the server asked for. It is never nil.
+	Run       *codalab.RunBundle `json:"run"`
+	Resources codalab.Resources  `json:"resources"`
 	// Claimed is when the server offered the bundle.
 	Claimed time.Time `json:"claimed"`
 
@@ -62,6 +64,8 @@ type Row struct {
 	Since time.Time `json:"since"`
 	// Reason says why the last decision was taken.
 	Reason string `json:"reason"`
+	// Decided is when the phase, the attempt or the reason last changed.
+	Decided time.Time `json:"decided,omitzero"`
 	// Due is when to decide again without news; zero means not at all.
 	Due time.Time `json:"due,omitzero"`
 	// Tries counts the failed tries of what the phase is after.
@@ -87,6 +91,9 @@ type Row struct {
 	Unclear int `json:"unclear,omitempty"`
 	// Job is the job, as Slurm last showed it; its ID is 0 before it has one.
 	Job sbatch.Job `json:"job,omitzero"`
+	// Absent is when a snapshot was asked for that proves, as far as the queue
+	// can, that the submission made no job; zero while there is none.
+	Absent time.Time `json:"absent,omitzero"`
 	// Ended is when Slurm was first seen to have no live job for the attempt
 	// any more; zero while it has.
 	Ended time.Time `json:"ended,omitzero"`
@@ -115,11 +122,18 @@ type Row struct {
 	Cancelled time.Time `json:"cancelled,omitzero"`
 	// Closed is set when the current attempt can never begin any more.
 	Closed bool `json:"closed,omitempty"`
+	// Gone is since when the current attempt's records have been missing from
+	// the disk, seen when it was to be closed; zero while they are there. A
+	// closed attempt whose records are gone cannot begin any more, but it may
+	// have begun.
+	Gone time.Time `json:"gone,omitzero"`
 	// Verdict is how the bundle ended; nil before.
 	Verdict *Verdict `json:"verdict,omitempty"`
 	// Dropped is set for a row that turned out not to be ours: it is not
 	// reported.
 	Dropped bool `json:"dropped,omitempty"`
+	// Releasing is set when the bundle's files are being removed.
+	Releasing bool `json:"releasing,omitempty"`
 	// Times are the beginnings of the stages that the server keeps.
 	Times Times `json:"times"`
 }
@@ -145,9 +159,12 @@ type Verdict struct {
 
 // NewRow is the row of a bundle that the server has just offered to a queue.
 func NewRow(now time.Time, queue string, m codalab.Message) Row {
-	r := Row{Bundle: m.UUID, Queue: queue, Claimed: now, Phase: Claiming, Since: now, Reason: "the server offered the bundle"}
+	r := Row{
+		Bundle: m.UUID, Queue: queue, Run: &codalab.RunBundle{}, Claimed: now,
+		Phase: Claiming, Since: now, Reason: "the server offered the bundle", Decided: now,
+	}
 	if m.Bundle != nil {
-		r.Bundle, r.Run = m.Bundle.UUID, *m.Bundle
+		r.Bundle, r.Run = m.Bundle.UUID, m.Bundle
 	}
 	if m.Resources != nil {
 		r.Resources = *m.Resources
@@ -163,6 +180,16 @@ func (r Row) InFlight() bool {
 	case Claiming, Staging, Collecting, Finalizing, Done:
 	}
 	return false
+}
+
+// Same says whether a ledger keeps the same of two rows, their versions left
+// aside.
+func (r Row) Same(other Row) bool { return r.kept() == other.kept() }
+
+// kept is what a ledger keeps of the row.
+func (r Row) kept() Row {
+	r.Version, r.Status, r.Progress = 0, nil, ""
+	return r
 }
 
 // WaitsForRoom says whether the row has all it needs but a place in Slurm.

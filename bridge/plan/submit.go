@@ -40,7 +40,6 @@ func (d *decision) submitting() {
 	case d.row.Unclear >= unclearAnswers:
 		d.close()
 	default:
-		d.row.Ended = time.Time{}
 		d.submit("sbatch's answer was lost and there is no such job: submitted again under the same name")
 	}
 }
@@ -52,7 +51,7 @@ const unclearAnswers = 3
 
 // submit wants sbatch. The row is saved with Submitted before it is run.
 func (d *decision) submit(reason string) {
-	d.row.Submitted = d.now
+	d.row.Submitted, d.row.Absent = d.now, time.Time{}
 	d.row.Due = time.Time{}
 	d.row.Reason = reason
 	d.want(Submit)
@@ -77,7 +76,7 @@ func adoptable(s *Sighting) (sbatch.Job, bool) {
 func ghost(j sbatch.Job) bool { return j.State == sbatch.StateFailed && j.Nodes == "" }
 
 func (d *decision) adopt(job sbatch.Job, reason string) {
-	d.row.Job, d.row.Ended = job, time.Time{}
+	d.row.Job, d.row.Absent = job, time.Time{}
 	d.enter(Queued, fmt.Sprintf("job %s: %s", job.ID, reason))
 }
 
@@ -124,20 +123,20 @@ func (d *decision) stopUnsubmitted() {
 // It is asked only where adoptable found nothing in the same news.
 func (d *decision) absent() bool {
 	s := d.news.Sighting
-	if s != nil && d.row.Ended.IsZero() && s.Asked.After(d.row.Submitted.Add(d.policy.SubmitGrace)) {
-		d.row.Ended = s.Asked
+	if s != nil && d.row.Absent.IsZero() && s.Asked.After(d.row.Submitted.Add(d.policy.SubmitGrace)) {
+		d.row.Absent = s.Asked
 	}
-	if d.row.Ended.IsZero() {
+	if d.row.Absent.IsZero() {
 		return false
 	}
 	switch a := d.news.Accounted; {
 	case d.row.Closed:
 		return true
-	case a != nil && !a.Asked.Before(d.row.Ended):
+	case a != nil && !a.Asked.Before(d.row.Absent):
 		return true
 	case d.policy.Accounting:
 		d.ask(Account, d.news.AccountFailure)
-	case d.row.Ended.Before(d.row.Submitted.Add(d.policy.RecordAge)):
+	case d.row.Absent.Before(d.row.Submitted.Add(d.policy.RecordAge)):
 		return true
 	default:
 		d.close()

@@ -44,6 +44,7 @@ func variants() map[string]func(*plan.Row) {
 		"closed":      func(r *plan.Row) { r.Begun, r.Closed = nil, true },
 		"over":        func(r *plan.Row) { r.Ended, r.Job.State = epoch, sbatch.StateNodeFail },
 		"gone":        func(r *plan.Row) { r.Ended = epoch },
+		"absent":      func(r *plan.Row) { r.Absent = epoch },
 		"looked":      func(r *plan.Row) { r.Ended, r.Looked = epoch, epoch.Add(time.Minute) },
 		"terminated":  func(r *plan.Row) { r.Begun, r.Exit = started(), stopped },
 		"paused":      func(r *plan.Row) { r.Tries, r.Due, r.Trouble = 9, epoch.Add(2*time.Hour+time.Minute), "no answer" },
@@ -82,7 +83,7 @@ func everyNews() map[string]plan.News {
 		"none": read(2*time.Hour, nil, nil), "start": read(2*time.Hour, started(), nil), "end": read(2*time.Hour, started(), exit(0)),
 		"failure": read(2*time.Hour, started(), exit(3)), "termination": read(2*time.Hour, started(), stopped),
 		"end without start": read(2*time.Hour, nil, exit(0)), "foreign end": read(2*time.Hour, started(), foreign),
-		"closing": read(2*time.Hour, &spool.Started{Closed: true}, nil), "another attempt": {Records: &plan.Records{Attempt: 7, Started: started(), Exit: exit(0)}},
+		"closing": read(2*time.Hour, &spool.Started{Closed: true}, nil), "another attempt": {Records: &plan.Records{Attempt: 7, Records: spool.Records{Started: started(), Exit: exit(0)}}},
 	} {
 		news["records of "+name] = n
 	}
@@ -296,7 +297,7 @@ func drive(t *testing.T, row plan.Row, seed uint64) *bench {
 	}
 	for range 300 {
 		if b.row.WaitsForRoom(b.now) {
-			b.row = b.policy.Batch(b.now, []plan.Row{b.row}, 1)[0]
+			b.row = b.policy.Batch(b.now, []plan.Row{b.row}, 1, 0)[0]
 		}
 		b.hears(plan.News{})
 		queue := b.effects
@@ -339,7 +340,7 @@ func truth(e plan.Effect, now time.Time) plan.News {
 	case plan.Account:
 		n.Accounted = &plan.Sighting{Mark: e.Row.Mark, Asked: now}
 	case plan.Look:
-		n.Records = &plan.Records{Attempt: e.Row.Attempt, Read: now, Started: e.Row.Begun, Exit: e.Row.Exit}
+		n.Records = &plan.Records{Attempt: e.Row.Attempt, Read: now, Records: spool.Records{Started: e.Row.Begun, Exit: e.Row.Exit}}
 	case plan.Close:
 		n.Closed = &plan.Closing{Attempt: e.Row.Attempt, Standing: spool.Started{Closed: true}}
 		if e.Row.Begun != nil {

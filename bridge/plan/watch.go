@@ -197,7 +197,7 @@ func impossible(reason string) bool {
 func (d *decision) concluded(v Verdict) {
 	begun := d.row.Begun != nil
 	if v.Cause == spool.CausePlatform && d.row.Stop == nil && d.row.Attempt < d.policy.MaxAttempts &&
-		(!begun || d.queue.RetryBegun == RetryOnPlatform) {
+		(!begun && !d.mayHaveBegun() || d.queue.RetryBegun == RetryOnPlatform) {
 		d.retry(v.Failure)
 		return
 	}
@@ -210,6 +210,12 @@ func (d *decision) concluded(v Verdict) {
 	d.row.Times.CleaningUp, d.row.Times.Uploading = d.now, d.now
 }
 
+// mayHaveBegun says whether the attempt may have begun though no record says
+// so, because its records are gone.
+func (d *decision) mayHaveBegun() bool {
+	return !d.row.Gone.IsZero() && (d.row.Job.Nodes != "" || !d.policy.Accounting)
+}
+
 // retry sends the bundle back for its next attempt. The last one was closed,
 // or began and has ended.
 func (d *decision) retry(why string) {
@@ -218,8 +224,9 @@ func (d *decision) retry(why string) {
 	d.row.Due = d.now.Add(backoff(d.row.Attempt))
 	r := &d.row
 	r.Mark, r.Index, r.Submitted, r.Job = "", 0, time.Time{}, sbatch.Job{}
+	r.Generation, r.Absent = 0, time.Time{}
 	r.Ended, r.Looked, r.LastWords = time.Time{}, time.Time{}, ""
-	r.Stuck, r.Cancelled, r.Closed = time.Time{}, time.Time{}, false
+	r.Stuck, r.Cancelled, r.Closed, r.Gone = time.Time{}, time.Time{}, false, time.Time{}
 	r.Begun, r.Exit, r.Status, r.Times.Running = nil, nil, nil, time.Time{}
 	// Records of the attempt that is over say nothing of the next one.
 	d.news.Records, d.news.Closed, d.news.Sighting, d.news.Accounted, d.news.Submitted = nil, nil, nil, nil, nil
@@ -228,6 +235,5 @@ func (d *decision) retry(why string) {
 // finish ends a bundle that has no results to collect.
 func (d *decision) finish(v Verdict, reason string) {
 	d.row.Verdict = &v
-	d.enter(Finalizing, reason)
-	d.row.Times.Finalizing = d.now
+	d.finalize(reason)
 }

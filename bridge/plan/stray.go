@@ -1,0 +1,73 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// ErrOutdated is returned for a ledger that is older than a job in Slurm: it
+// was restored from a copy, and does not know what the bridge did since.
+var ErrOutdated = errors.New("the ledger is older than Slurm's jobs")
+
+// Strays are the live jobs of a bridge for which no row stands, by their ids,
+// and since when they have been seen.
+type Strays map[sbatch.JobID]time.Time
+
+// Strays looks through a snapshot for the bridge's own live jobs for which
+// nothing stands in the ledger: known says whether the row of a mark may have a
+// job. What was seen before, it hands on in what it returns. Those that have
+// been seen for StrayGrace are overdue, and are to be cancelled where
+// CancelStrays allows it.
+//
+// generation is the ledger's: the highest number of a submission that it has
+// ever known. A job without a row and of a higher number, ended or not, means
+// that the ledger is old, and an error that wraps ErrOutdated: then nothing may
+// be touched. A job whose comment a site has rewritten is left alone.
+func (p Policy) Strays(now time.Time, s sbatch.Snapshot, known func(Mark) bool, generation int64, before Strays) (strays Strays, overdue []sbatch.Job, err error) {
+	for _, j := range s.Jobs {
+		if commentValue(j.Comment, "bridge") != p.Bridge || known(Mark(j.Name)) {
+			continue
+		}
+		number, err := strconv.ParseInt(commentValue(j.Comment, "generation"), 10, 64)
+		switch {
+		case err != nil:
+			continue
+		case number > generation:
+			return before, nil, fmt.Errorf("job %s is submission %d of bundle %s, and the ledger's last one is %d: %w",
+				j.ID, number, commentValue(j.Comment, "bundle"), generation, ErrOutdated)
+		case j.State.Ended():
+			continue
+		}
+		since, ok := before[j.ID]
+		if !ok || since.After(now) {
+			since = now
+		}
+		if strays == nil {
+			strays = Strays{}
+		}
+		strays[j.ID] = since
+		if p.CancelStrays && now.Sub(since) >= p.StrayGrace {
+			overdue = append(overdue, j)
+		}
+	}
+	return strays, overdue, nil
+}
+
+// commentValue reads a value of the comment that Request writes; empty when it
+// is not one of those.
+func commentValue(comment, key string) string {
+	rest, ok := strings.CutPrefix(comment, "codalab ")
+	for ok {
+		var field string
+		field, rest, ok = strings.Cut(rest, " ")
+		if value, found := strings.CutPrefix(field, key+"="); found {
+			return value
+		}
+	}
+	return ""
+}

@@ -1,0 +1,160 @@
+package bridge
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+)
+
+// rows are the ledger's rows in memory, with what a step looks for among them
+// at hand, so that its cost grows with what has happened and not with the
+// number of rows. Step owns them.
+type rows struct {
+	byBundle map[string]*entry
+	byMark   map[plan.Mark]string
+	inFlight map[string]int               // rows with a place in Slurm, by queue
+	staged   map[string]map[string]*entry // rows that may wait for one, by queue and bundle
+	due      dueHeap
+}
+
+// entry is one row and its place among those that are due.
+type entry struct {
+	row   plan.Row
+	index int // in due; -1 when the row is not due ever
+}
+
+func newRows(size int) rows {
+	return rows{
+		byBundle: make(map[string]*entry, size), byMark: map[plan.Mark]string{},
+		inFlight: map[string]int{}, staged: map[string]map[string]*entry{},
+	}
+}
+
+func (t *rows) get(bundle string) (plan.Row, bool) {
+	e, ok := t.byBundle[bundle]
+	if !ok {
+		return plan.Row{}, false
+	}
+	return e.row, true
+}
+
+// put adds a row or replaces the one of the same bundle.
+func (t *rows) put(r plan.Row) {
+	e, ok := t.byBundle[r.Bundle]
+	if ok {
+		t.unlist(e)
+	} else {
+		e = &entry{index: -1}
+		t.byBundle[r.Bundle] = e
+	}
+	due := e.row.Due
+	e.row = r
+	switch {
+	case r.InFlight():
+		t.inFlight[r.Queue]++
+		t.byMark[r.Mark] = r.Bundle
+	case r.Phase == plan.Staging && r.Staged != nil:
+		if t.staged[r.Queue] == nil {
+			t.staged[r.Queue] = map[string]*entry{}
+		}
+		t.staged[r.Queue][r.Bundle] = e
+	}
+	switch {
+	case r.Due.IsZero() && e.index >= 0:
+		heap.Remove(&t.due, e.index)
+	case !r.Due.IsZero() && e.index < 0:
+		heap.Push(&t.due, e)
+	case e.index >= 0 && !r.Due.Equal(due):
+		heap.Fix(&t.due, e.index)
+	}
+}
+
+// unlist takes a row out of what it is listed in beside byBundle and due.
+func (t *rows) unlist(e *entry) {
+	if e.row.InFlight() {
+		t.inFlight[e.row.Queue]--
+		if t.byMark[e.row.Mark] == e.row.Bundle {
+			delete(t.byMark, e.row.Mark)
+		}
+	}
+	delete(t.staged[e.row.Queue], e.row.Bundle)
+}
+
+func (t *rows) remove(bundle string) {
+	e, ok := t.byBundle[bundle]
+	if !ok {
+		return
+	}
+	t.unlist(e)
+	if e.index >= 0 {
+		heap.Remove(&t.due, e.index)
+	}
+	delete(t.byBundle, bundle)
+}
+
+// dueBy returns the bundles whose rows are due by now.
+func (t *rows) dueBy(now time.Time) []string {
+	if len(t.due) == 0 || t.due[0].row.Due.After(now) {
+		return nil
+	}
+	var bundles []string
+	look := []int{0}
+	for len(look) > 0 { // what is not due has nothing below it in the heap that is
+		i := look[len(look)-1]
+		look = look[:len(look)-1]
+		if i >= len(t.due) || t.due[i].row.Due.After(now) {
+			continue
+		}
+		bundles = append(bundles, t.due[i].row.Bundle)
+		look = append(look, 2*i+1, 2*i+2)
+	}
+	return bundles
+}
+
+// nextDue is when the next row is due.
+func (t *rows) nextDue() (time.Time, bool) {
+	if len(t.due) == 0 {
+		return time.Time{}, false
+	}
+	return t.due[0].row.Due, true
+}
+
+// waiting returns the rows of a queue that wait for a place in Slurm.
+func (t *rows) waiting(queue string, now time.Time) []plan.Row {
+	var found []plan.Row
+	for _, e := range t.staged[queue] {
+		if e.row.WaitsForRoom(now) {
+			found = append(found, e.row)
+		}
+	}
+	return found
+}
+
+// dueHeap orders entries by when they are due (container/heap).
+type dueHeap []*entry
+
+func (h dueHeap) Len() int           { return len(h) }
+func (h dueHeap) Less(i, j int) bool { return h[i].row.Due.Before(h[j].row.Due) }
+
+func (h dueHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+// Push adds an entry; heap.Push calls it.
+func (h *dueHeap) Push(x any) {
+	e, _ := x.(*entry)
+	e.index = len(*h)
+	*h = append(*h, e)
+}
+
+// Pop takes the last entry off; heap.Pop and heap.Remove call it.
+func (h *dueHeap) Pop() any {
+	last := len(*h) - 1
+	e := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	e.index = -1
+	return e
+}

@@ -1,0 +1,237 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// Open reads the ledger and gives each row its first news. It is called once,
+// before Step.
+func (b *Bridge) Open(ctx context.Context) error {
+	rows, err := b.Ledger.Rows(ctx)
+	if err != nil {
+		return fmt.Errorf("start bridge: %w", err)
+	}
+	if b.generation, err = b.Ledger.Generation(ctx); err != nil {
+		return fmt.Errorf("start bridge: %w", err)
+	}
+	b.rows = newRows(len(rows))
+	b.view.init()
+	b.inbox.init()
+	for _, r := range rows {
+		b.rows.put(r)
+		b.inbox.put(r.Bundle, func(n *plan.News) { n.Restarted = true })
+		b.publish(r)
+	}
+	b.Log.InfoContext(ctx, "bridge started", slog.Int("rows", len(rows)), slog.String("bridge", b.Policy.Bridge))
+	return nil
+}
+
+// Step decides every row that has news or is due, and saves those that changed.
+// It returns the effects that are to be started now, each of which is done by
+// Do, and how long there is nothing to do unless news arrives. It waits for
+// the ledger and for nothing else, and is not safe for concurrent use. After an
+// error nothing may be started any more: what the ledger holds is not what the
+// bridge believes.
+func (b *Bridge) Step(ctx context.Context, now time.Time) ([]plan.Effect, time.Duration, error) {
+	in := b.inbox.take()
+	s := &step{now: now}
+	if in.snapshot != nil {
+		if err := b.strays(s, *in.snapshot); err != nil {
+			return nil, 0, err
+		}
+	}
+	b.offered(now, &in)
+	for _, n := range in.news {
+		if r, ok := b.rows.get(n.bundle); ok {
+			b.decide(s, r, n.News)
+		}
+	}
+	for _, bundle := range b.rows.dueBy(now) {
+		if r, ok := b.rows.get(bundle); ok && !s.decided(bundle) {
+			b.decide(s, r, plan.News{})
+		}
+	}
+	b.batch(s)
+	if err := b.save(ctx, s); err != nil {
+		return nil, 0, err
+	}
+	effects, err := b.admit(ctx, s)
+	return effects, b.wait(now), err
+}
+
+// step is what one Step came to.
+type step struct {
+	now time.Time
+	// rows are the rows that were decided, each once or, where it was sent to
+	// Slurm too, twice; changed says which of them are to be saved.
+	rows    []plan.Row
+	changed []bool
+	index   map[string]int
+	effects []plan.Effect
+}
+
+func (s *step) decided(bundle string) bool {
+	_, ok := s.index[bundle]
+	return ok
+}
+
+// note takes in a decided row.
+func (s *step) note(r plan.Row, changed bool) {
+	i, ok := s.index[r.Bundle]
+	if !ok {
+		if s.index == nil {
+			s.index = map[string]int{}
+		}
+		i = len(s.rows)
+		s.index[r.Bundle] = i
+		s.rows, s.changed = append(s.rows, r), append(s.changed, false)
+	}
+	s.rows[i], s.changed[i] = r, s.changed[i] || changed
+}
+
+// offered makes rows of offered bundles. An offer of a bundle that has a row is
+// news to that row.
+func (b *Bridge) offered(now time.Time, in *arrivals) {
+	for _, o := range in.offers {
+		bundle := o.message.Bundle.UUID
+		n := in.of(bundle)
+		if _, ok := b.rows.get(bundle); ok {
+			n.Messages = append(n.Messages, o.message)
+			continue
+		}
+		b.rows.put(plan.NewRow(now, o.queue, o.message))
+	}
+}
+
+func (b *Bridge) decide(s *step, r plan.Row, n plan.News) {
+	before, _ := b.rows.get(r.Bundle)
+	next, effects := b.Policy.Next(s.now, r, n)
+	if b.Trace != nil {
+		b.Trace(plan.Decision{Now: s.now, Row: r, News: n, Next: next, Effects: effects})
+	}
+	b.rows.put(next)
+	s.note(next, before.Version == 0 || !before.Same(next))
+	s.effects = append(s.effects, effects...)
+	if before.Phase != next.Phase || before.Reason != next.Reason {
+		b.Log.Info("decided", slog.String("bundle", next.Bundle), slog.String("phase", string(next.Phase)),
+			slog.String("reason", next.Reason), slog.Int("attempt", next.Attempt), slog.Int64("job", int64(next.Job.ID)))
+	}
+}
+
+// batch sends staged rows to Slurm, as many as each queue has room for, and
+// decides them.
+func (b *Bridge) batch(s *step) {
+	for _, name := range slices.Sorted(maps.Keys(b.rows.staged)) {
+		if len(b.rows.staged[name]) == 0 {
+			continue
+		}
+		health := plan.Health{Budget: b.pacer.budget(s.now), Observed: b.observed}
+		room := b.Policy.Room(b.Policy.Queues[name], b.rows.inFlight[name], health)
+		if room == 0 {
+			continue
+		}
+		chosen := b.Policy.Batch(s.now, b.rows.waiting(name, s.now), room, b.generation)
+		b.pacer.spend(len(chosen))
+		b.generation += int64(len(chosen))
+		for _, r := range chosen {
+			b.decide(s, r, plan.News{})
+		}
+	}
+}
+
+// strays looks through a snapshot for jobs of this bridge that no row stands
+// for. That a ledger is older than Slurm's jobs ends the bridge.
+func (b *Bridge) strays(s *step, snapshot sbatch.Snapshot) error {
+	known := func(m plan.Mark) bool {
+		_, ok := b.rows.byMark[m]
+		return ok
+	}
+	strays, overdue, err := b.Policy.Strays(s.now, snapshot, known, b.generation, b.found)
+	if err != nil {
+		return fmt.Errorf("compare the ledger with Slurm: %w", err)
+	}
+	for id := range strays {
+		if _, ok := b.found[id]; !ok {
+			b.Log.Warn("Slurm has a job of this bridge that no bundle stands for", slog.String("job", id.String()))
+		}
+	}
+	b.found, b.observed = strays, true
+	for _, j := range overdue {
+		s.effects = append(s.effects, plan.Effect{Kind: plan.Cancel, Row: plan.Row{Job: j}})
+	}
+	return nil
+}
+
+// save writes the rows that changed, and shows all that were decided to the
+// pumps.
+func (b *Bridge) save(ctx context.Context, s *step) error {
+	changed := make([]plan.Row, 0, len(s.rows))
+	for i, r := range s.rows {
+		if s.changed[i] {
+			changed = append(changed, r)
+		}
+	}
+	if len(changed) > 0 {
+		if err := b.Ledger.Save(ctx, changed); err != nil {
+			return fmt.Errorf("save decisions: %w", err)
+		}
+	}
+	for _, r := range changed {
+		s.rows[s.index[r.Bundle]] = r // with its new version
+	}
+	for _, r := range s.rows {
+		b.rows.put(r)
+		b.publish(r)
+	}
+	return nil
+}
+
+// admit returns the effects that are to be started: at most one of a kind runs
+// for an attempt of a bundle. Forget, which is the ledger's, is done at once.
+func (b *Bridge) admit(ctx context.Context, s *step) ([]plan.Effect, error) {
+	var admitted []plan.Effect
+	for _, e := range s.effects {
+		if i, ok := s.index[e.Row.Bundle]; ok {
+			e.Row = s.rows[i]
+		}
+		if e.Kind == plan.Forget {
+			if err := b.Ledger.Delete(ctx, e.Row); err != nil {
+				return nil, fmt.Errorf("forget bundle: %w", err)
+			}
+			b.rows.remove(e.Row.Bundle)
+			b.view.remove(e.Row)
+			continue
+		}
+		if b.running.begin(e) {
+			admitted = append(admitted, e)
+		}
+	}
+	return admitted, nil
+}
+
+// idle is the longest time between two steps.
+const idle = time.Minute
+
+// wait is how long it is until the next row is due, or a staged one has room.
+func (b *Bridge) wait(now time.Time) time.Duration {
+	next := idle
+	if due, ok := b.rows.nextDue(); ok {
+		next = min(next, due.Sub(now))
+	}
+	if b.pacer.empty() { // room in Slurm comes with news
+		for _, waiting := range b.rows.staged {
+			if len(waiting) > 0 {
+				next = min(next, b.pacer.refill())
+			}
+		}
+	}
+	return max(next, 0)
+}

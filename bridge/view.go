@@ -1,0 +1,155 @@
+package bridge
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// view is what the pumps know of the rows. Step writes it.
+type view struct {
+	mu   sync.RWMutex
+	rows map[string]plan.Row
+	// flying are the bundles in flight, each with the number of its take-off.
+	flying   map[string]int
+	takeOffs int
+	// turns are the bundles in flight in the order in which their records are
+	// to be read. One that is in flight no more stays until its turn comes.
+	turns []turn
+	// changed holds a token for a queue when a check-in would tell something
+	// new.
+	changed map[string]chan struct{}
+	// observed is set once Slurm was seen as a whole.
+	observed atomic.Bool
+}
+
+// turn is a bundle's place among those whose records are read, and when they
+// last were.
+type turn struct {
+	bundle  string
+	takeOff int
+	read    time.Time
+}
+
+func (v *view) init() {
+	v.rows, v.flying, v.changed = map[string]plan.Row{}, map[string]int{}, map[string]chan struct{}{}
+	v.turns = nil
+	v.observed.Store(false)
+}
+
+// publish shows a row to the pumps.
+func (b *Bridge) publish(r plan.Row) {
+	b.running.outlived(r)
+	v := &b.view
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	old := v.rows[r.Bundle]
+	v.rows[r.Bundle] = r
+	_, flew := v.flying[r.Bundle]
+	switch {
+	case r.InFlight() && !flew:
+		v.takeOffs++
+		v.flying[r.Bundle] = v.takeOffs
+		v.turns = append(v.turns, turn{bundle: r.Bundle, takeOff: v.takeOffs})
+	case flew && !r.InFlight():
+		delete(v.flying, r.Bundle)
+	}
+	// Usage goes with the next check-in, however many rows there are; anything
+	// else is worth one of its own.
+	r.Version, r.Status, old.Version, old.Status = 0, nil, 0, nil
+	if r != old && (r.Reported() || old.Reported()) {
+		select {
+		case v.changedIn(r.Queue) <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// changedIn returns a queue's channel; v.mu is held.
+func (v *view) changedIn(queue string) chan struct{} {
+	c := v.changed[queue]
+	if c == nil {
+		c = make(chan struct{}, 1)
+		v.changed[queue] = c
+	}
+	return c
+}
+
+func (v *view) news(queue string) <-chan struct{} {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.changedIn(queue)
+}
+
+// row returns a row as the pumps may see it.
+func (v *view) row(bundle string) (plan.Row, bool) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	r, ok := v.rows[bundle]
+	return r, ok
+}
+
+// inFlight returns the rows in flight, in the order of their bundles.
+func (v *view) inFlight() []plan.Row {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	rows := make([]plan.Row, 0, len(v.flying))
+	for _, bundle := range slices.Sorted(maps.Keys(v.flying)) {
+		rows = append(rows, v.rows[bundle])
+	}
+	return rows
+}
+
+// turn returns the rows whose records are to be read now, and puts them at the
+// end of the line.
+func (v *view) turn(now time.Time, pause time.Duration) []plan.Row {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var rows []plan.Row
+	for len(v.turns) > 0 && len(rows) < readAtOnce {
+		next := v.turns[0]
+		if v.flying[next.bundle] != next.takeOff {
+			v.turns = v.turns[1:]
+			continue
+		}
+		if now.Sub(next.read) < pause {
+			break
+		}
+		v.turns = append(v.turns[1:], turn{next.bundle, next.takeOff, now})
+		rows = append(rows, v.rows[next.bundle])
+	}
+	return rows
+}
+
+// anyInFlight says whether a row is in flight.
+func (v *view) anyInFlight() bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return len(v.flying) > 0
+}
+
+// reports returns what a check-in of a queue's identity tells, in the order of
+// the bundles.
+func (v *view) reports(queue, identity string) []codalab.Run {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	runs := []codalab.Run{}
+	for _, bundle := range slices.Sorted(maps.Keys(v.rows)) {
+		if r := v.rows[bundle]; r.Queue == queue && r.Reported() {
+			runs = append(runs, r.Report(identity))
+		}
+	}
+	return runs
+}
+
+func (v *view) remove(r plan.Row) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.rows, r.Bundle)
+	delete(v.flying, r.Bundle)
+}
