@@ -100,6 +100,14 @@ func TestFullDiskPreparesNothingAndStillTellsWhatStands(t *testing.T) {
 	if rec, err := d.Look("0x1", 1); err != nil || rec.Started == nil || *rec.Started != begun {
 		t.Errorf("look: %+v, %v", rec, err)
 	}
+	over, end := context.WithCancel(t.Context())
+	end()
+	if standing, err := d.Close(over, "0x1", 1, at(2)); err != nil || standing != begun {
+		t.Errorf("close what has begun: %+v, %v", standing, err)
+	}
+	if standing, err := d.Close(over, "0x1", 2, at(2)); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("close what has not: %+v, %v", standing, err)
+	}
 }
 
 func TestLookReadsWhatIsThere(t *testing.T) {
