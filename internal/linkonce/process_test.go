@@ -15,6 +15,7 @@ const (
 	done    outcome = iota // and the answer says so
 	lost                   // done, and the answer is an error
 	twice                  // a link that was done, asked for again: the answer is EEXIST
+	missing                // a link that was done, asked for again: the answer is ENOENT
 	undone                 // not done, and the answer is an error
 	late                   // the answer is an error, and the call arrives later
 	swept                  // a link whose temporary somebody has removed
@@ -29,7 +30,7 @@ func (o outcome) fault() bool { return o != done && o != arrives }
 
 func (o outcome) String() string {
 	return [...]string{
-		"done", "done, answered by an error", "done, asked for again, answered EEXIST", "not done", "on its way, answered by an error",
+		"done", "done, answered by an error", "done, answered EEXIST", "done, answered ENOENT", "not done", "on its way, answered by an error",
 		"the temporary is gone", "not there, it seems", "empty", "the context ends", "crashes", "a late link arrives",
 	}[o]
 }
@@ -64,9 +65,9 @@ func (w *world) outcomes(c call) []outcome {
 	case c.kind == "rename":
 		return w.mortal(done, lost, undone)
 	case c.kind == "link" && !there:
-		return w.mortal(done, lost, twice, undone, late, swept)
+		return w.mortal(done, lost, twice, missing, undone, late, swept)
 	case c.kind == "link":
-		return w.mortal(done, undone, swept)
+		return w.mortal(done, undone, late, swept)
 	}
 	return w.mortal(done, undone)
 }
@@ -100,7 +101,7 @@ func (w *world) answer(p *process, c call, o outcome) answer {
 		return answer{code: 't'}
 	case ended:
 		return answer{err: context.Canceled, code: 'c'}
-	case done, lost, twice, crashed, arrives:
+	case done, lost, twice, missing, crashed, arrives:
 	}
 	a := w.serve(p, c)
 	switch o {
@@ -108,6 +109,8 @@ func (w *world) answer(p *process, c call, o outcome) answer {
 		return answer{err: syscall.EIO, code: 'e'}
 	case twice:
 		return answer{err: fs.ErrExist, code: 'x'}
+	case missing:
+		return answer{err: fs.ErrNotExist, code: 'n'}
 	case done, undone, late, swept, stale, torn, ended, crashed, arrives:
 	}
 	return a

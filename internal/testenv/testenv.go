@@ -163,6 +163,7 @@ func need(tb testing.TB, name string, err error) {
 // the test ends. It takes root.
 func SmallDisk(tb testing.TB, dir, options string) {
 	tb.Helper()
+	need(tb, containers, nil) // under -short nothing is mounted
 	need(tb, containers, syscall.Mount("tmpfs", dir, "tmpfs", 0, options))
 	tb.Cleanup(func() {
 		// Detached, because a program that another test is just starting may
