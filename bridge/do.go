@@ -39,6 +39,9 @@ func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
 	case plan.Stage:
 		end := b.stage(ctx, r)
 		return func(n *plan.News) { n.Staged, n.Progress = &end, "" }
+	case plan.Prepare:
+		o := outcome(b.Spool.Prepare(b.Policy.Spec(r)))
+		return func(n *plan.News) { n.Prepared = &o }
 	case plan.Submit:
 		s := b.submit(ctx, r)
 		return func(n *plan.News) {
@@ -98,18 +101,14 @@ func (b *Bridge) stage(ctx context.Context, r plan.Row) plan.StageEnd {
 	return plan.StageEnd{Outcome: outcome(err), Inputs: inputs}
 }
 
-// submit writes what the job will read, and runs sbatch, if there is time left
-// for that.
+// submit runs sbatch, if there is time left for that.
 func (b *Bridge) submit(ctx context.Context, r plan.Row) plan.Submission {
 	end := plan.Submission{Attempt: r.Attempt}
-	err := b.Spool.Prepare(b.Policy.Spec(r))
 	if b.Now().Sub(r.Submitted) > plan.SubmitWithin {
-		err = errors.Join(errors.New("another submission or the disk took too long"), err)
-	}
-	if err != nil { // nothing was asked of Slurm yet
-		end.Refused, end.Retry, end.Words = true, true, err.Error()
+		end.Refused, end.Retry, end.Words = true, true, "Slurm is slow to take other submissions"
 		return end
 	}
+	var err error
 	end.Job, err = b.Scheduler.Submit(ctx, b.Policy.Request(r))
 	var refused *sbatch.Error
 	switch {

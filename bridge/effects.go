@@ -108,7 +108,7 @@ func AtOnce(k plan.Kind) int64 {
 		return 1
 	case plan.Stage, plan.Collect:
 		return 4
-	case plan.Claim, plan.Look, plan.Close, plan.Confirm, plan.Release, plan.Forget:
+	case plan.Claim, plan.Prepare, plan.Look, plan.Close, plan.Confirm, plan.Release, plan.Forget:
 	}
 	return 8
 }

@@ -5,7 +5,10 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/linkonce"
@@ -34,13 +37,14 @@ func (a Attempt) Begin(ctx context.Context, s Started) (standing Started, own bo
 
 // Close takes the attempt for a bridge, so that no worker can begin it any
 // more. It returns the record that stands; own is false when a worker had
-// begun before, or an earlier Close stands (Started.Closed). It makes the
-// attempt's directory and that of the bundle, but not what is above.
+// begun before, or an earlier Close stands (Started.Closed). Where the
+// attempt's directory is gone from a disk that is there, the error is ErrGone:
+// no worker can begin without its specification, but one may have begun.
 func (a Attempt) Close(ctx context.Context, at time.Time) (standing Started, own bool, err error) {
-	if err := makeTwo(a.Dir); err != nil {
-		return Started{}, false, fmt.Errorf("close attempt: %w", err)
-	}
-	if err := a.last(); err != nil {
+	if _, err := os.Stat(a.Dir); err != nil {
+		if _, mounted := os.Stat(a.Layout().spool()); errors.Is(err, fs.ErrNotExist) && mounted == nil {
+			err = ErrGone
+		}
 		return Started{}, false, fmt.Errorf("close attempt: %w", err)
 	}
 	return a.take(ctx, Started{Token: NewToken(), Closed: true, At: at})

@@ -173,6 +173,12 @@ func TestRecordThatTheDiskDoesNotGiveOutIsNotAbsent(t *testing.T) {
 func TestDiskClosesWhatHasNotBegun(t *testing.T) {
 	t.Parallel()
 	d := mounted(t, t.TempDir())
+	if _, err := d.Close(t.Context(), "0x1", 1, at(1)); !errors.Is(err, ErrGone) {
+		t.Errorf("an attempt without a directory: %v, want that it is gone", err)
+	}
+	if err := os.MkdirAll(d.Layout.Attempt("0x1", 1).Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	closed, err := d.Close(t.Context(), "0x1", 1, at(1))
 	if err != nil || !closed.Closed || !closed.At.Equal(at(1)) {
 		t.Errorf("%+v, %v", closed, err)

@@ -30,8 +30,8 @@ func (d *decision) stopping() {
 		}
 	case !d.row.Closed:
 		d.close()
-	case gone || !d.row.Cancelled.IsZero():
-		d.finish(*d.row.Stop, "stopped before it began: "+d.row.Reason)
+	case gone || !d.row.Cancelled.IsZero() && d.row.Gone.IsZero():
+		d.finish(*d.row.Stop, "stopped before it began")
 	}
 }
 

@@ -30,6 +30,8 @@ func (d *decision) submitting() {
 	case d.row.Phase != Submitting:
 	case d.row.Stop != nil:
 		d.stopUnsubmitted()
+	case !d.row.Prepared:
+		d.prepare()
 	case d.row.Submitted.IsZero():
 		if !d.waiting() {
 			d.submit(d.row.Reason)
@@ -41,6 +43,21 @@ func (d *decision) submitting() {
 		d.close()
 	default:
 		d.submit("sbatch's answer was lost and there is no such job: submitted again under the same name")
+	}
+}
+
+// prepare has what the job reads written to the shared disk, and then the job
+// submitted.
+func (d *decision) prepare() {
+	switch p := d.news.Prepared; {
+	case p == nil:
+		d.ask(Prepare, "")
+	case p.Failure != "":
+		d.again(p.Failure)
+	default:
+		d.row.Prepared = true
+		d.row.Tries, d.row.Trouble = 0, ""
+		d.submit(d.row.Reason)
 	}
 }
 

@@ -224,7 +224,7 @@ func (d *decision) retry(why string) {
 	d.row.Due = d.now.Add(backoff(d.row.Attempt))
 	r := &d.row
 	r.Mark, r.Index, r.Submitted, r.Job = "", 0, time.Time{}, sbatch.Job{}
-	r.Generation, r.Absent = 0, time.Time{}
+	r.Generation, r.Prepared, r.Absent = 0, false, time.Time{}
 	r.Ended, r.Looked, r.LastWords = time.Time{}, time.Time{}, ""
 	r.Stuck, r.Cancelled, r.Closed, r.Gone = time.Time{}, time.Time{}, false, time.Time{}
 	r.Begun, r.Exit, r.Status, r.Times.Running = nil, nil, nil, time.Time{}

@@ -96,10 +96,11 @@ func (w *world) checkBegin(wk *worker) {
 	a := wk.attempt
 	w.attempts++
 	a.begun++
-	if a.begun > 1 {
+	if a.begun > 1 && !(w.recovered && (a.purged || a.released)) { // who began stands on the disk and in the ledger
 		w.violate(BegunTwice, "attempt %d of %s began %d times", a.number, wk.bundle.uuid, a.begun)
 	}
 	row, ok := w.ledger.memory.rows[wk.bundle.uuid]
+	ok = ok && !w.recovered
 	if ok && (row.Attempt > a.number || row.Attempt == a.number && row.Mark == "" && row.Phase == plan.Staging) {
 		w.violate(BegunTwice, "attempt %d of %s began after it was given up", a.number, wk.bundle.uuid)
 	}
@@ -161,10 +162,9 @@ func (w *world) checkVerdict(r plan.Row) {
 			w.violate(FalseEnd, "%s ended as %+v, and its command with %+v", r.Bundle, v, *a.ended)
 		}
 	case r.Stop != nil, a.disturbed != "", a.refused:
-		if v.Cause == spool.CauseSucceeded {
+		if v.Cause == spool.CauseSucceeded && a.ended == nil {
 			w.violate(FalseEnd, "%s succeeded though nothing says so (%s)", r.Bundle, a.disturbed)
 		}
-	case a.ended != nil && a.cut:
 	default:
 		w.violate(FalseEnd, "%s ended as %+v though nothing befell attempt %d", r.Bundle, v, r.Attempt)
 	}

@@ -44,6 +44,7 @@ type attempt struct {
 	ended     *spool.Exit   // how its command ended of itself
 	refused   bool          // Slurm refused its job
 	purged    bool          // its records were removed by somebody
+	released  bool          // they were removed by the bridge
 	late      time.Duration // when the last of its records is to be seen
 }
 
@@ -208,6 +209,7 @@ func (m mount) Release(uuid string, _ []string) error {
 	}
 	for _, a := range w.disk.bundle(uuid).attempts {
 		a.remove()
+		a.released = true
 	}
 	if m.crashes() {
 		return errCrashed

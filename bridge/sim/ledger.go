@@ -174,5 +174,6 @@ func (d *ledgerDisk) restore() {
 	}
 	d.w.tell("ledger", "restored as it was at %s", d.backedUp)
 	d.memory = d.backup.clone()
+	d.w.recovered = true
 	d.w.server.forgive()
 }

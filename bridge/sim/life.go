@@ -88,6 +88,11 @@ func (l *life) die(why string) {
 	w := l.w
 	l.dead = true
 	w.tell("bridge", "life %d ends: %s", l.number, why)
+	for _, r := range w.ledger.memory.rows {
+		if r.Phase == plan.Submitting {
+			w.disk.attempt(r.Bundle, r.Attempt).disturb("the bridge died over its submission")
+		}
+	}
 	for i, other := range w.lives {
 		if other == l {
 			w.lives = append(w.lives[:i:i], w.lives[i+1:]...)
@@ -192,7 +197,7 @@ func (l *life) lasts(k plan.Kind) time.Duration {
 			return d.takes(time.Second, submitBound)
 		}
 		return d.takes(20*time.Millisecond, time.Second)
-	case plan.Claim, plan.Account, plan.Look, plan.Close, plan.Cancel, plan.Confirm, plan.Release, plan.Forget:
+	case plan.Claim, plan.Prepare, plan.Account, plan.Look, plan.Close, plan.Cancel, plan.Confirm, plan.Release, plan.Forget:
 	}
 	return d.takes(5*time.Millisecond, time.Second)
 }

@@ -20,7 +20,10 @@ type server struct {
 	bundles []*bundle
 	made    int
 	backup  []bundle
-	newest  int64 // sequence
+	// newest is the highest sequence of a check-in, heard when it came. As
+	// cl-server, it is not remembered for long.
+	newest int64
+	heard  time.Duration
 }
 
 // bundle is a run bundle.
@@ -143,10 +146,10 @@ func (s *server) checkIn(in codalab.CheckIn) ([]codalab.Message, bool) {
 	if s.isAway() {
 		return nil, false
 	}
-	if s.repeats && in.Sequence < s.newest {
+	if s.repeats && in.Sequence < s.newest && s.w.now-s.heard < 10*time.Second {
 		return nil, true
 	}
-	s.newest = in.Sequence
+	s.newest, s.heard = in.Sequence, s.w.now
 	var messages []codalab.Message
 	for i := range in.Runs {
 		if m := s.report(&in.Runs[i]); m != nil {
@@ -249,6 +252,7 @@ func (s *server) restore() {
 	s.w.tell("server", "restored; it knows %d of %d bundles", len(s.backup), len(s.bundles))
 	s.bundles = s.bundles[:len(s.backup)]
 	for i, old := range s.backup {
+		old.upload = s.bundles[i].upload // contents are files, which no database brings back
 		*s.bundles[i] = old
 	}
 	s.newest = 0

@@ -109,8 +109,8 @@ func (s *slurm) live() (sbatch.Job, bool) {
 // beginForeign submits the jobs that are not ours, and that nobody may touch.
 func (s *slurm) beginForeign() {
 	for _, r := range []sbatch.Request{
-		{Name: foreignJob, CPUs: 1, Time: 24 * time.Hour, Script: "#!/bin/sh\n"},
-		{Name: neighbour, Comment: neighbourly, CPUs: 1, Time: 24 * time.Hour, Script: "#!/bin/sh\n"},
+		{Name: foreignJob, Partition: "gpu", CPUs: 1, Time: 24 * time.Hour, Script: "#!/bin/sh\n"},
+		{Name: neighbour, Comment: neighbourly, Partition: "gpu", CPUs: 1, Time: 24 * time.Hour, Script: "#!/bin/sh\n"},
 	} {
 		id, err := s.Controller.Submit(s.w.wall(), researcher, r)
 		if err == nil {
@@ -136,17 +136,24 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 		return 0, errCrashed
 	}
 	w.checkSubmission(r)
+	disturb := func() {
+		if a := w.attemptOf(r.Name); a != nil {
+			a.disturb("sbatch made no job")
+		}
+	}
 	make := func() (sbatch.JobID, error) {
 		id, err := w.slurm.Controller.Submit(w.wall(), researcher, r)
 		w.tell("sbatch", "%s: job %d, %v", r.Name, id, err)
-		w.slurm.made(id)
+		w.slurm.made(id, r.Name)
 		w.slurm.settle()
 		return id, err
 	}
 	switch {
 	case w.slurm.away:
+		disturb()
 		return 0, unclear("Unable to contact slurm controller (connect failure)")
 	case w.fault(SubmitFails):
+		disturb()
 		return 0, unclear("Socket timed out on send/recv operation")
 	case w.fault(SubmitLate):
 		w.at(w.dice.span(SubmitLate, 0, submitBound-10*time.Second), func() {
@@ -222,7 +229,7 @@ func (c commands) Cancel(_ context.Context, id sbatch.JobID, name string) error 
 }
 
 // made has things befall a job that was made.
-func (s *slurm) made(id sbatch.JobID) {
+func (s *slurm) made(id sbatch.JobID, mark string) {
 	w := s.w
 	if id == 0 {
 		return
@@ -235,6 +242,9 @@ func (s *slurm) made(id sbatch.JobID) {
 		})
 	}
 	if w.fault(BootFails) {
+		if a := w.attemptOf(mark); a != nil {
+			a.disturb("its node did not boot")
+		}
 		s.FailBoot(w.wall(), id)
 	}
 }

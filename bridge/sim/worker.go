@@ -155,7 +155,10 @@ func (wk *worker) signal(kill bool) {
 				return
 			}
 			code := 143
-			wk.leave(spool.Exit{Token: wk.token, Cause: spool.CausePlatform, ExitCode: &code, Terminated: true}, slurmtest.End{Code: code})
+			wk.leave(spool.Exit{
+				Token: wk.token, Cause: spool.CausePlatform, ExitCode: &code, Terminated: true,
+				Failure: "The job was told to stop before the command had ended.",
+			}, slurmtest.End{Code: code})
 		})
 	}
 }

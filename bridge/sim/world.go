@@ -98,7 +98,7 @@ type world struct {
 	steps      int
 	attempts   int
 	nextLife   int
-	recovered  bool // an operator told the bridge to go on with an old ledger
+	recovered  bool // the ledger was restored: it does not know what it decided since
 	rushed     time.Duration
 	rush       int
 }

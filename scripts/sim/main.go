@@ -64,6 +64,7 @@ func main() {
 						counts[v.Broken]++
 					}
 					if bad.Add(1) <= 12 {
+						r = sim.Shrink(ctx, r)
 						fmt.Println(s, r.Violations[0].Broken, r.Violations[0].Words, sim.FormatFaults(r.Faults))
 					}
 					mu.Unlock()
