@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -377,11 +378,16 @@ func TestI7SupersededRecordIsIgnored(t *testing.T) {
 	}
 }
 
+func confirmed(state codalab.State) plan.News {
+	return plan.News{Confirmed: &plan.Confirmation{State: state}}
+}
+
 func TestI6ResultIsReportedUntilAcknowledgedAndKeptAfter(t *testing.T) {
 	t.Parallel()
 	b := given(t, rowIn(plan.Finalizing))
 	for i := range 100 {
-		b.at(time.Duration(i) * time.Hour).hears(plan.News{}).is(plan.Finalizing)
+		b.at(time.Duration(i+1)*time.Hour).hears(plan.News{}).is(plan.Finalizing, plan.Confirm)
+		b.hears(confirmed(codalab.StateFinalizing)).is(plan.Finalizing)
 		if !b.row.Reported() {
 			t.Fatal("an unacknowledged result is not reported")
 		}
