@@ -223,6 +223,9 @@ func (d *decision) closed(c Closing) {
 	switch {
 	case c.Failure == "":
 		d.row.Gone = time.Time{}
+		if d.row.Begun == nil && !c.Standing.Closed {
+			d.row.Looked = time.Time{} // what did not show the start may not have shown the end
+		}
 		d.taken(c.Standing)
 	case !c.Gone:
 	case d.row.Gone.IsZero():

@@ -77,8 +77,11 @@ func (d *decision) own(exit spool.Exit) Verdict {
 // watch takes in what Slurm shows of the attempt's job.
 func (d *decision) watch() {
 	if a := d.news.Accounted; a != nil && !d.row.Ended.IsZero() {
-		if job, ok := d.pick(a.Jobs); ok && job.State.Ended() {
+		switch job, ok := d.pick(a.Jobs); {
+		case ok && job.State.Ended():
 			d.row.Job = job
+		case ok && job.Nodes != "":
+			d.row.Job.Nodes = job.Nodes // it had a node, though its end was missed
 		}
 	}
 	s := d.news.Sighting
