@@ -127,10 +127,10 @@ func (c *Client) Account(ctx context.Context, since time.Time, names []string) (
 	return jobs, nil
 }
 
-// Cancel ends a job: TERM to its batch script, KILL after the site's KillWait.
-// It is no error when the job has ended already.
-func (c *Client) Cancel(ctx context.Context, id JobID) error {
-	_, err := c.query(ctx, "cancel "+id.String(), "scancel", "--quiet", id.String())
+// Cancel ends a job of this name: TERM to its batch script, KILL after the
+// site's KillWait. It is no error when there is none, or it has ended already.
+func (c *Client) Cancel(ctx context.Context, id JobID, name string) error {
+	_, err := c.query(ctx, "cancel "+id.String(), "scancel", "--quiet", "--name="+name, id.String())
 	var failed *Error
 	if errors.As(err, &failed) {
 		for _, over := range []string{"Invalid job id specified", "Job/step already completing or completed"} {

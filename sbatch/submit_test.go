@@ -158,7 +158,7 @@ func TestCommandsSeeNothingOfTheLoginShell(t *testing.T) {
 	if _, err := client.Account(t.Context(), since, []string{"a", "b"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := client.Cancel(t.Context(), 7); err != nil {
+	if err := client.Cancel(t.Context(), 7, "x"); err != nil {
 		t.Fatal(err)
 	}
 	told := func(file string) string {
@@ -220,7 +220,7 @@ func TestCancelOfAPurgedJobIsNoError(t *testing.T) {
 		"scancel: error: slurm_kill_job2() failed Unable to contact slurm controller (connect…)": false,
 	} {
 		client := Client{Bin: programs(t, map[string]string{"scancel": `echo '` + said + `' >&2; exit 210`})}
-		if err := client.Cancel(t.Context(), 7); (err == nil) != ok {
+		if err := client.Cancel(t.Context(), 7, "x"); (err == nil) != ok {
 			t.Errorf("%q: %v", said, err)
 		}
 	}
