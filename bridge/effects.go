@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
@@ -32,6 +33,7 @@ type effectKey struct {
 
 type runningEffect struct {
 	phase  plan.Phase
+	since  time.Time          // when it was wanted
 	cancel context.CancelFunc // nil before it is started
 }
 
@@ -45,7 +47,7 @@ func keyOf(e plan.Effect) effectKey {
 
 // begin says whether the effect may be started now, and counts it as running
 // then.
-func (r *running) begin(e plan.Effect) bool {
+func (r *running) begin(e plan.Effect, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	key := keyOf(e)
@@ -55,14 +57,23 @@ func (r *running) begin(e plan.Effect) bool {
 	if r.effects == nil {
 		r.effects = map[effectKey]runningEffect{}
 	}
-	r.effects[key] = runningEffect{phase: e.Row.Phase}
+	r.effects[key] = runningEffect{phase: e.Row.Phase, since: now}
 	return true
 }
 
 func (r *running) cancelBy(e plan.Effect, cancel context.CancelFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.effects[keyOf(e)] = runningEffect{phase: e.Row.Phase, cancel: cancel}
+	running := r.effects[keyOf(e)]
+	running.cancel = cancel
+	r.effects[keyOf(e)] = running
+}
+
+// since is when a running effect was wanted.
+func (r *running) since(e plan.Effect) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.effects[keyOf(e)].since
 }
 
 func (r *running) end(e plan.Effect) {

@@ -103,7 +103,7 @@ func TestStepWaitsForWhatMayComeWithoutNews(t *testing.T) {
 
 // begin wants an effect, and starts it where it may be.
 func (r *runner) begin(e plan.Effect) {
-	if r.bridge.running.begin(e) {
+	if r.bridge.running.begin(e, time.Now()) {
 		r.start(e)
 	}
 }
