@@ -32,7 +32,8 @@ type Bridge struct {
 	Stager    Stager
 	Collector Collector
 	Log       *slog.Logger
-	// Now reads the clock: time.Now, but in simulated time.
+	// Now reads the clock: wall time without a monotonic part, which does not
+	// jump while the bridge lives, whoever sets the machine's clock.
 	Now func() time.Time
 	// Trace, where it is not nil, is called by Step with each decision.
 	Trace func(plan.Decision)
@@ -45,9 +46,10 @@ type Bridge struct {
 	// Step's own.
 	rows       rows
 	pacer      pacer
-	generation int64       // the last number given to a submission
-	observed   bool        // Slurm was seen as a whole since the start
-	found      plan.Strays // jobs for which no row stands
+	generation int64         // the last number given to a submission
+	observed   bool          // Slurm was seen as a whole since the start
+	held       []plan.Effect // what waits for that
+	found      plan.Strays   // jobs for which no row stands
 
 	inbox   inbox
 	running running
@@ -90,7 +92,7 @@ func (b *Bridge) loop(ctx context.Context, r *runner) error {
 			return err
 		}
 		for _, e := range effects {
-			r.start(e)
+			r.start(e) //nolint:contextcheck // the runner has it
 		}
 		timer := time.NewTimer(wait)
 		select {

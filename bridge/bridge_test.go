@@ -179,8 +179,9 @@ func TestLostSubmitAnswerIsAdopted(t *testing.T) {
 func TestSubmissionWithoutAJobIsRepeated(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
-		s.slurm.silent = true
 		s.start()
+		time.Sleep(time.Second)
+		s.slurm.change(func() { s.slurm.silent = true })
 		bundle := bundleID(1)
 		s.offer(bundle, "true")
 		s.phase(2*time.Second, bundle, plan.Submitting)

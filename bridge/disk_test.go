@@ -1,11 +1,10 @@
 package bridge
 
 import (
-	"errors"
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -14,145 +13,116 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// layout makes a shared directory.
-func layout(t *testing.T, dir string) spool.Layout {
+// onDisk is a bridge on a shared disk, which is mounted or not.
+func onDisk(t *testing.T, mounted bool) *Bridge {
 	t.Helper()
-	l := spool.Layout(dir)
-	for _, d := range l.Directories() {
-		if err := os.MkdirAll(d, 0o700); err != nil {
-			t.Fatal(err)
+	l := spool.Layout(t.TempDir())
+	if mounted {
+		for _, d := range l.Directories() {
+			if err := os.MkdirAll(d, 0o700); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	return l
+	return &Bridge{Policy: plan.Policy{Layout: l, Bridge: "b1b2b3", Owner: "ann"}, Spool: spool.Disk{Layout: l}, Now: time.Now}
 }
 
-func looked(t *testing.T, b *Bridge) plan.News {
-	t.Helper()
+func looked(b *Bridge) plan.News {
 	var n plan.News
-	b.look("0x1", 1, time.Unix(1, 0))(&n)
+	b.look("0x1", 1)(&n)
 	return n
 }
 
-func TestSharedDiskThatIsNotThereSaysNothingAndIsNotWrittenTo(t *testing.T) {
+func TestSharedDiskThatIsNotThereSaysNothing(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir() // nothing is mounted on it
-	b := &Bridge{Policy: plan.Policy{Layout: spool.Layout(dir)}}
+	b := onDisk(t, false)
 	row := plan.Row{Bundle: "0x1", Attempt: 1, Mark: "m"}
-	if n := looked(t, b); n.Records != nil || n.LookFailure == "" {
-		t.Errorf("look says %+v, want that it failed", n)
+	if n := looked(b); n.Records == nil || !n.Records.Read.IsZero() || n.LookFailure == "" {
+		t.Errorf("look says %+v, want that it failed, and no absence", n)
 	}
-	if c := b.close(t.Context(), row); c.Failure == "" || c.Standing.Closed {
+	if c := b.close(t.Context(), row); c.Failure == "" || c.Gone || c.Standing.Closed {
 		t.Errorf("closing says %+v, want that it failed", c)
 	}
 	if err := b.release(row); err == nil {
 		t.Error("files count as released")
 	}
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
-		t.Errorf("left behind: %v, %v", entries, err)
-	}
 }
 
-func TestLookReadsWhatIsThere(t *testing.T) {
-	t.Parallel()
-	b := &Bridge{Policy: plan.Policy{Layout: layout(t, t.TempDir())}}
-	if n := looked(t, b); n.Records == nil || n.Records.Started != nil {
-		t.Errorf("look at an attempt without a directory: %+v, want an empty reading", n)
-	}
-	a := b.Policy.Layout.Attempt("0x1", 1)
-	if err := a.WriteSpec(spool.Spec{RunDir: b.Policy.Layout.RunDir("0x1", 1)}); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := a.Begin(t.Context(), spool.Started{Token: "t"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.WriteExit(spool.Exit{Token: "t", Cause: spool.CauseSucceeded}); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(a.Dir, "status.json"), []byte(`{"form`), 0o600); err != nil { // torn
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(a.OutputPath(), []byte(strings.Repeat("-", 5000)+"the end"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	rec := looked(t, b).Records
-	if rec.Started == nil || rec.Exit == nil || rec.Status != nil || len(rec.Output) != 2048 || rec.Output[2041:] != "the end" {
-		t.Errorf("start %v, status %v, exit %v, %d bytes of output", rec.Started, rec.Status, rec.Exit, len(rec.Output))
-	}
-	// An attempt that began cannot be closed: the start stands.
-	if c := b.close(t.Context(), plan.Row{Bundle: "0x1", Attempt: 1}); c.Failure != "" || c.Standing.Token != "t" {
-		t.Errorf("closing says %+v, want the start that stands", c)
-	}
-}
-
+// Reading a directory in a record's place fails.
 func TestRecordThatTheDiskDoesNotGiveOutIsNotAbsent(t *testing.T) {
 	t.Parallel()
-	b := &Bridge{Policy: plan.Policy{Layout: layout(t, t.TempDir())}}
+	b := onDisk(t, true)
 	a := b.Policy.Layout.Attempt("0x1", 1)
-	// A directory where the record should be: reading it fails.
 	if err := os.MkdirAll(filepath.Join(a.Dir, "exit.json"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := a.Begin(t.Context(), spool.Started{Token: "t"}); err != nil {
 		t.Fatal(err)
 	}
-	n := looked(t, b)
+	n := looked(b)
 	if n.LookFailure == "" || n.Records == nil || n.Records.Started == nil || !n.Records.Read.IsZero() {
 		t.Errorf("failure %q, records %+v; want the start, and that not all was read", n.LookFailure, n.Records)
 	}
 }
 
-func TestReleaseRemovesWhatACommandLockedUp(t *testing.T) {
+func TestLookAndCloseSayWhatStands(t *testing.T) {
 	t.Parallel()
-	l := layout(t, t.TempDir())
-	b := &Bridge{Policy: plan.Policy{Layout: l, Bridge: "b1b2b3", Owner: "ann"}}
+	b := onDisk(t, true)
+	row := plan.Row{Bundle: "0x1", Attempt: 1}
+	if n := looked(b); n.LookFailure != "" || n.Records.Read.IsZero() || n.Records.Started != nil {
+		t.Errorf("look at an attempt without a directory: %+v, want a whole reading of nothing", n)
+	}
+	if err := b.Spool.Prepare(b.Policy.Spec(withRun(row))); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := b.Policy.Layout.Attempt("0x1", 1).Begin(t.Context(), spool.Started{Token: "t"}); err != nil {
+		t.Fatal(err)
+	}
+	if n := looked(b); n.Records.Started == nil || n.Records.Started.Token != "t" || n.Records.Attempt != 1 {
+		t.Errorf("records %+v, want the start", n.Records)
+	}
+	// An attempt that began cannot be closed: the start stands.
+	if c := b.close(t.Context(), row); c.Failure != "" || c.Standing.Token != "t" || c.Attempt != 1 {
+		t.Errorf("closing says %+v, want the start that stands", c)
+	}
+}
+
+// emptied is a disk from which somebody has removed the attempts.
+type emptied struct{ Spool }
+
+func (emptied) Close(context.Context, string, int, time.Time) (spool.Started, error) {
+	return spool.Started{}, fmt.Errorf("close attempt: %w", spool.ErrGone)
+}
+
+func TestClosingOfAnAttemptWhoseFilesAreGoneSaysSo(t *testing.T) {
+	t.Parallel()
+	b := &Bridge{Spool: emptied{}, Now: time.Now}
+	if c := b.close(t.Context(), plan.Row{Bundle: "0x1", Attempt: 1}); !c.Gone || c.Failure == "" {
+		t.Errorf("closing says %+v, want that the records are gone", c)
+	}
+}
+
+func TestReleaseKnowsEverySubmission(t *testing.T) {
+	t.Parallel()
+	b := onDisk(t, true)
 	row := plan.Row{Bundle: "0x1", Attempt: 2}
-	if err := os.MkdirAll(filepath.Join(l.RunDir("0x1", 1), "a", "b"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(filepath.Join(l.RunDir("0x1", 1), "a"), 0); err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range b.Policy.Marks(row) {
-		if err := l.WriteMembers(string(m), nil); err != nil {
+	marks := b.Policy.Marks(row)
+	for _, m := range marks {
+		if err := b.Policy.Layout.WriteMembers(string(m), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := b.release(row); err != nil {
 		t.Fatal(err)
 	}
-	marks, err := os.ReadDir(filepath.Dir(l.Members("m")))
-	if err != nil || len(marks) != 0 {
-		t.Errorf("marks left: %v, %v", marks, err)
-	}
-	if _, err := os.Stat(l.RunsDir("0x1")); !os.IsNotExist(err) {
-		t.Errorf("run directories: %v, want none", err)
+	left, err := os.ReadDir(filepath.Dir(b.Policy.Layout.Members("m")))
+	if err != nil || len(left) != 0 || len(marks) != 2 {
+		t.Errorf("marks left of %v: %v, %v", marks, left, err)
 	}
 }
 
-func TestMessageIsWrittenIntoPlainFilesOnly(t *testing.T) {
-	t.Parallel()
-	l := layout(t, t.TempDir())
-	b := &Bridge{Policy: plan.Policy{Layout: l}}
-	b.view.rows = map[string]plan.Row{"0x1": {Bundle: "0x1", Attempt: 1, Phase: plan.Running}}
-	dir := l.RunDir("0x1", 1)
-	if err := errors.Join(os.MkdirAll(dir, 0o700), syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600),
-		os.WriteFile(filepath.Join(dir, "file"), []byte("a longer text"), 0o600), os.Symlink("/etc/hostname", filepath.Join(dir, "out"))); err != nil {
-		t.Fatal(err)
-	}
-	write := func(name string) error {
-		return b.write(codalab.Message{Type: codalab.MessageWrite, UUID: "0x1", Subpath: name, String: "hello"})
-	}
-	for _, name := range []string{"file", "fresh"} {
-		if err := write(name); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != "hello" {
-			t.Errorf("%s holds %q, %v", name, got, err)
-		}
-	}
-	for _, name := range []string{"pipe", "out", "..", "a/b", "."} {
-		if err := write(name); err == nil {
-			t.Errorf("wrote into %s", name)
-		}
-	}
+// withRun is a row of which a specification can be made.
+func withRun(r plan.Row) plan.Row {
+	r.Run, r.Mark = &codalab.RunBundle{Command: "true"}, "m"
+	return r
 }

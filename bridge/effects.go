@@ -62,7 +62,9 @@ func (r *running) begin(e plan.Effect) bool {
 func (r *running) cancelBy(e plan.Effect, cancel context.CancelFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.effects[keyOf(e)] = runningEffect{phase: e.Row.Phase, cancel: cancel}
+	running := r.effects[keyOf(e)]
+	running.cancel = cancel
+	r.effects[keyOf(e)] = running
 }
 
 func (r *running) end(e plan.Effect) {

@@ -62,7 +62,9 @@ func (s *fakeSlurm) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, e
 	}
 	ctx, end := context.WithCancel(s.ctx)
 	j := &fakeJob{
-		Job:  sbatch.Job{ID: sbatch.JobID(len(s.jobs) + 1), Name: r.Name, State: sbatch.StatePending, Reason: "Priority"},
+		Job: sbatch.Job{
+			ID: sbatch.JobID(len(s.jobs) + 1), Name: r.Name, Comment: r.Comment, State: sbatch.StatePending, Reason: "Priority",
+		},
 		spec: strings.Split(r.Script, "'")[3],
 		end:  end,
 	}
@@ -148,7 +150,7 @@ func (s *fakeSlurm) Account(ctx context.Context, _ time.Time, names []string) ([
 	return snapshot.ByName()[names[0]], err
 }
 
-func (s *fakeSlurm) Cancel(_ context.Context, id sbatch.JobID, _ string) error {
+func (s *fakeSlurm) Cancel(_ context.Context, id sbatch.JobID, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cancels++
@@ -156,6 +158,9 @@ func (s *fakeSlurm) Cancel(_ context.Context, id sbatch.JobID, _ string) error {
 		return errSilent
 	}
 	j := s.jobs[id-1]
+	if j.Name != name {
+		return nil
+	}
 	j.end()
 	if j.State == sbatch.StatePending {
 		j.State, j.Reason = sbatch.StateCancelled, "None"
@@ -283,6 +288,19 @@ func (s *fakeServer) StartBundle(_ context.Context, _, bundle string, _ codalab.
 	return true, nil
 }
 
+// State is what the server believes of a bundle.
+func (s *fakeServer) State(_ context.Context, bundle string) (codalab.State, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return "", errDown
+	}
+	if s.acked[bundle] {
+		return codalab.StateReady, nil
+	}
+	return s.runs[bundle].State, nil
+}
+
 func (s *fakeServer) Reply(_ context.Context, _ string, socket int64, r codalab.ReadReply) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -354,9 +372,9 @@ func (s *site) policy() plan.Policy {
 	return plan.Policy{
 		Bridge: s.book.ID, Owner: "ann", Layout: s.shared, Worker: "/bin/cl-worker",
 		Queues:      map[string]plan.Queue{"cpu": s.queue},
-		SubmitGrace: 90 * time.Second, RecordAge: 5 * time.Minute, Accounting: true, Settle: 10 * time.Second,
+		SubmitGrace: 90 * time.Second, StrayGrace: 10 * time.Minute, CancelStrays: true, RecordAge: 5 * time.Minute, Accounting: true, Settle: 10 * time.Second,
 		StuckFor: 5 * time.Second, StagePatience: 5 * time.Minute, CollectPatience: 72 * time.Hour, MaxAttempts: 3,
-		KeepAfterAck: time.Hour,
+		AckPatience: 10 * time.Minute, KeepAfterAck: time.Hour,
 	}
 }
 
@@ -372,7 +390,8 @@ func (s *site) start() {
 	s.book = book
 	b := &bridge.Bridge{
 		Policy: s.policy(), Name: "ann-login1", Hostname: "login1",
-		Ledger: book, Scheduler: s.slurm, Service: s.server, Stager: fakeStager{}, Collector: s.server,
+		Ledger: book, Scheduler: s.slurm, Service: s.server, Spool: spool.Disk{Layout: s.shared},
+		Stager: fakeStager{}, Collector: s.server, Now: time.Now,
 		Log:          slog.New(slog.NewTextHandler(s.Output(), nil)),
 		ObserveEvery: 6 * time.Second, LookEvery: 350 * time.Millisecond, ReadEvery: 5 * time.Second,
 	}

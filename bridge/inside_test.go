@@ -3,6 +3,8 @@ package bridge
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,16 +34,20 @@ func TestInboxGathersUntilItIsTaken(t *testing.T) {
 	default:
 		t.Error("no token though there is something to take")
 	}
-	offers, news := in.take()
-	want := map[string]*plan.News{
+	got := in.take()
+	news := map[string]plan.News{}
+	for _, n := range got.news {
+		news[n.bundle] = n.News
+	}
+	want := map[string]plan.News{
 		"0x1": {Messages: []codalab.Message{{Type: codalab.MessageKill}, {Type: codalab.MessageMarkFinalized}}},
 		"0x2": {Progress: "half"},
 	}
-	if diff := cmp.Diff(want, news); diff != "" || len(offers) != 1 {
-		t.Errorf("%d offers, news (-want +got):\n%s", len(offers), diff)
+	if diff := cmp.Diff(want, news); diff != "" || len(got.offers) != 1 || len(got.news) != 2 {
+		t.Errorf("%d offers, news (-want +got):\n%s", len(got.offers), diff)
 	}
-	if offers, news = in.take(); len(offers)+len(news) != 0 {
-		t.Errorf("taken again: %v, %v", offers, news)
+	if got = in.take(); len(got.offers)+len(got.news) != 0 {
+		t.Errorf("taken again: %v", got)
 	}
 }
 
@@ -87,88 +93,136 @@ func TestStepWaitsForWhatMayComeWithoutNews(t *testing.T) {
 		"the rate":             {staged, 0.5, 250 * time.Millisecond},
 		"room in a full queue": {staged, 5, idle},
 	} {
-		b := &Bridge{rows: map[string]plan.Row{"0x1": c.row}, pacer: pacer{tokens: c.tokens, at: now}}
+		b := &Bridge{rows: newRows(1), pacer: pacer{tokens: c.tokens, at: now}}
+		b.rows.put(c.row)
 		if got := b.wait(now); got != c.want {
 			t.Errorf("%s: waits %s, want %s", name, got, c.want)
 		}
 	}
 }
 
-// running starts effects that the test runs.
-func running(t *testing.T) (e *effects, wait func()) {
+// begin wants an effect, and starts it where it may be.
+func (r *runner) begin(e plan.Effect) {
+	if r.bridge.running.begin(e) {
+		r.start(e)
+	}
+}
+
+// startedRunner returns a runner of b's effects. The caller calls wait.
+func startedRunner(t *testing.T, b *Bridge) (r *runner, wait func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	g, ctx := errgroup.WithContext(ctx)
-	e = &effects{}
-	e.start(ctx, g)
-	return e, func() {
+	b.Log, b.Now = slog.New(slog.DiscardHandler), time.Now
+	b.inbox.init()
+	b.view.init()
+	return newRunner(ctx, b, g), func() {
 		cancel()
 		_ = g.Wait()
 	}
 }
 
+// disk is a shared disk that counts what it is asked for.
+type disk struct {
+	Spool
+
+	mu            sync.Mutex
+	looks, closes map[int]int   // by attempt
+	prepare       time.Duration // how long Prepare takes
+	hang          chan struct{} // Look ends when it is closed
+}
+
+func newDisk() *disk {
+	return &disk{looks: map[int]int{}, closes: map[int]int{}, hang: make(chan struct{})}
+}
+
+func (d *disk) count(of map[int]int, attempt int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	of[attempt]++
+}
+
+func (d *disk) Prepare(spool.Spec) error {
+	time.Sleep(d.prepare)
+	return nil
+}
+
+func (d *disk) Look(_ string, attempt int) (spool.Records, error) {
+	d.count(d.looks, attempt)
+	<-d.hang
+	return spool.Records{}, nil
+}
+
+func (d *disk) Close(_ context.Context, _ string, attempt int, _ time.Time) (spool.Started, error) {
+	d.count(d.closes, attempt)
+	return spool.Started{Closed: true}, nil
+}
+
 func TestEffectThatIsWantedByWhoHearsItsOutcomeIsRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e, wait := running(t)
+		d := newDisk()
+		b := &Bridge{Spool: d}
+		r, wait := startedRunner(t, b)
 		defer wait()
 		effect := plan.Effect{Kind: plan.Close, Row: plan.Row{Bundle: "0x1", Attempt: 1}}
-		ran := 0
-		var again func(context.Context) func()
-		again = func(context.Context) func() {
-			ran++
-			return func() { //nolint:contextcheck // the effect is over
-				if ran < 5 {
-					e.run(effect, again)
-				}
+		r.begin(effect)
+		for range 4 {
+			<-b.inbox.arrived
+			if news := b.inbox.take().news; len(news) != 1 || news[0].Closed == nil {
+				t.Fatalf("heard %v", news)
 			}
+			r.begin(effect)
 		}
-		e.run(effect, again)
 		synctest.Wait()
-		if ran != 5 {
-			t.Errorf("ran %d times, want 5", ran)
+		if d.closes[1] != 5 {
+			t.Errorf("ran %d times, want 5", d.closes[1])
 		}
 	})
+}
+
+// hangingCollector collects until it is told to end.
+type hangingCollector struct{ began, ended int }
+
+func (c *hangingCollector) Collect(ctx context.Context, _ codalab.RunBundle, _ string) error {
+	c.began++
+	<-ctx.Done()
+	c.ended++
+	return ctx.Err()
 }
 
 func TestOneEffectOfAKindRunsForAnAttempt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e, wait := running(t)
+		d, collector := newDisk(), &hangingCollector{}
+		b := &Bridge{Spool: d, Collector: collector}
+		r, wait := startedRunner(t, b)
 		defer wait()
-		ran := map[string]int{}
-		hang := func(name string) func(context.Context) func() {
-			return func(ctx context.Context) func() {
-				ran[name]++
-				<-ctx.Done()
-				return func() {}
-			}
-		}
-		first := plan.Row{Bundle: "0x1", Attempt: 1, Phase: plan.Collecting}
-		second := plan.Row{Bundle: "0x1", Attempt: 2, Phase: plan.Collecting}
+		defer close(d.hang)
+		first := plan.Row{Bundle: "0x1", Run: &codalab.RunBundle{}, Attempt: 1, Phase: plan.Collecting}
+		second := first
+		second.Attempt = 2
 		for range 3 {
-			e.run(plan.Effect{Kind: plan.Look, Row: first}, hang("look"))
-			synctest.Wait()
-			e.run(plan.Effect{Kind: plan.Collect, Row: first}, hang("collect"))
-			synctest.Wait()
-			e.run(plan.Effect{Kind: plan.Look, Row: second}, hang("second look"))
+			r.begin(plan.Effect{Kind: plan.Look, Row: first})
+			r.begin(plan.Effect{Kind: plan.Collect, Row: first})
+			r.begin(plan.Effect{Kind: plan.Look, Row: second})
 			synctest.Wait()
 		}
-		if diff := cmp.Diff(map[string]int{"look": 1, "collect": 1, "second look": 1}, ran); diff != "" {
-			t.Errorf("ran (-want +got):\n%s", diff)
+		if diff := cmp.Diff(map[int]int{1: 1, 2: 1}, d.looks); diff != "" || collector.began != 1 {
+			t.Errorf("%d collections, looks (-want +got):\n%s", collector.began, diff)
 		}
 		// A row that stays in its phase keeps its long effects; leaving it
-		// ends them, and only them.
-		e.outlived(first)
+		// ends them, and only them, and they have nothing to tell.
+		b.publish(first)
 		synctest.Wait()
-		if len(e.running) != 3 {
-			t.Errorf("%d effects run, want all", len(e.running))
+		if len(b.running.effects) != 3 || collector.ended != 0 {
+			t.Errorf("%d effects run, want all", len(b.running.effects))
 		}
 		first.Phase = plan.Finalizing
-		e.outlived(first)
+		b.publish(first)
 		synctest.Wait()
-		if _, ok := e.running[effectKey{plan.Collect, "0x1", 1}]; ok || len(e.running) != 2 {
-			t.Errorf("running: %v, want the looks", e.running)
+		if collector.ended != 1 || len(b.running.effects) != 2 || len(b.inbox.take().news) != 0 {
+			t.Errorf("running: %v, want the looks", b.running.effects)
 		}
 	})
 }
@@ -187,13 +241,13 @@ func (busyStager) Stage(_ context.Context, _ codalab.RunBundle, _ string, progre
 func TestProgressIsPassedOnOnceASecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := &Bridge{Stager: busyStager{}}
+		b := &Bridge{Stager: busyStager{}, Now: time.Now}
 		b.inbox.init()
 		heard := 0
-		go b.stage(t.Context(), plan.Row{Bundle: "0x1"})
+		go b.stage(t.Context(), plan.Row{Bundle: "0x1", Run: &codalab.RunBundle{}})
 		for range 1500 {
 			time.Sleep(10 * time.Millisecond)
-			if _, news := b.inbox.take(); len(news) > 0 {
+			if len(b.inbox.take().news) > 0 {
 				heard++
 			}
 		}
@@ -220,29 +274,26 @@ func (s *slowSlurm) Submit(context.Context, sbatch.Request) (sbatch.JobID, error
 // a row was decided, so that an sbatch must not begin much later.
 func TestI2SubmissionThatHadToWaitIsNotMade(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		slurm := &slowSlurm{}
-		b := &Bridge{Scheduler: slurm, Policy: plan.Policy{Layout: layout(t, dir)}}
-		e, wait := running(t)
+		b := &Bridge{Scheduler: slurm, Spool: newDisk()}
+		r, wait := startedRunner(t, b)
 		defer wait()
-		var ends []plan.Submission
 		for _, bundle := range []string{"0x1", "0x2", "0x3", "0x4"} {
-			r := plan.Row{Bundle: bundle, Attempt: 1, Mark: plan.Mark(bundle), Submitted: time.Now()}
-			e.run(plan.Effect{Kind: plan.Submit, Row: r}, func(ctx context.Context) func() {
-				ends = append(ends, b.submit(ctx, r))
-				return func() {}
-			})
+			row := plan.Row{Bundle: bundle, Run: &codalab.RunBundle{}, Attempt: 1, Mark: plan.Mark(bundle), Submitted: time.Now()}
+			r.begin(plan.Effect{Kind: plan.Submit, Row: row})
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if len(ends) != 4 || slurm.made != 2 {
-			t.Fatalf("%d answers, %d jobs; want 4, and the 2 that began in time", len(ends), slurm.made)
-		}
-		for _, end := range ends[2:] {
-			if !end.Refused || !end.Retry || end.Job != 0 {
-				t.Errorf("submission that came late: %+v", end)
+		notMade := 0
+		for _, n := range b.inbox.take().news {
+			end := n.Submitted
+			if end.Refused && end.Retry && end.Job == 0 {
+				notMade++
 			}
+		}
+		if notMade != 2 || slurm.made != 2 {
+			t.Errorf("%d jobs, %d not made; want those made that began in time", slurm.made, notMade)
 		}
 	})
 }
@@ -266,28 +317,37 @@ func TestOutcomeIsFinalOnlyWhereTheErrorSaysSo(t *testing.T) {
 
 func TestUsageAloneIsNotWorthACheckIn(t *testing.T) {
 	t.Parallel()
-	var r reports
+	b := &Bridge{Name: "b"}
+	b.view.init()
 	told := func() bool {
 		select {
-		case <-r.changed("cpu"):
+		case <-b.view.news("cpu"):
 			return true
 		default:
 			return false
 		}
 	}
-	r.set("cpu", codalab.Run{UUID: "0x1", State: codalab.StateRunning})
+	at := time.Unix(1_800_000_000, 0)
+	row := plan.Row{Bundle: "0x1", Queue: "cpu", Phase: plan.Running}
+	b.publish(row)
 	if !told() {
 		t.Error("a new run is not told")
 	}
-	r.set("cpu", codalab.Run{UUID: "0x1", State: codalab.StateRunning, ContainerTimeTotal: 7, MemoryUsage: 0.5})
+	row.Status = &spool.Status{At: at.Add(7 * time.Second), CommandStarted: at}
+	b.publish(row)
 	if told() {
 		t.Error("usage was told by itself")
 	}
-	if got := r.list("cpu")[0].ContainerTimeTotal; got != 7 {
+	if got := b.CheckIn(plan.Queue{Name: "cpu"}, 1).Runs[0].ContainerTimeTotal; got != 7 {
 		t.Errorf("the next check-in tells of %v seconds, want 7", got)
 	}
-	r.set("cpu", codalab.Run{UUID: "0x1", State: codalab.StateFinalizing, ContainerTimeTotal: 7})
+	row.Phase = plan.Finalizing
+	b.publish(row)
 	if !told() {
 		t.Error("a change of state is not told")
+	}
+	b.publish(plan.Row{Bundle: "0x2", Queue: "gpu", Phase: plan.Running})
+	if told() {
+		t.Error("another queue's run was told")
 	}
 }

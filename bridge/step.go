@@ -163,10 +163,12 @@ func (b *Bridge) strays(s *step, snapshot sbatch.Snapshot) error {
 			b.Log.Warn("Slurm has a job of this bridge that no bundle stands for", slog.String("job", id.String()))
 		}
 	}
-	b.found, b.observed = strays, true
 	for _, j := range overdue {
+		b.Log.Warn("a job that no bundle stands for is cancelled", slog.String("job", j.ID.String()), slog.String("name", j.Name))
 		s.effects = append(s.effects, plan.Effect{Kind: plan.Cancel, Row: plan.Row{Job: j}})
+		strays[j.ID] = s.now // one that does not end is cancelled again after as long
 	}
+	b.found, b.observed = strays, true
 	return nil
 }
 
@@ -197,24 +199,57 @@ func (b *Bridge) save(ctx context.Context, s *step) error {
 // admit returns the effects that are to be started: at most one of a kind runs
 // for an attempt of a bundle. Forget, which is the ledger's, is done at once.
 func (b *Bridge) admit(ctx context.Context, s *step) ([]plan.Effect, error) {
-	var admitted []plan.Effect
+	admitted := b.letGo()
 	for _, e := range s.effects {
 		if i, ok := s.index[e.Row.Bundle]; ok {
 			e.Row = s.rows[i]
 		}
-		if e.Kind == plan.Forget {
+		switch {
+		case e.Kind == plan.Forget:
 			if err := b.Ledger.Delete(ctx, e.Row); err != nil {
 				return nil, fmt.Errorf("forget bundle: %w", err)
 			}
 			b.rows.remove(e.Row.Bundle)
 			b.view.remove(e.Row)
-			continue
-		}
-		if b.running.begin(e) {
+		case !b.running.begin(e):
+		case !b.observed && irrevocable(e.Kind):
+			b.held = append(b.held, e)
+		default:
 			admitted = append(admitted, e)
 		}
 	}
 	return admitted, nil
+}
+
+// letGo returns the effects that were held back until Slurm was seen, once it
+// was. A row that has gone on since wants what it needs by itself.
+func (b *Bridge) letGo() []plan.Effect {
+	if !b.observed {
+		return nil
+	}
+	var admitted []plan.Effect
+	for _, e := range b.held {
+		r, ok := b.rows.get(e.Row.Bundle)
+		if !ok || r.Phase != e.Row.Phase || r.Attempt != e.Row.Attempt {
+			b.running.end(e)
+			continue
+		}
+		e.Row = r
+		admitted = append(admitted, e)
+	}
+	b.held = nil
+	return admitted
+}
+
+// irrevocable says whether an effect is held back until Slurm was seen: only
+// then it is known that the ledger is not older than Slurm's jobs.
+func irrevocable(k plan.Kind) bool {
+	switch k {
+	case plan.Submit, plan.Cancel, plan.Release:
+		return true
+	case plan.Claim, plan.Stage, plan.Prepare, plan.Account, plan.Look, plan.Close, plan.Collect, plan.Confirm, plan.Forget:
+	}
+	return false
 }
 
 // idle is the longest time between two steps.

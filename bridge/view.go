@@ -117,7 +117,7 @@ func (v *view) turn(now time.Time, pause time.Duration) []plan.Row {
 			v.turns = v.turns[1:]
 			continue
 		}
-		if now.Sub(next.read) < pause {
+		if since := now.Sub(next.read); since >= 0 && since < pause { // below 0 the clock was set back
 			break
 		}
 		v.turns = append(v.turns[1:], turn{next.bundle, next.takeOff, now})

@@ -1,6 +1,7 @@
 package sbatch_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,11 +44,11 @@ func submit(t *testing.T, c *sbatch.Client, r sbatch.Request) sbatch.JobID {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cancelLater(t, c, id)
+	cancelLater(t, c, id, r.Name)
 	return id
 }
 
-func cancelLater(t *testing.T, c *sbatch.Client, id sbatch.JobID) {
+func cancelLater(t *testing.T, c *sbatch.Client, id sbatch.JobID, name string) {
 	t.Helper()
 	t.Cleanup(func() {
 		if err := c.Cancel(context.Background(), id, name); err != nil {
@@ -203,7 +204,7 @@ func TestLimitOnTheNumberOfJobsIsARefusalForNow(t *testing.T) {
 		if id, err = c.Submit(t.Context(), r); err != nil {
 			break
 		}
-		cancelLater(t, c, id)
+		cancelLater(t, c, id, name)
 	}
 	var e *sbatch.Error
 	if !errors.As(err, &e) || !e.Refused || !e.Retry || !strings.Contains(e.Message, "QOSMaxSubmitJobPerUserLimit") {
@@ -220,8 +221,9 @@ func TestCancelEndsAJobInAnyStateOrNone(t *testing.T) {
 	running := submit(t, c, request(name+"-running", "exec sleep 600"))
 	pending := submit(t, c, held(name+"-pending"))
 	await(t, queue(t, c, name+"-running"), in(sbatch.StateRunning))
-	for _, id := range []sbatch.JobID{running, pending} {
-		if err := c.Cancel(t.Context(), id); err != nil {
+	names := map[sbatch.JobID]string{running: name + "-running", pending: name + "-pending"}
+	for id, name := range names {
+		if err := c.Cancel(t.Context(), id, name); err != nil {
 			t.Errorf("cancel %d: %v", id, err)
 		}
 	}
@@ -232,7 +234,7 @@ func TestCancelEndsAJobInAnyStateOrNone(t *testing.T) {
 		t.Errorf("it never ran: %+v", j)
 	}
 	for _, id := range []sbatch.JobID{running, pending, 4_000_000_000} {
-		if err := c.Cancel(t.Context(), id); err != nil {
+		if err := c.Cancel(t.Context(), id, cmp.Or(names[id], name)); err != nil {
 			t.Errorf("cancel %d, which has ended or never was: %v", id, err)
 		}
 	}
@@ -344,7 +346,7 @@ func TestSubmissionWhoseAnswerWasLostIsFoundByItsName(t *testing.T) {
 			t.Errorf("%s: %d jobs of the name", lost, len(found))
 			continue
 		}
-		cancelLater(t, c, found[0].ID)
+		cancelLater(t, c, found[0].ID, name)
 	}
 }
 
@@ -373,7 +375,7 @@ func TestControllerThatIsAwayLeavesASubmissionUnknown(t *testing.T) {
 	if _, err := away.Observe(t.Context(), time.Now()); !errors.As(err, &e) || !e.Transient() || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("observe: %+v", err)
 	}
-	if err := away.Cancel(t.Context(), 1); !errors.As(err, &e) || !e.Transient() {
+	if err := away.Cancel(t.Context(), 1, "x"); !errors.As(err, &e) || !e.Transient() {
 		t.Errorf("cancel: %+v", err)
 	}
 }

@@ -102,6 +102,15 @@ func (l *Ledger) Rows(ctx context.Context) ([]plan.Row, error) {
 	return rows, nil
 }
 
+// Generation is the highest number of a submission that was ever saved.
+func (l *Ledger) Generation(ctx context.Context) (int64, error) {
+	var n int64
+	if err := l.db.GetContext(ctx, &n, `SELECT generation FROM bridge`); err != nil {
+		return 0, fmt.Errorf("read generation: %w", err)
+	}
+	return n, nil
+}
+
 // Save writes rows, all or none, and raises their versions in place. A row of
 // version 0 is new. With ErrConflict nothing was written.
 func (l *Ledger) Save(ctx context.Context, rows []plan.Row) error {
@@ -114,12 +123,17 @@ func (l *Ledger) Save(ctx context.Context, rows []plan.Row) error {
 		documents[i] = string(doc)
 	}
 	err := l.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		var highest int64
 		for i, r := range rows {
 			if err := save(tx, r, documents[i]); err != nil {
 				return fmt.Errorf("save row %s: %w", r.Bundle, err)
 			}
+			highest = max(highest, r.Generation)
 		}
-		return nil
+		if highest == 0 {
+			return nil
+		}
+		return changesOne(tx, `UPDATE bridge SET generation = CASE WHEN generation < ? THEN ? ELSE generation END`, highest, highest)
 	})
 	if err != nil {
 		return err

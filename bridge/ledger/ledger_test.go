@@ -30,7 +30,7 @@ func row(bundle string) plan.Row {
 	code := 3
 	return plan.Row{
 		Bundle: bundle, Queue: "gpu", Claimed: now, Phase: plan.Running, Since: now, Reason: "the attempt began",
-		Run:       codalab.RunBundle{UUID: bundle, Command: "true", Metadata: codalab.Metadata{"name": "n"}},
+		Run:       &codalab.RunBundle{UUID: bundle, Command: "true", Metadata: codalab.Metadata{"name": "n"}},
 		Resources: codalab.Resources{CPUs: 2, Memory: 1 << 31},
 		Staged:    &spool.Inputs{Image: "/s/x.sif", ImageDigest: "sha256:1"},
 		Attempt:   1, Mark: "cl-a-1.1-b", Submitted: now,

@@ -368,7 +368,8 @@ func TestI7SupersededRecordIsIgnored(t *testing.T) {
 	b.hears(closing(*started())).is(plan.Staging)
 	rows := b.policy.Batch(b.now, []plan.Row{b.row}, 1, 0)
 	b.row = rows[0]
-	b.hears(plan.News{}).is(plan.Submitting, plan.Submit)
+	b.hears(plan.News{}).is(plan.Submitting, plan.Prepare)
+	b.hears(plan.News{Prepared: &plan.Outcome{}}).is(plan.Submitting, plan.Submit)
 	b.hears(back).is(plan.Submitting)
 	b.hears(answered(plan.Submission{Job: 7})).is(plan.Submitting) // the first attempt's answer
 	b.hears(closing(*started())).is(plan.Submitting)

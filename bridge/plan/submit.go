@@ -30,7 +30,7 @@ func (d *decision) submitting() {
 	case d.row.Phase != Submitting:
 	case d.row.Stop != nil:
 		d.stopUnsubmitted()
-	case !d.row.Prepared:
+	case d.row.Submitted.IsZero() && !d.row.Prepared:
 		d.prepare()
 	case d.row.Submitted.IsZero():
 		if !d.waiting() {

@@ -238,6 +238,7 @@ func TestI8NothingIsWantedInACircle(t *testing.T) {
 	failing := map[plan.Kind]plan.News{
 		plan.Claim:   {Claimed: &plan.Claimed{Outcome: plan.Outcome{Failure: "no"}}},
 		plan.Stage:   {Staged: &plan.StageEnd{Outcome: plan.Outcome{Failure: "no"}}},
+		plan.Prepare: {Prepared: &plan.Outcome{Failure: "no"}},
 		plan.Submit:  answered(plan.Submission{Words: "timed out"}),
 		plan.Account: {AccountFailure: "no"},
 		plan.Look:    {LookFailure: "no"},
@@ -353,6 +354,8 @@ func truth(e plan.Effect, now time.Time) plan.News {
 		n.Claimed = &plan.Claimed{Accepted: true}
 	case plan.Stage:
 		n.Staged = &plan.StageEnd{}
+	case plan.Prepare:
+		n.Prepared = &plan.Outcome{}
 	case plan.Submit:
 		n.Submitted = &plan.Submission{Attempt: e.Row.Attempt, Refused: true, Words: "no"}
 	case plan.Account:

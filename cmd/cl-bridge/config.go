@@ -35,6 +35,7 @@ type config struct {
 	KeepAfterAck  *duration `toml:"keep_after_ack"`
 	StagePatience *duration `toml:"stage_patience"`
 	MaxAttempts   int       `toml:"max_attempts"`
+	CancelStrays  *bool     `toml:"cancel_strays"`
 
 	Slurm slurmConfig             `toml:"slurm"`
 	Image imageConfig             `toml:"image"`

@@ -153,9 +153,11 @@ func serve(ctx context.Context, p program.Process, c config, log *slog.Logger) e
 		Ledger:    book,
 		Scheduler: slurm,
 		Service:   cl,
+		Spool:     spool.Disk{Layout: layout},
 		Stager:    stager(c, cl, content),
 		Collector: &staging.Collector{Contents: cl},
 		Log:       log,
+		Now:       time.Now,
 
 		ObserveEvery: c.Slurm.ObserveEvery.or(6 * time.Second),
 		LookEvery:    350 * time.Millisecond,
@@ -220,12 +222,15 @@ func policy(c config, id string, layout spool.Layout, worker string, slurm *sbat
 	return plan.Policy{
 		Bridge: id, Owner: c.User, Layout: layout, Worker: worker, Queues: c.queues(),
 		SubmitGrace:     slurm.SubmitBound() + 20*time.Second,
+		StrayGrace:      10 * time.Minute,
+		CancelStrays:    c.CancelStrays == nil || *c.CancelStrays,
 		RecordAge:       c.Slurm.MinJobAge.or(300 * time.Second),
 		Accounting:      accounting,
 		Settle:          10 * time.Second,
 		StuckFor:        5 * time.Second,
 		StagePatience:   c.StagePatience.or(5 * time.Minute),
 		CollectPatience: 3 * 24 * time.Hour,
+		AckPatience:     10 * time.Minute,
 		MaxAttempts:     cmp.Or(c.MaxAttempts, 3),
 		KeepAfterAck:    c.KeepAfterAck.or(24 * time.Hour),
 	}

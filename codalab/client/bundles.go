@@ -49,6 +49,13 @@ func (c *Client) Bundle(ctx context.Context, uuid string, include ...string) (Bu
 	return decodeOne(doc, readBundle)
 }
 
+// State returns a bundle's state. One that is not there is a *codalab.Error
+// with status 404.
+func (c *Client) State(ctx context.Context, uuid string) (codalab.State, error) {
+	b, err := c.Bundle(ctx, uuid)
+	return b.State, err
+}
+
 // NewBundle is a bundle to be made.
 type NewBundle struct {
 	// Worksheet is the id of the worksheet that it is put on.

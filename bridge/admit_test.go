@@ -1,0 +1,141 @@
+package bridge
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// memory is a ledger that forgets.
+type memory struct {
+	rows       []plan.Row
+	generation int64
+}
+
+func (m *memory) Rows(context.Context) ([]plan.Row, error)  { return m.rows, nil }
+func (m *memory) Generation(context.Context) (int64, error) { return m.generation, nil }
+func (m *memory) Delete(context.Context, plan.Row) error    { return nil }
+func (m *memory) Save(_ context.Context, rows []plan.Row) error {
+	for i := range rows {
+		rows[i].Version++
+	}
+	return nil
+}
+
+// opened is a bridge with these rows that has not stepped yet.
+func opened(t *testing.T, rows ...plan.Row) *Bridge {
+	t.Helper()
+	for i := range rows {
+		rows[i].Queue, rows[i].Version, rows[i].Run = "cpu", 1, &codalab.RunBundle{}
+	}
+	b := &Bridge{
+		Policy: plan.Policy{Bridge: "b1b2b3", StrayGrace: time.Minute, CancelStrays: true, Queues: map[string]plan.Queue{"cpu": {Name: "cpu"}}},
+		Ledger: &memory{rows: rows, generation: 7}, Log: slog.New(slog.DiscardHandler),
+	}
+	if err := b.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// wanted steps, and returns the kinds of the effects of each bundle.
+func wanted(t *testing.T, b *Bridge, now time.Time) map[string][]plan.Kind {
+	t.Helper()
+	effects, _, err := b.Step(t.Context(), now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string][]plan.Kind{}
+	for _, e := range effects {
+		key := e.Row.Bundle
+		if key == "" {
+			key = "job " + e.Row.Job.ID.String()
+		}
+		kinds[key] = append(kinds[key], e.Kind)
+	}
+	return kinds
+}
+
+func check(t *testing.T, what string, got, want map[string][]plan.Kind) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s: effects (-want +got):\n%s", what, diff)
+	}
+}
+
+type kinds = map[string][]plan.Kind
+
+// hears brings a bundle empty news.
+func hears(b *Bridge, bundle string) { b.inbox.put(bundle, func(*plan.News) {}) }
+
+func TestEffectIsStartedOnceUntilItEnds(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_800_000_000, 0)
+	row := plan.Row{Bundle: "0x1", Phase: plan.Collecting, Attempt: 1, Verdict: &plan.Verdict{}}
+	b := opened(t, row)
+	check(t, "at the start", wanted(t, b, now), kinds{"0x1": {plan.Collect}})
+	hears(b, "0x1")
+	check(t, "while it runs", wanted(t, b, now), kinds{})
+	b.running.end(plan.Effect{Kind: plan.Collect, Row: row})
+	hears(b, "0x1")
+	check(t, "when it has ended", wanted(t, b, now), kinds{"0x1": {plan.Collect}})
+}
+
+func TestNothingIrrevocableIsStartedBeforeSlurmWasSeen(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_800_000_000, 0)
+	stop := &plan.Verdict{Failure: codalab.KillRequested}
+	b := opened(t,
+		plan.Row{Bundle: "0x1", Phase: plan.Submitting, Attempt: 1, Mark: "m1", Prepared: true},
+		plan.Row{Bundle: "0x2", Phase: plan.Stopping, Attempt: 1, Mark: "m2", Stop: stop, Job: sbatch.Job{ID: 2}},
+		plan.Row{Bundle: "0x3", Phase: plan.Done, Attempt: 1},
+		plan.Row{Bundle: "0x4", Phase: plan.Submitting, Attempt: 1, Mark: "m4", Prepared: true},
+	)
+	check(t, "at the start", wanted(t, b, now), kinds{"0x2": {plan.Close}})
+	hears(b, "0x2")
+	check(t, "again", wanted(t, b, now), kinds{})
+	b.inbox.put("0x4", func(n *plan.News) { n.Messages = []codalab.Message{{Type: codalab.MessageKill}} })
+	b.inbox.see(sbatch.Snapshot{Asked: now})
+	check(t, "when Slurm was seen, and one was killed meanwhile", wanted(t, b, now), kinds{
+		"0x1": {plan.Submit}, "0x2": {plan.Cancel}, "0x3": {plan.Release}, "0x4": {plan.Close},
+	})
+	if len(b.held) != 0 || len(b.running.effects) != 5 {
+		t.Errorf("%d held, running %v", len(b.held), b.running.effects)
+	}
+}
+
+func TestEachStrayIsCancelledOnceAGrace(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_800_000_000, 0)
+	b := opened(t)
+	cancelled := map[string]int{}
+	for range 10 { // every 15 s, with a grace of a minute
+		var jobs []sbatch.Job
+		for id := range sbatch.JobID(3) {
+			jobs = append(jobs, sbatch.Job{ID: id + 1, Name: "m", State: sbatch.StateRunning, Comment: "codalab bundle=0x9 bridge=b1b2b3 generation=3"})
+		}
+		b.inbox.see(sbatch.Snapshot{Asked: now, Jobs: jobs})
+		effects, _, err := b.Step(t.Context(), now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range effects {
+			if e.Kind != plan.Cancel || e.Row.Job.Name != "m" {
+				t.Errorf("wanted %+v", e)
+			}
+			cancelled[e.Row.Job.ID.String()]++
+			b.running.end(e)
+		}
+		now = now.Add(15 * time.Second)
+	}
+	if diff := cmp.Diff(map[string]int{"1": 2, "2": 2, "3": 2}, cancelled); diff != "" {
+		t.Errorf("cancellations in 135 s (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,98 @@
+package bridge
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+)
+
+// flying publishes rows in flight.
+func flying(b *Bridge, bundles ...string) {
+	for _, bundle := range bundles {
+		b.publish(plan.Row{Bundle: bundle, Queue: "cpu", Phase: plan.Running})
+	}
+}
+
+func turnOf(b *Bridge, now time.Time) []string {
+	var bundles []string
+	for _, r := range b.view.turn(now, 5*time.Second) {
+		bundles = append(bundles, r.Bundle)
+	}
+	return bundles
+}
+
+func TestRecordsAreReadInTurnAndFewAtOnce(t *testing.T) {
+	t.Parallel()
+	b := &Bridge{}
+	b.view.init()
+	var all []string
+	for i := range 50 {
+		all = append(all, fmt.Sprintf("0x%02d", i))
+	}
+	flying(b, all...)
+	now := time.Unix(1_800_000_000, 0)
+	for range 3 {
+		var read []string
+		for _, want := range []int{readAtOnce, readAtOnce, 10, 0} {
+			got := turnOf(b, now)
+			if len(got) != want {
+				t.Fatalf("%d are read, want %d", len(got), want)
+			}
+			read = append(read, got...)
+			now = now.Add(time.Second)
+		}
+		if !slices.Equal(read, all) {
+			t.Errorf("read %v, want each once and in the same order", read)
+		}
+		now = now.Add(5 * time.Second)
+	}
+	if now = now.Add(-time.Hour); len(turnOf(b, now)) == 0 {
+		t.Error("nothing is read for an hour after the clock was set back by one")
+	}
+}
+
+func TestBundleThatLandsAndTakesOffAgainHasOneTurn(t *testing.T) {
+	t.Parallel()
+	b := &Bridge{}
+	b.view.init()
+	flying(b, "0x1", "0x2")
+	now := time.Unix(1_800_000_000, 0)
+	for range 3 {
+		b.publish(plan.Row{Bundle: "0x1", Queue: "cpu", Phase: plan.Staging})
+		flying(b, "0x1")
+	}
+	if got := turnOf(b, now); !slices.Equal(got, []string{"0x2", "0x1"}) {
+		t.Errorf("read %v, want each once", got)
+	}
+	b.publish(plan.Row{Bundle: "0x2", Queue: "cpu", Phase: plan.Collecting})
+	b.view.remove(plan.Row{Bundle: "0x1"})
+	if got := turnOf(b, now.Add(time.Minute)); got != nil || len(b.view.turns) != 0 {
+		t.Errorf("read %v of none in flight, %d wait", got, len(b.view.turns))
+	}
+}
+
+// Two a second take off for an hour beside a hundred that stay, and each lands
+// soon.
+func TestTurnsDoNotPileUp(t *testing.T) {
+	t.Parallel()
+	b := &Bridge{}
+	b.view.init()
+	for i := range 100 {
+		flying(b, fmt.Sprintf("0x%d", i))
+	}
+	now := time.Unix(1_800_000_000, 0)
+	for range 3600 {
+		for _, bundle := range []string{"a", "b"} {
+			flying(b, bundle)
+			b.publish(plan.Row{Bundle: bundle, Queue: "cpu", Phase: plan.Collecting})
+		}
+		b.view.turn(now, 5*time.Second)
+		now = now.Add(time.Second)
+		if len(b.view.turns) > 150 {
+			t.Fatalf("%d turns of 100 rows in flight", len(b.view.turns))
+		}
+	}
+}
