@@ -62,6 +62,8 @@ type Row struct {
 	Since time.Time `json:"since"`
 	// Reason says why the last decision was taken.
 	Reason string `json:"reason"`
+	// Decided is when the row was last decided to something new.
+	Decided time.Time `json:"decided,omitzero"`
 	// Due is when to decide again without news; zero means not at all.
 	Due time.Time `json:"due,omitzero"`
 	// Tries counts the failed tries of what the phase is after.
