@@ -3,9 +3,10 @@
 // One rule holds for all of it: where something is missing the test is
 // skipped, in words, unless the environment variable CLTEST_REQUIRE, a comma
 // separated list, names it; then the test fails. The names are slurm,
-// containers and researcher. Under -short all of it counts as missing.
+// containers, researcher and postgres. Under -short all of it counts as missing.
 //
-// scripts/setup and scripts/slurm-cluster make what is looked for here.
+// scripts/setup, scripts/slurm-cluster and scripts/postgres make what is looked
+// for here.
 package testenv
 
 import (
@@ -28,6 +29,7 @@ const (
 	slurm      = "slurm"
 	containers = "containers"
 	researcher = "researcher"
+	postgres   = "postgres"
 )
 
 // shared is the directory that this machine shares with the nodes of its
