@@ -71,6 +71,7 @@ func connector(where string, readOnly bool) (*pq.Connector, error) {
 	if readOnly {
 		cfg.Runtime["default_transaction_read_only"] = "on"
 	}
+	cfg.BinaryParameters = true // one round trip for a statement, not two
 	cfg.ApplicationName = cmp.Or(cfg.ApplicationName, "cl-slurm")
 	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, 10*time.Second)
 	return pq.NewConnectorConfig(cfg) //nolint:wrapcheck // never fails

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"reflect"
 	"runtime"
 	"strings"
 	"time"
@@ -32,8 +33,9 @@ import (
 // Why a call fails, where a caller may want to do something about it.
 var (
 	// ErrUnavailable means that the database does not answer. Nothing was
-	// written; the same call may succeed later.
-	ErrUnavailable = errors.New("the database does not answer")
+	// written; the same call may succeed later. It has a method Transient() bool
+	// that says so.
+	ErrUnavailable error = transient("the database does not answer")
 	// ErrInDoubt means that the connection broke during a commit and could not
 	// be made again: the transaction may have happened or not. The caller has
 	// to look.
@@ -45,8 +47,17 @@ var (
 	ErrForm = errors.New("the database was written by another version of this program")
 )
 
-// DB is an open database. Reads go through sqlx's methods and run side by
-// side; writes go through InTx. It is safe for concurrent use.
+// transient is an error that may be gone when the same is tried again.
+type transient string
+
+func (t transient) Error() string { return string(t) }
+
+// Transient says that the same may succeed later.
+func (transient) Transient() bool { return true }
+
+// DB is an open database. Reads go through SelectContext, GetContext and sqlx's
+// other methods, and run side by side; writes go through InTx. It is safe for
+// concurrent use.
 type DB struct {
 	*sqlx.DB
 	dialect dialect
@@ -63,7 +74,7 @@ type dialect struct {
 	goose goose.Dialect
 	// options are those of a transaction that is as if it ran alone.
 	options *sql.TxOptions
-	// tries is how often InTx runs a transaction at most.
+	// tries is how often something is run at most.
 	tries int
 	// number asks for the current transaction's number, and fate for what
 	// became of one. Empty where a commit cannot be in doubt.
@@ -191,13 +202,31 @@ func (db *DB) InTx(ctx context.Context, fn func(tx *sqlx.Tx) error) error {
 			return ctx.Err()
 		}
 	}
+	return db.retry(ctx, func() error { return db.once(ctx, fn) })
+}
+
+// SelectContext is sqlx's, and reads again when the connection broke. It fails
+// with ErrUnavailable when it cannot be made again.
+func (db *DB) SelectContext(ctx context.Context, dest any, query string, args ...any) error {
+	return db.retry(ctx, func() error {
+		reflect.ValueOf(dest).Elem().SetLen(0) // what was read before the connection broke
+		return db.DB.SelectContext(ctx, dest, query, args...)
+	})
+}
+
+// GetContext is sqlx's, and reads again as SelectContext does.
+func (db *DB) GetContext(ctx context.Context, dest any, query string, args ...any) error {
+	return db.retry(ctx, func() error { return db.DB.GetContext(ctx, dest, query, args...) })
+}
+
+// retry runs what may be run again from its beginning, while another program
+// is in the way or the connection is broken.
+func (db *DB) retry(ctx context.Context, run func() error) error {
 	for try := 1; ; try++ {
-		err := db.once(ctx, fn)
+		err := run()
 		gone := err != nil && ctx.Err() == nil && db.gone(err) && !errors.Is(err, ErrInDoubt)
-		if gone || isBusy(err) {
-			if try < db.dialect.tries && pause(ctx, try) == nil {
-				continue
-			}
+		if (gone || isBusy(err)) && try < db.dialect.tries && pause(ctx, try) == nil {
+			continue
 		}
 		if gone {
 			return fmt.Errorf("%w (%w)", ErrUnavailable, err)
@@ -249,7 +278,7 @@ const (
 func (db *DB) fate(ctx context.Context, number int64) string {
 	for try := 1; try <= db.dialect.tries; try++ {
 		var fate string
-		err := db.GetContext(ctx, &fate, db.Rebind(db.dialect.fate), number)
+		err := db.DB.GetContext(ctx, &fate, db.Rebind(db.dialect.fate), number)
 		if err == nil && (fate == committed || fate == aborted) {
 			return fate
 		}

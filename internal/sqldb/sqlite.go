@@ -59,7 +59,9 @@ func dsn(path string, readOnly bool) string {
 		q.Set("mode", "rw") // and do not create it
 		pragmas = append(pragmas, "query_only(1)")
 	} else {
-		pragmas = append(pragmas, "journal_mode(WAL)", "foreign_keys(1)", "synchronous(FULL)")
+		// Many small writes to the same pages: copying the log back less often
+		// than SQLite's 1000 pages makes a tenth of the work go away.
+		pragmas = append(pragmas, "journal_mode(WAL)", "foreign_keys(1)", "synchronous(FULL)", "wal_autocheckpoint(4000)")
 	}
 	q["_pragma"] = pragmas
 	u := url.URL{Scheme: "file", Path: path, RawQuery: q.Encode()}

@@ -131,11 +131,7 @@ func lookup() (User, error) {
 func SharedDir(tb testing.TB) string {
 	tb.Helper()
 	u := Researcher(tb)
-	parent := filepath.Join(shared, "test")
-	if os.Geteuid() == 0 {
-		must(tb, os.MkdirAll(parent, 0o755)) //nolint:gosec // see Chmod
-		must(tb, os.Chmod(parent, 0o777|os.ModeSticky))
-	}
+	parent := sharedParent(tb)
 	name := strings.ReplaceAll(tb.Name(), "/", "_")
 	dir, err := os.MkdirTemp(parent, name[:min(64, len(name))]+"-") //nolint:usetesting // the nodes do not see TempDir
 	must(tb, err)
@@ -147,6 +143,17 @@ func SharedDir(tb testing.TB) string {
 	must(tb, os.Chmod(dir, 0o755)) //nolint:gosec // other users' programs look into it
 	must(tb, os.Chown(dir, u.UID, u.GID))
 	return dir
+}
+
+// sharedParent is where tests make directories that other users look into.
+func sharedParent(tb testing.TB) string {
+	tb.Helper()
+	parent := filepath.Join(shared, "test")
+	if os.Geteuid() == 0 {
+		must(tb, os.MkdirAll(parent, 0o755)) //nolint:gosec // see Chmod
+		must(tb, os.Chmod(parent, 0o777|os.ModeSticky))
+	}
+	return parent
 }
 
 // need ends the test when err says that something is missing, and under
