@@ -19,6 +19,7 @@ type memory struct {
 	generation int64
 }
 
+func (m *memory) Take(context.Context) error                { return nil }
 func (m *memory) Rows(context.Context) ([]plan.Row, error)  { return m.rows, nil }
 func (m *memory) Generation(context.Context) (int64, error) { return m.generation, nil }
 func (m *memory) Delete(context.Context, plan.Row) error    { return nil }

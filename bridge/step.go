@@ -12,9 +12,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Open reads the ledger and gives each row its first news. It is called once,
+// Open takes the ledger, reads it, and gives each row its first news. It is called once,
 // before Step.
 func (b *Bridge) Open(ctx context.Context) error {
+	if err := b.Ledger.Take(ctx); err != nil {
+		return fmt.Errorf("start bridge: %w", err)
+	}
 	rows, err := b.Ledger.Rows(ctx)
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 // Ledger is a bridge's ledger.
 type Ledger interface {
+	Take(ctx context.Context) error
 	Rows(ctx context.Context) ([]plan.Row, error)
 	Generation(ctx context.Context) (int64, error)
 	Save(ctx context.Context, rows []plan.Row) error
@@ -20,15 +22,31 @@ type Ledger interface {
 
 var errConflict = errors.New("the ledger was written by somebody else")
 
-// Memory is a ledger that lives as long as the process. It keeps no more of a
-// row than a real one does.
-type Memory struct {
+// Store is where ledgers in memory keep their rows: no more of them than a real
+// one does.
+type Store struct {
 	rows       map[string]plan.Row
 	generation int64
+	writer     int
 }
 
-// NewMemory returns an empty ledger.
-func NewMemory() *Memory { return &Memory{rows: map[string]plan.Row{}} }
+// NewStore returns a store without rows.
+func NewStore() *Store { return &Store{rows: map[string]plan.Row{}} }
+
+// Memory is a ledger in memory. Several may be open on one store.
+type Memory struct {
+	*Store
+	number int // that Take gave; 0 before
+}
+
+// Take makes m the one that writes its store.
+func (m *Memory) Take(context.Context) error {
+	m.writer++
+	m.number = m.writer
+	return nil
+}
+
+func (m *Memory) mine() bool { return m.number == 0 || m.number == m.writer }
 
 // Rows returns all rows.
 func (m *Memory) Rows(context.Context) ([]plan.Row, error) {
@@ -46,7 +64,7 @@ func (m *Memory) Generation(context.Context) (int64, error) { return m.generatio
 // Save writes rows, all or none, by compare-and-swap on their versions.
 func (m *Memory) Save(_ context.Context, rows []plan.Row) error {
 	for _, r := range rows {
-		if m.rows[r.Bundle].Version != r.Version {
+		if m.rows[r.Bundle].Version != r.Version || !m.mine() {
 			return errConflict
 		}
 	}
@@ -62,60 +80,65 @@ func (m *Memory) Save(_ context.Context, rows []plan.Row) error {
 
 // Delete removes a row.
 func (m *Memory) Delete(_ context.Context, r plan.Row) error {
-	if old, ok := m.rows[r.Bundle]; !ok || old.Version != r.Version {
+	if old, ok := m.rows[r.Bundle]; !ok || !m.mine() || old.Version != r.Version {
 		return errConflict
 	}
 	delete(m.rows, r.Bundle)
 	return nil
 }
 
-// clone is a copy of the ledger, for a backup.
-func (m *Memory) clone() *Memory {
-	c := &Memory{rows: make(map[string]plan.Row, len(m.rows)), generation: m.generation}
-	for k, r := range m.rows {
-		c.rows[k] = r
-	}
-	return c
+// clone is a copy of the store, for a backup.
+func (s *Store) clone() *Store {
+	return &Store{rows: maps.Clone(s.rows), generation: s.generation, writer: s.writer}
 }
 
 // ledgerDisk is the ledger of the site, whichever life of the bridge has it
 // open.
 type ledgerDisk struct {
 	w      *world
-	memory *Memory
+	memory *Store
 	real   Ledger // beside memory, where one was asked for
 	// backup is a copy, and when it was made.
-	backup   *Memory
+	backup   *Store
 	backedUp time.Duration
 }
 
-func newLedgerDisk(w *world) ledgerDisk { return ledgerDisk{w: w, memory: NewMemory()} }
+func newLedgerDisk(w *world) ledgerDisk { return ledgerDisk{w: w, memory: NewStore()} }
 
 func (d *ledgerDisk) empty() bool { return len(d.memory.rows) == 0 }
 
 // book is the ledger as one life of the bridge has it open.
 type book struct {
 	*life
+	Memory
 }
 
-func (b book) disk() *ledgerDisk { return &b.w.ledger }
+// Take takes the ledger.
+func (b *book) Take(ctx context.Context) error {
+	b.Store = b.disk().memory
+	if real := b.disk().real; real != nil {
+		if err := real.Take(ctx); err != nil {
+			return err //nolint:wrapcheck // the simulation is no layer of its own
+		}
+	}
+	return b.Memory.Take(ctx)
+}
+
+func (b *book) disk() *ledgerDisk { return &b.w.ledger }
 
 // Rows returns all rows.
-func (b book) Rows(ctx context.Context) ([]plan.Row, error) {
+func (b *book) Rows(ctx context.Context) ([]plan.Row, error) {
 	if b.crashes() {
 		return nil, errCrashed
 	}
 	if real := b.disk().real; real != nil {
 		return real.Rows(ctx) //nolint:wrapcheck // the simulation is no layer of its own
 	}
-	return b.disk().memory.Rows(ctx)
+	return b.Memory.Rows(ctx)
 }
 
-// Generation returns the highest generation that was saved.
-func (b book) Generation(ctx context.Context) (int64, error) { return b.disk().memory.Generation(ctx) }
-
 // Save writes rows, and has each transition checked.
-func (b book) Save(ctx context.Context, rows []plan.Row) error {
+func (b *book) Save(ctx context.Context, rows []plan.Row) error {
 	d := b.disk()
 	if b.crashes() {
 		return errCrashed
@@ -136,7 +159,7 @@ func (b book) Save(ctx context.Context, rows []plan.Row) error {
 			return err //nolint:wrapcheck // the simulation is no layer of its own
 		}
 	}
-	if err := d.memory.Save(ctx, rows); err != nil {
+	if err := b.Memory.Save(ctx, rows); err != nil {
 		return err
 	}
 	for i, r := range rows {
@@ -153,7 +176,7 @@ func (b book) Save(ctx context.Context, rows []plan.Row) error {
 }
 
 // Delete removes a row.
-func (b book) Delete(ctx context.Context, r plan.Row) error {
+func (b *book) Delete(ctx context.Context, r plan.Row) error {
 	d := b.disk()
 	if b.crashes() {
 		return errCrashed
@@ -164,7 +187,7 @@ func (b book) Delete(ctx context.Context, r plan.Row) error {
 		}
 	}
 	b.w.checkForgotten(r)
-	return d.memory.Delete(ctx, r)
+	return b.Memory.Delete(ctx, r)
 }
 
 // restore puts the backup in the ledger's place.

@@ -51,7 +51,7 @@ func (w *world) startLife() {
 		w.tell("bridge", "its clock is off by %s", l.offset)
 	}
 	l.bridge = &bridge.Bridge{
-		Policy: w.policy, Name: "sim", Hostname: "login", Ledger: book{l}, Scheduler: commands{l}, Service: service{life: l},
+		Policy: w.policy, Name: "sim", Hostname: "login", Ledger: &book{life: l}, Scheduler: commands{l}, Service: service{life: l},
 		Spool: mount{l}, Stager: stager{l}, Collector: collector{l}, Log: slog.New(slog.DiscardHandler), Now: l.clock,
 	}
 	if w.log != nil {
