@@ -52,7 +52,7 @@ func (w *world) startLife() {
 	}
 	l.bridge = &bridge.Bridge{
 		Policy: w.policy, Name: "sim", Hostname: "login", Ledger: &book{life: l}, Scheduler: commands{l}, Service: service{life: l},
-		Spool: mount{l}, Stager: stager{l}, Collector: collector{l}, Log: slog.New(slog.DiscardHandler), Now: l.clock,
+		Spool: mount{l}, Stager: stager{l}, Collector: collector{l}, Log: slog.New(slog.DiscardHandler), Now: l.clock, ReadEvery: 20 * time.Second,
 	}
 	if w.log != nil {
 		l.bridge.Trace = l.narrate
@@ -229,8 +229,10 @@ func (l *life) read() {
 	if l.dead {
 		return
 	}
-	l.bridge.ReadTurn(l.clock())
-	l.wake()
+	if l.bridge.InFlight() {
+		l.bridge.ReadTurn(l.clock())
+		l.wake()
+	}
 	l.w.at(30*time.Second, l.read)
 }
 
@@ -243,13 +245,13 @@ func (l *life) listen() {
 	l.wake()
 }
 
-// beat checks in at least every 20 seconds.
+// beat checks in at least every 40 seconds.
 func (l *life) beat() {
 	if l.dead {
 		return
 	}
 	l.checkInSoon()
-	l.w.at(20*time.Second, l.beat)
+	l.w.at(40*time.Second, l.beat)
 }
 
 func (l *life) checkInSoon() {

@@ -170,7 +170,7 @@ func (w *world) purged() {
 }
 
 func (w *world) serverGoesAway() {
-	w.server.away = w.now + w.dice.span(ServerAway, time.Second, 5*time.Minute)
+	w.server.away = w.now + w.dice.span(ServerAway, time.Second, 2*time.Minute)
 }
 
 func (w *world) restaged() {

@@ -187,7 +187,7 @@ func (s *server) passTime(b *bundle) {
 		s.enter(b, codalab.StateStaged) // no worker took it
 	case claimed(b) && b.state != codalab.StateWorkerOffline && s.w.now-b.heard > time.Minute:
 		s.enter(b, codalab.StateWorkerOffline)
-	case b.state == codalab.StateWorkerOffline && s.w.now-b.since > 10*time.Minute:
+	case b.state == codalab.StateWorkerOffline && s.w.now-b.since > 3*time.Minute:
 		s.enter(b, codalab.StateStaged)
 	}
 }

@@ -33,7 +33,7 @@ func (s *slurm) startWorker(l slurmtest.Launch) {
 		return
 	}
 	wk := &worker{w: w, launch: l, bundle: w.disk.bundle(uuid), attempt: w.disk.attempt(uuid, n)}
-	wk.token = "worker " + l.Job.String() + "." + strconv.Itoa(l.Restart)
+	wk.token = "worker " + strconv.Itoa(len(s.workers)) + " of job " + l.Job.String()
 	s.workers = append(s.workers, wk)
 	w.tell("worker", "%s.%d starts on %s, job %s", short(uuid), n, l.Node, wk.token)
 	w.at(w.dice.takes(20*time.Millisecond, time.Second), wk.begin)

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"container/heap"
 	"context"
 	"fmt"
 	"io"
@@ -16,7 +15,7 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) //nolint:gochecknoglobal
 
 const (
 	// calm is when the last fault strikes.
-	calm = 12 * time.Minute
+	calm = 8 * time.Minute
 	// horizon is when everything must have come to its end.
 	horizon = 6 * time.Hour
 )
@@ -137,10 +136,10 @@ func (w *world) newPolicy() plan.Policy {
 	}
 	return plan.Policy{
 		Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Worker: "/shared/bin/0/cl-worker",
-		Queues: map[string]plan.Queue{"cpu": q}, SubmitGrace: submitBound + 20*time.Second, StrayGrace: 10 * time.Minute,
+		Queues: map[string]plan.Queue{"cpu": q}, SubmitGrace: submitBound + 20*time.Second, StrayGrace: 4 * time.Minute,
 		CancelStrays: true, RecordAge: slurmSite.MinJobAge, Accounting: w.dice.any(4) > 0, Settle: settle, StuckFor: 30 * time.Second,
-		StagePatience: time.Hour, CollectPatience: 72 * time.Hour, AckPatience: 5 * time.Minute, MaxAttempts: 3,
-		KeepAfterAck: 20 * time.Minute,
+		StagePatience: time.Hour, CollectPatience: 72 * time.Hour, AckPatience: 3 * time.Minute, MaxAttempts: 3,
+		KeepAfterAck: 8 * time.Minute,
 	}
 }
 
@@ -204,22 +203,44 @@ type event struct {
 	do     func()
 }
 
-// events are what is to come, the next one first (container/heap).
+// events are what is to come, a heap with the next one first. It is its own, as
+// container/heap would allocate memory for each event.
 type events []event
 
-func (e *events) add(x event)  { heap.Push(e, x) }
-func (e *events) next() event  { x, _ := heap.Pop(e).(event); return x }
-func (e *events) Push(x any)   { v, _ := x.(event); *e = append(*e, v) }
-func (e events) Len() int      { return len(e) }
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e events) Less(i, j int) bool {
+func (e events) less(i, j int) bool {
 	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].serial < e[j].serial
 }
 
-// Pop takes the last event off; heap.Pop calls it.
-func (e *events) Pop() any {
-	last := len(*e) - 1
-	x := (*e)[last]
-	*e = (*e)[:last]
-	return x
+func (e *events) add(x event) {
+	*e = append(*e, x)
+	h := *e
+	for i := len(h) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !h.less(i, parent) {
+			break
+		}
+		h[i], h[parent] = h[parent], h[i]
+		i = parent
+	}
+}
+
+func (e *events) next() event {
+	h := *e
+	first, last := h[0], len(h)-1
+	h[0], h[last] = h[last], event{}
+	h = h[:last]
+	*e = h
+	for i := 0; ; {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < len(h); child++ {
+			if h.less(child, least) {
+				least = child
+			}
+		}
+		if least == i {
+			return first
+		}
+		h[i], h[least] = h[least], h[i]
+		i = least
+	}
 }
