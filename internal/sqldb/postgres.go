@@ -54,11 +54,21 @@ func connectPostgres(ctx context.Context, where string, readOnly bool) (*DB, err
 	return &DB{DB: db, dialect: postgres(), name: name}, nil
 }
 
-// connector reads a URL. Nothing of what it says about a URL that it cannot
-// read is handed on: it may be a piece of the password.
-func connector(where string, readOnly bool) (*pq.Connector, error) {
+// Check says whether where is written as Open wants it. What is wrong with a
+// URL is not said in detail: that might be a piece of the password.
+func Check(where string) error {
+	if !IsURL(where) {
+		return nil
+	}
 	if _, ok := parse(where); !ok {
-		return nil, errors.New("it is not written as postgres://USER@HOST:PORT/DATABASE; in a password, @ is %40, / is %2F, % is %25")
+		return errors.New("the URL is not written as postgres://USER@HOST:PORT/DATABASE; in a password, @ is %40, / is %2F, % is %25")
+	}
+	return nil
+}
+
+func connector(where string, readOnly bool) (*pq.Connector, error) {
+	if err := Check(where); err != nil {
+		return nil, err
 	}
 	cfg, err := pq.NewConfig(where)
 	if err != nil {
