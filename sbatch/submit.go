@@ -141,3 +141,12 @@ func submitError(name string, err error) *Error {
 	}
 	return e
 }
+
+// Judge returns the error of a submission for which sbatch exited with this
+// status, not 0, after it had written this to its standard error. It is how
+// doubles of Slurm say no.
+func Judge(name, stderr string, exit int) *Error {
+	e := &Error{Op: "submit " + name, Message: words(stderr), Err: fmt.Errorf("exit status %d", exit)}
+	e.Refused, e.Retry = judge(strings.TrimSpace(stderr), exit)
+	return e
+}
