@@ -42,7 +42,7 @@ func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
 		c := b.close(ctx, r)
 		return func(n *plan.News) { n.Closed = &c }
 	case plan.Cancel:
-		o := outcome(b.Scheduler.Cancel(ctx, r.Job.ID))
+		o := outcome(b.Scheduler.Cancel(ctx, r.Job.ID, string(r.Mark)))
 		return func(n *plan.News) { n.Cancelled = &o }
 	case plan.Collect:
 		o := b.collect(ctx, r)

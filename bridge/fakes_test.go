@@ -148,7 +148,7 @@ func (s *fakeSlurm) Account(ctx context.Context, _ time.Time, names []string) ([
 	return snapshot.ByName()[names[0]], err
 }
 
-func (s *fakeSlurm) Cancel(_ context.Context, id sbatch.JobID) error {
+func (s *fakeSlurm) Cancel(_ context.Context, id sbatch.JobID, _ string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cancels++

@@ -17,7 +17,7 @@ type Scheduler interface {
 	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)
 	Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error)
 	Account(ctx context.Context, since time.Time, names []string) ([]sbatch.Job, error)
-	Cancel(ctx context.Context, id sbatch.JobID) error
+	Cancel(ctx context.Context, id sbatch.JobID, name string) error
 }
 
 // BundleService is a CodaLab server, as a worker sees it. *client.Client of

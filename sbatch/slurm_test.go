@@ -50,7 +50,7 @@ func submit(t *testing.T, c *sbatch.Client, r sbatch.Request) sbatch.JobID {
 func cancelLater(t *testing.T, c *sbatch.Client, id sbatch.JobID) {
 	t.Helper()
 	t.Cleanup(func() {
-		if err := c.Cancel(context.Background(), id); err != nil {
+		if err := c.Cancel(context.Background(), id, name); err != nil {
 			t.Error(err)
 		}
 	})

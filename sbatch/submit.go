@@ -101,11 +101,11 @@ var jobLine = regexp.MustCompile(`(?m)^(\d+)(;\S+)?$`)
 func (c *Client) Submit(ctx context.Context, r Request) (JobID, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.submitTimeout())
 	defer cancel()
-	out, err := command.Command{
+	out, err := c.run(ctx, command.Command{
 		Args:  append([]string{c.program("sbatch")}, r.Args()...),
 		Env:   c.environment(),
 		Stdin: strings.NewReader(r.Script),
-	}.Output(ctx)
+	})
 	// An id that was printed counts, whatever came after it: a site's wrapper
 	// may exit with a status of its own.
 	if id, ok := printedID(string(out)); ok {

@@ -162,24 +162,29 @@ func (j *job) view() sbatch.Job {
 	return v
 }
 
-// listed are the tasks of an array that squeue --array lists. Of tasks that
-// are evenly spaced with gaps it leaves out the last one: slurmctld writes them
-// as 2-20:2, and squeue takes the end for one beyond (Slurm
-// src/slurmctld/job_mgr.c: _pack_job, src/squeue/print.c: print_jobs_array).
+// listed are the tasks of an array that squeue --array lists. Of more than five
+// that are evenly spaced with gaps, over a span of more than ten, it leaves out
+// the last: slurmctld writes them as 2-20:2, and squeue takes no index from the
+// end of that (Slurm src/slurmctld/job_mgr.c: build_array_str).
 func listed(tasks []int) []int {
-	if len(tasks) < 3 || tasks[len(tasks)-1]-tasks[0] <= 10 {
-		return tasks
+	if last := len(tasks) - 1; stepped(tasks) {
+		return tasks[:last]
 	}
-	step := tasks[1] - tasks[0]
-	if step == 1 {
-		return tasks
+	return tasks
+}
+
+// stepped says whether slurmctld writes tasks as 2-20:2.
+func stepped(tasks []int) bool {
+	last := len(tasks) - 1
+	if last < 5 || tasks[last]-tasks[0] <= 10 || tasks[1]-tasks[0] == 1 {
+		return false
 	}
-	for i := 2; i < len(tasks); i++ {
-		if tasks[i]-tasks[i-1] != step {
-			return tasks
+	for i := 2; i <= last; i++ {
+		if tasks[i]-tasks[i-1] != tasks[1]-tasks[0] {
+			return false
 		}
 	}
-	return tasks[:len(tasks)-1]
+	return true
 }
 
 // find returns a job's record, nil when there is none.
