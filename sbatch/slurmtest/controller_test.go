@@ -237,18 +237,20 @@ func TestNodeThatFailsTakesItsJobsWithIt(t *testing.T) {
 	t.Parallel()
 	m := newModel(t)
 	lost, again := m.start(request("a")), m.start(request("b", "--requeue"))
-	if err := m.SetNode(m.now, "n1", slurmtest.NodeDown); err != nil {
+	if err := m.SetNode(m.now, "n1", slurmtest.NodeLost); err != nil {
 		t.Fatal(err)
 	}
+	m.is(again, sbatch.StatePending, "None")
+	m.pass(time.Second)
 	if j := m.is(lost, sbatch.StateNodeFail, "NodeDown"); j.Nodes != "n1" {
 		t.Errorf("%+v", j)
 	}
-	if j := m.is(again, sbatch.StatePending, "BeginTime"); j.Nodes != "" || j.Start.Sub(m.now) != 121*time.Second {
+	if j := m.is(again, sbatch.StatePending, "BeginTime"); j.Nodes != "" || j.Start.Sub(m.now) != 120*time.Second {
 		t.Errorf("%+v", j)
 	}
 	m.Ended(m.now, lost, 0, slurmtest.End{})  // nobody hears that
 	m.Ended(m.now, again, 0, slurmtest.End{}) // nor that
-	m.pass(2 * time.Minute)
+	m.pass(119 * time.Second)
 	m.is(lost, sbatch.StateNodeFail, "NodeDown")
 	m.pass(2 * time.Second)
 	if j := m.is(again, sbatch.StateRunning, "None"); j.Nodes != "n2" {
@@ -260,6 +262,26 @@ func TestNodeThatFailsTakesItsJobsWithIt(t *testing.T) {
 	m.pass(10 * time.Second)
 	m.accounts("a", sbatch.StateNodeFail)
 	m.accounts("b", sbatch.StateNodeFail, sbatch.StateRunning)
+	if err := m.SetNode(m.now, "n2", slurmtest.NodeDown); err != nil {
+		t.Fatal(err)
+	}
+	m.pass(time.Second)
+	m.kinds(again, slurmtest.Start, slurmtest.Start, slurmtest.Kill)
+}
+
+func TestProcessesOfALostNodeAreKilledWhenItIsBack(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	id := m.start(request("a"))
+	for _, state := range []string{slurmtest.NodeLost, slurmtest.NodeResume} {
+		m.kinds(id, slurmtest.Start)
+		if err := m.SetNode(m.now, "n1", state); err != nil {
+			t.Fatal(err)
+		}
+		m.pass(time.Second)
+	}
+	m.kinds(id, slurmtest.Start, slurmtest.Kill)
+	m.is(id, sbatch.StateNodeFail, "NodeDown")
 }
 
 func TestRequeueBeginsAJobAgainUnderItsID(t *testing.T) {

@@ -65,7 +65,7 @@ func (c *Controller) completed(j *job) {
 		j.gpus = 0
 	}
 	if j.again {
-		c.pend(j, "BeginTime")
+		c.pend(j, "None")
 	}
 	c.dirty = true
 }
@@ -74,7 +74,7 @@ func (c *Controller) completed(j *job) {
 // already.
 func (c *Controller) pend(j *job, reason string) {
 	j.again, j.state, j.reason, j.node, j.nodeName = false, sbatch.StatePending, reason, noNode, ""
-	j.start, j.end, j.ready = time.Time{}, time.Time{}, j.submitted
+	j.start, j.end, j.ready = time.Time{}, time.Time{}, j.submitted.Add(c.site.StartDelay)
 	j.restarts++
 	j.row = c.newRow(j)
 	c.dirty = true
@@ -117,7 +117,7 @@ func (c *Controller) requeue(now time.Time, id sbatch.JobID) string {
 		c.postpone(now, j)
 	default:
 		c.postpone(now, j)
-		c.pend(j, "BeginTime")
+		c.pend(j, "None")
 	}
 	return ""
 }

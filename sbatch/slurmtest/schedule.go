@@ -136,7 +136,7 @@ func (c *Controller) dueOf(now time.Time, j *job) time.Time {
 		return j.end.Add(c.site.MinJobAge)
 	case j.held:
 		return time.Time{}
-	case now.Before(j.ready) && !j.begin.After(j.ready):
+	case now.Before(j.ready):
 		return j.ready
 	case now.Before(j.begin):
 		return j.begin
@@ -183,7 +183,11 @@ func (c *Controller) schedule(now time.Time) {
 	c.scratch = c.scratch[:0]
 	for i := range c.jobs {
 		j := &c.jobs[i]
-		if j.state != sbatch.StatePending || j.completing || j.held || now.Before(j.ready) || now.Before(j.begin) {
+		if j.state != sbatch.StatePending || j.completing || j.held || now.Before(j.ready) {
+			continue
+		}
+		if now.Before(j.begin) {
+			j.reason = "BeginTime"
 			continue
 		}
 		c.scratch = append(c.scratch, i)
@@ -250,7 +254,7 @@ func (c *Controller) hopeless(p *Partition, j *job) string {
 	case p.State == "INACTIVE":
 		return "PartitionInactive"
 	case j.nodes > int64(len(p.Nodes)):
-		return "PartitionConfig"
+		return "PartitionNodeLimit"
 	case p.MaxTime > 0 && j.limit > p.MaxTime:
 		return "PartitionTimeLimit"
 	case !slices.ContainsFunc(p.Nodes, func(name string) bool { n := c.node(name); return n != nil && n.CPUs >= j.CPUs }):
