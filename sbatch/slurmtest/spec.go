@@ -29,8 +29,9 @@ type spec struct {
 	timeMin   time.Duration
 	gresOdd   bool // a resource other than gpu
 
-	parsable, wait, truncate, exportAll bool
-	input, errorFile, wrap              string
+	parsable, truncate, exportNone bool
+	wrap                           string
+	env                            []string // of the submitter, that the job gets
 }
 
 // Unmodelled says that a test asked for something of Slurm's that this package
@@ -82,14 +83,8 @@ func (s *spec) set(option, value string) error {
 		s.Dir = value
 	case "output":
 		s.Output = value
-	case "error":
-		s.errorFile = value
-	case "input":
-		s.input = value
 	case "hold":
 		s.hold = true
-	case "wait":
-		s.wait = true
 	case "requeue":
 		s.requeue = true
 	case "no-requeue":
@@ -114,7 +109,7 @@ func (s *spec) setParsed(option, value string) error {
 		s.CPUs, err = number(option, value)
 	case "nodes":
 		s.nodes, err = number(option, value)
-		if s.nodes == 0 {
+		if err == nil && s.nodes == 0 {
 			s.nodes = noNodes
 		}
 	case "ntasks":
@@ -141,7 +136,7 @@ func (s *spec) setParsed(option, value string) error {
 	case "open-mode":
 		s.truncate = strings.HasPrefix(value, "t")
 	case "export":
-		if s.exportAll = value == "ALL"; !s.exportAll && value != "NONE" {
+		if s.exportNone = value == "NONE"; !s.exportNone && value != "ALL" {
 			err = &Unmodelled{What: "sbatch --export=" + value}
 		}
 	case "propagate":
