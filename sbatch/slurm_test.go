@@ -247,7 +247,7 @@ func TestSubmissionWhoseAnswerWasLostIsFoundByItsName(t *testing.T) {
 				t.Fatal(err)
 			}
 			if lost == "exec sleep 60" {
-				deaf.SubmitTimeout = 3 * time.Second
+				deaf.SubmitTimeout = s.soon
 			}
 			r := named(s.held(), "-"+lost)
 			_, err = deaf.Submit(t.Context(), r)

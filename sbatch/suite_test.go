@@ -40,6 +40,9 @@ type slurm struct {
 	// asked of the process that began this one.
 	adminBin string
 	fake     *slurmtest.Cluster
+	// killWait is the site's KillWait, soon an answer of sbatch that would be
+	// on time.
+	killWait, soon time.Duration
 }
 
 // onEach runs a test on the real cluster and on the fakes: what it shows of the
@@ -49,8 +52,9 @@ func onEach(t *testing.T, test func(t *testing.T, s *slurm)) {
 	onExecutables(t, test)
 	t.Run("inprocess", func(t *testing.T) {
 		t.Parallel()
-		k := slurmtest.NewCluster(t, slurmtest.NewSite())
-		test(t, &slurm{Client: k.Client(), name: uniqueName(), dir: t.TempDir(), adminBin: k.AdminBin(), fake: k})
+		s := newFake(t)
+		s.Client = s.fake.Client()
+		test(t, s)
 	})
 }
 
@@ -67,13 +71,25 @@ func onExecutables(t *testing.T, test func(t *testing.T, s *slurm)) {
 			return
 		}
 		client := &sbatch.Client{Bin: cluster.Bin, Conf: cluster.Conf}
-		test(t, &slurm{Client: client, name: uniqueName(), dir: os.Getenv("TMPDIR")})
+		test(t, &slurm{Client: client, name: uniqueName(), dir: os.Getenv("TMPDIR"), killWait: 3 * time.Second, soon: 3 * time.Second})
 	})
 	t.Run("fake", func(t *testing.T) {
 		t.Parallel()
-		k := slurmtest.NewCluster(t, slurmtest.NewSite())
-		test(t, &slurm{Client: &sbatch.Client{Bin: k.Bin()}, name: uniqueName(), dir: t.TempDir(), adminBin: k.AdminBin(), fake: k})
+		test(t, newFake(t))
 	})
+}
+
+// newFake starts a fake cluster, which is like the real one but quicker.
+func newFake(t *testing.T) *slurm {
+	t.Helper()
+	site := slurmtest.NewSite()
+	site.StartDelay, site.RowAfter, site.NameAfter, site.EndAfter = 50*time.Millisecond, 150*time.Millisecond, 300*time.Millisecond, 100*time.Millisecond
+	site.KillWait = 300 * time.Millisecond
+	k := slurmtest.NewCluster(t, site)
+	return &slurm{
+		Client: &sbatch.Client{Bin: k.Bin()}, name: uniqueName(), dir: t.TempDir(), adminBin: k.AdminBin(), fake: k,
+		killWait: site.KillWait, soon: 500 * time.Millisecond,
+	}
 }
 
 func uniqueName() string { return fmt.Sprintf("cltest-%d-%d", os.Getpid(), time.Now().UnixNano()) }
@@ -260,7 +276,7 @@ func await(t *testing.T, look func() []sbatch.Job, want func(sbatch.Job) bool) s
 // until waits for something to hold. When it does not, last is told.
 func until(t *testing.T, holds func() bool, last any) {
 	t.Helper()
-	tick := time.NewTicker(100 * time.Millisecond)
+	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	end := time.After(40 * time.Second)
 	for !holds() {

@@ -49,8 +49,8 @@ type Faults struct {
 	// Lost is set while commands are carried out, but what the daemons say
 	// of it does not arrive.
 	Lost bool
-	// Cut is set while half of what a command prints does not arrive, though
-	// it succeeds.
+	// Cut is set while the end of what a command prints does not arrive, from
+	// the middle of its last line on, though it succeeds.
 	Cut bool
 	// Late is how much later than usual the answers come.
 	Late time.Duration
@@ -161,7 +161,7 @@ func (k *Cluster) answer(ctx context.Context, c call) (answer, error) {
 	case faults.Lost:
 		a = answer{Stderr: c.timedOut(), Exit: 1}
 	case faults.Cut:
-		a.Stdout = a.Stdout[:len(a.Stdout)/2]
+		a.Stdout = cut(a.Stdout)
 	}
 	if faults.Late > 0 {
 		late := time.NewTimer(faults.Late)
@@ -172,6 +172,11 @@ func (k *Cluster) answer(ctx context.Context, c call) (answer, error) {
 		}
 	}
 	return a, context.Cause(ctx)
+}
+
+func cut(out string) string {
+	last := strings.LastIndex(strings.TrimSuffix(out, "\n"), "\n") + 1
+	return out[:last+len(out[last:])/2]
 }
 
 // close ends the cluster's jobs, and forgets them.

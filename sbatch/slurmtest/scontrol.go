@@ -103,6 +103,8 @@ func change(now time.Time, m *Controller, uid int, verb string, args []string) e
 		"create": "Error creating the partition: ", "delete": "delete_partition PartitionName=" + partition + ": ", "update": "slurm_update error: ",
 	}[verb]
 	switch {
+	case !isNode && !isPartition:
+		return &Unmodelled{What: "scontrol " + verb + " " + strings.Join(args, " ")}
 	case m.stopped:
 		return fail(1, said+away)
 	case uid != 0:

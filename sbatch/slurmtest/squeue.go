@@ -62,6 +62,7 @@ func (q *question) set(option, value string) error {
 		q.format = value
 	case "jobs":
 		q.jobs = list
+		return jobNumbers(list)
 	case "name":
 		q.names = list
 	case "nodelist":
@@ -77,6 +78,16 @@ func (q *question) set(option, value string) error {
 		return knownStates(q.states)
 	default:
 		return &Unmodelled{What: "squeue --" + option}
+	}
+	return nil
+}
+
+func jobNumbers(jobs []string) error {
+	for _, j := range jobs {
+		number, _, _ := strings.Cut(j, "_")
+		if n, err := strconv.ParseInt(number, 10, 32); err != nil || n <= 0 {
+			return fail(1, "squeue: error: Invalid job id: "+j)
+		}
 	}
 	return nil
 }
