@@ -142,7 +142,7 @@ func (s *slurm) admin(t *testing.T, args ...string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
+		defer func() { _ = conn.Close() }() // all was said
 		if err := cmp.Or(json.NewEncoder(conn).Encode(args), json.NewDecoder(conn).Decode(&a)); err != nil {
 			t.Fatal(err)
 		}

@@ -43,7 +43,7 @@ func (c *Controller) SetNode(now time.Time, name, state string) error {
 		n.down = true
 		c.evict(now, name, state == NodeLost)
 	default:
-		return &Unmodelled{What: fmt.Sprintf("a node's state %q", state)}
+		return &UnmodelledError{What: fmt.Sprintf("a node's state %q", state)}
 	}
 	return nil
 }
@@ -123,23 +123,24 @@ func (c *Controller) Start(now time.Time) {
 func (c *Controller) Lose(now, since time.Time) {
 	c.advance(now)
 	c.dirty = true
-	first := slices.IndexFunc(c.jobs, func(j job) bool { return !j.made.Before(since) })
-	if since.IsZero() {
-		c.next = c.site.FirstJob
-	} else if first >= 0 {
+	lost := func(j job) bool { return !j.made.Before(since) }
+	if first := slices.IndexFunc(c.jobs, lost); first >= 0 {
 		c.next = c.jobs[first].id
 	}
-	if first < 0 {
-		return
+	if since.IsZero() {
+		c.next = c.site.FirstJob
 	}
-	for i := first; i < len(c.jobs); i++ {
+	for i := range c.jobs {
 		j := &c.jobs[i]
+		if !lost(*j) {
+			c.next = max(c.next, j.id+1)
+			continue
+		}
 		c.order(Kill, j, 0)
 		if j.state == sbatch.StateRunning || j.completing {
 			j.again = false
 			c.completed(j)
 		}
 	}
-	clear(c.jobs[first:])
-	c.jobs = c.jobs[:first]
+	c.jobs = slices.DeleteFunc(c.jobs, lost)
 }

@@ -34,7 +34,7 @@ func (k *Cluster) perform(_ context.Context, c call) answer {
 	case "scontrol":
 		out, err = k.scontrol(c)
 	default:
-		err = &Unmodelled{What: c.Program}
+		err = &UnmodelledError{What: c.Program}
 	}
 	a := answer{Stdout: out}
 	var said *failure
@@ -97,7 +97,7 @@ func (k *Cluster) sbatch(c call) (string, error) {
 	case cli.wrap != "":
 		script, name = "#!/bin/sh\n# This script was created by sbatch --wrap.\n\n"+cli.wrap+"\n", "wrap"
 	case len(rest) > 1:
-		return "", &Unmodelled{What: "arguments of a batch script"}
+		return "", &UnmodelledError{What: "arguments of a batch script"}
 	case len(rest) == 1:
 		path := rest[0]
 		if !filepath.IsAbs(path) {

@@ -105,7 +105,7 @@ func (c *Controller) requeue(now time.Time, id sbatch.JobID) string {
 	switch {
 	case j == nil:
 		return invalidID
-	case !j.spec.requeue:
+	case !j.requeue:
 		return "Requested operation is presently disabled"
 	case j.state == sbatch.StatePending:
 		return "Job is pending execution"
@@ -130,7 +130,7 @@ func (c *Controller) Preempt(now time.Time, id sbatch.JobID, requeue bool) {
 	if j == nil || j.state != sbatch.StateRunning {
 		return
 	}
-	again := requeue && j.spec.requeue
+	again := requeue && j.requeue
 	if again {
 		c.postpone(now, j)
 	}
@@ -179,7 +179,7 @@ func (c *Controller) FailLaunch(now time.Time, id sbatch.JobID, restart int) {
 // failOn ends a job by its node's fault, or requeues it.
 func (c *Controller) failOn(now time.Time, j *job, state sbatch.State) {
 	j.state, j.end, j.reason = state, now, "NodeDown"
-	if j.spec.requeue {
+	if j.requeue {
 		c.postpone(now, j)
 	}
 	c.recordEnd(j)

@@ -36,7 +36,7 @@ func parseFormat(program, format string, known map[byte]string) ([]field, error)
 		}
 		f.letter, format = rest[0], rest[1:]
 		if _, ok := known[f.letter]; !ok {
-			return nil, &Unmodelled{What: fmt.Sprintf("%s --format=%%%c", program, f.letter)}
+			return nil, &UnmodelledError{What: fmt.Sprintf("%s --format=%%%c", program, f.letter)}
 		}
 		fields = append(fields, f)
 	}
@@ -140,7 +140,7 @@ func nodeNames(list string) ([]string, error) {
 	s := &spec{}
 	s.setArray(strings.TrimSuffix(set, "]"))
 	if len(s.tasks) == 0 || !strings.HasSuffix(list, "]") {
-		return nil, &Unmodelled{What: "the node list " + list}
+		return nil, &UnmodelledError{What: "the node list " + list}
 	}
 	names := make([]string, 0, len(s.tasks))
 	for _, n := range s.tasks {

@@ -36,8 +36,9 @@ func (k *Cluster) carryOut(o Order) {
 		_ = p.cmd.Process.Signal(syscall.Signal(o.Signal)) // it may have ended
 	case Terminate:
 		// Of a job's processes only the batch script gets TERM (proctrack/cgroup).
-		fmt.Fprintf(p.output, "slurmstepd-%s: error: *** JOB %d ON %s CANCELLED AT %s ***\n", o.Node, o.Job, o.Node, time.Now().Format(clockFormat))
-		_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		at := time.Now().Format(clockFormat)
+		_, _ = fmt.Fprintf(p.output, "slurmstepd-%s: error: *** JOB %d ON %s CANCELLED AT %s ***\n", o.Node, o.Job, o.Node, at) // nobody to tell
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)                                                                               // it may have ended
 	case Start, Kill:
 		p.kill()
 	}
@@ -137,8 +138,8 @@ func (k *Cluster) execute(l Launch) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprint(output, moved)
-	cmd := exec.Command(script) //nolint:gosec,noctx // it lives as long as its job
+	_, _ = fmt.Fprint(output, moved) // nobody to tell
+	cmd := exec.Command(script)      //nolint:gosec,noctx // it lives as long as its job
 	cmd.Dir, cmd.Env = dir, k.environment(l, dir)
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

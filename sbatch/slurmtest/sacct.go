@@ -64,7 +64,7 @@ func (q *inquiry) set(option, value string) error {
 			return fail(1, "Invalid time specification (pos=0): "+value)
 		}
 	default:
-		return &Unmodelled{What: "sacct --" + option}
+		return &UnmodelledError{What: "sacct --" + option}
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func (k *Cluster) sacct(c call) (string, error) {
 	case err != nil:
 		return "", err
 	case len(rest) > 0 || !q.allocations || !q.parsable || q.fields == nil:
-		return "", &Unmodelled{What: "sacct without --allocations, --parsable2 and --format"}
+		return "", &UnmodelledError{What: "sacct without --allocations, --parsable2 and --format"}
 	case q.since.IsZero() && q.jobs == nil:
 		now := time.Now().In(c.zone())
 		q.since = time.Date(now.Year(), now.Month(), now.Day(), 0, 0, 0, 0, now.Location())
@@ -125,7 +125,7 @@ func (q *inquiry) header() error {
 	for i, f := range q.fields {
 		n := slices.IndexFunc(sacctFields, func(known string) bool { return strings.EqualFold(known, f) })
 		if n < 0 {
-			return &Unmodelled{What: "sacct --format=" + f}
+			return &UnmodelledError{What: "sacct --format=" + f}
 		}
 		q.fields[i] = sacctFields[n]
 	}

@@ -38,7 +38,7 @@ func (k *Cluster) scancel(c call) error {
 		case "me":
 			user = k.site.user(c.UID).Name
 		default:
-			return &Unmodelled{What: "scancel --" + option}
+			return &UnmodelledError{What: "scancel --" + option}
 		}
 		return nil
 	})
@@ -49,7 +49,7 @@ func (k *Cluster) scancel(c call) error {
 	for _, arg := range rest {
 		id, err := strconv.ParseInt(arg, 10, 64)
 		if strings.Contains(arg, "_") {
-			return &Unmodelled{What: "scancel of one task"}
+			return &UnmodelledError{What: "scancel of one task"}
 		}
 		if err != nil || id <= 0 {
 			return fail(1, "scancel: error: Invalid job id "+arg)

@@ -14,7 +14,7 @@ import (
 // use.
 func (k *Cluster) scontrol(c call) (string, error) {
 	if len(c.Args) == 0 {
-		return "", &Unmodelled{What: "scontrol without a command"}
+		return "", &UnmodelledError{What: "scontrol without a command"}
 	}
 	verb, rest := strings.ToLower(c.Args[0]), c.Args[1:]
 	var out string
@@ -31,7 +31,7 @@ func (k *Cluster) scontrol(c call) (string, error) {
 			err = change(now, m, c.UID, verb, rest)
 		default:
 			if strings.HasPrefix(verb, "-") {
-				err = &Unmodelled{What: "scontrol " + verb}
+				err = &UnmodelledError{What: "scontrol " + verb}
 				return
 			}
 			err = fail(1, "invalid keyword: "+c.Args[0])
@@ -50,12 +50,12 @@ func (k *Cluster) ping(m *Controller) (string, error) {
 // eachJob requeues, holds or releases jobs.
 func eachJob(now time.Time, m *Controller, uid int, verb string, args []string) error {
 	if len(args) != 1 {
-		return &Unmodelled{What: "scontrol " + verb + " without one list of jobs"}
+		return &UnmodelledError{What: "scontrol " + verb + " without one list of jobs"}
 	}
 	for arg := range strings.SplitSeq(args[0], ",") {
 		id, err := strconv.ParseInt(arg, 10, 64)
 		if err != nil {
-			return &Unmodelled{What: "scontrol " + verb + " " + arg}
+			return &UnmodelledError{What: "scontrol " + verb + " " + arg}
 		}
 		if m.stopped {
 			return fail(1, away+" for job "+arg)
@@ -104,7 +104,7 @@ func change(now time.Time, m *Controller, uid int, verb string, args []string) e
 	}[verb]
 	switch {
 	case !isNode && !isPartition:
-		return &Unmodelled{What: "scontrol " + verb + " " + strings.Join(args, " ")}
+		return &UnmodelledError{What: "scontrol " + verb + " " + strings.Join(args, " ")}
 	case m.stopped:
 		return fail(1, said+away)
 	case uid != 0:
@@ -118,7 +118,7 @@ func change(now time.Time, m *Controller, uid int, verb string, args []string) e
 	case isPartition && verb != "delete":
 		return setPartition(now, m, partition, set, said)
 	}
-	return &Unmodelled{What: "scontrol " + verb + " " + strings.Join(args, " ")}
+	return &UnmodelledError{What: "scontrol " + verb + " " + strings.Join(args, " ")}
 }
 
 // told is a controller's error in the words of scontrol.
@@ -165,7 +165,7 @@ func setPartition(now time.Time, m *Controller, name string, set map[string]stri
 			}
 			p.Nodes = names
 		default:
-			return &Unmodelled{What: "a partition's " + option}
+			return &UnmodelledError{What: "a partition's " + option}
 		}
 	}
 	m.SetPartition(now, p)
@@ -175,7 +175,7 @@ func setPartition(now time.Time, m *Controller, name string, set map[string]stri
 // show prints what is known of a job.
 func (k *Cluster) show(now time.Time, m *Controller, c call, args []string) (string, error) {
 	if len(args) != 2 || !strings.EqualFold(args[0], "job") {
-		return "", &Unmodelled{What: "scontrol show " + strings.Join(args, " ")}
+		return "", &UnmodelledError{What: "scontrol show " + strings.Join(args, " ")}
 	}
 	if m.stopped {
 		return "", fail(1, "slurm_load_jobs error: "+away)
@@ -188,7 +188,7 @@ func (k *Cluster) show(now time.Time, m *Controller, c call, args []string) (str
 	}
 	v := j.view()
 	requeue := 0
-	if j.spec.requeue {
+	if j.requeue {
 		requeue = 1
 	}
 	u := k.site.user(j.user)
@@ -211,7 +211,7 @@ func (k *Cluster) show(now time.Time, m *Controller, c call, args []string) (str
 		j.id, j.Name, u.Name, u.UID, u.Name, u.UID, j.priority(), j.Nice, j.Account, j.QOS, j.WCKey, v.State, v.Reason,
 		requeue, j.restarts, m.rows[j.row].exit, span(j.elapsed(now)), span(j.limit), c.clock(j.submitted, "Unknown"),
 		c.clock(m.rows[j.row].eligible, "Unknown"), c.clock(v.Start, "Unknown"), c.clock(j.ends(v), "Unknown"),
-		j.Partition, k.site.Host, v.Nodes, j.Dir, j.spec.outputPath(j.launched(), u.Name))
+		j.Partition, k.site.Host, v.Nodes, j.Dir, j.outputPath(j.launched(), u.Name))
 	if j.Comment != "" {
 		out += "   Comment=" + j.Comment + " \n"
 	}

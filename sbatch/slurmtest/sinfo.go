@@ -53,12 +53,12 @@ func (k *Cluster) sinfo(c call) (string, error) {
 		case "partition":
 			partitions = strings.Split(value, ",")
 		default:
-			return &Unmodelled{What: "sinfo --" + option}
+			return &UnmodelledError{What: "sinfo --" + option}
 		}
 		return nil
 	})
 	if err == nil && len(rest) > 0 {
-		err = &Unmodelled{What: "sinfo " + rest[0]}
+		err = &UnmodelledError{What: "sinfo " + rest[0]}
 	}
 	if err != nil {
 		return "", err

@@ -77,7 +77,7 @@ func (q *question) set(option, value string) error {
 		q.states = strings.Split(strings.ToUpper(value), ",")
 		return knownStates(q.states)
 	default:
-		return &Unmodelled{What: "squeue --" + option}
+		return &UnmodelledError{What: "squeue --" + option}
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func (k *Cluster) squeue(c call) (string, error) {
 	case err != nil:
 		return "", err
 	case len(rest) > 0:
-		return "", &Unmodelled{What: "squeue " + rest[0]}
+		return "", &UnmodelledError{What: "squeue " + rest[0]}
 	}
 	fields, err := parseFormat("squeue", q.format, queueFields)
 	if err != nil {
