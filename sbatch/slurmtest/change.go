@@ -10,13 +10,14 @@ import (
 
 // What SetNode can make of a node.
 const (
-	NodeDown   = "DOWN"   // its jobs fail, or are requeued
+	NodeDown   = "DOWN"   // its jobs fail or are requeued, and their processes are killed
+	NodeLost   = "LOST"   // does not answer any more: as DOWN, but its processes run on
 	NodeDrain  = "DRAIN"  // its jobs run on, and no other starts
 	NodeResume = "RESUME" // it is back
 )
 
-// SetNode changes a node's state. The processes on a node that goes down are
-// not touched; when it comes back, it is ordered to kill those that are left.
+// SetNode changes a node's state. When a lost one comes back, it is ordered to
+// kill the processes that the controller does not expect there.
 func (c *Controller) SetNode(now time.Time, name, state string) error {
 	c.advance(now)
 	n := c.node(name)
@@ -28,6 +29,9 @@ func (c *Controller) SetNode(now time.Time, name, state string) error {
 	case NodeDrain:
 		n.drained = true
 	case NodeResume:
+		if !n.down && !n.drained {
+			return unanswered("update node "+name, "Invalid node state specified")
+		}
 		n.down, n.drained = false, false
 		for _, l := range c.orphans {
 			if l.Node == name {
@@ -35,24 +39,26 @@ func (c *Controller) SetNode(now time.Time, name, state string) error {
 			}
 		}
 		c.orphans = slices.DeleteFunc(c.orphans, func(l Launch) bool { return l.Node == name })
-	case NodeDown:
+	case NodeDown, NodeLost:
 		n.down = true
-		c.evict(now, name)
+		c.evict(now, name, state == NodeLost)
 	default:
-		return &Unmodelled{What: fmt.Sprintf("a node's state %q", state)}
+		return &UnmodelledError{What: fmt.Sprintf("a node's state %q", state)}
 	}
 	return nil
 }
 
 // evict ends the jobs of a node that is down.
-func (c *Controller) evict(now time.Time, name string) {
+func (c *Controller) evict(now time.Time, name string, lost bool) {
 	for i := range c.jobs {
 		j := &c.jobs[i]
 		if j.nodeName != name || j.state != sbatch.StateRunning && !j.completing {
 			continue
 		}
-		if j.running {
+		if j.running && lost {
 			c.orphans = append(c.orphans, j.launched())
+		} else {
+			c.order(Kill, j, 0)
 		}
 		if j.completing {
 			c.completed(j)
@@ -117,23 +123,24 @@ func (c *Controller) Start(now time.Time) {
 func (c *Controller) Lose(now, since time.Time) {
 	c.advance(now)
 	c.dirty = true
-	first := slices.IndexFunc(c.jobs, func(j job) bool { return !j.made.Before(since) })
-	if since.IsZero() {
-		c.next = c.site.FirstJob
-	} else if first >= 0 {
+	lost := func(j job) bool { return !j.made.Before(since) }
+	if first := slices.IndexFunc(c.jobs, lost); first >= 0 {
 		c.next = c.jobs[first].id
 	}
-	if first < 0 {
-		return
+	if since.IsZero() {
+		c.next = c.site.FirstJob
 	}
-	for i := first; i < len(c.jobs); i++ {
+	for i := range c.jobs {
 		j := &c.jobs[i]
+		if !lost(*j) {
+			c.next = max(c.next, j.id+1)
+			continue
+		}
 		c.order(Kill, j, 0)
 		if j.state == sbatch.StateRunning || j.completing {
 			j.again = false
 			c.completed(j)
 		}
 	}
-	clear(c.jobs[first:])
-	c.jobs = c.jobs[:first]
+	c.jobs = slices.DeleteFunc(c.jobs, lost)
 }

@@ -17,7 +17,7 @@ import (
 // nothing more is to be done before [Controller.Due].
 //
 // Errors are *[sbatch.Error], such as an [sbatch.Client] returns, or
-// *[Unmodelled].
+// *[UnmodelledError].
 type Controller struct {
 	// Database is how the accounting database fares. It may be changed at any
 	// time.
@@ -227,13 +227,15 @@ func (c *Controller) cancel(now time.Time, uid int, id sbatch.JobID, name string
 func (c *Controller) kill(now time.Time, j *job, by int) {
 	c.rows[j.row].cancelledBy = by
 	c.dirty = true
-	j.again = false
-	if j.state == sbatch.StatePending && !j.completing {
+	switch {
+	case j.again: // TERM was sent
+		j.again, j.state = false, sbatch.StateCancelled
+	case j.state == sbatch.StatePending:
 		j.state, j.start, j.end, j.expected = sbatch.StateCancelled, now, now, time.Time{}
 		c.recordEnd(j)
-		return
+	default:
+		c.terminate(now, j, sbatch.StateCancelled, "None")
 	}
-	c.terminate(now, j, sbatch.StateCancelled, "None")
 }
 
 // terminate ends a running job: TERM now, KILL after KillWait.

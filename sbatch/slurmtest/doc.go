@@ -13,7 +13,7 @@
 //     [sbatch.Client].
 //
 // What it does not model it does not pretend to: an option, a command or a
-// format that it does not know ends in an [Unmodelled] error that no caller can
+// format that it does not know ends in an [UnmodelledError] error that no caller can
 // take for Slurm's word.
 //
 // The words, states, reasons and exit statuses are those of Slurm 22.05.8,

@@ -65,7 +65,7 @@ func (c *Controller) completed(j *job) {
 		j.gpus = 0
 	}
 	if j.again {
-		c.pend(j, "BeginTime")
+		c.pend(j, "None")
 	}
 	c.dirty = true
 }
@@ -74,7 +74,7 @@ func (c *Controller) completed(j *job) {
 // already.
 func (c *Controller) pend(j *job, reason string) {
 	j.again, j.state, j.reason, j.node, j.nodeName = false, sbatch.StatePending, reason, noNode, ""
-	j.start, j.end, j.ready = time.Time{}, time.Time{}, j.submitted
+	j.start, j.end, j.ready = time.Time{}, time.Time{}, j.submitted.Add(c.site.StartDelay)
 	j.restarts++
 	j.row = c.newRow(j)
 	c.dirty = true
@@ -105,7 +105,7 @@ func (c *Controller) requeue(now time.Time, id sbatch.JobID) string {
 	switch {
 	case j == nil:
 		return invalidID
-	case !j.spec.requeue:
+	case !j.requeue:
 		return "Requested operation is presently disabled"
 	case j.state == sbatch.StatePending:
 		return "Job is pending execution"
@@ -117,7 +117,7 @@ func (c *Controller) requeue(now time.Time, id sbatch.JobID) string {
 		c.postpone(now, j)
 	default:
 		c.postpone(now, j)
-		c.pend(j, "BeginTime")
+		c.pend(j, "None")
 	}
 	return ""
 }
@@ -130,7 +130,7 @@ func (c *Controller) Preempt(now time.Time, id sbatch.JobID, requeue bool) {
 	if j == nil || j.state != sbatch.StateRunning {
 		return
 	}
-	again := requeue && j.spec.requeue
+	again := requeue && j.requeue
 	if again {
 		c.postpone(now, j)
 	}
@@ -179,7 +179,7 @@ func (c *Controller) FailLaunch(now time.Time, id sbatch.JobID, restart int) {
 // failOn ends a job by its node's fault, or requeues it.
 func (c *Controller) failOn(now time.Time, j *job, state sbatch.State) {
 	j.state, j.end, j.reason = state, now, "NodeDown"
-	if j.spec.requeue {
+	if j.requeue {
 		c.postpone(now, j)
 	}
 	c.recordEnd(j)

@@ -193,4 +193,5 @@ var sbatchOptions = []option{ //nolint:gochecknoglobals // a table, never writte
 	{"tmp", 0, true},
 	{"uid", 0, true},
 	{"verbose", 'v', false},
+	{"wait", 'W', false},
 }

@@ -8,46 +8,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Launch is one beginning of a job on a node.
-type Launch struct {
-	Job sbatch.JobID
-	// Restart is how often the job has begun before: SLURM_RESTART_COUNT.
-	Restart int
-	Node    string
-	// UID is whose job it is, Array and Task are the id of its array and its
-	// index in it; Array is 0 for a plain job.
-	UID   int
-	Array sbatch.JobID
-	Task  int
-	// Request is what was submitted, with the partition, the account and the
-	// QOS that the job was given. It is not to be changed.
-	Request *sbatch.Request
-	// GPUs are the indices of those it may use.
-	GPUs []int
-
-	spec *spec
-}
-
-// OrderKind is what a node is told to do.
-type OrderKind int
-
-// The kinds of orders. Each but Start concerns the processes of a launch that
-// was ordered before; they may have ended already.
-const (
-	Start     OrderKind = iota + 1
-	Warn                // send Order.Signal to the batch script
-	Terminate           // send TERM
-	Kill                // send KILL
-)
-
-// Order is what a node is told to do.
-type Order struct {
-	Kind OrderKind
-	Launch
-	// Signal is that of a warning.
-	Signal int
-}
-
 // node is what the controller knows of a node.
 type node struct {
 	*Node
@@ -136,7 +96,7 @@ func (c *Controller) dueOf(now time.Time, j *job) time.Time {
 		return j.end.Add(c.site.MinJobAge)
 	case j.held:
 		return time.Time{}
-	case now.Before(j.ready) && !j.begin.After(j.ready):
+	case now.Before(j.ready):
 		return j.ready
 	case now.Before(j.begin):
 		return j.begin
@@ -183,7 +143,11 @@ func (c *Controller) schedule(now time.Time) {
 	c.scratch = c.scratch[:0]
 	for i := range c.jobs {
 		j := &c.jobs[i]
-		if j.state != sbatch.StatePending || j.completing || j.held || now.Before(j.ready) || now.Before(j.begin) {
+		if j.state != sbatch.StatePending || j.completing || j.held || now.Before(j.ready) {
+			continue
+		}
+		if now.Before(j.begin) {
+			j.reason = "BeginTime"
 			continue
 		}
 		c.scratch = append(c.scratch, i)
@@ -250,7 +214,7 @@ func (c *Controller) hopeless(p *Partition, j *job) string {
 	case p.State == "INACTIVE":
 		return "PartitionInactive"
 	case j.nodes > int64(len(p.Nodes)):
-		return "PartitionConfig"
+		return "PartitionNodeLimit"
 	case p.MaxTime > 0 && j.limit > p.MaxTime:
 		return "PartitionTimeLimit"
 	case !slices.ContainsFunc(p.Nodes, func(name string) bool { n := c.node(name); return n != nil && n.CPUs >= j.CPUs }):
@@ -340,25 +304,4 @@ func (c *Controller) launch(now time.Time, j *job, at int, gpus uint64) {
 	r := &c.rows[j.row]
 	r.start, r.node = now, n.Name
 	c.order(Start, j, 0)
-}
-
-// order tells a job's node to do something.
-func (c *Controller) order(kind OrderKind, j *job, signal int) {
-	if !j.running {
-		return
-	}
-	c.orders = append(c.orders, Order{Kind: kind, Launch: j.launched(), Signal: signal})
-}
-
-func (j *job) launched() Launch {
-	l := Launch{
-		Job: j.id, Restart: j.restarts, Node: j.nodeName, UID: j.user, Array: j.array, Task: j.task,
-		Request: &j.Request, spec: j.spec,
-	}
-	for g := 0; j.gpus>>g != 0; g++ {
-		if j.gpus&(1<<g) != 0 {
-			l.GPUs = append(l.GPUs, g)
-		}
-	}
-	return l
 }

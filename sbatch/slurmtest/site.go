@@ -96,7 +96,7 @@ func NewSite() *Site {
 		},
 		QOS: []QOS{{Name: "normal"}, {Name: "limited", MaxSubmitJobs: 2}},
 		Users: []User{
-			{UID: 0, Name: "root", Accounts: []string{"root"}, QOS: []string{"normal"}, WCKeys: []string{""}},
+			{UID: 0, Name: "root", Accounts: []string{"lab", "nlp"}, QOS: []string{"normal", "limited"}, WCKeys: []string{"proj1"}},
 			{UID: 1001, Name: "researcher", Accounts: []string{"lab", "nlp"}, QOS: []string{"normal", "limited"}, WCKeys: []string{"proj1"}},
 		},
 		FirstJob: 1, MaxArraySize: 10001, MemoryPerCPU: 500,

@@ -29,17 +29,18 @@ type spec struct {
 	timeMin   time.Duration
 	gresOdd   bool // a resource other than gpu
 
-	parsable, wait, truncate, exportAll bool
-	input, errorFile, wrap              string
+	parsable, truncate, exportNone bool
+	wrap                           string
+	env                            []string // of the submitter, that the job gets
 }
 
-// Unmodelled says that a test asked for something of Slurm's that this package
+// UnmodelledError says that a test asked for something of Slurm's that this package
 // does not know. It is a fault of the test or of this package, never Slurm's
 // answer.
-type Unmodelled struct{ What string }
+type UnmodelledError struct{ What string }
 
 // Error names what is not known.
-func (e *Unmodelled) Error() string { return "slurmtest does not model " + e.What }
+func (e *UnmodelledError) Error() string { return "slurmtest does not model " + e.What }
 
 // specOf reads the further options of a request as sbatch would.
 func specOf(r sbatch.Request) (*spec, error) {
@@ -82,14 +83,8 @@ func (s *spec) set(option, value string) error {
 		s.Dir = value
 	case "output":
 		s.Output = value
-	case "error":
-		s.errorFile = value
-	case "input":
-		s.input = value
 	case "hold":
 		s.hold = true
-	case "wait":
-		s.wait = true
 	case "requeue":
 		s.requeue = true
 	case "no-requeue":
@@ -114,13 +109,13 @@ func (s *spec) setParsed(option, value string) error {
 		s.CPUs, err = number(option, value)
 	case "nodes":
 		s.nodes, err = number(option, value)
-		if s.nodes == 0 {
+		if err == nil && s.nodes == 0 {
 			s.nodes = noNodes
 		}
 	case "ntasks":
 		var n int64
 		if n, err = number(option, value); err == nil && n != 1 {
-			err = &Unmodelled{What: "sbatch --ntasks=" + value}
+			err = &UnmodelledError{What: "sbatch --ntasks=" + value}
 		}
 	case "nice":
 		err = s.setNice(value)
@@ -131,7 +126,7 @@ func (s *spec) setParsed(option, value string) error {
 	case "mem":
 		s.MemoryMiB, err = memory(value)
 	case "gres":
-		err = s.setGres(value)
+		s.setGres(value)
 	case "array":
 		s.setArray(value)
 	case "begin":
@@ -141,15 +136,15 @@ func (s *spec) setParsed(option, value string) error {
 	case "open-mode":
 		s.truncate = strings.HasPrefix(value, "t")
 	case "export":
-		if s.exportAll = value == "ALL"; !s.exportAll && value != "NONE" {
-			err = &Unmodelled{What: "sbatch --export=" + value}
+		if s.exportNone = value == "NONE"; !s.exportNone && value != "ALL" {
+			err = &UnmodelledError{What: "sbatch --export=" + value}
 		}
 	case "propagate":
 		if value != "NONE" {
-			err = &Unmodelled{What: "sbatch --propagate=" + value}
+			err = &UnmodelledError{What: "sbatch --propagate=" + value}
 		}
 	default:
-		err = &Unmodelled{What: "sbatch --" + option}
+		err = &UnmodelledError{What: "sbatch --" + option}
 	}
 	return err
 }
@@ -195,13 +190,13 @@ func limit(option, value string) (time.Duration, error) {
 	if !hasDays && len(parts) < 3 {
 		units = units[1:]
 	}
-	total := time.Duration(d) * 24 * time.Hour //nolint:gosec // of 16 bits
+	total := time.Duration(d) * 24 * time.Hour
 	for i, p := range parts {
 		n, err := strconv.ParseUint(p, 10, 24)
 		if err != nil {
 			return 0, bad
 		}
-		total += time.Duration(n) * units[i] //nolint:gosec // of 24 bits
+		total += time.Duration(n) * units[i]
 	}
 	return total, nil
 }
@@ -221,17 +216,17 @@ func memory(value string) (int64, error) {
 		n *= 1024 * 1024
 	}
 	if n == 0 {
-		return 0, &Unmodelled{What: "sbatch --mem=0, the whole node"}
+		return 0, &UnmodelledError{What: "sbatch --mem=0, the whole node"}
 	}
 	return n, nil
 }
 
 // setGres reads gpu[:type][:count].
-func (s *spec) setGres(value string) error {
+func (s *spec) setGres(value string) {
 	parts := strings.Split(value, ":")
 	if parts[0] != "gpu" {
 		s.gresOdd = true
-		return nil
+		return
 	}
 	s.GPUs, s.GPUType = 1, ""
 	for _, p := range parts[1:] {
@@ -241,7 +236,6 @@ func (s *spec) setGres(value string) error {
 			s.GPUType = p
 		}
 	}
-	return nil
 }
 
 // setArray reads 1-7, 1,3,5-9:2 and 0-15%4. What is no such list is left for
@@ -273,7 +267,7 @@ func (s *spec) setArray(value string) {
 			return
 		}
 		for ; a <= b; a += step {
-			tasks = append(tasks, int(a)) //nolint:gosec // of 24 bits
+			tasks = append(tasks, int(a))
 		}
 	}
 	slices.Sort(tasks)
@@ -297,7 +291,7 @@ func (s *spec) setBegin(value string) error {
 	if err != nil {
 		return fail(255, "Invalid time specification (pos=0): "+value, "sbatch: error: Invalid --begin specification")
 	}
-	s.begin = time.Duration(n) * unit //nolint:gosec // of 24 bits
+	s.begin = time.Duration(n) * unit
 	return nil
 }
 
@@ -309,7 +303,7 @@ func (s *spec) setSignal(value string) error {
 		if err != nil {
 			return fail(255, "sbatch: error: Invalid --signal specification")
 		}
-		s.warn = time.Duration(n) * time.Second //nolint:gosec // of 16 bits
+		s.warn = time.Duration(n) * time.Second
 	}
 	name, s.warnBatch = strings.CutPrefix(name, "B:")
 	if s.warnWith = signals[strings.TrimPrefix(name, "SIG")]; s.warnWith == 0 {

@@ -132,7 +132,7 @@ func (c *Controller) partitionOf(s *spec) (*Partition, error) {
 	})
 	switch {
 	case i < 0 && strings.Contains(s.Partition, ","):
-		return nil, &Unmodelled{What: "a job for several partitions"}
+		return nil, &UnmodelledError{What: "a job for several partitions"}
 	case i < 0 && s.Partition == "":
 		return nil, refuse("No partition specified or system default partition")
 	case i < 0:
