@@ -34,6 +34,8 @@ func (d *decision) submitting() {
 		if !d.waiting() {
 			d.submit(d.row.Reason)
 		}
+	case d.closingFailed() != "" && !d.row.Closed:
+		d.close()
 	case !d.absent():
 	case d.row.Closed:
 		d.concluded(platform("Slurm gave no clear answer to the submission, and has no such job: %s", sentence(d.row.Trouble)))

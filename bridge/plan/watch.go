@@ -25,7 +25,8 @@ func (d *decision) queued() {
 	switch {
 	case d.row.Closed:
 		d.concluded(d.fromSlurm())
-	case !d.row.Ended.IsZero() && d.settled() && d.lastWord():
+	case d.row.Ended.IsZero():
+	case d.closingFailed() != "" || d.settled() && d.lastWord():
 		d.close()
 	}
 }
