@@ -31,7 +31,7 @@ func (d *decision) stopping() {
 	case !d.row.Closed:
 		d.close()
 	case gone || !d.row.Cancelled.IsZero():
-		d.finish(*d.row.Stop, "stopped before it began: "+d.row.Reason)
+		d.finish(*d.row.Stop, "stopped before it began: "+d.row.Stop.Failure)
 	}
 }
 

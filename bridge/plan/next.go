@@ -150,6 +150,9 @@ func (d *decision) offeredAgain(m codalab.Message) {
 		fresh := NewRow(d.now, d.row.Queue, m)
 		fresh.Version, fresh.Attempt = d.row.Version, d.row.Attempt
 		d.row = fresh
+	case d.row.Phase == Done && d.row.Begun == nil:
+		d.want(Claim)
+		d.finalize("the server offered again what was done: the verdict is reported again")
 	case d.row.Phase == Done:
 		d.want(Claim)
 		d.enter(Collecting, "the server offered again what was done: the result is delivered again")

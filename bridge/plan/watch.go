@@ -17,7 +17,7 @@ func (d *decision) queued() {
 	d.watch()
 	d.neverStarts()
 	if d.row.Stop != nil {
-		d.enter(Stopping, d.row.Reason)
+		d.enter(Stopping, "to be stopped: "+d.row.Stop.Failure)
 		return
 	}
 	// A job that is over may have begun and the disk not show it yet. Closing
@@ -41,7 +41,7 @@ func (d *decision) running() {
 		return
 	}
 	if d.row.Stop != nil {
-		d.enter(Stopping, d.row.Reason)
+		d.enter(Stopping, "to be stopped: "+d.row.Stop.Failure)
 		return
 	}
 	if d.row.Exit == nil && !d.row.Ended.IsZero() && d.settled() && d.lastWord() {
@@ -206,7 +206,7 @@ func (d *decision) concluded(v Verdict) {
 		return
 	}
 	if !begun {
-		d.finish(v, d.row.Reason)
+		d.finish(v, "the attempt ended before it was seen to begin: "+string(v.Cause))
 		return
 	}
 	d.row.Verdict = &v
