@@ -11,20 +11,27 @@ type move struct {
 	from, to plan.Phase
 	// reason is the row's new reason; empty where neither reason nor phase
 	// changed.
-	reason  string
-	news    []string
-	changed bool
-	wants   []plan.Kind
+	reason string
+	news   []string
+	// minded says that the row came out otherwise than without the news.
+	minded bool
+	wants  []plan.Kind
 }
 
 func moveOf(before, after plan.Row, n plan.News, effects []plan.Effect) move {
-	m := move{from: before.Phase, to: after.Phase, news: newsNames(n), changed: !before.Same(after) || len(effects) > 0}
+	m := move{from: before.Phase, to: after.Phase, news: newsNames(n)}
 	if before.Reason != after.Reason || before.Phase != after.Phase {
 		m.reason = after.Reason
 	}
 	for _, e := range effects {
 		m.wants = append(m.wants, e.Kind)
 	}
+	return m
+}
+
+// on says what made the move.
+func (m move) on(what string) move {
+	m.news = []string{what}
 	return m
 }
 

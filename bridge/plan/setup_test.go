@@ -54,7 +54,9 @@ func (w *world) setRow(a *arguments) error {
 		case "phase":
 		case "attempt":
 			r.Attempt = a.number(value)
-			r.Mark = w.mark(r.Attempt)
+			if r.Mark != "" {
+				r.Mark = w.mark(r.Attempt)
+			}
 		case "generation":
 			r.Generation = int64(a.number(value))
 		case "time":

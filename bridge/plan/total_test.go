@@ -172,7 +172,8 @@ func sane(now time.Time, before, after plan.Row, effects []plan.Effect) error {
 		return errors.New("due at once, for ever")
 	case before.Verdict != nil && after.Verdict == nil && !before.Dropped:
 		return errors.New("verdict is lost")
-	case before.Phase == plan.Finalizing && after.Phase != plan.Finalizing && after.Phase != plan.Done:
+	case before.Phase == plan.Finalizing && !slices.Contains([]plan.Phase{plan.Finalizing, plan.Done}, after.Phase) &&
+		!(after.Phase == plan.Collecting && wants(effects, plan.Claim)): // acknowledged and offered again in one breath
 		return fmt.Errorf("left finalizing for %s", after.Phase)
 	case after.Attempt < before.Attempt:
 		return fmt.Errorf("attempt %d after %d", after.Attempt, before.Attempt)
@@ -198,6 +199,10 @@ func sane(now time.Time, before, after plan.Row, effects []plan.Effect) error {
 		seen[e.Kind] = true
 	}
 	return nil
+}
+
+func wants(effects []plan.Effect, k plan.Kind) bool {
+	return slices.ContainsFunc(effects, func(e plan.Effect) bool { return e.Kind == k })
 }
 
 func TestI8NextIsTotal(t *testing.T) {

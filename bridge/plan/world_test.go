@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -109,10 +110,15 @@ func (w *world) decide(n plan.News) error {
 	}
 	before := *w.row
 	after, effects := w.policy.Next(w.now, before, n)
-	if err := sane(w.now, before, after, effects); err != nil {
+	if err := errors.Join(sane(w.now, before, after, effects), w.promised(before, after, effects)); err != nil {
 		return err
 	}
-	w.record(moveOf(before, after, n, effects))
+	m := moveOf(before, after, n, effects)
+	if m.minded = !before.Same(after) || len(effects) > 0; m.minded && !slices.Equal(m.news, []string{"time"}) {
+		silent, idle := w.policy.Next(w.now, before, plan.News{})
+		m.minded = !silent.Same(after) || !slices.Equal(m.wants, moveOf(before, silent, plan.News{}, idle).wants)
+	}
+	w.record(m)
 	w.saved, w.row, w.generation = &before, &after, max(w.generation, after.Generation)
 	if after.Phase != before.Phase { // what is long ends with its phase
 		delete(w.running, effectKey{plan.Stage, after.Attempt})
@@ -130,6 +136,23 @@ func (w *world) decide(n plan.News) error {
 	w.show(before, after, wanted)
 	if slices.Contains(wanted, string(plan.Forget)) {
 		w.row = nil
+	}
+	return nil
+}
+
+// promised says which promise a decision breaks.
+func (w *world) promised(before, after plan.Row, effects []plan.Effect) error {
+	submits := wants(effects, plan.Submit)
+	retried := after.Phase == plan.Staging && before.Attempt > 0 && before.Mark != "" && after.Mark == ""
+	switch {
+	case submits && !before.Submitted.IsZero() && w.now.Sub(before.Submitted) <= w.policy.SubmitGrace:
+		return errors.New("I2: submitted again within the grace")
+	case submits && (before.Job.ID != 0 || before.Begun != nil):
+		return errors.New("I2: submitted again though there is a job")
+	case retried && before.Begun != nil && w.policy.Queues[before.Queue].RetryBegun != plan.RetryOnPlatform:
+		return errors.New("I4: a begun bundle begins again")
+	case !before.Times.Finalizing.IsZero() && !before.Dropped && before.Verdict != nil && !reflect.DeepEqual(before.Verdict, after.Verdict):
+		return errors.New("I7: a reported verdict changed")
 	}
 	return nil
 }
@@ -197,7 +220,7 @@ func (w *world) batch(a *arguments) error {
 		return nil
 	}
 	before := *w.row
-	w.record(moveOf(before, rows[0], plan.News{}, nil))
+	w.record(moveOf(before, rows[0], plan.News{}, nil).on("room"))
 	w.show(before, rows[0], nil)
 	w.row = &rows[0]
 	err := w.decide(plan.News{})
