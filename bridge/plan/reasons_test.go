@@ -43,13 +43,12 @@ var source = sync.OnceValues(func() ([]*ast.File, error) {
 	return files, nil
 })
 
-// readSentences finds every string of more than a word in the source, with its
+// known finds every string of more than a word in the source, with its
 // formatting verbs and what is added to it.
-func readSentences(t *testing.T) sentences {
-	t.Helper()
+var known = sync.OnceValue(func() sentences {
 	files, err := source()
 	if err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
 	var found sentences
 	for _, f := range files {
@@ -69,7 +68,7 @@ func readSentences(t *testing.T) sentences {
 	}
 	slices.SortStableFunc(found, func(a, b said) int { return b.weight() - a.weight() })
 	return found
-}
+})
 
 func newSaid(parts []string) said {
 	quoted := make([]string, len(parts))
@@ -136,7 +135,6 @@ func (s sentences) constant(text string) bool {
 
 func TestReasonsAreOfTheSource(t *testing.T) {
 	t.Parallel()
-	known := readSentences(t)
 	for reason, want := range map[string]string{
 		"job 7: sbatch accepted it":                                        "job …: sbatch accepted it",
 		"try 3 failed: no route to host":                                   "try … failed: …",
@@ -144,7 +142,7 @@ func TestReasonsAreOfTheSource(t *testing.T) {
 		"sbatch gave no clear answer (x): looking for the job by its name": "sbatch gave no clear answer (…): looking for the job by its name",
 		"the attempt ended: platform":                                      "the attempt ended: …",
 	} {
-		if got := known.fixed(reason); got != want {
+		if got := known().fixed(reason); got != want {
 			t.Errorf("%q has the fixed part %q, want %q", reason, got, want)
 		}
 	}

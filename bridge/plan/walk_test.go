@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -11,7 +12,7 @@ import (
 )
 
 const (
-	walks     = 3000
+	walks     = 2000
 	walkSteps = 50
 )
 
@@ -117,14 +118,23 @@ func (w *world) answers() []string {
 	return answers
 }
 
+// lives are the decisions of many random lives.
+var lives = sync.OnceValues(func() (*atlas, error) {
+	a := newAtlas()
+	for seed := range uint64(walks) {
+		if err := walk(seed, func(m move) { a.add(m, fmt.Sprintf("life %d", seed)) }); err != nil {
+			return nil, fmt.Errorf("life %d: %w", seed, err)
+		}
+	}
+	return a, nil
+})
+
 // TestI8RandomLivesAreSane checks each decision of many random lives.
 func TestI8RandomLivesAreSane(t *testing.T) {
 	t.Parallel()
-	decisions := 0
-	for seed := range uint64(walks) {
-		if err := walk(seed, func(move) { decisions++ }); err != nil {
-			t.Fatalf("life %d: %v", seed, err)
-		}
+	a, err := lives()
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Logf("%d decisions in %d lives", decisions, walks)
+	t.Logf("%d decisions in %d lives", a.decisions, walks)
 }
