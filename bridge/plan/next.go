@@ -175,9 +175,9 @@ func (d *decision) offeredAgain(m codalab.Message) {
 }
 
 // stop notes the verdict that is wanted instead of the run's own. The first
-// one stands, and none is taken once the bundle has a verdict.
+// one stands, and none is taken once the bundle has a verdict or is not ours.
 func (d *decision) stop(v Verdict, reason string) {
-	if d.row.Verdict != nil || d.row.Stop != nil {
+	if d.row.Verdict != nil || d.row.Stop != nil || d.row.Phase == Done {
 		return
 	}
 	d.row.Stop = &v

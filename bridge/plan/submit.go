@@ -36,6 +36,8 @@ func (d *decision) submitting() {
 		if !d.waiting() {
 			d.submit(d.row.Reason)
 		}
+	case d.closingFailed() != "" && !d.row.Closed:
+		d.close()
 	case !d.absent():
 	case d.row.Closed:
 		d.concluded(platform("Slurm gave no clear answer to the submission, and has no such job: %s", sentence(d.row.Trouble)))
@@ -124,10 +126,10 @@ func (d *decision) refused(words string) string {
 // there may be a job.
 func (d *decision) stopUnsubmitted() {
 	if d.row.Submitted.IsZero() {
-		d.finish(*d.row.Stop, d.row.Reason)
+		d.finish(*d.row.Stop, "stopped before it was submitted: "+d.row.Stop.Failure)
 		return
 	}
-	d.enter(Stopping, d.row.Reason)
+	d.enter(Stopping, "to be stopped: "+d.row.Stop.Failure)
 }
 
 // absent says whether it is proven that the current submission made no job

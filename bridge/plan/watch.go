@@ -17,7 +17,7 @@ func (d *decision) queued() {
 	d.watch()
 	d.neverStarts()
 	if d.row.Stop != nil {
-		d.enter(Stopping, d.row.Reason)
+		d.enter(Stopping, "to be stopped: "+d.row.Stop.Failure)
 		return
 	}
 	// A job that is over may have begun and the disk not show it yet. Closing
@@ -25,7 +25,8 @@ func (d *decision) queued() {
 	switch {
 	case d.row.Closed:
 		d.concluded(d.fromSlurm())
-	case !d.row.Ended.IsZero() && d.settled() && d.lastWord():
+	case d.row.Ended.IsZero():
+	case d.closingFailed() != "" || d.settled() && d.lastWord():
 		d.close()
 	}
 }
@@ -40,7 +41,7 @@ func (d *decision) running() {
 		return
 	}
 	if d.row.Stop != nil {
-		d.enter(Stopping, d.row.Reason)
+		d.enter(Stopping, "to be stopped: "+d.row.Stop.Failure)
 		return
 	}
 	if d.row.Exit == nil && !d.row.Ended.IsZero() && d.settled() && d.lastWord() {
@@ -205,7 +206,7 @@ func (d *decision) concluded(v Verdict) {
 		return
 	}
 	if !begun {
-		d.finish(v, d.row.Reason)
+		d.finish(v, "the attempt ended before it was seen to begin: "+string(v.Cause))
 		return
 	}
 	d.row.Verdict = &v
