@@ -33,7 +33,7 @@ func TestI5JobWithoutARowIsCancelledAfterAGrace(t *testing.T) {
 					s.slurm.add("cl-ann-half", "codalab bundle=0x1 bridge="+s.book.ID),
 					s.slurm.add("shell", ""),
 				}
-				time.Sleep(10*time.Minute - time.Second)
+				time.Sleep(3*time.Minute - time.Second)
 				if state := s.slurm.state(stray); state != sbatch.StatePending {
 					s.Fatalf("the job is %s before its grace is over", state)
 				}
