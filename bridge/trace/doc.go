@@ -15,6 +15,9 @@
 //	{"decision": {...}}  now, row, news, next, and the kinds of the effects
 //	{"lost": 12}         that many decisions could not be noted here
 //
+// Decisions that only take a running attempt's usage in, and change nothing, are
+// not in it.
+//
 // A bridge that is started again goes on in the same file, with a header of its
 // own. When the file has half of the size that it may have, it is renamed to
 // FILE.1, in the place of the last one of that name, and begun anew: so the

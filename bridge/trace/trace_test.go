@@ -183,6 +183,25 @@ func TestTornLinesAreLeftOut(t *testing.T) {
 	}
 }
 
+func TestUsageOfARunningAttemptIsNotRecorded(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "trace")
+	row := plan.Row{Bundle: bundle, Queue: "cpu", Phase: plan.Running, Attempt: 1, Mark: "m", Begun: &spool.Started{Token: "t"}, Times: plan.Times{Running: time.Unix(1, 0)}}
+	var decisions []plan.Decision
+	for _, n := range []plan.News{
+		{Records: &plan.Records{Attempt: 1, Records: spool.Records{Status: &spool.Status{Token: "t"}}}},
+		{Records: &plan.Records{Attempt: 1, Records: spool.Records{Exit: &spool.Exit{Token: "another"}}}},
+		{Records: &plan.Records{Attempt: 1}, LookFailure: "stale file handle"},
+	} {
+		next, effects := policy().Next(time.Unix(2, 0), row, n)
+		decisions = append(decisions, plan.Decision{Now: time.Unix(2, 0), Row: row, News: n, Next: next, Effects: effects})
+	}
+	recorded(t, path, policy(), decisions...)
+	if sum, wrong := replayed(t, path, ""); sum.Decisions != 2 || wrong != nil {
+		t.Errorf("%+v, %+v; want what was ignored, and not what is routine", sum, wrong)
+	}
+}
+
 func TestTraceKeepsToItsSize(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "trace")

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"reflect"
 	"sync"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -92,9 +93,13 @@ func end(f *os.File) (size int64, whole bool, err error) {
 	return size, last[0] == '\n', err //nolint:wrapcheck // it names the file
 }
 
-// Record takes a decision in. It does not wait. It is a Bridge's Trace, and
+// Record takes a decision in, unless it only takes the usage of a running
+// attempt in. It does not wait. It is a Bridge's Trace, and
 // not safe for concurrent use.
 func (w *Writer) Record(d plan.Decision) {
+	if routine(d) {
+		return
+	}
 	w.mu.Lock()
 	switch {
 	case w.broken:
@@ -109,6 +114,17 @@ func (w *Writer) Record(d plan.Decision) {
 	case w.arrived <- struct{}{}:
 	default:
 	}
+}
+
+// routine says whether a decision is one of the many that only take a running
+// attempt's usage in.
+func routine(d plan.Decision) bool {
+	rec := d.News.Records
+	if rec == nil || rec.Exit != nil || len(d.Effects) > 0 || !d.Row.Same(d.Next) {
+		return false
+	}
+	d.News.Records = nil
+	return reflect.ValueOf(d.News).IsZero()
 }
 
 // Run writes what Record takes in until ctx ends, then what is left of it, and

@@ -116,7 +116,7 @@ func reportJSON(out *bufio.Writer, in io.Reader, bundle string, verbose bool) (t
 		Different int `json:"different"`
 		Torn      int `json:"torn"`
 		Lost      int `json:"lost"`
-	}{sum.Decisions, sum.Rows, sum.Different, sum.Torn, sum.Lost})
+	}{sum.Decisions, sum.Rows, sum.Different, sum.Torn, sum.Lost}) //nolint:wrapcheck // standard output is gone
 }
 
 func remarkable(d trace.Decision) bool { return len(d.Different)+len(d.Discontinuous) > 0 }

@@ -28,7 +28,7 @@ func (t *tracing) flags(cmd *cobra.Command) {
 // run runs a bridge with its trace.
 func (t tracing) run(ctx context.Context, b *bridge.Bridge, log *slog.Logger) error {
 	if t.path == "" {
-		return b.Run(ctx) //nolint:wrapcheck // it says what it was about
+		return b.Run(ctx)
 	}
 	w, err := trace.Open(t.path, trace.Header{Build: program.Version(), Began: b.Now(), Policy: b.Policy}, log)
 	if err != nil {
@@ -41,5 +41,5 @@ func (t tracing) run(ctx context.Context, b *bridge.Bridge, log *slog.Logger) er
 	err = b.Run(ctx)
 	end()
 	writing.Wait()
-	return err //nolint:wrapcheck // it says what it was about
+	return err
 }
