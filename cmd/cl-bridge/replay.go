@@ -110,13 +110,14 @@ func reportJSON(out *bufio.Writer, in io.Reader, bundle string, verbose bool) (t
 	if err != nil {
 		return sum, err
 	}
-	return sum, enc.Encode(struct {
+	err = enc.Encode(struct {
 		Decisions int `json:"decisions"`
 		Rows      int `json:"rows"`
 		Different int `json:"different"`
 		Torn      int `json:"torn"`
 		Lost      int `json:"lost"`
-	}{sum.Decisions, sum.Rows, sum.Different, sum.Torn, sum.Lost}) //nolint:wrapcheck // standard output is gone
+	}{sum.Decisions, sum.Rows, sum.Different, sum.Torn, sum.Lost})
+	return sum, err //nolint:wrapcheck // standard output is gone
 }
 
 func remarkable(d trace.Decision) bool { return len(d.Different)+len(d.Discontinuous) > 0 }
