@@ -52,8 +52,12 @@ func (b *Bridge) Deliver(q plan.Queue, messages []codalab.Message) {
 }
 
 const (
-	// checkInPause keeps a burst of changes to one check-in.
-	checkInPause = 20 * time.Millisecond
+	// checkInPause keeps a burst of changes to one check-in. Each tells of all
+	// bundles: with many of them the pause is checkInShare of the time that it
+	// takes to write them down, up to maxCheckInPause.
+	checkInPause    = 20 * time.Millisecond
+	checkInShare    = 40
+	maxCheckInPause = time.Second
 	// idlePause is the pause after an empty answer that came at once, from a
 	// server that does not hold check-ins.
 	idlePause = time.Second
@@ -81,7 +85,7 @@ func (b *Bridge) checkingIn(ctx context.Context, g *errgroup.Group, q plan.Queue
 			return ctx.Err()
 		case <-news:
 			soon = true
-			next.Reset(checkInPause)
+			next.Reset(min(max(checkInPause, checkInShare*c.effort), maxCheckInPause))
 		case <-next.C:
 			soon = false
 			c.send(ctx)
@@ -106,6 +110,7 @@ type checkIns struct {
 	sequence    int64
 	outstanding int
 	failures    int
+	effort      time.Duration // what the last check-in took to write
 	// concurrent says that the server takes check-ins that overtake one
 	// another, welcome that it has taken one at all: a refusal before that is
 	// the operator's to mend.
@@ -123,7 +128,9 @@ func (c *checkIns) send(ctx context.Context) {
 	b := c.bridge
 	c.sequence++
 	c.outstanding++
+	start := b.Now()
 	in := b.CheckIn(c.queue, c.sequence)
+	c.effort = b.Now().Sub(start)
 	c.group.Go(func() error {
 		start := b.Now()
 		got, err := b.Service.CheckIn(ctx, b.Identity(c.queue.Name), in)

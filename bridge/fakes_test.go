@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,18 +36,24 @@ type fakeSlurm struct {
 	jobs    []*fakeJob
 	submits int
 	cancels int
+	looks   []time.Time // when Observe was called
 
 	held   bool                 // jobs stay pending
 	silent bool                 // no command gets an answer
+	slow   time.Duration        // how long Observe takes
 	answer func() error         // what sbatch says of a job that was made
 	before func(sbatch.Request) // is called by Submit first
 }
 
 type fakeJob struct {
 	sbatch.Job
-	spec string
-	end  context.CancelFunc
+	spec  string
+	end   context.CancelFunc
+	ended time.Time
 }
+
+// minJobAge is how long Slurm shows a job that has ended.
+const minJobAge = 5 * time.Minute
 
 var errSilent = errors.New("unable to contact slurm controller")
 
@@ -130,24 +137,75 @@ func (s *fakeSlurm) set(j *fakeJob, state sbatch.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	j.State, j.Nodes, j.Reason = state, "n1", "None"
+	if state.Ended() {
+		j.ended = time.Now()
+	}
+}
+
+// add makes a job that somebody else submitted, and that waits for ever.
+func (s *fakeSlurm) add(name, comment string) *fakeJob {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j := &fakeJob{end: func() {}, Job: sbatch.Job{
+		ID: sbatch.JobID(len(s.jobs) + 1), Name: name, Comment: comment, State: sbatch.StatePending, Reason: "Priority",
+	}}
+	s.jobs = append(s.jobs, j)
+	return j
+}
+
+// state is what Slurm shows of a job.
+func (s *fakeSlurm) state(j *fakeJob) sbatch.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return j.State
 }
 
 func (s *fakeSlurm) Observe(_ context.Context, now time.Time) (sbatch.Snapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.looks = append(s.looks, now)
 	if s.silent {
 		return sbatch.Snapshot{}, errSilent
 	}
 	snapshot := sbatch.Snapshot{Asked: now}
 	for _, j := range s.jobs {
-		snapshot.Jobs = append(snapshot.Jobs, j.Job)
+		if j.ended.IsZero() || time.Since(j.ended) < minJobAge {
+			snapshot.Jobs = append(snapshot.Jobs, j.Job)
+		}
 	}
 	return snapshot, nil
 }
 
-func (s *fakeSlurm) Account(ctx context.Context, _ time.Time, names []string) ([]sbatch.Job, error) {
-	snapshot, err := s.Observe(ctx, time.Time{})
-	return snapshot.ByName()[names[0]], err
+// slowly is a Slurm that takes its time to answer Observe.
+type slowly struct{ *fakeSlurm }
+
+func (s slowly) Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error) {
+	snapshot, err := s.fakeSlurm.Observe(ctx, now)
+	select {
+	case <-time.After(s.slow):
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	return snapshot, err
+}
+
+// Account knows of every job that was submitted since a time, without its
+// comment.
+func (s *fakeSlurm) Account(_ context.Context, since time.Time, names []string) ([]sbatch.Job, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.silent {
+		return nil, errSilent
+	}
+	var jobs []sbatch.Job
+	for _, j := range s.jobs {
+		if j.Name == names[0] && (j.ended.IsZero() || j.ended.After(since)) {
+			shown := j.Job
+			shown.Comment = ""
+			jobs = append(jobs, shown)
+		}
+	}
+	return jobs, nil
 }
 
 func (s *fakeSlurm) Cancel(_ context.Context, id sbatch.JobID, name string) error {
@@ -163,7 +221,7 @@ func (s *fakeSlurm) Cancel(_ context.Context, id sbatch.JobID, name string) erro
 	}
 	j.end()
 	if j.State == sbatch.StatePending {
-		j.State, j.Reason = sbatch.StateCancelled, "None"
+		j.State, j.Reason, j.ended = sbatch.StateCancelled, "None", time.Now()
 	}
 	return nil
 }
@@ -181,7 +239,10 @@ type fakeServer struct {
 	concurrent bool
 	hold       time.Duration
 	down       bool
-	failures   int // that many check-ins fail
+	failures   int             // that many check-ins fail
+	deaf       bool            // acknowledgements are lost
+	restored   map[string]bool // bundles that it does not know any more
+	confirmed  int             // how often it was asked for a state
 	messages   []codalab.Message
 	unclaimed  map[string]codalab.Message
 	arrived    chan struct{}
@@ -261,8 +322,11 @@ func (s *fakeServer) wait(ctx context.Context, superseded chan struct{}) {
 func (s *fakeServer) report(runs []codalab.Run) {
 	for _, run := range runs {
 		s.runs[run.UUID] = run
-		if run.State == codalab.StateFinalizing && !s.acked[run.UUID] {
+		if run.State == codalab.StateFinalizing && !s.acked[run.UUID] && !s.restored[run.UUID] {
 			s.acked[run.UUID], s.finished[run.UUID] = true, run
+			if s.deaf {
+				continue
+			}
 			s.messages = append(s.messages, codalab.Message{Type: codalab.MessageMarkFinalized, UUID: run.UUID})
 		}
 	}
@@ -292,8 +356,12 @@ func (s *fakeServer) StartBundle(_ context.Context, _, bundle string, _ codalab.
 func (s *fakeServer) State(_ context.Context, bundle string) (codalab.State, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.confirmed++
 	if s.down {
 		return "", errDown
+	}
+	if s.restored[bundle] {
+		return "", &codalab.Error{Method: "GET", Path: "/bundles/" + bundle, Status: http.StatusNotFound, Message: "not found"}
 	}
 	if s.acked[bundle] {
 		return codalab.StateReady, nil
@@ -347,6 +415,10 @@ type site struct {
 	queue  plan.Queue
 	book   *ledger.Ledger
 	stop   func()
+
+	dryRun bool                   // strays are not cancelled
+	ends   error                  // what Run ends with
+	alter  func(b *bridge.Bridge) // is called before Run
 }
 
 // newSite is called in a synctest bubble; dir was made outside of it.
@@ -372,7 +444,7 @@ func (s *site) policy() plan.Policy {
 	return plan.Policy{
 		Bridge: s.book.ID, Owner: "ann", Layout: s.shared, Worker: "/bin/cl-worker",
 		Queues:      map[string]plan.Queue{"cpu": s.queue},
-		SubmitGrace: 90 * time.Second, StrayGrace: 10 * time.Minute, CancelStrays: true, RecordAge: 5 * time.Minute, Accounting: true, Settle: 10 * time.Second,
+		SubmitGrace: 90 * time.Second, StrayGrace: 3 * time.Minute, CancelStrays: !s.dryRun, RecordAge: 5 * time.Minute, Accounting: true, Settle: 10 * time.Second,
 		StuckFor: 5 * time.Second, StagePatience: 5 * time.Minute, CollectPatience: 72 * time.Hour, MaxAttempts: 3,
 		AckPatience: 10 * time.Minute, KeepAfterAck: time.Hour,
 	}
@@ -390,17 +462,20 @@ func (s *site) start() {
 	s.book = book
 	b := &bridge.Bridge{
 		Policy: s.policy(), Name: "ann-login1", Hostname: "login1",
-		Ledger: book, Scheduler: s.slurm, Service: s.server, Spool: spool.Disk{Layout: s.shared},
+		Ledger: book, Scheduler: slowly{s.slurm}, Service: s.server, Spool: spool.Disk{Layout: s.shared},
 		Stager: fakeStager{}, Collector: s.server, Now: time.Now,
 		Log:          slog.New(slog.NewTextHandler(s.Output(), nil)),
 		ObserveEvery: 6 * time.Second, LookEvery: 350 * time.Millisecond, ReadEvery: 5 * time.Second,
+	}
+	if s.alter != nil {
+		s.alter(b)
 	}
 	done := make(chan error, 1)
 	go func() { done <- b.Run(ctx) }()
 	s.stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
-			s.Errorf("bridge ended: %v", err)
+		if err := <-done; !errors.Is(err, s.ends) {
+			s.Errorf("bridge ended: %v, want %v", err, s.ends)
 		}
 		if err := book.Close(); err != nil {
 			s.Error(err)

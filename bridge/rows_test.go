@@ -67,7 +67,8 @@ func (n naive) byMark() map[plan.Mark]string {
 	return marks
 }
 
-var randomQueues = []string{"cpu", "gpu"} //nolint:gochecknoglobals // what randomRow chooses from
+// randomQueues are those of randomRow.
+var randomQueues = []string{"cpu", "gpu"}
 
 // randomRow is a row as it may come, in a few bundles and a few seconds.
 func randomRow(random *rand.Rand, start time.Time) plan.Row {

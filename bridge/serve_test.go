@@ -16,7 +16,7 @@ func TestMessageIsWrittenIntoPlainFilesOnly(t *testing.T) {
 	t.Parallel()
 	l := spool.Layout(t.TempDir())
 	b := &Bridge{Policy: plan.Policy{Layout: l}}
-	b.view.rows = map[string]plan.Row{"0x1": {Bundle: "0x1", Attempt: 1, Phase: plan.Running}}
+	b.view.rows = map[string]*plan.Row{"0x1": {Bundle: "0x1", Attempt: 1, Phase: plan.Running}}
 	dir := l.RunDir("0x1", 1)
 	if err := errors.Join(os.MkdirAll(dir, 0o700), syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600),
 		os.WriteFile(filepath.Join(dir, "file"), []byte("a longer text"), 0o600), os.Symlink("/etc/hostname", filepath.Join(dir, "out"))); err != nil {

@@ -1,8 +1,8 @@
 package bridge
 
 import (
-	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,10 +11,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// view is what the pumps know of the rows. Step writes it.
+// view is what the pumps know of the rows. Step writes it. The rows that it
+// hands out are not changed any more; whoever needs many of them works on them
+// without keeping Step waiting.
 type view struct {
 	mu   sync.RWMutex
-	rows map[string]plan.Row
+	rows map[string]*plan.Row
 	// flying are the bundles in flight, each with the number of its take-off.
 	flying   map[string]int
 	takeOffs int
@@ -37,7 +39,7 @@ type turn struct {
 }
 
 func (v *view) init() {
-	v.rows, v.flying, v.changed = map[string]plan.Row{}, map[string]int{}, map[string]chan struct{}{}
+	v.rows, v.flying, v.changed = map[string]*plan.Row{}, map[string]int{}, map[string]chan struct{}{}
 	v.turns = nil
 	v.observed.Store(false)
 }
@@ -48,8 +50,12 @@ func (b *Bridge) publish(r plan.Row) {
 	v := &b.view
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	old := v.rows[r.Bundle]
-	v.rows[r.Bundle] = r
+	var old plan.Row
+	if shown := v.rows[r.Bundle]; shown != nil {
+		old = *shown
+	}
+	shown := r
+	v.rows[r.Bundle] = &shown
 	_, flew := v.flying[r.Bundle]
 	switch {
 	case r.InFlight() && !flew:
@@ -90,27 +96,37 @@ func (v *view) news(queue string) <-chan struct{} {
 func (v *view) row(bundle string) (plan.Row, bool) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	r, ok := v.rows[bundle]
-	return r, ok
+	if r := v.rows[bundle]; r != nil {
+		return *r, true
+	}
+	return plan.Row{}, false
 }
 
 // inFlight returns the rows in flight, in the order of their bundles.
-func (v *view) inFlight() []plan.Row {
+func (v *view) inFlight() []*plan.Row {
+	return v.sorted(func(r *plan.Row) bool { return r.InFlight() })
+}
+
+// sorted returns some of the rows in the order of their bundles.
+func (v *view) sorted(some func(*plan.Row) bool) []*plan.Row {
 	v.mu.RLock()
-	defer v.mu.RUnlock()
-	rows := make([]plan.Row, 0, len(v.flying))
-	for _, bundle := range slices.Sorted(maps.Keys(v.flying)) {
-		rows = append(rows, v.rows[bundle])
+	rows := make([]*plan.Row, 0, len(v.rows))
+	for _, r := range v.rows {
+		if some(r) {
+			rows = append(rows, r)
+		}
 	}
+	v.mu.RUnlock()
+	slices.SortFunc(rows, func(a, b *plan.Row) int { return strings.Compare(a.Bundle, b.Bundle) })
 	return rows
 }
 
 // turn returns the rows whose records are to be read now, and puts them at the
 // end of the line.
-func (v *view) turn(now time.Time, pause time.Duration) []plan.Row {
+func (v *view) turn(now time.Time, pause time.Duration) []*plan.Row {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	var rows []plan.Row
+	var rows []*plan.Row
 	for range len(v.turns) { // each once
 		if len(rows) == readAtOnce {
 			break
@@ -139,13 +155,10 @@ func (v *view) anyInFlight() bool {
 // reports returns what a check-in of a queue's identity tells, in the order of
 // the bundles.
 func (v *view) reports(queue, identity string) []codalab.Run {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	runs := []codalab.Run{}
-	for _, bundle := range slices.Sorted(maps.Keys(v.rows)) {
-		if r := v.rows[bundle]; r.Queue == queue && r.Reported() {
-			runs = append(runs, r.Report(identity))
-		}
+	rows := v.sorted(func(r *plan.Row) bool { return r.Queue == queue && r.Reported() })
+	runs := make([]codalab.Run, len(rows))
+	for i, r := range rows {
+		runs[i] = r.Report(identity)
 	}
 	return runs
 }

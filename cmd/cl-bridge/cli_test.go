@@ -38,6 +38,9 @@ func TestMistakesOfTheOperatorEndWithTheirOwnExitCode(t *testing.T) {
 		{[]string{"run", "--colour"}, "unknown flag"},
 		{[]string{"run", "extra"}, "unknown command"},
 		{[]string{"config", "check"}, "--config is needed"},
+		{[]string{"run", "--config", config("trace", ""), "--trace-size", "much"}, "invalid argument"},
+		{[]string{"replay"}, "accepts 1 arg"},
+		{[]string{"replay", filepath.Join(dir, "nosuch")}, "no such file"},
 		{[]string{"config", "check", "--config", config("unknown", "colour = 1\n")}, "unknown key queue.cpu.colour"},
 		{[]string{"config", "check", "--config", config("type", "partition = 1\n")}, "want a text in quotes"},
 		{[]string{"run", "--config", config("readable", "")}, "chmod 600 it"},
@@ -78,7 +81,7 @@ func TestSlurmThatIsNotThereIsSaidAtTheStart(t *testing.T) {
 	}
 	c := config{Server: "http://127.0.0.1:1", User: "ann", PasswordFile: password}
 	c.Slurm.Bin = "/opt/nosuch"
-	err := serve(t.Context(), program.Process{Getenv: func(string) string { return "" }}, c, nil)
+	err := serve(t.Context(), program.Process{Getenv: func(string) string { return "" }}, c, tracing{}, nil)
 	if err == nil || !strings.Contains(err.Error(), "/opt/nosuch/sbatch") || !strings.Contains(err.Error(), "slurm.bin") {
 		t.Errorf("error %v does not say where Slurm was looked for", err)
 	}

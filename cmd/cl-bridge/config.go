@@ -105,6 +105,9 @@ func (s *size) UnmarshalText(text []byte) error {
 	return err
 }
 
+// MarshalText writes a size.
+func (s size) MarshalText() ([]byte, error) { return []byte(codalab.FormatSize(int64(s))), nil }
+
 // or is the size, or another where none was given.
 func (s *size) or(other int64) int64 {
 	if s == nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/bridge/trace"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -41,8 +42,8 @@ configuration is wrong; 3 the server did not answer, try again later.`
 
 func run(ctx context.Context, p program.Process) error {
 	root := program.Root(p, "cl-bridge", "Run a CodaLab server's bundles as Slurm jobs", about)
-	root.AddCommand(runCommand(p), explainCommand(p), configCommand(p)) //nolint:contextcheck // cobra hands the context on in the command
-	return root.ExecuteContext(ctx)                                     //nolint:wrapcheck // the commands say what it was about
+	root.AddCommand(runCommand(p), replayCommand(p), explainCommand(p), configCommand(p)) //nolint:contextcheck // cobra hands the context on in the command
+	return root.ExecuteContext(ctx)                                                       //nolint:wrapcheck // the commands say what it was about
 }
 
 func configCommand(p program.Process) *cobra.Command {
@@ -83,11 +84,12 @@ func configFlag(cmd *cobra.Command, path *string) {
 // options are run's flags.
 type options struct {
 	config, ledger string
+	trace          tracing
 	debug          bool
 }
 
 func runCommand(p program.Process) *cobra.Command {
-	var o options
+	o := options{trace: tracing{limit: trace.DefaultLimit}}
 	cmd := &cobra.Command{
 		Use: "run --config FILE", Short: "Claim bundles and run them until a signal ends it", Args: program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -103,17 +105,18 @@ func runCommand(p program.Process) *cobra.Command {
 				level = slog.LevelDebug
 			}
 			log := slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: level}))
-			return serve(cmd.Context(), p, c, log)
+			return serve(cmd.Context(), p, c, o.trace, log)
 		},
 	}
 	configFlag(cmd, &o.config)
 	ledgerFlag(cmd, &o.ledger)
+	o.trace.flags(cmd)
 	cmd.Flags().BoolVar(&o.debug, "debug", false, "log what the bridge does in detail")
 	return cmd
 }
 
 // serve builds the bridge of its parts and runs it.
-func serve(ctx context.Context, p program.Process, c config, log *slog.Logger) error {
+func serve(ctx context.Context, p program.Process, c config, t tracing, log *slog.Logger) error {
 	host, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
@@ -157,13 +160,19 @@ func serve(ctx context.Context, p program.Process, c config, log *slog.Logger) e
 		Stager:    stager(c, cl, content),
 		Collector: &staging.Collector{Contents: cl},
 		Log:       log,
-		Now:       time.Now,
+		Now:       steady(time.Now()),
 
 		ObserveEvery: c.Slurm.ObserveEvery.or(6 * time.Second),
 		LookEvery:    350 * time.Millisecond,
 		ReadEvery:    5 * time.Second,
 	}
-	return b.Run(ctx)
+	return t.run(ctx, b, log)
+}
+
+// steady is a clock that goes on from start whoever sets the machine's: what
+// the bridge measures must not depend on that.
+func steady(start time.Time) func() time.Time {
+	return func() time.Time { return start.Round(0).Add(time.Since(start)) }
 }
 
 // findSlurm makes sure that Slurm's commands are there. Whether its controller

@@ -1,0 +1,114 @@
+package bridge_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge"
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// TestI6LostAcknowledgementIsAskedFor: the server has the result, and does not
+// say so again.
+func TestI6LostAcknowledgementIsAskedFor(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.server.deaf = true
+		s.start()
+		bundle := bundleID(1)
+		s.offer(bundle, "true")
+		s.result(5*time.Second, bundle)
+		time.Sleep(10*time.Minute - 6*time.Second)
+		if row := s.rows()[bundle]; row.Phase != plan.Finalizing || s.server.confirmed != 0 {
+			s.Errorf("%s (%s) before the server had its time to acknowledge, asked %d times", row.Phase, row.Reason, s.server.confirmed)
+		}
+		s.phase(10*time.Second, bundle, plan.Done)
+		time.Sleep(time.Hour)
+		s.within(time.Second, "the row is forgotten", func() bool { return len(s.rows()) == 0 })
+		s.stop()
+		if s.server.confirmed != 1 {
+			s.Errorf("asked %d times", s.server.confirmed)
+		}
+	})
+}
+
+// TestI6ResultOfABundleThatTheServerHasLost: it was restored from a copy that
+// does not know the bundle. Until it says so the result is kept and reported.
+func TestI6ResultOfABundleThatTheServerHasLost(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.start()
+		bundle := bundleID(1)
+		s.offer(bundle, "sleep 3")
+		s.phase(2*time.Second, bundle, plan.Running)
+		s.server.mu.Lock()
+		s.server.restored = map[string]bool{bundle: true}
+		s.server.mu.Unlock()
+		s.phase(5*time.Second, bundle, plan.Finalizing)
+		s.server.mu.Lock()
+		s.server.down = true
+		s.server.mu.Unlock()
+		time.Sleep(time.Hour)
+		if row := s.rows()[bundle]; row.Phase != plan.Finalizing {
+			s.Errorf("%s (%s) while the server is away", row.Phase, row.Reason)
+		}
+		s.server.mu.Lock()
+		s.server.down = false
+		s.server.mu.Unlock()
+		s.phase(2*time.Minute, bundle, plan.Done)
+		if row := s.rows()[bundle]; row.Verdict == nil || row.Verdict.Failure != "" {
+			s.Errorf("verdict %+v", row.Verdict)
+		}
+	})
+}
+
+// stuckDisk is a disk whose files take long to remove.
+type stuckDisk struct {
+	bridge.Spool
+
+	once sync.Once
+	took chan struct{} // closed when a removal has begun
+	done chan struct{} // ends it
+}
+
+func (d *stuckDisk) Release(bundle string, marks []string) error {
+	d.once.Do(func() { close(d.took) })
+	<-d.done
+	return d.Spool.Release(bundle, marks)
+}
+
+func TestBundleThatIsOfferedWhileItsFilesAreRemovedRunsLater(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		d := &stuckDisk{Spool: spool.Disk{Layout: s.shared}, took: make(chan struct{}), done: make(chan struct{})}
+		s.alter = func(b *bridge.Bridge) { b.Spool = d }
+		s.start()
+		bundle := bundleID(1)
+		s.offer(bundle, "true")
+		s.result(5*time.Second, bundle)
+		<-d.took
+		s.server.mu.Lock()
+		delete(s.server.acked, bundle)
+		delete(s.server.finished, bundle)
+		delete(s.server.uploads, bundle)
+		s.server.mu.Unlock()
+		s.offer(bundle, "exit 3")
+		time.Sleep(10 * time.Minute)
+		s.server.mu.Lock()
+		if _, unclaimed := s.server.unclaimed[bundle]; !unclaimed || s.server.runs[bundle].State != codalab.StateFinalizing {
+			s.Errorf("claimed while its files were being removed; reported %s", s.server.runs[bundle].State)
+		}
+		s.server.mu.Unlock()
+		close(d.done)
+		s.within(time.Second, "the row is forgotten", func() bool { return len(s.rows()) == 0 })
+		s.offerAgain()
+		run := s.result(10*time.Second, bundle)
+		s.stop()
+		if run.ExitCode == nil || *run.ExitCode != 3 || len(s.slurm.jobs) != 2 || s.server.uploads[bundle] == "" {
+			s.Errorf("result %+v of %d jobs, want that of a second run", run, len(s.slurm.jobs))
+		}
+	})
+}

@@ -1,0 +1,64 @@
+package plan_test
+
+import (
+	"encoding/json"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+)
+
+// TestDecisionSurvivesJSON: a trace holds rows and news as JSON, and all that
+// matters to a decision must be in it.
+func TestDecisionSurvivesJSON(t *testing.T) {
+	t.Parallel()
+	p := throughJSON(t, policy())
+	if diff := cmp.Diff(policy(), p); diff != "" {
+		t.Fatalf("policy (-want +got):\n%s", diff)
+	}
+	news := everyNews()
+	names := slices.Sorted(maps.Keys(news))
+	random := rand.New(rand.NewPCG(1, 2))
+	for name, row := range everyRow() {
+		for i := range len(names) + 50 {
+			one, two := "nothing", names[i%len(names)]
+			if i >= len(names) {
+				one, two = names[random.IntN(len(names))], names[random.IntN(len(names))]
+			}
+			now := epoch.Add(time.Duration(random.IntN(7300)) * time.Second)
+			n := both(news[one], news[two])
+			n.Restarted = random.IntN(2) == 0
+			want, wantEffects := p.Next(now, row, n)
+			got, gotEffects := p.Next(throughJSON(t, now), throughJSON(t, row), throughJSON(t, n))
+			got.Version = want.Version // it is the ledger's
+			if diff := cmp.Diff(want, got) + cmp.Diff(kindsOf(wantEffects), kindsOf(gotEffects)); diff != "" {
+				t.Fatalf("%s, %s and %s (-direct +through JSON):\n%s", name, one, two, diff)
+			}
+		}
+	}
+}
+
+func throughJSON[T any](t *testing.T, v T) (out T) {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err == nil {
+		err = json.Unmarshal(data, &out)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func kindsOf(effects []plan.Effect) []plan.Kind {
+	var kinds []plan.Kind
+	for _, e := range effects {
+		kinds = append(kinds, e.Kind)
+	}
+	return kinds
+}

@@ -1,0 +1,160 @@
+package bridge_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// comment is that of a job of a bridge.
+func comment(bridge string, generation int) string {
+	return fmt.Sprintf("codalab bundle=%s attempt=1 owner=1 bridge=%s generation=%d", bundleID(9), bridge, generation)
+}
+
+func TestI5JobWithoutARowIsCancelledAfterAGrace(t *testing.T) {
+	t.Parallel()
+	for _, dryRun := range []bool{false, true} {
+		t.Run(map[bool]string{false: "cancelled", true: "only told"}[dryRun], func(t *testing.T) {
+			t.Parallel()
+			atSite(t, func(s *site) {
+				s.dryRun = dryRun
+				s.start()
+				s.offer(bundleID(1), "sleep 7200") // a row stands for its job, the ledger's first
+				s.phase(2*time.Second, bundleID(1), plan.Running)
+				stray := s.slurm.add("cl-ann-stray", comment(s.book.ID, 1))
+				others := []*fakeJob{
+					s.slurm.add("cl-bob-other", comment("0ther0", 99)),
+					s.slurm.add("cl-ann-rewritten", "a site's plugin was here"),
+					s.slurm.add("cl-ann-half", "codalab bundle=0x1 bridge="+s.book.ID),
+					s.slurm.add("shell", ""),
+				}
+				time.Sleep(3*time.Minute - time.Second)
+				if state := s.slurm.state(stray); state != sbatch.StatePending {
+					s.Fatalf("the job is %s before its grace is over", state)
+				}
+				time.Sleep(8 * time.Second)
+				want := map[bool]sbatch.State{false: sbatch.StateCancelled, true: sbatch.StatePending}[dryRun]
+				if state := s.slurm.state(stray); state != want {
+					s.Errorf("the job is %s after its grace, want %s", state, want)
+				}
+				time.Sleep(5 * time.Minute)
+				s.stop()
+				for _, j := range others {
+					if j.State != sbatch.StatePending {
+						s.Errorf("job %s (%q) is %s", j.Name, j.Comment, j.State)
+					}
+				}
+				if got := s.slurm.jobs[0].State; got != sbatch.StateRunning {
+					s.Errorf("the job with a row is %s", got)
+				}
+				if want := map[bool]int{false: 1, true: 0}[dryRun]; s.slurm.cancels != want {
+					s.Errorf("%d cancellations, want %d", s.slurm.cancels, want)
+				}
+			})
+		})
+	}
+}
+
+// refuseForNow has sbatch make no job and say that it may later.
+func (s *fakeSlurm) refuseForNow() {
+	s.held = true
+	s.answer = func() error {
+		s.jobs = s.jobs[:len(s.jobs)-1]
+		return &sbatch.Error{Message: "QOSMaxSubmitJobPerUserLimit", Refused: true, Retry: true, Err: errors.New("exit status 1")}
+	}
+}
+
+// TestI5OldLedgerStopsTheBridge: a ledger was restored from a copy that knows
+// of a bundle to be stopped and of one to be submitted, and Slurm, which is
+// slow to answer, has a job that is newer than the copy.
+func TestI5OldLedgerStopsTheBridge(t *testing.T) {
+	t.Parallel()
+	for name, state := range map[string]sbatch.State{"of a live job": sbatch.StatePending, "of one that has ended": sbatch.StateCompleted} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			atSite(t, func(s *site) {
+				s.start()
+				s.offer(bundleID(1), "sleep 7200")
+				s.phase(2*time.Second, bundleID(1), plan.Running)
+				s.slurm.change(s.slurm.refuseForNow)
+				s.offer(bundleID(2), "true")
+				s.phase(2*time.Second, bundleID(2), plan.Submitting)
+				s.slurm.change(func() { s.slurm.silent = true })
+				s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundleID(1)})
+				s.phase(2*time.Second, bundleID(1), plan.Stopping)
+				s.stop()
+				s.slurm.add("cl-ann-newer", comment(s.book.ID, 1000)).State = state
+				s.slurm.silent, s.slurm.answer, s.slurm.slow = false, nil, 30*time.Second
+				s.slurm.submits, s.slurm.cancels = 0, 0
+				s.ends = plan.ErrOutdated
+				s.start()
+				time.Sleep(10 * time.Minute)
+				s.stop()
+				if s.slurm.submits+s.slurm.cancels != 0 {
+					s.Errorf("%d submissions and %d cancellations by an old ledger", s.slurm.submits, s.slurm.cancels)
+				}
+			})
+		})
+	}
+}
+
+func TestNothingIsSubmittedBeforeSlurmWasSeen(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.start()
+		s.slurm.change(s.slurm.refuseForNow)
+		s.offer(bundleID(1), "true")
+		s.phase(2*time.Second, bundleID(1), plan.Submitting)
+		s.stop()
+		s.slurm.submits, s.slurm.held, s.slurm.answer, s.slurm.slow = 0, false, nil, 30*time.Second
+		s.start()
+		s.offer(bundleID(2), "true")
+		time.Sleep(29 * time.Second)
+		s.slurm.change(func() {
+			if s.slurm.submits != 0 {
+				s.Errorf("%d submissions before Slurm was seen", s.slurm.submits)
+			}
+			s.slurm.slow = 0
+		})
+		for i := range 2 {
+			s.result(10*time.Second, bundleID(i+1))
+		}
+		s.stop()
+		if s.slurm.submits != 2 {
+			s.Errorf("%d submissions of two bundles", s.slurm.submits)
+		}
+	})
+}
+
+func TestSlurmIsAskedOnceAMinuteWhileNothingIsInFlight(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		looks := func() (n int) {
+			s.slurm.change(func() { n, s.slurm.looks = len(s.slurm.looks), nil })
+			return n
+		}
+		s.start()
+		time.Sleep(10*time.Minute + time.Second)
+		if n := looks(); n < 10 || n > 11 {
+			s.Errorf("asked %d times in ten idle minutes", n)
+		}
+		s.offer(bundleID(1), "sleep 600")
+		s.phase(2*time.Second, bundleID(1), plan.Running)
+		s.within(7*time.Second, "Slurm is asked for the new job", func() bool {
+			s.slurm.mu.Lock()
+			defer s.slurm.mu.Unlock()
+			return len(s.slurm.looks) > 0
+		})
+		looks()
+		time.Sleep(5 * time.Minute)
+		if n := looks(); n < 49 || n > 51 {
+			s.Errorf("asked %d times in five minutes with a job", n)
+		}
+		s.result(6*time.Minute, bundleID(1))
+	})
+}

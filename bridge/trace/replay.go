@@ -1,0 +1,221 @@
+package trace
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+)
+
+// Decision is one decision of a trace, decided again.
+type Decision struct {
+	// Line is where it stands in the file, counted from 1.
+	Line int
+	// Decision is what was recorded; its effects have no rows.
+	plan.Decision
+	// Different is in what it comes out differently now.
+	Different []Difference
+	// Discontinuous is in what its row is not what was decided of the bundle
+	// before.
+	Discontinuous []Difference
+}
+
+// Difference is one field of a row, or the effects, as JSON.
+type Difference struct {
+	Field string `json:"field"`
+	Was   string `json:"was"`
+	Is    string `json:"is"`
+}
+
+// Summary says what a trace held.
+type Summary struct {
+	// Decisions and Rows were seen, and Different of the decisions come out
+	// differently or do not continue what was before.
+	Decisions, Rows, Different int
+	// Torn counts the lines that a crash has torn, Lost the decisions that
+	// could not be noted.
+	Torn, Lost int
+}
+
+// Replay decides the decisions of a trace again, each by the policy of the
+// header before it, and calls see for each. Only those of bundles whose UUIDs
+// begin with bundle count. It fails for what is no trace, or one of another
+// Format, and with see's error.
+func Replay(trace io.Reader, bundle string, see func(Decision) error) (Summary, error) {
+	r := &replay{bundle: bundle, see: see, before: map[string]last{}, rows: map[string]bool{}}
+	in := bufio.NewReaderSize(trace, 1<<16)
+	for {
+		line, err := in.ReadBytes('\n')
+		if len(line) > 0 {
+			r.line++
+			if err := r.take(line, err == nil); err != nil {
+				return r.sum, fmt.Errorf("replay line %d: %w", r.line, err)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return r.sum, fmt.Errorf("read trace: %w", err)
+		}
+	}
+	if r.policy == nil {
+		return r.sum, errors.New("replay: this is no trace of a bridge: it has no header")
+	}
+	r.sum.Torn += r.torn
+	r.sum.Rows = len(r.rows)
+	return r.sum, nil
+}
+
+type replay struct {
+	bundle string
+	see    func(Decision) error
+	policy *plan.Policy
+	line   int
+	torn   int // lines that are to be followed by a header, or by nothing
+	before map[string]last
+	rows   map[string]bool
+	sum    Summary
+}
+
+// last is what was decided last of a bundle.
+type last struct {
+	row    plan.Row
+	unsure bool // more may have been decided since
+}
+
+func (r *replay) take(line []byte, whole bool) error {
+	var rec record
+	if err := json.Unmarshal(line, &rec); err != nil {
+		if whole && r.policy == nil {
+			return fmt.Errorf("this is no trace of a bridge: %w", err)
+		}
+		r.torn++
+		return nil
+	}
+	if r.torn > 0 && rec.Header == nil {
+		return errors.New("the line before it cannot be read")
+	}
+	switch {
+	case rec.Header != nil:
+		if rec.Header.Format != Format {
+			return fmt.Errorf("a trace of format %d; this build reads format %d", rec.Header.Format, Format)
+		}
+		r.policy = &rec.Header.Policy
+		r.sum.Torn, r.torn = r.sum.Torn+r.torn, 0
+		r.forgetOrder()
+	case rec.Lost > 0:
+		r.sum.Lost += rec.Lost
+		r.forgetOrder()
+	case rec.Decision == nil:
+		return errors.New("neither header nor decision")
+	case r.policy == nil:
+		return errors.New("a decision before any header")
+	case strings.HasPrefix(rec.Decision.Row.Bundle, r.bundle):
+		return r.decide(*rec.Decision)
+	}
+	return nil
+}
+
+// forgetOrder notes that what comes next of each bundle need not follow from
+// what was before: decisions are missing, or were never saved.
+func (r *replay) forgetOrder() {
+	for bundle, l := range r.before {
+		l.unsure = true
+		r.before[bundle] = l
+	}
+}
+
+func (r *replay) decide(rec decision) error {
+	next, effects := r.policy.Next(rec.Now, rec.Row, rec.News)
+	d := Decision{Line: r.line, Decision: plan.Decision{Now: rec.Now, Row: rec.Row, News: rec.News, Next: rec.Next}}
+	for _, k := range rec.Effects {
+		d.Effects = append(d.Effects, plan.Effect{Kind: k})
+	}
+	d.Different = append(differences(rec.Next, next), effectsDiffer(rec.Effects, kindsOf(effects))...)
+	if l, ok := r.before[rec.Row.Bundle]; ok && !l.unsure {
+		d.Discontinuous = differences(r.continued(l.row, rec), rec.Row)
+	}
+	r.before[rec.Row.Bundle] = last{row: rec.Next}
+	if slices.Contains(rec.Effects, plan.Forget) {
+		delete(r.before, rec.Row.Bundle)
+	}
+	r.rows[rec.Row.Bundle] = true
+	r.sum.Decisions++
+	if len(d.Different)+len(d.Discontinuous) > 0 {
+		r.sum.Different++
+	}
+	return r.see(d)
+}
+
+// continued is what a bundle's row was before a decision: what was decided of
+// it last, and sent to Slurm by Batch where it was.
+func (r *replay) continued(before plan.Row, rec decision) plan.Row {
+	if before.Phase == plan.Staging && rec.Row.Phase == plan.Submitting {
+		return r.policy.Batch(rec.Now, []plan.Row{before}, 1, rec.Row.Generation-1)[0]
+	}
+	return before
+}
+
+func effectsDiffer(was, is []plan.Kind) []Difference {
+	if slices.Equal(was, is) {
+		return nil
+	}
+	return []Difference{{"effects", fmt.Sprint(was), fmt.Sprint(is)}}
+}
+
+// differences compares rows as a ledger keeps them.
+func differences(was, is plan.Row) []Difference {
+	a, b := fields(was), fields(is)
+	var found []Difference
+	for _, name := range sortedKeys(a, b) {
+		if string(a[name]) != string(b[name]) {
+			found = append(found, Difference{name, short(a[name]), short(b[name])})
+		}
+	}
+	return found
+}
+
+func fields(r plan.Row) map[string]json.RawMessage {
+	var out map[string]json.RawMessage
+	data, err := json.Marshal(r)
+	if err == nil {
+		err = json.Unmarshal(data, &out)
+	}
+	if err != nil { // a time that JSON cannot hold
+		return map[string]json.RawMessage{"row": json.RawMessage(err.Error())}
+	}
+	return out
+}
+
+func sortedKeys(a, b map[string]json.RawMessage) []string {
+	var keys []string
+	for k := range a {
+		keys = append(keys, k)
+	}
+	for k := range b {
+		if _, ok := a[k]; !ok {
+			keys = append(keys, k)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// short is a value in at most a line; "-" where there is none.
+func short(value json.RawMessage) string {
+	const most = 200
+	switch text := string(value); {
+	case text == "":
+		return "-"
+	case len(text) > most:
+		return strings.ToValidUTF8(text[:most], "") + "…"
+	default:
+		return text
+	}
+}

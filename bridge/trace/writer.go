@@ -1,0 +1,213 @@
+package trace
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"reflect"
+	"sync"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+)
+
+// DefaultLimit is how much a trace may hold, in bytes.
+const DefaultLimit = 1 << 30
+
+// maxPending bounds the decisions that wait to be written.
+const maxPending = 1 << 14
+
+// Writer appends decisions to a file. It never stands in the way of the bridge:
+// what cannot be written in time is counted and left out, and after an error
+// nothing is written any more.
+type Writer struct {
+	// Limit is how many bytes FILE and FILE.1 may have together. It is set
+	// before Run.
+	Limit int64
+
+	path   string
+	header Header
+	log    *slog.Logger
+	file   *os.File
+	out    *bufio.Writer
+	size   int64
+
+	mu      sync.Mutex
+	pending []pending
+	lost    int
+	broken  bool
+	arrived chan struct{}
+}
+
+// pending is a decision that waits to be written, and how many before it could
+// not wait.
+type pending struct {
+	lost int
+	plan.Decision
+}
+
+// Open opens a trace at path, which only its owner may read, to go on at its
+// end. The caller calls Run, which closes it.
+func Open(path string, h Header, log *slog.Logger) (*Writer, error) {
+	h.Format = Format
+	w := &Writer{Limit: DefaultLimit, path: path, header: h, log: log, arrived: make(chan struct{}, 1)}
+	if err := w.open(); err != nil {
+		return nil, fmt.Errorf("open trace: %w", err)
+	}
+	return w, nil
+}
+
+// open opens the file and writes the header.
+func (w *Writer) open() error {
+	f, err := os.OpenFile(w.path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	if err != nil {
+		return err //nolint:wrapcheck // it names the file
+	}
+	size, whole, err := end(f)
+	if err := errors.Join(err, f.Chmod(0o600)); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	w.file, w.out, w.size = f, bufio.NewWriterSize(f, 1<<16), size
+	if !whole {
+		if err := w.put([]byte("\n")); err != nil {
+			return errors.Join(err, f.Close())
+		}
+	}
+	if err := errors.Join(w.write(record{Header: &w.header}), w.out.Flush()); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	return nil
+}
+
+// end returns how long a file is, and whether its last line is whole.
+func end(f *os.File) (size int64, whole bool, err error) {
+	if size, err = f.Seek(0, io.SeekEnd); err != nil || size == 0 {
+		return size, true, err //nolint:wrapcheck // it names the file
+	}
+	last := make([]byte, 1)
+	_, err = f.ReadAt(last, size-1)
+	return size, last[0] == '\n', err //nolint:wrapcheck // it names the file
+}
+
+// Record takes a decision in, unless it only takes the usage of a running
+// attempt in. It does not wait. It is a Bridge's Trace, and
+// not safe for concurrent use.
+func (w *Writer) Record(d plan.Decision) {
+	if routine(d) {
+		return
+	}
+	w.mu.Lock()
+	switch {
+	case w.broken:
+	case len(w.pending) >= maxPending:
+		w.lost++
+	default:
+		w.pending = append(w.pending, pending{w.lost, d})
+		w.lost = 0
+	}
+	w.mu.Unlock()
+	select {
+	case w.arrived <- struct{}{}:
+	default:
+	}
+}
+
+// routine says whether a decision is one of the many that only take a running
+// attempt's usage in.
+func routine(d plan.Decision) bool {
+	rec := d.News.Records
+	if rec == nil || rec.Exit != nil || len(d.Effects) > 0 || !d.Row.Same(d.Next) {
+		return false
+	}
+	d.News.Records = nil
+	return reflect.ValueOf(d.News).IsZero()
+}
+
+// Run writes what Record takes in until ctx ends, then what is left of it, and
+// closes the file. An error that ends the trace earlier is logged, and Run goes
+// on until ctx ends.
+func (w *Writer) Run(ctx context.Context) {
+	defer func() {
+		w.flush(ctx)
+		if w.file != nil {
+			_ = w.file.Close() // all was written, or the trace is broken
+		}
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.arrived:
+			w.flush(ctx)
+		}
+	}
+}
+
+// flush writes what waits.
+func (w *Writer) flush(ctx context.Context) {
+	w.mu.Lock()
+	waiting := w.pending
+	w.pending = nil
+	w.mu.Unlock()
+	if len(waiting) == 0 {
+		return
+	}
+	if err := w.writeAll(waiting); err != nil {
+		w.log.ErrorContext(ctx, "the trace ends here: it cannot be written", slog.String("file", w.path), slog.String("error", err.Error()))
+		w.mu.Lock()
+		w.broken, w.pending = true, nil
+		w.mu.Unlock()
+	}
+}
+
+func (w *Writer) writeAll(waiting []pending) error {
+	for _, p := range waiting {
+		if p.lost > 0 {
+			if err := w.write(record{Lost: p.lost}); err != nil {
+				return err
+			}
+		}
+		d := decision{p.Now, p.Row, p.News, p.Next, kindsOf(p.Effects)}
+		if err := w.write(record{Decision: &d}); err != nil {
+			return err
+		}
+	}
+	return w.out.Flush() //nolint:wrapcheck // it names the file
+}
+
+func (w *Writer) write(r record) error {
+	line, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	if r.Header == nil && w.size+int64(len(line)) >= w.Limit/2 {
+		if err := w.rotate(); err != nil {
+			return err
+		}
+	}
+	return w.put(append(line, '\n'))
+}
+
+func (w *Writer) put(data []byte) error {
+	n, err := w.out.Write(data)
+	w.size += int64(n)
+	return err //nolint:wrapcheck // it names the file
+}
+
+// rotate begins the file anew.
+func (w *Writer) rotate() error {
+	err := errors.Join(w.out.Flush(), w.file.Close())
+	w.file = nil
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(w.path, w.path+".1"); err != nil {
+		return err //nolint:wrapcheck // it names the file
+	}
+	w.log.Info("the trace is begun anew: it has half of its size", slog.String("file", w.path), slog.String("older", w.path+".1"))
+	return w.open()
+}
