@@ -20,11 +20,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-func TestMain(m *testing.M) {
-	time.Local = time.UTC // what is printed is in the reader's zone
-	os.Exit(m.Run())
-}
-
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 const (
