@@ -27,6 +27,9 @@ func span(d time.Duration) string {
 // show prints what a decision changed: the phase, or from where to where, why
 // where that is new, the fields, and what is wanted.
 func (w *world) show(before, after plan.Row, wanted []string) {
+	if w.quiet {
+		return
+	}
 	head := string(after.Phase)
 	if before.Phase != after.Phase {
 		head = fmt.Sprintf("%s -> %s", before.Phase, after.Phase)

@@ -75,7 +75,7 @@ type paper struct {
 	strings.Builder
 }
 
-func (p *paper) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
+func (p *paper) line(format string, args ...any) { fmt.Fprintf(&p.Builder, format+"\n", args...) }
 
 func (p *paper) row(cells ...string) { p.line("| %s |", strings.Join(cells, " | ")) }
 

@@ -77,17 +77,22 @@ func (d *decision) submit(reason string) {
 }
 
 // adoptable returns the job of a sighting that stands for the submission: not
-// the record that a refused submission leaves.
-func adoptable(s *Sighting) (sbatch.Job, bool) {
+// the record that a refused submission leaves, and one that lives before one
+// that has ended.
+func adoptable(s *Sighting) (job sbatch.Job, ok bool) {
 	if s == nil {
 		return sbatch.Job{}, false
 	}
 	for _, j := range s.Jobs {
-		if !ghost(j) {
+		switch {
+		case ghost(j):
+		case !j.State.Ended():
 			return j, true
+		case !ok:
+			job, ok = j, true
 		}
 	}
-	return sbatch.Job{}, false
+	return job, ok
 }
 
 // ghost says whether a job is what a refused submission leaves: it FAILED and

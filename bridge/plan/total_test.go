@@ -1,165 +1,23 @@
 package plan_test
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
-
-// everyRow is a row in each phase, and the variants that a row may have there.
-func everyRow() map[string]plan.Row {
-	rows := map[string]plan.Row{}
-	for _, p := range plan.Phases() {
-		for name, vary := range variants() {
-			r := rowIn(p)
-			vary(&r)
-			rows[string(p)+", "+name] = r
-		}
-	}
-	return rows
-}
-
-func variants() map[string]func(*plan.Row) {
-	stop := &plan.Verdict{Cause: spool.CauseUser, Failure: codalab.KillRequested}
-	stopped := exit(143)
-	stopped.Terminated = true
-	return map[string]func(*plan.Row){
-		"plain":       func(*plan.Row) {},
-		"fresh":       func(r *plan.Row) { r.Staged, r.Submitted = nil, time.Time{} },
-		"stopped":     func(r *plan.Row) { r.Stop = stop },
-		"jobless":     func(r *plan.Row) { r.Job = sbatch.Job{} },
-		"unbegun":     func(r *plan.Row) { r.Begun, r.Exit = nil, nil },
-		"closed":      func(r *plan.Row) { r.Begun, r.Closed = nil, true },
-		"over":        func(r *plan.Row) { r.Ended, r.Job.State = epoch, sbatch.StateNodeFail },
-		"gone":        func(r *plan.Row) { r.Ended = epoch },
-		"absent":      func(r *plan.Row) { r.Absent = epoch },
-		"looked":      func(r *plan.Row) { r.Ended, r.Looked = epoch, epoch.Add(time.Minute) },
-		"terminated":  func(r *plan.Row) { r.Begun, r.Exit = started(), stopped },
-		"paused":      func(r *plan.Row) { r.Tries, r.Due, r.Trouble = 9, epoch.Add(2*time.Hour+time.Minute), "no answer" },
-		"dropped":     func(r *plan.Row) { r.Dropped = true },
-		"other queue": func(r *plan.Row) { r.Queue = "gone" },
-		"releasing":   func(r *plan.Row) { r.Releasing = true },
-		"vanished":    func(r *plan.Row) { r.Begun, r.Exit, r.Gone, r.Ended = nil, nil, epoch, epoch },
-		"unclear": func(r *plan.Row) {
-			r.Job, r.Begun, r.Unclear, r.Trouble, r.Absent = sbatch.Job{}, nil, 3, "?", epoch.Add(time.Hour)
-		},
-		"to come": tomorrow,
-		"nothing": func(r *plan.Row) {
-			*r = plan.Row{Bundle: uuid, Phase: r.Phase, Attempt: 1, Mark: mark, Stop: r.Stop, Verdict: r.Verdict, Reason: "an old row"}
-		},
-	}
-}
-
-// tomorrow is a row of before the clock was set back.
-func tomorrow(r *plan.Row) {
-	at := epoch.Add(24 * time.Hour)
-	for _, t := range []*time.Time{&r.Since, &r.Submitted, &r.Absent, &r.Ended, &r.Looked, &r.Stuck, &r.Cancelled, &r.Gone} {
-		*t = at
-	}
-	r.Due = at.Add(time.Hour)
-}
-
-// everyNews is each kind of news, alone.
-func everyNews() map[string]plan.News {
-	news := map[string]plan.News{"nothing": {}, "progress": {Progress: "half"}, "a restart": {Restarted: true}}
-	for _, m := range []codalab.Message{kill, ack, offered(), {Type: codalab.MessageRead}, {Type: codalab.MessageRun}, {Type: "dance"}} {
-		news["message "+string(m.Type)] = told(m)
-	}
-	for _, state := range append(sbatch.States(), "HIBERNATING", "") {
-		news["sighting "+string(state)] = seen(2*time.Hour, job(state))
-		news["accounts "+string(state)] = accounted(2*time.Hour, job(state))
-	}
-	impossible := job(sbatch.StatePending)
-	impossible.Reason = "BadConstraints"
-	news["sighting impossible"] = seen(2*time.Hour, impossible)
-	foreignJob, noted := job(sbatch.StateRunning), job(sbatch.StateRunning)
-	foreignJob.Comment, noted.Comment = "codalab bundle=0xfeed attempt=1", "codalab bundle="+uuid+" attempt=1"
-	for name, jobs := range map[string][]sbatch.Job{
-		"none": nil, "ghost": {ghostJob()}, "two": {job(sbatch.StateCancelled), job(sbatch.StateRunning)},
-		"another bundle's": {foreignJob}, "a noted one": {noted}, "both": {foreignJob, noted},
-	} {
-		news["sighting of "+name] = seen(2*time.Hour, jobs...)
-		news["early sighting of "+name] = seen(time.Second, jobs...)
-		news["accounts of "+name] = accounted(2*time.Hour, jobs...)
-	}
-	news["accounts away"] = plan.News{AccountFailure: "connection refused"}
-	stopped := exit(143)
-	stopped.Terminated = true
-	foreign := exit(0)
-	foreign.Token = "token-2"
-	for name, n := range map[string]plan.News{
-		"none": read(2*time.Hour, nil, nil), "start": read(2*time.Hour, started(), nil), "end": read(2*time.Hour, started(), exit(0)),
-		"failure": read(2*time.Hour, started(), exit(3)), "termination": read(2*time.Hour, started(), stopped),
-		"end without start": read(2*time.Hour, nil, exit(0)), "foreign end": read(2*time.Hour, started(), foreign),
-		"closing": read(2*time.Hour, &spool.Started{Closed: true}, nil), "another attempt": {Records: &plan.Records{Attempt: 7, Records: spool.Records{Started: started(), Exit: exit(0)}}},
-		"half": {Records: &plan.Records{Attempt: 1, Records: spool.Records{Started: started()}}, LookFailure: "permission denied"},
-	} {
-		news["records of "+name] = n
-	}
-	news["look failed"] = plan.News{LookFailure: "stale file handle"}
-	for name, o := range map[string]plan.Outcome{
-		"done": {}, "failed": {Failure: "no"}, "failed for good": {Failure: "no", Final: true}, "gone": {Failure: "no", Final: true, Gone: true},
-	} {
-		news["claim "+name] = plan.News{Claimed: &plan.Claimed{Outcome: o, Accepted: true}}
-		news["claim not accepted "+name] = plan.News{Claimed: &plan.Claimed{Outcome: o}}
-		news["staging "+name] = plan.News{Staged: &plan.StageEnd{Outcome: o, Inputs: spool.Inputs{Image: "/x.sif"}}}
-		news["cancellation "+name] = plan.News{Cancelled: &o}
-		news["collection "+name] = plan.News{Collected: &o}
-		news["release "+name] = plan.News{Released: &o}
-		news["confirmation "+name] = plan.News{Confirmed: &plan.Confirmation{Outcome: o, State: codalab.StateFinalizing}}
-	}
-	for _, state := range []codalab.State{codalab.StateStaged, codalab.StateRunning, codalab.StateReady, codalab.StateFailed, codalab.StateKilled, "dormant", ""} {
-		news["confirmation of "+string(state)] = plan.News{Confirmed: &plan.Confirmation{State: state}}
-	}
-	for name, s := range map[string]plan.Submission{
-		"a job": {Job: 7}, "refusal": {Refused: true, Words: "no"}, "refusal for now": {Refused: true, Retry: true, Words: "busy"}, "nonsense": {Words: "?"},
-	} {
-		news["submission: "+name] = answered(s)
-		s.Attempt = 7
-		news["another attempt's submission: "+name] = plan.News{Submitted: &s}
-	}
-	news["closed"] = closing(spool.Started{Closed: true})
-	news["not closed"] = closing(*started())
-	news["closing failed"] = plan.News{Closed: &plan.Closing{Attempt: 1, Failure: "no space left on device"}}
-	news["nothing to close"] = plan.News{Closed: &plan.Closing{Attempt: 1, Failure: "no such directory", Gone: true}}
-	news["another attempt's closing"] = plan.News{Closed: &plan.Closing{Attempt: 7, Standing: spool.Started{Closed: true}}}
-	return news
-}
-
-// both is two pieces of news that came together.
-func both(a, b plan.News) plan.News {
-	return plan.News{
-		Restarted:      a.Restarted || b.Restarted,
-		Messages:       slices.Concat(a.Messages, b.Messages),
-		Sighting:       cmp.Or(b.Sighting, a.Sighting),
-		Accounted:      cmp.Or(b.Accounted, a.Accounted),
-		AccountFailure: a.AccountFailure + b.AccountFailure,
-		Records:        cmp.Or(b.Records, a.Records),
-		LookFailure:    a.LookFailure + b.LookFailure,
-		Claimed:        cmp.Or(b.Claimed, a.Claimed),
-		Staged:         cmp.Or(b.Staged, a.Staged),
-		Submitted:      cmp.Or(b.Submitted, a.Submitted),
-		Closed:         cmp.Or(b.Closed, a.Closed),
-		Cancelled:      cmp.Or(b.Cancelled, a.Cancelled),
-		Collected:      cmp.Or(b.Collected, a.Collected),
-		Confirmed:      cmp.Or(b.Confirmed, a.Confirmed),
-		Released:       cmp.Or(b.Released, a.Released),
-		Progress:       a.Progress + b.Progress,
-	}
-}
 
 // sane says what is wrong with a decision.
 func sane(now time.Time, before, after plan.Row, effects []plan.Effect) error {
@@ -172,8 +30,9 @@ func sane(now time.Time, before, after plan.Row, effects []plan.Effect) error {
 		return errors.New("due at once, for ever")
 	case before.Verdict != nil && after.Verdict == nil && !before.Dropped:
 		return errors.New("verdict is lost")
-	case before.Phase == plan.Finalizing && !slices.Contains([]plan.Phase{plan.Finalizing, plan.Done}, after.Phase) &&
-		!(after.Phase == plan.Collecting && wants(effects, plan.Claim)): // acknowledged and offered again in one breath
+	case before.Phase == plan.Finalizing && after.Phase == plan.Collecting && wants(effects, plan.Claim):
+		// acknowledged and offered again in one breath
+	case before.Phase == plan.Finalizing && after.Phase != plan.Finalizing && after.Phase != plan.Done:
 		return fmt.Errorf("left finalizing for %s", after.Phase)
 	case after.Attempt < before.Attempt:
 		return fmt.Errorf("attempt %d after %d", after.Attempt, before.Attempt)
@@ -205,11 +64,17 @@ func wants(effects []plan.Effect, k plan.Kind) bool {
 	return slices.ContainsFunc(effects, func(e plan.Effect) bool { return e.Kind == k })
 }
 
+// TestI8NextIsTotal decides each row with each kind of news, and with many pairs
+// of them, twice.
 func TestI8NextIsTotal(t *testing.T) {
 	t.Parallel()
 	news := everyNews()
 	names := slices.Sorted(maps.Keys(news))
 	const pairs = 300
+	var decisions atomic.Int64
+	t.Cleanup(func() {
+		t.Logf("%d decisions: %d rows in %d phases, %d kinds of news and %d pairs of them", decisions.Load(), len(everyRow()), len(plan.Phases()), len(news), pairs)
+	})
 	for name := range everyRow() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -221,19 +86,57 @@ func TestI8NextIsTotal(t *testing.T) {
 					one, two = names[random.IntN(len(names))], names[random.IntN(len(names))]
 				}
 				for _, accounting := range []bool{true, false} {
-					p := policy()
-					p.Accounting = accounting
-					now := epoch.Add(2 * time.Hour)
-					after, effects := p.Next(now, row, both(news[one], news[two]))
-					if err := sane(now, row, after, effects); err != nil {
-						t.Fatalf("%s and %s: %v (%s: %s)", one, two, err, after.Phase, after.Reason)
+					decisions.Add(1)
+					if err := total(row, both(news[one], news[two]), accounting); err != nil {
+						t.Fatalf("%s and %s: %v", one, two, err)
 					}
 					if !reflect.DeepEqual(row, untouched) {
-						t.Fatalf("%s and %s: the argument was changed:\n%s", one, two, gocmp.Diff(untouched, row))
+						t.Fatalf("%s and %s: the argument was changed:\n%s", one, two, cmp.Diff(untouched, row))
 					}
 				}
 			}
 		})
+	}
+}
+
+// total says what is wrong with one decision.
+func total(row plan.Row, n plan.News, accounting bool) error {
+	p := policy()
+	p.Accounting = accounting
+	now := epoch.Add(2 * time.Hour)
+	after, effects := p.Next(now, row, n)
+	if err := sane(now, row, after, effects); err != nil {
+		return fmt.Errorf("%w (%s: %s)", err, after.Phase, after.Reason)
+	}
+	again, repeated := p.Next(now, row, n)
+	if !reflect.DeepEqual(after, again) || !reflect.DeepEqual(effects, repeated) {
+		return fmt.Errorf("decided otherwise the second time:\n%s", cmp.Diff(after, again))
+	}
+	return nil
+}
+
+// A row of a version to come is left alone: nothing is asked of Slurm for it,
+// and it stays what it is.
+func TestI8UnknownPhaseIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	news := everyNews()
+	for _, phase := range []plan.Phase{"hovering", "Queued", ""} {
+		for name, vary := range variants() {
+			row := rowIn(plan.Running)
+			vary(&row)
+			row.Phase = phase
+			for heard, n := range news {
+				after, effects := policy().Next(epoch.Add(2*time.Hour), row, n)
+				if after.Phase != phase || after.Attempt != row.Attempt || after.Reason == "" {
+					t.Errorf("%q, %s, %s: became %s (%s)", phase, name, heard, after.Phase, after.Reason)
+				}
+				for _, e := range effects {
+					if e.Kind != plan.Claim {
+						t.Errorf("%q, %s, %s: wants %s", phase, name, heard, e.Kind)
+					}
+				}
+			}
+		}
 	}
 }
 

@@ -22,7 +22,7 @@ func walk(seed uint64, record func(move)) error {
 	random := rand.New(rand.NewPCG(seed, 7))
 	pick := func(from []string) string { return from[random.IntN(len(from))] }
 	w := newWorld()
-	w.record = record
+	w.record, w.quiet = record, true
 	for range random.IntN(4) {
 		if err := w.command(words(pick(sites))); err != nil {
 			return err
@@ -60,7 +60,6 @@ func walk(seed uint64, record func(move)) error {
 		if err := w.flush(); err != nil {
 			return err
 		}
-		w.out.Reset()
 	}
 	return nil
 }

@@ -31,6 +31,8 @@ type world struct {
 	news   *plan.News
 	out    strings.Builder
 	record func(move)
+	// quiet is set where nobody reads what is shown.
+	quiet bool
 }
 
 type effectKey struct {
@@ -42,7 +44,11 @@ func newWorld() *world {
 	return &world{policy: policy(), now: epoch, running: map[effectKey]bool{}}
 }
 
-func (w *world) printf(format string, args ...any) { fmt.Fprintf(&w.out, format+"\n", args...) }
+func (w *world) printf(format string, args ...any) {
+	if !w.quiet {
+		fmt.Fprintf(&w.out, format+"\n", args...)
+	}
+}
 
 // command does one line of a step.
 func (w *world) command(line []string) error {
