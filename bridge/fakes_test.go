@@ -555,7 +555,8 @@ func (s *site) result(limit time.Duration, bundle string) codalab.Run {
 	return run
 }
 
-func bundleID(n int) string { return fmt.Sprintf("0x%032x", n) }
+// bundleID differs from bundle to bundle in what a mark has of it.
+func bundleID(n int) string { return fmt.Sprintf("0x%012x%020x", n, n) }
 
 func gunzip(t *testing.T, data []byte) string {
 	t.Helper()

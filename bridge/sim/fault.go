@@ -84,6 +84,17 @@ var kindNames = [kinds]string{ //nolint:gochecknoglobals // the names of constan
 	"crash", "crash-saving", "clock-set", "twin", "ledger-old",
 }
 
+// Kinds lists the kinds of faults.
+func Kinds() []Kind {
+	all := make([]Kind, 0, kinds)
+	for k := range kinds {
+		if k != ServerRepeats {
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
 // String is the kind's name on the command line.
 func (k Kind) String() string { return kindNames[k] }
 
