@@ -129,20 +129,20 @@ func newWorld(ctx context.Context, seed uint64, o Options) *world {
 // newPolicy is one of the ways to set a bridge up.
 func (w *world) newPolicy() plan.Policy {
 	retry := plan.RetryNever
-	if w.dice.any(2) == 0 {
+	if w.dice.any(ofUsers, 2) == 0 {
 		retry = plan.RetryOnPlatform
 	}
 	q := plan.Queue{
 		Name: "cpu", Tag: "cpu", Partition: "cpu", DefaultTime: 10 * time.Minute, TimeGrace: 2 * time.Minute,
-		MaxInFlight: int(w.dice.any(3)) * 2, RetryBegun: retry, //nolint:gosec // below 3
+		MaxInFlight: int(w.dice.any(ofUsers, 3)) * 2, RetryBegun: retry, //nolint:gosec // below 3
 	}
-	if w.dice.any(2) == 0 {
+	if w.dice.any(ofUsers, 2) == 0 {
 		q.Extra = requeueable
 	}
 	return plan.Policy{
 		Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Worker: "/shared/bin/0/cl-worker",
 		Queues: map[string]plan.Queue{"cpu": q}, SubmitGrace: submitBound + 20*time.Second, StrayGrace: 4 * time.Minute,
-		CancelStrays: true, RecordAge: slurmSite.MinJobAge, Accounting: w.dice.any(4) > 0, Settle: settle, StuckFor: 30 * time.Second,
+		CancelStrays: true, RecordAge: slurmSite.MinJobAge, Accounting: w.dice.any(ofUsers, 4) > 0, Settle: settle, StuckFor: 30 * time.Second,
 		StagePatience: time.Hour, CollectPatience: 72 * time.Hour, AckPatience: 3 * time.Minute, MaxAttempts: 3,
 		KeepAfterAck: 8 * time.Minute,
 	}
@@ -159,8 +159,8 @@ const (
 
 // begin sets the site going.
 func (w *world) begin() {
-	for range 1 + w.dice.any(3) {
-		w.at(w.dice.takes(0, time.Minute), w.server.create)
+	for range 1 + w.dice.any(ofUsers, 3) {
+		w.at(w.dice.takes(ofUsers, 0, time.Minute), w.server.create)
 	}
 	w.slurm.beginForeign()
 	w.startLife()
