@@ -53,10 +53,12 @@ var unsafe = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
 // mark names a submission: who, which bundle, which attempt, which bridge, for
 // administrators to read in squeue.
 func (p Policy) mark(r Row) Mark {
-	owner := unsafe.ReplaceAllString(p.Owner, "_")
 	uuid := r.Bundle
 	if len(uuid) > 14 {
 		uuid = uuid[2:14]
 	}
-	return Mark(fmt.Sprintf("cl-%s-%s.%d-%s", owner, uuid, r.Attempt, p.Bridge))
+	return Mark(fmt.Sprintf("%s-%s.%d-%s", p.markPrefix(), uuid, r.Attempt, p.Bridge))
 }
+
+// markPrefix is the part of a mark that names its owner.
+func (p Policy) markPrefix() string { return "cl-" + unsafe.ReplaceAllString(p.Owner, "_") }

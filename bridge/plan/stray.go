@@ -20,9 +20,9 @@ type Strays map[sbatch.JobID]time.Time
 
 // Strays looks through a snapshot for the bridge's own live jobs for which
 // nothing stands in the ledger: known says whether the row of a mark may have a
-// job. One that was renamed is known by its comment. What was seen before, it hands on in what it returns. Those that have
-// been seen for StrayGrace are overdue, and are to be cancelled where
-// CancelStrays allows it.
+// job. One that was renamed is known by its comment. What was seen before, it
+// hands on in what it returns. Those that have been seen for StrayGrace are
+// overdue, and are to be cancelled where CancelStrays allows it.
 //
 // generation is the ledger's: the highest number of a submission that it has
 // ever known. A job without a row and of a higher number, ended or not, means
@@ -60,12 +60,18 @@ func (p Policy) Strays(now time.Time, s sbatch.Snapshot, known func(Mark) bool, 
 
 // MarkOf is the mark of a job: what its comment says, where that is this
 // bridge's, as jobs can be renamed; else its name, as sites rewrite comments.
+// Where the two differ in the owner only, the name stands: the owner of a
+// bridge may be called otherwise than when the job was submitted.
 func (p Policy) MarkOf(j sbatch.Job) Mark {
 	attempt, err := strconv.Atoi(commentValue(j.Comment, "attempt"))
 	if err != nil || commentValue(j.Comment, "bridge") != p.Bridge {
 		return Mark(j.Name)
 	}
-	return p.mark(Row{Bundle: commentValue(j.Comment, "bundle"), Attempt: attempt})
+	mark := p.mark(Row{Bundle: commentValue(j.Comment, "bundle"), Attempt: attempt})
+	if ownerless := strings.TrimPrefix(string(mark), p.markPrefix()); strings.HasSuffix(j.Name, ownerless) {
+		return Mark(j.Name)
+	}
+	return mark
 }
 
 // commentValue reads a value of the comment that Request writes; empty when it
