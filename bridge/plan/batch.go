@@ -3,8 +3,9 @@ package plan
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -47,16 +48,32 @@ func (p Policy) Batch(now time.Time, staged []Row, room int, generation int64) [
 	return rows
 }
 
-// unsafe is what does not belong in a job's name.
-var unsafe = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
-
 // mark names a submission: who, which bundle, which attempt, which bridge, for
 // administrators to read in squeue.
 func (p Policy) mark(r Row) Mark {
-	owner := unsafe.ReplaceAllString(p.Owner, "_")
 	uuid := r.Bundle
 	if len(uuid) > 14 {
 		uuid = uuid[2:14]
 	}
-	return Mark(fmt.Sprintf("cl-%s-%s.%d-%s", owner, uuid, r.Attempt, p.Bridge))
+	return Mark("cl-" + plain(p.Owner) + "-" + uuid + "." + strconv.Itoa(r.Attempt) + "-" + p.Bridge)
+}
+
+// plain is a name with what does not belong in a job's name replaced, each run
+// of it by one "_".
+func plain(name string) string {
+	odd := func(r rune) bool {
+		return (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '_' && r != '-'
+	}
+	var b strings.Builder
+	inOdd := false
+	for i, r := range name {
+		switch {
+		case !odd(r):
+			b.WriteByte(name[i])
+		case !inOdd:
+			b.WriteByte('_')
+		}
+		inOdd = odd(r)
+	}
+	return b.String()
 }

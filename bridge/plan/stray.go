@@ -58,9 +58,12 @@ func (p Policy) Strays(now time.Time, s sbatch.Snapshot, known func(Mark) bool, 
 	return strays, overdue, nil
 }
 
-// MarkOf is the mark of a job: what its comment says, where that is this
-// bridge's, as jobs can be renamed; else its name, as sites rewrite comments.
+// MarkOf is the mark of a job: its name or, as jobs can be renamed, what its
+// comment says where that is this bridge's.
 func (p Policy) MarkOf(j sbatch.Job) Mark {
+	if strings.HasSuffix(j.Name, p.Bridge) {
+		return Mark(j.Name)
+	}
 	attempt, err := strconv.Atoi(commentValue(j.Comment, "attempt"))
 	if err != nil || commentValue(j.Comment, "bridge") != p.Bridge {
 		return Mark(j.Name)
