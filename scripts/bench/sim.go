@@ -113,11 +113,16 @@ func writesPerSecond(ctx context.Context, book *ledger.Ledger) (float64, error) 
 // decide steps in which a hundred of them have news. Times are in milliseconds
 // for a step, and in seconds for a start up to its first decisions.
 func tenThousand(ctx context.Context, book *ledger.Ledger) (steps, restarts []float64, err error) {
-	const all, news, rounds = 10_000, 100, 5
-	phases := []plan.Phase{plan.Queued, plan.Queued, plan.Running, plan.Running, plan.Staging, plan.Finalizing, plan.Done}
+	const all, news, rounds = 10_000, 100, 10
+	phases := []plan.Phase{plan.Queued, plan.Running, plan.Queued, plan.Running, plan.Queued, plan.Running, plan.Queued, plan.Staging, plan.Finalizing, plan.Done}
 	var rows []plan.Row
+	var flying []string // that have not rung yet
 	for i := range all {
-		rows = append(rows, benchRow(i, phases[i%len(phases)]))
+		r := benchRow(i, phases[i%len(phases)])
+		rows = append(rows, r)
+		if r.InFlight() {
+			flying = append(flying, r.Bundle)
+		}
 	}
 	if err := book.Save(ctx, rows); err != nil {
 		return nil, nil, err
@@ -133,8 +138,9 @@ func tenThousand(ctx context.Context, book *ledger.Ledger) (steps, restarts []fl
 			return nil, nil, err
 		}
 		restarts = append(restarts, time.Since(start).Seconds())
-		for step := range 20 {
-			disk.ring(step*news%all, news)
+		for range 6 {
+			disk.ring(flying[:news])
+			flying = flying[news:]
 			if err := b.Listen(); err != nil {
 				return nil, nil, err
 			}
@@ -196,9 +202,9 @@ type benchDisk struct {
 	rang []spool.Member
 }
 
-func (d *benchDisk) ring(from, n int) {
-	for i := from; i < from+n; i++ {
-		d.rang = append(d.rang, spool.Member{Bundle: fmt.Sprintf("0x%012x%020x", i+1, i), Attempt: 1})
+func (d *benchDisk) ring(bundles []string) {
+	for _, b := range bundles {
+		d.rang = append(d.rang, spool.Member{Bundle: b, Attempt: 1})
 	}
 }
 
