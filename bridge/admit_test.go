@@ -139,3 +139,27 @@ func TestEachStrayIsCancelledOnceAGrace(t *testing.T) {
 		t.Errorf("cancellations in 135 s (-want +got):\n%s", diff)
 	}
 }
+
+// A trace, and the ledger of a bridge that is started again, have wall time
+// only: a decision must not depend on more.
+func TestDecisionsGoByWallTime(t *testing.T) {
+	t.Parallel()
+	b := opened(t)
+	b.inbox.offer(offer{queue: "cpu", message: codalab.Message{Bundle: &codalab.RunBundle{UUID: "0x1"}}})
+	wanted(t, b, time.Now())
+	r, _ := b.rows.get("0x1")
+	if r.Claimed.IsZero() || r.Claimed != r.Claimed.Round(0) {
+		t.Errorf("claimed at %s", r.Claimed)
+	}
+}
+
+func TestLongCheckInsAreRare(t *testing.T) {
+	t.Parallel()
+	for effort, want := range map[time.Duration]time.Duration{
+		0: 20 * time.Millisecond, 100 * time.Microsecond: 20 * time.Millisecond, 10 * time.Millisecond: 400 * time.Millisecond, time.Minute: time.Second,
+	} {
+		if got := newsPause(effort); got != want {
+			t.Errorf("after a check-in that took %s to write, news waits %s, want %s", effort, got, want)
+		}
+	}
+}
