@@ -111,6 +111,7 @@ func BenchmarkStep10000(b *testing.B) {
 	for name, seen := range map[string]bool{"news": false, "snapshot": true} {
 		b.Run(name, func(b *testing.B) {
 			ledgers(b, now, func(b *testing.B, l Ledger) {
+				b.Helper()
 				bridge := openMany(b, l)
 				bridge.inbox.see(snapshot)
 				stepMany(b, bridge, now)
@@ -147,6 +148,7 @@ func change(bridge *Bridge, n, step int, at time.Time) {
 func BenchmarkOpen10000(b *testing.B) {
 	now := time.Unix(1_800_000_000, 0)
 	ledgers(b, now, func(b *testing.B, l Ledger) {
+		b.Helper()
 		b.ReportAllocs()
 		for b.Loop() {
 			stepMany(b, openMany(b, l), now)
