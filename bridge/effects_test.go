@@ -217,20 +217,29 @@ func TestI2SubmissionThatHadToWaitIsNotMade(t *testing.T) {
 
 func TestI2SubmissionIsNotMadeWhenTheDiskTookTooLong(t *testing.T) {
 	t.Parallel()
-	for took, want := range map[time.Duration]int{plan.SubmitWithin: 1, plan.SubmitWithin + time.Second: 0} {
-		t.Run(took.String(), func(t *testing.T) {
+	const late = plan.SubmitWithin + time.Second
+	for name, c := range map[string]struct {
+		decided, took time.Duration // before the submission was wanted, and of the disk
+		want          int
+	}{
+		"in time":                      {0, plan.SubmitWithin, 1},
+		"too long":                     {0, late, 0},
+		"the clock was set back since": {-time.Minute, late, 0},
+		"decided long ago":             {late, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				slurm, d := &slowSlurm{}, newDisk()
-				d.prepare = took
+				d.prepare = c.took
 				b := &Bridge{Scheduler: slurm, Spool: d}
 				r, wait := startedRunner(t, b)
 				defer wait()
-				row := plan.Row{Bundle: "0x1", Run: &codalab.RunBundle{}, Attempt: 1, Mark: "m", Submitted: time.Now()}
+				row := plan.Row{Bundle: "0x1", Run: &codalab.RunBundle{}, Attempt: 1, Mark: "m", Submitted: time.Now().Add(-c.decided).Round(0)}
 				r.begin(plan.Effect{Kind: plan.Submit, Row: row})
 				<-b.inbox.arrived
 				end := b.inbox.take().news[0].Submitted
-				if slurm.made != want || (end.Job != 0) != (want == 1) || end.Retry != (want == 0) {
+				if slurm.made != c.want || (end.Job != 0) != (c.want == 1) || end.Retry != (c.want == 0) {
 					t.Errorf("%d jobs, told %+v", slurm.made, end)
 				}
 			})
