@@ -34,9 +34,9 @@ unit: ## run the tests that need neither root nor set-up (seconds)
 	go test -short ./...
 
 .PHONY: test
-test: cluster-up install ## run all tests, on a real Slurm cluster, after setting it up
+test: cluster-up postgres-up install ## run all tests, on a real Slurm cluster and a real PostgreSQL
 	eval "$$(scripts/slurm-cluster env)"; \
-	CLTEST_REQUIRE=slurm,containers,researcher go test $(as_root) -count=1 -timeout=45m ./...
+	CLTEST_REQUIRE=slurm,containers,researcher,postgres go test $(as_root) -count=1 -timeout=45m ./...
 
 .PHONY: race
 race: ## run the unit tests under the race detector (needs a C compiler)
@@ -48,7 +48,7 @@ lint: $(tools) ## check layering, style and format
 	CGO_ENABLED=0 go vet ./...
 	@unformatted=$$($(tools)/gofumpt -l $$(git ls-files -co --exclude-standard '*.go')); \
 	[ -z "$$unformatted" ] || { echo "not formatted by gofumpt:"; echo "$$unformatted"; exit 1; }
-	@! command -v shellcheck >/dev/null || (cd scripts && shellcheck -x setup slurm-cluster lib/cluster/furnish)
+	@! command -v shellcheck >/dev/null || (cd scripts && shellcheck -x setup slurm-cluster postgres lib/cluster/furnish)
 
 .PHONY: demo
 demo: cluster-up install ## set up all there is and watch bundles run; IMAGE=… uses another image
@@ -69,6 +69,14 @@ cluster-up: setup ## start the Slurm cluster of this machine, or reuse it
 .PHONY: cluster-down
 cluster-down: ## stop the Slurm cluster of this machine
 	@scripts/slurm-cluster down
+
+.PHONY: postgres-up
+postgres-up: setup ## start the PostgreSQL server for tests, or reuse it
+	@scripts/postgres up
+
+.PHONY: postgres-down
+postgres-down: ## stop the PostgreSQL server for tests
+	@scripts/postgres down
 
 .PHONY: install
 install: build

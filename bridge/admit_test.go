@@ -19,6 +19,7 @@ type memory struct {
 	generation int64
 }
 
+func (m *memory) Take(context.Context) error                { return nil }
 func (m *memory) Rows(context.Context) ([]plan.Row, error)  { return m.rows, nil }
 func (m *memory) Generation(context.Context) (int64, error) { return m.generation, nil }
 func (m *memory) Delete(context.Context, plan.Row) error    { return nil }
@@ -93,10 +94,10 @@ func TestNothingIrrevocableIsStartedBeforeSlurmWasSeen(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	stop := &plan.Verdict{Failure: codalab.KillRequested}
 	b := opened(t,
-		plan.Row{Bundle: "0x1", Phase: plan.Submitting, Attempt: 1, Mark: "m1"},
+		plan.Row{Bundle: "0x1", Phase: plan.Submitting, Attempt: 1, Mark: "m1", Prepared: true},
 		plan.Row{Bundle: "0x2", Phase: plan.Stopping, Attempt: 1, Mark: "m2", Stop: stop, Job: sbatch.Job{ID: 2}},
 		plan.Row{Bundle: "0x3", Phase: plan.Done, Attempt: 1},
-		plan.Row{Bundle: "0x4", Phase: plan.Submitting, Attempt: 1, Mark: "m4"},
+		plan.Row{Bundle: "0x4", Phase: plan.Submitting, Attempt: 1, Mark: "m4", Prepared: true},
 	)
 	check(t, "at the start", wanted(t, b, now), kinds{"0x2": {plan.Close}})
 	hears(b, "0x2")
@@ -137,19 +138,6 @@ func TestEachStrayIsCancelledOnceAGrace(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]int{"1": 2, "2": 2, "3": 2}, cancelled); diff != "" {
 		t.Errorf("cancellations in 135 s (-want +got):\n%s", diff)
-	}
-}
-
-// A trace, and the ledger of a bridge that is started again, have wall time
-// only: a decision must not depend on more.
-func TestDecisionsGoByWallTime(t *testing.T) {
-	t.Parallel()
-	b := opened(t)
-	b.inbox.offer(offer{queue: "cpu", message: codalab.Message{Bundle: &codalab.RunBundle{UUID: "0x1"}}})
-	wanted(t, b, time.Now())
-	r, _ := b.rows.get("0x1")
-	if r.Claimed.IsZero() || r.Claimed != r.Claimed.Round(0) {
-		t.Errorf("claimed at %s", r.Claimed)
 	}
 }
 

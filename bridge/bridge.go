@@ -32,8 +32,8 @@ type Bridge struct {
 	Stager    Stager
 	Collector Collector
 	Log       *slog.Logger
-	// Now reads the clock: time.Now, but in simulated time. What is decided and
-	// kept is wall time, as the ledger has it; pauses are measured as Now can.
+	// Now reads the clock: wall time without a monotonic part, which does not
+	// jump while the bridge lives, whoever sets the machine's clock.
 	Now func() time.Time
 	// Trace, where it is not nil, is called by Step with each decision.
 	Trace func(plan.Decision)
@@ -105,9 +105,6 @@ func (b *Bridge) loop(ctx context.Context, r *runner) error {
 		}
 	}
 }
-
-// wallTime is the time by which is decided.
-func (b *Bridge) wallTime() time.Time { return b.Now().Round(0) }
 
 // Identity is the worker identity of a queue.
 func (b *Bridge) Identity(queue string) string { return b.Name + "-" + queue }

@@ -31,6 +31,13 @@ func (b *Bridge) CheckIn(q plan.Queue, sequence int64) codalab.CheckIn {
 	}
 }
 
+// Changes receives when a check-in of a queue's identity would tell something
+// new.
+func (b *Bridge) Changes(q plan.Queue) <-chan struct{} { return b.view.news(q.Name) }
+
+// InFlight says whether a row may have a job in Slurm.
+func (b *Bridge) InFlight() bool { return b.view.anyInFlight() }
+
 // Deliver takes the server's messages to a queue's identity in, those that are
 // a matter for a row.
 func (b *Bridge) Deliver(q plan.Queue, messages []codalab.Message) {
@@ -64,7 +71,7 @@ const (
 // tells it at once and ends the held one; else it waits its turn.
 func (b *Bridge) checkingIn(ctx context.Context, g *errgroup.Group, q plan.Queue) error {
 	c := &checkIns{bridge: b, group: g, queue: q, answers: make(chan answer), sequence: b.Now().UnixMicro()} // above that of the bridge's last life
-	changed := b.view.news(q.Name)
+	changed := b.Changes(q)
 	next := time.NewTimer(0) // when to check in
 	defer next.Stop()
 	soon := true // next is set for the moment

@@ -39,8 +39,11 @@ func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
 	case plan.Stage:
 		end := b.stage(ctx, r)
 		return func(n *plan.News) { n.Staged, n.Progress = &end, "" }
+	case plan.Prepare:
+		o := outcome(b.Spool.Prepare(b.Policy.Spec(r)))
+		return func(n *plan.News) { n.Prepared = &o }
 	case plan.Submit:
-		s := b.submit(ctx, r, b.running.since(e))
+		s := b.submit(ctx, r)
 		return func(n *plan.News) {
 			if n.Submitted == nil || n.Submitted.Attempt < s.Attempt {
 				n.Submitted = &s
@@ -98,20 +101,14 @@ func (b *Bridge) stage(ctx context.Context, r plan.Row) plan.StageEnd {
 	return plan.StageEnd{Outcome: outcome(err), Inputs: inputs}
 }
 
-// submit writes what the job will read, and runs sbatch, if there is time left
-// for that: since the row was decided, and since the submission was wanted, as
-// the first is misjudged when the clock was set back.
-func (b *Bridge) submit(ctx context.Context, r plan.Row, wanted time.Time) plan.Submission {
+// submit runs sbatch, if there is time left for that.
+func (b *Bridge) submit(ctx context.Context, r plan.Row) plan.Submission {
 	end := plan.Submission{Attempt: r.Attempt}
-	err := b.Spool.Prepare(b.Policy.Spec(r))
-	now := b.Now()
-	if max(now.Sub(r.Submitted), now.Sub(wanted)) > plan.SubmitWithin {
-		err = errors.Join(errors.New("another submission or the disk took too long"), err)
-	}
-	if err != nil { // nothing was asked of Slurm yet
-		end.Refused, end.Retry, end.Words = true, true, err.Error()
+	if b.Now().Sub(r.Submitted) > plan.SubmitWithin {
+		end.Refused, end.Retry, end.Words = true, true, "Slurm is slow to take other submissions"
 		return end
 	}
+	var err error
 	end.Job, err = b.Scheduler.Submit(ctx, b.Policy.Request(r))
 	var refused *sbatch.Error
 	switch {
@@ -129,7 +126,7 @@ func (b *Bridge) submit(ctx context.Context, r plan.Row, wanted time.Time) plan.
 const accountSlack = time.Hour
 
 func (b *Bridge) account(ctx context.Context, r plan.Row) func(*plan.News) {
-	asked := b.wallTime()
+	asked := b.Now()
 	jobs, err := b.Scheduler.Account(ctx, r.Submitted.Add(-accountSlack), []string{string(r.Mark)})
 	if err != nil {
 		b.Log.WarnContext(ctx, "accounting did not answer", errorAttr(err))
@@ -147,7 +144,7 @@ func (b *Bridge) close(ctx context.Context, r plan.Row) plan.Closing {
 	defer cancel()
 	c := plan.Closing{Attempt: r.Attempt}
 	var err error
-	if c.Standing, err = b.Spool.Close(ctx, r.Bundle, r.Attempt, b.wallTime()); err != nil {
+	if c.Standing, err = b.Spool.Close(ctx, r.Bundle, r.Attempt, b.Now()); err != nil {
 		c.Failure, c.Gone = err.Error(), errors.Is(err, spool.ErrGone)
 	}
 	return c
@@ -156,7 +153,7 @@ func (b *Bridge) close(ctx context.Context, r plan.Row) plan.Closing {
 // look reads an attempt's records. Those that the disk does not give out make
 // the look a failure, which shows no absence.
 func (b *Bridge) look(bundle string, attempt int) func(*plan.News) {
-	rec := plan.Records{Attempt: attempt, Read: b.wallTime()}
+	rec := plan.Records{Attempt: attempt, Read: b.Now()}
 	var err error
 	rec.Records, err = b.Spool.Look(bundle, attempt)
 	return func(n *plan.News) {

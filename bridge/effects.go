@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
@@ -33,7 +32,6 @@ type effectKey struct {
 
 type runningEffect struct {
 	phase  plan.Phase
-	since  time.Time          // when it was wanted
 	cancel context.CancelFunc // nil before it is started
 }
 
@@ -47,7 +45,7 @@ func keyOf(e plan.Effect) effectKey {
 
 // begin says whether the effect may be started now, and counts it as running
 // then.
-func (r *running) begin(e plan.Effect, now time.Time) bool {
+func (r *running) begin(e plan.Effect) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	key := keyOf(e)
@@ -57,7 +55,7 @@ func (r *running) begin(e plan.Effect, now time.Time) bool {
 	if r.effects == nil {
 		r.effects = map[effectKey]runningEffect{}
 	}
-	r.effects[key] = runningEffect{phase: e.Row.Phase, since: now}
+	r.effects[key] = runningEffect{phase: e.Row.Phase}
 	return true
 }
 
@@ -67,13 +65,6 @@ func (r *running) cancelBy(e plan.Effect, cancel context.CancelFunc) {
 	running := r.effects[keyOf(e)]
 	running.cancel = cancel
 	r.effects[keyOf(e)] = running
-}
-
-// since is when a running effect was wanted.
-func (r *running) since(e plan.Effect) time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.effects[keyOf(e)].since
 }
 
 func (r *running) end(e plan.Effect) {
@@ -119,7 +110,7 @@ func AtOnce(k plan.Kind) int64 {
 		return 1
 	case plan.Stage, plan.Collect:
 		return 4
-	case plan.Claim, plan.Look, plan.Close, plan.Confirm, plan.Release, plan.Forget:
+	case plan.Claim, plan.Prepare, plan.Look, plan.Close, plan.Confirm, plan.Release, plan.Forget:
 	}
 	return 8
 }

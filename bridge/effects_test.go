@@ -20,7 +20,7 @@ import (
 
 // begin wants an effect, and starts it where it may be.
 func (r *runner) begin(e plan.Effect) {
-	if r.bridge.running.begin(e, time.Now()) {
+	if r.bridge.running.begin(e) {
 		r.start(e)
 	}
 }
@@ -45,7 +45,6 @@ type disk struct {
 
 	mu            sync.Mutex
 	looks, closes map[int]int   // by attempt
-	prepare       time.Duration // how long Prepare takes
 	hang          chan struct{} // Look ends when it is closed
 }
 
@@ -60,7 +59,6 @@ func (d *disk) count(of map[int]int, attempt int) {
 }
 
 func (d *disk) Prepare(spool.Spec) error {
-	time.Sleep(d.prepare)
 	return nil
 }
 
@@ -213,38 +211,6 @@ func TestI2SubmissionThatHadToWaitIsNotMade(t *testing.T) {
 			t.Errorf("%d jobs, %d not made; want those made that began in time", slurm.made, notMade)
 		}
 	})
-}
-
-func TestI2SubmissionIsNotMadeWhenTheDiskTookTooLong(t *testing.T) {
-	t.Parallel()
-	const late = plan.SubmitWithin + time.Second
-	for name, c := range map[string]struct {
-		decided, took time.Duration // before the submission was wanted, and of the disk
-		want          int
-	}{
-		"in time":                      {0, plan.SubmitWithin, 1},
-		"too long":                     {0, late, 0},
-		"the clock was set back since": {-time.Minute, late, 0},
-		"decided long ago":             {late, 0, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				slurm, d := &slowSlurm{}, newDisk()
-				d.prepare = c.took
-				b := &Bridge{Scheduler: slurm, Spool: d}
-				r, wait := startedRunner(t, b)
-				defer wait()
-				row := plan.Row{Bundle: "0x1", Run: &codalab.RunBundle{}, Attempt: 1, Mark: "m", Submitted: time.Now().Add(-c.decided).Round(0)}
-				r.begin(plan.Effect{Kind: plan.Submit, Row: row})
-				<-b.inbox.arrived
-				end := b.inbox.take().news[0].Submitted
-				if slurm.made != c.want || (end.Job != 0) != (c.want == 1) || end.Retry != (c.want == 0) {
-					t.Errorf("%d jobs, told %+v", slurm.made, end)
-				}
-			})
-		})
-	}
 }
 
 func TestOutcomeIsFinalOnlyWhereTheErrorSaysSo(t *testing.T) {

@@ -33,6 +33,7 @@ type BundleService interface {
 // Ledger keeps the rows. *ledger.Ledger is one; its methods say what they
 // promise.
 type Ledger interface {
+	Take(ctx context.Context) error
 	Rows(ctx context.Context) ([]plan.Row, error)
 	Generation(ctx context.Context) (int64, error)
 	Save(ctx context.Context, rows []plan.Row) error

@@ -61,7 +61,7 @@ func (b *Bridge) observePause() time.Duration {
 // could not be had says nothing to any row.
 func (b *Bridge) Observe(ctx context.Context, now time.Time) error {
 	rows := b.view.inFlight()
-	snapshot, err := b.Scheduler.Observe(ctx, now.Round(0))
+	snapshot, err := b.Scheduler.Observe(ctx, now)
 	if err != nil {
 		return fmt.Errorf("observe Slurm: %w", err)
 	}

@@ -182,7 +182,8 @@ func (s *site) result(limit time.Duration, bundle string) codalab.Run {
 	return run
 }
 
-func bundleID(n int) string { return fmt.Sprintf("0x%032x", n) }
+// bundleID is a bundle whose submissions have names of their own.
+func bundleID(n int) string { return fmt.Sprintf("0x%012x%020x", n, n) }
 
 func gunzip(t *testing.T, data []byte) string {
 	t.Helper()

@@ -12,9 +12,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Open reads the ledger and gives each row its first news. It is called once,
+// Open takes the ledger, reads it, and gives each row its first news. It is called once,
 // before Step.
 func (b *Bridge) Open(ctx context.Context) error {
+	if err := b.Ledger.Take(ctx); err != nil {
+		return fmt.Errorf("start bridge: %w", err)
+	}
 	rows, err := b.Ledger.Rows(ctx)
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
@@ -42,19 +45,19 @@ func (b *Bridge) Open(ctx context.Context) error {
 // bridge believes.
 func (b *Bridge) Step(ctx context.Context, now time.Time) ([]plan.Effect, time.Duration, error) {
 	in := b.inbox.take()
-	s := &step{now: now.Round(0), began: now}
+	s := &step{now: now}
 	if in.snapshot != nil {
 		if err := b.strays(s, *in.snapshot); err != nil {
 			return nil, 0, err
 		}
 	}
-	b.offered(s.now, &in)
+	b.offered(now, &in)
 	for _, n := range in.news {
 		if r, ok := b.rows.get(n.bundle); ok {
 			b.decide(s, r, n.News)
 		}
 	}
-	for _, bundle := range b.rows.dueBy(s.now) {
+	for _, bundle := range b.rows.dueBy(now) {
 		if r, ok := b.rows.get(bundle); ok && !s.decided(bundle) {
 			b.decide(s, r, plan.News{})
 		}
@@ -64,13 +67,12 @@ func (b *Bridge) Step(ctx context.Context, now time.Time) ([]plan.Effect, time.D
 		return nil, 0, err
 	}
 	effects, err := b.admit(ctx, s)
-	return effects, b.wait(s.now), err
+	return effects, b.wait(now), err
 }
 
 // step is what one Step came to.
 type step struct {
-	now   time.Time // wall time
-	began time.Time // the same as the clock measures it
+	now time.Time
 	// rows are the rows that were decided, each once or, where it was sent to
 	// Slurm too, twice; changed says which of them are to be saved.
 	rows    []plan.Row
@@ -212,7 +214,7 @@ func (b *Bridge) admit(ctx context.Context, s *step) ([]plan.Effect, error) {
 			}
 			b.rows.remove(e.Row.Bundle)
 			b.view.remove(e.Row)
-		case !b.running.begin(e, s.began):
+		case !b.running.begin(e):
 		case !b.observed && irrevocable(e.Kind):
 			b.held = append(b.held, e)
 		default:
@@ -248,7 +250,7 @@ func irrevocable(k plan.Kind) bool {
 	switch k {
 	case plan.Submit, plan.Cancel, plan.Release:
 		return true
-	case plan.Claim, plan.Stage, plan.Account, plan.Look, plan.Close, plan.Collect, plan.Confirm, plan.Forget:
+	case plan.Claim, plan.Stage, plan.Prepare, plan.Account, plan.Look, plan.Close, plan.Collect, plan.Confirm, plan.Forget:
 	}
 	return false
 }

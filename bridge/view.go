@@ -127,7 +127,10 @@ func (v *view) turn(now time.Time, pause time.Duration) []*plan.Row {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var rows []*plan.Row
-	for len(v.turns) > 0 && len(rows) < readAtOnce {
+	for range len(v.turns) { // each once
+		if len(rows) == readAtOnce {
+			break
+		}
 		next := v.turns[0]
 		if v.flying[next.bundle] != next.takeOff {
 			v.turns = v.turns[1:]

@@ -22,6 +22,16 @@ type Client struct {
 	// SubmitTimeout bounds one sbatch, QueryTimeout one squeue, sacct or
 	// scancel. 0 means 60 seconds.
 	SubmitTimeout, QueryTimeout time.Duration
+	// Run starts a command and returns what it printed, as the method Output
+	// of command.Command does, which nil stands for.
+	Run func(ctx context.Context, c command.Command) ([]byte, error)
+}
+
+func (c *Client) run(ctx context.Context, cmd command.Command) ([]byte, error) {
+	if c.Run != nil {
+		return c.Run(ctx, cmd)
+	}
+	return cmd.Output(ctx)
 }
 
 // defaultTimeout is above the time after which Slurm's commands usually give
@@ -60,7 +70,7 @@ func (c *Client) query(ctx context.Context, op string, args ...string) (string, 
 	defer cancel()
 	args[0] = c.program(args[0])
 	env := append(c.environment(), "TZ=UTC", "SLURM_TIME_FORMAT=%s")
-	out, err := command.Command{Args: args, Env: env}.Output(ctx)
+	out, err := c.run(ctx, command.Command{Args: args, Env: env})
 	if err != nil {
 		return "", &Error{Op: op, Message: message(err), Err: err}
 	}
@@ -84,8 +94,8 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 // Observe returns all jobs of the user who runs it, at the price of two
 // requests to the controller (partitions, and the user's jobs). It returns a
 // whole answer or an error, never a part, with one exception of squeue's: of an
-// array whose waiting tasks are evenly spaced with gaps, such as 2-10:2, it
-// does not list the last one.
+// array of which more than five tasks wait, evenly spaced with gaps, such as
+// 2-20:2, it does not list the last one.
 func (c *Client) Observe(ctx context.Context, now time.Time) (Snapshot, error) {
 	// A name or a comment is whatever a user wrote, "|" and line feeds
 	// included, but not a mark that nobody knew before.
@@ -127,13 +137,23 @@ func (c *Client) Account(ctx context.Context, since time.Time, names []string) (
 	return jobs, nil
 }
 
-// Cancel ends a job of this name: TERM to its batch script, KILL after the
-// site's KillWait. It is no error when there is none, or it has ended already.
+// Cancel ends the job of this id if it has this name: TERM to its batch script,
+// KILL after the site's KillWait. It is no error when there is no such job any
+// more, or when the id is another's by now: a controller that lost its state
+// gives ids out again.
+//
+// The name costs the controller a look at its queue: three requests, where
+// scancel of a number alone is one.
 func (c *Client) Cancel(ctx context.Context, id JobID, name string) error {
-	_, err := c.query(ctx, "cancel "+id.String(), "scancel", "--quiet", "--name="+name, id.String())
+	op := "cancel " + id.String()
+	if name == "" {
+		return &Error{Op: op, Message: "the job's name is not given"}
+	}
+	// Not --quiet: with a name it fails without a word when the job has ended.
+	_, err := c.query(ctx, op, "scancel", "--name="+name, id.String())
 	var failed *Error
 	if errors.As(err, &failed) {
-		for _, over := range []string{"Invalid job id specified", "Job/step already completing or completed"} {
+		for _, over := range []string{invalidID, "Job/step already completing or completed"} {
 			if strings.Contains(failed.Message, over) {
 				return nil
 			}
@@ -141,3 +161,5 @@ func (c *Client) Cancel(ctx context.Context, id JobID, name string) error {
 	}
 	return err
 }
+
+const invalidID = "Invalid job id specified"

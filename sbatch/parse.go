@@ -38,10 +38,10 @@ func parseQueue(out, mark string) ([]Job, error) {
 func parseAccounts(out string) ([]Job, error) {
 	var jobs []Job
 	for line := range strings.Lines(out) {
-		line = strings.TrimSuffix(line, "\n")
+		line, whole := strings.CutSuffix(line, "\n")
 		fields := strings.Split(line, "|")
-		if len(fields) != 6 {
-			return nil, fmt.Errorf("cannot read %q: want 6 fields", shorten(line))
+		if len(fields) != 6 || !whole {
+			return nil, fmt.Errorf("cannot read %q: want 6 fields and a line's end", shorten(line))
 		}
 		job, err := parseJob(fields)
 		if err != nil {

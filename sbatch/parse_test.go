@@ -128,7 +128,7 @@ func TestHalfAnAnswerIsAnError(t *testing.T) {
 			t.Errorf("%d jobs were read from an answer that ends in %q", len(jobs), out[max(0, len(out)-80):])
 		}
 	}
-	for _, out := range []string{"sacct: no\n", "1|COMPLETED|n1|1|name\n", "1||n1|1|name|None\n", "x|COMPLETED|n1|1|name|None\n"} {
+	for _, out := range []string{"sacct: no\n", "1|COMPLETED|n1|1|name\n", "1|COMPLETED|n1|1|name|No", "1||n1|1|name|None\n", "x|COMPLETED|n1|1|name|None\n"} {
 		if jobs, err := parseAccounts(out); err == nil {
 			t.Errorf("%q was read as %+v", out, jobs)
 		}

@@ -101,11 +101,11 @@ var jobLine = regexp.MustCompile(`(?m)^(\d+)(;\S+)?$`)
 func (c *Client) Submit(ctx context.Context, r Request) (JobID, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.submitTimeout())
 	defer cancel()
-	out, err := command.Command{
+	out, err := c.run(ctx, command.Command{
 		Args:  append([]string{c.program("sbatch")}, r.Args()...),
 		Env:   c.environment(),
 		Stdin: strings.NewReader(r.Script),
-	}.Output(ctx)
+	})
 	// An id that was printed counts, whatever came after it: a site's wrapper
 	// may exit with a status of its own.
 	if id, ok := printedID(string(out)); ok {
@@ -139,5 +139,14 @@ func submitError(name string, err error) *Error {
 	case failed.ExitCode > 0: // else killed: by our time-out or somebody else's hand
 		e.Refused, e.Retry = judge(failed.Stderr, failed.ExitCode)
 	}
+	return e
+}
+
+// Judge returns the error of a submission for which sbatch exited with this
+// status, not 0, after it had written this to its standard error. It is how
+// doubles of Slurm say no.
+func Judge(name, stderr string, exit int) *Error {
+	e := &Error{Op: "submit " + name, Message: words(stderr), Err: fmt.Errorf("exit status %d", exit)}
+	e.Refused, e.Retry = judge(strings.TrimSpace(stderr), exit)
 	return e
 }

@@ -158,7 +158,7 @@ func TestCommandsSeeNothingOfTheLoginShell(t *testing.T) {
 	if _, err := client.Account(t.Context(), since, []string{"a", "b"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := client.Cancel(t.Context(), 7, "x"); err != nil {
+	if err := client.Cancel(t.Context(), 7, "a job"); err != nil {
 		t.Fatal(err)
 	}
 	told := func(file string) string {
@@ -179,6 +179,9 @@ func TestCommandsSeeNothingOfTheLoginShell(t *testing.T) {
 	}
 	if got := told("sbatch.in"); got != "#!/bin/sh\nexec true\n" {
 		t.Errorf("script %q", got)
+	}
+	if got := told("scancel.args"); got != "--name=a job 7\n" {
+		t.Errorf("scancel %s: want it told the name", got)
 	}
 	if got := told("sacct.args"); !strings.Contains(got, "--starttime=2026-11-20T09:00:00 --name=a,b ") {
 		t.Errorf("sacct %s: want the time in UTC", got)
@@ -220,9 +223,13 @@ func TestCancelOfAPurgedJobIsNoError(t *testing.T) {
 		"scancel: error: slurm_kill_job2() failed Unable to contact slurm controller (connect…)": false,
 	} {
 		client := Client{Bin: programs(t, map[string]string{"scancel": `echo '` + said + `' >&2; exit 210`})}
-		if err := client.Cancel(t.Context(), 7, "x"); (err == nil) != ok {
+		if err := client.Cancel(t.Context(), 7, "a job"); (err == nil) != ok {
 			t.Errorf("%q: %v", said, err)
 		}
+	}
+	nothing := Client{Bin: t.TempDir()} // not even scancel
+	if err := nothing.Cancel(t.Context(), 7, ""); err == nil || !strings.Contains(err.Error(), "name") {
+		t.Errorf("%v: want a name asked for", err)
 	}
 }
 

@@ -1,35 +1,34 @@
 package spool
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
 // racer, when set in the environment of this test program, is the number of
-// attempts to begin in the directory that is given as its argument.
-const racer = "CLTEST_SPOOL_RACER"
+// attempts to take in the layout that is given as its argument: to begin them,
+// or, if closer is set, to close them.
+const (
+	racer  = "CLTEST_SPOOL_RACER"
+	closer = "CLTEST_SPOOL_CLOSER"
+)
 
 func TestMain(m *testing.M) {
 	if n, err := strconv.Atoi(os.Getenv(racer)); err == nil {
-		if err := race(os.Args[1], n); err != nil {
+		if err := race(os.Args[1], n, os.Getenv(closer) != ""); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -59,130 +58,32 @@ func temporaries(t *testing.T, a Attempt) []string {
 	return found
 }
 
-// unreliable is a file server that does, or does not do, what it is asked,
-// and says whatever it likes about it.
-func unreliable(a Attempt, r *rand.Rand) disk {
-	lies := []error{nil, fs.ErrExist, syscall.EIO, syscall.ESTALE}
-	return disk{
-		link: func(oldname, newname string) error {
-			err := syscall.ENOENT
-			if r.IntN(2) == 0 {
-				err, _ = errors.AsType[syscall.Errno](os.Link(oldname, newname))
-			}
-			if r.IntN(2) == 0 {
-				return lies[r.IntN(len(lies))]
-			}
-			return err
-		},
-		read: func() (Started, error) {
-			switch r.IntN(4) {
-			case 0:
-				return Started{}, ErrNone // as it was seconds ago
-			case 1:
-				return Started{}, syscall.ESTALE
-			}
-			return a.readFlushed()
-		},
-	}
-}
-
-func TestAttemptHasOneOwnerWhateverRepliesAreLost(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(200) {
-		a := attempt(t)
-		synctest.Test(t, func(t *testing.T) {
-			var mu sync.Mutex
-			var owners []string
-			seen := map[string]bool{}
-			var wg sync.WaitGroup
-			for i := range 6 {
-				r := rand.New(rand.NewPCG(seed, uint64(i)))
-				token := NewToken()
-				wg.Go(func() {
-					standing, own, err := a.take(t.Context(), Started{Token: token, Closed: i == 0}, unreliable(a, r))
-					if err != nil {
-						t.Errorf("seed %d: %v", seed, err)
-						return
-					}
-					mu.Lock()
-					defer mu.Unlock()
-					seen[standing.Token] = true
-					if own {
-						owners = append(owners, token)
-					}
-				})
-			}
-			wg.Wait()
-			if len(owners) != 1 || len(seen) != 1 || !seen[owners[0]] {
-				t.Errorf("seed %d: owners %v, seen %v", seed, owners, seen)
-			}
-		})
-		if left := temporaries(t, a); len(left) != 0 {
-			t.Errorf("seed %d: left behind: %v", seed, left)
-		}
-	}
-}
-
-// Whoever gave up while the file server was unreliable is not the owner, even
-// if it is its record that stands: nobody is.
-func TestAttemptHasAtMostOneOwnerWhenSomeGiveUp(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(200) {
-		a := attempt(t)
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-			defer cancel()
-			var mu sync.Mutex
-			gaveUp, owners := map[string]bool{}, 0
-			var wg sync.WaitGroup
-			for i := range 6 {
-				r := rand.New(rand.NewPCG(seed, uint64(i)))
-				token := NewToken()
-				wg.Go(func() {
-					_, own, err := a.take(ctx, Started{Token: token}, unreliable(a, r))
-					mu.Lock()
-					defer mu.Unlock()
-					if own {
-						owners++
-					}
-					if err != nil {
-						gaveUp[token] = true
-					}
-				})
-			}
-			wg.Wait()
-			standing, own, err := a.Close(t.Context(), time.Now())
-			switch {
-			case err != nil:
-				t.Errorf("seed %d: %v", seed, err)
-			case owners > 1, owners == 1 && (own || gaveUp[standing.Token]), owners == 0 && !own && !gaveUp[standing.Token]:
-				t.Errorf("seed %d: %d owners, then closed %v, %d gave up", seed, owners, own, len(gaveUp))
-			}
-		})
-	}
-}
-
 // verdict is what one process says of one attempt.
 type verdict struct {
-	Token, Standing string
-	Own             bool
+	Attempt  int
+	Standing Started
+	Own      bool
 }
 
-// race begins n attempts below dir when its standard input ends, and tells
-// what came of it.
-func race(dir string, n int) error {
+// race takes n attempts of a bundle, in any order, when its standard input
+// ends, to begin them or to close them, and tells what came of it.
+func race(dir string, n int, closes bool) error {
 	out := json.NewEncoder(os.Stdout)
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 		return err
 	}
-	for i := range n {
-		token := NewToken()
-		a := Attempt{Dir: filepath.Join(dir, strconv.Itoa(i))}
-		standing, own, err := a.Begin(context.Background(), Started{Token: token})
+	take := func(a Attempt) (Started, bool, error) {
+		return a.Begin(context.Background(), Started{Token: NewToken()})
+	}
+	if closes {
+		take = func(a Attempt) (Started, bool, error) { return a.Close(context.Background(), time.Now()) }
+	}
+	for _, i := range rand.Perm(n) {
+		standing, own, err := take(Layout(dir).Attempt("0x1", i))
 		if err != nil {
 			return err
 		}
-		if err := out.Encode(verdict{Token: token, Standing: standing.Token, Own: own}); err != nil {
+		if err := out.Encode(verdict{Attempt: i, Standing: standing, Own: own}); err != nil {
 			return err
 		}
 	}
@@ -191,14 +92,15 @@ func race(dir string, n int) error {
 
 func TestSixtyFourProcessesHaveOneOwnerOfEachAttempt(t *testing.T) {
 	t.Parallel()
-	const processes, attempts = 64, 20
+	const processes, closers, attempts = 64, 16, 20
 	dir := t.TempDir()
+	layout := mounted(t, dir).Layout
 	for i := range attempts {
-		if err := os.Mkdir(filepath.Join(dir, strconv.Itoa(i)), 0o700); err != nil {
+		if err := os.MkdirAll(layout.Attempt("0x1", i).Dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	started, start, err := os.Pipe()
+	stdin, start, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,47 +109,63 @@ func TestSixtyFourProcessesHaveOneOwnerOfEachAttempt(t *testing.T) {
 	for i := range children {
 		child := exec.CommandContext(t.Context(), os.Args[0], dir)
 		child.Env = []string{racer + "=" + strconv.Itoa(attempts)}
-		child.Stdin, child.Stdout, child.Stderr = started, &outputs[i], os.Stderr
+		if i < closers {
+			child.Env = append(child.Env, closer+"=yes")
+		}
+		child.Stdin, child.Stdout, child.Stderr = stdin, &outputs[i], os.Stderr
 		if err := child.Start(); err != nil {
 			t.Fatal(err)
 		}
 		children[i] = child
 	}
-	if err := errors.Join(started.Close(), start.Close()); err != nil { // go
+	if err := errors.Join(stdin.Close(), start.Close()); err != nil { // go
 		t.Fatal(err)
 	}
-	owners := make([][]string, attempts)
-	standing := make([][]string, attempts)
+	var owners, answers [attempts]int
+	var standing [attempts]Started
+	closed := 0
 	for i, child := range children {
 		if err := child.Wait(); err != nil {
 			t.Fatal(err)
 		}
-		lines := bufio.NewScanner(&outputs[i])
-		for n := 0; lines.Scan(); n++ {
+		said := json.NewDecoder(&outputs[i])
+		for range attempts {
 			var v verdict
-			if err := json.Unmarshal(lines.Bytes(), &v); err != nil {
+			if err := said.Decode(&v); err != nil {
 				t.Fatal(err)
 			}
-			if v.Own {
-				owners[n] = append(owners[n], v.Token)
+			n := v.Attempt
+			if answers[n]++; answers[n] == 1 {
+				standing[n] = v.Standing
 			}
-			standing[n] = append(standing[n], v.Standing)
+			if v.Standing != standing[n] {
+				t.Errorf("attempt %d: %+v stands, and %+v", n, standing[n], v.Standing)
+			}
+			if v.Own {
+				owners[n]++
+			}
+			if v.Own && v.Standing.Closed {
+				closed++
+			}
+			if closes := i < closers; v.Own && v.Standing.Closed != closes {
+				t.Errorf("attempt %d: owned by process %d, a closer: %v, by %+v", n, i, closes, v.Standing)
+			}
 		}
 	}
 	for n := range attempts {
-		slices.Sort(standing[n])
-		if len(owners[n]) != 1 || len(standing[n]) != processes || len(slices.Compact(standing[n])) != 1 || standing[n][0] != owners[n][0] {
-			t.Errorf("attempt %d: %d owners, %d answers", n, len(owners[n]), len(standing[n]))
+		if owners[n] != 1 || answers[n] != processes {
+			t.Errorf("attempt %d: %d owners, %d answers", n, owners[n], answers[n])
 		}
-		if left := temporaries(t, Attempt{Dir: filepath.Join(dir, strconv.Itoa(n))}); len(left) != 0 {
+		if left := temporaries(t, layout.Attempt("0x1", n)); len(left) != 0 {
 			t.Errorf("attempt %d: left behind: %v", n, left)
 		}
 	}
+	t.Logf("%d of %d attempts were closed", closed, attempts)
 }
 
 func TestClosedAttemptIsNeverBegun(t *testing.T) {
 	t.Parallel()
-	a := Attempt{Dir: filepath.Join(t.TempDir(), "0x1", "1")} // not made yet
+	a := Attempt{Dir: t.TempDir()}
 	at := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	closed, own, err := a.Close(t.Context(), at)
 	if err != nil || !own || !closed.Closed || !closed.At.Equal(at) {
@@ -286,35 +204,24 @@ func TestBegunAttemptCannotBeClosed(t *testing.T) {
 
 func TestStartThatCannotBeReadIsAnErrorWhenTheTimeIsUp(t *testing.T) {
 	t.Parallel()
-	const patience = 10 * time.Second
-	for name, fail := range map[string]func(Attempt) disk{
-		"unreadable": func(Attempt) disk {
-			return disk{link: os.Link, read: func() (Started, error) { return Started{}, syscall.EIO }}
-		},
-		"not shown": func(Attempt) disk {
-			return disk{link: os.Link, read: func() (Started, error) { return Started{}, ErrNone }}
-		},
-		"never linked": func(a Attempt) disk {
-			return disk{link: func(string, string) error { return nil }, read: a.readFlushed}
-		},
-		"another version": func(a Attempt) disk {
-			write(t, a.path("started"), `{"format":99,"token":"x"}`)
-			return a.disk()
-		},
-		"half a record": func(a Attempt) disk {
-			write(t, a.path("started"), `{"format":1,"tok`)
-			return a.disk()
-		},
+	for name, spoil := range map[string]func(path string) error{
+		"unreadable":      func(path string) error { return os.Mkdir(path, 0o700) },
+		"another version": func(path string) error { return os.WriteFile(path, []byte(`{"format":99,"token":"x"}`), 0o600) },
+		"half a record":   func(path string) error { return os.WriteFile(path, []byte(`{"format":1,"tok`), 0o600) },
+		"no directory":    func(path string) error { return os.Remove(filepath.Dir(path)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := attempt(t)
-			d := fail(a)
+			a := Attempt{Dir: filepath.Join(t.TempDir(), "1")}
+			if err := errors.Join(os.Mkdir(a.Dir, 0o700), spoil(a.path("started"))); err != nil {
+				t.Fatal(err)
+			}
 			synctest.Test(t, func(t *testing.T) {
+				const patience = 10 * time.Second
 				began := time.Now()
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
-				_, own, err := a.take(ctx, Started{Token: NewToken()}, d)
+				_, own, err := a.Begin(ctx, Started{Token: NewToken()})
 				if own || !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("own %v, error %v", own, err)
 				}
@@ -322,14 +229,11 @@ func TestStartThatCannotBeReadIsAnErrorWhenTheTimeIsUp(t *testing.T) {
 					t.Errorf("gave up after %v", waited)
 				}
 			})
-			if left := temporaries(t, a); len(left) != 0 {
-				t.Errorf("left behind: %v", left)
-			}
 		})
 	}
 }
 
-func TestBeginNeedsATokenAndADirectory(t *testing.T) {
+func TestBeginNeedsAToken(t *testing.T) {
 	t.Parallel()
 	a := attempt(t)
 	if _, own, err := a.Begin(t.Context(), Started{}); own || err == nil {
@@ -337,9 +241,5 @@ func TestBeginNeedsATokenAndADirectory(t *testing.T) {
 	}
 	if _, err := a.ReadStarted(); !errors.Is(err, ErrNone) {
 		t.Errorf("it left a record: %v", err)
-	}
-	a.Dir = filepath.Join(a.Dir, "missing")
-	if _, own, err := a.Begin(t.Context(), Started{Token: NewToken()}); own || err == nil {
-		t.Errorf("no directory: own %v, error %v", own, err)
 	}
 }

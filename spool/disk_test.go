@@ -100,6 +100,14 @@ func TestFullDiskPreparesNothingAndStillTellsWhatStands(t *testing.T) {
 	if rec, err := d.Look("0x1", 1); err != nil || rec.Started == nil || *rec.Started != begun {
 		t.Errorf("look: %+v, %v", rec, err)
 	}
+	over, end := context.WithCancel(t.Context())
+	end()
+	if standing, err := d.Close(over, "0x1", 1, at(2)); err != nil || standing != begun {
+		t.Errorf("close what has begun: %+v, %v", standing, err)
+	}
+	if standing, err := d.Close(over, "0x1", 2, at(2)); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("close what has not: %+v, %v", standing, err)
+	}
 }
 
 func TestLookReadsWhatIsThere(t *testing.T) {
@@ -165,6 +173,12 @@ func TestRecordThatTheDiskDoesNotGiveOutIsNotAbsent(t *testing.T) {
 func TestDiskClosesWhatHasNotBegun(t *testing.T) {
 	t.Parallel()
 	d := mounted(t, t.TempDir())
+	if _, err := d.Close(t.Context(), "0x1", 1, at(1)); !errors.Is(err, ErrGone) {
+		t.Errorf("an attempt without a directory: %v, want that it is gone", err)
+	}
+	if err := os.MkdirAll(d.Layout.Attempt("0x1", 1).Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	closed, err := d.Close(t.Context(), "0x1", 1, at(1))
 	if err != nil || !closed.Closed || !closed.At.Equal(at(1)) {
 		t.Errorf("%+v, %v", closed, err)

@@ -11,6 +11,9 @@
 //	<shared>/spool/bell/                the doorbell (see Bell)
 //	<shared>/runs/<uuid>/<attempt>/     the bundle's working directory
 //
+// Worker and bridge meet in Attempt and Layout; Disk is all of it that a
+// bridge does.
+//
 // # What is promised
 //
 // A record is seen whole or not at all: it is written to a temporary in its
@@ -18,12 +21,18 @@
 // of the attempt's start, so that one left by a process that lost the start
 // counts for nothing.
 //
+// Of an attempt at most one start stands, for ever: that of the one worker
+// that may run it, or that of a bridge, after which none may. Package linkonce
+// has the protocol.
+//
 // # What is assumed of the disk
 //
 // rename(2) and link(2) within one directory happen on the file server at
 // once or not at all, and who opens a file sees what its writer flushed and
 // closed before (NFS: close-to-open). Not assumed: that a call that failed had
-// no effect, or that a listing is fresh.
+// no effect, that a listing is fresh, or that a missing file is not there. The
+// directories of Layout.Directories are made once; where <shared>/spool is
+// missing the disk is not mounted.
 package spool
 
 import (

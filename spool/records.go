@@ -159,7 +159,17 @@ func (a Attempt) WriteSpec(s Spec) error {
 		}
 	}
 	s.Format = Format
-	return writeRecord(a.SpecPath(), s)
+	if err := writeRecord(a.SpecPath(), s); err != nil {
+		return err
+	}
+	return a.last()
+}
+
+// last flushes the entries of the attempt's directory and of its parent, so
+// that a crash of the file server takes neither away with a start in it.
+func (a Attempt) last() error {
+	bundle := filepath.Dir(a.Dir)
+	return errors.Join(atomicfile.SyncDir(bundle), atomicfile.SyncDir(filepath.Dir(bundle)))
 }
 
 // makeTwo makes a directory and its parent. What is above is not made: it is

@@ -65,7 +65,7 @@ func (e ending) verdict(spec spool.Spec) spool.Exit {
 	case e.exit.Code == 0:
 		out.Cause = spool.CauseSucceeded
 	case e.told:
-		out.Cause, out.Failure = spool.CauseUser, "The job was told to stop before the command had ended."
+		out.Cause, out.Failure = spool.CausePlatform, "The job was told to stop before the command had ended."
 	case e.exit.Signal != 0:
 		out.Cause = spool.CauseUser
 		out.Failure = fmt.Sprintf("Exit code %d: %s (signal %d).", e.exit.Code, syscall.Signal(e.exit.Signal), e.exit.Signal)

@@ -43,7 +43,7 @@ func TestVerdictSaysWhoseDoingTheEndWas(t *testing.T) {
 		"killed, not for its memory":  {ending: ending{exit: exited(137)}, cause: spool.CauseUser, failure: "Exit code 137: killed (signal 9)."},
 		"no room left":                {ending: ending{exit: exited(1), diskFull: true}, cause: spool.CauseUser, failure: "Exit code 1, and the disk of the working directory is full."},
 		"no room left, not needed":    {ending: ending{diskFull: true}, cause: spool.CauseSucceeded},
-		"told to stop":                {ending: ending{exit: exited(143), told: true}, cause: spool.CauseUser, failure: "The job was told to stop before the command had ended.", terminated: true},
+		"told to stop":                {ending: ending{exit: exited(143), told: true}, cause: spool.CausePlatform, failure: "The job was told to stop before the command had ended.", terminated: true},
 		"told to stop, ended well":    {ending: ending{told: true}, cause: spool.CauseSucceeded, terminated: true},
 		"told before it began":        {ending: ending{err: errors.New("x"), told: true}, cause: spool.CausePlatform, failure: "The job was told to stop before the command began.", terminated: true},
 		"no shell":                    {ending: ending{err: fmt.Errorf("run: %w", apptainer.ErrNoShell)}, cause: spool.CauseUser, failure: "The image has no shell: neither /bin/bash nor /bin/sh."},

@@ -1,9 +1,28 @@
-// Package ledger keeps the bridge's rows in SQL.
+// Package ledger keeps the bridge's rows in SQL: in an SQLite file, or in a
+// schema of a PostgreSQL server, with the same statements.
+//
+// # Rows
 //
 // A row is saved by compare-and-swap on its version, so that two bridges that
 // were started on one ledger by mistake cannot both decide the same row: the
 // second one's save fails with ErrConflict. What Save returned for is on the
-// disk, also after a crash of the machine.
+// disk, also after a crash of the machine. A bridge takes Lock beside that, so
+// that the second one learns at its start that it is one too many.
+//
+// # History
+//
+// Each save that brings a row to another phase, reason or attempt leaves an
+// Entry, in the same transaction. A bundle keeps its first 16 entries and its
+// last 48, so that one that is tried again for weeks does not fill the disk;
+// Entry.N shows where some are left out. A history outlives its row by 30 days,
+// counted from the row's last decision: the bridge's own clock says when, so
+// one that stands still removes nothing.
+//
+// # Places
+//
+// The SQLite file belongs on a local disk. A PostgreSQL server serves many
+// bridges, each of which has a schema of its own (search_path in the URL, or
+// the schema named as the user) or a database of its own.
 package ledger
 
 import (
@@ -31,27 +50,80 @@ var migrations embed.FS
 
 // Ledger is an open ledger. It is safe for concurrent use.
 type Ledger struct {
-	db *sqldb.DB
+	Reader
 	// ID is the bridge's own six hexadecimal digits, made with the ledger.
 	ID string
+
+	writer int64 // the number that Take gave; 0 before
 }
 
-// Open opens the SQLite file at path, creating it where it is missing. Its
-// directory must be on a local disk.
-func Open(ctx context.Context, path string) (*Ledger, error) {
+// Open opens the ledger at where, the path of an SQLite file or the URL of a
+// PostgreSQL database (postgres://…), and makes it where it is missing: the
+// file, or the tables. See sqldb.Open for what a path and a URL may be. The
+// caller closes it.
+func Open(ctx context.Context, where string) (*Ledger, error) {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
 	}
-	db, err := sqldb.Open(ctx, path, files)
+	db, err := sqldb.Open(ctx, where, files)
 	if err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
 	}
-	l := &Ledger{db: db}
+	l := &Ledger{Reader: Reader{db: db}}
 	if err := db.InTx(ctx, l.identify); err != nil {
 		return nil, errors.Join(fmt.Errorf("open ledger: %w", err), db.Close())
 	}
 	return l, nil
+}
+
+// Take makes l the one that writes the ledger: whoever took it before gets
+// ErrConflict from Save and Delete from now on, and so cannot go on beside l
+// with rows that l does not know of. It is called once, before l is used to
+// write.
+func (l *Ledger) Take(ctx context.Context) error {
+	err := l.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		if _, err := exec(tx, `UPDATE bridge SET writer = writer + 1`); err != nil {
+			return err
+		}
+		if err := tx.Get(&l.writer, `SELECT writer FROM bridge`); err != nil {
+			return fmt.Errorf("read writer: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("take ledger: %w", err)
+	}
+	return nil
+}
+
+// mine fails when somebody else took the ledger, and keeps others from taking
+// it until tx ends. It keeps the highest generation of rows, which has to be
+// known also when the rows that had it are gone.
+func (l *Ledger) mine(tx *sqlx.Tx, rows ...plan.Row) error {
+	var highest int64
+	for _, r := range rows {
+		highest = max(highest, r.Generation)
+	}
+	changed, err := exec(tx, `UPDATE bridge SET generation = CASE WHEN generation < ? THEN ? ELSE generation END
+		WHERE writer = ? OR ? = 0`, highest, highest, l.writer, l.writer)
+	if err == nil && changed != 1 {
+		err = ErrConflict
+	}
+	return err
+}
+
+// Lock claims the ledger at where for one bridge, until release is called or
+// the program ends; see sqldb.Lock. It fails when another bridge has it.
+func Lock(ctx context.Context, where string) (release func(), err error) {
+	release, err = sqldb.Lock(ctx, where)
+	if errors.Is(err, sqldb.ErrLocked) {
+		return nil, fmt.Errorf("lock ledger %s: another cl-bridge works on it", sqldb.Name(where))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock ledger: %w", err)
+	}
+	return release, nil
 }
 
 // identify reads the ledger's id, or makes it.
@@ -73,70 +145,35 @@ func (l *Ledger) identify(tx *sqlx.Tx) error {
 	return nil
 }
 
-// Close closes the ledger.
-func (l *Ledger) Close() error {
-	if err := l.db.Close(); err != nil {
-		return fmt.Errorf("close ledger: %w", err)
-	}
-	return nil
-}
-
-// Rows returns all rows.
-func (l *Ledger) Rows(ctx context.Context) ([]plan.Row, error) {
-	var records []struct {
-		Version  int64
-		Document string
-	}
-	if err := l.db.SelectContext(ctx, &records, `SELECT version, document FROM rows ORDER BY bundle`); err != nil {
-		return nil, fmt.Errorf("read rows: %w", err)
-	}
-	rows := make([]plan.Row, 0, len(records))
-	for _, rec := range records {
-		var r plan.Row
-		if err := json.Unmarshal([]byte(rec.Document), &r); err != nil {
-			return nil, fmt.Errorf("read row: %w", err)
-		}
-		r.Version = rec.Version
-		rows = append(rows, r)
-	}
-	return rows, nil
-}
-
-// Generation is the highest number of a submission that was ever saved.
-func (l *Ledger) Generation(ctx context.Context) (int64, error) {
-	var n int64
-	if err := l.db.GetContext(ctx, &n, `SELECT generation FROM bridge`); err != nil {
-		return 0, fmt.Errorf("read generation: %w", err)
-	}
-	return n, nil
-}
-
 // Save writes rows, all or none, and raises their versions in place. A row of
-// version 0 is new. With ErrConflict nothing was written.
+// version 0 is new. Each bundle is there once.
+//
+// With ErrConflict nothing was written, nor with an error that has a method
+// Transient() bool which returns true: then the same may be saved later. With
+// any other error the rows in the ledger may be the old ones or the new ones,
+// and have to be read again.
 func (l *Ledger) Save(ctx context.Context, rows []plan.Row) error {
-	documents := make([]string, len(rows))
+	records := make([]record, len(rows))
 	for i, r := range rows {
-		doc, err := json.Marshal(r)
+		document, err := json.Marshal(r)
 		if err != nil {
 			return fmt.Errorf("save row %s: %w", r.Bundle, err)
 		}
-		documents[i] = string(doc)
+		records[i] = record{row: r, reason: text(r.Reason), document: string(document)}
 	}
 	err := l.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		var highest int64
-		for i, r := range rows {
-			if err := save(tx, r, documents[i]); err != nil {
-				return fmt.Errorf("save row %s: %w", r.Bundle, err)
+		if err := l.mine(tx, rows...); err != nil {
+			return err
+		}
+		for part := range parts(records) {
+			if err := save(tx, part); err != nil {
+				return err
 			}
-			highest = max(highest, r.Generation)
 		}
-		if highest == 0 {
-			return nil
-		}
-		return changesOne(tx, `UPDATE bridge SET generation = CASE WHEN generation < ? THEN ? ELSE generation END`, highest, highest)
+		return nil
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("save rows: %w", err)
 	}
 	for i := range rows {
 		rows[i].Version++
@@ -144,21 +181,20 @@ func (l *Ledger) Save(ctx context.Context, rows []plan.Row) error {
 	return nil
 }
 
-func save(tx *sqlx.Tx, r plan.Row, document string) error {
-	statement := `UPDATE rows SET version = version + 1, queue = ?, phase = ?, reason = ?, attempt = ?, mark = ?,
-		job = ?, since = ?, document = ? WHERE bundle = ? AND version = ?`
-	args := []any{r.Queue, r.Phase, r.Reason, r.Attempt, r.Mark, int64(r.Job.ID), r.Since.Unix(), document, r.Bundle, r.Version}
-	if r.Version == 0 {
-		statement = `INSERT INTO rows (queue, phase, reason, attempt, mark, job, since, document, bundle, version)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ? + 1) ON CONFLICT DO NOTHING`
-	}
-	return changesOne(tx, statement, args...)
-}
-
-// Delete removes a row.
+// Delete removes a row. It fails as Save does.
 func (l *Ledger) Delete(ctx context.Context, r plan.Row) error {
 	err := l.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		return changesOne(tx, `DELETE FROM rows WHERE bundle = ? AND version = ?`, r.Bundle, r.Version)
+		if err := l.mine(tx); err != nil {
+			return err
+		}
+		changed, err := exec(tx, `DELETE FROM rows WHERE bundle = ? AND version = ?`, r.Bundle, r.Version)
+		if err != nil {
+			return err
+		}
+		if changed != 1 {
+			return ErrConflict
+		}
+		return forget(tx, r.Bundle, decided(r))
 	})
 	if err != nil {
 		return fmt.Errorf("delete row %s: %w", r.Bundle, err)
@@ -166,17 +202,15 @@ func (l *Ledger) Delete(ctx context.Context, r plan.Row) error {
 	return nil
 }
 
-func changesOne(tx *sqlx.Tx, statement string, args ...any) error {
+// exec runs a statement and returns how many rows it changed.
+func exec(tx *sqlx.Tx, statement string, args ...any) (int64, error) {
 	result, err := tx.Exec(tx.Rebind(statement), args...)
 	if err != nil {
-		return fmt.Errorf("write: %w", err)
+		return 0, fmt.Errorf("write: %w", err)
 	}
 	n, err := result.RowsAffected()
 	if err != nil {
-		return fmt.Errorf("write: %w", err)
+		return 0, fmt.Errorf("write: %w", err)
 	}
-	if n != 1 {
-		return ErrConflict
-	}
-	return nil
+	return n, nil
 }

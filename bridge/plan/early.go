@@ -51,7 +51,7 @@ func (q Queue) refusal(r Row) string {
 
 func (d *decision) staging() {
 	if d.row.Stop != nil {
-		d.finish(*d.row.Stop, d.row.Reason)
+		d.finish(*d.row.Stop, "stopped before it was submitted: "+d.row.Stop.Failure)
 		return
 	}
 	if d.row.Staged != nil {

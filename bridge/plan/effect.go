@@ -9,8 +9,9 @@ const (
 	Claim Kind = "claim"
 	// Stage brings the image and the dependencies in.
 	Stage Kind = "stage"
-	// Submit writes the specification and runs sbatch. The one effect that is
-	// not repeated at will.
+	// Prepare writes what the job will read to the shared disk.
+	Prepare Kind = "prepare"
+	// Submit runs sbatch. The one effect that is not repeated at will.
 	Submit Kind = "submit"
 	// Account asks the accounting database for the row's mark.
 	Account Kind = "account"
@@ -33,7 +34,7 @@ const (
 
 // Kinds lists the kinds of effects.
 func Kinds() []Kind {
-	return []Kind{Claim, Stage, Submit, Account, Look, Close, Cancel, Collect, Confirm, Release, Forget}
+	return []Kind{Claim, Stage, Prepare, Submit, Account, Look, Close, Cancel, Collect, Confirm, Release, Forget}
 }
 
 // Effect is one thing to be done in the world after Row was saved. At most

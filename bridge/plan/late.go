@@ -30,18 +30,21 @@ func (d *decision) stopping() {
 		}
 	case !d.row.Closed:
 		d.close()
-	case gone || !d.row.Cancelled.IsZero():
-		d.finish(*d.row.Stop, "stopped before it began: "+d.row.Reason)
+	case gone || !d.row.Cancelled.IsZero() && d.row.Gone.IsZero():
+		d.finish(*d.row.Stop, "stopped before it began: "+d.row.Stop.Failure)
 	}
 }
 
 // close wants the attempt closed, so that it can never begin.
-func (d *decision) close() {
-	failure := ""
+func (d *decision) close() { d.ask(Close, d.closingFailed()) }
+
+// closingFailed is why the attempt's closing has just failed; empty when it has
+// not. It is waited for before anything is asked that led to the closing.
+func (d *decision) closingFailed() string {
 	if c := d.news.Closed; c != nil && c.Attempt == d.row.Attempt {
-		failure = c.Failure
+		return c.Failure
 	}
-	d.ask(Close, failure)
+	return ""
 }
 
 // findJob looks for the job of a submission whose answer is not known, and

@@ -31,6 +31,7 @@ type News struct {
 	// The outcomes of effects.
 	Claimed   *Claimed
 	Staged    *StageEnd
+	Prepared  *Outcome
 	Submitted *Submission
 	Closed    *Closing
 	Cancelled *Outcome

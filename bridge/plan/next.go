@@ -53,7 +53,8 @@ type decision struct {
 // that has not come yet was noted before the clock was set back: it is taken
 // for now, and a pause is cut to the longest that there is. What was noted in
 // another life of the bridge cannot be measured against today's clock: the
-// disk gets its whole time to settle once more.
+// disk gets its whole time to settle once more, and results are kept for a
+// while more.
 func (d *decision) mindClock() {
 	r := &d.row
 	for _, t := range []*time.Time{&r.Since, &r.Submitted, &r.Absent, &r.Ended, &r.Looked, &r.Stuck, &r.Cancelled, &r.Gone} {
@@ -71,10 +72,21 @@ func (d *decision) mindClock() {
 	if latest := d.now.Add(pause); r.Due.After(latest) {
 		r.Due = latest
 	}
-	if d.news.Restarted && !r.Ended.IsZero() && r.Looked.Before(r.Ended.Add(d.policy.Settle)) {
+	if !d.news.Restarted {
+		return
+	}
+	if !r.Ended.IsZero() && r.Looked.Before(r.Ended.Add(d.policy.Settle)) {
 		r.Ended = d.now
 	}
+	if least := d.now.Add(min(d.policy.KeepAfterAck, keepAfterRestart)); r.Phase == Done && !r.Dropped && !r.Releasing && r.Due.Before(least) {
+		r.Due = least
+	}
 }
+
+// keepAfterRestart is how long results that the server has are kept after a
+// start of the bridge: the server may have been restored from an older copy
+// meanwhile, and offer the bundle again.
+const keepAfterRestart = time.Hour
 
 // sift drops what Slurm said of another submission than the row's current
 // one: an answer may arrive after the row has gone on. A job that has the
@@ -150,6 +162,9 @@ func (d *decision) offeredAgain(m codalab.Message) {
 		fresh := NewRow(d.now, d.row.Queue, m)
 		fresh.Version, fresh.Attempt = d.row.Version, d.row.Attempt
 		d.row = fresh
+	case d.row.Phase == Done && d.row.Begun == nil:
+		d.want(Claim)
+		d.finalize("the server offered again what was done: the verdict is reported again")
 	case d.row.Phase == Done:
 		d.want(Claim)
 		d.enter(Collecting, "the server offered again what was done: the result is delivered again")
@@ -160,9 +175,9 @@ func (d *decision) offeredAgain(m codalab.Message) {
 }
 
 // stop notes the verdict that is wanted instead of the run's own. The first
-// one stands, and none is taken once the bundle has a verdict.
+// one stands, and none is taken once the bundle has a verdict or is not ours.
 func (d *decision) stop(v Verdict, reason string) {
-	if d.row.Verdict != nil || d.row.Stop != nil {
+	if d.row.Verdict != nil || d.row.Stop != nil || d.row.Phase == Done {
 		return
 	}
 	d.row.Stop = &v
@@ -208,6 +223,9 @@ func (d *decision) closed(c Closing) {
 	switch {
 	case c.Failure == "":
 		d.row.Gone = time.Time{}
+		if d.row.Begun == nil && !c.Standing.Closed {
+			d.row.Looked = time.Time{} // what did not show the start may not have shown the end
+		}
 		d.taken(c.Standing)
 	case !c.Gone:
 	case d.row.Gone.IsZero():

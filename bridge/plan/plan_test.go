@@ -29,8 +29,8 @@ func policy() plan.Policy {
 			Name: "cpu", Tag: "cpu", Partition: "batch", DefaultTime: time.Hour, MaxTime: 10 * time.Hour,
 			TimeGrace: 2 * time.Minute, MemoryOverhead: 64 << 20, RetryBegun: plan.RetryNever,
 		}},
-		SubmitGrace: 90 * time.Second, RecordAge: 300 * time.Second, Accounting: true, Settle: 10 * time.Second,
-		StuckFor: 5 * time.Second, StagePatience: 5 * time.Minute, CollectPatience: 72 * time.Hour, MaxAttempts: 3,
+		SubmitGrace: 90 * time.Second, StrayGrace: 5 * time.Minute, CancelStrays: true, RecordAge: 300 * time.Second, Accounting: true, Settle: 10 * time.Second,
+		StuckFor: 5 * time.Second, StagePatience: 5 * time.Minute, CollectPatience: 72 * time.Hour, AckPatience: 10 * time.Minute, MaxAttempts: 3,
 		KeepAfterAck: 24 * time.Hour,
 	}
 }
@@ -67,7 +67,7 @@ func rowIn(phase plan.Phase) plan.Row {
 	}
 	if since(plan.Submitting) {
 		r.Staged = &spool.Inputs{Image: "/shared/cache/x.sif", ImageDigest: "sha256:1"}
-		r.Attempt, r.Generation, r.Mark, r.Submitted = 1, 1, mark, epoch
+		r.Attempt, r.Generation, r.Mark, r.Prepared, r.Submitted = 1, 1, mark, true, epoch
 	}
 	if since(plan.Queued) {
 		r.Job = job(sbatch.StatePending)
@@ -84,6 +84,9 @@ func rowIn(phase plan.Phase) plan.Row {
 		r.Times.CleaningUp, r.Times.Uploading = epoch, epoch
 		if since(plan.Finalizing) {
 			r.Times.Finalizing = epoch
+		}
+		if phase == plan.Finalizing {
+			r.Due = epoch.Add(policy().AckPatience)
 		}
 	case plan.Claiming, plan.Staging, plan.Submitting, plan.Queued, plan.Running:
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -271,7 +272,6 @@ func TestI4StartThatStandsInTheWayOfClosingIsReadToItsEnd(t *testing.T) {
 	t.Parallel()
 	// The disk showed the start late: it took the closing to see it.
 	b := given(t, rowIn(plan.Queued), ended).at(late+11*time.Second).hears(read(late+10*time.Second, nil, nil)).is(plan.Queued, plan.Close)
-	b.row.Looked = time.Time{}
 	b.hears(closing(*started())).is(plan.Running, plan.Look)
 	b.hears(read(late+11*time.Second, started(), exit(0))).is(plan.Collecting, plan.Collect).verdict(spool.CauseSucceeded, "")
 }
@@ -368,7 +368,8 @@ func TestI7SupersededRecordIsIgnored(t *testing.T) {
 	b.hears(closing(*started())).is(plan.Staging)
 	rows := b.policy.Batch(b.now, []plan.Row{b.row}, 1, 0)
 	b.row = rows[0]
-	b.hears(plan.News{}).is(plan.Submitting, plan.Submit)
+	b.hears(plan.News{}).is(plan.Submitting, plan.Prepare)
+	b.hears(plan.News{Prepared: &plan.Outcome{}}).is(plan.Submitting, plan.Submit)
 	b.hears(back).is(plan.Submitting)
 	b.hears(answered(plan.Submission{Job: 7})).is(plan.Submitting) // the first attempt's answer
 	b.hears(closing(*started())).is(plan.Submitting)
@@ -377,11 +378,16 @@ func TestI7SupersededRecordIsIgnored(t *testing.T) {
 	}
 }
 
+func confirmed(state codalab.State) plan.News {
+	return plan.News{Confirmed: &plan.Confirmation{State: state}}
+}
+
 func TestI6ResultIsReportedUntilAcknowledgedAndKeptAfter(t *testing.T) {
 	t.Parallel()
 	b := given(t, rowIn(plan.Finalizing))
 	for i := range 100 {
-		b.at(time.Duration(i) * time.Hour).hears(plan.News{}).is(plan.Finalizing)
+		b.at(time.Duration(i+1)*time.Hour).hears(plan.News{}).is(plan.Finalizing, plan.Confirm)
+		b.hears(confirmed(codalab.StateFinalizing)).is(plan.Finalizing)
 		if !b.row.Reported() {
 			t.Fatal("an unacknowledged result is not reported")
 		}

@@ -85,6 +85,8 @@ type Row struct {
 	// a higher one than all before. It stands in the job's comment, so that a
 	// bridge sees from a job that its ledger is older than the job.
 	Generation int64 `json:"generation,omitempty"`
+	// Prepared is set once what the job reads is on the shared disk.
+	Prepared bool `json:"prepared,omitempty"`
 	// Submitted is when sbatch was last begun for Mark; zero before.
 	Submitted time.Time `json:"submitted,omitzero"`
 	// Unclear counts the answers of sbatch for Mark that said neither yes nor no.

@@ -20,7 +20,7 @@ type Strays map[sbatch.JobID]time.Time
 
 // Strays looks through a snapshot for the bridge's own live jobs for which
 // nothing stands in the ledger: known says whether the row of a mark may have a
-// job. What was seen before, it hands on in what it returns. Those that have
+// job. One that was renamed is known by its comment. What was seen before, it hands on in what it returns. Those that have
 // been seen for StrayGrace are overdue, and are to be cancelled where
 // CancelStrays allows it.
 //
@@ -30,7 +30,7 @@ type Strays map[sbatch.JobID]time.Time
 // be touched. A job whose comment a site has rewritten is left alone.
 func (p Policy) Strays(now time.Time, s sbatch.Snapshot, known func(Mark) bool, generation int64, before Strays) (strays Strays, overdue []sbatch.Job, err error) {
 	for _, j := range s.Jobs {
-		if commentValue(j.Comment, "bridge") != p.Bridge || known(Mark(j.Name)) {
+		if commentValue(j.Comment, "bridge") != p.Bridge || known(Mark(j.Name)) || known(p.submitted(j)) {
 			continue
 		}
 		number, err := strconv.ParseInt(commentValue(j.Comment, "generation"), 10, 64)
@@ -56,6 +56,16 @@ func (p Policy) Strays(now time.Time, s sbatch.Snapshot, known func(Mark) bool, 
 		}
 	}
 	return strays, overdue, nil
+}
+
+// submitted is the mark under which a job of this bridge was submitted, by its
+// comment.
+func (p Policy) submitted(j sbatch.Job) Mark {
+	attempt, err := strconv.Atoi(commentValue(j.Comment, "attempt"))
+	if err != nil {
+		return ""
+	}
+	return p.mark(Row{Bundle: commentValue(j.Comment, "bundle"), Attempt: attempt})
 }
 
 // commentValue reads a value of the comment that Request writes; empty when it

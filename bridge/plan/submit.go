@@ -30,10 +30,14 @@ func (d *decision) submitting() {
 	case d.row.Phase != Submitting:
 	case d.row.Stop != nil:
 		d.stopUnsubmitted()
+	case d.row.Submitted.IsZero() && !d.row.Prepared:
+		d.prepare()
 	case d.row.Submitted.IsZero():
 		if !d.waiting() {
 			d.submit(d.row.Reason)
 		}
+	case d.closingFailed() != "" && !d.row.Closed:
+		d.close()
 	case !d.absent():
 	case d.row.Closed:
 		d.concluded(platform("Slurm gave no clear answer to the submission, and has no such job: %s", sentence(d.row.Trouble)))
@@ -41,6 +45,21 @@ func (d *decision) submitting() {
 		d.close()
 	default:
 		d.submit("sbatch's answer was lost and there is no such job: submitted again under the same name")
+	}
+}
+
+// prepare has what the job reads written to the shared disk, and then the job
+// submitted.
+func (d *decision) prepare() {
+	switch p := d.news.Prepared; {
+	case p == nil:
+		d.ask(Prepare, "")
+	case p.Failure != "":
+		d.again(p.Failure)
+	default:
+		d.row.Prepared = true
+		d.row.Tries, d.row.Trouble = 0, ""
+		d.submit(d.row.Reason)
 	}
 }
 
@@ -58,17 +77,22 @@ func (d *decision) submit(reason string) {
 }
 
 // adoptable returns the job of a sighting that stands for the submission: not
-// the record that a refused submission leaves.
-func adoptable(s *Sighting) (sbatch.Job, bool) {
+// the record that a refused submission leaves, and one that lives before one
+// that has ended.
+func adoptable(s *Sighting) (job sbatch.Job, ok bool) {
 	if s == nil {
 		return sbatch.Job{}, false
 	}
 	for _, j := range s.Jobs {
-		if !ghost(j) {
+		switch {
+		case ghost(j):
+		case !j.State.Ended():
 			return j, true
+		case !ok:
+			job, ok = j, true
 		}
 	}
-	return sbatch.Job{}, false
+	return job, ok
 }
 
 // ghost says whether a job is what a refused submission leaves: it FAILED and
@@ -107,10 +131,10 @@ func (d *decision) refused(words string) string {
 // there may be a job.
 func (d *decision) stopUnsubmitted() {
 	if d.row.Submitted.IsZero() {
-		d.finish(*d.row.Stop, d.row.Reason)
+		d.finish(*d.row.Stop, "stopped before it was submitted: "+d.row.Stop.Failure)
 		return
 	}
-	d.enter(Stopping, d.row.Reason)
+	d.enter(Stopping, "to be stopped: "+d.row.Stop.Failure)
 }
 
 // absent says whether it is proven that the current submission made no job

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,130 +18,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
-
-// everyRow is a row in each phase, and the variants that a row may have there.
-func everyRow() map[string]plan.Row {
-	rows := map[string]plan.Row{}
-	for _, p := range plan.Phases() {
-		for name, vary := range variants() {
-			r := rowIn(p)
-			vary(&r)
-			rows[string(p)+", "+name] = r
-		}
-	}
-	return rows
-}
-
-func variants() map[string]func(*plan.Row) {
-	stop := &plan.Verdict{Cause: spool.CauseUser, Failure: codalab.KillRequested}
-	stopped := exit(143)
-	stopped.Terminated = true
-	return map[string]func(*plan.Row){
-		"plain":       func(*plan.Row) {},
-		"fresh":       func(r *plan.Row) { r.Staged, r.Submitted = nil, time.Time{} },
-		"stopped":     func(r *plan.Row) { r.Stop = stop },
-		"jobless":     func(r *plan.Row) { r.Job = sbatch.Job{} },
-		"unbegun":     func(r *plan.Row) { r.Begun, r.Exit = nil, nil },
-		"closed":      func(r *plan.Row) { r.Begun, r.Closed = nil, true },
-		"over":        func(r *plan.Row) { r.Ended, r.Job.State = epoch, sbatch.StateNodeFail },
-		"gone":        func(r *plan.Row) { r.Ended = epoch },
-		"absent":      func(r *plan.Row) { r.Absent = epoch },
-		"looked":      func(r *plan.Row) { r.Ended, r.Looked = epoch, epoch.Add(time.Minute) },
-		"terminated":  func(r *plan.Row) { r.Begun, r.Exit = started(), stopped },
-		"paused":      func(r *plan.Row) { r.Tries, r.Due, r.Trouble = 9, epoch.Add(2*time.Hour+time.Minute), "no answer" },
-		"dropped":     func(r *plan.Row) { r.Dropped = true },
-		"other queue": func(r *plan.Row) { r.Queue = "gone" },
-		"nothing": func(r *plan.Row) {
-			*r = plan.Row{Bundle: uuid, Phase: r.Phase, Attempt: 1, Mark: mark, Stop: r.Stop, Verdict: r.Verdict, Reason: "an old row"}
-		},
-	}
-}
-
-// everyNews is each kind of news, alone.
-func everyNews() map[string]plan.News {
-	news := map[string]plan.News{"nothing": {}, "progress": {Progress: "half"}}
-	for _, m := range []codalab.Message{kill, ack, offered(), {Type: codalab.MessageRead}, {Type: codalab.MessageRun}, {Type: "dance"}} {
-		news["message "+string(m.Type)] = told(m)
-	}
-	for _, state := range append(sbatch.States(), "HIBERNATING", "") {
-		news["sighting "+string(state)] = seen(2*time.Hour, job(state))
-		news["accounts "+string(state)] = accounted(2*time.Hour, job(state))
-	}
-	impossible := job(sbatch.StatePending)
-	impossible.Reason = "BadConstraints"
-	news["sighting impossible"] = seen(2*time.Hour, impossible)
-	for name, jobs := range map[string][]sbatch.Job{"none": nil, "ghost": {ghostJob()}, "two": {job(sbatch.StateCancelled), job(sbatch.StateRunning)}} {
-		news["sighting of "+name] = seen(2*time.Hour, jobs...)
-		news["early sighting of "+name] = seen(time.Second, jobs...)
-		news["accounts of "+name] = accounted(2*time.Hour, jobs...)
-	}
-	news["accounts away"] = plan.News{AccountFailure: "connection refused"}
-	stopped := exit(143)
-	stopped.Terminated = true
-	foreign := exit(0)
-	foreign.Token = "token-2"
-	for name, n := range map[string]plan.News{
-		"none": read(2*time.Hour, nil, nil), "start": read(2*time.Hour, started(), nil), "end": read(2*time.Hour, started(), exit(0)),
-		"failure": read(2*time.Hour, started(), exit(3)), "termination": read(2*time.Hour, started(), stopped),
-		"end without start": read(2*time.Hour, nil, exit(0)), "foreign end": read(2*time.Hour, started(), foreign),
-		"closing": read(2*time.Hour, &spool.Started{Closed: true}, nil), "another attempt": {Records: &plan.Records{Attempt: 7, Records: spool.Records{Started: started(), Exit: exit(0)}}},
-	} {
-		news["records of "+name] = n
-	}
-	news["look failed"] = plan.News{LookFailure: "stale file handle"}
-	for name, o := range map[string]plan.Outcome{
-		"done": {}, "failed": {Failure: "no"}, "failed for good": {Failure: "no", Final: true}, "gone": {Failure: "no", Final: true, Gone: true},
-	} {
-		news["claim "+name] = plan.News{Claimed: &plan.Claimed{Outcome: o, Accepted: true}}
-		news["claim not accepted "+name] = plan.News{Claimed: &plan.Claimed{Outcome: o}}
-		news["staging "+name] = plan.News{Staged: &plan.StageEnd{Outcome: o, Inputs: spool.Inputs{Image: "/x.sif"}}}
-		news["cancellation "+name] = plan.News{Cancelled: &o}
-		news["collection "+name] = plan.News{Collected: &o}
-		news["release "+name] = plan.News{Released: &o}
-	}
-	for name, s := range map[string]plan.Submission{
-		"a job": {Job: 7}, "refusal": {Refused: true, Words: "no"}, "refusal for now": {Refused: true, Retry: true, Words: "busy"}, "nonsense": {Words: "?"},
-	} {
-		news["submission: "+name] = answered(s)
-		s.Attempt = 7
-		news["another attempt's submission: "+name] = plan.News{Submitted: &s}
-	}
-	news["closed"] = closing(spool.Started{Closed: true})
-	news["not closed"] = closing(*started())
-	news["closing failed"] = plan.News{Closed: &plan.Closing{Attempt: 1, Failure: "no space left on device"}}
-	return news
-}
-
-// both is two pieces of news that came together.
-func both(a, b plan.News) plan.News {
-	if b.Messages != nil {
-		a.Messages = append(slices.Clone(a.Messages), b.Messages...)
-	}
-	if b.Sighting != nil {
-		a.Sighting = b.Sighting
-	}
-	if b.Accounted != nil {
-		a.Accounted = b.Accounted
-	}
-	if b.Records != nil {
-		a.Records = b.Records
-	}
-	if b.Submitted != nil {
-		a.Submitted = b.Submitted
-	}
-	if b.Closed != nil {
-		a.Closed = b.Closed
-	}
-	if b.Cancelled != nil {
-		a.Cancelled = b.Cancelled
-	}
-	if b.Staged != nil {
-		a.Staged = b.Staged
-	}
-	a.LookFailure += b.LookFailure
-	a.AccountFailure += b.AccountFailure
-	return a
-}
 
 // sane says what is wrong with a decision.
 func sane(now time.Time, before, after plan.Row, effects []plan.Effect) error {
@@ -153,6 +30,8 @@ func sane(now time.Time, before, after plan.Row, effects []plan.Effect) error {
 		return errors.New("due at once, for ever")
 	case before.Verdict != nil && after.Verdict == nil && !before.Dropped:
 		return errors.New("verdict is lost")
+	case before.Phase == plan.Finalizing && after.Phase == plan.Collecting && wants(effects, plan.Claim):
+		// acknowledged and offered again in one breath
 	case before.Phase == plan.Finalizing && after.Phase != plan.Finalizing && after.Phase != plan.Done:
 		return fmt.Errorf("left finalizing for %s", after.Phase)
 	case after.Attempt < before.Attempt:
@@ -181,11 +60,21 @@ func sane(now time.Time, before, after plan.Row, effects []plan.Effect) error {
 	return nil
 }
 
+func wants(effects []plan.Effect, k plan.Kind) bool {
+	return slices.ContainsFunc(effects, func(e plan.Effect) bool { return e.Kind == k })
+}
+
+// TestI8NextIsTotal decides each row with each kind of news, and with many pairs
+// of them, twice.
 func TestI8NextIsTotal(t *testing.T) {
 	t.Parallel()
 	news := everyNews()
 	names := slices.Sorted(maps.Keys(news))
 	const pairs = 300
+	var decisions atomic.Int64
+	t.Cleanup(func() {
+		t.Logf("%d decisions: %d rows in %d phases, %d kinds of news and %d pairs of them", decisions.Load(), len(everyRow()), len(plan.Phases()), len(news), pairs)
+	})
 	for name := range everyRow() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -197,12 +86,9 @@ func TestI8NextIsTotal(t *testing.T) {
 					one, two = names[random.IntN(len(names))], names[random.IntN(len(names))]
 				}
 				for _, accounting := range []bool{true, false} {
-					p := policy()
-					p.Accounting = accounting
-					now := epoch.Add(2 * time.Hour)
-					after, effects := p.Next(now, row, both(news[one], news[two]))
-					if err := sane(now, row, after, effects); err != nil {
-						t.Fatalf("%s and %s: %v (%s: %s)", one, two, err, after.Phase, after.Reason)
+					decisions.Add(1)
+					if err := total(row, both(news[one], news[two]), accounting); err != nil {
+						t.Fatalf("%s and %s: %v", one, two, err)
 					}
 					if !reflect.DeepEqual(row, untouched) {
 						t.Fatalf("%s and %s: the argument was changed:\n%s", one, two, cmp.Diff(untouched, row))
@@ -213,55 +99,108 @@ func TestI8NextIsTotal(t *testing.T) {
 	}
 }
 
+// total says what is wrong with one decision.
+func total(row plan.Row, n plan.News, accounting bool) error {
+	p := policy()
+	p.Accounting = accounting
+	now := epoch.Add(2 * time.Hour)
+	after, effects := p.Next(now, row, n)
+	if err := sane(now, row, after, effects); err != nil {
+		return fmt.Errorf("%w (%s: %s)", err, after.Phase, after.Reason)
+	}
+	again, repeated := p.Next(now, row, n)
+	if !reflect.DeepEqual(after, again) || !reflect.DeepEqual(effects, repeated) {
+		return fmt.Errorf("decided otherwise the second time:\n%s", cmp.Diff(after, again))
+	}
+	return nil
+}
+
+// A row of a version to come is left alone: nothing is asked of Slurm for it,
+// and it stays what it is.
+func TestI8UnknownPhaseIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	news := everyNews()
+	for _, phase := range []plan.Phase{"hovering", "Queued", ""} {
+		for name, vary := range variants() {
+			row := rowIn(plan.Running)
+			vary(&row)
+			row.Phase = phase
+			for heard, n := range news {
+				after, effects := policy().Next(epoch.Add(2*time.Hour), row, n)
+				if after.Phase != phase || after.Attempt != row.Attempt || after.Reason == "" {
+					t.Errorf("%q, %s, %s: became %s (%s)", phase, name, heard, after.Phase, after.Reason)
+				}
+				for _, e := range effects {
+					if e.Kind != plan.Claim {
+						t.Errorf("%q, %s, %s: wants %s", phase, name, heard, e.Kind)
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestI8NothingIsWantedInACircle answers each effect with failure at once, and
 // decides a row when it is due: no effect may come round without a pause, and
-// nothing is submitted twice without proof.
+// nothing is submitted twice without proof. The accounts fail, or answer
+// without end what does not help.
 func TestI8NothingIsWantedInACircle(t *testing.T) {
 	t.Parallel()
 	failing := map[plan.Kind]plan.News{
 		plan.Claim:   {Claimed: &plan.Claimed{Outcome: plan.Outcome{Failure: "no"}}},
 		plan.Stage:   {Staged: &plan.StageEnd{Outcome: plan.Outcome{Failure: "no"}}},
+		plan.Prepare: {Prepared: &plan.Outcome{Failure: "no"}},
 		plan.Submit:  answered(plan.Submission{Words: "timed out"}),
-		plan.Account: {AccountFailure: "no"},
 		plan.Look:    {LookFailure: "no"},
 		plan.Close:   {Closed: &plan.Closing{Attempt: 1, Failure: "no"}},
 		plan.Cancel:  {Cancelled: &plan.Outcome{Failure: "no"}},
 		plan.Collect: {Collected: &plan.Outcome{Failure: "no"}},
+		plan.Confirm: {Confirmed: &plan.Confirmation{Outcome: plan.Outcome{Failure: "no"}}},
 		plan.Release: {Released: &plan.Outcome{Failure: "no"}},
-		plan.Forget:  {},
+	}
+	accounts := map[string]func(now time.Time) plan.News{
+		"away":   func(time.Time) plan.News { return plan.News{AccountFailure: "no"} },
+		"empty":  func(now time.Time) plan.News { return accounted(now.Sub(epoch)) },
+		"behind": func(now time.Time) plan.News { return accounted(now.Sub(epoch), job(sbatch.StateRunning)) },
 	}
 	for name, row := range everyRow() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := given(t, row)
-			wanted := map[plan.Kind]int{}
-			submits := 0
-			pending := []plan.News{{}}
-			for pass := range 400 {
-				if len(pending) == 0 {
-					if b.row.Due.IsZero() {
-						break
+		for state, account := range accounts {
+			t.Run(name+", accounts "+state, func(t *testing.T) {
+				t.Parallel()
+				b := given(t, row).at(2 * time.Hour)
+				wanted := map[plan.Kind]int{}
+				submits := 0
+				pending := []plan.News{{}}
+				for pass := range 400 {
+					if len(pending) == 0 {
+						if b.row.Due.IsZero() {
+							break
+						}
+						b.now = b.row.Due
+						clear(wanted)
+						pending = append(pending, plan.News{})
 					}
-					b.now = b.row.Due
-					clear(wanted)
-					pending = append(pending, plan.News{})
+					b.hears(pending[0])
+					pending = pending[1:]
+					for _, k := range b.kinds() {
+						if wanted[k]++; wanted[k] > 2 {
+							t.Fatalf("pass %d: %s is wanted again and again in %s (%s)", pass, k, b.row.Phase, b.row.Reason)
+						}
+						answer := failing[k]
+						if k == plan.Account {
+							answer = account(b.now)
+						}
+						if k == plan.Submit {
+							submits++
+						}
+						pending = append(pending, answer)
+					}
 				}
-				b.hears(pending[0])
-				pending = pending[1:]
-				for _, k := range b.kinds() {
-					if wanted[k]++; wanted[k] > 2 {
-						t.Fatalf("pass %d: %s is wanted again and again in %s (%s)", pass, k, b.row.Phase, b.row.Reason)
-					}
-					if k == plan.Submit {
-						submits++
-					}
-					pending = append(pending, failing[k])
+				if submits > 1 && state == "away" {
+					t.Errorf("%d submissions without any proof", submits)
 				}
-			}
-			if submits > 1 {
-				t.Errorf("%d submissions without any proof", submits)
-			}
-		})
+			})
+		}
 	}
 }
 
@@ -315,7 +254,7 @@ func drive(t *testing.T, row plan.Row, seed uint64) *bench {
 			b.hears(truth(queue[0], b.now))
 			queue = append(queue[1:], b.effects...)
 		}
-		if b.row.Phase == plan.Finalizing {
+		if b.row.Phase == plan.Finalizing && seed%3 > 0 { // else every acknowledgement is lost
 			b.hears(told(ack))
 		}
 		b.now = b.now.Add(6 * time.Second)
@@ -335,6 +274,8 @@ func truth(e plan.Effect, now time.Time) plan.News {
 		n.Claimed = &plan.Claimed{Accepted: true}
 	case plan.Stage:
 		n.Staged = &plan.StageEnd{}
+	case plan.Prepare:
+		n.Prepared = &plan.Outcome{}
 	case plan.Submit:
 		n.Submitted = &plan.Submission{Attempt: e.Row.Attempt, Refused: true, Words: "no"}
 	case plan.Account:
@@ -350,6 +291,8 @@ func truth(e plan.Effect, now time.Time) plan.News {
 		n.Cancelled = &plan.Outcome{}
 	case plan.Collect:
 		n.Collected = &plan.Outcome{}
+	case plan.Confirm:
+		n.Confirmed = &plan.Confirmation{State: codalab.StateReady}
 	case plan.Release:
 		n.Released = &plan.Outcome{}
 	case plan.Forget:

@@ -26,8 +26,11 @@ func killed(message string) Verdict {
 func (d *decision) fromSlurm() Verdict {
 	job := d.row.Job
 	ran := "before it began"
-	if d.row.Begun != nil {
+	switch {
+	case d.row.Begun != nil:
 		ran = "while it ran on " + d.row.Begun.Node
+	case d.mayHaveBegun():
+		ran = "and its records are gone from the shared disk"
 	}
 	switch job.State { //nolint:exhaustive // every other state, unknown ones too, is the last case
 	case sbatch.StateTimeout, sbatch.StateDeadline:

@@ -17,7 +17,7 @@ func (d *decision) queued() {
 	d.watch()
 	d.neverStarts()
 	if d.row.Stop != nil {
-		d.enter(Stopping, d.row.Reason)
+		d.enter(Stopping, "to be stopped: "+d.row.Stop.Failure)
 		return
 	}
 	// A job that is over may have begun and the disk not show it yet. Closing
@@ -25,7 +25,8 @@ func (d *decision) queued() {
 	switch {
 	case d.row.Closed:
 		d.concluded(d.fromSlurm())
-	case !d.row.Ended.IsZero() && d.settled() && d.lastWord():
+	case d.row.Ended.IsZero():
+	case d.closingFailed() != "" || d.settled() && d.lastWord():
 		d.close()
 	}
 }
@@ -40,7 +41,7 @@ func (d *decision) running() {
 		return
 	}
 	if d.row.Stop != nil {
-		d.enter(Stopping, d.row.Reason)
+		d.enter(Stopping, "to be stopped: "+d.row.Stop.Failure)
 		return
 	}
 	if d.row.Exit == nil && !d.row.Ended.IsZero() && d.settled() && d.lastWord() {
@@ -77,8 +78,11 @@ func (d *decision) own(exit spool.Exit) Verdict {
 // watch takes in what Slurm shows of the attempt's job.
 func (d *decision) watch() {
 	if a := d.news.Accounted; a != nil && !d.row.Ended.IsZero() {
-		if job, ok := d.pick(a.Jobs); ok && job.State.Ended() {
+		switch job, ok := d.pick(a.Jobs); {
+		case ok && job.State.Ended():
 			d.row.Job = job
+		case ok && job.Nodes != "":
+			d.row.Job.Nodes = job.Nodes // it had a node, though its end was missed
 		}
 	}
 	s := d.news.Sighting
@@ -202,7 +206,7 @@ func (d *decision) concluded(v Verdict) {
 		return
 	}
 	if !begun {
-		d.finish(v, d.row.Reason)
+		d.finish(v, "the attempt ended before it was seen to begin: "+string(v.Cause))
 		return
 	}
 	d.row.Verdict = &v
@@ -224,7 +228,7 @@ func (d *decision) retry(why string) {
 	d.row.Due = d.now.Add(backoff(d.row.Attempt))
 	r := &d.row
 	r.Mark, r.Index, r.Submitted, r.Job = "", 0, time.Time{}, sbatch.Job{}
-	r.Generation, r.Absent = 0, time.Time{}
+	r.Generation, r.Prepared, r.Absent = 0, false, time.Time{}
 	r.Ended, r.Looked, r.LastWords = time.Time{}, time.Time{}, ""
 	r.Stuck, r.Cancelled, r.Closed, r.Gone = time.Time{}, time.Time{}, false, time.Time{}
 	r.Begun, r.Exit, r.Status, r.Times.Running = nil, nil, nil, time.Time{}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 )
 
 // config is the bridge's configuration file. docs/operators.md explains each
@@ -126,6 +127,13 @@ func readConfig(path string) (config, error) {
 	if err != nil {
 		return config{}, fmt.Errorf("%s: %w", path, err)
 	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return config{}, fmt.Errorf("read configuration: %w", err)
+	}
+	if sqldb.HasPassword(c.Ledger) && info.Mode().Perm()&0o077 != 0 {
+		return config{}, fmt.Errorf("%s has the ledger's password in it and may be read by others: chmod 600 it, or put the password into ~/.pgpass", path)
+	}
 	return c, nil
 }
 
@@ -192,6 +200,9 @@ func (c config) check() error {
 		return fmt.Errorf("shared = %q: want the absolute path of a directory that compute nodes see too", c.Shared)
 	case len(c.Queue) == 0:
 		return errors.New("no queue: add a table such as [queue.gpu]")
+	}
+	if err := sqldb.Check(c.Ledger); err != nil {
+		return fmt.Errorf("ledger: %w", err)
 	}
 	tags, fallback := map[string]string{}, ""
 	for _, name := range slices.Sorted(maps.Keys(c.Queue)) {

@@ -101,21 +101,3 @@ func TestSharedDiskThatIsNotMountedIsNotTakenForAnEmptyOne(t *testing.T) {
 		}
 	}
 }
-
-func TestSecondBridgeOnALedgerIsRefused(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "ledger.db.lock")
-	unlock, err := lock(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := lock(path); err == nil || !strings.Contains(err.Error(), "another cl-bridge") {
-		t.Errorf("second lock: %v", err)
-	}
-	unlock()
-	again, err := lock(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again()
-}

@@ -16,6 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	time.Local = time.UTC // what is printed is in the reader's zone
 	testscript.Main(m, map[string]func(){"cl-bridge": main})
 }
 

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/bridge"
@@ -36,14 +35,15 @@ const about = `cl-bridge claims bundles from a CodaLab server and runs each as a
 
 It runs on a login node as an ordinary user. Jobs go on when it stops, and it
 takes them up again when it is started on the same ledger.
+cl-bridge explain says where a bundle is and why, also while the bridge runs.
 
 Exit codes: 0 ended by a signal; 1 refused or failed; 2 the command line or the
 configuration is wrong; 3 the server did not answer, try again later.`
 
 func run(ctx context.Context, p program.Process) error {
 	root := program.Root(p, "cl-bridge", "Run a CodaLab server's bundles as Slurm jobs", about)
-	root.AddCommand(runCommand(p), configCommand(p), replayCommand(p)) //nolint:contextcheck // cobra hands the context on in the command
-	return root.ExecuteContext(ctx)                                    //nolint:wrapcheck // the commands say what it was about
+	root.AddCommand(runCommand(p), replayCommand(p), explainCommand(p), configCommand(p)) //nolint:contextcheck // cobra hands the context on in the command
+	return root.ExecuteContext(ctx)                                                       //nolint:wrapcheck // the commands say what it was about
 }
 
 func configCommand(p program.Process) *cobra.Command {
@@ -81,28 +81,37 @@ func configFlag(cmd *cobra.Command, path *string) {
 	}
 }
 
+// options are run's flags.
+type options struct {
+	config, ledger string
+	trace          tracing
+	debug          bool
+}
+
 func runCommand(p program.Process) *cobra.Command {
-	var path string
-	var debug bool
-	record := tracing{limit: trace.DefaultLimit}
+	o := options{trace: tracing{limit: trace.DefaultLimit}}
 	cmd := &cobra.Command{
 		Use: "run --config FILE", Short: "Claim bundles and run them until a signal ends it", Args: program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := readConfig(path)
+			c, err := readConfig(o.config)
 			if err != nil {
 				return &program.Error{Code: program.ExitUsage, Err: err}
 			}
+			if c.Ledger, err = ledgerPlace(p, c, o.ledger); err != nil {
+				return err
+			}
 			level := slog.LevelInfo
-			if debug {
+			if o.debug {
 				level = slog.LevelDebug
 			}
 			log := slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: level}))
-			return serve(cmd.Context(), p, c, record, log)
+			return serve(cmd.Context(), p, c, o.trace, log)
 		},
 	}
-	configFlag(cmd, &path)
-	cmd.Flags().BoolVar(&debug, "debug", false, "log what the bridge does in detail")
-	record.flags(cmd)
+	configFlag(cmd, &o.config)
+	ledgerFlag(cmd, &o.ledger)
+	o.trace.flags(cmd)
+	cmd.Flags().BoolVar(&o.debug, "debug", false, "log what the bridge does in detail")
 	return cmd
 }
 
@@ -123,20 +132,11 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 	if err != nil {
 		return &program.Error{Code: program.ExitUsage, Err: err}
 	}
-	path, err := ledgerPath(p, c)
+	book, release, err := takeLedger(ctx, c.Ledger)
 	if err != nil {
 		return err
 	}
-	unlock, err := lock(path + ".lock")
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	book, err := ledger.Open(ctx, path)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = book.Close() }() // every row was committed when it was saved
+	defer release()
 	layout := spool.Layout(c.Shared)
 	if err := takeUp(ctx, book, c, layout); err != nil {
 		return err
@@ -160,13 +160,19 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 		Stager:    stager(c, cl, content),
 		Collector: &staging.Collector{Contents: cl},
 		Log:       log,
-		Now:       time.Now,
+		Now:       steady(time.Now()),
 
 		ObserveEvery: c.Slurm.ObserveEvery.or(6 * time.Second),
 		LookEvery:    350 * time.Millisecond,
 		ReadEvery:    5 * time.Second,
 	}
 	return t.run(ctx, b, log)
+}
+
+// steady is a clock that goes on from start whoever sets the machine's: what
+// the bridge measures must not depend on that.
+func steady(start time.Time) func() time.Time {
+	return func() time.Time { return start.Round(0).Add(time.Since(start)) }
 }
 
 // findSlurm makes sure that Slurm's commands are there. Whether its controller
@@ -268,41 +274,6 @@ func credentials(c config) func(context.Context) (string, string, error) {
 		}
 		return c.User, strings.TrimRight(string(data), "\r\n"), nil
 	}
-}
-
-// ledgerPath is where the ledger lies: as configured, or where the user's
-// state belongs.
-func ledgerPath(p program.Process, c config) (string, error) {
-	path := c.Ledger
-	if path == "" {
-		state := p.Getenv("XDG_STATE_HOME")
-		if state == "" {
-			home, err := os.UserHomeDir()
-			if err != nil {
-				return "", fmt.Errorf("find ledger: %w; set ledger in the configuration", err)
-			}
-			state = filepath.Join(home, ".local", "state")
-		}
-		path = filepath.Join(state, "cl-bridge", "ledger.db")
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return "", fmt.Errorf("make room for the ledger: %w", err)
-	}
-	return path, nil
-}
-
-// lock keeps a second bridge off the same ledger. The ledger is on a local
-// disk, where flock(2) excludes.
-func lock(path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock ledger: %w", err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		err = fmt.Errorf("lock ledger: another cl-bridge works on it (%s: %w)", path, err)
-		return nil, errors.Join(err, f.Close())
-	}
-	return func() { _ = f.Close() }, nil // the lock goes with the file
 }
 
 // installWorker copies cl-worker to the shared disk, under its content's

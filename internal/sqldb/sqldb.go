@@ -1,14 +1,18 @@
-// Package sqldb opens SQL databases: SQLite files, through sqlx, brought to
-// their newest form by goose migrations before anyone sees them.
+// Package sqldb opens SQL databases through sqlx, SQLite files and PostgreSQL
+// alike, brought to their newest form by goose migrations before anyone sees
+// them.
 //
-// Statements are written with "?" and passed through Rebind, columns hold
-// integers and texts only (times are Unix numbers), and every write goes
-// through InTx: so a second dialect is a second branch in Open and nothing
-// else. A database is opened by several programs at once without harm: a
-// writer that finds it busy waits, and tries again.
+// One text serves both. Statements are written with "?" and passed through
+// Rebind; columns hold BIGINT and TEXT only (times are Unix numbers); every
+// write goes through InTx. A database is opened by several programs at once
+// without harm: transactions happen as if one followed the other, and one that
+// is in another's way waits, or is run again.
 //
 // It promises that what InTx has committed is there after a crash, of the
-// machine too.
+// machine too, as far as the disk does what it is told: SQLite flushes it at
+// each commit, and PostgreSQL is asked to (synchronous_commit = on, whatever
+// the server's own default), which is as much as the server's fsync and
+// full_page_writes are worth.
 package sqldb
 
 import (
@@ -17,119 +21,224 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
-	"os"
-	"path/filepath"
+	"reflect"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/jmoiron/sqlx"
 	"github.com/pressly/goose/v3"
-	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// DB is an open database. Reads go through sqlx's methods and run side by
-// side; writes go through InTx. It is safe for concurrent use.
+// Why a call fails, where a caller may want to do something about it.
+var (
+	// ErrUnavailable means that the database does not answer. Nothing was
+	// written; the same call may succeed later. It has a method Transient() bool
+	// that says so.
+	ErrUnavailable error = transient("the database does not answer")
+	// ErrInDoubt means that the connection broke during a commit and could not
+	// be made again: the transaction may have happened or not. The caller has
+	// to look.
+	ErrInDoubt = errors.New("the connection broke while a transaction was committed, and what became of it is not known")
+	// ErrAbsent means that there is no such database, or none of this kind.
+	ErrAbsent = errors.New("there is no such database")
+	// ErrForm means that a database is of an older or newer form than this
+	// program works with.
+	ErrForm = errors.New("the database was written by another version of this program")
+)
+
+// transient is an error that may be gone when the same is tried again.
+type transient string
+
+func (t transient) Error() string { return string(t) }
+
+// Transient says that the same may succeed later.
+func (transient) Transient() bool { return true }
+
+// DB is an open database. Reads go through SelectContext, GetContext and sqlx's
+// other methods, and run side by side; writes go through InTx. It is safe for
+// concurrent use.
 type DB struct {
 	*sqlx.DB
-	// writing is held by the one transaction that writes: SQLite has one
-	// writer at a time anyway, and a channel wakes the next at once where
-	// SQLite would sleep and look again.
+	dialect dialect
+	// name is what errors call it: it has no password.
+	name string
+	// writing is held by the one transaction that writes to SQLite, which has
+	// one writer at a time anyway: a channel wakes the next at once where
+	// SQLite would sleep and look again. PostgreSQL needs no such turn.
 	writing chan struct{}
 }
 
-// Open opens the SQLite file at path and brings it to the newest of the
-// migrations, goose's *.sql files at the top of theirs. The file is created,
-// readable by its owner only, where it is missing; its directory has to be
-// there. The caller closes the database.
-func Open(ctx context.Context, path string, migrations fs.FS) (*DB, error) {
-	path, err := filepath.Abs(path)
+// dialect is what two kinds of databases do differently.
+type dialect struct {
+	goose goose.Dialect
+	// options are those of a transaction that is as if it ran alone.
+	options *sql.TxOptions
+	// tries is how often something is run at most.
+	tries int
+	// number asks for the current transaction's number, and fate for what
+	// became of one. Empty where a commit cannot be in doubt.
+	number, fate string
+}
+
+// IsURL says whether where is the address of a PostgreSQL database, and not
+// the path of an SQLite file.
+func IsURL(where string) bool {
+	return strings.HasPrefix(where, "postgres:") || strings.HasPrefix(where, "postgresql:")
+}
+
+// Open opens a database and brings it to the newest of the migrations, goose's
+// *.sql files at the top of theirs. The caller closes it.
+//
+// Where it is a path, it is that of an SQLite file, which is created, readable
+// by its owner only, where it is missing; its directory has to be there, on a
+// local disk. Where it is a URL, "postgres://USER@HOST:PORT/DATABASE", it is a
+// database of PostgreSQL 14 or newer, which has to be there; the tables are
+// made in the first schema of its search_path, which a parameter of the URL
+// may set. What a URL leaves out is taken from libpq's environment variables
+// (PGHOST, PGPASSWORD, …) and its password file (~/.pgpass, PGPASSFILE), which
+// the driver reads by itself. No password is ever part of an error.
+func Open(ctx context.Context, where string, migrations fs.FS) (*DB, error) {
+	db, err := connect(ctx, where, false)
 	if err != nil {
-		return nil, fmt.Errorf("open database: %w", err)
+		return nil, err
 	}
-	if err := touch(path); err != nil {
-		return nil, fmt.Errorf("open database %s: %w", path, err)
+	if err := db.migrate(ctx, migrations); err != nil {
+		return nil, errors.Join(err, db.Close())
 	}
-	db, err := sqlx.Open("sqlite", dsn(path))
+	return db, nil
+}
+
+// OpenToRead opens a database as Open does, only to read it: nothing is
+// created or changed, also while another program writes. It fails with
+// ErrAbsent where there is none, and with ErrForm where the migrations that
+// were applied to it are not exactly these.
+func OpenToRead(ctx context.Context, where string, migrations fs.FS) (*DB, error) {
+	db, err := connect(ctx, where, true)
 	if err != nil {
-		return nil, fmt.Errorf("open database %s: %w", path, err)
+		return nil, err
 	}
+	if err := db.checkForm(ctx, migrations); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
+}
+
+func connect(ctx context.Context, where string, readOnly bool) (*DB, error) {
+	if IsURL(where) {
+		return connectPostgres(ctx, where, readOnly)
+	}
+	return connectSQLite(where, readOnly)
+}
+
+// limit bounds the connections: some readers beside the writer.
+func limit(db *sqlx.DB) {
 	connections := max(4, runtime.GOMAXPROCS(0)+1)
 	db.SetMaxOpenConns(connections)
 	db.SetMaxIdleConns(connections)
-	if err := migrate(ctx, path, migrations, db.DB); err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	return &DB{DB: db, writing: make(chan struct{}, 1)}, nil
-}
-
-// touch creates the file for its owner alone: databases hold password hashes.
-// SQLite gives its side files the permissions of the main one.
-func touch(path string) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return err //nolint:wrapcheck // the caller says which database
-	}
-	return f.Close() //nolint:wrapcheck // the caller says which database
-}
-
-// dsn asks for a flush of the disk at each commit (synchronous=FULL), which is
-// what makes it survive a crash of the machine.
-func dsn(path string) string {
-	q := url.Values{"_txlock": {"immediate"}, "_pragma": {
-		"busy_timeout(5000)", // first: the others may have to wait
-		"journal_mode(WAL)",
-		"foreign_keys(1)",
-		"synchronous(FULL)",
-	}}
-	u := url.URL{Scheme: "file", Path: path, RawQuery: q.Encode()}
-	return u.String()
 }
 
 // migrate applies what is missing. Two programs may start at once: the one
 // that finds the database busy, or the other's tables there already, looks
 // again.
-func migrate(ctx context.Context, path string, migrations fs.FS, db *sql.DB) error {
-	provider, err := goose.NewProvider(goose.DialectSQLite3, db, migrations)
+func (db *DB) migrate(ctx context.Context, migrations fs.FS) error {
+	provider, err := goose.NewProvider(db.dialect.goose, db.DB.DB, migrations)
 	if err != nil {
-		return fmt.Errorf("read migrations of database %s: %w", path, err)
+		return fmt.Errorf("read migrations of database %s: %w", db.name, err)
 	}
 	const tries = 5
 	for try := 1; ; try++ {
 		if _, err = provider.Up(ctx); err == nil {
-			return nil
+			return db.checkForm(ctx, migrations)
 		}
 		if try == tries || pause(ctx, try) != nil {
-			return fmt.Errorf("migrate database %s: %w", path, err)
+			return fmt.Errorf("migrate database %s: %w", db.name, err)
 		}
 	}
+}
+
+// checkForm compares the newest migration that was applied with the newest
+// that is known.
+func (db *DB) checkForm(ctx context.Context, migrations fs.FS) error {
+	provider, err := goose.NewProvider(db.dialect.goose, db.DB.DB, migrations)
+	if err != nil {
+		return fmt.Errorf("read migrations of database %s: %w", db.name, err)
+	}
+	sources := provider.ListSources()
+	known := sources[len(sources)-1].Version // goose refuses to have none
+	var applied int64
+	if err := db.GetContext(ctx, &applied, `SELECT coalesce(max(version_id), 0) FROM goose_db_version`); err != nil {
+		if sqliteNoTable(err) || postgresNoTable(err) {
+			err = fmt.Errorf("%w (%w)", ErrAbsent, err)
+		}
+		return fmt.Errorf("open database %s: %w", db.name, err)
+	}
+	switch {
+	case applied < known:
+		return fmt.Errorf("open database %s: %w: an older one, whose next start brings it up to date", db.name, ErrForm)
+	case applied > known:
+		return fmt.Errorf("open database %s: %w: a newer one", db.name, ErrForm)
+	}
+	return nil
 }
 
 // InTx runs fn in a transaction and commits it, or rolls it back when fn
-// fails or panics. One transaction runs at a time in this program; fn must
-// not use db itself, or call InTx, and must not wait for anything but the
-// database. When another program holds the database, fn runs again from its
-// beginning, so it must have no effect but that on tx. fn's own error is
+// fails or panics. Transactions happen as if one followed the other; to that
+// end fn runs again from its beginning when another program was in its way, or
+// when the connection to PostgreSQL broke and was made again. So it must have
+// no effect but that on tx, must not use db itself or call InTx, must not wait
+// for anything but the database, and must hand on every error of it: in
+// PostgreSQL nothing can be done in a transaction after one. fn's own error is
 // returned as it is.
+//
+// With ErrUnavailable, and with any error of fn's, nothing was written. With
+// ErrInDoubt, and when ctx ends during the commit, it is not known.
 func (db *DB) InTx(ctx context.Context, fn func(tx *sqlx.Tx) error) error {
-	select {
-	case db.writing <- struct{}{}:
-		defer func() { <-db.writing }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	const tries = 5
-	for try := 1; ; try++ {
-		err := db.once(ctx, fn)
-		if err == nil || !isBusy(err) || try == tries || pause(ctx, try) != nil {
-			return err
+	if db.writing != nil {
+		select {
+		case db.writing <- struct{}{}:
+			defer func() { <-db.writing }()
+		case <-ctx.Done():
+			return ctx.Err()
 		}
+	}
+	return db.retry(ctx, func() error { return db.once(ctx, fn) })
+}
+
+// SelectContext is sqlx's, and reads again when the connection broke. It fails
+// with ErrUnavailable when it cannot be made again.
+func (db *DB) SelectContext(ctx context.Context, dest any, query string, args ...any) error {
+	return db.retry(ctx, func() error {
+		reflect.ValueOf(dest).Elem().SetLen(0) // what was read before the connection broke
+		return db.DB.SelectContext(ctx, dest, query, args...)
+	})
+}
+
+// GetContext is sqlx's, and reads again as SelectContext does.
+func (db *DB) GetContext(ctx context.Context, dest any, query string, args ...any) error {
+	return db.retry(ctx, func() error { return db.DB.GetContext(ctx, dest, query, args...) })
+}
+
+// retry runs what may be run again from its beginning, while another program
+// is in the way or the connection is broken.
+func (db *DB) retry(ctx context.Context, run func() error) error {
+	for try := 1; ; try++ {
+		err := run()
+		gone := err != nil && ctx.Err() == nil && db.gone(err) && !errors.Is(err, ErrInDoubt)
+		if (gone || isBusy(err)) && try < db.dialect.tries && pause(ctx, try) == nil {
+			continue
+		}
+		if gone {
+			return fmt.Errorf("%w (%w)", ErrUnavailable, err)
+		}
+		return err
 	}
 }
 
+// once runs fn in one transaction. An error says that there was none, but for
+// ErrInDoubt.
 func (db *DB) once(ctx context.Context, fn func(tx *sqlx.Tx) error) error {
-	tx, err := db.BeginTxx(ctx, nil)
+	tx, err := db.BeginTxx(ctx, db.dialect.options)
 	if err != nil {
 		return fmt.Errorf("begin transaction: %w", err)
 	}
@@ -137,15 +246,55 @@ func (db *DB) once(ctx context.Context, fn func(tx *sqlx.Tx) error) error {
 	if err := fn(tx); err != nil {
 		return err
 	}
-	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("commit transaction: %w", err)
+	var number int64
+	if db.dialect.number != "" {
+		if err := tx.Get(&number, db.dialect.number); err != nil {
+			return fmt.Errorf("number transaction: %w", err)
+		}
 	}
-	return nil
+	if err = tx.Commit(); err == nil {
+		return nil
+	}
+	if db.gone(err) {
+		switch db.fate(ctx, number) {
+		case committed:
+			return nil
+		case aborted:
+		default:
+			err = fmt.Errorf("%w (%w)", ErrInDoubt, err)
+		}
+	}
+	return fmt.Errorf("commit transaction: %w", err)
 }
 
-// pause waits a little longer each time.
+// What PostgreSQL says of a transaction.
+const (
+	committed = "committed"
+	aborted   = "aborted"
+)
+
+// fate asks over a new connection what became of a transaction during whose
+// commit the last one broke. It returns nothing where nobody can say.
+func (db *DB) fate(ctx context.Context, number int64) string {
+	for try := 1; try <= db.dialect.tries; try++ {
+		var fate string
+		err := db.DB.GetContext(ctx, &fate, db.Rebind(db.dialect.fate), number)
+		if err == nil && (fate == committed || fate == aborted) {
+			return fate
+		}
+		if pause(ctx, try) != nil {
+			break
+		}
+	}
+	return ""
+}
+
+// gone says whether err means that the connection broke, or cannot be made.
+func (db *DB) gone(err error) bool { return db.dialect.fate != "" && isGone(err) }
+
+// pause waits a little longer each time, up to half a second.
 func pause(ctx context.Context, try int) error {
-	timer := time.NewTimer(time.Duration(try*try) * 10 * time.Millisecond)
+	timer := time.NewTimer(min(time.Duration(try*try)*10*time.Millisecond, 500*time.Millisecond))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -155,22 +304,8 @@ func pause(ctx context.Context, try int) error {
 	}
 }
 
-// isBusy says whether err means that another program was using the database.
-func isBusy(err error) bool {
-	code := errorCode(err)
-	return code&0xff == sqlite3.SQLITE_BUSY || code&0xff == sqlite3.SQLITE_LOCKED
-}
+// isBusy says whether err means that another program was in the way.
+func isBusy(err error) bool { return sqliteBusy(err) || postgresBusy(err) }
 
 // IsUnique says whether err means that a row of the same key exists.
-func IsUnique(err error) bool {
-	code := errorCode(err)
-	return code == sqlite3.SQLITE_CONSTRAINT_UNIQUE || code == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY
-}
-
-func errorCode(err error) int {
-	var e *sqlite.Error
-	if errors.As(err, &e) {
-		return e.Code()
-	}
-	return 0
-}
+func IsUnique(err error) bool { return sqliteUnique(err) || postgresUnique(err) }

@@ -13,6 +13,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 func migrations(statements ...string) fstest.MapFS {
@@ -24,11 +25,23 @@ func migrations(statements ...string) fstest.MapFS {
 	return fsys
 }
 
-const table = "CREATE TABLE n (id INTEGER PRIMARY KEY, v INTEGER NOT NULL)"
+const table = "CREATE TABLE n (id BIGINT PRIMARY KEY, v BIGINT NOT NULL)"
 
-func open(t *testing.T, path string, steps ...string) *sqldb.DB {
+// kinds makes an empty database of each kind.
+var kinds = map[string]func(testing.TB) string{
+	"SQLite":     file,
+	"PostgreSQL": testenv.Postgres,
+}
+
+// file has a name that a URL would mistake.
+func file(tb testing.TB) string {
+	tb.Helper()
+	return filepath.Join(tb.TempDir(), "a b?.db")
+}
+
+func open(t *testing.T, where string, steps ...string) *sqldb.DB {
 	t.Helper()
-	db, err := sqldb.Open(t.Context(), path, migrations(steps...))
+	db, err := sqldb.Open(t.Context(), where, migrations(steps...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,15 +55,84 @@ func open(t *testing.T, path string, steps ...string) *sqldb.DB {
 
 func TestNewMigrationsApplyToAnOldDatabase(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "a b?.db") // a name that a URL would mistake
-	first := open(t, path, table)
-	if _, err := first.Exec("INSERT INTO n VALUES (1, 10)"); err != nil {
-		t.Fatal(err)
+	for kind, place := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			where := place(t)
+			first := open(t, where, table)
+			if _, err := first.Exec("INSERT INTO n VALUES (1, 10)"); err != nil {
+				t.Fatal(err)
+			}
+			second := open(t, where, table, "ALTER TABLE n ADD COLUMN w BIGINT NOT NULL DEFAULT 7")
+			var w int
+			if err := second.Get(&w, second.Rebind("SELECT w FROM n WHERE id = ?"), 1); err != nil || w != 7 {
+				t.Fatalf("w = %d, %v", w, err)
+			}
+			if _, err := sqldb.Open(t.Context(), where, migrations(table)); !errors.Is(err, sqldb.ErrForm) {
+				t.Errorf("an older program opens a newer database: %v", err)
+			}
+		})
 	}
-	second := open(t, path, table, "ALTER TABLE n ADD COLUMN w INTEGER NOT NULL DEFAULT 7")
-	var w int
-	if err := second.Get(&w, second.Rebind("SELECT w FROM n WHERE id = ?"), 1); err != nil || w != 7 {
-		t.Fatalf("w = %d, %v", w, err)
+}
+
+func TestReaderChangesNothing(t *testing.T) {
+	t.Parallel()
+	for kind, place := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			where := place(t)
+			if _, err := sqldb.OpenToRead(t.Context(), where, migrations(table)); !errors.Is(err, sqldb.ErrAbsent) {
+				t.Fatalf("nothing there: %v", err)
+			}
+			writer := open(t, where, table)
+			err := writer.InTx(t.Context(), func(tx *sqlx.Tx) error {
+				if _, err := tx.Exec("INSERT INTO n VALUES (1, 10)"); err != nil {
+					return err
+				}
+				reader, err := sqldb.OpenToRead(t.Context(), where, migrations(table)) // beside a transaction
+				if err != nil {
+					return err
+				}
+				var n int
+				if err := reader.Get(&n, "SELECT count(*) FROM n"); err != nil || n != 0 {
+					t.Errorf("%d rows, %v; want none before the commit", n, err)
+				}
+				if _, err := reader.Exec("CREATE TABLE m (id BIGINT)"); err == nil {
+					t.Error("a reader made a table")
+				}
+				return reader.Close()
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := sqldb.OpenToRead(t.Context(), where, migrations(table, "CREATE TABLE m (id BIGINT)")); !errors.Is(err, sqldb.ErrForm) {
+				t.Errorf("a newer program reads an older database: %v", err)
+			}
+		})
+	}
+}
+
+func TestLockIsOnePrograms(t *testing.T) {
+	t.Parallel()
+	for kind, place := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			where := place(t)
+			release, err := sqldb.Lock(t.Context(), where)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := sqldb.Lock(t.Context(), where); !errors.Is(err, sqldb.ErrLocked) {
+				t.Errorf("second lock: %v", err)
+			}
+			open(t, where, table) // a lock keeps nobody out
+			release()
+			again, err := sqldb.Lock(t.Context(), where)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again()
+		})
 	}
 }
 
@@ -74,31 +156,44 @@ func TestDatabaseIsItsOwnersAlone(t *testing.T) {
 
 func TestTwoProgramsOpenAndWriteAtOnce(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "a.db")
-	const writers, each = 4, 25
-	var wg sync.WaitGroup
-	for range writers {
-		wg.Go(func() {
-			db, err := sqldb.Open(context.Background(), path, migrations(table))
-			if err != nil {
-				t.Error(err)
-				return
+	for kind, place := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			where := place(t)
+			const writers, each = 4, 25
+			var wg sync.WaitGroup
+			for range writers {
+				wg.Go(func() {
+					db, err := sqldb.Open(context.Background(), where, migrations(table))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					for range each {
+						if err := add(db); err != nil {
+							t.Error(err)
+						}
+					}
+					if err := db.Close(); err != nil {
+						t.Error(err)
+					}
+				})
 			}
-			for range each {
-				if err := add(db); err != nil {
-					t.Error(err)
-				}
-			}
-			if err := db.Close(); err != nil {
-				t.Error(err)
+			wg.Wait()
+			if sum := sum(t, where); sum != writers*each {
+				t.Fatalf("counted %d of %d", sum, writers*each)
 			}
 		})
 	}
-	wg.Wait()
-	var sum int
-	if err := open(t, path, table).Get(&sum, "SELECT v FROM n WHERE id = 1"); err != nil || sum != writers*each {
-		t.Fatalf("counted %d of %d, %v", sum, writers*each, err)
+}
+
+// sum is how often add has added.
+func sum(t *testing.T, where string) (sum int) {
+	t.Helper()
+	if err := open(t, where, table).Get(&sum, "SELECT v FROM n WHERE id = 1"); err != nil {
+		t.Fatal(err)
 	}
+	return sum
 }
 
 // add reads, then writes: the transaction has to hold the lock from its start.
@@ -115,20 +210,26 @@ func add(db *sqldb.DB) error {
 
 func TestFailedTransactionLeavesNothing(t *testing.T) {
 	t.Parallel()
-	db := open(t, filepath.Join(t.TempDir(), "a.db"), table)
-	oops := errors.New("oops")
-	err := db.InTx(t.Context(), func(tx *sqlx.Tx) error {
-		if _, err := tx.Exec("INSERT INTO n VALUES (1, 1)"); err != nil {
-			return err
-		}
-		return oops
-	})
-	if !errors.Is(err, oops) {
-		t.Fatalf("error %v", err)
-	}
-	var n int
-	if err := db.Get(&n, "SELECT count(*) FROM n"); err != nil || n != 0 {
-		t.Fatalf("%d rows, %v", n, err)
+	for kind, place := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			where := place(t)
+			db := open(t, where, table)
+			oops := errors.New("oops")
+			err := db.InTx(t.Context(), func(tx *sqlx.Tx) error {
+				if _, err := tx.Exec("INSERT INTO n VALUES (1, 1)"); err != nil {
+					return err
+				}
+				return oops
+			})
+			if !errors.Is(err, oops) {
+				t.Fatalf("error %v", err)
+			}
+			var n int
+			if err := db.Get(&n, "SELECT count(*) FROM n"); err != nil || n != 0 {
+				t.Fatalf("%d rows, %v", n, err)
+			}
+		})
 	}
 }
 
@@ -147,13 +248,19 @@ func TestWaitingWriterGivesUpWithItsContext(t *testing.T) {
 
 func TestUniqueIsRecognized(t *testing.T) {
 	t.Parallel()
-	db := open(t, filepath.Join(t.TempDir(), "a.db"), table)
-	var err error
-	for range 2 {
-		_, err = db.Exec("INSERT INTO n VALUES (1, 1)")
-	}
-	if !sqldb.IsUnique(err) {
-		t.Fatalf("error %v", err)
+	for kind, place := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			where := place(t)
+			db := open(t, where, table)
+			var err error
+			for range 2 {
+				_, err = db.Exec("INSERT INTO n VALUES (1, 1)")
+			}
+			if !sqldb.IsUnique(err) {
+				t.Fatalf("error %v", err)
+			}
+		})
 	}
 }
 

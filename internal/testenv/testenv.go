@@ -3,9 +3,10 @@
 // One rule holds for all of it: where something is missing the test is
 // skipped, in words, unless the environment variable CLTEST_REQUIRE, a comma
 // separated list, names it; then the test fails. The names are slurm,
-// containers and researcher. Under -short all of it counts as missing.
+// containers, researcher and postgres. Under -short all of it counts as missing.
 //
-// scripts/setup and scripts/slurm-cluster make what is looked for here.
+// scripts/setup, scripts/slurm-cluster and scripts/postgres make what is looked
+// for here.
 package testenv
 
 import (
@@ -28,6 +29,7 @@ const (
 	slurm      = "slurm"
 	containers = "containers"
 	researcher = "researcher"
+	postgres   = "postgres"
 )
 
 // shared is the directory that this machine shares with the nodes of its
@@ -129,11 +131,7 @@ func lookup() (User, error) {
 func SharedDir(tb testing.TB) string {
 	tb.Helper()
 	u := Researcher(tb)
-	parent := filepath.Join(shared, "test")
-	if os.Geteuid() == 0 {
-		must(tb, os.MkdirAll(parent, 0o755)) //nolint:gosec // see Chmod
-		must(tb, os.Chmod(parent, 0o777|os.ModeSticky))
-	}
+	parent := sharedParent(tb)
 	name := strings.ReplaceAll(tb.Name(), "/", "_")
 	dir, err := os.MkdirTemp(parent, name[:min(64, len(name))]+"-") //nolint:usetesting // the nodes do not see TempDir
 	must(tb, err)
@@ -145,6 +143,17 @@ func SharedDir(tb testing.TB) string {
 	must(tb, os.Chmod(dir, 0o755)) //nolint:gosec // other users' programs look into it
 	must(tb, os.Chown(dir, u.UID, u.GID))
 	return dir
+}
+
+// sharedParent is where tests make directories that other users look into.
+func sharedParent(tb testing.TB) string {
+	tb.Helper()
+	parent := filepath.Join(shared, "test")
+	if os.Geteuid() == 0 {
+		must(tb, os.MkdirAll(parent, 0o755)) //nolint:gosec // see Chmod
+		must(tb, os.Chmod(parent, 0o777|os.ModeSticky))
+	}
+	return parent
 }
 
 // need ends the test when err says that something is missing, and under
@@ -163,6 +172,7 @@ func need(tb testing.TB, name string, err error) {
 // the test ends. It takes root.
 func SmallDisk(tb testing.TB, dir, options string) {
 	tb.Helper()
+	need(tb, containers, nil) // under -short nothing is mounted
 	need(tb, containers, syscall.Mount("tmpfs", dir, "tmpfs", 0, options))
 	tb.Cleanup(func() {
 		// Detached, because a program that another test is just starting may

@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -54,6 +55,39 @@ func TestSharedDirIsResearchersAndGoesWithTheTest(t *testing.T) {
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s is still there: %v", dir, err)
+	}
+}
+
+func TestSchemaIsEveryUsersAndGoesWithTheTest(t *testing.T) {
+	t.Parallel()
+	count := func(t *testing.T, where string) (n int) {
+		t.Helper()
+		db, err := sql.Open("postgres", where)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close() //nolint:errcheck // only read
+		err = db.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_namespace WHERE nspname = current_setting('search_path')").Scan(&n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	where := ""
+	t.Run("a test", func(t *testing.T) {
+		where = Postgres(t)
+		if n := count(t, where); n != 1 {
+			t.Errorf("%d schemas", n)
+		}
+	})
+	if where == "" {
+		t.Skip("see above")
+	}
+	if n := count(t, where); n != 0 {
+		t.Errorf("the schema is still there")
+	}
+	if AsResearcher(t) {
+		count(t, Postgres(t))
 	}
 }
 

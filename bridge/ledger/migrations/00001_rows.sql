@@ -7,14 +7,14 @@ CREATE TABLE bridge (
 -- looking things up; document is the row.
 CREATE TABLE rows (
     bundle   TEXT    NOT NULL PRIMARY KEY,
-    version  INTEGER NOT NULL,
+    version  BIGINT  NOT NULL,
     queue    TEXT    NOT NULL,
     phase    TEXT    NOT NULL,
     reason   TEXT    NOT NULL,
-    attempt  INTEGER NOT NULL,
+    attempt  BIGINT  NOT NULL,
     mark     TEXT    NOT NULL,
-    job      INTEGER NOT NULL,
-    since    INTEGER NOT NULL,
+    job      BIGINT  NOT NULL,
+    since    BIGINT  NOT NULL,
     document TEXT    NOT NULL
 );
 

@@ -1,0 +1,127 @@
+package ledger
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+)
+
+// ErrAbsent means that there is no ledger, or no such row in it.
+var ErrAbsent = errors.New("there is none")
+
+// Reader reads a ledger. It is safe for concurrent use.
+type Reader struct {
+	db *sqldb.DB
+}
+
+// OpenToRead opens the ledger at where, given as for Open, to read it beside
+// the bridge that writes it; it changes nothing. It fails with ErrAbsent where
+// no bridge has made a ledger. The caller closes it.
+func OpenToRead(ctx context.Context, where string) (*Reader, error) {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return nil, fmt.Errorf("open ledger: %w", err)
+	}
+	db, err := sqldb.OpenToRead(ctx, where, files)
+	if errors.Is(err, sqldb.ErrAbsent) {
+		return nil, fmt.Errorf("open ledger %s: %w", sqldb.Name(where), ErrAbsent)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open ledger: %w", err)
+	}
+	return &Reader{db: db}, nil
+}
+
+// Close closes the ledger.
+func (r *Reader) Close() error {
+	if err := r.db.Close(); err != nil {
+		return fmt.Errorf("close ledger: %w", err)
+	}
+	return nil
+}
+
+// document is a row as the ledger has it.
+type document struct {
+	Version  int64
+	Document string
+}
+
+func (d document) row() (plan.Row, error) {
+	var r plan.Row
+	if err := json.Unmarshal([]byte(d.Document), &r); err != nil {
+		return plan.Row{}, fmt.Errorf("read row: %w", err)
+	}
+	r.Version = d.Version
+	return r, nil
+}
+
+// Rows returns all rows.
+func (r *Reader) Rows(ctx context.Context) ([]plan.Row, error) {
+	var documents []document
+	if err := r.db.SelectContext(ctx, &documents, `SELECT version, document FROM rows ORDER BY bundle`); err != nil {
+		return nil, fmt.Errorf("read rows: %w", err)
+	}
+	// Reading the documents is most of a bridge's start.
+	rows := make([]plan.Row, len(documents))
+	var g errgroup.Group
+	share := len(documents)/runtime.GOMAXPROCS(0) + 1
+	for from := 0; from < len(documents); from += share {
+		g.Go(func() (err error) {
+			for i := from; i < min(from+share, len(documents)) && err == nil; i++ {
+				rows[i], err = documents[i].row()
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err //nolint:wrapcheck // it says what it was about
+	}
+	return rows, nil
+}
+
+// Row returns a bundle's row; ErrAbsent where it has none.
+func (r *Reader) Row(ctx context.Context, bundle string) (plan.Row, error) {
+	var found []document
+	err := r.db.SelectContext(ctx, &found, r.db.Rebind(`SELECT version, document FROM rows WHERE bundle = ?`), bundle)
+	if err != nil {
+		return plan.Row{}, fmt.Errorf("read row %s: %w", bundle, err)
+	}
+	if len(found) == 0 {
+		return plan.Row{}, fmt.Errorf("read row %s: %w", bundle, ErrAbsent)
+	}
+	return found[0].row()
+}
+
+// Bundles returns the bundles that have a row or a history and whose UUID
+// begins with prefix, a few hexadecimal digits behind 0x; at most limit of
+// them.
+func (r *Reader) Bundles(ctx context.Context, prefix string, limit int) ([]string, error) {
+	end := prefix + "g" // hexadecimal digits end before g
+	var bundles []string
+	err := r.db.SelectContext(ctx, &bundles, r.db.Rebind(`
+		SELECT bundle FROM rows WHERE bundle >= ? AND bundle < ?
+		UNION SELECT bundle FROM history WHERE bundle >= ? AND bundle < ?
+		ORDER BY bundle LIMIT ?`), prefix, end, prefix, end, limit)
+	if err != nil {
+		return nil, fmt.Errorf("find bundles %s: %w", prefix, err)
+	}
+	return bundles, nil
+}
+
+// Generation returns the highest plan.Row.Generation that was ever saved, also
+// by rows that are gone.
+func (r *Reader) Generation(ctx context.Context) (int64, error) {
+	var generation int64
+	if err := r.db.GetContext(ctx, &generation, `SELECT generation FROM bridge`); err != nil {
+		return 0, fmt.Errorf("read generation: %w", err)
+	}
+	return generation, nil
+}

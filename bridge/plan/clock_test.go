@@ -1,0 +1,119 @@
+package plan_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+var restarted = plan.News{Restarted: true}
+
+func TestI3ClockSetBackCutsNoGraceShort(t *testing.T) {
+	t.Parallel()
+	const back = -2 * time.Hour
+	b := given(t, rowIn(plan.Submitting)).at(back).hears(restarted).is(plan.Submitting)
+	if b.row.Submitted != b.now {
+		t.Errorf("submitted at %s, want now", b.row.Submitted)
+	}
+	b.at(back + 90*time.Second).hears(seen(back + 90*time.Second)).is(plan.Submitting)
+	b.at(back+91*time.Second).hears(seen(back+91*time.Second)).is(plan.Submitting, plan.Account)
+}
+
+// Whatever was noted in another life of the bridge, a row is due again within
+// the longest pause of its phase.
+func TestClockSetBackLengthensNoPause(t *testing.T) {
+	t.Parallel()
+	p := policy()
+	longest := max(p.SubmitGrace, p.Settle, time.Minute)
+	for phase, want := range map[plan.Phase]time.Duration{
+		plan.Claiming: longest, plan.Staging: longest, plan.Submitting: longest, plan.Queued: longest, plan.Running: longest,
+		plan.Stopping: longest, plan.Collecting: longest, plan.Finalizing: p.AckPatience, plan.Done: p.KeepAfterAck,
+	} {
+		b := given(t, rowIn(phase), tomorrow).hears(restarted)
+		if b.row.Phase != phase || b.row.Due.After(b.now.Add(want)) {
+			t.Errorf("%s: in %s, due in %s, want %s at most", phase, b.row.Phase, b.row.Due.Sub(b.now), want)
+		}
+		for name, at := range map[string]time.Time{
+			"since": b.row.Since, "submitted": b.row.Submitted, "absent": b.row.Absent, "ended": b.row.Ended,
+			"looked": b.row.Looked, "stuck": b.row.Stuck, "cancelled": b.row.Cancelled, "gone": b.row.Gone,
+		} {
+			if at.After(b.now) {
+				t.Errorf("%s: %s is still to come", phase, name)
+			}
+		}
+	}
+}
+
+func TestPauseOfTheOrdinaryLengthIsKept(t *testing.T) {
+	t.Parallel()
+	for phase, pause := range map[plan.Phase]time.Duration{
+		plan.Collecting: time.Minute, plan.Submitting: 90 * time.Second, plan.Finalizing: 10 * time.Minute, plan.Done: 24 * time.Hour,
+	} {
+		due := epoch.Add(pause)
+		b := given(t, rowIn(phase), func(r *plan.Row) { r.Due = due }).hears(restarted).is(phase)
+		if b.row.Due != due {
+			t.Errorf("%s: due in %s, want %s", phase, b.row.Due.Sub(epoch), pause)
+		}
+	}
+}
+
+// The day that the clock was set forth is no time in which the disk could have
+// settled; nor is a time in which nobody looked.
+func TestI7DiskHasItsTimeToSettleAfterARestart(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Running), ended).at(24 * time.Hour).hears(restarted).is(plan.Running)
+	b.hears(read(24*time.Hour, started(), nil)).is(plan.Running)
+	b.at(24*time.Hour+10*time.Second).hears(read(24*time.Hour+10*time.Second, started(), exit(0))).is(plan.Collecting, plan.Collect)
+	b.verdict(spool.CauseSucceeded, "")
+	// What has settled needs no more time.
+	settled := func(r *plan.Row) { r.Looked = r.Ended.Add(10 * time.Second) }
+	given(t, rowIn(plan.Running), ended, settled).at(24*time.Hour).hears(restarted).is(plan.Collecting, plan.Collect)
+	// Nor does a job that lives.
+	if b := given(t, rowIn(plan.Running)).at(24 * time.Hour).hears(restarted).is(plan.Running); !b.row.Ended.IsZero() {
+		t.Error("a restart ended a job")
+	}
+}
+
+// Patience is time and tries: neither a clock that was set forth nor a burst of
+// failures ends it alone.
+func TestPatienceEndsAfterTimeAndTries(t *testing.T) {
+	t.Parallel()
+	for phase, patience := range map[plan.Phase]time.Duration{plan.Staging: 5 * time.Minute, plan.Collecting: 72 * time.Hour} {
+		fail := plan.News{Staged: &plan.StageEnd{Outcome: plan.Outcome{Failure: "no"}}, Collected: &plan.Outcome{Failure: "no"}}
+		tried := func(n int) func(*plan.Row) {
+			return func(r *plan.Row) { r.Staged, r.Tries = nil, n }
+		}
+		given(t, rowIn(phase), tried(4)).at(100 * patience).hears(fail).is(phase)
+		given(t, rowIn(phase), tried(100)).at(patience).hears(fail).is(phase)
+		given(t, rowIn(phase), tried(5)).at(patience + time.Second).hears(fail).is(plan.Finalizing)
+	}
+}
+
+func TestStuckJobIsNotStoppedByAClockThatWasSetBack(t *testing.T) {
+	t.Parallel()
+	never := job(sbatch.StatePending)
+	never.Reason = "PartitionConfig"
+	b := given(t, rowIn(plan.Queued)).hears(seen(0, never)).is(plan.Queued)
+	b.at(-time.Hour).hears(seen(-time.Hour, never)).is(plan.Queued)
+	b.at(-time.Hour+5*time.Second).hears(seen(-time.Hour+5*time.Second, never)).is(plan.Stopping, plan.Cancel, plan.Close)
+}
+
+// Decided is when something last changed that a person would be told.
+func TestDecidedIsWhenTheReasonWasTaken(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Queued)).at(time.Minute).hears(seen(time.Minute, job(sbatch.StateConfiguring))).is(plan.Queued)
+	if !b.row.Decided.Equal(epoch) {
+		t.Errorf("decided at %s for another state of the job", b.row.Decided)
+	}
+	b.at(2 * time.Minute).hears(read(2*time.Minute, started(), nil)).is(plan.Running)
+	if !b.row.Decided.Equal(b.now) {
+		t.Errorf("decided at %s, want now", b.row.Decided)
+	}
+	b.at(3*time.Minute).hears(told(offered())).is(plan.Running, plan.Claim)
+	if !b.row.Decided.Equal(b.now) || b.row.Since.Equal(b.now) {
+		t.Errorf("decided at %s, in its phase since %s: want a new reason in the old phase", b.row.Decided, b.row.Since)
+	}
+}

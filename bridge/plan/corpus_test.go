@@ -1,0 +1,154 @@
+package plan_test
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// everyRow is a row in each phase, and the variants that a row may have there.
+func everyRow() map[string]plan.Row {
+	rows := map[string]plan.Row{}
+	for _, p := range plan.Phases() {
+		for name, vary := range variants() {
+			r := rowIn(p)
+			vary(&r)
+			rows[string(p)+", "+name] = r
+		}
+	}
+	return rows
+}
+
+func variants() map[string]func(*plan.Row) {
+	stop := &plan.Verdict{Cause: spool.CauseUser, Failure: codalab.KillRequested}
+	stopped := exit(143)
+	stopped.Terminated = true
+	return map[string]func(*plan.Row){
+		"plain":       func(*plan.Row) {},
+		"fresh":       func(r *plan.Row) { r.Staged, r.Submitted = nil, time.Time{} },
+		"stopped":     func(r *plan.Row) { r.Stop = stop },
+		"jobless":     func(r *plan.Row) { r.Job = sbatch.Job{} },
+		"unbegun":     func(r *plan.Row) { r.Begun, r.Exit = nil, nil },
+		"closed":      func(r *plan.Row) { r.Begun, r.Closed = nil, true },
+		"over":        func(r *plan.Row) { r.Ended, r.Job.State = epoch, sbatch.StateNodeFail },
+		"gone":        func(r *plan.Row) { r.Ended = epoch },
+		"absent":      func(r *plan.Row) { r.Absent = epoch },
+		"looked":      func(r *plan.Row) { r.Ended, r.Looked = epoch, epoch.Add(time.Minute) },
+		"terminated":  func(r *plan.Row) { r.Begun, r.Exit = started(), stopped },
+		"paused":      func(r *plan.Row) { r.Tries, r.Due, r.Trouble = 9, epoch.Add(2*time.Hour+time.Minute), "no answer" },
+		"dropped":     func(r *plan.Row) { r.Dropped = true },
+		"other queue": func(r *plan.Row) { r.Queue = "gone" },
+		"releasing":   func(r *plan.Row) { r.Releasing = true },
+		"vanished":    func(r *plan.Row) { r.Begun, r.Exit, r.Gone, r.Ended = nil, nil, epoch, epoch },
+		"unclear": func(r *plan.Row) {
+			r.Job, r.Begun, r.Unclear, r.Trouble, r.Absent = sbatch.Job{}, nil, 3, "?", epoch.Add(time.Hour)
+		},
+		"to come": tomorrow,
+		"nothing": func(r *plan.Row) {
+			*r = plan.Row{Bundle: uuid, Phase: r.Phase, Attempt: 1, Mark: mark, Stop: r.Stop, Verdict: r.Verdict, Reason: "an old row"}
+		},
+	}
+}
+
+// tomorrow is a row of before the clock was set back.
+func tomorrow(r *plan.Row) {
+	at := epoch.Add(24 * time.Hour)
+	for _, t := range []*time.Time{&r.Since, &r.Submitted, &r.Absent, &r.Ended, &r.Looked, &r.Stuck, &r.Cancelled, &r.Gone} {
+		*t = at
+	}
+	r.Due = at.Add(time.Hour)
+}
+
+// everyNews is each kind of news, alone.
+func everyNews() map[string]plan.News {
+	news := map[string]plan.News{"nothing": {}, "progress": {Progress: "half"}, "a restart": {Restarted: true}}
+	for _, m := range []codalab.Message{kill, ack, offered(), {Type: codalab.MessageRead}, {Type: codalab.MessageRun}, {Type: "dance"}} {
+		news["message "+string(m.Type)] = told(m)
+	}
+	for _, state := range append(sbatch.States(), "HIBERNATING", "") {
+		news["sighting "+string(state)] = seen(2*time.Hour, job(state))
+		news["accounts "+string(state)] = accounted(2*time.Hour, job(state))
+	}
+	impossible := job(sbatch.StatePending)
+	impossible.Reason = "BadConstraints"
+	news["sighting impossible"] = seen(2*time.Hour, impossible)
+	foreignJob, noted := job(sbatch.StateRunning), job(sbatch.StateRunning)
+	foreignJob.Comment, noted.Comment = "codalab bundle=0xfeed attempt=1", "codalab bundle="+uuid+" attempt=1"
+	for name, jobs := range map[string][]sbatch.Job{
+		"none": nil, "ghost": {ghostJob()}, "two": {job(sbatch.StateCancelled), job(sbatch.StateRunning)},
+		"another bundle's": {foreignJob}, "a noted one": {noted}, "both": {foreignJob, noted},
+	} {
+		news["sighting of "+name] = seen(2*time.Hour, jobs...)
+		news["early sighting of "+name] = seen(time.Second, jobs...)
+		news["accounts of "+name] = accounted(2*time.Hour, jobs...)
+	}
+	news["accounts away"] = plan.News{AccountFailure: "connection refused"}
+	stopped := exit(143)
+	stopped.Terminated = true
+	foreign := exit(0)
+	foreign.Token = "token-2"
+	for name, n := range map[string]plan.News{
+		"none": read(2*time.Hour, nil, nil), "start": read(2*time.Hour, started(), nil), "end": read(2*time.Hour, started(), exit(0)),
+		"failure": read(2*time.Hour, started(), exit(3)), "termination": read(2*time.Hour, started(), stopped),
+		"end without start": read(2*time.Hour, nil, exit(0)), "foreign end": read(2*time.Hour, started(), foreign),
+		"closing": read(2*time.Hour, &spool.Started{Closed: true}, nil), "another attempt": {Records: &plan.Records{Attempt: 7, Records: spool.Records{Started: started(), Exit: exit(0)}}},
+		"half": {Records: &plan.Records{Attempt: 1, Records: spool.Records{Started: started()}}, LookFailure: "permission denied"},
+	} {
+		news["records of "+name] = n
+	}
+	news["look failed"] = plan.News{LookFailure: "stale file handle"}
+	for name, o := range map[string]plan.Outcome{
+		"done": {}, "failed": {Failure: "no"}, "failed for good": {Failure: "no", Final: true}, "gone": {Failure: "no", Final: true, Gone: true},
+	} {
+		news["claim "+name] = plan.News{Claimed: &plan.Claimed{Outcome: o, Accepted: true}}
+		news["claim not accepted "+name] = plan.News{Claimed: &plan.Claimed{Outcome: o}}
+		news["staging "+name] = plan.News{Staged: &plan.StageEnd{Outcome: o, Inputs: spool.Inputs{Image: "/x.sif"}}}
+		news["cancellation "+name] = plan.News{Cancelled: &o}
+		news["collection "+name] = plan.News{Collected: &o}
+		news["release "+name] = plan.News{Released: &o}
+		news["confirmation "+name] = plan.News{Confirmed: &plan.Confirmation{Outcome: o, State: codalab.StateFinalizing}}
+	}
+	for _, state := range []codalab.State{codalab.StateStaged, codalab.StateRunning, codalab.StateReady, codalab.StateFailed, codalab.StateKilled, "dormant", ""} {
+		news["confirmation of "+string(state)] = plan.News{Confirmed: &plan.Confirmation{State: state}}
+	}
+	for name, s := range map[string]plan.Submission{
+		"a job": {Job: 7}, "refusal": {Refused: true, Words: "no"}, "refusal for now": {Refused: true, Retry: true, Words: "busy"}, "nonsense": {Words: "?"},
+	} {
+		news["submission: "+name] = answered(s)
+		s.Attempt = 7
+		news["another attempt's submission: "+name] = plan.News{Submitted: &s}
+	}
+	news["closed"] = closing(spool.Started{Closed: true})
+	news["not closed"] = closing(*started())
+	news["closing failed"] = plan.News{Closed: &plan.Closing{Attempt: 1, Failure: "no space left on device"}}
+	news["nothing to close"] = plan.News{Closed: &plan.Closing{Attempt: 1, Failure: "no such directory", Gone: true}}
+	news["another attempt's closing"] = plan.News{Closed: &plan.Closing{Attempt: 7, Standing: spool.Started{Closed: true}}}
+	return news
+}
+
+// both is two pieces of news that came together.
+func both(a, b plan.News) plan.News {
+	return plan.News{
+		Restarted:      a.Restarted || b.Restarted,
+		Messages:       slices.Concat(a.Messages, b.Messages),
+		Sighting:       cmp.Or(b.Sighting, a.Sighting),
+		Accounted:      cmp.Or(b.Accounted, a.Accounted),
+		AccountFailure: a.AccountFailure + b.AccountFailure,
+		Records:        cmp.Or(b.Records, a.Records),
+		LookFailure:    a.LookFailure + b.LookFailure,
+		Claimed:        cmp.Or(b.Claimed, a.Claimed),
+		Staged:         cmp.Or(b.Staged, a.Staged),
+		Submitted:      cmp.Or(b.Submitted, a.Submitted),
+		Closed:         cmp.Or(b.Closed, a.Closed),
+		Cancelled:      cmp.Or(b.Cancelled, a.Cancelled),
+		Collected:      cmp.Or(b.Collected, a.Collected),
+		Confirmed:      cmp.Or(b.Confirmed, a.Confirmed),
+		Released:       cmp.Or(b.Released, a.Released),
+		Progress:       a.Progress + b.Progress,
+	}
+}

@@ -1,0 +1,222 @@
+package plan_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// vanished is the answer to a closing for which there is no directory.
+func vanished() plan.News {
+	return plan.News{Closed: &plan.Closing{Attempt: 1, Failure: "not on the shared disk", Gone: true}}
+}
+
+// settledRow is a queued row whose job is over and whose records were looked for.
+func settledRow(state sbatch.State, nodes string) plan.Row {
+	r := rowIn(plan.Queued)
+	r.Job = sbatch.Job{ID: 7, Name: string(mark), State: state, Nodes: nodes, Reason: "None"}
+	r.Ended, r.Looked = epoch, epoch.Add(10*time.Second)
+	return r
+}
+
+func TestI3MissingDirectoryIsEvidenceOnlyAfterTheDisksTime(t *testing.T) {
+	t.Parallel()
+	b := given(t, settledRow(sbatch.StateBootFail, "")).at(20 * time.Second)
+	b.hears(vanished()).is(plan.Queued)
+	if b.row.Closed || b.row.Gone != b.now {
+		t.Errorf("closed %v, gone %s, want only that it is noted", b.row.Closed, b.row.Gone)
+	}
+	b.at(29 * time.Second).hears(vanished()).is(plan.Queued)
+	// It shows again: nothing was gone.
+	again := *b
+	again.at(30 * time.Second).hears(closing(spool.Started{Closed: true})).is(plan.Staging)
+	// A disk that is away is not a directory that is gone.
+	b.at(31 * time.Second).hears(plan.News{Closed: &plan.Closing{Attempt: 1, Failure: "input/output error"}}).is(plan.Queued)
+	b.at(40 * time.Second).hears(vanished()).is(plan.Staging)
+}
+
+func TestI3DirectoryThatShowsAgainIsNotGone(t *testing.T) {
+	t.Parallel()
+	b := given(t, settledRow(sbatch.StateFailed, "n1")).at(20 * time.Second).hears(vanished()).is(plan.Queued)
+	b.at(40*time.Second).hears(closing(*started())).is(plan.Running, plan.Look)
+	if !b.row.Gone.IsZero() || b.row.Closed {
+		t.Errorf("gone %s, closed %v, want neither", b.row.Gone, b.row.Closed)
+	}
+}
+
+func TestI4AttemptThatMayHaveBegunIsNotBegunAgain(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name       string
+		nodes      string
+		accounting bool
+		retry      plan.RetryBegun
+		want       plan.Phase
+		says       string
+	}{
+		{"it never had a node", "", true, plan.RetryNever, plan.Staging, "before it began"},
+		{"it had a node", "n1", true, plan.RetryNever, plan.Finalizing, "its records are gone"},
+		{"it had a node and may begin again", "n1", true, plan.RetryOnPlatform, plan.Staging, "its records are gone"},
+		{"nobody can say whether it had a node", "", false, plan.RetryNever, plan.Finalizing, "its records are gone"},
+		{"nobody can say, and it may begin again", "", false, plan.RetryOnPlatform, plan.Staging, "its records are gone"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := given(t, settledRow(sbatch.StateNodeFail, c.nodes)).at(20 * time.Second)
+			q := b.policy.Queues["cpu"]
+			q.RetryBegun = c.retry
+			b.policy.Queues["cpu"], b.policy.Accounting = q, c.accounting
+			b.hears(vanished()).at(40 * time.Second).hears(vanished()).is(c.want)
+			why := b.row.Trouble
+			if b.row.Verdict != nil {
+				why = b.row.Verdict.Failure
+			}
+			if !strings.Contains(why, c.says) {
+				t.Errorf("it says %q, want %q", why, c.says)
+			}
+		})
+	}
+}
+
+// A closing that succeeded needs no guess, whatever node the job had.
+func TestI4ClosedAttemptHasNotBegun(t *testing.T) {
+	t.Parallel()
+	given(t, settledRow(sbatch.StateNodeFail, "n1")).at(20 * time.Second).
+		hears(closing(spool.Started{Closed: true})).is(plan.Staging)
+}
+
+func TestI4KilledBundleWhoseDirectoryIsGoneEnds(t *testing.T) {
+	t.Parallel()
+	unbegun := func(r *plan.Row) { r.Begun, r.Job = nil, job(sbatch.StatePending) }
+	b := given(t, rowIn(plan.Stopping), unbegun).hears(plan.News{Cancelled: &plan.Outcome{}}).is(plan.Stopping)
+	b.at(10 * time.Second).hears(vanished()).is(plan.Stopping)
+	b.at(2*time.Minute).hears(vanished()).is(plan.Finalizing, plan.Cancel).verdict(spool.CauseUser, codalab.KillRequested)
+}
+
+func TestI6ServerIsAskedForALostAcknowledgement(t *testing.T) {
+	t.Parallel()
+	answer := func(o plan.Outcome, s codalab.State) plan.News {
+		return plan.News{Confirmed: &plan.Confirmation{Outcome: o, State: s}}
+	}
+	asked := func() *bench {
+		return given(t, rowIn(plan.Finalizing)).at(10*time.Minute).hears(plan.News{}).is(plan.Finalizing, plan.Confirm)
+	}
+	given(t, rowIn(plan.Finalizing)).at(10*time.Minute - time.Second).hears(plan.News{}).is(plan.Finalizing)
+	for _, s := range []codalab.State{codalab.StateReady, codalab.StateFailed, codalab.StateKilled} {
+		if b := asked().hears(answer(plan.Outcome{}, s)).is(plan.Done); b.row.Due != b.now.Add(24*time.Hour) {
+			t.Errorf("%s: files are released at %s, want after a day", s, b.row.Due)
+		}
+	}
+	for _, s := range []codalab.State{codalab.StateStarting, codalab.StateRunning, codalab.StateFinalizing, codalab.StateStaged, codalab.StateWorkerOffline, "dormant", ""} {
+		b := asked().hears(answer(plan.Outcome{}, s)).is(plan.Finalizing)
+		if !b.row.Reported() || b.row.Due != b.now.Add(10*time.Minute) {
+			t.Errorf("%s: reported %v, due %s, want it to be asked again in ten minutes", s, b.row.Reported(), b.row.Due)
+		}
+	}
+	// A failure says nothing, whatever state stands beside it.
+	b := asked().hears(answer(plan.Outcome{Failure: "502"}, codalab.StateReady)).is(plan.Finalizing)
+	b.now = b.row.Due
+	b.hears(plan.News{}).is(plan.Finalizing, plan.Confirm)
+	b.hears(answer(plan.Outcome{Failure: "403", Final: true}, "")).is(plan.Finalizing)
+	asked().hears(answer(plan.Outcome{Failure: "404", Final: true, Gone: true}, "")).is(plan.Done)
+	// The acknowledgement itself comes first.
+	late := answer(plan.Outcome{}, codalab.StateRunning)
+	late.Messages = told(ack).Messages
+	asked().hears(late).is(plan.Done)
+	asked().hears(told(ack)).hears(answer(plan.Outcome{}, codalab.StateRunning)).is(plan.Done)
+}
+
+func TestOfferOfWhatIsBeingReleasedWaitsForTheNext(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Done)).hears(plan.News{}).is(plan.Done, plan.Release)
+	if !b.row.Releasing {
+		t.Fatal("the row does not say that its files are being removed")
+	}
+	b.hears(told(offered())).is(plan.Done, plan.Release)
+	b.hears(plan.News{Released: &plan.Outcome{Failure: "busy"}}).hears(told(offered())).is(plan.Done)
+	b.now = b.row.Due
+	b.hears(told(offered())).is(plan.Done, plan.Release)
+	b.hears(plan.News{Released: &plan.Outcome{}}).is(plan.Done, plan.Forget)
+	// Before, it is delivered again.
+	kept := func(r *plan.Row) { r.Due = epoch.Add(time.Hour) }
+	given(t, rowIn(plan.Done), kept).hears(told(offered())).is(plan.Collecting, plan.Claim, plan.Collect)
+	// What has no results has a verdict to report again.
+	unbegun := func(r *plan.Row) { r.Due, r.Begun, r.Exit = epoch.Add(time.Hour), nil, nil }
+	given(t, rowIn(plan.Done), unbegun).hears(told(offered())).is(plan.Finalizing, plan.Claim)
+}
+
+func TestI2JobWithAnotherBundlesCommentIsNobodys(t *testing.T) {
+	t.Parallel()
+	with := func(comment string) sbatch.Job {
+		j := job(sbatch.StateRunning)
+		j.Comment = comment
+		return j
+	}
+	foreign := with("codalab bundle=0xfeed attempt=1 owner=2 bridge=b1b2b3 generation=9")
+	for name, comment := range map[string]string{
+		"its own": "codalab bundle=" + uuid + " attempt=1 owner=1 bridge=b1b2b3 generation=1", "none": "",
+		"a rewritten one": "charge=1234", "words": "bundle=0xfeed", "half": "codalab attempt=1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			own := with(comment)
+			own.ID = 9
+			b := given(t, rowIn(plan.Submitting)).at(early).hears(seen(early, foreign, own)).is(plan.Queued)
+			if b.row.Job.ID != 9 {
+				t.Errorf("adopted job %s, want 9", b.row.Job.ID)
+			}
+		})
+	}
+	t.Run("another bundle's", func(t *testing.T) {
+		t.Parallel()
+		b := given(t, rowIn(plan.Submitting)).at(early).hears(seen(early, foreign)).is(plan.Submitting)
+		b.at(late).hears(seen(late, foreign)).is(plan.Submitting, plan.Account)
+		b.hears(accounted(late, foreign)).is(plan.Submitting, plan.Submit)
+		// It is not cancelled, and its end is not the bundle's.
+		over := foreign
+		over.State = sbatch.StateCancelled
+		q := given(t, rowIn(plan.Queued)).at(early).hears(seen(early, over, job(sbatch.StatePending))).is(plan.Queued)
+		q.hears(told(kill)).is(plan.Stopping, plan.Cancel, plan.Close)
+		if q.row.Job.ID != 7 {
+			t.Errorf("cancels job %s, want 7", q.row.Job.ID)
+		}
+	})
+}
+
+func TestBatchNumbersSubmissions(t *testing.T) {
+	t.Parallel()
+	var staged []plan.Row
+	for i, id := range []string{"0xaaa", "0xbbb", "0xccc"} {
+		r := rowIn(plan.Staging)
+		r.Staged, r.Bundle, r.Claimed = &spool.Inputs{}, id, epoch.Add(time.Duration(i)*time.Second)
+		staged = append(staged, r)
+	}
+	staged[1].Attempt, staged[1].Unclear, staged[1].Tries = 2, 3, 7
+	rows := policy().Batch(epoch, staged, 2, 41)
+	if len(rows) != 2 || rows[0].Generation != 42 || rows[1].Generation != 43 {
+		t.Fatalf("rows %+v, want generations 42 and 43", rows)
+	}
+	again := rows[1]
+	if again.Attempt != 3 || again.Unclear != 0 || again.Tries != 0 || again.Mark == rows[0].Mark {
+		t.Errorf("attempt %d, unclear %d, tries %d, mark %s: want a fresh third attempt", again.Attempt, again.Unclear, again.Tries, again.Mark)
+	}
+	comment := policy().Request(again).Comment
+	for _, want := range []string{" attempt=3 ", " bridge=b1b2b3 ", " generation=43"} {
+		if !strings.Contains(comment+" ", want) {
+			t.Errorf("comment %q lacks %q", comment, want)
+		}
+	}
+	// An attempt that is given up gives its number up, too.
+	b := given(t, settledRow(sbatch.StateNodeFail, "")).at(time.Minute).hears(closing(spool.Started{Closed: true})).is(plan.Staging)
+	if b.row.Generation != 0 {
+		t.Errorf("generation %d after the attempt was given up", b.row.Generation)
+	}
+	if n := policy().Room(plan.Queue{}, 0, plan.Health{Budget: 5}); n != 0 {
+		t.Errorf("room for %d before Slurm was seen", n)
+	}
+}

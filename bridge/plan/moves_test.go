@@ -1,0 +1,65 @@
+package plan_test
+
+import (
+	"slices"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+)
+
+// move is what one decision did.
+type move struct {
+	from, to plan.Phase
+	// reason is the row's new reason; empty where neither reason nor phase
+	// changed.
+	reason string
+	news   []string
+	// minded says that the row came out otherwise than without the news.
+	minded bool
+	wants  []plan.Kind
+}
+
+func moveOf(before, after plan.Row, n plan.News, effects []plan.Effect) move {
+	m := move{from: before.Phase, to: after.Phase, news: newsNames(n)}
+	if before.Reason != after.Reason || before.Phase != after.Phase {
+		m.reason = after.Reason
+	}
+	for _, e := range effects {
+		m.wants = append(m.wants, e.Kind)
+	}
+	return m
+}
+
+// on says what made the move.
+func (m move) on(what string) move {
+	m.news = []string{what}
+	return m
+}
+
+// newsNames are the kinds of what arrived.
+func newsNames(n plan.News) []string {
+	var names []string
+	add := func(arrived bool, name string) {
+		if arrived && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	add(n.Restarted, "restart")
+	for _, m := range n.Messages {
+		add(true, "message "+string(m.Type))
+	}
+	add(n.Sighting != nil, "snapshot")
+	add(n.Accounted != nil || n.AccountFailure != "", "accounts")
+	add(n.Records != nil || n.LookFailure != "", "records")
+	add(n.Claimed != nil, "claim's answer")
+	add(n.Staged != nil || n.Progress != "", "stage's answer")
+	add(n.Submitted != nil, "submit's answer")
+	add(n.Closed != nil, "close's answer")
+	add(n.Cancelled != nil, "cancel's answer")
+	add(n.Collected != nil, "collect's answer")
+	add(n.Confirmed != nil, "confirm's answer")
+	add(n.Released != nil, "release's answer")
+	if len(names) == 0 {
+		names = []string{"time"}
+	}
+	return names
+}

@@ -1,0 +1,189 @@
+package plan_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+func (w *world) message(a *arguments) error {
+	m := codalab.Message{Type: codalab.MessageType(a.next()), UUID: uuid, KillMessage: a.get("text")}
+	if m.Type == codalab.MessageRun {
+		m = offered()
+	}
+	if w.row == nil && m.Type == codalab.MessageRun {
+		r := plan.NewRow(w.now, "cpu", m)
+		w.saved, w.row = nil, &r
+		w.printf("a new row")
+		return w.decide(plan.News{})
+	}
+	w.hear().Messages = append(w.hear().Messages, m)
+	return nil
+}
+
+// job reads a job of a snapshot or of the accounts.
+func (w *world) job(a *arguments) sbatch.Job {
+	j := sbatch.Job{
+		ID: sbatch.JobID(a.number(a.get("job"))), State: sbatch.State(a.get("state")), Reason: or(a.get("reason"), "None"),
+		Nodes: a.get("nodes"), Comment: a.get("comment"),
+	}
+	switch {
+	case j.Nodes == "-":
+		j.Nodes = ""
+	case j.Nodes == "" && j.State != sbatch.StatePending:
+		j.Nodes = "n1"
+	}
+	if start := a.get("start"); start != "" {
+		j.Start = epoch.Add(a.length(start))
+	}
+	return j
+}
+
+// sighting adds to what an answer of Slurm shows.
+func (w *world) sighting(s *plan.Sighting, a *arguments) *plan.Sighting {
+	if s == nil {
+		s = &plan.Sighting{Asked: w.now}
+		if w.row != nil {
+			s.Mark = w.row.Mark
+		}
+	}
+	if asked := a.get("asked"); asked != "" {
+		s.Asked = epoch.Add(a.length(asked))
+	}
+	if attempt := a.get("attempt"); attempt != "" {
+		s.Mark = w.mark(a.number(attempt))
+	}
+	if !a.flag("none") {
+		j := w.job(a)
+		j.Name = string(s.Mark)
+		s.Jobs = append(s.Jobs, j)
+	}
+	return s
+}
+
+func (w *world) slurm(a *arguments) {
+	if a.flag("away") {
+		w.printf("nothing is heard")
+		return
+	}
+	n := w.hear()
+	n.Sighting = w.sighting(n.Sighting, a)
+}
+
+func (w *world) accounts(a *arguments) {
+	n := w.hear()
+	if w.row != nil {
+		delete(w.running, effectKey{plan.Account, w.row.Attempt})
+	}
+	if a.flag("away") {
+		n.AccountFailure = "slurmdbd: connection refused"
+		return
+	}
+	n.Accounted = w.sighting(n.Accounted, a)
+}
+
+// note reads the attempt's records.
+func (w *world) note(a *arguments) error {
+	attempt := 1
+	if w.row != nil {
+		attempt = w.row.Attempt
+	}
+	what := a.next()
+	if n := a.get("attempt"); n != "" {
+		attempt = a.number(n)
+	}
+	n := w.hear()
+	rec := plan.Records{Attempt: attempt, Read: w.now}
+	if n.Records != nil {
+		rec.Records = n.Records.Records
+	}
+	delete(w.running, effectKey{plan.Look, attempt})
+	token := or(a.get("token"), fmt.Sprintf("worker-%d", attempt))
+	switch what {
+	case "none":
+	case "unreadable":
+		n.LookFailure, rec.Read = or(a.get("failure"), "stale file handle"), time.Time{}
+	case "started":
+		rec.Started = &spool.Started{Token: token, Node: or(a.get("node"), "n1"), Job: or(a.get("job"), "7"), At: w.now}
+	case "closed":
+		rec.Started = &spool.Started{Token: "bridge", Closed: true}
+	case "status":
+		rec.Status = &spool.Status{Token: token, Stage: spool.StageRunning, At: w.now}
+	case "output":
+		rec.Output = a.get("text")
+	case "exit":
+		rec.Exit = w.exit(a, token)
+	default:
+		return fmt.Errorf("unknown record %q", what)
+	}
+	n.Records = &rec
+	return nil
+}
+
+func (w *world) exit(a *arguments, token string) *spool.Exit {
+	e := exit(a.number(or(a.get("code"), "0")))
+	e.Token, e.Terminated, e.Failure = token, a.flag("terminated"), a.get("failure")
+	e.Cause = spool.Cause(or(a.get("cause"), string(e.Cause)))
+	return e
+}
+
+// answer brings the outcome of an effect that runs.
+func (w *world) answer(a *arguments) error {
+	kind := plan.Kind(a.next())
+	if w.row == nil {
+		w.printf("no row hears it")
+		return nil
+	}
+	attempt := w.row.Attempt
+	if n := a.get("attempt"); n != "" {
+		attempt = a.number(n)
+	}
+	key := effectKey{kind, attempt}
+	if !w.running[key] {
+		return fmt.Errorf("no %s of attempt %d runs", kind, attempt)
+	}
+	delete(w.running, key)
+	n := w.hear()
+	o := plan.Outcome{Failure: a.get("failure"), Final: a.flag("final"), Gone: a.flag("gone")}
+	switch kind {
+	case plan.Claim:
+		n.Claimed = &plan.Claimed{Outcome: o, Accepted: a.flag("yes")}
+	case plan.Stage:
+		if n.Progress = a.get("progress"); n.Progress != "" {
+			w.running[key] = true
+			return nil
+		}
+		n.Staged = &plan.StageEnd{Outcome: o, Inputs: spool.Inputs{Image: "/shared/cache/x.sif"}}
+	case plan.Submit:
+		n.Submitted = &plan.Submission{
+			Attempt: attempt, Job: sbatch.JobID(a.number(or(a.get("job"), "0"))),
+			Refused: a.flag("refused"), Retry: a.flag("retry"), Words: a.get("words"),
+		}
+	case plan.Close:
+		n.Closed = &plan.Closing{Attempt: attempt, Failure: o.Failure, Gone: o.Gone}
+		switch {
+		case a.flag("ours"):
+			n.Closed.Standing = spool.Started{Token: "bridge", Closed: true}
+		case o.Failure == "":
+			n.Closed.Standing = spool.Started{Token: fmt.Sprintf("worker-%d", attempt), Node: or(a.get("node"), "n1"), Job: or(a.get("job"), "7")}
+		}
+	case plan.Cancel:
+		n.Cancelled = &o
+	case plan.Collect:
+		n.Collected = &o
+	case plan.Confirm:
+		n.Confirmed = &plan.Confirmation{Outcome: o, State: codalab.State(a.get("state"))}
+	case plan.Release:
+		n.Released = &o
+	case plan.Account, plan.Look, plan.Forget:
+		return fmt.Errorf("%s is not answered so", kind)
+	}
+	for _, said := range []string{"ok", "worker", "no"} { // nothing more than that it is done
+		a.flag(said)
+	}
+	return nil
+}

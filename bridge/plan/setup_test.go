@@ -1,0 +1,91 @@
+package plan_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+func (w *world) setPolicy(a *arguments) error {
+	p, q := &w.policy, w.policy.Queues["cpu"]
+	for _, key := range a.keys() {
+		value := a.get(key)
+		switch key {
+		case "accounting":
+			p.Accounting = value == "yes"
+		case "cancel_strays":
+			p.CancelStrays = value == "yes"
+		case "retry_begun":
+			q.RetryBegun = plan.RetryBegun(value)
+		case "max_attempts":
+			p.MaxAttempts = a.number(value)
+		case "max_time":
+			q.MaxTime = a.length(value)
+		case "queue":
+			if value == "removed" {
+				q.Name = ""
+			}
+		default:
+			return fmt.Errorf("unknown policy %q", key)
+		}
+	}
+	p.Queues["cpu"] = q
+	if q.Name == "" {
+		delete(p.Queues, "cpu")
+	}
+	w.printf("ok")
+	return nil
+}
+
+// setRow makes the row that came to a phase the ordinary way, with the effect
+// that runs there then.
+func (w *world) setRow(a *arguments) error {
+	phase := plan.Phase(a.get("phase"))
+	r := rowIn(phase)
+	if phase == plan.Staging {
+		r.Staged = nil
+	}
+	for _, key := range a.keys() {
+		value := a.get(key)
+		switch key {
+		case "phase":
+		case "attempt":
+			r.Attempt = a.number(value)
+			if r.Mark != "" {
+				r.Mark = w.mark(r.Attempt)
+			}
+		case "generation":
+			r.Generation = int64(a.number(value))
+		case "time":
+			r.Resources.Time = int64(a.length(value).Seconds())
+		default:
+			return fmt.Errorf("unknown field %q", key)
+		}
+	}
+	token := fmt.Sprintf("worker-%d", r.Attempt)
+	if r.Begun != nil {
+		r.Begun = &spool.Started{Token: token, Node: "n1", Job: "7"}
+	}
+	if r.Exit != nil {
+		r.Exit.Token = token
+	}
+	w.generation = max(w.generation, r.Generation)
+	clear(w.running)
+	if k, ok := map[plan.Phase]plan.Kind{
+		plan.Claiming: plan.Claim, plan.Staging: plan.Stage, plan.Submitting: plan.Submit, plan.Stopping: plan.Cancel,
+		plan.Collecting: plan.Collect,
+	}[phase]; ok {
+		w.running[effectKey{k, r.Attempt}] = true
+	}
+	w.row, w.saved, w.now = &r, nil, epoch
+	w.printf("%s:%s", phase, w.compare(plan.Row{}, r))
+	return nil
+}
+
+// mark is the name of one of the row's submissions.
+func (w *world) mark(attempt int) plan.Mark {
+	return plan.Mark(strings.Replace(string(mark), ".1-", "."+strconv.Itoa(attempt)+"-", 1))
+}

@@ -1,0 +1,196 @@
+package plan_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+)
+
+// clock is a moment, counted from the scenario's beginning.
+func clock(t time.Time) string { return span(t.Sub(epoch)) }
+
+// span is a duration without the zeros at its end.
+func span(d time.Duration) string {
+	text := d.Round(time.Second).String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// show prints what a decision changed: the phase, or from where to where, why
+// where that is new, the fields, and what is wanted.
+func (w *world) show(before, after plan.Row, wanted []string) {
+	if w.quiet {
+		return
+	}
+	head := string(after.Phase)
+	if before.Phase != after.Phase {
+		head = fmt.Sprintf("%s -> %s", before.Phase, after.Phase)
+	}
+	changes := w.compare(before, after)
+	switch {
+	case before.Reason != after.Reason || before.Phase != after.Phase:
+		w.printf("at %s: %s: %s", clock(w.now), head, after.Reason)
+	case changes == "" && len(wanted) == 0:
+		w.printf("at %s: %s, as before", clock(w.now), head)
+	default:
+		w.printf("at %s: %s", clock(w.now), head)
+	}
+	if changes != "" {
+		w.printf(" %s", changes)
+	}
+	if len(wanted) > 0 {
+		w.printf("  wants %s", strings.Join(wanted, ", "))
+	}
+}
+
+// compare is what differs between two rows.
+func (w *world) compare(before, after plan.Row) string {
+	old := w.fields(before)
+	var changes strings.Builder
+	for i, f := range w.fields(after) {
+		switch {
+		case f.value == old[i].value:
+		case f.value == "" && f.name == "due":
+			changes.WriteString(" not due,")
+		case f.value == "":
+			fmt.Fprintf(&changes, " no %s,", f.name)
+		default:
+			fmt.Fprintf(&changes, " %s %s,", f.name, f.value)
+		}
+	}
+	return strings.TrimSuffix(changes.String(), ",")
+}
+
+type field struct{ name, value string }
+
+// fields are a row's fields in words; an empty one is as good as not there.
+func (w *world) fields(r plan.Row) []field {
+	return []field{
+		{"attempt", number(int64(r.Attempt))},
+		{"generation", number(r.Generation)},
+		{"submitted", moment(r.Submitted)},
+		{"unclear", number(int64(r.Unclear))},
+		{"staged", yes(r.Staged != nil)},
+		{"job", jobWords(r)},
+		{"absent", moment(r.Absent)},
+		{"ended", moment(r.Ended)},
+		{"looked", moment(r.Looked)},
+		{"last-words", quoted(r.LastWords)},
+		{"stuck", moment(r.Stuck)},
+		{"begun", begunWords(r)},
+		{"exit", exitWords(r)},
+		{"status", statusWords(r)},
+		{"progress", quoted(r.Progress)},
+		{"stop", verdictWords(r.Stop)},
+		{"cancelled", moment(r.Cancelled)},
+		{"closed", yes(r.Closed)},
+		{"gone", moment(r.Gone)},
+		{"verdict", verdictWords(r.Verdict)},
+		{"dropped", yes(r.Dropped)},
+		{"releasing", yes(r.Releasing)},
+		{"tries", number(int64(r.Tries))},
+		{"trouble", quoted(r.Trouble)},
+		{"due", w.dueWords(r)},
+	}
+}
+
+func number(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+func moment(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return clock(t)
+}
+
+func yes(b bool) string {
+	if !b {
+		return ""
+	}
+	return "yes"
+}
+
+func quoted(text string) string {
+	if text == "" {
+		return ""
+	}
+	return strconv.Quote(text)
+}
+
+// dueWords is when the row is due.
+func (w *world) dueWords(r plan.Row) string {
+	if r.Due.IsZero() {
+		return ""
+	}
+	return "at " + clock(r.Due)
+}
+
+func jobWords(r plan.Row) string {
+	j := r.Job
+	if j.ID == 0 {
+		return ""
+	}
+	text := strings.TrimSpace(j.ID.String() + " " + string(j.State))
+	if j.Nodes != "" {
+		text += " on " + j.Nodes
+	}
+	if j.Reason != "None" && j.Reason != "" {
+		text += " (" + j.Reason + ")"
+	}
+	return text
+}
+
+func begunWords(r plan.Row) string {
+	if r.Begun == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s on %s in job %s", r.Begun.Token, r.Begun.Node, r.Begun.Job)
+}
+
+func exitWords(r plan.Row) string {
+	if r.Exit == nil {
+		return ""
+	}
+	text := string(r.Exit.Cause)
+	if r.Exit.ExitCode != nil {
+		text += " " + strconv.Itoa(*r.Exit.ExitCode)
+	}
+	if r.Exit.Terminated {
+		text += " terminated"
+	}
+	return text
+}
+
+func statusWords(r plan.Row) string {
+	if r.Status == nil {
+		return ""
+	}
+	return string(r.Status.Stage)
+}
+
+func verdictWords(v *plan.Verdict) string {
+	if v == nil {
+		return ""
+	}
+	text := string(v.Cause)
+	if v.ExitCode != nil {
+		text += " " + strconv.Itoa(*v.ExitCode)
+	}
+	if v.Failure != "" {
+		text += " " + strconv.Quote(v.Failure)
+	}
+	return text
+}

@@ -1,0 +1,169 @@
+package plan_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// strayJob is a job of the tests' bridge, by its generation.
+func strayJob(id sbatch.JobID, generation int64, change ...func(*sbatch.Job)) sbatch.Job {
+	j := sbatch.Job{
+		ID: id, Name: string(mark), State: sbatch.StateRunning, Nodes: "n1",
+		Comment: fmt.Sprintf("codalab bundle=%s attempt=1 owner=1 bridge=b1b2b3 generation=%d", uuid, generation),
+	}
+	for _, c := range change {
+		c(&j)
+	}
+	return j
+}
+
+func none(plan.Mark) bool { return false }
+
+// searched looks for strays at a time after epoch, with a ledger whose last
+// submission is the tenth.
+func searched(t *testing.T, at time.Duration, known func(plan.Mark) bool, before plan.Strays, jobs ...sbatch.Job) (plan.Strays, []sbatch.Job) {
+	t.Helper()
+	found, overdue, err := policy().Strays(epoch.Add(at), sbatch.Snapshot{Asked: epoch.Add(at), Jobs: jobs}, known, 10, before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found, overdue
+}
+
+func TestI5LiveJobWithoutARowIsCancelledAfterAGrace(t *testing.T) {
+	t.Parallel()
+	first := plan.Strays{3: epoch}
+	found, overdue := searched(t, 0, none, nil, strayJob(3, 10))
+	if diff := cmp.Diff(first, found); diff != "" || overdue != nil {
+		t.Errorf("overdue %v, strays (-want +got):\n%s", overdue, diff)
+	}
+	found, overdue = searched(t, 5*time.Minute-time.Second, none, found, strayJob(3, 10))
+	if diff := cmp.Diff(first, found); diff != "" || overdue != nil {
+		t.Errorf("within the grace: overdue %v, strays (-want +got):\n%s", overdue, diff)
+	}
+	found, overdue = searched(t, 5*time.Minute, none, found, strayJob(3, 10), strayJob(4, 9))
+	if diff := cmp.Diff([]sbatch.Job{strayJob(3, 10)}, overdue); diff != "" {
+		t.Errorf("after the grace, overdue (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(plan.Strays{3: epoch, 4: epoch.Add(5 * time.Minute)}, found); diff != "" {
+		t.Errorf("strays (-want +got):\n%s", diff)
+	}
+	// It is overdue for as long as it lives: scancel may fail.
+	if _, overdue = searched(t, time.Hour, none, found, strayJob(3, 10)); len(overdue) != 1 {
+		t.Errorf("overdue %v, want job 3 still", overdue)
+	}
+}
+
+func TestI5StrayThatWentAwayBeginsAnew(t *testing.T) {
+	t.Parallel()
+	found, _ := searched(t, time.Minute, none, plan.Strays{3: epoch})
+	if len(found) != 0 {
+		t.Fatalf("strays %v, want none", found)
+	}
+	if _, overdue := searched(t, time.Hour, none, found, strayJob(3, 10)); overdue != nil {
+		t.Errorf("cancelled at its first sight: %v", overdue)
+	}
+}
+
+func TestI5GraceIsNotCutShortByAClockThatWasSetBack(t *testing.T) {
+	t.Parallel()
+	found, overdue := searched(t, -time.Hour, none, plan.Strays{3: epoch}, strayJob(3, 10))
+	if overdue != nil || found[3] != epoch.Add(-time.Hour) {
+		t.Errorf("overdue %v, since %s, want it to count from now", overdue, found[3])
+	}
+}
+
+func TestI5NobodyElsesJobIsTouched(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*sbatch.Job){
+		"another bridge's":        func(j *sbatch.Job) { j.Comment = "codalab bundle=0x1 attempt=1 owner=1 bridge=ffffff generation=99" },
+		"a rewritten comment":     func(j *sbatch.Job) { j.Comment = "charge=1234" },
+		"no comment":              func(j *sbatch.Job) { j.Comment = "" },
+		"a cut comment":           func(j *sbatch.Job) { j.Comment = "codalab bundle=0x1 attempt=1 owner=1 bridge=b1b2b3" },
+		"a broken number":         func(j *sbatch.Job) { j.Comment = "codalab bridge=b1b2b3 generation=ten" },
+		"a sentence":              func(j *sbatch.Job) { j.Comment = "see codalab bridge=b1b2b3 generation=1" },
+		"one that has ended":      func(j *sbatch.Job) { j.State = sbatch.StateCompleted },
+		"an older one that ended": func(j *sbatch.Job) { *j = strayJob(2, 1); j.State = sbatch.StateCancelled },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			found, overdue := searched(t, time.Hour, none, plan.Strays{3: epoch}, strayJob(3, 10, change))
+			if len(found) != 0 || overdue != nil {
+				t.Errorf("strays %v, overdue %v, want none", found, overdue)
+			}
+		})
+	}
+}
+
+func TestI5JobInAnUnknownStateLives(t *testing.T) {
+	t.Parallel()
+	hibernating := strayJob(3, 10, func(j *sbatch.Job) { j.State = "HIBERNATING" })
+	if _, overdue := searched(t, time.Hour, none, plan.Strays{3: epoch}, hibernating); len(overdue) != 1 {
+		t.Errorf("overdue %v, want job 3", overdue)
+	}
+}
+
+// A row's job is no stray, under whatever name an administrator has put it.
+func TestI5RowsJobIsNoStray(t *testing.T) {
+	t.Parallel()
+	rows := func(m plan.Mark) bool { return m == mark }
+	renamed := strayJob(3, 10, func(j *sbatch.Job) { j.Name = "urgent" })
+	for _, j := range []sbatch.Job{strayJob(3, 10), renamed} {
+		if found, _ := searched(t, time.Hour, rows, plan.Strays{3: epoch}, j); len(found) != 0 {
+			t.Errorf("job %q is a stray since %s", j.Name, found[3])
+		}
+	}
+	// Its bundle's other attempts have no row.
+	second := strayJob(3, 10, func(j *sbatch.Job) { j.Name = "cl-ann-0123456789ab.2-b1b2b3" })
+	second.Comment = "codalab bundle=" + uuid + " attempt=2 owner=1 bridge=b1b2b3 generation=10"
+	if found, _ := searched(t, time.Hour, rows, nil, second); len(found) != 1 {
+		t.Error("another attempt's job counts as the row's")
+	}
+}
+
+func TestI5DryRunOnlyTells(t *testing.T) {
+	t.Parallel()
+	p := policy()
+	p.CancelStrays = false
+	found, overdue, err := p.Strays(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: []sbatch.Job{strayJob(3, 10)}}, none, 10, plan.Strays{3: epoch})
+	if err != nil || len(found) != 1 || overdue != nil {
+		t.Errorf("strays %v, overdue %v, error %v, want one stray that is left alone", found, overdue, err)
+	}
+}
+
+func TestI5OldLedgerTouchesNothing(t *testing.T) {
+	t.Parallel()
+	before := plan.Strays{3: epoch}
+	for name, newer := range map[string]sbatch.Job{
+		"a live job":      strayJob(9, 11),
+		"one that ended":  strayJob(9, 11, func(j *sbatch.Job) { j.State = sbatch.StateCompleted }),
+		"an unknown one":  strayJob(9, 11, func(j *sbatch.Job) { j.State = "HIBERNATING" }),
+		"far in the past": strayJob(9, 1<<40),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			jobs := []sbatch.Job{strayJob(3, 10), newer}
+			found, overdue, err := policy().Strays(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: jobs}, none, 10, before)
+			if !errors.Is(err, plan.ErrOutdated) || overdue != nil {
+				t.Errorf("error %v, overdue %v, want that the ledger is outdated and nothing else", err, overdue)
+			}
+			if diff := cmp.Diff(before, found); diff != "" {
+				t.Errorf("what was known of strays is lost (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A ledger that has the row knows the generation, whatever its own counter says.
+func TestI5NewerJobWithARowIsNoEvidence(t *testing.T) {
+	t.Parallel()
+	rows := func(m plan.Mark) bool { return m == mark }
+	searched(t, 0, rows, nil, strayJob(3, 11))
+}

@@ -1,0 +1,139 @@
+package plan_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+const (
+	walks     = 2000
+	walkSteps = 50
+)
+
+// walk leads a bundle through a random life in the language of the scenarios:
+// anything may be said at any time, but only effects that run have outcomes.
+func walk(seed uint64, record func(move)) error {
+	random := rand.New(rand.NewPCG(seed, 7))
+	pick := func(from []string) string { return from[random.IntN(len(from))] }
+	w := newWorld()
+	w.record, w.quiet = record, true
+	for range random.IntN(4) {
+		if err := w.command(words(pick(sites))); err != nil {
+			return err
+		}
+	}
+	if random.IntN(3) > 0 { // else from the offer on
+		phases := plan.Phases()
+		step := "row phase=" + string(phases[random.IntN(len(phases)-1)])
+		if random.IntN(4) == 0 {
+			step += " attempt=3"
+		}
+		if err := w.command(words(step)); err != nil {
+			return err
+		}
+	}
+	said := hearsay()
+	for range walkSteps {
+		for range 1 + random.IntN(2) {
+			line := pick(said)
+			if answers := w.answers(); len(answers) > 0 && random.IntN(2) == 0 {
+				line = pick(answers)
+			}
+			if strings.HasPrefix(line, "crash") || strings.HasPrefix(line, "tick") || line == "batch" || w.row == nil {
+				if err := w.flush(); err != nil {
+					return err
+				}
+			}
+			if w.row == nil {
+				line = "message run"
+			}
+			if err := w.command(words(line)); err != nil {
+				return fmt.Errorf("%s: %w", line, err)
+			}
+		}
+		if err := w.flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sites are what a site may have decided.
+var sites = []string{
+	"policy accounting=no", "policy retry_begun=on_platform", "policy max_attempts=1", "policy max_time=10m", "policy queue=removed",
+}
+
+// hearsay is what may be heard at any time.
+func hearsay() []string {
+	said := []string{
+		"tick 1s", "tick 1s", "tick 11s", "tick 11s", "tick 95s", "tick 95s", "tick 11m", "tick 30h",
+		"batch", "batch", "batch", "crash", "crash unsaved", "crash clock=-2h", "crash down=6h",
+		"message kill", "message run", "message mark_finalized", "message dance",
+		"slurm none", "slurm none", "slurm none", "slurm away",
+		"slurm job=6 state=FAILED nodes=- reason=BadConstraints", "slurm job=7 state=PENDING reason=BadConstraints",
+		`slurm job=7 state=RUNNING comment="codalab bundle=0xfeed attempt=1"`,
+		"accounts none", "accounts none", "accounts away",
+		"note none", "note none", "note unreadable", "note started", "note started", "note closed", "note status", "note output text=hello",
+		"note exit code=0", "note exit code=3", "note exit code=143 terminated", "note exit code=0 token=somebody", "note exit code=1 cause=platform failure=broken",
+		"note started attempt=1", "note exit code=0 attempt=1",
+	}
+	for _, state := range append(sbatch.States(), "HIBERNATING") {
+		said = append(said, "slurm job=7 state="+string(state), "accounts job=7 state="+string(state))
+	}
+	return said
+}
+
+// outcomes are how each effect may end.
+var outcomes = map[plan.Kind][]string{
+	plan.Claim: {"yes", "yes", "no", "failure=502", "failure=403 final", "failure=404 final gone"},
+	plan.Stage: {"ok", "ok", "failure=away", "failure=wrong final", "progress=half"},
+	plan.Submit: {
+		"job=7", "job=7", "refused words=no", "refused retry words=busy", "words=what?",
+	},
+	plan.Close:   {"ours", "ours", "worker", "failure=away", "failure=away gone"},
+	plan.Cancel:  {"ok", "ok", "failure=away"},
+	plan.Collect: {"ok", "ok", "failure=502", "failure=413 final", "failure=404 final gone"},
+	plan.Confirm: {"state=ready", "state=finalizing", "failure=502", "failure=404 final gone"},
+	plan.Release: {"ok", "ok", "failure=away"},
+}
+
+// answers are the outcomes that may come now.
+func (w *world) answers() []string {
+	var answers []string
+	for _, kind := range plan.Kinds() { // in their order, for the sake of the seed
+		if w.row == nil || !w.running[effectKey{kind, w.row.Attempt}] {
+			continue
+		}
+		for _, outcome := range outcomes[kind] {
+			answers = append(answers, "answer "+string(kind)+" "+outcome)
+		}
+	}
+	return answers
+}
+
+// lives are the decisions of many random lives.
+var lives = sync.OnceValues(func() (*atlas, error) {
+	a := newAtlas()
+	for seed := range uint64(walks) {
+		if err := walk(seed, func(m move) { a.add(m, fmt.Sprintf("life %d", seed)) }); err != nil {
+			return nil, fmt.Errorf("life %d: %w", seed, err)
+		}
+	}
+	return a, nil
+})
+
+// TestI8RandomLivesAreSane checks each decision of many random lives.
+func TestI8RandomLivesAreSane(t *testing.T) {
+	t.Parallel()
+	a, err := lives()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d decisions in %d lives", a.decisions, walks)
+}

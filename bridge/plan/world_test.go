@@ -1,0 +1,270 @@
+package plan_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// world is what a scenario plays in: one row, what the bridge keeps beside it,
+// and the clock. It does with the row what the bridge does.
+type world struct {
+	policy plan.Policy
+	now    time.Time
+	// row is nil before the bundle was offered and after it was forgotten.
+	row *plan.Row
+	// saved is the row before the last decision, nil for none.
+	saved      *plan.Row
+	generation int64
+	strays     plan.Strays
+	// running are the effects that were wanted and have not ended.
+	running map[effectKey]bool
+	// news is what the commands of this step brought, nil while they brought
+	// none.
+	news   *plan.News
+	out    strings.Builder
+	record func(move)
+	// quiet is set where nobody reads what is shown.
+	quiet bool
+}
+
+type effectKey struct {
+	kind    plan.Kind
+	attempt int
+}
+
+func newWorld() *world {
+	return &world{policy: policy(), now: epoch, running: map[effectKey]bool{}}
+}
+
+func (w *world) printf(format string, args ...any) {
+	if !w.quiet {
+		fmt.Fprintf(&w.out, format+"\n", args...)
+	}
+}
+
+// command does one line of a step.
+func (w *world) command(line []string) error {
+	a := arguments{words: line[1:]}
+	var err error
+	switch line[0] {
+	case "policy":
+		err = w.setPolicy(&a)
+	case "row":
+		err = w.setRow(&a)
+	case "batch":
+		err = w.batch(&a)
+	case "tick":
+		err = w.tick(a.length(a.next()))
+	case "crash":
+		err = w.crash(&a)
+	case "report":
+		w.report()
+	case "strays":
+		w.lookForStrays(&a)
+	case "message":
+		err = w.message(&a)
+	case "slurm":
+		w.slurm(&a)
+	case "accounts":
+		w.accounts(&a)
+	case "note":
+		err = w.note(&a)
+	case "answer":
+		err = w.answer(&a)
+	default:
+		return fmt.Errorf("unknown command %q", line[0])
+	}
+	return errors.Join(err, a.unused())
+}
+
+// hear returns the news of this step, for more to be added.
+func (w *world) hear() *plan.News {
+	if w.news == nil {
+		w.news = &plan.News{}
+	}
+	return w.news
+}
+
+// flush has the row decided, if the step brought news.
+func (w *world) flush() error {
+	if n := w.news; n != nil {
+		w.news = nil
+		if n.Sighting != nil && w.row != nil && len(newsNames(*n)) == 1 && w.row.Shows(n.Sighting.Jobs) {
+			w.printf("at %s: Slurm shows nothing new", clock(w.now)) // and the bridge does not even ask
+			return nil
+		}
+		return w.decide(*n)
+	}
+	if w.out.Len() == 0 {
+		w.printf("at %s: not due", clock(w.now))
+	}
+	return nil
+}
+
+func (w *world) decide(n plan.News) error {
+	if w.row == nil {
+		w.printf("no row hears it")
+		return nil
+	}
+	before := *w.row
+	after, effects := w.policy.Next(w.now, before, n)
+	if err := errors.Join(sane(w.now, before, after, effects), w.promised(before, after, effects)); err != nil {
+		return err
+	}
+	m := moveOf(before, after, n, effects)
+	if m.minded = !before.Same(after) || len(effects) > 0; m.minded && !slices.Equal(m.news, []string{"time"}) {
+		silent, idle := w.policy.Next(w.now, before, plan.News{})
+		m.minded = !silent.Same(after) || !slices.Equal(m.wants, moveOf(before, silent, plan.News{}, idle).wants)
+	}
+	w.record(m)
+	w.saved, w.row, w.generation = &before, &after, max(w.generation, after.Generation)
+	if after.Phase != before.Phase { // what is long ends with its phase
+		delete(w.running, effectKey{plan.Stage, after.Attempt})
+		delete(w.running, effectKey{plan.Collect, after.Attempt})
+	}
+	var wanted []string
+	for _, e := range effects {
+		key, text := effectKey{e.Kind, after.Attempt}, string(e.Kind)
+		if w.running[key] {
+			text += " (runs already)"
+		}
+		w.running[key] = true
+		wanted = append(wanted, text)
+	}
+	w.show(before, after, wanted)
+	if slices.Contains(wanted, string(plan.Forget)) {
+		w.row = nil
+	}
+	return nil
+}
+
+// promised says which promise a decision breaks.
+func (w *world) promised(before, after plan.Row, effects []plan.Effect) error {
+	submits := wants(effects, plan.Submit)
+	retried := after.Phase == plan.Staging && before.Attempt > 0 && before.Mark != "" && after.Mark == ""
+	switch {
+	case submits && !before.Submitted.IsZero() && w.now.Sub(before.Submitted) <= w.policy.SubmitGrace:
+		return errors.New("I2: submitted again within the grace")
+	case submits && (before.Job.ID != 0 || before.Begun != nil):
+		return errors.New("I2: submitted again though there is a job")
+	case retried && before.Begun != nil && w.policy.Queues[before.Queue].RetryBegun != plan.RetryOnPlatform:
+		return errors.New("I4: a begun bundle begins again")
+	case !before.Times.Finalizing.IsZero() && !before.Dropped && before.Verdict != nil && !reflect.DeepEqual(before.Verdict, after.Verdict):
+		return errors.New("I7: a reported verdict changed")
+	}
+	return nil
+}
+
+// tick lets time pass.
+func (w *world) tick(d time.Duration) error {
+	end := w.now.Add(d)
+	for range 100 {
+		if w.row == nil || w.row.Due.IsZero() || w.row.Due.After(end) {
+			break
+		}
+		if w.row.Due.After(w.now) {
+			w.now = w.row.Due
+		}
+		if err := w.decide(plan.News{}); err != nil {
+			return err
+		}
+	}
+	w.now = end
+	return nil
+}
+
+// crash ends the bridge and starts it again, with what the ledger kept.
+func (w *world) crash(a *arguments) error {
+	if a.flag("unsaved") {
+		w.row = w.saved
+		if w.row != nil { // the row is the only one that the ledger's last number can be of
+			w.generation = w.row.Generation
+		}
+	}
+	clear(w.running)
+	w.now = w.now.Add(a.length(a.get("down")))
+	w.now = w.now.Add(a.length(a.get("clock")))
+	if w.row == nil {
+		w.printf("no row")
+		return nil
+	}
+	document, err := json.Marshal(w.row)
+	if err != nil {
+		return err
+	}
+	r := plan.Row{Version: w.row.Version}
+	if err := json.Unmarshal(document, &r); err != nil {
+		return err
+	}
+	if diff := w.compare(*w.row, r); diff != "" {
+		w.printf("lost:%s", diff)
+	}
+	w.row = &r
+	w.hear().Restarted = true
+	return nil
+}
+
+// batch sends the row to Slurm, if it waits for that and there is room.
+func (w *world) batch(a *arguments) error {
+	health := plan.Health{Budget: 1, Observed: a.get("observed") != "no"}
+	if w.row == nil || !w.row.WaitsForRoom(w.now) {
+		w.printf("the row does not wait for room")
+		return nil
+	}
+	room := w.policy.Room(w.policy.Queues[w.row.Queue], 0, health)
+	rows := w.policy.Batch(w.now, []plan.Row{*w.row}, room, w.generation)
+	if len(rows) == 0 {
+		w.printf("there is no room")
+		return nil
+	}
+	before := *w.row
+	w.record(moveOf(before, rows[0], plan.News{}, nil).on("room"))
+	w.show(before, rows[0], nil)
+	w.row = &rows[0]
+	err := w.decide(plan.News{})
+	w.saved = &before // the two are one save
+	return err
+}
+
+func (w *world) report() {
+	if w.row == nil || !w.row.Reported() {
+		w.printf("nothing is reported")
+		return
+	}
+	run := w.row.Report("worker")
+	w.printf("%s on %s: %s", run.State, run.Remote, run.RunStatus)
+	if run.FailureMessage != nil {
+		w.printf("  failure: %s", *run.FailureMessage)
+	}
+}
+
+func (w *world) lookForStrays(a *arguments) {
+	j := w.job(a)
+	attempt := a.number(or(a.get("attempt"), "1"))
+	j.Name = string(w.mark(attempt))
+	j.Comment = fmt.Sprintf("codalab bundle=%s attempt=%d owner=1 bridge=%s", uuid, attempt, or(a.get("bridge"), w.policy.Bridge))
+	if g := a.get("generation"); g != "" {
+		j.Comment += " generation=" + g
+	}
+	known := func(m plan.Mark) bool { return w.row != nil && w.row.InFlight() && w.row.Mark == m }
+	found, overdue, err := w.policy.Strays(w.now, sbatch.Snapshot{Asked: w.now, Jobs: []sbatch.Job{j}}, known, w.generation, w.strays)
+	w.strays = found
+	switch {
+	case err != nil:
+		w.printf("at %s: the bridge stops: %v", clock(w.now), err)
+	case len(found) == 0:
+		w.printf("at %s: no strays", clock(w.now))
+	case len(overdue) == 0:
+		w.printf("at %s: job %s has been a stray since %s", clock(w.now), j.ID, clock(found[j.ID]))
+	default:
+		w.printf("at %s: job %s has been a stray since %s, and is cancelled", clock(w.now), j.ID, clock(found[j.ID]))
+	}
+}

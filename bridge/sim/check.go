@@ -1,0 +1,327 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// Broken is a kind of broken promise.
+type Broken string
+
+// The promises that are checked.
+const (
+	// Lost: a bundle that its server knows never came to an end.
+	Lost Broken = "lost"
+	// Stuck: a row stayed for ever, or the bridge went round in a circle.
+	Stuck Broken = "stuck"
+	// BegunTwice: an attempt began twice, or after it was given up.
+	BegunTwice Broken = "begun_twice"
+	// BegunAgain: a bundle that had begun was begun again without a platform
+	// cause that was recorded, or where its queue does not allow it.
+	BegunAgain Broken = "begun_again"
+	// Superseded: results of an attempt that was given up were delivered.
+	Superseded Broken = "superseded"
+	// Orphan: a job outlived its row.
+	Orphan Broken = "orphans"
+	// Touched: a job that is not the bridge's to end was ended.
+	Touched Broken = "touched"
+	// Undelivered: a result did not arrive, or not as it was.
+	Undelivered Broken = "undelivered"
+	// VerdictChanged: a verdict changed after it was reported final.
+	VerdictChanged Broken = "verdict_changed"
+	// FalseEnd: a bundle was said to have ended as it had not.
+	FalseEnd Broken = "false_ends"
+	// DeletedEarly: files were removed that somebody needed.
+	DeletedEarly Broken = "deleted_early"
+	// TooManyRequests: Slurm was asked more than the site allows.
+	TooManyRequests Broken = "too_many_requests"
+)
+
+// AllBroken lists the promises that are checked.
+func AllBroken() []Broken {
+	return []Broken{
+		Lost, BegunTwice, Stuck, Orphan, FalseEnd, BegunAgain, Superseded, Touched, Undelivered, VerdictChanged, DeletedEarly, TooManyRequests,
+	}
+}
+
+// Violation is a promise that a seed broke.
+type Violation struct {
+	Broken Broken
+	// At is when, and Words how it was seen.
+	At    time.Duration
+	Words string
+}
+
+func (w *world) violate(b Broken, format string, args ...any) {
+	v := Violation{b, w.now, fmt.Sprintf(format, args...)}
+	w.tell("BROKEN", "%s: %s", v.Broken, v.Words)
+	w.violations = append(w.violations, v)
+}
+
+// reported is what a check-in said of a bundle's end.
+type reported struct {
+	exit    int
+	failure string
+}
+
+// attemptOf finds the attempt of a submission by the job's name,
+// cl-<owner>-<uuid12>.<n>-<bridge>.
+func (w *world) attemptOf(mark string) *attempt {
+	for uuid, b := range w.disk.bundles {
+		if !strings.Contains(mark, uuid[2:14]) {
+			continue
+		}
+		var n int
+		if _, err := fmt.Sscanf(mark[strings.Index(mark, ".")+1:], "%d-", &n); err == nil && n <= len(b.attempts) {
+			return b.attempts[n-1]
+		}
+	}
+	return nil
+}
+
+func (w *world) noteRefused(mark string) {
+	if a := w.attemptOf(mark); a != nil {
+		a.refused = true
+	}
+}
+
+// checkBegin checks a worker that begins its command.
+func (w *world) checkBegin(wk *worker) {
+	a := wk.attempt
+	w.attempts++
+	a.begun++
+	if a.begun > 1 && !(w.recovered && (a.purged || a.released)) { // who began stands on the disk and in the ledger
+		w.violate(BegunTwice, "attempt %d of %s began %d times", a.number, wk.bundle.uuid, a.begun)
+	}
+	row, ok := w.ledger.memory.rows[wk.bundle.uuid]
+	ok = ok && !w.recovered
+	if ok && (row.Attempt > a.number || row.Attempt == a.number && row.Mark == "" && row.Phase == plan.Staging) {
+		w.violate(BegunTwice, "attempt %d of %s began after it was given up", a.number, wk.bundle.uuid)
+	}
+	if ok && (row.Phase == plan.Finalizing || row.Phase == plan.Done) && !row.Dropped {
+		w.violate(BegunTwice, "attempt %d of %s began after its verdict", a.number, wk.bundle.uuid)
+	}
+	for _, other := range wk.bundle.attempts {
+		if other != a && other.begun > 0 && !w.mayBeginAgain(other) {
+			w.violate(BegunAgain, "%s began again after attempt %d (%s)", wk.bundle.uuid, other.number, other.disturbed)
+		}
+	}
+}
+
+// mayBeginAgain says whether a bundle may begin again after this attempt.
+func (w *world) mayBeginAgain(a *attempt) bool {
+	return w.policy.Queues["cpu"].RetryBegun == plan.RetryOnPlatform && a.disturbed != "" || w.recovered
+}
+
+// checkSaved checks a step of a row's.
+func (w *world) checkSaved(before, after plan.Row) {
+	sentBack := before.Mark != "" && after.Phase == plan.Staging
+	if sentBack {
+		a := w.disk.attempt(before.Bundle, before.Attempt)
+		if a.begun > 0 && !w.mayBeginAgain(a) {
+			w.violate(BegunAgain, "%s is sent back though attempt %d began (%s)", before.Bundle, before.Attempt, a.disturbed)
+		}
+		if after.Trouble == "" {
+			w.violate(BegunAgain, "%s is sent back for no recorded cause", before.Bundle)
+		}
+	}
+	fresh := after.Phase == plan.Claiming
+	if !before.Times.Finalizing.IsZero() && !fresh && *before.Verdict != *after.Verdict {
+		w.violate(VerdictChanged, "the verdict of %s changed from %+v to %+v", before.Bundle, *before.Verdict, *after.Verdict)
+	}
+	if after.Phase == plan.Finalizing && before.Phase != plan.Finalizing && before.Times.Finalizing.IsZero() {
+		w.checkVerdict(after)
+	}
+}
+
+// checkVerdict compares a verdict that is about to be reported with the truth.
+func (w *world) checkVerdict(r plan.Row) {
+	v := *r.Verdict
+	if r.Stop != nil && !w.killed[r.Bundle] {
+		w.violate(FalseEnd, "%s was stopped though nobody asked for it: %+v", r.Bundle, *r.Stop)
+	}
+	if r.Attempt == 0 {
+		if r.Stop == nil {
+			w.violate(FalseEnd, "%s ended before any attempt: %+v", r.Bundle, v)
+		}
+		return
+	}
+	a := w.disk.attempt(r.Bundle, r.Attempt)
+	switch {
+	case w.recovered:
+	case a.alive > 0 && !a.cut:
+		w.violate(FalseEnd, "%s ended (%+v) while attempt %d runs", r.Bundle, v, r.Attempt)
+	case a.ended != nil && a.exit.record != nil && !a.exit.record.Terminated && !a.cut:
+		if v.ExitCode == nil || *v.ExitCode != *a.ended.ExitCode || v.Cause != a.ended.Cause || v.Failure != a.ended.Failure {
+			w.violate(FalseEnd, "%s ended as %+v, and its command with %+v", r.Bundle, v, *a.ended)
+		}
+	case r.Stop != nil, a.disturbed != "", a.refused:
+		if v.Cause == spool.CauseSucceeded && a.ended == nil {
+			w.violate(FalseEnd, "%s succeeded though nothing says so (%s)", r.Bundle, a.disturbed)
+		}
+	default:
+		w.violate(FalseEnd, "%s ended as %+v though nothing befell attempt %d", r.Bundle, v, r.Attempt)
+	}
+}
+
+// checkReports checks what a check-in says of ends.
+func (w *world) checkReports(in codalab.CheckIn) {
+	for i := range in.Runs {
+		run := &in.Runs[i]
+		if run.State != codalab.StateFinalizing {
+			continue
+		}
+		said := reported{exit: -1}
+		if run.ExitCode != nil {
+			said.exit = *run.ExitCode
+		}
+		if run.FailureMessage != nil {
+			said.failure = *run.FailureMessage
+		}
+		if first, ok := w.verdicts[run.UUID]; ok && first != said && !w.recovered {
+			w.violate(VerdictChanged, "%s was reported as %+v, and then as %+v", run.UUID, first, said)
+		}
+		w.verdicts[run.UUID] = said
+	}
+}
+
+// checkUpload checks results that go to the server.
+func (w *world) checkUpload(b *bundle, n int) {
+	row, ok := w.ledger.memory.rows[b.uuid]
+	a := w.disk.attempt(b.uuid, n)
+	switch {
+	case w.recovered:
+	case !ok || row.Attempt != n:
+		w.violate(Superseded, "results of attempt %d of %s are delivered, and its attempt is %d", n, b.uuid, row.Attempt)
+	case a.alive > 0 && !a.cut:
+		w.violate(Undelivered, "results of attempt %d of %s are delivered while it runs", n, b.uuid)
+	}
+}
+
+// checkResult checks what the server has when a bundle ends there.
+func (w *world) checkResult(b *bundle) {
+	row, ok := w.ledger.memory.rows[b.uuid]
+	if !ok || w.recovered {
+		return
+	}
+	v := row.Verdict
+	switch {
+	case v == nil:
+		w.violate(FalseEnd, "%s ended at the server without a verdict", b.uuid)
+	case (v.ExitCode == nil) != (b.exit == nil) || b.exit != nil && *v.ExitCode != *b.exit || v.Failure != b.failure:
+		w.violate(Undelivered, "%s: the verdict is %+v, and the server has exit %v, failure %q", b.uuid, *v, b.exit, b.failure)
+	case v.ExitCode == nil:
+	case b.upload == nil:
+		w.violate(Undelivered, "%s ended without its results", b.uuid)
+	case b.upload.attempt != row.Attempt:
+		w.violate(Superseded, "%s has the results of attempt %d, and its attempt is %d", b.uuid, b.upload.attempt, row.Attempt)
+	case !b.upload.complete && !w.disk.attempt(b.uuid, row.Attempt).cut:
+		w.violate(Undelivered, "%s has a part of its results", b.uuid)
+	case b.upload.missing && !w.disk.attempt(b.uuid, row.Attempt).purged:
+		w.violate(Undelivered, "%s: the results were removed before they were delivered", b.uuid)
+	}
+}
+
+// checkRelease checks that nobody needs what is to be removed.
+func (w *world) checkRelease(uuid string) {
+	for _, a := range w.disk.bundle(uuid).attempts {
+		if a.alive > 0 && !a.cut && !w.recovered {
+			w.violate(DeletedEarly, "the files of %s are removed while attempt %d runs", uuid, a.number)
+		}
+	}
+	row := w.ledger.memory.rows[uuid]
+	b := w.server.find(uuid)
+	if row.Phase != plan.Done || !row.Dropped && b != nil && !b.state.Final() {
+		w.violate(DeletedEarly, "the files of %s are removed in %s, and the server has it %s", uuid, row.Phase, b.state)
+	}
+}
+
+// checkForgotten checks a row that is about to be forgotten.
+func (w *world) checkForgotten(r plan.Row) {
+	if r.Phase != plan.Done {
+		w.violate(Lost, "the row of %s is forgotten in %s", r.Bundle, r.Phase)
+	}
+}
+
+// checkSubmission checks a submission.
+func (w *world) checkSubmission(r sbatch.Request) {
+	w.countRequest()
+	for _, row := range w.ledger.memory.rows {
+		if string(row.Mark) == r.Name && row.Phase != plan.Claiming && row.Phase != plan.Staging {
+			return
+		}
+	}
+	w.violate(BegunTwice, "%s is submitted, and no saved row says so", r.Name) // I1
+}
+
+// checkCancel checks what is to be cancelled.
+func (w *world) checkCancel(id sbatch.JobID, name string) {
+	if name == foreignJob || name == neighbour {
+		w.violate(Touched, "job %d, %s, is cancelled", id, name)
+	}
+	for _, row := range w.ledger.memory.rows {
+		if string(row.Mark) == name && row.InFlight() && row.Stop == nil && !w.recovered {
+			w.violate(Touched, "job %d is cancelled while its row is %s", id, row.Phase)
+		}
+	}
+}
+
+// countRequest counts a request to the controller.
+func (w *world) countRequest() {
+	const window, most = time.Minute, 60
+	w.requests = append(w.requests, w.now)
+	for len(w.requests) > 0 && w.now-w.requests[0] > window {
+		w.requests = w.requests[1:]
+	}
+	if len(w.requests) == most {
+		w.violate(TooManyRequests, "%d requests to Slurm within %s", most, window)
+	}
+}
+
+// countStep counts a step of the bridge.
+func (w *world) countStep() {
+	w.steps++
+	if w.rush++; w.now-w.rushed > time.Second {
+		w.rushed, w.rush = w.now, 0
+	}
+	if w.rush == 300 {
+		w.violate(Stuck, "the bridge went round in a circle")
+	}
+}
+
+// checkEnd checks what is left when nothing more can happen.
+func (w *world) checkEnd() {
+	if len(w.violations) > 0 {
+		return
+	}
+	for _, b := range w.server.bundles {
+		if !b.state.Final() && !b.forgiven {
+			w.violate(Lost, "%s is still %s at the server", b.uuid, b.state)
+		}
+	}
+	for _, r := range w.ledger.memory.rows {
+		w.violate(Stuck, "the row of %s is still %s: %s", r.Bundle, r.Phase, r.Reason)
+	}
+	snapshot, err := w.slurm.Controller.Observe(w.wall(), researcher)
+	if err != nil {
+		w.violate(Orphan, "Slurm is still away")
+	}
+	states := map[sbatch.JobID]sbatch.State{}
+	for _, j := range snapshot.Jobs {
+		states[j.ID] = j.State
+		if !j.State.Ended() && j.Name != foreignJob && j.Name != neighbour {
+			w.violate(Orphan, "job %d, %s, is still %s", j.ID, j.Name, j.State)
+		}
+	}
+	for _, id := range w.slurm.foreign {
+		if states[id] != sbatch.StateRunning {
+			w.violate(Touched, "job %d, which is not ours, is %q", id, states[id])
+		}
+	}
+}

@@ -1,0 +1,272 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// disk is the shared disk. Who took an attempt is decided on the file server,
+// at once (spool and its link protocol have tests of their own); what a worker
+// wrote the bridge sees some seconds later.
+type disk struct {
+	w       *world
+	bundles map[string]*bundleDir
+	rang    []spool.Member
+}
+
+// bundleDir is what the disk holds of a bundle, and what became of its attempts
+// in truth.
+type bundleDir struct {
+	uuid     string
+	attempts []*attempt // the n-th is attempt n+1
+}
+
+// attempt is one attempt of a bundle.
+type attempt struct {
+	number  int
+	there   bool // its directory exists
+	started written[spool.Started]
+	exit    written[spool.Exit]
+
+	// The truth, which no purge removes.
+	begun     int           // how many workers ran its command
+	alive     int           // how many of them run
+	cut       bool          // a worker runs, or ran, on a node that Slurm has given up
+	disturbed string        // what befell it; empty for nothing
+	ended     *spool.Exit   // how its command ended of itself
+	refused   bool          // Slurm refused its job
+	purged    bool          // its records were removed by somebody
+	released  bool          // they were removed by the bridge
+	late      time.Duration // when the last of its records is to be seen
+}
+
+// written is a record on the disk, and from when on the bridge sees it.
+type written[T any] struct {
+	record *T
+	seen   time.Duration
+}
+
+func (d *disk) bundle(uuid string) *bundleDir {
+	b := d.bundles[uuid]
+	if b == nil {
+		b = &bundleDir{uuid: uuid}
+		d.bundles[uuid] = b
+	}
+	return b
+}
+
+func (d *disk) attempt(uuid string, n int) *attempt {
+	b := d.bundle(uuid)
+	for len(b.attempts) < n {
+		b.attempts = append(b.attempts, &attempt{number: len(b.attempts) + 1})
+	}
+	return b.attempts[n-1]
+}
+
+// seen is from when on the bridge sees what is written now.
+func (d *disk) seen() time.Duration {
+	if d.w.fault(RecordLate) {
+		return d.w.now + d.w.dice.span(RecordLate, 0, settle-time.Second)
+	}
+	return d.w.now
+}
+
+// ring is a worker's ring of the bell.
+func (d *disk) ring(uuid string, n int) {
+	if d.w.fault(BellLost) {
+		return
+	}
+	d.rang = append(d.rang, spool.Member{Bundle: uuid, Attempt: n})
+	d.w.at(d.w.dice.takes(50*time.Millisecond, 3*time.Second), func() {
+		for _, l := range d.w.lives {
+			l.listen()
+		}
+	})
+}
+
+// purge removes the records of a bundle's newest attempt, as a site's clean-up
+// of old files would.
+func (d *disk) purge(b *bundleDir) {
+	if len(b.attempts) == 0 {
+		return
+	}
+	a := b.attempts[len(b.attempts)-1]
+	if !a.there {
+		return
+	}
+	d.w.tell("disk", "%s.%d purged", short(b.uuid), a.number)
+	a.remove()
+	a.purged = true
+	a.disturb("purged")
+}
+
+func (a *attempt) remove() {
+	a.there, a.started, a.exit = false, written[spool.Started]{}, written[spool.Exit]{}
+}
+
+func (a *attempt) disturb(what string) {
+	if a.disturbed == "" {
+		a.disturbed = what
+	}
+}
+
+// mount is the disk as one life of the bridge sees it.
+type mount struct {
+	*life
+}
+
+var errFull = &diskError{syscall.ENOSPC}
+
+type diskError struct{ errno syscall.Errno }
+
+func (e *diskError) Error() string { return e.errno.Error() }
+
+// Prepare makes an attempt's directory.
+func (m mount) Prepare(s spool.Spec) error {
+	w := m.w
+	if m.crashes() {
+		return errCrashed
+	}
+	if w.fault(PrepareSlow) {
+		m.extra += w.dice.span(PrepareSlow, time.Second, 3*time.Minute)
+	}
+	if w.fault(PrepareFails) {
+		return errFull
+	}
+	w.disk.attempt(s.Bundle, s.Attempt).there = true
+	if m.crashes() {
+		return errCrashed
+	}
+	return nil
+}
+
+// Look reads an attempt's records.
+func (m mount) Look(uuid string, n int) (spool.Records, error) {
+	w := m.w
+	if m.dead || w.fault(LookFails) {
+		return spool.Records{}, &diskError{syscall.ESTALE}
+	}
+	a := w.disk.attempt(uuid, n)
+	var rec spool.Records
+	if a.started.seen <= w.now {
+		rec.Started = a.started.record
+	}
+	if a.exit.seen <= w.now {
+		rec.Exit = a.exit.record
+	}
+	return rec, nil
+}
+
+// Close takes an attempt for the bridge.
+func (m mount) Close(_ context.Context, uuid string, n int, at time.Time) (spool.Started, error) {
+	w := m.w
+	if m.crashes() {
+		return spool.Started{}, errCrashed
+	}
+	a := w.disk.attempt(uuid, n)
+	switch {
+	case !a.there:
+		return spool.Started{}, fmt.Errorf("close: %w", spool.ErrGone)
+	case w.fault(CloseFails):
+		return spool.Started{}, &diskError{syscall.EIO}
+	}
+	if a.started.record == nil {
+		a.started = written[spool.Started]{&spool.Started{Token: "bridge", Closed: true, At: at}, w.now}
+	}
+	if w.fault(CloseLost) {
+		return spool.Started{}, &diskError{syscall.EIO}
+	}
+	if m.crashes() {
+		return spool.Started{}, errCrashed
+	}
+	return *a.started.record, nil
+}
+
+// Rang answers the bell.
+func (m mount) Rang() ([]spool.Member, error) {
+	rang := m.w.disk.rang
+	m.w.disk.rang = nil
+	return rang, nil
+}
+
+// Release removes a bundle's files.
+func (m mount) Release(uuid string, _ []string) error {
+	w := m.w
+	if m.crashes() {
+		return errCrashed
+	}
+	w.checkRelease(uuid)
+	if w.fault(ReleaseFails) {
+		return &diskError{syscall.EBUSY}
+	}
+	for _, a := range w.disk.bundle(uuid).attempts {
+		a.remove()
+		a.released = true
+	}
+	if m.crashes() {
+		return errCrashed
+	}
+	return nil
+}
+
+// stager brings in nothing; it fails now and then.
+type stager struct {
+	*life
+}
+
+// Stage succeeds after a while.
+func (s stager) Stage(context.Context, codalab.RunBundle, string, func(string)) (spool.Inputs, error) {
+	if s.crashes() {
+		return spool.Inputs{}, errCrashed
+	}
+	if s.w.fault(StageFails) {
+		return spool.Inputs{}, errAway
+	}
+	return spool.Inputs{Image: "/shared/cache/x.sif", ImageDigest: "sha256:0"}, nil
+}
+
+// collector sends results to the server.
+type collector struct {
+	*life
+}
+
+// Collect uploads what an attempt left.
+func (c collector) Collect(_ context.Context, run codalab.RunBundle, dir string) error {
+	w, srv := c.w, &c.w.server
+	if c.crashes() {
+		return errCrashed
+	}
+	if srv.isAway() {
+		return errAway
+	}
+	fails := w.fault(UploadFails)
+	if fails && w.dice.half(UploadFails) {
+		return errAway
+	}
+	b := srv.find(run.UUID)
+	if b == nil {
+		return notFound(run.UUID)
+	}
+	n, err := strconv.Atoi(filepath.Base(dir))
+	if err != nil {
+		return errors.Join(errAway, err)
+	}
+	w.checkUpload(b, n)
+	a := w.disk.attempt(run.UUID, n)
+	b.upload = &upload{attempt: n, complete: a.alive == 0, missing: !a.there}
+	if fails {
+		return errAway
+	}
+	if c.crashes() {
+		return errCrashed
+	}
+	return nil
+}

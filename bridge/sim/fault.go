@@ -1,0 +1,201 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Kind is a kind of thing that goes wrong.
+type Kind uint8
+
+// The kinds of faults.
+const (
+	// Slurm's answers.
+	SubmitLost     Kind = iota // sbatch fails, the job is made
+	SubmitLate                 // sbatch fails, the job is made up to a minute later
+	SubmitFails                // sbatch fails, no job is made, and its words say neither
+	SubmitRefused              // Slurm refuses for now
+	SubmitGhost                // Slurm refuses, and leaves the record of a job that failed
+	ObserveFails               // squeue does not answer
+	AccountFails               // sacct does not answer
+	CancelFails                // scancel fails, and has had no effect
+	CancelLost                 // scancel fails, and has had its effect
+	SlurmAway                  // the controller is away for a while, then restarts
+	DatabaseAway               // the accounting database is away for a while
+	DatabaseBehind             // it is minutes behind
+	DatabaseDeaf               // it misses the ends of jobs
+	SlurmForgets               // the controller loses its state: ids are used again
+	// What befalls jobs.
+	AdminRequeues // an administrator requeues a job
+	AdminCancels  // an administrator cancels a job
+	Preempted     // a job loses its node to another
+	BootFails     // a node does not boot for a job
+	NodeDies      // a node fails with all that is on it
+	NodeCut       // Slurm loses a node whose processes go on
+	JobWaits      // a job is held for minutes
+	// Workers.
+	WorkerDies     // at any line
+	WorkerOOM      // the kernel kills it for memory
+	BeginUnknown   // the file server does not say who began
+	BellLost       // a ring of the doorbell is not heard
+	ExitUnwritable // the disk does not take the exit record
+	// The disk as the bridge sees it.
+	RecordLate   // a record is seen seconds after it was written
+	LookFails    // stale file handle
+	CloseLost    // an attempt is closed, and the disk says that it failed
+	CloseFails   // it is not closed, and the disk says so
+	PrepareFails // no space left
+	PrepareSlow  // the disk hangs before the submission
+	ReleaseFails // a file cannot be removed
+	Purged       // a site's clean-up removes a bundle's records
+	// The server.
+	CheckInLost    // a check-in does not arrive
+	AnswerLost     // its answer does not
+	AnswerDoubled  // its messages arrive twice
+	AnswerLate     // its messages arrive seconds later
+	ServerAway     // the server is away for minutes
+	ServerRestored // its database is restored from a minute ago
+	Restaged       // the server offers again what is ours
+	ClaimFails     // start_bundle fails before or after its effect
+	UploadFails    // an upload fails before or after its effect
+	StageFails     // an image or a dependency cannot be had now
+	ConfirmFails   // the server does not tell a bundle's state
+	ServerRepeats  // not a fault: the server repeats its messages, as ours does
+	// The bridge.
+	Crash       // between any two lines
+	CrashSaving // the ledger fails, with or without the write
+	ClockSet    // the clock is another one after a restart
+	Twin        // a second bridge is started on the same ledger
+	LedgerOld   // the ledger is restored from a minute ago
+	kinds
+)
+
+var kindNames = [kinds]string{ //nolint:gochecknoglobals // the names of constants
+	"submit-lost", "submit-late", "submit-fails", "submit-refused", "submit-ghost", "observe-fails", "account-fails",
+	"cancel-fails", "cancel-lost", "slurm-away", "database-away", "database-behind", "database-deaf", "slurm-forgets",
+	"admin-requeues", "admin-cancels", "preempted", "boot-fails", "node-dies", "node-cut", "job-waits",
+	"worker-dies", "worker-oom", "begin-unknown", "bell-lost", "exit-unwritable",
+	"record-late", "look-fails", "close-lost", "close-fails", "prepare-fails", "prepare-slow", "release-fails", "purged",
+	"check-in-lost", "answer-lost", "answer-doubled", "answer-late", "server-away", "server-restored", "restaged",
+	"claim-fails", "upload-fails", "stage-fails", "confirm-fails", "server-repeats",
+	"crash", "crash-saving", "clock-set", "twin", "ledger-old",
+}
+
+// String is the kind's name on the command line.
+func (k Kind) String() string { return kindNames[k] }
+
+// perMille is how often, in a thousand chances, a fault of a kind strikes in
+// its weather.
+func (k Kind) perMille() uint64 {
+	switch k { //nolint:exhaustive // the others are as likely as one another
+	case Crash:
+		return 8
+	case WorkerDies:
+		return 40
+	case RecordLate, BellLost, ServerRepeats:
+		return 500
+	case SlurmForgets, LedgerOld, Twin:
+		return 150 // of the one chance that there is in a seed
+	case SlurmAway, DatabaseAway, DatabaseBehind, DatabaseDeaf, ServerAway, ServerRestored, Purged,
+		AdminRequeues, AdminCancels, Preempted, BootFails, NodeDies, NodeCut, Restaged:
+		return 500 // of a few chances in a seed
+	}
+	return 120
+}
+
+// Fault is one thing that went wrong: the n-th chance of its kind.
+type Fault struct {
+	Kind Kind
+	N    uint32
+}
+
+// String is the fault on the command line, such as "submit-lost.2".
+func (f Fault) String() string { return f.Kind.String() + "." + strconv.FormatUint(uint64(f.N), 10) }
+
+// ParseFaults reads a list of faults separated by commas.
+func ParseFaults(list string) ([]Fault, error) {
+	var faults []Fault
+	for _, word := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' }) {
+		name, number, _ := strings.Cut(word, ".")
+		kind := slices.Index(kindNames[:], name)
+		n, err := strconv.ParseUint(number, 10, 32)
+		if kind < 0 || err != nil {
+			return nil, fmt.Errorf("read fault %q: want one such as %s", word, Fault{SubmitLost, 2})
+		}
+		faults = append(faults, Fault{Kind(kind), uint32(n)}) //nolint:gosec // below the number of kinds
+	}
+	return faults, nil
+}
+
+// FormatFaults is the list that ParseFaults reads.
+func FormatFaults(faults []Fault) string {
+	words := make([]string, len(faults))
+	for i, f := range faults {
+		words[i] = f.String()
+	}
+	return strings.Join(words, ",")
+}
+
+// dice are all of a seed's chance. Each answer depends on the seed, the kind
+// and the number of the question of that kind, and on no other answer.
+type dice struct {
+	seed   uint64
+	asked  [kinds]uint32
+	misc   uint64
+	only   map[Fault]bool // nil for all
+	struck []Fault
+}
+
+// mix is splitmix64.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// throw is a number for the n-th question of a kind; aspect tells apart what is
+// asked of the same chance.
+func (d *dice) throw(k Kind, n uint32, aspect uint64) uint64 {
+	return mix(mix(d.seed^uint64(k)<<56^aspect<<48) ^ uint64(n))
+}
+
+// weather says whether faults of a kind happen in this seed at all.
+func (d *dice) weather(k Kind) bool { return d.throw(k, 0, 1)%5 < 2 }
+
+// strikes takes a chance for a fault.
+func (d *dice) strikes(k Kind) bool {
+	n := d.asked[k]
+	d.asked[k]++
+	if !d.weather(k) || d.throw(k, n, 2)%1000 >= k.perMille() {
+		return false
+	}
+	f := Fault{k, n}
+	if d.only != nil && !d.only[f] {
+		return false
+	}
+	d.struck = append(d.struck, f)
+	return true
+}
+
+// half is a coin beside the chance that was taken last of a kind.
+func (d *dice) half(k Kind) bool { return d.throw(k, d.asked[k], 3)%2 == 0 }
+
+// span is a time beside the chance that was taken last of a kind.
+func (d *dice) span(k Kind, least, most time.Duration) time.Duration {
+	return least + time.Duration(d.throw(k, d.asked[k], 4)%uint64(most-least)) //nolint:gosec // positive
+}
+
+// any is a number below n for what is no fault: how long things take.
+func (d *dice) any(n uint64) uint64 {
+	d.misc++
+	return mix(d.seed^0x5eed<<40^d.misc) % n
+}
+
+// takes is how long something takes.
+func (d *dice) takes(least, most time.Duration) time.Duration {
+	return least + time.Duration(d.any(uint64(most-least))) //nolint:gosec // positive
+}

@@ -1,0 +1,202 @@
+package sim
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+)
+
+// Ledger is a bridge's ledger.
+type Ledger interface {
+	Take(ctx context.Context) error
+	Rows(ctx context.Context) ([]plan.Row, error)
+	Generation(ctx context.Context) (int64, error)
+	Save(ctx context.Context, rows []plan.Row) error
+	Delete(ctx context.Context, r plan.Row) error
+}
+
+var errConflict = errors.New("the ledger was written by somebody else")
+
+// Store is where ledgers in memory keep their rows: no more of them than a real
+// one does.
+type Store struct {
+	rows       map[string]plan.Row
+	generation int64
+	writer     int
+}
+
+// NewStore returns a store without rows.
+func NewStore() *Store { return &Store{rows: map[string]plan.Row{}} }
+
+// Memory is a ledger in memory. Several may be open on one store.
+type Memory struct {
+	*Store
+	number int // that Take gave; 0 before
+}
+
+// Take makes m the one that writes its store.
+func (m *Memory) Take(context.Context) error {
+	m.writer++
+	m.number = m.writer
+	return nil
+}
+
+func (m *Memory) mine() bool { return m.number == 0 || m.number == m.writer }
+
+// Rows returns all rows.
+func (m *Memory) Rows(context.Context) ([]plan.Row, error) {
+	rows := make([]plan.Row, 0, len(m.rows))
+	for _, r := range m.rows {
+		rows = append(rows, r)
+	}
+	slices.SortFunc(rows, func(a, b plan.Row) int { return cmp.Compare(a.Bundle, b.Bundle) })
+	return rows, nil
+}
+
+// Generation returns the highest generation that was saved.
+func (m *Memory) Generation(context.Context) (int64, error) { return m.generation, nil }
+
+// Save writes rows, all or none, by compare-and-swap on their versions.
+func (m *Memory) Save(_ context.Context, rows []plan.Row) error {
+	for _, r := range rows {
+		if m.rows[r.Bundle].Version != r.Version || !m.mine() {
+			return errConflict
+		}
+	}
+	for i := range rows {
+		rows[i].Version++
+		kept := rows[i]
+		kept.Status, kept.Progress = nil, ""
+		m.rows[kept.Bundle] = kept
+		m.generation = max(m.generation, kept.Generation)
+	}
+	return nil
+}
+
+// Delete removes a row.
+func (m *Memory) Delete(_ context.Context, r plan.Row) error {
+	if old, ok := m.rows[r.Bundle]; !ok || !m.mine() || old.Version != r.Version {
+		return errConflict
+	}
+	delete(m.rows, r.Bundle)
+	return nil
+}
+
+// clone is a copy of the store, for a backup.
+func (s *Store) clone() *Store {
+	return &Store{rows: maps.Clone(s.rows), generation: s.generation, writer: s.writer}
+}
+
+// ledgerDisk is the ledger of the site, whichever life of the bridge has it
+// open.
+type ledgerDisk struct {
+	w      *world
+	memory *Store
+	real   Ledger // beside memory, where one was asked for
+	// backup is a copy, and when it was made.
+	backup   *Store
+	backedUp time.Duration
+}
+
+func newLedgerDisk(w *world) ledgerDisk { return ledgerDisk{w: w, memory: NewStore()} }
+
+func (d *ledgerDisk) empty() bool { return len(d.memory.rows) == 0 }
+
+// book is the ledger as one life of the bridge has it open.
+type book struct {
+	*life
+	Memory
+}
+
+// Take takes the ledger.
+func (b *book) Take(ctx context.Context) error {
+	b.Store = b.disk().memory
+	if real := b.disk().real; real != nil {
+		if err := real.Take(ctx); err != nil {
+			return err //nolint:wrapcheck // the simulation is no layer of its own
+		}
+	}
+	return b.Memory.Take(ctx)
+}
+
+func (b *book) disk() *ledgerDisk { return &b.w.ledger }
+
+// Rows returns all rows.
+func (b *book) Rows(ctx context.Context) ([]plan.Row, error) {
+	if b.crashes() {
+		return nil, errCrashed
+	}
+	if real := b.disk().real; real != nil {
+		return real.Rows(ctx) //nolint:wrapcheck // the simulation is no layer of its own
+	}
+	return b.Memory.Rows(ctx)
+}
+
+// Save writes rows, and has each transition checked.
+func (b *book) Save(ctx context.Context, rows []plan.Row) error {
+	d := b.disk()
+	if b.crashes() {
+		return errCrashed
+	}
+	if b.w.fault(CrashSaving) && b.w.dice.half(CrashSaving) {
+		b.die("the ledger could not be written")
+		return errCrashed
+	}
+	if d.w.now-d.backedUp > time.Minute {
+		d.backup, d.backedUp = d.memory.clone(), d.w.now
+	}
+	before := make([]plan.Row, len(rows))
+	for i, r := range rows {
+		before[i] = d.memory.rows[r.Bundle]
+	}
+	if d.real != nil {
+		if err := d.real.Save(ctx, slices.Clone(rows)); err != nil {
+			return err //nolint:wrapcheck // the simulation is no layer of its own
+		}
+	}
+	if err := b.Memory.Save(ctx, rows); err != nil {
+		return err
+	}
+	for i, r := range rows {
+		b.w.checkSaved(before[i], r)
+	}
+	if b.w.fault(CrashSaving) {
+		b.die("the ledger was written, and nobody was told")
+		return errCrashed
+	}
+	if b.crashes() {
+		return errCrashed
+	}
+	return nil
+}
+
+// Delete removes a row.
+func (b *book) Delete(ctx context.Context, r plan.Row) error {
+	d := b.disk()
+	if b.crashes() {
+		return errCrashed
+	}
+	if d.real != nil {
+		if err := d.real.Delete(ctx, r); err != nil {
+			return err //nolint:wrapcheck // the simulation is no layer of its own
+		}
+	}
+	b.w.checkForgotten(r)
+	return b.Memory.Delete(ctx, r)
+}
+
+// restore puts the backup in the ledger's place.
+func (d *ledgerDisk) restore() {
+	if d.backup == nil || d.real != nil {
+		return
+	}
+	d.w.tell("ledger", "restored as it was at %s", d.backedUp)
+	d.memory = d.backup.clone()
+	d.w.recovered = true
+	d.w.server.forgive()
+}

@@ -1,0 +1,322 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge"
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+var (
+	errCrashed = errors.New("the bridge is dead")
+	errAway    = errors.New("connection refused")
+)
+
+// life is one life of the bridge, from its start to its crash. It drives the
+// bridge as bridge.Run does, in simulated time.
+type life struct {
+	w      *world
+	bridge *bridge.Bridge
+	number int
+	dead   bool
+	// offset is how far its clock is from the site's, extra by how much the
+	// effect that is being done has held up the clock.
+	offset, extra time.Duration
+	// stepping is set while a step is to come anyway, timer numbers the last
+	// one that is due without news.
+	stepping bool
+	timer    int
+	// free is when the next effect of a kind that runs alone can begin.
+	free map[plan.Kind]time.Duration
+	// sequence numbers check-ins; checking is set while one is to be sent
+	// soon, outstanding while one was sent.
+	sequence              int64
+	checking, outstanding bool
+	observed              time.Duration
+}
+
+// startLife starts the bridge.
+func (w *world) startLife() {
+	w.nextLife++
+	l := &life{w: w, number: w.nextLife, free: map[plan.Kind]time.Duration{}, sequence: int64(w.now)}
+	if w.fault(ClockSet) {
+		l.offset = w.dice.span(ClockSet, time.Minute, 3*time.Hour)
+		if w.dice.half(ClockSet) {
+			l.offset = -l.offset
+		}
+		w.tell("bridge", "its clock is off by %s", l.offset)
+	}
+	l.bridge = &bridge.Bridge{
+		Policy: w.policy, Name: "sim", Hostname: "login", Ledger: &book{life: l}, Scheduler: commands{l}, Service: service{life: l},
+		Spool: mount{l}, Stager: stager{l}, Collector: collector{l}, Log: slog.New(slog.DiscardHandler), Now: l.clock, ReadEvery: 20 * time.Second,
+	}
+	if w.log != nil {
+		l.bridge.Trace = l.narrate
+	}
+	w.lives = append(w.lives, l)
+	w.tell("bridge", "life %d begins", l.number)
+	if err := l.bridge.Open(w.ctx); err != nil {
+		l.die(err.Error())
+		return
+	}
+	l.wake()
+	l.observe()
+	l.read()
+	l.beat()
+}
+
+// clock is the bridge's clock.
+func (l *life) clock() time.Time { return epoch.Add(l.w.now + l.offset + l.extra) }
+
+// crashes takes a chance for a crash, and says whether the bridge is dead.
+func (l *life) crashes() bool {
+	if !l.dead && l.w.fault(Crash) {
+		l.die("a crash")
+	}
+	return l.dead
+}
+
+// die ends the life; another one begins after a while.
+func (l *life) die(why string) {
+	if l.dead {
+		return
+	}
+	w := l.w
+	l.dead = true
+	w.tell("bridge", "life %d ends: %s", l.number, why)
+	for _, r := range w.ledger.memory.rows {
+		if r.Phase == plan.Submitting {
+			w.disk.attempt(r.Bundle, r.Attempt).disturb("the bridge died over its submission")
+		}
+	}
+	for i, other := range w.lives {
+		if other == l {
+			w.lives = append(w.lives[:i:i], w.lives[i+1:]...)
+			break
+		}
+	}
+	w.at(w.dice.takes(time.Second, time.Minute), func() {
+		if len(w.lives) > 0 {
+			return
+		}
+		if w.fault(LedgerOld) {
+			w.ledger.restore()
+		}
+		w.startLife()
+	})
+}
+
+// wake has the bridge step soon.
+func (l *life) wake() {
+	if l.dead || l.stepping {
+		return
+	}
+	l.stepping = true
+	l.w.at(l.w.dice.takes(time.Millisecond, 50*time.Millisecond), l.step)
+}
+
+func (l *life) step() {
+	l.stepping = false
+	if l.dead {
+		return
+	}
+	w := l.w
+	w.countStep()
+	effects, wait, err := l.bridge.Step(w.ctx, l.clock())
+	switch {
+	case l.dead:
+		return
+	case errors.Is(err, plan.ErrOutdated):
+		w.tell("bridge", "%s", err)
+		w.recover()
+		l.die("the ledger is old")
+		return
+	case err != nil:
+		l.die(err.Error())
+		return
+	}
+	for _, e := range effects {
+		l.start(e)
+	}
+	l.timer++
+	timer := l.timer
+	w.at(wait+time.Millisecond, func() {
+		if l.timer == timer {
+			l.wake()
+		}
+	})
+	select {
+	case <-l.bridge.Changes(w.policy.Queues["cpu"]):
+		l.checkInSoon()
+	default:
+	}
+}
+
+// start does an effect after its turn has come.
+func (l *life) start(e plan.Effect) {
+	w := l.w
+	begins, lasts := w.now+w.dice.takes(time.Millisecond, 100*time.Millisecond), l.lasts(e.Kind)
+	if bridge.AtOnce(e.Kind) == 1 {
+		begins = max(begins, l.free[e.Kind])
+		l.free[e.Kind] = begins + lasts
+	}
+	w.at(begins-w.now, func() {
+		if l.dead {
+			return
+		}
+		l.extra = 0
+		tell := l.bridge.Do(context.WithoutCancel(w.ctx), e)
+		lasts := max(lasts, l.extra)
+		l.extra = 0
+		if l.dead {
+			return
+		}
+		w.at(lasts, func() {
+			if !l.crashes() {
+				tell()
+				l.wake()
+			}
+		})
+	})
+}
+
+// lasts is how long an effect of a kind takes.
+func (l *life) lasts(k plan.Kind) time.Duration {
+	d := &l.w.dice
+	switch k {
+	case plan.Stage:
+		return d.takes(100*time.Millisecond, time.Minute)
+	case plan.Collect:
+		return d.takes(100*time.Millisecond, 20*time.Second)
+	case plan.Submit:
+		if d.any(10) == 0 {
+			return d.takes(time.Second, submitBound)
+		}
+		return d.takes(20*time.Millisecond, time.Second)
+	case plan.Claim, plan.Prepare, plan.Account, plan.Look, plan.Close, plan.Cancel, plan.Confirm, plan.Release, plan.Forget:
+	}
+	return d.takes(5*time.Millisecond, time.Second)
+}
+
+// observe looks at Slurm now and then. The answer comes later than the
+// question was asked.
+func (l *life) observe() {
+	w := l.w
+	if l.dead {
+		return
+	}
+	asked := l.clock()
+	w.at(w.dice.takes(10*time.Millisecond, 3*time.Second), func() {
+		if l.dead {
+			return
+		}
+		_ = l.bridge.Observe(w.ctx, asked) // says nothing to any row
+		l.wake()
+		pause := w.dice.takes(6*time.Second, 20*time.Second)
+		if !l.bridge.InFlight() {
+			pause = time.Minute
+		}
+		w.at(pause, l.observe)
+	})
+}
+
+// read has records read in turn.
+func (l *life) read() {
+	if l.dead {
+		return
+	}
+	if l.bridge.InFlight() {
+		l.bridge.ReadTurn(l.clock())
+		l.wake()
+	}
+	l.w.at(30*time.Second, l.read)
+}
+
+// listen answers the bell.
+func (l *life) listen() {
+	if l.dead || !l.bridge.InFlight() {
+		return
+	}
+	_ = l.bridge.Listen() // is rung again, or the records are read in turn
+	l.wake()
+}
+
+// beat checks in at least every 40 seconds.
+func (l *life) beat() {
+	if l.dead {
+		return
+	}
+	l.checkInSoon()
+	l.w.at(40*time.Second, l.beat)
+}
+
+func (l *life) checkInSoon() {
+	if l.dead || l.checking || l.outstanding && !l.w.server.repeats {
+		return
+	}
+	l.checking = true
+	l.w.at(l.w.dice.takes(20*time.Millisecond, 500*time.Millisecond), func() {
+		l.checking = false
+		l.checkIn()
+	})
+}
+
+// checkIn tells the server all reports, and takes its messages in.
+func (l *life) checkIn() {
+	w := l.w
+	if l.crashes() {
+		return
+	}
+	l.sequence++
+	q := w.policy.Queues["cpu"]
+	in := l.bridge.CheckIn(q, l.sequence)
+	w.checkReports(in)
+	l.outstanding = true
+	if w.fault(CheckInLost) {
+		w.at(10*time.Second, func() { l.outstanding = false })
+		return
+	}
+	w.at(w.dice.takes(5*time.Millisecond, 500*time.Millisecond), func() {
+		messages, ok := w.server.checkIn(in)
+		after := w.dice.takes(5*time.Millisecond, 500*time.Millisecond)
+		if w.fault(AnswerLate) {
+			after = w.dice.span(AnswerLate, time.Second, 20*time.Second)
+		}
+		lost := w.fault(AnswerLost)
+		twice := w.fault(AnswerDoubled)
+		w.at(after, func() {
+			l.outstanding = false
+			if l.dead || lost || !ok {
+				return
+			}
+			l.deliver(q, messages)
+			if twice {
+				w.at(w.dice.span(AnswerDoubled, 0, time.Minute), func() { l.deliver(q, messages) })
+			}
+		})
+	})
+}
+
+func (l *life) deliver(q plan.Queue, messages []codalab.Message) {
+	if l.dead || len(messages) == 0 {
+		return
+	}
+	l.bridge.Deliver(q, messages)
+	l.wake()
+}
+
+// narrate logs a decision.
+func (l *life) narrate(d plan.Decision) {
+	if d.Row.Phase == d.Next.Phase && d.Row.Reason == d.Next.Reason && len(d.Effects) == 0 {
+		return
+	}
+	kinds := ""
+	for _, e := range d.Effects {
+		kinds += " " + string(e.Kind)
+	}
+	l.w.tell("decided", "%s.%d %s: %s →%s", short(d.Next.Bundle), d.Next.Attempt, d.Next.Phase, d.Next.Reason, kinds)
+}

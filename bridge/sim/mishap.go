@@ -1,0 +1,190 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
+)
+
+// mishaps sets the times at which things befall the site by themselves.
+func (w *world) mishaps() {
+	for _, m := range []struct {
+		kind   Kind
+		befall func()
+	}{
+		{SlurmAway, w.slurmGoesAway},
+		{DatabaseAway, w.databaseGoesAway},
+		{DatabaseBehind, w.databaseFallsBehind},
+		{DatabaseDeaf, w.databaseGoesDeaf},
+		{SlurmForgets, w.slurmForgets},
+		{AdminRequeues, w.adminRequeues},
+		{AdminCancels, w.adminCancels},
+		{Preempted, w.preempted},
+		{NodeDies, w.nodeDies},
+		{NodeCut, w.nodeCut},
+		{Purged, w.purged},
+		{ServerAway, w.serverGoesAway},
+		{ServerRestored, w.server.restore},
+		{Restaged, w.restaged},
+		{Twin, w.twin},
+	} {
+		w.befall(m.kind, m.befall)
+	}
+}
+
+// befall gives a kind of mishap its chances.
+func (w *world) befall(k Kind, befall func()) {
+	if !w.dice.weather(k) {
+		return
+	}
+	chances := 2
+	if k == SlurmForgets || k == Twin {
+		chances = 1
+	}
+	for i := range chances {
+		at := time.Duration(w.dice.throw(k, uint32(i), 7) % uint64(calm/2)) //nolint:gosec // small
+		w.at(at, func() {
+			if w.fault(k) {
+				befall()
+			}
+		})
+	}
+}
+
+func (w *world) slurmGoesAway() {
+	if w.slurm.away {
+		return
+	}
+	w.slurm.away = true
+	w.slurm.Stop(w.wall())
+	w.at(w.dice.span(SlurmAway, time.Second, 3*time.Minute), func() {
+		w.slurm.away = false
+		w.slurm.Start(w.wall())
+		w.slurm.settle()
+	})
+}
+
+func (w *world) databaseGoesAway() {
+	w.slurm.Database.AwayUntil = w.wall().Add(w.dice.span(DatabaseAway, time.Second, 10*time.Minute))
+}
+
+func (w *world) databaseFallsBehind() {
+	w.slurm.Database.Behind = w.dice.span(DatabaseBehind, time.Second, 3*time.Minute)
+	w.at(5*time.Minute, func() { w.slurm.Database.Behind = 0 })
+}
+
+func (w *world) databaseGoesDeaf() {
+	w.slurm.Database.LosesEnds = true
+	w.at(w.dice.span(DatabaseDeaf, time.Second, 3*time.Minute), func() { w.slurm.Database.LosesEnds = false })
+}
+
+// slurmForgets loses the controller's state. Foreign jobs go with it.
+func (w *world) slurmForgets() {
+	if w.slurm.away {
+		return
+	}
+	for _, b := range w.disk.bundles {
+		for _, a := range b.attempts {
+			a.disturb("Slurm forgot its jobs")
+		}
+	}
+	w.slurm.foreign = nil
+	w.slurm.Lose(w.wall(), time.Time{})
+	w.slurm.settle()
+}
+
+// on has something befall one of the bridge's live jobs.
+func (w *world) on(what string, befall func(j sbatch.Job)) {
+	j, ok := w.slurm.live()
+	if !ok || w.slurm.away {
+		return
+	}
+	if a := w.attemptOf(j.Name); a != nil {
+		a.disturb(what)
+	}
+	befall(j)
+	w.slurm.settle()
+}
+
+func (w *world) adminRequeues() {
+	w.on("requeued by an administrator", func(j sbatch.Job) { _ = w.slurm.Requeue(w.wall(), j.ID) }) // refused where it may not be
+}
+
+func (w *world) adminCancels() {
+	w.on("cancelled by an administrator", func(j sbatch.Job) { _ = w.slurm.Controller.Cancel(w.wall(), 0, j.ID, "") }) // Slurm is there
+}
+
+func (w *world) preempted() {
+	w.on("preempted", func(j sbatch.Job) { w.slurm.Preempt(w.wall(), j.ID, w.dice.half(Preempted)) })
+}
+
+func (w *world) nodeDies() { w.loseNode("its node died", (*worker).vanish) }
+
+func (w *world) nodeCut() {
+	w.loseNode("its node was cut off", func(wk *worker) { wk.cut, wk.attempt.cut = true, true })
+}
+
+// loseNode takes a node away from Slurm, which notices after a while.
+func (w *world) loseNode(what string, lose func(*worker)) {
+	w.on(what, func(j sbatch.Job) {
+		if j.Nodes == "" {
+			return
+		}
+		for _, wk := range w.slurm.workers {
+			if wk.launch.Node == j.Nodes && !wk.ended {
+				wk.attempt.disturb(what)
+				lose(wk)
+			}
+		}
+		w.at(w.dice.takes(20*time.Second, time.Minute), func() { w.setNode(j.Nodes, slurmtest.NodeDown) })
+		w.at(w.dice.takes(2*time.Minute, 8*time.Minute), func() { w.setNode(j.Nodes, slurmtest.NodeResume) })
+	})
+}
+
+// setNode has Slurm notice that a node is gone, or is back.
+func (w *world) setNode(node, state string) {
+	if w.slurm.away { // it will notice when it is back itself
+		w.at(10*time.Second, func() { w.setNode(node, state) })
+		return
+	}
+	for _, wk := range w.slurm.workers {
+		if wk.launch.Node != node || wk.ended {
+			continue
+		}
+		wk.attempt.disturb("its node went down")
+		wk.cut = state == slurmtest.NodeDown
+		wk.attempt.cut = wk.attempt.cut || wk.cut
+	}
+	_ = w.slurm.SetNode(w.wall(), node, state) // there is such a node
+	w.slurm.settle()
+}
+
+func (w *world) purged() {
+	for n := range w.server.made {
+		if b := w.disk.bundles[bundleID(n)]; b != nil && w.dice.any(2) == 0 {
+			w.disk.purge(b)
+			return
+		}
+	}
+}
+
+func (w *world) serverGoesAway() {
+	w.server.away = w.now + w.dice.span(ServerAway, time.Second, 2*time.Minute)
+}
+
+func (w *world) restaged() {
+	if n := len(w.server.bundles); n > 0 {
+		w.server.restage(w.server.bundles[w.dice.any(uint64(n))])
+	}
+}
+
+// twin starts a second bridge beside the first.
+func (w *world) twin() { w.startLife() }
+
+// recover is an operator who lets the bridge go on with a ledger that is older
+// than Slurm's jobs.
+func (w *world) recover() {
+	w.recovered = true
+	w.ledger.memory.generation += 1000
+}

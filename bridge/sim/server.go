@@ -1,0 +1,333 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge"
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// server is a CodaLab server with one queue and one worker identity. Its states
+// and messages are those of CodaLab's own (bundle_manager.py), or, where it
+// repeats its messages until they have had their effect, those of cl-server.
+type server struct {
+	w       *world
+	repeats bool
+	away    time.Duration // until when
+	bundles []*bundle
+	made    int
+	backup  []bundle
+	// newest is the highest sequence of a check-in, heard when it came. As
+	// cl-server, it is not remembered for long.
+	newest int64
+	heard  time.Duration
+}
+
+// bundle is a run bundle.
+type bundle struct {
+	uuid  string
+	wants wants
+	state codalab.State
+	since time.Duration // of the state
+	heard time.Duration // when the worker last spoke of it
+	// killed is set when its owner asked to kill it, told when that was sent.
+	killed, told bool
+	exit         *int
+	failure      string
+	upload       *upload
+	// forgiven is set for a bundle that a restored ledger has lost.
+	forgiven bool
+}
+
+// wants is what the owner of a bundle made of it.
+type wants struct {
+	seconds time.Duration // of its command
+	code    int           // its exit status
+	bad     bool          // Slurm refuses its request
+}
+
+// upload is what the server has of a bundle's results.
+type upload struct {
+	attempt  int
+	complete bool
+	missing  bool // there was nothing to upload any more
+}
+
+// bundleID differs from bundle to bundle in what a job's name has of it.
+func bundleID(n int) string { return fmt.Sprintf("0x%012x%020x", n+1, 0) }
+
+// short is what of a bundle's UUID tells it apart.
+func short(uuid string) string { return uuid[12:14] }
+
+// create makes a bundle, whose owner may kill it later.
+func (s *server) create() {
+	w := s.w
+	b := &bundle{uuid: bundleID(s.made), state: codalab.StateStaged, since: w.now}
+	s.made++
+	b.wants.seconds = w.dice.takes(0, time.Minute)
+	switch w.dice.any(8) {
+	case 0:
+		b.wants.seconds = w.dice.takes(time.Minute, 5*time.Minute)
+	case 1:
+		b.wants.seconds = time.Hour // until its limit
+	case 2:
+		b.wants.code = 3
+	case 3:
+		b.wants.bad = w.dice.any(3) == 0
+	}
+	s.bundles = append(s.bundles, b)
+	w.wants[b.uuid] = b.wants
+	w.tell("user", "%s: %+v", short(b.uuid), b.wants)
+	if w.dice.any(5) == 0 {
+		w.at(w.dice.takes(0, 5*time.Minute), func() { s.kill(b.uuid) })
+	}
+	s.stir()
+}
+
+func (s *server) kill(uuid string) {
+	b := s.find(uuid)
+	if b == nil || b.state.Final() {
+		return
+	}
+	s.w.tell("user", "kills %s", short(uuid))
+	b.killed = true
+	s.w.killed[uuid] = true
+	if !b.state.OnWorker() {
+		s.enter(b, codalab.StateKilled)
+		return
+	}
+	s.stir()
+}
+
+func (s *server) find(uuid string) *bundle {
+	for _, b := range s.bundles {
+		if b.uuid == uuid {
+			return b
+		}
+	}
+	return nil
+}
+
+func (s *server) enter(b *bundle, state codalab.State) {
+	if b.state != state {
+		s.w.tell("server", "%s %s → %s", short(b.uuid), b.state, state)
+	}
+	b.state, b.since = state, s.w.now
+	b.heard = s.w.now
+}
+
+// stir has the bridge check in soon, as the end of a held check-in would.
+func (s *server) stir() {
+	s.w.at(s.w.dice.takes(10*time.Millisecond, time.Second), func() {
+		for _, l := range s.w.lives {
+			l.checkInSoon()
+		}
+	})
+}
+
+// isAway says whether the server answers nobody.
+func (s *server) isAway() bool { return s.w.now < s.away }
+
+// settled says whether all bundles have ended.
+func (s *server) settled() bool {
+	for _, b := range s.bundles {
+		if !b.state.Final() && !b.forgiven {
+			return false
+		}
+	}
+	return true
+}
+
+// checkIn takes a worker's reports and answers with messages.
+func (s *server) checkIn(in codalab.CheckIn) ([]codalab.Message, bool) {
+	if s.isAway() {
+		return nil, false
+	}
+	if s.repeats && in.Sequence < s.newest && s.w.now-s.heard < 10*time.Second {
+		return nil, true
+	}
+	s.newest, s.heard = in.Sequence, s.w.now
+	var messages []codalab.Message
+	for i := range in.Runs {
+		if m := s.report(&in.Runs[i]); m != nil {
+			messages = append(messages, *m)
+		}
+	}
+	for _, b := range s.bundles {
+		s.passTime(b)
+		switch {
+		case b.state == codalab.StateStaged:
+			s.enter(b, codalab.StateStarting)
+			messages = append(messages, offerOf(b))
+		case b.killed && (!b.told || s.repeats) && claimed(b) && b.state != codalab.StateFinalizing:
+			b.told = true
+			messages = append(messages, codalab.Message{Type: codalab.MessageKill, UUID: b.uuid})
+		}
+	}
+	return messages, true
+}
+
+func offerOf(b *bundle) codalab.Message {
+	r := codalab.Resources{CPUs: 1, Memory: 1 << 30, DockerImage: "python:3", Tag: "cpu"}
+	if b.wants.bad {
+		r.CPUs, r.GPUs = 1, 8 // none in this partition
+	}
+	return codalab.Message{
+		Type: codalab.MessageRun, Bundle: &codalab.RunBundle{UUID: b.uuid, OwnerID: "1", Command: "true"}, Resources: &r,
+	}
+}
+
+// passTime does what the server's manager does of itself.
+func (s *server) passTime(b *bundle) {
+	switch {
+	case b.state == codalab.StateStarting && s.w.now-b.since > 30*time.Second:
+		s.enter(b, codalab.StateStaged) // no worker took it
+	case claimed(b) && b.state != codalab.StateWorkerOffline && s.w.now-b.heard > time.Minute:
+		s.enter(b, codalab.StateWorkerOffline)
+	case b.state == codalab.StateWorkerOffline && s.w.now-b.since > 3*time.Minute:
+		s.enter(b, codalab.StateStaged)
+	}
+}
+
+// claimed says whether a worker has a bundle.
+func claimed(b *bundle) bool { return b.state.OnWorker() && b.state != codalab.StateStarting }
+
+// report takes in what a worker says of a run.
+func (s *server) report(run *codalab.Run) *codalab.Message {
+	b := s.find(run.UUID)
+	ack := &codalab.Message{Type: codalab.MessageMarkFinalized, UUID: run.UUID}
+	switch {
+	case b == nil:
+		return nil // codalab/rest/workers.py: unknown runs are passed over
+	case b.state.Final():
+		if s.repeats && run.State == codalab.StateFinalizing {
+			return ack
+		}
+		return nil
+	case !b.state.OnWorker() || b.state == codalab.StateStarting:
+		return nil // not claimed
+	}
+	b.heard = s.w.now
+	if run.State != codalab.StateFinalizing {
+		s.enter(b, run.State)
+		return nil
+	}
+	b.exit, b.failure = run.ExitCode, ""
+	if run.FailureMessage != nil {
+		b.failure = *run.FailureMessage
+	}
+	s.finish(b)
+	return ack
+}
+
+// finish ends a bundle as its worker reported it.
+func (s *server) finish(b *bundle) {
+	state := codalab.StateReady
+	switch {
+	case b.failure != "" && b.killed && b.failure == codalab.KillRequested:
+		state = codalab.StateKilled
+	case b.failure != "" || b.exit != nil && *b.exit != 0:
+		state = codalab.StateFailed
+	}
+	s.enter(b, state)
+	s.w.checkResult(b)
+}
+
+// backUp copies the database now and then.
+func (s *server) backUp() {
+	s.backup = s.backup[:0]
+	for _, b := range s.bundles {
+		s.backup = append(s.backup, *b)
+	}
+	if s.w.now < calm {
+		s.w.at(40*time.Second, s.backUp)
+	}
+}
+
+// restore puts the copy in the database's place.
+func (s *server) restore() {
+	s.w.tell("server", "restored; it knows %d of %d bundles", len(s.backup), len(s.bundles))
+	s.bundles = s.bundles[:len(s.backup)]
+	for i, old := range s.backup {
+		old.upload = s.bundles[i].upload // contents are files, which no database brings back
+		*s.bundles[i] = old
+	}
+	s.newest = 0
+	s.stir()
+}
+
+// restage puts a bundle that is ours up for offer again.
+func (s *server) restage(b *bundle) {
+	if b.state.OnWorker() {
+		s.enter(b, codalab.StateStaged)
+		s.stir()
+	}
+}
+
+// forgive takes note that the bridge's ledger was lost.
+func (s *server) forgive() {
+	for _, b := range s.bundles {
+		b.forgiven = true
+	}
+}
+
+// service is the server as one life of the bridge speaks to it. What is left to
+// the nil interface is not called: a life drives check-ins itself, and nobody
+// asks for files.
+type service struct {
+	bridge.BundleService
+	*life
+}
+
+// StartBundle claims a bundle.
+func (s service) StartBundle(_ context.Context, _, uuid string, _ codalab.StartBundle) (bool, error) {
+	srv := &s.w.server
+	if s.crashes() {
+		return false, errCrashed
+	}
+	if srv.isAway() {
+		return false, errAway
+	}
+	fails := s.w.fault(ClaimFails)
+	if fails && s.w.dice.half(ClaimFails) {
+		return false, &codalab.Error{Status: http.StatusBadGateway, Message: "before"}
+	}
+	b := srv.find(uuid)
+	if b == nil {
+		return false, notFound(uuid)
+	}
+	accepted := b.state.OnWorker()
+	if b.state == codalab.StateStarting {
+		srv.enter(b, codalab.StatePreparing)
+	}
+	if fails {
+		return false, &codalab.Error{Status: http.StatusBadGateway, Message: "after"}
+	}
+	if s.crashes() {
+		return false, errCrashed
+	}
+	return accepted, nil
+}
+
+func notFound(uuid string) error {
+	return &codalab.Error{Status: http.StatusNotFound, Message: "bundle " + uuid + " not found"}
+}
+
+// State tells a bundle's state.
+func (s service) State(_ context.Context, uuid string) (codalab.State, error) {
+	srv := &s.w.server
+	if s.crashes() {
+		return "", errCrashed
+	}
+	if srv.isAway() || s.w.fault(ConfirmFails) {
+		return "", errAway
+	}
+	b := srv.find(uuid)
+	if b == nil {
+		return "", notFound(uuid)
+	}
+	return b.state, nil
+}

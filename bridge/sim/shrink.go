@@ -1,0 +1,30 @@
+package sim
+
+import (
+	"context"
+	"slices"
+)
+
+// Shrink runs a failing seed again and again with fewer faults, and returns the
+// result of the run with the fewest that breaks the same promise. It gives up
+// when ctx ends, with what it has.
+func Shrink(ctx context.Context, failed Result) Result {
+	best := failed
+	for size := (len(best.Faults) + 1) / 2; size > 0; {
+		smaller := false
+		for at := 0; at < len(best.Faults) && ctx.Err() == nil; {
+			without := slices.Delete(slices.Clone(best.Faults), at, min(at+size, len(best.Faults)))
+			r, err := Run(ctx, failed.Seed, Options{Only: without})
+			if err == nil && len(r.Violations) > 0 && r.Violations[0].Broken == failed.Violations[0].Broken && len(r.Faults) < len(best.Faults) {
+				best, smaller = r, true
+				continue
+			}
+			at += size
+		}
+		if size == 1 && !smaller || ctx.Err() != nil {
+			break
+		}
+		size = max(1, size/2)
+	}
+	return best
+}

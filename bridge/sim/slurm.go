@@ -1,0 +1,250 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
+)
+
+// slurmSite is the cluster of every seed: a fast one of four nodes.
+var slurmSite = newSlurmSite() //nolint:gochecknoglobals // never written to; built once for all seeds
+
+func newSlurmSite() *slurmtest.Site {
+	s := slurmtest.NewSite()
+	s.KillWait = 30 * time.Second
+	return s
+}
+
+const (
+	researcher = 1001
+	// The jobs that are not ours.
+	foreignJob  = "interactive"
+	neighbour   = "cl-ann-000000000001.1-ffffff" // another bridge's
+	neighbourly = "codalab bundle=0x1 attempt=1 owner=1 bridge=ffffff generation=900"
+)
+
+// slurm is the site's Slurm: a controller, and the nodes that carry out what it
+// orders.
+type slurm struct {
+	w *world
+	*slurmtest.Controller
+	workers []*worker
+	due     time.Time // of the next Advance
+	foreign []sbatch.JobID
+	away    bool
+}
+
+// settle has the nodes carry out the controller's orders, and comes back when
+// there is more to do.
+func (s *slurm) settle() {
+	w := s.w
+	for _, o := range s.Advance(w.wall()) {
+		s.carryOut(o)
+	}
+	due := s.Due()
+	if due.IsZero() || due.Equal(s.due) {
+		return
+	}
+	s.due = due
+	w.at(max(0, due.Sub(w.wall())), func() {
+		if s.due.Equal(due) {
+			s.due = time.Time{}
+		}
+		s.settle()
+	})
+}
+
+// carryOut does an order of the controller's on its node.
+func (s *slurm) carryOut(o slurmtest.Order) {
+	switch o.Kind {
+	case slurmtest.Start:
+		if spec := o.Request.Script; o.Request.Name != foreignJob && o.Request.Name != neighbour && spec != "" {
+			s.startWorker(o.Launch)
+		}
+	case slurmtest.Terminate, slurmtest.Kill:
+		for _, wk := range s.workers {
+			if wk.launch.Job == o.Job && wk.launch.Restart == o.Restart && !wk.cut {
+				wk.signal(o.Kind == slurmtest.Kill)
+			}
+		}
+	case slurmtest.Warn:
+	}
+}
+
+// anyLive says whether a job of the bridge's lives.
+func (s *slurm) anyLive() bool {
+	snapshot, err := s.Controller.Observe(s.w.wall(), researcher)
+	if err != nil {
+		return true
+	}
+	for _, j := range snapshot.Jobs {
+		if !j.State.Ended() && j.Name != foreignJob && j.Name != neighbour {
+			return true
+		}
+	}
+	return false
+}
+
+// live picks one of the bridge's live jobs, if there is one.
+func (s *slurm) live() (sbatch.Job, bool) {
+	snapshot, err := s.Controller.Observe(s.w.wall(), researcher)
+	if err != nil {
+		return sbatch.Job{}, false
+	}
+	var live []sbatch.Job
+	for _, j := range snapshot.Jobs {
+		if !j.State.Ended() && j.Name != foreignJob && j.Name != neighbour {
+			live = append(live, j)
+		}
+	}
+	if len(live) == 0 {
+		return sbatch.Job{}, false
+	}
+	return live[s.w.dice.any(uint64(len(live)))], true
+}
+
+// beginForeign submits the jobs that are not ours, and that nobody may touch.
+func (s *slurm) beginForeign() {
+	for _, r := range []sbatch.Request{
+		{Name: foreignJob, Partition: "gpu", CPUs: 1, Time: 24 * time.Hour, Script: "#!/bin/sh\n"},
+		{Name: neighbour, Comment: neighbourly, Partition: "gpu", CPUs: 1, Time: 24 * time.Hour, Script: "#!/bin/sh\n"},
+	} {
+		id, err := s.Controller.Submit(s.w.wall(), researcher, r)
+		if err == nil {
+			s.foreign = append(s.foreign, id)
+		}
+	}
+	s.settle()
+}
+
+// commands are Slurm's commands as one life of the bridge runs them.
+type commands struct {
+	*life
+}
+
+var errTimeout = errors.New("signal: killed")
+
+func unclear(words string) error { return &sbatch.Error{Op: "submit", Message: words, Err: errTimeout} }
+
+// Submit runs sbatch.
+func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, error) {
+	w := c.w
+	if c.crashes() {
+		return 0, errCrashed
+	}
+	w.checkSubmission(r)
+	disturb := func() {
+		if a := w.attemptOf(r.Name); a != nil {
+			a.disturb("sbatch made no job")
+		}
+	}
+	make := func() (sbatch.JobID, error) {
+		id, err := w.slurm.Controller.Submit(w.wall(), researcher, r)
+		w.tell("sbatch", "%s: job %d, %v", r.Name, id, err)
+		w.slurm.made(id, r.Name)
+		w.slurm.settle()
+		return id, err
+	}
+	switch {
+	case w.slurm.away:
+		disturb()
+		return 0, unclear("Unable to contact slurm controller (connect failure)")
+	case w.fault(SubmitFails):
+		disturb()
+		return 0, unclear("Socket timed out on send/recv operation")
+	case w.fault(SubmitLate):
+		w.at(w.dice.span(SubmitLate, 0, submitBound-10*time.Second), func() {
+			if !w.slurm.away {
+				_, _ = make() // nobody waits for the answer
+			}
+		})
+		return 0, unclear("Socket timed out on send/recv operation")
+	case w.fault(SubmitRefused):
+		return 0, &sbatch.Error{Op: "submit", Refused: true, Retry: true, Message: "QOSMaxSubmitJobPerUserLimit"}
+	case w.fault(SubmitGhost):
+		bad := r
+		bad.GPUs = 8
+		_, err := w.slurm.Controller.Submit(w.wall(), researcher, bad)
+		w.noteRefused(r.Name)
+		return 0, err
+	}
+	lost := w.fault(SubmitLost)
+	id, err := make()
+	if lost {
+		return 0, unclear("Socket timed out on send/recv operation")
+	}
+	if err != nil {
+		w.noteRefused(r.Name)
+	}
+	if c.crashes() {
+		return 0, errCrashed
+	}
+	return id, err
+}
+
+// Observe runs squeue.
+func (c commands) Observe(_ context.Context, asked time.Time) (sbatch.Snapshot, error) {
+	w := c.w
+	w.countRequest()
+	if c.dead || w.slurm.away || w.fault(ObserveFails) {
+		return sbatch.Snapshot{}, errTimeout
+	}
+	snapshot, err := w.slurm.Controller.Observe(w.wall(), researcher)
+	snapshot.Asked = asked
+	w.slurm.settle()
+	return snapshot, err //nolint:wrapcheck // the simulation is no layer of its own
+}
+
+// Account runs sacct.
+func (c commands) Account(_ context.Context, since time.Time, names []string) ([]sbatch.Job, error) {
+	w := c.w
+	if c.dead || w.fault(AccountFails) {
+		return nil, errTimeout
+	}
+	jobs, err := w.slurm.Controller.Account(w.wall(), researcher, since, names)
+	return jobs, err //nolint:wrapcheck // the simulation is no layer of its own
+}
+
+// Cancel runs scancel.
+func (c commands) Cancel(_ context.Context, id sbatch.JobID, name string) error {
+	w := c.w
+	if c.crashes() {
+		return errCrashed
+	}
+	w.countRequest()
+	if w.slurm.away || w.fault(CancelFails) {
+		return errTimeout
+	}
+	w.checkCancel(id, name)
+	err := w.slurm.Controller.Cancel(w.wall(), researcher, id, name)
+	w.tell("scancel", "%d %s: %v", id, name, err)
+	w.slurm.settle()
+	if w.fault(CancelLost) || c.crashes() {
+		return errTimeout
+	}
+	return err //nolint:wrapcheck // the simulation is no layer of its own
+}
+
+// made has things befall a job that was made.
+func (s *slurm) made(id sbatch.JobID, mark string) {
+	w := s.w
+	if id == 0 {
+		return
+	}
+	if w.fault(JobWaits) {
+		s.Hold(w.wall(), id)
+		w.at(w.dice.span(JobWaits, time.Second, 5*time.Minute), func() {
+			s.Release(w.wall(), id)
+			s.settle()
+		})
+	}
+	if w.fault(BootFails) {
+		if a := w.attemptOf(mark); a != nil {
+			a.disturb("its node did not boot")
+		}
+		s.FailBoot(w.wall(), id)
+	}
+}

@@ -1,0 +1,191 @@
+package sim
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// worker is one process of cl-worker exec in an allocation.
+type worker struct {
+	w       *world
+	launch  slurmtest.Launch
+	bundle  *bundleDir
+	attempt *attempt
+	token   string
+	// owns is set while it runs the command, told when it was told to stop.
+	owns, told, ended bool
+	// cut is set for a worker on a node that Slurm does not reach any more.
+	cut bool
+}
+
+// startWorker begins a batch script on its node.
+func (s *slurm) startWorker(l slurmtest.Launch) {
+	w := s.w
+	// The script ends in the path of the specification, .../<uuid>/<n>/spec.json'.
+	parts := strings.Split(l.Request.Script, "/")
+	uuid := parts[len(parts)-3]
+	n, err := strconv.Atoi(parts[len(parts)-2])
+	if err != nil {
+		return
+	}
+	wk := &worker{w: w, launch: l, bundle: w.disk.bundle(uuid), attempt: w.disk.attempt(uuid, n)}
+	wk.token = "worker " + strconv.Itoa(len(s.workers)) + " of job " + l.Job.String()
+	s.workers = append(s.workers, wk)
+	w.tell("worker", "%s.%d starts on %s, job %s", short(uuid), n, l.Node, wk.token)
+	w.at(w.dice.takes(20*time.Millisecond, time.Second), wk.begin)
+}
+
+// dies takes a chance for the worker's death.
+func (wk *worker) dies() bool {
+	if !wk.ended && wk.w.fault(WorkerDies) {
+		wk.attempt.disturb("its worker died")
+		wk.end(slurmtest.End{Signal: 9})
+	}
+	return wk.ended
+}
+
+// begin takes the attempt, and begins the command if it is the worker's own.
+func (wk *worker) begin() {
+	w, a := wk.w, wk.attempt
+	if wk.ended || wk.dies() {
+		return
+	}
+	if wk.told {
+		wk.end(slurmtest.End{Signal: 15})
+		return
+	}
+	if !a.there {
+		wk.end(slurmtest.End{Code: 1}) // no specification
+		return
+	}
+	if a.started.record == nil {
+		a.started = written[spool.Started]{&spool.Started{Token: wk.token, Node: wk.launch.Node, Job: wk.launch.Job.String()}, w.disk.seen()}
+	}
+	if a.started.record.Token != wk.token {
+		wk.end(slurmtest.End{}) // another's: leave and touch nothing
+		return
+	}
+	if w.fault(BeginUnknown) {
+		a.disturb("its worker did not learn that it had begun")
+		wk.end(slurmtest.End{Code: 1})
+		return
+	}
+	if wk.dies() {
+		return
+	}
+	wk.owns = true
+	a.alive++
+	w.checkBegin(wk)
+	w.disk.ring(wk.bundle.uuid, a.number)
+	if w.fault(WorkerOOM) {
+		w.at(w.dice.span(WorkerOOM, 0, 30*time.Second), func() {
+			if !wk.ended {
+				a.disturb("out of memory")
+				wk.end(slurmtest.End{Signal: 9, OutOfMemory: true})
+			}
+		})
+	}
+	wants := w.wants[wk.bundle.uuid]
+	if w.fault(WorkerDies) {
+		w.at(w.dice.span(WorkerDies, 0, wants.seconds+time.Second), func() {
+			if !wk.ended {
+				a.disturb("its worker died")
+				wk.end(slurmtest.End{Signal: 9})
+			}
+		})
+	}
+	w.at(wants.seconds, func() { wk.commandEnds(wants.code) })
+}
+
+// commandEnds is the end of the command by itself.
+func (wk *worker) commandEnds(code int) {
+	if wk.ended || wk.told {
+		return
+	}
+	exit := spool.Exit{Token: wk.token, Cause: spool.CauseSucceeded, ExitCode: &code}
+	if code != 0 {
+		exit.Cause = spool.CauseUser
+	}
+	if wk.dies() {
+		return
+	}
+	wk.attempt.ended = &exit
+	wk.leave(exit, slurmtest.End{Code: code})
+}
+
+// leave writes the exit record and ends.
+func (wk *worker) leave(exit spool.Exit, end slurmtest.End) {
+	w, a := wk.w, wk.attempt
+	switch {
+	case !a.there || w.fault(ExitUnwritable):
+		a.disturb("its exit record was not written")
+	default:
+		a.exit = written[spool.Exit]{&exit, w.disk.seen()}
+		a.late = max(a.late, a.exit.seen)
+		if wk.dies() {
+			return
+		}
+		w.disk.ring(wk.bundle.uuid, a.number)
+	}
+	if !wk.dies() {
+		wk.end(end)
+	}
+}
+
+// signal is TERM or KILL from Slurm.
+func (wk *worker) signal(kill bool) {
+	w := wk.w
+	switch {
+	case wk.ended:
+	case kill:
+		wk.attempt.disturb("killed by Slurm")
+		wk.end(slurmtest.End{Signal: 9})
+	case !wk.told:
+		wk.told = true
+		if !wk.owns {
+			return // begin sees it
+		}
+		wk.attempt.disturb("told to stop by Slurm")
+		w.at(w.dice.takes(10*time.Millisecond, 5*time.Second), func() {
+			if wk.ended {
+				return
+			}
+			code := 143
+			wk.leave(spool.Exit{
+				Token: wk.token, Cause: spool.CausePlatform, ExitCode: &code, Terminated: true,
+				Failure: "The job was told to stop before the command had ended.",
+			}, slurmtest.End{Code: code})
+		})
+	}
+}
+
+// end is the end of the batch script, which its node reports.
+func (wk *worker) end(e slurmtest.End) {
+	if wk.ended {
+		return
+	}
+	wk.ended = true
+	if wk.owns {
+		wk.attempt.alive--
+	}
+	w := wk.w
+	w.tell("worker", "%s.%d ends: %+v", short(wk.bundle.uuid), wk.attempt.number, e)
+	if !wk.cut {
+		w.slurm.Ended(w.wall(), wk.launch.Job, wk.launch.Restart, e)
+		w.slurm.settle()
+	}
+}
+
+// vanish is the end of a worker with its node: nobody reports it.
+func (wk *worker) vanish() {
+	if !wk.ended {
+		wk.ended = true
+		if wk.owns {
+			wk.attempt.alive--
+		}
+	}
+}

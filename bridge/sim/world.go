@@ -1,0 +1,246 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
+)
+
+// epoch is when simulated time begins.
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) //nolint:gochecknoglobals // a constant
+
+const (
+	// calm is when the last fault strikes.
+	calm = 8 * time.Minute
+	// horizon is when everything must have come to its end.
+	horizon = 6 * time.Hour
+)
+
+// Options say how a seed is run.
+type Options struct {
+	// Only leaves out all faults but these, unless it is nil.
+	Only []Fault
+	// Log, where it is not nil, is told what happens.
+	Log io.Writer
+	// Ledger opens the ledger, or nil for one in memory.
+	Ledger func() (Ledger, error)
+}
+
+// Result is what came of a seed.
+type Result struct {
+	Seed uint64
+	// Violations are empty for a seed that held all promises.
+	Violations []Violation
+	// Faults are those that struck, in their order.
+	Faults []Fault
+	// Bundles, Attempts and Steps were made; Simulated is how long the site's
+	// clock ran.
+	Bundles, Attempts, Steps int
+	Simulated                time.Duration
+}
+
+// Run runs a seed to its end.
+func Run(ctx context.Context, seed uint64, o Options) (Result, error) {
+	w := newWorld(ctx, seed, o)
+	if o.Ledger != nil {
+		var err error
+		if w.ledger.real, err = o.Ledger(); err != nil {
+			return Result{}, fmt.Errorf("run seed %d: %w", seed, err)
+		}
+	}
+	w.begin()
+	for len(w.events) > 0 && len(w.violations) == 0 {
+		e := w.events.next()
+		if e.at > horizon {
+			break
+		}
+		w.now = e.at
+		e.do()
+		if w.finished() {
+			break
+		}
+	}
+	w.checkEnd()
+	return Result{
+		Seed: seed, Violations: w.violations, Faults: w.dice.struck, Bundles: len(w.server.bundles),
+		Attempts: w.attempts, Steps: w.steps, Simulated: w.now,
+	}, nil
+}
+
+// world is the simulated site.
+type world struct {
+	ctx    context.Context //nolint:containedctx // the life of one seed
+	dice   dice
+	log    io.Writer
+	now    time.Duration // since epoch
+	events events
+	serial uint64
+
+	policy plan.Policy
+	ledger ledgerDisk
+	slurm  slurm
+	server server
+	disk   disk
+	lives  []*life // of the bridge, those that run
+
+	// What users asked for, which no server forgets.
+	wants  map[string]wants
+	killed map[string]bool
+
+	violations []Violation
+	verdicts   map[string]reported
+	requests   []time.Duration
+	steps      int
+	attempts   int
+	nextLife   int
+	recovered  bool // the ledger was restored: it does not know what it decided since
+	rushed     time.Duration
+	rush       int
+}
+
+func newWorld(ctx context.Context, seed uint64, o Options) *world {
+	w := &world{
+		ctx: ctx, dice: dice{seed: seed}, log: o.Log,
+		wants: map[string]wants{}, killed: map[string]bool{}, verdicts: map[string]reported{},
+	}
+	if o.Only != nil {
+		w.dice.only = make(map[Fault]bool, len(o.Only))
+		for _, f := range o.Only {
+			w.dice.only[f] = true
+		}
+	}
+	w.policy = w.newPolicy()
+	w.slurm = slurm{w: w, Controller: slurmtest.New(slurmSite)}
+	w.server = server{w: w, repeats: w.dice.weather(ServerRepeats)}
+	w.disk = disk{w: w, bundles: map[string]*bundleDir{}}
+	w.ledger = newLedgerDisk(w)
+	return w
+}
+
+// newPolicy is one of the ways to set a bridge up.
+func (w *world) newPolicy() plan.Policy {
+	retry := plan.RetryNever
+	if w.dice.any(2) == 0 {
+		retry = plan.RetryOnPlatform
+	}
+	q := plan.Queue{
+		Name: "cpu", Tag: "cpu", Partition: "cpu", DefaultTime: 10 * time.Minute, TimeGrace: 2 * time.Minute,
+		MaxInFlight: int(w.dice.any(3)) * 2, RetryBegun: retry, //nolint:gosec // below 3
+	}
+	if w.dice.any(2) == 0 {
+		q.Extra = requeueable
+	}
+	return plan.Policy{
+		Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Worker: "/shared/bin/0/cl-worker",
+		Queues: map[string]plan.Queue{"cpu": q}, SubmitGrace: submitBound + 20*time.Second, StrayGrace: 4 * time.Minute,
+		CancelStrays: true, RecordAge: slurmSite.MinJobAge, Accounting: w.dice.any(4) > 0, Settle: settle, StuckFor: 30 * time.Second,
+		StagePatience: time.Hour, CollectPatience: 72 * time.Hour, AckPatience: 3 * time.Minute, MaxAttempts: 3,
+		KeepAfterAck: 8 * time.Minute,
+	}
+}
+
+var requeueable = []string{"--requeue"} //nolint:gochecknoglobals // a constant
+
+const (
+	// submitBound is the longest life of an sbatch.
+	submitBound = 70 * time.Second
+	// settle is the longest time until the disk shows the bridge a record.
+	settle = 10 * time.Second
+)
+
+// begin sets the site going.
+func (w *world) begin() {
+	for range 1 + w.dice.any(3) {
+		w.at(w.dice.takes(0, time.Minute), w.server.create)
+	}
+	w.slurm.beginForeign()
+	w.startLife()
+	w.mishaps()
+	w.at(20*time.Second, w.server.backUp)
+}
+
+// at has something done after a while.
+func (w *world) at(after time.Duration, do func()) {
+	w.serial++
+	w.events.add(event{w.now + after, w.serial, do})
+}
+
+// wall is simulated time as clocks that are right show it.
+func (w *world) wall() time.Time { return epoch.Add(w.now) }
+
+// fault takes a chance for a fault.
+func (w *world) fault(k Kind) bool {
+	if w.now >= calm || !w.dice.strikes(k) {
+		return false
+	}
+	if w.log != nil {
+		w.tell("!", "%s", w.dice.struck[len(w.dice.struck)-1])
+	}
+	return true
+}
+
+// tell logs one thing that happened.
+func (w *world) tell(who, format string, args ...any) {
+	if w.log == nil {
+		return
+	}
+	_, _ = fmt.Fprintf(w.log, "%9.3f %-8s %s\n", w.now.Seconds(), who, fmt.Sprintf(format, args...)) // for people
+}
+
+// finished says whether there is nothing left to be seen.
+func (w *world) finished() bool {
+	return w.now > time.Minute && w.ledger.empty() && w.server.settled() && !w.slurm.anyLive()
+}
+
+// event is something to be done.
+type event struct {
+	at     time.Duration
+	serial uint64
+	do     func()
+}
+
+// events are what is to come, a heap with the next one first. It is its own, as
+// container/heap would allocate memory for each event.
+type events []event
+
+func (e events) less(i, j int) bool {
+	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].serial < e[j].serial
+}
+
+func (e *events) add(x event) {
+	*e = append(*e, x)
+	h := *e
+	for i := len(h) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !h.less(i, parent) {
+			break
+		}
+		h[i], h[parent] = h[parent], h[i]
+		i = parent
+	}
+}
+
+func (e *events) next() event {
+	h := *e
+	first, last := h[0], len(h)-1
+	h[0], h[last] = h[last], event{}
+	h = h[:last]
+	*e = h
+	for i := 0; ; {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < len(h); child++ {
+			if h.less(child, least) {
+				least = child
+			}
+		}
+		if least == i {
+			return first
+		}
+		h[i], h[least] = h[least], h[i]
+		i = least
+	}
+}

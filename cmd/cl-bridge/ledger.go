@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+)
+
+func ledgerFlag(cmd *cobra.Command, where *string) {
+	cmd.Flags().StringVar(where, "ledger", "",
+		"the bridge's `ledger`, an SQLite file or postgres://…, instead of the configuration's; better there, when it has a password")
+}
+
+// ledgerPlace is where the ledger lies: as the flag says, as configured, or
+// where the user's state belongs.
+func ledgerPlace(p program.Process, c config, flag string) (string, error) {
+	if flag != "" {
+		if err := sqldb.Check(flag); err != nil {
+			return "", &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("--ledger: %w", err)}
+		}
+		return flag, nil
+	}
+	if c.Ledger != "" {
+		return c.Ledger, nil
+	}
+	state := p.Getenv("XDG_STATE_HOME")
+	if state == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("find ledger: %w; set ledger in the configuration", err)
+		}
+		state = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(state, "cl-bridge", "ledger.db"), nil
+}
+
+// takeLedger opens the ledger for the one bridge that may work on it.
+func takeLedger(ctx context.Context, where string) (book *ledger.Ledger, release func(), err error) {
+	if !sqldb.IsURL(where) {
+		if err := os.MkdirAll(filepath.Dir(where), 0o700); err != nil {
+			return nil, nil, fmt.Errorf("make room for the ledger: %w", err)
+		}
+	}
+	unlock, err := ledger.Lock(ctx, where)
+	if err != nil {
+		return nil, nil, unavailable(err)
+	}
+	book, err = ledger.Open(ctx, where)
+	if err != nil {
+		unlock()
+		return nil, nil, unavailable(err)
+	}
+	return book, func() {
+		_ = book.Close() // every row was committed when it was saved
+		unlock()
+	}, nil
+}
+
+// unavailable makes a database that does not answer end the program as a
+// server that does not answer does.
+func unavailable(err error) error {
+	if errors.Is(err, sqldb.ErrUnavailable) {
+		return &program.Error{Code: program.ExitTransient, Err: err}
+	}
+	return err
+}

@@ -1,0 +1,315 @@
+package linkonce
+
+import (
+	"fmt"
+	"strings"
+)
+
+// check runs a site again and again until every order of its processes' calls
+// and every outcome of each call within the budget has been seen, or one of
+// them breaks a promise. Where two executions come to the same state, what
+// may follow is run once: a process is a function of the answers that it got,
+// so equal answers and an equal disk have an equal future.
+type check struct {
+	site  site
+	stack []frame
+	// seen has, by state, the number of executions that lead on from it.
+	seen map[string]float64
+
+	runs  int
+	count float64 // of executions
+}
+
+// frame is a state of the execution that is under way, and what is tried in it.
+type frame struct {
+	state   string
+	choices []choice
+	tried   int
+	count   float64
+}
+
+// mostCalls is more than any execution needs whose faults have an end.
+const mostCalls = 150
+
+// run returns what broke a promise, and the calls that led there; or nothing.
+func (c *check) run() (broken string, trace []string) {
+	c.seen = map[string]float64{}
+	for {
+		c.runs++
+		if broken := c.once(); broken != "" {
+			return broken, c.trace()
+		}
+		for { // go back to where something is left to be tried
+			if len(c.stack) == 0 {
+				return "", nil
+			}
+			top := &c.stack[len(c.stack)-1]
+			if top.tried++; top.tried < len(top.choices) {
+				break
+			}
+			c.seen[top.state] = top.count
+			c.stack = c.stack[:len(c.stack)-1]
+			c.add(top.count)
+		}
+	}
+}
+
+// add counts executions that lead on from the last state.
+func (c *check) add(n float64) {
+	if len(c.stack) == 0 {
+		c.count = n
+		return
+	}
+	c.stack[len(c.stack)-1].count += n
+}
+
+// once repeats the execution up to the last state, and goes on to its end or
+// to a state that is known.
+func (c *check) once() (broken string) {
+	w := c.site.open()
+	defer w.close()
+	for _, f := range c.stack {
+		w.do(f.choices[f.tried])
+	}
+	for {
+		if w.broken != "" {
+			return w.broken
+		}
+		state := w.state()
+		if n, known := c.seen[state]; known {
+			c.add(n)
+			return ""
+		}
+		choices := w.choices()
+		if len(choices) == 0 {
+			c.add(1)
+			return w.end()
+		}
+		if len(c.stack) == mostCalls {
+			return "it has no end"
+		}
+		c.stack = append(c.stack, frame{state: state, choices: choices})
+		w.do(choices[0])
+	}
+}
+
+// trace says what is done in the execution that is under way.
+func (c *check) trace() []string {
+	w := c.site.open()
+	defer w.close()
+	var said []string
+	for _, f := range c.stack {
+		said = append(said, w.describe(f.choices[f.tried]))
+		w.do(f.choices[f.tried])
+	}
+	return said
+}
+
+func (c *check) String() string {
+	return fmt.Sprintf("%.0f executions, by %d runs through %d states", c.count, c.runs, len(c.seen))
+}
+
+// site is a number of processes that settle one path, and how many faults
+// there are to be.
+type site struct {
+	settle  protocol
+	names   []string // each begins with a letter of its own
+	faults  int
+	crashes int // of the file server, among the faults
+	// mortals crash, as one of the faults. Without it none does.
+	mortals bool
+	// times is how often a process settles the path, while it knows nothing.
+	times int
+	// forgetful says that a process's tries know of the earlier ones only
+	// whether they left it a temporary. It makes fewer states.
+	forgetful bool
+}
+
+func (s site) open() *world {
+	w := &world{site: s, temporaries: map[string]temporary{}}
+	for _, name := range s.names {
+		w.processes = append(w.processes, startProcess(w, name))
+	}
+	return w
+}
+
+type temporary struct {
+	record string
+	of     *process
+}
+
+// world is the file server and its processes.
+type world struct {
+	site
+	// standing is the record at the path. It lasts once the directory was
+	// flushed.
+	standing string
+	lasts    bool
+	// late are the records whose links are on their way.
+	late []string
+	// temporaries are those that are there; written counts all there were.
+	temporaries map[string]temporary
+	written     int
+
+	processes []*process
+	// believed is the record that some process has acted upon.
+	believed string
+	owner    *process
+	broken   string
+}
+
+func (w *world) close() {
+	for _, p := range w.processes {
+		p.stop()
+	}
+}
+
+// choice is one thing that may happen next: an outcome of a process's call, or
+// something that befalls the file server.
+type choice struct {
+	process int
+	outcome outcome
+}
+
+const server = -1
+
+// choices lists what may happen next. A call that nobody else can see (of a
+// temporary of the process's own, or of the clock) is done at once: when it is
+// done makes no difference to anybody.
+func (w *world) choices() []choice {
+	var all []choice
+	for i, p := range w.processes {
+		if !p.calling {
+			continue
+		}
+		unseen := p.call.kind == "write" || p.call.kind == "remove" || p.call.kind == "pause"
+		if unseen {
+			all = all[:0]
+		}
+		for _, o := range w.outcomes(p.call) {
+			all = append(all, choice{process: i, outcome: o})
+		}
+		if unseen {
+			return all
+		}
+	}
+	if len(w.late) > 0 {
+		all = append(all, choice{process: server, outcome: arrives})
+	}
+	if w.standing != "" && !w.lasts && w.crashes > 0 && w.faults > 0 {
+		all = append(all, choice{process: server, outcome: crashed})
+	}
+	return all
+}
+
+func (w *world) do(c choice) {
+	before := w.standing
+	if c.process == server {
+		w.befall(c.outcome)
+	} else {
+		p := w.processes[c.process]
+		if c.outcome.fault() {
+			w.faults--
+		}
+		if c.outcome == crashed {
+			p.crash()
+		} else {
+			p.resume(w.answer(p, p.call, c.outcome))
+		}
+	}
+	switch {
+	case w.broken != "":
+	case w.believed != "" && w.standing != w.believed:
+		w.broken = fmt.Sprintf("%s was believed, and %q stands", w.believed, w.standing)
+	case before != "" && w.standing != before && c.process != server:
+		w.broken = fmt.Sprintf("%s stood, and %q does now", before, w.standing)
+	}
+}
+
+// befall is what happens to the file server by itself.
+func (w *world) befall(o outcome) {
+	if o == crashed {
+		w.faults--
+		w.crashes--
+		w.standing = ""
+		return
+	}
+	if w.standing == "" {
+		w.standing, w.lasts = w.late[0], false
+	}
+	w.late = w.late[1:]
+}
+
+// believe is called by a process that has learnt what stands.
+func (w *world) believe(p *process, standing string, own bool) {
+	switch {
+	case w.broken != "":
+	case standing == "":
+		w.broken = p.name + " believes that nothing stands"
+	case standing != w.standing:
+		w.broken = fmt.Sprintf("%s believes %q, and %q stands", p.name, standing, w.standing)
+	case own != (standing == p.record):
+		w.broken = fmt.Sprintf("%s, whose record is %s, takes %s for its own: %v", p.name, p.record, standing, own)
+	case w.believed != "" && standing != w.believed:
+		w.broken = fmt.Sprintf("%s believes %s, and somebody believed %s", p.name, standing, w.believed)
+	case own && w.owner != nil:
+		w.broken = fmt.Sprintf("%s and %s are both the owner", p.name, w.owner.name)
+	}
+	w.believed = standing
+	if own {
+		w.owner = p
+	}
+}
+
+// leave is called by a process that is at its end, whether it has learnt what
+// stands or gives up.
+func (w *world) leave(p *process, early bool) {
+	for name, t := range w.temporaries {
+		if t.of == p {
+			w.broken = name + " was left behind"
+		}
+	}
+	if early {
+		w.broken = p.name + " gave up before its time"
+	}
+}
+
+// end says which promise an execution that is over has broken.
+func (w *world) end() string {
+	for _, p := range w.processes {
+		if p.crashed || p.gaveUp {
+			return ""
+		}
+	}
+	if w.owner == nil {
+		return "all went well, and nobody is the owner"
+	}
+	return ""
+}
+
+// state is all on which the rest of an execution depends.
+func (w *world) state() string {
+	key := make([]byte, 0, 128)
+	for _, p := range w.processes {
+		key = append(key, p.answers...)
+		key = append(key, '/')
+	}
+	key = append(key, byte(w.faults), byte(w.crashes))
+	key = append(key, w.standing...)
+	if w.lasts {
+		key = append(key, '!')
+	}
+	key = append(append(key, '='), w.believed...)
+	for _, l := range w.late {
+		key = append(append(key, '<'), l...)
+	}
+	return string(key)
+}
+
+func (w *world) describe(c choice) string {
+	if c.process == server {
+		return "file server: " + c.outcome.String()
+	}
+	p := w.processes[c.process]
+	return strings.TrimSpace(p.name + " " + p.call.kind + " " + p.call.argument + ": " + c.outcome.String())
+}

@@ -1,0 +1,127 @@
+package linkonce
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+)
+
+// Settle tries to make record the content of path, and returns what decode
+// makes of the record that stands there then. Its directory must exist.
+//
+// A record holds something that no other holds, by which its owner knows it
+// again: 128 random bits will do. Decode refuses what is no whole record. It
+// may be called several times.
+//
+// Settle goes on while it cannot tell what stands, until ctx ends; it tries
+// once if ctx has ended already. Its error means that it does not know, and
+// that record may stand nevertheless, now or later. Settling the same record
+// again is harmless, and then tells. A disk that does not answer at all is
+// waited for beyond the end of ctx.
+func Settle[T any](ctx context.Context, path string, record []byte, decode func([]byte) (T, error)) (T, error) {
+	standing, err := settle(ctx, onDisk(path), record, decode)
+	if err != nil {
+		var none T
+		return none, fmt.Errorf("settle %s: %w", path, err)
+	}
+	return standing, nil
+}
+
+// disk is what settling a path asks of the file server, and of the clock.
+type disk struct {
+	// write makes a temporary beside the path that holds the record.
+	write func(record []byte) (temporary string, err error)
+	// link makes the temporary the file at the path, if there is none.
+	link func(temporary string) error
+	// read reads the file at the path.
+	read func() ([]byte, error)
+	// flush makes the directory's entries last.
+	flush  func() error
+	remove func(temporary string) error
+	// pause waits before another try; its error says that ctx has ended.
+	pause func(ctx context.Context) error
+}
+
+func onDisk(path string) disk {
+	return disk{
+		write:  func(record []byte) (string, error) { return atomicfile.Temporary(path, record, 0o600) },
+		link:   func(temporary string) error { return os.Link(temporary, path) },
+		read:   func() ([]byte, error) { return os.ReadFile(path) }, //nolint:gosec // it is the caller's path
+		flush:  func() error { return atomicfile.SyncDir(filepath.Dir(path)) },
+		remove: os.Remove,
+		pause:  pause,
+	}
+}
+
+func pause(ctx context.Context) error {
+	timer := time.NewTimer(200 * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+func settle[T any](ctx context.Context, d disk, record []byte, decode func([]byte) (T, error)) (T, error) {
+	var temporary string
+	defer func() {
+		if temporary != "" {
+			_ = d.remove(temporary) // a leftover has no meaning
+		}
+	}()
+	for {
+		var writeErr, linkErr error
+		if temporary == "" {
+			temporary, writeErr = d.write(record)
+		}
+		if temporary != "" {
+			linkErr = d.link(temporary)
+		}
+		standing, err := believe(d, decode)
+		if err == nil {
+			return standing, nil
+		}
+		if errors.Is(linkErr, fs.ErrNotExist) || errors.Is(linkErr, syscall.ESTALE) { // somebody removed it
+			_ = d.remove(temporary) // or so it seems
+			temporary = ""
+		}
+		if ended := d.pause(ctx); ended != nil {
+			return standing, errors.Join(ended, writeErr, linkErr, err)
+		}
+	}
+}
+
+// believe reads the record that stands, and makes sure that it goes on to do
+// so.
+func believe[T any](d disk, decode func([]byte) (T, error)) (T, error) {
+	var none T
+	first, err := d.read()
+	if err != nil {
+		return none, err
+	}
+	standing, err := decode(first)
+	if err != nil {
+		return none, err
+	}
+	if err := d.flush(); err != nil {
+		return none, err
+	}
+	second, err := d.read()
+	if err != nil {
+		return none, err
+	}
+	if !bytes.Equal(first, second) {
+		return none, errors.New("its content changed while it was flushed")
+	}
+	return standing, nil
+}

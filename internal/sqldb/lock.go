@@ -1,0 +1,65 @@
+package sqldb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// ErrLocked means that another program has locked the database.
+var ErrLocked = errors.New("another program works on it")
+
+// lockClass tells this package's advisory locks from those that others may
+// hold in the same PostgreSQL database: "clsl" as a number.
+const lockClass = 0x636c736c
+
+// Lock claims a database, given as for Open, for this program until release is
+// called or the program ends. It keeps nobody from opening the database, but
+// Lock fails with ErrLocked for everybody else. It may be taken before Open,
+// so that who is refused has changed nothing.
+//
+// Beside an SQLite file it is a file PATH.lock, locked by flock(2). In
+// PostgreSQL it is an advisory lock on the schema, held by a connection of its
+// own. When that connection breaks the lock is gone, without notice, and
+// another program may take it: so it is a courtesy to operators, who learn at
+// once that they have started a program twice, and what must not happen twice
+// has to be guarded in the data itself. A connection pooler between has to
+// leave sessions whole.
+func Lock(ctx context.Context, where string) (release func(), err error) {
+	if IsURL(where) {
+		return lockSchema(ctx, where)
+	}
+	path := where + ".lock"
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock database: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = ErrLocked
+		}
+		return nil, errors.Join(fmt.Errorf("lock database %s: %w", where, err), f.Close())
+	}
+	return func() { _ = f.Close() }, nil // the lock goes with the file
+}
+
+func lockSchema(ctx context.Context, where string) (func(), error) {
+	db, err := connectPostgres(ctx, where, true)
+	if err != nil {
+		return nil, err
+	}
+	var taken bool
+	conn, err := db.Conn(ctx)
+	if err == nil {
+		err = conn.QueryRowContext(ctx, `SELECT pg_try_advisory_lock($1, hashtext(current_schema()))`, lockClass).Scan(&taken)
+	}
+	if err == nil && !taken {
+		err = ErrLocked
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock database %s: %w", db.name, err), db.Close())
+	}
+	return func() { _, _ = conn.Close(), db.Close() }, nil // the lock goes with the connection
+}

@@ -1,0 +1,303 @@
+package slurmtest_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
+)
+
+const ann = 1001
+
+// model is a controller with a clock that the test moves.
+type model struct {
+	*testing.T
+	*slurmtest.Controller
+	now    time.Time
+	orders []slurmtest.Order
+}
+
+func newModel(t *testing.T) *model {
+	t.Helper()
+	return &model{T: t, Controller: slurmtest.New(slurmtest.NewSite()), now: time.Unix(1_800_000_000, 0)}
+}
+
+func request(name string, extra ...string) sbatch.Request {
+	return sbatch.Request{Name: name, Comment: "of " + name, Script: "#!/bin/sh\n", Extra: extra}
+}
+
+func (m *model) submit(r sbatch.Request) sbatch.JobID {
+	m.Helper()
+	id, err := m.Submit(m.now, ann, r)
+	if err != nil {
+		m.Fatal(err)
+	}
+	return id
+}
+
+// pass lets time go by, and keeps the orders.
+func (m *model) pass(d time.Duration) {
+	m.now = m.now.Add(d)
+	m.orders = append(m.orders, m.Advance(m.now)...)
+}
+
+func (m *model) start(r sbatch.Request) sbatch.JobID {
+	m.Helper()
+	id := m.submit(r)
+	m.pass(time.Second)
+	m.is(id, sbatch.StateRunning, "None")
+	return id
+}
+
+func (m *model) ended(id sbatch.JobID, restart int, end slurmtest.End) {
+	m.Ended(m.now, id, restart, end)
+	m.pass(time.Second)
+}
+
+func (m *model) job(id sbatch.JobID) sbatch.Job {
+	m.Helper()
+	s, err := m.Observe(m.now, ann)
+	if err != nil {
+		m.Fatal(err)
+	}
+	for _, j := range s.Jobs {
+		if j.ID == id {
+			return j
+		}
+	}
+	return sbatch.Job{}
+}
+
+func (m *model) is(id sbatch.JobID, state sbatch.State, reason string) sbatch.Job {
+	m.Helper()
+	j := m.job(id)
+	if j.State != state || j.Reason != reason {
+		m.Errorf("job %d is %s (%s), want %s (%s)", id, j.State, j.Reason, state, reason)
+	}
+	return j
+}
+
+// accounts are the states of the instances of a name.
+func (m *model) accounts(name string, want ...sbatch.State) {
+	m.Helper()
+	jobs, err := m.Account(m.now, ann, time.Time{}, []string{name})
+	if err != nil {
+		m.Fatal(err)
+	}
+	if len(jobs) != len(want) {
+		m.Fatalf("accounts of %s: %+v, want %v", name, jobs, want)
+	}
+	for i, j := range jobs {
+		if j.State != want[i] || j.Name != name || j.Comment != "" {
+			m.Errorf("account %d of %s: %+v, want %s", i, name, j, want[i])
+		}
+	}
+}
+
+// kinds are the orders for a job.
+func (m *model) kinds(id sbatch.JobID, want ...slurmtest.OrderKind) {
+	m.Helper()
+	var got []slurmtest.OrderKind
+	for _, o := range m.orders {
+		if o.Job == id {
+			got = append(got, o.Kind)
+		}
+	}
+	if len(got) != len(want) {
+		m.Fatalf("orders for job %d: %v, want %v", id, got, want)
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			m.Fatalf("orders for job %d: %v, want %v", id, got, want)
+		}
+	}
+}
+
+func TestLifeOfAJob(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	id := m.submit(request("a"))
+	if j := m.is(id, sbatch.StatePending, "None"); !j.Start.IsZero() || j.Comment != "of a" || j.Nodes != "" {
+		t.Errorf("at first: %+v", j)
+	}
+	m.accounts("a")
+	m.pass(time.Second)
+	if j := m.is(id, sbatch.StateRunning, "None"); !j.Start.Equal(m.now) || j.Nodes != "n1" {
+		t.Errorf("%+v", j)
+	}
+	m.accounts("a") // it has a row, but under another name
+	m.pass(time.Minute)
+	m.accounts("a", sbatch.StateRunning)
+	m.Ended(m.now, id, 0, slurmtest.End{Code: 3})
+	m.is(id, sbatch.StateCompleting, "NonZeroExitCode")
+	m.pass(time.Second)
+	m.is(id, sbatch.StateFailed, "NonZeroExitCode")
+	m.accounts("a", sbatch.StateFailed)
+	m.pass(5 * time.Minute)
+	if j := m.job(id); j.ID != 0 {
+		t.Errorf("after MinJobAge: %+v", j)
+	}
+	m.accounts("a", sbatch.StateFailed)
+	m.kinds(id, slurmtest.Start)
+}
+
+func TestRefusedSubmissionsAndTheirGhosts(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	for words, r := range map[string]sbatch.Request{
+		"Invalid partition name specified (invalid partition specified: x)":                         {Partition: "x"},
+		"Requested node configuration is not available":                                             {GPUs: 1},
+		"Invalid --time specification":                                                              {Extra: []string{"--time=x"}},
+		"Requested node configuration is not available (Memory specification can not be satisfied)": {MemoryMiB: 900 << 10},
+	} {
+		r.Name, r.Script = "a", "#!/bin/sh\n"
+		id, err := m.Submit(m.now, ann, r)
+		var e *sbatch.Error
+		if !errors.As(err, &e) || !e.Refused || e.Retry || e.Message != words {
+			t.Errorf("%d, %+v, want %q", id, err, words)
+		}
+	}
+	s, err := m.Observe(m.now, ann)
+	if err != nil || len(s.Jobs) != 2 {
+		t.Fatalf("%+v, %v; want two ghosts", s, err)
+	}
+	for _, g := range s.Jobs {
+		if g.State != sbatch.StateFailed || g.Nodes != "" || g.Reason != "BadConstraints" || g.Start.IsZero() {
+			t.Errorf("ghost %+v", g)
+		}
+	}
+	m.pass(time.Minute)
+	m.accounts("a", sbatch.StateFailed, sbatch.StateFailed)
+	for range 2 {
+		m.submit(request("l", "--hold", "--qos=limited"))
+	}
+	_, err = m.Submit(m.now, ann, request("l", "--hold", "--qos=limited"))
+	if e := (*sbatch.Error)(nil); !errors.As(err, &e) || !e.Refused || !e.Retry {
+		t.Errorf("above the limit: %+v", err)
+	}
+}
+
+func TestCancelledJobGetsTermAndThenKill(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	id, held := m.start(request("a")), m.submit(request("b", "--hold"))
+	for _, c := range []struct {
+		id   sbatch.JobID
+		name string
+	}{{id, "other"}, {held, "other"}, {99, "a"}} {
+		if err := m.Cancel(m.now, ann, c.id, c.name); err != nil {
+			t.Error(err)
+		}
+	}
+	m.is(id, sbatch.StateRunning, "None")
+	m.is(held, sbatch.StatePending, "JobHeldUser")
+	if err := m.Cancel(m.now, ann+1, id, "a"); err == nil {
+		t.Error("somebody else cancelled it")
+	}
+	if err := errors.Join(m.Cancel(m.now, ann, id, "a"), m.Cancel(m.now, ann, held, "b")); err != nil {
+		t.Error(err)
+	}
+	if j := m.is(held, sbatch.StateCancelled, "JobHeldUser"); j.Nodes != "" || !j.Start.Equal(m.now) {
+		t.Errorf("never began: %+v", j)
+	}
+	m.is(id, sbatch.StateCompleting, "None")
+	m.pass(2 * time.Second)
+	m.kinds(id, slurmtest.Start, slurmtest.Terminate)
+	m.pass(time.Second)
+	m.kinds(id, slurmtest.Start, slurmtest.Terminate, slurmtest.Kill)
+	m.pass(time.Hour)
+	m.is(id, sbatch.StateCompleting, "None")
+	m.ended(id, 0, slurmtest.End{Signal: 9})
+	m.accounts("a", sbatch.StateCancelled)
+	m.accounts("b") // never eligible
+}
+
+func TestTimeLimitIsLookedAtNowAndThen(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	m.now = m.now.Truncate(30 * time.Second).Add(20 * time.Second)
+	r := request("a", "--signal=B:USR1@10")
+	r.Time = time.Minute
+	id := m.start(r)
+	m.pass(28 * time.Second)
+	m.kinds(id, slurmtest.Start)
+	m.pass(12 * time.Second) // less than a minute after the start
+	m.kinds(id, slurmtest.Start, slurmtest.Warn)
+	m.pass(28 * time.Second) // more than one
+	m.is(id, sbatch.StateRunning, "None")
+	m.pass(2 * time.Second)
+	m.is(id, sbatch.StateCompleting, "TimeLimit")
+	m.ended(id, 0, slurmtest.End{Signal: 15})
+	m.is(id, sbatch.StateTimeout, "TimeLimit")
+}
+
+func TestTasksOfAnArray(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	id := m.submit(request("a", "--array=1-4%2"))
+	m.pass(time.Second)
+	count := map[sbatch.State]int{}
+	s, err := m.Observe(m.now, ann)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range s.Jobs {
+		count[j.State]++
+	}
+	if count[sbatch.StateRunning] != 2 || count[sbatch.StatePending] != 2 || s.Jobs[2].ID != id+1 {
+		t.Errorf("%+v", s.Jobs)
+	}
+	m.is(id, sbatch.StatePending, "JobArrayTaskLimit")
+	m.ended(id+1, 0, slurmtest.End{})
+	m.ended(id+2, 0, slurmtest.End{})
+	m.is(id, sbatch.StateRunning, "None") // the last one has the array's own id
+	gaps := m.submit(request("gaps", "--array=2-100:2", "--hold"))
+	s, err = m.Observe(m.now, ann)
+	if n := len(s.ByName()["gaps"]); err != nil || n != 49 {
+		t.Errorf("%d tasks of 50 evenly spaced ones, want 49", n)
+	}
+	if err := m.Cancel(m.now, ann, gaps, ""); err != nil {
+		t.Error(err)
+	}
+	m.is(gaps, sbatch.StateCancelled, "JobHeldUser")
+}
+
+func TestJobsThatDoNotFitWait(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	gpu := func(n int64) sbatch.Request {
+		r := request("a")
+		r.Partition, r.GPUs, r.GPUType = "gpu", n, "a100"
+		return r
+	}
+	first := m.start(gpu(3))
+	m.start(gpu(3))
+	waits := m.submit(gpu(2))
+	m.pass(time.Second)
+	if j := m.is(waits, sbatch.StatePending, "Resources"); !j.Start.Equal(m.job(first).Start.Add(time.Hour)) {
+		t.Errorf("%+v: want it to be expected at the first's limit", j)
+	}
+	m.start(gpu(1))
+	if gpus := m.orders[len(m.orders)-1].GPUs; len(gpus) != 1 || gpus[0] != 3 {
+		t.Errorf("GPUs %v, want the fourth", gpus)
+	}
+	m.ended(first, 0, slurmtest.End{})
+	m.is(waits, sbatch.StateRunning, "None")
+	wide := request("w")
+	wide.CPUs = 500
+	id := m.submit(wide)
+	m.pass(time.Second)
+	m.is(id, sbatch.StatePending, "PartitionConfig")
+}
+
+func TestWhatIsNotModelledIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	_, err := m.Submit(m.now, ann, request("a", "--switches=1"))
+	var e *slurmtest.UnmodelledError
+	if !errors.As(err, &e) {
+		t.Errorf("%v", err)
+	}
+}

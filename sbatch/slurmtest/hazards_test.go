@@ -1,0 +1,200 @@
+package slurmtest_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
+)
+
+func TestNodeThatFailsTakesItsJobsWithIt(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	lost, again := m.start(request("a")), m.start(request("b", "--requeue"))
+	if err := m.SetNode(m.now, "n1", slurmtest.NodeLost); err != nil {
+		t.Fatal(err)
+	}
+	m.is(again, sbatch.StatePending, "None")
+	m.pass(time.Second)
+	if j := m.is(lost, sbatch.StateNodeFail, "NodeDown"); j.Nodes != "n1" {
+		t.Errorf("%+v", j)
+	}
+	if j := m.is(again, sbatch.StatePending, "BeginTime"); j.Nodes != "" || j.Start.Sub(m.now) != 120*time.Second {
+		t.Errorf("%+v", j)
+	}
+	m.Ended(m.now, lost, 0, slurmtest.End{})  // nobody hears that
+	m.Ended(m.now, again, 0, slurmtest.End{}) // nor that
+	m.pass(119 * time.Second)
+	m.is(lost, sbatch.StateNodeFail, "NodeDown")
+	m.pass(2 * time.Second)
+	if j := m.is(again, sbatch.StateRunning, "None"); j.Nodes != "n2" {
+		t.Errorf("%+v", j)
+	}
+	if last := m.orders[len(m.orders)-1]; last.Kind != slurmtest.Start || last.Restart != 1 {
+		t.Errorf("%+v, want the second beginning", last)
+	}
+	m.pass(10 * time.Second)
+	m.accounts("a", sbatch.StateNodeFail)
+	m.accounts("b", sbatch.StateNodeFail, sbatch.StateRunning)
+	if err := m.SetNode(m.now, "n2", slurmtest.NodeDown); err != nil {
+		t.Fatal(err)
+	}
+	m.pass(time.Second)
+	m.kinds(again, slurmtest.Start, slurmtest.Start, slurmtest.Kill)
+}
+
+func TestProcessesOfALostNodeAreKilledWhenItIsBack(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	id := m.start(request("a"))
+	for _, state := range []string{slurmtest.NodeLost, slurmtest.NodeResume} {
+		m.kinds(id, slurmtest.Start)
+		if err := m.SetNode(m.now, "n1", state); err != nil {
+			t.Fatal(err)
+		}
+		m.pass(time.Second)
+	}
+	m.kinds(id, slurmtest.Start, slurmtest.Kill)
+	m.is(id, sbatch.StateNodeFail, "NodeDown")
+}
+
+func TestRequeueBeginsAJobAgainUnderItsID(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	id, never := m.start(request("a", "--requeue")), m.start(request("b"))
+	if err := m.Requeue(m.now, never); err == nil {
+		t.Error("requeued in spite of --no-requeue")
+	}
+	if err := m.Requeue(m.now, id); err != nil {
+		t.Fatal(err)
+	}
+	m.is(id, sbatch.StateCompleting, "None")
+	m.ended(id, 0, slurmtest.End{Signal: 15})
+	m.is(id, sbatch.StatePending, "BeginTime")
+	m.pass(3 * time.Minute)
+	m.is(id, sbatch.StateRunning, "None")
+	m.ended(id, 0, slurmtest.End{}) // of the first beginning
+	m.is(id, sbatch.StateRunning, "None")
+	m.ended(id, 1, slurmtest.End{})
+	m.is(id, sbatch.StateCompleted, "None")
+	m.accounts("a", sbatch.StateRequeued, sbatch.StateCompleted)
+}
+
+func TestJobThatIsCancelledWhileItIsRequeued(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	id := m.start(request("a", "--requeue"))
+	if err := errors.Join(m.Requeue(m.now, id), m.Cancel(m.now, ann, id, "a")); err != nil {
+		t.Fatal(err)
+	}
+	m.ended(id, 0, slurmtest.End{Signal: 15})
+	m.is(id, sbatch.StateCancelled, "None")
+	m.kinds(id, slurmtest.Start, slurmtest.Terminate)
+}
+
+func TestPreemption(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	lost, again := m.start(request("a")), m.start(request("b", "--requeue"))
+	m.Preempt(m.now, lost, true)
+	m.Preempt(m.now, again, true)
+	m.ended(lost, 0, slurmtest.End{Signal: 15})
+	m.ended(again, 0, slurmtest.End{Signal: 15})
+	m.is(lost, sbatch.StatePreempted, "None")
+	m.is(again, sbatch.StatePending, "BeginTime")
+}
+
+func TestNodeThatDoesNotBegin(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	boot := m.submit(request("a"))
+	m.FailBoot(m.now, boot)
+	m.is(boot, sbatch.StateBootFail, "NodeDown")
+	m.kinds(boot)
+	id := m.start(request("b"))
+	m.FailLaunch(m.now, id, 0)
+	m.is(id, sbatch.StatePending, "launch failed requeued held")
+	m.pass(time.Hour)
+	m.is(id, sbatch.StatePending, "launch failed requeued held")
+	m.Release(m.now, id)
+	m.pass(time.Second)
+	if j := m.is(id, sbatch.StateRunning, "None"); j.Nodes != "n2" {
+		t.Errorf("%+v: want the other node, as this one is drained", j)
+	}
+}
+
+func TestControllerThatIsAwayAndBack(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	ends, runs := m.start(request("a")), m.start(request("b"))
+	m.Stop(m.now)
+	var e *sbatch.Error
+	if _, err := m.Submit(m.now, ann, request("c")); !errors.As(err, &e) || e.Refused {
+		t.Errorf("submit: %+v", err)
+	}
+	if _, err := m.Observe(m.now, ann); !errors.As(err, &e) || !e.Transient() {
+		t.Errorf("observe: %+v", err)
+	}
+	if err := m.Cancel(m.now, ann, ends, ""); err == nil {
+		t.Error("cancelled")
+	}
+	m.Ended(m.now, ends, 0, slurmtest.End{Code: 1})
+	m.pass(time.Minute)
+	m.Start(m.now)
+	m.pass(time.Second)
+	m.is(ends, sbatch.StateFailed, "NonZeroExitCode")
+	m.is(runs, sbatch.StateRunning, "None")
+	jobs, err := m.Account(m.now, ann, m.now.Add(-30*time.Second), []string{"a"})
+	if err != nil || len(jobs) != 1 {
+		t.Errorf("%+v, %v: want its end to be when the controller came back", jobs, err)
+	}
+}
+
+func TestLostStateGivesIDsOutAgain(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	old := m.start(request("old"))
+	m.pass(time.Minute)
+	since := m.now
+	lost := m.start(request("lost"))
+	m.pass(time.Minute)
+	m.Lose(m.now, since)
+	m.is(old, sbatch.StateRunning, "None")
+	if id := m.submit(request("new")); id != lost {
+		t.Errorf("id %d, want %d again", id, lost)
+	}
+	m.pass(time.Second)
+	m.kinds(lost, slurmtest.Start, slurmtest.Kill, slurmtest.Start)
+	m.accounts("lost", sbatch.StateRunning)
+	m.Lose(m.now, time.Time{})
+	if s, err := m.Observe(m.now, ann); err != nil || len(s.Jobs) != 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if id := m.submit(request("first")); id != old {
+		t.Errorf("id %d, want %d", id, old)
+	}
+}
+
+func TestDatabaseThatIsBehindOrAway(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	m.Database.Behind = 10 * time.Second
+	id := m.start(request("a"))
+	m.pass(5 * time.Second)
+	m.accounts("a")
+	m.ended(id, 0, slurmtest.End{})
+	m.pass(8 * time.Second)
+	m.accounts("a", sbatch.StateRunning)
+	m.pass(10 * time.Second)
+	m.accounts("a", sbatch.StateCompleted)
+	m.Database = slurmtest.Database{AwayUntil: m.now.Add(time.Second), LosesEnds: true}
+	if _, err := m.Account(m.now, ann, time.Time{}, []string{"a"}); err == nil {
+		t.Error("it answers")
+	}
+	id = m.start(request("b"))
+	m.ended(id, 0, slurmtest.End{})
+	m.pass(time.Hour)
+	m.accounts("b", sbatch.StateRunning)
+}

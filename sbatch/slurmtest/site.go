@@ -1,0 +1,123 @@
+package slurmtest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// Site is how a cluster is set up. A Controller never writes to it, so that
+// many can share one.
+type Site struct {
+	// Name is the cluster's, Host that of its controller.
+	Name, Host string
+	Nodes      []Node
+	Partitions []Partition
+	QOS        []QOS
+	Users      []User
+	// FirstJob is the id of the first job, of a controller that lost its
+	// state too.
+	FirstJob sbatch.JobID
+	// MaxArraySize bounds the index of an array's task; MemoryPerCPU, in MiB,
+	// is what a job gets that asks for no memory.
+	MaxArraySize int
+	MemoryPerCPU int64
+	// StartDelay is the time between a submission and the pass of the
+	// scheduler that can start the job; Epilog is how long a job is COMPLETING
+	// after its last process has ended.
+	StartDelay, Epilog time.Duration
+	// KillWait, MinJobAge are as in slurm.conf(5). LimitEvery is the interval
+	// at which time limits are looked at, RequeueDelay how long a requeued job
+	// is not eligible.
+	KillWait, MinJobAge, LimitEvery, RequeueDelay time.Duration
+	// RowAfter and NameAfter are how long after a submission the accounting
+	// database has a row with the placeholder for its name, and the name;
+	// EndAfter is how long after a job's end it has that.
+	RowAfter, NameAfter, EndAfter time.Duration
+}
+
+// Node is one machine of a cluster.
+type Node struct {
+	Name      string
+	CPUs      int64
+	MemoryMiB int64
+	GPUType   string
+	GPUs      int
+	Features  []string
+}
+
+// Partition is a set of nodes that jobs queue for.
+type Partition struct {
+	Name string
+	// Nodes are the names of its nodes.
+	Nodes []string
+	// State is UP, DOWN, DRAIN or INACTIVE; empty means UP.
+	State string
+	// Hidden partitions, and their jobs, are shown only to those who ask for
+	// all. Default is where a job goes that names none.
+	Hidden, Default      bool
+	MaxTime, DefaultTime time.Duration
+}
+
+// QOS is a quality of service.
+type QOS struct {
+	Name string
+	// MaxSubmitJobs is how many unended jobs a user can have in it; 0 is no
+	// limit.
+	MaxSubmitJobs int
+}
+
+// User is somebody with an association, who can submit jobs.
+type User struct {
+	UID  int
+	Name string
+	// The first of each is what a job gets that asks for none.
+	Accounts, QOS, WCKeys []string
+}
+
+// NewSite returns the cluster that scripts/slurm-cluster makes: four nodes, two
+// of them with four GPUs, and the users root and researcher. Its times are as
+// measured there.
+func NewSite() *Site {
+	node := func(name, gpu string, gpus int, feature string) Node {
+		return Node{Name: name, CPUs: 64, MemoryMiB: 256000, GPUType: gpu, GPUs: gpus, Features: []string{feature}}
+	}
+	return &Site{
+		Name: "clslurm", Host: "vm",
+		Nodes: []Node{
+			node("n1", "", 0, "cpuonly"), node("n2", "", 0, "cpuonly"),
+			node("n3", "a100", 4, "a100"), node("n4", "a100", 4, "a100"),
+		},
+		Partitions: []Partition{
+			{Name: "cpu", Nodes: []string{"n1", "n2"}, Default: true, MaxTime: 7 * 24 * time.Hour, DefaultTime: time.Hour},
+			{Name: "gpu", Nodes: []string{"n3", "n4"}, MaxTime: 2 * 24 * time.Hour, DefaultTime: time.Hour},
+			{Name: "short", Nodes: []string{"n1", "n2", "n3", "n4"}, MaxTime: 10 * time.Minute, DefaultTime: time.Minute},
+		},
+		QOS: []QOS{{Name: "normal"}, {Name: "limited", MaxSubmitJobs: 2}},
+		Users: []User{
+			{UID: 0, Name: "root", Accounts: []string{"lab", "nlp"}, QOS: []string{"normal", "limited"}, WCKeys: []string{"proj1"}},
+			{UID: 1001, Name: "researcher", Accounts: []string{"lab", "nlp"}, QOS: []string{"normal", "limited"}, WCKeys: []string{"proj1"}},
+		},
+		FirstJob: 1, MaxArraySize: 10001, MemoryPerCPU: 500,
+		StartDelay: 200 * time.Millisecond, Epilog: 20 * time.Millisecond,
+		KillWait: 3 * time.Second, MinJobAge: 300 * time.Second, LimitEvery: 30 * time.Second, RequeueDelay: 121 * time.Second,
+		RowAfter: time.Second, NameAfter: 2 * time.Second, EndAfter: 500 * time.Millisecond,
+	}
+}
+
+func (s *Site) user(uid int) *User {
+	i := slices.IndexFunc(s.Users, func(u User) bool { return u.UID == uid })
+	if i < 0 {
+		return nil
+	}
+	return &s.Users[i]
+}
+
+func (s *Site) qos(name string) *QOS {
+	i := slices.IndexFunc(s.QOS, func(q QOS) bool { return q.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &s.QOS[i]
+}
