@@ -41,13 +41,8 @@ func (b *Bridge) InFlight() bool { return b.view.anyInFlight() }
 // Deliver takes the server's messages to a queue's identity in, those that are
 // a matter for a row.
 func (b *Bridge) Deliver(q plan.Queue, messages []codalab.Message) {
-	for _, m := range messages {
-		switch {
-		case m.Type == codalab.MessageRun && m.Bundle != nil && codalab.IsUUID(m.Bundle.UUID):
-			b.inbox.offer(offer{queue: q.Name, message: m})
-		case m.Type == codalab.MessageKill, m.Type == codalab.MessageMarkFinalized:
-			b.inbox.put(m.UUID, func(n *plan.News) { n.Messages = append(n.Messages, m) })
-		}
+	if len(messages) > 0 {
+		b.inbox.deliver(q.Name, messages)
 	}
 }
 

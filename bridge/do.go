@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -55,9 +56,13 @@ func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
 		return b.look(r.Bundle, r.Attempt)
 	case plan.Close:
 		c := b.close(ctx, r)
-		return func(n *plan.News) { n.Closed = &c }
+		return func(n *plan.News) {
+			if n.Closed == nil || n.Closed.Attempt <= c.Attempt {
+				n.Closed = &c
+			}
+		}
 	case plan.Cancel:
-		name := cmp.Or(string(r.Mark), r.Job.Name)
+		name := cmp.Or(r.Job.Name, string(r.Mark)) // what it is called now: jobs can be renamed
 		o := outcome(b.Scheduler.Cancel(ctx, r.Job.ID, name))
 		return func(n *plan.News) { n.Cancelled = &o }
 	case plan.Collect:
@@ -165,7 +170,13 @@ func (b *Bridge) look(bundle string, attempt int) func(*plan.News) {
 }
 
 func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
-	return outcome(b.Collector.Collect(ctx, *r.Run, b.Policy.Layout.RunDir(r.Bundle, r.Attempt)))
+	err := b.Collector.Collect(ctx, *r.Run, b.Policy.Layout.RunDir(r.Bundle, r.Attempt))
+	o := outcome(err)
+	var answer *codalab.Error
+	if errors.As(err, &answer) && (answer.Status == http.StatusUnauthorized || answer.Status == http.StatusForbidden) {
+		o.Final = false // a password or a permission may be put right; results are not to be had again
+	}
+	return o
 }
 
 func (b *Bridge) confirm(ctx context.Context, r plan.Row) plan.Confirmation {

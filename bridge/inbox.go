@@ -65,9 +65,19 @@ func (i *inbox) put(bundle string, add func(n *plan.News)) {
 	i.ring()
 }
 
-func (i *inbox) offer(o offer) {
+// deliver adds a server's messages. No step comes between them: a kill may be
+// meant for the bundle that is offered with it.
+func (i *inbox) deliver(queue string, messages []codalab.Message) {
 	i.mu.Lock()
-	i.offers = append(i.offers, o)
+	for _, m := range messages {
+		switch {
+		case m.Type == codalab.MessageRun && m.Bundle != nil && codalab.IsUUID(m.Bundle.UUID):
+			i.offers = append(i.offers, offer{queue: queue, message: m})
+		case m.Type == codalab.MessageKill, m.Type == codalab.MessageMarkFinalized:
+			n := i.of(m.UUID)
+			n.Messages = append(n.Messages, m)
+		}
+	}
 	i.mu.Unlock()
 	i.ring()
 }

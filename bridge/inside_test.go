@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ func TestInboxGathersUntilItIsTaken(t *testing.T) {
 	in.put("0x1", message(codalab.MessageKill))
 	in.put("0x2", func(n *plan.News) { n.Progress = "half" })
 	in.put("0x1", message(codalab.MessageMarkFinalized))
-	in.offer(offer{queue: "cpu"})
+	in.deliver("cpu", []codalab.Message{{Type: codalab.MessageRun, Bundle: &codalab.RunBundle{UUID: "0x" + strings.Repeat("1", 32)}}})
 	select {
 	case <-in.arrived:
 	default:

@@ -1,12 +1,15 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
 func errorAttr(err error) slog.Attr { return slog.String("error", err.Error()) }
@@ -65,9 +68,14 @@ func (b *Bridge) Observe(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("observe Slurm: %w", err)
 	}
-	found := snapshot.ByName()
+	found := make(map[plan.Mark][]sbatch.Job, len(snapshot.Jobs))
+	slices.SortStableFunc(snapshot.Jobs, func(a, b sbatch.Job) int { return cmp.Compare(a.ID, b.ID) })
+	for _, j := range snapshot.Jobs {
+		m := b.Policy.MarkOf(j)
+		found[m] = append(found[m], j)
+	}
 	for _, r := range rows {
-		jobs := found[string(r.Mark)]
+		jobs := found[r.Mark]
 		if r.Shows(jobs) {
 			continue
 		}

@@ -182,7 +182,7 @@ func (s *site) result(limit time.Duration, bundle string) codalab.Run {
 	return run
 }
 
-// bundleID is a bundle whose submissions have names of their own.
+// bundleID differs from bundle to bundle in what a mark has of it.
 func bundleID(n int) string { return fmt.Sprintf("0x%012x%020x", n, n) }
 
 func gunzip(t *testing.T, data []byte) string {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -53,10 +55,16 @@ var unsafe = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
 // mark names a submission: who, which bundle, which attempt, which bridge, for
 // administrators to read in squeue.
 func (p Policy) mark(r Row) Mark {
-	owner := unsafe.ReplaceAllString(p.Owner, "_")
+	owner := p.Owner
+	if strings.ContainsFunc(owner, unusual) { // asked for each job of each snapshot
+		owner = unsafe.ReplaceAllString(owner, "_")
+	}
 	uuid := r.Bundle
 	if len(uuid) > 14 {
 		uuid = uuid[2:14]
 	}
-	return Mark(fmt.Sprintf("cl-%s-%s.%d-%s", owner, uuid, r.Attempt, p.Bridge))
+	return Mark("cl-" + owner + "-" + uuid + "." + strconv.Itoa(r.Attempt) + "-" + p.Bridge)
 }
+
+// unusual says whether a character may not be one of those that a name has.
+func unusual(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') }

@@ -54,6 +54,10 @@ func (d *decision) staging() {
 		d.finish(*d.row.Stop, "stopped before it was submitted: "+d.row.Stop.Failure)
 		return
 	}
+	if c := d.news.Claimed; c != nil && c.Failure == "" && !c.Accepted {
+		d.drop("the server has given the bundle to another worker")
+		return
+	}
 	if d.row.Staged != nil {
 		return // Batch decides when it is submitted
 	}
@@ -70,7 +74,11 @@ func (d *decision) staging() {
 		d.row.Due, d.row.Tries, d.row.Trouble, d.row.Progress = time.Time{}, 0, "", ""
 		d.row.Reason = "image and dependencies are there"
 	case answer.Final || d.patienceEnds(d.policy.StagePatience):
-		d.finish(Verdict{Cause: spool.CauseUser, Failure: sentence(answer.Failure)}, "staging failed")
+		cause := spool.CausePlatform
+		if answer.Final {
+			cause = spool.CauseUser
+		}
+		d.finish(Verdict{Cause: cause, Failure: sentence(answer.Failure)}, "staging failed")
 	default:
 		d.again(answer.Failure)
 	}

@@ -63,10 +63,10 @@ func (d *decision) findJob() bool {
 		return true
 	case s != nil && s.Attempt == d.row.Attempt && s.Refused:
 		d.finish(*d.row.Stop, "stopped; Slurm had refused it")
+	case !d.row.Closed: // a job may still arrive, and must find that it may not begin
+		d.close()
 	case d.absent():
 		d.finish(*d.row.Stop, "stopped; there is no job of it")
-	case !d.row.Closed:
-		d.close()
 	}
 	return false
 }

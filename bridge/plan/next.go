@@ -75,7 +75,7 @@ func (d *decision) mindClock() {
 	if !d.news.Restarted {
 		return
 	}
-	if !r.Ended.IsZero() && r.Looked.Before(r.Ended.Add(d.policy.Settle)) {
+	if r.InFlight() && !r.Ended.IsZero() && r.Looked.Before(r.Ended.Add(d.policy.Settle)) {
 		r.Ended = d.now
 	}
 	if least := d.now.Add(min(d.policy.KeepAfterAck, keepAfterRestart)); r.Phase == Done && !r.Dropped && !r.Releasing && r.Due.Before(least) {
@@ -143,7 +143,7 @@ func (d *decision) hear() {
 		case codalab.MessageKill:
 			d.stop(killed(m.KillMessage), "the server asked to kill it")
 		case codalab.MessageRun:
-			d.offeredAgain(m)
+			d.offeredAgain()
 		case codalab.MessageMarkFinalized:
 			if d.row.Phase == Finalizing {
 				d.acknowledged("the server acknowledged the result")
@@ -154,14 +154,10 @@ func (d *decision) hear() {
 
 // offeredAgain answers a run message for a bundle that has a row already: the
 // server lost our claim, or its memory.
-func (d *decision) offeredAgain(m codalab.Message) {
+func (d *decision) offeredAgain() {
 	switch {
 	case d.row.Phase == Claiming:
 	case d.row.Releasing: // what is being removed is not begun anew; the server offers the bundle again
-	case d.row.Phase == Done && d.row.Dropped:
-		fresh := NewRow(d.now, d.row.Queue, m)
-		fresh.Version, fresh.Attempt = d.row.Version, d.row.Attempt
-		d.row = fresh
 	case d.row.Phase == Done && d.row.Begun == nil:
 		d.want(Claim)
 		d.finalize("the server offered again what was done: the verdict is reported again")

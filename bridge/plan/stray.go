@@ -30,7 +30,7 @@ type Strays map[sbatch.JobID]time.Time
 // be touched. A job whose comment a site has rewritten is left alone.
 func (p Policy) Strays(now time.Time, s sbatch.Snapshot, known func(Mark) bool, generation int64, before Strays) (strays Strays, overdue []sbatch.Job, err error) {
 	for _, j := range s.Jobs {
-		if commentValue(j.Comment, "bridge") != p.Bridge || known(Mark(j.Name)) || known(p.submitted(j)) {
+		if commentValue(j.Comment, "bridge") != p.Bridge || known(p.MarkOf(j)) {
 			continue
 		}
 		number, err := strconv.ParseInt(commentValue(j.Comment, "generation"), 10, 64)
@@ -58,12 +58,12 @@ func (p Policy) Strays(now time.Time, s sbatch.Snapshot, known func(Mark) bool, 
 	return strays, overdue, nil
 }
 
-// submitted is the mark under which a job of this bridge was submitted, by its
-// comment.
-func (p Policy) submitted(j sbatch.Job) Mark {
+// MarkOf is the mark of a job: what its comment says, where that is this
+// bridge's, as jobs can be renamed; else its name, as sites rewrite comments.
+func (p Policy) MarkOf(j sbatch.Job) Mark {
 	attempt, err := strconv.Atoi(commentValue(j.Comment, "attempt"))
-	if err != nil {
-		return ""
+	if err != nil || commentValue(j.Comment, "bridge") != p.Bridge {
+		return Mark(j.Name)
 	}
 	return p.mark(Row{Bundle: commentValue(j.Comment, "bundle"), Attempt: attempt})
 }

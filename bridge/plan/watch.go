@@ -138,7 +138,11 @@ func (d *decision) lastWord() bool {
 		return true
 	}
 	a := d.news.Accounted
-	if a == nil {
+	switch {
+	case a != nil:
+	case d.row.Exit != nil && d.now.Sub(d.row.Ended) > d.policy.RecordAge:
+		return true // the worker's own account is enough, where there is no other for so long
+	default:
 		d.ask(Account, d.news.AccountFailure)
 		return false
 	}

@@ -70,6 +70,15 @@ type reported struct {
 	failure string
 }
 
+// said is what a verdict says.
+func said(v *plan.Verdict) reported {
+	r := reported{exit: -1, failure: v.Failure}
+	if v.ExitCode != nil {
+		r.exit = *v.ExitCode
+	}
+	return r
+}
+
 // attemptOf finds the attempt of a submission by the job's name,
 // cl-<owner>-<uuid12>.<n>-<bridge>.
 func (w *world) attemptOf(mark string) *attempt {
@@ -132,7 +141,7 @@ func (w *world) checkSaved(before, after plan.Row) {
 		}
 	}
 	fresh := after.Phase == plan.Claiming
-	if !before.Times.Finalizing.IsZero() && !fresh && *before.Verdict != *after.Verdict {
+	if !before.Times.Finalizing.IsZero() && !fresh && said(before.Verdict) != said(after.Verdict) {
 		w.violate(VerdictChanged, "the verdict of %s changed from %+v to %+v", before.Bundle, *before.Verdict, *after.Verdict)
 	}
 	if after.Phase == plan.Finalizing && before.Phase != plan.Finalizing && before.Times.Finalizing.IsZero() {
@@ -177,17 +186,17 @@ func (w *world) checkReports(in codalab.CheckIn) {
 		if run.State != codalab.StateFinalizing {
 			continue
 		}
-		said := reported{exit: -1}
+		now := reported{exit: -1}
 		if run.ExitCode != nil {
-			said.exit = *run.ExitCode
+			now.exit = *run.ExitCode
 		}
 		if run.FailureMessage != nil {
-			said.failure = *run.FailureMessage
+			now.failure = *run.FailureMessage
 		}
-		if first, ok := w.verdicts[run.UUID]; ok && first != said && !w.recovered {
-			w.violate(VerdictChanged, "%s was reported as %+v, and then as %+v", run.UUID, first, said)
+		if first, ok := w.verdicts[run.UUID]; ok && first != now && !w.recovered {
+			w.violate(VerdictChanged, "%s was reported as %+v, and then as %+v", run.UUID, first, now)
 		}
-		w.verdicts[run.UUID] = said
+		w.verdicts[run.UUID] = now
 	}
 }
 

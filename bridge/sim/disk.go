@@ -85,7 +85,7 @@ func (d *disk) ring(uuid string, n int) {
 		return
 	}
 	d.rang = append(d.rang, spool.Member{Bundle: uuid, Attempt: n})
-	d.w.at(d.w.dice.takes(50*time.Millisecond, 3*time.Second), func() {
+	d.w.at(d.w.dice.takes(ofDisk, 50*time.Millisecond, 3*time.Second), func() {
 		for _, l := range d.w.lives {
 			l.listen()
 		}

@@ -84,6 +84,17 @@ var kindNames = [kinds]string{ //nolint:gochecknoglobals // the names of constan
 	"crash", "crash-saving", "clock-set", "twin", "ledger-old",
 }
 
+// Kinds lists the kinds of faults.
+func Kinds() []Kind {
+	all := make([]Kind, 0, kinds)
+	for k := range kinds {
+		if k != ServerRepeats {
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
 // String is the kind's name on the command line.
 func (k Kind) String() string { return kindNames[k] }
 
@@ -144,7 +155,7 @@ func FormatFaults(faults []Fault) string {
 type dice struct {
 	seed   uint64
 	asked  [kinds]uint32
-	misc   uint64
+	misc   [matters]uint64
 	only   map[Fault]bool // nil for all
 	struck []Fault
 }
@@ -189,13 +200,32 @@ func (d *dice) span(k Kind, least, most time.Duration) time.Duration {
 	return least + time.Duration(d.throw(k, d.asked[k], 4)%uint64(most-least)) //nolint:gosec // positive
 }
 
-// any is a number below n for what is no fault: how long things take.
-func (d *dice) any(n uint64) uint64 {
-	d.misc++
-	return mix(d.seed^0x5eed<<40^d.misc) % n
+// matter is what a chance that is no fault is about: how long things take, what
+// users want. Each has a row of chances of its own, so that a fault that is
+// left out changes little else.
+type matter uint8
+
+const (
+	ofUsers matter = iota
+	ofLives
+	ofSteps
+	ofEffects
+	ofObservation
+	ofCheckIns
+	ofServer
+	ofDisk
+	ofWorkers
+	ofMishaps
+	matters
+)
+
+// any is a number below n.
+func (d *dice) any(m matter, n uint64) uint64 {
+	d.misc[m]++
+	return mix(d.seed^0x5eed<<40^uint64(m)<<32^d.misc[m]) % n
 }
 
 // takes is how long something takes.
-func (d *dice) takes(least, most time.Duration) time.Duration {
-	return least + time.Duration(d.any(uint64(most-least))) //nolint:gosec // positive
+func (d *dice) takes(m matter, least, most time.Duration) time.Duration {
+	return least + time.Duration(d.any(m, uint64(most-least))) //nolint:gosec // positive
 }

@@ -3,11 +3,11 @@ package sim
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
@@ -19,8 +19,6 @@ type Ledger interface {
 	Save(ctx context.Context, rows []plan.Row) error
 	Delete(ctx context.Context, r plan.Row) error
 }
-
-var errConflict = errors.New("the ledger was written by somebody else")
 
 // Store is where ledgers in memory keep their rows: no more of them than a real
 // one does.
@@ -65,7 +63,7 @@ func (m *Memory) Generation(context.Context) (int64, error) { return m.generatio
 func (m *Memory) Save(_ context.Context, rows []plan.Row) error {
 	for _, r := range rows {
 		if m.rows[r.Bundle].Version != r.Version || !m.mine() {
-			return errConflict
+			return ledger.ErrConflict
 		}
 	}
 	for i := range rows {
@@ -81,7 +79,7 @@ func (m *Memory) Save(_ context.Context, rows []plan.Row) error {
 // Delete removes a row.
 func (m *Memory) Delete(_ context.Context, r plan.Row) error {
 	if old, ok := m.rows[r.Bundle]; !ok || !m.mine() || old.Version != r.Version {
-		return errConflict
+		return ledger.ErrConflict
 	}
 	delete(m.rows, r.Bundle)
 	return nil
@@ -97,13 +95,11 @@ func (s *Store) clone() *Store {
 type ledgerDisk struct {
 	w      *world
 	memory *Store
-	real   Ledger // beside memory, where one was asked for
+	open   func() (Ledger, error) // a real one beside memory; nil for none
 	// backup is a copy, and when it was made.
 	backup   *Store
 	backedUp time.Duration
 }
-
-func newLedgerDisk(w *world) ledgerDisk { return ledgerDisk{w: w, memory: NewStore()} }
 
 func (d *ledgerDisk) empty() bool { return len(d.memory.rows) == 0 }
 
@@ -111,14 +107,20 @@ func (d *ledgerDisk) empty() bool { return len(d.memory.rows) == 0 }
 type book struct {
 	*life
 	Memory
+	real Ledger // nil for none
 }
 
 // Take takes the ledger.
 func (b *book) Take(ctx context.Context) error {
 	b.Store = b.disk().memory
-	if real := b.disk().real; real != nil {
-		if err := real.Take(ctx); err != nil {
-			return err //nolint:wrapcheck // the simulation is no layer of its own
+	if open := b.disk().open; open != nil {
+		var err error
+		if b.real, err = open(); err == nil {
+			err = b.real.Take(ctx)
+		}
+		if err != nil {
+			b.w.failure = err
+			return err
 		}
 	}
 	return b.Memory.Take(ctx)
@@ -131,8 +133,8 @@ func (b *book) Rows(ctx context.Context) ([]plan.Row, error) {
 	if b.crashes() {
 		return nil, errCrashed
 	}
-	if real := b.disk().real; real != nil {
-		return real.Rows(ctx) //nolint:wrapcheck // the simulation is no layer of its own
+	if b.real != nil {
+		return b.real.Rows(ctx) //nolint:wrapcheck // the simulation is no layer of its own
 	}
 	return b.Memory.Rows(ctx)
 }
@@ -154,8 +156,8 @@ func (b *book) Save(ctx context.Context, rows []plan.Row) error {
 	for i, r := range rows {
 		before[i] = d.memory.rows[r.Bundle]
 	}
-	if d.real != nil {
-		if err := d.real.Save(ctx, slices.Clone(rows)); err != nil {
+	if b.real != nil {
+		if err := b.real.Save(ctx, slices.Clone(rows)); err != nil {
 			return err //nolint:wrapcheck // the simulation is no layer of its own
 		}
 	}
@@ -177,12 +179,11 @@ func (b *book) Save(ctx context.Context, rows []plan.Row) error {
 
 // Delete removes a row.
 func (b *book) Delete(ctx context.Context, r plan.Row) error {
-	d := b.disk()
 	if b.crashes() {
 		return errCrashed
 	}
-	if d.real != nil {
-		if err := d.real.Delete(ctx, r); err != nil {
+	if b.real != nil {
+		if err := b.real.Delete(ctx, r); err != nil {
 			return err //nolint:wrapcheck // the simulation is no layer of its own
 		}
 	}
@@ -192,7 +193,7 @@ func (b *book) Delete(ctx context.Context, r plan.Row) error {
 
 // restore puts the backup in the ledger's place.
 func (d *ledgerDisk) restore() {
-	if d.backup == nil || d.real != nil {
+	if d.backup == nil || d.open != nil {
 		return
 	}
 	d.w.tell("ledger", "restored as it was at %s", d.backedUp)

@@ -99,7 +99,7 @@ func (l *life) die(why string) {
 			break
 		}
 	}
-	w.at(w.dice.takes(time.Second, time.Minute), func() {
+	w.at(w.dice.takes(ofLives, time.Second, time.Minute), func() {
 		if len(w.lives) > 0 {
 			return
 		}
@@ -116,7 +116,7 @@ func (l *life) wake() {
 		return
 	}
 	l.stepping = true
-	l.w.at(l.w.dice.takes(time.Millisecond, 50*time.Millisecond), l.step)
+	l.w.at(l.w.dice.takes(ofSteps, time.Millisecond, 50*time.Millisecond), l.step)
 }
 
 func (l *life) step() {
@@ -159,7 +159,7 @@ func (l *life) step() {
 // start does an effect after its turn has come.
 func (l *life) start(e plan.Effect) {
 	w := l.w
-	begins, lasts := w.now+w.dice.takes(time.Millisecond, 100*time.Millisecond), l.lasts(e.Kind)
+	begins, lasts := w.now+w.dice.takes(ofEffects, time.Millisecond, 100*time.Millisecond), l.lasts(e.Kind)
 	if bridge.AtOnce(e.Kind) == 1 {
 		begins = max(begins, l.free[e.Kind])
 		l.free[e.Kind] = begins + lasts
@@ -189,17 +189,17 @@ func (l *life) lasts(k plan.Kind) time.Duration {
 	d := &l.w.dice
 	switch k {
 	case plan.Stage:
-		return d.takes(100*time.Millisecond, time.Minute)
+		return d.takes(ofEffects, 100*time.Millisecond, time.Minute)
 	case plan.Collect:
-		return d.takes(100*time.Millisecond, 20*time.Second)
+		return d.takes(ofEffects, 100*time.Millisecond, 20*time.Second)
 	case plan.Submit:
-		if d.any(10) == 0 {
-			return d.takes(time.Second, submitBound)
+		if d.any(ofEffects, 10) == 0 {
+			return d.takes(ofEffects, time.Second, submitBound)
 		}
-		return d.takes(20*time.Millisecond, time.Second)
+		return d.takes(ofEffects, 20*time.Millisecond, time.Second)
 	case plan.Claim, plan.Prepare, plan.Account, plan.Look, plan.Close, plan.Cancel, plan.Confirm, plan.Release, plan.Forget:
 	}
-	return d.takes(5*time.Millisecond, time.Second)
+	return d.takes(ofEffects, 5*time.Millisecond, time.Second)
 }
 
 // observe looks at Slurm now and then. The answer comes later than the
@@ -210,13 +210,13 @@ func (l *life) observe() {
 		return
 	}
 	asked := l.clock()
-	w.at(w.dice.takes(10*time.Millisecond, 3*time.Second), func() {
+	w.at(w.dice.takes(ofObservation, 10*time.Millisecond, 3*time.Second), func() {
 		if l.dead {
 			return
 		}
 		_ = l.bridge.Observe(w.ctx, asked) // says nothing to any row
 		l.wake()
-		pause := w.dice.takes(6*time.Second, 20*time.Second)
+		pause := w.dice.takes(ofObservation, 6*time.Second, 20*time.Second)
 		if !l.bridge.InFlight() {
 			pause = time.Minute
 		}
@@ -259,7 +259,7 @@ func (l *life) checkInSoon() {
 		return
 	}
 	l.checking = true
-	l.w.at(l.w.dice.takes(20*time.Millisecond, 500*time.Millisecond), func() {
+	l.w.at(l.w.dice.takes(ofCheckIns, 20*time.Millisecond, 500*time.Millisecond), func() {
 		l.checking = false
 		l.checkIn()
 	})
@@ -280,9 +280,9 @@ func (l *life) checkIn() {
 		w.at(10*time.Second, func() { l.outstanding = false })
 		return
 	}
-	w.at(w.dice.takes(5*time.Millisecond, 500*time.Millisecond), func() {
+	w.at(w.dice.takes(ofCheckIns, 5*time.Millisecond, 500*time.Millisecond), func() {
 		messages, ok := w.server.checkIn(in)
-		after := w.dice.takes(5*time.Millisecond, 500*time.Millisecond)
+		after := w.dice.takes(ofCheckIns, 5*time.Millisecond, 500*time.Millisecond)
 		if w.fault(AnswerLate) {
 			after = w.dice.span(AnswerLate, time.Second, 20*time.Second)
 		}

@@ -137,8 +137,8 @@ func (w *world) loseNode(what string, lose func(*worker)) {
 				lose(wk)
 			}
 		}
-		w.at(w.dice.takes(20*time.Second, time.Minute), func() { w.setNode(j.Nodes, slurmtest.NodeDown) })
-		w.at(w.dice.takes(2*time.Minute, 8*time.Minute), func() { w.setNode(j.Nodes, slurmtest.NodeResume) })
+		w.at(w.dice.takes(ofMishaps, 20*time.Second, time.Minute), func() { w.setNode(j.Nodes, slurmtest.NodeDown) })
+		w.at(w.dice.takes(ofMishaps, 2*time.Minute, 8*time.Minute), func() { w.setNode(j.Nodes, slurmtest.NodeResume) })
 	})
 }
 
@@ -162,7 +162,7 @@ func (w *world) setNode(node, state string) {
 
 func (w *world) purged() {
 	for n := range w.server.made {
-		if b := w.disk.bundles[bundleID(n)]; b != nil && w.dice.any(2) == 0 {
+		if b := w.disk.bundles[bundleID(n)]; b != nil && w.dice.any(ofMishaps, 2) == 0 {
 			w.disk.purge(b)
 			return
 		}
@@ -175,7 +175,7 @@ func (w *world) serverGoesAway() {
 
 func (w *world) restaged() {
 	if n := len(w.server.bundles); n > 0 {
-		w.server.restage(w.server.bundles[w.dice.any(uint64(n))])
+		w.server.restage(w.server.bundles[w.dice.any(ofMishaps, uint64(n))])
 	}
 }
 

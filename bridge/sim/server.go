@@ -67,22 +67,22 @@ func (s *server) create() {
 	w := s.w
 	b := &bundle{uuid: bundleID(s.made), state: codalab.StateStaged, since: w.now}
 	s.made++
-	b.wants.seconds = w.dice.takes(0, time.Minute)
-	switch w.dice.any(8) {
+	b.wants.seconds = w.dice.takes(ofUsers, 0, time.Minute)
+	switch w.dice.any(ofUsers, 8) {
 	case 0:
-		b.wants.seconds = w.dice.takes(time.Minute, 5*time.Minute)
+		b.wants.seconds = w.dice.takes(ofUsers, time.Minute, 5*time.Minute)
 	case 1:
 		b.wants.seconds = time.Hour // until its limit
 	case 2:
 		b.wants.code = 3
 	case 3:
-		b.wants.bad = w.dice.any(3) == 0
+		b.wants.bad = w.dice.any(ofUsers, 3) == 0
 	}
 	s.bundles = append(s.bundles, b)
 	w.wants[b.uuid] = b.wants
 	w.tell("user", "%s: %+v", short(b.uuid), b.wants)
-	if w.dice.any(5) == 0 {
-		w.at(w.dice.takes(0, 5*time.Minute), func() { s.kill(b.uuid) })
+	if w.dice.any(ofUsers, 5) == 0 {
+		w.at(w.dice.takes(ofUsers, 0, 5*time.Minute), func() { s.kill(b.uuid) })
 	}
 	s.stir()
 }
@@ -121,7 +121,7 @@ func (s *server) enter(b *bundle, state codalab.State) {
 
 // stir has the bridge check in soon, as the end of a held check-in would.
 func (s *server) stir() {
-	s.w.at(s.w.dice.takes(10*time.Millisecond, time.Second), func() {
+	s.w.at(s.w.dice.takes(ofServer, 10*time.Millisecond, time.Second), func() {
 		for _, l := range s.w.lives {
 			l.checkInSoon()
 		}

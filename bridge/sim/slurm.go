@@ -103,7 +103,7 @@ func (s *slurm) live() (sbatch.Job, bool) {
 	if len(live) == 0 {
 		return sbatch.Job{}, false
 	}
-	return live[s.w.dice.any(uint64(len(live)))], true
+	return live[s.w.dice.any(ofMishaps, uint64(len(live)))], true
 }
 
 // beginForeign submits the jobs that are not ours, and that nobody may touch.

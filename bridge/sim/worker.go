@@ -36,7 +36,7 @@ func (s *slurm) startWorker(l slurmtest.Launch) {
 	wk.token = "worker " + strconv.Itoa(len(s.workers)) + " of job " + l.Job.String()
 	s.workers = append(s.workers, wk)
 	w.tell("worker", "%s.%d starts on %s, job %s", short(uuid), n, l.Node, wk.token)
-	w.at(w.dice.takes(20*time.Millisecond, time.Second), wk.begin)
+	w.at(w.dice.takes(ofWorkers, 20*time.Millisecond, time.Second), wk.begin)
 }
 
 // dies takes a chance for the worker's death.
@@ -150,7 +150,7 @@ func (wk *worker) signal(kill bool) {
 			return // begin sees it
 		}
 		wk.attempt.disturb("told to stop by Slurm")
-		w.at(w.dice.takes(10*time.Millisecond, 5*time.Second), func() {
+		w.at(w.dice.takes(ofWorkers, 10*time.Millisecond, 5*time.Second), func() {
 			if wk.ended {
 				return
 			}

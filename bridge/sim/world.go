@@ -26,7 +26,11 @@ type Options struct {
 	Only []Fault
 	// Log, where it is not nil, is told what happens.
 	Log io.Writer
-	// Ledger opens the ledger, or nil for one in memory.
+	// Policy, where it is not nil, changes how the bridge is set up.
+	Policy func(*plan.Policy)
+	// Ledger, where it is not nil, opens a real ledger for each life of the
+	// bridge, which is used beside the one in memory; they are one ledger, and
+	// the caller's to close. No old copy is restored then.
 	Ledger func() (Ledger, error)
 }
 
@@ -46,12 +50,6 @@ type Result struct {
 // Run runs a seed to its end.
 func Run(ctx context.Context, seed uint64, o Options) (Result, error) {
 	w := newWorld(ctx, seed, o)
-	if o.Ledger != nil {
-		var err error
-		if w.ledger.real, err = o.Ledger(); err != nil {
-			return Result{}, fmt.Errorf("run seed %d: %w", seed, err)
-		}
-	}
 	w.begin()
 	for len(w.events) > 0 && len(w.violations) == 0 {
 		e := w.events.next()
@@ -65,6 +63,9 @@ func Run(ctx context.Context, seed uint64, o Options) (Result, error) {
 		}
 	}
 	w.checkEnd()
+	if w.failure != nil {
+		return Result{}, fmt.Errorf("run seed %d: %w", seed, w.failure)
+	}
 	return Result{
 		Seed: seed, Violations: w.violations, Faults: w.dice.struck, Bundles: len(w.server.bundles),
 		Attempts: w.attempts, Steps: w.steps, Simulated: w.now,
@@ -91,6 +92,7 @@ type world struct {
 	wants  map[string]wants
 	killed map[string]bool
 
+	failure    error // of what is not part of the simulation
 	violations []Violation
 	verdicts   map[string]reported
 	requests   []time.Duration
@@ -114,30 +116,33 @@ func newWorld(ctx context.Context, seed uint64, o Options) *world {
 		}
 	}
 	w.policy = w.newPolicy()
+	if o.Policy != nil {
+		o.Policy(&w.policy)
+	}
 	w.slurm = slurm{w: w, Controller: slurmtest.New(slurmSite)}
 	w.server = server{w: w, repeats: w.dice.weather(ServerRepeats)}
 	w.disk = disk{w: w, bundles: map[string]*bundleDir{}}
-	w.ledger = newLedgerDisk(w)
+	w.ledger = ledgerDisk{w: w, memory: NewStore(), open: o.Ledger}
 	return w
 }
 
 // newPolicy is one of the ways to set a bridge up.
 func (w *world) newPolicy() plan.Policy {
 	retry := plan.RetryNever
-	if w.dice.any(2) == 0 {
+	if w.dice.any(ofUsers, 2) == 0 {
 		retry = plan.RetryOnPlatform
 	}
 	q := plan.Queue{
 		Name: "cpu", Tag: "cpu", Partition: "cpu", DefaultTime: 10 * time.Minute, TimeGrace: 2 * time.Minute,
-		MaxInFlight: int(w.dice.any(3)) * 2, RetryBegun: retry, //nolint:gosec // below 3
+		MaxInFlight: int(w.dice.any(ofUsers, 3)) * 2, RetryBegun: retry, //nolint:gosec // below 3
 	}
-	if w.dice.any(2) == 0 {
+	if w.dice.any(ofUsers, 2) == 0 {
 		q.Extra = requeueable
 	}
 	return plan.Policy{
 		Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Worker: "/shared/bin/0/cl-worker",
 		Queues: map[string]plan.Queue{"cpu": q}, SubmitGrace: submitBound + 20*time.Second, StrayGrace: 4 * time.Minute,
-		CancelStrays: true, RecordAge: slurmSite.MinJobAge, Accounting: w.dice.any(4) > 0, Settle: settle, StuckFor: 30 * time.Second,
+		CancelStrays: true, RecordAge: slurmSite.MinJobAge, Accounting: w.dice.any(ofUsers, 4) > 0, Settle: settle, StuckFor: 30 * time.Second,
 		StagePatience: time.Hour, CollectPatience: 72 * time.Hour, AckPatience: 3 * time.Minute, MaxAttempts: 3,
 		KeepAfterAck: 8 * time.Minute,
 	}
@@ -154,8 +159,8 @@ const (
 
 // begin sets the site going.
 func (w *world) begin() {
-	for range 1 + w.dice.any(3) {
-		w.at(w.dice.takes(0, time.Minute), w.server.create)
+	for range 1 + w.dice.any(ofUsers, 3) {
+		w.at(w.dice.takes(ofUsers, 0, time.Minute), w.server.create)
 	}
 	w.slurm.beginForeign()
 	w.startLife()

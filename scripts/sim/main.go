@@ -1,78 +1,86 @@
-// Command sim runs seeds of the simulation of package bridge/sim.
+// Command sim runs seeds of the simulation of package bridge/sim, and tells
+// which of them break a promise, each with the command line that repeats it.
+//
+//	sim -seeds 1000000           a million seeds from 1 on
+//	sim -first 5000 -seeds 100   a hundred from 5000 on
+//	sim -seed 17 -v              one seed, told step by step
+//	sim -seed 17 -only crash.3   the same with one of its faults alone
+//
+// It ends with one line of counts, and with status 1 when a promise was broken.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
-	"runtime"
-	"sync"
-	"sync/atomic"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/sim"
 )
 
 func main() {
-	seeds := flag.Uint64("seeds", 1000, "")
-	first := flag.Uint64("first", 1, "")
-	only := flag.String("only", "", "")
-	verbose := flag.Bool("v", false, "")
-	one := flag.Uint64("seed", 0, "")
-	flag.Parse()
-	ctx := context.Background()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Stdout, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "sim:", err)
+		os.Exit(1)
+	}
+}
+
+var errBroken = errors.New("a promise was broken")
+
+func run(ctx context.Context, out io.Writer, args []string) error {
+	var c campaign
+	flags := flag.NewFlagSet("sim", flag.ContinueOnError)
+	flags.Uint64Var(&c.seeds, "seeds", 10_000, "how many `seeds` to run")
+	flags.Uint64Var(&c.first, "first", 1, "the first `seed`")
+	flags.IntVar(&c.show, "show", 5, "shrink and show at most this many `failures`")
+	flags.DurationVar(&c.tellEvery, "tell-every", 30*time.Second, "how often to tell how far it is, 0 for never")
+	flags.BoolVar(&c.untilBroken, "until-broken", false, "end at the first failure")
+	one := flags.Uint64("seed", 0, "run this `seed` alone")
+	only := flags.String("only", "", "leave out all `faults` but these, such as crash.3,submit-lost.0 (with -seed)")
+	verbose := flags.Bool("v", false, "tell what happens (with -seed)")
+	if err := flags.Parse(args); err != nil {
+		return err //nolint:wrapcheck // it says what is wrong
+	}
 	if *one != 0 {
-		o := sim.Options{}
-		if *only != "" {
-			f, err := sim.ParseFaults(*only)
-			if err != nil {
-				panic(err)
-			}
-			o.Only = f
-		}
-		if *verbose {
-			o.Log = os.Stdout
-		}
-		r, err := sim.Run(ctx, *one, o)
-		fmt.Println(r.Violations, sim.FormatFaults(r.Faults), r.Steps, r.Simulated, err)
-		return
+		return runOne(ctx, out, *one, *only, *verbose)
 	}
-	start := time.Now()
-	var next, steps, bundles, attempts, bad atomic.Uint64
-	next.Store(*first)
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	counts := map[sim.Broken]int{}
-	for range runtime.GOMAXPROCS(0) {
-		wg.Go(func() {
-			for {
-				s := next.Add(1) - 1
-				if s >= *first+*seeds {
-					return
-				}
-				r, err := sim.Run(ctx, s, sim.Options{})
-				if err != nil {
-					panic(err)
-				}
-				steps.Add(uint64(r.Steps))
-				bundles.Add(uint64(r.Bundles))
-				attempts.Add(uint64(r.Attempts))
-				if len(r.Violations) > 0 {
-					mu.Lock()
-					for _, v := range r.Violations {
-						counts[v.Broken]++
-					}
-					if bad.Add(1) <= 12 {
-						r = sim.Shrink(ctx, r)
-						fmt.Println(s, r.Violations[0].Broken, r.Violations[0].Words, sim.FormatFaults(r.Faults))
-					}
-					mu.Unlock()
-				}
-			}
-		})
+	debug.SetGCPercent(800) // a seed leaves a few hundred kilobytes behind, and little lives
+	return c.run(ctx, out)
+}
+
+// runOne runs one seed.
+func runOne(ctx context.Context, out io.Writer, seed uint64, only string, verbose bool) error {
+	var o sim.Options
+	if only != "" {
+		faults, err := sim.ParseFaults(only)
+		if err != nil {
+			return err
+		}
+		o.Only = faults
 	}
-	wg.Wait()
-	d := time.Since(start)
-	fmt.Printf("seeds=%d bad=%d %v bundles=%d attempts=%d steps=%d in %s: %.0f/s\n", *seeds, bad.Load(), counts, bundles.Load(), attempts.Load(), steps.Load(), d, float64(*seeds)/d.Seconds())
+	if verbose {
+		o.Log = out
+	}
+	r, err := sim.Run(ctx, seed, o)
+	if err != nil {
+		return err
+	}
+	for _, v := range r.Violations {
+		fmt.Fprintf(out, "broken: %s at %s: %s\n", v.Broken, v.At, v.Words)
+	}
+	fmt.Fprintf(out, "sim: seed=%d bundles=%d attempts=%d steps=%d simulated=%s faults=%s\n",
+		seed, r.Bundles, r.Attempts, r.Steps, r.Simulated.Round(time.Second), sim.FormatFaults(r.Faults))
+	if len(r.Violations) > 0 {
+		return errBroken
+	}
+	return nil
 }

@@ -36,6 +36,11 @@ type Ledger interface {
 	Save(ctx context.Context, rows []plan.Row) error
 	Delete(ctx context.Context, r plan.Row) error
 	Generation(ctx context.Context) (int64, error)
+}
+
+// Historian is a Ledger that keeps histories. The tests of those are left out
+// for one that does not.
+type Historian interface {
 	History(ctx context.Context, bundle string) ([]ledger.Entry, error)
 }
 
