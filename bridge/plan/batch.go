@@ -64,16 +64,8 @@ func plain(name string) string {
 	odd := func(r rune) bool {
 		return (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '_' && r != '-'
 	}
-	var b strings.Builder
-	inOdd := false
-	for i, r := range name {
-		switch {
-		case !odd(r):
-			b.WriteByte(name[i])
-		case !inOdd:
-			b.WriteByte('_')
-		}
-		inOdd = odd(r)
+	if !strings.ContainsFunc(name, odd) {
+		return name // asked for often
 	}
-	return b.String()
+	return strings.Join(strings.FieldsFunc(name, odd), "_")
 }

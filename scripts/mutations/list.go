@@ -70,7 +70,7 @@ func submitting() []mutation {
 		},
 		{
 			promise: "I2", name: "a-comment-of-another-bundle-is-foreign", file: "bridge/plan/next.go",
-			guard: "return bundle != \"\" && bundle != d.row.Bundle", without: "return false && bundle != \"\"", packages: decisions(),
+			guard: "return bundle != \"\" && (bundle != d.row.Bundle ||", without: "return bundle == \"-\" && (bundle != d.row.Bundle ||", packages: decisions(),
 		},
 		{
 			promise: "I2", name: "no-sbatch-begins-late", file: "bridge/do.go",
