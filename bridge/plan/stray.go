@@ -30,7 +30,7 @@ type Strays map[sbatch.JobID]time.Time
 // be touched. A job whose comment a site has rewritten is left alone.
 func (p Policy) Strays(now time.Time, s sbatch.Snapshot, known func(Mark) bool, generation int64, before Strays) (strays Strays, overdue []sbatch.Job, err error) {
 	for _, j := range s.Jobs {
-		if commentValue(j.Comment, "bridge") != p.Bridge || known(p.MarkOf(j)) {
+		if known(p.MarkOf(j)) || commentValue(j.Comment, "bridge") != p.Bridge {
 			continue
 		}
 		number, err := strconv.ParseInt(commentValue(j.Comment, "generation"), 10, 64)

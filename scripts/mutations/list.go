@@ -173,11 +173,11 @@ func strays() []mutation {
 	return []mutation{
 		{
 			promise: "I5", name: "a-job-with-a-row-is-none", file: file,
-			guard: " || known(p.MarkOf(j))", without: "", packages: decisions(),
+			guard: "if known(p.MarkOf(j)) || comment", without: "if comment", packages: decisions(),
 		},
 		{
 			promise: "I5", name: "another-bridge's-is-none", file: file,
-			guard: "commentValue(j.Comment, \"bridge\") != p.Bridge || known", without: "commentValue(j.Comment, \"bridge\") == \"\" || known", packages: decisions(),
+			guard: "|| commentValue(j.Comment, \"bridge\") != p.Bridge {\n			continue", without: "|| commentValue(j.Comment, \"bridge\") == \"\" {\n			continue", packages: decisions(),
 		},
 		{
 			promise: "I5", name: "a-newer-job-stops-the-bridge", file: file,
