@@ -83,6 +83,9 @@ func (c *Controller) submit(now time.Time, uid int, s *spec) (sbatch.JobID, erro
 	if ghost != nil {
 		j.state, j.reason, j.held, j.start, j.end, j.waiting = sbatch.StateFailed, "BadConstraints", false, now, now, nil
 	}
+	if c.jobs == nil { // few are the most usual
+		c.jobs, c.rows = make([]job, 0, 8), make([]row, 0, 8)
+	}
 	j.row = c.newRow(&j)
 	c.jobs = append(c.jobs, j)
 	c.dirty = true
