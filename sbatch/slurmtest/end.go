@@ -172,7 +172,7 @@ func (c *Controller) FailBoot(now time.Time, id sbatch.JobID) {
 // FailLaunch says that a node could not begin the batch script that it was
 // ordered to. The job waits again, whether or not it may be requeued, and is
 // held; its node is drained (Slurm src/slurmctld/proc_req.c:
-// _slurm_rpc_complete_batch_script).
+// _slurm_rpc_complete_batch_script, job_mgr.c: _job_complete).
 func (c *Controller) FailLaunch(now time.Time, id sbatch.JobID, restart int) {
 	if c.stopped {
 		return

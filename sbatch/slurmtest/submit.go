@@ -24,7 +24,8 @@ const (
 	policy  = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
 )
 
-// Slurm src/slurmctld/job_mgr.c: MAX_STR_LEN; slurm.conf(5): max_script_size.
+// Slurm src/slurmctld/job_mgr.c: _test_job_desc_fields; slurm.conf(5):
+// max_script_size.
 const (
 	maxString = 1024
 	maxScript = 4 << 20
