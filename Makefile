@@ -58,6 +58,15 @@ demo: cluster-up install ## set up all there is and watch bundles run; IMAGE=…
 bench: cluster-up install ## measure; ONLY=main measures one area
 	ONLY='$(ONLY)' $(if $(root),,sudo --preserve-env=ONLY) $(shared)/bin/bench
 
+.PHONY: sim
+sim: ## simulate SEEDS=10000 days of a site from FIRST=1 on; SEED=17 [ONLY=crash.3] tells one step by step
+	@mkdir -p bin; $(build) -o bin/sim ./scripts/sim
+	bin/sim $(if $(SEED),-seed $(SEED) -v $(if $(ONLY),-only $(ONLY)),-seeds $(or $(SEEDS),10000) -first $(or $(FIRST),1))
+
+.PHONY: mutations
+mutations: ## take each promise's guard out and show which test notices; ONLY=I3 for one promise (a quarter of an hour)
+	go run ./scripts/mutations $(if $(ONLY),-only $(ONLY))
+
 .PHONY: setup
 setup: ## install the Debian packages and add the user that are missing
 	@scripts/setup

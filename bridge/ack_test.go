@@ -1,6 +1,7 @@
 package bridge_test
 
 import (
+	"context"
 	"sync"
 	"testing"
 	"time"
@@ -110,5 +111,44 @@ func TestBundleThatIsOfferedWhileItsFilesAreRemovedRunsLater(t *testing.T) {
 		if run.ExitCode == nil || *run.ExitCode != 3 || len(s.slurm.jobs) != 2 || s.server.uploads[bundle] == "" {
 			s.Errorf("result %+v of %d jobs, want that of a second run", run, len(s.slurm.jobs))
 		}
+	})
+}
+
+// lingering is a collector that needs a while to end when it is told to.
+type lingering struct {
+	bridge.Collector
+
+	began, ended bool
+}
+
+func (c *lingering) Collect(ctx context.Context, run codalab.RunBundle, dir string) error {
+	if c.ended {
+		return c.Collector.Collect(ctx, run, dir)
+	}
+	c.began = true
+	<-ctx.Done()
+	time.Sleep(3 * time.Second)
+	c.ended = true
+	return ctx.Err()
+}
+
+func TestRunEndsAfterItsEffectsAndTheyAreWantedAgain(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		c := &lingering{Collector: s.server}
+		s.alter = func(b *bridge.Bridge) { b.Collector = c }
+		s.start()
+		bundle := bundleID(1)
+		s.offer(bundle, "true")
+		s.phase(2*time.Second, bundle, plan.Collecting)
+		s.stop()
+		if !c.began || !c.ended {
+			s.Errorf("collection began: %t; ended before Run did: %t", c.began, c.ended)
+		}
+		s.start()
+		if row := s.rows()[bundle]; row.Phase != plan.Collecting || row.Tries != 0 {
+			s.Errorf("the collection that was cut short counts as a failure: %s, %s", row.Phase, row.Reason)
+		}
+		s.result(10*time.Second, bundle)
 	})
 }

@@ -140,3 +140,14 @@ func TestEachStrayIsCancelledOnceAGrace(t *testing.T) {
 		t.Errorf("cancellations in 135 s (-want +got):\n%s", diff)
 	}
 }
+
+func TestLongCheckInsAreRare(t *testing.T) {
+	t.Parallel()
+	for effort, want := range map[time.Duration]time.Duration{
+		0: 20 * time.Millisecond, 100 * time.Microsecond: 20 * time.Millisecond, 10 * time.Millisecond: 400 * time.Millisecond, time.Minute: time.Second,
+	} {
+		if got := newsPause(effort); got != want {
+			t.Errorf("after a check-in that took %s to write, news waits %s, want %s", effort, got, want)
+		}
+	}
+}

@@ -23,7 +23,7 @@ func many(now time.Time) []plan.Row {
 	for i := range rows {
 		r := plan.NewRow(now, "cpu", codalab.Message{
 			Bundle: &codalab.RunBundle{
-				UUID: fmt.Sprintf("0x%032x", i), Type: codalab.TypeRun, OwnerID: "1", Command: "python train.py --epochs 100 --data data --seed 1",
+				UUID: fmt.Sprintf("0x%012x%020x", i, i), Type: codalab.TypeRun, OwnerID: "1", Command: "python train.py --epochs 100 --data data --seed 1",
 				Metadata:     codalab.Metadata{"name": "train", "request_cpus": 4, "request_memory": "8g", "description": "", "tags": []string{"a"}},
 				Dependencies: []codalab.RunDependency{{Dependency: codalab.Dependency{ChildPath: "data", ParentUUID: "0x1"}}},
 			},
@@ -33,7 +33,7 @@ func many(now time.Time) []plan.Row {
 		r.Staged = &spool.Inputs{Image: "/shared/cache/x.sif", ImageDigest: "sha256:1"}
 		if i%10 > 0 {
 			r.Phase, r.Attempt, r.Generation, r.Submitted = plan.Queued, 1, int64(i)+1, now
-			r.Mark = plan.Mark(fmt.Sprintf("cl-ann-%012d.1-b1b2b3", i))
+			r.Mark = plan.Mark(fmt.Sprintf("cl-ann-%012x.1-b1b2b3", i))
 			r.Job = sbatch.Job{ID: sbatch.JobID(i) + 1, Name: string(r.Mark), State: sbatch.StatePending, Reason: "Priority"}
 			r.Job.Comment = fmt.Sprintf("codalab bundle=%s attempt=1 owner=1 bridge=b1b2b3 generation=%d", r.Bundle, r.Generation)
 		}
@@ -111,6 +111,7 @@ func BenchmarkStep10000(b *testing.B) {
 	for name, seen := range map[string]bool{"news": false, "snapshot": true} {
 		b.Run(name, func(b *testing.B) {
 			ledgers(b, now, func(b *testing.B, l Ledger) {
+				b.Helper()
 				bridge := openMany(b, l)
 				bridge.inbox.see(snapshot)
 				stepMany(b, bridge, now)
@@ -133,7 +134,8 @@ func BenchmarkStep10000(b *testing.B) {
 // change brings the n-th of the queued rows news that changes it.
 func change(bridge *Bridge, n, step int, at time.Time) {
 	n %= manyRows / 10 * 6
-	bundle := fmt.Sprintf("0x%032x", n/6*10+n%6+1)
+	row := n/6*10 + n%6 + 1
+	bundle := fmt.Sprintf("0x%012x%020x", row, row)
 	r, _ := bridge.rows.get(bundle)
 	job := r.Job
 	job.Reason = fmt.Sprintf("Priority %d", step)
@@ -147,6 +149,7 @@ func change(bridge *Bridge, n, step int, at time.Time) {
 func BenchmarkOpen10000(b *testing.B) {
 	now := time.Unix(1_800_000_000, 0)
 	ledgers(b, now, func(b *testing.B, l Ledger) {
+		b.Helper()
 		b.ReportAllocs()
 		for b.Loop() {
 			stepMany(b, openMany(b, l), now)

@@ -99,6 +99,27 @@ func TestKillWhileQueued(t *testing.T) {
 	})
 }
 
+// TestKillOfARenamedJob: scancel is told the name, so that it is the job that is
+// meant; users rename theirs.
+func TestKillOfARenamedJob(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.slurm.held = true
+		s.start()
+		bundle := bundleID(1)
+		s.offer(bundle, "true")
+		s.phase(2*time.Second, bundle, plan.Queued)
+		s.slurm.change(func() { s.slurm.jobs[0].Name = "mine" })
+		time.Sleep(7 * time.Second)
+		s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundle})
+		s.result(2*time.Second, bundle)
+		s.stop()
+		if s.slurm.jobs[0].State != sbatch.StateCancelled {
+			s.Errorf("job is %s", s.slurm.jobs[0].State)
+		}
+	})
+}
+
 func TestKillWhileRunningKeepsWhatThereIs(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {

@@ -80,7 +80,7 @@ func (b *Bridge) checkingIn(ctx context.Context, g *errgroup.Group, q plan.Queue
 			return ctx.Err()
 		case <-news:
 			soon = true
-			next.Reset(min(max(checkInPause, checkInShare*c.effort), maxCheckInPause))
+			next.Reset(newsPause(c.effort))
 		case <-next.C:
 			soon = false
 			c.send(ctx)
@@ -94,6 +94,12 @@ func (b *Bridge) checkingIn(ctx context.Context, g *errgroup.Group, q plan.Queue
 			}
 		}
 	}
+}
+
+// newsPause is how long news waits for more of it, when the last check-in took
+// that long to write.
+func newsPause(effort time.Duration) time.Duration {
+	return min(max(checkInPause, checkInShare*effort), maxCheckInPause)
 }
 
 // checkIns is the conversation of one identity.

@@ -62,7 +62,7 @@ func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
 			}
 		}
 	case plan.Cancel:
-		name := cmp.Or(string(r.Mark), r.Job.Name)
+		name := cmp.Or(r.Job.Name, string(r.Mark)) // what it is called now: jobs can be renamed
 		o := outcome(b.Scheduler.Cancel(ctx, r.Job.ID, name))
 		return func(n *plan.News) { n.Cancelled = &o }
 	case plan.Collect:

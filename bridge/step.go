@@ -161,10 +161,15 @@ func (b *Bridge) strays(s *step, snapshot sbatch.Snapshot) error {
 	if err != nil {
 		return fmt.Errorf("compare the ledger with Slurm: %w", err)
 	}
+	for _, id := range slices.Sorted(maps.Keys(strays)) {
+		if s.now.Sub(strays[id]) >= b.Policy.StrayGrace {
+			b.Log.Warn("Slurm has a job of this bridge that no bundle stands for",
+				slog.String("job", id.String()), slog.Bool("cancelled", b.Policy.CancelStrays))
+			strays[id] = s.now // one that stays is told of, and cancelled, again after as long
+		}
+	}
 	for _, j := range overdue {
-		b.Log.Warn("a job that no bundle stands for is cancelled", slog.String("job", j.ID.String()), slog.String("name", j.Name))
 		s.effects = append(s.effects, plan.Effect{Kind: plan.Cancel, Row: plan.Row{Job: j}})
-		strays[j.ID] = s.now // one that does not end is cancelled again after as long
 	}
 	b.found, b.observed = strays, true
 	return nil

@@ -42,14 +42,14 @@ func TestI5JobWithoutARowIsCancelledAfterAGrace(t *testing.T) {
 				if state := s.slurm.state(stray); state != want {
 					s.Errorf("the job is %s after its grace, want %s", state, want)
 				}
-				time.Sleep(5 * time.Minute)
+				time.Sleep(time.Minute)
 				s.stop()
 				for _, j := range others {
 					if j.State != sbatch.StatePending {
 						s.Errorf("job %s (%q) is %s", j.Name, j.Comment, j.State)
 					}
 				}
-				if got := s.slurm.jobs[0].State; got != sbatch.StateRunning {
+				if got := s.slurm.state(s.slurm.jobs[0]); got != sbatch.StateRunning {
 					s.Errorf("the job with a row is %s", got)
 				}
 				if want := map[bool]int{false: 1, true: 0}[dryRun]; s.slurm.cancels != want {
@@ -88,9 +88,12 @@ func TestI5OldLedgerStopsTheBridge(t *testing.T) {
 				s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundleID(1)})
 				s.phase(2*time.Second, bundleID(1), plan.Stopping)
 				s.stop()
-				s.slurm.add("cl-ann-newer", comment(s.book.ID, 1000)).State = state
-				s.slurm.silent, s.slurm.answer, s.slurm.slow = false, nil, 30*time.Second
-				s.slurm.submits, s.slurm.cancels = 0, 0
+				newer := s.slurm.add("cl-ann-newer", comment(s.book.ID, 1000))
+				s.slurm.change(func() {
+					newer.State = state
+					s.slurm.silent, s.slurm.answer, s.slurm.slow = false, nil, 30*time.Second
+					s.slurm.submits, s.slurm.cancels = 0, 0
+				})
 				s.ends = plan.ErrOutdated
 				s.start()
 				time.Sleep(10 * time.Minute)
@@ -111,7 +114,7 @@ func TestNothingIsSubmittedBeforeSlurmWasSeen(t *testing.T) {
 		s.offer(bundleID(1), "true")
 		s.phase(2*time.Second, bundleID(1), plan.Submitting)
 		s.stop()
-		s.slurm.submits, s.slurm.held, s.slurm.answer, s.slurm.slow = 0, false, nil, 30*time.Second
+		s.slurm.change(func() { s.slurm.submits, s.slurm.held, s.slurm.answer, s.slurm.slow = 0, false, nil, 30*time.Second })
 		s.start()
 		s.offer(bundleID(2), "true")
 		time.Sleep(29 * time.Second)

@@ -116,6 +116,23 @@ func TestRequeuedJobWaitsUnderItsID(t *testing.T) {
 	})
 }
 
+func TestJobThatHasEndedCanBeRequeued(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, s *slurm) {
+		id := s.submit(t, with(s.request("exit 3"), "--requeue"))
+		await(t, s.jobs(t, s.name), in(sbatch.StateFailed))
+		await(t, s.accounts(t, s.name), in(sbatch.StateFailed))
+		if got := s.command(t, "scontrol", "requeue", id.String()); got != (said{}) {
+			t.Fatalf("%+v", got)
+		}
+		if j := s.observe(t).ByName()[s.name]; len(j) != 1 || j[0].ID != id || j[0].State != sbatch.StatePending || j[0].Nodes != "" {
+			t.Errorf("%+v", j)
+		}
+		// How it ended is forgotten.
+		await(t, s.accounts(t, s.name), in(sbatch.StateRequeued))
+	})
+}
+
 func TestJobThatMayNotBeRequeuedIsNot(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *slurm) {
@@ -131,15 +148,29 @@ func TestJobThatMayNotBeRequeuedIsNot(t *testing.T) {
 	})
 }
 
-func TestNodeThatIsSetDownFailsItsJobsAtOnce(t *testing.T) {
+func TestNodeThatIsDrainedKeepsJobsWaitingAndOneSetDownFailsThem(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *slurm) {
+		update := func(settings ...string) {
+			s.admin(t, append([]string{"scontrol", "update", "nodename=n4"}, settings...)...)
+		}
+		t.Cleanup(func() {
+			state := s.admin(t, "sinfo", "-h", "-N", "-p", "gpu", "-n", "n4", "-o", "%T")
+			if strings.HasPrefix(state, "down") || strings.HasPrefix(state, "drain") { // the real one is back by itself when it was down
+				update("state=resume")
+			}
+		})
 		onN4 := func(suffix string, extra ...string) sbatch.Request {
 			r := with(named(s.request("exec sleep 600"), suffix), append(extra, "--nodelist=n4")...)
 			r.Partition = "short"
 			return r
 		}
+		update("state=drain", "reason=cltest")
 		lost, again := s.submit(t, onN4("-lost")), s.submit(t, onN4("-again", "--requeue"))
+		waits := func(j sbatch.Job) bool { return j.Reason == "ReqNodeNotAvail, UnavailableNodes:n4" }
+		await(t, s.jobs(t, s.name+"-lost"), waits)
+		await(t, s.jobs(t, s.name+"-again"), waits)
+		update("state=resume")
 		await(t, s.jobs(t, s.name+"-lost"), in(sbatch.StateRunning))
 		await(t, s.jobs(t, s.name+"-again"), in(sbatch.StateRunning))
 		var others said
@@ -147,12 +178,7 @@ func TestNodeThatIsSetDownFailsItsJobsAtOnce(t *testing.T) {
 			others = s.command(t, "squeue", "--all", "--noheader", "--nodelist=n4", "--states=RUNNING,COMPLETING", "--format=%A")
 			return len(strings.Fields(others.Out)) == 2
 		}, &others)
-		s.admin(t, "scontrol", "update", "nodename=n4", "state=down", "reason=cltest")
-		t.Cleanup(func() {
-			if state := s.admin(t, "sinfo", "-h", "-N", "-p", "gpu", "-n", "n4", "-o", "%T"); strings.HasPrefix(state, "down") {
-				s.admin(t, "scontrol", "update", "nodename=n4", "state=resume") // the real one is back by itself (ReturnToService=2)
-			}
-		})
+		update("state=down", "reason=cltest")
 		now := s.observe(t).ByName()
 		if j := now[s.name+"-lost"]; j[0].ID != lost || j[0].State != sbatch.StateNodeFail || j[0].Reason != "NodeDown" || j[0].Nodes != "n4" {
 			t.Errorf("that may not be requeued: %+v", j)

@@ -154,14 +154,18 @@ func (l *Ledger) identify(tx *sqlx.Tx) error {
 // and have to be read again.
 func (l *Ledger) Save(ctx context.Context, rows []plan.Row) error {
 	records := make([]record, len(rows))
-	for i, r := range rows {
-		document, err := json.Marshal(r)
+	err := each(len(rows), func(i int) error {
+		document, err := json.Marshal(rows[i])
 		if err != nil {
-			return fmt.Errorf("save row %s: %w", r.Bundle, err)
+			return fmt.Errorf("save row %s: %w", rows[i].Bundle, err)
 		}
-		records[i] = record{row: r, reason: text(r.Reason), document: string(document)}
+		records[i] = record{row: rows[i], reason: text(rows[i].Reason), document: string(document)}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	err := l.db.InTx(ctx, func(tx *sqlx.Tx) error {
+	err = l.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		if err := l.mine(tx, rows...); err != nil {
 			return err
 		}

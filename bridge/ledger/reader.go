@@ -69,22 +69,33 @@ func (r *Reader) Rows(ctx context.Context) ([]plan.Row, error) {
 	if err := r.db.SelectContext(ctx, &documents, `SELECT version, document FROM rows ORDER BY bundle`); err != nil {
 		return nil, fmt.Errorf("read rows: %w", err)
 	}
-	// Reading the documents is most of a bridge's start.
 	rows := make([]plan.Row, len(documents))
-	var g errgroup.Group
-	share := len(documents)/runtime.GOMAXPROCS(0) + 1
-	for from := 0; from < len(documents); from += share {
-		g.Go(func() (err error) {
-			for i := from; i < min(from+share, len(documents)) && err == nil; i++ {
-				rows[i], err = documents[i].row()
-			}
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return nil, err //nolint:wrapcheck // it says what it was about
+	err := each(len(documents), func(i int) (err error) {
+		rows[i], err = documents[i].row()
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	return rows, nil
+}
+
+// each calls do for 0 to n-1, in shares that run side by side: reading and
+// writing documents is most of the work with them.
+func each(n int, do func(i int) error) error {
+	var g errgroup.Group
+	share := max(n/runtime.GOMAXPROCS(0)+1, 16)
+	for from := 0; from < n; from += share {
+		g.Go(func() error {
+			for i := from; i < min(from+share, n); i++ {
+				if err := do(i); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait() //nolint:wrapcheck // it is do's own
 }
 
 // Row returns a bundle's row; ErrAbsent where it has none.

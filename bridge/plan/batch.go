@@ -3,8 +3,9 @@ package plan
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -50,9 +51,6 @@ func (p Policy) Batch(now time.Time, staged []Row, room int, generation int64) [
 // attemptGoes is the reason of a row whose submission has nothing in its way.
 func attemptGoes(attempt int) string { return fmt.Sprintf("attempt %d goes to Slurm", attempt) }
 
-// unsafe is what does not belong in a job's name.
-var unsafe = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
-
 // mark names a submission: who, which bundle, which attempt, which bridge, for
 // administrators to read in squeue.
 func (p Policy) mark(r Row) Mark {
@@ -60,8 +58,17 @@ func (p Policy) mark(r Row) Mark {
 	if len(uuid) > 14 {
 		uuid = uuid[2:14]
 	}
-	return Mark(fmt.Sprintf("%s-%s.%d-%s", p.markPrefix(), uuid, r.Attempt, p.Bridge))
+	return Mark("cl-" + plain(p.Owner) + "-" + uuid + "." + strconv.Itoa(r.Attempt) + "-" + p.Bridge)
 }
 
-// markPrefix is the part of a mark that names its owner.
-func (p Policy) markPrefix() string { return "cl-" + unsafe.ReplaceAllString(p.Owner, "_") }
+// plain is a name with what does not belong in a job's name replaced, each run
+// of it by one "_".
+func plain(name string) string {
+	odd := func(r rune) bool {
+		return (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '_' && r != '-'
+	}
+	if !strings.ContainsFunc(name, odd) {
+		return name // asked for often
+	}
+	return strings.Join(strings.FieldsFunc(name, odd), "_")
+}

@@ -78,11 +78,14 @@ func everyNews() map[string]plan.News {
 	impossible := job(sbatch.StatePending)
 	impossible.Reason = "BadConstraints"
 	news["sighting impossible"] = seen(2*time.Hour, impossible)
-	foreignJob, noted := job(sbatch.StateRunning), job(sbatch.StateRunning)
-	foreignJob.Comment, noted.Comment = "codalab bundle=0xfeed attempt=1", "codalab bundle="+uuid+" attempt=1"
+	foreignJob, noted, former := job(sbatch.StateRunning), job(sbatch.StateRunning), job(sbatch.StateRunning)
+	foreignJob.Comment = "codalab bundle=0xfeed attempt=1 owner=1 bridge=b1b2b3 generation=1"
+	noted.Comment = "codalab bundle=" + uuid + " attempt=1 owner=1 bridge=b1b2b3 generation=1"
+	former.Comment = "codalab bundle=" + uuid + " attempt=1 owner=1 bridge=b1b2b3 generation=0"
 	for name, jobs := range map[string][]sbatch.Job{
 		"none": nil, "ghost": {ghostJob()}, "two": {job(sbatch.StateCancelled), job(sbatch.StateRunning)},
 		"another bundle's": {foreignJob}, "a noted one": {noted}, "both": {foreignJob, noted},
+		"a former life": {former},
 	} {
 		news["sighting of "+name] = seen(2*time.Hour, jobs...)
 		news["early sighting of "+name] = seen(time.Second, jobs...)

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -90,8 +91,8 @@ const keepAfterRestart = time.Hour
 
 // sift drops what Slurm said of another submission than the row's current
 // one: an answer may arrive after the row has gone on. A job that has the
-// submission's name but names another bundle in its comment is somebody
-// else's, who copied the name.
+// submission's name but names another one in its comment is somebody else's,
+// who copied the name, or of an earlier life of the bundle.
 func (d *decision) sift() {
 	d.news.Sighting = d.ours(d.news.Sighting)
 	d.news.Accounted = d.ours(d.news.Accounted)
@@ -103,7 +104,7 @@ func (d *decision) ours(s *Sighting) *Sighting {
 	}
 	foreign := func(j sbatch.Job) bool {
 		bundle := commentValue(j.Comment, "bundle")
-		return bundle != "" && bundle != d.row.Bundle
+		return bundle != "" && (bundle != d.row.Bundle || commentValue(j.Comment, "generation") != strconv.FormatInt(d.row.Generation, 10))
 	}
 	if slices.ContainsFunc(s.Jobs, foreign) {
 		own := *s

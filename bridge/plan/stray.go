@@ -30,7 +30,7 @@ type Strays map[sbatch.JobID]time.Time
 // be touched. A job whose comment a site has rewritten is left alone.
 func (p Policy) Strays(now time.Time, s sbatch.Snapshot, known func(Mark) bool, generation int64, before Strays) (strays Strays, overdue []sbatch.Job, err error) {
 	for _, j := range s.Jobs {
-		if commentValue(j.Comment, "bridge") != p.Bridge || known(p.MarkOf(j)) {
+		if known(p.MarkOf(j)) || commentValue(j.Comment, "bridge") != p.Bridge {
 			continue
 		}
 		number, err := strconv.ParseInt(commentValue(j.Comment, "generation"), 10, 64)
@@ -58,20 +58,17 @@ func (p Policy) Strays(now time.Time, s sbatch.Snapshot, known func(Mark) bool, 
 	return strays, overdue, nil
 }
 
-// MarkOf is the mark of a job: what its comment says, where that is this
-// bridge's, as jobs can be renamed; else its name, as sites rewrite comments.
-// Where the two differ in the owner only, the name stands: the owner of a
-// bridge may be called otherwise than when the job was submitted.
+// MarkOf is the mark of a job: its name or, as jobs can be renamed, what its
+// comment says where that is this bridge's.
 func (p Policy) MarkOf(j sbatch.Job) Mark {
+	if strings.HasSuffix(j.Name, p.Bridge) {
+		return Mark(j.Name)
+	}
 	attempt, err := strconv.Atoi(commentValue(j.Comment, "attempt"))
 	if err != nil || commentValue(j.Comment, "bridge") != p.Bridge {
 		return Mark(j.Name)
 	}
-	mark := p.mark(Row{Bundle: commentValue(j.Comment, "bundle"), Attempt: attempt})
-	if ownerless := strings.TrimPrefix(string(mark), p.markPrefix()); strings.HasSuffix(j.Name, ownerless) {
-		return Mark(j.Name)
-	}
-	return mark
+	return p.mark(Row{Bundle: commentValue(j.Comment, "bundle"), Attempt: attempt})
 }
 
 // commentValue reads a value of the comment that Request writes; empty when it

@@ -135,8 +135,6 @@ func TestI2MarkIsTheOneOfTheSubmission(t *testing.T) {
 	for _, c := range []struct{ name, comment, want string }{
 		{string(mark), comment, string(mark)},
 		{"urgent", comment, string(mark)},
-		{"cl-ann-0123456789ab.2-b1b2b3", comment, string(mark)},
-		{"cl-ann-0123456789ab.11-b1b2b3", comment, string(mark)},
 		{"cl-mary-ann-0123456789ab.1-b1b2b3", comment, "cl-mary-ann-0123456789ab.1-b1b2b3"},
 		{string(mark), "charge=1234", string(mark)},
 		{"urgent", "", "urgent"},

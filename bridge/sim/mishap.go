@@ -137,7 +137,7 @@ func (w *world) loseNode(what string, lose func(*worker)) {
 				lose(wk)
 			}
 		}
-		w.at(w.dice.takes(ofMishaps, 20*time.Second, time.Minute), func() { w.setNode(j.Nodes, slurmtest.NodeDown) })
+		w.at(w.dice.takes(ofMishaps, 20*time.Second, time.Minute), func() { w.setNode(j.Nodes, slurmtest.NodeLost) })
 		w.at(w.dice.takes(ofMishaps, 2*time.Minute, 8*time.Minute), func() { w.setNode(j.Nodes, slurmtest.NodeResume) })
 	})
 }
@@ -153,7 +153,7 @@ func (w *world) setNode(node, state string) {
 			continue
 		}
 		wk.attempt.disturb("its node went down")
-		wk.cut = state == slurmtest.NodeDown
+		wk.cut = state == slurmtest.NodeLost
 		wk.attempt.cut = wk.attempt.cut || wk.cut
 	}
 	_ = w.slurm.SetNode(w.wall(), node, state) // there is such a node

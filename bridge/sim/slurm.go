@@ -228,6 +228,16 @@ func (c commands) Cancel(_ context.Context, id sbatch.JobID, name string) error 
 	return err //nolint:wrapcheck // the simulation is no layer of its own
 }
 
+// release lets a held job start, once the controller is there.
+func (s *slurm) release(id sbatch.JobID) {
+	if s.away {
+		s.w.at(10*time.Second, func() { s.release(id) })
+		return
+	}
+	s.Release(s.w.wall(), id)
+	s.settle()
+}
+
 // made has things befall a job that was made.
 func (s *slurm) made(id sbatch.JobID, mark string) {
 	w := s.w
@@ -236,10 +246,7 @@ func (s *slurm) made(id sbatch.JobID, mark string) {
 	}
 	if w.fault(JobWaits) {
 		s.Hold(w.wall(), id)
-		w.at(w.dice.span(JobWaits, time.Second, 5*time.Minute), func() {
-			s.Release(w.wall(), id)
-			s.settle()
-		})
+		w.at(w.dice.span(JobWaits, time.Second, 5*time.Minute), func() { s.release(id) })
 	}
 	if w.fault(BootFails) {
 		if a := w.attemptOf(mark); a != nil {

@@ -27,6 +27,8 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"),
 		Setup: func(env *testscript.Env) error {
+			// Under the race detector each cl-bridge would wait a second at its end.
+			env.Setenv("GORACE", "atexit_sleep_ms=0")
 			policy := plan.Policy{AckPatience: time.Minute, Queues: map[string]plan.Queue{"cpu": {Name: "cpu", Tag: "cpu"}}}
 			whole, err := record(filepath.Join(env.WorkDir, "trace"), policy)
 			if err != nil {

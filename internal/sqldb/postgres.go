@@ -21,12 +21,11 @@ import (
 
 // postgres is PostgreSQL's dialect. Its transactions are serializable; the
 // server ends one of those that get in one another's way, and that one is run
-// again. Thirty tries take about twelve seconds, in which a server may restart.
+// again.
 func postgres() dialect {
 	return dialect{
 		goose:   goose.DialectPostgres,
 		options: &sql.TxOptions{Isolation: sql.LevelSerializable},
-		tries:   30,
 		number:  `SELECT txid_current()`,
 		fate:    `SELECT coalesce(txid_status(?), '')`,
 	}
@@ -84,7 +83,12 @@ func connector(where string, readOnly bool) (*pq.Connector, error) {
 	cfg.BinaryParameters = true // one round trip for a statement, not two
 	cfg.ApplicationName = cmp.Or(cfg.ApplicationName, "cl-slurm")
 	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, 10*time.Second)
-	return pq.NewConnectorConfig(cfg) //nolint:wrapcheck // never fails
+	c, err := pq.NewConnectorConfig(cfg)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the caller says which database
+	}
+	c.Dialer(&dialer{within: time.Minute})
+	return c, nil
 }
 
 // Name is where as it may be shown to people: a path as it is, of a URL the

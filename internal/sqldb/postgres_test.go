@@ -156,6 +156,10 @@ func TestServerThatIsNotThereIsSaid(t *testing.T) {
 	if !errors.Is(err, sqldb.ErrUnavailable) || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), l.Addr().String()) {
 		t.Errorf("error %v", err)
 	}
+	var later interface{ Transient() bool }
+	if !errors.As(err, &later) || !later.Transient() {
+		t.Errorf("error %v does not say that it may go away", err)
+	}
 }
 
 func TestMissingSchemaIsSaid(t *testing.T) {

@@ -74,8 +74,6 @@ type dialect struct {
 	goose goose.Dialect
 	// options are those of a transaction that is as if it ran alone.
 	options *sql.TxOptions
-	// tries is how often something is run at most.
-	tries int
 	// number asks for the current transaction's number, and fate for what
 	// became of one. Empty where a commit cannot be in doubt.
 	number, fate string
@@ -219,19 +217,36 @@ func (db *DB) GetContext(ctx context.Context, dest any, query string, args ...an
 	return db.retry(ctx, func() error { return db.DB.GetContext(ctx, dest, query, args...) })
 }
 
+// patience is how long something is run again that another program, or a
+// broken connection, is in the way of. A server may restart meanwhile.
+const patience = 15 * time.Second
+
 // retry runs what may be run again from its beginning, while another program
-// is in the way or the connection is broken.
+// is in the way or the connection is broken; twice at least, because the first
+// time may have taken long to find out.
 func (db *DB) retry(ctx context.Context, run func() error) error {
+	enough := time.NewTimer(patience)
+	defer enough.Stop()
 	for try := 1; ; try++ {
 		err := run()
 		gone := err != nil && ctx.Err() == nil && db.gone(err) && !errors.Is(err, ErrInDoubt)
-		if (gone || isBusy(err)) && try < db.dialect.tries && pause(ctx, try) == nil {
+		if (gone || isBusy(err)) && (try == 1 || !over(enough)) && pause(ctx, try) == nil {
 			continue
 		}
 		if gone {
 			return fmt.Errorf("%w (%w)", ErrUnavailable, err)
 		}
 		return err
+	}
+}
+
+// over says whether a timer has ended, which it says once.
+func over(t *time.Timer) bool {
+	select {
+	case <-t.C:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -276,17 +291,18 @@ const (
 // fate asks over a new connection what became of a transaction during whose
 // commit the last one broke. It returns nothing where nobody can say.
 func (db *DB) fate(ctx context.Context, number int64) string {
-	for try := 1; try <= db.dialect.tries; try++ {
+	enough := time.NewTimer(patience)
+	defer enough.Stop()
+	for try := 1; ; try++ {
 		var fate string
 		err := db.DB.GetContext(ctx, &fate, db.Rebind(db.dialect.fate), number)
 		if err == nil && (fate == committed || fate == aborted) {
 			return fate
 		}
-		if pause(ctx, try) != nil {
-			break
+		if over(enough) || pause(ctx, try) != nil {
+			return ""
 		}
 	}
-	return ""
 }
 
 // gone says whether err means that the connection broke, or cannot be made.

@@ -34,8 +34,7 @@ func connectSQLite(path string, readOnly bool) (*DB, error) {
 		return nil, fmt.Errorf("open database %s: %w", path, err)
 	}
 	limit(db)
-	// SQLite has waited by itself, five seconds, before it says that it is busy.
-	d := dialect{goose: goose.DialectSQLite3, tries: 5}
+	d := dialect{goose: goose.DialectSQLite3}
 	return &DB{DB: db, dialect: d, name: path, writing: make(chan struct{}, 1)}, nil
 }
 

@@ -16,9 +16,13 @@ const (
 	NodeResume = "RESUME" // it is back
 )
 
-// SetNode changes a node's state. When a lost one comes back, it is ordered to
+// SetNode changes a node's state; a controller that is stopped does not notice.
+// When a lost one comes back, it is ordered to
 // kill the processes that the controller does not expect there.
 func (c *Controller) SetNode(now time.Time, name, state string) error {
+	if c.stopped {
+		return unanswered("update node "+name, away)
+	}
 	c.advance(now)
 	n := c.node(name)
 	if n == nil {

@@ -164,8 +164,8 @@ func (j *job) view() sbatch.Job {
 
 // listed are the tasks of an array that squeue --array lists. Of more than five
 // that are evenly spaced with gaps, over a span of more than ten, it leaves out
-// the last: slurmctld writes them as 2-20:2, and squeue takes no index from the
-// end of that (Slurm src/slurmctld/job_mgr.c: build_array_str).
+// the last: they are written as 2-20:2, and it finds no index in the end of that
+// (seen with Slurm 22.05.8).
 func listed(tasks []int) []int {
 	if last := len(tasks) - 1; stepped(tasks) {
 		return tasks[:last]
@@ -173,7 +173,7 @@ func listed(tasks []int) []int {
 	return tasks
 }
 
-// stepped says whether slurmctld writes tasks as 2-20:2.
+// stepped says whether Slurm writes tasks as 2-20:2.
 func stepped(tasks []int) bool {
 	last := len(tasks) - 1
 	if last < 5 || tasks[last]-tasks[0] <= 10 || tasks[1]-tasks[0] == 1 {

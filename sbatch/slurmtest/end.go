@@ -114,8 +114,10 @@ func (c *Controller) requeue(now time.Time, id sbatch.JobID) string {
 		c.terminate(now, j, sbatch.StateRequeued, "None")
 		j.state = sbatch.StatePending
 	case j.completing:
+		c.rows[j.row].state, c.rows[j.row].end = sbatch.StateRequeued, now
 		c.postpone(now, j)
-	default:
+	default: // the accounts then show that it was requeued, and not how it ended
+		c.rows[j.row].state, c.rows[j.row].end = sbatch.StateRequeued, now
 		c.postpone(now, j)
 		c.pend(j, "None")
 	}
@@ -125,6 +127,9 @@ func (c *Controller) requeue(now time.Time, id sbatch.JobID) string {
 // Preempt takes a running job's node away: in PreemptMode=REQUEUE it is
 // requeued if it may be, else it is cancelled and PREEMPTED.
 func (c *Controller) Preempt(now time.Time, id sbatch.JobID, requeue bool) {
+	if c.stopped {
+		return
+	}
 	c.advance(now)
 	j := c.find(id)
 	if j == nil || j.state != sbatch.StateRunning {
@@ -143,6 +148,9 @@ func (c *Controller) Preempt(now time.Time, id sbatch.JobID, requeue bool) {
 // FailBoot gives a pending job a node that does not boot for it: BOOT_FAIL, or
 // requeued if it may be.
 func (c *Controller) FailBoot(now time.Time, id sbatch.JobID) {
+	if c.stopped {
+		return
+	}
 	c.advance(now)
 	j := c.find(id)
 	if j == nil || j.state != sbatch.StatePending || j.completing {
@@ -153,6 +161,9 @@ func (c *Controller) FailBoot(now time.Time, id sbatch.JobID) {
 	if at == noNode {
 		return
 	}
+	if len(j.waiting) > 0 {
+		j = c.split(slices.IndexFunc(c.jobs, func(j job) bool { return j.id == id }))
+	}
 	c.launch(now, j, at, gpus)
 	c.orders = c.orders[:len(c.orders)-1] // it never got so far
 	c.failOn(now, j, sbatch.StateBootFail)
@@ -161,8 +172,11 @@ func (c *Controller) FailBoot(now time.Time, id sbatch.JobID) {
 // FailLaunch says that a node could not begin the batch script that it was
 // ordered to. The job waits again, whether or not it may be requeued, and is
 // held; its node is drained (Slurm src/slurmctld/proc_req.c:
-// _slurm_rpc_complete_batch_script).
+// _slurm_rpc_complete_batch_script, job_mgr.c: _job_complete).
 func (c *Controller) FailLaunch(now time.Time, id sbatch.JobID, restart int) {
+	if c.stopped {
+		return
+	}
 	c.advance(now)
 	j := c.find(id)
 	if j == nil || j.state != sbatch.StateRunning || j.restarts != restart {
@@ -188,6 +202,9 @@ func (c *Controller) failOn(now time.Time, j *job, state sbatch.State) {
 
 // Hold keeps a pending job from starting until it is released.
 func (c *Controller) Hold(now time.Time, id sbatch.JobID) {
+	if c.stopped {
+		return
+	}
 	c.advance(now)
 	if j := c.find(id); j != nil && j.state == sbatch.StatePending {
 		j.held, j.reason, c.dirty = true, "JobHeldUser", true
@@ -196,8 +213,12 @@ func (c *Controller) Hold(now time.Time, id sbatch.JobID) {
 
 // Release lets a held job start.
 func (c *Controller) Release(now time.Time, id sbatch.JobID) {
+	if c.stopped {
+		return
+	}
 	c.advance(now)
 	if j := c.find(id); j != nil && j.held {
+		c.rows[j.row].waited = j.reason
 		j.held, j.reason, c.dirty = false, "None", true
 		if r := &c.rows[j.row]; r.eligible.IsZero() {
 			r.eligible = now

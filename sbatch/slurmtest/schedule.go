@@ -182,8 +182,8 @@ func (c *Controller) try(now time.Time, i int, first bool) bool {
 		if j.reason, j.expected = "Priority", (time.Time{}); first {
 			j.reason, j.expected = "Resources", c.earliest(p)
 		}
-		if !slices.ContainsFunc(p.Nodes, func(name string) bool { return c.node(name).usable() }) {
-			j.reason = "ReqNodeNotAvail, May be reserved for other job"
+		if away := c.unusable(p, j); away != "" {
+			j.reason, j.expected = "ReqNodeNotAvail, UnavailableNodes:"+away, time.Time{}
 		}
 		return false
 	}
@@ -195,6 +195,22 @@ func (c *Controller) try(now time.Time, i int, first bool) bool {
 }
 
 func (n *node) usable() bool { return n != nil && !n.down && !n.drained }
+
+// unusable are the nodes that a job waits for to come back, when there is none
+// to wait for else.
+func (c *Controller) unusable(p *Partition, j *job) string {
+	var away []string
+	for _, name := range p.Nodes {
+		switch {
+		case j.nodeList != "" && j.nodeList != name:
+		case c.node(name).usable():
+			return ""
+		default:
+			away = append(away, name)
+		}
+	}
+	return nodeList(away)
+}
 
 func (c *Controller) partition(name string) *Partition {
 	for i := range c.partitions {

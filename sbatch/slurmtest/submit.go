@@ -24,7 +24,8 @@ const (
 	policy  = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
 )
 
-// Slurm src/slurmctld/job_mgr.c: MAX_STR_LEN; slurm.conf(5): max_script_size.
+// Slurm src/slurmctld/job_mgr.c: _test_job_desc_fields; slurm.conf(5):
+// max_script_size.
 const (
 	maxString = 1024
 	maxScript = 4 << 20
@@ -82,6 +83,9 @@ func (c *Controller) submit(now time.Time, uid int, s *spec) (sbatch.JobID, erro
 	}
 	if ghost != nil {
 		j.state, j.reason, j.held, j.start, j.end, j.waiting = sbatch.StateFailed, "BadConstraints", false, now, now, nil
+	}
+	if c.jobs == nil { // few are the most usual
+		c.jobs, c.rows = make([]job, 0, 8), make([]row, 0, 8)
 	}
 	j.row = c.newRow(&j)
 	c.jobs = append(c.jobs, j)

@@ -25,6 +25,7 @@ import (
 func areas() map[string]func(context.Context, io.Writer) error {
 	return map[string]func(context.Context, io.Writer) error{
 		"main": benchMain,
+		"sim":  benchSim,
 	}
 }
 
@@ -64,15 +65,16 @@ type figure struct {
 	// against names what value was compared to, base is that one's value.
 	against string
 	base    float64
-	// bar is the largest value that is good enough, as people say it in
-	// barText.
+	// bar is the largest value that is good enough, or the smallest where
+	// atLeast is set, as people say it in barText; "-" where there is none.
 	bar     float64
 	barText string
+	atLeast bool
 }
 
 func (f figure) print(out io.Writer) error {
 	verdict := "met"
-	if f.value > f.bar {
+	if f.atLeast && f.value < f.bar || !f.atLeast && f.value > f.bar {
 		verdict = "short"
 	}
 	ratio, against := "-", "-"

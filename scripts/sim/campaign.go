@@ -19,6 +19,7 @@ type campaign struct {
 	seeds, first uint64
 	show         int
 	tellEvery    time.Duration
+	untilBroken  bool
 
 	mu     sync.Mutex
 	out    io.Writer
@@ -62,7 +63,7 @@ func (c *campaign) work(ctx context.Context) error {
 		seed := c.next
 		c.next++
 		c.mu.Unlock()
-		if seed >= c.first+c.seeds {
+		if seed >= c.first+c.seeds || c.ended() {
 			return nil
 		}
 		r, err := sim.Run(ctx, seed, sim.Options{})
@@ -72,6 +73,13 @@ func (c *campaign) work(ctx context.Context) error {
 		c.take(ctx, r)
 	}
 	return ctx.Err()
+}
+
+// ended says whether a failure has ended the campaign.
+func (c *campaign) ended() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.untilBroken && c.failed > 0
 }
 
 // take counts a seed, and shows it when it failed.

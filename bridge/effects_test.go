@@ -1,0 +1,231 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// begin wants an effect, and starts it where it may be.
+func (r *runner) begin(e plan.Effect) {
+	if r.bridge.running.begin(e) {
+		r.start(e)
+	}
+}
+
+// startedRunner returns a runner of b's effects. The caller calls wait.
+func startedRunner(t *testing.T, b *Bridge) (r *runner, wait func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	g, ctx := errgroup.WithContext(ctx)
+	b.Log, b.Now = slog.New(slog.DiscardHandler), time.Now
+	b.inbox.init()
+	b.view.init()
+	return newRunner(ctx, b, g), func() {
+		cancel()
+		_ = g.Wait()
+	}
+}
+
+// disk is a shared disk that counts what it is asked for.
+type disk struct {
+	Spool
+
+	mu            sync.Mutex
+	looks, closes map[int]int   // by attempt
+	hang          chan struct{} // Look ends when it is closed
+}
+
+func newDisk() *disk {
+	return &disk{looks: map[int]int{}, closes: map[int]int{}, hang: make(chan struct{})}
+}
+
+func (d *disk) count(of map[int]int, attempt int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	of[attempt]++
+}
+
+func (d *disk) Prepare(spool.Spec) error {
+	return nil
+}
+
+func (d *disk) Look(_ string, attempt int) (spool.Records, error) {
+	d.count(d.looks, attempt)
+	<-d.hang
+	return spool.Records{}, nil
+}
+
+func (d *disk) Close(_ context.Context, _ string, attempt int, _ time.Time) (spool.Started, error) {
+	d.count(d.closes, attempt)
+	return spool.Started{Closed: true}, nil
+}
+
+func TestEffectThatIsWantedByWhoHearsItsOutcomeIsRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		b := &Bridge{Spool: d}
+		r, wait := startedRunner(t, b)
+		defer wait()
+		effect := plan.Effect{Kind: plan.Close, Row: plan.Row{Bundle: "0x1", Attempt: 1}}
+		r.begin(effect)
+		for range 4 {
+			<-b.inbox.arrived
+			if news := b.inbox.take().news; len(news) != 1 || news[0].Closed == nil {
+				t.Fatalf("heard %v", news)
+			}
+			r.begin(effect)
+		}
+		synctest.Wait()
+		if d.closes[1] != 5 {
+			t.Errorf("ran %d times, want 5", d.closes[1])
+		}
+	})
+}
+
+// hangingCollector collects until it is told to end.
+type hangingCollector struct{ began, ended int }
+
+func (c *hangingCollector) Collect(ctx context.Context, _ codalab.RunBundle, _ string) error {
+	c.began++
+	<-ctx.Done()
+	c.ended++
+	return ctx.Err()
+}
+
+func TestOneEffectOfAKindRunsForAnAttempt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, collector := newDisk(), &hangingCollector{}
+		b := &Bridge{Spool: d, Collector: collector}
+		r, wait := startedRunner(t, b)
+		defer wait()
+		defer close(d.hang)
+		first := plan.Row{Bundle: "0x1", Run: &codalab.RunBundle{}, Attempt: 1, Phase: plan.Collecting}
+		second := first
+		second.Attempt = 2
+		for range 3 {
+			r.begin(plan.Effect{Kind: plan.Look, Row: first})
+			r.begin(plan.Effect{Kind: plan.Collect, Row: first})
+			r.begin(plan.Effect{Kind: plan.Look, Row: second})
+			synctest.Wait()
+		}
+		if diff := cmp.Diff(map[int]int{1: 1, 2: 1}, d.looks); diff != "" || collector.began != 1 {
+			t.Errorf("%d collections, looks (-want +got):\n%s", collector.began, diff)
+		}
+		// A row that stays in its phase keeps its long effects; leaving it
+		// ends them, and only them, and they have nothing to tell.
+		b.publish(first)
+		synctest.Wait()
+		if len(b.running.effects) != 3 || collector.ended != 0 {
+			t.Errorf("%d effects run, want all", len(b.running.effects))
+		}
+		first.Phase = plan.Finalizing
+		b.publish(first)
+		synctest.Wait()
+		if collector.ended != 1 || len(b.running.effects) != 2 || len(b.inbox.take().news) != 0 {
+			t.Errorf("running: %v, want the looks", b.running.effects)
+		}
+	})
+}
+
+// busyStager says a hundred times a second how far it is, for ten seconds.
+type busyStager struct{}
+
+func (busyStager) Stage(_ context.Context, _ codalab.RunBundle, _ string, progress func(string)) (spool.Inputs, error) {
+	for range 1000 {
+		progress("Pulling.")
+		time.Sleep(10 * time.Millisecond)
+	}
+	return spool.Inputs{}, nil
+}
+
+func TestProgressIsPassedOnOnceASecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &Bridge{Stager: busyStager{}, Now: time.Now}
+		b.inbox.init()
+		heard := 0
+		go b.stage(t.Context(), plan.Row{Bundle: "0x1", Run: &codalab.RunBundle{}})
+		for range 1500 {
+			time.Sleep(10 * time.Millisecond)
+			if len(b.inbox.take().news) > 0 {
+				heard++
+			}
+		}
+		if heard != 10 {
+			t.Errorf("heard %d times in ten seconds", heard)
+		}
+	})
+}
+
+// slowSlurm takes a while for each submission.
+type slowSlurm struct {
+	Scheduler
+
+	made int
+}
+
+func (s *slowSlurm) Submit(context.Context, sbatch.Request) (sbatch.JobID, error) {
+	time.Sleep(8 * time.Second)
+	s.made++
+	return sbatch.JobID(s.made), nil
+}
+
+// TestI2SubmissionThatHadToWaitIsNotMade: absence is judged from the time that
+// a row was decided, so that an sbatch must not begin much later.
+func TestI2SubmissionThatHadToWaitIsNotMade(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		slurm := &slowSlurm{}
+		b := &Bridge{Scheduler: slurm, Spool: newDisk()}
+		r, wait := startedRunner(t, b)
+		defer wait()
+		for _, bundle := range []string{"0x1", "0x2", "0x3", "0x4"} {
+			row := plan.Row{Bundle: bundle, Run: &codalab.RunBundle{}, Attempt: 1, Mark: plan.Mark(bundle), Submitted: time.Now()}
+			r.begin(plan.Effect{Kind: plan.Submit, Row: row})
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		notMade := 0
+		for _, n := range b.inbox.take().news {
+			end := n.Submitted
+			if end.Refused && end.Retry && end.Job == 0 {
+				notMade++
+			}
+		}
+		if notMade != 2 || slurm.made != 2 {
+			t.Errorf("%d jobs, %d not made; want those made that began in time", slurm.made, notMade)
+		}
+	})
+}
+
+func TestOutcomeIsFinalOnlyWhereTheErrorSaysSo(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err  error
+		want plan.Outcome
+	}{
+		{nil, plan.Outcome{}},
+		{errors.New("disk"), plan.Outcome{Failure: "disk"}},
+		{&codalab.Error{Method: "PUT", Path: "/x", Status: 403, Message: "no"}, plan.Outcome{Failure: "PUT /x: 403 no", Final: true}},
+		{&codalab.Error{Method: "PUT", Path: "/x", Status: 503, Message: "no"}, plan.Outcome{Failure: "PUT /x: 503 no"}},
+	} {
+		if got := outcome(c.err); got != c.want {
+			t.Errorf("outcome of %v = %+v, want %+v", c.err, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package bridge_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// fakeServer is a CodaLab server with one user's bundles.
+type fakeServer struct {
+	mu         sync.Mutex
+	concurrent bool
+	hold       time.Duration
+	down       bool
+	failures   int             // that many check-ins fail
+	deaf       bool            // acknowledgements are lost
+	restored   map[string]bool // bundles that it does not know any more
+	confirmed  int             // how often it was asked for a state
+	messages   []codalab.Message
+	unclaimed  map[string]codalab.Message
+	arrived    chan struct{}
+	superseded chan struct{} // closed by a newer check-in
+	held, most int
+	checkIns   int
+	runs       map[string]codalab.Run
+	finished   map[string]codalab.Run
+	acked      map[string]bool
+	uploads    map[string]string
+	replies    map[int64]codalab.ReadReply
+	data       map[int64][]byte
+}
+
+func newFakeServer() *fakeServer {
+	return &fakeServer{
+		concurrent: true, hold: 5 * time.Second, arrived: make(chan struct{}, 1), superseded: make(chan struct{}),
+		unclaimed: map[string]codalab.Message{}, runs: map[string]codalab.Run{}, finished: map[string]codalab.Run{}, acked: map[string]bool{},
+		uploads: map[string]string{}, replies: map[int64]codalab.ReadReply{}, data: map[int64][]byte{},
+	}
+}
+
+var errDown = &codalab.Error{Method: "POST", Path: "/workers", Message: "connection refused"}
+
+func (s *fakeServer) CheckIn(ctx context.Context, _ string, in codalab.CheckIn) (codalab.CheckInAnswer, error) {
+	s.mu.Lock()
+	s.checkIns++
+	if s.down || s.failures > 0 {
+		s.failures--
+		s.mu.Unlock()
+		return codalab.CheckInAnswer{}, errDown
+	}
+	s.held++
+	s.most = max(s.most, s.held)
+	if s.concurrent {
+		close(s.superseded)
+		s.superseded = make(chan struct{})
+	}
+	superseded := s.superseded
+	s.report(in.Runs)
+	s.mu.Unlock()
+	s.wait(ctx, superseded)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held--
+	answer := codalab.CheckInAnswer{Concurrent: s.concurrent}
+	if s.superseded == superseded && !s.down {
+		answer.Messages, s.messages = s.messages, nil
+	}
+	return answer, nil
+}
+
+// wait holds a check-in until there is a message for it.
+func (s *fakeServer) wait(ctx context.Context, superseded chan struct{}) {
+	timer := time.NewTimer(s.hold)
+	defer timer.Stop()
+	for {
+		s.mu.Lock()
+		waiting := len(s.messages) > 0
+		s.mu.Unlock()
+		if waiting {
+			return
+		}
+		select {
+		case <-s.arrived:
+		case <-superseded:
+			return
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// report takes the runs in, and acknowledges those that have ended.
+func (s *fakeServer) report(runs []codalab.Run) {
+	for _, run := range runs {
+		s.runs[run.UUID] = run
+		if run.State == codalab.StateFinalizing && !s.acked[run.UUID] && !s.restored[run.UUID] {
+			s.acked[run.UUID], s.finished[run.UUID] = true, run
+			if s.deaf {
+				continue
+			}
+			s.messages = append(s.messages, codalab.Message{Type: codalab.MessageMarkFinalized, UUID: run.UUID})
+		}
+	}
+}
+
+func (s *fakeServer) send(m codalab.Message) {
+	s.mu.Lock()
+	s.messages = append(s.messages, m)
+	s.mu.Unlock()
+	select {
+	case s.arrived <- struct{}{}:
+	default:
+	}
+}
+
+func (s *fakeServer) StartBundle(_ context.Context, _, bundle string, _ codalab.StartBundle) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return false, errDown
+	}
+	delete(s.unclaimed, bundle)
+	return true, nil
+}
+
+// State is what the server believes of a bundle.
+func (s *fakeServer) State(_ context.Context, bundle string) (codalab.State, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.confirmed++
+	if s.down {
+		return "", errDown
+	}
+	if s.restored[bundle] {
+		return "", &codalab.Error{Method: "GET", Path: "/bundles/" + bundle, Status: http.StatusNotFound, Message: "not found"}
+	}
+	if s.acked[bundle] {
+		return codalab.StateReady, nil
+	}
+	return s.runs[bundle].State, nil
+}
+
+func (s *fakeServer) Reply(_ context.Context, _ string, socket int64, r codalab.ReadReply) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.replies[socket] = r
+	return nil
+}
+
+func (s *fakeServer) ReplyData(_ context.Context, _ string, socket int64, body io.Reader) error {
+	data, err := io.ReadAll(body)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.data[socket] = data
+	return err
+}
+
+// Collect uploads a run's standard output.
+func (s *fakeServer) Collect(_ context.Context, run codalab.RunBundle, dir string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return errDown
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "stdout"))
+	s.uploads[run.UUID] = string(data)
+	return err
+}

@@ -1,0 +1,224 @@
+package bridge_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// fakeSlurm is a Slurm that gives each job a node at once, or never, and runs
+// a worker in it that does what the bundle's command says: "sleep 3", "exit 3".
+type fakeSlurm struct {
+	ctx context.Context //nolint:containedctx // the life of its jobs
+
+	mu      sync.Mutex
+	wg      sync.WaitGroup
+	jobs    []*fakeJob
+	submits int
+	cancels int
+	looks   []time.Time // when Observe was called
+
+	held   bool                 // jobs stay pending
+	silent bool                 // no command gets an answer
+	slow   time.Duration        // how long Observe takes
+	answer func() error         // what sbatch says of a job that was made
+	before func(sbatch.Request) // is called by Submit first
+}
+
+type fakeJob struct {
+	sbatch.Job
+	spec  string
+	end   context.CancelFunc
+	ended time.Time
+}
+
+// minJobAge is how long Slurm shows a job that has ended.
+const minJobAge = 5 * time.Minute
+
+var errSilent = errors.New("unable to contact slurm controller")
+
+func (s *fakeSlurm) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, error) { //nolint:contextcheck // a job outlives its sbatch
+	if s.before != nil {
+		s.before(r)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.submits++
+	if s.silent {
+		return 0, &sbatch.Error{Op: "submit", Message: errSilent.Error(), Err: errSilent}
+	}
+	ctx, end := context.WithCancel(s.ctx)
+	j := &fakeJob{
+		Job: sbatch.Job{
+			ID: sbatch.JobID(len(s.jobs) + 1), Name: r.Name, Comment: r.Comment, State: sbatch.StatePending, Reason: "Priority",
+		},
+		spec: strings.Split(r.Script, "'")[3],
+		end:  end,
+	}
+	s.jobs = append(s.jobs, j)
+	if !s.held {
+		s.wg.Go(func() { s.run(ctx, j) })
+	}
+	if s.answer != nil {
+		if err := s.answer(); err != nil {
+			return 0, err
+		}
+	}
+	return j.ID, nil
+}
+
+// run is the life of a job.
+func (s *fakeSlurm) run(ctx context.Context, j *fakeJob) {
+	s.set(j, sbatch.StateRunning)
+	attempt := spool.AttemptOf(j.spec)
+	spec, err := attempt.ReadSpec()
+	if err != nil {
+		s.set(j, sbatch.StateFailed)
+		return
+	}
+	token := spool.NewToken()
+	_, own, err := attempt.Begin(ctx, spool.Started{Token: token, Node: "n1", Job: j.ID.String(), At: time.Now()})
+	if err != nil || !own {
+		s.set(j, sbatch.StateCompleted)
+		return
+	}
+	bell := spool.AttemptOf(j.spec).Layout().Bell()
+	_ = bell.Ring(spec.Bundle, spec.Attempt)
+	_ = os.WriteFile(filepath.Join(spec.RunDir, "stdout"), []byte(hello(spec.Bundle, spec.Attempt)), 0o600)
+	var seconds float64
+	var code int
+	_, _ = fmt.Sscanf(spec.Command, "sleep %f", &seconds)
+	_, _ = fmt.Sscanf(spec.Command, "exit %d", &code)
+	exit := spool.Exit{Token: token, Cause: spool.CauseSucceeded, ExitCode: &code, CommandStarted: time.Now()}
+	state := sbatch.StateCompleted
+	select {
+	case <-time.After(time.Duration(seconds * float64(time.Second))):
+	case <-ctx.Done():
+		code, exit.Terminated, state = 143, true, sbatch.StateCancelled
+	}
+	if s.ctx.Err() != nil {
+		return // the test is over
+	}
+	exit.CommandEnded = time.Now()
+	if code != 0 {
+		exit.Cause = spool.CauseUser
+	}
+	_ = attempt.WriteExit(exit)
+	_ = bell.Ring(spec.Bundle, spec.Attempt)
+	s.set(j, state)
+}
+
+// hello is what a command prints.
+func hello(bundle string, attempt int) string {
+	return fmt.Sprintf("hello from attempt %d of %s\n", attempt, bundle)
+}
+
+func (s *fakeSlurm) set(j *fakeJob, state sbatch.State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j.State, j.Nodes, j.Reason = state, "n1", "None"
+	if state.Ended() {
+		j.ended = time.Now()
+	}
+}
+
+// add makes a job that somebody else submitted, and that waits for ever.
+func (s *fakeSlurm) add(name, comment string) *fakeJob {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j := &fakeJob{end: func() {}, Job: sbatch.Job{
+		ID: sbatch.JobID(len(s.jobs) + 1), Name: name, Comment: comment, State: sbatch.StatePending, Reason: "Priority",
+	}}
+	s.jobs = append(s.jobs, j)
+	return j
+}
+
+// state is what Slurm shows of a job.
+func (s *fakeSlurm) state(j *fakeJob) sbatch.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return j.State
+}
+
+func (s *fakeSlurm) Observe(_ context.Context, now time.Time) (sbatch.Snapshot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.looks = append(s.looks, now)
+	if s.silent {
+		return sbatch.Snapshot{}, errSilent
+	}
+	snapshot := sbatch.Snapshot{Asked: now}
+	for _, j := range s.jobs {
+		if j.ended.IsZero() || time.Since(j.ended) < minJobAge {
+			snapshot.Jobs = append(snapshot.Jobs, j.Job)
+		}
+	}
+	return snapshot, nil
+}
+
+// slowly is a Slurm that takes its time to answer Observe.
+type slowly struct{ *fakeSlurm }
+
+func (s slowly) Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error) {
+	snapshot, err := s.fakeSlurm.Observe(ctx, now)
+	var takes time.Duration
+	s.change(func() { takes = s.slow })
+	select {
+	case <-time.After(takes):
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	return snapshot, err
+}
+
+// Account knows of every job that was submitted since a time, without its
+// comment.
+func (s *fakeSlurm) Account(_ context.Context, since time.Time, names []string) ([]sbatch.Job, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.silent {
+		return nil, errSilent
+	}
+	var jobs []sbatch.Job
+	for _, j := range s.jobs {
+		if j.Name == names[0] && (j.ended.IsZero() || j.ended.After(since)) {
+			shown := j.Job
+			shown.Comment = ""
+			jobs = append(jobs, shown)
+		}
+	}
+	return jobs, nil
+}
+
+func (s *fakeSlurm) Cancel(_ context.Context, id sbatch.JobID, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cancels++
+	if s.silent {
+		return errSilent
+	}
+	j := s.jobs[id-1]
+	if j.Name != name {
+		return nil
+	}
+	j.end()
+	if j.State == sbatch.StatePending {
+		j.State, j.Reason, j.ended = sbatch.StateCancelled, "None", time.Now()
+	}
+	return nil
+}
+
+// change alters the fake under its lock.
+func (s *fakeSlurm) change(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}

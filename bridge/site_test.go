@@ -1,0 +1,199 @@
+package bridge_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge"
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// fakeStager has everything there already.
+type fakeStager struct{}
+
+func (fakeStager) Stage(_ context.Context, _ codalab.RunBundle, image string, progress func(string)) (spool.Inputs, error) {
+	progress("Looking for " + image + ".")
+	return spool.Inputs{Image: "/cache/" + image, ImageDigest: "sha256:1"}, nil
+}
+
+// site is a bridge among its doubles, with a real ledger and a real shared
+// directory.
+type site struct {
+	*testing.T
+	slurm  *fakeSlurm
+	server *fakeServer
+	shared spool.Layout
+	path   string
+	queue  plan.Queue
+	book   *ledger.Ledger
+	stop   func()
+
+	dryRun bool                   // strays are not cancelled
+	ends   error                  // what Run ends with
+	alter  func(b *bridge.Bridge) // is called before Run
+}
+
+// newSite is called in a synctest bubble; dir was made outside of it.
+func newSite(t *testing.T, dir string) *site {
+	t.Helper()
+	s := &site{T: t, server: newFakeServer(), shared: spool.Layout(filepath.Join(dir, "shared")), path: filepath.Join(dir, "ledger.db")}
+	s.queue = plan.Queue{Name: "cpu", Tag: "cpu", DefaultTime: time.Hour}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.slurm = &fakeSlurm{ctx: ctx}
+	t.Cleanup(func() {
+		cancel()
+		s.slurm.wg.Wait()
+	})
+	for _, d := range s.shared.Directories() {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func (s *site) policy() plan.Policy {
+	return plan.Policy{
+		Bridge: s.book.ID, Owner: "ann", Layout: s.shared, Worker: "/bin/cl-worker",
+		Queues:      map[string]plan.Queue{"cpu": s.queue},
+		SubmitGrace: 90 * time.Second, StrayGrace: 3 * time.Minute, CancelStrays: !s.dryRun, RecordAge: 5 * time.Minute, Accounting: true, Settle: 10 * time.Second,
+		StuckFor: 5 * time.Second, StagePatience: 5 * time.Minute, CollectPatience: 72 * time.Hour, MaxAttempts: 3,
+		AckPatience: 10 * time.Minute, KeepAfterAck: time.Hour,
+	}
+}
+
+// start starts a bridge on the site's ledger. It is stopped at the latest when
+// the test ends.
+func (s *site) start() {
+	s.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	book, err := ledger.Open(ctx, s.path)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.book = book
+	b := &bridge.Bridge{
+		Policy: s.policy(), Name: "ann-login1", Hostname: "login1",
+		Ledger: book, Scheduler: slowly{s.slurm}, Service: s.server, Spool: spool.Disk{Layout: s.shared},
+		Stager: fakeStager{}, Collector: s.server, Now: time.Now,
+		Log:          slog.New(slog.NewTextHandler(s.Output(), nil)),
+		ObserveEvery: 6 * time.Second, LookEvery: 350 * time.Millisecond, ReadEvery: 5 * time.Second,
+	}
+	if s.alter != nil {
+		s.alter(b)
+	}
+	done := make(chan error, 1)
+	go func() { done <- b.Run(ctx) }()
+	s.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, s.ends) {
+			s.Errorf("bridge ended: %v, want %v", err, s.ends)
+		}
+		if err := book.Close(); err != nil {
+			s.Error(err)
+		}
+	})
+	s.Cleanup(s.stop)
+}
+
+// offer gives the bridge a bundle to run.
+func (s *site) offer(bundle, command string) {
+	m := codalab.Message{
+		Type:      codalab.MessageRun,
+		Bundle:    &codalab.RunBundle{UUID: bundle, Type: codalab.TypeRun, OwnerID: "1", Command: command, Metadata: codalab.Metadata{}},
+		Resources: &codalab.Resources{CPUs: 1, DockerImage: "python:3"},
+	}
+	s.server.mu.Lock()
+	s.server.unclaimed[bundle] = m
+	s.server.mu.Unlock()
+	s.server.send(m)
+}
+
+// offerAgain sends what was offered and not claimed, as a server does after a
+// while.
+func (s *site) offerAgain() {
+	s.server.mu.Lock()
+	lost := slices.Collect(maps.Values(s.server.unclaimed))
+	s.server.mu.Unlock()
+	for _, m := range lost {
+		s.server.send(m)
+	}
+}
+
+// rows are the ledger's rows, by bundle.
+func (s *site) rows() map[string]plan.Row {
+	s.Helper()
+	rows, err := s.book.Rows(context.Background())
+	if err != nil {
+		s.Fatal(err)
+	}
+	out := map[string]plan.Row{}
+	for _, r := range rows {
+		out[r.Bundle] = r
+	}
+	return out
+}
+
+// within waits, in the bubble's time, until something holds.
+func (s *site) within(limit time.Duration, what string, holds func() bool) {
+	s.Helper()
+	for end := time.Now().Add(limit); !holds(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			for _, r := range s.rows() {
+				s.Logf("%s: %s: %s (due %s)", r.Bundle, r.Phase, r.Reason, r.Due)
+			}
+			s.Fatalf("not within %s: %s", limit, what)
+		}
+	}
+}
+
+// phase waits until a bundle's row is in a phase.
+func (s *site) phase(limit time.Duration, bundle string, p plan.Phase) {
+	s.Helper()
+	s.within(limit, bundle+" is "+string(p), func() bool { return s.rows()[bundle].Phase == p })
+}
+
+// result waits until the server has a bundle's result.
+func (s *site) result(limit time.Duration, bundle string) codalab.Run {
+	s.Helper()
+	var run codalab.Run
+	s.within(limit, bundle+" has ended", func() bool {
+		s.server.mu.Lock()
+		defer s.server.mu.Unlock()
+		var ok bool
+		run, ok = s.server.finished[bundle]
+		return ok
+	})
+	return run
+}
+
+// bundleID differs from bundle to bundle in what a mark has of it.
+func bundleID(n int) string { return fmt.Sprintf("0x%012x%020x", n, n) }
+
+func gunzip(t *testing.T, data []byte) string {
+	t.Helper()
+	r, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
