@@ -20,7 +20,7 @@ type rows struct {
 
 // entry is one row and its place among those that are due.
 type entry struct {
-	row   plan.Row
+	row   *plan.Row
 	index int // in due; -1 when the row is not due ever
 }
 
@@ -31,24 +31,26 @@ func newRows(size int) rows {
 	}
 }
 
-func (t *rows) get(bundle string) (plan.Row, bool) {
-	e, ok := t.byBundle[bundle]
-	if !ok {
-		return plan.Row{}, false
+// get returns a bundle's row, nil when there is none. It is not to be changed.
+func (t *rows) get(bundle string) *plan.Row {
+	if e := t.byBundle[bundle]; e != nil {
+		return e.row
 	}
-	return e.row, true
+	return nil
 }
 
-// put adds a row or replaces the one of the same bundle.
-func (t *rows) put(r plan.Row) {
-	e, ok := t.byBundle[r.Bundle]
-	if ok {
+// put adds a row or replaces the one of the same bundle. It is not changed any
+// more.
+func (t *rows) put(r *plan.Row) {
+	e := t.byBundle[r.Bundle]
+	var due time.Time
+	if e != nil {
+		due = e.row.Due
 		t.unlist(e)
 	} else {
 		e = &entry{index: -1}
 		t.byBundle[r.Bundle] = e
 	}
-	due := e.row.Due
 	e.row = r
 	switch {
 	case r.InFlight():
@@ -125,7 +127,7 @@ func (t *rows) waiting(queue string, now time.Time) []plan.Row {
 	var found []plan.Row
 	for _, e := range t.staged[queue] {
 		if e.row.WaitsForRoom(now) {
-			found = append(found, e.row)
+			found = append(found, *e.row)
 		}
 	}
 	return found

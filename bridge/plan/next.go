@@ -33,7 +33,7 @@ func (p Policy) Next(now time.Time, r Row, n News) (Row, []Effect) {
 		d.row.Decided = now
 	}
 	for i := range d.effects {
-		d.effects[i].Row = d.row
+		d.effects[i].Row = &d.row
 	}
 	return d.row, d.effects
 }
