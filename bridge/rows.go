@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -120,6 +121,18 @@ func (t *rows) nextDue() (time.Time, bool) {
 		return time.Time{}, false
 	}
 	return t.due[0].row.Due, true
+}
+
+// queuesWaiting returns the queues that have staged rows, in order.
+func (t *rows) queuesWaiting() []string {
+	var names []string
+	for name, staged := range t.staged {
+		if len(staged) > 0 {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // waiting returns the rows of a queue that wait for a place in Slurm.

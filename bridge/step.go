@@ -147,10 +147,7 @@ func (b *Bridge) decide(s *step, r plan.Row, n plan.News) {
 // batch sends staged rows to Slurm, as many as each queue has room for, and
 // decides them.
 func (b *Bridge) batch(s *step) {
-	for _, name := range slices.Sorted(maps.Keys(b.rows.staged)) {
-		if len(b.rows.staged[name]) == 0 {
-			continue
-		}
+	for _, name := range b.rows.queuesWaiting() {
 		health := plan.Health{Budget: b.pacer.budget(s.now), Observed: b.observed}
 		room := b.Policy.Room(b.Policy.Queues[name], b.rows.inFlight[name], health)
 		if room == 0 {

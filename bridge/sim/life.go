@@ -26,10 +26,10 @@ type life struct {
 	// offset is how far its clock is from the site's, extra by how much the
 	// effect that is being done has held up the clock.
 	offset, extra time.Duration
-	// stepping is set while a step is to come anyway, timer numbers the last
-	// one that is due without news.
+	// stepping is set while a step is to come anyway, timer is when the next
+	// one comes without news, 0 for never.
 	stepping bool
-	timer    int
+	timer    time.Duration
 	// free is when the next effect of a kind that runs alone can begin.
 	free map[plan.Kind]time.Duration
 	// sequence numbers check-ins; checking is set while one is to be sent
@@ -142,18 +142,22 @@ func (l *life) step() {
 	for _, e := range effects {
 		l.start(e)
 	}
-	l.timer++
-	timer := l.timer
-	w.at(wait+time.Millisecond, func() {
-		if l.timer == timer {
-			l.wake()
-		}
-	})
+	l.wakeIn(wait + time.Millisecond)
 	select {
 	case <-l.bridge.Changes(w.policy.Queues["cpu"]):
 		l.checkInSoon()
 	default:
 	}
+}
+
+// wakeIn has the bridge step after a while, if it does not step before anyway.
+func (l *life) wakeIn(wait time.Duration) {
+	due := l.w.now + wait
+	if l.timer > l.w.now && l.timer <= due {
+		return
+	}
+	l.timer = due
+	l.w.at(wait, l.wake)
 }
 
 // start does an effect after its turn has come.
@@ -216,7 +220,7 @@ func (l *life) observe() {
 		}
 		_ = l.bridge.Observe(w.ctx, asked) // says nothing to any row
 		l.wake()
-		pause := w.dice.takes(ofObservation, 6*time.Second, 20*time.Second)
+		pause := w.dice.takes(ofObservation, 6*time.Second, 30*time.Second)
 		if !l.bridge.InFlight() {
 			pause = time.Minute
 		}

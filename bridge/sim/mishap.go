@@ -35,7 +35,7 @@ func (w *world) mishaps() {
 
 // befall gives a kind of mishap its chances.
 func (w *world) befall(k Kind, befall func()) {
-	if !w.dice.weather(k) {
+	if !w.dice.happen[k] {
 		return
 	}
 	chances := 2
