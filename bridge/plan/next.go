@@ -158,7 +158,7 @@ func (d *decision) hear() {
 func (d *decision) offeredAgain() {
 	switch {
 	case d.row.Phase == Claiming:
-	case d.row.Releasing: // what is being removed is not begun anew; the server offers the bundle again
+	case d.row.Releasing, d.row.Dropped: // what is being removed is not begun anew; the server offers the bundle again
 	case d.row.Phase == Done && d.row.Begun == nil:
 		d.want(Claim)
 		d.finalize("the server offered again what was done: the verdict is reported again")

@@ -59,7 +59,7 @@ func (d *decision) prepare() {
 	default:
 		d.row.Prepared = true
 		d.row.Tries, d.row.Trouble = 0, ""
-		d.submit(d.row.Reason)
+		d.submit(attemptGoes(d.row.Attempt))
 	}
 }
 

@@ -48,6 +48,10 @@ func sane(now time.Time, before, after plan.Row, effects []plan.Effect) error {
 			return fmt.Errorf("two effects %s", e.Kind)
 		case e.Kind == plan.Submit && (after.Phase != plan.Submitting || after.Submitted != now || after.Mark == ""):
 			return fmt.Errorf("submit wanted in %s, submitted %s", after.Phase, after.Submitted)
+		case e.Kind == plan.Submit && !after.Prepared:
+			return errors.New("submit wanted of what is not prepared")
+		case e.Kind == plan.Claim && after.Dropped && after.Phase == plan.Done:
+			return errors.New("claim wanted of what is not ours")
 		case e.Kind == plan.Cancel && after.Job.ID == 0:
 			return fmt.Errorf("cancel of no job")
 		case e.Kind == plan.Forget && after.Phase != plan.Done:

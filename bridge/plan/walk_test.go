@@ -91,8 +91,9 @@ func hearsay() []string {
 
 // outcomes are how each effect may end.
 var outcomes = map[plan.Kind][]string{
-	plan.Claim: {"yes", "yes", "no", "failure=502", "failure=403 final", "failure=404 final gone"},
-	plan.Stage: {"ok", "ok", "failure=away", "failure=wrong final", "progress=half"},
+	plan.Claim:   {"yes", "yes", "no", "failure=502", "failure=403 final", "failure=404 final gone"},
+	plan.Stage:   {"ok", "ok", "failure=away", "failure=wrong final", "progress=half"},
+	plan.Prepare: {"ok", "ok", "failure=full"},
 	plan.Submit: {
 		"job=7", "job=7", "refused words=no", "refused retry words=busy", "words=what?",
 	},
