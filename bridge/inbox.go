@@ -21,8 +21,8 @@ type inbox struct {
 // arrivals are what one step takes.
 type arrivals struct {
 	offers   []offer
-	news     []*bundleNews  // in the order of their first arrival
-	index    map[string]int // of news, where there is much
+	news     []*bundleNews    // in the order of their first arrival
+	index    map[string]int   // of news, where there is much
 	snapshot *sbatch.Snapshot // the newest
 }
 

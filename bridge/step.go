@@ -54,15 +54,15 @@ func (b *Bridge) Step(ctx context.Context, now time.Time) ([]plan.Effect, time.D
 	b.offered(now, &in)
 	for _, n := range in.news {
 		if r := b.rows.get(n.bundle); r != nil {
-			b.decide(s, *r, n.News)
+			b.decide(ctx, s, *r, n.News)
 		}
 	}
 	for _, bundle := range b.rows.dueBy(now) {
 		if r := b.rows.get(bundle); r != nil && s.at(bundle) < 0 {
-			b.decide(s, *r, plan.News{})
+			b.decide(ctx, s, *r, plan.News{})
 		}
 	}
-	b.batch(s)
+	b.batch(ctx, s)
 	if err := b.save(ctx, s); err != nil {
 		return nil, 0, err
 	}
@@ -129,7 +129,7 @@ func (b *Bridge) offered(now time.Time, in *arrivals) {
 	}
 }
 
-func (b *Bridge) decide(s *step, r plan.Row, n plan.News) {
+func (b *Bridge) decide(ctx context.Context, s *step, r plan.Row, n plan.News) {
 	before := b.rows.get(r.Bundle)
 	next, effects := b.Policy.Next(s.now, r, n)
 	if b.Trace != nil {
@@ -138,15 +138,15 @@ func (b *Bridge) decide(s *step, r plan.Row, n plan.News) {
 	b.rows.put(&next)
 	s.note(&next, before.Version == 0 || !before.Same(next))
 	s.effects = append(s.effects, effects...)
-	if (before.Phase != next.Phase || before.Reason != next.Reason) && b.Log.Enabled(context.Background(), slog.LevelInfo) {
-		b.Log.Info("decided", slog.String("bundle", next.Bundle), slog.String("phase", string(next.Phase)),
+	if (before.Phase != next.Phase || before.Reason != next.Reason) && b.Log.Enabled(ctx, slog.LevelInfo) {
+		b.Log.InfoContext(ctx, "decided", slog.String("bundle", next.Bundle), slog.String("phase", string(next.Phase)),
 			slog.String("reason", next.Reason), slog.Int("attempt", next.Attempt), slog.Int64("job", int64(next.Job.ID)))
 	}
 }
 
 // batch sends staged rows to Slurm, as many as each queue has room for, and
 // decides them.
-func (b *Bridge) batch(s *step) {
+func (b *Bridge) batch(ctx context.Context, s *step) {
 	for _, name := range b.rows.queuesWaiting() {
 		health := plan.Health{Budget: b.pacer.budget(s.now), Observed: b.observed}
 		room := b.Policy.Room(b.Policy.Queues[name], b.rows.inFlight[name], health)
@@ -157,7 +157,7 @@ func (b *Bridge) batch(s *step) {
 		b.pacer.spend(len(chosen))
 		b.generation += int64(len(chosen))
 		for _, r := range chosen {
-			b.decide(s, r, plan.News{})
+			b.decide(ctx, s, r, plan.News{})
 		}
 	}
 }

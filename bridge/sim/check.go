@@ -105,7 +105,8 @@ func (w *world) checkBegin(wk *worker) {
 	a := wk.attempt
 	w.attempts++
 	a.begun++
-	if a.begun > 1 && !(w.recovered && (a.purged || a.released)) { // who began stands on the disk and in the ledger
+	forgotten := w.recovered && (a.purged || a.released) // who began stands on the disk and in the ledger
+	if a.begun > 1 && !forgotten {
 		w.violate(BegunTwice, "attempt %d of %s began %d times", a.number, wk.bundle.uuid, a.begun)
 	}
 	row, ok := w.ledger.memory.rows[wk.bundle.uuid]
@@ -317,7 +318,7 @@ func (w *world) checkEnd() {
 	for _, r := range w.ledger.memory.rows {
 		w.violate(Stuck, "the row of %s is still %s: %s", r.Bundle, r.Phase, r.Reason)
 	}
-	snapshot, err := w.slurm.Controller.Observe(w.wall(), researcher)
+	snapshot, err := w.slurm.Observe(w.wall(), researcher)
 	if err != nil {
 		w.violate(Orphan, "Slurm is still away")
 	}

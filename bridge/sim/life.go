@@ -36,7 +36,6 @@ type life struct {
 	// soon, outstanding while one was sent.
 	sequence              int64
 	checking, outstanding bool
-	observed              time.Duration
 }
 
 // startLife starts the bridge.

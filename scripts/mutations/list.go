@@ -130,7 +130,7 @@ func beginning() []mutation {
 	return []mutation{
 		{
 			promise: "I4", name: "closed-before-the-next", file: watch,
-			guard: "	case d.closingFailed() != \"\" || d.settled() && d.lastWord():\n		d.close()\n",
+			guard:   "	case d.closingFailed() != \"\" || d.settled() && d.lastWord():\n		d.close()\n",
 			without: "	case d.settled() && d.lastWord():\n		d.concluded(d.fromSlurm())\n", packages: decisions(),
 		},
 		{
