@@ -239,7 +239,19 @@ func (d *decision) taken(s spool.Started) {
 		d.row.Closed = true
 	case d.row.Begun == nil:
 		d.row.Begun = &s
+		d.beganAs(s)
 	}
+}
+
+// beganAs has the row follow the job that began the attempt, where it followed
+// another one: of two jobs of one attempt the end of the other says nothing.
+func (d *decision) beganAs(s spool.Started) {
+	id, err := strconv.ParseInt(s.Job, 10, 64)
+	if err != nil || sbatch.JobID(id) == d.row.Job.ID {
+		return
+	}
+	d.row.Job = sbatch.Job{ID: sbatch.JobID(id), Name: string(d.row.Mark), State: sbatch.StateRunning, Reason: "None", Nodes: s.Node}
+	d.row.Ended, d.row.Looked = time.Time{}, time.Time{}
 }
 
 // want asks for an effect.

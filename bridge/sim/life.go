@@ -79,7 +79,8 @@ func (l *life) crashes() bool {
 	return l.dead
 }
 
-// die ends the life; another one begins after a while.
+// die ends the life; another one begins after a while, where this was the last
+// one that began.
 func (l *life) die(why string) {
 	if l.dead {
 		return
@@ -98,11 +99,14 @@ func (l *life) die(why string) {
 			break
 		}
 	}
+	if l.number != w.nextLife {
+		return // another one has taken the ledger
+	}
 	w.at(w.dice.takes(ofLives, time.Second, time.Minute), func() {
-		if len(w.lives) > 0 {
+		if l.number != w.nextLife {
 			return
 		}
-		if w.fault(LedgerOld) {
+		if len(w.lives) == 0 && w.fault(LedgerOld) {
 			w.ledger.restore()
 		}
 		w.startLife()
