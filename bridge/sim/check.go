@@ -245,10 +245,12 @@ func (w *world) checkRelease(uuid string) {
 			w.violate(DeletedEarly, "the files of %s are removed while attempt %d runs", uuid, a.number)
 		}
 	}
-	row := w.ledger.memory.rows[uuid]
-	b := w.server.find(uuid)
-	if row.Phase != plan.Done || !row.Dropped && b != nil && !b.state.Final() {
-		w.violate(DeletedEarly, "the files of %s are removed in %s, and the server has it %s", uuid, row.Phase, b.state)
+	row, ok := w.ledger.memory.rows[uuid] // none where another life of the bridge was quicker
+	if ok && row.Phase != plan.Done {
+		w.violate(DeletedEarly, "the files of %s are removed, and its row is %q", uuid, row.Phase)
+	}
+	if b := w.server.find(uuid); !row.Dropped && b != nil && !b.state.Final() {
+		w.violate(DeletedEarly, "the files of %s are removed, and the server has it %s", uuid, b.state)
 	}
 }
 
