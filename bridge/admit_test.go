@@ -84,7 +84,7 @@ func TestEffectIsStartedOnceUntilItEnds(t *testing.T) {
 	check(t, "at the start", wanted(t, b, now), kinds{"0x1": {plan.Collect}})
 	hears(b, "0x1")
 	check(t, "while it runs", wanted(t, b, now), kinds{})
-	b.running.end(plan.Effect{Kind: plan.Collect, Row: row})
+	b.running.end(plan.Effect{Kind: plan.Collect, Row: &row})
 	hears(b, "0x1")
 	check(t, "when it has ended", wanted(t, b, now), kinds{"0x1": {plan.Collect}})
 }

@@ -33,7 +33,7 @@ func (p Policy) Next(now time.Time, r Row, n News) (Row, []Effect) {
 		d.row.Decided = now
 	}
 	for i := range d.effects {
-		d.effects[i].Row = d.row
+		d.effects[i].Row = &d.row
 	}
 	return d.row, d.effects
 }
@@ -158,7 +158,7 @@ func (d *decision) hear() {
 func (d *decision) offeredAgain() {
 	switch {
 	case d.row.Phase == Claiming:
-	case d.row.Releasing: // what is being removed is not begun anew; the server offers the bundle again
+	case d.row.Releasing, d.row.Dropped: // what is being removed is not begun anew; the server offers the bundle again
 	case d.row.Phase == Done && d.row.Begun == nil:
 		d.want(Claim)
 		d.finalize("the server offered again what was done: the verdict is reported again")
@@ -239,7 +239,19 @@ func (d *decision) taken(s spool.Started) {
 		d.row.Closed = true
 	case d.row.Begun == nil:
 		d.row.Begun = &s
+		d.beganAs(s)
 	}
+}
+
+// beganAs has the row follow the job that began the attempt, where it followed
+// another one: of two jobs of one attempt the end of the other says nothing.
+func (d *decision) beganAs(s spool.Started) {
+	id, err := strconv.ParseInt(s.Job, 10, 64)
+	if err != nil || sbatch.JobID(id) == d.row.Job.ID {
+		return
+	}
+	d.row.Job = sbatch.Job{ID: sbatch.JobID(id), Name: string(d.row.Mark), State: sbatch.StateRunning, Reason: "None", Nodes: s.Node}
+	d.row.Ended, d.row.Looked = time.Time{}, time.Time{}
 }
 
 // want asks for an effect.

@@ -64,8 +64,11 @@ func (p Policy) MarkOf(j sbatch.Job) Mark {
 	if strings.HasSuffix(j.Name, p.Bridge) {
 		return Mark(j.Name)
 	}
+	if commentValue(j.Comment, "bridge") != p.Bridge {
+		return Mark(j.Name)
+	}
 	attempt, err := strconv.Atoi(commentValue(j.Comment, "attempt"))
-	if err != nil || commentValue(j.Comment, "bridge") != p.Bridge {
+	if err != nil {
 		return Mark(j.Name)
 	}
 	return p.mark(Row{Bundle: commentValue(j.Comment, "bundle"), Attempt: attempt})

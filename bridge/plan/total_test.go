@@ -56,7 +56,7 @@ func sane(now time.Time, before, after plan.Row, effects []plan.Effect) error {
 			return fmt.Errorf("cancel of no job")
 		case e.Kind == plan.Forget && after.Phase != plan.Done:
 			return fmt.Errorf("forget in %s", after.Phase)
-		case !reflect.DeepEqual(e.Row, after):
+		case !reflect.DeepEqual(*e.Row, after):
 			return fmt.Errorf("effect %s carries another row", e.Kind)
 		}
 		seen[e.Kind] = true

@@ -105,7 +105,8 @@ func (w *world) checkBegin(wk *worker) {
 	a := wk.attempt
 	w.attempts++
 	a.begun++
-	if a.begun > 1 && !(w.recovered && (a.purged || a.released)) { // who began stands on the disk and in the ledger
+	forgotten := w.recovered && (a.purged || a.released) // who began stands on the disk and in the ledger
+	if a.begun > 1 && !forgotten {
 		w.violate(BegunTwice, "attempt %d of %s began %d times", a.number, wk.bundle.uuid, a.begun)
 	}
 	row, ok := w.ledger.memory.rows[wk.bundle.uuid]
@@ -244,10 +245,12 @@ func (w *world) checkRelease(uuid string) {
 			w.violate(DeletedEarly, "the files of %s are removed while attempt %d runs", uuid, a.number)
 		}
 	}
-	row := w.ledger.memory.rows[uuid]
-	b := w.server.find(uuid)
-	if row.Phase != plan.Done || !row.Dropped && b != nil && !b.state.Final() {
-		w.violate(DeletedEarly, "the files of %s are removed in %s, and the server has it %s", uuid, row.Phase, b.state)
+	row, ok := w.ledger.memory.rows[uuid] // none where another life of the bridge was quicker
+	if ok && row.Phase != plan.Done {
+		w.violate(DeletedEarly, "the files of %s are removed, and its row is %q", uuid, row.Phase)
+	}
+	if b := w.server.find(uuid); !row.Dropped && b != nil && !b.state.Final() {
+		w.violate(DeletedEarly, "the files of %s are removed, and the server has it %s", uuid, b.state)
 	}
 }
 
@@ -317,7 +320,7 @@ func (w *world) checkEnd() {
 	for _, r := range w.ledger.memory.rows {
 		w.violate(Stuck, "the row of %s is still %s: %s", r.Bundle, r.Phase, r.Reason)
 	}
-	snapshot, err := w.slurm.Controller.Observe(w.wall(), researcher)
+	snapshot, err := w.slurm.Observe(w.wall(), researcher)
 	if err != nil {
 		w.violate(Orphan, "Slurm is still away")
 	}

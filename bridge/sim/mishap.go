@@ -35,7 +35,7 @@ func (w *world) mishaps() {
 
 // befall gives a kind of mishap its chances.
 func (w *world) befall(k Kind, befall func()) {
-	if !w.dice.weather(k) {
+	if !w.dice.happen[k] {
 		return
 	}
 	chances := 2
@@ -43,7 +43,7 @@ func (w *world) befall(k Kind, befall func()) {
 		chances = 1
 	}
 	for i := range chances {
-		at := time.Duration(w.dice.throw(k, uint32(i), 7) % uint64(calm/2)) //nolint:gosec // small
+		at := time.Duration(w.dice.throw(k, uint32(i), 7) % uint64(calm/2))
 		w.at(at, func() {
 			if w.fault(k) {
 				befall()
@@ -112,7 +112,7 @@ func (w *world) adminRequeues() {
 }
 
 func (w *world) adminCancels() {
-	w.on("cancelled by an administrator", func(j sbatch.Job) { _ = w.slurm.Controller.Cancel(w.wall(), 0, j.ID, "") }) // Slurm is there
+	w.on("cancelled by an administrator", func(j sbatch.Job) { _ = w.slurm.Cancel(w.wall(), 0, j.ID, "") }) // Slurm is there
 }
 
 func (w *world) preempted() {

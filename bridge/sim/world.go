@@ -106,7 +106,7 @@ type world struct {
 
 func newWorld(ctx context.Context, seed uint64, o Options) *world {
 	w := &world{
-		ctx: ctx, dice: dice{seed: seed}, log: o.Log,
+		ctx: ctx, dice: newDice(seed), log: o.Log,
 		wants: map[string]wants{}, killed: map[string]bool{}, verdicts: map[string]reported{},
 	}
 	if o.Only != nil {
@@ -120,7 +120,7 @@ func newWorld(ctx context.Context, seed uint64, o Options) *world {
 		o.Policy(&w.policy)
 	}
 	w.slurm = slurm{w: w, Controller: slurmtest.New(slurmSite)}
-	w.server = server{w: w, repeats: w.dice.weather(ServerRepeats)}
+	w.server = server{w: w, repeats: w.dice.happen[ServerRepeats]}
 	w.disk = disk{w: w, bundles: map[string]*bundleDir{}}
 	w.ledger = ledgerDisk{w: w, memory: NewStore(), open: o.Ledger}
 	return w

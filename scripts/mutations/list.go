@@ -130,7 +130,7 @@ func beginning() []mutation {
 	return []mutation{
 		{
 			promise: "I4", name: "closed-before-the-next", file: watch,
-			guard: "	case d.closingFailed() != \"\" || d.settled() && d.lastWord():\n		d.close()\n",
+			guard:   "	case d.closingFailed() != \"\" || d.settled() && d.lastWord():\n		d.close()\n",
 			without: "	case d.settled() && d.lastWord():\n		d.concluded(d.fromSlurm())\n", packages: decisions(),
 		},
 		{
@@ -227,7 +227,7 @@ func delivering() []mutation {
 		},
 		{
 			promise: "I6", name: "no-offer-is-taken-while-files-are-removed", file: "bridge/plan/next.go",
-			guard: "	case d.row.Releasing:", without: "	case false:", packages: decisions(),
+			guard: "	case d.row.Releasing, d.row.Dropped:", without: "	case false:", packages: decisions(),
 		},
 		{
 			promise: "I6", name: "an-offer-of-what-is-done-is-answered", file: "bridge/plan/next.go",
