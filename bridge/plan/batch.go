@@ -40,7 +40,7 @@ func (p Policy) Batch(now time.Time, staged []Row, room int, generation int64) [
 		r := &rows[i]
 		r.Attempt++
 		r.Generation = generation + int64(i) + 1
-		r.Mark, r.Index, r.Unclear = p.mark(*r), 0, 0
+		r.Mark, r.Index, r.Unclear, r.Sbatches, r.Refused = p.mark(*r), 0, 0, 0, ""
 		r.Phase, r.Since, r.Due, r.Tries = Submitting, now, time.Time{}, 0
 		r.Decided = now
 		r.Reason = attemptGoes(r.Attempt)

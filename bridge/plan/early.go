@@ -57,7 +57,9 @@ func (d *decision) staging() {
 		d.finish(*d.row.Stop, "stopped before it was submitted: "+d.row.Stop.Failure)
 		return
 	}
-	if c := d.news.Claimed; c != nil && c.Failure == "" && !c.Accepted {
+	// What was never submitted may be another worker's; of anything else the
+	// attempts must not be forgotten.
+	if c := d.news.Claimed; c != nil && c.Failure == "" && !c.Accepted && d.row.Attempt == 0 {
 		d.drop("the server has given the bundle to another worker")
 		return
 	}

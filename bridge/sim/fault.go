@@ -106,6 +106,8 @@ func (k Kind) perMille() uint64 {
 		return 8
 	case WorkerDies:
 		return 40
+	case CancelFails, CancelLost, ReleaseFails, ConfirmFails, CloseLost, CloseFails:
+		return 400 // of few chances in a seed
 	case RecordLate, BellLost, ServerRepeats:
 		return 500
 	case SlurmForgets, LedgerOld, Twin:

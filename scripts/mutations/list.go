@@ -66,7 +66,7 @@ func submitting() []mutation {
 		},
 		{
 			promise: "I2", name: "an-unclear-answer-is-no-refusal", file: file,
-			guard: "	case s.Refused && s.Retry:\n", without: "	case s.Job == 0:\n", packages: decisions(),
+			guard: "	case s.Refused && s.Retry: // it", without: "	case s.Job == 0: // it", packages: decisions(),
 		},
 		{
 			promise: "I2", name: "a-comment-of-another-bundle-is-foreign", file: "bridge/plan/next.go",
@@ -75,6 +75,10 @@ func submitting() []mutation {
 		{
 			promise: "I2", name: "no-sbatch-begins-late", file: "bridge/do.go",
 			guard: "> plan.SubmitWithin {", without: "> 1000*plan.SubmitWithin {", packages: []string{"bridge"},
+		},
+		{
+			promise: "I2", name: "a-repeated-refusal-closes", file: file,
+			guard: "	case s.Refused && d.row.Sbatches > 1:\n", without: "	case s.Refused && d.row.Sbatches > 1000:\n", packages: decisions(),
 		},
 		{
 			promise: "I2", name: "prepared-before-submitted", file: file,
