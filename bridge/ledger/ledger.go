@@ -113,6 +113,19 @@ func (l *Ledger) mine(tx *sqlx.Tx, rows ...plan.Row) error {
 	return err
 }
 
+// Raise makes the ledger's generation at least this. It is for a ledger that
+// was restored from an old copy, and is called by who took it. It fails as Save
+// does.
+func (l *Ledger) Raise(ctx context.Context, generation int64) error {
+	err := l.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		return l.mine(tx, plan.Row{Generation: generation})
+	})
+	if err != nil {
+		return fmt.Errorf("raise generation: %w", err)
+	}
+	return nil
+}
+
 // Lock claims the ledger at where for one bridge, until release is called or
 // the program ends; see sqldb.Lock. It fails when another bridge has it.
 func Lock(ctx context.Context, where string) (release func(), err error) {

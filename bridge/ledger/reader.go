@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,6 +62,19 @@ func (d document) row() (plan.Row, error) {
 	}
 	r.Version = d.Version
 	return r, nil
+}
+
+// Bridge returns the six hexadecimal digits of the bridge whose ledger it is.
+func (r *Reader) Bridge(ctx context.Context) (string, error) {
+	var id string
+	err := r.db.GetContext(ctx, &id, `SELECT id FROM bridge`)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", fmt.Errorf("read id: %w", ErrAbsent)
+	}
+	if err != nil {
+		return "", fmt.Errorf("read id: %w", err)
+	}
+	return id, nil
 }
 
 // Rows returns all rows.

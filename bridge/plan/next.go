@@ -92,7 +92,9 @@ const keepAfterRestart = time.Hour
 // sift drops what Slurm said of another submission than the row's current
 // one: an answer may arrive after the row has gone on. A job that has the
 // submission's name but names another one in its comment is somebody else's,
-// who copied the name, or of an earlier life of the bundle.
+// who copied the name, or of an earlier life of the bundle. The one that took
+// the attempt is the row's all the same: a bridge with an old copy of its
+// ledger has submitted the attempt a second time.
 func (d *decision) sift() {
 	d.news.Sighting = d.ours(d.news.Sighting)
 	d.news.Accounted = d.ours(d.news.Accounted)
@@ -104,6 +106,9 @@ func (d *decision) ours(s *Sighting) *Sighting {
 	}
 	foreign := func(j sbatch.Job) bool {
 		bundle := commentValue(j.Comment, "bundle")
+		if d.row.Begun != nil && d.row.Begun.Job == j.ID.String() && bundle == d.row.Bundle {
+			return false
+		}
 		return bundle != "" && (bundle != d.row.Bundle || commentValue(j.Comment, "generation") != strconv.FormatInt(d.row.Generation, 10))
 	}
 	if slices.ContainsFunc(s.Jobs, foreign) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -197,12 +196,7 @@ func look(ctx context.Context, r *ledger.Reader, bundle string) (explanation, er
 
 func (e explanation) print(p program.Process, asJSON bool) error {
 	if asJSON {
-		data, err := json.MarshalIndent(e, "", "  ")
-		if err != nil {
-			return fmt.Errorf("print explanation: %w", err)
-		}
-		_, err = fmt.Fprintf(p.Stdout, "%s\n", data)
-		return err //nolint:wrapcheck // standard output is gone
+		return printJSON(p.Stdout, e)
 	}
 	_, err := fmt.Fprint(p.Stdout, e.text(p.Now()))
 	return err //nolint:wrapcheck // standard output is gone

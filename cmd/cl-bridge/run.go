@@ -42,8 +42,8 @@ configuration is wrong; 3 the server did not answer, try again later.`
 
 func run(ctx context.Context, p program.Process) error {
 	root := program.Root(p, "cl-bridge", "Run a CodaLab server's bundles as Slurm jobs", about)
-	root.AddCommand(runCommand(p), replayCommand(p), explainCommand(p), configCommand(p)) //nolint:contextcheck // cobra hands the context on in the command
-	return root.ExecuteContext(ctx)                                                       //nolint:wrapcheck // the commands say what it was about
+	root.AddCommand(runCommand(p), replayCommand(p), explainCommand(p), recoverCommand(p), configCommand(p)) //nolint:contextcheck // cobra hands the context on in the command
+	return root.ExecuteContext(ctx)                                                                          //nolint:wrapcheck // the commands say what it was about
 }
 
 func configCommand(p program.Process) *cobra.Command {
@@ -105,7 +105,7 @@ func runCommand(p program.Process) *cobra.Command {
 				level = slog.LevelDebug
 			}
 			log := slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: level}))
-			return serve(cmd.Context(), p, c, o.trace, log)
+			return outdated(serve(cmd.Context(), p, c, o.trace, log), o.config, o.ledger)
 		},
 	}
 	configFlag(cmd, &o.config)
@@ -226,13 +226,16 @@ func prepareShared(layout spool.Layout, bundles int) error {
 	return nil
 }
 
+// strayGrace is how long a job that no bundle stands for is left alone.
+const strayGrace = 10 * time.Minute
+
 func policy(c config, id string, layout spool.Layout, worker string, slurm *sbatch.Client) plan.Policy {
 	accounting := c.Slurm.Accounting == nil || *c.Slurm.Accounting
 	return plan.Policy{
 		Bridge: id, Owner: c.User, Layout: layout, Worker: worker, Queues: c.queues(),
 		SubmitGrace:     slurm.SubmitBound() + 20*time.Second,
-		StrayGrace:      10 * time.Minute,
-		CancelStrays:    c.CancelStrays == nil || *c.CancelStrays,
+		StrayGrace:      strayGrace,
+		CancelStrays:    c.cancelsStrays(),
 		RecordAge:       c.Slurm.MinJobAge.or(300 * time.Second),
 		Accounting:      accounting,
 		Settle:          10 * time.Second,

@@ -178,34 +178,6 @@ func (on trial) strangeText() {
 	}
 }
 
-func (on trial) generation() {
-	t, s := on.T, on.Site
-	l := open(t, s)
-	want := func(what string, n int64) {
-		t.Helper()
-		if got, err := l.Generation(t.Context()); err != nil || got != n {
-			t.Errorf("%s: generation %d, %v; want %d", what, got, err, n)
-		}
-	}
-	want("at first", 0)
-	low, high, none := Row("0x1"), Row("0x2"), Row("0x3")
-	low.Generation, high.Generation, none.Generation = 3, 5, 0
-	rows := save(t, l, high, low, none)
-	want("saved together", 5)
-	if err := l.Delete(t.Context(), rows[0]); err != nil {
-		t.Fatal(err)
-	}
-	rows[1].Generation = 4
-	save(t, l, rows[1])
-	want("its row is gone, and lower ones are saved", 5)
-	stale := rows[1]
-	stale.Generation, stale.Version = 9, 1
-	wantConflict(t, "stale", l.Save(t.Context(), []plan.Row{stale}))
-	want("a save was refused", 5)
-	l = open(t, s)
-	want("opened again", 5)
-}
-
 func (on trial) history() {
 	t, s := on.T, on.Site
 	l := open(t, s)

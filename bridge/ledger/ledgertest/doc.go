@@ -14,7 +14,7 @@
 //   - What Save returned for is there, however the process or the connection
 //     ends after that, and nothing is ever there by halves.
 //   - Who takes the ledger is from then on the only one who writes it.
-//   - The generation never falls.
+//   - The generation never falls, and is raised by who took the ledger alone.
 //   - The history has an entry for each save that changed phase, reason or
 //     attempt, outlives its row, and is bounded.
 package ledgertest
@@ -42,6 +42,12 @@ type Ledger interface {
 // for one that does not.
 type Historian interface {
 	History(ctx context.Context, bundle string) ([]ledger.Entry, error)
+}
+
+// Raiser is a Ledger whose generation can be raised. The tests of that are left
+// out for one that has no need of it.
+type Raiser interface {
+	Raise(ctx context.Context, generation int64) error
 }
 
 // Site is a place with one ledger, which is empty at first.
@@ -78,6 +84,7 @@ func Run(t *testing.T, newSite func(tb testing.TB) Site) {
 		"TextOfOtherProgramsIsTaken":          trial.strangeText,
 		"TakenLedgerIsWrittenByItsTakerAlone": trial.taken,
 		"GenerationNeverFalls":                trial.generation,
+		"GenerationIsRaisedByTheTaker":        trial.raised,
 		"HistoryTellsWhatChanged":             trial.history,
 		"HistoryOutlivesItsRow":               trial.historyOutlives,
 		"HistoryIsBounded":                    trial.historyBounded,

@@ -1,0 +1,30 @@
+package plan_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+func TestStampIsReadFromWhatRequestWrites(t *testing.T) {
+	t.Parallel()
+	r := rowIn(plan.Submitting)
+	r.Attempt, r.Generation = 3, 42
+	got, ok := plan.StampOf(sbatch.Job{Comment: policy().Request(r).Comment})
+	want := plan.Stamp{Bundle: uuid, Attempt: 3, Bridge: "b1b2b3", Generation: 42}
+	if diff := cmp.Diff(want, got); diff != "" || !ok {
+		t.Errorf("stamp %v (-want +got):\n%s", ok, diff)
+	}
+	for _, comment := range []string{
+		"", "charge=1234", "see codalab bundle=0x1 attempt=1 bridge=b1b2b3 generation=1",
+		"codalab bundle=0x1 attempt=1 owner=1 bridge=b1b2b3", "codalab attempt=1 bridge=b1b2b3 generation=1",
+		"codalab bundle=0x1 attempt=one bridge=b1b2b3 generation=1", "codalab bundle=0x1 attempt=1 generation=1",
+	} {
+		if got, ok := plan.StampOf(sbatch.Job{Comment: comment}); ok {
+			t.Errorf("comment %q has the stamp %+v", comment, got)
+		}
+	}
+}
