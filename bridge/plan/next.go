@@ -79,15 +79,21 @@ func (d *decision) mindClock() {
 	if r.InFlight() && !r.Ended.IsZero() && r.Looked.Before(r.Ended.Add(d.policy.Settle)) {
 		r.Ended = d.now
 	}
-	if least := d.now.Add(min(d.policy.KeepAfterAck, keepAfterRestart)); r.Phase == Done && !r.Dropped && !r.Releasing && r.Due.Before(least) {
+	least := d.now.Add(min(d.policy.KeepAfterAck, keepAfterRestart))
+	if r.Phase == Done && !r.Dropped && !r.Releasing && r.Due.Before(least) && r.Tries < keptAfterRestarts {
 		r.Due = least
+		r.Tries++
 	}
 }
 
 // keepAfterRestart is how long results that the server has are kept after a
 // start of the bridge: the server may have been restored from an older copy
-// meanwhile, and offer the bundle again.
-const keepAfterRestart = time.Hour
+// meanwhile, and offer the bundle again. keptAfterRestarts is how often: a bridge
+// that is started every minute must release them in the end.
+const (
+	keepAfterRestart  = time.Hour
+	keptAfterRestarts = 24
+)
 
 // sift drops what Slurm said of another submission than the row's current
 // one: an answer may arrive after the row has gone on. A job that has the
