@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -145,6 +146,9 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 		id, err := w.slurm.Submit(w.wall(), researcher, r)
 		w.tell("sbatch", "%s: job %d, %v", r.Name, id, err)
 		w.slurm.made(id, r.Name)
+		if a := w.attemptOf(r.Name); a != nil {
+			a.job = cmp.Or(a.job, id)
+		}
 		w.slurm.settle()
 		return id, err
 	}

@@ -141,7 +141,7 @@ func (w *world) newPolicy() plan.Policy {
 	}
 	keep := 30 * time.Second
 	if w.dice.happen[ServerRestored] {
-		keep = 8 * time.Minute // above the time in which a restored server asks again
+		keep = 12 * time.Minute // above the time in which a restored server asks again
 	}
 	return plan.Policy{
 		Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Worker: "/shared/bin/0/cl-worker",

@@ -147,7 +147,7 @@ func beginning() []mutation {
 		},
 		{
 			promise: "I4", name: "what-is-gone-may-have-begun", file: watch,
-			guard: "return !d.row.Gone.IsZero() &&", without: "return false && !d.row.Gone.IsZero() &&", packages: decisions(),
+			guard: "	case !d.policy.Accounting, job.Nodes != \"\":\n		return true\n", without: "	case true:\n		return false\n", packages: decisions(),
 		},
 		{
 			promise: "I4", name: "a-kill-closes", file: late,

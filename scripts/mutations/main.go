@@ -149,7 +149,7 @@ func (m mutation) overlay(root, tmp string) (string, error) {
 	return overlay, nil
 }
 
-var failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
+var failedTest = regexp.MustCompile(`(?m)^ *--- FAIL: (\S+)`)
 
 // test runs the tests of the packages that may notice, and returns the name of
 // one that failed, of the promise where there is one.
@@ -168,16 +168,22 @@ func (m mutation) test(ctx context.Context, root, overlay string) (string, error
 		if len(failed) == 0 {
 			return "", fmt.Errorf("test %s: %w\n%s", pkg, err, out)
 		}
-		name := string(failed[0][1])
-		for _, f := range failed {
-			if strings.HasPrefix(string(f[1]), "Test"+m.promise) {
-				name = string(f[1])
-				break
-			}
-		}
-		return pkg + "." + name, nil
+		return pkg + "." + m.telling(failed), nil
 	}
 	return "", nil
+}
+
+// telling is the most telling of the tests that failed: one of the promise's
+// own, else a scenario, else whichever was first.
+func (m mutation) telling(failed [][][]byte) string {
+	for _, prefix := range []string{"Test" + m.promise, "TestScenarios/"} {
+		for _, f := range failed {
+			if strings.HasPrefix(string(f[1]), prefix) {
+				return string(f[1])
+			}
+		}
+	}
+	return string(failed[0][1])
 }
 
 var (
