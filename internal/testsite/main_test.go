@@ -17,11 +17,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
-// The tests share one site, started by the first that needs it.
+// The tests share one site, started by the first that needs it, and one cache.
 var shared struct {
 	once sync.Once
 	site *testsite.Site
 	err  error
+
+	cacheOnce sync.Once
+	cache     string
 }
 
 func TestMain(m *testing.M) {
@@ -36,6 +39,10 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, log)
 		}
 	}
+	if err := os.RemoveAll(shared.cache); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
 	os.Exit(code)
 }
 
@@ -46,13 +53,29 @@ func need(t *testing.T) {
 	testenv.Researcher(t)
 }
 
+// cached returns the cache that sites share.
+func cached(t *testing.T) string {
+	t.Helper()
+	need(t)
+	shared.cacheOnce.Do(func() {
+		u := testenv.Researcher(t)
+		dir, err := os.MkdirTemp(testsite.Base, "site-cache-") //nolint:usetesting // it outlives the test
+		if err := errors.Join(err, os.Chown(dir, u.UID, u.GID)); err != nil {
+			t.Fatal(err)
+		}
+		shared.cache = dir
+	})
+	return shared.cache
+}
+
 // site returns the shared site. A registry that refuses connections is given
 // up after seconds.
 func site(t *testing.T) *testsite.Site {
 	t.Helper()
 	need(t)
 	shared.once.Do(func() {
-		shared.site, shared.err = testsite.Start(context.Background(), testsite.Options{Config: `stage_patience = "2s"`})
+		o := testsite.Options{Config: `stage_patience = "2s"`, Cache: cached(t)}
+		shared.site, shared.err = testsite.Start(context.Background(), o)
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
@@ -62,6 +85,13 @@ func site(t *testing.T) *testsite.Site {
 
 // own starts a site for one test.
 func own(t *testing.T, o testsite.Options) *testsite.Site {
+	t.Helper()
+	o.Cache = cached(t)
+	return cold(t, o)
+}
+
+// cold starts a site for one test that has no image in its cache.
+func cold(t *testing.T, o testsite.Options) *testsite.Site {
 	t.Helper()
 	need(t)
 	s, err := testsite.Start(t.Context(), o)

@@ -196,7 +196,9 @@ func TestAdministratorSeesNamesAndComments(t *testing.T) {
 
 func TestBridgeKilledAnywhereLosesNothingAndRunsNothingTwice(t *testing.T) {
 	t.Parallel()
-	s := own(t, testsite.Options{})
+	// While it stages: a death between the saving of a submission and its sbatch
+	// costs a minute and a half.
+	s := cold(t, testsite.Options{})
 	var bundles []string
 	for range 6 {
 		bundles = append(bundles, run(t, s, "cpu", "echo $$ >> begun; sleep 1; echo done"))

@@ -9,7 +9,6 @@
 package testsite
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -45,6 +44,11 @@ type Options struct {
 	Config string
 	// Queues replaces the tables of the queues cpu, gpu and short.
 	Queues string
+	// Flags are further flags of cl-bridge run.
+	Flags []string
+	// Cache is a directory of User's that stands for the bridge's cache, so
+	// that several sites convert an image once; empty means one of its own.
+	Cache string
 	// SharedBytes, where it is not 0, is the size of the shared directory's
 	// disk. Compute nodes do not see that disk.
 	SharedBytes int64
@@ -64,6 +68,7 @@ type Site struct {
 	server     *process
 	registry   *process
 	bridge     *process
+	bridgeLog  int64 // the log's size when the bridge was started
 	mounted    bool
 }
 
@@ -166,6 +171,11 @@ func (s *Site) prepare() error {
 		}
 		s.mounted = true
 	}
+	if s.options.Cache != "" {
+		if err := os.Symlink(s.options.Cache, filepath.Join(s.Shared, "cache")); err != nil {
+			return err
+		}
+	}
 	for name, text := range map[string]string{"password": password + "\n", "bridge.toml": ""} {
 		if err := errors.Join(os.WriteFile(s.path(name), []byte(text), 0o600), os.Chown(s.path(name), int(uid), int(gid))); err != nil {
 			return err
@@ -191,35 +201,6 @@ func (s *Site) serveImage(ctx context.Context) (string, error) {
 	})
 	return strings.TrimSpace(string(name)), err
 }
-
-// BridgeConfig is the path of the bridge's configuration file.
-func (s *Site) BridgeConfig() string { return s.path("bridge.toml") }
-
-// StartBridge starts the bridge, which Start has done already, after
-// StopBridge or KillBridge.
-func (s *Site) StartBridge(ctx context.Context) error {
-	config := fmt.Sprintf("server = %q\nuser = %q\npassword_file = %q\nname = %q\nshared = %q\nledger = %q\n%s\n",
-		s.Server, User, s.path("password"), "site", s.Shared, s.path("ledger.db"), s.options.Config)
-	tables := s.options.Queues
-	if tables == "" {
-		tables = queues
-	}
-	if err := os.WriteFile(s.BridgeConfig(), []byte(config+tables), 0o600); err != nil {
-		return err
-	}
-	before := s.logSize()
-	s.bridge = s.launch("cl-bridge", "run", "--config", s.BridgeConfig())
-	return s.bridge.until(ctx, func() bool {
-		data, err := os.ReadFile(s.log.Name())
-		return err == nil && int64(len(data)) > before && bytes.Contains(data[before:], []byte("bridge started"))
-	})
-}
-
-// StopBridge ends the bridge as an administrator would. Jobs go on.
-func (s *Site) StopBridge() error { return s.bridge.end(syscall.SIGTERM) }
-
-// KillBridge ends the bridge without a warning.
-func (s *Site) KillBridge() error { return s.bridge.end(syscall.SIGKILL) }
 
 // Log returns what the programs have logged so far.
 func (s *Site) Log() string {

@@ -1,0 +1,58 @@
+package testsite
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// BridgeConfig is the path of the bridge's configuration file.
+func (s *Site) BridgeConfig() string { return s.path("bridge.toml") }
+
+// Ledger is the path of the bridge's ledger, an SQLite file.
+func (s *Site) Ledger() string { return s.path("ledger.db") }
+
+// StartBridge starts the bridge, which Start has done already, after
+// StopBridge or KillBridge.
+func (s *Site) StartBridge(ctx context.Context) error {
+	config := fmt.Sprintf("server = %q\nuser = %q\npassword_file = %q\nname = %q\nshared = %q\nledger = %q\n%s\n",
+		s.Server, User, s.path("password"), "site", s.Shared, s.Ledger(), s.options.Config)
+	tables := s.options.Queues
+	if tables == "" {
+		tables = queues
+	}
+	if err := os.WriteFile(s.BridgeConfig(), []byte(config+tables), 0o600); err != nil {
+		return err
+	}
+	before := s.logSize()
+	s.bridgeLog = before
+	s.bridge = s.launch(append([]string{"cl-bridge", "run", "--config", s.BridgeConfig()}, s.options.Flags...)...)
+	return s.bridge.until(ctx, func() bool {
+		data, err := os.ReadFile(s.log.Name())
+		return err == nil && int64(len(data)) > before && bytes.Contains(data[before:], []byte("bridge started"))
+	})
+}
+
+// StopBridge ends the bridge as an administrator would. Jobs go on.
+func (s *Site) StopBridge() error { return s.bridge.end(syscall.SIGTERM) }
+
+// KillBridge ends the bridge without a warning.
+func (s *Site) KillBridge() error { return s.bridge.end(syscall.SIGKILL) }
+
+// BridgeEnd waits for a bridge that ends by itself, and returns its exit code
+// and what the site's programs logged meanwhile.
+func (s *Site) BridgeEnd(ctx context.Context) (code int, words string, err error) {
+	select {
+	case <-s.bridge.ended:
+	case <-ctx.Done():
+		return 0, "", fmt.Errorf("wait for the bridge's end: %w", ctx.Err())
+	}
+	if s.bridge.cmd.ProcessState == nil {
+		return 0, "", errors.Join(errEarly, s.bridge.err)
+	}
+	log := s.Log()
+	return s.bridge.cmd.ProcessState.ExitCode(), log[min(s.bridgeLog, int64(len(log))):], nil
+}

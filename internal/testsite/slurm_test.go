@@ -1,0 +1,215 @@
+package testsite_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/internal/testsite"
+)
+
+// often is a bridge's configuration that looks at Slurm each second, with
+// Slurm's commands of a directory.
+func often(bin string) string {
+	config := "[slurm]\nobserve_every = \"1s\"\n"
+	if bin != "" {
+		config += fmt.Sprintf("bin = %q\n", bin)
+	}
+	return config
+}
+
+// await waits for done, which is asked several times a second.
+func await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for deadline := time.Now().Add(time.Minute); !done(); <-ticker.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// must is the output of a program that the researcher runs.
+func must(t *testing.T, s *testsite.Site, args ...string) string {
+	t.Helper()
+	out, err := s.Run(t.Context(), args...)
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// admin runs one of Slurm's commands as root.
+func admin(t *testing.T, args ...string) {
+	t.Helper()
+	err := command.Command{Args: args, Env: []string{"PATH=/usr/bin:/bin", "SLURM_CONF=" + testsite.Base + "/cluster/etc/slurm.conf"}}.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bridge runs one of the bridge's commands.
+func bridge(t *testing.T, s *testsite.Site, verb string, args ...string) string {
+	t.Helper()
+	return must(t, s, append([]string{filepath.Join(testsite.Base, "bin", "cl-bridge"), verb, "--config", s.BridgeConfig()}, args...)...)
+}
+
+// explanation is what cl-bridge explain says of a bundle.
+type explanation struct {
+	Phase   string  `json:"phase"`
+	Reason  string  `json:"reason"`
+	Attempt int     `json:"attempt"`
+	Job     int64   `json:"job"`
+	History []entry `json:"history"`
+}
+
+// entry is one decision of a bundle's history.
+type entry struct {
+	Phase  string `json:"phase"`
+	Reason string `json:"reason"`
+	Job    int64  `json:"job"`
+}
+
+// explained asks the bridge where a bundle is; known is false where it does not
+// know the bundle yet.
+func explained(t *testing.T, s *testsite.Site, bundle string) (e explanation, known bool) {
+	t.Helper()
+	out, err := s.Run(t.Context(), filepath.Join(testsite.Base, "bin", "cl-bridge"), "explain", "--config", s.BridgeConfig(), "--json", bundle)
+	if err != nil && strings.Contains(err.Error(), "no bundle "+bundle) {
+		return e, false
+	}
+	if err := errors.Join(err, json.Unmarshal([]byte(out), &e)); err != nil {
+		t.Fatal(err)
+	}
+	return e, true
+}
+
+// explain is what the bridge says of a bundle that it knows.
+func explain(t *testing.T, s *testsite.Site, bundle string) explanation {
+	t.Helper()
+	e, known := explained(t, s, bundle)
+	if !known {
+		t.Fatalf("the bridge does not know bundle %s", bundle)
+	}
+	return e
+}
+
+// begun waits until a bundle's attempt has begun, and returns its job.
+func begun(t *testing.T, s *testsite.Site, bundle string) (job string) {
+	t.Helper()
+	var e explanation
+	await(t, "bundle "+bundle+" runs", func() bool {
+		var known bool
+		e, known = explained(t, s, bundle)
+		return known && e.Phase == "running"
+	})
+	return fmt.Sprint(e.Job)
+}
+
+// begins are the tokens of those who began the attempts of a bundle.
+func begins(t *testing.T, s *testsite.Site, bundle string) []string {
+	t.Helper()
+	records, err := filepath.Glob(filepath.Join(s.Shared, "spool", bundle, "*", "started"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tokens []string
+	for _, path := range records {
+		data, err := os.ReadFile(path)
+		var started struct {
+			Token  string `json:"token"`
+			Closed bool   `json:"closed"`
+		}
+		if err := errors.Join(err, json.Unmarshal(data, &started)); err != nil {
+			t.Fatal(err)
+		}
+		if !started.Closed {
+			tokens = append(tokens, started.Token)
+		}
+	}
+	return tokens
+}
+
+// ranOnce wants a bundle that is ready, began once, and printed "once" once.
+func ranOnce(t *testing.T, s *testsite.Site, bundle string) {
+	t.Helper()
+	ready(t, s, bundle)
+	if n := len(begins(t, s, bundle)); n != 1 {
+		t.Errorf("bundle %s began %d times", bundle, n)
+	}
+	if got := cl(t, s, "cat", bundle+"/stdout"); got != "once" {
+		t.Errorf("bundle %s printed %q, want once", bundle, got)
+	}
+}
+
+// facts are a job's, as scontrol shows them.
+func facts(t *testing.T, s *testsite.Site, job string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for f := range strings.FieldsSeq(must(t, s, "scontrol", "show", "job", job)) {
+		key, value, _ := strings.Cut(f, "=")
+		found[key] = value
+	}
+	// The comment is the one fact with blanks in it.
+	_, comment, _ := strings.Cut(must(t, s, "scontrol", "show", "job", job), " Comment=")
+	comment, _, _ = strings.Cut(comment, "\n")
+	found["Comment"] = strings.TrimSpace(comment)
+	return found
+}
+
+// byHand submits a job as a researcher would who writes name and comment
+// herself.
+func byHand(t *testing.T, s *testsite.Site, name, comment string, script ...string) (job string) {
+	t.Helper()
+	return must(t, s, append([]string{
+		"sbatch", "--parsable", "--export=NONE", "--partition=cpu", "--account=lab", "--time=5", "--chdir=" + s.Shared,
+		"--output=" + s.Shared + "/%j.out", "--job-name=" + name, "--comment=" + comment,
+	}, script...)...)
+}
+
+// wrapped is a directory of Slurm's commands in which scripts stand for some.
+// A script finds the real ones in $BIN, and the directory in $HERE.
+func wrapped(t *testing.T, scripts map[string]string) string {
+	t.Helper()
+	cluster, dir := testenv.Slurm(t), testenv.SharedDir(t)
+	for _, name := range []string{"sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo"} {
+		path := filepath.Join(dir, name)
+		script, ok := scripts[name]
+		err := error(nil)
+		if ok {
+			err = os.WriteFile(path, []byte("#!/bin/sh\nBIN="+cluster.Bin+" HERE="+dir+"\n"+script), 0o755)
+		} else {
+			err = os.Symlink(filepath.Join(cluster.Bin, name), path)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// lines are those of a file; none where it is not there.
+func lines(path string) []string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
+}
+
+// owner is who a file belongs to.
+func owner(info os.FileInfo) (uid, gid int) {
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(s.Uid), int(s.Gid)
+	}
+	return 0, 0
+}

@@ -1,0 +1,110 @@
+package testsite_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/internal/testsite"
+)
+
+// I7: what an administrator does to a job is the bundle's verdict, once.
+func TestI7JobCancelledByRootIsOneVerdict(t *testing.T) {
+	t.Parallel()
+	need(t)
+	s := own(t, testsite.Options{Config: often("")})
+	bundle := run(t, s, "cpu", "echo once; sleep 300")
+	job := begun(t, s, bundle)
+	admin(t, "scancel", job)
+	if state := ended(t, s, bundle); state != "failed" {
+		t.Errorf("state %s, want failed", state)
+	}
+	want := "Slurm job " + job + " was cancelled outside CodaLab while it ran on n"
+	if got := field(t, s, bundle, "failure_message"); !strings.HasPrefix(got, want) {
+		t.Errorf("failure_message %q, want %q", got, want)
+	}
+	oneVerdict(t, s, bundle)
+}
+
+// I7, I4: a job that root sends back to the queue does not run the command
+// again.
+func TestI7JobRequeuedByRootIsOneVerdict(t *testing.T) {
+	t.Parallel()
+	need(t)
+	s := own(t, testsite.Options{Config: often("")})
+	bundle := run(t, s, "cpu", "echo once; sleep 300")
+	job := begun(t, s, bundle)
+	admin(t, "scontrol", "update", "jobid="+job, "requeue=1") // it was submitted with --no-requeue
+	admin(t, "scontrol", "requeue", job)
+	await(t, "the job waits again", func() bool { return facts(t, s, job)["JobState"] == "PENDING" })
+	admin(t, "scontrol", "update", "jobid="+job, "starttime=now")
+	if state := ended(t, s, bundle); state != "failed" {
+		t.Errorf("state %s, want failed", state)
+	}
+	if got := field(t, s, bundle, "failure_message"); !strings.Contains(got, "told to stop before the command had ended") {
+		t.Errorf("failure_message %q does not say that the job was told to stop", got)
+	}
+	if n := len(begins(t, s, bundle)); n != 1 {
+		t.Errorf("the bundle began %d times", n)
+	}
+	if got := cl(t, s, "cat", bundle+"/stdout"); got != "once" {
+		t.Errorf("stdout %q", got)
+	}
+	oneVerdict(t, s, bundle)
+}
+
+// oneVerdict restarts the bridge, and wants no second verdict of a bundle.
+func oneVerdict(t *testing.T, s *testsite.Site, bundle string) {
+	t.Helper()
+	message := field(t, s, bundle, "failure_message")
+	await(t, "the server has acknowledged "+bundle, func() bool { return explain(t, s, bundle).Phase == "done" })
+	restarted(t, s)
+	e := explain(t, s, bundle)
+	verdicts := 0
+	for _, h := range e.History {
+		if h.Phase == "collecting" {
+			verdicts++
+		}
+	}
+	if got := field(t, s, bundle, "failure_message"); verdicts != 1 || e.Phase != "done" || e.Attempt != 1 || got != message {
+		t.Errorf("%d verdicts, attempt %d, phase %s, failure_message %q after %q", verdicts, e.Attempt, e.Phase, got, message)
+	}
+}
+
+// A trace of a real run is decided again in the same way, and a bundle's
+// history is that of its life.
+func TestTraceOfARealRunIsReplayed(t *testing.T) {
+	t.Parallel()
+	need(t)
+	trace := filepath.Join(testenv.SharedDir(t), "trace")
+	s := own(t, testsite.Options{Flags: []string{"--trace", trace}})
+	good, bad := run(t, s, "cpu", "echo once"), run(t, s, "short", "exit 3")
+	killed := run(t, s, "cpu", "sleep 300")
+	begun(t, s, killed)
+	cl(t, s, "kill", killed)
+	ranOnce(t, s, good)
+	for _, b := range []string{bad, killed} {
+		ended(t, s, b)
+	}
+	await(t, "all is done", func() bool { return explain(t, s, killed).Phase == "done" && explain(t, s, good).Phase == "done" })
+	if err := s.StopBridge(); err != nil {
+		t.Fatal(err)
+	}
+	out := must(t, s, filepath.Join(testsite.Base, "bin", "cl-bridge"), "replay", trace)
+	if last := out[strings.LastIndexByte(out, '\n')+1:]; !strings.Contains(last, " rows=3 different=0") {
+		t.Errorf("replay says %q", out)
+	}
+	var phases []string
+	for _, h := range explain(t, s, good).History {
+		if h.Phase != "running" { // a short run may be over when it is first seen
+			phases = append(phases, h.Phase)
+		}
+	}
+	want := "[claiming staging submitting queued collecting finalizing done]"
+	if got := fmt.Sprint(slices.Compact(phases)); got != want {
+		t.Errorf("phases %s, want %s", got, want)
+	}
+}
