@@ -44,12 +44,14 @@ const (
 	DeletedEarly Broken = "deleted_early"
 	// TooManyRequests: Slurm was asked more than the site allows.
 	TooManyRequests Broken = "too_many_requests"
+	// Panicked: the bridge panicked.
+	Panicked Broken = "panicked"
 )
 
 // AllBroken lists the promises that are checked.
 func AllBroken() []Broken {
 	return []Broken{
-		Lost, BegunTwice, Stuck, Orphan, FalseEnd, SubmittedTwice, BegunAgain, Superseded, Touched, Undelivered, VerdictChanged, DeletedEarly, TooManyRequests,
+		Lost, BegunTwice, Stuck, Orphan, FalseEnd, SubmittedTwice, BegunAgain, Superseded, Touched, Undelivered, VerdictChanged, DeletedEarly, TooManyRequests, Panicked,
 	}
 }
 
@@ -145,7 +147,7 @@ func (w *world) checkSaved(before, after plan.Row) {
 		}
 	}
 	fresh := after.Phase == plan.Claiming
-	if !before.Times.Finalizing.IsZero() && !fresh && said(before.Verdict) != said(after.Verdict) {
+	if !before.Times.Finalizing.IsZero() && !fresh && (after.Verdict == nil || said(before.Verdict) != said(after.Verdict)) {
 		w.violate(VerdictChanged, "the verdict of %s changed from %+v to %+v", before.Bundle, *before.Verdict, *after.Verdict)
 	}
 	if after.Phase == plan.Finalizing && before.Phase != plan.Finalizing && before.Times.Finalizing.IsZero() {
@@ -155,6 +157,10 @@ func (w *world) checkSaved(before, after plan.Row) {
 
 // checkVerdict compares a verdict that is about to be reported with the truth.
 func (w *world) checkVerdict(r plan.Row) {
+	if r.Verdict == nil {
+		w.violate(FalseEnd, "%s ends without a verdict", r.Bundle)
+		return
+	}
 	v := *r.Verdict
 	if r.Stop != nil && !w.killed[r.Bundle] {
 		w.violate(FalseEnd, "%s was stopped though nobody asked for it: %+v", r.Bundle, *r.Stop)

@@ -50,6 +50,23 @@ type Result struct {
 // Run runs a seed to its end.
 func Run(ctx context.Context, seed uint64, o Options) (Result, error) {
 	w := newWorld(ctx, seed, o)
+	w.live()
+	if w.failure != nil {
+		return Result{}, fmt.Errorf("run seed %d: %w", seed, w.failure)
+	}
+	return Result{
+		Seed: seed, Violations: w.violations, Faults: w.dice.struck, Bundles: len(w.server.bundles),
+		Attempts: w.attempts, Steps: w.steps, Simulated: w.now,
+	}, nil
+}
+
+// live runs the site to its end. A panic is a broken promise, too.
+func (w *world) live() {
+	defer func() {
+		if p := recover(); p != nil {
+			w.violate(Panicked, "%v", p)
+		}
+	}()
 	w.begin()
 	for len(w.events) > 0 && len(w.violations) == 0 {
 		e := w.events.next()
@@ -63,13 +80,6 @@ func Run(ctx context.Context, seed uint64, o Options) (Result, error) {
 		}
 	}
 	w.checkEnd()
-	if w.failure != nil {
-		return Result{}, fmt.Errorf("run seed %d: %w", seed, w.failure)
-	}
-	return Result{
-		Seed: seed, Violations: w.violations, Faults: w.dice.struck, Bundles: len(w.server.bundles),
-		Attempts: w.attempts, Steps: w.steps, Simulated: w.now,
-	}, nil
 }
 
 // world is the simulated site.
