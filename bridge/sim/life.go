@@ -36,6 +36,7 @@ type life struct {
 	// soon, outstanding while one was sent.
 	sequence              int64
 	checking, outstanding bool
+	reports               int // of the last check-in
 }
 
 // startLife starts the bridge.
@@ -252,13 +253,17 @@ func (l *life) listen() {
 	l.wake()
 }
 
-// beat checks in at least every 40 seconds.
+// beat checks in at least every 40 seconds while there is something to report.
 func (l *life) beat() {
 	if l.dead {
 		return
 	}
 	l.checkInSoon()
-	l.w.at(40*time.Second, l.beat)
+	pause := 2 * time.Minute
+	if l.reports > 0 {
+		pause = 40 * time.Second
+	}
+	l.w.at(pause, l.beat)
 }
 
 func (l *life) checkInSoon() {
@@ -281,6 +286,7 @@ func (l *life) checkIn() {
 	l.sequence++
 	q := w.policy.Queues["cpu"]
 	in := l.bridge.CheckIn(q, l.sequence)
+	l.reports = len(in.Runs)
 	w.checkReports(in)
 	l.outstanding = true
 	if w.fault(CheckInLost) {

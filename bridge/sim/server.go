@@ -68,7 +68,7 @@ func (s *server) create() {
 	b := &bundle{uuid: bundleID(s.made), state: codalab.StateStaged, since: w.now}
 	s.made++
 	b.wants.seconds = w.dice.takes(ofUsers, 0, time.Minute)
-	switch w.dice.any(ofUsers, 8) {
+	switch w.dice.any(ofUsers, 12) {
 	case 0:
 		b.wants.seconds = w.dice.takes(ofUsers, time.Minute, 5*time.Minute)
 	case 1:

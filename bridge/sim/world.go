@@ -173,7 +173,7 @@ const (
 
 // begin sets the site going.
 func (w *world) begin() {
-	for range 1 + w.dice.any(ofUsers, 3) {
+	for range 1 + w.dice.any(ofUsers, 6)*w.dice.any(ofUsers, 3)/4 { // one, seldom two or three
 		w.at(w.dice.takes(ofUsers, 0, time.Minute), w.server.create)
 	}
 	w.slurm.beginForeign()
