@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 type memory struct {
 	rows       []plan.Row
 	generation int64
+	failure    error // of Save
 }
 
 func (m *memory) Take(context.Context) error                { return nil }
@@ -24,6 +26,9 @@ func (m *memory) Rows(context.Context) ([]plan.Row, error)  { return m.rows, nil
 func (m *memory) Generation(context.Context) (int64, error) { return m.generation, nil }
 func (m *memory) Delete(context.Context, plan.Row) error    { return nil }
 func (m *memory) Save(_ context.Context, rows []plan.Row) error {
+	if m.failure != nil {
+		return m.failure
+	}
 	for i := range rows {
 		rows[i].Version++
 	}
@@ -84,7 +89,7 @@ func TestEffectIsStartedOnceUntilItEnds(t *testing.T) {
 	check(t, "at the start", wanted(t, b, now), kinds{"0x1": {plan.Collect}})
 	hears(b, "0x1")
 	check(t, "while it runs", wanted(t, b, now), kinds{})
-	b.running.end(plan.Effect{Kind: plan.Collect, Row: row})
+	b.running.end(plan.Effect{Kind: plan.Collect, Row: &row})
 	hears(b, "0x1")
 	check(t, "when it has ended", wanted(t, b, now), kinds{"0x1": {plan.Collect}})
 }
@@ -149,5 +154,37 @@ func TestLongCheckInsAreRare(t *testing.T) {
 		if got := newsPause(effort); got != want {
 			t.Errorf("after a check-in that took %s to write, news waits %s, want %s", effort, got, want)
 		}
+	}
+}
+
+// TestI1AFailedSaveStartsNothing: what was decided and not saved may have been
+// decided otherwise by somebody else.
+func TestI1AFailedSaveStartsNothing(t *testing.T) {
+	t.Parallel()
+	b := opened(t, plan.Row{Bundle: "0x1", Phase: plan.Queued, Attempt: 1, Mark: "m1", Job: sbatch.Job{ID: 1}})
+	book, _ := b.Ledger.(*memory)
+	book.failure = errors.New("no space left on device")
+	b.inbox.put("0x1", func(n *plan.News) { n.Messages = []codalab.Message{{Type: codalab.MessageKill}} })
+	effects, _, err := b.Step(t.Context(), time.Unix(1_800_000_000, 0))
+	if !errors.Is(err, book.failure) || len(effects) != 0 {
+		t.Errorf("effects %v, error %v; want none, and the ledger's", effects, err)
+	}
+}
+
+// deaf is a Slurm that does not answer.
+type deaf struct{ Scheduler }
+
+func (deaf) Observe(context.Context, time.Time) (sbatch.Snapshot, error) {
+	return sbatch.Snapshot{}, errors.New("Unable to contact slurm controller")
+}
+
+func TestI3AFailedObservationSaysNothing(t *testing.T) {
+	t.Parallel()
+	b := opened(t, plan.Row{Bundle: "0x1", Phase: plan.Queued, Attempt: 1, Mark: "m1", Job: sbatch.Job{ID: 1}})
+	b.Scheduler = deaf{}
+	b.inbox.take()
+	err := b.Observe(t.Context(), time.Unix(1_800_000_000, 0))
+	if in := b.inbox.take(); err == nil || len(in.news) != 0 || in.snapshot != nil || b.view.observed.Load() {
+		t.Errorf("error %v, %d pieces of news, snapshot %v", err, len(in.news), in.snapshot)
 	}
 }

@@ -136,7 +136,7 @@ func change(bridge *Bridge, n, step int, at time.Time) {
 	n %= manyRows / 10 * 6
 	row := n/6*10 + n%6 + 1
 	bundle := fmt.Sprintf("0x%012x%020x", row, row)
-	r, _ := bridge.rows.get(bundle)
+	r := bridge.rows.get(bundle)
 	job := r.Job
 	job.Reason = fmt.Sprintf("Priority %d", step)
 	bridge.inbox.put(bundle, func(n *plan.News) {

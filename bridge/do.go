@@ -32,7 +32,7 @@ func (b *Bridge) Do(ctx context.Context, e plan.Effect) (tell func()) {
 
 // do does one effect and returns what it is to say to its row.
 func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
-	r := e.Row
+	r := *e.Row
 	switch e.Kind {
 	case plan.Claim:
 		claimed := b.claim(ctx, r)

@@ -75,7 +75,7 @@ func (r *running) end(e plan.Effect) {
 
 // outlived cancels the long effects of a row that has left the phase in which
 // they were wanted.
-func (r *running) outlived(row plan.Row) {
+func (r *running) outlived(row *plan.Row) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, k := range []plan.Kind{plan.Stage, plan.Collect} {

@@ -80,7 +80,7 @@ func TestEffectThatIsWantedByWhoHearsItsOutcomeIsRun(t *testing.T) {
 		b := &Bridge{Spool: d}
 		r, wait := startedRunner(t, b)
 		defer wait()
-		effect := plan.Effect{Kind: plan.Close, Row: plan.Row{Bundle: "0x1", Attempt: 1}}
+		effect := plan.Effect{Kind: plan.Close, Row: &plan.Row{Bundle: "0x1", Attempt: 1}}
 		r.begin(effect)
 		for range 4 {
 			<-b.inbox.arrived
@@ -118,9 +118,9 @@ func TestOneEffectOfAKindRunsForAnAttempt(t *testing.T) {
 		second := first
 		second.Attempt = 2
 		for range 3 {
-			r.begin(plan.Effect{Kind: plan.Look, Row: first})
-			r.begin(plan.Effect{Kind: plan.Collect, Row: first})
-			r.begin(plan.Effect{Kind: plan.Look, Row: second})
+			r.begin(plan.Effect{Kind: plan.Look, Row: &first})
+			r.begin(plan.Effect{Kind: plan.Collect, Row: &first})
+			r.begin(plan.Effect{Kind: plan.Look, Row: &second})
 			synctest.Wait()
 		}
 		if diff := cmp.Diff(map[int]int{1: 1, 2: 1}, d.looks); diff != "" || collector.began != 1 {
@@ -128,13 +128,13 @@ func TestOneEffectOfAKindRunsForAnAttempt(t *testing.T) {
 		}
 		// A row that stays in its phase keeps its long effects; leaving it
 		// ends them, and only them, and they have nothing to tell.
-		b.publish(first)
+		show(b, first)
 		synctest.Wait()
 		if len(b.running.effects) != 3 || collector.ended != 0 {
 			t.Errorf("%d effects run, want all", len(b.running.effects))
 		}
 		first.Phase = plan.Finalizing
-		b.publish(first)
+		show(b, first)
 		synctest.Wait()
 		if collector.ended != 1 || len(b.running.effects) != 2 || len(b.inbox.take().news) != 0 {
 			t.Errorf("running: %v, want the looks", b.running.effects)
@@ -196,7 +196,7 @@ func TestI2SubmissionThatHadToWaitIsNotMade(t *testing.T) {
 		defer wait()
 		for _, bundle := range []string{"0x1", "0x2", "0x3", "0x4"} {
 			row := plan.Row{Bundle: bundle, Run: &codalab.RunBundle{}, Attempt: 1, Mark: plan.Mark(bundle), Submitted: time.Now()}
-			r.begin(plan.Effect{Kind: plan.Submit, Row: row})
+			r.begin(plan.Effect{Kind: plan.Submit, Row: &row})
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()

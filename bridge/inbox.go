@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -20,8 +21,8 @@ type inbox struct {
 // arrivals are what one step takes.
 type arrivals struct {
 	offers   []offer
-	news     []*bundleNews // in the order of their first arrival
-	index    map[string]int
+	news     []*bundleNews    // in the order of their first arrival
+	index    map[string]int   // of news, where there is much
 	snapshot *sbatch.Snapshot // the newest
 }
 
@@ -45,16 +46,32 @@ func (i *inbox) init() {
 
 // of returns the news of a bundle, for more to be added.
 func (a *arrivals) of(bundle string) *plan.News {
-	if at, ok := a.index[bundle]; ok {
+	if at := a.at(bundle); at >= 0 {
 		return &a.news[at].News
 	}
-	if a.index == nil {
-		a.index = map[string]int{}
-	}
-	a.index[bundle] = len(a.news)
 	n := &bundleNews{bundle: bundle}
 	a.news = append(a.news, n)
+	switch {
+	case a.index != nil:
+		a.index[bundle] = len(a.news) - 1
+	case len(a.news) > few:
+		a.index = make(map[string]int, 2*few)
+		for i, n := range a.news {
+			a.index[n.bundle] = i
+		}
+	}
 	return &n.News
+}
+
+// at is where a bundle's news is, -1 for nowhere.
+func (a *arrivals) at(bundle string) int {
+	if a.index == nil {
+		return slices.IndexFunc(a.news, func(n *bundleNews) bool { return n.bundle == bundle })
+	}
+	if i, ok := a.index[bundle]; ok {
+		return i
+	}
+	return -1
 }
 
 // put adds news of one bundle to what there is already of it.

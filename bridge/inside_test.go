@@ -88,7 +88,7 @@ func TestStepWaitsForWhatMayComeWithoutNews(t *testing.T) {
 		"room in a full queue": {staged, 5, idle},
 	} {
 		b := &Bridge{rows: newRows(1), pacer: pacer{tokens: c.tokens, at: now}}
-		b.rows.put(c.row)
+		b.rows.put(&c.row)
 		if got := b.wait(now); got != c.want {
 			t.Errorf("%s: waits %s, want %s", name, got, c.want)
 		}
@@ -109,12 +109,12 @@ func TestUsageAloneIsNotWorthACheckIn(t *testing.T) {
 	}
 	at := time.Unix(1_800_000_000, 0)
 	row := plan.Row{Bundle: "0x1", Queue: "cpu", Phase: plan.Running}
-	b.publish(row)
+	show(b, row)
 	if !told() {
 		t.Error("a new run is not told")
 	}
 	row.Status = &spool.Status{At: at.Add(7 * time.Second), CommandStarted: at}
-	b.publish(row)
+	show(b, row)
 	if told() {
 		t.Error("usage was told by itself")
 	}
@@ -122,12 +122,15 @@ func TestUsageAloneIsNotWorthACheckIn(t *testing.T) {
 		t.Errorf("the next check-in tells of %v seconds, want 7", got)
 	}
 	row.Phase = plan.Finalizing
-	b.publish(row)
+	show(b, row)
 	if !told() {
 		t.Error("a change of state is not told")
 	}
-	b.publish(plan.Row{Bundle: "0x2", Queue: "gpu", Phase: plan.Running})
+	show(b, plan.Row{Bundle: "0x2", Queue: "gpu", Phase: plan.Running})
 	if told() {
 		t.Error("another queue's run was told")
 	}
 }
+
+// show publishes a copy of a row.
+func show(b *Bridge, r plan.Row) { b.publish(&r) }

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -20,7 +21,7 @@ type rows struct {
 
 // entry is one row and its place among those that are due.
 type entry struct {
-	row   plan.Row
+	row   *plan.Row
 	index int // in due; -1 when the row is not due ever
 }
 
@@ -31,24 +32,26 @@ func newRows(size int) rows {
 	}
 }
 
-func (t *rows) get(bundle string) (plan.Row, bool) {
-	e, ok := t.byBundle[bundle]
-	if !ok {
-		return plan.Row{}, false
+// get returns a bundle's row, nil when there is none. It is not to be changed.
+func (t *rows) get(bundle string) *plan.Row {
+	if e := t.byBundle[bundle]; e != nil {
+		return e.row
 	}
-	return e.row, true
+	return nil
 }
 
-// put adds a row or replaces the one of the same bundle.
-func (t *rows) put(r plan.Row) {
-	e, ok := t.byBundle[r.Bundle]
-	if ok {
+// put adds a row or replaces the one of the same bundle. It is not changed any
+// more.
+func (t *rows) put(r *plan.Row) {
+	e := t.byBundle[r.Bundle]
+	var due time.Time
+	if e != nil {
+		due = e.row.Due
 		t.unlist(e)
 	} else {
 		e = &entry{index: -1}
 		t.byBundle[r.Bundle] = e
 	}
-	due := e.row.Due
 	e.row = r
 	switch {
 	case r.InFlight():
@@ -120,12 +123,24 @@ func (t *rows) nextDue() (time.Time, bool) {
 	return t.due[0].row.Due, true
 }
 
+// queuesWaiting returns the queues that have staged rows, in order.
+func (t *rows) queuesWaiting() []string {
+	var names []string
+	for name, staged := range t.staged {
+		if len(staged) > 0 {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // waiting returns the rows of a queue that wait for a place in Slurm.
 func (t *rows) waiting(queue string, now time.Time) []plan.Row {
 	var found []plan.Row
 	for _, e := range t.staged[queue] {
 		if e.row.WaitsForRoom(now) {
-			found = append(found, e.row)
+			found = append(found, *e.row)
 		}
 	}
 	return found

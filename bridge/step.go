@@ -29,9 +29,9 @@ func (b *Bridge) Open(ctx context.Context) error {
 	b.view.init()
 	b.inbox.init()
 	for _, r := range rows {
-		b.rows.put(r)
+		b.rows.put(&r)
 		b.inbox.put(r.Bundle, func(n *plan.News) { n.Restarted = true })
-		b.publish(r)
+		b.publish(&r)
 	}
 	b.Log.InfoContext(ctx, "bridge started", slog.Int("rows", len(rows)), slog.String("bridge", b.Policy.Bridge))
 	return nil
@@ -53,16 +53,16 @@ func (b *Bridge) Step(ctx context.Context, now time.Time) ([]plan.Effect, time.D
 	}
 	b.offered(now, &in)
 	for _, n := range in.news {
-		if r, ok := b.rows.get(n.bundle); ok {
-			b.decide(s, r, n.News)
+		if r := b.rows.get(n.bundle); r != nil {
+			b.decide(ctx, s, *r, n.News)
 		}
 	}
 	for _, bundle := range b.rows.dueBy(now) {
-		if r, ok := b.rows.get(bundle); ok && !s.decided(bundle) {
-			b.decide(s, r, plan.News{})
+		if r := b.rows.get(bundle); r != nil && s.at(bundle) < 0 {
+			b.decide(ctx, s, *r, plan.News{})
 		}
 	}
-	b.batch(s)
+	b.batch(ctx, s)
 	if err := b.save(ctx, s); err != nil {
 		return nil, 0, err
 	}
@@ -75,29 +75,43 @@ type step struct {
 	now time.Time
 	// rows are the rows that were decided, each once or, where it was sent to
 	// Slurm too, twice; changed says which of them are to be saved.
-	rows    []plan.Row
+	rows    []*plan.Row
 	changed []bool
-	index   map[string]int
+	index   map[string]int // of rows, where they are many
 	effects []plan.Effect
 }
 
-func (s *step) decided(bundle string) bool {
-	_, ok := s.index[bundle]
-	return ok
+// few is how many rows are looked through one by one.
+const few = 8
+
+// at is where a bundle's row is among those that were decided, -1 for nowhere.
+func (s *step) at(bundle string) int {
+	if s.index == nil {
+		return slices.IndexFunc(s.rows, func(r *plan.Row) bool { return r.Bundle == bundle })
+	}
+	if i, ok := s.index[bundle]; ok {
+		return i
+	}
+	return -1
 }
 
 // note takes in a decided row.
-func (s *step) note(r plan.Row, changed bool) {
-	i, ok := s.index[r.Bundle]
-	if !ok {
-		if s.index == nil {
-			s.index = map[string]int{}
-		}
-		i = len(s.rows)
-		s.index[r.Bundle] = i
-		s.rows, s.changed = append(s.rows, r), append(s.changed, false)
+func (s *step) note(r *plan.Row, changed bool) {
+	i := s.at(r.Bundle)
+	if i >= 0 {
+		s.rows[i], s.changed[i] = r, s.changed[i] || changed
+		return
 	}
-	s.rows[i], s.changed[i] = r, s.changed[i] || changed
+	s.rows, s.changed = append(s.rows, r), append(s.changed, changed)
+	switch {
+	case s.index != nil:
+		s.index[r.Bundle] = len(s.rows) - 1
+	case len(s.rows) > few:
+		s.index = make(map[string]int, 2*few)
+		for i, r := range s.rows {
+			s.index[r.Bundle] = i
+		}
+	}
 }
 
 // offered makes rows of offered bundles. An offer of a bundle that has a row is
@@ -106,36 +120,34 @@ func (b *Bridge) offered(now time.Time, in *arrivals) {
 	for _, o := range in.offers {
 		bundle := o.message.Bundle.UUID
 		n := in.of(bundle)
-		if _, ok := b.rows.get(bundle); ok {
+		if b.rows.get(bundle) != nil {
 			n.Messages = append(n.Messages, o.message)
 			continue
 		}
-		b.rows.put(plan.NewRow(now, o.queue, o.message))
+		fresh := plan.NewRow(now, o.queue, o.message)
+		b.rows.put(&fresh)
 	}
 }
 
-func (b *Bridge) decide(s *step, r plan.Row, n plan.News) {
-	before, _ := b.rows.get(r.Bundle)
+func (b *Bridge) decide(ctx context.Context, s *step, r plan.Row, n plan.News) {
+	before := b.rows.get(r.Bundle)
 	next, effects := b.Policy.Next(s.now, r, n)
 	if b.Trace != nil {
 		b.Trace(plan.Decision{Now: s.now, Row: r, News: n, Next: next, Effects: effects})
 	}
-	b.rows.put(next)
-	s.note(next, before.Version == 0 || !before.Same(next))
+	b.rows.put(&next)
+	s.note(&next, before.Version == 0 || !before.Same(next))
 	s.effects = append(s.effects, effects...)
-	if before.Phase != next.Phase || before.Reason != next.Reason {
-		b.Log.Info("decided", slog.String("bundle", next.Bundle), slog.String("phase", string(next.Phase)),
+	if (before.Phase != next.Phase || before.Reason != next.Reason) && b.Log.Enabled(ctx, slog.LevelInfo) {
+		b.Log.InfoContext(ctx, "decided", slog.String("bundle", next.Bundle), slog.String("phase", string(next.Phase)),
 			slog.String("reason", next.Reason), slog.Int("attempt", next.Attempt), slog.Int64("job", int64(next.Job.ID)))
 	}
 }
 
 // batch sends staged rows to Slurm, as many as each queue has room for, and
 // decides them.
-func (b *Bridge) batch(s *step) {
-	for _, name := range slices.Sorted(maps.Keys(b.rows.staged)) {
-		if len(b.rows.staged[name]) == 0 {
-			continue
-		}
+func (b *Bridge) batch(ctx context.Context, s *step) {
+	for _, name := range b.rows.queuesWaiting() {
 		health := plan.Health{Budget: b.pacer.budget(s.now), Observed: b.observed}
 		room := b.Policy.Room(b.Policy.Queues[name], b.rows.inFlight[name], health)
 		if room == 0 {
@@ -145,7 +157,7 @@ func (b *Bridge) batch(s *step) {
 		b.pacer.spend(len(chosen))
 		b.generation += int64(len(chosen))
 		for _, r := range chosen {
-			b.decide(s, r, plan.News{})
+			b.decide(ctx, s, r, plan.News{})
 		}
 	}
 }
@@ -169,7 +181,7 @@ func (b *Bridge) strays(s *step, snapshot sbatch.Snapshot) error {
 		}
 	}
 	for _, j := range overdue {
-		s.effects = append(s.effects, plan.Effect{Kind: plan.Cancel, Row: plan.Row{Job: j}})
+		s.effects = append(s.effects, plan.Effect{Kind: plan.Cancel, Row: &plan.Row{Job: j}})
 	}
 	b.found, b.observed = strays, true
 	return nil
@@ -178,10 +190,10 @@ func (b *Bridge) strays(s *step, snapshot sbatch.Snapshot) error {
 // save writes the rows that changed, and shows all that were decided to the
 // pumps.
 func (b *Bridge) save(ctx context.Context, s *step) error {
-	changed := make([]plan.Row, 0, len(s.rows))
+	var changed []plan.Row
 	for i, r := range s.rows {
 		if s.changed[i] {
-			changed = append(changed, r)
+			changed = append(changed, *r)
 		}
 	}
 	if len(changed) > 0 {
@@ -189,12 +201,14 @@ func (b *Bridge) save(ctx context.Context, s *step) error {
 			return fmt.Errorf("save decisions: %w", err)
 		}
 	}
-	for _, r := range changed {
-		s.rows[s.index[r.Bundle]] = r // with its new version
-	}
-	for _, r := range s.rows {
-		b.rows.put(r)
-		b.publish(r)
+	saved := 0
+	for i := range s.rows {
+		if s.changed[i] {
+			s.rows[i] = &changed[saved] // with its new version
+			saved++
+			b.rows.put(s.rows[i])
+		}
+		b.publish(s.rows[i])
 	}
 	return nil
 }
@@ -204,16 +218,16 @@ func (b *Bridge) save(ctx context.Context, s *step) error {
 func (b *Bridge) admit(ctx context.Context, s *step) ([]plan.Effect, error) {
 	admitted := b.letGo()
 	for _, e := range s.effects {
-		if i, ok := s.index[e.Row.Bundle]; ok {
+		if i := s.at(e.Row.Bundle); i >= 0 {
 			e.Row = s.rows[i]
 		}
 		switch {
 		case e.Kind == plan.Forget:
-			if err := b.Ledger.Delete(ctx, e.Row); err != nil {
+			if err := b.Ledger.Delete(ctx, *e.Row); err != nil {
 				return nil, fmt.Errorf("forget bundle: %w", err)
 			}
 			b.rows.remove(e.Row.Bundle)
-			b.view.remove(e.Row)
+			b.view.remove(*e.Row)
 		case !b.running.begin(e):
 		case !b.observed && irrevocable(e.Kind):
 			b.held = append(b.held, e)
@@ -232,8 +246,8 @@ func (b *Bridge) letGo() []plan.Effect {
 	}
 	var admitted []plan.Effect
 	for _, e := range b.held {
-		r, ok := b.rows.get(e.Row.Bundle)
-		if !ok || r.Phase != e.Row.Phase || r.Attempt != e.Row.Attempt {
+		r := b.rows.get(e.Row.Bundle)
+		if r == nil || r.Phase != e.Row.Phase || r.Attempt != e.Row.Attempt {
 			b.running.end(e)
 			continue
 		}

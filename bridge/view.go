@@ -45,17 +45,13 @@ func (v *view) init() {
 }
 
 // publish shows a row to the pumps.
-func (b *Bridge) publish(r plan.Row) {
+func (b *Bridge) publish(r *plan.Row) {
 	b.running.outlived(r)
 	v := &b.view
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	var old plan.Row
-	if shown := v.rows[r.Bundle]; shown != nil {
-		old = *shown
-	}
-	shown := r
-	v.rows[r.Bundle] = &shown
+	old := v.rows[r.Bundle]
+	v.rows[r.Bundle] = r
 	_, flew := v.flying[r.Bundle]
 	switch {
 	case r.InFlight() && !flew:
@@ -65,15 +61,24 @@ func (b *Bridge) publish(r plan.Row) {
 	case flew && !r.InFlight():
 		delete(v.flying, r.Bundle)
 	}
-	// Usage goes with the next check-in, however many rows there are; anything
-	// else is worth one of its own.
-	r.Version, r.Status, old.Version, old.Status = 0, nil, 0, nil
-	if r != old && (r.Reported() || old.Reported()) {
+	if worthTelling(old, r) {
 		select {
 		case v.changedIn(r.Queue) <- struct{}{}:
 		default:
 		}
 	}
+}
+
+// worthTelling says whether a check-in of its own is due for a row that has
+// changed. Usage goes with the next one, however many rows there are.
+func worthTelling(old, r *plan.Row) bool {
+	switch {
+	case old == nil:
+		return r.Reported()
+	case !r.Reported() && !old.Reported():
+		return false
+	}
+	return !old.Same(*r) || old.Progress != r.Progress
 }
 
 // changedIn returns a queue's channel; v.mu is held.

@@ -12,7 +12,7 @@ import (
 // flying publishes rows in flight.
 func flying(b *Bridge, bundles ...string) {
 	for _, bundle := range bundles {
-		b.publish(plan.Row{Bundle: bundle, Queue: "cpu", Phase: plan.Running})
+		show(b, plan.Row{Bundle: bundle, Queue: "cpu", Phase: plan.Running})
 	}
 }
 
@@ -61,13 +61,13 @@ func TestBundleThatLandsAndTakesOffAgainHasOneTurn(t *testing.T) {
 	flying(b, "0x1", "0x2")
 	now := time.Unix(1_800_000_000, 0)
 	for range 3 {
-		b.publish(plan.Row{Bundle: "0x1", Queue: "cpu", Phase: plan.Staging})
+		show(b, plan.Row{Bundle: "0x1", Queue: "cpu", Phase: plan.Staging})
 		flying(b, "0x1")
 	}
 	if got := turnOf(b, now); !slices.Equal(got, []string{"0x2", "0x1"}) {
 		t.Errorf("read %v, want each once", got)
 	}
-	b.publish(plan.Row{Bundle: "0x2", Queue: "cpu", Phase: plan.Collecting})
+	show(b, plan.Row{Bundle: "0x2", Queue: "cpu", Phase: plan.Collecting})
 	b.view.remove(plan.Row{Bundle: "0x1"})
 	if got := turnOf(b, now.Add(time.Minute)); got != nil || len(b.view.turns) != 0 {
 		t.Errorf("read %v of none in flight, %d wait", got, len(b.view.turns))
@@ -87,7 +87,7 @@ func TestTurnsDoNotPileUp(t *testing.T) {
 	for range 3600 {
 		for _, bundle := range []string{"a", "b"} {
 			flying(b, bundle)
-			b.publish(plan.Row{Bundle: bundle, Queue: "cpu", Phase: plan.Collecting})
+			show(b, plan.Row{Bundle: bundle, Queue: "cpu", Phase: plan.Collecting})
 		}
 		b.view.turn(now, 5*time.Second)
 		now = now.Add(time.Second)

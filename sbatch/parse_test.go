@@ -123,6 +123,7 @@ func TestHalfAnAnswerIsAnError(t *testing.T) {
 		strings.Replace(whole, mark+"PENDING", "|x|PENDING", 1),
 		mark + "0" + mark + "PENDING" + mark + mark + "N/A" + mark + "n" + mark + "None" + mark + "\n",
 		mark + "1_2" + mark + "PENDING" + mark + mark + "N/A" + mark + "n" + mark + "None" + mark + "\n",
+		whole + mark + "9" + mark + "PENDING" + mark + mark + "N/A" + mark + "a name with a line feed\n", // cut there
 	} {
 		if jobs, err := parseQueue(out, mark); err == nil {
 			t.Errorf("%d jobs were read from an answer that ends in %q", len(jobs), out[max(0, len(out)-80):])

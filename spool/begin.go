@@ -42,7 +42,8 @@ func (a Attempt) Begin(ctx context.Context, s Started) (standing Started, own bo
 // no worker can begin without its specification, but one may have begun.
 func (a Attempt) Close(ctx context.Context, at time.Time) (standing Started, own bool, err error) {
 	if _, err := os.Stat(a.Dir); err != nil {
-		if _, mounted := os.Stat(a.Layout().spool()); errors.Is(err, fs.ErrNotExist) && mounted == nil {
+		_, mounted := os.Stat(a.Layout().spool()) //nolint:gosec // our own directory
+		if errors.Is(err, fs.ErrNotExist) && mounted == nil {
 			err = ErrGone
 		}
 		return Started{}, false, fmt.Errorf("close attempt: %w", err)

@@ -40,13 +40,16 @@ func (p Policy) Batch(now time.Time, staged []Row, room int, generation int64) [
 		r := &rows[i]
 		r.Attempt++
 		r.Generation = generation + int64(i) + 1
-		r.Mark, r.Index, r.Unclear = p.mark(*r), 0, 0
+		r.Mark, r.Index, r.Unclear, r.Sbatches, r.Refused = p.mark(*r), 0, 0, 0, ""
 		r.Phase, r.Since, r.Due, r.Tries = Submitting, now, time.Time{}, 0
 		r.Decided = now
-		r.Reason = fmt.Sprintf("attempt %d goes to Slurm", r.Attempt)
+		r.Reason = attemptGoes(r.Attempt)
 	}
 	return rows
 }
+
+// attemptGoes is the reason of a row whose submission has nothing in its way.
+func attemptGoes(attempt int) string { return fmt.Sprintf("attempt %d goes to Slurm", attempt) }
 
 // mark names a submission: who, which bundle, which attempt, which bridge, for
 // administrators to read in squeue.

@@ -30,7 +30,8 @@ func variants() map[string]func(*plan.Row) {
 	stopped.Terminated = true
 	return map[string]func(*plan.Row){
 		"plain":       func(*plan.Row) {},
-		"fresh":       func(r *plan.Row) { r.Staged, r.Submitted = nil, time.Time{} },
+		"fresh":       func(r *plan.Row) { r.Staged, r.Prepared, r.Submitted = nil, false, time.Time{} },
+		"prepared":    func(r *plan.Row) { r.Submitted, r.Job = time.Time{}, sbatch.Job{} },
 		"stopped":     func(r *plan.Row) { r.Stop = stop },
 		"jobless":     func(r *plan.Row) { r.Job = sbatch.Job{} },
 		"unbegun":     func(r *plan.Row) { r.Begun, r.Exit = nil, nil },
@@ -77,11 +78,14 @@ func everyNews() map[string]plan.News {
 	impossible := job(sbatch.StatePending)
 	impossible.Reason = "BadConstraints"
 	news["sighting impossible"] = seen(2*time.Hour, impossible)
-	foreignJob, noted := job(sbatch.StateRunning), job(sbatch.StateRunning)
-	foreignJob.Comment, noted.Comment = "codalab bundle=0xfeed attempt=1", "codalab bundle="+uuid+" attempt=1"
+	foreignJob, noted, former := job(sbatch.StateRunning), job(sbatch.StateRunning), job(sbatch.StateRunning)
+	foreignJob.Comment = "codalab bundle=0xfeed attempt=1 owner=1 bridge=b1b2b3 generation=1"
+	noted.Comment = "codalab bundle=" + uuid + " attempt=1 owner=1 bridge=b1b2b3 generation=1"
+	former.Comment = "codalab bundle=" + uuid + " attempt=1 owner=1 bridge=b1b2b3 generation=0"
 	for name, jobs := range map[string][]sbatch.Job{
 		"none": nil, "ghost": {ghostJob()}, "two": {job(sbatch.StateCancelled), job(sbatch.StateRunning)},
 		"another bundle's": {foreignJob}, "a noted one": {noted}, "both": {foreignJob, noted},
+		"a former life": {former},
 	} {
 		news["sighting of "+name] = seen(2*time.Hour, jobs...)
 		news["early sighting of "+name] = seen(time.Second, jobs...)
@@ -108,6 +112,7 @@ func everyNews() map[string]plan.News {
 		news["claim "+name] = plan.News{Claimed: &plan.Claimed{Outcome: o, Accepted: true}}
 		news["claim not accepted "+name] = plan.News{Claimed: &plan.Claimed{Outcome: o}}
 		news["staging "+name] = plan.News{Staged: &plan.StageEnd{Outcome: o, Inputs: spool.Inputs{Image: "/x.sif"}}}
+		news["preparation "+name] = plan.News{Prepared: &o}
 		news["cancellation "+name] = plan.News{Cancelled: &o}
 		news["collection "+name] = plan.News{Collected: &o}
 		news["release "+name] = plan.News{Released: &o}
@@ -143,6 +148,7 @@ func both(a, b plan.News) plan.News {
 		LookFailure:    a.LookFailure + b.LookFailure,
 		Claimed:        cmp.Or(b.Claimed, a.Claimed),
 		Staged:         cmp.Or(b.Staged, a.Staged),
+		Prepared:       cmp.Or(b.Prepared, a.Prepared),
 		Submitted:      cmp.Or(b.Submitted, a.Submitted),
 		Closed:         cmp.Or(b.Closed, a.Closed),
 		Cancelled:      cmp.Or(b.Cancelled, a.Cancelled),

@@ -129,8 +129,8 @@ func TestTransitionsAreAllShown(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d transitions and %d decisions in %d scenarios, %d transitions and %d decisions in %d random lives",
-		len(a.shown), a.decisions, len(scenarios(t)), len(lived.shown), lived.decisions, walks)
+	t.Logf("%d transitions and %d decisions in %d scenarios, %d transitions and %d decisions in random lives",
+		len(a.shown), a.decisions, len(scenarios(t)), len(lived.shown), lived.decisions)
 }
 
 func compareTransitions(a, b transition) int {

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -31,10 +32,12 @@ func (d *decision) claiming() {
 	}
 }
 
-// drop ends a row that is not ours.
+// drop ends a row that is not ours. An offer that was heard in the same breath
+// is not answered: the server makes it again.
 func (d *decision) drop(reason string) {
 	d.enter(Done, reason)
 	d.row.Dropped = true
+	d.effects = slices.DeleteFunc(d.effects, func(e Effect) bool { return e.Kind == Claim })
 }
 
 // refusal is why the queue does not take a request; empty when it does.
@@ -54,7 +57,9 @@ func (d *decision) staging() {
 		d.finish(*d.row.Stop, "stopped before it was submitted: "+d.row.Stop.Failure)
 		return
 	}
-	if c := d.news.Claimed; c != nil && c.Failure == "" && !c.Accepted {
+	// What was never submitted may be another worker's; of anything else the
+	// attempts must not be forgotten.
+	if c := d.news.Claimed; c != nil && c.Failure == "" && !c.Accepted && d.row.Attempt == 0 {
 		d.drop("the server has given the bundle to another worker")
 		return
 	}

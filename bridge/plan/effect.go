@@ -41,6 +41,7 @@ func Kinds() []Kind {
 // one effect of a kind runs for an attempt of a bundle.
 type Effect struct {
 	Kind Kind
-	// Row is the row as it was saved when the effect was decided.
-	Row Row
+	// Row is the row as it was saved when the effect was decided. It is not to
+	// be changed.
+	Row *Row
 }

@@ -95,7 +95,13 @@ func TestI4KilledBundleWhoseDirectoryIsGoneEnds(t *testing.T) {
 	unbegun := func(r *plan.Row) { r.Begun, r.Job = nil, job(sbatch.StatePending) }
 	b := given(t, rowIn(plan.Stopping), unbegun).hears(plan.News{Cancelled: &plan.Outcome{}}).is(plan.Stopping)
 	b.at(10 * time.Second).hears(vanished()).is(plan.Stopping)
-	b.at(2*time.Minute).hears(vanished()).is(plan.Finalizing, plan.Cancel).verdict(spool.CauseUser, codalab.KillRequested)
+	// scancel has said yes; but whether a command runs, and still ends, nobody knows.
+	b.at(2*time.Minute).hears(vanished()).is(plan.Stopping, plan.Cancel)
+	b.hears(plan.News{Cancelled: &plan.Outcome{}}).is(plan.Stopping)
+	b.hears(seen(2*time.Minute, job(sbatch.StateCompleting))).is(plan.Stopping)
+	over := *b
+	over.hears(seen(2*time.Minute, job(sbatch.StateCancelled))).is(plan.Finalizing, plan.Look).verdict(spool.CauseUser, codalab.KillRequested)
+	b.hears(seen(2*time.Minute)).is(plan.Finalizing, plan.Look, plan.Account).verdict(spool.CauseUser, codalab.KillRequested)
 }
 
 func TestI6ServerIsAskedForALostAcknowledgement(t *testing.T) {

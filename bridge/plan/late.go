@@ -61,7 +61,7 @@ func (d *decision) findJob() bool {
 	case s != nil && s.Attempt == d.row.Attempt && s.Job != 0:
 		d.row.Job.ID, d.row.Absent = s.Job, time.Time{}
 		return true
-	case s != nil && s.Attempt == d.row.Attempt && s.Refused:
+	case s != nil && s.Attempt == d.row.Attempt && s.Refused && d.row.Sbatches <= 1:
 		d.finish(*d.row.Stop, "stopped; Slurm had refused it")
 	case !d.row.Closed: // a job may still arrive, and must find that it may not begin
 		d.close()

@@ -52,6 +52,7 @@ func newsNames(n plan.News) []string {
 	add(n.Records != nil || n.LookFailure != "", "records")
 	add(n.Claimed != nil, "claim's answer")
 	add(n.Staged != nil || n.Progress != "", "stage's answer")
+	add(n.Prepared != nil, "prepare's answer")
 	add(n.Submitted != nil, "submit's answer")
 	add(n.Closed != nil, "close's answer")
 	add(n.Cancelled != nil, "cancel's answer")

@@ -33,7 +33,7 @@ func (p Policy) Next(now time.Time, r Row, n News) (Row, []Effect) {
 		d.row.Decided = now
 	}
 	for i := range d.effects {
-		d.effects[i].Row = d.row
+		d.effects[i].Row = &d.row
 	}
 	return d.row, d.effects
 }
@@ -79,15 +79,21 @@ func (d *decision) mindClock() {
 	if r.InFlight() && !r.Ended.IsZero() && r.Looked.Before(r.Ended.Add(d.policy.Settle)) {
 		r.Ended = d.now
 	}
-	if least := d.now.Add(min(d.policy.KeepAfterAck, keepAfterRestart)); r.Phase == Done && !r.Dropped && !r.Releasing && r.Due.Before(least) {
+	least := d.now.Add(min(d.policy.KeepAfterAck, keepAfterRestart))
+	if r.Phase == Done && !r.Dropped && !r.Releasing && r.Due.Before(least) && r.Tries < keptAfterRestarts {
 		r.Due = least
+		r.Tries++
 	}
 }
 
 // keepAfterRestart is how long results that the server has are kept after a
 // start of the bridge: the server may have been restored from an older copy
-// meanwhile, and offer the bundle again.
-const keepAfterRestart = time.Hour
+// meanwhile, and offer the bundle again. keptAfterRestarts is how often: a bridge
+// that is started every minute must release them in the end.
+const (
+	keepAfterRestart  = time.Hour
+	keptAfterRestarts = 24
+)
 
 // sift drops what Slurm said of another submission than the row's current
 // one: an answer may arrive after the row has gone on. A job that has the
@@ -163,7 +169,7 @@ func (d *decision) hear() {
 func (d *decision) offeredAgain() {
 	switch {
 	case d.row.Phase == Claiming:
-	case d.row.Releasing: // what is being removed is not begun anew; the server offers the bundle again
+	case d.row.Releasing, d.row.Dropped: // what is being removed is not begun anew; the server offers the bundle again
 	case d.row.Phase == Done && d.row.Begun == nil:
 		d.want(Claim)
 		d.finalize("the server offered again what was done: the verdict is reported again")
@@ -244,7 +250,19 @@ func (d *decision) taken(s spool.Started) {
 		d.row.Closed = true
 	case d.row.Begun == nil:
 		d.row.Begun = &s
+		d.beganAs(s)
 	}
+}
+
+// beganAs has the row follow the job that began the attempt, where it followed
+// another one: of two jobs of one attempt the end of the other says nothing.
+func (d *decision) beganAs(s spool.Started) {
+	id, err := strconv.ParseInt(s.Job, 10, 64)
+	if err != nil || sbatch.JobID(id) == d.row.Job.ID {
+		return
+	}
+	d.row.Job = sbatch.Job{ID: sbatch.JobID(id), Name: string(d.row.Mark), State: sbatch.StateRunning, Reason: "None", Nodes: s.Node}
+	d.row.Ended, d.row.Looked = time.Time{}, time.Time{}
 }
 
 // want asks for an effect.

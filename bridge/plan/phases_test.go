@@ -12,62 +12,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-func claimed(accepted bool, o plan.Outcome) plan.News {
-	return plan.News{Claimed: &plan.Claimed{Outcome: o, Accepted: accepted}}
-}
-
-func TestClaimIsAskedUntilAnsweredAndAnotherWorkersBundleIsDropped(t *testing.T) {
-	t.Parallel()
-	fresh := rowIn(plan.Claiming)
-	given(t, fresh).hears(plan.News{}).is(plan.Claiming, plan.Claim).hears(claimed(true, plan.Outcome{})).is(plan.Staging, plan.Stage)
-	given(t, fresh).hears(claimed(false, plan.Outcome{})).is(plan.Done, plan.Release)
-	given(t, fresh).hears(claimed(false, plan.Outcome{Failure: "403", Final: true})).is(plan.Done, plan.Release)
-	b := given(t, fresh)
-	for _, pause := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
-		b.hears(claimed(false, plan.Outcome{Failure: "502"})).is(plan.Claiming)
-		if got := b.row.Due.Sub(b.now); got != time.Duration(pause)*time.Second {
-			t.Fatalf("pause after try %d is %s, want %d s", b.row.Tries, got, pause)
-		}
-		b.hears(plan.News{}).is(plan.Claiming)
-		b.now = b.row.Due
-		b.hears(plan.News{}).is(plan.Claiming, plan.Claim)
-	}
-	// Offered again before it was forgotten: its files are being removed, and
-	// the server will offer it once more.
-	given(t, fresh).hears(claimed(false, plan.Outcome{})).hears(told(offered())).is(plan.Done, plan.Release)
-}
-
-func TestRequestThatTheQueueRefusesEndsInWords(t *testing.T) {
-	t.Parallel()
-	for want, change := range map[string]func(*plan.Row){
-		"Queue cpu runs bundles for at most 10h0m, and 11h0m was asked for: lower --request-time or use another queue.": func(r *plan.Row) { r.Resources.Time = 11 * 3600 },
-		"The bridge has no queue \"old\" any more.": func(r *plan.Row) { r.Queue = "old" },
-	} {
-		given(t, rowIn(plan.Claiming), change).hears(claimed(true, plan.Outcome{})).is(plan.Finalizing).verdict(spool.CauseUser, want)
-	}
-}
-
-func TestStagingIsTriedAgainForAWhile(t *testing.T) {
-	t.Parallel()
-	unstaged := func(r *plan.Row) { r.Staged = nil }
-	end := func(o plan.Outcome) plan.News { return plan.News{Staged: &plan.StageEnd{Outcome: o}} }
-	b := given(t, rowIn(plan.Staging), unstaged).hears(plan.News{}).is(plan.Staging, plan.Stage)
-	b.hears(plan.News{Progress: "Pulling image."}).is(plan.Staging, plan.Stage)
-	if b.row.Progress != "Pulling image." {
-		t.Errorf("progress %q", b.row.Progress)
-	}
-	for range 5 {
-		b.hears(end(plan.Outcome{Failure: "no route to host"})).is(plan.Staging)
-	}
-	b.at(6 * time.Minute).hears(end(plan.Outcome{Failure: "no route to host"})).is(plan.Finalizing)
-	b.verdict(spool.CauseUser, "No route to host.")
-	given(t, rowIn(plan.Staging), unstaged).hears(end(plan.Outcome{Failure: "image x: not found", Final: true})).is(plan.Finalizing)
-	b = given(t, rowIn(plan.Staging), unstaged).hears(end(plan.Outcome{})).is(plan.Staging)
-	if !b.row.WaitsForRoom(b.now) {
-		t.Error("a staged row does not wait for room")
-	}
-}
-
 func TestRefusalForNowIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	full := answered(plan.Submission{Refused: true, Retry: true, Words: "job submit limit"})
@@ -197,11 +141,20 @@ func TestKillInEachPhase(t *testing.T) {
 func TestKilledJobThatTurnsUpLateIsCancelled(t *testing.T) {
 	t.Parallel()
 	jobless := func(r *plan.Row) { r.Job, r.Begun = sbatch.Job{}, nil }
-	b := given(t, rowIn(plan.Stopping), jobless).at(late).hears(seen(late)).is(plan.Stopping, plan.Account, plan.Close)
-	b.hears(answered(plan.Submission{Job: 9})).is(plan.Stopping, plan.Cancel, plan.Close)
-	if id := b.effects[0].Row.Job.ID; id != 9 {
-		t.Errorf("cancels job %s, want 9", id)
+	// Without the closing nothing proves that no job can begin any more.
+	b := given(t, rowIn(plan.Stopping), jobless).at(late).hears(seen(late)).is(plan.Stopping, plan.Close)
+	b.hears(accounted(late)).is(plan.Stopping, plan.Close)
+	open := *b
+	open.hears(answered(plan.Submission{Job: 9})).is(plan.Stopping, plan.Cancel, plan.Close)
+	closed := *b
+	closed.at(early).hears(closing(spool.Started{Closed: true})).is(plan.Stopping)
+	closed.hears(answered(plan.Submission{Job: 9})).is(plan.Stopping, plan.Cancel)
+	for _, late := range []bench{open, closed} {
+		if id := late.effects[0].Row.Job.ID; id != 9 {
+			t.Errorf("cancels job %s, want 9", id)
+		}
 	}
+	b.hears(closing(spool.Started{Closed: true})).is(plan.Stopping).hears(seen(late)).is(plan.Finalizing)
 }
 
 func vary(r plan.Row, change func(*plan.Row)) plan.Row {
@@ -247,18 +200,6 @@ func TestUndeliverableResultsFailTheBundle(t *testing.T) {
 		b.hears(away).is(plan.Collecting)
 	}
 	b.at(73 * time.Hour).hears(away).is(plan.Finalizing)
-}
-
-func TestOfferOfWhatIsOursIsClaimedAgain(t *testing.T) {
-	t.Parallel()
-	for _, p := range []plan.Phase{plan.Staging, plan.Submitting, plan.Queued, plan.Running, plan.Stopping, plan.Collecting, plan.Finalizing} {
-		b := given(t, rowIn(p)).hears(told(offered()))
-		if b.row.Phase != p || b.kinds()[0] != plan.Claim {
-			t.Errorf("%s: went to %s, wants %v", p, b.row.Phase, b.kinds())
-		}
-	}
-	given(t, rowIn(plan.Done)).hears(told(offered())).is(plan.Collecting, plan.Claim, plan.Collect).
-		hears(plan.News{Collected: &plan.Outcome{}}).is(plan.Finalizing)
 }
 
 func TestReadingsThatOvertakeOneAnotherLoseNothing(t *testing.T) {

@@ -67,7 +67,7 @@ func rowIn(phase plan.Phase) plan.Row {
 	}
 	if since(plan.Submitting) {
 		r.Staged = &spool.Inputs{Image: "/shared/cache/x.sif", ImageDigest: "sha256:1"}
-		r.Attempt, r.Generation, r.Mark, r.Prepared, r.Submitted = 1, 1, mark, true, epoch
+		r.Attempt, r.Generation, r.Mark, r.Prepared, r.Sbatches, r.Submitted = 1, 1, mark, true, 1, epoch
 	}
 	if since(plan.Queued) {
 		r.Job = job(sbatch.StatePending)

@@ -89,6 +89,11 @@ type Row struct {
 	Prepared bool `json:"prepared,omitempty"`
 	// Submitted is when sbatch was last begun for Mark; zero before.
 	Submitted time.Time `json:"submitted,omitzero"`
+	// Sbatches counts how often sbatch was wanted for Mark.
+	Sbatches int `json:"sbatches,omitempty"`
+	// Refused are Slurm's words when it refused a submission that was repeated:
+	// an earlier one may have made a job all the same.
+	Refused string `json:"refused,omitempty"`
 	// Unclear counts the answers of sbatch for Mark that said neither yes nor no.
 	Unclear int `json:"unclear,omitempty"`
 	// Job is the job, as Slurm last showed it; its ID is 0 before it has one.

@@ -31,6 +31,9 @@ func (w *world) job(a *arguments) sbatch.Job {
 		ID: sbatch.JobID(a.number(a.get("job"))), State: sbatch.State(a.get("state")), Reason: or(a.get("reason"), "None"),
 		Nodes: a.get("nodes"), Comment: a.get("comment"),
 	}
+	if j.Comment == "ours" && w.row != nil {
+		j.Comment = w.policy.Request(*w.row).Comment
+	}
 	switch {
 	case j.Nodes == "-":
 		j.Nodes = ""
@@ -43,7 +46,8 @@ func (w *world) job(a *arguments) sbatch.Job {
 	return j
 }
 
-// sighting adds to what an answer of Slurm shows.
+// sighting adds to what an answer of Slurm shows, in which jobs are filed under
+// their marks.
 func (w *world) sighting(s *plan.Sighting, a *arguments) *plan.Sighting {
 	if s == nil {
 		s = &plan.Sighting{Asked: w.now}
@@ -59,8 +63,10 @@ func (w *world) sighting(s *plan.Sighting, a *arguments) *plan.Sighting {
 	}
 	if !a.flag("none") {
 		j := w.job(a)
-		j.Name = string(s.Mark)
-		s.Jobs = append(s.Jobs, j)
+		j.Name = or(a.get("name"), string(s.Mark))
+		if w.policy.MarkOf(j) == s.Mark {
+			s.Jobs = append(s.Jobs, j)
+		}
 	}
 	return s
 }
@@ -158,6 +164,8 @@ func (w *world) answer(a *arguments) error {
 			return nil
 		}
 		n.Staged = &plan.StageEnd{Outcome: o, Inputs: spool.Inputs{Image: "/shared/cache/x.sif"}}
+	case plan.Prepare:
+		n.Prepared = &o
 	case plan.Submit:
 		n.Submitted = &plan.Submission{
 			Attempt: attempt, Job: sbatch.JobID(a.number(or(a.get("job"), "0"))),

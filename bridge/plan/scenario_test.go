@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -29,7 +30,8 @@ var rewrite = flag.Bool("rewrite", false, "rewrite what the scenarios and docs/s
 //	crash [unsaved] [down=2h]    the bridge dies and is started again; unsaved: before the last decision was saved
 //	crash clock=-2h              meanwhile somebody sets the clock
 //	message kill|run|…           the server says something
-//	slurm job=7 state=…          a whole snapshot; none: without a job of ours; away: no answer, or half of one
+//	slurm job=7 state=… [name=…] [comment=ours]
+//	                             a whole snapshot; none: without a job of ours; away: no answer, or half of one
 //	accounts job=7 state=…       the accounting database's answer, in the same words
 //	note started|exit|…          the attempt's records, as one reading finds them; none: it finds nothing
 //	answer EFFECT …              how an effect ended that the row wanted
@@ -46,15 +48,22 @@ func TestScenarios(t *testing.T) {
 			}
 			after := play(t, name, string(before), func(move) {})
 			if *rewrite {
-				if err := os.WriteFile(name, []byte(after), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				writeDown(t, name, after)
 				return
 			}
 			if diff := cmp.Diff(strings.Split(string(before), "\n"), strings.Split(after, "\n")); diff != "" {
 				t.Errorf("%s (-written +played; go test ./bridge/plan -run Scenario -rewrite writes it down):\n%s", name, diff)
 			}
 		})
+	}
+}
+
+// writeDown replaces a file at once: other tests may be reading it.
+func writeDown(t *testing.T, name, text string) {
+	t.Helper()
+	err := os.WriteFile(name+".new", []byte(text), 0o644)
+	if err := errors.Join(err, os.Rename(name+".new", name)); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -76,6 +76,7 @@ func (w *world) fields(r plan.Row) []field {
 	return []field{
 		{"attempt", number(int64(r.Attempt))},
 		{"generation", number(r.Generation)},
+		{"prepared", yes(r.Prepared)},
 		{"submitted", moment(r.Submitted)},
 		{"unclear", number(int64(r.Unclear))},
 		{"staged", yes(r.Staged != nil)},

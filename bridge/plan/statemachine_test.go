@@ -26,9 +26,7 @@ func TestStateMachineOnPaperIsTheOneInTheCode(t *testing.T) {
 	p := &paper{t: t, atlas: toldBy(t), docs: constantDocs(t)}
 	p.write()
 	if *rewrite {
-		if err := os.WriteFile(stateMachine, []byte(p.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeDown(t, stateMachine, p.String())
 		return
 	}
 	before, err := os.ReadFile(stateMachine)
@@ -201,6 +199,7 @@ func link(scenario string) string {
 var repeated = map[plan.Kind][2]string{
 	plan.Claim:   {"yes: the server answers its owner the same again", "I1"},
 	plan.Stage:   {"yes: what the cache has is not fetched again", "I1"},
+	plan.Prepare: {"yes: the same is written again", "I1"},
 	plan.Submit:  {"no: only when it is proven that the last one made no job", "I2, I3"},
 	plan.Account: {"yes: a question", "I3"},
 	plan.Look:    {"yes: a question", "I3, I7"},

@@ -20,9 +20,9 @@ type Strays map[sbatch.JobID]time.Time
 
 // Strays looks through a snapshot for the bridge's own live jobs for which
 // nothing stands in the ledger: known says whether the row of a mark may have a
-// job. One that was renamed is known by its comment. What was seen before, it hands on in what it returns. Those that have
-// been seen for StrayGrace are overdue, and are to be cancelled where
-// CancelStrays allows it.
+// job. One that was renamed is known by its comment. What was seen before, it
+// hands on in what it returns. Those that have been seen for StrayGrace are
+// overdue, and are to be cancelled where CancelStrays allows it.
 //
 // generation is the ledger's: the highest number of a submission that it has
 // ever known. A job without a row and of a higher number, ended or not, means
@@ -64,8 +64,11 @@ func (p Policy) MarkOf(j sbatch.Job) Mark {
 	if strings.HasSuffix(j.Name, p.Bridge) {
 		return Mark(j.Name)
 	}
+	if commentValue(j.Comment, "bridge") != p.Bridge {
+		return Mark(j.Name)
+	}
 	attempt, err := strconv.Atoi(commentValue(j.Comment, "attempt"))
-	if err != nil || commentValue(j.Comment, "bridge") != p.Bridge {
+	if err != nil {
 		return Mark(j.Name)
 	}
 	return p.mark(Row{Bundle: commentValue(j.Comment, "bundle"), Attempt: attempt})

@@ -128,6 +128,25 @@ func TestI5RowsJobIsNoStray(t *testing.T) {
 	}
 }
 
+// The owner of a bridge is called otherwise after a while: its jobs are its jobs.
+func TestI2MarkIsTheOneOfTheSubmission(t *testing.T) {
+	t.Parallel()
+	comment := "codalab bundle=" + uuid + " attempt=1 owner=1 bridge=b1b2b3 generation=10"
+	for _, c := range []struct{ name, comment, want string }{
+		{string(mark), comment, string(mark)},
+		{"urgent", comment, string(mark)},
+		{"cl-mary-ann-0123456789ab.1-b1b2b3", comment, "cl-mary-ann-0123456789ab.1-b1b2b3"},
+		{string(mark), "charge=1234", string(mark)},
+		{"urgent", "", "urgent"},
+		{"urgent", "codalab bundle=" + uuid + " attempt=1 owner=1 bridge=ffffff generation=10", "urgent"},
+		{"urgent", "codalab bundle=" + uuid + " attempt=one bridge=b1b2b3", "urgent"},
+	} {
+		if got := policy().MarkOf(sbatch.Job{Name: c.name, Comment: c.comment}); got != plan.Mark(c.want) {
+			t.Errorf("job %q with comment %q has the mark %s, want %s", c.name, c.comment, got, c.want)
+		}
+	}
+}
+
 func TestI5DryRunOnlyTells(t *testing.T) {
 	t.Parallel()
 	p := policy()

@@ -30,6 +30,10 @@ func (d *decision) submitting() {
 	case d.row.Phase != Submitting:
 	case d.row.Stop != nil:
 		d.stopUnsubmitted()
+	case d.row.Refused != "" && d.row.Closed:
+		d.finish(Verdict{Cause: spool.CauseUser, Failure: d.refused(d.row.Refused)}, "Slurm refused the submission")
+	case d.row.Refused != "":
+		d.close()
 	case d.row.Submitted.IsZero() && !d.row.Prepared:
 		d.prepare()
 	case d.row.Submitted.IsZero():
@@ -59,7 +63,7 @@ func (d *decision) prepare() {
 	default:
 		d.row.Prepared = true
 		d.row.Tries, d.row.Trouble = 0, ""
-		d.submit(d.row.Reason)
+		d.submit(attemptGoes(d.row.Attempt))
 	}
 }
 
@@ -71,6 +75,7 @@ const unclearAnswers = 3
 // submit wants sbatch. The row is saved with Submitted before it is run.
 func (d *decision) submit(reason string) {
 	d.row.Submitted, d.row.Absent = d.now, time.Time{}
+	d.row.Sbatches++
 	d.row.Due = time.Time{}
 	d.row.Reason = reason
 	d.want(Submit)
@@ -108,9 +113,12 @@ func (d *decision) answered(s Submission) {
 	switch {
 	case s.Job != 0:
 		d.adopt(sbatch.Job{ID: s.Job, Name: string(d.row.Mark), State: sbatch.StatePending, Reason: "None"}, "sbatch accepted it")
-	case s.Refused && s.Retry:
-		d.row.Submitted = time.Time{}
+	case s.Refused && s.Retry: // it has made no job
+		d.row.Submitted, d.row.Sbatches = time.Time{}, max(d.row.Sbatches-1, 0)
 		d.again("Slurm does not take the job now: " + s.Words)
+	case s.Refused && d.row.Sbatches > 1:
+		d.row.Refused = s.Words
+		d.row.Reason = "Slurm refused the submission that was repeated: closing the attempt, in case the first one made a job"
 	case s.Refused:
 		d.finish(Verdict{Cause: spool.CauseUser, Failure: d.refused(s.Words)}, "Slurm refused the submission")
 	default:

@@ -48,11 +48,15 @@ func sane(now time.Time, before, after plan.Row, effects []plan.Effect) error {
 			return fmt.Errorf("two effects %s", e.Kind)
 		case e.Kind == plan.Submit && (after.Phase != plan.Submitting || after.Submitted != now || after.Mark == ""):
 			return fmt.Errorf("submit wanted in %s, submitted %s", after.Phase, after.Submitted)
+		case e.Kind == plan.Submit && !after.Prepared:
+			return errors.New("submit wanted of what is not prepared")
+		case e.Kind == plan.Claim && after.Dropped && after.Phase == plan.Done:
+			return errors.New("claim wanted of what is not ours")
 		case e.Kind == plan.Cancel && after.Job.ID == 0:
 			return fmt.Errorf("cancel of no job")
 		case e.Kind == plan.Forget && after.Phase != plan.Done:
 			return fmt.Errorf("forget in %s", after.Phase)
-		case !reflect.DeepEqual(e.Row, after):
+		case *e.Row != after:
 			return fmt.Errorf("effect %s carries another row", e.Kind)
 		}
 		seen[e.Kind] = true
@@ -70,7 +74,10 @@ func TestI8NextIsTotal(t *testing.T) {
 	t.Parallel()
 	news := everyNews()
 	names := slices.Sorted(maps.Keys(news))
-	const pairs = 300
+	pairs := 300
+	if testing.Short() {
+		pairs = 100
+	}
 	var decisions atomic.Int64
 	t.Cleanup(func() {
 		t.Logf("%d decisions: %d rows in %d phases, %d kinds of news and %d pairs of them", decisions.Load(), len(everyRow()), len(plan.Phases()), len(news), pairs)
@@ -90,9 +97,9 @@ func TestI8NextIsTotal(t *testing.T) {
 					if err := total(row, both(news[one], news[two]), accounting); err != nil {
 						t.Fatalf("%s and %s: %v", one, two, err)
 					}
-					if !reflect.DeepEqual(row, untouched) {
-						t.Fatalf("%s and %s: the argument was changed:\n%s", one, two, cmp.Diff(untouched, row))
-					}
+				}
+				if !reflect.DeepEqual(row, untouched) {
+					t.Fatalf("%s and %s: the argument was changed:\n%s", one, two, cmp.Diff(untouched, row))
 				}
 			}
 		})
@@ -109,7 +116,7 @@ func total(row plan.Row, n plan.News, accounting bool) error {
 		return fmt.Errorf("%w (%s: %s)", err, after.Phase, after.Reason)
 	}
 	again, repeated := p.Next(now, row, n)
-	if !reflect.DeepEqual(after, again) || !reflect.DeepEqual(effects, repeated) {
+	if !reflect.DeepEqual(after, again) || !slices.Equal(kindsOf(effects), kindsOf(repeated)) {
 		return fmt.Errorf("decided otherwise the second time:\n%s", cmp.Diff(after, again))
 	}
 	return nil

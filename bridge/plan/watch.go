@@ -221,7 +221,14 @@ func (d *decision) concluded(v Verdict) {
 // mayHaveBegun says whether the attempt may have begun though no record says
 // so, because its records are gone.
 func (d *decision) mayHaveBegun() bool {
-	return !d.row.Gone.IsZero() && (d.row.Job.Nodes != "" || !d.policy.Accounting)
+	job := d.row.Job
+	switch {
+	case d.row.Gone.IsZero():
+		return false
+	case !d.policy.Accounting, job.Nodes != "":
+		return true
+	}
+	return job.ID != 0 && !job.State.Ended() // it is not known how the job ended
 }
 
 // retry sends the bundle back for its next attempt. The last one was closed,

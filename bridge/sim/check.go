@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +28,8 @@ const (
 	BegunAgain Broken = "begun_again"
 	// Superseded: results of an attempt that was given up were delivered.
 	Superseded Broken = "superseded"
+	// SubmittedTwice: an attempt was submitted again though a job was made of it.
+	SubmittedTwice Broken = "submitted_twice"
 	// Orphan: a job outlived its row.
 	Orphan Broken = "orphans"
 	// Touched: a job that is not the bridge's to end was ended.
@@ -46,7 +49,7 @@ const (
 // AllBroken lists the promises that are checked.
 func AllBroken() []Broken {
 	return []Broken{
-		Lost, BegunTwice, Stuck, Orphan, FalseEnd, BegunAgain, Superseded, Touched, Undelivered, VerdictChanged, DeletedEarly, TooManyRequests,
+		Lost, BegunTwice, Stuck, Orphan, FalseEnd, SubmittedTwice, BegunAgain, Superseded, Touched, Undelivered, VerdictChanged, DeletedEarly, TooManyRequests,
 	}
 }
 
@@ -105,7 +108,8 @@ func (w *world) checkBegin(wk *worker) {
 	a := wk.attempt
 	w.attempts++
 	a.begun++
-	if a.begun > 1 && !(w.recovered && (a.purged || a.released)) { // who began stands on the disk and in the ledger
+	forgotten := w.recovered && (a.purged || a.released) // who began stands on the disk and in the ledger
+	if a.begun > 1 && !forgotten {
 		w.violate(BegunTwice, "attempt %d of %s began %d times", a.number, wk.bundle.uuid, a.begun)
 	}
 	row, ok := w.ledger.memory.rows[wk.bundle.uuid]
@@ -244,10 +248,15 @@ func (w *world) checkRelease(uuid string) {
 			w.violate(DeletedEarly, "the files of %s are removed while attempt %d runs", uuid, a.number)
 		}
 	}
-	row := w.ledger.memory.rows[uuid]
-	b := w.server.find(uuid)
-	if row.Phase != plan.Done || !row.Dropped && b != nil && !b.state.Final() {
-		w.violate(DeletedEarly, "the files of %s are removed in %s, and the server has it %s", uuid, row.Phase, b.state)
+	row, ok := w.ledger.memory.rows[uuid]
+	if !ok {
+		return // another life of the bridge was quicker
+	}
+	if row.Phase != plan.Done {
+		w.violate(DeletedEarly, "the files of %s are removed, and its row is %q", uuid, row.Phase)
+	}
+	if b := w.server.find(uuid); !row.Dropped && b != nil && !b.state.Final() {
+		w.violate(DeletedEarly, "the files of %s are removed, and the server has it %s", uuid, b.state)
 	}
 }
 
@@ -261,12 +270,26 @@ func (w *world) checkForgotten(r plan.Row) {
 // checkSubmission checks a submission.
 func (w *world) checkSubmission(r sbatch.Request) {
 	w.countRequest()
+	if a := w.attemptOf(r.Name); a != nil {
+		if a.job != 0 && !w.mayBeSubmittedAgain() {
+			w.violate(SubmittedTwice, "%s is submitted again, and job %d was made of it", r.Name, a.job)
+		}
+	}
 	for _, row := range w.ledger.memory.rows {
 		if string(row.Mark) == r.Name && row.Phase != plan.Claiming && row.Phase != plan.Staging {
 			return
 		}
 	}
-	w.violate(BegunTwice, "%s is submitted, and no saved row says so", r.Name) // I1
+	w.violate(SubmittedTwice, "%s is submitted, and no saved row says so", r.Name) // I1
+}
+
+// mayBeSubmittedAgain says whether the proof that there is no job may be wrong
+// in this seed: a clock was set between two lives of the bridge, Slurm or the
+// ledger forgot, or two bridges ran at once.
+func (w *world) mayBeSubmittedAgain() bool {
+	return w.recovered || slices.ContainsFunc(w.dice.struck, func(f Fault) bool {
+		return f.Kind == ClockSet || f.Kind == SlurmForgets || f.Kind == Twin
+	})
 }
 
 // checkCancel checks what is to be cancelled.
@@ -317,7 +340,7 @@ func (w *world) checkEnd() {
 	for _, r := range w.ledger.memory.rows {
 		w.violate(Stuck, "the row of %s is still %s: %s", r.Bundle, r.Phase, r.Reason)
 	}
-	snapshot, err := w.slurm.Controller.Observe(w.wall(), researcher)
+	snapshot, err := w.slurm.Observe(w.wall(), researcher)
 	if err != nil {
 		w.violate(Orphan, "Slurm is still away")
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -43,6 +44,7 @@ type attempt struct {
 	disturbed string        // what befell it; empty for nothing
 	ended     *spool.Exit   // how its command ended of itself
 	refused   bool          // Slurm refused its job
+	job       sbatch.JobID  // the first that was made of it
 	purged    bool          // its records were removed by somebody
 	released  bool          // they were removed by the bridge
 	late      time.Duration // when the last of its records is to be seen

@@ -106,6 +106,8 @@ func (k Kind) perMille() uint64 {
 		return 8
 	case WorkerDies:
 		return 40
+	case CancelFails, CancelLost, ReleaseFails, ConfirmFails, CloseLost, CloseFails:
+		return 400 // of few chances in a seed
 	case RecordLate, BellLost, ServerRepeats:
 		return 500
 	case SlurmForgets, LedgerOld, Twin:
@@ -156,6 +158,7 @@ type dice struct {
 	seed   uint64
 	asked  [kinds]uint32
 	misc   [matters]uint64
+	happen [kinds]bool    // the weather
 	only   map[Fault]bool // nil for all
 	struck []Fault
 }
@@ -174,14 +177,20 @@ func (d *dice) throw(k Kind, n uint32, aspect uint64) uint64 {
 	return mix(mix(d.seed^uint64(k)<<56^aspect<<48) ^ uint64(n))
 }
 
-// weather says whether faults of a kind happen in this seed at all.
-func (d *dice) weather(k Kind) bool { return d.throw(k, 0, 1)%5 < 2 }
+// newDice are the dice of a seed, which decides about its weather too.
+func newDice(seed uint64) dice {
+	d := dice{seed: seed}
+	for k := range kinds {
+		d.happen[k] = d.throw(k, 0, 1)%5 < 2
+	}
+	return d
+}
 
 // strikes takes a chance for a fault.
 func (d *dice) strikes(k Kind) bool {
 	n := d.asked[k]
 	d.asked[k]++
-	if !d.weather(k) || d.throw(k, n, 2)%1000 >= k.perMille() {
+	if !d.happen[k] || d.throw(k, n, 2)%1000 >= k.perMille() {
 		return false
 	}
 	f := Fault{k, n}

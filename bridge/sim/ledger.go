@@ -134,7 +134,7 @@ func (b *book) Rows(ctx context.Context) ([]plan.Row, error) {
 		return nil, errCrashed
 	}
 	if b.real != nil {
-		return b.real.Rows(ctx) //nolint:wrapcheck // the simulation is no layer of its own
+		return b.real.Rows(ctx)
 	}
 	return b.Memory.Rows(ctx)
 }
@@ -158,7 +158,7 @@ func (b *book) Save(ctx context.Context, rows []plan.Row) error {
 	}
 	if b.real != nil {
 		if err := b.real.Save(ctx, slices.Clone(rows)); err != nil {
-			return err //nolint:wrapcheck // the simulation is no layer of its own
+			return err
 		}
 	}
 	if err := b.Memory.Save(ctx, rows); err != nil {
@@ -184,7 +184,7 @@ func (b *book) Delete(ctx context.Context, r plan.Row) error {
 	}
 	if b.real != nil {
 		if err := b.real.Delete(ctx, r); err != nil {
-			return err //nolint:wrapcheck // the simulation is no layer of its own
+			return err
 		}
 	}
 	b.w.checkForgotten(r)

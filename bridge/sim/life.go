@@ -26,17 +26,16 @@ type life struct {
 	// offset is how far its clock is from the site's, extra by how much the
 	// effect that is being done has held up the clock.
 	offset, extra time.Duration
-	// stepping is set while a step is to come anyway, timer numbers the last
-	// one that is due without news.
+	// stepping is set while a step is to come anyway, timer is when the next
+	// one comes without news, 0 for never.
 	stepping bool
-	timer    int
+	timer    time.Duration
 	// free is when the next effect of a kind that runs alone can begin.
 	free map[plan.Kind]time.Duration
 	// sequence numbers check-ins; checking is set while one is to be sent
 	// soon, outstanding while one was sent.
 	sequence              int64
 	checking, outstanding bool
-	observed              time.Duration
 }
 
 // startLife starts the bridge.
@@ -80,7 +79,8 @@ func (l *life) crashes() bool {
 	return l.dead
 }
 
-// die ends the life; another one begins after a while.
+// die ends the life; another one begins after a while, where this was the last
+// one that began.
 func (l *life) die(why string) {
 	if l.dead {
 		return
@@ -99,11 +99,14 @@ func (l *life) die(why string) {
 			break
 		}
 	}
+	if l.number != w.nextLife {
+		return // another one has taken the ledger
+	}
 	w.at(w.dice.takes(ofLives, time.Second, time.Minute), func() {
-		if len(w.lives) > 0 {
+		if l.number != w.nextLife {
 			return
 		}
-		if w.fault(LedgerOld) {
+		if len(w.lives) == 0 && w.fault(LedgerOld) {
 			w.ledger.restore()
 		}
 		w.startLife()
@@ -142,18 +145,22 @@ func (l *life) step() {
 	for _, e := range effects {
 		l.start(e)
 	}
-	l.timer++
-	timer := l.timer
-	w.at(wait+time.Millisecond, func() {
-		if l.timer == timer {
-			l.wake()
-		}
-	})
+	l.wakeIn(wait + time.Millisecond)
 	select {
 	case <-l.bridge.Changes(w.policy.Queues["cpu"]):
 		l.checkInSoon()
 	default:
 	}
+}
+
+// wakeIn has the bridge step after a while, if it does not step before anyway.
+func (l *life) wakeIn(wait time.Duration) {
+	due := l.w.now + wait
+	if l.timer > l.w.now && l.timer <= due {
+		return
+	}
+	l.timer = due
+	l.w.at(wait, l.wake)
 }
 
 // start does an effect after its turn has come.
@@ -216,7 +223,7 @@ func (l *life) observe() {
 		}
 		_ = l.bridge.Observe(w.ctx, asked) // says nothing to any row
 		l.wake()
-		pause := w.dice.takes(ofObservation, 6*time.Second, 20*time.Second)
+		pause := w.dice.takes(ofObservation, 6*time.Second, 30*time.Second)
 		if !l.bridge.InFlight() {
 			pause = time.Minute
 		}

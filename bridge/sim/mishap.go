@@ -35,7 +35,7 @@ func (w *world) mishaps() {
 
 // befall gives a kind of mishap its chances.
 func (w *world) befall(k Kind, befall func()) {
-	if !w.dice.weather(k) {
+	if !w.dice.happen[k] {
 		return
 	}
 	chances := 2
@@ -43,7 +43,7 @@ func (w *world) befall(k Kind, befall func()) {
 		chances = 1
 	}
 	for i := range chances {
-		at := time.Duration(w.dice.throw(k, uint32(i), 7) % uint64(calm/2)) //nolint:gosec // small
+		at := time.Duration(w.dice.throw(k, uint32(i), 7) % uint64(calm/2))
 		w.at(at, func() {
 			if w.fault(k) {
 				befall()
@@ -112,7 +112,7 @@ func (w *world) adminRequeues() {
 }
 
 func (w *world) adminCancels() {
-	w.on("cancelled by an administrator", func(j sbatch.Job) { _ = w.slurm.Controller.Cancel(w.wall(), 0, j.ID, "") }) // Slurm is there
+	w.on("cancelled by an administrator", func(j sbatch.Job) { _ = w.slurm.Cancel(w.wall(), 0, j.ID, "") }) // Slurm is there
 }
 
 func (w *world) preempted() {
@@ -137,7 +137,7 @@ func (w *world) loseNode(what string, lose func(*worker)) {
 				lose(wk)
 			}
 		}
-		w.at(w.dice.takes(ofMishaps, 20*time.Second, time.Minute), func() { w.setNode(j.Nodes, slurmtest.NodeDown) })
+		w.at(w.dice.takes(ofMishaps, 20*time.Second, time.Minute), func() { w.setNode(j.Nodes, slurmtest.NodeLost) })
 		w.at(w.dice.takes(ofMishaps, 2*time.Minute, 8*time.Minute), func() { w.setNode(j.Nodes, slurmtest.NodeResume) })
 	})
 }
@@ -153,7 +153,7 @@ func (w *world) setNode(node, state string) {
 			continue
 		}
 		wk.attempt.disturb("its node went down")
-		wk.cut = state == slurmtest.NodeDown
+		wk.cut = state == slurmtest.NodeLost
 		wk.attempt.cut = wk.attempt.cut || wk.cut
 	}
 	_ = w.slurm.SetNode(w.wall(), node, state) // there is such a node

@@ -81,7 +81,7 @@ func (s *server) create() {
 	s.bundles = append(s.bundles, b)
 	w.wants[b.uuid] = b.wants
 	w.tell("user", "%s: %+v", short(b.uuid), b.wants)
-	if w.dice.any(ofUsers, 5) == 0 {
+	if w.dice.any(ofUsers, 3) == 0 {
 		w.at(w.dice.takes(ofUsers, 0, 5*time.Minute), func() { s.kill(b.uuid) })
 	}
 	s.stir()

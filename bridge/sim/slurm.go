@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -76,7 +77,7 @@ func (s *slurm) carryOut(o slurmtest.Order) {
 
 // anyLive says whether a job of the bridge's lives.
 func (s *slurm) anyLive() bool {
-	snapshot, err := s.Controller.Observe(s.w.wall(), researcher)
+	snapshot, err := s.Observe(s.w.wall(), researcher)
 	if err != nil {
 		return true
 	}
@@ -90,7 +91,7 @@ func (s *slurm) anyLive() bool {
 
 // live picks one of the bridge's live jobs, if there is one.
 func (s *slurm) live() (sbatch.Job, bool) {
-	snapshot, err := s.Controller.Observe(s.w.wall(), researcher)
+	snapshot, err := s.Observe(s.w.wall(), researcher)
 	if err != nil {
 		return sbatch.Job{}, false
 	}
@@ -112,7 +113,7 @@ func (s *slurm) beginForeign() {
 		{Name: foreignJob, Partition: "gpu", CPUs: 1, Time: 24 * time.Hour, Script: "#!/bin/sh\n"},
 		{Name: neighbour, Comment: neighbourly, Partition: "gpu", CPUs: 1, Time: 24 * time.Hour, Script: "#!/bin/sh\n"},
 	} {
-		id, err := s.Controller.Submit(s.w.wall(), researcher, r)
+		id, err := s.Submit(s.w.wall(), researcher, r)
 		if err == nil {
 			s.foreign = append(s.foreign, id)
 		}
@@ -141,10 +142,13 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 			a.disturb("sbatch made no job")
 		}
 	}
-	make := func() (sbatch.JobID, error) {
-		id, err := w.slurm.Controller.Submit(w.wall(), researcher, r)
+	submit := func() (sbatch.JobID, error) {
+		id, err := w.slurm.Submit(w.wall(), researcher, r)
 		w.tell("sbatch", "%s: job %d, %v", r.Name, id, err)
 		w.slurm.made(id, r.Name)
+		if a := w.attemptOf(r.Name); a != nil {
+			a.job = cmp.Or(a.job, id)
+		}
 		w.slurm.settle()
 		return id, err
 	}
@@ -158,7 +162,7 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 	case w.fault(SubmitLate):
 		w.at(w.dice.span(SubmitLate, 0, submitBound-10*time.Second), func() {
 			if !w.slurm.away {
-				_, _ = make() // nobody waits for the answer
+				_, _ = submit() // nobody waits for the answer
 			}
 		})
 		return 0, unclear("Socket timed out on send/recv operation")
@@ -167,12 +171,12 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 	case w.fault(SubmitGhost):
 		bad := r
 		bad.GPUs = 8
-		_, err := w.slurm.Controller.Submit(w.wall(), researcher, bad)
+		_, err := w.slurm.Submit(w.wall(), researcher, bad)
 		w.noteRefused(r.Name)
 		return 0, err
 	}
 	lost := w.fault(SubmitLost)
-	id, err := make()
+	id, err := submit()
 	if lost {
 		return 0, unclear("Socket timed out on send/recv operation")
 	}
@@ -192,10 +196,10 @@ func (c commands) Observe(_ context.Context, asked time.Time) (sbatch.Snapshot, 
 	if c.dead || w.slurm.away || w.fault(ObserveFails) {
 		return sbatch.Snapshot{}, errTimeout
 	}
-	snapshot, err := w.slurm.Controller.Observe(w.wall(), researcher)
+	snapshot, err := w.slurm.Observe(w.wall(), researcher)
 	snapshot.Asked = asked
 	w.slurm.settle()
-	return snapshot, err //nolint:wrapcheck // the simulation is no layer of its own
+	return snapshot, err
 }
 
 // Account runs sacct.
@@ -204,8 +208,8 @@ func (c commands) Account(_ context.Context, since time.Time, names []string) ([
 	if c.dead || w.fault(AccountFails) {
 		return nil, errTimeout
 	}
-	jobs, err := w.slurm.Controller.Account(w.wall(), researcher, since, names)
-	return jobs, err //nolint:wrapcheck // the simulation is no layer of its own
+	jobs, err := w.slurm.Account(w.wall(), researcher, since, names)
+	return jobs, err
 }
 
 // Cancel runs scancel.
@@ -219,13 +223,23 @@ func (c commands) Cancel(_ context.Context, id sbatch.JobID, name string) error 
 		return errTimeout
 	}
 	w.checkCancel(id, name)
-	err := w.slurm.Controller.Cancel(w.wall(), researcher, id, name)
+	err := w.slurm.Cancel(w.wall(), researcher, id, name)
 	w.tell("scancel", "%d %s: %v", id, name, err)
 	w.slurm.settle()
 	if w.fault(CancelLost) || c.crashes() {
 		return errTimeout
 	}
-	return err //nolint:wrapcheck // the simulation is no layer of its own
+	return err
+}
+
+// release lets a held job start, once the controller is there.
+func (s *slurm) release(id sbatch.JobID) {
+	if s.away {
+		s.w.at(10*time.Second, func() { s.release(id) })
+		return
+	}
+	s.Release(s.w.wall(), id)
+	s.settle()
 }
 
 // made has things befall a job that was made.
@@ -236,10 +250,7 @@ func (s *slurm) made(id sbatch.JobID, mark string) {
 	}
 	if w.fault(JobWaits) {
 		s.Hold(w.wall(), id)
-		w.at(w.dice.span(JobWaits, time.Second, 5*time.Minute), func() {
-			s.Release(w.wall(), id)
-			s.settle()
-		})
+		w.at(w.dice.span(JobWaits, time.Second, 5*time.Minute), func() { s.release(id) })
 	}
 	if w.fault(BootFails) {
 		if a := w.attemptOf(mark); a != nil {

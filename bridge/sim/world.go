@@ -106,7 +106,7 @@ type world struct {
 
 func newWorld(ctx context.Context, seed uint64, o Options) *world {
 	w := &world{
-		ctx: ctx, dice: dice{seed: seed}, log: o.Log,
+		ctx: ctx, dice: newDice(seed), log: o.Log,
 		wants: map[string]wants{}, killed: map[string]bool{}, verdicts: map[string]reported{},
 	}
 	if o.Only != nil {
@@ -120,7 +120,7 @@ func newWorld(ctx context.Context, seed uint64, o Options) *world {
 		o.Policy(&w.policy)
 	}
 	w.slurm = slurm{w: w, Controller: slurmtest.New(slurmSite)}
-	w.server = server{w: w, repeats: w.dice.weather(ServerRepeats)}
+	w.server = server{w: w, repeats: w.dice.happen[ServerRepeats]}
 	w.disk = disk{w: w, bundles: map[string]*bundleDir{}}
 	w.ledger = ledgerDisk{w: w, memory: NewStore(), open: o.Ledger}
 	return w
@@ -139,12 +139,16 @@ func (w *world) newPolicy() plan.Policy {
 	if w.dice.any(ofUsers, 2) == 0 {
 		q.Extra = requeueable
 	}
+	keep := 30 * time.Second
+	if w.dice.happen[ServerRestored] {
+		keep = 12 * time.Minute // above the time in which a restored server asks again
+	}
 	return plan.Policy{
 		Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Worker: "/shared/bin/0/cl-worker",
 		Queues: map[string]plan.Queue{"cpu": q}, SubmitGrace: submitBound + 20*time.Second, StrayGrace: 4 * time.Minute,
 		CancelStrays: true, RecordAge: slurmSite.MinJobAge, Accounting: w.dice.any(ofUsers, 4) > 0, Settle: settle, StuckFor: 30 * time.Second,
 		StagePatience: time.Hour, CollectPatience: 72 * time.Hour, AckPatience: 3 * time.Minute, MaxAttempts: 3,
-		KeepAfterAck: 8 * time.Minute,
+		KeepAfterAck: keep,
 	}
 }
 

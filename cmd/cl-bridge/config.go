@@ -33,6 +33,7 @@ type config struct {
 	Ledger       string `toml:"ledger"`
 	Worker       string `toml:"worker"`
 
+	DiskSettle    *duration `toml:"disk_settle"`
 	KeepAfterAck  *duration `toml:"keep_after_ack"`
 	StagePatience *duration `toml:"stage_patience"`
 	MaxAttempts   int       `toml:"max_attempts"`

@@ -238,7 +238,7 @@ func policy(c config, id string, layout spool.Layout, worker string, slurm *sbat
 		CancelStrays:    c.cancelsStrays(),
 		RecordAge:       c.Slurm.MinJobAge.or(300 * time.Second),
 		Accounting:      accounting,
-		Settle:          10 * time.Second,
+		Settle:          c.DiskSettle.or(10 * time.Second),
 		StuckFor:        5 * time.Second,
 		StagePatience:   c.StagePatience.or(5 * time.Minute),
 		CollectPatience: 3 * 24 * time.Hour,

@@ -66,7 +66,7 @@ func submitting() []mutation {
 		},
 		{
 			promise: "I2", name: "an-unclear-answer-is-no-refusal", file: file,
-			guard: "	case s.Refused && s.Retry:\n", without: "	case s.Job == 0:\n", packages: decisions(),
+			guard: "	case s.Refused && s.Retry: // it", without: "	case s.Job == 0: // it", packages: decisions(),
 		},
 		{
 			promise: "I2", name: "a-comment-of-another-bundle-is-foreign", file: "bridge/plan/next.go",
@@ -75,6 +75,10 @@ func submitting() []mutation {
 		{
 			promise: "I2", name: "no-sbatch-begins-late", file: "bridge/do.go",
 			guard: "> plan.SubmitWithin {", without: "> 1000*plan.SubmitWithin {", packages: []string{"bridge"},
+		},
+		{
+			promise: "I2", name: "a-repeated-refusal-closes", file: file,
+			guard: "	case s.Refused && d.row.Sbatches > 1:\n", without: "	case s.Refused && d.row.Sbatches > 1000:\n", packages: decisions(),
 		},
 		{
 			promise: "I2", name: "prepared-before-submitted", file: file,
@@ -130,7 +134,7 @@ func beginning() []mutation {
 	return []mutation{
 		{
 			promise: "I4", name: "closed-before-the-next", file: watch,
-			guard: "	case d.closingFailed() != \"\" || d.settled() && d.lastWord():\n		d.close()\n",
+			guard:   "	case d.closingFailed() != \"\" || d.settled() && d.lastWord():\n		d.close()\n",
 			without: "	case d.settled() && d.lastWord():\n		d.concluded(d.fromSlurm())\n", packages: decisions(),
 		},
 		{
@@ -143,7 +147,7 @@ func beginning() []mutation {
 		},
 		{
 			promise: "I4", name: "what-is-gone-may-have-begun", file: watch,
-			guard: "return !d.row.Gone.IsZero() &&", without: "return false && !d.row.Gone.IsZero() &&", packages: decisions(),
+			guard: "	case !d.policy.Accounting, job.Nodes != \"\":\n		return true\n", without: "	case true:\n		return false\n", packages: decisions(),
 		},
 		{
 			promise: "I4", name: "a-kill-closes", file: late,
@@ -227,7 +231,7 @@ func delivering() []mutation {
 		},
 		{
 			promise: "I6", name: "no-offer-is-taken-while-files-are-removed", file: "bridge/plan/next.go",
-			guard: "	case d.row.Releasing:", without: "	case false:", packages: decisions(),
+			guard: "	case d.row.Releasing, d.row.Dropped:", without: "	case false:", packages: decisions(),
 		},
 		{
 			promise: "I6", name: "an-offer-of-what-is-done-is-answered", file: "bridge/plan/next.go",

@@ -51,7 +51,7 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err //nolint:wrapcheck // it says what is wrong
 	}
-	root, err := moduleRoot()
+	root, err := moduleRoot(ctx)
 	if err != nil {
 		return err
 	}
@@ -73,17 +73,20 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 		if found.test == "" {
 			unnoticed++
 		}
-		fmt.Fprintf(out, "mutation: %s %s test=%s sim=%s\n", m.promise, m.name, dash(found.test), dash(found.sim))
+		say(out, "mutation: %s %s test=%s sim=%s\n", m.promise, m.name, dash(found.test), dash(found.sim))
 		if *repeat && found.repeat != "" {
-			fmt.Fprintln(out, "  "+found.repeat)
+			say(out, "  %s\n", found.repeat)
 		}
 	}
-	fmt.Fprintf(out, "mutations: %d, unnoticed by tests %d\n", all, unnoticed)
+	say(out, "mutations: %d, unnoticed by tests %d\n", all, unnoticed)
 	if unnoticed > 0 {
 		return errors.New("a guard can be removed in silence")
 	}
 	return nil
 }
+
+// say prints for people; who closed the output wants no more of it.
+func say(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format, args...) }
 
 func dash(s string) string {
 	if s == "" {
@@ -92,8 +95,8 @@ func dash(s string) string {
 	return s
 }
 
-func moduleRoot() (string, error) {
-	out, err := exec.Command("go", "env", "GOMOD").Output()
+func moduleRoot(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
 		return "", fmt.Errorf("find the module: %w", err)
 	}
@@ -132,7 +135,7 @@ func (m mutation) overlay(root, tmp string) (string, error) {
 		return "", fmt.Errorf("%s has the guard %d times", m.file, n)
 	}
 	changed := filepath.Join(tmp, "changed.go")
-	if err := os.WriteFile(changed, []byte(strings.Replace(string(text), m.guard, m.without, 1)), 0o600); err != nil {
+	if err := os.WriteFile(changed, []byte(strings.Replace(string(text), m.guard, m.without, 1)), 0o600); err != nil { //nolint:gosec // of our own list
 		return "", fmt.Errorf("write the changed code: %w", err)
 	}
 	data, err := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})
@@ -146,7 +149,7 @@ func (m mutation) overlay(root, tmp string) (string, error) {
 	return overlay, nil
 }
 
-var failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
+var failedTest = regexp.MustCompile(`(?m)^ *--- FAIL: (\S+)`)
 
 // test runs the tests of the packages that may notice, and returns the name of
 // one that failed, of the promise where there is one.
@@ -165,16 +168,22 @@ func (m mutation) test(ctx context.Context, root, overlay string) (string, error
 		if len(failed) == 0 {
 			return "", fmt.Errorf("test %s: %w\n%s", pkg, err, out)
 		}
-		name := string(failed[0][1])
-		for _, f := range failed {
-			if strings.HasPrefix(string(f[1]), "Test"+m.promise) {
-				name = string(f[1])
-				break
-			}
-		}
-		return pkg + "." + name, nil
+		return pkg + "." + m.telling(failed), nil
 	}
 	return "", nil
+}
+
+// telling is the most telling of the tests that failed: one of the promise's
+// own, else a scenario, else whichever was first.
+func (m mutation) telling(failed [][][]byte) string {
+	for _, prefix := range []string{"Test" + m.promise, "TestScenarios/"} {
+		for _, f := range failed {
+			if strings.HasPrefix(string(f[1]), prefix) {
+				return string(f[1])
+			}
+		}
+	}
+	return string(failed[0][1])
 }
 
 var (

@@ -53,7 +53,7 @@ func (c *campaign) run(ctx context.Context, out io.Writer) error {
 	if err == nil && c.failed > 0 {
 		err = errBroken
 	}
-	return err //nolint:wrapcheck // each seed's says which it was
+	return err
 }
 
 // work runs seeds until there is none left.
@@ -105,7 +105,7 @@ func (c *campaign) take(ctx context.Context, r sim.Result) {
 	}
 	least := sim.Shrink(ctx, r)
 	v := least.Violations[0]
-	fmt.Fprintf(c.out, "broken: %s at %s: %s\nrepeat: make sim SEED=%d ONLY=%s\n",
+	say(c.out, "broken: %s at %s: %s\nrepeat: make sim SEED=%d ONLY=%s\n",
 		v.Broken, v.At.Round(time.Millisecond), v.Words, r.Seed, sim.FormatFaults(least.Faults))
 }
 
@@ -122,7 +122,7 @@ func (c *campaign) tell(finished <-chan struct{}, start time.Time) {
 			return
 		case <-tick.C:
 			c.mu.Lock()
-			fmt.Fprintf(c.out, "%d of %d seeds, %d failed, %.0f a second\n", c.done, c.seeds, c.failed, float64(c.done)/time.Since(start).Seconds())
+			say(c.out, "%d of %d seeds, %d failed, %.0f a second\n", c.done, c.seeds, c.failed, float64(c.done)/time.Since(start).Seconds())
 			c.mu.Unlock()
 		}
 	}
@@ -137,5 +137,5 @@ func (c *campaign) summary(took time.Duration) {
 	t := c.totals
 	fmt.Fprintf(&line, " bundles=%d attempts=%d steps=%d faults=%d simulated=%.0fd took=%s seeds_per_s=%.0f",
 		t.bundles, t.attempts, t.steps, t.faults, t.simulated.Hours()/24, took.Round(100*time.Millisecond), float64(c.done)/took.Seconds())
-	fmt.Fprintln(c.out, line.String())
+	say(c.out, "%s\n", line.String())
 }

@@ -1,0 +1,117 @@
+package plan_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+func claimed(accepted bool, o plan.Outcome) plan.News {
+	return plan.News{Claimed: &plan.Claimed{Outcome: o, Accepted: accepted}}
+}
+
+func TestClaimIsAskedUntilAnsweredAndAnotherWorkersBundleIsDropped(t *testing.T) {
+	t.Parallel()
+	fresh := rowIn(plan.Claiming)
+	given(t, fresh).hears(plan.News{}).is(plan.Claiming, plan.Claim).hears(claimed(true, plan.Outcome{})).is(plan.Staging, plan.Stage)
+	given(t, fresh).hears(claimed(false, plan.Outcome{})).is(plan.Done, plan.Release)
+	given(t, fresh).hears(claimed(false, plan.Outcome{Failure: "403", Final: true})).is(plan.Done, plan.Release)
+	b := given(t, fresh)
+	for _, pause := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
+		b.hears(claimed(false, plan.Outcome{Failure: "502"})).is(plan.Claiming)
+		if got := b.row.Due.Sub(b.now); got != time.Duration(pause)*time.Second {
+			t.Fatalf("pause after try %d is %s, want %d s", b.row.Tries, got, pause)
+		}
+		b.hears(plan.News{}).is(plan.Claiming)
+		b.now = b.row.Due
+		b.hears(plan.News{}).is(plan.Claiming, plan.Claim)
+	}
+	// Offered again before it was forgotten: its files are being removed, and
+	// the server will offer it once more.
+	given(t, fresh).hears(claimed(false, plan.Outcome{})).hears(told(offered())).is(plan.Done, plan.Release)
+}
+
+func TestRequestThatTheQueueRefusesEndsInWords(t *testing.T) {
+	t.Parallel()
+	for want, change := range map[string]func(*plan.Row){
+		"Queue cpu runs bundles for at most 10h0m, and 11h0m was asked for: lower --request-time or use another queue.": func(r *plan.Row) { r.Resources.Time = 11 * 3600 },
+		"The bridge has no queue \"old\" any more.": func(r *plan.Row) { r.Queue = "old" },
+	} {
+		given(t, rowIn(plan.Claiming), change).hears(claimed(true, plan.Outcome{})).is(plan.Finalizing).verdict(spool.CauseUser, want)
+	}
+}
+
+func TestStagingIsTriedAgainForAWhile(t *testing.T) {
+	t.Parallel()
+	unstaged := func(r *plan.Row) { r.Staged = nil }
+	end := func(o plan.Outcome) plan.News { return plan.News{Staged: &plan.StageEnd{Outcome: o}} }
+	b := given(t, rowIn(plan.Staging), unstaged).hears(plan.News{}).is(plan.Staging, plan.Stage)
+	b.hears(plan.News{Progress: "Pulling image."}).is(plan.Staging, plan.Stage)
+	if b.row.Progress != "Pulling image." {
+		t.Errorf("progress %q", b.row.Progress)
+	}
+	for range 5 {
+		b.hears(end(plan.Outcome{Failure: "no route to host"})).is(plan.Staging)
+	}
+	b.at(6 * time.Minute).hears(end(plan.Outcome{Failure: "no route to host"})).is(plan.Finalizing)
+	b.verdict(spool.CausePlatform, "No route to host.")
+	given(t, rowIn(plan.Staging), unstaged).hears(end(plan.Outcome{Failure: "image x: not found", Final: true})).is(plan.Finalizing).
+		verdict(spool.CauseUser, "Image x: not found.")
+	b = given(t, rowIn(plan.Staging), unstaged).hears(end(plan.Outcome{})).is(plan.Staging)
+	if !b.row.WaitsForRoom(b.now) {
+		t.Error("a staged row does not wait for room")
+	}
+}
+
+// What the server's late answer says counts before anything was asked of Slurm.
+func TestBundleThatTheServerGaveAwayIsLetGo(t *testing.T) {
+	t.Parallel()
+	no := claimed(false, plan.Outcome{})
+	b := given(t, rowIn(plan.Staging)).hears(told(offered())).is(plan.Staging, plan.Claim, plan.Stage)
+	again := *b
+	b.hears(no).is(plan.Done, plan.Release)
+	if !b.row.Dropped || b.row.Reported() {
+		t.Errorf("dropped %v, reported %v", b.row.Dropped, b.row.Reported())
+	}
+	// An offer in the same breath is left to be made again.
+	offer := told(offered())
+	offer.Claimed = no.Claimed
+	again.hears(offer).is(plan.Done, plan.Release)
+	given(t, rowIn(plan.Staging)).hears(claimed(false, plan.Outcome{Failure: "502"})).is(plan.Staging, plan.Stage)
+	given(t, rowIn(plan.Submitting)).hears(no).is(plan.Submitting)
+}
+
+func TestWhatTheJobReadsIsWrittenBeforeSbatch(t *testing.T) {
+	t.Parallel()
+	fresh := func(r *plan.Row) { r.Prepared, r.Submitted = false, time.Time{} }
+	done, full := plan.News{Prepared: &plan.Outcome{}}, plan.News{Prepared: &plan.Outcome{Failure: "no space left on device"}}
+	b := given(t, rowIn(plan.Submitting), fresh).hears(plan.News{}).is(plan.Submitting, plan.Prepare)
+	for range 20 {
+		b.hears(full).is(plan.Submitting)
+		b.hears(plan.News{}).is(plan.Submitting) // it waits
+		b.now = b.row.Due
+		b.hears(plan.News{}).is(plan.Submitting, plan.Prepare)
+	}
+	b.hears(done).is(plan.Submitting, plan.Submit)
+	if b.row.Submitted != b.now || b.row.Attempt != 1 || b.row.Reason != "attempt 1 goes to Slurm" {
+		t.Errorf("attempt %d submitted at %s (%s), want the first one now, and nothing of the full disk", b.row.Attempt, b.row.Submitted, b.row.Reason)
+	}
+	// For another sbatch of the same name nothing is written again.
+	b.hears(answered(plan.Submission{Refused: true, Retry: true, Words: "busy"})).is(plan.Submitting)
+	b.now = b.row.Due
+	b.hears(plan.News{}).is(plan.Submitting, plan.Submit)
+}
+
+func TestOfferOfWhatIsOursIsClaimedAgain(t *testing.T) {
+	t.Parallel()
+	for _, p := range []plan.Phase{plan.Staging, plan.Submitting, plan.Queued, plan.Running, plan.Stopping, plan.Collecting, plan.Finalizing} {
+		b := given(t, rowIn(p)).hears(told(offered()))
+		if b.row.Phase != p || b.kinds()[0] != plan.Claim {
+			t.Errorf("%s: went to %s, wants %v", p, b.row.Phase, b.kinds())
+		}
+	}
+	given(t, rowIn(plan.Done)).hears(told(offered())).is(plan.Collecting, plan.Claim, plan.Collect).
+		hears(plan.News{Collected: &plan.Outcome{}}).is(plan.Finalizing)
+}

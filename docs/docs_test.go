@@ -1,0 +1,173 @@
+// Package docs_test compares the documents with what they speak of.
+package docs_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cl-slurm/cl-slurm/bridge/sim"
+)
+
+const root = ".."
+
+// documents are the texts, by their paths from the root.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	for _, pattern := range []string{"*.md", "docs/*.md"} {
+		names, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			texts[strings.TrimPrefix(name, root+"/")] = read(t, name)
+		}
+	}
+	return texts
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	odd     = regexp.MustCompile(`[^\w\- ]`)
+)
+
+// anchors are the fragments by which a text's headings are linked to.
+func anchors(text string) []string {
+	var found []string
+	for _, h := range heading.FindAllStringSubmatch(text, -1) {
+		found = append(found, strings.ReplaceAll(odd.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-"))
+	}
+	return found
+}
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	for name, text := range documents(t) {
+		for _, l := range link.FindAllStringSubmatch(text, -1) {
+			path, fragment, _ := strings.Cut(l[1], "#")
+			if strings.Contains(path, "://") {
+				continue
+			}
+			target := filepath.Join(root, filepath.Dir(name), path)
+			if path == "" {
+				target = filepath.Join(root, name)
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s: %v", name, l[1], err)
+				continue
+			}
+			if fragment != "" && !slices.Contains(anchors(read(t, target)), fragment) {
+				t.Errorf("%s links to %s, and %s has no such heading", name, l[1], target)
+			}
+		}
+	}
+}
+
+// tests are the names of all tests, by their package's path.
+func tests(t *testing.T) map[string][]string {
+	t.Helper()
+	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	found := map[string][]string{}
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		in := strings.TrimPrefix(filepath.Dir(path), root+"/")
+		for _, name := range declared.FindAllStringSubmatch(read(t, path), -1) {
+			found[in] = append(found[in], name[1])
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// A test is named alone, or after its package and a colon; an ellipsis stands
+// for a part of its name.
+func TestTestsThatAreNamedExist(t *testing.T) {
+	t.Parallel()
+	named := regexp.MustCompile(`(?:([a-z/-]+): )?\b(Test[A-Z…][\w…]*)`)
+	there := tests(t)
+	for name, text := range documents(t) {
+		for _, n := range named.FindAllStringSubmatch(text, -1) {
+			match := regexp.MustCompile("^" + strings.ReplaceAll(n[2], "…", `\w*`) + "$").MatchString
+			found := false
+			for in, names := range there {
+				ours := n[1] == "" || in == n[1] || strings.HasSuffix(in, "/"+n[1])
+				found = found || ours && slices.ContainsFunc(names, match)
+			}
+			if !found && n[2] != "TestX" && n[2] != "TestMain" { // any test, and none
+				t.Errorf("%s names %s, which does not exist", name, n[0])
+			}
+		}
+	}
+}
+
+func TestTargetsThatAreNamedExist(t *testing.T) {
+	t.Parallel()
+	makefile := read(t, filepath.Join(root, "Makefile"))
+	named := regexp.MustCompile("(?m)(?:^|`)make ([a-z][a-z-]*)")
+	for name, text := range documents(t) {
+		for _, n := range named.FindAllStringSubmatch(text, -1) {
+			if !strings.Contains(makefile, "\n"+n[1]+":") {
+				t.Errorf("%s names make %s, which does not exist", name, n[1])
+			}
+		}
+	}
+}
+
+// TestReliabilityIsComplete: each promise has its section, and each kind of
+// fault and each kind of broken promise that the simulation knows is named.
+func TestReliabilityIsComplete(t *testing.T) {
+	t.Parallel()
+	text := read(t, "reliability.md")
+	for _, section := range strings.Split(text, "\n## ")[1:] {
+		title, _, _ := strings.Cut(section, "\n")
+		if !regexp.MustCompile(`^I\d: `).MatchString(title) {
+			continue
+		}
+		for _, part := range []string{"- **Leans on** ", "- **Kept in** ", "- **Scenarios** [", "- **Tests** ", "- **Simulation** ", "- **Not promised**"} {
+			if !strings.Contains(section, part) {
+				t.Errorf("%s has no %s", title, part)
+			}
+		}
+	}
+	for n := '1'; n <= '8'; n++ {
+		if !strings.Contains(text, "\n## I"+string(n)+": ") {
+			t.Errorf("there is no section of I%c", n)
+		}
+	}
+	for _, k := range sim.Kinds() {
+		if !strings.Contains(text, "`"+k.String()+"`") {
+			t.Errorf("the kind of fault %s is not named", k)
+		}
+	}
+	for _, b := range sim.AllBroken() {
+		if !strings.Contains(text, "`"+string(b)+"`") {
+			t.Errorf("what the simulation looks for, %s, is not named", b)
+		}
+	}
+	suite := read(t, filepath.Join(root, "bridge", "ledger", "ledgertest", "doc.go"))
+	for _, name := range regexp.MustCompile("`([A-Z][a-z]+[A-Z]\\w+)`").FindAllStringSubmatch(text, -1) {
+		if !strings.HasPrefix(name[1], "Test") && name[1] != "MinJobAge" && !strings.Contains(suite, `"`+name[1]+`"`) {
+			t.Errorf("%s is not a test of ledgertest", name[1])
+		}
+	}
+}
