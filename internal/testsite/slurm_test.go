@@ -171,7 +171,8 @@ func facts(t *testing.T, s *testsite.Site, job string) map[string]string {
 func byHand(t *testing.T, s *testsite.Site, name, comment string, script ...string) (job string) {
 	t.Helper()
 	return must(t, s, append([]string{
-		"sbatch", "--parsable", "--export=NONE", "--partition=cpu", "--account=lab", "--time=5", "--chdir=" + s.Shared,
+		"sbatch", "--parsable", "--export=NONE", "--partition=cpu", "--account=lab", "--time=5",
+		"--chdir=" + s.Shared + "/spool", // by which the site finds its jobs in the end
 		"--output=" + s.Shared + "/%j.out", "--job-name=" + name, "--comment=" + comment,
 	}, script...)...)
 }
