@@ -125,7 +125,7 @@ func TestEachStrayIsCancelledOnceAGrace(t *testing.T) {
 	for range 10 { // every 15 s, with a grace of a minute
 		var jobs []sbatch.Job
 		for id := range sbatch.JobID(3) {
-			jobs = append(jobs, sbatch.Job{ID: id + 1, Name: "m", State: sbatch.StateRunning, Comment: "codalab bundle=0x9 bridge=b1b2b3 generation=3"})
+			jobs = append(jobs, sbatch.Job{ID: id + 1, Name: "m", State: sbatch.StateRunning, Comment: "codalab bundle=0x9 attempt=1 bridge=b1b2b3 generation=3"})
 		}
 		b.inbox.see(sbatch.Snapshot{Asked: now, Jobs: jobs})
 		effects, _, err := b.Step(t.Context(), now)

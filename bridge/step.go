@@ -47,7 +47,7 @@ func (b *Bridge) Step(ctx context.Context, now time.Time) ([]plan.Effect, time.D
 	in := b.inbox.take()
 	s := &step{now: now}
 	if in.snapshot != nil {
-		if err := b.strays(s, *in.snapshot); err != nil {
+		if err := b.strays(ctx, s, *in.snapshot); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -164,18 +164,29 @@ func (b *Bridge) batch(ctx context.Context, s *step) {
 
 // strays looks through a snapshot for jobs of this bridge that no row stands
 // for. That a ledger is older than Slurm's jobs ends the bridge.
-func (b *Bridge) strays(s *step, snapshot sbatch.Snapshot) error {
+func (b *Bridge) strays(ctx context.Context, s *step, snapshot sbatch.Snapshot) error {
 	known := func(m plan.Mark) bool {
 		_, ok := b.rows.byMark[m]
 		return ok
 	}
-	strays, overdue, err := b.Policy.Strays(s.now, snapshot, known, b.generation, b.found)
+	waits := func(stamp plan.Stamp) bool {
+		r := b.rows.get(stamp.Bundle)
+		return r != nil && (r.Phase == plan.Claiming || r.Phase == plan.Staging) && r.Attempt < stamp.Attempt
+	}
+	strays, overdue, err := b.Policy.Strays(s.now, snapshot, known, waits, b.generation, b.found)
 	if err != nil {
 		return fmt.Errorf("compare the ledger with Slurm: %w", err)
 	}
+	for _, j := range snapshot.Jobs {
+		stamp, ok := plan.StampOf(j)
+		if _, stray := strays[j.ID]; stray && ok && waits(stamp) {
+			delete(strays, j.ID)
+			b.decide(ctx, s, *b.rows.get(stamp.Bundle), plan.News{Found: &plan.Found{Stamp: stamp, Job: j}})
+		}
+	}
 	for _, id := range slices.Sorted(maps.Keys(strays)) {
 		if s.now.Sub(strays[id]) >= b.Policy.StrayGrace {
-			b.Log.Warn("Slurm has a job of this bridge that no bundle stands for",
+			b.Log.WarnContext(ctx, "Slurm has a job of this bridge that no bundle stands for",
 				slog.String("job", id.String()), slog.Bool("cancelled", b.Policy.CancelStrays))
 			strays[id] = s.now // one that stays is told of, and cancelled, again after as long
 		}

@@ -152,10 +152,8 @@ func (l *Ledger) identify(tx *sqlx.Tx) error {
 	var b [3]byte
 	_, _ = rand.Read(b[:]) // never fails: crypto/rand.Read
 	l.ID = hex.EncodeToString(b[:])
-	if _, err := tx.Exec(tx.Rebind(`INSERT INTO bridge (id) VALUES (?)`), l.ID); err != nil {
-		return fmt.Errorf("write id: %w", err)
-	}
-	return nil
+	_, err := exec(tx, `INSERT INTO bridge (id) VALUES (?)`, l.ID)
+	return err
 }
 
 // Save writes rows, all or none, and raises their versions in place. A row of
@@ -221,7 +219,7 @@ func (l *Ledger) Delete(ctx context.Context, r plan.Row) error {
 
 // exec runs a statement and returns how many rows it changed.
 func exec(tx *sqlx.Tx, statement string, args ...any) (int64, error) {
-	result, err := tx.Exec(tx.Rebind(statement), args...)
+	result, err := tx.Exec(tx.Rebind(statement), args...) //nolint:noctx // tx has the context of its InTx
 	if err != nil {
 		return 0, fmt.Errorf("write: %w", err)
 	}

@@ -68,6 +68,10 @@ func tomorrow(r *plan.Row) {
 // everyNews is each kind of news, alone.
 func everyNews() map[string]plan.News {
 	news := map[string]plan.News{"nothing": {}, "progress": {Progress: "half"}, "a restart": {Restarted: true}}
+	for attempt, name := range map[int]string{1: "a found job", 2: "a found job of a later attempt"} {
+		stamp := plan.Stamp{Bundle: uuid, Attempt: attempt, Bridge: "b1b2b3", Generation: 9}
+		news[name] = plan.News{Found: &plan.Found{Stamp: stamp, Job: job(sbatch.StatePending)}}
+	}
 	for _, m := range []codalab.Message{kill, ack, offered(), {Type: codalab.MessageRead}, {Type: codalab.MessageRun}, {Type: "dance"}} {
 		news["message "+string(m.Type)] = told(m)
 	}
@@ -140,6 +144,7 @@ func everyNews() map[string]plan.News {
 func both(a, b plan.News) plan.News {
 	return plan.News{
 		Restarted:      a.Restarted || b.Restarted,
+		Found:          cmp.Or(b.Found, a.Found),
 		Messages:       slices.Concat(a.Messages, b.Messages),
 		Sighting:       cmp.Or(b.Sighting, a.Sighting),
 		Accounted:      cmp.Or(b.Accounted, a.Accounted),

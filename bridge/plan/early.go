@@ -53,6 +53,10 @@ func (q Queue) refusal(r Row) string {
 }
 
 func (d *decision) staging() {
+	if f := d.news.Found; f != nil && f.Stamp.Attempt > d.row.Attempt {
+		d.takeUp(*f)
+		return
+	}
 	if d.row.Stop != nil {
 		d.finish(*d.row.Stop, "stopped before it was submitted: "+d.row.Stop.Failure)
 		return
@@ -87,4 +91,13 @@ func (d *decision) staging() {
 	default:
 		d.again(answer.Failure)
 	}
+}
+
+// takeUp goes on where the ledger was before it was put back: with the attempt
+// that was submitted then.
+func (d *decision) takeUp(f Found) {
+	r := &d.row
+	r.Attempt, r.Generation, r.Sbatches = f.Stamp.Attempt, f.Stamp.Generation, 1
+	r.Mark, r.Index, r.Prepared, r.Submitted = d.policy.mark(*r), 0, true, d.now
+	d.adopt(f.Job, "found in the queue, though the ledger does not know that it was submitted")
 }

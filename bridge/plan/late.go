@@ -93,6 +93,9 @@ func (d *decision) collecting() {
 		v := d.own(*d.row.Exit)
 		d.row.Verdict = &v
 	}
+	if d.ended() {
+		return
+	}
 	c := d.news.Collected
 	switch {
 	case c == nil:
@@ -108,7 +111,25 @@ func (d *decision) collecting() {
 		d.finalize("the results could not be delivered: " + c.Failure)
 	default:
 		d.again(c.Failure)
+		d.want(Confirm) // the server may have the result already, and take no other
 	}
+}
+
+// ended says whether the server has said that the bundle has ended there, and
+// takes that for its acknowledgement.
+func (d *decision) ended() bool {
+	c := d.news.Confirmed
+	switch {
+	case c == nil:
+		return false
+	case c.Gone:
+		d.acknowledged("the server does not know the bundle any more: " + c.Failure)
+	case c.Failure == "" && c.State.Final():
+		d.acknowledged("the server has the result: the bundle is " + string(c.State))
+	default:
+		return false
+	}
+	return true
 }
 
 // undeliverable makes a failure of a verdict whose results are lost to the
@@ -140,12 +161,9 @@ func (d *decision) finalizing() {
 		if !d.waiting() {
 			d.want(Confirm)
 		}
-	case c.Gone:
-		d.acknowledged("the server does not know the bundle any more: " + c.Failure)
+	case d.ended():
 	case c.Failure != "":
 		d.again(c.Failure)
-	case c.State.Final():
-		d.acknowledged("the server has the result: the bundle is " + string(c.State))
 	default:
 		d.row.Due = d.now.Add(d.policy.AckPatience)
 	}

@@ -44,6 +44,7 @@ func newsNames(n plan.News) []string {
 		}
 	}
 	add(n.Restarted, "restart")
+	add(n.Found != nil, "found job")
 	for _, m := range n.Messages {
 		add(true, "message "+string(m.Type))
 	}

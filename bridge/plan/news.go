@@ -15,6 +15,8 @@ type News struct {
 	// Restarted is set in the first news of each row after a start of the
 	// bridge.
 	Restarted bool
+	// Found is a live job of a later attempt than the row knows of.
+	Found *Found
 	// Messages came from the server, in this order.
 	Messages []codalab.Message
 	// Sighting is what the newest whole snapshot shows of a mark.
@@ -102,6 +104,13 @@ type Sighting struct {
 	Asked time.Time
 	// Jobs are the jobs of that name, in the order of their ids.
 	Jobs []sbatch.Job
+}
+
+// Found is a job of a bundle that its row has no submission for: the ledger was
+// put back from an old copy, which did not know yet that it was submitted.
+type Found struct {
+	Stamp Stamp
+	Job   sbatch.Job
 }
 
 // Records are an attempt's records as read from the shared disk. What is not

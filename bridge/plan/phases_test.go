@@ -197,7 +197,7 @@ func TestUndeliverableResultsFailTheBundle(t *testing.T) {
 	away := plan.News{Collected: &plan.Outcome{Failure: "502"}}
 	b = given(t, rowIn(plan.Collecting))
 	for range 5 {
-		b.hears(away).is(plan.Collecting)
+		b.hears(away).is(plan.Collecting, plan.Confirm)
 	}
 	b.at(73 * time.Hour).hears(away).is(plan.Finalizing)
 }

@@ -24,22 +24,25 @@ type Strays map[sbatch.JobID]time.Time
 // hands on in what it returns. Those that have been seen for StrayGrace are
 // overdue, and are to be cancelled where CancelStrays allows it.
 //
+// One whose bundle has a row that waits for its submission is the row's to take
+// up (News.Found), and not overdue while it does; waits says so.
+//
 // generation is the ledger's: the highest number of a submission that it has
 // ever known. A job without a row and of a higher number, ended or not, means
 // that the ledger is old, and an error that wraps ErrOutdated: then nothing may
 // be touched. A job whose comment a site has rewritten is left alone.
-func (p Policy) Strays(now time.Time, s sbatch.Snapshot, known func(Mark) bool, generation int64, before Strays) (strays Strays, overdue []sbatch.Job, err error) {
+func (p Policy) Strays(now time.Time, s sbatch.Snapshot, known func(Mark) bool, waits func(Stamp) bool, generation int64, before Strays) (strays Strays, overdue []sbatch.Job, err error) {
 	for _, j := range s.Jobs {
 		if known(p.MarkOf(j)) || commentValue(j.Comment, "bridge") != p.Bridge {
 			continue
 		}
-		number, err := strconv.ParseInt(commentValue(j.Comment, "generation"), 10, 64)
+		stamp, ok := StampOf(j)
 		switch {
-		case err != nil:
+		case !ok:
 			continue
-		case number > generation:
+		case stamp.Generation > generation:
 			return before, nil, fmt.Errorf("job %s is submission %d of bundle %s, and the ledger's last one is %d: %w",
-				j.ID, number, commentValue(j.Comment, "bundle"), generation, ErrOutdated)
+				j.ID, stamp.Generation, stamp.Bundle, generation, ErrOutdated)
 		case j.State.Ended():
 			continue
 		}
@@ -51,7 +54,7 @@ func (p Policy) Strays(now time.Time, s sbatch.Snapshot, known func(Mark) bool, 
 			strays = Strays{}
 		}
 		strays[j.ID] = since
-		if p.CancelStrays && now.Sub(since) >= p.StrayGrace {
+		if p.CancelStrays && !waits(stamp) && now.Sub(since) >= p.StrayGrace {
 			overdue = append(overdue, j)
 		}
 	}

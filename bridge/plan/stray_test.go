@@ -9,7 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // strayJob is a job of the tests' bridge, by its generation.
@@ -30,7 +32,7 @@ func none(plan.Mark) bool { return false }
 // submission is the tenth.
 func searched(t *testing.T, at time.Duration, known func(plan.Mark) bool, before plan.Strays, jobs ...sbatch.Job) (plan.Strays, []sbatch.Job) {
 	t.Helper()
-	found, overdue, err := policy().Strays(epoch.Add(at), sbatch.Snapshot{Asked: epoch.Add(at), Jobs: jobs}, known, 10, before)
+	found, overdue, err := policy().Strays(epoch.Add(at), sbatch.Snapshot{Asked: epoch.Add(at), Jobs: jobs}, known, nobodyWaits, 10, before)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +153,7 @@ func TestI5DryRunOnlyTells(t *testing.T) {
 	t.Parallel()
 	p := policy()
 	p.CancelStrays = false
-	found, overdue, err := p.Strays(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: []sbatch.Job{strayJob(3, 10)}}, none, 10, plan.Strays{3: epoch})
+	found, overdue, err := p.Strays(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: []sbatch.Job{strayJob(3, 10)}}, none, nobodyWaits, 10, plan.Strays{3: epoch})
 	if err != nil || len(found) != 1 || overdue != nil {
 		t.Errorf("strays %v, overdue %v, error %v, want one stray that is left alone", found, overdue, err)
 	}
@@ -169,7 +171,7 @@ func TestI5OldLedgerTouchesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			jobs := []sbatch.Job{strayJob(3, 10), newer}
-			found, overdue, err := policy().Strays(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: jobs}, none, 10, before)
+			found, overdue, err := policy().Strays(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: jobs}, none, nobodyWaits, 10, before)
 			if !errors.Is(err, plan.ErrOutdated) || overdue != nil {
 				t.Errorf("error %v, overdue %v, want that the ledger is outdated and nothing else", err, overdue)
 			}
@@ -185,4 +187,37 @@ func TestI5NewerJobWithARowIsNoEvidence(t *testing.T) {
 	t.Parallel()
 	rows := func(m plan.Mark) bool { return m == mark }
 	searched(t, 0, rows, nil, strayJob(3, 11))
+}
+
+func nobodyWaits(plan.Stamp) bool { return false }
+
+// TestI5JobOfABundleThatWaitsIsItsRows: after an old copy of the ledger was
+// accepted, what runs is taken up, not cancelled and not submitted again.
+func TestI5JobOfABundleThatWaitsIsItsRows(t *testing.T) {
+	t.Parallel()
+	j := strayJob(3, 9)
+	waits := func(s plan.Stamp) bool { return s.Bundle == uuid }
+	none := func(plan.Mark) bool { return false }
+	_, overdue, err := policy().Strays(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: []sbatch.Job{j}}, none, waits, 10, plan.Strays{3: epoch})
+	if err != nil || len(overdue) != 0 {
+		t.Errorf("overdue %v, %v", overdue, err)
+	}
+	stamp := plan.Stamp{Bundle: uuid, Attempt: 2, Bridge: "b1b2b3", Generation: 9}
+	for _, staged := range []bool{true, false} {
+		row := rowIn(plan.Staging)
+		if !staged {
+			row.Staged = nil
+		}
+		row.Attempt = 1
+		b := given(t, row).hears(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Queued)
+		if b.row.Attempt != 2 || b.row.Generation != 9 || b.row.Job.ID != 3 || b.row.Mark == "" || !b.row.Prepared {
+			t.Errorf("row %+v", b.row)
+		}
+	}
+	old := rowIn(plan.Staging)
+	old.Attempt, old.Staged = 2, nil
+	given(t, old).hears(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Staging, plan.Stage)
+	killed := rowIn(plan.Staging)
+	killed.Stop = &plan.Verdict{Cause: spool.CauseUser, Failure: codalab.KillRequested}
+	given(t, killed).hears(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Stopping, plan.Cancel, plan.Close)
 }

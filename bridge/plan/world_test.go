@@ -255,7 +255,14 @@ func (w *world) lookForStrays(a *arguments) {
 		j.Comment += " generation=" + g
 	}
 	known := func(m plan.Mark) bool { return w.row != nil && w.row.InFlight() && w.row.Mark == m }
-	found, overdue, err := w.policy.Strays(w.now, sbatch.Snapshot{Asked: w.now, Jobs: []sbatch.Job{j}}, known, w.generation, w.strays)
+	waits := func(s plan.Stamp) bool {
+		return w.row != nil && w.row.Phase == plan.Staging && w.row.Attempt < s.Attempt
+	}
+	found, overdue, err := w.policy.Strays(w.now, sbatch.Snapshot{Asked: w.now, Jobs: []sbatch.Job{j}}, known, waits, w.generation, w.strays)
+	if stamp, ok := plan.StampOf(j); ok && err == nil && len(found) > 0 && waits(stamp) {
+		w.hear().Found = &plan.Found{Stamp: stamp, Job: j}
+		return
+	}
 	w.strays = found
 	switch {
 	case err != nil:

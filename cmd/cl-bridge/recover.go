@@ -206,7 +206,8 @@ func compare(ctx context.Context, now time.Time, c config, book *ledger.Reader, 
 	slices.SortFunc(found.Jobs, func(a, b unknown) int {
 		return cmp.Or(cmp.Compare(a.Generation, b.Generation), cmp.Compare(a.Job, b.Job))
 	})
-	_, _, err = policy.Strays(now, snapshot, func(m plan.Mark) bool { return inFlight[m] }, generation, nil)
+	known, waits := func(m plan.Mark) bool { return inFlight[m] }, func(plan.Stamp) bool { return false }
+	_, _, err = policy.Strays(now, snapshot, known, waits, generation, nil)
 	found.Outdated = errors.Is(err, plan.ErrOutdated)
 	return found, nil
 }
@@ -232,7 +233,7 @@ func fate(c config, state sbatch.State, job plan.Stamp, row plan.Row) string {
 	case again && state.Ended():
 		return "it has ended; its bundle takes up what it left when it is submitted again"
 	case again:
-		return "stands for its bundle when that is submitted again; until then a stray: " + cancelled
+		return "taken up by its bundle, which waits to be submitted"
 	case state.Ended():
 		return "nothing: it has ended, and its bundle has gone on without it"
 	}

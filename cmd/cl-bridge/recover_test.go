@@ -109,7 +109,7 @@ const unknownJobs = `LEDGER, of bridge b1b2b3, knows 4 submissions; Slurm shows 
 JOB  STATE      BUNDLE                              ATTEMPT  SUBMISSION  NAME                          WHAT BECOMES OF IT
 4    CANCELLED  0x40000000000000000000000000000004  1        5           cl-ann-400000000000.1-b1b2b3  nothing: it has ended, and the ledger does not know its bundle
 5    PENDING    0x40000000000000000000000000000004  2        6           cl-ann-400000000000.2-b1b2b3  the ledger does not know its bundle: cancelled after 10m0s
-6    PENDING    0x10000000000000000000000000000001  1        7           cl-ann-100000000000.1-b1b2b3  stands for its bundle when that is submitted again; until then a stray: cancelled after 10m0s
+6    PENDING    0x10000000000000000000000000000001  1        7           cl-ann-100000000000.1-b1b2b3  taken up by its bundle, which waits to be submitted
 7    CANCELLED  0x50000000000000000000000000000005  1        8           cl-ann-500000000000.1-b1b2b3  it has ended; its bundle takes up what it left when it is submitted again
 8    PENDING    0x30000000000000000000000000000003  2        9           cl-ann-300000000000.2-b1b2b3  its bundle has gone on without it: cancelled after 10m0s
 
@@ -164,7 +164,7 @@ func TestRecoverPrintsJSON(t *testing.T) {
 	}
 	want := unknown{
 		Job: 6, State: sbatch.StatePending, Bundle: bundleNo(1), Attempt: 1, Generation: 7, Name: "cl-ann-100000000000.1-" + r.id,
-		Phase: plan.Staging, Fate: "stands for its bundle when that is submitted again; until then a stray: left alone, as cancel_strays is false",
+		Phase: plan.Staging, Fate: "taken up by its bundle, which waits to be submitted",
 	}
 	if diff := cmp.Diff(want, got.Jobs[2]); diff != "" {
 		t.Errorf("job (-want +got):\n%s", diff)

@@ -207,7 +207,7 @@ func TestTermLeavesPartialResultsAndAnExitRecord(t *testing.T) {
 		must(t, x.cmd.Process.Signal(s))
 	}
 	code, exit := x.wait()
-	if code != 9 || !exit.Terminated || *exit.ExitCode != 9 || exit.Cause != spool.CauseUser {
+	if code != 9 || !exit.Terminated || *exit.ExitCode != 9 || exit.Cause != spool.CausePlatform {
 		t.Errorf("exit code %d, %+v", code, exit)
 	}
 	if x.file("partial") != "saved\n" {

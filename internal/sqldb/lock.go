@@ -61,5 +61,10 @@ func lockSchema(ctx context.Context, where string) (func(), error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock database %s: %w", db.name, err), db.Close())
 	}
-	return func() { _, _ = conn.Close(), db.Close() }, nil // the lock goes with the connection
+	return func() {
+		// The server notices the end of a connection a moment late, and somebody
+		// may ask for the lock meanwhile.
+		_, _ = conn.ExecContext(context.WithoutCancel(ctx), `SELECT pg_advisory_unlock_all()`)
+		_, _ = conn.Close(), db.Close() // the lock goes with the connection
+	}, nil
 }

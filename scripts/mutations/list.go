@@ -185,7 +185,7 @@ func strays() []mutation {
 		},
 		{
 			promise: "I5", name: "a-newer-job-stops-the-bridge", file: file,
-			guard: "		case number > generation:\n", without: "		case number > generation+1_000_000:\n", packages: decisions(),
+			guard: "		case stamp.Generation > generation:\n", without: "		case stamp.Generation > generation+1_000_000:\n", packages: decisions(),
 		},
 		{
 			promise: "I5", name: "a-stray-has-its-grace", file: file,
@@ -211,7 +211,7 @@ func delivering() []mutation {
 	return []mutation{
 		{
 			promise: "I6", name: "a-failed-upload-is-repeated", file: late,
-			guard: "	default:\n		d.again(c.Failure)\n	}\n}\n\n// undeliverable", without: "	default:\n		d.finalize(\"never mind\")\n	}\n}\n\n// undeliverable", packages: decisions(),
+			guard: "		d.again(c.Failure)\n		d.want(Confirm)", without: "		d.finalize(\"never mind\")\n		d.want(Confirm)", packages: decisions(),
 		},
 		{
 			promise: "I6", name: "results-are-kept-after-the-acknowledgement", file: late,
@@ -223,7 +223,7 @@ func delivering() []mutation {
 		},
 		{
 			promise: "I6", name: "only-the-server-ends-the-reporting", file: late,
-			guard: "	case c.State.Final():\n", without: "	case true:\n", packages: decisions(),
+			guard: "	case c.Failure == \"\" && c.State.Final():\n", without: "	case true:\n", packages: decisions(),
 		},
 		{
 			promise: "I6", name: "a-lost-acknowledgement-is-asked-for", file: late,
