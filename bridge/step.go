@@ -135,8 +135,13 @@ func (b *Bridge) decide(ctx context.Context, s *step, r plan.Row, n plan.News) {
 	if b.Trace != nil {
 		b.Trace(plan.Decision{Now: s.now, Row: r, News: n, Next: next, Effects: effects})
 	}
-	b.rows.put(&next)
-	s.note(&next, before.Version == 0 || !before.Same(next))
+	after := before
+	if *before != next {
+		after = &plan.Row{}
+		*after = next
+		b.rows.put(after)
+	}
+	s.note(after, before.Version == 0 || !before.Same(next))
 	s.effects = append(s.effects, effects...)
 	if (before.Phase != next.Phase || before.Reason != next.Reason) && b.Log.Enabled(ctx, slog.LevelInfo) {
 		b.Log.InfoContext(ctx, "decided", slog.String("bundle", next.Bundle), slog.String("phase", string(next.Phase)),
@@ -178,8 +183,10 @@ func (b *Bridge) strays(ctx context.Context, s *step, snapshot sbatch.Snapshot) 
 		return fmt.Errorf("compare the ledger with Slurm: %w", err)
 	}
 	for _, j := range snapshot.Jobs {
-		stamp, ok := plan.StampOf(j)
-		if _, stray := strays[j.ID]; stray && ok && waits(stamp) {
+		if _, stray := strays[j.ID]; !stray {
+			continue
+		}
+		if stamp, ok := plan.StampOf(j); ok && waits(stamp) {
 			delete(strays, j.ID)
 			b.decide(ctx, s, *b.rows.get(stamp.Bundle), plan.News{Found: &plan.Found{Stamp: stamp, Job: j}})
 		}

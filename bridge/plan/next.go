@@ -15,7 +15,7 @@ import (
 // be started once that is saved. It is called when news has arrived, when the
 // row is due, and once for each row after a start of the bridge.
 func (p Policy) Next(now time.Time, r Row, n News) (Row, []Effect) {
-	d := &decision{policy: p, queue: p.Queues[r.Queue], now: now, row: r, news: n}
+	d := decision{policy: &p, queue: p.Queues[r.Queue], now: now, row: r, news: n}
 	d.mindClock()
 	d.sift()
 	d.hear()
@@ -32,15 +32,18 @@ func (p Policy) Next(now time.Time, r Row, n News) (Row, []Effect) {
 	if d.row.Phase != r.Phase || d.row.Attempt != r.Attempt || d.row.Reason != r.Reason {
 		d.row.Decided = now
 	}
-	for i := range d.effects {
-		d.effects[i].Row = &d.row
+	if len(d.effects) > 0 {
+		next := d.row // what the effects share must not keep the whole decision
+		for i := range d.effects {
+			d.effects[i].Row = &next
+		}
 	}
 	return d.row, d.effects
 }
 
 // decision is one call of Next in the making.
 type decision struct {
-	policy  Policy
+	policy  *Policy
 	queue   Queue
 	now     time.Time
 	row     Row

@@ -84,7 +84,7 @@ func commentValue(comment, key string) string {
 	for ok {
 		var field string
 		field, rest, ok = strings.Cut(rest, " ")
-		if value, found := strings.CutPrefix(field, key+"="); found {
+		if name, value, _ := strings.Cut(field, "="); name == key {
 			return value
 		}
 	}

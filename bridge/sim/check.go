@@ -114,7 +114,7 @@ func (w *world) checkBegin(wk *worker) {
 	if a.begun > 1 && !forgotten {
 		w.violate(BegunTwice, "attempt %d of %s began %d times", a.number, wk.bundle.uuid, a.begun)
 	}
-	row, ok := w.ledger.memory.rows[wk.bundle.uuid]
+	row, ok := w.ledger.memory.row(wk.bundle.uuid)
 	ok = ok && !w.recovered
 	if ok && (row.Attempt > a.number || row.Attempt == a.number && row.Mark == "" && row.Phase == plan.Staging) {
 		w.violate(BegunTwice, "attempt %d of %s began after it was given up", a.number, wk.bundle.uuid)
@@ -135,9 +135,11 @@ func (w *world) mayBeginAgain(a *attempt) bool {
 }
 
 // checkSaved checks a step of a row's.
-func (w *world) checkSaved(before, after plan.Row) {
-	sentBack := before.Mark != "" && after.Phase == plan.Staging
-	if sentBack {
+func (w *world) checkSaved(before, after *plan.Row) {
+	if before == nil {
+		before = &plan.Row{}
+	}
+	if before.Mark != "" && after.Phase == plan.Staging {
 		a := w.disk.attempt(before.Bundle, before.Attempt)
 		if a.begun > 0 && !w.mayBeginAgain(a) {
 			w.violate(BegunAgain, "%s is sent back though attempt %d began (%s)", before.Bundle, before.Attempt, a.disturbed)
@@ -148,10 +150,10 @@ func (w *world) checkSaved(before, after plan.Row) {
 	}
 	fresh := after.Phase == plan.Claiming
 	if !before.Times.Finalizing.IsZero() && !fresh && (after.Verdict == nil || said(before.Verdict) != said(after.Verdict)) {
-		w.violate(VerdictChanged, "the verdict of %s changed from %+v to %+v", before.Bundle, *before.Verdict, *after.Verdict)
+		w.violate(VerdictChanged, "the verdict of %s changed from %+v to %+v", before.Bundle, before.Verdict, after.Verdict)
 	}
 	if after.Phase == plan.Finalizing && before.Phase != plan.Finalizing && before.Times.Finalizing.IsZero() {
-		w.checkVerdict(after)
+		w.checkVerdict(*after)
 	}
 }
 
@@ -212,7 +214,7 @@ func (w *world) checkReports(in codalab.CheckIn) {
 
 // checkUpload checks results that go to the server.
 func (w *world) checkUpload(b *bundle, n int) {
-	row, ok := w.ledger.memory.rows[b.uuid]
+	row, ok := w.ledger.memory.row(b.uuid)
 	a := w.disk.attempt(b.uuid, n)
 	switch {
 	case w.recovered:
@@ -225,7 +227,7 @@ func (w *world) checkUpload(b *bundle, n int) {
 
 // checkResult checks what the server has when a bundle ends there.
 func (w *world) checkResult(b *bundle) {
-	row, ok := w.ledger.memory.rows[b.uuid]
+	row, ok := w.ledger.memory.row(b.uuid)
 	if !ok || w.recovered {
 		return
 	}
@@ -254,7 +256,7 @@ func (w *world) checkRelease(uuid string) {
 			w.violate(DeletedEarly, "the files of %s are removed while attempt %d runs", uuid, a.number)
 		}
 	}
-	row, ok := w.ledger.memory.rows[uuid]
+	row, ok := w.ledger.memory.row(uuid)
 	if !ok {
 		return // another life of the bridge was quicker
 	}

@@ -23,13 +23,13 @@ type Ledger interface {
 // Store is where ledgers in memory keep their rows: no more of them than a real
 // one does.
 type Store struct {
-	rows       map[string]plan.Row
+	rows       map[string]*plan.Row // none of which is changed any more
 	generation int64
 	writer     int
 }
 
 // NewStore returns a store without rows.
-func NewStore() *Store { return &Store{rows: map[string]plan.Row{}} }
+func NewStore() *Store { return &Store{rows: map[string]*plan.Row{}} }
 
 // Memory is a ledger in memory. Several may be open on one store.
 type Memory struct {
@@ -50,7 +50,7 @@ func (m *Memory) mine() bool { return m.number == 0 || m.number == m.writer }
 func (m *Memory) Rows(context.Context) ([]plan.Row, error) {
 	rows := make([]plan.Row, 0, len(m.rows))
 	for _, r := range m.rows {
-		rows = append(rows, r)
+		rows = append(rows, *r)
 	}
 	slices.SortFunc(rows, func(a, b plan.Row) int { return cmp.Compare(a.Bundle, b.Bundle) })
 	return rows, nil
@@ -61,8 +61,8 @@ func (m *Memory) Generation(context.Context) (int64, error) { return m.generatio
 
 // Save writes rows, all or none, by compare-and-swap on their versions.
 func (m *Memory) Save(_ context.Context, rows []plan.Row) error {
-	for _, r := range rows {
-		if m.rows[r.Bundle].Version != r.Version || !m.mine() {
+	for i := range rows {
+		if m.version(rows[i].Bundle) != rows[i].Version || !m.mine() {
 			return ledger.ErrConflict
 		}
 	}
@@ -70,10 +70,26 @@ func (m *Memory) Save(_ context.Context, rows []plan.Row) error {
 		rows[i].Version++
 		kept := rows[i]
 		kept.Status, kept.Progress = nil, ""
-		m.rows[kept.Bundle] = kept
+		m.rows[kept.Bundle] = &kept
 		m.generation = max(m.generation, kept.Generation)
 	}
 	return nil
+}
+
+// version is that of a bundle's row, 0 where there is none.
+func (s *Store) version(bundle string) int64 {
+	if r := s.rows[bundle]; r != nil {
+		return r.Version
+	}
+	return 0
+}
+
+// row returns a bundle's row; a row without a version where there is none.
+func (s *Store) row(bundle string) (plan.Row, bool) {
+	if r := s.rows[bundle]; r != nil {
+		return *r, true
+	}
+	return plan.Row{}, false
 }
 
 // Delete removes a row.
@@ -149,12 +165,12 @@ func (b *book) Save(ctx context.Context, rows []plan.Row) error {
 		b.die("the ledger could not be written")
 		return errCrashed
 	}
-	if d.w.now-d.backedUp > time.Minute {
+	if d.w.dice.happen[LedgerOld] && d.w.now-d.backedUp > time.Minute {
 		d.backup, d.backedUp = d.memory.clone(), d.w.now
 	}
-	before := make([]plan.Row, len(rows))
-	for i, r := range rows {
-		before[i] = d.memory.rows[r.Bundle]
+	before := make([]*plan.Row, len(rows))
+	for i := range rows {
+		before[i] = d.memory.rows[rows[i].Bundle]
 	}
 	if b.real != nil {
 		if err := b.real.Save(ctx, slices.Clone(rows)); err != nil {
@@ -164,8 +180,8 @@ func (b *book) Save(ctx context.Context, rows []plan.Row) error {
 	if err := b.Memory.Save(ctx, rows); err != nil {
 		return err
 	}
-	for i, r := range rows {
-		b.w.checkSaved(before[i], r)
+	for i := range rows {
+		b.w.checkSaved(before[i], &rows[i])
 	}
 	if b.w.fault(CrashSaving) {
 		b.die("the ledger was written, and nobody was told")

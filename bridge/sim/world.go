@@ -176,10 +176,14 @@ func (w *world) begin() {
 	for range 1 + w.dice.any(ofUsers, 6)*w.dice.any(ofUsers, 3)/4 { // one, seldom two or three
 		w.at(w.dice.takes(ofUsers, 0, time.Minute), w.server.create)
 	}
-	w.slurm.beginForeign()
+	if w.dice.any(ofUsers, 4) == 0 {
+		w.slurm.beginForeign()
+	}
 	w.startLife()
 	w.mishaps()
-	w.at(20*time.Second, w.server.backUp)
+	if w.dice.happen[ServerRestored] {
+		w.at(20*time.Second, w.server.backUp)
+	}
 }
 
 // at has something done after a while.
