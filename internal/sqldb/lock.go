@@ -42,7 +42,11 @@ func Lock(ctx context.Context, where string) (release func(), err error) {
 		}
 		return nil, errors.Join(fmt.Errorf("lock database %s: %w", where, err), f.Close())
 	}
-	return func() { _ = f.Close() }, nil // the lock goes with the file
+	return func() {
+		// A child that is just being started may hold the file open for a moment.
+		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+		_ = f.Close() // the lock goes with the file
+	}, nil
 }
 
 func lockSchema(ctx context.Context, where string) (func(), error) {

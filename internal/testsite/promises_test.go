@@ -202,7 +202,7 @@ func TestI5OldLedgerStopsTheBridgeUntilItIsAccepted(t *testing.T) {
 	if err != nil || code != 1 || !strings.Contains(words, want) {
 		t.Fatalf("the bridge ended with %d, %v; want 1 and %q in\n%s", code, err, want, words)
 	}
-	if listed := bridge(t, s, "recover"); !regexp.MustCompile(`(?m)^` + job + ` +RUNNING +` + second + ` .* stands for its bundle when`).MatchString(listed) {
+	if listed := bridge(t, s, "recover"); !regexp.MustCompile(`(?m)^` + job + ` +RUNNING +` + second + ` .* taken up by its bundle`).MatchString(listed) {
 		t.Errorf("recover does not list job %s:\n%s", job, listed)
 	}
 	if said := bridge(t, s, "recover", "--accept"); !strings.Contains(said, "Accepted: ") {
@@ -212,7 +212,7 @@ func TestI5OldLedgerStopsTheBridgeUntilItIsAccepted(t *testing.T) {
 		t.Fatal(err)
 	}
 	ranOnce(t, s, first)
-	// The bundle is submitted again; of its two jobs the first is the one.
+	// The bundle's row takes its job up.
 	await(t, "the second bundle runs as job "+job, func() bool {
 		e := explain(t, s, second)
 		return e.Phase == "running" && fmt.Sprint(e.Job) == job
