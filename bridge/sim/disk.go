@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"strconv"
 	"syscall"
@@ -250,8 +251,12 @@ func (c collector) Collect(_ context.Context, run codalab.RunBundle, dir string)
 		return errAway
 	}
 	fails := w.fault(UploadFails)
-	if fails && w.dice.half(UploadFails) {
+	switch {
+	case !fails:
+	case w.dice.half(UploadFails):
 		return errAway
+	case w.dice.any(ofServer, 2) == 0:
+		return &codalab.Error{Status: http.StatusForbidden, Message: "not now"}
 	}
 	b := srv.find(run.UUID)
 	if b == nil {

@@ -59,8 +59,8 @@ const (
 	ServerAway     // the server is away for minutes
 	ServerRestored // its database is restored from a minute ago
 	Restaged       // the server offers again what is ours
-	ClaimFails     // start_bundle fails before or after its effect
-	UploadFails    // an upload fails before or after its effect
+	ClaimFails     // start_bundle fails before or after its effect, or is refused
+	UploadFails    // an upload fails before or after its effect, or is refused
 	StageFails     // an image or a dependency cannot be had now
 	ConfirmFails   // the server does not tell a bundle's state
 	ServerRepeats  // not a fault: the server repeats its messages, as ours does

@@ -91,6 +91,9 @@ func (w *world) slurmForgets() {
 	}
 	w.slurm.foreign = nil
 	w.slurm.Lose(w.wall(), time.Time{})
+	for _, wk := range w.slurm.workers {
+		wk.forgotten = true
+	}
 	w.slurm.settle()
 }
 

@@ -292,8 +292,12 @@ func (s service) StartBundle(_ context.Context, _, uuid string, _ codalab.StartB
 		return false, errAway
 	}
 	fails := s.w.fault(ClaimFails)
-	if fails && s.w.dice.half(ClaimFails) {
+	switch {
+	case !fails:
+	case s.w.dice.half(ClaimFails):
 		return false, &codalab.Error{Status: http.StatusBadGateway, Message: "before"}
+	case s.w.dice.any(ofServer, 2) == 0:
+		return false, &codalab.Error{Status: http.StatusForbidden, Message: "not now"}
 	}
 	b := srv.find(uuid)
 	if b == nil {

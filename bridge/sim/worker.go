@@ -18,8 +18,9 @@ type worker struct {
 	token   string
 	// owns is set while it runs the command, told when it was told to stop.
 	owns, told, ended bool
-	// cut is set for a worker on a node that Slurm does not reach any more.
-	cut bool
+	// cut is set for a worker on a node that Slurm does not reach any more,
+	// forgotten for one of a job that Slurm does not know any more.
+	cut, forgotten bool
 }
 
 // startWorker begins a batch script on its node.
@@ -174,7 +175,7 @@ func (wk *worker) end(e slurmtest.End) {
 	}
 	w := wk.w
 	w.tell("worker", "%s.%d ends: %+v", short(wk.bundle.uuid), wk.attempt.number, e)
-	if !wk.cut {
+	if !wk.cut && !wk.forgotten {
 		w.slurm.Ended(w.wall(), wk.launch.Job, wk.launch.Restart, e)
 		w.slurm.settle()
 	}
