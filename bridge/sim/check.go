@@ -278,10 +278,11 @@ func (w *world) checkForgotten(r plan.Row) {
 // checkSubmission checks a submission.
 func (w *world) checkSubmission(r sbatch.Request) {
 	w.countRequest()
-	if a := w.attemptOf(r.Name); a != nil {
-		if a.job != 0 && !w.mayBeSubmittedAgain() {
-			w.violate(SubmittedTwice, "%s is submitted again, and job %d was made of it", r.Name, a.job)
-		}
+	if w.mayBeSubmittedAgain() {
+		return
+	}
+	if a := w.attemptOf(r.Name); a != nil && a.job != 0 {
+		w.violate(SubmittedTwice, "%s is submitted again, and job %d was made of it", r.Name, a.job)
 	}
 	for _, row := range w.ledger.memory.rows {
 		if string(row.Mark) == r.Name && row.Phase != plan.Claiming && row.Phase != plan.Staging {
@@ -293,7 +294,8 @@ func (w *world) checkSubmission(r sbatch.Request) {
 
 // mayBeSubmittedAgain says whether the proof that there is no job may be wrong
 // in this seed: a clock was set between two lives of the bridge, Slurm or the
-// ledger forgot, or two bridges ran at once.
+// ledger forgot, or two bridges ran at once. What follows is still checked: of
+// two jobs of one attempt one begins.
 func (w *world) mayBeSubmittedAgain() bool {
 	return w.recovered || slices.ContainsFunc(w.dice.struck, func(f Fault) bool {
 		return f.Kind == ClockSet || f.Kind == SlurmForgets || f.Kind == Twin
