@@ -45,10 +45,11 @@ type Bridge struct {
 
 	// Step's own.
 	rows       rows
-	pacer      pacer
+	submits    pacer
+	cancels    pacer
 	generation int64         // the last number given to a submission
 	observed   bool          // Slurm was seen as a whole since the start
-	held       []plan.Effect // what waits for that
+	held       []plan.Effect // what waits for that, or for its turn
 	found      plan.Strays   // jobs for which no row stands
 
 	inbox   inbox

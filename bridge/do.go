@@ -17,14 +17,18 @@ import (
 
 // Do does one effect that Step returned, and returns how to tell its outcome:
 // tell is called once, and from then on Step may want the same effect again. An
-// effect that ctx cut short has nothing to tell, but for Submit's.
+// effect that ctx cut short has nothing to tell, but for Submit's; its row is
+// decided all the same, as it may want the effect again that was still running.
 func (b *Bridge) Do(ctx context.Context, e plan.Effect) (tell func()) {
 	outcome := b.do(ctx, e)
 	b.Log.DebugContext(ctx, "effect ended", slog.String("kind", string(e.Kind)), slog.String("bundle", e.Row.Bundle))
 	cut := ctx.Err() != nil && e.Kind != plan.Submit
 	return func() {
 		b.running.end(e)
-		if !cut && e.Row.Bundle != "" {
+		if cut {
+			outcome = func(*plan.News) {}
+		}
+		if e.Row.Bundle != "" {
 			b.inbox.put(e.Row.Bundle, outcome)
 		}
 	}

@@ -123,6 +123,7 @@ func (r *runner) start(e plan.Effect) {
 		defer cancel()
 		if r.limits[e.Kind].Acquire(ctx, 1) != nil {
 			r.bridge.running.end(e)
+			r.bridge.inbox.put(e.Row.Bundle, func(*plan.News) {})
 			return nil
 		}
 		tell := r.bridge.Do(ctx, e)

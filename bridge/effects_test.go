@@ -136,7 +136,8 @@ func TestOneEffectOfAKindRunsForAnAttempt(t *testing.T) {
 		first.Phase = plan.Finalizing
 		show(b, first)
 		synctest.Wait()
-		if collector.ended != 1 || len(b.running.effects) != 2 || len(b.inbox.take().news) != 0 {
+		told := b.inbox.take().news
+		if collector.ended != 1 || len(b.running.effects) != 2 || len(told) != 1 || told[0].Collected != nil {
 			t.Errorf("running: %v, want the looks", b.running.effects)
 		}
 	})

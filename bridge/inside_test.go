@@ -87,7 +87,7 @@ func TestStepWaitsForWhatMayComeWithoutNews(t *testing.T) {
 		"the rate":             {staged, 0.5, 250 * time.Millisecond},
 		"room in a full queue": {staged, 5, idle},
 	} {
-		b := &Bridge{rows: newRows(1), pacer: pacer{tokens: c.tokens, at: now}}
+		b := &Bridge{rows: newRows(1), submits: pacer{tokens: c.tokens, at: now}, observed: true}
 		b.rows.put(&c.row)
 		if got := b.wait(now); got != c.want {
 			t.Errorf("%s: waits %s, want %s", name, got, c.want)

@@ -2,8 +2,9 @@ package bridge
 
 import "time"
 
-// pacer keeps submissions to what a controller bears: two a second in the
-// long run, and a handful at once for who submits little. Step owns it.
+// pacer keeps requests of a kind, submissions or cancellations, to what a
+// controller bears: two a second in the long run, and a handful at once for who
+// asks little. Step owns it.
 type pacer struct {
 	tokens float64
 	at     time.Time

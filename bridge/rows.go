@@ -15,6 +15,7 @@ type rows struct {
 	byBundle map[string]*entry
 	byMark   map[plan.Mark]string
 	inFlight map[string]int               // rows with a place in Slurm, by queue
+	upcoming int                          // rows that are about to be submitted
 	staged   map[string]map[string]*entry // rows that may wait for one, by queue and bundle
 	due      dueHeap
 }
@@ -57,6 +58,9 @@ func (t *rows) put(r *plan.Row) {
 	case r.InFlight():
 		t.inFlight[r.Queue]++
 		t.byMark[r.Mark] = r.Bundle
+		if unsubmitted(r) {
+			t.upcoming++
+		}
 	case r.Phase == plan.Staging && r.Staged != nil:
 		if t.staged[r.Queue] == nil {
 			t.staged[r.Queue] = map[string]*entry{}
@@ -73,8 +77,13 @@ func (t *rows) put(r *plan.Row) {
 	}
 }
 
+func unsubmitted(r *plan.Row) bool { return r.Phase == plan.Submitting && r.Submitted.IsZero() }
+
 // unlist takes a row out of what it is listed in beside byBundle and due.
 func (t *rows) unlist(e *entry) {
+	if unsubmitted(e.row) {
+		t.upcoming--
+	}
 	if e.row.InFlight() {
 		t.inFlight[e.row.Queue]--
 		if t.byMark[e.row.Mark] == e.row.Bundle {

@@ -153,13 +153,12 @@ func (b *Bridge) decide(ctx context.Context, s *step, r plan.Row, n plan.News) {
 // decides them.
 func (b *Bridge) batch(ctx context.Context, s *step) {
 	for _, name := range b.rows.queuesWaiting() {
-		health := plan.Health{Budget: b.pacer.budget(s.now), Observed: b.observed}
+		health := plan.Health{Budget: max(b.submits.budget(s.now)-b.rows.upcoming-b.heldOf(plan.Submit), 0), Observed: b.observed}
 		room := b.Policy.Room(b.Policy.Queues[name], b.rows.inFlight[name], health)
 		if room == 0 {
 			continue
 		}
 		chosen := b.Policy.Batch(s.now, b.rows.waiting(name, s.now), room, b.generation)
-		b.pacer.spend(len(chosen))
 		b.generation += int64(len(chosen))
 		for _, r := range chosen {
 			b.decide(ctx, s, r, plan.News{})
@@ -176,20 +175,25 @@ func (b *Bridge) strays(ctx context.Context, s *step, snapshot sbatch.Snapshot) 
 	}
 	waits := func(stamp plan.Stamp) bool {
 		r := b.rows.get(stamp.Bundle)
-		return r != nil && (r.Phase == plan.Claiming || r.Phase == plan.Staging) && r.Attempt < stamp.Attempt
+		return r != nil && r.Phase == plan.Staging && r.Attempt < stamp.Attempt
 	}
 	strays, overdue, err := b.Policy.Strays(s.now, snapshot, known, waits, b.generation, b.found)
 	if err != nil {
 		return fmt.Errorf("compare the ledger with Slurm: %w", err)
 	}
+	found := map[string]*plan.Found{} // of each bundle's, that of the latest attempt
 	for _, j := range snapshot.Jobs {
 		if _, stray := strays[j.ID]; !stray {
 			continue
 		}
-		if stamp, ok := plan.StampOf(j); ok && waits(stamp) {
-			delete(strays, j.ID)
-			b.decide(ctx, s, *b.rows.get(stamp.Bundle), plan.News{Found: &plan.Found{Stamp: stamp, Job: j}})
+		stamp, ok := plan.StampOf(j)
+		if f := found[stamp.Bundle]; ok && waits(stamp) && (f == nil || f.Stamp.Attempt < stamp.Attempt) {
+			found[stamp.Bundle] = &plan.Found{Stamp: stamp, Job: j}
 		}
+	}
+	for _, bundle := range slices.Sorted(maps.Keys(found)) {
+		delete(strays, found[bundle].Job.ID)
+		b.decide(ctx, s, *b.rows.get(bundle), plan.News{Found: found[bundle]})
 	}
 	for _, id := range slices.Sorted(maps.Keys(strays)) {
 		if s.now.Sub(strays[id]) >= b.Policy.StrayGrace {
@@ -234,7 +238,7 @@ func (b *Bridge) save(ctx context.Context, s *step) error {
 // admit returns the effects that are to be started: at most one of a kind runs
 // for an attempt of a bundle. Forget, which is the ledger's, is done at once.
 func (b *Bridge) admit(ctx context.Context, s *step) ([]plan.Effect, error) {
-	admitted := b.letGo()
+	admitted := b.letGo(s.now)
 	for _, e := range s.effects {
 		if i := s.at(e.Row.Bundle); i >= 0 {
 			e.Row = s.rows[i]
@@ -247,7 +251,7 @@ func (b *Bridge) admit(ctx context.Context, s *step) ([]plan.Effect, error) {
 			b.rows.remove(e.Row.Bundle)
 			b.view.remove(*e.Row)
 		case !b.running.begin(e):
-		case !b.observed && irrevocable(e.Kind):
+		case !b.mayStart(s.now, e.Kind):
 			b.held = append(b.held, e)
 		default:
 			admitted = append(admitted, e)
@@ -256,24 +260,61 @@ func (b *Bridge) admit(ctx context.Context, s *step) ([]plan.Effect, error) {
 	return admitted, nil
 }
 
-// letGo returns the effects that were held back until Slurm was seen, once it
-// was. A row that has gone on since wants what it needs by itself.
-func (b *Bridge) letGo() []plan.Effect {
-	if !b.observed {
-		return nil
+// mayStart says whether an effect of a kind may be started now, and counts it
+// as started: not before Slurm was seen, where it cannot be undone, and no more
+// often than a controller bears.
+func (b *Bridge) mayStart(now time.Time, k plan.Kind) bool {
+	if !b.observed && irrevocable(k) {
+		return false
 	}
-	var admitted []plan.Effect
+	var pace *pacer
+	switch k { //nolint:exhaustive // the others ask nothing of the controller, or seldom
+	case plan.Submit:
+		pace = &b.submits
+	case plan.Cancel:
+		pace = &b.cancels
+	default:
+		return true
+	}
+	if pace.budget(now) < 1 {
+		return false
+	}
+	pace.spend(1)
+	return true
+}
+
+// letGo returns the effects that were held back and may be started now. A row
+// that has gone on since wants what it needs by itself.
+func (b *Bridge) letGo(now time.Time) []plan.Effect {
+	var admitted, held []plan.Effect
 	for _, e := range b.held {
-		r := b.rows.get(e.Row.Bundle)
-		if r == nil || r.Phase != e.Row.Phase || r.Attempt != e.Row.Attempt {
-			b.running.end(e)
-			continue
+		if e.Row.Bundle != "" { // else a job for which no row stands
+			r := b.rows.get(e.Row.Bundle)
+			if r == nil || r.Phase != e.Row.Phase || r.Attempt != e.Row.Attempt {
+				b.running.end(e)
+				continue
+			}
+			e.Row = r
 		}
-		e.Row = r
-		admitted = append(admitted, e)
+		if b.mayStart(now, e.Kind) {
+			admitted = append(admitted, e)
+		} else {
+			held = append(held, e)
+		}
 	}
-	b.held = nil
+	b.held = held
 	return admitted
+}
+
+// heldOf is how many effects of a kind are held back.
+func (b *Bridge) heldOf(k plan.Kind) int {
+	n := 0
+	for _, e := range b.held {
+		if e.Kind == k {
+			n++
+		}
+	}
+	return n
 }
 
 // irrevocable says whether an effect is held back until Slurm was seen: only
@@ -296,12 +337,11 @@ func (b *Bridge) wait(now time.Time) time.Duration {
 	if due, ok := b.rows.nextDue(); ok {
 		next = min(next, due.Sub(now))
 	}
-	if b.pacer.empty() { // room in Slurm comes with news
-		for _, waiting := range b.rows.staged {
-			if len(waiting) > 0 {
-				next = min(next, b.pacer.refill())
-			}
-		}
+	if b.observed && b.submits.empty() && (b.heldOf(plan.Submit) > 0 || len(b.rows.queuesWaiting()) > 0) {
+		next = min(next, b.submits.refill()) // other room in Slurm comes with news
+	}
+	if b.observed && b.heldOf(plan.Cancel) > 0 {
+		next = min(next, b.cancels.refill())
 	}
 	return max(next, 0)
 }

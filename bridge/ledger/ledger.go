@@ -34,6 +34,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
+	mathrand "math/rand/v2"
 
 	"github.com/jmoiron/sqlx"
 
@@ -82,18 +84,15 @@ func Open(ctx context.Context, where string) (*Ledger, error) {
 // with rows that l does not know of. It is called once, before l is used to
 // write.
 func (l *Ledger) Take(ctx context.Context) error {
+	writer := 1 + mathrand.Int64N(math.MaxInt64) //nolint:gosec // no secret; a count would be given again after a restored copy
 	err := l.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		if _, err := exec(tx, `UPDATE bridge SET writer = writer + 1`); err != nil {
-			return err
-		}
-		if err := tx.Get(&l.writer, `SELECT writer FROM bridge`); err != nil {
-			return fmt.Errorf("read writer: %w", err)
-		}
-		return nil
+		_, err := exec(tx, `UPDATE bridge SET writer = ?`, writer)
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("take ledger: %w", err)
 	}
+	l.writer = writer
 	return nil
 }
 
@@ -105,8 +104,13 @@ func (l *Ledger) mine(tx *sqlx.Tx, rows ...plan.Row) error {
 	for _, r := range rows {
 		highest = max(highest, r.Generation)
 	}
-	changed, err := exec(tx, `UPDATE bridge SET generation = CASE WHEN generation < ? THEN ? ELSE generation END
-		WHERE writer = ? OR ? = 0`, highest, highest, l.writer, l.writer)
+	statement := `UPDATE bridge SET generation = CASE WHEN generation < ? THEN ? ELSE generation END`
+	args := []any{highest, highest}
+	if l.writer != 0 {
+		statement += ` WHERE writer = ?`
+		args = append(args, l.writer)
+	}
+	changed, err := exec(tx, statement, args...)
 	if err == nil && changed != 1 {
 		err = ErrConflict
 	}

@@ -98,6 +98,6 @@ func (d *decision) staging() {
 func (d *decision) takeUp(f Found) {
 	r := &d.row
 	r.Attempt, r.Generation, r.Sbatches = f.Stamp.Attempt, f.Stamp.Generation, 1
-	r.Mark, r.Index, r.Prepared, r.Submitted = d.policy.mark(*r), 0, true, d.now
+	r.Mark, r.Index, r.Prepared, r.Submitted = d.policy.MarkOf(f.Job), 0, true, d.now
 	d.adopt(f.Job, "found in the queue, though the ledger does not know that it was submitted")
 }

@@ -176,7 +176,8 @@ func (d *decision) offeredAgain() {
 	case d.row.Phase == Done && d.row.Begun == nil:
 		d.want(Claim)
 		d.finalize("the server offered again what was done: the verdict is reported again")
-	case d.row.Phase == Done:
+	case d.row.Phase == Done, d.row.Phase == Finalizing && d.row.Begun != nil:
+		// What the server has of the results may have gone with its memory.
 		d.want(Claim)
 		d.enter(Collecting, "the server offered again what was done: the result is delivered again")
 	default:
@@ -265,7 +266,7 @@ func (d *decision) beganAs(s spool.Started) {
 		return
 	}
 	d.row.Job = sbatch.Job{ID: sbatch.JobID(id), Name: string(d.row.Mark), State: sbatch.StateRunning, Reason: "None", Nodes: s.Node}
-	d.row.Ended, d.row.Looked = time.Time{}, time.Time{}
+	d.row.Ended, d.row.Looked, d.row.Cancelled, d.row.Due = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 }
 
 // want asks for an effect.

@@ -64,7 +64,7 @@ func (p Policy) Strays(now time.Time, s sbatch.Snapshot, known func(Mark) bool, 
 // MarkOf is the mark of a job: its name or, as jobs can be renamed, what its
 // comment says where that is this bridge's.
 func (p Policy) MarkOf(j sbatch.Job) Mark {
-	if strings.HasSuffix(j.Name, p.Bridge) {
+	if strings.HasPrefix(j.Name, "cl-") && strings.HasSuffix(j.Name, "-"+p.Bridge) {
 		return Mark(j.Name)
 	}
 	if commentValue(j.Comment, "bridge") != p.Bridge {

@@ -126,6 +126,9 @@ func (d *decision) pick(jobs []sbatch.Job) (sbatch.Job, bool) {
 			return j, true
 		}
 	}
+	if d.row.Begun != nil && d.row.Begun.Job != "" {
+		return sbatch.Job{}, false // another job of the name is not the one that began
+	}
 	return adoptable(&Sighting{Jobs: jobs})
 }
 
@@ -179,13 +182,21 @@ func (d *decision) neverStarts() {
 	if d.row.Stuck.IsZero() {
 		d.row.Stuck = d.now
 	}
-	if d.news.Sighting == nil || d.now.Before(d.row.Stuck.Add(d.policy.StuckFor)) {
+	patience := d.policy.StuckFor
+	if d.row.Stuck.Sub(d.row.Since) > couldStart {
+		patience = couldStart // an administrator may be at work on the partition
+	}
+	if d.news.Sighting == nil || d.now.Before(d.row.Stuck.Add(patience)) {
 		return
 	}
 	d.stop(Verdict{Cause: spool.CauseUser, Failure: fmt.Sprintf(
 		"Slurm can never start this job (%s). Asked of queue %s: %s.", d.row.Job.Reason, d.queue.Tag, d.asked())},
 		"Slurm says that the job can never start: "+d.row.Job.Reason)
 }
+
+// couldStart is after how long in the queue a job counts as one that could have
+// started, and how long a reason for which it cannot is borne with then.
+const couldStart = 10 * time.Minute
 
 // impossible says whether a pending job's reason will not go away by waiting
 // (squeue(1), JOB REASON CODES).

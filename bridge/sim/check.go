@@ -237,7 +237,7 @@ func (w *world) checkResult(b *bundle) {
 		w.violate(FalseEnd, "%s ended at the server without a verdict", b.uuid)
 	case (v.ExitCode == nil) != (b.exit == nil) || b.exit != nil && *v.ExitCode != *b.exit || v.Failure != b.failure:
 		w.violate(Undelivered, "%s: the verdict is %+v, and the server has exit %v, failure %q", b.uuid, *v, b.exit, b.failure)
-	case v.ExitCode == nil:
+	case v.ExitCode == nil && row.Begun == nil:
 	case b.upload == nil:
 		w.violate(Undelivered, "%s ended without its results", b.uuid)
 	case b.upload.attempt != row.Attempt:
@@ -362,7 +362,7 @@ func (w *world) checkEnd() {
 		}
 	}
 	for _, id := range w.slurm.foreign {
-		if states[id] != sbatch.StateRunning {
+		if states[id] == sbatch.StateCancelled {
 			w.violate(Touched, "job %d, which is not ours, is %q", id, states[id])
 		}
 	}

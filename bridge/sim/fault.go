@@ -231,7 +231,7 @@ const (
 // any is a number below n.
 func (d *dice) any(m matter, n uint64) uint64 {
 	d.misc[m]++
-	return mix(d.seed^0x5eed<<40^uint64(m)<<32^d.misc[m]) % n
+	return mix(mix(d.seed^0x5eed<<40^uint64(m)<<56)^d.misc[m]) % n
 }
 
 // takes is how long something takes.

@@ -94,6 +94,7 @@ func (w *world) slurmForgets() {
 	for _, wk := range w.slurm.workers {
 		wk.forgotten = true
 	}
+	w.slurm.beginForeign() // others get ids that were the bridge's
 	w.slurm.settle()
 }
 

@@ -25,6 +25,9 @@ const (
 	foreignJob  = "interactive"
 	neighbour   = "cl-ann-000000000001.1-ffffff" // another bridge's
 	neighbourly = "codalab bundle=0x1 attempt=1 owner=1 bridge=ffffff generation=900"
+	// A job of the bridge's that no row stands for, of a bundle long forgotten.
+	strayJob  = "cl-ann-ffffffffffff.1-b1b2b3"
+	strayWord = "codalab bundle=0xffffffffffffffffffffffffffffffff attempt=1 owner=1 bridge=b1b2b3 generation=0"
 )
 
 // slurm is the site's Slurm: a controller, and the nodes that carry out what it
@@ -62,10 +65,13 @@ func (s *slurm) settle() {
 func (s *slurm) carryOut(o slurmtest.Order) {
 	switch o.Kind {
 	case slurmtest.Start:
-		if spec := o.Request.Script; o.Request.Name != foreignJob && o.Request.Name != neighbour && spec != "" {
+		if o.Request.Name != foreignJob && o.Request.Name != neighbour && o.Request.Name != strayJob {
 			s.startWorker(o.Launch)
 		}
 	case slurmtest.Terminate, slurmtest.Kill:
+		if o.Request.Name == strayJob {
+			s.Ended(s.w.wall(), o.Job, o.Restart, slurmtest.End{Signal: 15})
+		}
 		for _, wk := range s.workers {
 			if wk.launch.Job == o.Job && wk.launch.Restart == o.Restart && !wk.cut {
 				wk.signal(o.Kind == slurmtest.Kill)
@@ -105,6 +111,14 @@ func (s *slurm) live() (sbatch.Job, bool) {
 		return sbatch.Job{}, false
 	}
 	return live[s.w.dice.any(ofMishaps, uint64(len(live)))], true
+}
+
+// beginStray submits a job that the bridge has to clear away.
+func (s *slurm) beginStray() {
+	_, _ = s.Submit(s.w.wall(), researcher, sbatch.Request{ // the controller is there
+		Name: strayJob, Comment: strayWord, Partition: "gpu", CPUs: 1, Time: 24 * time.Hour, Script: "#!/bin/sh\n",
+	})
+	s.settle()
 }
 
 // beginForeign submits the jobs that are not ours, and that nobody may touch.
@@ -172,6 +186,10 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 		bad := r
 		bad.GPUs = 8
 		_, err := w.slurm.Submit(w.wall(), researcher, bad)
+		if w.dice.half(SubmitGhost) {
+			disturb()
+			return 0, unclear("signal: killed") // before it could say so
+		}
 		w.noteRefused(r.Name)
 		return 0, err
 	}

@@ -176,8 +176,11 @@ func (w *world) begin() {
 	for range 1 + w.dice.any(ofUsers, 6)*w.dice.any(ofUsers, 3)/4 { // one, seldom two or three
 		w.at(w.dice.takes(ofUsers, 0, time.Minute), w.server.create)
 	}
-	if w.dice.any(ofUsers, 4) == 0 {
+	switch w.dice.any(ofUsers, 8) {
+	case 0, 1:
 		w.slurm.beginForeign()
+	case 2:
+		w.slurm.beginStray()
 	}
 	w.startLife()
 	w.mishaps()

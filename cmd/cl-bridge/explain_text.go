@@ -81,7 +81,7 @@ func (e explanation) facts(now time.Time) [][]string {
 	add("queue", e.Queue)
 	add("since", clock(e.Since)+", "+codalab.FormatDuration(now.Sub(e.Since))+" ago")
 	add("reason", e.Reason)
-	if e.Tries > 0 {
+	if e.Tries > 0 && e.Trouble != "" {
 		add("failed", fmt.Sprintf("%d tries; the last: %s", e.Tries, e.Trouble))
 	}
 	if e.Attempt > 0 {

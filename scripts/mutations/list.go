@@ -44,7 +44,7 @@ func saving() []mutation {
 		},
 		{
 			promise: "I1", name: "one-writer", file: book,
-			guard: "WHERE writer = ? OR ? = 0`", without: "WHERE writer >= 0 OR ? = ?`", packages: []string{"bridge/ledger"}, beyondSim: true,
+			guard: "	if l.writer != 0 {\n", without: "	if false {\n", packages: []string{"bridge/ledger"}, beyondSim: true,
 		},
 	}
 }
@@ -201,7 +201,7 @@ func strays() []mutation {
 		},
 		{
 			promise: "I5", name: "nothing-before-slurm-was-seen", file: "bridge/step.go",
-			guard: "case !b.observed && irrevocable(e.Kind):", without: "case false:", packages: []string{"bridge"},
+			guard: "	if !b.observed && irrevocable(k) {\n", without: "	if false {\n", packages: []string{"bridge"},
 		},
 	}
 }

@@ -1,5 +1,5 @@
 -- +goose Up
--- The number of the bridge's life that writes; those before may not any more.
+-- The number, at random, of the bridge's life that writes; no other may.
 ALTER TABLE bridge ADD COLUMN writer BIGINT NOT NULL DEFAULT 0;
 
 -- +goose Down

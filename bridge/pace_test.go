@@ -1,0 +1,88 @@
+package bridge_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge"
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// full is a Slurm whose limit of submitted jobs is reached.
+type full struct {
+	bridge.Scheduler
+
+	asked *atomic.Int32
+}
+
+func (f full) Submit(context.Context, sbatch.Request) (sbatch.JobID, error) {
+	f.asked.Add(1)
+	return 0, &sbatch.Error{Op: "submit", Message: "Job violates accounting/QOS policy", Refused: true, Retry: true}
+}
+
+func TestStandingLimitIsNotAskedForFasterThanAControllerBears(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		var asked atomic.Int32
+		s.alter = func(b *bridge.Bridge) { b.Scheduler = full{b.Scheduler, &asked} }
+		s.start()
+		for i := range 300 {
+			s.offer(bundleID(i+1), "true")
+		}
+		time.Sleep(10 * time.Minute)
+		before := asked.Load()
+		time.Sleep(time.Minute)
+		if n := asked.Load() - before; n == 0 || n > 125 {
+			s.Errorf("%d submissions in a minute, want some, and two a second at most", n)
+		}
+	})
+}
+
+// reluctant is a stager that takes a while to stop the first time.
+type reluctant struct{ asked *atomic.Int32 }
+
+func (r reluctant) Stage(ctx context.Context, _ codalab.RunBundle, image string, _ func(string)) (spool.Inputs, error) {
+	if r.asked.Add(1) == 1 {
+		<-ctx.Done()
+		time.Sleep(5 * time.Second)
+		return spool.Inputs{}, ctx.Err()
+	}
+	return spool.Inputs{Image: image}, nil
+}
+
+// forgetful is a server that gives a bundle to somebody else once.
+type forgetful struct {
+	*fakeServer
+
+	asked *atomic.Int32
+}
+
+func (f forgetful) StartBundle(ctx context.Context, worker, bundle string, in codalab.StartBundle) (bool, error) {
+	if f.asked.Add(1) == 2 {
+		return false, nil
+	}
+	return f.fakeServer.StartBundle(ctx, worker, bundle, in)
+}
+
+// A bundle is lost and comes back while what was done for it still winds up.
+func TestI8EffectThatWasCutIsWantedAgain(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		var staged, claimed atomic.Int32
+		s.alter = func(b *bridge.Bridge) {
+			b.Stager, b.Service = reluctant{&staged}, forgetful{s.server, &claimed}
+		}
+		s.start()
+		s.offer(bundleID(1), "true")
+		s.phase(2*time.Second, bundleID(1), plan.Staging)
+		s.offer(bundleID(1), "true")
+		s.within(3*time.Second, "dropped and forgotten", func() bool { return len(s.rows()) == 0 })
+		s.offer(bundleID(1), "true")
+		s.result(time.Minute, bundleID(1))
+	})
+}
