@@ -131,7 +131,7 @@ func (w *world) checkBegin(wk *worker) {
 
 // mayBeginAgain says whether a bundle may begin again after this attempt.
 func (w *world) mayBeginAgain(a *attempt) bool {
-	return w.policy.Queues["cpu"].RetryBegun == plan.RetryOnPlatform && a.disturbed != "" || w.recovered
+	return w.policy.Queues["cpu"].RetryBegun == plan.RetryOnPlatform && a.platform != "" || w.recovered
 }
 
 // checkSaved checks a step of a row's.
@@ -182,6 +182,8 @@ func (w *world) checkVerdict(r plan.Row) {
 		if v.ExitCode == nil || *v.ExitCode != *a.ended.ExitCode || v.Cause != a.ended.Cause || v.Failure != a.ended.Failure {
 			w.violate(FalseEnd, "%s ended as %+v, and its command with %+v", r.Bundle, v, *a.ended)
 		}
+	case r.Stop == nil && v.Cause == spool.CausePlatform && a.platform == "":
+		w.violate(FalseEnd, "%s ended as the platform's doing (%+v), and it was not (%s)", r.Bundle, v, a.disturbed)
 	case r.Stop != nil, a.disturbed != "", a.refused:
 		if v.Cause == spool.CauseSucceeded && a.ended == nil {
 			w.violate(FalseEnd, "%s succeeded though nothing says so (%s)", r.Bundle, a.disturbed)
@@ -251,6 +253,7 @@ func (w *world) checkResult(b *bundle) {
 
 // checkRelease checks that nobody needs what is to be removed.
 func (w *world) checkRelease(uuid string) {
+	w.checkLedger("a removal")
 	for _, a := range w.disk.bundle(uuid).attempts {
 		if a.alive > 0 && !a.cut && !w.recovered {
 			w.violate(DeletedEarly, "the files of %s are removed while attempt %d runs", uuid, a.number)
@@ -263,7 +266,7 @@ func (w *world) checkRelease(uuid string) {
 	if row.Phase != plan.Done {
 		w.violate(DeletedEarly, "the files of %s are removed, and its row is %q", uuid, row.Phase)
 	}
-	if b := w.server.find(uuid); !row.Dropped && b != nil && !b.state.Final() {
+	if b := w.server.find(uuid); !row.Dropped && !w.recovered && b != nil && !b.state.Final() {
 		w.violate(DeletedEarly, "the files of %s are removed, and the server has it %s", uuid, b.state)
 	}
 }
@@ -275,9 +278,32 @@ func (w *world) checkForgotten(r plan.Row) {
 	}
 }
 
+// checkLedger checks that nothing is done on a ledger that is older than Slurm's
+// jobs, as the bridge can see (I5).
+func (w *world) checkLedger(what string) {
+	if !w.ledger.restored || slices.ContainsFunc(w.dice.struck, func(f Fault) bool { return f.Kind == SubmitLate }) {
+		return
+	}
+	snapshot, err := w.slurm.Observe(w.wall(), researcher)
+	if err != nil {
+		return
+	}
+	for _, j := range snapshot.Jobs {
+		stamp, ok := plan.StampOf(j)
+		if !ok || stamp.Bridge != w.policy.Bridge || stamp.Generation <= w.ledger.memory.generation {
+			continue
+		}
+		if row, ok := w.ledger.memory.row(stamp.Bundle); ok && row.InFlight() && row.Attempt == stamp.Attempt {
+			continue
+		}
+		w.violate(Touched, "%s on a ledger of generation %d, and job %d has %d", what, w.ledger.memory.generation, j.ID, stamp.Generation)
+	}
+}
+
 // checkSubmission checks a submission.
 func (w *world) checkSubmission(r sbatch.Request) {
 	w.countRequest()
+	w.checkLedger("a submission")
 	if w.mayBeSubmittedAgain() {
 		return
 	}
@@ -304,6 +330,7 @@ func (w *world) mayBeSubmittedAgain() bool {
 
 // checkCancel checks what is to be cancelled.
 func (w *world) checkCancel(id sbatch.JobID, name string) {
+	w.checkLedger("a cancellation")
 	if name == foreignJob || name == neighbour {
 		w.violate(Touched, "job %d, %s, is cancelled", id, name)
 	}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,7 @@ type attempt struct {
 	alive     int           // how many of them run
 	cut       bool          // a worker runs, or ran, on a node that Slurm has given up
 	disturbed string        // what befell it; empty for nothing
+	platform  string        // the first of that which is the platform's doing
 	ended     *spool.Exit   // how its command ended of itself
 	refused   bool          // Slurm refused its job
 	job       sbatch.JobID  // the first that was made of it
@@ -115,11 +117,14 @@ func (a *attempt) remove() {
 	a.there, a.started, a.exit = false, written[spool.Started]{}, written[spool.Exit]{}
 }
 
+// disturb notes what befalls an attempt by the platform's doing.
 func (a *attempt) disturb(what string) {
-	if a.disturbed == "" {
-		a.disturbed = what
-	}
+	a.trouble(what)
+	a.platform = cmp.Or(a.platform, what)
 }
+
+// trouble notes what befalls it by anybody's doing.
+func (a *attempt) trouble(what string) { a.disturbed = cmp.Or(a.disturbed, what) }
 
 // mount is the disk as one life of the bridge sees it.
 type mount struct {

@@ -115,6 +115,7 @@ type ledgerDisk struct {
 	// backup is a copy, and when it was made.
 	backup   *Store
 	backedUp time.Duration
+	restored bool
 }
 
 func (d *ledgerDisk) empty() bool { return len(d.memory.rows) == 0 }
@@ -214,6 +215,6 @@ func (d *ledgerDisk) restore() {
 	}
 	d.w.tell("ledger", "restored as it was at %s", d.backedUp)
 	d.memory = d.backup.clone()
-	d.w.recovered = true
+	d.restored, d.w.recovered = true, true
 	d.w.server.forgive()
 }

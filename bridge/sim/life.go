@@ -136,7 +136,12 @@ func (l *life) step() {
 		return
 	case errors.Is(err, plan.ErrOutdated):
 		w.tell("bridge", "%s", err)
-		w.recover()
+		switch {
+		case w.ledger.restored:
+			w.recover()
+		case l.number == w.nextLife:
+			w.violate(Stuck, "the ledger is said to be old, and is not: %s", err)
+		}
 		l.die("the ledger is old")
 		return
 	case err != nil:

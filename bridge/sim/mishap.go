@@ -105,7 +105,10 @@ func (w *world) on(what string, befall func(j sbatch.Job)) {
 		return
 	}
 	if a := w.attemptOf(j.Name); a != nil {
-		a.disturb(what)
+		a.trouble(what)
+		if what != "cancelled by an administrator" {
+			a.disturb(what)
+		}
 	}
 	befall(j)
 	w.slurm.settle()

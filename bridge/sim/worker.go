@@ -85,7 +85,7 @@ func (wk *worker) begin() {
 	if w.fault(WorkerOOM) {
 		w.at(w.dice.span(WorkerOOM, 0, 30*time.Second), func() {
 			if !wk.ended {
-				a.disturb("out of memory")
+				a.trouble("out of memory")
 				wk.end(slurmtest.End{Signal: 9, OutOfMemory: true})
 			}
 		})
@@ -150,7 +150,7 @@ func (wk *worker) signal(kill bool) {
 		if !wk.owns {
 			return // begin sees it
 		}
-		wk.attempt.disturb("told to stop by Slurm")
+		wk.attempt.trouble("told to stop by Slurm")
 		w.at(w.dice.takes(ofWorkers, 10*time.Millisecond, 5*time.Second), func() {
 			if wk.ended {
 				return
