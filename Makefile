@@ -59,7 +59,7 @@ bench: cluster-up install ## measure; ONLY=main measures one area
 	ONLY='$(ONLY)' $(if $(root),,sudo --preserve-env=ONLY) $(shared)/bin/bench
 
 .PHONY: sim
-sim: ## simulate SEEDS=10000 days of a site from FIRST=1 on; SEED=17 [ONLY=crash.3] tells one step by step
+sim: ## simulate a site by SEEDS=10000 seeds from FIRST=1 on; SEED=17 [ONLY=crash.3] tells one step by step
 	@mkdir -p bin; $(build) -o bin/sim ./scripts/sim
 	bin/sim $(if $(SEED),-seed $(SEED) -v $(if $(ONLY),-only $(ONLY)),-seeds $(or $(SEEDS),10000) -first $(or $(FIRST),1))
 

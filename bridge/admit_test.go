@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -186,5 +187,26 @@ func TestI3AFailedObservationSaysNothing(t *testing.T) {
 	err := b.Observe(t.Context(), time.Unix(1_800_000_000, 0))
 	if in := b.inbox.take(); err == nil || len(in.news) != 0 || in.snapshot != nil || b.view.observed.Load() {
 		t.Errorf("error %v, %d pieces of news, snapshot %v", err, len(in.news), in.snapshot)
+	}
+}
+
+// TestI1NothingBeginsOnALedgerThatIsTaken: a bridge that only repeats what it
+// wants, and has nothing to write, learns all the same that another one has
+// taken its ledger.
+func TestI1NothingBeginsOnALedgerThatIsTaken(t *testing.T) {
+	t.Parallel()
+	begun := func() plan.Row { return plan.Row{Bundle: "0x1", Phase: plan.Collecting, Attempt: 1} }
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+	b := opened(t, begun())
+	check(t, "ours", wanted(t, b, now), map[string][]plan.Kind{"0x1": {plan.Collect}})
+	if v := b.rows.get("0x1").Version; v != 1 {
+		t.Fatalf("the row was saved as version %d: there is something to write, and this test shows nothing", v)
+	}
+
+	b = opened(t, begun())
+	b.Ledger.(*memory).failure = ledger.ErrConflict
+	if effects, _, err := b.Step(t.Context(), now); !errors.Is(err, ledger.ErrConflict) || len(effects) > 0 {
+		t.Errorf("taken: %d effects, %v; want none, and %v", len(effects), err, ledger.ErrConflict)
 	}
 }

@@ -210,7 +210,8 @@ func (b *Bridge) strays(ctx context.Context, s *step, snapshot sbatch.Snapshot) 
 }
 
 // save writes the rows that changed, and shows all that were decided to the
-// pumps.
+// pumps. Where there is nothing to write and something to do, it saves nothing
+// all the same: that fails when the ledger is not this bridge's any more.
 func (b *Bridge) save(ctx context.Context, s *step) error {
 	var changed []plan.Row
 	for i, r := range s.rows {
@@ -218,7 +219,7 @@ func (b *Bridge) save(ctx context.Context, s *step) error {
 			changed = append(changed, *r)
 		}
 	}
-	if len(changed) > 0 {
+	if len(changed) > 0 || len(s.effects) > 0 {
 		if err := b.Ledger.Save(ctx, changed); err != nil {
 			return fmt.Errorf("save decisions: %w", err)
 		}

@@ -161,7 +161,8 @@ func (l *Ledger) identify(tx *sqlx.Tx) error {
 }
 
 // Save writes rows, all or none, and raises their versions in place. A row of
-// version 0 is new. Each bundle is there once.
+// version 0 is new. Each bundle is there once. Without rows it asks whether the
+// ledger is still this one's to write.
 //
 // With ErrConflict nothing was written, nor with an error that has a method
 // Transient() bool which returns true: then the same may be saved later. With

@@ -25,7 +25,7 @@ func (d *decision) stopping() {
 	gone := !d.row.Ended.IsZero()
 	switch {
 	case d.row.Begun != nil:
-		if gone && d.settled() {
+		if gone && d.settled() && d.lastWord() {
 			d.concluded(*d.row.Stop)
 		}
 	case !d.row.Closed:

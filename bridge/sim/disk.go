@@ -149,7 +149,12 @@ func (m mount) Prepare(s spool.Spec) error {
 	if w.fault(PrepareFails) {
 		return errFull
 	}
-	w.disk.attempt(s.Bundle, s.Attempt).there = true
+	a := w.disk.attempt(s.Bundle, s.Attempt)
+	if w.fault(PrepareLost) && !a.there {
+		a.disturb("its directory was not made")
+		return nil
+	}
+	a.there = true
 	if m.crashes() {
 		return errCrashed
 	}

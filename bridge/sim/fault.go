@@ -20,6 +20,8 @@ const (
 	SubmitRefused              // Slurm refuses for now
 	SubmitGhost                // Slurm refuses, and leaves the record of a job that failed
 	ObserveFails               // squeue does not answer
+	ObserveLate                // its answer is as old as the question
+	JobHidden                  // it does not list a job for minutes, as if its partition were hidden
 	AccountFails               // sacct does not answer
 	CancelFails                // scancel fails, and has had no effect
 	CancelLost                 // scancel fails, and has had its effect
@@ -48,6 +50,7 @@ const (
 	CloseLost    // an attempt is closed, and the disk says that it failed
 	CloseFails   // it is not closed, and the disk says so
 	PrepareFails // no space left
+	PrepareLost  // an attempt's directory is not made, and the disk says that it is
 	PrepareSlow  // the disk hangs before the submission
 	ReleaseFails // a file cannot be removed
 	Purged       // a site's clean-up removes a bundle's records
@@ -74,11 +77,12 @@ const (
 )
 
 var kindNames = [kinds]string{ //nolint:gochecknoglobals // the names of constants
-	"submit-lost", "submit-late", "submit-fails", "submit-refused", "submit-ghost", "observe-fails", "account-fails",
+	"submit-lost", "submit-late", "submit-fails", "submit-refused", "submit-ghost",
+	"observe-fails", "observe-late", "job-hidden", "account-fails",
 	"cancel-fails", "cancel-lost", "slurm-away", "database-away", "database-behind", "database-deaf", "slurm-forgets",
 	"admin-requeues", "admin-cancels", "preempted", "boot-fails", "node-dies", "node-cut", "job-waits",
 	"worker-dies", "worker-oom", "begin-unknown", "bell-lost", "exit-unwritable",
-	"record-late", "look-fails", "close-lost", "close-fails", "prepare-fails", "prepare-slow", "release-fails", "purged",
+	"record-late", "look-fails", "close-lost", "close-fails", "prepare-fails", "prepare-lost", "prepare-slow", "release-fails", "purged",
 	"check-in-lost", "answer-lost", "answer-doubled", "answer-late", "server-away", "server-restored", "restaged",
 	"claim-fails", "upload-fails", "stage-fails", "confirm-fails", "server-repeats",
 	"crash", "crash-saving", "clock-set", "twin", "ledger-old",
@@ -108,7 +112,7 @@ func (k Kind) perMille() uint64 {
 		return 40
 	case CancelFails, CancelLost, ReleaseFails, ConfirmFails, CloseLost, CloseFails:
 		return 400 // of few chances in a seed
-	case RecordLate, BellLost, ServerRepeats:
+	case RecordLate, BellLost, ObserveLate, JobHidden, ServerRepeats:
 		return 500
 	case SlurmForgets, LedgerOld, Twin:
 		return 150 // of the one chance that there is in a seed

@@ -61,8 +61,11 @@ func (m *Memory) Generation(context.Context) (int64, error) { return m.generatio
 
 // Save writes rows, all or none, by compare-and-swap on their versions.
 func (m *Memory) Save(_ context.Context, rows []plan.Row) error {
+	if !m.mine() {
+		return ledger.ErrConflict
+	}
 	for i := range rows {
-		if m.version(rows[i].Bundle) != rows[i].Version || !m.mine() {
+		if m.version(rows[i].Bundle) != rows[i].Version {
 			return ledger.ErrConflict
 		}
 	}

@@ -32,6 +32,8 @@ type life struct {
 	timer    time.Duration
 	// free is when the next effect of a kind that runs alone can begin.
 	free map[plan.Kind]time.Duration
+	// answer is what squeue is going to answer, nil for what is true by then.
+	answer *listing
 	// sequence numbers check-ins; checking is set while one is to be sent
 	// soon, outstanding while one was sent.
 	sequence              int64
@@ -49,6 +51,7 @@ func (w *world) startLife() {
 			l.offset = -l.offset
 		}
 		w.tell("bridge", "its clock is off by %s", l.offset)
+		w.disturbSubmissions("a bridge with another clock looked for its job")
 	}
 	l.bridge = &bridge.Bridge{
 		Policy: w.policy, Name: "sim", Hostname: "login", Ledger: &book{life: l}, Scheduler: commands{l}, Service: service{life: l},
@@ -89,11 +92,7 @@ func (l *life) die(why string) {
 	w := l.w
 	l.dead = true
 	w.tell("bridge", "life %d ends: %s", l.number, why)
-	for _, r := range w.ledger.memory.rows {
-		if r.Phase == plan.Submitting {
-			w.disk.attempt(r.Bundle, r.Attempt).disturb("the bridge died over its submission")
-		}
-	}
+	w.disturbSubmissions("the bridge died over its submission")
 	for i, other := range w.lives {
 		if other == l {
 			w.lives = append(w.lives[:i:i], w.lives[i+1:]...)
@@ -112,6 +111,15 @@ func (l *life) die(why string) {
 		}
 		w.startLife()
 	})
+}
+
+// disturbSubmissions notes what befalls the attempts that are being submitted.
+func (w *world) disturbSubmissions(what string) {
+	for _, r := range w.ledger.memory.rows {
+		if r.Phase == plan.Submitting {
+			w.disk.attempt(r.Bundle, r.Attempt).disturb(what)
+		}
+	}
 }
 
 // wake has the bridge step soon.
@@ -223,11 +231,15 @@ func (l *life) observe() {
 		return
 	}
 	asked := l.clock()
+	if w.fault(ObserveLate) {
+		l.answer = w.slurm.list()
+	}
 	w.at(w.dice.takes(ofObservation, 10*time.Millisecond, 3*time.Second), func() {
 		if l.dead {
 			return
 		}
 		_ = l.bridge.Observe(w.ctx, asked) // says nothing to any row
+		l.answer = nil
 		l.wake()
 		pause := w.dice.takes(ofObservation, 6*time.Second, 30*time.Second)
 		if !l.bridge.InFlight() {

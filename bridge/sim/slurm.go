@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -39,6 +40,7 @@ type slurm struct {
 	due     time.Time // of the next Advance
 	foreign []sbatch.JobID
 	away    bool
+	hidden  map[sbatch.JobID]bool // from squeue
 }
 
 // settle has the nodes carry out the controller's orders, and comes back when
@@ -214,10 +216,26 @@ func (c commands) Observe(_ context.Context, asked time.Time) (sbatch.Snapshot, 
 	if c.dead || w.slurm.away || w.fault(ObserveFails) {
 		return sbatch.Snapshot{}, errTimeout
 	}
-	snapshot, err := w.slurm.Observe(w.wall(), researcher)
-	snapshot.Asked = asked
-	w.slurm.settle()
-	return snapshot, err
+	answer := c.answer
+	if answer == nil {
+		answer = w.slurm.list()
+	}
+	answer.snapshot.Asked = asked
+	return answer.snapshot, answer.err
+}
+
+// listing is an answer of squeue's.
+type listing struct {
+	snapshot sbatch.Snapshot
+	err      error
+}
+
+// list is what squeue says now.
+func (s *slurm) list() *listing {
+	snapshot, err := s.Observe(s.w.wall(), researcher)
+	snapshot.Jobs = slices.DeleteFunc(snapshot.Jobs, func(j sbatch.Job) bool { return s.hidden[j.ID] })
+	s.settle()
+	return &listing{snapshot, err}
 }
 
 // Account runs sacct.
@@ -270,10 +288,26 @@ func (s *slurm) made(id sbatch.JobID, mark string) {
 		s.Hold(w.wall(), id)
 		w.at(w.dice.span(JobWaits, time.Second, 5*time.Minute), func() { s.release(id) })
 	}
+	if w.accountsTell() && w.fault(JobHidden) {
+		s.hidden[id] = true
+		w.at(w.dice.span(JobHidden, time.Second, 3*time.Minute), func() { delete(s.hidden, id) })
+	}
 	if w.fault(BootFails) {
 		if a := w.attemptOf(mark); a != nil {
 			a.disturb("its node did not boot")
 		}
 		s.FailBoot(w.wall(), id)
 	}
+}
+
+// accountsTell says whether the accounts and the ledger are right in this seed
+// whenever they are asked. Where they are not, nobody can tell a job that is
+// hidden from squeue from one that has ended, or never was.
+func (w *world) accountsTell() bool {
+	for _, k := range []Kind{DatabaseAway, DatabaseBehind, DatabaseDeaf, SlurmForgets, AdminRequeues, Preempted, BootFails, NodeDies, NodeCut, LedgerOld} {
+		if w.dice.happen[k] {
+			return false
+		}
+	}
+	return w.policy.Accounting
 }

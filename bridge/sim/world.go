@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
@@ -129,7 +130,7 @@ func newWorld(ctx context.Context, seed uint64, o Options) *world {
 	if o.Policy != nil {
 		o.Policy(&w.policy)
 	}
-	w.slurm = slurm{w: w, Controller: slurmtest.New(slurmSite)}
+	w.slurm = slurm{w: w, Controller: slurmtest.New(slurmSite), hidden: map[sbatch.JobID]bool{}}
 	w.server = server{w: w, repeats: w.dice.happen[ServerRepeats]}
 	w.disk = disk{w: w, bundles: map[string]*bundleDir{}}
 	w.ledger = ledgerDisk{w: w, memory: NewStore(), open: o.Ledger}

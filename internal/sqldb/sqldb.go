@@ -219,7 +219,7 @@ func (db *DB) GetContext(ctx context.Context, dest any, query string, args ...an
 
 // patience is how long something is run again that another program, or a
 // broken connection, is in the way of. A server may restart meanwhile.
-const patience = 15 * time.Second
+const patience = 30 * time.Second
 
 // retry runs what may be run again from its beginning, while another program
 // is in the way or the connection is broken; twice at least, because the first

@@ -28,7 +28,11 @@ func saving() []mutation {
 	return []mutation{
 		{
 			promise: "I1", name: "rows-are-saved", file: step,
-			guard: "	if len(changed) > 0 {\n", without: "	if false {\n", packages: []string{"bridge"},
+			guard: "	if len(changed) > 0 || len(s.effects) > 0 {\n", without: "	if false {\n", packages: []string{"bridge"},
+		},
+		{
+			promise: "I1", name: "nothing-begins-on-a-ledger-that-is-taken", file: step,
+			guard: "	if len(changed) > 0 || len(s.effects) > 0 {\n", without: "	if len(changed) > 0 {\n", packages: []string{"bridge"},
 		},
 		{
 			promise: "I1", name: "what-changed-is-saved", file: step,
@@ -101,6 +105,10 @@ func absence() []mutation {
 		{
 			promise: "I3", name: "the-accounts-are-asked-too", file: submit,
 			guard: "	case d.policy.Accounting:\n", without: "	case d.policy.Accounting:\n		return true\n	case false:\n", packages: decisions(),
+		},
+		{
+			promise: "I3", name: "a-kill-does-not-make-the-queue-right", file: "bridge/plan/late.go",
+			guard: "if gone && d.settled() && d.lastWord() {", without: "if gone && d.settled() {", packages: decisions(),
 		},
 		{
 			promise: "I3", name: "an-unknown-state-has-not-ended", file: "sbatch/job.go",

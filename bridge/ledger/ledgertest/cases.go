@@ -145,6 +145,7 @@ func (on trial) taken() {
 	take(t, two)
 	wantConflict(t, "saved by who had it", one.Save(t.Context(), mine[:1]))
 	wantConflict(t, "new, by who had it", one.Save(t.Context(), []plan.Row{Row("0x3")}))
+	wantConflict(t, "nothing at all, by who had it", one.Save(t.Context(), nil))
 	wantConflict(t, "deleted by who had it", one.Delete(t.Context(), mine[0]))
 	save(t, two, mine[0])
 	save(t, two, Row("0x3"))
