@@ -205,7 +205,7 @@ func TestI1NothingBeginsOnALedgerThatIsTaken(t *testing.T) {
 	}
 
 	b = opened(t, begun())
-	b.Ledger.(*memory).failure = ledger.ErrConflict
+	b.Ledger = &memory{failure: ledger.ErrConflict}
 	if effects, _, err := b.Step(t.Context(), now); !errors.Is(err, ledger.ErrConflict) || len(effects) > 0 {
 		t.Errorf("taken: %d effects, %v; want none, and %v", len(effects), err, ledger.ErrConflict)
 	}

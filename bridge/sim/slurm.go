@@ -300,11 +300,11 @@ func (s *slurm) made(id sbatch.JobID, mark string) {
 	}
 }
 
-// accountsTell says whether the accounts and the ledger are right in this seed
+// accountsTell says whether accounts, ledger and clock are right in this seed
 // whenever they are asked. Where they are not, nobody can tell a job that is
 // hidden from squeue from one that has ended, or never was.
 func (w *world) accountsTell() bool {
-	for _, k := range []Kind{DatabaseAway, DatabaseBehind, DatabaseDeaf, SlurmForgets, AdminRequeues, Preempted, BootFails, NodeDies, NodeCut, LedgerOld} {
+	for _, k := range []Kind{DatabaseAway, DatabaseBehind, DatabaseDeaf, SlurmForgets, AdminRequeues, Preempted, BootFails, NodeDies, NodeCut, LedgerOld, ClockSet} {
 		if w.dice.happen[k] {
 			return false
 		}
