@@ -132,9 +132,15 @@ type Fault struct {
 // String is the fault on the command line, such as "submit-lost.2".
 func (f Fault) String() string { return f.Kind.String() + "." + strconv.FormatUint(uint64(f.N), 10) }
 
-// ParseFaults reads a list of faults separated by commas.
+// none is an empty list of faults.
+const none = "none"
+
+// ParseFaults reads a list of faults separated by commas, or "none".
 func ParseFaults(list string) ([]Fault, error) {
-	var faults []Fault
+	faults := []Fault{}
+	if list == none {
+		return faults, nil
+	}
 	for _, word := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' }) {
 		name, number, _ := strings.Cut(word, ".")
 		kind := slices.Index(kindNames[:], name)
@@ -149,6 +155,9 @@ func ParseFaults(list string) ([]Fault, error) {
 
 // FormatFaults is the list that ParseFaults reads.
 func FormatFaults(faults []Fault) string {
+	if len(faults) == 0 {
+		return none
+	}
 	words := make([]string, len(faults))
 	for i, f := range faults {
 		words[i] = f.String()

@@ -186,6 +186,9 @@ func TestFaultsAreReadAsTheyAreWritten(t *testing.T) {
 	if err != nil || !slices.Equal(back, all) {
 		t.Errorf("%v, %v", back, err)
 	}
+	if back, err := sim.ParseFaults(sim.FormatFaults(nil)); err != nil || back == nil || len(back) > 0 {
+		t.Errorf("no faults: %v, %v; want none, and not nil, which is all", back, err)
+	}
 	for _, bad := range []string{"crash", "crash.", "crash.x", "dance.3", "crash.-1"} {
 		if _, err := sim.ParseFaults(bad); err == nil {
 			t.Errorf("%q is read", bad)
