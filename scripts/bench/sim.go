@@ -64,7 +64,7 @@ func benchSim(ctx context.Context, out io.Writer) error {
 
 // seedsPerSecond runs seeds on all cores for a while.
 func seedsPerSecond(ctx context.Context) (float64, error) {
-	defer debug.SetGCPercent(debug.SetGCPercent(800)) // as make sim does
+	defer debug.SetGCPercent(debug.SetGCPercent(3200)) // as make sim does
 	const lasting = 10 * time.Second
 	var seed, done atomic.Uint64
 	var wg sync.WaitGroup

@@ -53,7 +53,7 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	if *one != 0 {
 		return runOne(ctx, out, *one, *only, *verbose)
 	}
-	debug.SetGCPercent(800) // a seed leaves a few hundred kilobytes behind, and little lives
+	debug.SetGCPercent(3200) // a seed leaves a few hundred kilobytes behind, and little lives
 	return c.run(ctx, out)
 }
 
