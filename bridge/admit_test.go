@@ -209,4 +209,12 @@ func TestI1NothingBeginsOnALedgerThatIsTaken(t *testing.T) {
 	if effects, _, err := b.Step(t.Context(), now); !errors.Is(err, ledger.ErrConflict) || len(effects) > 0 {
 		t.Errorf("taken: %d effects, %v; want none, and %v", len(effects), err, ledger.ErrConflict)
 	}
+
+	b = opened(t, plan.Row{Bundle: "0x1", Phase: plan.Submitting, Attempt: 1, Mark: "cl-x-1.1-b1b2b3", Generation: 7, Prepared: true})
+	check(t, "Slurm was not seen yet", wanted(t, b, now), map[string][]plan.Kind{})
+	b.Ledger = &memory{failure: ledger.ErrConflict}
+	b.inbox.see(sbatch.Snapshot{Asked: now})
+	if effects, _, err := b.Step(t.Context(), now); !errors.Is(err, ledger.ErrConflict) || len(effects) > 0 {
+		t.Errorf("taken while a submission was held back: %d effects, %v; want none, and %v", len(effects), err, ledger.ErrConflict)
+	}
 }

@@ -24,13 +24,22 @@ func (b *Bridge) Do(ctx context.Context, e plan.Effect) (tell func()) {
 	b.Log.DebugContext(ctx, "effect ended", slog.String("kind", string(e.Kind)), slog.String("bundle", e.Row.Bundle))
 	cut := ctx.Err() != nil && e.Kind != plan.Submit
 	return func() {
-		b.running.end(e)
 		if cut {
-			outcome = func(*plan.News) {}
+			outcome = nothing
 		}
-		if e.Row.Bundle != "" {
-			b.inbox.put(e.Row.Bundle, outcome)
-		}
+		b.ended(e, outcome)
+	}
+}
+
+// nothing is the outcome of an effect that has nothing to tell.
+func nothing(*plan.News) {}
+
+// ended tells an effect's row that it has ended. A job that no row stands for
+// is told nothing.
+func (b *Bridge) ended(e plan.Effect, outcome func(*plan.News)) {
+	b.running.end(e)
+	if e.Row.Bundle != "" {
+		b.inbox.put(e.Row.Bundle, outcome)
 	}
 }
 
@@ -80,7 +89,7 @@ func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
 		return func(n *plan.News) { n.Released = &o }
 	case plan.Forget: // Step's own
 	}
-	return func(*plan.News) {}
+	return nothing
 }
 
 func (b *Bridge) claim(ctx context.Context, r plan.Row) plan.Claimed {

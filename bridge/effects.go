@@ -122,8 +122,7 @@ func (r *runner) start(e plan.Effect) {
 	r.group.Go(func() error {
 		defer cancel()
 		if r.limits[e.Kind].Acquire(ctx, 1) != nil {
-			r.bridge.running.end(e)
-			r.bridge.inbox.put(e.Row.Bundle, func(*plan.News) {})
+			r.bridge.ended(e, nothing)
 			return nil
 		}
 		tell := r.bridge.Do(ctx, e)

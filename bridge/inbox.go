@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"slices"
 	"sync"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -22,7 +21,7 @@ type inbox struct {
 type arrivals struct {
 	offers   []offer
 	news     []*bundleNews    // in the order of their first arrival
-	index    map[string]int   // of news, where there is much
+	places   places           // of news
 	snapshot *sbatch.Snapshot // the newest
 }
 
@@ -46,32 +45,13 @@ func (i *inbox) init() {
 
 // of returns the news of a bundle, for more to be added.
 func (a *arrivals) of(bundle string) *plan.News {
-	if at := a.at(bundle); at >= 0 {
+	if at := a.places.at(bundle); at >= 0 {
 		return &a.news[at].News
 	}
 	n := &bundleNews{bundle: bundle}
 	a.news = append(a.news, n)
-	switch {
-	case a.index != nil:
-		a.index[bundle] = len(a.news) - 1
-	case len(a.news) > few:
-		a.index = make(map[string]int, 2*few)
-		for i, n := range a.news {
-			a.index[n.bundle] = i
-		}
-	}
+	a.places.add(bundle)
 	return &n.News
-}
-
-// at is where a bundle's news is, -1 for nowhere.
-func (a *arrivals) at(bundle string) int {
-	if a.index == nil {
-		return slices.IndexFunc(a.news, func(n *bundleNews) bool { return n.bundle == bundle })
-	}
-	if i, ok := a.index[bundle]; ok {
-		return i
-	}
-	return -1
 }
 
 // put adds news of one bundle to what there is already of it.

@@ -58,7 +58,7 @@ func (b *Bridge) Step(ctx context.Context, now time.Time) ([]plan.Effect, time.D
 		}
 	}
 	for _, bundle := range b.rows.dueBy(now) {
-		if r := b.rows.get(bundle); r != nil && s.at(bundle) < 0 {
+		if r := b.rows.get(bundle); r != nil && s.places.at(bundle) < 0 {
 			b.decide(ctx, s, *r, plan.News{})
 		}
 	}
@@ -73,45 +73,22 @@ func (b *Bridge) Step(ctx context.Context, now time.Time) ([]plan.Effect, time.D
 // step is what one Step came to.
 type step struct {
 	now time.Time
-	// rows are the rows that were decided, each once or, where it was sent to
-	// Slurm too, twice; changed says which of them are to be saved.
+	// rows are the rows that were decided, each once; changed says which of them
+	// are to be saved.
 	rows    []*plan.Row
 	changed []bool
-	index   map[string]int // of rows, where they are many
+	places  places // of rows
 	effects []plan.Effect
-}
-
-// few is how many rows are looked through one by one.
-const few = 8
-
-// at is where a bundle's row is among those that were decided, -1 for nowhere.
-func (s *step) at(bundle string) int {
-	if s.index == nil {
-		return slices.IndexFunc(s.rows, func(r *plan.Row) bool { return r.Bundle == bundle })
-	}
-	if i, ok := s.index[bundle]; ok {
-		return i
-	}
-	return -1
 }
 
 // note takes in a decided row.
 func (s *step) note(r *plan.Row, changed bool) {
-	i := s.at(r.Bundle)
-	if i >= 0 {
+	if i := s.places.at(r.Bundle); i >= 0 {
 		s.rows[i], s.changed[i] = r, s.changed[i] || changed
 		return
 	}
 	s.rows, s.changed = append(s.rows, r), append(s.changed, changed)
-	switch {
-	case s.index != nil:
-		s.index[r.Bundle] = len(s.rows) - 1
-	case len(s.rows) > few:
-		s.index = make(map[string]int, 2*few)
-		for i, r := range s.rows {
-			s.index[r.Bundle] = i
-		}
-	}
+	s.places.add(r.Bundle)
 }
 
 // offered makes rows of offered bundles. An offer of a bundle that has a row is
@@ -210,8 +187,9 @@ func (b *Bridge) strays(ctx context.Context, s *step, snapshot sbatch.Snapshot) 
 }
 
 // save writes the rows that changed, and shows all that were decided to the
-// pumps. Where there is nothing to write and something to do, it saves nothing
-// all the same: that fails when the ledger is not this bridge's any more.
+// pumps. Where there is nothing to write and something to do, or held back, it
+// saves nothing all the same: that fails when the ledger is not this bridge's
+// any more.
 func (b *Bridge) save(ctx context.Context, s *step) error {
 	var changed []plan.Row
 	for i, r := range s.rows {
@@ -219,7 +197,7 @@ func (b *Bridge) save(ctx context.Context, s *step) error {
 			changed = append(changed, *r)
 		}
 	}
-	if len(changed) > 0 || len(s.effects) > 0 {
+	if len(changed)+len(s.effects)+len(b.held) > 0 {
 		if err := b.Ledger.Save(ctx, changed); err != nil {
 			return fmt.Errorf("save decisions: %w", err)
 		}
@@ -241,7 +219,7 @@ func (b *Bridge) save(ctx context.Context, s *step) error {
 func (b *Bridge) admit(ctx context.Context, s *step) ([]plan.Effect, error) {
 	admitted := b.letGo(s.now)
 	for _, e := range s.effects {
-		if i := s.at(e.Row.Bundle); i >= 0 {
+		if i := s.places.at(e.Row.Bundle); i >= 0 {
 			e.Row = s.rows[i]
 		}
 		switch {

@@ -1,21 +1,20 @@
 package spool
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // racer, when set in the environment of this test program, is the number of
@@ -69,7 +68,7 @@ type verdict struct {
 // ends, to begin them or to close them, and tells what came of it.
 func race(dir string, n int, closes bool) error {
 	out := json.NewEncoder(os.Stdout)
-	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+	if err := testenv.Ready(); err != nil {
 		return err
 	}
 	take := func(a Attempt) (Started, bool, error) {
@@ -100,35 +99,18 @@ func TestSixtyFourProcessesHaveOneOwnerOfEachAttempt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	stdin, start, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var outputs [processes]bytes.Buffer
-	var children [processes]*exec.Cmd
-	for i := range children {
-		child := exec.CommandContext(t.Context(), os.Args[0], dir)
-		child.Env = []string{racer + "=" + strconv.Itoa(attempts)}
+	printed := testenv.Race(t, processes, dir, func(i int) []string {
+		variables := []string{racer + "=" + strconv.Itoa(attempts)}
 		if i < closers {
-			child.Env = append(child.Env, closer+"=yes")
+			variables = append(variables, closer+"=yes")
 		}
-		child.Stdin, child.Stdout, child.Stderr = stdin, &outputs[i], os.Stderr
-		if err := child.Start(); err != nil {
-			t.Fatal(err)
-		}
-		children[i] = child
-	}
-	if err := errors.Join(stdin.Close(), start.Close()); err != nil { // go
-		t.Fatal(err)
-	}
+		return variables
+	})
 	var owners, answers [attempts]int
 	var standing [attempts]Started
 	closed := 0
-	for i, child := range children {
-		if err := child.Wait(); err != nil {
-			t.Fatal(err)
-		}
-		said := json.NewDecoder(&outputs[i])
+	for i, lines := range printed {
+		said := json.NewDecoder(strings.NewReader(lines))
 		for range attempts {
 			var v verdict
 			if err := said.Decode(&v); err != nil {

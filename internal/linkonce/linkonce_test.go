@@ -1,16 +1,12 @@
 package linkonce
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -19,6 +15,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // racer, when set in the environment of this test program, is the number of
@@ -89,7 +87,7 @@ func unreliable(path string) disk {
 // race settles n paths below dir when its standard input ends, and prints its
 // own record and the one that stands of each.
 func race(dir string, n int) error {
-	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+	if err := testenv.Ready(); err != nil {
 		return err
 	}
 	for i := range n {
@@ -107,33 +105,12 @@ func TestSixtyFourProcessesWhoseRepliesAreLostSettleEachPathOnce(t *testing.T) {
 	t.Parallel()
 	const processes, paths = 64, 50
 	dir := t.TempDir()
-	stdin, start, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var outputs [processes]bytes.Buffer
-	var children [processes]*exec.Cmd
-	for i := range children {
-		child := exec.CommandContext(t.Context(), os.Args[0], dir)
-		child.Env = []string{racer + "=" + strconv.Itoa(paths)}
-		child.Stdin, child.Stdout, child.Stderr = stdin, &outputs[i], os.Stderr
-		if err := child.Start(); err != nil {
-			t.Fatal(err)
-		}
-		children[i] = child
-	}
-	if err := errors.Join(stdin.Close(), start.Close()); err != nil { // go
-		t.Fatal(err)
-	}
+	printed := testenv.Race(t, processes, dir, func(int) []string { return []string{racer + "=" + strconv.Itoa(paths)} })
 	owners, standing := make([][]string, paths), make([][]string, paths)
 	winners := map[int]bool{}
-	for i, child := range children {
-		if err := child.Wait(); err != nil {
-			t.Fatal(err)
-		}
-		lines := bufio.NewScanner(&outputs[i])
-		for n := 0; lines.Scan(); n++ {
-			mine, stands, _ := strings.Cut(lines.Text(), " ")
+	for i, lines := range printed {
+		for n, line := range strings.Split(strings.TrimSuffix(lines, "\n"), "\n") {
+			mine, stands, _ := strings.Cut(line, " ")
 			standing[n] = append(standing[n], stands)
 			if mine == stands {
 				owners[n] = append(owners[n], mine)

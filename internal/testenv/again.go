@@ -1,7 +1,9 @@
 package testenv
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -46,4 +48,38 @@ func (p *Process) Wait() error {
 		}
 	}
 	return err //nolint:wrapcheck // the caller knows which process
+}
+
+// Race starts n processes of this test program with one argument, each with
+// the variables that are given for it alone, and lets them go together when
+// all are there: each waits for the end of its standard input (Ready). It
+// returns what each has printed, when all have ended well.
+func Race(tb testing.TB, n int, argument string, variables func(i int) []string) []string {
+	tb.Helper()
+	self, err := os.Executable()
+	must(tb, err)
+	stdin, start, err := os.Pipe()
+	must(tb, err)
+	outputs, racers := make([]bytes.Buffer, n), make([]*exec.Cmd, n)
+	for i := range racers {
+		racers[i] = exec.CommandContext(tb.Context(), self, argument) //nolint:gosec // this very program
+		racers[i].Env = variables(i)
+		racers[i].Stdin, racers[i].Stdout, racers[i].Stderr = stdin, &outputs[i], os.Stderr
+		must(tb, racers[i].Start())
+	}
+	must(tb, errors.Join(stdin.Close(), start.Close())) // go
+	printed := make([]string, n)
+	for i, r := range racers {
+		must(tb, r.Wait())
+		printed[i] = outputs[i].String()
+	}
+	return printed
+}
+
+// Ready waits in a process of Race's until all of them are there.
+func Ready() error {
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		return fmt.Errorf("wait for the start: %w", err)
+	}
+	return nil
 }

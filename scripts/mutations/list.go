@@ -28,11 +28,11 @@ func saving() []mutation {
 	return []mutation{
 		{
 			promise: "I1", name: "rows-are-saved", file: step,
-			guard: "	if len(changed) > 0 || len(s.effects) > 0 {\n", without: "	if false {\n", packages: []string{"bridge"},
+			guard: "	if len(changed)+len(s.effects)+len(b.held) > 0 {\n", without: "	if false {\n", packages: []string{"bridge"},
 		},
 		{
 			promise: "I1", name: "nothing-begins-on-a-ledger-that-is-taken", file: step,
-			guard: "	if len(changed) > 0 || len(s.effects) > 0 {\n", without: "	if len(changed) > 0 {\n", packages: []string{"bridge"},
+			guard: "	if len(changed)+len(s.effects)+len(b.held) > 0 {\n", without: "	if len(changed) > 0 {\n", packages: []string{"bridge"},
 		},
 		{
 			promise: "I1", name: "what-changed-is-saved", file: step,
