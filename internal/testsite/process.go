@@ -40,7 +40,8 @@ func (s *Site) launchAs(as *syscall.Credential, args ...string) *process {
 // startWithin bounds a program's start. Making the demo's image takes longest.
 const startWithin = 5 * time.Minute
 
-// until waits for a program to be ready. It fails when that ends before.
+// until waits for a program to be ready. It fails when that ends before; one
+// that was ready and has ended since by itself is the caller's to judge.
 func (p *process) until(ctx context.Context, ready func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
@@ -54,6 +55,9 @@ func (p *process) until(ctx context.Context, ready func() bool) error {
 	})
 	select {
 	case <-p.ended:
+		if ready() {
+			return nil
+		}
 		return fmt.Errorf("%s ended: %w", p.cmd.Args[0], errors.Join(p.err, errEarly))
 	default:
 		return err
