@@ -2,7 +2,6 @@ package spool
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -14,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // LeftoverKind says what a Leftover is.
@@ -47,26 +48,40 @@ type Leftover struct {
 	Touched time.Time
 }
 
-// probePrefix begins the name of the file by which the disk's clock is read,
-// trashPrefix that of what a sweep has put aside.
-const (
-	probePrefix = ".clock-"
-	trashPrefix = ".trash-"
-)
+// trashPrefix begins the name of what a sweep has put aside.
+const trashPrefix = ".trash-"
 
 // temporaryName is how package atomicfile names what it has not published yet.
 var temporaryName = regexp.MustCompile(`^\.(.+)\.tmp-[0-9]+$`)
 
-// Now reads the disk's own clock, by which Leftover.Touched is measured.
+// Now reads the disk's own clock, by which Leftover.Touched is measured. It
+// takes no room on the disk.
 func (d Disk) Now() (time.Time, error) {
-	f, err := os.CreateTemp(d.Layout.spool(), probePrefix)
+	now, err := touch(d.Layout.spool())
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read the shared disk's clock: %w", err)
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // a later sweep does
-	info, err := f.Stat()
-	if err := errors.Join(err, f.Close()); err != nil {
-		return time.Time{}, fmt.Errorf("read the shared disk's clock: %w", err)
+	return now, nil
+}
+
+// Touch notes that a worker's program is in use now.
+func (d Disk) Touch(worker string) error {
+	if _, err := touch(filepath.Dir(worker)); err != nil {
+		return fmt.Errorf("note the use of %s: %w", worker, err)
+	}
+	return nil
+}
+
+// touch has the file server set a directory's time to its own, and returns
+// that.
+func touch(dir string) (time.Time, error) {
+	now := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, dir, now, 0); err != nil {
+		return time.Time{}, &fs.PathError{Op: "utimensat", Path: dir, Err: err}
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return time.Time{}, err //nolint:wrapcheck // the caller says what for
 	}
 	return info.ModTime(), nil
 }
@@ -130,7 +145,7 @@ func (c *census) each(dir string, fn func(path string, info fs.FileInfo)) error 
 		switch at, name, ok := trashed(e.Name()); {
 		case ok:
 			c.add(LeftTrash, path, c.bundleOf(dir, path, name), at)
-		case strings.HasPrefix(e.Name(), probePrefix), temporaryName.MatchString(e.Name()) && info.Mode().IsRegular():
+		case temporaryName.MatchString(e.Name()) && info.Mode().IsRegular():
 			c.add(LeftTemporary, path, "", changed(info))
 		case !strings.HasPrefix(e.Name(), "."):
 			fn(path, info)

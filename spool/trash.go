@@ -97,15 +97,3 @@ func (d Disk) Discard(l Leftover) error {
 	}
 	return nil
 }
-
-// Touch notes that a worker's program is in use now, by the disk's clock.
-func (d Disk) Touch(worker string) error {
-	f, err := os.CreateTemp(filepath.Dir(worker), probePrefix)
-	if err != nil {
-		return fmt.Errorf("note the use of %s: %w", worker, err)
-	}
-	if err := errors.Join(f.Close(), os.Remove(f.Name())); err != nil {
-		return fmt.Errorf("note the use of %s: %w", worker, err)
-	}
-	return nil
-}

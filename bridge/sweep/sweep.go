@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"time"
 
@@ -30,6 +31,7 @@ type Disk interface {
 	Now() (time.Time, error)
 	Leftovers(needed func(bundle string) bool) ([]spool.Leftover, error)
 	Weigh(ctx context.Context, l spool.Leftover) (int64, time.Time, error)
+	Touch(worker string) error
 	Trash
 }
 
@@ -48,6 +50,9 @@ type Sweeper struct {
 	Disk      Disk
 	// Grace is for how long a leftover must not have been changed.
 	Grace time.Duration
+	// Worker is the cl-worker that the bridge's jobs run; empty where that is
+	// another one's to say. Each sweep notes that it is in use.
+	Worker string
 	// Now reads the clock, for what is asked of Slurm.
 	Now func() time.Time
 }
@@ -83,6 +88,11 @@ func (s *Sweeper) find(ctx context.Context) ([]Finding, time.Time, error) {
 	now, err := s.Disk.Now()
 	if err != nil {
 		return nil, now, fmt.Errorf("sweep: %w", err)
+	}
+	if s.Worker != "" {
+		if err := s.Disk.Touch(s.Worker); err != nil {
+			return nil, now, fmt.Errorf("sweep: %w", err)
+		}
 	}
 	n, err := s.needs(ctx)
 	if err != nil {
@@ -144,44 +154,58 @@ func (s *Sweeper) Sweep(ctx context.Context) ([]Finding, error) {
 			going = append(going, &found[i])
 		}
 	}
+	stuck := map[string]bool{}
 	for len(going) > 0 {
 		part := going[:min(atOnce, len(going))]
 		going = going[len(part):]
-		if err := s.remove(ctx, part, now); err != nil {
+		s.putAside(part, now, stuck)
+		if err := s.discard(ctx, part); err != nil {
 			return found, fmt.Errorf("sweep: %w", err)
 		}
 	}
 	return found, nil
 }
 
-// remove puts findings aside, makes sure that no row needs them, and removes
-// them.
-func (s *Sweeper) remove(ctx context.Context, found []*Finding, now time.Time) error {
+// putAside puts findings aside. What says whose a bundle's files were stays while
+// one of these does: stuck are the bundles of which one could not be moved.
+func (s *Sweeper) putAside(found []*Finding, now time.Time, stuck map[string]bool) {
 	for _, f := range found {
 		switch f.Kind {
 		case spool.LeftTemporary, spool.LeftRing, spool.LeftTrash:
+			continue
 		case spool.LeftRun, spool.LeftRecords, spool.LeftMembers, spool.LeftWorker:
-			trash, err := s.Disk.PutAside(f.leftover, now)
-			if err != nil {
-				f.Trouble = err.Error()
-				continue
-			}
+		}
+		if f.Bundle != "" && stuck[f.Bundle] {
+			f.Trouble = "other files of its bundle could not be removed"
+			continue
+		}
+		switch trash, err := s.Disk.PutAside(f.leftover, now); {
+		case err == nil:
 			f.leftover = trash
+		case errors.Is(err, fs.ErrNotExist): // another sweep was here
+			f.Removed = true
+		default:
+			f.Trouble, stuck[f.Bundle] = err.Error(), true
 		}
 	}
+}
+
+// discard makes sure that no row needs what was put aside, and removes it.
+func (s *Sweeper) discard(ctx context.Context, found []*Finding) error {
 	rows, err := s.Ledger.Rows(ctx)
 	has := bundles(rows)
 	for _, f := range found {
-		needed := err != nil || f.Bundle != "" && has[f.Bundle]
+		needed := f.back || err != nil || has[f.Bundle]
+		if needed && !f.back && !f.Removed {
+			f.Kept, f.Reason = true, "its bundle may have come back meanwhile"
+		}
 		switch {
-		case f.Trouble != "":
+		case f.Trouble != "", f.Removed:
 		case needed && f.leftover.Kind == spool.LeftTrash:
-			f.Kept, f.Reason = true, "its bundle has come back"
 			if err := s.Disk.PutBack(f.leftover); err != nil {
 				f.Trouble = err.Error()
 			}
 		case needed:
-			f.Kept, f.Reason = true, "its bundle has come back"
 		case ctx.Err() != nil:
 			f.Trouble = ctx.Err().Error()
 		default:
@@ -195,12 +219,17 @@ func (s *Sweeper) remove(ctx context.Context, found []*Finding, now time.Time) e
 	return errors.Join(err, ctx.Err())
 }
 
-// Run sweeps at once and then after each pause, until ctx ends. What it removes
-// and what keeps it from that it logs.
-func (s *Sweeper) Run(ctx context.Context, pause time.Duration, log *slog.Logger) {
-	ticker := time.NewTicker(pause)
-	defer ticker.Stop()
+// Run sweeps after first, and then after each pause, until ctx ends. What it
+// removes and what keeps it from that it logs.
+func (s *Sweeper) Run(ctx context.Context, first, pause time.Duration, log *slog.Logger) {
+	timer := time.NewTimer(first)
+	defer timer.Stop()
 	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
 		found, err := s.Sweep(ctx)
 		if ctx.Err() != nil {
 			return
@@ -216,10 +245,6 @@ func (s *Sweeper) Run(ctx context.Context, pause time.Duration, log *slog.Logger
 		if err != nil {
 			log.WarnContext(ctx, "the shared disk was not swept; it is tried again", slog.String("error", err.Error()))
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+		timer.Reset(pause)
 	}
 }

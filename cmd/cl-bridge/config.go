@@ -38,6 +38,7 @@ type config struct {
 	StagePatience *duration `toml:"stage_patience"`
 	MaxAttempts   int       `toml:"max_attempts"`
 	CancelStrays  *bool     `toml:"cancel_strays"`
+	SweepGrace    *duration `toml:"sweep_grace"`
 
 	Slurm slurmConfig             `toml:"slurm"`
 	Image imageConfig             `toml:"image"`
@@ -221,6 +222,9 @@ func (c config) check() error {
 		if q.Default {
 			fallback = name
 		}
+	}
+	if d := c.SweepGrace.or(time.Hour); d < time.Hour {
+		return errors.New("sweep_grace is below 1h: what was written so lately may be needed by a job that is about to start")
 	}
 	if d := c.Slurm.ObserveEvery.or(time.Second); d < time.Second {
 		return errors.New("slurm.observe_every is below 1s: that is more than a controller should be asked")

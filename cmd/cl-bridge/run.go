@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,7 +43,7 @@ configuration is wrong; 3 the server did not answer, try again later.`
 
 func run(ctx context.Context, p program.Process) error {
 	root := program.Root(p, "cl-bridge", "Run a CodaLab server's bundles as Slurm jobs", about)
-	root.AddCommand(runCommand(p), replayCommand(p), explainCommand(p), recoverCommand(p), configCommand(p)) //nolint:contextcheck // cobra hands the context on in the command
+	root.AddCommand(runCommand(p), replayCommand(p), explainCommand(p), recoverCommand(p), sweepCommand(p), configCommand(p)) //nolint:contextcheck // cobra hands the context on in the command
 	return root.ExecuteContext(ctx)                                                                          //nolint:wrapcheck // the commands say what it was about
 }
 
@@ -166,6 +167,13 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 		LookEvery:    350 * time.Millisecond,
 		ReadEvery:    5 * time.Second,
 	}
+	ctx, end := context.WithCancel(ctx)
+	var sweeping sync.WaitGroup
+	defer sweeping.Wait()
+	defer end()
+	s := sweeper(c, book, slurm, b.Now)
+	s.Worker = worker
+	sweeping.Go(func() { s.Run(ctx, sweepFirst, sweepEvery, log) })
 	return t.run(ctx, b, log)
 }
 
@@ -300,11 +308,14 @@ func installWorker(c config, layout spool.Layout) (string, error) {
 	}
 	sum := sha256.Sum256(data)
 	path := filepath.Join(layout.Bin(hex.EncodeToString(sum[:])), "cl-worker")
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", fmt.Errorf("install cl-worker: %w", err)
+	}
+	// First, so that no sweep takes an old version away that is used again. The
+	// sweeps of the bridge do it once more.
+	_ = (spool.Disk{Layout: layout}).Touch(path)
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
 	}
 	if err := atomicfile.Write(path, data, 0o700); err != nil {
 		return "", fmt.Errorf("install cl-worker: %w", err)
