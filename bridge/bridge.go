@@ -16,7 +16,7 @@ import (
 // Open, and not changed after.
 //
 // Run is the whole of it. Its parts, Open, Step, Do, Observe, Listen, ReadTurn,
-// CheckIn and Deliver, are there for who drives a bridge through simulated
+// Measure, CheckIn and Deliver, are there for who drives a bridge through simulated
 // time: they start no goroutine and read no clock.
 type Bridge struct {
 	Policy plan.Policy
@@ -29,6 +29,8 @@ type Bridge struct {
 	Scheduler Scheduler
 	Service   BundleService
 	Spool     Spool
+	// Gauge is asked how full the shared disk is; nil where nobody asks.
+	Gauge     Gauge
 	Stager    Stager
 	Collector Collector
 	Log       *slog.Logger
@@ -51,7 +53,9 @@ type Bridge struct {
 	observed   bool          // Slurm was seen as a whole since the start
 	held       []plan.Effect // what waits for that, or for its turn
 	found      plan.Strays   // jobs for which no row stands
+	low        *string       // why nothing new may be put onto the shared disk; nil while that is not known
 
+	gauged  gauged
 	inbox   inbox
 	running running
 	view    view
@@ -79,6 +83,9 @@ func (b *Bridge) work(ctx context.Context) error {
 	g.Go(func() error { return b.observing(ctx) })
 	g.Go(func() error { return b.listening(ctx) })
 	g.Go(func() error { return b.reading(ctx) })
+	if b.Gauge != nil {
+		g.Go(func() error { return b.measuring(ctx) })
+	}
 	for _, q := range b.Policy.Queues {
 		g.Go(func() error { return b.checkingIn(ctx, g, q) })
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
@@ -137,7 +138,7 @@ func outcome(err error) plan.Outcome {
 	if err == nil {
 		return plan.Outcome{}
 	}
-	o := plan.Outcome{Failure: err.Error()}
+	o := plan.Outcome{Failure: err.Error(), Full: errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)}
 	var transient interface{ Transient() bool }
 	if errors.As(err, &transient) {
 		o.Final = !transient.Transient()

@@ -67,6 +67,7 @@ func (d *decision) staging() {
 		d.drop("the server has given the bundle to another worker")
 		return
 	}
+	d.heedDisk()
 	if d.row.Staged != nil {
 		return // Batch decides when it is submitted
 	}
@@ -74,7 +75,7 @@ func (d *decision) staging() {
 	answer := d.news.Staged
 	switch {
 	case answer == nil:
-		if !d.waiting() {
+		if !d.waiting() && d.row.Low == "" {
 			d.want(Stage)
 		}
 	case answer.Failure == "":
@@ -82,15 +83,31 @@ func (d *decision) staging() {
 		d.row.Staged = &inputs
 		d.row.Due, d.row.Tries, d.row.Trouble, d.row.Progress = time.Time{}, 0, "", ""
 		d.row.Reason = "image and dependencies are there"
-	case answer.Final || d.patienceEnds(d.policy.StagePatience):
+	case answer.Final && !answer.Full || d.stagedEnough(*answer):
 		cause := spool.CausePlatform
-		if answer.Final {
+		if answer.Final && !answer.Full {
 			cause = spool.CauseUser
 		}
 		d.finish(Verdict{Cause: cause, Failure: sentence(answer.Failure)}, "staging failed")
 	default:
 		d.again(answer.Failure)
 	}
+}
+
+// fullPatience is how long room on a disk is waited for. What is too large for
+// the whole disk must not fill it for ever.
+const fullPatience = 3 * 24 * time.Hour
+
+// stagedEnough says whether a staging that failed is given up. While the disk is
+// below its low water nothing is.
+func (d *decision) stagedEnough(answer StageEnd) bool {
+	switch {
+	case d.row.Low != "":
+		return false
+	case answer.Full:
+		return d.patienceEnds(fullPatience)
+	}
+	return d.patienceEnds(d.policy.StagePatience)
 }
 
 // takeUp goes on where the ledger was before it was put back: with the attempt

@@ -56,6 +56,9 @@ type Policy struct {
 	// KeepAfterAck is how long results stay on the shared disk after the
 	// server acknowledged them.
 	KeepAfterAck time.Duration
+	// LowWater is how much of the shared disk has to be free for bundles to be
+	// claimed, brought in and submitted.
+	LowWater LowWater
 }
 
 // RetryBegun says whether a bundle that began may begin again.
@@ -105,4 +108,6 @@ type Health struct {
 	// Observed is set once Slurm has been seen as a whole since the bridge's
 	// start: before, it is not known whether the ledger is up to date.
 	Observed bool
+	// Low is set while nothing new may be put onto the shared disk.
+	Low bool
 }

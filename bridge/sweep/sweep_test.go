@@ -256,10 +256,12 @@ func (f *failing) Rows(ctx context.Context) ([]plan.Row, error) {
 func TestSweepRemovesNothingWhereItCannotKnow(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*site){
-		"Slurm is away":           func(s *site) { s.slurm.err = errors.New("no answer") },
-		"the ledger is away":      func(s *site) { s.Ledger = &failing{s.book, 1, 0} },
-		"the ledger goes":         func(s *site) { s.Ledger = &failing{s.book, 2, 0} },
-		"the ledger is old":       func(s *site) { s.job(s.mark(9, 1, ""), "codalab bundle="+bundle(9)+" attempt=1 owner=1 bridge="+s.book.ID+" generation=99") },
+		"Slurm is away":      func(s *site) { s.slurm.err = errors.New("no answer") },
+		"the ledger is away": func(s *site) { s.Ledger = &failing{s.book, 1, 0} },
+		"the ledger goes":    func(s *site) { s.Ledger = &failing{s.book, 2, 0} },
+		"the ledger is old": func(s *site) {
+			s.job(s.mark(9, 1, ""), "codalab bundle="+bundle(9)+" attempt=1 owner=1 bridge="+s.book.ID+" generation=99")
+		},
 		"marks are not to be had": func(s *site) { s.must(os.Rename(filepath.Dir(s.layout.Members("x")), string(s.layout)+"/x")) },
 		"the disk is not there":   func(s *site) { s.must(os.Rename(string(s.layout)+"/spool", string(s.layout)+"/x")) },
 	} {
