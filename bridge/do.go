@@ -54,7 +54,7 @@ func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
 		end := b.stage(ctx, r)
 		return func(n *plan.News) { n.Staged, n.Progress = &end, "" }
 	case plan.Prepare:
-		o := outcome(b.Spool.Prepare(b.Policy.Spec(r)))
+		o := b.prepare(r)
 		return func(n *plan.News) { n.Prepared = &o }
 	case plan.Submit:
 		s := b.submit(ctx, r)
@@ -117,6 +117,17 @@ func (b *Bridge) stage(ctx context.Context, r plan.Row) plan.StageEnd {
 		b.inbox.put(r.Bundle, func(n *plan.News) { n.Progress = progress })
 	})
 	return plan.StageEnd{Outcome: outcome(err), Inputs: inputs}
+}
+
+// prepare writes what the job reads. That there is no room for it is said in the
+// same words each time, without the names of temporaries.
+func (b *Bridge) prepare(r plan.Row) plan.Outcome {
+	err := b.Spool.Prepare(b.Policy.Spec(r))
+	o := outcome(err)
+	if errno, ok := full(err); ok {
+		o.Failure = "the site's disk has no room for what the job reads: " + errno.Error()
+	}
+	return o
 }
 
 // submit runs sbatch, if there is time left for that.

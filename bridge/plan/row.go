@@ -205,5 +205,5 @@ func (r Row) kept() Row {
 
 // WaitsForRoom says whether the row has all it needs but a place in Slurm.
 func (r Row) WaitsForRoom(now time.Time) bool {
-	return r.Phase == Staging && r.Staged != nil && r.Stop == nil && !r.Due.After(now)
+	return r.Phase == Staging && r.Staged != nil && r.Low == "" && r.Stop == nil && !r.Due.After(now)
 }

@@ -158,6 +158,7 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 		Scheduler: slurm,
 		Service:   cl,
 		Spool:     spool.Disk{Layout: layout},
+		Gauge:     spool.Disk{Layout: layout},
 		Stager:    stager(c, cl, content),
 		Collector: &staging.Collector{Contents: cl},
 		Log:       log,
@@ -253,6 +254,7 @@ func policy(c config, id string, layout spool.Layout, worker string, slurm *sbat
 		AckPatience:     10 * time.Minute,
 		MaxAttempts:     cmp.Or(c.MaxAttempts, 3),
 		KeepAfterAck:    c.KeepAfterAck.or(24 * time.Hour),
+		LowWater:        c.lowWater(),
 	}
 }
 

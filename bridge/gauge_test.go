@@ -1,0 +1,159 @@
+package bridge_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge"
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// gauge measures a disk as a test says.
+type gauge struct {
+	mu    sync.Mutex
+	space spool.Space
+	err   error
+}
+
+func (g *gauge) Space() (spool.Space, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.space, g.err
+}
+
+// shows has gigabytes be free from now on, or the disk not say it.
+func (g *gauge) shows(gigabytes int64, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.space, g.err = spool.Space{Free: gigabytes << 30, Total: 1 << 40}, err
+}
+
+// gauged has the site's bridges measure the disk, of which 50g are to stay
+// free.
+func (s *site) gauged(gigabytes int64) *gauge {
+	g := &gauge{}
+	g.shows(gigabytes, nil)
+	s.alter = func(b *bridge.Bridge) { b.Gauge, b.Policy.LowWater = g, plan.LowWater{Bytes: 50 << 30} }
+	return g
+}
+
+// takes says whether the last check-in lets the server give out bundles.
+func (s *site) takes() bool {
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	return s.server.last.CPUs > 0 && s.server.last.ExitAfterNumRuns > 0
+}
+
+// says is a bundle's run_status, as the server has it.
+func (s *site) says(bundle string) string {
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	return s.server.runs[bundle].RunStatus
+}
+
+func TestNothingIsClaimedBelowTheLowWater(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		g := s.gauged(100)
+		s.start()
+		s.offer(bundleID(1), "sleep 3600")
+		s.phase(2*time.Second, bundleID(1), plan.Running)
+		if !s.takes() {
+			s.Error("the check-in takes no bundle, and there is room")
+		}
+		g.shows(12, nil)
+		s.within(15*time.Second, "the server hears of it", func() bool { return !s.takes() })
+		s.offer(bundleID(2), "true") // on its way already
+		for _, free := range []int64{12, 49, 51, 54} {
+			g.shows(free, nil)
+			time.Sleep(time.Minute)
+			s.offerAgain()
+			if r, ok := s.rows()[bundleID(2)]; ok || s.takes() {
+				s.Errorf("with %dg free: row %v", free, r)
+			}
+		}
+		g.shows(1000, errors.New("stale file handle"))
+		time.Sleep(time.Minute)
+		if s.takes() {
+			s.Error("a disk that says nothing counts as one with room")
+		}
+		g.shows(56, nil)
+		s.within(15*time.Second, "the server hears of the room", s.takes)
+		s.offerAgain()
+		s.result(5*time.Second, bundleID(2))
+		if r := s.rows()[bundleID(1)]; r.Phase != plan.Running {
+			s.Errorf("what ran is %s: %s", r.Phase, r.Reason)
+		}
+	})
+}
+
+func TestClaimedBundleSaysThatItWaitsForRoomOnTheDisk(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		g := s.gauged(100)
+		s.queue.MaxInFlight = 1
+		s.start()
+		s.offer(bundleID(1), "sleep 600")
+		s.phase(2*time.Second, bundleID(1), plan.Running)
+		s.offer(bundleID(2), "true")
+		s.phase(2*time.Second, bundleID(2), plan.Staging)
+		g.shows(12, nil)
+		s.within(15*time.Second, "it says so", func() bool {
+			return s.says(bundleID(2)) == "Waiting: the site's disk has 12g free, below its low water of 50g."
+		})
+		g.shows(13, nil)
+		s.within(6*time.Minute, "it says how much it is by now", func() bool { return strings.Contains(s.says(bundleID(2)), "13g free") })
+		s.result(10*time.Minute, bundleID(1))
+		time.Sleep(time.Hour)
+		s.stop()
+		s.start() // by now the ledger says it
+		time.Sleep(time.Minute)
+		if r := s.rows()[bundleID(2)]; r.Phase != plan.Staging || s.slurm.submits != 1 {
+			s.Errorf("it is %s, %d submissions", r.Phase, s.slurm.submits)
+		}
+		g.shows(100, nil)
+		s.result(20*time.Second, bundleID(2))
+	})
+}
+
+// A disk that is full in truth, and then has room again.
+func TestFullDiskIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	testenv.SmallDisk(t, dir, "size=1m,mode=0700")
+	// The ledger is on a disk of its own.
+	book := filepath.Join(t.TempDir(), "ledger.db")
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, dir)
+		s.path = book
+		s.start()
+		s.offer(bundleID(1), "true")
+		s.result(10*time.Second, bundleID(1))
+		filler := filepath.Join(dir, "filler")
+		if err := os.WriteFile(filler, make([]byte, 2<<20), 0o600); err == nil {
+			t.Fatal("the disk is larger than it should be")
+		}
+		s.offer(bundleID(2), "true")
+		s.within(time.Minute, "it says that there is no room", func() bool {
+			return s.says(bundleID(2)) == "The site's disk has no room for what the job reads: no space left on device."
+		})
+		time.Sleep(40 * time.Minute) // an hour later the first bundle's results go, and make room
+		if r := s.rows()[bundleID(2)]; r.Phase != plan.Submitting || r.Attempt != 1 || s.slurm.submits != 1 {
+			s.Errorf("after a while it is %s in attempt %d, %d submissions", r.Phase, r.Attempt, s.slurm.submits)
+		}
+		if err := os.Remove(filler); err != nil {
+			t.Fatal(err)
+		}
+		if run := s.result(2*time.Minute, bundleID(2)); run.ExitCode == nil || *run.ExitCode != 0 {
+			s.Errorf("result %+v", run)
+		}
+	})
+}
