@@ -200,6 +200,11 @@ func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
 	if errors.As(err, &answer) && (answer.Status == http.StatusUnauthorized || answer.Status == http.StatusForbidden) {
 		o.Final = false // a password or a permission may be put right; results are not to be had again
 	}
+	if o.Final { // what is missing where the disk is not there is not gone
+		if _, away := b.Spool.Look(r.Bundle, r.Attempt); away != nil {
+			return outcome(away)
+		}
+	}
 	return o
 }
 

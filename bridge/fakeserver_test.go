@@ -99,6 +99,13 @@ func (s *fakeServer) wait(ctx context.Context, superseded chan struct{}) {
 	}
 }
 
+// setDown has the server go away, or come back.
+func (s *fakeServer) setDown(down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
+}
+
 // report takes the runs in, and acknowledges those that have ended.
 func (s *fakeServer) report(runs []codalab.Run) {
 	for _, run := range runs {

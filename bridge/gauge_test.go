@@ -12,6 +12,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -154,6 +155,44 @@ func TestFullDiskIsWaitedFor(t *testing.T) {
 		}
 		if run := s.result(2*time.Minute, bundleID(2)); run.ExitCode == nil || *run.ExitCode != 0 {
 			s.Errorf("result %+v", run)
+		}
+	})
+}
+
+// The bridge ends, as it must not act on what it cannot save, and the next one goes
+// on where the ledger is.
+func TestLedgerOnAFullDiskLosesNothing(t *testing.T) {
+	t.Parallel()
+	dir, small := t.TempDir(), t.TempDir()
+	testenv.SmallDisk(t, small, "size=2m,mode=0700")
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, dir)
+		s.path = filepath.Join(small, "ledger.db")
+		s.ends = sqldb.ErrFull
+		s.start()
+		s.offer(bundleID(1), "sleep 60")
+		s.phase(2*time.Second, bundleID(1), plan.Running)
+		filler := filepath.Join(small, "filler")
+		if err := os.WriteFile(filler, make([]byte, 4<<20), 0o600); err == nil {
+			t.Fatal("the disk is larger than it should be")
+		}
+		s.offer(bundleID(2), "true")
+		time.Sleep(2 * time.Minute) // the bundle ends meanwhile
+		s.stop()
+		if err := os.Remove(filler); err != nil {
+			t.Fatal(err)
+		}
+		s.ends = nil
+		s.start()
+		s.offerAgain()
+		for n := 1; n <= 2; n++ {
+			if run := s.result(2*time.Minute, bundleID(n)); run.ExitCode == nil || *run.ExitCode != 0 {
+				s.Errorf("bundle %d ended as %+v", n, run)
+			}
+		}
+		s.stop()
+		if s.slurm.submits != 2 {
+			s.Errorf("%d submissions", s.slurm.submits)
 		}
 	})
 }

@@ -64,10 +64,10 @@ func takeLedger(ctx context.Context, where string) (book *ledger.Ledger, release
 	}, nil
 }
 
-// unavailable makes a database that does not answer end the program as a
-// server that does not answer does.
+// unavailable makes a database that does not answer, or whose disk is full, end
+// the program as a server that does not answer does.
 func unavailable(err error) error {
-	if errors.Is(err, sqldb.ErrUnavailable) {
+	if errors.Is(err, sqldb.ErrUnavailable) || errors.Is(err, sqldb.ErrFull) {
 		return &program.Error{Code: program.ExitTransient, Err: err}
 	}
 	return err

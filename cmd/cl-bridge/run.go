@@ -44,7 +44,7 @@ configuration is wrong; 3 the server did not answer, try again later.`
 func run(ctx context.Context, p program.Process) error {
 	root := program.Root(p, "cl-bridge", "Run a CodaLab server's bundles as Slurm jobs", about)
 	root.AddCommand(runCommand(p), replayCommand(p), explainCommand(p), recoverCommand(p), sweepCommand(p), configCommand(p)) //nolint:contextcheck // cobra hands the context on in the command
-	return root.ExecuteContext(ctx)                                                                          //nolint:wrapcheck // the commands say what it was about
+	return root.ExecuteContext(ctx)                                                                                           //nolint:wrapcheck // the commands say what it was about
 }
 
 func configCommand(p program.Process) *cobra.Command {
@@ -106,7 +106,7 @@ func runCommand(p program.Process) *cobra.Command {
 				level = slog.LevelDebug
 			}
 			log := slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: level}))
-			return outdated(serve(cmd.Context(), p, c, o.trace, log), o.config, o.ledger)
+			return outdated(unavailable(serve(cmd.Context(), p, c, o.trace, log)), o.config, o.ledger)
 		},
 	}
 	configFlag(cmd, &o.config)
