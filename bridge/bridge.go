@@ -56,6 +56,7 @@ type Bridge struct {
 	low        *string       // why nothing new may be put onto the shared disk; nil while that is not known
 
 	gauged  gauged
+	pulse   pulse
 	inbox   inbox
 	running running
 	view    view

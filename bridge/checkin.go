@@ -155,6 +155,7 @@ func (c *checkIns) answered(ctx context.Context, a answer) (again bool, pause ti
 	for _, m := range a.Messages {
 		c.serve(ctx, m)
 	}
+	c.bridge.pulse.server(c.queue.Name, a.err)
 	if a.err != nil {
 		c.failures++
 		var refused *codalab.Error

@@ -52,6 +52,7 @@ func (b *Bridge) Measure(now time.Time) error {
 		return nil
 	}
 	*g = gauged{known: true, low: low, at: now}
+	b.pulse.low(low)
 	b.inbox.measured(low)
 	return nil
 }

@@ -36,15 +36,16 @@ const about = `cl-bridge claims bundles from a CodaLab server and runs each as a
 
 It runs on a login node as an ordinary user. Jobs go on when it stops, and it
 takes them up again when it is started on the same ledger.
-cl-bridge explain says where a bundle is and why, also while the bridge runs.
+cl-bridge status says how it stands and cl-bridge explain where a bundle is and
+why, also while the bridge runs.
 
 Exit codes: 0 ended by a signal; 1 refused or failed; 2 the command line or the
 configuration is wrong; 3 the server did not answer, try again later.`
 
 func run(ctx context.Context, p program.Process) error {
 	root := program.Root(p, "cl-bridge", "Run a CodaLab server's bundles as Slurm jobs", about)
-	root.AddCommand(runCommand(p), replayCommand(p), explainCommand(p), recoverCommand(p), sweepCommand(p), configCommand(p)) //nolint:contextcheck // cobra hands the context on in the command
-	return root.ExecuteContext(ctx)                                                                                           //nolint:wrapcheck // the commands say what it was about
+	root.AddCommand(runCommand(p), replayCommand(p), explainCommand(p), statusCommand(p), recoverCommand(p), sweepCommand(p), configCommand(p)) //nolint:contextcheck // cobra hands the context on in the command
+	return root.ExecuteContext(ctx)                                                                                                             //nolint:wrapcheck // the commands say what it was about
 }
 
 func configCommand(p program.Process) *cobra.Command {
@@ -168,14 +169,22 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 		LookEvery:    350 * time.Millisecond,
 		ReadEvery:    5 * time.Second,
 	}
-	ctx, end := context.WithCancel(ctx)
-	var sweeping sync.WaitGroup
-	defer sweeping.Wait()
-	defer end()
 	s := sweeper(c, book, slurm, b.Now)
 	s.Worker = worker
-	sweeping.Go(func() { s.Run(ctx, sweepFirst, sweepEvery, log) })
-	return t.run(ctx, b, log)
+	place, err := pulsePlace(p, c.Ledger, book.ID)
+	if err != nil {
+		return fmt.Errorf("start bridge: %w", err)
+	}
+	u := pulse{Host: host, Process: os.Getpid(), Started: b.Now()}
+	beside, end := context.WithCancel(ctx)
+	var g sync.WaitGroup
+	g.Go(func() { s.Run(beside, sweepFirst, sweepEvery, log) })
+	g.Go(func() { u.beat(beside, place, b.Now, b.Pulse) })
+	err = t.run(ctx, b, log)
+	end()
+	g.Wait()
+	u.end(place, b.Now(), b.Pulse(), err)
+	return err
 }
 
 // steady is a clock that goes on from start whoever sets the machine's: what
