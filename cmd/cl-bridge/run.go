@@ -145,7 +145,7 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 	if err != nil {
 		return err
 	}
-	content, err := cache.Open(layout.Cache())
+	content, err := cache.Open(layout.Cache(), cache.Options{})
 	if err != nil {
 		return err
 	}
