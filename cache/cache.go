@@ -137,7 +137,7 @@ func (c *Cache) Get(ctx context.Context, w Want, fill Fill) (path string, err er
 // That is worth no error.
 func (c *Cache) touch(e entry) {
 	info, err := os.Lstat(e.record())
-	if err != nil || time.Since(info.ModTime()).Abs() < touchEvery {
+	if err != nil || time.Since(info.ModTime()).Abs() < touchEvery { //nolint:forbidigo // roughly, by this host's clock
 		return
 	}
 	_ = touchNow(e.record())

@@ -28,7 +28,7 @@ func (c *Cache) bring(ctx context.Context, e entry, w Want, fill Fill) (path str
 		return e.content(r.Token), nil
 	}
 	defer l.release()
-	return c.make(l, e, w, fill)
+	return c.make(l, e, w, fill) //nolint:contextcheck // the lease has it, and ends it when it is lost
 }
 
 // lead waits until the entry is there, which it returns, or the lease for
@@ -118,7 +118,7 @@ func (c *Cache) make(l *lease, e entry, w Want, fill Fill) (path string, err err
 	}
 	r := record{
 		Format: format, Key: e.key, Token: l.Token, Digest: s.digest, Dir: s.dir, Size: s.bytes, Files: s.files,
-		Owner: w.Owner, Private: e.private, Made: began.UTC(), Took: time.Since(began).Seconds(),
+		Owner: w.Owner, Private: e.private, Made: began.UTC(), Took: time.Since(began).Seconds(), //nolint:forbidigo // as above
 	}
 	standing, err := c.publish(l, e, r)
 	published = err == nil && standing.Token == l.Token || errors.Is(err, errUnclear)
@@ -185,11 +185,11 @@ func (c *Cache) resize(l *lease, e entry, room sizeOf, bytes int64) (sizeOf, err
 	if room.bytes == bytes {
 		return room, nil
 	}
-	real, err := c.reserve(l.ctx, e, l.Token, bytes, room.owner)
+	larger, err := c.reserve(l.ctx, e, l.Token, bytes, room.owner)
 	if err != nil {
 		return room, err
 	}
-	return real, remove(c.sizePath(room.name))
+	return larger, remove(c.sizePath(room.name))
 }
 
 // errUnclear means that a record may stand, now or later.

@@ -219,7 +219,7 @@ func (l *lease) refresh() {
 
 // holds says whether nobody can have taken the lease over.
 func (l *lease) holds() bool {
-	return context.Cause(l.ctx) == nil && time.Since(*l.confirmed.Load()) < l.cache.o.Term
+	return context.Cause(l.ctx) == nil && time.Since(*l.confirmed.Load()) < l.cache.o.Term //nolint:forbidigo // as in tryLease
 }
 
 // release ends a lease. One that cannot be given back is over when its term is.

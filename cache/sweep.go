@@ -115,7 +115,7 @@ func (w *sweeping) leases() error {
 
 // retired notes what is out of use, and removes notes of what no longer is.
 func (w *sweeping) retired() error {
-	list, notes, err := w.retireds()
+	list, notes, err := w.outOfUse()
 	if err != nil {
 		return err
 	}

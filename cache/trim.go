@@ -93,7 +93,7 @@ func (w *trimming) clear(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	list, _, err := w.retireds()
+	list, _, err := w.outOfUse()
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (w *trimming) clear(ctx context.Context) error {
 	}
 	for _, r := range list {
 		if err := ctx.Err(); err != nil {
-			return err //nolint:wrapcheck // Trim's
+			return err
 		}
 		if w.DryRun {
 			continue
@@ -146,9 +146,9 @@ func (w *trimming) count(ctx context.Context, list []retired) error {
 
 // decide removes or restores one record out of use, when it is time.
 func (w *trimming) decide(ctx context.Context, r retired, now time.Time) error {
-	switch {
-	case r.end == removedSuffix:
-	case r.end == restoredSuffix:
+	switch r.end {
+	case removedSuffix:
+	case restoredSuffix:
 		_, err := w.restore(ctx, r)
 		return err
 	default:
