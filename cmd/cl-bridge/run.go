@@ -44,8 +44,9 @@ configuration is wrong; 3 the server did not answer, try again later.`
 
 func run(ctx context.Context, p program.Process) error {
 	root := program.Root(p, "cl-bridge", "Run a CodaLab server's bundles as Slurm jobs", about)
-	root.AddCommand(runCommand(p), replayCommand(p), explainCommand(p), statusCommand(p), recoverCommand(p), sweepCommand(p), configCommand(p)) //nolint:contextcheck // cobra hands the context on in the command
-	return root.ExecuteContext(ctx)                                                                                                             //nolint:wrapcheck // the commands say what it was about
+	root.AddCommand(runCommand(p), replayCommand(p), explainCommand(p), statusCommand(p), recoverCommand(p), //nolint:contextcheck // cobra hands the context on in the command
+		sweepCommand(p), cacheCommand(p), configCommand(p))
+	return root.ExecuteContext(ctx) //nolint:wrapcheck // the commands say what it was about
 }
 
 func configCommand(p program.Process) *cobra.Command {
@@ -147,7 +148,7 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 	if err != nil {
 		return err
 	}
-	content, err := cache.Open(layout.Cache())
+	content, err := cache.Open(c.cacheDir(), c.cacheOptions(judge{ledger: &book.Reader, observe: slurm.Observe, now: time.Now}.over))
 	if err != nil {
 		return err
 	}
@@ -160,7 +161,7 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 		Service:   cl,
 		Spool:     spool.Disk{Layout: layout},
 		Gauge:     spool.Disk{Layout: layout},
-		Stager:    stager(c, cl, content),
+		Stager:    stager(c, cl, content, book.ID),
 		Collector: &staging.Collector{Contents: cl},
 		Log:       log,
 		Now:       steady(time.Now()),
@@ -176,14 +177,24 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 		return fmt.Errorf("start bridge: %w", err)
 	}
 	u := pulse{Host: host, Process: os.Getpid(), Started: b.Now()}
-	beside, end := context.WithCancel(ctx)
-	var g sync.WaitGroup
-	g.Go(func() { s.Run(beside, sweepFirst, sweepEvery, log) })
-	g.Go(func() { u.beat(beside, place, b.Now, b.Pulse) })
-	err = t.run(ctx, b, log)
-	end()
-	g.Wait()
+	err = beside(ctx, func() error { return t.run(ctx, b, log) },
+		func(ctx context.Context) { upkeep(ctx, b, content, log) },
+		func(ctx context.Context) { s.Run(ctx, sweepFirst, sweepEvery, log) },
+		func(ctx context.Context) { u.beat(ctx, place, b.Now, b.Pulse) })
 	u.end(place, b.Now(), b.Pulse(), err)
+	return err
+}
+
+// beside does other things beside work, until that ends.
+func beside(ctx context.Context, work func() error, others ...func(ctx context.Context)) error {
+	ctx, stop := context.WithCancel(ctx)
+	var g sync.WaitGroup
+	for _, do := range others {
+		g.Go(func() { do(ctx) })
+	}
+	err := work()
+	stop()
+	g.Wait()
 	return err
 }
 
@@ -267,9 +278,10 @@ func policy(c config, id string, layout spool.Layout, worker string, slurm *sbat
 	}
 }
 
-func stager(c config, cl *client.Client, content *cache.Cache) *staging.Stager {
+func stager(c config, cl *client.Client, content *cache.Cache, bridge string) *staging.Stager {
 	const mib = 1 << 20
 	return &staging.Stager{
+		Holder:   func(bundle string) cache.Holder { return rowHolder(bridge, bundle) },
 		Contents: cl,
 		Cache:    content,
 		Converter: apptainer.Converter{
