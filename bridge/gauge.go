@@ -37,8 +37,8 @@ func (b *Bridge) measuring(ctx context.Context) error {
 	})
 }
 
-// Measure looks how full the shared disk is, and tells the rows that wait to be
-// submitted when that has changed what they wait for. What cannot be measured
+// Measure looks how full the shared disk is, and tells the rows whose inputs are
+// not there when that has changed what they wait for. What cannot be measured
 // is as it was.
 func (b *Bridge) Measure(now time.Time) error {
 	space, err := b.Gauge.Space()
@@ -60,7 +60,7 @@ func (b *Bridge) Measure(now time.Time) error {
 // isLow says whether nothing new may be put onto the shared disk. Step asks.
 func (b *Bridge) isLow() bool { return b.low != nil && *b.low != "" }
 
-// heed takes in how full the shared disk is. The rows that wait to be submitted
+// heed takes in how full the shared disk is. The rows whose inputs are not there
 // hear of it, and so does the server.
 func (b *Bridge) heed(ctx context.Context, in *arrivals) {
 	if in.low == nil {
@@ -70,13 +70,13 @@ func (b *Bridge) heed(ctx context.Context, in *arrivals) {
 	b.low = in.low
 	switch {
 	case b.isLow() && !before:
-		b.Log.WarnContext(ctx, "no bundle is claimed, brought in or submitted until there is room", slog.String("reason", *b.low))
+		b.Log.WarnContext(ctx, "no bundle is claimed, and no inputs are brought in, until there is room", slog.String("reason", *b.low))
 	case before && !b.isLow():
 		b.Log.InfoContext(ctx, "the shared disk has room again")
 	}
 	var waiting []string
 	for bundle, e := range b.rows.byBundle {
-		if e.row.Phase == plan.Staging && e.row.Low != *b.low {
+		if e.row.Phase == plan.Staging && e.row.Staged == nil && e.row.Low != *b.low {
 			waiting = append(waiting, bundle)
 		}
 	}

@@ -141,7 +141,7 @@ func (b *Bridge) decide(ctx context.Context, s *step, r plan.Row, n plan.News) {
 // decides them.
 func (b *Bridge) batch(ctx context.Context, s *step) {
 	for _, name := range b.rows.queuesWaiting() {
-		health := plan.Health{Budget: max(b.submits.budget(s.now)-b.rows.upcoming-b.heldOf(plan.Submit), 0), Observed: b.observed, Low: b.isLow()}
+		health := plan.Health{Budget: max(b.submits.budget(s.now)-b.rows.upcoming-b.heldOf(plan.Submit), 0), Observed: b.observed}
 		room := b.Policy.Room(b.Policy.Queues[name], b.rows.inFlight[name], health)
 		if room == 0 {
 			continue

@@ -12,7 +12,7 @@ import (
 // Room is how many more rows of a queue may go to Slurm now, of which
 // inFlight are there.
 func (p Policy) Room(q Queue, inFlight int, h Health) int {
-	if !h.Observed || h.Low {
+	if !h.Observed {
 		return 0
 	}
 	room := h.Budget
@@ -41,7 +41,7 @@ func (p Policy) Batch(now time.Time, staged []Row, room int, generation int64) [
 		r.Attempt++
 		r.Generation = generation + int64(i) + 1
 		r.Mark, r.Index, r.Unclear, r.Sbatches, r.Refused = p.mark(*r), 0, 0, 0, ""
-		r.Phase, r.Since, r.Due, r.Tries, r.Low = Submitting, now, time.Time{}, 0, ""
+		r.Phase, r.Since, r.Due, r.Tries = Submitting, now, time.Time{}, 0
 		r.Decided = now
 		r.Reason = attemptGoes(r.Attempt)
 	}

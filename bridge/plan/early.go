@@ -67,10 +67,10 @@ func (d *decision) staging() {
 		d.drop("the server has given the bundle to another worker")
 		return
 	}
-	d.heedDisk()
 	if d.row.Staged != nil {
 		return // Batch decides when it is submitted
 	}
+	d.heedDisk()
 	d.row.Progress = d.news.Progress
 	answer := d.news.Staged
 	switch {
@@ -81,7 +81,7 @@ func (d *decision) staging() {
 	case answer.Failure == "":
 		inputs := answer.Inputs
 		d.row.Staged = &inputs
-		d.row.Due, d.row.Tries, d.row.Trouble, d.row.Progress = time.Time{}, 0, "", ""
+		d.row.Due, d.row.Tries, d.row.Trouble, d.row.Progress, d.row.Low = time.Time{}, 0, "", "", ""
 		d.row.Reason = "image and dependencies are there"
 	case answer.Final && !answer.Full || d.stagedEnough(*answer):
 		cause := spool.CausePlatform

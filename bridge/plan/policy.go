@@ -57,7 +57,8 @@ type Policy struct {
 	// server acknowledged them.
 	KeepAfterAck time.Duration
 	// LowWater is how much of the shared disk has to be free for bundles to be
-	// claimed, brought in and submitted.
+	// claimed and their inputs to be brought in. What has its inputs goes on:
+	// only when it has ended does it make room.
 	LowWater LowWater
 }
 
@@ -108,6 +109,4 @@ type Health struct {
 	// Observed is set once Slurm has been seen as a whole since the bridge's
 	// start: before, it is not known whether the ledger is up to date.
 	Observed bool
-	// Low is set while nothing new may be put onto the shared disk.
-	Low bool
 }

@@ -73,8 +73,8 @@ type Row struct {
 	// Trouble is why the last try failed.
 	Trouble string `json:"trouble,omitempty"`
 
-	// Low is why a row that is being staged waits for room on the shared disk;
-	// empty while it does not.
+	// Low is why a row whose inputs are not there waits for room on the shared
+	// disk; empty while it does not.
 	Low string `json:"low,omitempty"`
 
 	// Staged is what staging brought in; nil before.
@@ -205,5 +205,5 @@ func (r Row) kept() Row {
 
 // WaitsForRoom says whether the row has all it needs but a place in Slurm.
 func (r Row) WaitsForRoom(now time.Time) bool {
-	return r.Phase == Staging && r.Staged != nil && r.Low == "" && r.Stop == nil && !r.Due.After(now)
+	return r.Phase == Staging && r.Staged != nil && r.Stop == nil && !r.Due.After(now)
 }

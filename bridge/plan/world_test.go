@@ -222,7 +222,7 @@ func (w *world) crash(a *arguments) error {
 
 // batch sends the row to Slurm, if it waits for that and there is room.
 func (w *world) batch(a *arguments) error {
-	health := plan.Health{Budget: 1, Observed: a.get("observed") != "no", Low: w.low != ""}
+	health := plan.Health{Budget: 1, Observed: a.get("observed") != "no"}
 	if w.row == nil || !w.row.WaitsForRoom(w.now) {
 		w.printf("the row does not wait for room")
 		return nil

@@ -221,7 +221,7 @@ func (s *Sweeper) discard(ctx context.Context, found []*Finding) error {
 
 // Run sweeps after first, and then after each pause, until ctx ends. What it
 // removes and what keeps it from that it logs.
-func (s *Sweeper) Run(ctx context.Context, first, pause time.Duration, log *slog.Logger) {
+func (s *Sweeper) Run(ctx context.Context, first, pause time.Duration, to *slog.Logger) {
 	timer := time.NewTimer(first)
 	defer timer.Stop()
 	for {
@@ -237,13 +237,13 @@ func (s *Sweeper) Run(ctx context.Context, first, pause time.Duration, log *slog
 		for _, f := range found {
 			switch attrs := []any{slog.String("path", f.Path), slog.Int64("bytes", f.Bytes), slog.String("reason", f.Reason)}; {
 			case f.Removed:
-				log.InfoContext(ctx, "removed what nobody needs", attrs...)
+				to.InfoContext(ctx, "removed what nobody needs", attrs...)
 			case f.Trouble != "":
-				log.WarnContext(ctx, "cannot remove what nobody needs", append(attrs, slog.String("error", f.Trouble))...)
+				to.WarnContext(ctx, "cannot remove what nobody needs", append(attrs, slog.String("error", f.Trouble))...)
 			}
 		}
 		if err != nil {
-			log.WarnContext(ctx, "the shared disk was not swept; it is tried again", slog.String("error", err.Error()))
+			to.WarnContext(ctx, "the shared disk was not swept; it is tried again", slog.String("error", err.Error()))
 		}
 		timer.Reset(pause)
 	}

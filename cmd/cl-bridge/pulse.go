@@ -30,6 +30,8 @@ type pulse struct {
 	Ended   time.Time `json:"ended,omitzero"`
 	Failure string    `json:"failure,omitempty"`
 	bridge.Pulse
+
+	path string
 }
 
 // pulsePlace is the file in which a bridge notes its pulse: beside an SQLite
@@ -47,12 +49,12 @@ func pulsePlace(p program.Process, ledger, id string) (string, error) {
 
 // beat notes a bridge's pulse until ctx ends. A disk that does not take it keeps
 // nothing else from being done.
-func (u pulse) beat(ctx context.Context, path string, now func() time.Time, look func() bridge.Pulse) {
+func (u pulse) beat(ctx context.Context, b *bridge.Bridge) {
 	ticker := time.NewTicker(pulseEvery)
 	defer ticker.Stop()
 	for {
-		u.At, u.Pulse = now(), look()
-		u.write(path)
+		u.At, u.Pulse = b.Now(), b.Pulse()
+		u.write()
 		select {
 		case <-ctx.Done():
 			return
@@ -61,19 +63,21 @@ func (u pulse) beat(ctx context.Context, path string, now func() time.Time, look
 	}
 }
 
-// end notes that the bridge has ended, and why.
-func (u pulse) end(path string, now time.Time, last bridge.Pulse, err error) {
-	u.At, u.Ended, u.Pulse = now, now, last
-	if err != nil && !errors.Is(err, context.Canceled) {
+// during has a bridge work, and notes when it has ended, and why.
+func (u pulse) during(b *bridge.Bridge, work func() error) error {
+	err := work()
+	u.At, u.Ended, u.Pulse = b.Now(), b.Now(), b.Pulse()
+	if err != nil {
 		u.Failure = err.Error()
 	}
-	u.write(path)
+	u.write()
+	return err
 }
 
-func (u pulse) write(path string) {
+func (u pulse) write() {
 	data, err := json.MarshalIndent(u, "", "  ")
-	if err == nil && os.MkdirAll(filepath.Dir(path), 0o700) == nil {
-		_ = atomicfile.Write(path, append(data, '\n'), 0o600) // as beat says
+	if err == nil && os.MkdirAll(filepath.Dir(u.path), 0o700) == nil {
+		_ = atomicfile.Write(u.path, append(data, '\n'), 0o600) // as beat says
 	}
 }
 

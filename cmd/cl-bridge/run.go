@@ -44,8 +44,11 @@ configuration is wrong; 3 the server did not answer, try again later.`
 
 func run(ctx context.Context, p program.Process) error {
 	root := program.Root(p, "cl-bridge", "Run a CodaLab server's bundles as Slurm jobs", about)
-	root.AddCommand(runCommand(p), replayCommand(p), explainCommand(p), statusCommand(p), recoverCommand(p), //nolint:contextcheck // cobra hands the context on in the command
-		sweepCommand(p), cacheCommand(p), configCommand(p))
+	for _, add := range []func(program.Process) *cobra.Command{
+		runCommand, replayCommand, explainCommand, statusCommand, recoverCommand, sweepCommand, cacheCommand, configCommand,
+	} {
+		root.AddCommand(add(p))
+	}
 	return root.ExecuteContext(ctx) //nolint:wrapcheck // the commands say what it was about
 }
 
@@ -170,19 +173,19 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 		LookEvery:    350 * time.Millisecond,
 		ReadEvery:    5 * time.Second,
 	}
-	s := sweeper(c, book, slurm, b.Now)
-	s.Worker = worker
 	place, err := pulsePlace(p, c.Ledger, book.ID)
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
-	u := pulse{Host: host, Process: os.Getpid(), Started: b.Now()}
-	err = beside(ctx, func() error { return t.run(ctx, b, log) },
-		func(ctx context.Context) { upkeep(ctx, b, content, log) },
-		func(ctx context.Context) { s.Run(ctx, sweepFirst, sweepEvery, log) },
-		func(ctx context.Context) { u.beat(ctx, place, b.Now, b.Pulse) })
-	u.end(place, b.Now(), b.Pulse(), err)
-	return err
+	s := sweeper(c, book, slurm, b.Now)
+	s.Worker = worker
+	u := pulse{Host: host, Process: os.Getpid(), Started: b.Now(), path: place}
+	return u.during(b, func() error {
+		return beside(ctx, func() error { return t.run(ctx, b, log) },
+			func(ctx context.Context) { upkeep(ctx, b, content, log) },
+			func(ctx context.Context) { s.Run(ctx, sweepFirst, sweepEvery, log) },
+			func(ctx context.Context) { u.beat(ctx, b) })
+	})
 }
 
 // beside does other things beside work, until that ends.

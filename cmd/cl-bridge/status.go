@@ -220,7 +220,7 @@ func (s *stock) holds(rows []plan.Row) {
 	case s.Disk.Trouble != "":
 		hold("The shared disk is not there: %s.", line(s.Disk.Trouble))
 	case s.Disk.Low != "":
-		hold("Nothing is claimed, brought in or submitted: %s.", s.Disk.Low)
+		hold("No bundle is claimed, and no inputs are brought in: %s.", s.Disk.Low)
 	}
 	s.refusals(rows)
 }
