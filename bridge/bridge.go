@@ -78,6 +78,11 @@ func (b *Bridge) work(ctx context.Context) error {
 	if err := b.Open(ctx); err != nil {
 		return err
 	}
+	if b.Gauge != nil {
+		if err := b.Measure(b.Now()); err != nil { // before the first check-in
+			b.Log.WarnContext(ctx, "cannot see how full the shared disk is", errorAttr(err))
+		}
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	runner := newRunner(ctx, b, g)
 	g.Go(func() error { return b.loop(ctx, runner) })

@@ -28,6 +28,7 @@ type fakeServer struct {
 	superseded chan struct{} // closed by a newer check-in
 	held, most int
 	checkIns   int
+	first      codalab.CheckIn
 	last       codalab.CheckIn // the newest
 	runs       map[string]codalab.Run
 	finished   map[string]codalab.Run
@@ -55,7 +56,9 @@ func (s *fakeServer) CheckIn(ctx context.Context, _ string, in codalab.CheckIn) 
 		s.mu.Unlock()
 		return codalab.CheckInAnswer{}, errDown
 	}
-	s.last = in
+	if s.last = in; s.checkIns == 1 {
+		s.first = in
+	}
 	s.held++
 	s.most = max(s.most, s.held)
 	if s.concurrent {

@@ -37,8 +37,8 @@ func (b *Bridge) measuring(ctx context.Context) error {
 	})
 }
 
-// Measure looks how full the shared disk is, and tells the rows whose inputs are
-// not there when that has changed what they wait for. What cannot be measured
+// Measure looks how full the shared disk is, and tells the server and the rows
+// whose inputs are not there when that has changed what they wait for. What cannot be measured
 // is as it was.
 func (b *Bridge) Measure(now time.Time) error {
 	space, err := b.Gauge.Space()
@@ -53,6 +53,9 @@ func (b *Bridge) Measure(now time.Time) error {
 	}
 	*g = gauged{known: true, low: low, at: now}
 	b.pulse.low(low)
+	if turned {
+		b.view.showLow(low != "") // at once: the next check-in is to tell it
+	}
 	b.inbox.measured(low)
 	return nil
 }
@@ -61,7 +64,7 @@ func (b *Bridge) Measure(now time.Time) error {
 func (b *Bridge) isLow() bool { return b.low != nil && *b.low != "" }
 
 // heed takes in how full the shared disk is. The rows whose inputs are not there
-// hear of it, and so does the server.
+// hear of it.
 func (b *Bridge) heed(ctx context.Context, in *arrivals) {
 	if in.low == nil {
 		return
@@ -83,8 +86,5 @@ func (b *Bridge) heed(ctx context.Context, in *arrivals) {
 	slices.Sort(waiting)
 	for _, bundle := range waiting {
 		in.of(bundle) // decide tells it
-	}
-	if b.isLow() != before {
-		b.view.showLow(b.isLow())
 	}
 }

@@ -113,6 +113,24 @@ func (r *registry) Stage(ctx context.Context, run codalab.RunBundle, image strin
 	return r.fakeStager.Stage(ctx, run, image, progress)
 }
 
+func TestBridgeThatStartsBelowTheLowWaterNeverAsksForBundles(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.gauged(12)
+		s.start()
+		s.within(time.Second, "it checks in", func() bool {
+			s.server.mu.Lock()
+			defer s.server.mu.Unlock()
+			return s.server.checkIns > 0
+		})
+		s.server.mu.Lock()
+		defer s.server.mu.Unlock()
+		if in := s.server.first; in.CPUs != 0 || in.FreeDiskBytes != 0 || in.ExitAfterNumRuns != 0 {
+			s.Errorf("the first check-in offers %d CPUs, %d bytes, %d runs", in.CPUs, in.FreeDiskBytes, in.ExitAfterNumRuns)
+		}
+	})
+}
+
 func TestClaimedBundleSaysThatItWaitsForRoomOnTheDisk(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {

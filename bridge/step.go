@@ -106,7 +106,7 @@ func (b *Bridge) offered(ctx context.Context, now time.Time, in *arrivals) {
 			continue
 		}
 		if b.isLow() {
-			b.Log.InfoContext(ctx, "an offered bundle is not claimed: the shared disk is below its low water", slog.String("bundle", bundle))
+			b.Log.DebugContext(ctx, "an offered bundle is not claimed: the shared disk is below its low water", slog.String("bundle", bundle))
 			continue
 		}
 		fresh := plan.NewRow(now, o.queue, o.message)
