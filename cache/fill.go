@@ -37,7 +37,7 @@ func (c *Cache) lead(ctx context.Context, e entry, w Want) (*lease, record, erro
 	mine := c.self
 	mine.Token = newToken() // the same at each try, so that one whose answer was lost is known again
 	for failed := 0; ; {
-		r, err := c.lookAnew(ctx, e)
+		r, err := c.lookAnew(e)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, r, err
 		}
@@ -50,7 +50,7 @@ func (c *Cache) lead(ctx context.Context, e entry, w Want) (*lease, record, erro
 		}
 		if l != nil {
 			// It may have been published before the lease was free.
-			r, err := c.lookAnew(ctx, e)
+			r, err := c.lookAnew(e)
 			if errors.Is(err, fs.ErrNotExist) {
 				return l, record{}, nil
 			}
@@ -72,7 +72,7 @@ func (c *Cache) lead(ctx context.Context, e entry, w Want) (*lease, record, erro
 // lookAnew looks for an entry as the file server has it now. What stands there
 // damaged is taken out of use; what was only taken out of use is taken back.
 // The error is fs.ErrNotExist where it has to be made.
-func (c *Cache) lookAnew(ctx context.Context, e entry) (r record, err error) {
+func (c *Cache) lookAnew(e entry) (r record, err error) {
 	if _, err := c.fresh(e.dir); err != nil {
 		return record{}, err
 	}
