@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/internal/linkonce"
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
 // bring finds an entry, or waits for the process that makes it, or makes it.
@@ -214,11 +214,21 @@ func (c *Cache) publish(l *lease, e entry, r record) (record, error) {
 	if !l.holds() {
 		return record{}, ErrLost
 	}
+	// It is always the same file that is linked. As long as its first name is
+	// there, nobody who finds it retired removes its content.
+	tmp, err := atomicfile.Temporary(e.record(), text, c.fileMode())
+	if err != nil {
+		return record{}, fmt.Errorf("write its record: %w", err)
+	}
+	defer remove(tmp) //nolint:errcheck // else it is swept
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), publishWithin)
 	defer cancel()
-	standing, err := linkonce.Settle(ctx, e.record(), text, c.fileMode(), decodeRecord)
-	if err != nil {
-		return record{}, errors.Join(errUnclear, err)
+	standing, err := linkRecord(tmp, e)
+	for err != nil {
+		if ended := wait(ctx, 100*time.Millisecond); ended != nil {
+			return record{}, errors.Join(errUnclear, err)
+		}
+		standing, err = linkRecord(tmp, e)
 	}
 	if _, err := c.look(e); errors.Is(err, errDamaged) {
 		// Who published it was stopped for so long before it did that its
