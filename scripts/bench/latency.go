@@ -145,7 +145,7 @@ func (b *mainBench) bundle(ctx context.Context, args ...string) (times, error) {
 		return times{}, err
 	}
 	start := now()
-	uuid, err := b.site.CL(ctx, append([]string{"run", stamp, "--request-queue", "cpu"}, args...)...)
+	uuid, err := b.site.CL(ctx, append(append([]string{"run", "--request-queue", "cpu"}, args...), stamp)...)
 	if err != nil {
 		return times{}, err
 	}
