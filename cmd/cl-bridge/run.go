@@ -127,11 +127,8 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
-	cl, err := client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: credentials(c)})
+	cl, err := findServer(ctx, c)
 	if err != nil {
-		return &program.Error{Code: program.ExitUsage, Err: err}
-	}
-	if _, _, err := credentials(c)(ctx); err != nil {
 		return &program.Error{Code: program.ExitUsage, Err: err}
 	}
 	slurm, err := findSlurm(ctx, p, c, log)
@@ -205,6 +202,15 @@ func beside(ctx context.Context, work func() error, others ...func(ctx context.C
 // the bridge measures must not depend on that.
 func steady(start time.Time) func() time.Time {
 	return func() time.Time { return start.Round(0).Add(time.Since(start)) }
+}
+
+// findServer makes sure that there are credentials. Whether the server answers,
+// and takes them, the first check-in shows.
+func findServer(ctx context.Context, c config) (*client.Client, error) {
+	if _, _, err := credentials(c)(ctx); err != nil {
+		return nil, err
+	}
+	return client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: credentials(c)})
 }
 
 // findSlurm makes sure that Slurm's commands are there. Whether its controller
