@@ -20,7 +20,7 @@ type LowWater struct {
 // stop with each file; and which share of the files that a disk can have is to
 // be free where the low water is given in bytes.
 const (
-	beyondLow  = 1.1
+	beyondLow  = 1. / 10
 	filesShare = 0.01
 )
 
@@ -38,15 +38,16 @@ func (l LowWater) Low(s spool.Space, before bool) string {
 	}
 	files *= float64(s.Files)
 	free, freeFiles := float64(s.Free), float64(s.FreeFiles)
+	enough, enoughFiles := low+low*beyondLow, files+files*beyondLow
 	switch {
 	case free < low:
 		return fmt.Sprintf("the site's disk has %s free, below its low water of %s", codalab.FormatSize(s.Free), codalab.FormatSize(int64(low)))
 	case freeFiles < files:
 		return fmt.Sprintf("the site's disk has room for %d more files, below its low water of %d", s.FreeFiles, int64(files))
-	case before && free < low*beyondLow:
-		return fmt.Sprintf("the site's disk has %s free, and new work begins again at %s", codalab.FormatSize(s.Free), codalab.FormatSize(int64(low*beyondLow)))
-	case before && freeFiles < files*beyondLow:
-		return fmt.Sprintf("the site's disk has room for %d more files, and new work begins again at %d", s.FreeFiles, int64(files*beyondLow))
+	case before && free < enough:
+		return fmt.Sprintf("the site's disk has %s free, and new work begins again at %s", codalab.FormatSize(s.Free), codalab.FormatSize(int64(enough)))
+	case before && freeFiles < enoughFiles:
+		return fmt.Sprintf("the site's disk has room for %d more files, and new work begins again at %d", s.FreeFiles, int64(enoughFiles))
 	}
 	return ""
 }
