@@ -46,6 +46,10 @@ type Config struct {
 	// DefaultCPUImage and DefaultGPUImage run the bundles that name no
 	// image; without a tag ":latest" is meant.
 	DefaultCPUImage, DefaultGPUImage string
+	// LinkRoots are directories, by their absolute paths, below which bundles
+	// that are links are read: by everybody who may make a bundle, as far as
+	// this server's account may read.
+	LinkRoots []string
 	// Hold is how long a check-in waits for messages; 5 s.
 	Hold time.Duration
 	// Resend is after how long an unclaimed run is sent again; 10 s. A kill
