@@ -37,6 +37,9 @@ type Stager struct {
 	Converter apptainer.Converter
 	// Limits bounds what one dependency may unpack to.
 	Limits tarstream.Limits
+	// InPlace finds the data of links; where it is nil, that is fetched from
+	// the server like any other.
+	InPlace *InPlace
 }
 
 // Error is why something could not be brought in.
@@ -73,8 +76,8 @@ func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image string,
 	})
 	for i, d := range run.Dependencies {
 		g.Go(func() error {
-			source, err := s.dependency(ctx, d.Dependency, told)
-			inputs.Dependencies[i] = spool.Dependency{ChildPath: d.ChildPath, Source: source}
+			var err error
+			inputs.Dependencies[i], err = s.dependency(ctx, run.OwnerID, d.Dependency, told)
 			return err
 		})
 	}
@@ -138,9 +141,29 @@ func imageError(err error) error {
 	return &Error{What: "image", Err: err, Retry: true}
 }
 
-// dependency brings the target of a dependency in, whole or the part that was
+// Changed says in a sentence for the researcher which of the data that is used
+// in place is no longer as it was when it was staged; empty where none is.
+func (s *Stager) Changed(ctx context.Context, inputs spool.Inputs) string {
+	if s.InPlace == nil {
+		return ""
+	}
+	return s.InPlace.Changed(ctx, inputs)
+}
+
+// dependency finds a dependency where it lies, or brings it in.
+func (s *Stager) dependency(ctx context.Context, owner string, d codalab.Dependency, told *teller) (spool.Dependency, error) {
+	if s.InPlace != nil {
+		if found, linked, err := s.InPlace.dependency(ctx, owner, d); linked || err != nil {
+			return found, err
+		}
+	}
+	source, err := s.copied(ctx, d, told)
+	return spool.Dependency{ChildPath: d.ChildPath, Source: source}, err
+}
+
+// copied brings the target of a dependency in, whole or the part that was
 // asked for.
-func (s *Stager) dependency(ctx context.Context, d codalab.Dependency, told *teller) (string, error) {
+func (s *Stager) copied(ctx context.Context, d codalab.Dependency, told *teller) (string, error) {
 	target := codalab.Target{BundleUUID: d.ParentUUID, Subpath: strings.Trim(path.Clean("/"+d.ParentPath), "/")}
 	source, err := s.Cache.Get(ctx, cache.Key{Kind: "bundle", ID: target.String()}, func(ctx context.Context, tmp string) error {
 		return s.fetch(ctx, target, tmp, func(n int64) {

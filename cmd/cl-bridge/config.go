@@ -41,7 +41,10 @@ type config struct {
 
 	Slurm slurmConfig             `toml:"slurm"`
 	Image imageConfig             `toml:"image"`
+	Link  []linkConfig            `toml:"link"`
 	Queue map[string]*queueConfig `toml:"queue"`
+
+	path string // the file's
 }
 
 type slurmConfig struct {
@@ -56,6 +59,12 @@ type imageConfig struct {
 	TempDir    string `toml:"temp_dir"`
 	Processors int    `toml:"processors"`
 	Memory     size   `toml:"memory"`
+}
+
+// linkConfig is a directory whose data bundles use in place.
+type linkConfig struct {
+	Root  string   `toml:"root"`
+	Users []string `toml:"users"`
 }
 
 type queueConfig struct {
@@ -127,6 +136,9 @@ func readConfig(path string) (config, error) {
 	c, err := parseConfig(bytes.NewReader(data))
 	if err != nil {
 		return config{}, fmt.Errorf("%s: %w", path, err)
+	}
+	if c.path, err = filepath.Abs(path); err != nil {
+		return config{}, fmt.Errorf("read configuration: %w", err)
 	}
 	info, err := os.Stat(path)
 	if err != nil {
@@ -204,6 +216,11 @@ func (c config) check() error {
 	}
 	if err := sqldb.Check(c.Ledger); err != nil {
 		return fmt.Errorf("ledger: %w", err)
+	}
+	for _, l := range c.Link {
+		if err := l.check(c.Shared); err != nil {
+			return err
+		}
 	}
 	tags, fallback := map[string]string{}, ""
 	for _, name := range slices.Sorted(maps.Keys(c.Queue)) {

@@ -149,6 +149,7 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 	if err != nil {
 		return err
 	}
+	now := steady(time.Now())
 	b := &bridge.Bridge{
 		Policy:    policy(c, book.ID, layout, worker, slurm),
 		Name:      cmp.Or(c.Name, c.User+"-"+host),
@@ -157,10 +158,10 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 		Scheduler: slurm,
 		Service:   cl,
 		Spool:     spool.Disk{Layout: layout},
-		Stager:    stager(c, cl, content),
+		Stager:    stager(c, cl, content, now),
 		Collector: &staging.Collector{Contents: cl},
 		Log:       log,
-		Now:       steady(time.Now()),
+		Now:       now,
 
 		ObserveEvery: c.Slurm.ObserveEvery.or(6 * time.Second),
 		LookEvery:    350 * time.Millisecond,
@@ -248,7 +249,7 @@ func policy(c config, id string, layout spool.Layout, worker string, slurm *sbat
 	}
 }
 
-func stager(c config, cl *client.Client, content *cache.Cache) *staging.Stager {
+func stager(c config, cl *client.Client, content *cache.Cache, now func() time.Time) *staging.Stager {
 	const mib = 1 << 20
 	return &staging.Stager{
 		Contents: cl,
@@ -256,7 +257,8 @@ func stager(c config, cl *client.Client, content *cache.Cache) *staging.Stager {
 		Converter: apptainer.Converter{
 			TempDir: c.Image.TempDir, Processors: c.Image.Processors, MemoryMiB: int(c.Image.Memory / mib),
 		},
-		Limits: tarstream.Limits{},
+		Limits:  tarstream.Limits{},
+		InPlace: inPlace(c, cl, spool.Layout(c.Shared), now),
 	}
 }
 

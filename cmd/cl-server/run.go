@@ -70,12 +70,12 @@ func checkLinkRoots(roots []string, data string) error {
 			return fmt.Errorf("--link-root %s: want an absolute path", root)
 		}
 		roots[i] = filepath.Clean(root)
-		real, err := filepath.EvalSymlinks(root)
+		target, err := filepath.EvalSymlinks(root)
 		if err != nil {
 			return fmt.Errorf("--link-root: %w", err)
 		}
 		for _, own := range []string{data, "/proc", "/sys", "/dev"} {
-			if overlap(real, own) {
+			if overlap(target, own) {
 				return fmt.Errorf("--link-root %s: %s would be open to everybody", root, own)
 			}
 		}
