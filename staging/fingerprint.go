@@ -204,5 +204,9 @@ func outline(f spool.Fingerprint) string {
 	if f.Files == 1 {
 		files = "file"
 	}
-	return fmt.Sprintf("%s%d %s of %s", least, f.Files, files, codalab.FormatSize(f.Bytes))
+	size := codalab.FormatSize(f.Bytes)
+	if f.Bytes < 1<<10 {
+		size += " bytes"
+	}
+	return fmt.Sprintf("%s%d %s (%s)", least, f.Files, files, size)
 }

@@ -109,7 +109,7 @@ func TestFingerprintIsBoundedAndComparedAsFarAsItWent(t *testing.T) {
 			t.Errorf("%s: differ %v", name, c.got)
 		}
 	}
-	if got := outline(half); !strings.HasPrefix(got, "at least 16 files of 16") {
+	if got := outline(half); !strings.HasPrefix(got, "at least 16 files (16 bytes)") {
 		t.Errorf("%q", got)
 	}
 }

@@ -281,7 +281,7 @@ func TestChangeSinceTheFirstUseIsNoted(t *testing.T) {
 	s.clock.Add(86400)
 	what := "The data of dependency data (link to " + s.at("data/set") + ") "
 	for range 2 { // for as long as it is so
-		want := what + "has changed since it was first used here on 2026-11-20: 2 files of 3 then, 3 files of 7 now."
+		want := what + "has changed since it was first used here on 2026-11-20: 2 files (3 bytes) then, 3 files (7 bytes) now."
 		if got := s.finds("ann", set, ""); got.Link.Note != want {
 			t.Errorf("%q, want %q", got.Link.Note, want)
 		}
@@ -291,7 +291,7 @@ func TestChangeSinceTheFirstUseIsNoted(t *testing.T) {
 	}
 	must(t, os.Remove(s.at("data/set/c")))
 	must(t, os.Chtimes(s.at("data/set/sub/b"), time.Time{}, time.Unix(2e9, 0)))
-	if got := s.finds("ann", set, ""); !strings.HasSuffix(got.Link.Note, "2 files of 3 then and now, but other names or times.") {
+	if got := s.finds("ann", set, ""); !strings.HasSuffix(got.Link.Note, "2 files (3 bytes) then and now, but other names or times.") {
 		t.Errorf("%q", got.Link.Note)
 	}
 	must(t, os.Chtimes(s.at("data/set/sub/b"), time.Time{}, time.Unix(1e9, 0)))
@@ -332,7 +332,7 @@ func TestChangeUnderARunIsTold(t *testing.T) {
 	}
 	s.write(map[string]string{"data/set/a": "22"})
 	what := "The data of dependency data (link to " + s.at("data/set") + ") "
-	if got, want := changed(), what+"changed while the bundle was under way: 1 file of 1 then, 1 file of 2 now."; got != want {
+	if got, want := changed(), what+"changed while the bundle was under way: 1 file (1 bytes) then, 1 file (2 bytes) now."; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	must(t, os.Rename(s.at("data/set"), s.at("data/away")))

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	sinceFirst = "The data of dependency data (link to /data/x) has changed since it was first used here on 2026-11-20: 1 file of 1 then, 2 files of 2 now."
-	underway   = "The data of dependency data (link to /data/x) changed while the bundle was under way: 2 files of 2 then, 3 files of 3 now."
+	sinceFirst = "The data of dependency data (link to /data/x) has changed since it was first used here on 2026-11-20: 1 file (1 bytes) then, 2 files (2 bytes) now."
+	underway   = "The data of dependency data (link to /data/x) changed while the bundle was under way: 2 files (2 bytes) then, 3 files (3 bytes) now."
 )
 
 func linkedInputs(note string) spool.Inputs {
