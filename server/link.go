@@ -32,19 +32,30 @@ func (s *Server) openStored(p place) (root *os.Root, at string, err error) {
 // itself, a file in its directory. Symbolic links are followed while they
 // stay below that root, and in what is opened while they stay below that.
 func (s *Server) openLink(p place, link string) (root *os.Root, at string, err error) {
-	clean := path.Clean("/" + strings.TrimPrefix(link, "file://"))
-	for _, dir := range s.LinkRoots {
-		below, err := filepath.Rel(dir, clean)
-		if err != nil || !filepath.IsLocal(below) {
-			continue
-		}
-		root, at, err := openBelow(dir, below)
-		if err != nil {
-			return nil, "", refuse(http.StatusNotFound, "Bundle %s is a link to %s, which this server cannot read", p.UUID, link)
-		}
-		return root, at, nil
+	clean, dir, ok := s.linkRoot(link)
+	if !ok {
+		return nil, "", refuse(http.StatusNotFound, "Bundle %s is a link to %s, which this server does not read", p.UUID, link)
 	}
-	return nil, "", refuse(http.StatusNotFound, "Bundle %s is a link to %s, which this server does not read", p.UUID, link)
+	below, err := filepath.Rel(dir, clean)
+	if err == nil {
+		root, at, err = openBelow(dir, below)
+	}
+	if err != nil {
+		return nil, "", refuse(http.StatusNotFound, "Bundle %s is a link to %s, which this server cannot read", p.UUID, link)
+	}
+	return root, at, nil
+}
+
+// linkRoot returns the path that a link means and the root that it lies below,
+// if there is one.
+func (s *Server) linkRoot(link string) (clean, root string, ok bool) {
+	clean = path.Clean("/" + strings.TrimPrefix(link, "file://"))
+	for _, dir := range s.LinkRoots {
+		if below, err := filepath.Rel(dir, clean); err == nil && filepath.IsLocal(below) {
+			return clean, dir, true
+		}
+	}
+	return "", "", false
 }
 
 func openBelow(dir, below string) (_ *os.Root, at string, err error) {

@@ -50,6 +50,10 @@ type Config struct {
 	// that are links are read: by everybody who may make a bundle, as far as
 	// this server's account may read.
 	LinkRoots []string
+	// SharedDisk lets workers that say that they share the store's disk use
+	// bundles' contents where they lie, and put results there themselves. It
+	// tells them paths, and no more: what they may read is the disk's affair.
+	SharedDisk bool
 	// Hold is how long a check-in waits for messages; 5 s.
 	Hold time.Duration
 	// Resend is after how long an unclaimed run is sent again; 10 s. A kill
@@ -99,6 +103,8 @@ type Server struct {
 	Config
 	store *store.Store
 	hub   *hub
+
+	adoptions adoptions
 	// hashing bounds how many passwords are checked at once: each takes a
 	// core for a good while.
 	hashing chan struct{}
@@ -117,10 +123,12 @@ func New(c Config) *Server {
 	c = c.withDefaults()
 	return &Server{
 		Config: c, store: c.Store,
-		hub:     newHub(c.Resend, c.WorkerTimeout, c.Now()),
-		hashing: make(chan struct{}, 2),
-		wake:    make(chan struct{}, 1),
-		pending: map[string]*pending{}, fresh: map[string]*pending{},
+		hub: newHub(c.Resend, c.WorkerTimeout, c.Now()),
+
+		adoptions: adoptions{byName: map[string]*adoption{}, missing: map[string]time.Time{}},
+		hashing:   make(chan struct{}, 2),
+		wake:      make(chan struct{}, 1),
+		pending:   map[string]*pending{}, fresh: map[string]*pending{},
 	}
 }
 

@@ -50,6 +50,7 @@ with TLS before it.`,
 	f.StringVar(&config.DefaultCPUImage, "default-cpu-image", "codalab/default-cpu", "the Docker `image` of runs that name none")
 	f.StringVar(&config.DefaultGPUImage, "default-gpu-image", "codalab/default-gpu", "the Docker `image` of runs with GPUs that name none")
 	f.StringArrayVar(&config.LinkRoots, "link-root", nil, "a `directory` below which links (cl upload --link) are read, for everybody who has a login; may be given again")
+	f.BoolVar(&config.SharedDisk, "shared-disk", false, "let workers that share this disk (cl-worker --shared-file-system, cl-bridge's server_store) use contents where they lie")
 	f.DurationVar(&config.Hold, "check-in-hold", 5*time.Second, "how `long` a worker's check-in waits for something to do")
 	f.DurationVar(&config.WorkerTimeout, "worker-timeout", time.Minute, "after how `long` without a check-in a worker counts as gone")
 	return cmd
