@@ -43,6 +43,9 @@ type Stager struct {
 	// InPlace finds the data of links; where it is nil, that is fetched from
 	// the server like any other.
 	InPlace *InPlace
+	// Store is the server's own store, where this bridge shares its disk; nil
+	// otherwise.
+	Store *ServerStore
 }
 
 // Error is why something could not be brought in.
@@ -80,7 +83,7 @@ func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image string,
 	for i, d := range run.Dependencies {
 		g.Go(func() error {
 			var err error
-			inputs.Dependencies[i], err = s.dependency(ctx, run, d.Dependency, told)
+			inputs.Dependencies[i], err = s.dependency(ctx, run, d, told)
 			return err
 		})
 	}
@@ -163,13 +166,18 @@ func (s *Stager) Changed(ctx context.Context, inputs spool.Inputs) string {
 }
 
 // dependency finds a dependency where it lies, or brings it in.
-func (s *Stager) dependency(ctx context.Context, run codalab.RunBundle, d codalab.Dependency, told *teller) (spool.Dependency, error) {
-	if s.InPlace != nil {
-		if found, linked, err := s.InPlace.dependency(ctx, run.OwnerID, d); linked || err != nil {
-			return found, err
+func (s *Stager) dependency(ctx context.Context, run codalab.RunBundle, d codalab.RunDependency, told *teller) (spool.Dependency, error) {
+	if s.Store != nil {
+		if dep, found, err := s.Store.dependency(d); found {
+			return dep, err
 		}
 	}
-	source, err := s.copied(ctx, run, d, told)
+	if s.InPlace != nil {
+		if dep, linked, err := s.InPlace.dependency(ctx, run.OwnerID, d.Dependency); linked || err != nil {
+			return dep, err
+		}
+	}
+	source, err := s.copied(ctx, run, d.Dependency, told)
 	return spool.Dependency{ChildPath: d.ChildPath, Source: source}, err
 }
 

@@ -30,6 +30,7 @@ type config struct {
 	PasswordFile string `toml:"password_file"`
 	Name         string `toml:"name"`
 	Shared       string `toml:"shared"`
+	ServerStore  string `toml:"server_store"`
 	Ledger       string `toml:"ledger"`
 	Worker       string `toml:"worker"`
 
@@ -243,6 +244,10 @@ func (c config) check() error {
 		return errors.New("password_file is missing: a file that only you may read, with the user's password")
 	case !filepath.IsAbs(c.Shared):
 		return fmt.Errorf("shared = %q: want the absolute path of a directory that compute nodes see too", c.Shared)
+	case c.ServerStore != "" && (!filepath.IsAbs(c.ServerStore) || filepath.Clean(c.ServerStore) == "/"):
+		return fmt.Errorf("server_store = %q: want the absolute path of the server's store, as the server and compute nodes see it too", c.ServerStore)
+	case c.ServerStore != "" && below(c.Shared, c.ServerStore):
+		return fmt.Errorf("shared = %q lies in server_store: the bridge's files are none of the server's", c.Shared)
 	case len(c.Queue) == 0:
 		return errors.New("no queue: add a table such as [queue.gpu]")
 	}

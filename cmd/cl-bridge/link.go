@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -45,12 +46,39 @@ func below(path, dir string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
+// serverStore is the server's own store; nil where the bridge does not share
+// its disk.
+func serverStore(c config) *staging.ServerStore {
+	if c.ServerStore == "" {
+		return nil
+	}
+	return &staging.ServerStore{Dir: filepath.Clean(c.ServerStore)}
+}
+
+// mayRead fails where the server's store is configured and may not be read.
+func mayRead(store string) error {
+	if store == "" {
+		return nil
+	}
+	d, err := os.Open(store)
+	if err == nil {
+		err = d.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("open server_store: %w", err)
+	}
+	return nil
+}
+
 // inPlace finds the data of links; nil where the site lists no directory.
 func inPlace(c config, cl *client.Client, layout spool.Layout, now func() time.Time) *staging.InPlace {
 	if len(c.Link) == 0 {
 		return nil
 	}
 	own := []string{c.Shared, c.PasswordFile, c.path}
+	if c.ServerStore != "" {
+		own = append(own, c.ServerStore)
+	}
 	if !sqldb.IsURL(c.Ledger) {
 		own = append(own, c.Ledger, c.Ledger+"-wal", c.Ledger+"-shm", c.Ledger+".lock")
 	}

@@ -142,6 +142,9 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 	if err := takeUp(ctx, book, c, layout); err != nil {
 		return err
 	}
+	if err := mayRead(c.ServerStore); err != nil {
+		return err
+	}
 	worker, err := installWorker(c, layout)
 	if err != nil {
 		return err
@@ -152,17 +155,18 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 	}
 	now := steady(time.Now())
 	b := &bridge.Bridge{
-		Policy:    policy(c, book.ID, layout, worker, slurm),
-		Name:      cmp.Or(c.Name, c.User+"-"+host),
-		Hostname:  host,
-		Ledger:    book,
-		Scheduler: slurm,
-		Service:   cl,
-		Spool:     spool.Disk{Layout: layout},
-		Stager:    stager(c, cl, content, book.ID, now),
-		Collector: &staging.Collector{Contents: cl},
-		Log:       log,
-		Now:       now,
+		Policy:     policy(c, book.ID, layout, worker, slurm),
+		Name:       cmp.Or(c.Name, c.User+"-"+host),
+		Hostname:   host,
+		SharedDisk: c.ServerStore != "",
+		Ledger:     book,
+		Scheduler:  slurm,
+		Service:    cl,
+		Spool:      spool.Disk{Layout: layout},
+		Stager:     stager(c, cl, content, book.ID, now),
+		Collector:  &staging.Collector{Contents: cl, Store: serverStore(c)},
+		Log:        log,
+		Now:        now,
 
 		ObserveEvery: c.Slurm.ObserveEvery.or(6 * time.Second),
 		LookEvery:    350 * time.Millisecond,
@@ -266,6 +270,7 @@ func stager(c config, cl *client.Client, content *cache.Cache, bridge string, no
 			TempDir: c.Image.TempDir, Processors: c.Image.Processors, MemoryMiB: int(c.Image.Memory / mib),
 		},
 		Limits:  tarstream.Limits{},
+		Store:   serverStore(c),
 		InPlace: inPlace(c, cl, spool.Layout(c.Shared), now),
 	}
 }
