@@ -23,6 +23,16 @@
 // a check-in can be lost for good. A check-in that has nothing to be told is
 // held, which costs a goroutine and no lock, transaction or connection of the
 // database.
+//
+// # A disk shared with workers
+//
+// With Config.SharedDisk a worker that says that it shares the store's disk is
+// told in the run message where each parent's contents lie, and is given an
+// empty directory of this assignment's own for the results. What is in it when
+// the worker reports the end is flushed, counted and named as the bundle's
+// contents, unless the worker has uploaded some; only then is the end taken
+// over and acknowledged. So a crash before that leaves a report that comes
+// again, and a crash after it contents that are the bundle's.
 package server
 
 import (

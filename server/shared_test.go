@@ -17,8 +17,8 @@ import (
 func sharedDisk(c *server.Config) { c.SharedDisk = true }
 
 // sharing is a worker that says that it shares the server's disk.
-func (s *site) sharing(id string) *testWorker {
-	w := s.worker("alice", id, "cpu")
+func (s *site) sharing() *testWorker {
+	w := s.worker("alice", "w1", "cpu")
 	w.info.SharedFileSystem = true
 	return w
 }
@@ -59,7 +59,7 @@ func TestWorkerOnTheServersDiskUsesContentsWhereTheyLie(t *testing.T) {
 		codalab.Dependency{ParentUUID: s.link(filepath.Join(linked, "root/set")), ChildPath: "set"},
 		codalab.Dependency{ParentUUID: s.link(filepath.Join(linked, "secret")), ChildPath: "secret"},
 	)
-	w := s.sharing("w1")
+	w := s.sharing()
 	m := w.told(codalab.MessageRun).Bundle
 	read := func(i int, below string) string {
 		t.Helper()
@@ -122,7 +122,7 @@ func TestEachAssignmentHasAPlaceOfItsOwn(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, sharedDisk)
 	uuid := s.run("true", map[string]any{"request_queue": "cpu"})
-	w := s.sharing("w1")
+	w := s.sharing()
 	early := w.told(codalab.MessageRun).Bundle
 	w.startBundle(uuid)
 	again := w.checkIn(reportOf(uuid, codalab.StateStaged)) // gives it back
@@ -148,7 +148,7 @@ func TestUploadedResultsOutrankThePlace(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, sharedDisk)
 	uuid := s.run("true", map[string]any{"request_queue": "cpu"})
-	w := s.sharing("w1")
+	w := s.sharing()
 	place := *w.told(codalab.MessageRun).Bundle.Location
 	w.startBundle(uuid)
 	leaves(t, place, map[string]string{"stdout": "left"})
@@ -177,7 +177,7 @@ func TestResultsThatTheDiskShowsLateAreWaitedFor(t *testing.T) {
 		}{{10 * time.Second, true, true}, {time.Minute, false, true}, {0, false, false}} {
 			s := newSite(t, sharedDisk)
 			uuid := s.run("true", map[string]any{"request_queue": "cpu"})
-			w := s.sharing("w1")
+			w := s.sharing()
 			place := *w.told(codalab.MessageRun).Bundle.Location
 			w.startBundle(uuid)
 			run := ended(uuid)

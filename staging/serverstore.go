@@ -86,8 +86,8 @@ func (s *ServerStore) locate(location, uuid string) (string, error) {
 // Move moves what a run left in its directory to where the server wants it,
 // without the links to its dependencies and without what its exclude_patterns
 // name. It may be asked for the same again at any time: a mark beside the
-// directory says that its move has begun, and a directory that is gone then
-// has been moved.
+// directory says where its move has begun to, and a directory that is gone then
+// has been moved there.
 func (s *ServerStore) Move(ctx context.Context, run codalab.RunBundle, dir string) error {
 	err := s.move(ctx, run, dir)
 	var known *Error
@@ -99,12 +99,16 @@ func (s *ServerStore) Move(ctx context.Context, run codalab.RunBundle, dir strin
 }
 
 func (s *ServerStore) move(ctx context.Context, run codalab.RunBundle, dir string) error {
+	at, err := s.locate(*run.Location, run.UUID)
+	if err != nil {
+		return err
+	}
 	mark := dir + ".moved"
-	_, unmarked := os.Stat(mark)
+	earlier, unmarked := os.ReadFile(mark)
 	root, err := openClosed(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		if unmarked == nil {
-			return nil
+			return moveOn(string(earlier), at, mark)
 		}
 		return &Error{What: "results", Err: fmt.Errorf("the working directory %s is gone", dir)}
 	}
@@ -112,10 +116,6 @@ func (s *ServerStore) move(ctx context.Context, run codalab.RunBundle, dir strin
 		return err
 	}
 	defer func() { _ = root.Close() }() // only used for what is below
-	at, err := s.locate(*run.Location, run.UUID)
-	if err != nil {
-		return err
-	}
 	place, err := os.Lstat(at)
 	if err != nil {
 		return err //nolint:wrapcheck // it names the place
@@ -128,7 +128,7 @@ func (s *ServerStore) move(ctx context.Context, run codalab.RunBundle, dir strin
 	if err := root.Chmod(".", place.Mode().Perm()|0o700); err != nil {
 		return err //nolint:wrapcheck // it names the directory
 	}
-	if err := atomicfile.Write(mark, nil, 0o600); err != nil {
+	if err := atomicfile.Write(mark, []byte(at), 0o600); err != nil {
 		return err
 	}
 	err = syscall.Rename(dir, at)
@@ -144,6 +144,25 @@ func (s *ServerStore) move(ctx context.Context, run codalab.RunBundle, dir strin
 		return fmt.Errorf("move to %s: %w", at, err)
 	}
 	return atomicfile.SyncDir(path.Dir(at))
+}
+
+// moveOn moves results that were moved to one place to another: the server has
+// given the bundle to the bridge once more. What stands there is an earlier
+// try's.
+func moveOn(from, to, mark string) error {
+	if from == to {
+		return nil
+	}
+	err := syscall.Rename(from, to)
+	if errors.Is(err, fs.ErrNotExist) {
+		if entries, readErr := os.ReadDir(to); readErr == nil && len(entries) > 0 {
+			err = nil
+		}
+	}
+	if err != nil {
+		return &Error{What: "results", Err: fmt.Errorf("they were moved to %s, and cannot be moved on to %s: %w", from, to, err)}
+	}
+	return atomicfile.Write(mark, []byte(to), 0o600)
 }
 
 // openClosed opens a directory that a command may have closed to its owner.

@@ -178,13 +178,23 @@ func stores(t *testing.T) map[string]string {
 func TestResultsAreMovedIntoTheServersStore(t *testing.T) {
 	t.Parallel()
 	for name, store := range stores(t) {
-		t.Run(name, func(t *testing.T) { //nolint:paralleltest // the disk goes when the test ends
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			m := newMoved(t, store)
 			must(t, os.Chmod(m.dir, 0o500))
 			m.is((&Collector{Store: &m.store}).Collect(t.Context(), m.run, m.dir))
 			m.is(m.store.Move(t.Context(), m.run, m.dir)) // asked again
 			if info, err := os.Stat(m.at); err != nil || info.Mode().Perm() != 0o750 {
 				t.Errorf("%v, %v: not as the server made it", info, err)
+			}
+			m.at = filepath.Join(store, "bundles", runUUID+"-r2", "contents")
+			must(t, os.MkdirAll(m.at, 0o750))
+			m.is(m.store.Move(t.Context(), m.run, m.dir)) // for another assignment
+			m.is(m.store.Move(t.Context(), m.run, m.dir))
+			m.at = filepath.Join(store, "bundles", runUUID+"-r3", "contents")
+			must(t, errors.Join(os.MkdirAll(m.at, 0o750), os.RemoveAll(filepath.Join(store, "bundles", runUUID+"-r2"))))
+			if err := m.store.Move(t.Context(), m.run, m.dir); err == nil || !strings.Contains(err.Error(), "they were moved to ") {
+				t.Errorf("moved from where nothing is: %v", err)
 			}
 		})
 	}
@@ -194,9 +204,10 @@ func TestResultsAreMovedIntoTheServersStore(t *testing.T) {
 func TestMoveGoesOnAfterACrash(t *testing.T) {
 	t.Parallel()
 	for name, store := range stores(t) {
-		t.Run(name, func(t *testing.T) { //nolint:paralleltest // as above
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			m := newMoved(t, store)
-			must(t, os.WriteFile(m.dir+".moved", nil, 0o600)) // nothing done yet
+			must(t, os.WriteFile(m.dir+".moved", []byte(m.at), 0o600)) // nothing done yet
 			half := filepath.Join(filepath.Dir(m.at), ".contents.moving")
 			plant(t, half, map[string]string{"stdout": "ou"})
 			err := m.store.Move(t.Context(), m.run, m.dir)
@@ -214,7 +225,8 @@ func TestMoveGoesOnAfterACrash(t *testing.T) {
 func TestCancelledMoveIsTakenUp(t *testing.T) {
 	t.Parallel()
 	for name, store := range stores(t) {
-		t.Run(name, func(t *testing.T) { //nolint:paralleltest // as above
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			m := newMoved(t, store)
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()

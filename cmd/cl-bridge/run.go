@@ -142,9 +142,6 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 	if err := takeUp(ctx, book, c, layout); err != nil {
 		return err
 	}
-	if err := mayRead(c.ServerStore); err != nil {
-		return err
-	}
 	worker, err := installWorker(c, layout)
 	if err != nil {
 		return err
@@ -208,7 +205,7 @@ func takeUp(ctx context.Context, book *ledger.Ledger, c config, layout spool.Lay
 	if err := checkQueues(c, rows); err != nil {
 		return &program.Error{Code: program.ExitUsage, Err: err}
 	}
-	return prepareShared(layout, len(rows))
+	return errors.Join(prepareShared(layout, len(rows)), mayRead(c.ServerStore))
 }
 
 // checkQueues refuses a configuration that lacks a queue of which the ledger

@@ -20,6 +20,9 @@ func (s *Site) Ledger() string { return s.path("ledger.db") }
 func (s *Site) StartBridge(ctx context.Context) error {
 	config := fmt.Sprintf("server = %q\nuser = %q\npassword_file = %q\nname = %q\nshared = %q\nledger = %q\n%s\n",
 		s.Server, User, s.path("password"), "site", s.Shared, s.Ledger(), s.options.Config)
+	if s.options.SharedDisk {
+		config = fmt.Sprintf("server_store = %q\n", s.path("server")) + config
+	}
 	tables := s.options.Queues
 	if tables == "" {
 		tables = queues

@@ -49,3 +49,44 @@ func TestLinkedDataIsUsedWithoutAByteCopied(t *testing.T) {
 	refused := run(t, s, "cpu", "true", "in:"+cl(t, s, "upload", "--link", "/etc"))
 	until(t, s, refused, "failure_message", `Dependency in \(link to /etc\): not under a directory that this site links`)
 }
+
+func TestSharedDiskNeedsNoCopies(t *testing.T) {
+	t.Parallel()
+	s := own(t, testsite.Options{SharedDisk: true})
+	input := filepath.Join(s.Dir, "home", "in")
+	if err := errors.Join(os.Mkdir(input, 0o755), os.WriteFile(filepath.Join(input, "n"), []byte("3\n1\n2\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	data := cl(t, s, "upload", input)
+	first := run(t, s, "cpu", "sort in/n; mkdir d; sort in/n > d/sorted; echo x > d/x.tmp; chmod 0 d", "in:"+data, "--exclude-patterns", "*.tmp", "--request-cpus", "1")
+	ready(t, s, first)
+	second := run(t, s, "cpu", "cat f; touch g/y || true; until test -e go; do sleep 0.1; done; cat go", "f:"+first+"/d/sorted", "g:"+first)
+	until(t, s, second, "state", "^running$")
+	if got := until(t, s, second, "run_status", "^Running job in container"); got != "Running job in container." {
+		t.Errorf("run_status %q", got)
+	}
+	if got := cl(t, s, "cat", second+"/stdout"); got != "1\n2\n3" {
+		t.Errorf("while it runs, stdout is %q", got)
+	}
+	if out, err := s.Run(t.Context(), "sh", "-c", "echo on > "+s.Shared+"/runs/"+second+"/1/go"); err != nil {
+		t.Fatal(err, out)
+	}
+	ready(t, s, second)
+	for target, want := range map[string]string{first + "/stdout": "1\n2\n3", first + "/d/sorted": "1\n2\n3", second + "/stdout": "1\n2\n3\non"} {
+		if got := cl(t, s, "cat", target); got != want {
+			t.Errorf("%s: %q, want %q", target, got, want)
+		}
+	}
+	if got := cl(t, s, "cat", first); strings.Contains(got, " in ") || strings.Contains(got, ".tmp") {
+		t.Errorf("results:\n%s", got)
+	}
+	for _, bundle := range []string{first, second} {
+		if _, err := os.Stat(filepath.Join(s.Shared, "runs", bundle, "1")); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the working directory of %s was not moved: %v", bundle, err)
+		}
+		places, err := filepath.Glob(filepath.Join(s.Dir, "server/bundles", bundle+"-*"))
+		if err != nil || len(places) != 1 {
+			t.Errorf("the server has %v, %v", places, err)
+		}
+	}
+}
