@@ -76,8 +76,10 @@ func inPlace(c config, cl *client.Client, layout spool.Layout, now func() time.T
 		return nil
 	}
 	own := []string{c.Shared, c.PasswordFile, c.path}
-	if c.ServerStore != "" {
-		own = append(own, c.ServerStore)
+	for _, dir := range []string{c.ServerStore, c.Cache.Dir} {
+		if dir != "" {
+			own = append(own, dir)
+		}
 	}
 	if !sqldb.IsURL(c.Ledger) {
 		own = append(own, c.Ledger, c.Ledger+"-wal", c.Ledger+"-shm", c.Ledger+".lock")
