@@ -35,7 +35,8 @@ func TestDisksClockGoesOnAndTakesNoRoom(t *testing.T) {
 	dir := t.TempDir()
 	testenv.SmallDisk(t, dir, "size=64k,nr_inodes=10")
 	d := mounted(t, dir)
-	for i := 0; os.WriteFile(filepath.Join(dir, string(rune('a'+i))), make([]byte, 64<<10), 0o600) == nil; i++ {
+	for i, full := 0, false; !full; i++ {
+		full = os.WriteFile(filepath.Join(dir, string(rune('a'+i))), make([]byte, 64<<10), 0o600) != nil
 	}
 	first, err := d.Now()
 	second, again := d.Now()

@@ -141,10 +141,7 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 	}
 	defer release()
 	layout := spool.Layout(c.Shared)
-	if err := takeUp(ctx, book, c, layout); err != nil {
-		return err
-	}
-	worker, err := installWorker(c, layout)
+	worker, err := takeUp(ctx, book, c, layout)
 	if err != nil {
 		return err
 	}
@@ -227,16 +224,20 @@ func findSlurm(ctx context.Context, p program.Process, c config, log *slog.Logge
 	return slurm, nil
 }
 
-// takeUp makes sure that the configuration fits what the ledger has.
-func takeUp(ctx context.Context, book *ledger.Ledger, c config, layout spool.Layout) error {
+// takeUp makes sure that the configuration and the shared directory fit what the
+// ledger has, and returns the path of the worker's program there.
+func takeUp(ctx context.Context, book *ledger.Ledger, c config, layout spool.Layout) (worker string, err error) {
 	rows, err := book.Rows(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := checkQueues(c, rows); err != nil {
-		return &program.Error{Code: program.ExitUsage, Err: err}
+		return "", &program.Error{Code: program.ExitUsage, Err: err}
 	}
-	return errors.Join(prepareShared(layout, len(rows)), mayRead(c.ServerStore))
+	if err := errors.Join(prepareShared(layout, len(rows)), mayRead(c.ServerStore)); err != nil {
+		return "", err
+	}
+	return installWorker(c, layout)
 }
 
 // checkQueues refuses a configuration that lacks a queue of which the ledger

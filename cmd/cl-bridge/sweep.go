@@ -27,8 +27,8 @@ behind. A running bridge does the same every hour.
 It asks Slurm, the ledger and the disk's own clock, and removes nothing when one of
 them does not answer, or when a job is newer than the ledger. What was changed
 within sweep_grace stays, and so does what another bridge made or nothing says
-whose it is, which is listed. It may be run beside a bridge. The cache is swept
-by the bridge alone.
+whose it is, which is listed. It may be run beside a bridge. For the cache there is
+cl-bridge cache trim.
 
 Exit codes: 1 no ledger, an old one, or something could not be removed; 2 the
 command line or the configuration is wrong; 3 Slurm or the ledger's server does
