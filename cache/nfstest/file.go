@@ -1,0 +1,288 @@
+package nfstest
+
+import (
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+)
+
+// mostPending is how many bytes of one file a client holds back at most.
+const mostPending = 1 << 20
+
+// A handle is what open(2) made. The client's mu guards err.
+type handle struct {
+	node    *node
+	writes  bool
+	appends bool
+	err     error // of a write that was held back: fsync or close reports it
+
+	listing []fuse.DirEntry // of a directory, since it was read from the start
+}
+
+// An extent is what was written and is held back.
+type extent struct {
+	off  int64
+	data []byte
+}
+
+func (c *client) handle(fh uint64) *handle {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.handles[fh]
+}
+
+// Open asks the server for the file's attributes, whatever is known of them;
+// the kernel drops the file's pages. When the file is gone the program gets
+// ESTALE, unless a look-up of its name, which the kernel repeats, helps.
+func (c *client) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	n := c.get(in.NodeId)
+	n.opening.RLock()
+	defer n.opening.RUnlock()
+	_ = c.flush(n) // the error is the writer's
+	if _, err := c.revalidate(n, Open); err != nil {
+		return fuse.ToStatus(err)
+	}
+	out.Fh = c.opened(n, in.Flags)
+	return fuse.OK
+}
+
+// opened makes the handle of a file.
+func (c *client) opened(n *node, flags uint32) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n.opens++
+	h := &handle{node: n, writes: flags&syscall.O_ACCMODE != syscall.O_RDONLY, appends: flags&syscall.O_APPEND != 0}
+	if h.writes {
+		n.writers[h] = struct{}{}
+	}
+	c.lastFh++
+	c.handles[c.lastFh] = h
+	return c.lastFh
+}
+
+// Release is the end of a handle. The last one takes the silly names along, as
+// fs/nfs/unlink.c does (nfs_complete_unlink): after close(2) has returned.
+func (c *client) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
+	h := c.handle(in.Fh)
+	_ = c.flush(h.node) // pages that were written through a mapping; nobody is there to hear of an error
+	c.mu.Lock()
+	delete(c.handles, in.Fh)
+	delete(h.node.writers, h)
+	h.node.opens--
+	var silly []place
+	if h.node.opens == 0 {
+		silly, h.node.silly = h.node.silly, nil
+	}
+	c.mu.Unlock()
+	for _, p := range silly {
+		_ = c.remove(p.dir, p.name, Remove) // what fails stays, as in life
+		c.mu.Lock()
+		p.dir.pins--
+		c.mu.Unlock()
+	}
+}
+
+// Read asks the server. What it says the kernel keeps.
+func (c *client) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
+	n := c.get(in.NodeId)
+	_ = c.flush(n) // the error is the writer's
+	got := 0
+	_, err := c.faults.call(Read, c.nameOf(n), func() (err error) {
+		got, err = c.export.read(n.object, buf, int64(in.Offset))
+		return err
+	})
+	if err != nil {
+		return nil, fuse.ToStatus(err)
+	}
+	return fuse.ReadResultData(buf[:got]), fuse.OK
+}
+
+// Write holds the data back: they are sent when there are many, and when
+// something wants to know of them, at the latest when the file is closed.
+func (c *client) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+	n, off := c.get(in.NodeId), int64(in.Offset)
+	if h := c.handle(in.Fh); h != nil && h.appends && in.WriteFlags&fuse.WRITE_CACHE == 0 {
+		_ = c.flush(n)
+		a, err := c.revalidate(n, Open) // fs/nfs/file.c: nfs_file_write asks for the size; another host may append meanwhile
+		if err != nil {
+			return 0, fuse.ToStatus(err)
+		}
+		off = max(off, a.Size)
+	}
+	n.writing.Lock()
+	n.dirty = append(n.dirty, extent{off: off, data: append([]byte(nil), data...)})
+	n.pending += len(data)
+	full := n.pending >= mostPending
+	n.writing.Unlock()
+	if full {
+		if err := c.flush(n); err != nil {
+			return 0, fuse.ToStatus(err)
+		}
+	}
+	return uint32(len(data)), fuse.OK
+}
+
+// flush sends what was held back. When that fails it is lost, and the fsync or
+// close of each handle that can write says so (nfs(5), fs/nfs/file.c:
+// nfs_file_flush).
+func (c *client) flush(n *node) error {
+	n.writing.Lock()
+	defer n.writing.Unlock()
+	var failed error
+	for _, x := range n.dirty {
+		n.unsure = true
+		if _, failed = c.update(n, Write, func() (attributes, error) { return c.export.write(n.object, x.data, x.off) }); failed != nil {
+			break
+		}
+	}
+	n.dirty, n.pending = nil, 0
+	c.fail(n, failed)
+	return failed
+}
+
+// commit flushes, and has the server put it on stable storage.
+func (c *client) commit(n *node) error {
+	if err := c.flush(n); err != nil {
+		return err
+	}
+	n.writing.Lock()
+	defer n.writing.Unlock()
+	if !n.unsure {
+		return nil
+	}
+	n.unsure = false
+	_, err := c.faults.call(Commit, c.nameOf(n), func() error {
+		_, err := c.export.getattr(n.object)
+		return err
+	})
+	c.fail(n, err)
+	return err
+}
+
+// fail keeps an error for those who can write.
+func (c *client) fail(n *node, err error) {
+	if err == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for h := range n.writers {
+		h.err = err
+	}
+}
+
+// Flush is close(2).
+func (c *client) Flush(_ <-chan struct{}, in *fuse.FlushIn) fuse.Status {
+	h := c.handle(in.Fh)
+	if !h.writes {
+		return fuse.OK
+	}
+	return c.settle(h)
+}
+
+// Fsync is fsync(2).
+func (c *client) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	return c.settle(c.handle(in.Fh))
+}
+
+// settle commits, and reports what went wrong since the last time.
+func (c *client) settle(h *handle) fuse.Status {
+	err := c.commit(h.node)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h.err != nil {
+		err, h.err = h.err, nil
+	}
+	return fuse.ToStatus(err)
+}
+
+// SetLk grants any lock at once, and keeps no account of it.
+func (c *client) SetLk(_ <-chan struct{}, in *fuse.LkIn) fuse.Status {
+	if in.Lk.Typ != syscall.F_UNLCK {
+		c.faults.count(Lock)
+	}
+	return fuse.OK
+}
+
+// SetLkw never waits.
+func (c *client) SetLkw(cancel <-chan struct{}, in *fuse.LkIn) fuse.Status {
+	return c.SetLk(cancel, in)
+}
+
+// GetLk finds no lock.
+func (c *client) GetLk(_ <-chan struct{}, in *fuse.LkIn, out *fuse.LkOut) fuse.Status {
+	out.Lk = in.Lk
+	out.Lk.Typ = syscall.F_UNLCK
+	return fuse.OK
+}
+
+// OpenDir asks nothing.
+func (c *client) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lastFh++
+	c.handles[c.lastFh] = &handle{node: c.nodes[in.NodeId]}
+	out.Fh = c.lastFh
+	return fuse.OK
+}
+
+// ReleaseDir is the end of a handle.
+func (c *client) ReleaseDir(in *fuse.ReleaseIn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.handles, in.Fh)
+}
+
+// FsyncDir has nothing to do: the server's changes are stable when it answers.
+func (c *client) FsyncDir(<-chan struct{}, *fuse.FsyncIn) fuse.Status { return fuse.OK }
+
+// ReadDir gives the directory as the client knows it.
+func (c *client) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	h := c.handle(in.Fh)
+	if in.Offset == 0 || h.listing == nil {
+		listing, err := c.list(h.node)
+		if err != nil {
+			return fuse.ToStatus(err)
+		}
+		h.listing = listing
+	}
+	for i := in.Offset; i < uint64(len(h.listing)) && out.AddDirEntry(h.listing[i]); i++ {
+	}
+	return fuse.OK
+}
+
+// list is a listing from memory, while the directory's attributes are believed
+// (fs/nfs/dir.c: nfs_readdir, nfs_revalidate_mapping), or the server's.
+func (c *client) list(dir *node) ([]fuse.DirEntry, error) {
+	c.mu.Lock()
+	fresh, old, attr := dir.fresh(), dir.listing, dir.attr
+	c.mu.Unlock()
+	if old != nil && !fresh {
+		if _, err := c.revalidate(dir, GetAttr); err != nil {
+			return nil, err
+		}
+		c.mu.Lock()
+		old, attr = dir.listing, dir.attr
+		c.mu.Unlock()
+	}
+	if old != nil {
+		if now, err := c.export.getattr(dir.object); err != nil || !now.same(&attr) {
+			c.faults.count(StaleListing)
+		}
+		return old, nil
+	}
+	began, name := c.now(), c.nameOf(dir)
+	var a attributes
+	var entries []fuse.DirEntry
+	_, err := c.faults.call(ReadDir, name, func() (err error) {
+		entries, a, err = c.export.list(dir.object)
+		return err
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil && c.learn(dir, &a, began) {
+		dir.listing = entries
+	}
+	c.mourn(dir, err)
+	return entries, err
+}
