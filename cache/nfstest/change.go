@@ -248,9 +248,7 @@ func (c *client) close(n *node) (open bool, unlock func()) {
 		return false, func() {}
 	}
 	n.opening.Lock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return n.opens > 0, n.opening.Unlock
+	return c.isOpen(n), n.opening.Unlock
 }
 
 // sillyRename gives a file that is open here a name that stays until it is

@@ -27,8 +27,9 @@ type client struct {
 	lastNode uint64
 	handles  map[uint64]*handle
 	lastFh   uint64
-	gen      uint64 // counts this client's own changes
-	renamed  uint32 // counts silly renames
+	released chan struct{} // closed, and made anew, when a handle has ended
+	gen      uint64        // counts this client's own changes
+	renamed  uint32        // counts silly renames
 }
 
 // A node is what a client knows of an object.
@@ -52,9 +53,8 @@ type node struct {
 	listing []fuse.DirEntry  // as the server had it when attr came; nil is not known
 
 	// Of a file.
-	opens   int
-	silly   []place // names that its removals have left
-	writers map[*handle]struct{}
+	opens map[*handle]struct{}
+	silly []place // names that its removals have left
 
 	opening sync.RWMutex // held by who opens, and alone by who removes
 	writing sync.Mutex   // guards what follows, and orders the calls that write
@@ -74,6 +74,7 @@ func newClient(e *export, f *faults, o Options, number uint64) *client {
 		RawFileSystem: fuse.NewDefaultRawFileSystem(), o: o, export: e, faults: f,
 		random: rand.New(rand.NewPCG(o.Seed, number+2)),
 		nodes:  map[uint64]*node{}, byObject: map[*object]*node{}, handles: map[uint64]*handle{},
+		released: make(chan struct{}),
 	}
 	e.mu.Lock()
 	e.root.refs++
@@ -96,7 +97,7 @@ func (c *client) node(o *object, name string) *node {
 		c.evict()
 	}
 	c.lastNode++
-	n = &node{id: c.lastNode, object: o, name: name, names: map[string]*node{}, writers: map[*handle]struct{}{}}
+	n = &node{id: c.lastNode, object: o, name: name, names: map[string]*node{}, opens: map[*handle]struct{}{}}
 	c.nodes[n.id], c.byObject[o] = n, n
 	return n
 }
@@ -109,7 +110,7 @@ func (c *client) evict() {
 		if left == 0 {
 			return
 		}
-		if n.lookups > 0 || n.pins > 0 || n.opens > 0 {
+		if n.lookups > 0 || n.pins > 0 || len(n.opens) > 0 {
 			continue
 		}
 		n.evicted = true

@@ -2,6 +2,7 @@ package nfstest
 
 import (
 	"syscall"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
@@ -9,9 +10,13 @@ import (
 // mostPending is how many bytes of one file a client holds back at most.
 const mostPending = 1 << 20
 
-// A handle is what open(2) made. The client's mu guards err.
+// leaving is how long a removal waits for the end of a file that was closed.
+const leaving = 2 * time.Second
+
+// A handle is what open(2) made. The client's mu guards err and closed.
 type handle struct {
 	node    *node
+	closed  bool // a descriptor of it was, and it was not used since
 	writes  bool
 	appends bool
 	err     error // of a write that was held back: fsync or close reports it
@@ -29,6 +34,41 @@ func (c *client) handle(fh uint64) *handle {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.handles[fh]
+}
+
+// use is the handle of a number, which is in use.
+func (c *client) use(fh uint64) *handle {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.handles[fh]
+	if h != nil {
+		h.closed = false
+	}
+	return h
+}
+
+// isOpen is whether a program has a file open. The kernel tells the end of a
+// handle after the close(2) that ended it, and so perhaps late: where each
+// handle of the file was closed as far as can be seen, the end is waited for.
+func (c *client) isOpen(n *node) bool {
+	for late := time.After(leaving); ; {
+		c.mu.Lock()
+		opens, used, released := len(n.opens), 0, c.released
+		for h := range n.opens {
+			if !h.closed {
+				used++
+			}
+		}
+		c.mu.Unlock()
+		if opens == 0 || used > 0 {
+			return used > 0
+		}
+		select {
+		case <-released:
+		case <-late:
+			return true
+		}
+	}
 }
 
 // Open asks the server for the file's attributes, whatever is known of them;
@@ -50,11 +90,8 @@ func (c *client) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fus
 func (c *client) opened(n *node, flags uint32) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n.opens++
 	h := &handle{node: n, writes: flags&syscall.O_ACCMODE != syscall.O_RDONLY, appends: flags&syscall.O_APPEND != 0}
-	if h.writes {
-		n.writers[h] = struct{}{}
-	}
+	n.opens[h] = struct{}{}
 	c.lastFh++
 	c.handles[c.lastFh] = h
 	return c.lastFh
@@ -67,10 +104,11 @@ func (c *client) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 	_ = c.flush(h.node) // pages that were written through a mapping; nobody is there to hear of an error
 	c.mu.Lock()
 	delete(c.handles, in.Fh)
-	delete(h.node.writers, h)
-	h.node.opens--
+	delete(h.node.opens, h)
+	close(c.released)
+	c.released = make(chan struct{})
 	var silly []place
-	if h.node.opens == 0 {
+	if len(h.node.opens) == 0 {
 		silly, h.node.silly = h.node.silly, nil
 	}
 	c.mu.Unlock()
@@ -85,6 +123,7 @@ func (c *client) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 // Read asks the server. What it says the kernel keeps.
 func (c *client) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
 	n := c.get(in.NodeId)
+	c.use(in.Fh)
 	_ = c.flush(n) // the error is the writer's
 	got := 0
 	_, err := c.faults.call(Read, c.nameOf(n), func() (err error) {
@@ -101,7 +140,7 @@ func (c *client) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.Read
 // something wants to know of them, at the latest when the file is closed.
 func (c *client) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
 	n, off := c.get(in.NodeId), int64(in.Offset)
-	if h := c.handle(in.Fh); h != nil && h.appends && in.WriteFlags&fuse.WRITE_CACHE == 0 {
+	if h := c.use(in.Fh); h != nil && h.appends && in.WriteFlags&fuse.WRITE_CACHE == 0 {
 		_ = c.flush(n)
 		a, err := c.revalidate(n, Open) // fs/nfs/file.c: nfs_file_write asks for the size; another host may append meanwhile
 		if err != nil {
@@ -166,14 +205,19 @@ func (c *client) fail(n *node, err error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for h := range n.writers {
-		h.err = err
+	for h := range n.opens {
+		if h.writes {
+			h.err = err
+		}
 	}
 }
 
 // Flush is close(2).
 func (c *client) Flush(_ <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	h := c.handle(in.Fh)
+	c.mu.Lock()
+	h.closed = true
+	c.mu.Unlock()
 	if !h.writes {
 		return fuse.OK
 	}

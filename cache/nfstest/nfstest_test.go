@@ -105,6 +105,14 @@ func is(t *testing.T, err error, want syscall.Errno) {
 	}
 }
 
+// unshared keeps other tests from starting programs, which hold and close the
+// files that are open here, until the end that it returns: a close(2) tells an
+// error of writing once.
+func unshared() (end func()) {
+	syscall.ForkLock.RLock()
+	return syscall.ForkLock.RUnlock
+}
+
 func TestWithoutCachesTwoClientsSeeOneDisk(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Options{})
