@@ -12,11 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestMain(m *testing.M) {
-	Main()
-	os.Exit(m.Run())
-}
-
 // site is a server with two clients, a and b.
 type site struct {
 	*Server

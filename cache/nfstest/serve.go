@@ -45,7 +45,9 @@ type Options struct {
 // Server is a file server and its clients: a process of the test program's own.
 type Server struct {
 	tb  testing.TB
+	cmd *exec.Cmd
 	rpc *rpc.Client
+	end func() // ends the process, which unmounts
 }
 
 // Serve exports a directory until the test ends. The test is skipped where root
@@ -65,11 +67,15 @@ func Serve(tb testing.TB, dir string, o Options) *Server {
 	out, err := cmd.StdoutPipe()
 	must(tb, err)
 	must(tb, cmd.Start())
-	s := &Server{tb: tb, rpc: rpc.NewClient(pipes{Reader: out, WriteCloser: in})}
-	tb.Cleanup(func() {
-		must(tb, s.rpc.Close())
-		must(tb, cmd.Wait())
+	s := &Server{tb: tb, cmd: cmd, rpc: rpc.NewClient(pipes{Reader: out, WriteCloser: in})}
+	s.end = sync.OnceFunc(func() {
+		_ = s.rpc.Close() // which may have ended already, as a killed process has
+		var exit *exec.ExitError
+		if err := cmd.Wait(); err != nil && (!errors.As(err, &exit) || exit.Exited()) {
+			tb.Errorf("the file server: %v", err)
+		}
 	})
+	tb.Cleanup(s.end)
 	s.Inject() // answers when the server is there
 	return s
 }
