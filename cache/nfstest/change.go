@@ -117,7 +117,7 @@ func (c *client) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *
 		a = &cut
 	}
 	fill(&out.EntryOut, n, a)
-	out.Fh = c.opened(n, in.Flags)
+	out.Fh = c.opened(n, place{c.get(in.NodeId), name}, in.Flags)
 	return fuse.OK
 }
 
@@ -158,7 +158,7 @@ func (c *client) Rmdir(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.St
 func (c *client) Unlink(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
 	dir := c.get(h.NodeId)
 	target := c.peek(dir, name)
-	open, unlock := c.close(target)
+	open, unlock := c.close(target, place{dir, name})
 	defer unlock()
 	if open {
 		return fuse.ToStatus(c.sillyRename(dir, name, target))
@@ -194,7 +194,7 @@ func (c *client) Rename(_ <-chan struct{}, in *fuse.RenameIn, old, name string) 
 	if moved == target {
 		target = nil // two names of one file: nothing happens
 	}
-	open, unlock := c.close(target)
+	open, unlock := c.close(target, place{to, name})
 	defer unlock()
 	if open {
 		if err := c.sillyRename(to, name, target); err != nil {
@@ -227,6 +227,9 @@ func (c *client) rename(from *node, old string, to *node, name string) error {
 	if moved != nil && moved != target {
 		moved.name = name
 		to.names[name] = moved
+		for h := range moved.openedAt(place{from, old}) {
+			h.at = place{to, name}
+		}
 	}
 	return nil
 }
@@ -242,13 +245,13 @@ func (c *client) peek(dir *node, name string) *node {
 }
 
 // close keeps a file, when there is one, from being opened on this client until
-// unlock, and returns whether it is open already.
-func (c *client) close(n *node) (open bool, unlock func()) {
+// unlock, and returns whether it was opened by this name.
+func (c *client) close(n *node, at place) (open bool, unlock func()) {
 	if n == nil {
 		return false, func() {}
 	}
 	n.opening.Lock()
-	return c.isOpen(n), n.opening.Unlock
+	return c.isOpen(n, at), n.opening.Unlock
 }
 
 // sillyRename gives a file that is open here a name that stays until it is
@@ -268,11 +271,12 @@ func (c *client) sillyRename(dir *node, name string, n *node) error {
 	if err := c.rename(dir, name, dir, silly.name); err != nil {
 		return err
 	}
+	c.faults.count(SillyRename)
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	n.silly = append(n.silly, silly)
 	dir.pins++
 	dir.names[name] = nil
-	c.faults.count(SillyRename)
+	c.mu.Unlock()
+	c.removeSilly(n) // it may have been closed meanwhile
 	return nil
 }

@@ -27,9 +27,10 @@ type client struct {
 	lastNode uint64
 	handles  map[uint64]*handle
 	lastFh   uint64
-	released chan struct{} // closed, and made anew, when a handle has ended
-	gen      uint64        // counts this client's own changes
-	renamed  uint32        // counts silly renames
+	released chan struct{}    // closed, and made anew, when a handle has ended
+	looked   map[uint32]place // what each thread has looked up last
+	gen      uint64           // counts this client's own changes
+	renamed  uint32           // counts silly renames
 }
 
 // A node is what a client knows of an object.
@@ -74,7 +75,7 @@ func newClient(e *export, f *faults, o Options, number uint64) *client {
 		RawFileSystem: fuse.NewDefaultRawFileSystem(), o: o, export: e, faults: f,
 		random: rand.New(rand.NewPCG(o.Seed, number+2)),
 		nodes:  map[uint64]*node{}, byObject: map[*object]*node{}, handles: map[uint64]*handle{},
-		released: make(chan struct{}),
+		released: make(chan struct{}), looked: map[uint32]place{},
 	}
 	e.mu.Lock()
 	e.root.refs++

@@ -1,6 +1,8 @@
 package nfstest
 
 import (
+	"iter"
+	"slices"
 	"syscall"
 	"time"
 
@@ -13,10 +15,11 @@ const mostPending = 1 << 20
 // leaving is how long a removal waits for the end of a file that was closed.
 const leaving = 2 * time.Second
 
-// A handle is what open(2) made. The client's mu guards err and closed.
+// A handle is what open(2) made. The client's mu guards at, err and closed.
 type handle struct {
 	node    *node
-	closed  bool // a descriptor of it was, and it was not used since
+	at      place // the name that was opened, wherever it is now
+	closed  bool  // a descriptor of it was, and it was not used since
 	writes  bool
 	appends bool
 	err     error // of a write that was held back: fsync or close reports it
@@ -47,14 +50,15 @@ func (c *client) use(fh uint64) *handle {
 	return h
 }
 
-// isOpen is whether a program has a file open. The kernel tells the end of a
-// handle after the close(2) that ended it, and so perhaps late: where each
-// handle of the file was closed as far as can be seen, the end is waited for.
-func (c *client) isOpen(n *node) bool {
+// isOpen is whether a program has opened a file by this name. The kernel tells
+// the end of a handle after the close(2) that ended it, and so perhaps late:
+// where each handle was closed as far as can be seen, the end is waited for.
+func (c *client) isOpen(n *node, at place) bool {
 	for late := time.After(leaving); ; {
 		c.mu.Lock()
-		opens, used, released := len(n.opens), 0, c.released
-		for h := range n.opens {
+		opens, used, released := 0, 0, c.released
+		for h := range n.openedAt(at) {
+			opens++
 			if !h.closed {
 				used++
 			}
@@ -71,6 +75,18 @@ func (c *client) isOpen(n *node) bool {
 	}
 }
 
+// openedAt are the handles of a file that was opened by this name. The caller
+// has the client's mu.
+func (n *node) openedAt(at place) iter.Seq[*handle] {
+	return func(yield func(*handle) bool) {
+		for h := range n.opens {
+			if h.at == at && !yield(h) {
+				return
+			}
+		}
+	}
+}
+
 // Open asks the server for the file's attributes, whatever is known of them;
 // the kernel drops the file's pages. When the file is gone the program gets
 // ESTALE, unless a look-up of its name, which the kernel repeats, helps.
@@ -82,15 +98,18 @@ func (c *client) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fus
 	if _, err := c.revalidate(n, Open); err != nil {
 		return fuse.ToStatus(err)
 	}
-	out.Fh = c.opened(n, in.Flags)
+	c.mu.Lock()
+	at := c.looked[in.Pid] // by the same system call
+	c.mu.Unlock()
+	out.Fh = c.opened(n, at, in.Flags)
 	return fuse.OK
 }
 
 // opened makes the handle of a file.
-func (c *client) opened(n *node, flags uint32) uint64 {
+func (c *client) opened(n *node, at place, flags uint32) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h := &handle{node: n, writes: flags&syscall.O_ACCMODE != syscall.O_RDONLY, appends: flags&syscall.O_APPEND != 0}
+	h := &handle{node: n, at: at, writes: flags&syscall.O_ACCMODE != syscall.O_RDONLY, appends: flags&syscall.O_APPEND != 0}
 	n.opens[h] = struct{}{}
 	c.lastFh++
 	c.handles[c.lastFh] = h
@@ -107,12 +126,23 @@ func (c *client) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 	delete(h.node.opens, h)
 	close(c.released)
 	c.released = make(chan struct{})
-	var silly []place
-	if len(h.node.opens) == 0 {
-		silly, h.node.silly = h.node.silly, nil
-	}
 	c.mu.Unlock()
-	for _, p := range silly {
+	c.removeSilly(h.node)
+}
+
+// removeSilly removes the silly names of a file that are not open any more.
+func (c *client) removeSilly(n *node) {
+	c.mu.Lock()
+	var over []place
+	n.silly = slices.DeleteFunc(n.silly, func(p place) bool {
+		for range n.openedAt(p) {
+			return false
+		}
+		over = append(over, p)
+		return true
+	})
+	c.mu.Unlock()
+	for _, p := range over {
 		_ = c.remove(p.dir, p.name, Remove) // what fails stays, as in life
 		c.mu.Lock()
 		p.dir.pins--

@@ -21,10 +21,14 @@ func (c *client) mourn(n *node, err error) {
 // directory's attributes, and from the server else (fs/nfs/dir.c:
 // nfs_lookup_revalidate, nfs_neg_need_reval, nfs_check_verifier).
 func (c *client) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
-	n, a, err := c.lookup(c.get(h.NodeId), name)
+	dir := c.get(h.NodeId)
+	n, a, err := c.lookup(dir, name)
 	if err != nil {
 		return fuse.ToStatus(err)
 	}
+	c.mu.Lock()
+	c.looked[h.Pid] = place{dir, name}
+	c.mu.Unlock()
 	if c.flush(n) == nil { // the size is with what this client has written
 		c.mu.Lock()
 		if n.known {

@@ -55,7 +55,11 @@ func race(dir, name string) error {
 		if err := os.Link(file, filepath.Join(own, "link")); err != nil {
 			return err
 		}
-		if err := os.Rename(filepath.Join(own, "link"), published); err != nil {
+		err := os.Rename(filepath.Join(own, "link"), published)
+		for errors.Is(err, os.ErrNotExist) { // a target that is open got a silly name from the other client
+			err = os.Rename(filepath.Join(own, "link"), published)
+		}
+		if err != nil {
 			return err
 		}
 		got, err := os.ReadFile(published)
