@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/internal/linkonce"
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
 // bring finds an entry, or waits for the process that makes it, or makes it.
@@ -35,19 +35,22 @@ func (c *Cache) bring(ctx context.Context, e entry, w Want, fill Fill) (path str
 // making it is this process's.
 func (c *Cache) lead(ctx context.Context, e entry, w Want) (*lease, record, error) {
 	mine := c.self
-	mine.Token = newToken()
-	for {
-		r, err := c.lookAnew(ctx, e)
+	mine.Token = newToken() // the same at each try, so that one whose answer was lost is known again
+	for failed := 0; ; {
+		r, err := c.lookAnew(e)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, r, err
 		}
 		l, other, err := c.tryLease(ctx, e, mine)
 		if err != nil {
-			return nil, record{}, errors.Join(ctx.Err(), err)
+			if failed++; ctx.Err() != nil || failed == triesOfDisk {
+				return nil, record{}, errors.Join(ctx.Err(), err)
+			}
+			continue // slow, or in trouble
 		}
 		if l != nil {
 			// It may have been published before the lease was free.
-			r, err := c.lookAnew(ctx, e)
+			r, err := c.lookAnew(e)
 			if errors.Is(err, fs.ErrNotExist) {
 				return l, record{}, nil
 			}
@@ -69,7 +72,7 @@ func (c *Cache) lead(ctx context.Context, e entry, w Want) (*lease, record, erro
 // lookAnew looks for an entry as the file server has it now. What stands there
 // damaged is taken out of use; what was only taken out of use is taken back.
 // The error is fs.ErrNotExist where it has to be made.
-func (c *Cache) lookAnew(ctx context.Context, e entry) (r record, err error) {
+func (c *Cache) lookAnew(e entry) (r record, err error) {
 	if _, err := c.fresh(e.dir); err != nil {
 		return record{}, err
 	}
@@ -84,7 +87,7 @@ func (c *Cache) lookAnew(ctx context.Context, e entry) (r record, err error) {
 		return record{}, fs.ErrNotExist
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return c.revive(ctx, e)
+		return c.revive(e)
 	}
 	return r, err
 }
@@ -94,7 +97,7 @@ func (c *Cache) make(l *lease, e entry, w Want, fill Fill) (path string, err err
 	began := time.Now() //nolint:forbidigo // what making it took
 	room, err := c.reserve(l.ctx, e, l.Token, w.Size, w.Owner)
 	if err != nil {
-		return "", err
+		return "", cause(l, err)
 	}
 	published := false
 	defer func() {
@@ -114,7 +117,7 @@ func (c *Cache) make(l *lease, e entry, w Want, fill Fill) (path string, err err
 		return "", fmt.Errorf("make cache entry of %s: %w", e.key, cause(l, err))
 	}
 	if room, err = c.resize(l, e, room, s.takes()); err != nil {
-		return "", err
+		return "", cause(l, err)
 	}
 	r := record{
 		Format: format, Key: e.key, Token: l.Token, Digest: s.digest, Dir: s.dir, Size: s.bytes, Files: s.files,
@@ -139,8 +142,8 @@ func cause(l *lease, err error) error {
 // prepare makes the directory that a fill works in. Where resuming is wanted,
 // it is what an earlier fill has left.
 func (c *Cache) prepare(e entry, l *lease, resume bool) error {
-	if resume && moveTo(e.partial(), e.object(l.Token)) == nil {
-		return nil
+	if resume && moveTo(e.object(leftToken), e.object(l.Token)) == nil {
+		return c.dropSizes(e.id(leftToken))
 	}
 	mode := fs.FileMode(0o700)
 	err := os.Mkdir(e.object(l.Token), mode)
@@ -150,8 +153,9 @@ func (c *Cache) prepare(e entry, l *lease, resume bool) error {
 	return nil
 }
 
-// partial is where a failed fill leaves its directory for the next.
-func (e entry) partial() string { return filepath.Join(e.dir, e.hash+partialSuffix) }
+// leftToken stands in the place of a token where a failed fill leaves its
+// directory for the next.
+const leftToken = "00000000000000000000000000000000"
 
 // guard calls fill. One that panics fails, so that what a hostile input brings
 // about does not end the whole program.
@@ -210,36 +214,69 @@ func (c *Cache) publish(l *lease, e entry, r record) (record, error) {
 	if !l.holds() {
 		return record{}, ErrLost
 	}
+	// It is always the same file that is linked. As long as its first name is
+	// there, nobody who finds it retired removes its content.
+	tmp, err := atomicfile.Temporary(e.record(), text, c.fileMode())
+	if err != nil {
+		return record{}, fmt.Errorf("write its record: %w", err)
+	}
+	defer remove(tmp) //nolint:errcheck // else it is swept
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), publishWithin)
 	defer cancel()
-	standing, err := linkonce.Settle(ctx, e.record(), text, c.fileMode(), decodeRecord)
-	if err != nil {
-		return record{}, errors.Join(errUnclear, err)
+	standing, err := linkRecord(tmp, e)
+	for err != nil {
+		if ended := wait(ctx, 100*time.Millisecond); ended != nil {
+			return record{}, errors.Join(errUnclear, err)
+		}
+		standing, err = linkRecord(tmp, e)
+	}
+	if _, err := c.look(e); errors.Is(err, errDamaged) {
+		// Who published it was stopped for so long before it did that its
+		// content was swept.
+		return record{}, errors.Join(ErrLost, c.retire(e, standing.Token, true))
 	}
 	return standing, nil
 }
 
 // abandon removes what is not published, or leaves it for the next fill.
 func (c *Cache) abandon(e entry, l *lease, keep bool, room *sizeOf) error {
-	err := remove(c.sizePath(room.name))
-	if keep && leave(e, l.Token) == nil {
-		return err
+	if keep {
+		c.leaveBehind(e, l.Token, room.owner)
 	}
-	return errors.Join(err, removeTree(e.object(l.Token)))
+	return errors.Join(removeTree(e.object(l.Token)), remove(c.sizePath(room.name)))
 }
 
-// leave leaves what a fill has made for the next one of its key.
-func leave(e entry, token string) error {
-	if err := removeTree(e.partial()); err != nil {
+// leaveBehind leaves what a fill has made for the next one of its key, if there
+// is room for it.
+func (c *Cache) leaveBehind(e entry, token, owner string) {
+	if removeTree(e.object(leftToken)) != nil || c.dropSizes(e.id(leftToken)) != nil {
+		return
+	}
+	taken, err := measure(e.object(token))
+	if err != nil {
+		return
+	}
+	s := newSize(e.hash, leftToken, taken, owner)
+	if full, err := c.claim(s); err == nil && full == nil && moveTo(e.object(token), e.object(leftToken)) == nil {
+		return
+	}
+	_ = remove(c.sizePath(s.name)) // else it is swept one day
+}
+
+// dropSizes takes a content off what counts against the quotas.
+func (c *Cache) dropSizes(id string) error {
+	sizes, err := c.sizes()
+	if err != nil {
 		return err
 	}
-	return persist(func() error {
-		err := os.Rename(e.object(token), e.partial())
-		if _, gone := os.Lstat(e.object(token)); errors.Is(gone, fs.ErrNotExist) {
-			return nil
+	for _, s := range sizes {
+		if s.id() == id {
+			if err := remove(c.sizePath(s.name)); err != nil {
+				return fmt.Errorf("take %s off what counts: %w", id, err)
+			}
 		}
-		return err //nolint:wrapcheck // it is removed then
-	})
+	}
+	return nil
 }
 
 // inherit does with what a killed process has made as that would have done. It
@@ -248,5 +285,6 @@ func (c *Cache) inherit(e entry, dead holderOfLease) {
 	if r, err := c.look(e); err == nil && r.Token == dead.Token {
 		return // it died after it had published
 	}
-	_ = leave(e, dead.Token) // else it is swept one day
+	c.leaveBehind(e, dead.Token, "") // else it is swept one day
+	_ = c.dropSizes(e.id(dead.Token))
 }

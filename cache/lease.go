@@ -120,7 +120,7 @@ func (c *Cache) tryLease(ctx context.Context, e entry, mine holderOfLease) (*lea
 		return nil, nil, fmt.Errorf("encode lease: %w", err)
 	}
 	asked := time.Now() //nolint:forbidigo // the trust in a lease is measured by this process's clock
-	short, cancel := context.WithTimeout(ctx, c.o.Term/4)
+	short, cancel := context.WithTimeout(ctx, c.o.Term/2)
 	defer cancel()
 	standing, err := linkonce.Settle(short, path, text, c.fileMode(), decodeLease)
 	switch {

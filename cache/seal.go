@@ -131,6 +131,27 @@ func digest(ctx context.Context, content string, flush bool) (sum, error) {
 	return d.sum, nil
 }
 
+// measure is what a tree takes, as sum.takes counts it.
+func measure(dir string) (int64, error) {
+	d := digester{}
+	err := filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err //nolint:wrapcheck // worded below
+		}
+		d.sum.entries++
+		d.sum.bytes += d.bytes(info)
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("measure %s: %w", dir, err)
+	}
+	return d.sum.takes(), nil
+}
+
 // digester is one call of digest.
 type digester struct {
 	ctx   context.Context //nolint:containedctx // lives as long as the call that it came with
