@@ -1,6 +1,7 @@
 package nfstest
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 
@@ -175,7 +176,7 @@ func (c *client) remove(dir *node, name string, op Op) error {
 	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err == nil || err == syscall.ENOENT { //nolint:errorlint // bare numbers
+	if err == nil || errors.Is(err, syscall.ENOENT) {
 		target.doubt()
 		dir.names[name] = nil
 	}

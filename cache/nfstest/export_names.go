@@ -1,6 +1,7 @@
 package nfstest
 
 import (
+	"errors"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -56,12 +57,12 @@ type made struct {
 	dir    wcc
 }
 
-// create has make make a name, for an owner. It refuses one that exists.
-func (e *export) create(dir *object, name string, owner unix.Ucred, make func(dirfd int) error) (m made, err error) {
+// create has put make a name, for an owner. It refuses one that exists.
+func (e *export) create(dir *object, name string, owner unix.Ucred, put func(dirfd int) error) (m made, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	m.dir, err = e.changed(dir, func() error {
-		if err := make(dir.fd); err != nil {
+		if err := put(dir.fd); err != nil {
 			return err
 		}
 		e.skewed()
@@ -171,7 +172,7 @@ func (e *export) createFile(dir *object, name string, mode uint32, exclusive boo
 			}
 			return err
 		})
-		if err != syscall.EEXIST || exclusive { //nolint:errorlint // bare numbers
+		if !errors.Is(err, syscall.EEXIST) || exclusive {
 			return m, err
 		}
 		m.object, m.attr, m.dir.after, err = e.lookup(dir, name)
@@ -180,7 +181,7 @@ func (e *export) createFile(dir *object, name string, mode uint32, exclusive boo
 			e.release(m.object)
 			return made{dir: m.dir}, syscall.EEXIST
 		}
-		if err != syscall.ENOENT { //nolint:errorlint // bare numbers
+		if !errors.Is(err, syscall.ENOENT) {
 			return m, err
 		}
 	}

@@ -1,6 +1,7 @@
 package nfstest
 
 import (
+	"errors"
 	"maps"
 	"math/rand/v2"
 	"path"
@@ -107,18 +108,21 @@ func (f Fault) meant(op Op, name string) bool {
 	if matched, err := path.Match(f.Names, name); f.Names != "" && (err != nil || !matched) {
 		return false
 	}
-	ops := f.Ops
-	if len(ops) == 0 {
-		switch f.Kind {
-		case LostReply:
-			ops = []Op{SetAttr, Create, MkDir, SymLink, MkNod, Remove, RmDir, Rename, Link}
-		case IO, NoSpace, Quota:
-			ops = []Op{Write, Commit}
-		default:
-			return true
-		}
+	if len(f.Ops) == 0 {
+		return f.Kind.suits(op)
 	}
-	return slices.Contains(ops, op)
+	return slices.Contains(f.Ops, op)
+}
+
+// suits is whether a call is meant where none are named.
+func (k Kind) suits(op Op) bool {
+	if k == LostReply {
+		return slices.Contains([]Op{SetAttr, Create, MkDir, SymLink, MkNod, Remove, RmDir, Rename, Link}, op)
+	}
+	if k == IO || k == NoSpace || k == Quota {
+		return op == Write || op == Commit
+	}
+	return true
 }
 
 // faults decides which calls are struck, and counts.
@@ -197,7 +201,7 @@ func (f *faults) call(op Op, name string, do func() error) (replied bool, err er
 			err = do()
 		}
 	}
-	if err == syscall.ESTALE { //nolint:errorlint // do returns bare numbers
+	if errors.Is(err, syscall.ESTALE) {
 		f.count(StaleHandle)
 	}
 	return true, err

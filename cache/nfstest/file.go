@@ -320,7 +320,10 @@ func (c *client) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryL
 		}
 		h.listing = listing
 	}
-	for i := in.Offset; i < uint64(len(h.listing)) && out.AddDirEntry(h.listing[i]); i++ {
+	for _, e := range h.listing[min(in.Offset, uint64(len(h.listing))):] {
+		if !out.AddDirEntry(e) {
+			break
+		}
 	}
 	return fuse.OK
 }

@@ -105,6 +105,12 @@ func (s *site) sillyNames(dir string) (names []string) {
 	return names
 }
 
+// noSillyNames waits until there are none: they go after a close has returned.
+func (s *site) noSillyNames(dir string) {
+	s.t.Helper()
+	eventually(s.t, func() bool { return len(s.sillyNames(dir)) == 0 })
+}
+
 func TestOpenFileThatIsRemovedHereKeepsASillyName(t *testing.T) {
 	t.Parallel()
 	s := forgetful(t)
@@ -127,8 +133,7 @@ func TestOpenFileThatIsRemovedHereKeepsASillyName(t *testing.T) {
 		t.Errorf("reads %q, %v", got, err)
 	}
 	must(t, f.Close())
-	for len(s.sillyNames("d")) > 0 { // removed after the close has returned
-	}
+	s.noSillyNames("d")
 	must(t, syscall.Rmdir(filepath.Join(s.a, "d")))
 	s.struck(SillyRename)
 }
@@ -151,8 +156,7 @@ func TestOpenFileThatIsReplacedHereKeepsASillyName(t *testing.T) {
 		t.Errorf("silly names %q", silly)
 	}
 	must(t, f.Close())
-	for len(s.sillyNames("")) > 0 {
-	}
+	s.noSillyNames("")
 }
 
 func TestLocksExcludeNobody(t *testing.T) {
@@ -219,6 +223,5 @@ func TestSillyNameIsThatOfTheNameThatWasOpened(t *testing.T) {
 		t.Errorf("silly names %q", silly)
 	}
 	must(t, f.Close())
-	for len(s.sillyNames("")) > 0 {
-	}
+	s.noSillyNames("")
 }

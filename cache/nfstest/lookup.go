@@ -1,6 +1,7 @@
 package nfstest
 
 import (
+	"errors"
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -9,7 +10,7 @@ import (
 // mourn drops a node that the server says is gone, so that its names are looked
 // up again, once: a fault StaleHandle leaves them. The caller has mu.
 func (c *client) mourn(n *node, err error) {
-	if err != syscall.ESTALE || n.gone { //nolint:errorlint // bare numbers
+	if !errors.Is(err, syscall.ESTALE) || n.gone {
 		return
 	}
 	if _, kept := c.faults.strike(StaleHandle, Open, n.name); !kept {
@@ -123,7 +124,7 @@ func (c *client) ask(dir *node, name string) (*node, attributes, error) {
 		n.lookups++
 		c.learn(n, &a, began)
 	}
-	absent := err == syscall.ENOENT //nolint:errorlint // bare numbers
+	absent := errors.Is(err, syscall.ENOENT)
 	if (err == nil || absent) && c.learn(dir, &dirAttr, began) {
 		dir.names[name] = n
 	}

@@ -2,6 +2,7 @@ package nfstest
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -49,7 +50,7 @@ func unmountDead() {
 			continue
 		}
 		pid, err := strconv.Atoi(strings.TrimPrefix(source[1], fsType+":"))
-		if err != nil || unix.Kill(pid, 0) != syscall.ESRCH { //nolint:errorlint // bare number
+		if err != nil || !errors.Is(unix.Kill(pid, 0), syscall.ESRCH) {
 			continue
 		}
 		_ = unix.Unmount(unescape(fields[4]), unix.MNT_DETACH) // another server may have been first

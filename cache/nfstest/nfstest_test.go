@@ -92,6 +92,16 @@ func (s *site) lists(dir string, want ...string) {
 	}
 }
 
+// eventually asks again and again until it is so.
+func eventually(t *testing.T, is func() bool) {
+	t.Helper()
+	for again := time.NewTicker(time.Millisecond); !is(); <-again.C {
+		if t.Context().Err() != nil {
+			return
+		}
+	}
+}
+
 // is fails unless err is a number.
 func is(t *testing.T, err error, want syscall.Errno) {
 	t.Helper()
@@ -146,7 +156,6 @@ func TestAttributesAreStaleUntilTheirTimeIsUp(t *testing.T) {
 		t.Fatalf("size %d", n)
 	}
 	s.write(s.a, "x", "three")
-	for s.size(s.b, "x") != 5 {
-	}
+	eventually(t, func() bool { return s.size(s.b, "x") == 5 })
 	s.struck(StaleAttributes)
 }

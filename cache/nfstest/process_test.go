@@ -83,14 +83,14 @@ func race(dir, name string) error {
 }
 
 func TestManyProcessesAtOnce(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, Options{Seed: 7, AcregMax: time.Second, AcdirMax: time.Second})
 	s.Inject(Fault{Kind: Slow, Rate: 0.05, Delay: 5 * time.Millisecond})
 	testenv.Race(t, 200, argRace, func(i int) []string {
 		dir := []string{s.a, s.b}[i%2]
 		return []string{"RACE=" + dir, fmt.Sprintf("RACER=racer%d", i)}
 	})
-	for len(s.sillyNames("")) > 0 { // removed after the last process has ended
-	}
+	s.noSillyNames("")
 	s.lists(s.disk, "published")
 	t.Log(s.Counts())
 }
@@ -140,6 +140,7 @@ func mounted(t *testing.T, dir string) bool {
 
 // TestServeForKilledTest is what a test program does that is to be killed.
 func TestServeForKilledTest(t *testing.T) {
+	t.Parallel()
 	dirs := filepath.SplitList(os.Getenv(envHold))
 	if len(dirs) == 0 {
 		t.Skip("runs only where TestKilledTestLeavesNoMount starts it")
@@ -154,7 +155,11 @@ func TestKilledTestLeavesNoMount(t *testing.T) {
 	testenv.FUSE(t)
 	disk, dir := t.TempDir(), t.TempDir()
 	p := testenv.Again(t, envHold+"="+disk+":"+dir)
-	for lines := bufio.NewScanner(p); lines.Scan() && lines.Text() != "mounted"; {
+	lines := bufio.NewScanner(p)
+	for lines.Scan() {
+		if lines.Text() == "mounted" {
+			break
+		}
 	}
 	if !mounted(t, dir) {
 		t.Fatal("not mounted")
@@ -164,8 +169,7 @@ func TestKilledTestLeavesNoMount(t *testing.T) {
 	defer f.Close() //nolint:errcheck // its server is gone
 	p.Kill()
 	must(t, p.Wait())
-	for mounted(t, dir) {
-	}
+	eventually(t, func() bool { return !mounted(t, dir) })
 }
 
 func TestMountOfAKilledServerIsUnmountedByTheNext(t *testing.T) {
