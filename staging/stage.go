@@ -37,6 +37,9 @@ type Stager struct {
 	Converter apptainer.Converter
 	// Limits bounds what one dependency may unpack to.
 	Limits tarstream.Limits
+	// Layout is the shared directory, which keeps some bundles' results; empty
+	// where there is none.
+	Layout spool.Layout
 }
 
 // Error is why something could not be brought in.
@@ -142,6 +145,9 @@ func imageError(err error) error {
 // asked for.
 func (s *Stager) dependency(ctx context.Context, d codalab.Dependency, told *teller) (string, error) {
 	target := codalab.Target{BundleUUID: d.ParentUUID, Subpath: strings.Trim(path.Clean("/"+d.ParentPath), "/")}
+	if source, ok, err := s.kept(d, target); ok || err != nil {
+		return source, err
+	}
 	source, err := s.Cache.Get(ctx, cache.Key{Kind: "bundle", ID: target.String()}, func(ctx context.Context, tmp string) error {
 		return s.fetch(ctx, target, tmp, func(n int64) {
 			told.say("Downloading dependency %s: %s done.", d.ChildPath, codalab.FormatSize(n))

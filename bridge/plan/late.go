@@ -97,13 +97,16 @@ func (d *decision) collecting() {
 		return
 	}
 	c := d.news.Collected
+	if c != nil || d.news.Progress != "" {
+		d.row.Progress = d.news.Progress
+	}
 	switch {
 	case c == nil:
 		if !d.waiting() {
 			d.want(Collect)
 		}
 	case c.Failure == "":
-		d.finalize("the results are with the server")
+		d.finalize(delivered(c.Done))
 	case c.Gone:
 		d.acknowledged("the server does not know the bundle any more: " + c.Failure)
 	case c.Final || d.patienceEnds(d.policy.CollectPatience):
@@ -113,6 +116,14 @@ func (d *decision) collecting() {
 		d.again(c.Failure)
 		d.want(Confirm) // the server may have the result already, and take no other
 	}
+}
+
+// delivered is the reason that the results need no further delivery.
+func delivered(what string) string {
+	if what == "" {
+		return "the results are with the server"
+	}
+	return "the results are with the server: " + what
 }
 
 // ended says whether the server has said that the bundle has ended there, and

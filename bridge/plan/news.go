@@ -40,7 +40,7 @@ type News struct {
 	Collected *Outcome
 	Confirmed *Confirmation
 	Released  *Outcome
-	// Progress is how far staging is.
+	// Progress is how far staging, or collecting, is.
 	Progress string
 }
 
@@ -52,6 +52,8 @@ type Outcome struct {
 	Final bool
 	// Gone is set when what the effect was for does not exist any more.
 	Gone bool
+	// Done says what was done, where there is more to say than that it was.
+	Done string `json:",omitempty"`
 }
 
 // Claimed is the server's answer to a claim.

@@ -62,6 +62,7 @@ func TestQueuesHaveTheirDefaults(t *testing.T) {
 	}
 	want := map[string]plan.Queue{"cpu": {
 		Name: "cpu", Tag: "cpu", TimeGrace: 2 * time.Minute, MemoryOverhead: 64 << 20, RetryBegun: plan.RetryNever, Scratch: "/tmp",
+		WorkDir: spool.WorkDirShared, Results: spool.ResultsUpload,
 	}}
 	if diff := cmp.Diff(want, c.queues()); diff != "" {
 		t.Errorf("queues (-want +got):\n%s", diff)

@@ -149,6 +149,7 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 	if err != nil {
 		return err
 	}
+	now := steady(time.Now())
 	b := &bridge.Bridge{
 		Policy:    policy(c, book.ID, layout, worker, slurm),
 		Name:      cmp.Or(c.Name, c.User+"-"+host),
@@ -157,10 +158,10 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 		Scheduler: slurm,
 		Service:   cl,
 		Spool:     spool.Disk{Layout: layout},
-		Stager:    stager(c, cl, content),
-		Collector: &staging.Collector{Contents: cl},
+		Stager:    stager(c, cl, content, layout),
+		Collector: &staging.Collector{Contents: cl, Layout: layout, Now: now},
 		Log:       log,
-		Now:       steady(time.Now()),
+		Now:       now,
 
 		ObserveEvery: c.Slurm.ObserveEvery.or(6 * time.Second),
 		LookEvery:    350 * time.Millisecond,
@@ -215,10 +216,10 @@ func checkQueues(c config, rows []plan.Row) error {
 // bundles they have to be there already: an empty directory then is one on
 // which the shared disk is not mounted.
 func prepareShared(layout spool.Layout, bundles int) error {
+	if _, err := os.Stat(layout.Runs()); err != nil && bundles > 0 {
+		return fmt.Errorf("the shared directory does not hold the files of the %d bundles in the ledger: is its disk mounted? (%w)", bundles, err)
+	}
 	for _, dir := range layout.Directories() {
-		if _, err := os.Stat(dir); err != nil && bundles > 0 {
-			return fmt.Errorf("the shared directory does not hold the files of the %d bundles in the ledger: is its disk mounted? (%w)", bundles, err)
-		}
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("prepare shared directory: %w", err)
 		}
@@ -241,14 +242,14 @@ func policy(c config, id string, layout spool.Layout, worker string, slurm *sbat
 		Settle:          c.DiskSettle.or(10 * time.Second),
 		StuckFor:        5 * time.Second,
 		StagePatience:   c.StagePatience.or(5 * time.Minute),
-		CollectPatience: 3 * 24 * time.Hour,
+		CollectPatience: c.CollectPatience.or(3 * 24 * time.Hour),
 		AckPatience:     10 * time.Minute,
 		MaxAttempts:     cmp.Or(c.MaxAttempts, 3),
 		KeepAfterAck:    c.KeepAfterAck.or(24 * time.Hour),
 	}
 }
 
-func stager(c config, cl *client.Client, content *cache.Cache) *staging.Stager {
+func stager(c config, cl *client.Client, content *cache.Cache, layout spool.Layout) *staging.Stager {
 	const mib = 1 << 20
 	return &staging.Stager{
 		Contents: cl,
@@ -257,6 +258,7 @@ func stager(c config, cl *client.Client, content *cache.Cache) *staging.Stager {
 			TempDir: c.Image.TempDir, Processors: c.Image.Processors, MemoryMiB: int(c.Image.Memory / mib),
 		},
 		Limits: tarstream.Limits{},
+		Layout: layout,
 	}
 }
 
