@@ -98,7 +98,7 @@ const (
 func (r *run) watchDisk(ctx context.Context, stop context.CancelCauseFunc) {
 	for rest := samplePause; pause(ctx, rest); {
 		began := time.Now() //nolint:forbidigo // how long it takes decides the rest
-		bytes, _ := diskUse(ctx, r.spec.RunDir, walkEntries)
+		bytes, _ := diskUse(ctx, r.dir, walkEntries)
 		if ctx.Err() != nil {
 			return
 		}
@@ -114,7 +114,7 @@ func (r *run) watchDisk(ctx context.Context, stop context.CancelCauseFunc) {
 func (r *run) finalDisk(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, finalWalkTime)
 	defer cancel()
-	if bytes, whole := diskUse(ctx, r.spec.RunDir, finalWalkEntries); whole {
+	if bytes, whole := diskUse(ctx, r.dir, finalWalkEntries); whole {
 		r.account.occupy(bytes)
 	}
 }
