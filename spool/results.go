@@ -1,7 +1,5 @@
 package spool
 
-import "path/filepath"
-
 // WorkDir says on which disk a bundle's working directory lies while its
 // command runs.
 type WorkDir string
@@ -26,11 +24,3 @@ const (
 	// ResultsKeep leaves them on the shared disk and sends a listing.
 	ResultsKeep Results = "keep"
 )
-
-// KeptDir holds the results of a bundle that stay on the shared disk. It is
-// made by renaming a run directory, so it is whole as soon as it is there.
-// Release leaves it alone.
-func (l Layout) KeptDir(bundle string) string { return filepath.Join(l.KeptDirs(), bundle) }
-
-// KeptDirs holds the kept results of all bundles.
-func (l Layout) KeptDirs() string { return filepath.Join(string(l), "kept") }

@@ -135,6 +135,13 @@ func (s *Stager) kept(d codalab.Dependency, target codalab.Target) (source strin
 	}
 	root, err := filepath.EvalSymlinks(s.Layout.KeptDir(target.BundleUUID))
 	if errors.Is(err, fs.ErrNotExist) {
+		// What is about to be removed may be put back, for us.
+		if _, err := os.Lstat(s.Layout.KeptAside(target.BundleUUID)); err == nil {
+			return "", false, refused(errors.New("its results, which were kept here, are being removed"), true)
+		}
+		root, err = filepath.EvalSymlinks(s.Layout.KeptDir(target.BundleUUID))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
 		return "", false, nil
 	}
 	if err != nil {

@@ -42,8 +42,8 @@ configuration is wrong; 3 the server did not answer, try again later.`
 
 func run(ctx context.Context, p program.Process) error {
 	root := program.Root(p, "cl-bridge", "Run a CodaLab server's bundles as Slurm jobs", about)
-	root.AddCommand(runCommand(p), replayCommand(p), explainCommand(p), recoverCommand(p), configCommand(p)) //nolint:contextcheck // cobra hands the context on in the command
-	return root.ExecuteContext(ctx)                                                                          //nolint:wrapcheck // the commands say what it was about
+	root.AddCommand(runCommand(p), replayCommand(p), explainCommand(p), recoverCommand(p), keptCommand(p), configCommand(p)) //nolint:contextcheck // cobra hands the context on in the command
+	return root.ExecuteContext(ctx)                                                                                          //nolint:wrapcheck // the commands say what it was about
 }
 
 func configCommand(p program.Process) *cobra.Command {
