@@ -160,7 +160,7 @@ func copyEnd(root *os.Root, name, to string) (size, sent int64, err error) {
 		return 0, 0, err //nolint:wrapcheck // it names the file
 	}
 	if err != nil {
-		return 0, 0, nil //nolint:nilerr // none, or a link that leads out: the listing has it
+		return 0, 0, nil // none, or a link that leads out: the listing has it
 	}
 	defer func() { _ = f.Close() }() // only read
 	info, err := f.Stat()

@@ -70,7 +70,7 @@ func (w walker) walk(ctx context.Context, dir string) error {
 	}
 	for _, d := range entries {
 		if err := ctx.Err(); err != nil {
-			return err //nolint:wrapcheck // the caller's own
+			return err
 		}
 		below := path.Join(dir, d.Name())
 		if w.skip(below, d) {
@@ -87,7 +87,7 @@ func (w walker) walk(ctx context.Context, dir string) error {
 			err = w.walk(ctx, below)
 		}
 		if err != nil {
-			return err //nolint:wrapcheck // the caller says what was walked through
+			return err
 		}
 	}
 	return nil

@@ -220,9 +220,9 @@ func (c *copier) hardLink(first, name string) error {
 }
 
 // replace makes something under a name of its own and gives it its place.
-func (c *copier) replace(name string, make func(temporary string) error) error {
+func (c *copier) replace(name string, create func(temporary string) error) error {
 	temporary := c.temporary + "-" + strconv.FormatInt(c.serial.Add(1), 10)
-	err := make(temporary)
+	err := create(temporary)
 	if err == nil {
 		err = c.to.Rename(temporary, name)
 	}

@@ -41,7 +41,7 @@ func (r *run) makeDirs() ([]apptainer.Bind, error) {
 	temp := filepath.Join(r.scratch.dir, scratchTemp)
 	err := os.Mkdir(temp, 0o700)
 	if err == nil {
-		err = os.Chmod(temp, fs.ModeSticky|0o777) //nolint:gosec // its parent is closed to others
+		err = os.Chmod(temp, fs.ModeSticky|0o777) // its parent is closed to others
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make TMPDIR: %w", err)
