@@ -151,7 +151,7 @@ func TestKeptDependencyIsSeenInPlace(t *testing.T) {
 	r.link("/etc", "etc")
 	r.link("../../../../../../../../etc/passwd", "up")
 	r.mustCollect(spool.ResultsKeep)
-	content, err := cache.Open(r.layout.Cache())
+	content, err := cache.Open(r.layout.Cache(), cache.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
