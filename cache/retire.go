@@ -187,8 +187,9 @@ func (c *Cache) restore(r retired) (record, error) {
 	return standing, c.dropRetired(r.name, taken)
 }
 
-// linkRecord gives a retired record its old name as well, and says which record
-// stands there. The error is fs.ErrNotExist where it is no longer retired.
+// linkRecord gives a file that holds a record the name by which it is found, if
+// no record has it, and says which one does. The error is fs.ErrNotExist where
+// the file is gone, or no record stands any more.
 func linkRecord(path string, e entry) (standing record, err error) {
 	err = persist(func() error {
 		linkErr := os.Link(path, e.record())
