@@ -85,9 +85,10 @@ func TestDiskLimitIsWatchedOnTheNodesDisk(t *testing.T) {
 	w := newWorker(t, writes(t, "result", "eleven char", obeys))
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, dir, func(s *spool.Spec) { s.WorkDir, s.DiskBytes = spool.WorkDirLocal, 100 })
-		s.write(t, "of another", strings.Repeat("x", 1000)) // on the shared disk
-		links := len(outputDir(bundle)) * 2                 // their lengths, and their names' below
-		s.spec.DiskBytes = int64(links + len("/stdout") + len("/stderr") + len("eleven cha"))
+		s.write(t, "of another", strings.Repeat("x", 1000))
+		s.write(t, "stdout", "said")
+		links := len(outputDir(bundle)+"/stdout") + len(outputDir(bundle)+"/stderr")
+		s.spec.DiskBytes = int64(links + len("said") + len("eleven cha"))
 		must(t, s.attempt.WriteSpec(s.spec))
 		_, err := w.Run(t.Context(), s.attempt.SpecPath())
 		must(t, err)

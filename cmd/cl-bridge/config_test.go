@@ -101,4 +101,10 @@ func TestSharedDiskThatIsNotMountedIsNotTakenForAnEmptyOne(t *testing.T) {
 			t.Errorf("with %d bundles: %v", bundles, err)
 		}
 	}
+	if err := os.Remove(layout.KeptDirs()); err != nil { // as an earlier version leaves it
+		t.Fatal(err)
+	}
+	if err := prepareShared(layout, 3); err != nil {
+		t.Errorf("without a directory of kept results: %v", err)
+	}
 }

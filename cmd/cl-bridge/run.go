@@ -220,13 +220,14 @@ func checkQueues(c config, rows []plan.Row) error {
 }
 
 // prepareShared makes the parts of the shared directory. Where the ledger has
-// bundles they have to be there already: an empty directory then is one on
-// which the shared disk is not mounted.
+// bundles they have to be there already, but for that of kept results, which
+// earlier versions did not make: an empty directory then is one on which the
+// shared disk is not mounted.
 func prepareShared(layout spool.Layout, bundles int) error {
-	if _, err := os.Stat(layout.Runs()); err != nil && bundles > 0 {
-		return fmt.Errorf("the shared directory does not hold the files of the %d bundles in the ledger: is its disk mounted? (%w)", bundles, err)
-	}
 	for _, dir := range layout.Directories() {
+		if _, err := os.Stat(dir); err != nil && bundles > 0 && dir != layout.KeptDirs() {
+			return fmt.Errorf("the shared directory does not hold the files of the %d bundles in the ledger: is its disk mounted? (%w)", bundles, err)
+		}
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("prepare shared directory: %w", err)
 		}

@@ -215,7 +215,7 @@ func collections(ctx context.Context, dir string) ([]figure, error) {
 	for range diskPairs {
 		took, err := timed(func() error {
 			_, err := collector.Collect(ctx, run, tree, spool.ResultsUpload, func(string) {})
-			return err //nolint:wrapcheck // timed's own
+			return err
 		})
 		if err != nil {
 			return nil, err
