@@ -1,6 +1,7 @@
 package staging
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,9 +36,8 @@ func (c *Collector) keep(ctx context.Context, run codalab.RunBundle, dir string,
 
 // move renames a run directory to where results are kept. What it came to is
 // read back: on a network file system a rename may have been done that failed,
-// and a name that has gone may be shown for a while. What was kept under the
-// bundle's name before is of an earlier life of the bundle, which the server
-// forgot; it stays, under another name.
+// and a name that has gone may be shown for a while. Another bridge may do the
+// same at the same time.
 func (c *Collector) move(bundle, dir string) error {
 	to := c.Layout.KeptDir(bundle)
 	from, err := os.Lstat(dir)
@@ -47,17 +47,14 @@ func (c *Collector) move(bundle, dir string) error {
 	if err != nil {
 		return &Error{What: "results", Err: err, Retry: true}
 	}
+	if from.Mode().Perm()&0o700 != 0o700 { // only who may write it may rename it
+		_ = os.Chmod(dir, 0o700) //nolint:gosec // a directory needs x; what fails shows below
+	}
+	if err = os.Rename(dir, to); err != nil && isAt(from, dir) { // which leaves alone what is there
+		err = errors.Join(makeWay(from, to), os.Rename(dir, to))
+	}
 	if !isAt(from, to) {
-		if from.Mode().Perm()&0o700 != 0o700 { // it may be renamed by who may write it
-			_ = os.Chmod(dir, 0o700) //nolint:gosec // a directory needs x; what fails shows below
-		}
-		err := makeWay(to)
-		if err == nil {
-			err = os.Rename(dir, to)
-		}
-		if !isAt(from, to) {
-			return &Error{What: "results", Err: fmt.Errorf("keep results: %w", err), Retry: true}
-		}
+		return &Error{What: "results", Err: fmt.Errorf("keep results: %w", cmp.Or(err, fs.ErrExist)), Retry: true}
 	}
 	// From here on the run directory counts as moved, and is not to come back
 	// with a crash of the file server: it would be removed some day.
@@ -65,6 +62,27 @@ func (c *Collector) move(bundle, dir string) error {
 		return &Error{What: "results", Err: err, Retry: true}
 	}
 	return nil
+}
+
+// makeWay renames what was kept under a bundle's name before: results of an
+// earlier life of the bundle, which the server forgot. They stay, under another
+// name. If another bridge has just moved the directory in question there, it is
+// put back.
+func makeWay(from fs.FileInfo, to string) error {
+	if _, err := os.Lstat(to); err != nil {
+		return nil //nolint:nilerr // nothing is in the way
+	}
+	for n := 1; ; n++ {
+		aside := fmt.Sprintf("%s.%d", to, n)
+		if _, err := os.Lstat(aside); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		err := os.Rename(to, aside)
+		if isAt(from, aside) {
+			return os.Rename(aside, to) //nolint:wrapcheck // move says what for
+		}
+		return err //nolint:wrapcheck // as above
+	}
 }
 
 // gone says what it means that there is no run directory: the results were
@@ -82,19 +100,6 @@ func (c *Collector) gone(kept, dir string) error {
 func isAt(info fs.FileInfo, path string) bool {
 	there, err := os.Lstat(path)
 	return err == nil && os.SameFile(info, there)
-}
-
-// makeWay renames what stands at a path, if something does.
-func makeWay(path string) error {
-	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	for n := 1; ; n++ {
-		aside := fmt.Sprintf("%s.%d", path, n)
-		if _, err := os.Lstat(aside); errors.Is(err, fs.ErrNotExist) {
-			return os.Rename(path, aside) //nolint:wrapcheck // the caller says what for
-		}
-	}
 }
 
 // sendListing sends the listing of kept results, and removes from them what is

@@ -1,7 +1,9 @@
 package staging_test
 
 import (
+	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,12 +11,22 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging"
 )
+
+// nowhere takes an upload and keeps nothing.
+type nowhere struct{ staging.Contents }
+
+func (nowhere) UploadContents(_ context.Context, _ string, _ client.UploadOptions, body io.Reader) error {
+	_, err := io.Copy(io.Discard, body)
+	return err
+}
 
 // sent is a file that the server was given.
 func (r *results) sent(name string) string {
@@ -140,6 +152,33 @@ func TestResultsKeptBeforeAreNotOverwritten(t *testing.T) {
 	for dir, want := range map[string]string{kept: "second", kept + ".1": run1 + ".1", kept + ".2": run1} {
 		if got, err := os.ReadFile(filepath.Join(dir, "stdout")); err != nil || string(got) != want {
 			t.Errorf("%s holds %q, %v; want %q", dir, got, err, want)
+		}
+	}
+}
+
+// A bridge that was superseded may still be at work beside the next.
+func TestResultsAreKeptOnceHoweverManyKeepThem(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		r := left(t, map[string]string{"stdout": "o", "a/b": "results"})
+		var group errgroup.Group
+		for range 4 {
+			c := &staging.Collector{Contents: nowhere{}, Layout: r.layout, Now: time.Now}
+			group.Go(func() error {
+				_, err := c.Collect(t.Context(), r.run, r.dir, spool.ResultsKeep, func(string) {})
+				var e *staging.Error
+				if errors.As(err, &e) && e.Transient() {
+					return nil // it is asked again
+				}
+				return err
+			})
+		}
+		if err := group.Wait(); err != nil {
+			t.Error(err)
+		}
+		r.mustCollect(spool.ResultsKeep)
+		if diff := cmp.Diff([]string{run1, run1 + "/a", run1 + "/a/b", run1 + "/stdout"}, names(t, r.layout.KeptDirs())); diff != "" {
+			t.Errorf("kept (-want +got):\n%s", diff)
 		}
 	}
 }
