@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -216,13 +217,15 @@ func TestGoneWorkingDirectoryIsFinalWhereTheDiskIsThere(t *testing.T) {
 type slowServer struct {
 	*directoryServer
 
-	now time.Time
+	clock atomic.Int64
 }
+
+func (s *slowServer) now() time.Time { return time.Unix(1, s.clock.Load()) }
 
 func (s *slowServer) UploadContents(_ context.Context, _ string, _ client.UploadOptions, body io.Reader) error {
 	for buf := make([]byte, 1<<16); ; {
 		n, err := body.Read(buf)
-		s.now = s.now.Add(time.Duration(n) * time.Second >> 20)
+		s.clock.Add(int64(n) * int64(time.Second) >> 20)
 		if errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
@@ -245,8 +248,8 @@ func TestUploadTellsHowMuchOfHowMuchAtWhatRate(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"*.tmp"}}
-	server := &slowServer{directoryServer: r.server, now: time.Unix(1, 0)}
-	r.collector.Contents, r.collector.Now = server, func() time.Time { return server.now }
+	server := &slowServer{directoryServer: r.server}
+	r.collector.Contents, r.collector.Now = server, server.now
 	if said := r.mustCollect(spool.ResultsUpload); said != "16m in 3 entries" {
 		t.Errorf("delivered %q", said)
 	}
