@@ -55,7 +55,7 @@ func (s *site) readOut(bundle string, socket int64) string {
 	return gunzip(s.T, s.server.data[socket])
 }
 
-func TestFilesAreReadableUntilTheyAreRemoved(t *testing.T) {
+func TestFilesAreReadableWhileTheyAreCollectedAndAfter(t *testing.T) {
 	t.Parallel()
 	for _, how := range []spool.Results{spool.ResultsUpload, spool.ResultsKeep} {
 		t.Run(string(how), func(t *testing.T) {
@@ -63,13 +63,13 @@ func TestFilesAreReadableUntilTheyAreRemoved(t *testing.T) {
 			atSite(t, func(s *site) {
 				s.queue.Results = how
 				s.server.deaf = true
-				c := &patient{layout: s.shared, takes: time.Minute}
+				c := &patient{layout: s.shared, takes: 5 * time.Second}
 				s.alter = func(b *bridge.Bridge) { b.Collector = c }
 				s.start()
 				bundle := bundleID(1)
 				s.offer(bundle, "true")
-				for i, phase := range []plan.Phase{plan.Collecting, plan.Finalizing, plan.Done} {
-					s.phase(20*time.Minute, bundle, phase)
+				for i, phase := range []plan.Phase{plan.Collecting, plan.Finalizing} {
+					s.phase(10*time.Second, bundle, phase)
 					if got := s.readOut(bundle, int64(i+1)); got != hello(bundle, 1) {
 						s.Errorf("read while %s: %q", phase, got)
 					}
@@ -86,7 +86,7 @@ func TestFilesAreReadableUntilTheyAreRemoved(t *testing.T) {
 func TestUploadIsToldInRunStatusAndAtItsEndInTheHistory(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
-		s.alter = func(b *bridge.Bridge) { b.Collector = &patient{layout: s.shared, takes: time.Minute} }
+		s.alter = func(b *bridge.Bridge) { b.Collector = &patient{layout: s.shared, takes: 5 * time.Second} }
 		s.start()
 		bundle := bundleID(1)
 		s.offer(bundle, "true")
@@ -96,7 +96,7 @@ func TestUploadIsToldInRunStatusAndAtItsEndInTheHistory(t *testing.T) {
 			run := s.server.runs[bundle]
 			return run.RunStatus == "Uploading results: 1.2g of 3.4g at 80m/s." && run.State == codalab.StateRunning
 		})
-		s.result(2*time.Minute, bundle)
+		s.result(10*time.Second, bundle)
 		s.phase(time.Minute, bundle, plan.Done)
 		history, err := s.book.History(s.Context(), bundle)
 		if err != nil {
