@@ -21,6 +21,9 @@ import (
 // use.
 type Collector struct {
 	Contents Contents
+	// Store is the server's own store, where this bridge shares its disk; nil
+	// otherwise.
+	Store *ServerStore
 	// Layout is the shared directory, in which the run directories lie.
 	Layout spool.Layout
 	// Now reads the clock, by which the rate of an upload is measured.
@@ -28,9 +31,10 @@ type Collector struct {
 }
 
 // Collect delivers what a run left in its run directory dir, without the links
-// to its dependencies and without what its exclude_patterns name. It returns in
-// a few words what it has delivered. progress is called now and then with one
-// sentence, from one goroutine at a time.
+// to its dependencies and without what its exclude_patterns name: as it is told,
+// or by moving it into the server's store where the server shares that. It
+// returns in a few words what it has delivered. progress is called now and then
+// with one sentence, from one goroutine at a time.
 func (c *Collector) Collect(ctx context.Context, run codalab.RunBundle, dir string, how spool.Results, progress func(string)) (string, error) {
 	delivered, err := c.collect(ctx, run, dir, how, progress)
 	var known *Error
@@ -41,10 +45,13 @@ func (c *Collector) Collect(ctx context.Context, run codalab.RunBundle, dir stri
 }
 
 func (c *Collector) collect(ctx context.Context, run codalab.RunBundle, dir string, how spool.Results, progress func(string)) (string, error) {
+	if c.Store != nil && run.Location != nil {
+		return "moved to " + *run.Location, c.Store.Move(ctx, run, dir)
+	}
 	if how == spool.ResultsKeep {
 		return c.keep(ctx, run, dir, progress)
 	}
-	root, err := openTree(dir)
+	root, err := openClosed(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		// The queue may have kept its results when they were asked for first.
 		return c.keep(ctx, run, dir, progress)
@@ -54,15 +61,6 @@ func (c *Collector) collect(ctx context.Context, run codalab.RunBundle, dir stri
 	}
 	defer func() { _ = root.Close() }() // only read
 	return opened(root, func() (string, error) { return c.upload(ctx, run, root, progress) })
-}
-
-// openTree opens a directory that a command may have closed to its owner.
-func openTree(dir string) (*os.Root, error) {
-	root, err := os.OpenRoot(dir)
-	if errors.Is(err, fs.ErrPermission) && os.Chmod(dir, 0o700) == nil { //nolint:gosec // a directory needs x
-		root, err = os.OpenRoot(dir)
-	}
-	return root, err //nolint:wrapcheck // it names the directory
 }
 
 // opened does what reads a tree. If something in it may not be read it is

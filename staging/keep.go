@@ -26,7 +26,7 @@ func (c *Collector) keep(ctx context.Context, run codalab.RunBundle, dir string,
 		return "", err
 	}
 	kept := c.Layout.KeptDir(run.UUID)
-	root, err := openTree(kept)
+	root, err := openClosed(kept)
 	if err != nil {
 		return "", &Error{What: "results", Err: err, Retry: true}
 	}

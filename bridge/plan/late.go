@@ -96,6 +96,9 @@ func (d *decision) collecting() {
 	if d.ended() {
 		return
 	}
+	if d.news.Changed != "" {
+		d.row.Changed = d.news.Changed
+	}
 	c := d.news.Collected
 	if c != nil || d.news.Progress != "" {
 		d.row.Progress = d.news.Progress
@@ -106,7 +109,11 @@ func (d *decision) collecting() {
 			d.want(Collect)
 		}
 	case c.Failure == "":
-		d.finalize(delivered(c.Done))
+		reason := delivered(c.Done)
+		if d.row.Changed != "" {
+			reason = noted(reason, []string{d.row.Changed})
+		}
+		d.finalize(reason)
 	case c.Gone:
 		d.acknowledged("the server does not know the bundle any more: " + c.Failure)
 	case c.Final || d.patienceEnds(d.policy.CollectPatience):
