@@ -46,6 +46,9 @@ type Stager struct {
 	// Store is the server's own store, where this bridge shares its disk; nil
 	// otherwise.
 	Store *ServerStore
+	// Layout is the shared directory, which keeps some bundles' results; empty
+	// where there is none.
+	Layout spool.Layout
 }
 
 // Error is why something could not be brought in.
@@ -185,6 +188,9 @@ func (s *Stager) dependency(ctx context.Context, run codalab.RunBundle, d codala
 // asked for.
 func (s *Stager) copied(ctx context.Context, run codalab.RunBundle, d codalab.Dependency, told *teller) (string, error) {
 	target := codalab.Target{BundleUUID: d.ParentUUID, Subpath: strings.Trim(path.Clean("/"+d.ParentPath), "/")}
+	if source, ok, err := s.kept(d, target); ok || err != nil {
+		return source, err
+	}
 	source, err := s.Cache.Get(ctx, s.want(run, cache.Key{Kind: "bundle", ID: target.String()}), func(ctx context.Context, tmp string) error {
 		return s.fetch(ctx, target, tmp, func(n int64) {
 			told.say("Downloading dependency %s: %s done.", d.ChildPath, codalab.FormatSize(n))

@@ -21,6 +21,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // config is the bridge's configuration file. docs/operators.md explains each
@@ -35,13 +36,14 @@ type config struct {
 	Ledger       string `toml:"ledger"`
 	Worker       string `toml:"worker"`
 
-	DiskSettle    *duration `toml:"disk_settle"`
-	KeepAfterAck  *duration `toml:"keep_after_ack"`
-	StagePatience *duration `toml:"stage_patience"`
-	MaxAttempts   int       `toml:"max_attempts"`
-	CancelStrays  *bool     `toml:"cancel_strays"`
-	LowWater      *lowWater `toml:"low_water"`
-	SweepGrace    *duration `toml:"sweep_grace"`
+	DiskSettle      *duration `toml:"disk_settle"`
+	KeepAfterAck    *duration `toml:"keep_after_ack"`
+	StagePatience   *duration `toml:"stage_patience"`
+	CollectPatience *duration `toml:"collect_patience"`
+	MaxAttempts     int       `toml:"max_attempts"`
+	CancelStrays    *bool     `toml:"cancel_strays"`
+	LowWater        *lowWater `toml:"low_water"`
+	SweepGrace      *duration `toml:"sweep_grace"`
 
 	Slurm slurmConfig             `toml:"slurm"`
 	Image imageConfig             `toml:"image"`
@@ -120,6 +122,8 @@ type queueConfig struct {
 	MaxInFlight    int             `toml:"max_in_flight"`
 	RetryBegun     plan.RetryBegun `toml:"retry_begun"`
 	Scratch        string          `toml:"scratch"`
+	WorkDir        spool.WorkDir   `toml:"workdir"`
+	Results        spool.Results   `toml:"results"`
 	SbatchOptions  []string        `toml:"sbatch_options"`
 }
 
@@ -256,7 +260,8 @@ func plain(err error) string {
 	}
 	want := map[string]string{
 		"string": "a text in quotes", "int": "a whole number", "bool": "true or false", "size": "a text such as \"2g\"",
-		"duration": "a text such as \"3h\"", "lowWater": "a text such as \"50g\" or \"5%\"", "RetryBegun": "a text in quotes",
+		"duration": "a text such as \"3h\"", "lowWater": "a text such as \"50g\" or \"5%\"",
+		"RetryBegun": "a text in quotes", "WorkDir": "a text in quotes", "Results": "a text in quotes",
 	}[m[2]]
 	return fmt.Sprintf("want %s, not TOML's %s", cmp.Or(want, "another kind of value"), m[1])
 }
@@ -329,6 +334,10 @@ func (q queueConfig) check(name string) error {
 		return fmt.Errorf("[queue.%s]: retry_begun = %q: want %q or %q", name, q.RetryBegun, plan.RetryNever, plan.RetryOnPlatform)
 	case q.Scratch != "" && !filepath.IsAbs(q.Scratch):
 		return fmt.Errorf("[queue.%s]: scratch = %q: want an absolute path on the nodes", name, q.Scratch)
+	case q.WorkDir != "" && q.WorkDir != spool.WorkDirShared && q.WorkDir != spool.WorkDirLocal:
+		return fmt.Errorf("[queue.%s]: workdir = %q: want %q or %q", name, q.WorkDir, spool.WorkDirShared, spool.WorkDirLocal)
+	case q.Results != "" && q.Results != spool.ResultsUpload && q.Results != spool.ResultsKeep:
+		return fmt.Errorf("[queue.%s]: results = %q: want %q or %q", name, q.Results, spool.ResultsUpload, spool.ResultsKeep)
 	case q.MaxInFlight < 0:
 		return fmt.Errorf("[queue.%s]: max_in_flight is negative", name)
 	}
@@ -361,6 +370,8 @@ func (c config) queues() map[string]plan.Queue {
 			MaxInFlight:    q.MaxInFlight,
 			RetryBegun:     cmp.Or(q.RetryBegun, plan.RetryNever),
 			Scratch:        cmp.Or(q.Scratch, "/tmp"),
+			WorkDir:        cmp.Or(q.WorkDir, spool.WorkDirShared),
+			Results:        cmp.Or(q.Results, spool.ResultsUpload),
 			Extra:          q.SbatchOptions,
 		}
 	}
