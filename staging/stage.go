@@ -35,6 +35,9 @@ type Stager struct {
 	Contents  Contents
 	Cache     *cache.Cache
 	Converter apptainer.Converter
+	// Holder names a bundle as who needs its inputs in the cache. It may be
+	// nil: nothing is pinned then.
+	Holder func(bundle string) cache.Holder
 	// Limits bounds what one dependency may unpack to.
 	Limits tarstream.Limits
 }
@@ -68,12 +71,12 @@ func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image string,
 	g.SetLimit(4)
 	g.Go(func() error {
 		var err error
-		inputs.Image, inputs.ImageDigest, err = s.image(ctx, image, told)
+		inputs.Image, inputs.ImageDigest, err = s.image(ctx, run, image, told)
 		return err
 	})
 	for i, d := range run.Dependencies {
 		g.Go(func() error {
-			source, err := s.dependency(ctx, d.Dependency, told)
+			source, err := s.dependency(ctx, run, d.Dependency, told)
 			inputs.Dependencies[i] = spool.Dependency{ChildPath: d.ChildPath, Source: source}
 			return err
 		})
@@ -96,7 +99,7 @@ func (t *teller) say(format string, args ...any) {
 	t.tell(fmt.Sprintf(format, args...))
 }
 
-func (s *Stager) image(ctx context.Context, name string, told *teller) (sif, digest string, err error) {
+func (s *Stager) image(ctx context.Context, run codalab.RunBundle, name string, told *teller) (sif, digest string, err error) {
 	if name == "" {
 		return "", "", &Error{What: "image", Err: errors.New("none was asked for, and the server has no default: use --request-docker-image")}
 	}
@@ -109,7 +112,7 @@ func (s *Stager) image(ctx context.Context, name string, told *teller) (sif, dig
 		return "", "", imageError(err)
 	}
 	key := cache.Key{Kind: "sif", ID: img.Digest + " " + img.Architecture + " " + s.Converter.Settings()}
-	sif, err = s.Cache.Get(ctx, key, func(ctx context.Context, tmp string) error {
+	sif, err = s.Cache.Get(ctx, s.want(run, key), func(ctx context.Context, tmp string) error {
 		told.say("Pulling image %s.", name)
 		return s.Converter.Convert(ctx, img, tmp, func(p apptainer.Progress) {
 			told.say("%s image %s: %s of %s.", doing(p.Stage), name, codalab.FormatSize(p.Done), codalab.FormatSize(p.Total))
@@ -119,6 +122,15 @@ func (s *Stager) image(ctx context.Context, name string, told *teller) (sif, dig
 		return "", "", imageError(err)
 	}
 	return sif, img.Digest, nil
+}
+
+// want is a bundle's request for an entry of the cache.
+func (s *Stager) want(run codalab.RunBundle, key cache.Key) cache.Want {
+	w := cache.Want{Key: key, Owner: run.OwnerID}
+	if s.Holder != nil {
+		w.Holder = s.Holder(run.UUID)
+	}
+	return w
 }
 
 func doing(s apptainer.Stage) string {
@@ -140,9 +152,9 @@ func imageError(err error) error {
 
 // dependency brings the target of a dependency in, whole or the part that was
 // asked for.
-func (s *Stager) dependency(ctx context.Context, d codalab.Dependency, told *teller) (string, error) {
+func (s *Stager) dependency(ctx context.Context, run codalab.RunBundle, d codalab.Dependency, told *teller) (string, error) {
 	target := codalab.Target{BundleUUID: d.ParentUUID, Subpath: strings.Trim(path.Clean("/"+d.ParentPath), "/")}
-	source, err := s.Cache.Get(ctx, cache.Key{Kind: "bundle", ID: target.String()}, func(ctx context.Context, tmp string) error {
+	source, err := s.Cache.Get(ctx, s.want(run, cache.Key{Kind: "bundle", ID: target.String()}), func(ctx context.Context, tmp string) error {
 		return s.fetch(ctx, target, tmp, func(n int64) {
 			told.say("Downloading dependency %s: %s done.", d.ChildPath, codalab.FormatSize(n))
 		})
