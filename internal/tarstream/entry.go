@@ -39,7 +39,13 @@ func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 	if err != nil {
 		return err
 	}
-	return storable(u.write(dir, name, header, content))
+	if err := u.write(dir, name, header, content); err != nil {
+		return storable(err)
+	}
+	if u.watch.Entry != nil {
+		u.watch.Entry(name, header)
+	}
+	return nil
 }
 
 // write makes an entry, whose parent directory is dir.
@@ -200,6 +206,9 @@ func (u *unpacker) copy(f io.Writer, content io.Reader) error {
 		if n > 0 {
 			n, err := f.Write(u.buf[:n])
 			u.size.Bytes += int64(n)
+			if u.watch.Wrote != nil {
+				u.watch.Wrote(int64(n))
+			}
 			if err != nil {
 				return err //nolint:wrapcheck // Unpack wraps
 			}

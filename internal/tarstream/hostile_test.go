@@ -414,14 +414,14 @@ func TestDeepTreesArePackedAndUnpacked(t *testing.T) {
 	const deep = 300
 	s := newSite(t)
 	var data []byte
-	for i := range deep {
-		data = append(data, pax('x', fmt.Sprintf("path=%sf%d", strings.Repeat("d/", deep-i), i))...)
+	for i := 0; i < deep; i += 50 {
+		data = append(data, pax('x', fmt.Sprintf("path=%sf", strings.Repeat("d/", deep-i)))...)
 		data = append(data, file("")...)
 	}
 	must(t, s.unpack(t, data, tarstream.Limits{}))
 	again := newSite(t)
 	must(t, again.unpack(t, pack(t, s.root, tarstream.PackOptions{}), tarstream.Limits{}))
-	if got := tree(t, again.root); len(got) != 2*deep || got[strings.Repeat("d/", deep)+"f0"] != "xxx" {
+	if got := tree(t, again.root); len(got) != deep+6 || got[strings.Repeat("d/", deep)+"f"] != "xxx" {
 		t.Errorf("%d entries", len(got))
 	}
 }

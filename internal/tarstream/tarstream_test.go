@@ -8,8 +8,10 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -244,4 +246,64 @@ func TestEndedContextStopsBoth(t *testing.T) {
 	if _, err := tarstream.Unpack(ctx, bytes.NewReader(data), openRoot(t, t.TempDir()), tarstream.Limits{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("unpack: %v", err)
 	}
+}
+
+func TestWatchIsToldOfWhatIsWhole(t *testing.T) {
+	t.Parallel()
+	data := bytes.Join([][]byte{file("d/a"), link("l", "d"), dir("e"), file("cut")[:513]}, nil)
+	var names []string
+	var bytesIn int64
+	_, err := tarstream.UnpackWatched(t.Context(), bytes.NewReader(data), openRoot(t, t.TempDir()), tarstream.Limits{}, tarstream.Watch{
+		Wrote: func(n int64) { bytesIn += n },
+		Entry: func(name string, _ *tar.Header) { names = append(names, name) },
+	})
+	if !errors.Is(err, tarstream.ErrFormat) {
+		t.Errorf("error %v", err)
+	}
+	if diff := cmp.Diff([]string{"d/a", "l", "e"}, names); diff != "" || bytesIn != 4 {
+		t.Errorf("%d bytes, entries:\n%s", bytesIn, diff)
+	}
+}
+
+// What breaks off must not look whole to any reader, and nobody writes to w or
+// reads from r any more when Pack or Unpack has returned.
+func TestFailedPackBreaksOff(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	noise := make([]byte, 4<<20)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(noise)
+	must(t, os.WriteFile(filepath.Join(dir, "a"), noise, 0o644))
+	for _, most := range []int{0, 1, 5 << 10, 1 << 20, 3 << 20} {
+		t.Run(strconv.Itoa(most), func(t *testing.T) {
+			t.Parallel()
+			w := &full{left: most}
+			err := tarstream.Pack(t.Context(), w, openRoot(t, dir), ".", tarstream.PackOptions{})
+			written := bytes.Clone(w.Bytes())
+			if !errors.Is(err, syscall.ENOSPC) {
+				t.Errorf("error %v", err)
+			}
+			_, err = tarstream.Unpack(t.Context(), bytes.NewReader(written), openRoot(t, t.TempDir()), tarstream.Limits{})
+			if !errors.Is(err, tarstream.ErrFormat) {
+				t.Errorf("unpacked: %v", err)
+			}
+			if len(written) != w.Len() {
+				t.Error("it was written to after the end")
+			}
+		})
+	}
+}
+
+// full takes so many bytes.
+type full struct {
+	bytes.Buffer
+	left int
+}
+
+func (f *full) Write(b []byte) (int, error) {
+	n, err := f.Buffer.Write(b[:min(len(b), f.left)])
+	f.left -= n
+	if err == nil && n < len(b) {
+		err = syscall.ENOSPC
+	}
+	return n, err
 }

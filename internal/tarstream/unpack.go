@@ -22,6 +22,16 @@ type Limits struct {
 	Entries int64
 }
 
+// Watch is told how far Unpack is, from one goroutine. Functions that are nil
+// are not called.
+type Watch struct {
+	// Wrote is told of n more bytes in files.
+	Wrote func(n int64)
+	// Entry is told of an entry that is whole: written and closed. Its name is
+	// relative to the root.
+	Entry func(name string, header *tar.Header)
+}
+
 // Size says what a stream held.
 type Size struct {
 	Bytes   int64 // in all files together
@@ -61,6 +71,12 @@ const (
 // Unpack is done with r when it returns, which may take until a Read returns
 // that had begun.
 func Unpack(ctx context.Context, r io.Reader, root *os.Root, limits Limits) (Size, error) {
+	return UnpackWatched(ctx, r, root, limits, Watch{})
+}
+
+// UnpackWatched is Unpack that says how far it is, so that what was unpacked of
+// a stream that broke off is known.
+func UnpackWatched(ctx context.Context, r io.Reader, root *os.Root, limits Limits, watch Watch) (Size, error) {
 	ctx, stop := context.WithCancel(ctx)
 	plain, err := decompress(source{interruptible{ctx, r}})
 	if err != nil {
@@ -68,7 +84,7 @@ func Unpack(ctx context.Context, r io.Reader, root *os.Root, limits Limits) (Siz
 		return Size{}, fmt.Errorf("unpack: %w", err)
 	}
 	ahead := &readAhead{r: plain}
-	u := unpacker{tree: newTree(root), limits: limits, buf: make([]byte, 64<<10)}
+	u := unpacker{tree: newTree(root), limits: limits, watch: watch, buf: make([]byte, 64<<10)}
 	err = u.unpack(&metered{r: ahead})
 	stop()
 	ahead.close()
@@ -149,6 +165,7 @@ func (m *metered) Read(b []byte) (int, error) {
 type unpacker struct {
 	tree   *tree
 	limits Limits
+	watch  Watch
 	size   Size
 	buf    []byte
 }
