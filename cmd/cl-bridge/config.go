@@ -20,6 +20,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
 // config is the bridge's configuration file. docs/operators.md explains each
@@ -39,10 +40,11 @@ type config struct {
 	MaxAttempts   int       `toml:"max_attempts"`
 	CancelStrays  *bool     `toml:"cancel_strays"`
 
-	Slurm slurmConfig             `toml:"slurm"`
-	Image imageConfig             `toml:"image"`
-	Cache cacheConfig             `toml:"cache"`
-	Queue map[string]*queueConfig `toml:"queue"`
+	Slurm   slurmConfig             `toml:"slurm"`
+	Image   imageConfig             `toml:"image"`
+	Cache   cacheConfig             `toml:"cache"`
+	Staging stagingConfig           `toml:"staging"`
+	Queue   map[string]*queueConfig `toml:"queue"`
 }
 
 type slurmConfig struct {
@@ -57,6 +59,27 @@ type imageConfig struct {
 	TempDir    string `toml:"temp_dir"`
 	Processors int    `toml:"processors"`
 	Memory     size   `toml:"memory"`
+}
+
+type stagingConfig struct {
+	MaxDependency *size `toml:"max_dependency"`
+	MaxFiles      int   `toml:"max_files"`
+}
+
+func (s stagingConfig) check() error {
+	switch {
+	case s.MaxDependency != nil && *s.MaxDependency == 0:
+		return errors.New("staging.max_dependency is 0: leave it out to be bounded by the disk alone")
+	case s.MaxFiles < 0:
+		return errors.New("staging.max_files is negative")
+	}
+	return nil
+}
+
+// limits is how much one dependency may hold.
+func (s stagingConfig) limits() tarstream.Limits {
+	const files = 10_000_000
+	return tarstream.Limits{Bytes: s.MaxDependency.or(0), Entries: int64(cmp.Or(s.MaxFiles, files))}
 }
 
 type cacheConfig struct {
@@ -255,6 +278,9 @@ func (c config) check() error {
 		}
 	}
 	if err := c.Cache.check(); err != nil {
+		return err
+	}
+	if err := c.Staging.check(); err != nil {
 		return err
 	}
 	if d := c.Slurm.ObserveEvery.or(time.Second); d < time.Second {

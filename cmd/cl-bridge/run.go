@@ -26,7 +26,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
-	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging"
@@ -264,7 +263,7 @@ func stager(c config, cl *client.Client, content *cache.Cache, bridge string) *s
 		Converter: apptainer.Converter{
 			TempDir: c.Image.TempDir, Processors: c.Image.Processors, MemoryMiB: int(c.Image.Memory / mib),
 		},
-		Limits: tarstream.Limits{},
+		Limits: c.Staging.limits(),
 	}
 }
 

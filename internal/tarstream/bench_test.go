@@ -12,37 +12,36 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-// benchTrees are the kinds of results that cost differently: most are tiny,
-// some are many files, some are large.
-func benchTrees() map[string]func(b *testing.B, dir string) (size int64) {
-	return map[string]func(b *testing.B, dir string) int64{
-		"tiny":  func(b *testing.B, dir string) int64 { return grow(b, dir, 1, 3, 200) },
-		"small": func(b *testing.B, dir string) int64 { return grow(b, dir, 20, 100, 2000) },
-		"big":   func(b *testing.B, dir string) int64 { return grow(b, dir, 1, 4, 16<<20) },
-	}
+// benchTree is a kind of results: most are tiny, some are many files, some are
+// large.
+type benchTree struct{ directories, files, size int }
+
+func benchTrees() map[string]benchTree {
+	return map[string]benchTree{"tiny": {1, 3, 200}, "small": {20, 100, 2000}, "big": {1, 4, 16 << 20}}
 }
 
-// grow makes directories with files, half of whose content does not compress.
-func grow(b *testing.B, dir string, directories, files, size int) int64 {
+// grow makes directories with files, half of whose content does not compress,
+// and returns how much they hold.
+func (tree benchTree) grow(b *testing.B, dir string) int64 {
 	b.Helper()
 	random := rand.NewChaCha8([32]byte{4})
-	content := make([]byte, size)
-	for d := range directories {
+	content := make([]byte, tree.size)
+	for d := range tree.directories {
 		sub := filepath.Join(dir, fmt.Sprintf("d%03d", d), "in", "it")
 		must(b, os.MkdirAll(sub, 0o755))
-		for f := range files {
-			_, _ = random.Read(content[:size/2])
+		for f := range tree.files {
+			_, _ = random.Read(content[:tree.size/2])
 			must(b, os.WriteFile(filepath.Join(sub, fmt.Sprintf("file%03d", f)), content, 0o644))
 		}
 	}
-	return int64(directories * files * size)
+	return int64(tree.directories * tree.files * tree.size)
 }
 
 func BenchmarkPack(b *testing.B) {
-	for name, make := range benchTrees() {
+	for name, tree := range benchTrees() {
 		b.Run(name, func(b *testing.B) {
 			dir := b.TempDir()
-			b.SetBytes(make(b, dir))
+			b.SetBytes(tree.grow(b, dir))
 			b.ReportAllocs()
 			root := openRoot(b, dir)
 			for b.Loop() {
@@ -53,10 +52,10 @@ func BenchmarkPack(b *testing.B) {
 }
 
 func BenchmarkUnpack(b *testing.B) {
-	for name, make := range benchTrees() {
+	for name, tree := range benchTrees() {
 		b.Run(name, func(b *testing.B) {
 			dir := b.TempDir()
-			b.SetBytes(make(b, dir))
+			b.SetBytes(tree.grow(b, dir))
 			b.ReportAllocs()
 			data := pack(b, dir, tarstream.PackOptions{})
 			to := filepath.Join(b.TempDir(), "to")

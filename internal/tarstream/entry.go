@@ -95,7 +95,7 @@ func storable(err error) error {
 }
 
 // permissions is what of an entry's mode is kept.
-func permissions(header *tar.Header) fs.FileMode { return fs.FileMode(header.Mode & 0o777) } //nolint:gosec // nine bits
+func permissions(header *tar.Header) fs.FileMode { return fs.FileMode(header.Mode & 0o777) }
 
 // replacing calls create, which makes base in dir. It does so again after
 // what was there has been removed: writing into an old file could write
@@ -142,7 +142,7 @@ func symlink(dir *os.Root, base, target string) error {
 	case target == "", strings.ContainsRune(target, 0):
 		return fmt.Errorf("%w: a link to %s", ErrUnsafe, printable(target))
 	}
-	return replacing(dir, base, func() error { return dir.Symlink(target, base) }) //nolint:wrapcheck // Unpack wraps
+	return replacing(dir, base, func() error { return dir.Symlink(target, base) })
 }
 
 // hardLink gives an earlier file or symbolic link another name.
@@ -167,12 +167,12 @@ func (u *unpacker) hardLink(dir *os.Root, name, linkname string) error {
 	if here, err := dir.Lstat(base); err == nil && os.SameFile(here, there) {
 		return nil // as for GNU tar, which writes such for a file that was named twice
 	}
-	return replacing(dir, base, func() error { return root.Link(target, name) }) //nolint:wrapcheck // Unpack wraps
+	return replacing(dir, base, func() error { return root.Link(target, name) })
 }
 
 func (u *unpacker) file(dir *os.Root, base string, header *tar.Header, content io.Reader) error {
 	if left := u.limits.Bytes - u.size.Bytes; u.limits.Bytes > 0 && header.Size > left {
-		return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, u.limits.Bytes)
+		return &LimitError{Limits{Bytes: u.limits.Bytes}}
 	}
 	perm := permissions(header) | 0o400
 	var f *os.File
@@ -214,7 +214,7 @@ func (u *unpacker) copy(f io.Writer, content io.Reader) error {
 			}
 		}
 		switch {
-		case err == io.EOF: //nolint:errorlint // io.Reader's own word
+		case err == io.EOF:
 			return nil
 		case err != nil:
 			return broken(err)

@@ -107,20 +107,20 @@ func (p *packer) entry(at place, below string, e fs.DirEntry) error {
 	if len(below) > maxName {
 		return fmt.Errorf("%w: a path of more than %d bytes", ErrTooLarge, maxName)
 	}
-	switch e.Type() {
-	case 0:
+	switch kind := e.Type(); {
+	case kind.IsRegular():
 		f, err := at.open(0)
 		if err != nil {
 			return p.passOver(at, below, e, err)
 		}
 		return errors.Join(p.file(f, below), f.Close())
-	case fs.ModeDir:
+	case kind.IsDir():
 		d, err := at.open(syscall.O_DIRECTORY)
 		if err != nil {
 			return p.passOver(at, below, e, err)
 		}
 		return p.directory(d, at, below)
-	case fs.ModeSymlink:
+	case kind == fs.ModeSymlink:
 		link, err := at.root.Readlink(at.path)
 		if err != nil {
 			return p.passOver(at, below, e, err)

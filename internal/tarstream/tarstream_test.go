@@ -21,24 +21,24 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-func openRoot(t testing.TB, dir string) *os.Root {
-	t.Helper()
+func openRoot(tb testing.TB, dir string) *os.Root {
+	tb.Helper()
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := root.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return root
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
+func must(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
@@ -68,10 +68,10 @@ func tree(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-func pack(t testing.TB, dir string, opts tarstream.PackOptions) []byte {
-	t.Helper()
+func pack(tb testing.TB, dir string, opts tarstream.PackOptions) []byte {
+	tb.Helper()
 	var b bytes.Buffer
-	must(t, tarstream.Pack(t.Context(), &b, openRoot(t, dir), ".", opts))
+	must(tb, tarstream.Pack(tb.Context(), &b, openRoot(tb, dir), ".", opts))
 	return b.Bytes()
 }
 

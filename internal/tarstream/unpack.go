@@ -45,10 +45,25 @@ var (
 	// ErrUnsafe means an entry that no bundle may hold: a device, or a name
 	// that leads elsewhere.
 	ErrUnsafe = errors.New("not allowed in an archive")
-	// ErrTooLarge means that the stream holds more than its Limits, or a name
-	// that is longer than a disk takes.
+	// ErrTooLarge means that the stream holds more than its Limits, which is a
+	// *LimitError, or a name that is longer than a disk takes.
 	ErrTooLarge = errors.New("archive is too large")
 )
+
+// LimitError is an ErrTooLarge that says which of the Limits was exceeded: the
+// one that is not 0.
+type LimitError struct{ Limits Limits }
+
+// Error says what the limit is.
+func (e *LimitError) Error() string {
+	if e.Limits.Bytes > 0 {
+		return fmt.Sprintf("%v: more than %d bytes", ErrTooLarge, e.Limits.Bytes)
+	}
+	return fmt.Sprintf("%v: more than %d entries", ErrTooLarge, e.Limits.Entries)
+}
+
+// Unwrap returns ErrTooLarge.
+func (e *LimitError) Unwrap() error { return ErrTooLarge }
 
 const (
 	// maxTail is how much may follow the end of an archive: tar pads to its
@@ -119,7 +134,7 @@ type sourceError struct{ error }
 
 func (s source) Read(b []byte) (int, error) {
 	n, err := s.r.Read(b)
-	if err != nil && err != io.EOF { //nolint:errorlint // io.Reader's own word
+	if err != nil && err != io.EOF {
 		err = sourceError{err}
 	}
 	return n, err
@@ -209,7 +224,7 @@ func (u *unpacker) end(plain *metered) error {
 // count adds one to the entries, unless there are too many.
 func (u *unpacker) count() error {
 	if u.limits.Entries > 0 && u.size.Entries >= u.limits.Entries {
-		return fmt.Errorf("%w: more than %d entries", ErrTooLarge, u.limits.Entries)
+		return &LimitError{Limits{Entries: u.limits.Entries}}
 	}
 	u.size.Entries++
 	return nil
