@@ -44,16 +44,29 @@ type Trimmed struct {
 // Trim drops the pins of holders that are over, removes what was taken out of
 // use long enough ago, takes further entries out of use where the cache is
 // above a bound, least recently used first and none that is pinned, and sweeps
-// leftovers. It may be called by any number of processes at once, at any time.
+// leftovers, four times a Grace at most. It may be called by any number of processes at once, at any time.
 func (c *Cache) Trim(ctx context.Context, o TrimOptions) (Trimmed, error) {
 	t, err := c.trim(ctx, o, sizeOf{})
-	if err == nil {
+	if err == nil && c.sweepIsDue() {
 		err = c.sweep(ctx, &t, o.DryRun)
 	}
 	if err != nil {
 		return t, fmt.Errorf("trim the cache: %w", err)
 	}
 	return t, nil
+}
+
+// sweepIsDue says whether this process is to sweep, which lists everything, and
+// counts on that it does.
+func (c *Cache) sweepIsDue() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now() //nolint:forbidigo // a pause between two sweeps of a process
+	if !c.swept.IsZero() && now.Sub(c.swept) < c.o.Grace/4 {
+		return false
+	}
+	c.swept = now
+	return true
 }
 
 // trim makes room also for what is wanted.
@@ -104,7 +117,7 @@ func (w *trimming) clear(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		goes, err := w.decide(&r, now)
+		goes, err := w.decide(&r, list, now)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errDamaged) && !errors.Is(err, errInUse) {
 			return err
 		}
@@ -147,7 +160,7 @@ func (w *trimming) count(ctx context.Context, list []retired) error {
 
 // decide restores a record out of use, or says that it is to be removed, when
 // it is time.
-func (w *trimming) decide(r *retired, now time.Time) (goes bool, err error) {
+func (w *trimming) decide(r *retired, list []retired, now time.Time) (goes bool, err error) {
 	switch {
 	case r.end == removedSuffix:
 		return true, nil
@@ -177,7 +190,7 @@ func (w *trimming) decide(r *retired, now time.Time) (goes bool, err error) {
 	if mine, err := w.mayRemove(*r); err != nil || !mine {
 		return false, err
 	}
-	return true, w.check(r)
+	return true, w.check(r, list)
 }
 
 // takeBack restores a record that was pinned in time.

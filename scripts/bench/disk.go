@@ -31,7 +31,7 @@ func benchSharedDisk(ctx context.Context, out io.Writer) (err error) {
 		return fmt.Errorf("make a directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	for _, part := range []func(context.Context, string) ([]figure, error){hits, fills, collections} {
+	for _, part := range []func(context.Context, string) ([]figure, error){hits, fills, collections, staged} {
 		figures, err := part(ctx, dir)
 		if err != nil {
 			return err
