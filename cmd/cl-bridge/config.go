@@ -21,6 +21,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -45,11 +46,12 @@ type config struct {
 	LowWater        *lowWater `toml:"low_water"`
 	SweepGrace      *duration `toml:"sweep_grace"`
 
-	Slurm slurmConfig             `toml:"slurm"`
-	Image imageConfig             `toml:"image"`
-	Link  []linkConfig            `toml:"link"`
-	Cache cacheConfig             `toml:"cache"`
-	Queue map[string]*queueConfig `toml:"queue"`
+	Slurm   slurmConfig             `toml:"slurm"`
+	Image   imageConfig             `toml:"image"`
+	Link    []linkConfig            `toml:"link"`
+	Cache   cacheConfig             `toml:"cache"`
+	Staging stagingConfig           `toml:"staging"`
+	Queue   map[string]*queueConfig `toml:"queue"`
 
 	path string // the file's
 }
@@ -66,6 +68,27 @@ type imageConfig struct {
 	TempDir    string `toml:"temp_dir"`
 	Processors int    `toml:"processors"`
 	Memory     size   `toml:"memory"`
+}
+
+type stagingConfig struct {
+	MaxDependency *size `toml:"max_dependency"`
+	MaxFiles      int   `toml:"max_files"`
+}
+
+func (s stagingConfig) check() error {
+	switch {
+	case s.MaxDependency != nil && *s.MaxDependency == 0:
+		return errors.New("staging.max_dependency is 0: leave it out to be bounded by the disk alone")
+	case s.MaxFiles < 0:
+		return errors.New("staging.max_files is negative")
+	}
+	return nil
+}
+
+// limits is how much one dependency may hold.
+func (s stagingConfig) limits() tarstream.Limits {
+	const files = 10_000_000
+	return tarstream.Limits{Bytes: s.MaxDependency.or(0), Entries: int64(cmp.Or(s.MaxFiles, files))}
 }
 
 // linkConfig is a directory whose data bundles use in place.
@@ -316,6 +339,9 @@ func (c config) check() error {
 		return errors.New("sweep_grace is below 1h: what was written so lately may be needed by a job that is about to start")
 	}
 	if err := c.Cache.check(); err != nil {
+		return err
+	}
+	if err := c.Staging.check(); err != nil {
 		return err
 	}
 	if d := c.Slurm.ObserveEvery.or(time.Second); d < time.Second {
