@@ -25,6 +25,16 @@ type Limits struct {
 	Entries int64
 }
 
+// Watch is told how far Unpack is, from one goroutine at a time. Functions that
+// are nil are not called.
+type Watch struct {
+	// Wrote is told of n more bytes in files.
+	Wrote func(n int64)
+	// Entry is told of an entry that is whole: written and closed. Its name is
+	// relative to the root.
+	Entry func(name string, header *tar.Header)
+}
+
 // Size says what a stream held.
 type Size struct {
 	Bytes   int64 // in all files together
@@ -56,11 +66,17 @@ const maxName = 4096
 // file of its name. Times of files are kept, their owners are not; the owner
 // may always read files and change directories.
 func Unpack(ctx context.Context, r io.Reader, root *os.Root, limits Limits) (Size, error) {
+	return UnpackWatched(ctx, r, root, limits, Watch{})
+}
+
+// UnpackWatched is Unpack that says how far it is, so that what was unpacked of
+// a stream that broke off is known.
+func UnpackWatched(ctx context.Context, r io.Reader, root *os.Root, limits Limits, watch Watch) (Size, error) {
 	plain, err := decompress(interruptible{ctx, r})
 	if err != nil {
 		return Size{}, fmt.Errorf("unpack: %w", err)
 	}
-	u := unpacker{root: root, limits: limits, buf: make([]byte, 128<<10)}
+	u := unpacker{root: root, limits: limits, watch: watch, buf: make([]byte, 128<<10)}
 	tr := tar.NewReader(plain)
 	for {
 		header, err := tr.Next()
@@ -111,6 +127,7 @@ func broken(err error) error {
 type unpacker struct {
 	root   *os.Root
 	limits Limits
+	watch  Watch
 	size   Size
 	buf    []byte
 }
@@ -146,6 +163,16 @@ func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 		}
 		return fmt.Errorf("%w: a file without a name", ErrUnsafe)
 	}
+	if err := u.write(name, header, content); err != nil {
+		return err
+	}
+	if u.watch.Entry != nil {
+		u.watch.Entry(name, header)
+	}
+	return nil
+}
+
+func (u *unpacker) write(name string, header *tar.Header, content io.Reader) error {
 	if header.Typeflag == tar.TypeDir {
 		return u.directory(name, header)
 	}
@@ -213,7 +240,7 @@ func (u *unpacker) file(name string, header *tar.Header, content io.Reader) erro
 	if err != nil {
 		return err //nolint:wrapcheck // Unpack wraps
 	}
-	n, err := io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{content}, u.buf)
+	n, err := io.CopyBuffer(counted{f, u.watch.Wrote}, struct{ io.Reader }{content}, u.buf)
 	u.size.Bytes += n
 	if err != nil {
 		err = broken(err)
@@ -227,6 +254,21 @@ func (u *unpacker) file(name string, header *tar.Header, content io.Reader) erro
 		return nil
 	}
 	return u.root.Chtimes(name, header.ModTime, header.ModTime) //nolint:wrapcheck // Unpack wraps
+}
+
+// counted is a file whose bytes are told of. It hides the file's ReadFrom,
+// which would not use the buffer.
+type counted struct {
+	f     *os.File
+	wrote func(n int64)
+}
+
+func (c counted) Write(b []byte) (int, error) {
+	n, err := c.f.Write(b)
+	if c.wrote != nil {
+		c.wrote(int64(n))
+	}
+	return n, err //nolint:wrapcheck // Unpack wraps
 }
 
 // printable is a name of an archive as it may stand in a message.
