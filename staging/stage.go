@@ -1,15 +1,16 @@
 package staging
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
+	"net/http"
 	"path"
 	"strings"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sync/errgroup"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/staging/fetch"
 )
 
 // Contents is where bundles' contents come from and go to. *client.Client is
@@ -30,26 +32,50 @@ type Contents interface {
 }
 
 // Stager brings bundles' inputs into a cache on the shared disk. It is safe
-// for concurrent use.
+// for concurrent use; its exported fields are not changed once it is used.
 type Stager struct {
 	Contents  Contents
 	Cache     *cache.Cache
 	Converter apptainer.Converter
 	// Limits bounds what one dependency may unpack to.
 	Limits tarstream.Limits
+	// Downloads is how many dependencies, and besides them how many images, are
+	// brought in at a time, whatever the number of bundles that are staged; 0
+	// means DefaultDownloads.
+	Downloads int
+	// Pace bounds the dependencies' downloads; nil does not. That of images is
+	// the Converter's, whose registry can be given the Pace's Transport.
+	Pace *Pace
+
+	once              sync.Once
+	downloads, images turns
+	board             board
+	registry          resolver
 }
+
+// DefaultDownloads is how many downloads there are at a time.
+const DefaultDownloads = 4
 
 // Error is why something could not be brought in.
 type Error struct {
-	// What names it as the researcher did: an image, or a dependency.
+	// What names it as the researcher did: an image, or a dependency. It is
+	// empty where Err does.
 	What string
 	Err  error
 	// Retry is set when another try may succeed.
 	Retry bool
+	// Away is set when that is because something is away that others need too,
+	// the server, a registry or room on the disk, and which comes back.
+	Away bool
 }
 
 // Error says what could not be brought in and why.
-func (e *Error) Error() string { return fmt.Sprintf("%s: %v", e.What, e.Err) }
+func (e *Error) Error() string {
+	if e.What == "" {
+		return e.Err.Error()
+	}
+	return fmt.Sprintf("%s: %v", e.What, e.Err)
+}
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
@@ -57,163 +83,144 @@ func (e *Error) Unwrap() error { return e.Err }
 // Transient says whether another try may succeed.
 func (e *Error) Transient() bool { return e.Retry }
 
+// Outage says whether it waits for something that others wait for too.
+func (e *Error) Outage() bool { return e.Away }
+
 // Stage brings the image and the dependencies of a run in, side by side, and
-// returns where they are. It blocks until all is there, or one cannot be had.
-// progress is called now and then with one sentence, from one goroutine at a
-// time.
+// returns where they are. It blocks until all is there, or one cannot be had:
+// what fails for good ends the others, what may pass does not. progress is
+// called now and then with one sentence, from one goroutine at a time.
+//
+// Bundles that want the same share one download, and hear of it alike. Any
+// number of them may be staged at once.
 func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image string, progress func(string)) (spool.Inputs, error) {
+	s.once.Do(func() {
+		n := cmp.Or(s.Downloads, DefaultDownloads)
+		s.downloads.free, s.images.free = n, n
+	})
 	inputs := spool.Inputs{Dependencies: make([]spool.Dependency, len(run.Dependencies))}
-	told := &teller{tell: progress}
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(4)
-	g.Go(func() error {
-		var err error
-		inputs.Image, inputs.ImageDigest, err = s.image(ctx, image, told)
+	parts := []*part{{name: "image " + image, image: true}}
+	for _, d := range run.Dependencies {
+		parts = append(parts, &part{name: nameOf(d.Dependency)})
+	}
+	stop := make(chan struct{})
+	var talk errgroup.Group
+	talk.Go(func() error {
+		tell(parts, s.taken, progress, stop)
+		return nil
+	})
+	err := s.all(ctx, len(parts), func(ctx context.Context, i int) (err error) {
+		if i == 0 {
+			inputs.Image, inputs.ImageDigest, err = s.image(ctx, run.UUID, image, parts[0])
+			return err
+		}
+		d := run.Dependencies[i-1].Dependency
+		inputs.Dependencies[i-1].ChildPath = d.ChildPath
+		inputs.Dependencies[i-1].Source, err = s.dependency(ctx, run.UUID, d, parts[i])
 		return err
 	})
-	for i, d := range run.Dependencies {
-		g.Go(func() error {
-			source, err := s.dependency(ctx, d.Dependency, told)
-			inputs.Dependencies[i] = spool.Dependency{ChildPath: d.ChildPath, Source: source}
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return spool.Inputs{}, err //nolint:wrapcheck // an *Error, or the context's
+	close(stop)
+	if err := errors.Join(err, talk.Wait()); err != nil {
+		return spool.Inputs{}, err
 	}
 	return inputs, nil
 }
 
-// teller passes sentences on, one at a time.
-type teller struct {
-	mu   sync.Mutex
-	tell func(string)
+// taken is how many images, or dependencies, are being brought in.
+func (s *Stager) taken(images bool) int {
+	if images {
+		return s.images.taken()
+	}
+	return s.downloads.taken()
 }
 
-func (t *teller) say(format string, args ...any) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.tell(fmt.Sprintf(format, args...))
-}
-
-func (s *Stager) image(ctx context.Context, name string, told *teller) (sif, digest string, err error) {
-	if name == "" {
-		return "", "", &Error{What: "image", Err: errors.New("none was asked for, and the server has no default: use --request-docker-image")}
-	}
-	ref, err := apptainer.ParseReference(name)
-	if err != nil {
-		return "", "", imageError(err)
-	}
-	img, err := s.Converter.Registry.Resolve(ctx, ref)
-	if err != nil {
-		return "", "", imageError(err)
-	}
-	key := cache.Key{Kind: "sif", ID: img.Digest + " " + img.Architecture + " " + s.Converter.Settings()}
-	sif, err = s.Cache.Get(ctx, key, func(ctx context.Context, tmp string) error {
-		told.say("Pulling image %s.", name)
-		return s.Converter.Convert(ctx, img, tmp, func(p apptainer.Progress) {
-			told.say("%s image %s: %s of %s.", doing(p.Stage), name, codalab.FormatSize(p.Done), codalab.FormatSize(p.Total))
+// all brings n things, some at a time. Of several failures it returns one that
+// is final, if there is one.
+func (s *Stager) all(ctx context.Context, n int, bring func(ctx context.Context, i int) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(1 + cmp.Or(s.Downloads, DefaultDownloads))
+	passing := make([]error, n)
+	for i := range n {
+		g.Go(func() error {
+			err := bring(ctx, i)
+			var e *Error
+			if errors.As(err, &e) && e.Retry {
+				passing[i] = err
+				return nil
+			}
+			return err
 		})
-	})
-	if err != nil {
-		return "", "", imageError(err)
 	}
-	return sif, img.Digest, nil
+	if err := g.Wait(); err != nil {
+		return err //nolint:wrapcheck // an *Error, or the context's
+	}
+	for _, err := range passing {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func doing(s apptainer.Stage) string {
-	if s == apptainer.Converting {
-		return "Converting"
+// nameOf is what a dependency is called in sentences.
+func nameOf(d codalab.Dependency) string {
+	parent := path.Join(cmp.Or(d.ParentName, d.ParentUUID), d.ParentPath)
+	if child := path.Clean(d.ChildPath); child != "." {
+		return "dependency " + child + " (" + parent + ")"
 	}
-	return "Pulling"
-}
-
-// imageError keeps an image's own error, which is a sentence with the image's
-// name already, and says of any other that it was about the image.
-func imageError(err error) error {
-	var refused *apptainer.ImageError
-	if errors.As(err, &refused) {
-		return refused
-	}
-	return &Error{What: "image", Err: err, Retry: true}
+	return "dependency " + parent
 }
 
 // dependency brings the target of a dependency in, whole or the part that was
 // asked for.
-func (s *Stager) dependency(ctx context.Context, d codalab.Dependency, told *teller) (string, error) {
+func (s *Stager) dependency(ctx context.Context, bundle string, d codalab.Dependency, p *part) (string, error) {
 	target := codalab.Target{BundleUUID: d.ParentUUID, Subpath: strings.Trim(path.Clean("/"+d.ParentPath), "/")}
-	source, err := s.Cache.Get(ctx, cache.Key{Kind: "bundle", ID: target.String()}, func(ctx context.Context, tmp string) error {
-		return s.fetch(ctx, target, tmp, func(n int64) {
-			told.say("Downloading dependency %s: %s done.", d.ChildPath, codalab.FormatSize(n))
-		})
+	source, err := s.get(ctx, bundle, cache.Key{Kind: "bundle", ID: target.String()}, p, func(ctx context.Context, to *download, tmp string) error {
+		return fetch.Fetch{
+			From: s.Contents, Target: target, Limits: s.Limits, Reader: s.Pace.Reader,
+			Turn: func(ctx context.Context, do func() error) error { return s.downloads.do(ctx, to, do) },
+			Progress: func(done, total int64) {
+				to.done.Store(done)
+				to.total.Store(total)
+			},
+		}.To(ctx, tmp)
 	})
-	if err == nil {
-		return source, nil
+	if err != nil {
+		return "", dependencyError("dependency "+d.ChildPath+" ("+target.String()+")", err)
 	}
-	what := "dependency " + d.ChildPath + " (" + target.String() + ")"
+	return source, nil
+}
+
+// dependencyError says what became of a download. That the server is in trouble,
+// or does not know the bridge any more, is no fault of the bundle's.
+func dependencyError(what string, err error) error {
 	var answer *codalab.Error
 	if errors.As(err, &answer) {
-		return "", &Error{What: what, Err: errors.New(answer.Message), Retry: answer.Transient()}
+		away := answer.Transient() || answer.Status == http.StatusUnauthorized
+		return &Error{What: what, Err: errors.New(answer.Message), Retry: away, Away: away}
 	}
-	return "", &Error{What: what, Err: err, Retry: !errors.Is(err, tarstream.ErrUnsafe) && !errors.Is(err, tarstream.ErrTooLarge)}
+	for _, final := range []error{tarstream.ErrUnsafe, tarstream.ErrTooLarge, fetch.ErrLink} {
+		if errors.Is(err, final) {
+			return &Error{What: what, Err: err}
+		}
+	}
+	return &Error{What: what, Err: err, Retry: true, Away: full(err) || errors.Is(err, fetch.ErrBroken)}
 }
 
-// fetch downloads a target to tmp.
-func (s *Stager) fetch(ctx context.Context, t codalab.Target, tmp string, progress func(n int64)) error {
-	from, err := s.Contents.OpenContents(ctx, t, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = from.Close() }() // only read
-	body := &meter{r: from, tell: progress}
-	if from.Type == codalab.TargetDirectory {
-		return s.unpack(ctx, body, tmp)
-	}
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	_, err = io.Copy(f, body)
-	if err == nil { // the researcher's file may be a program
-		err = f.Chmod(fileMode(ctx, s.Contents, t))
-	}
-	return errors.Join(err, f.Close())
-}
+// full says whether an error is that of a disk without room.
+func full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-func fileMode(ctx context.Context, c Contents, t codalab.Target) fs.FileMode {
-	info, err := c.ContentsInfo(ctx, t, 0)
-	if err != nil {
-		return 0o644
-	}
-	return fs.FileMode(info.Perm)&0o777 | 0o400 //nolint:gosec // the server's permission bits, masked
-}
-
-func (s *Stager) unpack(ctx context.Context, body io.Reader, tmp string) error {
-	if err := os.Mkdir(tmp, 0o700); err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	root, err := os.OpenRoot(tmp)
-	if err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	_, err = tarstream.Unpack(ctx, body, root, s.Limits)
-	return errors.Join(err, root.Close())
-}
-
-// meter tells, about every 8 MiB, how much went through it.
-type meter struct {
-	r       io.Reader
-	n, said int64
-	tell    func(n int64)
-}
-
-func (m *meter) Read(p []byte) (int, error) {
-	const step = 8 << 20
-	n, err := m.r.Read(p)
-	m.n += int64(n)
-	if m.n-m.said >= step {
-		m.said = m.n
-		m.tell(m.n)
-	}
-	return n, err //nolint:wrapcheck // a reader passes its errors on
+// get returns the content of a key, which fill makes if nobody has it yet. All
+// bundles that wait for it are shown the same download; one that has found it
+// elsewhere is done by another process.
+func (s *Stager) get(ctx context.Context, bundle string, key cache.Key, p *part, fill func(ctx context.Context, d *download, tmp string) error) (string, error) {
+	d := s.board.join(key, bundle)
+	defer s.board.leave(key, d, bundle)
+	p.follow(d)
+	content, err := s.Cache.Get(ctx, key, func(ctx context.Context, tmp string) error {
+		d.elsewhere.Store(false)
+		return fill(ctx, d, tmp)
+	})
+	p.arrived()
+	return content, err
 }

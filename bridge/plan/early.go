@@ -70,8 +70,10 @@ func (d *decision) staging() {
 	if d.row.Staged != nil {
 		return // Batch decides when it is submitted
 	}
-	d.row.Progress = d.news.Progress
 	answer := d.news.Staged
+	if answer != nil || d.news.Progress != "" {
+		d.row.Progress = d.news.Progress
+	}
 	switch {
 	case answer == nil:
 		if !d.waiting() {
@@ -81,8 +83,9 @@ func (d *decision) staging() {
 		inputs := answer.Inputs
 		d.row.Staged = &inputs
 		d.row.Due, d.row.Tries, d.row.Trouble, d.row.Progress = time.Time{}, 0, "", ""
+		d.row.Troubled, d.row.Outage = time.Time{}, false
 		d.row.Reason = "image and dependencies are there"
-	case answer.Final || d.patienceEnds(d.policy.StagePatience):
+	case answer.Final || d.stagedLongEnough(answer.Outage):
 		cause := spool.CausePlatform
 		if answer.Final {
 			cause = spool.CauseUser
@@ -91,6 +94,21 @@ func (d *decision) staging() {
 	default:
 		d.again(answer.Failure)
 	}
+}
+
+// stagedLongEnough says whether staging, which has failed, is given up. Its
+// patience begins with the first failure: before, it may have worked for hours.
+// An outage takes none of what is for the bundle's own troubles, nor do those
+// take of it.
+func (d *decision) stagedLongEnough(outage bool) bool {
+	patience := d.policy.StagePatience
+	if outage {
+		patience = max(patience, d.policy.OutagePatience)
+	}
+	if d.row.Troubled.IsZero() || d.row.Outage != outage {
+		d.row.Troubled, d.row.Outage, d.row.Tries = d.now, outage, 0
+	}
+	return d.now.Sub(d.row.Troubled) > patience && d.row.Tries >= leastTries
 }
 
 // takeUp goes on where the ledger was before it was put back: with the attempt

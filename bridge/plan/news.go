@@ -52,6 +52,9 @@ type Outcome struct {
 	Final bool
 	// Gone is set when what the effect was for does not exist any more.
 	Gone bool
+	// Outage is set for a failure that says nothing of the bundle: the server, a
+	// registry or the disk is away, and comes back.
+	Outage bool
 }
 
 // Claimed is the server's answer to a claim.

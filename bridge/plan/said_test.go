@@ -154,7 +154,7 @@ func (w *world) answer(a *arguments) error {
 	}
 	delete(w.running, key)
 	n := w.hear()
-	o := plan.Outcome{Failure: a.get("failure"), Final: a.flag("final"), Gone: a.flag("gone")}
+	o := plan.Outcome{Failure: a.get("failure"), Final: a.flag("final"), Gone: a.flag("gone"), Outage: a.flag("outage")}
 	switch kind {
 	case plan.Claim:
 		n.Claimed = &plan.Claimed{Outcome: o, Accepted: a.flag("yes")}
