@@ -1,182 +1,164 @@
 package cache
 
 import (
+	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
-	"strings"
 	"sync"
-	"syscall"
-
-	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
-	"github.com/cl-slurm/cl-slurm/internal/filetree"
+	"time"
 )
 
-// Names in the cache directory.
-const (
-	contentName = "content"
-	keyName     = "key.json"
-	fillPrefix  = ".fill-"
-)
+// Options says how a cache is shared and bounded. All who use one directory
+// give the same, but for Host and Over.
+type Options struct {
+	// Size bounds what all contents take together, in bytes, and Quota what
+	// those of one owner take; 0 or nil is no bound. Each is exceeded by at
+	// most one content.
+	Size  int64
+	Quota func(owner string) int64
+	// High and Low are shares of a bound: trimming begins above High, and
+	// ends at Low. They are 0.9 and 0.8 where they are 0.
+	High, Low float64
+	// MinFree has trimming begin also where the disk has less free, in bytes.
+	MinFree int64
+	// Settle is above the time for which a host may go on to see what another
+	// host has changed: the longest time of the mount's attribute cache
+	// (nfs(5): acregmax, acdirmax). What is taken out of use stays on the disk
+	// for so long. 0 is 2 minutes, and negative none: one host's own disk.
+	Settle time.Duration
+	// Term is how long a lease holds without being refreshed; 0 is a minute.
+	Term time.Duration
+	// Grace is how old a leftover of a crash has to be before it is swept; 0
+	// is an hour.
+	Grace time.Duration
+	// Group shares the cache with the group of its directory: what is made is
+	// readable for the group and belongs to it, unless a Want is private.
+	Group bool
+	// Host names this host, and this start of it; empty asks the system.
+	Host string
+	// Over says which of some holders need nothing any more. Others, also
+	// those that it knows nothing of, keep their pins. It may be nil.
+	Over func(ctx context.Context, holders []Holder) (map[Holder]bool, error)
+}
 
-// Key names content by what was asked for, before it is known.
-type Key struct {
-	// Kind sorts entries for people and for limits: "sif", "bundle". It is
-	// made of lower-case letters, digits and dashes.
-	Kind string `json:"kind"`
-	// ID is the whole request as one canonical text: equal requests have equal
-	// texts, and content that may differ has a different text.
-	ID string `json:"id"`
+func (o Options) withDefaults() Options {
+	o.High, o.Low = cmp.Or(o.High, 0.9), cmp.Or(o.Low, 0.8)
+	o.Settle = max(cmp.Or(o.Settle, 2*time.Minute), 0)
+	o.Term = cmp.Or(o.Term, time.Minute)
+	o.Grace = cmp.Or(o.Grace, time.Hour)
+	return o
 }
 
 // Cache is one cache directory. It may be used by several goroutines at once,
-// and the directory by several processes at once.
+// and the directory by processes on several hosts at once.
 type Cache struct {
-	dir string
+	dir  string
+	o    Options
+	self holderOfLease
 
 	mu      sync.Mutex
-	flights map[string]*flight // by the path of the content
+	flights map[string]*flight // by the path of the record
 }
 
-// Open makes the cache directory where there is none, and removes what fills
-// that crashed more than a day ago have left in it.
-func Open(dir string) (*Cache, error) {
+// Open opens a cache, making its directory where there is none. What else is
+// in that directory is left alone.
+func Open(dir string, o Options) (*Cache, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
-	if err := makeDir(dir); err != nil {
+	c := &Cache{dir: dir, o: o.withDefaults(), flights: map[string]*flight{}}
+	if c.self, err = self(o.Host); err != nil {
 		return nil, fmt.Errorf("open cache %s: %w", dir, err)
 	}
-	if err := sweep(dir); err != nil {
-		return nil, fmt.Errorf("sweep cache %s: %w", dir, err)
+	for _, place := range places() {
+		if err := c.makeDir(c.place(place)); err != nil {
+			return nil, fmt.Errorf("open cache %s: %w", dir, err)
+		}
 	}
-	return &Cache{dir: dir, flights: map[string]*flight{}}, nil
+	return c, nil
 }
 
+// Fill makes the content of an entry, a file or a directory, at tmp, a path on
+// the cache's disk whose parent directory is the fill's own: what else it has
+// left there at its end goes. Nothing is at tmp, unless Want.Resume is set: then
+// there, and beside it, may be what an earlier fill left, who may have been
+// killed at any moment. Fill stops soon after ctx has ended.
+type Fill func(ctx context.Context, tmp string) error
+
 // Get returns the path of the key's content, a file or a directory, which
-// nobody ever changes again. A hit costs one stat. On a miss, fill is called
-// to make the content at tmp, a path that does not exist in a directory of its
-// own on the cache's disk; what it made is flushed and published.
+// nobody ever changes again. A hit takes no lock and costs the same however
+// much the cache holds. On a miss, fill is called to make the content; what it
+// made is flushed and published.
 //
-// In one process, fill runs once at a time for a key, whatever the number of
-// callers: they all get its result. A caller whose ctx ends gets that error
-// and leaves the others alone; fill's ctx ends when the last caller has left,
-// and carries the values of the first one's. fill's error is returned as it
-// is, and not remembered.
-func (c *Cache) Get(ctx context.Context, key Key, fill func(ctx context.Context, tmp string) error) (path string, err error) {
-	if err := key.check(); err != nil {
+// With a Holder the entry stays as long as its pin. Without one it stays for
+// Options.Settle at least.
+//
+// Among all processes that share the cache, one fills a key at a time, while
+// its host answers; the others wait for it. Whatever happens, only one content
+// of a key is published. A caller whose ctx ends gets that error and leaves the
+// others alone; fill's ctx ends when the last caller of this process has left
+// or the lease was lost, and carries the values of the first one's; after a lost
+// lease fill may be called again. fill's error is returned as it is, and not
+// remembered. ErrFull is returned where the
+// content has no room.
+func (c *Cache) Get(ctx context.Context, w Want, fill Fill) (path string, err error) {
+	if err := w.check(); err != nil {
 		return "", err
 	}
-	path = filepath.Join(c.entry(key), contentName)
-	for {
-		if _, err := os.Lstat(path); err == nil {
-			return path, nil
+	e := c.entry(w.Key, w.Private)
+	if w.Holder != "" {
+		if err := c.pin(ctx, e, w.Holder); err != nil {
+			return "", fmt.Errorf("pin %s: %w", w.Key, err)
 		}
-		f := c.join(ctx, path, func(ctx context.Context) error { return c.make(ctx, key, fill) })
+	}
+	for lost := 0; ; {
+		if r, err := c.look(e); err == nil {
+			c.touch(e)
+			return e.content(r.Token), nil
+		}
+		f := c.join(ctx, e.record(), func(ctx context.Context) (string, error) { return c.bring(ctx, e, w, fill) })
 		select {
 		case <-ctx.Done():
-			c.leave(path, f)
-			return "", fmt.Errorf("get %s from the cache: %w", key, ctx.Err())
+			c.leave(e.record(), f)
+			return "", fmt.Errorf("get %s from the cache: %w", w.Key, ctx.Err())
 		case <-f.done:
 		}
 		switch {
 		case f.abandoned: // by others, before this caller came
-		case f.err != nil:
-			return "", f.err
+		case errors.Is(f.err, ErrLost) && lost < triesOfFill:
+			lost++ // another may have made it
 		default:
-			return path, nil
+			return f.path, f.err
 		}
 	}
 }
 
-// String gives the key for messages.
-func (k Key) String() string { return fmt.Sprintf("%s %q", k.Kind, k.ID) }
+// triesOfFill is how often a fill is begun again after its lease was lost.
+const triesOfFill = 3
 
-func (k Key) check() error {
-	if k.Kind == "" || strings.Trim(k.Kind, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
-		return fmt.Errorf("cache: %q is not a kind", k.Kind)
+// touch notes that an entry is used, so that it goes after those that are not.
+// That is worth no error.
+func (c *Cache) touch(e entry) {
+	info, err := os.Lstat(e.record())
+	if err != nil || time.Since(info.ModTime()).Abs() < touchEvery { //nolint:forbidigo // roughly, by this host's clock
+		return
 	}
-	return nil
+	_ = touchNow(e.record())
 }
 
-// entry is the directory of a key.
-func (c *Cache) entry(key Key) string {
-	sum := sha256.Sum256([]byte(key.Kind + "\x00" + key.ID))
-	name := hex.EncodeToString(sum[:])
-	return filepath.Join(c.dir, key.Kind, name[:2], name)
-}
+// touchEvery is how exactly the last use of an entry is known.
+const touchEvery = 10 * time.Minute
 
-// make fills and publishes an entry.
-func (c *Cache) make(ctx context.Context, key Key, fill func(ctx context.Context, tmp string) error) (err error) {
-	entry := c.entry(key)
-	parent := filepath.Dir(entry)
-	if err := makeDir(parent); err != nil {
-		return fmt.Errorf("make cache entry of %s: %w", key, err)
-	}
-	wreck, err := os.MkdirTemp(parent, fillPrefix)
-	if err != nil {
-		return fmt.Errorf("make cache entry of %s: %w", key, err)
-	}
-	defer func() {
-		if wreck != "" {
-			err = errors.Join(err, filetree.Remove(wreck))
-		}
-	}()
-	if err := guard(ctx, fill, filepath.Join(wreck, contentName)); err != nil {
-		return err
-	}
-	if err := seal(wreck, key); err != nil {
-		return fmt.Errorf("make cache entry of %s: %w", key, err)
-	}
-	err = os.Rename(wreck, entry)
-	switch {
-	case err == nil:
-		wreck = ""
-		return atomicfile.SyncDir(parent)
-	case errors.Is(err, syscall.ENOTEMPTY), errors.Is(err, syscall.EEXIST):
-		// Another process was first.
-		if _, err := os.Lstat(filepath.Join(entry, contentName)); err != nil {
-			return fmt.Errorf("cache entry %s of %s is damaged, remove it: %w", entry, key, err)
-		}
-		return nil
-	default:
-		return fmt.Errorf("publish cache entry of %s: %w", key, err)
-	}
-}
-
-// guard calls fill. One that panics fails, so that what a hostile input brings
-// about does not end the whole program.
-func guard(ctx context.Context, fill func(ctx context.Context, tmp string) error, tmp string) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
-		}
-	}()
-	return fill(ctx, tmp)
-}
-
-// seal completes an entry and flushes all of it.
-func seal(dir string, key Key) error {
-	content := filepath.Join(dir, contentName)
-	if _, err := os.Lstat(content); err != nil {
-		return fmt.Errorf("nothing was made: %w", err)
-	}
-	text, err := json.MarshalIndent(key, "", "  ")
-	if err != nil {
-		return fmt.Errorf("write its key: %w", err)
-	}
-	if err := atomicfile.Write(filepath.Join(dir, keyName), append(text, '\n'), 0o600); err != nil {
-		return err
-	}
-	if err := syncTree(content); err != nil {
-		return err
-	}
-	return atomicfile.SyncDir(dir)
-}
+// Why an entry cannot be had.
+var (
+	// ErrFull means that a quota leaves no room, and that all else in the
+	// cache is pinned or was used too recently. It may be otherwise later.
+	ErrFull = errors.New("the cache is full")
+	// ErrLost means that a fill took so long without the file server's
+	// answering that another may have taken its place.
+	ErrLost = errors.New("the lease on a cache entry was lost")
+)

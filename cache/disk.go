@@ -1,131 +1,202 @@
 package cache
 
 import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
+	"syscall"
 	"time"
 
-	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
-// syncsAtOnce is how many files are flushed at a time.
-const syncsAtOnce = 16
+// dirMode and fileMode are the permissions of what the cache makes beside the
+// contents.
+func (c *Cache) dirMode() fs.FileMode {
+	if c.o.Group {
+		return 0o770 | fs.ModeSetgid
+	}
+	return 0o700
+}
 
-// wreckAge is how old an unfinished entry is before it counts as a wreck.
-const wreckAge = 24 * time.Hour
+func (c *Cache) fileMode() fs.FileMode {
+	if c.o.Group {
+		return 0o660
+	}
+	return 0o600
+}
 
-// makeDir makes a private directory and those above it, each flushed.
-func makeDir(dir string) error {
+// makeDir makes a directory and those above it, each flushed. Those outside of
+// the cache are private.
+func (c *Cache) makeDir(dir string) error {
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {
 		return nil
 	}
 	parent := filepath.Dir(dir)
 	if parent != dir {
-		if err := makeDir(parent); err != nil {
+		if err := c.makeDir(parent); err != nil {
 			return err
 		}
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	err := os.Mkdir(dir, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		return nil // another process, or our own call whose answer was lost: see below
+	}
+	if err != nil {
 		return fmt.Errorf("make a directory: %w", err)
+	}
+	if c.o.Group && len(dir) >= len(c.dir) {
+		if err := os.Chmod(dir, c.dirMode()); err != nil {
+			return fmt.Errorf("make a directory: %w", err)
+		}
 	}
 	return atomicfile.SyncDir(parent)
 }
 
-// syncTree flushes a file, or a directory with all that is in it.
-func syncTree(root string) error {
-	var group errgroup.Group
-	group.SetLimit(syncsAtOnce)
-	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
-		if err != nil && d != nil && d.IsDir() && errors.Is(err, fs.ErrPermission) {
-			return fmt.Errorf("flush %s: its owner may not read it: %w", name, err)
-		}
+// newToken is 128 random bits.
+func newToken() string {
+	var bits [tokenLength / 2]byte
+	_, _ = rand.Read(bits[:]) // never fails
+	return hex.EncodeToString(bits[:])
+}
+
+// fresh makes this host forget what it believes is in a directory, and returns
+// the time by the clock of the file server. A client that changes a directory
+// reads it anew (nfs(5): DATA AND METADATA COHERENCE), and what is made bears
+// the server's time.
+func (c *Cache) fresh(dir string) (time.Time, error) {
+	var info fs.FileInfo
+	err := persist(func() error {
+		f, err := os.CreateTemp(dir, probePrefix)
 		if err != nil {
-			return err
+			return err //nolint:wrapcheck // worded below
 		}
-		if d.IsDir() || d.Type().IsRegular() {
-			group.Go(func() error { return syncFile(name) })
+		info, err = f.Stat()
+		err = errors.Join(err, f.Close())
+		if removed := os.Remove(f.Name()); removed != nil && !errors.Is(removed, fs.ErrNotExist) {
+			err = errors.Join(err, removed)
 		}
-		return nil
-	})
-	if err = errors.Join(err, group.Wait()); err != nil {
-		return fmt.Errorf("flush its content: %w", err)
-	}
-	return nil
-}
-
-// syncFile flushes one file or directory.
-func syncFile(name string) (err error) {
-	f, err := os.Open(name)
-	if errors.Is(err, fs.ErrPermission) {
-		var restore func() error
-		if restore, err = makeReadable(name); err == nil {
-			defer func() { err = errors.Join(err, restore()) }()
-			f, err = os.Open(name)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("open: %w", err)
-	}
-	return errors.Join(f.Sync(), f.Close())
-}
-
-// makeReadable lets the owner read a file until restore is called.
-func makeReadable(name string) (restore func() error, err error) {
-	info, err := os.Lstat(name)
-	if err != nil {
-		return nil, err //nolint:wrapcheck // worded by syncTree
-	}
-	mode := info.Mode()
-	if err := os.Chmod(name, mode|0o400); err != nil {
-		return nil, err //nolint:wrapcheck // worded by syncTree
-	}
-	return func() error { return os.Chmod(name, mode) }, nil
-}
-
-// sweep removes the wrecks in a cache. How old they are is told by the disk's
-// own clock.
-func sweep(dir string) error {
-	now, err := diskTime(dir)
-	if err != nil {
 		return err
-	}
-	wrecks, err := filepath.Glob(filepath.Join(escapeGlob(dir), "*", "*", fillPrefix+"*"))
+	})
 	if err != nil {
-		return fmt.Errorf("find wrecks: %w", err)
-	}
-	for _, wreck := range wrecks {
-		info, err := os.Lstat(wreck)
-		if err != nil || now.Sub(info.ModTime()) < wreckAge {
-			continue // it has just been published or removed, or it may be alive
-		}
-		if err := filetree.Remove(wreck); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// escapeGlob makes a pattern of a name.
-func escapeGlob(name string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(name)
-}
-
-// diskTime is the time by which the disk stamps files.
-func diskTime(dir string) (time.Time, error) {
-	f, err := os.CreateTemp(dir, ".clock-")
-	if err != nil {
-		return time.Time{}, fmt.Errorf("read the disk's clock: %w", err)
-	}
-	info, err := f.Stat()
-	if err = errors.Join(err, f.Close(), os.Remove(f.Name())); err != nil {
-		return time.Time{}, fmt.Errorf("read the disk's clock: %w", err)
+		return time.Time{}, fmt.Errorf("ask the disk for its time: %w", err)
 	}
 	return info.ModTime(), nil
+}
+
+// touchNow sets a file's time of change to now, by the clock of the file
+// server: RFC 1813, SET_TO_SERVER_TIME.
+func touchNow(name string) error {
+	now := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, name, now, 0); err != nil {
+		return fmt.Errorf("touch %s: %w", name, err)
+	}
+	return nil
+}
+
+// names lists a directory as the file server has it now.
+func (c *Cache) names(dir string) ([]string, error) {
+	if _, err := c.fresh(dir); err != nil {
+		return nil, err
+	}
+	var names []string
+	err := persist(func() error {
+		d, err := os.Open(dir)
+		if err != nil {
+			return err //nolint:wrapcheck // worded below
+		}
+		names, err = d.Readdirnames(-1)
+		return errors.Join(err, d.Close())
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", dir, err)
+	}
+	return names, nil
+}
+
+// moveTo renames a file or directory to a name that nobody else uses, so that
+// of several who do it to one name, one has it. Its error is fs.ErrNotExist
+// where another was faster. That a call failed does not mean that it had no
+// effect: the new name is looked at.
+func moveTo(from, to string) error {
+	return persist(func() error {
+		err := os.Rename(from, to)
+		if err == nil {
+			return nil
+		}
+		if _, there := os.Lstat(to); there == nil {
+			return nil
+		}
+		return err //nolint:wrapcheck // callers word it
+	})
+}
+
+// remove removes a file that may be gone already.
+func remove(name string) error {
+	return persist(func() error {
+		err := os.Remove(name)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESTALE) {
+			return nil
+		}
+		return err //nolint:wrapcheck // it names the file
+	})
+}
+
+// removeTree takes a directory out of sight at once, so that nobody sees half
+// of it, and removes it.
+func removeTree(dir string) error {
+	trash := filepath.Join(filepath.Dir(dir), trashPrefix+newToken())
+	err := moveTo(dir, trash)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("remove %s: %w", dir, err)
+	}
+	return removeTrash(trash)
+}
+
+func removeTrash(trash string) error {
+	return persist(func() error { return filetree.Remove(trash) })
+}
+
+// triesOfDisk is how often a call that may be repeated is, when the disk fails
+// it in a way that may pass.
+const triesOfDisk = 5
+
+// persist repeats what may be repeated.
+func persist(try func() error) (err error) {
+	for i := range triesOfDisk {
+		err = try()
+		if !passing(err) {
+			return err
+		}
+		time.Sleep(time.Millisecond << (2 * i)) //nolint:forbidigo // a third of a second in all
+	}
+	return err
+}
+
+// passing says whether an error of a disk may pass by itself.
+func passing(err error) bool {
+	return errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ESTALE) || errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.EAGAIN)
+}
+
+// wait waits, or says that ctx has ended.
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
 }

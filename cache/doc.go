@@ -1,4 +1,5 @@
-// Package cache keeps immutable content on a disk that many hosts share.
+// Package cache keeps immutable content on a disk that many hosts share: filled
+// once for all of them, pinned while it is needed, trimmed when it is not.
 //
 // Content is named by the request for it, before anybody knows what it is: a
 // [Key]. [Cache.Get] returns where the content stands, and on the first request
@@ -6,28 +7,42 @@
 //
 // # Layout
 //
-//	<cache>/                        0700, as everything that the cache makes
-//	└─ sif/                         the key's kind
-//	   └─ 3f/                       the first byte of the SHA-256 of the key
-//	      ├─ 3f9a…/                 an entry: published whole, never changed
-//	      │  ├─ content             the file or directory
-//	      │  └─ key.json            the key, for people
-//	      └─ .fill-…/               an entry that is being made, or its wreck
+//	<cache>/
+//	├─ sif/                          the key's kind
+//	│  └─ 3f/                        the first byte of the SHA-256 of the key
+//	│     ├─ 3f9a….json              the record: makes one content known
+//	│     ├─ 3f9a….<token>/content   the content; without a record, being made or a wreck
+//	│     └─ 3f9a….000…/             what a failed fill left for the next
+//	├─ leases/3f9a…                  who fills
+//	├─ pins/3f9a…~<holder>           who needs it
+//	├─ sizes/3f9a….<token>~<bytes>~<owner>
+//	└─ retired/3f9a….<token>~…       records out of use, before their content is removed
 //
-// # Promises
+// # How it works
 //
-// An entry appears by one rename, after everything in it was flushed: who sees
-// it sees all of it, also after a crash of this host. There are no locks. Of
-// several processes that make one entry at once, on whatever hosts, one
-// publishes; the others find their rename refused, because a directory cannot
-// replace one that is not empty, drop what they made, and use what is there.
-// Within a process an entry is made once. A process that dies leaves a wreck,
-// which is removed when a cache is opened a day later.
+//	Get:  pin ─► record there? ─ yes ─► its content
+//	                 │ no
+//	                 ▼
+//	            lease ours? ── no ──► wait, look again
+//	                 │ yes
+//	                 ▼
+//	            reserve room ─► fill ─► read back, flush ─► link the record ─► release
 //
-// # What the disk must do
+//	Trim: record ─rename─► retired/ ─ Settle, by the server's clock ─► pinned? ─ yes ─► link back
+//	                                                                     │ no
+//	                                                                     ▼
+//	                                                       rename (one wins) ─► remove
 //
-// rename(2) of a directory is atomic and does not replace a directory that is
-// not empty, and a look-up by full name finds, after a while, what another host
-// has renamed. NFS, Lustre and GPFS do both. That a host does not see an entry
-// yet costs making it again, and nothing else.
+// A content is known by its record alone, and a record appears by one link(2)
+// that at most one of several can make: so only one content of a key is ever
+// published, whether leases worked or not. A lease keeps work from being done
+// twice; it is judged by the file server's clock, and given up by its holder,
+// by the holder's own clock, before others may take it.
+//
+// A reader pins before it looks. A trimmer takes the record away, waits until
+// every host must see that, and only then looks for pins. So one of them
+// notices the other, without a lock.
+//
+// docs/cache.md says what each step assumes of the file system, and what is left
+// when a process dies between any two of them.
 package cache

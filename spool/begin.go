@@ -60,7 +60,7 @@ func (a Attempt) take(ctx context.Context, s Started) (Started, bool, error) {
 	if err != nil {
 		return Started{}, false, fmt.Errorf("encode started: %w", err)
 	}
-	standing, err := linkonce.Settle(ctx, a.path(startedName), data, decode[Started])
+	standing, err := linkonce.Settle(ctx, a.path(startedName), data, 0o600, decode[Started])
 	if err != nil {
 		return Started{}, false, fmt.Errorf("take attempt: %w", err)
 	}

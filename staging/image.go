@@ -10,10 +10,11 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // image brings the image of that name in, as a SIF.
-func (s *Stager) image(ctx context.Context, bundle, name string, p *part) (sif, digest string, err error) {
+func (s *Stager) image(ctx context.Context, run codalab.RunBundle, name string, p *part) (sif, digest string, err error) {
 	if name == "" {
 		return "", "", &Error{What: "image", Err: errors.New("none was asked for, and the server has no default: use --request-docker-image")}
 	}
@@ -26,7 +27,7 @@ func (s *Stager) image(ctx context.Context, bundle, name string, p *part) (sif, 
 		return "", "", imageError(err)
 	}
 	key := cache.Key{Kind: "sif", ID: img.Digest + " " + img.Architecture + " " + s.Converter.Settings()}
-	sif, err = s.get(ctx, bundle, key, p, func(ctx context.Context, d *download, tmp string) error {
+	sif, err = s.get(ctx, run, cache.Want{Key: key}, p, func(ctx context.Context, d *download, tmp string) error {
 		return s.images.do(ctx, d, func() error {
 			return s.Converter.Convert(ctx, img, tmp, func(p apptainer.Progress) {
 				d.converting.Store(p.Stage == apptainer.Converting)

@@ -37,6 +37,9 @@ type Stager struct {
 	Contents  Contents
 	Cache     *cache.Cache
 	Converter apptainer.Converter
+	// Holder names a bundle as who needs its inputs in the cache. It may be
+	// nil: nothing is pinned then.
+	Holder func(bundle string) cache.Holder
 	// Limits bounds what one dependency may unpack to.
 	Limits tarstream.Limits
 	// Downloads is how many dependencies, and besides them how many images, are
@@ -111,12 +114,12 @@ func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image string,
 	})
 	err := s.all(ctx, len(parts), func(ctx context.Context, i int) (err error) {
 		if i == 0 {
-			inputs.Image, inputs.ImageDigest, err = s.image(ctx, run.UUID, image, parts[0])
+			inputs.Image, inputs.ImageDigest, err = s.image(ctx, run, image, parts[0])
 			return err
 		}
 		d := run.Dependencies[i-1].Dependency
 		inputs.Dependencies[i-1].ChildPath = d.ChildPath
-		inputs.Dependencies[i-1].Source, err = s.dependency(ctx, run.UUID, d, parts[i])
+		inputs.Dependencies[i-1].Source, err = s.dependency(ctx, run, d, parts[i])
 		return err
 	})
 	close(stop)
@@ -173,9 +176,9 @@ func nameOf(d codalab.Dependency) string {
 
 // dependency brings the target of a dependency in, whole or the part that was
 // asked for.
-func (s *Stager) dependency(ctx context.Context, bundle string, d codalab.Dependency, p *part) (string, error) {
+func (s *Stager) dependency(ctx context.Context, run codalab.RunBundle, d codalab.Dependency, p *part) (string, error) {
 	target := codalab.Target{BundleUUID: d.ParentUUID, Subpath: strings.Trim(path.Clean("/"+d.ParentPath), "/")}
-	source, err := s.get(ctx, bundle, cache.Key{Kind: "bundle", ID: target.String()}, p, func(ctx context.Context, to *download, tmp string) error {
+	source, err := s.get(ctx, run, cache.Want{Key: cache.Key{Kind: "bundle", ID: target.String()}, Resume: true}, p, func(ctx context.Context, to *download, tmp string) error {
 		return fetch.Fetch{
 			From: s.Contents, Target: target, Limits: s.Limits, Reader: s.Pace.Reader,
 			Turn: func(ctx context.Context, do func() error) error { return s.downloads.do(ctx, to, do) },
@@ -210,17 +213,23 @@ func dependencyError(what string, err error) error {
 // full says whether an error is that of a disk without room.
 func full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// get returns the content of a key, which fill makes if nobody has it yet. All
-// bundles that wait for it are shown the same download; one that has found it
-// elsewhere is done by another process.
-func (s *Stager) get(ctx context.Context, bundle string, key cache.Key, p *part, fill func(ctx context.Context, d *download, tmp string) error) (string, error) {
-	d := s.board.join(key, bundle)
-	defer s.board.leave(key, d, bundle)
+// get returns the content that is wanted for a run, which fill makes if nobody
+// has it yet. All bundles that wait for it are shown the same download.
+func (s *Stager) get(ctx context.Context, run codalab.RunBundle, w cache.Want, p *part, fill func(ctx context.Context, d *download, tmp string) error) (string, error) {
+	d := s.board.join(w.Key, run.UUID)
+	defer s.board.leave(w.Key, d, run.UUID)
 	p.follow(d)
-	content, err := s.Cache.Get(ctx, key, func(ctx context.Context, tmp string) error {
+	w.Owner = run.OwnerID
+	if s.Holder != nil {
+		w.Holder = s.Holder(run.UUID)
+	}
+	w.Waiting = func(string) { d.elsewhere.Store(true) }
+	content, err := s.Cache.Get(ctx, w, func(ctx context.Context, tmp string) error {
 		d.elsewhere.Store(false)
 		return fill(ctx, d, tmp)
 	})
-	p.arrived()
+	if err == nil {
+		p.arrived()
+	}
 	return content, err
 }

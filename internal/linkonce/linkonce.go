@@ -14,8 +14,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
-// Settle tries to make record the content of path, and returns what decode
-// makes of the record that stands there then. Its directory must exist.
+// Settle tries to make record the content of path, with these permissions, and
+// returns what decode makes of the record that stands there then. Its directory
+// must exist.
 //
 // A record holds something that no other holds, by which its owner knows it
 // again: 128 random bits will do. Decode refuses what is no whole record. It
@@ -26,8 +27,8 @@ import (
 // that record may stand nevertheless, now or later. Settling the same record
 // again is harmless, and then tells. A disk that does not answer at all is
 // waited for beyond the end of ctx.
-func Settle[T any](ctx context.Context, path string, record []byte, decode func([]byte) (T, error)) (T, error) {
-	standing, err := settle(ctx, onDisk(path), record, decode)
+func Settle[T any](ctx context.Context, path string, record []byte, perm fs.FileMode, decode func([]byte) (T, error)) (T, error) {
+	standing, err := settle(ctx, onDisk(path, perm), record, decode)
 	if err != nil {
 		var none T
 		return none, fmt.Errorf("settle %s: %w", path, err)
@@ -50,9 +51,9 @@ type disk struct {
 	pause func(ctx context.Context) error
 }
 
-func onDisk(path string) disk {
+func onDisk(path string, perm fs.FileMode) disk {
 	return disk{
-		write:  func(record []byte) (string, error) { return atomicfile.Temporary(path, record, 0o600) },
+		write:  func(record []byte) (string, error) { return atomicfile.Temporary(path, record, perm) },
 		link:   func(temporary string) error { return os.Link(temporary, path) },
 		read:   func() ([]byte, error) { return os.ReadFile(path) }, //nolint:gosec // it is the caller's path
 		flush:  func() error { return atomicfile.SyncDir(filepath.Dir(path)) },

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 // unreliable is a disk that does, or does not do, what it is asked, and says
 // whatever it likes about it.
 func unreliable(path string) disk {
-	d := onDisk(path)
+	d := onDisk(path, 0o600)
 	maybe := func(percent int) bool { return rand.IntN(100) < percent }
 	return disk{
 		write: func(record []byte) (string, error) {
@@ -145,7 +145,7 @@ func TestFirstRecordStandsForEver(t *testing.T) {
 	end()
 	for _, ctx := range []context.Context{t.Context(), over} { // it tries once in any case
 		for _, record := range []string{"first", "second", "first"} {
-			standing, err := Settle(ctx, path, []byte(record), whole)
+			standing, err := Settle(ctx, path, []byte(record), 0o600, whole)
 			if err != nil || standing != "first" {
 				t.Errorf("%q, %v", standing, err)
 			}
@@ -185,7 +185,7 @@ func TestWhatIsNotLearntIsAnErrorWhenTheTimeIsUp(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "dir")
 			path := filepath.Join(dir, "started")
-			d := onDisk(path)
+			d := onDisk(path, 0o600)
 			if err := errors.Join(os.Mkdir(dir, 0o700), spoil(path, &d)); err != nil {
 				t.Fatal(err)
 			}
@@ -212,7 +212,7 @@ func TestWhatIsNotLearntIsAnErrorWhenTheTimeIsUp(t *testing.T) {
 func TestTemporaryThatIsSweptAwayIsWrittenAgain(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "started")
-	d := onDisk(path)
+	d := onDisk(path, 0o600)
 	link, sweeps := d.link, 3
 	d.link = func(temporary string) error {
 		if sweeps--; sweeps >= 0 {
@@ -239,7 +239,7 @@ func TestFullDiskStillTellsWhatStands(t *testing.T) {
 	if err := os.WriteFile(path, []byte("theirs"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d := onDisk(path)
+	d := onDisk(path, 0o600)
 	d.write = func([]byte) (string, error) { return "", syscall.ENOSPC }
 	standing, err := settle(t.Context(), d, []byte("mine"), whole)
 	if err != nil || standing != "theirs" {

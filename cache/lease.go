@@ -1,0 +1,230 @@
+package cache
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/linkonce"
+)
+
+// holderOfLease says who fills an entry.
+type holderOfLease struct {
+	// Token names the lease, and what is made under it.
+	Token string `json:"token"`
+	// Host is a host, its start and its space of process numbers; PID a process there, which began at Began
+	// (in ticks after that start: proc(5), starttime).
+	Host  string `json:"host"`
+	PID   int    `json:"pid"`
+	Began string `json:"began"`
+}
+
+func (h holderOfLease) String() string {
+	host, _, _ := strings.Cut(h.Host, " ")
+	return fmt.Sprintf("host %s, process %d", host, h.PID)
+}
+
+func decodeLease(data []byte) (holderOfLease, error) {
+	var h holderOfLease
+	if err := json.Unmarshal(data, &h); err != nil {
+		return h, err //nolint:wrapcheck // callers word it
+	}
+	if !isHex(h.Token, tokenLength) {
+		return h, errors.New("no token")
+	}
+	return h, nil
+}
+
+// self is this process as a holder, without a token.
+func self(host string) (holderOfLease, error) {
+	if host == "" {
+		name, err := os.Hostname()
+		if err != nil {
+			return holderOfLease{}, fmt.Errorf("name this host: %w", err)
+		}
+		boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+		if err != nil {
+			return holderOfLease{}, fmt.Errorf("name this host's start: %w", err)
+		}
+		pids, err := os.Readlink("/proc/self/ns/pid") // a number means another process elsewhere
+		if err != nil {
+			return holderOfLease{}, fmt.Errorf("name this host's processes: %w", err)
+		}
+		host = name + " " + strings.TrimSpace(string(boot)) + " " + pids
+	}
+	began, err := beginning(os.Getpid())
+	if err != nil {
+		return holderOfLease{}, fmt.Errorf("name this process: %w", err)
+	}
+	return holderOfLease{Host: host, PID: os.Getpid(), Began: began}, nil
+}
+
+// beginning is when a process began, as proc(5) has it; empty for one that has
+// ended.
+func beginning(pid int) (string, error) {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return "", err //nolint:wrapcheck // callers word it
+	}
+	const starttime = 22 - 3 // fields are counted from 1, and those after the name begin with the third
+	_, rest, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')'):]), " ")
+	fields := strings.Fields(rest)
+	if len(fields) <= starttime || fields[0] == "Z" || fields[0] == "X" {
+		return "", nil // it is dead, and not yet buried
+	}
+	return fields[starttime], nil
+}
+
+// ended says whether a process is provably gone. Of other hosts' nothing is
+// proven.
+func (c *Cache) ended(h holderOfLease) bool {
+	if h.Host != c.self.Host {
+		return false
+	}
+	if errors.Is(syscall.Kill(h.PID, 0), syscall.ESRCH) {
+		return true
+	}
+	began, err := beginning(h.PID) // which mounts of /proc hide from other users
+	return err == nil && began != h.Began
+}
+
+// lease is this process's right to fill a key, for now.
+type lease struct {
+	cache *Cache
+	path  string
+	holderOfLease
+
+	ctx    context.Context //nolint:containedctx // ends when the lease is lost
+	cancel context.CancelCauseFunc
+	// confirmed is when the file server last took the lease for alive, by this
+	// process's own clock.
+	confirmed atomic.Pointer[time.Time]
+	stopped   chan struct{}
+}
+
+// tryLease asks for the lease of a key once. It returns it; or who has it; or
+// neither, where asking again will do.
+func (c *Cache) tryLease(ctx context.Context, e entry, mine holderOfLease) (*lease, *holderOfLease, error) {
+	path := filepath.Join(c.place(leasesPlace), e.hash)
+	text, err := json.Marshal(mine)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encode lease: %w", err)
+	}
+	asked := time.Now() //nolint:forbidigo // the trust in a lease is measured by this process's clock
+	short, cancel := context.WithTimeout(ctx, c.o.Term/2)
+	defer cancel()
+	standing, err := linkonce.Settle(short, path, text, c.fileMode(), decodeLease)
+	switch {
+	case err != nil:
+		return nil, nil, fmt.Errorf("take a lease: %w", err)
+	case standing.Token == mine.Token:
+		return c.begin(ctx, path, mine, asked), nil, nil
+	}
+	if c.ended(standing) {
+		c.inherit(e, standing)
+		return nil, nil, c.dropLease(path, standing.Token)
+	}
+	late, err := c.isLate(path)
+	if err != nil || !late {
+		return nil, &standing, err
+	}
+	return nil, nil, c.dropLease(path, standing.Token)
+}
+
+// isLate says whether the lease at path was not refreshed for its term and half
+// of it again, by the clock of the file server. The holder stops trusting it
+// after one term.
+func (c *Cache) isLate(path string) (bool, error) {
+	now, err := c.fresh(filepath.Dir(path))
+	if err != nil {
+		return false, err
+	}
+	f, err := os.Open(path) // and not stat: an open asks the server
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look at a lease: %w", err)
+	}
+	info, err := f.Stat()
+	if err = errors.Join(err, f.Close()); err != nil {
+		return false, fmt.Errorf("look at a lease: %w", err)
+	}
+	return now.Sub(info.ModTime()) > c.o.Term+c.o.Term/2, nil
+}
+
+// dropLease takes the lease with this token away from path. If another stands
+// there by now, that one is put back; its holder may have lost it, and learns
+// so before it publishes.
+func (c *Cache) dropLease(path, token string) error {
+	data, err := readFile(path)
+	if standing, decodeErr := decodeLease(data); err == nil && decodeErr == nil && standing.Token != token {
+		return nil
+	}
+	aside := filepath.Join(filepath.Dir(path), trashPrefix+newToken())
+	err = moveTo(path, aside)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("take a lease away: %w", err)
+	}
+	data, err = readFile(aside)
+	if standing, decodeErr := decodeLease(data); err == nil && decodeErr == nil && standing.Token != token {
+		_ = os.Link(aside, path)
+	}
+	return remove(aside)
+}
+
+// begin keeps a lease alive until release.
+func (c *Cache) begin(ctx context.Context, path string, mine holderOfLease, asked time.Time) *lease {
+	l := &lease{cache: c, path: path, holderOfLease: mine, stopped: make(chan struct{})}
+	l.ctx, l.cancel = context.WithCancelCause(ctx)
+	l.confirmed.Store(&asked)
+	go l.refresh()
+	return l
+}
+
+// refresh tells the file server now and then that the holder lives, and cancels
+// the lease's context when it can no longer be sure that others know.
+func (l *lease) refresh() {
+	defer close(l.stopped)
+	for wait(l.ctx, l.cache.o.Term/4) == nil {
+		asked := time.Now() //nolint:forbidigo // as in tryLease
+		data, err := readFile(l.path)
+		if err == nil {
+			standing, decodeErr := decodeLease(data)
+			if decodeErr == nil && standing.Token != l.Token {
+				l.cancel(ErrLost)
+				return
+			}
+			if err = errors.Join(decodeErr, touchNow(l.path)); err == nil {
+				l.confirmed.Store(&asked)
+			}
+		}
+		if !l.holds() {
+			l.cancel(ErrLost)
+		}
+	}
+}
+
+// holds says whether nobody can have taken the lease over.
+func (l *lease) holds() bool {
+	return context.Cause(l.ctx) == nil && time.Since(*l.confirmed.Load()) < l.cache.o.Term //nolint:forbidigo // as in tryLease
+}
+
+// release ends a lease. One that cannot be given back is over when its term is.
+func (l *lease) release() {
+	l.cancel(nil)
+	<-l.stopped
+	_ = l.cache.dropLease(l.path, l.Token)
+}

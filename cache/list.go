@@ -1,0 +1,158 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Entry is what a cache holds for a key.
+type Entry struct {
+	Key
+	// Hash names the key in the file system, and in a Pin.
+	Hash string `json:"hash"`
+	// Path is that of the content.
+	Path    string    `json:"path"`
+	Digest  string    `json:"digest"`
+	Size    int64     `json:"size"`
+	Files   int64     `json:"files"`
+	Owner   string    `json:"owner,omitempty"`
+	Private bool      `json:"private,omitempty"`
+	Made    time.Time `json:"made"`
+	// Took is what making it took, in seconds.
+	Took float64 `json:"took"`
+	// Used is when it was last asked for, to some minutes.
+	Used time.Time `json:"used"`
+	// Pins are its holders.
+	Pins []Holder `json:"pins"`
+}
+
+// Entries lists what is in use, in no order, and reads a record for each.
+// Records that cannot be read are left out: Verify finds them.
+func (c *Cache) Entries(ctx context.Context) ([]Entry, error) {
+	pins, err := c.pinNames()
+	if err != nil {
+		return nil, fmt.Errorf("list entries: %w", err)
+	}
+	holders := map[string][]Holder{}
+	for _, p := range pins {
+		holders[p.Hash] = append(holders[p.Hash], p.Holder)
+	}
+	var list []Entry
+	err = c.shards(ctx, func(s shard) error {
+		for _, hash := range s.records {
+			if e, ok := s.read(hash); ok {
+				e.Pins = holders[hash]
+				slices.Sort(e.Pins)
+				list = append(list, e)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list entries: %w", err)
+	}
+	return list, nil
+}
+
+// shard is one of the directories in which entries lie.
+type shard struct {
+	dir     string
+	names   []string
+	records []string // hashes of the keys of which a record stands
+}
+
+// read reads a record as an entry, without pins.
+func (s shard) read(hash string) (Entry, bool) {
+	path := filepath.Join(s.dir, hash+recordSuffix)
+	data, err := readFile(path)
+	if err != nil {
+		return Entry{}, false
+	}
+	r, err := decodeRecord(data)
+	if err != nil {
+		return Entry{}, false
+	}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return Entry{}, false
+	}
+	return Entry{
+		Key: r.Key, Hash: hash, Path: filepath.Join(s.dir, hash+"."+r.Token, contentName), Digest: r.Digest,
+		Size: r.Size, Files: r.Files, Owner: r.Owner, Private: r.Private, Made: r.Made, Took: r.Took, Used: info.ModTime(),
+	}, true
+}
+
+// shards visits the directories in which entries lie. One that vanishes is
+// passed over.
+func (c *Cache) shards(ctx context.Context, visit func(shard) error) error {
+	kinds, err := subdirectories(c.dir)
+	if err != nil {
+		return err
+	}
+	for _, kind := range kinds {
+		if isPlace(kind) || Want.check(Want{Key: Key{Kind: kind}}) != nil {
+			continue
+		}
+		dirs, err := subdirectories(filepath.Join(c.dir, kind))
+		if err != nil {
+			return err
+		}
+		for _, d := range dirs {
+			if !isHex(d, 2) {
+				continue
+			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			s, err := readShard(filepath.Join(c.dir, kind, d))
+			if err == nil {
+				err = visit(s)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func readShard(dir string) (shard, error) {
+	s := shard{dir: dir}
+	err := persist(func() error {
+		d, err := os.Open(dir)
+		if err != nil {
+			return err //nolint:wrapcheck // callers word it
+		}
+		s.names, err = d.Readdirnames(-1)
+		return errors.Join(err, d.Close())
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	for _, name := range s.names {
+		if hash, ok := strings.CutSuffix(name, recordSuffix); ok && isHex(hash, hashLength) {
+			s.records = append(s.records, hash)
+		}
+	}
+	return s, err
+}
+
+func subdirectories(dir string) (names []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // callers word it
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}

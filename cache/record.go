@@ -1,0 +1,94 @@
+package cache
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+)
+
+// format is the version of the records, and of all that is said in
+// docs/cache.md.
+const format = 1
+
+// record makes one content of a key known. It is published once, whole, and
+// never changes.
+type record struct {
+	Format int `json:"format"`
+	Key
+	// Token names the content among all that were ever made for the key.
+	Token string `json:"token"`
+	// Digest is the SHA-256 of a file, or of a directory's tree (see seal).
+	Digest  string    `json:"digest"`
+	Dir     bool      `json:"dir,omitempty"`
+	Size    int64     `json:"size"`
+	Files   int64     `json:"files"`
+	Owner   string    `json:"owner,omitempty"`
+	Private bool      `json:"private,omitempty"`
+	Made    time.Time `json:"made"`
+	// Took is what making it took, in seconds.
+	Took float64 `json:"took"`
+}
+
+func decodeRecord(data []byte) (record, error) {
+	var r record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return record{}, err //nolint:wrapcheck // callers word it
+	}
+	if r.Format != format {
+		return record{}, fmt.Errorf("format %d, want %d: written by another version", r.Format, format)
+	}
+	if !isHex(r.Token, tokenLength) {
+		return record{}, errors.New("no token")
+	}
+	return r, nil
+}
+
+func (r record) encode() ([]byte, error) {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return nil, err //nolint:wrapcheck // callers word it
+	}
+	return append(data, '\n'), nil
+}
+
+// errDamaged means that a record stands whose content is not there as it says.
+var errDamaged = errors.New("damaged")
+
+// look finds the content of a key. Its error is fs.ErrNotExist where this host
+// sees none, and errDamaged, together with the record, where what the record
+// tells of is not there.
+func (c *Cache) look(e entry) (record, error) {
+	data, err := readFile(e.record())
+	if err != nil {
+		return record{}, err
+	}
+	r, err := decodeRecord(data)
+	if err != nil {
+		return r, fmt.Errorf("%w: record %s: %w", errDamaged, e.record(), err)
+	}
+	info, err := os.Lstat(e.content(r.Token))
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ESTALE):
+		return r, fmt.Errorf("%w: its content is missing", errDamaged)
+	case err != nil:
+		return r, fmt.Errorf("look at the content: %w", err)
+	case r.Dir != info.IsDir(), !r.Dir && info.Size() != r.Size:
+		return r, fmt.Errorf("%w: its content is not what was published", errDamaged)
+	}
+	return r, nil
+}
+
+// readFile reads a small file. One that another host replaced or removed
+// meanwhile (ESTALE) is looked up anew.
+func readFile(name string) (data []byte, err error) {
+	for range 3 {
+		if data, err = os.ReadFile(name); !errors.Is(err, syscall.ESTALE) {
+			return data, err //nolint:wrapcheck // callers word it
+		}
+	}
+	return nil, fs.ErrNotExist
+}

@@ -1,0 +1,252 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/linkonce"
+)
+
+// An entry that is to go is retired first: its record moves to the place of the
+// retired, where no look finds it. Retiring is harmless at any time, since
+// what is retired can be restored. It is removed when, after all hosts must
+// have noticed, it still has no pin. Whoever restores it or removes it takes
+// the record by a rename to a name of its own; one has it, and others find
+// nothing.
+
+// The name of a retired record is that of its content, and of this retiring.
+// These are its ends; one that is to be restored or removed by whoever comes
+// first has none.
+const (
+	seenSuffix     = ".seen"     // not a record: made after the retiring, its time is the beginning of Settle
+	damagedSuffix  = ".damaged"  // must not be restored
+	restoredSuffix = ".restored" // is being restored
+	removedSuffix  = ".removed"  // is being removed
+)
+
+func (c *Cache) retiredPath(name string) string { return filepath.Join(c.place(retiredPlace), name) }
+
+// retire takes the record of a key out of use. It is called for the content of
+// token, or of a record that cannot be read (then token is empty); if another
+// record stands by now, that is retired, which does no harm. What is damaged
+// is not restored.
+func (c *Cache) retire(e entry, token string, damaged bool) error {
+	if token == "" {
+		token = newToken() // the content, whichever it was, is swept
+	}
+	name := e.id(token) + "~" + newToken()
+	if damaged {
+		name += damagedSuffix
+	}
+	err := moveTo(e.record(), c.retiredPath(name))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("take %s out of use: %w", e.key, err)
+	}
+	return nil
+}
+
+// retired is one record out of use.
+type retired struct {
+	name string // without its end
+	end  string
+	hash string
+	id   string // of the content, as the name has it; the record says which it is
+	seen bool
+}
+
+func (r retired) file() string { return r.name + r.end }
+
+func parseRetired(file string) (retired, bool) {
+	r := retired{name: file}
+	for _, end := range []string{seenSuffix, damagedSuffix, restoredSuffix, removedSuffix} {
+		if name, ok := strings.CutSuffix(file, end); ok {
+			r.name, r.end = name, end
+		}
+	}
+	r.id, _, _ = strings.Cut(r.name, "~")
+	var err error
+	r.hash, _, err = splitID(r.id)
+	return r, err == nil
+}
+
+// outOfUse lists the records out of use, as the file server has them now, and
+// the notes of none.
+func (c *Cache) outOfUse() (list []retired, notes []string, err error) {
+	files, err := c.names(c.place(retiredPlace))
+	if err != nil {
+		return nil, nil, err
+	}
+	seen := map[string]bool{}
+	for _, file := range files {
+		if r, ok := parseRetired(file); ok && r.end == seenSuffix {
+			seen[r.name] = true
+		} else if ok {
+			list = append(list, r)
+		}
+	}
+	for i := range list {
+		list[i].seen = seen[list[i].name]
+		delete(seen, list[i].name)
+	}
+	for name := range seen {
+		notes = append(notes, name+seenSuffix)
+	}
+	return list, notes, nil
+}
+
+// settled says whether a record has been out of use for Settle. The first who
+// asks notes that it is out of use; it is so at the latest since then, by the
+// clock of the file server.
+func (c *Cache) settled(r retired, now time.Time) (bool, error) {
+	if c.o.Settle == 0 {
+		return true, nil
+	}
+	path := c.retiredPath(r.name + seenSuffix)
+	if !r.seen {
+		err := persist(func() error {
+			f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, c.fileMode())
+			if errors.Is(err, fs.ErrExist) {
+				return nil
+			}
+			if err != nil {
+				return err //nolint:wrapcheck // worded below
+			}
+			return f.Close()
+		})
+		if err != nil {
+			return false, fmt.Errorf("note what is out of use: %w", err)
+		}
+		return false, nil
+	}
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look at what is out of use: %w", err)
+	}
+	return now.Sub(info.ModTime()) > c.o.Settle, nil
+}
+
+// readRetired reads a record out of use, and says where its entry is.
+func (c *Cache) readRetired(file, hash string) (entry, record, error) {
+	data, err := readFile(c.retiredPath(file))
+	if err != nil {
+		return entry{}, record{}, err
+	}
+	r, err := decodeRecord(data)
+	if err != nil {
+		return entry{}, record{}, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return entry{key: r.Key, private: r.Private, hash: hash, dir: filepath.Join(c.dir, r.Kind, hash[:2])}, r, nil
+}
+
+// restore puts a record back, and says which record of its key stands then.
+// The error is fs.ErrNotExist where another has taken it, and errDamaged where
+// its content is gone.
+func (c *Cache) restore(ctx context.Context, r retired) (record, error) {
+	fence := c.fence()
+	taken := r.name + restoredSuffix
+	if r.end != restoredSuffix {
+		if err := moveTo(c.retiredPath(r.file()), c.retiredPath(taken)); err != nil {
+			return record{}, err
+		}
+	}
+	e, rec, err := c.readRetired(taken, r.hash)
+	if err != nil {
+		return record{}, err
+	}
+	if _, err := os.Lstat(e.content(rec.Token)); errors.Is(err, fs.ErrNotExist) {
+		return record{}, errors.Join(errDamaged, c.dropRetired(r.name, taken))
+	}
+	text, err := rec.encode()
+	if err != nil {
+		return record{}, err
+	}
+	if err := fence(); err != nil {
+		return record{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishWithin)
+	defer cancel()
+	standing, err := linkonce.Settle(ctx, e.record(), text, c.fileMode(), decodeRecord)
+	if err != nil {
+		return record{}, fmt.Errorf("take %s into use again: %w", rec.Key, err)
+	}
+	if standing.Token != rec.Token {
+		// Another content of the key is in use. This one goes as others do.
+		return standing, moveTo(c.retiredPath(taken), c.retiredPath(r.name))
+	}
+	return standing, c.dropRetired(r.name, taken)
+}
+
+// fence begins something that must not go on when this process was stopped in
+// the middle of it for so long that others have gone on without it.
+func (c *Cache) fence() (check func() error) {
+	began := time.Now() //nolint:forbidigo // what is trusted is this process's own clock
+	return func() error {
+		if c.o.Settle > 0 && time.Since(began) > c.o.Settle/2 {
+			return fmt.Errorf("%w: this process, or the disk, stood still for %s", ErrLost, time.Since(began).Round(time.Second))
+		}
+		return nil
+	}
+}
+
+// dropRetired forgets a record that was out of use.
+func (c *Cache) dropRetired(name, file string) error {
+	return errors.Join(remove(c.retiredPath(file)), remove(c.retiredPath(name+seenSuffix)))
+}
+
+// revive takes an entry that is out of use back. The error is fs.ErrNotExist
+// where there is none.
+func (c *Cache) revive(ctx context.Context, e entry) (record, error) {
+	list, _, err := c.outOfUse()
+	if err != nil {
+		return record{}, err
+	}
+	for _, r := range list {
+		if r.hash != e.hash || r.end == removedSuffix || r.end == damagedSuffix {
+			continue
+		}
+		standing, err := c.restore(ctx, r)
+		if err == nil {
+			return standing, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errDamaged) {
+			return record{}, err
+		}
+	}
+	return record{}, fs.ErrNotExist
+}
+
+// discard removes a record out of use, with its content, which sizes has
+// counted. It is fs.ErrNotExist where another has taken it.
+func (c *Cache) discard(r retired, sizes map[string][]sizeOf) error {
+	taken := r.name + removedSuffix
+	if r.end != removedSuffix {
+		if err := moveTo(c.retiredPath(r.file()), c.retiredPath(taken)); err != nil {
+			return err
+		}
+	}
+	e, rec, err := c.readRetired(taken, r.hash)
+	if errors.Is(err, errDamaged) {
+		return c.dropRetired(r.name, taken) // its content is swept
+	}
+	if err != nil {
+		return err
+	}
+	if err := removeTree(e.object(rec.Token)); err != nil {
+		return err
+	}
+	for _, s := range sizes[e.id(rec.Token)] {
+		if err := remove(c.sizePath(s.name)); err != nil {
+			return fmt.Errorf("take %s off what counts: %w", rec.Key, err)
+		}
+	}
+	return c.dropRetired(r.name, taken)
+}

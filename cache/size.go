@@ -1,0 +1,179 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// sizeOf is what one content takes, or is going to: an empty file whose name
+// says all.
+type sizeOf struct {
+	hash, token string
+	bytes       int64
+	owner       string
+	name        string // of the file
+}
+
+func (s sizeOf) id() string { return s.hash + "." + s.token }
+
+func newSize(hash, token string, bytes int64, owner string) sizeOf {
+	s := sizeOf{hash: hash, token: token, bytes: bytes, owner: ownerOf(ownerName(owner))}
+	s.name = strings.Join([]string{s.id(), strconv.FormatInt(bytes, 10), ownerName(owner)}, "~")
+	return s
+}
+
+func parseSize(name string) (sizeOf, error) {
+	parts := strings.SplitN(name, "~", 3)
+	if len(parts) != 3 {
+		return sizeOf{}, errors.New("not a size")
+	}
+	hash, token, err := splitID(parts[0])
+	if err != nil {
+		return sizeOf{}, err
+	}
+	bytes, err := strconv.ParseInt(parts[1], 10, 64)
+	if err != nil || bytes < 0 {
+		return sizeOf{}, errors.New("not a size")
+	}
+	return sizeOf{hash: hash, token: token, bytes: bytes, owner: ownerOf(parts[2]), name: name}, nil
+}
+
+// sizes lists what counts against the quotas, as the file server has it now.
+func (c *Cache) sizes() ([]sizeOf, error) {
+	names, err := c.names(c.place(sizesPlace))
+	if err != nil {
+		return nil, err
+	}
+	sizes := make([]sizeOf, 0, len(names))
+	for _, name := range names {
+		if s, err := parseSize(name); err == nil {
+			sizes = append(sizes, s)
+		}
+	}
+	return sizes, nil
+}
+
+func (c *Cache) sizePath(name string) string { return filepath.Join(c.place(sizesPlace), name) }
+
+// Usage is what a cache holds, in bytes as the quotas count them: also what is
+// being made, and what is out of use and not yet removed.
+type Usage struct {
+	Bytes   int64            `json:"bytes"`
+	Entries int              `json:"entries"`
+	Owners  map[string]int64 `json:"owners"`
+}
+
+// Usage counts what the cache holds, without looking at it: its cost grows with
+// the number of entries, at a few microseconds each.
+func (c *Cache) Usage() (Usage, error) {
+	sizes, err := c.sizes()
+	if err != nil {
+		return Usage{}, fmt.Errorf("count what the cache holds: %w", err)
+	}
+	return usage(sizes), nil
+}
+
+// usage adds sizes up. A content that is listed twice is about to change its
+// size, and counts as the larger.
+func usage(sizes []sizeOf) Usage {
+	largest := make(map[string]sizeOf, len(sizes))
+	for _, s := range sizes {
+		if old, ok := largest[s.id()]; !ok || old.bytes < s.bytes {
+			largest[s.id()] = s
+		}
+	}
+	u := Usage{Entries: len(largest), Owners: map[string]int64{}}
+	for _, s := range largest {
+		u.Bytes += s.bytes
+		u.Owners[s.owner] += s.bytes
+	}
+	return u
+}
+
+// reserve has a content of this size count, if there is room for it. Each
+// process writes down what it wants before it adds up what all want. Of several
+// at once, the last one to write sees all the others, so that what is granted
+// exceeds a bound by at most one content; that they all see one another and
+// all step back may happen, and they try again. Where there is no room, what
+// nobody needs is taken out of use, and the next try finds its place free when
+// it has settled. The error is ErrFull after so long.
+func (c *Cache) reserve(ctx context.Context, e entry, token string, bytes int64, owner string) (sizeOf, error) {
+	s := newSize(e.hash, token, bytes, owner)
+	patience := time.NewTimer(2*c.o.Settle + 5*time.Second)
+	defer patience.Stop()
+	for {
+		full, err := c.claim(s)
+		if err != nil || full == nil {
+			return s, err
+		}
+		if err := remove(c.sizePath(s.name)); err != nil {
+			return s, fmt.Errorf("make room: %w", err)
+		}
+		select {
+		case <-patience.C:
+			return s, full
+		default:
+		}
+		t, err := c.trim(ctx, TrimOptions{}, s)
+		if err != nil {
+			return s, err
+		}
+		if t.Removed > 0 {
+			continue
+		}
+		pause := c.o.Settle/8 + time.Duration(rand.Int64N(int64(200*time.Millisecond))) //nolint:gosec // only so that two do not go on in step
+		if err := wait(ctx, pause); err != nil {
+			return s, fmt.Errorf("wait for room in the cache: %w", err)
+		}
+	}
+}
+
+// claim writes a size down and says which bound leaves no room for it, if one
+// does.
+func (c *Cache) claim(s sizeOf) (full, err error) {
+	err = persist(func() error {
+		f, err := os.OpenFile(c.sizePath(s.name), os.O_CREATE|os.O_WRONLY, c.fileMode())
+		if err != nil {
+			return err //nolint:wrapcheck // worded below
+		}
+		return f.Close()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reserve room in the cache: %w", err)
+	}
+	if c.o.Size == 0 && c.o.Quota == nil {
+		return nil, nil
+	}
+	sizes, err := c.sizes()
+	if err != nil {
+		return nil, err
+	}
+	var others []sizeOf
+	for _, other := range sizes {
+		if other.id() != s.id() {
+			others = append(others, other)
+		}
+	}
+	used := usage(others)
+	if c.o.Size > 0 && used.Bytes > c.o.Size {
+		return fmt.Errorf("%w: %d of %d bytes are taken", ErrFull, used.Bytes, c.o.Size), nil
+	}
+	if quota := c.quota(s.owner); quota > 0 && used.Owners[s.owner] > quota {
+		return fmt.Errorf("%w for %s: %d of %d bytes are taken", ErrFull, s.owner, used.Owners[s.owner], quota), nil
+	}
+	return nil, nil
+}
+
+func (c *Cache) quota(owner string) int64 {
+	if c.o.Quota == nil {
+		return 0
+	}
+	return c.o.Quota(owner)
+}

@@ -1,0 +1,252 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// resumableFor is how many times Grace a failed fill's leftover waits for the
+// next.
+const resumableFor = 24
+
+// sweep removes what crashes have left behind, when it is older than Grace by
+// the clock of the file server. Everything in the cache that it does not know is
+// left alone.
+func (c *Cache) sweep(ctx context.Context, t *Trimmed, dry bool) error {
+	w := sweeping{Cache: c, dry: dry, swept: &t.Swept, objects: map[string]string{}}
+	var err error
+	if w.now, err = c.fresh(c.dir); err != nil {
+		return err
+	}
+	if err := w.leases(); err != nil {
+		return err
+	}
+	if err := w.retired(); err != nil {
+		return err
+	}
+	if err := c.shards(ctx, w.shard); err != nil {
+		return err
+	}
+	if err := w.unaccounted(); err != nil {
+		return err
+	}
+	for _, dir := range append([]string{""}, places()...) {
+		if err := w.temporaries(c.place(dir)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweeping is one call of sweep.
+type sweeping struct {
+	*Cache
+	dry   bool
+	swept *[]string
+	now   time.Time
+	// busy are the tokens under which processes fill; objects the ids of the
+	// contents that are there, with their directories.
+	busy    map[string]bool
+	objects map[string]string
+	// out are the tokens of contents that are out of use.
+	out map[string]bool
+}
+
+// old says whether something was made longer than so many Graces ago.
+func (w *sweeping) old(path string, graces int) bool {
+	info, err := os.Lstat(path)
+	return err == nil && w.now.Sub(info.ModTime()) > time.Duration(graces)*w.o.Grace
+}
+
+// take removes a leftover.
+func (w *sweeping) take(path string, remove func(string) error) error {
+	if !w.dry {
+		err := remove(path)
+		if errors.Is(err, fs.ErrPermission) {
+			return nil // another user's own; that user's processes sweep it
+		}
+		if err != nil {
+			return fmt.Errorf("sweep: %w", err)
+		}
+	}
+	*w.swept = append(*w.swept, path)
+	return nil
+}
+
+// leases notes which leases stand, and removes those that nobody has refreshed
+// for very long.
+func (w *sweeping) leases() error {
+	names, err := w.names(w.place(leasesPlace))
+	if err != nil {
+		return err
+	}
+	w.busy = map[string]bool{}
+	for _, name := range names {
+		path := filepath.Join(w.place(leasesPlace), name)
+		if !isHex(name, hashLength) {
+			continue
+		}
+		data, err := readFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("sweep leases: %w", err)
+		}
+		h, err := decodeLease(data)
+		if w.old(path, 1) && w.o.Grace > 2*w.o.Term {
+			if err := w.take(path, func(path string) error { return w.dropLease(path, h.Token) }); err != nil {
+				return err
+			}
+			continue
+		}
+		if err == nil {
+			w.busy[h.Token] = true
+		}
+	}
+	return nil
+}
+
+// retired notes what is out of use, and removes notes of what no longer is.
+func (w *sweeping) retired() error {
+	list, notes, err := w.outOfUse()
+	if err != nil {
+		return err
+	}
+	w.out = map[string]bool{}
+	for _, r := range list {
+		_, token, _ := splitID(r.id)
+		w.out[token] = true
+		_, rec, err := w.readRetired(r.file(), r.hash)
+		if err == nil {
+			w.out[rec.Token] = true
+		} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errDamaged) {
+			return err
+		}
+	}
+	for _, note := range notes {
+		if path := w.retiredPath(note); w.old(path, 1) {
+			if err := w.take(path, remove); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// shard sweeps one directory of entries. A record that has one content beside
+// it is taken for that content's, without being read: there may be very many.
+func (w *sweeping) shard(s shard) error {
+	count := map[string]int{}
+	for _, hash := range s.records {
+		count[hash] = -1
+	}
+	for _, name := range s.names {
+		hash, token, err := splitID(name)
+		if err == nil {
+			w.objects[name] = s.dir
+		}
+		if err == nil && token != leftToken {
+			count[hash]++
+		}
+	}
+	for _, name := range s.names {
+		path := filepath.Join(s.dir, name)
+		hash, token, err := splitID(name)
+		switch {
+		case err == nil && token == leftToken:
+			if !w.old(path, resumableFor) {
+				continue
+			}
+			if err := w.take(path, removeTree); err != nil {
+				return err
+			}
+			delete(w.objects, name)
+		case err == nil && count[hash] != 0 && !w.busy[token] && !w.out[token] && w.old(path, 1):
+			orphan, err := w.isOrphan(s.dir, hash, token)
+			if err != nil {
+				return err
+			}
+			if !orphan {
+				continue
+			}
+			if err := w.take(path, removeTree); err != nil {
+				return err
+			}
+			delete(w.objects, name)
+		}
+	}
+	return w.temporaries(s.dir)
+}
+
+// isOrphan says whether no record, in use or out of it, tells of a content. It
+// may change from one to the other while this is found out.
+func (w *sweeping) isOrphan(dir, hash, token string) (bool, error) {
+	e := entry{hash: hash, dir: dir}
+	for range 2 {
+		if _, err := w.fresh(dir); err != nil {
+			return false, err
+		}
+		data, err := readFile(e.record())
+		if r, decodeErr := decodeRecord(data); err == nil && decodeErr == nil && r.Token == token {
+			return false, nil
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false, fmt.Errorf("sweep: %w", err)
+		}
+		if err := w.retired(); err != nil {
+			return false, err
+		}
+		if w.out[token] {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// unaccounted removes sizes of contents that are not there.
+func (w *sweeping) unaccounted() error {
+	sizes, err := w.sizes()
+	if err != nil {
+		return err
+	}
+	for _, s := range sizes {
+		path := w.sizePath(s.name)
+		if w.objects[s.id()] != "" || w.busy[s.token] || w.out[s.token] || !w.old(path, 1) {
+			continue
+		}
+		if err := w.take(path, remove); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// temporaries removes files that were on their way to something.
+func (w *sweeping) temporaries(dir string) error {
+	names, err := subnames(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		temporary := strings.HasPrefix(name, probePrefix) || strings.HasPrefix(name, trashPrefix) ||
+			strings.HasPrefix(name, ".") && strings.Contains(name, ".tmp-")
+		if path := filepath.Join(dir, name); temporary && w.old(path, 1) {
+			if err := w.take(path, removeTrash); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func subnames(dir string) ([]string, error) {
+	s, err := readShard(dir)
+	return s.names, err
+}

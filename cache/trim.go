@@ -1,0 +1,380 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TrimOptions says how a cache is to be trimmed.
+type TrimOptions struct {
+	// DryRun changes nothing, and tells what would be.
+	DryRun bool
+	// All takes out of use whatever has no pin.
+	All bool
+}
+
+// Trimmed is what a trimming did, or would do.
+type Trimmed struct {
+	// Retired are entries that were taken out of use. They are removed by a
+	// later trimming, when all hosts must have noticed.
+	Retired []Entry `json:"retired"`
+	// Removed is how many entries were removed, and Freed what they took.
+	Removed int   `json:"removed"`
+	Freed   int64 `json:"freed"`
+	// Restored is how many were taken into use again, because they had been
+	// pinned in time.
+	Restored int `json:"restored"`
+	// Dropped are pins of holders that are over.
+	Dropped []Pin `json:"dropped"`
+	// Swept are paths of leftovers.
+	Swept []string `json:"swept"`
+	// Usage is what the cache holds after it.
+	Usage Usage `json:"usage"`
+}
+
+// Trim drops the pins of holders that are over, removes what was taken out of
+// use long enough ago, takes further entries out of use where the cache is
+// above a bound, least recently used first and none that is pinned, and sweeps
+// leftovers. It may be called by any number of processes at once, at any time.
+func (c *Cache) Trim(ctx context.Context, o TrimOptions) (Trimmed, error) {
+	t, err := c.trim(ctx, o, sizeOf{})
+	if err == nil {
+		err = c.sweep(ctx, &t, o.DryRun)
+	}
+	if err != nil {
+		return t, fmt.Errorf("trim the cache: %w", err)
+	}
+	return t, nil
+}
+
+// trim makes room also for what is wanted.
+func (c *Cache) trim(ctx context.Context, o TrimOptions, want sizeOf) (t Trimmed, err error) {
+	w := trimming{Cache: c, TrimOptions: o, Trimmed: &t, want: want}
+	if err := w.clear(ctx); err != nil {
+		return t, err
+	}
+	if err := w.cut(ctx); err != nil {
+		return t, err
+	}
+	if c.o.Settle == 0 && !o.DryRun && len(t.Retired) > 0 {
+		err = w.clear(ctx)
+	}
+	return t, err
+}
+
+// trimming is one call of trim.
+type trimming struct {
+	*Cache
+	TrimOptions
+	*Trimmed
+	want sizeOf
+
+	fence  func() error
+	pinned map[string]bool     // hashes of keys
+	sizes  map[string][]sizeOf // by the id of the content
+	out    map[string]bool     // ids of contents that are out of use
+}
+
+// clear removes what has been out of use long enough, and restores what was
+// pinned in time: the pins are read after what is out of use, and after the
+// time that tells for how long it has been.
+func (w *trimming) clear(ctx context.Context) error {
+	w.fence = w.Cache.fence()
+	now, err := w.fresh(w.place(retiredPlace))
+	if err != nil {
+		return err
+	}
+	list, _, err := w.outOfUse()
+	if err != nil {
+		return err
+	}
+	if err := w.count(ctx, list); err != nil {
+		return err
+	}
+	for _, r := range list {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if w.DryRun {
+			continue
+		}
+		if err := w.decide(ctx, r, now); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errDamaged) {
+			return err
+		}
+	}
+	return nil
+}
+
+// count reads the pins, less those that are over, and the sizes.
+func (w *trimming) count(ctx context.Context, list []retired) error {
+	pins, err := w.pinNames()
+	if err != nil {
+		return err
+	}
+	pins, dropped, err := w.dropOver(ctx, pins, w.DryRun)
+	if err != nil {
+		return err
+	}
+	w.Dropped = append(w.Dropped, dropped...)
+	w.pinned = map[string]bool{}
+	for _, p := range pins {
+		w.pinned[p.Hash] = true
+	}
+	sizes, err := w.Cache.sizes()
+	if err != nil {
+		return err
+	}
+	w.sizes, w.out = map[string][]sizeOf{}, map[string]bool{}
+	for _, s := range sizes {
+		w.sizes[s.id()] = append(w.sizes[s.id()], s)
+	}
+	for _, r := range list {
+		w.out[r.id] = true
+	}
+	w.Trimmed.Usage = usage(sizes)
+	return nil
+}
+
+// decide removes or restores one record out of use, when it is time.
+func (w *trimming) decide(ctx context.Context, r retired, now time.Time) error {
+	switch r.end {
+	case removedSuffix:
+	case restoredSuffix:
+		_, err := w.restore(ctx, r)
+		return err
+	default:
+		settled, err := w.settled(r, now)
+		if err != nil || !settled {
+			return err
+		}
+		if w.pinned[r.hash] && r.end == damagedSuffix {
+			return nil
+		}
+		if w.pinned[r.hash] {
+			standing, err := w.restore(ctx, r)
+			if err == nil && r.id == r.hash+"."+standing.Token {
+				w.Restored++
+				delete(w.out, r.id)
+			}
+			return err
+		}
+		if mine, err := w.mayRemove(r); err != nil || !mine {
+			return err
+		}
+		if err := w.fence(); err != nil {
+			return err
+		}
+	}
+	if err := w.discard(r, w.sizes); err != nil {
+		return err
+	}
+	w.Removed++
+	gone := usage(w.sizes[r.id])
+	w.Freed += gone.Bytes
+	w.Trimmed.Usage.Bytes -= gone.Bytes
+	w.Trimmed.Usage.Entries -= gone.Entries
+	for owner, bytes := range gone.Owners {
+		w.Trimmed.Usage.Owners[owner] -= bytes
+	}
+	delete(w.out, r.id)
+	return nil
+}
+
+// mayRemove says whether this user may remove a content. That of another user
+// who keeps it private is removed by that user's own processes.
+func (w *trimming) mayRemove(r retired) (bool, error) {
+	if !w.o.Group || os.Geteuid() == 0 {
+		return true, nil
+	}
+	e, rec, err := w.readRetired(r.file(), r.hash)
+	if err != nil {
+		return errors.Is(err, errDamaged), err
+	}
+	info, err := os.Lstat(e.object(rec.Token))
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look at a content: %w", err)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return info.Mode()&0o020 != 0 || ok && int(st.Uid) == os.Geteuid(), nil
+}
+
+// cut takes entries out of use where the cache is above a bound.
+func (w *trimming) cut(ctx context.Context) error {
+	over, err := w.excess()
+	if err != nil || !over.any() {
+		return err
+	}
+	candidates, err := w.candidates(ctx, over)
+	if err != nil {
+		return err
+	}
+	for _, cand := range candidates {
+		s := largest(w.sizes[cand.id])
+		if !over.needs(s) {
+			continue
+		}
+		if cand.left {
+			if err := w.clearLeft(cand); err != nil {
+				return err
+			}
+			over.less(s)
+			continue
+		}
+		found, ok := shard{dir: cand.dir}.read(cand.hash)
+		if !ok {
+			continue
+		}
+		if !w.DryRun {
+			_, token, _ := splitID(cand.id)
+			e := entry{key: found.Key, hash: cand.hash, dir: cand.dir}
+			if err := w.retire(e, token, false); err != nil {
+				return err
+			}
+		}
+		over.less(s)
+		w.Retired = append(w.Retired, found)
+	}
+	return nil
+}
+
+// clearLeft removes what a failed fill has left for the next.
+func (w *trimming) clearLeft(cand candidate) error {
+	if w.DryRun {
+		return nil
+	}
+	if err := removeTree(filepath.Join(cand.dir, cand.id)); err != nil {
+		return err
+	}
+	for _, s := range w.sizes[cand.id] {
+		if err := remove(w.sizePath(s.name)); err != nil {
+			return fmt.Errorf("clear what a fill has left: %w", err)
+		}
+	}
+	w.Freed += usage(w.sizes[cand.id]).Bytes
+	return nil
+}
+
+// excess is what has to go.
+type excess struct {
+	all    bool
+	total  int64
+	owners map[string]int64
+}
+
+func (x excess) any() bool { return x.all || x.total > 0 || len(x.owners) > 0 }
+
+func (x excess) needs(s sizeOf) bool { return x.all || x.total > 0 || x.owners[s.owner] > 0 }
+
+func (x *excess) less(s sizeOf) {
+	x.total -= s.bytes
+	if x.owners[s.owner] -= s.bytes; x.owners[s.owner] <= 0 {
+		delete(x.owners, s.owner)
+	}
+}
+
+// excess compares what is in use, and what is wanted, with the bounds.
+func (w *trimming) excess() (excess, error) {
+	x := excess{all: w.All, owners: map[string]int64{}}
+	used := w.Trimmed.Usage
+	used.Owners = map[string]int64{}
+	for owner, bytes := range w.Trimmed.Usage.Owners {
+		used.Owners[owner] = bytes
+	}
+	for id := range w.out {
+		s := largest(w.sizes[id])
+		used.Bytes -= s.bytes
+		used.Owners[s.owner] -= s.bytes
+	}
+	if w.want.name != "" {
+		used.Bytes += w.want.bytes
+		used.Owners[w.want.owner] += w.want.bytes
+	}
+	x.total = w.above(used.Bytes, w.o.Size)
+	for owner, bytes := range used.Owners {
+		if more := w.above(bytes, w.quota(owner)); more > 0 {
+			x.owners[owner] = more
+		}
+	}
+	if w.o.MinFree > 0 {
+		var disk unix.Statfs_t
+		if err := unix.Statfs(w.dir, &disk); err != nil {
+			return x, fmt.Errorf("ask how full the disk is: %w", err)
+		}
+		free := int64(disk.Bavail) * disk.Frsize //nolint:gosec // no disk is that large
+		x.total = max(x.total, w.o.MinFree-free-(w.Trimmed.Usage.Bytes-used.Bytes))
+	}
+	return x, nil
+}
+
+// above says how much of what is used has to go for a bound, 0 for none.
+func (w *trimming) above(used, bound int64) int64 {
+	if bound == 0 || float64(used) <= w.o.High*float64(bound) {
+		return 0
+	}
+	return used - int64(w.o.Low*float64(bound))
+}
+
+func largest(sizes []sizeOf) (most sizeOf) {
+	for _, s := range sizes {
+		if s.bytes >= most.bytes {
+			most = s
+		}
+	}
+	return most
+}
+
+// candidate is an entry that may go.
+type candidate struct {
+	hash, id, dir string
+	used          time.Time
+	left          bool // it is no entry, but what a failed fill has left
+}
+
+// candidates lists the entries that may go, those first that were not used for
+// longest. An entry's record is looked at, not read: there may be very many.
+func (w *trimming) candidates(ctx context.Context, x excess) ([]candidate, error) {
+	ids := map[string]string{}
+	for id, sizes := range w.sizes {
+		if s := sizes[0]; !w.out[id] && x.needs(largest(sizes)) {
+			ids[s.hash+"/"+s.token] = id
+		}
+	}
+	var list []candidate
+	err := w.shards(ctx, func(s shard) error {
+		stands := map[string]bool{}
+		for _, hash := range s.records {
+			stands[hash] = !w.pinned[hash]
+		}
+		for _, name := range s.names {
+			hash, token, err := splitID(name)
+			id := ids[hash+"/"+token]
+			if err == nil && token == leftToken && id != "" {
+				list = append(list, candidate{hash: hash, id: id, dir: s.dir, left: true})
+				continue
+			}
+			if err != nil || !stands[hash] || id == "" {
+				continue
+			}
+			info, err := os.Lstat(filepath.Join(s.dir, hash+recordSuffix))
+			if err != nil {
+				continue // it has just gone
+			}
+			list = append(list, candidate{hash: hash, id: id, dir: s.dir, used: info.ModTime()})
+		}
+		return nil
+	})
+	slices.SortFunc(list, func(a, b candidate) int { return a.used.Compare(b.used) })
+	return list, err
+}
