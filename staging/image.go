@@ -29,6 +29,7 @@ func (s *Stager) image(ctx context.Context, run codalab.RunBundle, name string, 
 	key := cache.Key{Kind: "sif", ID: img.Digest + " " + img.Architecture + " " + s.Converter.Settings()}
 	sif, err = s.get(ctx, run, cache.Want{Key: key}, p, func(ctx context.Context, d *download, tmp string) error {
 		return s.images.do(ctx, d, func() error {
+			d.converting.Store(false)
 			return s.Converter.Convert(ctx, img, tmp, func(p apptainer.Progress) {
 				d.converting.Store(p.Stage == apptainer.Converting)
 				d.total.Store(p.Total)

@@ -35,7 +35,7 @@ func (p *Pace) Reader(ctx context.Context, r io.Reader) io.Reader {
 				err = waitErr
 			}
 		}
-		return n, err //nolint:wrapcheck // a reader's errors go through as they are
+		return n, err
 	})
 }
 

@@ -117,9 +117,7 @@ func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image string,
 			inputs.Image, inputs.ImageDigest, err = s.image(ctx, run, image, parts[0])
 			return err
 		}
-		d := run.Dependencies[i-1].Dependency
-		inputs.Dependencies[i-1].ChildPath = d.ChildPath
-		inputs.Dependencies[i-1].Source, err = s.dependency(ctx, run, d, parts[i])
+		inputs.Dependencies[i-1], err = s.dependency(ctx, run, run.Dependencies[i-1].Dependency, parts[i])
 		return err
 	})
 	close(stop)
@@ -174,9 +172,15 @@ func nameOf(d codalab.Dependency) string {
 	return "dependency " + parent
 }
 
-// dependency brings the target of a dependency in, whole or the part that was
+// dependency brings a dependency in.
+func (s *Stager) dependency(ctx context.Context, run codalab.RunBundle, d codalab.Dependency, p *part) (spool.Dependency, error) {
+	source, err := s.copied(ctx, run, d, p)
+	return spool.Dependency{ChildPath: d.ChildPath, Source: source}, err
+}
+
+// copied brings the target of a dependency in, whole or the part that was
 // asked for.
-func (s *Stager) dependency(ctx context.Context, run codalab.RunBundle, d codalab.Dependency, p *part) (string, error) {
+func (s *Stager) copied(ctx context.Context, run codalab.RunBundle, d codalab.Dependency, p *part) (string, error) {
 	target := codalab.Target{BundleUUID: d.ParentUUID, Subpath: strings.Trim(path.Clean("/"+d.ParentPath), "/")}
 	source, err := s.get(ctx, run, cache.Want{Key: cache.Key{Kind: "bundle", ID: target.String()}, Resume: true}, p, func(ctx context.Context, to *download, tmp string) error {
 		return fetch.Fetch{
@@ -210,8 +214,10 @@ func dependencyError(what string, err error) error {
 	return &Error{What: what, Err: err, Retry: true, Away: full(err) || errors.Is(err, fetch.ErrBroken)}
 }
 
-// full says whether an error is that of a disk without room.
-func full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+// full says whether an error is that of a disk, or a cache, without room.
+func full(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, cache.ErrFull)
+}
 
 // get returns the content that is wanted for a run, which fill makes if nobody
 // has it yet. All bundles that wait for it are shown the same download.

@@ -74,8 +74,8 @@ func TestOutageWhileStagingIsWaitedOut(t *testing.T) {
 		return plan.News{Staged: &plan.StageEnd{Outcome: plan.Outcome{Failure: "the server is away", Outage: outage}}}
 	}
 	b := given(t, rowIn(plan.Staging), unstaged)
-	for hour := time.Duration(10); hour <= 33; hour++ { // it had worked for ten hours
-		b.at(hour * time.Hour).hears(fails(true)).is(plan.Staging)
+	for at := 10 * time.Hour; at <= 33*time.Hour; at += time.Hour { // it had worked for ten hours
+		b.at(at).hears(fails(true)).is(plan.Staging)
 	}
 	for range 5 {
 		b.at(40 * time.Hour).hears(fails(false)).is(plan.Staging)

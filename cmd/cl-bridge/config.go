@@ -20,6 +20,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+	"github.com/cl-slurm/cl-slurm/staging"
 )
 
 // config is the bridge's configuration file. docs/operators.md explains each
@@ -33,16 +34,18 @@ type config struct {
 	Ledger       string `toml:"ledger"`
 	Worker       string `toml:"worker"`
 
-	DiskSettle    *duration `toml:"disk_settle"`
-	KeepAfterAck  *duration `toml:"keep_after_ack"`
-	StagePatience *duration `toml:"stage_patience"`
-	MaxAttempts   int       `toml:"max_attempts"`
-	CancelStrays  *bool     `toml:"cancel_strays"`
+	DiskSettle     *duration `toml:"disk_settle"`
+	KeepAfterAck   *duration `toml:"keep_after_ack"`
+	StagePatience  *duration `toml:"stage_patience"`
+	OutagePatience *duration `toml:"outage_patience"`
+	MaxAttempts    int       `toml:"max_attempts"`
+	CancelStrays   *bool     `toml:"cancel_strays"`
 
-	Slurm slurmConfig             `toml:"slurm"`
-	Image imageConfig             `toml:"image"`
-	Cache cacheConfig             `toml:"cache"`
-	Queue map[string]*queueConfig `toml:"queue"`
+	Slurm   slurmConfig             `toml:"slurm"`
+	Image   imageConfig             `toml:"image"`
+	Cache   cacheConfig             `toml:"cache"`
+	Staging stagingConfig           `toml:"staging"`
+	Queue   map[string]*queueConfig `toml:"queue"`
 }
 
 type slurmConfig struct {
@@ -57,6 +60,30 @@ type imageConfig struct {
 	TempDir    string `toml:"temp_dir"`
 	Processors int    `toml:"processors"`
 	Memory     size   `toml:"memory"`
+}
+
+type stagingConfig struct {
+	Bandwidth size `toml:"bandwidth"`
+	Downloads int  `toml:"downloads"`
+}
+
+func (s stagingConfig) check() error {
+	const least = 64 << 10
+	switch {
+	case s.Downloads < 0:
+		return errors.New("staging.downloads is negative")
+	case s.Bandwidth != 0 && s.Bandwidth < least:
+		return fmt.Errorf("staging.bandwidth = %q is below 64k bytes a second: write %q for two hundred megabytes", codalab.FormatSize(int64(s.Bandwidth)), "200m")
+	}
+	return nil
+}
+
+// pace is that of all downloads; nil where they are not bounded.
+func (s stagingConfig) pace() *staging.Pace {
+	if s.Bandwidth == 0 {
+		return nil
+	}
+	return staging.NewPace(int64(s.Bandwidth))
 }
 
 type cacheConfig struct {
@@ -255,6 +282,9 @@ func (c config) check() error {
 		}
 	}
 	if err := c.Cache.check(); err != nil {
+		return err
+	}
+	if err := c.Staging.check(); err != nil {
 		return err
 	}
 	if d := c.Slurm.ObserveEvery.or(time.Second); d < time.Second {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -248,6 +249,7 @@ func policy(c config, id string, layout spool.Layout, worker string, slurm *sbat
 		Settle:          c.DiskSettle.or(10 * time.Second),
 		StuckFor:        5 * time.Second,
 		StagePatience:   c.StagePatience.or(5 * time.Minute),
+		OutagePatience:  c.OutagePatience.or(24 * time.Hour),
 		CollectPatience: 3 * 24 * time.Hour,
 		AckPatience:     10 * time.Minute,
 		MaxAttempts:     cmp.Or(c.MaxAttempts, 3),
@@ -257,15 +259,35 @@ func policy(c config, id string, layout spool.Layout, worker string, slurm *sbat
 
 func stager(c config, cl *client.Client, content *cache.Cache, bridge string) *staging.Stager {
 	const mib = 1 << 20
+	pace := c.Staging.pace()
+	var registry apptainer.Registry
+	if pace != nil {
+		registry.Transport = pace.Transport(registryTransport())
+	}
 	return &staging.Stager{
 		Holder:   func(bundle string) cache.Holder { return rowHolder(bridge, bundle) },
 		Contents: cl,
 		Cache:    content,
 		Converter: apptainer.Converter{
-			TempDir: c.Image.TempDir, Processors: c.Image.Processors, MemoryMiB: int(c.Image.Memory / mib),
+			Registry: registry,
+			TempDir:  c.Image.TempDir, Processors: c.Image.Processors, MemoryMiB: int(c.Image.Memory / mib),
 		},
-		Limits: tarstream.Limits{},
+		Limits:    tarstream.Limits{},
+		Downloads: c.Staging.Downloads,
+		Pace:      pace,
 	}
+}
+
+// registryTransport is Go's default one, that gives a registry up which does
+// not begin to answer.
+func registryTransport() http.RoundTripper {
+	t, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		return http.DefaultTransport
+	}
+	t = t.Clone()
+	t.ResponseHeaderTimeout = time.Minute
+	return t
 }
 
 // credentials reads the password each time that it is needed, so that it can

@@ -89,7 +89,7 @@ func TestMissingDependencyIsNamed(t *testing.T) {
 
 func TestFullDiskIsOneSentenceAndLeavesNothing(t *testing.T) {
 	t.Parallel()
-	s := cold(t, testsite.Options{SharedBytes: 12 << 20, Config: `stage_patience = "1s"`})
+	s := cold(t, testsite.Options{SharedBytes: 12 << 20, Config: "stage_patience = \"1s\"\noutage_patience = \"1s\""})
 	bundle := run(t, s, "cpu", "true")
 	if state := ended(t, s, bundle); state != "failed" {
 		t.Fatalf("state %s, want failed", state)

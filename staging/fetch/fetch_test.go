@@ -22,7 +22,7 @@ import (
 const mib = 1 << 20
 
 // file makes a site with one file.
-func file(t testing.TB, size int) (*site, string) {
+func file(t *testing.T, size int) (*site, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "data")
 	must(t, os.WriteFile(path, noise(1, size), 0o644))

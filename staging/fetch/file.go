@@ -242,7 +242,7 @@ func ended(s *stream, after int64) error {
 	case errors.Is(err, io.EOF):
 		return nil
 	default:
-		return err
+		return err //nolint:wrapcheck // a stream's own errors
 	}
 }
 

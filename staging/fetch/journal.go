@@ -33,8 +33,6 @@ type remembered struct {
 	parts map[string]int64 // how many bytes of other files are there
 }
 
-func (r remembered) empty() bool { return len(r.whole)+len(r.parts) == 0 }
-
 // openJournal opens the journal at path for a target, which header names. What
 // an earlier one of the same header says is kept; kept says that there was one.
 func openJournal(path, header string) (j *journal, kept bool, err error) {

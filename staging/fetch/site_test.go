@@ -55,7 +55,7 @@ type site struct {
 	lists    int
 }
 
-func (s *site) start(t testing.TB) *client.Client {
+func (s *site) start(t *testing.T) *client.Client {
 	t.Helper()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /rest/bundles/{uuid}/contents/info/{path...}", s.info)
@@ -65,7 +65,7 @@ func (s *site) start(t testing.TB) *client.Client {
 	return dial(t, server.URL)
 }
 
-func dial(t testing.TB, address string) *client.Client {
+func dial(t *testing.T, address string) *client.Client {
 	t.Helper()
 	c, err := client.New(address, client.Options{})
 	must(t, err)
@@ -87,7 +87,7 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) {
 
 func (s *site) info(w http.ResponseWriter, r *http.Request) {
 	root := s.open()
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	depth := 0
 	if d := r.URL.Query().Get("depth"); d != "0" {
 		depth = 64
@@ -110,7 +110,7 @@ func (s *site) info(w http.ResponseWriter, r *http.Request) {
 
 func (s *site) blob(w http.ResponseWriter, r *http.Request) {
 	root := s.open()
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	p := r.PathValue("path")
 	info, err := contents.Info(root, p, 0)
 	if err != nil {
@@ -133,7 +133,7 @@ func (s *site) blob(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, err)
 		return
 	}
-	defer body.Close()
+	defer func() { _ = body.Close() }()
 	w.Header().Set("Target-Type", string(info.Type))
 	w.Header().Set("X-Codalab-Target-Size", fmt.Sprint(info.Size))
 	w.WriteHeader(http.StatusOK)
@@ -177,7 +177,7 @@ func breaks(after ...int64) func(int, request) int64 {
 	}
 }
 
-func must(t testing.TB, err error) {
+func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -193,7 +193,7 @@ func noise(seed uint64, n int) []byte {
 }
 
 // tree describes what is at path: types, permissions, contents.
-func tree(t testing.TB, dir string) map[string]string {
+func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	must(t, filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
@@ -226,7 +226,7 @@ func tree(t testing.TB, dir string) map[string]string {
 	return out
 }
 
-func same(t testing.TB, want, got string) {
+func same(t *testing.T, want, got string) {
 	t.Helper()
 	if diff := cmp.Diff(tree(t, want), tree(t, got)); diff != "" {
 		t.Fatalf("what came is not what the server has (-want +got):\n%s", diff)
@@ -243,7 +243,7 @@ func get(ctx context.Context, from fetch.Source, tmp, subpath string) error {
 }
 
 // fill makes a tree with something of each kind.
-func fill(t testing.TB, files, size int) string {
+func fill(t *testing.T, files, size int) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "contents")
 	must(t, errors.Join(os.MkdirAll(filepath.Join(dir, "m/empty"), 0o755), os.MkdirAll(filepath.Join(dir, "z/deep/er"), 0o750)))
@@ -263,11 +263,11 @@ func fill(t testing.TB, files, size int) string {
 func hash(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b))[:16] }
 
 // diskUsage is how many bytes of files lie below dir.
-func diskUsage(t testing.TB, dir string) (n int64) {
+func diskUsage(t *testing.T, dir string) (n int64) {
 	t.Helper()
-	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return nil // it changes
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, _ error) error { // it changes
+		if d == nil {
+			return nil
 		}
 		if info, err := d.Info(); err == nil && info.Mode().IsRegular() {
 			n += info.Size()
@@ -278,7 +278,7 @@ func diskUsage(t testing.TB, dir string) (n int64) {
 }
 
 // holds waits until so many bytes lie below dir.
-func holds(t testing.TB, dir string, bytes int64) {
+func holds(t *testing.T, dir string, bytes int64) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
