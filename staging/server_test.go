@@ -88,10 +88,12 @@ func startCodaLab(t *testing.T) *codalabSite {
 
 func dial(t *testing.T, address string) *client.Client {
 	t.Helper()
-	c, err := client.New(address, client.Options{Credentials: func(context.Context) (string, string, error) { return "alice", "alice", nil }})
+	c, err := client.New(address, client.Options{Credentials: alice})
 	ok(t, err)
 	return c
 }
+
+func alice(context.Context) (user, password string, err error) { return "alice", "alice", nil }
 
 // counter counts what is sent, and breaks the connection after that.
 type counter struct {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/staging"
 )
@@ -144,6 +145,23 @@ func TestDownloadGoesOnAfterABreak(t *testing.T) {
 	shows(t, dir, inputs.Dependencies[0].Source)
 	if sent := site.sent.Load(); sent > 83*mib {
 		t.Errorf("%d bytes were sent for 80 MiB", sent)
+	}
+}
+
+// A range is one of the file, however it comes.
+func TestCompressedFileGoesOnAfterABreak(t *testing.T) {
+	t.Parallel()
+	site := startCodaLab(t)
+	file := filepath.Join(data(t, 1, 8*mib), "f000")
+	parent := site.upload(file)
+	c, err := client.New(site.address, client.Options{Credentials: alice, Compress: true})
+	ok(t, err)
+	site.cut.Store(3 * mib)
+	inputs, err := stager(t, c, t.TempDir(), "").Stage(t.Context(), wants(codalab.Dependency{ChildPath: "data", ParentUUID: parent}), site.image, func(string) {})
+	ok(t, err)
+	shows(t, file, inputs.Dependencies[0].Source)
+	if sent := site.sent.Load(); sent > 9*mib {
+		t.Errorf("%d bytes were sent for 8 MiB", sent)
 	}
 }
 
