@@ -150,25 +150,25 @@ func TestRateIsThatOfTheLastSeconds(t *testing.T) {
 func TestSentences(t *testing.T) {
 	t.Parallel()
 	const g, m = 1 << 30, 1 << 20
-	image := func(s sight) view { return view{name: "image python:3", image: true, sight: s} }
-	data := func(s sight) view { return view{name: "dependency data (corpus)", sight: s} }
-	other := func(s sight) view { return view{name: "dependency vocab (words)", sight: s} }
-	half := sight{stage: moving, done: 1288490189, total: 4 * g, rate: 95 * m}
+	image := func(s standing) view { return view{name: "image python:3", image: true, standing: s} }
+	data := func(s standing) view { return view{name: "dependency data (corpus)", standing: s} }
+	other := func(s standing) view { return view{name: "dependency vocab (words)", standing: s} }
+	half := standing{stage: moving, done: 1288490189, total: 4 * g, rate: 95 * m}
 	there := view{name: "dependency x", there: true}
 	for want, parts := range map[string][]view{
-		"": {image(sight{}), data(sight{})},
-		"Downloading dependency data (corpus): 1.2g of 4g at 95m/s.":                               {image(sight{}), data(half)},
-		"Downloading dependency data (corpus): 0.":                                                 {data(sight{stage: moving})},
+		"": {image(standing{}), data(standing{})},
+		"Downloading dependency data (corpus): 1.2g of 4g at 95m/s.":                               {image(standing{}), data(half)},
+		"Downloading dependency data (corpus): 0.":                                                 {data(standing{stage: moving})},
 		"Downloading 2 dependencies: 2.4g of 8g at 190m/s.":                                        {data(half), other(half)},
-		"Downloading 2 dependencies: 1.2g at 95m/s.":                                               {data(half), other(sight{stage: moving})},
+		"Downloading 2 dependencies: 1.2g at 95m/s.":                                               {data(half), other(standing{stage: moving})},
 		"Downloading dependency data (corpus) (1 of 2 are there): 1.2g of 4g at 95m/s.":            {there, data(half)},
 		"Downloading dependency data (corpus) and pulling image python:3: 2.4g of 8g at 190m/s.":   {data(half), image(half)},
 		"Pulling image python:3: 1.2g of 4g at 95m/s.":                                             {image(half), {name: "dependency y"}},
-		"Converting image python:3: 1g of 2g.":                                                     {image(sight{stage: converting, done: g, total: 2 * g, rate: m})},
-		"Downloading dependency data (corpus): 1.2g of 4g at 95m/s; converting image python:3: 0.": {data(half), image(sight{stage: converting})},
-		"Waiting for dependency data (corpus), which another process fetches.":                     {data(sight{stage: elsewhere})},
-		"Waiting for 3 other downloads.":                                                           {image(sight{}), data(sight{stage: queued})},
-		"Waiting for 1 other download.":                                                            {image(sight{stage: queued}), there},
+		"Converting image python:3: 1g of 2g.":                                                     {image(standing{stage: converting, done: g, total: 2 * g, rate: m})},
+		"Downloading dependency data (corpus): 1.2g of 4g at 95m/s; converting image python:3: 0.": {data(half), image(standing{stage: converting})},
+		"Waiting for dependency data (corpus), which another process fetches.":                     {data(standing{stage: elsewhere})},
+		"Waiting for 3 other downloads.":                                                           {image(standing{}), data(standing{stage: queued})},
+		"Waiting for 1 other download.":                                                            {image(standing{stage: queued}), there},
 	} {
 		others := func(images bool) int {
 			if images {

@@ -63,8 +63,8 @@ const (
 	elsewhere
 )
 
-// sight is how a download looks at a moment.
-type sight struct {
+// standing is how a download looks at a moment.
+type standing struct {
 	stage       stage
 	done, total int64
 	rate        int64 // bytes per second; 0 when not known
@@ -77,10 +77,10 @@ const (
 )
 
 // look tells how the download is at a time.
-func (d *download) look(now time.Time) sight {
+func (d *download) look(now time.Time) standing {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s := sight{done: d.done.Load(), total: d.total.Load()}
+	s := standing{done: d.done.Load(), total: d.total.Load()}
 	if n := len(d.samples); n == 0 || now.Sub(d.samples[n-1].at) >= sampleEvery {
 		d.samples = append(d.samples, sample{now, s.done})
 		if i := slices.IndexFunc(d.samples, func(p sample) bool { return now.Sub(p.at) <= rateOver }); i > 0 {
@@ -168,7 +168,7 @@ type view struct {
 	name  string
 	image bool
 	there bool
-	sight
+	standing
 }
 
 func (p *part) look(now time.Time) view {
@@ -176,7 +176,7 @@ func (p *part) look(now time.Time) view {
 	defer p.mu.Unlock()
 	v := view{name: p.name, image: p.image, there: p.there}
 	if p.download != nil {
-		v.sight = p.download.look(now)
+		v.standing = p.download.look(now)
 	}
 	return v
 }
@@ -254,7 +254,7 @@ func sentence(parts []view, others func(images bool) int) string {
 // converted.
 func doing(deps, images []view, there, all int) string {
 	var what, rest []string
-	sum, sized := sight{}, true
+	sum, sized := standing{}, true
 	add := func(v view) {
 		sum.done, sum.total, sum.rate = sum.done+v.done, sum.total+max(v.total, v.done), sum.rate+v.rate
 		sized = sized && v.total > 0
@@ -273,7 +273,7 @@ func doing(deps, images []view, there, all int) string {
 	}
 	for _, i := range images {
 		if i.stage == converting {
-			rest = append(rest, "converting "+i.name+": "+amount(i.sight, i.total > 0))
+			rest = append(rest, "converting "+i.name+": "+amount(i.standing, i.total > 0))
 			continue
 		}
 		add(i)
@@ -286,7 +286,7 @@ func doing(deps, images []view, there, all int) string {
 }
 
 // amount is how much of how much there is, and how fast that grows.
-func amount(s sight, sized bool) string {
+func amount(s standing, sized bool) string {
 	text := codalab.FormatSize(s.done)
 	if sized {
 		text += " of " + codalab.FormatSize(max(s.total, s.done))

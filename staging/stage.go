@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"path"
 	"strings"
 	"sync"
 	"syscall"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/cache"
@@ -49,12 +49,23 @@ type Stager struct {
 	// Pace bounds the dependencies' downloads; nil does not. That of images is
 	// the Converter's, whose registry can be given the Pace's Transport.
 	Pace *Pace
+	// InPlace finds the data of links; where it is nil, that is fetched from
+	// the server like any other.
+	InPlace *InPlace
+	// Store is the server's own store, where this bridge shares its disk; nil
+	// otherwise.
+	Store *ServerStore
 
 	once              sync.Once
 	downloads, images turns
 	board             board
 	registry          resolver
+	asking            *semaphore.Weighted
 }
+
+// questionsAtOnce is how many bundles at a time ask the server where their data
+// is.
+const questionsAtOnce = 16
 
 // DefaultDownloads is how many downloads there are at a time.
 const DefaultDownloads = 4
@@ -100,6 +111,7 @@ func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image string,
 	s.once.Do(func() {
 		n := cmp.Or(s.Downloads, DefaultDownloads)
 		s.downloads.free, s.images.free = n, n
+		s.asking = semaphore.NewWeighted(questionsAtOnce)
 	})
 	inputs := spool.Inputs{Dependencies: make([]spool.Dependency, len(run.Dependencies))}
 	parts := []*part{{name: "image " + image, image: true}}
@@ -117,7 +129,7 @@ func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image string,
 			inputs.Image, inputs.ImageDigest, err = s.image(ctx, run, image, parts[0])
 			return err
 		}
-		inputs.Dependencies[i-1], err = s.dependency(ctx, run, run.Dependencies[i-1].Dependency, parts[i])
+		inputs.Dependencies[i-1], err = s.dependency(ctx, run, run.Dependencies[i-1], parts[i])
 		return err
 	})
 	close(stop)
@@ -172,9 +184,33 @@ func nameOf(d codalab.Dependency) string {
 	return "dependency " + parent
 }
 
-// dependency brings a dependency in.
-func (s *Stager) dependency(ctx context.Context, run codalab.RunBundle, d codalab.Dependency, p *part) (spool.Dependency, error) {
-	source, err := s.copied(ctx, run, d, p)
+// Changed says in a sentence for the researcher which of the data that is used
+// in place is no longer as it was when it was staged; empty where none is.
+func (s *Stager) Changed(ctx context.Context, inputs spool.Inputs) string {
+	if s.InPlace == nil {
+		return ""
+	}
+	return s.InPlace.Changed(ctx, inputs)
+}
+
+// dependency finds a dependency where it lies, or brings it in.
+func (s *Stager) dependency(ctx context.Context, run codalab.RunBundle, d codalab.RunDependency, p *part) (spool.Dependency, error) {
+	if s.Store != nil {
+		if dep, found, err := s.Store.dependency(d); found {
+			return dep, err
+		}
+	}
+	if s.InPlace != nil {
+		if err := s.asking.Acquire(ctx, 1); err != nil {
+			return spool.Dependency{}, err //nolint:wrapcheck // the context's
+		}
+		dep, linked, err := s.InPlace.dependency(ctx, run.OwnerID, d.Dependency)
+		s.asking.Release(1)
+		if linked || err != nil {
+			return dep, err
+		}
+	}
+	source, err := s.copied(ctx, run, d.Dependency, p)
 	return spool.Dependency{ChildPath: d.ChildPath, Source: source}, err
 }
 
@@ -198,13 +234,11 @@ func (s *Stager) copied(ctx context.Context, run codalab.RunBundle, d codalab.De
 	return source, nil
 }
 
-// dependencyError says what became of a download. That the server is in trouble,
-// or does not know the bridge any more, is no fault of the bundle's.
+// dependencyError says what became of a download.
 func dependencyError(what string, err error) error {
 	var answer *codalab.Error
 	if errors.As(err, &answer) {
-		away := answer.Transient() || answer.Status == http.StatusUnauthorized
-		return &Error{What: what, Err: errors.New(answer.Message), Retry: away, Away: away}
+		return serverError(what, err)
 	}
 	for _, final := range []error{tarstream.ErrUnsafe, tarstream.ErrTooLarge, fetch.ErrLink} {
 		if errors.Is(err, final) {

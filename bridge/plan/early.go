@@ -84,7 +84,7 @@ func (d *decision) staging() {
 		d.row.Staged = &inputs
 		d.row.Due, d.row.Tries, d.row.Trouble, d.row.Progress = time.Time{}, 0, "", ""
 		d.row.Troubled, d.row.Outage = time.Time{}, false
-		d.row.Reason = "image and dependencies are there"
+		d.row.Reason = noted("image and dependencies are there", d.row.Notes())
 	case answer.Final || d.stagedLongEnough(answer.Outage):
 		cause := spool.CausePlatform
 		if answer.Final {
@@ -109,6 +109,14 @@ func (d *decision) stagedLongEnough(outage bool) bool {
 		d.row.Troubled, d.row.Outage, d.row.Tries = d.now, outage, 0
 	}
 	return d.now.Sub(d.row.Troubled) > patience && d.row.Tries >= leastTries
+}
+
+// noted is a reason with what there is to know of the data.
+func noted(reason string, notes []string) string {
+	if len(notes) == 0 {
+		return reason
+	}
+	return with(reason+".", notes)
 }
 
 // takeUp goes on where the ledger was before it was put back: with the attempt
