@@ -177,7 +177,11 @@ func TestProgressIsPassedOnOnceASecond(t *testing.T) {
 }
 
 // waitingStager waits for a download that one bundle does not want.
-type waitingStager struct{ without string }
+type waitingStager struct {
+	Stager
+
+	without string
+}
 
 func (s waitingStager) Stage(ctx context.Context, run codalab.RunBundle, _ string, _ func(string)) (spool.Inputs, error) {
 	if run.UUID != s.without {

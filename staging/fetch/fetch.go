@@ -39,7 +39,7 @@ var (
 type Fetch struct {
 	From   Source
 	Target codalab.Target
-	// Limits bounds what a directory may hold.
+	// Limits bounds what the target may hold.
 	Limits tarstream.Limits
 	// Turn, where it is set, calls do when it is this fetch's turn to ask the
 	// server for something, once for each stream. It may be called by several

@@ -334,12 +334,14 @@ func TestRefusalsAreTheServersOwn(t *testing.T) {
 			t.Errorf("%s: error %v", subpath, err)
 		}
 	}
-	tmp := filepath.Join(t.TempDir(), "content")
-	f := fetch.Fetch{From: from, Target: codalab.Target{BundleUUID: parent}, Limits: tarstream.Limits{Entries: 3}}
-	if err := f.To(t.Context(), tmp); !errors.Is(err, tarstream.ErrTooLarge) {
-		t.Errorf("error %v", err)
-	}
-	if entries, err := os.ReadDir(filepath.Dir(tmp)); err != nil || len(entries) != 0 {
-		t.Errorf("left behind: %v, %v", entries, err)
+	for subpath, limits := range map[string]tarstream.Limits{"": {Entries: 3}, "m": {Bytes: 50}, "f0000": {Bytes: 99}} {
+		tmp := filepath.Join(t.TempDir(), "content")
+		f := fetch.Fetch{From: from, Target: codalab.Target{BundleUUID: parent, Subpath: subpath}, Limits: limits}
+		if err := f.To(t.Context(), tmp); !errors.Is(err, tarstream.ErrTooLarge) {
+			t.Errorf("%q: error %v", subpath, err)
+		}
+		if entries, err := os.ReadDir(filepath.Dir(tmp)); err != nil || len(entries) != 0 {
+			t.Errorf("left behind: %v, %v", entries, err)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
 // The lengths of ranges: they are halved when a connection breaks, as nothing
@@ -35,6 +36,9 @@ type wanted struct {
 
 // single brings a target that is a file.
 func (r *run) single(ctx context.Context, info codalab.TargetInfo, kept bool) error {
+	if r.Limits.Bytes > 0 && info.Size > r.Limits.Bytes {
+		return fmt.Errorf("%w: more than %d bytes", tarstream.ErrTooLarge, r.Limits.Bytes)
+	}
 	if !kept {
 		if err := r.clear(); err != nil {
 			return err
