@@ -40,7 +40,8 @@ type Stager struct {
 	// Holder names a bundle as who needs its inputs in the cache. It may be
 	// nil: nothing is pinned then.
 	Holder func(bundle string) cache.Holder
-	// Limits bounds what one dependency may unpack to.
+	// Limits bounds what one dependency may hold; so does what the cache's disk
+	// has free when its download begins.
 	Limits tarstream.Limits
 	// Downloads is how many dependencies, and besides them how many images, are
 	// brought in at a time, whatever the number of bundles that are staged; 0
@@ -108,11 +109,7 @@ func (e *Error) Outage() bool { return e.Away }
 // Bundles that want the same share one download, and hear of it alike. Any
 // number of them may be staged at once.
 func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image string, progress func(string)) (spool.Inputs, error) {
-	s.once.Do(func() {
-		n := cmp.Or(s.Downloads, DefaultDownloads)
-		s.downloads.free, s.images.free = n, n
-		s.asking = semaphore.NewWeighted(questionsAtOnce)
-	})
+	s.begin()
 	inputs := spool.Inputs{Dependencies: make([]spool.Dependency, len(run.Dependencies))}
 	parts := []*part{{name: "image " + image, image: true}}
 	for _, d := range run.Dependencies {
@@ -137,6 +134,15 @@ func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image string,
 		return spool.Inputs{}, err
 	}
 	return inputs, nil
+}
+
+// begin makes what the exported fields say.
+func (s *Stager) begin() {
+	s.once.Do(func() {
+		n := cmp.Or(s.Downloads, DefaultDownloads)
+		s.downloads.free, s.images.free = n, n
+		s.asking = semaphore.NewWeighted(questionsAtOnce)
+	})
 }
 
 // taken is how many images, or dependencies, are being brought in.
@@ -219,19 +225,28 @@ func (s *Stager) dependency(ctx context.Context, run codalab.RunBundle, d codala
 func (s *Stager) copied(ctx context.Context, run codalab.RunBundle, d codalab.Dependency, p *part) (string, error) {
 	target := codalab.Target{BundleUUID: d.ParentUUID, Subpath: strings.Trim(path.Clean("/"+d.ParentPath), "/")}
 	source, err := s.get(ctx, run, cache.Want{Key: cache.Key{Kind: "bundle", ID: target.String()}, Resume: true}, p, func(ctx context.Context, to *download, tmp string) error {
-		return fetch.Fetch{
-			From: s.Contents, Target: target, Limits: s.Limits, Reader: s.Pace.Reader,
-			Turn: func(ctx context.Context, do func() error) error { return s.downloads.do(ctx, to, do) },
-			Progress: func(done, total int64) {
-				to.done.Store(done)
-				to.total.Store(total)
-			},
-		}.To(ctx, tmp)
+		return s.fetch(ctx, target, to, tmp)
 	})
 	if err != nil {
 		return "", dependencyError("dependency "+d.ChildPath+" ("+target.String()+")", err)
 	}
 	return source, nil
+}
+
+// fetch downloads a target to tmp.
+func (s *Stager) fetch(ctx context.Context, t codalab.Target, d *download, tmp string) error {
+	r, err := s.room(tmp)
+	if err != nil {
+		return err
+	}
+	return r.explain(fetch.Fetch{
+		From: s.Contents, Target: t, Limits: r.Limits, Reader: s.Pace.Reader,
+		Turn: func(ctx context.Context, do func() error) error { return s.downloads.do(ctx, d, do) },
+		Progress: func(done, total int64) {
+			d.done.Store(done)
+			d.total.Store(total)
+		},
+	}.To(ctx, tmp))
 }
 
 // dependencyError says what became of a download.

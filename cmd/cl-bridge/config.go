@@ -20,6 +20,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 	"github.com/cl-slurm/cl-slurm/staging"
 )
 
@@ -67,8 +68,10 @@ type imageConfig struct {
 }
 
 type stagingConfig struct {
-	Bandwidth size `toml:"bandwidth"`
-	Downloads int  `toml:"downloads"`
+	Bandwidth     size  `toml:"bandwidth"`
+	Downloads     int   `toml:"downloads"`
+	MaxDependency *size `toml:"max_dependency"`
+	MaxFiles      int   `toml:"max_files"`
 }
 
 func (s stagingConfig) check() error {
@@ -78,6 +81,10 @@ func (s stagingConfig) check() error {
 		return errors.New("staging.downloads is negative")
 	case s.Bandwidth != 0 && s.Bandwidth < least:
 		return fmt.Errorf("staging.bandwidth = %q is below 64k bytes a second: write %q for two hundred megabytes", codalab.FormatSize(int64(s.Bandwidth)), "200m")
+	case s.MaxDependency != nil && *s.MaxDependency == 0:
+		return errors.New("staging.max_dependency is 0: leave it out to be bounded by the disk alone")
+	case s.MaxFiles < 0:
+		return errors.New("staging.max_files is negative")
 	}
 	return nil
 }
@@ -88,6 +95,12 @@ func (s stagingConfig) pace() *staging.Pace {
 		return nil
 	}
 	return staging.NewPace(int64(s.Bandwidth))
+}
+
+// limits is how much one dependency may hold.
+func (s stagingConfig) limits() tarstream.Limits {
+	const files = 10_000_000
+	return tarstream.Limits{Bytes: s.MaxDependency.or(0), Entries: int64(cmp.Or(s.MaxFiles, files))}
 }
 
 // linkConfig is a directory whose data bundles use in place.

@@ -27,7 +27,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
-	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging"
@@ -274,7 +273,7 @@ func stager(c config, cl *client.Client, content *cache.Cache, bridge string, no
 			Registry: registry,
 			TempDir:  c.Image.TempDir, Processors: c.Image.Processors, MemoryMiB: int(c.Image.Memory / mib),
 		},
-		Limits:    tarstream.Limits{},
+		Limits:    c.Staging.limits(),
 		Downloads: c.Staging.Downloads,
 		Pace:      pace,
 		Store:     serverStore(c),

@@ -37,7 +37,7 @@ type wanted struct {
 // single brings a target that is a file.
 func (r *run) single(ctx context.Context, info codalab.TargetInfo, kept bool) error {
 	if r.Limits.Bytes > 0 && info.Size > r.Limits.Bytes {
-		return fmt.Errorf("%w: more than %d bytes", tarstream.ErrTooLarge, r.Limits.Bytes)
+		return &tarstream.LimitError{Limits: tarstream.Limits{Bytes: r.Limits.Bytes}}
 	}
 	if !kept {
 		if err := r.clear(); err != nil {

@@ -47,10 +47,10 @@ func newListing(info codalab.TargetInfo, limits tarstream.Limits) (*listing, err
 		return nil, err
 	}
 	if limits.Entries > 0 && int64(len(l.all)-1) > limits.Entries {
-		return nil, fmt.Errorf("%w: more than %d entries", tarstream.ErrTooLarge, limits.Entries)
+		return nil, &tarstream.LimitError{Limits: tarstream.Limits{Entries: limits.Entries}}
 	}
 	if limits.Bytes > 0 && l.root.bytes > limits.Bytes {
-		return nil, fmt.Errorf("%w: more than %d bytes", tarstream.ErrTooLarge, limits.Bytes)
+		return nil, &tarstream.LimitError{Limits: tarstream.Limits{Bytes: limits.Bytes}}
 	}
 	return l, nil
 }
