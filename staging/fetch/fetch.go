@@ -167,9 +167,10 @@ func (r *run) describe(ctx context.Context) (info codalab.TargetInfo, err error)
 }
 
 // persist calls try until it succeeds, fails for good, or has failed for about
-// a minute without any gain.
+// a minute without any gain. What came whole and is no archive is asked for
+// once more.
 func (r *run) persist(ctx context.Context, try func() error) error {
-	const most = 7
+	const most, mostUnreadable = 7, 1
 	for tries := 0; ; tries++ {
 		before := r.gained.Load()
 		err := try()
@@ -179,7 +180,7 @@ func (r *run) persist(ctx context.Context, try func() error) error {
 		if r.gained.Load() > before {
 			tries = 0
 		}
-		if tries == most {
+		if tries == most || tries == mostUnreadable && errors.Is(err, tarstream.ErrFormat) {
 			return err
 		}
 		if err := pause(ctx, backoff(tries)); err != nil {
