@@ -409,21 +409,42 @@ func TestExchangedDirectoryLeadsNowhere(t *testing.T) {
 	}
 }
 
-func TestDeepTreesArePackedAndUnpacked(t *testing.T) {
+func TestDeepTreesArePackedAndUnpackedWithFewOpenDirectories(t *testing.T) {
 	t.Parallel()
-	const deep = 300
-	s := newSite(t)
+	const deep, most = 300, 70
+	s, again := newSite(t), newSite(t)
 	var data []byte
 	for i := 0; i < deep; i += 50 {
 		data = append(data, pax('x', fmt.Sprintf("path=%sf", strings.Repeat("d/", deep-i)))...)
 		data = append(data, file("")...)
 	}
-	must(t, s.unpack(t, data, tarstream.Limits{}))
-	again := newSite(t)
-	must(t, again.unpack(t, pack(t, s.root, tarstream.PackOptions{}), tarstream.Limits{}))
+	few := func() {
+		if n := openBelow(t, s.root) + openBelow(t, again.root); n > most {
+			t.Errorf("%d files are open", n)
+		}
+	}
+	watch := tarstream.Watch{Entry: func(string, *tar.Header) { few() }}
+	_, err := tarstream.UnpackWatched(t.Context(), bytes.NewReader(data), openRoot(t, s.root), tarstream.Limits{}, watch)
+	must(t, err)
+	packed := pack(t, s.root, tarstream.PackOptions{Exclude: func(string, fs.DirEntry) bool { few(); return false }})
+	must(t, again.unpack(t, packed, tarstream.Limits{}))
 	if got := tree(t, again.root); len(got) != deep+6 || got[strings.Repeat("d/", deep)+"f"] != "xxx" {
 		t.Errorf("%d entries", len(got))
 	}
+}
+
+// openBelow counts this process's open files below a directory.
+func openBelow(t *testing.T, dir string) (n int) {
+	t.Helper()
+	const open = "/proc/self/fd"
+	entries, err := os.ReadDir(open)
+	must(t, err)
+	for _, e := range entries {
+		if to, err := os.Readlink(filepath.Join(open, e.Name())); err == nil && strings.HasPrefix(to, dir) {
+			n++
+		}
+	}
+	return n
 }
 
 func TestFailureOfTheSourceIsNoFault(t *testing.T) {
