@@ -114,13 +114,13 @@ func TestMain(m *testing.M) {
 func TestDownloadOfAKilledBridgeGoesOn(t *testing.T) {
 	t.Parallel()
 	site := startCodaLab(t)
-	dir := data(t, 80, mib)
+	dir := data(t, 24, mib)
 	parent := site.upload(dir)
 	shared := t.TempDir()
 	program := testenv.Again(t, stagingFor+"="+strings.Join([]string{site.address, site.image, parent, shared}, " "))
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	for site.sent.Load() < 50*mib {
+	for site.sent.Load() < 17*mib {
 		<-tick.C
 	}
 	program.Kill()
@@ -129,22 +129,22 @@ func TestDownloadOfAKilledBridgeGoesOn(t *testing.T) {
 	inputs, err := s.Stage(t.Context(), wants(codalab.Dependency{ChildPath: "data", ParentUUID: parent}), site.image, func(string) {})
 	ok(t, err)
 	shows(t, dir, inputs.Dependencies[0].Source)
-	if sent := site.sent.Load(); sent > 100*mib {
-		t.Errorf("%d bytes were sent for 80 MiB", sent)
+	if sent := site.sent.Load(); sent > 31*mib {
+		t.Errorf("%d bytes were sent for 24 MiB", sent)
 	}
 }
 
 func TestDownloadGoesOnAfterABreak(t *testing.T) {
 	t.Parallel()
 	site := startCodaLab(t)
-	dir := data(t, 80, mib)
+	dir := data(t, 24, mib)
 	parent := site.upload(dir)
-	site.cut.Store(60 * mib)
+	site.cut.Store(18 * mib)
 	inputs, err := stager(t, site.client, t.TempDir(), "").Stage(t.Context(), wants(codalab.Dependency{ChildPath: "data", ParentUUID: parent}), site.image, func(string) {})
 	ok(t, err)
 	shows(t, dir, inputs.Dependencies[0].Source)
-	if sent := site.sent.Load(); sent > 83*mib {
-		t.Errorf("%d bytes were sent for 80 MiB", sent)
+	if sent := site.sent.Load(); sent > 26*mib {
+		t.Errorf("%d bytes were sent for 24 MiB", sent)
 	}
 }
 

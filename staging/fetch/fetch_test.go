@@ -50,7 +50,7 @@ func TestFileGoesOnWhereItsConnectionBroke(t *testing.T) {
 func TestServerThatIgnoresRangesSpoilsNothing(t *testing.T) {
 	t.Parallel()
 	s, path := file(t, 10*mib+7)
-	s.cut, s.deaf = breaks(4*mib, 2*mib, -1, 3*mib), true
+	s.cut, s.deaf = breaks(4*mib, 2*mib), true
 	tmp := filepath.Join(t.TempDir(), "content")
 	must(t, get(t.Context(), s.start(t), tmp, "data"))
 	same(t, path, tmp)
@@ -66,9 +66,9 @@ func TestEmptyFileComes(t *testing.T) {
 
 func TestLargeDirectoryGoesOnByItsListing(t *testing.T) {
 	t.Parallel()
-	dir := fill(t, 80, mib)
-	size := int64(81 * mib)
-	s := &site{dir: dir, cut: breaks(50 * mib)}
+	dir := fill(t, 24, mib)
+	size := int64(24 * mib)
+	s := &site{dir: dir, cut: breaks(16 * mib)}
 	tmp := filepath.Join(t.TempDir(), "content")
 	must(t, get(t.Context(), s.start(t), tmp, ""))
 	same(t, dir, tmp)
@@ -127,7 +127,7 @@ func TestListingThatCannotBeUsedIsNotUsed(t *testing.T) {
 	for name, change := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := &site{dir: fill(t, 8, 10*mib), cut: breaks(70 * mib)}
+			s := &site{dir: fill(t, 8, 2*mib), cut: breaks(14 * mib)}
 			change(t, s)
 			tmp := filepath.Join(t.TempDir(), "content")
 			must(t, get(t.Context(), s.start(t), tmp, ""))
@@ -148,7 +148,7 @@ func TestNoBreakEverSpoilsATree(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(seed, 1))
-			dir := fill(t, 1+random.IntN(30), random.IntN(4*mib))
+			dir := fill(t, 1+random.IntN(30), random.IntN(mib))
 			s := &site{dir: dir, deaf: seed%3 == 0}
 			calls := 0
 			s.cut = func(int, request) int64 {
@@ -157,7 +157,7 @@ func TestNoBreakEverSpoilsATree(t *testing.T) {
 				if calls++; calls > 12 || random.IntN(3) == 0 {
 					return -1
 				}
-				return random.Int64N(6 * mib)
+				return random.Int64N(3 * mib)
 			}
 			from := s.start(t)
 			tmp := filepath.Join(t.TempDir(), "content")
@@ -197,12 +197,12 @@ func TestKilledProgramsWorkIsGoneOnWith(t *testing.T) {
 		after      int64
 		size, more int64
 	}{
-		"file": {"data", func(t *testing.T) (*site, string) { t.Helper(); return file(t, 60*mib) }, 50 * mib, 60 * mib, 19 * mib},
+		"file": {"data", func(t *testing.T) (*site, string) { t.Helper(); return file(t, 36*mib) }, 34 * mib, 36 * mib, 19 * mib},
 		"directory": {"", func(t *testing.T) (*site, string) {
 			t.Helper()
-			dir := fill(t, 80, mib)
+			dir := fill(t, 24, mib)
 			return &site{dir: dir}, dir
-		}, 60 * mib, 80 * mib, 8 * mib},
+		}, 18 * mib, 24 * mib, 8 * mib},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -234,7 +234,7 @@ func TestKilledProgramsWorkIsGoneOnWith(t *testing.T) {
 
 func TestWhatTheJournalDoesNotSayIsFetchedAgain(t *testing.T) {
 	t.Parallel()
-	dir := fill(t, 8, 10*mib)
+	dir := fill(t, 8, 2*mib)
 	tests := map[string]func(t *testing.T, tmp string){
 		"a file of the right size that no line names": func(t *testing.T, tmp string) {
 			t.Helper()
@@ -245,7 +245,7 @@ func TestWhatTheJournalDoesNotSayIsFetchedAgain(t *testing.T) {
 		},
 		"a line that was cut off": func(t *testing.T, tmp string) {
 			t.Helper()
-			must(t, os.WriteFile(filepath.Join(tmp, "f0000"), noise(9, 10*mib), 0o644))
+			must(t, os.WriteFile(filepath.Join(tmp, "f0000"), noise(9, 2*mib), 0o644))
 			text, err := os.ReadFile(filepath.Join(filepath.Dir(tmp), "journal"))
 			must(t, err)
 			cut := strings.Index(string(text), `"f0000"`) + 3
@@ -253,14 +253,14 @@ func TestWhatTheJournalDoesNotSayIsFetchedAgain(t *testing.T) {
 		},
 		"another start of the machine": func(t *testing.T, tmp string) {
 			t.Helper()
-			must(t, os.WriteFile(filepath.Join(tmp, "f0000"), noise(9, 10*mib), 0o644))
+			must(t, os.WriteFile(filepath.Join(tmp, "f0000"), noise(9, 2*mib), 0o644))
 			boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 			must(t, err)
 			change(t, tmp, strings.TrimSpace(string(boot)), "another")
 		},
 		"no journal": func(t *testing.T, tmp string) {
 			t.Helper()
-			must(t, os.WriteFile(filepath.Join(tmp, "f0000"), noise(9, 10*mib), 0o644))
+			must(t, os.WriteFile(filepath.Join(tmp, "f0000"), noise(9, 2*mib), 0o644))
 			must(t, os.Remove(filepath.Join(filepath.Dir(tmp), "journal")))
 		},
 		"a file that is gone": func(t *testing.T, tmp string) { t.Helper(); must(t, os.Remove(filepath.Join(tmp, "f0000"))) },
@@ -293,12 +293,12 @@ func half(t *testing.T, dir, tmp string) {
 	s := &site{dir: dir}
 	ctx, cancel := context.WithCancel(t.Context())
 	reached, release := make(chan struct{}), make(chan struct{})
-	s.hold = func(int) (int64, func()) { return 60 * mib, func() { close(reached); <-release } }
+	s.hold = func(int) (int64, func()) { return 11 * mib, func() { close(reached); <-release } }
 	done := make(chan error, 1)
 	from := s.start(t)
 	go func() { done <- get(ctx, from, tmp, "") }()
 	<-reached
-	holds(t, filepath.Dir(tmp), 55*mib)
+	holds(t, filepath.Dir(tmp), 10*mib)
 	cancel()
 	if err := <-done; err == nil {
 		t.Fatal("a fetch that was ended succeeded")
