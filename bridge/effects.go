@@ -104,12 +104,16 @@ func newRunner(ctx context.Context, b *Bridge, g *errgroup.Group) *runner {
 }
 
 // AtOnce is how many effects of a kind run at once. Slurm is asked one thing
-// at a time.
+// at a time. Bundles that are staged wait for downloads, often for the same one,
+// and package staging bounds those: there is room for all that memory bears, so
+// that who waits does not keep from working who needs nothing that is missing.
 func AtOnce(k plan.Kind) int64 {
 	switch k {
 	case plan.Submit, plan.Cancel, plan.Account:
 		return 1
-	case plan.Stage, plan.Collect:
+	case plan.Stage:
+		return 2048
+	case plan.Collect:
 		return 4
 	case plan.Claim, plan.Prepare, plan.Look, plan.Close, plan.Confirm, plan.Release, plan.Forget:
 	}
@@ -154,6 +158,10 @@ func outcome(err error) plan.Outcome {
 	var transient interface{ Transient() bool }
 	if errors.As(err, &transient) {
 		o.Final = !transient.Transient()
+	}
+	var outage interface{ Outage() bool }
+	if errors.As(err, &outage) {
+		o.Outage = outage.Outage()
 	}
 	var answer *codalab.Error
 	if errors.As(err, &answer) {

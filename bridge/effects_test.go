@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -171,6 +172,38 @@ func TestProgressIsPassedOnOnceASecond(t *testing.T) {
 		}
 		if heard != 10 {
 			t.Errorf("heard %d times in ten seconds", heard)
+		}
+	})
+}
+
+// waitingStager waits for a download that one bundle does not want.
+type waitingStager struct {
+	Stager
+
+	without string
+}
+
+func (s waitingStager) Stage(ctx context.Context, run codalab.RunBundle, _ string, _ func(string)) (spool.Inputs, error) {
+	if run.UUID != s.without {
+		<-ctx.Done()
+	}
+	return spool.Inputs{}, ctx.Err()
+}
+
+func TestBundlesThatWaitForADownloadDoNotHoldTheOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &Bridge{Stager: waitingStager{without: "0x999"}}
+		r, wait := startedRunner(t, b)
+		defer wait()
+		for i := range 1000 {
+			bundle := fmt.Sprintf("0x%d", i)
+			row := plan.Row{Bundle: bundle, Run: &codalab.RunBundle{UUID: bundle}, Phase: plan.Staging}
+			r.begin(plan.Effect{Kind: plan.Stage, Row: &row})
+		}
+		synctest.Wait()
+		if told := b.inbox.take().news; len(told) != 1 || told[0].bundle != "0x999" || told[0].Staged == nil {
+			t.Errorf("%d were staged, want the one that waits for nothing", len(told))
 		}
 	})
 }

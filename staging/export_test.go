@@ -6,7 +6,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// Dependency brings one dependency in.
+// Dependency brings one dependency in, as Stage does.
 func (s *Stager) Dependency(ctx context.Context, d codalab.Dependency) (string, error) {
-	return s.copied(ctx, codalab.RunBundle{}, d, &teller{tell: func(string) {}})
+	s.begin()
+	return s.copied(ctx, codalab.RunBundle{}, d, &part{name: d.ChildPath})
 }

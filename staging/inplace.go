@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"path"
 	"path/filepath"
 	"slices"
@@ -88,11 +89,13 @@ func (p *InPlace) dependency(ctx context.Context, owner string, d codalab.Depend
 	}}, true, nil
 }
 
-// serverError says what the server's answer was about.
+// serverError says what the server's answer was about. That it is in trouble, or
+// does not know the bridge any more, is no fault of the bundle's.
 func serverError(what string, err error) error {
 	var answer *codalab.Error
 	if errors.As(err, &answer) {
-		return &Error{What: what, Err: errors.New(answer.Message), Retry: answer.Transient()}
+		away := answer.Transient() || answer.Status == http.StatusUnauthorized
+		return &Error{What: what, Err: errors.New(answer.Message), Retry: away, Away: away}
 	}
 	return &Error{What: what, Err: err, Retry: true}
 }

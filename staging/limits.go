@@ -3,7 +3,6 @@ package staging
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"syscall"
@@ -69,20 +68,4 @@ func (r room) explain(err error) error {
 		return fmt.Errorf("%w: a dependency may hold %s at most on this cluster", tarstream.ErrTooLarge, codalab.FormatSize(r.Bytes))
 	}
 	return fmt.Errorf("it does not fit on the cluster's shared disk, which has %s free: %w", codalab.FormatSize(r.free), syscall.ENOSPC)
-}
-
-// bounded reads a file's content, up to a limit.
-type bounded struct {
-	r     io.Reader
-	limit int64
-	n     int64
-}
-
-func (b *bounded) Read(p []byte) (int, error) {
-	n, err := b.r.Read(p)
-	b.n += int64(n)
-	if b.n > b.limit {
-		return 0, &tarstream.LimitError{Limits: tarstream.Limits{Bytes: b.limit}}
-	}
-	return n, err //nolint:wrapcheck // a reader passes its errors on
 }

@@ -23,7 +23,7 @@ type bundleServer struct {
 }
 
 func (b bundleServer) ContentsInfo(context.Context, codalab.Target, int) (codalab.TargetInfo, error) {
-	return codalab.TargetInfo{Perm: 0o644}, nil
+	return codalab.TargetInfo{Type: b.kind, Size: int64(len(b.content)), Perm: 0o644}, nil
 }
 
 func (b bundleServer) OpenContents(context.Context, codalab.Target, *client.Range) (*client.Contents, error) {
@@ -72,7 +72,8 @@ func TestSiteBoundsADependency(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := Stager{Contents: test.server, Limits: limits}
-			err := s.fetch(t.Context(), codalab.Target{}, filepath.Join(t.TempDir(), "tmp"), func(int64) {})
+			s.begin()
+			err := s.fetch(t.Context(), codalab.Target{}, &download{}, filepath.Join(t.TempDir(), "tmp"))
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want %q", err, test.want)
 			}

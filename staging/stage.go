@@ -1,17 +1,18 @@
 package staging
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path"
 	"strings"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/cache"
@@ -19,6 +20,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/staging/fetch"
 )
 
 // Contents is where bundles' contents come from and go to. *client.Client is
@@ -30,7 +32,7 @@ type Contents interface {
 }
 
 // Stager brings bundles' inputs into a cache on the shared disk. It is safe
-// for concurrent use.
+// for concurrent use; its exported fields are not changed once it is used.
 type Stager struct {
 	Contents  Contents
 	Cache     *cache.Cache
@@ -41,6 +43,13 @@ type Stager struct {
 	// Limits bounds what one dependency may hold; so does what the cache's disk
 	// has free when its download begins.
 	Limits tarstream.Limits
+	// Downloads is how many dependencies, and besides them how many images, are
+	// brought in at a time, whatever the number of bundles that are staged; 0
+	// means DefaultDownloads.
+	Downloads int
+	// Pace bounds the dependencies' downloads; nil does not. That of images is
+	// the Converter's, whose registry can be given the Pace's Transport.
+	Pace *Pace
 	// InPlace finds the data of links; where it is nil, that is fetched from
 	// the server like any other.
 	InPlace *InPlace
@@ -50,19 +59,41 @@ type Stager struct {
 	// Layout is the shared directory, which keeps some bundles' results; empty
 	// where there is none.
 	Layout spool.Layout
+
+	once              sync.Once
+	downloads, images turns
+	board             board
+	registry          resolver
+	asking            *semaphore.Weighted
 }
+
+// questionsAtOnce is how many bundles at a time ask the server where their data
+// is.
+const questionsAtOnce = 16
+
+// DefaultDownloads is how many downloads there are at a time.
+const DefaultDownloads = 4
 
 // Error is why something could not be brought in.
 type Error struct {
-	// What names it as the researcher did: an image, or a dependency.
+	// What names it as the researcher did: an image, or a dependency. It is
+	// empty where Err does.
 	What string
 	Err  error
 	// Retry is set when another try may succeed.
 	Retry bool
+	// Away is set when that is because something is away that others need too,
+	// the server, a registry or room on the disk, and which comes back.
+	Away bool
 }
 
 // Error says what could not be brought in and why.
-func (e *Error) Error() string { return fmt.Sprintf("%s: %v", e.What, e.Err) }
+func (e *Error) Error() string {
+	if e.What == "" {
+		return e.Err.Error()
+	}
+	return fmt.Sprintf("%s: %v", e.What, e.Err)
+}
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
@@ -70,94 +101,96 @@ func (e *Error) Unwrap() error { return e.Err }
 // Transient says whether another try may succeed.
 func (e *Error) Transient() bool { return e.Retry }
 
+// Outage says whether it waits for something that others wait for too.
+func (e *Error) Outage() bool { return e.Away }
+
 // Stage brings the image and the dependencies of a run in, side by side, and
-// returns where they are. It blocks until all is there, or one cannot be had.
-// progress is called now and then with one sentence, from one goroutine at a
-// time.
+// returns where they are. It blocks until all is there, or one cannot be had:
+// what fails for good ends the others, what may pass does not. progress is
+// called now and then with one sentence, from one goroutine at a time.
+//
+// Bundles that want the same share one download, and hear of it alike. Any
+// number of them may be staged at once.
 func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image string, progress func(string)) (spool.Inputs, error) {
+	s.begin()
 	inputs := spool.Inputs{Dependencies: make([]spool.Dependency, len(run.Dependencies))}
-	told := &teller{tell: progress}
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(4)
-	g.Go(func() error {
-		var err error
-		inputs.Image, inputs.ImageDigest, err = s.image(ctx, run, image, told)
+	parts := []*part{{name: "image " + image, image: true}}
+	for _, d := range run.Dependencies {
+		parts = append(parts, &part{name: nameOf(d.Dependency)})
+	}
+	stop := make(chan struct{})
+	var talk errgroup.Group
+	talk.Go(func() error {
+		tell(parts, s.taken, progress, stop)
+		return nil
+	})
+	err := s.all(ctx, len(parts), func(ctx context.Context, i int) (err error) {
+		if i == 0 {
+			inputs.Image, inputs.ImageDigest, err = s.image(ctx, run, image, parts[0])
+			return err
+		}
+		inputs.Dependencies[i-1], err = s.dependency(ctx, run, run.Dependencies[i-1], parts[i])
 		return err
 	})
-	for i, d := range run.Dependencies {
-		g.Go(func() error {
-			var err error
-			inputs.Dependencies[i], err = s.dependency(ctx, run, d, told)
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return spool.Inputs{}, err //nolint:wrapcheck // an *Error, or the context's
+	close(stop)
+	if err := errors.Join(err, talk.Wait()); err != nil {
+		return spool.Inputs{}, err
 	}
 	return inputs, nil
 }
 
-// teller passes sentences on, one at a time.
-type teller struct {
-	mu   sync.Mutex
-	tell func(string)
-}
-
-func (t *teller) say(format string, args ...any) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.tell(fmt.Sprintf(format, args...))
-}
-
-func (s *Stager) image(ctx context.Context, run codalab.RunBundle, name string, told *teller) (sif, digest string, err error) {
-	if name == "" {
-		return "", "", &Error{What: "image", Err: errors.New("none was asked for, and the server has no default: use --request-docker-image")}
-	}
-	ref, err := apptainer.ParseReference(name)
-	if err != nil {
-		return "", "", imageError(err)
-	}
-	img, err := s.Converter.Registry.Resolve(ctx, ref)
-	if err != nil {
-		return "", "", imageError(err)
-	}
-	key := cache.Key{Kind: "sif", ID: img.Digest + " " + img.Architecture + " " + s.Converter.Settings()}
-	sif, err = s.Cache.Get(ctx, s.want(run, key), func(ctx context.Context, tmp string) error {
-		told.say("Pulling image %s.", name)
-		return s.Converter.Convert(ctx, img, tmp, func(p apptainer.Progress) {
-			told.say("%s image %s: %s of %s.", doing(p.Stage), name, codalab.FormatSize(p.Done), codalab.FormatSize(p.Total))
-		})
+// begin makes what the exported fields say.
+func (s *Stager) begin() {
+	s.once.Do(func() {
+		n := cmp.Or(s.Downloads, DefaultDownloads)
+		s.downloads.free, s.images.free = n, n
+		s.asking = semaphore.NewWeighted(questionsAtOnce)
 	})
-	if err != nil {
-		return "", "", imageError(err)
-	}
-	return sif, img.Digest, nil
 }
 
-// want is a bundle's request for an entry of the cache.
-func (s *Stager) want(run codalab.RunBundle, key cache.Key) cache.Want {
-	w := cache.Want{Key: key, Owner: run.OwnerID}
-	if s.Holder != nil {
-		w.Holder = s.Holder(run.UUID)
+// taken is how many images, or dependencies, are being brought in.
+func (s *Stager) taken(images bool) int {
+	if images {
+		return s.images.taken()
 	}
-	return w
+	return s.downloads.taken()
 }
 
-func doing(s apptainer.Stage) string {
-	if s == apptainer.Converting {
-		return "Converting"
+// all brings n things, some at a time. Of several failures it returns one that
+// is final, if there is one.
+func (s *Stager) all(ctx context.Context, n int, bring func(ctx context.Context, i int) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(1 + cmp.Or(s.Downloads, DefaultDownloads))
+	passing := make([]error, n)
+	for i := range n {
+		g.Go(func() error {
+			err := bring(ctx, i)
+			var e *Error
+			if errors.As(err, &e) && e.Retry {
+				passing[i] = err
+				return nil
+			}
+			return err
+		})
 	}
-	return "Pulling"
+	if err := g.Wait(); err != nil {
+		return err //nolint:wrapcheck // an *Error, or the context's
+	}
+	for _, err := range passing {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// imageError keeps an image's own error, which is a sentence with the image's
-// name already, and says of any other that it was about the image.
-func imageError(err error) error {
-	var refused *apptainer.ImageError
-	if errors.As(err, &refused) {
-		return refused
+// nameOf is what a dependency is called in sentences.
+func nameOf(d codalab.Dependency) string {
+	parent := path.Join(cmp.Or(d.ParentName, d.ParentUUID), d.ParentPath)
+	if child := path.Clean(d.ChildPath); child != "." {
+		return "dependency " + child + " (" + parent + ")"
 	}
-	return &Error{What: "image", Err: err, Retry: true}
+	return "dependency " + parent
 }
 
 // Changed says in a sentence for the researcher which of the data that is used
@@ -170,108 +203,94 @@ func (s *Stager) Changed(ctx context.Context, inputs spool.Inputs) string {
 }
 
 // dependency finds a dependency where it lies, or brings it in.
-func (s *Stager) dependency(ctx context.Context, run codalab.RunBundle, d codalab.RunDependency, told *teller) (spool.Dependency, error) {
+func (s *Stager) dependency(ctx context.Context, run codalab.RunBundle, d codalab.RunDependency, p *part) (spool.Dependency, error) {
 	if s.Store != nil {
 		if dep, found, err := s.Store.dependency(d); found {
 			return dep, err
 		}
 	}
 	if s.InPlace != nil {
-		if dep, linked, err := s.InPlace.dependency(ctx, run.OwnerID, d.Dependency); linked || err != nil {
+		if err := s.asking.Acquire(ctx, 1); err != nil {
+			return spool.Dependency{}, err //nolint:wrapcheck // the context's
+		}
+		dep, linked, err := s.InPlace.dependency(ctx, run.OwnerID, d.Dependency)
+		s.asking.Release(1)
+		if linked || err != nil {
 			return dep, err
 		}
 	}
-	source, err := s.copied(ctx, run, d.Dependency, told)
+	source, err := s.copied(ctx, run, d.Dependency, p)
 	return spool.Dependency{ChildPath: d.ChildPath, Source: source}, err
 }
 
 // copied brings the target of a dependency in, whole or the part that was
 // asked for.
-func (s *Stager) copied(ctx context.Context, run codalab.RunBundle, d codalab.Dependency, told *teller) (string, error) {
+func (s *Stager) copied(ctx context.Context, run codalab.RunBundle, d codalab.Dependency, p *part) (string, error) {
 	target := codalab.Target{BundleUUID: d.ParentUUID, Subpath: strings.Trim(path.Clean("/"+d.ParentPath), "/")}
 	if source, ok, err := s.kept(d, target); ok || err != nil {
 		return source, err
 	}
-	source, err := s.Cache.Get(ctx, s.want(run, cache.Key{Kind: "bundle", ID: target.String()}), func(ctx context.Context, tmp string) error {
-		return s.fetch(ctx, target, tmp, func(n int64) {
-			told.say("Downloading dependency %s: %s done.", d.ChildPath, codalab.FormatSize(n))
-		})
+	source, err := s.get(ctx, run, cache.Want{Key: cache.Key{Kind: "bundle", ID: target.String()}, Resume: true}, p, func(ctx context.Context, to *download, tmp string) error {
+		return s.fetch(ctx, target, to, tmp)
 	})
-	if err == nil {
-		return source, nil
+	if err != nil {
+		return "", dependencyError("dependency "+d.ChildPath+" ("+target.String()+")", err)
 	}
-	what := "dependency " + d.ChildPath + " (" + target.String() + ")"
-	var answer *codalab.Error
-	if errors.As(err, &answer) {
-		return "", &Error{What: what, Err: errors.New(answer.Message), Retry: answer.Transient()}
-	}
-	return "", &Error{What: what, Err: err, Retry: !errors.Is(err, tarstream.ErrUnsafe) && !errors.Is(err, tarstream.ErrTooLarge)}
+	return source, nil
 }
 
 // fetch downloads a target to tmp.
-func (s *Stager) fetch(ctx context.Context, t codalab.Target, tmp string, progress func(n int64)) error {
+func (s *Stager) fetch(ctx context.Context, t codalab.Target, d *download, tmp string) error {
 	r, err := s.room(tmp)
 	if err != nil {
 		return err
 	}
-	return r.explain(s.download(ctx, t, tmp, r, progress))
+	return r.explain(fetch.Fetch{
+		From: s.Contents, Target: t, Limits: r.Limits, Reader: s.Pace.Reader,
+		Turn: func(ctx context.Context, do func() error) error { return s.downloads.do(ctx, d, do) },
+		Progress: func(done, total int64) {
+			d.done.Store(done)
+			d.total.Store(total)
+		},
+	}.To(ctx, tmp))
 }
 
-func (s *Stager) download(ctx context.Context, t codalab.Target, tmp string, r room, progress func(n int64)) error {
-	from, err := s.Contents.OpenContents(ctx, t, nil)
-	if err != nil {
-		return err
+// dependencyError says what became of a download.
+func dependencyError(what string, err error) error {
+	var answer *codalab.Error
+	if errors.As(err, &answer) {
+		return serverError(what, err)
 	}
-	defer func() { _ = from.Close() }() // only read
-	body := &meter{r: from, tell: progress}
-	if from.Type == codalab.TargetDirectory {
-		return unpack(ctx, body, tmp, r.Limits)
+	for _, final := range []error{tarstream.ErrUnsafe, tarstream.ErrTooLarge, fetch.ErrLink} {
+		if errors.Is(err, final) {
+			return &Error{What: what, Err: err}
+		}
 	}
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	_, err = io.Copy(f, &bounded{r: body, limit: r.Bytes})
-	if err == nil { // the researcher's file may be a program
-		err = f.Chmod(fileMode(ctx, s.Contents, t))
-	}
-	return errors.Join(err, f.Close())
+	return &Error{What: what, Err: err, Retry: true, Away: full(err) || errors.Is(err, fetch.ErrBroken)}
 }
 
-func fileMode(ctx context.Context, c Contents, t codalab.Target) fs.FileMode {
-	info, err := c.ContentsInfo(ctx, t, 0)
-	if err != nil {
-		return 0o644
-	}
-	return fs.FileMode(info.Perm)&0o777 | 0o400 //nolint:gosec // the server's permission bits, masked
+// full says whether an error is that of a disk, or a cache, without room.
+func full(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, cache.ErrFull)
 }
 
-func unpack(ctx context.Context, body io.Reader, tmp string, limits tarstream.Limits) error {
-	if err := os.Mkdir(tmp, 0o700); err != nil {
-		return fmt.Errorf("write: %w", err)
+// get returns the content that is wanted for a run, which fill makes if nobody
+// has it yet. All bundles that wait for it are shown the same download.
+func (s *Stager) get(ctx context.Context, run codalab.RunBundle, w cache.Want, p *part, fill func(ctx context.Context, d *download, tmp string) error) (string, error) {
+	d := s.board.join(w.Key, run.UUID)
+	defer s.board.leave(w.Key, d, run.UUID)
+	p.follow(d)
+	w.Owner = run.OwnerID
+	if s.Holder != nil {
+		w.Holder = s.Holder(run.UUID)
 	}
-	root, err := os.OpenRoot(tmp)
-	if err != nil {
-		return fmt.Errorf("write: %w", err)
+	w.Waiting = func(string) { d.elsewhere.Store(true) }
+	content, err := s.Cache.Get(ctx, w, func(ctx context.Context, tmp string) error {
+		d.elsewhere.Store(false)
+		return fill(ctx, d, tmp)
+	})
+	if err == nil {
+		p.arrived()
 	}
-	_, err = tarstream.Unpack(ctx, body, root, limits)
-	return errors.Join(err, root.Close())
-}
-
-// meter tells, about every 8 MiB, how much went through it.
-type meter struct {
-	r       io.Reader
-	n, said int64
-	tell    func(n int64)
-}
-
-func (m *meter) Read(p []byte) (int, error) {
-	const step = 8 << 20
-	n, err := m.r.Read(p)
-	m.n += int64(n)
-	if m.n-m.said >= step {
-		m.said = m.n
-		m.tell(m.n)
-	}
-	return n, err //nolint:wrapcheck // a reader passes its errors on
+	return content, err
 }

@@ -36,7 +36,11 @@ func (s *directoryServer) ContentsInfo(_ context.Context, t codalab.Target, _ in
 	if err != nil {
 		return codalab.TargetInfo{}, &codalab.Error{Status: 404, Message: "not found"}
 	}
-	return codalab.TargetInfo{Perm: int(info.Mode().Perm())}, nil
+	kind := codalab.TargetFile
+	if info.IsDir() {
+		kind = codalab.TargetDirectory
+	}
+	return codalab.TargetInfo{Type: kind, Size: info.Size(), Perm: int(info.Mode().Perm())}, nil
 }
 
 func (s *directoryServer) OpenContents(ctx context.Context, t codalab.Target, _ *client.Range) (*client.Contents, error) {

@@ -84,7 +84,7 @@ func TestPatienceEndsAfterTimeAndTries(t *testing.T) {
 	for phase, patience := range map[plan.Phase]time.Duration{plan.Staging: 5 * time.Minute, plan.Collecting: 72 * time.Hour} {
 		fail := plan.News{Staged: &plan.StageEnd{Outcome: plan.Outcome{Failure: "no"}}, Collected: &plan.Outcome{Failure: "no"}}
 		tried := func(n int) func(*plan.Row) {
-			return func(r *plan.Row) { r.Staged, r.Tries = nil, n }
+			return func(r *plan.Row) { r.Staged, r.Tries, r.Troubled = nil, n, epoch }
 		}
 		var asks []plan.Kind
 		if phase == plan.Collecting {

@@ -71,8 +71,10 @@ func (d *decision) staging() {
 		return // Batch decides when it is submitted
 	}
 	d.heedDisk()
-	d.row.Progress = d.news.Progress
 	answer := d.news.Staged
+	if answer != nil || d.news.Progress != "" {
+		d.row.Progress = d.news.Progress
+	}
 	switch {
 	case answer == nil:
 		if !d.waiting() && d.row.Low == "" {
@@ -82,8 +84,9 @@ func (d *decision) staging() {
 		inputs := answer.Inputs
 		d.row.Staged = &inputs
 		d.row.Due, d.row.Tries, d.row.Trouble, d.row.Progress, d.row.Low = time.Time{}, 0, "", "", ""
+		d.row.Troubled, d.row.Outage = time.Time{}, false
 		d.row.Reason = noted("image and dependencies are there", d.row.Notes())
-	case answer.Final && !answer.Full || d.stagedEnough(*answer):
+	case answer.Final && !answer.Full || d.stagedEnough(answer.Outcome):
 		cause := spool.CausePlatform
 		if answer.Final && !answer.Full {
 			cause = spool.CauseUser
@@ -98,16 +101,22 @@ func (d *decision) staging() {
 // the whole disk must not fill it for ever.
 const fullPatience = 3 * 24 * time.Hour
 
-// stagedEnough says whether a staging that failed is given up. While the disk is
-// below its low water nothing is.
-func (d *decision) stagedEnough(answer StageEnd) bool {
-	switch {
-	case d.row.Low != "":
-		return false
-	case answer.Full:
-		return d.patienceEnds(fullPatience)
+// stagedEnough says whether staging, which has failed, is given up. Its patience
+// begins with the first failure: before, it may have worked for hours. An outage
+// or a full disk takes none of what is for the bundle's own troubles, nor do
+// those take of it. While the disk is below its low water nothing is given up.
+func (d *decision) stagedEnough(o Outcome) bool {
+	patience, outage := d.policy.StagePatience, o.Outage || o.Full
+	if o.Outage {
+		patience = max(patience, d.policy.OutagePatience)
 	}
-	return d.patienceEnds(d.policy.StagePatience)
+	if o.Full {
+		patience = max(patience, fullPatience)
+	}
+	if d.row.Troubled.IsZero() || d.row.Outage != outage {
+		d.row.Troubled, d.row.Outage, d.row.Tries = d.now, outage, 0
+	}
+	return d.row.Low == "" && d.now.Sub(d.row.Troubled) > patience && d.row.Tries >= leastTries
 }
 
 // noted is a reason with what there is to know of the data.

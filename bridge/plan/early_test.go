@@ -65,6 +65,33 @@ func TestStagingIsTriedAgainForAWhile(t *testing.T) {
 	}
 }
 
+// An outage is waited out for a day, and neither it nor hours of work before
+// the first failure use up the patience with the bundle's own troubles.
+func TestOutageWhileStagingIsWaitedOut(t *testing.T) {
+	t.Parallel()
+	unstaged := func(r *plan.Row) { r.Staged = nil }
+	fails := func(outage bool) plan.News {
+		return plan.News{Staged: &plan.StageEnd{Outcome: plan.Outcome{Failure: "the server is away", Outage: outage}}}
+	}
+	b := given(t, rowIn(plan.Staging), unstaged)
+	for at := 10 * time.Hour; at <= 33*time.Hour; at += time.Hour { // it had worked for ten hours
+		b.at(at).hears(fails(true)).is(plan.Staging)
+	}
+	for range 5 {
+		b.at(40 * time.Hour).hears(fails(false)).is(plan.Staging)
+	}
+	b.at(40*time.Hour + 6*time.Minute).hears(fails(false)).is(plan.Finalizing)
+	b.verdict(spool.CausePlatform, "The server is away.")
+	b = given(t, rowIn(plan.Staging), unstaged)
+	for range 6 {
+		b.hears(fails(true)).is(plan.Staging)
+	}
+	b.at(24*time.Hour + time.Second).hears(fails(true)).is(plan.Finalizing)
+	if b = given(t, rowIn(plan.Staging), unstaged).hears(fails(true)).hears(plan.News{Staged: &plan.StageEnd{}}); !b.row.Troubled.IsZero() || b.row.Outage {
+		t.Error("what was staged is still troubled")
+	}
+}
+
 // What the server's late answer says counts before anything was asked of Slurm.
 func TestBundleThatTheServerGaveAwayIsLetGo(t *testing.T) {
 	t.Parallel()

@@ -63,6 +63,9 @@ type Outcome struct {
 	Full bool
 	// Done says what was done, where there is more to say than that it was.
 	Done string `json:",omitempty"`
+	// Outage is set for a failure that says nothing of the bundle: the server, a
+	// registry or the disk is away, and comes back.
+	Outage bool
 }
 
 // Claimed is the server's answer to a claim.

@@ -62,7 +62,7 @@ type decision struct {
 // while more.
 func (d *decision) mindClock() {
 	r := &d.row
-	for _, t := range []*time.Time{&r.Since, &r.Submitted, &r.Absent, &r.Ended, &r.Looked, &r.Stuck, &r.Cancelled, &r.Gone} {
+	for _, t := range []*time.Time{&r.Since, &r.Submitted, &r.Absent, &r.Ended, &r.Looked, &r.Troubled, &r.Stuck, &r.Cancelled, &r.Gone} {
 		if t.After(d.now) {
 			*t = d.now
 		}
@@ -296,6 +296,7 @@ func (d *decision) want(k Kind) {
 func (d *decision) enter(p Phase, reason string) {
 	d.row.Phase, d.row.Since, d.row.Reason = p, d.now, reason
 	d.row.Due, d.row.Tries, d.row.Trouble, d.row.Low, d.row.Progress = time.Time{}, 0, "", "", ""
+	d.row.Troubled, d.row.Outage = time.Time{}, false
 }
 
 // again says that what the phase is after failed, and when to try it again.
@@ -330,9 +331,11 @@ func (d *decision) wake(t time.Time) {
 // patienceEnds says whether a phase has failed for long enough to give up, and
 // often enough: that much time may also have passed on a clock that was set.
 func (d *decision) patienceEnds(patience time.Duration) bool {
-	const leastTries = 5
 	return d.now.Sub(d.row.Since) > patience && d.row.Tries >= leastTries
 }
+
+// leastTries is how often a phase fails before it is given up.
+const leastTries = 5
 
 const longestBackoff = time.Minute
 

@@ -48,6 +48,9 @@ type Policy struct {
 	// StagePatience is how long staging is tried again before the bundle
 	// fails, CollectPatience the same for collecting.
 	StagePatience, CollectPatience time.Duration
+	// OutagePatience is how long staging waits, beyond StagePatience, for a
+	// server, a registry or a disk that is away.
+	OutagePatience time.Duration
 	// AckPatience is how long the server's acknowledgement of a result is
 	// waited for before the server is asked whether it still waits for it.
 	AckPatience time.Duration

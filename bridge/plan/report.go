@@ -154,14 +154,14 @@ func (r Row) stagingStatus() string {
 	switch {
 	case r.Low != "" && r.Progress == "":
 		return "Waiting: " + r.Low + "."
-	case r.Trouble != "" && r.Due.IsZero():
-		return "Trying again: " + sentence(r.Trouble)
-	case r.Trouble != "":
+	case r.Trouble != "" && !r.Due.IsZero():
 		return "Trying again at " + r.Due.Format(time.TimeOnly) + ": " + sentence(r.Trouble)
-	case r.Staged != nil:
-		return "Image and dependencies are ready; waiting to be submitted to Slurm."
 	case r.Progress != "":
 		return r.Progress
+	case r.Trouble != "":
+		return "Trying again: " + sentence(r.Trouble)
+	case r.Staged != nil:
+		return "Image and dependencies are ready; waiting to be submitted to Slurm."
 	}
 	return "Bringing in the image and the dependencies."
 }

@@ -72,6 +72,10 @@ type Row struct {
 	Tries int `json:"tries,omitempty"`
 	// Trouble is why the last try failed.
 	Trouble string `json:"trouble,omitempty"`
+	// Troubled is since when staging has failed as it did last, and Outage says
+	// whether that was an outage; zero while it does not fail.
+	Troubled time.Time `json:"troubled,omitzero"`
+	Outage   bool      `json:"outage,omitempty"`
 
 	// Low is why a row whose inputs are not there waits for room on the shared
 	// disk; empty while it does not.

@@ -167,6 +167,7 @@ func (w *world) answer(a *arguments) error {
 	n := w.hear()
 	o := plan.Outcome{
 		Failure: a.get("failure"), Final: a.flag("final"), Gone: a.flag("gone"), Full: a.flag("full"), Done: a.get("done"),
+		Outage: a.flag("outage"),
 	}
 	if n.Progress = a.get("progress"); n.Progress != "" {
 		w.running[key] = true

@@ -101,6 +101,8 @@ func (w *world) fields(r plan.Row) []field {
 		{"releasing", yes(r.Releasing)},
 		{"tries", number(int64(r.Tries))},
 		{"trouble", quoted(r.Trouble)},
+		{"troubled", moment(r.Troubled)},
+		{"outage", yes(r.Outage)},
 		{"due", w.dueWords(r)},
 	}
 }

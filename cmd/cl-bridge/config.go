@@ -23,6 +23,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/staging"
 )
 
 // config is the bridge's configuration file. docs/operators.md explains each
@@ -40,6 +41,7 @@ type config struct {
 	DiskSettle      *duration `toml:"disk_settle"`
 	KeepAfterAck    *duration `toml:"keep_after_ack"`
 	StagePatience   *duration `toml:"stage_patience"`
+	OutagePatience  *duration `toml:"outage_patience"`
 	CollectPatience *duration `toml:"collect_patience"`
 	MaxAttempts     int       `toml:"max_attempts"`
 	CancelStrays    *bool     `toml:"cancel_strays"`
@@ -73,14 +75,21 @@ type imageConfig struct {
 type stagingConfig struct {
 	MaxDependency *size `toml:"max_dependency"`
 	MaxFiles      int   `toml:"max_files"`
+	Bandwidth     size  `toml:"bandwidth"`
+	Downloads     int   `toml:"downloads"`
 }
 
 func (s stagingConfig) check() error {
+	const least = 64 << 10
 	switch {
 	case s.MaxDependency != nil && *s.MaxDependency == 0:
 		return errors.New("staging.max_dependency is 0: leave it out to be bounded by the disk alone")
 	case s.MaxFiles < 0:
 		return errors.New("staging.max_files is negative")
+	case s.Downloads < 0:
+		return errors.New("staging.downloads is negative")
+	case s.Bandwidth != 0 && s.Bandwidth < least:
+		return fmt.Errorf("staging.bandwidth = %q is below 64k bytes a second: write %q for two hundred megabytes", codalab.FormatSize(int64(s.Bandwidth)), "200m")
 	}
 	return nil
 }
@@ -89,6 +98,14 @@ func (s stagingConfig) check() error {
 func (s stagingConfig) limits() tarstream.Limits {
 	const files = 10_000_000
 	return tarstream.Limits{Bytes: s.MaxDependency.or(0), Entries: int64(cmp.Or(s.MaxFiles, files))}
+}
+
+// pace is that of all downloads; nil where they are not bounded.
+func (s stagingConfig) pace() *staging.Pace {
+	if s.Bandwidth == 0 {
+		return nil
+	}
+	return staging.NewPace(int64(s.Bandwidth))
 }
 
 // linkConfig is a directory whose data bundles use in place.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -282,6 +283,7 @@ func policy(c config, id string, layout spool.Layout, worker string, slurm *sbat
 		Settle:          c.DiskSettle.or(10 * time.Second),
 		StuckFor:        5 * time.Second,
 		StagePatience:   c.StagePatience.or(5 * time.Minute),
+		OutagePatience:  c.OutagePatience.or(24 * time.Hour),
 		CollectPatience: c.CollectPatience.or(3 * 24 * time.Hour),
 		AckPatience:     10 * time.Minute,
 		MaxAttempts:     cmp.Or(c.MaxAttempts, 3),
@@ -292,18 +294,38 @@ func policy(c config, id string, layout spool.Layout, worker string, slurm *sbat
 
 func stager(c config, cl *client.Client, content *cache.Cache, bridge string, now func() time.Time) *staging.Stager {
 	const mib = 1 << 20
+	pace := c.Staging.pace()
+	var registry apptainer.Registry
+	if pace != nil {
+		registry.Transport = pace.Transport(registryTransport())
+	}
 	return &staging.Stager{
 		Holder:   func(bundle string) cache.Holder { return rowHolder(bridge, bundle) },
 		Contents: cl,
 		Cache:    content,
 		Converter: apptainer.Converter{
-			TempDir: c.Image.TempDir, Processors: c.Image.Processors, MemoryMiB: int(c.Image.Memory / mib),
+			Registry: registry,
+			TempDir:  c.Image.TempDir, Processors: c.Image.Processors, MemoryMiB: int(c.Image.Memory / mib),
 		},
-		Limits:  c.Staging.limits(),
-		Store:   serverStore(c),
-		InPlace: inPlace(c, cl, spool.Layout(c.Shared), now),
-		Layout:  spool.Layout(c.Shared),
+		Limits:    c.Staging.limits(),
+		Downloads: c.Staging.Downloads,
+		Pace:      pace,
+		Store:     serverStore(c),
+		InPlace:   inPlace(c, cl, spool.Layout(c.Shared), now),
+		Layout:    spool.Layout(c.Shared),
 	}
+}
+
+// registryTransport is Go's default one, that gives a registry up which does
+// not begin to answer.
+func registryTransport() http.RoundTripper {
+	t, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		return http.DefaultTransport
+	}
+	t = t.Clone()
+	t.ResponseHeaderTimeout = time.Minute
+	return t
 }
 
 // credentials reads the password each time that it is needed, so that it can

@@ -89,7 +89,7 @@ func TestMissingDependencyIsNamed(t *testing.T) {
 
 func TestFullDiskIsOneSentenceAndLeavesNothing(t *testing.T) {
 	t.Parallel()
-	s := cold(t, testsite.Options{SharedBytes: 12 << 20, Config: "low_water = \"0\"\nstage_patience = \"1s\""})
+	s := cold(t, testsite.Options{SharedBytes: 12 << 20, Config: "low_water = \"0\"\nstage_patience = \"1s\"\noutage_patience = \"1s\""})
 	bundle := run(t, s, "cpu", "true")
 	until(t, s, bundle, "run_status", "Trying again at .*: no space left on device\\.$") // there may be room some day
 	cl(t, s, "kill", bundle)

@@ -74,7 +74,7 @@ func site(t *testing.T) *testsite.Site {
 	t.Helper()
 	need(t)
 	shared.once.Do(func() {
-		o := testsite.Options{Config: `stage_patience = "2s"`, Cache: cached(t)}
+		o := testsite.Options{Config: "stage_patience = \"2s\"\noutage_patience = \"2s\"", Cache: cached(t)}
 		shared.site, shared.err = testsite.Start(context.Background(), o)
 	})
 	if shared.err != nil {

@@ -1,0 +1,227 @@
+package fetch
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/tarstream"
+)
+
+// listDepth is how deep a directory is listed. What goes deeper is fetched as
+// one archive.
+const listDepth = 64
+
+// errBlind means that a listing is of no use for what it lists.
+var errBlind = errors.New("the listing of the directory cannot be used")
+
+// entry is one entry of a listed directory.
+type entry struct {
+	path string // below the directory; "." for itself
+	codalab.TargetInfo
+	in []*entry // what a directory holds
+	// Of a file, or of all files below a directory.
+	files, bytes int64
+	// had is how much of that is there already.
+	had int64
+	// tried is set once a directory was asked for as an archive.
+	tried bool
+}
+
+// listing is a directory as the server describes it.
+type listing struct {
+	root *entry
+	all  []*entry // a directory before what it holds; the root is the first
+}
+
+// newListing takes a description in, if all of it can be relied on.
+func newListing(info codalab.TargetInfo, limits tarstream.Limits) (*listing, error) {
+	l := &listing{}
+	var err error
+	if l.root, err = l.take(".", info); err != nil {
+		return nil, err
+	}
+	if limits.Entries > 0 && int64(len(l.all)-1) > limits.Entries {
+		return nil, &tarstream.LimitError{Limits: tarstream.Limits{Entries: limits.Entries}}
+	}
+	if limits.Bytes > 0 && l.root.bytes > limits.Bytes {
+		return nil, &tarstream.LimitError{Limits: tarstream.Limits{Bytes: limits.Bytes}}
+	}
+	return l, nil
+}
+
+func (l *listing) take(at string, info codalab.TargetInfo) (*entry, error) {
+	e := &entry{path: at, TargetInfo: info}
+	l.all = append(l.all, e)
+	switch {
+	case info.Type == codalab.TargetFile && info.Size >= 0:
+		e.files, e.bytes = 1, info.Size
+		return e, nil
+	case info.Type == codalab.TargetLink && info.Link != "" && utf8.ValidString(info.Link) && !strings.ContainsRune(info.Link, utf8.RuneError):
+		return e, nil
+	case info.Type != codalab.TargetDirectory || info.Contents == nil:
+		return nil, fmt.Errorf("%w: it does not describe %q", errBlind, at)
+	}
+	names := map[string]bool{}
+	for _, inner := range info.Contents {
+		if !isName(inner.Name) || names[inner.Name] {
+			return nil, fmt.Errorf("%w: an entry with the name %q", errBlind, inner.Name)
+		}
+		names[inner.Name] = true
+		below, err := l.take(path.Join(at, inner.Name), inner)
+		if err != nil {
+			return nil, err
+		}
+		e.in = append(e.in, below)
+		e.files += below.files
+		e.bytes += below.bytes
+	}
+	e.Contents = nil
+	return e, nil
+}
+
+// isName says whether a listing's name is that of one entry. JSON turns what is
+// not UTF-8 into replacement characters.
+func isName(name string) bool {
+	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00") &&
+		utf8.ValidString(name) && !strings.ContainsRune(name, utf8.RuneError)
+}
+
+// missing is what is to be fetched.
+type missing struct {
+	archives []*entry // directories of which nothing is there
+	files    []*entry
+	bytes    int64
+}
+
+func (m missing) empty() bool { return len(m.archives)+len(m.files) == 0 }
+
+// costly says whether the whole directory comes as cheaply again, in an archive
+// that has all that a listing lacks. A request is worth so many bytes; and many
+// bytes had better come in a way that can go on after the next break.
+func (m missing) costly(whole int64) bool {
+	const (
+		request = 256 << 10
+		many    = 64 << 20
+	)
+	requests := int64(len(m.archives)+len(m.files)) * request
+	return m.bytes+requests >= whole && (whole < many || requests >= whole/8)
+}
+
+// missing compares the listing with what is there.
+func (l *listing) missing(there remembered) missing {
+	var m missing
+	l.count(l.root, there)
+	m.add(l.root)
+	return m
+}
+
+func (l *listing) count(e *entry, there remembered) int64 {
+	switch e.Type {
+	case codalab.TargetFile:
+		e.had = 0
+		if n, ok := there.whole[e.path]; ok && n == e.Size {
+			e.had = max(n, 1) // an empty file is there too
+		} else if n := there.parts[e.path]; n <= e.Size {
+			e.had = n
+		}
+	case codalab.TargetDirectory:
+		e.had = 0
+		for _, inner := range e.in {
+			e.had += l.count(inner, there)
+		}
+	case codalab.TargetLink:
+	}
+	return e.had
+}
+
+func (m *missing) add(e *entry) {
+	switch {
+	case e.Type == codalab.TargetLink:
+	case e.Type == codalab.TargetFile && e.had < max(e.Size, 1):
+		m.files = append(m.files, e)
+		m.bytes += e.Size - e.had
+	case e.Type == codalab.TargetDirectory && e.had == 0 && e.files > 1 && !e.tried:
+		m.archives = append(m.archives, e)
+		m.bytes += e.bytes
+	case e.Type == codalab.TargetDirectory:
+		for _, inner := range e.in {
+			m.add(inner)
+		}
+	}
+}
+
+// shape makes the directories and links of the listing, with their permissions,
+// where they are not there yet.
+func (l *listing) shape(root *os.Root) error {
+	for _, e := range l.all[1:] {
+		var err error
+		switch e.Type {
+		case codalab.TargetDirectory:
+			if err = root.Mkdir(e.path, 0o700); err == nil || errors.Is(err, fs.ErrExist) {
+				err = isDirectory(root, e.path)
+			}
+			if err == nil {
+				err = root.Chmod(e.path, fileMode(e.TargetInfo)|0o700)
+			}
+		case codalab.TargetLink:
+			if err = root.Symlink(e.Link, e.path); errors.Is(err, fs.ErrExist) {
+				err = isLink(root, e.path, e.Link)
+			}
+		case codalab.TargetFile:
+		}
+		if err != nil {
+			return fmt.Errorf("write %s: %w", e.path, err)
+		}
+	}
+	return nil
+}
+
+func isDirectory(root *os.Root, name string) error {
+	if info, err := root.Lstat(name); err != nil || info.IsDir() {
+		return err //nolint:wrapcheck // the caller wraps
+	}
+	return fmt.Errorf("%w: what was unpacked is no directory", errBlind)
+}
+
+func isLink(root *os.Root, name, to string) error {
+	if got, err := root.Readlink(name); err == nil && got == to {
+		return nil
+	}
+	return fmt.Errorf("%w: what was unpacked is another link", errBlind)
+}
+
+// verify makes sure that the tree is what is listed: each entry of the listing
+// is there as it says, and nothing else is.
+func (l *listing) verify(root *os.Root) error {
+	listed := make(map[string]*entry, len(l.all))
+	for _, e := range l.all {
+		listed[e.path] = e
+	}
+	found := 0
+	err := fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		e := listed[name]
+		if e == nil {
+			return fmt.Errorf("%w: it lacks %q, which was unpacked", errBlind, name)
+		}
+		found++
+		want := map[codalab.TargetType]fs.FileMode{codalab.TargetDirectory: fs.ModeDir, codalab.TargetLink: fs.ModeSymlink}[e.Type]
+		info, err := d.Info()
+		if err == nil && (info.Mode().Type() != want || e.Type == codalab.TargetFile && info.Size() != e.Size) {
+			err = fmt.Errorf("%w: %q is another", errBlind, name)
+		}
+		return err
+	})
+	if err == nil && found != len(l.all) {
+		err = fmt.Errorf("%w: it has %d entries, and %d came", errBlind, len(l.all), found)
+	}
+	return err
+}

@@ -1,0 +1,300 @@
+package staging
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// download is one thing that is brought in: what all the bundles that wait for
+// it know of it.
+type download struct {
+	done, total atomic.Int64
+	// converting is set while an image's layers have been pulled.
+	converting atomic.Bool
+	// elsewhere is set while another process brings it in.
+	elsewhere atomic.Bool
+
+	mu              sync.Mutex
+	bundles         map[string]int // that wait for it, and how often each
+	holding, queued int            // places that it has, and waits for
+	samples         []sample
+}
+
+// sample is how far a download was at a time.
+type sample struct {
+	at   time.Time
+	done int64
+}
+
+// places notes that the download has more places, and waits for more.
+func (d *download) places(holding, queued int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.holding += holding
+	d.queued += queued
+}
+
+// wantedBy lists the bundles that wait for the download.
+func (d *download) wantedBy() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	bundles := make([]string, 0, len(d.bundles))
+	for bundle := range d.bundles {
+		bundles = append(bundles, bundle)
+	}
+	return bundles
+}
+
+// stage is what is done to a download.
+type stage int
+
+const (
+	idle stage = iota // nothing that is worth telling
+	moving
+	converting
+	queued
+	elsewhere
+)
+
+// standing is how a download looks at a moment.
+type standing struct {
+	stage       stage
+	done, total int64
+	rate        int64 // bytes per second; 0 when not known
+}
+
+// The rate of a download is taken over some seconds.
+const (
+	sampleEvery = time.Second
+	rateOver    = 6 * time.Second
+)
+
+// look tells how the download is at a time.
+func (d *download) look(now time.Time) standing {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := standing{done: d.done.Load(), total: d.total.Load()}
+	if n := len(d.samples); n == 0 || now.Sub(d.samples[n-1].at) >= sampleEvery {
+		d.samples = append(d.samples, sample{now, s.done})
+		if i := slices.IndexFunc(d.samples, func(p sample) bool { return now.Sub(p.at) <= rateOver }); i > 0 {
+			d.samples = slices.Delete(d.samples, 0, i)
+		}
+	}
+	if first := d.samples[0]; now.After(first.at) {
+		s.rate = max(0, int64(float64(s.done-first.done)/now.Sub(first.at).Seconds()))
+	}
+	switch {
+	case d.elsewhere.Load():
+		s.stage = elsewhere
+	case d.converting.Load():
+		s.stage = converting
+	case d.holding > 0:
+		s.stage = moving
+	case d.queued > 0:
+		s.stage = queued
+	}
+	return s
+}
+
+// board has the downloads of all bundles.
+type board struct {
+	mu        sync.Mutex
+	downloads map[cache.Key]*download
+}
+
+// join makes a bundle wait for a download. Each join is followed by a leave.
+func (b *board) join(key cache.Key, bundle string) *download {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	d := b.downloads[key]
+	if d == nil {
+		d = &download{bundles: map[string]int{}}
+		if b.downloads == nil {
+			b.downloads = map[cache.Key]*download{}
+		}
+		b.downloads[key] = d
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.bundles[bundle]++
+	return d
+}
+
+func (b *board) leave(key cache.Key, d *download, bundle string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.bundles[bundle]--; d.bundles[bundle] == 0 {
+		delete(d.bundles, bundle)
+	}
+	if len(d.bundles) == 0 && b.downloads[key] == d {
+		delete(b.downloads, key)
+	}
+}
+
+// part is one of the things that a bundle waits for.
+type part struct {
+	// name is what is told of it: "image python:3", "dependency data (corpus)".
+	name  string
+	image bool
+
+	mu       sync.Mutex
+	download *download // nil before it is asked for
+	there    bool
+}
+
+func (p *part) follow(d *download) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.download = d
+}
+
+func (p *part) arrived() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.there, p.download = true, nil
+}
+
+// view is a part at a moment.
+type view struct {
+	name  string
+	image bool
+	there bool
+	standing
+}
+
+func (p *part) look(now time.Time) view {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	v := view{name: p.name, image: p.image, there: p.there}
+	if p.download != nil {
+		v.standing = p.download.look(now)
+	}
+	return v
+}
+
+// tell passes a sentence about the parts on, now and then, until stop is
+// closed. A sentence is not repeated.
+func tell(parts []*part, others func(images bool) int, progress func(string), stop <-chan struct{}) {
+	const soon, later = 300 * time.Millisecond, 2 * time.Second
+	tick := time.NewTicker(soon)
+	defer tick.Stop()
+	views, last := make([]view, len(parts)), ""
+	for every := soon; ; {
+		select {
+		case <-stop:
+			return
+		case now := <-tick.C:
+			for i, p := range parts {
+				views[i] = p.look(now)
+			}
+			if s := sentence(views, others); s != "" && s != last {
+				last = s
+				progress(s)
+			}
+			if every == soon {
+				every = later
+				tick.Reset(later)
+			}
+		}
+	}
+}
+
+// sentence says what the parts wait for; others says how many downloads of a
+// kind there are. It is empty where nothing is worth telling.
+func sentence(parts []view, others func(images bool) int) string {
+	var deps, images []view
+	there, all := 0, 0
+	var abroad, waiting *view
+	for i, p := range parts {
+		if !p.image {
+			all++
+			if p.there {
+				there++
+			}
+		}
+		switch {
+		case p.stage == elsewhere:
+			abroad = &parts[i]
+		case p.stage == queued:
+			waiting = &parts[i]
+		case p.image && (p.stage == moving || p.stage == converting):
+			images = append(images, p)
+		case p.stage == moving:
+			deps = append(deps, p)
+		}
+	}
+	switch {
+	case len(deps)+len(images) > 0:
+		return upper(doing(deps, images, there, all)) + "."
+	case abroad != nil:
+		return "Waiting for " + abroad.name + ", which another process fetches."
+	case waiting == nil:
+		return ""
+	}
+	switch n := others(waiting.image); n {
+	case 0:
+		return ""
+	case 1:
+		return "Waiting for 1 other download."
+	default:
+		return fmt.Sprintf("Waiting for %d other downloads.", n)
+	}
+}
+
+// doing says what is being brought in: what moves in one sum, and what is
+// converted.
+func doing(deps, images []view, there, all int) string {
+	var what, rest []string
+	sum, sized := standing{}, true
+	add := func(v view) {
+		sum.done, sum.total, sum.rate = sum.done+v.done, sum.total+max(v.total, v.done), sum.rate+v.rate
+		sized = sized && v.total > 0
+	}
+	for _, d := range deps {
+		add(d)
+	}
+	switch {
+	case len(deps) == 1:
+		what = append(what, "downloading "+deps[0].name)
+	case len(deps) > 1:
+		what = append(what, fmt.Sprintf("downloading %d dependencies", len(deps)))
+	}
+	if len(deps) > 0 && there > 0 {
+		what[0] += fmt.Sprintf(" (%d of %d are there)", there, all)
+	}
+	for _, i := range images {
+		if i.stage == converting {
+			rest = append(rest, "converting "+i.name+": "+amount(i.standing, i.total > 0))
+			continue
+		}
+		add(i)
+		what = append(what, "pulling "+i.name)
+	}
+	if len(what) > 0 {
+		rest = append([]string{strings.Join(what, " and ") + ": " + amount(sum, sized)}, rest...)
+	}
+	return strings.Join(rest, "; ")
+}
+
+// amount is how much of how much there is, and how fast that grows.
+func amount(s standing, sized bool) string {
+	text := codalab.FormatSize(s.done)
+	if sized {
+		text += " of " + codalab.FormatSize(max(s.total, s.done))
+	}
+	if s.rate > 0 && s.stage != converting {
+		text += " at " + codalab.FormatSize(s.rate) + "/s"
+	}
+	return text
+}
+
+func upper(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
