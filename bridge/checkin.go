@@ -38,6 +38,9 @@ func (b *Bridge) Changes(q plan.Queue) <-chan struct{} { return b.view.news(q.Na
 // InFlight says whether a row may have a job in Slurm.
 func (b *Bridge) InFlight() bool { return b.view.anyInFlight() }
 
+// Observed says whether Slurm has been seen as a whole since the start.
+func (b *Bridge) Observed() bool { return b.view.observed.Load() }
+
 // Deliver takes the server's messages to a queue's identity in, those that are
 // a matter for a row.
 func (b *Bridge) Deliver(q plan.Queue, messages []codalab.Message) {

@@ -101,8 +101,9 @@ type Fill func(ctx context.Context, tmp string) error
 // its host answers; the others wait for it. Whatever happens, only one content
 // of a key is published. A caller whose ctx ends gets that error and leaves the
 // others alone; fill's ctx ends when the last caller of this process has left
-// or the lease was lost, and carries the values of the first one's. fill's error
-// is returned as it is, and not remembered. ErrFull is returned where the
+// or the lease was lost, and carries the values of the first one's; after a lost
+// lease fill may be called again. fill's error is returned as it is, and not
+// remembered. ErrFull is returned where the
 // content has no room.
 func (c *Cache) Get(ctx context.Context, w Want, fill Fill) (path string, err error) {
 	if err := w.check(); err != nil {
@@ -114,7 +115,7 @@ func (c *Cache) Get(ctx context.Context, w Want, fill Fill) (path string, err er
 			return "", fmt.Errorf("pin %s: %w", w.Key, err)
 		}
 	}
-	for {
+	for lost := 0; ; {
 		if r, err := c.look(e); err == nil {
 			c.touch(e)
 			return e.content(r.Token), nil
@@ -126,18 +127,24 @@ func (c *Cache) Get(ctx context.Context, w Want, fill Fill) (path string, err er
 			return "", fmt.Errorf("get %s from the cache: %w", w.Key, ctx.Err())
 		case <-f.done:
 		}
-		if f.abandoned { // by others, before this caller came
-			continue
+		switch {
+		case f.abandoned: // by others, before this caller came
+		case errors.Is(f.err, ErrLost) && lost < triesOfFill:
+			lost++ // another may have made it
+		default:
+			return f.path, f.err
 		}
-		return f.path, f.err
 	}
 }
+
+// triesOfFill is how often a fill is begun again after its lease was lost.
+const triesOfFill = 3
 
 // touch notes that an entry is used, so that it goes after those that are not.
 // That is worth no error.
 func (c *Cache) touch(e entry) {
 	info, err := os.Lstat(e.record())
-	if err != nil || time.Since(info.ModTime()).Abs() < touchEvery {
+	if err != nil || time.Since(info.ModTime()).Abs() < touchEvery { //nolint:forbidigo // roughly, by this host's clock
 		return
 	}
 	_ = touchNow(e.record())

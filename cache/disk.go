@@ -195,7 +195,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return ctx.Err() //nolint:wrapcheck // callers word it
+		return ctx.Err()
 	case <-timer.C:
 		return nil
 	}

@@ -12,7 +12,7 @@
 //	│  └─ 3f/                        the first byte of the SHA-256 of the key
 //	│     ├─ 3f9a….json              the record: makes one content known
 //	│     ├─ 3f9a….<token>/content   the content; without a record, being made or a wreck
-//	│     └─ 3f9a….partial/          what a failed fill left for the next
+//	│     └─ 3f9a….000…/             what a failed fill left for the next
 //	├─ leases/3f9a…                  who fills
 //	├─ pins/3f9a…~<holder>           who needs it
 //	├─ sizes/3f9a….<token>~<bytes>~<owner>

@@ -28,22 +28,25 @@ func (c *Cache) bring(ctx context.Context, e entry, w Want, fill Fill) (path str
 		return e.content(r.Token), nil
 	}
 	defer l.release()
-	return c.make(l, e, w, fill)
+	return c.make(l, e, w, fill) //nolint:contextcheck // the lease has it, and ends it when it is lost
 }
 
 // lead waits until the entry is there, which it returns, or the lease for
 // making it is this process's.
 func (c *Cache) lead(ctx context.Context, e entry, w Want) (*lease, record, error) {
 	mine := c.self
-	mine.Token = newToken()
-	for {
+	mine.Token = newToken() // the same at each try, so that one whose answer was lost is known again
+	for failed := 0; ; {
 		r, err := c.lookAnew(ctx, e)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, r, err
 		}
 		l, other, err := c.tryLease(ctx, e, mine)
 		if err != nil {
-			return nil, record{}, errors.Join(ctx.Err(), err)
+			if failed++; ctx.Err() != nil || failed == triesOfDisk {
+				return nil, record{}, errors.Join(ctx.Err(), err)
+			}
+			continue // slow, or in trouble
 		}
 		if l != nil {
 			// It may have been published before the lease was free.
@@ -118,7 +121,7 @@ func (c *Cache) make(l *lease, e entry, w Want, fill Fill) (path string, err err
 	}
 	r := record{
 		Format: format, Key: e.key, Token: l.Token, Digest: s.digest, Dir: s.dir, Size: s.bytes, Files: s.files,
-		Owner: w.Owner, Private: e.private, Made: began.UTC(), Took: time.Since(began).Seconds(),
+		Owner: w.Owner, Private: e.private, Made: began.UTC(), Took: time.Since(began).Seconds(), //nolint:forbidigo // as above
 	}
 	standing, err := c.publish(l, e, r)
 	published = err == nil && standing.Token == l.Token || errors.Is(err, errUnclear)
@@ -139,8 +142,8 @@ func cause(l *lease, err error) error {
 // prepare makes the directory that a fill works in. Where resuming is wanted,
 // it is what an earlier fill has left.
 func (c *Cache) prepare(e entry, l *lease, resume bool) error {
-	if resume && moveTo(e.partial(), e.object(l.Token)) == nil {
-		return nil
+	if resume && moveTo(e.object(leftToken), e.object(l.Token)) == nil {
+		return c.dropSizes(e.id(leftToken))
 	}
 	mode := fs.FileMode(0o700)
 	err := os.Mkdir(e.object(l.Token), mode)
@@ -150,8 +153,9 @@ func (c *Cache) prepare(e entry, l *lease, resume bool) error {
 	return nil
 }
 
-// partial is where a failed fill leaves its directory for the next.
-func (e entry) partial() string { return filepath.Join(e.dir, e.hash+partialSuffix) }
+// leftToken stands in the place of a token where a failed fill leaves its
+// directory for the next.
+const leftToken = "00000000000000000000000000000000"
 
 // guard calls fill. One that panics fails, so that what a hostile input brings
 // about does not end the whole program.
@@ -185,11 +189,11 @@ func (c *Cache) resize(l *lease, e entry, room sizeOf, bytes int64) (sizeOf, err
 	if room.bytes == bytes {
 		return room, nil
 	}
-	real, err := c.reserve(l.ctx, e, l.Token, bytes, room.owner)
+	larger, err := c.reserve(l.ctx, e, l.Token, bytes, room.owner)
 	if err != nil {
 		return room, err
 	}
-	return real, remove(c.sizePath(room.name))
+	return larger, remove(c.sizePath(room.name))
 }
 
 // errUnclear means that a record may stand, now or later.
@@ -216,30 +220,53 @@ func (c *Cache) publish(l *lease, e entry, r record) (record, error) {
 	if err != nil {
 		return record{}, errors.Join(errUnclear, err)
 	}
+	if _, err := c.look(e); errors.Is(err, errDamaged) {
+		// Who published it was stopped for so long before it did that its
+		// content was swept.
+		return record{}, errors.Join(ErrLost, c.retire(e, standing.Token, true))
+	}
 	return standing, nil
 }
 
 // abandon removes what is not published, or leaves it for the next fill.
 func (c *Cache) abandon(e entry, l *lease, keep bool, room *sizeOf) error {
-	err := remove(c.sizePath(room.name))
-	if keep && leave(e, l.Token) == nil {
-		return err
+	if keep {
+		c.leaveBehind(e, l.Token, room.owner)
 	}
-	return errors.Join(err, removeTree(e.object(l.Token)))
+	return errors.Join(removeTree(e.object(l.Token)), remove(c.sizePath(room.name)))
 }
 
-// leave leaves what a fill has made for the next one of its key.
-func leave(e entry, token string) error {
-	if err := removeTree(e.partial()); err != nil {
+// leaveBehind leaves what a fill has made for the next one of its key, if there
+// is room for it.
+func (c *Cache) leaveBehind(e entry, token, owner string) {
+	if removeTree(e.object(leftToken)) != nil || c.dropSizes(e.id(leftToken)) != nil {
+		return
+	}
+	taken, err := measure(e.object(token))
+	if err != nil {
+		return
+	}
+	s := newSize(e.hash, leftToken, taken, owner)
+	if full, err := c.claim(s); err == nil && full == nil && moveTo(e.object(token), e.object(leftToken)) == nil {
+		return
+	}
+	_ = remove(c.sizePath(s.name)) // else it is swept one day
+}
+
+// dropSizes takes a content off what counts against the quotas.
+func (c *Cache) dropSizes(id string) error {
+	sizes, err := c.sizes()
+	if err != nil {
 		return err
 	}
-	return persist(func() error {
-		err := os.Rename(e.object(token), e.partial())
-		if _, gone := os.Lstat(e.object(token)); errors.Is(gone, fs.ErrNotExist) {
-			return nil
+	for _, s := range sizes {
+		if s.id() == id {
+			if err := remove(c.sizePath(s.name)); err != nil {
+				return fmt.Errorf("take %s off what counts: %w", id, err)
+			}
 		}
-		return err //nolint:wrapcheck // it is removed then
-	})
+	}
+	return nil
 }
 
 // inherit does with what a killed process has made as that would have done. It
@@ -248,5 +275,6 @@ func (c *Cache) inherit(e entry, dead holderOfLease) {
 	if r, err := c.look(e); err == nil && r.Token == dead.Token {
 		return // it died after it had published
 	}
-	_ = leave(e, dead.Token) // else it is swept one day
+	c.leaveBehind(e, dead.Token, "") // else it is swept one day
+	_ = c.dropSizes(e.id(dead.Token))
 }

@@ -103,11 +103,10 @@ func (e entry) id(token string) string { return e.hash + "." + token }
 
 // Names in a cache's directory.
 const (
-	recordSuffix  = ".json"
-	partialSuffix = ".partial"
-	contentName   = "content"
-	trashPrefix   = ".trash-"
-	probePrefix   = ".probe-"
+	recordSuffix = ".json"
+	contentName  = "content"
+	trashPrefix  = ".trash-"
+	probePrefix  = ".probe-"
 
 	leasesPlace  = "leases"
 	pinsPlace    = "pins"

@@ -120,7 +120,7 @@ func (c *Cache) tryLease(ctx context.Context, e entry, mine holderOfLease) (*lea
 		return nil, nil, fmt.Errorf("encode lease: %w", err)
 	}
 	asked := time.Now() //nolint:forbidigo // the trust in a lease is measured by this process's clock
-	short, cancel := context.WithTimeout(ctx, c.o.Term/4)
+	short, cancel := context.WithTimeout(ctx, c.o.Term/2)
 	defer cancel()
 	standing, err := linkonce.Settle(short, path, text, c.fileMode(), decodeLease)
 	switch {
@@ -219,7 +219,7 @@ func (l *lease) refresh() {
 
 // holds says whether nobody can have taken the lease over.
 func (l *lease) holds() bool {
-	return context.Cause(l.ctx) == nil && time.Since(*l.confirmed.Load()) < l.cache.o.Term
+	return context.Cause(l.ctx) == nil && time.Since(*l.confirmed.Load()) < l.cache.o.Term //nolint:forbidigo // as in tryLease
 }
 
 // release ends a lease. One that cannot be given back is over when its term is.

@@ -109,7 +109,7 @@ func (c *Cache) shards(ctx context.Context, visit func(shard) error) error {
 				continue
 			}
 			if err := ctx.Err(); err != nil {
-				return err //nolint:wrapcheck // callers word it
+				return err
 			}
 			s, err := readShard(filepath.Join(c.dir, kind, d))
 			if err == nil {

@@ -48,14 +48,25 @@ func (c *Cache) pin(ctx context.Context, e entry, h Holder) error {
 	}
 	return persist(func() error {
 		if err := ctx.Err(); err != nil {
-			return err //nolint:wrapcheck // callers word it
+			return err
 		}
 		f, err := os.OpenFile(c.pinPath(e.hash, h), os.O_CREATE|os.O_WRONLY, c.fileMode())
 		if err != nil {
 			return err //nolint:wrapcheck // it names the file
 		}
-		return f.Close() //nolint:wrapcheck // it names the file
+		return f.Close()
 	})
+}
+
+// DropPin drops one pin. One that is not there is dropped already.
+func (c *Cache) DropPin(key Key, private bool, h Holder) error {
+	if err := (Want{Key: key, Holder: h}).check(); err != nil {
+		return err
+	}
+	if err := remove(c.pinPath(c.entry(key, private).hash, h)); err != nil {
+		return fmt.Errorf("unpin %s: %w", key, err)
+	}
+	return nil
 }
 
 // Unpin drops all pins of a holder.

@@ -86,7 +86,7 @@ func (c *Cache) look(e entry) (record, error) {
 // meanwhile (ESTALE) is looked up anew.
 func readFile(name string) (data []byte, err error) {
 	for range 3 {
-		if data, err = os.ReadFile(name); !errors.Is(err, syscall.ESTALE) { //nolint:gosec // in the cache's directory
+		if data, err = os.ReadFile(name); !errors.Is(err, syscall.ESTALE) {
 			return data, err //nolint:wrapcheck // callers word it
 		}
 	}

@@ -75,9 +75,9 @@ func parseRetired(file string) (retired, bool) {
 	return r, err == nil
 }
 
-// retireds lists the records out of use, as the file server has them now, and
+// outOfUse lists the records out of use, as the file server has them now, and
 // the notes of none.
-func (c *Cache) retireds() (list []retired, notes []string, err error) {
+func (c *Cache) outOfUse() (list []retired, notes []string, err error) {
 	files, err := c.names(c.place(retiredPlace))
 	if err != nil {
 		return nil, nil, err
@@ -117,7 +117,7 @@ func (c *Cache) settled(r retired, now time.Time) (bool, error) {
 			if err != nil {
 				return err //nolint:wrapcheck // worded below
 			}
-			return f.Close() //nolint:wrapcheck // worded below
+			return f.Close()
 		})
 		if err != nil {
 			return false, fmt.Errorf("note what is out of use: %w", err)
@@ -205,7 +205,7 @@ func (c *Cache) dropRetired(name, file string) error {
 // revive takes an entry that is out of use back. The error is fs.ErrNotExist
 // where there is none.
 func (c *Cache) revive(ctx context.Context, e entry) (record, error) {
-	list, _, err := c.retireds()
+	list, _, err := c.outOfUse()
 	if err != nil {
 		return record{}, err
 	}

@@ -77,24 +77,26 @@ func (c *Cache) share(e entry, token string) error {
 	if !c.o.Group || e.private {
 		return nil
 	}
-	open := func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
+	root, err := os.OpenRoot(e.object(token))
+	if err != nil {
+		return fmt.Errorf("share it with the group: %w", err)
+	}
+	err = filepath.WalkDir(e.object(token), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Type()&fs.ModeSymlink != 0 {
 			return err
-		}
-		if d.Type()&fs.ModeSymlink != 0 {
-			return nil
 		}
 		info, err := d.Info()
 		if err != nil {
 			return err //nolint:wrapcheck // worded below
 		}
+		name := "." + strings.TrimPrefix(path, e.object(token))
 		mode := info.Mode().Perm()
 		if d.IsDir() {
-			return os.Chmod(name, mode|0o770|fs.ModeSetgid) //nolint:gosec // that any of the group may remove it
+			return root.Chmod(name, mode|0o770|fs.ModeSetgid) // so that any of the group may remove it
 		}
-		return os.Chmod(name, mode|mode>>3&0o050)
-	}
-	if err := filepath.WalkDir(e.object(token), open); err != nil {
+		return root.Chmod(name, mode|mode>>3&0o050)
+	})
+	if err = errors.Join(err, root.Close()); err != nil {
 		return fmt.Errorf("share it with the group: %w", err)
 	}
 	return nil
@@ -123,10 +125,31 @@ func digest(ctx context.Context, content string, flush bool) (sum, error) {
 	}
 	h := sha256.New()
 	for _, l := range d.lines {
-		fmt.Fprintf(h, "%s %d %d %s %s\n", l.mode, l.size, len(l.path), l.path, l.content)
+		_, _ = fmt.Fprintf(h, "%s %d %d %s %s\n", l.mode, l.size, len(l.path), l.path, l.content)
 	}
 	d.sum.digest = hex.EncodeToString(h.Sum(nil))
 	return d.sum, nil
+}
+
+// measure is what a tree takes, as sum.takes counts it.
+func measure(dir string) (int64, error) {
+	d := digester{}
+	err := filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err //nolint:wrapcheck // worded below
+		}
+		d.sum.entries++
+		d.sum.bytes += d.bytes(info)
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("measure %s: %w", dir, err)
+	}
+	return d.sum.takes(), nil
 }
 
 // digester is one call of digest.
@@ -216,7 +239,7 @@ func (d *digester) file(name string, size int64, flush bool) (digest string, err
 	if err != nil {
 		return "", err //nolint:wrapcheck // worded by digest
 	}
-	buffer, _ := buffers.Get().(*[256 << 10]byte) //nolint:forcetypeassert // it holds nothing else
+	buffer, _ := buffers.Get().(*[256 << 10]byte)
 	defer buffers.Put(buffer)
 	h := sha256.New()
 	n, err := io.CopyBuffer(struct{ io.Writer }{h}, struct{ io.Reader }{reader{d.ctx, f}}, buffer[:])
@@ -237,7 +260,7 @@ type reader struct {
 
 func (r reader) Read(p []byte) (int, error) {
 	if err := r.ctx.Err(); err != nil {
-		return 0, err //nolint:wrapcheck // worded by digest
+		return 0, err
 	}
 	return r.r.Read(p) //nolint:wrapcheck // worded by digest
 }

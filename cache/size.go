@@ -143,7 +143,7 @@ func (c *Cache) claim(s sizeOf) (full, err error) {
 		if err != nil {
 			return err //nolint:wrapcheck // worded below
 		}
-		return f.Close() //nolint:wrapcheck // worded below
+		return f.Close()
 	})
 	if err != nil {
 		return nil, fmt.Errorf("reserve room in the cache: %w", err)

@@ -115,7 +115,7 @@ func (w *sweeping) leases() error {
 
 // retired notes what is out of use, and removes notes of what no longer is.
 func (w *sweeping) retired() error {
-	list, notes, err := w.retireds()
+	list, notes, err := w.outOfUse()
 	if err != nil {
 		return err
 	}
@@ -148,15 +148,26 @@ func (w *sweeping) shard(s shard) error {
 		count[hash] = -1
 	}
 	for _, name := range s.names {
-		if hash, _, err := splitID(name); err == nil {
-			count[hash]++
+		hash, token, err := splitID(name)
+		if err == nil {
 			w.objects[name] = s.dir
+		}
+		if err == nil && token != leftToken {
+			count[hash]++
 		}
 	}
 	for _, name := range s.names {
 		path := filepath.Join(s.dir, name)
 		hash, token, err := splitID(name)
 		switch {
+		case err == nil && token == leftToken:
+			if !w.old(path, resumableFor) {
+				continue
+			}
+			if err := w.take(path, removeTree); err != nil {
+				return err
+			}
+			delete(w.objects, name)
 		case err == nil && count[hash] != 0 && !w.busy[token] && !w.out[token] && w.old(path, 1):
 			orphan, err := w.isOrphan(s.dir, hash, token)
 			if err != nil {
@@ -169,10 +180,6 @@ func (w *sweeping) shard(s shard) error {
 				return err
 			}
 			delete(w.objects, name)
-		case err != nil && strings.HasSuffix(name, partialSuffix) && w.old(path, resumableFor):
-			if err := w.take(path, removeTree); err != nil {
-				return err
-			}
 		}
 	}
 	return w.temporaries(s.dir)

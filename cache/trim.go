@@ -93,7 +93,7 @@ func (w *trimming) clear(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	list, _, err := w.retireds()
+	list, _, err := w.outOfUse()
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (w *trimming) clear(ctx context.Context) error {
 	}
 	for _, r := range list {
 		if err := ctx.Err(); err != nil {
-			return err //nolint:wrapcheck // Trim's
+			return err
 		}
 		if w.DryRun {
 			continue
@@ -146,9 +146,9 @@ func (w *trimming) count(ctx context.Context, list []retired) error {
 
 // decide removes or restores one record out of use, when it is time.
 func (w *trimming) decide(ctx context.Context, r retired, now time.Time) error {
-	switch {
-	case r.end == removedSuffix:
-	case r.end == restoredSuffix:
+	switch r.end {
+	case removedSuffix:
+	case restoredSuffix:
 		_, err := w.restore(ctx, r)
 		return err
 	default:
@@ -225,6 +225,13 @@ func (w *trimming) cut(ctx context.Context) error {
 		if !over.needs(s) {
 			continue
 		}
+		if cand.left {
+			if err := w.clearLeft(cand); err != nil {
+				return err
+			}
+			over.less(s)
+			continue
+		}
 		found, ok := shard{dir: cand.dir}.read(cand.hash)
 		if !ok {
 			continue
@@ -239,6 +246,23 @@ func (w *trimming) cut(ctx context.Context) error {
 		over.less(s)
 		w.Retired = append(w.Retired, found)
 	}
+	return nil
+}
+
+// clearLeft removes what a failed fill has left for the next.
+func (w *trimming) clearLeft(cand candidate) error {
+	if w.DryRun {
+		return nil
+	}
+	if err := removeTree(filepath.Join(cand.dir, cand.id)); err != nil {
+		return err
+	}
+	for _, s := range w.sizes[cand.id] {
+		if err := remove(w.sizePath(s.name)); err != nil {
+			return fmt.Errorf("clear what a fill has left: %w", err)
+		}
+	}
+	w.Freed += usage(w.sizes[cand.id]).Bytes
 	return nil
 }
 
@@ -315,6 +339,7 @@ func largest(sizes []sizeOf) (most sizeOf) {
 type candidate struct {
 	hash, id, dir string
 	used          time.Time
+	left          bool // it is no entry, but what a failed fill has left
 }
 
 // candidates lists the entries that may go, those first that were not used for
@@ -335,6 +360,10 @@ func (w *trimming) candidates(ctx context.Context, x excess) ([]candidate, error
 		for _, name := range s.names {
 			hash, token, err := splitID(name)
 			id := ids[hash+"/"+token]
+			if err == nil && token == leftToken && id != "" {
+				list = append(list, candidate{hash: hash, id: id, dir: s.dir, left: true})
+				continue
+			}
 			if err != nil || !stands[hash] || id == "" {
 				continue
 			}

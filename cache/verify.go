@@ -55,7 +55,7 @@ func (c *Cache) verify(ctx context.Context, e entry) (wrong, err error) {
 		got, err := digest(ctx, e.content(r.Token), false)
 		switch {
 		case ctx.Err() != nil:
-			return nil, ctx.Err() //nolint:wrapcheck // Verify's
+			return nil, ctx.Err()
 		case err != nil:
 			wrong = err
 		case got.digest != r.Digest:

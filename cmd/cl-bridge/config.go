@@ -41,6 +41,7 @@ type config struct {
 
 	Slurm slurmConfig             `toml:"slurm"`
 	Image imageConfig             `toml:"image"`
+	Cache cacheConfig             `toml:"cache"`
 	Queue map[string]*queueConfig `toml:"queue"`
 }
 
@@ -56,6 +57,37 @@ type imageConfig struct {
 	TempDir    string `toml:"temp_dir"`
 	Processors int    `toml:"processors"`
 	Memory     size   `toml:"memory"`
+}
+
+type cacheConfig struct {
+	Dir        string          `toml:"dir"`
+	Size       size            `toml:"size"`
+	OwnerSize  size            `toml:"owner_size"`
+	OwnerSizes map[string]size `toml:"owner_sizes"`
+	High       int             `toml:"high"`
+	Low        int             `toml:"low"`
+	MinFree    *size           `toml:"min_free"`
+	Settle     *duration       `toml:"settle"`
+	Group      bool            `toml:"group"`
+}
+
+func (c cacheConfig) check() error {
+	high, low := cmp.Or(c.High, 90), cmp.Or(c.Low, 80)
+	switch {
+	case c.Dir != "" && !filepath.IsAbs(c.Dir):
+		return fmt.Errorf("cache.dir = %q: want the absolute path of a directory that compute nodes see too", c.Dir)
+	case high < 1 || high > 100 || low < 1 || low > high:
+		return fmt.Errorf("cache.high = %d and cache.low = %d: want percentages, low not above high", high, low)
+	}
+	return nil
+}
+
+// quota is what contents of one owner may take, 0 for no bound.
+func (c cacheConfig) quota(owner string) int64 {
+	if own, ok := c.OwnerSizes[owner]; ok {
+		return int64(own)
+	}
+	return int64(c.OwnerSize)
 }
 
 type queueConfig struct {
@@ -221,6 +253,9 @@ func (c config) check() error {
 		if q.Default {
 			fallback = name
 		}
+	}
+	if err := c.Cache.check(); err != nil {
+		return err
 	}
 	if d := c.Slurm.ObserveEvery.or(time.Second); d < time.Second {
 		return errors.New("slurm.observe_every is below 1s: that is more than a controller should be asked")

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,8 +43,8 @@ configuration is wrong; 3 the server did not answer, try again later.`
 
 func run(ctx context.Context, p program.Process) error {
 	root := program.Root(p, "cl-bridge", "Run a CodaLab server's bundles as Slurm jobs", about)
-	root.AddCommand(runCommand(p), replayCommand(p), explainCommand(p), recoverCommand(p), configCommand(p)) //nolint:contextcheck // cobra hands the context on in the command
-	return root.ExecuteContext(ctx)                                                                          //nolint:wrapcheck // the commands say what it was about
+	root.AddCommand(runCommand(p), replayCommand(p), explainCommand(p), recoverCommand(p), cacheCommand(p), configCommand(p)) //nolint:contextcheck // cobra hands the context on in the command
+	return root.ExecuteContext(ctx)                                                                                           //nolint:wrapcheck // the commands say what it was about
 }
 
 func configCommand(p program.Process) *cobra.Command {
@@ -145,7 +146,7 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 	if err != nil {
 		return err
 	}
-	content, err := cache.Open(layout.Cache(), cache.Options{})
+	content, err := cache.Open(c.cacheDir(), c.cacheOptions(judge{ledger: &book.Reader, observe: slurm.Observe, now: time.Now}.over))
 	if err != nil {
 		return err
 	}
@@ -157,7 +158,7 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 		Scheduler: slurm,
 		Service:   cl,
 		Spool:     spool.Disk{Layout: layout},
-		Stager:    stager(c, cl, content),
+		Stager:    stager(c, cl, content, book.ID),
 		Collector: &staging.Collector{Contents: cl},
 		Log:       log,
 		Now:       steady(time.Now()),
@@ -166,7 +167,13 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 		LookEvery:    350 * time.Millisecond,
 		ReadEvery:    5 * time.Second,
 	}
-	return t.run(ctx, b, log)
+	ctx, stop := context.WithCancel(ctx)
+	var keeping sync.WaitGroup
+	keeping.Go(func() { upkeep(ctx, b, content, log) })
+	err = t.run(ctx, b, log)
+	stop()
+	keeping.Wait()
+	return err
 }
 
 // steady is a clock that goes on from start whoever sets the machine's: what
@@ -248,9 +255,10 @@ func policy(c config, id string, layout spool.Layout, worker string, slurm *sbat
 	}
 }
 
-func stager(c config, cl *client.Client, content *cache.Cache) *staging.Stager {
+func stager(c config, cl *client.Client, content *cache.Cache, bridge string) *staging.Stager {
 	const mib = 1 << 20
 	return &staging.Stager{
+		Holder:   func(bundle string) cache.Holder { return rowHolder(bridge, bundle) },
 		Contents: cl,
 		Cache:    content,
 		Converter: apptainer.Converter{

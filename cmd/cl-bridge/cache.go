@@ -1,0 +1,297 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os/user"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+const aboutCache = `cache looks after the images and dependencies on the shared disk. It may be used
+while bridges run: they share the cache by the same rules.
+
+An ENTRY is the beginning of its hash, or a part of its name: a bundle's UUID, an
+image's digest.`
+
+// cacheFlags are those that each of cache's commands has.
+type cacheFlags struct {
+	config, ledger string
+	json           bool
+}
+
+func cacheCommand(p program.Process) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "cache", Short: "Look after the images and dependencies on the shared disk", Long: aboutCache,
+		Args: program.WrongUsage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(cacheLs(p), cacheDu(p), cachePin(p), cacheTrim(p), cacheVerify(p))
+	return cmd
+}
+
+// cacheSub makes one of cache's commands.
+func cacheSub(p program.Process, use, short string, args cobra.PositionalArgs, run func(ctx context.Context, c *cache.Cache, f cacheFlags, args []string) error) *cobra.Command {
+	var f cacheFlags
+	cmd := &cobra.Command{Use: use + " --config FILE", Short: short, Args: program.WrongUsage(args)}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, closing, err := openCache(cmd.Context(), p, f)
+		if err != nil {
+			return err
+		}
+		return errors.Join(unavailable(run(cmd.Context(), c, f, args)), closing())
+	}
+	configFlag(cmd, &f.config)
+	ledgerFlag(cmd, &f.ledger)
+	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
+	return cmd
+}
+
+// openCache opens the cache of a configuration, which knows from the bridge's
+// ledger and from Slurm which pins are over, where they can be asked.
+func openCache(ctx context.Context, p program.Process, f cacheFlags) (*cache.Cache, func() error, error) {
+	conf, err := readConfig(f.config)
+	if err != nil {
+		return nil, nil, &program.Error{Code: program.ExitUsage, Err: err}
+	}
+	where, err := ledgerPlace(p, conf, f.ledger)
+	if err != nil {
+		return nil, nil, err
+	}
+	var over func(context.Context, []cache.Holder) (map[cache.Holder]bool, error)
+	closing := func() error { return nil }
+	book, err := ledger.OpenToRead(ctx, where)
+	switch {
+	case errors.Is(err, ledger.ErrAbsent):
+	case err != nil:
+		return nil, nil, unavailable(err)
+	default:
+		closing = book.Close
+		j := judge{ledger: book, now: p.Now}
+		if slurm, err := findSlurm(ctx, p, conf, slog.New(slog.DiscardHandler)); err == nil {
+			j.observe = slurm.Observe
+		}
+		over = j.over
+	}
+	c, err := cache.Open(conf.cacheDir(), conf.cacheOptions(over))
+	return c, closing, errors.Join(err, ctx.Err())
+}
+
+// show prints what a command found, for people or for programs.
+func show(p program.Process, f cacheFlags, found any, text string) error {
+	if f.json {
+		return printJSON(p.Stdout, found)
+	}
+	_, err := io.WriteString(p.Stdout, text)
+	return err //nolint:wrapcheck // standard output is gone
+}
+
+func cacheLs(p program.Process) *cobra.Command {
+	return cacheSub(p, "ls", "List the entries, those last used last", cobra.NoArgs, func(ctx context.Context, c *cache.Cache, f cacheFlags, _ []string) error {
+		entries, err := c.Entries(ctx)
+		if err != nil {
+			return err
+		}
+		slices.SortFunc(entries, func(a, b cache.Entry) int { return cmp.Or(a.Used.Compare(b.Used), cmp.Compare(a.Hash, b.Hash)) })
+		return show(p, f, entries, entriesText(p.Now(), entries))
+	})
+}
+
+// diskUsage is what du tells.
+type diskUsage struct {
+	cache.Usage
+	Kinds map[string]int64 `json:"kinds"`
+	// Pinned is what has a pin; Leaving is out of use and about to go, or being
+	// made.
+	Pinned  int64 `json:"pinned"`
+	Leaving int64 `json:"leaving"`
+	Size    int64 `json:"size,omitempty"`
+	Free    int64 `json:"disk_free"`
+}
+
+func cacheDu(p program.Process) *cobra.Command {
+	return cacheSub(p, "du", "Say how much the cache holds, of what and whose", cobra.NoArgs, func(ctx context.Context, c *cache.Cache, f cacheFlags, _ []string) error {
+		conf, err := readConfig(f.config)
+		if err != nil {
+			return err
+		}
+		u := diskUsage{Kinds: map[string]int64{}, Size: int64(conf.Cache.Size)}
+		if u.Usage, err = c.Usage(); err != nil {
+			return err
+		}
+		entries, err := c.Entries(ctx)
+		if err != nil {
+			return err
+		}
+		u.Leaving = u.Bytes
+		for _, e := range entries {
+			u.Kinds[e.Kind] += e.Size
+			u.Leaving -= e.Size
+			if len(e.Pins) > 0 {
+				u.Pinned += e.Size
+			}
+		}
+		u.Leaving = max(u.Leaving, 0)
+		var disk unix.Statfs_t
+		if err := unix.Statfs(conf.cacheDir(), &disk); err != nil {
+			return fmt.Errorf("ask how full the disk is: %w", err)
+		}
+		u.Free = int64(disk.Bavail) * disk.Frsize //nolint:gosec // no disk is that large
+		return show(p, f, u, usageText(u))
+	})
+}
+
+func cachePin(p program.Process) *cobra.Command {
+	var job string
+	var drop bool
+	cmd := cacheSub(p, "pin [ENTRY...]", "Keep entries, until --drop or until a job has ended; without ENTRY list the pins", cobra.ArbitraryArgs,
+		func(ctx context.Context, c *cache.Cache, f cacheFlags, args []string) error {
+			if len(args) == 0 {
+				return listPins(p, c, f)
+			}
+			me, err := user.Current()
+			if err != nil {
+				return fmt.Errorf("find this user's name: %w", err)
+			}
+			holder := personHolder(me.Username)
+			if job != "" {
+				holder = jobHolder(me.Username, job)
+			}
+			entries, err := c.Entries(ctx)
+			if err != nil {
+				return err
+			}
+			for _, arg := range args {
+				e, err := findEntry(entries, arg)
+				if err != nil {
+					return err
+				}
+				if drop {
+					err = c.DropPin(e.Key, e.Private, holder)
+				} else {
+					err = c.Pin(ctx, e.Key, e.Private, holder)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	cmd.Flags().StringVar(&job, "job", "", "keep them until this Slurm `JOB` of yours has ended")
+	cmd.Flags().BoolVar(&drop, "drop", false, "keep them no longer")
+	return cmd
+}
+
+func listPins(p program.Process, c *cache.Cache, f cacheFlags) error {
+	pins, err := c.Pins()
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(pins, func(a, b cache.Pin) int { return cmp.Or(cmp.Compare(a.Holder, b.Holder), cmp.Compare(a.Hash, b.Hash)) })
+	return show(p, f, pins, pinsText(p.Now(), pins))
+}
+
+// findEntry returns the one entry that a word means.
+func findEntry(entries []cache.Entry, word string) (cache.Entry, error) {
+	var found []cache.Entry
+	for _, e := range entries {
+		if strings.HasPrefix(e.Hash, word) || strings.Contains(e.ID, word) {
+			found = append(found, e)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return cache.Entry{}, fmt.Errorf("no entry is called %q: cl-bridge cache ls lists them", word)
+	case 1:
+		return found[0], nil
+	}
+	return cache.Entry{}, &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("%q means %d entries, %s and %s among them", word, len(found), found[0].Key, found[1].Key)}
+}
+
+func cacheTrim(p program.Process) *cobra.Command {
+	var o cache.TrimOptions
+	cmd := cacheSub(p, "trim", "Drop pins that are over, remove what is too much, and sweep what crashes left", cobra.NoArgs,
+		func(ctx context.Context, c *cache.Cache, f cacheFlags, _ []string) error {
+			t, err := c.Trim(ctx, o)
+			if err != nil {
+				return err
+			}
+			return show(p, f, t, trimmedText(t, o.DryRun))
+		})
+	cmd.Flags().BoolVarP(&o.DryRun, "dry-run", "n", false, "change nothing, and say what would be done")
+	cmd.Flags().BoolVar(&o.All, "all", false, "take out of use whatever nobody needs, whatever the size of the cache")
+	return cmd
+}
+
+// verified is what verify tells of an entry.
+type verified struct {
+	cache.Entry
+	Wrong string `json:"wrong,omitempty"`
+}
+
+func cacheVerify(p program.Process) *cobra.Command {
+	return cacheSub(p, "verify", "Read all entries and take damaged ones out of use; exit status 1 when there are any", cobra.NoArgs,
+		func(ctx context.Context, c *cache.Cache, f cacheFlags, _ []string) error {
+			var list []verified
+			damaged := 0
+			err := c.Verify(ctx, func(e cache.Entry, wrong error) {
+				v := verified{Entry: e}
+				if wrong != nil {
+					v.Wrong = wrong.Error()
+					damaged++
+				}
+				list = append(list, v)
+			})
+			if err != nil {
+				return err
+			}
+			if err = show(p, f, list, verifiedText(list)); err == nil && damaged > 0 {
+				err = fmt.Errorf("%d of %d entries are damaged; they are made anew when they are wanted", damaged, len(list))
+			}
+			return err
+		})
+}
+
+// cacheDir is where the cache lies.
+func (c config) cacheDir() string { return cmp.Or(c.Cache.Dir, spool.Layout(c.Shared).Cache()) }
+
+// cacheOptions are the cache's as configured.
+func (c config) cacheOptions(over func(context.Context, []cache.Holder) (map[cache.Holder]bool, error)) cache.Options {
+	return cache.Options{
+		Size: int64(c.Cache.Size), Quota: c.Cache.quota,
+		High: float64(c.Cache.High) / 100, Low: float64(c.Cache.Low) / 100,
+		MinFree: c.Cache.MinFree.or(defaultMinFree(c.cacheDir())),
+		Settle:  settle(c.Cache.Settle), Group: c.Cache.Group, Over: over,
+	}
+}
+
+// settle is the cache's Settle: there 0 is the default.
+func settle(d *duration) time.Duration {
+	if v := d.or(2 * time.Minute); v > 0 {
+		return v
+	}
+	return -1
+}
+
+// defaultMinFree is a tenth of the disk, and not more than 100 GiB.
+func defaultMinFree(dir string) int64 {
+	var disk unix.Statfs_t
+	if unix.Statfs(dir, &disk) != nil {
+		return 0
+	}
+	const most = 100 << 30
+	return min(int64(disk.Blocks)*disk.Frsize/10, most) //nolint:gosec // no disk is that large
+}

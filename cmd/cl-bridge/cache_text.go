@@ -1,0 +1,102 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+const shortHash = 12
+
+func entriesText(now time.Time, entries []cache.Entry) string {
+	rows := [][]string{{"HASH", "KIND", "SIZE", "FILES", "USED", "PINS", "OWNER", "NAME"}}
+	for _, e := range entries {
+		rows = append(rows, []string{
+			e.Hash[:shortHash], e.Kind, codalab.FormatSize(e.Size), fmt.Sprint(e.Files), ago(now, e.Used),
+			fmt.Sprint(len(e.Pins)), cmp.Or(e.Owner, "-"), line(e.ID),
+		})
+	}
+	return table(rows)
+}
+
+// ago is how long something is past, roughly.
+func ago(now, then time.Time) string {
+	d := max(now.Sub(then), 0)
+	switch {
+	case d < time.Minute:
+		return "now"
+	case d < time.Hour:
+		return fmt.Sprintf("%dm ago", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh ago", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd ago", int(d.Hours()/24))
+}
+
+func usageText(u diskUsage) string {
+	bound := "no bound"
+	if u.Size > 0 {
+		bound = "of " + codalab.FormatSize(u.Size)
+	}
+	rows := [][]string{
+		{"all", codalab.FormatSize(u.Bytes), fmt.Sprintf("%d entries", u.Entries), bound},
+		{"pinned", codalab.FormatSize(u.Pinned)},
+		{"leaving, or being made", codalab.FormatSize(u.Leaving)},
+		{"free on the disk", codalab.FormatSize(u.Free)},
+	}
+	for _, kind := range slices.Sorted(maps.Keys(u.Kinds)) {
+		rows = append(rows, []string{"kind " + kind, codalab.FormatSize(u.Kinds[kind])})
+	}
+	for _, owner := range slices.Sorted(maps.Keys(u.Owners)) {
+		rows = append(rows, []string{"owner " + cmp.Or(owner, "-"), codalab.FormatSize(u.Owners[owner])})
+	}
+	return table(rows)
+}
+
+func pinsText(now time.Time, pins []cache.Pin) string {
+	rows := [][]string{{"HASH", "SINCE", "HOLDER"}}
+	for _, pin := range pins {
+		rows = append(rows, []string{pin.Hash[:shortHash], ago(now, pin.Since), string(pin.Holder)})
+	}
+	return table(rows)
+}
+
+func trimmedText(t cache.Trimmed, dry bool) string {
+	verb := ""
+	if dry {
+		verb = "would be "
+	}
+	rows := [][]string{}
+	for _, pin := range t.Dropped {
+		rows = append(rows, []string{"pin " + verb + "dropped", pin.Hash[:shortHash], string(pin.Holder)})
+	}
+	for _, e := range t.Retired {
+		rows = append(rows, []string{verb + "taken out of use", e.Hash[:shortHash], codalab.FormatSize(e.Size), e.Kind + " " + e.ID})
+	}
+	for _, path := range t.Swept {
+		rows = append(rows, []string{verb + "swept", path})
+	}
+	rows = append(rows,
+		[]string{"removed", fmt.Sprintf("%d entries", t.Removed), codalab.FormatSize(t.Freed)},
+		[]string{"restored", fmt.Sprintf("%d entries", t.Restored)},
+		[]string{"left", fmt.Sprintf("%d entries", t.Usage.Entries), codalab.FormatSize(t.Usage.Bytes)})
+	return table(rows)
+}
+
+func verifiedText(list []verified) string {
+	rows := [][]string{}
+	var bytes int64
+	for _, v := range list {
+		bytes += v.Size
+		if v.Wrong != "" {
+			rows = append(rows, []string{v.Hash[:min(shortHash, len(v.Hash))], v.Kind + " " + v.ID, v.Wrong})
+		}
+	}
+	rows = append(rows, []string{fmt.Sprintf("%d entries, %s read", len(list), codalab.FormatSize(bytes))})
+	return table(rows)
+}
