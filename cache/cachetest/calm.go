@@ -12,10 +12,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/cache"
 )
 
-// patience is how long after a storm the cache may take to come to rest, beside
-// what the options say.
-const patience = 20 * time.Second
-
 // calm makes sure that nothing is left of the storm that needs a person.
 func (s *storm) calm() {
 	c, err := s.open(s.options)
@@ -74,16 +70,20 @@ func (s *storm) have(ctx context.Context, c *cache.Cache, content content) error
 // until repeats what may need time, and notes a broken promise when it needs
 // too much of it.
 func (s *storm) until(what string, try func(context.Context) error) {
-	limit := patience + 4*(s.options.Term+max(s.options.Settle, 0))
+	limit := s.patience + 4*(s.options.Term+max(s.options.Settle, 0))
 	ctx, cancel := context.WithTimeout(s.Context(), limit)
 	defer cancel()
+	var last error
 	for {
 		err := try(ctx)
-		if err == nil {
+		switch {
+		case err == nil:
 			return
+		case last == nil, ctx.Err() == nil:
+			last = err
 		}
 		if ctx.Err() != nil {
-			s.broken("after the storm, not within %v: %s: %v", limit, what, err)
+			s.broken("after the storm, not within %v: %s: %v", limit, what, last)
 			return
 		}
 		pause(ctx, 50*time.Millisecond)

@@ -163,7 +163,7 @@ func (on *trial) trim(c *cache.Cache, o cache.TrimOptions, enough func(cache.Tri
 // eventually repeats what may need time to come true.
 func (on *trial) eventually(what string, try func() error) {
 	on.Helper()
-	limit := patience + 4*(on.Options.Term+max(on.Options.Settle, 0))
+	limit := 20*time.Second + 4*(on.Options.Term+max(on.Options.Settle, 0))
 	ctx, cancel := context.WithTimeout(on.Context(), limit)
 	defer cancel()
 	for {

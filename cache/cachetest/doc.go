@@ -66,7 +66,8 @@ type Site struct {
 	// their effect or before.
 	Faulty bool
 	// Storm is how much of it there is. CLTEST_STORM=200x30s in the environment
-	// sets Processes and For; under -short there is little of it.
+	// sets Processes and For, and 200x30s@7 the seed too; under -short there is
+	// little of it.
 	Storm Storm
 }
 
@@ -74,7 +75,7 @@ type Site struct {
 type Storm struct {
 	// Processes run at once. Default 200.
 	Processes int
-	// For is how long. Default 6 s.
+	// For is how long. Default 4 s.
 	For time.Duration
 	// Seed decides who does what, and who dies. Default 1.
 	Seed uint64

@@ -16,19 +16,20 @@ import (
 
 // What a record says was done.
 const (
-	didGet    = "get"    // Get has returned; a content was seen
-	didFill   = "fill"   // a fill has begun
-	didFilled = "filled" // it is about to return well
-	didFail   = "fail"   // it is about to return an error
-	didRead   = "read"   // all bytes of a content were read
-	didUnpin  = "unpin"  // Unpin is about to be called
-	didTrim   = "trim"
-	didVerify = "verify"
-	didList   = "list"
-	didPin    = "pin"
-	didDie    = "die"  // the process is about to kill itself
-	didStop   = "stop" // the process is about to stop itself
-	didEnd    = "end"  // the process ends as it should
+	didGet      = "get"    // Get has returned; a content was seen
+	didFill     = "fill"   // a fill has begun
+	didFilled   = "filled" // it is about to return well
+	didFail     = "fail"   // it is about to return an error
+	didRead     = "read"   // all bytes of a content were read
+	didUnpin    = "unpin"  // Unpin is about to be called
+	didTrim     = "trim"
+	didVerify   = "verify"
+	didList     = "list"
+	didPin      = "pin"
+	didDie      = "die"  // the process is about to kill itself
+	didStop     = "stop" // the process is about to stop itself
+	didSabotage = "sabotage"
+	didEnd      = "end" // the process ends as it should
 )
 
 // record is a line of a process's log. Times are those of the machine's

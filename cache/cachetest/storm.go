@@ -2,11 +2,14 @@ package cachetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,8 +22,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-const stormKeys = 80
-
 // storm is one that rages, or has.
 type storm struct {
 	*testing.T
@@ -29,9 +30,9 @@ type storm struct {
 	logs     string
 	options  cache.Options
 	contents []content
-	sabotage Sabotage
-	group    errgroup.Group
-	over     chan struct{} // closed when nothing new is to begin
+	rehearsal
+	group errgroup.Group
+	over  chan struct{} // closed when nothing new is to begin
 
 	mu    sync.Mutex
 	alive map[int]*testenv.Process
@@ -44,19 +45,16 @@ type storm struct {
 // broken.
 func RunStorm(t *testing.T, s Site) Summary {
 	t.Helper()
-	if text := os.Getenv("CLTEST_STORM"); text != "" {
-		var length string
-		_, err := fmt.Sscanf(text, "%dx%s", &s.Storm.Processes, &length)
-		if err == nil {
-			s.Storm.For, err = time.ParseDuration(length)
-		}
-		if err != nil {
-			t.Fatalf("CLTEST_STORM=%s: want 200x30s: %v", text, err)
-		}
-	} else if testing.Short() {
+	if testing.Short() {
 		s.Storm.Processes, s.Storm.For = 20, time.Second
 	}
-	sum, wrong := rage(t, s, "")
+	if text := os.Getenv("CLTEST_STORM"); text != "" {
+		var err error
+		if s.Storm, err = parseStorm(text); err != nil {
+			t.Fatalf("CLTEST_STORM=%s: want something like 200x30s, or 200x30s@7 with a seed: %v", text, err)
+		}
+	}
+	sum, wrong := rage(t, s, rehearsal{keys: 80, patience: 20 * time.Second})
 	t.Log(sum)
 	for i, w := range wrong {
 		if i == 30 {
@@ -68,27 +66,44 @@ func RunStorm(t *testing.T, s Site) Summary {
 	return sum
 }
 
+func parseStorm(text string) (Storm, error) {
+	size, seed, seeded := strings.Cut(text, "@")
+	processes, length, _ := strings.Cut(size, "x")
+	var s Storm
+	var errs [3]error
+	s.Processes, errs[0] = strconv.Atoi(processes)
+	s.For, errs[1] = time.ParseDuration(length)
+	if seeded {
+		s.Seed, errs[2] = strconv.ParseUint(seed, 10, 64)
+	}
+	return s, errors.Join(errs[:]...)
+}
+
+// rehearsal is what is different in a storm that only shows what is noticed.
+type rehearsal struct {
+	sabotage Sabotage
+	keys     int
+	patience time.Duration // see until
+}
+
 // rage runs a storm and returns what it did, and which promises it saw broken.
-func rage(t *testing.T, site Site, sabotage Sabotage) (Summary, []string) {
+func rage(t *testing.T, site Site, r rehearsal) (Summary, []string) {
 	t.Helper()
 	site.Storm.Processes = orElse(site.Storm.Processes, 200)
-	site.Storm.For = orElse(site.Storm.For, 6*time.Second)
+	site.Storm.For = orElse(site.Storm.For, 4*time.Second)
 	site.Storm.Seed = orElse(site.Storm.Seed, 1)
 	s := &storm{
 		T: t, Site: site, name: strings.ReplaceAll(t.Name(), "/", "-"), logs: t.TempDir(), options: site.Options,
-		contents: contents(site.Storm.Seed, stormKeys), sabotage: sabotage,
+		contents: contents(site.Storm.Seed, r.keys), rehearsal: r,
 		over: make(chan struct{}), alive: map[int]*testenv.Process{},
 	}
 	for _, c := range s.contents {
 		s.options.Size += c.size * 2 / 5
 	}
 	s.options.Grace = orElse(s.options.Grace, 5*s.options.Term)
-	began := time.Now()
 	s.blow()
 	records := s.records()
-	t.Logf("blow %v", time.Since(began))
 	s.calm()
-	t.Logf("calm %v", time.Since(began))
 	sum, wrong := judge(records, s.options.Settle)
 	wrong = append(wrong, s.wrong...)
 	sum.Processes, sum.Kills, sum.Outlived = s.sum.Processes, s.sum.Kills, s.sum.Outlived
@@ -112,6 +127,9 @@ func (s *storm) blow() {
 	for range s.Storm.Processes {
 		s.begin()
 	}
+	if s.sabotage != "" {
+		s.awaitSabotage()
+	}
 	pause(s.Context(), s.Storm.For*4/5)
 	s.killDoomed()
 	pause(s.Context(), s.Storm.For/5)
@@ -132,6 +150,17 @@ func (s *storm) blow() {
 	}
 	if audit.most > s.options.Size+biggest {
 		s.broken("the quota of %d bytes was exceeded by more than one object: %d bytes were on the disk at once", s.options.Size, audit.most)
+	}
+}
+
+// awaitSabotage waits until it has begun.
+func (s *storm) awaitSabotage() {
+	for s.Context().Err() == nil {
+		records, err := readJournal(s.logs, 1)
+		if err != nil || slices.ContainsFunc(records, func(r record) bool { return r.Did == didSabotage }) {
+			return
+		}
+		pause(s.Context(), 10*time.Millisecond)
 	}
 }
 
@@ -184,8 +213,8 @@ func (s *storm) begin() {
 		Process: n, Dir: filepath.Join(s.Hosts[host], s.name), Options: told(o), Logs: s.logs, Seed: s.Storm.Seed, Keys: len(s.contents),
 		Faulty: s.Faulty, Think: time.Duration(s.Storm.Processes) * 4 * time.Millisecond, Fate: s.fate(n),
 	}
-	if n == 1 {
-		work.Sabotage = s.sabotage
+	if n == 1 && s.sabotage != "" {
+		work.Sabotage, work.Fate = s.sabotage, fate{}
 	}
 	p := orders{Worker: &work}.begin(s)
 	s.alive[n] = p

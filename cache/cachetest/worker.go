@@ -38,19 +38,6 @@ type fate struct {
 	Signal syscall.Signal
 }
 
-// Sabotage is what a process does to its cache so that a test sees that it is
-// noticed.
-type Sabotage string
-
-// The sabotages. Each is done to an entry that the process has pinned.
-const (
-	sabotageRemove  Sabotage = "remove"  // the entry is removed
-	sabotageByte    Sabotage = "byte"    // one byte of it is changed
-	sabotageRefill  Sabotage = "refill"  // another fill takes its place
-	sabotagePublish Sabotage = "publish" // another fill takes its place for a while
-	sabotageOver    Sabotage = "over"    // its pin is taken away, and the cache trimmed to nothing
-)
-
 // worker is a process of a storm.
 type worker struct {
 	workerOrders
@@ -194,7 +181,7 @@ func (w *worker) use(ctx context.Context, c content, h cache.Holder) {
 // hold reads what is pinned, twice.
 func (w *worker) hold(ctx context.Context, c content, path, fill string, h cache.Holder) {
 	w.read(ctx, c, path, fill, h)
-	w.sabotage(ctx, c, path, h)
+	w.sabotage(c, path, h)
 	pause(ctx, w.about(100*time.Millisecond))
 	w.read(ctx, c, path, fill, h)
 }
