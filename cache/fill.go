@@ -87,7 +87,7 @@ func (c *Cache) lookAnew(ctx context.Context, e entry) (r record, err error) {
 		return record{}, fs.ErrNotExist
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return c.revive(ctx, e)
+		return c.revive(e)
 	}
 	return r, err
 }
@@ -97,7 +97,7 @@ func (c *Cache) make(l *lease, e entry, w Want, fill Fill) (path string, err err
 	began := time.Now() //nolint:forbidigo // what making it took
 	room, err := c.reserve(l.ctx, e, l.Token, w.Size, w.Owner)
 	if err != nil {
-		return "", err
+		return "", cause(l, err)
 	}
 	published := false
 	defer func() {
@@ -117,7 +117,7 @@ func (c *Cache) make(l *lease, e entry, w Want, fill Fill) (path string, err err
 		return "", fmt.Errorf("make cache entry of %s: %w", e.key, cause(l, err))
 	}
 	if room, err = c.resize(l, e, room, s.takes()); err != nil {
-		return "", err
+		return "", cause(l, err)
 	}
 	r := record{
 		Format: format, Key: e.key, Token: l.Token, Digest: s.digest, Dir: s.dir, Size: s.bytes, Files: s.files,

@@ -1,24 +1,28 @@
 package cache
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/internal/linkonce"
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
 // An entry that is to go is retired first: its record moves to the place of the
 // retired, where no look finds it. Retiring is harmless at any time, since
 // what is retired can be restored. It is removed when, after all hosts must
-// have noticed, it still has no pin. Whoever restores it or removes it takes
-// the record by a rename to a name of its own; one has it, and others find
-// nothing.
+// have noticed, it still has no pin.
+//
+// The record is one inode from its publication to its end, and its names are
+// the truth. It is restored by a link of the retired name itself, so who comes
+// late finds no name to link. It is removed by who renamed it to a name that
+// nobody else knows, saw then that it has no other name, and only then looked
+// for pins. How long any of that takes does not matter.
 
 // The name of a retired record is that of its content, and of this retiring.
 // These are its ends; one that is to be restored or removed by whoever comes
@@ -26,8 +30,9 @@ import (
 const (
 	seenSuffix     = ".seen"     // not a record: made after the retiring, its time is the beginning of Settle
 	damagedSuffix  = ".damaged"  // must not be restored
-	restoredSuffix = ".restored" // is being restored
-	removedSuffix  = ".removed"  // is being removed
+	restoredSuffix = ".restored" // is being restored, by whoever sees it
+	checkedSuffix  = ".checked"  // somebody, whose token stands before it, looks whether it may be removed
+	removedSuffix  = ".removed"  // is being removed, by whoever sees it
 )
 
 func (c *Cache) retiredPath(name string) string { return filepath.Join(c.place(retiredPlace), name) }
@@ -58,6 +63,9 @@ type retired struct {
 	hash string
 	id   string // of the content, as the name has it; the record says which it is
 	seen bool
+	// checked is the file's name while somebody looks whether it may be
+	// removed; file is the one before and after that.
+	checked string
 }
 
 func (r retired) file() string { return r.name + r.end }
@@ -68,6 +76,10 @@ func parseRetired(file string) (retired, bool) {
 		if name, ok := strings.CutSuffix(file, end); ok {
 			r.name, r.end = name, end
 		}
+	}
+	if checked, ok := strings.CutSuffix(file, checkedSuffix); ok && strings.Contains(checked, "~") {
+		before, _ := parseRetired(checked[:strings.LastIndex(checked, "~")])
+		r.name, r.end, r.checked = before.name, before.end, file
 	}
 	r.id, _, _ = strings.Cut(r.name, "~")
 	var err error
@@ -150,8 +162,7 @@ func (c *Cache) readRetired(file, hash string) (entry, record, error) {
 // restore puts a record back, and says which record of its key stands then.
 // The error is fs.ErrNotExist where another has taken it, and errDamaged where
 // its content is gone.
-func (c *Cache) restore(ctx context.Context, r retired) (record, error) {
-	fence := c.fence()
+func (c *Cache) restore(r retired) (record, error) {
 	taken := r.name + restoredSuffix
 	if r.end != restoredSuffix {
 		if err := moveTo(c.retiredPath(r.file()), c.retiredPath(taken)); err != nil {
@@ -165,16 +176,7 @@ func (c *Cache) restore(ctx context.Context, r retired) (record, error) {
 	if _, err := os.Lstat(e.content(rec.Token)); errors.Is(err, fs.ErrNotExist) {
 		return record{}, errors.Join(errDamaged, c.dropRetired(r.name, taken))
 	}
-	text, err := rec.encode()
-	if err != nil {
-		return record{}, err
-	}
-	if err := fence(); err != nil {
-		return record{}, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, publishWithin)
-	defer cancel()
-	standing, err := linkonce.Settle(ctx, e.record(), text, c.fileMode(), decodeRecord)
+	standing, err := linkRecord(c.retiredPath(taken), e)
 	if err != nil {
 		return record{}, fmt.Errorf("take %s into use again: %w", rec.Key, err)
 	}
@@ -185,16 +187,22 @@ func (c *Cache) restore(ctx context.Context, r retired) (record, error) {
 	return standing, c.dropRetired(r.name, taken)
 }
 
-// fence begins something that must not go on when this process was stopped in
-// the middle of it for so long that others have gone on without it.
-func (c *Cache) fence() (check func() error) {
-	began := time.Now() //nolint:forbidigo // what is trusted is this process's own clock
-	return func() error {
-		if c.o.Settle > 0 && time.Since(began) > c.o.Settle/2 {
-			return fmt.Errorf("%w: this process, or the disk, stood still for %s", ErrLost, time.Since(began).Round(time.Second))
+// linkRecord gives a retired record its old name as well, and says which record
+// stands there. The error is fs.ErrNotExist where it is no longer retired.
+func linkRecord(path string, e entry) (standing record, err error) {
+	err = persist(func() error {
+		linkErr := os.Link(path, e.record())
+		data, err := readFile(e.record())
+		if err != nil {
+			return errors.Join(linkErr, err)
 		}
-		return nil
+		standing, err = decodeRecord(data)
+		return err
+	})
+	if err != nil {
+		return standing, err
 	}
+	return standing, atomicfile.SyncDir(e.dir)
 }
 
 // dropRetired forgets a record that was out of use.
@@ -204,16 +212,16 @@ func (c *Cache) dropRetired(name, file string) error {
 
 // revive takes an entry that is out of use back. The error is fs.ErrNotExist
 // where there is none.
-func (c *Cache) revive(ctx context.Context, e entry) (record, error) {
+func (c *Cache) revive(e entry) (record, error) {
 	list, _, err := c.outOfUse()
 	if err != nil {
 		return record{}, err
 	}
 	for _, r := range list {
-		if r.hash != e.hash || r.end == removedSuffix || r.end == damagedSuffix {
+		if r.hash != e.hash || r.end == removedSuffix || r.end == damagedSuffix || r.checked != "" {
 			continue
 		}
-		standing, err := c.restore(ctx, r)
+		standing, err := c.restore(r)
 		if err == nil {
 			return standing, nil
 		}
@@ -224,12 +232,46 @@ func (c *Cache) revive(ctx context.Context, e entry) (record, error) {
 	return record{}, fs.ErrNotExist
 }
 
-// discard removes a record out of use, with its content, which sizes has
-// counted. It is fs.ErrNotExist where another has taken it.
+// check begins the removal of a record out of use. The error is fs.ErrNotExist
+// where another has it, and errInUse where it is not to be removed, since it
+// has another name.
+func (c *Cache) check(r *retired) error {
+	checked := r.file() + "~" + newToken() + checkedSuffix
+	if err := moveTo(c.retiredPath(r.file()), c.retiredPath(checked)); err != nil {
+		return err
+	}
+	r.checked = checked
+	var info fs.FileInfo
+	err := persist(func() error {
+		f, err := os.Open(c.retiredPath(checked)) // and not stat: an open asks the server
+		if err != nil {
+			return err //nolint:wrapcheck // callers word it
+		}
+		info, err = f.Stat()
+		return errors.Join(err, f.Close())
+	})
+	if err != nil {
+		return err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || st.Nlink != 1 {
+		return errors.Join(errInUse, c.uncheck(*r))
+	}
+	return nil
+}
+
+var errInUse = errors.New("it is in use")
+
+// uncheck puts a record back to where it was before check.
+func (c *Cache) uncheck(r retired) error {
+	return moveTo(c.retiredPath(r.checked), c.retiredPath(r.file()))
+}
+
+// discard removes a record out of use that was checked, with its content, which
+// sizes has counted. It is fs.ErrNotExist where another has taken it.
 func (c *Cache) discard(r retired, sizes map[string][]sizeOf) error {
 	taken := r.name + removedSuffix
 	if r.end != removedSuffix {
-		if err := moveTo(c.retiredPath(r.file()), c.retiredPath(taken)); err != nil {
+		if err := moveTo(c.retiredPath(r.checked), c.retiredPath(taken)); err != nil {
 			return err
 		}
 	}

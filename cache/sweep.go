@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -123,7 +124,7 @@ func (w *sweeping) retired() error {
 	for _, r := range list {
 		_, token, _ := splitID(r.id)
 		w.out[token] = true
-		_, rec, err := w.readRetired(r.file(), r.hash)
+		_, rec, err := w.readRetired(cmp.Or(r.checked, r.file()), r.hash)
 		if err == nil {
 			w.out[rec.Token] = true
 		} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errDamaged) {

@@ -78,17 +78,16 @@ type trimming struct {
 	*Trimmed
 	want sizeOf
 
-	fence  func() error
 	pinned map[string]bool     // hashes of keys
 	sizes  map[string][]sizeOf // by the id of the content
 	out    map[string]bool     // ids of contents that are out of use
 }
 
 // clear removes what has been out of use long enough, and restores what was
-// pinned in time: the pins are read after what is out of use, and after the
-// time that tells for how long it has been.
+// pinned in time. The pins are read after what is out of use, and after the
+// time that tells for how long it has been; and once more when what is to be
+// removed cannot be restored any more.
 func (w *trimming) clear(ctx context.Context) error {
-	w.fence = w.Cache.fence()
 	now, err := w.fresh(w.place(retiredPlace))
 	if err != nil {
 		return err
@@ -97,21 +96,23 @@ func (w *trimming) clear(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := w.count(ctx, list); err != nil {
+	if err := w.count(ctx, list); err != nil || w.DryRun {
 		return err
 	}
+	var going []retired
 	for _, r := range list {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if w.DryRun {
-			continue
-		}
-		if err := w.decide(ctx, r, now); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errDamaged) {
+		goes, err := w.decide(&r, now)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errDamaged) && !errors.Is(err, errInUse) {
 			return err
 		}
+		if goes && err == nil {
+			going = append(going, r)
+		}
 	}
-	return nil
+	return w.removeAll(going)
 }
 
 // count reads the pins, less those that are over, and the sizes.
@@ -144,36 +145,79 @@ func (w *trimming) count(ctx context.Context, list []retired) error {
 	return nil
 }
 
-// decide removes or restores one record out of use, when it is time.
-func (w *trimming) decide(ctx context.Context, r retired, now time.Time) error {
-	switch r.end {
-	case removedSuffix:
-	case restoredSuffix:
-		_, err := w.restore(ctx, r)
+// decide restores a record out of use, or says that it is to be removed, when
+// it is time.
+func (w *trimming) decide(r *retired, now time.Time) (goes bool, err error) {
+	switch {
+	case r.end == removedSuffix:
+		return true, nil
+	case r.end == restoredSuffix:
+		_, err := w.restore(*r)
+		return false, err
+	case r.checked != "":
+		// Who looks at it may have died. If not, it finds it gone.
+		info, err := os.Lstat(w.retiredPath(r.checked))
+		if err != nil {
+			return false, err //nolint:wrapcheck // it has just gone
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && now.Sub(time.Unix(st.Ctim.Unix())) > w.o.Grace {
+			return false, w.uncheck(*r)
+		}
+		return false, nil
+	}
+	settled, err := w.settled(*r, now)
+	switch {
+	case err != nil || !settled:
+		return false, err
+	case w.pinned[r.hash] && r.end == damagedSuffix:
+		return false, nil
+	case w.pinned[r.hash]:
+		return false, w.takeBack(*r)
+	}
+	if mine, err := w.mayRemove(*r); err != nil || !mine {
+		return false, err
+	}
+	return true, w.check(r)
+}
+
+// takeBack restores a record that was pinned in time.
+func (w *trimming) takeBack(r retired) error {
+	standing, err := w.restore(r)
+	if err == nil && r.id == r.hash+"."+standing.Token {
+		w.Restored++
+		delete(w.out, r.id)
+	}
+	return err
+}
+
+// removeAll removes what was checked, unless it has a pin by now.
+func (w *trimming) removeAll(going []retired) error {
+	if len(going) == 0 {
+		return nil
+	}
+	pins, err := w.pinNames()
+	if err != nil {
 		return err
-	default:
-		settled, err := w.settled(r, now)
-		if err != nil || !settled {
-			return err
-		}
-		if w.pinned[r.hash] && r.end == damagedSuffix {
-			return nil
-		}
-		if w.pinned[r.hash] {
-			standing, err := w.restore(ctx, r)
-			if err == nil && r.id == r.hash+"."+standing.Token {
-				w.Restored++
-				delete(w.out, r.id)
+	}
+	pinned := map[string]bool{}
+	for _, p := range pins {
+		pinned[p.Hash] = true
+	}
+	for _, r := range going {
+		if r.end != removedSuffix && pinned[r.hash] {
+			if err := w.uncheck(r); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
 			}
-			return err
+			continue
 		}
-		if mine, err := w.mayRemove(r); err != nil || !mine {
-			return err
-		}
-		if err := w.fence(); err != nil {
+		if err := w.removeOne(r); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
+	return nil
+}
+
+func (w *trimming) removeOne(r retired) error {
 	if err := w.discard(r, w.sizes); err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ import (
 // areas are the areas that there are, by name.
 func areas() map[string]func(context.Context, io.Writer) error {
 	return map[string]func(context.Context, io.Writer) error{
+		"disk": benchSharedDisk,
 		"main": benchMain,
 		"sim":  benchSim,
 	}
