@@ -45,6 +45,26 @@ type zone struct {
 	filled      time.Duration // 0: the fill never returned well
 	begun, last time.Duration
 	seen        bool
+	// first and final are the records that say so.
+	first, final record
+}
+
+func (z *zone) String() string {
+	return fmt.Sprintf("%s at %v as process %d says (%s), and still at %v as process %d says (%s)",
+		z.fill, z.begun, z.first.Process, z.first.Did, z.last, z.final.Process, z.final.Did)
+}
+
+// atFirst and atLast note when the content is known to have been there.
+func (z *zone) atFirst(at time.Duration, r record) {
+	if at < z.begun {
+		z.begun, z.first = at, r
+	}
+}
+
+func (z *zone) atLast(at time.Duration, r record) {
+	if at > z.last {
+		z.last, z.final = at, r
+	}
 }
 
 func (j *judgement) zone(r record) *zone {
@@ -85,8 +105,7 @@ func (j *judgement) count(r record) {
 	case didUnpin:
 		if r.Fill != "" {
 			// What was pinned was not to be taken out of use until now.
-			z := j.zone(r)
-			z.last = max(z.last, r.End)
+			j.zone(r).atLast(r.End, r)
 		}
 	case didTrim:
 		j.sum.Trims++
@@ -119,7 +138,8 @@ func (j *judgement) got(r record) {
 		begin = max(begin, z.filled)
 	}
 	z.seen = true
-	z.begun, z.last = min(z.begun, r.End), max(z.last, begin)
+	z.atFirst(r.End, r)
+	z.atLast(begin, r)
 }
 
 // compare finds zones of one key that meet.
@@ -139,8 +159,7 @@ func (j *judgement) compare() {
 		for i, a := range zones {
 			for _, b := range zones[i+1:] {
 				if a.meets(b) {
-					j.wrong = append(j.wrong, fmt.Sprintf("key %d: fills %s and %s were both published at once: from %v to %v, and from %v to %v",
-						key, a.fill, b.fill, a.begun, a.last, b.begun, b.last))
+					j.wrong = append(j.wrong, fmt.Sprintf("key %d: two fills were both published at once: %v; %v", key, a, b))
 				}
 			}
 		}

@@ -32,7 +32,7 @@ func TestTwoContentsOfAKeyAreToldFromOneAfterTheOther(t *testing.T) {
 		}},
 		"both at once": {records: []record{
 			filled(1, "a", 1), get(1, "a", 0, 3), filled(1, "b", 2), get(1, "b", 1, 4), get(1, "a", 7, 8), get(1, "b", 7, 9),
-		}, want: "key 1: fills a and b were both published at once"},
+		}, want: "key 1: two fills were both published at once: a at 3ns as process 0 says (get), and still at 7ns as process 0 says (get); b at 4ns"},
 		"back to the first": {records: []record{
 			filled(1, "a", 1), get(1, "a", 0, 3), filled(1, "b", 4), get(1, "b", 5, 6), get(1, "a", 7, 8),
 		}, want: "both published at once"},
