@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/internal/linkonce"
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
 // bring finds an entry, or waits for the process that makes it, or makes it.
@@ -37,7 +37,7 @@ func (c *Cache) lead(ctx context.Context, e entry, w Want) (*lease, record, erro
 	mine := c.self
 	mine.Token = newToken() // the same at each try, so that one whose answer was lost is known again
 	for failed := 0; ; {
-		r, err := c.lookAnew(ctx, e)
+		r, err := c.lookAnew(e)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, r, err
 		}
@@ -50,7 +50,7 @@ func (c *Cache) lead(ctx context.Context, e entry, w Want) (*lease, record, erro
 		}
 		if l != nil {
 			// It may have been published before the lease was free.
-			r, err := c.lookAnew(ctx, e)
+			r, err := c.lookAnew(e)
 			if errors.Is(err, fs.ErrNotExist) {
 				return l, record{}, nil
 			}
@@ -72,7 +72,7 @@ func (c *Cache) lead(ctx context.Context, e entry, w Want) (*lease, record, erro
 // lookAnew looks for an entry as the file server has it now. What stands there
 // damaged is taken out of use; what was only taken out of use is taken back.
 // The error is fs.ErrNotExist where it has to be made.
-func (c *Cache) lookAnew(ctx context.Context, e entry) (r record, err error) {
+func (c *Cache) lookAnew(e entry) (r record, err error) {
 	if _, err := c.fresh(e.dir); err != nil {
 		return record{}, err
 	}
@@ -214,11 +214,21 @@ func (c *Cache) publish(l *lease, e entry, r record) (record, error) {
 	if !l.holds() {
 		return record{}, ErrLost
 	}
+	// It is always the same file that is linked. As long as its first name is
+	// there, nobody who finds it retired removes its content.
+	tmp, err := atomicfile.Temporary(e.record(), text, c.fileMode())
+	if err != nil {
+		return record{}, fmt.Errorf("write its record: %w", err)
+	}
+	defer remove(tmp) //nolint:errcheck // else it is swept
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), publishWithin)
 	defer cancel()
-	standing, err := linkonce.Settle(ctx, e.record(), text, c.fileMode(), decodeRecord)
-	if err != nil {
-		return record{}, errors.Join(errUnclear, err)
+	standing, err := linkRecord(tmp, e)
+	for err != nil {
+		if ended := wait(ctx, 100*time.Millisecond); ended != nil {
+			return record{}, errors.Join(errUnclear, err)
+		}
+		standing, err = linkRecord(tmp, e)
 	}
 	if _, err := c.look(e); errors.Is(err, errDamaged) {
 		// Who published it was stopped for so long before it did that its

@@ -187,8 +187,9 @@ func (c *Cache) restore(r retired) (record, error) {
 	return standing, c.dropRetired(r.name, taken)
 }
 
-// linkRecord gives a retired record its old name as well, and says which record
-// stands there. The error is fs.ErrNotExist where it is no longer retired.
+// linkRecord gives a file that holds a record the name by which it is found, if
+// no record has it, and says which one does. The error is fs.ErrNotExist where
+// the file is gone, or no record stands any more.
 func linkRecord(path string, e entry) (standing record, err error) {
 	err = persist(func() error {
 		linkErr := os.Link(path, e.record())
@@ -232,31 +233,67 @@ func (c *Cache) revive(e entry) (record, error) {
 	return record{}, fs.ErrNotExist
 }
 
-// check begins the removal of a record out of use. The error is fs.ErrNotExist
-// where another has it, and errInUse where it is not to be removed, since it
-// has another name.
-func (c *Cache) check(r *retired) error {
+// check begins the removal of a record out of use, one of list. The error is
+// fs.ErrNotExist where another has it, and errInUse where it is not to be
+// removed, since it has another name. Where that is the better one, this one
+// goes.
+func (c *Cache) check(r *retired, list []retired) error {
 	checked := r.file() + "~" + newToken() + checkedSuffix
 	if err := moveTo(c.retiredPath(r.file()), c.retiredPath(checked)); err != nil {
 		return err
 	}
 	r.checked = checked
-	var info fs.FileInfo
-	err := persist(func() error {
-		f, err := os.Open(c.retiredPath(checked)) // and not stat: an open asks the server
+	info, err := openedInfo(c.retiredPath(checked))
+	if err != nil {
+		return err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink == 1 {
+		return nil
+	}
+	surplus, err := c.isSurplus(*r, info, list)
+	if err == nil && surplus {
+		return errors.Join(errInUse, c.dropRetired(r.name, checked))
+	}
+	return errors.Join(errInUse, err, c.uncheck(*r))
+}
+
+// isSurplus says whether a checked record has a better name: that of a record in
+// use, which gets another when it is retired in its turn; or that of a retired
+// one that comes before this one, so that of several names one stays.
+func (c *Cache) isSurplus(r retired, info fs.FileInfo, list []retired) (bool, error) {
+	e, _, err := c.readRetired(r.checked, r.hash)
+	if err != nil {
+		return false, err
+	}
+	if _, err := c.fresh(e.dir); err != nil {
+		return false, err
+	}
+	if other, err := openedInfo(e.record()); err == nil && os.SameFile(info, other) {
+		return true, nil
+	}
+	for _, before := range list {
+		if before.hash != r.hash || before.name >= r.name || before.end != "" || before.checked != "" {
+			continue
+		}
+		if other, err := openedInfo(c.retiredPath(before.name)); err == nil && os.SameFile(info, other) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// openedInfo is what the file server says of a file now: an open asks it, which
+// a stat need not.
+func openedInfo(path string) (info fs.FileInfo, err error) {
+	err = persist(func() error {
+		f, err := os.Open(path)
 		if err != nil {
 			return err //nolint:wrapcheck // callers word it
 		}
 		info, err = f.Stat()
 		return errors.Join(err, f.Close())
 	})
-	if err != nil {
-		return err
-	}
-	if st, ok := info.Sys().(*syscall.Stat_t); !ok || st.Nlink != 1 {
-		return errors.Join(errInUse, c.uncheck(*r))
-	}
-	return nil
+	return info, err
 }
 
 var errInUse = errors.New("it is in use")

@@ -104,7 +104,7 @@ func (w *trimming) clear(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		goes, err := w.decide(&r, now)
+		goes, err := w.decide(&r, list, now)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errDamaged) && !errors.Is(err, errInUse) {
 			return err
 		}
@@ -147,7 +147,7 @@ func (w *trimming) count(ctx context.Context, list []retired) error {
 
 // decide restores a record out of use, or says that it is to be removed, when
 // it is time.
-func (w *trimming) decide(r *retired, now time.Time) (goes bool, err error) {
+func (w *trimming) decide(r *retired, list []retired, now time.Time) (goes bool, err error) {
 	switch {
 	case r.end == removedSuffix:
 		return true, nil
@@ -177,7 +177,7 @@ func (w *trimming) decide(r *retired, now time.Time) (goes bool, err error) {
 	if mine, err := w.mayRemove(*r); err != nil || !mine {
 		return false, err
 	}
-	return true, w.check(r)
+	return true, w.check(r, list)
 }
 
 // takeBack restores a record that was pinned in time.

@@ -18,8 +18,12 @@ func (s *Site) Ledger() string { return s.path("ledger.db") }
 // StartBridge starts the bridge, which Start has done already, after
 // StopBridge or KillBridge.
 func (s *Site) StartBridge(ctx context.Context) error {
+	server := s.Server
+	if s.options.Via != nil {
+		server = s.options.Via(server)
+	}
 	config := fmt.Sprintf("server = %q\nuser = %q\npassword_file = %q\nname = %q\nshared = %q\nledger = %q\n%s\n",
-		s.Server, User, s.path("password"), "site", s.Shared, s.Ledger(), s.options.Config)
+		server, User, s.path("password"), "site", s.Shared, s.Ledger(), s.options.Config)
 	tables := s.options.Queues
 	if tables == "" {
 		tables = queues

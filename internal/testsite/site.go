@@ -46,6 +46,9 @@ type Options struct {
 	Queues string
 	// Flags are further flags of cl-bridge run.
 	Flags []string
+	// Via, if it is set, is told the server's address and returns the one that
+	// the bridge is to use, such as that of a proxy which counts.
+	Via func(server string) string
 	// Cache is a directory of User's that stands for the bridge's cache, so
 	// that several sites convert an image once; empty means one of its own.
 	Cache string

@@ -31,7 +31,7 @@ func benchSharedDisk(ctx context.Context, out io.Writer) (err error) {
 		return fmt.Errorf("make a directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	for _, part := range []func(context.Context, string) ([]figure, error){hits, fills, collections} {
+	for _, part := range []func(context.Context, string) ([]figure, error){hits, fills, collections, staged} {
 		figures, err := part(ctx, dir)
 		if err != nil {
 			return err
@@ -111,7 +111,7 @@ func populate(dir string, n int) error {
 
 // hitTime is the median of many hits in a cache of n entries, all over it.
 func hitTime(ctx context.Context, c *cache.Cache, n int) (float64, error) {
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // which entries are hit
+	random := rand.New(rand.NewPCG(1, 2))
 	var took []float64
 	for i := range 2000 {
 		w := cache.Want{Key: benchKey(random.IntN(n)), Holder: cache.Holder("row-bench-" + strconv.Itoa(i%100))}
@@ -198,7 +198,7 @@ type nowhere struct{ staging.Contents }
 
 func (nowhere) UploadContents(_ context.Context, _ string, _ client.UploadOptions, body io.Reader) error {
 	_, err := io.Copy(io.Discard, body)
-	return err //nolint:wrapcheck // a reader's errors go through as they are
+	return err
 }
 
 // collections measures the packing of results beside tar c | pigz.
@@ -232,7 +232,7 @@ func collections(ctx context.Context, dir string) ([]figure, error) {
 // makeTree writes files of this size, which compress to about a half, and
 // returns what they take together.
 func makeTree(dir string, files, size int) (int64, error) {
-	random := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // only data
+	random := rand.New(rand.NewPCG(3, 4))
 	data := make([]byte, size)
 	for i := range files {
 		for at := 0; at < len(data); at += 8 {

@@ -140,12 +140,12 @@ func (b *mainBench) idle(ctx context.Context) error {
 }
 
 // bundle runs the command as a bundle.
-func (b *mainBench) bundle(ctx context.Context) (times, error) {
+func (b *mainBench) bundle(ctx context.Context, args ...string) (times, error) {
 	if err := b.idle(ctx); err != nil {
 		return times{}, err
 	}
 	start := now()
-	uuid, err := b.site.CL(ctx, "run", stamp, "--request-queue", "cpu")
+	uuid, err := b.site.CL(ctx, append(append([]string{"run", "--request-queue", "cpu"}, args...), stamp)...)
 	if err != nil {
 		return times{}, err
 	}

@@ -44,7 +44,7 @@ func run(ctx context.Context, out io.Writer, image string) (err error) {
 	d := &demo{site: site, out: out, say: say, began: time.Now()}
 	say("# Server %s, default image %s.", site.Server, site.Image)
 	for _, chapter := range []func(context.Context) error{
-		d.dataset, d.chain, d.gpus, d.failure, d.live, d.kill, d.latency, d.accounts,
+		d.dataset, d.chain, d.shared, d.gpus, d.failure, d.live, d.kill, d.latency, d.accounts,
 	} {
 		if err := chapter(ctx); err != nil {
 			return errors.Join(err, errors.New("the programs logged:\n"+tail(site.Log())))
@@ -322,7 +322,7 @@ func (d *demo) accounts(ctx context.Context) error {
 		"--format=JobID,JobName%40,Partition,Account,State%12,ExitCode,AllocTRES%45,Comment%120",
 	}
 	d.say("$ %s", quoted(args))
-	const jobs = 9
+	const jobs = 13
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for {
