@@ -51,7 +51,7 @@ type fills struct{ atomic.Int64 }
 func (n *fills) text(text string) cache.Fill {
 	return func(_ context.Context, tmp string) error {
 		n.Add(1)
-		return os.WriteFile(tmp, []byte(text), 0o600) //nolint:wrapcheck // returned as it is
+		return os.WriteFile(tmp, []byte(text), 0o600)
 	}
 }
 

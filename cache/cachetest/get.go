@@ -91,7 +91,7 @@ func (on *trial) failure() {
 		},
 		"nothing was made": func(context.Context, string) error { return nil },
 		"a link": func(_ context.Context, tmp string) error {
-			return os.Symlink("/etc/passwd", tmp) //nolint:wrapcheck // it is made
+			return os.Symlink("/etc/passwd", tmp)
 		},
 	} {
 		_, err := c.Get(on.Context(), cache.Want{Key: file("x"), Size: 10}, fill)
@@ -143,9 +143,9 @@ func (on *trial) callerLeaves() {
 		once.Do(func() { close(began) })
 		select {
 		case <-ctx.Done():
-			return ctx.Err() //nolint:wrapcheck // returned as it is
+			return ctx.Err()
 		case <-release:
-			return os.WriteFile(tmp, fmt.Append(nil, ctx.Value(contextKey{})), 0o600) //nolint:wrapcheck // returned as it is
+			return os.WriteFile(tmp, fmt.Append(nil, ctx.Value(contextKey{})), 0o600)
 		}
 	}
 	first, leave := context.WithCancel(context.WithValue(on.Context(), contextKey{}, "value"))
@@ -185,7 +185,7 @@ func (on *trial) lastCaller() {
 		leave()
 		<-ctx.Done()
 		close(ended)
-		return ctx.Err() //nolint:wrapcheck // returned as it is
+		return ctx.Err()
 	})
 	if !errors.Is(err, context.Canceled) {
 		on.Skipf("the disk failed it: %v", err)
@@ -217,7 +217,7 @@ func (on *trial) resumed() {
 	look := func(_ context.Context, tmp string) error {
 		b, _ := os.ReadFile(tmp)
 		found = string(b)
-		return errors.Join(os.WriteFile(tmp, append(b, " rest"...), 0o600), os.WriteFile(tmp+".state", nil, 0o600))
+		return os.WriteFile(tmp, append(b, " rest"...), 0o600)
 	}
 	fresh := w
 	fresh.Key, fresh.Resume = file("y"), false

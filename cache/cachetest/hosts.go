@@ -80,8 +80,8 @@ func (on *trial) pinElsewhere() {
 }
 
 func (on *trial) pinOutlives() {
-	p := on.puppet(on.orders("x", "content"))
-	p.hears("filling")
+	p := on.puppet(on.orders("content"))
+	p.isFilling()
 	p.goOn()
 	path, ok := p.ends()
 	if !ok {
@@ -117,16 +117,16 @@ func (on *trial) trimmedElsewhere() {
 }
 
 // orders are those of a process on host a that fills a key.
-func (on *trial) orders(id, text string, more ...func(*cache.Options)) puppetOrders {
+func (on *trial) orders(text string, more ...func(*cache.Options)) puppetOrders {
 	return puppetOrders{
-		Dir: on.a.dir, Options: told(on.options(on.a, more...)), Key: file(id), Holder: cache.Holder("row-" + id), Size: int64(len(text)), Text: text,
+		Dir: on.a.dir, Options: told(on.options(on.a, more...)), Key: file("x"), Holder: "row-x", Size: int64(len(text)), Text: text,
 	}
 }
 
 func (on *trial) livingFill() {
 	term := func(o *cache.Options) { o.Term = max(o.Term, 2*time.Second) }
-	p := on.puppet(on.orders("x", "made on a", term))
-	p.hears("filling")
+	p := on.puppet(on.orders("made on a", term))
+	p.isFilling()
 	b := on.open(on.b, term)
 	var n fills
 	var mu sync.Mutex
@@ -162,16 +162,16 @@ func (on *trial) livingFill() {
 
 func (on *trial) deadHere() {
 	hour := func(o *cache.Options) { o.Term = time.Hour }
-	p := on.puppet(on.orders("x", "never whole", hour))
-	p.hears("filling")
+	p := on.puppet(on.orders("never whole", hour))
+	p.isFilling()
 	p.die()
 	var n fills
 	on.wantText(on.open(on.a, hour), cache.Want{Key: file("x")}, n.text("whole"), "whole")
 }
 
 func (on *trial) deadElsewhere() {
-	p := on.puppet(on.orders("x", "never whole"))
-	p.hears("filling")
+	p := on.puppet(on.orders("never whole"))
+	p.isFilling()
 	p.die()
 	var n fills
 	waited := false
@@ -182,17 +182,17 @@ func (on *trial) deadElsewhere() {
 }
 
 func (on *trial) killedResumed() {
-	o := on.orders("x", "half and half", func(o *cache.Options) { o.Term = time.Hour })
+	o := on.orders("half and half", func(o *cache.Options) { o.Term = time.Hour })
 	o.Resume = true
 	p := on.puppet(o)
-	p.hears("filling")
+	p.isFilling()
 	p.die()
 	var found string
 	c := on.open(on.a, func(o *cache.Options) { o.Term = time.Hour })
 	on.wantText(c, cache.Want{Key: file("x"), Resume: true}, func(_ context.Context, tmp string) error {
 		b, _ := os.ReadFile(tmp)
 		found = string(b)
-		return os.WriteFile(tmp, []byte("whole"), 0o600) //nolint:wrapcheck // returned as it is
+		return os.WriteFile(tmp, []byte("whole"), 0o600)
 	}, "whole")
 	if found != "half a" && !on.Faulty {
 		on.Errorf("it found %q", found)
@@ -201,17 +201,17 @@ func (on *trial) killedResumed() {
 
 // stopped: a process that stands still loses its lease, and learns of it late.
 func (on *trial) stopped(resume bool) {
-	o := on.orders("x", "made by the one that was stopped")
+	o := on.orders("made by the one that was stopped")
 	o.Resume = resume
 	p := on.puppet(o)
-	p.hears("filling")
+	p.isFilling()
 	p.Signal(syscall.SIGSTOP)
 	on.outlast(p, on.b, resume)
 }
 
 func (on *trial) stoppedHere() {
-	p := on.puppet(on.orders("x", "made by the one that was stopped"))
-	p.hears("filling")
+	p := on.puppet(on.orders("made by the one that was stopped"))
+	p.isFilling()
 	p.Signal(syscall.SIGSTOP)
 	on.outlast(p, on.a, false)
 }
@@ -252,7 +252,7 @@ func (on *trial) manyWant() {
 	var puppets []*puppet
 	sides := []side{on.a, on.b}
 	for i := range 6 {
-		o := on.orders("x", "content of "+string(rune('0'+i)))
+		o := on.orders("content of " + string(rune('0'+i)))
 		s := sides[i%2]
 		o.Dir, o.Options = s.dir, told(on.options(s))
 		p := on.puppet(o)

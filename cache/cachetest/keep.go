@@ -51,7 +51,7 @@ func (on *trial) groupModes() {
 		if err := os.MkdirAll(on.a.dir, 0o700); err != nil {
 			return err //nolint:wrapcheck // the test's
 		}
-		return errors.Join(os.Chown(on.a.dir, -1, gid), os.Chmod(on.a.dir, 0o770|fs.ModeSetgid)) //nolint:gosec // a group's
+		return errors.Join(os.Chown(on.a.dir, -1, gid), os.Chmod(on.a.dir, 0o770|fs.ModeSetgid))
 	})
 	c := on.open(on.a, func(o *cache.Options) { o.Group = true })
 	var n fills
@@ -291,13 +291,13 @@ func (on *trial) harm(c *cache.Cache) {
 		on.must("harm", func() error {
 			switch e.ID {
 			case "flipped":
-				return os.WriteFile(e.Path, []byte("the c0ntent"), 0o600) //nolint:wrapcheck // the test's
+				return os.WriteFile(e.Path, []byte("the c0ntent"), 0o600)
 			case "cut":
-				return os.Truncate(e.Path, 3) //nolint:wrapcheck // the test's
+				return os.Truncate(e.Path, 3)
 			case "missing":
-				return os.RemoveAll(e.Path) //nolint:wrapcheck // the test's
+				return os.RemoveAll(e.Path)
 			case "record":
-				return os.WriteFile(recordOf(e), []byte("{"), 0o600) //nolint:wrapcheck // the test's
+				return os.WriteFile(recordOf(e), []byte("{"), 0o600)
 			}
 			return nil
 		})
@@ -309,8 +309,8 @@ func (on *trial) leftovers() {
 	o := on.options(on.a, func(o *cache.Options) { o.Grace = 2*o.Term + o.Term/2 })
 	dead := on.puppet(puppetOrders{Dir: on.a.dir, Options: told(o), Key: file("dead"), Holder: "row-1", Size: 20, Text: "dead content"})
 	living := on.puppet(puppetOrders{Dir: on.a.dir, Options: told(o), Key: file("living"), Text: "living content"})
-	dead.hears("filling")
-	living.hears("filling")
+	dead.isFilling()
+	living.isFilling()
 	dead.die()
 	c := on.open(on.b, func(p *cache.Options) { p.Grace = o.Grace })
 	on.unpin(c, "row-1")

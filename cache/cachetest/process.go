@@ -42,7 +42,7 @@ func Main() {
 		err = o.Worker.run(os.Stdin)
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err) //nolint:errcheck // there is nobody else to tell
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(0)
@@ -164,20 +164,19 @@ func (on *trial) puppet(o puppetOrders) *puppet {
 	return &puppet{Process: p, t: on.T, lines: bufio.NewScanner(p)}
 }
 
-// hears waits until the puppet says a line that begins with the word, and
-// returns the rest of it.
-func (p *puppet) hears(word string) string {
+// isFilling waits until the puppet fills.
+func (p *puppet) isFilling() {
 	p.t.Helper()
 	for p.lines.Scan() {
-		if rest, ok := strings.CutPrefix(p.lines.Text(), word); ok {
-			return strings.TrimSpace(rest)
-		}
-		if p.lines.Text() != "waiting" {
-			p.t.Fatalf("the other process says %q, want %q", p.lines.Text(), word)
+		switch p.lines.Text() {
+		case "filling":
+			return
+		case "waiting":
+		default:
+			p.t.Fatalf("the other process says %q", p.lines.Text())
 		}
 	}
-	p.t.Fatalf("the other process has ended and not said %q", word)
-	return ""
+	p.t.Fatal("the other process has ended")
 }
 
 // ends waits for the end of the Get, however it ends, and returns the path.

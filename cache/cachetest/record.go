@@ -90,7 +90,7 @@ func (j *journal) add(r record) {
 		_, err = j.file.Write(append(text, '\n'))
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "write log:", err) //nolint:errcheck // the last word
+		fmt.Fprintln(os.Stderr, "write log:", err)
 		os.Exit(1)
 	}
 }

@@ -34,11 +34,11 @@ const (
 
 // sabotage does to an entry what a cache must not. That the tests notice it is
 // what it is for.
-func (w *worker) sabotage(c content, path string, h cache.Holder) {
+func (w *worker) sabotage(ctx context.Context, c content, path string, h cache.Holder) {
 	if w.Sabotage == "" {
 		return
 	}
-	what, ctx := w.Sabotage, context.Background()
+	what, ctx := w.Sabotage, context.WithoutCancel(ctx)
 	w.Sabotage = ""
 	w.add(record{Did: didSabotage})
 	var err error

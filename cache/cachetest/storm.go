@@ -291,7 +291,7 @@ func (s *storm) outlive(work workerOrders, records []record) {
 		s.mu.Lock()
 		s.sum.Outlived++
 		s.mu.Unlock()
-		got := w.compare(s.Context(), s.contents[r.Key], r.Path, r.Fill, cache.Holder(h))
+		got := w.compare(s.contents[r.Key], r.Path, r.Fill, cache.Holder(h), func() {})
 		if got.Wrong != "" {
 			s.broken("after process %d had died: %s", work.Process, got.Wrong)
 		}
