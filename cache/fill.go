@@ -37,7 +37,7 @@ func (c *Cache) lead(ctx context.Context, e entry, w Want) (*lease, record, erro
 	mine := c.self
 	mine.Token = newToken() // the same at each try, so that one whose answer was lost is known again
 	for failed := 0; ; {
-		r, err := c.lookAnew(e)
+		r, err := c.lookPatiently(ctx, e)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, r, err
 		}
@@ -50,7 +50,7 @@ func (c *Cache) lead(ctx context.Context, e entry, w Want) (*lease, record, erro
 		}
 		if l != nil {
 			// It may have been published before the lease was free.
-			r, err := c.lookAnew(e)
+			r, err := c.lookPatiently(ctx, e)
 			if errors.Is(err, fs.ErrNotExist) {
 				return l, record{}, nil
 			}
@@ -69,9 +69,27 @@ func (c *Cache) lead(ctx context.Context, e entry, w Want) (*lease, record, erro
 	}
 }
 
+// lookPatiently is lookAnew that waits for who decides just now whether what is
+// out of use is removed. That one may have died: it is not waited for longer
+// than a lease would be.
+func (c *Cache) lookPatiently(ctx context.Context, e entry) (record, error) {
+	const looks = 30
+	for range looks {
+		r, err := c.lookAnew(e)
+		if !errors.Is(err, errUndecided) {
+			return r, err
+		}
+		if err := wait(ctx, c.o.Term/looks); err != nil {
+			return record{}, err
+		}
+	}
+	return record{}, fs.ErrNotExist
+}
+
 // lookAnew looks for an entry as the file server has it now. What stands there
 // damaged is taken out of use; what was only taken out of use is taken back.
-// The error is fs.ErrNotExist where it has to be made.
+// The error is fs.ErrNotExist where it has to be made, and errUndecided where
+// that is not known yet.
 func (c *Cache) lookAnew(e entry) (r record, err error) {
 	if _, err := c.fresh(e.dir); err != nil {
 		return record{}, err

@@ -211,15 +211,23 @@ func (c *Cache) dropRetired(name, file string) error {
 	return errors.Join(remove(c.retiredPath(file)), remove(c.retiredPath(name+seenSuffix)))
 }
 
+// errUndecided means that somebody looks whether a record may be removed.
+var errUndecided = errors.New("it is just being decided whether it goes")
+
 // revive takes an entry that is out of use back. The error is fs.ErrNotExist
-// where there is none.
+// where there is none, and errUndecided where it may be too late for that.
 func (c *Cache) revive(e entry) (record, error) {
 	list, _, err := c.outOfUse()
 	if err != nil {
 		return record{}, err
 	}
+	none := fs.ErrNotExist
 	for _, r := range list {
-		if r.hash != e.hash || r.end == removedSuffix || r.end == damagedSuffix || r.checked != "" {
+		if r.hash != e.hash || r.end == removedSuffix || r.end == damagedSuffix {
+			continue
+		}
+		if r.checked != "" {
+			none = errUndecided
 			continue
 		}
 		standing, err := c.restore(r)
@@ -230,7 +238,7 @@ func (c *Cache) revive(e entry) (record, error) {
 			return record{}, err
 		}
 	}
-	return record{}, fs.ErrNotExist
+	return record{}, none
 }
 
 // check begins the removal of a record out of use, one of list. The error is

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
 // shared runs four jobs, each as large as a node, on one dependency.
@@ -51,7 +52,7 @@ func (d *demo) shared(ctx context.Context) error {
 // fetchedOnce compares what the cache tells of a dependency with when and where
 // the jobs on it began.
 func (d *demo) fetchedOnce(ctx context.Context, dependency string, runs []string) error {
-	text, err := d.site.Run(ctx, "cl-bridge", "cache", "ls", "--json", "--config", d.site.BridgeConfig())
+	text, err := d.site.Run(ctx, filepath.Join(testsite.Base, "bin", "cl-bridge"), "cache", "ls", "--json", "--config", d.site.BridgeConfig())
 	if err != nil {
 		return err
 	}
