@@ -2,9 +2,11 @@ package cachetest
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -13,8 +15,11 @@ import (
 // auditor looks at the disk of the file server.
 type auditor struct {
 	dir  string
-	most int64 // bytes of contents that were there at once
 	runs int
+	// most are the files of contents that were there at once when they took
+	// most, and uncounted those of them of which the cache has no size.
+	most      int64
+	uncounted []string
 }
 
 // run looks again and again until ctx ends.
@@ -25,44 +30,61 @@ func (a *auditor) run(ctx context.Context) {
 	}
 }
 
+// onDisk is a file of a content.
+type onDisk struct {
+	name string
+	size int64
+}
+
 // look counts what is there when it begins and when it ends.
 func (a *auditor) look() {
-	before := onDisk(a.dir)
+	before := contentsOnDisk(a.dir)
+	sizes, _ := os.ReadDir(filepath.Join(a.dir, "sizes")) // only for what is said
 	var sum int64
-	for inode, size := range onDisk(a.dir) {
-		sum += min(size, before[inode])
+	var uncounted []string
+	for inode, f := range contentsOnDisk(a.dir) {
+		f.size = min(f.size, before[inode].size)
+		sum += f.size
+		if f.size > 0 && !slices.ContainsFunc(sizes, func(s fs.DirEntry) bool {
+			id, _, _ := strings.Cut(s.Name(), "~")
+			return strings.Contains(f.name, id)
+		}) {
+			uncounted = append(uncounted, fmt.Sprintf("%s: %d", strings.TrimPrefix(f.name, a.dir+"/"), f.size))
+		}
 	}
-	a.most = max(a.most, sum)
+	if sum > a.most {
+		a.most, a.uncounted = sum, uncounted
+	}
 	a.runs++
 }
 
-// onDisk returns the sizes of all files of contents below a directory, by
-// inode. What goes meanwhile may be missing.
-func onDisk(dir string) map[uint64]int64 {
-	sizes := map[uint64]int64{}
+// contentsOnDisk returns all files of contents below a directory, by inode.
+// What goes meanwhile may be missing.
+func contentsOnDisk(dir string) map[uint64]onDisk {
+	found := map[uint64]onDisk{}
 	_ = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
-			return nil
+			return nil //nolint:nilerr // it has gone
 		}
 		f, err := os.Open(name) //nolint:gosec // nobody is hostile here
 		if err != nil {
-			return nil
+			return nil //nolint:nilerr // it has gone
 		}
 		defer f.Close() //nolint:errcheck // only read
-		info, err := f.Stat()
-		if err != nil {
-			return nil
-		}
 		head := make([]byte, len(stampWord))
 		if _, err := f.ReadAt(head, 0); err != nil || string(head) != stampWord {
-			return nil
+			return nil //nolint:nilerr // the cache's own
+		}
+		info, err := f.Stat()
+		if err != nil {
+			return nil //nolint:nilerr // it has gone
 		}
 		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-			sizes[stat.Ino] = info.Size()
+			found[stat.Ino] = onDisk{name: name, size: info.Size()}
 		}
 		return nil
 	})
-	return sizes
+	return found
 }
 
 // names are the paths of all files and links below a directory.

@@ -217,7 +217,7 @@ func (on *trial) resumed() {
 	look := func(_ context.Context, tmp string) error {
 		b, _ := os.ReadFile(tmp)
 		found = string(b)
-		return os.WriteFile(tmp, append(b, " rest"...), 0o600)
+		return os.WriteFile(tmp, append(b, " rest"...), 0o600) //nolint:gosec // tmp is the cache's
 	}
 	fresh := w
 	fresh.Key, fresh.Resume = file("y"), false

@@ -149,7 +149,8 @@ func (s *storm) blow() {
 		biggest = max(biggest, c.size)
 	}
 	if audit.most > s.options.Size+biggest {
-		s.broken("the quota of %d bytes was exceeded by more than one object: %d bytes were on the disk at once", s.options.Size, audit.most)
+		s.broken("the quota of %d bytes was exceeded by more than one object: %d bytes were on the disk at once; these do not count: %v",
+			s.options.Size, audit.most, audit.uncounted)
 	}
 }
 
