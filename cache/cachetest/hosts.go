@@ -80,8 +80,7 @@ func (on *trial) pinElsewhere() {
 }
 
 func (on *trial) pinOutlives() {
-	p := on.puppet(on.orders("content"))
-	p.isFilling()
+	p := on.filling(on.orders("content"))
 	p.goOn()
 	path, ok := p.ends()
 	if !ok {
@@ -125,8 +124,7 @@ func (on *trial) orders(text string, more ...func(*cache.Options)) puppetOrders 
 
 func (on *trial) livingFill() {
 	term := func(o *cache.Options) { o.Term = max(o.Term, 2*time.Second) }
-	p := on.puppet(on.orders("made on a", term))
-	p.isFilling()
+	p := on.filling(on.orders("made on a", term))
 	b := on.open(on.b, term)
 	var n fills
 	var mu sync.Mutex
@@ -162,16 +160,14 @@ func (on *trial) livingFill() {
 
 func (on *trial) deadHere() {
 	hour := func(o *cache.Options) { o.Term = time.Hour }
-	p := on.puppet(on.orders("never whole", hour))
-	p.isFilling()
+	p := on.filling(on.orders("never whole", hour))
 	p.die()
 	var n fills
 	on.wantText(on.open(on.a, hour), cache.Want{Key: file("x")}, n.text("whole"), "whole")
 }
 
 func (on *trial) deadElsewhere() {
-	p := on.puppet(on.orders("never whole"))
-	p.isFilling()
+	p := on.filling(on.orders("never whole"))
 	p.die()
 	var n fills
 	waited := false
@@ -184,8 +180,7 @@ func (on *trial) deadElsewhere() {
 func (on *trial) killedResumed() {
 	o := on.orders("half and half", func(o *cache.Options) { o.Term = time.Hour })
 	o.Resume = true
-	p := on.puppet(o)
-	p.isFilling()
+	p := on.filling(o)
 	p.die()
 	var found string
 	c := on.open(on.a, func(o *cache.Options) { o.Term = time.Hour })
@@ -203,15 +198,13 @@ func (on *trial) killedResumed() {
 func (on *trial) stopped(resume bool) {
 	o := on.orders("made by the one that was stopped")
 	o.Resume = resume
-	p := on.puppet(o)
-	p.isFilling()
+	p := on.filling(o)
 	p.Signal(syscall.SIGSTOP)
 	on.outlast(p, on.b, resume)
 }
 
 func (on *trial) stoppedHere() {
-	p := on.puppet(on.orders("made by the one that was stopped"))
-	p.isFilling()
+	p := on.filling(on.orders("made by the one that was stopped"))
 	p.Signal(syscall.SIGSTOP)
 	on.outlast(p, on.a, false)
 }

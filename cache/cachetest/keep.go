@@ -307,10 +307,8 @@ func (on *trial) harm(c *cache.Cache) {
 // leftovers: what a killed fill leaves goes, what a living one has made stays.
 func (on *trial) leftovers() {
 	o := on.options(on.a, func(o *cache.Options) { o.Grace = 2*o.Term + o.Term/2 })
-	dead := on.puppet(puppetOrders{Dir: on.a.dir, Options: told(o), Key: file("dead"), Holder: "row-1", Size: 20, Text: "dead content"})
-	living := on.puppet(puppetOrders{Dir: on.a.dir, Options: told(o), Key: file("living"), Text: "living content"})
-	dead.isFilling()
-	living.isFilling()
+	dead := on.filling(puppetOrders{Dir: on.a.dir, Options: told(o), Key: file("dead"), Holder: "row-1", Size: 20, Text: "dead content"})
+	living := on.filling(puppetOrders{Dir: on.a.dir, Options: told(o), Key: file("living"), Text: "living content"})
 	dead.die()
 	c := on.open(on.b, func(p *cache.Options) { p.Grace = o.Grace })
 	on.unpin(c, "row-1")

@@ -164,19 +164,24 @@ func (on *trial) puppet(o puppetOrders) *puppet {
 	return &puppet{Process: p, t: on.T, lines: bufio.NewScanner(p)}
 }
 
-// isFilling waits until the puppet fills.
-func (p *puppet) isFilling() {
-	p.t.Helper()
-	for p.lines.Scan() {
-		switch p.lines.Text() {
-		case "filling":
-			return
-		case "waiting":
-		default:
-			p.t.Fatalf("the other process says %q", p.lines.Text())
+// filling starts a puppet and waits until it fills. One that fails on a faulty
+// file system before that is followed by another.
+func (on *trial) filling(o puppetOrders) *puppet {
+	on.Helper()
+	for range 30 {
+		p := on.puppet(o)
+		for p.lines.Scan() && p.lines.Text() == "waiting" {
 		}
+		if p.lines.Text() == "filling" {
+			return p
+		}
+		if !on.Faulty {
+			on.Fatalf("the other process says %q", p.lines.Text())
+		}
+		p.die()
 	}
-	p.t.Fatal("the other process has ended")
+	on.Fatal("no process comes to fill")
+	return nil
 }
 
 // ends waits for the end of the Get, however it ends, and returns the path.
