@@ -178,7 +178,6 @@ func (on *trial) filling(o puppetOrders) *puppet {
 		if !on.Faulty {
 			on.Fatalf("the other process says %q", p.lines.Text())
 		}
-		p.die()
 	}
 	on.Fatal("no process comes to fill")
 	return nil
