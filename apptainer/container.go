@@ -77,6 +77,10 @@ type Container struct {
 type Bind struct {
 	Source, Target string
 	ReadOnly       bool
+	// Exact refuses a Source with a symbolic link anywhere in its path at the
+	// moment when it is mounted, and one that may not be read then: what others
+	// can change may not lead elsewhere than where it was looked at.
+	Exact bool
 }
 
 // Exit is how a container's command ended.

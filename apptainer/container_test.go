@@ -1,6 +1,7 @@
 package apptainer_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -136,6 +137,39 @@ true`,
 	}
 	if cred := ordinaryUser(t); cred != nil && stat.Uid != cred.Uid {
 		t.Errorf("the result belongs to %d, want %d", stat.Uid, cred.Uid)
+	}
+}
+
+func TestExactBindsFollowNoSymbolicLink(t *testing.T) {
+	t.Parallel()
+	dir := userDir(t)
+	for _, name := range []string{"real/set/data", "secret/set/data"} {
+		name = filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(filepath.Base(filepath.Dir(filepath.Dir(name)))+"\n"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("secret", filepath.Join(dir, "swapped")); err != nil {
+		t.Fatal(err)
+	}
+	c := apptainer.Container{
+		SIF: shellImage(t),
+		Binds: []apptainer.Bind{
+			{Source: filepath.Join(dir, "real/set"), Target: "/set", ReadOnly: true, Exact: true},
+			{Source: filepath.Join(dir, "real/set/data"), Target: "/file", ReadOnly: true, Exact: true},
+		},
+		ShellCommand: "cat /set/data /file; (echo x >/set/data) 2>/dev/null && echo wrote; (echo x >/file) 2>/dev/null && echo wrote; true",
+	}
+	if got := shell(t, c); got != "real\nreal\n" {
+		t.Errorf("output %q", got)
+	}
+	c.Binds[0].Source = filepath.Join(dir, "swapped/set")
+	if answer := start(t, c).wait(); !strings.Contains(answer.Error, "swapped/set: there is a symbolic link in its path now") {
+		t.Errorf("%+v", answer)
+	}
+	c.Binds[0].Exact = false
+	if got := shell(t, c); got != "secret\nreal\n" {
+		t.Errorf("not exact: output %q", got)
 	}
 }
 

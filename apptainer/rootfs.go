@@ -196,7 +196,12 @@ func (c *container) bubblewrapArgs() (args bubblewrapArgs, err error) {
 	for _, device := range c.Devices {
 		args.add("--dev-bind", device, device)
 	}
-	for _, b := range c.Binds {
+	for i, b := range c.Binds {
+		if b.Exact {
+			if b.Source, err = c.pin(i, b.Source); err != nil {
+				return args, err
+			}
+		}
 		target, err := bindTarget(b)
 		if err != nil {
 			return args, err

@@ -24,6 +24,9 @@ type Bridge struct {
 	Name string
 	// Hostname is that of the machine it runs on.
 	Hostname string
+	// SharedDisk says that Stager and Collector use the server's own store, so
+	// that the server is to say where in it things lie.
+	SharedDisk bool
 
 	Ledger    Ledger
 	Scheduler Scheduler

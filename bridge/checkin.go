@@ -28,6 +28,7 @@ func (b *Bridge) CheckIn(q plan.Queue, sequence int64) codalab.CheckIn {
 		Tag: q.Tag, TagExclusive: !q.Default, Hostname: b.Hostname, Runs: b.view.reports(q.Name, b.Identity(q.Name)),
 		CPUs: boundlessCPUs, GPUs: boundlessGPUs, MemoryBytes: boundlessBytes, FreeDiskBytes: boundlessBytes,
 		Dependencies: [][2]string{}, ExitAfterNumRuns: codalab.UnlimitedRuns, Sequence: sequence,
+		SharedFileSystem: b.SharedDisk,
 	}
 }
 

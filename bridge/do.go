@@ -116,6 +116,11 @@ func (b *Bridge) stage(ctx context.Context, r plan.Row) plan.StageEnd {
 		last = now
 		b.inbox.put(r.Bundle, func(n *plan.News) { n.Progress = progress })
 	})
+	for _, d := range inputs.Dependencies {
+		if d.Link != nil && d.Link.Note != "" {
+			b.Log.WarnContext(ctx, "linked data is not as it was", slog.String("bundle", r.Bundle), slog.String("note", d.Link.Note))
+		}
+	}
 	return plan.StageEnd{Outcome: outcome(err), Inputs: inputs}
 }
 
@@ -182,7 +187,23 @@ func (b *Bridge) look(bundle string, attempt int) func(*plan.News) {
 	}
 }
 
+// compare tells the row what has changed of the data that it used in place. It
+// does so before the results are first sent, and not once they were: what
+// changes after a bundle's end is no concern of its.
+func (b *Bridge) compare(ctx context.Context, r plan.Row) {
+	if r.Staged == nil || r.Tries > 0 || r.Changed != "" || !r.Times.Finalizing.IsZero() {
+		return
+	}
+	changed := b.Stager.Changed(ctx, *r.Staged)
+	if changed == "" || ctx.Err() != nil {
+		return
+	}
+	b.Log.WarnContext(ctx, "linked data has changed under a bundle", slog.String("bundle", r.Bundle), slog.String("note", changed))
+	b.inbox.put(r.Bundle, func(n *plan.News) { n.Changed = changed })
+}
+
 func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
+	b.compare(ctx, r)
 	err := b.Collector.Collect(ctx, *r.Run, b.Policy.Layout.RunDir(r.Bundle, r.Attempt))
 	o := outcome(err)
 	var answer *codalab.Error

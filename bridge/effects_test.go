@@ -154,6 +154,8 @@ func (busyStager) Stage(_ context.Context, _ codalab.RunBundle, _ string, progre
 	return spool.Inputs{}, nil
 }
 
+func (busyStager) Changed(context.Context, spool.Inputs) string { return "" }
+
 func TestProgressIsPassedOnOnceASecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -118,6 +118,12 @@ func TestUsageAloneIsNotWorthACheckIn(t *testing.T) {
 	if told() {
 		t.Error("usage was told by itself")
 	}
+	if b.CheckIn(plan.Queue{Name: "cpu"}, 1).SharedFileSystem {
+		t.Error("says that it shares the server's disk")
+	}
+	if b.SharedDisk = true; !b.CheckIn(plan.Queue{Name: "cpu"}, 1).SharedFileSystem {
+		t.Error("does not say that it shares the server's disk")
+	}
 	if got := b.CheckIn(plan.Queue{Name: "cpu"}, 1).Runs[0].ContainerTimeTotal; got != 7 {
 		t.Errorf("the next check-in tells of %v seconds, want 7", got)
 	}

@@ -54,8 +54,11 @@ type Spool interface {
 // now and then in one sentence how far it is. It may be asked for the same
 // again at any time. An error with Transient() bool that is true may be
 // another answer later.
+// Changed says in sentences for the researcher which of the data that a bundle
+// uses in place is no longer as it was staged; empty where none is.
 type Stager interface {
 	Stage(ctx context.Context, run codalab.RunBundle, image string, progress func(string)) (spool.Inputs, error)
+	Changed(ctx context.Context, inputs spool.Inputs) string
 }
 
 // Collector sends what a run left in its directory to the server, less the

@@ -44,7 +44,11 @@ func TestStandingLimitIsNotAskedForFasterThanAControllerBears(t *testing.T) {
 }
 
 // reluctant is a stager that takes a while to stop the first time.
-type reluctant struct{ asked *atomic.Int32 }
+type reluctant struct {
+	fakeStager
+
+	asked *atomic.Int32
+}
 
 func (r reluctant) Stage(ctx context.Context, _ codalab.RunBundle, image string, _ func(string)) (spool.Inputs, error) {
 	if r.asked.Add(1) == 1 {
@@ -75,7 +79,7 @@ func TestI8EffectThatWasCutIsWantedAgain(t *testing.T) {
 	atSite(t, func(s *site) {
 		var staged, claimed atomic.Int32
 		s.alter = func(b *bridge.Bridge) {
-			b.Stager, b.Service = reluctant{&staged}, forgetful{s.server, &claimed}
+			b.Stager, b.Service = reluctant{asked: &staged}, forgetful{s.server, &claimed}
 		}
 		s.start()
 		s.offer(bundleID(1), "true")

@@ -31,6 +31,8 @@ func (fakeStager) Stage(_ context.Context, _ codalab.RunBundle, image string, pr
 	return spool.Inputs{Image: "/cache/" + image, ImageDigest: "sha256:1"}, nil
 }
 
+func (fakeStager) Changed(context.Context, spool.Inputs) string { return "" }
+
 // site is a bridge among its doubles, with a real ledger and a real shared
 // directory.
 type site struct {

@@ -61,6 +61,7 @@ type Cache struct {
 
 	mu      sync.Mutex
 	flights map[string]*flight // by the path of the record
+	swept   time.Time          // when this process last swept
 }
 
 // Open opens a cache, making its directory where there is none. What else is

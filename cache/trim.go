@@ -44,16 +44,29 @@ type Trimmed struct {
 // Trim drops the pins of holders that are over, removes what was taken out of
 // use long enough ago, takes further entries out of use where the cache is
 // above a bound, least recently used first and none that is pinned, and sweeps
-// leftovers. It may be called by any number of processes at once, at any time.
+// leftovers, four times a Grace at most. It may be called by any number of processes at once, at any time.
 func (c *Cache) Trim(ctx context.Context, o TrimOptions) (Trimmed, error) {
 	t, err := c.trim(ctx, o, sizeOf{})
-	if err == nil {
+	if err == nil && c.sweepIsDue() {
 		err = c.sweep(ctx, &t, o.DryRun)
 	}
 	if err != nil {
 		return t, fmt.Errorf("trim the cache: %w", err)
 	}
 	return t, nil
+}
+
+// sweepIsDue says whether this process is to sweep, which lists everything, and
+// counts on that it does.
+func (c *Cache) sweepIsDue() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now() //nolint:forbidigo // a pause between two sweeps of a process
+	if !c.swept.IsZero() && now.Sub(c.swept) < c.o.Grace/4 {
+		return false
+	}
+	c.swept = now
+	return true
 }
 
 // trim makes room also for what is wanted.

@@ -162,17 +162,14 @@ func contentType(name string) string {
 	return kind
 }
 
-// sendStored sends a target from the store.
+// sendStored sends a target that no worker has.
 func (s *Server) sendStored(w http.ResponseWriter, r *http.Request, b blob) (err error) {
-	root, err := s.store.OpenContents(b.Bundle)
-	if errors.Is(err, store.ErrNotFound) {
-		return b.missing()
-	}
+	root, at, err := s.openStored(b.place)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
-	stream, err := b.open(r, root)
+	stream, err := b.open(r, root, at)
 	if err != nil {
 		return b.refusal(err)
 	}
@@ -181,21 +178,21 @@ func (s *Server) sendStored(w http.ResponseWriter, r *http.Request, b blob) (err
 	return errors.Join(err, stream.Close())
 }
 
-// open opens a stored target in the form in which it is sent.
-func (b blob) open(r *http.Request, root *os.Root) (stream io.ReadCloser, err error) {
+// open opens a target, at a place in root, in the form in which it is sent.
+func (b blob) open(r *http.Request, root *os.Root, at string) (stream io.ReadCloser, err error) {
 	switch b.args.Type {
 	case codalab.ReadDirectory:
-		return contents.Archive(r.Context(), root, b.stored(), nil)
+		return contents.Archive(r.Context(), root, at, nil)
 	case codalab.ReadSummary:
-		text, err := contents.Summarize(root, b.stored(), b.args)
+		text, err := contents.Summarize(root, at, b.args)
 		if err != nil {
 			return nil, err
 		}
 		stream = io.NopCloser(bytes.NewReader(text))
 	case codalab.ReadFileSection:
-		stream, err = contents.Section(root, b.stored(), b.args.Offset, b.args.Length)
+		stream, err = contents.Section(root, at, b.args.Offset, b.args.Length)
 	case codalab.ReadFile, codalab.ReadTargetInfo:
-		stream, err = contents.Section(root, b.stored(), 0, -1)
+		stream, err = contents.Section(root, at, 0, -1)
 	}
 	if err != nil || !b.gzipped {
 		return stream, err

@@ -93,9 +93,17 @@ func (s *Server) messages(ctx context.Context, p *poll) ([]codalab.Message, erro
 	}
 	for _, uuid := range starting {
 		b, ok := bundles[uuid]
-		if ok && b.State == codalab.StateStarting && b.Worker == p.worker.key {
-			messages = append(messages, s.runMessage(b))
+		if !ok || b.State != codalab.StateStarting || b.Worker != p.worker.key {
+			continue
 		}
+		m := s.runMessage(b)
+		if s.sharesDisk(p.worker.key) {
+			if err := s.addPlaces(ctx, m.Bundle, b); err != nil {
+				s.logError(ctx, "send bundle "+uuid+" to its worker", err)
+				continue // it is sent again
+			}
+		}
+		messages = append(messages, m)
 	}
 	return messages, nil
 }

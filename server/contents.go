@@ -24,9 +24,6 @@ func (p place) target() codalab.Target {
 	return codalab.Target{BundleUUID: p.UUID, Subpath: p.path}
 }
 
-// stored is where the target lies in the root of the bundle's contents.
-func (p place) stored() string { return path.Join(store.ContentsPath, p.path) }
-
 // locate follows a target through the dependencies of bundles, all of which
 // the user may read (codalab/lib/download_manager.py: get_target_info).
 func (s *Server) locate(ctx context.Context, u store.User, uuid, subpath string) (place, error) {
@@ -90,14 +87,11 @@ func (s *Server) describe(ctx context.Context, p place, depth int) (info codalab
 }
 
 func (s *Server) describeStored(p place, depth int) (codalab.TargetInfo, error) {
-	root, err := s.store.OpenContents(p.Bundle)
-	if errors.Is(err, store.ErrNotFound) {
-		return codalab.TargetInfo{}, p.missing()
-	}
+	root, at, err := s.openStored(p)
 	if err != nil {
 		return codalab.TargetInfo{}, err
 	}
-	info, err := contents.Info(root, p.stored(), depth)
+	info, err := contents.Info(root, at, depth)
 	if err := errors.Join(err, root.Close()); err != nil {
 		return info, p.refusal(err)
 	}
@@ -105,14 +99,6 @@ func (s *Server) describeStored(p place, depth int) (codalab.TargetInfo, error) 
 		info.Name = p.UUID
 	}
 	return info, nil
-}
-
-// missing says why a bundle has no contents.
-func (p place) missing() error {
-	if link := p.Metadata.String("link_url"); link != "" {
-		return refuse(http.StatusNotFound, "Bundle %s is a link to %s, which this server does not read", p.UUID, link)
-	}
-	return p.refusal(contents.ErrNotFound)
 }
 
 // refusal puts an error of package contents into words; others stay.

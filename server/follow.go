@@ -39,6 +39,9 @@ func (s *Server) followOne(ctx context.Context, uuid string) ([]string, error) {
 	case b.State == codalab.StateCreated:
 		return s.stage(ctx, uuid)
 	case b.State.Final():
+		if s.SharedDisk && !b.Assigned.IsZero() && b.Contents != b.ResultsName() {
+			s.logError(ctx, "remove the place for results", s.store.RemoveContents(b.ResultsName()))
+		}
 		return s.stageChildren(ctx, uuid)
 	}
 	return nil, nil

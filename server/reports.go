@@ -16,9 +16,18 @@ func (s *Server) takeReports(ctx context.Context, p *poll, runs []codalab.Run) (
 	key, now := p.worker.key, s.Now()
 	fresh := map[string]codalab.Run{}
 	var uuids []string
-	for _, run := range s.hub.news(key, runs, now) {
+	news := s.hub.news(key, runs, now)
+	for _, run := range news {
 		fresh[run.UUID] = run
-		uuids = append(uuids, run.UUID)
+	}
+	adopted, err := s.adopt(ctx, key, fresh)
+	if err != nil {
+		return nil, err
+	}
+	for _, run := range news {
+		if _, ok := fresh[run.UUID]; ok {
+			uuids = append(uuids, run.UUID)
+		}
 	}
 	if len(uuids) == 0 {
 		return nil, nil
@@ -29,6 +38,7 @@ func (s *Server) takeReports(ctx context.Context, p *poll, runs []codalab.Run) (
 		if !s.hub.take(p) {
 			return nil
 		}
+		takeResults(b, adopted)
 		err := ignoring(report(b, key, fresh[b.UUID], now))
 		if before != b.State {
 			moved = append(moved, b.UUID)

@@ -23,6 +23,16 @@
 // a check-in can be lost for good. A check-in that has nothing to be told is
 // held, which costs a goroutine and no lock, transaction or connection of the
 // database.
+//
+// # A disk shared with workers
+//
+// With Config.SharedDisk a worker that says that it shares the store's disk is
+// told in the run message where each parent's contents lie, and is given an
+// empty directory of this assignment's own for the results. What is in it when
+// the worker reports the end is flushed, counted and named as the bundle's
+// contents, unless the worker has uploaded some; only then is the end taken
+// over and acknowledged. So a crash before that leaves a report that comes
+// again, and a crash after it contents that are the bundle's.
 package server
 
 import (
@@ -46,6 +56,14 @@ type Config struct {
 	// DefaultCPUImage and DefaultGPUImage run the bundles that name no
 	// image; without a tag ":latest" is meant.
 	DefaultCPUImage, DefaultGPUImage string
+	// LinkRoots are directories, by their absolute paths, below which bundles
+	// that are links are read: by everybody who may make a bundle, as far as
+	// this server's account may read.
+	LinkRoots []string
+	// SharedDisk lets workers that say that they share the store's disk use
+	// bundles' contents where they lie, and put results there themselves. It
+	// tells them paths, and no more: what they may read is the disk's affair.
+	SharedDisk bool
 	// Hold is how long a check-in waits for messages; 5 s.
 	Hold time.Duration
 	// Resend is after how long an unclaimed run is sent again; 10 s. A kill
@@ -95,6 +113,8 @@ type Server struct {
 	Config
 	store *store.Store
 	hub   *hub
+
+	adoptions adoptions
 	// hashing bounds how many passwords are checked at once: each takes a
 	// core for a good while.
 	hashing chan struct{}
@@ -113,10 +133,12 @@ func New(c Config) *Server {
 	c = c.withDefaults()
 	return &Server{
 		Config: c, store: c.Store,
-		hub:     newHub(c.Resend, c.WorkerTimeout, c.Now()),
-		hashing: make(chan struct{}, 2),
-		wake:    make(chan struct{}, 1),
-		pending: map[string]*pending{}, fresh: map[string]*pending{},
+		hub: newHub(c.Resend, c.WorkerTimeout, c.Now()),
+
+		adoptions: adoptions{byName: map[string]*adoption{}, missing: map[string]time.Time{}},
+		hashing:   make(chan struct{}, 2),
+		wake:      make(chan struct{}, 1),
+		pending:   map[string]*pending{}, fresh: map[string]*pending{},
 	}
 }
 

@@ -10,6 +10,7 @@
 //	<shared>/spool/marks/<mark>.json    the members of a submission
 //	<shared>/spool/bell/                the doorbell (see Bell)
 //	<shared>/runs/<uuid>/<attempt>/     the bundle's working directory
+//	<shared>/links/<uuid>.json          what a bundle that is a link was seen to be
 //
 // Worker and bridge meet in Attempt and Layout; Disk is all of it that a
 // bridge does.
@@ -77,6 +78,12 @@ func (l Layout) Bell() Bell {
 
 // Cache is where dependencies and images are kept.
 func (l Layout) Cache() string { return filepath.Join(string(l), "cache") }
+
+// Link is the record of what a bundle that is a link was seen to be. Its
+// directory is made with the first one.
+func (l Layout) Link(bundle string) string {
+	return filepath.Join(string(l), "links", bundle+".json")
+}
 
 // Bin is the directory of the worker program whose content has this digest
 // (lower-case hexadecimal SHA-256).

@@ -71,6 +71,40 @@ type Inputs struct {
 type Dependency struct {
 	ChildPath string `json:"child_path"`
 	Source    string `json:"source"`
+	// InPlace is set where Source is no copy of the bridge's: others may change
+	// what is there. Its path had no symbolic link in it when it was staged, and
+	// has to have none when it is bound.
+	InPlace bool `json:"in_place,omitempty"`
+	// Link says what the data of a link was like when it was staged; nil for
+	// anything else.
+	Link *Link `json:"link,omitempty"`
+}
+
+// Link is a dependency on a bundle whose contents lie on the cluster's disk.
+type Link struct {
+	// Bundle is the bundle, Path what it is a link to.
+	Bundle string `json:"bundle"`
+	Path   string `json:"path"`
+	// Note is a sentence for the researcher where the data is not what it was
+	// when it was first used; empty otherwise.
+	Note string `json:"note,omitempty"`
+	Fingerprint
+}
+
+// Fingerprint is what a file, or a directory with all in it, looked like from
+// outside: nothing was read but names, sizes and times.
+type Fingerprint struct {
+	Files       int64 `json:"files"`
+	Directories int64 `json:"directories"`
+	Bytes       int64 `json:"bytes"`
+	// Newest is the latest time of modification of a file.
+	Newest time.Time `json:"newest,omitzero"`
+	// Digest is the SHA-256, in lower-case hexadecimal, over the type, the
+	// path, the size and the time of each entry, in order.
+	Digest string `json:"digest"`
+	// Partial is set where not all was looked at: only the first Entries.
+	Partial bool  `json:"partial,omitempty"`
+	Entries int64 `json:"entries"`
 }
 
 // Started says who took an attempt. It is written once, by Attempt.Begin or

@@ -21,11 +21,18 @@ import (
 // disk. It is safe for concurrent use.
 type Collector struct {
 	Contents Contents
+	// Store is the server's own store, where this bridge shares its disk; nil
+	// otherwise.
+	Store *ServerStore
 }
 
 // Collect uploads a run's working directory, without the links to its
-// dependencies and without what its exclude_patterns name.
+// dependencies and without what its exclude_patterns name; or moves it into the
+// server's store, where the server shares that.
 func (c *Collector) Collect(ctx context.Context, run codalab.RunBundle, dir string) error {
+	if c.Store != nil && run.Location != nil {
+		return c.Store.Move(ctx, run, dir)
+	}
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &Error{What: "results", Err: fmt.Errorf("the working directory %s is gone", dir)}

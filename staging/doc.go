@@ -5,4 +5,7 @@
 // It joins three that do not know one another: the CodaLab server, the cache
 // and the images. Both directions may be asked for the same again at any
 // time; what is there already costs a look.
+//
+// Data of bundles that are links is not brought in but used where it lies (see
+// InPlace).
 package staging

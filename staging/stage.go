@@ -40,6 +40,12 @@ type Stager struct {
 	Holder func(bundle string) cache.Holder
 	// Limits bounds what one dependency may unpack to.
 	Limits tarstream.Limits
+	// InPlace finds the data of links; where it is nil, that is fetched from
+	// the server like any other.
+	InPlace *InPlace
+	// Store is the server's own store, where this bridge shares its disk; nil
+	// otherwise.
+	Store *ServerStore
 }
 
 // Error is why something could not be brought in.
@@ -76,8 +82,8 @@ func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image string,
 	})
 	for i, d := range run.Dependencies {
 		g.Go(func() error {
-			source, err := s.dependency(ctx, run, d.Dependency, told)
-			inputs.Dependencies[i] = spool.Dependency{ChildPath: d.ChildPath, Source: source}
+			var err error
+			inputs.Dependencies[i], err = s.dependency(ctx, run, d, told)
 			return err
 		})
 	}
@@ -150,9 +156,34 @@ func imageError(err error) error {
 	return &Error{What: "image", Err: err, Retry: true}
 }
 
-// dependency brings the target of a dependency in, whole or the part that was
+// Changed says in a sentence for the researcher which of the data that is used
+// in place is no longer as it was when it was staged; empty where none is.
+func (s *Stager) Changed(ctx context.Context, inputs spool.Inputs) string {
+	if s.InPlace == nil {
+		return ""
+	}
+	return s.InPlace.Changed(ctx, inputs)
+}
+
+// dependency finds a dependency where it lies, or brings it in.
+func (s *Stager) dependency(ctx context.Context, run codalab.RunBundle, d codalab.RunDependency, told *teller) (spool.Dependency, error) {
+	if s.Store != nil {
+		if dep, found, err := s.Store.dependency(d); found {
+			return dep, err
+		}
+	}
+	if s.InPlace != nil {
+		if dep, linked, err := s.InPlace.dependency(ctx, run.OwnerID, d.Dependency); linked || err != nil {
+			return dep, err
+		}
+	}
+	source, err := s.copied(ctx, run, d.Dependency, told)
+	return spool.Dependency{ChildPath: d.ChildPath, Source: source}, err
+}
+
+// copied brings the target of a dependency in, whole or the part that was
 // asked for.
-func (s *Stager) dependency(ctx context.Context, run codalab.RunBundle, d codalab.Dependency, told *teller) (string, error) {
+func (s *Stager) copied(ctx context.Context, run codalab.RunBundle, d codalab.Dependency, told *teller) (string, error) {
 	target := codalab.Target{BundleUUID: d.ParentUUID, Subpath: strings.Trim(path.Clean("/"+d.ParentPath), "/")}
 	source, err := s.Cache.Get(ctx, s.want(run, cache.Key{Kind: "bundle", ID: target.String()}), func(ctx context.Context, tmp string) error {
 		return s.fetch(ctx, target, tmp, func(n int64) {

@@ -46,11 +46,11 @@ func planDependencies(bundle string, deps []spool.Dependency) ([]link, []apptain
 		if name != "." {
 			target := path.Join(base, name)
 			links = append(links, link{name, target})
-			binds = append(binds, apptainer.Bind{Source: d.Source, Target: target, ReadOnly: true})
+			binds = append(binds, apptainer.Bind{Source: d.Source, Target: target, ReadOnly: true, Exact: d.InPlace})
 			continue
 		}
 		target := path.Join(base, unusedName(names))
-		binds = append(binds, apptainer.Bind{Source: d.Source, Target: target, ReadOnly: true})
+		binds = append(binds, apptainer.Bind{Source: d.Source, Target: target, ReadOnly: true, Exact: d.InPlace})
 		entries, err := listNames(d.Source)
 		if err != nil {
 			return nil, nil, err

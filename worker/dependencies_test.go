@@ -32,6 +32,11 @@ func TestDependenciesAreBoundAndLinked(t *testing.T) {
 				{Source: dir, Target: deps + "a/b", ReadOnly: true},
 			},
 		},
+		"in place": {
+			dependencies: []spool.Dependency{{ChildPath: "data", Source: dir, InPlace: true}},
+			links:        []link{{"data", deps + "data"}},
+			binds:        []apptainer.Bind{{Source: dir, Target: deps + "data", ReadOnly: true, Exact: true}},
+		},
 		"top level": {
 			dependencies: []spool.Dependency{{ChildPath: ".", Source: dir}, {ChildPath: "all", Source: file}},
 			links:        []link{{"file", deps + "all_/file"}, {"link", deps + "all_/link"}, {"all", deps + "all"}},

@@ -81,7 +81,7 @@ func (d *decision) staging() {
 		inputs := answer.Inputs
 		d.row.Staged = &inputs
 		d.row.Due, d.row.Tries, d.row.Trouble, d.row.Progress = time.Time{}, 0, "", ""
-		d.row.Reason = "image and dependencies are there"
+		d.row.Reason = noted("image and dependencies are there", d.row.Notes())
 	case answer.Final || d.patienceEnds(d.policy.StagePatience):
 		cause := spool.CausePlatform
 		if answer.Final {
@@ -91,6 +91,14 @@ func (d *decision) staging() {
 	default:
 		d.again(answer.Failure)
 	}
+}
+
+// noted is a reason with what there is to know of the data.
+func noted(reason string, notes []string) string {
+	if len(notes) == 0 {
+		return reason
+	}
+	return with(reason+".", notes)
 }
 
 // takeUp goes on where the ledger was before it was put back: with the attempt

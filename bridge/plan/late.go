@@ -96,6 +96,9 @@ func (d *decision) collecting() {
 	if d.ended() {
 		return
 	}
+	if d.news.Changed != "" {
+		d.row.Changed = d.news.Changed
+	}
 	c := d.news.Collected
 	switch {
 	case c == nil:
@@ -103,7 +106,11 @@ func (d *decision) collecting() {
 			d.want(Collect)
 		}
 	case c.Failure == "":
-		d.finalize("the results are with the server")
+		reason := "the results are with the server"
+		if d.row.Changed != "" {
+			reason = noted(reason, []string{d.row.Changed})
+		}
+		d.finalize(reason)
 	case c.Gone:
 		d.acknowledged("the server does not know the bundle any more: " + c.Failure)
 	case c.Final || d.patienceEnds(d.policy.CollectPatience):

@@ -57,7 +57,7 @@ func newsNames(n plan.News) []string {
 	add(n.Submitted != nil, "submit's answer")
 	add(n.Closed != nil, "close's answer")
 	add(n.Cancelled != nil, "cancel's answer")
-	add(n.Collected != nil, "collect's answer")
+	add(n.Collected != nil || n.Changed != "", "collect's answer")
 	add(n.Confirmed != nil, "confirm's answer")
 	add(n.Released != nil, "release's answer")
 	if len(names) == 0 {

@@ -42,6 +42,9 @@ type News struct {
 	Released  *Outcome
 	// Progress is how far staging is.
 	Progress string
+	// Changed is what was found to have changed of the data that the bundle
+	// used in place, when its results were about to be collected.
+	Changed string
 }
 
 // Outcome is how an effect ended: done, or why not.

@@ -158,6 +158,7 @@ func (d *decision) hear() {
 		case codalab.MessageKill:
 			d.stop(killed(m.KillMessage), "the server asked to kill it")
 		case codalab.MessageRun:
+			d.relocate(m.Bundle)
 			d.offeredAgain()
 		case codalab.MessageMarkFinalized:
 			if d.row.Phase == Finalizing {
@@ -165,6 +166,17 @@ func (d *decision) hear() {
 			}
 		}
 	}
+}
+
+// relocate takes over where the server wants the results now: each time that it
+// gives a bundle to a worker it makes a place anew.
+func (d *decision) relocate(offered *codalab.RunBundle) {
+	if offered == nil || offered.Location == nil || d.row.Run.Location != nil && *d.row.Run.Location == *offered.Location {
+		return
+	}
+	run := *d.row.Run // what is shared is not changed
+	run.Location = offered.Location
+	d.row.Run = &run
 }
 
 // offeredAgain answers a run message for a bundle that has a row already: the

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -81,8 +82,39 @@ func (r Row) state() codalab.State {
 }
 
 // RunStatus is one sentence for the researcher: what the bundle waits for, or
-// what it does.
+// what it does; and what there is to know of its data.
 func (r Row) RunStatus() string {
+	if r.Phase == Done {
+		return r.doing()
+	}
+	return with(r.doing(), r.Notes())
+}
+
+// with is a sentence with others behind it.
+func with(first string, others []string) string {
+	return strings.Join(append([]string{first}, others...), " ")
+}
+
+// Notes are sentences for the researcher about data that is used in place and
+// is not as it was.
+func (r Row) Notes() []string {
+	const most = 4 // a line, not a list
+	var notes []string
+	if r.Staged != nil {
+		for _, dep := range r.Staged.Dependencies {
+			if dep.Link != nil && dep.Link.Note != "" && len(notes) < most {
+				notes = append(notes, dep.Link.Note)
+			}
+		}
+	}
+	if r.Changed != "" {
+		notes = append(notes, r.Changed)
+	}
+	return notes
+}
+
+// doing is what the bundle waits for, or what it does.
+func (r Row) doing() string {
 	switch r.Phase {
 	case Claiming:
 		return "Claimed by the bridge."

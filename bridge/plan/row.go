@@ -76,6 +76,10 @@ type Row struct {
 	// Staged is what staging brought in; nil before.
 	Staged *spool.Inputs `json:"staged,omitempty"`
 
+	// Changed says, in sentences for the researcher, which data that was used
+	// in place changed while the bundle was under way; empty where none did.
+	Changed string `json:"changed,omitempty"`
+
 	// Attempt counts the row's attempts; the current one has this number.
 	Attempt int `json:"attempt"`
 	// Mark and Index name the current attempt in Slurm.

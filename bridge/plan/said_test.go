@@ -182,6 +182,10 @@ func (w *world) answer(a *arguments) error {
 	case plan.Cancel:
 		n.Cancelled = &o
 	case plan.Collect:
+		if n.Changed = a.get("changed"); n.Changed != "" {
+			w.running[key] = true
+			return nil
+		}
 		n.Collected = &o
 	case plan.Confirm:
 		n.Confirmed = &plan.Confirmation{Outcome: o, State: codalab.State(a.get("state"))}

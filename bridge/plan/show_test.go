@@ -90,6 +90,7 @@ func (w *world) fields(r plan.Row) []field {
 		{"exit", exitWords(r)},
 		{"status", statusWords(r)},
 		{"progress", quoted(r.Progress)},
+		{"changed", quoted(r.Changed)},
 		{"stop", verdictWords(r.Stop)},
 		{"cancelled", moment(r.Cancelled)},
 		{"closed", yes(r.Closed)},

@@ -30,6 +30,7 @@ type config struct {
 	PasswordFile string `toml:"password_file"`
 	Name         string `toml:"name"`
 	Shared       string `toml:"shared"`
+	ServerStore  string `toml:"server_store"`
 	Ledger       string `toml:"ledger"`
 	Worker       string `toml:"worker"`
 
@@ -41,8 +42,11 @@ type config struct {
 
 	Slurm slurmConfig             `toml:"slurm"`
 	Image imageConfig             `toml:"image"`
+	Link  []linkConfig            `toml:"link"`
 	Cache cacheConfig             `toml:"cache"`
 	Queue map[string]*queueConfig `toml:"queue"`
+
+	path string // the file's
 }
 
 type slurmConfig struct {
@@ -57,6 +61,12 @@ type imageConfig struct {
 	TempDir    string `toml:"temp_dir"`
 	Processors int    `toml:"processors"`
 	Memory     size   `toml:"memory"`
+}
+
+// linkConfig is a directory whose data bundles use in place.
+type linkConfig struct {
+	Root  string   `toml:"root"`
+	Users []string `toml:"users"`
 }
 
 type cacheConfig struct {
@@ -160,6 +170,9 @@ func readConfig(path string) (config, error) {
 	if err != nil {
 		return config{}, fmt.Errorf("%s: %w", path, err)
 	}
+	if c.path, err = filepath.Abs(path); err != nil {
+		return config{}, fmt.Errorf("read configuration: %w", err)
+	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return config{}, fmt.Errorf("read configuration: %w", err)
@@ -231,11 +244,20 @@ func (c config) check() error {
 		return errors.New("password_file is missing: a file that only you may read, with the user's password")
 	case !filepath.IsAbs(c.Shared):
 		return fmt.Errorf("shared = %q: want the absolute path of a directory that compute nodes see too", c.Shared)
+	case c.ServerStore != "" && (!filepath.IsAbs(c.ServerStore) || filepath.Clean(c.ServerStore) == "/"):
+		return fmt.Errorf("server_store = %q: want the absolute path of the server's store, as the server and compute nodes see it too", c.ServerStore)
+	case c.ServerStore != "" && below(c.Shared, c.ServerStore):
+		return fmt.Errorf("shared = %q lies in server_store: the bridge's files are none of the server's", c.Shared)
 	case len(c.Queue) == 0:
 		return errors.New("no queue: add a table such as [queue.gpu]")
 	}
 	if err := sqldb.Check(c.Ledger); err != nil {
 		return fmt.Errorf("ledger: %w", err)
+	}
+	for _, l := range c.Link {
+		if err := l.check(c.Shared); err != nil {
+			return err
+		}
 	}
 	tags, fallback := map[string]string{}, ""
 	for _, name := range slices.Sorted(maps.Keys(c.Queue)) {

@@ -123,6 +123,8 @@ type explanation struct {
 	JobReason string        `json:"job_reason,omitempty"`
 	Node      string        `json:"node,omitempty"`
 	Verdict   *plan.Verdict `json:"verdict,omitempty"`
+	// Notes are about data that is used in place and is not as it was.
+	Notes []string `json:"notes,omitempty"`
 
 	History []ledger.Entry `json:"history"`
 }
@@ -185,7 +187,7 @@ func look(ctx context.Context, r *ledger.Reader, bundle string) (explanation, er
 		e.Queue, e.Phase, e.Since, e.Reason = row.Queue, row.Phase, row.Since, row.Reason
 		e.WaitsFor, e.Due, e.Tries, e.Trouble = waitsFor(row), row.Due, row.Tries, row.Trouble
 		e.Attempt, e.Job, e.JobState, e.JobReason = row.Attempt, row.Job.ID, row.Job.State, row.Job.Reason
-		e.Verdict = row.Verdict
+		e.Verdict, e.Notes = row.Verdict, row.Notes()
 		if row.Begun != nil {
 			e.Node = row.Begun.Node
 		}

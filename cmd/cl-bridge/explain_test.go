@@ -230,6 +230,16 @@ func TestEachPhaseSaysWhatItWaitsFor(t *testing.T) {
 	}
 }
 
+func TestExplainSaysWhatChangedOfLinkedData(t *testing.T) {
+	t.Parallel()
+	said := explanation{Bundle: inSlurm, Phase: plan.Running, Notes: []string{"The data of a changed.", "The data of b\x1b changed."}}.text(noon)
+	for _, want := range []string{"  note       The data of a changed.\n", "  note       The data of b  changed.\n"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("%s\nwant %q", said, want)
+		}
+	}
+}
+
 func TestSecondBridgeOnALedgerIsRefused(t *testing.T) {
 	t.Parallel()
 	where := filepath.Join(t.TempDir(), "new", "ledger.db")

@@ -90,6 +90,9 @@ func (e explanation) facts(now time.Time) [][]string {
 	if e.Verdict != nil {
 		add("ended", verdict(*e.Verdict))
 	}
+	for _, note := range e.Notes {
+		add("note", note)
+	}
 	add("waits for", e.WaitsFor)
 	switch wait := e.Due.Sub(now); {
 	case e.Due.IsZero():

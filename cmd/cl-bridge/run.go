@@ -150,18 +150,20 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 	if err != nil {
 		return err
 	}
+	now := steady(time.Now())
 	b := &bridge.Bridge{
-		Policy:    policy(c, book.ID, layout, worker, slurm),
-		Name:      cmp.Or(c.Name, c.User+"-"+host),
-		Hostname:  host,
-		Ledger:    book,
-		Scheduler: slurm,
-		Service:   cl,
-		Spool:     spool.Disk{Layout: layout},
-		Stager:    stager(c, cl, content, book.ID),
-		Collector: &staging.Collector{Contents: cl},
-		Log:       log,
-		Now:       steady(time.Now()),
+		Policy:     policy(c, book.ID, layout, worker, slurm),
+		Name:       cmp.Or(c.Name, c.User+"-"+host),
+		Hostname:   host,
+		SharedDisk: c.ServerStore != "",
+		Ledger:     book,
+		Scheduler:  slurm,
+		Service:    cl,
+		Spool:      spool.Disk{Layout: layout},
+		Stager:     stager(c, cl, content, book.ID, now),
+		Collector:  &staging.Collector{Contents: cl, Store: serverStore(c)},
+		Log:        log,
+		Now:        now,
 
 		ObserveEvery: c.Slurm.ObserveEvery.or(6 * time.Second),
 		LookEvery:    350 * time.Millisecond,
@@ -203,7 +205,7 @@ func takeUp(ctx context.Context, book *ledger.Ledger, c config, layout spool.Lay
 	if err := checkQueues(c, rows); err != nil {
 		return &program.Error{Code: program.ExitUsage, Err: err}
 	}
-	return prepareShared(layout, len(rows))
+	return errors.Join(prepareShared(layout, len(rows)), mayRead(c.ServerStore))
 }
 
 // checkQueues refuses a configuration that lacks a queue of which the ledger
@@ -255,7 +257,7 @@ func policy(c config, id string, layout spool.Layout, worker string, slurm *sbat
 	}
 }
 
-func stager(c config, cl *client.Client, content *cache.Cache, bridge string) *staging.Stager {
+func stager(c config, cl *client.Client, content *cache.Cache, bridge string, now func() time.Time) *staging.Stager {
 	const mib = 1 << 20
 	return &staging.Stager{
 		Holder:   func(bundle string) cache.Holder { return rowHolder(bridge, bundle) },
@@ -264,7 +266,9 @@ func stager(c config, cl *client.Client, content *cache.Cache, bridge string) *s
 		Converter: apptainer.Converter{
 			TempDir: c.Image.TempDir, Processors: c.Image.Processors, MemoryMiB: int(c.Image.Memory / mib),
 		},
-		Limits: tarstream.Limits{},
+		Limits:  tarstream.Limits{},
+		Store:   serverStore(c),
+		InPlace: inPlace(c, cl, spool.Layout(c.Shared), now),
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,6 +36,9 @@ func runCommand(ctx context.Context, p program.Process) *cobra.Command {
 with TLS before it.`,
 		RunE: func(_ *cobra.Command, _ []string) error {
 			return withStore(ctx, dir, func(data *store.Store) error {
+				if err := checkLinkRoots(config.LinkRoots, dir); err != nil {
+					return &program.Error{Code: program.ExitUsage, Err: err}
+				}
 				config.Store = data
 				return serve(ctx, config, listen)
 			})
@@ -45,9 +49,48 @@ with TLS before it.`,
 	f.StringVar(&listen, "listen", "127.0.0.1:2900", "the `address` to serve on")
 	f.StringVar(&config.DefaultCPUImage, "default-cpu-image", "codalab/default-cpu", "the Docker `image` of runs that name none")
 	f.StringVar(&config.DefaultGPUImage, "default-gpu-image", "codalab/default-gpu", "the Docker `image` of runs with GPUs that name none")
+	f.StringArrayVar(&config.LinkRoots, "link-root", nil, "a `directory` below which links (cl upload --link) are read, for everybody who has a login; may be given again")
+	f.BoolVar(&config.SharedDisk, "shared-disk", false, "let workers that share this disk (cl-worker --shared-file-system, cl-bridge's server_store) use contents where they lie")
 	f.DurationVar(&config.Hold, "check-in-hold", 5*time.Second, "how `long` a worker's check-in waits for something to do")
 	f.DurationVar(&config.WorkerTimeout, "worker-timeout", time.Minute, "after how `long` without a check-in a worker counts as gone")
 	return cmd
+}
+
+// checkLinkRoots refuses what would show the server's own data, or the whole
+// machine, to everybody.
+func checkLinkRoots(roots []string, data string) error {
+	data, err := filepath.EvalSymlinks(data)
+	if err == nil {
+		data, err = filepath.Abs(data)
+	}
+	if err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	for i, root := range roots {
+		if !filepath.IsAbs(root) {
+			return fmt.Errorf("--link-root %s: want an absolute path", root)
+		}
+		roots[i] = filepath.Clean(root)
+		target, err := filepath.EvalSymlinks(root)
+		if err != nil {
+			return fmt.Errorf("--link-root: %w", err)
+		}
+		for _, own := range []string{data, "/proc", "/sys", "/dev"} {
+			if overlap(target, own) {
+				return fmt.Errorf("--link-root %s: %s would be open to everybody", root, own)
+			}
+		}
+	}
+	return nil
+}
+
+// overlap says whether one of two directories lies in the other.
+func overlap(a, b string) bool {
+	below := func(a, b string) bool {
+		rel, err := filepath.Rel(b, a)
+		return err == nil && filepath.IsLocal(rel)
+	}
+	return below(a, b) || below(b, a)
 }
 
 func serve(ctx context.Context, config server.Config, listen string) error {

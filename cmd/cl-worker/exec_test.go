@@ -173,7 +173,7 @@ func TestDependenciesAreReadOnly(t *testing.T) {
 			}
 			s.Dependencies = []spool.Dependency{
 				{ChildPath: "data", Source: filepath.Join(dir, "cache", "data")},
-				{ChildPath: "deep/er", Source: filepath.Join(dir, "cache", "tree")},
+				{ChildPath: "deep/er", Source: filepath.Join(dir, "cache", "tree"), InPlace: true},
 				{ChildPath: ".", Source: filepath.Join(dir, "cache", "whole")},
 			}
 		})

@@ -24,14 +24,16 @@ const uploadHelp = `Make a bundle of a file or a directory, and print its uuid.
   cl upload <path>      a file, or a directory with all that is in it
   cl upload <path>...   a directory that holds these files and directories
   cl upload -c <text>   a file with this text
+  cl upload -l <path>   data that stays where it is: runs read it in place
 
 An archive (.tar.gz, .tgz, .tar.bz2, .zip, .gz, .bz2) is unpacked, unless -p is
-given.`
+given. With -l nothing is sent: the path is that on the machines where runs
+are, which need not be this one, and what is there is not copied.`
 
 // uploadCommand is bundle_cli.py: do_upload_command.
 func (c *cli) uploadCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "upload <path>... | -c <text>",
+		Use:     "upload <path>... | -c <text> | -l <path>",
 		Aliases: []string{"up"},
 		Short:   "Make a bundle of a file or a directory",
 		Long:    uploadHelp,
@@ -42,6 +44,7 @@ func (c *cli) uploadCommand() *cobra.Command {
 	cmd.Flags().StringVarP(&u.text, "contents", "c", "", "the text of the bundle")
 	cmd.Flags().BoolVarP(&u.pack, "pack", "p", false, "keep an archive as it is")
 	cmd.Flags().StringArrayVarP(&u.exclude, "exclude-patterns", "x", nil, "leave out files whose names match (several words)")
+	cmd.Flags().BoolVarP(&u.link, "link", "l", false, "send nothing: the bundle is what lies at the path")
 	metadata := metadataFlags(cmd.Flags(), codalab.TypeDataset, "link_url", "link_format", "store")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		u.paths, u.metadata = args, metadata()
@@ -58,6 +61,7 @@ type upload struct {
 	text     string
 	isText   bool
 	pack     bool
+	link     bool
 	exclude  []string
 	metadata codalab.Metadata
 }
@@ -72,26 +76,14 @@ type parcel struct {
 }
 
 func (u *upload) run(ctx context.Context, worksheet string) error {
+	if u.link {
+		return u.linked(ctx, worksheet)
+	}
 	p, err := u.prepare()
 	if err != nil {
 		return err
 	}
-	name := u.metadata.String("name")
-	if name == "" {
-		name = u.defaultName()
-	}
-	if !u.pack && !u.isText {
-		name = strings.TrimSuffix(name, archiveExt(name))
-	}
-	u.metadata["name"] = name
-	if err := codalab.CheckMetadata(codalab.TypeDataset, u.metadata, true); err != nil {
-		return usageError(err.Error())
-	}
-	at, err := u.place(worksheet)
-	if err != nil {
-		return err
-	}
-	uuid, err := at.worksheet(ctx)
+	at, sheet, err := u.describe(ctx, worksheet)
 	if err != nil {
 		return err
 	}
@@ -102,7 +94,7 @@ func (u *upload) run(ctx context.Context, worksheet string) error {
 	}
 	defer body.Close() //nolint:errcheck // only read
 	b, err := at.CreateBundle(ctx, client.NewBundle{
-		Worksheet: uuid, Type: codalab.TypeDataset, Metadata: u.metadata, WaitForUpload: !u.isText,
+		Worksheet: sheet, Type: codalab.TypeDataset, Metadata: u.metadata, WaitForUpload: !u.isText,
 	})
 	if err != nil {
 		return err
@@ -117,6 +109,27 @@ func (u *upload) run(ctx context.Context, worksheet string) error {
 		return fmt.Errorf("%w (the bundle %s was made, but has no contents)", explain(err), b.UUID)
 	}
 	return u.print(b.UUID)
+}
+
+// describe completes and checks the metadata, and finds the worksheet that the
+// bundle is put on.
+func (u *upload) describe(ctx context.Context, worksheet string) (at *place, sheet string, err error) {
+	name := u.metadata.String("name")
+	if name == "" {
+		name = u.defaultName()
+	}
+	if !u.pack && !u.isText {
+		name = strings.TrimSuffix(name, archiveExt(name))
+	}
+	u.metadata["name"] = name
+	if err := codalab.CheckMetadata(codalab.TypeDataset, u.metadata, true); err != nil {
+		return nil, "", usageError(err.Error())
+	}
+	if at, err = u.place(worksheet); err != nil {
+		return nil, "", err
+	}
+	sheet, err = at.worksheet(ctx)
+	return at, sheet, err
 }
 
 // prepare finds out what to send, and that it can be read.

@@ -86,6 +86,15 @@ func (c *Client) User(ctx context.Context) (User, error) {
 	return decodeOne(doc, readUser)
 }
 
+// UserByID returns the user with this id, or of this name.
+func (c *Client) UserByID(ctx context.Context, id string) (User, error) {
+	doc, err := c.fetch(ctx, path("users", id), nil, nil)
+	if err != nil {
+		return User{}, err
+	}
+	return decodeOne(doc, readUser)
+}
+
 func readUser(_ related, o codalab.Object) (User, error) {
 	u := User{ID: o.ID}
 	err := o.Decode(&u)

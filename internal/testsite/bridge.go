@@ -24,6 +24,9 @@ func (s *Site) StartBridge(ctx context.Context) error {
 	}
 	config := fmt.Sprintf("server = %q\nuser = %q\npassword_file = %q\nname = %q\nshared = %q\nledger = %q\n%s\n",
 		server, User, s.path("password"), "site", s.Shared, s.Ledger(), s.options.Config)
+	if s.options.SharedDisk {
+		config = fmt.Sprintf("server_store = %q\n", s.path("server")) + config
+	}
 	tables := s.options.Queues
 	if tables == "" {
 		tables = queues

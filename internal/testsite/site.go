@@ -52,6 +52,8 @@ type Options struct {
 	// Cache is a directory of User's that stands for the bridge's cache, so
 	// that several sites convert an image once; empty means one of its own.
 	Cache string
+	// SharedDisk has the bridge use the server's own store.
+	SharedDisk bool
 	// SharedBytes, where it is not 0, is the size of the shared directory's
 	// disk. Compute nodes do not see that disk.
 	SharedBytes int64
@@ -130,8 +132,11 @@ func (s *Site) start(ctx context.Context) error {
 	if err := s.as(program("cl-server"), "user", "add", "--data", data, "--password-file", s.path("password"), User).Run(ctx); err != nil {
 		return err
 	}
-	s.server = s.launch("cl-server", "run", "--data", data, "--listen", address,
-		"--default-cpu-image", image, "--default-gpu-image", image)
+	args := []string{"cl-server", "run", "--data", data, "--listen", address, "--default-cpu-image", image, "--default-gpu-image", image}
+	if s.options.SharedDisk {
+		args = append(args, "--shared-disk")
+	}
+	s.server = s.launch(args...)
 	if err := s.server.until(ctx, func() bool { return answers(ctx, address) }); err != nil {
 		return err
 	}

@@ -149,6 +149,15 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 	for _, name := range names {
 		named[name] = true
 	}
+	// A worker may be about to put results into these.
+	var underway []bundleRow
+	if err := s.db.SelectContext(ctx, &underway, `
+		SELECT uuid, assigned FROM bundles WHERE assigned <> 0 AND state NOT IN ('ready', 'failed', 'killed')`); err != nil {
+		return 0, fmt.Errorf("sweep contents: %w", err)
+	}
+	for _, row := range underway {
+		named[Bundle{UUID: row.UUID, Assigned: moment(row.Assigned)}.ResultsName()] = true
+	}
 	entries, err := os.ReadDir(filepath.Join(s.dir, "bundles"))
 	if err != nil {
 		return 0, fmt.Errorf("sweep contents: %w", err)

@@ -1,0 +1,59 @@
+package apptainer
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// pinDir, in a container's scratch directory, holds the mounts of its exact
+// binds.
+const pinDir = "pin"
+
+// pin mounts the source of an exact bind in init's own mount namespace and
+// returns where. From then on nobody outside can make the path lead elsewhere.
+func (c *container) pin(i int, source string) (string, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, source, &unix.OpenHow{
+		// Opened to be read, so that an automounter brings it in. A pipe must
+		// not hold us.
+		Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
+	})
+	if errors.Is(err, unix.ELOOP) {
+		return "", fmt.Errorf("bind %s: there is a symbolic link in its path now", source)
+	}
+	if err != nil {
+		return "", fmt.Errorf("bind %s: %w", source, err)
+	}
+	f := os.NewFile(uintptr(fd), source)
+	defer func() { _ = f.Close() }() // the mount holds it
+	info, err := f.Stat()
+	if err != nil {
+		return "", fmt.Errorf("bind: %w", err)
+	}
+	at := filepath.Join(c.Scratch, pinDir, strconv.Itoa(i))
+	if err := makePin(at, info.IsDir()); err != nil {
+		return "", err
+	}
+	if err := unix.Mount("/proc/self/fd/"+strconv.Itoa(fd), at, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return "", fmt.Errorf("bind %s: %w", source, err)
+	}
+	return at, nil
+}
+
+// makePin makes a mount point.
+func makePin(at string, directory bool) error {
+	err := os.MkdirAll(filepath.Dir(at), 0o700)
+	if err == nil && directory {
+		err = os.Mkdir(at, 0o700)
+	} else if err == nil {
+		err = os.WriteFile(at, nil, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("make a mount point: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+)
+
+// linked makes a bundle of data that stays where it is. Like CodaLab's own it
+// does not ask whether the data is there: that is a matter of the machines
+// where runs are. It says so where this machine does not have it.
+func (u *upload) linked(ctx context.Context, worksheet string) error {
+	if err := u.checkLink(); err != nil {
+		return err
+	}
+	path, err := filepath.Abs(strings.TrimPrefix(u.paths[0], "file://"))
+	if err != nil {
+		return fmt.Errorf("link %s: %w", u.paths[0], err)
+	}
+	u.paths[0] = path
+	u.metadata["link_url"], u.metadata["link_format"] = path, "raw" // codalab/worker/bundle_state.py: LinkFormat
+	at, sheet, err := u.describe(ctx, worksheet)
+	if err != nil {
+		return err
+	}
+	b, err := at.CreateBundle(ctx, client.NewBundle{Worksheet: sheet, Type: codalab.TypeDataset, Metadata: u.metadata})
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(u.Stderr, "%s is not on this machine: it has to be on those where runs use it.\n", path) //nolint:errcheck // a warning
+	}
+	return u.print(b.UUID)
+}
+
+func (u *upload) checkLink() error {
+	switch {
+	case u.isText:
+		return usageError("A text cannot be linked: -c and --link exclude one another.")
+	case len(u.paths) != 1:
+		return usageError("Only a single path can be uploaded when using --link.")
+	case len(u.exclude) > 0 || u.pack:
+		return usageError("With --link the data stays as it is: -x and -p have no place.")
+	case strings.Contains(strings.TrimPrefix(u.paths[0], "file://"), "://"):
+		return usagef("%s: only a path can be linked, not a URL.", u.paths[0])
+	}
+	return nil
+}

@@ -1,0 +1,279 @@
+package staging
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
+	"github.com/cl-slurm/cl-slurm/internal/tarstream"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// ServerStore is the server's own store, on a disk that the server, this bridge
+// and the nodes share (shared_file_system in the check-in). The server says in
+// a run message where contents lie and where results go; nothing is fetched or
+// sent (codalab/worker/worker_run_state.py: shared_file_system). What is not
+// below Dir, or not in a directory that is named for the bundle, is refused:
+// a server is not to reach other files of this account through its bridge.
+type ServerStore struct {
+	// Dir is the store's directory, under the path that the server says.
+	Dir string
+}
+
+// dependency finds a dependency where the server has it. found is false where
+// the server does not say so, or says another place: that of a link.
+func (s *ServerStore) dependency(d codalab.RunDependency) (dep spool.Dependency, found bool, err error) {
+	if d.Location == nil || !under(path.Clean(*d.Location), s.Dir) {
+		return dep, false, nil
+	}
+	what := "dependency " + d.ChildPath + " (" + d.ParentUUID + ")"
+	whole, err := s.locate(*d.Location, d.ParentUUID)
+	if err != nil {
+		return dep, true, &Error{What: what, Err: err, Retry: transient(err)}
+	}
+	source, err := follow(path.Join(whole, path.Clean("/"+d.ParentPath)))
+	if err == nil && !under(source, whole) {
+		err = refusal("the path " + d.ParentPath + " leads out of the bundle")
+	}
+	if err != nil {
+		return dep, true, &Error{What: what, Err: err, Retry: transient(err)}
+	}
+	return spool.Dependency{ChildPath: d.ChildPath, Source: source, InPlace: true}, true, nil
+}
+
+// locate returns the path of a bundle's place without symbolic links. Above the
+// directory that is named for the bundle the server may have made some, for
+// its partitions; in it nobody may.
+func (s *ServerStore) locate(location, uuid string) (string, error) {
+	location = path.Clean(location)
+	below, err := filepath.Rel(s.Dir, location)
+	if err != nil || !filepath.IsLocal(below) {
+		return "", refusal("the server says it is at " + location + ", which is not in its store " + s.Dir)
+	}
+	at := s.Dir
+	for rest := below; rest != ""; {
+		var part string
+		part, rest, _ = strings.Cut(rest, "/")
+		if !strings.HasPrefix(part, uuid) {
+			at = path.Join(at, part)
+			continue
+		}
+		if at, err = follow(at); err != nil {
+			return "", err
+		}
+		want := path.Join(at, part, rest)
+		got, err := follow(want)
+		if err == nil && got != want {
+			err = refusal("there is a symbolic link in the path " + want)
+		}
+		return want, err
+	}
+	return "", refusal("the server says it is at " + location + ", which is not named for it")
+}
+
+// Move moves what a run left in its directory to where the server wants it,
+// without the links to its dependencies and without what its exclude_patterns
+// name. It may be asked for the same again at any time: a mark beside the
+// directory says where its move has begun to, and a directory that is gone then
+// has been moved there.
+func (s *ServerStore) Move(ctx context.Context, run codalab.RunBundle, dir string) error {
+	err := s.move(ctx, run, dir)
+	var known *Error
+	if err == nil || errors.As(err, &known) || ctx.Err() != nil {
+		return err
+	}
+	// Anything else may be put right; results are not to be had again.
+	return &Error{What: "results", Err: err, Retry: !errors.Is(err, tarstream.ErrUnsafe)}
+}
+
+func (s *ServerStore) move(ctx context.Context, run codalab.RunBundle, dir string) error {
+	at, err := s.locate(*run.Location, run.UUID)
+	if err != nil {
+		return err
+	}
+	mark := dir + ".moved"
+	earlier, unmarked := os.ReadFile(mark)
+	root, err := openClosed(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		if unmarked == nil {
+			return moveOn(string(earlier), at, mark)
+		}
+		return &Error{What: "results", Err: fmt.Errorf("the working directory %s is gone", dir)}
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }() // only used for what is below
+	place, err := os.Lstat(at)
+	if err != nil {
+		return err //nolint:wrapcheck // it names the place
+	}
+	if err := (clearing{ctx: ctx, root: root, keep: exclusion(run)}).directory("."); err != nil {
+		return err
+	}
+	// The server is to read what the bundle's account wrote, where that is
+	// another: as it made the place.
+	if err := root.Chmod(".", place.Mode().Perm()|0o700); err != nil {
+		return err //nolint:wrapcheck // it names the directory
+	}
+	if err := atomicfile.Write(mark, []byte(at), 0o600); err != nil {
+		return err
+	}
+	err = syscall.Rename(dir, at)
+	if errors.Is(err, syscall.EXDEV) {
+		return copyOver(ctx, root, dir, at, unmarked == nil)
+	}
+	if errors.Is(err, fs.ErrNotExist) { // a reply may have been lost
+		if _, gone := os.Lstat(dir); errors.Is(gone, fs.ErrNotExist) {
+			err = nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("move to %s: %w", at, err)
+	}
+	return atomicfile.SyncDir(path.Dir(at))
+}
+
+// moveOn moves results that were moved to one place to another: the server has
+// given the bundle to the bridge once more. What stands there is an earlier
+// try's.
+func moveOn(from, to, mark string) error {
+	if from == to {
+		return nil
+	}
+	err := syscall.Rename(from, to)
+	if errors.Is(err, fs.ErrNotExist) {
+		if entries, readErr := os.ReadDir(to); readErr == nil && len(entries) > 0 {
+			err = nil
+		}
+	}
+	if err != nil {
+		return &Error{What: "results", Err: fmt.Errorf("they were moved to %s, and cannot be moved on to %s: %w", from, to, err)}
+	}
+	return atomicfile.Write(mark, []byte(to), 0o600)
+}
+
+// openClosed opens a directory that a command may have closed to its owner.
+func openClosed(dir string) (*os.Root, error) {
+	root, err := os.OpenRoot(dir)
+	if errors.Is(err, fs.ErrPermission) && os.Chmod(dir, 0o700) == nil { //nolint:gosec // a directory needs x
+		root, err = os.OpenRoot(dir)
+	}
+	return root, err //nolint:wrapcheck // it names the directory
+}
+
+// copyOver is a move to another file system: the copy is made beside its place
+// and takes that by one rename. at is an empty directory; when it is not, and
+// there was an earlier try, that one's copy has taken it.
+func copyOver(ctx context.Context, root *os.Root, dir, at string, again bool) error {
+	tmp := path.Join(path.Dir(at), "."+path.Base(at)+".moving")
+	if err := filetree.Remove(tmp); err != nil {
+		return err
+	}
+	if err := os.Mkdir(tmp, 0o700); err != nil {
+		return err //nolint:wrapcheck // it names the directory
+	}
+	err := copyTree(ctx, root, tmp)
+	if err == nil {
+		err = syscall.Rename(tmp, at)
+	}
+	if again && (errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EEXIST)) {
+		err = filetree.Remove(tmp)
+	}
+	if errors.Is(err, fs.ErrNotExist) { // a reply may have been lost
+		if _, gone := os.Lstat(tmp); errors.Is(gone, fs.ErrNotExist) {
+			err = nil
+		}
+	}
+	if err == nil {
+		err = atomicfile.SyncDir(path.Dir(at))
+	}
+	if err != nil {
+		return fmt.Errorf("copy to %s: %w", at, err)
+	}
+	return filetree.Remove(dir)
+}
+
+func copyTree(ctx context.Context, from *os.Root, to string) error {
+	info, err := from.Stat(".")
+	if err != nil {
+		return err //nolint:wrapcheck // copyOver says what it was about
+	}
+	root, err := os.OpenRoot(to)
+	if err != nil {
+		return err //nolint:wrapcheck // it names the directory
+	}
+	r, w := io.Pipe()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		err := tarstream.Pack(ctx, w, from, ".", tarstream.PackOptions{})
+		return errors.Join(err, w.CloseWithError(err))
+	})
+	g.Go(func() error {
+		_, err := tarstream.Unpack(ctx, r, root, tarstream.Limits{})
+		return errors.Join(err, r.CloseWithError(err))
+	})
+	return errors.Join(g.Wait(), root.Chmod(".", info.Mode().Perm()), root.Close())
+}
+
+// clearing makes of a run's directory what its results are.
+type clearing struct {
+	ctx  context.Context //nolint:containedctx // lives as long as one call of Move
+	root *os.Root
+	keep excluded
+}
+
+// directory removes what is no result, and opens what a command that was root
+// where it ran has closed to its owner.
+func (c clearing) directory(at string) error {
+	d, err := c.root.Open(at)
+	if err != nil {
+		return err //nolint:wrapcheck // it names the directory
+	}
+	entries, err := d.ReadDir(-1)
+	if err := errors.Join(err, d.Close(), c.ctx.Err()); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := c.entry(path.Join(at, e.Name()), e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c clearing) entry(name string, e fs.DirEntry) error {
+	info, err := c.root.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err //nolint:wrapcheck // it names the file
+	}
+	mode := info.Mode()
+	switch {
+	case info.IsDir() && mode&0o700 != 0o700:
+		err = c.root.Chmod(name, mode.Perm()|0o700)
+	case mode.IsRegular() && mode&0o400 == 0:
+		err = c.root.Chmod(name, mode.Perm()|0o400)
+	}
+	if err == nil && info.IsDir() {
+		err = c.directory(name)
+	}
+	if err == nil && c.keep.excludes(c.root, name, e) {
+		err = c.root.RemoveAll(name)
+	}
+	return err //nolint:wrapcheck // it names the file
+}

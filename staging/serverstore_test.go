@@ -1,0 +1,286 @@
+package staging
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+)
+
+const (
+	runUUID    = "0x00000000000000000000000000000001"
+	parentUUID = "0x00000000000000000000000000000002"
+)
+
+// plant makes files, and symbolic links of what begins with "->".
+func plant(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		at := filepath.Join(dir, name)
+		must(t, os.MkdirAll(filepath.Dir(at), 0o755))
+		if target, ok := strings.CutPrefix(files[name], "->"); ok {
+			must(t, os.Symlink(target, at))
+		} else {
+			must(t, os.WriteFile(at, []byte(files[name]), 0o644))
+		}
+	}
+}
+
+// planted is the reverse of plant.
+func planted(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	must(t, filepath.WalkDir(dir, func(at string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name := strings.TrimPrefix(at, dir+"/")
+		if d.Type() == fs.ModeSymlink {
+			target, err := os.Readlink(at)
+			files[name] = "->" + target
+			return err
+		}
+		data, err := os.ReadFile(at)
+		files[name] = string(data)
+		return err
+	}))
+	return files
+}
+
+func TestDependencyIsFoundInTheServersStore(t *testing.T) {
+	t.Parallel()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	plant(t, dir, map[string]string{
+		"disk2/bundles/" + parentUUID + "/sub/f": "1", "disk2/bundles/" + parentUUID + "/near": "->sub", "disk2/bundles/" + parentUUID + "/out": "->../other",
+		"disk2/bundles/other/f": "2", "store/partitions/two": "->../../disk2",
+		"store/bundles/" + parentUUID + "-ab/contents": "a file", "store/bundles/" + parentUUID + "-cd/contents": "->../../../secret",
+		"secret/s": "secret", "store/bundles/0xother/contents/f": "3",
+	})
+	s := &ServerStore{Dir: filepath.Join(dir, "store")}
+	find := func(location, below string) (string, bool, error) {
+		location = filepath.Join(dir, location)
+		dep, found, err := s.dependency(codalab.RunDependency{
+			Dependency: codalab.Dependency{ChildPath: "in", ParentUUID: parentUUID, ParentPath: below}, Location: &location,
+		})
+		if err == nil && found && (!dep.InPlace || dep.Link != nil || dep.ChildPath != "in") {
+			t.Errorf("%+v", dep)
+		}
+		return strings.TrimPrefix(dep.Source, dir+"/"), found, err
+	}
+	for _, c := range []struct{ location, below, source string }{
+		{"store/partitions/two/bundles/" + parentUUID, "", "disk2/bundles/" + parentUUID},
+		{"store/partitions/two/bundles/" + parentUUID + "/", "sub/f", "disk2/bundles/" + parentUUID + "/sub/f"},
+		{"store/partitions/two/bundles/" + parentUUID, "near/f", "disk2/bundles/" + parentUUID + "/sub/f"},
+		{"store/bundles/" + parentUUID + "-ab/contents", "", "store/bundles/" + parentUUID + "-ab/contents"},
+	} {
+		if got, found, err := find(c.location, c.below); err != nil || !found || got != c.source {
+			t.Errorf("%s, %s: %s, %v, %v", c.location, c.below, got, found, err)
+		}
+	}
+	for _, c := range []struct {
+		location, below, words string
+		again                  bool
+	}{
+		{"store/partitions/two/bundles/" + parentUUID, "out/f", "leads out of the bundle", false},
+		{"store/partitions/two/bundles/" + parentUUID, "../other/f", "it is not there", true},
+		{"store/partitions/two/bundles/" + parentUUID, "nosuch", "it is not there", true},
+		{"store/bundles/" + parentUUID + "-cd/contents", "", "there is a symbolic link in the path", false},
+		{"store/bundles/" + parentUUID + "-ef/contents", "", "it is not there", true},
+		{"store/bundles/0xother/contents", "", "which is not named for it", false},
+		{"store", "", "which is not named for it", false},
+	} {
+		_, found, err := find(c.location, c.below)
+		var e *Error
+		if !found || !errors.As(err, &e) || e.Transient() != c.again || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("%s, %s: %v, %v, want %q", c.location, c.below, found, err, c.words)
+		}
+	}
+	for _, outside := range []string{"secret/" + parentUUID, "store/../secret/" + parentUUID, "storehouse/" + parentUUID} {
+		if _, found, err := find(outside, ""); found || err != nil {
+			t.Errorf("%s is not the store's: %v, %v", outside, found, err)
+		}
+	}
+	if _, found, err := s.dependency(codalab.RunDependency{}); found || err != nil {
+		t.Errorf("no location: %v, %v", found, err)
+	}
+}
+
+// moved is a run's directory and the place for its results.
+type moved struct {
+	*testing.T
+	store ServerStore
+	dir   string
+	at    string
+	run   codalab.RunBundle
+}
+
+func newMoved(t *testing.T, store string) *moved {
+	t.Helper()
+	m := &moved{
+		T: t, store: ServerStore{Dir: store}, dir: filepath.Join(t.TempDir(), "runs", runUUID, "1"),
+		at: filepath.Join(store, "bundles", runUUID+"-r1", "contents"),
+	}
+	m.run = codalab.RunBundle{
+		UUID: runUUID, Location: &m.at, Metadata: codalab.Metadata{"exclude_patterns": []any{"*.tmp", "checkpoints"}},
+		Dependencies: []codalab.RunDependency{{Dependency: codalab.Dependency{ChildPath: "data"}}, {Dependency: codalab.Dependency{ChildPath: "a/b"}}},
+	}
+	must(t, os.MkdirAll(m.at, 0o750))
+	m.produce()
+	return m
+}
+
+func (m *moved) produce() {
+	m.Helper()
+	plant(m.T, m.dir, map[string]string{
+		"stdout": "out", "model/w": "1", "model/w.tmp": "2", "checkpoints/1": "3", "own": "->stdout", "a/kept": "4",
+		"data": "->/" + runUUID + "_dependencies/data", "a/b": "->/" + runUUID + "_dependencies/a/b",
+	})
+}
+
+func (m *moved) results() map[string]string {
+	return map[string]string{"stdout": "out", "model/w": "1", "own": "->stdout", "a/kept": "4"}
+}
+
+// is checks that the results are in their place, and nowhere else.
+func (m *moved) is(err error) {
+	m.Helper()
+	must(m.T, err)
+	if diff := cmp.Diff(m.results(), planted(m.T, m.at)); diff != "" {
+		m.Errorf("results (-want +got):\n%s", diff)
+	}
+	if left, err := filepath.Glob(filepath.Join(filepath.Dir(m.at), ".*")); err != nil || len(left) > 0 {
+		m.Errorf("beside them stands %v, %v", left, err)
+	}
+	if _, err := os.Lstat(m.dir); !errors.Is(err, fs.ErrNotExist) {
+		m.Errorf("the run's directory: %v", err)
+	}
+}
+
+// stores are a store on the disk of the runs, and one on another disk.
+func stores(t *testing.T) map[string]string {
+	t.Helper()
+	other := t.TempDir()
+	testenv.SmallDisk(t, other, "size=4m")
+	return map[string]string{"the same disk": t.TempDir(), "another disk": other}
+}
+
+func TestResultsAreMovedIntoTheServersStore(t *testing.T) {
+	t.Parallel()
+	for name, store := range stores(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMoved(t, store)
+			must(t, os.Chmod(m.dir, 0o500))
+			m.is((&Collector{Store: &m.store}).Collect(t.Context(), m.run, m.dir))
+			m.is(m.store.Move(t.Context(), m.run, m.dir)) // asked again
+			if info, err := os.Stat(m.at); err != nil || info.Mode().Perm() != 0o750 {
+				t.Errorf("%v, %v: not as the server made it", info, err)
+			}
+			m.at = filepath.Join(store, "bundles", runUUID+"-r2", "contents")
+			must(t, os.MkdirAll(m.at, 0o750))
+			m.is(m.store.Move(t.Context(), m.run, m.dir)) // for another assignment
+			m.is(m.store.Move(t.Context(), m.run, m.dir))
+			m.at = filepath.Join(store, "bundles", runUUID+"-r3", "contents")
+			must(t, errors.Join(os.MkdirAll(m.at, 0o750), os.RemoveAll(filepath.Join(store, "bundles", runUUID+"-r2"))))
+			if err := m.store.Move(t.Context(), m.run, m.dir); err == nil || !strings.Contains(err.Error(), "they were moved to ") {
+				t.Errorf("moved from where nothing is: %v", err)
+			}
+		})
+	}
+}
+
+// TestMoveGoesOnAfterACrash: whatever a crash left is taken up.
+func TestMoveGoesOnAfterACrash(t *testing.T) {
+	t.Parallel()
+	for name, store := range stores(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMoved(t, store)
+			must(t, os.WriteFile(m.dir+".moved", []byte(m.at), 0o600)) // nothing done yet
+			half := filepath.Join(filepath.Dir(m.at), ".contents.moving")
+			plant(t, half, map[string]string{"stdout": "ou"})
+			err := m.store.Move(t.Context(), m.run, m.dir)
+			must(t, os.RemoveAll(half)) // of another kind of disk: nobody's
+			m.is(err)
+			if name == "the same disk" {
+				return
+			}
+			plant(t, m.dir, map[string]string{"stdout": "out"}) // the copy stands, and is not all removed
+			m.is(m.store.Move(t.Context(), m.run, m.dir))
+		})
+	}
+}
+
+func TestCancelledMoveIsTakenUp(t *testing.T) {
+	t.Parallel()
+	for name, store := range stores(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMoved(t, store)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := m.store.Move(ctx, m.run, m.dir); err == nil {
+				t.Fatal("moved all the same")
+			}
+			m.is(m.store.Move(t.Context(), m.run, m.dir))
+		})
+	}
+}
+
+func TestPlaceThatCannotBeTakenKeepsTheResults(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		spoil func(m *moved)
+		words string
+		again bool
+	}{
+		"not empty":    {func(m *moved) { plant(m.T, m.at, map[string]string{"foreign": "x"}) }, "not empty", true},
+		"not there":    {func(m *moved) { must(m.T, os.Remove(m.at)) }, "it is not there", true},
+		"elsewhere":    {func(m *moved) { m.at = "/etc" }, "which is not in its store", true},
+		"of another":   {func(m *moved) { m.at = filepath.Join(m.store.Dir, "bundles") }, "which is not named for it", true},
+		"a link":       {func(m *moved) { must(m.T, errors.Join(os.Remove(m.at), os.Symlink("/tmp", m.at))) }, "symbolic link", true},
+		"nothing left": {func(m *moved) { must(m.T, os.RemoveAll(m.dir)) }, "is gone", false},
+	} {
+		m := newMoved(t, t.TempDir())
+		c.spoil(m)
+		err := m.store.Move(t.Context(), m.run, m.dir)
+		var e *Error
+		if !errors.As(err, &e) || e.Transient() != c.again || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("%s: %v, want %q", name, err, c.words)
+		}
+		if c.again && planted(t, m.dir)["model/w"] != "1" {
+			t.Errorf("%s: the results are gone", name)
+		}
+	}
+	for name, store := range map[string]string{"another disk": stores(t)["another disk"]} {
+		m := newMoved(t, store)
+		plant(t, m.at, map[string]string{"foreign": "x"})
+		if err := m.store.Move(t.Context(), m.run, m.dir); err == nil || planted(t, m.dir)["model/w"] != "1" {
+			t.Errorf("%s, not empty: %v", name, err)
+		}
+	}
+}
+
+// It runs as an ordinary user, whom closed files do stop.
+func TestWhatACommandClosedIsMovedOpen(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() == 0 && !testenv.AsResearcher(t) {
+		return
+	}
+	m := newMoved(t, t.TempDir())
+	for _, name := range []string{"model/w", "model", "checkpoints", ""} {
+		must(t, os.Chmod(filepath.Join(m.dir, name), 0))
+	}
+	m.is(m.store.Move(t.Context(), m.run, m.dir))
+}
