@@ -78,6 +78,9 @@ type Storm struct {
 	Processes int
 	// For is how long. Default 4 s.
 	For time.Duration
+	// Think is the mean time between two operations of a process. Default 4 ms
+	// for each process, which two cores and a plain disk bear.
+	Think time.Duration
 	// Seed decides who does what, and who dies. Default 1.
 	Seed uint64
 }

@@ -49,8 +49,7 @@ func RunStorm(t *testing.T, s Site) Summary {
 		s.Storm.Processes, s.Storm.For = 20, time.Second
 	}
 	if text := os.Getenv("CLTEST_STORM"); text != "" {
-		var err error
-		if s.Storm, err = parseStorm(text); err != nil {
+		if err := s.Storm.parse(text); err != nil {
 			t.Fatalf("CLTEST_STORM=%s: want something like 200x30s, or 200x30s@7 with a seed: %v", text, err)
 		}
 	}
@@ -66,17 +65,17 @@ func RunStorm(t *testing.T, s Site) Summary {
 	return sum
 }
 
-func parseStorm(text string) (Storm, error) {
+// parse sets what a text like 200x30s@7 says.
+func (s *Storm) parse(text string) error {
 	size, seed, seeded := strings.Cut(text, "@")
 	processes, length, _ := strings.Cut(size, "x")
-	var s Storm
 	var errs [3]error
 	s.Processes, errs[0] = strconv.Atoi(processes)
 	s.For, errs[1] = time.ParseDuration(length)
 	if seeded {
 		s.Seed, errs[2] = strconv.ParseUint(seed, 10, 64)
 	}
-	return s, errors.Join(errs[:]...)
+	return errors.Join(errs[:]...)
 }
 
 // rehearsal is what is different in a storm that only shows what is noticed.
@@ -91,14 +90,18 @@ func rage(t *testing.T, site Site, r rehearsal) (Summary, []string) {
 	t.Helper()
 	site.Storm.Processes = orElse(site.Storm.Processes, 200)
 	site.Storm.For = orElse(site.Storm.For, 4*time.Second)
+	site.Storm.Think = orElse(site.Storm.Think, time.Duration(site.Storm.Processes)*4*time.Millisecond)
 	site.Storm.Seed = orElse(site.Storm.Seed, 1)
 	s := &storm{
 		T: t, Site: site, name: strings.ReplaceAll(t.Name(), "/", "-"), logs: t.TempDir(), options: site.Options,
 		contents: contents(site.Storm.Seed, r.keys), rehearsal: r,
 		over: make(chan struct{}), alive: map[int]*testenv.Process{},
 	}
-	for _, c := range s.contents {
+	for _, c := range s.contents { // there is room for less than a half, beside what settles
 		s.options.Size += c.size * 2 / 5
+		if s.options.Settle > 0 {
+			s.options.Size += c.size / 5
+		}
 	}
 	s.options.Grace = orElse(s.options.Grace, 5*s.options.Term)
 	s.blow()
@@ -212,7 +215,7 @@ func (s *storm) begin() {
 	o.Host = hostName(host)
 	work := workerOrders{
 		Process: n, Dir: filepath.Join(s.Hosts[host], s.name), Options: told(o), Logs: s.logs, Seed: s.Storm.Seed, Keys: len(s.contents),
-		Faulty: s.Faulty, Think: time.Duration(s.Storm.Processes) * 4 * time.Millisecond, Fate: s.fate(n),
+		Faulty: s.Faulty, Think: s.Storm.Think, Fate: s.fate(n),
 	}
 	if n == 1 && s.sabotage != "" {
 		work.Sabotage, work.Fate = s.sabotage, fate{}
