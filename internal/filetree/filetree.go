@@ -4,7 +4,9 @@
 package filetree
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 )
@@ -20,6 +22,9 @@ func Remove(dir string) error {
 	if err != nil { // it may be the directory itself that is closed
 		_ = os.Chmod(dir, 0o700) //nolint:gosec // a directory needs x, and is about to go
 		root, err = os.OpenRoot(dir)
+	}
+	if errors.Is(err, fs.ErrNotExist) { // somebody else removes it too
+		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("remove tree: %w", err)

@@ -3,7 +3,8 @@
 // One rule holds for all of it: where something is missing the test is
 // skipped, in words, unless the environment variable CLTEST_REQUIRE, a comma
 // separated list, names it; then the test fails. The names are slurm,
-// containers, researcher and postgres. Under -short all of it counts as missing.
+// containers, fuse, researcher and postgres; containers stands for fuse too.
+// Under -short all of it counts as missing.
 //
 // scripts/setup, scripts/slurm-cluster and scripts/postgres make what is looked
 // for here.
@@ -28,6 +29,7 @@ import (
 const (
 	slurm      = "slurm"
 	containers = "containers"
+	fuse       = "fuse"
 	researcher = "researcher"
 	postgres   = "postgres"
 )
@@ -181,9 +183,25 @@ func SmallDisk(tb testing.TB, dir, options string) {
 	})
 }
 
+// FUSE makes sure that this process can mount a file system that a program
+// serves. It takes root.
+func FUSE(tb testing.TB) {
+	tb.Helper()
+	need(tb, fuse, nil)
+	device, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	need(tb, fuse, err)
+	dir := tb.TempDir()
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=%d,group_id=%d", device.Fd(), os.Getuid(), os.Getgid())
+	if err = syscall.Mount("probe", dir, "fuse", 0, options); err == nil {
+		err = syscall.Unmount(dir, syscall.MNT_DETACH)
+	}
+	need(tb, fuse, errors.Join(err, device.Close()))
+}
+
 func lack(tb testing.TB, required, name string, err error) {
 	tb.Helper()
-	if slices.Contains(strings.Split(required, ","), name) {
+	names := strings.Split(required, ",")
+	if slices.Contains(names, name) || (name == fuse && slices.Contains(names, containers)) {
 		tb.Fatalf("CLTEST_REQUIRE names %s, which is missing: %v", name, err)
 	}
 	tb.Skipf("needs %s: %v", name, err)

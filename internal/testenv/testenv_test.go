@@ -24,15 +24,18 @@ func (v *verdict) Fatalf(f string, a ...any) { v.said = append(v.said, "fail: "+
 
 func TestWhatIsMissingSkipsUnlessRequired(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ require, want string }{
-		{"", "skip: needs slurm: no sbatch"},
-		{"containers,slurmx", "skip: needs slurm: no sbatch"},
-		{"containers,slurm", "fail: CLTEST_REQUIRE names slurm, which is missing: no sbatch"},
+	for _, c := range []struct{ require, name, want string }{
+		{"", slurm, "skip: needs slurm: gone"},
+		{"containers,slurmx", slurm, "skip: needs slurm: gone"},
+		{"containers,slurm", slurm, "fail: CLTEST_REQUIRE names slurm, which is missing: gone"},
+		{"slurm", fuse, "skip: needs fuse: gone"},
+		{"fuse", fuse, "fail: CLTEST_REQUIRE names fuse, which is missing: gone"},
+		{"containers", fuse, "fail: CLTEST_REQUIRE names fuse, which is missing: gone"},
 	} {
 		v := &verdict{TB: t}
-		lack(v, c.require, slurm, errors.New("no sbatch"))
+		lack(v, c.require, c.name, errors.New("gone"))
 		if v.said[0] != c.want {
-			t.Errorf("CLTEST_REQUIRE=%s: %q, want %q", c.require, v.said[0], c.want)
+			t.Errorf("CLTEST_REQUIRE=%s: %s: %q, want %q", c.require, c.name, v.said[0], c.want)
 		}
 	}
 }

@@ -1,0 +1,283 @@
+package nfstest
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// change does what changes directories, and applies to what the client knows
+// what the reply says of them. When the server's attributes before it are those
+// that the client has, nobody else has changed the directory: the names that it
+// knows were right, and it believes them anew. If not they all go. The listing
+// goes always (fs/nfs/inode.c: nfs_wcc_update_inode). Without a reply the
+// directory is revalidated when it is needed next
+// (nfs_post_op_update_inode).
+func (c *client) change(op Op, name string, dirs []*node, do func() ([]wcc, error)) (replied bool, err error) {
+	c.mu.Lock()
+	c.own(dirs...)
+	c.mu.Unlock()
+	var reply []wcc
+	replied, err = c.faults.call(op, name, func() (err error) {
+		reply, err = do()
+		return err
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.own(dirs...)
+	for i, dir := range dirs {
+		dir.listing = nil
+		c.mourn(dir, err)
+		if !replied || !reply[i].after.isDir() {
+			dir.doubt()
+			continue
+		}
+		if !dir.known || !reply[i].before.same(&dir.attr) {
+			dir.forgetNames()
+		}
+		c.believe(dir, &reply[i].after)
+	}
+	return replied, err
+}
+
+// make makes a name. When that fails the client knows nothing of the name any
+// more (fs/nfs/dir.c: nfs_mkdir and its like drop the dentry).
+func (c *client) make(op Op, parent uint64, name string, do func(dir *object) (made, error)) (*node, *attributes, error) {
+	dir := c.get(parent)
+	var m made
+	_, err := c.change(op, name, []*node{dir}, func() (_ []wcc, err error) {
+		c.export.release(m.object) // it was made, but the reply is lost
+		m, err = do(dir.object)
+		return []wcc{m.dir}, err
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		c.export.release(m.object)
+		delete(dir.names, name)
+		return nil, nil, err
+	}
+	n := c.node(m.object, name)
+	c.own(n)
+	c.believe(n, &m.attr)
+	n.lookups++
+	dir.names[name] = n
+	return n, &m.attr, nil
+}
+
+// owner is who asks.
+func owner(h *fuse.InHeader) unix.Ucred { return unix.Ucred{Uid: h.Uid, Gid: h.Gid} }
+
+// entry makes a name and tells the kernel of it.
+func (c *client) entry(op Op, h *fuse.InHeader, name string, out *fuse.EntryOut, do func(dirfd int) error) fuse.Status {
+	n, a, err := c.make(op, h.NodeId, name, func(dir *object) (made, error) {
+		return c.export.create(dir, name, owner(h), do)
+	})
+	if err == nil {
+		fill(out, n, a)
+	}
+	return fuse.ToStatus(err)
+}
+
+// Mkdir is mkdir(2).
+func (c *client) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
+	return c.entry(MkDir, &in.InHeader, name, out, func(dirfd int) error { return unix.Mkdirat(dirfd, name, in.Mode) })
+}
+
+// Mknod is mknod(2).
+func (c *client) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
+	return c.entry(MkNod, &in.InHeader, name, out, func(dirfd int) error {
+		return unix.Mknodat(dirfd, name, in.Mode, int(in.Rdev))
+	})
+}
+
+// Symlink is symlink(2).
+func (c *client) Symlink(_ <-chan struct{}, h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
+	return c.entry(SymLink, h, name, out, func(dirfd int) error { return unix.Symlinkat(target, dirfd, name) })
+}
+
+// Create is an open(2) with O_CREAT, of a name of which the client knows
+// nothing, or that it believes absent. The server decides what is there.
+func (c *client) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
+	n, a, err := c.make(Create, in.NodeId, name, func(dir *object) (made, error) {
+		return c.export.createFile(dir, name, in.Mode, in.Flags&syscall.O_EXCL != 0, owner(&in.InHeader))
+	})
+	if err != nil {
+		return fuse.ToStatus(err)
+	}
+	if in.Flags&syscall.O_TRUNC != 0 && a.Size > 0 {
+		truncate := fuse.SetAttrIn{SetAttrInCommon: fuse.SetAttrInCommon{Valid: fuse.FATTR_SIZE}}
+		cut, err := c.update(n, SetAttr, func() (attributes, error) { return c.export.setattr(n.object, &truncate) })
+		if err != nil {
+			c.forgetOne(n)
+			return fuse.ToStatus(err)
+		}
+		a = &cut
+	}
+	fill(&out.EntryOut, n, a)
+	out.Fh = c.opened(n, place{c.get(in.NodeId), name}, in.Flags)
+	return fuse.OK
+}
+
+// Link is link(2). The server's answer bears the file's attributes, also when
+// the name exists; without an answer the old ones are believed.
+func (c *client) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
+	n, dir := c.get(in.Oldnodeid), c.get(in.NodeId)
+	c.mu.Lock()
+	c.own(n)
+	c.mu.Unlock()
+	var m made
+	replied, err := c.change(Link, name, []*node{dir}, func() (_ []wcc, err error) {
+		m, err = c.export.link(n.object, dir.object, name)
+		return []wcc{m.dir}, err
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.own(n)
+	if replied && m.attr.Nlink > 0 {
+		c.believe(n, &m.attr)
+	}
+	if err != nil {
+		delete(dir.names, name)
+		return fuse.ToStatus(err)
+	}
+	n.lookups++
+	dir.names[name] = n
+	fill(out, n, &m.attr)
+	return fuse.OK
+}
+
+// Rmdir is rmdir(2).
+func (c *client) Rmdir(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+	return fuse.ToStatus(c.remove(c.get(h.NodeId), name, RmDir))
+}
+
+// Unlink is unlink(2). What is open on this client is renamed.
+func (c *client) Unlink(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+	dir := c.get(h.NodeId)
+	target := c.peek(dir, name)
+	open, unlock := c.close(target, place{dir, name})
+	defer unlock()
+	if open {
+		return fuse.ToStatus(c.sillyRename(dir, name, target))
+	}
+	return fuse.ToStatus(c.remove(dir, name, Remove))
+}
+
+// remove is REMOVE or RMDIR.
+func (c *client) remove(dir *node, name string, op Op) error {
+	target := c.peek(dir, name)
+	_, err := c.change(op, name, []*node{dir}, func() ([]wcc, error) {
+		w, err := c.export.remove(dir.object, name, op == RmDir)
+		return []wcc{w}, err
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil || errors.Is(err, syscall.ENOENT) {
+		target.doubt()
+		dir.names[name] = nil
+	}
+	return err
+}
+
+// Rename is rename(2), and renameat2(2) without flags (fs/nfs/dir.c:
+// nfs_rename). A target that is open on this client gets a silly name first, so
+// that for a moment there is nothing at the name.
+func (c *client) Rename(_ <-chan struct{}, in *fuse.RenameIn, old, name string) fuse.Status {
+	if in.Flags != 0 {
+		return fuse.EINVAL
+	}
+	from, to := c.get(in.NodeId), c.get(in.Newdir)
+	moved, target := c.peek(from, old), c.peek(to, name)
+	if moved == target {
+		target = nil // two names of one file: nothing happens
+	}
+	open, unlock := c.close(target, place{to, name})
+	defer unlock()
+	if open {
+		if err := c.sillyRename(to, name, target); err != nil {
+			return fuse.ToStatus(err)
+		}
+	}
+	return fuse.ToStatus(c.rename(from, old, to, name))
+}
+
+// rename is RENAME.
+func (c *client) rename(from *node, old string, to *node, name string) error {
+	moved, target := c.peek(from, old), c.peek(to, name)
+	dirs := []*node{from, to}
+	if from == to {
+		dirs = dirs[:1]
+	}
+	_, err := c.change(Rename, old, dirs, func() ([]wcc, error) {
+		w, toW, err := c.export.rename(from.object, old, to.object, name)
+		return []wcc{w, toW}, err
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(from.names, old)
+	if err != nil {
+		return err
+	}
+	moved.doubt()
+	target.doubt()
+	delete(to.names, name)
+	if moved != nil && moved != target {
+		moved.name = name
+		to.names[name] = moved
+		for h := range moved.openedAt(place{from, old}) {
+			h.at = place{to, name}
+		}
+	}
+	return nil
+}
+
+// peek is the node of a name, or nil.
+func (c *client) peek(dir *node, name string) *node {
+	n, _, err := c.lookup(dir, name)
+	if err != nil {
+		return nil
+	}
+	c.forgetOne(n)
+	return n
+}
+
+// close keeps a file, when there is one, from being opened on this client until
+// unlock, and returns whether it was opened by this name.
+func (c *client) close(n *node, at place) (open bool, unlock func()) {
+	if n == nil {
+		return false, func() {}
+	}
+	n.opening.Lock()
+	return c.isOpen(n, at), n.opening.Unlock
+}
+
+// sillyRename gives a file that is open here a name that stays until it is
+// closed (fs/nfs/unlink.c: nfs_sillyrename). Such a name cannot be removed here
+// before.
+func (c *client) sillyRename(dir *node, name string, n *node) error {
+	c.mu.Lock()
+	for _, p := range n.silly {
+		if p.dir == dir && p.name == name {
+			c.mu.Unlock()
+			return syscall.EBUSY
+		}
+	}
+	c.renamed++
+	silly := place{dir, fmt.Sprintf(".nfs%016x%08x", n.object.id.ino, c.renamed)}
+	c.mu.Unlock()
+	if err := c.rename(dir, name, dir, silly.name); err != nil {
+		return err
+	}
+	c.faults.count(SillyRename)
+	c.mu.Lock()
+	n.silly = append(n.silly, silly)
+	dir.pins++
+	dir.names[name] = nil
+	c.mu.Unlock()
+	c.removeSilly(n) // it may have been closed meanwhile
+	return nil
+}

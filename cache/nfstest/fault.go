@@ -1,0 +1,215 @@
+package nfstest
+
+import (
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"path"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Kind is something that goes wrong, or that NFS does and a local disk does
+// not.
+type Kind string
+
+// The kinds that a Fault can have.
+const (
+	// LostReply is a call that the server has done and whose reply the client
+	// did not get. By the toss of a coin the client sends the call again, which
+	// the server does again, and so finds its own work in the way (RFC 1813,
+	// 4.5: a server without its duplicate request cache); or it gives up, with
+	// EIO, as nfs(5) has it for soft mounts.
+	LostReply Kind = "lost reply"
+	// StaleHandle is an answer NFS3ERR_STALE: the file is gone from the server.
+	// It needs no Fault. A Fault makes the client go on believing in the name
+	// of such a file until its directory is revalidated, so that ESTALE gets
+	// through to the program; without one a name is looked up again.
+	StaleHandle Kind = "stale handle"
+	// IO, NoSpace and Quota fail a call that the server does not do, with EIO,
+	// ENOSPC and EDQUOT.
+	IO      Kind = "EIO"
+	NoSpace Kind = "ENOSPC"
+	Quota   Kind = "EDQUOT"
+	// Slow delays a call.
+	Slow Kind = "slow"
+)
+
+// The kinds that are counted only: they come from the way NFS is, and from
+// Options.
+const (
+	// StaleAttributes, StaleName, StaleAbsence and StaleListing are answers
+	// from a client's cache that the server would not have given: old
+	// attributes, a name that is gone or leads to another file by now, a name
+	// said to be absent that is there, a directory as it was.
+	StaleAttributes Kind = "stale attributes"
+	StaleName       Kind = "stale name"
+	StaleAbsence    Kind = "stale absence"
+	StaleListing    Kind = "stale listing"
+	// SillyRename is the removal of an open file that became a rename.
+	SillyRename Kind = "silly rename"
+	// Lock is a lock that was granted and excludes nobody.
+	Lock Kind = "lock"
+	// Full is a write that Options.Capacity did not allow.
+	Full Kind = "full"
+	// Skewed is a file, made or touched, whose time is from the server's clock
+	// while that is off.
+	Skewed Kind = "skewed time"
+)
+
+// Op is a call to the server, by the name of its procedure in RFC 1813.
+type Op string
+
+// The calls.
+const (
+	GetAttr  Op = "getattr"
+	SetAttr  Op = "setattr"
+	LookUp   Op = "lookup"
+	ReadLink Op = "readlink"
+	Read     Op = "read"
+	Write    Op = "write"
+	Create   Op = "create" // with O_EXCL or without
+	MkDir    Op = "mkdir"
+	SymLink  Op = "symlink"
+	MkNod    Op = "mknod"
+	Remove   Op = "remove"
+	RmDir    Op = "rmdir"
+	Rename   Op = "rename"
+	Link     Op = "link"
+	ReadDir  Op = "readdir"
+	FSStat   Op = "fsstat"
+	Commit   Op = "commit" // of fsync, and of a close after a write
+	Open     Op = "open"   // the GETATTR of an open: close-to-open
+)
+
+// Fault is something that goes wrong now and then.
+type Fault struct {
+	Kind Kind
+	// Rate is how many of the calls that are meant it strikes: 1 is all.
+	Rate float64
+	// Ops are the calls that are meant. Without any they are those that suit
+	// the kind: all for Slow, what changes names and attributes for LostReply,
+	// WRITE and COMMIT for the errors. An error of WRITE appears in write(2),
+	// fsync(2) or close(2), as the client's buffering has it.
+	Ops []Op
+	// Names is a pattern of path.Match for the last part of the name by which
+	// the client found the file; empty means any.
+	Names string
+	// Limit is how often it strikes, at most; 0 is no limit.
+	Limit int
+	// Delay is how long Slow takes, at most.
+	Delay time.Duration
+}
+
+// meant is whether a call is one that the fault is for.
+func (f Fault) meant(op Op, name string) bool {
+	if matched, err := path.Match(f.Names, name); f.Names != "" && (err != nil || !matched) {
+		return false
+	}
+	if len(f.Ops) == 0 {
+		return f.Kind.suits(op)
+	}
+	return slices.Contains(f.Ops, op)
+}
+
+// suits is whether a call is meant where none are named.
+func (k Kind) suits(op Op) bool {
+	if k == LostReply {
+		return slices.Contains([]Op{SetAttr, Create, MkDir, SymLink, MkNod, Remove, RmDir, Rename, Link}, op)
+	}
+	if k == IO || k == NoSpace || k == Quota {
+		return op == Write || op == Commit
+	}
+	return true
+}
+
+// faults decides which calls are struck, and counts.
+type faults struct {
+	mu     sync.Mutex
+	random *rand.Rand
+	active []Fault
+	struck []int // of each active one
+	counts map[Kind]int
+}
+
+func newFaults(seed uint64) *faults {
+	return &faults{random: rand.New(rand.NewPCG(seed, 1)), counts: map[Kind]int{}}
+}
+
+// inject replaces the faults that are active.
+func (f *faults) inject(active []Fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.active, f.struck = active, make([]int, len(active))
+}
+
+// count notes one more of a kind.
+func (f *faults) count(kind Kind) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counts[kind]++
+}
+
+// strike returns whether a fault of this kind strikes this call. A stale handle
+// is counted where it happens.
+func (f *faults) strike(kind Kind, op Op, name string) (Fault, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, a := range f.active {
+		if a.Kind != kind || !a.meant(op, name) || (a.Limit > 0 && f.struck[i] >= a.Limit) || f.random.Float64() >= a.Rate {
+			continue
+		}
+		f.struck[i]++
+		if kind != StaleHandle {
+			f.counts[kind]++
+		}
+		return a, true
+	}
+	return Fault{}, false
+}
+
+// part is a random number below 1.
+func (f *faults) part() float64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.random.Float64()
+}
+
+// call does one call to the server, through the faults. It returns whether
+// there was a reply: without one the client knows nothing of what the server
+// has done. What do has returned counts only if there was one.
+func (f *faults) call(op Op, name string, do func() error) (replied bool, err error) {
+	if slow, ok := f.strike(Slow, op, name); ok {
+		time.Sleep(time.Duration(f.part() * float64(slow.Delay)))
+	}
+	for _, k := range []struct {
+		kind Kind
+		err  error
+	}{{IO, syscall.EIO}, {NoSpace, syscall.ENOSPC}, {Quota, syscall.EDQUOT}} {
+		if _, ok := f.strike(k.kind, op, name); ok {
+			return false, k.err
+		}
+	}
+	err = do()
+	if err == nil {
+		if _, ok := f.strike(LostReply, op, name); ok {
+			if f.part() < 0.5 {
+				return false, syscall.EIO
+			}
+			err = do()
+		}
+	}
+	if errors.Is(err, syscall.ESTALE) {
+		f.count(StaleHandle)
+	}
+	return true, err
+}
+
+// total is how often each kind has happened.
+func (f *faults) total() map[Kind]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.counts)
+}

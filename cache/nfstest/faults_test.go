@@ -1,0 +1,217 @@
+package nfstest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// changes are the calls whose reply may be lost: what is prepared for one, the
+// call, what a call that is sent again is told, and how the disk shows that it
+// was done.
+type change struct {
+	op      Op
+	prepare func(s *site, name string)
+	do      func(name string) error
+	again   error
+	done    func(s *site, name string) bool
+}
+
+func changes() []change {
+	file := func(s *site, name string) { s.write(s.disk, name, "") }
+	nothing := func(*site, string) {}
+	there := func(s *site, name string) bool { return present(s, name) }
+	gone := func(s *site, name string) bool { return !present(s, name) }
+	return []change{
+		{Create, nothing, func(name string) error {
+			f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+			if err == nil {
+				err = f.Close()
+			}
+			return err
+		}, syscall.EEXIST, there},
+		{MkDir, nothing, func(name string) error { return os.Mkdir(name, 0o700) }, syscall.EEXIST, there},
+		{SymLink, nothing, func(name string) error { return os.Symlink("x", name) }, syscall.EEXIST, there},
+		{MkNod, nothing, func(name string) error { return syscall.Mkfifo(name, 0o600) }, syscall.EEXIST, there},
+		{Link, func(s *site, name string) { file(s, name+".from") }, func(name string) error {
+			return os.Link(name+".from", name)
+		}, syscall.EEXIST, there},
+		{Rename, func(s *site, name string) { file(s, name+".from") }, func(name string) error {
+			return os.Rename(name+".from", name)
+		}, syscall.ENOENT, there},
+		{Remove, file, syscall.Unlink, syscall.ENOENT, gone},
+		{RmDir, func(s *site, name string) { must(s.t, os.Mkdir(filepath.Join(s.disk, name), 0o700)) }, syscall.Rmdir, syscall.ENOENT, gone},
+		{SetAttr, file, func(name string) error { return os.Truncate(name, 5) }, nil, func(s *site, name string) bool {
+			return s.size(s.disk, name) == 5
+		}},
+	}
+}
+
+func present(s *site, name string) bool {
+	_, err := os.Lstat(filepath.Join(s.disk, name))
+	return err == nil
+}
+
+func TestLostReplyHidesWhatWasDone(t *testing.T) {
+	t.Parallel()
+	for _, c := range changes() {
+		t.Run(string(c.op), func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, Options{})
+			s.Inject(Fault{Kind: LostReply, Rate: 1, Ops: []Op{c.op}})
+			again, gaveUp := 0, 0
+			for i := 0; again == 0 || gaveUp == 0; i++ {
+				name := fmt.Sprint(i)
+				c.prepare(s, name)
+				switch err := c.do(filepath.Join(s.a, name)); {
+				case errors.Is(err, syscall.EIO):
+					gaveUp++
+				case errors.Is(err, c.again):
+					again++
+				default:
+					t.Fatalf("%v", err)
+				}
+				if !c.done(s, name) {
+					t.Fatalf("%s %d was not done", c.op, i)
+				}
+			}
+			s.struck(LostReply)
+			s.Inject()
+			c.prepare(s, "last")
+			must(t, c.do(filepath.Join(s.a, "last")))
+		})
+	}
+}
+
+func TestLostReplyOfALinkIsReadBackThroughOpen(t *testing.T) {
+	t.Parallel()
+	s := forgetful(t)
+	s.Inject(Fault{Kind: LostReply, Rate: 1, Ops: []Op{Link}})
+	for i := 0; ; i++ {
+		name := filepath.Join(s.a, fmt.Sprint(i))
+		must(t, os.WriteFile(name, nil, 0o600))
+		err := os.Link(name, name+".lease")
+		if err == nil {
+			t.Fatal("the reply was not lost")
+		}
+		f, openErr := os.Open(name)
+		must(t, openErr)
+		info, statErr := f.Stat()
+		must(t, errors.Join(statErr, f.Close()))
+		if n := links(info); n != 2 {
+			t.Fatalf("%v, and %d links", err, n)
+		}
+		if errors.Is(err, syscall.EIO) {
+			return
+		}
+	}
+}
+
+func links(info os.FileInfo) uint64 {
+	st, _ := info.Sys().(*syscall.Stat_t)
+	return st.Nlink
+}
+
+func TestErrorsOfWritesAppearByTheClose(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[Kind]syscall.Errno{IO: syscall.EIO, NoSpace: syscall.ENOSPC, Quota: syscall.EDQUOT} {
+		for _, op := range []Op{Write, Commit} {
+			t.Run(string(kind)+" "+string(op), func(t *testing.T) {
+				t.Parallel()
+				s := newSite(t, Options{})
+				s.Inject(Fault{Kind: kind, Rate: 1, Ops: []Op{op}, Names: "b*"})
+				s.write(s.a, "good", "one")
+				defer unshared()()
+				f, err := os.Create(filepath.Join(s.a, "bad"))
+				must(t, err)
+				_, err = f.WriteString("two")
+				must(t, err)
+				is(t, f.Sync(), want)
+				_, err = f.WriteString("three")
+				must(t, err)
+				is(t, f.Close(), want)
+				big, err := os.Create(filepath.Join(s.a, "big"))
+				must(t, err)
+				_, _ = big.Write(make([]byte, 2*mostPending)) // may say so already
+				is(t, big.Close(), want)
+				s.struck(kind)
+				s.Inject()
+				s.write(s.a, "bad", "four")
+				s.reads(s.b, "bad", "four")
+			})
+		}
+	}
+}
+
+func TestErrorStrikesAnyCallThatIsNamed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Options{})
+	s.Inject(Fault{Kind: IO, Rate: 1, Limit: 2, Ops: []Op{MkDir, Rename}})
+	is(t, os.Mkdir(filepath.Join(s.a, "d"), 0o700), syscall.EIO)
+	s.write(s.a, "x", "one")
+	is(t, os.Rename(filepath.Join(s.a, "x"), filepath.Join(s.a, "y")), syscall.EIO)
+	must(t, os.Rename(filepath.Join(s.a, "x"), filepath.Join(s.a, "y")))
+	s.lists(s.disk, "y")
+	if n := s.Counts()[IO]; n != 2 {
+		t.Errorf("%d strikes", n)
+	}
+}
+
+func TestCapacityIsTheServers(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Options{Capacity: 1 << 20})
+	half := make([]byte, 512<<10)
+	must(t, os.WriteFile(filepath.Join(s.a, "x"), half, 0o600))
+	must(t, os.WriteFile(filepath.Join(s.b, "y"), half, 0o600))
+	is(t, os.WriteFile(filepath.Join(s.b, "z"), half, 0o600), syscall.ENOSPC)
+	s.struck(Full)
+	var st syscall.Statfs_t
+	must(t, syscall.Statfs(s.a, &st))
+	if st.Bavail != 0 || int64(st.Blocks)*st.Bsize != 1<<20 {
+		t.Errorf("%d of %d blocks free", st.Bavail, st.Blocks)
+	}
+	must(t, os.Remove(filepath.Join(s.a, "x")))
+	must(t, os.WriteFile(filepath.Join(s.b, "z"), half, 0o600))
+	must(t, os.Truncate(filepath.Join(s.b, "z"), 0))
+	must(t, os.WriteFile(filepath.Join(s.a, "w"), half, 0o600))
+}
+
+func TestSlowCallTakesItsTime(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Options{})
+	s.Inject(Fault{Kind: Slow, Rate: 1, Ops: []Op{MkDir}, Delay: 20 * time.Millisecond})
+	began := time.Now()
+	for i := range 20 {
+		must(t, os.Mkdir(filepath.Join(s.a, fmt.Sprint(i)), 0o700))
+	}
+	if took := time.Since(began); took < 20*time.Millisecond {
+		t.Errorf("20 calls took %s", took)
+	}
+	if n := s.Counts()[Slow]; n != 20 {
+		t.Errorf("%d strikes", n)
+	}
+}
+
+func TestSeedRepeatsWhatStrikes(t *testing.T) {
+	t.Parallel()
+	run := func(seed uint64) (told []string) {
+		s := newSite(t, Options{Seed: seed})
+		s.Inject(Fault{Kind: LostReply, Rate: 0.3}, Fault{Kind: IO, Rate: 0.2, Ops: []Op{MkDir}})
+		for i := range 40 {
+			err := os.Mkdir(filepath.Join(s.a, fmt.Sprint(i)), 0o700)
+			told = append(told, fmt.Sprint(errors.Unwrap(err)))
+		}
+		return told
+	}
+	one, again, other := fmt.Sprint(run(1)), fmt.Sprint(run(1)), fmt.Sprint(run(2))
+	if one != again {
+		t.Errorf("seed 1: %s\nand then %s", one, again)
+	}
+	if one == other {
+		t.Errorf("seed 2 as seed 1: %s", other)
+	}
+}

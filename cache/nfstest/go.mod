@@ -1,0 +1,13 @@
+module github.com/cl-slurm/cl-slurm/cache/nfstest
+
+go 1.26.0
+
+require (
+	github.com/cl-slurm/cl-slurm v0.0.0-00010101000000-000000000000
+	github.com/hanwen/go-fuse/v2 v2.12.1
+	golang.org/x/sys v0.49.0
+)
+
+require github.com/lib/pq v1.12.3 // indirect
+
+replace github.com/cl-slurm/cl-slurm => ../..
