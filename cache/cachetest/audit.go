@@ -64,20 +64,20 @@ func contentsOnDisk(dir string) map[uint64]onDisk {
 	found := map[uint64]onDisk{}
 	_ = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
-			return nil //nolint:nilerr // it has gone
+			return nil
 		}
 		f, err := os.Open(name) //nolint:gosec // nobody is hostile here
 		if err != nil {
-			return nil //nolint:nilerr // it has gone
+			return nil
 		}
 		defer f.Close() //nolint:errcheck // only read
 		head := make([]byte, len(stampWord))
 		if _, err := f.ReadAt(head, 0); err != nil || string(head) != stampWord {
-			return nil //nolint:nilerr // the cache's own
+			return nil
 		}
 		info, err := f.Stat()
 		if err != nil {
-			return nil //nolint:nilerr // it has gone
+			return nil
 		}
 		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 			found[stat.Ino] = onDisk{name: name, size: info.Size()}

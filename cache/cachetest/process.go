@@ -170,7 +170,8 @@ func (on *trial) filling(o puppetOrders) *puppet {
 	on.Helper()
 	for range 30 {
 		p := on.puppet(o)
-		for p.lines.Scan() && p.lines.Text() == "waiting" {
+		if p.lines.Scan() && p.lines.Text() == "waiting" { // it says so once
+			p.lines.Scan()
 		}
 		if p.lines.Text() == "filling" {
 			return p

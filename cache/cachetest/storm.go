@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -55,6 +54,9 @@ func RunStorm(t *testing.T, s Site) Summary {
 	}
 	sum, wrong := rage(t, s, rehearsal{keys: 80, patience: 20 * time.Second})
 	t.Log(sum)
+	if sum.Kills == 0 || sum.Published == 0 || sum.Hits == 0 || sum.Reads == 0 || sum.Audits == 0 {
+		t.Error("there was too little of a storm to prove anything")
+	}
 	for i, w := range wrong {
 		if i == 30 {
 			t.Errorf("… and %d more", len(wrong)-i)
@@ -224,82 +226,6 @@ func (s *storm) begin() {
 	s.alive[n] = p
 	s.sum.Processes++
 	s.group.Go(func() error { s.follow(n, p, work); return nil })
-}
-
-// follow stays with a process to its end, and longer.
-func (s *storm) follow(n int, p *testenv.Process, work workerOrders) {
-	ended := make(chan struct{})
-	if work.Fate.Signal == syscall.SIGSTOP {
-		s.group.Go(func() error { s.wake(p, ended); return nil })
-	}
-	_, copyErr := io.Copy(io.Discard, p)
-	err := p.Wait()
-	close(ended)
-	s.mu.Lock()
-	delete(s.alive, n)
-	s.mu.Unlock()
-	if err != nil || copyErr != nil {
-		s.broken("process %d: %v, %v", n, err, copyErr)
-	}
-	records, err := readJournal(s.logs, n)
-	if err != nil {
-		s.broken("process %d: %v", n, err)
-	}
-	if len(records) == 0 || records[len(records)-1].Did != didEnd {
-		s.mu.Lock()
-		s.sum.Kills++
-		s.mu.Unlock()
-		s.begin()
-		s.outlive(work, records)
-	}
-	if err := os.WriteFile(filepath.Join(s.logs, fmt.Sprintf("p%d.over", n)), nil, 0o600); err != nil {
-		s.broken("process %d: %v", n, err)
-	}
-}
-
-// wake lets a process that has stopped go on after its lease has ended.
-func (s *storm) wake(p *testenv.Process, ended <-chan struct{}) {
-	for {
-		select {
-		case <-ended:
-			return
-		case <-time.After(20 * time.Millisecond):
-		}
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
-		if err != nil || !strings.Contains(string(stat), ") T ") {
-			continue
-		}
-		pause(s.Context(), 2*s.options.Term+max(s.options.Settle, 0))
-		p.Signal(syscall.SIGCONT)
-	}
-}
-
-// outlive makes sure that what a dead process has pinned for holders who are
-// not over stays as it was.
-func (s *storm) outlive(work workerOrders, records []record) {
-	held := map[string]record{}
-	for _, r := range records {
-		switch {
-		case r.Did == didGet && r.Holder != "" && r.Fill != "":
-			held[r.Holder] = r
-		case r.Did == didUnpin:
-			delete(held, r.Holder)
-		}
-	}
-	if len(held) == 0 {
-		return
-	}
-	w := worker{workerOrders: work, journal: nil, contents: s.contents}
-	pause(s.Context(), s.options.Term)
-	for h, r := range held {
-		s.mu.Lock()
-		s.sum.Outlived++
-		s.mu.Unlock()
-		got := w.compare(s.contents[r.Key], r.Path, r.Fill, cache.Holder(h), func() {})
-		if got.Wrong != "" {
-			s.broken("after process %d had died: %s", work.Process, got.Wrong)
-		}
-	}
 }
 
 // killDoomed kills those whose fate was to be killed, and who have not met it.

@@ -62,7 +62,7 @@ func (on *trial) used(c *cache.Cache, id string, since time.Time) error {
 		return err
 	}
 	for _, e := range list {
-		if e.ID == id && e.Used.After(since.Add(-time.Minute)) {
+		if e.ID == id && e.Used.After(since.Add(-5*time.Minute)) {
 			return nil
 		}
 	}
