@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -385,6 +386,9 @@ func TestFullDiskIsSaidInWords(t *testing.T) {
 			}
 			err := c.Convert(t.Context(), img, filepath.Join(dir, "x.sif"), nil)
 			wantImageError(t, err, true, "no space left")
+			if !errors.Is(err, syscall.ENOSPC) { // by which callers know it
+				t.Errorf("%v is not ENOSPC", err)
+			}
 			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 				t.Errorf("left behind: %v, %v", left, err)
 			}

@@ -16,7 +16,7 @@ import (
 // Open, and not changed after.
 //
 // Run is the whole of it. Its parts, Open, Step, Do, Observe, Listen, ReadTurn,
-// CheckIn and Deliver, are there for who drives a bridge through simulated
+// Measure, CheckIn and Deliver, are there for who drives a bridge through simulated
 // time: they start no goroutine and read no clock.
 type Bridge struct {
 	Policy plan.Policy
@@ -32,6 +32,8 @@ type Bridge struct {
 	Scheduler Scheduler
 	Service   BundleService
 	Spool     Spool
+	// Gauge is asked how full the shared disk is; nil where nobody asks.
+	Gauge     Gauge
 	Stager    Stager
 	Collector Collector
 	Log       *slog.Logger
@@ -54,7 +56,10 @@ type Bridge struct {
 	observed   bool          // Slurm was seen as a whole since the start
 	held       []plan.Effect // what waits for that, or for its turn
 	found      plan.Strays   // jobs for which no row stands
+	low        *string       // why nothing new may be put onto the shared disk; nil while that is not known
 
+	gauged  gauged
+	pulse   pulse
 	inbox   inbox
 	running running
 	view    view
@@ -76,12 +81,20 @@ func (b *Bridge) work(ctx context.Context) error {
 	if err := b.Open(ctx); err != nil {
 		return err
 	}
+	if b.Gauge != nil {
+		if err := b.Measure(b.Now()); err != nil { // before the first check-in
+			b.Log.WarnContext(ctx, "cannot see how full the shared disk is", errorAttr(err))
+		}
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	runner := newRunner(ctx, b, g)
 	g.Go(func() error { return b.loop(ctx, runner) })
 	g.Go(func() error { return b.observing(ctx) })
 	g.Go(func() error { return b.listening(ctx) })
 	g.Go(func() error { return b.reading(ctx) })
+	if b.Gauge != nil {
+		g.Go(func() error { return b.measuring(ctx) })
+	}
 	for _, q := range b.Policy.Queues {
 		g.Go(func() error { return b.checkingIn(ctx, g, q) })
 	}

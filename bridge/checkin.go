@@ -24,12 +24,16 @@ const (
 // CheckIn is what a queue's identity tells the server now. A check-in of a
 // higher sequence is the newer one.
 func (b *Bridge) CheckIn(q plan.Queue, sequence int64) codalab.CheckIn {
-	return codalab.CheckIn{
+	in := codalab.CheckIn{
 		Tag: q.Tag, TagExclusive: !q.Default, Hostname: b.Hostname, Runs: b.view.reports(q.Name, b.Identity(q.Name)),
 		CPUs: boundlessCPUs, GPUs: boundlessGPUs, MemoryBytes: boundlessBytes, FreeDiskBytes: boundlessBytes,
 		Dependencies: [][2]string{}, ExitAfterNumRuns: codalab.UnlimitedRuns, Sequence: sequence,
 		SharedFileSystem: b.SharedDisk,
 	}
+	if b.view.low.Load() { // no server gives out a bundle then
+		in.CPUs, in.FreeDiskBytes, in.ExitAfterNumRuns = 0, 0, 0
+	}
+	return in
 }
 
 // Changes receives when a check-in of a queue's identity would tell something
@@ -155,6 +159,7 @@ func (c *checkIns) answered(ctx context.Context, a answer) (again bool, pause ti
 	for _, m := range a.Messages {
 		c.serve(ctx, m)
 	}
+	c.bridge.pulse.server(c.queue.Name, a.err)
 	if a.err != nil {
 		c.failures++
 		var refused *codalab.Error

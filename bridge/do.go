@@ -54,7 +54,7 @@ func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
 		end := b.stage(ctx, r)
 		return func(n *plan.News) { n.Staged, n.Progress = &end, "" }
 	case plan.Prepare:
-		o := outcome(b.Spool.Prepare(b.Policy.Spec(r)))
+		o := b.prepare(r)
 		return func(n *plan.News) { n.Prepared = &o }
 	case plan.Submit:
 		s := b.submit(ctx, r)
@@ -122,6 +122,17 @@ func (b *Bridge) stage(ctx context.Context, r plan.Row) plan.StageEnd {
 		}
 	}
 	return plan.StageEnd{Outcome: outcome(err), Inputs: inputs}
+}
+
+// prepare writes what the job reads. That there is no room for it is said in the
+// same words each time, without the names of temporaries.
+func (b *Bridge) prepare(r plan.Row) plan.Outcome {
+	err := b.Spool.Prepare(b.Policy.Spec(r))
+	o := outcome(err)
+	if errno, ok := full(err); ok {
+		o.Failure = "the site's disk has no room for what the job reads: " + errno.Error()
+	}
+	return o
 }
 
 // submit runs sbatch, if there is time left for that.
@@ -209,6 +220,11 @@ func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
 	var answer *codalab.Error
 	if errors.As(err, &answer) && (answer.Status == http.StatusUnauthorized || answer.Status == http.StatusForbidden) {
 		o.Final = false // a password or a permission may be put right; results are not to be had again
+	}
+	if o.Final { // what is missing where the disk is not there is not gone
+		if _, away := b.Spool.Look(r.Bundle, r.Attempt); away != nil {
+			return outcome(away)
+		}
 	}
 	return o
 }

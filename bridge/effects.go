@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
@@ -132,12 +133,24 @@ func (r *runner) start(e plan.Effect) {
 	})
 }
 
+// full says whether an error is that a disk, or a quota, has no room, and gives
+// its words for that.
+func full(err error) (syscall.Errno, bool) {
+	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT} {
+		if errors.Is(err, errno) {
+			return errno, true
+		}
+	}
+	return 0, false
+}
+
 // outcome is what an error says to a row.
 func outcome(err error) plan.Outcome {
 	if err == nil {
 		return plan.Outcome{}
 	}
 	o := plan.Outcome{Failure: err.Error()}
+	_, o.Full = full(err)
 	var transient interface{ Transient() bool }
 	if errors.As(err, &transient) {
 		o.Final = !transient.Transient()

@@ -28,6 +28,8 @@ type fakeServer struct {
 	superseded chan struct{} // closed by a newer check-in
 	held, most int
 	checkIns   int
+	first      codalab.CheckIn
+	last       codalab.CheckIn // the newest
 	runs       map[string]codalab.Run
 	finished   map[string]codalab.Run
 	acked      map[string]bool
@@ -53,6 +55,9 @@ func (s *fakeServer) CheckIn(ctx context.Context, _ string, in codalab.CheckIn) 
 		s.failures--
 		s.mu.Unlock()
 		return codalab.CheckInAnswer{}, errDown
+	}
+	if s.last = in; s.checkIns == 1 {
+		s.first = in
 	}
 	s.held++
 	s.most = max(s.most, s.held)
@@ -95,6 +100,13 @@ func (s *fakeServer) wait(ctx context.Context, superseded chan struct{}) {
 			return
 		}
 	}
+}
+
+// setDown has the server go away, or come back.
+func (s *fakeServer) setDown(down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
 }
 
 // report takes the runs in, and acknowledges those that have ended.

@@ -23,6 +23,7 @@ type arrivals struct {
 	news     []*bundleNews    // in the order of their first arrival
 	places   places           // of news
 	snapshot *sbatch.Snapshot // the newest
+	low      *string          // why nothing new may be put onto the shared disk
 }
 
 type bundleNews struct {
@@ -83,6 +84,14 @@ func (i *inbox) deliver(queue string, messages []codalab.Message) {
 func (i *inbox) see(s sbatch.Snapshot) {
 	i.mu.Lock()
 	i.snapshot = &s
+	i.mu.Unlock()
+	i.ring()
+}
+
+// measured brings how full the shared disk is: plan.LowWater.Low.
+func (i *inbox) measured(low string) {
+	i.mu.Lock()
+	i.low = &low
 	i.mu.Unlock()
 	i.ring()
 }

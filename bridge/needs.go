@@ -50,6 +50,11 @@ type Spool interface {
 	Release(bundle string, marks []string) error
 }
 
+// Gauge measures the shared disk. spool.Disk is one.
+type Gauge interface {
+	Space() (spool.Space, error)
+}
+
 // Stager brings a bundle's image and dependencies to the shared disk. It says
 // now and then in one sentence how far it is. It may be asked for the same
 // again at any time. An error with Transient() bool that is true may be

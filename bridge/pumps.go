@@ -38,6 +38,9 @@ func (b *Bridge) observing(ctx context.Context) error {
 		}
 		last = now
 		err := b.Observe(ctx, now)
+		if ctx.Err() == nil {
+			b.pulse.slurm(now, err)
+		}
 		switch {
 		case err != nil && !silent && ctx.Err() == nil:
 			b.Log.WarnContext(ctx, "Slurm does not answer; jobs go on", errorAttr(err))

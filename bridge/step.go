@@ -51,7 +51,8 @@ func (b *Bridge) Step(ctx context.Context, now time.Time) ([]plan.Effect, time.D
 			return nil, 0, err
 		}
 	}
-	b.offered(now, &in)
+	b.heed(ctx, &in)
+	b.offered(ctx, now, &in)
 	for _, n := range in.news {
 		if r := b.rows.get(n.bundle); r != nil {
 			b.decide(ctx, s, *r, n.News)
@@ -93,12 +94,19 @@ func (s *step) note(r *plan.Row, changed bool) {
 
 // offered makes rows of offered bundles. An offer of a bundle that has a row is
 // news to that row.
-func (b *Bridge) offered(now time.Time, in *arrivals) {
+//
+// While the shared disk is below its low water none is made: the server stages a
+// bundle anew that nobody claims.
+func (b *Bridge) offered(ctx context.Context, now time.Time, in *arrivals) {
 	for _, o := range in.offers {
 		bundle := o.message.Bundle.UUID
 		n := in.of(bundle)
 		if b.rows.get(bundle) != nil {
 			n.Messages = append(n.Messages, o.message)
+			continue
+		}
+		if b.isLow() {
+			b.Log.DebugContext(ctx, "an offered bundle is not claimed: the shared disk is below its low water", slog.String("bundle", bundle))
 			continue
 		}
 		fresh := plan.NewRow(now, o.queue, o.message)
@@ -108,6 +116,9 @@ func (b *Bridge) offered(now time.Time, in *arrivals) {
 
 func (b *Bridge) decide(ctx context.Context, s *step, r plan.Row, n plan.News) {
 	before := b.rows.get(r.Bundle)
+	if b.isLow() || r.Low != "" {
+		n.Low = b.low
+	}
 	next, effects := b.Policy.Next(s.now, r, n)
 	if b.Trace != nil {
 		b.Trace(plan.Decision{Now: s.now, Row: r, News: n, Next: next, Effects: effects})

@@ -28,6 +28,8 @@ type view struct {
 	changed map[string]chan struct{}
 	// observed is set once Slurm was seen as a whole.
 	observed atomic.Bool
+	// low is set while the shared disk is below its low water.
+	low atomic.Bool
 }
 
 // turn is a bundle's place among those whose records are read, and when they
@@ -42,6 +44,7 @@ func (v *view) init() {
 	v.rows, v.flying, v.changed = map[string]*plan.Row{}, map[string]int{}, map[string]chan struct{}{}
 	v.turns = nil
 	v.observed.Store(false)
+	v.low.Store(false)
 }
 
 // publish shows a row to the pumps.
@@ -64,6 +67,19 @@ func (b *Bridge) publish(r *plan.Row) {
 	if worthTelling(old, r) {
 		select {
 		case v.changedIn(r.Queue) <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// showLow shows all queues' check-ins whether bundles are claimed.
+func (v *view) showLow(low bool) {
+	v.low.Store(low)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, c := range v.changed {
+		select {
+		case c <- struct{}{}:
 		default:
 		}
 	}

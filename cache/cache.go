@@ -58,6 +58,9 @@ type Cache struct {
 	dir  string
 	o    Options
 	self holderOfLease
+	// opened is set when the cache's directories are there. One that vanishes
+	// is not made again: its disk is not mounted.
+	opened bool
 
 	mu      sync.Mutex
 	flights map[string]*flight // by the path of the record
@@ -80,6 +83,7 @@ func Open(dir string, o Options) (*Cache, error) {
 			return nil, fmt.Errorf("open cache %s: %w", dir, err)
 		}
 	}
+	c.opened = true
 	return c, nil
 }
 

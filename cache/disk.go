@@ -41,6 +41,9 @@ func (c *Cache) makeDir(dir string) error {
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {
 		return nil
 	}
+	if dir == c.dir && c.opened {
+		return fmt.Errorf("the cache's directory %s is not there: is its disk mounted?", dir)
+	}
 	parent := filepath.Dir(dir)
 	if parent != dir {
 		if err := c.makeDir(parent); err != nil {

@@ -33,6 +33,7 @@ type offer struct {
 	free         codalab.Resources
 	runsLeft     int64
 	running      int
+	closed       bool // it takes no run now, whatever that asks for
 	dependencies map[[2]string]bool
 	sharedDisk   bool
 }
@@ -138,7 +139,7 @@ func waitingFor(p *pending, tag string, queues []string, served []*offer) string
 		whose += " of queue " + tag
 	}
 	for _, o := range served {
-		if fits(p.resources, o.total) {
+		if fits(p.resources, o.total) || o.closed {
 			return whose + " has room now; the bundle runs when one has."
 		}
 	}
@@ -186,7 +187,7 @@ func (h *hub) offers(now time.Time) []*offer {
 		o := &offer{
 			key: w.key, tag: w.info.Tag, exclusive: w.info.TagExclusive, sharedDisk: w.info.SharedFileSystem,
 			total:    codalab.Resources{CPUs: w.info.CPUs, GPUs: w.info.GPUs, Memory: w.info.MemoryBytes, Disk: w.info.FreeDiskBytes},
-			runsLeft: w.info.ExitAfterNumRuns, dependencies: map[[2]string]bool{},
+			runsLeft: w.info.ExitAfterNumRuns, closed: w.info.ExitAfterNumRuns <= 0, dependencies: map[[2]string]bool{},
 		}
 		if o.runsLeft >= codalab.UnlimitedRuns {
 			o.runsLeft = math.MaxInt64

@@ -20,12 +20,14 @@ func TestChoose(t *testing.T) {
 	busy.free.CPUs = 0
 	spent := worker("me", "spent", "spent", true, 4, 0)
 	spent.runsLeft = 0
+	full := worker("me", "full", "full", true, 0, 0)
+	full.closed, full.runsLeft = true, 0
 	cached := worker("me", "cached", "twins", true, 4, 0)
 	cached.dependencies = map[[2]string]bool{{"0x1", ""}: true}
 	offers := []*offer{
 		worker("me", "cpu", "cpu", true, 4, 0), worker("me", "open", "open", false, 8, 0), worker("me", "gpu", "gpu", true, 4, 2),
 		worker("0", "shared", "shared", true, 64, 0), worker("you", "yours", "yours", true, 4, 0),
-		busy, spent, worker("me", "bare", "twins", true, 4, 0), cached,
+		busy, spent, full, worker("me", "bare", "twins", true, 4, 0), cached,
 	}
 	for name, test := range map[string]struct {
 		queue  string
@@ -37,10 +39,11 @@ func TestChoose(t *testing.T) {
 		"by tag=":          {"tag=gpu", codalab.Resources{CPUs: 1, GPUs: 2}, "gpu", ""},
 		"no queue":         {"", codalab.Resources{CPUs: 1}, "open", ""},
 		"root's worker":    {"shared", codalab.Resources{CPUs: 64}, "shared", ""},
-		"another's worker": {"yours", codalab.Resources{CPUs: 1}, "", "No worker serves queue yours (queues now served: busy, cpu, gpu, open, shared, spent, twins)."},
+		"another's worker": {"yours", codalab.Resources{CPUs: 1}, "", "No worker serves queue yours (queues now served: busy, cpu, full, gpu, open, shared, spent, twins)."},
 		"too large":        {"cpu", codalab.Resources{CPUs: 5, Memory: 9 << 30}, "", "No worker of queue cpu is large enough for 5 CPUs, 0 GPUs, 9g memory; the largest have 4 CPUs, 0 GPUs, 8g memory, 1t disk."},
 		"busy":             {"busy", codalab.Resources{CPUs: 1}, "", "No worker of queue busy has room now; the bundle runs when one has."},
 		"no runs left":     {"spent", codalab.Resources{CPUs: 1}, "", "No worker of queue spent has room now; the bundle runs when one has."},
+		"takes none now":   {"full", codalab.Resources{CPUs: 9}, "", "No worker of queue full has room now; the bundle runs when one has."},
 		"with its inputs":  {"twins", codalab.Resources{CPUs: 1}, "cached", ""},
 		"too much disk":    {"cpu", codalab.Resources{CPUs: 1, Disk: 2 << 40}, "", "No worker of queue cpu is large enough for 1 CPUs, 0 GPUs, 0 memory, 2t disk; the largest have 4 CPUs, 0 GPUs, 8g memory, 1t disk."},
 	} {

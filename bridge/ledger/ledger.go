@@ -143,6 +143,16 @@ func Lock(ctx context.Context, where string) (release func(), err error) {
 	return release, nil
 }
 
+// Locked says whether a bridge has the ledger at where locked. It takes and
+// changes nothing.
+func Locked(ctx context.Context, where string) (bool, error) {
+	locked, err := sqldb.Locked(ctx, where)
+	if err != nil {
+		return false, fmt.Errorf("look for a bridge at work: %w", err)
+	}
+	return locked, nil
+}
+
 // identify reads the ledger's id, or makes it.
 func (l *Ledger) identify(tx *sqlx.Tx) error {
 	var ids []string

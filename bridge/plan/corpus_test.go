@@ -42,6 +42,7 @@ func variants() map[string]func(*plan.Row) {
 		"looked":      func(r *plan.Row) { r.Ended, r.Looked = epoch, epoch.Add(time.Minute) },
 		"terminated":  func(r *plan.Row) { r.Begun, r.Exit = started(), stopped },
 		"paused":      func(r *plan.Row) { r.Tries, r.Due, r.Trouble = 9, epoch.Add(2*time.Hour+time.Minute), "no answer" },
+		"low":         func(r *plan.Row) { r.Low = "the disk is nearly full" },
 		"dropped":     func(r *plan.Row) { r.Dropped = true },
 		"other queue": func(r *plan.Row) { r.Queue = "gone" },
 		"releasing":   func(r *plan.Row) { r.Releasing = true },
@@ -132,6 +133,9 @@ func everyNews() map[string]plan.News {
 		s.Attempt = 7
 		news["another attempt's submission: "+name] = plan.News{Submitted: &s}
 	}
+	low, room := "the disk is nearly full", ""
+	news["low"], news["room"] = plan.News{Low: &low}, plan.News{Low: &room}
+	news["staging, no room"] = plan.News{Staged: &plan.StageEnd{Outcome: plan.Outcome{Failure: "no space left on device", Full: true}}}
 	news["closed"] = closing(spool.Started{Closed: true})
 	news["not closed"] = closing(*started())
 	news["closing failed"] = plan.News{Closed: &plan.Closing{Attempt: 1, Failure: "no space left on device"}}
@@ -145,6 +149,7 @@ func both(a, b plan.News) plan.News {
 	return plan.News{
 		Restarted:      a.Restarted || b.Restarted,
 		Found:          cmp.Or(b.Found, a.Found),
+		Low:            cmp.Or(b.Low, a.Low),
 		Messages:       slices.Concat(a.Messages, b.Messages),
 		Sighting:       cmp.Or(b.Sighting, a.Sighting),
 		Accounted:      cmp.Or(b.Accounted, a.Accounted),

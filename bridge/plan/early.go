@@ -70,27 +70,44 @@ func (d *decision) staging() {
 	if d.row.Staged != nil {
 		return // Batch decides when it is submitted
 	}
+	d.heedDisk()
 	d.row.Progress = d.news.Progress
 	answer := d.news.Staged
 	switch {
 	case answer == nil:
-		if !d.waiting() {
+		if !d.waiting() && d.row.Low == "" {
 			d.want(Stage)
 		}
 	case answer.Failure == "":
 		inputs := answer.Inputs
 		d.row.Staged = &inputs
-		d.row.Due, d.row.Tries, d.row.Trouble, d.row.Progress = time.Time{}, 0, "", ""
+		d.row.Due, d.row.Tries, d.row.Trouble, d.row.Progress, d.row.Low = time.Time{}, 0, "", "", ""
 		d.row.Reason = noted("image and dependencies are there", d.row.Notes())
-	case answer.Final || d.patienceEnds(d.policy.StagePatience):
+	case answer.Final && !answer.Full || d.stagedEnough(*answer):
 		cause := spool.CausePlatform
-		if answer.Final {
+		if answer.Final && !answer.Full {
 			cause = spool.CauseUser
 		}
 		d.finish(Verdict{Cause: cause, Failure: sentence(answer.Failure)}, "staging failed")
 	default:
 		d.again(answer.Failure)
 	}
+}
+
+// fullPatience is how long room on a disk is waited for. What is too large for
+// the whole disk must not fill it for ever.
+const fullPatience = 3 * 24 * time.Hour
+
+// stagedEnough says whether a staging that failed is given up. While the disk is
+// below its low water nothing is.
+func (d *decision) stagedEnough(answer StageEnd) bool {
+	switch {
+	case d.row.Low != "":
+		return false
+	case answer.Full:
+		return d.patienceEnds(fullPatience)
+	}
+	return d.patienceEnds(d.policy.StagePatience)
 }
 
 // noted is a reason with what there is to know of the data.

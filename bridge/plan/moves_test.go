@@ -45,6 +45,7 @@ func newsNames(n plan.News) []string {
 	}
 	add(n.Restarted, "restart")
 	add(n.Found != nil, "found job")
+	add(n.Low != nil, "disk")
 	for _, m := range n.Messages {
 		add(true, "message "+string(m.Type))
 	}

@@ -17,6 +17,9 @@ type News struct {
 	Restarted bool
 	// Found is a live job of a later attempt than the row knows of.
 	Found *Found
+	// Low is why nothing new may be put onto the shared disk (LowWater.Low),
+	// empty where it may; nil where nothing new is known of that.
+	Low *string
 	// Messages came from the server, in this order.
 	Messages []codalab.Message
 	// Sighting is what the newest whole snapshot shows of a mark.
@@ -55,6 +58,9 @@ type Outcome struct {
 	Final bool
 	// Gone is set when what the effect was for does not exist any more.
 	Gone bool
+	// Full is set when there was no room on a disk, or in a quota: nobody's
+	// request is to blame, and it goes on when there is room.
+	Full bool
 }
 
 // Claimed is the server's answer to a claim.

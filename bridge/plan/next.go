@@ -15,7 +15,7 @@ import (
 // be started once that is saved. It is called when news has arrived, when the
 // row is due, and once for each row after a start of the bridge.
 func (p Policy) Next(now time.Time, r Row, n News) (Row, []Effect) {
-	d := decision{policy: &p, queue: p.Queues[r.Queue], now: now, row: r, news: n}
+	d := decision{policy: &p, queue: p.Queues[r.Queue], now: now, from: r.Phase, row: r, news: n}
 	d.mindClock()
 	d.sift()
 	d.hear()
@@ -46,6 +46,7 @@ type decision struct {
 	policy  *Policy
 	queue   Queue
 	now     time.Time
+	from    Phase // where the row was before
 	row     Row
 	news    News
 	effects []Effect
@@ -294,7 +295,7 @@ func (d *decision) want(k Kind) {
 // enter moves the row to another phase.
 func (d *decision) enter(p Phase, reason string) {
 	d.row.Phase, d.row.Since, d.row.Reason = p, d.now, reason
-	d.row.Due, d.row.Tries, d.row.Trouble = time.Time{}, 0, ""
+	d.row.Due, d.row.Tries, d.row.Trouble, d.row.Low = time.Time{}, 0, "", ""
 }
 
 // again says that what the phase is after failed, and when to try it again.

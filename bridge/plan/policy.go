@@ -56,6 +56,10 @@ type Policy struct {
 	// KeepAfterAck is how long results stay on the shared disk after the
 	// server acknowledged them.
 	KeepAfterAck time.Duration
+	// LowWater is how much of the shared disk has to be free for bundles to be
+	// claimed and their inputs to be brought in. What has its inputs goes on:
+	// only when it has ended does it make room.
+	LowWater LowWater
 }
 
 // RetryBegun says whether a bundle that began may begin again.

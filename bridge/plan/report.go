@@ -145,6 +145,8 @@ func (r Row) doing() string {
 
 func (r Row) stagingStatus() string {
 	switch {
+	case r.Low != "" && r.Progress == "":
+		return "Waiting: " + r.Low + "."
 	case r.Trouble != "" && r.Due.IsZero():
 		return "Trying again: " + sentence(r.Trouble)
 	case r.Trouble != "":

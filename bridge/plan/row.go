@@ -73,6 +73,10 @@ type Row struct {
 	// Trouble is why the last try failed.
 	Trouble string `json:"trouble,omitempty"`
 
+	// Low is why a row whose inputs are not there waits for room on the shared
+	// disk; empty while it does not.
+	Low string `json:"low,omitempty"`
+
 	// Staged is what staging brought in; nil before.
 	Staged *spool.Inputs `json:"staged,omitempty"`
 

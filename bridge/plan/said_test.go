@@ -25,6 +25,17 @@ func (w *world) message(a *arguments) error {
 	return nil
 }
 
+// disk measures the shared disk.
+func (w *world) disk(a *arguments) error {
+	free, err := codalab.ParseSize(a.get("free"))
+	if err != nil {
+		return err
+	}
+	low := plan.LowWater{Bytes: 50 << 30, Share: 0.05}.Low(spool.Space{Free: free, Total: 1 << 40}, w.low != "")
+	w.low, w.hear().Low = low, &low
+	return nil
+}
+
 // job reads a job of a snapshot or of the accounts.
 func (w *world) job(a *arguments) sbatch.Job {
 	j := sbatch.Job{
@@ -154,7 +165,7 @@ func (w *world) answer(a *arguments) error {
 	}
 	delete(w.running, key)
 	n := w.hear()
-	o := plan.Outcome{Failure: a.get("failure"), Final: a.flag("final"), Gone: a.flag("gone")}
+	o := plan.Outcome{Failure: a.get("failure"), Final: a.flag("final"), Gone: a.flag("gone"), Full: a.flag("full")}
 	switch kind {
 	case plan.Claim:
 		n.Claimed = &plan.Claimed{Outcome: o, Accepted: a.flag("yes")}

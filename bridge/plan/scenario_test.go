@@ -25,6 +25,7 @@ var rewrite = flag.Bool("rewrite", false, "rewrite what the scenarios and docs/s
 //
 //	policy key=value…            what the site decided: see world.setPolicy
 //	row phase=… [key=value…]     a bundle that came to this phase the ordinary way
+//	disk free=12g                how much of the shared disk's 1t is free; the low water is 50g
 //	batch [observed=no]          staged rows go to Slurm, as far as there is room
 //	tick 90s                     time passes; the row is decided whenever it is due
 //	crash [unsaved] [down=2h]    the bridge dies and is started again; unsaved: before the last decision was saved

@@ -79,6 +79,7 @@ func (w *world) fields(r plan.Row) []field {
 		{"prepared", yes(r.Prepared)},
 		{"submitted", moment(r.Submitted)},
 		{"unclear", number(int64(r.Unclear))},
+		{"low", quoted(r.Low)},
 		{"staged", yes(r.Staged != nil)},
 		{"job", jobWords(r)},
 		{"absent", moment(r.Absent)},

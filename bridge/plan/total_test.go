@@ -213,7 +213,7 @@ func TestI8NothingIsWantedInACircle(t *testing.T) {
 
 // TestI8NoRowIsStuck answers everything well from the middle of a disorder,
 // with Slurm, accounts and disk showing one truth: that there is no job any
-// more. Each row has to come to its end.
+// more, and room for new work. Each row has to come to its end.
 func TestI8NoRowIsStuck(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(8) {
@@ -245,7 +245,8 @@ func drive(t *testing.T, row plan.Row, seed uint64) *bench {
 		if b.row.WaitsForRoom(b.now) {
 			b.row = b.policy.Batch(b.now, []plan.Row{b.row}, 1, 0)[0]
 		}
-		b.hears(plan.News{})
+		room := ""
+		b.hears(plan.News{Low: &room})
 		queue := b.effects
 		if b.row.InFlight() {
 			b.hears(plan.News{Sighting: &plan.Sighting{Mark: b.row.Mark, Asked: b.now}})

@@ -82,6 +82,7 @@ func hearsay() []string {
 		"note none", "note none", "note unreadable", "note started", "note started", "note closed", "note status", "note output text=hello",
 		"note exit code=0", "note exit code=3", "note exit code=143 terminated", "note exit code=0 token=somebody", "note exit code=1 cause=platform failure=broken",
 		"note started attempt=1", "note exit code=0 attempt=1",
+		"disk free=1g", "disk free=52g", "disk free=99g", "disk free=99g",
 	}
 	for _, state := range append(sbatch.States(), "HIBERNATING") {
 		said = append(said, "slurm job=7 state="+string(state), "accounts job=7 state="+string(state))
@@ -92,7 +93,7 @@ func hearsay() []string {
 // outcomes are how each effect may end.
 var outcomes = map[plan.Kind][]string{
 	plan.Claim:   {"yes", "yes", "no", "failure=502", "failure=403 final", "failure=404 final gone"},
-	plan.Stage:   {"ok", "ok", "failure=away", "failure=wrong final", "progress=half"},
+	plan.Stage:   {"ok", "ok", "failure=away", "failure=full full", "failure=wrong final", "progress=half"},
 	plan.Prepare: {"ok", "ok", "failure=full"},
 	plan.Submit: {
 		"job=7", "job=7", "refused words=no", "refused retry words=busy", "words=what?",

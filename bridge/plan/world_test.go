@@ -31,6 +31,8 @@ type world struct {
 	news   *plan.News
 	out    strings.Builder
 	record func(move)
+	// low is what was last heard of the shared disk: plan.LowWater.Low.
+	low string
 	// quiet is set where nobody reads what is shown.
 	quiet bool
 }
@@ -59,6 +61,8 @@ func (w *world) command(line []string) error {
 		err = w.setPolicy(&a)
 	case "row":
 		err = w.setRow(&a)
+	case "disk":
+		err = w.disk(&a)
 	case "batch":
 		err = w.batch(&a)
 	case "tick":
@@ -115,14 +119,18 @@ func (w *world) decide(n plan.News) error {
 		return nil
 	}
 	before := *w.row
-	after, effects := w.policy.Next(w.now, before, n)
+	told, idle := n, plan.News{}
+	if w.low != "" || before.Low != "" { // as the bridge tells each row while it waits
+		told.Low, idle.Low = &w.low, &w.low
+	}
+	after, effects := w.policy.Next(w.now, before, told)
 	if err := errors.Join(sane(w.now, before, after, effects), w.promised(before, after, effects)); err != nil {
 		return err
 	}
 	m := moveOf(before, after, n, effects)
 	if m.minded = !before.Same(after) || len(effects) > 0; m.minded && !slices.Equal(m.news, []string{"time"}) {
-		silent, idle := w.policy.Next(w.now, before, plan.News{})
-		m.minded = !silent.Same(after) || !slices.Equal(m.wants, moveOf(before, silent, plan.News{}, idle).wants)
+		silent, wanted := w.policy.Next(w.now, before, idle)
+		m.minded = !silent.Same(after) || !slices.Equal(m.wants, moveOf(before, silent, plan.News{}, wanted).wants)
 	}
 	w.record(m)
 	w.saved, w.row, w.generation = &before, &after, max(w.generation, after.Generation)

@@ -23,6 +23,7 @@ type disk struct {
 	w       *world
 	bundles map[string]*bundleDir
 	rang    []spool.Member
+	low     bool // less is free than the low water
 }
 
 // bundleDir is what the disk holds of a bundle, and what became of its attempts
@@ -137,6 +138,23 @@ type diskError struct{ errno syscall.Errno }
 
 func (e *diskError) Error() string { return e.errno.Error() }
 
+func (e *diskError) Unwrap() error { return e.errno }
+
+// Space measures the disk.
+func (m mount) Space() (spool.Space, error) {
+	if m.dead {
+		return spool.Space{}, &diskError{syscall.ESTALE}
+	}
+	free := int64(2 * lowWater)
+	if m.w.disk.low {
+		free = lowWater - 1
+	}
+	return spool.Space{Free: free, Total: 10 * lowWater}, nil
+}
+
+// lowWater is how much of the disk the bridge wants to be free.
+const lowWater = 50 << 30
+
 // Prepare makes an attempt's directory.
 func (m mount) Prepare(s spool.Spec) error {
 	w := m.w
@@ -241,6 +259,9 @@ func (s stager) Stage(context.Context, codalab.RunBundle, string, func(string)) 
 		return spool.Inputs{}, errCrashed
 	}
 	if s.w.fault(StageFails) {
+		if s.w.dice.half(StageFails) {
+			return spool.Inputs{}, errFull
+		}
 		return spool.Inputs{}, errAway
 	}
 	return spool.Inputs{Image: "/shared/cache/x.sif", ImageDigest: "sha256:0"}, nil

@@ -73,6 +73,8 @@ const (
 	ClockSet    // the clock is another one after a restart
 	Twin        // a second bridge is started on the same ledger
 	LedgerOld   // the ledger is restored from a minute ago
+	// The disk once more.
+	DiskLow // it is below its low water for minutes
 	kinds
 )
 
@@ -86,6 +88,7 @@ var kindNames = [kinds]string{ //nolint:gochecknoglobals // the names of constan
 	"check-in-lost", "answer-lost", "answer-doubled", "answer-late", "server-away", "server-restored", "restaged",
 	"claim-fails", "upload-fails", "stage-fails", "confirm-fails", "server-repeats",
 	"crash", "crash-saving", "clock-set", "twin", "ledger-old",
+	"disk-low",
 }
 
 // Kinds lists the kinds of faults.
@@ -117,7 +120,7 @@ func (k Kind) perMille() uint64 {
 	case SlurmForgets, LedgerOld, Twin:
 		return 150 // of the one chance that there is in a seed
 	case SlurmAway, DatabaseAway, DatabaseBehind, DatabaseDeaf, ServerAway, ServerRestored, Purged,
-		AdminRequeues, AdminCancels, Preempted, BootFails, NodeDies, NodeCut, Restaged:
+		AdminRequeues, AdminCancels, Preempted, BootFails, NodeDies, NodeCut, Restaged, DiskLow:
 		return 500 // of a few chances in a seed
 	}
 	return 120

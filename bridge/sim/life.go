@@ -55,7 +55,7 @@ func (w *world) startLife() {
 	}
 	l.bridge = &bridge.Bridge{
 		Policy: w.policy, Name: "sim", Hostname: "login", Ledger: &book{life: l}, Scheduler: commands{l}, Service: service{life: l},
-		Spool: mount{l}, Stager: stager{l}, Collector: collector{l}, Log: slog.New(slog.DiscardHandler), Now: l.clock, ReadEvery: 20 * time.Second,
+		Spool: mount{l}, Gauge: mount{l}, Stager: stager{l}, Collector: collector{l}, Log: slog.New(slog.DiscardHandler), Now: l.clock, ReadEvery: 20 * time.Second,
 	}
 	if w.log != nil {
 		l.bridge.Trace = l.narrate
@@ -70,6 +70,9 @@ func (w *world) startLife() {
 	l.observe()
 	l.read()
 	l.beat()
+	if w.dice.happen[DiskLow] {
+		l.measure()
+	}
 }
 
 // clock is the bridge's clock.
@@ -259,6 +262,17 @@ func (l *life) read() {
 		l.wake()
 	}
 	l.w.at(30*time.Second, l.read)
+}
+
+// measure looks how full the disk is now and then.
+func (l *life) measure() {
+	if l.dead {
+		return
+	}
+	if l.bridge.Measure(l.clock()) == nil {
+		l.wake()
+	}
+	l.w.at(20*time.Second, l.measure)
 }
 
 // listen answers the bell.

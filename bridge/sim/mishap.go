@@ -28,6 +28,7 @@ func (w *world) mishaps() {
 		{ServerRestored, w.server.restore},
 		{Restaged, w.restaged},
 		{Twin, w.twin},
+		{DiskLow, w.diskGetsLow},
 	} {
 		w.befall(m.kind, m.befall)
 	}
@@ -178,6 +179,11 @@ func (w *world) purged() {
 
 func (w *world) serverGoesAway() {
 	w.server.away = w.now + w.dice.span(ServerAway, time.Second, 2*time.Minute)
+}
+
+func (w *world) diskGetsLow() {
+	w.disk.low = true
+	w.at(w.dice.span(DiskLow, time.Second, 4*time.Minute), func() { w.disk.low = false })
 }
 
 func (w *world) restaged() {

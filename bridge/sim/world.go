@@ -159,7 +159,7 @@ func (w *world) newPolicy() plan.Policy {
 		Queues: map[string]plan.Queue{"cpu": q}, SubmitGrace: submitBound + 20*time.Second, StrayGrace: 4 * time.Minute,
 		CancelStrays: true, RecordAge: slurmSite.MinJobAge, Accounting: w.dice.any(ofUsers, 4) > 0, Settle: settle, StuckFor: 30 * time.Second,
 		StagePatience: time.Hour, CollectPatience: 72 * time.Hour, AckPatience: 3 * time.Minute, MaxAttempts: 3,
-		KeepAfterAck: keep,
+		KeepAfterAck: keep, LowWater: plan.LowWater{Bytes: lowWater},
 	}
 }
 

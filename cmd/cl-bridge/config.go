@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -39,6 +40,8 @@ type config struct {
 	StagePatience *duration `toml:"stage_patience"`
 	MaxAttempts   int       `toml:"max_attempts"`
 	CancelStrays  *bool     `toml:"cancel_strays"`
+	LowWater      *lowWater `toml:"low_water"`
+	SweepGrace    *duration `toml:"sweep_grace"`
 
 	Slurm slurmConfig             `toml:"slurm"`
 	Image imageConfig             `toml:"image"`
@@ -159,6 +162,34 @@ func (s *size) or(other int64) int64 {
 	return int64(*s)
 }
 
+// lowWater is how much of a disk is to stay free: a size, "50g", or a part of it,
+// "5%".
+type lowWater plan.LowWater
+
+// UnmarshalText reads a low water.
+func (l *lowWater) UnmarshalText(text []byte) error {
+	number, ok := strings.CutSuffix(string(text), "%")
+	if !ok {
+		v, err := codalab.ParseSize(string(text))
+		*l = lowWater{Bytes: v}
+		return err
+	}
+	percent, err := strconv.ParseFloat(number, 64)
+	if err != nil || !(percent >= 0 && percent <= 50) {
+		return fmt.Errorf("%q is no part of a disk: want one up to 50%%, such as \"5%%\", or a size such as \"50g\"", text)
+	}
+	*l = lowWater{Share: percent / 100}
+	return nil
+}
+
+// or is the low water, or another where none was given.
+func (l *lowWater) or(other plan.LowWater) plan.LowWater {
+	if l == nil {
+		return other
+	}
+	return plan.LowWater(*l)
+}
+
 // readConfig reads and checks a configuration file. Its errors name the file,
 // and the line where there is one.
 func readConfig(path string) (config, error) {
@@ -225,7 +256,7 @@ func plain(err error) string {
 	}
 	want := map[string]string{
 		"string": "a text in quotes", "int": "a whole number", "bool": "true or false", "size": "a text such as \"2g\"",
-		"duration": "a text such as \"3h\"", "RetryBegun": "a text in quotes",
+		"duration": "a text such as \"3h\"", "lowWater": "a text such as \"50g\" or \"5%\"", "RetryBegun": "a text in quotes",
 	}[m[2]]
 	return fmt.Sprintf("want %s, not TOML's %s", cmp.Or(want, "another kind of value"), m[1])
 }
@@ -276,6 +307,9 @@ func (c config) check() error {
 			fallback = name
 		}
 	}
+	if d := c.SweepGrace.or(time.Hour); d < time.Hour {
+		return errors.New("sweep_grace is below 1h: what was written so lately may be needed by a job that is about to start")
+	}
 	if err := c.Cache.check(); err != nil {
 		return err
 	}
@@ -304,6 +338,11 @@ func (q queueConfig) check(name string) error {
 		}
 	}
 	return nil
+}
+
+// lowWater is how much of the shared disk is to stay free.
+func (c config) lowWater() plan.LowWater {
+	return c.LowWater.or(plan.LowWater{Bytes: 50 << 30, Share: 0.05}) // a large disk need not be 5 % empty
 }
 
 func (q queueConfig) tag(name string) string { return cmp.Or(q.Tag, name) }

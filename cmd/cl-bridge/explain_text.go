@@ -23,6 +23,9 @@ func waitsFor(r plan.Row) string {
 	case plan.Claiming:
 		return "the server's answer to the claim"
 	case plan.Staging:
+		if r.Low != "" {
+			return "room on the shared disk: " + r.Low
+		}
 		if r.Staged == nil {
 			return "its image and its dependencies, which are brought in"
 		}

@@ -31,15 +31,24 @@ func ledgerPlace(p program.Process, c config, flag string) (string, error) {
 	if c.Ledger != "" {
 		return c.Ledger, nil
 	}
+	state, err := stateDir(p)
+	if err != nil {
+		return "", fmt.Errorf("find ledger: %w; set ledger in the configuration", err)
+	}
+	return filepath.Join(state, "ledger.db"), nil
+}
+
+// stateDir is where the user's state of this program belongs.
+func stateDir(p program.Process) (string, error) {
 	state := p.Getenv("XDG_STATE_HOME")
 	if state == "" {
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return "", fmt.Errorf("find ledger: %w; set ledger in the configuration", err)
+			return "", err //nolint:wrapcheck // the caller says what for
 		}
 		state = filepath.Join(home, ".local", "state")
 	}
-	return filepath.Join(state, "cl-bridge", "ledger.db"), nil
+	return filepath.Join(state, "cl-bridge"), nil
 }
 
 // takeLedger opens the ledger for the one bridge that may work on it.
@@ -64,10 +73,10 @@ func takeLedger(ctx context.Context, where string) (book *ledger.Ledger, release
 	}, nil
 }
 
-// unavailable makes a database that does not answer end the program as a
-// server that does not answer does.
+// unavailable makes a database that does not answer, or whose disk is full, end
+// the program as a server that does not answer does.
 func unavailable(err error) error {
-	if errors.Is(err, sqldb.ErrUnavailable) {
+	if errors.Is(err, sqldb.ErrUnavailable) || errors.Is(err, sqldb.ErrFull) {
 		return &program.Error{Code: program.ExitTransient, Err: err}
 	}
 	return err

@@ -36,15 +36,20 @@ const about = `cl-bridge claims bundles from a CodaLab server and runs each as a
 
 It runs on a login node as an ordinary user. Jobs go on when it stops, and it
 takes them up again when it is started on the same ledger.
-cl-bridge explain says where a bundle is and why, also while the bridge runs.
+cl-bridge status says how it stands and cl-bridge explain where a bundle is and
+why, also while the bridge runs.
 
 Exit codes: 0 ended by a signal; 1 refused or failed; 2 the command line or the
 configuration is wrong; 3 the server did not answer, try again later.`
 
 func run(ctx context.Context, p program.Process) error {
 	root := program.Root(p, "cl-bridge", "Run a CodaLab server's bundles as Slurm jobs", about)
-	root.AddCommand(runCommand(p), replayCommand(p), explainCommand(p), recoverCommand(p), cacheCommand(p), configCommand(p)) //nolint:contextcheck // cobra hands the context on in the command
-	return root.ExecuteContext(ctx)                                                                                           //nolint:wrapcheck // the commands say what it was about
+	for _, add := range []func(program.Process) *cobra.Command{
+		runCommand, replayCommand, explainCommand, statusCommand, recoverCommand, sweepCommand, cacheCommand, configCommand,
+	} {
+		root.AddCommand(add(p))
+	}
+	return root.ExecuteContext(ctx) //nolint:wrapcheck // the commands say what it was about
 }
 
 func configCommand(p program.Process) *cobra.Command {
@@ -106,7 +111,7 @@ func runCommand(p program.Process) *cobra.Command {
 				level = slog.LevelDebug
 			}
 			log := slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: level}))
-			return outdated(serve(cmd.Context(), p, c, o.trace, log), o.config, o.ledger)
+			return outdated(unavailable(serve(cmd.Context(), p, c, o.trace, log)), o.config, o.ledger)
 		},
 	}
 	configFlag(cmd, &o.config)
@@ -122,11 +127,8 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
-	cl, err := client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: credentials(c)})
+	cl, err := findServer(ctx, c)
 	if err != nil {
-		return &program.Error{Code: program.ExitUsage, Err: err}
-	}
-	if _, _, err := credentials(c)(ctx); err != nil {
 		return &program.Error{Code: program.ExitUsage, Err: err}
 	}
 	slurm, err := findSlurm(ctx, p, c, log)
@@ -139,10 +141,7 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 	}
 	defer release()
 	layout := spool.Layout(c.Shared)
-	if err := takeUp(ctx, book, c, layout); err != nil {
-		return err
-	}
-	worker, err := installWorker(c, layout)
+	worker, err := takeUp(ctx, book, c, layout)
 	if err != nil {
 		return err
 	}
@@ -160,6 +159,7 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 		Scheduler:  slurm,
 		Service:    cl,
 		Spool:      spool.Disk{Layout: layout},
+		Gauge:      spool.Disk{Layout: layout},
 		Stager:     stager(c, cl, content, book.ID, now),
 		Collector:  &staging.Collector{Contents: cl, Store: serverStore(c)},
 		Log:        log,
@@ -169,12 +169,31 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 		LookEvery:    350 * time.Millisecond,
 		ReadEvery:    5 * time.Second,
 	}
+	place, err := pulsePlace(p, c.Ledger, book.ID)
+	if err != nil {
+		return fmt.Errorf("start bridge: %w", err)
+	}
+	s := sweeper(c, book, slurm, b.Now)
+	s.Worker = worker
+	u := pulse{Host: host, Process: os.Getpid(), Started: b.Now(), path: place}
+	return u.during(b, func() error {
+		return beside(ctx, func() error { return t.run(ctx, b, log) },
+			func(ctx context.Context) { upkeep(ctx, b, content, log) },
+			func(ctx context.Context) { s.Run(ctx, sweepFirst, sweepEvery, log) },
+			func(ctx context.Context) { u.beat(ctx, b) })
+	})
+}
+
+// beside does other things beside work, until that ends.
+func beside(ctx context.Context, work func() error, others ...func(ctx context.Context)) error {
 	ctx, stop := context.WithCancel(ctx)
-	var keeping sync.WaitGroup
-	keeping.Go(func() { upkeep(ctx, b, content, log) })
-	err = t.run(ctx, b, log)
+	var g sync.WaitGroup
+	for _, do := range others {
+		g.Go(func() { do(ctx) })
+	}
+	err := work()
 	stop()
-	keeping.Wait()
+	g.Wait()
 	return err
 }
 
@@ -182,6 +201,15 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 // the bridge measures must not depend on that.
 func steady(start time.Time) func() time.Time {
 	return func() time.Time { return start.Round(0).Add(time.Since(start)) }
+}
+
+// findServer makes sure that there are credentials. Whether the server answers,
+// and takes them, the first check-in shows.
+func findServer(ctx context.Context, c config) (*client.Client, error) {
+	if _, _, err := credentials(c)(ctx); err != nil {
+		return nil, err
+	}
+	return client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: credentials(c)})
 }
 
 // findSlurm makes sure that Slurm's commands are there. Whether its controller
@@ -196,16 +224,20 @@ func findSlurm(ctx context.Context, p program.Process, c config, log *slog.Logge
 	return slurm, nil
 }
 
-// takeUp makes sure that the configuration fits what the ledger has.
-func takeUp(ctx context.Context, book *ledger.Ledger, c config, layout spool.Layout) error {
+// takeUp makes sure that the configuration and the shared directory fit what the
+// ledger has, and returns the path of the worker's program there.
+func takeUp(ctx context.Context, book *ledger.Ledger, c config, layout spool.Layout) (worker string, err error) {
 	rows, err := book.Rows(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := checkQueues(c, rows); err != nil {
-		return &program.Error{Code: program.ExitUsage, Err: err}
+		return "", &program.Error{Code: program.ExitUsage, Err: err}
 	}
-	return errors.Join(prepareShared(layout, len(rows)), mayRead(c.ServerStore))
+	if err := errors.Join(prepareShared(layout, len(rows)), mayRead(c.ServerStore)); err != nil {
+		return "", err
+	}
+	return installWorker(c, layout)
 }
 
 // checkQueues refuses a configuration that lacks a queue of which the ledger
@@ -254,6 +286,7 @@ func policy(c config, id string, layout spool.Layout, worker string, slurm *sbat
 		AckPatience:     10 * time.Minute,
 		MaxAttempts:     cmp.Or(c.MaxAttempts, 3),
 		KeepAfterAck:    c.KeepAfterAck.or(24 * time.Hour),
+		LowWater:        c.lowWater(),
 	}
 }
 
@@ -312,11 +345,14 @@ func installWorker(c config, layout spool.Layout) (string, error) {
 	}
 	sum := sha256.Sum256(data)
 	path := filepath.Join(layout.Bin(hex.EncodeToString(sum[:])), "cl-worker")
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", fmt.Errorf("install cl-worker: %w", err)
+	}
+	// First, so that no sweep takes an old version away that is used again. The
+	// sweeps of the bridge do it once more.
+	_ = (spool.Disk{Layout: layout}).Touch(path)
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
 	}
 	if err := atomicfile.Write(path, data, 0o700); err != nil {
 		return "", fmt.Errorf("install cl-worker: %w", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"syscall"
 )
@@ -36,7 +37,11 @@ func Lock(ctx context.Context, where string) (release func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock database: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	for try := 1; errors.Is(err, syscall.EWOULDBLOCK) && try <= 3 && pause(ctx, try) == nil; try++ { // Locked may be looking
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	}
+	if err != nil {
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			err = ErrLocked
 		}
@@ -47,6 +52,48 @@ func Lock(ctx context.Context, where string) (release func(), err error) {
 		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
 		_ = f.Close() // the lock goes with the file
 	}, nil
+}
+
+// Locked says whether somebody has locked a database, given as for Open. It
+// takes and changes nothing.
+func Locked(ctx context.Context, where string) (bool, error) {
+	if IsURL(where) {
+		return schemaLocked(ctx, where)
+	}
+	f, err := os.Open(where + ".lock")
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for the lock of a database: %w", err)
+	}
+	defer f.Close() //nolint:errcheck // the lock goes with the file
+	switch err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); {
+	case err == nil:
+		return false, nil
+	case errors.Is(err, syscall.EWOULDBLOCK):
+		return true, nil
+	default:
+		return false, fmt.Errorf("look for the lock of a database: %w", err)
+	}
+}
+
+// schemaLocked looks for the advisory lock of lockSchema.
+func schemaLocked(ctx context.Context, where string) (bool, error) {
+	db, err := connectPostgres(ctx, where, true)
+	if err != nil {
+		return false, err
+	}
+	defer db.Close() //nolint:errcheck // it was only read
+	var locked bool
+	err = db.GetContext(ctx, &locked, `SELECT EXISTS (SELECT 1 FROM pg_locks
+		WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid::bigint = $1
+		AND objid::bigint = hashtext(current_schema())::bigint & 4294967295
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`, lockClass)
+	if err != nil {
+		return false, fmt.Errorf("look for the lock of a database: %w", err)
+	}
+	return locked, nil
 }
 
 func lockSchema(ctx context.Context, where string) (func(), error) {

@@ -36,6 +36,9 @@ var (
 	// written; the same call may succeed later. It has a method Transient() bool
 	// that says so.
 	ErrUnavailable error = transient("the database does not answer")
+	// ErrFull means that the disk of the database is full. Nothing was written,
+	// and the same call may succeed later, as with ErrUnavailable.
+	ErrFull error = transient("the disk of the database is full")
 	// ErrInDoubt means that the connection broke during a commit and could not
 	// be made again: the transaction may have happened or not. The caller has
 	// to look.
@@ -189,7 +192,7 @@ func (db *DB) checkForm(ctx context.Context, migrations fs.FS) error {
 // PostgreSQL nothing can be done in a transaction after one. fn's own error is
 // returned as it is.
 //
-// With ErrUnavailable, and with any error of fn's, nothing was written. With
+// With ErrUnavailable, with ErrFull, and with any error of fn's, nothing was written. With
 // ErrInDoubt, and when ctx ends during the commit, it is not known.
 func (db *DB) InTx(ctx context.Context, fn func(tx *sqlx.Tx) error) error {
 	if db.writing != nil {
@@ -235,6 +238,9 @@ func (db *DB) retry(ctx context.Context, run func() error) error {
 		}
 		if gone {
 			return fmt.Errorf("%w (%w)", ErrUnavailable, err)
+		}
+		if err != nil && sqliteFull(err) { // a full PostgreSQL is unavailable
+			return fmt.Errorf("%w (%w)", ErrFull, err)
 		}
 		return err
 	}

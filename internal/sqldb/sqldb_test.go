@@ -118,15 +118,24 @@ func TestLockIsOnePrograms(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			where := place(t)
+			locked := func(want bool) {
+				t.Helper()
+				if got, err := sqldb.Locked(t.Context(), where); err != nil || got != want {
+					t.Errorf("locked: %v, %v; want %v", got, err, want)
+				}
+			}
+			locked(false)
 			release, err := sqldb.Lock(t.Context(), where)
 			if err != nil {
 				t.Fatal(err)
 			}
+			locked(true)
 			if _, err := sqldb.Lock(t.Context(), where); !errors.Is(err, sqldb.ErrLocked) {
 				t.Errorf("second lock: %v", err)
 			}
 			open(t, where, table) // a lock keeps nobody out
 			release()
+			locked(false)
 			again, err := sqldb.Lock(t.Context(), where)
 			if err != nil {
 				t.Fatal(err)

@@ -72,6 +72,8 @@ func sqliteBusy(err error) bool {
 	return code&0xff == sqlite3.SQLITE_BUSY || code&0xff == sqlite3.SQLITE_LOCKED
 }
 
+func sqliteFull(err error) bool { return sqliteCode(err)&0xff == sqlite3.SQLITE_FULL }
+
 func sqliteUnique(err error) bool {
 	code := sqliteCode(err)
 	return code == sqlite3.SQLITE_CONSTRAINT_UNIQUE || code == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY

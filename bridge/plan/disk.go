@@ -1,0 +1,70 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// LowWater is how much of the shared disk has to be free for new work to be
+// begun. Where both are given the smaller one counts; where none is, nothing
+// is asked.
+type LowWater struct {
+	Bytes int64
+	// Share is a part of the whole disk, between 0 and 1.
+	Share float64
+}
+
+// What is waited for beyond the low water, so that work does not begin and
+// stop with each file; and which share of the files that a disk can have is to
+// be free where the low water is given in bytes.
+const (
+	beyondLow  = 1. / 10
+	filesShare = 0.01
+)
+
+// Low says why nothing new may be put onto the shared disk, in words that may
+// follow "Waiting: "; empty where it may. before is whether it was so the last
+// time: then more has to be free than the low water.
+func (l LowWater) Low(s spool.Space, before bool) string {
+	low := float64(l.Bytes)
+	if share := l.Share * float64(s.Total); low == 0 || share > 0 && share < low {
+		low = share
+	}
+	files := l.Share
+	if files == 0 && l.Bytes > 0 {
+		files = filesShare
+	}
+	files *= float64(s.Files)
+	free, freeFiles := float64(s.Free), float64(s.FreeFiles)
+	enough, enoughFiles := low+low*beyondLow, files+files*beyondLow
+	switch {
+	case free < low:
+		return fmt.Sprintf("the site's disk has %s free, below its low water of %s", codalab.FormatSize(s.Free), codalab.FormatSize(int64(low)))
+	case freeFiles < files:
+		return fmt.Sprintf("the site's disk has room for %d more files, below its low water of %d", s.FreeFiles, int64(files))
+	case before && free < enough:
+		return fmt.Sprintf("the site's disk has %s free, and new work begins again at %s", codalab.FormatSize(s.Free), codalab.FormatSize(int64(enough)))
+	case before && freeFiles < enoughFiles:
+		return fmt.Sprintf("the site's disk has room for %d more files, and new work begins again at %d", s.FreeFiles, int64(enoughFiles))
+	}
+	return ""
+}
+
+// heedDisk takes in whether new work may be put onto the shared disk. A row that
+// has just come to be staged says why it has.
+func (d *decision) heedDisk() {
+	now := d.news.Low
+	if now == nil || *now == d.row.Low {
+		return
+	}
+	switch before := d.row.Low; {
+	case *now == "":
+		d.row.Reason = "the shared disk has room again"
+		d.row.Tries = 0 // what failed on a disk that was nearly full is no sign of what comes
+	case before == "" && d.from == Staging:
+		d.row.Reason = "the shared disk is below its low water: nothing new is brought in"
+	}
+	d.row.Low = *now
+}

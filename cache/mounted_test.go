@@ -1,0 +1,77 @@
+package cache_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cl-slurm/cl-slurm/cache"
+)
+
+// What is written below the place where a disk is mounted, while it is not, is
+// seen by nobody, and hidden when the disk comes back.
+func TestCacheWhoseDiskIsNotMountedIsAnErrorAndNothingIsMadeInItsPlace(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "mounted", "cache")
+	c, err := cache.Open(dir, cache.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Dir(dir)); err != nil {
+		t.Fatal(err)
+	}
+	for _, holder := range []cache.Holder{"", "row-1"} {
+		w := cache.Want{Key: cache.Key{Kind: "bundle", ID: "a"}, Holder: holder}
+		if _, err := c.Get(t.Context(), w, func(_ context.Context, tmp string) error { return os.WriteFile(tmp, nil, 0o600) }); err == nil {
+			t.Errorf("holder %q: the cache filled what is not there", holder)
+		}
+	}
+	if _, err := c.Trim(t.Context(), cache.TrimOptions{}); err == nil {
+		t.Error("the cache trimmed what is not there")
+	}
+	if _, err := os.Stat(filepath.Dir(dir)); !os.IsNotExist(err) {
+		t.Errorf("something was made: %v", err)
+	}
+}
+
+// CodaLab's own workers keep their files in the same directory.
+func TestFilesOfOthersInTheDirectoryAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	stock := []string{
+		"dependencies-state.json", "images-state.json", "run-state.json", "worker.log",
+		"dependencies/0x1/data", "images/image.sif", "runs/0x2/stdout", "sif/notes.txt", "bundle/aa/notes.txt", "bundle/other/x",
+	}
+	for _, name := range stock {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(name), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := cache.Open(dir, cache.Options{Settle: -1, Grace: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := cache.Want{Key: cache.Key{Kind: "bundle", ID: "a"}}
+	if _, err := c.Get(t.Context(), w, func(_ context.Context, tmp string) error { return os.WriteFile(tmp, nil, 0o600) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Verify(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Trim(t.Context(), cache.TrimOptions{All: true}); err != nil {
+		t.Error(err)
+	}
+	for _, name := range stock {
+		if data, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(data) != name {
+			t.Errorf("%s: %q, %v", name, data, err)
+		}
+	}
+	if entries, err := c.Entries(t.Context()); err != nil || len(entries) != 0 {
+		t.Errorf("left in the cache: %v, %v", entries, err)
+	}
+}

@@ -1,0 +1,287 @@
+package spool
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// LeftoverKind says what a Leftover is.
+type LeftoverKind string
+
+// The kinds of leftovers, in the order in which they are to be removed: what
+// says whose a bundle's directory was goes last.
+const (
+	LeftRun       LeftoverKind = "run"       // runs/<uuid>
+	LeftRecords   LeftoverKind = "records"   // spool/<uuid>
+	LeftMembers   LeftoverKind = "members"   // spool/marks/<mark>.json
+	LeftWorker    LeftoverKind = "worker"    // bin/<digest>
+	LeftRing      LeftoverKind = "ring"      // an entry of the doorbell
+	LeftTemporary LeftoverKind = "temporary" // what a writer that died has left
+	LeftTrash     LeftoverKind = "trash"     // what a sweep has put aside
+)
+
+// Leftover is one thing on the shared disk that may be needed by nobody any
+// more.
+type Leftover struct {
+	Kind LeftoverKind
+	Path string
+	// Bundle is whose it is; empty where it is no bundle's, or nobody can say.
+	Bundle string
+	// Marks are the submissions of the bundle that the disk knows of, or the one
+	// whose members these are: their names say which bridge made them.
+	Marks []string
+	// Touched is when it was last changed, by the disk's clock, as far as can
+	// be told without going through all of it. Of trash it is when it was put
+	// aside.
+	Touched time.Time
+}
+
+// trashPrefix begins the name of what a sweep has put aside.
+const trashPrefix = ".trash-"
+
+// temporaryName is how package atomicfile names what it has not published yet.
+var temporaryName = regexp.MustCompile(`^\.(.+)\.tmp-[0-9]+$`)
+
+// Now reads the disk's own clock, by which Leftover.Touched is measured. It
+// takes no room on the disk.
+func (d Disk) Now() (time.Time, error) {
+	now, err := touch(d.Layout.spool())
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read the shared disk's clock: %w", err)
+	}
+	return now, nil
+}
+
+// Touch notes that a worker's program is in use now.
+func (d Disk) Touch(worker string) error {
+	if _, err := touch(filepath.Dir(worker)); err != nil {
+		return fmt.Errorf("note the use of %s: %w", worker, err)
+	}
+	return nil
+}
+
+// touch has the file server set a directory's time to its own, and returns
+// that.
+func touch(dir string) (time.Time, error) {
+	now := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, dir, now, 0); err != nil {
+		return time.Time{}, &fs.PathError{Op: "utimensat", Path: dir, Err: err}
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return time.Time{}, err //nolint:wrapcheck // the caller says what for
+	}
+	return info.ModTime(), nil
+}
+
+// Leftovers lists what bridges have left on the disk, but for what is of a
+// bundle that is needed, in the order in which it may be removed. It removes
+// nothing. Without an error the disk was there; what changes meanwhile, and what
+// cannot be looked at, may be missing.
+func (d Disk) Leftovers(needed func(bundle string) bool) ([]Leftover, error) {
+	c := census{layout: d.Layout, needed: needed, marks: map[string]map[string]bool{}}
+	for _, part := range []func() error{c.members, c.records, c.runs, c.workers, c.rings} {
+		if err := part(); err != nil {
+			return nil, fmt.Errorf("look for leftovers: %w", err)
+		}
+	}
+	for i := range c.found {
+		if l := &c.found[i]; l.Kind != LeftMembers {
+			l.Marks = slices.Sorted(maps.Keys(c.marks[l.Bundle]))
+		}
+	}
+	order := []LeftoverKind{LeftTrash, LeftRun, LeftRecords, LeftMembers, LeftWorker, LeftRing, LeftTemporary}
+	slices.SortStableFunc(c.found, func(a, b Leftover) int {
+		return slices.Index(order, a.Kind) - slices.Index(order, b.Kind)
+	})
+	return c.found, nil
+}
+
+// census is a listing of leftovers in the making.
+type census struct {
+	layout Layout
+	needed func(bundle string) bool
+	found  []Leftover
+	// marks are the submissions that are known of each bundle.
+	marks map[string]map[string]bool
+}
+
+func (c *census) add(kind LeftoverKind, path, bundle string, touched time.Time) {
+	c.found = append(c.found, Leftover{Kind: kind, Path: path, Bundle: bundle, Touched: touched})
+}
+
+func (c *census) mark(bundle, mark string) {
+	if c.marks[bundle] == nil {
+		c.marks[bundle] = map[string]bool{}
+	}
+	c.marks[bundle][mark] = true
+}
+
+// each calls fn for the entries of a directory. Trash and temporaries among
+// them are noted, and left out.
+func (c *census) each(dir string, fn func(path string, info fs.FileInfo)) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err //nolint:wrapcheck // Leftovers says what was looked for
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		info, err := e.Info()
+		if err != nil { // gone, or not to be told
+			continue
+		}
+		switch at, name, ok := trashed(e.Name()); {
+		case ok:
+			c.add(LeftTrash, path, c.bundleOf(dir, path, name), at)
+		case temporaryName.MatchString(e.Name()) && info.Mode().IsRegular():
+			c.add(LeftTemporary, path, "", changed(info))
+		case !strings.HasPrefix(e.Name(), "."):
+			fn(path, info)
+		}
+	}
+	return nil
+}
+
+// bundleOf is the bundle of what lies in the trash of a directory.
+func (c *census) bundleOf(dir, path, name string) string {
+	switch filepath.Base(dir) {
+	case "marks":
+		return memberOf(path)
+	case "bin":
+		return ""
+	}
+	return name
+}
+
+func (c *census) members() error {
+	return c.each(filepath.Dir(c.layout.Members("")), func(path string, info fs.FileInfo) {
+		mark, ok := strings.CutSuffix(filepath.Base(path), ".json")
+		if !ok || !info.Mode().IsRegular() {
+			return
+		}
+		bundle := memberOf(path)
+		if c.needed(bundle) {
+			return
+		}
+		if bundle != "" {
+			c.mark(bundle, mark)
+		}
+		c.found = append(c.found, Leftover{Kind: LeftMembers, Path: path, Bundle: bundle, Marks: []string{mark}, Touched: changed(info)})
+	})
+}
+
+// memberOf is the bundle of a submission; empty where the record is no longer
+// whole, or names several.
+func memberOf(path string) string {
+	data, err := os.ReadFile(path)
+	var members []Member
+	if err != nil || json.Unmarshal(data, &members) != nil || len(members) != 1 {
+		return ""
+	}
+	return members[0].Bundle
+}
+
+func (c *census) records() error {
+	return c.each(c.layout.spool(), func(path string, info fs.FileInfo) {
+		bundle := filepath.Base(path)
+		if !info.IsDir() || bundle == "marks" || bundle == "bell" || c.needed(bundle) {
+			return
+		}
+		touched := changed(info)
+		_ = c.each(path, func(attempt string, info fs.FileInfo) { // what cannot be read says nothing
+			touched = later(touched, changed(info))
+			if data, err := os.ReadFile(filepath.Join(attempt, specName)); err == nil {
+				var spec Spec // of any Format: the mark has always been there
+				if json.Unmarshal(data, &spec) == nil && spec.Mark != "" {
+					c.mark(bundle, spec.Mark)
+				}
+			}
+			_ = c.each(attempt, func(_ string, info fs.FileInfo) { touched = later(touched, changed(info)) })
+		})
+		c.add(LeftRecords, path, bundle, touched)
+	})
+}
+
+func (c *census) runs() error {
+	return c.each(filepath.Dir(c.layout.RunsDir("x")), func(path string, info fs.FileInfo) {
+		if !info.IsDir() || c.needed(filepath.Base(path)) {
+			return
+		}
+		touched := changed(info)
+		attempts, err := os.ReadDir(path)
+		if err != nil {
+			return
+		}
+		for _, a := range attempts {
+			if info, err := a.Info(); err == nil {
+				touched = later(touched, changed(info))
+			}
+		}
+		c.add(LeftRun, path, filepath.Base(path), touched)
+	})
+}
+
+func (c *census) workers() error {
+	return c.each(filepath.Dir(c.layout.Bin("x")), func(path string, info fs.FileInfo) {
+		touched := changed(info)
+		_ = c.each(path, func(_ string, info fs.FileInfo) { touched = later(touched, changed(info)) })
+		c.add(LeftWorker, path, "", touched)
+	})
+}
+
+func (c *census) rings() error {
+	entries, err := os.ReadDir(c.layout.Bell().dir)
+	if err != nil {
+		return err //nolint:wrapcheck // Leftovers says what was looked for
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil {
+			bundle, _, _ := strings.Cut(e.Name(), ".")
+			if c.needed(bundle) {
+				continue
+			}
+			c.add(LeftRing, filepath.Join(c.layout.Bell().dir, e.Name()), bundle, changed(info))
+		}
+	}
+	return nil
+}
+
+// changed is when a file was last changed in any way. Its owner cannot set it
+// to another time, as he can the time of its content.
+func changed(info fs.FileInfo) time.Time {
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return time.Unix(s.Ctim.Unix())
+	}
+	return info.ModTime()
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// trashed reads the name of something that was put aside: when, and what it was
+// called.
+func trashed(name string) (at time.Time, was string, ok bool) {
+	rest, ok := strings.CutPrefix(name, trashPrefix)
+	if !ok {
+		return time.Time{}, "", false
+	}
+	stamp, was, ok := strings.Cut(rest, "-")
+	seconds, err := strconv.ParseInt(stamp, 10, 64)
+	return time.Unix(seconds, 0), was, ok && err == nil
+}

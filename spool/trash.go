@@ -1,0 +1,99 @@
+package spool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
+)
+
+// Weigh goes through all of a leftover. It returns how much of the disk it
+// takes, and when anything in it was last changed by the disk's clock. What is
+// closed to its owner is left out. With an error not all of it could be seen.
+func (d Disk) Weigh(ctx context.Context, l Leftover) (bytes int64, touched time.Time, err error) {
+	err = filepath.WalkDir(l.Path, func(_ string, e fs.DirEntry, err error) error {
+		var info fs.FileInfo
+		if err == nil {
+			info, err = e.Info()
+		}
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err //nolint:wrapcheck // it is said below what was looked through
+		}
+		touched = later(touched, changed(info))
+		if s, ok := info.Sys().(*syscall.Stat_t); ok {
+			bytes += s.Blocks * 512 // stat(2): blocks of 512 bytes
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, time.Time{}, fmt.Errorf("look through %s: %w", l.Path, err)
+	}
+	return bytes, touched, nil
+}
+
+// ErrTouched is returned for a leftover that somebody has begun to use.
+var ErrTouched = errors.New("it is in use again")
+
+// PutAside gives a leftover another name in its directory, at once, so that
+// nobody ever sees half of it, and returns it as the trash that it is then. now
+// is the disk's time. It fails with ErrTouched where entries were made in it
+// since l.Touched. Temporaries and rings are nothing to be put aside.
+func (d Disk) PutAside(l Leftover, now time.Time) (Leftover, error) {
+	dir, name := filepath.Split(l.Path)
+	trash := l
+	trash.Kind, trash.Touched = LeftTrash, now
+	trash.Path = filepath.Join(dir, trashPrefix+strconv.FormatInt(now.Unix(), 10)+"-"+name)
+	if err := os.Rename(l.Path, trash.Path); err != nil {
+		return Leftover{}, fmt.Errorf("put aside: %w", err)
+	}
+	// What was renamed keeps the time of its content.
+	if info, err := os.Lstat(trash.Path); err == nil && info.ModTime().After(l.Touched) {
+		return Leftover{}, errors.Join(fmt.Errorf("put aside %s: %w", l.Path, ErrTouched), d.PutBack(trash))
+	}
+	return trash, nil
+}
+
+// PutBack gives trash its name again, unless something stands there by now.
+func (d Disk) PutBack(trash Leftover) error {
+	dir, name := filepath.Split(trash.Path)
+	_, was, ok := trashed(name)
+	if !ok {
+		return fmt.Errorf("put back %s: %w", trash.Path, fs.ErrInvalid)
+	}
+	path := filepath.Join(dir, was)
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("put back %s: %w", path, errors.Join(fs.ErrExist, err))
+	}
+	// An empty directory that is made in between is replaced, and another one
+	// is not: rename(2).
+	if err := os.Rename(trash.Path, path); err != nil {
+		return fmt.Errorf("put back: %w", err)
+	}
+	return nil
+}
+
+// Discard removes a leftover for good. What is gone already is no error.
+func (d Disk) Discard(l Leftover) error {
+	if l.Kind == LeftTemporary || l.Kind == LeftRing {
+		if err := os.Remove(l.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("discard: %w", err)
+		}
+		return nil
+	}
+	if err := filetree.Remove(l.Path); err != nil {
+		return fmt.Errorf("discard: %w", err)
+	}
+	return nil
+}
