@@ -31,6 +31,9 @@ func TestPlainDiskKeepsThePromises(t *testing.T) {
 // on a disk that other hosts may see late.
 func TestSettlingKeepsThePromises(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("left out by -short: it takes many seconds")
+	}
 	dir := t.TempDir()
 	cachetest.Contract(t, cachetest.Site{
 		Hosts:   []string{dir, dir},

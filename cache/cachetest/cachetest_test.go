@@ -25,6 +25,9 @@ func site(t *testing.T) Site {
 // to its entries what a cache must not.
 func TestStormNoticesWhatACacheMustNotDo(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("left out by -short: eleven storms take many seconds")
+	}
 	for sabotage, want := range map[Sabotage]string{
 		"":               "",
 		sabotageRemove:   "cannot be read while",

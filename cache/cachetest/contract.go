@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/cache"
@@ -41,6 +42,14 @@ func oneHost() map[string]func(*trial) {
 		"WantedAgainIsNotMadeAgainUntilItIsRemoved":     (*trial).wantedAgain,
 		"DamageIsFoundAndMadeAnew":                      (*trial).damage,
 		"LeftoversAreSweptAndNothingElse":               (*trial).leftovers,
+	}
+}
+
+// takesSeconds leaves a test that waits for leases or for room out under -short.
+func (on *trial) takesSeconds() {
+	on.Helper()
+	if testing.Short() {
+		on.Skip("left out by -short: it takes seconds")
 	}
 }
 

@@ -74,6 +74,7 @@ func (on *trial) harm(c *cache.Cache) {
 
 // leftovers: what a killed fill leaves goes, what a living one has made stays.
 func (on *trial) leftovers() {
+	on.takesSeconds()
 	o := on.options(on.a, func(o *cache.Options) { o.Grace = 2*o.Term + o.Term/2 })
 	dead := on.filling(puppetOrders{Dir: on.a.dir, Options: told(o), Key: file("dead"), Holder: "row-1", Size: 20, Text: "dead content"})
 	living := on.filling(puppetOrders{Dir: on.a.dir, Options: told(o), Key: file("living"), Text: "living content"})

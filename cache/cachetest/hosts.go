@@ -123,6 +123,7 @@ func (on *trial) orders(text string, more ...func(*cache.Options)) puppetOrders 
 }
 
 func (on *trial) livingFill() {
+	on.takesSeconds()
 	term := func(o *cache.Options) { o.Term = max(o.Term, 2*time.Second) }
 	p := on.filling(on.orders("made on a", term))
 	b := on.open(on.b, term)

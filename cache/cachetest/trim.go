@@ -148,6 +148,7 @@ func (on *trial) quotaOwner() {
 }
 
 func (on *trial) quotaFull() {
+	on.takesSeconds()
 	c := on.open(on.a, func(o *cache.Options) { o.Size = 50_000 })
 	on.blocks(c, "", "a", "b", "c")
 	for _, id := range []string{"a", "b", "c"} {
