@@ -121,15 +121,15 @@ type lingering struct {
 	began, ended bool
 }
 
-func (c *lingering) Collect(ctx context.Context, run codalab.RunBundle, dir string) error {
+func (c *lingering) Collect(ctx context.Context, run codalab.RunBundle, dir string, how spool.Results, progress func(string)) (string, error) {
 	if c.ended {
-		return c.Collector.Collect(ctx, run, dir)
+		return c.Collector.Collect(ctx, run, dir, how, progress)
 	}
 	c.began = true
 	<-ctx.Done()
 	time.Sleep(3 * time.Second)
 	c.ended = true
-	return ctx.Err()
+	return "", ctx.Err()
 }
 
 func TestRunEndsAfterItsEffectsAndTheyAreWantedAgain(t *testing.T) {

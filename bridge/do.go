@@ -80,7 +80,7 @@ func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
 		return func(n *plan.News) { n.Cancelled = &o }
 	case plan.Collect:
 		o := b.collect(ctx, r)
-		return func(n *plan.News) { n.Collected = &o }
+		return func(n *plan.News) { n.Collected, n.Progress = &o, "" }
 	case plan.Confirm:
 		c := b.confirm(ctx, r)
 		return func(n *plan.News) { n.Confirmed = &c }
@@ -102,20 +102,25 @@ func (b *Bridge) started(r plan.Row) codalab.StartBundle {
 	return codalab.StartBundle{Hostname: b.Hostname, StartTime: r.Claimed.Unix()}
 }
 
-// progressEvery is the least time between two sentences about a staging that
+// progressEvery is the least time between two sentences about an effect that
 // are passed on: each costs a check-in.
 const progressEvery = time.Second
 
-func (b *Bridge) stage(ctx context.Context, r plan.Row) plan.StageEnd {
+// tell returns what tells a bundle's row how far an effect is.
+func (b *Bridge) tell(bundle string) func(progress string) {
 	var last time.Time
-	inputs, err := b.Stager.Stage(ctx, *r.Run, r.Resources.DockerImage, func(progress string) {
+	return func(progress string) {
 		now := b.Now()
 		if now.Sub(last) < progressEvery {
 			return
 		}
 		last = now
-		b.inbox.put(r.Bundle, func(n *plan.News) { n.Progress = progress })
-	})
+		b.inbox.put(bundle, func(n *plan.News) { n.Progress = progress })
+	}
+}
+
+func (b *Bridge) stage(ctx context.Context, r plan.Row) plan.StageEnd {
+	inputs, err := b.Stager.Stage(ctx, *r.Run, r.Resources.DockerImage, b.tell(r.Bundle))
 	for _, d := range inputs.Dependencies {
 		if d.Link != nil && d.Link.Note != "" {
 			b.Log.WarnContext(ctx, "linked data is not as it was", slog.String("bundle", r.Bundle), slog.String("note", d.Link.Note))
@@ -215,8 +220,12 @@ func (b *Bridge) compare(ctx context.Context, r plan.Row) {
 
 func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
 	b.compare(ctx, r)
-	err := b.Collector.Collect(ctx, *r.Run, b.Policy.Layout.RunDir(r.Bundle, r.Attempt))
+	how := b.Policy.Queues[r.Queue].Results
+	delivered, err := b.Collector.Collect(ctx, *r.Run, b.Policy.Layout.RunDir(r.Bundle, r.Attempt), how, b.tell(r.Bundle))
 	o := outcome(err)
+	if err == nil {
+		o.Done = delivered
+	}
 	var answer *codalab.Error
 	if errors.As(err, &answer) && (answer.Status == http.StatusUnauthorized || answer.Status == http.StatusForbidden) {
 		o.Final = false // a password or a permission may be put right; results are not to be had again

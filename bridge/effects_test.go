@@ -99,11 +99,11 @@ func TestEffectThatIsWantedByWhoHearsItsOutcomeIsRun(t *testing.T) {
 // hangingCollector collects until it is told to end.
 type hangingCollector struct{ began, ended int }
 
-func (c *hangingCollector) Collect(ctx context.Context, _ codalab.RunBundle, _ string) error {
+func (c *hangingCollector) Collect(ctx context.Context, _ codalab.RunBundle, _ string, _ spool.Results, _ func(string)) (string, error) {
 	c.began++
 	<-ctx.Done()
 	c.ended++
-	return ctx.Err()
+	return "", ctx.Err()
 }
 
 func TestOneEffectOfAKindRunsForAnAttempt(t *testing.T) {

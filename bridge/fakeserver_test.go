@@ -2,6 +2,7 @@ package bridge_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // fakeServer is a CodaLab server with one user's bundles.
@@ -176,13 +178,14 @@ func (s *fakeServer) ReplyData(_ context.Context, _ string, socket int64, body i
 }
 
 // Collect uploads a run's standard output.
-func (s *fakeServer) Collect(_ context.Context, run codalab.RunBundle, dir string) error {
+func (s *fakeServer) Collect(_ context.Context, run codalab.RunBundle, dir string, _ spool.Results, progress func(string)) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
-		return errDown
+		return "", errDown
 	}
 	data, err := os.ReadFile(filepath.Join(dir, "stdout"))
+	progress("Uploading results.")
 	s.uploads[run.UUID] = string(data)
-	return err
+	return fmt.Sprintf("%d bytes", len(data)), err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // unmount leaves an empty directory in the shared disk's place, as one that is
@@ -35,11 +36,11 @@ func (s *site) unmount() (mount func()) {
 // does not know the shared disk.
 type gone struct{ bridge.Collector }
 
-func (g gone) Collect(ctx context.Context, run codalab.RunBundle, dir string) error {
+func (g gone) Collect(ctx context.Context, run codalab.RunBundle, dir string, how spool.Results, progress func(string)) (string, error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return &codalab.Error{Status: 400, Message: "the working directory is gone"}
+		return "", &codalab.Error{Status: 400, Message: "the working directory is gone"}
 	}
-	return g.Collector.Collect(ctx, run, dir)
+	return g.Collector.Collect(ctx, run, dir, how, progress)
 }
 
 // TestMissingSpoolMeansUnknownNeverNotStarted takes the shared disk away for a

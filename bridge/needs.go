@@ -66,9 +66,10 @@ type Stager interface {
 	Changed(ctx context.Context, inputs spool.Inputs) string
 }
 
-// Collector sends what a run left in its directory to the server, less the
-// links to its dependencies and the excluded patterns. It may be asked for the
+// Collector delivers what a run left in its directory, less the links to its
+// dependencies and the excluded patterns. It says now and then in one sentence
+// how far it is, and at the end what it has delivered. It may be asked for the
 // same again at any time.
 type Collector interface {
-	Collect(ctx context.Context, run codalab.RunBundle, dir string) error
+	Collect(ctx context.Context, run codalab.RunBundle, dir string, how spool.Results, progress func(string)) (delivered string, err error)
 }

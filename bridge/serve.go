@@ -15,10 +15,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/contents"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// serve answers a message that asks for a running bundle's files, straight
-// from its working directory. It is not a matter for the row.
+// serve answers a message that asks for a bundle's files, straight from its run
+// directory, until they are removed. It is not a matter for the row.
 func (b *Bridge) serve(ctx context.Context, q plan.Queue, m codalab.Message) {
 	var err error
 	switch m.Type { //nolint:exhaustive // deliver brings no others here
@@ -41,7 +42,7 @@ func (b *Bridge) read(ctx context.Context, q plan.Queue, m codalab.Message) erro
 	reply := codalab.ReadReply{ErrorCode: http.StatusInternalServerError, ErrorMessage: "Bundle no longer running"}
 	var stream io.ReadCloser
 	if r, ok := b.view.row(m.UUID); ok && r.Begun != nil && m.ReadArgs != nil {
-		root, err := os.OpenRoot(b.Policy.Layout.RunDir(r.Bundle, r.Attempt))
+		root, err := b.openResults(r)
 		if err == nil {
 			defer func() { _ = root.Close() }() // only read
 			target := codalab.Target{BundleUUID: m.UUID, Subpath: m.Path}
@@ -53,6 +54,16 @@ func (b *Bridge) read(ctx context.Context, q plan.Queue, m codalab.Message) erro
 	}
 	err := b.Service.ReplyData(ctx, b.Identity(q.Name), m.SocketID, stream)
 	return errors.Join(err, stream.Close())
+}
+
+// openResults opens what an attempt has written, where it is: results that are
+// kept have been moved.
+func (b *Bridge) openResults(r plan.Row) (*os.Root, error) {
+	root, err := os.OpenRoot(b.Policy.Layout.RunDir(r.Bundle, r.Attempt))
+	if errors.Is(err, fs.ErrNotExist) {
+		root, err = os.OpenRoot(b.Policy.Layout.KeptDir(r.Bundle))
+	}
+	return root, err //nolint:wrapcheck // it goes no further
 }
 
 func childPaths(run codalab.RunBundle) []string {
@@ -71,6 +82,9 @@ func (b *Bridge) write(m codalab.Message) error {
 	r, ok := b.view.row(m.UUID)
 	if !ok || r.Phase != plan.Running || !plainName.MatchString(m.Subpath) {
 		return fmt.Errorf("write %q into bundle %s: %w", m.Subpath, m.UUID, fs.ErrInvalid)
+	}
+	if b.Policy.Queues[r.Queue].WorkDir == spool.WorkDirLocal {
+		return fmt.Errorf("write %q into bundle %s: its working directory is on its node's own disk", m.Subpath, m.UUID)
 	}
 	root, err := os.OpenRoot(b.Policy.Layout.RunDir(r.Bundle, r.Attempt))
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -37,5 +38,10 @@ func TestMessageIsWrittenIntoPlainFilesOnly(t *testing.T) {
 		if err := write(name); err == nil {
 			t.Errorf("wrote into %s", name)
 		}
+	}
+	// The command would not see it.
+	b.Policy.Queues = map[string]plan.Queue{"": {WorkDir: spool.WorkDirLocal}}
+	if err := write("fresh"); err == nil || !strings.Contains(err.Error(), "its node's own disk") {
+		t.Errorf("written where the command does not work: %v", err)
 	}
 }

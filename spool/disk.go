@@ -129,7 +129,8 @@ func (d Disk) Close(ctx context.Context, bundle string, attempt int, at time.Tim
 func (d Disk) Rang() ([]Member, error) { return d.Layout.Bell().Answer() }
 
 // Release removes all that the disk holds of a bundle and of its submissions,
-// but not what the cache holds of its inputs. Releasing again is harmless.
+// but not what the cache holds of its inputs, nor results that are kept.
+// Releasing again is harmless.
 func (d Disk) Release(bundle string, marks []string) error {
 	if _, err := os.Stat(d.Layout.spool()); err != nil {
 		return fmt.Errorf("find the shared disk: %w", err)

@@ -9,7 +9,8 @@
 //	    slurm.out     Slurm → people    what the batch script printed
 //	<shared>/spool/marks/<mark>.json    the members of a submission
 //	<shared>/spool/bell/                the doorbell (see Bell)
-//	<shared>/runs/<uuid>/<attempt>/     the bundle's working directory
+//	<shared>/runs/<uuid>/<attempt>/     the run directory: the bundle's working directory, or a copy of it (see WorkDir)
+//	<shared>/kept/<uuid>/               results that stay here (see Results)
 //	<shared>/links/<uuid>.json          what a bundle that is a link was seen to be
 //
 // Worker and bridge meet in Attempt and Layout; Disk is all of it that a
@@ -56,15 +57,18 @@ func (l Layout) BundleDir(bundle string) string {
 	return filepath.Join(l.spool(), bundle)
 }
 
-// RunDir is the working directory of one attempt of a bundle.
+// RunDir holds what one attempt of a bundle leaves: its working directory, or
+// a copy of that (see WorkDir).
 func (l Layout) RunDir(bundle string, attempt int) string {
 	return filepath.Join(l.RunsDir(bundle), strconv.Itoa(attempt))
 }
 
-// RunsDir holds the working directories of a bundle.
-func (l Layout) RunsDir(bundle string) string {
-	return filepath.Join(string(l), "runs", bundle)
-}
+// RunsDir holds the run directories of a bundle.
+func (l Layout) RunsDir(bundle string) string { return filepath.Join(l.Runs(), bundle) }
+
+// Runs holds the run directories of all bundles. Where it is missing the
+// shared disk is not mounted.
+func (l Layout) Runs() string { return filepath.Join(string(l), "runs") }
 
 // Members is the record of a submission's members.
 func (l Layout) Members(mark string) string {
@@ -96,8 +100,8 @@ func (l Layout) spool() string { return filepath.Join(string(l), "spool") }
 // Directories lists the directories that have to exist before the layout is
 // used.
 func (l Layout) Directories() []string {
-	dirs := make([]string, 0, 6)
-	for _, d := range []string{"bin", "cache", "runs", "spool", "spool/marks", "spool/bell"} {
+	dirs := make([]string, 0, 7)
+	for _, d := range []string{"bin", "cache", "kept", "runs", "spool", "spool/marks", "spool/bell"} {
 		dirs = append(dirs, filepath.Join(string(l), d))
 	}
 	return dirs

@@ -43,9 +43,11 @@ type Spec struct {
 	Mark    string `json:"mark"`
 	Command string `json:"command"`
 	Inputs
-	// RunDir is the working directory, in the container /<uuid>.
-	RunDir string `json:"run_dir"`
-	GPUs   int    `json:"gpus"`
+	// RunDir is where what the command leaves is found, and its output while it
+	// runs. In the container it is /<uuid>, unless WorkDir is WorkDirLocal.
+	RunDir  string  `json:"run_dir"`
+	WorkDir WorkDir `json:"work_dir,omitempty"`
+	GPUs    int     `json:"gpus"`
 	// MemoryBytes and DiskBytes are limits; 0 means none. Seconds is the time
 	// limit of the command; 0 means none but Slurm's.
 	MemoryBytes int64   `json:"memory_bytes"`
@@ -129,6 +131,7 @@ type Stage string
 const (
 	StageStarting Stage = "starting" // the container is being set up
 	StageRunning  Stage = "running"  // the command runs
+	StageCopying  Stage = "copying"  // it has ended, and its working directory is copied (see WorkDir)
 )
 
 // Usage is what an attempt used so far.

@@ -7,8 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
-	"strings"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -17,56 +16,99 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Collector sends results to the server as one stream, without a copy on any
-// disk. It is safe for concurrent use.
+// Collector delivers results: to the server as one stream, without a copy on
+// any disk, or to where the shared disk keeps them. It is safe for concurrent
+// use.
 type Collector struct {
 	Contents Contents
 	// Store is the server's own store, where this bridge shares its disk; nil
 	// otherwise.
 	Store *ServerStore
+	// Layout is the shared directory, in which the run directories lie.
+	Layout spool.Layout
+	// Now reads the clock, by which the rate of an upload is measured.
+	Now func() time.Time
 }
 
-// Collect uploads a run's working directory, without the links to its
-// dependencies and without what its exclude_patterns name; or moves it into the
-// server's store, where the server shares that.
-func (c *Collector) Collect(ctx context.Context, run codalab.RunBundle, dir string) error {
-	if c.Store != nil && run.Location != nil {
-		return c.Store.Move(ctx, run, dir)
+// Collect delivers what a run left in its run directory dir, without the links
+// to its dependencies and without what its exclude_patterns name: as it is told,
+// or by moving it into the server's store where the server shares that. It
+// returns in a few words what it has delivered. progress is called now and then
+// with one sentence, from one goroutine at a time.
+func (c *Collector) Collect(ctx context.Context, run codalab.RunBundle, dir string, how spool.Results, progress func(string)) (string, error) {
+	delivered, err := c.collect(ctx, run, dir, how, progress)
+	var known *Error
+	if errors.Is(err, fs.ErrPermission) && !errors.As(err, &known) {
+		return "", &Error{What: "results", Err: err}
 	}
-	root, err := os.OpenRoot(dir)
+	return delivered, err
+}
+
+func (c *Collector) collect(ctx context.Context, run codalab.RunBundle, dir string, how spool.Results, progress func(string)) (string, error) {
+	if c.Store != nil && run.Location != nil {
+		return "moved to " + *run.Location, c.Store.Move(ctx, run, dir)
+	}
+	if how == spool.ResultsKeep {
+		return c.keep(ctx, run, dir, progress)
+	}
+	root, err := openClosed(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &Error{What: "results", Err: fmt.Errorf("the working directory %s is gone", dir)}
+		// The queue may have kept its results when they were asked for first.
+		return c.keep(ctx, run, dir, progress)
 	}
 	if err != nil {
-		return &Error{What: "results", Err: err, Retry: true}
+		return "", &Error{What: "results", Err: err, Retry: true}
 	}
 	defer func() { _ = root.Close() }() // only read
-	err = c.upload(ctx, run, root)
-	if errors.Is(err, fs.ErrPermission) {
-		// The command was root where it ran and did not notice that it closed
-		// a file to its owner.
-		filetree.OpenUp(root)
-		err = c.upload(ctx, run, root)
-	}
-	if errors.Is(err, fs.ErrPermission) {
-		return &Error{What: "results", Err: err}
-	}
-	return err
+	return opened(root, func() (string, error) { return c.upload(ctx, run, root, progress) })
 }
 
-func (c *Collector) upload(ctx context.Context, run codalab.RunBundle, root *os.Root) error {
-	keep := exclusion(run)
+// opened does what reads a tree. If something in it may not be read it is
+// opened up and read again: the command was root where it ran and did not
+// notice that it closed a file to its owner.
+func opened(root *os.Root, read func() (string, error)) (string, error) {
+	said, err := read()
+	if errors.Is(err, fs.ErrPermission) {
+		filetree.OpenUp(root)
+		return read()
+	}
+	return said, err
+}
+
+// upload sends the results in root.
+func (c *Collector) upload(ctx context.Context, run codalab.RunBundle, root *os.Root, progress func(string)) (string, error) {
+	x := exclusionOf(run)
+	excludes := func(below string, d fs.DirEntry) bool { return x.excludes(root, below, d) }
+	u := &upload{tell: progress, now: c.Now}
+	visit := func(_ string, info fs.FileInfo) error {
+		u.total.add(info)
+		return nil
+	}
+	if err := (walker{root, excludes, visit}).walk(ctx, "."); err != nil {
+		return "", fmt.Errorf("count results: %w", err)
+	}
+	return u.total.String(), c.send(ctx, run.UUID, root, u, excludes)
+}
+
+// send packs a directory into the server's hands.
+func (c *Collector) send(ctx context.Context, bundle string, root *os.Root, u *upload, excludes func(string, fs.DirEntry) bool) error {
 	r, w := io.Pipe()
 	packed := make(chan error, 1)
 	go func() {
 		err := tarstream.Pack(ctx, w, root, ".", tarstream.PackOptions{
-			Exclude: func(below string, d fs.DirEntry) bool { return keep.excludes(root, below, d) },
+			Exclude: func(below string, d fs.DirEntry) bool {
+				if excludes(below, d) {
+					return true
+				}
+				u.packing(d)
+				return false
+			},
 		})
 		_ = w.CloseWithError(err) // always nil: io.PipeWriter
 		packed <- err
 	}()
 	// codalab/worker/worker.py: upload_bundle_contents
-	err := c.Contents.UploadContents(ctx, run.UUID, client.UploadOptions{Filename: "bundle.tar.gz", Unpack: true}, r)
+	err := c.Contents.UploadContents(ctx, bundle, client.UploadOptions{Filename: "bundle.tar.gz", Unpack: true}, counted{r, u})
 	_ = r.CloseWithError(errors.New("the upload ended")) // always nil: io.PipeReader
 	if packErr := <-packed; packErr != nil && err == nil {
 		err = packErr
@@ -74,41 +116,15 @@ func (c *Collector) upload(ctx context.Context, run codalab.RunBundle, root *os.
 	return err
 }
 
-type excluded struct {
-	links    map[string]bool
-	whole    bool // some parent is seen at "."
-	patterns []string
-	prefix   string
+// counted is a stream whose bytes an upload takes note of.
+type counted struct {
+	r io.Reader
+	u *upload
 }
 
-func exclusion(run codalab.RunBundle) excluded {
-	x := excluded{
-		links:    map[string]bool{},
-		patterns: run.Metadata.Strings("exclude_patterns"),
-		prefix:   spool.DependenciesDir(run.UUID) + "/",
-	}
-	for _, d := range run.Dependencies {
-		x.links[path.Clean(d.ChildPath)] = true
-		x.whole = x.whole || path.Clean(d.ChildPath) == "."
-	}
-	return x
-}
-
-// excludes says whether an entry of the working directory is not a result: the
-// link to a dependency, or what a pattern names. A pattern is that of a
-// shell's, for the entry's name or for its path, as tar's --exclude has it.
-func (x excluded) excludes(root *os.Root, below string, d fs.DirEntry) bool {
-	if d.Type()&fs.ModeSymlink != 0 && (x.whole || x.links[below]) {
-		if target, err := root.Readlink(below); err == nil && strings.HasPrefix(target+"/", x.prefix) {
-			return true
-		}
-	}
-	for _, pattern := range x.patterns {
-		for _, name := range []string{below, path.Base(below)} {
-			if ok, err := path.Match(strings.TrimPrefix(pattern, "./"), name); err == nil && ok {
-				return true
-			}
-		}
-	}
-	return false
+// Read reads on.
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.u.sending(n)
+	return n, err //nolint:wrapcheck // a reader passes its errors on
 }

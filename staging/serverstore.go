@@ -120,7 +120,7 @@ func (s *ServerStore) move(ctx context.Context, run codalab.RunBundle, dir strin
 	if err != nil {
 		return err //nolint:wrapcheck // it names the place
 	}
-	if err := (clearing{ctx: ctx, root: root, keep: exclusion(run)}).directory("."); err != nil {
+	if err := (clearing{ctx: ctx, root: root, keep: exclusionOf(run)}).directory("."); err != nil {
 		return err
 	}
 	// The server is to read what the bundle's account wrote, where that is
@@ -232,7 +232,7 @@ func copyTree(ctx context.Context, from *os.Root, to string) error {
 type clearing struct {
 	ctx  context.Context //nolint:containedctx // lives as long as one call of Move
 	root *os.Root
-	keep excluded
+	keep exclusion
 }
 
 // directory removes what is no result, and opens what a command that was root

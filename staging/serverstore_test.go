@@ -15,6 +15,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 const (
@@ -182,7 +183,8 @@ func TestResultsAreMovedIntoTheServersStore(t *testing.T) {
 			t.Parallel()
 			m := newMoved(t, store)
 			must(t, os.Chmod(m.dir, 0o500))
-			m.is((&Collector{Store: &m.store}).Collect(t.Context(), m.run, m.dir))
+			_, err := (&Collector{Store: &m.store}).Collect(t.Context(), m.run, m.dir, spool.ResultsKeep, func(string) {}) // also from a queue that keeps them
+			m.is(err)
 			m.is(m.store.Move(t.Context(), m.run, m.dir)) // asked again
 			if info, err := os.Stat(m.at); err != nil || info.Mode().Perm() != 0o750 {
 				t.Errorf("%v, %v: not as the server made it", info, err)

@@ -38,7 +38,8 @@ type Stager struct {
 	// Holder names a bundle as who needs its inputs in the cache. It may be
 	// nil: nothing is pinned then.
 	Holder func(bundle string) cache.Holder
-	// Limits bounds what one dependency may unpack to.
+	// Limits bounds what one dependency may hold; so does what the cache's disk
+	// has free when its download begins.
 	Limits tarstream.Limits
 	// InPlace finds the data of links; where it is nil, that is fetched from
 	// the server like any other.
@@ -46,6 +47,9 @@ type Stager struct {
 	// Store is the server's own store, where this bridge shares its disk; nil
 	// otherwise.
 	Store *ServerStore
+	// Layout is the shared directory, which keeps some bundles' results; empty
+	// where there is none.
+	Layout spool.Layout
 }
 
 // Error is why something could not be brought in.
@@ -185,6 +189,9 @@ func (s *Stager) dependency(ctx context.Context, run codalab.RunBundle, d codala
 // asked for.
 func (s *Stager) copied(ctx context.Context, run codalab.RunBundle, d codalab.Dependency, told *teller) (string, error) {
 	target := codalab.Target{BundleUUID: d.ParentUUID, Subpath: strings.Trim(path.Clean("/"+d.ParentPath), "/")}
+	if source, ok, err := s.kept(d, target); ok || err != nil {
+		return source, err
+	}
 	source, err := s.Cache.Get(ctx, s.want(run, cache.Key{Kind: "bundle", ID: target.String()}), func(ctx context.Context, tmp string) error {
 		return s.fetch(ctx, target, tmp, func(n int64) {
 			told.say("Downloading dependency %s: %s done.", d.ChildPath, codalab.FormatSize(n))
@@ -203,6 +210,14 @@ func (s *Stager) copied(ctx context.Context, run codalab.RunBundle, d codalab.De
 
 // fetch downloads a target to tmp.
 func (s *Stager) fetch(ctx context.Context, t codalab.Target, tmp string, progress func(n int64)) error {
+	r, err := s.room(tmp)
+	if err != nil {
+		return err
+	}
+	return r.explain(s.download(ctx, t, tmp, r, progress))
+}
+
+func (s *Stager) download(ctx context.Context, t codalab.Target, tmp string, r room, progress func(n int64)) error {
 	from, err := s.Contents.OpenContents(ctx, t, nil)
 	if err != nil {
 		return err
@@ -210,13 +225,13 @@ func (s *Stager) fetch(ctx context.Context, t codalab.Target, tmp string, progre
 	defer func() { _ = from.Close() }() // only read
 	body := &meter{r: from, tell: progress}
 	if from.Type == codalab.TargetDirectory {
-		return s.unpack(ctx, body, tmp)
+		return unpack(ctx, body, tmp, r.Limits)
 	}
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
-	_, err = io.Copy(f, body)
+	_, err = io.Copy(f, &bounded{r: body, limit: r.Bytes})
 	if err == nil { // the researcher's file may be a program
 		err = f.Chmod(fileMode(ctx, s.Contents, t))
 	}
@@ -231,7 +246,7 @@ func fileMode(ctx context.Context, c Contents, t codalab.Target) fs.FileMode {
 	return fs.FileMode(info.Perm)&0o777 | 0o400 //nolint:gosec // the server's permission bits, masked
 }
 
-func (s *Stager) unpack(ctx context.Context, body io.Reader, tmp string) error {
+func unpack(ctx context.Context, body io.Reader, tmp string, limits tarstream.Limits) error {
 	if err := os.Mkdir(tmp, 0o700); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
@@ -239,7 +254,7 @@ func (s *Stager) unpack(ctx context.Context, body io.Reader, tmp string) error {
 	if err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
-	_, err = tarstream.Unpack(ctx, body, root, s.Limits)
+	_, err = tarstream.Unpack(ctx, body, root, limits)
 	return errors.Join(err, root.Close())
 }
 

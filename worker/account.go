@@ -45,6 +45,17 @@ func (a *account) start(now time.Time) {
 	}
 }
 
+// copying says that the working directory is being copied.
+func (a *account) copying() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.status.Stage = spool.StageCopying
+	select {
+	case a.changed <- struct{}{}:
+	default:
+	}
+}
+
 // end says that the container has ended.
 func (a *account) end(now time.Time) {
 	a.mu.Lock()

@@ -81,7 +81,7 @@ func childPath(p string) (string, error) {
 }
 
 // isOutput says whether name is that of a file of the command's output.
-func isOutput(name string) bool { return name == "stdout" || name == "stderr" }
+func isOutput(name string) bool { return slices.Contains(outputs(), name) }
 
 // nested says whether of two child paths one is, or lies inside, the other.
 // Entries of a dependency at "." may meet others; that shows when links are

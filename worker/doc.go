@@ -4,7 +4,7 @@
 // specification on the shared disk (package spool), talks to nobody, fetches
 // nothing, and says how it went in records beside the specification:
 //
-//	read spec.json ─► take the attempt ─► devices, links, binds ─► container ─► exit.json, bell ─► clean up
+//	read spec.json ─► take the attempt ─► devices, links, binds ─► container ─► (copy) ─► exit.json, bell ─► clean up
 //	                        │                                         │
 //	                        └────► bell, status.json ◄──── usage, limits ──────── aside, every second
 //
@@ -21,12 +21,18 @@
 // as three seconds. With the worker dies its container, by whatever cause.
 // What the command has written to its working directory stays as it is.
 //
+// A working directory on the node's own disk (spool.WorkDirLocal) is copied to
+// the shared one before the exit record is written: where there is a record
+// that says nothing else, the results are all there. After TERM the copy ends
+// within Worker.CopyGrace, and the record says what is missing. What the
+// command prints is on the shared disk from the start.
+//
 // # What the command sees
 //
 // The image's environment and none of the host's, CODALAB=true, HOME and
 // working directory /<uuid>, its dependencies read-only with links to them
-// from the working directory, stdout and stderr as files there, and those GPUs
-// that the job was given. This is what CodaLab's own worker does
+// from the working directory, stdout and stderr there, TMPDIR=/<uuid>_tmp on the
+// node's own disk, and those GPUs that the job was given. This is what CodaLab's own worker does
 // (codalab/worker/worker_run_state.py: _transition_from_PREPARING,
 // codalab/worker/docker_utils.py: start_bundle_container), without a
 // container engine.

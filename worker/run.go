@@ -25,6 +25,7 @@ type run struct {
 	bell    spool.Bell
 	account *account
 	scratch *scratch // nil until it is made
+	dir     string   // the working directory; empty until it is made
 }
 
 // run runs the bundle and records its end. What people and the bridge wait for
@@ -93,12 +94,14 @@ func (r *run) execute(ctx, aside context.Context, group *errgroup.Group) (exit s
 	r.account.use(after)
 	r.account.spend(childrenCPU().minus(cpu))
 	r.finalDisk(aside)
-	return r.account.exit(ending{
+	e := ending{
 		exit: got, err: err, told: told, stopped: context.Cause(limited),
 		oomKills:   after.oomKills - before.oomKills,
 		memoryPeak: r.account.snapshot(time.Time{}).Usage.MemoryPeak,
-		diskFull:   diskFull(r.spec.RunDir),
-	}.verdict(r.spec))
+		diskFull:   diskFull(r.dir),
+	}
+	e.uncopied = r.bringHome(ctx)
+	return r.account.exit(e.verdict(r.spec))
 }
 
 // guarded makes a task for the side: it may fail, and the run goes on.
@@ -131,14 +134,11 @@ func (r *run) runContainer(ctx context.Context, c apptainer.Container) (apptaine
 func (r *run) prepare() (c apptainer.Container, err error) {
 	root, err := os.OpenRoot(r.spec.RunDir)
 	if err != nil {
-		return c, fmt.Errorf("open the working directory: %w", err)
+		return c, fmt.Errorf("open the run directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
 	links, binds, err := planDependencies(r.spec.Bundle, r.spec.Dependencies)
 	if err != nil {
-		return c, err
-	}
-	if err := makeLinks(root, links); err != nil {
 		return c, err
 	}
 	gpus, devices, err := r.devices()
@@ -148,12 +148,19 @@ func (r *run) prepare() (c apptainer.Container, err error) {
 	if r.scratch, err = makeScratch(r.spec.Scratch, r.Job); err != nil {
 		return c, fmt.Errorf("node %s: %w (the queue's scratch in the bridge's configuration)", r.Node, err)
 	}
+	own, err := r.makeDirs()
+	if err != nil {
+		return c, fmt.Errorf("node %s: %w", r.Node, err)
+	}
+	if err := r.makeLinks(links); err != nil {
+		return c, err
+	}
 	home := "/" + r.spec.Bundle
 	c = apptainer.Container{
 		SIF:          r.spec.Image,
 		ShellCommand: r.spec.Command,
-		Env:          append([]string{"CODALAB=true", "HOME=" + home}, gpuEnv(gpus)...),
-		Binds:        append([]apptainer.Bind{{Source: r.spec.RunDir, Target: home}}, binds...),
+		Env:          append([]string{"CODALAB=true", "HOME=" + home, "TMPDIR=" + tempDir(r.spec.Bundle)}, gpuEnv(gpus)...),
+		Binds:        append(own, binds...),
 		Devices:      devices,
 		Dir:          home,
 		Network:      r.spec.Network,
@@ -174,7 +181,7 @@ func (r *run) prepare() (c apptainer.Container, err error) {
 func openOutput(root *os.Root, name string) (*os.File, error) {
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
 	if err != nil {
-		return nil, fmt.Errorf("open %s in the working directory: %w", name, err)
+		return nil, fmt.Errorf("open %s in the run directory: %w", name, err)
 	}
 	return f, nil
 }
@@ -184,7 +191,7 @@ const recordPause = time.Second
 
 // record writes the exit record. A full disk may have room a moment later.
 func (r *run) record(ctx context.Context, exit spool.Exit) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(r.RecordWait, 2*time.Minute))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.recordWait())
 	defer cancel()
 	for {
 		err := r.attempt.WriteExit(exit)
@@ -197,6 +204,8 @@ func (r *run) record(ctx context.Context, exit spool.Exit) error {
 		}
 	}
 }
+
+func (r *run) recordWait() time.Duration { return cmp.Or(r.RecordWait, 2*time.Minute) }
 
 // ring tells the bridge to look. It finds out by itself too, only later.
 func (r *run) ring(ctx context.Context) {

@@ -31,6 +31,8 @@ type ending struct {
 	// diskFull is set when the working directory has no room left, so that the
 	// command could not say so there itself.
 	diskFull bool
+	// uncopied is why results in a local working directory are lost.
+	uncopied error
 }
 
 // limitError is a limit that a command has passed, in a sentence.
@@ -75,7 +77,23 @@ func (e ending) verdict(spec spool.Spec) spool.Exit {
 	default:
 		out.Cause = spool.CauseUser
 	}
+	if e.uncopied != nil {
+		e.lost(&out)
+	}
 	return out
+}
+
+// lost adds to a verdict that results are lost. Who told the job to stop before
+// they were copied knows better why.
+func (e ending) lost(out *spool.Exit) {
+	switch {
+	case out.Cause == spool.CauseSucceeded:
+		out.Cause = spool.CausePlatform
+	case out.Failure == "":
+		out.Failure = fmt.Sprintf("Exit code %d.", *out.ExitCode)
+	}
+	out.Failure = strings.TrimSpace(out.Failure + " " + sentence(e.uncopied))
+	out.Terminated = out.Terminated || errors.Is(e.uncopied, errTold)
 }
 
 // notRun words why the command did not run.

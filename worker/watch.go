@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -98,7 +99,7 @@ const (
 func (r *run) watchDisk(ctx context.Context, stop context.CancelCauseFunc) {
 	for rest := samplePause; pause(ctx, rest); {
 		began := time.Now() //nolint:forbidigo // how long it takes decides the rest
-		bytes, _ := diskUse(ctx, r.spec.RunDir, walkEntries)
+		bytes, _ := r.diskUse(ctx, walkEntries)
 		if ctx.Err() != nil {
 			return
 		}
@@ -114,7 +115,7 @@ func (r *run) watchDisk(ctx context.Context, stop context.CancelCauseFunc) {
 func (r *run) finalDisk(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, finalWalkTime)
 	defer cancel()
-	if bytes, whole := diskUse(ctx, r.spec.RunDir, finalWalkEntries); whole {
+	if bytes, whole := r.diskUse(ctx, finalWalkEntries); whole {
 		r.account.occupy(bytes)
 	}
 }
@@ -130,6 +131,21 @@ func diskFull(dir string) bool {
 		return false
 	}
 	return s.Bavail*uint64(max(s.Frsize, 0)) < leastRoom
+}
+
+// diskUse is what the command has written to its working directory, and to the
+// output files that a local one has only links to.
+func (r *run) diskUse(ctx context.Context, entries int) (bytes int64, whole bool) {
+	bytes, whole = diskUse(ctx, r.dir, entries)
+	if r.dir == r.spec.RunDir {
+		return bytes, whole
+	}
+	for _, name := range outputs() {
+		if info, err := os.Lstat(filepath.Join(r.spec.RunDir, name)); err == nil {
+			bytes += info.Size()
+		}
+	}
+	return bytes, whole
 }
 
 // diskUse adds up the sizes of the files below dir, as CodaLab does

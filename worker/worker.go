@@ -44,6 +44,10 @@ type Worker struct {
 	// Grace is how long the command has between TERM and KILL; zero means two
 	// seconds. It has to be shorter than the site's KillWait.
 	Grace time.Duration
+	// CopyGrace is how long a local working directory is copied after TERM; zero
+	// means ten seconds. With Grace it has to be shorter than the site's
+	// KillWait.
+	CopyGrace time.Duration
 	// Log is for people who look into the job's output.
 	Log *slog.Logger
 

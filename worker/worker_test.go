@@ -193,7 +193,7 @@ func TestMissingWorkingDirectoryIsRecorded(t *testing.T) {
 	must(t, os.RemoveAll(s.spec.RunDir))
 	_, err := newWorker(t, succeeds).Run(t.Context(), s.attempt.SpecPath())
 	must(t, err)
-	if e := s.exit(t); e.Cause != spool.CausePlatform || !strings.HasPrefix(e.Failure, "Open the working directory: ") {
+	if e := s.exit(t); e.Cause != spool.CausePlatform || !strings.HasPrefix(e.Failure, "Open the run directory: ") {
 		t.Errorf("recorded %+v", e)
 	}
 }

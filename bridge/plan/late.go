@@ -100,13 +100,16 @@ func (d *decision) collecting() {
 		d.row.Changed = d.news.Changed
 	}
 	c := d.news.Collected
+	if c != nil || d.news.Progress != "" {
+		d.row.Progress = d.news.Progress
+	}
 	switch {
 	case c == nil:
 		if !d.waiting() {
 			d.want(Collect)
 		}
 	case c.Failure == "":
-		reason := "the results are with the server"
+		reason := delivered(c.Done)
 		if d.row.Changed != "" {
 			reason = noted(reason, []string{d.row.Changed})
 		}
@@ -120,6 +123,14 @@ func (d *decision) collecting() {
 		d.again(c.Failure)
 		d.want(Confirm) // the server may have the result already, and take no other
 	}
+}
+
+// delivered is the reason that the results need no further delivery.
+func delivered(what string) string {
+	if what == "" {
+		return "the results are with the server"
+	}
+	return "the results are with the server: " + what
 }
 
 // ended says whether the server has said that the bundle has ended there, and

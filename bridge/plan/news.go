@@ -43,7 +43,7 @@ type News struct {
 	Collected *Outcome
 	Confirmed *Confirmation
 	Released  *Outcome
-	// Progress is how far staging is.
+	// Progress is how far staging, or collecting, is.
 	Progress string
 	// Changed is what was found to have changed of the data that the bundle
 	// used in place, when its results were about to be collected.
@@ -61,6 +61,8 @@ type Outcome struct {
 	// Full is set when there was no room on a disk, or in a quota: nobody's
 	// request is to blame, and it goes on when there is room.
 	Full bool
+	// Done says what was done, where there is more to say than that it was.
+	Done string `json:",omitempty"`
 }
 
 // Claimed is the server's answer to a claim.

@@ -295,7 +295,7 @@ func (d *decision) want(k Kind) {
 // enter moves the row to another phase.
 func (d *decision) enter(p Phase, reason string) {
 	d.row.Phase, d.row.Since, d.row.Reason = p, d.now, reason
-	d.row.Due, d.row.Tries, d.row.Trouble, d.row.Low = time.Time{}, 0, "", ""
+	d.row.Due, d.row.Tries, d.row.Trouble, d.row.Low, d.row.Progress = time.Time{}, 0, "", "", ""
 }
 
 // again says that what the phase is after failed, and when to try it again.

@@ -202,6 +202,27 @@ func TestUndeliverableResultsFailTheBundle(t *testing.T) {
 	b.at(73 * time.Hour).hears(away).is(plan.Finalizing)
 }
 
+// TestI6ServerThatIsAwayForDaysGetsTheResults: the upload is tried every minute,
+// and its results are not touched.
+func TestI6ServerThatIsAwayForDaysGetsTheResults(t *testing.T) {
+	t.Parallel()
+	away := plan.News{Collected: &plan.Outcome{Failure: "connection refused"}}
+	b := given(t, rowIn(plan.Collecting))
+	tries := 0
+	for at := time.Duration(0); at < 72*time.Hour; tries++ {
+		b.at(at).hears(away).is(plan.Collecting, plan.Confirm)
+		if pause := b.row.Due.Sub(b.now); pause <= 0 || pause > time.Minute {
+			t.Fatalf("after %s the next try is %s away", at, pause)
+		}
+		at += b.row.Due.Sub(b.now)
+		b.at(at).hears(plan.News{}).is(plan.Collecting, plan.Collect)
+	}
+	b.hears(plan.News{Collected: &plan.Outcome{}}).is(plan.Finalizing)
+	if v := b.row.Verdict; v.Failure != "" || tries < 4000 {
+		t.Errorf("verdict %+v after %d tries", v, tries)
+	}
+}
+
 func TestReadingsThatOvertakeOneAnotherLoseNothing(t *testing.T) {
 	t.Parallel()
 	var n plan.News

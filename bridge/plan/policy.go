@@ -96,8 +96,12 @@ type Queue struct {
 	MaxInFlight int
 	// RetryBegun says whether a begun bundle may begin again.
 	RetryBegun RetryBegun
-	// Scratch is a directory on the nodes' own disk.
+	// Scratch is a directory on the nodes' own disk, WorkDir says whether
+	// working directories lie there too.
 	Scratch string
+	WorkDir spool.WorkDir
+	// Results says what becomes of what a bundle leaves.
+	Results spool.Results
 	// Extra are further options of sbatch.
 	Extra []string
 }

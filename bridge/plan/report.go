@@ -7,6 +7,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // Reported says whether a worker's check-in tells of the row.
@@ -128,11 +129,17 @@ func (r Row) doing() string {
 	case Queued:
 		return r.queuedStatus()
 	case Running:
+		if r.Status != nil && r.Status.Stage == spool.StageCopying {
+			return "Copying results from the node's own disk to the shared one."
+		}
 		return "Running job in container." // codalab/worker/worker_run_state.py: transition_from_PREPARING
 	case Stopping:
 		return "Being stopped."
 	case Collecting:
-		if r.Trouble != "" {
+		switch {
+		case r.Progress != "":
+			return r.Progress
+		case r.Trouble != "":
 			return "Uploading results; the last try failed: " + sentence(r.Trouble)
 		}
 		return "Uploading results."

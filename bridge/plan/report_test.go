@@ -40,9 +40,12 @@ func TestRunStatusSaysWhyInOneSentence(t *testing.T) {
 		{plan.Queued, pending("Resources", epoch), "Slurm job 7 waits (Resources); Slurm expects to start it at 2027-01-15 08:00:00."},
 		{plan.Queued, func(r *plan.Row) { r.Job = job(sbatch.StateRunning) }, "Slurm job 7 is starting on n1 (RUNNING)."},
 		{plan.Running, unstaged, "Running job in container."},
+		{plan.Running, func(r *plan.Row) { r.Status = &spool.Status{Stage: spool.StageRunning} }, "Running job in container."},
+		{plan.Running, func(r *plan.Row) { r.Status = &spool.Status{Stage: spool.StageCopying} }, "Copying results from the node's own disk to the shared one."},
 		{plan.Stopping, unstaged, "Being stopped."},
 		{plan.Collecting, unstaged, "Uploading results."},
 		{plan.Collecting, trouble("connection refused"), "Uploading results; the last try failed: Connection refused."},
+		{plan.Collecting, func(r *plan.Row) { r.Trouble, r.Progress = "connection refused", "Uploading results: 1 of 2." }, "Uploading results: 1 of 2."},
 		{plan.Finalizing, unstaged, "Finalizing bundle."},
 		{plan.Done, unstaged, "Finished"},
 	} {

@@ -58,6 +58,7 @@ func (p Policy) Spec(r Row) spool.Spec {
 		Mark:        string(r.Mark),
 		Command:     r.Run.Command,
 		RunDir:      p.Layout.RunDir(r.Bundle, r.Attempt),
+		WorkDir:     q.WorkDir,
 		GPUs:        int(res.GPUs),
 		MemoryBytes: res.Memory,
 		DiskBytes:   res.Disk,

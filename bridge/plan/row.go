@@ -127,7 +127,7 @@ type Row struct {
 	// Status is the worker's last status that was seen. It is not saved for
 	// its own sake: a restarted bridge reads it again.
 	Status *spool.Status `json:"-"`
-	// Progress says how far staging is. It is not saved either.
+	// Progress says how far staging, or collecting, is. It is not saved either.
 	Progress string `json:"-"`
 
 	// Stop is the verdict that is wanted instead of the run's own: a kill, or

@@ -165,15 +165,17 @@ func (w *world) answer(a *arguments) error {
 	}
 	delete(w.running, key)
 	n := w.hear()
-	o := plan.Outcome{Failure: a.get("failure"), Final: a.flag("final"), Gone: a.flag("gone"), Full: a.flag("full")}
+	o := plan.Outcome{
+		Failure: a.get("failure"), Final: a.flag("final"), Gone: a.flag("gone"), Full: a.flag("full"), Done: a.get("done"),
+	}
+	if n.Progress = a.get("progress"); n.Progress != "" {
+		w.running[key] = true
+		return nil
+	}
 	switch kind {
 	case plan.Claim:
 		n.Claimed = &plan.Claimed{Outcome: o, Accepted: a.flag("yes")}
 	case plan.Stage:
-		if n.Progress = a.get("progress"); n.Progress != "" {
-			w.running[key] = true
-			return nil
-		}
 		n.Staged = &plan.StageEnd{Outcome: o, Inputs: spool.Inputs{Image: "/shared/cache/x.sif"}}
 	case plan.Prepare:
 		n.Prepared = &o

@@ -276,38 +276,38 @@ type collector struct {
 }
 
 // Collect uploads what an attempt left.
-func (c collector) Collect(_ context.Context, run codalab.RunBundle, dir string) error {
+func (c collector) Collect(_ context.Context, run codalab.RunBundle, dir string, _ spool.Results, _ func(string)) (string, error) {
 	w, srv := c.w, &c.w.server
 	if c.crashes() {
-		return errCrashed
+		return "", errCrashed
 	}
 	if srv.isAway() {
-		return errAway
+		return "", errAway
 	}
 	fails := w.fault(UploadFails)
 	switch {
 	case !fails:
 	case w.dice.half(UploadFails):
-		return errAway
+		return "", errAway
 	case w.dice.any(ofServer, 2) == 0:
-		return &codalab.Error{Status: http.StatusForbidden, Message: "not now"}
+		return "", &codalab.Error{Status: http.StatusForbidden, Message: "not now"}
 	}
 	b := srv.find(run.UUID)
 	if b == nil {
-		return notFound(run.UUID)
+		return "", notFound(run.UUID)
 	}
 	n, err := strconv.Atoi(filepath.Base(dir))
 	if err != nil {
-		return errors.Join(errAway, err)
+		return "", errors.Join(errAway, err)
 	}
 	w.checkUpload(b, n)
 	a := w.disk.attempt(run.UUID, n)
 	b.upload = &upload{attempt: n, complete: a.alive == 0, missing: !a.there}
 	if fails {
-		return errAway
+		return "", errAway
 	}
 	if c.crashes() {
-		return errCrashed
+		return "", errCrashed
 	}
-	return nil
+	return "", nil
 }

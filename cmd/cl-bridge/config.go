@@ -21,6 +21,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+	"github.com/cl-slurm/cl-slurm/internal/tarstream"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // config is the bridge's configuration file. docs/operators.md explains each
@@ -35,19 +37,21 @@ type config struct {
 	Ledger       string `toml:"ledger"`
 	Worker       string `toml:"worker"`
 
-	DiskSettle    *duration `toml:"disk_settle"`
-	KeepAfterAck  *duration `toml:"keep_after_ack"`
-	StagePatience *duration `toml:"stage_patience"`
-	MaxAttempts   int       `toml:"max_attempts"`
-	CancelStrays  *bool     `toml:"cancel_strays"`
-	LowWater      *lowWater `toml:"low_water"`
-	SweepGrace    *duration `toml:"sweep_grace"`
+	DiskSettle      *duration `toml:"disk_settle"`
+	KeepAfterAck    *duration `toml:"keep_after_ack"`
+	StagePatience   *duration `toml:"stage_patience"`
+	CollectPatience *duration `toml:"collect_patience"`
+	MaxAttempts     int       `toml:"max_attempts"`
+	CancelStrays    *bool     `toml:"cancel_strays"`
+	LowWater        *lowWater `toml:"low_water"`
+	SweepGrace      *duration `toml:"sweep_grace"`
 
-	Slurm slurmConfig             `toml:"slurm"`
-	Image imageConfig             `toml:"image"`
-	Link  []linkConfig            `toml:"link"`
-	Cache cacheConfig             `toml:"cache"`
-	Queue map[string]*queueConfig `toml:"queue"`
+	Slurm   slurmConfig             `toml:"slurm"`
+	Image   imageConfig             `toml:"image"`
+	Link    []linkConfig            `toml:"link"`
+	Cache   cacheConfig             `toml:"cache"`
+	Staging stagingConfig           `toml:"staging"`
+	Queue   map[string]*queueConfig `toml:"queue"`
 
 	path string // the file's
 }
@@ -64,6 +68,27 @@ type imageConfig struct {
 	TempDir    string `toml:"temp_dir"`
 	Processors int    `toml:"processors"`
 	Memory     size   `toml:"memory"`
+}
+
+type stagingConfig struct {
+	MaxDependency *size `toml:"max_dependency"`
+	MaxFiles      int   `toml:"max_files"`
+}
+
+func (s stagingConfig) check() error {
+	switch {
+	case s.MaxDependency != nil && *s.MaxDependency == 0:
+		return errors.New("staging.max_dependency is 0: leave it out to be bounded by the disk alone")
+	case s.MaxFiles < 0:
+		return errors.New("staging.max_files is negative")
+	}
+	return nil
+}
+
+// limits is how much one dependency may hold.
+func (s stagingConfig) limits() tarstream.Limits {
+	const files = 10_000_000
+	return tarstream.Limits{Bytes: s.MaxDependency.or(0), Entries: int64(cmp.Or(s.MaxFiles, files))}
 }
 
 // linkConfig is a directory whose data bundles use in place.
@@ -120,6 +145,8 @@ type queueConfig struct {
 	MaxInFlight    int             `toml:"max_in_flight"`
 	RetryBegun     plan.RetryBegun `toml:"retry_begun"`
 	Scratch        string          `toml:"scratch"`
+	WorkDir        spool.WorkDir   `toml:"workdir"`
+	Results        spool.Results   `toml:"results"`
 	SbatchOptions  []string        `toml:"sbatch_options"`
 }
 
@@ -256,7 +283,8 @@ func plain(err error) string {
 	}
 	want := map[string]string{
 		"string": "a text in quotes", "int": "a whole number", "bool": "true or false", "size": "a text such as \"2g\"",
-		"duration": "a text such as \"3h\"", "lowWater": "a text such as \"50g\" or \"5%\"", "RetryBegun": "a text in quotes",
+		"duration": "a text such as \"3h\"", "lowWater": "a text such as \"50g\" or \"5%\"",
+		"RetryBegun": "a text in quotes", "WorkDir": "a text in quotes", "Results": "a text in quotes",
 	}[m[2]]
 	return fmt.Sprintf("want %s, not TOML's %s", cmp.Or(want, "another kind of value"), m[1])
 }
@@ -313,6 +341,9 @@ func (c config) check() error {
 	if err := c.Cache.check(); err != nil {
 		return err
 	}
+	if err := c.Staging.check(); err != nil {
+		return err
+	}
 	if d := c.Slurm.ObserveEvery.or(time.Second); d < time.Second {
 		return errors.New("slurm.observe_every is below 1s: that is more than a controller should be asked")
 	}
@@ -329,6 +360,10 @@ func (q queueConfig) check(name string) error {
 		return fmt.Errorf("[queue.%s]: retry_begun = %q: want %q or %q", name, q.RetryBegun, plan.RetryNever, plan.RetryOnPlatform)
 	case q.Scratch != "" && !filepath.IsAbs(q.Scratch):
 		return fmt.Errorf("[queue.%s]: scratch = %q: want an absolute path on the nodes", name, q.Scratch)
+	case q.WorkDir != "" && q.WorkDir != spool.WorkDirShared && q.WorkDir != spool.WorkDirLocal:
+		return fmt.Errorf("[queue.%s]: workdir = %q: want %q or %q", name, q.WorkDir, spool.WorkDirShared, spool.WorkDirLocal)
+	case q.Results != "" && q.Results != spool.ResultsUpload && q.Results != spool.ResultsKeep:
+		return fmt.Errorf("[queue.%s]: results = %q: want %q or %q", name, q.Results, spool.ResultsUpload, spool.ResultsKeep)
 	case q.MaxInFlight < 0:
 		return fmt.Errorf("[queue.%s]: max_in_flight is negative", name)
 	}
@@ -361,6 +396,8 @@ func (c config) queues() map[string]plan.Queue {
 			MaxInFlight:    q.MaxInFlight,
 			RetryBegun:     cmp.Or(q.RetryBegun, plan.RetryNever),
 			Scratch:        cmp.Or(q.Scratch, "/tmp"),
+			WorkDir:        cmp.Or(q.WorkDir, spool.WorkDirShared),
+			Results:        cmp.Or(q.Results, spool.ResultsUpload),
 			Extra:          q.SbatchOptions,
 		}
 	}

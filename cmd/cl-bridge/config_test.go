@@ -62,6 +62,7 @@ func TestQueuesHaveTheirDefaults(t *testing.T) {
 	}
 	want := map[string]plan.Queue{"cpu": {
 		Name: "cpu", Tag: "cpu", TimeGrace: 2 * time.Minute, MemoryOverhead: 64 << 20, RetryBegun: plan.RetryNever, Scratch: "/tmp",
+		WorkDir: spool.WorkDirShared, Results: spool.ResultsUpload,
 	}}
 	if diff := cmp.Diff(want, c.queues()); diff != "" {
 		t.Errorf("queues (-want +got):\n%s", diff)
@@ -99,5 +100,11 @@ func TestSharedDiskThatIsNotMountedIsNotTakenForAnEmptyOne(t *testing.T) {
 		if err := prepareShared(layout, bundles); err != nil {
 			t.Errorf("with %d bundles: %v", bundles, err)
 		}
+	}
+	if err := os.Remove(layout.KeptDirs()); err != nil { // as an earlier version leaves it
+		t.Fatal(err)
+	}
+	if err := prepareShared(layout, 3); err != nil {
+		t.Errorf("without a directory of kept results: %v", err)
 	}
 }

@@ -26,7 +26,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
-	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging"
@@ -45,7 +44,7 @@ configuration is wrong; 3 the server did not answer, try again later.`
 func run(ctx context.Context, p program.Process) error {
 	root := program.Root(p, "cl-bridge", "Run a CodaLab server's bundles as Slurm jobs", about)
 	for _, add := range []func(program.Process) *cobra.Command{
-		runCommand, replayCommand, explainCommand, statusCommand, recoverCommand, sweepCommand, cacheCommand, configCommand,
+		runCommand, replayCommand, explainCommand, statusCommand, recoverCommand, sweepCommand, cacheCommand, keptCommand, configCommand,
 	} {
 		root.AddCommand(add(p))
 	}
@@ -161,7 +160,7 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 		Spool:      spool.Disk{Layout: layout},
 		Gauge:      spool.Disk{Layout: layout},
 		Stager:     stager(c, cl, content, book.ID, now),
-		Collector:  &staging.Collector{Contents: cl, Store: serverStore(c)},
+		Collector:  &staging.Collector{Contents: cl, Store: serverStore(c), Layout: layout, Now: now},
 		Log:        log,
 		Now:        now,
 
@@ -253,11 +252,12 @@ func checkQueues(c config, rows []plan.Row) error {
 }
 
 // prepareShared makes the parts of the shared directory. Where the ledger has
-// bundles they have to be there already: an empty directory then is one on
-// which the shared disk is not mounted.
+// bundles they have to be there already, but for that of kept results, which
+// earlier versions did not make: an empty directory then is one on which the
+// shared disk is not mounted.
 func prepareShared(layout spool.Layout, bundles int) error {
 	for _, dir := range layout.Directories() {
-		if _, err := os.Stat(dir); err != nil && bundles > 0 {
+		if _, err := os.Stat(dir); err != nil && bundles > 0 && dir != layout.KeptDirs() {
 			return fmt.Errorf("the shared directory does not hold the files of the %d bundles in the ledger: is its disk mounted? (%w)", bundles, err)
 		}
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -282,7 +282,7 @@ func policy(c config, id string, layout spool.Layout, worker string, slurm *sbat
 		Settle:          c.DiskSettle.or(10 * time.Second),
 		StuckFor:        5 * time.Second,
 		StagePatience:   c.StagePatience.or(5 * time.Minute),
-		CollectPatience: 3 * 24 * time.Hour,
+		CollectPatience: c.CollectPatience.or(3 * 24 * time.Hour),
 		AckPatience:     10 * time.Minute,
 		MaxAttempts:     cmp.Or(c.MaxAttempts, 3),
 		KeepAfterAck:    c.KeepAfterAck.or(24 * time.Hour),
@@ -299,9 +299,10 @@ func stager(c config, cl *client.Client, content *cache.Cache, bridge string, no
 		Converter: apptainer.Converter{
 			TempDir: c.Image.TempDir, Processors: c.Image.Processors, MemoryMiB: int(c.Image.Memory / mib),
 		},
-		Limits:  tarstream.Limits{},
+		Limits:  c.Staging.limits(),
 		Store:   serverStore(c),
 		InPlace: inPlace(c, cl, spool.Layout(c.Shared), now),
+		Layout:  spool.Layout(c.Shared),
 	}
 }
 

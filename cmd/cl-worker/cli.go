@@ -31,9 +31,10 @@ disk. It is what the batch script of a bundle's job ends in:
 
   exec cl-worker exec SPEC
 
-How it went is written to exit.json beside SPEC. TERM, INT and HUP are passed
-on to the bundle's command as TERM, with KILL for what is left two seconds
-later; USR1 is ignored.
+How it went is written to exit.json beside SPEC, once results on the node's own
+disk are copied to the shared one. TERM, INT and HUP are passed on to the
+bundle's command as TERM, with KILL for what is left two seconds later, and a
+copy goes on for ten seconds; USR1 is ignored.
 
 Exit codes, which sacct shows:
   0      the command succeeded

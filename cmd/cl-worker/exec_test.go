@@ -111,13 +111,19 @@ func (x *execution) file(name string) string {
 // the working directory.
 func (x *execution) awaitCommand() {
 	x.t.Helper()
+	x.await("the command has begun", func() bool { return strings.Contains(x.file("began"), "ready") })
+}
+
+// await polls until something holds.
+func (x *execution) await(what string, holds func() bool) {
+	x.t.Helper()
 	for range 4000 {
-		if strings.Contains(x.file("began"), "ready") {
+		if holds() {
 			return
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	x.t.Fatalf("the command never began; the worker said: %s", x.log.String())
+	x.t.Fatalf("waited for nothing: %s; the worker said: %s", what, x.log.String())
 }
 
 // succeed runs the command and wants exit status 0.
@@ -255,15 +261,7 @@ func TestKilledWorkerLeavesNoProcess(t *testing.T) {
 	}
 	must(t, x.cmd.Process.Kill())
 	_ = x.cmd.Wait() // it was killed
-	for range 4000 {
-		if len(x.processes(marker)) == 0 {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	if left := x.processes(marker); len(left) > 0 {
-		t.Errorf("left: %q", left)
-	}
+	x.await("no process is left", func() bool { return len(x.processes(marker)) == 0 })
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	must(t, err)
 	if strings.Contains(string(mounts), string(x.layout)) {

@@ -53,7 +53,7 @@ func buildImage(ctx context.Context, path string) error {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
 	var layer bytes.Buffer
-	if err := writeLayer(&layer, "sh", "cat", "ls", "env", "sleep", "head", "id", "readlink", "tail", "touch"); err != nil {
+	if err := writeLayer(&layer, "sh", "cat", "ls", "env", "sleep", "head", "id", "readlink", "tail", "touch", "stat", "ln", "mkdir", "mkfifo", "chmod", "rm"); err != nil {
 		return err
 	}
 	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer.Bytes())), nil })

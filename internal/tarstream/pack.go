@@ -13,8 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/klauspost/compress/gzip"
 )
 
 // PackOptions says what Pack leaves out.
@@ -44,20 +42,17 @@ func Pack(ctx context.Context, w io.Writer, root *os.Root, dir string, opts Pack
 	if !info.IsDir() {
 		return fmt.Errorf("pack %s: %w", dir, syscall.ENOTDIR)
 	}
-	// Level 1 keeps up with a fast network on one core; results are packed
-	// once and read seldom.
-	zw, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
-	if err != nil {
-		return fmt.Errorf("pack %s: %w", dir, err)
-	}
+	zw := newCompressor(w)
 	p := packer{
-		ctx: ctx, root: root, dir: dir, opts: opts,
+		ctx: ctx, opts: opts,
 		tw: tar.NewWriter(zw), buf: make([]byte, 128<<10), linked: map[inode]string{},
 	}
-	if err := p.directory(".", info); err != nil {
-		return fmt.Errorf("pack %s: %w", dir, err)
+	err = p.all(place{root: root, path: dir})
+	if err == nil {
+		err = zw.Close()
 	}
-	if err := errors.Join(p.tw.Close(), zw.Close()); err != nil {
+	if err != nil {
+		zw.abandon()
 		return fmt.Errorf("pack %s: %w", dir, err)
 	}
 	return nil
@@ -66,8 +61,6 @@ func Pack(ctx context.Context, w io.Writer, root *os.Root, dir string, opts Pack
 // packer is one call of Pack.
 type packer struct {
 	ctx    context.Context //nolint:containedctx // lives as long as the call that it came with
-	root   *os.Root
-	dir    string
 	opts   PackOptions
 	tw     *tar.Writer
 	buf    []byte
@@ -76,31 +69,35 @@ type packer struct {
 
 type inode struct{ dev, ino uint64 }
 
-// directory adds a directory and, in the order of their names, what it holds.
-// Names are plain bytes here, which io/fs would not take.
-func (p *packer) directory(below string, info fs.FileInfo) error {
-	d, err := p.root.OpenFile(path.Join(p.dir, below), os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+// place is a path below an open directory. That is mostly the parent, so that
+// no file costs a walk from the root.
+type place struct {
+	root  *os.Root
+	path  string
+	depth int // how many roots are open above
+}
+
+func (at place) in(name string) place { return place{at.root, path.Join(at.path, name), at.depth} }
+
+func (at place) open(flag int) (*os.File, error) {
+	// Without O_NONBLOCK a pipe that took a file's place would hold us.
+	return at.root.OpenFile(at.path, os.O_RDONLY|syscall.O_NONBLOCK|flag, 0) //nolint:wrapcheck // Pack wraps
+}
+
+// all writes the archive.
+func (p *packer) all(at place) error {
+	d, err := at.open(syscall.O_DIRECTORY)
 	if err != nil {
-		return err //nolint:wrapcheck // Pack wraps
-	}
-	entries, err := d.ReadDir(-1)
-	if err := errors.Join(err, d.Close()); err != nil {
 		return err
 	}
-	if err := p.write(below+"/", "", info); err != nil {
+	if err := p.directory(d, at, "."); err != nil {
 		return err
 	}
-	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-	for _, e := range entries {
-		if err := p.entry(path.Join(below, e.Name()), e); err != nil {
-			return err
-		}
-	}
-	return nil
+	return p.tw.Close() //nolint:wrapcheck // Pack wraps
 }
 
 // entry adds one entry of a directory, or passes it over.
-func (p *packer) entry(below string, e fs.DirEntry) error {
+func (p *packer) entry(at place, below string, e fs.DirEntry) error {
 	if err := p.ctx.Err(); err != nil {
 		return err
 	}
@@ -110,9 +107,41 @@ func (p *packer) entry(below string, e fs.DirEntry) error {
 	if len(below) > maxName {
 		return fmt.Errorf("%w: a path of more than %d bytes", ErrTooLarge, maxName)
 	}
-	err := p.add(below)
+	switch kind := e.Type(); {
+	case kind.IsRegular():
+		f, err := at.open(0)
+		if err != nil {
+			return p.passOver(at, below, e, err)
+		}
+		return errors.Join(p.file(f, below), f.Close())
+	case kind.IsDir():
+		d, err := at.open(syscall.O_DIRECTORY)
+		if err != nil {
+			return p.passOver(at, below, e, err)
+		}
+		return p.directory(d, at, below)
+	case kind == fs.ModeSymlink:
+		link, err := at.root.Readlink(at.path)
+		if err != nil {
+			return p.passOver(at, below, e, err)
+		}
+		info, err := at.root.Lstat(at.path)
+		if err != nil {
+			return p.passOver(at, below, e, err)
+		}
+		return p.write(tar.TypeSymlink, below, link, info)
+	}
+	return nil
+}
+
+// passOver says whether an entry that could not be opened may be left out:
+// because it vanished or was replaced since its directory was read, or may
+// not be read.
+func (p *packer) passOver(at place, below string, e fs.DirEntry, err error) error {
+	now, gone := at.root.Lstat(at.path)
 	switch {
-	case err == nil, errors.Is(err, fs.ErrNotExist):
+	case errors.Is(gone, fs.ErrNotExist), errors.Is(err, syscall.ESTALE), // removed by another client of NFS
+		gone == nil && now.Mode().Type() != e.Type():
 		return nil
 	case errors.Is(err, fs.ErrPermission) && p.opts.Skipped != nil:
 		p.opts.Skipped(below, err)
@@ -121,54 +150,56 @@ func (p *packer) entry(below string, e fs.DirEntry) error {
 	return err
 }
 
-func (p *packer) add(below string) error {
-	info, err := p.root.Lstat(path.Join(p.dir, below))
-	if err != nil {
-		return err //nolint:wrapcheck // Pack wraps
+// directory adds a directory and, in the order of their names, what it holds.
+// Names are plain bytes here, which io/fs would not take. It closes d.
+func (p *packer) directory(d *os.File, at place, below string) error {
+	info, err := d.Stat()
+	var entries []fs.DirEntry
+	if err == nil {
+		entries, err = d.ReadDir(-1)
 	}
-	switch mode := info.Mode(); {
-	case mode.IsRegular():
-		return p.file(below, info)
-	case mode.IsDir():
-		return p.directory(below, info)
-	case mode.Type() == fs.ModeSymlink:
-		link, err := p.root.Readlink(path.Join(p.dir, below))
-		if err != nil {
-			return err //nolint:wrapcheck // Pack wraps
+	if err := errors.Join(err, d.Close()); err != nil {
+		return err
+	}
+	if err := p.write(tar.TypeDir, below+"/", "", info); err != nil {
+		return err
+	}
+	if at.depth < maxOpen && len(entries) > 0 {
+		// Without it all paths are only longer.
+		if sub, err := at.root.OpenRoot(at.path); err == nil {
+			defer sub.Close() //nolint:errcheck // only read
+			at = place{root: sub, path: ".", depth: at.depth + 1}
 		}
-		return p.write(below, link, info)
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	for _, e := range entries {
+		if err := p.entry(at.in(e.Name()), path.Join(below, e.Name()), e); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-func (p *packer) file(below string, info fs.FileInfo) error {
-	id, several := severalNames(info)
-	if first, ok := p.linked[id]; ok && several {
-		return p.tw.WriteHeader(&tar.Header{ //nolint:wrapcheck // Pack wraps
-			Typeflag: tar.TypeLink, Name: "./" + below, Linkname: first,
-			Mode: int64(info.Mode().Perm()), ModTime: info.ModTime().Truncate(time.Second),
-		})
-	}
-	// Without O_NONBLOCK a pipe that took the file's place would hold us.
-	f, err := p.root.OpenFile(path.Join(p.dir, below), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+// file adds an open file.
+func (p *packer) file(f *os.File, below string) error {
+	info, err := f.Stat()
 	if err != nil {
 		return err //nolint:wrapcheck // Pack wraps
 	}
-	defer f.Close() //nolint:errcheck // only read
-	opened, err := f.Stat()
-	if err != nil {
-		return err //nolint:wrapcheck // Pack wraps
-	}
-	if !os.SameFile(info, opened) {
+	if !info.Mode().IsRegular() {
 		return nil // replaced since we looked
 	}
-	if err := p.write(below, "", opened); err != nil {
+	id, several := severalNames(info)
+	if first, ok := p.linked[id]; ok && several {
+		return p.write(tar.TypeLink, below, first, info)
+	}
+	if err := p.write(tar.TypeReg, below, "", info); err != nil {
 		return err
 	}
 	if several {
 		p.linked[id] = "./" + below
 	}
-	return p.copy(f, opened.Size())
+	return p.copy(f, info.Size())
 }
 
 // copy writes exactly size bytes, whatever has become of the file.
@@ -183,17 +214,18 @@ func (p *packer) copy(f io.Reader, size int64) error {
 	return nil
 }
 
-func (p *packer) write(below, link string, info fs.FileInfo) error {
-	header, err := tar.FileInfoHeader(info, link)
-	if err != nil {
-		return err //nolint:wrapcheck // Pack wraps
+func (p *packer) write(kind byte, below, link string, info fs.FileInfo) error {
+	header := tar.Header{
+		Typeflag: kind,
+		Name:     "./" + strings.TrimPrefix(below, "./"),
+		Linkname: link,
+		Mode:     int64(info.Mode().Perm()),
+		ModTime:  info.ModTime().Truncate(time.Second), // never a moment that is still to come
 	}
-	header.Name = "./" + strings.TrimPrefix(below, "./")
-	header.Mode = int64(info.Mode().Perm())
-	header.ModTime = info.ModTime().Truncate(time.Second) // never a moment that is still to come
-	header.Uid, header.Gid, header.Uname, header.Gname = 0, 0, "", ""
-	header.Format = tar.FormatUnknown // the plainest that holds it
-	return p.tw.WriteHeader(header)   //nolint:wrapcheck // Pack wraps
+	if kind == tar.TypeReg {
+		header.Size = info.Size()
+	}
+	return p.tw.WriteHeader(&header) //nolint:wrapcheck // Pack wraps
 }
 
 // severalNames identifies a file that has more than one name.

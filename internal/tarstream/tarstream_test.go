@@ -8,35 +8,38 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-func openRoot(t *testing.T, dir string) *os.Root {
-	t.Helper()
+func openRoot(tb testing.TB, dir string) *os.Root {
+	tb.Helper()
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := root.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return root
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
+func must(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
@@ -66,10 +69,10 @@ func tree(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-func pack(t *testing.T, dir string, opts tarstream.PackOptions) []byte {
-	t.Helper()
+func pack(tb testing.TB, dir string, opts tarstream.PackOptions) []byte {
+	tb.Helper()
 	var b bytes.Buffer
-	must(t, tarstream.Pack(t.Context(), &b, openRoot(t, dir), ".", opts))
+	must(tb, tarstream.Pack(tb.Context(), &b, openRoot(tb, dir), ".", opts))
 	return b.Bytes()
 }
 
@@ -204,96 +207,6 @@ func TestPackOfAFileIsRefused(t *testing.T) {
 	}
 }
 
-func archive(t *testing.T, headers ...tar.Header) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	tw := tar.NewWriter(&b)
-	for _, h := range headers {
-		if h.Mode == 0 {
-			h.Mode = 0o644
-		}
-		must(t, tw.WriteHeader(&h))
-		_, err := tw.Write(bytes.Repeat([]byte("x"), int(h.Size)))
-		must(t, err)
-	}
-	must(t, tw.Close())
-	return b.Bytes()
-}
-
-func TestHostileArchives(t *testing.T) {
-	t.Parallel()
-	file := func(name string) tar.Header { return tar.Header{Typeflag: tar.TypeReg, Name: name, Size: 3} }
-	link := func(name, to string) tar.Header {
-		return tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: to}
-	}
-	hard := func(name, to string) tar.Header { return tar.Header{Typeflag: tar.TypeLink, Name: name, Linkname: to} }
-	tests := map[string]struct {
-		headers []tar.Header
-		err     error             // nil: any error will do if want is nil
-		want    map[string]string // nil: refused
-	}{
-		"dotdot":               {[]tar.Header{file("../evil")}, tarstream.ErrUnsafe, nil},
-		"dotdot inside":        {[]tar.Header{file("a/../../evil")}, tarstream.ErrUnsafe, nil},
-		"absolute is rooted":   {[]tar.Header{file("/etc/evil")}, nil, map[string]string{"etc": "directory", "etc/evil": "xxx"}},
-		"through link out":     {[]tar.Header{link("l", "/tmp"), file("l/evil")}, nil, nil},
-		"through link up":      {[]tar.Header{link("l", ".."), file("l/evil")}, nil, nil},
-		"through link within":  {[]tar.Header{{Typeflag: tar.TypeDir, Name: "d", Mode: 0o755}, link("l", "d"), file("l/f")}, nil, map[string]string{"d": "directory", "l": "-> d", "d/f": "xxx"}},
-		"file over link":       {[]tar.Header{link("l", "/etc/evil"), file("l")}, nil, map[string]string{"l": "xxx"}},
-		"directory over link":  {[]tar.Header{link("l", "/tmp"), {Typeflag: tar.TypeDir, Name: "l", Mode: 0o777}}, nil, nil},
-		"hard link out":        {[]tar.Header{hard("h", "../../../etc/passwd")}, tarstream.ErrUnsafe, nil},
-		"hard link absolute":   {[]tar.Header{hard("h", "/etc/passwd")}, fs.ErrNotExist, nil},
-		"hard link by link":    {[]tar.Header{link("l", "/etc"), hard("h", "l/passwd")}, nil, nil},
-		"hard link to link":    {[]tar.Header{link("l", "/etc/evil"), hard("h", "l"), file("h")}, nil, map[string]string{"l": "-> /etc/evil", "h": "xxx"}},
-		"write by hard link":   {[]tar.Header{file("a"), hard("h", "a"), {Typeflag: tar.TypeReg, Name: "h", Size: 1}}, nil, map[string]string{"a": "xxx", "h": "x"}},
-		"device":               {[]tar.Header{{Typeflag: tar.TypeChar, Name: "null", Devmajor: 1, Devminor: 3}}, tarstream.ErrUnsafe, nil},
-		"pipe":                 {[]tar.Header{{Typeflag: tar.TypeFifo, Name: "p"}}, tarstream.ErrUnsafe, nil},
-		"root as link":         {[]tar.Header{link("./", "/tmp")}, tarstream.ErrUnsafe, nil},
-		"root as directory":    {[]tar.Header{{Typeflag: tar.TypeDir, Name: "./", Mode: 0}}, nil, map[string]string{}},
-		"too long a name":      {[]tar.Header{file(strings.Repeat("d/", 3000) + "f")}, tarstream.ErrTooLarge, nil},
-		"too many bytes":       {[]tar.Header{{Typeflag: tar.TypeReg, Name: "a", Size: 101}}, tarstream.ErrTooLarge, nil},
-		"too many in sum":      {[]tar.Header{{Typeflag: tar.TypeReg, Name: "a", Size: 60}, {Typeflag: tar.TypeReg, Name: "a", Size: 60}}, tarstream.ErrTooLarge, nil},
-		"too many entries":     {[]tar.Header{file("1"), file("2"), file("3"), file("4"), file("5")}, tarstream.ErrTooLarge, nil},
-		"file where a tree is": {[]tar.Header{file("d/f"), file("d")}, tarstream.ErrUnsafe, nil},
-		"tree where a file is": {[]tar.Header{file("d"), file("d/f")}, nil, nil},
-		"closed directory":     {[]tar.Header{{Typeflag: tar.TypeDir, Name: "d", Mode: 0o100}, file("d/f")}, nil, map[string]string{"d": "directory", "d/f": "xxx"}},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			outer := t.TempDir()
-			to := filepath.Join(outer, "root")
-			must(t, os.Mkdir(to, 0o755))
-			_, err := tarstream.Unpack(t.Context(), bytes.NewReader(archive(t, test.headers...)), openRoot(t, to), tarstream.Limits{Bytes: 100, Entries: 4})
-			if (err == nil) != (test.want != nil) || (test.err != nil && !errors.Is(err, test.err)) {
-				t.Fatalf("error %v", err)
-			}
-			if entries, err := os.ReadDir(outer); err != nil || len(entries) != 1 {
-				t.Fatalf("outside the root: %v, %v", entries, err)
-			}
-			if test.want != nil {
-				if diff := cmp.Diff(test.want, tree(t, to)); diff != "" {
-					t.Error(diff)
-				}
-			}
-		})
-	}
-}
-
-func TestSetuidBitsAreDropped(t *testing.T) {
-	t.Parallel()
-	to := t.TempDir()
-	data := archive(t, tar.Header{Typeflag: tar.TypeReg, Name: "su", Mode: 0o6755}, tar.Header{Typeflag: tar.TypeDir, Name: "d/", Mode: 0o7555})
-	_, err := tarstream.Unpack(t.Context(), bytes.NewReader(data), openRoot(t, to), tarstream.Limits{})
-	must(t, err)
-	for name, want := range map[string]fs.FileMode{"su": 0o755, "d": fs.ModeDir | 0o755} {
-		info, err := os.Stat(filepath.Join(to, name))
-		must(t, err)
-		if info.Mode() != want {
-			t.Errorf("%s has mode %v", name, info.Mode())
-		}
-	}
-}
-
 func TestBrokenStreams(t *testing.T) {
 	t.Parallel()
 	whole := func(t *testing.T) []byte {
@@ -336,31 +249,64 @@ func TestEndedContextStopsBoth(t *testing.T) {
 	}
 }
 
-func FuzzUnpack(f *testing.F) {
-	var b bytes.Buffer
-	tw := tar.NewWriter(&b)
-	for _, h := range []tar.Header{
-		{Typeflag: tar.TypeDir, Name: "d/", Mode: 0o755},
-		{Typeflag: tar.TypeSymlink, Name: "d/l", Linkname: "../.."},
-		{Typeflag: tar.TypeLink, Name: "h", Linkname: "d/l"},
-		{Typeflag: tar.TypeReg, Name: "d/l/f", Size: 4, Mode: 0o644},
-	} {
-		if err := tw.WriteHeader(&h); err != nil {
-			f.Fatal(err)
-		}
-	}
-	f.Add(b.Bytes())
-	f.Add([]byte{0x1f, 0x8b, 8, 0})
-	f.Fuzz(func(t *testing.T, data []byte) {
-		outer := t.TempDir()
-		to := filepath.Join(outer, "root")
-		must(t, os.Mkdir(to, 0o755))
-		size, err := tarstream.Unpack(t.Context(), bytes.NewReader(data), openRoot(t, to), tarstream.Limits{Bytes: 1 << 16, Entries: 64})
-		if size.Bytes > 1<<16 || (err == nil && size.Entries > 64) {
-			t.Errorf("limits exceeded: %+v, %v", size, err)
-		}
-		if entries, err := os.ReadDir(outer); err != nil || len(entries) != 1 {
-			t.Errorf("outside the root: %v, %v", entries, err)
-		}
+func TestWatchIsToldOfWhatIsWhole(t *testing.T) {
+	t.Parallel()
+	data := bytes.Join([][]byte{file("d/a"), link("l", "d"), dir("e"), file("cut")[:513]}, nil)
+	var names []string
+	var bytesIn int64
+	_, err := tarstream.UnpackWatched(t.Context(), bytes.NewReader(data), openRoot(t, t.TempDir()), tarstream.Limits{}, tarstream.Watch{
+		Wrote: func(n int64) { bytesIn += n },
+		Entry: func(name string, _ *tar.Header) { names = append(names, name) },
 	})
+	if !errors.Is(err, tarstream.ErrFormat) {
+		t.Errorf("error %v", err)
+	}
+	if diff := cmp.Diff([]string{"d/a", "l", "e"}, names); diff != "" || bytesIn != 4 {
+		t.Errorf("%d bytes, entries:\n%s", bytesIn, diff)
+	}
+}
+
+// What breaks off must not look whole to any reader. Nothing goes on when Pack
+// or Unpack has returned: synctest would see it.
+func TestFailureBreaksOff(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	noise := make([]byte, 4<<20)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(noise)
+	must(t, os.WriteFile(filepath.Join(dir, "a"), noise, 0o644))
+	for _, most := range []int{0, 1, 5 << 10, 1 << 20, 3 << 20} {
+		t.Run(strconv.Itoa(most), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := &full{left: most}
+				if err := tarstream.Pack(t.Context(), w, openRoot(t, dir), ".", tarstream.PackOptions{}); !errors.Is(err, syscall.ENOSPC) {
+					t.Errorf("pack: %v", err)
+				}
+				_, err := tarstream.Unpack(t.Context(), &w.Buffer, openRoot(t, t.TempDir()), tarstream.Limits{})
+				if !errors.Is(err, tarstream.ErrFormat) {
+					t.Errorf("unpack: %v", err)
+				}
+				hostile := bytes.Join([][]byte{raw('0', "a", 1<<20, string(noise[:1<<20])), file("../b"), raw('0', "c", 4<<20, string(noise))}, nil)
+				_, err = tarstream.Unpack(t.Context(), bytes.NewReader(hostile), openRoot(t, t.TempDir()), tarstream.Limits{})
+				if !errors.Is(err, tarstream.ErrUnsafe) {
+					t.Errorf("unpack what is hostile: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// full takes so many bytes.
+type full struct {
+	bytes.Buffer
+	left int
+}
+
+func (f *full) Write(b []byte) (int, error) {
+	n, err := f.Buffer.Write(b[:min(len(b), f.left)])
+	f.left -= n
+	if err == nil && n < len(b) {
+		err = syscall.ENOSPC
+	}
+	return n, err
 }

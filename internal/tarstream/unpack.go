@@ -7,28 +7,35 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
+	"math"
 	"os"
-	"path"
-	"slices"
-	"strings"
 
-	"github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/gzip"
 )
 
 // Limits bounds what Unpack writes; 0 means no bound.
 type Limits struct {
-	// Bytes is the most that all files may hold together.
+	// Bytes is the most that all files may hold together; the holes of
+	// sparse files count.
 	Bytes int64
 	// Entries is the most files, directories and links there may be.
 	Entries int64
 }
 
+// Watch is told how far Unpack is, from one goroutine. Functions that are nil
+// are not called.
+type Watch struct {
+	// Wrote is told of n more bytes in files.
+	Wrote func(n int64)
+	// Entry is told of an entry that is whole: written and closed. Its name is
+	// relative to the root.
+	Entry func(name string, header *tar.Header)
+}
+
 // Size says what a stream held.
 type Size struct {
 	Bytes   int64 // in all files together
-	Entries int64
+	Entries int64 // also directories that are only named in others' paths
 }
 
 // Why Unpack refuses a stream; its errors say which entry.
@@ -38,42 +45,65 @@ var (
 	// ErrUnsafe means an entry that no bundle may hold: a device, or a name
 	// that leads elsewhere.
 	ErrUnsafe = errors.New("not allowed in an archive")
-	// ErrTooLarge means that the stream holds more than its Limits.
+	// ErrTooLarge means that the stream holds more than its Limits, which is a
+	// *LimitError, or a name that is longer than a disk takes.
 	ErrTooLarge = errors.New("archive is too large")
 )
 
-// maxTail is how much may follow the end of an archive: tar pads to its
-// record size.
-const maxTail = 1 << 20
+// LimitError is an ErrTooLarge that says which of the Limits was exceeded: the
+// one that is not 0.
+type LimitError struct{ Limits Limits }
 
-// maxName is the longest path in an archive, in bytes: that of Linux.
-const maxName = 4096
+// Error says what the limit is.
+func (e *LimitError) Error() string {
+	if e.Limits.Bytes > 0 {
+		return fmt.Sprintf("%v: more than %d bytes", ErrTooLarge, e.Limits.Bytes)
+	}
+	return fmt.Sprintf("%v: more than %d entries", ErrTooLarge, e.Limits.Entries)
+}
+
+// Unwrap returns ErrTooLarge.
+func (e *LimitError) Unwrap() error { return ErrTooLarge }
+
+const (
+	// maxTail is how much may follow the end of an archive: tar pads to its
+	// record size.
+	maxTail = 1 << 20
+	// maxHeaders is how much may describe one entry. archive/tar reads up to
+	// 1 MiB for each of four kinds of extended headers, and any number of
+	// them.
+	maxHeaders = 8 << 20
+)
 
 // Unpack reads a tar stream, gzipped or plain, to its end and writes what it
-// holds into root. Symbolic links are made as given, and are followed only to
-// places inside root; hard links are made to entries inside root; names that
-// begin with "/" are taken as below root; a later entry replaces an earlier
-// file of its name. Times of files are kept, their owners are not; the owner
-// may always read files and change directories.
+// holds into root. Symbolic links are made as given, and never followed; hard
+// links are made to entries inside root; names that begin with "/" are taken
+// as below root; a later entry replaces an earlier file of its name. Times of
+// files are kept, their owners are not; the owner may always read files and
+// change directories.
+//
+// An error that is none of this package's is r's, or ctx's, or the disk's.
+// Unpack is done with r when it returns, which may take until a Read returns
+// that had begun.
 func Unpack(ctx context.Context, r io.Reader, root *os.Root, limits Limits) (Size, error) {
-	plain, err := decompress(interruptible{ctx, r})
+	return UnpackWatched(ctx, r, root, limits, Watch{})
+}
+
+// UnpackWatched is Unpack that says how far it is, so that what was unpacked of
+// a stream that broke off is known.
+func UnpackWatched(ctx context.Context, r io.Reader, root *os.Root, limits Limits, watch Watch) (Size, error) {
+	ctx, stop := context.WithCancel(ctx)
+	plain, err := decompress(source{interruptible{ctx, r}})
 	if err != nil {
+		stop()
 		return Size{}, fmt.Errorf("unpack: %w", err)
 	}
-	u := unpacker{root: root, limits: limits, buf: make([]byte, 128<<10)}
-	tr := tar.NewReader(plain)
-	for {
-		header, err := tr.Next()
-		if errors.Is(err, io.EOF) {
-			return u.size, u.end(plain)
-		}
-		if err != nil {
-			return u.size, fmt.Errorf("unpack: %w", broken(err))
-		}
-		if err := u.entry(header, tr); err != nil {
-			return u.size, fmt.Errorf("unpack %s: %w", printable(header.Name), err)
-		}
-	}
+	ahead := &readAhead{r: plain}
+	u := unpacker{tree: newTree(root), limits: limits, watch: watch, buf: make([]byte, 64<<10)}
+	err = u.unpack(&metered{r: ahead})
+	stop()
+	ahead.close()
+	return u.size, errors.Join(err, u.tree.close())
 }
 
 // decompress returns the archive in r, whether it is gzipped or not.
@@ -84,7 +114,7 @@ func decompress(r io.Reader) (io.Reader, error) {
 		return nil, ErrFormat
 	}
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the source's own error
+		return nil, broken(err)
 	}
 	if magic[0] != 0x1f || magic[1] != 0x8b {
 		return br, nil
@@ -96,28 +126,91 @@ func decompress(r io.Reader) (io.Reader, error) {
 	return zr, nil
 }
 
-// broken marks the errors of the tar and gzip readers that tell of bad input.
-func broken(err error) error {
-	var corrupt flate.CorruptInputError
-	if errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrFieldTooLong) || errors.Is(err, tar.ErrInsecurePath) ||
-		errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) ||
-		errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &corrupt) {
-		return fmt.Errorf("%w: %w", ErrFormat, err)
+// source marks the errors of Unpack's reader, so that they can be told from
+// those of bad input.
+type source struct{ r io.Reader }
+
+type sourceError struct{ error }
+
+func (s source) Read(b []byte) (int, error) {
+	n, err := s.r.Read(b)
+	if err != nil && err != io.EOF {
+		err = sourceError{err}
 	}
-	return err
+	return n, err
+}
+
+// broken is an error of reading the archive: of bad input, unless the source
+// itself failed.
+func broken(err error) error {
+	var failed sourceError
+	switch {
+	case errors.As(err, &failed):
+		return failed.error
+	case errors.Is(err, ErrTooLarge):
+		return err
+	case errors.Is(err, io.EOF):
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("%w: %w", ErrFormat, err)
+}
+
+// metered bounds what may be read until the next entry or its content ends.
+type metered struct {
+	r    io.Reader
+	left int64
+}
+
+// allow sets the bound to n bytes more than an entry's headers.
+func (m *metered) allow(n int64) { m.left = min(n, math.MaxInt64-maxHeaders) + maxHeaders }
+
+func (m *metered) Read(b []byte) (int, error) {
+	if m.left <= 0 {
+		return 0, fmt.Errorf("%w: more than %d bytes of headers", ErrTooLarge, maxHeaders)
+	}
+	if int64(len(b)) > m.left {
+		b = b[:m.left]
+	}
+	n, err := m.r.Read(b)
+	m.left -= int64(n)
+	return n, err //nolint:wrapcheck // a reader's errors go through as they are
 }
 
 // unpacker is one call of Unpack.
 type unpacker struct {
-	root   *os.Root
+	tree   *tree
 	limits Limits
+	watch  Watch
 	size   Size
 	buf    []byte
 }
 
+func (u *unpacker) unpack(plain *metered) error {
+	tr := tar.NewReader(plain)
+	plain.allow(0)
+	for {
+		header, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return u.end(plain)
+		}
+		if err != nil {
+			return fmt.Errorf("unpack: %w", broken(err))
+		}
+		if header.Typeflag == tar.TypeXGlobalHeader {
+			continue // and none of its bytes is given back
+		}
+		plain.allow(header.Size)
+		if err := u.entry(header, tr); err != nil {
+			return fmt.Errorf("unpack %s: %w", printable(header.Name), err)
+		}
+		plain.allow(0)
+	}
+}
+
 // end reads what follows the archive, so that a cut or damaged compression is
 // noticed.
-func (u *unpacker) end(plain io.Reader) error {
+func (u *unpacker) end(plain *metered) error {
+	plain.allow(0)
 	n, err := io.CopyBuffer(io.Discard, io.LimitReader(plain, maxTail+1), u.buf)
 	if err != nil {
 		return fmt.Errorf("unpack: %w", broken(err))
@@ -128,105 +221,13 @@ func (u *unpacker) end(plain io.Reader) error {
 	return nil
 }
 
-func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
-	if header.Typeflag == tar.TypeXGlobalHeader {
-		return nil
+// count adds one to the entries, unless there are too many.
+func (u *unpacker) count() error {
+	if u.limits.Entries > 0 && u.size.Entries >= u.limits.Entries {
+		return &LimitError{Limits{Entries: u.limits.Entries}}
 	}
 	u.size.Entries++
-	if u.limits.Entries > 0 && u.size.Entries > u.limits.Entries {
-		return fmt.Errorf("%w: more than %d entries", ErrTooLarge, u.limits.Entries)
-	}
-	name, err := inside(header.Name)
-	if err != nil {
-		return err
-	}
-	if name == "." {
-		if header.Typeflag == tar.TypeDir {
-			return nil // the root itself is the caller's
-		}
-		return fmt.Errorf("%w: a file without a name", ErrUnsafe)
-	}
-	if header.Typeflag == tar.TypeDir {
-		return u.directory(name, header)
-	}
-	if err := u.clear(name); err != nil {
-		return err
-	}
-	switch header.Typeflag {
-	case tar.TypeReg, tar.TypeGNUSparse:
-		return u.file(name, header, content)
-	case tar.TypeSymlink:
-		return u.root.Symlink(header.Linkname, name) //nolint:wrapcheck // Unpack wraps
-	case tar.TypeLink:
-		target, err := inside(header.Linkname)
-		if err != nil {
-			return fmt.Errorf("link to %s: %w", printable(header.Linkname), err)
-		}
-		return u.root.Link(target, name) //nolint:wrapcheck // Unpack wraps
-	}
-	return fmt.Errorf("%w: a device, pipe or unknown kind of entry", ErrUnsafe)
-}
-
-// inside brings an entry's name to a path below the root.
-func inside(name string) (string, error) {
-	if slices.Contains(strings.Split(name, "/"), "..") {
-		return "", fmt.Errorf("%w: a name that leads upwards", ErrUnsafe)
-	}
-	if len(name) > maxName {
-		return "", fmt.Errorf("%w: a path of more than %d bytes", ErrTooLarge, maxName)
-	}
-	return path.Clean("./" + strings.TrimLeft(name, "/")), nil
-}
-
-// clear makes place for an entry that is no directory: its parents exist
-// after it, and no file of its name does. Writing into an old one could write
-// through a link.
-func (u *unpacker) clear(name string) error {
-	if err := u.root.MkdirAll(path.Dir(name), 0o755); err != nil {
-		return err //nolint:wrapcheck // Unpack wraps
-	}
-	info, err := u.root.Lstat(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil && info.IsDir() {
-		return fmt.Errorf("%w: a file where a directory is", ErrUnsafe)
-	}
-	if err == nil {
-		err = u.root.Remove(name)
-	}
-	return err //nolint:wrapcheck // Unpack wraps
-}
-
-func (u *unpacker) directory(name string, header *tar.Header) error {
-	if err := u.root.MkdirAll(name, 0o755); err != nil {
-		return err //nolint:wrapcheck // Unpack wraps
-	}
-	return u.root.Chmod(name, header.FileInfo().Mode().Perm()|0o700) //nolint:wrapcheck // Unpack wraps
-}
-
-func (u *unpacker) file(name string, header *tar.Header, content io.Reader) error {
-	if left := u.limits.Bytes - u.size.Bytes; u.limits.Bytes > 0 && header.Size > left {
-		return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, u.limits.Bytes)
-	}
-	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err //nolint:wrapcheck // Unpack wraps
-	}
-	n, err := io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{content}, u.buf)
-	u.size.Bytes += n
-	if err != nil {
-		err = broken(err)
-	} else {
-		err = f.Chmod(header.FileInfo().Mode().Perm() | 0o400)
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if header.ModTime.Unix() <= 0 {
-		return nil
-	}
-	return u.root.Chtimes(name, header.ModTime, header.ModTime) //nolint:wrapcheck // Unpack wraps
+	return nil
 }
 
 // printable is a name of an archive as it may stand in a message.

@@ -244,3 +244,32 @@ func TestResultsOfABridgeThatWasAwayAreDelivered(t *testing.T) {
 		t.Errorf("stdout %q", got)
 	}
 }
+
+func TestKeptResultsComeFromTheNodeAndAreSeenInPlace(t *testing.T) {
+	t.Parallel()
+	s := site(t)
+	first := run(t, s, "checkpoints", `mkdir ckpt; echo weights > ckpt/1; ln -s ckpt/1 last; echo said; echo "$TMPDIR"; touch "$TMPDIR/x"`)
+	ready(t, s, first)
+	kept := filepath.Join(s.Shared, "kept", first)
+	if got, err := os.ReadFile(filepath.Join(kept, "ckpt", "1")); err != nil || string(got) != "weights\n" {
+		t.Errorf("kept %q, %v", got, err)
+	}
+	listing := cl(t, s, "cat", first+"/kept.txt")
+	for _, want := range []string{kept, "ckpt/1", "last -> ckpt/1"} {
+		if !strings.Contains(listing, want) {
+			t.Errorf("no %q in the listing:\n%s", want, listing)
+		}
+	}
+	if got := cl(t, s, "cat", first+"/stdout"); got != "said\n/"+first+"_tmp" {
+		t.Errorf("stdout %q", got)
+	}
+	second := run(t, s, "cpu", "cat all/ckpt/1 one; ls -A all", "all:"+first, "one:"+first+"/last")
+	ready(t, s, second)
+	if got := cl(t, s, "cat", second+"/stdout"); got != "weights\nweights\nckpt\nlast\nstderr\nstdout" {
+		t.Errorf("a run that depends on it saw %q", got)
+	}
+	out, err := s.Run(t.Context(), filepath.Join(testsite.Base, "bin", "cl-bridge"), "kept", "ls", "--config", filepath.Join(s.Dir, "bridge.toml"))
+	if err != nil || !strings.Contains(out, first+"  ready") {
+		t.Errorf("kept ls: %v:\n%s", err, out)
+	}
+}

@@ -42,7 +42,7 @@ type Options struct {
 	Image string
 	// Config is appended to the bridge's configuration, before its queues.
 	Config string
-	// Queues replaces the tables of the queues cpu, gpu and short.
+	// Queues replaces the tables of the queues cpu, gpu, short and checkpoints.
 	Queues string
 	// Flags are further flags of cl-bridge run.
 	Flags []string
@@ -92,6 +92,13 @@ account = "lab"
 gres_type = "a100"
 default_time = "1h"
 max_time = "2d"
+
+[queue.checkpoints]
+partition = "cpu"
+account = "lab"
+default_time = "1h"
+workdir = "local"
+results = "keep"
 
 [queue.short]
 partition = "short"

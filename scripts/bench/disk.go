@@ -20,6 +20,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
+	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging"
 )
 
@@ -208,11 +209,14 @@ func collections(ctx context.Context, dir string) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	collector := &staging.Collector{Contents: nowhere{}}
+	collector := &staging.Collector{Contents: nowhere{}, Now: time.Now}
 	run := codalab.RunBundle{UUID: "0x00000000000000000000000000000001"}
 	var ours, pigz []float64
 	for range diskPairs {
-		took, err := timed(func() error { return collector.Collect(ctx, run, tree) })
+		took, err := timed(func() error {
+			_, err := collector.Collect(ctx, run, tree, spool.ResultsUpload, func(string) {})
+			return err
+		})
 		if err != nil {
 			return nil, err
 		}

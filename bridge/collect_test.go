@@ -1,0 +1,114 @@
+package bridge_test
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge"
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// patient is a collector that says how far it is, and takes its time.
+type patient struct {
+	layout spool.Layout
+	takes  time.Duration
+	asked  []spool.Results
+}
+
+func (c *patient) Collect(ctx context.Context, run codalab.RunBundle, dir string, how spool.Results, progress func(string)) (string, error) {
+	c.asked = append(c.asked, how)
+	if how == spool.ResultsKeep {
+		if err := os.Rename(dir, c.layout.KeptDir(run.UUID)); err != nil {
+			return "", err
+		}
+	}
+	progress("Uploading results: 1.2g of 3.4g at 80m/s.")
+	select {
+	case <-time.After(c.takes):
+		return "3.4g in 12 entries", nil
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+// readOut asks for a bundle's output and returns the answer.
+func (s *site) readOut(bundle string, socket int64) string {
+	s.Helper()
+	s.server.send(codalab.Message{
+		Type: codalab.MessageRead, UUID: bundle, SocketID: socket, Path: "stdout", ReadArgs: &codalab.ReadArgs{Type: codalab.ReadFile},
+	})
+	answered := func() bool {
+		s.server.mu.Lock()
+		defer s.server.mu.Unlock()
+		return s.server.data[socket] != nil || s.server.replies[socket].ErrorMessage != ""
+	}
+	s.within(2*time.Second, "the read is answered", answered)
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	if said := s.server.replies[socket].ErrorMessage; said != "" {
+		return said
+	}
+	return gunzip(s.T, s.server.data[socket])
+}
+
+func TestFilesAreReadableWhileTheyAreCollectedAndAfter(t *testing.T) {
+	t.Parallel()
+	for _, how := range []spool.Results{spool.ResultsUpload, spool.ResultsKeep} {
+		t.Run(string(how), func(t *testing.T) {
+			t.Parallel()
+			atSite(t, func(s *site) {
+				s.queue.Results = how
+				s.server.deaf = true
+				c := &patient{layout: s.shared, takes: 5 * time.Second}
+				s.alter = func(b *bridge.Bridge) { b.Collector = c }
+				s.start()
+				bundle := bundleID(1)
+				s.offer(bundle, "true")
+				for i, phase := range []plan.Phase{plan.Collecting, plan.Finalizing} {
+					s.phase(10*time.Second, bundle, phase)
+					if got := s.readOut(bundle, int64(i+1)); got != hello(bundle, 1) {
+						s.Errorf("read while %s: %q", phase, got)
+					}
+				}
+				s.stop()
+				if len(c.asked) != 1 || c.asked[0] != how {
+					s.Errorf("collected as %q, want %q", c.asked, how)
+				}
+			})
+		})
+	}
+}
+
+func TestUploadIsToldInRunStatusAndAtItsEndInTheHistory(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.alter = func(b *bridge.Bridge) { b.Collector = &patient{layout: s.shared, takes: 5 * time.Second} }
+		s.start()
+		bundle := bundleID(1)
+		s.offer(bundle, "true")
+		s.within(5*time.Second, "the upload is told of", func() bool {
+			s.server.mu.Lock()
+			defer s.server.mu.Unlock()
+			run := s.server.runs[bundle]
+			return run.RunStatus == "Uploading results: 1.2g of 3.4g at 80m/s." && run.State == codalab.StateRunning
+		})
+		s.result(10*time.Second, bundle)
+		s.phase(time.Minute, bundle, plan.Done)
+		history, err := s.book.History(s.Context(), bundle)
+		if err != nil {
+			s.Fatal(err)
+		}
+		told := false
+		for _, e := range history {
+			told = told || e.Reason == "the results are with the server: 3.4g in 12 entries"
+		}
+		if !told {
+			s.Errorf("history %+v does not say what was uploaded", history)
+		}
+		s.stop()
+	})
+}

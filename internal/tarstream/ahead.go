@@ -1,0 +1,99 @@
+package tarstream
+
+import (
+	"io"
+	"sync"
+)
+
+const (
+	// aheadAfter is how much is read as it is asked for: a small archive is
+	// done before a second goroutine could help.
+	aheadAfter = 256 << 10
+	chunkSize  = 256 << 10
+	chunks     = 4
+)
+
+// readAhead reads a stream in a goroutine of its own, a bounded number of
+// bytes ahead, so that it is decompressed on one core while another writes
+// files.
+type readAhead struct {
+	r io.Reader
+
+	direct  int64       // how much was read without the goroutine
+	full    chan chunk  // nil before the goroutine runs
+	empty   chan []byte // what it may fill
+	stopped chan struct{}
+	running sync.WaitGroup
+
+	current chunk
+	rest    []byte // of current
+}
+
+type chunk struct {
+	data []byte
+	err  error // follows the data
+}
+
+func (a *readAhead) Read(b []byte) (int, error) {
+	if a.full == nil {
+		if a.direct < aheadAfter {
+			n, err := a.r.Read(b)
+			a.direct += int64(n)
+			return n, err //nolint:wrapcheck // a reader's errors go through as they are
+		}
+		a.start()
+	}
+	for len(a.rest) == 0 {
+		if a.current.err != nil {
+			return 0, a.current.err
+		}
+		if a.current.data != nil {
+			a.empty <- a.current.data // there is place for all
+		}
+		a.current = <-a.full
+		a.rest = a.current.data
+	}
+	n := copy(b, a.rest)
+	a.rest = a.rest[n:]
+	return n, nil
+}
+
+func (a *readAhead) start() {
+	a.full, a.empty, a.stopped = make(chan chunk, chunks), make(chan []byte, chunks), make(chan struct{})
+	for range chunks {
+		a.empty <- make([]byte, chunkSize)
+	}
+	a.running.Go(func() {
+		for {
+			select {
+			case <-a.stopped:
+				return
+			case b := <-a.empty:
+				n, err := fill(a.r, b[:chunkSize])
+				a.full <- chunk{b[:n], err} // there is place for all
+				if err != nil {
+					return
+				}
+			}
+		}
+	})
+}
+
+// fill reads until b is full or the stream ends.
+func fill(r io.Reader, b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		var m int
+		m, err = r.Read(b[n:])
+		n += m
+	}
+	return n, err //nolint:wrapcheck // a reader's errors go through as they are
+}
+
+// close ends the goroutine; the stream is not read any more when it returns.
+func (a *readAhead) close() {
+	if a.full == nil {
+		return
+	}
+	close(a.stopped)
+	a.running.Wait()
+}

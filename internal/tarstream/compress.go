@@ -1,0 +1,77 @@
+package tarstream
+
+import (
+	"errors"
+	"io"
+	"runtime"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/pgzip"
+)
+
+const (
+	// blockSize is what one core compresses at a time. An archive that is
+	// not larger is compressed whole, without what several cores cost. Larger
+	// blocks save 1 % of the size for four times the memory.
+	blockSize = 256 << 10
+	// maxCores leaves most of a login node to others.
+	maxCores = 4
+)
+
+// compressor is a gzip.Writer that uses several cores for what is worth it.
+type compressor struct {
+	w    io.Writer
+	head []byte        // what was written while it is little
+	zw   *pgzip.Writer // nil meanwhile
+}
+
+func newCompressor(w io.Writer) *compressor { return &compressor{w: w} }
+
+func (c *compressor) Write(b []byte) (int, error) {
+	if c.zw == nil {
+		if len(c.head)+len(b) <= blockSize {
+			c.head = append(c.head, b...)
+			return len(b), nil
+		}
+		if err := c.start(); err != nil {
+			return 0, err
+		}
+	}
+	return c.zw.Write(b) //nolint:wrapcheck // Pack wraps
+}
+
+// start goes on with several cores. Level 1 keeps up with a fast network;
+// results are packed once and read seldom.
+func (c *compressor) start() error {
+	zw, err := pgzip.NewWriterLevel(c.w, pgzip.BestSpeed)
+	if err != nil {
+		return err //nolint:wrapcheck // Pack wraps
+	}
+	if err := zw.SetConcurrency(blockSize, min(maxCores, runtime.GOMAXPROCS(0))); err != nil {
+		return err //nolint:wrapcheck // Pack wraps
+	}
+	c.zw = zw
+	_, err = zw.Write(c.head)
+	c.head = nil
+	return err //nolint:wrapcheck // Pack wraps
+}
+
+// Close ends the stream. It does not close the writer below.
+func (c *compressor) Close() error {
+	if c.zw != nil {
+		return c.zw.Close() //nolint:wrapcheck // Pack wraps
+	}
+	zw, err := gzip.NewWriterLevel(c.w, gzip.BestSpeed)
+	if err != nil {
+		return err //nolint:wrapcheck // Pack wraps
+	}
+	_, err = zw.Write(c.head)
+	return errors.Join(err, zw.Close())
+}
+
+// abandon breaks the stream off, and waits until nothing is written any more.
+func (c *compressor) abandon() {
+	if c.zw != nil {
+		c.zw.Reset(io.Discard) // ends its goroutines, which Close does not after an error
+	}
+}

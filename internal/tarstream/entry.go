@@ -1,0 +1,220 @@
+package tarstream
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// maxName is the longest path in an archive, in bytes: that of Linux.
+const maxName = 4096
+
+func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
+	if err := u.count(); err != nil {
+		return err
+	}
+	name, err := inside(header.Name)
+	if err != nil {
+		return err
+	}
+	if name == "." {
+		if header.Typeflag == tar.TypeDir {
+			return nil // the root itself is the caller's
+		}
+		return fmt.Errorf("%w: a file without a name", ErrUnsafe)
+	}
+	dir, err := u.tree.enter(path.Dir(name), u.count)
+	if err != nil {
+		return err
+	}
+	if err := u.write(dir, name, header, content); err != nil {
+		return storable(err)
+	}
+	if u.watch.Entry != nil {
+		u.watch.Entry(name, header)
+	}
+	return nil
+}
+
+// write makes an entry, whose parent directory is dir.
+func (u *unpacker) write(dir *os.Root, name string, header *tar.Header, content io.Reader) error {
+	base := path.Base(name)
+	switch header.Typeflag {
+	case tar.TypeDir:
+		return directory(dir, base, permissions(header)|0o700)
+	case tar.TypeReg, tar.TypeCont, tar.TypeGNUSparse:
+		return u.file(dir, base, header, content)
+	case tar.TypeSymlink:
+		return symlink(dir, base, header.Linkname)
+	case tar.TypeLink:
+		return u.hardLink(dir, name, header.Linkname)
+	}
+	return fmt.Errorf("%w: a device, pipe or unknown kind of entry", ErrUnsafe)
+}
+
+// inside brings an entry's name to a path below the root.
+func inside(name string) (string, error) {
+	if len(name) > maxName {
+		return "", fmt.Errorf("%w: a path of more than %d bytes", ErrTooLarge, maxName)
+	}
+	if slices.Contains(strings.Split(name, "/"), "..") {
+		return "", fmt.Errorf("%w: a name that leads upwards", ErrUnsafe)
+	}
+	return path.Clean("./" + strings.TrimLeft(name, "/")), nil
+}
+
+// storable marks what the disk answers to a name that it cannot hold: one with
+// a part of more than 255 bytes, or a zero byte, and on some that is no UTF-8.
+func storable(err error) error {
+	switch {
+	case errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.EMLINK):
+		return fmt.Errorf("%w: %w", ErrTooLarge, err)
+	case errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.EILSEQ):
+		return fmt.Errorf("%w: %w", ErrUnsafe, err)
+	}
+	return err
+}
+
+// permissions is what of an entry's mode is kept.
+func permissions(header *tar.Header) fs.FileMode { return fs.FileMode(header.Mode & 0o777) }
+
+// replacing calls create, which makes base in dir. It does so again after
+// what was there has been removed: writing into an old file could write
+// through a link.
+func replacing(dir *os.Root, base string, create func() error) error {
+	err := create()
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	old, err := dir.Lstat(base)
+	if err != nil {
+		return err //nolint:wrapcheck // Unpack wraps
+	}
+	if old.IsDir() {
+		return fmt.Errorf("%w: a file where a directory is", ErrUnsafe)
+	}
+	if err := dir.Remove(base); err != nil {
+		return err //nolint:wrapcheck // Unpack wraps
+	}
+	return create()
+}
+
+func directory(dir *os.Root, base string, perm fs.FileMode) error {
+	if err := dir.Mkdir(base, perm); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err //nolint:wrapcheck // Unpack wraps
+	}
+	info, err := dir.Lstat(base)
+	switch {
+	case err != nil:
+		return err //nolint:wrapcheck // Unpack wraps
+	case !info.IsDir():
+		return fmt.Errorf("%w: a directory where a file or link is", ErrUnsafe)
+	case info.Mode().Perm() == perm: // the umask took nothing
+		return nil
+	}
+	// The set-group-id bit is not the archive's but the parent directory's.
+	return dir.Chmod(base, info.Mode()&fs.ModeSetgid|perm) //nolint:wrapcheck // Unpack wraps
+}
+
+func symlink(dir *os.Root, base, target string) error {
+	if target == "" {
+		return fmt.Errorf("%w: a link to nothing", ErrUnsafe)
+	}
+	return replacing(dir, base, func() error { return dir.Symlink(target, base) })
+}
+
+// hardLink gives an earlier file or symbolic link another name.
+func (u *unpacker) hardLink(dir *os.Root, name, linkname string) error {
+	target, err := inside(linkname)
+	if err != nil {
+		return fmt.Errorf("link to %s: %w", printable(linkname), err)
+	}
+	root := u.tree.root()
+	there, err := root.Lstat(target)
+	var errno syscall.Errno
+	switch {
+	case err == nil && there.IsDir():
+		return fmt.Errorf("%w: a hard link to the directory %s", ErrUnsafe, printable(linkname))
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ELOOP),
+		err != nil && !errors.As(err, &errno): // os.Root says so without one that it leads out
+		return fmt.Errorf("%w: a hard link to %s, which the archive does not hold: %w", ErrUnsafe, printable(linkname), err)
+	case err != nil:
+		return err //nolint:wrapcheck // Unpack wraps
+	}
+	base := path.Base(name)
+	if here, err := dir.Lstat(base); err == nil && os.SameFile(here, there) {
+		return nil // as for GNU tar, which writes such for a file that was named twice
+	}
+	return replacing(dir, base, func() error { return root.Link(target, name) })
+}
+
+func (u *unpacker) file(dir *os.Root, base string, header *tar.Header, content io.Reader) error {
+	if left := u.limits.Bytes - u.size.Bytes; u.limits.Bytes > 0 && header.Size > left {
+		return &LimitError{Limits{Bytes: u.limits.Bytes}}
+	}
+	perm := permissions(header) | 0o400
+	var f *os.File
+	err := replacing(dir, base, func() (err error) {
+		// The owner writes it first: an NFS server may ask again. O_NONBLOCK
+		// means nothing to a file, but os then does not set and unset it.
+		f, err = dir.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NONBLOCK, perm|0o200)
+		return err //nolint:wrapcheck // Unpack wraps
+	})
+	if err != nil {
+		return err
+	}
+	err = u.copy(f, content)
+	if err == nil {
+		err = chmod(f, perm)
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	// After Close: writes that NFS still held back would set the time anew.
+	if at := header.ModTime; at.After(time.Unix(0, 0)) && at.Before(time.Unix(0, math.MaxInt64)) {
+		return dir.Chtimes(base, at, at) //nolint:wrapcheck // Unpack wraps
+	}
+	return nil
+}
+
+// copy writes a file's content.
+func (u *unpacker) copy(f io.Writer, content io.Reader) error {
+	for {
+		n, err := content.Read(u.buf)
+		if n > 0 {
+			n, err := f.Write(u.buf[:n])
+			u.size.Bytes += int64(n)
+			if u.watch.Wrote != nil {
+				u.watch.Wrote(int64(n))
+			}
+			if err != nil {
+				return err //nolint:wrapcheck // Unpack wraps
+			}
+		}
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return broken(err)
+		}
+	}
+}
+
+// chmod gives a file the permissions that the umask or our writing kept from
+// it. To look first is cheap: on NFS only the change is a call of the server.
+func chmod(f *os.File, perm fs.FileMode) error {
+	info, err := f.Stat()
+	if err != nil || info.Mode().Perm() == perm {
+		return err //nolint:wrapcheck // Unpack wraps
+	}
+	return f.Chmod(perm) //nolint:wrapcheck // Unpack wraps
+}

@@ -1,0 +1,104 @@
+package tarstream
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// maxOpen is how many levels of directories are kept open at most: more than
+// trees of people have, and few enough for several at a time.
+const maxOpen = 64
+
+// tree is where an archive is unpacked. It stands in one directory, and keeps
+// those on the way to it open: the next entry is mostly in the same one, and
+// to walk there anew would cost more than to write it.
+type tree struct {
+	levels []level // the first is the root
+}
+
+type level struct {
+	name string
+	dir  *os.Root // nil where it was closed because the tree is deep
+}
+
+func newTree(root *os.Root) *tree { return &tree{levels: []level{{".", root}}} }
+
+func (t *tree) root() *os.Root { return t.levels[0].dir }
+
+// enter goes to a directory, by its clean path below the root, makes what is
+// missing on the way, for each of which it asks count, and returns it. It is
+// the tree's until the next call. Links are not followed.
+func (t *tree) enter(dir string, count func() error) (*os.Root, error) {
+	var parts []string
+	if dir != "." {
+		parts = strings.Split(dir, "/")
+	}
+	same := 0
+	for same < len(parts) && same+1 < len(t.levels) && t.levels[same+1].name == parts[same] {
+		same++
+	}
+	if err := t.leave(same + 1); err != nil {
+		return nil, err
+	}
+	for _, name := range parts[len(t.levels)-1:] {
+		next, err := step(t.levels[len(t.levels)-1].dir, name, count)
+		if err != nil {
+			return nil, err
+		}
+		t.levels = append(t.levels, level{name, next})
+		if err := t.thin(); err != nil {
+			return nil, err
+		}
+	}
+	return t.levels[len(t.levels)-1].dir, nil
+}
+
+// leave goes up until at most keep levels are left, and the last of them is
+// open.
+func (t *tree) leave(keep int) error {
+	for last := len(t.levels) - 1; last >= keep || t.levels[last].dir == nil; last-- {
+		if dir := t.levels[last].dir; dir != nil {
+			if err := dir.Close(); err != nil {
+				return err //nolint:wrapcheck // Unpack wraps
+			}
+		}
+		t.levels = t.levels[:last]
+	}
+	return nil
+}
+
+// thin closes the last but one directory of a deep tree.
+func (t *tree) thin() error {
+	above := len(t.levels) - 2
+	if above < maxOpen {
+		return nil
+	}
+	dir := t.levels[above].dir
+	t.levels[above].dir = nil
+	return dir.Close() //nolint:wrapcheck // Unpack wraps
+}
+
+// close closes all directories but the root, which is the caller's.
+func (t *tree) close() error { return t.leave(1) }
+
+// step opens a directory of another, and makes it if it is missing.
+func step(dir *os.Root, name string, count func() error) (*os.Root, error) {
+	info, err := dir.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if err := count(); err != nil {
+			return nil, err
+		}
+		if err := dir.Mkdir(name, 0o755); err != nil {
+			return nil, storable(err)
+		}
+	case err != nil:
+		return nil, storable(err)
+	case !info.IsDir():
+		return nil, fmt.Errorf("%w: a path through the file or link %s", ErrUnsafe, printable(name))
+	}
+	return dir.OpenRoot(name) //nolint:wrapcheck // Unpack wraps
+}

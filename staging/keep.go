@@ -1,0 +1,165 @@
+package staging
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
+)
+
+// keep moves the results to where the shared disk keeps them and sends a
+// listing in their stead. A crash between any two steps is mended by doing it
+// again: the move is one rename, and all that follows begins anew.
+func (c *Collector) keep(ctx context.Context, run codalab.RunBundle, dir string, progress func(string)) (string, error) {
+	if !codalab.IsUUID(run.UUID) { // it becomes a name on the disk
+		return "", &Error{What: "results", Err: fmt.Errorf("%q is no UUID", run.UUID)}
+	}
+	if err := c.move(run.UUID, dir); err != nil {
+		return "", err
+	}
+	kept := c.Layout.KeptDir(run.UUID)
+	root, err := openClosed(kept)
+	if err != nil {
+		return "", &Error{What: "results", Err: err, Retry: true}
+	}
+	defer func() { _ = root.Close() }() // only read, and what was excluded removed
+	return opened(root, func() (string, error) { return c.sendListing(ctx, run, kept, root, progress) })
+}
+
+// move renames a run directory to where results are kept. What it came to is
+// read back: on a network file system a rename may have been done that failed,
+// and a name that has gone may be shown for a while. Another bridge may do the
+// same at the same time.
+func (c *Collector) move(bundle, dir string) error {
+	to := c.Layout.KeptDir(bundle)
+	from, err := os.Lstat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c.gone(to, dir)
+	}
+	if err != nil {
+		return &Error{What: "results", Err: err, Retry: true}
+	}
+	if from.Mode().Perm()&0o700 != 0o700 { // only who may write it may rename it
+		_ = os.Chmod(dir, 0o700) //nolint:gosec // a directory needs x; what fails shows below
+	}
+	if err = os.Rename(dir, to); err != nil && isAt(from, dir) { // which leaves alone what is there
+		err = errors.Join(makeWay(from, to), os.Rename(dir, to))
+	}
+	if !isAt(from, to) {
+		return &Error{What: "results", Err: fmt.Errorf("keep results: %w", cmp.Or(err, fs.ErrExist)), Retry: true}
+	}
+	// From here on the run directory counts as moved, and is not to come back
+	// with a crash of the file server: it would be removed some day.
+	if err := errors.Join(atomicfile.SyncDir(c.Layout.KeptDirs()), atomicfile.SyncDir(filepath.Dir(dir))); err != nil {
+		return &Error{What: "results", Err: err, Retry: true}
+	}
+	return nil
+}
+
+// makeWay renames what was kept under a bundle's name before: results of an
+// earlier life of the bundle, which the server forgot. They stay, under another
+// name. If another bridge has just moved the directory in question there, it is
+// put back.
+func makeWay(from fs.FileInfo, to string) error {
+	if _, err := os.Lstat(to); err != nil {
+		return nil //nolint:nilerr // nothing is in the way
+	}
+	for n := 1; ; n++ {
+		aside := fmt.Sprintf("%s.%d", to, n)
+		if _, err := os.Lstat(aside); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		err := os.Rename(to, aside)
+		if isAt(from, aside) {
+			return os.Rename(aside, to) //nolint:wrapcheck // move says what for
+		}
+		return err //nolint:wrapcheck // as above
+	}
+}
+
+// gone says what it means that there is no run directory: the results were
+// moved, the shared disk is not there, or the results are not.
+func (c *Collector) gone(kept, dir string) error {
+	if _, err := os.Lstat(kept); err == nil {
+		return nil
+	}
+	if _, err := os.Stat(c.Layout.Runs()); err != nil {
+		return &Error{What: "results", Err: fmt.Errorf("find the shared disk: %w", err), Retry: true}
+	}
+	return &Error{What: "results", Err: fmt.Errorf("the working directory %s is gone", dir)}
+}
+
+func isAt(info fs.FileInfo, path string) bool {
+	there, err := os.Lstat(path)
+	return err == nil && os.SameFile(info, there)
+}
+
+// sendListing sends the listing of kept results, and removes from them what is
+// no result. The listing is written beside the bundle's records, with which it
+// goes if this process does not remove it.
+func (c *Collector) sendListing(ctx context.Context, run codalab.RunBundle, kept string, root *os.Root, progress func(string)) (string, error) {
+	beside := c.Layout.BundleDir(run.UUID)
+	if err := os.Mkdir(beside, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("write listing: %w", err)
+	}
+	dir, err := os.MkdirTemp(beside, "listing-")
+	if err != nil {
+		return "", fmt.Errorf("write listing: %w", err)
+	}
+	defer func() { _ = filetree.Remove(dir) }() // else it goes with what is beside it
+	l := listing{kept: kept, now: c.Now, tell: progress, excluded: exclusionOf(run)}
+	if err := l.write(ctx, root, dir); err != nil {
+		return "", fmt.Errorf("write listing: %w", err)
+	}
+	archive, err := os.OpenRoot(dir)
+	if err != nil {
+		return "", fmt.Errorf("read listing: %w", err)
+	}
+	defer func() { _ = archive.Close() }() // only read
+	u := &upload{tell: func(string) {}, now: c.Now}
+	err = c.send(ctx, run.UUID, archive, u, func(string, fs.DirEntry) bool { return false })
+	return fmt.Sprintf("the listing of %s that stay in %s", &l.tally, kept), err
+}
+
+// kept finds a dependency among the results that are kept here. The server has
+// but their listing, which is of no use to a command.
+func (s *Stager) kept(d codalab.Dependency, target codalab.Target) (source string, ok bool, err error) {
+	if s.Layout == "" || !codalab.IsUUID(target.BundleUUID) {
+		return "", false, nil
+	}
+	refused := func(err error, retry bool) error {
+		return &Error{What: "dependency " + d.ChildPath + " (" + target.String() + ")", Err: err, Retry: retry}
+	}
+	root, err := filepath.EvalSymlinks(s.Layout.KeptDir(target.BundleUUID))
+	if errors.Is(err, fs.ErrNotExist) {
+		// What is about to be removed may be put back, for us.
+		if _, err := os.Lstat(s.Layout.KeptAside(target.BundleUUID)); err == nil {
+			return "", false, refused(errors.New("its results, which were kept here, are being removed"), true)
+		}
+		root, err = filepath.EvalSymlinks(s.Layout.KeptDir(target.BundleUUID))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, refused(err, true)
+	}
+	source, err = filepath.EvalSymlinks(filepath.Join(root, target.Subpath))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", false, nil // the listing itself may be meant; else the server says that there is no such thing
+	case err != nil:
+		return "", false, refused(err, true)
+	case source != root && !strings.HasPrefix(source, root+"/"):
+		return "", false, refused(errors.New("a link that leads out of the bundle"), false)
+	}
+	return source, true, nil
+}

@@ -1,0 +1,254 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
+)
+
+// copier copies a working directory to another disk: files with their modes,
+// times and holes, links as they are, hard links among the files; not pipes,
+// sockets and devices. A file appears under its name when it is whole. What an
+// earlier try has copied is not copied again.
+type copier struct {
+	// skip names what is left out; it may be nil.
+	skip func(root *os.Root, name string) bool
+	// temporary begins the names of files that are not whole, at the top.
+	temporary string
+
+	files, bytes atomic.Int64 // that stand in their places
+
+	from, to *os.Root
+	serial   atomic.Int64
+	linked   map[[2]uint64]string // the first name of each file with several
+	again    [][2]string          // further names, each with the first
+	dirs     []string
+	mu       sync.Mutex
+	failure  error // the first of a try
+}
+
+const (
+	copyAtOnce = 8 // many small files cost round trips, not bandwidth
+	copyPause  = time.Second
+)
+
+// tryUntil copies from one directory into another, and again where that fails,
+// until patience has passed since it first did; failed is told why. The end of
+// ctx ends it too.
+func (c *copier) tryUntil(ctx context.Context, from, to string, patience time.Duration, failed func(error)) error {
+	var since time.Time
+	for {
+		err := c.try(ctx, from, to)
+		if err == nil {
+			return nil
+		}
+		failed(err)
+		now := time.Now() //nolint:forbidigo // how long it has failed
+		if since.IsZero() {
+			since = now
+		}
+		if now.Sub(since) >= patience {
+			return err
+		}
+		if !pause(ctx, copyPause) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (c *copier) try(ctx context.Context, from, to string) (err error) {
+	if c.from, err = os.OpenRoot(from); err != nil {
+		return err //nolint:wrapcheck // it names the directory
+	}
+	defer func() { _ = c.from.Close() }() // only read
+	if c.to, err = os.OpenRoot(to); err != nil {
+		return err //nolint:wrapcheck // it names the directory
+	}
+	defer func() { err = errors.Join(err, c.to.Close()) }()
+	if err = c.all(ctx); errors.Is(err, fs.ErrPermission) {
+		filetree.OpenUp(c.from) // the command may have closed something to its owner
+		err = c.all(ctx)
+	}
+	return err
+}
+
+// all copies everything once, and returns the first of its errors: what can be
+// copied is.
+func (c *copier) all(ctx context.Context) error {
+	c.linked, c.again, c.dirs, c.failure = map[[2]uint64]string{}, nil, nil, nil
+	var group errgroup.Group
+	group.SetLimit(copyAtOnce)
+	c.directory(ctx, &group, ".")
+	_ = group.Wait() // c.failure has it
+	for _, names := range c.again {
+		c.fail(c.hardLink(names[0], names[1]))
+	}
+	for _, dir := range slices.Backward(c.dirs) { // what is written into a directory changes its time
+		c.fail(c.likeness(dir))
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return c.failure
+}
+
+// fail takes note of an error.
+func (c *copier) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failure == nil {
+		c.failure = err
+	}
+}
+
+// likeness gives a copied directory the mode and the time of the other.
+func (c *copier) likeness(dir string) error {
+	info, err := c.from.Lstat(dir)
+	if err != nil {
+		return err //nolint:wrapcheck // it names the entry
+	}
+	return errors.Join(c.to.Chmod(dir, info.Mode().Perm()|0o700), c.to.Chtimes(dir, info.ModTime(), info.ModTime()))
+}
+
+// directory copies what is in a directory, files in the background.
+func (c *copier) directory(ctx context.Context, group *errgroup.Group, dir string) {
+	d, err := openDir(c.from, dir)
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	entries, err := d.ReadDir(-1)
+	c.fail(errors.Join(err, d.Close()))
+	for _, e := range entries {
+		name := path.Join(dir, e.Name())
+		switch {
+		case ctx.Err() != nil:
+			return
+		case c.skip != nil && c.skip(c.from, name):
+		default:
+			c.entry(ctx, group, name, e)
+		}
+	}
+}
+
+func (c *copier) entry(ctx context.Context, group *errgroup.Group, name string, e fs.DirEntry) {
+	info, err := e.Info()
+	switch {
+	case err != nil:
+		c.fail(err)
+	case info.IsDir():
+		if err := c.mkdir(name); err != nil {
+			c.fail(err)
+			return
+		}
+		c.dirs = append(c.dirs, name)
+		c.directory(ctx, group, name)
+	case info.Mode().Type() == fs.ModeSymlink:
+		c.fail(c.symlink(name))
+	case info.Mode().IsRegular() && !c.hasOtherName(name, info):
+		group.Go(func() error {
+			c.fail(c.file(ctx, name, info))
+			return nil
+		})
+	}
+}
+
+// mkdir makes a directory, also in the place of an output's file.
+func (c *copier) mkdir(name string) error {
+	err := c.to.Mkdir(name, 0o700)
+	if !errors.Is(err, fs.ErrExist) {
+		return err //nolint:wrapcheck // it names the entry
+	}
+	if info, err := c.to.Lstat(name); err != nil || info.IsDir() {
+		return err //nolint:wrapcheck // it names the entry
+	}
+	return errors.Join(c.to.Remove(name), c.to.Mkdir(name, 0o700))
+}
+
+// hasOtherName notes a further name of a file that is copied under its first.
+func (c *copier) hasOtherName(name string, info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || st.Nlink < 2 {
+		return false
+	}
+	id := [2]uint64{st.Dev, st.Ino}
+	first, ok := c.linked[id]
+	if ok {
+		c.again = append(c.again, [2]string{first, name})
+	} else {
+		c.linked[id] = name
+	}
+	return ok
+}
+
+func (c *copier) symlink(name string) error {
+	target, err := c.from.Readlink(name)
+	if err != nil {
+		return err //nolint:wrapcheck // it names the entry
+	}
+	return c.replace(name, func(temporary string) error { return c.to.Symlink(target, temporary) })
+}
+
+// hardLink gives a copied file a further name. Where it has it already a rename
+// would do nothing, and leave what it was to rename.
+func (c *copier) hardLink(first, name string) error {
+	file, err := c.to.Lstat(first)
+	if err != nil {
+		return err //nolint:wrapcheck // it names the entry
+	}
+	if there, err := c.to.Lstat(name); err == nil && os.SameFile(file, there) {
+		return nil
+	}
+	if err := c.replace(name, func(temporary string) error { return c.to.Link(first, temporary) }); err != nil {
+		return err
+	}
+	c.files.Add(1)
+	return nil
+}
+
+// replace makes something under a name of its own and gives it its place.
+func (c *copier) replace(name string, create func(temporary string) error) error {
+	temporary := c.temporary + "-" + strconv.FormatInt(c.serial.Add(1), 10)
+	err := create(temporary)
+	if err == nil {
+		err = c.to.Rename(temporary, name)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("copy %s: %w", name, err), ignoreAbsent(c.to.Remove(temporary)))
+	}
+	return nil
+}
+
+func ignoreAbsent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// file copies a file, unless an earlier try has.
+func (c *copier) file(ctx context.Context, name string, info fs.FileInfo) error {
+	there, err := c.to.Lstat(name)
+	if err == nil && there.Mode().IsRegular() && there.Size() == info.Size() && there.ModTime().Equal(info.ModTime()) {
+		return nil
+	}
+	if err := c.replace(name, func(temporary string) error { return c.copyFile(ctx, name, temporary, info) }); err != nil {
+		return err
+	}
+	c.files.Add(1)
+	c.bytes.Add(info.Size())
+	return nil
+}

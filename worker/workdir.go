@@ -1,0 +1,117 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path"
+	"path/filepath"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// What stands in the worker's scratch directory beside the containers'.
+const (
+	scratchTemp    = "tmp"  // the command's TMPDIR
+	scratchWorkDir = "work" // the working directory, where it is a local one
+)
+
+// tempDir is TMPDIR in the container of a bundle: on the node's own disk,
+// whatever the image has at /tmp.
+func tempDir(bundle string) string { return "/" + bundle + "_tmp" }
+
+// outputDir is where the container of a bundle has its output files when its
+// working directory is a local one, which has links to them: what the command
+// prints is on the shared disk from the start, for others to read.
+func outputDir(bundle string) string { return "/" + bundle + "_output" }
+
+// outputs are the files that the command's output goes to.
+func outputs() []string { return []string{"stdout", "stderr"} }
+
+// makeDirs makes the directories of the command on the node's own disk, and
+// says what to bind where. r.dir is the working directory from then on.
+func (r *run) makeDirs() ([]apptainer.Bind, error) {
+	temp := filepath.Join(r.scratch.dir, scratchTemp)
+	err := os.Mkdir(temp, 0o700)
+	if err == nil {
+		err = os.Chmod(temp, fs.ModeSticky|0o777) // its parent is closed to others
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make TMPDIR: %w", err)
+	}
+	binds := []apptainer.Bind{{Source: temp, Target: tempDir(r.spec.Bundle)}}
+	r.dir = r.spec.RunDir
+	if r.spec.WorkDir == spool.WorkDirLocal {
+		local := filepath.Join(r.scratch.dir, scratchWorkDir)
+		if err := os.Mkdir(local, 0o700); err != nil {
+			return nil, fmt.Errorf("make the working directory: %w", err)
+		}
+		r.dir = local
+		for _, name := range outputs() {
+			target := path.Join(outputDir(r.spec.Bundle), name)
+			if err := os.Symlink(target, filepath.Join(local, name)); err != nil {
+				return nil, fmt.Errorf("link %s into the working directory: %w", name, err)
+			}
+			binds = append(binds, apptainer.Bind{Source: filepath.Join(r.spec.RunDir, name), Target: target})
+		}
+	}
+	return append(binds, apptainer.Bind{Source: r.dir, Target: "/" + r.spec.Bundle}), nil
+}
+
+// makeLinks makes links in the working directory.
+func (r *run) makeLinks(links []link) (err error) {
+	root, err := os.OpenRoot(r.dir)
+	if err != nil {
+		return fmt.Errorf("open the working directory: %w", err)
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	return makeLinks(root, links)
+}
+
+// bringHome copies a local working directory to the run directory. It tries
+// again what the shared disk does not take, for as long as the exit record
+// would be tried, and goes on for the worker's CopyGrace after TERM: then the
+// node is about to be taken away. The error says what is missing.
+func (r *run) bringHome(ctx context.Context) error {
+	if r.dir == "" || r.dir == r.spec.RunDir {
+		return nil
+	}
+	r.account.copying()
+	began := time.Now() //nolint:forbidigo // how long it takes, for people
+	copyCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(cmp.Or(r.CopyGrace, 10*time.Second), func() { cancel(errTold) })
+		context.AfterFunc(copyCtx, func() { timer.Stop() })
+	})()
+	c := copier{skip: r.isOutputLink, temporary: ".copying-" + r.account.snapshot(time.Time{}).Token}
+	err := c.tryUntil(copyCtx, r.dir, r.spec.RunDir, r.recordWait(), func(err error) {
+		r.Log.WarnContext(ctx, "copy the results", slog.Any("error", err))
+	})
+	r.Log.InfoContext(ctx, "copied the results", slog.String("size", codalab.FormatSize(c.bytes.Load())),
+		slog.Int64("files", c.files.Load()), slog.Duration("took", time.Since(began))) //nolint:forbidigo // as above
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("the results could not be copied from the disk of node %s, but for %s of them: %w", r.Node, codalab.FormatSize(c.bytes.Load()), err)
+}
+
+// errTold is why results were not copied to the end.
+var errTold = errors.New("the job was told to stop")
+
+// isOutputLink says whether an entry of the local working directory is the link
+// that was made for an output.
+func (r *run) isOutputLink(root *os.Root, name string) bool {
+	if !isOutput(name) {
+		return false
+	}
+	target, err := root.Readlink(name)
+	return err == nil && target == path.Join(outputDir(r.spec.Bundle), name)
+}

@@ -1,0 +1,255 @@
+package worker
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+func local(s *spool.Spec) { s.WorkDir = spool.WorkDirLocal }
+
+// workDirOf is the host's directory that a container has as its working
+// directory.
+func workDirOf(c apptainer.Container) string {
+	for _, b := range c.Binds {
+		if b.Target == c.Dir {
+			return b.Source
+		}
+	}
+	return ""
+}
+
+// writes is a container whose command writes a file, and is ended as obeys is
+// where it is to wait.
+func writes(t *testing.T, name, content string, end container) container {
+	t.Helper()
+	return func(ctx context.Context, c apptainer.Container) (apptainer.Exit, error) {
+		if err := os.WriteFile(filepath.Join(workDirOf(c), name), []byte(content), 0o600); err != nil {
+			t.Error(err)
+		}
+		return end(ctx, c)
+	}
+}
+
+func TestLocalWorkingDirectoryLiesInTheScratchAndGoesWithIt(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, t.TempDir(), local)
+	w := newWorker(t, func(_ context.Context, c apptainer.Container) (apptainer.Exit, error) {
+		dir := workDirOf(c)
+		if !strings.HasPrefix(dir, c.Scratch+"/") || !strings.HasPrefix(c.Scratch, s.spec.Scratch+"/") {
+			t.Errorf("works in %s, with the scratch %s", dir, c.Scratch)
+		}
+		for _, b := range c.Binds {
+			if b.Source == s.spec.RunDir {
+				t.Error("the container sees the run directory")
+			}
+		}
+		must(t, os.WriteFile(filepath.Join(dir, "result"), []byte("x"), 0o600))
+		_, err := c.Stdout.WriteString("said\n")
+		must(t, err)
+		if _, err := os.Stat(filepath.Join(s.spec.RunDir, "result")); !os.IsNotExist(err) {
+			t.Errorf("on the shared disk already: %v", err)
+		}
+		return apptainer.Exit{}, nil
+	})
+	_, err := w.Run(t.Context(), s.attempt.SpecPath())
+	must(t, err)
+	for name, want := range map[string]string{"result": "x", "stdout": "said\n", "stderr": ""} {
+		if got, err := os.ReadFile(filepath.Join(s.spec.RunDir, name)); err != nil || string(got) != want {
+			t.Errorf("%s holds %q, %v", name, got, err)
+		}
+	}
+	if left, err := os.ReadDir(s.spec.Scratch); err != nil || len(left) > 0 {
+		t.Errorf("left in the scratch directory: %v, %v", left, err)
+	}
+	if e := s.exit(t); e.Cause != spool.CauseSucceeded || e.Usage.DiskBytes == 0 {
+		t.Errorf("recorded %+v", e)
+	}
+	if status, err := s.attempt.ReadStatus(); err != nil || status.Token != s.exit(t).Token {
+		t.Errorf("status %+v, %v", status, err)
+	}
+}
+
+func TestDiskLimitIsWatchedOnTheNodesDisk(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := newWorker(t, writes(t, "result", "eleven char", obeys))
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, dir, func(s *spool.Spec) { s.WorkDir, s.DiskBytes = spool.WorkDirLocal, 100 })
+		s.write(t, "of another", strings.Repeat("x", 1000))
+		s.write(t, "stdout", "said")
+		links := len(outputDir(bundle)+"/stdout") + len(outputDir(bundle)+"/stderr")
+		s.spec.DiskBytes = int64(links + len("said") + len("eleven cha"))
+		must(t, s.attempt.WriteSpec(s.spec))
+		_, err := w.Run(t.Context(), s.attempt.SpecPath())
+		must(t, err)
+		if e := s.exit(t); e.Cause != spool.CauseLimit || e.Usage.DiskBytes != s.spec.DiskBytes+1 {
+			t.Errorf("recorded %+v, limit %d", e, s.spec.DiskBytes)
+		}
+	})
+}
+
+// inTheWay keeps a file from being copied.
+func inTheWay(t *testing.T, s site, name string) {
+	t.Helper()
+	must(t, os.MkdirAll(filepath.Join(s.spec.RunDir, name, "x"), 0o700))
+}
+
+func TestCopyIsTriedAgainWhileTheDiskDoesNotTakeIt(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := newWorker(t, writes(t, "result", "x", succeeds))
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, dir, local)
+		inTheWay(t, s, "result")
+		go func() {
+			time.Sleep(30 * time.Second)
+			if _, err := s.attempt.ReadExit(); err == nil {
+				t.Error("the end was recorded before the results were there")
+			}
+			if status, err := s.attempt.ReadStatus(); err != nil || status.Stage != spool.StageCopying {
+				t.Errorf("status %+v, %v", status, err)
+			}
+			if err := os.RemoveAll(filepath.Join(s.spec.RunDir, "result")); err != nil {
+				t.Error(err)
+			}
+		}()
+		_, err := w.Run(t.Context(), s.attempt.SpecPath())
+		must(t, err)
+		if e := s.exit(t); e.Cause != spool.CauseSucceeded || !e.CommandEnded.Equal(e.CommandStarted) {
+			t.Errorf("recorded %+v", e)
+		}
+		if left, err := os.ReadDir(s.spec.RunDir); err != nil || len(left) != 3 {
+			t.Errorf("the run directory holds %v, %v", left, err)
+		}
+	})
+}
+
+func TestResultsThatCannotBeCopiedAreSaidToBeLost(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		end     container
+		told    bool
+		cause   spool.Cause
+		failure string
+		takes   time.Duration
+	}{
+		"command succeeded": {succeeds, false, spool.CausePlatform, "The results could not be copied from the disk of node n1", 2 * time.Minute},
+		"command failed": {
+			func(context.Context, apptainer.Container) (apptainer.Exit, error) {
+				return apptainer.Exit{Code: 3}, nil
+			},
+			false, spool.CauseUser, "Exit code 3. The results could not be copied from the disk of node n1", 2 * time.Minute,
+		},
+		"told to stop meanwhile": {succeeds, true, spool.CausePlatform, "The results could not be copied from the disk of node n1, but for 1 of them: the job was told to stop.", 15 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			w := newWorker(t, writes(t, "result", "x", writes(t, "whole", "y", c.end)))
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t, dir, local)
+				inTheWay(t, s, "result")
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				if c.told {
+					time.AfterFunc(5*time.Second, stop)
+				}
+				began := time.Now()
+				_, err := w.Run(ctx, s.attempt.SpecPath())
+				must(t, err)
+				e := s.exit(t)
+				if e.Cause != c.cause || !strings.HasPrefix(e.Failure, c.failure) || e.Terminated != c.told || e.ExitCode == nil {
+					t.Errorf("recorded %+v", e)
+				}
+				if took := time.Since(began); took < c.takes || took > c.takes+3*time.Second {
+					t.Errorf("gave up after %s, want %s", took, c.takes)
+				}
+				if got, err := os.ReadFile(filepath.Join(s.spec.RunDir, "whole")); err != nil || string(got) != "y" {
+					t.Errorf("what can be copied holds %q, %v", got, err)
+				}
+			})
+		})
+	}
+}
+
+// It runs as an ordinary user, whom closed files do stop.
+func TestCopyIsFaithful(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() == 0 && !testenv.AsResearcher(t) {
+		return
+	}
+	from, to := t.TempDir(), t.TempDir()
+	at := func(dir, name string) string { return filepath.Join(dir, name) }
+	when := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	must(t, os.MkdirAll(at(from, "a/b"), 0o750))
+	must(t, os.WriteFile(at(from, "a/b/file"), []byte("content"), 0o640))
+	must(t, os.Link(at(from, "a/b/file"), at(from, "hard")))
+	must(t, os.Symlink("/etc/passwd", at(from, "link")))
+	must(t, os.Symlink("loop", at(from, "loop")))
+	must(t, os.WriteFile(at(from, "new\nline \xff"), nil, 0o600))
+	must(t, syscall.Mkfifo(at(from, "pipe"), 0o600))
+	must(t, os.WriteFile(at(from, "skipped"), []byte("x"), 0o600))
+	must(t, os.WriteFile(at(from, "closed"), []byte("closed"), 0))
+	holes, err := os.Create(at(from, "holes"))
+	must(t, err)
+	_, err = holes.WriteAt([]byte("end"), 1<<30)
+	must(t, err)
+	must(t, holes.Truncate(1<<31))
+	must(t, holes.Close())
+	must(t, os.WriteFile(at(to, "stdout"), []byte("said"), 0o600)) // becomes a directory
+	must(t, os.Mkdir(at(from, "stdout"), 0o700))
+	must(t, os.WriteFile(at(from, "stdout/in"), []byte("in"), 0o600))
+	must(t, os.WriteFile(at(to, "stderr"), []byte("stays"), 0o600))
+	must(t, os.Chtimes(at(from, "a/b/file"), when, when))
+	must(t, os.Chtimes(at(from, "a/b"), when, when))
+	must(t, os.Chmod(at(from, "a"), 0o100))
+
+	c := copier{skip: func(_ *os.Root, name string) bool { return name == "skipped" }, temporary: ".copying"}
+	for range 2 { // the second finds all that the first has left
+		must(t, c.tryUntil(t.Context(), from, to, 0, func(error) {}))
+		if c.files.Load() != 6 || c.bytes.Load() != 1<<31+int64(len("content"+"closed"+"in")) {
+			t.Errorf("copied %d files, %d bytes", c.files.Load(), c.bytes.Load())
+		}
+	}
+	for name, want := range map[string]string{"a/b/file": "content", "hard": "content", "closed": "closed", "stdout/in": "in", "stderr": "stays", "new\nline \xff": ""} {
+		if got, err := os.ReadFile(at(to, name)); err != nil || string(got) != want {
+			t.Errorf("%q holds %q, %v", name, got, err)
+		}
+	}
+	for name, want := range map[string]string{"link": "/etc/passwd", "loop": "loop"} {
+		if got, err := os.Readlink(at(to, name)); err != nil || got != want {
+			t.Errorf("%s leads to %q, %v", name, got, err)
+		}
+	}
+	for _, name := range []string{"pipe", "skipped"} {
+		if _, err := os.Lstat(at(to, name)); !os.IsNotExist(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	var st, first, second syscall.Stat_t
+	must(t, syscall.Stat(at(to, "holes"), &st))
+	if st.Size != 1<<31 || st.Blocks*512 > 1<<20 {
+		t.Errorf("the file with holes takes %d bytes of %d", st.Blocks*512, st.Size)
+	}
+	must(t, syscall.Stat(at(to, "a/b/file"), &first))
+	must(t, syscall.Stat(at(to, "hard"), &second))
+	if first.Ino != second.Ino || first.Mode&0o777 != 0o640 || first.Mtim.Sec != when.Unix() {
+		t.Errorf("the hard link is %+v, the file %+v", second, first)
+	}
+	if info, err := os.Stat(at(to, "a/b")); err != nil || info.Mode().Perm() != 0o700 || !info.ModTime().Equal(when) {
+		t.Errorf("the directory is %v of %v, %v", info.Mode(), info.ModTime(), err)
+	}
+	if left, err := filepath.Glob(at(to, ".copying*")); err != nil || len(left) > 0 {
+		t.Errorf("left: %q, %v", left, err)
+	}
+}
