@@ -1,0 +1,90 @@
+package cachetest
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+)
+
+// follow stays with a process to its end, and longer.
+func (s *storm) follow(n int, p *testenv.Process, work workerOrders) {
+	ended := make(chan struct{})
+	if work.Fate.Signal == syscall.SIGSTOP {
+		s.group.Go(func() error { s.wake(p, ended); return nil })
+	}
+	_, copyErr := io.Copy(io.Discard, p)
+	err := p.Wait()
+	close(ended)
+	s.mu.Lock()
+	delete(s.alive, n)
+	s.mu.Unlock()
+	if err != nil || copyErr != nil {
+		s.broken("process %d: %v, %v", n, err, copyErr)
+	}
+	records, err := readJournal(s.logs, n)
+	if err != nil {
+		s.broken("process %d: %v", n, err)
+	}
+	if len(records) == 0 || records[len(records)-1].Did != didEnd {
+		s.mu.Lock()
+		s.sum.Kills++
+		s.mu.Unlock()
+		s.begin()
+		s.outlive(work, records)
+	}
+	if err := os.WriteFile(filepath.Join(s.logs, fmt.Sprintf("p%d.over", n)), nil, 0o600); err != nil {
+		s.broken("process %d: %v", n, err)
+	}
+}
+
+// wake lets a process that has stopped go on after its lease has ended.
+func (s *storm) wake(p *testenv.Process, ended <-chan struct{}) {
+	for {
+		select {
+		case <-ended:
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+		if err != nil || !strings.Contains(string(stat), ") T ") {
+			continue
+		}
+		pause(s.Context(), 2*s.options.Term+max(s.options.Settle, 0))
+		p.Signal(syscall.SIGCONT)
+	}
+}
+
+// outlive makes sure that what a dead process has pinned for holders who are
+// not over stays as it was.
+func (s *storm) outlive(work workerOrders, records []record) {
+	held := map[string]record{}
+	for _, r := range records {
+		switch {
+		case r.Did == didGet && r.Holder != "" && r.Fill != "":
+			held[r.Holder] = r
+		case r.Did == didUnpin:
+			delete(held, r.Holder)
+		}
+	}
+	if len(held) == 0 {
+		return
+	}
+	w := worker{workerOrders: work, journal: nil, contents: s.contents}
+	pause(s.Context(), s.options.Term)
+	for h, r := range held {
+		s.mu.Lock()
+		s.sum.Outlived++
+		s.mu.Unlock()
+		got := w.compare(s.contents[r.Key], r.Path, r.Fill, cache.Holder(h), func() {})
+		if got.Wrong != "" {
+			s.broken("after process %d had died: %s", work.Process, got.Wrong)
+		}
+	}
+}
