@@ -42,8 +42,12 @@ const fewFiles = 64
 // read back and flushed.
 func (c *Cache) seal(ctx context.Context, e entry, token string) (sum, error) {
 	content := e.content(token)
-	if _, err := os.Lstat(content); err != nil {
+	info, err := os.Lstat(content)
+	if err != nil {
 		return sum{}, fmt.Errorf("nothing was made: %w", err)
+	}
+	if !info.IsDir() && !info.Mode().IsRegular() {
+		return sum{}, errors.New("what was made is no file and no directory")
 	}
 	if err := c.share(e, token); err != nil {
 		return sum{}, err

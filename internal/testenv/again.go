@@ -15,6 +15,10 @@ import (
 // prints on standard output, up to its end.
 type Process struct {
 	io.Reader
+	// Input is its standard input, which ends when this is closed, and with
+	// this program.
+	Input io.WriteCloser
+
 	cmd *exec.Cmd
 }
 
@@ -30,9 +34,17 @@ func Again(tb testing.TB, variables ...string) *Process {
 	cmd.Stderr = tb.Output()
 	out, err := cmd.StdoutPipe()
 	must(tb, err)
+	in, err := cmd.StdinPipe()
+	must(tb, err)
 	must(tb, cmd.Start())
-	return &Process{Reader: out, cmd: cmd}
+	return &Process{Reader: out, Input: in, cmd: cmd}
 }
+
+// PID is its process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Signal sends it a signal, as far as it is still there.
+func (p *Process) Signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
 
 // Kill ends the process with SIGKILL. It does not wait for its end.
 func (p *Process) Kill() { _ = p.cmd.Process.Kill() } // one that has ended needs no killing

@@ -1,0 +1,53 @@
+package cachetest
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/cache"
+)
+
+func TestMain(m *testing.M) {
+	Main()
+	os.Exit(m.Run())
+}
+
+// site is a plain disk.
+func site(t *testing.T) Site {
+	t.Helper()
+	dir := t.TempDir()
+	return Site{Hosts: []string{dir, dir}, Options: cache.Options{Settle: -1, Term: 300 * time.Millisecond}}
+}
+
+// TestStormNoticesWhatACacheMustNotDo: a cache is sound, and one process does
+// to its entries what a cache must not.
+func TestStormNoticesWhatACacheMustNotDo(t *testing.T) {
+	t.Parallel()
+	for sabotage, want := range map[Sabotage]string{
+		"":               "",
+		sabotageRemove:   "cannot be read while",
+		sabotageByte:     "wrong bytes",
+		sabotageRefill:   "was replaced by",
+		sabotagePublish:  "were both published at once",
+		sabotageUnpin:    "cannot be read while",
+		sabotageDie:      "after process 1 had died",
+		sabotageQuota:    "exceeded by more than one object",
+		sabotagePin:      "pins are back to zero",
+		sabotageStuck:    "every key can be had",
+		sabotageLeftover: "there are 1 files still",
+	} {
+		t.Run("sabotage "+string(sabotage), func(t *testing.T) {
+			t.Parallel()
+			s := site(t)
+			s.Storm = Storm{Processes: 3, For: 200 * time.Millisecond}
+			sum, wrong := rage(t, s, rehearsal{sabotage: sabotage, keys: 10, patience: time.Second})
+			t.Log(sum)
+			all := strings.Join(wrong, "\n")
+			if want == "" && all != "" || !strings.Contains(all, want) {
+				t.Errorf("it says %q, want %q", all, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,128 @@
+package cachetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cl-slurm/cl-slurm/cache"
+)
+
+// calm makes sure that nothing is left of the storm that needs a person.
+func (s *storm) calm() {
+	c, err := s.open(s.options)
+	if err != nil {
+		s.broken("after the storm: open: %v", err)
+		return
+	}
+	s.until("pins are back to zero", func(ctx context.Context) error {
+		_, trimErr := c.Trim(ctx, cache.TrimOptions{})
+		pins, err := c.Pins()
+		if err == nil && len(pins) > 0 {
+			err = fmt.Errorf("%d pins, one is %+v", len(pins), pins[0])
+		}
+		return errors.Join(trimErr, err)
+	})
+	s.until("what is there is right", func(ctx context.Context) error {
+		var damaged []error
+		err := c.Verify(ctx, func(e cache.Entry, err error) {
+			if err != nil {
+				damaged = append(damaged, fmt.Errorf("%s: %w", e.Key, err))
+			}
+		})
+		return errors.Join(append(damaged, err)...)
+	})
+	var all errgroup.Group
+	all.SetLimit(8)
+	for _, content := range s.contents {
+		all.Go(func() error {
+			s.until("every key can be had", func(ctx context.Context) error { return s.have(ctx, c, content) })
+			return nil
+		})
+	}
+	_ = all.Wait() // what fails is noted
+	s.empties()
+}
+
+// have gets a content and compares it.
+func (s *storm) have(ctx context.Context, c *cache.Cache, content content) error {
+	h := cache.Holder(fmt.Sprint("after-", content.n))
+	path, err := c.Get(ctx, cache.Want{Key: content.key(), Holder: h, Size: content.size}, func(_ context.Context, tmp string) error {
+		_, err := content.make(tmp, fmt.Sprintf("after.%d", content.n), func() error { return nil })
+		return err
+	})
+	if err == nil {
+		_, _, err = content.check(path, func() {})
+	}
+	if unpinErr := c.Unpin(ctx, h); unpinErr != nil {
+		err = errors.Join(err, fmt.Errorf("unpin: %w", unpinErr))
+	}
+	if err != nil {
+		return fmt.Errorf("get %s: %w", content.key(), err)
+	}
+	return nil
+}
+
+// until repeats what may need time, and notes a broken promise when it needs
+// too much of it.
+func (s *storm) until(what string, try func(context.Context) error) {
+	limit := s.patience + 4*(s.options.Term+max(s.options.Settle, 0))
+	ctx, cancel := context.WithTimeout(s.Context(), limit)
+	defer cancel()
+	var last error
+	for {
+		err := try(ctx)
+		switch {
+		case err == nil:
+			return
+		case last == nil, ctx.Err() == nil:
+			last = err
+		}
+		if ctx.Err() != nil {
+			s.broken("after the storm, not within %v: %s: %v", limit, what, last)
+			return
+		}
+		pause(ctx, 50*time.Millisecond)
+	}
+}
+
+// open opens a cache for which all holders are over.
+func (s *storm) open(o cache.Options) (*cache.Cache, error) {
+	o.Host = hostName(0)
+	o.Over = everyone
+	return cache.Open(filepath.Join(s.Hosts[0], s.name), o)
+}
+
+// empties trims everything. No file may be left then, whether of a content or
+// of the cache's own: a cache that was used for years would be full of them.
+func (s *storm) empties() {
+	o := s.options
+	o.Term, o.Grace = 10*time.Millisecond, 25*time.Millisecond // nobody is there whose lease it could be
+	c, err := s.open(o)
+	if err != nil {
+		s.broken("after the storm: open: %v", err)
+		return
+	}
+	s.until("the cache can be emptied", func(ctx context.Context) error {
+		if _, err := c.Trim(ctx, cache.TrimOptions{All: true}); err != nil {
+			return err
+		}
+		if left := names(filepath.Join(s.server(), s.name)); len(left) > 0 {
+			return fmt.Errorf("there are %d files still: %v", len(left), left[:min(10, len(left))])
+		}
+		return nil
+	})
+}
+
+// everyone says that all holders are over.
+func everyone(_ context.Context, holders []cache.Holder) (map[cache.Holder]bool, error) {
+	over := map[cache.Holder]bool{}
+	for _, h := range holders {
+		over[h] = true
+	}
+	return over, nil
+}

@@ -1,0 +1,157 @@
+// Package cachetest says what is expected of a cache, as tests that run on any
+// file system:
+//
+//	func TestMain(m *testing.M) { cachetest.Main(); os.Exit(m.Run()) }
+//
+//	func TestConformance(t *testing.T) {
+//		dir := t.TempDir()
+//		cachetest.Run(t, cachetest.Site{Hosts: []string{dir, dir}, …})
+//	}
+//
+// There are two parts. The contract is tested by a few processes that do what
+// they are told. The storm is some hundred processes that use one cache at
+// random, of which a fifth are killed and some are stopped for longer than a
+// lease holds. Each writes a log on a plain disk; they are joined in the end.
+//
+// # What the storm proves
+//
+//   - Never a wrong byte. What is in the cache follows from its key, and is
+//     compared byte by byte whenever it is read.
+//   - Never an entry removed or changed while it is pinned. Who pins reads
+//     again and again until it unpins. A holder may outlive the process that
+//     pinned for it: its entries are read after the process was killed, until
+//     the holder is over.
+//   - Never two fills of one key both published. Each fill stamps what it makes
+//     with its own number. A Get whose content has the stamp n says that n was
+//     the content of the key at some instant between its begin (less the time
+//     for which a host may see the past) and its end. From the earliest end to
+//     the latest begin of all that returned n, it was n throughout; when the
+//     spans of two stamps of one key meet, both were published at once. (It is
+//     the zone test of Gibbons and Korach for a register whose written values
+//     are unique: it finds no fault where there is none, and each that shows in
+//     what was returned.)
+//   - The quota is never exceeded by more than one object. An auditor looks at
+//     the file server's own disk twice in a row: what is there both times was
+//     there at once.
+//   - In the end there are no pins, every key can be had, and when all contents
+//     are trimmed nothing is left but what is left of a cache in which nothing
+//     ever went wrong.
+//
+// Nothing here takes a listing for fresh, and nothing takes a call that failed
+// for one that had no effect.
+package cachetest
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/cache"
+)
+
+// Site is a file system on which caches are tested.
+type Site struct {
+	// Hosts are the paths by which the hosts see one directory, in which each
+	// test makes a cache of its own. At least two are given; on a plain disk
+	// all are the same. Processes of each run as a host of its own.
+	Hosts []string
+	// Server is the same directory as the file server itself sees it, always
+	// fresh. Empty means that Hosts[0] is always fresh.
+	Server string
+	// Options are those that follow from the file system: Settle and Term. The
+	// tests choose the others.
+	Options cache.Options
+	// Faulty says that calls fail now and then for no reason, after they had
+	// their effect or before.
+	Faulty bool
+	// Storm is how much of it there is. CLTEST_STORM=200x30s in the environment
+	// sets Processes and For, and 200x30s@7 the seed too; under -short there is
+	// little of it.
+	Storm Storm
+}
+
+// Storm is the size of a storm.
+type Storm struct {
+	// Processes run at once. Default 200.
+	Processes int
+	// For is how long. Default 4 s.
+	For time.Duration
+	// Seed decides who does what, and who dies. Default 1.
+	Seed uint64
+}
+
+// Run runs all tests on the site, and returns what its storm did.
+func Run(t *testing.T, s Site) Summary {
+	t.Helper()
+	Contract(t, s)
+	var done Summary
+	t.Run("Storm", func(t *testing.T) { done = RunStorm(t, s) })
+	return done
+}
+
+// Contract runs the tests of what each call promises.
+func Contract(t *testing.T, s Site) {
+	t.Helper()
+	if len(s.Hosts) < 2 {
+		t.Fatal("a site has two hosts at least")
+	}
+	t.Run("Contract", func(t *testing.T) {
+		for name, test := range oneHost() {
+			for i := range distinct(s.Hosts) {
+				t.Run(name+hostName(i), func(t *testing.T) {
+					t.Parallel()
+					test(newTrial(t, s, i, i))
+				})
+			}
+		}
+		for name, test := range twoHosts() {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(newTrial(t, s, 0, 1))
+			})
+		}
+	})
+}
+
+// distinct are the first hosts that see the directory by different paths.
+func distinct(hosts []string) []string {
+	for i, h := range hosts[1:] {
+		if h == hosts[0] {
+			return hosts[:i+1]
+		}
+	}
+	return hosts[:2]
+}
+
+// server is the directory as it is.
+func (s Site) server() string {
+	if s.Server != "" {
+		return s.Server
+	}
+	return s.Hosts[0]
+}
+
+// trial is one test of one site. Its cache is empty at first.
+type trial struct {
+	*testing.T
+	Site
+	// a and b are the cache as two hosts see it, or one twice.
+	a, b side
+}
+
+// side is a cache as a host sees it.
+type side struct {
+	dir, host string
+}
+
+func newTrial(t *testing.T, s Site, a, b int) *trial {
+	t.Helper()
+	name := strings.NewReplacer("/", "-", "#", "-").Replace(t.Name())
+	at := func(i int) side { return side{dir: filepath.Join(s.Hosts[i], name), host: hostName(i)} }
+	return &trial{T: t, Site: s, a: at(a), b: at(b)}
+}
+
+// hostName is what a host is called.
+func hostName(i int) string { return fmt.Sprint("host", i+1) }

@@ -1,0 +1,176 @@
+package cachetest
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// judge joins the logs of a storm. It returns what was done, and which promises
+// were broken. A host may see what is past for as long as settle.
+func judge(records []record, settle time.Duration) (Summary, []string) {
+	records = slices.Clone(records)
+	slices.SortStableFunc(records, func(a, b record) int { return cmp.Compare(a.End, b.End) })
+	j := judgement{settle: max(settle, 0), open: map[int]map[string]int{}, zones: map[string]*zone{}}
+	j.sum.Errors = map[string]int{}
+	for _, r := range records {
+		if r.Wrong != "" {
+			j.wrong = append(j.wrong, fmt.Sprintf("process %d: %s", r.Process, r.Wrong))
+		}
+		j.count(r)
+	}
+	j.compare()
+	return j.sum, j.wrong
+}
+
+// judgement is one that is being made.
+type judgement struct {
+	sum    Summary
+	wrong  []string
+	settle time.Duration
+	// open are the fills of a key that have begun and not ended, and their
+	// processes.
+	open  map[int]map[string]int
+	zones map[string]*zone // by fill
+}
+
+// zone is what is known of the time for which a fill's content was that of its
+// key: it began to be at earliest at filled, it was at begun or before, and at
+// last or after. Where begun is before last it was all the time between.
+type zone struct {
+	key         int
+	fill        string
+	filled      time.Duration // 0: the fill never returned well
+	begun, last time.Duration
+	seen        bool
+	// first and final are the records that say so.
+	first, final record
+}
+
+func (z *zone) String() string {
+	return fmt.Sprintf("%s at %v as process %d says (%s), and still at %v as process %d says (%s)",
+		z.fill, z.begun, z.first.Process, z.first.Did, z.last, z.final.Process, z.final.Did)
+}
+
+// atFirst and atLast note when the content is known to have been there.
+func (z *zone) atFirst(at time.Duration, r record) {
+	if at < z.begun {
+		z.begun, z.first = at, r
+	}
+}
+
+func (z *zone) atLast(at time.Duration, r record) {
+	if at > z.last {
+		z.last, z.final = at, r
+	}
+}
+
+func (j *judgement) zone(r record) *zone {
+	z := j.zones[r.Fill]
+	if z == nil {
+		z = &zone{key: r.Key, fill: r.Fill, begun: math.MaxInt64}
+		j.zones[r.Fill] = z
+	}
+	return z
+}
+
+// count takes in one record, after all that ended before it.
+func (j *judgement) count(r record) {
+	if r.Err != "" && r.Did != didFail {
+		j.sum.Errors[r.Err]++
+	}
+	switch r.Did {
+	case didGet:
+		j.got(r)
+	case didFill:
+		j.sum.Fills++
+		if len(j.open[r.Key]) > 0 {
+			j.sum.TakeOvers++
+		} else {
+			j.open[r.Key] = map[string]int{}
+		}
+		j.open[r.Key][r.Fill] = r.Process
+	case didFilled:
+		j.sum.Resumed += r.Bytes
+		j.zone(r).filled = r.End
+		delete(j.open[r.Key], r.Fill)
+	case didFail:
+		j.sum.Failed++
+		delete(j.open[r.Key], r.Fill)
+	case didRead:
+		j.sum.Reads++
+		j.sum.Bytes += r.Bytes
+	case didUnpin:
+		if r.Fill != "" {
+			// What was pinned was not to be taken out of use until now.
+			j.zone(r).atLast(r.End, r)
+		}
+	case didTrim:
+		j.sum.Trims++
+		j.sum.Removed += r.N
+	case didStop:
+		j.sum.Stops++
+	}
+}
+
+func (j *judgement) got(r record) {
+	if r.Fill == "" {
+		return
+	}
+	z := j.zone(r)
+	begin := r.Begin - j.settle
+	switch {
+	case z.key != r.Key:
+		j.wrong = append(j.wrong, fmt.Sprintf("process %d: key %d has the content of fill %s, which is of key %d", r.Process, r.Key, r.Fill, z.key))
+	case z.filled == 0:
+		j.wrong = append(j.wrong, fmt.Sprintf("process %d: key %d has the content of fill %s, which has not ended well", r.Process, r.Key, r.Fill))
+	case r.Own:
+		begin = z.filled
+	default:
+		j.sum.Hits++
+		if r.Waited {
+			j.sum.Waits++
+		}
+	}
+	if z.filled != 0 {
+		begin = max(begin, z.filled)
+	}
+	z.seen = true
+	z.atFirst(r.End, r)
+	z.atLast(begin, r)
+}
+
+// compare finds zones of one key that meet.
+func (j *judgement) compare() {
+	byKey := map[int][]*zone{}
+	for _, z := range j.zones {
+		switch {
+		case z.seen:
+			j.sum.Published++
+			byKey[z.key] = append(byKey[z.key], z)
+		case z.filled != 0:
+			j.sum.Dropped++
+		}
+	}
+	for key, zones := range byKey {
+		slices.SortFunc(zones, func(a, b *zone) int { return cmp.Compare(a.fill, b.fill) })
+		for i, a := range zones {
+			for _, b := range zones[i+1:] {
+				if a.meets(b) {
+					j.wrong = append(j.wrong, fmt.Sprintf("key %d: two fills were both published at once: %v; %v", key, a, b))
+				}
+			}
+		}
+	}
+}
+
+// meets says that two contents cannot have been there one after the other.
+func (z *zone) meets(other *zone) bool {
+	within := func(a, b *zone) bool { return b.begun < min(a.begun, a.last) && max(a.begun, a.last) < b.last }
+	across := func(a, b *zone) bool {
+		return a.begun < a.last && b.begun < b.last && a.begun < b.last && b.begun < a.last
+	}
+	return across(z, other) || within(z, other) || within(other, z)
+}

@@ -1,0 +1,120 @@
+package cachetest
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a record says was done.
+const (
+	didGet      = "get"    // Get has returned; a content was seen
+	didFill     = "fill"   // a fill has begun
+	didFilled   = "filled" // it is about to return well
+	didFail     = "fail"   // it is about to return an error
+	didRead     = "read"   // all bytes of a content were read
+	didUnpin    = "unpin"  // Unpin is about to be called
+	didTrim     = "trim"
+	didVerify   = "verify"
+	didList     = "list"
+	didPin      = "pin"
+	didDie      = "die"  // the process is about to kill itself
+	didStop     = "stop" // the process is about to stop itself
+	didSabotage = "sabotage"
+	didEnd      = "end" // the process ends as it should
+)
+
+// record is a line of a process's log. Times are those of the machine's
+// monotonic clock, which all hosts of a test share.
+type record struct {
+	Did        string
+	Process    int           `json:",omitempty"`
+	Begin, End time.Duration `json:",omitempty"`
+	Key        int           `json:",omitempty"`
+	Fill       string        `json:",omitempty"` // whose content it is
+	Holder     string        `json:",omitempty"`
+	Path       string        `json:",omitempty"`
+	Bytes      int64         `json:",omitempty"`
+	N          int           `json:",omitempty"` // removed by a trim
+	Own        bool          `json:",omitempty"` // Get returned what its own fill made
+	Waited     bool          `json:",omitempty"` // Get waited for another process
+	Err        string        `json:",omitempty"` // its kind
+	// Wrong is a promise that the process saw broken.
+	Wrong string `json:",omitempty"`
+}
+
+// monotonic is the time by which all processes of this machine agree.
+func monotonic() time.Duration {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		panic(err) // it has no way to fail
+	}
+	return time.Duration(now.Nano())
+}
+
+// journal is the log of one process, on a plain disk. A record is there as soon
+// as it was written, however the process ends.
+type journal struct {
+	file    *os.File
+	process int
+}
+
+func journalName(dir string, process int) string {
+	return filepath.Join(dir, fmt.Sprintf("p%d.log", process))
+}
+
+func openJournal(dir string, process int) (*journal, error) {
+	f, err := os.OpenFile(journalName(dir, process), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open log: %w", err)
+	}
+	return &journal{file: f, process: process}, nil
+}
+
+// add writes a record. A process that cannot log proves nothing, and ends.
+func (j *journal) add(r record) {
+	r.Process = j.process
+	if r.End == 0 {
+		r.End = monotonic()
+	}
+	text, err := json.Marshal(r)
+	if err == nil {
+		_, err = j.file.Write(append(text, '\n'))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "write log:", err)
+		os.Exit(1)
+	}
+}
+
+// readJournal returns the records of a process. The last line of one that was
+// killed may be cut.
+func readJournal(dir string, process int) ([]record, error) {
+	text, err := os.ReadFile(journalName(dir, process))
+	if errors.Is(err, os.ErrNotExist) { // it was killed before it could begin
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read log: %w", err)
+	}
+	var all []record
+	for in := bufio.NewReader(bytes.NewReader(text)); ; {
+		line, err := in.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		var r record
+		if err := json.Unmarshal(line, &r); err != nil {
+			return nil, fmt.Errorf("read log of process %d: %w", process, err)
+		}
+		all = append(all, r)
+	}
+}

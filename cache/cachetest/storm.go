@@ -1,0 +1,324 @@
+package cachetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+)
+
+// storm is one that rages, or has.
+type storm struct {
+	*testing.T
+	Site
+	name     string // of the cache, below the hosts' directories
+	logs     string
+	options  cache.Options
+	contents []content
+	rehearsal
+	group errgroup.Group
+	over  chan struct{} // closed when nothing new is to begin
+
+	mu    sync.Mutex
+	alive map[int]*testenv.Process
+	next  int // number of the next process
+	wrong []string
+	sum   Summary // what the processes did not log
+}
+
+// RunStorm runs a storm, and fails the test for every promise that it saw
+// broken.
+func RunStorm(t *testing.T, s Site) Summary {
+	t.Helper()
+	if testing.Short() {
+		s.Storm.Processes, s.Storm.For = 20, time.Second
+	}
+	if text := os.Getenv("CLTEST_STORM"); text != "" {
+		var err error
+		if s.Storm, err = parseStorm(text); err != nil {
+			t.Fatalf("CLTEST_STORM=%s: want something like 200x30s, or 200x30s@7 with a seed: %v", text, err)
+		}
+	}
+	sum, wrong := rage(t, s, rehearsal{keys: 80, patience: 20 * time.Second})
+	t.Log(sum)
+	for i, w := range wrong {
+		if i == 30 {
+			t.Errorf("… and %d more", len(wrong)-i)
+			break
+		}
+		t.Error(w)
+	}
+	return sum
+}
+
+func parseStorm(text string) (Storm, error) {
+	size, seed, seeded := strings.Cut(text, "@")
+	processes, length, _ := strings.Cut(size, "x")
+	var s Storm
+	var errs [3]error
+	s.Processes, errs[0] = strconv.Atoi(processes)
+	s.For, errs[1] = time.ParseDuration(length)
+	if seeded {
+		s.Seed, errs[2] = strconv.ParseUint(seed, 10, 64)
+	}
+	return s, errors.Join(errs[:]...)
+}
+
+// rehearsal is what is different in a storm that only shows what is noticed.
+type rehearsal struct {
+	sabotage Sabotage
+	keys     int
+	patience time.Duration // see until
+}
+
+// rage runs a storm and returns what it did, and which promises it saw broken.
+func rage(t *testing.T, site Site, r rehearsal) (Summary, []string) {
+	t.Helper()
+	site.Storm.Processes = orElse(site.Storm.Processes, 200)
+	site.Storm.For = orElse(site.Storm.For, 4*time.Second)
+	site.Storm.Seed = orElse(site.Storm.Seed, 1)
+	s := &storm{
+		T: t, Site: site, name: strings.ReplaceAll(t.Name(), "/", "-"), logs: t.TempDir(), options: site.Options,
+		contents: contents(site.Storm.Seed, r.keys), rehearsal: r,
+		over: make(chan struct{}), alive: map[int]*testenv.Process{},
+	}
+	for _, c := range s.contents {
+		s.options.Size += c.size * 2 / 5
+	}
+	s.options.Grace = orElse(s.options.Grace, 5*s.options.Term)
+	s.blow()
+	records := s.records()
+	s.calm()
+	sum, wrong := judge(records, s.options.Settle)
+	wrong = append(wrong, s.wrong...)
+	sum.Processes, sum.Kills, sum.Outlived = s.sum.Processes, s.sum.Kills, s.sum.Outlived
+	sum.Most, sum.Quota, sum.Audits = s.sum.Most, s.options.Size, s.sum.Audits
+	return sum, wrong
+}
+
+func orElse[T comparable](given, otherwise T) T {
+	var zero T
+	if given == zero {
+		return otherwise
+	}
+	return given
+}
+
+// blow starts the processes, lets them go on for their time, and ends them.
+func (s *storm) blow() {
+	audit := auditor{dir: filepath.Join(s.server(), s.name)}
+	ctx, end := context.WithCancel(s.Context())
+	s.group.Go(func() error { audit.run(ctx); return nil })
+	for range s.Storm.Processes {
+		s.begin()
+	}
+	if s.sabotage != "" {
+		s.awaitSabotage()
+	}
+	pause(s.Context(), s.Storm.For*4/5)
+	s.killDoomed()
+	pause(s.Context(), s.Storm.For/5)
+	s.mu.Lock()
+	close(s.over)
+	for _, p := range s.alive {
+		_ = p.Input.Close() // that one has ended is no harm
+	}
+	s.mu.Unlock()
+	stuck := time.AfterFunc(time.Minute, s.dump)
+	defer stuck.Stop()
+	end()
+	_ = s.group.Wait() // failures are in wrong
+	s.sum.Most, s.sum.Audits = audit.most, audit.runs
+	var biggest int64
+	for _, c := range s.contents {
+		biggest = max(biggest, c.size)
+	}
+	if audit.most > s.options.Size+biggest {
+		s.broken("the quota of %d bytes was exceeded by more than one object: %d bytes were on the disk at once; these do not count: %v",
+			s.options.Size, audit.most, audit.uncounted)
+	}
+}
+
+// awaitSabotage waits until it has begun.
+func (s *storm) awaitSabotage() {
+	for s.Context().Err() == nil {
+		records, err := readJournal(s.logs, 1)
+		if err != nil || slices.ContainsFunc(records, func(r record) bool { return r.Did == didSabotage }) {
+			return
+		}
+		pause(s.Context(), 10*time.Millisecond)
+	}
+}
+
+// broken notes a promise that was not kept.
+func (s *storm) broken(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wrong = append(s.wrong, fmt.Sprintf(format, args...))
+}
+
+// dump ends processes that do not end by themselves, and has them say where
+// they are.
+func (s *storm) dump() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n, p := range s.alive {
+		s.wrong = append(s.wrong, fmt.Sprintf("process %d did not end within a minute", n))
+		p.Signal(syscall.SIGQUIT)
+		p.Signal(syscall.SIGCONT)
+	}
+}
+
+// fate is that of a process: a fifth are killed, some are stopped.
+func (s *storm) fate(n int) fate {
+	rng := rand.New(rand.NewPCG(s.Storm.Seed, uint64(n)<<32)) //nolint:gosec // repeatable by design
+	f := fate{Op: rng.IntN(4), Fill: rng.IntN(2) == 0, After: time.Duration(rng.ExpFloat64() * float64(8*time.Millisecond))}
+	switch {
+	case n%5 == 0:
+		f.Signal = syscall.SIGKILL
+	case n%10 == 1:
+		f.Signal = syscall.SIGSTOP
+	}
+	return f
+}
+
+// begin starts the next process, unless the storm is over.
+func (s *storm) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.over:
+		return
+	default:
+	}
+	s.next++
+	n, host := s.next, s.next%len(s.Hosts)
+	o := s.options
+	o.Host = hostName(host)
+	work := workerOrders{
+		Process: n, Dir: filepath.Join(s.Hosts[host], s.name), Options: told(o), Logs: s.logs, Seed: s.Storm.Seed, Keys: len(s.contents),
+		Faulty: s.Faulty, Think: time.Duration(s.Storm.Processes) * 4 * time.Millisecond, Fate: s.fate(n),
+	}
+	if n == 1 && s.sabotage != "" {
+		work.Sabotage, work.Fate = s.sabotage, fate{}
+	}
+	p := orders{Worker: &work}.begin(s)
+	s.alive[n] = p
+	s.sum.Processes++
+	s.group.Go(func() error { s.follow(n, p, work); return nil })
+}
+
+// follow stays with a process to its end, and longer.
+func (s *storm) follow(n int, p *testenv.Process, work workerOrders) {
+	ended := make(chan struct{})
+	if work.Fate.Signal == syscall.SIGSTOP {
+		s.group.Go(func() error { s.wake(p, ended); return nil })
+	}
+	_, copyErr := io.Copy(io.Discard, p)
+	err := p.Wait()
+	close(ended)
+	s.mu.Lock()
+	delete(s.alive, n)
+	s.mu.Unlock()
+	if err != nil || copyErr != nil {
+		s.broken("process %d: %v, %v", n, err, copyErr)
+	}
+	records, err := readJournal(s.logs, n)
+	if err != nil {
+		s.broken("process %d: %v", n, err)
+	}
+	if len(records) == 0 || records[len(records)-1].Did != didEnd {
+		s.mu.Lock()
+		s.sum.Kills++
+		s.mu.Unlock()
+		s.begin()
+		s.outlive(work, records)
+	}
+	if err := os.WriteFile(filepath.Join(s.logs, fmt.Sprintf("p%d.over", n)), nil, 0o600); err != nil {
+		s.broken("process %d: %v", n, err)
+	}
+}
+
+// wake lets a process that has stopped go on after its lease has ended.
+func (s *storm) wake(p *testenv.Process, ended <-chan struct{}) {
+	for {
+		select {
+		case <-ended:
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+		if err != nil || !strings.Contains(string(stat), ") T ") {
+			continue
+		}
+		pause(s.Context(), 2*s.options.Term+max(s.options.Settle, 0))
+		p.Signal(syscall.SIGCONT)
+	}
+}
+
+// outlive makes sure that what a dead process has pinned for holders who are
+// not over stays as it was.
+func (s *storm) outlive(work workerOrders, records []record) {
+	held := map[string]record{}
+	for _, r := range records {
+		switch {
+		case r.Did == didGet && r.Holder != "" && r.Fill != "":
+			held[r.Holder] = r
+		case r.Did == didUnpin:
+			delete(held, r.Holder)
+		}
+	}
+	if len(held) == 0 {
+		return
+	}
+	w := worker{workerOrders: work, journal: nil, contents: s.contents}
+	pause(s.Context(), s.options.Term)
+	for h, r := range held {
+		s.mu.Lock()
+		s.sum.Outlived++
+		s.mu.Unlock()
+		got := w.compare(s.contents[r.Key], r.Path, r.Fill, cache.Holder(h), func() {})
+		if got.Wrong != "" {
+			s.broken("after process %d had died: %s", work.Process, got.Wrong)
+		}
+	}
+}
+
+// killDoomed kills those whose fate was to be killed, and who have not met it.
+func (s *storm) killDoomed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n, p := range s.alive {
+		if s.fate(n).Signal == syscall.SIGKILL {
+			p.Kill()
+		}
+	}
+}
+
+// records are those of all processes.
+func (s *storm) records() []record {
+	var all []record
+	for n := range s.next {
+		more, err := readJournal(s.logs, n+1)
+		if err != nil {
+			s.broken("%v", err)
+		}
+		all = append(all, more...)
+	}
+	return all
+}

@@ -1,0 +1,193 @@
+package cachetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/cache"
+)
+
+// workerOrders are those of one process of a storm.
+type workerOrders struct {
+	Process int
+	Dir     string
+	Options options
+	Logs    string // where all processes write their logs
+	Seed    uint64
+	Keys    int
+	Faulty  bool
+	Think   time.Duration // mean time between two operations
+	Fate    fate
+	Sabotage
+}
+
+// fate is how a process ends before its time, or stops.
+type fate struct {
+	Op     int           // with which of its operations it comes
+	Fill   bool          // in the middle of the first fill from there on, not by time
+	After  time.Duration // how long after the begin of the operation
+	Signal syscall.Signal
+}
+
+// worker is a process of a storm.
+type worker struct {
+	workerOrders
+	*journal
+	cache    *cache.Cache
+	rng      *rand.Rand
+	contents []content
+	popular  *rand.Zipf
+	holders  int
+	fills    atomic.Int64
+	doomed   atomic.Bool // the fate comes with the next fill
+}
+
+func (o workerOrders) run(in io.Reader) error {
+	j, err := openJournal(o.Logs, o.Process)
+	if err != nil {
+		return err
+	}
+	ctx, end := context.WithCancel(context.Background())
+	go func() {
+		_, _ = io.Copy(io.Discard, in) // the end of it is what counts
+		end()
+	}()
+	opts := o.Options.cache()
+	opts.Over = over(o.Logs)
+	w := worker{workerOrders: o, journal: j, contents: contents(o.Seed, o.Keys)}
+	w.rng = rand.New(rand.NewPCG(o.Seed, uint64(o.Process)))  //nolint:gosec // repeatable by design
+	w.popular = rand.NewZipf(w.rng, 1.2, 4, uint64(o.Keys-1)) //nolint:gosec // a small number
+	for ctx.Err() == nil {
+		if w.cache, err = cache.Open(o.Dir, opts); err == nil || !o.Faulty || !transient(err) {
+			break
+		}
+	}
+	if err != nil {
+		w.add(record{Did: didGet, Err: kind(err), Wrong: "open: " + err.Error()})
+		return err
+	}
+	for op := 0; ctx.Err() == nil; op++ {
+		if op == w.Fate.Op && w.Fate.Signal != 0 {
+			w.meetFate()
+		}
+		w.operate(ctx)
+		pause(ctx, w.about(w.Think))
+	}
+	w.add(record{Did: didEnd})
+	return nil
+}
+
+// over tells which holders are over: those of processes that have a file that
+// says so.
+func over(logs string) func(context.Context, []cache.Holder) (map[cache.Holder]bool, error) {
+	return func(_ context.Context, holders []cache.Holder) (map[cache.Holder]bool, error) {
+		ended := map[cache.Holder]bool{}
+		for _, h := range holders {
+			process, _, _ := strings.Cut(string(h), "-")
+			_, err := os.Stat(filepath.Join(logs, process+".over"))
+			ended[h] = err == nil
+		}
+		return ended, nil
+	}
+}
+
+func (w *worker) meetFate() {
+	if w.Fate.Fill {
+		w.doomed.Store(true)
+		return
+	}
+	time.AfterFunc(w.Fate.After, w.signal)
+}
+
+// signal ends or stops this process.
+func (w *worker) signal() {
+	did := didDie
+	if w.Fate.Signal == syscall.SIGSTOP {
+		did = didStop
+	}
+	w.add(record{Did: did})
+	_ = syscall.Kill(os.Getpid(), w.Fate.Signal) // it always can
+}
+
+// about is a random time with this mean; a few are much longer.
+func (w *worker) about(mean time.Duration) time.Duration {
+	return time.Duration(min(w.rng.ExpFloat64(), 8) * float64(mean))
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// operate does one thing.
+func (w *worker) operate(ctx context.Context) {
+	switch r := w.rng.Float64(); {
+	case r < .74 || w.Sabotage != "":
+		w.use(ctx, w.content(), w.holder())
+	case r < .84:
+		w.use(ctx, w.content(), "")
+	case r < .90:
+		w.pin(ctx, w.content(), w.holder())
+	case r < .94:
+		w.list(ctx)
+	case r < .99:
+		w.trim(ctx)
+	default:
+		w.verify(ctx)
+	}
+}
+
+func (w *worker) content() content { return w.contents[w.popular.Uint64()] }
+
+// holder is a new one.
+func (w *worker) holder() cache.Holder {
+	w.holders++
+	return cache.Holder(fmt.Sprintf("p%d-%d", w.Process, w.holders))
+}
+
+func (w *worker) list(ctx context.Context) {
+	_, entriesErr := w.cache.Entries(ctx)
+	_, pinsErr := w.cache.Pins()
+	_, usageErr := w.cache.Usage()
+	err := errors.Join(entriesErr, pinsErr, usageErr)
+	r := record{Did: didList, Err: kind(err)}
+	if err != nil {
+		r.Wrong = w.unexpected(ctx, "list", err)
+	}
+	w.add(r)
+}
+
+func (w *worker) trim(ctx context.Context) {
+	done, err := w.cache.Trim(ctx, cache.TrimOptions{DryRun: w.rng.IntN(8) == 0})
+	r := record{Did: didTrim, N: done.Removed, Err: kind(err)}
+	if err != nil {
+		r.Wrong = w.unexpected(ctx, "trim", err)
+	}
+	w.add(r)
+}
+
+func (w *worker) verify(ctx context.Context) {
+	err := w.cache.Verify(ctx, func(e cache.Entry, err error) {
+		if err != nil && ctx.Err() == nil && (!w.Faulty || !transient(err)) {
+			w.add(record{Did: didVerify, Err: kind(err), Wrong: fmt.Sprintf("entry %s of %s is called damaged: %v", e.Hash, e.Key, err)})
+		}
+	})
+	r := record{Did: didVerify, Err: kind(err)}
+	if err != nil {
+		r.Wrong = w.unexpected(ctx, "verify", err)
+	}
+	w.add(r)
+}
