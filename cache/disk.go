@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -46,19 +47,35 @@ func (c *Cache) makeDir(dir string) error {
 			return err
 		}
 	}
-	err := os.Mkdir(dir, 0o700)
-	if errors.Is(err, fs.ErrExist) {
-		return nil // another process, or our own call whose answer was lost: see below
-	}
+	err := persist(func() error {
+		err := os.Mkdir(dir, 0o700)
+		if errors.Is(err, fs.ErrExist) { // another process, or this one, whose answer was lost
+			return nil
+		}
+		return err //nolint:wrapcheck // worded below
+	})
 	if err != nil {
 		return fmt.Errorf("make a directory: %w", err)
 	}
-	if c.o.Group && len(dir) >= len(c.dir) {
-		if err := os.Chmod(dir, c.dirMode()); err != nil {
-			return fmt.Errorf("make a directory: %w", err)
-		}
+	if err := c.openToGroup(dir); err != nil {
+		return fmt.Errorf("make a directory: %w", err)
 	}
-	return atomicfile.SyncDir(parent)
+	return persist(func() error { return atomicfile.SyncDir(parent) })
+}
+
+// openToGroup gives one of the cache's own directories to the group that shares
+// it, if it is this user's to give.
+func (c *Cache) openToGroup(dir string) error {
+	if !c.o.Group || !strings.HasPrefix(dir+"/", c.dir+"/") {
+		return nil
+	}
+	return persist(func() error {
+		err := os.Chmod(dir, c.dirMode())
+		if errors.Is(err, fs.ErrPermission) {
+			return nil
+		}
+		return err //nolint:wrapcheck // callers word it
+	})
 }
 
 // newToken is 128 random bits.
@@ -152,13 +169,15 @@ func remove(name string) error {
 
 // removeTree takes a directory out of sight at once, so that nobody sees half
 // of it, and removes it.
+//
+// The name that a content has then is its own too: of several who remove it,
+// each returns when it is gone.
 func removeTree(dir string) error {
-	trash := filepath.Join(filepath.Dir(dir), trashPrefix+newToken())
-	err := moveTo(dir, trash)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	trash := filepath.Join(filepath.Dir(dir), trashPrefix+filepath.Base(dir))
+	if strings.HasSuffix(dir, leftToken) { // of which there may be another soon
+		trash += "-" + newToken()
 	}
-	if err != nil {
+	if err := moveTo(dir, trash); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove %s: %w", dir, err)
 	}
 	return removeTrash(trash)

@@ -303,6 +303,8 @@ func (c *Cache) inherit(e entry, dead holderOfLease) {
 	if r, err := c.look(e); err == nil && r.Token == dead.Token {
 		return // it died after it had published
 	}
-	c.leaveBehind(e, dead.Token, "") // else it is swept one day
-	_ = c.dropSizes(e.id(dead.Token))
+	c.leaveBehind(e, dead.Token, "")
+	if removeTree(e.object(dead.Token)) == nil { // else it is swept one day
+		_ = c.dropSizes(e.id(dead.Token))
+	}
 }
