@@ -207,11 +207,17 @@ func (c *Cache) resize(l *lease, e entry, room sizeOf, bytes int64) (sizeOf, err
 	if room.bytes == bytes {
 		return room, nil
 	}
-	larger, err := c.reserve(l.ctx, e, l.Token, bytes, room.owner)
+	took := newSize(e.hash, l.Token, bytes, room.owner)
+	var err error
+	if bytes > room.bytes {
+		took, err = c.reserve(l.ctx, e, l.Token, bytes, room.owner)
+	} else { // it had room for more
+		err = c.write(took)
+	}
 	if err != nil {
 		return room, err
 	}
-	return larger, remove(c.sizePath(room.name))
+	return took, remove(c.sizePath(room.name))
 }
 
 // errUnclear means that a record may stand, now or later.

@@ -138,15 +138,8 @@ func (c *Cache) reserve(ctx context.Context, e entry, token string, bytes int64,
 // claim writes a size down and says which bound leaves no room for it, if one
 // does.
 func (c *Cache) claim(s sizeOf) (full, err error) {
-	err = persist(func() error {
-		f, err := os.OpenFile(c.sizePath(s.name), os.O_CREATE|os.O_WRONLY, c.fileMode())
-		if err != nil {
-			return err //nolint:wrapcheck // worded below
-		}
-		return f.Close()
-	})
-	if err != nil {
-		return nil, fmt.Errorf("reserve room in the cache: %w", err)
+	if err := c.write(s); err != nil {
+		return nil, err
 	}
 	if c.o.Size == 0 && c.o.Quota == nil {
 		return nil, nil
@@ -169,6 +162,21 @@ func (c *Cache) claim(s sizeOf) (full, err error) {
 		return fmt.Errorf("%w for %s: %d of %d bytes are taken", ErrFull, s.owner, used.Owners[s.owner], quota), nil
 	}
 	return nil, nil
+}
+
+// write writes a size down.
+func (c *Cache) write(s sizeOf) error {
+	err := persist(func() error {
+		f, err := os.OpenFile(c.sizePath(s.name), os.O_CREATE|os.O_WRONLY, c.fileMode())
+		if err != nil {
+			return err //nolint:wrapcheck // worded below
+		}
+		return f.Close()
+	})
+	if err != nil {
+		return fmt.Errorf("reserve room in the cache: %w", err)
+	}
+	return nil
 }
 
 func (c *Cache) quota(owner string) int64 {

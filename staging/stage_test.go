@@ -129,7 +129,7 @@ func TestDownloadOfAKilledBridgeGoesOn(t *testing.T) {
 	inputs, err := s.Stage(t.Context(), wants(codalab.Dependency{ChildPath: "data", ParentUUID: parent}), site.image, func(string) {})
 	ok(t, err)
 	shows(t, dir, inputs.Dependencies[0].Source)
-	if sent := site.sent.Load(); sent > 31*mib {
+	if sent := site.sent.Load(); sent > 38*mib { // anew it would be 41 at least
 		t.Errorf("%d bytes were sent for 24 MiB", sent)
 	}
 }

@@ -8,6 +8,9 @@ require (
 	golang.org/x/sys v0.49.0
 )
 
-require github.com/lib/pq v1.12.3 // indirect
+require (
+	github.com/lib/pq v1.12.3 // indirect
+	golang.org/x/sync v0.24.0 // indirect
+)
 
 replace github.com/cl-slurm/cl-slurm => ../..

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/cache/cachetest"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -23,6 +24,7 @@ const (
 
 func TestMain(m *testing.M) {
 	Main()
+	cachetest.Main()
 	switch {
 	case os.Getenv(envHold) != "":
 		os.Args = []string{os.Args[0], "-test.run=^TestServeForKilledTest$", "-test.v"}
