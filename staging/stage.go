@@ -40,6 +40,10 @@ type Stager struct {
 	// Holder names a bundle as who needs its inputs in the cache. It may be
 	// nil: nothing is pinned then.
 	Holder func(bundle string) cache.Holder
+	// Public says whether anyone may read a bundle on the server, so that a
+	// group may share what the cache has of it. It may be nil: nothing is shared
+	// then but images, which are pulled without any credential.
+	Public func(ctx context.Context, bundle string) (bool, error)
 	// Limits bounds what one dependency may hold; so does what the cache's disk
 	// has free when its download begins.
 	Limits tarstream.Limits
@@ -230,7 +234,8 @@ func (s *Stager) copied(ctx context.Context, run codalab.RunBundle, d codalab.De
 	if source, ok, err := s.kept(d, target); ok || err != nil {
 		return source, err
 	}
-	source, err := s.get(ctx, run, cache.Want{Key: cache.Key{Kind: "bundle", ID: target.String()}, Resume: true}, p, func(ctx context.Context, to *download, tmp string) error {
+	w := cache.Want{Key: cache.Key{Kind: "bundle", ID: target.String()}, Resume: true, Private: s.private(ctx, d.ParentUUID)}
+	source, err := s.get(ctx, run, w, p, func(ctx context.Context, to *download, tmp string) error {
 		return s.fetch(ctx, target, to, tmp)
 	})
 	if err != nil {

@@ -299,7 +299,12 @@ func stager(c config, cl *client.Client, content *cache.Cache, bridge string, no
 	if pace != nil {
 		registry.Transport = pace.Transport(registryTransport())
 	}
+	var public func(context.Context, string) (bool, error)
+	if c.Cache.Group {
+		public = cl.Public
+	}
 	return &staging.Stager{
+		Public:   public,
 		Holder:   func(bundle string) cache.Holder { return rowHolder(bridge, bundle) },
 		Contents: cl,
 		Cache:    content,

@@ -49,6 +49,21 @@ func (c *Client) Bundle(ctx context.Context, uuid string, include ...string) (Bu
 	return decodeOne(doc, readBundle)
 }
 
+// Public says whether anyone may read a bundle: the group that the server calls
+// public may.
+func (c *Client) Public(ctx context.Context, uuid string) (bool, error) {
+	b, err := c.Bundle(ctx, uuid, IncludePermissions)
+	if err != nil {
+		return false, err
+	}
+	for _, p := range b.GroupPermissions {
+		if p.GroupName == "public" && p.Permission > 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // State returns a bundle's state. One that is not there is a *codalab.Error
 // with status 404.
 func (c *Client) State(ctx context.Context, uuid string) (codalab.State, error) {
