@@ -36,15 +36,20 @@ func main() {
 func run(ctx context.Context, out io.Writer, image string) (err error) {
 	say := func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) } //nolint:errcheck // a person's terminal
 	say("# Starting an image registry, a CodaLab server and a bridge, as user %s.", testsite.User)
-	site, err := testsite.Start(ctx, testsite.Options{Image: image})
+	lake, err := makeLake()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(lake)) }()
+	site, err := testsite.Start(ctx, testsite.Options{Image: image, Config: fmt.Sprintf("[[link]]\nroot = %q\n", lake)})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, site.Close()) }()
-	d := &demo{site: site, out: out, say: say, began: time.Now()}
+	d := &demo{site: site, lake: lake, out: out, say: say, began: time.Now()}
 	say("# Server %s, default image %s.", site.Server, site.Image)
 	for _, chapter := range []func(context.Context) error{
-		d.dataset, d.chain, d.shared, d.gpus, d.failure, d.live, d.kill, d.latency, d.accounts,
+		d.dataset, d.chain, d.shared, d.linked, d.gpus, d.failure, d.live, d.kill, d.latency, d.accounts,
 	} {
 		if err := chapter(ctx); err != nil {
 			return errors.Join(err, errors.New("the programs logged:\n"+tail(site.Log())))
@@ -62,6 +67,7 @@ func tail(log string) string {
 // demo is one telling of the story.
 type demo struct {
 	site  *testsite.Site
+	lake  string // data that is used in place
 	out   io.Writer
 	say   func(format string, args ...any)
 	began time.Time
@@ -322,7 +328,7 @@ func (d *demo) accounts(ctx context.Context) error {
 		"--format=JobID,JobName%40,Partition,Account,State%12,ExitCode,AllocTRES%45,Comment%120",
 	}
 	d.say("$ %s", quoted(args))
-	const jobs = 13
+	const jobs = 14
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for {
