@@ -35,11 +35,11 @@ func (d *demo) linked(ctx context.Context) error {
 	return steps(
 		func() error { return d.does(ctx, "upload", "--link", d.lake, "-n", "lake") },
 		func() error {
-			return d.does(ctx, "run", "in:lake", "stat -c '%s bytes, inode %i' in/corpus.bin", "-n", "onlake", "--request-queue", "cpu")
+			return d.does(ctx, "run", "in:lake", "wc -c < in/corpus.bin; ls -i in/corpus.bin", "-n", "onlake", "--request-queue", "cpu")
 		},
 		func() error { return d.does(ctx, "wait", "onlake") },
 		func() error {
-			return d.want(ctx, fmt.Sprintf("%d bytes, inode %d", file.Size, file.Ino), "cat", "onlake/stdout")
+			return d.want(ctx, fmt.Sprintf("%d\n%d in/corpus.bin", file.Size, file.Ino), "cat", "onlake/stdout")
 		},
 		func() error { return d.notCopied(ctx, "lake") },
 	)
