@@ -1,0 +1,181 @@
+package cache
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// cut takes entries out of use where the cache is above a bound.
+func (w *trimming) cut(ctx context.Context) error {
+	over, err := w.excess()
+	if err != nil || !over.any() {
+		return err
+	}
+	candidates, err := w.candidates(ctx, over)
+	if err != nil {
+		return err
+	}
+	for _, cand := range candidates {
+		s := largest(w.sizes[cand.id])
+		if !over.needs(s) {
+			continue
+		}
+		if cand.left {
+			if err := w.clearLeft(cand); err != nil {
+				return err
+			}
+			over.less(s)
+			continue
+		}
+		found, ok := shard{dir: cand.dir}.read(cand.hash)
+		if !ok {
+			continue
+		}
+		if !w.DryRun {
+			_, token, _ := splitID(cand.id)
+			e := entry{key: found.Key, hash: cand.hash, dir: cand.dir}
+			if err := w.retire(e, token, false); err != nil {
+				return err
+			}
+		}
+		over.less(s)
+		w.Retired = append(w.Retired, found)
+	}
+	return nil
+}
+
+// clearLeft removes what a failed fill has left for the next.
+func (w *trimming) clearLeft(cand candidate) error {
+	if w.DryRun {
+		return nil
+	}
+	if err := removeTree(filepath.Join(cand.dir, cand.id)); err != nil {
+		return err
+	}
+	for _, s := range w.sizes[cand.id] {
+		if err := remove(w.sizePath(s.name)); err != nil {
+			return fmt.Errorf("clear what a fill has left: %w", err)
+		}
+	}
+	w.Freed += usage(w.sizes[cand.id]).Bytes
+	return nil
+}
+
+// excess is what has to go.
+type excess struct {
+	all    bool
+	total  int64
+	owners map[string]int64
+}
+
+func (x excess) any() bool { return x.all || x.total > 0 || len(x.owners) > 0 }
+
+func (x excess) needs(s sizeOf) bool { return x.all || x.total > 0 || x.owners[s.owner] > 0 }
+
+func (x *excess) less(s sizeOf) {
+	x.total -= s.bytes
+	if x.owners[s.owner] -= s.bytes; x.owners[s.owner] <= 0 {
+		delete(x.owners, s.owner)
+	}
+}
+
+// excess compares what is in use, and what is wanted, with the bounds.
+func (w *trimming) excess() (excess, error) {
+	x := excess{all: w.All, owners: map[string]int64{}}
+	used := w.Trimmed.Usage
+	used.Owners = map[string]int64{}
+	for owner, bytes := range w.Trimmed.Usage.Owners {
+		used.Owners[owner] = bytes
+	}
+	for id := range w.out {
+		s := largest(w.sizes[id])
+		used.Bytes -= s.bytes
+		used.Owners[s.owner] -= s.bytes
+	}
+	if w.want.name != "" {
+		used.Bytes += w.want.bytes
+		used.Owners[w.want.owner] += w.want.bytes
+	}
+	x.total = w.above(used.Bytes, w.o.Size)
+	for owner, bytes := range used.Owners {
+		if more := w.above(bytes, w.quota(owner)); more > 0 {
+			x.owners[owner] = more
+		}
+	}
+	if w.o.MinFree > 0 {
+		var disk unix.Statfs_t
+		if err := unix.Statfs(w.dir, &disk); err != nil {
+			return x, fmt.Errorf("ask how full the disk is: %w", err)
+		}
+		free := int64(disk.Bavail) * disk.Frsize //nolint:gosec // no disk is that large
+		x.total = max(x.total, w.o.MinFree-free-(w.Trimmed.Usage.Bytes-used.Bytes))
+	}
+	return x, nil
+}
+
+// above says how much of what is used has to go for a bound, 0 for none.
+func (w *trimming) above(used, bound int64) int64 {
+	if bound == 0 || float64(used) <= w.o.High*float64(bound) {
+		return 0
+	}
+	return used - int64(w.o.Low*float64(bound))
+}
+
+func largest(sizes []sizeOf) (most sizeOf) {
+	for _, s := range sizes {
+		if s.bytes >= most.bytes {
+			most = s
+		}
+	}
+	return most
+}
+
+// candidate is an entry that may go.
+type candidate struct {
+	hash, id, dir string
+	used          time.Time
+	left          bool // it is no entry, but what a failed fill has left
+}
+
+// candidates lists the entries that may go, those first that were not used for
+// longest. An entry's record is looked at, not read: there may be very many.
+func (w *trimming) candidates(ctx context.Context, x excess) ([]candidate, error) {
+	ids := map[string]string{}
+	for id, sizes := range w.sizes {
+		if s := sizes[0]; !w.out[id] && x.needs(largest(sizes)) {
+			ids[s.hash+"/"+s.token] = id
+		}
+	}
+	var list []candidate
+	err := w.shards(ctx, func(s shard) error {
+		stands := map[string]bool{}
+		for _, hash := range s.records {
+			stands[hash] = !w.pinned[hash]
+		}
+		for _, name := range s.names {
+			hash, token, err := splitID(name)
+			id := ids[hash+"/"+token]
+			if err == nil && token == leftToken && id != "" {
+				list = append(list, candidate{hash: hash, id: id, dir: s.dir, left: true})
+				continue
+			}
+			if err != nil || !stands[hash] || id == "" {
+				continue
+			}
+			info, err := os.Lstat(filepath.Join(s.dir, hash+recordSuffix))
+			if err != nil {
+				continue // it has just gone
+			}
+			list = append(list, candidate{hash: hash, id: id, dir: s.dir, used: info.ModTime()})
+		}
+		return nil
+	})
+	slices.SortFunc(list, func(a, b candidate) int { return a.used.Compare(b.used) })
+	return list, err
+}
