@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -82,32 +84,37 @@ func benchKey(i int) cache.Key { return cache.Key{Kind: "bundle", ID: fmt.Sprint
 
 // populate writes n entries as docs/cache.md says, without flushing them.
 func populate(dir string, n int) error {
-	made := map[string]bool{}
-	for i := range n {
-		key := benchKey(i)
-		sum := sha256.Sum256([]byte(key.Kind + "\x00" + key.ID))
-		hash, token := hex.EncodeToString(sum[:]), fmt.Sprintf("%032x", i+1)
-		shard := filepath.Join(dir, key.Kind, hash[:2])
-		if !made[shard] {
-			made[shard] = true
-			if err := os.MkdirAll(shard, 0o700); err != nil {
-				return fmt.Errorf("populate: %w", err)
-			}
-		}
-		record, err := json.Marshal(map[string]any{"format": 1, "kind": key.Kind, "id": key.ID, "token": token, "digest": hash, "size": 0, "files": 1, "made": time.Unix(0, 0)})
-		if err != nil {
-			return fmt.Errorf("populate: %w", err)
-		}
-		object := filepath.Join(shard, hash+"."+token)
-		err = errors.Join(
-			os.Mkdir(object, 0o700), os.WriteFile(filepath.Join(object, "content"), nil, 0o600),
-			os.WriteFile(filepath.Join(shard, hash+".json"), record, 0o600),
-			os.WriteFile(filepath.Join(dir, "sizes", hash+"."+token+"~512~"), nil, 0o600))
-		if err != nil {
+	for i := range 256 {
+		if err := os.MkdirAll(filepath.Join(dir, benchKey(0).Kind, fmt.Sprintf("%02x", i)), 0o700); err != nil {
 			return fmt.Errorf("populate: %w", err)
 		}
 	}
-	return nil
+	const writers = 4
+	var group errgroup.Group
+	for w := range writers {
+		group.Go(func() error {
+			for i := w; i < n; i += writers {
+				if err := populateOne(dir, i); err != nil {
+					return fmt.Errorf("populate: %w", err)
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func populateOne(dir string, i int) error {
+	key := benchKey(i)
+	sum := sha256.Sum256([]byte(key.Kind + "\x00" + key.ID))
+	hash, token := hex.EncodeToString(sum[:]), fmt.Sprintf("%032x", i+1)
+	shard := filepath.Join(dir, key.Kind, hash[:2])
+	record, err := json.Marshal(map[string]any{"format": 1, "kind": key.Kind, "id": key.ID, "token": token, "digest": hash, "size": 0, "files": 1, "made": time.Unix(0, 0)})
+	object := filepath.Join(shard, hash+"."+token)
+	return errors.Join(err,
+		os.Mkdir(object, 0o700), os.WriteFile(filepath.Join(object, "content"), nil, 0o600),
+		os.WriteFile(filepath.Join(shard, hash+".json"), record, 0o600),
+		os.WriteFile(filepath.Join(dir, "sizes", hash+"."+token+"~512~"), nil, 0o600))
 }
 
 // hitTime is the median of many hits in a cache of n entries, all over it.
