@@ -34,7 +34,7 @@ func TestAnotherUserReadsWhatTheGroupSharesAndNothingElse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir, err := os.MkdirTemp(parent, "cache-")
+			dir, err := os.MkdirTemp(parent, "cache-") //nolint:usetesting // the other user does not see TempDir
 			if err != nil {
 				t.Fatal(err)
 			}
