@@ -35,14 +35,12 @@ func benchSharedDisk(ctx context.Context, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	for _, part := range []func(context.Context, string) ([]figure, error){hits, fills, collections, staged} {
-		figures, err := part(ctx, dir)
+		figures, err := part(ctx, dir) // with an error, those that there are
+		for _, f := range figures {
+			err = errors.Join(err, f.print(out))
+		}
 		if err != nil {
 			return err
-		}
-		for _, f := range figures {
-			if err := f.print(out); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
