@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -49,9 +50,13 @@ func (c *counting) before(ctx context.Context, server string) (string, error) {
 			return nil
 		},
 		FlushInterval: -1,
+		ErrorLog:      quiet(), // of check-ins that end with the bridge
 	}
 	return serve(ctx, proxy)
 }
+
+// quiet keeps servers from telling of each request among the figures.
+func quiet() *log.Logger { return log.New(io.Discard, "", 0) }
 
 // serve serves on loopback until ctx ends, and returns the address.
 func serve(ctx context.Context, h http.Handler) (string, error) {
@@ -221,7 +226,7 @@ func (b *mainBench) largeImage(ctx context.Context, dir string) (string, error) 
 	if err != nil {
 		return "", fmt.Errorf("make an image: %w", err)
 	}
-	address, err := serve(ctx, registry.New(registry.WithBlobHandler(registry.NewDiskBlobHandler(dir))))
+	address, err := serve(ctx, registry.New(registry.Logger(quiet()), registry.WithBlobHandler(registry.NewDiskBlobHandler(dir))))
 	if err != nil {
 		return "", err
 	}
