@@ -95,9 +95,10 @@ func (s *Server) adopt(ctx context.Context, key store.Worker, reports map[string
 			ended = append(ended, uuid)
 		}
 	}
-	if len(ended) == 0 || !s.sharesDisk(key) {
+	if len(ended) == 0 {
 		return nil, nil
 	}
+	shares := s.sharesDisk(key) // or did, when a run was handed out
 	bundles, err := s.store.Bundles(ctx, ended)
 	if err != nil {
 		return nil, err
@@ -120,7 +121,7 @@ func (s *Server) adopt(ctx context.Context, key store.Worker, reports map[string
 			continue
 		}
 		name := bundles[uuid].ResultsName()
-		ran := reports[uuid].ExitCode != nil
+		ran := shares && (reports[uuid].ExitCode != nil || bundles[uuid].State == codalab.StateRunning)
 		switch late := s.adoptions.end(name, a.found, s.Now()); {
 		case a.err != nil:
 			s.logError(ctx, "adopt results of bundle "+uuid, a.err)

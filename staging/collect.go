@@ -60,7 +60,24 @@ func (c *Collector) collect(ctx context.Context, run codalab.RunBundle, dir stri
 		return "", &Error{What: "results", Err: err, Retry: true}
 	}
 	defer func() { _ = root.Close() }() // only read
-	return opened(root, func() (string, error) { return c.upload(ctx, run, root, progress) })
+	said, err := opened(root, func() (string, error) { return c.upload(ctx, run, root, progress) })
+	if err != nil {
+		return "", err
+	}
+	return said, c.supersede(run.UUID, dir)
+}
+
+// supersede puts aside what was kept of an earlier life of a bundle whose
+// results are with the server now: later runs are to see those.
+func (c *Collector) supersede(bundle, dir string) error {
+	from, err := os.Lstat(dir)
+	if err == nil && c.Layout != "" {
+		err = makeWay(from, c.Layout.KeptDir(bundle))
+	}
+	if err != nil {
+		return &Error{What: "results", Err: fmt.Errorf("put aside what was kept before: %w", err), Retry: true}
+	}
+	return nil
 }
 
 // opened does what reads a tree. If something in it may not be read it is

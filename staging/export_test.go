@@ -9,5 +9,6 @@ import (
 // Dependency brings one dependency in, as Stage does.
 func (s *Stager) Dependency(ctx context.Context, d codalab.Dependency) (string, error) {
 	s.begin()
-	return s.copied(ctx, codalab.RunBundle{}, d, &part{name: d.ChildPath})
+	found, err := s.dependency(ctx, codalab.RunBundle{}, codalab.RunDependency{Dependency: d}, &part{name: d.ChildPath})
+	return found.Source, err
 }

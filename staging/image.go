@@ -29,6 +29,9 @@ func (s *Stager) image(ctx context.Context, run codalab.RunBundle, name string, 
 	key := cache.Key{Kind: "sif", ID: img.Digest + " " + img.Architecture + " " + s.Converter.Settings()}
 	sif, err = s.get(ctx, run, cache.Want{Key: key}, p, func(ctx context.Context, d *download, tmp string) error {
 		return s.images.do(ctx, d, func() error {
+			if err := s.spare(tmp); err != nil {
+				return err
+			}
 			d.converting.Store(false)
 			return s.Converter.Convert(ctx, img, tmp, func(p apptainer.Progress) {
 				d.converting.Store(p.Stage == apptainer.Converting)
@@ -51,7 +54,7 @@ func imageError(err error) error {
 	if errors.As(err, &refused) {
 		return &Error{Err: refused, Retry: refused.Transient(), Away: refused.Transient()}
 	}
-	return &Error{What: "image", Err: err, Retry: true, Away: full(err)}
+	return &Error{What: "image", Err: err, Retry: true, Away: troubled(err)}
 }
 
 // resolver asks registries what references stand for. Bundles that ask for the

@@ -32,12 +32,35 @@ func (s *Stager) room(tmp string) (room, error) {
 	}
 	size := func(blocks uint64) int64 { return int64(blocks) * disk.Frsize } //nolint:gosec // no disk is that large
 	free := size(disk.Bavail)
-	most := max(1, free-min(maxReserve, size(disk.Blocks)/20)+held(tmp))
+	most := max(1, free-s.reserve(size(disk.Blocks))+held(tmp))
 	r := room{Limits: s.Limits, free: -1}
 	if r.Bytes == 0 || most < r.Bytes {
 		r.Bytes, r.free = most, free
 	}
 	return r, nil
+}
+
+// reserve is how much of a disk of this size is left free.
+func (s *Stager) reserve(total int64) int64 {
+	least := min(maxReserve, total/20)
+	if s.LowWater != nil {
+		return max(least, s.LowWater(total))
+	}
+	return least
+}
+
+// spare refuses to make an image, of which nobody knows how much it will take,
+// on a disk that has too little free already.
+func (s *Stager) spare(tmp string) error {
+	var disk unix.Statfs_t
+	if err := unix.Statfs(filepath.Dir(tmp), &disk); err != nil {
+		return fmt.Errorf("ask how full the disk is: %w", err)
+	}
+	free, total := int64(disk.Bavail)*disk.Frsize, int64(disk.Blocks)*disk.Frsize //nolint:gosec // no disk is that large
+	if s.LowWater != nil && free < s.LowWater(total) {
+		return fmt.Errorf("the cluster's shared disk has %s free: %w", codalab.FormatSize(free), syscall.ENOSPC)
+	}
+	return nil
 }
 
 // held is how much the files below a path hold. What cannot be read counts

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path"
 	"strings"
 	"sync"
@@ -47,6 +48,9 @@ type Stager struct {
 	// Limits bounds what one dependency may hold; so does what the cache's disk
 	// has free when its download begins.
 	Limits tarstream.Limits
+	// LowWater is how much of a disk of this size a download, or an image, has to
+	// leave free; nil for little.
+	LowWater func(total int64) int64
 	// Downloads is how many dependencies, and besides them how many images, are
 	// brought in at a time, whatever the number of bundles that are staged; 0
 	// means DefaultDownloads.
@@ -138,6 +142,11 @@ func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image string,
 	})
 	close(stop)
 	if err := errors.Join(err, talk.Wait()); err != nil {
+		if full(err) && s.Holder != nil {
+			// Bundles that hold a part each, and wait for the rest, would wait for
+			// one another. Nothing of this one is in use yet.
+			err = errors.Join(err, s.Cache.Unpin(ctx, s.Holder(run.UUID)))
+		}
 		return spool.Inputs{}, err
 	}
 	return inputs, nil
@@ -208,6 +217,10 @@ func (s *Stager) Changed(ctx context.Context, inputs spool.Inputs) string {
 
 // dependency finds a dependency where it lies, or brings it in.
 func (s *Stager) dependency(ctx context.Context, run codalab.RunBundle, d codalab.RunDependency, p *part) (spool.Dependency, error) {
+	// Results that are kept here come first: the server has but their listing.
+	if source, kept, err := s.kept(d.Dependency, target(d.Dependency)); kept || err != nil {
+		return spool.Dependency{ChildPath: d.ChildPath, Source: source, InPlace: kept}, err
+	}
 	if s.Store != nil {
 		if dep, found, err := s.Store.dependency(d); found {
 			return dep, err
@@ -230,10 +243,7 @@ func (s *Stager) dependency(ctx context.Context, run codalab.RunBundle, d codala
 // copied brings the target of a dependency in, whole or the part that was
 // asked for.
 func (s *Stager) copied(ctx context.Context, run codalab.RunBundle, d codalab.Dependency, p *part) (string, error) {
-	target := codalab.Target{BundleUUID: d.ParentUUID, Subpath: strings.Trim(path.Clean("/"+d.ParentPath), "/")}
-	if source, ok, err := s.kept(d, target); ok || err != nil {
-		return source, err
-	}
+	target := target(d)
 	w := cache.Want{Key: cache.Key{Kind: "bundle", ID: target.String()}, Resume: true, Private: s.private(ctx, d.ParentUUID)}
 	source, err := s.get(ctx, run, w, p, func(ctx context.Context, to *download, tmp string) error {
 		return s.fetch(ctx, target, to, tmp)
@@ -260,6 +270,11 @@ func (s *Stager) fetch(ctx context.Context, t codalab.Target, d *download, tmp s
 	}.To(ctx, tmp))
 }
 
+// target is the part of a bundle that a dependency shows.
+func target(d codalab.Dependency) codalab.Target {
+	return codalab.Target{BundleUUID: d.ParentUUID, Subpath: strings.Trim(path.Clean("/"+d.ParentPath), "/")}
+}
+
 // dependencyError says what became of a download.
 func dependencyError(what string, err error) error {
 	var answer *codalab.Error
@@ -271,7 +286,14 @@ func dependencyError(what string, err error) error {
 			return &Error{What: what, Err: err}
 		}
 	}
-	return &Error{What: what, Err: err, Retry: true, Away: full(err) || errors.Is(err, fetch.ErrBroken)}
+	return &Error{What: what, Err: err, Retry: true, Away: troubled(err) || errors.Is(err, fetch.ErrBroken)}
+}
+
+// troubled says whether an error is the disk's, and no fault of what was asked for:
+// it has no room, or does not answer as it should.
+func troubled(err error) bool {
+	var disk syscall.Errno
+	return full(err) || errors.As(err, &disk) && !errors.Is(err, fs.ErrPermission)
 }
 
 // full says whether an error is that of a disk, or a cache, without room.

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -24,14 +25,20 @@ const (
 	filesShare = 0.01
 )
 
+// Of is the low water of a disk of this size, in bytes.
+func (l LowWater) Of(total int64) int64 {
+	low, share := l.Bytes, int64(l.Share*float64(total))
+	if low == 0 || share > 0 && share < low {
+		low = share
+	}
+	return low
+}
+
 // Low says why nothing new may be put onto the shared disk, in words that may
 // follow "Waiting: "; empty where it may. before is whether it was so the last
 // time: then more has to be free than the low water.
 func (l LowWater) Low(s spool.Space, before bool) string {
-	low := float64(l.Bytes)
-	if share := l.Share * float64(s.Total); low == 0 || share > 0 && share < low {
-		low = share
-	}
+	low := float64(l.Of(s.Total))
 	files := l.Share
 	if files == 0 && l.Bytes > 0 {
 		files = filesShare
@@ -62,7 +69,7 @@ func (d *decision) heedDisk() {
 	switch before := d.row.Low; {
 	case *now == "":
 		d.row.Reason = "the shared disk has room again"
-		d.row.Tries = 0 // what failed on a disk that was nearly full is no sign of what comes
+		d.row.Tries, d.row.Troubled = 0, time.Time{} // what failed on a disk that was nearly full is no sign of what comes
 	case before == "" && d.from == Staging:
 		d.row.Reason = "the shared disk is below its low water: nothing new is brought in"
 	}

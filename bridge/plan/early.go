@@ -113,10 +113,10 @@ func (d *decision) stagedEnough(o Outcome) bool {
 	if o.Full {
 		patience = max(patience, fullPatience)
 	}
-	if d.row.Troubled.IsZero() || d.row.Outage != outage {
-		d.row.Troubled, d.row.Outage, d.row.Tries = d.now, outage, 0
+	if d.row.Outage != outage {
+		d.row.Troubled, d.row.Outage, d.row.Tries = time.Time{}, outage, 0
 	}
-	return d.row.Low == "" && d.now.Sub(d.row.Troubled) > patience && d.row.Tries >= leastTries
+	return d.troubledFor(patience) && d.row.Low == ""
 }
 
 // noted is a reason with what there is to know of the data.

@@ -116,7 +116,7 @@ func (d *decision) collecting() {
 		d.finalize(reason)
 	case c.Gone:
 		d.acknowledged("the server does not know the bundle any more: " + c.Failure)
-	case c.Final || d.patienceEnds(d.policy.CollectPatience):
+	case c.Final || d.troubledFor(d.policy.CollectPatience):
 		d.undeliverable(c.Failure)
 		d.finalize("the results could not be delivered: " + c.Failure)
 	default:

@@ -77,6 +77,9 @@ func (d *decision) mindClock() {
 	if latest := d.now.Add(pause); r.Due.After(latest) {
 		r.Due = latest
 	}
+	if d.news.Restarted { // while nobody tried, nothing failed
+		r.Troubled = time.Time{}
+	}
 	if !d.news.Restarted {
 		return
 	}
@@ -328,10 +331,15 @@ func (d *decision) wake(t time.Time) {
 	}
 }
 
-// patienceEnds says whether a phase has failed for long enough to give up, and
-// often enough: that much time may also have passed on a clock that was set.
-func (d *decision) patienceEnds(patience time.Duration) bool {
-	return d.now.Sub(d.row.Since) > patience && d.row.Tries >= leastTries
+// troubledFor says whether what the phase is after has failed for long enough to
+// give up, and often enough: that much time may also have passed on a clock that
+// was set. Patience begins with the first failure: before, it may have worked
+// for days, or waited for its turn.
+func (d *decision) troubledFor(patience time.Duration) bool {
+	if d.row.Troubled.IsZero() {
+		d.row.Troubled = d.now
+	}
+	return d.now.Sub(d.row.Troubled) > patience && d.row.Tries >= leastTries
 }
 
 // leastTries is how often a phase fails before it is given up.

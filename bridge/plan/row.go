@@ -72,8 +72,9 @@ type Row struct {
 	Tries int `json:"tries,omitempty"`
 	// Trouble is why the last try failed.
 	Trouble string `json:"trouble,omitempty"`
-	// Troubled is since when staging has failed as it did last, and Outage says
-	// whether that was an outage; zero while it does not fail.
+	// Troubled is since when staging or collecting has failed, in this life of
+	// the bridge; zero while it does not. Outage says whether staging failed for
+	// an outage.
 	Troubled time.Time `json:"troubled,omitzero"`
 	Outage   bool      `json:"outage,omitempty"`
 

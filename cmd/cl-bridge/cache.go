@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os/user"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -286,11 +287,16 @@ func settle(d *duration) time.Duration {
 	return -1
 }
 
-// defaultMinFree is a tenth of the disk, and not more than 100 GiB.
+// defaultMinFree is a tenth of the disk, and not more than 100 GiB. The
+// directory itself may still have to be made.
 func defaultMinFree(dir string) int64 {
 	var disk unix.Statfs_t
-	if unix.Statfs(dir, &disk) != nil {
-		return 0
+	for unix.Statfs(dir, &disk) != nil {
+		above := filepath.Dir(dir)
+		if above == dir {
+			return 0
+		}
+		dir = above
 	}
 	const most = 100 << 30
 	return min(int64(disk.Blocks)*disk.Frsize/10, most) //nolint:gosec // no disk is that large

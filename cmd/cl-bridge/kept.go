@@ -17,6 +17,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -258,7 +259,7 @@ func (o keptOptions) removeOne(ctx context.Context, c config, r *keptResults) (b
 func userOf(ctx context.Context, where, bundle string) (string, error) {
 	book, err := ledger.OpenToRead(ctx, where)
 	if errors.Is(err, ledger.ErrAbsent) {
-		return "", nil
+		return "", fmt.Errorf("there is no ledger at %s: without one nobody can say what is needed", sqldb.Name(where))
 	}
 	if err != nil {
 		return "", err

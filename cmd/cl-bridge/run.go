@@ -145,12 +145,19 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 	if err != nil {
 		return err
 	}
-	content, err := cache.Open(c.cacheDir(), c.cacheOptions(judge{ledger: &book.Reader, observe: slurm.Observe, now: time.Now}.over))
+	var b *bridge.Bridge
+	holders := judge{ledger: &book.Reader, observe: slurm.Observe, now: time.Now}
+	content, err := cache.Open(c.cacheDir(), c.cacheOptions(func(ctx context.Context, h []cache.Holder) (map[cache.Holder]bool, error) {
+		if !b.Observed() { // the ledger may be an old copy, which knows too little
+			return nil, nil
+		}
+		return holders.over(ctx, h)
+	}))
 	if err != nil {
 		return err
 	}
 	now := steady(time.Now())
-	b := &bridge.Bridge{
+	b = &bridge.Bridge{
 		Policy:     policy(c, book.ID, layout, worker, slurm),
 		Name:       cmp.Or(c.Name, c.User+"-"+host),
 		Hostname:   host,
@@ -313,6 +320,7 @@ func stager(c config, cl *client.Client, content *cache.Cache, bridge string, no
 			TempDir:  c.Image.TempDir, Processors: c.Image.Processors, MemoryMiB: int(c.Image.Memory / mib),
 		},
 		Limits:    c.Staging.limits(),
+		LowWater:  c.lowWater().Of,
 		Downloads: c.Staging.Downloads,
 		Pace:      pace,
 		Store:     serverStore(c),

@@ -14,8 +14,7 @@ import (
 const upkeepEvery = time.Minute
 
 // upkeep trims the cache now and then, until ctx ends. It begins once Slurm was
-// seen as a whole: before that the ledger may be an old copy, which knows too
-// little to tell which pins are over.
+// seen as a whole, and with that the pins that are over.
 func upkeep(ctx context.Context, b *bridge.Bridge, c *cache.Cache, log *slog.Logger) {
 	tick := time.NewTicker(upkeepEvery)
 	defer tick.Stop()
