@@ -107,8 +107,8 @@ type Fill func(ctx context.Context, tmp string) error
 // of a key is published. A caller whose ctx ends gets that error and leaves the
 // others alone; fill's ctx ends when the last caller of this process has left
 // or the lease was lost, and carries the values of the first one's; after a lost
-// lease fill may be called again. fill's error is returned as it is, and not
-// remembered. ErrFull is returned where the
+// lease fill may be called again. fill's error is passed on, joined with what its
+// cleaning up failed of, and not remembered. ErrFull is returned where the
 // content has no room.
 func (c *Cache) Get(ctx context.Context, w Want, fill Fill) (path string, err error) {
 	if err := w.check(); err != nil {

@@ -161,6 +161,9 @@ func (w *trimming) candidates(ctx context.Context, x excess) ([]candidate, error
 		for _, name := range s.names {
 			hash, token, err := splitID(name)
 			id := ids[hash+"/"+token]
+			if err == nil && id != "" && !w.removable(filepath.Join(s.dir, name)) {
+				continue
+			}
 			if err == nil && token == leftToken && id != "" {
 				list = append(list, candidate{hash: hash, id: id, dir: s.dir, left: true})
 				continue

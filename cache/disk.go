@@ -50,35 +50,38 @@ func (c *Cache) makeDir(dir string) error {
 			return err
 		}
 	}
-	err := persist(func() error {
-		err := os.Mkdir(dir, 0o700)
-		if errors.Is(err, fs.ErrExist) { // another process, or this one, whose answer was lost
-			return nil
-		}
-		return err //nolint:wrapcheck // worded below
-	})
-	if err != nil {
-		return fmt.Errorf("make a directory: %w", err)
-	}
-	if err := c.openToGroup(dir); err != nil {
+	if err := persist(func() error { return c.mkdir(dir) }); err != nil {
 		return fmt.Errorf("make a directory: %w", err)
 	}
 	return persist(func() error { return atomicfile.SyncDir(parent) })
 }
 
-// openToGroup gives one of the cache's own directories to the group that shares
-// it, if it is this user's to give.
-func (c *Cache) openToGroup(dir string) error {
+// mkdir makes a directory, if there is none. One that a group shares appears with
+// its permissions: whoever dies in between leaves none that is closed to others.
+func (c *Cache) mkdir(dir string) error {
 	if !c.o.Group || !strings.HasPrefix(dir+"/", c.dir+"/") {
-		return nil
-	}
-	return persist(func() error {
-		err := os.Chmod(dir, c.dirMode())
-		if errors.Is(err, fs.ErrPermission) {
+		err := os.Mkdir(dir, 0o700)
+		if errors.Is(err, fs.ErrExist) { // another process, or this one, whose answer was lost
 			return nil
 		}
-		return err //nolint:wrapcheck // callers word it
-	})
+		return err //nolint:wrapcheck // worded by makeDir
+	}
+	tmp := filepath.Join(filepath.Dir(dir), probePrefix+newToken())
+	err := os.Mkdir(tmp, 0o700)
+	if err == nil {
+		err = os.Chmod(tmp, c.dirMode())
+	}
+	if err == nil {
+		err = os.Rename(tmp, dir)
+	}
+	if err == nil {
+		return nil
+	}
+	_ = os.Remove(tmp) // else it is swept
+	if info, there := os.Stat(dir); there == nil && info.IsDir() {
+		return nil
+	}
+	return err //nolint:wrapcheck // worded by makeDir
 }
 
 // newToken is 128 random bits.

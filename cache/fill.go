@@ -48,6 +48,7 @@ func (c *Cache) lead(ctx context.Context, e entry, w Want) (*lease, record, erro
 			}
 			continue // slow, or in trouble
 		}
+		failed = 0
 		if l != nil {
 			// It may have been published before the lease was free.
 			r, err := c.lookPatiently(ctx, e)
@@ -120,7 +121,7 @@ func (c *Cache) make(l *lease, e entry, w Want, fill Fill) (path string, err err
 	published := false
 	defer func() {
 		if !published {
-			keep := w.Resume && l.holds() && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT)
+			keep := w.Resume && err != nil && l.trusted() && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT)
 			err = errors.Join(err, c.abandon(e, l, keep, &room))
 		}
 	}()
@@ -160,7 +161,7 @@ func cause(l *lease, err error) error {
 // prepare makes the directory that a fill works in. Where resuming is wanted,
 // it is what an earlier fill has left.
 func (c *Cache) prepare(e entry, l *lease, resume bool) error {
-	if resume && moveTo(e.object(leftToken), e.object(l.Token)) == nil {
+	if resume && own(e.object(leftToken)) && moveTo(e.object(leftToken), e.object(l.Token)) == nil {
 		return c.dropSizes(e.id(leftToken))
 	}
 	mode := fs.FileMode(0o700)
@@ -273,6 +274,9 @@ func (c *Cache) abandon(e entry, l *lease, keep bool, room *sizeOf) error {
 // leaveBehind leaves what a fill has made for the next one of its key, if there
 // is room for it.
 func (c *Cache) leaveBehind(e entry, token, owner string) {
+	if _, err := os.Lstat(e.object(leftToken)); err == nil && !own(e.object(leftToken)) {
+		return // another user's, in a cache that a group shares
+	}
 	if removeTree(e.object(leftToken)) != nil || c.dropSizes(e.id(leftToken)) != nil {
 		return
 	}
@@ -285,6 +289,30 @@ func (c *Cache) leaveBehind(e entry, token, owner string) {
 		return
 	}
 	_ = remove(c.sizePath(s.name)) // else it is swept one day
+}
+
+// own says whether something is this user's.
+func own(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(st.Uid) == os.Geteuid()
+}
+
+// ownerOf is on whose quota a content counts; empty where that is not known.
+func (c *Cache) ownerOf(id string) string {
+	sizes, err := c.sizes()
+	if err != nil {
+		return ""
+	}
+	for _, s := range sizes {
+		if s.id() == id {
+			return s.owner
+		}
+	}
+	return ""
 }
 
 // dropSizes takes a content off what counts against the quotas.
@@ -309,7 +337,7 @@ func (c *Cache) inherit(e entry, dead holderOfLease) {
 	if r, err := c.look(e); err == nil && r.Token == dead.Token {
 		return // it died after it had published
 	}
-	c.leaveBehind(e, dead.Token, "")
+	c.leaveBehind(e, dead.Token, c.ownerOf(e.id(dead.Token)))
 	if removeTree(e.object(dead.Token)) == nil { // else it is swept one day
 		_ = c.dropSizes(e.id(dead.Token))
 	}

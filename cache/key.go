@@ -56,7 +56,7 @@ type Want struct {
 	// Another user's request for the same key has an entry of its own.
 	Private bool
 	// Waiting, if it is set, is told now and then that another process makes
-	// the entry, and which.
+	// the entry, and which: that of the first caller of this process.
 	Waiting func(by string)
 }
 

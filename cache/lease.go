@@ -219,7 +219,13 @@ func (l *lease) refresh() {
 
 // holds says whether nobody can have taken the lease over.
 func (l *lease) holds() bool {
-	return context.Cause(l.ctx) == nil && time.Since(*l.confirmed.Load()) < l.cache.o.Term //nolint:forbidigo // as in tryLease
+	return context.Cause(l.ctx) == nil && l.trusted()
+}
+
+// trusted says whether nobody can have taken the lease over, also after who
+// wanted the entry has left.
+func (l *lease) trusted() bool {
+	return !errors.Is(context.Cause(l.ctx), ErrLost) && time.Since(*l.confirmed.Load()) < l.cache.o.Term //nolint:forbidigo // as in tryLease
 }
 
 // release ends a lease. One that cannot be given back is over when its term is.

@@ -90,7 +90,7 @@ func (s shard) read(hash string) (Entry, bool) {
 }
 
 // shards visits the directories in which entries lie. One that vanishes is
-// passed over.
+// passed over, and so is one that is somebody else's.
 func (c *Cache) shards(ctx context.Context, visit func(shard) error) error {
 	kinds, err := subdirectories(c.dir)
 	if err != nil {
@@ -101,6 +101,9 @@ func (c *Cache) shards(ctx context.Context, visit func(shard) error) error {
 			continue
 		}
 		dirs, err := subdirectories(filepath.Join(c.dir, kind))
+		if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
+			continue // somebody else's
+		}
 		if err != nil {
 			return err
 		}
@@ -133,7 +136,7 @@ func readShard(dir string) (shard, error) {
 		s.names, err = d.Readdirnames(-1)
 		return errors.Join(err, d.Close())
 	})
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return s, nil
 	}
 	for _, name := range s.names {

@@ -42,6 +42,7 @@ func TestFilesOfOthersInTheDirectoryAreLeftAlone(t *testing.T) {
 	stock := []string{
 		"dependencies-state.json", "images-state.json", "run-state.json", "worker.log",
 		"dependencies/0x1/data", "images/image.sif", "runs/0x2/stdout", "sif/notes.txt", "bundle/aa/notes.txt", "bundle/other/x",
+		".state.json.tmp-1", "runs/ab/.out.tmp-x", "runs/ab/.trash-mine", ".probe-me",
 	}
 	for _, name := range stock {
 		path := filepath.Join(dir, name)

@@ -123,8 +123,8 @@ func (c *Cache) pinNames() ([]Pin, error) {
 	return pins, nil
 }
 
-// dropOver drops the pins of holders that are over, and returns how many. The
-// others stay in pins.
+// dropOver drops the pins of holders that are over, and returns the others, and
+// those that it dropped.
 func (c *Cache) dropOver(ctx context.Context, pins []Pin, dry bool) (rest []Pin, dropped []Pin, err error) {
 	if c.o.Over == nil || len(pins) == 0 {
 		return pins, nil, nil

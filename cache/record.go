@@ -33,13 +33,17 @@ type record struct {
 	Took float64 `json:"took"`
 }
 
+// errForeign means a record of another version of this program, which knows what
+// it means.
+var errForeign = errors.New("written by another version")
+
 func decodeRecord(data []byte) (record, error) {
 	var r record
 	if err := json.Unmarshal(data, &r); err != nil {
 		return record{}, err //nolint:wrapcheck // callers word it
 	}
 	if r.Format != format {
-		return record{}, fmt.Errorf("format %d, want %d: written by another version", r.Format, format)
+		return record{}, fmt.Errorf("%w: format %d, want %d", errForeign, r.Format, format)
 	}
 	if !isHex(r.Token, tokenLength) {
 		return record{}, errors.New("no token")
@@ -67,12 +71,15 @@ func (c *Cache) look(e entry) (record, error) {
 		return record{}, err
 	}
 	r, err := decodeRecord(data)
+	if errors.Is(err, errForeign) {
+		return r, fmt.Errorf("record %s: %w", e.record(), err)
+	}
 	if err != nil {
 		return r, fmt.Errorf("%w: record %s: %w", errDamaged, e.record(), err)
 	}
 	info, err := os.Lstat(e.content(r.Token))
 	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ESTALE):
+	case errors.Is(err, fs.ErrNotExist):
 		return r, fmt.Errorf("%w: its content is missing", errDamaged)
 	case err != nil:
 		return r, fmt.Errorf("look at the content: %w", err)

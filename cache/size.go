@@ -63,7 +63,8 @@ func (c *Cache) sizes() ([]sizeOf, error) {
 func (c *Cache) sizePath(name string) string { return filepath.Join(c.place(sizesPlace), name) }
 
 // Usage is what a cache holds, in bytes as the quotas count them: also what is
-// being made, and what is out of use and not yet removed.
+// being made, as far as its size was known beforehand, and what is out of use
+// and not yet removed.
 type Usage struct {
 	Bytes   int64            `json:"bytes"`
 	Entries int              `json:"entries"`
@@ -110,8 +111,11 @@ func (c *Cache) reserve(ctx context.Context, e entry, token string, bytes int64,
 	defer patience.Stop()
 	for {
 		full, err := c.claim(s)
-		if err != nil || full == nil {
-			return s, err
+		if err != nil {
+			return s, errors.Join(err, remove(c.sizePath(s.name)))
+		}
+		if full == nil {
+			return s, nil
 		}
 		if err := remove(c.sizePath(s.name)); err != nil {
 			return s, fmt.Errorf("make room: %w", err)

@@ -38,7 +38,11 @@ func (c *Cache) sweep(ctx context.Context, t *Trimmed, dry bool) error {
 		return err
 	}
 	for _, dir := range append([]string{""}, places()...) {
-		if err := w.temporaries(c.place(dir)); err != nil {
+		s, err := readShard(c.place(dir))
+		if err == nil {
+			err = w.temporaries(s.dir, s.names)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -55,8 +59,9 @@ type sweeping struct {
 	// contents that are there, with their directories.
 	busy    map[string]bool
 	objects map[string]string
-	// out are the tokens of contents that are out of use.
-	out map[string]bool
+	// out are the tokens of contents that are out of use, and spared the hashes
+	// of keys of which a record cannot be read, so that nobody knows which.
+	out, spared map[string]bool
 }
 
 // old says whether something was made longer than so many Graces ago.
@@ -120,14 +125,16 @@ func (w *sweeping) retired() error {
 	if err != nil {
 		return err
 	}
-	w.out = map[string]bool{}
+	w.out, w.spared = map[string]bool{}, map[string]bool{}
 	for _, r := range list {
 		_, token, _ := splitID(r.id)
 		w.out[token] = true
 		_, rec, err := w.readRetired(cmp.Or(r.checked, r.file()), r.hash)
 		if err == nil {
 			w.out[rec.Token] = true
-		} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errDamaged) {
+		} else if errors.Is(err, errDamaged) {
+			w.spared[r.hash] = true
+		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -183,7 +190,7 @@ func (w *sweeping) shard(s shard) error {
 			delete(w.objects, name)
 		}
 	}
-	return w.temporaries(s.dir)
+	return w.temporaries(s.dir, s.names)
 }
 
 // isOrphan says whether no record, in use or out of it, tells of a content. It
@@ -204,7 +211,11 @@ func (w *sweeping) isOrphan(dir, hash, token string) (bool, error) {
 		if err := w.retired(); err != nil {
 			return false, err
 		}
-		if w.out[token] {
+		lease, err := readFile(filepath.Join(w.place(leasesPlace), hash))
+		if h, decodeErr := decodeLease(lease); err == nil && decodeErr == nil && h.Token == token {
+			return false, nil // what a failed fill has left is being gone on with
+		}
+		if w.out[token] || w.spared[hash] {
 			return false, nil
 		}
 	}
@@ -230,15 +241,9 @@ func (w *sweeping) unaccounted() error {
 }
 
 // temporaries removes files that were on their way to something.
-func (w *sweeping) temporaries(dir string) error {
-	names, err := subnames(dir)
-	if err != nil {
-		return err
-	}
+func (w *sweeping) temporaries(dir string, names []string) error {
 	for _, name := range names {
-		temporary := strings.HasPrefix(name, probePrefix) || strings.HasPrefix(name, trashPrefix) ||
-			strings.HasPrefix(name, ".") && strings.Contains(name, ".tmp-")
-		if path := filepath.Join(dir, name); temporary && w.old(path, 1) {
+		if path := filepath.Join(dir, name); isTemporary(name) && w.old(path, 1) {
 			if err := w.take(path, removeTrash); err != nil {
 				return err
 			}
@@ -247,7 +252,18 @@ func (w *sweeping) temporaries(dir string) error {
 	return nil
 }
 
-func subnames(dir string) ([]string, error) {
-	s, err := readShard(dir)
-	return s.names, err
+// isTemporary says whether a name is one that this package gives to what is on
+// its way: a probe; a content, a lease or a leftover that is being removed; a
+// record or a lease that is to be linked.
+func isTemporary(name string) bool {
+	if rest, ok := strings.CutPrefix(name, probePrefix); ok {
+		return rest != "" && strings.Trim(rest, "0123456789abcdef") == ""
+	}
+	if rest, ok := strings.CutPrefix(name, trashPrefix); ok {
+		id, _, _ := strings.Cut(rest, "-")
+		_, _, err := splitID(id)
+		return err == nil || isHex(rest, tokenLength)
+	}
+	base, _, ok := strings.Cut(strings.TrimPrefix(name, "."), ".tmp-")
+	return ok && name[0] == '.' && isHex(strings.TrimSuffix(base, recordSuffix), hashLength)
 }

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,8 @@ import (
 
 // TrimOptions says how a cache is to be trimmed.
 type TrimOptions struct {
-	// DryRun changes nothing, and tells what would be.
+	// DryRun changes nothing, and tells which pins would be dropped, which
+	// entries taken out of use, and what would be swept.
 	DryRun bool
 	// All takes out of use whatever has no pin.
 	All bool
@@ -109,19 +111,26 @@ func (w *trimming) clear(ctx context.Context) error {
 		return err
 	}
 	var going []retired
+	var errs []error // of one record, which stands in no other's way
 	for _, r := range list {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		goes, err := w.decide(&r, list, now)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errDamaged) && !errors.Is(err, errInUse) {
-			return err
+		if err != nil && !harmless(err) {
+			errs = append(errs, err)
 		}
 		if goes && err == nil {
 			going = append(going, r)
 		}
 	}
-	return w.removeAll(going)
+	return errors.Join(append(errs, w.removeAll(going))...)
+}
+
+// harmless says whether an error only says that a record is another's: another
+// process has it, it is in use, or it is another user's.
+func harmless(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errDamaged) || errors.Is(err, errInUse) || errors.Is(err, fs.ErrPermission)
 }
 
 // count reads the pins, less those that are over, and the sizes.
@@ -148,7 +157,9 @@ func (w *trimming) count(ctx context.Context, list []retired) error {
 		w.sizes[s.id()] = append(w.sizes[s.id()], s)
 	}
 	for _, r := range list {
-		w.out[r.id] = true
+		if mine, err := w.mayRemove(r); err == nil && mine { // what is not, makes no room
+			w.out[r.id] = true
+		}
 	}
 	w.Trimmed.Usage = usage(sizes)
 	return nil
@@ -159,7 +170,7 @@ func (w *trimming) count(ctx context.Context, list []retired) error {
 func (w *trimming) decide(r *retired, list []retired, now time.Time) (goes bool, err error) {
 	switch {
 	case r.end == removedSuffix:
-		return true, nil
+		return w.mayRemove(*r)
 	case r.end == restoredSuffix:
 		_, err := w.restore(*r)
 		return false, err
@@ -212,18 +223,19 @@ func (w *trimming) removeAll(going []retired) error {
 	for _, p := range pins {
 		pinned[p.Hash] = true
 	}
+	var errs []error
 	for _, r := range going {
 		if r.end != removedSuffix && pinned[r.hash] {
-			if err := w.uncheck(r); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
+			if err := w.uncheck(r); err != nil && !harmless(err) {
+				errs = append(errs, err)
 			}
 			continue
 		}
-		if err := w.removeOne(r); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+		if err := w.removeOne(r); err != nil && !harmless(err) {
+			errs = append(errs, err)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (w *trimming) removeOne(r retired) error {
@@ -248,17 +260,18 @@ func (w *trimming) mayRemove(r retired) (bool, error) {
 	if !w.o.Group || os.Geteuid() == 0 {
 		return true, nil
 	}
-	e, rec, err := w.readRetired(r.file(), r.hash)
+	e, rec, err := w.readRetired(cmp.Or(r.checked, r.file()), r.hash)
 	if err != nil {
 		return errors.Is(err, errDamaged), err
 	}
-	info, err := os.Lstat(e.object(rec.Token))
-	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil
+	return w.removable(e.object(rec.Token)), nil
+}
+
+// removable says whether this user may remove a content's directory.
+func (w *trimming) removable(object string) bool {
+	if !w.o.Group || os.Geteuid() == 0 {
+		return true
 	}
-	if err != nil {
-		return false, fmt.Errorf("look at a content: %w", err)
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	return info.Mode()&0o020 != 0 || ok && int(st.Uid) == os.Geteuid(), nil
+	info, err := os.Lstat(object)
+	return err != nil || info.Mode()&0o020 != 0 || own(object)
 }

@@ -10,21 +10,13 @@ import (
 // Verify reads every entry's content and compares it with its digest. An entry
 // that is damaged is taken out of use, so that it is made anew when it is
 // wanted again; who has it pinned keeps it. Each is passed to seen, if that is
-// not nil, with what is wrong with it. The error is that of ctx or of the disk.
+// not nil, with what is wrong with it, also where that is only that this user may
+// not read it. The error is that of ctx or of the disk.
 func (c *Cache) Verify(ctx context.Context, seen func(Entry, error)) error {
-	holder := Holder("verify-" + newToken())
-	defer func() { _ = c.Unpin(context.WithoutCancel(ctx), holder) }()
 	err := c.shards(ctx, func(s shard) error {
 		for _, hash := range s.records {
-			e := entry{hash: hash, dir: s.dir}
-			if err := c.pin(ctx, e, holder); err != nil {
-				return err
-			}
 			found, ok := s.read(hash)
-			wrong, err := c.verify(ctx, e)
-			if err == nil {
-				err = remove(c.pinPath(hash, holder))
-			}
+			wrong, err := c.verify(ctx, entry{hash: hash, dir: s.dir})
 			if err != nil {
 				return err
 			}
@@ -40,32 +32,29 @@ func (c *Cache) Verify(ctx context.Context, seen func(Entry, error)) error {
 	return nil
 }
 
-// verify checks one entry.
+// verify checks one entry. What it finds missing may just have been removed: it
+// is damaged if its record still stands after that.
 func (c *Cache) verify(ctx context.Context, e entry) (wrong, err error) {
-	r, err := c.look(e)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil && !errors.Is(err, errDamaged) {
-		return nil, err
-	}
-	e.key = r.Key
-	wrong = err
+	r, wrong := c.look(e)
 	if wrong == nil {
-		got, err := digest(ctx, e.content(r.Token), false)
-		switch {
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
-		case err != nil:
-			wrong = err
-		case got.digest != r.Digest:
+		var got sum
+		got, wrong = digest(ctx, e.content(r.Token), false)
+		if wrong == nil && got.digest != r.Digest {
 			wrong = fmt.Errorf("%w: its digest is %s, and was %s when it was made", errDamaged, got.digest, r.Digest)
-		default:
-			return nil, nil
 		}
 	}
-	if passing(wrong) || errors.Is(wrong, fs.ErrPermission) {
-		return wrong, nil // the disk's trouble, or another user's content
+	if wrong == nil || ctx.Err() != nil {
+		return nil, ctx.Err()
 	}
-	return wrong, c.retire(e, r.Token, true)
+	if !errors.Is(wrong, errDamaged) && !errors.Is(wrong, fs.ErrNotExist) {
+		return wrong, nil // the disk's trouble, this process's, or another user's content
+	}
+	if _, err := c.fresh(e.dir); err != nil {
+		return nil, err
+	}
+	again, err := c.look(e)
+	if errors.Is(err, fs.ErrNotExist) || again.Token != r.Token {
+		return nil, nil // it has gone, and perhaps come back, meanwhile
+	}
+	return wrong, c.retire(entry{key: r.Key, hash: e.hash, dir: e.dir}, r.Token, true)
 }

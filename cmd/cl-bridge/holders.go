@@ -30,6 +30,9 @@ type judge struct {
 	// observe lists this user's jobs; nil where Slurm is not asked.
 	observe func(ctx context.Context, now time.Time) (sbatch.Snapshot, error)
 	now     func() time.Time
+	// ready says whether the ledger is known to be no old copy, which knows too
+	// little; nil where nobody asks.
+	ready func() bool
 }
 
 // over says which of some holders need nothing any more: rows of this ledger
@@ -38,6 +41,9 @@ type judge struct {
 // nothing is said: the ledger may be an old copy.
 func (j judge) over(ctx context.Context, holders []cache.Holder) (map[cache.Holder]bool, error) {
 	over := map[cache.Holder]bool{}
+	if j.ready != nil && !j.ready() {
+		return over, nil
+	}
 	id, err := j.ledger.Bridge(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the ledger: %w", err)

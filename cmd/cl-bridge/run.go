@@ -146,13 +146,8 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 		return err
 	}
 	var b *bridge.Bridge
-	holders := judge{ledger: &book.Reader, observe: slurm.Observe, now: time.Now}
-	content, err := cache.Open(c.cacheDir(), c.cacheOptions(func(ctx context.Context, h []cache.Holder) (map[cache.Holder]bool, error) {
-		if !b.Observed() { // the ledger may be an old copy, which knows too little
-			return nil, nil
-		}
-		return holders.over(ctx, h)
-	}))
+	holders := judge{ledger: &book.Reader, observe: slurm.Observe, now: time.Now, ready: func() bool { return b.Observed() }}
+	content, err := cache.Open(c.cacheDir(), c.cacheOptions(holders.over))
 	if err != nil {
 		return err
 	}

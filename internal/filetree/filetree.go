@@ -9,13 +9,15 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"syscall"
 )
 
 // Remove removes a directory with all that is in it, also where a directory
 // below has lost its owner's permissions. It follows no symbolic link. What is
 // not there is removed already.
 func Remove(dir string) error {
-	if os.RemoveAll(dir) == nil {
+	failed := os.RemoveAll(dir)
+	if failed == nil {
 		return nil
 	}
 	root, err := os.OpenRoot(dir)
@@ -25,6 +27,9 @@ func Remove(dir string) error {
 	}
 	if errors.Is(err, fs.ErrNotExist) { // somebody else removes it too
 		return nil
+	}
+	if errors.Is(err, syscall.ENOTDIR) {
+		err = failed
 	}
 	if err != nil {
 		return fmt.Errorf("remove tree: %w", err)
