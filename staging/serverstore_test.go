@@ -286,3 +286,24 @@ func TestWhatACommandClosedIsMovedOpen(t *testing.T) {
 	}
 	m.is(m.store.Move(t.Context(), m.run, m.dir))
 }
+
+// A server whose disk is shared stores of such a bundle what it was sent: the
+// listing.
+func TestKeptResultsComeBeforeTheirListingInTheServersStore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	layout := spool.Layout(filepath.Join(dir, "shared"))
+	location := filepath.Join(dir, "store/bundles", parentUUID+"-ab", "contents")
+	kept := filepath.Join(layout.KeptDir(parentUUID), "checkpoints")
+	must(t, os.MkdirAll(location, 0o700))
+	must(t, os.MkdirAll(kept, 0o700))
+	s := &Stager{Store: &ServerStore{Dir: filepath.Join(dir, "store")}, Layout: layout}
+	s.begin()
+	dep, err := s.dependency(t.Context(), codalab.RunBundle{}, codalab.RunDependency{
+		Dependency: codalab.Dependency{ChildPath: "in", ParentUUID: parentUUID, ParentPath: "checkpoints"}, Location: &location,
+	}, &part{})
+	must(t, err)
+	if dep.Source != kept || !dep.InPlace {
+		t.Errorf("bound from %+v, want %s, in place", dep, kept)
+	}
+}
