@@ -114,7 +114,7 @@ func (d *decision) stagedEnough(o Outcome) bool {
 		patience = max(patience, fullPatience)
 	}
 	if d.row.Outage != outage {
-		d.row.Troubled, d.row.Outage, d.row.Tries = time.Time{}, outage, 0
+		d.row.Troubled, d.row.Outage = time.Time{}, outage // but not the pause between tries
 	}
 	return d.troubledFor(patience) && d.row.Low == ""
 }
