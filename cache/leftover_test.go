@@ -90,3 +90,29 @@ func TestFillWhoseCallersHaveLeftIsGoneOnWith(t *testing.T) {
 		t.Errorf("content %q, %v", got, err)
 	}
 }
+
+func TestContentWhoseSizeWasLostCountsAgain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c, err := cache.Open(dir, cache.Options{Settle: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := cache.Want{Key: cache.Key{Kind: "bundle", ID: "a"}, Owner: "ann"}
+	if _, err := c.Get(t.Context(), w, func(_ context.Context, tmp string) error { return os.WriteFile(tmp, make([]byte, 5000), 0o600) }); err != nil {
+		t.Fatal(err)
+	}
+	sizes, err := filepath.Glob(filepath.Join(dir, "sizes/*"))
+	if err != nil || len(sizes) != 1 {
+		t.Fatal(sizes, err)
+	}
+	if err := os.Remove(sizes[0]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Trim(t.Context(), cache.TrimOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if u, err := c.Usage(); err != nil || u.Owners["ann"] < 5000 || u.Entries != 1 {
+		t.Errorf("it counts %+v, %v", u, err)
+	}
+}

@@ -222,11 +222,23 @@ func (w *sweeping) isOrphan(dir, hash, token string) (bool, error) {
 	return true, nil
 }
 
-// unaccounted removes sizes of contents that are not there.
+// unaccounted removes sizes of contents that are not there, and writes those
+// that are missing down again.
 func (w *sweeping) unaccounted() error {
 	sizes, err := w.sizes()
 	if err != nil {
 		return err
+	}
+	counted := make(map[string]bool, len(sizes))
+	for _, s := range sizes {
+		counted[s.id()] = true
+	}
+	for id, dir := range w.objects {
+		if !counted[id] && !w.dry {
+			if err := w.recount(id, dir); err != nil {
+				return err
+			}
+		}
 	}
 	for _, s := range sizes {
 		path := w.sizePath(s.name)
@@ -238,6 +250,25 @@ func (w *sweeping) unaccounted() error {
 		}
 	}
 	return nil
+}
+
+// recount has a content that is in use count, about as it did: a disk may have
+// lost its size in a crash.
+func (w *sweeping) recount(id, dir string) error {
+	hash, token, err := splitID(id)
+	if err != nil {
+		return err
+	}
+	data, err := readFile(filepath.Join(dir, hash+recordSuffix))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	r, decodeErr := decodeRecord(data)
+	if err != nil || decodeErr != nil || r.Token != token {
+		return err
+	}
+	takes := sum{bytes: r.Size, entries: r.Files + 1}.takes()
+	return w.write(newSize(hash, token, takes, r.Owner))
 }
 
 // temporaries removes files that were on their way to something.
