@@ -37,6 +37,10 @@ func TestI7JobRequeuedByRootIsOneVerdict(t *testing.T) {
 	s := own(t, testsite.Options{Config: often("")})
 	bundle := run(t, s, "cpu", "echo once; sleep 300")
 	job := begun(t, s, bundle)
+	await(t, "the command has printed", func() bool {
+		out, err := s.CL(t.Context(), "cat", bundle+"/stdout")
+		return err == nil && out == "once"
+	})
 	admin(t, "scontrol", "update", "jobid="+job, "requeue=1") // it was submitted with --no-requeue
 	admin(t, "scontrol", "requeue", job)
 	await(t, "the job waits again", func() bool { return facts(t, s, job)["JobState"] == "PENDING" })
