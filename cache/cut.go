@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 )
 
 // cut takes entries out of use where the cache is above a bound.
@@ -109,12 +109,11 @@ func (w *trimming) excess() (excess, error) {
 		}
 	}
 	if w.o.MinFree > 0 {
-		var disk unix.Statfs_t
-		if err := unix.Statfs(w.dir, &disk); err != nil {
-			return x, fmt.Errorf("ask how full the disk is: %w", err)
+		disk, err := diskspace.Of(w.dir)
+		if err != nil {
+			return x, err
 		}
-		free := int64(disk.Bavail) * disk.Frsize //nolint:gosec // no disk is that large
-		x.total = max(x.total, w.o.MinFree-free-(w.Trimmed.Usage.Bytes-used.Bytes))
+		x.total = max(x.total, w.o.MinFree-disk.Free-(w.Trimmed.Usage.Bytes-used.Bytes))
 	}
 	return x, nil
 }

@@ -3,30 +3,17 @@ package spool
 import (
 	"fmt"
 
-	"golang.org/x/sys/unix"
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 )
 
 // Space is how much room a disk has for who is not root.
-type Space struct {
-	Free, Total int64 // bytes
-	// FreeFiles and Files count what may be made in number; 0 where the disk
-	// has no bound on that.
-	FreeFiles, Files int64
-}
+type Space = diskspace.Space
 
-// Space measures the shared disk. A quota of the user's or of a directory does
-// not show in it on most disks.
+// Space measures the shared disk.
 func (d Disk) Space() (Space, error) {
-	var s unix.Statfs_t
-	if err := unix.Statfs(d.Layout.spool(), &s); err != nil {
-		return Space{}, fmt.Errorf("measure the shared disk: statfs %s: %w", d.Layout.spool(), err)
+	s, err := diskspace.Of(d.Layout.spool())
+	if err != nil {
+		return Space{}, fmt.Errorf("measure the shared disk: %w", err)
 	}
-	unit := s.Frsize
-	if unit <= 0 {
-		unit = s.Bsize
-	}
-	return Space{
-		Free: int64(s.Bavail) * unit, Total: int64(s.Blocks) * unit, //nolint:gosec // no disk is that large
-		FreeFiles: int64(s.Ffree), Files: int64(s.Files), //nolint:gosec // as above
-	}, nil
+	return s, nil
 }

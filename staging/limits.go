@@ -7,9 +7,8 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
@@ -26,16 +25,14 @@ type room struct {
 // room looks how much a download to tmp may hold: what the site allows, and
 // not more than the disk has, with what is in tmp already.
 func (s *Stager) room(tmp string) (room, error) {
-	var disk unix.Statfs_t
-	if err := unix.Statfs(filepath.Dir(tmp), &disk); err != nil {
-		return room{}, fmt.Errorf("ask how full the disk is: %w", err)
+	disk, err := diskspace.Of(filepath.Dir(tmp))
+	if err != nil {
+		return room{}, err
 	}
-	size := func(blocks uint64) int64 { return int64(blocks) * disk.Frsize } //nolint:gosec // no disk is that large
-	free := size(disk.Bavail)
-	most := max(1, free-s.reserve(size(disk.Blocks))+held(tmp))
+	most := max(1, disk.Free-s.reserve(disk.Total)+held(tmp))
 	r := room{Limits: s.Limits, free: -1}
 	if r.Bytes == 0 || most < r.Bytes {
-		r.Bytes, r.free = most, free
+		r.Bytes, r.free = most, disk.Free
 	}
 	return r, nil
 }
@@ -52,13 +49,12 @@ func (s *Stager) reserve(total int64) int64 {
 // spare refuses to make an image, of which nobody knows how much it will take,
 // on a disk that has too little free already.
 func (s *Stager) spare(tmp string) error {
-	var disk unix.Statfs_t
-	if err := unix.Statfs(filepath.Dir(tmp), &disk); err != nil {
-		return fmt.Errorf("ask how full the disk is: %w", err)
+	disk, err := diskspace.Of(filepath.Dir(tmp))
+	if err != nil {
+		return err
 	}
-	free, total := int64(disk.Bavail)*disk.Frsize, int64(disk.Blocks)*disk.Frsize //nolint:gosec // no disk is that large
-	if s.LowWater != nil && free < s.LowWater(total) {
-		return fmt.Errorf("the cluster's shared disk has %s free: %w", codalab.FormatSize(free), syscall.ENOSPC)
+	if s.LowWater != nil && disk.Free < s.LowWater(disk.Total) {
+		return fmt.Errorf("the cluster's shared disk has %s free: %w", codalab.FormatSize(disk.Free), syscall.ENOSPC)
 	}
 	return nil
 }

@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -30,8 +30,9 @@ image's digest.`
 
 // cacheFlags are those that each of cache's commands has.
 type cacheFlags struct {
-	config, ledger string
-	json           bool
+	place
+	json bool
+	conf config // what they say
 }
 
 func cacheCommand(p program.Process) *cobra.Command {
@@ -49,32 +50,27 @@ func cacheSub(p program.Process, use, short string, args cobra.PositionalArgs, r
 	var f cacheFlags
 	cmd := &cobra.Command{Use: use + " --config FILE", Short: short, Args: program.WrongUsage(args)}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c, closing, err := openCache(cmd.Context(), p, f)
+		var err error
+		if f.conf, err = f.read(p); err != nil {
+			return err
+		}
+		c, closing, err := openCache(cmd.Context(), p, f.conf)
 		if err != nil {
 			return err
 		}
 		return errors.Join(unavailable(run(cmd.Context(), c, f, args)), closing())
 	}
-	configFlag(cmd, &f.config)
-	ledgerFlag(cmd, &f.ledger)
+	f.flags(cmd)
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
 	return cmd
 }
 
 // openCache opens the cache of a configuration, which knows from the bridge's
 // ledger and from Slurm which pins are over, where they can be asked.
-func openCache(ctx context.Context, p program.Process, f cacheFlags) (*cache.Cache, func() error, error) {
-	conf, err := readConfig(f.config)
-	if err != nil {
-		return nil, nil, &program.Error{Code: program.ExitUsage, Err: err}
-	}
-	where, err := ledgerPlace(p, conf, f.ledger)
-	if err != nil {
-		return nil, nil, err
-	}
+func openCache(ctx context.Context, p program.Process, conf config) (*cache.Cache, func() error, error) {
 	var over func(context.Context, []cache.Holder) (map[cache.Holder]bool, error)
 	closing := func() error { return nil }
-	book, err := ledger.OpenToRead(ctx, where)
+	book, err := ledger.OpenToRead(ctx, conf.Ledger)
 	switch {
 	case errors.Is(err, ledger.ErrAbsent):
 	case err != nil:
@@ -125,11 +121,8 @@ type diskUsage struct {
 
 func cacheDu(p program.Process) *cobra.Command {
 	return cacheSub(p, "du", "Say how much the cache holds, of what and whose", cobra.NoArgs, func(ctx context.Context, c *cache.Cache, f cacheFlags, _ []string) error {
-		conf, err := readConfig(f.config)
-		if err != nil {
-			return err
-		}
-		u := diskUsage{Kinds: map[string]int64{}, Size: int64(conf.Cache.Size)}
+		u := diskUsage{Kinds: map[string]int64{}, Size: int64(f.conf.Cache.Size)}
+		var err error
 		if u.Usage, err = c.Usage(); err != nil {
 			return err
 		}
@@ -146,11 +139,11 @@ func cacheDu(p program.Process) *cobra.Command {
 			}
 		}
 		u.Leaving = max(u.Leaving, 0)
-		var disk unix.Statfs_t
-		if err := unix.Statfs(conf.cacheDir(), &disk); err != nil {
-			return fmt.Errorf("ask how full the disk is: %w", err)
+		disk, err := diskspace.Of(f.conf.cacheDir())
+		if err != nil {
+			return err
 		}
-		u.Free = int64(disk.Bavail) * disk.Frsize //nolint:gosec // no disk is that large
+		u.Free = disk.Free
 		return show(p, f, u, usageText(u))
 	})
 }
@@ -290,14 +283,15 @@ func settle(d *duration) time.Duration {
 // defaultMinFree is a tenth of the disk, and not more than 100 GiB. The
 // directory itself may still have to be made.
 func defaultMinFree(dir string) int64 {
-	var disk unix.Statfs_t
-	for unix.Statfs(dir, &disk) != nil {
+	disk, err := diskspace.Of(dir)
+	for err != nil {
 		above := filepath.Dir(dir)
 		if above == dir {
 			return 0
 		}
 		dir = above
+		disk, err = diskspace.Of(dir)
 	}
 	const most = 100 << 30
-	return min(int64(disk.Blocks)*disk.Frsize/10, most) //nolint:gosec // no disk is that large
+	return min(disk.Total/10, most)
 }

@@ -12,12 +12,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
-	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -35,7 +33,7 @@ wrong; 3 the server, or the ledger's, does not answer.`
 
 // keptOptions are the flags of kept's commands.
 type keptOptions struct {
-	config, ledger        string
+	place
 	deleted, dryRun, json bool
 }
 
@@ -62,8 +60,7 @@ func keptCommand(p program.Process) *cobra.Command {
 		}),
 		RunE: func(cmd *cobra.Command, args []string) error { return unavailable(o.remove(cmd.Context(), p, args)) },
 	}
-	configFlag(rm, &o.config)
-	ledgerFlag(rm, &o.ledger)
+	o.flags(rm)
 	rm.Flags().BoolVar(&o.deleted, "deleted", false, "remove those of all bundles that the server has no more")
 	rm.Flags().BoolVarP(&o.dryRun, "dry-run", "n", false, "only say what would be removed")
 	rm.Flags().BoolVar(&o.json, "json", false, "print JSON")
@@ -178,11 +175,8 @@ func (r keptResults) server() string {
 }
 
 func (o keptOptions) remove(ctx context.Context, p program.Process, bundles []string) error {
-	c, err := readConfig(o.config)
+	c, err := o.read(p)
 	if err != nil {
-		return &program.Error{Code: program.ExitUsage, Err: err}
-	}
-	if c.Ledger, err = ledgerPlace(p, c, o.ledger); err != nil {
 		return err
 	}
 	for _, b := range bundles {
@@ -257,10 +251,7 @@ func (o keptOptions) removeOne(ctx context.Context, c config, r *keptResults) (b
 // a bundle, and why; empty where there is none. A row is saved before its
 // bundle's dependencies are looked for.
 func userOf(ctx context.Context, where, bundle string) (string, error) {
-	book, err := ledger.OpenToRead(ctx, where)
-	if errors.Is(err, ledger.ErrAbsent) {
-		return "", fmt.Errorf("there is no ledger at %s: without one nobody can say what is needed", sqldb.Name(where))
-	}
+	book, err := openToJudge(ctx, where)
 	if err != nil {
 		return "", err
 	}

@@ -19,6 +19,33 @@ func ledgerFlag(cmd *cobra.Command, where *string) {
 		"the bridge's `ledger`, an SQLite file or postgres://…, instead of the configuration's; better there, when it has a password")
 }
 
+// place are the flags by which a verb finds the bridge that it is about.
+type place struct{ config, ledger string }
+
+func (f *place) flags(cmd *cobra.Command) {
+	configFlag(cmd, &f.config)
+	ledgerFlag(cmd, &f.ledger)
+}
+
+// read reads the configuration, and puts the ledger's place into it.
+func (f place) read(p program.Process) (config, error) {
+	c, err := readConfig(f.config)
+	if err != nil {
+		return c, &program.Error{Code: program.ExitUsage, Err: err}
+	}
+	c.Ledger, err = ledgerPlace(p, c, f.ledger)
+	return c, err
+}
+
+// openToJudge opens the ledger for who is to remove what nobody needs.
+func openToJudge(ctx context.Context, where string) (*ledger.Reader, error) {
+	r, err := ledger.OpenToRead(ctx, where)
+	if errors.Is(err, ledger.ErrAbsent) {
+		return nil, fmt.Errorf("there is no ledger at %s: without one nobody can say what is needed", sqldb.Name(where))
+	}
+	return r, err
+}
+
 // ledgerPlace is where the ledger lies: as the flag says, as configured, or
 // where the user's state belongs.
 func ledgerPlace(p program.Process, c config, flag string) (string, error) {

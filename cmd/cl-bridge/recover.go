@@ -35,8 +35,8 @@ configuration is wrong; 3 Slurm or the ledger's server does not answer.`
 
 // recoverOptions are recover's flags.
 type recoverOptions struct {
-	config, ledger string
-	accept, json   bool
+	place
+	accept, json bool
 }
 
 func recoverCommand(p program.Process) *cobra.Command {
@@ -45,11 +45,8 @@ func recoverCommand(p program.Process) *cobra.Command {
 		Use: "recover --config FILE", Short: "List the jobs that an old copy of the ledger does not know", Long: aboutRecover,
 		Args: program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := readConfig(o.config)
+			c, err := o.read(p)
 			if err != nil {
-				return &program.Error{Code: program.ExitUsage, Err: err}
-			}
-			if c.Ledger, err = ledgerPlace(p, c, o.ledger); err != nil {
 				return err
 			}
 			found, err := regain(cmd.Context(), p, c, o.accept)
@@ -63,8 +60,7 @@ func recoverCommand(p program.Process) *cobra.Command {
 			return err //nolint:wrapcheck // standard output is gone
 		},
 	}
-	configFlag(cmd, &o.config)
-	ledgerFlag(cmd, &o.ledger)
+	o.flags(cmd)
 	cmd.Flags().BoolVar(&o.accept, "accept", false, "go on with this ledger: raise its generation to the highest in Slurm")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	return cmd

@@ -89,9 +89,9 @@ func configFlag(cmd *cobra.Command, path *string) {
 
 // options are run's flags.
 type options struct {
-	config, ledger string
-	trace          tracing
-	debug          bool
+	place
+	trace tracing
+	debug bool
 }
 
 func runCommand(p program.Process) *cobra.Command {
@@ -99,11 +99,8 @@ func runCommand(p program.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run --config FILE", Short: "Claim bundles and run them until a signal ends it", Args: program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := readConfig(o.config)
+			c, err := o.read(p)
 			if err != nil {
-				return &program.Error{Code: program.ExitUsage, Err: err}
-			}
-			if c.Ledger, err = ledgerPlace(p, c, o.ledger); err != nil {
 				return err
 			}
 			level := slog.LevelInfo
@@ -114,8 +111,7 @@ func runCommand(p program.Process) *cobra.Command {
 			return outdated(unavailable(serve(cmd.Context(), p, c, o.trace, log)), o.config, o.ledger)
 		},
 	}
-	configFlag(cmd, &o.config)
-	ledgerFlag(cmd, &o.ledger)
+	o.flags(cmd)
 	o.trace.flags(cmd)
 	cmd.Flags().BoolVar(&o.debug, "debug", false, "log what the bridge does in detail")
 	return cmd

@@ -29,8 +29,8 @@ ledger's server does not answer.`
 
 // statusOptions are status's flags.
 type statusOptions struct {
-	config, ledger string
-	json           bool
+	place
+	json bool
 }
 
 func statusCommand(p program.Process) *cobra.Command {
@@ -39,11 +39,8 @@ func statusCommand(p program.Process) *cobra.Command {
 		Use: "status --config FILE", Short: "Say whether the bridge runs, what it has, and what holds it up", Long: aboutStatus,
 		Args: program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := readConfig(o.config)
+			c, err := o.read(p)
 			if err != nil {
-				return &program.Error{Code: program.ExitUsage, Err: err}
-			}
-			if c.Ledger, err = ledgerPlace(p, c, o.ledger); err != nil {
 				return err
 			}
 			s, err := takeStock(cmd.Context(), p, c)
@@ -57,8 +54,7 @@ func statusCommand(p program.Process) *cobra.Command {
 			return err //nolint:wrapcheck // standard output is gone
 		},
 	}
-	configFlag(cmd, &o.config)
-	ledgerFlag(cmd, &o.ledger)
+	o.flags(cmd)
 	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	return cmd
 }

@@ -10,11 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/sweep"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -36,8 +34,8 @@ not answer.`
 
 // sweepOptions are sweep's flags.
 type sweepOptions struct {
-	config, ledger string
-	dry, json      bool
+	place
+	dry, json bool
 }
 
 func sweepCommand(p program.Process) *cobra.Command {
@@ -46,11 +44,8 @@ func sweepCommand(p program.Process) *cobra.Command {
 		Use: "sweep --config FILE", Short: "Remove from the shared directory what nobody needs any more", Long: aboutSweep,
 		Args: program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := readConfig(o.config)
+			c, err := o.read(p)
 			if err != nil {
-				return &program.Error{Code: program.ExitUsage, Err: err}
-			}
-			if c.Ledger, err = ledgerPlace(p, c, o.ledger); err != nil {
 				return err
 			}
 			found, err := sweepOnce(cmd.Context(), p, c, o.dry)
@@ -60,8 +55,7 @@ func sweepCommand(p program.Process) *cobra.Command {
 			return errors.Join(reportSweep(p, o, found), err)
 		},
 	}
-	configFlag(cmd, &o.config)
-	ledgerFlag(cmd, &o.ledger)
+	o.flags(cmd)
 	cmd.Flags().BoolVarP(&o.dry, "dry-run", "n", false, "list what would be removed, and remove nothing")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	return cmd
@@ -69,10 +63,7 @@ func sweepCommand(p program.Process) *cobra.Command {
 
 // sweepOnce sweeps beside the bridge that may be at work.
 func sweepOnce(ctx context.Context, p program.Process, c config, dry bool) ([]sweep.Finding, error) {
-	reader, err := ledger.OpenToRead(ctx, c.Ledger)
-	if errors.Is(err, ledger.ErrAbsent) {
-		return nil, fmt.Errorf("there is no ledger at %s: without one nobody can say what is needed", sqldb.Name(c.Ledger))
-	}
+	reader, err := openToJudge(ctx, c.Ledger)
 	if err != nil {
 		return nil, err
 	}

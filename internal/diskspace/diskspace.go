@@ -1,0 +1,33 @@
+// Package diskspace says how much room a disk has.
+package diskspace
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Space is how much room a disk has for who is not root. A quota of the user's
+// or of a directory does not show in it on most disks.
+type Space struct {
+	Free, Total int64 // bytes
+	// FreeFiles and Files count what may be made in number; 0 where the disk
+	// has no bound on that.
+	FreeFiles, Files int64
+}
+
+// Of measures the disk on which path is, which has to exist (statfs(2)).
+func Of(path string) (Space, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(path, &s); err != nil {
+		return Space{}, fmt.Errorf("ask how full the disk of %s is: %w", path, err)
+	}
+	unit := s.Frsize
+	if unit <= 0 {
+		unit = s.Bsize
+	}
+	return Space{
+		Free: int64(s.Bavail) * unit, Total: int64(s.Blocks) * unit, //nolint:gosec // no disk is that large
+		FreeFiles: int64(s.Ffree), Files: int64(s.Files), //nolint:gosec // as above
+	}, nil
+}
