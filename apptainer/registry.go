@@ -158,7 +158,7 @@ func (r Registry) options(ctx context.Context) (options []remote.Option, hangUp 
 	}
 	options = []remote.Option{
 		remote.WithContext(ctx),
-		remote.WithTransport(transport),
+		remote.WithTransport(resuming{transport, delay}),
 		remote.WithAuth(authn.Anonymous),
 		remote.WithUserAgent(userAgent),
 		remote.WithRetryBackoff(remote.Backoff{Duration: delay, Factor: 3, Jitter: 0.1, Steps: 3}),
