@@ -37,7 +37,7 @@ func (c *Cache) lead(ctx context.Context, e entry, w Want) (*lease, record, erro
 	mine := c.self
 	mine.Token = newToken() // the same at each try, so that one whose answer was lost is known again
 	for failed := 0; ; {
-		r, err := c.lookPatiently(ctx, e)
+		r, err := c.lookAnew(ctx, e)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, r, err
 		}
@@ -51,7 +51,7 @@ func (c *Cache) lead(ctx context.Context, e entry, w Want) (*lease, record, erro
 		failed = 0
 		if l != nil {
 			// It may have been published before the lease was free.
-			r, err := c.lookPatiently(ctx, e)
+			r, err := c.lookAnew(ctx, e)
 			if errors.Is(err, fs.ErrNotExist) {
 				return l, record{}, nil
 			}
@@ -70,28 +70,35 @@ func (c *Cache) lead(ctx context.Context, e entry, w Want) (*lease, record, erro
 	}
 }
 
-// lookPatiently is lookAnew that waits for who decides just now whether what is
-// out of use is removed. That one may have died: it is not waited for longer
-// than a lease would be.
-func (c *Cache) lookPatiently(ctx context.Context, e entry) (record, error) {
-	const looks = 30
-	for range looks {
-		r, err := c.lookAnew(e)
-		if !errors.Is(err, errUndecided) {
-			return r, err
+// lookAnew looks for an entry as the file server has it now. What stands there
+// damaged is taken out of use; what was only taken out of use is taken back,
+// also from who is about to remove it: else it could come back after another
+// content of the key had taken its place. The error is fs.ErrNotExist where the
+// entry has to be made.
+func (c *Cache) lookAnew(ctx context.Context, e entry) (record, error) {
+	// A name that is changed while its directory is listed may be missing in
+	// the list (readdir(3)), so it is looked for twice.
+	for absent := 0; absent < 2; absent++ {
+		r, err := c.lookFresh(e)
+		if errors.Is(err, fs.ErrNotExist) {
+			r, err = c.revive(e)
 		}
-		if err := wait(ctx, c.o.Term/looks); err != nil {
-			return record{}, err
+		switch {
+		case errors.Is(err, errMoved):
+			absent = -1
+			if err := wait(ctx, time.Millisecond); err != nil {
+				return record{}, err
+			}
+		case !errors.Is(err, fs.ErrNotExist):
+			return r, err
 		}
 	}
 	return record{}, fs.ErrNotExist
 }
 
-// lookAnew looks for an entry as the file server has it now. What stands there
-// damaged is taken out of use; what was only taken out of use is taken back.
-// The error is fs.ErrNotExist where it has to be made, and errUndecided where
-// that is not known yet.
-func (c *Cache) lookAnew(e entry) (r record, err error) {
+// lookFresh is look that relies on nothing that this host remembers. A record
+// that is damaged is not there any more.
+func (c *Cache) lookFresh(e entry) (r record, err error) {
 	if _, err := c.fresh(e.dir); err != nil {
 		return record{}, err
 	}
@@ -104,9 +111,6 @@ func (c *Cache) lookAnew(e entry) (r record, err error) {
 			return record{}, err
 		}
 		return record{}, fs.ErrNotExist
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return c.revive(e)
 	}
 	return r, err
 }
@@ -236,9 +240,6 @@ func (c *Cache) publish(l *lease, e entry, r record) (record, error) {
 	if err != nil {
 		return record{}, err
 	}
-	if !l.holds() {
-		return record{}, ErrLost
-	}
 	// It is always the same file that is linked. As long as its first name is
 	// there, nobody who finds it retired removes its content.
 	tmp, err := atomicfile.Temporary(e.record(), text, c.fileMode())
@@ -246,6 +247,9 @@ func (c *Cache) publish(l *lease, e entry, r record) (record, error) {
 		return record{}, fmt.Errorf("write its record: %w", err)
 	}
 	defer remove(tmp) //nolint:errcheck // else it is swept
+	if !l.holds() {
+		return record{}, ErrLost
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), publishWithin)
 	defer cancel()
 	standing, err := linkRecord(tmp, e)

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,9 +21,10 @@ import (
 //
 // The record is one inode from its publication to its end, and its names are
 // the truth. It is restored by a link of the retired name itself, so who comes
-// late finds no name to link. It is removed by who renamed it to a name that
-// nobody else knows, saw then that it has no other name, and only then looked
-// for pins. How long any of that takes does not matter.
+// late finds no name to link. It is removed by who renamed it to a name of its
+// own, saw then that it has no other name, looked for pins only then, and
+// could rename it once more: who wants it renames it back meanwhile. How long
+// any of that takes does not matter.
 
 // The name of a retired record is that of its content, and of this retiring.
 // These are its ends; one that is to be restored or removed by whoever comes
@@ -165,7 +167,7 @@ func (c *Cache) readRetired(file, hash string) (entry, record, error) {
 func (c *Cache) restore(r retired) (record, error) {
 	taken := r.name + restoredSuffix
 	if r.end != restoredSuffix {
-		if err := moveTo(c.retiredPath(r.file()), c.retiredPath(taken)); err != nil {
+		if err := moveTo(c.retiredPath(cmp.Or(r.checked, r.file())), c.retiredPath(taken)); err != nil {
 			return record{}, err
 		}
 	}
@@ -211,11 +213,12 @@ func (c *Cache) dropRetired(name, file string) error {
 	return errors.Join(remove(c.retiredPath(file)), remove(c.retiredPath(name+seenSuffix)))
 }
 
-// errUndecided means that somebody looks whether a record may be removed.
-var errUndecided = errors.New("it is just being decided whether it goes")
+// errMoved means that a record out of use had another name by the time that it
+// was to be taken back: where it is now is to be seen.
+var errMoved = errors.New("it is just being restored or removed")
 
 // revive takes an entry that is out of use back. The error is fs.ErrNotExist
-// where there is none, and errUndecided where it may be too late for that.
+// where there is none, and errMoved where it is not known yet.
 func (c *Cache) revive(e entry) (record, error) {
 	list, _, err := c.outOfUse()
 	if err != nil {
@@ -226,15 +229,13 @@ func (c *Cache) revive(e entry) (record, error) {
 		if r.hash != e.hash || r.end == removedSuffix || r.end == damagedSuffix {
 			continue
 		}
-		if r.checked != "" {
-			none = errUndecided
-			continue
-		}
-		standing, err := c.restore(r)
-		if err == nil {
+		switch standing, err := c.restore(r); {
+		case err == nil:
 			return standing, nil
-		}
-		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errDamaged) {
+		case errors.Is(err, errDamaged):
+		case errors.Is(err, fs.ErrNotExist):
+			none = errMoved
+		default:
 			return record{}, err
 		}
 	}

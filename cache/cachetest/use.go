@@ -67,12 +67,20 @@ func (w *worker) get(ctx context.Context, c content, h cache.Holder) (path, fill
 		pause(context.WithoutCancel(ctx), 5*time.Millisecond)
 	}
 	mine := own.Load()
-	r.Fill, r.Err, r.Own = fill, kind(err), mine != nil && fill == *mine
+	r.Fill, r.Err, r.Own = fill, seen(err, h), mine != nil && fill == *mine
 	if err != nil && (h != "" || !gone(err)) {
 		r.Wrong = fmt.Sprintf("key %d, holder %q: cannot be read when Get has returned: %v", c.n, h, err)
 	}
 	w.add(r)
 	return path, fill, err == nil
+}
+
+// seen is the kind of an error of reading what a holder has pinned, or nobody.
+func seen(err error, h cache.Holder) string {
+	if err != nil && h == "" && gone(err) {
+		return "gone, unpinned"
+	}
+	return kind(err)
 }
 
 // tries is how often reading is tried.
@@ -172,7 +180,7 @@ func (w *worker) compare(c content, path, fill string, h cache.Holder, pause fun
 			break
 		}
 	}
-	r.Err = kind(err)
+	r.Err = seen(err, h)
 	switch {
 	case err == nil && (h == "" || r.Fill == fill):
 	case err == nil:
