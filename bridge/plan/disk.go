@@ -69,7 +69,7 @@ func (d *decision) heedDisk() {
 	switch before := d.row.Low; {
 	case *now == "":
 		d.row.Reason = "the shared disk has room again"
-		d.row.Tries, d.row.Troubled = 0, time.Time{} // what failed on a disk that was nearly full is no sign of what comes
+		d.row.Tries, d.row.Troubled, d.row.Turned = 0, time.Time{}, time.Time{} // what failed on a disk that was nearly full is no sign of what comes
 	case before == "" && d.from == Staging:
 		d.row.Reason = "the shared disk is below its low water: nothing new is brought in"
 	}

@@ -84,7 +84,7 @@ func (d *decision) staging() {
 		inputs := answer.Inputs
 		d.row.Staged = &inputs
 		d.row.Due, d.row.Tries, d.row.Trouble, d.row.Progress, d.row.Low = time.Time{}, 0, "", "", ""
-		d.row.Troubled, d.row.Outage = time.Time{}, false
+		d.calm()
 		d.row.Reason = noted("image and dependencies are there", d.row.Notes())
 	case answer.Final && !answer.Full || d.stagedEnough(answer.Outcome):
 		cause := spool.CausePlatform
@@ -104,7 +104,8 @@ const fullPatience = 3 * 24 * time.Hour
 // stagedEnough says whether staging, which has failed, is given up. Its patience
 // begins with the first failure: before, it may have worked for hours. An outage
 // or a full disk takes none of what is for the bundle's own troubles, nor do
-// those take of it. While the disk is below its low water nothing is given up.
+// those take of it; but what fails by turns does not fail for ever. While the
+// disk is below its low water nothing is given up.
 func (d *decision) stagedEnough(o Outcome) bool {
 	patience, outage := d.policy.StagePatience, o.Outage || o.Full
 	if o.Outage {
@@ -113,10 +114,21 @@ func (d *decision) stagedEnough(o Outcome) bool {
 	if o.Full {
 		patience = max(patience, fullPatience)
 	}
-	if d.row.Outage != outage {
-		d.row.Troubled, d.row.Outage = time.Time{}, outage // but not the pause between tries
+	r := &d.row
+	switch {
+	case r.Troubled.IsZero():
+		r.Troubled = d.now
+	case r.Outage != outage:
+		r.Turned = d.now
 	}
-	return d.troubledFor(patience) && d.row.Low == ""
+	r.Outage = outage
+	since := r.Troubled
+	if r.Turned.After(since) {
+		since = r.Turned
+	}
+	inAll := max(d.policy.StagePatience, d.policy.OutagePatience, fullPatience)
+	long := d.now.Sub(since) > patience || d.now.Sub(r.Troubled) > inAll
+	return long && r.Tries >= leastTries && r.Low == ""
 }
 
 // noted is a reason with what there is to know of the data.

@@ -92,6 +92,21 @@ func TestOutageWhileStagingIsWaitedOut(t *testing.T) {
 	}
 }
 
+// Two things that fail by turns begin one another's patience anew, but not without
+// end.
+func TestStagingThatFailsByTurnsIsGivenUp(t *testing.T) {
+	t.Parallel()
+	fails := func(outage bool) plan.News {
+		return plan.News{Staged: &plan.StageEnd{Outcome: plan.Outcome{Failure: "no", Outage: outage}}}
+	}
+	b := given(t, rowIn(plan.Staging), func(r *plan.Row) { r.Staged = nil })
+	at := time.Duration(0)
+	for ; at <= 72*time.Hour; at += 4 * time.Minute {
+		b.at(at).hears(fails(at%(8*time.Minute) == 0)).is(plan.Staging)
+	}
+	b.at(at).hears(fails(false)).is(plan.Finalizing)
+}
+
 // What the server's late answer says counts before anything was asked of Slurm.
 func TestBundleThatTheServerGaveAwayIsLetGo(t *testing.T) {
 	t.Parallel()

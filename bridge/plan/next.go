@@ -62,7 +62,7 @@ type decision struct {
 // while more.
 func (d *decision) mindClock() {
 	r := &d.row
-	for _, t := range []*time.Time{&r.Since, &r.Submitted, &r.Absent, &r.Ended, &r.Looked, &r.Troubled, &r.Stuck, &r.Cancelled, &r.Gone} {
+	for _, t := range []*time.Time{&r.Since, &r.Submitted, &r.Absent, &r.Ended, &r.Looked, &r.Troubled, &r.Turned, &r.Stuck, &r.Cancelled, &r.Gone} {
 		if t.After(d.now) {
 			*t = d.now
 		}
@@ -78,7 +78,7 @@ func (d *decision) mindClock() {
 		r.Due = latest
 	}
 	if d.news.Restarted { // while nobody tried, nothing failed
-		r.Troubled = time.Time{}
+		r.Troubled, r.Turned = time.Time{}, time.Time{}
 	}
 	if !d.news.Restarted {
 		return
@@ -299,7 +299,12 @@ func (d *decision) want(k Kind) {
 func (d *decision) enter(p Phase, reason string) {
 	d.row.Phase, d.row.Since, d.row.Reason = p, d.now, reason
 	d.row.Due, d.row.Tries, d.row.Trouble, d.row.Low, d.row.Progress = time.Time{}, 0, "", "", ""
-	d.row.Troubled, d.row.Outage = time.Time{}, false
+	d.calm()
+}
+
+// calm forgets that what the phase is after has failed.
+func (d *decision) calm() {
+	d.row.Troubled, d.row.Turned, d.row.Outage = time.Time{}, time.Time{}, false
 }
 
 // again says that what the phase is after failed, and when to try it again.

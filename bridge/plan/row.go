@@ -74,8 +74,10 @@ type Row struct {
 	Trouble string `json:"trouble,omitempty"`
 	// Troubled is since when staging or collecting has failed, in this life of
 	// the bridge; zero while it does not. Outage says whether staging failed for
-	// an outage.
+	// an outage last, and Turned since when, if before it had failed for another
+	// reason.
 	Troubled time.Time `json:"troubled,omitzero"`
+	Turned   time.Time `json:"turned,omitzero"`
 	Outage   bool      `json:"outage,omitempty"`
 
 	// Low is why a row whose inputs are not there waits for room on the shared

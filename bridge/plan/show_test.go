@@ -102,6 +102,7 @@ func (w *world) fields(r plan.Row) []field {
 		{"tries", number(int64(r.Tries))},
 		{"trouble", quoted(r.Trouble)},
 		{"troubled", moment(r.Troubled)},
+		{"turned", moment(r.Turned)},
 		{"outage", yes(r.Outage)},
 		{"due", w.dueWords(r)},
 	}
