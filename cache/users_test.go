@@ -2,15 +2,47 @@ package cache_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/cache/cachetest"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
+
+// TestGroupKeepsThePromises: the members of a group fill, read and trim one
+// cache, one of them on each host, and none may do more than the group.
+func TestGroupKeepsThePromises(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be two other users")
+	}
+	parent := testenv.SharedDir(t)
+	const group = 4711 // whoever that is
+	dir, logs := filepath.Join(parent, "caches"), filepath.Join(parent, "logs")
+	if err := errors.Join(
+		os.Mkdir(dir, 0o700), os.Chown(dir, 0, group), os.Chmod(dir, 0o770|os.ModeSetgid),
+		os.Mkdir(logs, 0o700), os.Chmod(logs, 0o777),
+	); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(parent, "test")
+	testenv.CopyProgram(t, program)
+	cachetest.RunStorm(t, cachetest.Site{
+		Hosts:   []string{dir, dir},
+		Options: cache.Options{Settle: -1, Term: time.Second, Group: true},
+		Program: program, Logs: logs,
+		As: func(host int) *syscall.Credential {
+			id := uint32(60001 + host)
+			return &syscall.Credential{Uid: id, Gid: id, Groups: []uint32{group}}
+		},
+	})
+}
 
 // Root fills; researcher, an ordinary user, looks, once with the cache's group
 // and once without.

@@ -21,8 +21,8 @@
 //     again and again until it unpins. A holder may outlive the process that
 //     pinned for it: its entries are read after the process was killed, until
 //     the holder is over.
-//   - Never two fills of one key both published. Each fill stamps what it makes
-//     with its own number. A Get whose content has the stamp n says that n was
+//   - Never two fills of one key both published, and never one again after
+//     another of the key was. Each fill stamps what it makes with its own number. A Get whose content has the stamp n says that n was
 //     the content of the key at some instant between its begin (less the time
 //     for which a host may see the past) and its end. From the earliest end to
 //     the latest begin of all that returned n, it was n throughout; when the
@@ -45,6 +45,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -63,6 +64,11 @@ type Site struct {
 	// Options are those that follow from the file system: Settle and Term. The
 	// tests choose the others.
 	Options cache.Options
+	// As says as whom the processes of a host run in the storm; nil is as who
+	// runs the test, for all of them. Program is the test's program then, at a
+	// place where they may run it, and Logs a directory where they may write.
+	As            func(host int) *syscall.Credential
+	Program, Logs string
 	// Faulty says that calls fail now and then for no reason, after they had
 	// their effect or before.
 	Faulty bool

@@ -51,11 +51,16 @@ func Main() {
 // begin starts another process of this test.
 func (o orders) begin(tb testing.TB) *testenv.Process {
 	tb.Helper()
+	return testenv.Again(tb, o.variable(tb))
+}
+
+func (o orders) variable(tb testing.TB) string {
+	tb.Helper()
 	text, err := json.Marshal(o)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return testenv.Again(tb, job+"="+string(text))
+	return job + "=" + string(text)
 }
 
 // options are those cache.Options that another process can be told.

@@ -94,8 +94,11 @@ func rage(t *testing.T, site Site, r rehearsal) (Summary, []string) {
 	site.Storm.For = orElse(site.Storm.For, 4*time.Second)
 	site.Storm.Think = orElse(site.Storm.Think, time.Duration(site.Storm.Processes)*4*time.Millisecond)
 	site.Storm.Seed = orElse(site.Storm.Seed, 1)
+	if site.Logs == "" {
+		site.Logs = t.TempDir()
+	}
 	s := &storm{
-		T: t, Site: site, name: strings.ReplaceAll(t.Name(), "/", "-"), logs: t.TempDir(), options: site.Options,
+		T: t, Site: site, name: strings.ReplaceAll(t.Name(), "/", "-"), logs: site.Logs, options: site.Options,
 		contents: contents(site.Storm.Seed, r.keys), rehearsal: r,
 		over: make(chan struct{}), alive: map[int]*testenv.Process{},
 	}
@@ -222,10 +225,18 @@ func (s *storm) begin() {
 	if n == 1 && s.sabotage != "" {
 		work.Sabotage, work.Fate = s.sabotage, fate{}
 	}
-	p := orders{Worker: &work}.begin(s)
+	p := s.start(host, orders{Worker: &work})
 	s.alive[n] = p
 	s.sum.Processes++
 	s.group.Go(func() error { s.follow(n, p, work); return nil })
+}
+
+// start starts a process of a host.
+func (s *storm) start(host int, o orders) *testenv.Process {
+	if s.As == nil {
+		return o.begin(s)
+	}
+	return testenv.AgainAs(s, s.Program, s.As(host), o.variable(s))
 }
 
 // killDoomed kills those whose fate was to be killed, and who have not met it.

@@ -29,7 +29,17 @@ func Again(tb testing.TB, variables ...string) *Process {
 	tb.Helper()
 	self, err := os.Executable()
 	must(tb, err)
-	cmd := exec.CommandContext(tb.Context(), self) //nolint:gosec // this very program
+	return AgainAs(tb, self, nil, variables...)
+}
+
+// AgainAs is Again with a copy of the program that the user with this credential
+// may run (CopyProgram); nil is who runs the test.
+func AgainAs(tb testing.TB, program string, as *syscall.Credential, variables ...string) *Process {
+	tb.Helper()
+	cmd := exec.CommandContext(tb.Context(), program)
+	if as != nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
+	}
 	cmd.Env = append(os.Environ(), variables...)
 	cmd.Stderr = tb.Output()
 	out, err := cmd.StdoutPipe()

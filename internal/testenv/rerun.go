@@ -32,7 +32,7 @@ func AsResearcher(t *testing.T) bool {
 	}
 	dir := SharedDir(t)
 	program := filepath.Join(dir, "test")
-	must(t, copyOwnProgram(program)) // researcher may not look into go test's own directory
+	CopyProgram(t, program) // researcher may not look into go test's own directory
 	args := []string{"-test.v", "-test.count=1", "-test.run=^" + strings.ReplaceAll(regexp.QuoteMeta(t.Name()), "/", "$/^") + "$"}
 	if deadline, ok := t.Deadline(); ok {
 		args = append(args, fmt.Sprintf("-test.timeout=%s", max(time.Until(deadline)-time.Second, time.Second)))
@@ -56,6 +56,13 @@ func AsResearcher(t *testing.T) bool {
 		t.Logf("as researcher:\n%s", out)
 	}
 	return false
+}
+
+// CopyProgram copies the program of the calling test to where other users may
+// run it.
+func CopyProgram(tb testing.TB, to string) {
+	tb.Helper()
+	must(tb, copyOwnProgram(to))
 }
 
 func copyOwnProgram(to string) error {
