@@ -19,7 +19,9 @@ const maxReserve = 1 << 30
 // room is how much one dependency may hold.
 type room struct {
 	tarstream.Limits
-	free int64 // what the disk had, where that is the bound; -1 where it is not
+	// free is what the disk had, where that is the bound, and -1 where it is not;
+	// reserve what of it stays free.
+	free, reserve int64
 }
 
 // room looks how much a download to tmp may hold: what the site allows, and
@@ -29,10 +31,11 @@ func (s *Stager) room(tmp string) (room, error) {
 	if err != nil {
 		return room{}, err
 	}
-	most := max(1, disk.Free-s.reserve(disk.Total)+held(tmp))
+	reserve := s.reserve(disk.Total)
+	most := max(1, disk.Free-reserve+held(tmp))
 	r := room{Limits: s.Limits, free: -1}
 	if r.Bytes == 0 || most < r.Bytes {
-		r.Bytes, r.free = most, disk.Free
+		r.Bytes, r.free, r.reserve = most, disk.Free, reserve
 	}
 	return r, nil
 }
@@ -54,7 +57,7 @@ func (s *Stager) spare(tmp string) error {
 		return err
 	}
 	if s.LowWater != nil && disk.Free < s.LowWater(disk.Total) {
-		return fmt.Errorf("the cluster's shared disk has %s free: %w", codalab.FormatSize(disk.Free), syscall.ENOSPC)
+		return fmt.Errorf("%s: %w", freeWords(disk.Free, s.LowWater(disk.Total)), syscall.ENOSPC)
 	}
 	return nil
 }
@@ -86,5 +89,10 @@ func (r room) explain(err error) error {
 	case r.free < 0:
 		return fmt.Errorf("%w: a dependency may hold %s at most on this cluster", tarstream.ErrTooLarge, codalab.FormatSize(r.Bytes))
 	}
-	return fmt.Errorf("it does not fit on the cluster's shared disk, which has %s free: %w", codalab.FormatSize(r.free), syscall.ENOSPC)
+	return fmt.Errorf("it does not fit: %s: %w", freeWords(r.free, r.reserve), syscall.ENOSPC)
+}
+
+// freeWords say what the disk has, and how much of it is not for downloads.
+func freeWords(free, reserve int64) string {
+	return fmt.Sprintf("the cluster's shared disk has %s free, of which %s stay free", codalab.FormatSize(free), codalab.FormatSize(reserve))
 }

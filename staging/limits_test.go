@@ -98,7 +98,7 @@ func TestDiskBoundsADependency(t *testing.T) {
 		t.Errorf("%d bytes of %d may be used", empty.Bytes, empty.free)
 	}
 	err = empty.explain(&tarstream.LimitError{Limits: tarstream.Limits{Bytes: empty.Bytes}})
-	if !errors.Is(err, syscall.ENOSPC) || errors.Is(err, tarstream.ErrTooLarge) || !strings.Contains(err.Error(), codalab.FormatSize(empty.free)+" free") {
+	if !errors.Is(err, syscall.ENOSPC) || errors.Is(err, tarstream.ErrTooLarge) || !strings.Contains(err.Error(), codalab.FormatSize(empty.free)+" free, of which "+codalab.FormatSize(empty.reserve)+" stay free") {
 		t.Errorf("error %v", err)
 	}
 	// A hole is large at no cost: what is there already needs no room.
