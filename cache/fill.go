@@ -106,7 +106,7 @@ func (c *Cache) lookFresh(e entry) (r record, err error) {
 		r, err = c.look(e)
 		return err
 	})
-	if errors.Is(err, errDamaged) {
+	if errors.Is(err, ErrDamaged) {
 		if err := c.retire(e, r.Token, true); err != nil {
 			return record{}, err
 		}
@@ -259,7 +259,7 @@ func (c *Cache) publish(l *lease, e entry, r record) (record, error) {
 		}
 		standing, err = linkRecord(tmp, e)
 	}
-	if _, err := c.look(e); errors.Is(err, errDamaged) {
+	if _, err := c.look(e); errors.Is(err, ErrDamaged) {
 		// Who published it was stopped for so long before it did that its
 		// content was swept.
 		return record{}, errors.Join(ErrLost, c.retire(e, standing.Token, true))

@@ -44,11 +44,11 @@ func (c *Cache) Entries(ctx context.Context) ([]Entry, error) {
 	for _, p := range pins {
 		holders[p.Hash] = append(holders[p.Hash], p.Holder)
 	}
-	var list []Entry
+	list := []Entry{}
 	err = c.shards(ctx, func(s shard) error {
 		for _, hash := range s.records {
 			if e, ok := s.read(hash); ok {
-				e.Pins = holders[hash]
+				e.Pins = append([]Holder{}, holders[hash]...)
 				slices.Sort(e.Pins)
 				list = append(list, e)
 			}

@@ -59,11 +59,11 @@ func (r record) encode() ([]byte, error) {
 	return append(data, '\n'), nil
 }
 
-// errDamaged means that a record stands whose content is not there as it says.
-var errDamaged = errors.New("damaged")
+// ErrDamaged means that a content is not there as its record says.
+var ErrDamaged = errors.New("damaged")
 
 // look finds the content of a key. Its error is fs.ErrNotExist where this host
-// sees none, and errDamaged, together with the record, where what the record
+// sees none, and ErrDamaged, together with the record, where what the record
 // tells of is not there.
 func (c *Cache) look(e entry) (record, error) {
 	data, err := readFile(e.record())
@@ -75,16 +75,16 @@ func (c *Cache) look(e entry) (record, error) {
 		return r, fmt.Errorf("record %s: %w", e.record(), err)
 	}
 	if err != nil {
-		return r, fmt.Errorf("%w: record %s: %w", errDamaged, e.record(), err)
+		return r, fmt.Errorf("%w: record %s: %w", ErrDamaged, e.record(), err)
 	}
 	info, err := os.Lstat(e.content(r.Token))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return r, fmt.Errorf("%w: its content is missing", errDamaged)
+		return r, fmt.Errorf("%w: its content is missing", ErrDamaged)
 	case err != nil:
 		return r, fmt.Errorf("look at the content: %w", err)
 	case r.Dir != info.IsDir(), !r.Dir && info.Size() != r.Size:
-		return r, fmt.Errorf("%w: its content is not what was published", errDamaged)
+		return r, fmt.Errorf("%w: its content is not what was published", ErrDamaged)
 	}
 	return r, nil
 }

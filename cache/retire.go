@@ -156,13 +156,13 @@ func (c *Cache) readRetired(file, hash string) (entry, record, error) {
 	}
 	r, err := decodeRecord(data)
 	if err != nil {
-		return entry{}, record{}, fmt.Errorf("%w: %w", errDamaged, err)
+		return entry{}, record{}, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	return entry{key: r.Key, private: r.Private, hash: hash, dir: filepath.Join(c.dir, r.Kind, hash[:2])}, r, nil
 }
 
 // restore puts a record back, and says which record of its key stands then.
-// The error is fs.ErrNotExist where another has taken it, and errDamaged where
+// The error is fs.ErrNotExist where another has taken it, and ErrDamaged where
 // its content is gone.
 func (c *Cache) restore(r retired) (record, error) {
 	taken := r.name + restoredSuffix
@@ -176,7 +176,7 @@ func (c *Cache) restore(r retired) (record, error) {
 		return record{}, err
 	}
 	if _, err := os.Lstat(e.content(rec.Token)); errors.Is(err, fs.ErrNotExist) {
-		return record{}, errors.Join(errDamaged, c.dropRetired(r.name, taken))
+		return record{}, errors.Join(ErrDamaged, c.dropRetired(r.name, taken))
 	}
 	standing, err := linkRecord(c.retiredPath(taken), e)
 	if err != nil {
@@ -232,7 +232,7 @@ func (c *Cache) revive(e entry) (record, error) {
 		switch standing, err := c.restore(r); {
 		case err == nil:
 			return standing, nil
-		case errors.Is(err, errDamaged):
+		case errors.Is(err, ErrDamaged):
 		case errors.Is(err, fs.ErrNotExist):
 			none = errMoved
 		default:
@@ -322,7 +322,7 @@ func (c *Cache) discard(r retired, sizes map[string][]sizeOf) error {
 		}
 	}
 	e, rec, err := c.readRetired(taken, r.hash)
-	if errors.Is(err, errDamaged) {
+	if errors.Is(err, ErrDamaged) {
 		return c.dropRetired(r.name, taken) // its content is swept
 	}
 	if err != nil {

@@ -205,7 +205,7 @@ func (d *digester) visit(name string, e fs.DirEntry, err error) error {
 		}
 		l.size = int64(len(l.content))
 	default:
-		return fmt.Errorf("%w: %s is no file, directory or link", errDamaged, name)
+		return fmt.Errorf("%w: %s is no file, directory or link", ErrDamaged, name)
 	}
 	return nil
 }
@@ -248,7 +248,7 @@ func (d *digester) file(name string, size int64, flush bool) (digest string, err
 	h := sha256.New()
 	n, err := io.CopyBuffer(struct{ io.Writer }{h}, struct{ io.Reader }{reader{d.ctx, f}}, buffer[:])
 	if err == nil && n != size {
-		err = fmt.Errorf("%w: %s: %d bytes were read of %d", errDamaged, name, n, size)
+		err = fmt.Errorf("%w: %s: %d bytes were read of %d", ErrDamaged, name, n, size)
 	}
 	if err == nil && flush {
 		err = f.Sync()

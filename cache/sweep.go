@@ -132,7 +132,7 @@ func (w *sweeping) retired() error {
 		_, rec, err := w.readRetired(cmp.Or(r.checked, r.file()), r.hash)
 		if err == nil {
 			w.out[rec.Token] = true
-		} else if errors.Is(err, errDamaged) {
+		} else if errors.Is(err, ErrDamaged) {
 			w.spared[r.hash] = true
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err

@@ -69,6 +69,7 @@ func (c *Cache) sweepIsDue() bool {
 
 // trim makes room also for what is wanted.
 func (c *Cache) trim(ctx context.Context, o TrimOptions, want sizeOf) (t Trimmed, err error) {
+	t.Retired, t.Dropped, t.Swept = []Entry{}, []Pin{}, []string{}
 	w := trimming{Cache: c, TrimOptions: o, Trimmed: &t, want: want}
 	if err := w.clear(ctx); err != nil {
 		return t, err
@@ -130,7 +131,7 @@ func (w *trimming) clear(ctx context.Context) error {
 // harmless says whether an error only says that a record is another's: another
 // process has it, it is in use, or it is another user's.
 func harmless(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errDamaged) || errors.Is(err, errInUse) || errors.Is(err, fs.ErrPermission)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrDamaged) || errors.Is(err, errInUse) || errors.Is(err, fs.ErrPermission)
 }
 
 // count reads the pins, less those that are over, and the sizes.
@@ -262,7 +263,7 @@ func (w *trimming) mayRemove(r retired) (bool, error) {
 	}
 	e, rec, err := w.readRetired(cmp.Or(r.checked, r.file()), r.hash)
 	if err != nil {
-		return errors.Is(err, errDamaged), err
+		return errors.Is(err, ErrDamaged), err
 	}
 	return w.removable(e.object(rec.Token)), nil
 }

@@ -3,9 +3,14 @@ package cache_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -15,6 +20,18 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
+const group = 4711 // whoever that is
+
+// groupDir makes a directory of the group's below parent.
+func groupDir(t *testing.T, parent string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(parent, "cache-") //nolint:usetesting // other users do not see TempDir
+	if err = errors.Join(err, os.Chown(dir, 0, group), os.Chmod(dir, 0o770|os.ModeSetgid)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // TestGroupKeepsThePromises: the members of a group fill, read and trim one
 // cache, one of them on each host, and none may do more than the group.
 func TestGroupKeepsThePromises(t *testing.T) {
@@ -23,12 +40,8 @@ func TestGroupKeepsThePromises(t *testing.T) {
 		t.Skip("only root can be two other users")
 	}
 	parent := testenv.SharedDir(t)
-	const group = 4711 // whoever that is
-	dir, logs := filepath.Join(parent, "caches"), filepath.Join(parent, "logs")
-	if err := errors.Join(
-		os.Mkdir(dir, 0o700), os.Chown(dir, 0, group), os.Chmod(dir, 0o770|os.ModeSetgid),
-		os.Mkdir(logs, 0o700), os.Chmod(logs, 0o777),
-	); err != nil {
+	dir, logs := groupDir(t, parent), filepath.Join(parent, "logs")
+	if err := errors.Join(os.Mkdir(logs, 0o700), os.Chmod(logs, 0o777)); err != nil {
 		t.Fatal(err)
 	}
 	program := filepath.Join(parent, "test")
@@ -44,6 +57,65 @@ func TestGroupKeepsThePromises(t *testing.T) {
 	})
 }
 
+// verifyJob is the environment variable by which a test program is told to verify
+// the cache of a group.
+const verifyJob = "CACHE_TEST_VERIFY"
+
+func verifyAsMember(dir string) (code int) {
+	c, err := cache.Open(dir, cache.Options{Group: true})
+	if err == nil {
+		err = c.Verify(context.Background(), func(e cache.Entry, wrong error) {
+			fmt.Printf("%s damaged=%v private=%v sound=%v\n", e.ID, errors.Is(wrong, cache.ErrDamaged), errors.Is(wrong, fs.ErrPermission), wrong == nil)
+		})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func TestVerifyTellsWhatIsPrivateFromWhatIsDamaged(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be another user than researcher")
+	}
+	parent := testenv.SharedDir(t)
+	dir := groupDir(t, parent)
+	c, err := cache.Open(dir, cache.Options{Group: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := map[string]string{}
+	for _, id := range []string{"damaged", "private", "sound"} {
+		w := cache.Want{Key: cache.Key{Kind: "bundle", ID: id}, Private: id == "private"}
+		paths[id], err = c.Get(t.Context(), w, func(_ context.Context, tmp string) error { return os.WriteFile(tmp, []byte("content"), 0o600) })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(paths["damaged"], []byte("c0ntent"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(parent, "test")
+	testenv.CopyProgram(t, program)
+	member := testenv.AgainAs(t, program, &syscall.Credential{Uid: 60001, Gid: 60001, Groups: []uint32{group}}, verifyJob+"="+dir)
+	out, err := io.ReadAll(member)
+	if err = errors.Join(err, member.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	slices.Sort(lines)
+	want := []string{
+		"damaged damaged=true private=false sound=false",
+		"private damaged=false private=true sound=false",
+		"sound damaged=false private=false sound=true",
+	}
+	if !slices.Equal(lines, want) {
+		t.Errorf("a member finds %q, want %q", lines, want)
+	}
+}
+
 // Root fills; researcher, an ordinary user, looks, once with the cache's group
 // and once without.
 func TestAnotherUserReadsWhatTheGroupSharesAndNothingElse(t *testing.T) {
@@ -53,7 +125,6 @@ func TestAnotherUserReadsWhatTheGroupSharesAndNothingElse(t *testing.T) {
 	}
 	u := testenv.Researcher(t)
 	parent := testenv.SharedDir(t)
-	const group = 4711 // whoever that is
 	for name, test := range map[string]struct {
 		group, private bool
 		groups         []uint32
@@ -66,16 +137,7 @@ func TestAnotherUserReadsWhatTheGroupSharesAndNothingElse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir, err := os.MkdirTemp(parent, "cache-") //nolint:usetesting // the other user does not see TempDir
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Chown(dir, 0, group); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Chmod(dir, 0o770|os.ModeSetgid); err != nil {
-				t.Fatal(err)
-			}
+			dir := groupDir(t, parent)
 			c, err := cache.Open(dir, cache.Options{Group: test.group})
 			if err != nil {
 				t.Fatal(err)

@@ -10,8 +10,9 @@ import (
 // Verify reads every entry's content and compares it with its digest. An entry
 // that is damaged is taken out of use, so that it is made anew when it is
 // wanted again; who has it pinned keeps it. Each is passed to seen, if that is
-// not nil, with what is wrong with it, also where that is only that this user may
-// not read it. The error is that of ctx or of the disk.
+// not nil, with what is wrong with it: ErrDamaged, or why it could not be read,
+// such as fs.ErrPermission for what another user keeps private in a cache that a
+// group shares. The error is that of ctx or of the disk.
 func (c *Cache) Verify(ctx context.Context, seen func(Entry, error)) error {
 	err := c.shards(ctx, func(s shard) error {
 		for _, hash := range s.records {
@@ -40,13 +41,13 @@ func (c *Cache) verify(ctx context.Context, e entry) (wrong, err error) {
 		var got sum
 		got, wrong = digest(ctx, e.content(r.Token), false)
 		if wrong == nil && got.digest != r.Digest {
-			wrong = fmt.Errorf("%w: its digest is %s, and was %s when it was made", errDamaged, got.digest, r.Digest)
+			wrong = fmt.Errorf("%w: its digest is %s, and was %s when it was made", ErrDamaged, got.digest, r.Digest)
 		}
 	}
 	if wrong == nil || ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	if !errors.Is(wrong, errDamaged) && !errors.Is(wrong, fs.ErrNotExist) {
+	if !errors.Is(wrong, ErrDamaged) && !errors.Is(wrong, fs.ErrNotExist) {
 		return wrong, nil // the disk's trouble, this process's, or another user's content
 	}
 	if _, err := c.fresh(e.dir); err != nil {
@@ -55,6 +56,9 @@ func (c *Cache) verify(ctx context.Context, e entry) (wrong, err error) {
 	again, err := c.look(e)
 	if errors.Is(err, fs.ErrNotExist) || again.Token != r.Token {
 		return nil, nil // it has gone, and perhaps come back, meanwhile
+	}
+	if !errors.Is(wrong, ErrDamaged) {
+		wrong = fmt.Errorf("%w: %w", ErrDamaged, wrong)
 	}
 	return wrong, c.retire(entry{key: r.Key, hash: e.hash, dir: e.dir}, r.Token, true)
 }

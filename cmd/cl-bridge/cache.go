@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os/user"
 	"path/filepath"
@@ -230,30 +231,42 @@ func cacheTrim(p program.Process) *cobra.Command {
 	return cmd
 }
 
-// verified is what verify tells of an entry.
+// verified is what verify tells of an entry: whether it is damaged, or what else
+// is wrong with it, such as that only its owner may read it.
 type verified struct {
 	cache.Entry
-	Wrong string `json:"wrong,omitempty"`
+	Damaged bool   `json:"damaged"`
+	Wrong   string `json:"wrong,omitempty"`
 }
 
 func cacheVerify(p program.Process) *cobra.Command {
 	return cacheSub(p, "verify", "Read all entries and take damaged ones out of use; exit status 1 when there are any", cobra.NoArgs,
 		func(ctx context.Context, c *cache.Cache, f cacheFlags, _ []string) error {
-			var list []verified
-			damaged := 0
+			list := []verified{}
+			damaged, unread := 0, 0
 			err := c.Verify(ctx, func(e cache.Entry, wrong error) {
-				v := verified{Entry: e}
-				if wrong != nil {
-					v.Wrong = wrong.Error()
+				v := verified{Entry: e, Damaged: errors.Is(wrong, cache.ErrDamaged)}
+				switch {
+				case v.Damaged:
 					damaged++
+					v.Wrong = wrong.Error()
+				case errors.Is(wrong, fs.ErrPermission):
+					v.Wrong = "private: only its owner can read it"
+				case wrong != nil:
+					unread++
+					v.Wrong = wrong.Error()
 				}
 				list = append(list, v)
 			})
-			if err != nil {
-				return err
+			if err == nil {
+				err = show(p, f, list, verifiedText(list))
 			}
-			if err = show(p, f, list, verifiedText(list)); err == nil && damaged > 0 {
+			switch {
+			case err != nil:
+			case damaged > 0:
 				err = fmt.Errorf("%d of %d entries are damaged; they are made anew when they are wanted", damaged, len(list))
+			case unread > 0:
+				err = fmt.Errorf("%d of %d entries could not be read", unread, len(list))
 			}
 			return err
 		})

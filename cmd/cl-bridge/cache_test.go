@@ -142,6 +142,19 @@ func TestEntryPinnedForAJobStaysUntilTheJobHasEnded(t *testing.T) {
 	}
 }
 
+func TestEmptyCacheIsAnEmptyList(t *testing.T) {
+	t.Parallel()
+	r := restore(t, "")
+	for _, verb := range []string{"ls", "pin", "verify"} {
+		if out, err := command(t, "cache", verb, "--json", "--config", r.config); err != nil || strings.TrimSpace(out) != "[]" {
+			t.Errorf("%s: %v: %s", verb, err, out)
+		}
+	}
+	if out, err := command(t, "cache", "trim", "--json", "--config", r.config); err != nil || strings.Contains(out, "null") {
+		t.Errorf("trim: %v: %s", err, out)
+	}
+}
+
 func TestCacheIsListedCountedPinnedAndVerified(t *testing.T) {
 	t.Parallel()
 	r := restore(t, "")

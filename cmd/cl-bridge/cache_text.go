@@ -92,11 +92,12 @@ func verifiedText(list []verified) string {
 	rows := [][]string{}
 	var bytes int64
 	for _, v := range list {
-		bytes += v.Size
-		if v.Wrong != "" {
+		if v.Wrong == "" {
+			bytes += v.Size
+		} else {
 			rows = append(rows, []string{v.Hash[:min(shortHash, len(v.Hash))], v.Kind + " " + v.ID, v.Wrong})
 		}
 	}
-	rows = append(rows, []string{fmt.Sprintf("%d entries, %s read", len(list), codalab.FormatSize(bytes))})
+	rows = append(rows, []string{fmt.Sprintf("%d entries, %s right", len(list), codalab.FormatSize(bytes))})
 	return table(rows)
 }
