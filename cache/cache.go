@@ -125,7 +125,7 @@ func (c *Cache) Get(ctx context.Context, w Want, fill Fill) (path string, err er
 			c.touch(e)
 			return e.content(r.Token), nil
 		}
-		f := c.join(ctx, e.record(), func(ctx context.Context) (string, error) { return c.bring(ctx, e, w, fill) })
+		f, began := c.join(ctx, e.record(), func(ctx context.Context) (string, error) { return c.bring(ctx, e, w, fill) })
 		select {
 		case <-ctx.Done():
 			c.leave(e.record(), f)
@@ -134,6 +134,7 @@ func (c *Cache) Get(ctx context.Context, w Want, fill Fill) (path string, err er
 		}
 		switch {
 		case f.abandoned: // by others, before this caller came
+		case f.err == nil && !began && w.Holder != "": // it may have come to an end before this caller pinned
 		case errors.Is(f.err, ErrLost) && lost < triesOfFill:
 			lost++ // another may have made it
 		default:

@@ -34,12 +34,12 @@ func (w *trimming) cut(ctx context.Context) error {
 			continue
 		}
 		found, ok := shard{dir: cand.dir}.read(cand.hash)
-		if !ok {
+		_, token, _ := splitID(cand.id)
+		e := entry{key: found.Key, hash: cand.hash, dir: cand.dir}
+		if !ok || found.Path != e.content(token) { // it has gone, or is not what the record is of
 			continue
 		}
 		if !w.DryRun {
-			_, token, _ := splitID(cand.id)
-			e := entry{key: found.Key, hash: cand.hash, dir: cand.dir}
 			if err := w.retire(e, token, false); err != nil {
 				return err
 			}

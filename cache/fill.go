@@ -76,6 +76,7 @@ func (c *Cache) lead(ctx context.Context, e entry, w Want) (*lease, record, erro
 // content of the key had taken its place. The error is fs.ErrNotExist where the
 // entry has to be made.
 func (c *Cache) lookAnew(ctx context.Context, e entry) (record, error) {
+	pause, waited := time.Millisecond, time.Duration(0)
 	// A name that is changed while its directory is listed may be missing in
 	// the list (readdir(3)), so it is looked for twice.
 	for absent := 0; absent < 2; absent++ {
@@ -84,11 +85,12 @@ func (c *Cache) lookAnew(ctx context.Context, e entry) (record, error) {
 			r, err = c.revive(e)
 		}
 		switch {
-		case errors.Is(err, errMoved):
+		case errors.Is(err, errMoved) && waited < c.o.Term:
 			absent = -1
-			if err := wait(ctx, time.Millisecond); err != nil {
+			if err := wait(ctx, pause); err != nil {
 				return record{}, err
 			}
+			waited, pause = waited+pause, min(2*pause, 100*time.Millisecond)
 		case !errors.Is(err, fs.ErrNotExist):
 			return r, err
 		}
@@ -122,7 +124,7 @@ func (c *Cache) make(l *lease, e entry, w Want, fill Fill) (path string, err err
 	if err != nil {
 		return "", cause(l, err)
 	}
-	published := false
+	published := false // or may be
 	defer func() {
 		if !published {
 			keep := w.Resume && err != nil && l.trusted() && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT)
@@ -146,8 +148,8 @@ func (c *Cache) make(l *lease, e entry, w Want, fill Fill) (path string, err err
 		Format: format, Key: e.key, Token: l.Token, Digest: s.digest, Dir: s.dir, Size: s.bytes, Files: s.files,
 		Owner: w.Owner, Private: e.private, Made: began.UTC(), Took: time.Since(began).Seconds(), //nolint:forbidigo // as above
 	}
-	standing, err := c.publish(l, e, r)
-	published = err == nil && standing.Token == l.Token || errors.Is(err, errUnclear)
+	standing, kept, err := c.publish(l, e, r)
+	published = kept
 	if err != nil {
 		return "", fmt.Errorf("publish cache entry of %s: %w", e.key, err)
 	}
@@ -234,37 +236,46 @@ const publishWithin = 30 * time.Second
 
 // publish makes a content known, unless another of its key stands, which it
 // returns then. It begins only while the lease holds; that of several contents
-// one is published at most does not hang on that.
-func (c *Cache) publish(l *lease, e entry, r record) (record, error) {
+// one is published at most does not hang on that. The content is to be kept if
+// it is or was published, or may be.
+func (c *Cache) publish(l *lease, e entry, r record) (standing record, kept bool, err error) {
 	text, err := r.encode()
 	if err != nil {
-		return record{}, err
+		return record{}, false, err
 	}
 	// It is always the same file that is linked. As long as its first name is
 	// there, nobody who finds it retired removes its content.
 	tmp, err := atomicfile.Temporary(e.record(), text, c.fileMode())
 	if err != nil {
-		return record{}, fmt.Errorf("write its record: %w", err)
+		return record{}, false, fmt.Errorf("write its record: %w", err)
 	}
 	defer remove(tmp) //nolint:errcheck // else it is swept
 	if !l.holds() {
-		return record{}, ErrLost
+		return record{}, false, ErrLost
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), publishWithin)
 	defer cancel()
-	standing, err := linkRecord(tmp, e)
+	standing, err = linkRecord(tmp, e)
 	for err != nil {
 		if ended := wait(ctx, 100*time.Millisecond); ended != nil {
-			return record{}, errors.Join(errUnclear, err)
+			return record{}, true, errors.Join(errUnclear, err)
 		}
 		standing, err = linkRecord(tmp, e)
+	}
+	if standing.Token == l.Token {
+		// What came before it and could still come back is over. Where the disk
+		// fails that, it may come back all the same: it is a content of the key.
+		_ = c.spendOthers(e, l.Token)
+		kept = true
+	} else if info, err := openedInfo(tmp); err != nil || links(info) > 1 {
+		kept = true // it was published, and taken out of use
 	}
 	if _, err := c.look(e); errors.Is(err, ErrDamaged) {
 		// Who published it was stopped for so long before it did that its
 		// content was swept.
-		return record{}, errors.Join(ErrLost, c.retire(e, standing.Token, true))
+		return record{}, kept && standing.Token != l.Token, errors.Join(ErrLost, c.retire(e, standing.Token, true))
 	}
-	return standing, nil
+	return standing, kept, nil
 }
 
 // abandon removes what is not published, or leaves it for the next fill.
@@ -272,7 +283,10 @@ func (c *Cache) abandon(e entry, l *lease, keep bool, room *sizeOf) error {
 	if keep {
 		c.leaveBehind(e, l.Token, room.owner)
 	}
-	return errors.Join(removeTree(e.object(l.Token)), remove(c.sizePath(room.name)))
+	if err := removeTree(e.object(l.Token)); err != nil {
+		return err // and it counts until it is swept
+	}
+	return remove(c.sizePath(room.name))
 }
 
 // leaveBehind leaves what a fill has made for the next one of its key, if there
@@ -281,11 +295,8 @@ func (c *Cache) leaveBehind(e entry, token, owner string) {
 	if _, err := os.Lstat(e.object(leftToken)); err == nil && !own(e.object(leftToken)) {
 		return // another user's, in a cache that a group shares
 	}
-	if removeTree(e.object(leftToken)) != nil || c.dropSizes(e.id(leftToken)) != nil {
-		return
-	}
 	taken, err := measure(e.object(token))
-	if err != nil {
+	if err != nil || removeTree(e.object(leftToken)) != nil || c.dropSizes(e.id(leftToken)) != nil {
 		return
 	}
 	s := newSize(e.hash, leftToken, taken, owner)
@@ -336,10 +347,13 @@ func (c *Cache) dropSizes(id string) error {
 }
 
 // inherit does with what a killed process has made as that would have done. It
-// is provably gone, and its lease still stands, so nobody else is at it.
+// is provably gone, so nobody else is at it, but it may have published that
+// before; and somebody may just be taking it out of use, or into use again.
 func (c *Cache) inherit(e entry, dead holderOfLease) {
-	if r, err := c.look(e); err == nil && r.Token == dead.Token {
-		return // it died after it had published
+	for range 2 {
+		if known, err := c.isKnown(e, dead.Token); err != nil || known {
+			return
+		}
 	}
 	c.leaveBehind(e, dead.Token, c.ownerOf(e.id(dead.Token)))
 	if removeTree(e.object(dead.Token)) == nil { // else it is swept one day

@@ -14,18 +14,19 @@ type flight struct {
 }
 
 // join adds a caller to the flight for name, or begins one.
-func (c *Cache) join(ctx context.Context, name string, bring func(context.Context) (string, error)) *flight {
+func (c *Cache) join(ctx context.Context, name string, bring func(context.Context) (string, error)) (f *flight, began bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f := c.flights[name]
+	f = c.flights[name]
 	if f == nil {
+		began = true
 		own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		f = &flight{cancel: cancel, done: make(chan struct{})}
 		c.flights[name] = f
 		go c.fly(own, name, f, bring)
 	}
 	f.callers++
-	return f
+	return f, began
 }
 
 // fly brings, and tells the callers.

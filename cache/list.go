@@ -92,14 +92,11 @@ func (s shard) read(hash string) (Entry, bool) {
 // shards visits the directories in which entries lie. One that vanishes is
 // passed over, and so is one that is somebody else's.
 func (c *Cache) shards(ctx context.Context, visit func(shard) error) error {
-	kinds, err := subdirectories(c.dir)
+	kinds, err := c.kinds()
 	if err != nil {
 		return err
 	}
 	for _, kind := range kinds {
-		if isPlace(kind) || Want.check(Want{Key: Key{Kind: kind}}) != nil {
-			continue
-		}
 		dirs, err := subdirectories(filepath.Join(c.dir, kind))
 		if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
 			continue // somebody else's
@@ -124,6 +121,12 @@ func (c *Cache) shards(ctx context.Context, visit func(shard) error) error {
 		}
 	}
 	return nil
+}
+
+// kinds are the directories that may be those of a kind.
+func (c *Cache) kinds() ([]string, error) {
+	names, err := subdirectories(c.dir)
+	return slices.DeleteFunc(names, func(kind string) bool { return Want{Key: Key{Kind: kind}}.check() != nil }), err
 }
 
 func readShard(dir string) (shard, error) {

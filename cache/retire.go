@@ -31,7 +31,7 @@ import (
 // first has none.
 const (
 	seenSuffix     = ".seen"     // not a record: made after the retiring, its time is the beginning of Settle
-	damagedSuffix  = ".damaged"  // must not be restored
+	spentSuffix    = ".spent"    // must not be restored: damaged, or another content has taken its place
 	restoredSuffix = ".restored" // is being restored, by whoever sees it
 	checkedSuffix  = ".checked"  // somebody, whose token stands before it, looks whether it may be removed
 	removedSuffix  = ".removed"  // is being removed, by whoever sees it
@@ -42,18 +42,26 @@ func (c *Cache) retiredPath(name string) string { return filepath.Join(c.place(r
 // retire takes the record of a key out of use. It is called for the content of
 // token, or of a record that cannot be read (then token is empty); if another
 // record stands by now, that is retired, which does no harm. What is damaged
-// is not restored.
+// is not restored, but only what was found so.
 func (c *Cache) retire(e entry, token string, damaged bool) error {
 	if token == "" {
 		token = newToken() // the content, whichever it was, is swept
 	}
 	name := e.id(token) + "~" + newToken()
 	if damaged {
-		name += damagedSuffix
+		name += spentSuffix
 	}
 	err := moveTo(e.record(), c.retiredPath(name))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
 		return fmt.Errorf("take %s out of use: %w", e.key, err)
+	case !damaged:
+		return nil
+	}
+	if _, r, err := c.readRetired(name, e.hash); err == nil && r.Token != token {
+		return moveTo(c.retiredPath(name), c.retiredPath(strings.TrimSuffix(name, spentSuffix)))
 	}
 	return nil
 }
@@ -74,7 +82,7 @@ func (r retired) file() string { return r.name + r.end }
 
 func parseRetired(file string) (retired, bool) {
 	r := retired{name: file}
-	for _, end := range []string{seenSuffix, damagedSuffix, restoredSuffix, removedSuffix} {
+	for _, end := range []string{seenSuffix, spentSuffix, restoredSuffix, removedSuffix} {
 		if name, ok := strings.CutSuffix(file, end); ok {
 			r.name, r.end = name, end
 		}
@@ -124,10 +132,9 @@ func (c *Cache) settled(r retired, now time.Time) (bool, error) {
 	path := c.retiredPath(r.name + seenSuffix)
 	if !r.seen {
 		err := persist(func() error {
-			f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, c.fileMode())
-			if errors.Is(err, fs.ErrExist) {
-				return nil
-			}
+			// Not O_EXCL, of which NFS makes two calls: in between, the file bears
+			// any time (RFC 1813, 3.3.8: EXCLUSIVE).
+			f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, c.fileMode())
 			if err != nil {
 				return err //nolint:wrapcheck // worded below
 			}
@@ -163,30 +170,148 @@ func (c *Cache) readRetired(file, hash string) (entry, record, error) {
 
 // restore puts a record back, and says which record of its key stands then.
 // The error is fs.ErrNotExist where another has taken it, and ErrDamaged where
-// its content is gone.
+// it cannot be put back.
 func (c *Cache) restore(r retired) (record, error) {
-	taken := r.name + restoredSuffix
-	if r.end != restoredSuffix {
-		if err := moveTo(c.retiredPath(cmp.Or(r.checked, r.file())), c.retiredPath(taken)); err != nil {
-			return record{}, err
-		}
+	from, taken := cmp.Or(r.checked, r.file()), r.name+restoredSuffix
+	e, rec, err := c.readRetired(from, r.hash)
+	if errors.Is(err, ErrDamaged) && !errors.Is(err, errForeign) {
+		return record{}, errors.Join(err, c.spend(r, from))
 	}
-	e, rec, err := c.readRetired(taken, r.hash)
 	if err != nil {
 		return record{}, err
 	}
-	if _, err := os.Lstat(e.content(rec.Token)); errors.Is(err, fs.ErrNotExist) {
+	if from != taken {
+		if err := moveTo(c.retiredPath(from), c.retiredPath(taken)); err != nil {
+			return record{}, err
+		}
+	}
+	if there, err := c.isThere(e, rec.Token); err != nil {
+		return record{}, err
+	} else if !there {
 		return record{}, errors.Join(ErrDamaged, c.dropRetired(r.name, taken))
 	}
 	standing, err := linkRecord(c.retiredPath(taken), e)
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.EXDEV), errors.Is(err, syscall.EPERM):
+		// A file system that links within a directory only.
+		return record{}, errors.Join(ErrDamaged, err, c.spend(r, taken))
+	case err != nil:
 		return record{}, fmt.Errorf("take %s into use again: %w", rec.Key, err)
+	case standing.Token != rec.Token:
+		return standing, c.spend(r, taken)
 	}
-	if standing.Token != rec.Token {
-		// Another content of the key is in use. This one goes as others do.
-		return standing, moveTo(c.retiredPath(taken), c.retiredPath(r.name))
+	// It is dropped only when it has its other name for certain: this host may
+	// have found what it remembers.
+	alone, err := c.isAlone(taken)
+	if err != nil {
+		return record{}, err
+	}
+	if alone {
+		return record{}, fmt.Errorf("take %s into use again: %w", rec.Key, fs.ErrNotExist)
 	}
 	return standing, c.dropRetired(r.name, taken)
+}
+
+// spend makes a record out of use, which has the name from now, one that is not
+// restored any more.
+func (c *Cache) spend(r retired, from string) error {
+	return moveTo(c.retiredPath(from), c.retiredPath(r.name+spentSuffix))
+}
+
+// spendOthers makes all records of a key that are out of use ones that are not
+// restored any more, but for those of this content: it has taken their place.
+func (c *Cache) spendOthers(e entry, token string) error {
+	list, _, err := c.outOfUse()
+	if err != nil {
+		return err
+	}
+	for _, r := range list {
+		if r.hash != e.hash || r.end == removedSuffix || r.end == spentSuffix {
+			continue
+		}
+		from := cmp.Or(r.checked, r.file())
+		_, rec, err := c.readRetired(from, e.hash)
+		if err == nil && rec.Token != token {
+			err = c.spend(r, from)
+		}
+		if err != nil && !harmless(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// isThere says whether a content is on the disk.
+func (c *Cache) isThere(e entry, token string) (bool, error) {
+	_, err := os.Lstat(e.content(token))
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := c.fresh(e.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false, err
+		}
+		_, err = os.Lstat(e.content(token))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err //nolint:wrapcheck // it names the file
+}
+
+// isAlone says whether a record out of use has no other name.
+func (c *Cache) isAlone(file string) (bool, error) {
+	info, err := openedInfo(c.retiredPath(file))
+	if err != nil {
+		return false, err
+	}
+	return links(info) == 1, nil
+}
+
+// links is how many names a file has.
+func links(info fs.FileInfo) uint64 {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0
+	}
+	return uint64(st.Nlink) //nolint:unconvert // it is narrower elsewhere
+}
+
+// isKnown says whether a record, in use or out of it, tells of a content, or may:
+// one that cannot be read. One that is just going from the one to the other may
+// be missed.
+func (c *Cache) isKnown(e entry, token string) (bool, error) {
+	if _, err := c.fresh(e.dir); err != nil {
+		return false, err
+	}
+	data, err := readFile(e.record())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	if err == nil && mayTell(data, token) {
+		return true, nil
+	}
+	list, _, err := c.outOfUse()
+	if err != nil {
+		return false, err
+	}
+	for _, r := range list {
+		if r.hash != e.hash {
+			continue
+		}
+		_, rec, err := c.readRetired(cmp.Or(r.checked, r.file()), r.hash)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, ErrDamaged), err == nil && rec.Token == token:
+			return true, nil
+		case err != nil:
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// mayTell says whether a record tells of a content, or cannot be read.
+func mayTell(data []byte, token string) bool {
+	r, err := decodeRecord(data)
+	return err != nil || r.Token == token
 }
 
 // linkRecord gives a file that holds a record the name by which it is found, if
@@ -196,11 +321,14 @@ func linkRecord(path string, e entry) (standing record, err error) {
 	err = persist(func() error {
 		linkErr := os.Link(path, e.record())
 		data, err := readFile(e.record())
-		if err != nil {
-			return errors.Join(linkErr, err)
+		switch {
+		case err == nil:
+			standing, err = decodeRecord(data)
+			return err
+		case errors.Is(err, fs.ErrNotExist) && linkErr != nil && !errors.Is(linkErr, fs.ErrExist) && !errors.Is(linkErr, syscall.ESTALE):
+			return linkErr //nolint:wrapcheck // callers word it
 		}
-		standing, err = decodeRecord(data)
-		return err
+		return errors.Join(linkErr, err)
 	})
 	if err != nil {
 		return standing, err
@@ -226,7 +354,7 @@ func (c *Cache) revive(e entry) (record, error) {
 	}
 	none := fs.ErrNotExist
 	for _, r := range list {
-		if r.hash != e.hash || r.end == removedSuffix || r.end == damagedSuffix {
+		if r.hash != e.hash || r.end == removedSuffix || r.end == spentSuffix {
 			continue
 		}
 		switch standing, err := c.restore(r); {
@@ -256,7 +384,7 @@ func (c *Cache) check(r *retired, list []retired) error {
 	if err != nil {
 		return err
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink == 1 {
+	if links(info) == 1 {
 		return nil
 	}
 	surplus, err := c.isSurplus(*r, info, list)

@@ -109,6 +109,7 @@ func (c *Cache) reserve(ctx context.Context, e entry, token string, bytes int64,
 	s := newSize(e.hash, token, bytes, owner)
 	patience := time.NewTimer(2*c.o.Settle + 5*time.Second)
 	defer patience.Stop()
+	var trouble error
 	for {
 		full, err := c.claim(s)
 		if err != nil {
@@ -122,13 +123,14 @@ func (c *Cache) reserve(ctx context.Context, e entry, token string, bytes int64,
 		}
 		select {
 		case <-patience.C:
-			return s, full
+			return s, errors.Join(full, trouble)
 		default:
 		}
 		t, err := c.trim(ctx, TrimOptions{}, s)
-		if err != nil {
+		if err != nil && ctx.Err() != nil {
 			return s, err
 		}
+		trouble = err // which need not be that of what makes room
 		if t.Removed > 0 {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -37,7 +38,11 @@ func (c *Cache) sweep(ctx context.Context, t *Trimmed, dry bool) error {
 	if err := w.unaccounted(); err != nil {
 		return err
 	}
-	for _, dir := range append([]string{""}, places()...) {
+	kinds, err := c.kinds()
+	if err != nil {
+		return err
+	}
+	for _, dir := range slices.Concat([]string{""}, places(), kinds) {
 		s, err := readShard(c.place(dir))
 		if err == nil {
 			err = w.temporaries(s.dir, s.names)
@@ -59,9 +64,8 @@ type sweeping struct {
 	// contents that are there, with their directories.
 	busy    map[string]bool
 	objects map[string]string
-	// out are the tokens of contents that are out of use, and spared the hashes
-	// of keys of which a record cannot be read, so that nobody knows which.
-	out, spared map[string]bool
+	// out are the tokens of contents that are out of use.
+	out map[string]bool
 }
 
 // old says whether something was made longer than so many Graces ago.
@@ -125,16 +129,15 @@ func (w *sweeping) retired() error {
 	if err != nil {
 		return err
 	}
-	w.out, w.spared = map[string]bool{}, map[string]bool{}
+	w.out = map[string]bool{}
 	for _, r := range list {
 		_, token, _ := splitID(r.id)
 		w.out[token] = true
 		_, rec, err := w.readRetired(cmp.Or(r.checked, r.file()), r.hash)
-		if err == nil {
+		switch {
+		case err == nil:
 			w.out[rec.Token] = true
-		} else if errors.Is(err, ErrDamaged) {
-			w.spared[r.hash] = true
-		} else if !errors.Is(err, fs.ErrNotExist) {
+		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, ErrDamaged):
 			return err
 		}
 	}
@@ -196,26 +199,14 @@ func (w *sweeping) shard(s shard) error {
 // isOrphan says whether no record, in use or out of it, tells of a content. It
 // may change from one to the other while this is found out.
 func (w *sweeping) isOrphan(dir, hash, token string) (bool, error) {
-	e := entry{hash: hash, dir: dir}
 	for range 2 {
-		if _, err := w.fresh(dir); err != nil {
-			return false, err
-		}
-		data, err := readFile(e.record())
-		if r, decodeErr := decodeRecord(data); err == nil && decodeErr == nil && r.Token == token {
-			return false, nil
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		known, err := w.isKnown(entry{hash: hash, dir: dir}, token)
+		if err != nil {
 			return false, fmt.Errorf("sweep: %w", err)
 		}
-		if err := w.retired(); err != nil {
-			return false, err
-		}
 		lease, err := readFile(filepath.Join(w.place(leasesPlace), hash))
-		if h, decodeErr := decodeLease(lease); err == nil && decodeErr == nil && h.Token == token {
-			return false, nil // what a failed fill has left is being gone on with
-		}
-		if w.out[token] || w.spared[hash] {
+		h, decodeErr := decodeLease(lease)
+		if known || err == nil && decodeErr == nil && h.Token == token { // what a failed fill has left is being gone on with
 			return false, nil
 		}
 	}

@@ -71,16 +71,19 @@ func (c *Cache) sweepIsDue() bool {
 func (c *Cache) trim(ctx context.Context, o TrimOptions, want sizeOf) (t Trimmed, err error) {
 	t.Retired, t.Dropped, t.Swept = []Entry{}, []Pin{}, []string{}
 	w := trimming{Cache: c, TrimOptions: o, Trimmed: &t, want: want}
-	if err := w.clear(ctx); err != nil {
+	failed, err := w.clear(ctx)
+	if err != nil {
 		return t, err
 	}
 	if err := w.cut(ctx); err != nil {
-		return t, err
+		return t, errors.Join(failed, err)
 	}
 	if c.o.Settle == 0 && !o.DryRun && len(t.Retired) > 0 {
-		err = w.clear(ctx)
+		var more error
+		more, err = w.clear(ctx)
+		failed = errors.Join(failed, more)
 	}
-	return t, err
+	return t, errors.Join(failed, err)
 }
 
 // trimming is one call of trim.
@@ -98,24 +101,25 @@ type trimming struct {
 // clear removes what has been out of use long enough, and restores what was
 // pinned in time. The pins are read after what is out of use, and after the
 // time that tells for how long it has been; and once more when what is to be
-// removed cannot be restored any more.
-func (w *trimming) clear(ctx context.Context) error {
+// removed cannot be restored any more. What failed with one record stands in no
+// other's way.
+func (w *trimming) clear(ctx context.Context) (failed, err error) {
 	now, err := w.fresh(w.place(retiredPlace))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	list, _, err := w.outOfUse()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := w.count(ctx, list); err != nil || w.DryRun {
-		return err
+		return nil, err
 	}
 	var going []retired
-	var errs []error // of one record, which stands in no other's way
+	var errs []error
 	for _, r := range list {
 		if err := ctx.Err(); err != nil {
-			return err
+			return nil, err
 		}
 		goes, err := w.decide(&r, list, now)
 		if err != nil && !harmless(err) {
@@ -125,13 +129,20 @@ func (w *trimming) clear(ctx context.Context) error {
 			going = append(going, r)
 		}
 	}
-	return errors.Join(append(errs, w.removeAll(going))...)
+	return errors.Join(append(errs, w.removeAll(going))...), nil
 }
 
 // harmless says whether an error only says that a record is another's: another
-// process has it, it is in use, or it is another user's.
+// process has it, it is in use, or it is another user's; or that its content is
+// not gone yet, since a process of this host has a file of it open, which an NFS
+// client renames instead of removing it (nfs(5), "silly rename").
 func harmless(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrDamaged) || errors.Is(err, errInUse) || errors.Is(err, fs.ErrPermission)
+	for _, target := range []error{fs.ErrNotExist, ErrDamaged, errInUse, fs.ErrPermission, syscall.EBUSY, syscall.ENOTEMPTY} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
 }
 
 // count reads the pins, less those that are over, and the sizes.
@@ -190,7 +201,7 @@ func (w *trimming) decide(r *retired, list []retired, now time.Time) (goes bool,
 	switch {
 	case err != nil || !settled:
 		return false, err
-	case w.pinned[r.hash] && r.end == damagedSuffix:
+	case w.pinned[r.hash] && r.end == spentSuffix:
 		return false, nil
 	case w.pinned[r.hash]:
 		return false, w.takeBack(*r)
