@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -98,6 +99,35 @@ func TestCollectLeavesDependencyLinksAndExcludedOut(t *testing.T) {
 	}
 	if said != "5 in 6 entries" {
 		t.Errorf("delivered %q", said)
+	}
+}
+
+// halfCopied are what a worker that was killed has left of its copy, and names
+// that only look like it.
+func halfCopied() (left, others map[string]string) {
+	name := spool.CopyPrefix(spool.NewToken())
+	return map[string]string{name + "-1": "half", name + "-20": ""},
+		map[string]string{"sub/" + name + "-1": "", name + "-3/in": "", name: "", name + "-4.txt": "", ".copying-1": ""}
+}
+
+func TestWhatAKilledWorkerHalfCopiedIsNoResult(t *testing.T) {
+	t.Parallel()
+	for _, how := range []spool.Results{spool.ResultsUpload, spool.ResultsKeep} {
+		half, others := halfCopied()
+		files := maps.Clone(others)
+		maps.Copy(files, half)
+		r := left(t, files)
+		r.mustCollect(how)
+		at := filepath.Join(r.server.bundles, run1)
+		if how == spool.ResultsKeep {
+			at = r.layout.KeptDir(run1)
+			if listing := r.sent("kept.txt"); strings.Count(listing, ".copying-") != len(others)+1 { // and a directory
+				t.Errorf("listed:\n%s", listing)
+			}
+		}
+		if diff := cmp.Diff(names(t, write(t, others)), names(t, at)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", how, diff)
+		}
 	}
 }
 

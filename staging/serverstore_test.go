@@ -146,6 +146,7 @@ func (m *moved) produce() {
 	plant(m.T, m.dir, map[string]string{
 		"stdout": "out", "model/w": "1", "model/w.tmp": "2", "checkpoints/1": "3", "own": "->stdout", "a/kept": "4",
 		"data": "->/" + runUUID + "_dependencies/data", "a/b": "->/" + runUUID + "_dependencies/a/b",
+		spool.CopyPrefix(spool.NewToken()) + "-1": "half", // of a worker that was killed
 	})
 }
 
