@@ -211,6 +211,39 @@ func TestWhatACommandClosedToItsOwnerIsCollected(t *testing.T) {
 	}
 }
 
+// longPath leaves a file whose path is too long for an archive, after others.
+func (r *results) longPath() string {
+	r.Helper()
+	path := strings.Repeat("z/"+strings.Repeat("d", 200)+"/", 21) + "file"
+	root, err := os.OpenRoot(r.dir)
+	if err != nil {
+		r.Fatal(err)
+	}
+	if err := errors.Join(root.MkdirAll(filepath.Dir(path), 0o700), root.WriteFile(path, nil, 0o600), root.Close()); err != nil {
+		r.Fatal(err)
+	}
+	return path
+}
+
+func TestResultsWithTooLongAPathAreRefusedBeforeAnyIsSent(t *testing.T) {
+	t.Parallel()
+	r := left(t, map[string]string{"stdout": "x"})
+	path := r.longPath()
+	_, err := r.collect(spool.ResultsUpload)
+	var e *staging.Error
+	if !errors.As(err, &e) || e.Transient() || !strings.Contains(err.Error(), path[:100]) || len(err.Error()) > 400 {
+		t.Errorf("error %v, want a final one that shows the path", err)
+	}
+	if _, err := os.Lstat(filepath.Join(r.server.bundles, run1)); !os.IsNotExist(err) {
+		t.Errorf("something was sent: %v", err)
+	}
+	r.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"./z"}}
+	r.mustCollect(spool.ResultsUpload)
+	if diff := cmp.Diff([]string{"stdout"}, r.uploaded()); diff != "" {
+		t.Errorf("uploaded without it (-want +got):\n%s", diff)
+	}
+}
+
 func TestRefusedUploadKeepsTheServersWords(t *testing.T) {
 	t.Parallel()
 	r := left(t, map[string]string{"stdout": "x"})

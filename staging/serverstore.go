@@ -95,7 +95,8 @@ func (s *ServerStore) Move(ctx context.Context, run codalab.RunBundle, dir strin
 		return err
 	}
 	// Anything else may be put right; results are not to be had again.
-	return &Error{What: "results", Err: err, Retry: !errors.Is(err, tarstream.ErrUnsafe)}
+	final := errors.Is(err, tarstream.ErrUnsafe) || errors.Is(err, tarstream.ErrTooLarge)
+	return &Error{What: "results", Err: err, Retry: !final}
 }
 
 func (s *ServerStore) move(ctx context.Context, run codalab.RunBundle, dir string) error {

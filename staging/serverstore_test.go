@@ -203,6 +203,32 @@ func TestResultsAreMovedIntoTheServersStore(t *testing.T) {
 	}
 }
 
+func TestTooLongAPathEndsOnlyAMoveToAnotherDisk(t *testing.T) {
+	t.Parallel()
+	path := strings.Repeat(strings.Repeat("d", 200)+"/", 21) + "file"
+	for name, store := range stores(t) {
+		m := newMoved(t, store)
+		root, err := os.OpenRoot(m.dir)
+		must(t, err)
+		must(t, errors.Join(root.MkdirAll(filepath.Dir(path), 0o700), root.WriteFile(path, nil, 0o600), root.Close()))
+		err = m.store.Move(t.Context(), m.run, m.dir)
+		at := m.at
+		if name == "another disk" {
+			at = m.dir // they stay
+			var e *Error
+			if !errors.As(err, &e) || e.Transient() || !strings.Contains(err.Error(), path[:100]) {
+				t.Errorf("error %v, want a final one that shows the path", err)
+			}
+		} else {
+			must(t, err)
+		}
+		root, err = os.OpenRoot(at)
+		must(t, err)
+		_, err = root.Lstat(path)
+		must(t, errors.Join(err, root.Close()))
+	}
+}
+
 // TestMoveGoesOnAfterACrash: whatever a crash left is taken up.
 func TestMoveGoesOnAfterACrash(t *testing.T) {
 	t.Parallel()
