@@ -93,11 +93,16 @@ func TestDependencyIsFoundInTheServersStore(t *testing.T) {
 		location, below, words string
 		again                  bool
 	}{
-		{"store/partitions/two/bundles/" + parentUUID, "out/f", "leads out of the bundle", false},
-		{"store/partitions/two/bundles/" + parentUUID, "../other/f", "it is not there", true},
-		{"store/partitions/two/bundles/" + parentUUID, "nosuch", "it is not there", true},
+		{"store/partitions/two/bundles/" + parentUUID, "out/f", "the path out/f leads out of it", false},
+		{"store/partitions/two/bundles/" + parentUUID, "out/nosuch", "the path out/nosuch leads out of it", false},
+		{"store/partitions/two/bundles/" + parentUUID, "../other/f", "the path ../other/f is not there", false},
+		{"store/partitions/two/bundles/" + parentUUID, "nosuch", "dependency in (" + parentUUID + "): the path nosuch is not there", false},
+		{"store/partitions/two/bundles/" + parentUUID, "sub/nosuch/g", "the path sub/nosuch/g is not there", false},
+		{"store/partitions/two/bundles/" + parentUUID, "sub/f/g", "the path sub/f/g is not there", false},
+		{"store/bundles/" + parentUUID + "-ab/contents", "f", "the path f is not there", false},
 		{"store/bundles/" + parentUUID + "-cd/contents", "", "there is a symbolic link in the path", false},
-		{"store/bundles/" + parentUUID + "-ef/contents", "", "it is not there", true},
+		{"store/bundles/" + parentUUID + "-ef/contents", "", "bundles/" + parentUUID + "-ef/contents: it is not there", true},
+		{"store/partitions/one/bundles/" + parentUUID, "", "partitions/one/bundles/" + parentUUID + ": it is not there", true},
 		{"store/bundles/0xother/contents", "", "which is not named for it", false},
 		{"store", "", "which is not named for it", false},
 	} {
