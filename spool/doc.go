@@ -40,6 +40,7 @@ package spool
 import (
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"strconv"
 )
 
@@ -92,8 +93,16 @@ func (l Layout) Link(bundle string) string {
 // Bin is the directory of the worker program whose content has this digest
 // (lower-case hexadecimal SHA-256).
 func (l Layout) Bin(digest string) string {
-	return filepath.Join(string(l), "bin", digest[:min(12, len(digest))])
+	return filepath.Join(l.bin(), digest[:min(12, len(digest))])
 }
+
+// binName is the form of the names that Layout.Bin gives to SHA-256 digests.
+var binName = regexp.MustCompile(`^[0-9a-f]{12}$`)
+
+// WorkerName is the name of the worker program in Layout.Bin.
+const WorkerName = "cl-worker"
+
+func (l Layout) bin() string { return filepath.Join(string(l), "bin") }
 
 func (l Layout) spool() string { return filepath.Join(string(l), "spool") }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
@@ -40,7 +41,12 @@ type Kept struct {
 	Removing bool
 }
 
-// Kept lists the kept results, in the order of their names.
+// keptName is the form of the names of kept results: with asidePrefix while they
+// are removed, the bundle's UUID, and a number for those of an earlier life.
+var keptName = regexp.MustCompile(`^(` + regexp.QuoteMeta(asidePrefix) + `)?(0x[0-9a-f]{32})(\.[1-9][0-9]*)?$`)
+
+// Kept lists the kept results, in the order of their names. What has another
+// name is somebody else's, and left out.
 func (d Disk) Kept() ([]Kept, error) {
 	entries, err := os.ReadDir(d.Layout.KeptDirs())
 	if err != nil {
@@ -48,13 +54,11 @@ func (d Disk) Kept() ([]Kept, error) {
 	}
 	kept := make([]Kept, 0, len(entries))
 	for _, e := range entries {
-		if !e.IsDir() {
+		parts := keptName.FindStringSubmatch(e.Name())
+		if parts == nil || !e.IsDir() {
 			continue
 		}
-		k := Kept{Name: e.Name()}
-		k.Bundle, k.Removing = strings.CutPrefix(k.Name, asidePrefix)
-		k.Bundle, _, k.Superseded = strings.Cut(k.Bundle, ".")
-		kept = append(kept, k)
+		kept = append(kept, Kept{Name: e.Name(), Bundle: parts[2], Superseded: parts[3] != "", Removing: parts[1] != ""})
 	}
 	return kept, nil
 }

@@ -5,18 +5,22 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
+
+const keptBundle = "0x0123456789abcdef0123456789abcdef"
 
 // keptDisk is a disk with kept results of one bundle, some of it closed.
 func keptDisk(t *testing.T) (Disk, Kept) {
 	t.Helper()
 	d := Disk{Layout: Layout(t.TempDir())}
-	dir := filepath.Join(d.Layout.KeptDir("0x1"), "a", "b")
+	dir := filepath.Join(d.Layout.KeptDir(keptBundle), "a", "b")
 	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "c"), []byte("12345"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	found, err := d.Kept()
-	if err != nil || len(found) != 1 || found[0] != (Kept{Name: "0x1", Bundle: "0x1"}) {
+	if err != nil || len(found) != 1 || found[0] != (Kept{Name: keptBundle, Bundle: keptBundle}) {
 		t.Fatalf("kept: %+v, %v", found, err)
 	}
 	return d, found[0]
@@ -31,7 +35,7 @@ func TestKeptResultsThatSomebodyBeganToUseArePutBack(t *testing.T) {
 		err  error
 	}{{true, nil}, {false, failure}} {
 		removed, err := d.RemoveKept(k, func() (bool, error) {
-			if _, err := os.Stat(d.Layout.KeptDir("0x1")); !os.IsNotExist(err) {
+			if _, err := os.Stat(d.Layout.KeptDir(keptBundle)); !os.IsNotExist(err) {
 				t.Errorf("they can still be found while it is asked: %v", err)
 			}
 			return answer.used, answer.err
@@ -48,11 +52,11 @@ func TestKeptResultsThatSomebodyBeganToUseArePutBack(t *testing.T) {
 func TestRemovalThatWasCutShortIsTakenUp(t *testing.T) {
 	t.Parallel()
 	d, k := keptDisk(t)
-	if err := os.Rename(d.Layout.KeptDir("0x1"), d.Layout.KeptAside("0x1")); err != nil {
+	if err := os.Rename(d.Layout.KeptDir(keptBundle), d.Layout.KeptAside(keptBundle)); err != nil {
 		t.Fatal(err)
 	}
 	found, err := d.Kept()
-	if err != nil || len(found) != 1 || found[0] != (Kept{Name: ".removing-0x1", Bundle: "0x1", Removing: true}) {
+	if err != nil || len(found) != 1 || found[0] != (Kept{Name: ".removing-" + keptBundle, Bundle: keptBundle, Removing: true}) {
 		t.Fatalf("kept: %+v, %v", found, err)
 	}
 	// Somebody depends on them after all: they come back.
@@ -64,5 +68,35 @@ func TestRemovalThatWasCutShortIsTakenUp(t *testing.T) {
 	}
 	if found, err := d.Kept(); err != nil || len(found) != 0 {
 		t.Errorf("left %+v, %v", found, err)
+	}
+}
+
+func TestKeptResultsAreThoseWithTheNamesThatTheyAreGiven(t *testing.T) {
+	t.Parallel()
+	d, k := keptDisk(t)
+	want := []Kept{
+		{Name: ".removing-" + keptBundle, Bundle: keptBundle, Removing: true},
+		{Name: ".removing-" + keptBundle + ".2", Bundle: keptBundle, Superseded: true, Removing: true},
+		k,
+		{Name: keptBundle + ".10", Bundle: keptBundle, Superseded: true},
+	}
+	names := []string{
+		"mydata", ".removing-mydata", "0x0123", "0X" + keptBundle[2:], "0x0123456789ABCDEF0123456789ABCDEF", keptBundle + "0",
+		keptBundle + "-backup", keptBundle + ".", keptBundle + ".old", keptBundle + ".0", keptBundle + ".1.old", "old" + keptBundle, ".removing-" + keptBundle + "\n",
+	}
+	for _, k := range want {
+		names = append(names, k.Name)
+	}
+	for _, name := range names {
+		if err := os.MkdirAll(filepath.Join(d.Layout.KeptDirs(), name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(d.Layout.KeptDir(keptBundle+".3"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	found, err := d.Kept()
+	if diff := cmp.Diff(want, found); err != nil || diff != "" {
+		t.Errorf("kept: %v (-want +got)\n%s", err, diff)
 	}
 }

@@ -156,11 +156,8 @@ func (c *census) each(dir string, fn func(path string, info fs.FileInfo)) error 
 
 // bundleOf is the bundle of what lies in the trash of a directory.
 func (c *census) bundleOf(dir, path, name string) string {
-	switch filepath.Base(dir) {
-	case "marks":
+	if filepath.Base(dir) == "marks" {
 		return memberOf(path)
-	case "bin":
-		return ""
 	}
 	return name
 }
@@ -233,11 +230,45 @@ func (c *census) runs() error {
 	})
 }
 
+// workers takes nothing but what a bridge has made: a site may keep programs of
+// its own in the same directory.
 func (c *census) workers() error {
-	return c.each(filepath.Dir(c.layout.Bin("x")), func(path string, info fs.FileInfo) {
+	dir := c.layout.bin()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err //nolint:wrapcheck // Leftovers says what was looked for
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		at, name, aside := trashed(e.Name())
+		if !aside {
+			name = e.Name()
+		}
+		info, err := e.Info()
+		if err != nil || !info.IsDir() || !binName.MatchString(name) || !holdsWorker(path) {
+			continue
+		}
+		if aside {
+			c.add(LeftTrash, path, "", at)
+			continue
+		}
 		touched := changed(info)
 		_ = c.each(path, func(_ string, info fs.FileInfo) { touched = later(touched, changed(info)) })
 		c.add(LeftWorker, path, "", touched)
+	}
+	return nil
+}
+
+// holdsWorker says whether a directory holds a worker's program, or what is there
+// of it before it is whole or after it was removed, and nothing else.
+func holdsWorker(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		name := e.Name()
+		if of := temporaryName.FindStringSubmatch(name); of != nil {
+			name = of[1]
+		}
+		return name != WorkerName || !e.Type().IsRegular()
 	})
 }
 

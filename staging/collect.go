@@ -38,7 +38,8 @@ type Collector struct {
 func (c *Collector) Collect(ctx context.Context, run codalab.RunBundle, dir string, how spool.Results, progress func(string)) (string, error) {
 	delivered, err := c.collect(ctx, run, dir, how, progress)
 	var known *Error
-	if errors.Is(err, fs.ErrPermission) && !errors.As(err, &known) {
+	final := errors.Is(err, fs.ErrPermission) || errors.Is(err, tarstream.ErrTooLarge)
+	if final && !errors.As(err, &known) {
 		return "", &Error{What: "results", Err: err}
 	}
 	return delivered, err
@@ -97,9 +98,9 @@ func (c *Collector) upload(ctx context.Context, run codalab.RunBundle, root *os.
 	x := exclusionOf(run)
 	excludes := func(below string, d fs.DirEntry) bool { return x.excludes(root, below, d) }
 	u := &upload{tell: progress, now: c.Now}
-	visit := func(_ string, info fs.FileInfo) error {
+	visit := func(below string, info fs.FileInfo) error {
 		u.total.add(info)
-		return nil
+		return tarstream.CheckPath(below)
 	}
 	if err := (walker{root, excludes, visit}).walk(ctx, "."); err != nil {
 		return "", fmt.Errorf("count results: %w", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -101,6 +102,35 @@ func TestCollectLeavesDependencyLinksAndExcludedOut(t *testing.T) {
 	}
 }
 
+// halfCopied are what a worker that was killed has left of its copy, and names
+// that only look like it.
+func halfCopied() (left, others map[string]string) {
+	name := spool.CopyPrefix(spool.NewToken())
+	return map[string]string{name + "-1": "half", name + "-20": ""},
+		map[string]string{"sub/" + name + "-1": "", name + "-3/in": "", name: "", name + "-4.txt": "", ".copying-1": ""}
+}
+
+func TestWhatAKilledWorkerHalfCopiedIsNoResult(t *testing.T) {
+	t.Parallel()
+	for _, how := range []spool.Results{spool.ResultsUpload, spool.ResultsKeep} {
+		half, others := halfCopied()
+		files := maps.Clone(others)
+		maps.Copy(files, half)
+		r := left(t, files)
+		r.mustCollect(how)
+		at := filepath.Join(r.server.bundles, run1)
+		if how == spool.ResultsKeep {
+			at = r.layout.KeptDir(run1)
+			if listing := r.sent("kept.txt"); strings.Count(listing, ".copying-") != len(others)+1 { // and a directory
+				t.Errorf("listed:\n%s", listing)
+			}
+		}
+		if diff := cmp.Diff(names(t, write(t, others)), names(t, at)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", how, diff)
+		}
+	}
+}
+
 // CodaLab's own worker calls tar.
 func TestExcludePatternsMeanWhatTheyMeanToTar(t *testing.T) {
 	t.Parallel()
@@ -178,6 +208,39 @@ func TestWhatACommandClosedToItsOwnerIsCollected(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", how, diff)
 		}
+	}
+}
+
+// longPath leaves a file whose path is too long for an archive, after others.
+func (r *results) longPath() string {
+	r.Helper()
+	path := strings.Repeat("z/"+strings.Repeat("d", 200)+"/", 21) + "file"
+	root, err := os.OpenRoot(r.dir)
+	if err != nil {
+		r.Fatal(err)
+	}
+	if err := errors.Join(root.MkdirAll(filepath.Dir(path), 0o700), root.WriteFile(path, nil, 0o600), root.Close()); err != nil {
+		r.Fatal(err)
+	}
+	return path
+}
+
+func TestResultsWithTooLongAPathAreRefusedBeforeAnyIsSent(t *testing.T) {
+	t.Parallel()
+	r := left(t, map[string]string{"stdout": "x"})
+	path := r.longPath()
+	_, err := r.collect(spool.ResultsUpload)
+	var e *staging.Error
+	if !errors.As(err, &e) || e.Transient() || !strings.Contains(err.Error(), path[:100]) || len(err.Error()) > 400 {
+		t.Errorf("error %v, want a final one that shows the path", err)
+	}
+	if _, err := os.Lstat(filepath.Join(r.server.bundles, run1)); !os.IsNotExist(err) {
+		t.Errorf("something was sent: %v", err)
+	}
+	r.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"./z"}}
+	r.mustCollect(spool.ResultsUpload)
+	if diff := cmp.Diff([]string{"stdout"}, r.uploaded()); diff != "" {
+		t.Errorf("uploaded without it (-want +got):\n%s", diff)
 	}
 }
 

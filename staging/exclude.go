@@ -33,12 +33,16 @@ func exclusionOf(run codalab.RunBundle) exclusion {
 }
 
 // excludes says whether an entry of the run directory is not a result: the link
-// to a dependency, or what a pattern names.
+// to a dependency, what a pattern names, or what a worker had not wholly copied
+// when it was killed.
 func (x exclusion) excludes(root *os.Root, below string, d fs.DirEntry) bool {
 	if d.Type()&fs.ModeSymlink != 0 && (x.whole || x.links[below]) {
 		if target, err := root.Readlink(below); err == nil && strings.HasPrefix(target+"/", x.prefix) {
 			return true
 		}
+	}
+	if spool.IsCopyName(below) && !d.IsDir() {
+		return true
 	}
 	return slices.ContainsFunc(x.patterns, func(pattern string) bool { return matches(pattern, below) })
 }

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -210,15 +212,8 @@ func (s spot) resolve() (string, error) {
 	if !underAny(where, roots) {
 		return "", outside
 	}
-	if s.below != "" {
-		inside, err := follow(path.Join(where, path.Clean("/"+s.below)))
-		if err != nil {
-			return "", err
-		}
-		if !under(inside, where) {
-			return "", refusal("the path " + s.below + " leads out of it")
-		}
-		where = inside
+	if where, err = within(where, s.below); err != nil {
+		return "", err
 	}
 	return where, s.checkHidden(where)
 }
@@ -247,6 +242,70 @@ func follow(name string) (string, error) {
 		return "", fmt.Errorf("it cannot be reached: %w", err)
 	}
 	return where, nil
+}
+
+// within follows a dependency's parent path in its parent, which is at whole.
+func within(whole, below string) (string, error) {
+	if below == "" {
+		return whole, nil
+	}
+	where, err := follow(path.Join(whole, path.Clean("/"+below)))
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return "", missing(whole, below)
+	case err != nil:
+		return "", fmt.Errorf("the path %s: %w", below, err)
+	case !under(where, whole):
+		return "", leadsOut(below)
+	}
+	return where, nil
+}
+
+func leadsOut(below string) error { return refusal("the path " + below + " leads out of it") }
+
+// missing is the error for a parent path at which nothing was found. As a rule that is
+// a slip of the researcher's, who is to hear of it at once: a refusal.
+//
+// A disk that hosts share may not show yet what another host has just made. But an NFS
+// client asks the server about a directory that is opened (close-to-open), and
+// forgets what it knew of its entries if they have changed. So what counts is
+// the first directory on the path, opened now, that does not list the next name.
+// Two answers are no evidence, and another try may find more: an empty directory,
+// which stays where a file system is not mounted, and a name that is listed but
+// leads nowhere, such as a link to there.
+func missing(whole, below string) error {
+	words := "the path " + below + " is not there"
+	again := fmt.Errorf("%s: %w", words, fs.ErrNotExist)
+	at := whole
+	for name := range strings.SplitSeq(strings.Trim(path.Clean("/"+below), "/"), "/") {
+		names, err := namesIn(at)
+		switch {
+		case errors.Is(err, syscall.ENOTDIR):
+			return refusal(words)
+		case err != nil, len(names) == 0:
+			return again
+		case !slices.Contains(names, name):
+			return refusal(words)
+		}
+		if at, err = follow(path.Join(at, name)); err != nil {
+			return again
+		}
+		if !under(at, whole) {
+			return leadsOut(below)
+		}
+	}
+	return again
+}
+
+// namesIn opens a directory and lists what is in it. A pipe that took its place
+// holds nobody.
+func namesIn(dir string) ([]string, error) {
+	d, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it goes no further
+	}
+	names, err := d.Readdirnames(-1)
+	return names, errors.Join(err, d.Close())
 }
 
 // under says whether a path is dir or lies below it.

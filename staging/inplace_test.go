@@ -194,8 +194,9 @@ func TestLinksThatLeadElsewhereAreRefused(t *testing.T) {
 	}
 	s.refuses("ann", s.link(s.at("data/set"), "zip"), "", `its format is "zip"`, false)
 	s.refuses("ann", s.link(s.at("data/nosuch"), "raw"), "", "it is not there", true)
-	s.refuses("ann", s.link(s.at("data/set"), "raw"), "nosuch", "it is not there", true)
-	s.refuses("ann", s.link(s.at("data/set/a"), "raw"), "../../secret/s", "", true)
+	s.refuses("ann", s.link(s.at("data/set"), "raw"), "nosuch", "dependency data (link to "+s.at("data/set")+"): the path nosuch is not there", false)
+	s.refuses("ann", s.link(s.at("data/set/a"), "raw"), "../../secret/s", "the path ../../secret/s is not there", false)
+	s.refuses("ann", s.link(s.at("data"), "raw"), "pipe/s", "the path pipe/s is not there", false)
 	// However widely the roots are drawn, the bridge's own is not to be had.
 	s.Roots = []LinkRoot{{Path: s.dir}, {Path: "/proc"}}
 	for _, own := range []string{"shared", "shared/spool", "data/own", "", "data/self"} {
@@ -208,6 +209,20 @@ func TestLinksThatLeadElsewhereAreRefused(t *testing.T) {
 	must(t, os.Symlink("/", s.at("data/everything")))
 	s.Roots = []LinkRoot{{Path: s.at("data/everything")}}
 	s.refuses("ann", s.link("/etc", "raw"), "", "not under a directory", false)
+}
+
+func TestMissingPathIsWaitedForWhereItMayStillBeShown(t *testing.T) {
+	t.Parallel()
+	s := newLinkSite(t)
+	must(t, os.Mkdir(s.at("data/unmounted"), 0o755))
+	must(t, os.Symlink("unmounted/model", s.at("data/latest")))
+	for _, below := range []string{"unmounted/model", "unmounted/runs/1", "latest", "latest/w"} {
+		s.refuses("ann", s.link(s.at("data"), "raw"), below, "the path "+below+" is not there", true)
+	}
+	s.write(map[string]string{"data/unmounted/other": ""}) // it is mounted
+	s.refuses("ann", s.link(s.at("data"), "raw"), "unmounted/model", "the path unmounted/model is not there", false)
+	s.write(map[string]string{"data/unmounted/model": ""})
+	s.finds("ann", s.link(s.at("data"), "raw"), "latest")
 }
 
 func TestOthersUseOnlyWhatTheSitesTableGivesThem(t *testing.T) {

@@ -43,10 +43,7 @@ func (s *ServerStore) dependency(d codalab.RunDependency) (dep spool.Dependency,
 	if err != nil {
 		return dep, true, &Error{What: what, Err: err, Retry: transient(err)}
 	}
-	source, err := follow(path.Join(whole, path.Clean("/"+d.ParentPath)))
-	if err == nil && !under(source, whole) {
-		err = refusal("the path " + d.ParentPath + " leads out of the bundle")
-	}
+	source, err := within(whole, d.ParentPath)
 	if err != nil {
 		return dep, true, &Error{What: what, Err: err, Retry: transient(err)}
 	}
@@ -71,14 +68,17 @@ func (s *ServerStore) locate(location, uuid string) (string, error) {
 			continue
 		}
 		if at, err = follow(at); err != nil {
-			return "", err
+			return "", fmt.Errorf("the server says it is at %s: %w", location, err)
 		}
 		want := path.Join(at, part, rest)
 		got, err := follow(want)
-		if err == nil && got != want {
-			err = refusal("there is a symbolic link in the path " + want)
+		switch {
+		case err != nil:
+			return "", fmt.Errorf("the server says it is at %s: %w", location, err)
+		case got != want:
+			return "", refusal("there is a symbolic link in the path " + want)
 		}
-		return want, err
+		return want, nil
 	}
 	return "", refusal("the server says it is at " + location + ", which is not named for it")
 }
@@ -95,7 +95,8 @@ func (s *ServerStore) Move(ctx context.Context, run codalab.RunBundle, dir strin
 		return err
 	}
 	// Anything else may be put right; results are not to be had again.
-	return &Error{What: "results", Err: err, Retry: !errors.Is(err, tarstream.ErrUnsafe)}
+	final := errors.Is(err, tarstream.ErrUnsafe) || errors.Is(err, tarstream.ErrTooLarge)
+	return &Error{What: "results", Err: err, Retry: !final}
 }
 
 func (s *ServerStore) move(ctx context.Context, run codalab.RunBundle, dir string) error {

@@ -93,11 +93,16 @@ func TestDependencyIsFoundInTheServersStore(t *testing.T) {
 		location, below, words string
 		again                  bool
 	}{
-		{"store/partitions/two/bundles/" + parentUUID, "out/f", "leads out of the bundle", false},
-		{"store/partitions/two/bundles/" + parentUUID, "../other/f", "it is not there", true},
-		{"store/partitions/two/bundles/" + parentUUID, "nosuch", "it is not there", true},
+		{"store/partitions/two/bundles/" + parentUUID, "out/f", "the path out/f leads out of it", false},
+		{"store/partitions/two/bundles/" + parentUUID, "out/nosuch", "the path out/nosuch leads out of it", false},
+		{"store/partitions/two/bundles/" + parentUUID, "../other/f", "the path ../other/f is not there", false},
+		{"store/partitions/two/bundles/" + parentUUID, "nosuch", "dependency in (" + parentUUID + "): the path nosuch is not there", false},
+		{"store/partitions/two/bundles/" + parentUUID, "sub/nosuch/g", "the path sub/nosuch/g is not there", false},
+		{"store/partitions/two/bundles/" + parentUUID, "sub/f/g", "the path sub/f/g is not there", false},
+		{"store/bundles/" + parentUUID + "-ab/contents", "f", "the path f is not there", false},
 		{"store/bundles/" + parentUUID + "-cd/contents", "", "there is a symbolic link in the path", false},
-		{"store/bundles/" + parentUUID + "-ef/contents", "", "it is not there", true},
+		{"store/bundles/" + parentUUID + "-ef/contents", "", "bundles/" + parentUUID + "-ef/contents: it is not there", true},
+		{"store/partitions/one/bundles/" + parentUUID, "", "partitions/one/bundles/" + parentUUID + ": it is not there", true},
 		{"store/bundles/0xother/contents", "", "which is not named for it", false},
 		{"store", "", "which is not named for it", false},
 	} {
@@ -146,6 +151,7 @@ func (m *moved) produce() {
 	plant(m.T, m.dir, map[string]string{
 		"stdout": "out", "model/w": "1", "model/w.tmp": "2", "checkpoints/1": "3", "own": "->stdout", "a/kept": "4",
 		"data": "->/" + runUUID + "_dependencies/data", "a/b": "->/" + runUUID + "_dependencies/a/b",
+		spool.CopyPrefix(spool.NewToken()) + "-1": "half", // of a worker that was killed
 	})
 }
 
@@ -199,6 +205,32 @@ func TestResultsAreMovedIntoTheServersStore(t *testing.T) {
 				t.Errorf("moved from where nothing is: %v", err)
 			}
 		})
+	}
+}
+
+func TestTooLongAPathEndsOnlyAMoveToAnotherDisk(t *testing.T) {
+	t.Parallel()
+	path := strings.Repeat(strings.Repeat("d", 200)+"/", 21) + "file"
+	for name, store := range stores(t) {
+		m := newMoved(t, store)
+		root, err := os.OpenRoot(m.dir)
+		must(t, err)
+		must(t, errors.Join(root.MkdirAll(filepath.Dir(path), 0o700), root.WriteFile(path, nil, 0o600), root.Close()))
+		err = m.store.Move(t.Context(), m.run, m.dir)
+		at := m.at
+		if name == "another disk" {
+			at = m.dir // they stay
+			var e *Error
+			if !errors.As(err, &e) || e.Transient() || !strings.Contains(err.Error(), path[:100]) {
+				t.Errorf("error %v, want a final one that shows the path", err)
+			}
+		} else {
+			must(t, err)
+		}
+		root, err = os.OpenRoot(at)
+		must(t, err)
+		_, err = root.Lstat(path)
+		must(t, errors.Join(err, root.Close()))
 	}
 }
 

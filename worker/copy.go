@@ -26,7 +26,8 @@ import (
 type copier struct {
 	// skip names what is left out; it may be nil.
 	skip func(root *os.Root, name string) bool
-	// temporary begins the names of files that are not whole, at the top.
+	// temporary begins the names of files that are not whole, at the top
+	// (spool.CopyPrefix).
 	temporary string
 
 	files, bytes atomic.Int64 // that stand in their places

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -180,6 +181,24 @@ func TestResultsThatCannotBeCopiedAreSaidToBeLost(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The failure of a copy says under which name it was made.
+func TestWhatIsNotWhollyCopiedIsTakenForNoResult(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := newWorker(t, writes(t, "result", "x", succeeds))
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, dir, local)
+		inTheWay(t, s, "result")
+		_, err := w.Run(t.Context(), s.attempt.SpecPath())
+		must(t, err)
+		e := s.exit(t)
+		name := regexp.MustCompile(`\.copying\S+`).FindString(e.Failure)
+		if !spool.IsCopyName(name) || !strings.Contains(name, e.Token) {
+			t.Errorf("copied as %q: %+v", name, e)
+		}
+	})
 }
 
 // It runs as an ordinary user, whom closed files do stop.

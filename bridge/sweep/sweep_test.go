@@ -359,6 +359,44 @@ func TestWorkerStaysAsLongAsAJobMayRunIt(t *testing.T) {
 	}
 }
 
+func TestSweepTakesNothingInBinButVersionsOfTheWorker(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	bin := filepath.Dir(s.layout.Bin("x"))
+	ours, foreign := []string{
+		"0123456789ab/cl-worker",
+		"0123456789ac/.cl-worker.tmp-12",   // its bridge died before it was whole
+		".trash-12-0123456789ad/cl-worker", // a sweep died before it was removed
+	}, []string{
+		"mytool",
+		"cl-worker",
+		".mytool.tmp-12",
+		"conda/python",
+		"conda/.python.tmp-12",
+		".trash-12-conda/python",
+		"0123456789AB/cl-worker",  // no bridge writes capitals
+		"0123456789abc/cl-worker", // nor so many digits
+		"0123456789ae/cl-worker",  // with a file of somebody's beside it
+		"0123456789ae/notes",
+		"0123456789af/lib/cl-worker",
+		"0123456789b0/cl-worker/main", // a directory
+		".trash-12-0123456789b1/notes",
+	}
+	for _, name := range append(ours, foreign...) {
+		s.write(filepath.Join(bin, name))
+	}
+	s.must(errors.Join(
+		os.WriteFile(filepath.Join(bin, "0123456789b2"), nil, 0o600),
+		os.Symlink("conda", filepath.Join(bin, "0123456789b3")),
+	))
+	s.sweep()
+	want := []string{"bin/0123456789b2", "bin/0123456789b3"}
+	for _, name := range foreign {
+		want = append(want, "bin/"+name)
+	}
+	s.want(want...)
+}
+
 // used is a disk on which a bridge begins to use a worker right before it is
 // put aside.
 type used struct {

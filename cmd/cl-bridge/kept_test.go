@@ -177,6 +177,28 @@ func TestKeptResultsOfDeletedBundlesAreRemoved(t *testing.T) {
 	}
 }
 
+func TestKeptCommandsLeaveOthersDirectoriesAlone(t *testing.T) {
+	t.Parallel()
+	k := newKeeper(t)
+	for _, name := range []string{"mydata", bundleNo(7) + "-backup"} {
+		if err := os.Mkdir(k.layout.KeptDir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	listed, err := k.kept("ls")
+	if err != nil || strings.Contains(listed, "mydata") || strings.Contains(listed, "backup") {
+		t.Errorf("listed: %v:\n%s", err, listed)
+	}
+	for _, args := range [][]string{{"rm", bundleNo(7)}, {"rm", "--deleted"}} {
+		if out, err := k.kept(args...); err != nil || strings.Contains(out, "mydata") || strings.Contains(out, "backup") {
+			t.Errorf("%q: %v:\n%s", args, err, out)
+		}
+	}
+	if want := "0x1 0x2 0x2.1 0x3 0x7-backup mydata"; k.there() != want {
+		t.Errorf("left %q, want %q", k.there(), want)
+	}
+}
+
 func TestNothingIsRemovedWhenTheServerDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]func(k *keeper){

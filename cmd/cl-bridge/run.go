@@ -370,7 +370,7 @@ func installWorker(c config, layout spool.Layout) (string, error) {
 		return "", fmt.Errorf("read cl-worker: %w", err)
 	}
 	sum := sha256.Sum256(data)
-	path := filepath.Join(layout.Bin(hex.EncodeToString(sum[:])), "cl-worker")
+	path := filepath.Join(layout.Bin(hex.EncodeToString(sum[:])), spool.WorkerName)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", fmt.Errorf("install cl-worker: %w", err)
 	}

@@ -58,6 +58,17 @@ func Pack(ctx context.Context, w io.Writer, root *os.Root, dir string, opts Pack
 	return nil
 }
 
+// CheckPath says whether Pack takes an entry with this path below the packed
+// directory, as it does when Unpack takes what is made of it. If not, it fails with
+// an ErrTooLarge that shows how the path begins.
+func CheckPath(below string) error {
+	const most = maxName - len("./") - len("/")
+	if len(below) > most {
+		return fmt.Errorf("%w: a path of %d bytes, where %d are the most: %s", ErrTooLarge, len(below), most, printable(below))
+	}
+	return nil
+}
+
 // packer is one call of Pack.
 type packer struct {
 	ctx    context.Context //nolint:containedctx // lives as long as the call that it came with
@@ -104,8 +115,8 @@ func (p *packer) entry(at place, below string, e fs.DirEntry) error {
 	if p.opts.Exclude != nil && p.opts.Exclude(below, e) {
 		return nil
 	}
-	if len(below) > maxName {
-		return fmt.Errorf("%w: a path of more than %d bytes", ErrTooLarge, maxName)
+	if err := CheckPath(below); err != nil {
+		return err
 	}
 	switch kind := e.Type(); {
 	case kind.IsRegular():

@@ -197,6 +197,45 @@ func TestChangingFilesKeepTheStreamWhole(t *testing.T) {
 	}
 }
 
+// long is a path with so many bytes.
+func long(n int) string {
+	return strings.TrimSuffix(strings.Repeat(strings.Repeat("d", 99)+"/", n/100)+strings.Repeat("d", n%100), "/")
+}
+
+func TestPathThatIsPackedIsUnpackedAndALongerOneIsNamed(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		bytes int
+		plant func(root *os.Root, path string) error
+	}{
+		"longest file":                    {4093, func(root *os.Root, path string) error { return root.WriteFile(path, []byte("x"), 0o644) }},
+		"longest directory":               {4093, func(root *os.Root, path string) error { return root.Mkdir(path, 0o755) }},
+		"too long a file":                 {4094, func(root *os.Root, path string) error { return root.WriteFile(path, nil, 0o644) }},
+		"too long a directory":            {4094, func(root *os.Root, path string) error { return root.Mkdir(path, 0o755) }},
+		"longer than a system call takes": {5099, func(root *os.Root, path string) error { return root.Mkdir(path, 0o755) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			from, to := openRoot(t, t.TempDir()), openRoot(t, t.TempDir())
+			path := long(test.bytes)
+			must(t, errors.Join(from.MkdirAll(filepath.Dir(path), 0o755), test.plant(from, path)))
+			var stream bytes.Buffer
+			err := tarstream.Pack(t.Context(), &stream, from, ".", tarstream.PackOptions{})
+			if test.bytes > 4093 {
+				if !errors.Is(err, tarstream.ErrTooLarge) || !strings.Contains(err.Error(), path[:200]) || len(err.Error()) > 400 {
+					t.Errorf("packed: %v", err)
+				}
+				return
+			}
+			must(t, err)
+			_, err = tarstream.Unpack(t.Context(), &stream, to, tarstream.Limits{})
+			must(t, err)
+			_, err = to.Lstat(path)
+			must(t, err)
+		})
+	}
+}
+
 func TestPackOfAFileIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
