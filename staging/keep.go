@@ -66,23 +66,29 @@ func (c *Collector) move(bundle, dir string) error {
 
 // makeWay renames what was kept under a bundle's name before: results of an
 // earlier life of the bundle, which the server forgot. They stay, under another
-// name. If another bridge has just moved the directory in question there, it is
-// put back.
+// name. If another bridge has just moved the run directory, from, there, it is
+// put back. from is nil where there is none.
 func makeWay(from fs.FileInfo, to string) error {
-	if _, err := os.Lstat(to); err != nil {
-		return nil //nolint:nilerr // nothing is in the way
+	_, err := os.Lstat(to)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // nothing is in the way
 	}
-	for n := 1; ; n++ {
-		aside := fmt.Sprintf("%s.%d", to, n)
-		if _, err := os.Lstat(aside); !errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		err := os.Rename(to, aside)
-		if isAt(from, aside) {
-			return os.Rename(aside, to) //nolint:wrapcheck // move says what for
-		}
+	aside := ""
+	for n := 1; err == nil; n++ {
+		aside = fmt.Sprintf("%s.%d", to, n)
+		_, err = os.Lstat(aside)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err //nolint:wrapcheck // callers say what for
+	}
+	err = os.Rename(to, aside)
+	if from != nil && isAt(from, aside) {
+		err = os.Rename(aside, to)
+	}
+	if err != nil {
 		return err //nolint:wrapcheck // as above
 	}
+	return atomicfile.SyncDir(filepath.Dir(to))
 }
 
 // gone says what it means that there is no run directory: the results were

@@ -274,6 +274,41 @@ func TestPlaceThatCannotBeTakenKeepsTheResults(t *testing.T) {
 	}
 }
 
+// A server that was put back may have a bundle run once more whose results were
+// kept, by a bridge that shares the server's disk by now.
+func TestMovedResultsSupersedeThoseKeptBefore(t *testing.T) {
+	t.Parallel()
+	for name, crash := range map[string]func(m *moved) error{
+		"at once":                  func(*moved) error { return nil },
+		"a crash after the move":   func(m *moved) error { return m.store.Move(m.Context(), m.run, m.dir) },
+		"a crash before the other": func(m *moved) error { return os.WriteFile(m.dir+".moved", []byte(m.at), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMoved(t, t.TempDir())
+			layout := spool.Layout(t.TempDir())
+			plant(t, layout.KeptDir(runUUID), map[string]string{"stdout": "earlier"})
+			must(t, crash(m))
+			c := &Collector{Store: &m.store, Layout: layout}
+			for range 2 { // it may be asked for again at any time
+				_, err := c.Collect(t.Context(), m.run, m.dir, spool.ResultsUpload, func(string) {})
+				m.is(err)
+				if diff := cmp.Diff(map[string]string{runUUID + ".1/stdout": "earlier"}, planted(t, layout.KeptDirs())); diff != "" {
+					t.Errorf("kept (-want +got):\n%s", diff)
+				}
+			}
+			s := &Stager{Store: &m.store, Layout: layout}
+			s.begin()
+			dep, err := s.dependency(t.Context(), codalab.RunBundle{}, codalab.RunDependency{
+				Dependency: codalab.Dependency{ChildPath: "in", ParentUUID: runUUID}, Location: &m.at,
+			}, &part{})
+			if err != nil || dep.Source != m.at {
+				t.Errorf("a later run sees %+v, %v; want %s", dep, err, m.at)
+			}
+		})
+	}
+}
+
 // It runs as an ordinary user, whom closed files do stop.
 func TestWhatACommandClosedIsMovedOpen(t *testing.T) {
 	t.Parallel()
