@@ -75,6 +75,22 @@ func (c *Collector) collect(ctx context.Context, run codalab.RunBundle, dir stri
 	return said, c.supersede(run.UUID, from)
 }
 
+// Open opens what a run left in its run directory dir, for reading: there, or
+// where Collect has taken it since.
+func (c *Collector) Open(run codalab.RunBundle, dir string) (*os.Root, error) {
+	root, err := os.OpenRoot(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		root, err = openMoved(dir)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		root, err = os.OpenRoot(c.Layout.KeptDir(run.UUID))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open results: %w", err)
+	}
+	return root, nil
+}
+
 // supersede puts aside what was kept of an earlier life of a bundle whose
 // results are with the server now: later runs are to see those. from is the
 // run directory; nil where that has gone.

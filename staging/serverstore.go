@@ -83,6 +83,10 @@ func (s *ServerStore) locate(location, uuid string) (string, error) {
 	return "", refusal("the server says it is at " + location + ", which is not named for it")
 }
 
+// markSuffix ends the name of the mark beside a run directory that says where
+// its results are moved to.
+const markSuffix = ".moved"
+
 // Move moves what a run left in its directory to where the server wants it,
 // without the links to its dependencies and without what its exclude_patterns
 // name. It may be asked for the same again at any time: a mark beside the
@@ -103,7 +107,7 @@ func (s *ServerStore) move(ctx context.Context, run codalab.RunBundle, dir strin
 	if err != nil {
 		return err
 	}
-	mark := dir + ".moved"
+	mark := dir + markSuffix
 	earlier, unmarked := os.ReadFile(mark)
 	root, err := openClosed(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -144,6 +148,24 @@ func (s *ServerStore) move(ctx context.Context, run codalab.RunBundle, dir strin
 		return fmt.Errorf("move to %s: %w", at, err)
 	}
 	return atomicfile.SyncDir(path.Dir(at))
+}
+
+// openMoved opens the results of a run directory that was moved. The place was
+// the server's to say when the mark was made; since then it must not have
+// become one to which a symbolic link leads.
+func openMoved(dir string) (*os.Root, error) {
+	mark, err := os.ReadFile(dir + markSuffix)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it names the mark
+	}
+	at, err := follow(string(mark))
+	if err == nil && at != string(mark) {
+		err = refusal("there is a symbolic link in the path " + string(mark))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return os.OpenRoot(at) //nolint:wrapcheck // it names the place
 }
 
 // moveOn moves results that were moved to one place to another: the server has

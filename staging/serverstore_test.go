@@ -274,6 +274,33 @@ func TestPlaceThatCannotBeTakenKeepsTheResults(t *testing.T) {
 	}
 }
 
+func TestMovedResultsAreOpenedWhereTheyAre(t *testing.T) {
+	t.Parallel()
+	m := newMoved(t, t.TempDir())
+	c := &Collector{Store: &m.store, Layout: spool.Layout(t.TempDir())}
+	opens := func() error {
+		root, err := c.Open(m.run, m.dir)
+		if err != nil {
+			return err
+		}
+		text, err := root.ReadFile("stdout")
+		if string(text) != "out" {
+			t.Errorf("read %q", text)
+		}
+		return errors.Join(err, root.Close())
+	}
+	must(t, opens())
+	m.is(m.store.Move(t.Context(), m.run, m.dir))
+	must(t, opens())
+	later := filepath.Join(m.store.Dir, "bundles", runUUID+"-r2", "contents")
+	m.run.Location = &later // and has not been moved on yet
+	must(t, opens())
+	must(t, errors.Join(os.Rename(m.at, m.at+"2"), os.Symlink(m.at+"2", m.at)))
+	if err := opens(); err == nil || !strings.Contains(err.Error(), "symbolic link") {
+		t.Errorf("opened through a link: %v", err)
+	}
+}
+
 // A server that was put back may have a bundle run once more whose results were
 // kept, by a bridge that shares the server's disk by now.
 func TestMovedResultsSupersedeThoseKeptBefore(t *testing.T) {
