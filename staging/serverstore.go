@@ -168,21 +168,28 @@ func openMoved(dir string) (*os.Root, error) {
 	return os.OpenRoot(at) //nolint:wrapcheck // it names the place
 }
 
-// moveOn moves results that were moved to one place to another: the server has
-// given the bundle to the bridge once more. What stands there is an earlier
-// try's.
+// moveOn moves results that were moved to one place on to another, unless it is
+// the same: the server has given the bundle to the bridge once more. If there is
+// nothing at the first place, what stands at the second is an earlier try's. Only
+// results that are at neither are lost.
 func moveOn(from, to, mark string) error {
-	if from == to {
-		return nil
-	}
-	err := syscall.Rename(from, to)
-	if errors.Is(err, fs.ErrNotExist) {
-		if entries, readErr := os.ReadDir(to); readErr == nil && len(entries) > 0 {
-			err = nil
+	if from != to {
+		err := syscall.Rename(from, to)
+		absent := false
+		if errors.Is(err, fs.ErrNotExist) {
+			_, gone := os.Lstat(from) //nolint:gosec // the mark is our own
+			entries, unread := os.ReadDir(to)
+			absent = errors.Is(gone, fs.ErrNotExist) && (unread == nil || errors.Is(unread, fs.ErrNotExist))
+			if absent && len(entries) > 0 {
+				err = nil
+			}
+		}
+		if err != nil {
+			return &Error{What: "results", Err: fmt.Errorf("they were moved to %s, and cannot be moved on to %s: %w", from, to, err), Retry: !absent}
 		}
 	}
-	if err != nil {
-		return &Error{What: "results", Err: fmt.Errorf("they were moved to %s, and cannot be moved on to %s: %w", from, to, err)}
+	if err := atomicfile.SyncDir(path.Dir(to)); err != nil {
+		return err
 	}
 	return atomicfile.Write(mark, []byte(to), 0o600)
 }

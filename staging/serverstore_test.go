@@ -195,9 +195,51 @@ func TestResultsAreMovedIntoTheServersStore(t *testing.T) {
 			m.is(m.store.Move(t.Context(), m.run, m.dir))
 			m.at = filepath.Join(store, "bundles", runUUID+"-r3", "contents")
 			must(t, errors.Join(os.MkdirAll(m.at, 0o750), os.RemoveAll(filepath.Join(store, "bundles", runUUID+"-r2"))))
-			if err := m.store.Move(t.Context(), m.run, m.dir); err == nil || !strings.Contains(err.Error(), "they were moved to ") {
+			err = m.store.Move(t.Context(), m.run, m.dir)
+			var e *Error
+			if !errors.As(err, &e) || e.Transient() || !strings.Contains(err.Error(), "they were moved to ") {
 				t.Errorf("moved from where nothing is: %v", err)
 			}
+		})
+	}
+}
+
+// The results are safe where they were moved first.
+func TestResultsThatCannotBeMovedOnYetAreNotLost(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ spoil, mend func(m *moved) error }{
+		"the place is not empty": {
+			func(m *moved) error { return os.WriteFile(filepath.Join(m.at, "foreign"), nil, 0o600) },
+			func(m *moved) error { return os.Remove(filepath.Join(m.at, "foreign")) },
+		},
+		"the place is on another disk": {
+			func(m *moved) error {
+				other := stores(m.T)["another disk"]
+				return errors.Join(os.Remove(m.at), os.Remove(filepath.Dir(m.at)),
+					os.MkdirAll(filepath.Join(other, filepath.Base(filepath.Dir(m.at)), "contents"), 0o750),
+					os.Rename(filepath.Join(m.store.Dir, "two"), filepath.Join(m.store.Dir, "one")),
+					os.Symlink(other, filepath.Join(m.store.Dir, "two")))
+			},
+			func(m *moved) error {
+				return errors.Join(os.Remove(filepath.Join(m.store.Dir, "two")),
+					os.Rename(filepath.Join(m.store.Dir, "one"), filepath.Join(m.store.Dir, "two")), os.MkdirAll(m.at, 0o750))
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMoved(t, t.TempDir())
+			m.is(m.store.Move(t.Context(), m.run, m.dir))
+			m.at = filepath.Join(m.store.Dir, "two", runUUID+"-r2", "contents")
+			must(t, os.MkdirAll(m.at, 0o750))
+			must(t, c.spoil(m))
+			err := m.store.Move(t.Context(), m.run, m.dir)
+			var e *Error
+			if !errors.As(err, &e) || !e.Transient() || !strings.Contains(err.Error(), "cannot be moved on") {
+				t.Errorf("error %v, want one that is tried again", err)
+			}
+			must(t, c.mend(m))
+			m.is(m.store.Move(t.Context(), m.run, m.dir))
 		})
 	}
 }
