@@ -203,8 +203,8 @@ func openClosed(dir string) (*os.Root, error) {
 	return root, err //nolint:wrapcheck // it names the directory
 }
 
-// copyOver is a move to another file system: the copy is made beside its place
-// and takes that by one rename. at is an empty directory; when it is not, and
+// copyOver is a move to another file system: the copy is made beside its place,
+// flushed, and takes that by one rename, before what was copied goes. at is an empty directory; when it is not, and
 // there was an earlier try, that one's copy has taken it.
 func copyOver(ctx context.Context, root *os.Root, dir, at string, again bool) error {
 	tmp := path.Join(path.Dir(at), "."+path.Base(at)+".moving")
@@ -215,6 +215,9 @@ func copyOver(ctx context.Context, root *os.Root, dir, at string, again bool) er
 		return err //nolint:wrapcheck // it names the directory
 	}
 	err := copyTree(ctx, root, tmp)
+	if err == nil {
+		err = atomicfile.SyncTree(tmp)
+	}
 	if err == nil {
 		err = syscall.Rename(tmp, at)
 	}
