@@ -141,11 +141,13 @@ func (s *Stager) kept(d codalab.Dependency, target codalab.Target) (source strin
 	if s.Layout == "" || !codalab.IsUUID(target.BundleUUID) {
 		return "", false, nil
 	}
-	refused := func(err error, retry bool) error {
-		return &Error{What: "dependency " + d.ChildPath + " (" + target.String() + ")", Err: err, Retry: retry}
-	}
+	what := "dependency " + d.ChildPath + " (" + target.String() + ")"
+	refused := func(err error, retry bool) error { return &Error{What: what, Err: err, Retry: retry} }
 	root, err := filepath.EvalSymlinks(s.Layout.KeptDir(target.BundleUUID))
 	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(s.Layout.KeptDirs()); err != nil {
+			return "", false, &Error{What: what, Err: fmt.Errorf("find the shared disk, where its results may be kept: %w", err), Retry: true, Away: true}
+		}
 		// What is about to be removed may be put back, for us.
 		if _, err := os.Lstat(s.Layout.KeptAside(target.BundleUUID)); err == nil {
 			return "", false, refused(errors.New("its results, which were kept here, are being removed"), true)

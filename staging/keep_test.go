@@ -183,6 +183,34 @@ func TestResultsAreKeptOnceHoweverManyKeepThem(t *testing.T) {
 	}
 }
 
+// Where the shared disk is not mounted nobody knows what is kept on it.
+func TestNoListingStandsInForResultsOnADiskThatIsAway(t *testing.T) {
+	t.Parallel()
+	r := left(t, map[string]string{"stdout": "o", "model": "weights"})
+	r.mustCollect(spool.ResultsKeep)
+	content, err := cache.Open(t.TempDir(), cache.Options{}) // on a disk of its own
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &staging.Stager{Contents: r.server, Cache: content, Layout: r.layout}
+	in := codalab.Dependency{ParentUUID: run1, ChildPath: "in"}
+	away := string(r.layout) + "-away"
+	if err := errors.Join(os.Rename(string(r.layout), away), os.Mkdir(string(r.layout), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	source, err := s.Dependency(t.Context(), in)
+	var e *staging.Error
+	if !errors.As(err, &e) || !e.Transient() || !e.Outage() || !strings.Contains(err.Error(), "find the shared disk") {
+		t.Errorf("seen at %q, %v; want an error that passes with the outage", source, err)
+	}
+	if err := errors.Join(os.Remove(string(r.layout)), os.Rename(away, string(r.layout))); err != nil {
+		t.Fatal(err)
+	}
+	if source, err := s.Dependency(t.Context(), in); err != nil || source != r.layout.KeptDir(run1) {
+		t.Errorf("seen at %q, %v", source, err)
+	}
+}
+
 func TestKeptDependencyIsSeenInPlace(t *testing.T) {
 	t.Parallel()
 	r := left(t, map[string]string{"stdout": "o", "checkpoints/1.pt": "weights"})
