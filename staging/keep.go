@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
@@ -170,4 +172,50 @@ func (s *Stager) kept(d codalab.Dependency, target codalab.Target) (source strin
 		return "", false, refused(errors.New("a link that leads out of the bundle"), false)
 	}
 	return source, true, nil
+}
+
+// errRemoved means results that were kept on the shared disk and were removed.
+var errRemoved = errors.New("its results were kept on the cluster's disk and have been removed there; the server has their listing only")
+
+// checkListing refuses a target whose bundle has nothing but a listing on the
+// server, since the results that were kept here have been removed: no command
+// is to take that for the results. The listing itself may be had. begins returns
+// how the bundle's kept.txt begins, if it has one.
+func (s *Stager) checkListing(t codalab.Target, begins func() (string, error)) error {
+	if s.Layout == "" || t.Subpath == listingName {
+		return nil
+	}
+	kept := s.Layout.KeptDir(t.BundleUUID)
+	if _, err := os.Lstat(kept); err == nil {
+		return nil // they lack the path that is asked for, as the server will say
+	}
+	text, err := begins()
+	if err == nil && isListing(text, kept) {
+		err = errRemoved
+	}
+	return err
+}
+
+// titleAtMost bounds how much of a listing is read: its title and a path.
+const titleAtMost = 8 << 10
+
+// listingOf is how a bundle's kept.txt on the server begins.
+func (s *Stager) listingOf(ctx context.Context, bundle string) (string, error) {
+	t := codalab.Target{BundleUUID: bundle, Subpath: listingName}
+	info, err := s.Contents.ContentsInfo(ctx, t, 0)
+	var answer *codalab.Error
+	switch {
+	case errors.As(err, &answer) && !answer.Transient():
+		return "", nil // there is none, or the download is refused as well
+	case err != nil:
+		return "", err
+	case info.Type != codalab.TargetFile || info.Size < int64(len(listingTitle)):
+		return "", nil
+	}
+	r, err := s.Contents.OpenContents(ctx, t, &client.Range{Length: titleAtMost})
+	if err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(io.LimitReader(r, titleAtMost))
+	return string(text), errors.Join(err, r.Close())
 }

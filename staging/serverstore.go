@@ -53,6 +53,23 @@ func (s *ServerStore) dependency(d codalab.RunDependency) (dep spool.Dependency,
 	return spool.Dependency{ChildPath: d.ChildPath, Source: source, InPlace: true}, true, nil
 }
 
+// listingIn is how the kept.txt in a bundle's place begins; empty if there is
+// none that can be read.
+func (s *ServerStore) listingIn(location string) string {
+	root, err := os.OpenRoot(location)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = root.Close() }() // only read
+	f, err := root.OpenFile(listingName, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = f.Close() }()                      // as above
+	text, _ := io.ReadAll(io.LimitReader(f, titleAtMost)) // what cannot be read is none
+	return string(text)
+}
+
 // locate returns the path of a bundle's place without symbolic links. Above the
 // directory that is named for the bundle the server may have made some, for
 // its partitions; in it nobody may.
