@@ -2,29 +2,34 @@ package bridge_test
 
 import (
 	"context"
+	"errors"
+	"io"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/staging"
 )
 
-// patient is a collector that says how far it is, and takes its time.
+// patient is a collector that says how far it is, and takes its time after
+// another has done the work.
 type patient struct {
-	layout spool.Layout
-	takes  time.Duration
-	asked  []spool.Results
+	bridge.Collector
+
+	takes time.Duration
+	asked []spool.Results
 }
 
 func (c *patient) Collect(ctx context.Context, run codalab.RunBundle, dir string, how spool.Results, progress func(string)) (string, error) {
 	c.asked = append(c.asked, how)
-	if how == spool.ResultsKeep {
-		if err := os.Rename(dir, c.layout.KeptDir(run.UUID)); err != nil {
-			return "", err
-		}
+	if _, err := c.Collector.Collect(ctx, run, dir, how, func(string) {}); err != nil {
+		return "", err
 	}
 	progress("Uploading results: 1.2g of 3.4g at 80m/s.")
 	select {
@@ -55,19 +60,40 @@ func (s *site) readOut(bundle string, socket int64) string {
 	return gunzip(s.T, s.server.data[socket])
 }
 
+// nowhere takes an upload and keeps nothing.
+type nowhere struct{ staging.Contents }
+
+func (nowhere) UploadContents(_ context.Context, _ string, _ client.UploadOptions, body io.Reader) error {
+	_, err := io.Copy(io.Discard, body)
+	return err
+}
+
 func TestFilesAreReadableWhileTheyAreCollectedAndAfter(t *testing.T) {
 	t.Parallel()
-	for _, how := range []spool.Results{spool.ResultsUpload, spool.ResultsKeep} {
-		t.Run(string(how), func(t *testing.T) {
+	for name, how := range map[string]spool.Results{
+		"uploaded": spool.ResultsUpload, "kept": spool.ResultsKeep, "moved into the server's store": spool.ResultsUpload,
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			atSite(t, func(s *site) {
 				s.queue.Results = how
 				s.server.deaf = true
-				c := &patient{layout: s.shared, takes: 5 * time.Second}
+				bundle := bundleID(1)
+				collector := &staging.Collector{Contents: nowhere{}, Layout: s.shared, Now: time.Now}
+				var location *string
+				if name == "moved into the server's store" {
+					collector.Store = &staging.ServerStore{Dir: filepath.Join(filepath.Dir(string(s.shared)), "store")}
+					place := filepath.Join(collector.Store.Dir, "bundles", bundle)
+					location = &place
+					// What is kept of an earlier life is none of this one's.
+					if err := errors.Join(os.MkdirAll(place, 0o700), os.Mkdir(s.shared.KeptDir(bundle), 0o700)); err != nil {
+						s.Fatal(err)
+					}
+				}
+				c := &patient{Collector: collector, takes: 5 * time.Second}
 				s.alter = func(b *bridge.Bridge) { b.Collector = c }
 				s.start()
-				bundle := bundleID(1)
-				s.offer(bundle, "true")
+				s.offerAt(bundle, "true", location)
 				for i, phase := range []plan.Phase{plan.Collecting, plan.Finalizing} {
 					s.phase(10*time.Second, bundle, phase)
 					if got := s.readOut(bundle, int64(i+1)); got != hello(bundle, 1) {
@@ -86,7 +112,7 @@ func TestFilesAreReadableWhileTheyAreCollectedAndAfter(t *testing.T) {
 func TestUploadIsToldInRunStatusAndAtItsEndInTheHistory(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
-		s.alter = func(b *bridge.Bridge) { b.Collector = &patient{layout: s.shared, takes: 5 * time.Second} }
+		s.alter = func(b *bridge.Bridge) { b.Collector = &patient{Collector: s.server, takes: 5 * time.Second} }
 		s.start()
 		bundle := bundleID(1)
 		s.offer(bundle, "true")

@@ -98,7 +98,11 @@ func TestEffectThatIsWantedByWhoHearsItsOutcomeIsRun(t *testing.T) {
 }
 
 // hangingCollector collects until it is told to end.
-type hangingCollector struct{ began, ended int }
+type hangingCollector struct {
+	Collector
+
+	began, ended int
+}
 
 func (c *hangingCollector) Collect(ctx context.Context, _ codalab.RunBundle, _ string, _ spool.Results, _ func(string)) (string, error) {
 	c.began++

@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"io"
+	"os"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -70,6 +71,8 @@ type Stager interface {
 // dependencies and the excluded patterns. It says now and then in one sentence
 // how far it is, and at the end what it has delivered. It may be asked for the
 // same again at any time.
+// Open opens what a run left, wherever that has been taken by now, for reading.
 type Collector interface {
+	Open(run codalab.RunBundle, dir string) (*os.Root, error)
 	Collect(ctx context.Context, run codalab.RunBundle, dir string, how spool.Results, progress func(string)) (delivered string, err error)
 }

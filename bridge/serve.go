@@ -18,8 +18,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// serve answers a message that asks for a bundle's files, straight from its run
-// directory, until they are removed. It is not a matter for the row.
+// serve answers a message that asks for a bundle's files, straight from where
+// they lie, until they are removed. It is not a matter for the row.
 func (b *Bridge) serve(ctx context.Context, q plan.Queue, m codalab.Message) {
 	var err error
 	switch m.Type { //nolint:exhaustive // deliver brings no others here
@@ -41,8 +41,8 @@ func (b *Bridge) read(ctx context.Context, q plan.Queue, m codalab.Message) erro
 	// codalab/worker/worker.py: read_run_missing
 	reply := codalab.ReadReply{ErrorCode: http.StatusInternalServerError, ErrorMessage: "Bundle no longer running"}
 	var stream io.ReadCloser
-	if r, ok := b.view.row(m.UUID); ok && r.Begun != nil && m.ReadArgs != nil {
-		root, err := b.openResults(r)
+	if r, ok := b.view.row(m.UUID); ok && r.Begun != nil && r.Run != nil && m.ReadArgs != nil {
+		root, err := b.Collector.Open(*r.Run, b.Policy.Layout.RunDir(r.Bundle, r.Attempt))
 		if err == nil {
 			defer func() { _ = root.Close() }() // only read
 			target := codalab.Target{BundleUUID: m.UUID, Subpath: m.Path}
@@ -54,16 +54,6 @@ func (b *Bridge) read(ctx context.Context, q plan.Queue, m codalab.Message) erro
 	}
 	err := b.Service.ReplyData(ctx, b.Identity(q.Name), m.SocketID, stream)
 	return errors.Join(err, stream.Close())
-}
-
-// openResults opens what an attempt has written, where it is: results that are
-// kept have been moved.
-func (b *Bridge) openResults(r plan.Row) (*os.Root, error) {
-	root, err := os.OpenRoot(b.Policy.Layout.RunDir(r.Bundle, r.Attempt))
-	if errors.Is(err, fs.ErrNotExist) {
-		root, err = os.OpenRoot(b.Policy.Layout.KeptDir(r.Bundle))
-	}
-	return root, err //nolint:wrapcheck // it goes no further
 }
 
 func childPaths(run codalab.RunBundle) []string {

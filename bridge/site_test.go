@@ -114,10 +114,16 @@ func (s *site) start() {
 }
 
 // offer gives the bridge a bundle to run.
-func (s *site) offer(bundle, command string) {
+func (s *site) offer(bundle, command string) { s.offerAt(bundle, command, nil) }
+
+// offerAt gives the bridge a bundle to run whose results are to be moved to a
+// place in the server's store; nil for none.
+func (s *site) offerAt(bundle, command string, location *string) {
 	m := codalab.Message{
-		Type:      codalab.MessageRun,
-		Bundle:    &codalab.RunBundle{UUID: bundle, Type: codalab.TypeRun, OwnerID: "1", Command: command, Metadata: codalab.Metadata{}},
+		Type: codalab.MessageRun,
+		Bundle: &codalab.RunBundle{
+			UUID: bundle, Type: codalab.TypeRun, OwnerID: "1", Command: command, Metadata: codalab.Metadata{}, Location: location,
+		},
 		Resources: &codalab.Resources{CPUs: 1, DockerImage: "python:3"},
 	}
 	s.server.mu.Lock()

@@ -16,7 +16,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
@@ -57,22 +56,11 @@ func (c *Cache) seal(ctx context.Context, e entry, token string) (sum, error) {
 		return sum{}, err
 	}
 	if s.files > fewFiles {
-		if err := syncDisk(content); err != nil {
+		if err := atomicfile.SyncDisk(content); err != nil {
 			return sum{}, err
 		}
 	}
 	return s, errors.Join(atomicfile.SyncDir(e.object(token)), atomicfile.SyncDir(e.dir))
-}
-
-func syncDisk(name string) error {
-	d, err := os.Open(name)
-	if err != nil {
-		return fmt.Errorf("flush: %w", err)
-	}
-	if err := errors.Join(unix.Syncfs(int(d.Fd())), d.Close()); err != nil {
-		return fmt.Errorf("flush the disk of %s: %w", name, err)
-	}
-	return nil
 }
 
 // share gives a content the permissions of the cache: a private one keeps its

@@ -47,7 +47,11 @@ func (c *Collector) Collect(ctx context.Context, run codalab.RunBundle, dir stri
 
 func (c *Collector) collect(ctx context.Context, run codalab.RunBundle, dir string, how spool.Results, progress func(string)) (string, error) {
 	if c.Store != nil && run.Location != nil {
-		return "moved to " + *run.Location, c.Store.Move(ctx, run, dir)
+		if err := c.Store.Move(ctx, run, dir); err != nil {
+			return "", err
+		}
+		// A crash in between has both asked for again.
+		return "moved to " + *run.Location, c.supersede(run.UUID, nil)
 	}
 	if how == spool.ResultsKeep {
 		return c.keep(ctx, run, dir, progress)
@@ -65,17 +69,37 @@ func (c *Collector) collect(ctx context.Context, run codalab.RunBundle, dir stri
 	if err != nil {
 		return "", err
 	}
-	return said, c.supersede(run.UUID, dir)
+	from, err := root.Stat(".")
+	if err != nil {
+		return "", &Error{What: "results", Err: err, Retry: true}
+	}
+	return said, c.supersede(run.UUID, from)
+}
+
+// Open opens what a run left in its run directory dir, for reading: there, or
+// where Collect has taken it since.
+func (c *Collector) Open(run codalab.RunBundle, dir string) (*os.Root, error) {
+	root, err := os.OpenRoot(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		root, err = openMoved(dir)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		root, err = os.OpenRoot(c.Layout.KeptDir(run.UUID))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open results: %w", err)
+	}
+	return root, nil
 }
 
 // supersede puts aside what was kept of an earlier life of a bundle whose
-// results are with the server now: later runs are to see those.
-func (c *Collector) supersede(bundle, dir string) error {
-	from, err := os.Lstat(dir)
-	if err == nil && c.Layout != "" {
-		err = makeWay(from, c.Layout.KeptDir(bundle))
+// results are with the server now: later runs are to see those. from is the
+// run directory; nil where that has gone.
+func (c *Collector) supersede(bundle string, from fs.FileInfo) error {
+	if c.Layout == "" {
+		return nil
 	}
-	if err != nil {
+	if err := makeWay(from, c.Layout.KeptDir(bundle)); err != nil {
 		return &Error{What: "results", Err: fmt.Errorf("put aside what was kept before: %w", err), Retry: true}
 	}
 	return nil

@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
@@ -66,23 +68,29 @@ func (c *Collector) move(bundle, dir string) error {
 
 // makeWay renames what was kept under a bundle's name before: results of an
 // earlier life of the bundle, which the server forgot. They stay, under another
-// name. If another bridge has just moved the directory in question there, it is
-// put back.
+// name. If another bridge has just moved the run directory, from, there, it is
+// put back. from is nil where there is none.
 func makeWay(from fs.FileInfo, to string) error {
-	if _, err := os.Lstat(to); err != nil {
-		return nil //nolint:nilerr // nothing is in the way
+	_, err := os.Lstat(to)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // nothing is in the way
 	}
-	for n := 1; ; n++ {
-		aside := fmt.Sprintf("%s.%d", to, n)
-		if _, err := os.Lstat(aside); !errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		err := os.Rename(to, aside)
-		if isAt(from, aside) {
-			return os.Rename(aside, to) //nolint:wrapcheck // move says what for
-		}
+	aside := ""
+	for n := 1; err == nil; n++ {
+		aside = fmt.Sprintf("%s.%d", to, n)
+		_, err = os.Lstat(aside)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err //nolint:wrapcheck // callers say what for
+	}
+	err = os.Rename(to, aside)
+	if from != nil && isAt(from, aside) {
+		err = os.Rename(aside, to)
+	}
+	if err != nil {
 		return err //nolint:wrapcheck // as above
 	}
+	return atomicfile.SyncDir(filepath.Dir(to))
 }
 
 // gone says what it means that there is no run directory: the results were
@@ -135,11 +143,13 @@ func (s *Stager) kept(d codalab.Dependency, target codalab.Target) (source strin
 	if s.Layout == "" || !codalab.IsUUID(target.BundleUUID) {
 		return "", false, nil
 	}
-	refused := func(err error, retry bool) error {
-		return &Error{What: "dependency " + d.ChildPath + " (" + target.String() + ")", Err: err, Retry: retry}
-	}
+	what := "dependency " + d.ChildPath + " (" + target.String() + ")"
+	refused := func(err error, retry bool) error { return &Error{What: what, Err: err, Retry: retry} }
 	root, err := filepath.EvalSymlinks(s.Layout.KeptDir(target.BundleUUID))
 	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(s.Layout.KeptDirs()); err != nil {
+			return "", false, &Error{What: what, Err: fmt.Errorf("find the shared disk, where its results may be kept: %w", err), Retry: true, Away: true}
+		}
 		// What is about to be removed may be put back, for us.
 		if _, err := os.Lstat(s.Layout.KeptAside(target.BundleUUID)); err == nil {
 			return "", false, refused(errors.New("its results, which were kept here, are being removed"), true)
@@ -162,4 +172,50 @@ func (s *Stager) kept(d codalab.Dependency, target codalab.Target) (source strin
 		return "", false, refused(errors.New("a link that leads out of the bundle"), false)
 	}
 	return source, true, nil
+}
+
+// errRemoved means results that were kept on the shared disk and were removed.
+var errRemoved = errors.New("its results were kept on the cluster's disk and have been removed there; the server has their listing only")
+
+// checkListing refuses a target whose bundle has nothing but a listing on the
+// server, since the results that were kept here have been removed: no command
+// is to take that for the results. The listing itself may be had. begins returns
+// how the bundle's kept.txt begins, if it has one.
+func (s *Stager) checkListing(t codalab.Target, begins func() (string, error)) error {
+	if s.Layout == "" || t.Subpath == listingName {
+		return nil
+	}
+	kept := s.Layout.KeptDir(t.BundleUUID)
+	if _, err := os.Lstat(kept); err == nil {
+		return nil // they lack the path that is asked for, as the server will say
+	}
+	text, err := begins()
+	if err == nil && isListing(text, kept) {
+		err = errRemoved
+	}
+	return err
+}
+
+// titleAtMost bounds how much of a listing is read: its title and a path.
+const titleAtMost = 8 << 10
+
+// listingOf is how a bundle's kept.txt on the server begins.
+func (s *Stager) listingOf(ctx context.Context, bundle string) (string, error) {
+	t := codalab.Target{BundleUUID: bundle, Subpath: listingName}
+	info, err := s.Contents.ContentsInfo(ctx, t, 0)
+	var answer *codalab.Error
+	switch {
+	case errors.As(err, &answer) && !answer.Transient():
+		return "", nil // there is none, or the download is refused as well
+	case err != nil:
+		return "", err
+	case info.Type != codalab.TargetFile || info.Size < int64(len(listingTitle)):
+		return "", nil
+	}
+	r, err := s.Contents.OpenContents(ctx, t, &client.Range{Length: titleAtMost})
+	if err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(io.LimitReader(r, titleAtMost))
+	return string(text), errors.Join(err, r.Close())
 }

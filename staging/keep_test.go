@@ -183,6 +183,78 @@ func TestResultsAreKeptOnceHoweverManyKeepThem(t *testing.T) {
 	}
 }
 
+// Where the shared disk is not mounted nobody knows what is kept on it.
+func TestNoListingStandsInForResultsOnADiskThatIsAway(t *testing.T) {
+	t.Parallel()
+	r := left(t, map[string]string{"stdout": "o", "model": "weights"})
+	r.mustCollect(spool.ResultsKeep)
+	content, err := cache.Open(t.TempDir(), cache.Options{}) // on a disk of its own
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &staging.Stager{Contents: r.server, Cache: content, Layout: r.layout}
+	in := codalab.Dependency{ParentUUID: run1, ChildPath: "in"}
+	away := string(r.layout) + "-away"
+	if err := errors.Join(os.Rename(string(r.layout), away), os.Mkdir(string(r.layout), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	source, err := s.Dependency(t.Context(), in)
+	var e *staging.Error
+	if !errors.As(err, &e) || !e.Transient() || !e.Outage() || !strings.Contains(err.Error(), "find the shared disk") {
+		t.Errorf("seen at %q, %v; want an error that passes with the outage", source, err)
+	}
+	if err := errors.Join(os.Remove(string(r.layout)), os.Rename(away, string(r.layout))); err != nil {
+		t.Fatal(err)
+	}
+	if source, err := s.Dependency(t.Context(), in); err != nil || source != r.layout.KeptDir(run1) {
+		t.Errorf("seen at %q, %v", source, err)
+	}
+}
+
+func TestNoListingStandsInForResultsThatWereRemoved(t *testing.T) {
+	t.Parallel()
+	r := left(t, map[string]string{"stdout": "o", "model": "weights"})
+	r.mustCollect(spool.ResultsKeep)
+	content, err := cache.Open(r.layout.Cache(), cache.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := (spool.Disk{Layout: r.layout}).RemoveKept(spool.Kept{Name: run1}, func() (bool, error) { return false, nil }); err != nil || !removed {
+		t.Fatal(removed, err)
+	}
+	place := filepath.Join(r.server.bundles, run1)
+	for name, s := range map[string]*staging.Stager{
+		"fetched":  {Contents: r.server, Cache: content, Layout: r.layout},
+		"in place": {Contents: r.server, Cache: content, Layout: r.layout, Store: &staging.ServerStore{Dir: r.server.bundles}},
+	} {
+		dependency := func(path string) (string, error) {
+			d := codalab.RunDependency{Dependency: codalab.Dependency{ParentUUID: run1, ParentPath: path, ChildPath: "in"}}
+			if name == "in place" {
+				d.Location = &place
+			}
+			return s.RunDependency(t.Context(), d)
+		}
+		for _, path := range []string{"", "stdout"} {
+			source, err := dependency(path)
+			var e *staging.Error
+			if !errors.As(err, &e) || e.Transient() || !strings.Contains(err.Error(), "have been removed") {
+				t.Errorf("%s, %q: seen at %q, %v; want a final error that says why", name, path, source, err)
+			}
+		}
+		if source, err := dependency("kept.txt"); err != nil || source == "" {
+			t.Errorf("%s: the listing is seen at %q, %v", name, source, err)
+		}
+	}
+	// A bundle may have a kept.txt of its own.
+	if err := os.WriteFile(filepath.Join(place, "kept.txt"), []byte(strings.Repeat("my notes\n", 20)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := &staging.Stager{Contents: r.server, Cache: content, Layout: r.layout}
+	if source, err := s.Dependency(t.Context(), codalab.Dependency{ParentUUID: run1, ChildPath: "in"}); err != nil {
+		t.Errorf("another kept.txt: %q, %v", source, err)
+	}
+}
+
 func TestKeptDependencyIsSeenInPlace(t *testing.T) {
 	t.Parallel()
 	r := left(t, map[string]string{"stdout": "o", "checkpoints/1.pt": "weights"})

@@ -25,6 +25,16 @@ const (
 	outputKept = 1 << 20
 )
 
+// listingTitle begins a listing. The rest of its second line says where the
+// results are.
+const listingTitle = "# The results of this bundle stay on the disk of the cluster that ran it:\n# "
+
+// isListing says whether a text begins as the listing of results that are kept
+// in a directory.
+func isListing(text, kept string) bool {
+	return strings.HasPrefix(text, listingTitle+shown(kept)+"\n")
+}
+
 // listing makes what the server gets of results that are kept: their listing
 // and the end of their output. What is no result it removes.
 type listing struct {
@@ -70,8 +80,7 @@ func (l *listing) write(ctx context.Context, root *os.Root, dir string) error {
 }
 
 func (l *listing) head(output string) string {
-	return fmt.Sprintf(`# The results of this bundle stay on the disk of the cluster that ran it:
-# %s
+	return listingTitle + fmt.Sprintf(`%s
 # %s (%d bytes): %d files, %d directories, %d links, %d others
 # as of %s
 # A run on that cluster that has this bundle as a dependency sees them all.

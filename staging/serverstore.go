@@ -50,6 +50,23 @@ func (s *ServerStore) dependency(d codalab.RunDependency) (dep spool.Dependency,
 	return spool.Dependency{ChildPath: d.ChildPath, Source: source, InPlace: true}, true, nil
 }
 
+// listingIn is how the kept.txt in a bundle's place begins; empty if there is
+// none that can be read.
+func (s *ServerStore) listingIn(location string) string {
+	root, err := os.OpenRoot(location)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = root.Close() }() // only read
+	f, err := root.OpenFile(listingName, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = f.Close() }()                      // as above
+	text, _ := io.ReadAll(io.LimitReader(f, titleAtMost)) // what cannot be read is none
+	return string(text)
+}
+
 // locate returns the path of a bundle's place without symbolic links. Above the
 // directory that is named for the bundle the server may have made some, for
 // its partitions; in it nobody may.
@@ -83,6 +100,10 @@ func (s *ServerStore) locate(location, uuid string) (string, error) {
 	return "", refusal("the server says it is at " + location + ", which is not named for it")
 }
 
+// markSuffix ends the name of the mark beside a run directory that says where
+// its results are moved to.
+const markSuffix = ".moved"
+
 // Move moves what a run left in its directory to where the server wants it,
 // without the links to its dependencies and without what its exclude_patterns
 // name. It may be asked for the same again at any time: a mark beside the
@@ -104,7 +125,7 @@ func (s *ServerStore) move(ctx context.Context, run codalab.RunBundle, dir strin
 	if err != nil {
 		return err
 	}
-	mark := dir + ".moved"
+	mark := dir + markSuffix
 	earlier, unmarked := os.ReadFile(mark)
 	root, err := openClosed(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -147,21 +168,46 @@ func (s *ServerStore) move(ctx context.Context, run codalab.RunBundle, dir strin
 	return atomicfile.SyncDir(path.Dir(at))
 }
 
-// moveOn moves results that were moved to one place to another: the server has
-// given the bundle to the bridge once more. What stands there is an earlier
-// try's.
-func moveOn(from, to, mark string) error {
-	if from == to {
-		return nil
+// openMoved opens the results of a run directory that was moved. The place was
+// the server's to say when the mark was made; since then it must not have
+// become one to which a symbolic link leads.
+func openMoved(dir string) (*os.Root, error) {
+	mark, err := os.ReadFile(dir + markSuffix)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it names the mark
 	}
-	err := syscall.Rename(from, to)
-	if errors.Is(err, fs.ErrNotExist) {
-		if entries, readErr := os.ReadDir(to); readErr == nil && len(entries) > 0 {
-			err = nil
-		}
+	at, err := follow(string(mark))
+	if err == nil && at != string(mark) {
+		err = refusal("there is a symbolic link in the path " + string(mark))
 	}
 	if err != nil {
-		return &Error{What: "results", Err: fmt.Errorf("they were moved to %s, and cannot be moved on to %s: %w", from, to, err)}
+		return nil, err
+	}
+	return os.OpenRoot(at) //nolint:wrapcheck // it names the place
+}
+
+// moveOn moves results that were moved to one place on to another, unless it is
+// the same: the server has given the bundle to the bridge once more. If there is
+// nothing at the first place, what stands at the second is an earlier try's. Only
+// results that are at neither are lost.
+func moveOn(from, to, mark string) error {
+	if from != to {
+		err := syscall.Rename(from, to)
+		absent := false
+		if errors.Is(err, fs.ErrNotExist) {
+			_, gone := os.Lstat(from) //nolint:gosec // the mark is our own
+			entries, unread := os.ReadDir(to)
+			absent = errors.Is(gone, fs.ErrNotExist) && (unread == nil || errors.Is(unread, fs.ErrNotExist))
+			if absent && len(entries) > 0 {
+				err = nil
+			}
+		}
+		if err != nil {
+			return &Error{What: "results", Err: fmt.Errorf("they were moved to %s, and cannot be moved on to %s: %w", from, to, err), Retry: !absent}
+		}
+	}
+	if err := atomicfile.SyncDir(path.Dir(to)); err != nil {
+		return err
 	}
 	return atomicfile.Write(mark, []byte(to), 0o600)
 }
@@ -175,8 +221,8 @@ func openClosed(dir string) (*os.Root, error) {
 	return root, err //nolint:wrapcheck // it names the directory
 }
 
-// copyOver is a move to another file system: the copy is made beside its place
-// and takes that by one rename. at is an empty directory; when it is not, and
+// copyOver is a move to another file system: the copy is made beside its place,
+// flushed, and takes that by one rename, before what was copied goes. at is an empty directory; when it is not, and
 // there was an earlier try, that one's copy has taken it.
 func copyOver(ctx context.Context, root *os.Root, dir, at string, again bool) error {
 	tmp := path.Join(path.Dir(at), "."+path.Base(at)+".moving")
@@ -187,6 +233,9 @@ func copyOver(ctx context.Context, root *os.Root, dir, at string, again bool) er
 		return err //nolint:wrapcheck // it names the directory
 	}
 	err := copyTree(ctx, root, tmp)
+	if err == nil {
+		err = atomicfile.SyncTree(tmp)
+	}
 	if err == nil {
 		err = syscall.Rename(tmp, at)
 	}

@@ -201,7 +201,9 @@ func TestResultsAreMovedIntoTheServersStore(t *testing.T) {
 			m.is(m.store.Move(t.Context(), m.run, m.dir))
 			m.at = filepath.Join(store, "bundles", runUUID+"-r3", "contents")
 			must(t, errors.Join(os.MkdirAll(m.at, 0o750), os.RemoveAll(filepath.Join(store, "bundles", runUUID+"-r2"))))
-			if err := m.store.Move(t.Context(), m.run, m.dir); err == nil || !strings.Contains(err.Error(), "they were moved to ") {
+			err = m.store.Move(t.Context(), m.run, m.dir)
+			var e *Error
+			if !errors.As(err, &e) || e.Transient() || !strings.Contains(err.Error(), "they were moved to ") {
 				t.Errorf("moved from where nothing is: %v", err)
 			}
 		})
@@ -231,6 +233,46 @@ func TestTooLongAPathEndsOnlyAMoveToAnotherDisk(t *testing.T) {
 		must(t, err)
 		_, err = root.Lstat(path)
 		must(t, errors.Join(err, root.Close()))
+	}
+}
+
+// The results are safe where they were moved first.
+func TestResultsThatCannotBeMovedOnYetAreNotLost(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ spoil, mend func(m *moved) error }{
+		"the place is not empty": {
+			func(m *moved) error { return os.WriteFile(filepath.Join(m.at, "foreign"), nil, 0o600) },
+			func(m *moved) error { return os.Remove(filepath.Join(m.at, "foreign")) },
+		},
+		"the place is on another disk": {
+			func(m *moved) error {
+				other := stores(m.T)["another disk"]
+				return errors.Join(os.Remove(m.at), os.Remove(filepath.Dir(m.at)),
+					os.MkdirAll(filepath.Join(other, filepath.Base(filepath.Dir(m.at)), "contents"), 0o750),
+					os.Rename(filepath.Join(m.store.Dir, "two"), filepath.Join(m.store.Dir, "one")),
+					os.Symlink(other, filepath.Join(m.store.Dir, "two")))
+			},
+			func(m *moved) error {
+				return errors.Join(os.Remove(filepath.Join(m.store.Dir, "two")),
+					os.Rename(filepath.Join(m.store.Dir, "one"), filepath.Join(m.store.Dir, "two")), os.MkdirAll(m.at, 0o750))
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMoved(t, t.TempDir())
+			m.is(m.store.Move(t.Context(), m.run, m.dir))
+			m.at = filepath.Join(m.store.Dir, "two", runUUID+"-r2", "contents")
+			must(t, os.MkdirAll(m.at, 0o750))
+			must(t, c.spoil(m))
+			err := m.store.Move(t.Context(), m.run, m.dir)
+			var e *Error
+			if !errors.As(err, &e) || !e.Transient() || !strings.Contains(err.Error(), "cannot be moved on") {
+				t.Errorf("error %v, want one that is tried again", err)
+			}
+			must(t, c.mend(m))
+			m.is(m.store.Move(t.Context(), m.run, m.dir))
+		})
 	}
 }
 
@@ -303,6 +345,68 @@ func TestPlaceThatCannotBeTakenKeepsTheResults(t *testing.T) {
 		if err := m.store.Move(t.Context(), m.run, m.dir); err == nil || planted(t, m.dir)["model/w"] != "1" {
 			t.Errorf("%s, not empty: %v", name, err)
 		}
+	}
+}
+
+func TestMovedResultsAreOpenedWhereTheyAre(t *testing.T) {
+	t.Parallel()
+	m := newMoved(t, t.TempDir())
+	c := &Collector{Store: &m.store, Layout: spool.Layout(t.TempDir())}
+	opens := func() error {
+		root, err := c.Open(m.run, m.dir)
+		if err != nil {
+			return err
+		}
+		text, err := root.ReadFile("stdout")
+		if string(text) != "out" {
+			t.Errorf("read %q", text)
+		}
+		return errors.Join(err, root.Close())
+	}
+	must(t, opens())
+	m.is(m.store.Move(t.Context(), m.run, m.dir))
+	must(t, opens())
+	later := filepath.Join(m.store.Dir, "bundles", runUUID+"-r2", "contents")
+	m.run.Location = &later // and has not been moved on yet
+	must(t, opens())
+	must(t, errors.Join(os.Rename(m.at, m.at+"2"), os.Symlink(m.at+"2", m.at)))
+	if err := opens(); err == nil || !strings.Contains(err.Error(), "symbolic link") {
+		t.Errorf("opened through a link: %v", err)
+	}
+}
+
+// A server that was put back may have a bundle run once more whose results were
+// kept, by a bridge that shares the server's disk by now.
+func TestMovedResultsSupersedeThoseKeptBefore(t *testing.T) {
+	t.Parallel()
+	for name, crash := range map[string]func(m *moved) error{
+		"at once":                  func(*moved) error { return nil },
+		"a crash after the move":   func(m *moved) error { return m.store.Move(m.Context(), m.run, m.dir) },
+		"a crash before the other": func(m *moved) error { return os.WriteFile(m.dir+".moved", []byte(m.at), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMoved(t, t.TempDir())
+			layout := spool.Layout(t.TempDir())
+			plant(t, layout.KeptDir(runUUID), map[string]string{"stdout": "earlier"})
+			must(t, crash(m))
+			c := &Collector{Store: &m.store, Layout: layout}
+			for range 2 { // it may be asked for again at any time
+				_, err := c.Collect(t.Context(), m.run, m.dir, spool.ResultsUpload, func(string) {})
+				m.is(err)
+				if diff := cmp.Diff(map[string]string{runUUID + ".1/stdout": "earlier"}, planted(t, layout.KeptDirs())); diff != "" {
+					t.Errorf("kept (-want +got):\n%s", diff)
+				}
+			}
+			s := &Stager{Store: &m.store, Layout: layout}
+			s.begin()
+			dep, err := s.dependency(t.Context(), codalab.RunBundle{}, codalab.RunDependency{
+				Dependency: codalab.Dependency{ChildPath: "in", ParentUUID: runUUID}, Location: &m.at,
+			}, &part{})
+			if err != nil || dep.Source != m.at {
+				t.Errorf("a later run sees %+v, %v; want %s", dep, err, m.at)
+			}
+		})
 	}
 }
 

@@ -221,10 +221,8 @@ func (s *Stager) dependency(ctx context.Context, run codalab.RunBundle, d codala
 	if source, kept, err := s.kept(d.Dependency, target(d.Dependency)); kept || err != nil {
 		return spool.Dependency{ChildPath: d.ChildPath, Source: source, InPlace: kept}, err
 	}
-	if s.Store != nil {
-		if dep, found, err := s.Store.dependency(d); found {
-			return dep, err
-		}
+	if dep, found, err := s.stored(d); found {
+		return dep, err
 	}
 	if s.InPlace != nil {
 		if err := s.asking.Acquire(ctx, 1); err != nil {
@@ -238,6 +236,21 @@ func (s *Stager) dependency(ctx context.Context, run codalab.RunBundle, d codala
 	}
 	source, err := s.copied(ctx, run, d.Dependency, p)
 	return spool.Dependency{ChildPath: d.ChildPath, Source: source}, err
+}
+
+// stored finds a dependency in the server's own store.
+func (s *Stager) stored(d codalab.RunDependency) (dep spool.Dependency, found bool, err error) {
+	if s.Store == nil {
+		return dep, false, nil
+	}
+	dep, found, err = s.Store.dependency(d)
+	if !found || err != nil {
+		return dep, found, err
+	}
+	if err := s.checkListing(target(d.Dependency), func() (string, error) { return s.Store.listingIn(*d.Location), nil }); err != nil {
+		return dep, true, &Error{What: nameOf(d.Dependency), Err: err}
+	}
+	return dep, true, nil
 }
 
 // copied brings the target of a dependency in, whole or the part that was
@@ -256,6 +269,9 @@ func (s *Stager) copied(ctx context.Context, run codalab.RunBundle, d codalab.De
 
 // fetch downloads a target to tmp.
 func (s *Stager) fetch(ctx context.Context, t codalab.Target, d *download, tmp string) error {
+	if err := s.checkListing(t, func() (string, error) { return s.listingOf(ctx, t.BundleUUID) }); err != nil {
+		return err
+	}
 	r, err := s.room(tmp)
 	if err != nil {
 		return err
@@ -281,7 +297,7 @@ func dependencyError(what string, err error) error {
 	if errors.As(err, &answer) {
 		return serverError(what, err)
 	}
-	for _, final := range []error{tarstream.ErrUnsafe, tarstream.ErrTooLarge, fetch.ErrLink} {
+	for _, final := range []error{tarstream.ErrUnsafe, tarstream.ErrTooLarge, fetch.ErrLink, errRemoved} {
 		if errors.Is(err, final) {
 			return &Error{What: what, Err: err}
 		}

@@ -16,22 +16,27 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
 // copier copies a working directory to another disk: files with their modes,
 // times and holes, links as they are, hard links among the files; not pipes,
 // sockets and devices. A file appears under its name when it is whole. What an
-// earlier try has copied is not copied again.
+// earlier try has copied is not copied again, unless the disk failed to flush
+// it: then nobody knows what of it is there.
 type copier struct {
 	// skip names what is left out; it may be nil.
 	skip func(root *os.Root, name string) bool
+	// flush brings the copy to its disk; nil means atomicfile.SyncTree.
+	flush func(dir string) error
 	// temporary begins the names of files that are not whole, at the top
 	// (spool.CopyPrefix).
 	temporary string
 
 	files, bytes atomic.Int64 // that stand in their places
 
+	doubtful bool // what stands in its place: a flush has failed
 	from, to *os.Root
 	serial   atomic.Int64
 	linked   map[[2]uint64]string // the first name of each file with several
@@ -83,7 +88,31 @@ func (c *copier) try(ctx context.Context, from, to string) (err error) {
 		filetree.OpenUp(c.from) // the command may have closed something to its owner
 		err = c.all(ctx)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return c.flushed(ctx, to)
+}
+
+// flushed flushes the copy. A disk that takes longer than ctx is not waited for.
+func (c *copier) flushed(ctx context.Context, to string) error {
+	flush := c.flush
+	if flush == nil {
+		flush = atomicfile.SyncTree
+	}
+	done := make(chan error, 1)
+	go func() { done <- flush(to) }() // ends when the disk answers, which may be after ctx
+	select {
+	case err := <-done:
+		if err != nil {
+			c.doubtful = true
+			c.files.Store(0)
+			c.bytes.Store(0)
+		}
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // all copies everything once, and returns the first of its errors: what can be
@@ -243,7 +272,7 @@ func ignoreAbsent(err error) error {
 // file copies a file, unless an earlier try has.
 func (c *copier) file(ctx context.Context, name string, info fs.FileInfo) error {
 	there, err := c.to.Lstat(name)
-	if err == nil && there.Mode().IsRegular() && there.Size() == info.Size() && there.ModTime().Equal(info.ModTime()) {
+	if err == nil && !c.doubtful && there.Mode().IsRegular() && there.Size() == info.Size() && there.ModTime().Equal(info.ModTime()) {
 		return nil
 	}
 	if err := c.replace(name, func(temporary string) error { return c.copyFile(ctx, name, temporary, info) }); err != nil {

@@ -22,8 +22,9 @@
 // What the command has written to its working directory stays as it is.
 //
 // A working directory on the node's own disk (spool.WorkDirLocal) is copied to
-// the shared one before the exit record is written: where there is a record
-// that says nothing else, the results are all there. After TERM the copy ends
+// the shared one, and flushed there, before the exit record is written: where
+// there is a record that says nothing else, the results are all there, also
+// after a crash of the node or the file server. After TERM the copy ends
 // within Worker.CopyGrace, and the record says what is missing. What the
 // command prints is on the shared disk from the start.
 //

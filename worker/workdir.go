@@ -75,7 +75,8 @@ func (r *run) makeLinks(links []link) (err error) {
 	return makeLinks(root, links)
 }
 
-// bringHome copies a local working directory to the run directory. It tries
+// bringHome copies a local working directory to the run directory, whose disk
+// then has it. It tries
 // again what the shared disk does not take, for as long as the exit record
 // would be tried, and goes on for the worker's CopyGrace after TERM: then the
 // node is about to be taken away. The error says what is missing.
@@ -91,7 +92,7 @@ func (r *run) bringHome(ctx context.Context) error {
 		timer := time.AfterFunc(cmp.Or(r.CopyGrace, 10*time.Second), func() { cancel(errTold) })
 		context.AfterFunc(copyCtx, func() { timer.Stop() })
 	})()
-	c := copier{skip: r.isOutputLink, temporary: spool.CopyPrefix(r.account.snapshot(time.Time{}).Token)}
+	c := copier{skip: r.isOutputLink, flush: r.flush, temporary: spool.CopyPrefix(r.account.snapshot(time.Time{}).Token)}
 	err := c.tryUntil(copyCtx, r.dir, r.spec.RunDir, r.recordWait(), func(err error) {
 		r.Log.WarnContext(ctx, "copy the results", slog.Any("error", err))
 	})

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -95,6 +96,60 @@ func TestDiskLimitIsWatchedOnTheNodesDisk(t *testing.T) {
 		must(t, err)
 		if e := s.exit(t); e.Cause != spool.CauseLimit || e.Usage.DiskBytes != s.spec.DiskBytes+1 {
 			t.Errorf("recorded %+v, limit %d", e, s.spec.DiskBytes)
+		}
+	})
+}
+
+// A disk that could not flush what it was given may have lost any of it.
+func TestResultsAreFlushedBeforeTheEndIsRecorded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := newWorker(t, writes(t, "result", "x", succeeds))
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, dir, local)
+		result := filepath.Join(s.spec.RunDir, "result")
+		flushes := 0
+		w.flush = func(dir string) error {
+			flushes++
+			if _, err := s.attempt.ReadExit(); !errors.Is(err, spool.ErrNone) || dir != s.spec.RunDir {
+				t.Errorf("flushed %s, the exit record: %v", dir, err)
+			}
+			if got, err := os.ReadFile(result); err != nil || string(got) != "x" {
+				t.Errorf("flushed with %q, %v", got, err)
+			}
+			if flushes > 1 {
+				return nil
+			}
+			copied, err := os.Stat(result)
+			return errors.Join(syscall.EIO, err, os.WriteFile(result, []byte{0}, 0o600), os.Chtimes(result, copied.ModTime(), copied.ModTime()))
+		}
+		_, err := w.Run(t.Context(), s.attempt.SpecPath())
+		must(t, err)
+		if e := s.exit(t); e.Cause != spool.CauseSucceeded || flushes != 2 {
+			t.Errorf("recorded %+v after %d flushes", e, flushes)
+		}
+	})
+}
+
+func TestFlushThatLastsIsNotWaitedForAfterTERM(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := newWorker(t, writes(t, "result", "x", succeeds))
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, dir, local)
+		answers := make(chan struct{})
+		defer close(answers)
+		w.flush = func(string) error {
+			<-answers
+			return nil
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		time.AfterFunc(5*time.Second, stop)
+		began := time.Now()
+		_, err := w.Run(ctx, s.attempt.SpecPath())
+		must(t, err)
+		if e := s.exit(t); e.Cause != spool.CausePlatform || !e.Terminated || time.Since(began) > time.Minute {
+			t.Errorf("recorded %+v after %s", e, time.Since(began))
 		}
 	})
 }

@@ -53,6 +53,8 @@ type Worker struct {
 
 	// container runs a container; nil means apptainer's.
 	container func(context.Context, apptainer.Container) (apptainer.Exit, error)
+	// flush brings a tree to its disk; nil means atomicfile.SyncTree.
+	flush func(dir string) error
 	// dev and proc are the host's; empty means /dev and /proc.
 	dev, proc string
 }

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strconv"
 	"syscall"
@@ -274,6 +276,9 @@ func (stager) Changed(context.Context, spool.Inputs) string { return "" }
 type collector struct {
 	*life
 }
+
+// Open opens nothing: nobody reads files there.
+func (collector) Open(codalab.RunBundle, string) (*os.Root, error) { return nil, fs.ErrNotExist }
 
 // Collect uploads what an attempt left.
 func (c collector) Collect(_ context.Context, run codalab.RunBundle, dir string, _ spool.Results, _ func(string)) (string, error) {

@@ -25,7 +25,8 @@ of this bridge that depend on such a bundle see its results in place.
 
 ls lists them, and says which of their bundles the server still has.
 rm removes those of some bundles, or with --deleted those of all bundles that
-the server has no more. What a bundle in the bridge's hands needs stays.
+the server has no more. What a bundle in the bridge's hands needs stays. A later
+run that depends on a bundle whose results were removed fails, and says why.
 Both may be run beside a bridge.
 
 Exit codes: 1 some were not removed; 2 the command line or the configuration is

@@ -1,4 +1,5 @@
-// Package atomicfile publishes files on disks that other hosts read too.
+// Package atomicfile publishes files on disks that other hosts read too, and
+// flushes what is written there.
 //
 // A reader sees either nothing or the whole content: it is written to a
 // temporary in the same directory, flushed, and renamed. The directory is
@@ -11,6 +12,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // Write publishes data as path, replacing what was there. The directory must
@@ -55,6 +58,50 @@ func SyncDir(dir string) error {
 	}
 	if err := errors.Join(d.Sync(), d.Close()); err != nil {
 		return fmt.Errorf("flush %s: %w", dir, err)
+	}
+	return nil
+}
+
+// SyncTree flushes the files and directories of a tree to their disk: one by
+// one while they are few, which leaves other writers alone, and with the whole
+// file system where they are many, which is faster then. They have to be
+// readable, and to lie on one disk.
+func SyncTree(dir string) error {
+	const few = 64
+	var paths []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && (d.IsDir() || d.Type().IsRegular()) {
+			paths = append(paths, path)
+		}
+		if len(paths) > few {
+			return fs.SkipAll
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("flush %s: %w", dir, err)
+	}
+	if len(paths) > few {
+		return SyncDisk(dir)
+	}
+	for _, path := range paths {
+		if err := SyncDir(path); err != nil { // flushes files as well
+			return err
+		}
+	}
+	return nil
+}
+
+// SyncDisk flushes the file system on which a file or directory lies
+// (syncfs(2)). That costs one commit of its journal, however much is new; on a
+// busy disk it waits for what others have written too.
+func SyncDisk(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("flush the disk of %s: %w", path, err)
+	}
+	if err := errors.Join(unix.Syncfs(int(f.Fd())), f.Close()); err != nil {
+		return fmt.Errorf("flush the disk of %s: %w", path, err)
 	}
 	return nil
 }

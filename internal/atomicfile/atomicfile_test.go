@@ -1,8 +1,12 @@
 package atomicfile_test
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"syscall"
 	"testing"
 
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
@@ -26,6 +30,33 @@ func TestWriteReplacesWholeAndLeavesNoTemporary(t *testing.T) {
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("mode %v, %v; want 0640", info.Mode(), err)
+	}
+}
+
+// What is flushed shows after a crash only; that whatever a tree may hold can be
+// flushed, and that what is not there cannot, shows at once.
+func TestTreeIsFlushedWhateverItHolds(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "a", "b"), 0o700), os.Symlink("nowhere", filepath.Join(dir, "link")),
+		syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600), os.WriteFile(filepath.Join(dir, "a", "closed"), []byte("x"), 0o400)); err != nil {
+		t.Fatal(err)
+	}
+	if err := atomicfile.SyncTree(dir); err != nil {
+		t.Error(err)
+	}
+	for n := range 100 { // many
+		if err := os.WriteFile(filepath.Join(dir, "a", strconv.Itoa(n)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := atomicfile.SyncTree(dir); err != nil {
+		t.Error(err)
+	}
+	for _, flush := range []func(string) error{atomicfile.SyncTree, atomicfile.SyncDisk, atomicfile.SyncDir} {
+		if err := flush(filepath.Join(dir, "absent")); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("flushed what is not there: %v", err)
+		}
 	}
 }
 

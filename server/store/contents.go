@@ -11,8 +11,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/internal/contents"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
@@ -103,7 +101,7 @@ func (u *Upload) Archive(ctx context.Context, r io.Reader, limits tarstream.Limi
 func (u *Upload) Flush() (int64, error) {
 	size, err := contents.Size(u.root, ContentsPath)
 	if err == nil {
-		err = flush(u.dir)
+		err = atomicfile.SyncTree(u.dir)
 	}
 	if err == nil {
 		err = atomicfile.SyncDir(filepath.Dir(u.dir))
@@ -173,41 +171,4 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 		removed++
 	}
 	return removed, nil
-}
-
-// flush brings a tree to the disk: file by file while they are few, which
-// leaves other writers alone, and the whole file system at once when they
-// are many, which is faster then.
-func flush(dir string) error {
-	const few = 64
-	var paths []string
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && (d.IsDir() || d.Type().IsRegular()) {
-			paths = append(paths, path)
-		}
-		if len(paths) > few {
-			return fs.SkipAll
-		}
-		return err
-	})
-	if err != nil {
-		return err //nolint:wrapcheck // Flush wraps
-	}
-	if len(paths) > few {
-		return flushAll(dir)
-	}
-	for _, path := range paths {
-		if err := atomicfile.SyncDir(path); err != nil { // flushes files as well
-			return err
-		}
-	}
-	return nil
-}
-
-func flushAll(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err //nolint:wrapcheck // Flush wraps
-	}
-	return errors.Join(unix.Syncfs(int(d.Fd())), d.Close())
 }
