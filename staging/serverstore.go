@@ -222,8 +222,9 @@ func openClosed(dir string) (*os.Root, error) {
 }
 
 // copyOver is a move to another file system: the copy is made beside its place,
-// flushed, and takes that by one rename, before what was copied goes. at is an empty directory; when it is not, and
-// there was an earlier try, that one's copy has taken it.
+// flushed, and takes that by one rename, before what was copied goes. at is an
+// empty directory; when it is not, and there was an earlier try, that one's copy
+// has taken it.
 func copyOver(ctx context.Context, root *os.Root, dir, at string, again bool) error {
 	tmp := path.Join(path.Dir(at), "."+path.Base(at)+".moving")
 	if err := filetree.Remove(tmp); err != nil {
@@ -251,6 +252,7 @@ func copyOver(ctx context.Context, root *os.Root, dir, at string, again bool) er
 		err = atomicfile.SyncDir(path.Dir(at))
 	}
 	if err != nil {
+		_ = filetree.Remove(tmp) // else the next try does, if there is one
 		return fmt.Errorf("copy to %s: %w", at, err)
 	}
 	return filetree.Remove(dir)

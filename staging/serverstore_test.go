@@ -226,6 +226,9 @@ func TestTooLongAPathEndsOnlyAMoveToAnotherDisk(t *testing.T) {
 			if !errors.As(err, &e) || e.Transient() || !strings.Contains(err.Error(), path[:100]) {
 				t.Errorf("error %v, want a final one that shows the path", err)
 			}
+			if left, err := filepath.Glob(filepath.Join(filepath.Dir(m.at), ".*")); err != nil || len(left) > 0 {
+				t.Errorf("beside the place stands %v, %v", left, err)
+			}
 		} else {
 			must(t, err)
 		}
