@@ -144,6 +144,11 @@ func postgresBusy(err error) bool {
 	return pq.As(err, pqerror.TRSerializationFailure, pqerror.TRDeadlockDetected, pqerror.LockNotAvailable) != nil
 }
 
+// postgresFuture: the server has not given a transaction's number out yet, so
+// that what it had of that was lost in a crash, before its log reached the disk
+// (PostgreSQL's xid8funcs.c: TransactionIdInRecentPast).
+func postgresFuture(err error) bool { return pq.As(err, pqerror.InvalidParameterValue) != nil }
+
 func postgresUnique(err error) bool { return pq.As(err, pqerror.UniqueViolation) != nil }
 
 func postgresNoTable(err error) bool { return pq.As(err, pqerror.UndefinedTable) != nil }

@@ -305,6 +305,9 @@ func (db *DB) fate(ctx context.Context, number int64) string {
 		if err == nil && (fate == committed || fate == aborted) {
 			return fate
 		}
+		if postgresFuture(err) {
+			return aborted
+		}
 		if over(enough) || pause(ctx, try) != nil {
 			return ""
 		}
