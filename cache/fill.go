@@ -82,7 +82,9 @@ func (c *Cache) lookAnew(ctx context.Context, e entry) (record, error) {
 	for absent := 0; absent < 2; absent++ {
 		r, err := c.lookFresh(e)
 		if errors.Is(err, fs.ErrNotExist) {
-			r, err = c.revive(e)
+			if err = c.revive(e); err == nil { // which it may be as it should not
+				r, err = c.lookFresh(e)
+			}
 		}
 		switch {
 		case errors.Is(err, errMoved) && waited < c.o.Term:
@@ -270,10 +272,10 @@ func (c *Cache) publish(l *lease, e entry, r record) (standing record, kept bool
 	} else if info, err := openedInfo(tmp); err != nil || links(info) > 1 {
 		kept = true // it was published, and taken out of use
 	}
-	if _, err := c.look(e); errors.Is(err, ErrDamaged) {
+	if r, err := c.look(e); errors.Is(err, ErrDamaged) {
 		// Who published it was stopped for so long before it did that its
 		// content was swept.
-		return record{}, kept && standing.Token != l.Token, errors.Join(ErrLost, c.retire(e, standing.Token, true))
+		return record{}, kept && r.Token != l.Token, errors.Join(ErrLost, c.retire(e, r.Token, true))
 	}
 	return standing, kept, nil
 }

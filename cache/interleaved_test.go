@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // The tests of this file stop one process between two lines, and let others go
@@ -209,14 +211,22 @@ func TestEntryIsMadeAnewWhereItCannotBeLinkedBack(t *testing.T) {
 func TestRecordOutOfUseThatCannotBeReadGoes(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"", restoredSuffix} {
-		unreadableGoes(t, end)
+		unreadableGoes(t, end, Options{Settle: -1, Grace: 1})
 	}
 }
 
-func unreadableGoes(t *testing.T, end string) {
+func TestRecordOutOfUseThatCannotBeReadGoesInAGroupToo(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() == 0 && !testenv.AsResearcher(t) { // root may do anything
+		return
+	}
+	unreadableGoes(t, "", Options{Settle: -1, Grace: 1, Group: true})
+}
+
+func unreadableGoes(t *testing.T, end string, o Options) {
 	t.Helper()
 	dir := t.TempDir()
-	c := openInside(t, dir, Options{Settle: -1, Grace: 1})
+	c := openInside(t, dir, o)
 	first := got(t, c, "", text("first"))
 	e := c.entry(interleavedKey, false)
 	out := c.retiredPath(e.id(tokenOf(t, first)) + "~" + newToken() + end)
@@ -229,7 +239,7 @@ func unreadableGoes(t *testing.T, end string) {
 		t.Fatal(err)
 	}
 	for range 2 { // what the first takes out of the list, the second sweeps
-		if _, err := openInside(t, dir, Options{Settle: -1, Grace: 1}).Trim(t.Context(), TrimOptions{All: true}); err != nil {
+		if _, err := openInside(t, dir, o).Trim(t.Context(), TrimOptions{All: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -410,4 +420,63 @@ func TestDirectoryThatWasHalfMadeForAGroupIsSwept(t *testing.T) {
 	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("it is there still: %v", err)
 	}
+}
+
+// Whoever spends a name of a record that somebody is just restoring leaves two.
+func TestRecordWithTwoNamesGoes(t *testing.T) {
+	t.Parallel()
+	for range 8 { // whichever of the two is listed first
+		c := openInside(t, t.TempDir(), Options{Settle: -1})
+		e := c.entry(interleavedKey, false)
+		id := e.id(tokenOf(t, got(t, c, "", text("content"))))
+		spent, live := c.retiredPath(id+"~"+newToken()+spentSuffix), c.retiredPath(id+"~"+newToken())
+		if err := errors.Join(os.Link(e.record(), spent), os.Rename(e.record(), live)); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 { // one name each, and the content
+			if _, err := c.Trim(t.Context(), TrimOptions{All: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if left := outNames(t, c); len(left) > 0 {
+			t.Errorf("out of use are %v", left)
+		}
+	}
+}
+
+// Who restored it once died before it dropped the other name.
+func TestDamagedContentIsNotTakenBack(t *testing.T) {
+	t.Parallel()
+	c := openInside(t, t.TempDir(), Options{Settle: -1})
+	first := got(t, c, "", text("content"))
+	e := c.entry(interleavedKey, false)
+	left := c.retiredPath(e.id(tokenOf(t, first)) + "~" + newToken() + restoredSuffix)
+	if err := errors.Join(os.Link(e.record(), left), os.Truncate(first, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if second := got(t, c, "", text("content")); second == first {
+		t.Error("Get returned what is damaged")
+	}
+}
+
+func TestOneBadRecordKeepsNobodyFromSweeping(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c := openInside(t, dir, Options{Settle: -1, Grace: 1})
+	path := got(t, c, "", text("content"))
+	e := c.entry(interleavedKey, false)
+	bad, left := c.retiredPath(e.id(tokenOf(t, path))+"~"+newToken()), filepath.Join(dir, probePrefix+"1")
+	long := time.Now().Add(-time.Hour)
+	// EISDIR stands for EIO.
+	err := errors.Join(os.Remove(e.record()), os.Mkdir(bad, 0o700), os.WriteFile(left, nil, 0o600), os.Chtimes(left, long, long), os.Chtimes(filepath.Dir(path), long, long))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Trim(t.Context(), TrimOptions{}); err == nil {
+		t.Error("a record that cannot be read is no error")
+	}
+	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what was to be swept: %v", err)
+	}
+	wantThere(t, path) // of which nobody knows whether it is told of
 }

@@ -190,6 +190,10 @@ func (c *Cache) restore(r retired) (record, error) {
 	} else if !there {
 		return record{}, errors.Join(ErrDamaged, c.dropRetired(r.name, taken))
 	}
+	// A name that this host remembers would be taken for the one that is made.
+	if _, err := c.fresh(e.dir); err != nil {
+		return record{}, err
+	}
 	standing, err := linkRecord(c.retiredPath(taken), e)
 	switch {
 	case errors.Is(err, syscall.EXDEV), errors.Is(err, syscall.EPERM):
@@ -200,8 +204,7 @@ func (c *Cache) restore(r retired) (record, error) {
 	case standing.Token != rec.Token:
 		return standing, c.spend(r, taken)
 	}
-	// It is dropped only when it has its other name for certain: this host may
-	// have found what it remembers.
+	// It is dropped only when it has another name.
 	alone, err := c.isAlone(taken)
 	if err != nil {
 		return record{}, err
@@ -347,27 +350,27 @@ var errMoved = errors.New("it is just being restored or removed")
 
 // revive takes an entry that is out of use back. The error is fs.ErrNotExist
 // where there is none, and errMoved where it is not known yet.
-func (c *Cache) revive(e entry) (record, error) {
+func (c *Cache) revive(e entry) error {
 	list, _, err := c.outOfUse()
 	if err != nil {
-		return record{}, err
+		return err
 	}
 	none := fs.ErrNotExist
 	for _, r := range list {
 		if r.hash != e.hash || r.end == removedSuffix || r.end == spentSuffix {
 			continue
 		}
-		switch standing, err := c.restore(r); {
+		switch _, err := c.restore(r); {
 		case err == nil:
-			return standing, nil
+			return nil
 		case errors.Is(err, ErrDamaged):
 		case errors.Is(err, fs.ErrNotExist):
 			none = errMoved
 		default:
-			return record{}, err
+			return err
 		}
 	}
-	return record{}, none
+	return none
 }
 
 // check begins the removal of a record out of use, one of list. The error is
@@ -409,10 +412,10 @@ func (c *Cache) isSurplus(r retired, info fs.FileInfo, list []retired) (bool, er
 		return true, nil
 	}
 	for _, before := range list {
-		if before.hash != r.hash || before.name >= r.name || before.end != "" || before.checked != "" {
+		if before.hash != r.hash || before.name >= r.name || before.checked != "" || before.end != "" && before.end != spentSuffix {
 			continue
 		}
-		if other, err := openedInfo(c.retiredPath(before.name)); err == nil && os.SameFile(info, other) {
+		if other, err := openedInfo(c.retiredPath(before.file())); err == nil && os.SameFile(info, other) {
 			return true, nil
 		}
 	}

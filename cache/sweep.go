@@ -22,8 +22,13 @@ const resumableFor = 24
 // left alone.
 func (c *Cache) sweep(ctx context.Context, t *Trimmed, dry bool) error {
 	w := sweeping{Cache: c, dry: dry, swept: &t.Swept, objects: map[string]string{}}
-	var err error
-	if w.now, err = c.fresh(c.dir); err != nil {
+	err := w.all(ctx)
+	return errors.Join(append(w.failed, err)...)
+}
+
+// all sweeps everything.
+func (w *sweeping) all(ctx context.Context) (err error) {
+	if w.now, err = w.fresh(w.dir); err != nil {
 		return err
 	}
 	if err := w.leases(); err != nil {
@@ -32,24 +37,22 @@ func (c *Cache) sweep(ctx context.Context, t *Trimmed, dry bool) error {
 	if err := w.retired(); err != nil {
 		return err
 	}
-	if err := c.shards(ctx, w.shard); err != nil {
+	if err := w.shards(ctx, w.shard); err != nil {
 		return err
 	}
 	if err := w.unaccounted(); err != nil {
 		return err
 	}
-	kinds, err := c.kinds()
+	kinds, err := w.kinds()
 	if err != nil {
 		return err
 	}
 	for _, dir := range slices.Concat([]string{""}, places(), kinds) {
-		s, err := readShard(c.place(dir))
-		if err == nil {
-			err = w.temporaries(s.dir, s.names)
-		}
+		s, err := readShard(w.place(dir))
 		if err != nil {
 			return err
 		}
+		w.temporaries(s.dir, s.names)
 	}
 	return nil
 }
@@ -60,6 +63,8 @@ type sweeping struct {
 	dry   bool
 	swept *[]string
 	now   time.Time
+	// failed is what went wrong with single ones, which stay.
+	failed []error
 	// busy are the tokens under which processes fill; objects the ids of the
 	// contents that are there, with their directories.
 	busy    map[string]bool
@@ -74,20 +79,21 @@ func (w *sweeping) old(path string, graces int) bool {
 	return err == nil && w.now.Sub(info.ModTime()) > time.Duration(graces)*w.o.Grace
 }
 
-// take removes a leftover.
-func (w *sweeping) take(path string, remove func(string) error) error {
+// take removes a leftover, and says whether it has, or would.
+func (w *sweeping) take(path string, remove func(string) error) bool {
 	if !w.dry {
-		err := remove(path)
-		if errors.Is(err, fs.ErrPermission) {
-			return nil // another user's own; that user's processes sweep it
-		}
-		if err != nil {
-			return fmt.Errorf("sweep: %w", err)
+		if err := remove(path); err != nil {
+			if !harmless(err) { // else another user's processes sweep it, or a later sweep
+				w.fail(err)
+			}
+			return false
 		}
 	}
 	*w.swept = append(*w.swept, path)
-	return nil
+	return true
 }
+
+func (w *sweeping) fail(err error) { w.failed = append(w.failed, fmt.Errorf("sweep: %w", err)) }
 
 // leases notes which leases stand, and removes those that nobody has refreshed
 // for very long.
@@ -107,13 +113,11 @@ func (w *sweeping) leases() error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("sweep leases: %w", err)
+			return fmt.Errorf("sweep leases: %w", err) // nobody knows who fills
 		}
 		h, err := decodeLease(data)
 		if w.old(path, 1) && w.o.Grace > 2*w.o.Term {
-			if err := w.take(path, func(path string) error { return w.dropLease(path, h.Token) }); err != nil {
-				return err
-			}
+			w.take(path, func(path string) error { return w.dropLease(path, h.Token) })
 			continue
 		}
 		if err == nil {
@@ -138,14 +142,12 @@ func (w *sweeping) retired() error {
 		case err == nil:
 			w.out[rec.Token] = true
 		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, ErrDamaged):
-			return err
+			w.fail(err) // isKnown says the same of its key's contents, which stay
 		}
 	}
 	for _, note := range notes {
 		if path := w.retiredPath(note); w.old(path, 1) {
-			if err := w.take(path, remove); err != nil {
-				return err
-			}
+			w.take(path, remove)
 		}
 	}
 	return nil
@@ -172,28 +174,21 @@ func (w *sweeping) shard(s shard) error {
 		hash, token, err := splitID(name)
 		switch {
 		case err == nil && token == leftToken:
-			if !w.old(path, resumableFor) {
-				continue
+			if w.old(path, resumableFor) && w.take(path, removeTree) {
+				delete(w.objects, name)
 			}
-			if err := w.take(path, removeTree); err != nil {
-				return err
-			}
-			delete(w.objects, name)
 		case err == nil && count[hash] != 0 && !w.busy[token] && !w.out[token] && w.old(path, 1):
 			orphan, err := w.isOrphan(s.dir, hash, token)
 			if err != nil {
-				return err
+				w.fail(err)
 			}
-			if !orphan {
-				continue
+			if orphan && w.take(path, removeTree) {
+				delete(w.objects, name)
 			}
-			if err := w.take(path, removeTree); err != nil {
-				return err
-			}
-			delete(w.objects, name)
 		}
 	}
-	return w.temporaries(s.dir, s.names)
+	w.temporaries(s.dir, s.names)
+	return nil
 }
 
 // isOrphan says whether no record, in use or out of it, tells of a content. It
@@ -202,7 +197,7 @@ func (w *sweeping) isOrphan(dir, hash, token string) (bool, error) {
 	for range 2 {
 		known, err := w.isKnown(entry{hash: hash, dir: dir}, token)
 		if err != nil {
-			return false, fmt.Errorf("sweep: %w", err)
+			return false, err
 		}
 		lease, err := readFile(filepath.Join(w.place(leasesPlace), hash))
 		h, decodeErr := decodeLease(lease)
@@ -227,7 +222,7 @@ func (w *sweeping) unaccounted() error {
 	for id, dir := range w.objects {
 		if !counted[id] && !w.dry {
 			if err := w.recount(id, dir); err != nil {
-				return err
+				w.fail(err)
 			}
 		}
 	}
@@ -236,9 +231,7 @@ func (w *sweeping) unaccounted() error {
 		if w.objects[s.id()] != "" || w.busy[s.token] || w.out[s.token] || !w.old(path, 1) {
 			continue
 		}
-		if err := w.take(path, remove); err != nil {
-			return err
-		}
+		w.take(path, remove)
 	}
 	return nil
 }
@@ -263,15 +256,12 @@ func (w *sweeping) recount(id, dir string) error {
 }
 
 // temporaries removes files that were on their way to something.
-func (w *sweeping) temporaries(dir string, names []string) error {
+func (w *sweeping) temporaries(dir string, names []string) {
 	for _, name := range names {
 		if path := filepath.Join(dir, name); isTemporary(name) && w.old(path, 1) {
-			if err := w.take(path, removeTrash); err != nil {
-				return err
-			}
+			w.take(path, removeTrash)
 		}
 	}
-	return nil
 }
 
 // isTemporary says whether a name is one that this package gives to what is on

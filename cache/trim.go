@@ -42,11 +42,12 @@ type Trimmed struct {
 // Trim drops the pins of holders that are over, removes what was taken out of
 // use long enough ago, takes further entries out of use where the cache is
 // above a bound, least recently used first and none that is pinned, and sweeps
-// leftovers, four times a Grace at most. It may be called by any number of processes at once, at any time.
+// leftovers, four times a Grace at most. What fails with one entry stands in no
+// other's way. It may be called by any number of processes at once, at any time.
 func (c *Cache) Trim(ctx context.Context, o TrimOptions) (Trimmed, error) {
 	t, err := c.trim(ctx, o, sizeOf{})
-	if err == nil && c.sweepIsDue() {
-		err = c.sweep(ctx, &t, o.DryRun)
+	if ctx.Err() == nil && c.sweepIsDue() {
+		err = errors.Join(err, c.sweep(ctx, &t, o.DryRun))
 	}
 	if err != nil {
 		return t, fmt.Errorf("trim the cache: %w", err)
@@ -273,8 +274,11 @@ func (w *trimming) mayRemove(r retired) (bool, error) {
 		return true, nil
 	}
 	e, rec, err := w.readRetired(cmp.Or(r.checked, r.file()), r.hash)
+	if errors.Is(err, ErrDamaged) {
+		return true, nil
+	}
 	if err != nil {
-		return errors.Is(err, ErrDamaged), err
+		return false, err
 	}
 	return w.removable(e.object(rec.Token)), nil
 }
