@@ -16,27 +16,24 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
 // copier copies a working directory to another disk: files with their modes,
 // times and holes, links as they are, hard links among the files; not pipes,
-// sockets and devices. A file appears under its name when it is whole. What an
-// earlier try has copied is not copied again, unless the disk failed to flush
-// it: then nobody knows what of it is there.
+// sockets and devices. A file appears under its name when it is whole and on the
+// disk. What an earlier try has copied is not copied again.
 type copier struct {
 	// skip names what is left out; it may be nil.
 	skip func(root *os.Root, name string) bool
-	// flush brings the copy to its disk; nil means atomicfile.SyncTree.
-	flush func(dir string) error
+	// sync flushes a file or a directory to its disk; nil means fsync(2).
+	sync func(*os.File) error
 	// temporary begins the names of files that are not whole, at the top
 	// (spool.CopyPrefix).
 	temporary string
 
 	files, bytes atomic.Int64 // that stand in their places
 
-	doubtful bool // what stands in its place: a flush has failed
 	from, to *os.Root
 	serial   atomic.Int64
 	linked   map[[2]uint64]string // the first name of each file with several
@@ -88,31 +85,7 @@ func (c *copier) try(ctx context.Context, from, to string) (err error) {
 		filetree.OpenUp(c.from) // the command may have closed something to its owner
 		err = c.all(ctx)
 	}
-	if err != nil {
-		return err
-	}
-	return c.flushed(ctx, to)
-}
-
-// flushed flushes the copy. A disk that takes longer than ctx is not waited for.
-func (c *copier) flushed(ctx context.Context, to string) error {
-	flush := c.flush
-	if flush == nil {
-		flush = atomicfile.SyncTree
-	}
-	done := make(chan error, 1)
-	go func() { done <- flush(to) }() // ends when the disk answers, which may be after ctx
-	select {
-	case err := <-done:
-		if err != nil {
-			c.doubtful = true
-			c.files.Store(0)
-			c.bytes.Store(0)
-		}
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return err
 }
 
 // all copies everything once, and returns the first of its errors: what can be
@@ -129,6 +102,16 @@ func (c *copier) all(ctx context.Context) error {
 	for _, dir := range slices.Backward(c.dirs) { // what is written into a directory changes its time
 		c.fail(c.likeness(dir))
 	}
+	for _, dir := range append(c.dirs, ".") {
+		if ctx.Err() != nil {
+			break
+		}
+		group.Go(func() error {
+			c.fail(c.syncDir(dir))
+			return nil
+		})
+	}
+	_ = group.Wait() // as above
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -142,6 +125,23 @@ func (c *copier) fail(err error) {
 	if c.failure == nil {
 		c.failure = err
 	}
+}
+
+// flush flushes one file or directory: syncfs(2) would wait for what other jobs of
+// the node have written to the same disk, and tell of their errors too.
+func (c *copier) flush(f *os.File) error {
+	if c.sync != nil {
+		return c.sync(f)
+	}
+	return f.Sync() //nolint:wrapcheck // it names the file
+}
+
+func (c *copier) syncDir(dir string) error {
+	d, err := c.to.Open(dir)
+	if err != nil {
+		return err //nolint:wrapcheck // it names the directory
+	}
+	return errors.Join(c.flush(d), d.Close())
 }
 
 // likeness gives a copied directory the mode and the time of the other.
@@ -272,7 +272,7 @@ func ignoreAbsent(err error) error {
 // file copies a file, unless an earlier try has.
 func (c *copier) file(ctx context.Context, name string, info fs.FileInfo) error {
 	there, err := c.to.Lstat(name)
-	if err == nil && !c.doubtful && there.Mode().IsRegular() && there.Size() == info.Size() && there.ModTime().Equal(info.ModTime()) {
+	if err == nil && there.Mode().IsRegular() && there.Size() == info.Size() && there.ModTime().Equal(info.ModTime()) {
 		return nil
 	}
 	if err := c.replace(name, func(temporary string) error { return c.copyFile(ctx, name, temporary, info) }); err != nil {

@@ -25,6 +25,9 @@ func (c *copier) copyFile(ctx context.Context, name, temporary string, info fs.F
 	if err == nil {
 		err = to.Chmod(info.Mode().Perm() | 0o400)
 	}
+	if err == nil {
+		err = c.flush(to)
+	}
 	if err := errors.Join(err, to.Close()); err != nil {
 		return err
 	}

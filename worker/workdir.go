@@ -92,7 +92,7 @@ func (r *run) bringHome(ctx context.Context) error {
 		timer := time.AfterFunc(cmp.Or(r.CopyGrace, 10*time.Second), func() { cancel(errTold) })
 		context.AfterFunc(copyCtx, func() { timer.Stop() })
 	})()
-	c := copier{skip: r.isOutputLink, flush: r.flush, temporary: spool.CopyPrefix(r.account.snapshot(time.Time{}).Token)}
+	c := copier{skip: r.isOutputLink, sync: r.sync, temporary: spool.CopyPrefix(r.account.snapshot(time.Time{}).Token)}
 	err := c.tryUntil(copyCtx, r.dir, r.spec.RunDir, r.recordWait(), func(err error) {
 		r.Log.WarnContext(ctx, "copy the results", slog.Any("error", err))
 	})

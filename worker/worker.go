@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -53,8 +54,8 @@ type Worker struct {
 
 	// container runs a container; nil means apptainer's.
 	container func(context.Context, apptainer.Container) (apptainer.Exit, error)
-	// flush brings a tree to its disk; nil means atomicfile.SyncTree.
-	flush func(dir string) error
+	// sync flushes a result that was copied home; nil means fsync(2).
+	sync func(*os.File) error
 	// dev and proc are the host's; empty means /dev and /proc.
 	dev, proc string
 }
