@@ -79,9 +79,11 @@ func (c *Collector) collect(ctx context.Context, run codalab.RunBundle, dir stri
 // Open opens what a run left in its run directory dir, for reading: there, or
 // where Collect has taken it since.
 func (c *Collector) Open(run codalab.RunBundle, dir string) (*os.Root, error) {
-	root, err := os.OpenRoot(dir)
+	// While a directory that was moved to another disk is removed, all of it is
+	// at the other place.
+	root, err := openMoved(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		root, err = openMoved(dir)
+		root, err = os.OpenRoot(dir)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		root, err = os.OpenRoot(c.Layout.KeptDir(run.UUID))

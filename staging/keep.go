@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -199,8 +201,59 @@ func (s *Stager) checkListing(t codalab.Target, begins func() (string, error)) e
 // titleAtMost bounds how much of a listing is read: its title and a path.
 const titleAtMost = 8 << 10
 
-// listingOf is how a bundle's kept.txt on the server begins.
-func (s *Stager) listingOf(ctx context.Context, bundle string) (string, error) {
+// listings remember for a while how bundles' kept.txt on the server begin: many
+// parts of one may be wanted at once.
+type listings struct {
+	mu    sync.Mutex
+	known map[string]*listingBegin // by bundle
+}
+
+// listingBegin is one of them, once it was asked for; mu is held meanwhile.
+type listingBegin struct {
+	mu    sync.Mutex
+	asked bool
+	text  string
+}
+
+func (l *listings) of(bundle string) *listingBegin {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.known == nil {
+		l.known = map[string]*listingBegin{}
+	}
+	if l.known[bundle] == nil {
+		l.known[bundle] = &listingBegin{}
+	}
+	return l.known[bundle]
+}
+
+func (l *listings) forget(bundle string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.known, bundle)
+}
+
+// listingOf is how a bundle's kept.txt on the server begins, asked for when it is
+// the download's turn.
+func (s *Stager) listingOf(ctx context.Context, d *download, bundle string) (text string, err error) {
+	err = s.downloads.do(ctx, d, func() error {
+		l := s.listings.of(bundle)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if !l.asked {
+			if l.text, err = s.askListing(ctx, bundle); err != nil {
+				return err
+			}
+			l.asked = true
+			time.AfterFunc(resolvedFor, func() { s.listings.forget(bundle) })
+		}
+		text = l.text
+		return nil
+	})
+	return text, err
+}
+
+func (s *Stager) askListing(ctx context.Context, bundle string) (string, error) {
 	t := codalab.Target{BundleUUID: bundle, Subpath: listingName}
 	info, err := s.Contents.ContentsInfo(ctx, t, 0)
 	var answer *codalab.Error

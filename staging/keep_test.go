@@ -3,10 +3,12 @@ package staging_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -252,6 +254,35 @@ func TestNoListingStandsInForResultsThatWereRemoved(t *testing.T) {
 	s := &staging.Stager{Contents: r.server, Cache: content, Layout: r.layout}
 	if source, err := s.Dependency(t.Context(), codalab.Dependency{ParentUUID: run1, ChildPath: "in"}); err != nil {
 		t.Errorf("another kept.txt: %q, %v", source, err)
+	}
+}
+
+func TestPartsOfOneBundleNeedOneQuestionAfterItsListing(t *testing.T) {
+	t.Parallel()
+	r := left(t, nil)
+	content, err := cache.Open(r.layout.Cache(), cache.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(r.server.bundles, run1), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := &staging.Stager{Contents: r.server, Cache: content, Layout: r.layout}
+	var parts sync.WaitGroup
+	for i := range 30 {
+		part := fmt.Sprint("part", i)
+		if err := os.WriteFile(filepath.Join(r.server.bundles, run1, part), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		parts.Go(func() {
+			if _, err := s.Dependency(t.Context(), codalab.Dependency{ParentUUID: run1, ParentPath: part, ChildPath: "in"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	parts.Wait()
+	if n := r.server.listings.Load(); n != 1 {
+		t.Errorf("the server was asked %d times", n)
 	}
 }
 

@@ -168,7 +168,8 @@ func (s *ServerStore) move(ctx context.Context, run codalab.RunBundle, dir strin
 	return atomicfile.SyncDir(path.Dir(at))
 }
 
-// openMoved opens the results of a run directory that was moved. The place was
+// openMoved opens the results of a run directory that was moved; that they have
+// not been yet, which leaves their place empty, is fs.ErrNotExist. The place was
 // the server's to say when the mark was made; since then it must not have
 // become one to which a symbolic link leads.
 func openMoved(dir string) (*os.Root, error) {
@@ -179,6 +180,13 @@ func openMoved(dir string) (*os.Root, error) {
 	at, err := follow(string(mark))
 	if err == nil && at != string(mark) {
 		err = refusal("there is a symbolic link in the path " + string(mark))
+	}
+	if err != nil {
+		return nil, err
+	}
+	names, err := namesIn(at)
+	if err == nil && len(names) == 0 {
+		err = fs.ErrNotExist
 	}
 	if err != nil {
 		return nil, err

@@ -369,6 +369,9 @@ func TestMovedResultsAreOpenedWhereTheyAre(t *testing.T) {
 	must(t, opens())
 	m.is(m.store.Move(t.Context(), m.run, m.dir))
 	must(t, opens())
+	must(t, os.MkdirAll(m.dir, 0o700)) // what is left of it while it is removed after a copy
+	must(t, opens())
+	must(t, os.Remove(m.dir))
 	later := filepath.Join(m.store.Dir, "bundles", runUUID+"-r2", "contents")
 	m.run.Location = &later // and has not been moved on yet
 	must(t, opens())

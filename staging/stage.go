@@ -72,6 +72,7 @@ type Stager struct {
 	downloads, images turns
 	board             board
 	registry          resolver
+	listings          listings
 	asking            *semaphore.Weighted
 }
 
@@ -269,7 +270,7 @@ func (s *Stager) copied(ctx context.Context, run codalab.RunBundle, d codalab.De
 
 // fetch downloads a target to tmp.
 func (s *Stager) fetch(ctx context.Context, t codalab.Target, d *download, tmp string) error {
-	if err := s.checkListing(t, func() (string, error) { return s.listingOf(ctx, t.BundleUUID) }); err != nil {
+	if err := s.checkListing(t, func() (string, error) { return s.listingOf(ctx, d, t.BundleUUID) }); err != nil {
 		return err
 	}
 	r, err := s.room(tmp)

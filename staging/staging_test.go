@@ -23,6 +23,8 @@ import (
 type directoryServer struct {
 	bundles string
 	fetched atomic.Int64
+	// listings counts the questions after a kept.txt.
+	listings atomic.Int64
 	// refuse is the answer to uploads; nil takes them.
 	refuse error
 }
@@ -32,6 +34,9 @@ func (s *directoryServer) path(t codalab.Target) string {
 }
 
 func (s *directoryServer) ContentsInfo(_ context.Context, t codalab.Target, _ int) (codalab.TargetInfo, error) {
+	if t.Subpath == "kept.txt" {
+		s.listings.Add(1)
+	}
 	info, err := os.Stat(s.path(t))
 	if err != nil {
 		return codalab.TargetInfo{}, &codalab.Error{Status: 404, Message: "not found"}
