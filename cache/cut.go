@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,6 +22,7 @@ func (w *trimming) cut(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var errs []error // of one entry, which stands in no other's way
 	for _, cand := range candidates {
 		s := largest(w.sizes[cand.id])
 		if !over.needs(s) {
@@ -28,9 +30,10 @@ func (w *trimming) cut(ctx context.Context) error {
 		}
 		if cand.left {
 			if err := w.clearLeft(cand); err != nil {
-				return err
+				errs = append(errs, err)
+			} else {
+				over.less(s)
 			}
-			over.less(s)
 			continue
 		}
 		found, ok := shard{dir: cand.dir}.read(cand.hash)
@@ -41,13 +44,14 @@ func (w *trimming) cut(ctx context.Context) error {
 		}
 		if !w.DryRun {
 			if err := w.retire(e, token, false); err != nil {
-				return err
+				errs = append(errs, err)
+				continue
 			}
 		}
 		over.less(s)
 		w.Retired = append(w.Retired, found)
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // clearLeft removes what a failed fill has left for the next.

@@ -158,9 +158,10 @@ func (c *Cache) make(l *lease, e entry, w Want, fill Fill) (path string, err err
 	return e.content(standing.Token), nil
 }
 
-// cause prefers why the lease's context ended over what came of that.
+// cause prefers that the lease was lost, whether that is noticed yet or not, over
+// what came of that.
 func cause(l *lease, err error) error {
-	if errors.Is(context.Cause(l.ctx), ErrLost) {
+	if !l.trusted() {
 		return errors.Join(ErrLost, err)
 	}
 	return err

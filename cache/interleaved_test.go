@@ -480,3 +480,90 @@ func TestOneBadRecordKeepsNobodyFromSweeping(t *testing.T) {
 	}
 	wantThere(t, path) // of which nobody knows whether it is told of
 }
+
+// A sweep that read the list before the record was given another name knows from
+// the name what it was.
+func TestContentIsKnownByTheNameOfARecordThatHasMoved(t *testing.T) {
+	t.Parallel()
+	c := openInside(t, t.TempDir(), Options{Settle: time.Hour})
+	token := tokenOf(t, got(t, c, "", text("content")))
+	e := c.entry(interleavedKey, false)
+	retireAll(t, c)
+	out := outNames(t, c)[0]
+	// A name that leads nowhere stands for one that is gone when it is read.
+	if err := errors.Join(os.Remove(out), os.Symlink("nowhere", out)); err != nil {
+		t.Fatal(err)
+	}
+	if known, err := c.isKnown(e, token); err != nil || !known {
+		t.Errorf("known: %v, %v", known, err)
+	}
+}
+
+// What a failed fill has left is old, and may be being gone on with.
+func TestSweepTakesNothingWhoseLeaseItCannotRead(t *testing.T) {
+	t.Parallel()
+	c := openInside(t, t.TempDir(), Options{Grace: 1})
+	e := c.entry(interleavedKey, false)
+	token := newToken()
+	long := time.Now().Add(-time.Hour)
+	lease := filepath.Join(c.place(leasesPlace), e.hash)
+	if err := errors.Join(c.makeDir(e.object(token)), os.Chtimes(e.object(token), long, long), os.Mkdir(lease, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	w := sweeping{Cache: c}
+	if orphan, err := w.isOrphan(e.dir, e.hash, token); err == nil || orphan { // EISDIR stands for EIO
+		t.Errorf("orphan: %v, %v", orphan, err)
+	}
+	if err := errors.Join(os.Remove(lease), os.WriteFile(lease, []byte("{"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if orphan, err := w.isOrphan(e.dir, e.hash, token); err != nil || orphan {
+		t.Errorf("orphan, with a lease that cannot be decoded: %v, %v", orphan, err)
+	}
+}
+
+func TestOneEntryThatCannotBeRetiredKeepsNoOther(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() == 0 && !testenv.AsResearcher(t) { // root may do anything
+		return
+	}
+	c := openInside(t, t.TempDir(), Options{Settle: time.Hour})
+	dirs := map[string]bool{}
+	for _, id := range []string{"a", "b", "c", "d"} {
+		w := Want{Key: Key{Kind: "bundle", ID: id}}
+		path, err := c.Get(t.Context(), w, text("content"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dirs[filepath.Dir(filepath.Dir(path))] = true
+	}
+	closed := c.entry(Key{Kind: "bundle", ID: "a"}, false).dir
+	if err := os.Chmod(closed, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(closed, 0o700) })
+	done, err := c.Trim(t.Context(), TrimOptions{All: true})
+	if err == nil || len(done.Retired) < len(dirs)-1 {
+		t.Errorf("retired %d of what lies in %d directories, %v", len(done.Retired), len(dirs), err)
+	}
+}
+
+// However a record is missed while it goes from place to place.
+func TestSweepTakesNothingOfAPinnedKey(t *testing.T) {
+	t.Parallel()
+	c := openInside(t, t.TempDir(), Options{Grace: 1})
+	path := got(t, c, "row-1", text("content"))
+	e := c.entry(interleavedKey, false)
+	w := sweeping{Cache: c}
+	if err := os.Remove(e.record()); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []bool{false, true} {
+		if orphan, err := w.isOrphan(e.dir, e.hash, tokenOf(t, path)); err != nil || orphan != want {
+			t.Errorf("orphan: %v, %v; want %v", orphan, err, want)
+		}
+		if err := c.Unpin(t.Context(), "row-1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

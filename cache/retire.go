@@ -278,8 +278,8 @@ func links(info fs.FileInfo) uint64 {
 }
 
 // isKnown says whether a record, in use or out of it, tells of a content, or may:
-// one that cannot be read. One that is just going from the one to the other may
-// be missed.
+// one that cannot be read, or has just been given another name. One that is just
+// going from the one to the other may be missed.
 func (c *Cache) isKnown(e entry, token string) (bool, error) {
 	if _, err := c.fresh(e.dir); err != nil {
 		return false, err
@@ -298,6 +298,9 @@ func (c *Cache) isKnown(e entry, token string) (bool, error) {
 	for _, r := range list {
 		if r.hash != e.hash {
 			continue
+		}
+		if r.id == e.id(token) {
+			return true, nil
 		}
 		_, rec, err := c.readRetired(cmp.Or(r.checked, r.file()), r.hash)
 		switch {

@@ -191,21 +191,44 @@ func (w *sweeping) shard(s shard) error {
 	return nil
 }
 
-// isOrphan says whether no record, in use or out of it, tells of a content. It
-// may change from one to the other while this is found out.
+// isOrphan says whether no record, in use or out of it, tells of a content, and
+// nobody fills it: what a failed fill has left may be gone on with by now. It may
+// change from one to the other while this is found out; so nothing of a key that
+// has a pin is an orphan.
 func (w *sweeping) isOrphan(dir, hash, token string) (bool, error) {
 	for range 2 {
 		known, err := w.isKnown(entry{hash: hash, dir: dir}, token)
-		if err != nil {
+		if err != nil || known {
 			return false, err
 		}
-		lease, err := readFile(filepath.Join(w.place(leasesPlace), hash))
-		h, decodeErr := decodeLease(lease)
-		if known || err == nil && decodeErr == nil && h.Token == token { // what a failed fill has left is being gone on with
-			return false, nil
+		filled, err := w.isFilled(hash, token)
+		if err != nil || filled {
+			return false, err
 		}
 	}
-	return true, nil
+	pins, err := w.pinNames()
+	return err == nil && !slices.ContainsFunc(pins, func(p Pin) bool { return p.Hash == hash }), err
+}
+
+// isFilled says whether the lease with this token stands, or may: one that cannot
+// be decoded.
+func (w *sweeping) isFilled(hash, token string) (bool, error) {
+	if _, err := w.fresh(w.place(leasesPlace)); err != nil {
+		return false, err
+	}
+	var data []byte
+	err := persist(func() (err error) {
+		data, err = readFile(filepath.Join(w.place(leasesPlace), hash))
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	h, err := decodeLease(data)
+	return err != nil || h.Token == token, nil //nolint:nilerr // see above
 }
 
 // unaccounted removes sizes of contents that are not there, and writes those

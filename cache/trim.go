@@ -76,9 +76,7 @@ func (c *Cache) trim(ctx context.Context, o TrimOptions, want sizeOf) (t Trimmed
 	if err != nil {
 		return t, err
 	}
-	if err := w.cut(ctx); err != nil {
-		return t, errors.Join(failed, err)
-	}
+	failed = errors.Join(failed, w.cut(ctx))
 	if c.o.Settle == 0 && !o.DryRun && len(t.Retired) > 0 {
 		var more error
 		more, err = w.clear(ctx)
