@@ -79,11 +79,13 @@ func (c *Collector) collect(ctx context.Context, run codalab.RunBundle, dir stri
 // Open opens what a run left in its run directory dir, for reading: there, or
 // where Collect has taken it since.
 func (c *Collector) Open(run codalab.RunBundle, dir string) (*os.Root, error) {
-	// While a directory that was moved to another disk is removed, all of it is
-	// at the other place.
-	root, err := openMoved(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		root, err = os.OpenRoot(dir)
+	mark, unmarked := readMark(dir)
+	var root *os.Root
+	var err error
+	if mark.Moved { // what is left in dir is only the rest
+		root, err = openMoved(mark)
+	} else if root, err = os.OpenRoot(dir); errors.Is(err, fs.ErrNotExist) && unmarked == nil {
+		root, err = openMoved(mark)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		root, err = os.OpenRoot(c.Layout.KeptDir(run.UUID))

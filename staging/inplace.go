@@ -300,7 +300,7 @@ func missing(whole, below string) error {
 // namesIn opens a directory and lists what is in it. A pipe that took its place
 // holds nobody.
 func namesIn(dir string) ([]string, error) {
-	d, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0) //nolint:gosec // it is only listed
+	d, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it goes no further
 	}

@@ -208,13 +208,14 @@ type listings struct {
 	known map[string]*listingBegin // by bundle
 }
 
-// listingBegin is one of them, once it was asked for; mu is held meanwhile.
+// listingBegin is one of them. Who has what is in turn may ask, and set the rest.
 type listingBegin struct {
-	mu    sync.Mutex
+	turn  chan struct{}
 	asked bool
 	text  string
 }
 
+// of is a bundle's, which is forgotten after a while.
 func (l *listings) of(bundle string) *listingBegin {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -222,7 +223,8 @@ func (l *listings) of(bundle string) *listingBegin {
 		l.known = map[string]*listingBegin{}
 	}
 	if l.known[bundle] == nil {
-		l.known[bundle] = &listingBegin{}
+		l.known[bundle] = &listingBegin{turn: make(chan struct{}, 1)}
+		time.AfterFunc(resolvedFor, func() { l.forget(bundle) })
 	}
 	return l.known[bundle]
 }
@@ -235,22 +237,23 @@ func (l *listings) forget(bundle string) {
 
 // listingOf is how a bundle's kept.txt on the server begins, asked for when it is
 // the download's turn.
-func (s *Stager) listingOf(ctx context.Context, d *download, bundle string) (text string, err error) {
-	err = s.downloads.do(ctx, d, func() error {
-		l := s.listings.of(bundle)
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if !l.asked {
-			if l.text, err = s.askListing(ctx, bundle); err != nil {
-				return err
-			}
-			l.asked = true
-			time.AfterFunc(resolvedFor, func() { s.listings.forget(bundle) })
-		}
-		text = l.text
-		return nil
+func (s *Stager) listingOf(ctx context.Context, d *download, bundle string) (string, error) {
+	l := s.listings.of(bundle)
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	}
+	if l.asked {
+		return l.text, nil
+	}
+	err := s.downloads.do(ctx, d, func() (err error) {
+		l.text, err = s.askListing(ctx, bundle)
+		return err
 	})
-	return text, err
+	l.asked = err == nil
+	return l.text, err
 }
 
 func (s *Stager) askListing(ctx context.Context, bundle string) (string, error) {

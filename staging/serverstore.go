@@ -1,7 +1,9 @@
 package staging
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -104,6 +106,38 @@ func (s *ServerStore) locate(location, uuid string) (string, error) {
 // its results are moved to.
 const markSuffix = ".moved"
 
+// moveMark is what a mark says. It is written before a move and after it.
+type moveMark struct {
+	// At is the place that the results are moved to.
+	At string `json:"at"`
+	// Moved is set when they are all there: what is still in the run directory
+	// is only the rest of what was copied.
+	Moved bool `json:"moved"`
+	// Empty is set where there is none.
+	Empty bool `json:"empty"`
+}
+
+// readMark reads the mark of a run directory. Where there is none the error is
+// fs.ErrNotExist.
+func readMark(dir string) (m moveMark, err error) {
+	text, err := os.ReadFile(dir + markSuffix)
+	if err == nil {
+		err = json.Unmarshal(text, &m)
+	}
+	if err != nil {
+		return m, fmt.Errorf("read where it was moved: %w", err)
+	}
+	return m, nil
+}
+
+func (m moveMark) write(dir string) error {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("note where it is moved: %w", err)
+	}
+	return atomicfile.Write(dir+markSuffix, text, 0o600)
+}
+
 // Move moves what a run left in its directory to where the server wants it,
 // without the links to its dependencies and without what its exclude_patterns
 // name. It may be asked for the same again at any time: a mark beside the
@@ -125,12 +159,19 @@ func (s *ServerStore) move(ctx context.Context, run codalab.RunBundle, dir strin
 	if err != nil {
 		return err
 	}
-	mark := dir + markSuffix
-	earlier, unmarked := os.ReadFile(mark)
+	earlier, err := readMark(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if earlier.Moved {
+		if err := filetree.Remove(dir); err != nil {
+			return err
+		}
+	}
 	root, err := openClosed(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		if unmarked == nil {
-			return moveOn(string(earlier), at, mark)
+		if earlier.At != "" {
+			return moveOn(earlier, at, dir)
 		}
 		return &Error{What: "results", Err: fmt.Errorf("the working directory %s is gone", dir)}
 	}
@@ -150,12 +191,22 @@ func (s *ServerStore) move(ctx context.Context, run codalab.RunBundle, dir strin
 	if err := root.Chmod(".", place.Mode().Perm()|0o700); err != nil {
 		return err //nolint:wrapcheck // it names the directory
 	}
-	if err := atomicfile.Write(mark, []byte(at), 0o600); err != nil {
+	names, err := namesIn(dir)
+	if err != nil {
+		return err
+	}
+	if earlier.At != at { // else what stands there may be an earlier try's copy
+		if held, err := namesIn(at); err != nil || len(held) > 0 {
+			return fmt.Errorf("move to %s: %w", at, cmp.Or[error](err, syscall.ENOTEMPTY))
+		}
+	}
+	mark := moveMark{At: at, Empty: len(names) == 0}
+	if err := mark.write(dir); err != nil {
 		return err
 	}
 	err = syscall.Rename(dir, at)
 	if errors.Is(err, syscall.EXDEV) {
-		return copyOver(ctx, root, dir, at, unmarked == nil)
+		return copyOver(ctx, root, dir, mark, earlier.At == at)
 	}
 	if errors.Is(err, fs.ErrNotExist) { // a reply may have been lost
 		if _, gone := os.Lstat(dir); errors.Is(gone, fs.ErrNotExist) {
@@ -165,28 +216,25 @@ func (s *ServerStore) move(ctx context.Context, run codalab.RunBundle, dir strin
 	if err != nil {
 		return fmt.Errorf("move to %s: %w", at, err)
 	}
-	return atomicfile.SyncDir(path.Dir(at))
+	return mark.moved(dir)
 }
 
-// openMoved opens the results of a run directory that was moved; that they have
-// not been yet, which leaves their place empty, is fs.ErrNotExist. The place was
-// the server's to say when the mark was made; since then it must not have
-// become one to which a symbolic link leads.
-func openMoved(dir string) (*os.Root, error) {
-	mark, err := os.ReadFile(dir + markSuffix)
-	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the mark
+// moved notes that all is in its place.
+func (m moveMark) moved(dir string) error {
+	if err := atomicfile.SyncDir(path.Dir(m.At)); err != nil {
+		return err
 	}
-	at, err := follow(string(mark))
-	if err == nil && at != string(mark) {
-		err = refusal("there is a symbolic link in the path " + string(mark))
-	}
-	if err != nil {
-		return nil, err
-	}
-	names, err := namesIn(at)
-	if err == nil && len(names) == 0 {
-		err = fs.ErrNotExist
+	m.Moved = true
+	return m.write(dir)
+}
+
+// openMoved opens the results of a run directory where a mark says that they are.
+// The place was the server's to say when the mark was made; since then it must
+// not have become one to which a symbolic link leads.
+func openMoved(m moveMark) (*os.Root, error) {
+	at, err := follow(m.At)
+	if err == nil && at != m.At {
+		err = refusal("there is a symbolic link in the path " + m.At)
 	}
 	if err != nil {
 		return nil, err
@@ -197,27 +245,29 @@ func openMoved(dir string) (*os.Root, error) {
 // moveOn moves results that were moved to one place on to another, unless it is
 // the same: the server has given the bundle to the bridge once more. If there is
 // nothing at the first place, what stands at the second is an earlier try's. Only
-// results that are at neither are lost.
-func moveOn(from, to, mark string) error {
+// results that are at neither are lost: the server has made the place anew.
+func moveOn(m moveMark, to, dir string) error {
+	from := m.At
 	if from != to {
 		err := syscall.Rename(from, to)
-		absent := false
 		if errors.Is(err, fs.ErrNotExist) {
-			_, gone := os.Lstat(from) //nolint:gosec // the mark is our own
-			entries, unread := os.ReadDir(to)
-			absent = errors.Is(gone, fs.ErrNotExist) && (unread == nil || errors.Is(unread, fs.ErrNotExist))
-			if absent && len(entries) > 0 {
+			if _, gone := os.Lstat(from); errors.Is(gone, fs.ErrNotExist) {
 				err = nil
 			}
 		}
 		if err != nil {
-			return &Error{What: "results", Err: fmt.Errorf("they were moved to %s, and cannot be moved on to %s: %w", from, to, err), Retry: !absent}
+			return &Error{What: "results", Err: fmt.Errorf("they were moved to %s, and cannot be moved on to %s: %w", from, to, err), Retry: true}
 		}
 	}
-	if err := atomicfile.SyncDir(path.Dir(to)); err != nil {
+	names, err := namesIn(to)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return atomicfile.Write(mark, []byte(to), 0o600)
+	if err != nil || len(names) == 0 && !m.Empty {
+		return &Error{What: "results", Err: fmt.Errorf("they were moved to %s, and are not there any more, nor at %s", from, to)}
+	}
+	m.At = to
+	return m.moved(dir)
 }
 
 // openClosed opens a directory that a command may have closed to its owner.
@@ -230,10 +280,11 @@ func openClosed(dir string) (*os.Root, error) {
 }
 
 // copyOver is a move to another file system: the copy is made beside its place,
-// flushed, and takes that by one rename, before what was copied goes. at is an
-// empty directory; when it is not, and there was an earlier try, that one's copy
-// has taken it.
-func copyOver(ctx context.Context, root *os.Root, dir, at string, again bool) error {
+// flushed, and takes that by one rename, before what was copied goes. The place
+// is an empty directory; when it is not, and there was an earlier try, that one's
+// copy has taken it.
+func copyOver(ctx context.Context, root *os.Root, dir string, mark moveMark, again bool) error {
+	at := mark.At
 	tmp := path.Join(path.Dir(at), "."+path.Base(at)+".moving")
 	if err := filetree.Remove(tmp); err != nil {
 		return err
@@ -257,7 +308,7 @@ func copyOver(ctx context.Context, root *os.Root, dir, at string, again bool) er
 		}
 	}
 	if err == nil {
-		err = atomicfile.SyncDir(path.Dir(at))
+		err = mark.moved(dir)
 	}
 	if err != nil {
 		_ = filetree.Remove(tmp) // else the next try does, if there is one

@@ -286,7 +286,7 @@ func TestMoveGoesOnAfterACrash(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := newMoved(t, store)
-			must(t, os.WriteFile(m.dir+".moved", []byte(m.at), 0o600)) // nothing done yet
+			must(t, moveMark{At: m.at}.write(m.dir)) // nothing done yet
 			half := filepath.Join(filepath.Dir(m.at), ".contents.moving")
 			plant(t, half, map[string]string{"stdout": "ou"})
 			err := m.store.Move(t.Context(), m.run, m.dir)
@@ -298,6 +298,67 @@ func TestMoveGoesOnAfterACrash(t *testing.T) {
 			plant(t, m.dir, map[string]string{"stdout": "out"}) // the copy stands, and is not all removed
 			m.is(m.store.Move(t.Context(), m.run, m.dir))
 		})
+	}
+}
+
+// The copy stands and is whole, what was copied is half removed, and the server
+// gives the bundle another place.
+func TestHalfRemovedRunIsNotItsResults(t *testing.T) {
+	t.Parallel()
+	m := newMoved(t, stores(t)["another disk"])
+	m.is(m.store.Move(t.Context(), m.run, m.dir))
+	plant(t, m.dir, map[string]string{"stdout": "out"})
+	m.at = filepath.Join(m.store.Dir, "bundles", runUUID+"-r2", "contents")
+	must(t, os.MkdirAll(m.at, 0o750))
+	m.is(m.store.Move(t.Context(), m.run, m.dir))
+}
+
+func TestResultsThatTheServerThrewAwayAreSaidToBeLost(t *testing.T) {
+	t.Parallel()
+	for name, store := range stores(t) {
+		m := newMoved(t, store)
+		m.is(m.store.Move(t.Context(), m.run, m.dir))
+		must(t, errors.Join(os.RemoveAll(m.at), os.Mkdir(m.at, 0o750)))
+		err := m.store.Move(t.Context(), m.run, m.dir)
+		var e *Error
+		if !errors.As(err, &e) || e.Transient() || !strings.Contains(err.Error(), "not there any more") {
+			t.Errorf("%s: error %v, want a final one", name, err)
+		}
+	}
+}
+
+func TestNoResultsAtAllAreMovedAndOpened(t *testing.T) {
+	t.Parallel()
+	for name, store := range stores(t) {
+		m := newMoved(t, store)
+		m.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"*"}}
+		layout := spool.Layout(t.TempDir())
+		plant(t, layout.KeptDir(runUUID), map[string]string{"stdout": "of an earlier life"})
+		for range 2 {
+			must(t, m.store.Move(t.Context(), m.run, m.dir))
+		}
+		root, err := (&Collector{Store: &m.store, Layout: layout}).Open(m.run, m.dir)
+		must(t, err)
+		entries, err := fs.ReadDir(root.FS(), ".")
+		if must(t, errors.Join(err, root.Close())); len(entries) > 0 {
+			t.Errorf("%s: it holds %v", name, entries)
+		}
+	}
+}
+
+func TestForeignFilesAreNotTakenForAnEarlierTrysCopy(t *testing.T) {
+	t.Parallel()
+	for name, store := range stores(t) {
+		m := newMoved(t, store)
+		plant(t, m.at, map[string]string{"foreign": "x"})
+		for range 3 {
+			if err := m.store.Move(t.Context(), m.run, m.dir); err == nil || !strings.Contains(err.Error(), "not empty") {
+				t.Errorf("%s: error %v", name, err)
+			}
+		}
+		if _, err := os.Stat(m.dir); err != nil {
+			t.Errorf("%s: the results: %v", name, err)
+		}
 	}
 }
 
@@ -388,7 +449,7 @@ func TestMovedResultsSupersedeThoseKeptBefore(t *testing.T) {
 	for name, crash := range map[string]func(m *moved) error{
 		"at once":                  func(*moved) error { return nil },
 		"a crash after the move":   func(m *moved) error { return m.store.Move(m.Context(), m.run, m.dir) },
-		"a crash before the other": func(m *moved) error { return os.WriteFile(m.dir+".moved", []byte(m.at), 0o600) },
+		"a crash before the other": func(m *moved) error { return moveMark{At: m.at}.write(m.dir) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
