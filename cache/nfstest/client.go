@@ -62,6 +62,8 @@ type node struct {
 	dirty   []extent
 	pending int  // bytes in dirty
 	unsure  bool // written, not committed
+
+	failed error // of a write, of which nobody was told yet; guarded by the client's mu
 }
 
 // A place is a name in a directory.

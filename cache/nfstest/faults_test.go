@@ -147,6 +147,29 @@ func TestErrorsOfWritesAppearByTheClose(t *testing.T) {
 	}
 }
 
+// A program that is started has a copy of the descriptor until its execve(2), and
+// its closing of that takes no error from who wrote; nor is the error lost on who
+// flushes the file by another descriptor.
+func TestErrorOfAWriteIsNotTakenByACopyOfItsDescriptor(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Options{})
+	s.Inject(Fault{Kind: IO, Ops: []Op{Write}, Rate: 1})
+	path := filepath.Join(s.a, "f")
+	f, err := os.Create(path)
+	must(t, err)
+	_, err = f.WriteString("held back")
+	must(t, err)
+	fd, err := syscall.Dup(int(f.Fd()))
+	must(t, err)
+	is(t, syscall.Close(fd), syscall.EIO) // as nobody hears it
+	reader, err := os.Open(path)
+	must(t, err)
+	is(t, f.Close(), syscall.EIO)
+	is(t, reader.Sync(), syscall.EIO)
+	must(t, reader.Sync()) // it was told
+	must(t, reader.Close())
+}
+
 func TestErrorStrikesAnyCallThatIsNamed(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Options{})

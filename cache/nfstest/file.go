@@ -1,6 +1,7 @@
 package nfstest
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 	"syscall"
@@ -22,7 +23,7 @@ type handle struct {
 	closed  bool  // a descriptor of it was, and it was not used since
 	writes  bool
 	appends bool
-	err     error // of a write that was held back: fsync or close reports it
+	err     error // of a write that was held back: fsync reports it once, and close until then
 
 	listing []fuse.DirEntry // of a directory, since it was read from the start
 }
@@ -109,7 +110,7 @@ func (c *client) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fus
 func (c *client) opened(n *node, at place, flags uint32) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h := &handle{node: n, at: at, writes: flags&syscall.O_ACCMODE != syscall.O_RDONLY, appends: flags&syscall.O_APPEND != 0}
+	h := &handle{node: n, at: at, err: n.failed, writes: flags&syscall.O_ACCMODE != syscall.O_RDONLY, appends: flags&syscall.O_APPEND != 0}
 	n.opens[h] = struct{}{}
 	c.lastFh++
 	c.handles[c.lastFh] = h
@@ -191,9 +192,10 @@ func (c *client) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32
 	return uint32(len(data)), fuse.OK
 }
 
-// flush sends what was held back. When that fails it is lost, and the fsync or
-// close of each handle that can write says so (nfs(5), fs/nfs/file.c:
-// nfs_file_flush).
+// flush sends what was held back. When that fails it is lost, and the fsync of each
+// handle says so once, and the close of each that can write; of those too that are
+// opened before anybody was told (fs/nfs/file.c: nfs_file_flush, nfs_file_fsync;
+// lib/errseq.c).
 func (c *client) flush(n *node) error {
 	n.writing.Lock()
 	defer n.writing.Unlock()
@@ -228,21 +230,21 @@ func (c *client) commit(n *node) error {
 	return err
 }
 
-// fail keeps an error for those who can write.
+// fail keeps an error for those who have the file open, and for those who open it.
 func (c *client) fail(n *node, err error) {
 	if err == nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	n.failed = err
 	for h := range n.opens {
-		if h.writes {
-			h.err = err
-		}
+		h.err = err
 	}
 }
 
-// Flush is close(2).
+// Flush is close(2), and the same of a copy of the descriptor: also that which a
+// program has between fork(2) and execve(2). So it takes no error from others.
 func (c *client) Flush(_ <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	h := c.handle(in.Fh)
 	c.mu.Lock()
@@ -251,21 +253,20 @@ func (c *client) Flush(_ <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	if !h.writes {
 		return fuse.OK
 	}
-	return c.settle(h)
+	err := c.commit(h.node)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return fuse.ToStatus(cmp.Or(h.err, err))
 }
 
 // Fsync is fsync(2).
 func (c *client) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	return c.settle(c.handle(in.Fh))
-}
-
-// settle commits, and reports what went wrong since the last time.
-func (c *client) settle(h *handle) fuse.Status {
+	h := c.handle(in.Fh)
 	err := c.commit(h.node)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if h.err != nil {
-		err, h.err = h.err, nil
+		err, h.err, h.node.failed = h.err, nil, nil
 	}
 	return fuse.ToStatus(err)
 }
