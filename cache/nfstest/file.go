@@ -24,6 +24,7 @@ type handle struct {
 	writes  bool
 	appends bool
 	err     error // of a write that was held back: fsync reports it once, and close until then
+	before  error // the same, of one before the open, of which nobody had been told: only fsync does
 
 	listing []fuse.DirEntry // of a directory, since it was read from the start
 }
@@ -110,7 +111,7 @@ func (c *client) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fus
 func (c *client) opened(n *node, at place, flags uint32) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h := &handle{node: n, at: at, err: n.failed, writes: flags&syscall.O_ACCMODE != syscall.O_RDONLY, appends: flags&syscall.O_APPEND != 0}
+	h := &handle{node: n, at: at, before: n.failed, writes: flags&syscall.O_ACCMODE != syscall.O_RDONLY, appends: flags&syscall.O_APPEND != 0}
 	n.opens[h] = struct{}{}
 	c.lastFh++
 	c.handles[c.lastFh] = h
@@ -192,10 +193,10 @@ func (c *client) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32
 	return uint32(len(data)), fuse.OK
 }
 
-// flush sends what was held back. When that fails it is lost, and the fsync of each
-// handle says so once, and the close of each that can write; of those too that are
-// opened before anybody was told (fs/nfs/file.c: nfs_file_flush, nfs_file_fsync;
-// lib/errseq.c).
+// flush sends what was held back. When that fails it is lost. The fsync of each
+// handle says so once, also of those that are opened before anybody was told, and
+// so does the close of each that could write then (fs/nfs/file.c: nfs_file_flush,
+// nfs_file_fsync; lib/errseq.c).
 func (c *client) flush(n *node) error {
 	n.writing.Lock()
 	defer n.writing.Unlock()
@@ -265,8 +266,8 @@ func (c *client) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	err := c.commit(h.node)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if h.err != nil {
-		err, h.err, h.node.failed = h.err, nil, nil
+	if failed := cmp.Or(h.err, h.before); failed != nil {
+		err, h.err, h.before, h.node.failed = failed, nil, nil, nil
 	}
 	return fuse.ToStatus(err)
 }
