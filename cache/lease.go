@@ -148,15 +148,11 @@ func (c *Cache) isLate(path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	f, err := os.Open(path) // and not stat: an open asks the server
+	info, err := openedInfo(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("look at a lease: %w", err)
-	}
-	info, err := f.Stat()
-	if err = errors.Join(err, f.Close()); err != nil {
 		return false, fmt.Errorf("look at a lease: %w", err)
 	}
 	return now.Sub(info.ModTime()) > c.o.Term+c.o.Term/2, nil
