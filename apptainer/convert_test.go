@@ -24,6 +24,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -46,22 +47,22 @@ func unsquash(t *testing.T, sif string, args ...string) string {
 func TestSIFHoldsTheImageAndWhatApptainerNeeds(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
-	reg := startRegistry(t)
+	reg := imagetest.Start(t)
 	config := v1.Config{
 		Env:        []string{"PATH=/opt/bin:/bin", `GREETING=it's $HOME and "more"`, "odd.name=1"},
 		Entrypoint: []string{"/entry", "a b"},
 		Cmd:        []string{"it's"},
 		Labels:     map[string]string{"maker": "us"},
 	}
-	suid := executable("suid", "#!")
+	suid := imagetest.Executable("suid", "#!")
 	suid.Mode = 0o4755
-	owned := regular("owned", "x")
+	owned := imagetest.Regular("owned", "x")
 	owned.Uid, owned.Gid = 1234, 5678
-	img := image(t, config,
-		gzipLayer(t, tarStream(t, directory("d"), regular("d/gone", "1"), regular("kept", "lower"), suid, owned)),
-		gzipLayer(t, tarStream(t, regular("d/.wh.gone", ""), regular("d/new", "2"), hardlink("link", "kept"), symlink("s", "kept"))))
+	img := imagetest.Image(t, config,
+		imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Directory("d"), imagetest.Regular("d/gone", "1"), imagetest.Regular("kept", "lower"), suid, owned)),
+		imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("d/.wh.gone", ""), imagetest.Regular("d/new", "2"), imagetest.Hardlink("link", "kept"), imagetest.Symlink("s", "kept"))))
 	path := filepath.Join(t.TempDir(), "x.sif")
-	resolved := resolve(t, reg.push(t, "x", img))
+	resolved := resolve(t, reg.Push(t, "x", img))
 	if err := (apptainer.Converter{Registry: quick()}).Convert(t.Context(), resolved, path, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -111,9 +112,9 @@ func checkScripts(t *testing.T, sif string) {
 func TestEqualImagesGiveEqualFileSystems(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
-	reg := startRegistry(t)
-	resolved := resolve(t, reg.push(t, "x", image(t, v1.Config{Labels: map[string]string{"a": "1", "b": "2"}},
-		gzipLayer(t, tarStream(t, regular("a", strings.Repeat("a", 300_000)), hardlink("b", "a"), regular("c", "c"))))))
+	reg := imagetest.Start(t)
+	resolved := resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{Labels: map[string]string{"a": "1", "b": "2"}},
+		imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", strings.Repeat("a", 300_000)), imagetest.Hardlink("b", "a"), imagetest.Regular("c", "c"))))))
 	var seen [2]string
 	for i := range seen {
 		path := filepath.Join(t.TempDir(), "x.sif")
@@ -133,10 +134,10 @@ func TestEqualImagesGiveEqualFileSystems(t *testing.T) {
 func TestUncompressedAndRepeatedLayersAreRead(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
-	reg := startRegistry(t)
-	plain := static.NewLayer(tarStream(t, regular("a", "plain")), types.OCIUncompressedLayer)
+	reg := imagetest.Start(t)
+	plain := static.NewLayer(imagetest.TarStream(t, imagetest.Regular("a", "plain")), types.OCIUncompressedLayer)
 	path := filepath.Join(t.TempDir(), "x.sif")
-	img := resolve(t, reg.push(t, "x", image(t, v1.Config{}, plain, gzipLayer(t, tarStream(t)), plain)))
+	img := resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, plain, imagetest.GzipLayer(t, imagetest.TarStream(t)), plain)))
 	if err := (apptainer.Converter{Registry: quick()}).Convert(t.Context(), img, path, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -148,8 +149,8 @@ func TestUncompressedAndRepeatedLayersAreRead(t *testing.T) {
 func TestProgressEndsWhole(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
-	reg := startRegistry(t)
-	img := resolve(t, reg.push(t, "x", image(t, v1.Config{}, gzipLayer(t, tarStream(t, regular("a", "content"))))))
+	reg := imagetest.Start(t)
+	img := resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", "content"))))))
 	var seen []apptainer.Progress
 	err := apptainer.Converter{Registry: quick()}.Convert(t.Context(), img, filepath.Join(t.TempDir(), "x.sif"), func(p apptainer.Progress) {
 		seen = append(seen, p)
@@ -186,20 +187,20 @@ func TestUnsupportedLayersAreRefused(t *testing.T) {
 	}{
 		{"zstd", static.NewLayer(zstd, types.OCILayerZStd), "layer 2 of 2: it is compressed with zstd, which is not handled yet"},
 		{"zstd that says it is gzip", static.NewLayer(zstd, types.DockerLayer), "it is compressed with zstd"},
-		{"foreign", static.NewLayer(tarStream(t), types.DockerForeignLayer), "may not be distributed"},
+		{"foreign", static.NewLayer(imagetest.TarStream(t), types.DockerForeignLayer), "may not be distributed"},
 		{"unknown", static.NewLayer([]byte("{}"), "application/x-model"), "its type application/x-model is not handled"},
 		{"not a tar", static.NewLayer(bytes.Repeat([]byte("no tar"), 1000), types.DockerUncompressedLayer), "unreadable tar entry"},
-		{"hostile link", gzipLayer(t, tarStream(t, hardlink("a", "../../etc/shadow"))), `hard link to "etc/shadow", which does not exist`},
+		{"hostile link", imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Hardlink("a", "../../etc/shadow"))), `hard link to "etc/shadow", which does not exist`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			reg := startRegistry(t)
+			reg := imagetest.Start(t)
 			img := tiny(t, "base")
 			img, err := mutate.Append(img, mutate.Addendum{Layer: tt.layer})
 			if err != nil {
 				t.Fatal(err)
 			}
-			failedConversion(t, apptainer.Converter{Registry: quick()}, resolve(t, reg.push(t, "x", img)), false, tt.words)
+			failedConversion(t, apptainer.Converter{Registry: quick()}, resolve(t, reg.Push(t, "x", img)), false, tt.words)
 		})
 	}
 }
@@ -210,7 +211,7 @@ func TestImageOfAnotherPlatformIsRefused(t *testing.T) {
 		"windows/" + runtime.GOARCH: "it is made for windows",
 		"linux/s390x":               "it is made for linux/s390x, not for linux/" + runtime.GOARCH,
 	} {
-		reg := startRegistry(t)
+		reg := imagetest.Start(t)
 		img := tiny(t, "x")
 		config, err := img.ConfigFile()
 		if err != nil {
@@ -221,14 +222,14 @@ func TestImageOfAnotherPlatformIsRefused(t *testing.T) {
 		if img, err = mutate.ConfigFile(img, config); err != nil {
 			t.Fatal(err)
 		}
-		failedConversion(t, apptainer.Converter{Registry: quick()}, resolve(t, reg.push(t, "x", img)), false, words)
+		failedConversion(t, apptainer.Converter{Registry: quick()}, resolve(t, reg.Push(t, "x", img)), false, words)
 	}
 }
 
 func TestBombIsRefused(t *testing.T) {
 	t.Parallel()
-	reg := startRegistry(t)
-	img := resolve(t, reg.push(t, "x", image(t, v1.Config{}, gzipLayer(t, tarStream(t, regular("zeros", strings.Repeat("\x00", 1<<20)))))))
+	reg := imagetest.Start(t)
+	img := resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("zeros", strings.Repeat("\x00", 1<<20)))))))
 	failedConversion(t, apptainer.Converter{Registry: quick(), MaxBytes: 1 << 19}, img, false, "unpacks to more than is allowed")
 	failedConversion(t, apptainer.Converter{Registry: quick(), MaxEntries: 5}, img, false, "unpacks to more than is allowed")
 }
@@ -240,7 +241,7 @@ func isBlob(r *http.Request) bool {
 
 func TestDamagedLayersAreRefused(t *testing.T) {
 	t.Parallel()
-	layer := gzipLayer(t, tarStream(t, regular("a", "content")))
+	layer := imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", "content")))
 	digest, err := layer.Digest()
 	if err != nil {
 		t.Fatal(err)
@@ -260,9 +261,9 @@ func TestDamagedLayersAreRefused(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			reg := startRegistry(t)
-			img := resolve(t, reg.push(t, "x", image(t, v1.Config{}, layer)))
-			reg.intercept = func(w http.ResponseWriter, r *http.Request) bool {
+			reg := imagetest.Start(t)
+			img := resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, layer)))
+			reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
 				if !isBlob(r) || !strings.HasSuffix(r.URL.Path, digest.Hex) {
 					return false
 				}
@@ -282,17 +283,17 @@ func TestDamagedLayersAreRefused(t *testing.T) {
 		if _, err := whole.ReadFrom(blob); err != nil {
 			t.Fatal(err)
 		}
-		reg := startRegistry(t)
+		reg := imagetest.Start(t)
 		img, err := mutate.Append(tiny(t, "base"), mutate.Addendum{Layer: static.NewLayer(whole.Bytes()[:whole.Len()/2], types.DockerLayer)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		failedConversion(t, apptainer.Converter{Registry: quick()}, resolve(t, reg.push(t, "x", img)), false, "its content is cut short")
+		failedConversion(t, apptainer.Converter{Registry: quick()}, resolve(t, reg.Push(t, "x", img)), false, "its content is cut short")
 	})
 	t.Run("of another diffID", func(t *testing.T) {
 		t.Parallel()
-		reg := startRegistry(t)
-		img := image(t, v1.Config{}, layer)
+		reg := imagetest.Start(t)
+		img := imagetest.Image(t, v1.Config{}, layer)
 		config, err := img.ConfigFile()
 		if err != nil {
 			t.Fatal(err)
@@ -302,16 +303,16 @@ func TestDamagedLayersAreRefused(t *testing.T) {
 		if img, err = mutate.ConfigFile(img, config); err != nil {
 			t.Fatal(err)
 		}
-		failedConversion(t, apptainer.Converter{Registry: quick()}, resolve(t, reg.push(t, "x", img)), false, "it unpacks to sha256:")
+		failedConversion(t, apptainer.Converter{Registry: quick()}, resolve(t, reg.Push(t, "x", img)), false, "it unpacks to sha256:")
 	})
 }
 
 func TestLayerThatStallsIsGivenUp(t *testing.T) {
 	t.Parallel()
-	reg := startRegistry(t)
-	img := resolve(t, reg.push(t, "x", image(t, v1.Config{}, gzipLayer(t, tarStream(t, regular("a", "content"))))))
+	reg := imagetest.Start(t)
+	img := resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", "content"))))))
 	var blobs atomic.Int32
-	reg.intercept = func(w http.ResponseWriter, r *http.Request) bool {
+	reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
 		if !isBlob(r) || blobs.Add(1) == 1 { // the first is the configuration
 			return false
 		}
@@ -328,8 +329,8 @@ func TestLayerThatStallsIsGivenUp(t *testing.T) {
 func TestCancelledConversionLeavesNothing(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
-	reg := startRegistry(t)
-	img := resolve(t, reg.push(t, "x", image(t, v1.Config{}, gzipLayer(t, tarStream(t, regular("a", strings.Repeat("content", 1<<20)))))))
+	reg := imagetest.Start(t)
+	img := resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", strings.Repeat("content", 1<<20)))))))
 	for _, stage := range []apptainer.Stage{apptainer.Pulling, apptainer.Converting} {
 		ctx, cancel := context.WithCancel(t.Context())
 		dir := t.TempDir()
@@ -351,8 +352,8 @@ func TestCancelledConversionLeavesNothing(t *testing.T) {
 
 func TestExistingFileIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	reg := startRegistry(t)
-	img := resolve(t, reg.push(t, "x", tiny(t, "x")))
+	reg := imagetest.Start(t)
+	img := resolve(t, reg.Push(t, "x", tiny(t, "x")))
 	path := filepath.Join(t.TempDir(), "x.sif")
 	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
@@ -369,12 +370,12 @@ func TestExistingFileIsLeftAlone(t *testing.T) {
 func TestFullDiskIsSaidInWords(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
-	reg := startRegistry(t)
+	reg := imagetest.Start(t)
 	random := make([]byte, 3<<20)
 	for i := range random {
 		random[i] = byte(i * i >> 7 * i >> 3)
 	}
-	img := resolve(t, reg.push(t, "x", image(t, v1.Config{}, static.NewLayer(tarStream(t, regular("a", string(random))), types.OCIUncompressedLayer))))
+	img := resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, static.NewLayer(imagetest.TarStream(t, imagetest.Regular("a", string(random))), types.OCIUncompressedLayer))))
 	for name, size := range map[string]string{"layers": "1m", "squashfs": "64k"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

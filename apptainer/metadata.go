@@ -15,7 +15,7 @@ import (
 // internal/pkg/build/sources/base_environment.go for what it makes itself.
 const (
 	baseEnvironment = `#!/bin/sh
-export PATH="${PATH:-` + defaultPath + `}"
+export PATH="${PATH:-` + DefaultPath + `}"
 `
 	// The library path is where Apptainer's --nv binds the driver's libraries.
 	lastEnvironment = `#!/bin/sh
@@ -26,9 +26,10 @@ else
 fi
 export LD_LIBRARY_PATH
 `
-	// defaultPath is that of a Docker image that sets none.
-	defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 )
+
+// DefaultPath is the PATH of a Docker image that sets none.
+const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // metadataLayer makes, as a tar stream, the layer that turns a Docker image's
 // tree into a SIF's: Apptainer's files, and the mount points that are missing.

@@ -9,66 +9,42 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 )
 
 // tiny is an image that differs by its content.
 func tiny(tb testing.TB, content string) v1.Image {
 	tb.Helper()
-	return image(tb, v1.Config{}, gzipLayer(tb, tarStream(tb, regular("f", content))))
+	return imagetest.Image(tb, v1.Config{}, imagetest.GzipLayer(tb, imagetest.TarStream(tb, imagetest.Regular("f", content))))
 }
 
 func TestTagResolvesToTheDigestThatItHasNow(t *testing.T) {
 	t.Parallel()
-	reg := startRegistry(t)
+	reg := imagetest.Start(t)
 	for _, content := range []string{"first", "second"} {
 		img := tiny(t, content)
-		got := resolve(t, reg.push(t, "a/b:tag", img))
+		got := resolve(t, reg.Push(t, "a/b:tag", img))
 		want, err := img.Digest()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Digest != want.String() || got.Architecture != runtime.GOARCH || got.Pinned() != reg.host+"/a/b@"+want.String() {
+		if got.Digest != want.String() || got.Architecture != runtime.GOARCH || got.Pinned() != reg.Host+"/a/b@"+want.String() {
 			t.Errorf("resolved to %+v (%s), want %s", got, got.Pinned(), want)
 		}
 	}
 }
 
-// pushIndex publishes a list of one image for each platform.
-func (r *testRegistry) pushIndex(t *testing.T, repo string, platforms map[string]v1.Image) string {
-	t.Helper()
-	var index v1.ImageIndex = empty.Index
-	for platform, img := range platforms {
-		p, err := v1.ParsePlatform(platform)
-		if err != nil {
-			t.Fatal(err)
-		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: p}})
-	}
-	ref, err := name.ParseReference(r.host + "/" + repo)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := remote.WriteIndex(ref, index); err != nil {
-		t.Fatal(err)
-	}
-	return ref.String()
-}
-
 func TestListResolvesToOurPlatform(t *testing.T) {
 	t.Parallel()
-	reg := startRegistry(t)
+	reg := imagetest.Start(t)
 	images := map[string]v1.Image{}
 	for _, platform := range []string{"linux/amd64", "linux/arm64", "linux/arm/v7", "linux/arm/v6", "windows/amd64", "unknown/unknown"} {
 		images[platform] = tiny(t, platform)
 	}
-	ref, err := apptainer.ParseReference(reg.pushIndex(t, "list", images))
+	ref, err := apptainer.ParseReference(reg.PushIndex(t, "list", images))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,15 +97,15 @@ func TestRegistrysRefusalsAreSaidInWords(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			reg := startRegistry(t)
-			reg.intercept = func(w http.ResponseWriter, r *http.Request) bool {
+			reg := imagetest.Start(t)
+			reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
 				if r.URL.Path == "/v2/" {
 					return false
 				}
 				w.WriteHeader(tt.status)
 				return true
 			}
-			ref, err := apptainer.ParseReference(reg.host + "/some/image")
+			ref, err := apptainer.ParseReference(reg.Host + "/some/image")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -141,13 +117,13 @@ func TestRegistrysRefusalsAreSaidInWords(t *testing.T) {
 
 func TestUnknownImageIsNotFound(t *testing.T) {
 	t.Parallel()
-	reg := startRegistry(t)
-	ref, err := apptainer.ParseReference(reg.host + "/nosuch:latest")
+	reg := imagetest.Start(t)
+	ref, err := apptainer.ParseReference(reg.Host + "/nosuch:latest")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = quick().Resolve(t.Context(), ref)
-	if want := `image "` + reg.host + `/nosuch:latest": not found in the registry`; err == nil || err.Error() != want {
+	if want := `image "` + reg.Host + `/nosuch:latest": not found in the registry`; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }
@@ -170,12 +146,12 @@ func TestUnreachableRegistryIsNamed(t *testing.T) {
 
 func TestRegistryThatStallsIsGivenUp(t *testing.T) {
 	t.Parallel()
-	reg := startRegistry(t)
-	reg.intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+	reg := imagetest.Start(t)
+	reg.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
 		<-r.Context().Done()
 		return true
 	}
-	ref, err := apptainer.ParseReference(reg.host + "/x")
+	ref, err := apptainer.ParseReference(reg.Host + "/x")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,13 +164,13 @@ func TestRegistryThatStallsIsGivenUp(t *testing.T) {
 func TestEndOfContextEndsAResolution(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	reg := startRegistry(t)
-	reg.intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+	reg := imagetest.Start(t)
+	reg.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
 		cancel()
 		<-r.Context().Done()
 		return true
 	}
-	ref, err := apptainer.ParseReference(reg.host + "/x")
+	ref, err := apptainer.ParseReference(reg.Host + "/x")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,8 +186,8 @@ func TestOldAndForeignManifestsAreRefused(t *testing.T) {
 		"application/vnd.docker.distribution.manifest.v1+json":      "Docker's old schema 1",
 		"application/vnd.oci.artifact.manifest.v1+json":             "it is not a container image",
 	} {
-		reg := startRegistry(t)
-		reg.intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		reg := imagetest.Start(t)
+		reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
 			if !strings.Contains(r.URL.Path, "/manifests/") {
 				return false
 			}
@@ -219,7 +195,7 @@ func TestOldAndForeignManifestsAreRefused(t *testing.T) {
 			_, _ = w.Write([]byte(`{"schemaVersion": 1}`))
 			return true
 		}
-		ref, err := apptainer.ParseReference(reg.host + "/old")
+		ref, err := apptainer.ParseReference(reg.Host + "/old")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -40,7 +41,7 @@ func TestPullGoesOnWhereItsConnectionBroke(t *testing.T) {
 	testenv.Containers(t)
 	noise := make([]byte, 6<<20)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(noise) // never fails
-	layer := gzipLayer(t, tarStream(t, regular("noise", string(noise))))
+	layer := imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("noise", string(noise))))
 	digest, err := layer.Digest()
 	if err != nil {
 		t.Fatal(err)
@@ -64,10 +65,10 @@ func TestPullGoesOnWhereItsConnectionBroke(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			reg := startRegistry(t)
-			img := resolve(t, reg.push(t, "noisy", image(t, v1.Config{}, layer)))
+			reg := imagetest.Start(t)
+			img := resolve(t, reg.Push(t, "noisy", imagetest.Image(t, v1.Config{}, layer)))
 			var sent atomic.Int64
-			reg.intercept = func(w http.ResponseWriter, r *http.Request) bool {
+			reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
 				if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, digest.String()) {
 					return false
 				}

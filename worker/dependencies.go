@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -23,10 +23,10 @@ type link struct{ name, target string }
 // mount_dependency). A dependency at "." shows every entry of its source at
 // top level; it is bound as a whole, so that links within it lead where they
 // would in the container and never elsewhere on the host.
-func planDependencies(bundle string, deps []spool.Dependency) ([]link, []apptainer.Bind, error) {
+func planDependencies(bundle string, deps []spool.Dependency) ([]link, []container.Bind, error) {
 	base := spool.DependenciesDir(bundle)
 	var links []link
-	var binds []apptainer.Bind
+	var binds []container.Bind
 	var names []string
 	for _, d := range deps {
 		name, err := childPath(d.ChildPath)
@@ -46,11 +46,11 @@ func planDependencies(bundle string, deps []spool.Dependency) ([]link, []apptain
 		if name != "." {
 			target := path.Join(base, name)
 			links = append(links, link{name, target})
-			binds = append(binds, apptainer.Bind{Source: d.Source, Target: target, ReadOnly: true, Exact: d.InPlace})
+			binds = append(binds, container.Bind{Source: d.Source, Target: target, ReadOnly: true, Exact: d.InPlace})
 			continue
 		}
 		target := path.Join(base, unusedName(names))
-		binds = append(binds, apptainer.Bind{Source: d.Source, Target: target, ReadOnly: true, Exact: d.InPlace})
+		binds = append(binds, container.Bind{Source: d.Source, Target: target, ReadOnly: true, Exact: d.InPlace})
 		entries, err := listNames(d.Source)
 		if err != nil {
 			return nil, nil, err

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -22,12 +22,12 @@ func TestDependenciesAreBoundAndLinked(t *testing.T) {
 	for name, test := range map[string]struct {
 		dependencies []spool.Dependency
 		links        []link
-		binds        []apptainer.Bind
+		binds        []container.Bind
 	}{
 		"file and nested": {
 			dependencies: []spool.Dependency{{ChildPath: "data", Source: file}, {ChildPath: "./a/b/", Source: dir}},
 			links:        []link{{"data", deps + "data"}, {"a/b", deps + "a/b"}},
-			binds: []apptainer.Bind{
+			binds: []container.Bind{
 				{Source: file, Target: deps + "data", ReadOnly: true},
 				{Source: dir, Target: deps + "a/b", ReadOnly: true},
 			},
@@ -35,12 +35,12 @@ func TestDependenciesAreBoundAndLinked(t *testing.T) {
 		"in place": {
 			dependencies: []spool.Dependency{{ChildPath: "data", Source: dir, InPlace: true}},
 			links:        []link{{"data", deps + "data"}},
-			binds:        []apptainer.Bind{{Source: dir, Target: deps + "data", ReadOnly: true, Exact: true}},
+			binds:        []container.Bind{{Source: dir, Target: deps + "data", ReadOnly: true, Exact: true}},
 		},
 		"top level": {
 			dependencies: []spool.Dependency{{ChildPath: ".", Source: dir}, {ChildPath: "all", Source: file}},
 			links:        []link{{"file", deps + "all_/file"}, {"link", deps + "all_/link"}, {"all", deps + "all"}},
-			binds: []apptainer.Bind{
+			binds: []container.Bind{
 				{Source: dir, Target: deps + "all_", ReadOnly: true},
 				{Source: file, Target: deps + "all", ReadOnly: true},
 			},
@@ -48,7 +48,7 @@ func TestDependenciesAreBoundAndLinked(t *testing.T) {
 		"empty path": {
 			dependencies: []spool.Dependency{{Source: dir}},
 			links:        []link{{"file", deps + "all/file"}, {"link", deps + "all/link"}},
-			binds:        []apptainer.Bind{{Source: dir, Target: deps + "all", ReadOnly: true}},
+			binds:        []container.Bind{{Source: dir, Target: deps + "all", ReadOnly: true}},
 		},
 	} {
 		links, binds, err := planDependencies(bundle, test.dependencies)

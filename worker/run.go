@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -117,7 +117,7 @@ func (r *run) guarded(ctx context.Context, task func(context.Context)) func() er
 	}
 }
 
-func (r *run) runContainer(ctx context.Context, c apptainer.Container) (apptainer.Exit, error) {
+func (r *run) runContainer(ctx context.Context, c container.Container) (container.Exit, error) {
 	if r.container != nil {
 		return r.container(ctx, c)
 	}
@@ -131,7 +131,7 @@ func (r *run) runContainer(ctx context.Context, c apptainer.Container) (apptaine
 // prepare makes ready what the command needs, in no more than a few calls of
 // the file system: links to its dependencies, its output, its devices, its
 // scratch.
-func (r *run) prepare() (c apptainer.Container, err error) {
+func (r *run) prepare() (c container.Container, err error) {
 	root, err := os.OpenRoot(r.spec.RunDir)
 	if err != nil {
 		return c, fmt.Errorf("open the run directory: %w", err)
@@ -156,7 +156,7 @@ func (r *run) prepare() (c apptainer.Container, err error) {
 		return c, err
 	}
 	home := "/" + r.spec.Bundle
-	c = apptainer.Container{
+	c = container.Container{
 		SIF:          r.spec.Image,
 		ShellCommand: r.spec.Command,
 		Env:          append([]string{"CODALAB=true", "HOME=" + home, "TMPDIR=" + tempDir(r.spec.Bundle)}, gpuEnv(gpus)...),

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -55,12 +55,12 @@ func (s site) write(t *testing.T, name, content string) {
 	must(t, os.WriteFile(filepath.Join(s.spec.RunDir, name), []byte(content), 0o600))
 }
 
-// container stands in for apptainer's Run.
-type container func(context.Context, apptainer.Container) (apptainer.Exit, error)
+// runner stands in for a container.
+type runner func(context.Context, container.Container) (container.Exit, error)
 
 // newWorker is a worker whose container is a function. The host that it sees
 // has no cgroups, no GPUs, and no processes but those that a test makes up.
-func newWorker(t *testing.T, run container) Worker {
+func newWorker(t *testing.T, run runner) Worker {
 	t.Helper()
 	host := t.TempDir()
 	w := Worker{
@@ -73,16 +73,16 @@ func newWorker(t *testing.T, run container) Worker {
 }
 
 // succeeds is a container whose command has nothing to do.
-func succeeds(_ context.Context, c apptainer.Container) (apptainer.Exit, error) {
+func succeeds(_ context.Context, c container.Container) (container.Exit, error) {
 	c.OnStart(1)
-	return apptainer.Exit{}, nil
+	return container.Exit{}, nil
 }
 
 // obeys is a container whose command runs until TERM ends it.
-func obeys(ctx context.Context, c apptainer.Container) (apptainer.Exit, error) {
+func obeys(ctx context.Context, c container.Container) (container.Exit, error) {
 	c.OnStart(1)
 	<-ctx.Done()
-	return apptainer.Exit{Code: 143, Signal: 15}, nil
+	return container.Exit{Code: 143, Signal: 15}, nil
 }
 
 func must(t *testing.T, err error) {

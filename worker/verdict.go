@@ -9,14 +9,14 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // ending is all that is known of how a command ended.
 type ending struct {
-	exit apptainer.Exit
+	exit container.Exit
 	// err is why the command was not run, or not to its end.
 	err error
 	// told is set when the worker was told to stop before the command's end.
@@ -102,8 +102,8 @@ func (e ending) notRun() (spool.Cause, string) {
 	switch {
 	case errors.As(e.err, &user):
 		return spool.CauseUser, user.sentence
-	case errors.Is(e.err, apptainer.ErrNoShell):
-		return spool.CauseUser, sentence(apptainer.ErrNoShell)
+	case errors.Is(e.err, container.ErrNoShell):
+		return spool.CauseUser, sentence(container.ErrNoShell)
 	case e.told:
 		return spool.CausePlatform, "The job was told to stop before the command began."
 	default:

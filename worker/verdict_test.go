@@ -8,15 +8,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 func TestVerdictSaysWhoseDoingTheEndWas(t *testing.T) {
 	t.Parallel()
 	limit := &limitError{"Time limit exceeded."}
-	exited := func(code int) apptainer.Exit {
-		e := apptainer.Exit{Code: code}
+	exited := func(code int) container.Exit {
+		e := container.Exit{Code: code}
 		if code > 128 {
 			e.Signal = code - 128
 		}
@@ -46,7 +46,7 @@ func TestVerdictSaysWhoseDoingTheEndWas(t *testing.T) {
 		"told to stop":                {ending: ending{exit: exited(143), told: true}, cause: spool.CausePlatform, failure: "The job was told to stop before the command had ended.", terminated: true},
 		"told to stop, ended well":    {ending: ending{told: true}, cause: spool.CauseSucceeded, terminated: true},
 		"told before it began":        {ending: ending{err: errors.New("x"), told: true}, cause: spool.CausePlatform, failure: "The job was told to stop before the command began.", terminated: true},
-		"no shell":                    {ending: ending{err: fmt.Errorf("run: %w", apptainer.ErrNoShell)}, cause: spool.CauseUser, failure: "The image has no shell: neither /bin/bash nor /bin/sh."},
+		"no shell":                    {ending: ending{err: fmt.Errorf("run: %w", container.ErrNoShell)}, cause: spool.CauseUser, failure: "The image has no shell: neither /bin/bash nor /bin/sh."},
 		"the bundle's own dependency": {ending: ending{err: &userError{"Two dependencies."}}, cause: spool.CauseUser, failure: "Two dependencies."},
 		"the node": {
 			ending: ending{err: errors.New("this node\nlacks squashfuse")}, cause: spool.CausePlatform,

@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -37,7 +37,7 @@ func outputs() []string { return []string{"stdout", "stderr"} }
 
 // makeDirs makes the directories of the command on the node's own disk, and
 // says what to bind where. r.dir is the working directory from then on.
-func (r *run) makeDirs() ([]apptainer.Bind, error) {
+func (r *run) makeDirs() ([]container.Bind, error) {
 	temp := filepath.Join(r.scratch.dir, scratchTemp)
 	err := os.Mkdir(temp, 0o700)
 	if err == nil {
@@ -46,7 +46,7 @@ func (r *run) makeDirs() ([]apptainer.Bind, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make TMPDIR: %w", err)
 	}
-	binds := []apptainer.Bind{{Source: temp, Target: tempDir(r.spec.Bundle)}}
+	binds := []container.Bind{{Source: temp, Target: tempDir(r.spec.Bundle)}}
 	r.dir = r.spec.RunDir
 	if r.spec.WorkDir == spool.WorkDirLocal {
 		local := filepath.Join(r.scratch.dir, scratchWorkDir)
@@ -59,10 +59,10 @@ func (r *run) makeDirs() ([]apptainer.Bind, error) {
 			if err := os.Symlink(target, filepath.Join(local, name)); err != nil {
 				return nil, fmt.Errorf("link %s into the working directory: %w", name, err)
 			}
-			binds = append(binds, apptainer.Bind{Source: filepath.Join(r.spec.RunDir, name), Target: target})
+			binds = append(binds, container.Bind{Source: filepath.Join(r.spec.RunDir, name), Target: target})
 		}
 	}
-	return append(binds, apptainer.Bind{Source: r.dir, Target: "/" + r.spec.Bundle}), nil
+	return append(binds, container.Bind{Source: r.dir, Target: "/" + r.spec.Bundle}), nil
 }
 
 // makeLinks makes links in the working directory.

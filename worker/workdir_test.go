@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -22,7 +22,7 @@ func local(s *spool.Spec) { s.WorkDir = spool.WorkDirLocal }
 
 // workDirOf is the host's directory that a container has as its working
 // directory.
-func workDirOf(c apptainer.Container) string {
+func workDirOf(c container.Container) string {
 	for _, b := range c.Binds {
 		if b.Target == c.Dir {
 			return b.Source
@@ -33,9 +33,9 @@ func workDirOf(c apptainer.Container) string {
 
 // writes is a container whose command writes a file, and is ended as obeys is
 // where it is to wait.
-func writes(t *testing.T, name, content string, end container) container {
+func writes(t *testing.T, name, content string, end runner) runner {
 	t.Helper()
-	return func(ctx context.Context, c apptainer.Container) (apptainer.Exit, error) {
+	return func(ctx context.Context, c container.Container) (container.Exit, error) {
 		if err := os.WriteFile(filepath.Join(workDirOf(c), name), []byte(content), 0o600); err != nil {
 			t.Error(err)
 		}
@@ -46,7 +46,7 @@ func writes(t *testing.T, name, content string, end container) container {
 func TestLocalWorkingDirectoryLiesInTheScratchAndGoesWithIt(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, t.TempDir(), local)
-	w := newWorker(t, func(_ context.Context, c apptainer.Container) (apptainer.Exit, error) {
+	w := newWorker(t, func(_ context.Context, c container.Container) (container.Exit, error) {
 		dir := workDirOf(c)
 		if !strings.HasPrefix(dir, c.Scratch+"/") || !strings.HasPrefix(c.Scratch, s.spec.Scratch+"/") {
 			t.Errorf("works in %s, with the scratch %s", dir, c.Scratch)
@@ -62,7 +62,7 @@ func TestLocalWorkingDirectoryLiesInTheScratchAndGoesWithIt(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(s.spec.RunDir, "result")); !os.IsNotExist(err) {
 			t.Errorf("on the shared disk already: %v", err)
 		}
-		return apptainer.Exit{}, nil
+		return container.Exit{}, nil
 	})
 	_, err := w.Run(t.Context(), s.attempt.SpecPath())
 	must(t, err)
@@ -175,7 +175,7 @@ func TestCopyIsTriedAgainWhileTheDiskDoesNotTakeIt(t *testing.T) {
 func TestResultsThatCannotBeCopiedAreSaidToBeLost(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		end     container
+		end     runner
 		told    bool
 		cause   spool.Cause
 		failure string
@@ -183,8 +183,8 @@ func TestResultsThatCannotBeCopiedAreSaidToBeLost(t *testing.T) {
 	}{
 		"command succeeded": {succeeds, false, spool.CausePlatform, "The results could not be copied from the disk of node n1", 2 * time.Minute},
 		"command failed": {
-			func(context.Context, apptainer.Container) (apptainer.Exit, error) {
-				return apptainer.Exit{Code: 3}, nil
+			func(context.Context, container.Container) (container.Exit, error) {
+				return container.Exit{Code: 3}, nil
 			},
 			false, spool.CauseUser, "Exit code 3. The results could not be copied from the disk of node n1", 2 * time.Minute,
 		},

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -53,7 +53,7 @@ type Worker struct {
 	Log *slog.Logger
 
 	// container runs a container; nil means apptainer's.
-	container func(context.Context, apptainer.Container) (apptainer.Exit, error)
+	container func(context.Context, container.Container) (container.Exit, error)
 	// sync flushes a result that was copied home; nil means fsync(2).
 	sync func(*os.File) error
 	// dev and proc are the host's; empty means /dev and /proc.

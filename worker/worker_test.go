@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -51,9 +51,9 @@ func TestAttemptBegunElsewhereIsLeftAlone(t *testing.T) {
 			s := newSite(t, t.TempDir(), nil)
 			must(t, take(s.attempt))
 			before := tree(t, string(s.layout))
-			w := newWorker(t, func(context.Context, apptainer.Container) (apptainer.Exit, error) {
+			w := newWorker(t, func(context.Context, container.Container) (container.Exit, error) {
 				t.Error("the command was run")
-				return apptainer.Exit{}, nil
+				return container.Exit{}, nil
 			})
 			if _, err := w.Run(t.Context(), s.attempt.SpecPath()); !errors.Is(err, ErrTaken) {
 				t.Errorf("error %v, want ErrTaken", err)
@@ -94,7 +94,7 @@ func TestUnusableSpecificationBeginsNothing(t *testing.T) {
 func TestEndIsRecordedAndRung(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, t.TempDir(), nil)
-	w := newWorker(t, func(_ context.Context, c apptainer.Container) (apptainer.Exit, error) {
+	w := newWorker(t, func(_ context.Context, c container.Container) (container.Exit, error) {
 		c.OnStart(1)
 		if _, err := c.Stdout.WriteString("to stdout\n"); err != nil {
 			t.Error(err)
@@ -102,7 +102,7 @@ func TestEndIsRecordedAndRung(t *testing.T) {
 		if !slices.Contains(c.Env, "HOME=/"+bundle) || c.Dir != "/"+bundle || !slices.Contains(c.Env, "CODALAB=true") {
 			t.Errorf("environment %q, working directory %s", c.Env, c.Dir)
 		}
-		return apptainer.Exit{Code: 3}, nil
+		return container.Exit{Code: 3}, nil
 	})
 	exit, err := w.Run(t.Context(), s.attempt.SpecPath())
 	must(t, err)
@@ -135,8 +135,8 @@ func TestTermBeforeTheCommandIsRecorded(t *testing.T) {
 	s := newSite(t, t.TempDir(), nil)
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	w := newWorker(t, func(ctx context.Context, _ apptainer.Container) (apptainer.Exit, error) {
-		return apptainer.Exit{}, ctx.Err()
+	w := newWorker(t, func(ctx context.Context, _ container.Container) (container.Exit, error) {
+		return container.Exit{}, ctx.Err()
 	})
 	_, err := w.Run(ctx, s.attempt.SpecPath())
 	must(t, err)
@@ -148,18 +148,18 @@ func TestTermBeforeTheCommandIsRecorded(t *testing.T) {
 func TestFailureOfOursIsThePlatforms(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		run    container
+		run    runner
 		change func(*spool.Spec)
 		want   string
 	}{
 		"container": {
-			run: func(context.Context, apptainer.Container) (apptainer.Exit, error) {
-				return apptainer.Exit{}, errors.New("this node has no /dev/fuse")
+			run: func(context.Context, container.Container) (container.Exit, error) {
+				return container.Exit{}, errors.New("this node has no /dev/fuse")
 			},
 			want: "This node has no /dev/fuse.",
 		},
 		"panic": {
-			run: func(context.Context, apptainer.Container) (apptainer.Exit, error) {
+			run: func(context.Context, container.Container) (container.Exit, error) {
 				panic("at the disco")
 			},
 			want: "The worker failed: at the disco.",
@@ -268,11 +268,11 @@ func TestStatusFollowsTheStageAndThenEveryFiveSeconds(t *testing.T) {
 	w := newWorker(t, nil)
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
-		w.container = func(_ context.Context, c apptainer.Container) (apptainer.Exit, error) {
+		w.container = func(_ context.Context, c container.Container) (container.Exit, error) {
 			<-gate
 			c.OnStart(1)
 			<-gate
-			return apptainer.Exit{}, nil
+			return container.Exit{}, nil
 		}
 		s := newSite(t, dir, nil)
 		done := make(chan error, 1)

@@ -5,13 +5,13 @@ package main
 import (
 	"os"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 )
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == apptainer.InitCommand {
-		os.Exit(apptainer.Init())
+	if len(os.Args) > 1 && os.Args[1] == container.InitCommand {
+		os.Exit(container.Init())
 	}
 	program.Main(run)
 }

@@ -1,4 +1,4 @@
-package apptainer_test
+package container_test
 
 import (
 	"errors"
@@ -14,12 +14,13 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 )
 
 func TestCommandIsRootOverAWritableRoot(t *testing.T) {
 	t.Parallel()
-	c := apptainer.Container{SIF: shellImage(t), ShellCommand: `
+	c := container.Container{SIF: shellImage(t), ShellCommand: `
 set -e
 id -u; id -g
 touch /made /etc/made /usr/made /tmp/made /root/made
@@ -38,7 +39,7 @@ mkdir -m 0 /locked /locked2; touch /locked2/x 2>/dev/null || true`}
 
 func TestEnvironmentIsTheImagesAndTheCallersAlone(t *testing.T) {
 	t.Parallel()
-	got := shell(t, apptainer.Container{
+	got := shell(t, container.Container{
 		SIF:  shellImage(t),
 		Args: []string{"env"},
 		Env:  []string{"HOME=/0x1", "MULTI=a\nb", "LD_LIBRARY_PATH=/nowhere", "EMPTY="},
@@ -73,7 +74,7 @@ func TestExitStatusAndSignalAreTheCommands(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			r := start(t, apptainer.Container{SIF: image, Args: tt.args})
+			r := start(t, container.Container{SIF: image, Args: tt.args})
 			answer := r.wait()
 			if answer.Error != "" || answer.Exit.Code != tt.code || answer.Exit.Signal != tt.signal {
 				t.Errorf("%+v, want exit status %d by signal %d; output %q", answer, tt.code, tt.signal, r.output())
@@ -85,7 +86,7 @@ func TestExitStatusAndSignalAreTheCommands(t *testing.T) {
 // The container's processes may be waited for in any order.
 func TestExitStatusIsKeptHoweverQuickTheEnd(t *testing.T) {
 	t.Parallel()
-	c := apptainer.Container{SIF: shellImage(t), Args: []string{"sh", "-c", "exit 7"}, Scratch: t.TempDir()}
+	c := container.Container{SIF: shellImage(t), Args: []string{"sh", "-c", "exit 7"}, Scratch: t.TempDir()}
 	emptied(t, c.Scratch)
 	var group errgroup.Group
 	group.SetLimit(8)
@@ -109,10 +110,10 @@ func TestBindsShowTheHostsFilesAndNoMoreThanAsked(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dependency, "data"), []byte("precious\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	got := shell(t, apptainer.Container{
+	got := shell(t, container.Container{
 		SIF: shellImage(t),
 		Dir: "/0xabc",
-		Binds: []apptainer.Bind{
+		Binds: []container.Bind{
 			{Source: work, Target: "/0xabc"},
 			{Source: dependency, Target: "/0xabc_dependencies/input", ReadOnly: true},
 			{Source: filepath.Join(dependency, "data"), Target: "/etc/one-file", ReadOnly: true},
@@ -152,9 +153,9 @@ func TestExactBindsFollowNoSymbolicLink(t *testing.T) {
 	if err := os.Symlink("secret", filepath.Join(dir, "swapped")); err != nil {
 		t.Fatal(err)
 	}
-	c := apptainer.Container{
+	c := container.Container{
 		SIF: shellImage(t),
-		Binds: []apptainer.Bind{
+		Binds: []container.Bind{
 			{Source: filepath.Join(dir, "real/set"), Target: "/set", ReadOnly: true, Exact: true},
 			{Source: filepath.Join(dir, "real/set/data"), Target: "/file", ReadOnly: true, Exact: true},
 		},
@@ -177,10 +178,10 @@ func TestDevicesAreThoseAskedForAlone(t *testing.T) {
 	t.Parallel()
 	image := shellImage(t)
 	const list = "ls /dev; test -c /dev/fuse && echo there"
-	if got := shell(t, apptainer.Container{SIF: image, Devices: []string{"/dev/fuse"}, ShellCommand: list}); !strings.Contains(got, "there") {
+	if got := shell(t, container.Container{SIF: image, Devices: []string{"/dev/fuse"}, ShellCommand: list}); !strings.Contains(got, "there") {
 		t.Errorf("no /dev/fuse in %q", got)
 	}
-	got := shell(t, apptainer.Container{SIF: image, ShellCommand: list + "; true"})
+	got := shell(t, container.Container{SIF: image, ShellCommand: list + "; true"})
 	for _, forbidden := range []string{"there", "vda", "kmsg", "mem"} {
 		if slices.Contains(strings.Fields(got), forbidden) {
 			t.Errorf("%s in %q", forbidden, got)
@@ -190,7 +191,7 @@ func TestDevicesAreThoseAskedForAlone(t *testing.T) {
 
 func TestNothingElseOfTheHostIsThere(t *testing.T) {
 	t.Parallel()
-	got := shell(t, apptainer.Container{SIF: shellImage(t), ShellCommand: `
+	got := shell(t, container.Container{SIF: shellImage(t), ShellCommand: `
 ls /; ls /tmp /run /var/run 2>/dev/null
 cat /proc/1/comm
 test $(ls /proc | grep -c '^[0-9]') -le 6 && echo few
@@ -209,7 +210,7 @@ func TestNetworkIsTheHostsOrNone(t *testing.T) {
 	t.Parallel()
 	image := shellImage(t)
 	const show = "ls /sys/class/net >/dev/null; cut -s -d: -f1 /proc/net/dev; cat /etc/hosts; grep -q '127.0.0.1' /proc/net/fib_trie && echo loopback"
-	none := shell(t, apptainer.Container{SIF: image, ShellCommand: show})
+	none := shell(t, container.Container{SIF: image, ShellCommand: show})
 	if !strings.Contains(none, "localhost") || !strings.Contains(none, "loopback") || strings.Contains(none, "eth") {
 		t.Errorf("without a network: %q", none)
 	}
@@ -221,7 +222,7 @@ func TestNetworkIsTheHostsOrNone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := shell(t, apptainer.Container{SIF: image, Network: true, ShellCommand: show + "; cat /etc/resolv.conf; echo more >>/etc/hosts"})
+	all := shell(t, container.Container{SIF: image, Network: true, ShellCommand: show + "; cat /etc/resolv.conf; echo more >>/etc/hosts"})
 	if !strings.Contains(all, string(hosts)) || strings.Count(all, "\n") < strings.Count(string(dev), ":") {
 		t.Errorf("with the host's network: %q", all)
 	}
@@ -229,7 +230,7 @@ func TestNetworkIsTheHostsOrNone(t *testing.T) {
 
 func TestImageWithoutShellSaysSo(t *testing.T) {
 	t.Parallel()
-	r := start(t, apptainer.Container{SIF: sif(t, v1.Config{}, regular("data", "no programs here")), ShellCommand: "true"})
+	r := start(t, container.Container{SIF: sif(t, v1.Config{}, imagetest.Regular("data", "no programs here")), ShellCommand: "true"})
 	if answer := r.wait(); !answer.NoShell || !strings.Contains(answer.Error, "no shell") {
 		t.Errorf("%+v, want ErrNoShell", answer)
 	}
@@ -237,8 +238,8 @@ func TestImageWithoutShellSaysSo(t *testing.T) {
 
 func TestBashIsPreferred(t *testing.T) {
 	t.Parallel()
-	files := append(smallRoot(t), directory("usr/bin"), executable("usr/bin/mybash", "#!/bin/sh\necho bash \"$@\"\n"), symlink("bin/bash", "/usr/bin/mybash"))
-	if got := shell(t, apptainer.Container{SIF: sif(t, v1.Config{Env: []string{"PATH=/bin"}}, files...), ShellCommand: "a 'b  c'"}); got != "bash -c a 'b  c'\n" {
+	files := append(smallRoot(t), imagetest.Directory("usr/bin"), imagetest.Executable("usr/bin/mybash", "#!/bin/sh\necho bash \"$@\"\n"), imagetest.Symlink("bin/bash", "/usr/bin/mybash"))
+	if got := shell(t, container.Container{SIF: sif(t, v1.Config{Env: []string{"PATH=/bin"}}, files...), ShellCommand: "a 'b  c'"}); got != "bash -c a 'b  c'\n" {
 		t.Errorf("output %q", got)
 	}
 }
@@ -251,21 +252,21 @@ func TestImagesLinksLeadNowhereOutside(t *testing.T) {
 		t.Fatal(err)
 	}
 	up := strings.Repeat("../", 20)
-	files := slices.DeleteFunc(smallRoot(t), func(f file) bool { return f.Name == "etc/resolv.conf" })
+	files := slices.DeleteFunc(smallRoot(t), func(f imagetest.File) bool { return f.Name == "etc/resolv.conf" })
 	files = append(files,
-		symlink("etc/resolv.conf", "/oldroot"+victim+"/resolv.conf"),
-		symlink("etc/hosts", victim+"/hosts"),
-		symlink("absolute", victim),
-		symlink("relative", up+victim[1:]),
-		symlink("old", "/oldroot"+victim),
-		symlink("loop", "loop"),
-		symlink("dev", victim),
-		symlink("sys", "/oldroot"+victim))
-	got := shell(t, apptainer.Container{
+		imagetest.Symlink("etc/resolv.conf", "/oldroot"+victim+"/resolv.conf"),
+		imagetest.Symlink("etc/hosts", victim+"/hosts"),
+		imagetest.Symlink("absolute", victim),
+		imagetest.Symlink("relative", up+victim[1:]),
+		imagetest.Symlink("old", "/oldroot"+victim),
+		imagetest.Symlink("loop", "loop"),
+		imagetest.Symlink("dev", victim),
+		imagetest.Symlink("sys", "/oldroot"+victim))
+	got := shell(t, container.Container{
 		SIF:     sif(t, v1.Config{Env: []string{"PATH=/bin"}}, files...),
 		Network: true,
 		Dir:     "/old/made",
-		Binds: []apptainer.Bind{
+		Binds: []container.Bind{
 			{Source: source, Target: "/absolute/a"},
 			{Source: source, Target: "/relative/b", ReadOnly: true},
 			{Source: filepath.Join(source, "f"), Target: "/old/c"},
@@ -286,18 +287,18 @@ func TestWrongRequestsAreRefusedInWords(t *testing.T) {
 	dir := userDir(t)
 	for _, tt := range []struct {
 		name string
-		c    apptainer.Container
+		c    container.Container
 		want string
 	}{
-		{"no command", apptainer.Container{SIF: image}, "no command"},
-		{"no SIF", apptainer.Container{SIF: dir + "/nosuch.sif", Args: []string{"true"}}, "no such file"},
-		{"not a SIF", apptainer.Container{SIF: "/etc/passwd", Args: []string{"true"}}, "read SIF /etc/passwd"},
-		{"missing source", apptainer.Container{SIF: image, Args: []string{"true"}, Binds: []apptainer.Bind{{Source: dir + "/nosuch", Target: "/x"}}}, "nosuch: no such file"},
-		{"relative target", apptainer.Container{SIF: image, Args: []string{"true"}, Binds: []apptainer.Bind{{Source: dir, Target: "x"}}}, `bind target "x" is not an absolute path`},
-		{"bind in bind", apptainer.Container{SIF: image, Args: []string{"true"}, Binds: []apptainer.Bind{{Source: dir, Target: "/x"}, {Source: dir, Target: "/x/y"}}}, `"/x/y" lies inside "/x"`},
-		{"no device", apptainer.Container{SIF: image, Args: []string{"true"}, Devices: []string{"/etc/passwd"}}, "not a device"},
-		{"relative directory", apptainer.Container{SIF: image, Args: []string{"true"}, Dir: "x"}, `"x" is not an absolute path`},
-		{"directory is a file", apptainer.Container{SIF: image, Args: []string{"true"}, Dir: "/etc/passwd"}, "working directory: /etc/passwd"},
+		{"no command", container.Container{SIF: image}, "no command"},
+		{"no SIF", container.Container{SIF: dir + "/nosuch.sif", Args: []string{"true"}}, "no such file"},
+		{"not a SIF", container.Container{SIF: "/etc/passwd", Args: []string{"true"}}, "read SIF /etc/passwd"},
+		{"missing source", container.Container{SIF: image, Args: []string{"true"}, Binds: []container.Bind{{Source: dir + "/nosuch", Target: "/x"}}}, "nosuch: no such file"},
+		{"relative target", container.Container{SIF: image, Args: []string{"true"}, Binds: []container.Bind{{Source: dir, Target: "x"}}}, `bind target "x" is not an absolute path`},
+		{"bind in bind", container.Container{SIF: image, Args: []string{"true"}, Binds: []container.Bind{{Source: dir, Target: "/x"}, {Source: dir, Target: "/x/y"}}}, `"/x/y" lies inside "/x"`},
+		{"no device", container.Container{SIF: image, Args: []string{"true"}, Devices: []string{"/etc/passwd"}}, "not a device"},
+		{"relative directory", container.Container{SIF: image, Args: []string{"true"}, Dir: "x"}, `"x" is not an absolute path`},
+		{"directory is a file", container.Container{SIF: image, Args: []string{"true"}, Dir: "/etc/passwd"}, "working directory: /etc/passwd"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -310,7 +311,7 @@ func TestWrongRequestsAreRefusedInWords(t *testing.T) {
 
 // The whole start and end of a container, beside which the command is nothing.
 func BenchmarkContainerTrue(b *testing.B) {
-	c := apptainer.Container{SIF: shellImage(b), Args: []string{"true"}, Scratch: b.TempDir()}
+	c := container.Container{SIF: shellImage(b), Args: []string{"true"}, Scratch: b.TempDir()}
 	emptied(b, c.Scratch)
 	for b.Loop() {
 		if exit, err := c.Run(b.Context()); err != nil || exit.Code != 0 {

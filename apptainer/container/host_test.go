@@ -1,14 +1,14 @@
-package apptainer_test
+package container_test
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
 )
 
 // onHostWithout runs a container on a host that a preparation has taken something from.
-func onHostWithout(t *testing.T, preparation string, c apptainer.Container) runAnswer {
+func onHostWithout(t *testing.T, preparation string, c container.Container) runAnswer {
 	t.Helper()
 	return startUnder(t, c, "unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", preparation+"; exec "+self+" "+runAsUser).wait()
 }
@@ -27,7 +27,7 @@ func TestHostThatCannotRunContainersSaysWhatTheSiteMustAllow(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			answer := onHostWithout(t, tt.preparation, apptainer.Container{SIF: image, Args: []string{"true"}})
+			answer := onHostWithout(t, tt.preparation, container.Container{SIF: image, Args: []string{"true"}})
 			if !strings.Contains(answer.Error, tt.want) || strings.Contains(answer.Error, "\n") {
 				t.Errorf("%+v, want the sentence %q", answer, tt.want)
 			}

@@ -1,4 +1,4 @@
-package apptainer
+package container
 
 import (
 	"cmp"
@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
 )
 
 // InitCommand is the hidden argument by which the caller's program becomes
@@ -139,7 +141,7 @@ func (c Container) run(ctx context.Context) (Exit, error) {
 
 // spec checks what can be checked here and tells init the rest.
 func (c Container) spec() (initSpec, error) {
-	config, err := Config(c.SIF)
+	config, err := apptainer.Config(c.SIF)
 	if err != nil {
 		return initSpec{}, err
 	}
@@ -190,7 +192,7 @@ func (c Container) initArgs() []string {
 // mergeEnv lays over the image's environment what the caller adds. Like
 // Docker, it gives a PATH and a HOME to images that set none.
 func mergeEnv(image, added []string) []string {
-	env := []string{"PATH=" + defaultPath, "HOME=/root"}
+	env := []string{"PATH=" + apptainer.DefaultPath, "HOME=/root"}
 	at := map[string]int{"PATH": 0, "HOME": 1}
 	for _, assignment := range slices.Concat(image, added) {
 		name, _, ok := strings.Cut(assignment, "=")

@@ -1,4 +1,4 @@
-package apptainer
+package container
 
 import (
 	"cmp"
@@ -12,6 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// maxSymlinks is how many links Linux follows in one path.
+const maxSymlinks = 40
 
 // What stands in a container's scratch directory, which init works in.
 const (

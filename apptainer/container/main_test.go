@@ -1,4 +1,4 @@
-package apptainer_test
+package container_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
 )
 
 // runAsUser is the argument by which the test binary runs one container, as
@@ -21,7 +21,7 @@ const runAsUser = "run-container"
 
 // runRequest is what such a run reads on its standard input.
 type runRequest struct {
-	Container    apptainer.Container
+	Container    container.Container
 	Grace        time.Duration
 	StdoutPath   string
 	PrintInitPID bool // on standard output, once it is known
@@ -29,7 +29,7 @@ type runRequest struct {
 
 // runAnswer is what it prints.
 type runAnswer struct {
-	Exit     apptainer.Exit
+	Exit     container.Exit
 	Error    string
 	NoShell  bool
 	Canceled bool
@@ -38,8 +38,8 @@ type runAnswer struct {
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
-		case apptainer.InitCommand:
-			os.Exit(apptainer.Init())
+		case container.InitCommand:
+			os.Exit(container.Init())
 		case runAsUser:
 			if err := runContainer(); err != nil {
 				fmt.Fprintln(os.Stderr, err)
@@ -76,7 +76,7 @@ func runContainer() error {
 	answer.Exit, err = c.Run(ctx)
 	if err != nil {
 		answer.Error = err.Error()
-		answer.NoShell = errors.Is(err, apptainer.ErrNoShell)
+		answer.NoShell = errors.Is(err, container.ErrNoShell)
 		answer.Canceled = errors.Is(err, context.Canceled)
 	}
 	return json.NewEncoder(os.Stdout).Encode(answer)

@@ -1,4 +1,4 @@
-package apptainer_test
+package container_test
 
 import (
 	"bytes"
@@ -19,6 +19,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
@@ -65,13 +67,13 @@ func userDir(tb testing.TB) string {
 
 // smallRoot is a root with a shell and the usual programs, those of this
 // machine with their libraries.
-func smallRoot(tb testing.TB) []file {
+func smallRoot(tb testing.TB) []imagetest.File {
 	tb.Helper()
-	files := []file{
-		directory("bin"), directory("etc"), directory("usr"),
-		regular("etc/passwd", "root:x:0:0:root:/root:/bin/sh\n"),
-		regular("usr/shipped", "by the image\n"),
-		symlink("etc/resolv.conf", "../run/resolve/stub-resolv.conf"),
+	files := []imagetest.File{
+		imagetest.Directory("bin"), imagetest.Directory("etc"), imagetest.Directory("usr"),
+		imagetest.Regular("etc/passwd", "root:x:0:0:root:/root:/bin/sh\n"),
+		imagetest.Regular("usr/shipped", "by the image\n"),
+		imagetest.Symlink("etc/resolv.conf", "../run/resolve/stub-resolv.conf"),
 	}
 	have := map[string]bool{}
 	copyIn := func(to, from string) {
@@ -80,7 +82,7 @@ func smallRoot(tb testing.TB) []file {
 			tb.Fatal(err)
 		}
 		if !have[to] {
-			files = append(files, executable(to, string(content)))
+			files = append(files, imagetest.Executable(to, string(content)))
 		}
 		have[to] = true
 	}
@@ -104,13 +106,20 @@ func smallRoot(tb testing.TB) []file {
 }
 
 // sif converts an image of the given files, for containers to run.
-func sif(tb testing.TB, config v1.Config, files ...file) string {
+func sif(tb testing.TB, config v1.Config, files ...imagetest.File) string {
 	tb.Helper()
 	testenv.Containers(tb)
-	reg := startRegistry(tb)
-	img := resolve(tb, reg.push(tb, "test/image", image(tb, config, gzipLayer(tb, tarStream(tb, files...)))))
+	name := imagetest.Start(tb).Push(tb, "test/image", imagetest.Image(tb, config, imagetest.GzipLayer(tb, imagetest.TarStream(tb, files...))))
+	ref, err := apptainer.ParseReference(name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	img, err := apptainer.Registry{}.Resolve(tb.Context(), ref)
+	if err != nil {
+		tb.Fatal(err)
+	}
 	path := filepath.Join(userDir(tb), "image.sif")
-	if err := (apptainer.Converter{Registry: quick()}).Convert(tb.Context(), img, path, nil); err != nil {
+	if err := (apptainer.Converter{}).Convert(tb.Context(), img, path, nil); err != nil {
 		tb.Fatal(err)
 	}
 	return path
@@ -151,7 +160,7 @@ type run struct {
 	answer bytes.Buffer
 }
 
-func start(tb testing.TB, c apptainer.Container) *run {
+func start(tb testing.TB, c container.Container) *run {
 	tb.Helper()
 	return startUnder(tb, c, "/proc/self/exe", runAsUser)
 }
@@ -161,7 +170,7 @@ const self = "/proc/self/fd/3"
 
 // startUnder is start by way of another program, which ends in running
 // self with the argument runAsUser.
-func startUnder(tb testing.TB, c apptainer.Container, args ...string) *run {
+func startUnder(tb testing.TB, c container.Container, args ...string) *run {
 	tb.Helper()
 	if c.Scratch == "" {
 		c.Scratch = userDir(tb)
@@ -225,7 +234,7 @@ func (r *run) wait() runAnswer {
 }
 
 // shell runs a command line and wants exit status 0.
-func shell(tb testing.TB, c apptainer.Container) string {
+func shell(tb testing.TB, c container.Container) string {
 	tb.Helper()
 	r := start(tb, c)
 	answer := r.wait()

@@ -1,4 +1,4 @@
-package apptainer_test
+package container_test
 
 import (
 	"errors"
@@ -10,16 +10,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
 )
 
 func TestEndOfContextTerminatesEveryProcess(t *testing.T) {
 	t.Parallel()
 	work := userDir(t)
-	r := start(t, apptainer.Container{
+	r := start(t, container.Container{
 		SIF:   shellImage(t),
 		Grace: 20 * time.Second,
-		Binds: []apptainer.Bind{{Source: work, Target: "/work"}},
+		Binds: []container.Bind{{Source: work, Target: "/work"}},
 		ShellCommand: `
 setsid sh -c 'trap "echo daemon saved >/work/daemon; exit" TERM; touch /work/ready; while :; do sleep 0.01; done' &
 trap 'echo command saved; exit 3' TERM
@@ -42,7 +42,7 @@ while :; do sleep 0.01; done`,
 
 func TestProcessThatIgnoresTermIsKilledAfterItsGrace(t *testing.T) {
 	t.Parallel()
-	r := start(t, apptainer.Container{
+	r := start(t, container.Container{
 		SIF:          shellImage(t),
 		Grace:        50 * time.Millisecond,
 		ShellCommand: `trap '' TERM; echo begun; while :; do sleep 0.01; done`,
@@ -58,7 +58,7 @@ func TestProcessThatIgnoresTermIsKilledAfterItsGrace(t *testing.T) {
 
 func TestBackgroundProcessesEndWithTheCommand(t *testing.T) {
 	t.Parallel()
-	r := start(t, apptainer.Container{SIF: shellImage(t), ShellCommand: "setsid sleep 1000 & sleep 1000 & exit 4"})
+	r := start(t, container.Container{SIF: shellImage(t), ShellCommand: "setsid sleep 1000 & sleep 1000 & exit 4"})
 	if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 4 {
 		t.Errorf("%+v, want exit status 4", answer)
 	}
@@ -71,7 +71,7 @@ func TestKillingAnyPartLeavesNoProcessAndNoMount(t *testing.T) {
 		t.Run(victim, func(t *testing.T) {
 			t.Parallel()
 			scratch := userDir(t)
-			r := start(t, apptainer.Container{SIF: image, Scratch: scratch, ShellCommand: "setsid sleep 1000 & echo begun; sleep 1000"})
+			r := start(t, container.Container{SIF: image, Scratch: scratch, ShellCommand: "setsid sleep 1000 & echo begun; sleep 1000"})
 			r.awaitBegun()
 			parts := r.processes()
 			i := slices.IndexFunc(parts, func(p process) bool { return p.name == victim })
@@ -106,9 +106,9 @@ func TestKillingAnyPartLeavesNoProcessAndNoMount(t *testing.T) {
 func TestTermToEveryProcessOfTheJobLosesNoExitStatus(t *testing.T) {
 	t.Parallel()
 	work := userDir(t)
-	r := start(t, apptainer.Container{
+	r := start(t, container.Container{
 		SIF:          shellImage(t),
-		Binds:        []apptainer.Bind{{Source: work, Target: "/work"}},
+		Binds:        []container.Bind{{Source: work, Target: "/work"}},
 		ShellCommand: `trap 'while ! test -e /work/go; do sleep 0.01; done; cat /usr/shipped; exit 5' TERM; echo begun; while :; do sleep 0.01; done`,
 	})
 	r.awaitBegun()

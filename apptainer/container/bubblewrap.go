@@ -1,4 +1,4 @@
-package apptainer
+package container
 
 import (
 	"bufio"
@@ -198,7 +198,7 @@ func (c *container) supervise(b *bubblewrap) (code int, err error) {
 func (c *container) failed(b *bubblewrap) (code int, err error) {
 	said := b.complaint()
 	if strings.Contains(said, "execvp ") {
-		if containsFold(said, unix.ENOENT) {
+		if strings.Contains(strings.ToLower(said), unix.ENOENT.Error()) {
 			return 127, nil
 		}
 		return 126, nil

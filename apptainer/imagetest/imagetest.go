@@ -1,0 +1,175 @@
+// Package imagetest makes images and serves them from a registry, for tests.
+package imagetest
+
+import (
+	"archive/tar"
+	"bytes"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// Registry is a real registry on a loopback address.
+type Registry struct {
+	// Host is its address and port.
+	Host string
+	// Intercept, when set, may answer a request in the registry's place.
+	Intercept func(w http.ResponseWriter, r *http.Request) (done bool)
+	// Requests are those that it got, the first thousand ("GET /v2/…").
+	Requests chan string
+}
+
+// Start starts one that ends with the test.
+func Start(tb testing.TB) *Registry {
+	tb.Helper()
+	reg := &Registry{Requests: make(chan string, 1000)}
+	handler := registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, 0)))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case reg.Requests <- r.Method + " " + r.URL.Path:
+		default:
+		}
+		if reg.Intercept != nil && reg.Intercept(w, r) {
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	tb.Cleanup(srv.Close)
+	reg.Host = strings.TrimPrefix(srv.URL, "http://")
+	return reg
+}
+
+// Push publishes an image and gives the name to ask for it by.
+func (r *Registry) Push(tb testing.TB, repo string, img v1.Image) string {
+	tb.Helper()
+	ref, err := name.ParseReference(r.Host + "/" + repo)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := remote.Write(ref, img); err != nil {
+		tb.Fatal(err)
+	}
+	return ref.String()
+}
+
+// PushIndex publishes a list of one image for each platform.
+func (r *Registry) PushIndex(tb testing.TB, repo string, platforms map[string]v1.Image) string {
+	tb.Helper()
+	var index v1.ImageIndex = empty.Index
+	for platform, img := range platforms {
+		p, err := v1.ParsePlatform(platform)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: p}})
+	}
+	ref, err := name.ParseReference(r.Host + "/" + repo)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := remote.WriteIndex(ref, index); err != nil {
+		tb.Fatal(err)
+	}
+	return ref.String()
+}
+
+// File is one entry of a layer in a test.
+type File struct {
+	tar.Header
+
+	content string
+}
+
+// Regular is a file of mode 0644.
+func Regular(name, content string) File {
+	return File{tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(content))}, content}
+}
+
+// Executable is a file of mode 0755.
+func Executable(name, content string) File {
+	f := Regular(name, content)
+	f.Mode = 0o755
+	return f
+}
+
+// Directory is one of mode 0755.
+func Directory(name string) File {
+	return File{tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o755}, ""}
+}
+
+// Symlink is a symbolic link.
+func Symlink(name, target string) File {
+	return File{tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777}, ""}
+}
+
+// Hardlink is a further name of a file in the same or a lower layer.
+func Hardlink(name, target string) File {
+	return File{tar.Header{Typeflag: tar.TypeLink, Name: name, Linkname: target, Mode: 0o644}, ""}
+}
+
+// TarStream is a layer uncompressed.
+func TarStream(tb testing.TB, files ...File) []byte {
+	tb.Helper()
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for _, f := range files {
+		if f.ModTime.IsZero() {
+			f.ModTime = time.Unix(1_000_000_000, 0)
+		}
+		if err := w.WriteHeader(&f.Header); err != nil {
+			tb.Fatal(err)
+		}
+		if _, err := w.Write([]byte(f.content)); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		tb.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+// GzipLayer compresses a tar stream.
+func GzipLayer(tb testing.TB, stream []byte) v1.Layer {
+	tb.Helper()
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(stream)), nil
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return layer
+}
+
+// Image builds one of this machine's platform.
+func Image(tb testing.TB, config v1.Config, layers ...v1.Layer) v1.Image {
+	tb.Helper()
+	img, err := mutate.AppendLayers(empty.Image, layers...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	File, err := img.ConfigFile()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	File = File.DeepCopy()
+	File.OS, File.Architecture, File.Config = "linux", runtime.GOARCH, config
+	img, err = mutate.ConfigFile(img, File)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return img
+}
