@@ -15,7 +15,6 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/klauspost/compress/gzip"
 	"golang.org/x/sync/errgroup"
@@ -43,9 +42,12 @@ const (
 // pull brings the layers of an image into dir.
 func (r Registry) pull(ctx context.Context, img Image, dir string, room *budget, progress func(Progress)) (pulled, error) {
 	group, ctx := errgroup.WithContext(ctx)
-	options, hangUp := r.options(ctx)
-	defer hangUp()
-	remoteLayers, config, err := readManifest(img, options)
+	image, err := r.open(ctx, img)
+	if err != nil {
+		return pulled{}, err
+	}
+	defer image.close()
+	remoteLayers, config, err := readManifest(image, img.Architecture)
 	if err != nil {
 		return pulled{}, err
 	}
@@ -77,15 +79,7 @@ func (r Registry) pull(ctx context.Context, img Image, dir string, room *budget,
 }
 
 // readManifest reads what the image is made of and refuses what is not handled.
-func readManifest(img Image, options []remote.Option) ([]v1.Layer, *v1.ConfigFile, error) {
-	ref, err := img.Reference.pinned(img.Digest)
-	if err != nil {
-		return nil, nil, err
-	}
-	image, err := remote.Image(ref, options...)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read the manifest: %w", err)
-	}
+func readManifest(image v1.Image, architecture string) ([]v1.Layer, *v1.ConfigFile, error) {
 	config, err := image.ConfigFile()
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the configuration: %w", err)
@@ -94,7 +88,7 @@ func readManifest(img Image, options []remote.Option) ([]v1.Layer, *v1.ConfigFil
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the list of layers: %w", err)
 	}
-	if err := checkPlatform(config, img.Architecture); err != nil {
+	if err := checkPlatform(config, architecture); err != nil {
 		return nil, nil, err
 	}
 	if len(layers) != len(config.RootFS.DiffIDs) || len(layers) > maxLayers {
