@@ -36,6 +36,10 @@ func readConfig(path string) (_ ImageConfig, err error) {
 		return ImageConfig{}, err //nolint:wrapcheck // worded by Config
 	}
 	defer func() { err = errors.Join(err, f.UnloadContainer()) }()
+	return configOf(f)
+}
+
+func configOf(f *sif.FileImage) (ImageConfig, error) {
 	root, err := f.GetDescriptor(sif.WithPartitionType(sif.PartPrimSys))
 	if err != nil {
 		return ImageConfig{}, fmt.Errorf("find its file system: %w", err)

@@ -1,7 +1,10 @@
 // Package apptainer brings container images to a cluster.
 //
-// [ParseReference] reads a name as Docker does, [Registry.Resolve] turns it
-// into the digest of one platform's manifest, and [Converter.Convert] writes
+// [ParseReference] reads a name as Docker and Apptainer do: of an image in a
+// registry, in an archive that docker save made, in an OCI layout, or of a SIF.
+// [Registry.Resolve] turns it into the digest of one platform's manifest, with
+// the logins, mirrors and certificates that the site has, and
+// [Converter.Convert] writes
 // that image as a SIF, the single-file format of Apptainer: the layers are
 // pulled in parallel, flattened, and streamed into a squashfs that stands at
 // its place in the SIF from the first byte. What the file contains depends on

@@ -2,64 +2,162 @@ package apptainer
 
 import (
 	"context"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"hash"
 	"io"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // opened is a resolved image that can be read, wherever it lies. Its manifest
-// is checked against the image's digest, its configuration is read when it is
-// asked for, and bounded. It may be used by several goroutines at once, until
-// it is closed or the context that it was opened with ends.
+// and its configuration are checked against their digests. It may be used by
+// several goroutines at once, until it is closed or the context that it was
+// opened with ends.
 type opened struct {
 	v1.Image
 
-	hangUp func()
+	store store
 }
 
 // open opens an image of any kind that has layers. Whoever gets it closes it.
 func (r Registry) open(ctx context.Context, img Image) (*opened, error) {
-	ref, err := img.Reference.pinned(img.Digest)
+	if img.Digest == "" {
+		return nil, errors.New("it has no layers: it was not resolved, or is a SIF")
+	}
+	s, err := r.store(ctx, img.Reference)
 	if err != nil {
 		return nil, err
 	}
-	options, hangUp := r.options(ctx)
-	image, err := remote.Image(ref, options...)
+	image, err := openImage(ctx, s, img.Digest)
 	if err != nil {
-		hangUp()
+		s.close()
+		return nil, err
+	}
+	return &opened{Image: image, store: s}, nil
+}
+
+func openImage(ctx context.Context, s store, digest string) (v1.Image, error) {
+	m, err := s.manifest(ctx, digest)
+	if err != nil {
+		return nil, err
+	}
+	if m.mediaType.IsIndex() {
+		return nil, errors.New("it is a list of platforms and not one image")
+	}
+	if err := checkKind(m); err != nil {
+		return nil, err
+	}
+	config, _, err := readConfigBlob(ctx, s, m)
+	if err != nil {
+		return nil, err
+	}
+	image, err := partial.CompressedToImage(&core{ctx: ctx, store: s, manifest: m, config: config})
+	if err != nil {
 		return nil, fmt.Errorf("read the manifest: %w", err)
 	}
-	return &opened{Image: image, hangUp: hangUp}, nil
+	return image, nil
 }
 
 // close lets go of connections and files. Readers of blobs are closed by those
-// who got them.
-func (o *opened) close() { o.hangUp() }
+// who got them, before it.
+func (o *opened) close() { o.store.close() }
 
 // blob opens a blob of the image at offset bytes from its begin, which is at
 // most its size: the reader gives the size-offset bytes that follow, then
-// io.EOF. What the manifest says of the blob is given by its caller, who also
-// checks the digest of the whole: here nothing is verified but the length.
+// io.EOF, and never fewer. The descriptor is the manifest's; its digest says
+// which blob, and whoever has read the whole checks it: here nothing is
+// verified but the length.
 //
-// A connection that breaks, or is silent for longer than Registry.Stall, is
-// made again where it broke, by asking the registry itself: a redirection's
-// signature may have ended in the meantime. When that brings nothing, three
-// times in a row, the error is the last one's. The reader ends with ctx, and
-// is for one goroutine.
-func (o *opened) blob(_ context.Context, blob v1.Descriptor, offset int64) (io.ReadCloser, error) {
-	layer, err := o.LayerByDigest(blob.Digest)
+// From a registry, a connection that breaks, or is silent for longer than
+// Registry.Stall, is made again where it broke, by asking the registry itself:
+// a redirection's signature may have ended in the meantime. A registry that
+// knows nothing of ranges is read from the begin, up to there. When that brings
+// nothing new three times in a row, the error is the last one's. The reader
+// ends with ctx, and is for one goroutine.
+func (o *opened) blob(ctx context.Context, blob v1.Descriptor, offset int64) (io.ReadCloser, error) {
+	return openBlob(ctx, o.store, blob, offset)
+}
+
+// core is what ggcr makes a v1.Image of.
+type core struct {
+	ctx      context.Context //nolint:containedctx // v1.Layer.Compressed has no context of its own
+	store    store
+	manifest manifest
+	config   []byte
+}
+
+// RawManifest gives the manifest as it was read.
+func (c *core) RawManifest() ([]byte, error) { return c.manifest.raw, nil }
+
+// RawConfigFile gives the configuration as it was read.
+func (c *core) RawConfigFile() ([]byte, error) { return c.config, nil }
+
+// MediaType is the manifest's.
+func (c *core) MediaType() (types.MediaType, error) { return c.manifest.mediaType, nil }
+
+// Manifest gives the manifest.
+func (c *core) Manifest() (*v1.Manifest, error) { return c.manifest.image() }
+
+// LayerByDigest gives a layer, or the configuration.
+func (c *core) LayerByDigest(h v1.Hash) (partial.CompressedLayer, error) {
+	d, err := partial.BlobDescriptor(c, h)
 	if err != nil {
-		return nil, fmt.Errorf("pull: %w", err)
+		return nil, fmt.Errorf("find a layer: %w", err)
 	}
-	body, err := layer.Compressed()
+	return &coreLayer{core: c, descriptor: *d}, nil
+}
+
+// coreLayer is one of its layers.
+type coreLayer struct {
+	core       *core
+	descriptor v1.Descriptor
+}
+
+// Digest is the blob's.
+func (l *coreLayer) Digest() (v1.Hash, error) { return l.descriptor.Digest, nil }
+
+// Size is the blob's.
+func (l *coreLayer) Size() (int64, error) { return l.descriptor.Size, nil }
+
+// MediaType is what the manifest says of it.
+func (l *coreLayer) MediaType() (types.MediaType, error) { return l.descriptor.MediaType, nil }
+
+// Descriptor is the manifest's.
+func (l *coreLayer) Descriptor() (*v1.Descriptor, error) { return &l.descriptor, nil }
+
+// Compressed gives the blob, whose digest is verified at its end.
+func (l *coreLayer) Compressed() (io.ReadCloser, error) {
+	blob, err := openBlob(l.core.ctx, l.core.store, l.descriptor, 0)
 	if err != nil {
+		return nil, err
+	}
+	sum, err := v1.Hasher(l.descriptor.Digest.Algorithm)
+	if err != nil {
+		_ = blob.Close()
 		return nil, fmt.Errorf("pull: %w", err)
 	}
-	if _, err := io.CopyN(io.Discard, body, offset); err != nil {
-		_ = body.Close()
-		return nil, fmt.Errorf("pull: %w", err)
+	return &verified{ReadCloser: blob, sum: sum, want: l.descriptor.Digest}, nil
+}
+
+// verified is a blob that does not end well unless its digest is right.
+type verified struct {
+	io.ReadCloser
+
+	sum  hash.Hash
+	want v1.Hash
+}
+
+func (v *verified) Read(p []byte) (int, error) {
+	n, err := v.ReadCloser.Read(p)
+	_, _ = v.sum.Write(p[:n]) // never fails
+	if err == io.EOF {
+		if got := hex.EncodeToString(v.sum.Sum(nil)); got != v.want.Hex {
+			return n, fmt.Errorf("it is corrupt: it is %s:%s, not %s", v.want.Algorithm, got, v.want)
+		}
 	}
-	return body, nil
+	return n, err //nolint:wrapcheck // a Reader's error is its own
 }

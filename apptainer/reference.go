@@ -2,49 +2,137 @@ package apptainer
 
 import (
 	"errors"
+	"fmt"
+	"path/filepath"
 	"strings"
+	"unicode"
 
-	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/distribution/reference"
 )
 
-// Reference names an image in a registry as Docker reads it: without a
-// registry it is Docker Hub's, without a tag or digest it is "latest". The
-// zero value names nothing; ParseReference makes one.
+// Kind says where an image lies, in the words of its reference.
+type Kind string
+
+// The kinds of references.
+const (
+	// InRegistry is an image in a registry: "debian:12", "docker://ghcr.io/a/b".
+	InRegistry Kind = "docker"
+	// DockerArchive is a file that docker save made:
+	// "docker-archive:/data/images.tar:debian:12".
+	DockerArchive Kind = "docker-archive"
+	// OCILayout is a directory in OCI's image layout: "oci:/data/images:tag".
+	OCILayout Kind = "oci"
+	// OCIArchive is such a directory in a tar file: "oci-archive:/data/x.tar".
+	OCIArchive Kind = "oci-archive"
+	// SIF is a SIF that lies there ready: "/data/x.sif".
+	SIF Kind = "sif"
+)
+
+// Reference names an image as Docker and Apptainer read it: in a registry,
+// where without a host it is Docker Hub's and without a tag or digest "latest",
+// or in a local file. The zero value names nothing; ParseReference makes one,
+// and String what ParseReference reads.
 type Reference struct {
 	text string
-	ref  name.Reference
+	kind Kind
+
+	host, repository string // in a registry: "docker.io", "library/debian"
+	tag, digest      string // one of them
+
+	path   string // of a local file
+	within string // which of the images in it; empty for the only one
 }
 
-// ParseReference reads s, which may begin with docker://, as Apptainer writes
-// it. A name that no registry could hold is an *ImageError, and so is an image
-// of another transport of Apptainer's, or a file.
+// ParseReference reads s. A registry's image may begin with docker://, as
+// Apptainer writes it; local files are given by absolute paths. A name that no
+// image could have is an *ImageError, and so is one of another transport of
+// Apptainer's.
 func ParseReference(s string) (Reference, error) {
-	plain := strings.TrimPrefix(s, "docker://")
-	if what := elsewhere(plain); what != "" {
-		return Reference{}, &ImageError{Image: s, Err: errors.New(what + " is not handled: give the image as registry/name:tag")}
-	}
-	ref, err := name.ParseReference(plain, name.WeakValidation)
+	ref, err := parseReference(s)
 	if err != nil {
-		return Reference{}, &ImageError{Image: s, Err: sentence{"this is not the name of an image in a registry", err}}
+		return Reference{}, &ImageError{Image: s, Err: err}
 	}
-	return Reference{text: s, ref: ref}, nil
+	ref.text = s
+	return ref, nil
 }
 
-// elsewhere names what a name stands for that is in no registry, or nothing.
-// A transport would be taken for the host of a registry.
-func elsewhere(s string) string {
-	for _, transport := range []string{
-		"docker-archive:", "docker-daemon:", "oci:", "oci-archive:", "library:", "shub:", "oras:", "file:", "http:", "https:",
-	} {
+func parseReference(s string) (Reference, error) {
+	if strings.ContainsFunc(s, unicode.IsControl) {
+		return Reference{}, errors.New("this is not the name of an image: it has control characters in it")
+	}
+	transport, rest, _ := strings.Cut(s, ":")
+	kind := Kind(transport)
+	switch {
+	case rest != "" && (kind == DockerArchive || kind == OCILayout || kind == OCIArchive):
+		return parseLocal(kind, rest)
+	case strings.HasPrefix(s, "docker://"):
+		s = strings.TrimPrefix(s, "docker://")
+	case strings.HasSuffix(s, ".sif"):
+		return parseSIF(s)
+	case strings.HasPrefix(s, "/"), strings.HasPrefix(s, "./"), strings.HasPrefix(s, "../"):
+		return Reference{}, errors.New("a file that is used by its path has to be a SIF, whose name ends in .sif")
+	}
+	if what := foreign(s); what != "" {
+		return Reference{}, errors.New(what + " is not handled: give the image as registry/name:tag, or as docker-archive:, oci:, oci-archive: or a .sif file")
+	}
+	return parseNamed(s)
+}
+
+// parseNamed reads a name as Docker does, which of a tag and a digest goes by
+// the digest (distribution/reference: ParseDockerRef).
+func parseNamed(s string) (Reference, error) {
+	named, err := reference.ParseDockerRef(s)
+	if err != nil {
+		return Reference{}, sentence{text: "this is not the name of an image in a registry", cause: err}
+	}
+	ref := Reference{kind: InRegistry, host: reference.Domain(named), repository: reference.Path(named)}
+	switch named := named.(type) {
+	case reference.Digested:
+		ref.digest = named.Digest().String()
+	case reference.Tagged:
+		ref.tag = named.Tag()
+	}
+	return ref, nil
+}
+
+// parseLocal reads PATH[:IMAGE]. Like skopeo and Apptainer, it takes the first
+// colon for the end of the path (containers/image docker/archive/transport.go:
+// ParseReference; oci/internal: SplitPathAndImage).
+func parseLocal(kind Kind, s string) (Reference, error) {
+	path, within, named := strings.Cut(s, ":")
+	ref := Reference{kind: kind, path: filepath.Clean(path), within: within}
+	switch {
+	case !filepath.IsAbs(path):
+		return Reference{}, fmt.Errorf("give its absolute path, such as %s:/data/images/x", kind)
+	case named && within == "":
+		return Reference{}, errors.New("it has no image's name after the last colon")
+	case kind == DockerArchive && named && !strings.HasPrefix(within, "@"):
+		image, err := parseNamed(within)
+		if err != nil || image.tag == "" {
+			return Reference{}, sentence{text: fmt.Sprintf("%q is not the name of an image in an archive, such as debian:12", within), cause: err}
+		}
+		ref.within = image.Name()
+	}
+	return ref, nil
+}
+
+func parseSIF(s string) (Reference, error) {
+	if !filepath.IsAbs(s) {
+		return Reference{}, errors.New("give the absolute path of the SIF, such as /data/images/x.sif")
+	}
+	return Reference{kind: SIF, path: filepath.Clean(s)}, nil
+}
+
+// foreign names the transport of an image that is got in no way known here, or
+// nothing. It would be taken for the host of a registry.
+func foreign(s string) string {
+	for _, transport := range []string{"docker-daemon:", "library:", "shub:", "oras:", "file:", "http:", "https:"} {
 		if strings.HasPrefix(s, transport) {
 			return transport
 		}
 	}
-	switch {
-	case strings.HasPrefix(s, "docker:/"): // docker:24 is an image
+	if strings.HasPrefix(s, "docker:/") { // docker:24 is an image
 		return "docker:"
-	case strings.HasSuffix(s, ".sif"):
-		return "a SIF"
 	}
 	return ""
 }
@@ -52,26 +140,39 @@ func elsewhere(s string) string {
 // String gives the reference as it was written.
 func (r Reference) String() string { return r.text }
 
-// Name gives the reference in full: registry, repository, and tag or digest.
+// Kind says where the image lies; it is empty for the zero value.
+func (r Reference) Kind() Kind { return r.kind }
+
+// Path is that of the local file or directory, absolute and clean; it is empty
+// for an image in a registry. Whether it may be read is the caller's to say, by
+// Registry.Open or before.
+func (r Reference) Path() string { return r.path }
+
+// Name gives the reference in full: registry, repository, and tag or digest; or
+// transport, path and name.
 func (r Reference) Name() string {
-	if r.ref == nil {
-		return ""
+	switch {
+	case r.kind == SIF || r.kind == "":
+		return r.path
+	case r.kind != InRegistry && r.within == "":
+		return string(r.kind) + ":" + r.path
+	case r.kind != InRegistry:
+		return string(r.kind) + ":" + r.path + ":" + r.within
+	case r.digest != "":
+		return r.host + "/" + r.repository + "@" + r.digest
+	default:
+		return r.host + "/" + r.repository + ":" + r.tag
 	}
-	return r.ref.Name()
 }
 
-// host is the registry's.
-func (r Reference) host() string {
-	if r.ref == nil {
-		return ""
+// pinned names one manifest of what the reference names.
+func (r Reference) pinned(digest string) string {
+	switch {
+	case r.kind == InRegistry:
+		return r.host + "/" + r.repository + "@" + digest
+	case digest == "":
+		return r.Name()
+	default:
+		return r.Name() + "@" + digest
 	}
-	return r.ref.Context().RegistryStr()
-}
-
-// pinned names one manifest of the repository.
-func (r Reference) pinned(digest string) (name.Digest, error) {
-	if r.ref == nil {
-		return name.Digest{}, errors.New("no reference")
-	}
-	return r.ref.Context().Digest(digest), nil
 }

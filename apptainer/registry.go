@@ -5,62 +5,79 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"runtime"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/authn"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/sylabs/sif/v2/pkg/sif"
 )
 
-// Registry reads images from the registries that their references name,
-// without credentials. Registries on loopback addresses are spoken to in plain
-// HTTP. The zero value is usable, and a Registry may be used by several
-// goroutines at once.
+// Registry reads images from where their references say: from registries, or
+// from local files. Registries on loopback addresses may be spoken to in plain
+// HTTP. The zero value asks registries without credentials and opens no local
+// file. A Registry may be used by several goroutines at once.
 type Registry struct {
-	// Architecture is that of the images wanted, in Go's spelling ("amd64");
-	// empty means that of this program. The operating system is Linux.
+	// Architecture is that of the images wanted, in Go's spelling ("amd64"),
+	// with a variant where it matters ("arm/v7"); empty means that of this
+	// program. The operating system is Linux.
 	Architecture string
 	// Transport carries the requests; nil means one like Go's default, that
-	// reads proxies from the environment.
+	// reads proxies from the environment. Certificates of hosts are applied
+	// to an *http.Transport only.
 	Transport http.RoundTripper
 	// Stall is how long a registry may stay silent before a request or a
-	// layer is given up; zero means one minute.
+	// layer's connection is given up; zero means one minute.
 	Stall time.Duration
 	// RetryDelay is how long after a first failure of the network or the
 	// registry a request is made again, and once more after three times that;
 	// zero means one second.
 	RetryDelay time.Duration
+	// Patience is the longest time that a registry may ask to be left alone
+	// (Retry-After) for the request to be made again after it; one that asks
+	// for more has failed. Zero means half a minute.
+	Patience time.Duration
+	// Logins are what to log in to registries with.
+	Logins Logins
+	// Hosts says how single registries are spoken to, by the host that a
+	// reference in full begins with: "docker.io", "registry.site:5000".
+	Hosts map[string]Host
+	// Certs are directories with certificates of registries, as Docker has
+	// them in /etc/docker/certs.d: HOST/*.crt are authorities to be trusted
+	// too, HOST/NAME.cert and NAME.key what to present.
+	Certs []string
+	// Open opens a local file of an image, and decides whether it may be; nil
+	// refuses all. It must not wait for a writer of a named pipe. FilesBelow
+	// makes one.
+	Open func(path string) (*os.File, error)
 }
 
 // Image is one image of one platform, by digest.
 type Image struct {
 	// Reference is what the image was asked for by.
 	Reference Reference
-	// Digest is that of the platform's manifest, "sha256:…".
+	// Digest is that of the platform's manifest, "sha256:…". It is empty for
+	// a SIF, which is used where it lies.
 	Digest string
+	// Listed is what the reference itself stands for: the digest of a list
+	// of platforms, or that of the only one.
+	Listed string
 	// Architecture is that of the image, in Go's spelling.
 	Architecture string
+	// Private says that the image was got with a login. Then it must not
+	// answer for somebody else before Check has been asked with their own.
+	Private bool
 }
 
 // Pinned gives the image's full name with its digest, which names the same
-// content for ever ("index.docker.io/library/debian@sha256:…").
-func (i Image) Pinned() string {
-	ref, err := i.Reference.pinned(i.Digest)
-	if err != nil {
-		return i.Digest
-	}
-	return ref.Name()
-}
+// content for ever ("docker.io/library/debian@sha256:…").
+func (i Image) Pinned() string { return i.Reference.pinned(i.Digest) }
 
 // userAgent is what registries see.
 const userAgent = "cl-slurm"
 
-// Resolve asks the registry what the reference stands for now, in one request.
-// An error is an *ImageError; it wraps ctx's when that ended first.
+// Resolve asks what the reference stands for now. From a registry that takes
+// one request, which registries count as a pull. An error is an *ImageError; it
+// wraps ctx's when that ended first.
 func (r Registry) Resolve(ctx context.Context, ref Reference) (Image, error) {
 	img, err := r.resolve(ctx, ref)
 	if err != nil {
@@ -69,69 +86,117 @@ func (r Registry) Resolve(ctx context.Context, ref Reference) (Image, error) {
 	return img, nil
 }
 
-func (r Registry) resolve(ctx context.Context, ref Reference) (Image, error) {
-	if ref.ref == nil {
-		return Image{}, errors.New("no reference")
-	}
-	img := Image{Reference: ref, Architecture: r.architecture()}
-	options, hangUp := r.options(ctx)
-	defer hangUp()
-	desc, err := remote.Get(ref.ref, options...)
+// Refresh asks whether the reference of an image that was resolved before still
+// stands for it, and resolves it anew when not. With a registry that takes one
+// request, which is not counted as a pull, unless something has changed. An
+// error is as Resolve's: the image must not be used any more by who asks.
+func (r Registry) Refresh(ctx context.Context, img Image) (Image, error) {
+	now, err := r.refresh(ctx, img)
 	if err != nil {
-		return Image{}, fmt.Errorf("ask the registry: %w", err)
+		return Image{}, imageError(ctx, img.Reference, err)
 	}
-	switch desc.MediaType { //nolint:exhaustive // of all types these are manifests
-	case types.DockerManifestSchema2, types.OCIManifestSchema1:
-		img.Digest = desc.Digest.String()
-	case types.DockerManifestList, types.OCIImageIndex:
-		index, err := desc.ImageIndex()
-		if err != nil {
-			return Image{}, fmt.Errorf("read the list of platforms: %w", err)
-		}
-		if img.Digest, err = pickPlatform(index, img.Architecture); err != nil {
-			return Image{}, err
-		}
-	case types.DockerManifestSchema1, types.DockerManifestSchema1Signed:
-		return Image{}, errors.New("its manifest is of Docker's old schema 1, which is not handled: push the image again with a Docker from after 2017")
-	default:
-		return Image{}, fmt.Errorf("it is not a container image but %s", desc.MediaType)
+	return now, nil
+}
+
+// Check asks whether this image may be read with these logins, in one request
+// that is not counted as a pull, and says whether it took one. An error is as
+// Resolve's.
+func (r Registry) Check(ctx context.Context, img Image) (private bool, err error) {
+	s, err := r.store(ctx, img.Reference)
+	if err != nil {
+		return false, imageError(ctx, img.Reference, err)
 	}
+	defer s.close()
+	_, private, err = s.allowed(ctx, img.Digest)
+	return private, imageError(ctx, img.Reference, err)
+}
+
+func (r Registry) resolve(ctx context.Context, ref Reference) (Image, error) {
+	if ref.kind == SIF {
+		return r.resolveSIF(ref)
+	}
+	s, err := r.store(ctx, ref)
+	if err != nil {
+		return Image{}, err
+	}
+	defer s.close()
+	top, err := s.manifest(ctx, "")
+	if err != nil {
+		return Image{}, err
+	}
+	want := r.platform()
+	digest, err := (&picker{store: s, want: want}).pick(ctx, top)
+	if err != nil {
+		return Image{}, err
+	}
+	return Image{Reference: ref, Digest: digest, Listed: top.digest.String(), Architecture: want.architecture, Private: top.private}, nil
+}
+
+func (r Registry) refresh(ctx context.Context, img Image) (Image, error) {
+	if img.Reference.kind == SIF || img.Listed == "" || img.Architecture != r.platform().architecture {
+		return r.resolve(ctx, img.Reference)
+	}
+	s, err := r.store(ctx, img.Reference)
+	if err != nil {
+		return Image{}, err
+	}
+	defer s.close()
+	now, private, err := s.allowed(ctx, "")
+	if err != nil {
+		return Image{}, err
+	}
+	if now != img.Listed {
+		return r.resolve(ctx, img.Reference)
+	}
+	img.Private = private
 	return img, nil
 }
 
-// pickPlatform finds the Linux image for an architecture in a list. Of several
-// variants the one without, or the newest, is taken.
-func pickPlatform(index v1.ImageIndex, architecture string) (string, error) {
-	list, err := index.IndexManifest()
+// resolveSIF looks what a SIF is for.
+func (r Registry) resolveSIF(ref Reference) (_ Image, err error) {
+	f, err := r.openFile(ref.path)
 	if err != nil {
-		return "", fmt.Errorf("read the list of platforms: %w", err)
+		return Image{}, err
 	}
-	var found *v1.Descriptor
-	var has []string
-	for _, m := range list.Manifests {
-		if m.Platform == nil || m.Platform.OS == "unknown" {
-			continue // such as an attestation
-		}
-		has = append(has, m.Platform.String())
-		if m.Platform.OS != "linux" || m.Platform.Architecture != architecture {
-			continue
-		}
-		if found == nil || found.Platform.Variant != "" && (m.Platform.Variant == "" || m.Platform.Variant > found.Platform.Variant) {
-			found = &m
-		}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	container, err := sif.LoadContainer(f, sif.OptLoadWithFlag(os.O_RDONLY), sif.OptLoadWithCloseOnUnload(false))
+	if err != nil {
+		return Image{}, sentence{text: "it is not a SIF", cause: err}
 	}
-	if found == nil {
-		slices.Sort(has)
-		return "", fmt.Errorf("it is not made for linux/%s, only for %s", architecture, strings.Join(slices.Compact(has), ", "))
+	config, err := configOf(container)
+	if err != nil {
+		return Image{}, fmt.Errorf("read the SIF: %w", err)
 	}
-	return found.Digest.String(), nil
+	want := r.platform().architecture
+	if config.Architecture != want && config.Architecture != "unknown" {
+		return Image{}, fmt.Errorf("it is made for linux/%s, not for linux/%s", config.Architecture, want)
+	}
+	return Image{Reference: ref, Architecture: want}, nil
 }
 
-func (r Registry) architecture() string {
-	if r.Architecture == "" {
-		return runtime.GOARCH
+// store is where the image of a reference lies.
+func (r Registry) store(ctx context.Context, ref Reference) (store, error) {
+	switch ref.kind {
+	case InRegistry:
+		return r.remote(ref)
+	case DockerArchive:
+		return r.dockerArchive(ctx, ref)
+	case OCILayout:
+		return r.layout(ref), nil
+	case OCIArchive:
+		return r.ociArchive(ref)
+	case SIF:
+		return nil, errors.New("it is a SIF, which has no layers")
+	default:
+		return nil, errors.New("no reference")
 	}
-	return r.Architecture
+}
+
+func (r Registry) platform() platform {
+	if r.Architecture == "" {
+		return parsePlatform(runtime.GOARCH)
+	}
+	return parsePlatform(r.Architecture)
 }
 
 func (r Registry) stall() time.Duration {
@@ -141,27 +206,16 @@ func (r Registry) stall() time.Duration {
 	return r.Stall
 }
 
-// options are those of every request; hangUp closes what they have opened.
-func (r Registry) options(ctx context.Context) (options []remote.Option, hangUp func()) {
-	transport, hangUp := r.Transport, func() {}
-	if transport == nil {
-		transport = remote.DefaultTransport
+func (r Registry) retryDelay() time.Duration {
+	if r.RetryDelay == 0 {
+		return time.Second
 	}
-	if t, ok := transport.(*http.Transport); ok && t.ResponseHeaderTimeout == 0 {
-		t = t.Clone()
-		t.ResponseHeaderTimeout = r.stall()
-		transport, hangUp = t, t.CloseIdleConnections
+	return r.RetryDelay
+}
+
+func (r Registry) patience() time.Duration {
+	if r.Patience == 0 {
+		return 30 * time.Second
 	}
-	delay := r.RetryDelay
-	if delay == 0 {
-		delay = time.Second
-	}
-	options = []remote.Option{
-		remote.WithContext(ctx),
-		remote.WithTransport(resuming{transport, delay}),
-		remote.WithAuth(authn.Anonymous),
-		remote.WithUserAgent(userAgent),
-		remote.WithRetryBackoff(remote.Backoff{Duration: delay, Factor: 3, Jitter: 0.1, Steps: 3}),
-	}
-	return options, hangUp
+	return r.Patience
 }

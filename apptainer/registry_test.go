@@ -10,13 +10,18 @@ import (
 // quick is a client that does not wait long.
 func quick() apptainer.Registry { return apptainer.Registry{RetryDelay: time.Millisecond} }
 
-func resolve(tb testing.TB, name string) apptainer.Image {
+func reference(tb testing.TB, name string) apptainer.Reference {
 	tb.Helper()
 	ref, err := apptainer.ParseReference(name)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	img, err := quick().Resolve(tb.Context(), ref)
+	return ref
+}
+
+func resolve(tb testing.TB, name string) apptainer.Image {
+	tb.Helper()
+	img, err := quick().Resolve(tb.Context(), reference(tb, name))
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
@@ -181,25 +183,105 @@ func TestEndOfContextEndsAResolution(t *testing.T) {
 
 func TestOldAndForeignManifestsAreRefused(t *testing.T) {
 	t.Parallel()
-	for kind, words := range map[string]string{
-		"application/vnd.docker.distribution.manifest.v1+prettyjws": "Docker's old schema 1",
-		"application/vnd.docker.distribution.manifest.v1+json":      "Docker's old schema 1",
-		"application/vnd.oci.artifact.manifest.v1+json":             "it is not a container image",
+	for name, test := range map[string]struct{ kind, body, words string }{
+		"signed schema 1": {"application/vnd.docker.distribution.manifest.v1+prettyjws", `{"schemaVersion": 1}`, "Docker's old schema 1"},
+		"schema 1":        {"application/vnd.docker.distribution.manifest.v1+json", `{"schemaVersion": 1}`, "Docker's old schema 1"},
+		"unsaid schema 1": {"application/json", `{"schemaVersion": 1, "fsLayers": []}`, "Docker's old schema 1"},
+		"artifact":        {"application/vnd.oci.artifact.manifest.v1+json", `{"schemaVersion": 2}`, "it is not a container image but application/vnd.oci.artifact"},
+		"chart":           {"", `{"schemaVersion": 2, "config": {"mediaType": "application/vnd.cncf.helm.config.v1+json"}}`, "it is not a container image but application/vnd.cncf.helm"},
+		"SIF":             {"", `{"schemaVersion": 2, "config": {"mediaType": "application/vnd.sylabs.sif.config.v1+json"}}`, "apptainer pull oras://"},
+		"image and list":  {"", `{"schemaVersion": 2, "config": {}, "manifests": []}`, "at once"},
+		"empty list":      {"", `{"schemaVersion": 2, "manifests": []}`, "has no image in it"},
+		"page":            {"text/html", `<html>`, "cannot be read"},
+		"absurd size":     {"", strings.Repeat(" ", 5<<20), "more than 4194304 bytes"},
+		"corrupt list":    {"", `{"schemaVersion": 2, "manifests": [{"mediaType": "application/vnd.oci.image.index.v1+json", "digest": "sha256:` + strings.Repeat("0", 64) + `"}]}`, "its manifest is corrupt"},
 	} {
-		reg := imagetest.Start(t)
-		reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
-			if !strings.Contains(r.URL.Path, "/manifests/") {
-				return false
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			reg := imagetest.Start(t)
+			reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+				if !strings.Contains(r.URL.Path, "/manifests/") {
+					return false
+				}
+				w.Header().Set("Content-Type", test.kind)
+				_, _ = w.Write([]byte(test.body))
+				return true
 			}
-			w.Header().Set("Content-Type", kind)
-			_, _ = w.Write([]byte(`{"schemaVersion": 1}`))
-			return true
+			_, err := quick().Resolve(t.Context(), reference(t, reg.Host+"/old"))
+			wantImageError(t, err, false, test.words)
+		})
+	}
+}
+
+func TestPlatformIsFoundInEveryKindOfList(t *testing.T) {
+	t.Parallel()
+	reg := imagetest.Start(t)
+	child := func(content string, platform *v1.Platform) mutate.IndexAddendum {
+		img := tiny(t, content)
+		if content == "arm64" || content == "amd64" {
+			config, err := img.ConfigFile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			config = config.DeepCopy()
+			config.Architecture = content
+			if img, err = mutate.ConfigFile(img, config); err != nil {
+				t.Fatal(err)
+			}
 		}
-		ref, err := apptainer.ParseReference(reg.Host + "/old")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = quick().Resolve(t.Context(), ref)
-		wantImageError(t, err, false, words)
+		return mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: platform}}
+	}
+	linux := func(architecture, variant string) *v1.Platform {
+		return &v1.Platform{OS: "linux", Architecture: architecture, Variant: variant}
+	}
+	attestation := child("attestation", &v1.Platform{OS: "unknown", Architecture: "unknown"})
+	attestation.Annotations = map[string]string{"vnd.docker.reference.type": "attestation-manifest"}
+	list := func(adds ...mutate.IndexAddendum) v1.ImageIndex { return mutate.AppendManifests(empty.Index, adds...) }
+	nested := func(index v1.ImageIndex) mutate.IndexAddendum { return mutate.IndexAddendum{Add: index} }
+	unsaid := func(architecture string) mutate.IndexAddendum { return child(architecture, nil) }
+	deep := list(child("deep", linux("amd64", "")))
+	for range 5 {
+		deep = list(nested(deep))
+	}
+	for name, test := range map[string]struct {
+		index v1.ImageIndex
+		want  string // platform asked for
+		gives string // content of the image, or words of the error
+	}{
+		"attested":        {list(attestation, child("a", linux("amd64", ""))), "amd64", "a"},
+		"only attested":   {list(attestation), "amd64", "has no image in it"},
+		"baseline":        {list(child("v3", linux("amd64", "v3")), child("v1", linux("amd64", ""))), "amd64", "v1"},
+		"best variant":    {list(child("v1", linux("amd64", "")), child("v3", linux("amd64", "v3")), child("v2", linux("amd64", "v2"))), "amd64/v3", "v3"},
+		"next below":      {list(child("v1", linux("amd64", "")), child("v2", linux("amd64", "v2"))), "amd64/v3", "v2"},
+		"none above":      {list(child("v3", linux("amd64", "v3"))), "amd64", "it is not made for linux/amd64, only for linux/amd64/v3"},
+		"arm64 unsaid v8": {list(child("v8", linux("arm64", "v8"))), "arm64", "v8"},
+		"arm64 v8.2":      {list(child("v8", linux("arm64", "v8"))), "arm64/v8.2", "v8"},
+		"arm v6":          {list(child("v7", linux("arm", "v7")), child("v6", linux("arm", "6")), child("v5", linux("arm", "v5"))), "arm/v6", "v6"},
+		"other spelling":  {list(child("a", linux("x86_64", ""))), "amd64", "a"},
+		"Windows":         {list(child("w", &v1.Platform{OS: "windows", Architecture: "amd64", OSVersion: "10.0.17763.1"})), "amd64", "only for windows/amd64:10.0.17763.1"},
+		"nested":          {list(nested(list(child("other", linux("s390x", "")))), nested(list(attestation, child("a", linux("amd64", ""))))), "amd64", "a"},
+		"too deep":        {deep, "amd64", "too deep in one another"},
+		"unsaid":          {list(unsaid("arm64"), unsaid("amd64")), "amd64", "amd64"},
+		"unsaid other":    {list(unsaid("arm64")), "amd64", "only for linux/arm64"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ref := reference(t, reg.PushList(t, "list-"+strings.ReplaceAll(strings.ToLower(name), " ", "-"), test.index))
+			r := quick()
+			r.Architecture = test.want
+			got, err := r.Resolve(t.Context(), ref)
+			if err != nil {
+				wantImageError(t, err, false, test.gives)
+				return
+			}
+			h, err := test.index.Digest()
+			if err != nil || got.Listed != h.String() || strings.Contains(got.Architecture, "/") {
+				t.Errorf("resolved to %+v, %v", got, err)
+			}
+			want, err := child(test.gives, nil).Add.Digest()
+			if err != nil || got.Digest != want.String() {
+				t.Errorf("resolved to %s, want %s of %s", got.Digest, want, test.gives)
+			}
+		})
 	}
 }

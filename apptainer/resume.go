@@ -1,95 +1,129 @@
 package apptainer
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"time"
+	"strings"
+	"sync"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 const (
-	// resumedFrom is the least size of an answer that is worth going on with;
-	// smaller ones are asked for again.
-	resumedFrom = 1 << 20
-	// resumes is how often in a row one is gone on with that brings nothing.
-	resumes = 3
+	// resumes is how often in a row a blob is gone on with that brings less
+	// than resumedAfter.
+	resumes      = 3
+	resumedAfter = 64 << 10
 )
 
-// resuming goes on with a large answer whose connection broke, where it broke
-// (RFC 9110, 14.2). That all of it is right is for its reader to check, who
-// knows its digest.
-type resuming struct {
-	http.RoundTripper
+// blobReader reads a blob of a registry, and goes on where a connection broke
+// (RFC 9110, 14.2). A blob is named by its digest, which its reader checks, so
+// no ETag has to say that it is still the same.
+type blobReader struct {
+	ctx    context.Context //nolint:containedctx // what opened.blob was given
+	cancel context.CancelFunc
+	store  *remoteStore
+	blob   v1.Descriptor
 
-	delay time.Duration // before it goes on
+	mu    sync.Mutex
+	body  *answer
+	at    int64 // the next byte
+	since int64 // where the body began
+	idle  int   // how many bodies in a row brought nothing
 }
 
-// RoundTrip makes a request.
-func (r resuming) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := r.RoundTripper.RoundTrip(req)
-	if err == nil && req.Method == http.MethodGet && resp.StatusCode == http.StatusOK && resp.ContentLength >= resumedFrom && req.Header.Get("Range") == "" {
-		resp.Body = &resumedBody{ReadCloser: resp.Body, from: r, request: req, size: resp.ContentLength}
-	}
-	return resp, err //nolint:wrapcheck // a transport's errors go through as they are
-}
-
-// resumedBody is the body of an answer of a known size. It is read by one
-// goroutine.
-type resumedBody struct {
-	io.ReadCloser
-
-	from    resuming
-	request *http.Request
-	size    int64
-	read    int64
-	idle    int // how often in a row it was gone on with for nothing
-}
-
-func (b *resumedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	b.read += int64(n)
-	if n > 0 {
-		b.idle = 0
-	}
-	if err == nil || b.read >= b.size || b.request.Context().Err() != nil {
-		return n, err //nolint:wrapcheck // a reader passes its errors on
-	}
-	if n == 0 && !b.resume() {
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
+// Read reads on, over broken connections.
+func (b *blobReader) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for {
+		if b.at == b.blob.Size {
+			return 0, io.EOF
 		}
-		return 0, err
+		n, err := b.body.Read(p[:min(int64(len(p)), b.blob.Size-b.at)])
+		b.at += int64(n)
+		if n > 0 || err == nil {
+			return n, nil // what broke shows again at the next reading
+		}
+		if err := b.resume(err); err != nil {
+			return 0, err
+		}
 	}
-	return n, nil // what broke shows again at the next reading
 }
 
-// resume asks for the rest, and says whether it comes.
-func (b *resumedBody) resume() bool {
-	for b.idle < resumes {
-		b.idle++
-		timer := time.NewTimer(b.from.delay)
-		select {
-		case <-b.request.Context().Done():
-			timer.Stop()
-			return false
-		case <-timer.C:
+// Close ends the reading, in another goroutine too.
+func (b *blobReader) Close() error {
+	b.cancel()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.body.Close()
+}
+
+// resume opens the rest after a body broke.
+func (b *blobReader) resume(broke error) error {
+	_ = b.body.Close()
+	if errors.Is(broke, io.EOF) {
+		broke = io.ErrUnexpectedEOF
+	}
+	err := b.body.from.worded(broke)
+	for {
+		if b.idle++; b.at-b.since >= resumedAfter {
+			b.idle = 0
 		}
-		rest := b.request.Clone(b.request.Context())
-		rest.Header.Set("Range", fmt.Sprintf("bytes=%d-", b.read))
-		resp, err := b.from.RoundTripper.RoundTrip(rest)
+		b.since = b.at
+		var said sentence
+		if b.ctx.Err() != nil || b.idle > resumes || errors.As(err, &said) && !said.transient {
+			return err
+		}
+		if err := pause(b.ctx, b.store.delay); err != nil {
+			return err
+		}
+		if err = b.open(); err == nil {
+			return nil
+		}
+	}
+}
+
+// open asks for what has not been read, wherever it may be had.
+func (b *blobReader) open() error {
+	what := "blobs/" + b.blob.Digest.String()
+	whole := http.Header{"Accept-Encoding": {"identity"}}
+	rest := whole.Clone()
+	if b.at > 0 {
+		rest.Set("Range", fmt.Sprintf("bytes=%d-%d", b.at, b.blob.Size-1))
+	}
+	return b.store.each(b.ctx, func(p *place) error {
+		body, err := p.get(b.ctx, http.MethodGet, what, rest)
+		if refused := asRefusal(err); refused != nil && refused.status == http.StatusRequestedRangeNotSatisfiable {
+			body, err = p.get(b.ctx, http.MethodGet, what, whole)
+		}
 		if err != nil {
-			continue
+			return err
 		}
-		want := fmt.Sprintf("bytes %d-%d/%d", b.read, b.size-1, b.size)
-		if resp.StatusCode == http.StatusPartialContent && resp.Header.Get("Content-Range") == want {
-			_ = b.Close() // it is broken
-			b.ReadCloser = resp.Body
-			return true
+		if err := b.skip(body); err != nil {
+			_ = body.Close()
+			return p.worded(err)
 		}
-		_ = resp.Body.Close() // not what was asked for
-		if resp.StatusCode < http.StatusInternalServerError {
-			return false
+		b.body = body
+		return nil
+	})
+}
+
+// skip brings a body to where the reader is.
+func (b *blobReader) skip(body *answer) error {
+	if body.StatusCode == http.StatusPartialContent {
+		sent := body.Header.Get("Content-Range")
+		if !strings.HasPrefix(sent, fmt.Sprintf("bytes %d-", b.at)) {
+			return sentence{text: fmt.Sprintf("the registry sent %q of a layer when it was asked for what follows byte %d", sent, b.at)}
 		}
+		return nil
 	}
-	return false
+	if body.ContentLength >= 0 && body.ContentLength != b.blob.Size {
+		return sentence{text: fmt.Sprintf("the registry has %d bytes of it, not %d as its manifest says", body.ContentLength, b.blob.Size)}
+	}
+	_, err := io.CopyN(io.Discard, body, b.at)
+	return err //nolint:wrapcheck // worded by who asks
 }

@@ -76,6 +76,12 @@ func (r *Registry) PushIndex(tb testing.TB, repo string, platforms map[string]v1
 		}
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: p}})
 	}
+	return r.PushList(tb, repo, index)
+}
+
+// PushList publishes a list of images with all that is in it.
+func (r *Registry) PushList(tb testing.TB, repo string, index v1.ImageIndex) string {
+	tb.Helper()
 	ref, err := name.ParseReference(r.Host + "/" + repo)
 	if err != nil {
 		tb.Fatal(err)

@@ -1,0 +1,47 @@
+package apptainer
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// ReadBlob reads a blob of an image from an offset on, as a pull does.
+func ReadBlob(ctx context.Context, r Registry, img Image, blob v1.Descriptor, offset int64) ([]byte, error) {
+	image, err := r.open(ctx, img)
+	if err != nil {
+		return nil, imageError(ctx, img.Reference, err)
+	}
+	defer image.close()
+	body, err := image.blob(ctx, blob, offset)
+	if err != nil {
+		return nil, imageError(ctx, img.Reference, err)
+	}
+	data, err := io.ReadAll(body)
+	return data, imageError(ctx, img.Reference, errors.Join(err, body.Close()))
+}
+
+// Layers gives an image's layers as its manifest describes them.
+func Layers(ctx context.Context, r Registry, img Image) ([]v1.Descriptor, error) {
+	image, err := r.open(ctx, img)
+	if err != nil {
+		return nil, imageError(ctx, img.Reference, err)
+	}
+	defer image.close()
+	m, err := image.Manifest()
+	if err != nil {
+		return nil, err
+	}
+	return m.Layers, nil
+}
+
+// FindLogin gives the user name that is known for a repository, and whose it is.
+func FindLogin(ctx context.Context, l Logins, host, repository string) (user, whose string, err error) {
+	found, err := l.find(ctx, host, repository)
+	if err != nil || found == nil {
+		return "", "", err
+	}
+	return found.config.Username + found.config.IdentityToken, found.whose, nil
+}
