@@ -1,13 +1,21 @@
 package apptainer
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/flatten"
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 )
 
 // Converter writes images as SIFs. The zero value is usable, and a Converter
@@ -15,39 +23,32 @@ import (
 type Converter struct {
 	// Registry is where images come from.
 	Registry Registry
-	// TempDir holds an image's compressed layers while it is converted; empty
-	// means the directory that the SIF is written to.
+	// TempDir holds an image's compressed layers while it is converted, in a
+	// directory named for the image; empty means the directory that the SIF is
+	// written to.
 	TempDir string
-	// Processors bounds how many processors one conversion keeps busy; zero
-	// means two.
+	// Compression is that of the file system: "zstd", "gzip", "lz4" or "xz";
+	// empty means zstd. What runs the SIF has to know it.
+	Compression string
+	// Level is how hard zstd or gzip tries, from 1; zero means 1. The tools'
+	// own defaults cost ten times as much for a tenth of the size.
+	Level int
+	// BlockSize is that of the file system in bytes, a power of two from 4 KiB
+	// to 1 MiB; zero means 128 KiB.
+	BlockSize int
+	// Processors bounds how many processors the writer of the file system keeps
+	// busy, besides the one or two that unpack; zero means two.
 	Processors int
-	// MemoryMiB bounds the memory of the squashfs writer; zero means 512.
+	// MemoryMiB bounds the memory of that writer; zero means 512.
 	MemoryMiB int
+	// Nice is added to its scheduling priority's nice value, so that others go
+	// first (nice(1)); zero leaves it.
+	Nice int
 	// MaxBytes and MaxEntries bound what an image may unpack to, so that a
-	// few hostile kilobytes cannot fill a disk; zero means 1 TiB and two
+	// few hostile kilobytes cannot fill a disk; zero means 256 GiB and two
 	// million.
 	MaxBytes   int64
 	MaxEntries int
-}
-
-// Stage says what a conversion is doing.
-type Stage string
-
-// The stages of a conversion, in order. Pulling reads and checks the layers;
-// Converting writes the file system.
-const (
-	Pulling    Stage = "pulling"
-	Converting Stage = "converting"
-)
-
-// Progress says how far a conversion is.
-type Progress struct {
-	// Stage is what is being done.
-	Stage Stage
-	// Done and Total count bytes: of compressed layers while pulling, of file
-	// contents while converting, where Done also counts what frames them and
-	// may pass Total by a little.
-	Done, Total int64
 }
 
 // maxNameBytes bounds the memory that the names in an image take.
@@ -56,100 +57,211 @@ const maxNameBytes = 256 << 20
 // Settings names, in one short line, everything that decides how an image of
 // a given digest and architecture is written: two SIFs of equal digest,
 // architecture and settings hold the same files.
-func (c Converter) Settings() string { return "squashfs zstd-1 128K layout-1" }
+func (c Converter) Settings() string {
+	s := "squashfs " + c.compression()
+	if c.levels() {
+		s += fmt.Sprintf("-%d", c.level())
+	}
+	return fmt.Sprintf("%s %dK layout-2", s, c.blockSize()>>10)
+}
+
+// Check refuses settings that no SIF can be written with.
+func (c Converter) Check() error {
+	known := map[string]int{"zstd": 22, "gzip": 9, "lz4": 0, "xz": 0} // with the highest level
+	highest, ok := known[c.compression()]
+	switch size := c.blockSize(); {
+	case !ok:
+		return fmt.Errorf("the compression is %q, and has to be zstd, gzip, lz4 or xz", c.Compression)
+	case c.Level < 0 || c.Level > highest:
+		return fmt.Errorf("the level of compression is %d, and %s has %s", c.Level, c.compression(), levelsUpTo(highest))
+	case size < 4<<10 || size > 1<<20 || size&(size-1) != 0:
+		return fmt.Errorf("the block size is %d bytes, and has to be a power of two from 4 KiB to 1 MiB", size)
+	case c.Nice < 0 || c.Nice > 19:
+		return fmt.Errorf("the nice value is %d, and has to be from 0 to 19", c.Nice)
+	}
+	return nil
+}
+
+func levelsUpTo(highest int) string {
+	if highest == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("1 to %d", highest)
+}
 
 // Convert writes the image as a SIF at dst, which must not exist and whose
 // directory is the caller's own: other processes could see the file while it
 // grows. When Convert returns nil the file is whole, verified against the
 // image's digests, and flushed; else there is none. Owners, modes, time stamps
-// in whole seconds, hard links and file capabilities are the image's; other
-// extended attributes are dropped, and the root directory belongs to root. An
-// error is an *ImageError; it wraps ctx's when that ended first.
+// in whole seconds, hard links, file capabilities and attributes of users are
+// the image's; other extended attributes are dropped, and the root directory
+// belongs to root. An error is an *ImageError; it wraps ctx's when that ended
+// first.
+//
+// After an error that is Transient, but for a full disk, the layers that came
+// stay where they lie, in TempDir or beside dst, and the next Convert of the same
+// image goes on with them; in TempDir they are removed when that does not come
+// within a day.
 //
 // A progress that is not nil is called from one goroutine at a time, and must
 // return quickly.
 func (c Converter) Convert(ctx context.Context, img Image, dst string, progress func(Progress)) error {
-	dir := c.TempDir
-	if dir == "" {
-		dir = filepath.Dir(dst)
+	parent := c.TempDir
+	if parent == "" {
+		parent = filepath.Dir(dst)
+	} else {
+		sweepLayers(parent, time.Now()) //nolint:forbidigo // how old a directory is
 	}
-	temp, err := os.MkdirTemp(dir, "layers-")
-	if err != nil {
-		return imageError(ctx, img.Reference, fmt.Errorf("make room for its layers: %w", err))
+	dir := filepath.Join(parent, layersPrefix+strings.TrimPrefix(img.Digest, "sha256:"))
+	err := c.convert(ctx, img, dir, dst, progress)
+	failed := imageError(ctx, img.Reference, err)
+	var e *ImageError
+	if errors.As(failed, &e) && e.Transient() && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+		return failed
 	}
-	room := &budget{}
-	room.entries.Store(int64(c.maxEntries()))
-	room.bytes.Store(c.maxBytes())
-	room.nameBytes.Store(maxNameBytes)
-	image, err := c.Registry.pull(ctx, img, temp, room, progress)
-	if err == nil {
-		err = c.write(ctx, img, image, dst, progress)
+	if cleanErr := os.RemoveAll(dir); failed == nil && cleanErr != nil {
+		return imageError(ctx, img.Reference, errors.Join(fmt.Errorf("remove its layers: %w", cleanErr), os.Remove(dst)))
 	}
-	if cleanErr := os.RemoveAll(temp); err == nil && cleanErr != nil {
-		err = errors.Join(fmt.Errorf("remove its layers: %w", cleanErr), os.Remove(dst))
-	}
-	return imageError(ctx, img.Reference, err)
+	return failed
 }
 
-// write flattens the pulled layers into dst.
-func (c Converter) write(ctx context.Context, img Image, image pulled, dst string, progress func(Progress)) error {
-	t := newTree(c.maxEntries())
-	for i := range image.layers {
-		if ctx.Err() != nil {
-			return fmt.Errorf("flatten: %w", ctx.Err())
-		}
-		if err := t.apply(image.layers[i].entries); err != nil {
-			return fmt.Errorf("layer %d of %d: %w", i+1, len(image.layers), err)
-		}
-		image.layers[i].entries = nil
+// layersPrefix begins the names of directories with an image's layers.
+const layersPrefix = "layers-"
+
+// leftFor is how long layers that a conversion left are kept for the next one.
+const leftFor = 24 * time.Hour
+
+// sweepLayers removes layers that conversions left in dir and none came for.
+func sweepLayers(dir string, now time.Time) {
+	left, err := filepath.Glob(filepath.Join(dir, layersPrefix+strings.Repeat("[0-9a-f]", 64)))
+	if err != nil {
+		return
 	}
-	extra, err := metadataLayer(t, image.config)
+	for _, path := range left {
+		if info, err := os.Lstat(path); err == nil && info.IsDir() && now.Sub(info.ModTime()) > leftFor {
+			_ = os.RemoveAll(path)
+		}
+	}
+}
+
+func (c Converter) convert(ctx context.Context, img Image, dir, dst string, progress func(Progress)) error {
+	if err := c.Check(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	image, err := c.Registry.open(ctx, img)
 	if err != nil {
 		return err
 	}
-	entries, err := readEntries(bytes.NewReader(extra), nil)
-	if err == nil {
-		err = t.apply(entries)
-	}
+	defer image.close()
+	made, err := readContents(image, img.Architecture)
 	if err != nil {
-		return fmt.Errorf("add Apptainer's files: %w", err)
+		return err
 	}
-	report := newReporter(Converting, progress)
-	w := sifWriter{converter: c, image: img, config: image.config, plan: t.plan(), report: report}
-	report.total = w.plan.bytes
-	w.open = func(i int) (io.ReadCloser, error) {
-		if i == len(image.layers) {
-			return io.NopCloser(bytes.NewReader(extra)), nil
+	if err := makeRoom(dir, dst, made.layers); err != nil {
+		return err
+	}
+	l := c.newLayers(dir, made, progress)
+	pulled := make(chan error, 1)
+	go func() {
+		err := l.pull(ctx, image.blob, l.report)
+		pulled <- err
+	}()
+	err = c.write(ctx, img, made.config, l, dst)
+	if err != nil {
+		cancel()
+	}
+	pullErr := <-pulled
+	if pullErr != nil && !errors.Is(pullErr, context.Canceled) { // it is the cause, and tells which layer
+		return pullErr
+	}
+	return err
+}
+
+// newLayers makes ready to pull layers into dir.
+func (c Converter) newLayers(dir string, made contents, progress func(Progress)) *layers {
+	l := &layers{diffIDs: made.config.RootFS.DiffIDs, verified: make([]bool, len(made.layers)), report: &reporter{fn: progress}}
+	l.room.Store(2*c.maxBytes() + maxNameBytes)
+	known := map[v1.Hash]*blob{}
+	for _, desc := range made.layers {
+		b := known[desc.Digest]
+		if b == nil {
+			b = newBlob(dir, desc)
+			known[desc.Digest] = b
+			l.report.toPull += desc.Size
 		}
-		return image.layers[i].open()
+		l.report.toConvert += desc.Size
+		l.blobs = append(l.blobs, b)
 	}
-	return w.write(ctx, dst)
+	return l
 }
 
-func (c Converter) processors() int {
-	if c.Processors == 0 {
-		return 2
+// makeRoom makes the directory for the layers, and checks that they and the SIF
+// have room on their disks. A SIF is rarely larger than the layers are.
+func makeRoom(dir, dst string, descs []v1.Descriptor) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make room for its layers: %w", err)
 	}
-	return c.Processors
+	var size, missing int64
+	for _, desc := range descs {
+		size += desc.Size
+		missing += desc.Size
+		if info, err := os.Stat(newBlob(dir, desc).path); err == nil {
+			missing -= min(desc.Size, info.Size())
+		}
+	}
+	needs := map[string]int64{dir: missing, filepath.Dir(dst): size}
+	if sameDisk(dir, filepath.Dir(dst)) {
+		needs = map[string]int64{dir: missing + size}
+	}
+	for path, need := range needs {
+		space, err := diskspace.Of(path)
+		if err != nil {
+			return fmt.Errorf("make room for it: %w", err)
+		}
+		if space.Total > 0 && space.Free < need {
+			return fmt.Errorf("it needs about %d MiB on the disk of %s, which has %d MiB free: %w", need>>20, path, space.Free>>20, syscall.ENOSPC)
+		}
+	}
+	return nil
 }
 
-func (c Converter) memoryMiB() int {
-	if c.MemoryMiB == 0 {
-		return 512
-	}
-	return c.MemoryMiB
+func sameDisk(a, b string) bool {
+	var s, t syscall.Stat_t
+	return syscall.Stat(a, &s) == nil && syscall.Stat(b, &t) == nil && s.Dev == t.Dev
 }
 
-func (c Converter) maxBytes() int64 {
-	if c.MaxBytes == 0 {
-		return 1 << 40
+// write flattens the layers into dst. When they hold what could not be known
+// while they were read, it is done again.
+func (c Converter) write(ctx context.Context, img Image, config *v1.ConfigFile, l *layers, dst string) error {
+	w := sifWriter{converter: c, image: img, config: config}
+	w.flat = flatten.New(
+		flatten.Layers{
+			Number: len(l.blobs), Open: func(i int) (io.ReadCloser, error) { return l.open(ctx, i) },
+			Top: func(exists func(string) (bool, error)) ([]byte, error) {
+				return metadataLayer(exists, config)
+			},
+			Taken: metadataFiles(),
+		},
+		flatten.Limits{Entries: int64(c.maxEntries()), Bytes: c.maxBytes(), NameBytes: maxNameBytes},
+		flatten.Root{Mode: 0o755, Newest: newest(config)},
+	)
+	if _, err := os.Lstat(dst); err == nil {
+		return fmt.Errorf("create the SIF: %w", &fs.PathError{Op: "open", Path: dst, Err: fs.ErrExist})
 	}
-	return c.MaxBytes
+	err := w.write(ctx, dst)
+	if errors.Is(err, flatten.ErrAgain) {
+		err = w.write(ctx, dst)
+	}
+	return err
 }
 
-func (c Converter) maxEntries() int {
-	if c.MaxEntries == 0 {
-		return 2_000_000
+// newest is the last time that an image's configuration tells of.
+func newest(config *v1.ConfigFile) int64 {
+	last := config.Created.Unix()
+	for _, h := range config.History {
+		last = max(last, h.Created.Unix())
 	}
-	return c.MaxEntries
+	return min(max(last+1, 1), 1<<32-1) // some builders set all files' times to 1
 }

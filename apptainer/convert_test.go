@@ -3,13 +3,16 @@ package apptainer_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"math/rand"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -22,6 +25,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
@@ -158,35 +162,44 @@ func TestProgressEndsWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pulled := slices.ContainsFunc(seen, func(p apptainer.Progress) bool {
-		return p.Stage == apptainer.Pulling && p.Done == p.Total && p.Total > 0
-	})
-	if !pulled || seen[len(seen)-1].Stage != apptainer.Converting {
+	last := seen[len(seen)-1]
+	if seen[0].Stage != apptainer.Pulling || last.Stage != apptainer.Converting || last.Done != last.Total || last.Total == 0 {
 		t.Errorf("progress %+v", seen)
 	}
 }
 
-// failedConversion wants an error of the given words, and nothing left behind.
+// failedConversion wants an error of the given words, and nothing left behind
+// but, where it may pass, layers to go on with.
 func failedConversion(t *testing.T, c apptainer.Converter, img apptainer.Image, transient bool, words string) {
 	t.Helper()
 	dir := t.TempDir()
 	err := c.Convert(t.Context(), img, filepath.Join(dir, "x.sif"), nil)
 	wantImageError(t, err, transient, words)
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+	wantLeft(t, dir, transient)
+}
+
+// wantLeft wants nothing in dir, or layers alone.
+func wantLeft(t *testing.T, dir string, layers bool) {
+	t.Helper()
+	left, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range left {
+		if !layers || !strings.HasPrefix(e.Name(), "layers-") {
+			t.Errorf("left behind: %s", e.Name())
+		}
 	}
 }
 
 func TestUnsupportedLayersAreRefused(t *testing.T) {
 	t.Parallel()
-	zstd := []byte{0x28, 0xb5, 0x2f, 0xfd, 0, 0, 0, 0}
 	for _, tt := range []struct {
 		name  string
 		layer v1.Layer
 		words string
 	}{
-		{"zstd", static.NewLayer(zstd, types.OCILayerZStd), "layer 2 of 2: it is compressed with zstd, which is not handled yet"},
-		{"zstd that says it is gzip", static.NewLayer(zstd, types.DockerLayer), "it is compressed with zstd"},
+		{"broken zstd", static.NewLayer([]byte{0x28, 0xb5, 0x2f, 0xfd, 0, 0, 0, 0}, types.OCILayerZStd), "layer 2 of 2: "},
 		{"foreign", static.NewLayer(imagetest.TarStream(t), types.DockerForeignLayer), "may not be distributed"},
 		{"unknown", static.NewLayer([]byte("{}"), "application/x-model"), "its type application/x-model is not handled"},
 		{"not a tar", static.NewLayer(bytes.Repeat([]byte("no tar"), 1000), types.DockerUncompressedLayer), "unreadable tar entry"},
@@ -323,18 +336,20 @@ func TestLayerThatStallsIsGivenUp(t *testing.T) {
 	}
 	c := apptainer.Converter{Registry: quick()}
 	c.Registry.Stall = 50 * time.Millisecond
-	failedConversion(t, c, img, true, "the registry has stopped sending")
+	failedConversion(t, c, img, true, "does not answer")
 }
 
-func TestCancelledConversionLeavesNothing(t *testing.T) {
+func TestCancelledConversionLeavesItsLayersToTheNext(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
-	reg := imagetest.Start(t)
-	img := resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", strings.Repeat("content", 1<<20)))))))
 	for _, stage := range []apptainer.Stage{apptainer.Pulling, apptainer.Converting} {
+		reg := imagetest.Start(t)
+		img := resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", strings.Repeat("content", 1<<20)))))))
 		ctx, cancel := context.WithCancel(t.Context())
 		dir := t.TempDir()
-		err := apptainer.Converter{Registry: quick()}.Convert(ctx, img, filepath.Join(dir, "x.sif"), func(p apptainer.Progress) {
+		path := filepath.Join(dir, "x.sif")
+		c := apptainer.Converter{Registry: quick()}
+		err := c.Convert(ctx, img, path, func(p apptainer.Progress) {
 			if p.Stage == stage {
 				cancel()
 			}
@@ -344,11 +359,132 @@ func TestCancelledConversionLeavesNothing(t *testing.T) {
 		if !errors.Is(err, context.Canceled) || !errors.As(err, &e) || !e.Transient() {
 			t.Errorf("cancelled while %s: error %v, want the context's", stage, err)
 		}
-		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-			t.Errorf("cancelled while %s: left behind %v, %v", stage, left, err)
+		wantLeft(t, dir, true)
+		if err := c.Convert(t.Context(), img, path, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := unsquash(t, path, "-cat", path, "a"); got != strings.Repeat("content", 1<<20) {
+			t.Errorf("cancelled while %s, and gone on with: the file has %d bytes", stage, len(got))
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		wantLeft(t, dir, false)
+	}
+}
+
+// A pull that breaks for good half way is gone on with from there.
+func TestPullGoesOnWhereTheLastOneEnded(t *testing.T) {
+	t.Parallel()
+	testenv.Containers(t)
+	content := make([]byte, 8<<20)
+	if _, err := rand.New(rand.NewSource(1)).Read(content); err != nil {
+		t.Fatal(err)
+	}
+	stream := imagetest.TarStream(t, imagetest.Regular("a", string(content)))
+	reg := imagetest.Start(t)
+	layer := static.NewLayer(stream, types.OCIUncompressedLayer)
+	img := resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, layer)))
+	digest, err := layer.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var away atomic.Bool
+	var ranges []string // one pull at a time asks
+	reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		if !isBlob(r) || !strings.HasSuffix(r.URL.Path, digest.Hex) {
+			return false
+		}
+		ranges = append(ranges, r.Header.Get("Range"))
+		if !away.Load() {
+			return false
+		}
+		if len(ranges) > 1 {
+			w.WriteHeader(http.StatusBadGateway)
+			return true
+		}
+		w.Header().Set("Content-Length", strconv.Itoa(len(stream)))
+		_, _ = w.Write(stream[:4<<20])
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.sif")
+	c := apptainer.Converter{Registry: quick()}
+	for name, spoil := range map[string]func(blob string) error{
+		"as it was left": func(string) error { return nil },
+		"damaged since":  func(blob string) error { return os.WriteFile(blob, make([]byte, 1<<20), 0o600) },
+		"too long":       func(blob string) error { return os.WriteFile(blob, make([]byte, 16<<20), 0o600) },
+	} {
+		away.Store(true)
+		ranges = nil
+		wantImageError(t, c.Convert(t.Context(), img, path, nil), true, "")
+		left, err := filepath.Glob(filepath.Join(dir, "layers-*", "*"))
+		if err != nil || len(left) != 1 {
+			t.Fatalf("left %v, %v", left, err)
+		}
+		if err := spoil(left[0]); err != nil {
+			t.Fatal(err)
+		}
+		away.Store(false)
+		ranges = nil
+		if err := c.Convert(t.Context(), img, path, nil); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if want := fmt.Sprintf("bytes=%d-%d", 4<<20, len(stream)-1); name == "as it was left" && (len(ranges) != 1 || ranges[0] != want) {
+			t.Errorf("asked for %q, want %q", ranges, want)
+		}
+		if got := unsquash(t, path, "-cat", path, "a"); got != string(content) {
+			t.Errorf("%s: the file is another", name)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		wantLeft(t, dir, false)
+	}
+}
+
+func TestZstdLayersAreRead(t *testing.T) {
+	t.Parallel()
+	testenv.Containers(t)
+	var packed bytes.Buffer
+	w, err := zstd.NewWriter(&packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream := imagetest.TarStream(t, imagetest.Regular("a", strings.Repeat("content", 1<<18)))
+	if _, err := w.Write(stream); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(stream)
+	for _, kind := range []types.MediaType{types.OCILayerZStd, "application/vnd.docker.image.rootfs.diff.tar.zstd", types.DockerLayer} {
+		img, err := mutate.Append(tiny(t, "base"), mutate.Addendum{Layer: zstdLayer{
+			Layer: static.NewLayer(packed.Bytes(), kind), diffID: v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "x.sif")
+		if err := (apptainer.Converter{Registry: quick()}).Convert(t.Context(), resolve(t, imagetest.Start(t).Push(t, "x", img)), path, nil); err != nil {
+			t.Fatalf("%s: %v", kind, err)
+		}
+		if got := unsquash(t, path, "-cat", path, "a"); got != strings.Repeat("content", 1<<18) {
+			t.Errorf("%s: the file has %d bytes", kind, len(got))
 		}
 	}
 }
+
+// zstdLayer knows what it unpacks to.
+type zstdLayer struct {
+	v1.Layer
+
+	diffID v1.Hash
+}
+
+func (l zstdLayer) DiffID() (v1.Hash, error) { return l.diffID, nil }
 
 func TestExistingFileIsLeftAlone(t *testing.T) {
 	t.Parallel()

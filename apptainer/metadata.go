@@ -31,9 +31,23 @@ export LD_LIBRARY_PATH
 // DefaultPath is the PATH of a Docker image that sets none.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+// The files that every SIF has.
+const (
+	baseEnvironmentFile  = ".singularity.d/env/01-base.sh"
+	imageEnvironmentFile = ".singularity.d/env/10-docker2singularity.sh"
+	buildEnvironmentFile = ".singularity.d/env/90-environment.sh"
+	lastEnvironmentFile  = ".singularity.d/env/99-base.sh"
+	labelsFile           = ".singularity.d/labels.json"
+	runScriptFile        = ".singularity.d/runscript"
+)
+
+func metadataFiles() []string {
+	return []string{baseEnvironmentFile, imageEnvironmentFile, buildEnvironmentFile, lastEnvironmentFile, labelsFile, runScriptFile}
+}
+
 // metadataLayer makes, as a tar stream, the layer that turns a Docker image's
 // tree into a SIF's: Apptainer's files, and the mount points that are missing.
-func metadataLayer(t *tree, config *v1.ConfigFile) ([]byte, error) {
+func metadataLayer(exists func(name string) (bool, error), config *v1.ConfigFile) ([]byte, error) {
 	labels := config.Config.Labels
 	if labels == nil {
 		labels = map[string]string{}
@@ -46,13 +60,13 @@ func metadataLayer(t *tree, config *v1.ConfigFile) ([]byte, error) {
 	w.dir(".singularity.d", 0o755)
 	w.dir(".singularity.d/env", 0o755)
 	w.dir(".singularity.d/libs", 0o755)
-	w.file(".singularity.d/env/01-base.sh", baseEnvironment, 0o755)
-	w.file(".singularity.d/env/10-docker2singularity.sh", environmentScript(config.Config.Env), 0o755)
-	w.file(".singularity.d/env/90-environment.sh", "#!/bin/sh\n", 0o755)
-	w.file(".singularity.d/env/99-base.sh", lastEnvironment, 0o755)
-	w.file(".singularity.d/labels.json", string(labelsJSON), 0o644)
-	w.file(".singularity.d/runscript", runScript(config.Config), 0o755)
-	if err := w.mountPoints(t); err != nil {
+	w.file(baseEnvironmentFile, baseEnvironment, 0o755)
+	w.file(imageEnvironmentFile, environmentScript(config.Config.Env), 0o755)
+	w.file(buildEnvironmentFile, "#!/bin/sh\n", 0o755)
+	w.file(lastEnvironmentFile, lastEnvironment, 0o755)
+	w.file(labelsFile, string(labelsJSON), 0o644)
+	w.file(runScriptFile, runScript(config.Config), 0o755)
+	if err := w.mountPoints(exists); err != nil {
 		return nil, err
 	}
 	return w.end()
@@ -88,12 +102,12 @@ func (w *layerWriter) file(name, content string, mode int64) {
 
 // mountPoints makes what container runtimes mount over, where the tree lacks
 // it.
-func (w *layerWriter) mountPoints(t *tree) error {
+func (w *layerWriter) mountPoints(exists func(name string) (bool, error)) error {
 	for _, dir := range []struct {
 		name string
 		mode int64
 	}{{"dev", 0o755}, {"proc", 0o555}, {"sys", 0o555}, {"etc", 0o755}, {"root", 0o700}, {"home", 0o755}, {"tmp", 0o1777}, {"var/tmp", 0o1777}} {
-		if there, err := t.exists(dir.name); err != nil || there {
+		if there, err := exists(dir.name); err != nil || there {
 			if err != nil {
 				return fmt.Errorf("look for /%s: %w", dir.name, err)
 			}
@@ -102,7 +116,7 @@ func (w *layerWriter) mountPoints(t *tree) error {
 		w.dir(dir.name, dir.mode)
 	}
 	for _, name := range []string{"etc/hosts", "etc/resolv.conf"} {
-		if there, err := t.exists(name); err != nil || there {
+		if there, err := exists(name); err != nil || there {
 			if err != nil {
 				return fmt.Errorf("look for /%s: %w", name, err)
 			}

@@ -1,26 +1,21 @@
 package apptainer
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"strconv"
 	"strings"
-	"syscall"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/uuid"
 	"github.com/sylabs/sif/v2/pkg/sif"
-	"golang.org/x/sys/unix"
 
-	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/apptainer/flatten"
 )
 
 // Names and texts that Apptainer knows: pkg/image/sif.go and
@@ -36,9 +31,7 @@ type sifWriter struct {
 	converter Converter
 	image     Image
 	config    *v1.ConfigFile
-	plan      plan
-	open      func(layer int) (io.ReadCloser, error)
-	report    *reporter
+	flat      *flatten.Flattener
 }
 
 // write makes the file at path, whole and flushed.
@@ -61,7 +54,8 @@ func (w sifWriter) write(ctx context.Context, path string) error {
 }
 
 func (w sifWriter) fill(ctx context.Context, f *os.File) error {
-	objects, err := w.objects(ctx, f.Name())
+	root := &squashfs{ctx: ctx, sifWriter: w}
+	objects, err := w.objects(root)
 	if err != nil {
 		return err
 	}
@@ -72,6 +66,9 @@ func (w sifWriter) fill(ctx context.Context, f *os.File) error {
 		sif.OptCreateWithLaunchScript(launchScript),
 		sif.OptCreateWithCloseOnUnload(false),
 		sif.OptCreateWithDescriptors(objects...))
+	if root.err != nil {
+		return root.err
+	}
 	if err != nil {
 		return fmt.Errorf("write the SIF: %w", err)
 	}
@@ -82,13 +79,12 @@ func (w sifWriter) fill(ctx context.Context, f *os.File) error {
 }
 
 // objects are what the SIF holds, the file system first.
-func (w sifWriter) objects(ctx context.Context, path string) ([]sif.DescriptorInput, error) {
+func (w sifWriter) objects(root *squashfs) ([]sif.DescriptorInput, error) {
 	config, err := json.Marshal(w.config.Config)
 	if err != nil {
 		return nil, fmt.Errorf("write the image's configuration: %w", err)
 	}
 	definition := fmt.Sprintf("bootstrap: docker\nfrom: %s\n", w.image.Pinned())
-	root := &squashfs{ctx: ctx, sifWriter: w, path: path}
 	var objects []sif.DescriptorInput
 	for _, o := range []struct {
 		kind sif.DataType
@@ -117,8 +113,8 @@ func (w sifWriter) objects(ctx context.Context, path string) ([]sif.DescriptorIn
 type squashfs struct {
 	sifWriter
 
-	ctx  context.Context //nolint:containedctx // carried over io.WriterTo
-	path string
+	ctx context.Context //nolint:containedctx // carried over io.WriterTo
+	err error           // of WriteTo, without what the sif package says of it
 }
 
 // Read exists for io.Reader; the sif package never calls it.
@@ -126,7 +122,8 @@ func (s *squashfs) Read([]byte) (int, error) { return 0, errors.ErrUnsupported }
 
 // WriteTo makes the file system in the SIF itself, at the position that w is
 // at.
-func (s *squashfs) WriteTo(w io.Writer) (int64, error) {
+func (s *squashfs) WriteTo(w io.Writer) (n int64, err error) {
+	defer func() { s.err = err }()
 	f, ok := w.(*os.File)
 	if !ok {
 		return 0, errors.ErrUnsupported
@@ -135,121 +132,9 @@ func (s *squashfs) WriteTo(w io.Writer) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("write the file system: %w", err)
 	}
-	if err := s.make(offset); err != nil {
-		return 0, err
-	}
-	size, err := squashfsSize(f, offset)
+	t, err := findTool(s.ctx, s.converter)
 	if err != nil {
 		return 0, err
 	}
-	// What mksquashfs has written beyond it were duplicates.
-	if err := f.Truncate(offset + size); err != nil {
-		return 0, fmt.Errorf("write the file system: %w", err)
-	}
-	return size, nil
-}
-
-// squashfsSize reads from its superblock how long the file system at offset is,
-// padded for those who mount it from a block device. See squashfs_fs.h:
-// struct squashfs_super_block.
-func squashfsSize(r io.ReaderAt, offset int64) (int64, error) {
-	const blockDevice = 4096
-	super := make([]byte, 96)
-	if _, err := r.ReadAt(super, offset); err != nil {
-		return 0, fmt.Errorf("read what mksquashfs has written: %w", err)
-	}
-	used := int64(binary.LittleEndian.Uint64(super[40:])) //nolint:gosec // checked below
-	if !bytes.HasPrefix(super, []byte("hsqs")) || used <= 0 {
-		return 0, errors.New("mksquashfs has not written a file system")
-	}
-	return (used + blockDevice - 1) / blockDevice * blockDevice, nil
-}
-
-// make streams the planned tree into mksquashfs.
-func (s *squashfs) make(offset int64) error {
-	r, w, err := os.Pipe()
-	if err != nil {
-		return fmt.Errorf("start mksquashfs: %w", err)
-	}
-	_, _ = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, 1<<20) // faster when it is granted
-	ctx, cancel := context.WithCancel(s.ctx)
-	defer cancel()
-	emitted := make(chan error, 1)
-	go func() {
-		buffered := bufio.NewWriterSize(countingWriter{w, s.report}, 256<<10)
-		err := s.plan.emit(buffered, s.open)
-		if err == nil {
-			err = buffered.Flush()
-		}
-		if err != nil && !errors.Is(err, unix.EPIPE) {
-			cancel() // half a stream must not look like a whole one
-		}
-		emitted <- errors.Join(err, w.Close())
-	}()
-	err = s.command(offset, r).Run(ctx)
-	_ = r.Close() // so that emit does not wait for a program that is gone
-	emitErr := <-emitted
-	switch {
-	case s.ctx.Err() != nil:
-		return fmt.Errorf("write the file system: %w", s.ctx.Err())
-	case err == nil && errors.Is(emitErr, unix.EPIPE):
-		return nil // mksquashfs stops reading in the midst of the mark that ends a tar stream
-	case err != nil && (emitErr == nil || errors.Is(emitErr, unix.EPIPE)):
-		return mksquashfsError(err)
-	default:
-		return emitErr
-	}
-}
-
-// command is mksquashfs as this package uses it. The root directory belongs to
-// root whatever the image says, and its time stamp is bounded by the newest
-// file's: mksquashfs 4.5 takes neither from a tar stream nor from its options
-// there.
-func (s *squashfs) command(offset int64, stdin *os.File) command.Command {
-	c := s.converter
-	return command.Command{
-		Args: []string{
-			"mksquashfs", "-", s.path, "-tar", "-noappend", "-offset", strconv.FormatInt(offset, 10),
-			"-comp", "zstd", "-Xcompression-level", "1", "-b", "128K",
-			"-mem", strconv.Itoa(c.memoryMiB()) + "M", "-processors", strconv.Itoa(c.processors()),
-			"-root-mode", strconv.FormatInt(s.plan.root.mode, 8),
-			"-no-progress", "-quiet", "-no-recovery", "-exit-on-error",
-		},
-		Env:   []string{"SOURCE_DATE_EPOCH=" + strconv.FormatInt(s.plan.newest, 10)},
-		Stdin: stdin,
-	}
-}
-
-// mksquashfsError keeps the kind of a failure that mksquashfs tells in words
-// only.
-func mksquashfsError(err error) error {
-	var failed *command.Error
-	switch {
-	case errors.As(err, &failed) && !failed.Started():
-		return fmt.Errorf("mksquashfs cannot be started (install squashfs-tools 4.5 or newer): %w", failed.Err)
-	case failed != nil && containsFold(failed.Stderr, unix.ENOSPC):
-		return fmt.Errorf("mksquashfs: %w", unix.ENOSPC)
-	case failed != nil && containsFold(failed.Stderr, unix.EDQUOT):
-		return fmt.Errorf("mksquashfs: %w", unix.EDQUOT)
-	case failed != nil && failed.Stderr != "":
-		return fmt.Errorf("mksquashfs: %s", strings.Join(strings.Split(failed.Stderr, "\n"), "; "))
-	}
-	return fmt.Errorf("write the file system: %w", err)
-}
-
-// containsFold looks for an errno's text as any program may print it.
-func containsFold(text string, errno syscall.Errno) bool {
-	return strings.Contains(strings.ToLower(text), strings.ToLower(errno.Error()))
-}
-
-type countingWriter struct {
-	io.Writer
-
-	report *reporter
-}
-
-func (w countingWriter) Write(b []byte) (int, error) {
-	n, err := w.Writer.Write(b)
-	w.report.add(int64(n))
-	return n, err //nolint:wrapcheck // a Writer's error is its own
+	return t.write(s.ctx, f, offset, s.flat)
 }

@@ -1,13 +1,10 @@
-package apptainer
+package flatten
 
 import (
 	"archive/tar"
-	"errors"
 	"fmt"
-	"io"
 	"path"
 	"strings"
-	"sync/atomic"
 )
 
 // entry is what flattening needs to know of one entry of a layer: everything
@@ -21,70 +18,40 @@ type entry struct {
 	mtime        int64 // seconds since 1970, as squashfs keeps them
 	size         int64
 	major, minor int64
-	capability   string // the security.capability attribute, in its binary form
+	// attributes are the extended ones that are kept, in their binary form; nil
+	// when there are none.
+	attributes map[string]string
 }
 
-// budget is what an image may still unpack to. Layers that are read at the
-// same time share one.
-type budget struct {
-	entries   atomic.Int64
-	bytes     atomic.Int64 // of file contents
-	nameBytes atomic.Int64 // of names, which are held in memory
-}
+// attributePrefix begins the names of extended attributes in PAX headers, as
+// GNU tar and Docker write them.
+const attributePrefix = "SCHILY.xattr."
 
-// spend takes an entry off the budget; a nil budget has no bounds.
-func (b *budget) spend(e entry) error {
-	if b == nil {
-		return nil
+// attributesOf are the extended attributes of a header that mean something in a
+// container's root: file capabilities, and what users set. Those of overlayfs
+// would be obeyed there, and others belong to the host that packed the layer
+// (such as security.selinux).
+func attributesOf(hdr *tar.Header) map[string]string {
+	var kept map[string]string
+	for record, value := range hdr.PAXRecords {
+		name, ok := strings.CutPrefix(record, attributePrefix)
+		user := strings.HasPrefix(name, "user.") && !strings.HasPrefix(name, "user.overlay.")
+		if !ok || name != "security.capability" && !user {
+			continue
+		}
+		if kept == nil {
+			kept = map[string]string{}
+		}
+		kept[name] = value
 	}
-	names := int64(len(e.name) + len(e.link) + len(e.capability))
-	if e.size < 0 || b.entries.Add(-1) < 0 || b.bytes.Add(-e.size) < 0 || b.nameBytes.Add(-names) < 0 {
-		return errTooLarge
-	}
-	return nil
+	return kept
 }
-
-// The attribute that keeps file capabilities, as PAX headers name it. Other
-// attributes mean nothing in a container's root, and those of overlayfs would
-// even be obeyed there.
-const paxCapability = "SCHILY.xattr.security.capability"
 
 // Linux's NAME_MAX, and PATH_MAX without its zero byte.
 const (
 	nameMax = 255
 	pathMax = 4095
 )
-
-// errTooLarge is the cause when an image unpacks to more than the limits.
-var errTooLarge = errors.New("unpacks to more than is allowed")
-
-// readEntries lists the entries of the layer whose tar stream is r, in order
-// and one for each header that tar.Reader shows, and reads r to its end.
-func readEntries(r io.Reader, room *budget) ([]entry, error) {
-	var entries []entry
-	tr := tar.NewReader(r)
-	for {
-		hdr, err := tr.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("unreadable tar entry after %d others: %w", len(entries), err)
-		}
-		e, err := newEntry(hdr)
-		if err != nil {
-			return nil, err
-		}
-		if err := room.spend(e); err != nil {
-			return nil, err
-		}
-		entries = append(entries, e)
-	}
-	if _, err := io.Copy(io.Discard, r); err != nil {
-		return nil, fmt.Errorf("after the tar entries: %w", err)
-	}
-	return entries, nil
-}
 
 // newEntry reads a header. One that stands for nothing in the file system
 // becomes an entry of kind 0, so that entries and headers keep step.
@@ -104,7 +71,7 @@ func newEntry(hdr *tar.Header) (entry, error) {
 	if len(hdr.Linkname) > pathMax {
 		return entry{}, fmt.Errorf("%q links to a name longer than %d bytes", e.name, pathMax)
 	}
-	e.capability = hdr.PAXRecords[paxCapability]
+	e.attributes = attributesOf(hdr)
 	switch hdr.Typeflag {
 	case tar.TypeReg, tar.TypeRegA, tar.TypeCont, tar.TypeGNUSparse: //nolint:staticcheck // layers hold TypeRegA
 		e.kind, e.size = tar.TypeReg, hdr.Size

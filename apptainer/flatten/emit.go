@@ -1,0 +1,164 @@
+package flatten
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// writeRest writes what the plan has beyond the files that were written: files
+// of layers in their own order, further names of files, then what has neither
+// content nor children, and directories at last.
+func (f *Flattener) writeRest(tw *tar.Writer) error {
+	for i, files := range f.plan.files {
+		left, err := f.linkWritten(tw, i, files)
+		if err != nil {
+			return err
+		}
+		if left == 0 {
+			continue
+		}
+		r, err := f.open(i)
+		if err == nil {
+			err = f.writeMissing(tw, r, i, left)
+			err = errors.Join(err, r.Close())
+		}
+		if err != nil {
+			return fmt.Errorf("read layer %d again: %w", i+1, err)
+		}
+	}
+	if err := f.plan.writeOther(tw); err != nil {
+		return err
+	}
+	for _, d := range f.plan.dirs {
+		if err := tw.WriteHeader(d.header(d.name)); err != nil {
+			return fmt.Errorf("write %q: %w", d.name, err)
+		}
+	}
+	return nil
+}
+
+func (f *Flattener) open(i int) (io.ReadCloser, error) {
+	if i == f.layers.Number {
+		return io.NopCloser(bytes.NewReader(f.top)), nil
+	}
+	return f.layers.Open(i)
+}
+
+// linkWritten writes the further names of a layer's files that were written,
+// and counts those that were not.
+func (f *Flattener) linkWritten(tw *tar.Writer, i int, files map[int][]string) (left int, err error) {
+	if i == f.layers.Number {
+		return len(files), nil
+	}
+	for _, file := range f.written[i] {
+		for _, name := range files[file.ordinal] {
+			if name == file.name {
+				continue
+			}
+			if err := tw.WriteHeader(hardLink(name, file.name)); err != nil {
+				return 0, fmt.Errorf("write link %q: %w", name, err)
+			}
+		}
+	}
+	return len(files) - len(f.written[i]), nil
+}
+
+// writeMissing writes those files of a layer that were not written yet, of
+// which a number is left.
+func (f *Flattener) writeMissing(tw *tar.Writer, r io.Reader, i, left int) error {
+	var written []writtenFile
+	if i < f.layers.Number {
+		written = f.written[i]
+	}
+	tr := tar.NewReader(r)
+	for ordinal := 0; left > 0; ordinal++ {
+		hdr, err := tr.Next()
+		if err != nil {
+			return fmt.Errorf("entry %d: %w", ordinal, err)
+		}
+		if len(written) > 0 && written[0].ordinal == ordinal {
+			written = written[1:]
+			continue
+		}
+		names := f.plan.files[i][ordinal]
+		if len(names) == 0 {
+			continue
+		}
+		left--
+		e, err := newEntry(hdr)
+		if err != nil {
+			return err
+		}
+		if err := writeFile(tw, tr, e, names...); err != nil {
+			return fmt.Errorf("%q: %w", names[0], err)
+		}
+	}
+	return nil
+}
+
+// writeOther writes what has neither content nor children.
+func (p *plan) writeOther(tw *tar.Writer) error {
+	first := map[*inode]string{}
+	for _, o := range p.other {
+		hdr := o.header(o.name)
+		if name, again := first[o.inode]; again {
+			hdr = hardLink(o.name, name)
+		} else {
+			first[o.inode] = o.name
+		}
+		if err := tw.WriteHeader(hdr); err != nil {
+			return fmt.Errorf("write %q: %w", o.name, err)
+		}
+	}
+	return nil
+}
+
+// writeFile writes a file under its names, the first of which has its content.
+func writeFile(tw *tar.Writer, content io.Reader, e entry, names ...string) error {
+	if err := tw.WriteHeader(e.header(names[0])); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	if _, err := io.Copy(tw, content); err != nil {
+		return fmt.Errorf("copy: %w", err)
+	}
+	for _, name := range names[1:] {
+		if err := tw.WriteHeader(hardLink(name, names[0])); err != nil {
+			return fmt.Errorf("write link %q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// header is the tar header that gives name what e says.
+func (e entry) header(name string) *tar.Header {
+	hdr := &tar.Header{
+		Typeflag: e.kind,
+		Name:     name,
+		Linkname: e.link,
+		Mode:     e.mode,
+		Uid:      e.uid,
+		Gid:      e.gid,
+		ModTime:  time.Unix(e.mtime, 0),
+		Size:     e.size,
+		Devmajor: e.major,
+		Devminor: e.minor,
+	}
+	if e.kind == tar.TypeDir {
+		hdr.Name += "/"
+	}
+	if len(e.attributes) > 0 {
+		hdr.PAXRecords = make(map[string]string, len(e.attributes))
+		for attribute, value := range e.attributes {
+			hdr.PAXRecords[attributePrefix+attribute] = value
+		}
+	}
+	return hdr
+}
+
+func hardLink(name, target string) *tar.Header {
+	return &tar.Header{Typeflag: tar.TypeLink, Name: name, Linkname: target, Mode: 0o644}
+}

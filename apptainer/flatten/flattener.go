@@ -1,0 +1,245 @@
+package flatten
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// Layers are those of one image.
+type Layers struct {
+	// Number is how many there are.
+	Number int
+	// Open gives the tar stream of layer i, uncompressed; the lowest is 0. It is
+	// called for every layer once, from the highest down, and perhaps once more
+	// for each after that. A stream that is read for the first time is read to
+	// its end, which may tell of an error in the whole.
+	Open func(i int) (io.ReadCloser, error)
+	// Top, which may be nil, makes one more layer, a tar stream, that goes over
+	// all; exists says whether the tree has something at a name, whatever that
+	// is.
+	Top func(exists func(name string) (bool, error)) ([]byte, error)
+	// Taken are names of files that Top is known to have.
+	Taken []string
+}
+
+// Limits bound what an image may unpack to, so that a few hostile kilobytes
+// fill neither disk nor memory. None may be zero.
+type Limits struct {
+	Entries   int64 // in all layers
+	Bytes     int64 // of file contents in all layers
+	NameBytes int64 // of names, which are held in memory
+}
+
+// Root is what the program that reads the stream has to be told of the file
+// system before it begins.
+type Root struct {
+	// Mode is that of the root directory: permission bits with setuid, setgid
+	// and sticky.
+	Mode int64
+	// Newest is not before the last time stamp there is, in seconds since 1970.
+	Newest int64
+}
+
+// ErrTooLarge is the cause when an image unpacks to more than its Limits.
+var ErrTooLarge = errors.New("unpacks to more than is allowed")
+
+// ErrAgain says that what was written is not what the layers show, and that the
+// next Write will be right.
+var ErrAgain = errors.New("what was written is not what the layers show")
+
+// Flattener writes the file system of an image. It is used by one goroutine.
+type Flattener struct {
+	layers Layers
+	limits Limits
+	root   Root
+
+	entries [][]entry // of each layer that was read
+	written [][]writtenFile
+	top     []byte
+	plan    *plan // once all layers are read
+}
+
+// writtenFile is a file whose content was written as soon as it was read.
+type writtenFile struct {
+	ordinal int // which entry of its layer
+	name    string
+}
+
+// New returns a Flattener. root is a guess at the image's, such as mode 0755
+// and the time that the image was made.
+func New(layers Layers, limits Limits, root Root) *Flattener {
+	return &Flattener{
+		layers: layers, limits: limits, root: root,
+		entries: make([][]entry, layers.Number), written: make([][]writtenFile, layers.Number),
+	}
+}
+
+// Root is what the reader of the next Write has to be told.
+func (f *Flattener) Root() Root { return f.root }
+
+// Write writes the file system to w as one tar stream. With ErrAgain what was
+// written has to be thrown away, and Root and Write called again, which happens
+// at most once. What no container runtime could unpack is an error in words, as
+// is what passes the limits: it wraps ErrTooLarge.
+func (f *Flattener) Write(w io.Writer) error {
+	tw := tar.NewWriter(w)
+	if f.plan == nil {
+		if err := f.read(tw); err != nil {
+			return err
+		}
+		if err := f.decide(); err != nil {
+			return err
+		}
+	} else {
+		f.written = make([][]writtenFile, f.layers.Number)
+	}
+	if err := f.writeRest(tw); err != nil {
+		return err
+	}
+	if err := tw.Close(); err != nil {
+		return fmt.Errorf("end the tar stream: %w", err)
+	}
+	return nil
+}
+
+// read reads all layers, and writes the files that show as far as is known.
+func (f *Flattener) read(tw *tar.Writer) error {
+	over := newCover(f.layers.Taken)
+	for i := f.layers.Number - 1; i >= 0; i-- {
+		r, err := f.layers.Open(i)
+		if err != nil {
+			return f.inLayer(i, err)
+		}
+		err = f.readLayer(i, r, over, tw)
+		if err = errors.Join(err, r.Close()); err != nil {
+			return f.inLayer(i, err)
+		}
+		over.next()
+	}
+	return nil
+}
+
+func (f *Flattener) inLayer(i int, err error) error {
+	return fmt.Errorf("layer %d of %d: %w", i+1, f.layers.Number, err)
+}
+
+func (f *Flattener) readLayer(i int, r io.Reader, over *cover, tw *tar.Writer) error {
+	tr := tar.NewReader(r)
+	for ordinal := 0; ; ordinal++ {
+		hdr, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if errors.Is(err, tar.ErrHeader) {
+			return fmt.Errorf("unreadable tar entry after %d others: %w", ordinal, err)
+		}
+		if err != nil {
+			return fmt.Errorf("after %d tar entries: %w", ordinal, err)
+		}
+		e, err := newEntry(hdr)
+		if err != nil {
+			return err
+		}
+		if err := f.limits.spend(e); err != nil {
+			return err
+		}
+		f.entries[i] = append(f.entries[i], e)
+		if e.kind == tar.TypeReg && over.shows(e.name) && e.mtime <= f.root.Newest {
+			if err := writeFile(tw, tr, e, e.name); err != nil {
+				return fmt.Errorf("%q: %w", e.name, err)
+			}
+			f.written[i] = append(f.written[i], writtenFile{ordinal, e.name})
+		}
+		over.add(e)
+	}
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		return err //nolint:wrapcheck // the layer's own
+	}
+	return nil
+}
+
+// spend takes an entry off the limits.
+func (l *Limits) spend(e entry) error {
+	l.Entries--
+	l.Bytes -= e.size
+	l.NameBytes -= int64(len(e.name) + len(e.link))
+	for name, value := range e.attributes {
+		l.NameBytes -= int64(len(name) + len(value))
+	}
+	if e.size < 0 || l.Entries < 0 || l.Bytes < 0 || l.NameBytes < 0 {
+		return ErrTooLarge
+	}
+	return nil
+}
+
+// decide makes the tree, and checks that what was written is of it.
+func (f *Flattener) decide() error {
+	t := newTree(int(max(0, f.limits.Entries)) + f.count())
+	for i, entries := range f.entries {
+		if err := t.apply(entries); err != nil {
+			return f.inLayer(i, err)
+		}
+	}
+	f.entries = nil
+	if err := f.addTop(t); err != nil {
+		return err
+	}
+	p := t.plan()
+	f.plan = &p
+	guess := f.root
+	f.root = Root{Mode: p.root.mode, Newest: p.newest}
+	if f.root.Mode != guess.Mode || f.root.Newest > guess.Newest || !f.holds() {
+		return ErrAgain
+	}
+	return nil
+}
+
+func (f *Flattener) count() int {
+	n := 0
+	for _, entries := range f.entries {
+		n += len(entries)
+	}
+	return n
+}
+
+// addTop applies the layer that goes over all.
+func (f *Flattener) addTop(t *tree) (err error) {
+	if f.layers.Top == nil {
+		return nil
+	}
+	if f.top, err = f.layers.Top(t.exists); err != nil {
+		return fmt.Errorf("make the uppermost layer: %w", err)
+	}
+	var entries []entry
+	tr := tar.NewReader(bytes.NewReader(f.top))
+	for {
+		hdr, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return t.apply(entries)
+		}
+		if err != nil {
+			return fmt.Errorf("read the uppermost layer: %w", err)
+		}
+		e, err := newEntry(hdr)
+		if err != nil {
+			return err
+		}
+		entries = append(entries, e)
+	}
+}
+
+// holds says whether the tree shows everything that was written.
+func (f *Flattener) holds() bool {
+	for i, files := range f.written {
+		for _, file := range files {
+			if !slices.Contains(f.plan.files[i][file.ordinal], file.name) {
+				return false
+			}
+		}
+	}
+	return true
+}

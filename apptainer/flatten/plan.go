@@ -1,0 +1,44 @@
+package flatten
+
+import "archive/tar"
+
+// plan is what to write for a tree: everything but the content of files, and
+// where that stands.
+type plan struct {
+	root  *inode
+	dirs  []link // parents first
+	other []link // symbolic links, devices, fifos
+	// files gives, for each layer, the names of the file that an entry of it
+	// begins; entries that nothing shows any more are missing.
+	files []map[int][]string
+	// newest is the latest time stamp, in seconds since 1970.
+	newest int64
+}
+
+// link is a name for an inode.
+type link struct {
+	name string
+	*inode
+}
+
+// plan lists what the tree shows, in an order that depends on its content
+// alone.
+func (t *tree) plan() plan {
+	p := plan{root: t.root.inode, files: make([]map[int][]string, t.layer+1), newest: t.root.mtime}
+	for i := range p.files {
+		p.files[i] = map[int][]string{}
+	}
+	t.visit(func(name string, n *node) {
+		p.newest = max(p.newest, n.mtime)
+		switch n.kind {
+		case tar.TypeDir:
+			p.dirs = append(p.dirs, link{name, n.inode})
+		case tar.TypeReg:
+			names := p.files[n.inode.layer][n.ordinal]
+			p.files[n.inode.layer][n.ordinal] = append(names, name)
+		default:
+			p.other = append(p.other, link{name, n.inode})
+		}
+	})
+	return p
+}

@@ -1,0 +1,22 @@
+package apptainer
+
+import "cmp"
+
+// What the zero values of a Converter's fields mean.
+
+func (c Converter) compression() string { return cmp.Or(c.Compression, "zstd") }
+
+// levels says whether the compression has levels.
+func (c Converter) levels() bool { return c.compression() == "zstd" || c.compression() == "gzip" }
+
+func (c Converter) level() int { return cmp.Or(c.Level, 1) }
+
+func (c Converter) blockSize() int { return cmp.Or(c.BlockSize, 128<<10) }
+
+func (c Converter) processors() int { return cmp.Or(c.Processors, 2) }
+
+func (c Converter) memoryMiB() int { return cmp.Or(c.MemoryMiB, 512) }
+
+func (c Converter) maxBytes() int64 { return cmp.Or(c.MaxBytes, 256<<30) }
+
+func (c Converter) maxEntries() int { return cmp.Or(c.MaxEntries, 2_000_000) }
