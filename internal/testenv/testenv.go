@@ -85,6 +85,25 @@ func Containers(tb testing.TB) {
 	}
 }
 
+// Umoci makes sure that umoci is here, which unpacks images, too.
+func Umoci(tb testing.TB) {
+	tb.Helper()
+	need(tb, containers, nil)
+	_, err := exec.LookPath("umoci")
+	need(tb, containers, err)
+}
+
+// Root makes sure that root runs the test, who can unpack devices, owners and
+// attributes.
+func Root(tb testing.TB) {
+	tb.Helper()
+	var err error
+	if os.Geteuid() != 0 {
+		err = errors.New("only root unpacks all that an image holds")
+	}
+	need(tb, containers, err)
+}
+
 // User is an ordinary user of this machine.
 type User struct {
 	Name, Home string

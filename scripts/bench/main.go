@@ -5,7 +5,9 @@
 //
 // A figure is the median of several runs; one that is compared was measured in
 // turn with what it is compared to, in the same run of this program. `make
-// bench` runs all areas, `make bench ONLY=main` one.
+// bench` runs all areas, `make bench ONLY=main` one. The program starts itself
+// with an argument for the parts of area images, each of which is measured as a
+// process of its own.
 package main
 
 import (
@@ -24,15 +26,21 @@ import (
 // areas are the areas that there are, by name.
 func areas() map[string]func(context.Context, io.Writer) error {
 	return map[string]func(context.Context, io.Writer) error{
-		"disk": benchSharedDisk,
-		"main": benchMain,
-		"sim":  benchSim,
+		"disk":   benchSharedDisk,
+		"images": benchImages,
+		"main":   benchMain,
+		"sim":    benchSim,
 	}
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Stdout, os.Getenv("ONLY"))
+	var err error
+	if len(os.Args) > 1 {
+		err = playPart(ctx, os.Args[1], os.Args[2:], os.Stdout)
+	} else {
+		err = run(ctx, os.Stdout, os.Getenv("ONLY"))
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
