@@ -41,6 +41,9 @@ type Converter struct {
 	Processors int
 	// MemoryMiB bounds the memory of that writer; zero means 512.
 	MemoryMiB int
+	// Mksquashfs and Tar2sqfs are the programs that write the file system; empty
+	// means those of that name on the PATH. See doc.go for which is taken.
+	Mksquashfs, Tar2sqfs string
 	// Nice is added to its scheduling priority's nice value, so that others go
 	// first (nice(1)); zero leaves it.
 	Nice int
@@ -95,8 +98,8 @@ func levelsUpTo(highest int) string {
 // image's digests, and flushed; else there is none. Owners, modes, time stamps
 // in whole seconds, hard links, file capabilities and attributes of users are
 // the image's; other extended attributes are dropped, and the root directory
-// belongs to root. An error is an *ImageError; it wraps ctx's when that ended
-// first.
+// belongs to who converts it. An error is an *ImageError; it wraps ctx's when that
+// ended first.
 //
 // After an error that is Transient, but for a full disk, the layers that came
 // stay where they lie, in TempDir or beside dst, and the next Convert of the same

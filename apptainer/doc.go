@@ -13,5 +13,11 @@
 //
 // To run it is the work of [github.com/cl-slurm/cl-slurm/apptainer/container].
 //
-// The package leans on squashfs-tools 4.5 or newer (mksquashfs -tar).
+// # Programs
+//
+// mksquashfs of squashfs-tools 4.5 or newer reads a tar stream and writes into
+// the SIF itself. Where it is older, tar2sqfs (squashfs-tools-ng) reads the
+// stream and its file is copied into the SIF; where there is none, the tree is
+// unpacked beside the SIF for the mksquashfs there is, which costs its size in
+// disk, and file capabilities.
 package apptainer

@@ -15,6 +15,10 @@ func (c Converter) blockSize() int { return cmp.Or(c.BlockSize, 128<<10) }
 
 func (c Converter) processors() int { return cmp.Or(c.Processors, 2) }
 
+func (c Converter) mksquashfsProgram() string { return cmp.Or(c.Mksquashfs, "mksquashfs") }
+
+func (c Converter) tar2sqfsProgram() string { return cmp.Or(c.Tar2sqfs, "tar2sqfs") }
+
 func (c Converter) memoryMiB() int { return cmp.Or(c.MemoryMiB, 512) }
 
 func (c Converter) maxBytes() int64 { return cmp.Or(c.MaxBytes, 256<<30) }

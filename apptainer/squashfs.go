@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -36,7 +37,7 @@ var errNoTool = errors.New("neither mksquashfs nor tar2sqfs can be started here:
 // mksquashfs takes an unpacked tree.
 func findTool(ctx context.Context, c Converter) (tool, error) {
 	// It exits with 1 in some versions.
-	said, err := command.Command{Args: []string{"mksquashfs", "-version"}}.Output(ctx)
+	said, err := command.Command{Args: []string{c.mksquashfsProgram(), "-version"}}.Output(ctx)
 	version := mksquashfsVersion(said)
 	var failed *command.Error
 	switch {
@@ -45,7 +46,7 @@ func findTool(ctx context.Context, c Converter) (tool, error) {
 	case version >= tarSince:
 		return mksquashfs{c}, nil
 	}
-	if _, tarErr := (command.Command{Args: []string{"tar2sqfs", "--version"}}).Output(ctx); tarErr == nil {
+	if _, tarErr := (command.Command{Args: []string{c.tar2sqfsProgram(), "--version"}}).Output(ctx); tarErr == nil {
 		return tar2sqfs{c}, nil
 	}
 	if errors.As(err, &failed) && !failed.Started() {
@@ -100,7 +101,7 @@ func stream(ctx context.Context, c command.Command, flat *flatten.Flattener) err
 	defer cancel()
 	emitted := make(chan error, 1)
 	go func() {
-		buffered := bufio.NewWriterSize(w, 256<<10)
+		buffered := bufio.NewWriterSize(w, 128<<10) // what files hold passes it by
 		err := flat.Write(buffered)
 		if err == nil {
 			err = buffered.Flush()
@@ -120,17 +121,21 @@ func stream(ctx context.Context, c command.Command, flat *flatten.Flattener) err
 	case err == nil && errors.Is(emitErr, unix.EPIPE):
 		return nil // programs may stop reading in the midst of the mark that ends a tar stream
 	case err != nil && (emitErr == nil || errors.Is(emitErr, unix.EPIPE)):
-		return toolError(c.Args[0], err)
+		return toolError(err)
 	default:
 		return emitErr
 	}
 }
 
 // toolError keeps the kind of a failure that a program tells in words only.
-func toolError(name string, err error) error {
+func toolError(err error) error {
 	var failed *command.Error
 	if !errors.As(err, &failed) || failed.Stderr == "" {
 		return fmt.Errorf("write the file system: %w", err)
+	}
+	name := filepath.Base(failed.Args[0])
+	if name == "nice" {
+		name = filepath.Base(failed.Args[3])
 	}
 	for _, errno := range []syscall.Errno{unix.ENOSPC, unix.EDQUOT} {
 		if strings.Contains(strings.ToLower(failed.Stderr), errno.Error()) {
@@ -165,12 +170,12 @@ func (c Converter) mksquashfsOptions() []string {
 type mksquashfs struct{ Converter }
 
 // write has it make the file system in the SIF. The root directory belongs to
-// root whatever the image says, and its time stamp is bounded by the newest
+// this process's user whatever the image says, and its time stamp is bounded by the newest
 // file's: mksquashfs 4.5 takes neither from a tar stream nor from its options
 // there.
 func (m mksquashfs) write(ctx context.Context, f *os.File, offset int64, flat *flatten.Flattener) (int64, error) {
 	root := flat.Root()
-	args := append(m.niced("mksquashfs", "-", f.Name(), "-tar"), m.mksquashfsOptions()...)
+	args := append(m.niced(m.mksquashfsProgram(), "-", f.Name(), "-tar"), m.mksquashfsOptions()...)
 	args = append(args,
 		"-offset", strconv.FormatInt(offset, 10), "-root-mode", strconv.FormatInt(root.Mode, 8), "-quiet", "-exit-on-error")
 	err := stream(ctx, command.Command{Args: args, Env: []string{"SOURCE_DATE_EPOCH=" + strconv.FormatInt(root.Newest, 10)}}, flat)
@@ -194,7 +199,7 @@ type tar2sqfs struct{ Converter }
 func (t tar2sqfs) write(ctx context.Context, f *os.File, offset int64, flat *flatten.Flattener) (int64, error) {
 	made := f.Name() + ".squashfs"
 	root := flat.Root()
-	args := t.niced("tar2sqfs", "--quiet", "--force", "--compressor", t.compression(),
+	args := t.niced(t.tar2sqfsProgram(), "--quiet", "--force", "--compressor", t.compression(),
 		"--block-size", strconv.Itoa(t.blockSize()), "--num-jobs", strconv.Itoa(t.processors()),
 		"--defaults", fmt.Sprintf("uid=0,gid=0,mode=0%o,mtime=%d", root.Mode, root.Newest))
 	if t.levels() {

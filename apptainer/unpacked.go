@@ -23,8 +23,8 @@ import (
 
 // unpacked is a mksquashfs that takes directories only. Owners, modes and
 // devices, which an ordinary user cannot give to files, are told it in a file of
-// pseudo definitions (mksquashfs(1)); file capabilities and attributes of users
-// are lost.
+// pseudo definitions (mksquashfs(1)); file capabilities, attributes of users and
+// the time stamps of devices are lost.
 type unpacked struct{ Converter }
 
 func (u unpacked) write(ctx context.Context, f *os.File, offset int64, flat *flatten.Flattener) (_ int64, err error) {
@@ -33,15 +33,17 @@ func (u unpacked) write(ctx context.Context, f *os.File, offset int64, flat *fla
 		return 0, fmt.Errorf("unpack: %w", err)
 	}
 	defer func() { err = errors.Join(err, filetree.Remove(dir)) }()
-	t := &unpacking{dir: filepath.Join(dir, "root"), pseudo: []string{fmt.Sprintf("/ m %o 0 0", flat.Root().Mode)}}
+	t := &unpacking{dir: filepath.Join(dir, "root")}
 	if err := os.Mkdir(t.dir, 0o700); err != nil {
 		return 0, fmt.Errorf("unpack: %w", err)
 	}
 	if err := t.unpack(ctx, flat); err != nil {
 		return 0, err
 	}
+	// The root is in no pseudo definition.
 	newest := time.Unix(flat.Root().Newest, 0)
-	if err := os.Chtimes(t.dir, newest, newest); err != nil {
+	err = errors.Join(os.Chtimes(t.dir, newest, newest), unix.Chmod(t.dir, uint32(flat.Root().Mode)|0o500)) //nolint:gosec // twelve bits
+	if err != nil {
 		return 0, fmt.Errorf("unpack: %w", err)
 	}
 	definitions := filepath.Join(dir, "pseudo")
@@ -49,10 +51,10 @@ func (u unpacked) write(ctx context.Context, f *os.File, offset int64, flat *fla
 		return 0, fmt.Errorf("unpack: %w", err)
 	}
 	made := f.Name() + ".squashfs"
-	args := append(u.niced("mksquashfs", t.dir, made), u.mksquashfsOptions()...)
+	args := append(u.niced(u.mksquashfsProgram(), t.dir, made), u.mksquashfsOptions()...)
 	err = command.Command{Args: append(args, "-no-xattrs", "-pf", definitions)}.Run(ctx)
 	if err != nil && ctx.Err() == nil {
-		err = toolError("mksquashfs", err)
+		err = toolError(err)
 	}
 	return takeIn(f, offset, made, err)
 }

@@ -103,7 +103,7 @@ func ociLayout(t *testing.T, img v1.Image) string {
 
 func umociTree(t *testing.T, img v1.Image) (map[string]string, error) {
 	t.Helper()
-	testenv.Umoci(t)
+	testenv.ImageTool(t, "umoci")
 	bundle := filepath.Join(t.TempDir(), "bundle")
 	if err := attempt(t, exec.CommandContext(t.Context(), "umoci", "unpack", "--image", ociLayout(t, img)+":x", bundle)); err != nil {
 		return nil, err

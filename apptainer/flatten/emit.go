@@ -93,7 +93,7 @@ func (f *Flattener) writeMissing(tw *tar.Writer, r io.Reader, i, left int) error
 		if err != nil {
 			return err
 		}
-		if err := writeFile(tw, tr, e, names...); err != nil {
+		if err := f.writeFile(tw, tr, e, names...); err != nil {
 			return fmt.Errorf("%q: %w", names[0], err)
 		}
 	}
@@ -118,11 +118,11 @@ func (p *plan) writeOther(tw *tar.Writer) error {
 }
 
 // writeFile writes a file under its names, the first of which has its content.
-func writeFile(tw *tar.Writer, content io.Reader, e entry, names ...string) error {
+func (f *Flattener) writeFile(tw *tar.Writer, content io.Reader, e entry, names ...string) error {
 	if err := tw.WriteHeader(e.header(names[0])); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
-	if _, err := io.Copy(tw, content); err != nil {
+	if _, err := io.CopyBuffer(tw, content, f.buffer); err != nil {
 		return fmt.Errorf("copy: %w", err)
 	}
 	for _, name := range names[1:] {

@@ -61,6 +61,7 @@ type Flattener struct {
 	written [][]writtenFile
 	top     []byte
 	plan    *plan // once all layers are read
+	buffer  []byte
 }
 
 // writtenFile is a file whose content was written as soon as it was read.
@@ -75,6 +76,7 @@ func New(layers Layers, limits Limits, root Root) *Flattener {
 	return &Flattener{
 		layers: layers, limits: limits, root: root,
 		entries: make([][]entry, layers.Number), written: make([][]writtenFile, layers.Number),
+		buffer: make([]byte, 256<<10),
 	}
 }
 
@@ -149,7 +151,7 @@ func (f *Flattener) readLayer(i int, r io.Reader, over *cover, tw *tar.Writer) e
 		}
 		f.entries[i] = append(f.entries[i], e)
 		if e.kind == tar.TypeReg && over.shows(e.name) && e.mtime <= f.root.Newest {
-			if err := writeFile(tw, tr, e, e.name); err != nil {
+			if err := f.writeFile(tw, tr, e, e.name); err != nil {
 				return fmt.Errorf("%q: %w", e.name, err)
 			}
 			f.written[i] = append(f.written[i], writtenFile{ordinal, e.name})

@@ -85,11 +85,12 @@ func Containers(tb testing.TB) {
 	}
 }
 
-// Umoci makes sure that umoci is here, which unpacks images, too.
-func Umoci(tb testing.TB) {
+// ImageTool makes sure that a program is here that scripts/setup installs for
+// tests of images: umoci, which unpacks them too, or tar2sqfs.
+func ImageTool(tb testing.TB, program string) {
 	tb.Helper()
 	need(tb, containers, nil)
-	_, err := exec.LookPath("umoci")
+	_, err := exec.LookPath(program)
 	need(tb, containers, err)
 }
 

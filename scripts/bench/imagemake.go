@@ -53,7 +53,7 @@ func recipes() []recipe {
 }
 
 // imagesVersion changes with the recipes: images are kept by it.
-const imagesVersion = "1"
+const imagesVersion = "2"
 
 // makeImage makes the image as an OCI layout in dir, unless it is there.
 func makeImage(ctx context.Context, r recipe, dir string) error {
@@ -96,6 +96,7 @@ func makeImage(ctx context.Context, r recipe, dir string) error {
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture = "linux", runtime.GOARCH
+	config.Created = v1.Time{Time: time.Now()} // as every builder says
 	config.Config = v1.Config{Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"}, Cmd: []string{"/usr/bin/env"}}
 	if img, err = mutate.ConfigFile(img, config); err != nil {
 		return err

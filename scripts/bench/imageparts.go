@@ -2,8 +2,8 @@ package main
 
 import (
 	"bufio"
-	"crypto/sha256"
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
