@@ -51,8 +51,11 @@ func parseMirror(s string) (mirror, error) {
 	if !strings.Contains(address, "://") {
 		address = "https://" + address
 	}
+	if strings.Contains(address, "@") {
+		return mirror{}, errors.New("a mirror's address has a login in it, which belongs among the logins")
+	}
 	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "http" && u.Scheme != "https" {
+	if err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "http" && u.Scheme != "https" {
 		return mirror{}, fmt.Errorf("%q is not a mirror such as %q", s, "mirror.site:5000/hub")
 	}
 	return mirror{host: u.Host, prefix: strings.Trim(u.Path, "/"), plain: u.Scheme == "http"}, nil

@@ -217,6 +217,8 @@ func (l Logins) ask(ctx context.Context, helper, server string) (authn.AuthConfi
 	}
 	var failed *command.Error
 	switch {
+	case ctx.Err() != nil:
+		return authn.AuthConfig{}, fmt.Errorf("%s does not answer", program)
 	case errors.As(err, &failed) && failed.Started():
 		return authn.AuthConfig{}, fmt.Errorf("%s has failed: exit status %d", program, failed.ExitCode)
 	case errors.As(err, &failed):

@@ -162,7 +162,7 @@ func (p *place) ask(ctx context.Context, method, what string, header http.Header
 		if err == nil {
 			return
 		}
-		if errors.Is(context.Cause(ctx), errStalled) {
+		if said := (sentence{}); errors.Is(context.Cause(ctx), errStalled) && !errors.As(err, &said) {
 			err = errStalled
 		}
 		cancel(nil)

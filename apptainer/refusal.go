@@ -167,13 +167,14 @@ func (p *place) worded(err error) error {
 	if err == nil || errors.As(err, &said) && !errors.Is(err, errStalled) {
 		return err
 	}
-	if refused := asRefusal(err); refused != nil {
+	trouble := certificateTrouble(err)
+	if refused := asRefusal(err); refused != nil && trouble == "" {
 		return p.refused(refused)
 	}
 	say := func(transient bool, format string, args ...any) error {
 		return sentence{text: fmt.Sprintf(format, args...), cause: err, transient: transient}
 	}
-	switch trouble := certificateTrouble(err); {
+	switch {
 	case errors.Is(err, errStalled), errors.Is(err, context.DeadlineExceeded):
 		return say(true, "registry %s cannot be reached: it does not answer", p.host)
 	case isPlainAnswer(err):
