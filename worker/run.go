@@ -118,10 +118,7 @@ func (r *run) guarded(ctx context.Context, task func(context.Context)) func() er
 }
 
 func (r *run) runContainer(ctx context.Context, c container.Container) (container.Exit, error) {
-	if r.container != nil {
-		return r.container(ctx, c)
-	}
-	exit, err := c.Run(ctx)
+	exit, err := r.Containers.Run(ctx, c)
 	if cause := errors.Unwrap(err); cause != nil {
 		err = cause // without the path of the SIF, which tells a researcher nothing
 	}

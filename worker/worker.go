@@ -31,6 +31,11 @@ var (
 	ErrUnrecorded = errors.New("the end could not be recorded")
 )
 
+// Containers is a way to run a container; those of package container are.
+type Containers interface {
+	Run(ctx context.Context, c container.Container) (container.Exit, error)
+}
+
 // Worker runs bundles on one node. It is a value and may be used again.
 type Worker struct {
 	// Node is the host's name.
@@ -52,8 +57,9 @@ type Worker struct {
 	// Log is for people who look into the job's output.
 	Log *slog.Logger
 
-	// container runs a container; nil means apptainer's.
-	container func(context.Context, container.Container) (container.Exit, error)
+	// Containers runs the bundle's container.
+	Containers Containers
+
 	// sync flushes a result that was copied home; nil means fsync(2).
 	sync func(*os.File) error
 	// dev and proc are the host's; empty means /dev and /proc.

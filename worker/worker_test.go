@@ -268,12 +268,12 @@ func TestStatusFollowsTheStageAndThenEveryFiveSeconds(t *testing.T) {
 	w := newWorker(t, nil)
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
-		w.container = func(_ context.Context, c container.Container) (container.Exit, error) {
+		w.Containers = runner(func(_ context.Context, c container.Container) (container.Exit, error) {
 			<-gate
 			c.OnStart(1)
 			<-gate
 			return container.Exit{}, nil
-		}
+		})
 		s := newSite(t, dir, nil)
 		done := make(chan error, 1)
 		go func() {

@@ -58,7 +58,7 @@ type child struct {
 }
 
 // start starts init in namespaces of its own, in which it is root.
-func (c Container) start() (_ *child, err error) {
+func (b Builtin) start(c Container) (_ *child, err error) {
 	controlIn, control, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("start its init: %w", err)
@@ -67,7 +67,7 @@ func (c Container) start() (_ *child, err error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start its init: %w", err), controlIn.Close(), control.Close())
 	}
-	args := c.initArgs()
+	args := b.initArgs()
 	cmd := &exec.Cmd{
 		Path:       args[0],
 		Args:       args,

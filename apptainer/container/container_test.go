@@ -92,7 +92,7 @@ func TestExitStatusIsKeptHoweverQuickTheEnd(t *testing.T) {
 	group.SetLimit(8)
 	for range 32 {
 		group.Go(func() error {
-			exit, err := c.Run(t.Context())
+			exit, err := container.Builtin{}.Run(t.Context(), c)
 			if err == nil && exit.Code != 7 {
 				err = fmt.Errorf("exit status %d, want 7", exit.Code)
 			}
@@ -314,7 +314,7 @@ func BenchmarkContainerTrue(b *testing.B) {
 	c := container.Container{SIF: shellImage(b), Args: []string{"true"}, Scratch: b.TempDir()}
 	emptied(b, c.Scratch)
 	for b.Loop() {
-		if exit, err := c.Run(b.Context()); err != nil || exit.Code != 0 {
+		if exit, err := (container.Builtin{}).Run(b.Context(), c); err != nil || exit.Code != 0 {
 			b.Fatal(exit, err)
 		}
 	}

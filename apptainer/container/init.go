@@ -17,7 +17,7 @@ import (
 )
 
 // Init is the first process of a container: it reads what to do from the
-// descriptor that Container.Run gave it, does it, and returns the exit status
+// descriptor that Builtin.Run gave it, does it, and returns the exit status
 // for the program to end with. Programs call it before anything else, when
 // their first argument is InitCommand.
 func Init() int {

@@ -73,7 +73,7 @@ func runContainer() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	var answer runAnswer
-	answer.Exit, err = c.Run(ctx)
+	answer.Exit, err = container.Builtin{}.Run(ctx, c)
 	if err != nil {
 		answer.Error = err.Error()
 		answer.NoShell = errors.Is(err, container.ErrNoShell)
