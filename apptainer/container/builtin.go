@@ -3,7 +3,6 @@ package container
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -55,7 +54,7 @@ func (b Builtin) run(ctx context.Context, c Container) (Exit, error) {
 	// The kernel kills init when the thread that started it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	child, err := b.start(c)
+	child, err := startInit(c, b.initArgs(), namespaces())
 	if err != nil {
 		return Exit{}, err
 	}
@@ -71,8 +70,8 @@ func (c Container) spec() (initSpec, error) {
 	if err != nil {
 		return initSpec{}, err
 	}
-	if config.Architecture != runtime.GOARCH && config.Architecture != "unknown" {
-		return initSpec{}, fmt.Errorf("the image is made for linux/%s, and this node is linux/%s", config.Architecture, runtime.GOARCH)
+	if err := c.check(config.Architecture); err != nil {
+		return initSpec{}, err
 	}
 	s := initSpec{
 		SIF:          c.SIF,
@@ -86,15 +85,6 @@ func (c Container) spec() (initSpec, error) {
 		Network:      c.Network,
 		ShmBytes:     c.ShmBytes,
 		Grace:        c.grace(),
-	}
-	if len(c.Args) == 0 && c.ShellCommand == "" {
-		return initSpec{}, errors.New("no command")
-	}
-	if c.Scratch == "" {
-		return initSpec{}, errors.New("no scratch directory")
-	}
-	if err := errors.Join(checkBinds(c.Binds, s.Dir), checkDevices(c.Devices)); err != nil {
-		return initSpec{}, err
 	}
 	if s.Squashfuse, err = findProgram("squashfuse", "squashfuse_ll", "squashfuse"); err != nil {
 		return initSpec{}, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -94,6 +95,21 @@ type Exit struct {
 var ErrNoShell = errors.New("the image has no shell: neither /bin/bash nor /bin/sh")
 
 func (c Container) grace() time.Duration { return cmp.Or(c.Grace, 2*time.Second) }
+
+// check refuses what no way could run. An engine knows its images'
+// architecture itself: then it is empty.
+func (c Container) check(architecture string) error {
+	if architecture != "" && architecture != "unknown" && architecture != runtime.GOARCH {
+		return fmt.Errorf("the image is made for linux/%s, and this node is linux/%s", architecture, runtime.GOARCH)
+	}
+	if len(c.Args) == 0 && c.ShellCommand == "" {
+		return errors.New("no command")
+	}
+	if c.Scratch == "" {
+		return errors.New("no scratch directory")
+	}
+	return errors.Join(checkBinds(c.Binds, cmp.Or(c.Dir, "/")), checkDevices(c.Devices))
+}
 
 // mergeEnv lays over the image's environment what the caller adds. Like
 // Docker, it gives a PATH and a HOME to images that set none.

@@ -10,7 +10,7 @@ import (
 // onHostWithout runs a container on a host that a preparation has taken something from.
 func onHostWithout(t *testing.T, preparation string, c container.Container) runAnswer {
 	t.Helper()
-	return startUnder(t, c, "unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", preparation+"; exec "+self+" "+runAsUser).wait()
+	return startUnder(t, way{}, c, "unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", preparation+"; exec "+self+" "+runAsUser).wait()
 }
 
 func TestHostThatCannotRunContainersSaysWhatTheSiteMustAllow(t *testing.T) {

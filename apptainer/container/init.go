@@ -25,7 +25,7 @@ func Init() int {
 	control := json.NewDecoder(os.NewFile(controlFD, "control"))
 	report := json.NewEncoder(os.NewFile(reportFD, "report"))
 	var spec initSpec
-	if os.Getpid() != 1 || control.Decode(&spec) != nil {
+	if control.Decode(&spec) != nil || (os.Getpid() != 1 && !spec.plain()) {
 		fmt.Fprintln(os.Stderr, InitCommand+" is not for people: it is started with every container")
 		return 2
 	}
@@ -37,7 +37,11 @@ func Init() int {
 	syscall.Umask(0o022)
 	c := &container{initSpec: spec, deaths: make(chan death), stop: make(chan struct{})}
 	go c.listen(control)
-	code, err := c.run()
+	run := c.run
+	if spec.Apptainer != nil {
+		run = c.runApptainer
+	}
+	code, err := run()
 	c.end()
 	answer := initReport{Code: code, NoShell: errors.Is(err, ErrNoShell)}
 	if err != nil {
@@ -82,6 +86,7 @@ type container struct {
 
 	squashfuse int // process ids
 	bubblewrap int
+	program    int // Apptainer
 	serverLog  *tail
 }
 
@@ -98,6 +103,9 @@ func (c *container) listen(control *json.Decoder) {
 	if control.Decode(&word) == nil {
 		close(c.stop)
 		_ = control.Decode(&word)
+	}
+	if c.plain() {
+		killSession(os.Getpid())
 	}
 	os.Exit(1) //nolint:forbidigo // this is the end of a process of ours, whose caller is gone
 }
@@ -152,10 +160,14 @@ func (c *container) reap() {
 
 // end kills what is left and waits for it, so that its processor time is known.
 func (c *container) end() {
-	if c.squashfuse == 0 {
+	switch {
+	case c.squashfuse == 0 && c.program == 0:
 		return
+	case c.plain():
+		killSession(os.Getpid())
+	default:
+		_ = syscall.Kill(-1, syscall.SIGKILL)
 	}
-	_ = syscall.Kill(-1, syscall.SIGKILL)
 	for range c.deaths { // until there are none
 	}
 }

@@ -37,15 +37,23 @@ func (c *container) mountRoot() error {
 	if err != nil {
 		return overlayError(c.Scratch, err)
 	}
-	options = "mode=1777"
+	if err := c.mountShm(); err != nil {
+		return err
+	}
+	if err := c.writeNetworkFiles(); err != nil {
+		return fmt.Errorf("write /etc/hosts and /etc/resolv.conf: %w", err)
+	}
+	return nil
+}
+
+// mountShm mounts what becomes /dev/shm.
+func (c *container) mountShm() error {
+	options := "mode=1777"
 	if c.ShmBytes > 0 {
 		options += fmt.Sprintf(",size=%d", c.ShmBytes)
 	}
 	if err := unix.Mount("tmpfs", shmDir, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, options); err != nil {
 		return fmt.Errorf("mount /dev/shm: %w", err)
-	}
-	if err := c.writeNetworkFiles(); err != nil {
-		return fmt.Errorf("write /etc/hosts and /etc/resolv.conf: %w", err)
 	}
 	return nil
 }
@@ -158,9 +166,12 @@ func makeInRoot(name string, directory bool) (string, error) {
 	return resolved, nil
 }
 
+// shells are looked for in this order.
+func shells() []string { return []string{"/bin/bash", "/bin/sh"} }
+
 // shell is the image's.
 func shell() (string, error) {
-	for _, name := range []string{"/bin/bash", "/bin/sh"} {
+	for _, name := range shells() {
 		resolved, err := resolveInRoot(name)
 		if err != nil {
 			continue
