@@ -138,8 +138,13 @@ func complaint(since int64) string {
 		return ""
 	}
 	defer func() { _ = f.Close() }()
+	return tailFrom(f, since)
+}
+
+// tailFrom is the beginning of what a file holds behind an offset.
+func tailFrom(f *os.File, offset int64) string {
 	said := make([]byte, tailBytes)
-	n, err := f.ReadAt(said, since)
+	n, err := f.ReadAt(said, offset)
 	if n == 0 && err != nil {
 		return ""
 	}

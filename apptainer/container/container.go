@@ -58,6 +58,11 @@ type Container struct {
 	Stdout, Stderr *os.File `json:"-"`
 	// ShmBytes is the size of /dev/shm; zero means half of the memory.
 	ShmBytes int64
+	// MemoryBytes and CPUs are limits for an engine to enforce; zero means
+	// none. The other ways leave limits to their caller, in whose cgroup they
+	// run.
+	MemoryBytes int64
+	CPUs        float64
 	// Grace is how long the processes of the container have between the TERM
 	// that the end of Run's context sends them and the KILL that follows; zero
 	// means two seconds.

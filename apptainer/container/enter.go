@@ -37,6 +37,9 @@ type enterSpec struct {
 	Env          []string
 	Dir          string
 	Grace        time.Duration
+	// Give names directories inside, whose contents are given to the owner of
+	// each; then there is no command.
+	Give []string `json:",omitempty"`
 }
 
 // entered is what Enter writes in its report: Began, or why not, before the
@@ -78,7 +81,13 @@ func Enter() int {
 		e.stop()
 	}()
 	go e.listen(control)
-	code := e.run(argv)
+	code := 0
+	if len(e.Give) == 0 {
+		code = e.run(argv)
+	} else if err := give(e.Give); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
 	_ = e.report.Encode(entered{Code: &code})
 	return code
 }
@@ -100,7 +109,7 @@ func (e *entrance) prepare() (argv []string, err error) {
 	if err := os.Chdir(e.Dir); err != nil {
 		return nil, fmt.Errorf("working directory: %w", err)
 	}
-	if len(e.Args) > 0 {
+	if len(e.Args) > 0 || len(e.Give) > 0 {
 		return e.Args, nil
 	}
 	for _, sh := range shells() {
@@ -197,6 +206,27 @@ func (e *entrance) start(program string, argv []string) (pid int, err error) {
 		Files: []uintptr{null.Fd(), 1, 2},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
+}
+
+// give gives what is in directories to their owner.
+func give(dirs []string) error {
+	for _, dir := range dirs {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return fmt.Errorf("give: %w", err)
+		}
+		owner, ok := info.Sys().(*syscall.Stat_t)
+		if !ok {
+			return fmt.Errorf("give %s: who owns it is unknown", dir)
+		}
+		err = filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
+			return errors.Join(err, os.Lchown(name, int(owner.Uid), int(owner.Gid)))
+		})
+		if err != nil {
+			return fmt.Errorf("give: %w", err)
+		}
+	}
+	return nil
 }
 
 // unwrapPath leaves out the path of an error that is said of it anyway.

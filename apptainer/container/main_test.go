@@ -55,6 +55,10 @@ func TestMain(m *testing.M) {
 	if sharedImage.path != "" {
 		_ = os.RemoveAll(filepath.Dir(sharedImage.path))
 	}
+	if err := forgetEngines(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
 	os.Exit(code)
 }
 

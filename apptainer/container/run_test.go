@@ -154,12 +154,16 @@ var sharedImage struct {
 	path string
 }
 
+func shellConfig() v1.Config {
+	return v1.Config{Env: []string{"PATH=/bin", `QUOTED=it's "$HOME"`}}
+}
+
 // shellImage is an image with a shell and the usual programs.
 func shellImage(tb testing.TB) string {
 	tb.Helper()
 	testenv.Containers(tb)
 	sharedImage.once.Do(func() {
-		made := sif(tb, v1.Config{Env: []string{"PATH=/bin", `QUOTED=it's "$HOME"`}}, smallRoot(tb)...)
+		made := sif(tb, shellConfig(), smallRoot(tb)...)
 		dir, err := os.MkdirTemp("", "apptainer-test-") //nolint:usetesting // it outlives this test
 		if err == nil {
 			err = errors.Join(os.Chmod(dir, 0o755), os.Link(made, filepath.Join(dir, "shell.sif")))
@@ -183,6 +187,13 @@ type run struct {
 	cmd    *exec.Cmd
 	req    runRequest
 	answer bytes.Buffer
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
 }
 
 func start(tb testing.TB, c container.Container) *run {
