@@ -8,6 +8,7 @@ import (
 	"runtime"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 )
 
 // InitCommand is the hidden argument by which the caller's program becomes
@@ -85,6 +86,11 @@ func (c Container) spec() (initSpec, error) {
 		Network:      c.Network,
 		ShmBytes:     c.ShmBytes,
 		Grace:        c.grace(),
+	}
+	if c.GPUs != "" {
+		if s.Driver, err = (gpudriver.Host{}).Find(c.GPUs); err != nil {
+			return initSpec{}, err
+		}
 	}
 	if s.Squashfuse, err = findProgram("squashfuse", "squashfuse_ll", "squashfuse"); err != nil {
 		return initSpec{}, err

@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"syscall"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 )
 
 // Descriptors that init inherits. On control it reads an initSpec, perhaps a
@@ -34,6 +36,7 @@ type initSpec struct {
 	Env          []string
 	Binds        []Bind
 	Devices      []string
+	Driver       gpudriver.Driver
 	Dir          string
 	Network      bool
 	ShmBytes     int64

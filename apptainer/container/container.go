@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 )
 
 // Container describes one run of a command in an image, whichever way it is
@@ -42,6 +43,10 @@ type Container struct {
 	// Devices are host device files, below /dev, to show inside at the same
 	// path.
 	Devices []string
+	// GPUs says whose GPUs are among Devices. What their driver has on the host
+	// is then shown too: libraries, which the image's programs find, and programs
+	// in the PATH.
+	GPUs gpudriver.Maker
 	// Dir is the working directory inside; empty means "/".
 	Dir string
 	// Network gives the container the host's network; else it has a loopback

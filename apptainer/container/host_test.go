@@ -7,10 +7,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 )
 
-// onHostWithout runs a container on a host that a preparation has taken something from.
-func onHostWithout(t *testing.T, preparation string, c container.Container) runAnswer {
-	t.Helper()
-	return startUnder(t, way{}, c, "unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", preparation+"; exec "+self+" "+runAsUser).wait()
+// startOnHost runs a container on a host that a preparation has changed.
+func startOnHost(tb testing.TB, preparation string, c container.Container) *run {
+	tb.Helper()
+	return startUnder(tb, way{}, c, "unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", preparation+"; exec "+self+" "+runAsUser)
 }
 
 func TestHostThatCannotRunContainersSaysWhatTheSiteMustAllow(t *testing.T) {
@@ -27,7 +27,7 @@ func TestHostThatCannotRunContainersSaysWhatTheSiteMustAllow(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			answer := onHostWithout(t, tt.preparation, container.Container{SIF: image, Args: []string{"true"}})
+			answer := startOnHost(t, tt.preparation, container.Container{SIF: image, Args: []string{"true"}}).wait()
 			if !strings.Contains(answer.Error, tt.want) || strings.Contains(answer.Error, "\n") {
 				t.Errorf("%+v, want the sentence %q", answer, tt.want)
 			}

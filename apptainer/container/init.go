@@ -130,6 +130,9 @@ func (c *container) run() (code int, err error) {
 	if err := c.mountRoot(); err != nil {
 		return 0, err
 	}
+	if err := c.showDriver(); err != nil {
+		return 0, err
+	}
 	args, err := c.bubblewrapArgs()
 	if err != nil {
 		return 0, err
