@@ -69,7 +69,7 @@ func newWorker(t *testing.T, run runner) Worker {
 	host := t.TempDir()
 	w := Worker{
 		Node: "n1", Job: "7", Log: slog.New(slog.DiscardHandler),
-		Containers: run, dev: filepath.Join(host, "dev"), proc: filepath.Join(host, "proc"),
+		Containers: run, dev: filepath.Join(host, "dev"), proc: filepath.Join(host, "proc"), sys: filepath.Join(host, "sys"),
 	}
 	must(t, os.Mkdir(w.dev, 0o700))
 	must(t, os.Mkdir(w.proc, 0o700))

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -62,8 +63,10 @@ type Worker struct {
 
 	// sync flushes a result that was copied home; nil means fsync(2).
 	sync func(*os.File) error
-	// dev and proc are the host's; empty means /dev and /proc.
-	dev, proc string
+	// dev, proc and sys are the host's; empty means /dev, /proc and /sys.
+	dev, proc, sys string
+	// driver is where nvidia-smi is looked for.
+	driver gpudriver.Host
 }
 
 // Run runs the bundle of the specification at specPath to its end and returns

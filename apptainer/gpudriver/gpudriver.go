@@ -164,15 +164,23 @@ func isListed(names []string, library string) bool {
 func (h Host) programs(names []string) []string {
 	var found []string
 	for _, name := range names {
-		for _, dir := range programDirectories() {
-			file := filepath.Join(dir, name)
-			if info, err := os.Stat(h.at(file)); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-				found = append(found, h.at(file))
-				break
-			}
+		if file := h.Program(name); file != "" {
+			found = append(found, file)
 		}
 	}
 	return found
+}
+
+// Program is the path of one of a driver's programs, or nothing where the host
+// has none.
+func (h Host) Program(name string) string {
+	for _, dir := range programDirectories() {
+		file := h.at(filepath.Join(dir, name))
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return file
+		}
+	}
+	return ""
 }
 
 // header is what the first bytes of a program or library say of the machine
