@@ -3,7 +3,9 @@ package container
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -69,6 +71,11 @@ func (a Apptainer) run(ctx context.Context, c Container) (Exit, error) {
 		Enter:    enter,
 		Command:  c.enterSpec(config.Env),
 	}
+	if !a.Plain {
+		if spec.Apptainer.Command.Hosts, err = hosts(c.Network); err != nil {
+			return Exit{}, err
+		}
+	}
 	if spec.Scratch, err = os.MkdirTemp(c.Scratch, "container-"); err != nil {
 		return Exit{}, fmt.Errorf("make its scratch directory: %w", err)
 	}
@@ -106,6 +113,19 @@ func (c Container) enterSpec(image []string) enterSpec {
 		Dir:          cmp.Or(c.Dir, "/"),
 		Grace:        c.grace(),
 	}
+}
+
+// hosts is an /etc/hosts for a container: the host's own where it has the
+// host's network.
+func hosts(network bool) ([]byte, error) {
+	if !network {
+		return loopbackHosts()
+	}
+	text, err := os.ReadFile("/etc/hosts")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("copy /etc/hosts: %w", err)
+	}
+	return text, nil
 }
 
 // enterPath is the path of the program that is shown in the container.
@@ -159,11 +179,11 @@ type apptainerSpec struct {
 func (s apptainerSpec) args(scratch, report string, binds []Bind) []string {
 	args := []string{
 		s.Program, "--silent", "exec",
-		"--containall", "--no-home", "--no-init", "--no-mount", "bind-paths,cwd", "--pwd", "/",
+		"--containall", "--no-home", "--no-init", "--no-mount", "cwd", "--pwd", "/",
 	}
 	switch {
 	case !s.Plain:
-		args = append(args, "--no-mount", "tmp", "--overlay", filepath.Join(scratch, upperDir))
+		args = append(args, "--no-mount", "bind-paths,tmp", "--overlay", filepath.Join(scratch, upperDir))
 	case s.Fakeroot:
 		args = append(args, "--fakeroot", "--writable-tmpfs")
 	default:

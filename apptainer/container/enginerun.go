@@ -91,8 +91,11 @@ func (e Engine) runArgs(c Container, name, report, program string) []string {
 // for, as a tmpfs has it. An engine's own default is 64 MiB.
 func shmBytes(asked int64) int64 {
 	var info syscall.Sysinfo_t
-	if asked > 0 || syscall.Sysinfo(&info) != nil {
-		return max(asked, 64<<20)
+	switch {
+	case asked > 0:
+		return asked
+	case syscall.Sysinfo(&info) != nil:
+		return 64 << 20
 	}
 	return int64(info.Totalram) / 2 * int64(info.Unit) //nolint:gosec // below 2^63
 }

@@ -62,12 +62,11 @@ func (c *container) mountShm() error {
 // has the host's network, and else that of its own loopback interface. Like
 // Docker's, the files are the container's own to change.
 func (c *container) writeNetworkFiles() error {
-	name, err := os.Hostname()
-	if err != nil {
-		return fmt.Errorf("read the host's name: %w", err)
-	}
-	hosts := []byte("127.0.0.1\tlocalhost " + name + "\n::1\tlocalhost ip6-localhost ip6-loopback\n")
 	if !c.Network {
+		hosts, err := loopbackHosts()
+		if err != nil {
+			return err
+		}
 		return writeInRoot("/etc/hosts", hosts)
 	}
 	for _, file := range []string{"/etc/hosts", "/etc/resolv.conf"} {
@@ -83,6 +82,15 @@ func (c *container) writeNetworkFiles() error {
 		}
 	}
 	return nil
+}
+
+// loopbackHosts is an /etc/hosts for a loopback interface alone.
+func loopbackHosts() ([]byte, error) {
+	name, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("read the host's name: %w", err)
+	}
+	return []byte("127.0.0.1\tlocalhost " + name + "\n::1\tlocalhost ip6-localhost ip6-loopback\n"), nil
 }
 
 // writeInRoot replaces a file of the container, or a link in its place.

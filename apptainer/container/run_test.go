@@ -34,6 +34,15 @@ func ordinaryUser(tb testing.TB) *syscall.Credential {
 	return testenv.Researcher(tb).Credential
 }
 
+// ordinaryUID is that user's id.
+func ordinaryUID(tb testing.TB) int {
+	tb.Helper()
+	if cred := ordinaryUser(tb); cred != nil {
+		return int(cred.Uid)
+	}
+	return os.Getuid()
+}
+
 // userDir is a directory of the ordinary user's own. Those of testing may
 // stand where only root comes.
 func userDir(tb testing.TB) string {
