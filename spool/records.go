@@ -190,6 +190,9 @@ type Exit struct {
 	// Failure is one sentence for the researcher; empty when the exit status
 	// says all.
 	Failure string `json:"failure,omitempty"`
+	// Note says in a sentence what was unlike in other runs, for whoever wonders
+	// why it took longer; empty as a rule.
+	Note string `json:"note,omitempty"`
 	// Terminated is set when the worker was told to stop (TERM: scancel,
 	// preemption, Slurm's time limit) before the command had ended.
 	Terminated bool `json:"terminated,omitempty"`

@@ -41,7 +41,7 @@ func (r *run) run(ctx context.Context) (spool.Exit, error) {
 	stopAside()
 	err := r.record(ctx, exit)
 	r.ring(ctx)
-	r.Log.InfoContext(ctx, "ended", slog.String("cause", string(exit.Cause)), slog.String("failure", exit.Failure))
+	r.Log.InfoContext(ctx, "ended", slog.String("cause", string(exit.Cause)), slog.String("failure", exit.Failure), slog.String("note", exit.Note))
 
 	if panicked := group.Wait(); panicked != nil {
 		r.Log.ErrorContext(ctx, "the worker failed", slog.Any("error", panicked))

@@ -77,6 +77,9 @@ func (c *container) startBubblewrap(args bubblewrapArgs) (*bubblewrap, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start bubblewrap: %w", err)
 	}
+	if c.squashfuse == 0 { // there was no child before
+		go c.reap()
+	}
 	go b.readStatus(r)
 	return b, nil
 }

@@ -92,13 +92,11 @@ func (c Container) spec() (initSpec, error) {
 			return initSpec{}, err
 		}
 	}
-	if s.Squashfuse, err = findProgram("squashfuse", "squashfuse_ll", "squashfuse"); err != nil {
-		return initSpec{}, err
-	}
+	s.chooseMount()
 	if s.Bubblewrap, err = findProgram("bubblewrap", "bwrap"); err != nil {
 		return initSpec{}, err
 	}
-	return s, checkFuse()
+	return s, nil
 }
 
 // initArgs is the argument vector of init.

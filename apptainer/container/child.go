@@ -42,6 +42,7 @@ type initSpec struct {
 	ShmBytes     int64
 	Grace        time.Duration
 	Squashfuse   string
+	Unpack       string // why the image is not mounted but unpacked, or empty
 	Bubblewrap   string
 	Apptainer    *apptainerSpec // sets the container up; nil means init itself
 }
@@ -51,6 +52,7 @@ type initReport struct {
 	Code    int
 	Error   string `json:",omitempty"`
 	NoShell bool   `json:",omitempty"`
+	Note    string `json:",omitempty"`
 }
 
 // child is a running init.
@@ -135,7 +137,9 @@ func (c *child) wait(ctx context.Context, spec initSpec) (Exit, error) {
 	case report.Error != "":
 		return Exit{}, errors.New(report.Error)
 	}
-	return exitOf(report.Code), nil
+	exit := exitOf(report.Code)
+	exit.Note = report.Note
+	return exit, nil
 }
 
 // exitOf is an exit status as a shell reports it.

@@ -98,6 +98,9 @@ type Exit struct {
 	// that itself exits with 128 + n, as a shell does whose last command was
 	// killed, is not told from a killed one.
 	Signal int
+	// Note says in a sentence what was unlike in other runs, and why; empty as a
+	// rule.
+	Note string `json:",omitempty"`
 }
 
 // ErrNoShell is the cause when ShellCommand is set and the image has neither

@@ -43,7 +43,7 @@ func Init() int {
 	}
 	code, err := run()
 	c.end()
-	answer := initReport{Code: code, NoShell: errors.Is(err, ErrNoShell)}
+	answer := initReport{Code: code, Note: c.note(), NoShell: errors.Is(err, ErrNoShell)}
 	if err != nil {
 		answer.Error = err.Error()
 	}
@@ -124,10 +124,10 @@ func (c *container) run() (code int, err error) {
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return 0, fmt.Errorf("this node does not let user namespaces mount /proc, perhaps because it is a container itself: %w", err)
 	}
-	if err := c.mountImage(); err != nil {
+	if err := c.placeImage(); err != nil {
 		return 0, err
 	}
-	if err := c.mountRoot(); err != nil {
+	if err := c.furnishRoot(); err != nil {
 		return 0, err
 	}
 	if err := c.showDriver(); err != nil {
@@ -164,7 +164,7 @@ func (c *container) reap() {
 // end kills what is left and waits for it, so that its processor time is known.
 func (c *container) end() {
 	switch {
-	case c.squashfuse == 0 && c.program == 0:
+	case c.squashfuse == 0 && c.bubblewrap == 0 && c.program == 0:
 		return
 	case c.plain():
 		killSession(os.Getpid())
@@ -208,6 +208,8 @@ func (c *container) mountImage() error {
 	return c.awaitMount(before)
 }
 
+var errStopped = errors.New("stopped before the command began")
+
 // awaitMount returns when the image is mounted on lowerDir.
 func (c *container) awaitMount(before unix.Stat_t) error {
 	tick := time.NewTicker(200 * time.Microsecond)
@@ -217,7 +219,7 @@ func (c *container) awaitMount(before unix.Stat_t) error {
 		case d := <-c.deaths:
 			return c.lost(d)
 		case <-c.stop:
-			return errors.New("stopped before the command began")
+			return errStopped
 		case <-tick.C:
 			var now unix.Stat_t
 			if err := unix.Stat(lowerDir, &now); err == nil && now.Dev != before.Dev {
@@ -232,10 +234,7 @@ func (c *container) lost(d death) error {
 	if d.pid != c.squashfuse {
 		return fmt.Errorf("process %d ended before it began", d.pid)
 	}
-	how := fmt.Sprintf("exit status %d", d.status.ExitStatus())
-	if d.status.Signaled() {
-		how = d.status.Signal().String()
-	}
+	how := describe(d.status)
 	if said := c.serverLog.String(); said != "" {
 		how += ": " + said
 	}

@@ -25,9 +25,8 @@ const (
 	shmDir   = "shm"   // a tmpfs, /dev/shm inside
 )
 
-// mountRoot mounts the container's root, writable, and puts in it what every
-// container has.
-func (c *container) mountRoot() error {
+// mountOverlay mounts the container's root over the image, writable.
+func (c *container) mountOverlay() error {
 	// Nothing in upper/ outlives the container: it need not be flushed.
 	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,userxattr", lowerDir, upperDir, workDir)
 	err := unix.Mount("overlay", rootDir, "overlay", unix.MS_NODEV, options+",volatile")
@@ -37,6 +36,11 @@ func (c *container) mountRoot() error {
 	if err != nil {
 		return overlayError(c.Scratch, err)
 	}
+	return nil
+}
+
+// furnishRoot puts in the container's root what every container has.
+func (c *container) furnishRoot() error {
 	if err := c.mountShm(); err != nil {
 		return err
 	}

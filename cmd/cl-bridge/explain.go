@@ -126,7 +126,8 @@ type explanation struct {
 	Verdict   *plan.Verdict `json:"verdict,omitempty"`
 	// Used is what the attempt has used, once it has ended.
 	Used *spool.Usage `json:"used,omitempty"`
-	// Notes are about data that is used in place and is not as it was.
+	// Notes are about data that is used in place and is not as it was, and about
+	// what was unlike in other runs.
 	Notes []string `json:"notes,omitempty"`
 
 	History []ledger.Entry `json:"history"`
@@ -196,6 +197,9 @@ func look(ctx context.Context, r *ledger.Reader, bundle string) (explanation, er
 		}
 		if row.Exit != nil {
 			e.Used = &row.Exit.Usage
+			if row.Exit.Note != "" {
+				e.Notes = append(e.Notes, row.Exit.Note)
+			}
 		}
 	}
 	e.History, err = r.History(ctx, bundle)
