@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/user"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"syscall"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 )
 
 // Apptainer is the way by a site's own Apptainer or SingularityCE. Where user
@@ -61,6 +63,11 @@ func (a Apptainer) run(ctx context.Context, c Container) (Exit, error) {
 	if err != nil {
 		return Exit{}, err
 	}
+	command := c.enterSpec(config.Env)
+	driver, err := driverBinds(c.GPUs, &command)
+	if err != nil {
+		return Exit{}, err
+	}
 	spec.Apptainer = &apptainerSpec{
 		Program:  a.Program,
 		SIF:      c.SIF,
@@ -69,7 +76,8 @@ func (a Apptainer) run(ctx context.Context, c Container) (Exit, error) {
 		Plain:    a.Plain,
 		Fakeroot: a.Plain && mayFakeRoot(),
 		Enter:    enter,
-		Command:  c.enterSpec(config.Env),
+		Driver:   driver,
+		Command:  command,
 	}
 	if !a.Plain {
 		if spec.Apptainer.Command.Hosts, err = hosts(c.Network); err != nil {
@@ -113,6 +121,29 @@ func (c Container) enterSpec(image []string) enterSpec {
 		Dir:          cmp.Or(c.Dir, "/"),
 		Grace:        c.grace(),
 	}
+}
+
+// driverBinds show the driver of the host's GPUs where Apptainer's own options
+// --nv and --rocm have it, and have the command look there.
+func driverBinds(maker gpudriver.Maker, command *enterSpec) (binds []Bind, err error) {
+	if maker == "" {
+		return nil, nil
+	}
+	driver, err := (gpudriver.Host{}).Find(maker)
+	if err != nil || len(driver.Libraries)+len(driver.Programs) == 0 {
+		return nil, err
+	}
+	for _, lib := range driver.Libraries {
+		binds = append(binds, Bind{Source: lib.Path, Target: path.Join(driverDir, lib.Name), ReadOnly: true})
+	}
+	for _, program := range driver.Programs {
+		binds = append(binds, Bind{Source: program, Target: path.Join(programDir(command.Env), path.Base(program)), ReadOnly: true})
+	}
+	for _, file := range driver.Files {
+		binds = append(binds, Bind{Source: file.Path, Target: file.Name, ReadOnly: true})
+	}
+	command.Env = appendPath(command.Env, "LD_LIBRARY_PATH", driverDir)
+	return binds, nil
 }
 
 // hosts is an /etc/hosts for a container: the host's own where it has the
@@ -171,6 +202,7 @@ type apptainerSpec struct {
 	Plain    bool
 	Fakeroot bool
 	Enter    string
+	Driver   []Bind
 	Command  enterSpec
 }
 
@@ -192,7 +224,7 @@ func (s apptainerSpec) args(scratch, report string, binds []Bind) []string {
 	if !s.Network {
 		args = append(args, "--net", "--network", "none")
 	}
-	binds = append(slices.Clone(binds), Bind{Source: s.Enter, Target: enterProgram, ReadOnly: true}, Bind{Source: report, Target: enterReport})
+	binds = append(slices.Concat(binds, s.Driver), Bind{Source: s.Enter, Target: enterProgram, ReadOnly: true}, Bind{Source: report, Target: enterReport})
 	for _, device := range s.Devices {
 		binds = append(binds, Bind{Source: device, Target: device})
 	}
