@@ -16,5 +16,7 @@
 // init ends with its caller.
 //
 // The package leans on squashfuse, bubblewrap, /dev/fuse and user namespaces,
-// with overlay mounts in them (Linux 5.11, RHEL 8.5).
+// with overlay mounts in them (Linux 5.11, RHEL 8.5). Where images or overlays
+// cannot be mounted, unsquashfs writes the image's files to root/ for the run
+// alone, and the Exit notes why.
 package container
