@@ -141,6 +141,20 @@ type Usage struct {
 	MemoryBytes   int64   `json:"memory_bytes"`
 	MemoryPeak    int64   `json:"memory_peak_bytes"`
 	DiskBytes     int64   `json:"disk_bytes"`
+	// GPU is zero where nobody could be asked.
+	GPU GPUUsage `json:"gpu,omitzero"`
+}
+
+// GPUUsage is what an attempt was seen to use of its GPUs, now and then.
+type GPUUsage struct {
+	// Busy is the part of the time in which they worked, from 0 to 1: the mean
+	// of its GPUs, in the last sample and in all so far.
+	Busy     float64 `json:"busy"`
+	BusyMean float64 `json:"busy_mean"`
+	// MemoryBytes and MemoryPeak are sums over its GPUs.
+	MemoryBytes int64 `json:"memory_bytes"`
+	MemoryPeak  int64 `json:"memory_peak_bytes"`
+	Samples     int   `json:"samples"`
 }
 
 // Status is what a worker says of itself while it runs.
@@ -176,6 +190,9 @@ type Exit struct {
 	// Failure is one sentence for the researcher; empty when the exit status
 	// says all.
 	Failure string `json:"failure,omitempty"`
+	// Note says in a sentence what was unlike in other runs, for whoever wonders
+	// why it took longer; empty as a rule.
+	Note string `json:"note,omitempty"`
 	// Terminated is set when the worker was told to stop (TERM: scancel,
 	// preemption, Slurm's time limit) before the command had ended.
 	Terminated bool `json:"terminated,omitempty"`

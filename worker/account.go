@@ -94,6 +94,18 @@ func (a *account) occupy(bytes int64) {
 	a.status.Usage.DiskBytes = bytes
 }
 
+// useGPUs takes in what the GPUs were seen to do.
+func (a *account) useGPUs(s gpuSample) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	u := &a.status.Usage.GPU
+	u.Busy = s.busy
+	u.BusyMean = (u.BusyMean*float64(u.Samples) + s.busy) / float64(u.Samples+1)
+	u.MemoryBytes = s.memory
+	u.MemoryPeak = max(u.MemoryPeak, s.memory)
+	u.Samples++
+}
+
 // exit completes an exit record.
 func (a *account) exit(e spool.Exit) spool.Exit {
 	a.mu.Lock()

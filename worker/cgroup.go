@@ -102,6 +102,15 @@ func (g cgroup) memoryLimit() int64 {
 	return limit
 }
 
+// enforces says whether the kernel keeps the cgroup near what a bundle asked
+// for. A job has somewhat more, for the worker; where it has much more, such as
+// all of a node that is its own, nothing keeps the bundle to what it asked for.
+func (g cgroup) enforces(asked int64) bool {
+	const overhead = 256 << 20
+	limit := g.memoryLimit()
+	return limit > 0 && limit <= asked+asked/4+overhead
+}
+
 // readMemory reads the memory that is used now and was used at most, both with
 // the files that the kernel keeps in it, and how much of the first the kernel
 // cannot take back by dropping files.

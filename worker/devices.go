@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,44 +9,57 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 )
 
-// gpu is a device file of a GPU of this node.
+// gpu is a GPU of this node.
 type gpu struct {
-	index int // N of /dev/nvidiaN
+	// index is how Slurm counts the GPUs of a node: N of /dev/nvidiaN, or the
+	// place among the node's AMD GPUs.
+	index int
 	path  string
 	// allowed says whether this job may open it. Where Slurm constrains
 	// devices it may not open those of other jobs.
 	allowed bool
 }
 
-// devices finds the GPUs of the allocation, and the device files with which to
-// use them. A bundle that asked for none gets none, whatever its job has.
-func (r *run) devices() (gpus []gpu, devices []string, err error) {
+// allotment is what a bundle gets of the node's GPUs.
+type allotment struct {
+	maker   gpudriver.Maker
+	gpus    []gpu
+	devices []string // the device files with which to use them
+}
+
+// allot finds the GPUs of the allocation. A bundle that asked for none gets
+// none, whatever its job has.
+func (r *run) allot() (a allotment, err error) {
 	if r.spec.GPUs == 0 {
-		return nil, nil, nil
+		return a, nil
 	}
-	dev := r.dev
-	if dev == "" {
-		dev = "/dev"
-	}
-	present, err := listGPUs(dev, mayOpen)
-	if err != nil {
-		return nil, nil, err
-	}
-	gpus, err = chooseGPUs(r.spec.GPUs, present, r.GPUs)
-	if err != nil {
-		return nil, nil, fmt.Errorf("node %s: %w", r.Node, err)
-	}
-	for _, g := range gpus {
-		devices = append(devices, g.path)
-	}
-	for _, name := range []string{"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"} {
-		if file := filepath.Join(dev, name); mayOpen(file) {
-			devices = append(devices, file)
+	dev := cmp.Or(r.dev, "/dev")
+	a.maker = gpudriver.NVIDIA
+	present, err := listNVIDIA(dev, mayOpen)
+	if err == nil && len(present) == 0 {
+		if amd := listAMD(dev, cmp.Or(r.sys, "/sys"), mayOpen); len(amd) > 0 {
+			a.maker, present = gpudriver.AMD, amd
 		}
 	}
-	return gpus, devices, nil
+	if err != nil {
+		return allotment{}, err
+	}
+	if a.gpus, err = chooseGPUs(r.spec.GPUs, present, r.GPUs); err != nil {
+		return allotment{}, fmt.Errorf("node %s: %w", r.Node, err)
+	}
+	for _, g := range a.gpus {
+		a.devices = append(a.devices, g.path)
+	}
+	if a.maker == gpudriver.AMD {
+		a.devices = append(a.devices, filepath.Join(dev, "kfd"))
+		return a, nil
+	}
+	a.devices = append(a.devices, commonNVIDIA(dev)...)
+	return a, nil
 }
 
 // mayOpen says whether this process may open a device for reading and writing.
@@ -56,24 +70,83 @@ func mayOpen(path string) bool {
 	return syscall.Access(path, readWrite) == nil
 }
 
-// listGPUs lists the GPUs of this node in the order of their index.
-func listGPUs(dev string, mayOpen func(string) bool) ([]gpu, error) {
+// mayRead is mayOpen for reading alone.
+func mayRead(path string) bool {
+	const read = 4
+	return syscall.Access(path, read) == nil
+}
+
+// listNVIDIA lists the GPUs of this node in the order of their index.
+func listNVIDIA(dev string, mayOpen func(string) bool) ([]gpu, error) {
 	entries, err := os.ReadDir(dev)
 	if err != nil {
 		return nil, fmt.Errorf("look for GPUs: %w", err)
 	}
 	var gpus []gpu
 	for _, e := range entries {
-		digits, ok := strings.CutPrefix(e.Name(), "nvidia")
-		index, err := strconv.Atoi(digits)
-		if !ok || err != nil || digits != strconv.Itoa(index) {
-			continue
+		if index, ok := numbered(e.Name(), "nvidia"); ok {
+			path := filepath.Join(dev, e.Name())
+			gpus = append(gpus, gpu{index: index, path: path, allowed: mayOpen(path)})
 		}
-		path := filepath.Join(dev, e.Name())
-		gpus = append(gpus, gpu{index: index, path: path, allowed: mayOpen(path)})
 	}
 	slices.SortFunc(gpus, func(a, b gpu) int { return a.index - b.index })
 	return gpus, nil
+}
+
+// commonNVIDIA are the driver's device files that belong to no single GPU, of
+// which Apptainer shows all (internal/pkg/util/gpu/nvidia_legacy.go:
+// NvidiaDevices). Those below directories (nvidia-caps) say by their mode who
+// may use a part of a GPU, and are read only.
+func commonNVIDIA(dev string) []string {
+	var devices []string
+	for _, pattern := range []string{"nvidiactl", "nvidia-*", "nvidia-*/*"} {
+		found, err := filepath.Glob(filepath.Join(dev, pattern))
+		if err != nil {
+			continue
+		}
+		for _, file := range found {
+			info, err := os.Stat(file)
+			below := filepath.Dir(file) != dev
+			if err == nil && !info.IsDir() && (mayOpen(file) || below && mayRead(file)) {
+				devices = append(devices, file)
+			}
+		}
+	}
+	return devices
+}
+
+// vendorAMD is what /sys says of AMD's devices.
+const vendorAMD = "0x1002"
+
+// listAMD lists the AMD GPUs of this node. Each has a render device; which GPUs
+// a program sees that may open /dev/kfd depends on those that it may open too
+// (ROCm, libhsakmt, src/topology.c: topology_sysfs_check_node_supported).
+func listAMD(dev, sys string, mayOpen func(string) bool) []gpu {
+	entries, err := os.ReadDir(filepath.Join(dev, "dri"))
+	if err != nil || !mayOpen(filepath.Join(dev, "kfd")) {
+		return nil
+	}
+	var minors []int
+	for _, e := range entries {
+		vendor := readText(filepath.Join(sys, "class/drm", e.Name(), "device/vendor"))
+		if minor, ok := numbered(e.Name(), "renderD"); ok && strings.TrimSpace(vendor) == vendorAMD {
+			minors = append(minors, minor)
+		}
+	}
+	slices.Sort(minors)
+	var gpus []gpu
+	for i, minor := range minors {
+		path := filepath.Join(dev, "dri", "renderD"+strconv.Itoa(minor))
+		gpus = append(gpus, gpu{index: i, path: path, allowed: mayOpen(path)})
+	}
+	return gpus
+}
+
+// numbered reads the number that follows a prefix in a device's name.
+func numbered(name, prefix string) (int, bool) {
+	digits, ok := strings.CutPrefix(name, prefix)
+	n, err := strconv.Atoi(digits)
+	return n, ok && err == nil && digits == strconv.Itoa(n)
 }
 
 // chooseGPUs picks as many GPUs as the bundle asked for from those of the
@@ -125,19 +198,23 @@ func parseIndices(s string) ([]int, error) {
 	return indices, nil
 }
 
-// gpuEnv is what the command is told of its GPUs. Only these are visible to
-// it, so CUDA numbers them from 0, whatever numbers they have on the node.
-// Without any nothing is said: CUDA finds none, and a program that reads the
+// env is what the command is told of its GPUs. Only these are visible to it, so
+// CUDA and ROCm number them from 0, whatever numbers they have on the node.
+// Without any nothing is said: they find none, and a program that reads the
 // variable meets no empty list.
-func gpuEnv(gpus []gpu) []string {
-	if len(gpus) == 0 {
+func (a allotment) env() []string {
+	if len(a.gpus) == 0 {
 		return nil
 	}
-	numbers := make([]string, len(gpus))
-	for i := range gpus {
+	numbers := make([]string, len(a.gpus))
+	for i := range a.gpus {
 		numbers[i] = strconv.Itoa(i)
 	}
-	return []string{"CUDA_VISIBLE_DEVICES=" + strings.Join(numbers, ",")}
+	name := "CUDA_VISIBLE_DEVICES"
+	if a.maker == gpudriver.AMD {
+		name = "ROCR_VISIBLE_DEVICES"
+	}
+	return []string{name + "=" + strings.Join(numbers, ",")}
 }
 
 func count(n int, what string) string {

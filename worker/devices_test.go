@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 )
 
 func TestOnlyAllocatedGPUsAreChosen(t *testing.T) {
@@ -48,21 +50,51 @@ func TestDeviceFilesOfTheBundle(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, nil)
 	w.GPUs = "10,2"
-	for _, name := range []string{"nvidia0", "nvidia2", "nvidia10", "nvidia01", "nvidia-modeset", "nvidia-uvm", "nvidiactl", "nvidia"} {
-		must(t, os.WriteFile(filepath.Join(w.dev, name), nil, 0o600))
+	for name, mode := range map[string]os.FileMode{
+		"nvidia0": 0o600, "nvidia2": 0o600, "nvidia10": 0o600, "nvidia01": 0o600, "nvidia": 0o600,
+		"nvidia-modeset": 0o600, "nvidia-uvm": 0o600, "nvidiactl": 0o600, "nvidia-caps/nvidia-cap2": 0o400,
+		"dri/renderD128": 0o600, "kfd": 0o600,
+	} {
+		must(t, os.MkdirAll(filepath.Dir(filepath.Join(w.dev, name)), 0o700))
+		must(t, os.WriteFile(filepath.Join(w.dev, name), nil, mode))
 	}
 	r := &run{Worker: w}
-	if gpus, devices, err := r.devices(); err != nil || gpus != nil || devices != nil || gpuEnv(gpus) != nil {
-		t.Errorf("without GPUs: %v, %v, %v", gpus, devices, err)
+	if a, err := r.allot(); err != nil || a.gpus != nil || a.devices != nil || a.env() != nil || a.maker != "" {
+		t.Errorf("without GPUs: %+v, %v", a, err)
 	}
 	r.spec.GPUs = 2
-	gpus, devices, err := r.devices()
+	a, err := r.allot()
 	must(t, err)
-	got := strings.ReplaceAll(strings.Join(devices, " "), w.dev+"/", "")
-	if got != "nvidia2 nvidia10 nvidiactl nvidia-uvm" {
-		t.Errorf("devices %s", got)
+	got := strings.ReplaceAll(strings.Join(a.devices, " "), w.dev+"/", "")
+	if got != "nvidia2 nvidia10 nvidiactl nvidia-modeset nvidia-uvm nvidia-caps/nvidia-cap2" || a.maker != gpudriver.NVIDIA {
+		t.Errorf("devices %s of %s", got, a.maker)
 	}
-	if env := gpuEnv(gpus); !slices.Equal(env, []string{"CUDA_VISIBLE_DEVICES=0,1"}) {
+	if env := a.env(); !slices.Equal(env, []string{"CUDA_VISIBLE_DEVICES=0,1"}) {
+		t.Errorf("environment %q", env)
+	}
+}
+
+// The first render device of the node is that of its display.
+func TestDeviceFilesOfAMDGPUs(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t, nil)
+	w.GPUs = "1-2"
+	must(t, os.Mkdir(filepath.Join(w.dev, "dri"), 0o700))
+	must(t, os.WriteFile(filepath.Join(w.dev, "kfd"), nil, 0o600))
+	for name, vendor := range map[string]string{"renderD128": "0x1a03", "renderD129": "0x1002", "renderD130": "0x1002", "renderD131": "0x1002", "card0": "0x1002"} {
+		must(t, os.WriteFile(filepath.Join(w.dev, "dri", name), nil, 0o600))
+		must(t, os.MkdirAll(filepath.Join(w.sys, "class/drm", name, "device"), 0o700))
+		must(t, os.WriteFile(filepath.Join(w.sys, "class/drm", name, "device/vendor"), []byte(vendor+"\n"), 0o600))
+	}
+	r := &run{Worker: w}
+	r.spec.GPUs = 2
+	a, err := r.allot()
+	must(t, err)
+	got := strings.ReplaceAll(strings.Join(a.devices, " "), w.dev+"/", "")
+	if got != "dri/renderD130 dri/renderD131 kfd" || a.maker != gpudriver.AMD {
+		t.Errorf("devices %s of %s", got, a.maker)
+	}
+	if env := a.env(); !slices.Equal(env, []string{"ROCR_VISIBLE_DEVICES=0,1"}) {
 		t.Errorf("environment %q", env)
 	}
 }

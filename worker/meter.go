@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"path/filepath"
 	"time"
 )
@@ -25,10 +26,7 @@ type meter struct {
 }
 
 func (r *run) meter() meter {
-	m := meter{proc: r.proc}
-	if m.proc == "" {
-		m.proc = "/proc"
-	}
+	m := meter{proc: r.procDir()}
 	cgroups := readText(filepath.Join(m.proc, "self/cgroup"))
 	mounts := readText(filepath.Join(m.proc, "self/mountinfo"))
 	m.memory = findCgroup(cgroups, mounts, "memory", r.Job)
@@ -38,6 +36,9 @@ func (r *run) meter() meter {
 	}
 	return m
 }
+
+// procDir is where the processes of the host are seen.
+func (w Worker) procDir() string { return cmp.Or(w.proc, "/proc") }
 
 // read takes a sample. root is the container's first process, or 0 when there
 // is none: then only cgroups are read.

@@ -38,9 +38,11 @@ func readTree(proc string, root int) treeUse {
 }
 
 // isCommands says whether a process of the container of the init process root
-// came with the command: neither is that itself nor what serves the image.
+// came with the command: neither is that itself nor what serves or unpacks the
+// image.
 func (p process) isCommands(root int) bool {
-	return p.pid != root && (p.parent != root || !strings.HasPrefix(p.name, "squashfuse"))
+	images := strings.HasPrefix(p.name, "squashfuse") || p.name == "unsquashfs"
+	return p.pid != root && (p.parent != root || !images)
 }
 
 // readShares is the memory that readTree adds up, but that each process counts

@@ -24,6 +24,7 @@ type run struct {
 	attempt spool.Attempt
 	bell    spool.Bell
 	account *account
+	gpus    allotment
 	scratch *scratch // nil until it is made
 	dir     string   // the working directory; empty until it is made
 }
@@ -40,7 +41,7 @@ func (r *run) run(ctx context.Context) (spool.Exit, error) {
 	stopAside()
 	err := r.record(ctx, exit)
 	r.ring(ctx)
-	r.Log.InfoContext(ctx, "ended", slog.String("cause", string(exit.Cause)), slog.String("failure", exit.Failure))
+	r.Log.InfoContext(ctx, "ended", slog.String("cause", string(exit.Cause)), slog.String("failure", exit.Failure), slog.String("note", exit.Note))
 
 	if panicked := group.Wait(); panicked != nil {
 		r.Log.ErrorContext(ctx, "the worker failed", slog.Any("error", panicked))
@@ -80,6 +81,7 @@ func (r *run) execute(ctx, aside context.Context, group *errgroup.Group) (exit s
 	defer done()
 	group.Go(r.guarded(asideOfCommand, func(ctx context.Context) { r.watch(ctx, meter, started, stop) }))
 	group.Go(r.guarded(asideOfCommand, func(ctx context.Context) { r.watchDisk(ctx, stop) }))
+	group.Go(r.guarded(asideOfCommand, r.watchGPUs))
 
 	cpu := childrenCPU()
 	got, err := r.runContainer(limited, c)
@@ -118,10 +120,7 @@ func (r *run) guarded(ctx context.Context, task func(context.Context)) func() er
 }
 
 func (r *run) runContainer(ctx context.Context, c container.Container) (container.Exit, error) {
-	if r.container != nil {
-		return r.container(ctx, c)
-	}
-	exit, err := c.Run(ctx)
+	exit, err := r.Containers.Run(ctx, c)
 	if cause := errors.Unwrap(err); cause != nil {
 		err = cause // without the path of the SIF, which tells a researcher nothing
 	}
@@ -141,8 +140,7 @@ func (r *run) prepare() (c container.Container, err error) {
 	if err != nil {
 		return c, err
 	}
-	gpus, devices, err := r.devices()
-	if err != nil {
+	if r.gpus, err = r.allot(); err != nil {
 		return c, err
 	}
 	if r.scratch, err = makeScratch(r.spec.Scratch, r.Job); err != nil {
@@ -159,9 +157,10 @@ func (r *run) prepare() (c container.Container, err error) {
 	c = container.Container{
 		SIF:          r.spec.Image,
 		ShellCommand: r.spec.Command,
-		Env:          append([]string{"CODALAB=true", "HOME=" + home, "TMPDIR=" + tempDir(r.spec.Bundle)}, gpuEnv(gpus)...),
+		Env:          append([]string{"CODALAB=true", "HOME=" + home, "TMPDIR=" + tempDir(r.spec.Bundle)}, r.gpus.env()...),
 		Binds:        append(own, binds...),
-		Devices:      devices,
+		Devices:      r.gpus.devices,
+		GPUs:         r.gpus.maker,
 		Dir:          home,
 		Network:      r.spec.Network,
 		Scratch:      r.scratch.dir,

@@ -58,6 +58,10 @@ func (s site) write(t *testing.T, name, content string) {
 // runner stands in for a container.
 type runner func(context.Context, container.Container) (container.Exit, error)
 
+func (r runner) Run(ctx context.Context, c container.Container) (container.Exit, error) {
+	return r(ctx, c)
+}
+
 // newWorker is a worker whose container is a function. The host that it sees
 // has no cgroups, no GPUs, and no processes but those that a test makes up.
 func newWorker(t *testing.T, run runner) Worker {
@@ -65,7 +69,7 @@ func newWorker(t *testing.T, run runner) Worker {
 	host := t.TempDir()
 	w := Worker{
 		Node: "n1", Job: "7", Log: slog.New(slog.DiscardHandler),
-		container: run, dev: filepath.Join(host, "dev"), proc: filepath.Join(host, "proc"),
+		Containers: run, dev: filepath.Join(host, "dev"), proc: filepath.Join(host, "proc"), sys: filepath.Join(host, "sys"),
 	}
 	must(t, os.Mkdir(w.dev, 0o700))
 	must(t, os.Mkdir(w.proc, 0o700))

@@ -52,6 +52,9 @@ func (e *userError) Error() string { return e.sentence }
 // succeeded, whatever it met before.
 func (e ending) verdict(spec spool.Spec) spool.Exit {
 	out := spool.Exit{Terminated: e.told}
+	if e.exit.Note != "" {
+		out.Note = sentence(errors.New(e.exit.Note))
+	}
 	if e.err == nil {
 		code := e.exit.Code
 		out.ExitCode = &code

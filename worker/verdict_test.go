@@ -64,6 +64,14 @@ func TestVerdictSaysWhoseDoingTheEndWas(t *testing.T) {
 	}
 }
 
+func TestWhatWasUnusualIsNoted(t *testing.T) {
+	t.Parallel()
+	got := ending{exit: container.Exit{Note: "the image was unpacked"}}.verdict(spool.Spec{})
+	if got.Note != "The image was unpacked." || got.Cause != spool.CauseSucceeded || got.Failure != "" {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestSizesAndTimesReadAsCodaLabsDo(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int64]string{

@@ -56,8 +56,8 @@ func (r *run) watch(ctx context.Context, m meter, started <-chan int, stop conte
 		expired = timer.C
 	}
 	memory := r.spec.MemoryBytes
-	if m.memory.memoryLimit() > 0 {
-		memory = 0 // the kernel enforces it
+	if m.memory.enforces(memory) {
+		memory = 0
 	}
 	tick := time.NewTicker(samplePause)
 	defer tick.Stop()

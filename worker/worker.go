@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -30,6 +31,11 @@ var (
 	// could not be written.
 	ErrUnrecorded = errors.New("the end could not be recorded")
 )
+
+// Containers is a way to run a container; those of package container are.
+type Containers interface {
+	Run(ctx context.Context, c container.Container) (container.Exit, error)
+}
 
 // Worker runs bundles on one node. It is a value and may be used again.
 type Worker struct {
@@ -52,12 +58,15 @@ type Worker struct {
 	// Log is for people who look into the job's output.
 	Log *slog.Logger
 
-	// container runs a container; nil means apptainer's.
-	container func(context.Context, container.Container) (container.Exit, error)
+	// Containers runs the bundle's container.
+	Containers Containers
+
 	// sync flushes a result that was copied home; nil means fsync(2).
 	sync func(*os.File) error
-	// dev and proc are the host's; empty means /dev and /proc.
-	dev, proc string
+	// dev, proc and sys are the host's; empty means /dev, /proc and /sys.
+	dev, proc, sys string
+	// driver is where nvidia-smi is looked for.
+	driver gpudriver.Host
 }
 
 // Run runs the bundle of the specification at specPath to its end and returns

@@ -30,11 +30,8 @@ func (a *bubblewrapArgs) addIsolation(network bool) {
 	if !network {
 		a.add("--unshare-net")
 	}
-	for _, name := range []string{
-		"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE",
-		"NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
-	} {
-		a.add("--cap-add", "CAP_"+name)
+	for _, c := range capabilities() {
+		a.add("--cap-add", "CAP_"+c.name)
 	}
 }
 
@@ -71,10 +68,7 @@ func (c *container) startBubblewrap(args bubblewrapArgs) (*bubblewrap, error) {
 		return nil, fmt.Errorf("start bubblewrap: %w", err)
 	}
 	defer func() { _ = w.Close() }()
-	b := &bubblewrap{status: make(chan bubblewrapStatus, 1)}
-	if info, err := os.Stderr.Stat(); err == nil {
-		b.stderrLen = info.Size()
-	}
+	b := &bubblewrap{status: make(chan bubblewrapStatus, 1), stderrLen: stderrLen()}
 	argv := []string{c.Bubblewrap, "--args", strconv.Itoa(bubblewrapArgsFD), "--json-status-fd", strconv.Itoa(bubblewrapStatusFD), "--"}
 	c.bubblewrap, err = syscall.ForkExec(c.Bubblewrap, append(argv, args.command...), &syscall.ProcAttr{ //nolint:gosec // to run what it is told is what a container is for
 		Env:   []string{},
@@ -82,6 +76,9 @@ func (c *container) startBubblewrap(args bubblewrapArgs) (*bubblewrap, error) {
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start bubblewrap: %w", err)
+	}
+	if c.squashfuse == 0 { // there was no child before
+		go c.reap()
 	}
 	go b.readStatus(r)
 	return b, nil
@@ -127,16 +124,30 @@ func (b *bubblewrap) readStatus(r *os.File) {
 	b.status <- status
 }
 
-// complaint is what bubblewrap wrote to our standard error, where that is a
-// file.
-func (b *bubblewrap) complaint() string {
+// stderrLen is how much our standard error holds, where that is a file.
+func stderrLen() int64 {
+	info, err := os.Stderr.Stat()
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// complaint is what was written to our standard error since it was as long as
+// that, where it is a file.
+func complaint(since int64) string {
 	f, err := os.Open("/proc/self/fd/2")
 	if err != nil {
 		return ""
 	}
 	defer func() { _ = f.Close() }()
+	return tailFrom(f, since)
+}
+
+// tailFrom is the beginning of what a file holds behind an offset.
+func tailFrom(f *os.File, offset int64) string {
 	said := make([]byte, tailBytes)
-	n, err := f.ReadAt(said, b.stderrLen)
+	n, err := f.ReadAt(said, offset)
 	if n == 0 && err != nil {
 		return ""
 	}
@@ -196,7 +207,7 @@ func (c *container) supervise(b *bubblewrap) (code int, err error) {
 // failed says why bubblewrap did not begin the command. A program that cannot
 // be executed is the command's own fault; status and words are a shell's.
 func (c *container) failed(b *bubblewrap) (code int, err error) {
-	said := b.complaint()
+	said := complaint(b.stderrLen)
 	if strings.Contains(said, "execvp ") {
 		if strings.Contains(strings.ToLower(said), unix.ENOENT.Error()) {
 			return 127, nil

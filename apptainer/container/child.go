@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"syscall"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 )
 
 // Descriptors that init inherits. On control it reads an initSpec, perhaps a
@@ -34,12 +36,15 @@ type initSpec struct {
 	Env          []string
 	Binds        []Bind
 	Devices      []string
+	Driver       gpudriver.Driver
 	Dir          string
 	Network      bool
 	ShmBytes     int64
 	Grace        time.Duration
 	Squashfuse   string
+	Unpack       string // why the image is not mounted but unpacked, or empty
 	Bubblewrap   string
+	Apptainer    *apptainerSpec // sets the container up; nil means init itself
 }
 
 // initReport is how a container ended: by its command, or by Error.
@@ -47,6 +52,7 @@ type initReport struct {
 	Code    int
 	Error   string `json:",omitempty"`
 	NoShell bool   `json:",omitempty"`
+	Note    string `json:",omitempty"`
 }
 
 // child is a running init.
@@ -57,8 +63,18 @@ type child struct {
 	grace   time.Duration
 }
 
-// start starts init in namespaces of its own, in which it is root.
-func (c Container) start() (_ *child, err error) {
+// namespaces are init's own, in which it is root, and dies with its caller.
+func namespaces() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+		Pdeathsig:   syscall.SIGKILL,
+	}
+}
+
+// startInit starts init.
+func startInit(c Container, args []string, attributes *syscall.SysProcAttr) (_ *child, err error) {
 	controlIn, control, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("start its init: %w", err)
@@ -67,20 +83,14 @@ func (c Container) start() (_ *child, err error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start its init: %w", err), controlIn.Close(), control.Close())
 	}
-	args := c.initArgs()
 	cmd := &exec.Cmd{
-		Path:       args[0],
-		Args:       args,
-		Env:        []string{},
-		Stdout:     writerOrNil(c.Stdout),
-		Stderr:     writerOrNil(c.Stderr),
-		ExtraFiles: []*os.File{controlIn, reportOut},
-		SysProcAttr: &syscall.SysProcAttr{
-			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
-			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
-			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
-			Pdeathsig:   syscall.SIGKILL,
-		},
+		Path:        args[0],
+		Args:        args,
+		Env:         []string{},
+		Stdout:      writerOrNil(c.Stdout),
+		Stderr:      writerOrNil(c.Stderr),
+		ExtraFiles:  []*os.File{controlIn, reportOut},
+		SysProcAttr: attributes,
 	}
 	err = cmd.Start()
 	_ = controlIn.Close()
@@ -127,11 +137,18 @@ func (c *child) wait(ctx context.Context, spec initSpec) (Exit, error) {
 	case report.Error != "":
 		return Exit{}, errors.New(report.Error)
 	}
-	exit := Exit{Code: report.Code}
-	if signal := report.Code - 128; signal > 0 && signal < 65 {
+	exit := exitOf(report.Code)
+	exit.Note = report.Note
+	return exit, nil
+}
+
+// exitOf is an exit status as a shell reports it.
+func exitOf(code int) Exit {
+	exit := Exit{Code: code}
+	if signal := code - 128; signal > 0 && signal < 65 {
 		exit.Signal = signal
 	}
-	return exit, nil
+	return exit
 }
 
 // stopWith passes the end of ctx on to init, and kills an init that does not

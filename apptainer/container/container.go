@@ -2,7 +2,6 @@ package container
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -13,15 +12,12 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 )
 
-// InitCommand is the hidden argument by which the caller's program becomes
-// the first process of a container: a program that uses Container calls
-// [Init] when its first argument is this one.
-const InitCommand = "container-init"
-
-// Container describes one run of a command in a SIF. It is a value and may be
-// used again, by several goroutines at once.
+// Container describes one run of a command in an image, whichever way it is
+// run: see [Builtin]. It is a value and may be used again, by several
+// goroutines at once.
 //
 // Inside, the command is root over the image's files; outside it is the
 // calling user. It sees the image, its binds and devices, a fresh /proc, /dev
@@ -30,6 +26,9 @@ const InitCommand = "container-init"
 type Container struct {
 	// SIF is the image's path.
 	SIF string
+	// Image is the image's name with its digest, for an engine, which has a
+	// store of its own and runs no SIF.
+	Image string
 	// Args is the argument vector inside; its first is a path in the image or
 	// a name looked up in the PATH there.
 	Args []string
@@ -44,6 +43,10 @@ type Container struct {
 	// Devices are host device files, below /dev, to show inside at the same
 	// path.
 	Devices []string
+	// GPUs says whose GPUs are among Devices. What their driver has on the host
+	// is then shown too: libraries, which the image's programs find, and programs
+	// in the PATH.
+	GPUs gpudriver.Maker
 	// Dir is the working directory inside; empty means "/".
 	Dir string
 	// Network gives the container the host's network; else it has a loopback
@@ -55,11 +58,16 @@ type Container struct {
 	// nobody waits any more: directories in it may lack their owner's
 	// permissions.
 	Scratch string
-	// Stdout and Stderr are the command's; nil discards. What bubblewrap says
-	// when it cannot set the container up goes to Stderr too.
+	// Stdout and Stderr are the command's; nil discards. What the host's
+	// programs say when they cannot set the container up goes to Stderr too.
 	Stdout, Stderr *os.File `json:"-"`
 	// ShmBytes is the size of /dev/shm; zero means half of the memory.
 	ShmBytes int64
+	// MemoryBytes and CPUs are limits for an engine to enforce; zero means
+	// none. The other ways leave limits to their caller, in whose cgroup they
+	// run.
+	MemoryBytes int64
+	CPUs        float64
 	// Grace is how long the processes of the container have between the TERM
 	// that the end of Run's context sends them and the KILL that follows; zero
 	// means two seconds.
@@ -68,9 +76,6 @@ type Container struct {
 	// container's init as this process sees it: every process of the container
 	// is a descendant of it.
 	OnStart func(pid int) `json:"-"`
-	// Init is the argument vector that calls the function Init; nil means this
-	// program with InitCommand.
-	Init []string
 }
 
 // Bind shows the host's Source inside the container at Target. Target is an
@@ -93,100 +98,30 @@ type Exit struct {
 	// that itself exits with 128 + n, as a shell does whose last command was
 	// killed, is not told from a killed one.
 	Signal int
+	// Note says in a sentence what was unlike in other runs, and why; empty as a
+	// rule.
+	Note string `json:",omitempty"`
 }
 
 // ErrNoShell is the cause when ShellCommand is set and the image has neither
 // /bin/bash nor /bin/sh.
 var ErrNoShell = errors.New("the image has no shell: neither /bin/bash nor /bin/sh")
 
-// Run runs the command and waits for its end; processes that it left behind
-// end with it. When ctx ends first, every process of the container gets TERM,
-// and after Grace what is left gets KILL; the Exit is the command's all the
-// same. A program that the image does not have, or that cannot be executed, is
-// the command's doing as in a shell: exit status 127 or 126.
-//
-// An error says that the command was not run, or not to its end, by no doing
-// of its own.
-func (c Container) Run(ctx context.Context) (Exit, error) {
-	exit, err := c.run(ctx)
-	if err != nil {
-		return Exit{}, fmt.Errorf("run container of %s: %w", c.SIF, err)
-	}
-	return exit, nil
-}
-
-func (c Container) run(ctx context.Context) (Exit, error) {
-	if ctx.Err() != nil {
-		return Exit{}, ctx.Err()
-	}
-	spec, err := c.spec()
-	if err != nil {
-		return Exit{}, err
-	}
-	if spec.Scratch, err = os.MkdirTemp(c.Scratch, "container-"); err != nil {
-		return Exit{}, fmt.Errorf("make its scratch directory: %w", err)
-	}
-	// The kernel kills init when the thread that started it ends.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	child, err := c.start()
-	if err != nil {
-		return Exit{}, err
-	}
-	if c.OnStart != nil {
-		c.OnStart(child.cmd.Process.Pid)
-	}
-	return child.wait(ctx, spec)
-}
-
-// spec checks what can be checked here and tells init the rest.
-func (c Container) spec() (initSpec, error) {
-	config, err := apptainer.Config(c.SIF)
-	if err != nil {
-		return initSpec{}, err
-	}
-	if config.Architecture != runtime.GOARCH && config.Architecture != "unknown" {
-		return initSpec{}, fmt.Errorf("the image is made for linux/%s, and this node is linux/%s", config.Architecture, runtime.GOARCH)
-	}
-	s := initSpec{
-		SIF:          c.SIF,
-		Offset:       config.Offset,
-		Args:         c.Args,
-		ShellCommand: c.ShellCommand,
-		Env:          mergeEnv(config.Env, c.Env),
-		Binds:        c.Binds,
-		Devices:      c.Devices,
-		Dir:          cmp.Or(c.Dir, "/"),
-		Network:      c.Network,
-		ShmBytes:     c.ShmBytes,
-		Grace:        c.grace(),
-	}
-	if len(c.Args) == 0 && c.ShellCommand == "" {
-		return initSpec{}, errors.New("no command")
-	}
-	if c.Scratch == "" {
-		return initSpec{}, errors.New("no scratch directory")
-	}
-	if err := errors.Join(checkBinds(c.Binds, s.Dir), checkDevices(c.Devices)); err != nil {
-		return initSpec{}, err
-	}
-	if s.Squashfuse, err = findProgram("squashfuse", "squashfuse_ll", "squashfuse"); err != nil {
-		return initSpec{}, err
-	}
-	if s.Bubblewrap, err = findProgram("bubblewrap", "bwrap"); err != nil {
-		return initSpec{}, err
-	}
-	return s, checkFuse()
-}
-
 func (c Container) grace() time.Duration { return cmp.Or(c.Grace, 2*time.Second) }
 
-// initArgs is the argument vector of init.
-func (c Container) initArgs() []string {
-	if len(c.Init) > 0 {
-		return c.Init
+// check refuses what no way could run. An engine knows its images'
+// architecture itself: then it is empty.
+func (c Container) check(architecture string) error {
+	if architecture != "" && architecture != "unknown" && architecture != runtime.GOARCH {
+		return fmt.Errorf("the image is made for linux/%s, and this node is linux/%s", architecture, runtime.GOARCH)
 	}
-	return []string{"/proc/self/exe", InitCommand}
+	if len(c.Args) == 0 && c.ShellCommand == "" {
+		return errors.New("no command")
+	}
+	if c.Scratch == "" {
+		return errors.New("no scratch directory")
+	}
+	return errors.Join(checkBinds(c.Binds, cmp.Or(c.Dir, "/")), checkDevices(c.Devices))
 }
 
 // mergeEnv lays over the image's environment what the caller adds. Like

@@ -1,9 +1,9 @@
 // Package container runs commands in container images, without any privilege.
 //
-// [Container.Run] runs a command in a SIF as an ordinary user, with a root
+// [Builtin] runs a command in a SIF as an ordinary user, with a root
 // file system that is writable and looks owned by root, as in Docker:
 //
-//	caller                         Container.Run
+//	caller                         Builtin.Run
 //	└─ init                        Init: pid 1 of new user, mount and pid namespaces
 //	   ├─ squashfuse_ll -f         the SIF's partition, mounted at lower/
 //	   ├─ (overlay)                lower/ + upper/ + work/ → root/
@@ -16,5 +16,7 @@
 // init ends with its caller.
 //
 // The package leans on squashfuse, bubblewrap, /dev/fuse and user namespaces,
-// with overlay mounts in them (Linux 5.11, RHEL 8.5).
+// with overlay mounts in them (Linux 5.11, RHEL 8.5). Where images or overlays
+// cannot be mounted, unsquashfs writes the image's files to root/ for the run
+// alone, and the Exit notes why.
 package container

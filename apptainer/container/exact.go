@@ -17,18 +17,10 @@ const pinDir = "pin"
 // pin mounts the source of an exact bind in init's own mount namespace and
 // returns where. From then on nobody outside can make the path lead elsewhere.
 func (c *container) pin(i int, source string) (string, error) {
-	fd, err := unix.Openat2(unix.AT_FDCWD, source, &unix.OpenHow{
-		// Opened to be read, so that an automounter brings it in. A pipe must
-		// not hold us.
-		Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
-	})
-	if errors.Is(err, unix.ELOOP) {
-		return "", fmt.Errorf("bind %s: there is a symbolic link in its path now", source)
-	}
+	f, err := openExact(source)
 	if err != nil {
-		return "", fmt.Errorf("bind %s: %w", source, err)
+		return "", err
 	}
-	f := os.NewFile(uintptr(fd), source)
 	defer func() { _ = f.Close() }() // the mount holds it
 	info, err := f.Stat()
 	if err != nil {
@@ -38,10 +30,26 @@ func (c *container) pin(i int, source string) (string, error) {
 	if err := makePin(at, info.IsDir()); err != nil {
 		return "", err
 	}
-	if err := unix.Mount("/proc/self/fd/"+strconv.Itoa(fd), at, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+	if err := unix.Mount("/proc/self/fd/"+strconv.Itoa(int(f.Fd())), at, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return "", fmt.Errorf("bind %s: %w", source, err)
 	}
 	return at, nil
+}
+
+// openExact opens a path that has no symbolic link in it.
+func openExact(source string) (*os.File, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, source, &unix.OpenHow{
+		// Opened to be read, so that an automounter brings it in. A pipe must
+		// not hold us.
+		Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
+	})
+	if errors.Is(err, unix.ELOOP) {
+		return nil, fmt.Errorf("bind %s: there is a symbolic link in its path now", source)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bind %s: %w", source, err)
+	}
+	return os.NewFile(uintptr(fd), source), nil
 }
 
 // makePin makes a mount point.

@@ -1,35 +1,163 @@
 package container_test
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 )
 
-// onHostWithout runs a container on a host that a preparation has taken something from.
-func onHostWithout(t *testing.T, preparation string, c container.Container) runAnswer {
-	t.Helper()
-	return startUnder(t, c, "unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", preparation+"; exec "+self+" "+runAsUser).wait()
+// startOnHost runs a container on a host that a preparation has changed.
+func startOnHost(tb testing.TB, w way, preparation string, c container.Container) *run {
+	tb.Helper()
+	return startUnder(tb, w, c, "unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", preparation+"; exec "+self+" "+runAsUser)
 }
+
+// Preparations that take from a host what images are mounted by.
+const (
+	withoutFuse     = "mount -t tmpfs none /mnt; for d in null zero full random urandom tty; do touch /mnt/$d; mount --bind /dev/$d /mnt/$d; done; mount --rbind /mnt /dev"
+	fuseNotOurs     = "mount --bind /dev/full /dev/fuse; mount -o remount,bind,ro,nodev /dev/fuse"
+	noSquashfuse    = "for p in squashfuse squashfuse_ll; do mount --bind /dev/null $(command -v $p); done"
+	noUnsquashfs    = "mount --bind /dev/null $(command -v unsquashfs)"
+	brokenServer    = "mount --bind /bin/false $(command -v squashfuse_ll)"
+	fuseShut        = "this node does not let ordinary users open /dev/fuse, which images are mounted by: its mode has to be 0666"
+	unpackedForThis = "the image was unpacked for this run alone, which takes time and room on the node: "
+)
 
 func TestHostThatCannotRunContainersSaysWhatTheSiteMustAllow(t *testing.T) {
 	t.Parallel()
 	image := shellImage(t)
 	for _, tt := range []struct{ name, preparation, want string }{
-		{"no fuse", "mount -t tmpfs none /dev", "this node has no /dev/fuse, which images are mounted by: its kernel module fuse has to be loaded"},
-		{"fuse not ours", "mount --bind /dev/full /dev/fuse; mount -o remount,bind,ro,nodev /dev/fuse", "this node does not let ordinary users open /dev/fuse, which images are mounted by: its mode has to be 0666"},
 		{"no user namespaces", "echo 0 >/proc/sys/user/max_user_namespaces", "this node does not let ordinary users make user namespaces: user.max_user_namespaces has to be above 0"},
 		{"no bubblewrap", "mount --bind /dev/null $(command -v bwrap)", "this node lacks the program bwrap: its package bubblewrap has to be installed"},
-		{"no squashfuse", "for p in squashfuse squashfuse_ll; do mount --bind /dev/null $(command -v $p); done", "this node lacks the program squashfuse_ll: its package squashfuse has to be installed"},
-		{"broken squashfuse", "mount --bind /bin/false $(command -v squashfuse_ll)", "squashfuse, which serves the image's files, has ended (exit status 1)"},
 		{"broken bubblewrap", "mount --bind /bin/false $(command -v bwrap)", "bubblewrap could not set the container up"},
+		{"neither fuse nor unsquashfs", fuseNotOurs + "; " + noUnsquashfs, fuseShut + "; and the image cannot be unpacked instead: this node lacks the program unsquashfs: its package squashfs-tools has to be installed"},
+		{"broken squashfuse, no unsquashfs", brokenServer + "; " + noUnsquashfs, "squashfuse, which serves the image's files, has ended (exit status 1); and the image cannot be unpacked instead: this node lacks"},
+		{"unsquashfs too old", fuseNotOurs + "; mount --bind /bin/false $(command -v unsquashfs)", fuseShut + "; and the image cannot be unpacked instead: unsquashfs has failed (exit status 1)"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			answer := onHostWithout(t, tt.preparation, container.Container{SIF: image, Args: []string{"true"}})
+			answer := startOnHost(t, way{}, tt.preparation, container.Container{SIF: image, Args: []string{"true"}}).wait()
 			if !strings.Contains(answer.Error, tt.want) || strings.Contains(answer.Error, "\n") {
 				t.Errorf("%+v, want the sentence %q", answer, tt.want)
+			}
+		})
+	}
+}
+
+// writableRoot does to its root what only root may.
+const (
+	writableRoot = `set -e
+id -u
+touch /made /etc/made /usr/made /tmp/made
+echo changed >>/usr/shipped; cat /usr/shipped
+rm /usr/shipped /etc/passwd
+mv /etc /etc2; mkdir /etc; rm -r /etc2
+stat -c %u:%g:%a /tmp /bin/sh
+mkdir -m 0 /locked
+set +e`
+	writableRootSays = "0\nby the image\nchanged\n0:0:1777\n0:0:755\n"
+)
+
+func TestImageIsUnpackedWhereItCannotBeMounted(t *testing.T) {
+	t.Parallel()
+	image := shellImage(t)
+	overlay := userDir(t)
+	for _, tt := range []struct{ name, preparation, scratch, note string }{
+		{"no fuse", withoutFuse, "", "this node has no /dev/fuse, which images are mounted by: its kernel module fuse has to be loaded"},
+		{"fuse not ours", fuseNotOurs, "", fuseShut},
+		{"no squashfuse", noSquashfuse, "", "this node lacks the program squashfuse_ll: its package squashfuse has to be installed"},
+		{"broken squashfuse", brokenServer, "", "squashfuse, which serves the image's files, has ended (exit status 1)"},
+		{
+			"no overlay", "mount -t tmpfs none /mnt; mkdir /mnt/u /mnt/w; mount -t overlay -o lowerdir=/usr/bin,upperdir=/mnt/u,workdir=/mnt/w,userxattr none " + overlay, overlay,
+			"is on a file system that overlayfs cannot write to: it has to be on a disk of the node or a tmpfs",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := startOnHost(t, way{}, tt.preparation, container.Container{SIF: image, Scratch: tt.scratch, ShellCommand: writableRoot + "; ls /dev/fuse 2>/dev/null; exit 7"})
+			answer := r.wait()
+			if answer.Error != "" || answer.Exit.Code != 7 || !strings.HasPrefix(answer.Exit.Note, unpackedForThis) || !strings.Contains(answer.Exit.Note, tt.note) {
+				t.Errorf("%+v, want exit status 7 and %q", answer, tt.note)
+			}
+			if r.output() != writableRootSays {
+				t.Errorf("output %q, want %q", r.output(), writableRootSays)
+			}
+		})
+	}
+}
+
+func TestImageThatFindsNoRoomIsNotUnpacked(t *testing.T) {
+	t.Parallel()
+	image := shellImage(t)
+	info, err := os.Stat(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		room int64
+		want string
+	}{
+		{"for the image", info.Size() / 2, "it takes more than"},
+		{"for its files", info.Size() + 64<<10, "there is no room for it in"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			scratch := userDir(t)
+			small := fmt.Sprintf("; mount -t tmpfs -o size=%d none %s", tt.room, scratch)
+			answer := startOnHost(t, way{}, fuseNotOurs+small, container.Container{SIF: image, Scratch: scratch, Args: []string{"true"}}).wait()
+			if !strings.Contains(answer.Error, fuseShut+"; and the image cannot be unpacked instead: "+tt.want) {
+				t.Errorf("%+v, want %q", answer, tt.want)
+			}
+		})
+	}
+}
+
+func TestUsualRunHasNothingToNote(t *testing.T) {
+	t.Parallel()
+	if answer := start(t, container.Container{SIF: shellImage(t), Args: []string{"true"}}).wait(); answer.Exit.Note != "" || answer.Error != "" {
+		t.Errorf("%+v", answer)
+	}
+}
+
+func TestUnpackingEndsWithItsRun(t *testing.T) {
+	t.Parallel()
+	image := shellImage(t)
+	slow := filepath.Join(userDir(t), "slow")
+	if err := os.WriteFile(slow, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
+			r := startOnHost(t, way{}, fuseNotOurs+"; mount --bind "+slow+" $(command -v unsquashfs)", container.Container{SIF: image, Args: []string{"true"}})
+			deadline := time.Now().Add(20 * time.Second)
+			var parts []process
+			for !slices.ContainsFunc(parts, func(p process) bool { return p.name == "sleep" }) {
+				if parts = r.processes(); time.Now().After(deadline) {
+					t.Fatalf("nothing is unpacked by %v", parts)
+				}
+			}
+			if err := r.cmd.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			if signal == syscall.SIGKILL {
+				_ = r.cmd.Wait()
+			} else if answer := r.wait(); !answer.Canceled || !strings.Contains(answer.Error, "stopped before the command began") {
+				t.Errorf("%+v", answer)
+			}
+			for len(parts) > 0 {
+				if time.Now().After(deadline) {
+					t.Fatalf("left: %v", parts)
+				}
+				parts = slices.DeleteFunc(parts, func(p process) bool { return !slices.Contains(processTable(t), p) })
 			}
 		})
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // Init is the first process of a container: it reads what to do from the
-// descriptor that Container.Run gave it, does it, and returns the exit status
+// descriptor that Builtin.Run gave it, does it, and returns the exit status
 // for the program to end with. Programs call it before anything else, when
 // their first argument is InitCommand.
 func Init() int {
@@ -25,7 +25,7 @@ func Init() int {
 	control := json.NewDecoder(os.NewFile(controlFD, "control"))
 	report := json.NewEncoder(os.NewFile(reportFD, "report"))
 	var spec initSpec
-	if os.Getpid() != 1 || control.Decode(&spec) != nil {
+	if control.Decode(&spec) != nil || (os.Getpid() != 1 && !spec.plain()) {
 		fmt.Fprintln(os.Stderr, InitCommand+" is not for people: it is started with every container")
 		return 2
 	}
@@ -37,9 +37,13 @@ func Init() int {
 	syscall.Umask(0o022)
 	c := &container{initSpec: spec, deaths: make(chan death), stop: make(chan struct{})}
 	go c.listen(control)
-	code, err := c.run()
+	run := c.run
+	if spec.Apptainer != nil {
+		run = c.runApptainer
+	}
+	code, err := run()
 	c.end()
-	answer := initReport{Code: code, NoShell: errors.Is(err, ErrNoShell)}
+	answer := initReport{Code: code, Note: c.note(), NoShell: errors.Is(err, ErrNoShell)}
 	if err != nil {
 		answer.Error = err.Error()
 	}
@@ -82,6 +86,7 @@ type container struct {
 
 	squashfuse int // process ids
 	bubblewrap int
+	program    int // Apptainer
 	serverLog  *tail
 }
 
@@ -98,6 +103,9 @@ func (c *container) listen(control *json.Decoder) {
 	if control.Decode(&word) == nil {
 		close(c.stop)
 		_ = control.Decode(&word)
+	}
+	if c.plain() {
+		killSession(os.Getpid())
 	}
 	os.Exit(1) //nolint:forbidigo // this is the end of a process of ours, whose caller is gone
 }
@@ -116,10 +124,13 @@ func (c *container) run() (code int, err error) {
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return 0, fmt.Errorf("this node does not let user namespaces mount /proc, perhaps because it is a container itself: %w", err)
 	}
-	if err := c.mountImage(); err != nil {
+	if err := c.placeImage(); err != nil {
 		return 0, err
 	}
-	if err := c.mountRoot(); err != nil {
+	if err := c.furnishRoot(); err != nil {
+		return 0, err
+	}
+	if err := c.showDriver(); err != nil {
 		return 0, err
 	}
 	args, err := c.bubblewrapArgs()
@@ -152,10 +163,14 @@ func (c *container) reap() {
 
 // end kills what is left and waits for it, so that its processor time is known.
 func (c *container) end() {
-	if c.squashfuse == 0 {
+	switch {
+	case c.squashfuse == 0 && c.bubblewrap == 0 && c.program == 0:
 		return
+	case c.plain():
+		killSession(os.Getpid())
+	default:
+		_ = syscall.Kill(-1, syscall.SIGKILL)
 	}
-	_ = syscall.Kill(-1, syscall.SIGKILL)
 	for range c.deaths { // until there are none
 	}
 }
@@ -193,6 +208,8 @@ func (c *container) mountImage() error {
 	return c.awaitMount(before)
 }
 
+var errStopped = errors.New("stopped before the command began")
+
 // awaitMount returns when the image is mounted on lowerDir.
 func (c *container) awaitMount(before unix.Stat_t) error {
 	tick := time.NewTicker(200 * time.Microsecond)
@@ -202,7 +219,7 @@ func (c *container) awaitMount(before unix.Stat_t) error {
 		case d := <-c.deaths:
 			return c.lost(d)
 		case <-c.stop:
-			return errors.New("stopped before the command began")
+			return errStopped
 		case <-tick.C:
 			var now unix.Stat_t
 			if err := unix.Stat(lowerDir, &now); err == nil && now.Dev != before.Dev {
@@ -217,10 +234,7 @@ func (c *container) lost(d death) error {
 	if d.pid != c.squashfuse {
 		return fmt.Errorf("process %d ended before it began", d.pid)
 	}
-	how := fmt.Sprintf("exit status %d", d.status.ExitStatus())
-	if d.status.Signaled() {
-		how = d.status.Signal().String()
-	}
+	how := describe(d.status)
 	if said := c.serverLog.String(); said != "" {
 		how += ": " + said
 	}

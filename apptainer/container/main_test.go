@@ -21,6 +21,7 @@ const runAsUser = "run-container"
 
 // runRequest is what such a run reads on its standard input.
 type runRequest struct {
+	Way          way
 	Container    container.Container
 	Grace        time.Duration
 	StdoutPath   string
@@ -40,6 +41,8 @@ func TestMain(m *testing.M) {
 		switch os.Args[1] {
 		case container.InitCommand:
 			os.Exit(container.Init())
+		case container.EnterCommand:
+			os.Exit(container.Enter())
 		case runAsUser:
 			if err := runContainer(); err != nil {
 				fmt.Fprintln(os.Stderr, err)
@@ -51,6 +54,10 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	if sharedImage.path != "" {
 		_ = os.RemoveAll(filepath.Dir(sharedImage.path))
+	}
+	if err := forgetEngines(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
 	}
 	os.Exit(code)
 }
@@ -73,7 +80,7 @@ func runContainer() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	var answer runAnswer
-	answer.Exit, err = c.Run(ctx)
+	answer.Exit, err = req.Way.containers().Run(ctx, c)
 	if err != nil {
 		answer.Error = err.Error()
 		answer.NoShell = errors.Is(err, container.ErrNoShell)

@@ -25,9 +25,8 @@ const (
 	shmDir   = "shm"   // a tmpfs, /dev/shm inside
 )
 
-// mountRoot mounts the container's root, writable, and puts in it what every
-// container has.
-func (c *container) mountRoot() error {
+// mountOverlay mounts the container's root over the image, writable.
+func (c *container) mountOverlay() error {
 	// Nothing in upper/ outlives the container: it need not be flushed.
 	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,userxattr", lowerDir, upperDir, workDir)
 	err := unix.Mount("overlay", rootDir, "overlay", unix.MS_NODEV, options+",volatile")
@@ -37,15 +36,28 @@ func (c *container) mountRoot() error {
 	if err != nil {
 		return overlayError(c.Scratch, err)
 	}
-	options = "mode=1777"
+	return nil
+}
+
+// furnishRoot puts in the container's root what every container has.
+func (c *container) furnishRoot() error {
+	if err := c.mountShm(); err != nil {
+		return err
+	}
+	if err := c.writeNetworkFiles(); err != nil {
+		return fmt.Errorf("write /etc/hosts and /etc/resolv.conf: %w", err)
+	}
+	return nil
+}
+
+// mountShm mounts what becomes /dev/shm.
+func (c *container) mountShm() error {
+	options := "mode=1777"
 	if c.ShmBytes > 0 {
 		options += fmt.Sprintf(",size=%d", c.ShmBytes)
 	}
 	if err := unix.Mount("tmpfs", shmDir, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, options); err != nil {
 		return fmt.Errorf("mount /dev/shm: %w", err)
-	}
-	if err := c.writeNetworkFiles(); err != nil {
-		return fmt.Errorf("write /etc/hosts and /etc/resolv.conf: %w", err)
 	}
 	return nil
 }
@@ -54,12 +66,11 @@ func (c *container) mountRoot() error {
 // has the host's network, and else that of its own loopback interface. Like
 // Docker's, the files are the container's own to change.
 func (c *container) writeNetworkFiles() error {
-	name, err := os.Hostname()
-	if err != nil {
-		return fmt.Errorf("read the host's name: %w", err)
-	}
-	hosts := []byte("127.0.0.1\tlocalhost " + name + "\n::1\tlocalhost ip6-localhost ip6-loopback\n")
 	if !c.Network {
+		hosts, err := loopbackHosts()
+		if err != nil {
+			return err
+		}
 		return writeInRoot("/etc/hosts", hosts)
 	}
 	for _, file := range []string{"/etc/hosts", "/etc/resolv.conf"} {
@@ -75,6 +86,15 @@ func (c *container) writeNetworkFiles() error {
 		}
 	}
 	return nil
+}
+
+// loopbackHosts is an /etc/hosts for a loopback interface alone.
+func loopbackHosts() ([]byte, error) {
+	name, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("read the host's name: %w", err)
+	}
+	return []byte("127.0.0.1\tlocalhost " + name + "\n::1\tlocalhost ip6-localhost ip6-loopback\n"), nil
 }
 
 // writeInRoot replaces a file of the container, or a link in its place.
@@ -158,9 +178,12 @@ func makeInRoot(name string, directory bool) (string, error) {
 	return resolved, nil
 }
 
+// shells are looked for in this order.
+func shells() []string { return []string{"/bin/bash", "/bin/sh"} }
+
 // shell is the image's.
 func shell() (string, error) {
-	for _, name := range []string{"/bin/bash", "/bin/sh"} {
+	for _, name := range shells() {
 		resolved, err := resolveInRoot(name)
 		if err != nil {
 			continue

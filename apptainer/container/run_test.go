@@ -34,6 +34,15 @@ func ordinaryUser(tb testing.TB) *syscall.Credential {
 	return testenv.Researcher(tb).Credential
 }
 
+// ordinaryUID is that user's id.
+func ordinaryUID(tb testing.TB) int {
+	tb.Helper()
+	if cred := ordinaryUser(tb); cred != nil {
+		return int(cred.Uid)
+	}
+	return os.Getuid()
+}
+
 // userDir is a directory of the ordinary user's own. Those of testing may
 // stand where only root comes.
 func userDir(tb testing.TB) string {
@@ -86,23 +95,46 @@ func smallRoot(tb testing.TB) []imagetest.File {
 		}
 		have[to] = true
 	}
+	for _, library := range ownLibraries(tb) {
+		copyIn(library[1:], library)
+	}
 	for _, program := range strings.Fields("sh cat cut df env false grep id ls mkdir mount mv rm setsid sleep stat tail touch true umount") {
 		path, err := exec.LookPath(program)
 		if err != nil {
 			tb.Fatal(err)
 		}
 		copyIn("bin/"+program, path)
-		libraries, err := exec.Command("ldd", path).Output()
-		if err != nil {
-			tb.Fatal(err)
-		}
-		for _, word := range strings.Fields(string(libraries)) {
-			if strings.HasPrefix(word, "/") {
-				copyIn(word[1:], word)
-			}
+		for _, library := range libraries(tb, path) {
+			copyIn(library[1:], library)
 		}
 	}
 	return files
+}
+
+// libraries are those that a program is linked to.
+func libraries(tb testing.TB, program string) (files []string) {
+	tb.Helper()
+	said, err := exec.Command("ldd", program).Output()
+	if err != nil {
+		return nil // it is linked statically
+	}
+	for _, word := range strings.Fields(string(said)) {
+		if strings.HasPrefix(word, "/") {
+			files = append(files, word)
+		}
+	}
+	return files
+}
+
+// ownLibraries are those of this program, which the product's are not linked
+// to.
+func ownLibraries(tb testing.TB) []string {
+	tb.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return libraries(tb, self)
 }
 
 // sif converts an image of the given files, for containers to run.
@@ -131,15 +163,20 @@ var sharedImage struct {
 	path string
 }
 
+func shellConfig() v1.Config {
+	return v1.Config{Env: []string{"PATH=/bin", `QUOTED=it's "$HOME"`}}
+}
+
 // shellImage is an image with a shell and the usual programs.
 func shellImage(tb testing.TB) string {
 	tb.Helper()
 	testenv.Containers(tb)
 	sharedImage.once.Do(func() {
-		made := sif(tb, v1.Config{Env: []string{"PATH=/bin", `QUOTED=it's "$HOME"`}}, smallRoot(tb)...)
+		made := sif(tb, shellConfig(), smallRoot(tb)...)
 		dir, err := os.MkdirTemp("", "apptainer-test-") //nolint:usetesting // it outlives this test
 		if err == nil {
 			err = errors.Join(os.Chmod(dir, 0o755), os.Link(made, filepath.Join(dir, "shell.sif")))
+			testenv.CopyProgram(tb, filepath.Join(dir, "test"))
 		}
 		if err != nil {
 			tb.Fatal(err)
@@ -155,14 +192,22 @@ func shellImage(tb testing.TB) string {
 // run is a container run by an ordinary user.
 type run struct {
 	t      testing.TB
+	way    way
 	cmd    *exec.Cmd
 	req    runRequest
 	answer bytes.Buffer
 }
 
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
 func start(tb testing.TB, c container.Container) *run {
 	tb.Helper()
-	return startUnder(tb, c, "/proc/self/exe", runAsUser)
+	return startUnder(tb, way{}, c, "/proc/self/exe", runAsUser)
 }
 
 // self is the test binary for programs that startUnder starts.
@@ -170,13 +215,13 @@ const self = "/proc/self/fd/3"
 
 // startUnder is start by way of another program, which ends in running
 // self with the argument runAsUser.
-func startUnder(tb testing.TB, c container.Container, args ...string) *run {
+func startUnder(tb testing.TB, w way, c container.Container, args ...string) *run {
 	tb.Helper()
 	if c.Scratch == "" {
 		c.Scratch = userDir(tb)
 	}
 	emptied(tb, c.Scratch)
-	r := &run{t: tb, req: runRequest{Container: c, Grace: c.Grace, StdoutPath: filepath.Join(userDir(tb), "out")}}
+	r := &run{t: tb, way: w, req: runRequest{Way: w, Container: c, Grace: c.Grace, StdoutPath: filepath.Join(userDir(tb), "out")}}
 	request, err := json.Marshal(r.req)
 	if err != nil {
 		tb.Fatal(err)

@@ -1,7 +1,10 @@
 package container_test
 
 import (
+	"bytes"
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,114 +16,222 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 )
 
-func TestEndOfContextTerminatesEveryProcess(t *testing.T) {
+func TestFidelityEndOfContextTerminatesEveryProcess(t *testing.T) {
 	t.Parallel()
-	work := userDir(t)
-	r := start(t, container.Container{
-		SIF:   shellImage(t),
-		Grace: 20 * time.Second,
-		Binds: []container.Bind{{Source: work, Target: "/work"}},
-		ShellCommand: `
+	onEachWay(t, func(t *testing.T, w way) {
+		work := userDir(t)
+		c := w.shellImage(t)
+		c.Grace = 20 * time.Second
+		c.Binds = []container.Bind{{Source: work, Target: "/work"}}
+		c.ShellCommand = `
 setsid sh -c 'trap "echo daemon saved >/work/daemon; exit" TERM; touch /work/ready; while :; do sleep 0.01; done' &
-trap 'echo command saved; exit 3' TERM
+trap 'while ! test -e /work/daemon; do sleep 0.01; done; echo command saved; exit 3' TERM
 while ! test -e /work/ready; do sleep 0.01; done
 echo begun
-while :; do sleep 0.01; done`,
+while :; do sleep 0.01; done`
+		r := w.start(t, c)
+		r.awaitBegun()
+		must(t, r.cmd.Process.Signal(syscall.SIGTERM))
+		answer := r.wait()
+		if answer.Error != "" || answer.Exit.Code != 3 || !strings.Contains(r.output(), "command saved\n") {
+			t.Errorf("%+v with output %q, want exit status 3 and what it saved", answer, r.output())
+		}
+		if saved, err := os.ReadFile(filepath.Join(work, "daemon")); err != nil || string(saved) != "daemon saved\n" {
+			t.Errorf("the other session's process left %q, %v", saved, err)
+		}
 	})
-	r.awaitBegun()
-	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	answer := r.wait()
-	if answer.Error != "" || answer.Exit.Code != 3 || !strings.Contains(r.output(), "command saved\n") {
-		t.Errorf("%+v with output %q, want exit status 3 and what it saved", answer, r.output())
-	}
-	if saved, err := os.ReadFile(filepath.Join(work, "daemon")); err != nil || string(saved) != "daemon saved\n" {
-		t.Errorf("the other session's process left %q, %v", saved, err)
-	}
 }
 
-func TestProcessThatIgnoresTermIsKilledAfterItsGrace(t *testing.T) {
+func TestFidelityProcessThatIgnoresTermIsKilledAfterItsGrace(t *testing.T) {
 	t.Parallel()
-	r := start(t, container.Container{
-		SIF:          shellImage(t),
-		Grace:        50 * time.Millisecond,
-		ShellCommand: `trap '' TERM; echo begun; while :; do sleep 0.01; done`,
+	onEachWay(t, func(t *testing.T, w way) {
+		c := w.shellImage(t)
+		c.Grace = 50 * time.Millisecond
+		c.ShellCommand = `trap '' TERM; echo begun; echo kept >&2; while :; do sleep 0.01; done`
+		r := w.start(t, c)
+		r.awaitBegun()
+		must(t, r.cmd.Process.Signal(syscall.SIGTERM))
+		if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 137 || answer.Exit.Signal != 9 || !strings.Contains(r.output(), "kept") {
+			t.Errorf("%+v, want killed by 9 with its output; %q", answer, r.output())
+		}
 	})
-	r.awaitBegun()
-	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 137 || answer.Exit.Signal != 9 {
-		t.Errorf("%+v, want killed by 9", answer)
+}
+
+func TestFidelityBackgroundProcessesEndWithTheCommand(t *testing.T) {
+	t.Parallel()
+	onEachWay(t, func(t *testing.T, w way) {
+		token := newToken()
+		c := w.shellImage(t)
+		c.ShellCommand = "setsid sleep " + token + " & sleep " + token + " & exit 4"
+		r := w.start(t, c)
+		if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 4 {
+			t.Errorf("%+v, want exit status 4", answer)
+		}
+		r.awaitNothing(token, nil)
+	})
+}
+
+// newToken is a time to sleep that tells a test's processes from any other.
+func newToken() string {
+	var digits [4]byte
+	_, _ = rand.Read(digits[:])
+	return fmt.Sprintf("1000.%d%d%d%d", digits[0], digits[1], digits[2], digits[3])
+}
+
+// awaitNothing polls until nothing is left of a run: no process that it had,
+// none with the token among its arguments, no mount of its scratch, and no
+// container of an engine's.
+func (r *run) awaitNothing(token string, parts []process) {
+	r.t.Helper()
+	gone := func(p process) bool { return !slices.Contains(processTable(r.t), p) }
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		parts = slices.DeleteFunc(parts, gone)
+		named := processesWith(r.t, token)
+		containers := r.way.containersOf(r.t, r.cmd.Process.Pid)
+		if len(parts)+len(named)+len(containers) == 0 && !mounted(r.t, r.req.Container.Scratch) {
+			return
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("left: processes %v and %v, containers %v, mounted %v", parts, named, containers, mounted(r.t, r.req.Container.Scratch))
+		}
 	}
 }
 
-func TestBackgroundProcessesEndWithTheCommand(t *testing.T) {
-	t.Parallel()
-	r := start(t, container.Container{SIF: shellImage(t), ShellCommand: "setsid sleep 1000 & sleep 1000 & exit 4"})
-	if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 4 {
-		t.Errorf("%+v, want exit status 4", answer)
+// processesWith lists the processes with a word among their arguments.
+func processesWith(tb testing.TB, word string) (found []string) {
+	tb.Helper()
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	must(tb, err)
+	for _, name := range lines {
+		if line, err := os.ReadFile(name); err == nil && slices.Contains(strings.Split(string(bytes.TrimSuffix(line, []byte{0})), "\x00"), word) {
+			found = append(found, name)
+		}
 	}
+	return found
 }
 
-func TestKillingAnyPartLeavesNoProcessAndNoMount(t *testing.T) {
+// containersOf lists those of an engine's containers that a process started.
+func (w way) containersOf(tb testing.TB, pid int) []string {
+	tb.Helper()
+	if w.Engine == nil {
+		return nil
+	}
+	all := strings.Fields(w.call(tb, "ps", "--all", "--format", "{{.Names}}"))
+	return slices.DeleteFunc(all, func(name string) bool {
+		return !strings.HasPrefix(name, fmt.Sprintf("cl-slurm-%d-%d-", ordinaryUID(tb), pid))
+	})
+}
+
+// victims are the parts of a running container, by what they are called here.
+func (w way) victims() []string {
+	switch {
+	case w.Apptainer != nil:
+		return []string{"caller", "init", "apptainer", "squashfuse_ll", "enter"}
+	case w.Engine != nil:
+		return []string{"caller", "client"}
+	}
+	return []string{"caller", "init", "squashfuse_ll"}
+}
+
+// victim is the process id of a part; 0 when there is none.
+func (r *run) victim(part string, parts []process) int {
+	named := func(name string) int {
+		if i := slices.IndexFunc(parts, func(p process) bool { return p.name == name }); i >= 0 {
+			return parts[i].pid
+		}
+		return 0
+	}
+	switch part {
+	case "caller":
+		return r.cmd.Process.Pid
+	case "init", "client":
+		return parts[0].pid
+	case "apptainer":
+		return parts[1].pid
+	case "enter":
+		return named("init")
+	}
+	return named(part)
+}
+
+func TestFidelityKillingAnyPartLeavesNoProcessAndNoMount(t *testing.T) {
 	t.Parallel()
-	image := shellImage(t)
-	for _, victim := range []string{"caller", "init", "squashfuse_ll"} {
-		t.Run(victim, func(t *testing.T) {
-			t.Parallel()
-			scratch := userDir(t)
-			r := start(t, container.Container{SIF: image, Scratch: scratch, ShellCommand: "setsid sleep 1000 & echo begun; sleep 1000"})
-			r.awaitBegun()
-			parts := r.processes()
-			i := slices.IndexFunc(parts, func(p process) bool { return p.name == victim })
-			pid := r.cmd.Process.Pid
-			switch {
-			case victim == "init":
-				pid = parts[0].pid
-			case i >= 0:
-				pid = parts[i].pid
-			}
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-			if victim == "caller" {
-				_ = r.cmd.Wait()
-			} else if answer := r.wait(); answer.Error == "" {
-				t.Errorf("%+v, want an error", answer)
-			}
-			deadline := time.Now().Add(10 * time.Second)
-			gone := func(p process) bool { return !slices.Contains(processTable(t), p) }
-			for len(parts) > 0 || mounted(t, scratch) {
-				if time.Now().After(deadline) {
-					t.Fatalf("left: %v", parts)
+	onEachWay(t, func(t *testing.T, w way) {
+		image := w.shellImage(t)
+		for _, victim := range w.victims() {
+			t.Run(victim, func(t *testing.T) {
+				t.Parallel()
+				token := newToken()
+				c := image
+				c.ShellCommand = "setsid sleep " + token + " & echo begun; sleep " + token
+				r := w.start(t, c)
+				r.awaitBegun()
+				parts := r.processes()
+				pid := r.victim(victim, parts)
+				if pid == 0 {
+					t.Fatalf("no %s among %v", victim, parts)
 				}
-				parts = slices.DeleteFunc(parts, gone)
-			}
-		})
-	}
+				must(t, syscall.Kill(pid, syscall.SIGKILL))
+				switch {
+				case victim == "caller":
+					_ = r.cmd.Wait()
+				case w.Apptainer != nil && victim == "squashfuse_ll":
+					// Apptainer does not look after it: the command goes on without its files.
+					must(t, r.cmd.Process.Signal(syscall.SIGTERM))
+					r.wait()
+				default:
+					if answer := r.wait(); answer.Error == "" {
+						t.Errorf("%+v, want an error", answer)
+					}
+				}
+				r.awaitNothing(token, parts)
+			})
+		}
+	})
 }
 
 // A batch system may send TERM to every process of a job at once.
-func TestTermToEveryProcessOfTheJobLosesNoExitStatus(t *testing.T) {
+func TestFidelityTermToEveryProcessOfTheJobLosesNoExitStatus(t *testing.T) {
 	t.Parallel()
-	work := userDir(t)
-	r := start(t, container.Container{
-		SIF:          shellImage(t),
-		Binds:        []container.Bind{{Source: work, Target: "/work"}},
-		ShellCommand: `trap 'while ! test -e /work/go; do sleep 0.01; done; cat /usr/shipped; exit 5' TERM; echo begun; while :; do sleep 0.01; done`,
-	})
-	r.awaitBegun()
-	for _, p := range r.processes() {
-		if err := syscall.Kill(p.pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
-			t.Fatal(err)
+	onEachWay(t, func(t *testing.T, w way) {
+		work := userDir(t)
+		c := w.shellImage(t)
+		c.Grace = 20 * time.Second
+		c.Binds = []container.Bind{{Source: work, Target: "/work"}}
+		c.ShellCommand = `trap 'while ! test -e /work/go; do sleep 0.01; done; cat /usr/shipped; exit 5' TERM; echo begun; while :; do sleep 0.01; done`
+		r := w.start(t, c)
+		r.awaitBegun()
+		for _, p := range r.processes() {
+			if w.Apptainer != nil && strings.Contains(p.name, "fuse") {
+				continue // what Apptainer starts to serve the image heeds TERM
+			}
+			if err := syscall.Kill(p.pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+				t.Fatal(err)
+			}
 		}
-	}
-	if err := os.WriteFile(filepath.Join(work, "go"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 5 || !strings.HasSuffix(r.output(), "by the image\n") {
-		t.Errorf("%+v with output %q, want exit status 5 and the image still readable", answer, r.output())
+		must(t, os.WriteFile(filepath.Join(work, "go"), nil, 0o644))
+		if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 5 || !strings.Contains(r.output(), "by the image\n") {
+			t.Errorf("%+v with output %q, want exit status 5 and the image still readable", answer, r.output())
+		}
+	})
+}
+
+// What a daemon's crash left behind is removed by the next run.
+func TestContainersOfProcessesThatAreGoneAreSwept(t *testing.T) {
+	t.Parallel()
+	for name, find := range map[string]func(testing.TB) way{"docker": dockerWay, "podman": podmanWay} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := find(t)
+			c := w.shellImage(t)
+			old := fmt.Sprintf("cl-slurm-%d-%d-%s", ordinaryUID(t), 1<<22+1, "1-leftover") // above any process id
+			w.call(t, append(append([]string{"create", "--name", old}, w.Engine.RunOptions...), c.Image, "true")...)
+			c.Args = []string{"true"}
+			w.shell(t, c)
+			if got := w.call(t, "ps", "--all", "--format", "{{.Names}}"); strings.Contains(got, old) {
+				t.Errorf("left: %q", got)
+			}
+		})
 	}
 }

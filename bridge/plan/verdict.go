@@ -37,8 +37,7 @@ func (d *decision) fromSlurm() Verdict {
 		return Verdict{Cause: spool.CauseLimit, Failure: fmt.Sprintf(
 			"Slurm's time limit ended job %s (%s): ask for more with --request-time.", job.ID, job.State)}
 	case sbatch.StateOutOfMemory:
-		return Verdict{Cause: spool.CauseLimit, Failure: fmt.Sprintf(
-			"Memory limit %s exceeded: ask for more with --request-memory.", codalab.FormatSize(d.row.Resources.Memory))}
+		return Verdict{Cause: spool.CauseLimit, Failure: d.outOfMemory()}
 	case sbatch.StateCancelled:
 		return Verdict{Cause: spool.CauseUser, Failure: fmt.Sprintf(
 			"Slurm job %s was cancelled outside CodaLab %s.", job.ID, ran)}
@@ -52,6 +51,21 @@ func (d *decision) fromSlurm() Verdict {
 		output = " Its last words: " + d.row.LastWords
 	}
 	return platform("Slurm job %s ended %s without a word of its worker (last seen %s).%s", job.ID, ran, job.State, output)
+}
+
+// outOfMemory is the worker's sentence (worker: memorySentence) for a job whose
+// worker did not come to say it. What the command took in its last moment need
+// not have been measured.
+func (d *decision) outOfMemory() string {
+	limit := d.row.Resources.Memory
+	if limit <= 0 {
+		return "Memory limit of the job exceeded. Ask for more with --request-memory."
+	}
+	used := limit
+	if s := d.row.Status; s != nil {
+		used = max(used, s.Usage.MemoryPeak)
+	}
+	return fmt.Sprintf("Memory limit %s exceeded (used %s). Ask for more with --request-memory.", codalab.FormatSize(limit), codalab.FormatSize(used))
 }
 
 func platform(format string, args ...any) Verdict {

@@ -15,6 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 const aboutExplain = `explain says where a bundle is, since when and why, what it waits for, and what
@@ -123,7 +124,10 @@ type explanation struct {
 	JobReason string        `json:"job_reason,omitempty"`
 	Node      string        `json:"node,omitempty"`
 	Verdict   *plan.Verdict `json:"verdict,omitempty"`
-	// Notes are about data that is used in place and is not as it was.
+	// Used is what the attempt has used, once it has ended.
+	Used *spool.Usage `json:"used,omitempty"`
+	// Notes are about data that is used in place and is not as it was, and about
+	// what was unlike in other runs.
 	Notes []string `json:"notes,omitempty"`
 
 	History []ledger.Entry `json:"history"`
@@ -190,6 +194,12 @@ func look(ctx context.Context, r *ledger.Reader, bundle string) (explanation, er
 		e.Verdict, e.Notes = row.Verdict, row.Notes()
 		if row.Begun != nil {
 			e.Node = row.Begun.Node
+		}
+		if row.Exit != nil {
+			e.Used = &row.Exit.Usage
+			if row.Exit.Note != "" {
+				e.Notes = append(e.Notes, row.Exit.Note)
+			}
 		}
 	}
 	e.History, err = r.History(ctx, bundle)

@@ -240,6 +240,20 @@ func TestExplainSaysWhatChangedOfLinkedData(t *testing.T) {
 	}
 }
 
+func TestExplainSaysWhatWasUsed(t *testing.T) {
+	t.Parallel()
+	u := spool.Usage{UserSeconds: 100, SystemSeconds: 20, MemoryPeak: 210 << 20, DiskBytes: 3 << 30}
+	want := "  used       2m0s of processor time, 210m of memory at most, 3g in its working directory"
+	if said := (explanation{Bundle: inSlurm, Phase: plan.Done, Used: &u}).text(noon); !strings.Contains(said, want+"\n") {
+		t.Errorf("%s\nwant %q", said, want)
+	}
+	u.GPU = spool.GPUUsage{BusyMean: .456, MemoryPeak: 70 << 30, Samples: 12}
+	want += "; its GPUs busy for 46% of the time, with 70g of their memory at most\n"
+	if said := (explanation{Bundle: inSlurm, Phase: plan.Done, Used: &u}).text(noon); !strings.Contains(said, want) {
+		t.Errorf("%s\nwant %q", said, want)
+	}
+}
+
 func TestSecondBridgeOnALedgerIsRefused(t *testing.T) {
 	t.Parallel()
 	where := filepath.Join(t.TempDir(), "new", "ledger.db")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // waitsFor says in plain words what has to come for a row to go on.
@@ -93,6 +94,9 @@ func (e explanation) facts(now time.Time) [][]string {
 	if e.Verdict != nil {
 		add("ended", verdict(*e.Verdict))
 	}
+	if e.Used != nil {
+		add("used", used(*e.Used))
+	}
 	for _, note := range e.Notes {
 		add("note", note)
 	}
@@ -133,6 +137,17 @@ func verdict(v plan.Verdict) string {
 		said += fmt.Sprintf(", exit status %d", *v.ExitCode)
 	}
 	return said + strings.TrimSuffix(": "+v.Failure, ": ")
+}
+
+// used is what an attempt used; of its GPUs what was seen of them.
+func used(u spool.Usage) string {
+	cpu := time.Duration((u.UserSeconds + u.SystemSeconds) * float64(time.Second))
+	said := fmt.Sprintf("%s of processor time, %s of memory at most, %s in its working directory",
+		codalab.FormatDuration(cpu), codalab.FormatSize(u.MemoryPeak), codalab.FormatSize(u.DiskBytes))
+	if g := u.GPU; g.Samples > 0 {
+		said += fmt.Sprintf("; its GPUs busy for %.0f%% of the time, with %s of their memory at most", 100*g.BusyMean, codalab.FormatSize(g.MemoryPeak))
+	}
+	return said
 }
 
 // clock is a moment in the zone of who reads it.

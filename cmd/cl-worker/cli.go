@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/worker"
@@ -80,11 +81,12 @@ func execute(ctx context.Context, p program.Process, spec string) error {
 		return fmt.Errorf("find the name of this host: %w", err)
 	}
 	exit, err := worker.Worker{
-		Node:    node,
-		Job:     p.Getenv("SLURM_JOB_ID"),
-		Restart: p.Getenv("SLURM_RESTART_COUNT"),
-		GPUs:    p.Getenv("SLURM_JOB_GPUS"),
-		Log:     slog.New(slog.NewTextHandler(p.Stderr, nil)),
+		Node:       node,
+		Job:        p.Getenv("SLURM_JOB_ID"),
+		Restart:    p.Getenv("SLURM_RESTART_COUNT"),
+		GPUs:       p.Getenv("SLURM_JOB_GPUS"),
+		Containers: container.Builtin{},
+		Log:        slog.New(slog.NewTextHandler(p.Stderr, nil)),
 	}.Run(ctx, spec)
 	if code := exitCode(exit, err); code != 0 {
 		return &program.Error{Code: code, Err: outcome(exit, err)}

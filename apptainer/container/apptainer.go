@@ -1,0 +1,253 @@
+package container
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
+)
+
+// Apptainer is the way by a site's own Apptainer or SingularityCE. Where user
+// namespaces are allowed it runs inside one, in which the calling user is
+// root, and in a pid namespace whose end is the end of everything in it. Where
+// they are not (Apptainer may have been installed with privileges instead) it
+// runs as the calling user, and its processes are found by their session.
+type Apptainer struct {
+	// Program is the path of apptainer or singularity.
+	Program string
+	// Plain has it run without namespaces of our own.
+	Plain bool
+	// Init is the argument vector that calls the function Init; nil means this
+	// program with InitCommand.
+	Init []string
+	// Enter is the path of a program that calls the function Enter when its
+	// first argument is EnterCommand; empty means this program.
+	Enter string
+}
+
+// Run does what [Builtin.Run] does, as the table in docs/containers.md says.
+func (a Apptainer) Run(ctx context.Context, c Container) (Exit, error) {
+	exit, err := a.run(ctx, c)
+	if err != nil {
+		return Exit{}, fmt.Errorf("run container of %s: %w", c.SIF, err)
+	}
+	return exit, nil
+}
+
+func (a Apptainer) run(ctx context.Context, c Container) (Exit, error) {
+	if ctx.Err() != nil {
+		return Exit{}, ctx.Err()
+	}
+	config, err := apptainer.Config(c.SIF)
+	if err != nil {
+		return Exit{}, err
+	}
+	spec := initSpec{Binds: c.Binds, ShmBytes: c.ShmBytes, Grace: c.grace()}
+	if err := c.check(config.Architecture); err != nil {
+		return Exit{}, err
+	}
+	enter, err := enterPath(a.Enter)
+	if err != nil {
+		return Exit{}, err
+	}
+	command := c.enterSpec(config.Env)
+	driver, err := driverBinds(c.GPUs, &command)
+	if err != nil {
+		return Exit{}, err
+	}
+	spec.Apptainer = &apptainerSpec{
+		Program:  a.Program,
+		SIF:      c.SIF,
+		Devices:  c.Devices,
+		Network:  c.Network,
+		Plain:    a.Plain,
+		Fakeroot: a.Plain && mayFakeRoot(),
+		Enter:    enter,
+		Driver:   driver,
+		Command:  command,
+	}
+	if !a.Plain {
+		if spec.Apptainer.Command.Hosts, err = hosts(c.Network); err != nil {
+			return Exit{}, err
+		}
+	}
+	if spec.Scratch, err = os.MkdirTemp(c.Scratch, "container-"); err != nil {
+		return Exit{}, fmt.Errorf("make its scratch directory: %w", err)
+	}
+	// The kernel kills init when the thread that started it ends.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	child, err := startInit(c, Builtin{Init: a.Init}.initArgs(), a.attributes())
+	if err != nil {
+		return Exit{}, err
+	}
+	if c.OnStart != nil {
+		c.OnStart(child.cmd.Process.Pid)
+	}
+	exit, err := child.wait(ctx, spec)
+	if err != nil && a.Plain { // init may have been killed
+		killSession(child.cmd.Process.Pid)
+	}
+	return exit, err
+}
+
+// attributes are those of the process that init is.
+func (a Apptainer) attributes() *syscall.SysProcAttr {
+	if a.Plain {
+		return &syscall.SysProcAttr{Setsid: true}
+	}
+	return namespaces()
+}
+
+// enterSpec is what Enter is told to do in an image with this environment.
+func (c Container) enterSpec(image []string) enterSpec {
+	return enterSpec{
+		Args:         c.Args,
+		ShellCommand: c.ShellCommand,
+		Env:          mergeEnv(image, c.Env),
+		Dir:          cmp.Or(c.Dir, "/"),
+		Grace:        c.grace(),
+	}
+}
+
+// driverBinds show the driver of the host's GPUs where Apptainer's own options
+// --nv and --rocm have it, and have the command look there.
+func driverBinds(maker gpudriver.Maker, command *enterSpec) (binds []Bind, err error) {
+	if maker == "" {
+		return nil, nil
+	}
+	driver, err := (gpudriver.Host{}).Find(maker)
+	if err != nil || len(driver.Libraries)+len(driver.Programs) == 0 {
+		return nil, err
+	}
+	for _, lib := range driver.Libraries {
+		binds = append(binds, Bind{Source: lib.Path, Target: path.Join(driverDir, lib.Name), ReadOnly: true})
+	}
+	for _, program := range driver.Programs {
+		binds = append(binds, Bind{Source: program, Target: path.Join(programDir(command.Env), path.Base(program)), ReadOnly: true})
+	}
+	for _, file := range driver.Files {
+		binds = append(binds, Bind{Source: file.Path, Target: file.Name, ReadOnly: true})
+	}
+	command.Env = appendPath(command.Env, "LD_LIBRARY_PATH", driverDir)
+	return binds, nil
+}
+
+// hosts is an /etc/hosts for a container: the host's own where it has the
+// host's network.
+func hosts(network bool) ([]byte, error) {
+	if !network {
+		return loopbackHosts()
+	}
+	text, err := os.ReadFile("/etc/hosts")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("copy /etc/hosts: %w", err)
+	}
+	return text, nil
+}
+
+// enterPath is the path of the program that is shown in the container.
+func enterPath(given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this program: %w", err)
+	}
+	return self, nil
+}
+
+// mayFakeRoot says whether the user has ids to be root with (subuid(5)).
+func mayFakeRoot() bool {
+	uid := strconv.Itoa(os.Getuid())
+	name := uid
+	if u, err := user.LookupId(uid); err == nil {
+		name = u.Username
+	}
+	for _, file := range []string{"/etc/subuid", "/etc/subgid"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return false
+		}
+		if !slices.ContainsFunc(strings.Split(string(text), "\n"), func(line string) bool {
+			return strings.HasPrefix(line, name+":") || strings.HasPrefix(line, uid+":")
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// apptainerSpec is what init is told where it does not set the container up
+// itself.
+type apptainerSpec struct {
+	Program  string
+	SIF      string
+	Devices  []string
+	Network  bool
+	Plain    bool
+	Fakeroot bool
+	Enter    string
+	Driver   []Bind
+	Command  enterSpec
+}
+
+// args is the argument vector of Apptainer. What Singularity 3.9 or Apptainer
+// 1.0 did not know yet is not in it.
+func (s apptainerSpec) args(scratch, report string, binds []Bind) []string {
+	args := []string{
+		s.Program, "--silent", "exec",
+		"--containall", "--no-home", "--no-init", "--no-mount", "cwd", "--pwd", "/",
+	}
+	switch {
+	case !s.Plain:
+		args = append(args, "--no-mount", "bind-paths,tmp", "--overlay", filepath.Join(scratch, upperDir))
+	case s.Fakeroot:
+		args = append(args, "--fakeroot", "--writable-tmpfs")
+	default:
+		args = append(args, "--writable-tmpfs")
+	}
+	if !s.Network {
+		args = append(args, "--net", "--network", "none")
+	}
+	binds = append(slices.Concat(binds, s.Driver), Bind{Source: s.Enter, Target: enterProgram, ReadOnly: true}, Bind{Source: report, Target: enterReport})
+	for _, device := range s.Devices {
+		binds = append(binds, Bind{Source: device, Target: device})
+	}
+	for _, b := range binds {
+		option := mountOption("source", b.Source, "destination", b.Target)
+		if b.ReadOnly {
+			option += ",ro"
+		}
+		args = append(args, "--mount", option)
+	}
+	return append(args, s.SIF, enterProgram, EnterCommand)
+}
+
+// mountOption is a bind as the options --mount of Apptainer, Docker and Podman
+// read it: a line of comma separated values.
+func mountOption(pairs ...string) string {
+	fields := []string{"type=bind"}
+	for pair := range slices.Chunk(pairs, 2) {
+		field := pair[0] + "=" + pair[1]
+		if strings.ContainsAny(field, ",\"\n\r") {
+			field = `"` + strings.ReplaceAll(field, `"`, `""`) + `"`
+		}
+		fields = append(fields, field)
+	}
+	return strings.Join(fields, ",")
+}

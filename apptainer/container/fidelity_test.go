@@ -1,0 +1,334 @@
+package container_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+)
+
+// These tests and those of stop_test.go are the fidelity suite: what a command
+// may count on whichever way it is run. What differs between the ways is in
+// the table of docs/containers.md, and marked here.
+
+func TestFidelityCommandLooksLikeRootAndWritesEverywhere(t *testing.T) {
+	t.Parallel()
+	onEachWay(t, func(t *testing.T, w way) {
+		c := w.shellImage(t)
+		c.ShellCommand = `
+set -e
+id -u; id -g
+mkdir -p /tmp
+touch /made /etc/made /usr/made /tmp/made /root/made 2>/dev/null || touch /made /etc/made /usr/made /tmp/made
+echo changed >>/usr/shipped; cat /usr/shipped
+rm /usr/shipped /bin/true
+mv /usr /usr2; mkdir /usr; rm -r /usr2
+stat -c %u:%g:%a /bin/sh`
+		want := "0\n0\nby the image\nchanged\n0:0:755\n"
+		for range 2 { // the second run finds the image as the first did
+			if got := w.shell(t, c); got != want {
+				t.Errorf("output %q, want %q", got, want)
+			}
+		}
+	})
+}
+
+func TestFidelityEnvironmentIsTheImagesAndTheCallersAlone(t *testing.T) {
+	t.Parallel()
+	onEachWay(t, func(t *testing.T, w way) {
+		c := w.shellImage(t)
+		c.Args = []string{"env", "-0"}
+		c.Env = []string{
+			"HOME=/0x1", "LD_LIBRARY_PATH=/nowhere", "EMPTY=", "PWD=/",
+			"LINES=a\nb\n\n", `MARKS=' " \ $HOME $(id) ` + "`id`" + ` %s ; & | < > * ~ # !`, "UTF8=naïve – 猫", "SPACES=  x  ",
+			"EQUALS=a=b=", "lower-case.dots=1", "APPTAINERENV_X=1", "SINGULARITYENV_PATH=/x", "CONTROL=\x01\t",
+		}
+		got := strings.Split(strings.TrimSuffix(w.shell(t, c), "\x00"), "\x00")
+		want := append([]string{"PATH=/bin", `QUOTED=it's "$HOME"`}, c.Env...)
+		slices.Sort(got)
+		slices.Sort(want)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("environment (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestFidelityWorkingDirectoryIsMadeAndHomeIsRoots(t *testing.T) {
+	t.Parallel()
+	onEachWay(t, func(t *testing.T, w way) {
+		c := w.shellImage(t)
+		c.Dir, c.ShellCommand = "/made/for it", "pwd; echo $HOME; touch here"
+		if got := w.shell(t, c); got != "/made/for it\n/root\n" {
+			t.Errorf("output %q", got)
+		}
+	})
+}
+
+func TestFidelityExitStatusAndSignalAreTheCommands(t *testing.T) {
+	t.Parallel()
+	onEachWay(t, func(t *testing.T, w way) {
+		image := w.shellImage(t)
+		for _, tt := range []struct {
+			name         string
+			args         []string
+			code, signal int
+		}{
+			{"success", []string{"true"}, 0, 0},
+			{"failure", []string{"sh", "-c", "exit 7"}, 7, 0},
+			{"largest", []string{"sh", "-c", "exit 255"}, 255, 0},
+			{"one", []string{"false"}, 1, 0},
+			{"as an engine's own", []string{"sh", "-c", "exit 125"}, 125, 0},
+			{"killed", []string{"sh", "-c", "kill -KILL $$"}, 137, 9},
+			{"segmentation fault", []string{"sh", "-c", "kill -SEGV $$"}, 139, 11},
+			{"terminated", []string{"sh", "-c", "kill -TERM $$"}, 143, 15},
+			{"missing program", []string{"/no/such/program"}, 127, 0},
+			{"missing in PATH", []string{"nosuchprogram"}, 127, 0},
+			{"not executable", []string{"/etc/made-by-hand"}, 126, 0},
+			{"a directory", []string{"/etc"}, 126, 0},
+		} {
+			t.Run(tt.name, func(t *testing.T) {
+				t.Parallel()
+				c := image
+				c.Args = tt.args
+				c.Binds = []container.Bind{{Source: fileOf(t, "no program\n"), Target: "/etc/made-by-hand", ReadOnly: true}}
+				r := w.start(t, c)
+				answer := r.wait()
+				if answer.Error != "" || answer.Exit.Code != tt.code || answer.Exit.Signal != tt.signal {
+					t.Errorf("%+v, want exit status %d by signal %d; output %q", answer, tt.code, tt.signal, r.output())
+				}
+			})
+		}
+	})
+}
+
+// fileOf is a file of the ordinary user's that anybody may read.
+func fileOf(tb testing.TB, content string) string {
+	tb.Helper()
+	name := filepath.Join(userDir(tb), "file")
+	must(tb, os.WriteFile(name, []byte(content), 0o644))
+	return name
+}
+
+func TestFidelityBindsShowTheHostsFilesAndNoMoreThanAsked(t *testing.T) {
+	t.Parallel()
+	onEachWay(t, func(t *testing.T, w way) {
+		work, dependency := userDir(t), filepath.Join(userDir(t), `with, comma:colon "and" spaces`)
+		must(t, os.Mkdir(dependency, 0o777))
+		must(t, os.WriteFile(filepath.Join(dependency, "data"), []byte("precious\n"), 0o666))
+		must(t, errors.Join(os.Chmod(dependency, 0o777), os.Chmod(filepath.Join(dependency, "data"), 0o666)))
+		c := w.shellImage(t)
+		c.Dir = "/0xabc"
+		c.Binds = []container.Bind{
+			{Source: work, Target: "/0xabc"},
+			{Source: dependency, Target: "/0xabc_dependencies/in, put", ReadOnly: true},
+			{Source: filepath.Join(dependency, "data"), Target: "/etc/one-file", ReadOnly: true},
+		}
+		c.ShellCommand = `
+pwd; cat "/0xabc_dependencies/in, put/data" /etc/one-file
+echo result >result; mkdir -m 0700 own; echo deep >own/file; mkdir -p shared/a; touch shared/a/b
+for f in "/0xabc_dependencies/in, put/data" "/0xabc_dependencies/in, put/new" /etc/one-file; do
+	(echo spoiled >"$f") 2>/dev/null && echo "wrote $f"
+done
+mount -o remount,rw,bind "/0xabc_dependencies/in, put" 2>/dev/null && echo remounted
+umount "/0xabc_dependencies/in, put" 2>/dev/null && echo unmounted
+rm -f "/0xabc_dependencies/in, put/data" 2>/dev/null && echo removed
+true`
+		if got := w.shell(t, c); got != "/0xabc\nprecious\nprecious\n" {
+			t.Errorf("output %q", got)
+		}
+		for _, name := range []string{"result", "own", "own/file", "shared/a/b"} {
+			var stat syscall.Stat_t
+			must(t, syscall.Stat(filepath.Join(work, name), &stat))
+			if int(stat.Uid) != ordinaryUID(t) {
+				t.Errorf("%s belongs to %d, want %d", name, stat.Uid, ordinaryUID(t))
+			}
+		}
+	})
+}
+
+func TestFidelityExactBindsFollowNoSymbolicLink(t *testing.T) {
+	t.Parallel()
+	onEachWay(t, func(t *testing.T, w way) {
+		dir := userDir(t)
+		for _, name := range []string{"real/set/data", "secret/set/data"} {
+			name = filepath.Join(dir, name)
+			must(t, os.MkdirAll(filepath.Dir(name), 0o755))
+			must(t, os.WriteFile(name, []byte(filepath.Base(filepath.Dir(filepath.Dir(name)))+"\n"), 0o644))
+		}
+		must(t, os.Symlink("secret", filepath.Join(dir, "swapped")))
+		c := w.shellImage(t)
+		c.Binds = []container.Bind{
+			{Source: filepath.Join(dir, "real/set"), Target: "/set", ReadOnly: true, Exact: true},
+			{Source: filepath.Join(dir, "real/set/data"), Target: "/file", ReadOnly: true, Exact: true},
+		}
+		c.ShellCommand = "cat /set/data /file; (echo x >/set/data) 2>/dev/null && echo wrote; (echo x >/file) 2>/dev/null && echo wrote; true"
+		if got := w.shell(t, c); got != "real\nreal\n" {
+			t.Errorf("output %q", got)
+		}
+		c.Binds[0].Source = filepath.Join(dir, "swapped/set")
+		if answer := w.start(t, c).wait(); !strings.Contains(answer.Error, "swapped/set: there is a symbolic link in its path now") {
+			t.Errorf("%+v", answer)
+		}
+		c.Binds[0].Exact = false
+		if got := w.shell(t, c); got != "secret\nreal\n" {
+			t.Errorf("not exact: output %q", got)
+		}
+	})
+}
+
+func TestFidelityDevicesAreThoseAskedForAlone(t *testing.T) {
+	t.Parallel()
+	onEachWay(t, func(t *testing.T, w way) {
+		c := w.shellImage(t)
+		c.Devices, c.ShellCommand = []string{"/dev/fuse"}, "test -c /dev/fuse && echo there"
+		if got := w.shell(t, c); got != "there\n" {
+			t.Errorf("no /dev/fuse: %q", got)
+		}
+		c.Devices, c.ShellCommand = nil, "ls /dev; for d in null zero full random urandom tty; do test -c /dev/$d || echo no $d; done; echo x >/dev/null"
+		got := w.shell(t, c)
+		for name := range strings.FieldsSeq(got) {
+			if !slices.Contains(strings.Fields("console core fd full mqueue null ptmx pts random shm stderr stdin stdout tty urandom zero"), name) && name != "no" {
+				t.Errorf("/dev/%s is there", name)
+			}
+		}
+		// Apptainer's minimal /dev has no full.
+		if strings.Contains(got, "no ") && (w.Apptainer == nil || !strings.HasSuffix(got, "no full\n")) {
+			t.Errorf("something lacks in %q", got)
+		}
+	})
+}
+
+func TestFidelityNothingOfTheHostIsVisible(t *testing.T) {
+	t.Parallel()
+	onEachWay(t, func(t *testing.T, w way) {
+		c := w.shellImage(t)
+		c.ShmBytes = 3 << 20
+		c.ShellCommand = `
+for d in /home /tmp /var/tmp /run /mnt /srv /opt; do for f in $d/* $d/.[!.]*; do test -e "$f" && echo "see $f"; done; done
+test -e /run/munge && echo munge
+test $(ls /proc | grep -c '^[0-9]') -le 6 || echo processes
+echo descriptors: $(for f in 3 4 5 6 7 8 9 250 251 252; do test -e /proc/self/fd/$f && echo $f; done)
+read line || echo no input
+cat /proc/1/environ 2>/dev/null | grep -c SECRET
+env | grep -c SECRET
+df -k /dev/shm | tail -1 | grep -o ' 3072 ' | head -1 2>/dev/null || df -k /dev/shm | tail -1
+true`
+		got := w.shell(t, c)
+		for line := range strings.Lines(got) {
+			switch line = strings.TrimSpace(line); {
+			case line == "descriptors:", line == "no input", line == "0", line == "", line == "3072":
+			case strings.Contains(line, " 3072 "): // of /dev/shm
+			case w.Engine != nil && strings.HasPrefix(line, "see /run/"): // Podman's own mark
+			case w.Apptainer != nil && line == "see /run/resolve": // where the image's resolv.conf leads, and Apptainer binds one
+			case w.Apptainer != nil && w.Apptainer.Plain && strings.Contains(line, "/dev/shm"): // the whole memory's half
+			default:
+				t.Errorf("%q", line)
+			}
+		}
+	})
+}
+
+func TestFidelityNoNetworkUnlessAskedFor(t *testing.T) {
+	t.Parallel()
+	onEachWay(t, func(t *testing.T, w way) {
+		c := w.shellImage(t)
+		c.ShellCommand = "cut -s -d: -f1 /proc/net/dev; grep -q 127.0.0.1 /proc/net/fib_trie && echo loopback; grep -o localhost /etc/hosts | grep -m1 localhost"
+		got := strings.Fields(w.shell(t, c))
+		if diff := cmp.Diff([]string{"lo", "loopback", "localhost"}, slices.DeleteFunc(got, func(word string) bool {
+			return strings.HasPrefix(word, "tunl") || strings.HasPrefix(word, "sit") || strings.HasPrefix(word, "gre") || strings.HasPrefix(word, "ip6") || strings.HasPrefix(word, "erspan") || strings.HasPrefix(word, "ip_vti")
+		})); diff != "" {
+			t.Errorf("without a network (-want +got):\n%s", diff)
+		}
+		if w.Engine != nil {
+			return // what an engine's network is, its site says
+		}
+		dev, err := os.ReadFile("/proc/net/dev")
+		must(t, err)
+		c.Network, c.ShellCommand = true, "cat /proc/net/dev"
+		if got := w.shell(t, c); strings.Count(got, ":") != strings.Count(string(dev), ":") {
+			t.Errorf("with the host's network: %q", got)
+		}
+	})
+}
+
+func TestFidelityImageWithoutShellSaysSo(t *testing.T) {
+	t.Parallel()
+	onEachWay(t, func(t *testing.T, w way) {
+		files := []imagetest.File{imagetest.Regular("data", "no programs here")}
+		for _, library := range ownLibraries(t) {
+			content, err := os.ReadFile(library)
+			must(t, err)
+			files = append(files, imagetest.Executable(library[1:], string(content)))
+		}
+		c := w.image(t, v1.Config{}, files...)
+		c.ShellCommand = "true"
+		if answer := w.start(t, c).wait(); !answer.NoShell || !strings.Contains(answer.Error, "no shell") {
+			t.Errorf("%+v, want ErrNoShell", answer)
+		}
+	})
+}
+
+func TestFidelityBashIsPreferred(t *testing.T) {
+	t.Parallel()
+	onEachWay(t, func(t *testing.T, w way) {
+		c := w.image(t, v1.Config{Env: []string{"PATH=/bin"}}, append(smallRoot(t),
+			imagetest.Directory("usr/bin"), imagetest.Executable("usr/bin/mybash", "#!/bin/sh\necho bash \"$@\"\n"), imagetest.Symlink("bin/bash", "/usr/bin/mybash"))...)
+		c.ShellCommand = "a 'b  c'"
+		if got := w.shell(t, c); got != "bash -c a 'b  c'\n" {
+			t.Errorf("output %q", got)
+		}
+	})
+}
+
+func TestFidelityWrongRequestsAreRefusedInWords(t *testing.T) {
+	t.Parallel()
+	onEachWay(t, func(t *testing.T, w way) {
+		image, dir := w.shellImage(t), userDir(t)
+		image.Args = []string{"true"}
+		for want, change := range map[string]func(c *container.Container){
+			"no command":                    func(c *container.Container) { c.Args = nil },
+			"nosuch: no such file":          func(c *container.Container) { c.Binds = []container.Bind{{Source: dir + "/nosuch", Target: "/x"}} },
+			`"x" is not an absolute path`:   func(c *container.Container) { c.Dir = "x" },
+			`bind target "x" is not an abs`: func(c *container.Container) { c.Binds = []container.Bind{{Source: dir, Target: "x"}} },
+			"not a device":                  func(c *container.Container) { c.Devices = []string{"/etc/passwd"} },
+			"working directory: ":           func(c *container.Container) { c.Dir = "/bin/sh" },
+			"nosuch":                        func(c *container.Container) { c.SIF, c.Image = dir+"/nosuch.sif", "localhost/nosuch:1" },
+		} {
+			t.Run(want, func(t *testing.T) {
+				t.Parallel()
+				c := image
+				change(&c)
+				if answer := w.start(t, c).wait(); !strings.Contains(answer.Error, want) || strings.Contains(answer.Error, "\n") {
+					t.Errorf("%+v, want one sentence with %q", answer, want)
+				}
+			})
+		}
+	})
+}
+
+// The container's processes may be waited for in any order.
+func TestFidelityExitStatusIsKeptHoweverQuickTheEnd(t *testing.T) {
+	t.Parallel()
+	onEachWay(t, func(t *testing.T, w way) {
+		c := w.shellImage(t)
+		c.ShellCommand = "exit 7"
+		for i := range 4 {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				t.Parallel()
+				if answer := w.start(t, c).wait(); answer.Error != "" || answer.Exit.Code != 7 {
+					t.Errorf("%+v, want 7", answer)
+				}
+			})
+		}
+	})
+}

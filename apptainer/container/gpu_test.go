@@ -1,0 +1,110 @@
+package container_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
+	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver/drivertest"
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+)
+
+// withDriver is a preparation of a host (see startOnHost) that gives it a
+// driver of NVIDIA's: in a directory that its dynamic linker knows.
+func withDriver(tb testing.TB) string {
+	tb.Helper()
+	root := userDir(tb)
+	for _, soname := range []string{"libcuda.so.1", "libnvidia-ml.so.1", "libGL.so.1", "libEGL.so.1", "libcudart.so.12"} {
+		drivertest.Write(tb, root, "opt/driver/"+soname, drivertest.Library(tb, soname), 0o755)
+	}
+	drivertest.Cache(tb, root, "new", "/opt/driver")
+	drivertest.Write(tb, root, "bin/nvidia-smi", "#!/bin/sh\necho the host\\'s nvidia-smi \"$@\"\n", 0o755)
+	return strings.NewReplacer("ROOT", root).Replace(
+		"mount --bind ROOT/opt /opt; mount --bind ROOT/bin /usr/local/bin; mount --bind ROOT/etc/ld.so.cache /etc/ld.so.cache")
+}
+
+// gpuImage is an image of Debian's kind, which has a libGL of its own.
+func gpuImage(tb testing.TB, config v1.Config) string {
+	tb.Helper()
+	own := tb.TempDir()
+	drivertest.Write(tb, own, "usr/lib/x86_64-linux-gnu/libGL.so.1", drivertest.Library(tb, "libGL.so.1"), 0o755)
+	drivertest.Cache(tb, own, "new", "/usr/lib/x86_64-linux-gnu")
+	cache, err := os.ReadFile(filepath.Join(own, "etc/ld.so.cache"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return sif(tb, config, append(smallRoot(tb),
+		imagetest.Directory("usr/lib"), imagetest.Directory("usr/lib/x86_64-linux-gnu"), imagetest.Directory("usr/lib/aarch64-linux-gnu"),
+		imagetest.Regular("etc/ld.so.cache", string(cache)))...)
+}
+
+func TestGPUsDriverIsTheHosts(t *testing.T) {
+	t.Parallel()
+	r := startOnHost(t, way{}, withDriver(t), container.Container{
+		SIF:  gpuImage(t, v1.Config{Env: []string{"PATH=/bin:/usr/bin", "LD_LIBRARY_PATH=/opt/toolkit/lib"}}),
+		GPUs: gpudriver.NVIDIA,
+		ShellCommand: `
+echo $LD_LIBRARY_PATH
+ls /.singularity.d/libs
+nvidia-smi -L
+LD_PRELOAD=libcuda.so.1 cat /proc/self/maps | grep -c /libcuda.so.1
+unset LD_LIBRARY_PATH
+LD_PRELOAD=libnvidia-ml.so.1 cat /proc/self/maps | grep -c /libnvidia-ml.so.1
+for f in /.singularity.d/libs/libcuda.so.1 /usr/bin/nvidia-smi; do (echo spoiled >>$f) 2>/dev/null && echo "wrote $f"; done
+ls /opt /usr/local 2>/dev/null
+true`,
+	})
+	answer := r.wait()
+	want := "/opt/toolkit/lib:/.singularity.d/libs\nlibEGL.so.1\nlibcuda.so.1\nlibnvidia-ml.so.1\nthe host's nvidia-smi -L\n1\n1\n"
+	if got := r.output(); answer.Error != "" || got != want {
+		t.Errorf("%+v with output %q, want %q", answer, got, want)
+	}
+}
+
+func TestHostWithoutDriverShowsNothingOfOne(t *testing.T) {
+	t.Parallel()
+	c := container.Container{SIF: shellImage(t), ShellCommand: "ls -A /.singularity.d/libs 2>/dev/null; echo ${LD_LIBRARY_PATH-unset}"}
+	r := startOnHost(t, way{}, withDriver(t), c)
+	if answer := r.wait(); answer.Error != "" || r.output() != "unset\n" {
+		t.Errorf("without GPUs: %+v with output %q", answer, r.output())
+	}
+	c.GPUs = gpudriver.NVIDIA
+	r = startOnHost(t, way{}, "mount -t tmpfs none /etc", c)
+	if answer := r.wait(); answer.Error != "" || r.output() != "unset\n" {
+		t.Errorf("without a driver: %+v with output %q", answer, r.output())
+	}
+}
+
+// Apptainer's own --nv has no links where the linker looks by itself either.
+func TestGPUsDriverIsTheHostsInApptainer(t *testing.T) {
+	t.Parallel()
+	r := startOnHost(t, apptainerWay(t), withDriver(t), container.Container{
+		SIF:  gpuImage(t, v1.Config{Env: []string{"PATH=/bin:/usr/bin", "LD_LIBRARY_PATH=/opt/toolkit/lib"}}),
+		GPUs: gpudriver.NVIDIA,
+		ShellCommand: `
+echo $LD_LIBRARY_PATH
+nvidia-smi -L
+LD_PRELOAD=libcuda.so.1 cat /proc/self/maps | grep -c /libcuda.so.1
+for f in /.singularity.d/libs/libcuda.so.1 /usr/bin/nvidia-smi; do (echo spoiled >>$f) 2>/dev/null && echo "wrote $f"; done
+true`,
+	})
+	answer := r.wait()
+	want := "/opt/toolkit/lib:/.singularity.d/libs\nthe host's nvidia-smi -L\n1\n"
+	if got := r.output(); answer.Error != "" || got != want {
+		t.Errorf("%+v with output %q, want %q", answer, got, want)
+	}
+}
+
+// The driver's program is found whatever the image's PATH is.
+func TestGPUsProgramsAreInThePath(t *testing.T) {
+	t.Parallel()
+	r := startOnHost(t, way{}, withDriver(t), container.Container{SIF: shellImage(t), GPUs: gpudriver.NVIDIA, Args: []string{"nvidia-smi"}})
+	if answer := r.wait(); answer.Error != "" || r.output() != "the host's nvidia-smi\n" {
+		t.Errorf("%+v with output %q", answer, r.output())
+	}
+}

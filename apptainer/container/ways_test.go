@@ -1,0 +1,268 @@
+package container_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+)
+
+// way is one of the ways to run a container, for the process that does. The
+// zero value is the built-in one.
+type way struct {
+	Apptainer *container.Apptainer
+	Engine    *container.Engine
+}
+
+// containers is what package worker calls a way.
+func (w way) containers() interface {
+	Run(ctx context.Context, c container.Container) (container.Exit, error)
+} {
+	switch {
+	case w.Apptainer != nil:
+		return *w.Apptainer
+	case w.Engine != nil:
+		return *w.Engine
+	}
+	return container.Builtin{}
+}
+
+// onEachWay runs a test of the fidelity suite on each way that this machine
+// has, and says which it has not.
+func onEachWay(t *testing.T, test func(t *testing.T, w way)) {
+	t.Helper()
+	for name, find := range map[string]func(testing.TB) way{
+		"builtin":         func(tb testing.TB) way { testenv.Containers(tb); return way{} },
+		"apptainer":       apptainerWay,
+		"apptainer-plain": plainWay,
+		"docker":          dockerWay,
+		"podman":          podmanWay,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, find(t))
+		})
+	}
+}
+
+// apptainerWay is by the Apptainer of this machine.
+func apptainerWay(tb testing.TB) way {
+	tb.Helper()
+	testenv.Containers(tb)
+	program, err := exec.LookPath(cmp.Or(os.Getenv("CLTEST_APPTAINER"), "apptainer"))
+	if err != nil {
+		tb.Skipf("needs Apptainer, on PATH or at $CLTEST_APPTAINER: %v", err)
+	}
+	return way{Apptainer: &container.Apptainer{Program: program, Enter: enterCopy(tb)}}
+}
+
+// plainWay is Apptainer's without namespaces of our own.
+func plainWay(tb testing.TB) way {
+	tb.Helper()
+	w := apptainerWay(tb)
+	w.Apptainer.Plain = true
+	return w
+}
+
+// dockerWay is by a Docker daemon that lets the ordinary user in.
+func dockerWay(tb testing.TB) way {
+	tb.Helper()
+	testenv.Containers(tb)
+	host := os.Getenv("CLTEST_DOCKER_HOST")
+	if host == "" {
+		tb.Skip("needs a Docker daemon that lets researcher in, at $CLTEST_DOCKER_HOST")
+	}
+	program, err := exec.LookPath("docker")
+	if err != nil {
+		tb.Skipf("needs Docker: %v", err)
+	}
+	return way{Engine: &container.Engine{
+		Program: program, Enter: enterCopy(tb),
+		Env: []string{"PATH=/usr/bin:/bin", "HOME=/nonexistent", "DOCKER_HOST=" + host},
+	}}
+}
+
+// engines is what the tests gave to engines, until TestMain takes it back.
+var engines struct {
+	mu     sync.Mutex
+	images map[string]*engineImage // by program
+	home   string                  // of Podman, with its store
+}
+
+// engineImage is an image that all tests share.
+type engineImage struct {
+	way  way
+	as   *syscall.Credential
+	once sync.Once
+	name string
+}
+
+// podmanWay is by Podman as the ordinary user, in a store of its own.
+func podmanWay(tb testing.TB) way {
+	tb.Helper()
+	testenv.Containers(tb)
+	program, err := exec.LookPath("podman")
+	if err != nil {
+		tb.Skipf("needs Podman: %v", err)
+	}
+	if _, err := exec.LookPath("newuidmap"); err != nil {
+		tb.Skipf("needs newuidmap for Podman: %v", err)
+	}
+	home := podmanHome(tb)
+	e := &container.Engine{
+		Program: program, Enter: enterCopy(tb), Options: []string{"--cgroup-manager", "cgroupfs"},
+		Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + home, "XDG_RUNTIME_DIR=" + home},
+	}
+	// On a hybrid of cgroups v1 and v2 only runc works, and where root may not
+	// raise limits, neither may Podman.
+	if runc, err := exec.LookPath("runc"); err == nil {
+		e.Options = append(e.Options, "--runtime", runc)
+	}
+	e.RunOptions = []string{"--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000"}
+	return way{Engine: e}
+}
+
+// podmanHome is the ordinary user's directory for Podman.
+func podmanHome(tb testing.TB) string {
+	tb.Helper()
+	engines.mu.Lock()
+	defer engines.mu.Unlock()
+	if engines.home == "" {
+		dir, err := os.MkdirTemp("/var/tmp", "apptainer-test-") //nolint:usetesting // it outlives this test, and its path has to be short
+		must(tb, err)
+		if cred := ordinaryUser(tb); cred != nil {
+			must(tb, os.Chown(dir, int(cred.Uid), int(cred.Gid)))
+		}
+		engines.home = dir
+	}
+	return engines.home
+}
+
+// load brings an image into the engine's store.
+func (w way) load(tb testing.TB, config v1.Config, files ...imagetest.File) string {
+	tb.Helper()
+	image := imagetest.Image(tb, config, imagetest.GzipLayer(tb, imagetest.TarStream(tb, files...)))
+	tag, err := name.NewTag("localhost/cl-slurm-test:" + strings.ToLower(rand.Text()))
+	must(tb, err)
+	file := filepath.Join(userDir(tb), "image.tar")
+	must(tb, tarball.WriteToFile(file, tag, image))
+	must(tb, os.Chmod(file, 0o644))
+	w.call(tb, "load", "--input", file)
+	return tag.String()
+}
+
+// call calls the engine as the ordinary user.
+func (w way) call(tb testing.TB, args ...string) string {
+	tb.Helper()
+	out, err := w.output(ordinaryUser(tb), args...)
+	must(tb, err)
+	return out
+}
+
+// output is what a call of the engine printed.
+func (w way) output(as *syscall.Credential, args ...string) (string, error) {
+	cmd := exec.Command(w.Engine.Program, append(append([]string{}, w.Engine.Options...), args...)...)
+	cmd.Env, cmd.Dir = w.Engine.Env, "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%v: %w: %s", args, err, said.String())
+	}
+	return string(out), nil
+}
+
+// enterCopy is this program where every user may run it.
+func enterCopy(tb testing.TB) string {
+	tb.Helper()
+	return filepath.Join(filepath.Dir(shellImage(tb)), "test")
+}
+
+// image is an image of these files for this way to run.
+func (w way) image(tb testing.TB, config v1.Config, files ...imagetest.File) container.Container {
+	tb.Helper()
+	if w.Engine == nil {
+		return container.Container{SIF: sif(tb, config, files...)}
+	}
+	image := w.load(tb, config, files...)
+	tb.Cleanup(func() { w.call(tb, "rmi", "--force", image) })
+	return container.Container{Image: image}
+}
+
+// shellImage is an image with a shell and the usual programs.
+func (w way) shellImage(tb testing.TB) container.Container {
+	tb.Helper()
+	if w.Engine == nil {
+		return container.Container{SIF: shellImage(tb)}
+	}
+	engines.mu.Lock()
+	shared := engines.images[w.Engine.Program]
+	if shared == nil {
+		shared = &engineImage{way: w, as: ordinaryUser(tb)}
+		if engines.images == nil {
+			engines.images = map[string]*engineImage{}
+		}
+		engines.images[w.Engine.Program] = shared
+	}
+	engines.mu.Unlock()
+	shared.once.Do(func() { shared.name = w.load(tb, shellConfig(), smallRoot(tb)...) })
+	if shared.name == "" {
+		tb.Fatal("the image could not be loaded: see the first test that needs it")
+	}
+	return container.Container{Image: shared.name}
+}
+
+func (w way) start(tb testing.TB, c container.Container) *run {
+	tb.Helper()
+	return startUnder(tb, w, c, "/proc/self/exe", runAsUser)
+}
+
+// shell runs a command line and wants exit status 0.
+func (w way) shell(tb testing.TB, c container.Container) string {
+	tb.Helper()
+	r := w.start(tb, c)
+	answer := r.wait()
+	if answer.Error != "" || answer.Exit.Code != 0 {
+		tb.Fatalf("ended with %+v and the output %q", answer, r.output())
+	}
+	return r.output()
+}
+
+// forgetEngines removes what engines were given for all tests.
+func forgetEngines() error {
+	var errs []error
+	for _, image := range engines.images {
+		call := func(args ...string) {
+			_, err := image.way.output(image.as, args...)
+			errs = append(errs, err)
+		}
+		if image.way.Engine.Env[1] == "HOME="+engines.home {
+			// Its files belong to other ids than the user's own.
+			call("unshare", "rm", "-rf", engines.home+"/.local")
+			continue
+		}
+		call("rmi", "--force", image.name)
+	}
+	if engines.home != "" {
+		errs = append(errs, os.RemoveAll(engines.home))
+	}
+	return errors.Join(errs...)
+}
