@@ -14,7 +14,12 @@ import (
 )
 
 // startOnHost runs a container on a host that a preparation has changed.
-func startOnHost(tb testing.TB, w way, preparation string, c container.Container) *run {
+func startOnHost(tb testing.TB, preparation string, c container.Container) *run {
+	tb.Helper()
+	return way{}.startOnHost(tb, preparation, c)
+}
+
+func (w way) startOnHost(tb testing.TB, preparation string, c container.Container) *run {
 	tb.Helper()
 	return startUnder(tb, w, c, "unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", preparation+"; exec "+self+" "+runAsUser)
 }
@@ -43,7 +48,7 @@ func TestHostThatCannotRunContainersSaysWhatTheSiteMustAllow(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			answer := startOnHost(t, way{}, tt.preparation, container.Container{SIF: image, Args: []string{"true"}}).wait()
+			answer := startOnHost(t, tt.preparation, container.Container{SIF: image, Args: []string{"true"}}).wait()
 			if !strings.Contains(answer.Error, tt.want) || strings.Contains(answer.Error, "\n") {
 				t.Errorf("%+v, want the sentence %q", answer, tt.want)
 			}
