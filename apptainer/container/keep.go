@@ -30,7 +30,7 @@ func (c *container) runApptainer() (code int, err error) {
 		err = mountProc()
 	}
 	if err != nil {
-		return 0, err //nolint:wrapcheck // a sentence, or not to be met
+		return 0, err
 	}
 	report, err := makeReport(c.Scratch)
 	if err != nil {

@@ -138,7 +138,7 @@ func (w Ways) Probe(ctx context.Context, scratch string) (Host, error) {
 	if err := os.RemoveAll(dir); err != nil {
 		return h, fmt.Errorf("probe this host: %w", err)
 	}
-	return h, ctx.Err() //nolint:wrapcheck // the context's own
+	return h, ctx.Err()
 }
 
 // tryNamespaces has init make namespaces of its own and mount in them.
