@@ -217,7 +217,7 @@ func (c *container) failed(b *bubblewrap) (code int, err error) {
 	if said == "" {
 		said = "its message is on the command's standard error"
 	}
-	return 0, fmt.Errorf("bubblewrap could not set the container up: %s", said)
+	return 0, lacking("bubblewrap could not set the container up: %s", said)
 }
 
 // terminate sends TERM once to every process of the container but its pid 1,

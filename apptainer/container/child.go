@@ -45,6 +45,7 @@ type initSpec struct {
 	Unpack       string // why the image is not mounted but unpacked, or empty
 	Bubblewrap   string
 	Apptainer    *apptainerSpec // sets the container up; nil means init itself
+	Trial        bool           // only tries what the host allows
 }
 
 // initReport is how a container ended: by its command, or by Error.
@@ -53,6 +54,7 @@ type initReport struct {
 	Error   string `json:",omitempty"`
 	NoShell bool   `json:",omitempty"`
 	Note    string `json:",omitempty"`
+	Host    bool   `json:",omitempty"` // Error is a HostError
 }
 
 // child is a running init.
@@ -132,6 +134,8 @@ func (c *child) wait(ctx context.Context, spec initSpec) (Exit, error) {
 		return Exit{}, fmt.Errorf("its init ended without a word: %w", errors.Join(waitErr, sendErr))
 	case report.NoShell:
 		return Exit{}, ErrNoShell
+	case report.Host:
+		return Exit{Code: report.Code}, lacking("%s", report.Error)
 	case report.Error != "" && ctx.Err() != nil:
 		return Exit{}, fmt.Errorf("%s: %w", report.Error, ctx.Err())
 	case report.Error != "":

@@ -111,32 +111,16 @@ func exactBinds(binds []Bind) error {
 
 // command is a call of the engine.
 func (e Engine) command(args ...string) *exec.Cmd {
-	argv := slices.Concat([]string{e.Program}, e.Options, args)
-	env := e.Env
-	if env == nil {
-		env = []string{}
-	}
-	return &exec.Cmd{Path: e.Program, Args: argv, Env: env, Dir: "/"}
+	return program(slices.Concat([]string{e.Program}, e.Options, args), e.Env)
 }
 
 // call calls the engine and returns what it printed.
 func (e Engine) call(ctx context.Context, args ...string) (string, error) {
-	var out, said bytes.Buffer
-	cmd := e.command(args...)
-	cmd.Stdout, cmd.Stderr = &out, &said
-	if err := cmd.Start(); err != nil {
-		return "", fmt.Errorf("start %s: %w", e.name(), err)
-	}
-	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
-	defer stop()
-	err := cmd.Wait()
-	if ctx.Err() != nil {
-		return "", fmt.Errorf("%s %s: %w", e.name(), args[0], ctx.Err())
-	}
+	said, err := call(ctx, slices.Concat([]string{e.Program}, e.Options, args), e.Env)
 	if err != nil {
-		return "", fmt.Errorf("%s %s: %s", e.name(), args[0], lastLine(said.String()))
+		return "", fmt.Errorf("%s %s: %w", e.name(), args[0], err)
 	}
-	return strings.TrimSpace(out.String()), nil
+	return said, nil
 }
 
 // imageEnv is the environment of an image in the engine's store.

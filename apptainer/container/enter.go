@@ -65,7 +65,7 @@ func Enter() int {
 	var spec enterSpec
 	if os.Getpid() != 1 || err != nil || control.Decode(&spec) != nil {
 		fmt.Fprintln(os.Stderr, EnterCommand+" is not for people: it is started in every container of Apptainer's or an engine's")
-		return 2
+		return enterMisused
 	}
 	e := &entrance{enterSpec: spec, report: json.NewEncoder(report)}
 	handleSignals()
@@ -93,6 +93,9 @@ func Enter() int {
 	_ = e.report.Encode(entered{Code: &code})
 	return code
 }
+
+// enterMisused is the exit status of Enter when nobody tells it what to do.
+const enterMisused = 2
 
 // entrance is the work of Enter.
 type entrance struct {

@@ -45,7 +45,7 @@ func gpuImage(tb testing.TB, config v1.Config) string {
 
 func TestGPUsDriverIsTheHosts(t *testing.T) {
 	t.Parallel()
-	r := startOnHost(t, way{}, withDriver(t), container.Container{
+	r := startOnHost(t, withDriver(t), container.Container{
 		SIF:  gpuImage(t, v1.Config{Env: []string{"PATH=/bin:/usr/bin", "LD_LIBRARY_PATH=/opt/toolkit/lib"}}),
 		GPUs: gpudriver.NVIDIA,
 		ShellCommand: `
@@ -69,12 +69,12 @@ true`,
 func TestHostWithoutDriverShowsNothingOfOne(t *testing.T) {
 	t.Parallel()
 	c := container.Container{SIF: shellImage(t), ShellCommand: "ls -A /.singularity.d/libs 2>/dev/null; echo ${LD_LIBRARY_PATH-unset}"}
-	r := startOnHost(t, way{}, withDriver(t), c)
+	r := startOnHost(t, withDriver(t), c)
 	if answer := r.wait(); answer.Error != "" || r.output() != "unset\n" {
 		t.Errorf("without GPUs: %+v with output %q", answer, r.output())
 	}
 	c.GPUs = gpudriver.NVIDIA
-	r = startOnHost(t, way{}, "mount -t tmpfs none /etc", c)
+	r = startOnHost(t, "mount -t tmpfs none /etc", c)
 	if answer := r.wait(); answer.Error != "" || r.output() != "unset\n" {
 		t.Errorf("without a driver: %+v with output %q", answer, r.output())
 	}
@@ -83,7 +83,7 @@ func TestHostWithoutDriverShowsNothingOfOne(t *testing.T) {
 // Apptainer's own --nv has no links where the linker looks by itself either.
 func TestGPUsDriverIsTheHostsInApptainer(t *testing.T) {
 	t.Parallel()
-	r := startOnHost(t, apptainerWay(t), withDriver(t), container.Container{
+	r := apptainerWay(t).startOnHost(t, withDriver(t), container.Container{
 		SIF:  gpuImage(t, v1.Config{Env: []string{"PATH=/bin:/usr/bin", "LD_LIBRARY_PATH=/opt/toolkit/lib"}}),
 		GPUs: gpudriver.NVIDIA,
 		ShellCommand: `
@@ -103,7 +103,7 @@ true`,
 // The driver's program is found whatever the image's PATH is.
 func TestGPUsProgramsAreInThePath(t *testing.T) {
 	t.Parallel()
-	r := startOnHost(t, way{}, withDriver(t), container.Container{SIF: shellImage(t), GPUs: gpudriver.NVIDIA, Args: []string{"nvidia-smi"}})
+	r := startOnHost(t, withDriver(t), container.Container{SIF: shellImage(t), GPUs: gpudriver.NVIDIA, Args: []string{"nvidia-smi"}})
 	if answer := r.wait(); answer.Error != "" || r.output() != "the host's nvidia-smi\n" {
 		t.Errorf("%+v with output %q", answer, r.output())
 	}

@@ -10,6 +10,22 @@ import (
 	"syscall"
 )
 
+// HostError says why this host cannot run a container by a way: something is
+// not there, or not allowed. The command has not begun, so another way may be
+// tried. Its text is a sentence that says what the site has to do.
+type HostError struct{ Err error }
+
+// Error gives the sentence.
+func (e *HostError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *HostError) Unwrap() error { return e.Err }
+
+// lacking makes a HostError.
+func lacking(format string, args ...any) error {
+	return &HostError{Err: fmt.Errorf(format, args...)}
+}
+
 // findProgram finds the first of several names on this host.
 func findProgram(pkg string, names ...string) (string, error) {
 	for _, name := range names {
@@ -24,7 +40,7 @@ func findProgram(pkg string, names ...string) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("this node lacks the program %s: its package %s has to be installed", names[0], pkg)
+	return "", lacking("this node lacks the program %s: its package %s has to be installed", names[0], pkg)
 }
 
 // checkFuse says plainly why a SIF could not be mounted.
@@ -34,11 +50,11 @@ func checkFuse() error {
 	case err == nil:
 		return f.Close() //nolint:wrapcheck // nothing was done with it
 	case errors.Is(err, fs.ErrNotExist):
-		return errors.New("this node has no /dev/fuse, which images are mounted by: its kernel module fuse has to be loaded")
+		return lacking("this node has no /dev/fuse, which images are mounted by: its kernel module fuse has to be loaded")
 	case errors.Is(err, fs.ErrPermission):
-		return errors.New("this node does not let ordinary users open /dev/fuse, which images are mounted by: its mode has to be 0666")
+		return lacking("this node does not let ordinary users open /dev/fuse, which images are mounted by: its mode has to be 0666")
 	default:
-		return fmt.Errorf("this node's /dev/fuse, which images are mounted by, cannot be opened: %w", err)
+		return lacking("this node's /dev/fuse, which images are mounted by, cannot be opened: %w", err)
 	}
 }
 
@@ -46,7 +62,7 @@ func checkFuse() error {
 func namespaceError(err error) error {
 	for _, refused := range []error{syscall.EPERM, syscall.EACCES, syscall.ENOSPC, syscall.EINVAL, syscall.EUSERS} {
 		if errors.Is(err, refused) {
-			return fmt.Errorf("this node does not let ordinary users make user namespaces: user.max_user_namespaces has to be above 0, "+
+			return lacking("this node does not let ordinary users make user namespaces: user.max_user_namespaces has to be above 0, "+
 				"and kernel.unprivileged_userns_clone, where it exists, 1 (%w)", err)
 		}
 	}
@@ -56,14 +72,14 @@ func namespaceError(err error) error {
 // overlayError words a refused mount of overlayfs over scratch.
 func overlayError(scratch string, err error) error {
 	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) {
-		return fmt.Errorf("this node does not let user namespaces mount overlayfs: that takes Linux 5.11 or RHEL 8.5, "+
+		return lacking("this node does not let user namespaces mount overlayfs: that takes Linux 5.11 or RHEL 8.5, "+
 			"and no AppArmor or SELinux rule against it (%w)", err)
 	}
 	if errors.Is(err, syscall.ENODEV) {
-		return fmt.Errorf("this node's kernel has no overlayfs: its module overlay has to be loaded (%w)", err)
+		return lacking("this node's kernel has no overlayfs: its module overlay has to be loaded (%w)", err)
 	}
 	if errors.Is(err, syscall.EINVAL) {
-		return fmt.Errorf("the scratch directory %s is on a file system that overlayfs cannot write to: it has to be on a disk of the node or a tmpfs, "+
+		return lacking("the scratch directory %s is on a file system that overlayfs cannot write to: it has to be on a disk of the node or a tmpfs, "+
 			"not on NFS, Lustre, GPFS or another overlay (%w)", scratch, err)
 	}
 	return fmt.Errorf("mount the root's overlay: %w", err)

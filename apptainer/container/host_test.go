@@ -14,7 +14,12 @@ import (
 )
 
 // startOnHost runs a container on a host that a preparation has changed.
-func startOnHost(tb testing.TB, w way, preparation string, c container.Container) *run {
+func startOnHost(tb testing.TB, preparation string, c container.Container) *run {
+	tb.Helper()
+	return way{}.startOnHost(tb, preparation, c)
+}
+
+func (w way) startOnHost(tb testing.TB, preparation string, c container.Container) *run {
 	tb.Helper()
 	return startUnder(tb, w, c, "unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", preparation+"; exec "+self+" "+runAsUser)
 }
@@ -43,7 +48,7 @@ func TestHostThatCannotRunContainersSaysWhatTheSiteMustAllow(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			answer := startOnHost(t, way{}, tt.preparation, container.Container{SIF: image, Args: []string{"true"}}).wait()
+			answer := startOnHost(t, tt.preparation, container.Container{SIF: image, Args: []string{"true"}}).wait()
 			if !strings.Contains(answer.Error, tt.want) || strings.Contains(answer.Error, "\n") {
 				t.Errorf("%+v, want the sentence %q", answer, tt.want)
 			}
@@ -81,7 +86,7 @@ func TestImageIsUnpackedWhereItCannotBeMounted(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			r := startOnHost(t, way{}, tt.preparation, container.Container{SIF: image, Scratch: tt.scratch, ShellCommand: writableRoot + "; ls /dev/fuse 2>/dev/null; exit 7"})
+			r := startOnHost(t, tt.preparation, container.Container{SIF: image, Scratch: tt.scratch, ShellCommand: writableRoot + "; ls /dev/fuse 2>/dev/null; exit 7"})
 			answer := r.wait()
 			if answer.Error != "" || answer.Exit.Code != 7 || !strings.HasPrefix(answer.Exit.Note, unpackedForThis) || !strings.Contains(answer.Exit.Note, tt.note) {
 				t.Errorf("%+v, want exit status 7 and %q", answer, tt.note)
@@ -112,7 +117,7 @@ func TestImageThatFindsNoRoomIsNotUnpacked(t *testing.T) {
 			t.Parallel()
 			scratch := userDir(t)
 			small := fmt.Sprintf("; mount -t tmpfs -o size=%d none %s", tt.room, scratch)
-			answer := startOnHost(t, way{}, fuseNotOurs+small, container.Container{SIF: image, Scratch: scratch, Args: []string{"true"}}).wait()
+			answer := startOnHost(t, fuseNotOurs+small, container.Container{SIF: image, Scratch: scratch, Args: []string{"true"}}).wait()
 			if !strings.Contains(answer.Error, fuseShut+"; and the image cannot be unpacked instead: "+tt.want) {
 				t.Errorf("%+v, want %q", answer, tt.want)
 			}
@@ -137,7 +142,7 @@ func TestUnpackingEndsWithItsRun(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel()
-			r := startOnHost(t, way{}, fuseNotOurs+"; mount --bind "+slow+" $(command -v unsquashfs)", container.Container{SIF: image, Args: []string{"true"}})
+			r := startOnHost(t, fuseNotOurs+"; mount --bind "+slow+" $(command -v unsquashfs)", container.Container{SIF: image, Args: []string{"true"}})
 			deadline := time.Now().Add(20 * time.Second)
 			var parts []process
 			for !slices.ContainsFunc(parts, func(p process) bool { return p.name == "sleep" }) {

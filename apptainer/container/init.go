@@ -38,12 +38,16 @@ func Init() int {
 	c := &container{initSpec: spec, deaths: make(chan death), stop: make(chan struct{})}
 	go c.listen(control)
 	run := c.run
-	if spec.Apptainer != nil {
+	switch {
+	case spec.Trial:
+		run = c.try
+	case spec.Apptainer != nil:
 		run = c.runApptainer
 	}
 	code, err := run()
 	c.end()
-	answer := initReport{Code: code, Note: c.note(), NoShell: errors.Is(err, ErrNoShell)}
+	var host *HostError
+	answer := initReport{Code: code, Note: c.note(), NoShell: errors.Is(err, ErrNoShell), Host: errors.As(err, &host)}
 	if err != nil {
 		answer.Error = err.Error()
 	}
@@ -121,8 +125,8 @@ func (c *container) run() (code int, err error) {
 		}
 	}
 	// bubblewrap looks its child up in /proc, and so does terminate.
-	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
-		return 0, fmt.Errorf("this node does not let user namespaces mount /proc, perhaps because it is a container itself: %w", err)
+	if err := mountProc(); err != nil {
+		return 0, err
 	}
 	if err := c.placeImage(); err != nil {
 		return 0, err
@@ -142,6 +146,14 @@ func (c *container) run() (code int, err error) {
 		return 0, err
 	}
 	return c.supervise(b)
+}
+
+// mountProc mounts the /proc of init's own pid namespace.
+func mountProc() error {
+	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return lacking("this node does not let user namespaces mount /proc, perhaps because it is a container itself: %w", err)
+	}
+	return nil
 }
 
 // reap waits for children, of its own and orphans of the container, as the

@@ -27,10 +27,10 @@ func (c *container) runApptainer() (code int, err error) {
 		// Orphans of Apptainer become children of this process.
 		err = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	} else {
-		err = unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+		err = mountProc()
 	}
 	if err != nil {
-		return 0, fmt.Errorf("prepare to run Apptainer: %w", err)
+		return 0, err
 	}
 	report, err := makeReport(c.Scratch)
 	if err != nil {
@@ -105,12 +105,8 @@ func (c *container) startApptainer(report string, binds []Bind) (control *os.Fil
 	defer func() { _ = r.Close() }()
 	args := c.Apptainer.args(c.Scratch, report, binds)
 	c.program, err = syscall.ForkExec(c.Apptainer.Program, args, &syscall.ProcAttr{ //nolint:gosec // the site's own, by configuration
-		Dir: "/",
-		// Nothing of its own goes to the user's home.
-		Env: []string{
-			"PATH=/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin", "HOME=" + c.Scratch,
-			"APPTAINER_CONFIGDIR=" + c.Scratch, "APPTAINER_TMPDIR=" + c.Scratch, "SINGULARITY_TMPDIR=" + c.Scratch,
-		},
+		Dir:   "/",
+		Env:   apptainerEnv(c.Scratch),
 		Files: []uintptr{r.Fd(), 1, 2},
 	})
 	if err != nil {
@@ -123,6 +119,15 @@ func (c *container) startApptainer(report string, binds []Bind) (control *os.Fil
 		return nil, fmt.Errorf("start Apptainer: %w", err)
 	}
 	return control, nil
+}
+
+// apptainerEnv is the environment of Apptainer itself. What it writes for
+// itself goes to dir, and nothing to the user's home.
+func apptainerEnv(dir string) []string {
+	return []string{
+		"PATH=/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin", "HOME=" + dir,
+		"APPTAINER_CONFIGDIR=" + dir, "APPTAINER_TMPDIR=" + dir, "SINGULARITY_TMPDIR=" + dir,
+	}
 }
 
 // superviseApptainer waits for Apptainer's end, or until it has to be killed.

@@ -19,6 +19,10 @@ import (
 // the user that it was started by.
 const runAsUser = "run-container"
 
+// probeAsUser is the argument by which it probes the host, with a scratch
+// directory and the program that enters containers behind it.
+const probeAsUser = "probe-host"
+
 // runRequest is what such a run reads on its standard input.
 type runRequest struct {
 	Way          way
@@ -34,6 +38,7 @@ type runAnswer struct {
 	Error    string
 	NoShell  bool
 	Canceled bool
+	Choice   container.Choice // for a way that is left to the host
 }
 
 func TestMain(m *testing.M) {
@@ -41,8 +46,13 @@ func TestMain(m *testing.M) {
 		switch os.Args[1] {
 		case container.InitCommand:
 			os.Exit(container.Init())
-		case container.EnterCommand:
-			os.Exit(container.Enter())
+		case probeAsUser:
+			host, err := container.Ways{Enter: os.Args[3]}.Probe(context.Background(), os.Args[2])
+			if err := errors.Join(err, json.NewEncoder(os.Stdout).Encode(host)); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
 		case runAsUser:
 			if err := runContainer(); err != nil {
 				fmt.Fprintln(os.Stderr, err)
@@ -54,6 +64,9 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	if sharedImage.path != "" {
 		_ = os.RemoveAll(filepath.Dir(sharedImage.path))
+	}
+	if enter.path != "" {
+		_ = os.RemoveAll(filepath.Dir(enter.path))
 	}
 	if err := forgetEngines(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -80,6 +93,7 @@ func runContainer() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	var answer runAnswer
+	c.OnChoice = func(choice container.Choice) { answer.Choice = choice }
 	answer.Exit, err = req.Way.containers().Run(ctx, c)
 	if err != nil {
 		answer.Error = err.Error()

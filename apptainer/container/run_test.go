@@ -95,9 +95,6 @@ func smallRoot(tb testing.TB) []imagetest.File {
 		}
 		have[to] = true
 	}
-	for _, library := range ownLibraries(tb) {
-		copyIn(library[1:], library)
-	}
 	for _, program := range strings.Fields("sh cat cut df env false grep id ls mkdir mount mv rm setsid sleep stat tail touch true umount") {
 		path, err := exec.LookPath(program)
 		if err != nil {
@@ -124,17 +121,6 @@ func libraries(tb testing.TB, program string) (files []string) {
 		}
 	}
 	return files
-}
-
-// ownLibraries are those of this program, which the product's are not linked
-// to.
-func ownLibraries(tb testing.TB) []string {
-	tb.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return libraries(tb, self)
 }
 
 // sif converts an image of the given files, for containers to run.
@@ -176,7 +162,6 @@ func shellImage(tb testing.TB) string {
 		dir, err := os.MkdirTemp("", "apptainer-test-") //nolint:usetesting // it outlives this test
 		if err == nil {
 			err = errors.Join(os.Chmod(dir, 0o755), os.Link(made, filepath.Join(dir, "shell.sif")))
-			testenv.CopyProgram(tb, filepath.Join(dir, "test"))
 		}
 		if err != nil {
 			tb.Fatal(err)

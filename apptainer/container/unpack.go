@@ -45,7 +45,7 @@ func (c *container) placeImage() error {
 		}
 	}
 	if err := c.unpackImage(); err != nil {
-		return fmt.Errorf("%s; and the image cannot be unpacked instead: %w", c.Unpack, err)
+		return lacking("%s; and the image cannot be unpacked instead: %w", c.Unpack, err)
 	}
 	return nil
 }

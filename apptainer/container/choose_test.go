@@ -1,0 +1,155 @@
+package container_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+)
+
+func TestChoiceGoesByWhatIsAskedForAndWhatTheHostHas(t *testing.T) {
+	t.Parallel()
+	lack := func(what string) container.Finding { return container.Finding{Lack: "this node lacks " + what} }
+	whole := container.Host{Apptainer: container.Finding{Path: "/a"}, Singularity: container.Finding{Path: "/s"}, Docker: container.Finding{Path: "/d"}, Podman: container.Finding{Path: "/p"}}
+	with := func(change func(h *container.Host)) container.Host {
+		h := whole
+		change(&h)
+		return h
+	}
+	setuid := container.Finding{Path: "/a", Setuid: true}
+	for name, tt := range map[string]struct {
+		want  container.Way
+		host  container.Host
+		way   container.Way
+		plain bool
+		says  string // of the reason, or of the error where there is no way
+	}{
+		"nothing asked":       {"", whole, container.WayBuiltin, false, "this node has all that it needs"},
+		"auto":                {container.WayAuto, whole, container.WayBuiltin, false, "this node has all that it needs"},
+		"builtin":             {container.WayBuiltin, whole, container.WayBuiltin, false, "builtin was asked for"},
+		"apptainer":           {container.WayApptainer, whole, container.WayApptainer, false, "apptainer was asked for"},
+		"singularity":         {container.WaySingularity, whole, container.WaySingularity, false, "singularity was asked for"},
+		"docker":              {container.WayDocker, whole, container.WayDocker, false, "docker was asked for"},
+		"podman":              {container.WayPodman, whole, container.WayPodman, false, "podman was asked for"},
+		"unknown":             {"shifter", whole, "", false, `"shifter" is no way to run a container: there are [auto builtin`},
+		"no bubblewrap":       {"", with(func(h *container.Host) { h.Bubblewrap = lack("bwrap") }), container.WayApptainer, false, "the built-in way is not to be had: this node lacks bwrap"},
+		"no apptainer either": {"", with(func(h *container.Host) { h.Bubblewrap, h.Apptainer = lack("bwrap"), lack("a") }), container.WaySingularity, false, "lacks bwrap"},
+		"nothing but engines": {"", with(func(h *container.Host) {
+			h.Bubblewrap, h.Apptainer, h.Singularity = lack("bwrap"), lack("a"), lack("s")
+		}), "", false, "this node can run no container: this node lacks bwrap; or an Apptainer with privileges"},
+		"no fuse":                  {"", with(func(h *container.Host) { h.Fuse = lack("fuse") }), container.WayBuiltin, false, "the image can be unpacked: this node lacks fuse"},
+		"no fuse, setuid":          {"", with(func(h *container.Host) { h.Fuse, h.Apptainer = lack("fuse"), setuid }), container.WayApptainer, true, "lacks fuse"},
+		"no fuse, no unsquashfs":   {"", with(func(h *container.Host) { h.Fuse, h.Unsquashfs = lack("fuse"), lack("u") }), "", false, "this node can run no container: this node lacks fuse"},
+		"no overlay":               {"", with(func(h *container.Host) { h.Overlay = lack("overlay") }), container.WayApptainer, false, "lacks overlay"},
+		"no namespaces":            {"", with(func(h *container.Host) { h.Namespaces = lack("namespaces") }), "", false, "this node lacks namespaces"},
+		"no namespaces, setuid":    {"", with(func(h *container.Host) { h.Namespaces, h.Apptainer = lack("namespaces"), setuid }), container.WayApptainer, true, "lacks namespaces"},
+		"builtin, none":            {container.WayBuiltin, with(func(h *container.Host) { h.Namespaces = lack("namespaces") }), "", false, "builtin was asked for: this node lacks namespaces"},
+		"builtin unpacked":         {container.WayBuiltin, with(func(h *container.Host) { h.Fuse = lack("fuse") }), container.WayBuiltin, false, "builtin was asked for"},
+		"apptainer, none":          {container.WayApptainer, with(func(h *container.Host) { h.Apptainer = lack("a") }), "", false, "apptainer was asked for: this node lacks a"},
+		"apptainer, no namespaces": {container.WayApptainer, with(func(h *container.Host) { h.Namespaces = lack("namespaces") }), "", false, "lacks namespaces"},
+		"docker, none":             {container.WayDocker, with(func(h *container.Host) { h.Docker = lack("d") }), "", false, "docker was asked for: this node lacks d"},
+		"podman, no namespaces":    {container.WayPodman, with(func(h *container.Host) { h.Namespaces = lack("namespaces") }), container.WayPodman, false, "podman was asked for"},
+	} {
+		choice, err := container.Choose(tt.want, tt.host)
+		said := choice.Reason
+		if err != nil {
+			said = err.Error()
+		}
+		if choice.Way != tt.way || choice.Plain != tt.plain || (err != nil) != (tt.way == "") || !strings.Contains(said, tt.says) || strings.Contains(said, "\n") {
+			t.Errorf("%s: %+v, %v; want %q with %q", name, choice, err, tt.way, tt.says)
+		}
+	}
+}
+
+// autoWay leaves the way to the host, whose Apptainer is in the PATH that
+// programs are looked for in.
+func autoWay(t *testing.T) (w way, preparation string) {
+	t.Helper()
+	program := apptainerWay(t).Apptainer.Program
+	return way{Ways: &container.Ways{Enter: enterProgram(t)}}, "ln -s " + program + " /opt/apptainer; export PATH=/opt:$PATH; "
+}
+
+func TestRefusedWayGivesWayToAnother(t *testing.T) {
+	t.Parallel()
+	image := shellImage(t)
+	w, prepare := autoWay(t)
+	prepare = "mount -t tmpfs none /opt; " + prepare
+	for name, tt := range map[string]struct {
+		preparation string
+		way         container.Way
+		says        string
+	}{
+		"all there":      {"true", container.WayBuiltin, "has all that it needs"},
+		"no bubblewrap":  {"mount --bind /dev/null $(command -v bwrap)", container.WayApptainer, "the built-in way is not to be had: this node lacks the program bwrap"},
+		"no fuse":        {withoutFuse, container.WayBuiltin, "the image can be unpacked: this node has no /dev/fuse"},
+		"no namespaces":  {"echo 0 >/proc/sys/user/max_user_namespaces", "", "this node can run no container: this node does not let ordinary users make user namespaces"},
+		"hidden trouble": {"mount --bind /bin/false $(command -v bwrap)", container.WayApptainer, "the built-in way is not to be had: bubblewrap could not set the container up"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := w.startOnHost(t, prepare+tt.preparation, container.Container{SIF: image, ShellCommand: "echo ran; exit 7"})
+			answer := r.wait()
+			said := answer.Choice.Reason
+			if tt.way == "" {
+				said = answer.Error
+			}
+			if answer.Choice.Way != tt.way || !strings.Contains(said, tt.says) {
+				t.Errorf("%+v, want %q with %q", answer, tt.way, tt.says)
+			}
+			if tt.way != "" && (answer.Exit.Code != 7 || r.output() != "ran\n") {
+				t.Errorf("%+v with output %q", answer, r.output())
+			}
+		})
+	}
+}
+
+// probe has the ordinary user probe a host that a preparation has changed.
+func probe(t *testing.T, scratch, preparation string) (host container.Host) {
+	t.Helper()
+	exe, err := os.Open("/proc/self/exe")
+	must(t, err)
+	defer func() { _ = exe.Close() }()
+	cmd := exec.Command("unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", preparation+"; exec "+self+" "+probeAsUser+" "+scratch+" "+enterProgram(t))
+	cmd.ExtraFiles = []*os.File{exe}
+	cmd.Env, cmd.Dir = []string{"PATH=/usr/bin:/bin"}, "/"
+	cmd.Stderr = t.Output()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: ordinaryUser(t)}
+	said, err := cmd.Output()
+	must(t, err)
+	must(t, json.Unmarshal(said, &host))
+	return host
+}
+
+func TestProbeFindsWhatIsThereAndLeavesNothing(t *testing.T) {
+	t.Parallel()
+	testenv.Containers(t)
+	scratch := userDir(t)
+	host := probe(t, scratch, "true")
+	for name, f := range map[string]container.Finding{
+		"namespaces": host.Namespaces, "fuse": host.Fuse, "overlay": host.Overlay, "squashfuse": host.Squashfuse, "bubblewrap": host.Bubblewrap,
+	} {
+		if f.Lack != "" {
+			t.Errorf("%s: %s", name, f.Lack)
+		}
+	}
+	if os.Getenv("CLTEST_APPTAINER") == "" && (host.Apptainer.Lack == "") != (host.Apptainer.Version != "") {
+		t.Errorf("%+v", host.Apptainer)
+	}
+	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
+	host = probe(t, scratch, "echo 0 >/proc/sys/user/max_user_namespaces; mount --bind /dev/null $(command -v bwrap); mount -t tmpfs none /dev")
+	if host.Namespaces.Lack == "" || host.Fuse.Lack == "" || host.Bubblewrap.Lack == "" {
+		t.Errorf("%+v", host)
+	}
+	// What no setting shows: mounts over /proc keep a namespace from one of its own.
+	host = probe(t, scratch, "mount -t tmpfs none /proc/sys/user")
+	if !strings.Contains(host.Namespaces.Lack, "this node does not let user namespaces mount /proc") {
+		t.Errorf("%+v", host)
+	}
+}

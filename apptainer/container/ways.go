@@ -1,0 +1,194 @@
+package container
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+)
+
+// Way names a way to run a container.
+type Way string
+
+// The ways. WayAuto is not one itself: it leaves the choice to the host.
+const (
+	WayAuto        Way = "auto"
+	WayBuiltin     Way = "builtin"
+	WayApptainer   Way = "apptainer"
+	WaySingularity Way = "singularity"
+	WayDocker      Way = "docker"
+	WayPodman      Way = "podman"
+)
+
+// AllWays lists what may be asked for.
+func AllWays() []Way {
+	return []Way{WayAuto, WayBuiltin, WayApptainer, WaySingularity, WayDocker, WayPodman}
+}
+
+// Choice is the way by which a container is run on a host.
+type Choice struct {
+	Way Way `json:"way"`
+	// Program is the path of Apptainer or of the engine.
+	Program string `json:"program,omitempty"`
+	// Plain is set where Apptainer has to do without namespaces of ours.
+	Plain bool `json:"plain,omitempty"`
+	// Reason is a sentence that says why it is this way.
+	Reason string `json:"reason"`
+}
+
+// Choose chooses the way for what is wanted, where empty means WayAuto, by what
+// a host has. A *HostError says in one sentence what the site must allow.
+//
+// WayAuto is the built-in way where the image can be mounted, else Apptainer
+// or SingularityCE, else the built-in way with an unpacked image. It is never
+// an engine: an engine's containers are out of reach of a job's limits.
+func Choose(want Way, h Host) (Choice, error) {
+	want = cmp.Or(want, WayAuto)
+	asked := fmt.Sprintf("%s was asked for", want)
+	switch want {
+	case WayAuto:
+		return h.choose()
+	case WayBuiltin:
+		if lack := h.builtinLack(); lack != "" {
+			return Choice{}, lacking("%s: %s", asked, lack)
+		}
+		return Choice{Way: WayBuiltin, Reason: asked}, nil
+	case WayApptainer, WaySingularity, WayDocker, WayPodman:
+		if lack := h.programLack(want); lack != "" {
+			return Choice{}, lacking("%s: %s", asked, lack)
+		}
+		return h.by(want, asked), nil
+	}
+	return Choice{}, fmt.Errorf("%q is no way to run a container: there are %v", want, AllWays())
+}
+
+// choose chooses where nothing was asked for.
+func (h Host) choose() (Choice, error) {
+	builtin, unmounted := h.builtinLack(), h.mountLack()
+	if builtin == "" && unmounted == "" {
+		return Choice{Way: WayBuiltin, Reason: "nothing else was asked for, and this node has all that it needs"}, nil
+	}
+	because := cmp.Or(builtin, unmounted)
+	for _, way := range []Way{WayApptainer, WaySingularity} {
+		if h.programLack(way) == "" {
+			return h.by(way, "the built-in way is not to be had: "+because), nil
+		}
+	}
+	if builtin == "" {
+		return Choice{Way: WayBuiltin, Reason: "there is no Apptainer, and the image can be unpacked: " + because}, nil
+	}
+	return Choice{}, lacking("this node can run no container: %s; or an Apptainer with privileges (setuid) has to be installed", because)
+}
+
+// by is the choice of a program of the host's.
+func (h Host) by(way Way, reason string) Choice {
+	f := h.program(way)
+	return Choice{
+		Way: way, Program: f.Path, Reason: reason,
+		Plain: f.Setuid && (h.Namespaces.Lack != "" || h.Fuse.Lack != ""),
+	}
+}
+
+// programLack says why the program of a way cannot run an image here.
+func (h Host) programLack(way Way) string {
+	f := h.program(way)
+	if f.Lack != "" || f.Setuid || way == WayDocker || way == WayPodman {
+		return f.Lack
+	}
+	return cmp.Or(h.Namespaces.Lack, h.Fuse.Lack)
+}
+
+// program is what was found of a way's program.
+func (h Host) program(way Way) Finding {
+	switch way {
+	case WayApptainer:
+		return h.Apptainer
+	case WaySingularity:
+		return h.Singularity
+	case WayDocker:
+		return h.Docker
+	case WayPodman:
+		return h.Podman
+	case WayAuto, WayBuiltin:
+	}
+	return Finding{}
+}
+
+// builtinLack says why the built-in way cannot run here.
+func (h Host) builtinLack() string {
+	lack := cmp.Or(h.Namespaces.Lack, h.Bubblewrap.Lack)
+	if lack == "" && h.mountLack() != "" && h.Unsquashfs.Lack != "" {
+		lack = h.mountLack()
+	}
+	return lack
+}
+
+// mountLack says why the built-in way cannot mount an image here.
+func (h Host) mountLack() string {
+	return cmp.Or(h.Squashfuse.Lack, h.Fuse.Lack, h.Overlay.Lack)
+}
+
+// Ways runs containers by the way that each asks for, or that its host has. Its
+// zero value is usable where no engine is asked for.
+type Ways struct {
+	// Env is the whole environment of the programs docker and podman: see
+	// Engine.
+	Env []string
+	// Init and Enter are those of the ways.
+	Init  []string
+	Enter string
+}
+
+// Run runs a container by the way that c.Way asks for, and tells c.OnChoice
+// first. What is cheap to see decides; the host is tried in full only when a
+// way has failed before its command began and another may be taken.
+func (w Ways) Run(ctx context.Context, c Container) (Exit, error) {
+	host := Look()
+	choice, err := Choose(c.Way, host)
+	if err != nil {
+		return Exit{}, err
+	}
+	exit, err := w.by(ctx, choice, c)
+	var refused *HostError
+	if !errors.As(err, &refused) || ctx.Err() != nil {
+		return exit, err
+	}
+	again, ok := w.after(ctx, c, host, choice, refused)
+	if !ok {
+		return exit, err
+	}
+	return w.by(ctx, again, c)
+}
+
+// after is the choice after a way was refused by its host; none where there is
+// no other.
+func (w Ways) after(ctx context.Context, c Container, host Host, refused Choice, why *HostError) (Choice, bool) {
+	probed, err := w.Probe(ctx, c.Scratch)
+	if err == nil {
+		host = probed
+	}
+	if refused.Way == WayBuiltin {
+		host.Bubblewrap.Lack = why.Error() // or whatever it was: the way is not to be had
+	}
+	again, err := Choose(c.Way, host)
+	if err != nil || (again.Way == refused.Way && again.Plain == refused.Plain) {
+		return Choice{}, false
+	}
+	return again, true
+}
+
+// by runs a container by a way.
+func (w Ways) by(ctx context.Context, choice Choice, c Container) (Exit, error) {
+	if c.OnChoice != nil {
+		c.OnChoice(choice)
+	}
+	switch choice.Way {
+	case WayApptainer, WaySingularity:
+		return Apptainer{Program: choice.Program, Plain: choice.Plain, Init: w.Init, Enter: w.Enter}.Run(ctx, c)
+	case WayDocker, WayPodman:
+		return Engine{Program: filepath.Clean(choice.Program), Env: w.Env, Enter: w.Enter}.Run(ctx, c)
+	case WayBuiltin, WayAuto:
+	}
+	return Builtin{Init: w.Init}.Run(ctx, c)
+}
