@@ -114,7 +114,7 @@ func Shown(img apptainer.Image) string { return ShortName(img.Pinned()) }
 
 // ShortName is a full name as people write it: without Docker Hub's parts.
 func ShortName(full string) string {
-	name := strings.TrimPrefix(full, "index.docker.io/")
+	name := strings.TrimPrefix(strings.TrimPrefix(full, "index."), "docker.io/")
 	if rest, ok := strings.CutPrefix(name, "library/"); ok && !strings.Contains(rest, "/") {
 		return rest
 	}
