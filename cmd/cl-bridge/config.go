@@ -384,6 +384,9 @@ func (q queueConfig) check(name string) error {
 	case q.MaxInFlight < 0:
 		return fmt.Errorf("[queue.%s]: max_in_flight is negative", name)
 	}
+	if err := q.Architecture.check(); err != nil {
+		return fmt.Errorf("[queue.%s]: architecture: %w", name, err)
+	}
 	for _, option := range q.SbatchOptions {
 		if !strings.HasPrefix(option, "--") {
 			return fmt.Errorf("[queue.%s]: sbatch_options: %q: want options such as \"--licenses=matlab\"", name, option)
@@ -417,7 +420,7 @@ func (c config) queues() map[string]plan.Queue {
 			Results:        cmp.Or(q.Results, spool.ResultsUpload),
 			CPUImage:       cmp.Or(q.DefaultImage, c.Image.DefaultCPU),
 			GPUImage:       cmp.Or(q.DefaultImage, c.Image.DefaultGPU),
-			Architecture:   string(q.Architecture),
+			Architecture:   string(q.Architecture.other()),
 			Extra:          q.SbatchOptions,
 		}
 	}

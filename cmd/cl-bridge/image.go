@@ -82,10 +82,11 @@ func completeArchitectures(cmd *cobra.Command) {
 
 // wanted is what the command line asks for.
 func (o pullOptions) wanted(c config, arch string, args []string) ([]staging.Wanted, error) {
-	if arch != "" {
-		if err := o.arch.UnmarshalText([]byte(arch)); err != nil {
-			return nil, fmt.Errorf("--arch: %w", err)
-		}
+	if o.arch = ""; arch != "" {
+		o.arch = architecture(arch).or()
+	}
+	if err := o.arch.check(); err != nil {
+		return nil, fmt.Errorf("--arch: %w", err)
 	}
 	q := c.Queue[o.queue]
 	switch {
@@ -94,7 +95,7 @@ func (o pullOptions) wanted(c config, arch string, args []string) ([]staging.Wan
 	case o.queue != "" && o.arch != "" && o.arch != q.Architecture.or():
 		return nil, fmt.Errorf("--arch: the nodes of queue %s are %s", o.queue, q.Architecture.or())
 	case o.queue != "":
-		o.arch = q.Architecture
+		o.arch = q.Architecture.or()
 	}
 	if o.as != "" && len(args) != 1 {
 		return nil, errors.New("--as wants one IMAGE")
@@ -227,11 +228,9 @@ func imageRm(p program.Process) *cobra.Command {
 	var arch string
 	cmd := cacheSub(p, "rm IMAGE...", "Keep images no longer: the cache removes them when it needs their room", cobra.MinimumNArgs(1),
 		func(ctx context.Context, c *cache.Cache, f cacheFlags, args []string) error {
-			var a architecture
-			if arch != "" {
-				if err := a.UnmarshalText([]byte(arch)); err != nil {
-					return &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("--arch: %w", err)}
-				}
+			a := architecture(arch)
+			if err := a.check(); err != nil {
+				return &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("--arch: %w", err)}
 			}
 			images := f.conf.images(c, apptainer.Registry{})
 			kept, err := images.Kept.List()
@@ -270,7 +269,7 @@ func findKept(kept []staging.KeptImage, word string, a architecture) ([]staging.
 	}
 	var found []staging.KeptImage
 	for _, k := range kept {
-		if a != "" && k.Architecture != string(a) {
+		if a != "" && k.Architecture != string(a.or()) {
 			continue
 		}
 		if k.Name == full || k.From == word || strings.HasPrefix(k.Digest, word) && len(word) > len("sha256:") {

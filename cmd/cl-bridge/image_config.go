@@ -72,26 +72,36 @@ func isImage(name string) bool {
 // architectures are those that nodes may have.
 func architectures() []string { return []string{"amd64", "arm64", "ppc64le", "riscv64", "s390x"} }
 
-// architecture is that of nodes, in Go's spelling.
+// architecture is that of nodes, in Go's spelling or that of uname(1); empty is
+// this host's.
 type architecture string
 
-// UnmarshalText reads an architecture, in Go's spelling or that of uname(1).
-func (a *architecture) UnmarshalText(text []byte) error {
-	known := architectures()
-	name := strings.NewReplacer("x86_64", "amd64", "aarch64", "arm64").Replace(string(text))
-	if !slices.Contains(known, name) {
-		return fmt.Errorf("%q is no architecture that is known here: want one of %s", text, strings.Join(known, ", "))
-	}
-	*a = architecture(name)
-	return nil
-}
-
-// or is the architecture, or this host's where none was given.
+// or is the architecture in Go's spelling.
 func (a architecture) or() architecture {
-	if a == "" {
+	switch a {
+	case "":
 		return architecture(runtime.GOARCH)
+	case "x86_64":
+		return "amd64"
+	case "aarch64":
+		return "arm64"
 	}
 	return a
+}
+
+// other is the architecture in Go's spelling, or nothing where it is this host's.
+func (a architecture) other() architecture {
+	if a.or() == architecture(runtime.GOARCH) {
+		return ""
+	}
+	return a.or()
+}
+
+func (a architecture) check() error {
+	if !slices.Contains(architectures(), string(a.or())) {
+		return fmt.Errorf("%q is no architecture that is known here: want one of %s", a, strings.Join(architectures(), ", "))
+	}
+	return nil
 }
 
 // architectures are those of the queues' nodes, sorted.

@@ -143,6 +143,7 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 		return err
 	}
 	now := steady(time.Now())
+	brings := stager(c, cl, content, book.ID, now)
 	b = &bridge.Bridge{
 		Policy:       policy(c, book.ID, layout, installed, slurm),
 		Name:         cmp.Or(c.Name, c.User+"-"+host),
@@ -153,7 +154,7 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 		Service:      cl,
 		Spool:        spool.Disk{Layout: layout},
 		Gauge:        spool.Disk{Layout: layout},
-		Stager:       stager(c, cl, content, book.ID, now),
+		Stager:       brings,
 		Collector:    &staging.Collector{Contents: cl, Store: serverStore(c), Layout: layout, Now: now},
 		Log:          log,
 		Now:          now,
@@ -165,12 +166,11 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
-	s := sweeper(c, book, slurm, b.Now)
-	s.Workers = installed.paths()
+	s := sweeper(c, book, slurm, installed.paths(), b.Now)
 	u := pulse{Host: host, Process: os.Getpid(), Started: b.Now(), path: place}
 	return u.during(b, func() error {
 		return beside(ctx, func() error { return t.run(ctx, b, log) },
-			func(ctx context.Context) { upkeep(ctx, b, content, log) },
+			func(ctx context.Context) { upkeep(ctx, b, content, &brings.Images.Names, log) },
 			func(ctx context.Context) { s.Run(ctx, sweepFirst, sweepEvery, log) },
 			func(ctx context.Context) { u.beat(ctx, b) })
 	})

@@ -21,18 +21,31 @@ import (
 // That this host's own lies beside cl-bridge is looked at when it is installed.
 func (c config) checkWorkers() error {
 	for a, path := range c.Workers {
+		if err := a.check(); err != nil {
+			return fmt.Errorf("[workers]: %w", err)
+		}
 		if !filepath.IsAbs(path) {
 			return fmt.Errorf("workers.%s = %q: want the absolute path of a cl-worker built for it", a, path)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Queue)) {
 		a := c.Queue[name].Architecture.or()
-		if c.Workers[a] == "" && a != architecture("").or() {
+		if c.workerFor(a) == "" && a.other() != "" {
 			return fmt.Errorf("[queue.%s]: its nodes are %s and this host is %s: name a cl-worker built with GOARCH=%s in a table [workers], as %s = \"/path/cl-worker\"",
 				name, a, architecture("").or(), a, a)
 		}
 	}
 	return nil
+}
+
+// workerFor is the program that is configured for an architecture; empty for none.
+func (c config) workerFor(a architecture) string {
+	for other, path := range c.Workers {
+		if other.or() == a {
+			return path
+		}
+	}
+	return ""
 }
 
 // workers are the installed cl-workers, by architecture.
@@ -42,7 +55,7 @@ type workers map[architecture]string
 func installWorkers(c config, layout spool.Layout) (workers, error) {
 	installed := workers{}
 	for _, a := range append(c.architectures(), architecture("").or()) {
-		source := c.Workers[a]
+		source := c.workerFor(a)
 		if source == "" {
 			source = c.Worker
 		}
@@ -62,8 +75,8 @@ func (w workers) paths() []string { return slices.Sorted(maps.Values(w)) }
 func (w workers) queues(c config) map[string]plan.Queue {
 	queues := c.queues()
 	for name, q := range queues {
-		if a := architecture(q.Architecture); a.or() != architecture("").or() {
-			q.Worker = w[a]
+		if q.Architecture != "" {
+			q.Worker = w[architecture(q.Architecture)]
 			queues[name] = q
 		}
 	}
