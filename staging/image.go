@@ -13,6 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // Images brings images in as SIFs: for bundles, and to be kept. It is safe for
@@ -25,6 +26,8 @@ type Images struct {
 	Kept KeptImages
 	// Names are what the SIFs in the cache were asked for by.
 	Names ImageNames
+	// Files are SIFs that are used where they lie; nil for none.
+	Files *ImageFiles
 	// Remember is how long it is taken for true what a registry says that a
 	// reference stands for; 0 means DefaultRemember.
 	Remember time.Duration
@@ -84,26 +87,30 @@ type found struct {
 	private  bool
 }
 
-// image brings a run's image in.
-func (s *Stager) image(ctx context.Context, run codalab.RunBundle, name, architecture string, p *part) (sif, digest string, err error) {
+// image brings a run's image in, or finds it where it lies.
+func (s *Stager) image(ctx context.Context, run codalab.RunBundle, name, architecture string, p *part) (spool.Inputs, error) {
 	im := s.Images
 	im.begin()
 	if name == "" {
-		return "", "", &Error{What: "image", Err: errors.New("none was asked for, and there is no default: use --request-docker-image")}
+		return spool.Inputs{}, &Error{What: "image", Err: errors.New("none was asked for, and there is no default: use --request-docker-image")}
+	}
+	if _, _, ok := isImageFile(name); ok {
+		return s.imageFile(ctx, run, name, architecture, p)
 	}
 	ref, err := apptainer.ParseReference(name)
 	if err != nil {
-		return "", "", imageError(err)
+		return spool.Inputs{}, imageError(err)
 	}
 	f, err := im.find(ctx, run.OwnerID, ref, architecture, p)
+	sif := ""
 	if err == nil {
 		sif, _, err = im.get(ctx, f, cache.Want{Owner: run.OwnerID, Holder: s.holder(run)}, run.UUID, p)
 	}
 	if err != nil {
-		return "", "", imageError(err)
+		return spool.Inputs{}, imageError(err)
 	}
 	im.Names.note(f.Image)
-	return sif, Shown(f.Image), nil
+	return spool.Inputs{Image: sif, ImageDigest: Shown(f.Image)}, nil
 }
 
 // Shown is an image as Docker names it by digest ("python@sha256:…"), by which it

@@ -53,7 +53,7 @@ type ImageProgress struct {
 
 // name is what the stage is called outside.
 func (s stage) name() ImageStage {
-	return [...]ImageStage{idle: "", asking: Asking, queued: Queued, elsewhere: Elsewhere, moving: Pulling, converting: Converting, storing: Storing}[s]
+	return [...]ImageStage{idle: "", asking: Asking, queued: Queued, elsewhere: Elsewhere, moving: Pulling, converting: Converting, storing: Storing, reviewing: Storing}[s]
 }
 
 // showEvery is the pause between two calls of a Keep's progress.

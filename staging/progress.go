@@ -64,6 +64,7 @@ const (
 	moving
 	converting
 	storing
+	reviewing // a file that is used where it lies
 )
 
 // standing is how a download looks at a moment.
@@ -320,6 +321,8 @@ func doing(deps, images []view, there, all int) string {
 			rest = append(rest, "converting "+i.name+": "+amount(i.standing, i.total > 0))
 		case storing:
 			rest = append(rest, "storing "+i.name)
+		case reviewing:
+			rest = append(rest, "reading "+i.name+": "+amount(i.standing, true))
 		default:
 			add(i)
 			what = append(what, "pulling "+i.name)

@@ -134,7 +134,9 @@ func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image, archit
 	})
 	err := s.all(ctx, len(parts), func(ctx context.Context, i int) (err error) {
 		if i == 0 {
-			inputs.Image, inputs.ImageDigest, err = s.image(ctx, run, image, architecture, parts[0])
+			var got spool.Inputs
+			got, err = s.image(ctx, run, image, architecture, parts[0])
+			inputs.Image, inputs.ImageDigest, inputs.ImageFile = got.Image, got.ImageDigest, got.ImageFile
 			return err
 		}
 		inputs.Dependencies[i-1], err = s.dependency(ctx, run, run.Dependencies[i-1], parts[i])

@@ -65,7 +65,10 @@ func (p Policy) Image(r Row) string {
 	if res.GPUs > 0 {
 		site, fallback = q.GPUImage, DefaultGPUImage
 	}
-	if r.Run.Metadata.String("request_docker_image") != "" {
+	if asked := r.Run.Metadata.String("request_docker_image"); asked != "" {
+		if res.DockerImage == asked+":latest" { // which means nothing for a file
+			return asked
+		}
 		site = ""
 	}
 	return cmp.Or(site, res.DockerImage, fallback)

@@ -21,6 +21,7 @@ func TestImageOfABundleThatNamesNone(t *testing.T) {
 		gpus                int64
 	}{
 		"asked for":            {site, "python:3", "python:3", "python:3", 0},
+		"a file":               {site, "/i/x.sif", "/i/x.sif:latest", "/i/x.sif", 0},
 		"the server's":         {plan.Queue{}, "", "server/cpu:1", "server/cpu:1", 0},
 		"the queue's":          {site, "", "server/cpu:1", "site/cpu:1", 0},
 		"the queue's for GPUs": {site, "", "server/gpu:1", "site/gpu:1", 2},

@@ -23,6 +23,7 @@ type imageConfig struct {
 	DefaultGPU string    `toml:"default_gpu"`
 	Remember   *duration `toml:"remember"`
 	Offline    bool      `toml:"offline"`
+	Roots      []string  `toml:"roots"`
 
 	Conversions int    `toml:"conversions"`
 	TempDir     string `toml:"temp_dir"`
@@ -30,7 +31,12 @@ type imageConfig struct {
 	Memory      size   `toml:"memory"`
 }
 
-func (c imageConfig) check() error {
+func (c imageConfig) check(shared string) error {
+	for _, root := range c.Roots {
+		if err := checkRoot("image.roots", root, shared); err != nil {
+			return err
+		}
+	}
 	for key, image := range map[string]string{"default_cpu": c.DefaultCPU, "default_gpu": c.DefaultGPU} {
 		if image != "" && !isImage(image) {
 			return fmt.Errorf("image.%s = %q is not the name of an image such as \"python:3.12\"", key, image)

@@ -290,18 +290,20 @@ func stager(c config, cl *client.Client, content *cache.Cache, bridge string, no
 	if c.Cache.Group {
 		public = cl.Public
 	}
+	images, links := c.images(content, registry(pace)), inPlace(c, cl, spool.Layout(c.Shared), now)
+	images.Files, images.Now = imageFiles(c, links), now
 	return &staging.Stager{
 		Public:    public,
 		Holder:    func(bundle string) cache.Holder { return rowHolder(bridge, bundle) },
 		Contents:  cl,
 		Cache:     content,
-		Images:    c.images(content, registry(pace)),
+		Images:    images,
 		Limits:    c.Staging.limits(),
 		LowWater:  c.lowWater().Of,
 		Downloads: c.Staging.Downloads,
 		Pace:      pace,
 		Store:     serverStore(c),
-		InPlace:   inPlace(c, cl, spool.Layout(c.Shared), now),
+		InPlace:   links,
 		Layout:    spool.Layout(c.Shared),
 	}
 }
