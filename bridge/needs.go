@@ -60,7 +60,8 @@ type Gauge interface {
 // empty is the bridge's own), and its dependencies to the shared disk. It says
 // now and then in one sentence how far it is. It may be asked for the same
 // again at any time. An error with Transient() bool that is true may be
-// another answer later.
+// another answer later, and one with RetryAfter() time.Duration is so for that
+// long.
 // Changed says in sentences for the researcher which of the data that a bundle
 // uses in place is no longer as it was staged; empty where none is.
 type Stager interface {

@@ -39,8 +39,8 @@ type Images struct {
 	// LowWater is how much of a disk of this size has to stay free; nil for none.
 	LowWater func(total int64) int64
 	// Login returns the registry as an owner's credentials show it, and whose
-	// these are: empty where they are nobody's in particular. It may be nil: all
-	// see the Converter's.
+	// these are: empty where the owner has given none, and those of the site, if
+	// it has some, are for all. It may be nil: all see the Converter's.
 	Login func(owner string, ref apptainer.Reference) (registry apptainer.Registry, whose string)
 	// Now is the clock; nil is the machine's.
 	Now func() time.Time
@@ -52,10 +52,9 @@ type Images struct {
 }
 
 const (
-	// DefaultRemember is how long a registry is not asked again for the same: an
-	// hour of work with one tag takes six questions, and Docker Hub's limit for
-	// who does not log in is a hundred in six hours.
-	DefaultRemember = 10 * time.Minute
+	// DefaultRemember is how long a registry is not asked again for the same. Then
+	// it is asked whether anything has changed, which does not count as a pull.
+	DefaultRemember = time.Minute
 	// DefaultConversions is how many images are brought in at a time. Each keeps
 	// a few of a login node's processors busy.
 	DefaultConversions = 2
@@ -179,13 +178,15 @@ func (im *Images) ask(ctx context.Context, owner string, ref apptainer.Reference
 		registry, whose = im.Login(owner, ref)
 	}
 	registry.Architecture = im.architecture(architecture)
-	p.asks(host(ref))
+	if ref.Kind() == apptainer.InRegistry {
+		p.asks(host(ref))
+	}
 	img, err := im.registry.resolve(ctx, question{ref.Name(), registry.Architecture, whose}, ref, registry)
 	p.asks("")
 	if err != nil {
 		return found{}, err
 	}
-	f := found{Image: img, key: im.key(img), registry: &registry, private: whose != ""}
+	f := found{Image: img, key: im.key(img), registry: &registry, private: img.Private}
 	if k, there, err := im.Kept.find(ref, f.Architecture); err == nil && there && k.Digest == f.Digest && k.Private == f.private {
 		f.key, f.kept = k.Key, true // however it was converted
 	}
@@ -277,7 +278,7 @@ func imageError(err error) error {
 	}
 	var refused *apptainer.ImageError
 	if errors.As(err, &refused) {
-		return &Error{Err: refused, Retry: refused.Transient(), Away: refused.Transient()}
+		return &Error{Err: refused, Retry: refused.Transient(), Away: refused.Transient(), After: refused.RetryAfter}
 	}
 	return &Error{What: "image", Err: err, Retry: true, Away: troubled(err)}
 }

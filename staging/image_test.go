@@ -1,9 +1,13 @@
 package staging_test
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,6 +38,9 @@ type imageSite struct {
 	// hold, where it is set, holds layers back until it is closed.
 	hold chan struct{}
 	now  atomic.Int64 // seconds that have passed
+	// limit, where it is set, is for how many seconds the registry wants to be left
+	// alone.
+	limit atomic.Int64
 }
 
 func startImages(t *testing.T) *imageSite {
@@ -50,11 +57,17 @@ func startImages(t *testing.T) *imageSite {
 		case s.away.Load():
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return true
-		case only != nil && user != *only && r.URL.Path != "/v2/":
+		case only != nil && user != *only:
+			w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
 			w.WriteHeader(http.StatusUnauthorized)
 			return true
 		case strings.Contains(r.URL.Path, "/manifests/"):
 			s.manifests.Add(1)
+			if limit := s.limit.Load(); limit > 0 {
+				w.Header().Set("Retry-After", fmt.Sprint(limit))
+				w.WriteHeader(http.StatusTooManyRequests)
+				return true
+			}
 		case strings.Contains(r.URL.Path, "/blobs/"):
 			if s.blobs.Add(1); s.hold != nil {
 				<-s.hold
@@ -174,13 +187,28 @@ func TestUnknownImageIsAskedForAgainSoon(t *testing.T) {
 	ok(t, err)
 }
 
-// as shows a registry a user's name.
-type as string
+// login writes a Docker configuration with a user's login.
+func (s *imageSite) login(dir, user string) (path string) {
+	path = filepath.Join(dir, user+".json")
+	login := base64.StdEncoding.EncodeToString([]byte(user + ":secret"))
+	ok(s.t, os.WriteFile(path, fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, s.registry.Host, login), 0o600))
+	return path
+}
 
-func (user as) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.SetBasicAuth(string(user), "secret")
-	return http.DefaultTransport.RoundTrip(r)
+// logins has images log in as the owner of a bundle, where that has given a login.
+func (s *imageSite) logins(im *staging.Images, owners ...string) {
+	dir := s.t.TempDir()
+	for _, owner := range owners {
+		s.login(dir, owner)
+	}
+	im.Login = func(owner string, _ apptainer.Reference) (apptainer.Registry, string) {
+		r := im.Converter.Registry
+		if !slices.Contains(owners, owner) {
+			return r, ""
+		}
+		r.Logins = r.Logins.Of(dir, owner)
+		return r, owner
+	}
 }
 
 // The SIF is in the cache, and the digest is remembered: neither is for whom the
@@ -192,14 +220,7 @@ func TestPrivateImageIsForThoseWhomTheRegistryGivesIt(t *testing.T) {
 	alice := "alice"
 	s.only.Store(&alice)
 	im := s.images("")
-	im.Login = func(owner string, _ apptainer.Reference) (apptainer.Registry, string) {
-		r := im.Converter.Registry
-		if owner == "carol" { // has none
-			return r, ""
-		}
-		r.Transport = as(owner)
-		return r, owner
-	}
+	s.logins(im, "alice", "bob")
 	first, err := s.stage(im, "alice", image)
 	ok(t, err)
 	for _, owner := range []string{"bob", "carol"} {
@@ -215,6 +236,59 @@ func TestPrivateImageIsForThoseWhomTheRegistryGivesIt(t *testing.T) {
 	if err != nil || second.Image != first.Image || s.blobs.Load() != blobs {
 		t.Errorf("once it is allowed: %v, %v, %d blobs more", second, err, s.blobs.Load()-blobs)
 	}
+	// What anybody may have is asked once for all, whoever has asked.
+	asked := s.manifests.Load()
+	for _, owner := range []string{"alice", "bob", "carol"} {
+		_, err := s.stage(im, owner, image)
+		ok(t, err)
+	}
+	if more := s.manifests.Load() - asked; more > 1 { // alice's own answer was older
+		t.Errorf("the registry was asked %d times more", more)
+	}
+}
+
+// The tag is not resolved anew while it stands for the same.
+func TestTagIsOnlyLookedAtWhenTheTimeIsOver(t *testing.T) {
+	t.Parallel()
+	s := startImages(t)
+	image := s.push("tiny:latest", "one")
+	im := s.images("")
+	_, err := s.stage(im, "alice", image)
+	ok(t, err)
+	asked := s.manifests.Load()
+	for range 100 {
+		s.now.Add(3600)
+		_, err := s.stage(im, "alice", image)
+		ok(t, err)
+	}
+	if more := s.manifests.Load() - asked; more != 0 {
+		t.Errorf("the manifest was fetched %d times more; HEAD requests are enough", more)
+	}
+}
+
+// A registry that wants to be left alone is, by all bundles, and they know until
+// when.
+func TestRateLimitIsHeeded(t *testing.T) {
+	t.Parallel()
+	s := startImages(t)
+	image := s.push("tiny:latest", "one")
+	s.limit.Store(900)
+	im := s.images("")
+	for i := range 3 {
+		_, err := s.stage(im, "alice", image)
+		refused(t, err, "wants to be asked again in 15m", true)
+		var e *staging.Error
+		if want := time.Duration(900-i*300) * time.Second; !errors.As(err, &e) || e.RetryAfter() != want || !e.Outage() {
+			t.Errorf("after %d s: wait for %v, want %v", i*300, e.RetryAfter(), want)
+		}
+		s.now.Add(300)
+	}
+	if n := s.manifests.Load(); n > 1 {
+		t.Errorf("the registry was asked %d times", n)
+	}
+	s.limit.Store(0)
+	_, err := s.stage(im, "alice", image)
+	ok(t, err)
 }
 
 func TestKeptImageIsUsedWhileItsRegistryIsAway(t *testing.T) {
@@ -252,11 +326,12 @@ func TestPrivateKeptImageIsNotUsedWhileItsRegistryIsAway(t *testing.T) {
 	s := startImages(t)
 	image := s.push("tiny:1", "one")
 	im := s.images("")
-	im.Login = func(owner string, _ apptainer.Reference) (apptainer.Registry, string) {
-		return im.Converter.Registry, "x" + owner
-	}
+	operator := "operator"
+	s.only.Store(&operator)
+	im.Converter.Registry.Logins.Files = []apptainer.LoginFile{{Path: s.login(t.TempDir(), operator), Whose: "the site"}}
 	_, err := im.Keep(t.Context(), wantedImage(t, image), func(staging.ImageProgress) {})
 	ok(t, err)
+	s.now.Add(3600)
 	s.away.Store(true)
 	_, err = s.stage(im, "alice", image)
 	refused(t, err, "in trouble", true)

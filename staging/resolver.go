@@ -2,6 +2,7 @@ package staging
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -27,8 +28,8 @@ type resolver struct {
 type question struct {
 	// name is the reference in full, architecture that of the image.
 	name, architecture string
-	// whose names the credentials that the registry is shown; empty for none
-	// and for those of the bridge, which all bundles share.
+	// whose is who gave the credentials that the registry is shown; empty for the
+	// site's, if it has any, which are for all who have given none.
 	whose string
 }
 
@@ -48,6 +49,12 @@ const (
 	// failedFor is how long it is taken for true that a registry does not answer,
 	// or knows no such image: a thousand bundles hear of one question.
 	failedFor = 5 * time.Second
+	// longestSilence is how long a registry that asks for it is not asked for an
+	// image again.
+	longestSilence = time.Hour
+	// forgottenAfter is how long an answer is known that does not count any more:
+	// the registry is only asked whether it still holds.
+	forgottenAfter = 24 * time.Hour
 )
 
 // resolve returns what a reference stands for in a registry that is shown the
@@ -60,45 +67,80 @@ func (r *resolver) resolve(ctx context.Context, q question, ref apptainer.Refere
 	case <-ctx.Done():
 		return apptainer.Image{}, ctx.Err()
 	case <-a.done:
-		img := a.img
-		img.Reference = ref // there are several ways to write one
-		return img, a.err
 	}
+	img := a.img
+	img.Reference = ref // there are several ways to write one
+	return img, r.since(a)
+}
+
+// since is an answer's error as it is by now.
+func (r *resolver) since(a *answer) error {
+	var refused *apptainer.ImageError
+	if !errors.As(a.err, &refused) || refused.RetryAfter == 0 {
+		return a.err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := *refused
+	now.RetryAfter = max(a.until.Sub(r.now()), time.Second)
+	return &now
 }
 
 func (r *resolver) join(ctx context.Context, q question, ref apptainer.Reference, registry apptainer.Registry) *answer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	now := r.now()
 	for other, a := range r.known {
-		if !a.until.IsZero() && !r.now().Before(a.until) {
+		if !a.until.IsZero() && now.Sub(a.until) > forgottenAfter {
 			delete(r.known, other)
 		}
 	}
+	// What anybody may have need not be asked for with somebody's credentials.
+	if a := r.known[question{name: q.name, architecture: q.architecture}]; a != nil && a.fresh(now) && a.err == nil && !a.img.Private {
+		a.asked++
+		return a
+	}
 	a := r.known[q]
-	if a == nil {
+	if a == nil || !a.until.IsZero() && !a.fresh(now) {
+		before := a
 		a = &answer{done: make(chan struct{})}
 		ctx, a.cancel = context.WithCancel(context.WithoutCancel(ctx))
 		r.known[q] = a
-		go r.ask(ctx, a, ref, registry)
+		go r.ask(ctx, q, a, before, ref, registry)
 	}
 	a.asked++
 	return a
 }
 
-func (r *resolver) ask(ctx context.Context, a *answer, ref apptainer.Reference, registry apptainer.Registry) {
+// fresh says whether an answer was given, and still counts.
+func (a *answer) fresh(now time.Time) bool { return now.Before(a.until) }
+
+// ask asks a registry; where there was an answer before, whether it still holds.
+func (r *resolver) ask(ctx context.Context, q question, a, before *answer, ref apptainer.Reference, registry apptainer.Registry) {
 	defer a.cancel()
 	defer close(a.done)
 	if a.err = r.asking.Acquire(ctx, 1); a.err == nil {
-		a.img, a.err = registry.Resolve(ctx, ref)
+		if before != nil && before.err == nil {
+			a.img, a.err = registry.Refresh(ctx, before.img)
+		} else {
+			a.img, a.err = registry.Resolve(ctx, ref)
+		}
 		r.asking.Release(1)
 	}
 	good := r.remember
 	if a.err != nil {
 		good = failedFor
 	}
+	var refused *apptainer.ImageError
+	if errors.As(a.err, &refused) {
+		good = max(good, min(refused.RetryAfter, longestSilence))
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a.until = r.now().Add(good)
+	if everybodys := (question{name: q.name, architecture: q.architecture}); a.err == nil && !a.img.Private {
+		r.known[everybodys] = a
+	}
 }
 
 // leave takes one off who wait; the last one ends the question.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
@@ -92,6 +93,9 @@ type Error struct {
 	// Away is set when that is because something is away that others need too,
 	// the server, a registry or room on the disk, and which comes back.
 	Away bool
+	// After is how long from now whoever refused wants to be left alone; 0 where
+	// it did not say.
+	After time.Duration
 }
 
 // Error says what could not be brought in and why.
@@ -107,6 +111,9 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Transient says whether another try may succeed.
 func (e *Error) Transient() bool { return e.Retry }
+
+// RetryAfter says how long from now another try has no sense.
+func (e *Error) RetryAfter() time.Duration { return e.After }
 
 // Outage says whether it waits for something that others wait for too.
 func (e *Error) Outage() bool { return e.Away }
