@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -84,6 +85,8 @@ type found struct {
 	// was asked. private is set where that took credentials.
 	registry *apptainer.Registry
 	private  bool
+	// file is the SIF that it is a copy of; empty for images with layers.
+	file string
 }
 
 // image brings a run's image in, or finds it where it lies.
@@ -238,16 +241,21 @@ func (im *Images) get(ctx context.Context, f found, w cache.Want, who string, p 
 			return "", w.Key, &Error{Err: fmt.Errorf("image %q is kept, but %w", f.Reference, errNotKept), Retry: true, Away: true}
 		}
 	}
-	w.Key = im.key(f.Image)
+	w.Key, w.Resume = im.key(f.Image), true
+	bring := im.convert
+	if f.file != "" {
+		w.Key, w.Resume, bring = f.key, false, im.copyFile
+	}
 	sif, err = im.board.get(ctx, im.Cache, w, who, p, func(ctx context.Context, d *download, tmp string) error {
-		return im.turns.do(ctx, d, func() error { return im.convert(ctx, f, d, tmp) })
+		return im.turns.do(ctx, d, func() error { return bring(ctx, f, d, tmp) })
 	})
 	return sif, w.Key, err
 }
 
-// convert makes the SIF of an image.
+// convert makes the SIF of an image, from layers that are there already as far as
+// an earlier try has brought them.
 func (im *Images) convert(ctx context.Context, f found, d *download, tmp string) error {
-	if err := im.spare(tmp); err != nil {
+	if err := errors.Join(im.spare(tmp), os.RemoveAll(tmp)); err != nil { // what a killed one has written
 		return err
 	}
 	d.doing.Store(int32(idle))

@@ -81,8 +81,8 @@ func (s *Stager) imageFile(ctx context.Context, run codalab.RunBundle, name, arc
 	case err != nil:
 	case digest != "" && digest != found.Digest:
 		err = refusal("it is not the file with that digest any more: its digest is " + found.Digest)
-	case found.Architecture != s.Images.architecture(architecture) && found.Architecture != "unknown":
-		err = refusal(fmt.Sprintf("it is made for linux/%s, not for linux/%s", found.Architecture, s.Images.architecture(architecture)))
+	default:
+		err = fits(found, s.Images.architecture(architecture))
 	}
 	var own *Error
 	if errors.As(err, &own) {
@@ -134,6 +134,32 @@ func (f *ImageFiles) find(ctx context.Context, owner, path string, p *part) (dig
 			timer.Reset(lookWithin)
 		}
 	}
+}
+
+// Open opens a file of an image that is to be converted, such as a docker-archive,
+// below one of the roots that are for all. It is an apptainer.Registry's Open.
+func (f *ImageFiles) Open(path string) (*os.File, error) {
+	file, err := apptainer.FilesBelow(f.Roots...)(path)
+	if err != nil {
+		return nil, err
+	}
+	// Where it is by now, whoever changes the path meanwhile.
+	where, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
+	if err == nil {
+		err = spot{hidden: f.Hidden}.checkHidden(where)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// fits refuses a SIF for other nodes.
+func fits(d digested, architecture string) error {
+	if d.Architecture == architecture || d.Architecture == "unknown" {
+		return nil
+	}
+	return refusal(fmt.Sprintf("it is made for linux/%s, not for linux/%s", d.Architecture, architecture))
 }
 
 // join returns the reading of a file that is under way, or begins one. It ends

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -38,7 +39,7 @@ func newFileSite(t *testing.T) fileSite {
 
 // sif makes one of a real image.
 func (s fileSite) sif(name, architecture string) {
-	t := s.linkSite.T
+	t := s.T
 	t.Helper()
 	registry := imagetest.Start(t)
 	img := imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("f", name))))
@@ -57,8 +58,8 @@ func (s fileSite) sif(name, architecture string) {
 }
 
 func (s fileSite) stage(owner, name string) (spool.Inputs, error) {
-	s.linkSite.Helper()
-	return s.Stage(s.linkSite.Context(), codalab.RunBundle{UUID: "0x1", OwnerID: userID(owner)}, name, "", func(string) {})
+	s.Helper()
+	return s.Stage(s.Context(), codalab.RunBundle{UUID: "0x1", OwnerID: userID(owner)}, name, "", func(string) {})
 }
 
 func TestSIFIsUsedWhereItLies(t *testing.T) {
@@ -167,4 +168,58 @@ func TestWhoeverGivesUpAFileLeavesItsReadingToOthers(t *testing.T) {
 	if _, err := s.stage("ann", s.at("images/x.sif")); err != nil {
 		t.Error(err)
 	}
+}
+
+// Archives are taken from where every bundle may take images, and from nowhere
+// else; not even by a link that leads to the bridge's own files.
+func TestArchivesAreOpenedBelowTheRootsAlone(t *testing.T) {
+	t.Parallel()
+	s := newFileSite(t)
+	s.write(map[string]string{"images/a.tar": "archive", "images/own/b.tar": "own", "secret/c.tar": "secret"})
+	must(t, errors.Join(os.Symlink("own/b.tar", s.at("images/inner.tar")), os.Symlink(s.at("secret/c.tar"), s.at("images/outer.tar"))))
+	files := s.Images.Files
+	files.Hidden = append(files.Hidden, s.at("images/own"))
+	f, err := files.Open(s.at("images/a.tar"))
+	must(t, err)
+	must(t, f.Close())
+	for _, name := range []string{"images/own/b.tar", "images/inner.tar", "images/outer.tar", "secret/c.tar", "data/x.tar"} {
+		if f, err := files.Open(s.at(name)); err == nil {
+			t.Errorf("%s was opened: %v", name, f.Close())
+		}
+	}
+}
+
+// A site without internet names a SIF, or an archive, for its default image.
+func TestCopyOfASIFIsKeptUnderAName(t *testing.T) {
+	t.Parallel()
+	s := newFileSite(t)
+	s.sif("images/x.sif", runtime.GOARCH)
+	s.sif("images/z.sif", "s390x")
+	content, err := cache.Open(s.at("cache"), cache.Options{Settle: -1})
+	must(t, err)
+	im := &Images{Cache: content, Kept: KeptImages(s.at("kept")), Offline: true}
+	keep := func(file, as string) (KeptImage, error) {
+		w := Wanted{By: "ann"}
+		w.Reference, err = apptainer.ParseReference(s.at(file))
+		must(t, err)
+		if as != "" {
+			w.Name, err = apptainer.ParseReference(as)
+			must(t, err)
+		}
+		return im.Keep(t.Context(), w, func(ImageProgress) {})
+	}
+	kept, err := keep("images/x.sif", "codalab/default-cpu")
+	must(t, err)
+	must(t, os.Remove(s.at("images/x.sif")))
+	stager := &Stager{Images: im, Cache: content}
+	inputs, err := stager.Stage(t.Context(), codalab.RunBundle{UUID: "0x1"}, "codalab/default-cpu:latest", "", func(string) {})
+	must(t, err)
+	if config, err := apptainer.Config(inputs.Image); err != nil || config.Architecture != runtime.GOARCH || inputs.ImageDigest != "codalab/default-cpu@"+kept.Digest {
+		t.Errorf("%+v, %+v, %v", inputs, config, err)
+	}
+	_, err = keep("images/z.sif", "codalab/default-cpu")
+	wantRefusal(t, err, "it is made for linux/s390x, not for linux/"+runtime.GOARCH)
+	s.sif("images/y.sif", runtime.GOARCH)
+	_, err = keep("images/y.sif", "")
+	wantRefusal(t, err, "a SIF is used where it lies")
 }

@@ -3,6 +3,7 @@ package staging
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"time"
 
@@ -84,9 +85,19 @@ func (im *Images) Keep(ctx context.Context, w Wanted, progress func(ImageProgres
 }
 
 func (im *Images) keep(ctx context.Context, w Wanted, p *part) (KeptImage, error) {
-	f, err := im.ask(ctx, "", w.Reference, w.Architecture, p)
+	ask := im.ask
+	if w.Reference.Kind() == apptainer.SIF {
+		ask = im.askFile
+	}
+	f, err := ask(ctx, "", w.Reference, w.Architecture, p)
 	if err != nil {
 		return KeptImage{}, err
+	}
+	if f.file != "" {
+		if w.Name.Kind() != apptainer.InRegistry {
+			return KeptImage{}, &Error{Err: fmt.Errorf("image %q: a SIF is used where it lies; to keep a copy of it, name the image that bundles are to ask for", w.Reference)}
+		}
+		f.Reference = w.Name
 	}
 	k := KeptImage{
 		Format: keptFormat, Name: w.Name.Name(), From: w.Reference.String(), Digest: f.Digest, Architecture: f.Architecture,

@@ -61,7 +61,9 @@ func imagePull(p program.Process) *cobra.Command {
 			if err != nil {
 				return &program.Error{Code: program.ExitUsage, Err: err}
 			}
-			return pull(ctx, p, f, f.conf.images(c, registry(f.conf.Staging.pace())), wanted)
+			r := f.conf.registry(p, f.conf.Staging.pace())
+			r.Open = apptainer.FilesBelow("/") // whatever the operator may read
+			return pull(ctx, p, f, f.conf.images(c, r), wanted)
 		})
 	cmd.Long = aboutPull
 	cmd.Flags().StringVar(&arch, "arch", "", "the nodes' `architecture`, such as amd64 or arm64, if not this host's")

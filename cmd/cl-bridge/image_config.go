@@ -25,10 +25,19 @@ type imageConfig struct {
 	Offline    bool      `toml:"offline"`
 	Roots      []string  `toml:"roots"`
 
+	Registry     map[string]registryConfig `toml:"registry"`
+	DockerConfig string                    `toml:"docker_config"`
+	Logins       string                    `toml:"logins"`
+	Certs        []string                  `toml:"certs"`
+
 	Conversions int    `toml:"conversions"`
 	TempDir     string `toml:"temp_dir"`
+	Compression string `toml:"compression"`
+	Level       int    `toml:"level"`
+	BlockSize   size   `toml:"block_size"`
 	Processors  int    `toml:"processors"`
 	Memory      size   `toml:"memory"`
+	Nice        int    `toml:"nice"`
 }
 
 func (c imageConfig) check(shared string) error {
@@ -50,7 +59,19 @@ func (c imageConfig) check(shared string) error {
 	case c.Processors < 0:
 		return errors.New("image.processors is negative")
 	}
-	return checkTempDir(c.TempDir)
+	if err := c.converter().Check(); err != nil {
+		return fmt.Errorf("[image]: %w", err)
+	}
+	return errors.Join(c.checkRegistries(), checkTempDir(c.TempDir))
+}
+
+// converter makes SIFs as configured.
+func (c imageConfig) converter() apptainer.Converter {
+	const mib = 1 << 20
+	return apptainer.Converter{
+		TempDir: c.TempDir, Compression: c.Compression, Level: c.Level, BlockSize: int(c.BlockSize),
+		Processors: c.Processors, MemoryMiB: int(c.Memory / mib), Nice: c.Nice,
+	}
 }
 
 // checkTempDir refuses a directory in the user's home: that is small, backed up
@@ -130,14 +151,10 @@ func (c config) defaultImages(q *queueConfig) []string {
 
 // images brings images into a cache, as configured.
 func (c config) images(content *cache.Cache, registry apptainer.Registry) *staging.Images {
-	const mib = 1 << 20
-	layout := spool.Layout(c.Shared)
+	layout, converter := spool.Layout(c.Shared), c.Image.converter()
+	converter.Registry, converter.Reserve = registry, c.lowWater().Of
 	return &staging.Images{
-		Cache: content,
-		Converter: apptainer.Converter{
-			Registry: registry,
-			TempDir:  c.Image.TempDir, Processors: c.Image.Processors, MemoryMiB: int(c.Image.Memory / mib),
-		},
+		Cache: content, Converter: converter, Login: c.login(registry),
 		Kept:     staging.KeptImages(layout.KeptImages()),
 		Names:    staging.ImageNames{Dir: layout.ImageNames()},
 		Remember: c.Image.Remember.or(staging.DefaultRemember),

@@ -2,13 +2,16 @@ package main
 
 import (
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
@@ -25,7 +28,8 @@ type scriptRegistry struct {
 type registryKey struct{}
 
 // startRegistry gives a script a registry at $REGISTRY, which has tiny:1 and
-// tiny:2 for this machine, and both:1 for amd64 and arm64.
+// tiny:2 for this machine, and both:1 for amd64 and arm64; and an archive of
+// archived:1, as docker save makes them, at saved.tar.
 func startRegistry(t *testing.T, env *testscript.Env) {
 	t.Helper()
 	r := &scriptRegistry{Registry: imagetest.Start(t)}
@@ -44,6 +48,13 @@ func startRegistry(t *testing.T, env *testscript.Env) {
 	r.Push(t, "tiny:1", image("one"))
 	r.Push(t, "tiny:2", image("two"))
 	r.Push(t, "gpu:1", image("gpu"))
+	tag, err := name.NewTag("archived:1")
+	if err == nil {
+		err = tarball.WriteToFile(filepath.Join(env.WorkDir, "saved.tar"), tag, image("saved"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	platforms := map[string]v1.Image{}
 	for _, a := range []string{"amd64", "arm64"} {
 		img := image("both")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -143,7 +141,7 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 		return err
 	}
 	now := steady(time.Now())
-	brings := stager(c, cl, content, book.ID, now)
+	brings := stager(p, c, cl, content, book.ID, now)
 	b = &bridge.Bridge{
 		Policy:       policy(c, book.ID, layout, installed, slurm),
 		Name:         cmp.Or(c.Name, c.User+"-"+host),
@@ -284,14 +282,19 @@ func policy(c config, id string, layout spool.Layout, installed workers, slurm *
 	}
 }
 
-func stager(c config, cl *client.Client, content *cache.Cache, bridge string, now func() time.Time) *staging.Stager {
+func stager(p program.Process, c config, cl *client.Client, content *cache.Cache, bridge string, now func() time.Time) *staging.Stager {
 	pace := c.Staging.pace()
 	var public func(context.Context, string) (bool, error)
 	if c.Cache.Group {
 		public = cl.Public
 	}
-	images, links := c.images(content, registry(pace)), inPlace(c, cl, spool.Layout(c.Shared), now)
-	images.Files, images.Now = imageFiles(c, links), now
+	links := inPlace(c, cl, spool.Layout(c.Shared), now)
+	files, registry := imageFiles(c, links), c.registry(p, pace)
+	if files != nil {
+		registry.Open = files.Open
+	}
+	images := c.images(content, registry)
+	images.Files, images.Now = files, now
 	return &staging.Stager{
 		Public:    public,
 		Holder:    func(bundle string) cache.Holder { return rowHolder(bridge, bundle) },
@@ -306,26 +309,6 @@ func stager(c config, cl *client.Client, content *cache.Cache, bridge string, no
 		InPlace:   links,
 		Layout:    spool.Layout(c.Shared),
 	}
-}
-
-// registry is where images come from, at no more than a pace.
-func registry(pace *staging.Pace) apptainer.Registry {
-	if pace == nil {
-		return apptainer.Registry{}
-	}
-	return apptainer.Registry{Transport: pace.Transport(registryTransport())}
-}
-
-// registryTransport is Go's default one, that gives a registry up which does
-// not begin to answer.
-func registryTransport() http.RoundTripper {
-	t, ok := http.DefaultTransport.(*http.Transport)
-	if !ok {
-		return http.DefaultTransport
-	}
-	t = t.Clone()
-	t.ResponseHeaderTimeout = time.Minute
-	return t
 }
 
 // credentials reads the password each time that it is needed, so that it can
