@@ -47,6 +47,9 @@ type Converter struct {
 	// Nice is added to its scheduling priority's nice value, so that others go
 	// first (nice(1)); zero leaves it.
 	Nice int
+	// Reserve is how much of the SIF's disk, whose whole size it is given, has to
+	// stay free, in bytes; nil for nothing.
+	Reserve func(total int64) int64
 	// MaxBytes and MaxEntries bound what an image may unpack to, so that a
 	// few hostile kilobytes cannot fill a disk; zero means 256 GiB and two
 	// million.
@@ -162,7 +165,7 @@ func (c Converter) convert(ctx context.Context, img Image, dir, dst string, prog
 	if err != nil {
 		return err
 	}
-	if err := makeRoom(dir, dst, made.layers); err != nil {
+	if err := c.makeRoom(dir, dst, made.layers); err != nil {
 		return err
 	}
 	l := c.newLayers(dir, made, progress)
@@ -202,7 +205,7 @@ func (c Converter) newLayers(dir string, made contents, progress func(Progress))
 
 // makeRoom makes the directory for the layers, and checks that they and the SIF
 // have room on their disks. A SIF is rarely larger than the layers are.
-func makeRoom(dir, dst string, descs []v1.Descriptor) error {
+func (c Converter) makeRoom(dir, dst string, descs []v1.Descriptor) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make room for its layers: %w", err)
 	}
@@ -223,8 +226,13 @@ func makeRoom(dir, dst string, descs []v1.Descriptor) error {
 		if err != nil {
 			return fmt.Errorf("make room for it: %w", err)
 		}
-		if space.Total > 0 && space.Free < need {
-			return fmt.Errorf("it needs about %d MiB on the disk of %s, which has %d MiB free: %w", need>>20, path, space.Free>>20, syscall.ENOSPC)
+		var stays int64
+		if c.Reserve != nil && (path == filepath.Dir(dst) || len(needs) == 1) {
+			stays = c.Reserve(space.Total)
+		}
+		if space.Total > 0 && space.Free-stays < need {
+			return fmt.Errorf("it needs about %d MiB on the disk of %s, which has %d MiB free, of which %d MiB stay free: %w",
+				need>>20, path, space.Free>>20, stays>>20, syscall.ENOSPC)
 		}
 	}
 	return nil

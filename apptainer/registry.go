@@ -25,6 +25,9 @@ type Registry struct {
 	// reads proxies from the environment. Certificates of hosts are applied
 	// to an *http.Transport only.
 	Transport http.RoundTripper
+	// Wrap is put around what carries the requests, to bound the rate of their
+	// answers; nil for nothing.
+	Wrap func(http.RoundTripper) http.RoundTripper
 	// Stall is how long a registry may stay silent before a request or a
 	// layer's connection is given up; zero means one minute.
 	Stall time.Duration

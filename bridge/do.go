@@ -120,7 +120,7 @@ func (b *Bridge) tell(bundle string) func(progress string) {
 }
 
 func (b *Bridge) stage(ctx context.Context, r plan.Row) plan.StageEnd {
-	inputs, err := b.Stager.Stage(ctx, *r.Run, r.Resources.DockerImage, b.tell(r.Bundle))
+	inputs, err := b.Stager.Stage(ctx, *r.Run, b.Policy.Image(r), b.Policy.Queues[r.Queue].Architecture, b.tell(r.Bundle))
 	for _, d := range inputs.Dependencies {
 		if d.Link != nil && d.Link.Note != "" {
 			b.Log.WarnContext(ctx, "linked data is not as it was", slog.String("bundle", r.Bundle), slog.String("note", d.Link.Note))

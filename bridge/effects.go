@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
@@ -162,6 +163,10 @@ func outcome(err error) plan.Outcome {
 	var outage interface{ Outage() bool }
 	if errors.As(err, &outage) {
 		o.Outage = outage.Outage()
+	}
+	var patient interface{ RetryAfter() time.Duration }
+	if errors.As(err, &patient) {
+		o.After = patient.RetryAfter()
 	}
 	var answer *codalab.Error
 	if errors.As(err, &answer) {

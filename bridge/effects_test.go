@@ -151,7 +151,7 @@ func TestOneEffectOfAKindRunsForAnAttempt(t *testing.T) {
 // busyStager says a hundred times a second how far it is, for ten seconds.
 type busyStager struct{}
 
-func (busyStager) Stage(_ context.Context, _ codalab.RunBundle, _ string, progress func(string)) (spool.Inputs, error) {
+func (busyStager) Stage(_ context.Context, _ codalab.RunBundle, _, _ string, progress func(string)) (spool.Inputs, error) {
 	for range 1000 {
 		progress("Pulling.")
 		time.Sleep(10 * time.Millisecond)
@@ -187,7 +187,7 @@ type waitingStager struct {
 	without string
 }
 
-func (s waitingStager) Stage(ctx context.Context, run codalab.RunBundle, _ string, _ func(string)) (spool.Inputs, error) {
+func (s waitingStager) Stage(ctx context.Context, run codalab.RunBundle, _, _ string, _ func(string)) (spool.Inputs, error) {
 	if run.UUID != s.without {
 		<-ctx.Done()
 	}

@@ -106,11 +106,11 @@ type registry struct {
 	away atomic.Bool
 }
 
-func (r *registry) Stage(ctx context.Context, run codalab.RunBundle, image string, progress func(string)) (spool.Inputs, error) {
+func (r *registry) Stage(ctx context.Context, run codalab.RunBundle, image, architecture string, progress func(string)) (spool.Inputs, error) {
 	if r.away.Load() {
 		return spool.Inputs{}, errors.New("no route to host")
 	}
-	return r.fakeStager.Stage(ctx, run, image, progress)
+	return r.fakeStager.Stage(ctx, run, image, architecture, progress)
 }
 
 func TestBridgeThatStartsBelowTheLowWaterNeverAsksForBundles(t *testing.T) {

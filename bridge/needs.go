@@ -56,14 +56,16 @@ type Gauge interface {
 	Space() (spool.Space, error)
 }
 
-// Stager brings a bundle's image and dependencies to the shared disk. It says
+// Stager brings a bundle's image, for nodes of an architecture (in Go's spelling;
+// empty is the bridge's own), and its dependencies to the shared disk. It says
 // now and then in one sentence how far it is. It may be asked for the same
 // again at any time. An error with Transient() bool that is true may be
-// another answer later.
+// another answer later, and one with RetryAfter() time.Duration is so for that
+// long.
 // Changed says in sentences for the researcher which of the data that a bundle
 // uses in place is no longer as it was staged; empty where none is.
 type Stager interface {
-	Stage(ctx context.Context, run codalab.RunBundle, image string, progress func(string)) (spool.Inputs, error)
+	Stage(ctx context.Context, run codalab.RunBundle, image, architecture string, progress func(string)) (spool.Inputs, error)
 	Changed(ctx context.Context, inputs spool.Inputs) string
 }
 

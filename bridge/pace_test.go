@@ -50,7 +50,7 @@ type reluctant struct {
 	asked *atomic.Int32
 }
 
-func (r reluctant) Stage(ctx context.Context, _ codalab.RunBundle, image string, _ func(string)) (spool.Inputs, error) {
+func (r reluctant) Stage(ctx context.Context, _ codalab.RunBundle, image, _ string, _ func(string)) (spool.Inputs, error) {
 	if r.asked.Add(1) == 1 {
 		<-ctx.Done()
 		time.Sleep(5 * time.Second)

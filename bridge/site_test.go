@@ -26,7 +26,7 @@ import (
 // fakeStager has everything there already.
 type fakeStager struct{}
 
-func (fakeStager) Stage(_ context.Context, _ codalab.RunBundle, image string, progress func(string)) (spool.Inputs, error) {
+func (fakeStager) Stage(_ context.Context, _ codalab.RunBundle, image, _ string, progress func(string)) (spool.Inputs, error) {
 	progress("Looking for " + image + ".")
 	return spool.Inputs{Image: "/cache/" + image, ImageDigest: "sha256:1"}, nil
 }

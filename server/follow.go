@@ -210,8 +210,9 @@ func (s *Server) resources(b store.Bundle) codalab.Resources {
 		}
 	}
 	// The stock server looks for any colon; one in a registry's port is no tag.
+	// Files have none: "/images/x.sif", "oci:/images/x".
 	name := r.DockerImage[strings.LastIndex(r.DockerImage, "/")+1:]
-	if !strings.Contains(name, ":") {
+	if file := strings.HasPrefix(r.DockerImage, "/") || strings.Contains(r.DockerImage, ":/"); !file && !strings.Contains(name, ":") {
 		r.DockerImage += ":latest"
 	}
 	return r

@@ -12,6 +12,7 @@
 //	<shared>/runs/<uuid>/<attempt>/     the run directory: the bundle's working directory, or a copy of it (see WorkDir)
 //	<shared>/kept/<uuid>/               results that stay here (see Results)
 //	<shared>/links/<uuid>.json          what a bundle that is a link was seen to be
+//	<shared>/images/                    records of images (see package staging)
 //
 // Worker and bridge meet in Attempt and Layout; Disk is all of it that a
 // bridge does.
@@ -89,6 +90,19 @@ func (l Layout) Cache() string { return filepath.Join(string(l), "cache") }
 func (l Layout) Link(bundle string) string {
 	return filepath.Join(string(l), "links", bundle+".json")
 }
+
+// KeptImages has the records of images that are kept, ImageNames the names that
+// images were asked for by, ImageFiles the digests of SIFs that are used where
+// they lie. Each is made with its first record.
+func (l Layout) KeptImages() string { return filepath.Join(l.images(), "kept") }
+
+// ImageNames is described with KeptImages.
+func (l Layout) ImageNames() string { return filepath.Join(l.images(), "names") }
+
+// ImageFiles is described with KeptImages.
+func (l Layout) ImageFiles() string { return filepath.Join(l.images(), "files") }
+
+func (l Layout) images() string { return filepath.Join(string(l), "images") }
 
 // Bin is the directory of the worker program whose content has this digest
 // (lower-case hexadecimal SHA-256).

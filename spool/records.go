@@ -61,11 +61,22 @@ type Spec struct {
 // Inputs are what a bundle needs on the shared disk before its job is
 // submitted.
 type Inputs struct {
-	// Image is the path of the SIF, ImageDigest the digest of the image that
+	// Image is the path of the SIF, ImageDigest the name with the digest of the image that
 	// it was made of.
-	Image        string       `json:"image"`
-	ImageDigest  string       `json:"image_digest"`
+	Image       string `json:"image"`
+	ImageDigest string `json:"image_digest"`
+	// ImageFile is set where Image is no SIF of the bridge's: others may change
+	// it. Its path had no symbolic link in it when it was staged.
+	ImageFile    *ImageFile   `json:"image_file,omitempty"`
 	Dependencies []Dependency `json:"dependencies,omitempty"`
+}
+
+// ImageFile says what a SIF that is used where it lies was like when it was
+// staged.
+type ImageFile struct {
+	Size int64 `json:"size"`
+	// Modified is its time of modification, in nanoseconds since 1970.
+	Modified int64 `json:"modified"`
 }
 
 // Dependency shows Source, a file or directory on the shared disk, read-only

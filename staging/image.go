@@ -1,149 +1,292 @@
 package staging
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/sync/semaphore"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// image brings the image of that name in, as a SIF.
-func (s *Stager) image(ctx context.Context, run codalab.RunBundle, name string, p *part) (sif, digest string, err error) {
+// Images brings images in as SIFs: for bundles, and to be kept. It is safe for
+// concurrent use; its exported fields are not changed once it is used.
+type Images struct {
+	// Cache is where the SIFs are, Converter what makes them.
+	Cache     *cache.Cache
+	Converter apptainer.Converter
+	// Kept are the images that were brought in to stay.
+	Kept KeptImages
+	// Names are what the SIFs in the cache were asked for by.
+	Names ImageNames
+	// Files are SIFs that are used where they lie; nil for none.
+	Files *ImageFiles
+	// Remember is how long it is taken for true what a registry says that a
+	// reference stands for; 0 means DefaultRemember.
+	Remember time.Duration
+	// Offline has no registry asked: the kept images are all there are.
+	Offline bool
+	// AtOnce is how many images are brought in at a time; 0 means
+	// DefaultConversions.
+	AtOnce int
+	// LowWater is how much of a disk of this size has to stay free; nil for none.
+	LowWater func(total int64) int64
+	// Login returns the registry as an owner's credentials show it, and whose
+	// these are: empty where the owner has given none, and those of the site, if
+	// it has some, are for all. It may be nil: all see the Converter's.
+	Login func(owner string, ref apptainer.Reference) (registry apptainer.Registry, whose string)
+	// Now is the clock; nil is the machine's.
+	Now func() time.Time
+
+	once     sync.Once
+	turns    turns
+	board    board
+	registry resolver
+}
+
+const (
+	// DefaultRemember is how long a registry is not asked again for the same. Then
+	// it is asked whether anything has changed, which does not count as a pull.
+	DefaultRemember = time.Minute
+	// DefaultConversions is how many images are brought in at a time. Each keeps
+	// a few of a login node's processors busy.
+	DefaultConversions = 2
+)
+
+func (im *Images) begin() {
+	im.once.Do(func() {
+		im.turns.free = cmp.Or(im.AtOnce, DefaultConversions)
+		im.registry.remember, im.registry.now = cmp.Or(im.Remember, DefaultRemember), im.now
+	})
+}
+
+func (im *Images) now() time.Time {
+	if im.Now == nil {
+		return time.Now() //nolint:forbidigo // for who has no other clock
+	}
+	return im.Now()
+}
+
+// found is an image that a reference stands for.
+type found struct {
+	apptainer.Image
+	// key is that of its SIF. As kept, the SIF is in the cache already.
+	key  cache.Key
+	kept bool
+	// registry is where it comes from, as whoever asks sees it; nil where none
+	// was asked. private is set where that took credentials.
+	registry *apptainer.Registry
+	private  bool
+	// file is the SIF that it is a copy of; empty for images with layers.
+	file string
+}
+
+// image brings a run's image in, or finds it where it lies.
+func (s *Stager) image(ctx context.Context, run codalab.RunBundle, name, architecture string, p *part) (spool.Inputs, error) {
+	im := s.Images
+	im.begin()
 	if name == "" {
-		return "", "", &Error{What: "image", Err: errors.New("none was asked for, and the server has no default: use --request-docker-image")}
+		return spool.Inputs{}, &Error{What: "image", Err: errors.New("none was asked for, and there is no default: use --request-docker-image")}
+	}
+	if _, _, ok := isImageFile(name); ok {
+		return s.imageFile(ctx, run, name, architecture, p)
 	}
 	ref, err := apptainer.ParseReference(name)
 	if err != nil {
-		return "", "", imageError(err)
+		return spool.Inputs{}, imageError(err)
 	}
-	img, err := s.registry.resolve(ctx, ref, s.Converter.Registry)
+	f, err := im.find(ctx, run.OwnerID, ref, architecture, p)
+	sif := ""
+	if err == nil {
+		sif, _, err = im.get(ctx, f, cache.Want{Owner: run.OwnerID, Holder: s.holder(run)}, run.UUID, p)
+	}
 	if err != nil {
-		return "", "", imageError(err)
+		return spool.Inputs{}, imageError(err)
 	}
-	key := cache.Key{Kind: "sif", ID: img.Digest + " " + img.Architecture + " " + s.Converter.Settings()}
-	sif, err = s.get(ctx, run, cache.Want{Key: key}, p, func(ctx context.Context, d *download, tmp string) error {
-		return s.images.do(ctx, d, func() error {
-			if err := s.spare(tmp); err != nil {
-				return err
-			}
-			d.converting.Store(false)
-			return s.Converter.Convert(ctx, img, tmp, func(p apptainer.Progress) {
-				d.converting.Store(p.Stage == apptainer.Converting)
-				d.total.Store(p.Total)
-				d.done.Store(p.Done)
-			})
-		})
+	im.Names.note(f.Image)
+	return spool.Inputs{Image: sif, ImageDigest: Shown(f.Image)}, nil
+}
+
+// Shown is an image as Docker names it by digest ("python@sha256:…"), by which it
+// may be asked for again (codalab/worker/docker_image_manager.py:
+// _image_availability_state reports RepoDigests; bundle_util.py: mimic_bundles
+// asks for what was reported).
+func Shown(img apptainer.Image) string { return ShortName(img.Pinned()) }
+
+// ShortName is a full name as people write it: without Docker Hub's parts.
+func ShortName(full string) string {
+	name := strings.TrimPrefix(strings.TrimPrefix(full, "index."), "docker.io/")
+	if rest, ok := strings.CutPrefix(name, "library/"); ok && !strings.Contains(rest, "/") {
+		return rest
+	}
+	return name
+}
+
+// find finds out what a reference stands for: by the registry, or where that
+// cannot be asked by what is kept.
+func (im *Images) find(ctx context.Context, owner string, ref apptainer.Reference, architecture string, p *part) (found, error) {
+	if im.Offline {
+		return im.offline(ref, architecture)
+	}
+	f, err := im.ask(ctx, owner, ref, architecture, p)
+	var refused *apptainer.ImageError
+	if err == nil || ctx.Err() != nil || !errors.As(err, &refused) || !refused.Transient() {
+		return f, err
+	}
+	// The registry cannot be reached. What took credentials is not given to whom
+	// it cannot be asked about.
+	k, there, kerr := im.Kept.find(ref, im.architecture(architecture))
+	if kerr != nil || !there || k.Private {
+		return f, err
+	}
+	return asKept(ref, k), nil
+}
+
+// offline is find where no registry is to be asked.
+func (im *Images) offline(ref apptainer.Reference, architecture string) (found, error) {
+	architecture = im.architecture(architecture)
+	k, there, err := im.Kept.find(ref, architecture)
+	switch {
+	case err != nil:
+		return found{}, err
+	case !there:
+		return found{}, &Error{Err: fmt.Errorf("image %q: it is not among the kept images for linux/%s, and this site asks no registry: ask its operator for cl-bridge image pull", ref, architecture)}
+	}
+	return asKept(ref, k), nil
+}
+
+func asKept(ref apptainer.Reference, k KeptImage) found {
+	img := apptainer.Image{Reference: ref, Digest: k.Digest, Architecture: k.Architecture}
+	return found{Image: img, key: k.Key, kept: true, private: k.Private}
+}
+
+// host is that of a reference's registry.
+func host(ref apptainer.Reference) string {
+	host, _, _ := strings.Cut(ref.Name(), "/")
+	return host
+}
+
+// ask asks the registry, as the owner sees it.
+func (im *Images) ask(ctx context.Context, owner string, ref apptainer.Reference, architecture string, p *part) (found, error) {
+	registry, whose := im.Converter.Registry, ""
+	if im.Login != nil {
+		registry, whose = im.Login(owner, ref)
+	}
+	registry.Architecture = im.architecture(architecture)
+	if ref.Kind() == apptainer.InRegistry {
+		p.asks(host(ref))
+	}
+	img, err := im.registry.resolve(ctx, question{ref.Name(), registry.Architecture, whose}, ref, registry)
+	p.asks("")
+	if err != nil {
+		return found{}, err
+	}
+	f := found{Image: img, key: im.key(img), registry: &registry, private: img.Private}
+	if k, there, err := im.Kept.find(ref, f.Architecture); err == nil && there && k.Digest == f.Digest && k.Private == f.private {
+		f.key, f.kept = k.Key, true // however it was converted
+	}
+	return f, nil
+}
+
+// key is that of the SIF that the Converter makes of an image.
+func (im *Images) key(img apptainer.Image) cache.Key {
+	return cache.Key{Kind: sifKind, ID: img.Digest + " " + img.Architecture + " " + im.Converter.Settings()}
+}
+
+// ImageKey is what the key of a SIF in the cache tells of it.
+type ImageKey struct {
+	// Digest is that of the platform's manifest, Settings those of the conversion.
+	Digest, Architecture, Settings string
+}
+
+// ImageOf reads the key of a SIF. It is false for those of other entries.
+func ImageOf(key cache.Key) (img ImageKey, ok bool) {
+	if key.Kind != sifKind {
+		return img, false
+	}
+	img.Digest, img.Settings, _ = strings.Cut(key.ID, " ")
+	img.Architecture, img.Settings, ok = strings.Cut(img.Settings, " ")
+	return img, ok
+}
+
+// sifKind is the kind of the cache's entries that are images.
+const sifKind = "sif"
+
+// architecture is one, or that of the Converter's registry where none is given.
+func (im *Images) architecture(given string) string {
+	return cmp.Or(given, im.Converter.Registry.Architecture, runtime.GOARCH)
+}
+
+// errNotKept means that a kept image's SIF is not in the cache any more.
+var errNotKept = errors.New("its SIF is not in the cache any more: pull it again")
+
+// get returns the path of the SIF of an image, and its key. w says for whom.
+func (im *Images) get(ctx context.Context, f found, w cache.Want, who string, p *part) (sif string, key cache.Key, err error) {
+	w.Private = f.private
+	if f.kept {
+		w.Key = f.key
+		sif, err := im.board.get(ctx, im.Cache, w, who, p, func(context.Context, *download, string) error { return errNotKept })
+		if !errors.Is(err, errNotKept) {
+			return sif, w.Key, err
+		}
+		if f.registry == nil {
+			return "", w.Key, &Error{Err: fmt.Errorf("image %q is kept, but %w", f.Reference, errNotKept), Retry: true, Away: true}
+		}
+	}
+	w.Key, w.Resume = im.key(f.Image), true
+	bring := im.convert
+	if f.file != "" {
+		w.Key, w.Resume, bring = f.key, false, im.copyFile
+	}
+	sif, err = im.board.get(ctx, im.Cache, w, who, p, func(ctx context.Context, d *download, tmp string) error {
+		return im.turns.do(ctx, d, func() error { return bring(ctx, f, d, tmp) })
 	})
-	if err != nil {
-		return "", "", imageError(err)
+	return sif, w.Key, err
+}
+
+// convert makes the SIF of an image, from layers that are there already as far as
+// an earlier try has brought them.
+func (im *Images) convert(ctx context.Context, f found, d *download, tmp string) error {
+	if err := errors.Join(im.spare(tmp), os.RemoveAll(tmp)); err != nil { // what a killed one has written
+		return err
 	}
-	return sif, img.Digest, nil
+	d.doing.Store(int32(idle))
+	converter := im.Converter
+	converter.Registry = *f.registry
+	err := converter.Convert(ctx, f.Image, tmp, func(p apptainer.Progress) {
+		doing := idle
+		if p.Stage == apptainer.Converting {
+			doing = converting
+		}
+		d.doing.Store(int32(doing))
+		d.total.Store(p.Total)
+		d.done.Store(p.Done)
+	})
+	if err == nil {
+		d.doing.Store(int32(storing))
+	}
+	return err
 }
 
 // imageError keeps an image's own error, which is a sentence with the image's
 // name already, and says of any other that it was about the image. What may
 // pass of the former is the registry's, the network's or the disk's trouble.
 func imageError(err error) error {
+	var own *Error
+	if errors.As(err, &own) {
+		return own
+	}
 	var refused *apptainer.ImageError
 	if errors.As(err, &refused) {
-		return &Error{Err: refused, Retry: refused.Transient(), Away: refused.Transient()}
+		return &Error{Err: refused, Retry: refused.Transient(), Away: refused.Transient(), After: refused.RetryAfter}
 	}
 	return &Error{What: "image", Err: err, Retry: true, Away: troubled(err)}
-}
-
-// resolver asks registries what references stand for. Bundles that ask for the
-// same share an answer for a while: registries count their questions.
-type resolver struct {
-	once   sync.Once
-	asking *semaphore.Weighted
-
-	mu    sync.Mutex
-	known map[string]*answer
-}
-
-// answer is what a reference stands for, once done is closed.
-type answer struct {
-	done   chan struct{}
-	img    apptainer.Image
-	err    error
-	cancel context.CancelFunc
-	asked  int // how many wait for it
-}
-
-// How many references are resolved at a time, and how long an answer is taken
-// for true.
-const (
-	resolvesAtOnce = 8
-	resolvedFor    = time.Minute
-)
-
-func (r *resolver) resolve(ctx context.Context, ref apptainer.Reference, registry apptainer.Registry) (apptainer.Image, error) {
-	r.once.Do(func() { r.asking, r.known = semaphore.NewWeighted(resolvesAtOnce), map[string]*answer{} })
-	a := r.join(ctx, ref, registry)
-	defer r.leave(ref, a)
-	select {
-	case <-ctx.Done():
-		return apptainer.Image{}, ctx.Err()
-	case <-a.done:
-		return a.img, a.err
-	}
-}
-
-func (r *resolver) join(ctx context.Context, ref apptainer.Reference, registry apptainer.Registry) *answer {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	a := r.known[ref.String()]
-	if a == nil {
-		a = &answer{done: make(chan struct{})}
-		ctx, a.cancel = context.WithCancel(context.WithoutCancel(ctx))
-		r.known[ref.String()] = a
-		go r.ask(ctx, a, ref, registry)
-	}
-	a.asked++
-	return a
-}
-
-func (r *resolver) ask(ctx context.Context, a *answer, ref apptainer.Reference, registry apptainer.Registry) {
-	defer a.cancel()
-	defer close(a.done)
-	if a.err = r.asking.Acquire(ctx, 1); a.err == nil {
-		a.img, a.err = registry.Resolve(ctx, ref)
-		r.asking.Release(1)
-	}
-	if a.err != nil {
-		r.forget(ref, a)
-		return
-	}
-	time.AfterFunc(resolvedFor, func() { r.forget(ref, a) })
-}
-
-// leave takes one off who wait; the last one ends the question.
-func (r *resolver) leave(ref apptainer.Reference, a *answer) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if a.asked--; a.asked > 0 {
-		return
-	}
-	select {
-	case <-a.done:
-	default:
-		a.cancel()
-		if r.known[ref.String()] == a {
-			delete(r.known, ref.String())
-		}
-	}
-}
-
-func (r *resolver) forget(ref apptainer.Reference, a *answer) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.known[ref.String()] == a {
-		delete(r.known, ref.String())
-	}
 }

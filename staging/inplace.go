@@ -1,6 +1,7 @@
 package staging
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -171,6 +172,7 @@ type spot struct {
 	link, below   string
 	roots, hidden []string
 	reach         int64
+	use           string // what the site does with the roots; empty is "links"
 }
 
 // refusal is why a link may not be used; nothing changes that but a person.
@@ -191,7 +193,7 @@ func (s spot) resolve() (string, error) {
 		return "", refusal("not the absolute path of a file or a directory")
 	}
 	link = path.Clean(link)
-	outside := refusal("not under a directory that this site links (" + strings.Join(s.roots, ", ") + ")")
+	outside := refusal("not under a directory that this site " + cmp.Or(s.use, "links") + " (" + strings.Join(s.roots, ", ") + ")")
 	if len(s.roots) == 0 {
 		return "", refusal("this site lets the bundle's owner use no data in place")
 	}

@@ -157,18 +157,20 @@ func TestSentences(t *testing.T) {
 	there := view{name: "dependency x", there: true}
 	for want, parts := range map[string][]view{
 		"": {image(standing{}), data(standing{})},
-		"Downloading dependency data (corpus): 1.2g of 4g at 95m/s.":                               {image(standing{}), data(half)},
-		"Downloading dependency data (corpus): 0.":                                                 {data(standing{stage: moving})},
-		"Downloading 2 dependencies: 2.4g of 8g at 190m/s.":                                        {data(half), other(half)},
-		"Downloading 2 dependencies: 1.2g at 95m/s.":                                               {data(half), other(standing{stage: moving})},
-		"Downloading dependency data (corpus) (1 of 2 are there): 1.2g of 4g at 95m/s.":            {there, data(half)},
-		"Downloading dependency data (corpus) and pulling image python:3: 2.4g of 8g at 190m/s.":   {data(half), image(half)},
-		"Pulling image python:3: 1.2g of 4g at 95m/s.":                                             {image(half), {name: "dependency y"}},
-		"Converting image python:3: 1g of 2g.":                                                     {image(standing{stage: converting, done: g, total: 2 * g, rate: m})},
-		"Downloading dependency data (corpus): 1.2g of 4g at 95m/s; converting image python:3: 0.": {data(half), image(standing{stage: converting})},
-		"Waiting for dependency data (corpus), which another process fetches.":                     {data(standing{stage: elsewhere})},
-		"Waiting for 3 other downloads.":                                                           {image(standing{}), data(standing{stage: queued})},
-		"Waiting for 1 other download.":                                                            {image(standing{stage: queued}), there},
+		"Downloading dependency data (corpus): 1.2g of 4g at 95m/s.":                                    {image(standing{}), data(half)},
+		"Downloading dependency data (corpus): 0.":                                                      {data(standing{stage: moving})},
+		"Downloading 2 dependencies: 2.4g of 8g at 190m/s.":                                             {data(half), other(half)},
+		"Downloading 2 dependencies: 1.2g at 95m/s.":                                                    {data(half), other(standing{stage: moving})},
+		"Downloading dependency data (corpus) (1 of 2 are there): 1.2g of 4g at 95m/s.":                 {there, data(half)},
+		"Downloading dependency data (corpus) and pulling image python:3: 2.4g of 8g at 190m/s.":        {data(half), image(half)},
+		"Pulling image python:3: 1.2g of 4g at 95m/s.":                                                  {image(half), {name: "dependency y"}},
+		"Converting image python:3: 1g of 2g.":                                                          {image(standing{stage: converting, done: g, total: 2 * g, rate: m})},
+		"Downloading dependency data (corpus): 1.2g of 4g at 95m/s; converting image python:3: 0.":      {data(half), image(standing{stage: converting})},
+		"Waiting for dependency data (corpus), which another process fetches (host login2, process 7).": {data(standing{stage: elsewhere, by: "host login2, process 7"})},
+		"Asking ghcr.io for image python:3.":                                                            {image(standing{stage: asking, by: "ghcr.io"}), there},
+		"Storing image python:3.":                                                                       {image(standing{stage: storing, done: g, total: g})},
+		"Waiting for 3 other downloads.":                                                                {image(standing{}), data(standing{stage: queued})},
+		"Waiting for 1 other download.":                                                                 {image(standing{stage: queued}), there},
 	} {
 		others := func(images bool) int {
 			if images {

@@ -215,6 +215,9 @@ type listingBegin struct {
 	text  string
 }
 
+// listedFor is how long it is remembered how a bundle's kept.txt begins.
+const listedFor = time.Minute
+
 // of is a bundle's, which is forgotten after a while.
 func (l *listings) of(bundle string) *listingBegin {
 	l.mu.Lock()
@@ -224,7 +227,7 @@ func (l *listings) of(bundle string) *listingBegin {
 	}
 	if l.known[bundle] == nil {
 		l.known[bundle] = &listingBegin{turn: make(chan struct{}, 1)}
-		time.AfterFunc(resolvedFor, func() { l.forget(bundle) })
+		time.AfterFunc(listedFor, func() { l.forget(bundle) })
 	}
 	return l.known[bundle]
 }

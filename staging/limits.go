@@ -51,13 +51,13 @@ func (s *Stager) reserve(total int64) int64 {
 
 // spare refuses to make an image, of which nobody knows how much it will take,
 // on a disk that has too little free already.
-func (s *Stager) spare(tmp string) error {
+func (im *Images) spare(tmp string) error {
 	disk, err := diskspace.Of(filepath.Dir(tmp))
 	if err != nil {
 		return err
 	}
-	if s.LowWater != nil && disk.Free < s.LowWater(disk.Total) {
-		return fmt.Errorf("%s: %w", freeWords(disk.Free, s.LowWater(disk.Total)), syscall.ENOSPC)
+	if im.LowWater != nil && disk.Free < im.LowWater(disk.Total) {
+		return fmt.Errorf("%s: %w", freeWords(disk.Free, im.LowWater(disk.Total)), syscall.ENOSPC)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package staging
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,10 +17,10 @@ import (
 // it know of it.
 type download struct {
 	done, total atomic.Int64
-	// converting is set while an image's layers have been pulled.
-	converting atomic.Bool
-	// elsewhere is set while another process brings it in.
-	elsewhere atomic.Bool
+	// doing is a stage that an image is in, once its layers have been pulled.
+	doing atomic.Int32
+	// elsewhere names the other process that brings it in; nil for none.
+	elsewhere atomic.Pointer[string]
 
 	mu              sync.Mutex
 	bundles         map[string]int // that wait for it, and how often each
@@ -57,15 +58,19 @@ type stage int
 
 const (
 	idle stage = iota // nothing that is worth telling
-	moving
-	converting
+	asking
 	queued
 	elsewhere
+	moving
+	converting
+	storing
+	reviewing // a file that is used where it lies
 )
 
 // standing is how a download looks at a moment.
 type standing struct {
 	stage       stage
+	by          string // who brings it in elsewhere
 	done, total int64
 	rate        int64 // bytes per second; 0 when not known
 }
@@ -81,6 +86,9 @@ func (d *download) look(now time.Time) standing {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := standing{done: d.done.Load(), total: d.total.Load()}
+	if n := len(d.samples); n > 0 && s.done < d.samples[n-1].done { // another stage
+		d.samples = nil
+	}
 	if n := len(d.samples); n == 0 || now.Sub(d.samples[n-1].at) >= sampleEvery {
 		d.samples = append(d.samples, sample{now, s.done})
 		if i := slices.IndexFunc(d.samples, func(p sample) bool { return now.Sub(p.at) <= rateOver }); i > 0 {
@@ -90,11 +98,12 @@ func (d *download) look(now time.Time) standing {
 	if first := d.samples[0]; now.After(first.at) {
 		s.rate = max(0, int64(float64(s.done-first.done)/now.Sub(first.at).Seconds()))
 	}
-	switch {
-	case d.elsewhere.Load():
-		s.stage = elsewhere
-	case d.converting.Load():
-		s.stage = converting
+	doing := stage(d.doing.Load())
+	switch by := d.elsewhere.Load(); {
+	case by != nil:
+		s.stage, s.by = elsewhere, *by
+	case doing != idle:
+		s.stage = doing
 	case d.holding > 0:
 		s.stage = moving
 	case d.queued > 0:
@@ -140,6 +149,26 @@ func (b *board) leave(key cache.Key, d *download, bundle string) {
 	}
 }
 
+// fill makes a content at tmp, and tells of it by d.
+type fill func(ctx context.Context, d *download, tmp string) error
+
+// get returns the content that is wanted, which fill makes if nobody has it yet.
+// All who wait for it, each by a name of its own, are shown the same download.
+func (b *board) get(ctx context.Context, c *cache.Cache, w cache.Want, who string, p *part, fill fill) (string, error) {
+	d := b.join(w.Key, who)
+	defer b.leave(w.Key, d, who)
+	p.follow(d)
+	w.Waiting = func(by string) { d.elsewhere.Store(&by) }
+	content, err := c.Get(ctx, w, func(ctx context.Context, tmp string) error {
+		d.elsewhere.Store(nil)
+		return fill(ctx, d, tmp)
+	})
+	if err == nil {
+		p.arrived()
+	}
+	return content, err
+}
+
 // part is one of the things that a bundle waits for.
 type part struct {
 	// name is what is told of it: "image python:3", "dependency data (corpus)".
@@ -147,14 +176,22 @@ type part struct {
 	image bool
 
 	mu       sync.Mutex
+	asking   string    // the registry that is asked what it is; empty for none
 	download *download // nil before it is asked for
 	there    bool
+}
+
+// asks notes that a registry is asked what the part is.
+func (p *part) asks(registry string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asking = registry
 }
 
 func (p *part) follow(d *download) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.download = d
+	p.asking, p.download = "", d
 }
 
 func (p *part) arrived() {
@@ -175,8 +212,11 @@ func (p *part) look(now time.Time) view {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	v := view{name: p.name, image: p.image, there: p.there}
-	if p.download != nil {
+	switch {
+	case p.download != nil:
 		v.standing = p.download.look(now)
+	case p.asking != "":
+		v.standing = standing{stage: asking, by: p.asking}
 	}
 	return v
 }
@@ -213,7 +253,7 @@ func tell(parts []*part, others func(images bool) int, progress func(string), st
 func sentence(parts []view, others func(images bool) int) string {
 	var deps, images []view
 	there, all := 0, 0
-	var abroad, waiting *view
+	var abroad, waiting, asked *view
 	for i, p := range parts {
 		if !p.image {
 			all++
@@ -226,7 +266,9 @@ func sentence(parts []view, others func(images bool) int) string {
 			abroad = &parts[i]
 		case p.stage == queued:
 			waiting = &parts[i]
-		case p.image && (p.stage == moving || p.stage == converting):
+		case p.stage == asking:
+			asked = &parts[i]
+		case p.image && p.stage >= moving:
 			images = append(images, p)
 		case p.stage == moving:
 			deps = append(deps, p)
@@ -236,7 +278,9 @@ func sentence(parts []view, others func(images bool) int) string {
 	case len(deps)+len(images) > 0:
 		return upper(doing(deps, images, there, all)) + "."
 	case abroad != nil:
-		return "Waiting for " + abroad.name + ", which another process fetches."
+		return "Waiting for " + abroad.name + ", which another process fetches (" + abroad.by + ")."
+	case waiting == nil && asked != nil:
+		return "Asking " + asked.by + " for " + asked.name + "."
 	case waiting == nil:
 		return ""
 	}
@@ -272,12 +316,17 @@ func doing(deps, images []view, there, all int) string {
 		what[0] += fmt.Sprintf(" (%d of %d are there)", there, all)
 	}
 	for _, i := range images {
-		if i.stage == converting {
+		switch i.stage { //nolint:exhaustive // those of images that are brought in
+		case converting:
 			rest = append(rest, "converting "+i.name+": "+amount(i.standing, i.total > 0))
-			continue
+		case storing:
+			rest = append(rest, "storing "+i.name)
+		case reviewing:
+			rest = append(rest, "reading "+i.name+": "+amount(i.standing, true))
+		default:
+			add(i)
+			what = append(what, "pulling "+i.name)
 		}
-		add(i)
-		what = append(what, "pulling "+i.name)
 	}
 	if len(what) > 0 {
 		rest = append([]string{strings.Join(what, " and ") + ": " + amount(sum, sized)}, rest...)

@@ -179,7 +179,10 @@ func stager(t *testing.T, c *client.Client, dir, host string) *staging.Stager {
 	ok(t, err)
 	return &staging.Stager{
 		Contents: c, Cache: content,
-		Converter: apptainer.Converter{Registry: apptainer.Registry{Architecture: "amd64", RetryDelay: time.Millisecond}},
+		Images: &staging.Images{
+			Cache:     content,
+			Converter: apptainer.Converter{Registry: apptainer.Registry{Architecture: "amd64", RetryDelay: time.Millisecond}},
+		},
 	}
 }
 

@@ -11,11 +11,11 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -35,9 +35,10 @@ type Contents interface {
 // Stager brings bundles' inputs into a cache on the shared disk. It is safe
 // for concurrent use; its exported fields are not changed once it is used.
 type Stager struct {
-	Contents  Contents
-	Cache     *cache.Cache
-	Converter apptainer.Converter
+	Contents Contents
+	Cache    *cache.Cache
+	// Images brings the images in. Whoever stages no whole bundle needs none.
+	Images *Images
 	// Holder names a bundle as who needs its inputs in the cache. It may be
 	// nil: nothing is pinned then.
 	Holder func(bundle string) cache.Holder
@@ -48,15 +49,14 @@ type Stager struct {
 	// Limits bounds what one dependency may hold; so does what the cache's disk
 	// has free when its download begins.
 	Limits tarstream.Limits
-	// LowWater is how much of a disk of this size a download, or an image, has to
-	// leave free; nil for little.
+	// LowWater is how much of a disk of this size a download has to leave free;
+	// nil for little.
 	LowWater func(total int64) int64
-	// Downloads is how many dependencies, and besides them how many images, are
-	// brought in at a time, whatever the number of bundles that are staged; 0
-	// means DefaultDownloads.
+	// Downloads is how many dependencies are brought in at a time, whatever the
+	// number of bundles that are staged; 0 means DefaultDownloads.
 	Downloads int
-	// Pace bounds the dependencies' downloads; nil does not. That of images is
-	// the Converter's, whose registry can be given the Pace's Transport.
+	// Pace bounds the dependencies' downloads; nil does not. Images have their
+	// own, whose registry can be given the Pace's Transport.
 	Pace *Pace
 	// InPlace finds the data of links; where it is nil, that is fetched from
 	// the server like any other.
@@ -68,12 +68,11 @@ type Stager struct {
 	// where there is none.
 	Layout spool.Layout
 
-	once              sync.Once
-	downloads, images turns
-	board             board
-	registry          resolver
-	listings          listings
-	asking            *semaphore.Weighted
+	once      sync.Once
+	downloads turns
+	board     board
+	listings  listings
+	asking    *semaphore.Weighted
 }
 
 // questionsAtOnce is how many bundles at a time ask the server where their data
@@ -94,6 +93,9 @@ type Error struct {
 	// Away is set when that is because something is away that others need too,
 	// the server, a registry or room on the disk, and which comes back.
 	Away bool
+	// After is how long from now whoever refused wants to be left alone; 0 where
+	// it did not say.
+	After time.Duration
 }
 
 // Error says what could not be brought in and why.
@@ -110,17 +112,21 @@ func (e *Error) Unwrap() error { return e.Err }
 // Transient says whether another try may succeed.
 func (e *Error) Transient() bool { return e.Retry }
 
+// RetryAfter says how long from now another try has no sense.
+func (e *Error) RetryAfter() time.Duration { return e.After }
+
 // Outage says whether it waits for something that others wait for too.
 func (e *Error) Outage() bool { return e.Away }
 
-// Stage brings the image and the dependencies of a run in, side by side, and
-// returns where they are. It blocks until all is there, or one cannot be had:
+// Stage brings the image of that name, for nodes of that architecture (in Go's
+// spelling; empty is the bridge's own), and the dependencies of a run in, side by
+// side, and returns where they are. It blocks until all is there, or one cannot be had:
 // what fails for good ends the others, what may pass does not. progress is
 // called now and then with one sentence, from one goroutine at a time.
 //
 // Bundles that want the same share one download, and hear of it alike. Any
 // number of them may be staged at once.
-func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image string, progress func(string)) (spool.Inputs, error) {
+func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image, architecture string, progress func(string)) (spool.Inputs, error) {
 	s.begin()
 	inputs := spool.Inputs{Dependencies: make([]spool.Dependency, len(run.Dependencies))}
 	parts := []*part{{name: "image " + image, image: true}}
@@ -135,7 +141,9 @@ func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image string,
 	})
 	err := s.all(ctx, len(parts), func(ctx context.Context, i int) (err error) {
 		if i == 0 {
-			inputs.Image, inputs.ImageDigest, err = s.image(ctx, run, image, parts[0])
+			var got spool.Inputs
+			got, err = s.image(ctx, run, image, architecture, parts[0])
+			inputs.Image, inputs.ImageDigest, inputs.ImageFile = got.Image, got.ImageDigest, got.ImageFile
 			return err
 		}
 		inputs.Dependencies[i-1], err = s.dependency(ctx, run, run.Dependencies[i-1], parts[i])
@@ -157,7 +165,7 @@ func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image string,
 func (s *Stager) begin() {
 	s.once.Do(func() {
 		n := cmp.Or(s.Downloads, DefaultDownloads)
-		s.downloads.free, s.images.free = n, n
+		s.downloads.free = n
 		s.asking = semaphore.NewWeighted(questionsAtOnce)
 	})
 }
@@ -165,7 +173,7 @@ func (s *Stager) begin() {
 // taken is how many images, or dependencies, are being brought in.
 func (s *Stager) taken(images bool) int {
 	if images {
-		return s.images.taken()
+		return s.Images.turns.taken()
 	}
 	return s.downloads.taken()
 }
@@ -319,22 +327,16 @@ func full(err error) bool {
 }
 
 // get returns the content that is wanted for a run, which fill makes if nobody
-// has it yet. All bundles that wait for it are shown the same download.
-func (s *Stager) get(ctx context.Context, run codalab.RunBundle, w cache.Want, p *part, fill func(ctx context.Context, d *download, tmp string) error) (string, error) {
-	d := s.board.join(w.Key, run.UUID)
-	defer s.board.leave(w.Key, d, run.UUID)
-	p.follow(d)
-	w.Owner = run.OwnerID
-	if s.Holder != nil {
-		w.Holder = s.Holder(run.UUID)
+// has it yet.
+func (s *Stager) get(ctx context.Context, run codalab.RunBundle, w cache.Want, p *part, fill fill) (string, error) {
+	w.Owner, w.Holder = run.OwnerID, s.holder(run)
+	return s.board.get(ctx, s.Cache, w, run.UUID, p, fill)
+}
+
+// holder is who has a run's inputs pinned; empty where nothing is.
+func (s *Stager) holder(run codalab.RunBundle) cache.Holder {
+	if s.Holder == nil {
+		return ""
 	}
-	w.Waiting = func(string) { d.elsewhere.Store(true) }
-	content, err := s.Cache.Get(ctx, w, func(ctx context.Context, tmp string) error {
-		d.elsewhere.Store(false)
-		return fill(ctx, d, tmp)
-	})
-	if err == nil {
-		p.arrived()
-	}
-	return content, err
+	return s.Holder(run.UUID)
 }

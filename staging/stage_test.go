@@ -70,7 +70,7 @@ func TestSixtyFourBundlesShareOneDownloadAndAllHearOfIt(t *testing.T) {
 		all.Go(func() {
 			run, h := wants(d), &heard{}
 			run.UUID = fmt.Sprintf("0x%032x", i)
-			inputs, err := s.Stage(t.Context(), run, site.image, h.hear)
+			inputs, err := s.Stage(t.Context(), run, site.image, "", h.hear)
 			if err != nil {
 				t.Error(err)
 				return
@@ -104,7 +104,7 @@ func TestMain(m *testing.M) {
 	if words := strings.Split(os.Getenv(stagingFor), " "); len(words) == 4 {
 		t := &testing.T{}
 		s := stager(t, dial(t, words[0]), words[3], "")
-		_, err := s.Stage(context.Background(), wants(codalab.Dependency{ChildPath: "data", ParentUUID: words[2]}), words[1], func(string) {})
+		_, err := s.Stage(context.Background(), wants(codalab.Dependency{ChildPath: "data", ParentUUID: words[2]}), words[1], "", func(string) {})
 		fmt.Println(err)
 		os.Exit(1) // it was to be killed
 	}
@@ -126,7 +126,7 @@ func TestDownloadOfAKilledBridgeGoesOn(t *testing.T) {
 	program.Kill()
 	_, _ = io.Copy(io.Discard, program) // until it has ended
 	s := stager(t, site.client, shared, "")
-	inputs, err := s.Stage(t.Context(), wants(codalab.Dependency{ChildPath: "data", ParentUUID: parent}), site.image, func(string) {})
+	inputs, err := s.Stage(t.Context(), wants(codalab.Dependency{ChildPath: "data", ParentUUID: parent}), site.image, "", func(string) {})
 	ok(t, err)
 	shows(t, dir, inputs.Dependencies[0].Source)
 	if sent := site.sent.Load(); sent > 38*mib { // anew it would be 41 at least
@@ -140,7 +140,7 @@ func TestDownloadGoesOnAfterABreak(t *testing.T) {
 	dir := data(t, 24, mib)
 	parent := site.upload(dir)
 	site.cut.Store(18 * mib)
-	inputs, err := stager(t, site.client, t.TempDir(), "").Stage(t.Context(), wants(codalab.Dependency{ChildPath: "data", ParentUUID: parent}), site.image, func(string) {})
+	inputs, err := stager(t, site.client, t.TempDir(), "").Stage(t.Context(), wants(codalab.Dependency{ChildPath: "data", ParentUUID: parent}), site.image, "", func(string) {})
 	ok(t, err)
 	shows(t, dir, inputs.Dependencies[0].Source)
 	if sent := site.sent.Load(); sent > 26*mib {
@@ -157,7 +157,7 @@ func TestCompressedFileGoesOnAfterABreak(t *testing.T) {
 	c, err := client.New(site.address, client.Options{Credentials: alice, Compress: true})
 	ok(t, err)
 	site.cut.Store(3 * mib)
-	inputs, err := stager(t, c, t.TempDir(), "").Stage(t.Context(), wants(codalab.Dependency{ChildPath: "data", ParentUUID: parent}), site.image, func(string) {})
+	inputs, err := stager(t, c, t.TempDir(), "").Stage(t.Context(), wants(codalab.Dependency{ChildPath: "data", ParentUUID: parent}), site.image, "", func(string) {})
 	ok(t, err)
 	shows(t, file, inputs.Dependencies[0].Source)
 	if sent := site.sent.Load(); sent > 9*mib {
@@ -181,7 +181,7 @@ func TestWhatIsSeenOfAParent(t *testing.T) {
 		codalab.Dependency{ChildPath: "part", ParentUUID: parent, ParentPath: "sub/deep"},
 		codalab.Dependency{ChildPath: "single", ParentUUID: single},
 		codalab.Dependency{ChildPath: "program", ParentUUID: parent, ParentPath: "sub/deep/x"},
-	), site.image, func(string) {})
+	), site.image, "", func(string) {})
 	ok(t, err)
 	for i, want := range []string{dir, filepath.Join(dir, "f000"), filepath.Join(dir, "sub/deep"), filepath.Join(dir, "f001"), filepath.Join(dir, "sub/deep/x")} {
 		shows(t, want, inputs.Dependencies[i].Source)
@@ -193,14 +193,14 @@ func TestWhatIsSeenOfAParent(t *testing.T) {
 		"no/such": "dependency in (" + parent + "/no/such): Path 'no/such' in bundle " + parent + " not found",
 		"link":    "dependency in (" + parent + "/link): it is a symbolic link, which the server does not give out: name what it leads to",
 	} {
-		_, err := s.Stage(t.Context(), wants(codalab.Dependency{ChildPath: "in", ParentUUID: parent, ParentPath: path}), site.image, func(string) {})
+		_, err := s.Stage(t.Context(), wants(codalab.Dependency{ChildPath: "in", ParentUUID: parent, ParentPath: path}), site.image, "", func(string) {})
 		var e *staging.Error
 		if !errors.As(err, &e) || e.Transient() || e.Outage() || e.Error() != want {
 			t.Errorf("%s: error %q, want %q, for good", path, err, want)
 		}
 	}
 	gone := "0x" + strings.Repeat("9", 32)
-	_, err = s.Stage(t.Context(), wants(codalab.Dependency{ChildPath: "in", ParentUUID: gone}), site.image, func(string) {})
+	_, err = s.Stage(t.Context(), wants(codalab.Dependency{ChildPath: "in", ParentUUID: gone}), site.image, "", func(string) {})
 	var e *staging.Error
 	if !errors.As(err, &e) || e.Transient() || !strings.Contains(e.Error(), "Could not find bundle") {
 		t.Errorf("a bundle that was deleted: error %v", err)
@@ -213,7 +213,7 @@ func TestServerThatComesBackSoonIsNotMissed(t *testing.T) {
 	parent := site.upload(data(t, 1, 10))
 	site.away.Store(true)
 	time.AfterFunc(500*time.Millisecond, func() { site.away.Store(false) })
-	_, err := stager(t, site.client, t.TempDir(), "").Stage(t.Context(), wants(codalab.Dependency{ChildPath: "in", ParentUUID: parent}), site.image, func(string) {})
+	_, err := stager(t, site.client, t.TempDir(), "").Stage(t.Context(), wants(codalab.Dependency{ChildPath: "in", ParentUUID: parent}), site.image, "", func(string) {})
 	ok(t, err)
 }
 
@@ -227,7 +227,7 @@ func TestBundleOfAnotherBridgeIsWaitedFor(t *testing.T) {
 	first.Pace = staging.NewPace(4 * mib)
 	filling := make(chan error, 1)
 	go func() {
-		_, err := first.Stage(t.Context(), wants(d), site.image, func(string) {})
+		_, err := first.Stage(t.Context(), wants(d), site.image, "", func(string) {})
 		filling <- err
 	}()
 	tick := time.NewTicker(time.Millisecond)
@@ -236,10 +236,10 @@ func TestBundleOfAnotherBridgeIsWaitedFor(t *testing.T) {
 		<-tick.C
 	}
 	h := &heard{}
-	inputs, err := second.Stage(t.Context(), wants(d), site.image, h.hear)
+	inputs, err := second.Stage(t.Context(), wants(d), site.image, "", h.hear)
 	ok(t, errors.Join(err, <-filling))
 	shows(t, dir, inputs.Dependencies[0].Source)
-	if !h.has("which another process fetches.") || site.sent.Load() > 11*mib {
+	if !h.has("which another process fetches (host one, process ") || site.sent.Load() > 11*mib {
 		t.Errorf("heard %q; %d bytes were sent for 10 MiB", h.said, site.sent.Load())
 	}
 }

@@ -136,6 +136,9 @@ func (r *run) prepare() (c container.Container, err error) {
 		return c, fmt.Errorf("open the run directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
+	if err := checkImage(r.spec.Inputs); err != nil {
+		return c, err
+	}
 	links, binds, err := planDependencies(r.spec.Bundle, r.spec.Dependencies)
 	if err != nil {
 		return c, err

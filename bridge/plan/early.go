@@ -94,8 +94,14 @@ func (d *decision) staging() {
 		d.finish(Verdict{Cause: cause, Failure: sentence(answer.Failure)}, "staging failed")
 	default:
 		d.again(answer.Failure)
+		if later := d.now.Add(min(answer.After, longestPause)); later.After(d.row.Due) {
+			d.row.Due = later
+		}
 	}
 }
+
+// longestPause is how long a registry is left alone at most, whatever it asks for.
+const longestPause = 6 * time.Hour
 
 // fullPatience is how long room on a disk is waited for. What is too large for
 // the whole disk must not fill it for ever.

@@ -65,6 +65,19 @@ func TestStagingIsTriedAgainForAWhile(t *testing.T) {
 	}
 }
 
+// A registry that names a time is not asked before; one that names a senseless one
+// is asked after some hours.
+func TestRegistryThatWantsToBeLeftAloneIs(t *testing.T) {
+	t.Parallel()
+	for after, want := range map[time.Duration]time.Duration{0: time.Second, time.Millisecond: time.Second, 20 * time.Minute: 20 * time.Minute, 1000 * time.Hour: 6 * time.Hour} {
+		b := given(t, rowIn(plan.Staging), func(r *plan.Row) { r.Staged = nil })
+		b.hears(plan.News{Staged: &plan.StageEnd{Outcome: plan.Outcome{Failure: "429", Outage: true, After: after}}}).is(plan.Staging)
+		if got := b.row.Due.Sub(b.now); got != want {
+			t.Errorf("asked to wait for %v, it waits for %v, want %v", after, got, want)
+		}
+	}
+}
+
 // An outage is waited out for a day, and neither it nor hours of work before
 // the first failure use up the patience with the bundle's own troubles.
 func TestOutageWhileStagingIsWaitedOut(t *testing.T) {

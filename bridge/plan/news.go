@@ -66,6 +66,9 @@ type Outcome struct {
 	// Outage is set for a failure that says nothing of the bundle: the server, a
 	// registry or the disk is away, and comes back.
 	Outage bool
+	// After is how long from now whoever refused wants to be left alone; 0 where
+	// it did not say.
+	After time.Duration `json:",omitempty"`
 }
 
 // Claimed is the server's answer to a claim.

@@ -105,6 +105,15 @@ type Queue struct {
 	WorkDir spool.WorkDir
 	// Results says what becomes of what a bundle leaves.
 	Results spool.Results
+	// CPUImage and GPUImage are the images of bundles that name none, without
+	// GPUs and with some; empty for the server's choice.
+	CPUImage, GPUImage string
+	// Architecture is that of the queue's nodes, in Go's spelling; empty is the
+	// bridge's own.
+	Architecture string
+	// Worker is the path of the cl-worker that the queue's jobs run, where that is
+	// not the Policy's: its nodes are of another architecture.
+	Worker string
 	// Extra are further options of sbatch.
 	Extra []string
 }

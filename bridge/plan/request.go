@@ -31,7 +31,7 @@ func (p Policy) Request(r Row) sbatch.Request {
 		Dir:         attempt.Dir,
 		Output:      attempt.OutputPath(),
 		Extra:       q.Extra,
-		Script:      fmt.Sprintf("#!/bin/sh\nexec %s exec %s\n", quote(p.Worker), quote(attempt.SpecPath())),
+		Script:      fmt.Sprintf("#!/bin/sh\nexec %s exec %s\n", quote(cmp.Or(q.Worker, p.Worker)), quote(attempt.SpecPath())),
 	}
 	if res.GPUs > 0 {
 		req.GPUType = q.GPUType
@@ -47,6 +47,31 @@ func (p Policy) Request(r Row) sbatch.Request {
 		}
 	}
 	return req
+}
+
+// The images of bundles that name none, where neither the site nor the server has
+// others (codalab/lib/codalab_manager.py: init_config, "workers").
+const (
+	DefaultCPUImage = "codalab/default-cpu:latest"
+	DefaultGPUImage = "codalab/default-gpu:latest"
+)
+
+// Image is the name of the image that a row's bundle runs in. The server has put
+// its own default into the run message where the bundle names none
+// (codalab/server/bundle_manager.py: _get_docker_image); the queue's goes first.
+func (p Policy) Image(r Row) string {
+	q, res := p.Queues[r.Queue], r.Resources
+	site, fallback := q.CPUImage, DefaultCPUImage
+	if res.GPUs > 0 {
+		site, fallback = q.GPUImage, DefaultGPUImage
+	}
+	if asked := r.Run.Metadata.String("request_docker_image"); asked != "" {
+		if res.DockerImage == asked+":latest" { // which means nothing for a file
+			return asked
+		}
+		site = ""
+	}
+	return cmp.Or(site, res.DockerImage, fallback)
 }
 
 // Spec is what the worker of a row's current attempt is told.

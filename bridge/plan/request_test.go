@@ -11,6 +11,32 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
+// A bundle's own choice stands; without one the queue's goes before the server's.
+func TestImageOfABundleThatNamesNone(t *testing.T) {
+	t.Parallel()
+	site := plan.Queue{CPUImage: "site/cpu:1", GPUImage: "site/gpu:1"}
+	for name, c := range map[string]struct {
+		queue               plan.Queue
+		asked, server, want string
+		gpus                int64
+	}{
+		"asked for":            {site, "python:3", "python:3", "python:3", 0},
+		"a file":               {site, "/i/x.sif", "/i/x.sif:latest", "/i/x.sif", 0},
+		"the server's":         {plan.Queue{}, "", "server/cpu:1", "server/cpu:1", 0},
+		"the queue's":          {site, "", "server/cpu:1", "site/cpu:1", 0},
+		"the queue's for GPUs": {site, "", "server/gpu:1", "site/gpu:1", 2},
+		"nobody's":             {plan.Queue{}, "", "", "codalab/default-cpu:latest", 0},
+		"nobody's for GPUs":    {plan.Queue{}, "", "", "codalab/default-gpu:latest", 1},
+	} {
+		r := plan.Row{Queue: "q", Resources: codalab.Resources{DockerImage: c.server, GPUs: c.gpus}, Run: &codalab.RunBundle{
+			Metadata: codalab.Metadata{"request_docker_image": c.asked},
+		}}
+		if got := (plan.Policy{Queues: map[string]plan.Queue{"q": c.queue}}).Image(r); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 func TestRequestIsTheRowsJob(t *testing.T) {
 	t.Parallel()
 	full := plan.Queue{

@@ -256,7 +256,7 @@ type stager struct {
 }
 
 // Stage succeeds after a while.
-func (s stager) Stage(context.Context, codalab.RunBundle, string, func(string)) (spool.Inputs, error) {
+func (s stager) Stage(context.Context, codalab.RunBundle, string, string, func(string)) (spool.Inputs, error) {
 	if s.crashes() {
 		return spool.Inputs{}, errCrashed
 	}

@@ -50,9 +50,9 @@ type Sweeper struct {
 	Disk      Disk
 	// Grace is for how long a leftover must not have been changed.
 	Grace time.Duration
-	// Worker is the cl-worker that the bridge's jobs run; empty where that is
+	// Workers are the cl-workers that the bridge's jobs run; none where that is
 	// another one's to say. Each sweep notes that it is in use.
-	Worker string
+	Workers []string
 	// Now reads the clock, for what is asked of Slurm.
 	Now func() time.Time
 }
@@ -89,8 +89,8 @@ func (s *Sweeper) find(ctx context.Context) ([]Finding, time.Time, error) {
 	if err != nil {
 		return nil, now, fmt.Errorf("sweep: %w", err)
 	}
-	if s.Worker != "" {
-		if err := s.Disk.Touch(s.Worker); err != nil {
+	for _, worker := range s.Workers {
+		if err := s.Disk.Touch(worker); err != nil {
 			return nil, now, fmt.Errorf("sweep: %w", err)
 		}
 	}

@@ -336,13 +336,15 @@ func TestWorkerStaysAsLongAsAJobMayRunIt(t *testing.T) {
 		make func(s *site)
 		goes bool
 	}{
-		"no job":                    {func(*site) {}, true},
-		"a job of its time":         {func(s *site) { s.row(1, plan.Queued, time.Now()) }, false},
-		"a later job":               {func(s *site) { s.row(1, plan.Queued, time.Now().Add(grace)) }, true},
-		"a job that nobody knows":   {func(s *site) { s.job(s.mark(1, 1, ""), "") }, false},
-		"one that has ended":        {func(s *site) { s.row(1, plan.Done, time.Now()) }, true},
-		"another bridge":            {func(s *site) { s.attempt(1, "ffffff") }, false},
-		"it is in use":              {func(s *site) { s.Worker, s.Disk = old(s), later{spool.Disk{Layout: s.layout}, grace - time.Hour} }, false},
+		"no job":                  {func(*site) {}, true},
+		"a job of its time":       {func(s *site) { s.row(1, plan.Queued, time.Now()) }, false},
+		"a later job":             {func(s *site) { s.row(1, plan.Queued, time.Now().Add(grace)) }, true},
+		"a job that nobody knows": {func(s *site) { s.job(s.mark(1, 1, ""), "") }, false},
+		"one that has ended":      {func(s *site) { s.row(1, plan.Done, time.Now()) }, true},
+		"another bridge":          {func(s *site) { s.attempt(1, "ffffff") }, false},
+		"it is in use": {func(s *site) {
+			s.Workers, s.Disk = []string{old(s)}, later{spool.Disk{Layout: s.layout}, grace - time.Hour}
+		}, false},
 		"somebody uses it just now": {func(s *site) { s.Disk = used{later{spool.Disk{Layout: s.layout}, 2 * grace}, old(s)} }, false},
 	} {
 		t.Run(name, func(t *testing.T) {

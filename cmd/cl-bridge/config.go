@@ -38,6 +38,8 @@ type config struct {
 	Ledger       string `toml:"ledger"`
 	Worker       string `toml:"worker"`
 
+	Workers map[architecture]string `toml:"workers"`
+
 	DiskSettle      *duration `toml:"disk_settle"`
 	KeepAfterAck    *duration `toml:"keep_after_ack"`
 	StagePatience   *duration `toml:"stage_patience"`
@@ -64,12 +66,6 @@ type slurmConfig struct {
 	Accounting   *bool     `toml:"accounting"`
 	MinJobAge    *duration `toml:"min_job_age"`
 	ObserveEvery *duration `toml:"observe_every"`
-}
-
-type imageConfig struct {
-	TempDir    string `toml:"temp_dir"`
-	Processors int    `toml:"processors"`
-	Memory     size   `toml:"memory"`
 }
 
 type stagingConfig struct {
@@ -164,6 +160,8 @@ type queueConfig struct {
 	Scratch        string          `toml:"scratch"`
 	WorkDir        spool.WorkDir   `toml:"workdir"`
 	Results        spool.Results   `toml:"results"`
+	DefaultImage   string          `toml:"default_image"`
+	Architecture   architecture    `toml:"architecture"`
 	SbatchOptions  []string        `toml:"sbatch_options"`
 }
 
@@ -301,7 +299,7 @@ func plain(err error) string {
 	want := map[string]string{
 		"string": "a text in quotes", "int": "a whole number", "bool": "true or false", "size": "a text such as \"2g\"",
 		"duration": "a text such as \"3h\"", "lowWater": "a text such as \"50g\" or \"5%\"",
-		"RetryBegun": "a text in quotes", "WorkDir": "a text in quotes", "Results": "a text in quotes",
+		"RetryBegun": "a text in quotes", "architecture": "a text in quotes", "WorkDir": "a text in quotes", "Results": "a text in quotes",
 	}[m[2]]
 	return fmt.Sprintf("want %s, not TOML's %s", cmp.Or(want, "another kind of value"), m[1])
 }
@@ -358,7 +356,7 @@ func (c config) check() error {
 	if err := c.Cache.check(); err != nil {
 		return err
 	}
-	if err := c.Staging.check(); err != nil {
+	if err := errors.Join(c.Staging.check(), c.Image.check(c.Shared), c.checkWorkers()); err != nil {
 		return err
 	}
 	if d := c.Slurm.ObserveEvery.or(time.Second); d < time.Second {
@@ -381,8 +379,13 @@ func (q queueConfig) check(name string) error {
 		return fmt.Errorf("[queue.%s]: workdir = %q: want %q or %q", name, q.WorkDir, spool.WorkDirShared, spool.WorkDirLocal)
 	case q.Results != "" && q.Results != spool.ResultsUpload && q.Results != spool.ResultsKeep:
 		return fmt.Errorf("[queue.%s]: results = %q: want %q or %q", name, q.Results, spool.ResultsUpload, spool.ResultsKeep)
+	case q.DefaultImage != "" && !isImage(q.DefaultImage):
+		return fmt.Errorf("[queue.%s]: default_image = %q is not the name of an image such as \"python:3.12\"", name, q.DefaultImage)
 	case q.MaxInFlight < 0:
 		return fmt.Errorf("[queue.%s]: max_in_flight is negative", name)
+	}
+	if err := q.Architecture.check(); err != nil {
+		return fmt.Errorf("[queue.%s]: architecture: %w", name, err)
 	}
 	for _, option := range q.SbatchOptions {
 		if !strings.HasPrefix(option, "--") {
@@ -415,6 +418,9 @@ func (c config) queues() map[string]plan.Queue {
 			Scratch:        cmp.Or(q.Scratch, "/tmp"),
 			WorkDir:        cmp.Or(q.WorkDir, spool.WorkDirShared),
 			Results:        cmp.Or(q.Results, spool.ResultsUpload),
+			CPUImage:       cmp.Or(q.DefaultImage, c.Image.DefaultCPU),
+			GPUImage:       cmp.Or(q.DefaultImage, c.Image.DefaultGPU),
+			Architecture:   string(q.Architecture.other()),
 			Extra:          q.SbatchOptions,
 		}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -66,6 +67,49 @@ func TestQueuesHaveTheirDefaults(t *testing.T) {
 	}}
 	if diff := cmp.Diff(want, c.queues()); diff != "" {
 		t.Errorf("queues (-want +got):\n%s", diff)
+	}
+}
+
+// Layers of images are large, and gone in a minute.
+func TestLayersAreNotPutIntoTheHome(t *testing.T) {
+	t.Parallel()
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{me.HomeDir, filepath.Join(me.HomeDir, "tmp")} {
+		if err := checkTempDir(dir); err == nil || !strings.Contains(err.Error(), "home directory") {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+	if err := checkTempDir("/scratch/ann"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWorkerOfAnotherArchitectureIsRefused(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	layout := spool.Layout(t.TempDir())
+	if _, err := installWorker(self, "s390x", layout); err == nil || !strings.Contains(err.Error(), "the queue's nodes are s390x") {
+		t.Errorf("error %v", err)
+	}
+	path, err := installWorker(self, architecture("").or(), layout)
+	if err != nil || filepath.Base(path) != spool.WorkerName {
+		t.Errorf("%s, %v", path, err)
+	}
+}
+
+// A queue of other nodes runs another worker, and no other queue does.
+func TestQueueRunsTheWorkerOfItsNodes(t *testing.T) {
+	t.Parallel()
+	c := config{Queue: map[string]*queueConfig{"here": {}, "there": {Architecture: "s390x"}}}
+	queues := workers{architecture("").or(): "/bin/own", "s390x": "/bin/s390x"}.queues(c)
+	if queues["here"].Worker != "" || queues["there"].Worker != "/bin/s390x" || queues["there"].Architecture != "s390x" {
+		t.Errorf("%+v", queues)
 	}
 }
 

@@ -18,24 +18,34 @@ import (
 func machine() []string { return []string{"/proc", "/sys", "/dev", "/run"} }
 
 func (l linkConfig) check(shared string) error {
-	root := filepath.Clean(l.Root)
-	switch {
-	case l.Root == "":
+	if l.Root == "" {
 		return errors.New("[[link]]: root is missing: a directory whose data bundles may use in place")
-	case !filepath.IsAbs(root):
-		return fmt.Errorf("[[link]]: root = %q: want an absolute path", l.Root)
-	case root == "/":
-		return errors.New(`[[link]]: root = "/": list the directories that hold data, not the whole machine`)
-	case below(root, shared):
-		return fmt.Errorf("[[link]]: root = %q lies in the bridge's own directory %s", l.Root, shared)
 	}
-	for _, dir := range machine() {
-		if below(root, dir) {
-			return fmt.Errorf("[[link]]: root = %q: there is no data in %s", l.Root, dir)
-		}
+	if err := checkRoot("[[link]]: root", l.Root, shared); err != nil {
+		return err
 	}
 	if slices.Contains(l.Users, "") {
 		return fmt.Errorf("[[link]]: root = %q: users has an empty name", l.Root)
+	}
+	return nil
+}
+
+// checkRoot refuses a directory, configured as what, in which bundles may not use
+// anything.
+func checkRoot(what, given, shared string) error {
+	root := filepath.Clean(given)
+	switch {
+	case !filepath.IsAbs(root):
+		return fmt.Errorf("%s = %q: want an absolute path", what, given)
+	case root == "/":
+		return fmt.Errorf("%s = \"/\": list the directories that hold data, not the whole machine", what)
+	case below(root, shared):
+		return fmt.Errorf("%s = %q lies in the bridge's own directory %s", what, given, shared)
+	}
+	for _, dir := range machine() {
+		if below(root, dir) {
+			return fmt.Errorf("%s = %q: there is no data in %s", what, given, dir)
+		}
 	}
 	return nil
 }
@@ -75,6 +85,25 @@ func inPlace(c config, cl *client.Client, layout spool.Layout, now func() time.T
 	if len(c.Link) == 0 {
 		return nil
 	}
+	p := &staging.InPlace{Hidden: c.hidden(), Catalog: cl, Records: layout.Link, Now: now}
+	for _, l := range c.Link {
+		p.Roots = append(p.Roots, staging.LinkRoot{Path: filepath.Clean(l.Root), Users: l.Users})
+	}
+	return p
+}
+
+// imageFiles are the SIFs that bundles run in where they lie; nil where the site
+// lists no directory.
+func imageFiles(c config, links *staging.InPlace) *staging.ImageFiles {
+	if len(c.Image.Roots) == 0 && links == nil {
+		return nil
+	}
+	return &staging.ImageFiles{Roots: c.Image.Roots, Hidden: c.hidden(), InPlace: links, Records: spool.Layout(c.Shared).ImageFiles()}
+}
+
+// hidden are the bridge's own files and directories, and those of every host that
+// are nobody's data.
+func (c config) hidden() []string {
 	own := []string{c.Shared, c.PasswordFile, c.path}
 	for _, dir := range []string{c.ServerStore, c.Cache.Dir} {
 		if dir != "" {
@@ -84,14 +113,11 @@ func inPlace(c config, cl *client.Client, layout spool.Layout, now func() time.T
 	if !sqldb.IsURL(c.Ledger) {
 		own = append(own, c.Ledger, c.Ledger+"-wal", c.Ledger+"-shm", c.Ledger+".lock")
 	}
-	p := &staging.InPlace{Hidden: machine(), Catalog: cl, Records: layout.Link, Now: now}
+	hidden := machine()
 	for _, path := range own {
 		if absolute, err := filepath.Abs(path); err == nil {
-			p.Hidden = append(p.Hidden, absolute)
+			hidden = append(hidden, absolute)
 		}
 	}
-	for _, l := range c.Link {
-		p.Roots = append(p.Roots, staging.LinkRoot{Path: filepath.Clean(l.Root), Users: l.Users})
-	}
-	return p
+	return hidden
 }

@@ -23,12 +23,15 @@ func TestMain(m *testing.M) {
 }
 
 // TestScripts runs testdata/script. Each has the traces trace, changed, whose
-// policy was another one, and torn.
+// policy was another one, and torn; and a registry of its own (startRegistry).
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
-		Dir: filepath.Join("testdata", "script"),
+		Dir: filepath.Join("testdata", "script"), ContinueOnError: true, RequireUniqueNames: true,
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"registry": registryCommand},
 		Setup: func(env *testscript.Env) error {
+			startRegistry(t, env)
+
 			// Under the race detector each cl-bridge would wait a second at its end.
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
 			policy := plan.Policy{AckPatience: time.Minute, Queues: map[string]plan.Queue{"cpu": {Name: "cpu", Tag: "cpu"}}}

@@ -3,22 +3,16 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -26,7 +20,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
-	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging"
@@ -45,7 +38,7 @@ configuration is wrong; 3 the server did not answer, try again later.`
 func run(ctx context.Context, p program.Process) error {
 	root := program.Root(p, "cl-bridge", "Run a CodaLab server's bundles as Slurm jobs", about)
 	for _, add := range []func(program.Process) *cobra.Command{
-		runCommand, replayCommand, explainCommand, statusCommand, recoverCommand, sweepCommand, cacheCommand, keptCommand, configCommand,
+		runCommand, replayCommand, explainCommand, statusCommand, recoverCommand, sweepCommand, cacheCommand, imageCommand, keptCommand, configCommand,
 	} {
 		root.AddCommand(add(p))
 	}
@@ -137,7 +130,7 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 	}
 	defer release()
 	layout := spool.Layout(c.Shared)
-	worker, err := takeUp(ctx, book, c, layout)
+	installed, err := takeUp(ctx, book, c, layout)
 	if err != nil {
 		return err
 	}
@@ -148,8 +141,9 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 		return err
 	}
 	now := steady(time.Now())
+	brings := stager(p, c, cl, content, book.ID, now)
 	b = &bridge.Bridge{
-		Policy:       policy(c, book.ID, layout, worker, slurm),
+		Policy:       policy(c, book.ID, layout, installed, slurm),
 		Name:         cmp.Or(c.Name, c.User+"-"+host),
 		Hostname:     host,
 		SharedDisk:   c.ServerStore != "",
@@ -158,7 +152,7 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 		Service:      cl,
 		Spool:        spool.Disk{Layout: layout},
 		Gauge:        spool.Disk{Layout: layout},
-		Stager:       stager(c, cl, content, book.ID, now),
+		Stager:       brings,
 		Collector:    &staging.Collector{Contents: cl, Store: serverStore(c), Layout: layout, Now: now},
 		Log:          log,
 		Now:          now,
@@ -170,12 +164,11 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
-	s := sweeper(c, book, slurm, b.Now)
-	s.Worker = worker
+	s := sweeper(c, book, slurm, installed.paths(), b.Now)
 	u := pulse{Host: host, Process: os.Getpid(), Started: b.Now(), path: place}
 	return u.during(b, func() error {
 		return beside(ctx, func() error { return t.run(ctx, b, log) },
-			func(ctx context.Context) { upkeep(ctx, b, content, log) },
+			func(ctx context.Context) { upkeep(ctx, b, content, &brings.Images.Names, log) },
 			func(ctx context.Context) { s.Run(ctx, sweepFirst, sweepEvery, log) },
 			func(ctx context.Context) { u.beat(ctx, b) })
 	})
@@ -222,19 +215,19 @@ func findSlurm(ctx context.Context, p program.Process, c config, log *slog.Logge
 }
 
 // takeUp makes sure that the configuration and the shared directory fit what the
-// ledger has, and returns the path of the worker's program there.
-func takeUp(ctx context.Context, book *ledger.Ledger, c config, layout spool.Layout) (worker string, err error) {
+// ledger has, and returns the workers' programs there.
+func takeUp(ctx context.Context, book *ledger.Ledger, c config, layout spool.Layout) (workers, error) {
 	rows, err := book.Rows(ctx)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if err := checkQueues(c, rows); err != nil {
-		return "", &program.Error{Code: program.ExitUsage, Err: err}
+		return nil, &program.Error{Code: program.ExitUsage, Err: err}
 	}
 	if err := errors.Join(prepareShared(layout, len(rows)), mayRead(c.ServerStore)); err != nil {
-		return "", err
+		return nil, err
 	}
-	return installWorker(c, layout)
+	return installWorkers(c, layout)
 }
 
 // checkQueues refuses a configuration that lacks a queue of which the ledger
@@ -268,10 +261,10 @@ func prepareShared(layout spool.Layout, bundles int) error {
 // strayGrace is how long a job that no bundle stands for is left alone.
 const strayGrace = 10 * time.Minute
 
-func policy(c config, id string, layout spool.Layout, worker string, slurm *sbatch.Client) plan.Policy {
+func policy(c config, id string, layout spool.Layout, installed workers, slurm *sbatch.Client) plan.Policy {
 	accounting := c.Slurm.Accounting == nil || *c.Slurm.Accounting
 	return plan.Policy{
-		Bridge: id, Owner: c.User, Layout: layout, Worker: worker, Queues: c.queues(),
+		Bridge: id, Owner: c.User, Layout: layout, Worker: installed[architecture("").or()], Queues: installed.queues(c),
 		SubmitGrace:     slurm.SubmitBound() + 20*time.Second,
 		StrayGrace:      strayGrace,
 		CancelStrays:    c.cancelsStrays(),
@@ -289,46 +282,33 @@ func policy(c config, id string, layout spool.Layout, worker string, slurm *sbat
 	}
 }
 
-func stager(c config, cl *client.Client, content *cache.Cache, bridge string, now func() time.Time) *staging.Stager {
-	const mib = 1 << 20
+func stager(p program.Process, c config, cl *client.Client, content *cache.Cache, bridge string, now func() time.Time) *staging.Stager {
 	pace := c.Staging.pace()
-	var registry apptainer.Registry
-	if pace != nil {
-		registry.Transport = pace.Transport(registryTransport())
-	}
 	var public func(context.Context, string) (bool, error)
 	if c.Cache.Group {
 		public = cl.Public
 	}
+	links := inPlace(c, cl, spool.Layout(c.Shared), now)
+	files, registry := imageFiles(c, links), c.registry(p, pace)
+	if files != nil {
+		registry.Open = files.Open
+	}
+	images := c.images(content, registry)
+	images.Files, images.Now = files, now
 	return &staging.Stager{
-		Public:   public,
-		Holder:   func(bundle string) cache.Holder { return rowHolder(bridge, bundle) },
-		Contents: cl,
-		Cache:    content,
-		Converter: apptainer.Converter{
-			Registry: registry,
-			TempDir:  c.Image.TempDir, Processors: c.Image.Processors, MemoryMiB: int(c.Image.Memory / mib),
-		},
+		Public:    public,
+		Holder:    func(bundle string) cache.Holder { return rowHolder(bridge, bundle) },
+		Contents:  cl,
+		Cache:     content,
+		Images:    images,
 		Limits:    c.Staging.limits(),
 		LowWater:  c.lowWater().Of,
 		Downloads: c.Staging.Downloads,
 		Pace:      pace,
 		Store:     serverStore(c),
-		InPlace:   inPlace(c, cl, spool.Layout(c.Shared), now),
+		InPlace:   links,
 		Layout:    spool.Layout(c.Shared),
 	}
-}
-
-// registryTransport is Go's default one, that gives a registry up which does
-// not begin to answer.
-func registryTransport() http.RoundTripper {
-	t, ok := http.DefaultTransport.(*http.Transport)
-	if !ok {
-		return http.DefaultTransport
-	}
-	t = t.Clone()
-	t.ResponseHeaderTimeout = time.Minute
-	return t
 }
 
 // credentials reads the password each time that it is needed, so that it can
@@ -348,40 +328,4 @@ func credentials(c config) func(context.Context) (string, string, error) {
 		}
 		return c.User, strings.TrimRight(string(data), "\r\n"), nil
 	}
-}
-
-// installWorker copies cl-worker to the shared disk, under its content's
-// digest, so that jobs go on with theirs when the bridge is replaced.
-func installWorker(c config, layout spool.Layout) (string, error) {
-	source := c.Worker
-	if source == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return "", fmt.Errorf("find cl-worker: %w; set worker in the configuration", err)
-		}
-		source = filepath.Join(filepath.Dir(self), "cl-worker")
-	}
-	f, err := os.Open(source)
-	if err != nil {
-		return "", fmt.Errorf("find cl-worker: %w; set worker in the configuration", err)
-	}
-	data, err := io.ReadAll(f)
-	if err := errors.Join(err, f.Close()); err != nil {
-		return "", fmt.Errorf("read cl-worker: %w", err)
-	}
-	sum := sha256.Sum256(data)
-	path := filepath.Join(layout.Bin(hex.EncodeToString(sum[:])), spool.WorkerName)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return "", fmt.Errorf("install cl-worker: %w", err)
-	}
-	// First, so that no sweep takes an old version away that is used again. The
-	// sweeps of the bridge do it once more.
-	_ = (spool.Disk{Layout: layout}).Touch(path)
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	if err := atomicfile.Write(path, data, 0o700); err != nil {
-		return "", fmt.Errorf("install cl-worker: %w", err)
-	}
-	return path, nil
 }

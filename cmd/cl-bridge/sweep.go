@@ -72,7 +72,7 @@ func sweepOnce(ctx context.Context, p program.Process, c config, dry bool) ([]sw
 	if err != nil {
 		return nil, &program.Error{Code: program.ExitUsage, Err: err}
 	}
-	s := sweeper(c, reader, slurm, p.Now)
+	s := sweeper(c, reader, slurm, nil, p.Now)
 	if dry {
 		found, err := s.Find(ctx)
 		return found, slurmAway(err)
@@ -88,11 +88,12 @@ const (
 	sweepEvery = time.Hour
 )
 
-// sweeper sweeps the shared directory of a configuration.
-func sweeper(c config, book sweep.Ledger, slurm sweep.Scheduler, now func() time.Time) *sweep.Sweeper {
+// sweeper sweeps the shared directory of a configuration, whose jobs run these
+// workers.
+func sweeper(c config, book sweep.Ledger, slurm sweep.Scheduler, workers []string, now func() time.Time) *sweep.Sweeper {
 	return &sweep.Sweeper{
 		Ledger: book, Scheduler: slurm, Disk: spool.Disk{Layout: spool.Layout(c.Shared)},
-		Grace: c.SweepGrace.or(7 * 24 * time.Hour), Now: now,
+		Workers: workers, Grace: c.SweepGrace.or(7 * 24 * time.Hour), Now: now,
 	}
 }
 

@@ -8,14 +8,16 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/staging"
 )
 
 // upkeepEvery is the pause between two passes of upkeep.
 const upkeepEvery = time.Minute
 
-// upkeep trims the cache now and then, until ctx ends. It begins once Slurm was
+// upkeep trims the cache now and then, and forgets the names of images that it has
+// no more, until ctx ends. It begins once Slurm was
 // seen as a whole, and with that the pins that are over.
-func upkeep(ctx context.Context, b *bridge.Bridge, c *cache.Cache, log *slog.Logger) {
+func upkeep(ctx context.Context, b *bridge.Bridge, c *cache.Cache, names *staging.ImageNames, log *slog.Logger) {
 	tick := time.NewTicker(upkeepEvery)
 	defer tick.Stop()
 	for {
@@ -37,5 +39,25 @@ func upkeep(ctx context.Context, b *bridge.Bridge, c *cache.Cache, log *slog.Log
 			log.InfoContext(ctx, "trimmed the cache", slog.Int("out_of_use", len(t.Retired)), slog.Int("removed", t.Removed),
 				slog.String("freed", codalab.FormatSize(t.Freed)), slog.Int("swept", len(t.Swept)), slog.String("left", codalab.FormatSize(t.Usage.Bytes)))
 		}
+		if t.Removed > 0 {
+			if err := forgetNames(ctx, c, names); err != nil {
+				log.WarnContext(ctx, "names of images that are gone were not forgotten", slog.Any("error", err))
+			}
+		}
 	}
+}
+
+// forgetNames forgets the names of images of which the cache has no SIF.
+func forgetNames(ctx context.Context, c *cache.Cache, names *staging.ImageNames) error {
+	entries, err := c.Entries(ctx)
+	if err != nil {
+		return err
+	}
+	there := map[string]bool{}
+	for _, e := range entries {
+		if img, ok := staging.ImageOf(e.Key); ok {
+			there[img.Digest+" "+img.Architecture] = true
+		}
+	}
+	return names.Forget(func(digest, architecture string) bool { return there[digest+" "+architecture] })
 }

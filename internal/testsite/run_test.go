@@ -36,8 +36,8 @@ func TestBundleGoesFromRunToItsFiles(t *testing.T) {
 	if got := field(t, s, bundle, "remote"); !strings.HasPrefix(got, "n") {
 		t.Errorf("remote %q, want the compute node", got)
 	}
-	if got := field(t, s, bundle, "docker_image"); !strings.HasPrefix(got, "sha256:") {
-		t.Errorf("docker_image %q, want the digest", got)
+	if got := field(t, s, bundle, "docker_image"); !strings.Contains(got, "@sha256:") {
+		t.Errorf("docker_image %q, want a name with the digest", got)
 	}
 	target := filepath.Join(s.Dir, "home", "got")
 	cl(t, s, "download", bundle, "-o", target)

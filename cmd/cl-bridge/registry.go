@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/staging"
+)
+
+// registryConfig says how one registry is spoken to.
+type registryConfig struct {
+	Mirrors   []string `toml:"mirrors"`
+	PlainHTTP bool     `toml:"plain_http"`
+}
+
+func (c imageConfig) hosts() map[string]apptainer.Host {
+	hosts := map[string]apptainer.Host{}
+	for host, r := range c.Registry {
+		hosts[host] = apptainer.Host{Mirrors: r.Mirrors, PlainHTTP: r.PlainHTTP}
+	}
+	return hosts
+}
+
+func (c imageConfig) checkRegistries() error {
+	for host, h := range c.hosts() {
+		if err := h.Check(); err != nil {
+			return fmt.Errorf("[image.registry.%q]: %w", host, err)
+		}
+	}
+	for key, path := range map[string]string{"docker_config": c.DockerConfig, "logins": c.Logins} {
+		if path != "" && !filepath.IsAbs(path) {
+			return fmt.Errorf("image.%s = %q: want an absolute path", key, path)
+		}
+	}
+	return nil
+}
+
+// registry is where images come from, at no more than a pace, with the logins of
+// who runs the bridge.
+func (c config) registry(p program.Process, pace *staging.Pace) apptainer.Registry {
+	r := apptainer.Registry{
+		Hosts: c.Image.hosts(), Certs: c.Image.Certs,
+		Logins: apptainer.Logins{Files: c.Image.loginFiles(p), HelperEnv: helperEnv(p)},
+	}
+	if pace != nil {
+		r.Wrap = pace.Transport
+	}
+	return r
+}
+
+// loginFiles are where docker login and podman login put what they were told
+// (docker/cli cli/config: Dir; containers-auth.json(5)).
+func (c imageConfig) loginFiles(p program.Process) []apptainer.LoginFile {
+	const whose = "the bridge's user"
+	if c.DockerConfig != "" {
+		return []apptainer.LoginFile{{Path: c.DockerConfig, Whose: whose}}
+	}
+	var paths []string
+	home, err := os.UserHomeDir()
+	switch dir := p.Getenv("DOCKER_CONFIG"); {
+	case dir != "":
+		paths = append(paths, filepath.Join(dir, "config.json"))
+	case err == nil:
+		paths = append(paths, filepath.Join(home, ".docker", "config.json"))
+	}
+	switch file, dir := p.Getenv("REGISTRY_AUTH_FILE"), p.Getenv("XDG_RUNTIME_DIR"); {
+	case file != "":
+		paths = append(paths, file)
+	case dir != "":
+		paths = append(paths, filepath.Join(dir, "containers", "auth.json"))
+	}
+	if err == nil {
+		paths = append(paths, filepath.Join(home, ".config", "containers", "auth.json"))
+	}
+	files := make([]apptainer.LoginFile, 0, len(paths))
+	for _, path := range paths {
+		files = append(files, apptainer.LoginFile{Path: path, Whose: whose})
+	}
+	return files
+}
+
+// helperEnv is the environment of credential helpers: what the stores need that
+// they speak to, and nothing else.
+func helperEnv(p program.Process) []string {
+	var env []string
+	for _, name := range []string{"PATH", "HOME", "USER", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "GNUPGHOME", "PASSWORD_STORE_DIR"} {
+		if value := p.Getenv(name); value != "" {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
+// login gives each owner's bundles the registries as that owner's login shows
+// them, where there is one in image.logins.
+func (c config) login(r apptainer.Registry) func(owner string, ref apptainer.Reference) (apptainer.Registry, string) {
+	dir := c.Image.Logins
+	if dir == "" {
+		return nil
+	}
+	return func(owner string, _ apptainer.Reference) (apptainer.Registry, string) {
+		if owner == "" || strings.ContainsAny(owner, "/\x00") || !hasLogin(dir, owner) {
+			return r, ""
+		}
+		own := r
+		own.Logins = r.Logins.Of(dir, owner)
+		return own, owner
+	}
+}
+
+// hasLogin says whether an owner has given a login.
+func hasLogin(dir, owner string) bool {
+	for _, path := range []string{owner + ".json", filepath.Join(owner, "config.json")} {
+		if _, err := os.Lstat(filepath.Join(dir, path)); err == nil {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// checkWorkers makes sure that there is a cl-worker for the nodes of each queue.
+// That this host's own lies beside cl-bridge is looked at when it is installed.
+func (c config) checkWorkers() error {
+	for a, path := range c.Workers {
+		if err := a.check(); err != nil {
+			return fmt.Errorf("[workers]: %w", err)
+		}
+		if !filepath.IsAbs(path) {
+			return fmt.Errorf("workers.%s = %q: want the absolute path of a cl-worker built for it", a, path)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Queue)) {
+		a := c.Queue[name].Architecture.or()
+		if c.workerFor(a) == "" && a.other() != "" {
+			return fmt.Errorf("[queue.%s]: its nodes are %s and this host is %s: name a cl-worker built with GOARCH=%s in a table [workers], as %s = \"/path/cl-worker\"",
+				name, a, architecture("").or(), a, a)
+		}
+	}
+	return nil
+}
+
+// workerFor is the program that is configured for an architecture; empty for none.
+func (c config) workerFor(a architecture) string {
+	for other, path := range c.Workers {
+		if other.or() == a {
+			return path
+		}
+	}
+	return ""
+}
+
+// workers are the installed cl-workers, by architecture.
+type workers map[architecture]string
+
+// installWorkers copies the cl-workers that the queues need to the shared disk.
+func installWorkers(c config, layout spool.Layout) (workers, error) {
+	installed := workers{}
+	for _, a := range append(c.architectures(), architecture("").or()) {
+		source := c.workerFor(a)
+		if source == "" {
+			source = c.Worker
+		}
+		path, err := installWorker(source, a, layout)
+		if err != nil {
+			return nil, err
+		}
+		installed[a] = path
+	}
+	return installed, nil
+}
+
+// paths are those of the programs.
+func (w workers) paths() []string { return slices.Sorted(maps.Values(w)) }
+
+// queues gives each queue the worker of its nodes.
+func (w workers) queues(c config) map[string]plan.Queue {
+	queues := c.queues()
+	for name, q := range queues {
+		if q.Architecture != "" {
+			q.Worker = w[architecture(q.Architecture)]
+			queues[name] = q
+		}
+	}
+	return queues
+}
+
+// installWorker copies a cl-worker to the shared disk, under its content's
+// digest, so that jobs go on with theirs when the bridge is replaced. An empty
+// source is the program beside this one.
+func installWorker(source string, a architecture, layout spool.Layout) (string, error) {
+	if source == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return "", fmt.Errorf("find cl-worker: %w; set worker in the configuration", err)
+		}
+		source = filepath.Join(filepath.Dir(self), "cl-worker")
+	}
+	f, err := os.Open(source)
+	if err != nil {
+		return "", fmt.Errorf("find cl-worker: %w; set worker in the configuration", err)
+	}
+	data, err := io.ReadAll(f)
+	if err == nil {
+		err = builtFor(f, a)
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return "", fmt.Errorf("read cl-worker %s: %w", source, err)
+	}
+	sum := sha256.Sum256(data)
+	path := filepath.Join(layout.Bin(hex.EncodeToString(sum[:])), spool.WorkerName)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return "", fmt.Errorf("install cl-worker: %w", err)
+	}
+	// First, so that no sweep takes an old version away that is used again. The
+	// sweeps of the bridge do it once more.
+	_ = (spool.Disk{Layout: layout}).Touch(path)
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	if err := atomicfile.Write(path, data, 0o700); err != nil {
+		return "", fmt.Errorf("install cl-worker: %w", err)
+	}
+	return path, nil
+}
+
+// builtFor refuses a program of another architecture. What is no ELF file at all,
+// such as a script around the program, is the operator's affair.
+func builtFor(program io.ReaderAt, a architecture) error {
+	f, err := elf.NewFile(program)
+	if err != nil {
+		return nil //nolint:nilerr // see above
+	}
+	machines := map[elf.Machine]architecture{
+		elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64", elf.EM_PPC64: "ppc64le", elf.EM_RISCV: "riscv64", elf.EM_S390: "s390x",
+	}
+	if is := machines[f.Machine]; is != a {
+		return fmt.Errorf("it is built for %s, and the queue's nodes are %s", f.Machine, a)
+	}
+	return nil
+}

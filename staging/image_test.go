@@ -1,0 +1,476 @@
+package staging_test
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/staging"
+)
+
+// imageSite is a registry, and a shared disk for whoever wants its images.
+type imageSite struct {
+	t        *testing.T
+	registry *imagetest.Registry
+	dir      string // of the cache
+	// manifests and blobs count what the registry was asked for.
+	manifests, blobs atomic.Int64
+	away             atomic.Bool
+	// only, where it is set, is whose requests the registry answers.
+	only atomic.Pointer[string]
+	// hold, where it is set, holds layers back until it is closed.
+	hold chan struct{}
+	now  atomic.Int64 // seconds that have passed
+	// limit, where it is set, is for how many seconds the registry wants to be left
+	// alone.
+	limit atomic.Int64
+}
+
+func startImages(t *testing.T) *imageSite {
+	t.Helper()
+	testenv.Containers(t)
+	s := &imageSite{t: t, registry: imagetest.Start(t), dir: t.TempDir()}
+	s.registry.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet {
+			return false
+		}
+		user, _, _ := r.BasicAuth()
+		only := s.only.Load()
+		switch {
+		case s.away.Load():
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return true
+		case only != nil && user != *only:
+			w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return true
+		case strings.Contains(r.URL.Path, "/manifests/"):
+			s.manifests.Add(1)
+			if limit := s.limit.Load(); limit > 0 {
+				w.Header().Set("Retry-After", fmt.Sprint(limit))
+				w.WriteHeader(http.StatusTooManyRequests)
+				return true
+			}
+		case strings.Contains(r.URL.Path, "/blobs/"):
+			if s.blobs.Add(1); s.hold != nil {
+				<-s.hold
+			}
+		}
+		return false
+	}
+	return s
+}
+
+func (s *imageSite) push(name, content string) string {
+	s.t.Helper()
+	return s.registry.Push(s.t, name, imagetest.Image(s.t, v1.Config{}, imagetest.GzipLayer(s.t, imagetest.TarStream(s.t, imagetest.Regular("f", content)))))
+}
+
+// images are those of a bridge on a host.
+func (s *imageSite) images(host string) *staging.Images {
+	s.t.Helper()
+	content, err := cache.Open(s.dir, cache.Options{Settle: -1, Host: host})
+	ok(s.t, err)
+	return &staging.Images{
+		Cache: content, Kept: staging.KeptImages(s.dir + "/kept"), Names: staging.ImageNames{Dir: s.dir + "/names"},
+		Converter: apptainer.Converter{Registry: apptainer.Registry{RetryDelay: time.Millisecond}},
+		Now:       func() time.Time { return time.Unix(1_800_000_000+s.now.Load(), 0) },
+	}
+}
+
+// stage stages a bundle of an owner's, that needs nothing but an image.
+func (s *imageSite) stage(im *staging.Images, owner, image string) (spool.Inputs, error) {
+	s.t.Helper()
+	return (&staging.Stager{Cache: im.Cache, Images: im}).Stage(s.t.Context(), codalab.RunBundle{UUID: run1, OwnerID: owner}, image, "", func(string) {})
+}
+
+func wantedImage(t *testing.T, image string) staging.Wanted {
+	t.Helper()
+	ref, err := apptainer.ParseReference(image)
+	ok(t, err)
+	return staging.Wanted{Reference: ref, By: "ann@login1"}
+}
+
+func refused(t *testing.T, err error, want string, transient bool) {
+	t.Helper()
+	var e *staging.Error
+	if !errors.As(err, &e) || e.Transient() != transient || !strings.Contains(e.Error(), want) {
+		t.Errorf("error %q, transient %v; want %q, transient %v", err, e.Transient(), want, transient)
+	}
+}
+
+func TestThousandBundlesOfATagAreOneQuestion(t *testing.T) {
+	t.Parallel()
+	s := startImages(t)
+	image := s.push("tiny:latest", "one")
+	im := s.images("")
+	var all sync.WaitGroup
+	digests := make([]string, 1000)
+	for i := range digests {
+		all.Go(func() {
+			inputs, err := s.stage(im, "alice", image)
+			if err != nil {
+				t.Error(err)
+			}
+			digests[i] = inputs.ImageDigest
+		})
+	}
+	all.Wait()
+	asked := s.manifests.Load()
+	if _, err := s.stage(im, "bob", image); err != nil || s.manifests.Load() != asked || asked > 2 {
+		t.Errorf("the registry was asked for %d manifests, and %d with another bundle; want one for the tag, and one for the conversion", asked, s.manifests.Load())
+	}
+	for _, d := range digests {
+		if d != digests[0] || !strings.HasPrefix(d, s.registry.Host+"/tiny@sha256:") {
+			t.Fatalf("docker_image %q and %q", d, digests[0])
+		}
+	}
+	// What docker_image says can be asked for.
+	again, err := s.stage(im, "alice", digests[0])
+	if err != nil || again.ImageDigest != digests[0] || s.blobs.Load() > 2 {
+		t.Errorf("%s again: %+v, %v, %d blobs", digests[0], again, err, s.blobs.Load())
+	}
+}
+
+func TestTagThatMovedIsNoticedAfterAWhile(t *testing.T) {
+	t.Parallel()
+	s := startImages(t)
+	image := s.push("tiny:latest", "one")
+	im := s.images("")
+	im.Remember = time.Minute
+	before, err := s.stage(im, "alice", image)
+	ok(t, err)
+	s.push("tiny:latest", "two")
+	s.now.Add(59)
+	if soon, err := s.stage(im, "alice", image); err != nil || soon.ImageDigest != before.ImageDigest {
+		t.Errorf("within the minute: %v, %v", soon, err)
+	}
+	s.now.Add(1)
+	if later, err := s.stage(im, "alice", image); err != nil || later.ImageDigest == before.ImageDigest || later.Image == before.Image {
+		t.Errorf("after the minute: %v, %v", later, err)
+	}
+}
+
+// Of what a registry does not have it is asked once for all the bundles that try
+// again, and soon again.
+func TestUnknownImageIsAskedForAgainSoon(t *testing.T) {
+	t.Parallel()
+	s := startImages(t)
+	im := s.images("")
+	for range 100 {
+		_, err := s.stage(im, "alice", s.registry.Host+"/late:1")
+		refused(t, err, `image "`+s.registry.Host+`/late:1": `, false)
+	}
+	if n := s.manifests.Load(); n != 1 {
+		t.Errorf("the registry was asked %d times", n)
+	}
+	s.push("late:1", "one")
+	s.now.Add(5)
+	_, err := s.stage(im, "alice", s.registry.Host+"/late:1")
+	ok(t, err)
+}
+
+// login writes a Docker configuration with a user's login.
+func (s *imageSite) login(dir, user string) (path string) {
+	path = filepath.Join(dir, user+".json")
+	login := base64.StdEncoding.EncodeToString([]byte(user + ":secret"))
+	ok(s.t, os.WriteFile(path, fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, s.registry.Host, login), 0o600))
+	return path
+}
+
+// logins has images log in as the owner of a bundle, where that has given a login.
+func (s *imageSite) logins(im *staging.Images, owners ...string) {
+	dir := s.t.TempDir()
+	for _, owner := range owners {
+		s.login(dir, owner)
+	}
+	im.Login = func(owner string, _ apptainer.Reference) (apptainer.Registry, string) {
+		r := im.Converter.Registry
+		if !slices.Contains(owners, owner) {
+			return r, ""
+		}
+		r.Logins = r.Logins.Of(dir, owner)
+		return r, owner
+	}
+}
+
+// The SIF is in the cache, and the digest is remembered: neither is for whom the
+// registry refuses.
+func TestPrivateImageIsForThoseWhomTheRegistryGivesIt(t *testing.T) {
+	t.Parallel()
+	s := startImages(t)
+	image := s.push("secret:1", "one")
+	alice := "alice"
+	s.only.Store(&alice)
+	im := s.images("")
+	s.logins(im, "alice", "bob")
+	first, err := s.stage(im, "alice", image)
+	ok(t, err)
+	for _, owner := range []string{"bob", "carol"} {
+		_, err := s.stage(im, owner, image)
+		refused(t, err, "denies access", false)
+		_, err = s.stage(im, owner, first.ImageDigest)
+		refused(t, err, "denies access", false)
+	}
+	s.only.Store(nil)
+	s.now.Add(5)
+	blobs := s.blobs.Load()
+	second, err := s.stage(im, "bob", image)
+	if err != nil || second.Image != first.Image || s.blobs.Load() != blobs {
+		t.Errorf("once it is allowed: %v, %v, %d blobs more", second, err, s.blobs.Load()-blobs)
+	}
+	// What anybody may have is asked once for all, whoever has asked.
+	asked := s.manifests.Load()
+	for _, owner := range []string{"alice", "bob", "carol"} {
+		_, err := s.stage(im, owner, image)
+		ok(t, err)
+	}
+	if more := s.manifests.Load() - asked; more > 1 { // alice's own answer was older
+		t.Errorf("the registry was asked %d times more", more)
+	}
+}
+
+// The tag is not resolved anew while it stands for the same.
+func TestTagIsOnlyLookedAtWhenTheTimeIsOver(t *testing.T) {
+	t.Parallel()
+	s := startImages(t)
+	image := s.push("tiny:latest", "one")
+	im := s.images("")
+	_, err := s.stage(im, "alice", image)
+	ok(t, err)
+	asked := s.manifests.Load()
+	for range 100 {
+		s.now.Add(3600)
+		_, err := s.stage(im, "alice", image)
+		ok(t, err)
+	}
+	if more := s.manifests.Load() - asked; more != 0 {
+		t.Errorf("the manifest was fetched %d times more; HEAD requests are enough", more)
+	}
+}
+
+// A registry that wants to be left alone is, by all bundles, and they know until
+// when.
+func TestRateLimitIsHeeded(t *testing.T) {
+	t.Parallel()
+	s := startImages(t)
+	image := s.push("tiny:latest", "one")
+	s.limit.Store(900)
+	im := s.images("")
+	for i := range 3 {
+		_, err := s.stage(im, "alice", image)
+		refused(t, err, "wants to be asked again in 15m", true)
+		var e *staging.Error
+		if want := time.Duration(900-i*300) * time.Second; !errors.As(err, &e) || e.RetryAfter() != want || !e.Outage() {
+			t.Errorf("after %d s: wait for %v, want %v", i*300, e.RetryAfter(), want)
+		}
+		s.now.Add(300)
+	}
+	if n := s.manifests.Load(); n > 1 {
+		t.Errorf("the registry was asked %d times", n)
+	}
+	s.limit.Store(0)
+	_, err := s.stage(im, "alice", image)
+	ok(t, err)
+}
+
+func TestKeptImageIsUsedWhileItsRegistryIsAway(t *testing.T) {
+	t.Parallel()
+	s := startImages(t)
+	image := s.push("tiny:1", "one")
+	operator := s.images("login2")
+	kept, err := operator.Keep(t.Context(), wantedImage(t, image), func(staging.ImageProgress) {})
+	ok(t, err)
+	if kept.By != "ann@login1" || kept.Size == 0 || kept.Private || kept.Digest == "" {
+		t.Errorf("%+v", kept)
+	}
+	s.away.Store(true)
+	im := s.images("login1")
+	inputs, err := s.stage(im, "alice", image)
+	if err != nil || !strings.HasSuffix(inputs.ImageDigest, kept.Digest) {
+		t.Errorf("%+v, %v", inputs, err)
+	}
+	_, err = s.stage(im, "alice", inputs.ImageDigest)
+	ok(t, err)
+	_, err = s.stage(im, "alice", s.registry.Host+"/other:1")
+	refused(t, err, "in trouble", true)
+	// The registry's word counts when it is back.
+	s.away.Store(false)
+	s.now.Add(5)
+	s.push("tiny:1", "two")
+	if moved, err := s.stage(im, "alice", image); err != nil || moved.ImageDigest == inputs.ImageDigest {
+		t.Errorf("%+v, %v", moved, err)
+	}
+}
+
+// What took credentials is not given to whom the registry cannot be asked about.
+func TestPrivateKeptImageIsNotUsedWhileItsRegistryIsAway(t *testing.T) {
+	t.Parallel()
+	s := startImages(t)
+	image := s.push("tiny:1", "one")
+	im := s.images("")
+	operator := "operator"
+	s.only.Store(&operator)
+	im.Converter.Registry.Logins.Files = []apptainer.LoginFile{{Path: s.login(t.TempDir(), operator), Whose: "the site"}}
+	_, err := im.Keep(t.Context(), wantedImage(t, image), func(staging.ImageProgress) {})
+	ok(t, err)
+	s.now.Add(3600)
+	s.away.Store(true)
+	_, err = s.stage(im, "alice", image)
+	refused(t, err, "in trouble", true)
+}
+
+func TestOfflineSiteAsksNoRegistry(t *testing.T) {
+	t.Parallel()
+	s := startImages(t)
+	wanted := wantedImage(t, s.push("copy/default:7", "one"))
+	var err error
+	wanted.Name, err = apptainer.ParseReference("codalab/default-cpu")
+	ok(t, err)
+	kept, err := s.images("").Keep(t.Context(), wanted, func(staging.ImageProgress) {})
+	ok(t, err)
+	asked := s.manifests.Load()
+	im := s.images("")
+	im.Offline = true
+	inputs, err := s.stage(im, "alice", "codalab/default-cpu:latest")
+	if want := "codalab/default-cpu@" + kept.Digest; err != nil || inputs.ImageDigest != want {
+		t.Errorf("%+v, %v; want %s", inputs, err, want)
+	}
+	_, err = s.stage(im, "alice", inputs.ImageDigest)
+	ok(t, err)
+	_, err = s.stage(im, "alice", "python:3")
+	refused(t, err, `image "python:3": it is not among the kept images for linux/`, false)
+	if s.manifests.Load() != asked {
+		t.Errorf("the registry was asked")
+	}
+	// Converted otherwise by now, the kept SIF is used all the same; without one
+	// nothing is downloaded.
+	ok(t, im.Release(t.Context(), kept.Name, kept.Architecture))
+	_, err = s.stage(im, "alice", "codalab/default-cpu")
+	refused(t, err, "not among the kept images", false)
+}
+
+// A kept SIF is never trimmed, one that another has replaced is, and one that
+// could not be brought in holds nothing.
+func TestKeptImageStaysUntilItIsReplacedOrReleased(t *testing.T) {
+	t.Parallel()
+	s := startImages(t)
+	image := s.push("tiny:1", "one")
+	im := s.images("")
+	keep := func() (staging.KeptImage, error) {
+		return im.Keep(t.Context(), wantedImage(t, image), func(staging.ImageProgress) {})
+	}
+	left := func(want int) {
+		t.Helper()
+		_, err := im.Cache.Trim(t.Context(), cache.TrimOptions{All: true})
+		ok(t, err)
+		entries, err := im.Cache.Entries(t.Context())
+		ok(t, err)
+		pins, err := im.Cache.Pins()
+		if err != nil || len(entries) != want || len(pins) != want {
+			t.Errorf("%d entries, %d pins, %v; want %d", len(entries), len(pins), err, want)
+		}
+	}
+	first, err := keep()
+	ok(t, err)
+	left(1)
+	s.push("tiny:1", "two")
+	s.now.Add(3600)
+	second, err := keep()
+	if err != nil || second.Digest == first.Digest {
+		t.Errorf("%+v, %v", second, err)
+	}
+	left(1)
+	s.push("tiny:1", "three")
+	s.now.Add(3600)
+	im.LowWater = func(total int64) int64 { return total + 1 }
+	if _, err := keep(); err == nil {
+		t.Error("there was no room")
+	}
+	left(1)
+	if all, err := im.Kept.List(); err != nil || len(all) != 1 || all[0].Digest != second.Digest {
+		t.Errorf("%+v, %v", all, err)
+	}
+	ok(t, im.Release(t.Context(), second.Name, second.Architecture))
+	left(0)
+}
+
+// Of two hosts that want an image at once, one converts, and the other says who.
+func TestImageIsConvertedOnceForAllHosts(t *testing.T) {
+	t.Parallel()
+	s := startImages(t)
+	image := s.push("tiny:1", "one")
+	s.hold = make(chan struct{})
+	first, second := s.images("login1"), s.images("login2")
+	done := make(chan error, 1)
+	go func() {
+		_, err := first.Keep(t.Context(), wantedImage(t, image), func(staging.ImageProgress) {})
+		done <- err
+	}()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for s.blobs.Load() == 0 {
+		<-tick.C
+	}
+	var once sync.Once
+	var by string
+	_, err := second.Keep(t.Context(), wantedImage(t, image), func(p staging.ImageProgress) {
+		if p.Stage == staging.Elsewhere {
+			once.Do(func() {
+				by = p.By
+				close(s.hold)
+			})
+		}
+	})
+	ok(t, errors.Join(err, <-done))
+	if !strings.Contains(by, "host login1") || s.blobs.Load() > 2 {
+		t.Errorf("it was brought in by %q; %d blobs were fetched", by, s.blobs.Load())
+	}
+}
+
+func TestNamesOfImagesGoWithTheirSIFs(t *testing.T) {
+	t.Parallel()
+	s := startImages(t)
+	im := s.images("")
+	var digests []string
+	for i := range 2 {
+		image := s.push(fmt.Sprintf("tiny:%d", i), fmt.Sprint(i))
+		for range 2 {
+			inputs, err := s.stage(im, "alice", image)
+			ok(t, err)
+			_, digest, _ := strings.Cut(inputs.ImageDigest, "@")
+			digests = append(digests, digest)
+		}
+	}
+	entries, err := im.Cache.Entries(t.Context())
+	ok(t, err)
+	img, is := staging.ImageOf(entries[0].Key)
+	if names := im.Names.Of(img.Digest, img.Architecture); !is || len(names) != 1 || !strings.Contains(names[0], "/tiny:") {
+		t.Errorf("%+v has the names %q", img, names)
+	}
+	ok(t, im.Names.Forget(func(digest, _ string) bool { return digest == digests[0] }))
+	if kept, gone := im.Names.Of(digests[0], img.Architecture), im.Names.Of(digests[2], img.Architecture); len(kept) != 1 || len(gone) != 0 {
+		t.Errorf("%q, %q", kept, gone)
+	}
+	_, err = s.stage(im, "alice", s.registry.Host+"/tiny:1")
+	if names := im.Names.Of(digests[2], img.Architecture); err != nil || len(names) != 1 {
+		t.Errorf("used again it has the names %q, %v", names, err)
+	}
+}

@@ -1,0 +1,68 @@
+package staging
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/cache"
+)
+
+// askFile is ask for a SIF of whoever may read it, of which a copy is to be kept.
+func (im *Images) askFile(ctx context.Context, owner string, ref apptainer.Reference, architecture string, p *part) (found, error) {
+	files := &ImageFiles{Roots: []string{"/"}}
+	d, err := files.find(ctx, owner, ref.Path(), p)
+	if err == nil {
+		err = fits(d, im.architecture(architecture))
+	}
+	if err != nil {
+		return found{}, &Error{What: "image " + ref.String(), Err: err, Retry: transient(err)}
+	}
+	img := apptainer.Image{Reference: ref, Digest: d.Digest, Architecture: im.architecture(architecture)}
+	key := cache.Key{Kind: sifKind, ID: img.Digest + " " + img.Architecture + " as it was"}
+	return found{Image: img, key: key, file: d.Path}, nil
+}
+
+// copyFile brings a copy of a SIF in.
+func (im *Images) copyFile(ctx context.Context, f found, d *download, tmp string) (err error) {
+	if err := im.spare(tmp); err != nil {
+		return err
+	}
+	from, err := os.Open(f.file)
+	if err != nil {
+		return err //nolint:wrapcheck // it names the file
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	if info, err := from.Stat(); err == nil {
+		d.total.Store(info.Size())
+	}
+	to, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err //nolint:wrapcheck // it names the file
+	}
+	d.done.Store(0)
+	sum := sha256.New()
+	_, err = io.Copy(io.MultiWriter(to, sum, (*tallied)(d)), until{ctx, from})
+	err = errors.Join(err, to.Close())
+	if err == nil && f.Digest != "sha256:"+hex.EncodeToString(sum.Sum(nil)) {
+		err = errors.New("it changes while it is copied")
+	}
+	return err
+}
+
+// until reads until a context ends.
+type until struct {
+	ctx context.Context //nolint:containedctx // of one copy
+	io.Reader
+}
+
+func (u until) Read(b []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.Reader.Read(b) //nolint:wrapcheck // a reader passes its errors on
+}

@@ -1,0 +1,225 @@
+package staging
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// fileSite is a site whose images lie in <dir>/images, for everybody, and in
+// <dir>/data, for ann.
+type fileSite struct {
+	*linkSite
+	*Stager
+}
+
+func newFileSite(t *testing.T) fileSite {
+	t.Helper()
+	testenv.Containers(t)
+	s := newLinkSite(t)
+	must(t, os.MkdirAll(s.at("images"), 0o755))
+	return fileSite{s, &Stager{Images: &Images{Files: &ImageFiles{
+		Roots: []string{s.at("images")}, Hidden: s.Hidden, InPlace: s.InPlace, Records: s.at("shared/images/files"),
+	}}}}
+}
+
+// sif makes one of a real image.
+func (s fileSite) sif(name, architecture string) {
+	t := s.T
+	t.Helper()
+	registry := imagetest.Start(t)
+	img := imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("f", name))))
+	config, err := img.ConfigFile()
+	must(t, err)
+	config = config.DeepCopy()
+	config.Architecture = architecture
+	img, err = mutate.ConfigFile(img, config)
+	must(t, err)
+	ref, err := apptainer.ParseReference(registry.Push(t, "x:1", img))
+	must(t, err)
+	c := apptainer.Converter{Registry: apptainer.Registry{Architecture: architecture}}
+	resolved, err := c.Registry.Resolve(t.Context(), ref)
+	must(t, err)
+	must(t, c.Convert(t.Context(), resolved, s.at(name), nil))
+}
+
+func (s fileSite) stage(owner, name string) (spool.Inputs, error) {
+	s.Helper()
+	return s.Stage(s.Context(), codalab.RunBundle{UUID: "0x1", OwnerID: userID(owner)}, name, "", func(string) {})
+}
+
+func TestSIFIsUsedWhereItLies(t *testing.T) {
+	t.Parallel()
+	s := newFileSite(t)
+	s.sif("images/x.sif", runtime.GOARCH)
+	must(t, os.Symlink("images", s.at("pictures")))
+	s.Images.Files.Roots = append(s.Images.Files.Roots, s.at("pictures"))
+	inputs, err := s.stage("bob", s.at("pictures/x.sif"))
+	must(t, err)
+	info, err := os.Stat(s.at("images/x.sif"))
+	must(t, err)
+	file := inputs.ImageFile
+	if inputs.Image != s.at("images/x.sif") || file == nil || file.Size != info.Size() || file.Modified != info.ModTime().UnixNano() {
+		t.Errorf("%+v, %+v", inputs, file)
+	}
+	if !strings.HasPrefix(inputs.ImageDigest, s.at("pictures/x.sif")+"@sha256:") {
+		t.Errorf("docker_image is %q", inputs.ImageDigest)
+	}
+	// What docker_image says can be asked for, until there is another file.
+	again, err := s.stage("bob", inputs.ImageDigest)
+	if err != nil || again.ImageDigest != inputs.ImageDigest {
+		t.Errorf("%+v, %v", again, err)
+	}
+	must(t, os.Remove(s.at("images/x.sif")))
+	s.sif("images/y.sif", runtime.GOARCH)
+	must(t, os.Rename(s.at("images/y.sif"), s.at("images/x.sif")))
+	_, err = s.stage("bob", inputs.ImageDigest)
+	wantRefusal(t, err, "it is not the file with that digest any more: its digest is sha256:")
+}
+
+// The digest of a file that has not changed is not read again, also by another
+// process; of one that has, it is.
+func TestDigestOfASIFIsReadOnce(t *testing.T) {
+	t.Parallel()
+	s := newFileSite(t)
+	s.sif("images/x.sif", runtime.GOARCH)
+	first, err := s.stage("ann", s.at("images/x.sif"))
+	must(t, err)
+	d := &download{}
+	other := &ImageFiles{Roots: s.Images.Files.Roots, Records: s.Images.Files.Records}
+	found, err := other.read(s.at("images/x.sif"), other.Roots, d)
+	if err != nil || !strings.HasSuffix(first.ImageDigest, "@"+found.Digest) || d.done.Load() != 0 {
+		t.Errorf("%+v, %v, %d bytes read", found, err, d.done.Load())
+	}
+	must(t, os.Chtimes(s.at("images/x.sif"), time.Time{}, time.Unix(1e9, 0)))
+	if found, err = other.read(s.at("images/x.sif"), other.Roots, d); err != nil || d.done.Load() != found.Size {
+		t.Errorf("%+v, %v, %d bytes read", found, err, d.done.Load())
+	}
+}
+
+func wantRefusal(t *testing.T, err error, want string) {
+	t.Helper()
+	var e *Error
+	if !errors.As(err, &e) || e.Transient() || !strings.Contains(e.Error(), want) {
+		t.Errorf("error %v; want %q, for good", err, want)
+	}
+}
+
+func TestSIFsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	s := newFileSite(t)
+	s.sif("data/ann.sif", runtime.GOARCH)
+	s.sif("images/z.sif", "s390x")
+	s.sif("shared/own.sif", runtime.GOARCH)
+	s.write(map[string]string{"images/text.sif": "no SIF at all", "secret/s.sif": "x"})
+	must(t, errors.Join(os.Mkdir(s.at("images/dir.sif"), 0o755), os.Symlink(s.at("secret/s.sif"), s.at("images/out.sif")),
+		os.Symlink(s.at("shared/own.sif"), s.at("images/own.sif"))))
+	for name, want := range map[string]string{
+		"images/text.sif": "read SIF",
+		"images/z.sif":    "it is made for linux/s390x, not for linux/" + runtime.GOARCH,
+		"images/dir.sif":  "it is not a file",
+		"images/out.sif":  "not under a directory that this site takes images from (",
+		"images/own.sif":  "not under a directory",
+		"secret/s.sif":    "not under a directory",
+		"data/ann.sif":    "not under a directory",
+	} {
+		_, err := s.stage("bob", s.at(name))
+		wantRefusal(t, err, "image "+s.at(name)+": ")
+		wantRefusal(t, err, want)
+	}
+	if _, err := s.stage("ann", s.at("data/ann.sif")); err != nil {
+		t.Errorf("below a root of ann's links: %v", err)
+	}
+	_, err := s.stage("ann", s.at("images/late.sif"))
+	var e *Error
+	if !errors.As(err, &e) || !e.Transient() || !strings.Contains(e.Error(), "it is not there") {
+		t.Errorf("one that may be on its way: %v", err)
+	}
+	s.Images.Files = nil
+	_, err = s.stage("ann", s.at("images/x.sif"))
+	wantRefusal(t, err, "this site uses no SIFs where they lie")
+}
+
+func TestWhoeverGivesUpAFileLeavesItsReadingToOthers(t *testing.T) {
+	t.Parallel()
+	s := newFileSite(t)
+	s.sif("images/x.sif", runtime.GOARCH)
+	s.Images.Files.InPlace = nil
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	_, err := s.Images.Files.find(gone, userID("ann"), s.at("images/x.sif"), &part{})
+	if err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if _, err := s.stage("ann", s.at("images/x.sif")); err != nil {
+		t.Error(err)
+	}
+}
+
+// Archives are taken from where every bundle may take images, and from nowhere
+// else; not even by a link that leads to the bridge's own files.
+func TestArchivesAreOpenedBelowTheRootsAlone(t *testing.T) {
+	t.Parallel()
+	s := newFileSite(t)
+	s.write(map[string]string{"images/a.tar": "archive", "images/own/b.tar": "own", "secret/c.tar": "secret"})
+	must(t, errors.Join(os.Symlink("own/b.tar", s.at("images/inner.tar")), os.Symlink(s.at("secret/c.tar"), s.at("images/outer.tar"))))
+	files := s.Images.Files
+	files.Hidden = append(files.Hidden, s.at("images/own"))
+	f, err := files.Open(s.at("images/a.tar"))
+	must(t, err)
+	must(t, f.Close())
+	for _, name := range []string{"images/own/b.tar", "images/inner.tar", "images/outer.tar", "secret/c.tar", "data/x.tar"} {
+		if f, err := files.Open(s.at(name)); err == nil {
+			t.Errorf("%s was opened: %v", name, f.Close())
+		}
+	}
+}
+
+// A site without internet names a SIF, or an archive, for its default image.
+func TestCopyOfASIFIsKeptUnderAName(t *testing.T) {
+	t.Parallel()
+	s := newFileSite(t)
+	s.sif("images/x.sif", runtime.GOARCH)
+	s.sif("images/z.sif", "s390x")
+	content, err := cache.Open(s.at("cache"), cache.Options{Settle: -1})
+	must(t, err)
+	im := &Images{Cache: content, Kept: KeptImages(s.at("kept")), Offline: true}
+	keep := func(file, as string) (KeptImage, error) {
+		w := Wanted{By: "ann"}
+		w.Reference, err = apptainer.ParseReference(s.at(file))
+		must(t, err)
+		if as != "" {
+			w.Name, err = apptainer.ParseReference(as)
+			must(t, err)
+		}
+		return im.Keep(t.Context(), w, func(ImageProgress) {})
+	}
+	kept, err := keep("images/x.sif", "codalab/default-cpu")
+	must(t, err)
+	must(t, os.Remove(s.at("images/x.sif")))
+	stager := &Stager{Images: im, Cache: content}
+	inputs, err := stager.Stage(t.Context(), codalab.RunBundle{UUID: "0x1"}, "codalab/default-cpu:latest", "", func(string) {})
+	must(t, err)
+	if config, err := apptainer.Config(inputs.Image); err != nil || config.Architecture != runtime.GOARCH || inputs.ImageDigest != "codalab/default-cpu@"+kept.Digest {
+		t.Errorf("%+v, %+v, %v", inputs, config, err)
+	}
+	_, err = keep("images/z.sif", "codalab/default-cpu")
+	wantRefusal(t, err, "it is made for linux/s390x, not for linux/"+runtime.GOARCH)
+	s.sif("images/y.sif", runtime.GOARCH)
+	_, err = keep("images/y.sif", "")
+	wantRefusal(t, err, "a SIF is used where it lies")
+}

@@ -1,0 +1,52 @@
+package worker
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+func TestImageThatHasChangedIsNotRun(t *testing.T) {
+	t.Parallel()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, at := filepath.Join(dir, "x.sif"), time.Unix(1_700_000_000, 123_000_000)
+	write := func(text string, when time.Time) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, when, when); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := spool.Inputs{Image: path, ImageFile: &spool.ImageFile{Size: 3, Modified: at.UnixNano()}}
+	check := func(want string) {
+		t.Helper()
+		if err := checkImage(in); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	write("sif", at)
+	check("")
+	write("sif", at.Add(time.Millisecond))
+	check("has changed")
+	write("longer", at)
+	check("has changed")
+	if err := os.Rename(path, path+".moved"); err != nil {
+		t.Fatal(err)
+	}
+	check("no such file")
+	if err := os.Symlink(path+".moved", path); err != nil {
+		t.Fatal(err)
+	}
+	check("symbolic link")
+	in.ImageFile = nil // the bridge's own
+	check("")
+}
