@@ -106,7 +106,7 @@ func TestRegistryThatIsSilentAnywhereIsGivenUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	silence := func(w http.ResponseWriter, r *http.Request) bool {
+	silence := func(_ http.ResponseWriter, r *http.Request) bool {
 		<-r.Context().Done()
 		return true
 	}

@@ -134,10 +134,10 @@ func (c *child) wait(ctx context.Context, spec initSpec) (Exit, error) {
 		return Exit{}, fmt.Errorf("its init ended without a word: %w", errors.Join(waitErr, sendErr))
 	case report.NoShell:
 		return Exit{}, ErrNoShell
-	case report.Host:
-		return Exit{Code: report.Code}, lacking("%s", report.Error)
 	case report.Error != "" && ctx.Err() != nil:
 		return Exit{}, fmt.Errorf("%s: %w", report.Error, ctx.Err())
+	case report.Host:
+		return Exit{Code: report.Code}, lacking("%s", report.Error)
 	case report.Error != "":
 		return Exit{}, errors.New(report.Error)
 	}
