@@ -43,7 +43,7 @@ func (n *ImageNames) note(img apptainer.Image) {
 	what := strings.Join([]string{img.Digest, img.Architecture, img.Reference.String()}, " ")
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.Dir == "" || n.noted[what] {
+	if n.Dir == "" || n.noted[what] || strings.Contains(img.Reference.Name(), "@") { // a digest tells nothing new
 		return
 	}
 	if n.noted == nil {
