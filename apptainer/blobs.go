@@ -24,6 +24,9 @@ type blob struct {
 	v1.Descriptor
 
 	path string
+	// local opens it where it lies on a local disk already; nil where it has to
+	// be pulled.
+	local func(ctx context.Context) (io.ReadCloser, error)
 
 	mu      sync.Mutex
 	changed sync.Cond
@@ -32,14 +35,13 @@ type blob struct {
 	err     error
 }
 
+// newBlob is a blob whose file is where an OCI layout in dir has it (image-spec,
+// image-layout.md).
 func newBlob(dir string, desc v1.Descriptor) *blob {
-	b := &blob{Descriptor: desc, path: filepath.Join(dir, blobPrefix+desc.Digest.Hex)}
+	b := &blob{Descriptor: desc, path: filepath.Join(dir, "blobs", "sha256", desc.Digest.Hex)}
 	b.changed.L = &b.mu
 	return b
 }
-
-// blobPrefix begins the names of blobs' files.
-const blobPrefix = "layer-sha256-"
 
 // opener opens a blob at an offset.
 type opener func(ctx context.Context, blob v1.Descriptor, offset int64) (io.ReadCloser, error)
@@ -162,8 +164,11 @@ func (b *blob) await(ctx context.Context, offset int64) (have int64, err error) 
 }
 
 // follow reads the blob while it comes. At its end it has the digest that was
-// asked for.
+// asked for; but one that is local is what its file holds.
 func (b *blob) follow(ctx context.Context) (io.ReadCloser, error) {
+	if b.local != nil {
+		return b.local(ctx)
+	}
 	if _, err := b.await(ctx, 0); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}

@@ -15,7 +15,6 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/flatten"
-	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 )
 
 // Converter writes images as SIFs. The zero value is usable, and a Converter
@@ -165,10 +164,10 @@ func (c Converter) convert(ctx context.Context, img Image, dir, dst string, prog
 	if err != nil {
 		return err
 	}
-	if err := c.makeRoom(dir, dst, made.layers); err != nil {
+	l := c.newLayers(dir, image, made, progress)
+	if err := c.makeRoom(l, dir, filepath.Dir(dst)); err != nil {
 		return err
 	}
-	l := c.newLayers(dir, made, progress)
 	pulled := make(chan error, 1)
 	go func() {
 		err := l.pull(ctx, image.blob, l.report)
@@ -185,8 +184,8 @@ func (c Converter) convert(ctx context.Context, img Image, dir, dst string, prog
 	return err
 }
 
-// newLayers makes ready to pull layers into dir.
-func (c Converter) newLayers(dir string, made contents, progress func(Progress)) *layers {
+// newLayers makes ready to pull layers into dir, or to read them where they lie.
+func (c Converter) newLayers(dir string, image *opened, made contents, progress func(Progress)) *layers {
 	l := &layers{diffIDs: made.config.RootFS.DiffIDs, verified: make([]bool, len(made.layers)), report: &reporter{fn: progress}}
 	l.room.Store(2*c.maxBytes() + maxNameBytes)
 	known := map[v1.Hash]*blob{}
@@ -195,52 +194,16 @@ func (c Converter) newLayers(dir string, made contents, progress func(Progress))
 		if b == nil {
 			b = newBlob(dir, desc)
 			known[desc.Digest] = b
-			l.report.toPull += desc.Size
+			if image.isLocal() { // what it unpacks to is checked
+				b.local = func(ctx context.Context) (io.ReadCloser, error) { return image.blob(ctx, desc, 0) }
+			} else {
+				l.report.toPull += desc.Size
+			}
 		}
 		l.report.toConvert += desc.Size
 		l.blobs = append(l.blobs, b)
 	}
 	return l
-}
-
-// makeRoom makes the directory for the layers, and checks that they and the SIF
-// have room on their disks. A SIF is rarely larger than the layers are.
-func (c Converter) makeRoom(dir, dst string, descs []v1.Descriptor) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make room for its layers: %w", err)
-	}
-	var size, missing int64
-	for _, desc := range descs {
-		size += desc.Size
-		missing += desc.Size
-		if info, err := os.Stat(newBlob(dir, desc).path); err == nil {
-			missing -= min(desc.Size, info.Size())
-		}
-	}
-	needs := map[string]int64{dir: missing, filepath.Dir(dst): size}
-	if sameDisk(dir, filepath.Dir(dst)) {
-		needs = map[string]int64{dir: missing + size}
-	}
-	for path, need := range needs {
-		space, err := diskspace.Of(path)
-		if err != nil {
-			return fmt.Errorf("make room for it: %w", err)
-		}
-		var stays int64
-		if c.Reserve != nil && (path == filepath.Dir(dst) || len(needs) == 1) {
-			stays = c.Reserve(space.Total)
-		}
-		if space.Total > 0 && space.Free-stays < need {
-			return fmt.Errorf("it needs about %d MiB on the disk of %s, which has %d MiB free, of which %d MiB stay free: %w",
-				need>>20, path, space.Free>>20, stays>>20, syscall.ENOSPC)
-		}
-	}
-	return nil
-}
-
-func sameDisk(a, b string) bool {
-	var s, t syscall.Stat_t
-	return syscall.Stat(a, &s) == nil && syscall.Stat(b, &t) == nil && s.Dev == t.Dev
 }
 
 // write flattens the layers into dst. When they hold what could not be known

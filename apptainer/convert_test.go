@@ -419,7 +419,7 @@ func TestPullGoesOnWhereTheLastOneEnded(t *testing.T) {
 		away.Store(true)
 		ranges = nil
 		wantImageError(t, c.Convert(t.Context(), img, path, nil), true, "")
-		left, err := filepath.Glob(filepath.Join(dir, "layers-*", "*"))
+		left, err := filepath.Glob(filepath.Join(dir, "layers-*", "blobs", "sha256", "*"))
 		if err != nil || len(left) != 1 {
 			t.Fatalf("left %v, %v", left, err)
 		}

@@ -62,6 +62,12 @@ func openImage(ctx context.Context, s store, digest string) (v1.Image, error) {
 	return image, nil
 }
 
+// isLocal says whether its blobs are files that lie there.
+func (o *opened) isLocal() bool {
+	_, ok := o.store.(*localStore)
+	return ok
+}
+
 // close lets go of connections and files. Readers of blobs are closed by those
 // who got them, before it.
 func (o *opened) close() { o.store.close() }

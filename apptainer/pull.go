@@ -85,7 +85,7 @@ func (l *layers) pull(ctx context.Context, open opener, report *reporter) error 
 	began := map[v1.Hash]bool{}
 	for i := len(l.blobs) - 1; i >= 0; i-- { // as they are read
 		b := l.blobs[i]
-		if began[b.Digest] {
+		if began[b.Digest] || b.local != nil {
 			continue
 		}
 		began[b.Digest] = true

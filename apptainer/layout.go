@@ -1,0 +1,104 @@
+package apptainer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+)
+
+// Pull brings an image into dir as an OCI layout, and returns it as it is there:
+// Convert needs no network for it. What an earlier Pull has left there is gone
+// on with, also after it was killed. Files of other images in dir stay, and are
+// listed no more.
+//
+// An error is an *ImageError; it wraps ctx's when that ended first. A progress
+// that is not nil is called as Convert's.
+func (c Converter) Pull(ctx context.Context, img Image, dir string, progress func(Progress)) (Image, error) {
+	pulled, err := c.pullTo(ctx, img, dir, progress)
+	if err != nil {
+		return Image{}, imageError(ctx, img.Reference, err)
+	}
+	return pulled, nil
+}
+
+func (c Converter) pullTo(ctx context.Context, img Image, dir string, progress func(Progress)) (Image, error) {
+	ref, err := ParseReference(string(OCILayout) + ":" + dir)
+	if err != nil {
+		return Image{}, err
+	}
+	image, err := c.Registry.open(ctx, img)
+	if err != nil {
+		return Image{}, err
+	}
+	defer image.close()
+	made, err := readContents(image, img.Architecture)
+	if err != nil {
+		return Image{}, err
+	}
+	l := c.newLayers(dir, image, made, progress)
+	if err := c.makeRoom(l, dir, ""); err != nil {
+		return Image{}, err
+	}
+	if err := l.pull(ctx, image.blob, l.report); err != nil {
+		return Image{}, err
+	}
+	if err := writeLayout(dir, image, img.Architecture); err != nil {
+		return Image{}, err
+	}
+	return Image{Reference: ref, Digest: img.Digest, Architecture: img.Architecture}, nil
+}
+
+// writeLayout writes what makes a layout of the blobs in dir; its index comes
+// last.
+func writeLayout(dir string, image v1.Image, architecture string) error {
+	manifest, err := image.RawManifest()
+	if err != nil {
+		return fmt.Errorf("read the manifest: %w", err)
+	}
+	config, err := image.RawConfigFile()
+	if err != nil {
+		return fmt.Errorf("read the configuration: %w", err)
+	}
+	configDigest, err := image.ConfigName()
+	if err != nil {
+		return fmt.Errorf("read the configuration: %w", err)
+	}
+	digest, err := image.Digest()
+	if err != nil {
+		return fmt.Errorf("read the manifest: %w", err)
+	}
+	mediaType, err := image.MediaType()
+	if err != nil {
+		return fmt.Errorf("read the manifest: %w", err)
+	}
+	index, err := json.Marshal(v1.IndexManifest{
+		SchemaVersion: 2, MediaType: types.OCIImageIndex,
+		Manifests: []v1.Descriptor{{
+			MediaType: mediaType, Size: int64(len(manifest)), Digest: digest,
+			Platform: &v1.Platform{OS: "linux", Architecture: architecture},
+		}},
+	})
+	if err != nil {
+		return fmt.Errorf("list the image: %w", err)
+	}
+	for _, f := range []struct {
+		name string
+		data []byte
+	}{
+		{filepath.Join("blobs", "sha256", digest.Hex), manifest},
+		{filepath.Join("blobs", "sha256", configDigest.Hex), config},
+		{"oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`)},
+		{"index.json", index},
+	} {
+		if err := atomicfile.Write(filepath.Join(dir, f.name), f.data, 0o600); err != nil {
+			return fmt.Errorf("write its layout: %w", err)
+		}
+	}
+	return nil
+}
