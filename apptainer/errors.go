@@ -22,6 +22,11 @@ type ImageError struct {
 	transient bool
 }
 
+// NewImageError is an error about an image that another process found.
+func NewImageError(image string, err error, transient bool) *ImageError {
+	return &ImageError{Image: image, Err: err, transient: transient}
+}
+
 // Error gives the sentence.
 func (e *ImageError) Error() string { return fmt.Sprintf("image %q: %v", e.Image, e.Err) }
 

@@ -51,7 +51,7 @@ func (c Converter) pullTo(ctx context.Context, img Image, dir string, progress f
 	if err := writeLayout(dir, image, img.Architecture); err != nil {
 		return Image{}, err
 	}
-	return Image{Reference: ref, Digest: img.Digest, Architecture: img.Architecture}, nil
+	return Image{Reference: ref, Digest: img.Digest, Architecture: img.Architecture, Origin: img.Pinned()}, nil
 }
 
 // writeLayout writes what makes a layout of the blobs in dir; its index comes

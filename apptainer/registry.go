@@ -66,6 +66,9 @@ type Image struct {
 	Listed string
 	// Architecture is that of the image, in Go's spelling.
 	Architecture string
+	// Origin is what an image that Pull brought was called where it came from, in
+	// full and with its digest; empty for others.
+	Origin string
 	// Private says that the image was got with a login. Then it must not
 	// answer for somebody else before Check has been asked with their own.
 	Private bool
@@ -73,7 +76,12 @@ type Image struct {
 
 // Pinned gives the image's full name with its digest, which names the same
 // content for ever ("docker.io/library/debian@sha256:…").
-func (i Image) Pinned() string { return i.Reference.pinned(i.Digest) }
+func (i Image) Pinned() string {
+	if i.Origin != "" {
+		return i.Origin
+	}
+	return i.Reference.pinned(i.Digest)
+}
 
 // userAgent is what registries see.
 const userAgent = "cl-slurm"

@@ -43,6 +43,9 @@ type Images struct {
 	// these are: empty where the owner has given none, and those of the site, if
 	// it has some, are for all. It may be nil: all see the Converter's.
 	Login func(owner string, ref apptainer.Reference) (registry apptainer.Registry, whose string)
+	// Convert makes a SIF as the Converter's method of that name does, such as
+	// elsewhere; nil is the Converter itself.
+	Convert func(ctx context.Context, c apptainer.Converter, img apptainer.Image, dst string, progress func(apptainer.Progress)) error
 	// Now is the clock; nil is the machine's.
 	Now func() time.Time
 
@@ -261,7 +264,7 @@ func (im *Images) convert(ctx context.Context, f found, d *download, tmp string)
 	d.doing.Store(int32(idle))
 	converter := im.Converter
 	converter.Registry = *f.registry
-	err := converter.Convert(ctx, f.Image, tmp, func(p apptainer.Progress) {
+	progress := func(p apptainer.Progress) {
 		doing := idle
 		if p.Stage == apptainer.Converting {
 			doing = converting
@@ -269,7 +272,13 @@ func (im *Images) convert(ctx context.Context, f found, d *download, tmp string)
 		d.doing.Store(int32(doing))
 		d.total.Store(p.Total)
 		d.done.Store(p.Done)
-	})
+	}
+	var err error
+	if im.Convert != nil {
+		err = im.Convert(ctx, converter, f.Image, tmp, progress)
+	} else {
+		err = converter.Convert(ctx, f.Image, tmp, progress)
+	}
 	if err == nil {
 		d.doing.Store(int32(storing))
 	}

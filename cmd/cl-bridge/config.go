@@ -356,7 +356,7 @@ func (c config) check() error {
 	if err := c.Cache.check(); err != nil {
 		return err
 	}
-	if err := errors.Join(c.Staging.check(), c.Image.check(c.Shared), c.checkWorkers()); err != nil {
+	if err := errors.Join(c.Staging.check(), c.Image.check(c.Shared), c.checkJobs(), c.checkWorkers()); err != nil {
 		return err
 	}
 	if d := c.Slurm.ObserveEvery.or(time.Second); d < time.Second {

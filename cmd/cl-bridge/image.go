@@ -63,7 +63,11 @@ func imagePull(p program.Process) *cobra.Command {
 			}
 			r := f.conf.registry(p, f.conf.Staging.pace())
 			r.Open = apptainer.FilesBelow("/") // whatever the operator may read
-			return pull(ctx, p, f, f.conf.images(c, r), wanted)
+			images := f.conf.images(c, r)
+			if images.Convert, err = f.conf.imageJobsAlone(ctx, p); err != nil {
+				return err
+			}
+			return pull(ctx, p, f, images, wanted)
 		})
 	cmd.Long = aboutPull
 	cmd.Flags().StringVar(&arch, "arch", "", "the nodes' `architecture`, such as amd64 or arm64, if not this host's")

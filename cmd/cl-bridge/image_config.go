@@ -30,14 +30,16 @@ type imageConfig struct {
 	Logins       string                    `toml:"logins"`
 	Certs        []string                  `toml:"certs"`
 
-	Conversions int    `toml:"conversions"`
-	TempDir     string `toml:"temp_dir"`
-	Compression string `toml:"compression"`
-	Level       int    `toml:"level"`
-	BlockSize   size   `toml:"block_size"`
-	Processors  int    `toml:"processors"`
-	Memory      size   `toml:"memory"`
-	Nice        int    `toml:"nice"`
+	Queue       string    `toml:"queue"`
+	Time        *duration `toml:"time"`
+	Conversions int       `toml:"conversions"`
+	TempDir     string    `toml:"temp_dir"`
+	Compression string    `toml:"compression"`
+	Level       int       `toml:"level"`
+	BlockSize   size      `toml:"block_size"`
+	Processors  int       `toml:"processors"`
+	Memory      size      `toml:"memory"`
+	Nice        int       `toml:"nice"`
 }
 
 func (c imageConfig) check(shared string) error {

@@ -142,6 +142,7 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 	}
 	now := steady(time.Now())
 	brings := stager(p, c, cl, content, book.ID, now)
+	brings.Images.Convert = c.imageJobs(slurm, installed)
 	b = &bridge.Bridge{
 		Policy:       policy(c, book.ID, layout, installed, slurm),
 		Name:         cmp.Or(c.Name, c.User+"-"+host),

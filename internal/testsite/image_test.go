@@ -79,3 +79,17 @@ func copyOf(t *testing.T, from, to string) {
 		t.Fatal(err)
 	}
 }
+
+// A site whose login nodes are not for such work has images converted in jobs.
+func TestImageIsConvertedInAJob(t *testing.T) {
+	t.Parallel()
+	s := cold(t, testsite.Options{Config: "[image]\nqueue = \"cpu\"\n"})
+	bundle := run(t, s, "cpu", "echo converted elsewhere")
+	ready(t, s, bundle)
+	if got := cl(t, s, "cat", bundle+"/stdout"); strings.TrimSpace(got) != "converted elsewhere" {
+		t.Errorf("stdout %q", got)
+	}
+	if jobs := must(t, s, "squeue", "--me", "--noheader", "--states=all", "--format=%j %T"); !strings.Contains(jobs, "cl-image-") {
+		t.Errorf("jobs: %s", jobs)
+	}
+}

@@ -1,0 +1,156 @@
+package imagejob_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/bridge/imagejob"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
+)
+
+// TestMain lets this program be Slurm's commands, and the worker of the jobs.
+func TestMain(m *testing.M) {
+	slurmtest.Main()
+	if len(os.Args) == 3 && os.Args[1] == "convert" {
+		if err := imagejob.Run(context.Background(), os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// cluster is one with short times, and jobs that this program does.
+func cluster(t *testing.T) (*slurmtest.Cluster, imagejob.Jobs) {
+	t.Helper()
+	site := slurmtest.NewSite()
+	site.StartDelay, site.RowAfter, site.NameAfter, site.EndAfter = 0, 0, 0, 0
+	site.KillWait, site.MinJobAge = 50*time.Millisecond, time.Hour
+	k := slurmtest.NewCluster(t, site)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k, imagejob.Jobs{Slurm: k.Client(), Worker: self, ObserveEvery: 50 * time.Millisecond, Settle: 50 * time.Millisecond}
+}
+
+// push publishes an image of one layer.
+func push(t *testing.T, layer v1.Layer) apptainer.Image {
+	t.Helper()
+	base := imagetest.Image(t, v1.Config{Env: []string{"A=b"}}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", "1"), imagetest.Hardlink("b", "a"))))
+	img, err := mutate.Append(base, mutate.Addendum{Layer: layer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := apptainer.ParseReference(imagetest.Start(t).Push(t, "lab/image", img))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resolved, err := apptainer.Registry{}.Resolve(t.Context(), ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resolved
+}
+
+func TestImageThatAJobConvertedIsTheSame(t *testing.T) {
+	t.Parallel()
+	testenv.Containers(t)
+	_, jobs := cluster(t)
+	img := push(t, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", "2"))))
+	converter := apptainer.Converter{Level: 3, BlockSize: 64 << 10}
+	direct, inJob := filepath.Join(t.TempDir(), "x.sif"), filepath.Join(t.TempDir(), "x.sif")
+	if err := converter.Convert(t.Context(), img, direct, nil); err != nil {
+		t.Fatal(err)
+	}
+	var last apptainer.Progress
+	if err := jobs.Convert(t.Context(), converter, img, inJob, func(p apptainer.Progress) { last = p }); err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile(direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(inJob); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes, want the same %d; %v", len(got), len(want), err)
+	}
+	if last.Total == 0 {
+		t.Error("no progress was told")
+	}
+}
+
+func TestImageThatAJobCannotConvertIsRefusedInItsWords(t *testing.T) {
+	t.Parallel()
+	_, jobs := cluster(t)
+	img := push(t, static.NewLayer(bytes.Repeat([]byte("no tar"), 1000), types.DockerUncompressedLayer))
+	err := jobs.Convert(t.Context(), apptainer.Converter{}, img, filepath.Join(t.TempDir(), "x.sif"), nil)
+	var refused *apptainer.ImageError
+	if !errors.As(err, &refused) || refused.Transient() || !strings.HasPrefix(err.Error(), fmt.Sprintf("image %q: layer 2 of 2: ", img.Reference)) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestJobThatLeavesNoResultIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	_, jobs := cluster(t)
+	jobs.Worker = "/bin/false"
+	img := push(t, imagetest.GzipLayer(t, imagetest.TarStream(t)))
+	err := jobs.Convert(t.Context(), apptainer.Converter{}, img, filepath.Join(t.TempDir(), "x.sif"), nil)
+	var refused *apptainer.ImageError
+	if err == nil || errors.As(err, &refused) || !strings.Contains(err.Error(), "ended as FAILED without a result") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestJobIsCancelledWhenNobodyWaits(t *testing.T) {
+	t.Parallel()
+	_, jobs := cluster(t)
+	forever := filepath.Join(t.TempDir(), "worker")
+	if err := os.WriteFile(forever, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	jobs.Worker = forever
+	img := push(t, imagetest.GzipLayer(t, imagetest.TarStream(t)))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	jobs.Slurm = cancelling{jobs.Slurm, cancel}
+	if err := jobs.Convert(ctx, apptainer.Converter{}, img, filepath.Join(t.TempDir(), "x.sif"), nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	s, err := jobs.Slurm.Observe(t.Context(), time.Now())
+	if err != nil || len(s.Jobs) != 1 || s.Jobs[0].State != sbatch.StateCancelled && s.Jobs[0].State != sbatch.StateCompleting {
+		t.Errorf("%+v, %v", s.Jobs, err)
+	}
+}
+
+// cancelling ends a context once a job is running.
+type cancelling struct {
+	imagejob.Slurm
+
+	cancel context.CancelFunc
+}
+
+func (c cancelling) Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error) {
+	s, err := c.Slurm.Observe(ctx, now)
+	if err == nil && len(s.Jobs) == 1 && s.Jobs[0].State == sbatch.StateRunning {
+		c.cancel()
+	}
+	return s, err
+}

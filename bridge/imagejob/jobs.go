@@ -1,0 +1,105 @@
+package imagejob
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// Slurm is what is asked of it. *sbatch.Client is one.
+type Slurm interface {
+	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)
+	Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error)
+	Cancel(ctx context.Context, id sbatch.JobID, name string) error
+}
+
+// Jobs converts images by jobs. It is safe for concurrent use; its fields are
+// not changed once it is used.
+type Jobs struct {
+	Slurm Slurm
+	// Request is what every job asks for: partition, account, time and so on.
+	// Names, memory, CPUs and script are added to it.
+	Request sbatch.Request
+	// Worker is the path of cl-worker on the shared disk, for this host's
+	// architecture, which that of the job's node has to be.
+	Worker string
+	// ObserveEvery is how often Slurm is asked whether a job still exists; 0
+	// means every thirty seconds.
+	ObserveEvery time.Duration
+	// Settle is how long the shared disk may take to show what an ended job has
+	// written; 0 means fifteen seconds.
+	Settle time.Duration
+}
+
+// Convert does what c.Convert does, in a job: dst's directory has to be the
+// caller's own and on the shared disk, and c.TempDir is not used. It blocks until
+// the job has ended; when ctx ends before, the job is cancelled.
+//
+// An error of the image or its conversion is an *apptainer.ImageError. Any other
+// is Slurm's, or the shared disk's.
+func (j Jobs) Convert(ctx context.Context, c apptainer.Converter, img apptainer.Image, dst string, progress func(apptainer.Progress)) error {
+	dir := filepath.Dir(dst)
+	pulled, err := c.Pull(ctx, img, filepath.Join(dir, "layout"), progress)
+	if err != nil {
+		return err //nolint:wrapcheck // an *apptainer.ImageError
+	}
+	work, err := os.MkdirTemp(dir, "job-")
+	if err != nil {
+		return fmt.Errorf("convert in a job: %w", err)
+	}
+	if err := write(work, specName, newSpec(c, img, pulled)); err != nil {
+		return fmt.Errorf("convert in a job: %w", err)
+	}
+	request := j.request(c, img, work)
+	id, err := j.Slurm.Submit(ctx, request)
+	if err != nil { // a job that was made all the same writes where nobody looks
+		return fmt.Errorf("convert in a job: %w", err)
+	}
+	w := waiting{Jobs: j, id: id, dir: work, image: img.Reference.String(), progress: progress}
+	if err := w.wait(ctx); err != nil {
+		if ctx.Err() != nil {
+			err = errors.Join(err, j.cancel(ctx, id, request.Name))
+		}
+		return err
+	}
+	if err := os.Rename(filepath.Join(work, sifName), dst); err != nil {
+		return fmt.Errorf("take the SIF from job %s: %w", id, err)
+	}
+	return nil
+}
+
+// ownMiB is what a conversion takes of memory besides the writer of the file
+// system: for its index of a million files, and what is on its way.
+const ownMiB = 1024
+
+// request is the job's.
+func (j Jobs) request(c apptainer.Converter, img apptainer.Image, dir string) sbatch.Request {
+	r := j.Request
+	hex := strings.TrimPrefix(img.Digest, "sha256:")
+	r.Name = "cl-image-" + hex[:min(12, len(hex))] + "-" + strings.TrimPrefix(filepath.Base(dir), "job-")
+	r.CPUs = int64(cmp.Or(c.Processors, 2))
+	r.MemoryMiB = int64(cmp.Or(c.MemoryMiB, 512)) + ownMiB
+	r.Dir, r.Output = dir, filepath.Join(dir, outputName)
+	r.Script = fmt.Sprintf("#!/bin/sh\nexec %s convert %s\n", quote(j.Worker), quote(filepath.Join(dir, specName)))
+	return r
+}
+
+// quote makes one word of any text, for a shell.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+func (j Jobs) cancel(ctx context.Context, id sbatch.JobID, name string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	if err := j.Slurm.Cancel(ctx, id, name); err != nil {
+		return fmt.Errorf("convert in a job: %w", err)
+	}
+	return nil
+}

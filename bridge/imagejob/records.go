@@ -1,0 +1,85 @@
+package imagejob
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+)
+
+// The files of a job's directory.
+const (
+	specName     = "spec.json"
+	progressName = "progress.json"
+	sifName      = "image.sif"
+	resultName   = "result.json"
+	outputName   = "slurm.out"
+)
+
+// spec says what a job converts. It and the worker that reads it are of one
+// build: the bridge copies the worker that its jobs run.
+type spec struct {
+	// Image is what researchers call it; Layout is the directory that it was
+	// pulled to.
+	Image        string `json:"image"`
+	Layout       string `json:"layout"`
+	Origin       string `json:"origin"`
+	Digest       string `json:"digest"`
+	Architecture string `json:"architecture"`
+
+	Compression string `json:"compression"`
+	Level       int    `json:"level"`
+	BlockSize   int    `json:"block_size"`
+	Processors  int    `json:"processors"`
+	MemoryMiB   int    `json:"memory_mib"`
+	MaxBytes    int64  `json:"max_bytes"`
+	MaxEntries  int    `json:"max_entries"`
+}
+
+func newSpec(c apptainer.Converter, img, pulled apptainer.Image) spec {
+	return spec{
+		Image: img.Reference.String(), Layout: pulled.Reference.Path(), Origin: pulled.Origin, Digest: img.Digest, Architecture: img.Architecture,
+		Compression: c.Compression, Level: c.Level, BlockSize: c.BlockSize, Processors: c.Processors, MemoryMiB: c.MemoryMiB,
+		MaxBytes: c.MaxBytes, MaxEntries: c.MaxEntries,
+	}
+}
+
+// converter makes the SIF of the layout.
+func (s spec) converter() apptainer.Converter {
+	return apptainer.Converter{
+		Registry:    apptainer.Registry{Open: apptainer.FilesBelow(s.Layout), Architecture: s.Architecture},
+		Compression: s.Compression, Level: s.Level, BlockSize: s.BlockSize, Processors: s.Processors, MemoryMiB: s.MemoryMiB,
+		MaxBytes: s.MaxBytes, MaxEntries: s.MaxEntries,
+	}
+}
+
+// result is how a job ended: well where Error is empty.
+type result struct {
+	Error     string `json:"error"`
+	Transient bool   `json:"transient"`
+}
+
+func write(dir, name string, record any) error {
+	data, err := json.Marshal(record)
+	if err == nil {
+		err = atomicfile.Write(filepath.Join(dir, name), data, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}
+
+func read(dir, name string, record any) error {
+	data, err := os.ReadFile(filepath.Join(dir, name))
+	if err == nil {
+		err = json.Unmarshal(data, record)
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	return nil
+}

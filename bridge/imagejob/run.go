@@ -1,0 +1,77 @@
+package imagejob
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+)
+
+// Run does what the spec.json at path says, inside a job, and writes the result
+// beside it. The error is that of the conversion; it is in the result too.
+func Run(ctx context.Context, path string) error {
+	dir := filepath.Dir(path)
+	var s spec
+	if err := read(dir, filepath.Base(path), &s); err != nil {
+		return err
+	}
+	err := s.convert(ctx, dir)
+	var r result
+	if err != nil {
+		r.Error, r.Transient = err.Error(), true
+		var failed *apptainer.ImageError
+		if errors.As(err, &failed) {
+			r.Error, r.Transient = failed.Err.Error(), failed.Transient()
+		}
+	}
+	return errors.Join(err, write(dir, resultName, r))
+}
+
+func (s spec) convert(ctx context.Context, dir string) error {
+	ref, err := apptainer.ParseReference(string(apptainer.OCILayout) + ":" + s.Layout)
+	if err != nil {
+		return err //nolint:wrapcheck // an *apptainer.ImageError
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var told latest
+	var telling sync.WaitGroup
+	telling.Go(func() { told.tell(ctx, dir) })
+	img := apptainer.Image{Reference: ref, Digest: s.Digest, Architecture: s.Architecture, Origin: s.Origin}
+	err = s.converter().Convert(ctx, img, filepath.Join(dir, sifName), told.set)
+	cancel()
+	telling.Wait()
+	return err //nolint:wrapcheck // as above
+}
+
+// latest is the last progress there was.
+type latest struct {
+	mu sync.Mutex
+	p  apptainer.Progress
+}
+
+func (l *latest) set(p apptainer.Progress) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.p = p
+}
+
+// tell writes the progress down now and then, until ctx ends. That is worth no
+// error.
+func (l *latest) tell(ctx context.Context, dir string) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			l.mu.Lock()
+			p := l.p
+			l.mu.Unlock()
+			_ = write(dir, progressName, p)
+		}
+	}
+}

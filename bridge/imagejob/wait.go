@@ -1,0 +1,104 @@
+package imagejob
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+const (
+	// lookEvery is how often the files of a job are looked at.
+	lookEvery = 500 * time.Millisecond
+	// observeEvery is how often Slurm is asked, when nothing else is said.
+	observeEvery = 30 * time.Second
+	// settle is Settle, when nothing else is said.
+	settle = 15 * time.Second
+	// submitGrace is how long a new job may be missing in what Slurm shows.
+	submitGrace = time.Minute
+)
+
+// waiting is for the end of one job.
+type waiting struct {
+	Jobs
+
+	id       sbatch.JobID
+	dir      string
+	image    string
+	progress func(apptainer.Progress)
+}
+
+// wait returns when the job has made the SIF, or did not.
+func (w *waiting) wait(ctx context.Context) error {
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	observe := time.NewTicker(cmp.Or(w.ObserveEvery, observeEvery))
+	defer observe.Stop()
+	began := time.Now() //nolint:forbidigo // what waits for other hosts goes by the clock
+	var gone string     // how it ended, as Slurm says
+	var since time.Time // when Slurm said so
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-look.C:
+			if done, err := w.look(); done {
+				return err
+			}
+			if gone != "" && time.Since(since) > cmp.Or(w.Settle, settle) { //nolint:forbidigo // as above
+				return fmt.Errorf("job %s, which was to convert image %q, ended as %s without a result: see image.time and image.memory in the bridge's configuration", w.id, w.image, gone)
+			}
+		case now := <-observe.C:
+			// No answer is no evidence.
+			if snapshot, err := w.Slurm.Observe(ctx, now); err == nil && gone == "" {
+				if gone = ended(snapshot, w.id, now.Sub(began) > submitGrace); gone != "" {
+					since = now
+				}
+			}
+		}
+	}
+}
+
+// ended says how a job ended; empty where it has not.
+func ended(s sbatch.Snapshot, id sbatch.JobID, old bool) string {
+	i := slices.IndexFunc(s.Jobs, func(j sbatch.Job) bool { return j.ID == id })
+	switch {
+	case i < 0 && old:
+		return "UNKNOWN"
+	case i >= 0 && s.Jobs[i].State.Ended():
+		return string(s.Jobs[i].State)
+	}
+	return ""
+}
+
+// look reads what the job has written, and says whether it is at its end.
+func (w *waiting) look() (done bool, err error) {
+	// Making and removing an entry makes an NFS client forget what it knew of the
+	// directory.
+	probe := filepath.Join(w.dir, ".probe")
+	if os.Mkdir(probe, 0o700) == nil {
+		_ = os.Remove(probe)
+	}
+	var r result
+	if err := read(w.dir, resultName, &r); err == nil {
+		if r.Error != "" {
+			return true, apptainer.NewImageError(w.image, errors.New(r.Error), r.Transient)
+		}
+		// Another file's name may be shown later.
+		_, err := os.Stat(filepath.Join(w.dir, sifName))
+		return !errors.Is(err, fs.ErrNotExist), nil
+	}
+	var p apptainer.Progress
+	if w.progress != nil && read(w.dir, progressName, &p) == nil {
+		w.progress(p)
+	}
+	return false, nil
+}
