@@ -29,6 +29,9 @@ type allotment struct {
 	maker   gpudriver.Maker
 	gpus    []gpu
 	devices []string // the device files with which to use them
+	// parts are the divided GPUs (MIG) of the allocation by name, where it has
+	// such: several may be on one of gpus, and which are ours only Slurm knows.
+	parts []string
 }
 
 // allot finds the GPUs of the allocation. A bundle that asked for none gets
@@ -48,7 +51,13 @@ func (r *run) allot() (a allotment, err error) {
 	if err != nil {
 		return allotment{}, err
 	}
-	if a.gpus, err = chooseGPUs(r.spec.GPUs, present, r.GPUs); err != nil {
+	if a.parts = partNames(r.GPUNames); a.parts != nil {
+		a.gpus, err = chooseParts(r.spec.GPUs, present, a.parts)
+		a.parts = a.parts[:min(len(a.parts), r.spec.GPUs)]
+	} else {
+		a.gpus, err = chooseGPUs(r.spec.GPUs, present, r.GPUs)
+	}
+	if err != nil {
 		return allotment{}, fmt.Errorf("node %s: %w", r.Node, err)
 	}
 	for _, g := range a.gpus {
@@ -157,7 +166,7 @@ func chooseGPUs(want int, present []gpu, jobGPUs string) ([]gpu, error) {
 	allowed := slices.DeleteFunc(slices.Clone(present), func(g gpu) bool { return !g.allowed })
 	if len(allowed) < want {
 		return nil, fmt.Errorf("the bundle asked for %s, and its job may open %s of the node's %d",
-			count(want, "GPU"), strconv.Itoa(len(allowed)), len(present))
+			countGPUs(want), strconv.Itoa(len(allowed)), len(present))
 	}
 	if len(allowed) == want {
 		return allowed, nil
@@ -165,14 +174,39 @@ func chooseGPUs(want int, present []gpu, jobGPUs string) ([]gpu, error) {
 	indices, err := parseIndices(jobGPUs)
 	if err != nil {
 		return nil, fmt.Errorf("the job may open %s where the bundle asked for %d, and which are its own is unknown: %w",
-			count(len(allowed), "GPU"), want, err)
+			countGPUs(len(allowed)), want, err)
 	}
 	own := slices.DeleteFunc(allowed, func(g gpu) bool { return !slices.Contains(indices, g.index) })
 	if len(own) < want {
 		return nil, fmt.Errorf("the bundle asked for %s, and of those that Slurm gave its job (SLURM_JOB_GPUS=%s) it may open %d",
-			count(want, "GPU"), jobGPUs, len(own))
+			countGPUs(want), jobGPUs, len(own))
 	}
 	return own[:want], nil
+}
+
+// partNames are the names of divided GPUs in CUDA_VISIBLE_DEVICES, as Slurm sets
+// it where it gives such (Slurm, src/interfaces/gpu.c; NVIDIA's MIG User Guide,
+// "Device Nodes and Capabilities"); none where it numbers whole ones.
+func partNames(names string) []string {
+	parts := strings.Split(names, ",")
+	if slices.ContainsFunc(parts, func(name string) bool { return !strings.HasPrefix(name, "MIG-") }) {
+		return nil
+	}
+	return parts
+}
+
+// chooseParts picks the GPUs that parts of the allocation's may be on: all that
+// may be opened, since of a GPU's parts those can be used whose device files in
+// nvidia-caps may be read.
+func chooseParts(want int, present []gpu, parts []string) ([]gpu, error) {
+	if len(parts) < want {
+		return nil, fmt.Errorf("the bundle asked for %s, and its job has %d (CUDA_VISIBLE_DEVICES=%s)", countGPUs(want), len(parts), strings.Join(parts, ","))
+	}
+	allowed := slices.DeleteFunc(slices.Clone(present), func(g gpu) bool { return !g.allowed })
+	if len(allowed) == 0 {
+		return nil, fmt.Errorf("the bundle asked for %s, and its job may open 0 of the node's %d", countGPUs(want), len(present))
+	}
+	return allowed, nil
 }
 
 // parseIndices reads the indices of SLURM_JOB_GPUS: "0,2", or "0-3".
@@ -201,10 +235,13 @@ func parseIndices(s string) ([]int, error) {
 // env is what the command is told of its GPUs. Only these are visible to it, so
 // CUDA and ROCm number them from 0, whatever numbers they have on the node.
 // Without any nothing is said: they find none, and a program that reads the
-// variable meets no empty list.
+// variable meets no empty list. Parts of GPUs have the same names everywhere.
 func (a allotment) env() []string {
 	if len(a.gpus) == 0 {
 		return nil
+	}
+	if len(a.parts) > 0 {
+		return []string{"CUDA_VISIBLE_DEVICES=" + strings.Join(a.parts, ",")}
 	}
 	numbers := make([]string, len(a.gpus))
 	for i := range a.gpus {
@@ -217,9 +254,9 @@ func (a allotment) env() []string {
 	return []string{name + "=" + strings.Join(numbers, ",")}
 }
 
-func count(n int, what string) string {
+func countGPUs(n int) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 GPU"
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d GPUs", n)
 }

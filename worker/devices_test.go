@@ -74,6 +74,30 @@ func TestDeviceFilesOfTheBundle(t *testing.T) {
 	}
 }
 
+// Slurm gives parts of GPUs by name; several may be on one.
+func TestPartsOfGPUsAreThoseThatSlurmNames(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		want            int
+		names, env, err string
+	}{
+		"two on one GPU":   {want: 2, names: "MIG-aa11,MIG-bb22", env: "CUDA_VISIBLE_DEVICES=MIG-aa11,MIG-bb22"},
+		"one of two":       {want: 1, names: "MIG-aa11,MIG-bb22", env: "CUDA_VISIBLE_DEVICES=MIG-aa11"},
+		"fewer than asked": {want: 2, names: "MIG-aa11", err: "node n1: the bundle asked for 2 GPUs, and its job has 1 (CUDA_VISIBLE_DEVICES=MIG-aa11)"},
+		"whole":            {want: 1, names: "0", env: "CUDA_VISIBLE_DEVICES=0"},
+	} {
+		w := newWorker(t, nil)
+		w.GPUNames = test.names
+		must(t, os.WriteFile(filepath.Join(w.dev, "nvidia3"), nil, 0o600))
+		r := &run{Worker: w}
+		r.spec.GPUs = test.want
+		a, err := r.allot()
+		if err != nil && err.Error() != test.err || err == nil && (test.err != "" || !slices.Equal(a.env(), []string{test.env}) || !slices.Equal(a.devices, []string{w.dev + "/nvidia3"})) {
+			t.Errorf("%s: %+v with %q, %v", name, a, a.env(), err)
+		}
+	}
+}
+
 // The first render device of the node is that of its display.
 func TestDeviceFilesOfAMDGPUs(t *testing.T) {
 	t.Parallel()
