@@ -44,7 +44,7 @@ func (r *run) allot() (a allotment, err error) {
 	a.maker = gpudriver.NVIDIA
 	present, err := listNVIDIA(dev, mayOpen)
 	if err == nil && len(present) == 0 {
-		if amd := listAMD(dev, cmp.Or(r.sys, "/sys"), mayOpen); len(amd) > 0 {
+		if amd := listAMD(dev, cmp.Or(r.sys, "/sys"), r.GPUs, mayOpen); len(amd) > 0 {
 			a.maker, present = gpudriver.AMD, amd
 		}
 	}
@@ -129,8 +129,11 @@ const vendorAMD = "0x1002"
 
 // listAMD lists the AMD GPUs of this node. Each has a render device; which GPUs
 // a program sees that may open /dev/kfd depends on those that it may open too
-// (ROCm, libhsakmt, src/topology.c: topology_sysfs_check_node_supported).
-func listAMD(dev, sys string, mayOpen func(string) bool) []gpu {
+// (ROCm, libhsakmt, src/topology.c: topology_sysfs_check_node_supported). Slurm
+// counts them by their place or by the number of the device file
+// (src/plugins/gres/common/gres_common.c: common_gres_set_env), which begins at
+// 128: jobGPUs, what it said, shows which.
+func listAMD(dev, sys, jobGPUs string, mayOpen func(string) bool) []gpu {
 	entries, err := os.ReadDir(filepath.Join(dev, "dri"))
 	if err != nil || !mayOpen(filepath.Join(dev, "kfd")) {
 		return nil
@@ -143,10 +146,17 @@ func listAMD(dev, sys string, mayOpen func(string) bool) []gpu {
 		}
 	}
 	slices.Sort(minors)
+	const first = 128
+	said, err := parseIndices(jobGPUs)
+	byFile := err == nil && slices.Min(said) >= first
 	var gpus []gpu
 	for i, minor := range minors {
 		path := filepath.Join(dev, "dri", "renderD"+strconv.Itoa(minor))
-		gpus = append(gpus, gpu{index: i, path: path, allowed: mayOpen(path)})
+		g := gpu{index: i, path: path, allowed: mayOpen(path)}
+		if byFile {
+			g.index = minor
+		}
+		gpus = append(gpus, g)
 	}
 	return gpus
 }
@@ -185,8 +195,8 @@ func chooseGPUs(want int, present []gpu, jobGPUs string) ([]gpu, error) {
 }
 
 // partNames are the names of divided GPUs in CUDA_VISIBLE_DEVICES, as Slurm sets
-// it where it gives such (Slurm, src/interfaces/gpu.c; NVIDIA's MIG User Guide,
-// "Device Nodes and Capabilities"); none where it numbers whole ones.
+// it where it gives such (src/plugins/gres/common/gres_common.c:
+// common_gres_set_env, the unique_id); none where it numbers whole ones.
 func partNames(names string) []string {
 	parts := strings.Split(names, ",")
 	if slices.ContainsFunc(parts, func(name string) bool { return !strings.HasPrefix(name, "MIG-") }) {

@@ -102,7 +102,6 @@ func TestPartsOfGPUsAreThoseThatSlurmNames(t *testing.T) {
 func TestDeviceFilesOfAMDGPUs(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, nil)
-	w.GPUs = "1-2"
 	must(t, os.Mkdir(filepath.Join(w.dev, "dri"), 0o700))
 	must(t, os.WriteFile(filepath.Join(w.dev, "kfd"), nil, 0o600))
 	for name, vendor := range map[string]string{"renderD128": "0x1a03", "renderD129": "0x1002", "renderD130": "0x1002", "renderD131": "0x1002", "card0": "0x1002"} {
@@ -110,16 +109,19 @@ func TestDeviceFilesOfAMDGPUs(t *testing.T) {
 		must(t, os.MkdirAll(filepath.Join(w.sys, "class/drm", name, "device"), 0o700))
 		must(t, os.WriteFile(filepath.Join(w.sys, "class/drm", name, "device/vendor"), []byte(vendor+"\n"), 0o600))
 	}
-	r := &run{Worker: w}
-	r.spec.GPUs = 2
-	a, err := r.allot()
-	must(t, err)
-	got := strings.ReplaceAll(strings.Join(a.devices, " "), w.dev+"/", "")
-	if got != "dri/renderD130 dri/renderD131 kfd" || a.maker != gpudriver.AMD {
-		t.Errorf("devices %s of %s", got, a.maker)
-	}
-	if env := a.env(); !slices.Equal(env, []string{"ROCR_VISIBLE_DEVICES=0,1"}) {
-		t.Errorf("environment %q", env)
+	for _, said := range []string{"1-2", "130,131"} { // by place, by device file
+		w.GPUs = said
+		r := &run{Worker: w}
+		r.spec.GPUs = 2
+		a, err := r.allot()
+		must(t, err)
+		got := strings.ReplaceAll(strings.Join(a.devices, " "), w.dev+"/", "")
+		if got != "dri/renderD130 dri/renderD131 kfd" || a.maker != gpudriver.AMD {
+			t.Errorf("%s: devices %s of %s", said, got, a.maker)
+		}
+		if env := a.env(); !slices.Equal(env, []string{"ROCR_VISIBLE_DEVICES=0,1"}) {
+			t.Errorf("environment %q", env)
+		}
 	}
 }
 
