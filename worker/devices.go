@@ -29,6 +29,9 @@ type allotment struct {
 	maker   gpudriver.Maker
 	gpus    []gpu
 	devices []string // the device files with which to use them
+	// parts are the divided GPUs (MIG) of the allocation by name, where it has
+	// such: several may be on one of gpus, and which are ours only Slurm knows.
+	parts []string
 }
 
 // allot finds the GPUs of the allocation. A bundle that asked for none gets
@@ -41,14 +44,20 @@ func (r *run) allot() (a allotment, err error) {
 	a.maker = gpudriver.NVIDIA
 	present, err := listNVIDIA(dev, mayOpen)
 	if err == nil && len(present) == 0 {
-		if amd := listAMD(dev, cmp.Or(r.sys, "/sys"), mayOpen); len(amd) > 0 {
+		if amd := listAMD(dev, cmp.Or(r.sys, "/sys"), r.GPUs, mayOpen); len(amd) > 0 {
 			a.maker, present = gpudriver.AMD, amd
 		}
 	}
 	if err != nil {
 		return allotment{}, err
 	}
-	if a.gpus, err = chooseGPUs(r.spec.GPUs, present, r.GPUs); err != nil {
+	if a.parts = partNames(r.GPUNames); a.parts != nil {
+		a.gpus, err = chooseParts(r.spec.GPUs, present, a.parts)
+		a.parts = a.parts[:min(len(a.parts), r.spec.GPUs)]
+	} else {
+		a.gpus, err = chooseGPUs(r.spec.GPUs, present, r.GPUs)
+	}
+	if err != nil {
 		return allotment{}, fmt.Errorf("node %s: %w", r.Node, err)
 	}
 	for _, g := range a.gpus {
@@ -120,8 +129,11 @@ const vendorAMD = "0x1002"
 
 // listAMD lists the AMD GPUs of this node. Each has a render device; which GPUs
 // a program sees that may open /dev/kfd depends on those that it may open too
-// (ROCm, libhsakmt, src/topology.c: topology_sysfs_check_node_supported).
-func listAMD(dev, sys string, mayOpen func(string) bool) []gpu {
+// (ROCm, libhsakmt, src/topology.c: topology_sysfs_check_node_supported). Slurm
+// counts them by their place or by the number of the device file
+// (src/plugins/gres/common/gres_common.c: common_gres_set_env), which begins at
+// 128: jobGPUs, what it said, shows which.
+func listAMD(dev, sys, jobGPUs string, mayOpen func(string) bool) []gpu {
 	entries, err := os.ReadDir(filepath.Join(dev, "dri"))
 	if err != nil || !mayOpen(filepath.Join(dev, "kfd")) {
 		return nil
@@ -134,10 +146,17 @@ func listAMD(dev, sys string, mayOpen func(string) bool) []gpu {
 		}
 	}
 	slices.Sort(minors)
+	const first = 128
+	said, err := parseIndices(jobGPUs)
+	byFile := err == nil && slices.Min(said) >= first
 	var gpus []gpu
 	for i, minor := range minors {
 		path := filepath.Join(dev, "dri", "renderD"+strconv.Itoa(minor))
-		gpus = append(gpus, gpu{index: i, path: path, allowed: mayOpen(path)})
+		g := gpu{index: i, path: path, allowed: mayOpen(path)}
+		if byFile {
+			g.index = minor
+		}
+		gpus = append(gpus, g)
 	}
 	return gpus
 }
@@ -157,7 +176,7 @@ func chooseGPUs(want int, present []gpu, jobGPUs string) ([]gpu, error) {
 	allowed := slices.DeleteFunc(slices.Clone(present), func(g gpu) bool { return !g.allowed })
 	if len(allowed) < want {
 		return nil, fmt.Errorf("the bundle asked for %s, and its job may open %s of the node's %d",
-			count(want, "GPU"), strconv.Itoa(len(allowed)), len(present))
+			countGPUs(want), strconv.Itoa(len(allowed)), len(present))
 	}
 	if len(allowed) == want {
 		return allowed, nil
@@ -165,14 +184,39 @@ func chooseGPUs(want int, present []gpu, jobGPUs string) ([]gpu, error) {
 	indices, err := parseIndices(jobGPUs)
 	if err != nil {
 		return nil, fmt.Errorf("the job may open %s where the bundle asked for %d, and which are its own is unknown: %w",
-			count(len(allowed), "GPU"), want, err)
+			countGPUs(len(allowed)), want, err)
 	}
 	own := slices.DeleteFunc(allowed, func(g gpu) bool { return !slices.Contains(indices, g.index) })
 	if len(own) < want {
 		return nil, fmt.Errorf("the bundle asked for %s, and of those that Slurm gave its job (SLURM_JOB_GPUS=%s) it may open %d",
-			count(want, "GPU"), jobGPUs, len(own))
+			countGPUs(want), jobGPUs, len(own))
 	}
 	return own[:want], nil
+}
+
+// partNames are the names of divided GPUs in CUDA_VISIBLE_DEVICES, as Slurm sets
+// it where it gives such (src/plugins/gres/common/gres_common.c:
+// common_gres_set_env, the unique_id); none where it numbers whole ones.
+func partNames(names string) []string {
+	parts := strings.Split(names, ",")
+	if slices.ContainsFunc(parts, func(name string) bool { return !strings.HasPrefix(name, "MIG-") }) {
+		return nil
+	}
+	return parts
+}
+
+// chooseParts picks the GPUs that parts of the allocation's may be on: all that
+// may be opened, since of a GPU's parts those can be used whose device files in
+// nvidia-caps may be read.
+func chooseParts(want int, present []gpu, parts []string) ([]gpu, error) {
+	if len(parts) < want {
+		return nil, fmt.Errorf("the bundle asked for %s, and its job has %d (CUDA_VISIBLE_DEVICES=%s)", countGPUs(want), len(parts), strings.Join(parts, ","))
+	}
+	allowed := slices.DeleteFunc(slices.Clone(present), func(g gpu) bool { return !g.allowed })
+	if len(allowed) == 0 {
+		return nil, fmt.Errorf("the bundle asked for %s, and its job may open 0 of the node's %d", countGPUs(want), len(present))
+	}
+	return allowed, nil
 }
 
 // parseIndices reads the indices of SLURM_JOB_GPUS: "0,2", or "0-3".
@@ -201,10 +245,13 @@ func parseIndices(s string) ([]int, error) {
 // env is what the command is told of its GPUs. Only these are visible to it, so
 // CUDA and ROCm number them from 0, whatever numbers they have on the node.
 // Without any nothing is said: they find none, and a program that reads the
-// variable meets no empty list.
+// variable meets no empty list. Parts of GPUs have the same names everywhere.
 func (a allotment) env() []string {
 	if len(a.gpus) == 0 {
 		return nil
+	}
+	if len(a.parts) > 0 {
+		return []string{"CUDA_VISIBLE_DEVICES=" + strings.Join(a.parts, ",")}
 	}
 	numbers := make([]string, len(a.gpus))
 	for i := range a.gpus {
@@ -217,9 +264,9 @@ func (a allotment) env() []string {
 	return []string{name + "=" + strings.Join(numbers, ",")}
 }
 
-func count(n int, what string) string {
+func countGPUs(n int) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 GPU"
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d GPUs", n)
 }

@@ -74,11 +74,34 @@ func TestDeviceFilesOfTheBundle(t *testing.T) {
 	}
 }
 
+// Slurm gives parts of GPUs by name; several may be on one.
+func TestPartsOfGPUsAreThoseThatSlurmNames(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		want            int
+		names, env, err string
+	}{
+		"two on one GPU":   {want: 2, names: "MIG-aa11,MIG-bb22", env: "CUDA_VISIBLE_DEVICES=MIG-aa11,MIG-bb22"},
+		"one of two":       {want: 1, names: "MIG-aa11,MIG-bb22", env: "CUDA_VISIBLE_DEVICES=MIG-aa11"},
+		"fewer than asked": {want: 2, names: "MIG-aa11", err: "node n1: the bundle asked for 2 GPUs, and its job has 1 (CUDA_VISIBLE_DEVICES=MIG-aa11)"},
+		"whole":            {want: 1, names: "0", env: "CUDA_VISIBLE_DEVICES=0"},
+	} {
+		w := newWorker(t, nil)
+		w.GPUNames = test.names
+		must(t, os.WriteFile(filepath.Join(w.dev, "nvidia3"), nil, 0o600))
+		r := &run{Worker: w}
+		r.spec.GPUs = test.want
+		a, err := r.allot()
+		if err != nil && err.Error() != test.err || err == nil && (test.err != "" || !slices.Equal(a.env(), []string{test.env}) || !slices.Equal(a.devices, []string{w.dev + "/nvidia3"})) {
+			t.Errorf("%s: %+v with %q, %v", name, a, a.env(), err)
+		}
+	}
+}
+
 // The first render device of the node is that of its display.
 func TestDeviceFilesOfAMDGPUs(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, nil)
-	w.GPUs = "1-2"
 	must(t, os.Mkdir(filepath.Join(w.dev, "dri"), 0o700))
 	must(t, os.WriteFile(filepath.Join(w.dev, "kfd"), nil, 0o600))
 	for name, vendor := range map[string]string{"renderD128": "0x1a03", "renderD129": "0x1002", "renderD130": "0x1002", "renderD131": "0x1002", "card0": "0x1002"} {
@@ -86,16 +109,19 @@ func TestDeviceFilesOfAMDGPUs(t *testing.T) {
 		must(t, os.MkdirAll(filepath.Join(w.sys, "class/drm", name, "device"), 0o700))
 		must(t, os.WriteFile(filepath.Join(w.sys, "class/drm", name, "device/vendor"), []byte(vendor+"\n"), 0o600))
 	}
-	r := &run{Worker: w}
-	r.spec.GPUs = 2
-	a, err := r.allot()
-	must(t, err)
-	got := strings.ReplaceAll(strings.Join(a.devices, " "), w.dev+"/", "")
-	if got != "dri/renderD130 dri/renderD131 kfd" || a.maker != gpudriver.AMD {
-		t.Errorf("devices %s of %s", got, a.maker)
-	}
-	if env := a.env(); !slices.Equal(env, []string{"ROCR_VISIBLE_DEVICES=0,1"}) {
-		t.Errorf("environment %q", env)
+	for _, said := range []string{"1-2", "130,131"} { // by place, by device file
+		w.GPUs = said
+		r := &run{Worker: w}
+		r.spec.GPUs = 2
+		a, err := r.allot()
+		must(t, err)
+		got := strings.ReplaceAll(strings.Join(a.devices, " "), w.dev+"/", "")
+		if got != "dri/renderD130 dri/renderD131 kfd" || a.maker != gpudriver.AMD {
+			t.Errorf("%s: devices %s of %s", said, got, a.maker)
+		}
+		if env := a.env(); !slices.Equal(env, []string{"ROCR_VISIBLE_DEVICES=0,1"}) {
+			t.Errorf("environment %q", env)
+		}
 	}
 }
 

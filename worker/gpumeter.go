@@ -45,7 +45,7 @@ type gpuMeter struct {
 // watchGPUs looks at what the GPUs do, now and then, where nvidia-smi answers.
 // Nothing depends on that.
 func (r *run) watchGPUs(ctx context.Context) {
-	if r.gpus.maker != gpudriver.NVIDIA {
+	if r.gpus.maker != gpudriver.NVIDIA || len(r.gpus.parts) > 0 { // nvidia-smi tells of whole GPUs
 		return
 	}
 	m := gpuMeter{

@@ -42,9 +42,9 @@ type Worker struct {
 	// Node is the host's name.
 	Node string
 	// Job and Restart are SLURM_JOB_ID and SLURM_RESTART_COUNT, GPUs is
-	// SLURM_JOB_GPUS: what Slurm says of the allocation. Empty outside of
-	// Slurm.
-	Job, Restart, GPUs string
+	// SLURM_JOB_GPUS, and GPUNames is CUDA_VISIBLE_DEVICES: what Slurm says of
+	// the allocation. Empty outside of Slurm.
+	Job, Restart, GPUs, GPUNames string
 	// BeginWait bounds how long taking the attempt may last, RecordWait how
 	// long writing the exit record; zero means one minute and two.
 	BeginWait, RecordWait time.Duration

@@ -3,6 +3,7 @@ package container_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,6 +25,11 @@ func withDriver(tb testing.TB) string {
 	}
 	drivertest.Cache(tb, root, "new", "/opt/driver")
 	drivertest.Write(tb, root, "bin/nvidia-smi", "#!/bin/sh\necho the host\\'s nvidia-smi \"$@\"\n", 0o755)
+	for _, name := range []string{"opt/driver/libcuda.so.1", "bin/nvidia-smi"} { // whose modes do not keep anyone from writing
+		if err := os.Chmod(filepath.Join(root, name), 0o777); err != nil {
+			tb.Fatal(err)
+		}
+	}
 	return strings.NewReplacer("ROOT", root).Replace(
 		"mount --bind ROOT/opt /opt; mount --bind ROOT/bin /usr/local/bin; mount --bind ROOT/etc/ld.so.cache /etc/ld.so.cache")
 }
@@ -62,6 +68,26 @@ true`,
 	answer := r.wait()
 	want := "/opt/toolkit/lib:/.singularity.d/libs\nlibEGL.so.1\nlibcuda.so.1\nlibnvidia-ml.so.1\nthe host's nvidia-smi -L\n1\n1\n"
 	if got := r.output(); answer.Error != "" || got != want {
+		t.Errorf("%+v with output %q, want %q", answer, got, want)
+	}
+}
+
+// The device files of GPUs lie in /dev and in directories of it.
+func TestDevicesOfGPUsAreShownWhereTheyLie(t *testing.T) {
+	t.Parallel()
+	made := []string{"/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-caps/nvidia-cap2", "/dev/dri/renderD129", "/dev/kfd"}
+	prepare := withoutFuse + "; mkdir /dev/nvidia-caps /dev/dri"
+	for _, device := range append(made, "/dev/nvidia0", "/dev/dri/renderD128") {
+		prepare += "; touch " + device + "; mount --bind /dev/zero " + device
+	}
+	r := startOnHost(t, prepare, container.Container{
+		SIF: shellImage(t), Devices: made, ShellCommand: "ls -d /dev/nvidia* /dev/kfd /dev/nvidia*/* /dev/dri/*; for d in " + strings.Join(made, " ") + "; do test -c $d && : <$d || echo no $d; done",
+	})
+	answer := r.wait()
+	want := "/dev/dri/renderD129\n/dev/kfd\n/dev/nvidia-caps\n/dev/nvidia-caps/nvidia-cap2\n/dev/nvidia1\n/dev/nvidiactl\n"
+	lines := strings.Split(strings.TrimSpace(r.output()), "\n")
+	slices.Sort(lines)
+	if got := strings.Join(slices.Compact(lines), "\n") + "\n"; answer.Error != "" || got != want {
 		t.Errorf("%+v with output %q, want %q", answer, got, want)
 	}
 }

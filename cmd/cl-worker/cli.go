@@ -106,6 +106,7 @@ func execute(ctx context.Context, p program.Process, spec string) error {
 		Job:        p.Getenv("SLURM_JOB_ID"),
 		Restart:    p.Getenv("SLURM_RESTART_COUNT"),
 		GPUs:       p.Getenv("SLURM_JOB_GPUS"),
+		GPUNames:   p.Getenv("CUDA_VISIBLE_DEVICES"),
 		Containers: container.Builtin{},
 		Log:        slog.New(slog.NewTextHandler(p.Stderr, nil)),
 	}.Run(ctx, spec)

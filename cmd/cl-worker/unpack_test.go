@@ -1,0 +1,34 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// A node that lets nobody mount images runs bundles all the same; the record
+// says what was done instead, and nothing of it stays.
+func TestNodeThatLetsNobodyMountImagesUnpacksThem(t *testing.T) {
+	t.Parallel()
+	x := prepare(t, "echo result > result; cat result; id -u", nil)
+	self, err := os.Open("/proc/self/exe")
+	must(t, err)
+	defer func() { must(t, self.Close()) }()
+	plain := x.cmd
+	x.cmd = exec.Command("unshare", "--user", "--map-root-user", "--mount", "sh", "-ec",
+		`mount --bind /dev/full /dev/fuse; mount -o remount,bind,ro,nodev /dev/fuse; exec /proc/self/fd/3 exec "$0"`, x.attempt.SpecPath())
+	x.cmd.Env, x.cmd.Dir, x.cmd.Stderr, x.cmd.SysProcAttr = plain.Env, plain.Dir, plain.Stderr, plain.SysProcAttr
+	x.cmd.ExtraFiles = []*os.File{self}
+
+	code, exit := x.start().wait()
+	if code != 0 || exit.Cause != spool.CauseSucceeded || x.file("stdout") != "result\n0\n" {
+		t.Fatalf("exit code %d, %+v, stdout %q; the worker said: %s", code, exit, x.file("stdout"), x.log.String())
+	}
+	const note = "The image was unpacked for this run alone, which takes time and room on the node: this node does not let ordinary users open /dev/fuse"
+	if !strings.HasPrefix(exit.Note, note) || !strings.Contains(x.log.String(), note) {
+		t.Errorf("noted %q, and in the job's output: %s", exit.Note, x.log.String())
+	}
+}
