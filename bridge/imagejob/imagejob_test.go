@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// cluster is one with short times, and jobs that this program does.
-func cluster(t *testing.T) (*slurmtest.Cluster, imagejob.Jobs) {
+// newJobs are jobs of a cluster with short times, which this program does.
+func newJobs(t *testing.T) imagejob.Jobs {
 	t.Helper()
 	site := slurmtest.NewSite()
 	site.StartDelay, site.RowAfter, site.NameAfter, site.EndAfter = 0, 0, 0, 0
@@ -48,7 +48,7 @@ func cluster(t *testing.T) (*slurmtest.Cluster, imagejob.Jobs) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return k, imagejob.Jobs{Slurm: k.Client(), Worker: self, ObserveEvery: 50 * time.Millisecond, Settle: 50 * time.Millisecond}
+	return imagejob.Jobs{Slurm: k.Client(), Worker: self, ObserveEvery: 50 * time.Millisecond, Settle: 50 * time.Millisecond}
 }
 
 // push publishes an image of one layer.
@@ -73,7 +73,7 @@ func push(t *testing.T, layer v1.Layer) apptainer.Image {
 func TestImageThatAJobConvertedIsTheSame(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
-	_, jobs := cluster(t)
+	jobs := newJobs(t)
 	img := push(t, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", "2"))))
 	converter := apptainer.Converter{Level: 3, BlockSize: 64 << 10}
 	direct, inJob := filepath.Join(t.TempDir(), "x.sif"), filepath.Join(t.TempDir(), "x.sif")
@@ -98,7 +98,7 @@ func TestImageThatAJobConvertedIsTheSame(t *testing.T) {
 
 func TestImageThatAJobCannotConvertIsRefusedInItsWords(t *testing.T) {
 	t.Parallel()
-	_, jobs := cluster(t)
+	jobs := newJobs(t)
 	img := push(t, static.NewLayer(bytes.Repeat([]byte("no tar"), 1000), types.DockerUncompressedLayer))
 	err := jobs.Convert(t.Context(), apptainer.Converter{}, img, filepath.Join(t.TempDir(), "x.sif"), nil)
 	var refused *apptainer.ImageError
@@ -109,7 +109,7 @@ func TestImageThatAJobCannotConvertIsRefusedInItsWords(t *testing.T) {
 
 func TestJobThatLeavesNoResultIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
-	_, jobs := cluster(t)
+	jobs := newJobs(t)
 	jobs.Worker = "/bin/false"
 	img := push(t, imagetest.GzipLayer(t, imagetest.TarStream(t)))
 	err := jobs.Convert(t.Context(), apptainer.Converter{}, img, filepath.Join(t.TempDir(), "x.sif"), nil)
@@ -121,7 +121,7 @@ func TestJobThatLeavesNoResultIsNotWaitedFor(t *testing.T) {
 
 func TestJobIsCancelledWhenNobodyWaits(t *testing.T) {
 	t.Parallel()
-	_, jobs := cluster(t)
+	jobs := newJobs(t)
 	forever := filepath.Join(t.TempDir(), "worker")
 	if err := os.WriteFile(forever, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755); err != nil {
 		t.Fatal(err)

@@ -49,7 +49,7 @@ func (j Jobs) Convert(ctx context.Context, c apptainer.Converter, img apptainer.
 	dir := filepath.Dir(dst)
 	pulled, err := c.Pull(ctx, img, filepath.Join(dir, "layout"), progress)
 	if err != nil {
-		return err //nolint:wrapcheck // an *apptainer.ImageError
+		return err
 	}
 	work, err := os.MkdirTemp(dir, "job-")
 	if err != nil {

@@ -33,7 +33,7 @@ func Run(ctx context.Context, path string) error {
 func (s spec) convert(ctx context.Context, dir string) error {
 	ref, err := apptainer.ParseReference(string(apptainer.OCILayout) + ":" + s.Layout)
 	if err != nil {
-		return err //nolint:wrapcheck // an *apptainer.ImageError
+		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var told latest
@@ -43,7 +43,7 @@ func (s spec) convert(ctx context.Context, dir string) error {
 	err = s.converter().Convert(ctx, img, filepath.Join(dir, sifName), told.set)
 	cancel()
 	telling.Wait()
-	return err //nolint:wrapcheck // as above
+	return err
 }
 
 // latest is the last progress there was.

@@ -141,8 +141,7 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 		return err
 	}
 	now := steady(time.Now())
-	brings := stager(p, c, cl, content, book.ID, now)
-	brings.Images.Convert = c.imageJobs(slurm, installed)
+	brings := stager(p, c, cl, content, book.ID, now, c.imageJobs(slurm, installed))
 	b = &bridge.Bridge{
 		Policy:       policy(c, book.ID, layout, installed, slurm),
 		Name:         cmp.Or(c.Name, c.User+"-"+host),
@@ -283,7 +282,7 @@ func policy(c config, id string, layout spool.Layout, installed workers, slurm *
 	}
 }
 
-func stager(p program.Process, c config, cl *client.Client, content *cache.Cache, bridge string, now func() time.Time) *staging.Stager {
+func stager(p program.Process, c config, cl *client.Client, content *cache.Cache, bridge string, now func() time.Time, made convert) *staging.Stager {
 	pace := c.Staging.pace()
 	var public func(context.Context, string) (bool, error)
 	if c.Cache.Group {
@@ -295,7 +294,7 @@ func stager(p program.Process, c config, cl *client.Client, content *cache.Cache
 		registry.Open = files.Open
 	}
 	images := c.images(content, registry)
-	images.Files, images.Now = files, now
+	images.Files, images.Now, images.Convert = files, now, made
 	return &staging.Stager{
 		Public:    public,
 		Holder:    func(bundle string) cache.Holder { return rowHolder(bridge, bundle) },

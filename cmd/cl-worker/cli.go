@@ -77,10 +77,10 @@ func run(ctx context.Context, p program.Process) error {
 		Short: "Convert a pulled image inside an allocation",
 		Long:  convertHelp,
 		Args:  program.WrongUsage(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error { //nolint:contextcheck // it comes through ExecuteContext
+		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)
 			defer stop()
-			return imagejob.Run(ctx, args[0]) //nolint:wrapcheck // it names the image
+			return imagejob.Run(ctx, args[0])
 		},
 	})
 	return root.ExecuteContext(ctx) //nolint:wrapcheck // our own errors come through cobra
