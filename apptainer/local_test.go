@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -242,6 +243,10 @@ func TestImagesInFilesAreConverted(t *testing.T) {
 		}
 		err = (apptainer.Converter{Registry: local(filepath.Dir(path))}).Convert(t.Context(), ready, path+"2", nil)
 		wantImageError(t, err, false, "SIF")
+		other := local(filepath.Dir(path))
+		other.Architecture = "s390x"
+		_, err = other.Resolve(t.Context(), reference(t, path))
+		wantImageError(t, err, false, "it is made for linux/"+runtime.GOARCH+", not for linux/s390x")
 	}
 }
 
@@ -277,7 +282,19 @@ func TestImageInAFileIsChosenByNameOrRefusedInWords(t *testing.T) {
 	writeTar(t, filepath.Join(dir, "circle.tar"), archiveFile{name: "manifest.json", link: "other"}, archiveFile{name: "other", link: "manifest.json"})
 	writeTar(t, filepath.Join(dir, "lean.tar"), archiveFile{name: "manifest.json", content: []byte(`[{"Config":"c","Layers":["../../etc/passwd"]}]`)},
 		archiveFile{name: "c", content: []byte(`{"rootfs":{"diff_ids":["sha256:` + strings.Repeat("0", 64) + `"]}}`)})
+	short, err := layout.Write(filepath.Join(dir, "short"), mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: a}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := a.ConfigName()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(string(short), "blobs", config.Algorithm, config.Hex), 10); err != nil {
+		t.Fatal(err)
+	}
 	for name, words := range map[string]string{
+		"oci:" + string(short):                             "is of 10 bytes, not ",
 		"docker-archive:" + dir + "/two.tar:a:1":           "",
 		"docker-archive:" + dir + "/two.tar:host:5000/b:2": "",
 		"docker-archive:" + dir + "/two.tar:@1":            "",
@@ -300,7 +317,10 @@ func TestImageInAFileIsChosenByNameOrRefusedInWords(t *testing.T) {
 		dir + "/none.sif":                                  "no such file or directory",
 	} {
 		r := local(dir)
-		_, err := r.Resolve(t.Context(), reference(t, name))
+		img, err := r.Resolve(t.Context(), reference(t, name))
+		if err == nil {
+			_, err = apptainer.Layers(t.Context(), r, img)
+		}
 		if words == "" && err != nil {
 			t.Errorf("%s: %v", name, err)
 		} else if words != "" {

@@ -120,6 +120,24 @@ func TestMirrorsOfDockerHubStandForImagesWithoutAHost(t *testing.T) {
 	wantImageError(t, err, false, "(its mirror "+mirror.Host+": not found in the registry)")
 }
 
+func TestMirrorInTroubleIsAskedOnce(t *testing.T) {
+	t.Parallel()
+	upstream, mirror := imagetest.Start(t), imagetest.Start(t)
+	name := upstream.Push(t, "x", tiny(t, "x"))
+	mirror.Intercept = status(http.StatusBadGateway)
+	r := quick()
+	r.Hosts = map[string]apptainer.Host{upstream.Host: {Mirrors: []string{mirror.Host}}}
+	img := resolve(t, name)
+	if _, err := apptainer.Layers(t.Context(), r, img); err != nil { // a manifest and a configuration
+		t.Fatal(err)
+	}
+	for asked := range len(mirror.Requests) {
+		if request := <-mirror.Requests; asked > 0 {
+			t.Errorf("the mirror was asked again: %s", request)
+		}
+	}
+}
+
 func TestLoginOfARegistryIsNotShownToItsMirror(t *testing.T) {
 	t.Parallel()
 	mirror, upstream := imagetest.Start(t), imagetest.Start(t)
