@@ -330,3 +330,37 @@ func TestImageInAFileIsChosenByNameOrRefusedInWords(t *testing.T) {
 	_, err = quick().Resolve(t.Context(), reference(t, "docker-archive:"+dir+"/two.tar:a:1"))
 	wantImageError(t, err, false, "images in files may not be used here")
 }
+
+// The archives were saved by these programs of one image, amd64, of layers that
+// hold the files f, g and f.
+func TestArchivesOfDockerAndPodmanAreRead(t *testing.T) {
+	t.Parallel()
+	dir, err := filepath.Abs("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := local(dir)
+	r.Architecture = "amd64"
+	for _, name := range []string{
+		"docker-archive:%s/docker-20.10.24/docker-archive.tar", "docker-archive:%s/docker-20.10.24/docker-archive.tar:other:1",
+		"docker-archive:%s/podman-4.3.1/docker-archive.tar:localhost/debian:12", "oci-archive:%s/podman-4.3.1/oci-archive.tar:localhost/debian:12",
+	} {
+		img, err := r.Resolve(t.Context(), reference(t, fmt.Sprintf(name, dir)))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		layers, err := apptainer.Layers(t.Context(), r, img)
+		if err != nil || len(layers) != 3 || layers[0].Digest != layers[2].Digest {
+			t.Errorf("%s: %v, %v", name, layers, err)
+			continue
+		}
+		for _, l := range layers {
+			data, err := apptainer.ReadBlob(t.Context(), r, img, l, 0)
+			digest, _, _ := v1.SHA256(bytes.NewReader(data))
+			if err != nil || digest != l.Digest {
+				t.Errorf("%s: a layer is %s, %v; want %s", name, digest, err, l.Digest)
+			}
+		}
+	}
+}
