@@ -187,6 +187,9 @@ func TestBlobsAreReadFromAnyByteWhereverTheyLie(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if pinned, err := r.Resolve(t.Context(), reference(t, resolved.Pinned())); err != nil || pinned.Digest != resolved.Digest || pinned.Pinned() != resolved.Pinned() {
+				t.Errorf("%s resolves to %+v, %v", resolved.Pinned(), pinned, err)
+			}
 			again, err := r.Refresh(t.Context(), resolved)
 			if err != nil || again != resolved {
 				t.Errorf("refreshed to %+v, %v; want %+v", again, err, resolved)
@@ -294,27 +297,29 @@ func TestImageInAFileIsChosenByNameOrRefusedInWords(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, words := range map[string]string{
-		"oci:" + string(short):                             "is of 10 bytes, not ",
-		"docker-archive:" + dir + "/two.tar:a:1":           "",
-		"docker-archive:" + dir + "/two.tar:host:5000/b:2": "",
-		"docker-archive:" + dir + "/two.tar:@1":            "",
-		"docker-archive:" + dir + "/two.tar":               "it holds 2 images: add :NAME for one of ",
-		"docker-archive:" + dir + "/two.tar:c":             "it has no image docker.io/library/c:latest, only ",
-		"docker-archive:" + dir + "/two.tar:@2":            "it has no image @2",
-		"docker-archive:" + dir + "/none.tar":              "no such file or directory",
-		"docker-archive:" + dir + "/text.tar":              "is not a tar file",
-		"docker-archive:" + dir + "/pipe.tar":              "is not a regular file",
-		"docker-archive:" + dir + "/out.tar":               "path escapes",
-		"docker-archive:" + dir + "/circle.tar":            "leads nowhere",
-		"docker-archive:" + dir + "/lean.tar":              "there is no ../../etc/passwd in it",
-		"docker-archive:/etc/passwd":                       "images in /etc may not be used here",
-		"oci:" + dir + "/two:one":                          "",
-		"oci:" + dir + "/two:@1":                           "",
-		"oci:" + dir + "/two":                              "it holds several images: add :NAME for one of one, two",
-		"oci:" + dir + "/two:three":                        `it has no image "three", only one, two`,
-		"oci:" + dir + "/platforms":                        "",
-		"oci:" + dir + "/none":                             "no such file or directory",
-		dir + "/none.sif":                                  "no such file or directory",
+		"oci:" + string(short):                                                     "is of 10 bytes, not ",
+		"docker-archive:" + dir + "/two.tar:a:1":                                   "",
+		"docker-archive:" + dir + "/two.tar:host:5000/b:2":                         "",
+		"docker-archive:" + dir + "/two.tar:@1":                                    "",
+		"docker-archive:" + dir + "/two.tar":                                       "it holds 2 images: add :NAME for one of ",
+		"docker-archive:" + dir + "/two.tar:a:1@sha256:" + strings.Repeat("0", 64): "the archive has changed: it holds sha256:",
+		"oci:" + dir + "/two:one@sha256:" + strings.Repeat("0", 64):                "no such file or directory",
+		"docker-archive:" + dir + "/two.tar:c":                                     "it has no image docker.io/library/c:latest, only ",
+		"docker-archive:" + dir + "/two.tar:@2":                                    "it has no image @2",
+		"docker-archive:" + dir + "/none.tar":                                      "no such file or directory",
+		"docker-archive:" + dir + "/text.tar":                                      "is not a tar file",
+		"docker-archive:" + dir + "/pipe.tar":                                      "is not a regular file",
+		"docker-archive:" + dir + "/out.tar":                                       "path escapes",
+		"docker-archive:" + dir + "/circle.tar":                                    "leads nowhere",
+		"docker-archive:" + dir + "/lean.tar":                                      "there is no ../../etc/passwd in it",
+		"docker-archive:/etc/passwd":                                               "images in /etc may not be used here",
+		"oci:" + dir + "/two:one":                                                  "",
+		"oci:" + dir + "/two:@1":                                                   "",
+		"oci:" + dir + "/two":                                                      "it holds several images: add :NAME for one of one, two",
+		"oci:" + dir + "/two:three":                                                `it has no image "three", only one, two`,
+		"oci:" + dir + "/platforms":                                                "",
+		"oci:" + dir + "/none":                                                     "no such file or directory",
+		dir + "/none.sif":                                                          "no such file or directory",
 	} {
 		r := local(dir)
 		img, err := r.Resolve(t.Context(), reference(t, name))
