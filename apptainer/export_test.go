@@ -71,3 +71,13 @@ func FindLogin(ctx context.Context, l Logins, host, repository string) (user, wh
 	}
 	return found.config.Username + found.config.IdentityToken, found.whose, nil
 }
+
+// ReadManifest reads a manifest as a registry has sent it, and what it lists.
+func ReadManifest(ctx context.Context, raw []byte) error {
+	m, err := newManifest(raw, "", "")
+	if err != nil {
+		return err
+	}
+	_, err = (&picker{store: &localStore{given: func(context.Context, string) (manifest, error) { return m, nil }}, want: parsePlatform("amd64")}).pick(ctx, m)
+	return err
+}

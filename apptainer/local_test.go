@@ -369,3 +369,52 @@ func TestArchivesOfDockerAndPodmanAreRead(t *testing.T) {
 		}
 	}
 }
+
+func FuzzManifest(f *testing.F) {
+	f.Add([]byte(`{"schemaVersion": 2, "config": {"mediaType": "application/vnd.oci.image.config.v1+json"}, "layers": []}`))
+	f.Add([]byte(`{"schemaVersion": 2, "manifests": [{"digest": "sha256:` + strings.Repeat("0", 64) + `", "platform": {"os": "linux", "architecture": "arm", "variant": "v6"}}, null]}`))
+	f.Add([]byte(`{"schemaVersion": 2, "manifests": [{"mediaType": "application/vnd.oci.image.index.v1+json"}]}`))
+	f.Add([]byte(`{"schemaVersion": 1}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if err := apptainer.ReadManifest(t.Context(), raw); err != nil && strings.Contains(err.Error(), "\n") {
+			t.Errorf("error %q is not one line", err)
+		}
+	})
+}
+
+func FuzzArchive(f *testing.F) {
+	names, err := filepath.Glob("testdata/*/*.tar")
+	if err != nil || len(names) != 3 {
+		f.Fatal(names, err)
+	}
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "x.tar"), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := local(dir)
+		r.Architecture = "amd64"
+		for _, kind := range []string{"docker-archive:", "oci-archive:"} {
+			img, err := r.Resolve(t.Context(), reference(t, kind+dir+"/x.tar"))
+			if err != nil {
+				continue
+			}
+			layers, err := apptainer.Layers(t.Context(), r, img)
+			if err != nil {
+				continue
+			}
+			for _, l := range layers {
+				if data, err := apptainer.ReadBlob(t.Context(), r, img, l, 0); err == nil && int64(len(data)) != l.Size {
+					t.Errorf("%s gives %d bytes of a layer of %d", kind, len(data), l.Size)
+				}
+			}
+		}
+	})
+}
