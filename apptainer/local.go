@@ -39,8 +39,8 @@ func (s *localStore) manifest(ctx context.Context, digest string) (manifest, err
 	return s.given(ctx, digest)
 }
 
-func (s *localStore) allowed(ctx context.Context, digest string) (now string, private bool, err error) {
-	m, err := s.manifest(ctx, digest)
+func (s *localStore) allowed(ctx context.Context) (now string, private bool, err error) {
+	m, err := s.manifest(ctx, "")
 	return m.digest.String(), false, err
 }
 

@@ -83,11 +83,11 @@ func (c imageConfig) loginFiles(p program.Process) []apptainer.LoginFile {
 		return []apptainer.LoginFile{{Path: c.DockerConfig, Whose: whose}}
 	}
 	var paths []string
-	home, err := os.UserHomeDir()
+	home := p.Getenv("HOME")
 	switch dir := p.Getenv("DOCKER_CONFIG"); {
 	case dir != "":
 		paths = append(paths, filepath.Join(dir, "config.json"))
-	case err == nil:
+	case home != "":
 		paths = append(paths, filepath.Join(home, ".docker", "config.json"))
 	}
 	switch file, dir := p.Getenv("REGISTRY_AUTH_FILE"), p.Getenv("XDG_RUNTIME_DIR"); {
@@ -96,7 +96,7 @@ func (c imageConfig) loginFiles(p program.Process) []apptainer.LoginFile {
 	case dir != "":
 		paths = append(paths, filepath.Join(dir, "containers", "auth.json"))
 	}
-	if err == nil {
+	if home != "" {
 		paths = append(paths, filepath.Join(home, ".config", "containers", "auth.json"))
 	}
 	files := make([]apptainer.LoginFile, 0, len(paths))
