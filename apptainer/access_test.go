@@ -20,9 +20,10 @@ type gate struct {
 	bearer bool
 	uses   int // how many requests a token is good for; 0 is all
 
-	mu     sync.Mutex
-	tokens map[string]*token
-	asked  []string // METHOD PATH user
+	mu         sync.Mutex
+	tokens     map[string]*token
+	identities map[string]string // of whom
+	asked      []string          // METHOD PATH user
 }
 
 type token struct {
@@ -71,13 +72,23 @@ func (g *gate) guard(reg *imagetest.Registry) {
 // sign gives a token, as distribution's docs/spec/auth/token.md has it.
 func (g *gate) sign(w http.ResponseWriter, r *http.Request) {
 	user, password, given := r.BasicAuth()
-	if given && passwords()[user] != password {
+	answer := map[string]string{}
+	if r.Method == http.MethodPost { // with an identity, which is good once
+		user, given = g.identities[r.FormValue("refresh_token")], true
+		password = passwords()[user]
+		delete(g.identities, r.FormValue("refresh_token"))
+		next := fmt.Sprintf("i-s3cret-%d", len(g.tokens))
+		g.identities[next] = user
+		answer["refresh_token"] = next
+	}
+	if given && (user == "" || passwords()[user] != password) {
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
 	name := fmt.Sprintf("t-s3cret-%d", len(g.tokens))
-	g.tokens[name] = &token{user: user, scope: r.URL.Query().Get("scope"), left: g.uses}
-	_ = json.NewEncoder(w).Encode(map[string]string{"token": name})
+	g.tokens[name] = &token{user: user, scope: r.FormValue("scope"), left: g.uses}
+	answer["access_token"] = name
+	_ = json.NewEncoder(w).Encode(answer)
 }
 
 // user is who asks, empty for anybody; ok is false for a login that is wrong.
@@ -129,20 +140,18 @@ func TestPrivateImageIsForThoseWhoMayReadIt(t *testing.T) {
 			if err != nil || !img.Private {
 				t.Fatalf("resolved to %+v, %v", img, err)
 			}
-			if private, err := alice.Check(t.Context(), img); err != nil || !private {
-				t.Errorf("alice may read it: private %v, %v", private, err)
+			if again, err := alice.Refresh(t.Context(), img); err != nil || again != img {
+				t.Errorf("refreshed to %+v, %v", again, err)
 			}
 			if layers, err := apptainer.Layers(t.Context(), alice, img); err != nil || len(layers) != 1 {
 				t.Errorf("%d layers, %v", len(layers), err)
 			}
-			_, err = bob.Check(t.Context(), img)
-			wantImageError(t, err, false, "the registry denies access with the login of bob")
 			_, err = bob.Refresh(t.Context(), img)
 			wantImageError(t, err, false, "the registry denies access with the login of bob")
 			byDigest := reference(t, img.Pinned())
 			_, err = bob.Resolve(t.Context(), byDigest)
 			wantImageError(t, err, false, "the registry denies access with the login of bob")
-			_, err = nobody.Check(t.Context(), img)
+			_, err = nobody.Refresh(t.Context(), img)
 			wantImageError(t, err, false, "the image is private or does not exist, and there is no login for "+reg.Host)
 			_, err = as(t, reg.Host, "alice", "wrong-s3cret").Resolve(t.Context(), private)
 			wantImageError(t, err, false, "the registry denies access with the login of alice")
@@ -168,8 +177,10 @@ func TestAskingAgainIsNotCountedAsAPull(t *testing.T) {
 	if err != nil || again != img {
 		t.Errorf("refreshed to %+v, %v; want %+v", again, err, img)
 	}
-	if _, err := quick().Check(t.Context(), img); err != nil {
-		t.Error(err)
+	pinned := img
+	pinned.Reference, pinned.Listed = reference(t, img.Pinned()), img.Digest
+	if again, err := quick().Refresh(t.Context(), pinned); err != nil || again != pinned {
+		t.Errorf("refreshed to %+v, %v; want %+v", again, err, pinned)
 	}
 	for _, asked := range g.seen() {
 		if strings.HasPrefix(asked, "GET") && asked != "GET /v2/" {
@@ -233,4 +244,30 @@ func TestTokensThatEndAreAskedForAgain(t *testing.T) {
 			t.Errorf("%d bytes, %v", len(data), err)
 		}
 	}
+}
+
+func TestIdentityTokensThatChangeAreFollowed(t *testing.T) {
+	t.Parallel()
+	reg := imagetest.Start(t)
+	var layers []v1.Layer
+	for i := range 8 {
+		layers = append(layers, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular(fmt.Sprint(i), "x"))))
+	}
+	ref := reference(t, reg.Push(t, "private/x", imagetest.Image(t, v1.Config{}, layers...)))
+	g := &gate{bearer: true, uses: 1, identities: map[string]string{"first": "alice", "second": "alice"}}
+	g.guard(reg)
+	with := func(identity string) apptainer.Registry {
+		r := quick()
+		r.Logins = logins(t, fmt.Sprintf(`{"auths": {%q: {"identitytoken": %q}}}`, reg.Host, identity))
+		return r
+	}
+	img, err := with("first").Resolve(t.Context(), ref)
+	if err != nil || !img.Private {
+		t.Fatalf("resolved to %+v, %v", img, err)
+	}
+	if err := apptainer.ReadLayersAtOnce(t.Context(), with("second"), img); err != nil {
+		t.Error(err)
+	}
+	_, err = with("second").Resolve(t.Context(), ref)
+	wantImageError(t, err, false, "denies access with the login of the site")
 }

@@ -111,8 +111,9 @@ func TestBlobIsGoneOnWithUntilNothingComes(t *testing.T) {
 					test.rest(r.Header)
 				}
 				defer func() {
-					if recover() != nil && test.end != nil {
-						_ = http.NewResponseController(w).Flush()
+					_ = recover()
+					_ = http.NewResponseController(w).Flush()
+					if test.end != nil {
 						test.end(r)
 					}
 					panic(http.ErrAbortHandler)

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sync/errgroup"
 )
 
 // ReadBlob reads a blob of an image from an offset on, as a pull does.
@@ -21,6 +22,31 @@ func ReadBlob(ctx context.Context, r Registry, img Image, blob v1.Descriptor, of
 	}
 	data, err := io.ReadAll(body)
 	return data, imageError(ctx, img.Reference, errors.Join(err, body.Close()))
+}
+
+// ReadLayersAtOnce reads all layers of an image, each in a goroutine.
+func ReadLayersAtOnce(ctx context.Context, r Registry, img Image) error {
+	image, err := r.open(ctx, img)
+	if err != nil {
+		return imageError(ctx, img.Reference, err)
+	}
+	defer image.close()
+	m, err := image.Manifest()
+	if err != nil {
+		return err
+	}
+	var group errgroup.Group
+	for _, l := range m.Layers {
+		group.Go(func() error {
+			body, err := image.blob(ctx, l, 0)
+			if err != nil {
+				return err
+			}
+			_, err = io.Copy(io.Discard, body)
+			return errors.Join(err, body.Close())
+		})
+	}
+	return imageError(ctx, img.Reference, group.Wait())
 }
 
 // Layers gives an image's layers as its manifest describes them.
@@ -44,4 +70,14 @@ func FindLogin(ctx context.Context, l Logins, host, repository string) (user, wh
 		return "", "", err
 	}
 	return found.config.Username + found.config.IdentityToken, found.whose, nil
+}
+
+// ReadManifest reads a manifest as a registry has sent it, and what it lists.
+func ReadManifest(ctx context.Context, raw []byte) error {
+	m, err := newManifest(raw, "", "")
+	if err != nil {
+		return err
+	}
+	_, err = (&picker{store: &localStore{given: func(context.Context, string) (manifest, error) { return m, nil }}, want: parsePlatform("amd64")}).pick(ctx, m)
+	return err
 }

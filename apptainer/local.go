@@ -21,6 +21,7 @@ import (
 // localStore reads an image from local files, each of whose blobs is one.
 type localStore struct {
 	files files
+	want  string                                                     // the digest that the reference has; empty for none
 	top   func(ctx context.Context) (manifest, error)                // what the reference stands for
 	named func(digest v1.Hash) (name string, ok bool)                // the file of a blob
 	given func(ctx context.Context, digest string) (manifest, error) // a manifest by its digest
@@ -30,13 +31,16 @@ func (s *localStore) close() { s.files.close() }
 
 func (s *localStore) manifest(ctx context.Context, digest string) (manifest, error) {
 	if digest == "" {
+		digest = s.want
+	}
+	if digest == "" {
 		return s.top(ctx)
 	}
 	return s.given(ctx, digest)
 }
 
-func (s *localStore) allowed(ctx context.Context, digest string) (now string, private bool, err error) {
-	m, err := s.manifest(ctx, digest)
+func (s *localStore) allowed(ctx context.Context) (now string, private bool, err error) {
+	m, err := s.manifest(ctx, "")
 	return m.digest.String(), false, err
 }
 
@@ -63,7 +67,7 @@ func (s *localStore) blob(ctx context.Context, blob v1.Descriptor, offset int64)
 
 // layout gives the store of an OCI layout in a directory.
 func (r Registry) layout(ref Reference) *localStore {
-	return newLayout(directory{r, ref.path}, ref.within)
+	return newLayout(directory{r, ref.path}, ref)
 }
 
 // ociArchive gives the store of an OCI layout in a tar file.
@@ -72,12 +76,12 @@ func (r Registry) ociArchive(ref Reference) (*localStore, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newLayout(a, ref.within), nil
+	return newLayout(a, ref), nil
 }
 
 // newLayout reads an OCI layout (image-spec image-layout.md). Its index.json
 // lists the images, by names in an annotation.
-func newLayout(files files, within string) *localStore {
+func newLayout(files files, ref Reference) *localStore {
 	blobName := func(digest v1.Hash) (string, bool) {
 		return path.Join("blobs", digest.Algorithm, digest.Hex), true
 	}
@@ -106,13 +110,13 @@ func newLayout(files files, within string) *localStore {
 		if err != nil {
 			return manifest{}, err
 		}
-		digest, err := inLayout(list, within)
+		digest, err := inLayout(list, ref.within)
 		if err != nil || digest == "" {
 			return m, err
 		}
 		return given(ctx, digest)
 	}
-	return &localStore{files: files, top: top, named: blobName, given: given}
+	return &localStore{files: files, want: ref.digest, top: top, named: blobName, given: given}
 }
 
 // layoutName gives the name of an image in a layout (image-spec annotations.md;
@@ -180,7 +184,7 @@ func (r Registry) dockerArchive(ctx context.Context, ref Reference) (*localStore
 	if err != nil {
 		return nil, err
 	}
-	s := &localStore{files: a}
+	s := &localStore{files: a, want: ref.digest}
 	blobs := map[v1.Hash]string{}
 	s.named = func(digest v1.Hash) (string, bool) { name, ok := blobs[digest]; return name, ok }
 	made, err := readSaved(ctx, a, ref.within, blobs)

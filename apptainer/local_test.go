@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -186,12 +187,12 @@ func TestBlobsAreReadFromAnyByteWhereverTheyLie(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if pinned, err := r.Resolve(t.Context(), reference(t, resolved.Pinned())); err != nil || pinned.Digest != resolved.Digest || pinned.Pinned() != resolved.Pinned() {
+				t.Errorf("%s resolves to %+v, %v", resolved.Pinned(), pinned, err)
+			}
 			again, err := r.Refresh(t.Context(), resolved)
 			if err != nil || again != resolved {
 				t.Errorf("refreshed to %+v, %v; want %+v", again, err, resolved)
-			}
-			if private, err := r.Check(t.Context(), resolved); private || err != nil {
-				t.Errorf("checked: private %v, %v", private, err)
 			}
 			layers, err := apptainer.Layers(t.Context(), r, resolved)
 			if err != nil || len(layers) != 3 {
@@ -242,6 +243,10 @@ func TestImagesInFilesAreConverted(t *testing.T) {
 		}
 		err = (apptainer.Converter{Registry: local(filepath.Dir(path))}).Convert(t.Context(), ready, path+"2", nil)
 		wantImageError(t, err, false, "SIF")
+		other := local(filepath.Dir(path))
+		other.Architecture = "s390x"
+		_, err = other.Resolve(t.Context(), reference(t, path))
+		wantImageError(t, err, false, "it is made for linux/"+runtime.GOARCH+", not for linux/s390x")
 	}
 }
 
@@ -277,30 +282,47 @@ func TestImageInAFileIsChosenByNameOrRefusedInWords(t *testing.T) {
 	writeTar(t, filepath.Join(dir, "circle.tar"), archiveFile{name: "manifest.json", link: "other"}, archiveFile{name: "other", link: "manifest.json"})
 	writeTar(t, filepath.Join(dir, "lean.tar"), archiveFile{name: "manifest.json", content: []byte(`[{"Config":"c","Layers":["../../etc/passwd"]}]`)},
 		archiveFile{name: "c", content: []byte(`{"rootfs":{"diff_ids":["sha256:` + strings.Repeat("0", 64) + `"]}}`)})
+	short, err := layout.Write(filepath.Join(dir, "short"), mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: a}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := a.ConfigName()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(string(short), "blobs", config.Algorithm, config.Hex), 10); err != nil {
+		t.Fatal(err)
+	}
 	for name, words := range map[string]string{
-		"docker-archive:" + dir + "/two.tar:a:1":           "",
-		"docker-archive:" + dir + "/two.tar:host:5000/b:2": "",
-		"docker-archive:" + dir + "/two.tar:@1":            "",
-		"docker-archive:" + dir + "/two.tar":               "it holds 2 images: add :NAME for one of ",
-		"docker-archive:" + dir + "/two.tar:c":             "it has no image docker.io/library/c:latest, only ",
-		"docker-archive:" + dir + "/two.tar:@2":            "it has no image @2",
-		"docker-archive:" + dir + "/none.tar":              "no such file or directory",
-		"docker-archive:" + dir + "/text.tar":              "is not a tar file",
-		"docker-archive:" + dir + "/pipe.tar":              "is not a regular file",
-		"docker-archive:" + dir + "/out.tar":               "path escapes",
-		"docker-archive:" + dir + "/circle.tar":            "leads nowhere",
-		"docker-archive:" + dir + "/lean.tar":              "there is no ../../etc/passwd in it",
-		"docker-archive:/etc/passwd":                       "images in /etc may not be used here",
-		"oci:" + dir + "/two:one":                          "",
-		"oci:" + dir + "/two:@1":                           "",
-		"oci:" + dir + "/two":                              "it holds several images: add :NAME for one of one, two",
-		"oci:" + dir + "/two:three":                        `it has no image "three", only one, two`,
-		"oci:" + dir + "/platforms":                        "",
-		"oci:" + dir + "/none":                             "no such file or directory",
-		dir + "/none.sif":                                  "no such file or directory",
+		"oci:" + string(short):                                                     "is of 10 bytes, not ",
+		"docker-archive:" + dir + "/two.tar:a:1":                                   "",
+		"docker-archive:" + dir + "/two.tar:host:5000/b:2":                         "",
+		"docker-archive:" + dir + "/two.tar:@1":                                    "",
+		"docker-archive:" + dir + "/two.tar":                                       "it holds 2 images: add :NAME for one of ",
+		"docker-archive:" + dir + "/two.tar:a:1@sha256:" + strings.Repeat("0", 64): "the archive has changed: it holds sha256:",
+		"oci:" + dir + "/two:one@sha256:" + strings.Repeat("0", 64):                "no such file or directory",
+		"docker-archive:" + dir + "/two.tar:c":                                     "it has no image docker.io/library/c:latest, only ",
+		"docker-archive:" + dir + "/two.tar:@2":                                    "it has no image @2",
+		"docker-archive:" + dir + "/none.tar":                                      "no such file or directory",
+		"docker-archive:" + dir + "/text.tar":                                      "is not a tar file",
+		"docker-archive:" + dir + "/pipe.tar":                                      "is not a regular file",
+		"docker-archive:" + dir + "/out.tar":                                       "path escapes",
+		"docker-archive:" + dir + "/circle.tar":                                    "leads nowhere",
+		"docker-archive:" + dir + "/lean.tar":                                      "there is no ../../etc/passwd in it",
+		"docker-archive:/etc/passwd":                                               "images in /etc may not be used here",
+		"oci:" + dir + "/two:one":                                                  "",
+		"oci:" + dir + "/two:@1":                                                   "",
+		"oci:" + dir + "/two":                                                      "it holds several images: add :NAME for one of one, two",
+		"oci:" + dir + "/two:three":                                                `it has no image "three", only one, two`,
+		"oci:" + dir + "/platforms":                                                "",
+		"oci:" + dir + "/none":                                                     "no such file or directory",
+		dir + "/none.sif":                                                          "no such file or directory",
 	} {
 		r := local(dir)
-		_, err := r.Resolve(t.Context(), reference(t, name))
+		img, err := r.Resolve(t.Context(), reference(t, name))
+		if err == nil {
+			_, err = apptainer.Layers(t.Context(), r, img)
+		}
 		if words == "" && err != nil {
 			t.Errorf("%s: %v", name, err)
 		} else if words != "" {
@@ -309,4 +331,87 @@ func TestImageInAFileIsChosenByNameOrRefusedInWords(t *testing.T) {
 	}
 	_, err = quick().Resolve(t.Context(), reference(t, "docker-archive:"+dir+"/two.tar:a:1"))
 	wantImageError(t, err, false, "images in files may not be used here")
+}
+
+// The archives were saved by these programs of one image, amd64, of layers that
+// hold the files f, g and f.
+func TestArchivesOfDockerAndPodmanAreRead(t *testing.T) {
+	t.Parallel()
+	dir, err := filepath.Abs("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := local(dir)
+	r.Architecture = "amd64"
+	for _, name := range []string{
+		"docker-archive:%s/docker-20.10.24/docker-archive.tar", "docker-archive:%s/docker-20.10.24/docker-archive.tar:other:1",
+		"docker-archive:%s/podman-4.3.1/docker-archive.tar:localhost/debian:12", "oci-archive:%s/podman-4.3.1/oci-archive.tar:localhost/debian:12",
+	} {
+		img, err := r.Resolve(t.Context(), reference(t, fmt.Sprintf(name, dir)))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		layers, err := apptainer.Layers(t.Context(), r, img)
+		if err != nil || len(layers) != 3 || layers[0].Digest != layers[2].Digest {
+			t.Errorf("%s: %v, %v", name, layers, err)
+			continue
+		}
+		for _, l := range layers {
+			data, err := apptainer.ReadBlob(t.Context(), r, img, l, 0)
+			digest, _, _ := v1.SHA256(bytes.NewReader(data))
+			if err != nil || digest != l.Digest {
+				t.Errorf("%s: a layer is %s, %v; want %s", name, digest, err, l.Digest)
+			}
+		}
+	}
+}
+
+func FuzzManifest(f *testing.F) {
+	f.Add([]byte(`{"schemaVersion": 2, "config": {"mediaType": "application/vnd.oci.image.config.v1+json"}, "layers": []}`))
+	f.Add([]byte(`{"schemaVersion": 2, "manifests": [{"digest": "sha256:` + strings.Repeat("0", 64) + `", "platform": {"os": "linux", "architecture": "arm", "variant": "v6"}}, null]}`))
+	f.Add([]byte(`{"schemaVersion": 2, "manifests": [{"mediaType": "application/vnd.oci.image.index.v1+json"}]}`))
+	f.Add([]byte(`{"schemaVersion": 1}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if err := apptainer.ReadManifest(t.Context(), raw); err != nil && strings.Contains(err.Error(), "\n") {
+			t.Errorf("error %q is not one line", err)
+		}
+	})
+}
+
+func FuzzArchive(f *testing.F) {
+	names, err := filepath.Glob("testdata/*/*.tar")
+	if err != nil || len(names) != 3 {
+		f.Fatal(names, err)
+	}
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "x.tar"), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := local(dir)
+		r.Architecture = "amd64"
+		for _, kind := range []string{"docker-archive:", "oci-archive:"} {
+			img, err := r.Resolve(t.Context(), reference(t, kind+dir+"/x.tar"))
+			if err != nil {
+				continue
+			}
+			layers, err := apptainer.Layers(t.Context(), r, img)
+			if err != nil {
+				continue
+			}
+			for _, l := range layers {
+				if data, err := apptainer.ReadBlob(t.Context(), r, img, l, 0); err == nil && int64(len(data)) != l.Size {
+					t.Errorf("%s gives %d bytes of a layer of %d", kind, len(data), l.Size)
+				}
+			}
+		}
+	})
 }

@@ -50,7 +50,7 @@ func TestLoginsAreFoundAsDockerAndPodmanFindThem(t *testing.T) {
 
 func TestOwnersLoginsCountBeforeTheSites(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "logins")
 	write := func(name string, mode os.FileMode, config string) {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -60,6 +60,7 @@ func TestOwnersLoginsCountBeforeTheSites(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	write("../alice.json", 0o600, `{"auths": {"a.site": {"auth": "`+basic("outside", "1")+`"}}}`)
 	write("alice.json", 0o600, `{"auths": {"a.site": {"auth": "`+basic("alice", "1")+`"}}}`)
 	write("bob/config.json", 0o400, `{"auths": {"a.site": {"auth": "`+basic("bob", "1")+`"}}}`)
 	write("carol.json", 0o640, `{"auths": {"a.site": {"auth": "`+basic("carol", "1")+`"}}}`)

@@ -19,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -118,6 +119,24 @@ func TestMirrorsOfDockerHubStandForImagesWithoutAHost(t *testing.T) {
 	_, err := r.Resolve(t.Context(), reference(t, "debian:13"))
 	wantImageError(t, err, false, "registry docker.io cannot be reached: ")
 	wantImageError(t, err, false, "(its mirror "+mirror.Host+": not found in the registry)")
+}
+
+func TestMirrorInTroubleIsAskedOnce(t *testing.T) {
+	t.Parallel()
+	upstream, mirror := imagetest.Start(t), imagetest.Start(t)
+	name := upstream.Push(t, "x", tiny(t, "x"))
+	mirror.Intercept = status(http.StatusBadGateway)
+	r := quick()
+	r.Hosts = map[string]apptainer.Host{upstream.Host: {Mirrors: []string{mirror.Host}}}
+	img := resolve(t, name)
+	if _, err := apptainer.Layers(t.Context(), r, img); err != nil { // a manifest and a configuration
+		t.Fatal(err)
+	}
+	for asked := range len(mirror.Requests) {
+		if request := <-mirror.Requests; asked > 0 {
+			t.Errorf("the mirror was asked again: %s", request)
+		}
+	}
 }
 
 func TestLoginOfARegistryIsNotShownToItsMirror(t *testing.T) {
@@ -240,5 +259,31 @@ func TestWrongMirrorsAreRefusedByName(t *testing.T) {
 	}
 	if err := (apptainer.Host{Mirrors: []string{"mirror.site:5000", "http://[::1]:5000/hub/", "https://mirror.site"}}).Check(); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestRegistriesAreAskedThroughAProxy(t *testing.T) {
+	t.Parallel()
+	reg := imagetest.Start(t)
+	reg.Push(t, "x", tiny(t, "x"))
+	var through atomic.Int64
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodConnect && r.URL.Host == "behind.site" { // an absolute address, as proxies get them
+			through.Add(1)
+			httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: reg.Host}).ServeHTTP(w, r)
+			return
+		}
+		w.WriteHeader(http.StatusBadGateway)
+	}))
+	t.Cleanup(proxy.Close)
+	address, err := url.Parse(proxy.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := quick()
+	r.Transport = &http.Transport{Proxy: http.ProxyURL(address)}
+	r.Hosts = map[string]apptainer.Host{"behind.site": {PlainHTTP: true}}
+	if _, err := r.Resolve(t.Context(), reference(t, "behind.site/x")); err != nil || through.Load() == 0 {
+		t.Errorf("%v, %d requests through the proxy", err, through.Load())
 	}
 }

@@ -75,6 +75,9 @@ func (p *place) connect(ctx context.Context) (*http.Client, error) {
 		hangUp()
 		return nil, err //nolint:wrapcheck // worded by who asks
 	}
+	if p.login != nil && p.login.config.IdentityToken != "" {
+		carrier = &oneByOne{RoundTripper: carrier}
+	}
 	p.client, p.hangUp = &http.Client{Transport: carrier, CheckRedirect: checkRedirect}, hangUp
 	return p.client, nil
 }
@@ -86,6 +89,22 @@ func (p *place) close() {
 		p.hangUp()
 		p.client = nil
 	}
+}
+
+// oneByOne makes one request after the other, up to its answer. With an
+// identity token each new token may come with another one, which ggcr keeps
+// without a lock (transport/bearer.go: refresh).
+type oneByOne struct {
+	http.RoundTripper
+
+	mu sync.Mutex
+}
+
+// RoundTrip makes a request.
+func (t *oneByOne) RoundTrip(req *http.Request) (*http.Response, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.RoundTripper.RoundTrip(req) //nolint:wrapcheck // a transport's errors go through as they are
 }
 
 // guarded keeps requests to a registry, and with them logins, off plain HTTP

@@ -37,10 +37,12 @@ type Reference struct {
 	kind Kind
 
 	host, repository string // in a registry: "docker.io", "library/debian"
-	tag, digest      string // one of them
+	tag              string // empty where there is a digest
 
 	path   string // of a local file
 	within string // which of the images in it; empty for the only one
+
+	digest string // empty for whatever lies there now
 }
 
 // ParseReference reads s. A registry's image may begin with docker://, as
@@ -99,8 +101,9 @@ func parseNamed(s string) (Reference, error) {
 // colon for the end of the path (containers/image docker/archive/transport.go:
 // ParseReference; oci/internal: SplitPathAndImage).
 func parseLocal(kind Kind, s string) (Reference, error) {
-	path, within, named := strings.Cut(s, ":")
-	ref := Reference{kind: kind, path: filepath.Clean(path), within: within}
+	name, digest := cutDigest(s)
+	path, within, named := strings.Cut(name, ":")
+	ref := Reference{kind: kind, path: filepath.Clean(path), within: within, digest: digest}
 	switch {
 	case !filepath.IsAbs(path):
 		return Reference{}, fmt.Errorf("give its absolute path, such as %s:/data/images/x", kind)
@@ -114,6 +117,20 @@ func parseLocal(kind Kind, s string) (Reference, error) {
 		ref.within = image.Name()
 	}
 	return ref, nil
+}
+
+// cutDigest takes off the digest of what has to lie there, as Pinned has it.
+func cutDigest(s string) (name, digest string) {
+	i := strings.LastIndex(s, "@sha256:")
+	if i < 0 || !isHex(s[i+len("@sha256:"):]) {
+		return s, ""
+	}
+	return s[:i], s[i+1:]
+}
+
+// isHex says whether s is the hexadecimal part of a SHA-256 digest.
+func isHex(s string) bool {
+	return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == ""
 }
 
 func parseSIF(s string) (Reference, error) {
@@ -149,30 +166,29 @@ func (r Reference) Kind() Kind { return r.kind }
 func (r Reference) Path() string { return r.path }
 
 // Name gives the reference in full: registry, repository, and tag or digest; or
-// transport, path and name.
+// transport, path, name, and digest.
 func (r Reference) Name() string {
-	switch {
-	case r.kind == SIF || r.kind == "":
-		return r.path
-	case r.kind != InRegistry && r.within == "":
-		return string(r.kind) + ":" + r.path
-	case r.kind != InRegistry:
-		return string(r.kind) + ":" + r.path + ":" + r.within
-	case r.digest != "":
-		return r.host + "/" + r.repository + "@" + r.digest
-	default:
+	if r.kind == InRegistry && r.tag != "" {
 		return r.host + "/" + r.repository + ":" + r.tag
 	}
+	return r.pinned(r.digest)
 }
 
 // pinned names one manifest of what the reference names.
 func (r Reference) pinned(digest string) string {
-	switch {
-	case r.kind == InRegistry:
-		return r.host + "/" + r.repository + "@" + digest
-	case digest == "":
-		return r.Name()
-	default:
-		return r.Name() + "@" + digest
+	name := r.path
+	switch r.kind {
+	case InRegistry:
+		name = r.host + "/" + r.repository
+	case DockerArchive, OCILayout, OCIArchive:
+		name = string(r.kind) + ":" + r.path
+		if r.within != "" {
+			name += ":" + r.within
+		}
+	case SIF:
 	}
+	if digest == "" {
+		return name
+	}
+	return name + "@" + digest
 }

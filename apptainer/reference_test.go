@@ -50,22 +50,26 @@ func TestNamesThatNoImageHasAreRefused(t *testing.T) {
 
 func TestLocalImagesReadAsApptainerReadsThem(t *testing.T) {
 	t.Parallel()
+	digest := "sha256:" + strings.Repeat("0a", 32)
 	for in, want := range map[string]struct {
 		kind       apptainer.Kind
 		path, name string
 	}{
-		"docker-archive:/data/x.tar":         {apptainer.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar"},
-		"docker-archive:/data/x.tar:debian":  {apptainer.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar:docker.io/library/debian:latest"},
-		"docker-archive:/data/x.tar:h:5/d:1": {apptainer.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar:h:5/d:1"},
-		"docker-archive:/data/x.tar:@1":      {apptainer.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar:@1"},
-		"docker-archive:///data/x.tar":       {apptainer.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar"},
-		"oci:/data/../data/./x/":             {apptainer.OCILayout, "/data/x", "oci:/data/x"},
-		"oci:/data/x:v1:2":                   {apptainer.OCILayout, "/data/x", "oci:/data/x:v1:2"},
-		"oci-archive:/data/x.tar:v1":         {apptainer.OCIArchive, "/data/x.tar", "oci-archive:/data/x.tar:v1"},
-		"/data/a b.sif":                      {apptainer.SIF, "/data/a b.sif", "/data/a b.sif"},
-		"docker://x.sif":                     {apptainer.InRegistry, "", "docker.io/library/x.sif:latest"},
-		"oci":                                {apptainer.InRegistry, "", "docker.io/library/oci:latest"},
-		"docker://docker-archive:1":          {apptainer.InRegistry, "", "docker.io/library/docker-archive:1"},
+		"docker-archive:/data/x.tar":                  {apptainer.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar"},
+		"docker-archive:/data/x.tar:debian":           {apptainer.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar:docker.io/library/debian:latest"},
+		"docker-archive:/data/x.tar:h:5/d:1":          {apptainer.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar:h:5/d:1"},
+		"docker-archive:/data/x.tar:@1":               {apptainer.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar:@1"},
+		"docker-archive:/data/x.tar@" + digest:        {apptainer.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar@" + digest},
+		"docker-archive:/data/x.tar:debian@" + digest: {apptainer.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar:docker.io/library/debian:latest@" + digest},
+		"oci:/data/x:v1@" + digest:                    {apptainer.OCILayout, "/data/x", "oci:/data/x:v1@" + digest},
+		"docker-archive:///data/x.tar":                {apptainer.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar"},
+		"oci:/data/../data/./x/":                      {apptainer.OCILayout, "/data/x", "oci:/data/x"},
+		"oci:/data/x:v1:2":                            {apptainer.OCILayout, "/data/x", "oci:/data/x:v1:2"},
+		"oci-archive:/data/x.tar:v1":                  {apptainer.OCIArchive, "/data/x.tar", "oci-archive:/data/x.tar:v1"},
+		"/data/a b.sif":                               {apptainer.SIF, "/data/a b.sif", "/data/a b.sif"},
+		"docker://x.sif":                              {apptainer.InRegistry, "", "docker.io/library/x.sif:latest"},
+		"oci":                                         {apptainer.InRegistry, "", "docker.io/library/oci:latest"},
+		"docker://docker-archive:1":                   {apptainer.InRegistry, "", "docker.io/library/docker-archive:1"},
 	} {
 		ref, err := apptainer.ParseReference(in)
 		if err != nil || ref.Kind() != want.kind || ref.Path() != want.path || ref.Name() != want.name || ref.String() != in {
@@ -82,7 +86,7 @@ func TestImagesElsewhereAreRefusedByName(t *testing.T) {
 		"oci-archive:../x.tar":           "give its absolute path",
 		"oci:/data/x:":                   "no image's name after the last colon",
 		"docker-archive:/data/x.tar:B d": `"B d" is not the name of an image in an archive`,
-		"docker-archive:/x:a@sha256:" + strings.Repeat("0", 64): "is not the name of an image in an archive",
+		"docker-archive:/x:a@sha256:" + strings.Repeat("0", 63): "is not the name of an image in an archive",
 		"docker-daemon:x:latest":                                "docker-daemon: is not handled",
 		"docker:/x":                                             "docker: is not handled",
 		"docker://docker://x":                                   "docker: is not handled",
@@ -105,6 +109,7 @@ func FuzzParseReference(f *testing.F) {
 	f.Add("docker-archive:/data/x.tar:debian:12")
 	f.Add("oci:/data/x:v1")
 	f.Add("/data/x.sif")
+	f.Add("docker-archive:/data/x.tar:a@sha256:" + strings.Repeat("0a", 32))
 	f.Add("127.0.0.1:5000/a/b@sha256:" + strings.Repeat("0", 64))
 	f.Fuzz(func(t *testing.T, in string) {
 		ref, err := apptainer.ParseReference(in)

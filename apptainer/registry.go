@@ -70,7 +70,7 @@ type Image struct {
 	// full and with its digest; empty for others.
 	Origin string
 	// Private says that the image was got with a login. Then it must not
-	// answer for somebody else before Check has been asked with their own.
+	// answer for somebody else: Refresh says what it is to theirs.
 	Private bool
 }
 
@@ -109,19 +109,6 @@ func (r Registry) Refresh(ctx context.Context, img Image) (Image, error) {
 	return now, nil
 }
 
-// Check asks whether this image may be read with these logins, in one request
-// that is not counted as a pull, and says whether it took one. An error is as
-// Resolve's.
-func (r Registry) Check(ctx context.Context, img Image) (private bool, err error) {
-	s, err := r.store(ctx, img.Reference)
-	if err != nil {
-		return false, imageError(ctx, img.Reference, err)
-	}
-	defer s.close()
-	_, private, err = s.allowed(ctx, img.Digest)
-	return private, imageError(ctx, img.Reference, err)
-}
-
 func (r Registry) resolve(ctx context.Context, ref Reference) (Image, error) {
 	if ref.kind == SIF {
 		return r.resolveSIF(ref)
@@ -152,7 +139,7 @@ func (r Registry) refresh(ctx context.Context, img Image) (Image, error) {
 		return Image{}, err
 	}
 	defer s.close()
-	now, private, err := s.allowed(ctx, "")
+	now, private, err := s.allowed(ctx)
 	if err != nil {
 		return Image{}, err
 	}

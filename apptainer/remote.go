@@ -129,8 +129,8 @@ func (s *remoteStore) manifest(ctx context.Context, digest string) (m manifest, 
 
 // allowed asks with HEAD, which Docker Hub does not count. What does not answer
 // that is asked as for a pull.
-func (s *remoteStore) allowed(ctx context.Context, digest string) (now string, private bool, err error) {
-	id := s.identifier(digest)
+func (s *remoteStore) allowed(ctx context.Context) (now string, private bool, err error) {
+	id := s.identifier("")
 	err = s.each(ctx, func(p *place) error {
 		got, err := p.get(ctx, http.MethodHead, "manifests/"+id, acceptManifests())
 		if err != nil {
@@ -149,7 +149,7 @@ func (s *remoteStore) allowed(ctx context.Context, digest string) (now string, p
 		return id, private, nil
 	}
 	if _, bad := v1.NewHash(now); err != nil || bad != nil {
-		m, err := s.manifest(ctx, digest)
+		m, err := s.manifest(ctx, "")
 		return m.digest.String(), m.private, err
 	}
 	return now, private, nil

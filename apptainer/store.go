@@ -28,9 +28,9 @@ type store interface {
 	manifest(ctx context.Context, digest string) (manifest, error)
 	// blob opens a blob at an offset, as opened.blob says.
 	blob(ctx context.Context, blob v1.Descriptor, offset int64) (io.ReadCloser, error)
-	// allowed says whether the manifest may be read, without counting as a
-	// pull, and gives its digest; of an empty one as manifest does.
-	allowed(ctx context.Context, digest string) (now string, private bool, err error)
+	// allowed gives the digest of what the reference stands for now, if it may
+	// be read, without counting as a pull.
+	allowed(ctx context.Context) (now string, private bool, err error)
 	// close ends connections and closes files.
 	close()
 }

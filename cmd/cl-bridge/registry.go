@@ -27,8 +27,16 @@ func (c imageConfig) hosts() map[string]apptainer.Host {
 
 func (c imageConfig) checkRegistries() error {
 	for host, h := range c.hosts() {
+		if ref, err := apptainer.ParseReference(host + "/a/b"); err != nil || ref.Name() != host+"/a/b:latest" {
+			return fmt.Errorf("[image.registry.%q]: want the host of a registry as names of images have it, such as \"docker.io\" or \"registry.site:5000\"", host)
+		}
 		if err := h.Check(); err != nil {
 			return fmt.Errorf("[image.registry.%q]: %w", host, err)
+		}
+	}
+	for _, dir := range c.Certs {
+		if !filepath.IsAbs(dir) {
+			return fmt.Errorf("image.certs: %q: want an absolute path", dir)
 		}
 	}
 	for key, path := range map[string]string{"docker_config": c.DockerConfig, "logins": c.Logins} {
@@ -43,13 +51,28 @@ func (c imageConfig) checkRegistries() error {
 // who runs the bridge.
 func (c config) registry(p program.Process, pace *staging.Pace) apptainer.Registry {
 	r := apptainer.Registry{
-		Hosts: c.Image.hosts(), Certs: c.Image.Certs,
+		Hosts: c.Image.hosts(), Certs: c.Image.certs(),
 		Logins: apptainer.Logins{Files: c.Image.loginFiles(p), HelperEnv: helperEnv(p)},
 	}
 	if pace != nil {
 		r.Wrap = pace.Transport
 	}
 	return r
+}
+
+// certs are the directories of registries' certificates: those of Docker and
+// Podman where none is named, as far as they may be read.
+func (c imageConfig) certs() []string {
+	if c.Certs != nil {
+		return c.Certs
+	}
+	var dirs []string
+	for _, dir := range []string{"/etc/containers/certs.d", "/etc/docker/certs.d"} {
+		if _, err := os.ReadDir(dir); err == nil {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
 }
 
 // loginFiles are where docker login and podman login put what they were told
@@ -60,11 +83,11 @@ func (c imageConfig) loginFiles(p program.Process) []apptainer.LoginFile {
 		return []apptainer.LoginFile{{Path: c.DockerConfig, Whose: whose}}
 	}
 	var paths []string
-	home, err := os.UserHomeDir()
+	home := p.Getenv("HOME")
 	switch dir := p.Getenv("DOCKER_CONFIG"); {
 	case dir != "":
 		paths = append(paths, filepath.Join(dir, "config.json"))
-	case err == nil:
+	case home != "":
 		paths = append(paths, filepath.Join(home, ".docker", "config.json"))
 	}
 	switch file, dir := p.Getenv("REGISTRY_AUTH_FILE"), p.Getenv("XDG_RUNTIME_DIR"); {
@@ -73,7 +96,7 @@ func (c imageConfig) loginFiles(p program.Process) []apptainer.LoginFile {
 	case dir != "":
 		paths = append(paths, filepath.Join(dir, "containers", "auth.json"))
 	}
-	if err == nil {
+	if home != "" {
 		paths = append(paths, filepath.Join(home, ".config", "containers", "auth.json"))
 	}
 	files := make([]apptainer.LoginFile, 0, len(paths))
