@@ -35,6 +35,8 @@ type imageSite struct {
 	away             atomic.Bool
 	// only, where it is set, is whose requests the registry answers.
 	only atomic.Pointer[string]
+	// stuck, where it is set, holds all answers back until it is closed.
+	stuck atomic.Pointer[chan struct{}]
 	// hold, where it is set, holds layers back until it is closed.
 	hold chan struct{}
 	now  atomic.Int64 // seconds that have passed
@@ -50,6 +52,9 @@ func startImages(t *testing.T) *imageSite {
 	s.registry.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodGet {
 			return false
+		}
+		if stuck := s.stuck.Load(); stuck != nil {
+			<-*stuck
 		}
 		user, _, _ := r.BasicAuth()
 		only := s.only.Load()
@@ -320,6 +325,24 @@ func TestKeptImageIsUsedWhileItsRegistryIsAway(t *testing.T) {
 	}
 }
 
+// Where an image is kept, a registry that hangs holds nobody up.
+func TestRegistryThatHangsIsNotWaitedForWhereAnImageIsKept(t *testing.T) {
+	t.Parallel()
+	s := startImages(t)
+	image := s.push("tiny:1", "one")
+	kept, err := s.images("").Keep(t.Context(), wantedImage(t, image), func(staging.ImageProgress) {})
+	ok(t, err)
+	hangs := make(chan struct{})
+	t.Cleanup(func() { close(hangs) })
+	s.stuck.Store(&hangs)
+	im := s.images("")
+	im.Patience = 20 * time.Millisecond
+	inputs, err := s.stage(im, "alice", image)
+	if err != nil || !strings.HasSuffix(inputs.ImageDigest, kept.Digest) {
+		t.Errorf("%+v, %v", inputs, err)
+	}
+}
+
 // What took credentials is not given to whom the registry cannot be asked about.
 func TestPrivateKeptImageIsNotUsedWhileItsRegistryIsAway(t *testing.T) {
 	t.Parallel()
@@ -391,6 +414,9 @@ func TestKeptImageStaysUntilItIsReplacedOrReleased(t *testing.T) {
 	first, err := keep()
 	ok(t, err)
 	left(1)
+	ok(t, im.Cache.DropPin(first.Key, false, im.Kept.Holder(first.Name, first.Architecture))) // a crash
+	ok(t, im.Repin(t.Context()))
+	left(1)
 	s.push("tiny:1", "two")
 	s.now.Add(3600)
 	second, err := keep()
@@ -400,10 +426,13 @@ func TestKeptImageStaysUntilItIsReplacedOrReleased(t *testing.T) {
 	left(1)
 	s.push("tiny:1", "three")
 	s.now.Add(3600)
-	im.LowWater = func(total int64) int64 { return total + 1 }
-	if _, err := keep(); err == nil {
-		t.Error("there was no room")
-	}
+	full := func(total int64) int64 { return total + 1 }
+	im.LowWater = full
+	_, err = keep()
+	refused(t, err, "the cluster's shared disk has ", true)
+	im.LowWater, im.Converter.Reserve = nil, full
+	_, err = keep()
+	refused(t, err, "no space left for converting it: it needs about ", true)
 	left(1)
 	if all, err := im.Kept.List(); err != nil || len(all) != 1 || all[0].Digest != second.Digest {
 		t.Errorf("%+v, %v", all, err)
