@@ -15,6 +15,7 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
@@ -250,6 +251,37 @@ func TestPrivateImageIsForThoseWhomTheRegistryGivesIt(t *testing.T) {
 	if more := s.manifests.Load() - asked; more > 1 { // alice's own answer was older
 		t.Errorf("the registry was asked %d times more", more)
 	}
+}
+
+// A queue's nodes decide which of a tag's images it is, and each is remembered.
+func TestImageIsThatOfTheQueuesNodes(t *testing.T) {
+	t.Parallel()
+	s := startImages(t)
+	platforms := map[string]v1.Image{}
+	for _, a := range []string{"amd64", "arm64"} {
+		img := imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("f", a))))
+		config, err := img.ConfigFile()
+		ok(t, err)
+		config = config.DeepCopy()
+		config.Architecture = a
+		img, err = mutate.ConfigFile(img, config)
+		ok(t, err)
+		platforms["linux/"+a] = img
+	}
+	image := s.registry.PushIndex(t, "both:1", platforms)
+	im := s.images("")
+	stage := func(architecture string) (spool.Inputs, error) {
+		return (&staging.Stager{Cache: im.Cache, Images: im}).Stage(t.Context(), codalab.RunBundle{UUID: run1}, image, architecture, func(string) {})
+	}
+	for _, a := range []string{"amd64", "arm64", "amd64"} {
+		inputs, err := stage(a)
+		ok(t, err)
+		if config, err := apptainer.Config(inputs.Image); err != nil || config.Architecture != a {
+			t.Errorf("for %s: %+v, %v", a, config, err)
+		}
+	}
+	_, err := stage("s390x")
+	refused(t, err, "it is not made for linux/s390x, only for linux/amd64, linux/arm64", false)
 }
 
 // The tag is not resolved anew while it stands for the same.
