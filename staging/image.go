@@ -32,6 +32,9 @@ type Images struct {
 	// Remember is how long it is taken for true what a registry says that a
 	// reference stands for; 0 means DefaultRemember.
 	Remember time.Duration
+	// Patience is how long a registry is waited for where an image is kept; 0 means
+	// ten seconds.
+	Patience time.Duration
 	// Offline has no registry asked: the kept images are all there are.
 	Offline bool
 	// AtOnce is how many images are brought in at a time; 0 means
@@ -118,40 +121,30 @@ func (s *Stager) image(ctx context.Context, run codalab.RunBundle, name, archite
 	return spool.Inputs{Image: sif, ImageDigest: Shown(f.Image)}, nil
 }
 
-// Shown is an image as Docker names it by digest ("python@sha256:…"), by which it
-// may be asked for again (codalab/worker/docker_image_manager.py:
-// _image_availability_state reports RepoDigests; bundle_util.py: mimic_bundles
-// asks for what was reported).
-func Shown(img apptainer.Image) string { return ShortName(img.Pinned()) }
-
-// ShortName is a full name as people write it: without Docker Hub's parts.
-func ShortName(full string) string {
-	name := strings.TrimPrefix(strings.TrimPrefix(full, "index."), "docker.io/")
-	if rest, ok := strings.CutPrefix(name, "library/"); ok && !strings.Contains(rest, "/") {
-		return rest
-	}
-	return name
-}
-
 // find finds out what a reference stands for: by the registry, or where that
 // cannot be asked by what is kept.
 func (im *Images) find(ctx context.Context, owner string, ref apptainer.Reference, architecture string, p *part) (found, error) {
-	if im.Offline {
+	if im.Offline && ref.Kind() == apptainer.InRegistry {
 		return im.offline(ref, architecture)
 	}
-	f, err := im.ask(ctx, owner, ref, architecture, p)
+	// What took credentials is not given to whom the registry cannot be asked about.
+	k, there, err := im.Kept.find(ref, im.architecture(architecture))
+	if err != nil || !there || k.Private {
+		return im.ask(ctx, owner, ref, architecture, p)
+	}
+	asking, cancel := context.WithTimeout(ctx, cmp.Or(im.Patience, keptPatience))
+	defer cancel()
+	f, err := im.ask(asking, owner, ref, architecture, p)
 	var refused *apptainer.ImageError
-	if err == nil || ctx.Err() != nil || !errors.As(err, &refused) || !refused.Transient() {
-		return f, err
+	away := errors.As(err, &refused) && refused.Transient() || err != nil && asking.Err() != nil
+	if away && ctx.Err() == nil {
+		return asKept(ref, k), nil
 	}
-	// The registry cannot be reached. What took credentials is not given to whom
-	// it cannot be asked about.
-	k, there, kerr := im.Kept.find(ref, im.architecture(architecture))
-	if kerr != nil || !there || k.Private {
-		return f, err
-	}
-	return asKept(ref, k), nil
+	return f, err
 }
+
+// keptPatience is how long a registry is waited for that others need not wait for.
+const keptPatience = 10 * time.Second
 
 // offline is find where no registry is to be asked.
 func (im *Images) offline(ref apptainer.Reference, architecture string) (found, error) {
@@ -198,30 +191,6 @@ func (im *Images) ask(ctx context.Context, owner string, ref apptainer.Reference
 	}
 	return f, nil
 }
-
-// key is that of the SIF that the Converter makes of an image.
-func (im *Images) key(img apptainer.Image) cache.Key {
-	return cache.Key{Kind: sifKind, ID: img.Digest + " " + img.Architecture + " " + im.Converter.Settings()}
-}
-
-// ImageKey is what the key of a SIF in the cache tells of it.
-type ImageKey struct {
-	// Digest is that of the platform's manifest, Settings those of the conversion.
-	Digest, Architecture, Settings string
-}
-
-// ImageOf reads the key of a SIF. It is false for those of other entries.
-func ImageOf(key cache.Key) (img ImageKey, ok bool) {
-	if key.Kind != sifKind {
-		return img, false
-	}
-	img.Digest, img.Settings, _ = strings.Cut(key.ID, " ")
-	img.Architecture, img.Settings, ok = strings.Cut(img.Settings, " ")
-	return img, ok
-}
-
-// sifKind is the kind of the cache's entries that are images.
-const sifKind = "sif"
 
 // architecture is one, or that of the Converter's registry where none is given.
 func (im *Images) architecture(given string) string {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
@@ -35,6 +36,8 @@ type imageSite struct {
 	away             atomic.Bool
 	// only, where it is set, is whose requests the registry answers.
 	only atomic.Pointer[string]
+	// stuck, where it is set, holds all answers back until it is closed.
+	stuck atomic.Pointer[chan struct{}]
 	// hold, where it is set, holds layers back until it is closed.
 	hold chan struct{}
 	now  atomic.Int64 // seconds that have passed
@@ -50,6 +53,9 @@ func startImages(t *testing.T) *imageSite {
 	s.registry.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodGet {
 			return false
+		}
+		if stuck := s.stuck.Load(); stuck != nil {
+			<-*stuck
 		}
 		user, _, _ := r.BasicAuth()
 		only := s.only.Load()
@@ -247,6 +253,37 @@ func TestPrivateImageIsForThoseWhomTheRegistryGivesIt(t *testing.T) {
 	}
 }
 
+// A queue's nodes decide which of a tag's images it is, and each is remembered.
+func TestImageIsThatOfTheQueuesNodes(t *testing.T) {
+	t.Parallel()
+	s := startImages(t)
+	platforms := map[string]v1.Image{}
+	for _, a := range []string{"amd64", "arm64"} {
+		img := imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("f", a))))
+		config, err := img.ConfigFile()
+		ok(t, err)
+		config = config.DeepCopy()
+		config.Architecture = a
+		img, err = mutate.ConfigFile(img, config)
+		ok(t, err)
+		platforms["linux/"+a] = img
+	}
+	image := s.registry.PushIndex(t, "both:1", platforms)
+	im := s.images("")
+	stage := func(architecture string) (spool.Inputs, error) {
+		return (&staging.Stager{Cache: im.Cache, Images: im}).Stage(t.Context(), codalab.RunBundle{UUID: run1}, image, architecture, func(string) {})
+	}
+	for _, a := range []string{"amd64", "arm64", "amd64"} {
+		inputs, err := stage(a)
+		ok(t, err)
+		if config, err := apptainer.Config(inputs.Image); err != nil || config.Architecture != a {
+			t.Errorf("for %s: %+v, %v", a, config, err)
+		}
+	}
+	_, err := stage("s390x")
+	refused(t, err, "it is not made for linux/s390x, only for linux/amd64, linux/arm64", false)
+}
+
 // The tag is not resolved anew while it stands for the same.
 func TestTagIsOnlyLookedAtWhenTheTimeIsOver(t *testing.T) {
 	t.Parallel()
@@ -317,6 +354,24 @@ func TestKeptImageIsUsedWhileItsRegistryIsAway(t *testing.T) {
 	s.push("tiny:1", "two")
 	if moved, err := s.stage(im, "alice", image); err != nil || moved.ImageDigest == inputs.ImageDigest {
 		t.Errorf("%+v, %v", moved, err)
+	}
+}
+
+// Where an image is kept, a registry that hangs holds nobody up.
+func TestRegistryThatHangsIsNotWaitedForWhereAnImageIsKept(t *testing.T) {
+	t.Parallel()
+	s := startImages(t)
+	image := s.push("tiny:1", "one")
+	kept, err := s.images("").Keep(t.Context(), wantedImage(t, image), func(staging.ImageProgress) {})
+	ok(t, err)
+	hangs := make(chan struct{})
+	t.Cleanup(func() { close(hangs) })
+	s.stuck.Store(&hangs)
+	im := s.images("")
+	im.Patience = 20 * time.Millisecond
+	inputs, err := s.stage(im, "alice", image)
+	if err != nil || !strings.HasSuffix(inputs.ImageDigest, kept.Digest) {
+		t.Errorf("%+v, %v", inputs, err)
 	}
 }
 
@@ -391,6 +446,9 @@ func TestKeptImageStaysUntilItIsReplacedOrReleased(t *testing.T) {
 	first, err := keep()
 	ok(t, err)
 	left(1)
+	ok(t, im.Cache.DropPin(first.Key, false, im.Kept.Holder(first.Name, first.Architecture))) // a crash
+	ok(t, im.Repin(t.Context()))
+	left(1)
 	s.push("tiny:1", "two")
 	s.now.Add(3600)
 	second, err := keep()
@@ -400,10 +458,13 @@ func TestKeptImageStaysUntilItIsReplacedOrReleased(t *testing.T) {
 	left(1)
 	s.push("tiny:1", "three")
 	s.now.Add(3600)
-	im.LowWater = func(total int64) int64 { return total + 1 }
-	if _, err := keep(); err == nil {
-		t.Error("there was no room")
-	}
+	full := func(total int64) int64 { return total + 1 }
+	im.LowWater = full
+	_, err = keep()
+	refused(t, err, "the cluster's shared disk has ", true)
+	im.LowWater, im.Converter.Reserve = nil, full
+	_, err = keep()
+	refused(t, err, "no space left for converting it: it needs about ", true)
 	left(1)
 	if all, err := im.Kept.List(); err != nil || len(all) != 1 || all[0].Digest != second.Digest {
 		t.Errorf("%+v, %v", all, err)

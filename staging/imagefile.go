@@ -210,7 +210,10 @@ func (f *ImageFiles) read(path string, roots []string, d *download) (_ digested,
 		return known, nil
 	}
 	config, err := apptainer.Config(where)
-	if err != nil {
+	switch {
+	case err != nil && troubled(err):
+		return digested{}, fmt.Errorf("it cannot be read: %w", err)
+	case err != nil:
 		return digested{}, refusal(err.Error())
 	}
 	now.Architecture = config.Architecture

@@ -161,6 +161,24 @@ func show(p *part, progress func(ImageProgress), stop <-chan struct{}) {
 	}
 }
 
+// Repin pins what is kept once more: a host's own disk may have lost a pin in a
+// crash, and not the record.
+func (im *Images) Repin(ctx context.Context) error {
+	all, err := im.Kept.List()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, k := range all {
+		holder := im.Kept.Holder(k.Name, k.Architecture)
+		errs = append(errs, im.Cache.Pin(ctx, k.Key, k.Private, holder))
+		if now, there, err := im.Kept.Get(k.Name, k.Architecture); err == nil && (!there || now.Key != k.Key) {
+			errs = append(errs, im.Cache.DropPin(k.Key, k.Private, holder)) // it was let go meanwhile
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Release keeps an image no longer. Its SIF stays in the cache until that needs
 // its room.
 func (im *Images) Release(ctx context.Context, name, architecture string) error {

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,19 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
+
+// The nodes of a queue of another architecture run a worker that was built for
+// them.
+func TestJobRunsTheWorkerOfItsQueue(t *testing.T) {
+	t.Parallel()
+	r := plan.Row{Bundle: uuid, Attempt: 1, Run: &codalab.RunBundle{}}
+	for want, q := range map[string]plan.Queue{"exec '/bin/own'": {}, "exec '/bin/arm'": {Worker: "/bin/arm"}} {
+		p := plan.Policy{Worker: "/bin/own", Queues: map[string]plan.Queue{"": q}}
+		if got := p.Request(r).Script; !strings.Contains(got, want+" exec '") {
+			t.Errorf("%q, want %s", got, want)
+		}
+	}
+}
 
 // A bundle's own choice stands; without one the queue's goes before the server's.
 func TestImageOfABundleThatNamesNone(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/user"
 	"slices"
@@ -74,7 +75,18 @@ func imagePull(p program.Process) *cobra.Command {
 	cmd.Flags().StringVar(&o.queue, "queue", "", "the architecture of this `queue`'s nodes; without IMAGE, its default images alone")
 	cmd.Flags().StringVar(&o.as, "as", "", "keep the one IMAGE under this `name`, for bundles that ask for that")
 	completeArchitectures(cmd)
+	if err := cmd.RegisterFlagCompletionFunc("queue", completeQueues); err != nil {
+		panic(err) // the flag was added above
+	}
 	return cmd
+}
+
+func completeQueues(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	c, err := readConfig(cmd.Flag("config").Value.String())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return slices.Sorted(maps.Keys(c.Queue)), cobra.ShellCompDirectiveNoFileComp
 }
 
 func completeArchitectures(cmd *cobra.Command) {

@@ -168,7 +168,7 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 	u := pulse{Host: host, Process: os.Getpid(), Started: b.Now(), path: place}
 	return u.during(b, func() error {
 		return beside(ctx, func() error { return t.run(ctx, b, log) },
-			func(ctx context.Context) { upkeep(ctx, b, content, &brings.Images.Names, log) },
+			func(ctx context.Context) { upkeep(ctx, b, content, brings.Images, log) },
 			func(ctx context.Context) { s.Run(ctx, sweepFirst, sweepEvery, log) },
 			func(ctx context.Context) { u.beat(ctx, b) })
 	})

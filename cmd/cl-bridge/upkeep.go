@@ -15,9 +15,12 @@ import (
 const upkeepEvery = time.Minute
 
 // upkeep trims the cache now and then, and forgets the names of images that it has
-// no more, until ctx ends. It begins once Slurm was
+// no more, until ctx ends. What is kept is pinned before. It begins once Slurm was
 // seen as a whole, and with that the pins that are over.
-func upkeep(ctx context.Context, b *bridge.Bridge, c *cache.Cache, names *staging.ImageNames, log *slog.Logger) {
+func upkeep(ctx context.Context, b *bridge.Bridge, c *cache.Cache, images *staging.Images, log *slog.Logger) {
+	if err := images.Repin(ctx); err != nil {
+		log.WarnContext(ctx, "kept images were not pinned once more", slog.Any("error", err))
+	}
 	tick := time.NewTicker(upkeepEvery)
 	defer tick.Stop()
 	for {
@@ -40,7 +43,7 @@ func upkeep(ctx context.Context, b *bridge.Bridge, c *cache.Cache, names *stagin
 				slog.String("freed", codalab.FormatSize(t.Freed)), slog.Int("swept", len(t.Swept)), slog.String("left", codalab.FormatSize(t.Usage.Bytes)))
 		}
 		if t.Removed > 0 {
-			if err := forgetNames(ctx, c, names); err != nil {
+			if err := forgetNames(ctx, c, &images.Names); err != nil {
 				log.WarnContext(ctx, "names of images that are gone were not forgotten", slog.Any("error", err))
 			}
 		}
