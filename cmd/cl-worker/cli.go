@@ -63,7 +63,7 @@ func run(ctx context.Context, p program.Process) error {
 			return execute(cmd.Context(), p, args[0])
 		},
 	})
-	root.AddCommand(probeCommand(p))
+	root.AddCommand(probeCommand(p)) //nolint:contextcheck // it comes through ExecuteContext
 	return root.ExecuteContext(ctx) //nolint:wrapcheck // our own errors come through cobra
 }
 
