@@ -64,7 +64,7 @@ func run(ctx context.Context, p program.Process) error {
 		},
 	})
 	root.AddCommand(probeCommand(p)) //nolint:contextcheck // it comes through ExecuteContext
-	return root.ExecuteContext(ctx) //nolint:wrapcheck // our own errors come through cobra
+	return root.ExecuteContext(ctx)  //nolint:wrapcheck // our own errors come through cobra
 }
 
 // execute is `cl-worker exec`.
