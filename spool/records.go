@@ -56,6 +56,33 @@ type Spec struct {
 	Network     bool    `json:"network"`
 	// Scratch is a directory on the node's own disk.
 	Scratch string `json:"scratch"`
+	// Runtime is how the container is to be run; empty means RuntimeAuto.
+	Runtime Runtime `json:"runtime,omitempty"`
+}
+
+// Runtime is a way to run a container.
+type Runtime string
+
+// The ways. RuntimeAuto leaves the choice to the worker, which sees the node.
+const (
+	RuntimeAuto        Runtime = "auto"
+	RuntimeBuiltin     Runtime = "builtin"
+	RuntimeApptainer   Runtime = "apptainer"
+	RuntimeSingularity Runtime = "singularity"
+	RuntimeDocker      Runtime = "docker"
+	RuntimePodman      Runtime = "podman"
+)
+
+// Runtimes lists what may be asked for.
+func Runtimes() []Runtime {
+	return []Runtime{RuntimeAuto, RuntimeBuiltin, RuntimeApptainer, RuntimeSingularity, RuntimeDocker, RuntimePodman}
+}
+
+// Ran says how a container is run, and why so.
+type Ran struct {
+	Runtime Runtime `json:"runtime"`
+	// Reason is a sentence for whoever wonders.
+	Reason string `json:"reason"`
 }
 
 // Inputs are what a bundle needs on the shared disk before its job is
@@ -177,6 +204,8 @@ type Status struct {
 	// CommandStarted is when the container began; zero before.
 	CommandStarted time.Time `json:"command_started"`
 	Usage          Usage     `json:"usage"`
+	// Ran is zero before that is known.
+	Ran Ran `json:"ran,omitzero"`
 }
 
 // Cause says whose doing an end was.
@@ -212,6 +241,8 @@ type Exit struct {
 	CommandStarted time.Time `json:"command_started"`
 	CommandEnded   time.Time `json:"command_ended"`
 	Usage          Usage     `json:"usage"`
+	// Ran is zero where no container was begun.
+	Ran Ran `json:"ran,omitzero"`
 }
 
 // WriteSpec publishes the specification, making the attempt's directory, its

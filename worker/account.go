@@ -45,6 +45,13 @@ func (a *account) start(now time.Time) {
 	}
 }
 
+// choose says by which way the container is run.
+func (a *account) choose(ran spool.Ran) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.status.Ran = ran
+}
+
 // copying says that the working directory is being copied.
 func (a *account) copying() {
 	a.mu.Lock()
@@ -112,6 +119,7 @@ func (a *account) exit(e spool.Exit) spool.Exit {
 	defer a.mu.Unlock()
 	e.Token = a.status.Token
 	e.Usage = a.status.Usage
+	e.Ran = a.status.Ran
 	e.CommandStarted = a.status.CommandStarted
 	e.CommandEnded = a.ended
 	return e

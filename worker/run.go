@@ -75,7 +75,15 @@ func (r *run) execute(ctx, aside context.Context, group *errgroup.Group) (exit s
 	started := make(chan int, 1)
 	c.OnStart = func(pid int) {
 		r.account.start(time.Now()) //nolint:forbidigo // the command's time is the clock's
+		select {
+		case <-started: // nobody has looked at the process of a way that was refused
+		default:
+		}
 		started <- pid
+	}
+	c.OnChoice = func(choice container.Choice) {
+		r.account.choose(spool.Ran{Runtime: spool.Runtime(choice.Way), Reason: choice.Reason})
+		r.Log.InfoContext(ctx, "container", slog.String("runtime", string(choice.Way)), slog.String("reason", choice.Reason))
 	}
 	asideOfCommand, done := context.WithCancel(aside)
 	defer done()
@@ -159,6 +167,8 @@ func (r *run) prepare() (c container.Container, err error) {
 	home := "/" + r.spec.Bundle
 	c = container.Container{
 		SIF:          r.spec.Image,
+		Image:        r.spec.ImageDigest,
+		Way:          container.Way(r.spec.Runtime),
 		ShellCommand: r.spec.Command,
 		Env:          append([]string{"CODALAB=true", "HOME=" + home, "TMPDIR=" + tempDir(r.spec.Bundle)}, r.gpus.env()...),
 		Binds:        append(own, binds...),

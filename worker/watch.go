@@ -65,6 +65,7 @@ func (r *run) watch(ctx context.Context, m meter, started <-chan int, stop conte
 		select {
 		case <-ctx.Done():
 			return
+		case root = <-started: // by another way
 		case now := <-expired:
 			stop(&limitError{timeSentence(now.Sub(began), limit)})
 		case <-tick.C:

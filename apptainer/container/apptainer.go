@@ -3,9 +3,7 @@ package container
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/user"
 	"path"
@@ -79,11 +77,6 @@ func (a Apptainer) run(ctx context.Context, c Container) (Exit, error) {
 		Driver:   driver,
 		Command:  command,
 	}
-	if !a.Plain {
-		if spec.Apptainer.Command.Hosts, err = hosts(c.Network); err != nil {
-			return Exit{}, err
-		}
-	}
 	if spec.Scratch, err = os.MkdirTemp(c.Scratch, "container-"); err != nil {
 		return Exit{}, fmt.Errorf("make its scratch directory: %w", err)
 	}
@@ -146,19 +139,6 @@ func driverBinds(maker gpudriver.Maker, command *enterSpec) (binds []Bind, err e
 	return binds, nil
 }
 
-// hosts is an /etc/hosts for a container: the host's own where it has the
-// host's network.
-func hosts(network bool) ([]byte, error) {
-	if !network {
-		return loopbackHosts()
-	}
-	text, err := os.ReadFile("/etc/hosts")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("copy /etc/hosts: %w", err)
-	}
-	return text, nil
-}
-
 // enterPath is the path of the program that is shown in the container.
 func enterPath(given string) (string, error) {
 	if given != "" {
@@ -211,11 +191,11 @@ type apptainerSpec struct {
 func (s apptainerSpec) args(scratch, report string, binds []Bind) []string {
 	args := []string{
 		s.Program, "--silent", "exec",
-		"--containall", "--no-home", "--no-init", "--no-mount", "cwd", "--pwd", "/",
+		"--containall", "--no-home", "--no-init", "--no-mount", "bind-paths,cwd", "--pwd", "/",
 	}
 	switch {
 	case !s.Plain:
-		args = append(args, "--no-mount", "bind-paths,tmp", "--overlay", filepath.Join(scratch, upperDir))
+		args = append(args, "--no-mount", "tmp", "--overlay", filepath.Join(scratch, upperDir))
 	case s.Fakeroot:
 		args = append(args, "--fakeroot", "--writable-tmpfs")
 	default:

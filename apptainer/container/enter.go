@@ -37,8 +37,6 @@ type enterSpec struct {
 	Env          []string
 	Dir          string
 	Grace        time.Duration
-	// Hosts, when it is not empty, becomes the container's /etc/hosts.
-	Hosts []byte `json:",omitempty"`
 	// Give names directories inside, whose contents are given to the owner of
 	// each; then there is no command.
 	Give []string `json:",omitempty"`
@@ -108,9 +106,6 @@ type entrance struct {
 // prepare enters the working directory and finds what to run. A name without
 // a slash is looked up in the PATH of the container's environment.
 func (e *entrance) prepare() (argv []string, err error) {
-	if err := e.writeHosts(); err != nil {
-		return nil, err
-	}
 	if err := os.MkdirAll(e.Dir, 0o755); err != nil { //nolint:gosec // as Docker makes it
 		return nil, fmt.Errorf("working directory: %w", err)
 	}
@@ -126,24 +121,6 @@ func (e *entrance) prepare() (argv []string, err error) {
 		}
 	}
 	return nil, ErrNoShell
-}
-
-// writeHosts replaces the image's /etc/hosts, or a link in its place.
-func (e *entrance) writeHosts() error {
-	if len(e.Hosts) == 0 {
-		return nil
-	}
-	err := os.MkdirAll("/etc", 0o755) //nolint:gosec // everybody inside reads it
-	if err == nil {
-		err = os.Remove("/etc/hosts")
-	}
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		err = os.WriteFile("/etc/hosts", e.Hosts, 0o644) //nolint:gosec // as above
-	}
-	if err != nil {
-		return fmt.Errorf("write the container's hosts file: %w", err)
-	}
-	return nil
 }
 
 // find finds a program as execvp(3) does.

@@ -136,6 +136,7 @@ func TestFidelityBindsShowTheHostsFilesAndNoMoreThanAsked(t *testing.T) {
 		c.ShellCommand = `
 pwd; cat "/0xabc_dependencies/in, put/data" /etc/one-file
 echo result >result; mkdir -m 0700 own; echo deep >own/file; mkdir -p shared/a; touch shared/a/b
+chown 5:5 own/file 2>/dev/null
 for f in "/0xabc_dependencies/in, put/data" "/0xabc_dependencies/in, put/new" /etc/one-file; do
 	(echo spoiled >"$f") 2>/dev/null && echo "wrote $f"
 done
@@ -149,6 +150,9 @@ true`
 		for _, name := range []string{"result", "own", "own/file", "shared/a/b"} {
 			var stat syscall.Stat_t
 			must(t, syscall.Stat(filepath.Join(work, name), &stat))
+			if w.Apptainer != nil && w.Apptainer.Plain && name == "own/file" {
+				continue // it belongs to one of the user's ids in /etc/subuid
+			}
 			if int(stat.Uid) != ordinaryUID(t) {
 				t.Errorf("%s belongs to %d, want %d", name, stat.Uid, ordinaryUID(t))
 			}

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -69,6 +71,13 @@ func (c *container) apptainerBinds() (binds []Bind, err error) {
 		}
 		binds = append(binds, b)
 	}
+	if !slices.ContainsFunc(binds, func(b Bind) bool { return isBelow("/etc/hosts", b.Target) }) {
+		file, err := c.makeHosts()
+		if err != nil {
+			return nil, err
+		}
+		binds = append(binds, Bind{Source: file, Target: "/etc/hosts"})
+	}
 	if c.Apptainer.Plain {
 		return binds, nil
 	}
@@ -81,6 +90,32 @@ func (c *container) apptainerBinds() (binds []Bind, err error) {
 		return nil, err
 	}
 	return append(binds, Bind{Source: filepath.Join(c.Scratch, shmDir), Target: "/dev/shm"}), nil
+}
+
+// hosts is an /etc/hosts for a container: the host's own where it has the
+// host's network.
+func hosts(network bool) ([]byte, error) {
+	if !network {
+		return loopbackHosts()
+	}
+	text, err := os.ReadFile("/etc/hosts")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("copy /etc/hosts: %w", err)
+	}
+	return text, nil
+}
+
+// makeHosts makes the file that becomes the container's /etc/hosts.
+func (c *container) makeHosts() (string, error) {
+	text, err := hosts(c.Apptainer.Network)
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(c.Scratch, "hosts")
+	if err := os.WriteFile(file, text, 0o644); err != nil { //nolint:gosec // everybody inside reads it
+		return "", fmt.Errorf("make the container's hosts file: %w", err)
+	}
+	return file, nil
 }
 
 // pinned is pin where this process has mounts of its own. Where it has none the

@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
 // Finding is what was found of one thing that a way may need.
@@ -134,8 +136,8 @@ func (w Ways) Probe(ctx context.Context, scratch string) (Host, error) {
 	try(&h.Podman, func(f *Finding) error {
 		return w.tryEngine(ctx, f, "info", "--format", "{{.Version.Version}}")
 	})
-	_ = group.Wait() // nothing in it fails
-	if err := os.RemoveAll(dir); err != nil {
+	_ = group.Wait()                             // nothing in it fails
+	if err := filetree.Remove(dir); err != nil { // overlayfs leaves a directory that even its owner may not look into
 		return h, fmt.Errorf("probe this host: %w", err)
 	}
 	return h, ctx.Err()
@@ -178,8 +180,7 @@ func (c *container) try() (code int, err error) {
 	if err := c.mountOverlay(); err != nil {
 		return trialOverlay, err
 	}
-	// overlayfs makes a directory that even its owner may not look into.
-	return 0, os.Chmod(filepath.Join(workDir, "work"), 0o700) //nolint:wrapcheck,gosec // it names the file
+	return 0, nil
 }
 
 // tryApptainer starts it with a root that holds nothing but this program.

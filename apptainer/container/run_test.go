@@ -78,10 +78,13 @@ func userDir(tb testing.TB) string {
 // machine with their libraries.
 func smallRoot(tb testing.TB) []imagetest.File {
 	tb.Helper()
+	others := imagetest.Regular("var/others", "of uid 1234\n")
+	others.Uid, others.Gid = 1234, 1234
 	files := []imagetest.File{
 		imagetest.Directory("bin"), imagetest.Directory("etc"), imagetest.Directory("usr"),
 		imagetest.Regular("etc/passwd", "root:x:0:0:root:/root:/bin/sh\n"),
 		imagetest.Regular("usr/shipped", "by the image\n"),
+		imagetest.Directory("var"), others,
 		imagetest.Symlink("etc/resolv.conf", "../run/resolve/stub-resolv.conf"),
 	}
 	have := map[string]bool{}
@@ -95,7 +98,7 @@ func smallRoot(tb testing.TB) []imagetest.File {
 		}
 		have[to] = true
 	}
-	for _, program := range strings.Fields("sh cat cut df env false grep id ls mkdir mount mv rm setsid sleep stat tail touch true umount") {
+	for _, program := range strings.Fields("sh cat chown cut df env false grep id ls mkdir mount mv rm setsid sleep stat tail touch true umount") {
 		path, err := exec.LookPath(program)
 		if err != nil {
 			tb.Fatal(err)

@@ -103,6 +103,8 @@ type Queue struct {
 	// working directories lie there too.
 	Scratch string
 	WorkDir spool.WorkDir
+	// Runtime is how the queue's containers are to be run.
+	Runtime spool.Runtime
 	// Results says what becomes of what a bundle leaves.
 	Results spool.Results
 	// CPUImage and GPUImage are the images of bundles that name none, without

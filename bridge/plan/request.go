@@ -90,6 +90,7 @@ func (p Policy) Spec(r Row) spool.Spec {
 		Seconds:     q.limit(res).Seconds(),
 		Network:     res.Network,
 		Scratch:     q.Scratch,
+		Runtime:     q.Runtime,
 	}
 	if r.Staged != nil {
 		s.Inputs = *r.Staged

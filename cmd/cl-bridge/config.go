@@ -159,6 +159,7 @@ type queueConfig struct {
 	RetryBegun     plan.RetryBegun `toml:"retry_begun"`
 	Scratch        string          `toml:"scratch"`
 	WorkDir        spool.WorkDir   `toml:"workdir"`
+	Runtime        spool.Runtime   `toml:"runtime"`
 	Results        spool.Results   `toml:"results"`
 	DefaultImage   string          `toml:"default_image"`
 	Architecture   architecture    `toml:"architecture"`
@@ -299,7 +300,7 @@ func plain(err error) string {
 	want := map[string]string{
 		"string": "a text in quotes", "int": "a whole number", "bool": "true or false", "size": "a text such as \"2g\"",
 		"duration": "a text such as \"3h\"", "lowWater": "a text such as \"50g\" or \"5%\"",
-		"RetryBegun": "a text in quotes", "architecture": "a text in quotes", "WorkDir": "a text in quotes", "Results": "a text in quotes",
+		"RetryBegun": "a text in quotes", "architecture": "a text in quotes", "WorkDir": "a text in quotes", "Runtime": "a text in quotes", "Results": "a text in quotes",
 	}[m[2]]
 	return fmt.Sprintf("want %s, not TOML's %s", cmp.Or(want, "another kind of value"), m[1])
 }
@@ -377,6 +378,8 @@ func (q queueConfig) check(name string) error {
 		return fmt.Errorf("[queue.%s]: scratch = %q: want an absolute path on the nodes", name, q.Scratch)
 	case q.WorkDir != "" && q.WorkDir != spool.WorkDirShared && q.WorkDir != spool.WorkDirLocal:
 		return fmt.Errorf("[queue.%s]: workdir = %q: want %q or %q", name, q.WorkDir, spool.WorkDirShared, spool.WorkDirLocal)
+	case q.Runtime != "" && !slices.Contains(spool.Runtimes(), q.Runtime):
+		return fmt.Errorf("[queue.%s]: runtime = %q: want one of %q", name, q.Runtime, spool.Runtimes())
 	case q.Results != "" && q.Results != spool.ResultsUpload && q.Results != spool.ResultsKeep:
 		return fmt.Errorf("[queue.%s]: results = %q: want %q or %q", name, q.Results, spool.ResultsUpload, spool.ResultsKeep)
 	case q.DefaultImage != "" && !isImage(q.DefaultImage):
@@ -417,6 +420,7 @@ func (c config) queues() map[string]plan.Queue {
 			RetryBegun:     cmp.Or(q.RetryBegun, plan.RetryNever),
 			Scratch:        cmp.Or(q.Scratch, "/tmp"),
 			WorkDir:        cmp.Or(q.WorkDir, spool.WorkDirShared),
+			Runtime:        cmp.Or(q.Runtime, spool.RuntimeAuto),
 			Results:        cmp.Or(q.Results, spool.ResultsUpload),
 			CPUImage:       cmp.Or(q.DefaultImage, c.Image.DefaultCPU),
 			GPUImage:       cmp.Or(q.DefaultImage, c.Image.DefaultGPU),

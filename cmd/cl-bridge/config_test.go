@@ -62,7 +62,7 @@ func TestQueuesHaveTheirDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]plan.Queue{"cpu": {
-		Name: "cpu", Tag: "cpu", TimeGrace: 2 * time.Minute, MemoryOverhead: 64 << 20, RetryBegun: plan.RetryNever, Scratch: "/tmp",
+		Name: "cpu", Tag: "cpu", TimeGrace: 2 * time.Minute, MemoryOverhead: 64 << 20, RetryBegun: plan.RetryNever, Scratch: "/tmp", Runtime: spool.RuntimeAuto,
 		WorkDir: spool.WorkDirShared, Results: spool.ResultsUpload,
 	}}
 	if diff := cmp.Diff(want, c.queues()); diff != "" {

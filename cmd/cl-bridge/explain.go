@@ -126,6 +126,8 @@ type explanation struct {
 	Verdict   *plan.Verdict `json:"verdict,omitempty"`
 	// Used is what the attempt has used, once it has ended.
 	Used *spool.Usage `json:"used,omitempty"`
+	// Ran says by which way its container was run, and why.
+	Ran spool.Ran `json:"ran,omitzero"`
 	// Notes are about data that is used in place and is not as it was, and about
 	// what was unlike in other runs.
 	Notes []string `json:"notes,omitempty"`
@@ -196,7 +198,7 @@ func look(ctx context.Context, r *ledger.Reader, bundle string) (explanation, er
 			e.Node = row.Begun.Node
 		}
 		if row.Exit != nil {
-			e.Used = &row.Exit.Usage
+			e.Used, e.Ran = &row.Exit.Usage, row.Exit.Ran
 			if row.Exit.Note != "" {
 				e.Notes = append(e.Notes, row.Exit.Note)
 			}

@@ -97,6 +97,9 @@ func (e explanation) facts(now time.Time) [][]string {
 	if e.Used != nil {
 		add("used", used(*e.Used))
 	}
+	if e.Ran.Runtime != "" {
+		add("container", fmt.Sprintf("%s: %s", e.Ran.Runtime, e.Ran.Reason))
+	}
 	for _, note := range e.Notes {
 		add("note", note)
 	}

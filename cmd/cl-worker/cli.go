@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,7 +84,8 @@ func run(ctx context.Context, p program.Process) error {
 			return imagejob.Run(ctx, args[0])
 		},
 	})
-	return root.ExecuteContext(ctx) //nolint:wrapcheck // our own errors come through cobra
+	root.AddCommand(probeCommand(p)) //nolint:contextcheck // it comes through ExecuteContext
+	return root.ExecuteContext(ctx)  //nolint:wrapcheck // our own errors come through cobra
 }
 
 // execute is `cl-worker exec`.
@@ -107,13 +109,29 @@ func execute(ctx context.Context, p program.Process, spec string) error {
 		Restart:    p.Getenv("SLURM_RESTART_COUNT"),
 		GPUs:       p.Getenv("SLURM_JOB_GPUS"),
 		GPUNames:   p.Getenv("CUDA_VISIBLE_DEVICES"),
-		Containers: container.Builtin{},
+		Containers: container.Ways{Env: engineEnv(p)},
 		Log:        slog.New(slog.NewTextHandler(p.Stderr, nil)),
 	}.Run(ctx, spec)
 	if code := exitCode(exit, err); code != 0 {
 		return &program.Error{Code: code, Err: outcome(exit, err)}
 	}
 	return nil
+}
+
+// engineEnv is what docker and podman need of this process's environment to
+// find their engine and their own files.
+func engineEnv(p program.Process) []string {
+	env := []string{"PATH=" + cmp.Or(p.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")}
+	for _, name := range []string{
+		"HOME", "USER", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
+		"DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY",
+		"CONTAINER_HOST", "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "REGISTRY_AUTH_FILE",
+	} {
+		if value := p.Getenv(name); value != "" {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
 }
 
 // exitCode is the exit code for how a bundle ended.

@@ -32,7 +32,7 @@ func call(t *testing.T, args ...string) (stdout string, code int, err error) {
 
 func TestHelpIsGolden(t *testing.T) {
 	t.Parallel()
-	for name, args := range map[string][]string{"root": {}, "exec": {"exec", "--help"}} {
+	for name, args := range map[string][]string{"root": {}, "exec": {"exec", "--help"}, "probe": {"probe", "--help"}} {
 		got, code, err := call(t, args...)
 		if code != 0 || err != nil {
 			t.Errorf("%s: %d, %v", name, code, err)

@@ -10,8 +10,13 @@ import (
 )
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == container.InitCommand {
-		os.Exit(container.Init())
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case container.InitCommand:
+			os.Exit(container.Init())
+		case container.EnterCommand:
+			os.Exit(container.Enter())
+		}
 	}
 	program.Main(run)
 }

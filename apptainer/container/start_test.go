@@ -1,0 +1,82 @@
+package container_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+)
+
+// pairs is how many starts BenchmarkApptainerBesideBare compares; odd, for the
+// median.
+const pairs = 21
+
+// The way by Apptainer is compared with Apptainer alone, with the same options
+// and mounts, in turn.
+func BenchmarkApptainerBesideBare(b *testing.B) {
+	program := apptainerWay(b).Apptainer.Program
+	image, enter := shellImage(b), enterProgram(b)
+	for _, plain := range []bool{false, true} {
+		name := map[bool]string{false: "apptainer", true: "plain"}[plain]
+		b.Run(name, func(b *testing.B) {
+			scratch := userDir(b)
+			emptied(b, scratch)
+			w := container.Apptainer{Program: program, Enter: enter, Plain: plain}
+			ours := func() {
+				exit, err := w.Run(b.Context(), container.Container{SIF: image, Scratch: scratch, Args: []string{"true"}})
+				if err != nil || exit.Code != 0 {
+					b.Fatal(exit, err)
+				}
+			}
+			n := 0
+			bare := func() {
+				n++
+				overlay := filepath.Join(scratch, "bare", strings.Repeat("x", n))
+				must(b, os.MkdirAll(overlay, 0o755))
+				report := filepath.Join(overlay, "report")
+				must(b, os.WriteFile(report, nil, 0o600))
+				args := []string{"--silent", "exec", "--containall", "--no-home", "--no-init", "--pwd", "/", "--no-mount", "cwd"}
+				if plain {
+					args = append(args, "--writable-tmpfs")
+				} else {
+					args = append(args, "--no-mount", "bind-paths,tmp", "--overlay", overlay)
+				}
+				if plain && os.Getuid() != 0 {
+					args = append(args, "--fakeroot")
+				}
+				args = append(args, "--net", "--network", "none",
+					"--mount", "type=bind,source="+enter+",destination=/.container/init,ro",
+					"--mount", "type=bind,source="+report+",destination=/.container/report", image, "true")
+				cmd := exec.Command(program, args...)
+				cmd.Env, cmd.Dir = []string{"PATH=/usr/bin:/bin:/usr/sbin", "HOME=" + overlay}, "/"
+				if said, err := cmd.CombinedOutput(); err != nil {
+					b.Fatalf("%v: %s", err, said)
+				}
+			}
+			var ourTimes, bareTimes []time.Duration
+			for b.Loop() {
+				for range pairs {
+					ourTimes = append(ourTimes, timed(ours))
+					bareTimes = append(bareTimes, timed(bare))
+				}
+			}
+			slices.Sort(ourTimes)
+			slices.Sort(bareTimes)
+			our, alone := ourTimes[len(ourTimes)/2], bareTimes[len(bareTimes)/2]
+			b.ReportMetric(float64(our.Microseconds())/1000, "ms/ours")
+			b.ReportMetric(float64(alone.Microseconds())/1000, "ms/bare")
+			b.ReportMetric(float64(our)/float64(alone), "ratio")
+		})
+	}
+}
+
+func timed(run func()) time.Duration {
+	began := time.Now()
+	run()
+	return time.Since(began)
+}

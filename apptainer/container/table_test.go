@@ -1,0 +1,77 @@
+package container_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// difference is a row of the table in docs/containers.md: a command, and what it
+// prints by each way.
+type difference struct {
+	command string
+	prints  map[string]string
+}
+
+// differences reads the table whose head begins with "in the container".
+func differences(t *testing.T) (rows []difference) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/containers.md")
+	must(t, err)
+	var ways []string
+	for line := range strings.Lines(string(text)) {
+		cells := cellsOf(line)
+		switch {
+		case len(cells) > 1 && cells[0] == "in the container":
+			ways = cells[1:]
+		case ways != nil && len(cells) == 0:
+			return rows
+		case ways != nil && strings.HasPrefix(cells[0], "`"):
+			command, _, _ := strings.Cut(cells[0][1:], "`")
+			row := difference{command: command, prints: map[string]string{}}
+			for i, way := range ways {
+				row.prints[way] = strings.Trim(cells[i+1], "`")
+			}
+			rows = append(rows, row)
+		}
+	}
+	t.Fatal("docs/containers.md has no table that begins with: in the container")
+	return nil
+}
+
+// cellsOf are the cells of a line of a table.
+func cellsOf(line string) []string {
+	line, is := strings.CutPrefix(strings.TrimSpace(line), "|")
+	if !is {
+		return nil
+	}
+	cells := strings.Split(strings.TrimSuffix(line, "|"), "|")
+	for i := range cells {
+		cells[i] = strings.TrimSpace(cells[i])
+	}
+	return cells
+}
+
+func TestTableOfDifferencesIsTrue(t *testing.T) {
+	t.Parallel()
+	rows := differences(t)
+	onEachWay(t, func(t *testing.T, w way) {
+		_, name, _ := strings.Cut(t.Name(), "/")
+		for _, row := range rows {
+			want, ok := row.prints[name]
+			if !ok {
+				t.Fatalf("the table has no column %s", name)
+			}
+			c := w.shellImage(t)
+			c.ShmBytes = 3 << 20
+			c.ShellCommand = row.command
+			if got := strings.Join(strings.Fields(w.shell(t, c)), " "); got != want {
+				t.Errorf("%s prints %q, and the table has %q", row.command, got, want)
+			}
+		}
+		if !slices.ContainsFunc(rows, func(d difference) bool { return d.command == "id -u" }) {
+			t.Error("the table was not read")
+		}
+	})
+}

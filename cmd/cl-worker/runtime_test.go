@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// built is cl-worker as `make build` builds it, since it has to run in any
+// image: made once for all tests.
+var built struct {
+	once sync.Once
+	path string
+}
+
+func buildWorker(t *testing.T) string {
+	t.Helper()
+	built.once.Do(func() {
+		path := filepath.Join(imageDir, "cl-worker")
+		build := exec.Command("go", "build", "-o", path, ".")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		said, err := build.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, said)
+		}
+		built.path = path
+	})
+	if built.path == "" {
+		t.Fatal("the program could not be built: see the first test that needs it")
+	}
+	return built.path
+}
+
+// prepareRuntime prepares a run of the program that is really shipped, by a
+// way that its specification asks for.
+func prepareRuntime(t *testing.T, runtime spool.Runtime, command string) *execution {
+	t.Helper()
+	x := prepare(t, command, func(_ string, s *spool.Spec) { s.Runtime = runtime })
+	x.cmd.Path = buildWorker(t)
+	return x
+}
+
+func TestContainerIsRunTheWayThatTheQueueAsksFor(t *testing.T) {
+	t.Parallel()
+	apptainer, err := exec.LookPath(cmp.Or(os.Getenv("CLTEST_APPTAINER"), "apptainer"))
+	if err != nil {
+		t.Skipf("needs Apptainer, on PATH or at $CLTEST_APPTAINER: %v", err)
+	}
+	x := prepareRuntime(t, spool.RuntimeApptainer, "id -u; pwd; echo $HOME $TMPDIR; echo $FROM_IMAGE; test -e /.container/init && echo by Apptainer; echo result >file; exit 3")
+	x.cmd.Env = append(x.cmd.Env, "PATH="+filepath.Dir(apptainer)+":/usr/bin:/bin")
+	code, exit := x.start().wait()
+	if code != 3 || exit.Ran.Runtime != spool.RuntimeApptainer || exit.Ran.Reason != "apptainer was asked for" {
+		t.Errorf("exit code %d, %+v; stderr %q; the worker said: %s", code, exit, x.file("stderr"), x.log.String())
+	}
+	if got := x.file("stdout"); got != "0\n/"+bundle+"\n/"+bundle+" /"+bundle+"_tmp\nyes\nby Apptainer\n" || x.file("file") != "result\n" {
+		t.Errorf("output %q", got)
+	}
+}
+
+func TestContainerIsRunTheWayThatTheNodeHas(t *testing.T) {
+	t.Parallel()
+	x := prepareRuntime(t, "", "true")
+	x.succeed()
+	exit, err := x.attempt.ReadExit()
+	must(t, err)
+	if exit.Ran.Runtime != spool.RuntimeBuiltin || !strings.Contains(exit.Ran.Reason, "has all that it needs") {
+		t.Errorf("%+v", exit.Ran)
+	}
+}
+
+func TestNodeWithoutWhatTheQueueAsksForSaysSo(t *testing.T) {
+	t.Parallel()
+	if path, err := exec.LookPath("singularity"); err == nil {
+		t.Skipf("this machine has %s", path)
+	}
+	code, exit := prepareRuntime(t, spool.RuntimeSingularity, "true").start().wait()
+	if code != exitNoStatus || exit.Cause != spool.CausePlatform || exit.Failure != "Singularity was asked for: this node lacks the program singularity: its package singularity-ce has to be installed." {
+		t.Errorf("exit code %d, %+v", code, exit)
+	}
+}
+
+func TestProbeSaysWhatTheNodeHasAndTheChoice(t *testing.T) {
+	t.Parallel()
+	testenv.Containers(t)
+	u := testenv.Researcher(t)
+	scratch := testenv.SharedDir(t)
+	probe := func(args ...string) (string, error) {
+		cmd := exec.Command(buildWorker(t), append([]string{"probe", "--scratch", scratch}, args...)...)
+		cmd.Env, cmd.Dir = []string{"PATH=/usr/bin:/bin", "HOME=" + scratch}, "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: u.Credential}
+		var said bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &said, &said
+		err := cmd.Run()
+		return said.String(), err
+	}
+	text, err := probe()
+	if err != nil || !strings.Contains(text, "user namespaces  yes\n") || !strings.HasSuffix(text, "\nbuiltin: nothing else was asked for, and this node has all that it needs\n") {
+		t.Errorf("%v: %s", err, text)
+	}
+	text, err = probe("--json", "--runtime", "builtin")
+	var said probed
+	if err := json.Unmarshal([]byte(text), &said); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	if err != nil || said.Choice == nil || said.Choice.Way != container.WayBuiltin || said.Host.Bubblewrap.Path == "" {
+		t.Errorf("%v: %s", err, text)
+	}
+	if _, err := exec.LookPath("singularity"); err != nil {
+		text, err = probe("--runtime", "singularity")
+		if err == nil || !strings.Contains(text, "singularity was asked for: this node lacks the program singularity") {
+			t.Errorf("%v: %s", err, text)
+		}
+	}
+	if _, code, err := call(t, "probe", "--runtime", "rkt"); code != program.ExitUsage || err == nil {
+		t.Errorf("%d, %v", code, err)
+	}
+}
