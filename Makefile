@@ -58,7 +58,7 @@ demo: cluster-up install ## set up all there is and watch bundles run; IMAGE=…
 
 .PHONY: bench
 bench: cluster-up install ## measure; ONLY=main measures one area
-	ONLY='$(ONLY)' $(if $(root),,sudo --preserve-env=ONLY) $(shared)/bin/bench
+	ONLY='$(ONLY)' $(if $(root),,sudo --preserve-env=ONLY,IMAGE,LONG,CLTEST_APPTAINER) $(shared)/bin/bench
 
 .PHONY: sim
 sim: ## simulate a site by SEEDS=10000 seeds from FIRST=1 on; SEED=17 [ONLY=crash.3] tells one step by step

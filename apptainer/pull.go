@@ -30,16 +30,16 @@ func readContents(image v1.Image, architecture string) (c contents, err error) {
 		return c, fmt.Errorf("read the manifest: %w", err)
 	}
 	c.layers = manifest.Layers
-	for i, l := range c.layers {
-		if err := checkLayer(l); err != nil {
-			return c, fmt.Errorf("layer %d of %d: %w", i+1, len(c.layers), err)
-		}
-	}
 	if c.config, err = image.ConfigFile(); err != nil {
 		return c, fmt.Errorf("read the configuration: %w", err)
 	}
 	if err := checkPlatform(c.config, architecture); err != nil {
-		return c, err
+		return c, err // before its layers: those of a Windows image are odd, too
+	}
+	for i, l := range c.layers {
+		if err := checkLayer(l); err != nil {
+			return c, fmt.Errorf("layer %d of %d: %w", i+1, len(c.layers), err)
+		}
 	}
 	if len(c.layers) != len(c.config.RootFS.DiffIDs) || len(c.layers) > maxLayers {
 		return c, fmt.Errorf("its manifest lists %d layers, its configuration %d, and at most %d are handled",

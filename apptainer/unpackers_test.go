@@ -54,9 +54,15 @@ func added(name string) bool {
 // conversion adds.
 func convertedTree(t *testing.T, img v1.Image) (map[string]string, error) {
 	t.Helper()
+	return treeBy(t, apptainer.Converter{}, img)
+}
+
+func treeBy(t *testing.T, c apptainer.Converter, img v1.Image) (map[string]string, error) {
+	t.Helper()
+	c.Registry = quick()
 	reg, dir := imagetest.Start(t), t.TempDir()
 	sif, root := filepath.Join(dir, "x.sif"), filepath.Join(dir, "root")
-	if err := (apptainer.Converter{Registry: quick()}).Convert(t.Context(), resolve(t, reg.Push(t, "x", img)), sif, nil); err != nil {
+	if err := c.Convert(t.Context(), resolve(t, reg.Push(t, "x", img)), sif, nil); err != nil {
 		return nil, err
 	}
 	config, err := apptainer.Config(sif)

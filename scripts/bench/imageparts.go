@@ -38,6 +38,7 @@ func playPart(ctx context.Context, part string, args []string, out io.Writer) er
 		"serve":   {1, servePart},
 		"convert": {3, convertPart},
 		"floor":   {2, floorPart},
+		"start":   {4, startPart},
 	}
 	p, ok := parts[part]
 	if !ok || len(args) != p.args {
@@ -120,7 +121,8 @@ func convertPart(ctx context.Context, args []string, _ io.Writer) error {
 
 // floorPart reads an image as anyone has to who makes use of it: its layers,
 // three at a time, checked against their digests by the registry's client, and
-// unzipped; by the libraries that a conversion uses.
+// unzipped; by the libraries that a conversion uses. With "diffids" it takes the
+// digests of what they unpack to, too.
 func floorPart(ctx context.Context, args []string, _ io.Writer) error {
 	ref, err := name.ParseReference(args[0])
 	if err != nil {
@@ -149,7 +151,7 @@ func floorPart(ctx context.Context, args []string, _ io.Writer) error {
 				return fmt.Errorf("read a layer: %w", err)
 			}
 			to := io.Discard
-			if args[1] == "both" {
+			if args[1] == "diffids" {
 				to = sha256.New()
 			}
 			_, err = io.Copy(to, content)

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+)
+
+// starts is how often a container is started each way.
+const starts = 40
+
+// startFigures measures how long a container lasts whose command does nothing,
+// from its request to its end.
+func (b *imageBench) startFigures(ctx context.Context) (figures []figure, err error) {
+	kept := filepath.Join(b.images, "start")
+	if err := makeImage(ctx, recipe{programs: []string{"/bin/true", "/bin/sh"}}, kept); err != nil {
+		return nil, err
+	}
+	image, stop, err := b.serve(ctx, kept)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	sif := filepath.Join(b.dir, "start.sif")
+	if out, err := b.command(ctx, b.self, "convert", image, sif, b.temp).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("convert: %w: %s", err, out)
+	}
+	// The worker's own program is what begins a container on a node.
+	cmd := b.command(ctx, b.self, "start", sif, b.dir, filepath.Join(b.dir, "cl-worker"), b.apptainer)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("start containers: %w", err)
+	}
+	took := map[string][]float64{}
+	if err := json.Unmarshal(out, &took); err != nil {
+		return nil, fmt.Errorf("start containers: %w", err)
+	}
+	figures = []figure{{
+		name: "images/start_builtin", value: median(took["builtin"]), unit: "ms", against: "bare_squashfuse_bwrap", base: median(took["bare"]), bar: 25, barText: "25",
+	}}
+	if bare := took["apptainer_exec"]; len(bare) > 0 {
+		base := median(bare)
+		figures = append(figures, figure{
+			name: "images/start_apptainer", value: median(took["apptainer"]), unit: "ms", against: "apptainer_exec", base: base, bar: 1.05 * base, barText: fmt.Sprintf("1.05x=%.3g", 1.05*base),
+		})
+	}
+	return figures, nil
+}
+
+// startPart starts containers each way in turn, and prints how many
+// milliseconds each took.
+func startPart(ctx context.Context, args []string, out io.Writer) error {
+	sif, scratch, worker, program := args[0], args[1], args[2], args[3]
+	c := container.Container{SIF: sif, Args: []string{"/bin/true"}, Scratch: scratch, Stderr: os.Stderr}
+	run := func(way interface {
+		Run(ctx context.Context, c container.Container) (container.Exit, error)
+	},
+	) func() error {
+		return func() error {
+			exit, err := way.Run(ctx, c)
+			if err == nil && exit.Code != 0 {
+				err = fmt.Errorf("the command ended with %+v", exit)
+			}
+			return err
+		}
+	}
+	begin := []string{worker, container.InitCommand}
+	shell := func(args ...string) func() error {
+		return func() error {
+			if said, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
+				return fmt.Errorf("%s: %w: %s", args[0], err, said)
+			}
+			return nil
+		}
+	}
+	image, err := apptainer.Config(sif)
+	if err != nil {
+		return err
+	}
+	ways := map[string]func() error{
+		"builtin": run(container.Builtin{Init: begin}), "bare": shell("sh", "-c", fmt.Sprintf(bareScript, image.Offset, sif, "true", "/dev/null")),
+	}
+	names := []string{"builtin", "bare"}
+	if program != "" {
+		ways["apptainer"] = run(container.Apptainer{Program: program, Init: begin, Enter: worker})
+		ways["apptainer_exec"] = shell(program, "exec", sif, "/bin/true")
+		names = append(names, "apptainer", "apptainer_exec")
+	}
+	took := map[string][]float64{}
+	for round := range starts + 1 {
+		for _, name := range names {
+			start := time.Now()
+			if err := ways[name](); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			if round > 0 { // the first finds nothing in memory
+				took[name] = append(took[name], float64(time.Since(start).Microseconds())/1000)
+			}
+		}
+	}
+	if err := json.NewEncoder(out).Encode(took); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}
+
+// programSources are programs of this machine and the libraries that their
+// linker names.
+func programSources(ctx context.Context, programs []string) ([]source, error) {
+	var sources []source
+	seen := map[string]bool{}
+	add := func(path string) error {
+		if seen[path] {
+			return nil
+		}
+		seen[path] = true
+		info, err := os.Stat(path)
+		if err != nil {
+			return fmt.Errorf("find a program's files: %w", err)
+		}
+		sources = append(sources, source{path, info})
+		return nil
+	}
+	for _, program := range programs {
+		if err := add(program); err != nil {
+			return nil, err
+		}
+		list, err := exec.CommandContext(ctx, "ldd", program).Output()
+		if err != nil {
+			return nil, fmt.Errorf("find the libraries of %s: %w", program, err)
+		}
+		for word := range strings.FieldsSeq(string(list)) {
+			if !strings.HasPrefix(word, "/") {
+				continue
+			}
+			if err := add(word); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return sources, nil
+}
