@@ -1,14 +1,12 @@
 package apptainer
 
 import (
-	"archive/tar"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -63,15 +61,20 @@ func fileError(err error) error {
 	return sentence{text: err.Error(), cause: err, transient: transient}
 }
 
-// file is one of an image's files, open.
+// file is one of an image's files, open from an offset on.
 type file struct {
-	*io.SectionReader
+	io.Reader
 	io.Closer
+
+	size int64 // of all of it
 }
 
 // files are the files of an image: a directory, or a tar file.
 type files interface {
-	open(name string) (file, error)
+	// open opens a file at an offset that is at most its size.
+	open(ctx context.Context, name string, offset int64) (file, error)
+	// inPlace says whether any byte of them is there at no cost.
+	inPlace() bool
 	close()
 }
 
@@ -81,121 +84,35 @@ type directory struct {
 	path     string
 }
 
-func (d directory) open(name string) (file, error) {
+func (d directory) open(_ context.Context, name string, offset int64) (file, error) {
 	f, err := d.registry.openFile(filepath.Join(d.path, name))
 	if err != nil {
 		return file{}, err
 	}
 	info, err := f.Stat()
+	if err == nil {
+		_, err = f.Seek(offset, io.SeekStart)
+	}
 	if err != nil {
 		return file{}, errors.Join(fileError(err), f.Close())
 	}
-	return file{io.NewSectionReader(f, 0, info.Size()), f}, nil
+	return file{f, f, info.Size()}, nil
 }
 
-func (d directory) close() {}
-
-// archive is a tar file, each of whose files can be read from any byte.
-type archive struct {
-	f       *os.File
-	entries map[string]archived
-}
-
-// archived is where a file lies in an archive, or what it is a link to.
-type archived struct {
-	offset, size int64
-	link         string
-}
-
-// maxArchived bounds the memory that an archive's list takes.
-const maxArchived = 100_000
-
-// openArchive lists a tar file; of names that are there twice the last counts.
-func (r Registry) openArchive(path string) (_ *archive, err error) {
-	f, err := r.openFile(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, f.Close())
-		}
-	}()
-	a := &archive{f: f, entries: map[string]archived{}}
-	for r := tar.NewReader(f); ; {
-		header, err := r.Next()
-		switch {
-		case err == io.EOF:
-			return a, nil
-		case err != nil && len(a.entries) == 0:
-			return nil, sentence{text: path + " is not a tar file; one that is compressed has to be unpacked first", cause: err}
-		case err != nil:
-			return nil, fileError(fmt.Errorf("read %s: %w", path, err))
-		case len(a.entries) == maxArchived:
-			return nil, fmt.Errorf("%s has more than %d files in it", path, maxArchived)
-		}
-		if err := a.add(header); err != nil {
-			return nil, fileError(fmt.Errorf("read %s: %w", path, err))
-		}
-	}
-}
-
-func (a *archive) add(header *tar.Header) error {
-	name := path.Clean("/" + header.Name)
-	switch header.Typeflag {
-	case tar.TypeReg:
-		if _, sparse := header.PAXRecords["GNU.sparse.major"]; sparse {
-			return fmt.Errorf("%s is sparse", header.Name)
-		}
-		// The reader of the archive takes no more of the file than it has given.
-		offset, err := a.f.Seek(0, io.SeekCurrent)
-		if err != nil {
-			return err //nolint:wrapcheck // it names the file
-		}
-		a.entries[name] = archived{offset: offset, size: header.Size}
-	case tar.TypeSymlink:
-		a.entries[name] = archived{link: path.Join(path.Dir(name), header.Linkname)} //nolint:gosec // nothing is extracted
-	case tar.TypeLink:
-		a.entries[name] = archived{link: path.Clean("/" + header.Linkname)}
-	case tar.TypeGNUSparse:
-		return fmt.Errorf("%s is sparse", header.Name)
-	}
-	return nil
-}
-
-func (a *archive) open(name string) (file, error) {
-	const links = 8 // docker save once had a link for a layer that came twice
-	at := path.Clean("/" + name)
-	for range links {
-		e, ok := a.entries[at]
-		switch {
-		case !ok:
-			return file{}, sentence{text: fmt.Sprintf("there is no %s in it", name), cause: fs.ErrNotExist}
-		case e.link != "":
-			at = e.link
-		default:
-			return file{io.NewSectionReader(a.f, e.offset, e.size), io.NopCloser(nil)}, nil
-		}
-	}
-	return file{}, fmt.Errorf("%s in it is a link that leads nowhere", name)
-}
-
-func (a *archive) close() { _ = a.f.Close() }
+func (d directory) inPlace() bool { return true }
+func (d directory) close()        {}
 
 // readFile reads a small file whole.
 func readFile(ctx context.Context, fs files, name string) ([]byte, error) {
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	f, err := fs.open(name)
+	f, err := fs.open(ctx, name, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	if f.Size() > maxManifestBytes {
-		return nil, fmt.Errorf("%s is of %d bytes, and at most %d are handled", strings.TrimPrefix(name, "/"), f.Size(), maxManifestBytes)
+	if f.size > maxManifestBytes {
+		return nil, fmt.Errorf("%s is of %d bytes, and at most %d are handled", strings.TrimPrefix(name, "/"), f.size, maxManifestBytes)
 	}
-	data, err := io.ReadAll(f)
+	data, err := io.ReadAll(io.LimitReader(f, maxManifestBytes))
 	if err != nil {
 		return nil, fileError(err)
 	}

@@ -45,22 +45,16 @@ func (s *localStore) allowed(ctx context.Context) (now string, private bool, err
 }
 
 func (s *localStore) blob(ctx context.Context, blob v1.Descriptor, offset int64) (io.ReadCloser, error) {
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
 	name, ok := s.named(blob.Digest)
 	if !ok {
 		return nil, fmt.Errorf("it has no blob %s", blob.Digest)
 	}
-	f, err := s.files.open(name)
+	f, err := s.files.open(ctx, name, offset)
 	if err != nil {
 		return nil, err
 	}
-	if f.Size() != blob.Size {
-		return nil, errors.Join(fmt.Errorf("%s is of %d bytes, not %d as its manifest says", name, f.Size(), blob.Size), f.Close())
-	}
-	if _, err := f.Seek(offset, io.SeekStart); err != nil {
-		return nil, errors.Join(fileError(err), f.Close())
+	if f.size != blob.Size {
+		return nil, errors.Join(fmt.Errorf("%s is of %d bytes, not %d as its manifest says", name, f.size, blob.Size), f.Close())
 	}
 	return f, nil
 }
@@ -71,8 +65,8 @@ func (r Registry) layout(ref Reference) *localStore {
 }
 
 // ociArchive gives the store of an OCI layout in a tar file.
-func (r Registry) ociArchive(ref Reference) (*localStore, error) {
-	a, err := r.openArchive(ref.path)
+func (r Registry) ociArchive(ctx context.Context, ref Reference) (*localStore, error) {
+	a, err := r.openArchive(ctx, ref.path)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +174,7 @@ type savedImage struct {
 // dockerArchive gives the store of an archive that docker save made. It has no
 // manifest as registries have them, so one is made of what the archive holds.
 func (r Registry) dockerArchive(ctx context.Context, ref Reference) (*localStore, error) {
-	a, err := r.openArchive(ref.path)
+	a, err := r.openArchive(ctx, ref.path)
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +229,7 @@ func readSaved(ctx context.Context, a *archive, within string, blobs map[v1.Hash
 	out := v1.Manifest{SchemaVersion: 2, MediaType: types.DockerManifestSchema2, Layers: []v1.Descriptor{}}
 	out.Config = v1.Descriptor{MediaType: types.DockerConfigJSON, Digest: digest, Size: size}
 	for i, name := range image.Layers {
-		d, err := savedLayer(a, name, config.RootFS.DiffIDs[i])
+		d, err := savedLayer(ctx, a, name, config.RootFS.DiffIDs[i])
 		if err != nil {
 			return manifest{}, err
 		}
@@ -284,16 +278,18 @@ var digestName = regexp.MustCompile(`(?:^blobs/sha256/|^)([0-9a-f]{64})(?:\.tar\
 
 // savedLayer describes a layer of an archive. One that is not compressed has
 // the digest of its content, and others' is in their name, or is counted.
-func savedLayer(a *archive, name string, diffID v1.Hash) (v1.Descriptor, error) {
-	f, err := a.open(name)
+func savedLayer(ctx context.Context, a *archive, name string, diffID v1.Hash) (v1.Descriptor, error) {
+	f, err := a.open(ctx, name, 0)
 	if err != nil {
 		return v1.Descriptor{}, err
 	}
-	d := v1.Descriptor{MediaType: types.DockerUncompressedLayer, Digest: diffID, Size: f.Size()}
+	d := v1.Descriptor{MediaType: types.DockerUncompressedLayer, Digest: diffID, Size: f.size}
 	magic := make([]byte, 4)
-	if _, err := f.ReadAt(magic, 0); err != nil && !errors.Is(err, io.EOF) {
+	n, err := io.ReadFull(f, magic)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return d, fileError(err)
 	}
+	magic = magic[:n]
 	switch {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
 		d.MediaType = types.DockerLayer
@@ -310,6 +306,7 @@ func savedLayer(a *archive, name string, diffID v1.Hash) (v1.Descriptor, error) 
 	if err != nil {
 		return d, fmt.Errorf("count a layer's digest: %w", err)
 	}
+	_, _ = sum.Write(magic) // never fails
 	if _, err := io.Copy(sum, f); err != nil {
 		return d, fileError(err)
 	}

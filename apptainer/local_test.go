@@ -3,7 +3,9 @@ package apptainer_test
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -132,12 +134,29 @@ func saved(tb testing.TB, path string, since25 bool, images map[string]v1.Image)
 	writeTar(tb, path, append(files, archiveFile{name: "manifest.json", content: data})...)
 }
 
+func gzipFile(tb testing.TB, from, to string) {
+	tb.Helper()
+	data, err := os.ReadFile(from)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var buf bytes.Buffer
+	w := gzip.NewWriter(&buf)
+	if _, err := w.Write(data); err != nil {
+		tb.Fatal(err)
+	}
+	if err := errors.Join(w.Close(), os.WriteFile(to, buf.Bytes(), 0o600)); err != nil {
+		tb.Fatal(err)
+	}
+}
+
 // everywhere puts an image in each kind of place, and gives its references.
 func everywhere(tb testing.TB, dir string, img v1.Image) map[string]string {
 	tb.Helper()
 	refs := map[string]string{"registry": imagetest.Start(tb).Push(tb, "x", img)}
 	saved(tb, filepath.Join(dir, "old.tar"), false, map[string]v1.Image{"debian:12": img})
 	saved(tb, filepath.Join(dir, "new.tar"), true, map[string]v1.Image{"debian:12": img})
+	gzipFile(tb, filepath.Join(dir, "old.tar"), filepath.Join(dir, "old.tar.gz"))
 	tag, err := name.NewTag("debian:12")
 	if err != nil {
 		tb.Fatal(err)
@@ -166,7 +185,8 @@ func everywhere(tb testing.TB, dir string, img v1.Image) map[string]string {
 	}
 	writeTar(tb, filepath.Join(dir, "layout.tar"), files...)
 	for name, ref := range map[string]string{
-		"docker save": "docker-archive:%s/old.tar", "docker save by tag": "docker-archive:%s/old.tar:debian:12", "docker save 25": "docker-archive:%s/new.tar:@0",
+		"docker save with gzip": "docker-archive:%s/old.tar.gz:debian:12",
+		"docker save":           "docker-archive:%s/old.tar", "docker save by tag": "docker-archive:%s/old.tar:debian:12", "docker save 25": "docker-archive:%s/new.tar:@0",
 		"crane": "docker-archive:%s/crane.tar", "layout": "oci:%s/layout", "layout by name": "oci:%s/layout:v1", "layout archive": "oci-archive:%s/layout.tar:v1",
 	} {
 		refs[name] = fmt.Sprintf(ref, dir)
@@ -273,6 +293,11 @@ func TestImageInAFileIsChosenByNameOrRefusedInWords(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "text.tar"), []byte(strings.Repeat("text", 1000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	gzipFile(t, filepath.Join(dir, "text.tar"), filepath.Join(dir, "text.tar.gz"))
+	gzipFile(t, filepath.Join(dir, "two.tar"), filepath.Join(dir, "short.tar.gz"))
+	if err := os.Truncate(filepath.Join(dir, "short.tar.gz"), 300); err != nil {
+		t.Fatal(err)
+	}
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe.tar"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -305,6 +330,8 @@ func TestImageInAFileIsChosenByNameOrRefusedInWords(t *testing.T) {
 		"docker-archive:" + dir + "/two.tar:@2":                                    "it has no image @2",
 		"docker-archive:" + dir + "/none.tar":                                      "no such file or directory",
 		"docker-archive:" + dir + "/text.tar":                                      "is not a tar file",
+		"docker-archive:" + dir + "/short.tar.gz":                                  "unexpected EOF",
+		"docker-archive:" + dir + "/text.tar.gz":                                   "it is not a tar file, or compressed otherwise than with gzip",
 		"docker-archive:" + dir + "/pipe.tar":                                      "is not a regular file",
 		"docker-archive:" + dir + "/out.tar":                                       "path escapes",
 		"docker-archive:" + dir + "/circle.tar":                                    "leads nowhere",

@@ -62,10 +62,10 @@ func openImage(ctx context.Context, s store, digest string) (v1.Image, error) {
 	return image, nil
 }
 
-// isLocal says whether its blobs are files that lie there.
+// isLocal says whether its blobs lie there, to be read again at no cost.
 func (o *opened) isLocal() bool {
-	_, ok := o.store.(*localStore)
-	return ok
+	local, ok := o.store.(*localStore)
+	return ok && local.files.inPlace()
 }
 
 // close lets go of connections and files. Readers of blobs are closed by those

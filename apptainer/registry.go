@@ -182,7 +182,7 @@ func (r Registry) store(ctx context.Context, ref Reference) (store, error) {
 	case OCILayout:
 		return r.layout(ref), nil
 	case OCIArchive:
-		return r.ociArchive(ref)
+		return r.ociArchive(ctx, ref)
 	case SIF:
 		return nil, errors.New("it is a SIF, which has no layers")
 	default:
