@@ -4,6 +4,8 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +53,36 @@ func TestBadConfigurationsAreRefusedInOneSentence(t *testing.T) {
 		}
 		if err != nil && !strings.HasPrefix(err.Error(), path) {
 			t.Errorf("%s: error %q does not name the file", path, err)
+		}
+	}
+}
+
+// documented says whether a line of the table of keys names the key of a table.
+func documented(lines []string, table, key string) bool {
+	return slices.ContainsFunc(lines, func(line string) bool {
+		first, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " | ")
+		whole := strings.Contains(first, "`"+strings.TrimPrefix(table+"."+key, ".")+"`")
+		return whole || table != "" && strings.Contains(first, "`"+table+".") && strings.Contains(first, "`"+key+"`")
+	})
+}
+
+func TestOperatorsAreToldOfEachKey(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/operators.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool { return !strings.HasPrefix(line, "| `") })
+	for table, of := range map[string]any{
+		"": config{}, "slurm": slurmConfig{}, "image": imageConfig{}, `image.registry."HOST"`: registryConfig{}, "link": linkConfig{},
+		"cache": cacheConfig{}, "staging": stagingConfig{}, "queue.NAME": queueConfig{},
+	} {
+		for f := range reflect.TypeOf(of).Fields() {
+			key, kind := f.Tag.Get("toml"), f.Type.Kind()
+			isTable := kind == reflect.Struct || kind == reflect.Map || kind == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct
+			if key != "" && !isTable && !documented(lines, table, key) {
+				t.Errorf("docs/operators.md does not say what %q of [%s] means", key, table)
+			}
 		}
 	}
 }
