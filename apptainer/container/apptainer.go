@@ -190,7 +190,7 @@ type apptainerSpec struct {
 // 1.0 did not know yet is not in it.
 func (s apptainerSpec) args(scratch, report string, binds []Bind) []string {
 	args := []string{
-		s.Program, "--silent", "exec",
+		s.Program, "--silent", "--nocolor", "exec",
 		"--containall", "--no-home", "--no-init", "--no-mount", "bind-paths,cwd", "--pwd", "/",
 	}
 	switch {

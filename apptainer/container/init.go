@@ -179,7 +179,8 @@ func (c *container) end() {
 	case c.squashfuse == 0 && c.bubblewrap == 0 && c.program == 0:
 		return
 	case c.plain():
-		killSession(os.Getpid())
+		c.endSession()
+		return
 	default:
 		_ = syscall.Kill(-1, syscall.SIGKILL)
 	}

@@ -223,6 +223,28 @@ func lastLine(said string) string {
 	return last
 }
 
+// sessionEnd is how long what Apptainer has started may take to end by itself
+// once it has ended.
+const sessionEnd = 20 * time.Millisecond
+
+// endSession is end for an init without a pid namespace. All that is left of
+// Apptainer are its children, which it is the subreaper of, and as a rule there
+// are none.
+func (c *container) endSession() {
+	kill := time.NewTimer(sessionEnd)
+	defer kill.Stop()
+	for {
+		select {
+		case _, ok := <-c.deaths:
+			if !ok {
+				return
+			}
+		case <-kill.C:
+			killSession(os.Getpid())
+		}
+	}
+}
+
 // sessionProcesses lists the processes of a session but its leader.
 func sessionProcesses(session int) []int {
 	entries, err := os.ReadDir("/proc")

@@ -204,7 +204,7 @@ func (w Ways) tryApptainer(ctx context.Context, f *Finding, dir string) error {
 		return err //nolint:wrapcheck // it names the file
 	}
 	_, err = call(ctx, []string{
-		f.Path, "--silent", "exec", "--containall", "--no-home", "--no-init", "--no-mount", "cwd,bind-paths", "--pwd", "/",
+		f.Path, "--silent", "--nocolor", "exec", "--containall", "--no-home", "--no-init", "--no-mount", "cwd,bind-paths", "--pwd", "/",
 		"--mount", mountOption("source", self, "destination", enterProgram) + ",ro", root, enterProgram, EnterCommand,
 	}, apptainerEnv(dir))
 	var failed *callError

@@ -5,7 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
+	"strconv"
 	"testing"
 	"time"
 
@@ -36,24 +36,12 @@ func BenchmarkApptainerBesideBare(b *testing.B) {
 			n := 0
 			bare := func() {
 				n++
-				overlay := filepath.Join(scratch, "bare", strings.Repeat("x", n))
-				must(b, os.MkdirAll(overlay, 0o755))
-				report := filepath.Join(overlay, "report")
-				must(b, os.WriteFile(report, nil, 0o600))
-				args := []string{"--silent", "exec", "--containall", "--no-home", "--no-init", "--pwd", "/", "--no-mount", "cwd"}
-				if plain {
-					args = append(args, "--writable-tmpfs")
-				} else {
-					args = append(args, "--no-mount", "bind-paths,tmp", "--overlay", overlay)
-				}
-				if plain && os.Getuid() != 0 {
-					args = append(args, "--fakeroot")
-				}
-				args = append(args, "--net", "--network", "none",
-					"--mount", "type=bind,source="+enter+",destination=/.container/init,ro",
-					"--mount", "type=bind,source="+report+",destination=/.container/report", image, "true")
-				cmd := exec.Command(program, args...)
-				cmd.Env, cmd.Dir = []string{"PATH=/usr/bin:/bin:/usr/sbin", "HOME=" + overlay}, "/"
+				dir := filepath.Join(scratch, "bare"+strconv.Itoa(n))
+				must(b, os.MkdirAll(filepath.Join(dir, "overlay"), 0o755))
+				must(b, os.Mkdir(filepath.Join(dir, "shm"), 0o755))
+				must(b, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+				cmd := exec.Command(program, bareArgs(dir, image, enter, plain)...)
+				cmd.Env, cmd.Dir = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin", "HOME=" + dir}, "/"
 				if said, err := cmd.CombinedOutput(); err != nil {
 					b.Fatalf("%v: %s", err, said)
 				}
@@ -73,6 +61,20 @@ func BenchmarkApptainerBesideBare(b *testing.B) {
 			b.ReportMetric(float64(our)/float64(alone), "ratio")
 		})
 	}
+}
+
+// bareArgs are the arguments of Apptainer alone.
+func bareArgs(dir, image, enter string, plain bool) []string {
+	args := []string{"--silent", "--nocolor", "exec", "--containall", "--no-home", "--no-init", "--no-mount", "bind-paths,cwd", "--pwd", "/"}
+	if plain {
+		args = append(args, "--fakeroot", "--writable-tmpfs")
+	} else {
+		args = append(args, "--no-mount", "tmp", "--overlay", filepath.Join(dir, "overlay"), "--mount", "type=bind,source="+filepath.Join(dir, "shm")+",destination=/dev/shm")
+	}
+	return append(args, "--net", "--network", "none",
+		"--mount", "type=bind,source="+filepath.Join(dir, "file")+",destination=/etc/hosts",
+		"--mount", "type=bind,source="+enter+",destination=/.container/init,ro",
+		"--mount", "type=bind,source="+filepath.Join(dir, "file")+",destination=/.container/report", image, "true")
 }
 
 func timed(run func()) time.Duration {

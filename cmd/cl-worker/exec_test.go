@@ -45,6 +45,8 @@ type execution struct {
 	spec    spool.Spec
 	cmd     *exec.Cmd
 	log     bytes.Buffer
+	program string // for jobs; empty means this one
+	path    string // what jobs have in PATH first, with a colon
 }
 
 // prepare writes the specification that change makes of a plain one.

@@ -45,20 +45,28 @@ func buildWorker(t *testing.T) string {
 
 // prepareRuntime prepares a run of the program that is really shipped, by a
 // way that its specification asks for.
-func prepareRuntime(t *testing.T, runtime spool.Runtime, command string) *execution {
+func prepareRuntime(t *testing.T, runtime spool.Runtime, gpus int, command string) *execution {
 	t.Helper()
-	x := prepare(t, command, func(_ string, s *spool.Spec) { s.Runtime = runtime })
-	x.cmd.Path = buildWorker(t)
+	x := prepare(t, command, func(_ string, s *spool.Spec) { s.Runtime, s.GPUs = runtime, gpus })
+	x.program = buildWorker(t)
+	x.cmd.Path = x.program
 	return x
+}
+
+// findApptainer is the Apptainer of this machine.
+func findApptainer(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath(cmp.Or(os.Getenv("CLTEST_APPTAINER"), "apptainer"))
+	if err != nil {
+		t.Skipf("needs Apptainer, on PATH or at $CLTEST_APPTAINER: %v", err)
+	}
+	return path
 }
 
 func TestContainerIsRunTheWayThatTheQueueAsksFor(t *testing.T) {
 	t.Parallel()
-	apptainer, err := exec.LookPath(cmp.Or(os.Getenv("CLTEST_APPTAINER"), "apptainer"))
-	if err != nil {
-		t.Skipf("needs Apptainer, on PATH or at $CLTEST_APPTAINER: %v", err)
-	}
-	x := prepareRuntime(t, spool.RuntimeApptainer, "id -u; pwd; echo $HOME $TMPDIR; echo $FROM_IMAGE; test -e /.container/init && echo by Apptainer; echo result >file; exit 3")
+	apptainer := findApptainer(t)
+	x := prepareRuntime(t, spool.RuntimeApptainer, 0, "id -u; pwd; echo $HOME $TMPDIR; echo $FROM_IMAGE; test -e /.container/init && echo by Apptainer; echo result >file; exit 3")
 	x.cmd.Env = append(x.cmd.Env, "PATH="+filepath.Dir(apptainer)+":/usr/bin:/bin")
 	code, exit := x.start().wait()
 	if code != 3 || exit.Ran.Runtime != spool.RuntimeApptainer || exit.Ran.Reason != "apptainer was asked for" {
@@ -71,7 +79,7 @@ func TestContainerIsRunTheWayThatTheQueueAsksFor(t *testing.T) {
 
 func TestContainerIsRunTheWayThatTheNodeHas(t *testing.T) {
 	t.Parallel()
-	x := prepareRuntime(t, "", "true")
+	x := prepareRuntime(t, "", 0, "true")
 	x.succeed()
 	exit, err := x.attempt.ReadExit()
 	must(t, err)
@@ -85,7 +93,7 @@ func TestNodeWithoutWhatTheQueueAsksForSaysSo(t *testing.T) {
 	if path, err := exec.LookPath("singularity"); err == nil {
 		t.Skipf("this machine has %s", path)
 	}
-	code, exit := prepareRuntime(t, spool.RuntimeSingularity, "true").start().wait()
+	code, exit := prepareRuntime(t, spool.RuntimeSingularity, 0, "true").start().wait()
 	if code != exitNoStatus || exit.Cause != spool.CausePlatform || exit.Failure != "Singularity was asked for: this node lacks the program singularity: its package singularity-ce has to be installed." {
 		t.Errorf("exit code %d, %+v", code, exit)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"os"
@@ -21,8 +22,8 @@ import (
 // a bridge do, and returns the job's id.
 func (x *execution) allocate(options ...string) string {
 	x.t.Helper()
-	must(x.t, copyProgram(filepath.Join(string(x.layout), "bin", "cl-worker")))
-	return strings.TrimSpace(x.slurm("#!/bin/sh\nexec "+filepath.Join(string(x.layout), "bin", "cl-worker")+" exec "+x.attempt.SpecPath()+"\n",
+	must(x.t, copyProgram(cmp.Or(x.program, "/proc/self/exe"), filepath.Join(string(x.layout), "bin", "cl-worker")))
+	return strings.TrimSpace(x.slurm("#!/bin/sh\nPATH="+x.path+"$PATH exec "+filepath.Join(string(x.layout), "bin", "cl-worker")+" exec "+x.attempt.SpecPath()+"\n",
 		append([]string{
 			"sbatch", "--parsable", "--export=NONE", "--propagate=NONE", "--no-requeue", "--open-mode=append",
 			"--nodes=1", "--ntasks=1", "--chdir=/", "--output=" + x.attempt.OutputPath(),
@@ -47,9 +48,9 @@ func (x *execution) slurm(stdin string, args ...string) string {
 	return string(out)
 }
 
-// copyProgram copies this very program to where nodes and researcher see it.
-func copyProgram(to string) error {
-	from, err := os.Open("/proc/self/exe")
+// copyProgram copies a program to where nodes and researcher see it.
+func copyProgram(program, to string) error {
+	from, err := os.Open(program)
 	if err != nil {
 		return err
 	}
@@ -124,5 +125,25 @@ func TestCancelledJobLeavesPartialResultsAndAnExitRecord(t *testing.T) {
 	exit := x.recorded(job)
 	if !exit.Terminated || exit.ExitCode == nil || *exit.ExitCode != 137 || x.file("began") != "ready\n" {
 		t.Errorf("%+v, partial result %q", exit, x.file("began"))
+	}
+}
+
+func TestJobThatAsksForApptainerIsAsAnyOther(t *testing.T) {
+	t.Parallel()
+	testenv.Slurm(t)
+	apptainer := findApptainer(t)
+	x := prepareRuntime(t, spool.RuntimeApptainer, 2, "echo /dev/nvidia[0-9]*; echo $CUDA_VISIBLE_DEVICES; echo ready > began; trap 'echo saved; exit 4' TERM; while :; do sleep 0.1; done")
+	x.path = filepath.Dir(apptainer) + ":"
+	job := x.allocate("--partition=gpu", "--gres=gpu:2", "--mem=300M")
+	x.awaitCommand()
+	x.slurm("", "scancel", job)
+	exit := x.recorded(job)
+	if !exit.Terminated || exit.ExitCode == nil || *exit.ExitCode != 4 || exit.Ran.Runtime != spool.RuntimeApptainer || exit.Usage.MemoryPeak == 0 {
+		said, _ := os.ReadFile(x.attempt.OutputPath())
+		t.Errorf("%+v; its output: %s", exit, said)
+	}
+	lines := strings.Split(x.file("stdout"), "\n")
+	if len(lines) != 4 || len(strings.Fields(lines[0])) != 2 || lines[1] != "0,1" || lines[2] != "saved" {
+		t.Errorf("output %q", lines)
 	}
 }
