@@ -170,7 +170,7 @@ func TestBridgeThatCannotStartSaysWhy(t *testing.T) {
 func TestNodeThatCannotRunContainersIsOneSentence(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ take, want string }{
-		"no /dev/fuse":       {"mount -t tmpfs none /dev", `has no /dev/fuse`},
+		"no way to an image": {"mount --bind /dev/null /dev/fuse; mount --bind /dev/null /usr/bin/unsquashfs", `the image cannot be unpacked instead: this node lacks the program unsquashfs`},
 		"no user namespaces": {"echo 0 >/proc/sys/user/max_user_namespaces", `does not let ordinary users make user namespaces`},
 	} {
 		t.Run(name, func(t *testing.T) {
