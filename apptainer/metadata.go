@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 )
 
 // What Apptainer looks for in a root file system at run time: see
@@ -15,7 +17,7 @@ import (
 // internal/pkg/build/sources/base_environment.go for what it makes itself.
 const (
 	baseEnvironment = `#!/bin/sh
-export PATH="${PATH:-` + DefaultPath + `}"
+export PATH="${PATH:-` + sifconfig.DefaultPath + `}"
 `
 	// The library path is where Apptainer's --nv binds the driver's libraries.
 	lastEnvironment = `#!/bin/sh
@@ -27,9 +29,6 @@ fi
 export LD_LIBRARY_PATH
 `
 )
-
-// DefaultPath is the PATH of a Docker image that sets none.
-const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // The files that every SIF has.
 const (

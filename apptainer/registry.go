@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/sylabs/sif/v2/pkg/sif"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 )
 
 // Registry reads images from where their references say: from registries, or
@@ -161,7 +163,7 @@ func (r Registry) resolveSIF(ref Reference) (_ Image, err error) {
 	if err != nil {
 		return Image{}, sentence{text: "it is not a SIF", cause: err}
 	}
-	config, err := configOf(container)
+	config, err := sifconfig.Of(container)
 	if err != nil {
 		return Image{}, fmt.Errorf("read the SIF: %w", err)
 	}

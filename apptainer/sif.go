@@ -16,14 +16,11 @@ import (
 	"github.com/sylabs/sif/v2/pkg/sif"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/flatten"
+	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 )
 
-// Names and texts that Apptainer knows: pkg/image/sif.go and
-// internal/pkg/build/assemblers/sif.go.
-const (
-	ociConfigName = "oci-config.json"
-	launchScript  = "#!/usr/bin/env run-singularity\n"
-)
+// launchScript is what Apptainer writes: internal/pkg/build/assemblers/sif.go.
+const launchScript = "#!/usr/bin/env run-singularity\n"
 
 // sifWriter writes one SIF. Its file system stands first, so that the squashfs
 // writer can make the file and everything else is written after it.
@@ -96,7 +93,7 @@ func (w sifWriter) objects(root *squashfs) ([]sif.DescriptorInput, error) {
 			sif.OptObjectName("rootfs"),
 		}},
 		{sif.DataDeffile, strings.NewReader(definition), nil},
-		{sif.DataGenericJSON, bytes.NewReader(config), []sif.DescriptorInputOpt{sif.OptObjectName(ociConfigName)}},
+		{sif.DataGenericJSON, bytes.NewReader(config), []sif.DescriptorInputOpt{sif.OptObjectName(sifconfig.OCIConfigName)}},
 	} {
 		in, err := sif.NewDescriptorInput(o.kind, o.data, o.opts...)
 		if err != nil {

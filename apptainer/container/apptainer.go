@@ -14,8 +14,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
+	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 )
 
 // Apptainer is the way by a site's own Apptainer or SingularityCE. Where user
@@ -49,7 +49,7 @@ func (a Apptainer) run(ctx context.Context, c Container) (Exit, error) {
 	if ctx.Err() != nil {
 		return Exit{}, ctx.Err()
 	}
-	config, err := apptainer.Config(c.SIF)
+	config, err := sifconfig.Read(c.SIF)
 	if err != nil {
 		return Exit{}, err
 	}

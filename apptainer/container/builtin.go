@@ -7,8 +7,8 @@ import (
 	"os"
 	"runtime"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
+	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 )
 
 // InitCommand is the hidden argument by which the caller's program becomes
@@ -67,7 +67,7 @@ func (b Builtin) run(ctx context.Context, c Container) (Exit, error) {
 
 // spec checks what can be checked here and tells init the rest.
 func (c Container) spec() (initSpec, error) {
-	config, err := apptainer.Config(c.SIF)
+	config, err := sifconfig.Read(c.SIF)
 	if err != nil {
 		return initSpec{}, err
 	}

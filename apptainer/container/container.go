@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
+	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 )
 
 // Container describes one run of a command in an image, whichever way it is
@@ -132,7 +132,7 @@ func (c Container) check(architecture string) error {
 // mergeEnv lays over the image's environment what the caller adds. Like
 // Docker, it gives a PATH and a HOME to images that set none.
 func mergeEnv(image, added []string) []string {
-	env := []string{"PATH=" + apptainer.DefaultPath, "HOME=/root"}
+	env := []string{"PATH=" + sifconfig.DefaultPath, "HOME=/root"}
 	at := map[string]int{"PATH": 0, "HOME": 1}
 	for _, assignment := range slices.Concat(image, added) {
 		name, _, ok := strings.Cut(assignment, "=")

@@ -26,7 +26,7 @@ func BenchmarkApptainerBesideBare(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			scratch := userDir(b)
 			emptied(b, scratch)
-			w := container.Apptainer{Program: program, Enter: enter, Plain: plain}
+			w := container.Apptainer{Program: program, Init: []string{enter, container.InitCommand}, Enter: enter, Plain: plain}
 			ours := func() {
 				exit, err := w.Run(b.Context(), container.Container{SIF: image, Scratch: scratch, Args: []string{"true"}})
 				if err != nil || exit.Code != 0 {

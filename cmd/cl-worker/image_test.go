@@ -48,27 +48,32 @@ func image(t *testing.T) string {
 	return path
 }
 
-// buildImage makes an image of some of this host's programs.
-func buildImage(ctx context.Context, path string) error {
-	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
-	defer server.Close()
+// makeImage makes an image of some of this host's programs.
+func makeImage() (v1.Image, error) {
 	var layer bytes.Buffer
 	if err := writeLayer(&layer, "sh", "cat", "ls", "env", "sleep", "head", "id", "readlink", "tail", "touch", "stat", "ln", "mkdir", "mkfifo", "chmod", "rm"); err != nil {
-		return err
+		return nil, err
 	}
 	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer.Bytes())), nil })
 	if err != nil {
-		return err
+		return nil, err
 	}
 	img, err := mutate.AppendLayers(empty.Image, l)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	img, err = mutate.ConfigFile(img, &v1.ConfigFile{
+	return mutate.ConfigFile(img, &v1.ConfigFile{
 		OS: "linux", Architecture: "amd64",
 		Config: v1.Config{Env: []string{"PATH=/bin", "FROM_IMAGE=yes"}, Entrypoint: []string{"/bin/no-such-entrypoint"}},
 		RootFS: v1.RootFS{Type: "layers", DiffIDs: diffIDs(img)},
 	})
+}
+
+// buildImage makes a SIF of it.
+func buildImage(ctx context.Context, path string) error {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	img, err := makeImage()
 	if err != nil {
 		return err
 	}

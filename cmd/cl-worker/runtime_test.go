@@ -12,6 +12,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
@@ -74,6 +77,47 @@ func TestContainerIsRunTheWayThatTheQueueAsksFor(t *testing.T) {
 	}
 	if got := x.file("stdout"); got != "0\n/"+bundle+"\n/"+bundle+" /"+bundle+"_tmp\nyes\nby Apptainer\n" || x.file("file") != "result\n" {
 		t.Errorf("output %q", got)
+	}
+}
+
+// An engine that is root's has files of root's in the working directory.
+func TestContainerOfAnEngineLeavesItsResultsToTheUser(t *testing.T) {
+	t.Parallel()
+	host := os.Getenv("CLTEST_DOCKER_HOST")
+	if host == "" {
+		t.Skip("needs a Docker daemon that lets researcher in, at $CLTEST_DOCKER_HOST")
+	}
+	img, err := makeImage()
+	must(t, err)
+	tag, err := name.NewTag("localhost/cl-worker-test:1")
+	must(t, err)
+	file := filepath.Join(t.TempDir(), "image.tar")
+	must(t, tarball.WriteToFile(file, tag, img))
+	docker := func(args ...string) {
+		cmd := exec.Command("docker", args...)
+		cmd.Env = append(os.Environ(), "DOCKER_HOST="+host)
+		if said, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: %v: %s", args, err, said)
+		}
+	}
+	docker("load", "--input", file)
+	t.Cleanup(func() { docker("rmi", "--force", tag.String()) })
+	x := prepare(t, "id -u; pwd; echo $HOME $FROM_IMAGE; touch $TMPDIR/x; mkdir -m 0700 made; echo result >made/file; sleep 0.1; exit 3", func(_ string, s *spool.Spec) {
+		s.Runtime, s.ImageDigest = spool.RuntimeDocker, tag.String()
+	})
+	x.cmd.Path = buildWorker(t)
+	x.cmd.Env = append(x.cmd.Env, "DOCKER_HOST="+host)
+	code, exit := x.start().wait()
+	if code != 3 || exit.Ran.Runtime != spool.RuntimeDocker || exit.CommandStarted.IsZero() {
+		t.Errorf("exit code %d, %+v; stderr %q; the worker said: %s", code, exit, x.file("stderr"), x.log.String())
+	}
+	if got := x.file("stdout"); got != "0\n/"+bundle+"\n/"+bundle+" yes\n" || x.file("made/file") != "result\n" {
+		t.Errorf("output %q", got)
+	}
+	info, err := os.Stat(filepath.Join(x.spec.RunDir, "made/file"))
+	must(t, err)
+	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != testenv.Researcher(t).UID {
+		t.Errorf("the result belongs to %+v", info.Sys())
 	}
 }
 

@@ -1,5 +1,5 @@
-// Command enter is the product's programs as far as they enter containers:
-// unlike a test's program it is linked statically.
+// Command enter is the product's programs as far as they run containers: unlike
+// a test's program it is linked statically, and starts as fast as they do.
 package main
 
 import (
@@ -9,7 +9,13 @@ import (
 )
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == container.EnterCommand {
+	if len(os.Args) < 2 {
+		return
+	}
+	switch os.Args[1] {
+	case container.InitCommand:
+		os.Exit(container.Init())
+	case container.EnterCommand:
 		os.Exit(container.Enter())
 	}
 }
