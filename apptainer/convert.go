@@ -38,7 +38,7 @@ type Converter struct {
 	// Processors bounds how many processors the writer of the file system keeps
 	// busy, besides the one or two that unpack; zero means two.
 	Processors int
-	// MemoryMiB bounds the memory of that writer; zero means 512.
+	// MemoryMiB bounds the memory of that writer; zero means 128.
 	MemoryMiB int
 	// Mksquashfs and Tar2sqfs are the programs that write the file system; empty
 	// means those of that name on the PATH. See doc.go for which is taken.

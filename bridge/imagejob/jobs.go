@@ -85,8 +85,8 @@ func (j Jobs) request(c apptainer.Converter, img apptainer.Image, dir string) sb
 	r := j.Request
 	hex := strings.TrimPrefix(img.Digest, "sha256:")
 	r.Name = "cl-image-" + hex[:min(12, len(hex))] + "-" + strings.TrimPrefix(filepath.Base(dir), "job-")
-	r.CPUs = int64(cmp.Or(c.Processors, 2))
-	r.MemoryMiB = int64(cmp.Or(c.MemoryMiB, 512)) + ownMiB
+	r.CPUs = int64(cmp.Or(c.Processors, apptainer.DefaultProcessors))
+	r.MemoryMiB = int64(cmp.Or(c.MemoryMiB, apptainer.DefaultMemoryMiB)) + ownMiB
 	r.Dir, r.Output = dir, filepath.Join(dir, outputName)
 	r.Script = fmt.Sprintf("#!/bin/sh\nexec %s convert %s\n", quote(j.Worker), quote(filepath.Join(dir, specName)))
 	return r
