@@ -113,8 +113,11 @@ func (l Layout) Bin(digest string) string {
 // binName is the form of the names that Layout.Bin gives to SHA-256 digests.
 var binName = regexp.MustCompile(`^[0-9a-f]{12}$`)
 
-// WorkerName is the name of the worker program in Layout.Bin.
-const WorkerName = "cl-worker"
+// The names of programs in Layout.Bin.
+const (
+	WorkerName = "cl-worker"
+	BridgeName = "cl-bridge" // whose jobs convert images
+)
 
 func (l Layout) bin() string { return filepath.Join(string(l), "bin") }
 

@@ -259,7 +259,7 @@ func (c *census) workers() error {
 	return nil
 }
 
-// holdsWorker says whether a directory holds a worker's program, or what is there
+// holdsWorker says whether a directory holds a program of jobs, or what is there
 // of it before it is whole or after it was removed, and nothing else.
 func holdsWorker(dir string) bool {
 	entries, err := os.ReadDir(dir)
@@ -268,7 +268,7 @@ func holdsWorker(dir string) bool {
 		if of := temporaryName.FindStringSubmatch(name); of != nil {
 			name = of[1]
 		}
-		return name != WorkerName || !e.Type().IsRegular()
+		return name != WorkerName && name != BridgeName || !e.Type().IsRegular()
 	})
 }
 

@@ -3,7 +3,7 @@
 //
 // The layers are pulled on the login node, where there is a network, to an OCI
 // layout on the shared disk ([apptainer.Converter.Pull]). A job then runs
-// `cl-worker convert SPEC` ([Run]), which reads them there and needs no network.
+// `cl-bridge image convert SPEC` ([Run]), which reads them there and needs no network.
 // The two exchange files in a directory of the job's own, beside the layout:
 //
 //	spec.json       what to do; written before the job is submitted

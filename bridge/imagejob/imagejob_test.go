@@ -24,11 +24,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
-// TestMain lets this program be Slurm's commands, and the worker of the jobs.
+// TestMain lets this program be Slurm's commands, and what the jobs run.
 func TestMain(m *testing.M) {
 	slurmtest.Main()
-	if len(os.Args) == 3 && os.Args[1] == "convert" {
-		if err := imagejob.Run(context.Background(), os.Args[2]); err != nil {
+	if len(os.Args) == 4 && os.Args[1] == "image" {
+		if err := imagejob.Run(context.Background(), os.Args[3]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -48,7 +48,7 @@ func newJobs(t *testing.T) imagejob.Jobs {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return imagejob.Jobs{Slurm: k.Client(), Worker: self, ObserveEvery: 50 * time.Millisecond, Settle: 50 * time.Millisecond}
+	return imagejob.Jobs{Slurm: k.Client(), Program: self, ObserveEvery: 50 * time.Millisecond, Settle: 50 * time.Millisecond}
 }
 
 // push publishes an image of one layer.
@@ -110,7 +110,7 @@ func TestImageThatAJobCannotConvertIsRefusedInItsWords(t *testing.T) {
 func TestJobThatLeavesNoResultIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	jobs := newJobs(t)
-	jobs.Worker = "/bin/false"
+	jobs.Program = "/bin/false"
 	img := push(t, imagetest.GzipLayer(t, imagetest.TarStream(t)))
 	err := jobs.Convert(t.Context(), apptainer.Converter{}, img, filepath.Join(t.TempDir(), "x.sif"), nil)
 	var refused *apptainer.ImageError
@@ -126,7 +126,7 @@ func TestJobIsCancelledWhenNobodyWaits(t *testing.T) {
 	if err := os.WriteFile(forever, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	jobs.Worker = forever
+	jobs.Program = forever
 	img := push(t, imagetest.GzipLayer(t, imagetest.TarStream(t)))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -28,9 +28,9 @@ type Jobs struct {
 	// Request is what every job asks for: partition, account, time and so on.
 	// Names, memory, CPUs and script are added to it.
 	Request sbatch.Request
-	// Worker is the path of cl-worker on the shared disk, for this host's
-	// architecture, which that of the job's node has to be.
-	Worker string
+	// Program is the path, on the shared disk, of a program that calls Run with the
+	// last of its arguments after "image convert".
+	Program string
 	// ObserveEvery is how often Slurm is asked whether a job still exists; 0
 	// means every thirty seconds.
 	ObserveEvery time.Duration
@@ -88,7 +88,7 @@ func (j Jobs) request(c apptainer.Converter, img apptainer.Image, dir string) sb
 	r.CPUs = int64(cmp.Or(c.Processors, apptainer.DefaultProcessors))
 	r.MemoryMiB = int64(cmp.Or(c.MemoryMiB, apptainer.DefaultMemoryMiB)) + ownMiB
 	r.Dir, r.Output = dir, filepath.Join(dir, outputName)
-	r.Script = fmt.Sprintf("#!/bin/sh\nexec %s convert %s\n", quote(j.Worker), quote(filepath.Join(dir, specName)))
+	r.Script = fmt.Sprintf("#!/bin/sh\nexec %s image convert %s\n", quote(j.Program), quote(filepath.Join(dir, specName)))
 	return r
 }
 

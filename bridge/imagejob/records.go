@@ -19,8 +19,8 @@ const (
 	outputName   = "slurm.out"
 )
 
-// spec says what a job converts. It and the worker that reads it are of one
-// build: the bridge copies the worker that its jobs run.
+// spec says what a job converts. Who writes it and who reads it are of one build:
+// the bridge copies the program that its jobs run.
 type spec struct {
 	// Image is what researchers call it; Layout is the directory that it was
 	// pulled to.

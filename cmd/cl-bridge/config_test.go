@@ -139,7 +139,7 @@ func TestWorkerOfAnotherArchitectureIsRefused(t *testing.T) {
 func TestQueueRunsTheWorkerOfItsNodes(t *testing.T) {
 	t.Parallel()
 	c := config{Queue: map[string]*queueConfig{"here": {}, "there": {Architecture: "s390x"}}}
-	queues := workers{architecture("").or(): "/bin/own", "s390x": "/bin/s390x"}.queues(c)
+	queues := programs{workers: map[architecture]string{architecture("").or(): "/bin/own", "s390x": "/bin/s390x"}}.queues(c)
 	if queues["here"].Worker != "" || queues["there"].Worker != "/bin/s390x" || queues["there"].Architecture != "s390x" {
 		t.Errorf("%+v", queues)
 	}

@@ -37,7 +37,7 @@ func imageCommand(p program.Process) *cobra.Command {
 		Args: program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(imagePull(p), imageLs(p), imageRm(p))
+	cmd.AddCommand(imagePull(p), imageLs(p), imageRm(p), imageConvert())
 	return cmd
 }
 

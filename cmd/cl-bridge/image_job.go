@@ -5,7 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/bridge/imagejob"
@@ -28,6 +33,9 @@ func (c config) checkJobs() error {
 		return nil
 	case q == nil:
 		return fmt.Errorf("image.queue = %q: there is no [queue.%s]", c.Image.Queue, c.Image.Queue)
+	case q.Architecture.other() != "":
+		return fmt.Errorf("image.queue = %q: its nodes are %s, and images are converted by this program, which is for %s",
+			c.Image.Queue, q.Architecture.or(), architecture("").or())
 	case c.Image.TempDir != "":
 		return errors.New("image.temp_dir and image.queue exclude one another: the layers have to lie on the shared disk, where the job reads them")
 	case limit < time.Minute:
@@ -43,14 +51,14 @@ const defaultImageTime = time.Hour
 
 // imageJobs has images converted in jobs of image.queue; nil where that is not
 // wanted.
-func (c config) imageJobs(slurm *sbatch.Client, installed workers) convert {
+func (c config) imageJobs(slurm *sbatch.Client, installed programs) convert {
 	q := c.Queue[c.Image.Queue]
 	if q == nil {
 		return nil
 	}
 	return imagejob.Jobs{
-		Slurm:  slurm,
-		Worker: installed[q.Architecture.or()],
+		Slurm:   slurm,
+		Program: installed.converter,
 		Request: sbatch.Request{
 			Comment: "codalab image", Partition: q.Partition, Account: q.Account, QOS: q.QOS, WCKey: q.WCKey,
 			Reservation: q.Reservation, Constraint: q.Constraint, Time: c.Image.Time.or(defaultImageTime), Extra: q.SbatchOptions,
@@ -67,9 +75,26 @@ func (c config) imageJobsAlone(ctx context.Context, p program.Process) (convert,
 	if err != nil {
 		return nil, err
 	}
-	installed, err := installWorkers(c, spool.Layout(c.Shared))
+	installed, err := installPrograms(c, spool.Layout(c.Shared))
 	if err != nil {
 		return nil, err
 	}
 	return c.imageJobs(slurm, installed), nil
+}
+
+const aboutConvert = `convert converts the one image that SPEC describes, whose layers a bridge has pulled
+to the shared disk. It is what a job runs where image.queue is set, and needs
+mksquashfs, and no network. How it went is written to result.json beside SPEC.`
+
+// imageConvert is for jobs, and not listed.
+func imageConvert() *cobra.Command {
+	return &cobra.Command{
+		Use: "convert SPEC", Short: "Convert a pulled image, in a job", Long: aboutConvert, Hidden: true,
+		Args: program.WrongUsage(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)
+			defer stop()
+			return imagejob.Run(ctx, args[0])
+		},
+	}
 }

@@ -216,18 +216,18 @@ func findSlurm(ctx context.Context, p program.Process, c config, log *slog.Logge
 
 // takeUp makes sure that the configuration and the shared directory fit what the
 // ledger has, and returns the workers' programs there.
-func takeUp(ctx context.Context, book *ledger.Ledger, c config, layout spool.Layout) (workers, error) {
+func takeUp(ctx context.Context, book *ledger.Ledger, c config, layout spool.Layout) (programs, error) {
 	rows, err := book.Rows(ctx)
 	if err != nil {
-		return nil, err
+		return programs{}, err
 	}
 	if err := checkQueues(c, rows); err != nil {
-		return nil, &program.Error{Code: program.ExitUsage, Err: err}
+		return programs{}, &program.Error{Code: program.ExitUsage, Err: err}
 	}
 	if err := errors.Join(prepareShared(layout, len(rows)), mayRead(c.ServerStore)); err != nil {
-		return nil, err
+		return programs{}, err
 	}
-	return installWorkers(c, layout)
+	return installPrograms(c, layout)
 }
 
 // checkQueues refuses a configuration that lacks a queue of which the ledger
@@ -261,10 +261,10 @@ func prepareShared(layout spool.Layout, bundles int) error {
 // strayGrace is how long a job that no bundle stands for is left alone.
 const strayGrace = 10 * time.Minute
 
-func policy(c config, id string, layout spool.Layout, installed workers, slurm *sbatch.Client) plan.Policy {
+func policy(c config, id string, layout spool.Layout, installed programs, slurm *sbatch.Client) plan.Policy {
 	accounting := c.Slurm.Accounting == nil || *c.Slurm.Accounting
 	return plan.Policy{
-		Bridge: id, Owner: c.User, Layout: layout, Worker: installed[architecture("").or()], Queues: installed.queues(c),
+		Bridge: id, Owner: c.User, Layout: layout, Worker: installed.workers[architecture("").or()], Queues: installed.queues(c),
 		SubmitGrace:     slurm.SubmitBound() + 20*time.Second,
 		StrayGrace:      strayGrace,
 		CancelStrays:    c.cancelsStrays(),

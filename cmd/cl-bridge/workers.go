@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -48,67 +49,97 @@ func (c config) workerFor(a architecture) string {
 	return ""
 }
 
-// workers are the installed cl-workers, by architecture.
-type workers map[architecture]string
+// programs are those that jobs run, on the shared disk.
+type programs struct {
+	workers map[architecture]string
+	// converter is this program, where jobs convert images; else empty.
+	converter string
+}
 
-// installWorkers copies the cl-workers that the queues need to the shared disk.
-func installWorkers(c config, layout spool.Layout) (workers, error) {
-	installed := workers{}
-	for _, a := range append(c.architectures(), architecture("").or()) {
+// installPrograms copies the programs that jobs need to the shared disk.
+func installPrograms(c config, layout spool.Layout) (programs, error) {
+	installed := programs{workers: map[architecture]string{}}
+	own := architecture("").or()
+	for _, a := range append(c.architectures(), own) {
 		source := c.workerFor(a)
 		if source == "" {
 			source = c.Worker
 		}
 		path, err := installWorker(source, a, layout)
 		if err != nil {
-			return nil, err
+			return installed, err
 		}
-		installed[a] = path
+		installed.workers[a] = path
+	}
+	if c.Image.Queue == "" {
+		return installed, nil
+	}
+	self, err := os.Executable()
+	if err == nil {
+		installed.converter, err = install(self, spool.BridgeName, own, layout)
+	}
+	if err != nil {
+		return installed, fmt.Errorf("for image.queue: %w", err)
 	}
 	return installed, nil
 }
 
 // paths are those of the programs.
-func (w workers) paths() []string { return slices.Sorted(maps.Values(w)) }
+func (p programs) paths() []string {
+	paths := slices.Sorted(maps.Values(p.workers))
+	if p.converter != "" {
+		paths = append(paths, p.converter)
+	}
+	return paths
+}
 
 // queues gives each queue the worker of its nodes.
-func (w workers) queues(c config) map[string]plan.Queue {
+func (p programs) queues(c config) map[string]plan.Queue {
 	queues := c.queues()
 	for name, q := range queues {
 		if q.Architecture != "" {
-			q.Worker = w[architecture(q.Architecture)]
+			q.Worker = p.workers[architecture(q.Architecture)]
 			queues[name] = q
 		}
 	}
 	return queues
 }
 
-// installWorker copies a cl-worker to the shared disk, under its content's
-// digest, so that jobs go on with theirs when the bridge is replaced. An empty
-// source is the program beside this one.
+// installWorker copies a cl-worker to the shared disk. An empty source is the
+// program beside this one.
 func installWorker(source string, a architecture, layout spool.Layout) (string, error) {
 	if source == "" {
 		self, err := os.Executable()
 		if err != nil {
 			return "", fmt.Errorf("find cl-worker: %w; set worker in the configuration", err)
 		}
-		source = filepath.Join(filepath.Dir(self), "cl-worker")
+		source = filepath.Join(filepath.Dir(self), spool.WorkerName)
 	}
+	path, err := install(source, spool.WorkerName, a, layout)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w; set worker in the configuration", err)
+	}
+	return path, err
+}
+
+// install copies a program to the shared disk, under its content's digest, so
+// that jobs go on with theirs when the bridge is replaced.
+func install(source, name string, a architecture, layout spool.Layout) (string, error) {
 	f, err := os.Open(source)
 	if err != nil {
-		return "", fmt.Errorf("find cl-worker: %w; set worker in the configuration", err)
+		return "", fmt.Errorf("find %s: %w", name, err)
 	}
 	data, err := io.ReadAll(f)
 	if err == nil {
 		err = builtFor(f, a)
 	}
 	if err := errors.Join(err, f.Close()); err != nil {
-		return "", fmt.Errorf("read cl-worker %s: %w", source, err)
+		return "", fmt.Errorf("read %s %s: %w", name, source, err)
 	}
 	sum := sha256.Sum256(data)
-	path := filepath.Join(layout.Bin(hex.EncodeToString(sum[:])), spool.WorkerName)
+	path := filepath.Join(layout.Bin(hex.EncodeToString(sum[:])), name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return "", fmt.Errorf("install cl-worker: %w", err)
+		return "", fmt.Errorf("install %s: %w", name, err)
 	}
 	// First, so that no sweep takes an old version away that is used again. The
 	// sweeps of the bridge do it once more.
@@ -117,7 +148,7 @@ func installWorker(source string, a architecture, layout spool.Layout) (string, 
 		return path, nil
 	}
 	if err := atomicfile.Write(path, data, 0o700); err != nil {
-		return "", fmt.Errorf("install cl-worker: %w", err)
+		return "", fmt.Errorf("install %s: %w", name, err)
 	}
 	return path, nil
 }

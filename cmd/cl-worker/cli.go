@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
-	"github.com/cl-slurm/cl-slurm/bridge/imagejob"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/worker"
@@ -52,15 +51,6 @@ Exit codes, which sacct shows:
   124    the command was not run, or met a limit and ended with 0; the exit
          record says why`
 
-const convertHelp = `Converts the one image that SPEC describes, whose layers the bridge has pulled to
-the shared disk, to a SIF. It is what the batch script of a job ends in where the
-bridge's configuration names an image.queue:
-
-  exec cl-worker convert SPEC
-
-How it went is written to result.json beside SPEC. It needs mksquashfs, and no
-network.`
-
 func run(ctx context.Context, p program.Process) error {
 	root := program.Root(p, "cl-worker", "Run bundles", "")
 	root.CompletionOptions.DisableDefaultCmd = true // nobody types its arguments
@@ -71,17 +61,6 @@ func run(ctx context.Context, p program.Process) error {
 		Args:  program.WrongUsage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error { //nolint:contextcheck // it comes through ExecuteContext
 			return execute(cmd.Context(), p, args[0])
-		},
-	})
-	root.AddCommand(&cobra.Command{
-		Use:   "convert SPEC",
-		Short: "Convert a pulled image inside an allocation",
-		Long:  convertHelp,
-		Args:  program.WrongUsage(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)
-			defer stop()
-			return imagejob.Run(ctx, args[0])
 		},
 	})
 	root.AddCommand(probeCommand(p)) //nolint:contextcheck // it comes through ExecuteContext
