@@ -1,0 +1,52 @@
+package container_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+)
+
+// An image's configuration is JSON, which can hold a zero byte; bubblewrap's
+// options are separated by such.
+func TestFidelityEnvironmentOfAnImageBindsNothing(t *testing.T) {
+	t.Parallel()
+	onEachWay(t, func(t *testing.T, w way) {
+		if w.Engine != nil {
+			t.Skip("an engine reads the configuration itself")
+		}
+		victim := userDir(t)
+		c := w.image(t, v1.Config{Env: []string{"PATH=/bin", "A=x\x00--bind\x00" + victim + "\x00/stolen", "B\x00--bind\x00" + victim + "\x00/stolen=x", "C=kept"}}, smallRoot(t)...)
+		c.ShellCommand = "ls -d /stolen 2>&-; echo $C"
+		if got := w.shell(t, c); got != "kept\n" {
+			t.Errorf("output %q", got)
+		}
+	})
+}
+
+// Apptainer runs an image's scripts before the command, and with more
+// capabilities.
+func TestFidelityScriptsOfAnImageAreNotRun(t *testing.T) {
+	t.Parallel()
+	onEachWay(t, func(t *testing.T, w way) {
+		dependency := userDir(t)
+		must(t, os.WriteFile(filepath.Join(dependency, "data"), []byte("precious\n"), 0o666))
+		must(t, os.Chmod(filepath.Join(dependency, "data"), 0o666))
+		script := "#!/bin/sh\necho script\nmount -o remount,rw,bind /dependency && echo remounted; echo spoiled >/dependency/data\n"
+		files := append(smallRoot(t), imagetest.Directory(".singularity.d"), imagetest.Directory(".singularity.d/env"))
+		for _, name := range []string{".singularity.d/env/00-first.sh", ".singularity.d/env/95-apps.sh", "sbin/ldconfig", "environment"} {
+			files = append(files, imagetest.Executable(name, script))
+		}
+		c := w.image(t, v1.Config{Env: []string{"PATH=/bin"}}, files...)
+		c.Binds = []container.Bind{{Source: dependency, Target: "/dependency", ReadOnly: true}}
+		c.ShellCommand = "cat /dependency/data"
+		if got := w.shell(t, c); got != "precious\n" {
+			t.Errorf("output %q", strings.TrimSpace(got))
+		}
+	})
+}
