@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"time"
 
-
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 )
 

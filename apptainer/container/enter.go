@@ -1,6 +1,7 @@
 package container
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -264,15 +265,27 @@ func (e *entrance) stop() {
 	time.AfterFunc(e.Grace, func() { _ = syscall.Kill(-1, syscall.SIGKILL) })
 }
 
-// readEntered reads a report. The command might have written to it too: what
-// cannot be read is left out.
+// reportBytes is more than Enter writes before the command, or after it.
+const reportBytes = 16 << 10
+
+// readEntered reads a report, both ends of it. The command might have written
+// to it too, and at length: what cannot be read is left out.
 func readEntered(file string) (said entered) {
-	text, err := os.ReadFile(file)
+	f, err := os.Open(file)
 	if err != nil {
 		return said
 	}
-	for line := range strings.Lines(string(text)) {
-		_ = json.Unmarshal([]byte(line), &said)
+	defer func() { _ = f.Close() }()
+	text := make([]byte, reportBytes)
+	n, _ := f.ReadAt(text, 0) // what there is of it
+	text = text[:n]
+	if info, err := f.Stat(); err == nil && info.Size() > reportBytes {
+		end := make([]byte, min(reportBytes, info.Size()-reportBytes))
+		n, _ := f.ReadAt(end, info.Size()-int64(len(end)))
+		text = append(append(text, '\n'), end[:n]...)
+	}
+	for line := range bytes.Lines(text) {
+		_ = json.Unmarshal(line, &said)
 	}
 	return said
 }

@@ -50,3 +50,19 @@ func TestFidelityScriptsOfAnImageAreNotRun(t *testing.T) {
 		}
 	})
 }
+
+// What a container tells of itself, its command can write over.
+func TestFidelityCommandThatWritesToTheReportDoesNoMoreThanFail(t *testing.T) {
+	t.Parallel()
+	onEachWay(t, func(t *testing.T, w way) {
+		if w.Apptainer == nil && w.Engine == nil {
+			t.Skip("there is no report inside")
+		}
+		c := w.shellImage(t)
+		c.ShellCommand = "truncate -s 1T /.container/report; echo >>/.container/report; exit 7"
+		r := w.start(t, c)
+		if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 7 {
+			t.Errorf("%+v, want exit status 7; output %q", answer, r.output())
+		}
+	})
+}
