@@ -2,6 +2,7 @@ package container_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // An image's configuration is JSON, which can hold a zero byte; bubblewrap's
@@ -65,4 +67,29 @@ func TestFidelityCommandThatWritesToTheReportDoesNoMoreThanFail(t *testing.T) {
 			t.Errorf("%+v, want exit status 7; output %q", answer, r.output())
 		}
 	})
+}
+
+// Versions of unsquashfs wrote where an image's links led them.
+func TestUnpackingWritesNowhereElse(t *testing.T) {
+	t.Parallel()
+	testenv.Containers(t)
+	dir := userDir(t)
+	victim, program := filepath.Join(dir, "victim"), filepath.Join(dir, "program")
+	real, err := exec.LookPath("unsquashfs")
+	must(t, err)
+	code, err := os.ReadFile(real)
+	must(t, err)
+	must(t, os.WriteFile(program, code, 0o755))
+	must(t, os.Mkdir(victim, 0o777))
+	must(t, os.Chmod(victim, 0o777))
+	misled := filepath.Join(dir, "misled")
+	must(t, os.WriteFile(misled, []byte("#!/bin/sh\necho led astray >"+victim+"/file\nexec "+program+" \"$@\"\n"), 0o755))
+	r := startOnHost(t, fuseNotOurs+"; mount --bind "+misled+" "+real, container.Container{SIF: shellImage(t), ShellCommand: "cat /usr/shipped"})
+	if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 0 || r.output() != "by the image\n" {
+		t.Errorf("%+v and the output %q", answer, r.output())
+	}
+	left, err := os.ReadDir(victim)
+	if must(t, err); len(left) > 0 {
+		t.Errorf("written elsewhere: %v", left)
+	}
 }
