@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/signal"
@@ -276,13 +277,15 @@ func readEntered(file string) (said entered) {
 		return said
 	}
 	defer func() { _ = f.Close() }()
-	text := make([]byte, reportBytes)
-	n, _ := f.ReadAt(text, 0) // what there is of it
-	text = text[:n]
-	if info, err := f.Stat(); err == nil && info.Size() > reportBytes {
-		end := make([]byte, min(reportBytes, info.Size()-reportBytes))
-		n, _ := f.ReadAt(end, info.Size()-int64(len(end)))
-		text = append(append(text, '\n'), end[:n]...)
+	size := int64(0)
+	if info, err := f.Stat(); err == nil {
+		size = info.Size()
+	}
+	first := io.NewSectionReader(f, 0, reportBytes)
+	last := io.NewSectionReader(f, max(reportBytes, size-reportBytes), reportBytes)
+	text, err := io.ReadAll(io.MultiReader(first, strings.NewReader("\n"), last))
+	if err != nil {
+		return said
 	}
 	for line := range bytes.Lines(text) {
 		_ = json.Unmarshal(line, &said)
