@@ -93,3 +93,26 @@ func TestUnpackingWritesNowhereElse(t *testing.T) {
 		t.Errorf("written elsewhere: %v", left)
 	}
 }
+
+// What is made in a bind is made on the host: an image's link must not have a
+// mount point made there.
+func TestImagesLinksLeadNoBindIntoAnother(t *testing.T) {
+	t.Parallel()
+	for _, link := range []string{"/work", "/work/deeper", "/dev/shm", "/proc/self/cwd"} {
+		work, dependency := userDir(t), userDir(t)
+		answer := start(t, container.Container{
+			SIF: sif(t, v1.Config{}, append(smallRoot(t), imagetest.Symlink("dependencies", link))...),
+			Binds: []container.Bind{
+				{Source: work, Target: "/work"},
+				{Source: dependency, Target: "/dependencies/a/b", ReadOnly: true},
+			},
+			ShellCommand: "true",
+		}).wait()
+		if !strings.Contains(answer.Error, "the image's links lead /dependencies/a/b into ") {
+			t.Errorf("%s: %+v", link, answer)
+		}
+		if left, err := os.ReadDir(work); err != nil || len(left) > 0 {
+			t.Errorf("%s: left in the bind: %v, %v", link, left, err)
+		}
+	}
+}
