@@ -9,8 +9,6 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/sylabs/sif/v2/pkg/sif"
-
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 )
 
@@ -159,7 +157,7 @@ func (r Registry) resolveSIF(ref Reference) (_ Image, err error) {
 		return Image{}, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	container, err := sif.LoadContainer(f, sif.OptLoadWithFlag(os.O_RDONLY), sif.OptLoadWithCloseOnUnload(false))
+	container, err := sifconfig.Load(f)
 	if err != nil {
 		return Image{}, sentence{text: "it is not a SIF", cause: err}
 	}

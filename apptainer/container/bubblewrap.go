@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -58,6 +59,9 @@ type bubblewrapStatus struct {
 // whole job ends bubblewrap's outer process, the command may still save what
 // it has.
 func (c *container) startBubblewrap(args bubblewrapArgs) (*bubblewrap, error) {
+	if i := slices.IndexFunc(args.options, hasZero); i >= 0 { // what follows it would be an option of its own
+		return nil, fmt.Errorf("start bubblewrap: %q holds a zero byte", args.options[i])
+	}
 	options, err := memoryFile(strings.Join(args.options, "\x00") + "\x00")
 	if err != nil {
 		return nil, fmt.Errorf("start bubblewrap: %w", err)
@@ -83,6 +87,8 @@ func (c *container) startBubblewrap(args bubblewrapArgs) (*bubblewrap, error) {
 	go b.readStatus(r)
 	return b, nil
 }
+
+func hasZero(s string) bool { return strings.ContainsRune(s, 0) }
 
 // memoryFile holds text in memory, ready to be read.
 func memoryFile(text string) (*os.File, error) {

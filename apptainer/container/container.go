@@ -130,13 +130,14 @@ func (c Container) check(architecture string) error {
 }
 
 // mergeEnv lays over the image's environment what the caller adds. Like
-// Docker, it gives a PATH and a HOME to images that set none.
+// Docker, it gives a PATH and a HOME to images that set none. What holds a zero
+// byte, which an image's configuration can and no environment, is left out.
 func mergeEnv(image, added []string) []string {
 	env := []string{"PATH=" + sifconfig.DefaultPath, "HOME=/root"}
 	at := map[string]int{"PATH": 0, "HOME": 1}
 	for _, assignment := range slices.Concat(image, added) {
 		name, _, ok := strings.Cut(assignment, "=")
-		if !ok || name == "" {
+		if !ok || name == "" || hasZero(assignment) {
 			continue
 		}
 		if i, again := at[name]; again {

@@ -208,7 +208,7 @@ func (e Engine) sweep(ctx context.Context) {
 			continue
 		}
 		if pid, err := strconv.Atoi(parts[0]); err == nil && processStart(pid) != parts[1] {
-			_, _ = e.call(ctx, "rm", "--force", name)
+			_, _ = e.call(ctx, "rm", "--force", "--volumes", name)
 		}
 	}
 }

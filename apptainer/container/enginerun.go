@@ -210,7 +210,7 @@ func (r *engineRun) started(ctx context.Context) {
 func (r *engineRun) remove(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), engineWait)
 	defer cancel()
-	_, _ = r.engine.call(ctx, "rm", "--force", r.name) // the sweep of the next run tries again
+	_, _ = r.engine.call(ctx, "rm", "--force", "--volumes", r.name) // the sweep of the next run tries again
 }
 
 // complaint is what was written to the container's standard error, where that

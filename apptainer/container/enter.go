@@ -1,9 +1,11 @@
 package container
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/signal"
@@ -264,15 +266,29 @@ func (e *entrance) stop() {
 	time.AfterFunc(e.Grace, func() { _ = syscall.Kill(-1, syscall.SIGKILL) })
 }
 
-// readEntered reads a report. The command might have written to it too: what
-// cannot be read is left out.
+// reportBytes is more than Enter writes before the command, or after it.
+const reportBytes = 16 << 10
+
+// readEntered reads a report, both ends of it. The command might have written
+// to it too, and at length: what cannot be read is left out.
 func readEntered(file string) (said entered) {
-	text, err := os.ReadFile(file)
+	f, err := os.Open(file)
 	if err != nil {
 		return said
 	}
-	for line := range strings.Lines(string(text)) {
-		_ = json.Unmarshal([]byte(line), &said)
+	defer func() { _ = f.Close() }()
+	size := int64(0)
+	if info, err := f.Stat(); err == nil {
+		size = info.Size()
+	}
+	first := io.NewSectionReader(f, 0, reportBytes)
+	last := io.NewSectionReader(f, max(reportBytes, size-reportBytes), reportBytes)
+	text, err := io.ReadAll(io.MultiReader(first, strings.NewReader("\n"), last))
+	if err != nil {
+		return said
+	}
+	for line := range bytes.Lines(text) {
+		_ = json.Unmarshal(line, &said)
 	}
 	return said
 }

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -64,4 +66,17 @@ func makePin(at string, directory bool) error {
 		return fmt.Errorf("make a mount point: %w", err)
 	}
 	return nil
+}
+
+// addTarget adds a bind's target, with links resolved, to those of other mounts.
+// An image's links must not lead one into another: what bubblewrap makes there
+// it makes on the host.
+func addTarget(taken []string, asked, target string) ([]string, error) {
+	for _, other := range taken {
+		meant := target == path.Clean(asked) && slices.Contains(ownMounts(), other)
+		if !meant && (isBelow(target, other) || isBelow(other, target)) {
+			return nil, fmt.Errorf("the image's links lead %s into %s", asked, other)
+		}
+	}
+	return append(taken, target), nil
 }

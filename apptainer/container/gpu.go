@@ -78,6 +78,9 @@ func (c *container) showLibraries() error {
 	return nil
 }
 
+// maxLinkerCache is more than any has, in bytes.
+const maxLinkerCache = 64 << 20
+
 // imageLibraries are those that the image's own linker knows. Images need not
 // have the list.
 func imageLibraries() (map[string]bool, error) {
@@ -93,7 +96,7 @@ func imageLibraries() (map[string]bool, error) {
 		return nil, fmt.Errorf("read the image's %s: %w", name, err)
 	}
 	defer func() { _ = f.Close() }()
-	cache, err := io.ReadAll(f)
+	cache, err := io.ReadAll(io.LimitReader(f, maxLinkerCache))
 	if err != nil {
 		return nil, fmt.Errorf("read the image's %s: %w", name, err)
 	}

@@ -78,6 +78,12 @@ func (c *container) apptainerBinds() (binds []Bind, err error) {
 		}
 		binds = append(binds, Bind{Source: file, Target: "/etc/hosts"})
 	}
+	// Apptainer sources the image's scripts before the command, with more
+	// capabilities than that has (action_script.sh): it finds none.
+	if err := os.Mkdir(scriptsDir, 0o755); err != nil { //nolint:gosec // it is empty, and its parent is 0700
+		return nil, fmt.Errorf("make its scratch directory: %w", err)
+	}
+	binds = append(binds, Bind{Source: filepath.Join(c.Scratch, scriptsDir), Target: "/.singularity.d/env", ReadOnly: true})
 	if c.Apptainer.Plain {
 		return binds, nil
 	}
@@ -91,6 +97,9 @@ func (c *container) apptainerBinds() (binds []Bind, err error) {
 	}
 	return append(binds, Bind{Source: filepath.Join(c.Scratch, shmDir), Target: "/dev/shm"}), nil
 }
+
+// scriptsDir, in a container's scratch directory, is empty.
+const scriptsDir = "scripts"
 
 // hosts is an /etc/hosts for a container: the host's own where it has the
 // host's network.

@@ -222,6 +222,7 @@ func (c *container) bubblewrapArgs() (args bubblewrapArgs, err error) {
 	for _, device := range c.Devices {
 		args.add("--dev-bind", device, device)
 	}
+	taken := ownMounts()
 	for i, b := range c.Binds {
 		if b.Exact {
 			if b.Source, err = c.pin(i, b.Source); err != nil {
@@ -229,6 +230,9 @@ func (c *container) bubblewrapArgs() (args bubblewrapArgs, err error) {
 			}
 		}
 		target, err := bindTarget(b)
+		if err == nil {
+			taken, err = addTarget(taken, b.Target, target)
+		}
 		if err != nil {
 			return args, err
 		}

@@ -98,7 +98,7 @@ func smallRoot(tb testing.TB) []imagetest.File {
 		}
 		have[to] = true
 	}
-	for _, program := range strings.Fields("sh cat chown cut df env false grep id ls mkdir mount mv rm setsid sleep stat tail touch true umount") {
+	for _, program := range strings.Fields("sh cat chown cut df env false grep id ls mkdir mount mv rm setsid sleep stat tail touch true truncate umount") {
 		path, err := exec.LookPath(program)
 		if err != nil {
 			tb.Fatal(err)

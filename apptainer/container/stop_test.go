@@ -226,11 +226,15 @@ func TestContainersOfProcessesThatAreGoneAreSwept(t *testing.T) {
 			w := find(t)
 			c := w.shellImage(t)
 			old := fmt.Sprintf("cl-slurm-%d-%d-%s", ordinaryUID(t), 1<<22+1, "1-leftover") // above any process id
-			w.call(t, append(append([]string{"create", "--name", old}, w.Engine.RunOptions...), c.Image, "true")...)
+			w.call(t, append(append([]string{"create", "--volume", "/data", "--name", old}, w.Engine.RunOptions...), c.Image, "true")...)
+			volume := strings.TrimSpace(w.call(t, "inspect", "--format", "{{range .Mounts}}{{.Name}}{{end}}", old))
 			c.Args = []string{"true"}
 			w.shell(t, c)
 			if got := w.call(t, "ps", "--all", "--format", "{{.Names}}"); strings.Contains(got, old) {
 				t.Errorf("left: %q", got)
+			}
+			if got := w.call(t, "volume", "ls", "--quiet"); volume == "" || strings.Contains(got, volume) {
+				t.Errorf("left of %q: %q", volume, got)
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -99,7 +100,9 @@ func (c *container) unpackImage() error {
 	return fmt.Errorf("unsquashfs has failed (%s): %s", describe(status), words)
 }
 
-// startUnsquashfs starts the program. It would take half of the memory for its
+// startUnsquashfs starts the program, by bubblewrap, with nothing but rootDir to
+// write to: some versions were led out of it by an image's links and names
+// (CVE-2021-40153, CVE-2021-41072). It would take half of the memory for its
 // buffers if it were let, and all processors of the node. In a user namespace
 // in which it is not root it does not try to give files to users who are not
 // there.
@@ -116,18 +119,17 @@ func (c *container) startUnsquashfs(program string) (pid int, said *tail, err er
 	}
 	defer func() { _ = null.Close() }()
 	const buffer = "32" // MiB
+	root := filepath.Join(c.Scratch, rootDir)
 	args := []string{
+		c.Bubblewrap, "--ro-bind", "/", "/", "--bind", root, root,
+		"--unshare-user", "--uid", "1", "--gid", "1", "--unshare-net", "--unshare-ipc", "--chdir", "/", "--",
 		program, "-no-progress", "-user-xattrs", "-processors", strconv.Itoa(runtime.NumCPU()),
 		"-data-queue", buffer, "-frag-queue", buffer,
-		"-offset", strconv.FormatInt(c.Offset, 10), "-force", "-dest", rootDir, c.SIF,
+		"-offset", strconv.FormatInt(c.Offset, 10), "-force", "-dest", root, c.SIF,
 	}
-	pid, err = syscall.ForkExec(program, args, &syscall.ProcAttr{ //nolint:gosec // a program of the host, found by us
+	pid, err = syscall.ForkExec(c.Bubblewrap, args, &syscall.ProcAttr{ //nolint:gosec // programs of the host, found by us
+		Env:   []string{},
 		Files: []uintptr{null.Fd(), null.Fd(), w.Fd()},
-		Sys: &syscall.SysProcAttr{
-			Cloneflags:  syscall.CLONE_NEWUSER,
-			UidMappings: []syscall.SysProcIDMap{{ContainerID: 1, HostID: 0, Size: 1}},
-			GidMappings: []syscall.SysProcIDMap{{ContainerID: 1, HostID: 0, Size: 1}},
-		},
 	})
 	return pid, said, err //nolint:wrapcheck // the caller words it
 }

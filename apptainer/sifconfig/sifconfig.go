@@ -6,6 +6,7 @@
 package sifconfig
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,12 +43,38 @@ func Read(path string) (Config, error) {
 }
 
 func readConfig(path string) (_ Config, err error) {
-	f, err := sif.LoadContainerFromPath(path, sif.OptLoadWithFlag(os.O_RDONLY))
+	f, err := os.Open(path)
 	if err != nil {
 		return Config{}, err //nolint:wrapcheck // worded by Read
 	}
-	defer func() { err = errors.Join(err, f.UnloadContainer()) }()
-	return Of(f)
+	defer func() { err = errors.Join(err, f.Close()) }()
+	container, err := Load(f)
+	if err != nil {
+		return Config{}, err
+	}
+	return Of(container)
+}
+
+// What package sif reads it makes room for first, as much as the file asks for.
+// A file may be anybody's.
+const (
+	maxDescriptors = 1 << 12 // Apptainer makes 48
+	maxConfigBytes = 8 << 20
+)
+
+// Load opens a SIF that is open for reading, which stays its caller's to close.
+func Load(f *os.File) (*sif.FileImage, error) {
+	// After the launch script, magic, version, architecture, id and two dates
+	// (pkg/sif/sif.go: header).
+	const descriptorsTotal = 32 + 10 + 3 + 3 + 16 + 3*8
+	var total [8]byte
+	if _, err := f.ReadAt(total[:], descriptorsTotal); err != nil {
+		return nil, fmt.Errorf("read its header: %w", err)
+	}
+	if n := binary.LittleEndian.Uint64(total[:]); n > maxDescriptors {
+		return nil, fmt.Errorf("its header tells of %d objects: it is no SIF, or damaged", n)
+	}
+	return sif.LoadContainer(f, sif.OptLoadWithFlag(os.O_RDONLY), sif.OptLoadWithCloseOnUnload(false)) //nolint:wrapcheck // worded by callers
 }
 
 // Of reads the configuration of an open SIF.
@@ -76,6 +103,9 @@ func readEnv(f *sif.FileImage) ([]string, error) {
 	})
 	if err != nil || len(objects) == 0 {
 		return nil, err //nolint:wrapcheck // worded by Read
+	}
+	if n := objects[0].Size(); n < 0 || n > maxConfigBytes {
+		return nil, fmt.Errorf("%s in it is said to have %d bytes", OCIConfigName, n)
 	}
 	data, err := objects[0].GetData()
 	if err != nil {
