@@ -50,7 +50,7 @@ func readConfig(path string) (_ Config, err error) {
 	defer func() { err = errors.Join(err, f.Close()) }()
 	container, err := Load(f)
 	if err != nil {
-		return Config{}, err
+		return Config{}, fmt.Errorf("it is no SIF, or damaged: %w", err)
 	}
 	return Of(container)
 }
@@ -72,7 +72,7 @@ func Load(f *os.File) (*sif.FileImage, error) {
 		return nil, fmt.Errorf("read its header: %w", err)
 	}
 	if n := binary.LittleEndian.Uint64(total[:]); n > maxDescriptors {
-		return nil, fmt.Errorf("its header tells of %d objects: it is no SIF, or damaged", n)
+		return nil, fmt.Errorf("its header tells of %d objects", n)
 	}
 	return sif.LoadContainer(f, sif.OptLoadWithFlag(os.O_RDONLY), sif.OptLoadWithCloseOnUnload(false)) //nolint:wrapcheck // worded by callers
 }

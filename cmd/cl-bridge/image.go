@@ -268,7 +268,7 @@ func imageRm(p program.Process) *cobra.Command {
 				if err := images.Release(ctx, k.Name, k.Architecture); err != nil {
 					return err
 				}
-				text += k.Name + " " + k.Architecture + " is kept no longer\n"
+				text += staging.ShortName(k.Name) + " " + k.Architecture + " is kept no longer\n"
 			}
 			return show(p, f, gone, text)
 		})
