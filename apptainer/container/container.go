@@ -21,7 +21,7 @@ import (
 //
 // Inside, the command is root over the image's files; outside it is the
 // calling user. It sees the image, its binds and devices, a fresh /proc, /dev
-// and /dev/shm, the host's /sys read-only, and no process but its own. What it
+// and /dev/shm, the host's /sys, and no process but its own. What it
 // writes outside of its binds is not kept; see Scratch.
 type Container struct {
 	// SIF is the image's path.

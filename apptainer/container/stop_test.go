@@ -25,7 +25,7 @@ func TestFidelityEndOfContextTerminatesEveryProcess(t *testing.T) {
 		c.Binds = []container.Bind{{Source: work, Target: "/work"}}
 		c.ShellCommand = `
 setsid sh -c 'trap "echo daemon saved >/work/daemon; exit" TERM; touch /work/ready; while :; do sleep 0.01; done' &
-trap 'while ! test -e /work/daemon; do sleep 0.01; done; echo command saved; exit 3' TERM
+trap 'while ! test -s /work/daemon; do sleep 0.01; done; echo command saved; exit 3' TERM
 while ! test -e /work/ready; do sleep 0.01; done
 echo begun
 while :; do sleep 0.01; done`
