@@ -35,7 +35,7 @@ func (f *Flattener) writeRest(tw *tar.Writer) error {
 	}
 	for _, d := range f.plan.dirs {
 		if err := tw.WriteHeader(d.header(d.name)); err != nil {
-			return fmt.Errorf("write %q: %w", d.name, err)
+			return fmt.Errorf("write %s: %w", quoted(d.name), err)
 		}
 	}
 	return nil
@@ -60,7 +60,7 @@ func (f *Flattener) linkWritten(tw *tar.Writer, i int, files map[int][]string) (
 				continue
 			}
 			if err := tw.WriteHeader(hardLink(name, file.name)); err != nil {
-				return 0, fmt.Errorf("write link %q: %w", name, err)
+				return 0, fmt.Errorf("write link %s: %w", quoted(name), err)
 			}
 		}
 	}
@@ -94,7 +94,7 @@ func (f *Flattener) writeMissing(tw *tar.Writer, r io.Reader, i, left int) error
 			return err
 		}
 		if err := f.writeFile(tw, tr, e, names...); err != nil {
-			return fmt.Errorf("%q: %w", names[0], err)
+			return fmt.Errorf("%s: %w", quoted(names[0]), err)
 		}
 	}
 	return nil
@@ -111,7 +111,7 @@ func (p *plan) writeOther(tw *tar.Writer) error {
 			first[o.inode] = o.name
 		}
 		if err := tw.WriteHeader(hdr); err != nil {
-			return fmt.Errorf("write %q: %w", o.name, err)
+			return fmt.Errorf("write %s: %w", quoted(o.name), err)
 		}
 	}
 	return nil
@@ -127,7 +127,7 @@ func (f *Flattener) writeFile(tw *tar.Writer, content io.Reader, e entry, names 
 	}
 	for _, name := range names[1:] {
 		if err := tw.WriteHeader(hardLink(name, names[0])); err != nil {
-			return fmt.Errorf("write link %q: %w", name, err)
+			return fmt.Errorf("write link %s: %w", quoted(name), err)
 		}
 	}
 	return nil

@@ -69,14 +69,16 @@ func newEntry(hdr *tar.Header) (entry, error) {
 		return entry{}, err
 	}
 	if len(hdr.Linkname) > pathMax {
-		return entry{}, fmt.Errorf("%q links to a name longer than %d bytes", e.name, pathMax)
+		return entry{}, fmt.Errorf("%s links to a name longer than %d bytes", quoted(e.name), pathMax)
 	}
 	e.attributes = attributesOf(hdr)
 	switch hdr.Typeflag {
 	case tar.TypeReg, tar.TypeRegA, tar.TypeCont, tar.TypeGNUSparse: //nolint:staticcheck // layers hold TypeRegA
 		e.kind, e.size = tar.TypeReg, hdr.Size
 	case tar.TypeSymlink:
-		e.link = hdr.Linkname
+		if e.link = hdr.Linkname; e.link == "" {
+			return entry{}, fmt.Errorf("%s is a symbolic link to nothing, which no file system can hold", quoted(e.name))
+		}
 	case tar.TypeLink:
 		e.link = cleanName(hdr.Linkname)
 	case tar.TypeChar, tar.TypeBlock:
@@ -85,10 +87,10 @@ func newEntry(hdr *tar.Header) (entry, error) {
 	case tar.TypeXGlobalHeader:
 		e.kind = 0
 	default:
-		return entry{}, fmt.Errorf("%q has the tar entry type %q, which is not handled", hdr.Name, hdr.Typeflag)
+		return entry{}, fmt.Errorf("%s has the tar entry type %q, which is not handled", quoted(e.name), hdr.Typeflag)
 	}
 	if e.uid < 0 || e.gid < 0 || int64(e.uid) >= 1<<32 || int64(e.gid) >= 1<<32 {
-		return entry{}, fmt.Errorf("%q has the owner %d:%d, which no file can have", hdr.Name, e.uid, e.gid)
+		return entry{}, fmt.Errorf("%s has the owner %d:%d, which no file can have", quoted(e.name), e.uid, e.gid)
 	}
 	return e, nil
 }
@@ -110,4 +112,13 @@ func checkName(name string) error {
 		}
 	}
 	return nil
+}
+
+// quoted is a name for an error: people read it in a line.
+func quoted(name string) string {
+	const most = 80
+	if len(name) > most {
+		return fmt.Sprintf("%q…", name[:most])
+	}
+	return fmt.Sprintf("%q", name)
 }

@@ -1,0 +1,87 @@
+package flatten
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// numbered makes n lines of a format with a number.
+func numbered(n int, format string) []string {
+	lines := make([]string, n)
+	for i := range lines {
+		lines[i] = fmt.Sprintf(format, i)
+	}
+	return lines
+}
+
+// A few hostile kilobytes are to cost neither gigabytes nor hours.
+func TestLayerThatIsMadeToCostMuchIsRefusedEarly(t *testing.T) {
+	t.Parallel()
+	deep := strings.Repeat("/d", 2000)
+	chain := numbered(40, "l%[1]d->"+strings.Repeat("./", 2000)+"m%[1]d")
+	for i := range chain {
+		chain[i] = strings.Replace(chain[i], fmt.Sprintf("m%d", i), fmt.Sprintf("l%d", i+1), 1)
+	}
+	roomy := smallLimits()
+	roomy.NameBytes = 1 << 30
+	for _, test := range []struct {
+		name   string
+		limits Limits
+		layer  []string
+		words  string
+	}{
+		{"names that imply many directories", roomy, numbered(20, "%d"+deep+"="), ErrTooLarge.Error()},
+		{"many names along long links", roomy, append(chain, numbered(100, "l1/%d=")...), "along symbolic links"},
+		{"long paths by short names", smallLimits(), append([]string{"l->" + strings.Repeat("x", 200)}, numbered(9000, "l/%d=")...), ErrTooLarge.Error()},
+		{"a path that no system takes", roomy, []string{"l->" + deep, "l" + deep + "/x="}, "a path longer than 4095 bytes"},
+		{"a link to nothing", roomy, []string{"l->"}, "symbolic link to nothing"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			f, _ := flattenerOf(test.limits, stream(t, test.layer...))
+			err := f.Write(io.Discard)
+			if err == nil || !strings.Contains(err.Error(), test.words) {
+				t.Errorf("%v; want %q in it", err, test.words)
+			}
+			if err != nil && len(err.Error()) > 300 {
+				t.Errorf("the error is of %d bytes", len(err.Error()))
+			}
+		})
+	}
+}
+
+// Only what names imply is found before the tree is made, so that memory is
+// bounded while layers are read.
+func TestDirectoriesThatNamesImplyAreCountedWhileLayersAreRead(t *testing.T) {
+	t.Parallel()
+	c := newCover(nil, 3)
+	add := func(name string) error { return c.add(entry{name: name, kind: '0'}) }
+	for _, name := range []string{"a/b/c", "a/b/d", "a/e"} {
+		if err := add(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.next()
+	if err := add("a/b/c"); err != nil {
+		t.Errorf("another layer has the same directories: %v", err)
+	}
+	if err := errors.Join(add("f/x"), add("g/x")); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestOpaqueMarksInAnyNumberCostNoMoreThanOne(t *testing.T) {
+	t.Parallel()
+	layer := slices.Concat(numbered(4000, "d/%d="), slices.Repeat([]string{"d/", "d/.wh..wh..opq="}, 2000))
+	out, _, err := flattened(stream(t, "d/", "d/hidden=", "d/k/hidden="), stream(t, layer...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := mustList(t, out); len(got) != 4001 {
+		t.Errorf("%d names are left, want d and 4000 files", len(got))
+	}
+}
