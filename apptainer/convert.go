@@ -160,7 +160,7 @@ func (c Converter) convert(ctx context.Context, img Image, dir, dst string, prog
 		return err
 	}
 	defer image.close()
-	made, err := readContents(image, img.Architecture)
+	made, err := readContents(image, img.Architecture, c.room())
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (c Converter) convert(ctx context.Context, img Image, dir, dst string, prog
 // newLayers makes ready to pull layers into dir, or to read them where they lie.
 func (c Converter) newLayers(dir string, image *opened, made contents, progress func(Progress)) *layers {
 	l := &layers{diffIDs: made.config.RootFS.DiffIDs, verified: make([]bool, len(made.layers)), report: &reporter{fn: progress}}
-	l.room.Store(2*c.maxBytes() + maxNameBytes)
+	l.room.Store(c.room())
 	known := map[v1.Hash]*blob{}
 	for _, desc := range made.layers {
 		b := known[desc.Digest]
@@ -212,7 +212,7 @@ func (c Converter) write(ctx context.Context, img Image, config *v1.ConfigFile, 
 	w := sifWriter{converter: c, image: img, config: config}
 	w.flat = flatten.New(
 		flatten.Layers{
-			Number: len(l.blobs), Open: func(i int) (io.ReadCloser, error) { return l.open(ctx, i) },
+			Number: len(l.blobs), Open: l.open,
 			Top: func(exists func(string) (bool, error)) ([]byte, error) {
 				return metadataLayer(exists, config)
 			},

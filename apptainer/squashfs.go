@@ -102,7 +102,7 @@ func stream(ctx context.Context, c command.Command, flat *flatten.Flattener) err
 	emitted := make(chan error, 1)
 	go func() {
 		buffered := bufio.NewWriterSize(w, 128<<10) // what files hold passes it by
-		err := flat.Write(buffered)
+		err := flat.Write(running, buffered)
 		if err == nil {
 			err = buffered.Flush()
 		}
@@ -113,18 +113,30 @@ func stream(ctx context.Context, c command.Command, flat *flatten.Flattener) err
 	}()
 	c.Stdin = r
 	err = c.Run(running)
-	_ = r.Close() // so that Write does not wait for a program that is gone
+	cancel() // Write need not wait for layers any more, nor for a program that is gone
+	unread := err == nil && !endsWell(r)
+	_ = r.Close()
 	emitErr := <-emitted
+	ended := errors.Is(emitErr, unix.EPIPE) || errors.Is(emitErr, context.Canceled) // by the program's end
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("write the file system: %w", ctx.Err())
-	case err == nil && errors.Is(emitErr, unix.EPIPE):
-		return nil // programs may stop reading in the midst of the mark that ends a tar stream
-	case err != nil && (emitErr == nil || errors.Is(emitErr, unix.EPIPE)):
-		return toolError(err)
-	default:
+	case emitErr != nil && !ended:
 		return emitErr
+	case err != nil:
+		return toolError(err)
+	case unread || ended:
+		return sentence{text: filepath.Base(c.Args[0]) + " ended before it had read all of the image", transient: true}
 	}
+	return nil
+}
+
+// endsWell says whether a program has read a tar stream but, perhaps, for a part
+// of the mark that ends it, two blocks of zeros.
+func endsWell(r io.Reader) bool {
+	const mark = 1024
+	left, err := io.ReadAll(io.LimitReader(r, mark+1))
+	return err == nil && len(left) <= mark && len(bytes.Trim(left, "\x00")) == 0
 }
 
 // toolError keeps the kind of a failure that a program tells in words only.

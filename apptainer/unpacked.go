@@ -29,6 +29,9 @@ type unpacked struct{ Converter }
 
 func (u unpacked) write(ctx context.Context, f *os.File, offset int64, flat *flatten.Flattener) (_ int64, err error) {
 	dir := f.Name() + ".tree"
+	if err := filetree.Remove(dir); err != nil { // what a killed one has left
+		return 0, fmt.Errorf("unpack: %w", err)
+	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return 0, fmt.Errorf("unpack: %w", err)
 	}
@@ -68,9 +71,11 @@ type unpacking struct {
 
 func (u *unpacking) unpack(ctx context.Context, flat *flatten.Flattener) error {
 	r, w := io.Pipe()
+	running, cancel := context.WithCancel(ctx)
+	defer cancel()
 	emitted := make(chan error, 1)
 	go func() {
-		err := flat.Write(w)
+		err := flat.Write(running, w)
 		emitted <- err
 		_ = w.CloseWithError(err)
 	}()
@@ -78,8 +83,10 @@ func (u *unpacking) unpack(ctx context.Context, flat *flatten.Flattener) error {
 	if err == nil {
 		_, err = io.Copy(io.Discard, r)
 	}
+	cancel() // Write need not wait for layers any more
 	_ = r.CloseWithError(errNotRead)
-	if emitErr := <-emitted; emitErr != nil && !errors.Is(emitErr, errNotRead) {
+	ended := err != nil
+	if emitErr := <-emitted; emitErr != nil && !errors.Is(emitErr, errNotRead) && (!ended || !errors.Is(emitErr, context.Canceled)) {
 		return emitErr
 	}
 	if err != nil {

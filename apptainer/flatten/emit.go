@@ -3,6 +3,7 @@ package flatten
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +13,7 @@ import (
 // writeRest writes what the plan has beyond the files that were written: files
 // of layers in their own order, further names of files, then what has neither
 // content nor children, and directories at last.
-func (f *Flattener) writeRest(tw *tar.Writer) error {
+func (f *Flattener) writeRest(ctx context.Context, tw *tar.Writer) error {
 	for i, files := range f.plan.files {
 		left, err := f.linkWritten(tw, i, files)
 		if err != nil {
@@ -21,7 +22,7 @@ func (f *Flattener) writeRest(tw *tar.Writer) error {
 		if left == 0 {
 			continue
 		}
-		r, err := f.open(i)
+		r, err := f.open(ctx, i)
 		if err == nil {
 			err = f.writeMissing(tw, r, i, left)
 			err = errors.Join(err, r.Close())
@@ -41,11 +42,11 @@ func (f *Flattener) writeRest(tw *tar.Writer) error {
 	return nil
 }
 
-func (f *Flattener) open(i int) (io.ReadCloser, error) {
+func (f *Flattener) open(ctx context.Context, i int) (io.ReadCloser, error) {
 	if i == f.layers.Number {
 		return io.NopCloser(bytes.NewReader(f.top)), nil
 	}
-	return f.layers.Open(i)
+	return f.layers.Open(ctx, i)
 }
 
 // linkWritten writes the further names of a layer's files that were written,
@@ -97,7 +98,8 @@ func (f *Flattener) writeMissing(tw *tar.Writer, r io.Reader, i, left int) error
 			return fmt.Errorf("%s: %w", quoted(names[0]), err)
 		}
 	}
-	return nil
+	_, err := io.Copy(io.Discard, r)
+	return err //nolint:wrapcheck // the layer's own
 }
 
 // writeOther writes what has neither content nor children.

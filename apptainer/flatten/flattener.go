@@ -3,6 +3,7 @@ package flatten
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,9 +16,9 @@ type Layers struct {
 	Number int
 	// Open gives the tar stream of layer i, uncompressed; the lowest is 0. It is
 	// called for every layer once, from the highest down, and perhaps once more
-	// for each after that. A stream that is read for the first time is read to
-	// its end, which may tell of an error in the whole.
-	Open func(i int) (io.ReadCloser, error)
+	// for each after that. Every stream is read to its end, which may tell of an
+	// error in the whole. Reading ends with ctx.
+	Open func(ctx context.Context, i int) (io.ReadCloser, error)
 	// Top, which may be nil, makes one more layer, a tar stream, that goes over
 	// all; exists says whether the tree has something at a name, whatever that
 	// is.
@@ -87,11 +88,12 @@ func (f *Flattener) Root() Root { return f.root }
 // Write writes the file system to w as one tar stream. With ErrAgain what was
 // written has to be thrown away, and Root and Write called again, which happens
 // at most once. What no container runtime could unpack is an error in words, as
-// is what passes the limits: it wraps ErrTooLarge.
-func (f *Flattener) Write(w io.Writer) error {
+// is what passes the limits: it wraps ErrTooLarge. ctx is that of the layers'
+// streams.
+func (f *Flattener) Write(ctx context.Context, w io.Writer) error {
 	tw := tar.NewWriter(w)
 	if f.plan == nil {
-		if err := f.read(tw); err != nil {
+		if err := f.read(ctx, tw); err != nil {
 			return err
 		}
 		if err := f.decide(); err != nil {
@@ -100,7 +102,7 @@ func (f *Flattener) Write(w io.Writer) error {
 	} else {
 		f.written = make([][]writtenFile, f.layers.Number)
 	}
-	if err := f.writeRest(tw); err != nil {
+	if err := f.writeRest(ctx, tw); err != nil {
 		return err
 	}
 	if err := tw.Close(); err != nil {
@@ -110,10 +112,10 @@ func (f *Flattener) Write(w io.Writer) error {
 }
 
 // read reads all layers, and writes the files that show as far as is known.
-func (f *Flattener) read(tw *tar.Writer) error {
+func (f *Flattener) read(ctx context.Context, tw *tar.Writer) error {
 	over := newCover(f.layers.Taken, f.whole.Entries)
 	for i := f.layers.Number - 1; i >= 0; i-- {
-		r, err := f.layers.Open(i)
+		r, err := f.layers.Open(ctx, i)
 		if err != nil {
 			return f.inLayer(i, err)
 		}

@@ -43,7 +43,7 @@ func TestLayerThatIsMadeToCostMuchIsRefusedEarly(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			f, _ := flattenerOf(test.limits, stream(t, test.layer...))
-			err := f.Write(io.Discard)
+			err := f.Write(t.Context(), io.Discard)
 			if err == nil || !strings.Contains(err.Error(), test.words) {
 				t.Errorf("%v; want %q in it", err, test.words)
 			}
