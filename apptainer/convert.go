@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -117,36 +116,21 @@ func (c Converter) Convert(ctx context.Context, img Image, dst string, progress 
 	} else {
 		sweepLayers(parent, time.Now()) //nolint:forbidigo // how old a directory is
 	}
-	dir := filepath.Join(parent, layersPrefix+strings.TrimPrefix(img.Digest, "sha256:"))
-	err := c.convert(ctx, img, dir, dst, progress)
+	dir, err := useLayersDir(parent, img.Digest, c.TempDir != "")
+	if err != nil {
+		return imageError(ctx, img.Reference, err)
+	}
+	defer dir.letGo()
+	err = c.convert(ctx, img, dir.path, dst, progress)
 	failed := imageError(ctx, img.Reference, err)
 	var e *ImageError
-	if errors.As(failed, &e) && e.Transient() && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+	if errors.As(failed, &e) && e.Transient() && !dir.own && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
 		return failed
 	}
-	if cleanErr := os.RemoveAll(dir); failed == nil && cleanErr != nil {
-		return imageError(ctx, img.Reference, errors.Join(fmt.Errorf("remove its layers: %w", cleanErr), os.Remove(dst)))
+	if cleanErr := dir.remove(); failed == nil && cleanErr != nil {
+		return imageError(ctx, img.Reference, errors.Join(cleanErr, os.Remove(dst)))
 	}
 	return failed
-}
-
-// layersPrefix begins the names of directories with an image's layers.
-const layersPrefix = "layers-"
-
-// leftFor is how long layers that a conversion left are kept for the next one.
-const leftFor = 24 * time.Hour
-
-// sweepLayers removes layers that conversions left in dir and none came for.
-func sweepLayers(dir string, now time.Time) {
-	left, err := filepath.Glob(filepath.Join(dir, layersPrefix+strings.Repeat("[0-9a-f]", 64)))
-	if err != nil {
-		return
-	}
-	for _, path := range left {
-		if info, err := os.Lstat(path); err == nil && info.IsDir() && now.Sub(info.ModTime()) > leftFor {
-			_ = os.RemoveAll(path)
-		}
-	}
 }
 
 func (c Converter) convert(ctx context.Context, img Image, dir, dst string, progress func(Progress)) error {
