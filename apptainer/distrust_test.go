@@ -173,3 +173,31 @@ func TestSizesThatAreBeyondAllBoundsAreRefusedBeforeAnythingIsPulled(t *testing.
 		})
 	}
 }
+
+// A bundle does not fail over what its image has nothing to do with.
+func TestTroubleOfTheHostMayPass(t *testing.T) {
+	t.Parallel()
+	img := resolve(t, imagetest.Start(t).Push(t, "x", tiny(t, "content")))
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		c         apptainer.Converter
+		transient bool
+		words     string
+	}{
+		"no directory for layers": {apptainer.Converter{TempDir: file}, true, "not a directory"},
+		"no tool":                 {apptainer.Converter{Mksquashfs: "/nonexistent", Tar2sqfs: "none-such"}, true, "install squashfs-tools"},
+		"a tool that was killed":  {apptainer.Converter{Mksquashfs: toolThat(t, "kill -KILL $$")}, true, "killed"},
+		"a tool that crashed":     {apptainer.Converter{Mksquashfs: toolThat(t, "kill -SEGV $$")}, false, "segmentation fault"},
+		"no thread for the tool":  {apptainer.Converter{Mksquashfs: toolThat(t, "echo 'FATAL ERROR: Failed to create thread: Resource temporarily unavailable' >&2; exit 1")}, true, "mksquashfs: resource temporarily"},
+		"no room for its file":    {apptainer.Converter{Mksquashfs: toolThat(t, "echo 'Write failed because No space left on device' >&2; exit 1")}, true, "no space left"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test.c.Registry = quick()
+			failedConversion(t, test.c, img, test.transient, test.words)
+		})
+	}
+}
