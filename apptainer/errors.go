@@ -35,8 +35,8 @@ func (e *ImageError) Unwrap() error { return e.Err }
 
 // Transient says whether the same request may succeed later without its user
 // changing it: trouble with the network, the registry, the site's own logins,
-// this host's disks and programs, or the caller's own context. An unknown image, a missing
-// platform or an unsupported layer is not.
+// this host's disks and programs, or the caller's own context. An unknown
+// image, a missing platform or an unsupported layer is not.
 func (e *ImageError) Transient() bool { return e.transient }
 
 // imageError puts err, from whatever source, in words about the image. An error
