@@ -1,6 +1,8 @@
 package flatten
 
 import (
+	"archive/tar"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -83,5 +85,48 @@ func TestOpaqueMarksInAnyNumberCostNoMoreThanOne(t *testing.T) {
 	}
 	if got := mustList(t, out); len(got) != 4001 {
 		t.Errorf("%d names are left, want d and 4000 files", len(got))
+	}
+}
+
+// Tools take it and write what others cannot read, or something else.
+func TestWhatNoFileCanHaveIsRefused(t *testing.T) {
+	t.Parallel()
+	attribute := func(name, value string) tar.Header {
+		return tar.Header{Typeflag: tar.TypeReg, Name: "x", PAXRecords: map[string]string{attributePrefix + name: value}}
+	}
+	device := func(major, minor int64) tar.Header {
+		return tar.Header{Typeflag: tar.TypeChar, Name: "x", Devmajor: major, Devminor: minor}
+	}
+	many := attribute("user.n", "")
+	for i := range 5000 {
+		many.PAXRecords[fmt.Sprintf("%suser.some-long-name-%d", attributePrefix, i)] = "v"
+	}
+	for name, test := range map[string]struct {
+		hdr     tar.Header
+		refused string
+	}{
+		"name of most":   {attribute("user."+strings.Repeat("n", 250), "v"), ""},
+		"longer name":    {attribute("user."+strings.Repeat("n", 251), "v"), "an extended attribute"},
+		"no name":        {attribute("user.", "v"), "an extended attribute"},
+		"dot at its end": {attribute("user.a.", "v"), ""},
+		"value of most":  {attribute("user.a", strings.Repeat("v", 64<<10)), ""},
+		"longer value":   {attribute("user.a", strings.Repeat("v", 64<<10+1)), "an extended attribute"},
+		"many":           {many, "an extended attribute"},
+		"last device":    {device(4095, 1<<20-1), ""},
+		"major":          {device(4096, 0), "the device number 4096:0"},
+		"minor":          {device(0, 1<<20), "the device number 0:1048576"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var buf bytes.Buffer
+			w := tar.NewWriter(&buf)
+			if err := errors.Join(w.WriteHeader(&test.hdr), w.Close()); err != nil {
+				t.Fatal(err)
+			}
+			_, _, err := flattened(buf.Bytes())
+			if (err == nil) != (test.refused == "") || err != nil && !strings.Contains(err.Error(), test.refused) {
+				t.Errorf("%v; want %q", err, test.refused)
+			}
+		})
 	}
 }
