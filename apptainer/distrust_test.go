@@ -1,6 +1,7 @@
 package apptainer_test
 
 import (
+	"archive/tar"
 	"bytes"
 	"errors"
 	"fmt"
@@ -199,5 +200,21 @@ func TestTroubleOfTheHostMayPass(t *testing.T) {
 			test.c.Registry = quick()
 			failedConversion(t, test.c, img, test.transient, test.words)
 		})
+	}
+}
+
+// Devices are not made where a tree is unpacked, and neither are links to them.
+func TestFurtherNamesOfADeviceAreUnpacked(t *testing.T) {
+	t.Parallel()
+	reg := imagetest.Start(t)
+	null := imagetest.File{Header: tar.Header{Typeflag: tar.TypeChar, Name: "null", Mode: 0o666, Devmajor: 1, Devminor: 3}}
+	img := resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, null, imagetest.Hardlink("zero", "null"))))))
+	path := filepath.Join(t.TempDir(), "x.sif")
+	c := apptainer.Converter{Registry: quick(), Mksquashfs: oldMksquashfs(t), Tar2sqfs: "/nonexistent"}
+	if err := c.Convert(t.Context(), img, path, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := unsquash(t, path, "-lln", path, "zero"); !strings.Contains(got, "crw-rw-rw- 0/0") || !strings.Contains(got, "1,  3") {
+		t.Errorf("%s", got)
 	}
 }

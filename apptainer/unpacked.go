@@ -36,7 +36,7 @@ func (u unpacked) write(ctx context.Context, f *os.File, offset int64, flat *fla
 		return 0, fmt.Errorf("unpack: %w", err)
 	}
 	defer func() { err = errors.Join(err, filetree.Remove(dir)) }()
-	t := &unpacking{dir: filepath.Join(dir, "root")}
+	t := &unpacking{dir: filepath.Join(dir, "root"), devices: map[string]*tar.Header{}}
 	if err := os.Mkdir(t.dir, 0o700); err != nil {
 		return 0, fmt.Errorf("unpack: %w", err)
 	}
@@ -67,6 +67,8 @@ type unpacking struct {
 	dir    string
 	pseudo []string
 	dirs   []*tar.Header // whose time stamps are set at last
+	// devices are those that the definitions make, by name.
+	devices map[string]*tar.Header
 }
 
 func (u *unpacking) unpack(ctx context.Context, flat *flatten.Flattener) error {
@@ -140,14 +142,20 @@ func (u *unpacking) entry(hdr *tar.Header, content io.Reader) error {
 	case tar.TypeReg:
 		err = copyTo(at, content)
 	case tar.TypeLink:
+		if device := u.devices[hdr.Linkname]; device != nil {
+			again := *device
+			again.Name = hdr.Name
+			u.defineDevice(&again)
+			return nil
+		}
 		return os.Link(u.path(hdr.Linkname), at) //nolint:wrapcheck // as above
 	case tar.TypeSymlink:
 		err = os.Symlink(hdr.Linkname, at)
 	case tar.TypeFifo:
 		err = unix.Mkfifo(at, 0o600)
 	case tar.TypeChar, tar.TypeBlock:
-		kind := map[byte]string{tar.TypeChar: "c", tar.TypeBlock: "b"}[hdr.Typeflag]
-		u.define(hdr, kind, strconv.FormatInt(hdr.Devmajor, 10), strconv.FormatInt(hdr.Devminor, 10))
+		u.defineDevice(hdr)
+		u.devices[hdr.Name] = hdr
 		return nil
 	}
 	if err != nil {
@@ -165,6 +173,12 @@ func (u *unpacking) define(hdr *tar.Header, kind string, more ...string) {
 	name := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(hdr.Name) + `"`
 	fields := append([]string{name, kind, strconv.FormatInt(hdr.Mode, 8), strconv.Itoa(hdr.Uid), strconv.Itoa(hdr.Gid)}, more...)
 	u.pseudo = append(u.pseudo, strings.Join(fields, " "))
+}
+
+// defineDevice adds a device to the pseudo definitions, which know of no links.
+func (u *unpacking) defineDevice(hdr *tar.Header) {
+	kind := map[byte]string{tar.TypeChar: "c", tar.TypeBlock: "b"}[hdr.Typeflag]
+	u.define(hdr, kind, strconv.FormatInt(hdr.Devmajor, 10), strconv.FormatInt(hdr.Devminor, 10))
 }
 
 // date gives a name its time stamp.

@@ -181,6 +181,30 @@ func TestJobOfABridgeThatWasKilledIsCancelledByTheNext(t *testing.T) {
 	}
 }
 
+// Of its end Slurm tells more than the job itself: that its time was over.
+func TestJobThatSlurmEndsLeavesNoResult(t *testing.T) {
+	t.Parallel()
+	jobs := newJobs(t)
+	copied := filepath.Join(t.TempDir(), "spec.json")
+	script := filepath.Join(t.TempDir(), "worker")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\ncp \"$2\" '"+copied+"'\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	jobs.Worker = script
+	dst := filepath.Join(t.TempDir(), "x.sif")
+	if err := jobs.Convert(t.Context(), apptainer.Converter{}, push(t, imagetest.GzipLayer(t, imagetest.TarStream(t))), dst, nil); err == nil {
+		t.Fatal("the job has failed")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := imagejob.Run(ctx, copied); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(filepath.Join(filepath.Dir(copied), "result.json")); err == nil {
+		t.Error("there is a result")
+	}
+}
+
 // cancelling ends a context once a job is running.
 type cancelling struct {
 	imagejob.Slurm
