@@ -120,7 +120,7 @@ func TestToolThatEndsWellBeforeItHasReadAllHasFailed(t *testing.T) {
 	// It leaves what looks like a file system.
 	c := apptainer.Converter{Registry: quick(), Mksquashfs: toolThat(t, `head -c 100000 >/dev/null
 while [ "$1" != -offset ]; do [ "$1" = -tar ] || out=${out:-$2}; shift; done
-mkdir "$out.empty" && exec mksquashfs "$out.empty" "$out" -offset "$2" -noappend -quiet`)}
+mkdir -p "$out.empty" && exec mksquashfs "$out.empty" "$out" -offset "$2" -noappend -quiet`)}
 	failed := c.Convert(t.Context(), img, filepath.Join(t.TempDir(), "x.sif"), nil)
 	wantImageError(t, failed, true, "ended before it had read all")
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,12 +26,11 @@ func TestConversionsOfOneImageInOneDirectoryLeaveEachOtherAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked, go1 := make(chan struct{}, 10), make(chan struct{})
-	first := true
+	var asks atomic.Int32
 	reg.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
 		if strings.HasSuffix(r.URL.Path, digest.Hex) {
 			asked <- struct{}{}
-			if first { // the others come after it was asked
-				first = false
+			if asks.Add(1) == 1 {
 				<-go1
 			}
 		}

@@ -187,10 +187,10 @@ func TestJobThatSlurmEndsLeavesNoResult(t *testing.T) {
 	jobs := newJobs(t)
 	copied := filepath.Join(t.TempDir(), "spec.json")
 	script := filepath.Join(t.TempDir(), "worker")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\ncp \"$2\" '"+copied+"'\nexit 1\n"), 0o755); err != nil {
+	if err := os.WriteFile(script, []byte("#!/bin/sh\ncp \"$3\" '"+copied+"'\nexit 1\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	jobs.Worker = script
+	jobs.Program = script
 	dst := filepath.Join(t.TempDir(), "x.sif")
 	if err := jobs.Convert(t.Context(), apptainer.Converter{}, push(t, imagetest.GzipLayer(t, imagetest.TarStream(t))), dst, nil); err == nil {
 		t.Fatal("the job has failed")
