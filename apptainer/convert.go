@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -117,36 +116,21 @@ func (c Converter) Convert(ctx context.Context, img Image, dst string, progress 
 	} else {
 		sweepLayers(parent, time.Now()) //nolint:forbidigo // how old a directory is
 	}
-	dir := filepath.Join(parent, layersPrefix+strings.TrimPrefix(img.Digest, "sha256:"))
-	err := c.convert(ctx, img, dir, dst, progress)
+	dir, err := useLayersDir(parent, img.Digest, c.TempDir != "")
+	if err != nil {
+		return imageError(ctx, img.Reference, err)
+	}
+	defer dir.letGo()
+	err = c.convert(ctx, img, dir.path, dst, progress)
 	failed := imageError(ctx, img.Reference, err)
 	var e *ImageError
-	if errors.As(failed, &e) && e.Transient() && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+	if errors.As(failed, &e) && e.Transient() && !dir.own && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
 		return failed
 	}
-	if cleanErr := os.RemoveAll(dir); failed == nil && cleanErr != nil {
-		return imageError(ctx, img.Reference, errors.Join(fmt.Errorf("remove its layers: %w", cleanErr), os.Remove(dst)))
+	if cleanErr := dir.remove(); failed == nil && cleanErr != nil {
+		return imageError(ctx, img.Reference, errors.Join(cleanErr, os.Remove(dst)))
 	}
 	return failed
-}
-
-// layersPrefix begins the names of directories with an image's layers.
-const layersPrefix = "layers-"
-
-// leftFor is how long layers that a conversion left are kept for the next one.
-const leftFor = 24 * time.Hour
-
-// sweepLayers removes layers that conversions left in dir and none came for.
-func sweepLayers(dir string, now time.Time) {
-	left, err := filepath.Glob(filepath.Join(dir, layersPrefix+strings.Repeat("[0-9a-f]", 64)))
-	if err != nil {
-		return
-	}
-	for _, path := range left {
-		if info, err := os.Lstat(path); err == nil && info.IsDir() && now.Sub(info.ModTime()) > leftFor {
-			_ = os.RemoveAll(path)
-		}
-	}
 }
 
 func (c Converter) convert(ctx context.Context, img Image, dir, dst string, progress func(Progress)) error {
@@ -160,7 +144,7 @@ func (c Converter) convert(ctx context.Context, img Image, dir, dst string, prog
 		return err
 	}
 	defer image.close()
-	made, err := readContents(image, img.Architecture)
+	made, err := readContents(image, img.Architecture, c.room())
 	if err != nil {
 		return err
 	}
@@ -187,7 +171,7 @@ func (c Converter) convert(ctx context.Context, img Image, dir, dst string, prog
 // newLayers makes ready to pull layers into dir, or to read them where they lie.
 func (c Converter) newLayers(dir string, image *opened, made contents, progress func(Progress)) *layers {
 	l := &layers{diffIDs: made.config.RootFS.DiffIDs, verified: make([]bool, len(made.layers)), report: &reporter{fn: progress}}
-	l.room.Store(2*c.maxBytes() + maxNameBytes)
+	l.room.Store(c.room())
 	known := map[v1.Hash]*blob{}
 	for _, desc := range made.layers {
 		b := known[desc.Digest]
@@ -212,7 +196,7 @@ func (c Converter) write(ctx context.Context, img Image, config *v1.ConfigFile, 
 	w := sifWriter{converter: c, image: img, config: config}
 	w.flat = flatten.New(
 		flatten.Layers{
-			Number: len(l.blobs), Open: func(i int) (io.ReadCloser, error) { return l.open(ctx, i) },
+			Number: len(l.blobs), Open: l.open,
 			Top: func(exists func(string) (bool, error)) ([]byte, error) {
 				return metadataLayer(exists, config)
 			},

@@ -7,9 +7,10 @@
 // [Converter.Convert] writes
 // that image as a SIF, the single-file format of Apptainer: the layers are
 // pulled in parallel, flattened, and streamed into a squashfs that stands at
-// its place in the SIF from the first byte. What the file contains depends on
-// the image's digest, its architecture and [Converter.Settings] alone. What
-// cannot be converted exactly is refused in words, with an [*ImageError].
+// its place in the SIF from the first byte. The files in it depend on the image's
+// digest, its architecture and [Converter.Settings] alone; only the SIF's definition
+// names where the image came from. What cannot be converted exactly is refused in
+// words, with an [*ImageError].
 //
 // To run it is the work of [github.com/cl-slurm/cl-slurm/apptainer/container].
 //

@@ -34,9 +34,9 @@ func (e *ImageError) Error() string { return fmt.Sprintf("image %q: %v", e.Image
 func (e *ImageError) Unwrap() error { return e.Err }
 
 // Transient says whether the same request may succeed later without its user
-// changing it: trouble with the network, the registry, the site's own logins or
-// the local disk, or the caller's own context. An unknown image, a missing
-// platform or an unsupported layer is not.
+// changing it: trouble with the network, the registry, the site's own logins,
+// this host's disks and programs, or the caller's own context. An unknown
+// image, a missing platform or an unsupported layer is not.
 func (e *ImageError) Transient() bool { return e.transient }
 
 // imageError puts err, from whatever source, in words about the image. An error
@@ -54,8 +54,24 @@ func imageError(ctx context.Context, ref Reference, err error) error {
 		e.Err, e.transient = fmt.Errorf("no space left for converting it: %w", err), true
 	case errors.As(err, &said):
 		e.transient, e.RetryAfter = said.transient, said.after
+	default:
+		e.transient = isHosts(err)
 	}
 	return e
+}
+
+// isHosts says whether the system has refused something that has nothing to do
+// with what the image is, such as to read a disk.
+func isHosts(err error) bool {
+	var number syscall.Errno
+	if !errors.As(err, &number) {
+		return false
+	}
+	switch number { //nolint:exhaustive // of all these come from names and counts in an image, or from a caller
+	case syscall.EEXIST, syscall.EINVAL, syscall.EISDIR, syscall.ELOOP, syscall.EMLINK, syscall.ENAMETOOLONG:
+		return false
+	}
+	return true
 }
 
 // sentence is an error that says something plainer than its cause.

@@ -30,12 +30,18 @@ type layers struct {
 	// report is told how much of the blobs was unpacked.
 	report *reporter
 
-	verified []bool // which were read to their end
+	verified []bool // which were once read to their end
 }
 
-// open gives a layer's tar stream. When it is read for the first time its end
-// is an error if it is not what the image's configuration says.
-func (l *layers) open(ctx context.Context, i int) (io.ReadCloser, error) {
+// open gives a layer's tar stream, until ctx ends. Its end is an error if it is
+// not what the image's configuration says.
+func (l *layers) open(ctx context.Context, i int) (_ io.ReadCloser, err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer func() {
+		if err != nil {
+			stop()
+		}
+	}()
 	file, err := l.blobs[i].follow(ctx)
 	if err != nil {
 		return nil, err
@@ -49,13 +55,15 @@ func (l *layers) open(ctx context.Context, i int) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	s := &layerStream{blob: counted, content: content, file: file, room: &l.room, chunks: make(chan chunk, 4), free: make(chan []byte, 6)}
-	if !l.verified[i] {
+	s := &layerStream{
+		blob: counted, content: content, file: file, room: &l.room,
+		ctx: ctx, stop: stop, ended: make(chan struct{}), chunks: make(chan chunk, 4), free: make(chan []byte, 6),
+	}
+	// Others than this process may write to a file that lies elsewhere.
+	if !l.verified[i] || l.blobs[i].local != nil {
 		s.sum, s.diffID = sha256.New(), l.diffIDs[i]
 		s.verified = func() { l.verified[i] = true }
 	}
-	s.ctx, s.stop = context.WithCancel(ctx)
-	s.ended = make(chan struct{})
 	go s.unpack()
 	return s, nil
 }

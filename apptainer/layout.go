@@ -37,7 +37,7 @@ func (c Converter) pullTo(ctx context.Context, img Image, dir string, progress f
 		return Image{}, err
 	}
 	defer image.close()
-	made, err := readContents(image, img.Architecture)
+	made, err := readContents(image, img.Architecture, c.room())
 	if err != nil {
 		return Image{}, err
 	}

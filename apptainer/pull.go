@@ -8,6 +8,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/flatten"
 )
 
 // Layers of one image that are pulled at a time, and how many an image may
@@ -24,7 +26,8 @@ type contents struct {
 }
 
 // readContents reads what the image is made of and refuses what is not handled.
-func readContents(image v1.Image, architecture string) (c contents, err error) {
+// room is how many bytes its layers may have together.
+func readContents(image v1.Image, architecture string, room int64) (c contents, err error) {
 	manifest, err := image.Manifest()
 	if err != nil {
 		return c, fmt.Errorf("read the manifest: %w", err)
@@ -37,7 +40,11 @@ func readContents(image v1.Image, architecture string) (c contents, err error) {
 		return c, err // before its layers: those of a Windows image are odd, too
 	}
 	for i, l := range c.layers {
-		if err := checkLayer(l); err != nil {
+		err := checkLayer(l)
+		if err == nil && l.Size > room {
+			err = flatten.ErrTooLarge
+		}
+		if room -= l.Size; err != nil {
 			return c, fmt.Errorf("layer %d of %d: %w", i+1, len(c.layers), err)
 		}
 	}

@@ -28,4 +28,8 @@ func (c Converter) memoryMiB() int { return cmp.Or(c.MemoryMiB, DefaultMemoryMiB
 
 func (c Converter) maxBytes() int64 { return cmp.Or(c.MaxBytes, 256<<30) }
 
+// room is how many bytes the layers may be of, packed or not, with all that
+// frames the files in them. Nothing that fits the other limits comes near it.
+func (c Converter) room() int64 { return 2*c.maxBytes() + maxNameBytes }
+
 func (c Converter) maxEntries() int { return cmp.Or(c.MaxEntries, 2_000_000) }

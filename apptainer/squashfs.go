@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -29,7 +31,7 @@ type tool interface {
 }
 
 // errNoTool is the cause when there is nothing to make a squashfs with.
-var errNoTool = errors.New("neither mksquashfs nor tar2sqfs can be started here: install squashfs-tools 4.5 or newer")
+var errNoTool error = sentence{text: "neither mksquashfs nor tar2sqfs can be started here: install squashfs-tools 4.5 or newer", transient: true}
 
 // findTool picks the best of what is installed: mksquashfs writes into the
 // SIF itself where it reads tar streams (from 4.5 on), tar2sqfs
@@ -102,7 +104,7 @@ func stream(ctx context.Context, c command.Command, flat *flatten.Flattener) err
 	emitted := make(chan error, 1)
 	go func() {
 		buffered := bufio.NewWriterSize(w, 128<<10) // what files hold passes it by
-		err := flat.Write(buffered)
+		err := flat.Write(running, buffered)
 		if err == nil {
 			err = buffered.Flush()
 		}
@@ -113,31 +115,57 @@ func stream(ctx context.Context, c command.Command, flat *flatten.Flattener) err
 	}()
 	c.Stdin = r
 	err = c.Run(running)
-	_ = r.Close() // so that Write does not wait for a program that is gone
+	cancel() // Write need not wait for layers any more, nor for a program that is gone
+	unread := err == nil && !endsWell(r)
+	_ = r.Close()
 	emitErr := <-emitted
+	ended := errors.Is(emitErr, unix.EPIPE) || errors.Is(emitErr, context.Canceled) // by the program's end
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("write the file system: %w", ctx.Err())
-	case err == nil && errors.Is(emitErr, unix.EPIPE):
-		return nil // programs may stop reading in the midst of the mark that ends a tar stream
-	case err != nil && (emitErr == nil || errors.Is(emitErr, unix.EPIPE)):
-		return toolError(err)
-	default:
+	case emitErr != nil && !ended:
 		return emitErr
+	case err != nil:
+		return toolError(err)
+	case unread || ended:
+		return sentence{text: filepath.Base(c.Args[0]) + " ended before it had read all of the image", transient: true}
 	}
+	return nil
 }
 
-// toolError keeps the kind of a failure that a program tells in words only.
+// endsWell says whether a program has read a tar stream but, perhaps, for a part
+// of the mark that ends it, two blocks of zeros.
+func endsWell(r io.Reader) bool {
+	const mark = 1024
+	left, err := io.ReadAll(io.LimitReader(r, mark+1))
+	return err == nil && len(left) <= mark && len(bytes.Trim(left, "\x00")) == 0
+}
+
+// toolError keeps the kind of a failure that a program tells in words only. One
+// that somebody has killed may go well another time; one that has crashed has
+// done so over what it read.
 func toolError(err error) error {
 	var failed *command.Error
-	if !errors.As(err, &failed) || failed.Stderr == "" {
+	if !errors.As(err, &failed) {
+		return fmt.Errorf("write the file system: %w", err)
+	}
+	var exit *exec.ExitError
+	if errors.As(failed.Err, &exit) {
+		switch status, ok := exit.Sys().(syscall.WaitStatus); {
+		case !ok || !status.Signaled():
+		case slices.Contains([]syscall.Signal{unix.SIGSEGV, unix.SIGABRT, unix.SIGBUS, unix.SIGFPE, unix.SIGILL}, status.Signal()):
+		default:
+			return sentence{text: fmt.Sprintf("write the file system: %v", err), cause: err, transient: true}
+		}
+	}
+	if failed.Stderr == "" {
 		return fmt.Errorf("write the file system: %w", err)
 	}
 	name := filepath.Base(failed.Args[0])
 	if name == "nice" {
 		name = filepath.Base(failed.Args[3])
 	}
-	for _, errno := range []syscall.Errno{unix.ENOSPC, unix.EDQUOT} {
+	for _, errno := range []syscall.Errno{unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EROFS, unix.ESTALE, unix.EAGAIN, unix.ENOMEM, unix.EMFILE} {
 		if strings.Contains(strings.ToLower(failed.Stderr), errno.Error()) {
 			return fmt.Errorf("%s: %w", name, errno)
 		}

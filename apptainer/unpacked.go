@@ -29,11 +29,14 @@ type unpacked struct{ Converter }
 
 func (u unpacked) write(ctx context.Context, f *os.File, offset int64, flat *flatten.Flattener) (_ int64, err error) {
 	dir := f.Name() + ".tree"
+	if err := filetree.Remove(dir); err != nil { // what a killed one has left
+		return 0, fmt.Errorf("unpack: %w", err)
+	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return 0, fmt.Errorf("unpack: %w", err)
 	}
 	defer func() { err = errors.Join(err, filetree.Remove(dir)) }()
-	t := &unpacking{dir: filepath.Join(dir, "root")}
+	t := &unpacking{dir: filepath.Join(dir, "root"), devices: map[string]*tar.Header{}}
 	if err := os.Mkdir(t.dir, 0o700); err != nil {
 		return 0, fmt.Errorf("unpack: %w", err)
 	}
@@ -64,13 +67,17 @@ type unpacking struct {
 	dir    string
 	pseudo []string
 	dirs   []*tar.Header // whose time stamps are set at last
+	// devices are those that the definitions make, by name.
+	devices map[string]*tar.Header
 }
 
 func (u *unpacking) unpack(ctx context.Context, flat *flatten.Flattener) error {
 	r, w := io.Pipe()
+	running, cancel := context.WithCancel(ctx)
+	defer cancel()
 	emitted := make(chan error, 1)
 	go func() {
-		err := flat.Write(w)
+		err := flat.Write(running, w)
 		emitted <- err
 		_ = w.CloseWithError(err)
 	}()
@@ -78,8 +85,10 @@ func (u *unpacking) unpack(ctx context.Context, flat *flatten.Flattener) error {
 	if err == nil {
 		_, err = io.Copy(io.Discard, r)
 	}
+	cancel() // Write need not wait for layers any more
 	_ = r.CloseWithError(errNotRead)
-	if emitErr := <-emitted; emitErr != nil && !errors.Is(emitErr, errNotRead) {
+	ended := err != nil
+	if emitErr := <-emitted; emitErr != nil && !errors.Is(emitErr, errNotRead) && (!ended || !errors.Is(emitErr, context.Canceled)) {
 		return emitErr
 	}
 	if err != nil {
@@ -133,14 +142,20 @@ func (u *unpacking) entry(hdr *tar.Header, content io.Reader) error {
 	case tar.TypeReg:
 		err = copyTo(at, content)
 	case tar.TypeLink:
+		if device := u.devices[hdr.Linkname]; device != nil {
+			again := *device
+			again.Name = hdr.Name
+			u.defineDevice(&again)
+			return nil
+		}
 		return os.Link(u.path(hdr.Linkname), at) //nolint:wrapcheck // as above
 	case tar.TypeSymlink:
 		err = os.Symlink(hdr.Linkname, at)
 	case tar.TypeFifo:
 		err = unix.Mkfifo(at, 0o600)
 	case tar.TypeChar, tar.TypeBlock:
-		kind := map[byte]string{tar.TypeChar: "c", tar.TypeBlock: "b"}[hdr.Typeflag]
-		u.define(hdr, kind, strconv.FormatInt(hdr.Devmajor, 10), strconv.FormatInt(hdr.Devminor, 10))
+		u.defineDevice(hdr)
+		u.devices[hdr.Name] = hdr
 		return nil
 	}
 	if err != nil {
@@ -158,6 +173,12 @@ func (u *unpacking) define(hdr *tar.Header, kind string, more ...string) {
 	name := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(hdr.Name) + `"`
 	fields := append([]string{name, kind, strconv.FormatInt(hdr.Mode, 8), strconv.Itoa(hdr.Uid), strconv.Itoa(hdr.Gid)}, more...)
 	u.pseudo = append(u.pseudo, strings.Join(fields, " "))
+}
+
+// defineDevice adds a device to the pseudo definitions, which know of no links.
+func (u *unpacking) defineDevice(hdr *tar.Header) {
+	kind := map[byte]string{tar.TypeChar: "c", tar.TypeBlock: "b"}[hdr.Typeflag]
+	u.define(hdr, kind, strconv.FormatInt(hdr.Devmajor, 10), strconv.FormatInt(hdr.Devminor, 10))
 }
 
 // date gives a name its time stamp.

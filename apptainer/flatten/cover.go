@@ -21,12 +21,13 @@ const (
 // of lower layers, which may lead elsewhere, are not known yet.
 type cover struct {
 	above, own map[string]mark
+	room       int64 // for how many more directories that names imply
 }
 
 // newCover begins above the highest layer, with names that are written later in
 // any case.
-func newCover(taken []string) *cover {
-	c := &cover{above: map[string]mark{}, own: map[string]mark{}}
+func newCover(taken []string, room int64) *cover {
+	c := &cover{above: map[string]mark{}, own: map[string]mark{}, room: room}
 	for _, name := range taken {
 		c.above[name] = hasOther
 	}
@@ -48,26 +49,33 @@ func (c *cover) shows(name string) bool {
 }
 
 // add takes the next entry of the layer in.
-func (c *cover) add(e entry) {
+func (c *cover) add(e entry) error {
 	dir, base := path.Split(e.name)
 	dir = strings.TrimSuffix(dir, "/")
 	switch {
 	case e.kind == 0:
-		return
+		return nil
 	case base == whiteoutOpaque:
 		c.own[dir] |= isOpaque
-		return
+		return nil
 	case strings.HasPrefix(base, whiteoutPrefix):
 		c.own[path.Join(dir, strings.TrimPrefix(base, whiteoutPrefix))] |= isGone
-		return
+		return nil
 	case e.kind == tar.TypeDir:
 		c.own[e.name] |= hasDirectory
 	default:
 		c.own[e.name] |= hasOther
 	}
 	for ; dir != "" && c.own[dir]&hasDirectory == 0; dir = parent(dir) {
+		if c.own[dir] == 0 && c.above[dir] == 0 {
+			c.room--
+		}
 		c.own[dir] |= hasDirectory
 	}
+	if c.room < 0 {
+		return ErrTooLarge
+	}
+	return nil
 }
 
 // next goes on to the next lower layer.

@@ -3,6 +3,7 @@ package flatten
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +13,7 @@ import (
 // writeRest writes what the plan has beyond the files that were written: files
 // of layers in their own order, further names of files, then what has neither
 // content nor children, and directories at last.
-func (f *Flattener) writeRest(tw *tar.Writer) error {
+func (f *Flattener) writeRest(ctx context.Context, tw *tar.Writer) error {
 	for i, files := range f.plan.files {
 		left, err := f.linkWritten(tw, i, files)
 		if err != nil {
@@ -21,7 +22,7 @@ func (f *Flattener) writeRest(tw *tar.Writer) error {
 		if left == 0 {
 			continue
 		}
-		r, err := f.open(i)
+		r, err := f.open(ctx, i)
 		if err == nil {
 			err = f.writeMissing(tw, r, i, left)
 			err = errors.Join(err, r.Close())
@@ -35,17 +36,17 @@ func (f *Flattener) writeRest(tw *tar.Writer) error {
 	}
 	for _, d := range f.plan.dirs {
 		if err := tw.WriteHeader(d.header(d.name)); err != nil {
-			return fmt.Errorf("write %q: %w", d.name, err)
+			return fmt.Errorf("write %s: %w", quoted(d.name), err)
 		}
 	}
 	return nil
 }
 
-func (f *Flattener) open(i int) (io.ReadCloser, error) {
+func (f *Flattener) open(ctx context.Context, i int) (io.ReadCloser, error) {
 	if i == f.layers.Number {
 		return io.NopCloser(bytes.NewReader(f.top)), nil
 	}
-	return f.layers.Open(i)
+	return f.layers.Open(ctx, i)
 }
 
 // linkWritten writes the further names of a layer's files that were written,
@@ -60,7 +61,7 @@ func (f *Flattener) linkWritten(tw *tar.Writer, i int, files map[int][]string) (
 				continue
 			}
 			if err := tw.WriteHeader(hardLink(name, file.name)); err != nil {
-				return 0, fmt.Errorf("write link %q: %w", name, err)
+				return 0, fmt.Errorf("write link %s: %w", quoted(name), err)
 			}
 		}
 	}
@@ -94,10 +95,11 @@ func (f *Flattener) writeMissing(tw *tar.Writer, r io.Reader, i, left int) error
 			return err
 		}
 		if err := f.writeFile(tw, tr, e, names...); err != nil {
-			return fmt.Errorf("%q: %w", names[0], err)
+			return fmt.Errorf("%s: %w", quoted(names[0]), err)
 		}
 	}
-	return nil
+	_, err := io.Copy(io.Discard, r)
+	return err //nolint:wrapcheck // the layer's own
 }
 
 // writeOther writes what has neither content nor children.
@@ -111,7 +113,7 @@ func (p *plan) writeOther(tw *tar.Writer) error {
 			first[o.inode] = o.name
 		}
 		if err := tw.WriteHeader(hdr); err != nil {
-			return fmt.Errorf("write %q: %w", o.name, err)
+			return fmt.Errorf("write %s: %w", quoted(o.name), err)
 		}
 	}
 	return nil
@@ -127,7 +129,7 @@ func (f *Flattener) writeFile(tw *tar.Writer, content io.Reader, e entry, names 
 	}
 	for _, name := range names[1:] {
 		if err := tw.WriteHeader(hardLink(name, names[0])); err != nil {
-			return fmt.Errorf("write link %q: %w", name, err)
+			return fmt.Errorf("write link %s: %w", quoted(name), err)
 		}
 	}
 	return nil

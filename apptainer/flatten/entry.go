@@ -47,7 +47,21 @@ func attributesOf(hdr *tar.Header) map[string]string {
 	return kept
 }
 
-// Linux's NAME_MAX, and PATH_MAX without its zero byte.
+// checkAttributes refuses what setxattr(2) does whatever the file system: what no
+// container could have. Tools write it all the same.
+func checkAttributes(attributes map[string]string) error {
+	const sizeMax = 64 << 10 // XATTR_SIZE_MAX, and XATTR_LIST_MAX
+	names := 0
+	for name, value := range attributes {
+		names += len(name) + 1
+		if len(name) > nameMax || strings.HasSuffix(name, ".") && strings.Count(name, ".") == 1 || len(value) > sizeMax || names > sizeMax {
+			return fmt.Errorf("an extended attribute has no name, or is too large: %.40q…", name)
+		}
+	}
+	return nil
+}
+
+// Linux's NAME_MAX and XATTR_NAME_MAX, and PATH_MAX without its zero byte.
 const (
 	nameMax = 255
 	pathMax = 4095
@@ -69,26 +83,34 @@ func newEntry(hdr *tar.Header) (entry, error) {
 		return entry{}, err
 	}
 	if len(hdr.Linkname) > pathMax {
-		return entry{}, fmt.Errorf("%q links to a name longer than %d bytes", e.name, pathMax)
+		return entry{}, fmt.Errorf("%s links to a name longer than %d bytes", quoted(e.name), pathMax)
 	}
 	e.attributes = attributesOf(hdr)
+	if err := checkAttributes(e.attributes); err != nil {
+		return entry{}, fmt.Errorf("%s: %w", quoted(e.name), err)
+	}
 	switch hdr.Typeflag {
 	case tar.TypeReg, tar.TypeRegA, tar.TypeCont, tar.TypeGNUSparse: //nolint:staticcheck // layers hold TypeRegA
 		e.kind, e.size = tar.TypeReg, hdr.Size
 	case tar.TypeSymlink:
-		e.link = hdr.Linkname
+		if e.link = hdr.Linkname; e.link == "" {
+			return entry{}, fmt.Errorf("%s is a symbolic link to nothing, which no file system can hold", quoted(e.name))
+		}
 	case tar.TypeLink:
 		e.link = cleanName(hdr.Linkname)
 	case tar.TypeChar, tar.TypeBlock:
 		e.major, e.minor = hdr.Devmajor, hdr.Devminor
+		if e.major < 0 || e.minor < 0 || e.major >= 1<<12 || e.minor >= 1<<20 {
+			return entry{}, fmt.Errorf("%s has the device number %d:%d, which no file can have", quoted(e.name), e.major, e.minor)
+		}
 	case tar.TypeDir, tar.TypeFifo:
 	case tar.TypeXGlobalHeader:
 		e.kind = 0
 	default:
-		return entry{}, fmt.Errorf("%q has the tar entry type %q, which is not handled", hdr.Name, hdr.Typeflag)
+		return entry{}, fmt.Errorf("%s has the tar entry type %q, which is not handled", quoted(e.name), hdr.Typeflag)
 	}
 	if e.uid < 0 || e.gid < 0 || int64(e.uid) >= 1<<32 || int64(e.gid) >= 1<<32 {
-		return entry{}, fmt.Errorf("%q has the owner %d:%d, which no file can have", hdr.Name, e.uid, e.gid)
+		return entry{}, fmt.Errorf("%s has the owner %d:%d, which no file can have", quoted(e.name), e.uid, e.gid)
 	}
 	return e, nil
 }
@@ -110,4 +132,13 @@ func checkName(name string) error {
 		}
 	}
 	return nil
+}
+
+// quoted is a name for an error: people read it in a line.
+func quoted(name string) string {
+	const most = 80
+	if len(name) > most {
+		return fmt.Sprintf("%q…", name[:most])
+	}
+	return fmt.Sprintf("%q", name)
 }

@@ -3,6 +3,7 @@ package flatten
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -64,7 +65,7 @@ type reading struct {
 // flattenerOf flattens layers that are in memory.
 func flattenerOf(limits Limits, layers ...[]byte) (*Flattener, *reading) {
 	r := &reading{opened: make([]int, len(layers))}
-	open := func(i int) (io.ReadCloser, error) {
+	open := func(_ context.Context, i int) (io.ReadCloser, error) {
 		r.opened[i]++
 		return io.NopCloser(bytes.NewReader(layers[i])), nil
 	}
@@ -79,7 +80,7 @@ func flattened(layers ...[]byte) ([]byte, *reading, error) {
 	for {
 		var out bytes.Buffer
 		r.attempts++
-		if err := f.Write(&out); !errors.Is(err, ErrAgain) || r.attempts > 1 {
+		if err := f.Write(context.Background(), &out); !errors.Is(err, ErrAgain) || r.attempts > 1 {
 			return out.Bytes(), r, err
 		}
 	}
@@ -362,10 +363,10 @@ func TestFileNewerThanTheGuessIsFlattenedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	f, _ := flattenerOf(smallLimits(), layer.Bytes())
-	if err := f.Write(io.Discard); !errors.Is(err, ErrAgain) || f.Root().Newest != 2_000_000_001 {
+	if err := f.Write(context.Background(), io.Discard); !errors.Is(err, ErrAgain) || f.Root().Newest != 2_000_000_001 {
 		t.Fatalf("error %v, root %+v", err, f.Root())
 	}
-	if err := f.Write(io.Discard); err != nil {
+	if err := f.Write(context.Background(), io.Discard); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -389,7 +390,7 @@ func TestBudgetBoundsWhatAnImageUnpacksTo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f, _ := flattenerOf(tt.limits, tt.layer, tt.layer)
-			if err := f.Write(io.Discard); !errors.Is(err, ErrTooLarge) {
+			if err := f.Write(context.Background(), io.Discard); !errors.Is(err, ErrTooLarge) {
 				t.Errorf("error %v, want ErrTooLarge", err)
 			}
 		})
@@ -446,11 +447,11 @@ func unpredicted(t *testing.T, layers ...[]byte) []byte {
 	t.Helper()
 	f, _ := flattenerOf(smallLimits(), layers...)
 	f.root.Newest = -1
-	if err := f.Write(io.Discard); !errors.Is(err, ErrAgain) {
+	if err := f.Write(context.Background(), io.Discard); !errors.Is(err, ErrAgain) {
 		t.Fatalf("error %v", err)
 	}
 	var out bytes.Buffer
-	if err := f.Write(&out); err != nil {
+	if err := f.Write(context.Background(), &out); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()

@@ -3,6 +3,7 @@ package flatten
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,9 +16,9 @@ type Layers struct {
 	Number int
 	// Open gives the tar stream of layer i, uncompressed; the lowest is 0. It is
 	// called for every layer once, from the highest down, and perhaps once more
-	// for each after that. A stream that is read for the first time is read to
-	// its end, which may tell of an error in the whole.
-	Open func(i int) (io.ReadCloser, error)
+	// for each after that. Every stream is read to its end, which may tell of an
+	// error in the whole. Reading ends with ctx.
+	Open func(ctx context.Context, i int) (io.ReadCloser, error)
 	// Top, which may be nil, makes one more layer, a tar stream, that goes over
 	// all; exists says whether the tree has something at a name, whatever that
 	// is.
@@ -31,7 +32,7 @@ type Layers struct {
 type Limits struct {
 	Entries   int64 // in all layers
 	Bytes     int64 // of file contents in all layers
-	NameBytes int64 // of names, which are held in memory
+	NameBytes int64 // of names, and again of the paths that they lead to, which are held in memory
 }
 
 // Root is what the program that reads the stream has to be told of the file
@@ -54,7 +55,8 @@ var ErrAgain = errors.New("what was written is not what the layers show")
 // Flattener writes the file system of an image. It is used by one goroutine.
 type Flattener struct {
 	layers Layers
-	limits Limits
+	limits Limits // what is left of them
+	whole  Limits
 	root   Root
 
 	entries [][]entry // of each layer that was read
@@ -74,7 +76,7 @@ type writtenFile struct {
 // and the time that the image was made.
 func New(layers Layers, limits Limits, root Root) *Flattener {
 	return &Flattener{
-		layers: layers, limits: limits, root: root,
+		layers: layers, limits: limits, whole: limits, root: root,
 		entries: make([][]entry, layers.Number), written: make([][]writtenFile, layers.Number),
 		buffer: make([]byte, 256<<10),
 	}
@@ -86,11 +88,12 @@ func (f *Flattener) Root() Root { return f.root }
 // Write writes the file system to w as one tar stream. With ErrAgain what was
 // written has to be thrown away, and Root and Write called again, which happens
 // at most once. What no container runtime could unpack is an error in words, as
-// is what passes the limits: it wraps ErrTooLarge.
-func (f *Flattener) Write(w io.Writer) error {
+// is what passes the limits: it wraps ErrTooLarge. ctx is that of the layers'
+// streams.
+func (f *Flattener) Write(ctx context.Context, w io.Writer) error {
 	tw := tar.NewWriter(w)
 	if f.plan == nil {
-		if err := f.read(tw); err != nil {
+		if err := f.read(ctx, tw); err != nil {
 			return err
 		}
 		if err := f.decide(); err != nil {
@@ -99,7 +102,7 @@ func (f *Flattener) Write(w io.Writer) error {
 	} else {
 		f.written = make([][]writtenFile, f.layers.Number)
 	}
-	if err := f.writeRest(tw); err != nil {
+	if err := f.writeRest(ctx, tw); err != nil {
 		return err
 	}
 	if err := tw.Close(); err != nil {
@@ -109,10 +112,10 @@ func (f *Flattener) Write(w io.Writer) error {
 }
 
 // read reads all layers, and writes the files that show as far as is known.
-func (f *Flattener) read(tw *tar.Writer) error {
-	over := newCover(f.layers.Taken)
+func (f *Flattener) read(ctx context.Context, tw *tar.Writer) error {
+	over := newCover(f.layers.Taken, f.whole.Entries)
 	for i := f.layers.Number - 1; i >= 0; i-- {
-		r, err := f.layers.Open(i)
+		r, err := f.layers.Open(ctx, i)
 		if err != nil {
 			return f.inLayer(i, err)
 		}
@@ -152,11 +155,13 @@ func (f *Flattener) readLayer(i int, r io.Reader, over *cover, tw *tar.Writer) e
 		f.entries[i] = append(f.entries[i], e)
 		if e.kind == tar.TypeReg && over.shows(e.name) && e.mtime <= f.root.Newest {
 			if err := f.writeFile(tw, tr, e, e.name); err != nil {
-				return fmt.Errorf("%q: %w", e.name, err)
+				return fmt.Errorf("%s: %w", quoted(e.name), err)
 			}
 			f.written[i] = append(f.written[i], writtenFile{ordinal, e.name})
 		}
-		over.add(e)
+		if err := over.add(e); err != nil {
+			return err
+		}
 	}
 	if _, err := io.Copy(io.Discard, r); err != nil {
 		return err //nolint:wrapcheck // the layer's own
@@ -180,7 +185,7 @@ func (l *Limits) spend(e entry) error {
 
 // decide makes the tree, and checks that what was written is of it.
 func (f *Flattener) decide() error {
-	t := newTree(int(max(0, f.limits.Entries)) + f.count())
+	t := newTree(f.whole)
 	for i, entries := range f.entries {
 		if err := t.apply(entries); err != nil {
 			return f.inLayer(i, err)
@@ -198,14 +203,6 @@ func (f *Flattener) decide() error {
 		return ErrAgain
 	}
 	return nil
-}
-
-func (f *Flattener) count() int {
-	n := 0
-	for _, entries := range f.entries {
-		n += len(entries)
-	}
-	return n
 }
 
 // addTop applies the layer that goes over all.

@@ -16,14 +16,18 @@ import (
 type tree struct {
 	root  *node
 	layer int // the one that is being applied
-	room  int // how many more names it may make
+	// What it may take more, also for what is hidden later: names, the bytes of
+	// their paths, and steps along names and symbolic links.
+	room, pathRoom, steps int64
 }
 
 // node is one name in the tree.
 type node struct {
 	*inode
 	layer    int              // the last one that had an entry for the name
+	length   int              // of its path, in bytes, with a leading slash
 	children map[string]*node // of a directory
+	cleared  int              // the last layer that has hidden all that lower ones had in it
 }
 
 // inode is what a name stands for; hard links share one.
@@ -42,21 +46,25 @@ const (
 	maxSymlinks    = 40 // as Linux follows in one path
 )
 
+// stepsPerName is how many steps a tree may take for each name that it may
+// have. Short names may lead along ever the same long chains of symbolic links.
+const stepsPerName = 100
+
 var errSymlinkLoop = errors.New("too many symbolic links")
 
-// newTree returns an empty root that takes at most room names, also such as
-// are hidden later.
-func newTree(room int) *tree {
-	t := &tree{layer: -1, room: room}
-	t.root = t.impliedDir()
+// newTree returns an empty root.
+func newTree(limits Limits) *tree {
+	t := &tree{layer: -1, room: limits.Entries, pathRoom: limits.NameBytes, steps: stepsPerName * (limits.Entries + stepsPerName)}
+	t.root = t.impliedDir(0)
 	return t
 }
 
 // impliedDir is a directory that no entry describes.
-func (t *tree) impliedDir() *node {
+func (t *tree) impliedDir(length int) *node {
 	return &node{
 		inode:    &inode{entry: entry{kind: tar.TypeDir, mode: 0o755}, layer: t.layer, ordinal: -1},
 		layer:    t.layer,
+		length:   length,
 		children: map[string]*node{},
 	}
 }
@@ -70,7 +78,7 @@ func (t *tree) apply(entries []entry) error {
 			continue
 		}
 		if err := t.applyOne(i, e); err != nil {
-			return fmt.Errorf("%q: %w", e.name, err)
+			return fmt.Errorf("%s: %w", quoted(e.name), err)
 		}
 	}
 	return nil
@@ -92,15 +100,16 @@ func (t *tree) applyOne(ordinal int, e entry) error {
 	if err != nil {
 		return err
 	}
-	if err := t.spend(); err != nil {
+	length, err := t.spend(parent, base)
+	if err != nil {
 		return err
 	}
-	n := &node{inode: &inode{entry: e, layer: t.layer, ordinal: ordinal}, layer: t.layer}
+	n := &node{inode: &inode{entry: e, layer: t.layer, ordinal: ordinal}, layer: t.layer, length: length}
 	switch e.kind {
 	case tar.TypeDir:
 		n.children = map[string]*node{}
 		if old := parent.children[base]; old != nil && old.kind == tar.TypeDir {
-			n.children = old.children
+			n.children, n.cleared = old.children, old.cleared
 		}
 	case tar.TypeLink:
 		target, err := t.linkTarget(e.link)
@@ -119,14 +128,14 @@ func (t *tree) linkTarget(name string) (*node, error) {
 	dir, base := path.Split(name)
 	parent, err := t.lookup(dir)
 	if err != nil {
-		return nil, fmt.Errorf("hard link to %q: %w", name, err)
+		return nil, fmt.Errorf("hard link to %s: %w", quoted(name), err)
 	}
 	if parent == nil || parent.children[base] == nil {
-		return nil, fmt.Errorf("hard link to %q, which does not exist", name)
+		return nil, fmt.Errorf("hard link to %s, which does not exist", quoted(name))
 	}
 	target := parent.children[base]
 	if target.kind == tar.TypeDir {
-		return nil, fmt.Errorf("hard link to %q, which is a directory", name)
+		return nil, fmt.Errorf("hard link to %s, which is a directory", quoted(name))
 	}
 	return target, nil
 }
@@ -160,9 +169,7 @@ func (t *tree) whiteout(dir, base string) error {
 	case len(n.children) == 0:
 		delete(parent.children, name)
 	default:
-		kept := t.impliedDir()
-		kept.children = n.children
-		parent.children[name] = kept
+		parent.children[name] = t.keep(n)
 	}
 	return nil
 }
@@ -170,6 +177,11 @@ func (t *tree) whiteout(dir, base string) error {
 // hide removes from a directory, at any depth, what lower layers have put
 // there.
 func (t *tree) hide(n *node) {
+	if n.cleared == t.layer {
+		return // and what has come since is of this layer
+	}
+	n.cleared = t.layer
+	t.steps -= int64(len(n.children))
 	for name, child := range n.children {
 		t.hide(child)
 		switch {
@@ -177,11 +189,16 @@ func (t *tree) hide(n *node) {
 		case len(child.children) == 0:
 			delete(n.children, name)
 		default:
-			kept := t.impliedDir()
-			kept.children = child.children
-			n.children[name] = kept
+			n.children[name] = t.keep(child)
 		}
 	}
+}
+
+// keep is what stays of a directory that is hidden: what its layer has in it.
+func (t *tree) keep(n *node) *node {
+	kept := t.impliedDir(n.length)
+	kept.children, kept.cleared = n.children, n.cleared
+	return kept
 }
 
 // lookup finds the directory that name stands for, through symbolic links; nil
@@ -216,6 +233,9 @@ func (t *tree) walk(name string, create bool) (*node, error) {
 	trail := []*node{t.root}
 	rest := strings.Split(name, "/")
 	for links := 0; len(rest) > 0; {
+		if t.steps--; t.steps < 0 {
+			return nil, fmt.Errorf("its names lead too far along symbolic links: %w", ErrTooLarge)
+		}
 		part := rest[0]
 		rest = rest[1:]
 		at := trail[len(trail)-1]
@@ -234,6 +254,7 @@ func (t *tree) walk(name string, create bool) (*node, error) {
 				trail = trail[:1]
 			}
 			rest = slices.Concat(strings.Split(next.link, "/"), rest)
+			t.steps -= int64(len(rest))
 		case !create:
 			return nil, nil //nolint:nilnil // nothing there is an answer
 		default:
@@ -253,20 +274,27 @@ func (t *tree) makeDir(parent *node, base string) (*node, error) {
 	if old := parent.children[base]; old != nil && old.layer == t.layer {
 		return nil, fmt.Errorf("the same layer has %q as a file", base)
 	}
-	if err := t.spend(); err != nil {
+	length, err := t.spend(parent, base)
+	if err != nil {
 		return nil, err
 	}
-	made := t.impliedDir()
+	made := t.impliedDir(length)
 	parent.children[base] = made
 	return made, nil
 }
 
-// spend counts one more name.
-func (t *tree) spend() error {
-	if t.room--; t.room < 0 {
-		return ErrTooLarge
+// spend counts one more name, and gives the length of its path.
+func (t *tree) spend(parent *node, base string) (length int, err error) {
+	length = parent.length + len("/") + len(base)
+	t.room--
+	t.pathRoom -= int64(length)
+	switch {
+	case length > len("/")+pathMax:
+		return 0, fmt.Errorf("symbolic links lead it to a path longer than %d bytes", pathMax)
+	case t.room < 0 || t.pathRoom < 0:
+		return 0, ErrTooLarge
 	}
-	return nil
+	return length, nil
 }
 
 // visit calls fn for every name below the root, sorted, parents first.

@@ -7,11 +7,14 @@
 // The two exchange files in a directory of the job's own, beside the layout:
 //
 //	spec.json       what to do; written before the job is submitted
+//	job.json        which job it is; written once that is known
 //	progress.json   how far it is, every second
 //	image.sif       the SIF, while it grows and after
 //	result.json     how it ended; written last
 //	slurm.out       what the job printed
 //
 // Whoever waits looks at the files, and asks Slurm now and then whether there
-// is still a job to wait for: one that was killed writes no result.
+// is still a job to wait for: one that was killed writes no result. A bridge that
+// was killed leaves a job that nobody waits for, which the next one that wants the
+// image cancels.
 package imagejob

@@ -140,6 +140,71 @@ func TestJobIsCancelledWhenNobodyWaits(t *testing.T) {
 	}
 }
 
+// killed is a Slurm whose answers stop when a job runs, as for a bridge that is
+// killed then.
+type killed struct{ imagejob.Slurm }
+
+func (k killed) Cancel(context.Context, sbatch.JobID, string) error { return nil }
+
+func TestJobOfABridgeThatWasKilledIsCancelledByTheNext(t *testing.T) {
+	t.Parallel()
+	testenv.Containers(t)
+	jobs := newJobs(t)
+	img := push(t, imagetest.GzipLayer(t, imagetest.TarStream(t)))
+	dst := filepath.Join(t.TempDir(), "x.sif")
+	forever := filepath.Join(t.TempDir(), "worker")
+	if err := os.WriteFile(forever, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	first := jobs
+	first.Program = forever
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	first.Slurm = killed{cancelling{jobs.Slurm, cancel}}
+	if err := first.Convert(ctx, apptainer.Converter{}, img, dst, nil); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if err := jobs.Convert(t.Context(), apptainer.Converter{}, img, dst, nil); err != nil {
+		t.Fatal(err)
+	}
+	s, err := jobs.Slurm.Observe(t.Context(), time.Now())
+	if err != nil || len(s.Jobs) != 2 {
+		t.Fatalf("%+v, %v", s.Jobs, err)
+	}
+	for _, j := range s.Jobs {
+		if j.State == sbatch.StateRunning && j.ID == min(s.Jobs[0].ID, s.Jobs[1].ID) {
+			t.Errorf("%+v still runs", j)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(filepath.Dir(dst), "job-*")); err != nil || len(left) != 1 {
+		t.Errorf("%v are left, %v", left, err)
+	}
+}
+
+// Of its end Slurm tells more than the job itself: that its time was over.
+func TestJobThatSlurmEndsLeavesNoResult(t *testing.T) {
+	t.Parallel()
+	jobs := newJobs(t)
+	copied := filepath.Join(t.TempDir(), "spec.json")
+	script := filepath.Join(t.TempDir(), "worker")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\ncp \"$3\" '"+copied+"'\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	jobs.Program = script
+	dst := filepath.Join(t.TempDir(), "x.sif")
+	if err := jobs.Convert(t.Context(), apptainer.Converter{}, push(t, imagetest.GzipLayer(t, imagetest.TarStream(t))), dst, nil); err == nil {
+		t.Fatal("the job has failed")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := imagejob.Run(ctx, copied); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(filepath.Join(filepath.Dir(copied), "result.json")); err == nil {
+		t.Error("there is a result")
+	}
+}
+
 // cancelling ends a context once a job is running.
 type cancelling struct {
 	imagejob.Slurm

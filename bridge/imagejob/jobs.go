@@ -51,7 +51,10 @@ func (j Jobs) Convert(ctx context.Context, c apptainer.Converter, img apptainer.
 	if err != nil {
 		return err
 	}
-	work, err := os.MkdirTemp(dir, "job-")
+	if err := j.clear(ctx, dir); err != nil {
+		return fmt.Errorf("convert in a job: %w", err)
+	}
+	work, err := os.MkdirTemp(dir, workPrefix)
 	if err != nil {
 		return fmt.Errorf("convert in a job: %w", err)
 	}
@@ -63,6 +66,7 @@ func (j Jobs) Convert(ctx context.Context, c apptainer.Converter, img apptainer.
 	if err != nil { // a job that was made all the same writes where nobody looks
 		return fmt.Errorf("convert in a job: %w", err)
 	}
+	_ = write(work, jobName, submitted{id, request.Name}) // it is of use, and not needed
 	w := waiting{Jobs: j, id: id, dir: work, image: img.Reference.String(), progress: progress}
 	if err := w.wait(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -76,6 +80,28 @@ func (j Jobs) Convert(ctx context.Context, c apptainer.Converter, img apptainer.
 	return nil
 }
 
+// workPrefix begins the names of jobs' directories.
+const workPrefix = "job-"
+
+// clear ends what earlier calls have left in dir: jobs that nobody waits for, and
+// what they have written.
+func (j Jobs) clear(ctx context.Context, dir string) error {
+	left, err := filepath.Glob(filepath.Join(dir, workPrefix+"*"))
+	if err != nil {
+		return fmt.Errorf("look for earlier jobs: %w", err)
+	}
+	for _, work := range left {
+		var job submitted
+		if read(work, jobName, &job) == nil && read(work, resultName, &result{}) != nil {
+			_ = j.cancel(ctx, job.ID, job.Name) // it ends by itself one day, and writes where nobody looks
+		}
+		if err := os.RemoveAll(work); err != nil {
+			return fmt.Errorf("remove what an earlier job has left: %w", err)
+		}
+	}
+	return nil
+}
+
 // ownMiB is what a conversion takes of memory besides the writer of the file
 // system: for its index of a million files, and what is on its way.
 const ownMiB = 1024
@@ -84,7 +110,7 @@ const ownMiB = 1024
 func (j Jobs) request(c apptainer.Converter, img apptainer.Image, dir string) sbatch.Request {
 	r := j.Request
 	hex := strings.TrimPrefix(img.Digest, "sha256:")
-	r.Name = "cl-image-" + hex[:min(12, len(hex))] + "-" + strings.TrimPrefix(filepath.Base(dir), "job-")
+	r.Name = "cl-image-" + hex[:min(12, len(hex))] + "-" + strings.TrimPrefix(filepath.Base(dir), workPrefix)
 	r.CPUs = int64(cmp.Or(c.Processors, apptainer.DefaultProcessors))
 	r.MemoryMiB = int64(cmp.Or(c.MemoryMiB, apptainer.DefaultMemoryMiB)) + ownMiB
 	r.Dir, r.Output = dir, filepath.Join(dir, outputName)

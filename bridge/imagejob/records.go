@@ -8,11 +8,13 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
 // The files of a job's directory.
 const (
 	specName     = "spec.json"
+	jobName      = "job.json"
 	progressName = "progress.json"
 	sifName      = "image.sif"
 	resultName   = "result.json"
@@ -54,6 +56,12 @@ func (s spec) converter() apptainer.Converter {
 		Compression: s.Compression, Level: s.Level, BlockSize: s.BlockSize, Processors: s.Processors, MemoryMiB: s.MemoryMiB,
 		MaxBytes: s.MaxBytes, MaxEntries: s.MaxEntries,
 	}
+}
+
+// submitted is the job that was made of a spec.
+type submitted struct {
+	ID   sbatch.JobID `json:"id"`
+	Name string       `json:"name"`
 }
 
 // result is how a job ended: well where Error is empty.

@@ -11,7 +11,8 @@ import (
 )
 
 // Run does what the spec.json at path says, inside a job, and writes the result
-// beside it. The error is that of the conversion; it is in the result too.
+// beside it, unless ctx ended before. The error is that of the conversion; it is in
+// the result too.
 func Run(ctx context.Context, path string) error {
 	dir := filepath.Dir(path)
 	var s spec
@@ -19,6 +20,9 @@ func Run(ctx context.Context, path string) error {
 		return err
 	}
 	err := s.convert(ctx, dir)
+	if err != nil && ctx.Err() != nil {
+		return err // how the job ended, and thereby why, Slurm knows better
+	}
 	var r result
 	if err != nil {
 		r.Error, r.Transient = err.Error(), true

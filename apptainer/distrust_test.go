@@ -1,0 +1,220 @@
+package apptainer_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+)
+
+// toolThat says that it is a mksquashfs that reads tar streams, and does what a
+// shell script says instead.
+func toolThat(t *testing.T, script string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "mksquashfs")
+	text := "#!/bin/sh\ncase \" $* \" in *\" -version \"*) echo 'mksquashfs version 4.6 (2023/03/25)'; exit 0 ;; esac\n" + script + "\n"
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A digest names the same content for everybody, so who can write to an image's
+// files must not be able to change what it is converted to.
+func TestLayerThatChangesBetweenItsReadingsIsRefused(t *testing.T) {
+	t.Parallel()
+	// A file newer than the image has it read twice.
+	file := imagetest.Regular("a", "right")
+	file.ModTime = time.Unix(1<<31, 0)
+	stream := imagetest.TarStream(t, file)
+	img := imagetest.Image(t, v1.Config{}, static.NewLayer(stream, types.OCIUncompressedLayer))
+	dir := filepath.Join(t.TempDir(), "layout")
+	index, err := layout.Write(dir, empty.Index)
+	if err == nil {
+		err = index.AppendImage(img)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	layers, err := img.Layers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest, err := layers[len(layers)-1].Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened := 0
+	c := apptainer.Converter{Registry: local(dir)}
+	open := c.Registry.Open
+	c.Registry.Open = func(path string) (*os.File, error) {
+		if filepath.Base(path) == digest.Hex {
+			if opened++; opened == 2 {
+				if err := os.WriteFile(path, bytes.Replace(stream, []byte("right"), []byte("wrong"), 1), 0o600); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		return open(path)
+	}
+	resolved, err := c.Registry.Resolve(t.Context(), reference(t, "oci:"+dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	failedConversion(t, c, resolved, false, "it unpacks to sha256:")
+	if opened != 2 {
+		t.Errorf("the layer was read %d times", opened)
+	}
+}
+
+func TestConversionEndsWithItsToolWhateverTheRegistryDoes(t *testing.T) {
+	t.Parallel()
+	stream := imagetest.TarStream(t, imagetest.Regular("a", strings.Repeat("x", 4<<20)))
+	for name, sent := range map[string]int{"before the layer": 0, "in the midst of the layer": 2 << 20} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			reg := imagetest.Start(t)
+			layer := static.NewLayer(stream, types.OCIUncompressedLayer)
+			img := resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, layer)))
+			digest, err := layer.Digest()
+			if err != nil {
+				t.Fatal(err)
+			}
+			reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+				if !strings.HasSuffix(r.URL.Path, digest.Hex) {
+					return false
+				}
+				_, _ = w.Write(stream[:sent])
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+				return true
+			}
+			c := apptainer.Converter{Registry: quick(), Mksquashfs: toolThat(t, "echo 'FATAL ERROR: it does not want to' >&2; exit 1")}
+			c.Registry.Stall = time.Hour
+			failedConversion(t, c, img, false, "it does not want to")
+		})
+	}
+}
+
+func TestToolThatEndsWellBeforeItHasReadAllHasFailed(t *testing.T) {
+	t.Parallel()
+	reg := imagetest.Start(t)
+	file := imagetest.Regular("a", strings.Repeat("x", 4<<20))
+	img := resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, file)))))
+	// It leaves what looks like a file system.
+	c := apptainer.Converter{Registry: quick(), Mksquashfs: toolThat(t, `head -c 100000 >/dev/null
+while [ "$1" != -offset ]; do [ "$1" = -tar ] || out=${out:-$2}; shift; done
+mkdir -p "$out.empty" && exec mksquashfs "$out.empty" "$out" -offset "$2" -noappend -quiet`)}
+	failed := c.Convert(t.Context(), img, filepath.Join(t.TempDir(), "x.sif"), nil)
+	wantImageError(t, failed, true, "ended before it had read all")
+}
+
+func TestUnpackedTreeThatAKilledConversionLeftIsInNobodysWay(t *testing.T) {
+	t.Parallel()
+	img := oddImage(t, imagetest.Start(t))
+	path := filepath.Join(t.TempDir(), "x.sif")
+	if err := os.MkdirAll(filepath.Join(path+".tree", "root", "shut"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(filepath.Join(path+".tree", "root", "shut", "in"), nil, 0o400), os.Chmod(filepath.Join(path+".tree", "root", "shut"), 0o500)); err != nil {
+		t.Fatal(err)
+	}
+	c := apptainer.Converter{Registry: quick(), Mksquashfs: oldMksquashfs(t), Tar2sqfs: "/nonexistent"}
+	if err := c.Convert(t.Context(), img, path, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path + ".tree"); err == nil {
+		t.Error("the tree is still there")
+	}
+}
+
+func TestSizesThatAreBeyondAllBoundsAreRefusedBeforeAnythingIsPulled(t *testing.T) {
+	t.Parallel()
+	for name, size := range map[string]int64{"sum that overflows": math.MaxInt64/2 + 1, "larger than any image": 1 << 60} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			reg := imagetest.Start(t)
+			a := static.NewLayer(imagetest.TarStream(t, imagetest.Regular("a", "1")), types.OCIUncompressedLayer)
+			b := static.NewLayer(imagetest.TarStream(t, imagetest.Regular("b", "2")), types.OCIUncompressedLayer)
+			img := imagetest.Image(t, v1.Config{}, a, b)
+			pushed := reg.Push(t, "x", img)
+			raw, err := img.RawManifest()
+			if err != nil {
+				t.Fatal(err)
+			}
+			lying := bytes.ReplaceAll(raw, []byte(`"size":2048,`), fmt.Appendf(nil, `"size":%d,`, size))
+			if bytes.Count(lying, fmt.Append(nil, size)) != 2 {
+				t.Fatalf("%s", lying)
+			}
+			reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+				if strings.Contains(r.URL.Path, "/manifests/") {
+					w.Header().Set("Content-Type", string(types.DockerManifestSchema2))
+					_, _ = w.Write(lying)
+					return true
+				}
+				return false
+			}
+			failedConversion(t, apptainer.Converter{Registry: quick()}, resolve(t, pushed), false, "unpacks to more than is allowed")
+		})
+	}
+}
+
+// A bundle does not fail over what its image has nothing to do with.
+func TestTroubleOfTheHostMayPass(t *testing.T) {
+	t.Parallel()
+	img := resolve(t, imagetest.Start(t).Push(t, "x", tiny(t, "content")))
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		c         apptainer.Converter
+		transient bool
+		words     string
+	}{
+		"no directory for layers": {apptainer.Converter{TempDir: file}, true, "not a directory"},
+		"no tool":                 {apptainer.Converter{Mksquashfs: "/nonexistent", Tar2sqfs: "none-such"}, true, "install squashfs-tools"},
+		"a tool that was killed":  {apptainer.Converter{Mksquashfs: toolThat(t, "kill -KILL $$")}, true, "killed"},
+		"a tool that crashed":     {apptainer.Converter{Mksquashfs: toolThat(t, "kill -SEGV $$")}, false, "segmentation fault"},
+		"no thread for the tool":  {apptainer.Converter{Mksquashfs: toolThat(t, "echo 'FATAL ERROR: Failed to create thread: Resource temporarily unavailable' >&2; exit 1")}, true, "mksquashfs: resource temporarily"},
+		"no room for its file":    {apptainer.Converter{Mksquashfs: toolThat(t, "echo 'Write failed because No space left on device' >&2; exit 1")}, true, "no space left"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test.c.Registry = quick()
+			failedConversion(t, test.c, img, test.transient, test.words)
+		})
+	}
+}
+
+// Devices are not made where a tree is unpacked, and neither are links to them.
+func TestFurtherNamesOfADeviceAreUnpacked(t *testing.T) {
+	t.Parallel()
+	reg := imagetest.Start(t)
+	null := imagetest.File{Header: tar.Header{Typeflag: tar.TypeChar, Name: "null", Mode: 0o666, Devmajor: 1, Devminor: 3}}
+	img := resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, null, imagetest.Hardlink("zero", "null"))))))
+	path := filepath.Join(t.TempDir(), "x.sif")
+	c := apptainer.Converter{Registry: quick(), Mksquashfs: oldMksquashfs(t), Tar2sqfs: "/nonexistent"}
+	if err := c.Convert(t.Context(), img, path, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := unsquash(t, path, "-lln", path, "zero"); !strings.Contains(got, "crw-rw-rw- 0/0") || !strings.Contains(got, "1,  3") {
+		t.Errorf("%s", got)
+	}
+}
