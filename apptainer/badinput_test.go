@@ -25,6 +25,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -259,7 +260,7 @@ func TestImageWithoutShellOrLibrariesIsConverted(t *testing.T) {
 			if err := (apptainer.Converter{Registry: quick()}).Convert(t.Context(), resolve(t, imagetest.Start(t).Push(t, "x", imageOf(t, streams...))), sif, nil); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := apptainer.Config(sif); err != nil {
+			if _, err := sifconfig.Read(sif); err != nil {
 				t.Error(err)
 			}
 		})

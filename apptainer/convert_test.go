@@ -29,13 +29,14 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // unsquash lists a SIF's file system, as unsquashfs -lls does.
 func unsquash(t *testing.T, sif string, args ...string) string {
 	t.Helper()
-	config, err := apptainer.Config(sif)
+	config, err := sifconfig.Read(sif)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,11 +87,11 @@ func TestSIFHoldsTheImageAndWhatApptainerNeeds(t *testing.T) {
 	if got := unsquash(t, path, "-cat", path, "link"); got != "lower" {
 		t.Errorf("the link reads %q", got)
 	}
-	got, err := apptainer.Config(path)
+	got, err := sifconfig.Read(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(apptainer.ImageConfig{Env: config.Env, Architecture: runtime.GOARCH, Offset: got.Offset}, got); diff != "" {
+	if diff := cmp.Diff(sifconfig.Config{Env: config.Env, Architecture: runtime.GOARCH, Offset: got.Offset}, got); diff != "" {
 		t.Errorf("configuration (-want +got):\n%s", diff)
 	}
 	checkScripts(t, path)

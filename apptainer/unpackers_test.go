@@ -21,6 +21,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -65,7 +66,7 @@ func treeBy(t *testing.T, c apptainer.Converter, img v1.Image) (map[string]strin
 	if err := c.Convert(t.Context(), resolve(t, reg.Push(t, "x", img)), sif, nil); err != nil {
 		return nil, err
 	}
-	config, err := apptainer.Config(sif)
+	config, err := sifconfig.Read(sif)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,6 +81,9 @@ func (r Request) Args() []string {
 	return append(args, r.Extra...)
 }
 
+// Quote makes one word of any text, for the shell that runs a Script.
+func Quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
 func positive(n int64) string {
 	if n <= 0 {
 		return ""

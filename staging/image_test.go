@@ -19,6 +19,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
@@ -276,7 +277,7 @@ func TestImageIsThatOfTheQueuesNodes(t *testing.T) {
 	for _, a := range []string{"amd64", "arm64", "amd64"} {
 		inputs, err := stage(a)
 		ok(t, err)
-		if config, err := apptainer.Config(inputs.Image); err != nil || config.Architecture != a {
+		if config, err := sifconfig.Read(inputs.Image); err != nil || config.Architecture != a {
 			t.Errorf("for %s: %+v, %v", a, config, err)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -209,7 +210,7 @@ func (f *ImageFiles) read(path string, roots []string, d *download) (_ digested,
 	if known, ok := f.remembered(record, now); ok {
 		return known, nil
 	}
-	config, err := apptainer.Config(where)
+	config, err := sifconfig.Read(where)
 	switch {
 	case err != nil && troubled(err):
 		return digested{}, fmt.Errorf("it cannot be read: %w", err)

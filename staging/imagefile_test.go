@@ -14,6 +14,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
@@ -214,7 +215,7 @@ func TestCopyOfASIFIsKeptUnderAName(t *testing.T) {
 	stager := &Stager{Images: im, Cache: content}
 	inputs, err := stager.Stage(t.Context(), codalab.RunBundle{UUID: "0x1"}, "codalab/default-cpu:latest", "", func(string) {})
 	must(t, err)
-	if config, err := apptainer.Config(inputs.Image); err != nil || config.Architecture != runtime.GOARCH || inputs.ImageDigest != "codalab/default-cpu@"+kept.Digest {
+	if config, err := sifconfig.Read(inputs.Image); err != nil || config.Architecture != runtime.GOARCH || inputs.ImageDigest != "codalab/default-cpu@"+kept.Digest {
 		t.Errorf("%+v, %+v, %v", inputs, config, err)
 	}
 	_, err = keep("images/z.sif", "codalab/default-cpu")

@@ -140,8 +140,7 @@ func TestJobIsCancelledWhenNobodyWaits(t *testing.T) {
 	}
 }
 
-// killed is a Slurm whose answers stop when a job runs, as for a bridge that is
-// killed then.
+// killed is a Slurm that is not asked to cancel, as by a bridge that was killed.
 type killed struct{ imagejob.Slurm }
 
 func (k killed) Cancel(context.Context, sbatch.JobID, string) error { return nil }

@@ -114,12 +114,9 @@ func (j Jobs) request(c apptainer.Converter, img apptainer.Image, dir string) sb
 	r.CPUs = int64(cmp.Or(c.Processors, apptainer.DefaultProcessors))
 	r.MemoryMiB = int64(cmp.Or(c.MemoryMiB, apptainer.DefaultMemoryMiB)) + ownMiB
 	r.Dir, r.Output = dir, filepath.Join(dir, outputName)
-	r.Script = fmt.Sprintf("#!/bin/sh\nexec %s image convert %s\n", quote(j.Program), quote(filepath.Join(dir, specName)))
+	r.Script = fmt.Sprintf("#!/bin/sh\nexec %s image convert %s\n", sbatch.Quote(j.Program), sbatch.Quote(filepath.Join(dir, specName)))
 	return r
 }
-
-// quote makes one word of any text, for a shell.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 func (j Jobs) cancel(ctx context.Context, id sbatch.JobID, name string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)

@@ -3,7 +3,6 @@ package plan
 import (
 	"cmp"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -31,7 +30,7 @@ func (p Policy) Request(r Row) sbatch.Request {
 		Dir:         attempt.Dir,
 		Output:      attempt.OutputPath(),
 		Extra:       q.Extra,
-		Script:      fmt.Sprintf("#!/bin/sh\nexec %s exec %s\n", quote(cmp.Or(q.Worker, p.Worker)), quote(attempt.SpecPath())),
+		Script:      fmt.Sprintf("#!/bin/sh\nexec %s exec %s\n", sbatch.Quote(cmp.Or(q.Worker, p.Worker)), sbatch.Quote(attempt.SpecPath())),
 	}
 	if res.GPUs > 0 {
 		req.GPUType = q.GPUType
@@ -102,9 +101,6 @@ func (p Policy) Spec(r Row) spool.Spec {
 func (q Queue) limit(res codalab.Resources) time.Duration {
 	return cmp.Or(seconds(res.Time), q.DefaultTime, q.MaxTime)
 }
-
-// quote makes one word of s for sh(1).
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // Marks are the names of all submissions that a row may have made.
 func (p Policy) Marks(r Row) []Mark {

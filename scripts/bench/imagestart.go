@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 )
 
 // starts is how often a container is started each way.
@@ -89,7 +89,7 @@ func startPart(ctx context.Context, args []string, out io.Writer) error {
 			return nil
 		}
 	}
-	image, err := apptainer.Config(sif)
+	image, err := sifconfig.Read(sif)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
@@ -217,7 +217,7 @@ bwrap --bind $d/merged / --proc /proc --dev /dev --unshare-pid --die-with-parent
 func (b *mainBench) sbatch(ctx context.Context) (times, error) {
 	b.runs++
 	base := filepath.Join(b.site.Dir, "home", "bare"+strconv.Itoa(b.runs))
-	image, err := apptainer.Config(b.sif)
+	image, err := sifconfig.Read(b.sif)
 	if err != nil {
 		return times{}, err
 	}
