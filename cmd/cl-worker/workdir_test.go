@@ -107,7 +107,7 @@ func TestWhatAnEndedCommandHadWrittenLocallyComesHome(t *testing.T) {
 	})
 	t.Run("out of time", func(t *testing.T) {
 		t.Parallel()
-		x := prepare(t, "echo partial > result; sleep 60", func(_ string, s *spool.Spec) { s.WorkDir, s.Seconds = spool.WorkDirLocal, 0.5 })
+		x := prepare(t, "echo partial > result; sleep 60", func(_ string, s *spool.Spec) { s.WorkDir, s.Seconds = spool.WorkDirLocal, 3 })
 		if _, exit := x.start().wait(); exit.Cause != spool.CauseLimit || x.file("result") != "partial\n" {
 			t.Errorf("%+v, result %q", exit, x.file("result"))
 		}
