@@ -29,6 +29,7 @@ const killDelay = 5 * time.Second
 // initSpec is what init is told to do.
 type initSpec struct {
 	SIF          string
+	Image        fileID // what SIF has to be
 	Offset       int64
 	Scratch      string // a private directory, empty
 	Args         []string

@@ -128,6 +128,9 @@ func (c *container) run() (code int, err error) {
 	if err := mountProc(); err != nil {
 		return 0, err
 	}
+	if err := c.holdImage(); err != nil {
+		return 0, err
+	}
 	if err := c.placeImage(); err != nil {
 		return 0, err
 	}

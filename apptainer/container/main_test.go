@@ -27,6 +27,7 @@ const probeAsUser = "probe-host"
 type runRequest struct {
 	Way          way
 	Container    container.Container
+	Opened       string // the image that the container's caller has opened, when not empty
 	Grace        time.Duration
 	StdoutPath   string
 	PrintInitPID bool // on standard output, once it is known
@@ -87,6 +88,11 @@ func runContainer() error {
 		return err
 	}
 	c.Stdout, c.Stderr, c.Grace = out, out, req.Grace
+	if req.Opened != "" {
+		if c.Opened, err = os.Open(req.Opened); err != nil {
+			return err
+		}
+	}
 	if req.PrintInitPID {
 		c.OnStart = func(pid int) { fmt.Println(pid) }
 	}
