@@ -22,6 +22,8 @@ type Builtin struct {
 	// Init is the argument vector that calls the function Init; nil means this
 	// program with InitCommand.
 	Init []string
+	// Images, when not nil, has containers of the same image share its mount.
+	Images *Images
 }
 
 // Run runs the command and waits for its end; processes that it left behind
@@ -56,10 +58,13 @@ func (b Builtin) run(ctx context.Context, c Container) (Exit, error) {
 	if spec.Scratch, err = os.MkdirTemp(c.Scratch, "container-"); err != nil {
 		return Exit{}, fmt.Errorf("make its scratch directory: %w", err)
 	}
+	share := b.Images.lease(ctx, b.initArgs(), spec)
+	defer share.close()
+	spec.Shared = share != nil
 	// The kernel kills init when the thread that started it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	child, err := startInit(c, b.initArgs(), namespaces())
+	child, err := startInit(c, b.initArgs(), namespaces(), share.files()...)
 	if err != nil {
 		return Exit{}, err
 	}

@@ -41,6 +41,8 @@ func Init() int {
 	switch {
 	case spec.Trial:
 		run = c.try
+	case spec.Serve:
+		run = c.serveImage
 	case spec.Apptainer != nil:
 		run = c.runApptainer
 	}
@@ -88,7 +90,8 @@ type container struct {
 	deaths chan death    // of children; closed when there are none
 	stop   chan struct{} // closed when the caller says so
 
-	squashfuse int // process ids
+	imageLost  chan struct{} // closed when a shared image is served no more
+	squashfuse int           // process ids
 	bubblewrap int
 	program    int // Apptainer
 	serverLog  *tail

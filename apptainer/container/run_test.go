@@ -220,7 +220,15 @@ func startRequest(tb testing.TB, req runRequest, args ...string) *run {
 		req.Container.Scratch = userDir(tb)
 	}
 	emptied(tb, req.Container.Scratch)
-	req.Grace, req.StdoutPath = req.Container.Grace, filepath.Join(userDir(tb), "out")
+	dir := userDir(tb)
+	req.Grace, req.StdoutPath = req.Container.Grace, filepath.Join(dir, "out")
+	for i := range req.Others {
+		o := &req.Others[i]
+		o.Grace, o.StdoutPath = o.Container.Grace, filepath.Join(dir, "out"+strconv.Itoa(i+1))
+		if o.Container.Scratch == "" {
+			o.Container.Scratch = req.Container.Scratch
+		}
+	}
 	r := &run{t: tb, way: req.Way, req: req}
 	request, err := json.Marshal(r.req)
 	if err != nil {
