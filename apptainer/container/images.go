@@ -139,7 +139,7 @@ func (m *Images) serve(ctx context.Context, init []string, spec initSpec) (*serv
 		// Whoever still runs hears of its failure by the lifeline.
 		_, _ = child.wait(ctx, initSpec{
 			Serve: true, Scratch: serveDir, SIF: spec.SIF, Image: spec.Image, Offset: spec.Offset, Squashfuse: spec.Squashfuse,
-		})
+		}, nil)
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.forget(spec.Image, s)

@@ -114,7 +114,7 @@ func TestContainersOfOneProcessShareTheMountOfTheirImage(t *testing.T) {
 		t.Errorf("%d processes serve two images: %v", n, parts)
 	}
 	g.tell("go0")
-	g.until("the first has ended", func() bool { _, err := os.Stat(g.req.StdoutPath + endedSuffix); return err == nil })
+	awaitFile(t, g.req.StdoutPath+endedSuffix)
 	if n := len(g.servers()); n != 2 {
 		t.Errorf("%d processes serve two images after the end of the first container", n)
 	}
@@ -149,7 +149,7 @@ func TestSharedImageThatIsServedNoMoreEndsItsContainersAndNoOthers(t *testing.T)
 				pid = parts[i].parent
 			}
 			must(t, syscall.Kill(pid, syscall.SIGKILL))
-			g.until("the second has ended", func() bool { _, err := os.Stat(g.req.Others[0].StdoutPath + endedSuffix); return err == nil })
+			awaitFile(t, g.req.Others[0].StdoutPath+endedSuffix)
 			g.tell("go2")
 			answer := g.wait()
 			if a := answer.Others[1]; a.Error != "" || a.Exit.Code != 0 || !strings.HasSuffix(g.outputOf(2), "by the image\n") {
@@ -177,7 +177,7 @@ func TestImageThatWasLostIsServedAnew(t *testing.T) {
 	}, "/proc/self/exe", runAsUser)
 	g.awaitBegun()
 	must(t, syscall.Kill(g.servers()[0].pid, syscall.SIGKILL))
-	g.until("the first has ended", func() bool { _, err := os.Stat(g.req.StdoutPath + endedSuffix); return err == nil })
+	awaitFile(t, g.req.StdoutPath+endedSuffix)
 	must(t, os.WriteFile(late, nil, 0o644))
 	if a := g.wait().Others[0]; a.Error != "" || a.Exit.Note != "" || g.outputOf(1) != "by the image\n" {
 		t.Errorf("%+v and output %q", a, g.outputOf(1))
