@@ -9,6 +9,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
@@ -17,41 +18,41 @@ import (
 // on with, also after it was killed. Files of other images in dir stay, and are
 // listed no more.
 //
-// An error is an *ImageError; it wraps ctx's when that ended first. A progress
+// An error is an *source.ImageError; it wraps ctx's when that ended first. A progress
 // that is not nil is called as Convert's.
-func (c Converter) Pull(ctx context.Context, img Image, dir string, progress func(Progress)) (Image, error) {
+func (c Converter) Pull(ctx context.Context, img source.Image, dir string, progress func(Progress)) (source.Image, error) {
 	pulled, err := c.pullTo(ctx, img, dir, progress)
 	if err != nil {
-		return Image{}, imageError(ctx, img.Reference, err)
+		return source.Image{}, imageError(ctx, img, err)
 	}
 	return pulled, nil
 }
 
-func (c Converter) pullTo(ctx context.Context, img Image, dir string, progress func(Progress)) (Image, error) {
-	ref, err := ParseReference(string(OCILayout) + ":" + dir)
+func (c Converter) pullTo(ctx context.Context, img source.Image, dir string, progress func(Progress)) (source.Image, error) {
+	ref, err := source.ParseReference(string(source.OCILayout) + ":" + dir)
 	if err != nil {
-		return Image{}, err
+		return source.Image{}, err
 	}
-	image, err := c.Registry.open(ctx, img)
+	image, err := c.Source.Open(ctx, img)
 	if err != nil {
-		return Image{}, err
+		return source.Image{}, err
 	}
-	defer image.close()
+	defer image.Close()
 	made, err := readContents(image, img.Architecture, c.room())
 	if err != nil {
-		return Image{}, err
+		return source.Image{}, err
 	}
 	l := c.newLayers(dir, image, made, progress)
 	if err := c.makeRoom(l, dir, ""); err != nil {
-		return Image{}, err
+		return source.Image{}, err
 	}
-	if err := l.pull(ctx, image.blob, l.report); err != nil {
-		return Image{}, err
+	if err := l.pull(ctx, image.Blob, l.report); err != nil {
+		return source.Image{}, err
 	}
 	if err := writeLayout(dir, image, img.Architecture); err != nil {
-		return Image{}, err
+		return source.Image{}, err
 	}
-	return Image{Reference: ref, Digest: img.Digest, Architecture: img.Architecture, Origin: img.Pinned()}, nil
+	return source.Image{Reference: ref, Digest: img.Digest, Architecture: img.Architecture, Origin: img.Pinned()}, nil
 }
 
 // writeLayout writes what makes a layout of the blobs in dir; its index comes

@@ -1,4 +1,4 @@
-package apptainer
+package source
 
 import (
 	"context"
@@ -13,22 +13,24 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// opened is a resolved image that can be read, wherever it lies. Its manifest
+// Opened is a resolved image that can be read, wherever it lies. Its manifest
 // and its configuration are checked against their digests. It may be used by
 // several goroutines at once, until it is closed or the context that it was
 // opened with ends.
-type opened struct {
+type Opened struct {
 	v1.Image
 
 	store store
 }
 
-// open opens an image of any kind that has layers. Whoever gets it closes it.
-func (r Registry) open(ctx context.Context, img Image) (*opened, error) {
+// Open opens an image of any kind that has layers, as Resolve gave it. Whoever
+// gets it closes it. Its errors and those of its blobs are the cause alone:
+// WrapError puts them in words about the image.
+func (src Source) Open(ctx context.Context, img Image) (*Opened, error) {
 	if img.Digest == "" {
 		return nil, errors.New("it has no layers: it was not resolved, or is a SIF")
 	}
-	s, err := r.store(ctx, img.Reference)
+	s, err := src.store(ctx, img.Reference)
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +39,7 @@ func (r Registry) open(ctx context.Context, img Image) (*opened, error) {
 		s.close()
 		return nil, err
 	}
-	return &opened{Image: image, store: s}, nil
+	return &Opened{Image: image, store: s}, nil
 }
 
 func openImage(ctx context.Context, s store, digest string) (v1.Image, error) {
@@ -62,29 +64,29 @@ func openImage(ctx context.Context, s store, digest string) (v1.Image, error) {
 	return image, nil
 }
 
-// isLocal says whether its blobs lie there, to be read again at no cost.
-func (o *opened) isLocal() bool {
+// IsLocal says whether its blobs lie there, to be read again at no cost.
+func (o *Opened) IsLocal() bool {
 	local, ok := o.store.(*localStore)
 	return ok && local.files.inPlace()
 }
 
-// close lets go of connections and files. Readers of blobs are closed by those
+// Close lets go of connections and files. Readers of blobs are closed by those
 // who got them, before it.
-func (o *opened) close() { o.store.close() }
+func (o *Opened) Close() { o.store.close() }
 
-// blob opens a blob of the image at offset bytes from its begin, which is at
+// Blob opens a blob of the image at offset bytes from its begin, which is at
 // most its size: the reader gives the size-offset bytes that follow, then
 // io.EOF, and never fewer. The descriptor is the manifest's; its digest says
 // which blob, and whoever has read the whole checks it: here nothing is
 // verified but the length.
 //
 // From a registry, a connection that breaks, or is silent for longer than
-// Registry.Stall, is made again where it broke, by asking the registry itself:
+// Source.Stall, is made again where it broke, by asking the registry itself:
 // a redirection's signature may have ended in the meantime. A registry that
 // knows nothing of ranges is read from the begin, up to there. When that brings
 // nothing new three times in a row, the error is the last one's. The reader
 // ends with ctx, and is for one goroutine.
-func (o *opened) blob(ctx context.Context, blob v1.Descriptor, offset int64) (io.ReadCloser, error) {
+func (o *Opened) Blob(ctx context.Context, blob v1.Descriptor, offset int64) (io.ReadCloser, error) {
 	return openBlob(ctx, o.store, blob, offset)
 }
 
