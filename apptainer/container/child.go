@@ -29,6 +29,7 @@ const killDelay = 5 * time.Second
 // initSpec is what init is told to do.
 type initSpec struct {
 	SIF          string
+	Image        fileID // what SIF has to be
 	Offset       int64
 	Scratch      string // a private directory, empty
 	Args         []string
@@ -46,6 +47,8 @@ type initSpec struct {
 	Bubblewrap   string
 	Apptainer    *apptainerSpec // sets the container up; nil means init itself
 	Trial        bool           // only tries what the host allows
+	Serve        bool           // only serves the image, to several containers
+	Shared       bool           // has a share of an image that is served so
 }
 
 // initReport is how a container ended: by its command, or by Error.
@@ -75,8 +78,8 @@ func namespaces() *syscall.SysProcAttr {
 	}
 }
 
-// startInit starts init.
-func startInit(c Container, args []string, attributes *syscall.SysProcAttr) (_ *child, err error) {
+// startInit starts init, with more descriptors behind its own.
+func startInit(c Container, args []string, attributes *syscall.SysProcAttr, more ...*os.File) (_ *child, err error) {
 	controlIn, control, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("start its init: %w", err)
@@ -91,7 +94,7 @@ func startInit(c Container, args []string, attributes *syscall.SysProcAttr) (_ *
 		Env:         []string{},
 		Stdout:      writerOrNil(c.Stdout),
 		Stderr:      writerOrNil(c.Stderr),
-		ExtraFiles:  []*os.File{controlIn, reportOut},
+		ExtraFiles:  append([]*os.File{controlIn, reportOut}, more...),
 		SysProcAttr: attributes,
 	}
 	err = cmd.Start()

@@ -26,6 +26,10 @@ import (
 type Container struct {
 	// SIF is the image's path.
 	SIF string
+	// Opened, when not nil, is the SIF, open for reading, which stays the
+	// caller's to close: what the caller has looked at is what is run. Run fails
+	// when another file has its place at SIF by then.
+	Opened *os.File `json:"-"`
 	// Image is the image's name with its digest, for an engine, which has a
 	// store of its own and runs no SIF.
 	Image string

@@ -41,6 +41,8 @@ func Init() int {
 	switch {
 	case spec.Trial:
 		run = c.try
+	case spec.Serve:
+		run = c.serveImage
 	case spec.Apptainer != nil:
 		run = c.runApptainer
 	}
@@ -88,7 +90,8 @@ type container struct {
 	deaths chan death    // of children; closed when there are none
 	stop   chan struct{} // closed when the caller says so
 
-	squashfuse int // process ids
+	imageLost  chan struct{} // closed when a shared image is served no more
+	squashfuse int           // process ids
 	bubblewrap int
 	program    int // Apptainer
 	serverLog  *tail
@@ -126,6 +129,9 @@ func (c *container) run() (code int, err error) {
 	}
 	// bubblewrap looks its child up in /proc, and so does terminate.
 	if err := mountProc(); err != nil {
+		return 0, err
+	}
+	if err := c.holdImage(); err != nil {
 		return 0, err
 	}
 	if err := c.placeImage(); err != nil {

@@ -34,6 +34,9 @@ func (c *container) runApptainer() (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	if err := c.holdImage(); err != nil {
+		return 0, err
+	}
 	report, err := makeReport(c.Scratch)
 	if err != nil {
 		return 0, err
@@ -147,7 +150,7 @@ func (c *container) startApptainer(report string, binds []Bind) (control *os.Fil
 		return nil, fmt.Errorf("start Apptainer: %w", err)
 	}
 	defer func() { _ = r.Close() }()
-	args := c.Apptainer.args(c.Scratch, report, binds)
+	args := c.Apptainer.args(c.SIF, c.Scratch, report, binds)
 	c.program, err = syscall.ForkExec(c.Apptainer.Program, args, &syscall.ProcAttr{ //nolint:gosec // the site's own, by configuration
 		Dir:   "/",
 		Env:   apptainerEnv(c.Scratch),

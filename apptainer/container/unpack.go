@@ -33,7 +33,10 @@ func (s *initSpec) chooseMount() {
 // placeImage has the image's files at rootDir, writable.
 func (c *container) placeImage() error {
 	if c.Unpack == "" {
-		err := c.mountImage()
+		err := c.attachImage()
+		if err != nil {
+			err = c.mountImage()
+		}
 		if err == nil {
 			err = c.mountOverlay()
 		}

@@ -30,12 +30,15 @@ type way struct {
 	Apptainer *container.Apptainer
 	Engine    *container.Engine
 	Ways      *container.Ways
+	Shared    bool // the built-in way, with a share of a mount of the image
 }
 
 // containers is what package worker calls a way.
-func (w way) containers() interface {
+type containers interface {
 	Run(ctx context.Context, c container.Container) (container.Exit, error)
-} {
+}
+
+func (w way) containers() containers {
 	switch {
 	case w.Apptainer != nil:
 		return *w.Apptainer
@@ -44,7 +47,11 @@ func (w way) containers() interface {
 	case w.Ways != nil:
 		return *w.Ways
 	}
-	return container.Builtin{}
+	b := container.Builtin{}
+	if w.Shared {
+		b.Images = &container.Images{}
+	}
+	return b
 }
 
 // onEachWay runs a test of the fidelity suite on each way that this machine
@@ -53,6 +60,7 @@ func onEachWay(t *testing.T, test func(t *testing.T, w way)) {
 	t.Helper()
 	for name, find := range map[string]func(testing.TB) way{
 		"builtin":         func(tb testing.TB) way { testenv.Containers(tb); return way{} },
+		"builtin-shared":  func(tb testing.TB) way { testenv.Containers(tb); return way{Shared: true} },
 		"apptainer":       apptainerWay,
 		"apptainer-plain": plainWay,
 		"docker":          dockerWay,
