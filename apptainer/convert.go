@@ -144,11 +144,10 @@ func (c Converter) convert(ctx context.Context, img source.Image, dir, dst strin
 		return err
 	}
 	defer image.Close()
-	made, err := readContents(image, img.Architecture, c.room())
-	if err != nil {
+	if err := checkImage(image, img.Architecture, c.room()); err != nil {
 		return err
 	}
-	l := c.newLayers(dir, image, made, progress)
+	l := c.newLayers(dir, image, progress)
 	if err := c.makeRoom(l, dir, filepath.Dir(dst)); err != nil {
 		return err
 	}
@@ -157,7 +156,7 @@ func (c Converter) convert(ctx context.Context, img source.Image, dir, dst strin
 		err := l.pull(ctx, image.Blob, l.report)
 		pulled <- err
 	}()
-	err = c.write(ctx, img, made.config, l, dst)
+	err = c.write(ctx, img, image.Config, l, dst)
 	if err != nil {
 		cancel()
 	}
@@ -169,11 +168,11 @@ func (c Converter) convert(ctx context.Context, img source.Image, dir, dst strin
 }
 
 // newLayers makes ready to pull layers into dir, or to read them where they lie.
-func (c Converter) newLayers(dir string, image *source.Opened, made contents, progress func(Progress)) *layers {
-	l := &layers{diffIDs: made.config.RootFS.DiffIDs, verified: make([]bool, len(made.layers)), report: &reporter{fn: progress}}
+func (c Converter) newLayers(dir string, image *source.Opened, progress func(Progress)) *layers {
+	l := &layers{diffIDs: image.Config.RootFS.DiffIDs, verified: make([]bool, len(image.Manifest.Layers)), report: &reporter{fn: progress}}
 	l.room.Store(c.room())
 	known := map[v1.Hash]*blob{}
-	for _, desc := range made.layers {
+	for _, desc := range image.Manifest.Layers {
 		b := known[desc.Digest]
 		if b == nil {
 			b = newBlob(dir, desc)

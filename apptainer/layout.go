@@ -38,11 +38,10 @@ func (c Converter) pullTo(ctx context.Context, img source.Image, dir string, pro
 		return source.Image{}, err
 	}
 	defer image.Close()
-	made, err := readContents(image, img.Architecture, c.room())
-	if err != nil {
+	if err := checkImage(image, img.Architecture, c.room()); err != nil {
 		return source.Image{}, err
 	}
-	l := c.newLayers(dir, image, made, progress)
+	l := c.newLayers(dir, image, progress)
 	if err := c.makeRoom(l, dir, ""); err != nil {
 		return source.Image{}, err
 	}
@@ -57,31 +56,11 @@ func (c Converter) pullTo(ctx context.Context, img source.Image, dir string, pro
 
 // writeLayout writes what makes a layout of the blobs in dir; its index comes
 // last.
-func writeLayout(dir string, image v1.Image, architecture string) error {
-	manifest, err := image.RawManifest()
-	if err != nil {
-		return fmt.Errorf("read the manifest: %w", err)
-	}
-	config, err := image.RawConfigFile()
-	if err != nil {
-		return fmt.Errorf("read the configuration: %w", err)
-	}
-	configDigest, err := image.ConfigName()
-	if err != nil {
-		return fmt.Errorf("read the configuration: %w", err)
-	}
-	digest, err := image.Digest()
-	if err != nil {
-		return fmt.Errorf("read the manifest: %w", err)
-	}
-	mediaType, err := image.MediaType()
-	if err != nil {
-		return fmt.Errorf("read the manifest: %w", err)
-	}
+func writeLayout(dir string, image *source.Opened, architecture string) error {
 	index, err := json.Marshal(v1.IndexManifest{
 		SchemaVersion: 2, MediaType: types.OCIImageIndex,
 		Manifests: []v1.Descriptor{{
-			MediaType: mediaType, Size: int64(len(manifest)), Digest: digest,
+			MediaType: image.MediaType, Size: int64(len(image.RawManifest)), Digest: image.Digest,
 			Platform: &v1.Platform{OS: "linux", Architecture: architecture},
 		}},
 	})
@@ -92,8 +71,8 @@ func writeLayout(dir string, image v1.Image, architecture string) error {
 		name string
 		data []byte
 	}{
-		{filepath.Join("blobs", "sha256", digest.Hex), manifest},
-		{filepath.Join("blobs", "sha256", configDigest.Hex), config},
+		{filepath.Join("blobs", "sha256", image.Digest.Hex), image.RawManifest},
+		{filepath.Join("blobs", "sha256", image.Manifest.Config.Digest.Hex), image.RawConfig},
 		{"oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`)},
 		{"index.json", index},
 	} {

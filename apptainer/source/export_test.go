@@ -31,12 +31,8 @@ func ReadLayersAtOnce(ctx context.Context, src Source, img Image) error {
 		return WrapError(ctx, img.Reference, err)
 	}
 	defer image.Close()
-	m, err := image.Manifest()
-	if err != nil {
-		return err
-	}
 	var group errgroup.Group
-	for _, l := range m.Layers {
+	for _, l := range image.Manifest.Layers {
 		group.Go(func() error {
 			body, err := image.Blob(ctx, l, 0)
 			if err != nil {
@@ -56,11 +52,7 @@ func Layers(ctx context.Context, src Source, img Image) ([]v1.Descriptor, error)
 		return nil, WrapError(ctx, img.Reference, err)
 	}
 	defer image.Close()
-	m, err := image.Manifest()
-	if err != nil {
-		return nil, err
-	}
-	return m.Layers, nil
+	return image.Manifest.Layers, nil
 }
 
 // FindLogin gives the user name that is known for a repository, and whose it is.
