@@ -8,12 +8,12 @@ import (
 	"io"
 	"os"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/cache"
 )
 
 // askFile is ask for a SIF of whoever may read it, of which a copy is to be kept.
-func (im *Images) askFile(ctx context.Context, owner string, ref apptainer.Reference, architecture string, p *part) (found, error) {
+func (im *Images) askFile(ctx context.Context, owner string, ref source.Reference, architecture string, p *part) (found, error) {
 	files := &ImageFiles{Roots: []string{"/"}}
 	d, err := files.find(ctx, owner, ref.Path(), p)
 	if err == nil {
@@ -22,7 +22,7 @@ func (im *Images) askFile(ctx context.Context, owner string, ref apptainer.Refer
 	if err != nil {
 		return found{}, &Error{What: "image " + ref.String(), Err: err, Retry: transient(err)}
 	}
-	img := apptainer.Image{Reference: ref, Digest: d.Digest, Architecture: im.architecture(architecture)}
+	img := source.Image{Reference: ref, Digest: d.Digest, Architecture: im.architecture(architecture)}
 	key := cache.Key{Kind: sifKind, ID: img.Digest + " " + img.Architecture + " as it was"}
 	return found{Image: img, key: key, file: d.Path}, nil
 }

@@ -71,9 +71,7 @@ func TestMain(m *testing.M) {
 	if sharedImage.path != "" {
 		_ = os.RemoveAll(filepath.Dir(sharedImage.path))
 	}
-	if enter.path != "" {
-		_ = os.RemoveAll(filepath.Dir(enter.path))
-	}
+	enter.Remove()
 	if err := forgetEngines(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1

@@ -130,15 +130,7 @@ func libraries(tb testing.TB, program string) (files []string) {
 func sif(tb testing.TB, config v1.Config, files ...imagetest.File) string {
 	tb.Helper()
 	testenv.Containers(tb)
-	name := imagetest.Start(tb).Push(tb, "test/image", imagetest.Image(tb, config, imagetest.GzipLayer(tb, imagetest.TarStream(tb, files...))))
-	ref, err := apptainer.ParseReference(name)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	img, err := apptainer.Registry{}.Resolve(tb.Context(), ref)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	img := imagetest.Resolve(tb, imagetest.Start(tb).Push(tb, "test/image", imagetest.Image(tb, config, imagetest.GzipLayer(tb, imagetest.TarStream(tb, files...)))))
 	path := filepath.Join(userDir(tb), "image.sif")
 	if err := (apptainer.Converter{}).Convert(tb.Context(), img, path, nil); err != nil {
 		tb.Fatal(err)

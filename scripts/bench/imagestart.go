@@ -174,10 +174,10 @@ func holdShared(ctx context.Context, c container.Container, begin []string) (way
 	return way, func() error { return errors.Join(f.Close(), <-ended) }, err
 }
 
-// programSources are programs of this machine and the libraries that their
+// programFiles are programs of this machine and the libraries that their
 // linker names.
-func programSources(ctx context.Context, programs []string) ([]source, error) {
-	var sources []source
+func programFiles(ctx context.Context, programs []string) ([]file, error) {
+	var sources []file
 	seen := map[string]bool{}
 	add := func(path string) error {
 		if seen[path] {
@@ -188,7 +188,7 @@ func programSources(ctx context.Context, programs []string) ([]source, error) {
 		if err != nil {
 			return fmt.Errorf("find a program's files: %w", err)
 		}
-		sources = append(sources, source{path, info})
+		sources = append(sources, file{path, info})
 		return nil
 	}
 	for _, program := range programs {

@@ -1,4 +1,4 @@
-package apptainer
+package source
 
 import (
 	"bytes"
@@ -60,13 +60,13 @@ func (s *localStore) blob(ctx context.Context, blob v1.Descriptor, offset int64)
 }
 
 // layout gives the store of an OCI layout in a directory.
-func (r Registry) layout(ref Reference) *localStore {
-	return newLayout(directory{r, ref.path}, ref)
+func (src Source) layout(ref Reference) *localStore {
+	return newLayout(directory{src, ref.path}, ref)
 }
 
 // ociArchive gives the store of an OCI layout in a tar file.
-func (r Registry) ociArchive(ctx context.Context, ref Reference) (*localStore, error) {
-	a, err := r.openArchive(ctx, ref.path)
+func (src Source) ociArchive(ctx context.Context, ref Reference) (*localStore, error) {
+	a, err := src.openArchive(ctx, ref.path)
 	if err != nil {
 		return nil, err
 	}
@@ -173,8 +173,8 @@ type savedImage struct {
 
 // dockerArchive gives the store of an archive that docker save made. It has no
 // manifest as registries have them, so one is made of what the archive holds.
-func (r Registry) dockerArchive(ctx context.Context, ref Reference) (*localStore, error) {
-	a, err := r.openArchive(ctx, ref.path)
+func (src Source) dockerArchive(ctx context.Context, ref Reference) (*localStore, error) {
+	a, err := src.openArchive(ctx, ref.path)
 	if err != nil {
 		return nil, err
 	}

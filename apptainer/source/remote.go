@@ -1,4 +1,4 @@
-package apptainer
+package source
 
 import (
 	"context"
@@ -24,18 +24,18 @@ type remoteStore struct {
 }
 
 // remote gives the store of a reference to a registry; it asks nobody yet.
-func (r Registry) remote(ref Reference) (*remoteStore, error) {
-	host := r.Hosts[ref.host]
-	s := &remoteStore{ref: ref, delay: r.retryDelay()}
+func (src Source) remote(ref Reference) (*remoteStore, error) {
+	host := src.Hosts[ref.host]
+	s := &remoteStore{ref: ref, delay: src.retryDelay()}
 	for _, text := range host.Mirrors {
 		m, err := parseMirror(text)
 		if err != nil {
 			return nil, err
 		}
-		plain := m.plain || r.Hosts[m.host].PlainHTTP
-		s.places = append(s.places, &place{registry: r, host: m.host, repository: path.Join(m.prefix, ref.repository), mirror: true, plain: plain})
+		plain := m.plain || src.Hosts[m.host].PlainHTTP
+		s.places = append(s.places, &place{source: src, host: m.host, repository: path.Join(m.prefix, ref.repository), mirror: true, plain: plain})
 	}
-	s.places = append(s.places, &place{registry: r, host: ref.host, repository: ref.repository, plain: host.PlainHTTP})
+	s.places = append(s.places, &place{source: src, host: ref.host, repository: ref.repository, plain: host.PlainHTTP})
 	return s, nil
 }
 

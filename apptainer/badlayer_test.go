@@ -6,14 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -25,7 +22,6 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
-	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -46,7 +42,7 @@ func (l pushedLayer) DiffID() (v1.Hash, error) {
 // the digest that they have.
 func blobImage(t *testing.T, blob []byte, kind types.MediaType, content []byte) v1.Image {
 	t.Helper()
-	img, err := mutate.Append(tiny(t, "base"), mutate.Addendum{Layer: pushedLayer{static.NewLayer(blob, kind), content}})
+	img, err := mutate.Append(imagetest.Tiny(t, "base"), mutate.Addendum{Layer: pushedLayer{static.NewLayer(blob, kind), content}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,8 +112,8 @@ func TestLayersThatWerePushedDamagedAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			img := resolve(t, imagetest.Start(t).Push(t, "x", blobImage(t, layer.blob, layer.kind, stream)))
-			failedConversion(t, apptainer.Converter{Registry: quick()}, img, false, "layer 2 of 2: ")
+			img := imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", blobImage(t, layer.blob, layer.kind, stream)))
+			failedConversion(t, apptainer.Converter{Source: imagetest.Source()}, img, false, "layer 2 of 2: ")
 		})
 	}
 }
@@ -136,8 +132,8 @@ func TestBombsOfAllKindsAreRefused(t *testing.T) {
 		for kind, compress := range map[types.MediaType]func(*testing.T, ...[]byte) []byte{types.OCILayer: gzipped, types.OCILayerZStd: zstandard} {
 			t.Run(name+" in "+string(kind), func(t *testing.T) {
 				t.Parallel()
-				img := resolve(t, imagetest.Start(t).Push(t, "x", blobImage(t, compress(t, stream...), kind, stream[0])))
-				failedConversion(t, apptainer.Converter{Registry: quick(), MaxBytes: 8 << 20, MaxEntries: 3000}, img, false, "more than is allowed")
+				img := imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", blobImage(t, compress(t, stream...), kind, stream[0])))
+				failedConversion(t, apptainer.Converter{Source: imagetest.Source(), MaxBytes: 8 << 20, MaxEntries: 3000}, img, false, "more than is allowed")
 			})
 		}
 	}
@@ -196,7 +192,7 @@ func TestLayerCannotWriteOutsideItsRoot(t *testing.T) {
 			imagetest.Hardlink("hard", up+victim[1:]), imagetest.Regular("abs/.wh.none", "")))
 	dir := t.TempDir()
 	sif := filepath.Join(dir, "x.sif")
-	if err := (apptainer.Converter{Registry: quick()}).Convert(t.Context(), resolve(t, imagetest.Start(t).Push(t, "x", img)), sif, nil); err != nil {
+	if err := (apptainer.Converter{Source: imagetest.Source()}).Convert(t.Context(), imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", img)), sif, nil); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
@@ -213,201 +209,6 @@ func TestLayerCannotWriteOutsideItsRoot(t *testing.T) {
 	if content, readErr := os.ReadFile(victim); err != nil || readErr != nil || len(left) != 1 || string(content) != "the host's" {
 		t.Errorf("on the host: %v %v, %q %v", left, err, content, readErr)
 	}
-}
-
-// Docker makes images of up to 127 layers.
-func TestImageOfManyLayersIsConverted(t *testing.T) {
-	t.Parallel()
-	testenv.Containers(t)
-	const n = 127
-	streams := make([][]byte, n)
-	for i := range streams {
-		files := []imagetest.File{imagetest.Regular(fmt.Sprintf("d/f%d", i), strconv.Itoa(i)), imagetest.Regular("d/same", strconv.Itoa(i))}
-		if i%2 == 1 {
-			files = append(files, imagetest.Regular(fmt.Sprintf("d/.wh.f%d", i-1), ""), imagetest.Hardlink(fmt.Sprintf("d/l%d", i), "d/same"))
-		}
-		streams[i] = imagetest.TarStream(t, files...)
-	}
-	sif := filepath.Join(t.TempDir(), "x.sif")
-	if err := (apptainer.Converter{Registry: quick()}).Convert(t.Context(), resolve(t, imagetest.Start(t).Push(t, "x", imageOf(t, streams...))), sif, nil); err != nil {
-		t.Fatal(err)
-	}
-	list := unsquash(t, sif, "-l", sif, "d")
-	for i := range n {
-		there := strings.Contains(list, fmt.Sprintf("/d/f%d\n", i))
-		if want := i%2 == 1 || i == n-1; there != want {
-			t.Errorf("f%d is there: %v", i, there)
-		}
-	}
-	if got := unsquash(t, sif, "-cat", sif, "d/same") + " " + unsquash(t, sif, "-cat", sif, "d/l125"); got != "126 125" {
-		t.Errorf("the files read %q", got)
-	}
-}
-
-// An image may hold one program, or nothing: whether it can run a command shows
-// when it is run.
-func TestImageWithoutShellOrLibrariesIsConverted(t *testing.T) {
-	t.Parallel()
-	testenv.Containers(t)
-	for name, streams := range map[string][][]byte{
-		"one program":      {imagetest.TarStream(t, imagetest.Executable("hello", "\x7fELF"))},
-		"nothing in it":    {imagetest.TarStream(t)},
-		"no layers at all": nil,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			sif := filepath.Join(t.TempDir(), "x.sif")
-			if err := (apptainer.Converter{Registry: quick()}).Convert(t.Context(), resolve(t, imagetest.Start(t).Push(t, "x", imageOf(t, streams...))), sif, nil); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := sifconfig.Read(sif); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
-// A Windows image has layers that registries do not give away; that it is one
-// is what people have to hear.
-func TestWindowsImageIsSaidToBeOne(t *testing.T) {
-	t.Parallel()
-	stream := imagetest.TarStream(t, imagetest.Directory("Files"), imagetest.Directory("Hives"))
-	img := blobImage(t, gzipped(t, stream), types.DockerForeignLayer, stream)
-	config, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	config = config.DeepCopy()
-	config.OS, config.OSVersion = "windows", "10.0.20348.2227"
-	if img, err = mutate.ConfigFile(img, config); err != nil {
-		t.Fatal(err)
-	}
-	reg := imagetest.Start(t)
-	failedConversion(t, apptainer.Converter{Registry: quick()}, resolve(t, reg.Push(t, "x", img)), false, "it is made for windows, and only Linux images can be run")
-	ref, err := apptainer.ParseReference(reg.PushIndex(t, "list", map[string]v1.Image{"windows/" + runtime.GOARCH: img}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = quick().Resolve(t.Context(), ref)
-	wantImageError(t, err, false, "it is not made for linux/"+runtime.GOARCH+", only for windows/"+runtime.GOARCH)
-}
-
-func TestListWithoutAnyPlatformIsRefusedInWords(t *testing.T) {
-	t.Parallel()
-	reg := imagetest.Start(t)
-	for name, platforms := range map[string]map[string]v1.Image{"empty": nil, "attestation": {"unknown/unknown": tiny(t, "x")}} {
-		ref, err := apptainer.ParseReference(reg.PushIndex(t, name, platforms))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = quick().Resolve(t.Context(), ref)
-		wantImageError(t, err, false, "it is not made for linux/"+runtime.GOARCH)
-		if strings.HasSuffix(err.Error(), "for ") {
-			t.Errorf("%q ends in the middle", err)
-		}
-	}
-}
-
-// What a registry says of an image has to fit together.
-func TestManifestsThatDoNotFitAreRefused(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		change func(t *testing.T, img v1.Image) v1.Image
-		words  string
-	}{
-		"fewer layers than the configuration names": {func(t *testing.T, img v1.Image) v1.Image {
-			t.Helper()
-			return withConfig(t, img, func(c *v1.ConfigFile) { c.RootFS.DiffIDs = append(c.RootFS.DiffIDs, c.RootFS.DiffIDs[0]) })
-		}, "lists 1 layers, its configuration 2"},
-		"no diffIDs": {func(t *testing.T, img v1.Image) v1.Image {
-			t.Helper()
-			return withConfig(t, img, func(c *v1.ConfigFile) { c.RootFS.DiffIDs = nil })
-		}, "lists 1 layers, its configuration 0"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			img := tt.change(t, tiny(t, "x"))
-			failedConversion(t, apptainer.Converter{Registry: quick()}, resolve(t, imagetest.Start(t).Push(t, "x", img)), false, tt.words)
-		})
-	}
-}
-
-func withConfig(t *testing.T, img v1.Image, change func(*v1.ConfigFile)) v1.Image {
-	t.Helper()
-	config, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	config = config.DeepCopy()
-	change(config)
-	if img, err = mutate.ConfigFile(img, config); err != nil {
-		t.Fatal(err)
-	}
-	return img
-}
-
-// A registry, or who sits in front of it, may send without end.
-func TestEndlessAnswersAreCutOff(t *testing.T) {
-	t.Parallel()
-	layer := imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", "content")))
-	image := imagetest.Image(t, v1.Config{}, layer)
-	config, err := image.ConfigName()
-	if err != nil {
-		t.Fatal(err)
-	}
-	digest, err := layer.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, at := range map[string]string{"manifest": "/manifests/", "configuration": config.Hex, "layer": digest.Hex} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			reg := imagetest.Start(t)
-			pushed := reg.Push(t, "x", image)
-			img := resolve(t, pushed)
-			var sent atomic.Int64
-			reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
-				if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, at) {
-					return false
-				}
-				w.Header().Set("Content-Type", string(types.DockerManifestSchema2))
-				for block := make([]byte, 64<<10); r.Context().Err() == nil; {
-					n, err := w.Write(block)
-					sent.Add(int64(n))
-					if err != nil {
-						break
-					}
-				}
-				return true
-			}
-			failedConversion(t, apptainer.Converter{Registry: quick()}, img, false, "")
-			if sent.Load() > 256<<20 {
-				t.Errorf("took %d bytes", sent.Load())
-			}
-		})
-	}
-}
-
-// Who decides what a digest stands for is not the registry.
-func TestAnswersOfAnotherDigestAreRefused(t *testing.T) {
-	t.Parallel()
-	other := tiny(t, "another image")
-	manifest, err := other.RawManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	reg := imagetest.Start(t)
-	reg.Push(t, "x:other", other)
-	img := resolve(t, reg.Push(t, "x", tiny(t, "x")))
-	reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
-		if !strings.Contains(r.URL.Path, "/manifests/sha256:") {
-			return false
-		}
-		w.Header().Set("Content-Type", string(types.DockerManifestSchema2))
-		_, _ = w.Write(manifest)
-		return true
-	}
-	failedConversion(t, apptainer.Converter{Registry: quick()}, img, false, "its manifest is corrupt")
 }
 
 // Headers that no tar program writes.
@@ -430,14 +231,14 @@ func TestTarHeadersThatLieAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			img := resolve(t, imagetest.Start(t).Push(t, "x", blobImage(t, gzipped(t, tt.stream), types.OCILayer, tt.stream)))
+			img := imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", blobImage(t, gzipped(t, tt.stream), types.OCILayer, tt.stream)))
 			dir := t.TempDir()
-			err := apptainer.Converter{Registry: quick()}.Convert(t.Context(), img, filepath.Join(dir, "x.sif"), nil)
+			err := apptainer.Converter{Source: imagetest.Source()}.Convert(t.Context(), img, filepath.Join(dir, "x.sif"), nil)
 			first, second, _ := strings.Cut(tt.words, "|")
 			if second != "" && err != nil && strings.Contains(err.Error(), second) {
 				first = second
 			}
-			wantImageError(t, err, false, first)
+			imagetest.WantError(t, err, false, first)
 			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 				t.Errorf("left behind: %v, %v", left, err)
 			}
@@ -464,4 +265,12 @@ func flippedHeader(t *testing.T) []byte {
 	stream := imagetest.TarStream(t, imagetest.Regular("a", "content"), imagetest.Regular("b", "content"))
 	stream[1024+100]++
 	return stream
+}
+
+func TestBombIsRefused(t *testing.T) {
+	t.Parallel()
+	reg := imagetest.Start(t)
+	img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("zeros", strings.Repeat("\x00", 1<<20)))))))
+	failedConversion(t, apptainer.Converter{Source: imagetest.Source(), MaxBytes: 1 << 19}, img, false, "unpacks to more than is allowed")
+	failedConversion(t, apptainer.Converter{Source: imagetest.Source(), MaxEntries: 5}, img, false, "unpacks to more than is allowed")
 }

@@ -1,4 +1,4 @@
-package apptainer
+package source
 
 import (
 	"context"
@@ -12,11 +12,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 )
 
-// Registry reads images from where their references say: from registries, or
+// Source reads images from where their references say: from registries, or
 // from local files. Registries on loopback addresses may be spoken to in plain
 // HTTP. The zero value asks registries without credentials and opens no local
-// file. A Registry may be used by several goroutines at once.
-type Registry struct {
+// file. A Source may be used by several goroutines at once.
+type Source struct {
 	// Architecture is that of the images wanted, in Go's spelling ("amd64"),
 	// with a variant where it matters ("arm/v7"); empty means that of this
 	// program. The operating system is Linux.
@@ -48,10 +48,10 @@ type Registry struct {
 	// them in /etc/docker/certs.d: HOST/*.crt are authorities to be trusted
 	// too, HOST/NAME.cert and NAME.key what to present.
 	Certs []string
-	// Open opens a local file of an image, and decides whether it may be; nil
-	// refuses all. It must not wait for a writer of a named pipe. FilesBelow
+	// OpenFile opens a local file of an image, and decides whether it may be;
+	// nil refuses all. It must not wait for a writer of a named pipe. FilesBelow
 	// makes one.
-	Open func(path string) (*os.File, error)
+	OpenFile func(path string) (*os.File, error)
 }
 
 // Image is one image of one platform, by digest.
@@ -66,8 +66,8 @@ type Image struct {
 	Listed string
 	// Architecture is that of the image, in Go's spelling.
 	Architecture string
-	// Origin is what an image that Pull brought was called where it came from, in
-	// full and with its digest; empty for others.
+	// Origin is what an image that was brought here from elsewhere was called
+	// there, in full and with its digest; empty for others.
 	Origin string
 	// Private says that the image was got with a login. Then it must not
 	// answer for somebody else: Refresh says what it is to theirs.
@@ -89,10 +89,10 @@ const userAgent = "cl-slurm"
 // Resolve asks what the reference stands for now. From a registry that takes
 // one request, which registries count as a pull. An error is an *ImageError; it
 // wraps ctx's when that ended first.
-func (r Registry) Resolve(ctx context.Context, ref Reference) (Image, error) {
-	img, err := r.resolve(ctx, ref)
+func (src Source) Resolve(ctx context.Context, ref Reference) (Image, error) {
+	img, err := src.resolve(ctx, ref)
 	if err != nil {
-		return Image{}, imageError(ctx, ref, err)
+		return Image{}, WrapError(ctx, ref, err)
 	}
 	return img, nil
 }
@@ -101,19 +101,19 @@ func (r Registry) Resolve(ctx context.Context, ref Reference) (Image, error) {
 // stands for it, and resolves it anew when not. With a registry that takes one
 // request, which is not counted as a pull, unless something has changed. An
 // error is as Resolve's: the image must not be used any more by who asks.
-func (r Registry) Refresh(ctx context.Context, img Image) (Image, error) {
-	now, err := r.refresh(ctx, img)
+func (src Source) Refresh(ctx context.Context, img Image) (Image, error) {
+	now, err := src.refresh(ctx, img)
 	if err != nil {
-		return Image{}, imageError(ctx, img.Reference, err)
+		return Image{}, WrapError(ctx, img.Reference, err)
 	}
 	return now, nil
 }
 
-func (r Registry) resolve(ctx context.Context, ref Reference) (Image, error) {
+func (src Source) resolve(ctx context.Context, ref Reference) (Image, error) {
 	if ref.kind == SIF {
-		return r.resolveSIF(ref)
+		return src.resolveSIF(ref)
 	}
-	s, err := r.store(ctx, ref)
+	s, err := src.store(ctx, ref)
 	if err != nil {
 		return Image{}, err
 	}
@@ -122,7 +122,7 @@ func (r Registry) resolve(ctx context.Context, ref Reference) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	want := r.platform()
+	want := src.platform()
 	digest, err := (&picker{store: s, want: want}).pick(ctx, top)
 	if err != nil {
 		return Image{}, err
@@ -130,11 +130,11 @@ func (r Registry) resolve(ctx context.Context, ref Reference) (Image, error) {
 	return Image{Reference: ref, Digest: digest, Listed: top.digest.String(), Architecture: want.architecture, Private: top.private}, nil
 }
 
-func (r Registry) refresh(ctx context.Context, img Image) (Image, error) {
-	if img.Reference.kind == SIF || img.Listed == "" || img.Architecture != r.platform().architecture {
-		return r.resolve(ctx, img.Reference)
+func (src Source) refresh(ctx context.Context, img Image) (Image, error) {
+	if img.Reference.kind == SIF || img.Listed == "" || img.Architecture != src.platform().architecture {
+		return src.resolve(ctx, img.Reference)
 	}
-	s, err := r.store(ctx, img.Reference)
+	s, err := src.store(ctx, img.Reference)
 	if err != nil {
 		return Image{}, err
 	}
@@ -144,15 +144,15 @@ func (r Registry) refresh(ctx context.Context, img Image) (Image, error) {
 		return Image{}, err
 	}
 	if now != img.Listed {
-		return r.resolve(ctx, img.Reference)
+		return src.resolve(ctx, img.Reference)
 	}
 	img.Private = private
 	return img, nil
 }
 
 // resolveSIF looks what a SIF is for.
-func (r Registry) resolveSIF(ref Reference) (_ Image, err error) {
-	f, err := r.openFile(ref.path)
+func (src Source) resolveSIF(ref Reference) (_ Image, err error) {
+	f, err := src.regular(ref.path)
 	if err != nil {
 		return Image{}, err
 	}
@@ -165,7 +165,7 @@ func (r Registry) resolveSIF(ref Reference) (_ Image, err error) {
 	if err != nil {
 		return Image{}, fmt.Errorf("read the SIF: %w", err)
 	}
-	want := r.platform().architecture
+	want := src.platform().architecture
 	if config.Architecture != want && config.Architecture != "unknown" {
 		return Image{}, fmt.Errorf("it is made for linux/%s, not for linux/%s", config.Architecture, want)
 	}
@@ -173,16 +173,16 @@ func (r Registry) resolveSIF(ref Reference) (_ Image, err error) {
 }
 
 // store is where the image of a reference lies.
-func (r Registry) store(ctx context.Context, ref Reference) (store, error) {
+func (src Source) store(ctx context.Context, ref Reference) (store, error) {
 	switch ref.kind {
 	case InRegistry:
-		return r.remote(ref)
+		return src.remote(ref)
 	case DockerArchive:
-		return r.dockerArchive(ctx, ref)
+		return src.dockerArchive(ctx, ref)
 	case OCILayout:
-		return r.layout(ref), nil
+		return src.layout(ref), nil
 	case OCIArchive:
-		return r.ociArchive(ctx, ref)
+		return src.ociArchive(ctx, ref)
 	case SIF:
 		return nil, errors.New("it is a SIF, which has no layers")
 	default:
@@ -190,30 +190,30 @@ func (r Registry) store(ctx context.Context, ref Reference) (store, error) {
 	}
 }
 
-func (r Registry) platform() platform {
-	if r.Architecture == "" {
+func (src Source) platform() platform {
+	if src.Architecture == "" {
 		return parsePlatform(runtime.GOARCH)
 	}
-	return parsePlatform(r.Architecture)
+	return parsePlatform(src.Architecture)
 }
 
-func (r Registry) stall() time.Duration {
-	if r.Stall == 0 {
+func (src Source) stall() time.Duration {
+	if src.Stall == 0 {
 		return time.Minute
 	}
-	return r.Stall
+	return src.Stall
 }
 
-func (r Registry) retryDelay() time.Duration {
-	if r.RetryDelay == 0 {
+func (src Source) retryDelay() time.Duration {
+	if src.RetryDelay == 0 {
 		return time.Second
 	}
-	return r.RetryDelay
+	return src.RetryDelay
 }
 
-func (r Registry) patience() time.Duration {
-	if r.Patience == 0 {
+func (src Source) patience() time.Duration {
+	if src.Patience == 0 {
 		return 30 * time.Second
 	}
-	return r.Patience
+	return src.Patience
 }

@@ -1,4 +1,4 @@
-package apptainer_test
+package source_test
 
 import (
 	"context"
@@ -13,22 +13,16 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
-
-// tiny is an image that differs by its content.
-func tiny(tb testing.TB, content string) v1.Image {
-	tb.Helper()
-	return imagetest.Image(tb, v1.Config{}, imagetest.GzipLayer(tb, imagetest.TarStream(tb, imagetest.Regular("f", content))))
-}
 
 func TestTagResolvesToTheDigestThatItHasNow(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)
 	for _, content := range []string{"first", "second"} {
-		img := tiny(t, content)
-		got := resolve(t, reg.Push(t, "a/b:tag", img))
+		img := imagetest.Tiny(t, content)
+		got := imagetest.Resolve(t, reg.Push(t, "a/b:tag", img))
 		want, err := img.Digest()
 		if err != nil {
 			t.Fatal(err)
@@ -44,14 +38,14 @@ func TestListResolvesToOurPlatform(t *testing.T) {
 	reg := imagetest.Start(t)
 	images := map[string]v1.Image{}
 	for _, platform := range []string{"linux/amd64", "linux/arm64", "linux/arm/v7", "linux/arm/v6", "windows/amd64", "unknown/unknown"} {
-		images[platform] = tiny(t, platform)
+		images[platform] = imagetest.Tiny(t, platform)
 	}
-	ref, err := apptainer.ParseReference(reg.PushIndex(t, "list", images))
+	ref, err := source.ParseReference(reg.PushIndex(t, "list", images))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for architecture, platform := range map[string]string{"amd64": "linux/amd64", "arm64": "linux/arm64", "arm": "linux/arm/v7"} {
-		r := quick()
+		r := imagetest.Source()
 		r.Architecture = architecture
 		got, err := r.Resolve(t.Context(), ref)
 		if err != nil {
@@ -61,25 +55,10 @@ func TestListResolvesToOurPlatform(t *testing.T) {
 			t.Errorf("%s resolved to %+v, want %s of %s", architecture, got, want, platform)
 		}
 	}
-	r := quick()
+	r := imagetest.Source()
 	r.Architecture = "ppc64le"
 	_, err = r.Resolve(t.Context(), ref)
-	wantImageError(t, err, false, "it is not made for linux/ppc64le, only for linux/amd64, linux/arm/v6, linux/arm/v7, linux/arm64, windows/amd64")
-}
-
-// wantImageError checks an error's kind and words.
-func wantImageError(t *testing.T, err error, transient bool, words string) {
-	t.Helper()
-	var e *apptainer.ImageError
-	if !errors.As(err, &e) {
-		t.Fatalf("error %v, want an *ImageError", err)
-	}
-	if e.Transient() != transient || !strings.Contains(err.Error(), words) || !strings.Contains(err.Error(), `image "`+e.Image+`": `) {
-		t.Errorf("error %q, transient %v; want transient %v and the words %q", err, e.Transient(), transient, words)
-	}
-	if strings.Contains(err.Error(), "\n") {
-		t.Errorf("error %q is not one sentence", err)
-	}
+	imagetest.WantError(t, err, false, "it is not made for linux/ppc64le, only for linux/amd64, linux/arm/v6, linux/arm/v7, linux/arm64, windows/amd64")
 }
 
 func TestRegistrysRefusalsAreSaidInWords(t *testing.T) {
@@ -107,12 +86,12 @@ func TestRegistrysRefusalsAreSaidInWords(t *testing.T) {
 				w.WriteHeader(tt.status)
 				return true
 			}
-			ref, err := apptainer.ParseReference(reg.Host + "/some/image")
+			ref, err := source.ParseReference(reg.Host + "/some/image")
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = quick().Resolve(t.Context(), ref)
-			wantImageError(t, err, tt.transient, tt.words)
+			_, err = imagetest.Source().Resolve(t.Context(), ref)
+			imagetest.WantError(t, err, tt.transient, tt.words)
 		})
 	}
 }
@@ -120,11 +99,11 @@ func TestRegistrysRefusalsAreSaidInWords(t *testing.T) {
 func TestUnknownImageIsNotFound(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)
-	ref, err := apptainer.ParseReference(reg.Host + "/nosuch:latest")
+	ref, err := source.ParseReference(reg.Host + "/nosuch:latest")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = quick().Resolve(t.Context(), ref)
+	_, err = imagetest.Source().Resolve(t.Context(), ref)
 	if want := `image "` + reg.Host + `/nosuch:latest": not found in the registry`; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
@@ -133,16 +112,16 @@ func TestUnknownImageIsNotFound(t *testing.T) {
 func TestUnreachableRegistryIsNamed(t *testing.T) {
 	t.Parallel()
 	for host, transient := range map[string]bool{"127.0.0.1:1": true, "registry.invalid": false} {
-		ref, err := apptainer.ParseReference(host + "/x")
+		ref, err := source.ParseReference(host + "/x")
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = quick().Resolve(t.Context(), ref)
+		_, err = imagetest.Source().Resolve(t.Context(), ref)
 		if host == "registry.invalid" && err != nil && !strings.Contains(err.Error(), "no such host") {
 			t.Logf("this machine's resolver does not say that a name does not exist: %v", err)
 			continue
 		}
-		wantImageError(t, err, transient, "registry "+host+" cannot be reached: ")
+		imagetest.WantError(t, err, transient, "registry "+host+" cannot be reached: ")
 	}
 }
 
@@ -153,14 +132,14 @@ func TestRegistryThatStallsIsGivenUp(t *testing.T) {
 		<-r.Context().Done()
 		return true
 	}
-	ref, err := apptainer.ParseReference(reg.Host + "/x")
+	ref, err := source.ParseReference(reg.Host + "/x")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := quick()
+	r := imagetest.Source()
 	r.Stall = 20 * time.Millisecond
 	_, err = r.Resolve(t.Context(), ref)
-	wantImageError(t, err, true, "cannot be reached")
+	imagetest.WantError(t, err, true, "cannot be reached")
 }
 
 func TestEndOfContextEndsAResolution(t *testing.T) {
@@ -172,11 +151,11 @@ func TestEndOfContextEndsAResolution(t *testing.T) {
 		<-r.Context().Done()
 		return true
 	}
-	ref, err := apptainer.ParseReference(reg.Host + "/x")
+	ref, err := source.ParseReference(reg.Host + "/x")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := quick().Resolve(ctx, ref); !errors.Is(err, context.Canceled) {
+	if _, err := imagetest.Source().Resolve(ctx, ref); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want the context's", err)
 	}
 }
@@ -207,8 +186,8 @@ func TestOldAndForeignManifestsAreRefused(t *testing.T) {
 				_, _ = w.Write([]byte(test.body))
 				return true
 			}
-			_, err := quick().Resolve(t.Context(), reference(t, reg.Host+"/old"))
-			wantImageError(t, err, false, test.words)
+			_, err := imagetest.Source().Resolve(t.Context(), imagetest.Reference(t, reg.Host+"/old"))
+			imagetest.WantError(t, err, false, test.words)
 		})
 	}
 }
@@ -217,7 +196,7 @@ func TestPlatformIsFoundInEveryKindOfList(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)
 	child := func(content string, platform *v1.Platform) mutate.IndexAddendum {
-		img := tiny(t, content)
+		img := imagetest.Tiny(t, content)
 		if content == "arm64" || content == "amd64" {
 			config, err := img.ConfigFile()
 			if err != nil {
@@ -266,12 +245,12 @@ func TestPlatformIsFoundInEveryKindOfList(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ref := reference(t, reg.PushList(t, "list-"+strings.ReplaceAll(strings.ToLower(name), " ", "-"), test.index))
-			r := quick()
+			ref := imagetest.Reference(t, reg.PushList(t, "list-"+strings.ReplaceAll(strings.ToLower(name), " ", "-"), test.index))
+			r := imagetest.Source()
 			r.Architecture = test.want
 			got, err := r.Resolve(t.Context(), ref)
 			if err != nil {
-				wantImageError(t, err, false, test.gives)
+				imagetest.WantError(t, err, false, test.gives)
 				return
 			}
 			h, err := test.index.Digest()
@@ -283,5 +262,21 @@ func TestPlatformIsFoundInEveryKindOfList(t *testing.T) {
 				t.Errorf("resolved to %s, want %s of %s", got.Digest, want, test.gives)
 			}
 		})
+	}
+}
+
+func TestListWithoutAnyPlatformIsRefusedInWords(t *testing.T) {
+	t.Parallel()
+	reg := imagetest.Start(t)
+	for name, platforms := range map[string]map[string]v1.Image{"empty": nil, "attestation": {"unknown/unknown": imagetest.Tiny(t, "x")}} {
+		ref, err := source.ParseReference(reg.PushIndex(t, name, platforms))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = imagetest.Source().Resolve(t.Context(), ref)
+		imagetest.WantError(t, err, false, "it is not made for linux/"+runtime.GOARCH)
+		if strings.HasSuffix(err.Error(), "for ") {
+			t.Errorf("%q ends in the middle", err)
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package apptainer_test
+package source_test
 
 import (
 	"encoding/base64"
@@ -8,18 +8,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
 // logins are those of one configuration, which everybody may read.
-func logins(tb testing.TB, config string) apptainer.Logins {
+func logins(tb testing.TB, config string) source.Logins {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "config.json")
 	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
 		tb.Fatal(err)
 	}
-	return apptainer.Logins{Files: []apptainer.LoginFile{{Path: path, Whose: "the site"}}}
+	return source.Logins{Files: []source.LoginFile{{Path: path, Whose: "the site"}}}
 }
 
 func basic(user, password string) string {
@@ -41,7 +41,7 @@ func TestLoginsAreFoundAsDockerAndPodmanFindThem(t *testing.T) {
 		"ghcr.io/teams/x": "host", "old.site/x": "old", "port.site:5000/a/b": "port", "port.site/a/b": "", "empty.site/x": "", "none.site/x": "",
 	} {
 		host, repository, _ := strings.Cut(name, "/")
-		user, whose, err := apptainer.FindLogin(t.Context(), l, host, repository)
+		user, whose, err := source.FindLogin(t.Context(), l, host, repository)
 		if err != nil || user != want || (user != "") != (whose == "the site") {
 			t.Errorf("%s: the login of %q, %q, %v; want %q", name, whose, user, err, want)
 		}
@@ -79,7 +79,7 @@ func TestOwnersLoginsCountBeforeTheSites(t *testing.T) {
 		{"dave", "a.site", "", "", "the logins of dave cannot be used: " + dir + "/dave.json is not a Docker configuration: it cannot be decoded"},
 		{"erin", "a.site", "", "", "is not a Docker configuration: wrong at byte 1"},
 	} {
-		user, whose, err := apptainer.FindLogin(t.Context(), site.Of(dir, test.owner), test.host, "x")
+		user, whose, err := source.FindLogin(t.Context(), site.Of(dir, test.owner), test.host, "x")
 		if user != test.want || whose != test.whose || (err != nil) != (test.words != "") || err != nil && !strings.Contains(err.Error(), test.words) {
 			t.Errorf("%s at %s: %q of %q, %v; want %+v", test.owner, test.host, user, whose, err, test)
 		}
@@ -112,7 +112,7 @@ func TestCredentialHelpersAreAsked(t *testing.T) {
 		"bad.site": "docker-credential-bad has failed: exit status 3", "mad.site": "has answered something else", "missing.site": "docker-credential-missing cannot be started",
 		"path.site": "has no name of a program",
 	} {
-		user, _, err := apptainer.FindLogin(t.Context(), l, host, "x")
+		user, _, err := source.FindLogin(t.Context(), l, host, "x")
 		if err == nil && user != want || err != nil && !strings.Contains(err.Error(), want) || err != nil && want == "" {
 			t.Errorf("%s: %q, %v; want %q", host, user, err, want)
 		}
@@ -120,10 +120,10 @@ func TestCredentialHelpersAreAsked(t *testing.T) {
 			t.Errorf("%s: error %v has a secret in it", host, err)
 		}
 	}
-	r := quick()
+	r := imagetest.Source()
 	r.Stall = 50 * time.Millisecond
 	r.Logins = logins(t, `{"credsStore": "slow"}`)
 	r.Logins.HelperEnv = l.HelperEnv
-	_, err := r.Resolve(t.Context(), reference(t, imagetest.Start(t).Host+"/x"))
-	wantImageError(t, err, true, "the logins of the site cannot be used: docker-credential-slow does not answer")
+	_, err := r.Resolve(t.Context(), imagetest.Reference(t, imagetest.Start(t).Host+"/x"))
+	imagetest.WantError(t, err, true, "the logins of the site cannot be used: docker-credential-slow does not answer")
 }

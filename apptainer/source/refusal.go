@@ -1,4 +1,4 @@
-package apptainer
+package source
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package apptainer_test
+package source_test
 
 import (
 	"encoding/json"
@@ -12,8 +12,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
 const hubRefusal = `{"errors":[{"code":"TOOMANYREQUESTS","message":"You have reached your unauthenticated pull rate limit."}]}`
@@ -66,9 +66,9 @@ func TestRateLimitsAreSaidWithWhatHelps(t *testing.T) {
 			if test.login {
 				user = "alice"
 			}
-			_, err := as(t, reg.Host, user, "x").Resolve(t.Context(), reference(t, reg.Host+"/x"))
-			wantImageError(t, err, true, strings.ReplaceAll(test.words, "HOST", reg.Host))
-			var e *apptainer.ImageError
+			_, err := as(t, reg.Host, user, "x").Resolve(t.Context(), imagetest.Reference(t, reg.Host+"/x"))
+			imagetest.WantError(t, err, true, strings.ReplaceAll(test.words, "HOST", reg.Host))
+			var e *source.ImageError
 			if errors.As(err, &e); e.RetryAfter != test.after || asked.Load() != test.asked {
 				t.Errorf("asked %d times, again in %s; want %d, %s", asked.Load(), e.RetryAfter, test.asked, test.after)
 			}
@@ -79,7 +79,7 @@ func TestRateLimitsAreSaidWithWhatHelps(t *testing.T) {
 func TestShortWaitThatARegistryWantsIsWaited(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)
-	ref := reference(t, reg.Push(t, "x", tiny(t, "x")))
+	ref := imagetest.Reference(t, reg.Push(t, "x", imagetest.Tiny(t, "x")))
 	var asked atomic.Int64
 	reg.Intercept = func(w http.ResponseWriter, _ *http.Request) bool {
 		if asked.Add(1) > 1 {
@@ -89,19 +89,19 @@ func TestShortWaitThatARegistryWantsIsWaited(t *testing.T) {
 		return status(http.StatusTooManyRequests)(w, nil)
 	}
 	start := time.Now()
-	if _, err := quick().Resolve(t.Context(), ref); err != nil || time.Since(start) < time.Second {
+	if _, err := imagetest.Source().Resolve(t.Context(), ref); err != nil || time.Since(start) < time.Second {
 		t.Errorf("%v, after %s", err, time.Since(start))
 	}
 	asked.Store(0)
-	r := quick()
+	r := imagetest.Source()
 	r.Patience = 900 * time.Millisecond
 	_, err := r.Resolve(t.Context(), ref)
-	wantImageError(t, err, true, "wants to be asked again in 1s")
+	imagetest.WantError(t, err, true, "wants to be asked again in 1s")
 }
 
 func TestRegistryThatIsSilentAnywhereIsGivenUp(t *testing.T) {
 	t.Parallel()
-	img := tiny(t, "x")
+	img := imagetest.Tiny(t, "x")
 	config, err := img.ConfigName()
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestRegistryThatIsSilentAnywhereIsGivenUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			reg := imagetest.Start(t)
-			ref := reference(t, reg.Push(t, "x", img))
+			ref := imagetest.Reference(t, reg.Push(t, "x", img))
 			reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
 				if r.URL.Path == test.path {
 					return test.answer(w, r)
@@ -142,13 +142,13 @@ func TestRegistryThatIsSilentAnywhereIsGivenUp(t *testing.T) {
 				}
 				return false
 			}
-			r := quick()
+			r := imagetest.Source()
 			r.Stall = 20 * time.Millisecond
 			resolved, err := r.Resolve(t.Context(), ref)
 			if err == nil {
-				_, err = apptainer.Layers(t.Context(), r, resolved)
+				_, err = source.Layers(t.Context(), r, resolved)
 			}
-			wantImageError(t, err, true, test.words)
+			imagetest.WantError(t, err, true, test.words)
 		})
 	}
 }
@@ -169,15 +169,15 @@ func TestRegistryThatSendsElsewhereForEverIsRefused(t *testing.T) {
 				http.Redirect(w, r, test.to, http.StatusFound)
 				return true
 			}
-			_, err := quick().Resolve(t.Context(), reference(t, reg.Host+"/x"))
-			wantImageError(t, err, false, "registry "+reg.Host+" "+test.words)
+			_, err := imagetest.Source().Resolve(t.Context(), imagetest.Reference(t, reg.Host+"/x"))
+			imagetest.WantError(t, err, false, "registry "+reg.Host+" "+test.words)
 		})
 	}
 }
 
 func TestConfigurationThatIsAbsurdOrCorruptIsRefused(t *testing.T) {
 	t.Parallel()
-	img := tiny(t, "x")
+	img := imagetest.Tiny(t, "x")
 	manifest, err := img.Manifest()
 	if err != nil {
 		t.Fatal(err)
@@ -205,13 +205,13 @@ func TestConfigurationThatIsAbsurdOrCorruptIsRefused(t *testing.T) {
 				_ = json.NewEncoder(w).Encode(m)
 				return true
 			}
-			ref := reference(t, reg.Host+"/x")
-			resolved, err := quick().Resolve(t.Context(), ref)
+			ref := imagetest.Reference(t, reg.Host+"/x")
+			resolved, err := imagetest.Source().Resolve(t.Context(), ref)
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = apptainer.Layers(t.Context(), quick(), resolved)
-			wantImageError(t, err, false, test.words)
+			_, err = source.Layers(t.Context(), imagetest.Source(), resolved)
+			imagetest.WantError(t, err, false, test.words)
 		})
 	}
 }

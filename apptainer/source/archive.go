@@ -1,4 +1,4 @@
-package apptainer
+package source
 
 import (
 	"archive/tar"
@@ -38,8 +38,8 @@ const (
 )
 
 // openArchive lists a tar file; of names that are there twice the last counts.
-func (r Registry) openArchive(ctx context.Context, path string) (_ *archive, err error) {
-	f, err := r.openFile(path)
+func (src Source) openArchive(ctx context.Context, path string) (_ *archive, err error) {
+	f, err := src.regular(path)
 	if err != nil {
 		return nil, err
 	}

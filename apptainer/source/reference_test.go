@@ -1,11 +1,12 @@
-package apptainer_test
+package source_test
 
 import (
 	"errors"
 	"strings"
 	"testing"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
 func TestReferencesReadAsDockerReadsThem(t *testing.T) {
@@ -30,7 +31,7 @@ func TestReferencesReadAsDockerReadsThem(t *testing.T) {
 		"docker://ghcr.io/a/b":          "ghcr.io/a/b:latest",
 		"registry:5000/a_b/c-d:Tag.1_2": "registry:5000/a_b/c-d:Tag.1_2",
 	} {
-		ref, err := apptainer.ParseReference(in)
+		ref, err := source.ParseReference(in)
 		if err != nil || ref.Name() != want || ref.String() != in {
 			t.Errorf("%q reads as %q (%v), want %q", in, ref.Name(), err, want)
 		}
@@ -40,8 +41,8 @@ func TestReferencesReadAsDockerReadsThem(t *testing.T) {
 func TestNamesThatNoImageHasAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, in := range []string{"", ":latest", "a b", "library/UPPER", "a@sha256:short", "a:", "http://x/y", "a\nb", strings.Repeat("0a", 32), "a:-tag", "a//b", "-a", "a..b/c", "a@sha256:" + strings.Repeat("0", 63)} {
-		_, err := apptainer.ParseReference(in)
-		var e *apptainer.ImageError
+		_, err := source.ParseReference(in)
+		var e *source.ImageError
 		if !errors.As(err, &e) || e.Transient() || e.Image != in {
 			t.Errorf("%q: error %v, want a final *ImageError", in, err)
 		}
@@ -52,26 +53,26 @@ func TestLocalImagesReadAsApptainerReadsThem(t *testing.T) {
 	t.Parallel()
 	digest := "sha256:" + strings.Repeat("0a", 32)
 	for in, want := range map[string]struct {
-		kind       apptainer.Kind
+		kind       source.Kind
 		path, name string
 	}{
-		"docker-archive:/data/x.tar":                  {apptainer.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar"},
-		"docker-archive:/data/x.tar:debian":           {apptainer.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar:docker.io/library/debian:latest"},
-		"docker-archive:/data/x.tar:h:5/d:1":          {apptainer.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar:h:5/d:1"},
-		"docker-archive:/data/x.tar:@1":               {apptainer.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar:@1"},
-		"docker-archive:/data/x.tar@" + digest:        {apptainer.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar@" + digest},
-		"docker-archive:/data/x.tar:debian@" + digest: {apptainer.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar:docker.io/library/debian:latest@" + digest},
-		"oci:/data/x:v1@" + digest:                    {apptainer.OCILayout, "/data/x", "oci:/data/x:v1@" + digest},
-		"docker-archive:///data/x.tar":                {apptainer.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar"},
-		"oci:/data/../data/./x/":                      {apptainer.OCILayout, "/data/x", "oci:/data/x"},
-		"oci:/data/x:v1:2":                            {apptainer.OCILayout, "/data/x", "oci:/data/x:v1:2"},
-		"oci-archive:/data/x.tar:v1":                  {apptainer.OCIArchive, "/data/x.tar", "oci-archive:/data/x.tar:v1"},
-		"/data/a b.sif":                               {apptainer.SIF, "/data/a b.sif", "/data/a b.sif"},
-		"docker://x.sif":                              {apptainer.InRegistry, "", "docker.io/library/x.sif:latest"},
-		"oci":                                         {apptainer.InRegistry, "", "docker.io/library/oci:latest"},
-		"docker://docker-archive:1":                   {apptainer.InRegistry, "", "docker.io/library/docker-archive:1"},
+		"docker-archive:/data/x.tar":                  {source.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar"},
+		"docker-archive:/data/x.tar:debian":           {source.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar:docker.io/library/debian:latest"},
+		"docker-archive:/data/x.tar:h:5/d:1":          {source.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar:h:5/d:1"},
+		"docker-archive:/data/x.tar:@1":               {source.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar:@1"},
+		"docker-archive:/data/x.tar@" + digest:        {source.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar@" + digest},
+		"docker-archive:/data/x.tar:debian@" + digest: {source.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar:docker.io/library/debian:latest@" + digest},
+		"oci:/data/x:v1@" + digest:                    {source.OCILayout, "/data/x", "oci:/data/x:v1@" + digest},
+		"docker-archive:///data/x.tar":                {source.DockerArchive, "/data/x.tar", "docker-archive:/data/x.tar"},
+		"oci:/data/../data/./x/":                      {source.OCILayout, "/data/x", "oci:/data/x"},
+		"oci:/data/x:v1:2":                            {source.OCILayout, "/data/x", "oci:/data/x:v1:2"},
+		"oci-archive:/data/x.tar:v1":                  {source.OCIArchive, "/data/x.tar", "oci-archive:/data/x.tar:v1"},
+		"/data/a b.sif":                               {source.SIF, "/data/a b.sif", "/data/a b.sif"},
+		"docker://x.sif":                              {source.InRegistry, "", "docker.io/library/x.sif:latest"},
+		"oci":                                         {source.InRegistry, "", "docker.io/library/oci:latest"},
+		"docker://docker-archive:1":                   {source.InRegistry, "", "docker.io/library/docker-archive:1"},
 	} {
-		ref, err := apptainer.ParseReference(in)
+		ref, err := source.ParseReference(in)
 		if err != nil || ref.Kind() != want.kind || ref.Path() != want.path || ref.Name() != want.name || ref.String() != in {
 			t.Errorf("%q reads as %s %q, %q (%v); want %+v", in, ref.Kind(), ref.Path(), ref.Name(), err, want)
 		}
@@ -99,8 +100,8 @@ func TestImagesElsewhereAreRefusedByName(t *testing.T) {
 		"x.sif":                                                 "give the absolute path of the SIF",
 		"/data/sandbox":                                         "has to be a SIF",
 	} {
-		_, err := apptainer.ParseReference(in)
-		wantImageError(t, err, false, want)
+		_, err := source.ParseReference(in)
+		imagetest.WantError(t, err, false, want)
 	}
 }
 
@@ -112,11 +113,11 @@ func FuzzParseReference(f *testing.F) {
 	f.Add("docker-archive:/data/x.tar:a@sha256:" + strings.Repeat("0a", 32))
 	f.Add("127.0.0.1:5000/a/b@sha256:" + strings.Repeat("0", 64))
 	f.Fuzz(func(t *testing.T, in string) {
-		ref, err := apptainer.ParseReference(in)
+		ref, err := source.ParseReference(in)
 		if err != nil {
 			return
 		}
-		again, err := apptainer.ParseReference(ref.Name())
+		again, err := source.ParseReference(ref.Name())
 		if err != nil || again.Name() != ref.Name() || again.Kind() != ref.Kind() || again.Path() != ref.Path() {
 			t.Errorf("%q reads as %q, and that as %q (%v)", in, ref.Name(), again.Name(), err)
 		}

@@ -1,4 +1,4 @@
-package apptainer_test
+package source_test
 
 import (
 	"bytes"
@@ -14,19 +14,19 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
 // noise pushes an image with a layer that does not compress, and gives the
 // layer.
-func noise(tb testing.TB, reg *imagetest.Registry, repo string, size int) (apptainer.Image, v1.Descriptor, []byte) {
+func noise(tb testing.TB, reg *imagetest.Registry, repo string, size int) (source.Image, v1.Descriptor, []byte) {
 	tb.Helper()
 	content := make([]byte, size)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(content) // never fails
 	layer := imagetest.GzipLayer(tb, imagetest.TarStream(tb, imagetest.Regular("noise", string(content))))
-	img := resolve(tb, reg.Push(tb, repo, imagetest.Image(tb, v1.Config{}, layer)))
-	descriptors, err := apptainer.Layers(tb.Context(), quick(), img)
+	img := imagetest.Resolve(tb, reg.Push(tb, repo, imagetest.Image(tb, v1.Config{}, layer)))
+	descriptors, err := source.Layers(tb.Context(), imagetest.Source(), img)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestBlobWhoseAddressHasEndedIsAskedForAgain(t *testing.T) {
 		http.Redirect(w, r, fmt.Sprintf("%s/blob?signature=%d", storage.URL, signed.Load()), http.StatusTemporaryRedirect)
 		return true
 	}
-	got, err := apptainer.ReadBlob(t.Context(), as(t, reg.Host, "alice", "a-s3cret"), img, blob, 100)
+	got, err := source.ReadBlob(t.Context(), as(t, reg.Host, "alice", "a-s3cret"), img, blob, 100)
 	if err != nil || !bytes.Equal(got, data[100:]) {
 		t.Errorf("%d of %d bytes, %v", len(got), len(data), err)
 	}
@@ -121,9 +121,9 @@ func TestBlobIsGoneOnWithUntilNothingComes(t *testing.T) {
 				http.ServeContent(&cutting{w, new(atomic.Int64), max(1, test.each)}, r, "", time.Time{}, bytes.NewReader(data))
 				return true
 			}
-			r := quick()
+			r := imagetest.Source()
 			r.Stall = 100 * time.Millisecond
-			got, err := apptainer.ReadBlob(t.Context(), r, img, blob, 0)
+			got, err := source.ReadBlob(t.Context(), r, img, blob, 0)
 			if test.good && (err != nil || !bytes.Equal(got, data)) || !test.good && err == nil || answers.Load() > int64(test.most) {
 				t.Errorf("%d of %d bytes in %d answers, %v", len(got), len(data), answers.Load(), err)
 			}
@@ -145,7 +145,7 @@ func TestBlobOfARegistryWithoutRangesIsReadFromItsBegin(t *testing.T) {
 				r.Header.Del("Range")
 				return false
 			}
-			got, err := apptainer.ReadBlob(t.Context(), quick(), img, blob, 70_000)
+			got, err := source.ReadBlob(t.Context(), imagetest.Source(), img, blob, 70_000)
 			if err != nil || !bytes.Equal(got, data[70_000:]) {
 				t.Errorf("%d bytes, %v", len(got), err)
 			}
@@ -165,7 +165,7 @@ func TestBlobOfAnotherLengthIsRefused(t *testing.T) {
 			_, _ = w.Write(other)
 			return true
 		}
-		_, err := apptainer.ReadBlob(t.Context(), quick(), img, blob, 0)
-		wantImageError(t, err, false, fmt.Sprintf("the registry has %d bytes of it, not %d as its manifest says", len(other), len(data)))
+		_, err := source.ReadBlob(t.Context(), imagetest.Source(), img, blob, 0)
+		imagetest.WantError(t, err, false, fmt.Sprintf("the registry has %d bytes of it, not %d as its manifest says", len(other), len(data)))
 	}
 }

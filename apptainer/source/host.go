@@ -1,4 +1,4 @@
-package apptainer
+package source
 
 import (
 	"crypto/tls"
@@ -70,12 +70,12 @@ func isLoopback(host string) bool {
 
 // transport gives what carries requests to one registry and to where it
 // redirects. hangUp closes what it has opened.
-func (r Registry) transport(host string) (_ http.RoundTripper, hangUp func(), err error) {
-	wrap := r.Wrap
+func (src Source) transport(host string) (_ http.RoundTripper, hangUp func(), err error) {
+	wrap := src.Wrap
 	if wrap == nil {
 		wrap = func(t http.RoundTripper) http.RoundTripper { return t }
 	}
-	base := r.Transport
+	base := src.Transport
 	if base == nil {
 		base = remote.DefaultTransport
 	}
@@ -85,9 +85,9 @@ func (r Registry) transport(host string) (_ http.RoundTripper, hangUp func(), er
 	}
 	t = t.Clone()
 	if t.ResponseHeaderTimeout == 0 {
-		t.ResponseHeaderTimeout = r.stall()
+		t.ResponseHeaderTimeout = src.stall()
 	}
-	for _, dir := range r.Certs {
+	for _, dir := range src.Certs {
 		if err := addCerts(t, filepath.Join(dir, host)); err != nil {
 			return nil, nil, sentence{text: fmt.Sprintf("the certificates for registry %s cannot be used: %v", host, err), cause: err, transient: true}
 		}

@@ -1,4 +1,4 @@
-package apptainer
+package source
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// FilesBelow gives a Registry.Open that opens regular files below any of these
+// FilesBelow gives a Source.OpenFile that opens regular files below any of these
 // directories. Symbolic links are followed while they lead to what lies below
 // the same directory, whatever changes meanwhile.
 func FilesBelow(dirs ...string) func(path string) (*os.File, error) {
@@ -33,12 +33,12 @@ func FilesBelow(dirs ...string) func(path string) (*os.File, error) {
 	}
 }
 
-// openFile opens a regular file, if it may be.
-func (r Registry) openFile(path string) (*os.File, error) {
-	if r.Open == nil {
+// regular opens a regular file, if it may be.
+func (src Source) regular(path string) (*os.File, error) {
+	if src.OpenFile == nil {
 		return nil, errors.New("images in files may not be used here")
 	}
-	f, err := r.Open(path)
+	f, err := src.OpenFile(path)
 	if err != nil {
 		return nil, fileError(err)
 	}
@@ -80,12 +80,12 @@ type files interface {
 
 // directory is a directory of files.
 type directory struct {
-	registry Registry
-	path     string
+	source Source
+	path   string
 }
 
 func (d directory) open(_ context.Context, name string, offset int64) (file, error) {
-	f, err := d.registry.openFile(filepath.Join(d.path, name))
+	f, err := d.source.regular(filepath.Join(d.path, name))
 	if err != nil {
 		return file{}, err
 	}

@@ -1,4 +1,4 @@
-package apptainer
+package source
 
 import (
 	"context"
@@ -21,7 +21,7 @@ const attempts = 3
 // place is a repository that may hold an image: the one that its reference
 // names, or a mirror of it.
 type place struct {
-	registry   Registry
+	source     Source
 	host       string // "docker.io"
 	repository string // "library/debian"
 	mirror     bool
@@ -49,11 +49,11 @@ func (p *place) connect(ctx context.Context) (*http.Client, error) {
 	if p.client != nil {
 		return p.client, nil
 	}
-	base, hangUp, err := p.registry.transport(p.host)
+	base, hangUp, err := p.source.transport(p.host)
 	if err != nil {
 		return nil, err
 	}
-	if p.login, err = p.registry.Logins.find(ctx, p.host, p.repository); err != nil {
+	if p.login, err = p.source.Logins.find(ctx, p.host, p.repository); err != nil {
 		return nil, err
 	}
 	auth := authn.Anonymous
@@ -129,7 +129,7 @@ func (t guarded) RoundTrip(req *http.Request) (*http.Response, error) {
 // get asks for something of the repository, and again where that may help. The
 // answer is 200 or 206; an error is worded.
 func (p *place) get(ctx context.Context, method, what string, header http.Header) (*answer, error) {
-	left, delay := attempts, p.registry.retryDelay()
+	left, delay := attempts, p.source.retryDelay()
 	if p.mirror {
 		left = 1
 	}
@@ -142,7 +142,7 @@ func (p *place) get(ctx context.Context, method, what string, header http.Header
 		if refused := asRefusal(err); refused != nil {
 			wait = max(delay, refused.after)
 		}
-		if left--; left == 0 || ctx.Err() != nil || !mayPass(err) || wait > p.registry.patience() {
+		if left--; left == 0 || ctx.Err() != nil || !mayPass(err) || wait > p.source.patience() {
 			p.down.Store(p.mirror && isTrouble(err))
 			return nil, p.worded(err)
 		}
@@ -175,7 +175,7 @@ func pause(ctx context.Context, d time.Duration) error {
 // silent: its token and all redirections included.
 func (p *place) ask(ctx context.Context, method, what string, header http.Header) (_ *answer, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stall := time.AfterFunc(p.registry.stall(), func() { cancel(errStalled) })
+	stall := time.AfterFunc(p.source.stall(), func() { cancel(errStalled) })
 	defer stall.Stop()
 	defer func() {
 		if err == nil {
@@ -209,7 +209,7 @@ func (p *place) ask(ctx context.Context, method, what string, header http.Header
 		defer func() { _ = resp.Body.Close() }()
 		return nil, newRefusal(resp)
 	}
-	return &answer{Response: resp, from: p, ctx: ctx, cancel: cancel, stall: p.registry.stall()}, nil
+	return &answer{Response: resp, from: p, ctx: ctx, cancel: cancel, stall: p.source.stall()}, nil
 }
 
 // answer is what a registry has answered. Whoever gets it closes it.

@@ -1,4 +1,4 @@
-package apptainer
+package source
 
 import (
 	"context"
@@ -10,35 +10,31 @@ import (
 )
 
 // ReadBlob reads a blob of an image from an offset on, as a pull does.
-func ReadBlob(ctx context.Context, r Registry, img Image, blob v1.Descriptor, offset int64) ([]byte, error) {
-	image, err := r.open(ctx, img)
+func ReadBlob(ctx context.Context, src Source, img Image, blob v1.Descriptor, offset int64) ([]byte, error) {
+	image, err := src.Open(ctx, img)
 	if err != nil {
-		return nil, imageError(ctx, img.Reference, err)
+		return nil, WrapError(ctx, img.Reference, err)
 	}
-	defer image.close()
-	body, err := image.blob(ctx, blob, offset)
+	defer image.Close()
+	body, err := image.Blob(ctx, blob, offset)
 	if err != nil {
-		return nil, imageError(ctx, img.Reference, err)
+		return nil, WrapError(ctx, img.Reference, err)
 	}
 	data, err := io.ReadAll(body)
-	return data, imageError(ctx, img.Reference, errors.Join(err, body.Close()))
+	return data, WrapError(ctx, img.Reference, errors.Join(err, body.Close()))
 }
 
 // ReadLayersAtOnce reads all layers of an image, each in a goroutine.
-func ReadLayersAtOnce(ctx context.Context, r Registry, img Image) error {
-	image, err := r.open(ctx, img)
+func ReadLayersAtOnce(ctx context.Context, src Source, img Image) error {
+	image, err := src.Open(ctx, img)
 	if err != nil {
-		return imageError(ctx, img.Reference, err)
+		return WrapError(ctx, img.Reference, err)
 	}
-	defer image.close()
-	m, err := image.Manifest()
-	if err != nil {
-		return err
-	}
+	defer image.Close()
 	var group errgroup.Group
-	for _, l := range m.Layers {
+	for _, l := range image.Manifest.Layers {
 		group.Go(func() error {
-			body, err := image.blob(ctx, l, 0)
+			body, err := image.Blob(ctx, l, 0)
 			if err != nil {
 				return err
 			}
@@ -46,21 +42,17 @@ func ReadLayersAtOnce(ctx context.Context, r Registry, img Image) error {
 			return errors.Join(err, body.Close())
 		})
 	}
-	return imageError(ctx, img.Reference, group.Wait())
+	return WrapError(ctx, img.Reference, group.Wait())
 }
 
 // Layers gives an image's layers as its manifest describes them.
-func Layers(ctx context.Context, r Registry, img Image) ([]v1.Descriptor, error) {
-	image, err := r.open(ctx, img)
+func Layers(ctx context.Context, src Source, img Image) ([]v1.Descriptor, error) {
+	image, err := src.Open(ctx, img)
 	if err != nil {
-		return nil, imageError(ctx, img.Reference, err)
+		return nil, WrapError(ctx, img.Reference, err)
 	}
-	defer image.close()
-	m, err := image.Manifest()
-	if err != nil {
-		return nil, err
-	}
-	return m.Layers, nil
+	defer image.Close()
+	return image.Manifest.Layers, nil
 }
 
 // FindLogin gives the user name that is known for a repository, and whose it is.

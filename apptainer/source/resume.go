@@ -1,4 +1,4 @@
-package apptainer
+package source
 
 import (
 	"context"
@@ -23,7 +23,7 @@ const (
 // (RFC 9110, 14.2). A blob is named by its digest, which its reader checks, so
 // no ETag has to say that it is still the same.
 type blobReader struct {
-	ctx    context.Context //nolint:containedctx // what opened.blob was given
+	ctx    context.Context //nolint:containedctx // what Opened.Blob was given
 	cancel context.CancelFunc
 	store  *remoteStore
 	blob   v1.Descriptor

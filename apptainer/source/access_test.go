@@ -1,4 +1,4 @@
-package apptainer_test
+package source_test
 
 import (
 	"encoding/json"
@@ -10,8 +10,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
 // gate asks the clients of a registry for logins, with HTTP's basic scheme or
@@ -116,9 +116,9 @@ func (g *gate) user(r *http.Request) (user string, ok bool) {
 	return t.user, true
 }
 
-func as(tb testing.TB, host, user, password string) apptainer.Registry {
+func as(tb testing.TB, host, user, password string) source.Source {
 	tb.Helper()
-	r := quick()
+	r := imagetest.Source()
 	if user != "" {
 		r.Logins = logins(tb, fmt.Sprintf(`{"auths": {%q: {"auth": %q}}}`, host, basic(user, password)))
 		r.Logins.Files[0].Whose = user
@@ -132,7 +132,7 @@ func TestPrivateImageIsForThoseWhoMayReadIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			reg := imagetest.Start(t)
-			private, public := reference(t, reg.Push(t, "private/x", tiny(t, "p"))), reference(t, reg.Push(t, "public/x", tiny(t, "q")))
+			private, public := imagetest.Reference(t, reg.Push(t, "private/x", imagetest.Tiny(t, "p"))), imagetest.Reference(t, reg.Push(t, "public/x", imagetest.Tiny(t, "q")))
 			g := &gate{bearer: bearer}
 			g.guard(reg)
 			alice, bob, nobody := as(t, reg.Host, "alice", "a-s3cret"), as(t, reg.Host, "bob", "b-s3cret"), as(t, reg.Host, "", "")
@@ -143,18 +143,18 @@ func TestPrivateImageIsForThoseWhoMayReadIt(t *testing.T) {
 			if again, err := alice.Refresh(t.Context(), img); err != nil || again != img {
 				t.Errorf("refreshed to %+v, %v", again, err)
 			}
-			if layers, err := apptainer.Layers(t.Context(), alice, img); err != nil || len(layers) != 1 {
+			if layers, err := source.Layers(t.Context(), alice, img); err != nil || len(layers) != 1 {
 				t.Errorf("%d layers, %v", len(layers), err)
 			}
 			_, err = bob.Refresh(t.Context(), img)
-			wantImageError(t, err, false, "the registry denies access with the login of bob")
-			byDigest := reference(t, img.Pinned())
+			imagetest.WantError(t, err, false, "the registry denies access with the login of bob")
+			byDigest := imagetest.Reference(t, img.Pinned())
 			_, err = bob.Resolve(t.Context(), byDigest)
-			wantImageError(t, err, false, "the registry denies access with the login of bob")
+			imagetest.WantError(t, err, false, "the registry denies access with the login of bob")
 			_, err = nobody.Refresh(t.Context(), img)
-			wantImageError(t, err, false, "the image is private or does not exist, and there is no login for "+reg.Host)
+			imagetest.WantError(t, err, false, "the image is private or does not exist, and there is no login for "+reg.Host)
 			_, err = as(t, reg.Host, "alice", "wrong-s3cret").Resolve(t.Context(), private)
-			wantImageError(t, err, false, "the registry denies access with the login of alice")
+			imagetest.WantError(t, err, false, "the registry denies access with the login of alice")
 			if strings.Contains(err.Error(), "s3cret") {
 				t.Errorf("error %v has a password in it", err)
 			}
@@ -168,18 +168,18 @@ func TestPrivateImageIsForThoseWhoMayReadIt(t *testing.T) {
 func TestAskingAgainIsNotCountedAsAPull(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)
-	list := map[string]v1.Image{"linux/amd64": tiny(t, "1"), "linux/arm64": tiny(t, "2")}
-	ref := reference(t, reg.PushIndex(t, "public/x", list))
-	img := resolve(t, ref.String())
+	list := map[string]v1.Image{"linux/amd64": imagetest.Tiny(t, "1"), "linux/arm64": imagetest.Tiny(t, "2")}
+	ref := imagetest.Reference(t, reg.PushIndex(t, "public/x", list))
+	img := imagetest.Resolve(t, ref.String())
 	g := &gate{}
 	g.guard(reg)
-	again, err := quick().Refresh(t.Context(), img)
+	again, err := imagetest.Source().Refresh(t.Context(), img)
 	if err != nil || again != img {
 		t.Errorf("refreshed to %+v, %v; want %+v", again, err, img)
 	}
 	pinned := img
-	pinned.Reference, pinned.Listed = reference(t, img.Pinned()), img.Digest
-	if again, err := quick().Refresh(t.Context(), pinned); err != nil || again != pinned {
+	pinned.Reference, pinned.Listed = imagetest.Reference(t, img.Pinned()), img.Digest
+	if again, err := imagetest.Source().Refresh(t.Context(), pinned); err != nil || again != pinned {
 		t.Errorf("refreshed to %+v, %v; want %+v", again, err, pinned)
 	}
 	for _, asked := range g.seen() {
@@ -188,9 +188,9 @@ func TestAskingAgainIsNotCountedAsAPull(t *testing.T) {
 		}
 	}
 	reg.Intercept = nil
-	list["linux/amd64"], list["linux/arm64"] = tiny(t, "3"), tiny(t, "4")
+	list["linux/amd64"], list["linux/arm64"] = imagetest.Tiny(t, "3"), imagetest.Tiny(t, "4")
 	reg.PushIndex(t, "public/x", list)
-	if again, err = quick().Refresh(t.Context(), img); err != nil || again.Listed == img.Listed || again.Digest == img.Digest {
+	if again, err = imagetest.Source().Refresh(t.Context(), img); err != nil || again.Listed == img.Listed || again.Digest == img.Digest {
 		t.Errorf("after a change refreshed to %+v, %v", again, err)
 	}
 }
@@ -205,7 +205,7 @@ func TestRegistryThatKnowsNoHeadIsAskedAsForAPull(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			reg := imagetest.Start(t)
-			img := resolve(t, reg.Push(t, "x", tiny(t, "x")))
+			img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Tiny(t, "x")))
 			reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
 				if r.Method != http.MethodHead {
 					return false
@@ -213,7 +213,7 @@ func TestRegistryThatKnowsNoHeadIsAskedAsForAPull(t *testing.T) {
 				head(w)
 				return true
 			}
-			if again, err := quick().Refresh(t.Context(), img); err != nil || again != img {
+			if again, err := imagetest.Source().Refresh(t.Context(), img); err != nil || again != img {
 				t.Errorf("refreshed to %+v, %v; want %+v", again, err, img)
 			}
 		})
@@ -227,7 +227,7 @@ func TestTokensThatEndAreAskedForAgain(t *testing.T) {
 	for i := range 5 {
 		layers = append(layers, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular(fmt.Sprint(i), "x"))))
 	}
-	ref := reference(t, reg.Push(t, "private/x", imagetest.Image(t, v1.Config{}, layers...)))
+	ref := imagetest.Reference(t, reg.Push(t, "private/x", imagetest.Image(t, v1.Config{}, layers...)))
 	g := &gate{bearer: true, uses: 1}
 	g.guard(reg)
 	alice := as(t, reg.Host, "alice", "a-s3cret")
@@ -235,12 +235,12 @@ func TestTokensThatEndAreAskedForAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	descriptors, err := apptainer.Layers(t.Context(), alice, img)
+	descriptors, err := source.Layers(t.Context(), alice, img)
 	if err != nil || len(descriptors) != 5 {
 		t.Fatalf("%d layers, %v", len(descriptors), err)
 	}
 	for _, d := range descriptors {
-		if data, err := apptainer.ReadBlob(t.Context(), alice, img, d, 0); err != nil || int64(len(data)) != d.Size {
+		if data, err := source.ReadBlob(t.Context(), alice, img, d, 0); err != nil || int64(len(data)) != d.Size {
 			t.Errorf("%d bytes, %v", len(data), err)
 		}
 	}
@@ -253,11 +253,11 @@ func TestIdentityTokensThatChangeAreFollowed(t *testing.T) {
 	for i := range 8 {
 		layers = append(layers, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular(fmt.Sprint(i), "x"))))
 	}
-	ref := reference(t, reg.Push(t, "private/x", imagetest.Image(t, v1.Config{}, layers...)))
+	ref := imagetest.Reference(t, reg.Push(t, "private/x", imagetest.Image(t, v1.Config{}, layers...)))
 	g := &gate{bearer: true, uses: 1, identities: map[string]string{"first": "alice", "second": "alice"}}
 	g.guard(reg)
-	with := func(identity string) apptainer.Registry {
-		r := quick()
+	with := func(identity string) source.Source {
+		r := imagetest.Source()
 		r.Logins = logins(t, fmt.Sprintf(`{"auths": {%q: {"identitytoken": %q}}}`, reg.Host, identity))
 		return r
 	}
@@ -265,9 +265,9 @@ func TestIdentityTokensThatChangeAreFollowed(t *testing.T) {
 	if err != nil || !img.Private {
 		t.Fatalf("resolved to %+v, %v", img, err)
 	}
-	if err := apptainer.ReadLayersAtOnce(t.Context(), with("second"), img); err != nil {
+	if err := source.ReadLayersAtOnce(t.Context(), with("second"), img); err != nil {
 		t.Error(err)
 	}
 	_, err = with("second").Resolve(t.Context(), ref)
-	wantImageError(t, err, false, "denies access with the login of the site")
+	imagetest.WantError(t, err, false, "denies access with the login of the site")
 }

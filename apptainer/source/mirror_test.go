@@ -1,4 +1,4 @@
-package apptainer_test
+package source_test
 
 import (
 	"context"
@@ -23,8 +23,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
 // dialing has the names of hosts lead to addresses here; all others do not
@@ -54,8 +54,8 @@ func status(code int) func(http.ResponseWriter, *http.Request) bool {
 func TestMirrorsAreAskedFirstAndTheRegistryItselfLast(t *testing.T) {
 	t.Parallel()
 	upstream, mirror := imagetest.Start(t), imagetest.Start(t)
-	img := tiny(t, "x")
-	ref := reference(t, upstream.Push(t, "library/x:1", img))
+	img := imagetest.Tiny(t, "x")
+	ref := imagetest.Reference(t, upstream.Push(t, "library/x:1", img))
 	mirror.Push(t, "library/x:1", img)
 	mirror.Push(t, "below/hub/library/x:1", img)
 	down := imagetest.Start(t)
@@ -88,17 +88,17 @@ func TestMirrorsAreAskedFirstAndTheRegistryItselfLast(t *testing.T) {
 			httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: upstream.Host}).ServeHTTP(w, r)
 			return true
 		}
-		r := quick()
+		r := imagetest.Source()
 		r.Transport = dialing(map[string]string{"hub.site": asked.Host})
-		r.Hosts = map[string]apptainer.Host{"hub.site": {Mirrors: test.mirrors, PlainHTTP: true}}
-		got, err := r.Resolve(t.Context(), reference(t, strings.Replace(ref.String(), upstream.Host, "hub.site", 1)))
+		r.Hosts = map[string]source.Host{"hub.site": {Mirrors: test.mirrors, PlainHTTP: true}}
+		got, err := r.Resolve(t.Context(), imagetest.Reference(t, strings.Replace(ref.String(), upstream.Host, "hub.site", 1)))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		layers, err := apptainer.Layers(t.Context(), r, got)
+		layers, err := source.Layers(t.Context(), r, got)
 		if err == nil {
-			_, err = apptainer.ReadBlob(t.Context(), r, got, layers[0], 0)
+			_, err = source.ReadBlob(t.Context(), r, got, layers[0], 0)
 		}
 		if want, _ := img.Digest(); err != nil || got.Digest != want.String() || seen != test.upstream {
 			t.Errorf("%s: %+v, %v; the registry itself was asked: %v", name, got, err, seen)
@@ -109,27 +109,27 @@ func TestMirrorsAreAskedFirstAndTheRegistryItselfLast(t *testing.T) {
 func TestMirrorsOfDockerHubStandForImagesWithoutAHost(t *testing.T) {
 	t.Parallel()
 	mirror := imagetest.Start(t)
-	mirror.Push(t, "library/debian:12", tiny(t, "x"))
-	r := quick()
+	mirror.Push(t, "library/debian:12", imagetest.Tiny(t, "x"))
+	r := imagetest.Source()
 	r.Transport = dialing(nil)
-	r.Hosts = map[string]apptainer.Host{"docker.io": {Mirrors: []string{mirror.Host}}}
-	if got, err := r.Resolve(t.Context(), reference(t, "debian:12")); err != nil || !strings.HasPrefix(got.Pinned(), "docker.io/library/debian@sha256:") {
+	r.Hosts = map[string]source.Host{"docker.io": {Mirrors: []string{mirror.Host}}}
+	if got, err := r.Resolve(t.Context(), imagetest.Reference(t, "debian:12")); err != nil || !strings.HasPrefix(got.Pinned(), "docker.io/library/debian@sha256:") {
 		t.Errorf("resolved to %+v, %v", got, err)
 	}
-	_, err := r.Resolve(t.Context(), reference(t, "debian:13"))
-	wantImageError(t, err, false, "registry docker.io cannot be reached: ")
-	wantImageError(t, err, false, "(its mirror "+mirror.Host+": not found in the registry)")
+	_, err := r.Resolve(t.Context(), imagetest.Reference(t, "debian:13"))
+	imagetest.WantError(t, err, false, "registry docker.io cannot be reached: ")
+	imagetest.WantError(t, err, false, "(its mirror "+mirror.Host+": not found in the registry)")
 }
 
 func TestMirrorInTroubleIsAskedOnce(t *testing.T) {
 	t.Parallel()
 	upstream, mirror := imagetest.Start(t), imagetest.Start(t)
-	name := upstream.Push(t, "x", tiny(t, "x"))
+	name := upstream.Push(t, "x", imagetest.Tiny(t, "x"))
 	mirror.Intercept = status(http.StatusBadGateway)
-	r := quick()
-	r.Hosts = map[string]apptainer.Host{upstream.Host: {Mirrors: []string{mirror.Host}}}
-	img := resolve(t, name)
-	if _, err := apptainer.Layers(t.Context(), r, img); err != nil { // a manifest and a configuration
+	r := imagetest.Source()
+	r.Hosts = map[string]source.Host{upstream.Host: {Mirrors: []string{mirror.Host}}}
+	img := imagetest.Resolve(t, name)
+	if _, err := source.Layers(t.Context(), r, img); err != nil { // a manifest and a configuration
 		t.Fatal(err)
 	}
 	for asked := range len(mirror.Requests) {
@@ -142,7 +142,7 @@ func TestMirrorInTroubleIsAskedOnce(t *testing.T) {
 func TestLoginOfARegistryIsNotShownToItsMirror(t *testing.T) {
 	t.Parallel()
 	mirror, upstream := imagetest.Start(t), imagetest.Start(t)
-	name := upstream.Push(t, "private/x", tiny(t, "x"))
+	name := upstream.Push(t, "private/x", imagetest.Tiny(t, "x"))
 	g := &gate{}
 	g.guard(upstream)
 	mirror.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
@@ -152,8 +152,8 @@ func TestLoginOfARegistryIsNotShownToItsMirror(t *testing.T) {
 		return false
 	}
 	r := as(t, upstream.Host, "alice", "a-s3cret")
-	r.Hosts = map[string]apptainer.Host{upstream.Host: {Mirrors: []string{mirror.Host}}}
-	if img, err := r.Resolve(t.Context(), reference(t, name)); err != nil || !img.Private {
+	r.Hosts = map[string]source.Host{upstream.Host: {Mirrors: []string{mirror.Host}}}
+	if img, err := r.Resolve(t.Context(), imagetest.Reference(t, name)); err != nil || !img.Private {
 		t.Errorf("resolved to %+v, %v", img, err)
 	}
 }
@@ -161,14 +161,14 @@ func TestLoginOfARegistryIsNotShownToItsMirror(t *testing.T) {
 func TestPlainHTTPIsSpokenWhereItIsAllowed(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)
-	reg.Push(t, "x", tiny(t, "x"))
+	reg.Push(t, "x", imagetest.Tiny(t, "x"))
 	for _, host := range []string{"plain.site", "10.1.2.3"} { // ggcr would speak plain HTTP to the second
-		r := quick()
+		r := imagetest.Source()
 		r.Transport = dialing(map[string]string{host: reg.Host})
-		_, err := r.Resolve(t.Context(), reference(t, host+"/x"))
-		wantImageError(t, err, false, "registry "+host+" speaks plain HTTP, which the site has not allowed for it")
-		r.Hosts = map[string]apptainer.Host{host: {PlainHTTP: true}}
-		if _, err := r.Resolve(t.Context(), reference(t, host+"/x")); err != nil {
+		_, err := r.Resolve(t.Context(), imagetest.Reference(t, host+"/x"))
+		imagetest.WantError(t, err, false, "registry "+host+" speaks plain HTTP, which the site has not allowed for it")
+		r.Hosts = map[string]source.Host{host: {PlainHTTP: true}}
+		if _, err := r.Resolve(t.Context(), imagetest.Reference(t, host+"/x")); err != nil {
 			t.Error(err)
 		}
 	}
@@ -206,7 +206,7 @@ func clientPair(tb testing.TB, dir string) *x509.Certificate {
 func TestCertificatesOfARegistryAreThoseOfItsDirectory(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)
-	reg.Push(t, "x", tiny(t, "x"))
+	reg.Push(t, "x", imagetest.Tiny(t, "x"))
 	certs := t.TempDir()
 	dir := filepath.Join(certs, "example.com:5000")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -224,40 +224,40 @@ func TestCertificatesOfARegistryAreThoseOfItsDirectory(t *testing.T) {
 	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
-	r := quick()
+	r := imagetest.Source()
 	r.Transport = dialing(map[string]string{"example.com": strings.TrimPrefix(srv.URL, "https://"), "other.com": strings.TrimPrefix(srv.URL, "https://")})
 	r.Certs = []string{filepath.Join(certs, "none"), certs}
-	_, err := r.Resolve(t.Context(), reference(t, "example.com:5000/x"))
-	wantImageError(t, err, false, "registry example.com:5000 cannot be trusted: its certificate is signed by an authority that this host does not know")
+	_, err := r.Resolve(t.Context(), imagetest.Reference(t, "example.com:5000/x"))
+	imagetest.WantError(t, err, false, "registry example.com:5000 cannot be trusted: its certificate is signed by an authority that this host does not know")
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
 	if err := os.WriteFile(filepath.Join(dir, "ca.crt"), authority, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err = r.Resolve(t.Context(), reference(t, "example.com:5000/x")); err != nil {
+	if _, err = r.Resolve(t.Context(), imagetest.Reference(t, "example.com:5000/x")); err != nil {
 		t.Error(err)
 	}
-	_, err = r.Resolve(t.Context(), reference(t, "example.com/x"))
-	wantImageError(t, err, false, "cannot be trusted")
+	_, err = r.Resolve(t.Context(), imagetest.Reference(t, "example.com/x"))
+	imagetest.WantError(t, err, false, "cannot be trusted")
 	if err := os.Symlink(dir, filepath.Join(certs, "other.com")); err != nil {
 		t.Fatal(err)
 	}
-	_, err = r.Resolve(t.Context(), reference(t, "other.com/x"))
-	wantImageError(t, err, false, "registry other.com cannot be trusted: x509: certificate is valid for example.com")
+	_, err = r.Resolve(t.Context(), imagetest.Reference(t, "other.com/x"))
+	imagetest.WantError(t, err, false, "registry other.com cannot be trusted: x509: certificate is valid for example.com")
 	if err := os.WriteFile(filepath.Join(dir, "ca.crt"), []byte("nothing"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err = r.Resolve(t.Context(), reference(t, "example.com:5000/x"))
-	wantImageError(t, err, true, "the certificates for registry example.com:5000 cannot be used: "+dir+"/ca.crt: there is no certificate in it")
+	_, err = r.Resolve(t.Context(), imagetest.Reference(t, "example.com:5000/x"))
+	imagetest.WantError(t, err, true, "the certificates for registry example.com:5000 cannot be used: "+dir+"/ca.crt: there is no certificate in it")
 }
 
 func TestWrongMirrorsAreRefusedByName(t *testing.T) {
 	t.Parallel()
 	for _, m := range []string{"", "ftp://mirror.site", "https://user:secret@mirror.site", "https://mirror.site?x=1", "mirror site"} {
-		if err := (apptainer.Host{Mirrors: []string{m}}).Check(); err == nil || strings.Contains(err.Error(), "secret") {
+		if err := (source.Host{Mirrors: []string{m}}).Check(); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", m, err)
 		}
 	}
-	if err := (apptainer.Host{Mirrors: []string{"mirror.site:5000", "http://[::1]:5000/hub/", "https://mirror.site"}}).Check(); err != nil {
+	if err := (source.Host{Mirrors: []string{"mirror.site:5000", "http://[::1]:5000/hub/", "https://mirror.site"}}).Check(); err != nil {
 		t.Error(err)
 	}
 }
@@ -265,7 +265,7 @@ func TestWrongMirrorsAreRefusedByName(t *testing.T) {
 func TestRegistriesAreAskedThroughAProxy(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)
-	reg.Push(t, "x", tiny(t, "x"))
+	reg.Push(t, "x", imagetest.Tiny(t, "x"))
 	var through atomic.Int64
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodConnect && r.URL.Host == "behind.site" { // an absolute address, as proxies get them
@@ -280,10 +280,10 @@ func TestRegistriesAreAskedThroughAProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := quick()
+	r := imagetest.Source()
 	r.Transport = &http.Transport{Proxy: http.ProxyURL(address)}
-	r.Hosts = map[string]apptainer.Host{"behind.site": {PlainHTTP: true}}
-	if _, err := r.Resolve(t.Context(), reference(t, "behind.site/x")); err != nil || through.Load() == 0 {
+	r.Hosts = map[string]source.Host{"behind.site": {PlainHTTP: true}}
+	if _, err := r.Resolve(t.Context(), imagetest.Reference(t, "behind.site/x")); err != nil || through.Load() == 0 {
 		t.Errorf("%v, %d requests through the proxy", err, through.Load())
 	}
 }

@@ -1,4 +1,4 @@
-package apptainer
+package source
 
 import (
 	"bytes"
@@ -26,7 +26,7 @@ type store interface {
 	// manifest reads the manifest of that digest, or the one that the
 	// reference stands for now, when digest is empty.
 	manifest(ctx context.Context, digest string) (manifest, error)
-	// blob opens a blob at an offset, as opened.blob says.
+	// blob opens a blob at an offset, as Opened.Blob says.
 	blob(ctx context.Context, blob v1.Descriptor, offset int64) (io.ReadCloser, error)
 	// allowed gives the digest of what the reference stands for now, if it may
 	// be read, without counting as a pull.

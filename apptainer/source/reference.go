@@ -1,4 +1,4 @@
-package apptainer
+package source
 
 import (
 	"errors"
@@ -162,7 +162,7 @@ func (r Reference) Kind() Kind { return r.kind }
 
 // Path is that of the local file or directory, absolute and clean; it is empty
 // for an image in a registry. Whether it may be read is the caller's to say, by
-// Registry.Open or before.
+// Source.OpenFile or before.
 func (r Reference) Path() string { return r.path }
 
 // Name gives the reference in full: registry, repository, and tag or digest; or
