@@ -35,6 +35,7 @@ type servedImage struct {
 	mu   sync.Mutex // for one request at a time
 	conn *net.UnixConn
 	stop context.CancelFunc
+	gone chan struct{} // closed when nothing of it is left
 }
 
 // lease is a container's share of an image.
@@ -98,14 +99,22 @@ func (m *Images) join(ctx context.Context, init []string, spec initSpec) (*serve
 	return s, nil
 }
 
-// leave ends the serving of an image with its last user.
+// leave ends the serving of an image with its last user, and waits until
+// nothing is left of it.
 func (m *Images) leave(id fileID, s *servedImage) {
+	if last := m.unjoin(id, s); last {
+		s.stop()
+		<-s.gone
+	}
+}
+
+func (m *Images) unjoin(id fileID, s *servedImage) (last bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s.users--; s.users == 0 {
-		s.stop()
 		m.forget(id, s)
 	}
+	return s.users == 0
 }
 
 // forget has the next container in an image begin anew. The caller holds mu.
@@ -123,9 +132,10 @@ func (m *Images) serve(ctx context.Context, init []string, spec initSpec) (*serv
 	}
 	defer func() { _ = theirs.Close() }()
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // it serves others, too
-	s := &servedImage{conn: ours, stop: stop}
+	s := &servedImage{conn: ours, stop: stop, gone: make(chan struct{})}
 	started := make(chan error)
 	go func() {
+		defer close(s.gone)
 		defer stop()
 		defer func() { _ = ours.Close() }()
 		// The kernel kills init when the thread that started it ends.
