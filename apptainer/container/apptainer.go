@@ -53,7 +53,7 @@ func (a Apptainer) run(ctx context.Context, c Container) (Exit, error) {
 		return Exit{}, err
 	}
 	defer func() { _ = image.close() }() // it was only read
-	spec := initSpec{SIF: c.SIF, Image: image.id, Binds: c.Binds, ShmBytes: c.ShmBytes, Grace: c.grace()}
+	spec := initSpec{SIF: c.SIF, Image: image.id, Offset: image.config.Offset, Binds: c.Binds, Network: c.Network, ShmBytes: c.ShmBytes, Grace: c.grace()}
 	if err := c.check(image.config.Architecture); err != nil {
 		return Exit{}, err
 	}
@@ -71,11 +71,12 @@ func (a Apptainer) run(ctx context.Context, c Container) (Exit, error) {
 		Devices:  c.Devices,
 		Network:  c.Network,
 		Plain:    a.Plain,
-		Fakeroot: a.Plain && mayFakeRoot(),
+		Fakeroot: a.Plain && a.fakesRoot(),
 		Enter:    enter,
 		Driver:   driver,
 		Command:  command,
 	}
+	spec.chooseMount()
 	if spec.Scratch, err = os.MkdirTemp(c.Scratch, "container-"); err != nil {
 		return Exit{}, fmt.Errorf("make its scratch directory: %w", err)
 	}
@@ -147,6 +148,15 @@ func enterPath(given string) (string, error) {
 	return self, nil
 }
 
+// fakesRoot says whether the option --fakeroot makes the user root, in a root
+// that can be written to. That takes fuse-overlayfs, which SingularityCE does not
+// use (internal/pkg/runtime/engine/singularity/container_linux.go: it falls back
+// to an underlay).
+func (a Apptainer) fakesRoot() bool {
+	program, err := filepath.EvalSymlinks(a.Program)
+	return err == nil && filepath.Base(program) != "singularity" && checkFuse() == nil && mayFakeRoot()
+}
+
 // mayFakeRoot says whether the user has ids to be root with (subuid(5)).
 func mayFakeRoot() bool {
 	uid := strconv.Itoa(os.Getuid())
@@ -181,27 +191,28 @@ type apptainerSpec struct {
 	Command  enterSpec
 }
 
-// args is the argument vector of Apptainer. What Singularity 3.9 or Apptainer
-// 1.0 did not know yet is not in it.
-func (s apptainerSpec) args(sif, scratch, report string, binds []Bind) []string {
+// memoryOptions have what the command writes outside of binds kept in memory.
+func (s apptainerSpec) memoryOptions() []string {
+	if s.Fakeroot {
+		return []string{"--fakeroot", "--writable-tmpfs"}
+	}
+	return []string{"--writable-tmpfs"}
+}
+
+// args is the argument vector of Apptainer for an image, a SIF or a directory,
+// and how it is made writable. What Singularity 3.9 or Apptainer 1.0 did not
+// know yet is not in it.
+func (s apptainerSpec) args(image string, writable []string, binds []Bind) []string {
 	args := []string{
 		s.Program, "--silent", "--nocolor", "exec",
-		"--containall", "--no-home", "--no-init", "--no-mount", "bind-paths,cwd", "--pwd", "/",
+		"--containall", "--no-home", "--no-init", "--no-mount", "bind-paths,cwd,sys", "--pwd", "/",
 	}
-	switch {
-	case !s.Plain:
-		args = append(args, "--no-mount", "tmp", "--overlay", filepath.Join(scratch, upperDir))
-	case s.Fakeroot:
-		args = append(args, "--fakeroot", "--writable-tmpfs")
-	default:
-		args = append(args, "--writable-tmpfs")
+	if !s.Plain {
+		args = append(args, "--no-mount", "tmp")
 	}
+	args = append(args, writable...)
 	if !s.Network {
 		args = append(args, "--net", "--network", "none")
-	}
-	binds = append(slices.Concat(binds, s.Driver), Bind{Source: s.Enter, Target: enterProgram, ReadOnly: true}, Bind{Source: report, Target: enterReport})
-	for _, device := range s.Devices {
-		binds = append(binds, Bind{Source: device, Target: device})
 	}
 	for _, b := range binds {
 		option := mountOption("source", b.Source, "destination", b.Target)
@@ -210,7 +221,7 @@ func (s apptainerSpec) args(sif, scratch, report string, binds []Bind) []string 
 		}
 		args = append(args, "--mount", option)
 	}
-	return append(args, sif, enterProgram, EnterCommand)
+	return append(args, image, enterProgram, EnterCommand)
 }
 
 // mountOption is a bind as the options --mount of Apptainer, Docker and Podman

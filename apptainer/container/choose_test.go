@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -71,6 +72,9 @@ func TestChoiceGoesByWhatIsAskedForAndWhatTheHostHas(t *testing.T) {
 func autoWay(t *testing.T) (w way, preparation string) {
 	t.Helper()
 	program := apptainerWay(t).Apptainer.Program
+	if suid, err := filepath.Glob(filepath.Join(filepath.Dir(program), "../libexec/*/bin/starter-suid")); err != nil || len(suid) > 0 {
+		t.Skip("needs an Apptainer without privileges, which this test's hosts take from it in vain")
+	}
 	return way{Ways: &container.Ways{Enter: enter.Path(t)}}, "ln -s " + program + " /opt/apptainer; export PATH=/opt:$PATH; "
 }
 
@@ -151,5 +155,18 @@ func TestProbeFindsWhatIsThereAndLeavesNothing(t *testing.T) {
 	host = probe(t, scratch, "mount -t tmpfs none /proc/sys/user")
 	if !strings.Contains(host.Namespaces.Lack, "this node does not let user namespaces mount /proc") {
 		t.Errorf("%+v", host)
+	}
+}
+
+// SingularityCE, up to 4.5 at least, and Apptainer before 1.4 know no zstd.
+func TestCompressionThatApptainerDoesNotKnowIsNamed(t *testing.T) {
+	t.Parallel()
+	w := plainWay(t)
+	answer := w.start(t, container.Container{SIF: shellImage(t), ShellCommand: "exit 7"}).wait()
+	switch {
+	case w.compression == "" && answer.Exit.Code != 7:
+		t.Errorf("%+v", answer)
+	case w.compression != "" && !strings.HasSuffix(answer.Error, "the site has to set image.compression to gzip"):
+		t.Errorf("%+v", answer)
 	}
 }

@@ -35,6 +35,11 @@ const (
 	unpackedForThis = "the image was unpacked for this run alone, which takes time and room on the node: "
 )
 
+// onOverlay has a directory be on a file system that overlayfs cannot write to.
+func onOverlay(dir string) string {
+	return "mount -t tmpfs none /mnt; mkdir /mnt/u /mnt/w; mount -t overlay -o lowerdir=/usr/bin,upperdir=/mnt/u,workdir=/mnt/w,userxattr none " + dir
+}
+
 func TestHostThatCannotRunContainersSaysWhatTheSiteMustAllow(t *testing.T) {
 	t.Parallel()
 	image := shellImage(t)
@@ -80,7 +85,7 @@ func TestImageIsUnpackedWhereItCannotBeMounted(t *testing.T) {
 		{"no squashfuse", noSquashfuse, "", "this node lacks the program squashfuse_ll: its package squashfuse has to be installed"},
 		{"broken squashfuse", brokenServer, "", "squashfuse, which serves the image's files, has ended (exit status 1)"},
 		{
-			"no overlay", "mount -t tmpfs none /mnt; mkdir /mnt/u /mnt/w; mount -t overlay -o lowerdir=/usr/bin,upperdir=/mnt/u,workdir=/mnt/w,userxattr none " + overlay, overlay,
+			"no overlay", onOverlay(overlay), overlay,
 			"is on a file system that overlayfs cannot write to: it has to be on a disk of the node or a tmpfs",
 		},
 	} {
@@ -95,6 +100,21 @@ func TestImageIsUnpackedWhereItCannotBeMounted(t *testing.T) {
 				t.Errorf("output %q, want %q", r.output(), writableRootSays)
 			}
 		})
+	}
+}
+
+// Apptainer has further means to make its root writable.
+func TestApptainerIsHandedTheImageWhereItsRootCannotBeMounted(t *testing.T) {
+	t.Parallel()
+	w, scratch := apptainerWay(t), userDir(t)
+	if w.singularityCE(t) {
+		t.Skip("SingularityCE has no further means")
+	}
+	r := w.startOnHost(t, onOverlay(scratch), container.Container{
+		SIF: shellImage(t), Scratch: scratch, ShellCommand: "touch /etc/made && grep -o fuse-overlayfs /proc/self/mountinfo; exit 7",
+	})
+	if answer := r.wait(); answer.Exit.Code != 7 || answer.Exit.Note != "" || !strings.HasPrefix(r.output(), "fuse-overlayfs") {
+		t.Errorf("%+v with output %q", answer, r.output())
 	}
 }
 

@@ -17,11 +17,11 @@ import (
 
 // twoImages are SIFs of which each says which it is, in a directory of the
 // ordinary user's.
-func twoImages(t *testing.T) (first, second string) {
+func (w way) twoImages(t *testing.T) (first, second string) {
 	t.Helper()
 	dir := userDir(t)
 	for _, which := range []string{"first", "second"} {
-		image := sif(t, v1.Config{Env: []string{"PATH=/bin"}}, append(smallRoot(t), imagetest.Regular("which", which+"\n"))...)
+		image := w.image(t, v1.Config{Env: []string{"PATH=/bin"}}, append(smallRoot(t), imagetest.Regular("which", which+"\n"))...).SIF
 		at := filepath.Join(dir, which+".sif")
 		must(t, os.Rename(image, at))
 	}
@@ -34,11 +34,11 @@ func (w way) startBehind(t *testing.T, before string, c container.Container) *ru
 	t.Helper()
 	dir := userDir(t)
 	script, program := filepath.Join(dir, "script"), filepath.Join(dir, "squashfuse_ll")
-	if w.Apptainer != nil {
+	if w.plain() {
 		program = w.Apptainer.Program
 	}
 	must(t, os.WriteFile(script, fmt.Appendf(nil, "#!/bin/sh\n{ %s; } || exit 99\nexec %s \"$@\"\n", before, program), 0o755))
-	if w.Apptainer != nil {
+	if w.plain() {
 		a := *w.Apptainer
 		a.Program = script
 		return way{Apptainer: &a}.start(t, c)
@@ -59,7 +59,7 @@ func TestFidelityImageIsTheOneThatWasLookedAt(t *testing.T) {
 		if w.Engine != nil {
 			t.Skip("an engine runs no SIF")
 		}
-		first, second := twoImages(t)
+		first, second := w.twoImages(t)
 		c := container.Container{SIF: first, ShellCommand: "cat /which"}
 
 		r := startOpened(t, w, c, second)

@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -34,19 +32,16 @@ func (c *container) runApptainer() (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := c.holdImage(); err != nil {
-		return 0, err
-	}
 	report, err := makeReport(c.Scratch)
 	if err != nil {
 		return 0, err
 	}
-	binds, err := c.apptainerBinds()
+	args, err := c.apptainerArgs(report)
 	if err != nil {
 		return 0, err
 	}
 	since := stderrLen()
-	control, err := c.startApptainer(report, binds)
+	control, err := c.startApptainer(args)
 	if err != nil {
 		return 0, err
 	}
@@ -62,99 +57,30 @@ func (c *container) runApptainer() (code int, err error) {
 	if said.Began {
 		c.begin()
 	}
-	return said.outcome(status, "apptainer", func() string { return complaint(since) })
+	code, err = said.outcome(status, "apptainer", func() string { return complaint(since) })
+	return code, compressionError(err)
+}
+
+// compressionError words it where Apptainer itself was handed the SIF, and does
+// not know how that is compressed (pkg/image/squashfs.go: CheckSquashfsHeader).
+func compressionError(err error) error {
+	if err == nil || !strings.Contains(err.Error(), "unknown compression algorithm") {
+		return err
+	}
+	return lacking("this node's Apptainer cannot read how the image is compressed, and cannot be helped to (zstd takes Apptainer 1.4, " +
+		"or squashfuse, user namespaces and /dev/fuse): the site has to set image.compression to gzip")
 }
 
 // plain says whether init has no namespaces of its own.
 func (s initSpec) plain() bool { return s.Apptainer != nil && s.Apptainer.Plain }
 
-// apptainerBinds are the binds as Apptainer is to be told of them.
-func (c *container) apptainerBinds() (binds []Bind, err error) {
-	for i, b := range c.Binds {
-		if b.Exact {
-			if b.Source, err = c.pinned(i, b.Source); err != nil {
-				return nil, err
-			}
-		}
-		binds = append(binds, b)
-	}
-	if !slices.ContainsFunc(binds, func(b Bind) bool { return isBelow("/etc/hosts", b.Target) }) {
-		file, err := c.makeHosts()
-		if err != nil {
-			return nil, err
-		}
-		binds = append(binds, Bind{Source: file, Target: "/etc/hosts"})
-	}
-	// Apptainer sources the image's scripts before the command, with more
-	// capabilities than that has (action_script.sh): it finds none.
-	if err := os.Mkdir(scriptsDir, 0o755); err != nil { //nolint:gosec // it is empty, and its parent is 0700
-		return nil, fmt.Errorf("make its scratch directory: %w", err)
-	}
-	binds = append(binds, Bind{Source: filepath.Join(c.Scratch, scriptsDir), Target: "/.singularity.d/env", ReadOnly: true})
-	if c.Apptainer.Plain {
-		return binds, nil
-	}
-	for _, dir := range []string{upperDir, shmDir} {
-		if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // upper/ becomes the container's root, and its parent is 0700
-			return nil, fmt.Errorf("make its scratch directory: %w", err)
-		}
-	}
-	if err := c.mountShm(); err != nil {
-		return nil, err
-	}
-	return append(binds, Bind{Source: filepath.Join(c.Scratch, shmDir), Target: "/dev/shm"}), nil
-}
-
-// scriptsDir, in a container's scratch directory, is empty.
-const scriptsDir = "scripts"
-
-// hosts is an /etc/hosts for a container: the host's own where it has the
-// host's network.
-func hosts(network bool) ([]byte, error) {
-	if !network {
-		return loopbackHosts()
-	}
-	text, err := os.ReadFile("/etc/hosts")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("copy /etc/hosts: %w", err)
-	}
-	return text, nil
-}
-
-// makeHosts makes the file that becomes the container's /etc/hosts.
-func (c *container) makeHosts() (string, error) {
-	text, err := hosts(c.Apptainer.Network)
-	if err != nil {
-		return "", err
-	}
-	file := filepath.Join(c.Scratch, "hosts")
-	if err := os.WriteFile(file, text, 0o644); err != nil { //nolint:gosec // everybody inside reads it
-		return "", fmt.Errorf("make the container's hosts file: %w", err)
-	}
-	return file, nil
-}
-
-// pinned is pin where this process has mounts of its own. Where it has none the
-// source is looked at now, and Apptainer follows its path a moment later.
-func (c *container) pinned(i int, source string) (string, error) {
-	if !c.Apptainer.Plain {
-		return c.pin(i, source)
-	}
-	f, err := openExact(source)
-	if err != nil {
-		return "", err
-	}
-	return source, f.Close() //nolint:wrapcheck // nothing was done with it
-}
-
 // startApptainer starts it and returns what Enter listens to.
-func (c *container) startApptainer(report string, binds []Bind) (control *os.File, err error) {
+func (c *container) startApptainer(args []string) (control *os.File, err error) {
 	r, control, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("start Apptainer: %w", err)
 	}
 	defer func() { _ = r.Close() }()
-	args := c.Apptainer.args(c.SIF, c.Scratch, report, binds)
 	c.program, err = syscall.ForkExec(c.Apptainer.Program, args, &syscall.ProcAttr{ //nolint:gosec // the site's own, by configuration
 		Dir:   "/",
 		Env:   apptainerEnv(c.Scratch),
@@ -164,7 +90,9 @@ func (c *container) startApptainer(report string, binds []Bind) (control *os.Fil
 		_ = control.Close()
 		return nil, fmt.Errorf("start %s: %w", c.Apptainer.Program, err)
 	}
-	go c.reap()
+	if c.squashfuse == 0 {
+		go c.reap()
+	}
 	if err := json.NewEncoder(control).Encode(c.Apptainer.Command); err != nil && !errors.Is(err, unix.EPIPE) {
 		_ = control.Close()
 		return nil, fmt.Errorf("start Apptainer: %w", err)
@@ -208,9 +136,14 @@ func (c *container) superviseApptainer(control *os.File, report string) (status 
 			if !ok {
 				return 0, false, errors.New("apptainer ended unseen")
 			}
+			if d.pid == c.squashfuse {
+				return 0, false, c.lost(d)
+			}
 			if d.pid == c.program {
 				return d.status, false, nil
 			}
+		case <-c.imageLost:
+			return 0, false, errImageLost
 		}
 	}
 }
@@ -238,7 +171,7 @@ func (said entered) outcome(status syscall.WaitStatus, program string, complaint
 	if words == "" {
 		words = "exit status " + strconv.Itoa(status.ExitStatus())
 	}
-	return 0, fmt.Errorf("%s could not set the container up: %s", program, words)
+	return 0, lacking("%s could not set the container up: %s", program, words)
 }
 
 // lastLine is the last of what a program said, without the name of the

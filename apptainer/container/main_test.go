@@ -68,8 +68,10 @@ func TestMain(m *testing.M) {
 		}
 	}
 	code := m.Run()
-	if sharedImage.path != "" {
-		_ = os.RemoveAll(filepath.Dir(sharedImage.path))
+	for _, shared := range sharedImages {
+		if shared.path != "" {
+			_ = os.RemoveAll(filepath.Dir(shared.path))
+		}
 	}
 	enter.Remove()
 	if err := forgetEngines(); err != nil {

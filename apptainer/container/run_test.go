@@ -129,17 +129,25 @@ func libraries(tb testing.TB, program string) (files []string) {
 // sif converts an image of the given files, for containers to run.
 func sif(tb testing.TB, config v1.Config, files ...imagetest.File) string {
 	tb.Helper()
+	return convert(tb, apptainer.Converter{}, config, files...)
+}
+
+func convert(tb testing.TB, converter apptainer.Converter, config v1.Config, files ...imagetest.File) string {
+	tb.Helper()
 	testenv.Containers(tb)
 	img := imagetest.Resolve(tb, imagetest.Start(tb).Push(tb, "test/image", imagetest.Image(tb, config, imagetest.GzipLayer(tb, imagetest.TarStream(tb, files...)))))
 	path := filepath.Join(userDir(tb), "image.sif")
-	if err := (apptainer.Converter{}).Convert(tb.Context(), img, path, nil); err != nil {
+	if err := converter.Convert(tb.Context(), img, path, nil); err != nil {
 		tb.Fatal(err)
 	}
 	return path
 }
 
-// sharedImage is made once for all tests, and removed by TestMain.
-var sharedImage struct {
+// sharedImages are made once for all tests, by how they are compressed, and
+// removed by TestMain.
+var sharedImages = map[string]*sharedImage{"": {}, "gzip": {}}
+
+type sharedImage struct {
 	once sync.Once
 	path string
 }
@@ -151,9 +159,15 @@ func shellConfig() v1.Config {
 // shellImage is an image with a shell and the usual programs.
 func shellImage(tb testing.TB) string {
 	tb.Helper()
+	return compressedShellImage(tb, "")
+}
+
+func compressedShellImage(tb testing.TB, compression string) string {
+	tb.Helper()
 	testenv.Containers(tb)
-	sharedImage.once.Do(func() {
-		made := sif(tb, shellConfig(), smallRoot(tb)...)
+	shared := sharedImages[compression]
+	shared.once.Do(func() {
+		made := convert(tb, apptainer.Converter{Compression: compression}, shellConfig(), smallRoot(tb)...)
 		dir, err := os.MkdirTemp("", "apptainer-test-") //nolint:usetesting // it outlives this test
 		if err == nil {
 			err = errors.Join(os.Chmod(dir, 0o755), os.Link(made, filepath.Join(dir, "shell.sif")))
@@ -161,12 +175,12 @@ func shellImage(tb testing.TB) string {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		sharedImage.path = filepath.Join(dir, "shell.sif")
+		shared.path = filepath.Join(dir, "shell.sif")
 	})
-	if sharedImage.path == "" {
+	if shared.path == "" {
 		tb.Fatal("the image could not be made: see the first test that needs it")
 	}
-	return sharedImage.path
+	return shared.path
 }
 
 // run is a container run by an ordinary user.

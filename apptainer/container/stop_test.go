@@ -137,7 +137,7 @@ func (w way) victims() []string {
 // victim is the process id of a part; 0 when there is none.
 func (r *run) victim(part string, parts []process) int {
 	named := func(name string) int {
-		if i := slices.IndexFunc(parts, func(p process) bool { return p.name == name }); i >= 0 {
+		if i := slices.IndexFunc(parts, func(p process) bool { return strings.HasPrefix(p.name, name) }); i >= 0 {
 			return parts[i].pid
 		}
 		return 0
@@ -148,7 +148,7 @@ func (r *run) victim(part string, parts []process) int {
 	case "init", "client":
 		return parts[0].pid
 	case "apptainer":
-		return parts[1].pid
+		return named("starter") // or starter-suid
 	case "enter":
 		return named("init")
 	}
@@ -169,6 +169,9 @@ func TestFidelityKillingAnyPartLeavesNoProcessAndNoMount(t *testing.T) {
 				r.awaitBegun()
 				parts := r.processes()
 				pid := r.victim(victim, parts)
+				if pid == 0 && w.plain() && victim == "squashfuse_ll" {
+					t.Skip("the kernel serves the image")
+				}
 				if pid == 0 {
 					t.Fatalf("no %s among %v", victim, parts)
 				}
@@ -176,7 +179,7 @@ func TestFidelityKillingAnyPartLeavesNoProcessAndNoMount(t *testing.T) {
 				switch {
 				case victim == "caller":
 					_ = r.cmd.Wait()
-				case w.Apptainer != nil && victim == "squashfuse_ll":
+				case w.plain() && victim == "squashfuse_ll":
 					// Apptainer does not look after it: the command goes on without its files.
 					must(t, r.cmd.Process.Signal(syscall.SIGTERM))
 					r.wait()
@@ -203,7 +206,7 @@ func TestFidelityTermToEveryProcessOfTheJobLosesNoExitStatus(t *testing.T) {
 		r := w.start(t, c)
 		r.awaitBegun()
 		for _, p := range r.processes() {
-			if w.Apptainer != nil && strings.Contains(p.name, "fuse") {
+			if w.plain() && strings.Contains(p.name, "fuse") {
 				continue // what Apptainer starts to serve the image heeds TERM
 			}
 			if err := syscall.Kill(p.pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {

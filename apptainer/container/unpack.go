@@ -32,27 +32,8 @@ func (s *initSpec) chooseMount() {
 
 // placeImage has the image's files at rootDir, writable.
 func (c *container) placeImage() error {
-	shared := c.attachImage() == nil
-	if !shared {
-		if err := c.holdImage(); err != nil {
-			return err
-		}
-	}
-	if c.Unpack == "" {
-		var err error
-		if !shared {
-			err = c.mountImage()
-		}
-		if err == nil {
-			err = c.mountOverlay()
-		}
-		if err == nil || errors.Is(err, errStopped) {
-			return err
-		}
-		c.Unpack = err.Error()
-		if err := c.dropImage(); err != nil {
-			return err
-		}
+	if mounted, err := c.mountRoot(); mounted || err != nil {
+		return err
 	}
 	if err := c.unpackImage(); err != nil {
 		return lacking("%s; and the image cannot be unpacked instead: %w", c.Unpack, err)
@@ -60,9 +41,34 @@ func (c *container) placeImage() error {
 	return nil
 }
 
+// mountRoot mounts the image, and the container's root over it. Where that
+// cannot be done here, c.Unpack says why, and nothing of it is left.
+func (c *container) mountRoot() (mounted bool, err error) {
+	shared := c.attachImage() == nil
+	if !shared {
+		if err := c.holdImage(); err != nil {
+			return false, err
+		}
+	}
+	if c.Unpack != "" {
+		return false, nil
+	}
+	if !shared {
+		err = c.mountImage()
+	}
+	if err == nil {
+		err = c.mountOverlay()
+	}
+	if err == nil || errors.Is(err, errStopped) {
+		return err == nil, err
+	}
+	c.Unpack = err.Error()
+	return false, c.dropImage()
+}
+
 // note tells of an image that was unpacked.
 func (c *container) note() string {
-	if c.Unpack == "" {
+	if c.Unpack == "" || c.Apptainer != nil {
 		return ""
 	}
 	return "the image was unpacked for this run alone, which takes time and room on the node: " + c.Unpack

@@ -76,7 +76,7 @@ func (h Host) choose() (Choice, error) {
 		}
 	}
 	if builtin == "" {
-		return Choice{Way: WayBuiltin, Reason: "there is no Apptainer, and the image can be unpacked: " + because}, nil
+		return Choice{Way: WayBuiltin, Reason: "no Apptainer can be used, and the image can be unpacked: " + because}, nil
 	}
 	return Choice{}, lacking("this node can run no container: %s; or an Apptainer with privileges (setuid) has to be installed", because)
 }
@@ -172,13 +172,31 @@ func (w Ways) after(ctx context.Context, c Container, host Host, refused Choice,
 		host = probed
 	}
 	if refused.Way == WayBuiltin {
-		host.Bubblewrap.Lack = why.Error() // or whatever it was: the way is not to be had
+		host.refuse(WayBuiltin, why)
 	}
 	again, err := Choose(c.Way, host)
-	if err != nil || (again.Way == refused.Way && again.Plain == refused.Plain) {
-		return Choice{}, false
+	if err == nil && again.Way == refused.Way && again.Plain == refused.Plain {
+		host.refuse(refused.Way, why)
+		again, err = Choose(c.Way, host)
 	}
-	return again, true
+	return again, err == nil
+}
+
+// refuse has a way not be chosen.
+func (h *Host) refuse(way Way, why error) {
+	switch way {
+	case WayBuiltin:
+		h.Bubblewrap.Lack = why.Error() // or whatever it was
+	case WayApptainer:
+		h.Apptainer.Lack = why.Error()
+	case WaySingularity:
+		h.Singularity.Lack = why.Error()
+	case WayDocker:
+		h.Docker.Lack = why.Error()
+	case WayPodman:
+		h.Podman.Lack = why.Error()
+	case WayAuto:
+	}
 }
 
 // by runs a container by a way.

@@ -19,6 +19,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
+	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
@@ -31,6 +32,8 @@ type way struct {
 	Engine    *container.Engine
 	Ways      *container.Ways
 	Shared    bool // the built-in way, with a share of a mount of the image
+
+	compression string // of its SIFs; empty is the default
 }
 
 // containers is what package worker calls a way.
@@ -59,12 +62,25 @@ func (w way) containers() containers {
 func onEachWay(t *testing.T, test func(t *testing.T, w way)) {
 	t.Helper()
 	for name, find := range map[string]func(testing.TB) way{
-		"builtin":         func(tb testing.TB) way { testenv.Containers(tb); return way{} },
-		"builtin-shared":  func(tb testing.TB) way { testenv.Containers(tb); return way{Shared: true} },
-		"apptainer":       apptainerWay,
-		"apptainer-plain": plainWay,
-		"docker":          dockerWay,
-		"podman":          podmanWay,
+		"builtin":        func(tb testing.TB) way { testenv.Containers(tb); return way{} },
+		"builtin-shared": func(tb testing.TB) way { testenv.Containers(tb); return way{Shared: true} },
+		"apptainer":      apptainerWay,
+		"apptainer-plain": func(tb testing.TB) way {
+			w := plainWay(tb)
+			if w.singularity() {
+				tb.Skip("this Apptainer is a SingularityCE")
+			}
+			return w
+		},
+		"singularity-plain": func(tb testing.TB) way {
+			w := plainWay(tb)
+			if !w.singularity() {
+				tb.Skip("needs SingularityCE, installed setuid, at $CLTEST_APPTAINER")
+			}
+			return w
+		},
+		"docker": dockerWay,
+		"podman": podmanWay,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -84,13 +100,31 @@ func apptainerWay(tb testing.TB) way {
 	return way{Apptainer: &container.Apptainer{Program: program, Enter: enter.Path(tb)}}
 }
 
-// plainWay is Apptainer's without namespaces of our own.
+// plainWay is Apptainer's, or SingularityCE's, without namespaces of our own.
 func plainWay(tb testing.TB) way {
 	tb.Helper()
 	w := apptainerWay(tb)
 	w.Apptainer.Plain = true
+	if w.singularityCE(tb) {
+		w.compression = "gzip" // TestCompressionThatApptainerDoesNotKnowIsNamed
+	}
 	return w
 }
+
+// singularityCE says whether the Apptainer of this machine is one.
+func (w way) singularityCE(tb testing.TB) bool {
+	tb.Helper()
+	said, err := exec.Command(w.Apptainer.Program, "--version").Output()
+	must(tb, err)
+	return strings.HasPrefix(string(said), "singularity")
+}
+
+// plain says whether it is Apptainer's without namespaces of ours.
+func (w way) plain() bool { return w.Apptainer != nil && w.Apptainer.Plain }
+
+// singularity says whether it is SingularityCE's without namespaces of ours, which
+// reads no zstd and has the command run as the user.
+func (w way) singularity() bool { return w.plain() && w.compression != "" }
 
 // dockerWay is by a Docker daemon that lets the ordinary user in.
 func dockerWay(tb testing.TB) way {
@@ -208,7 +242,7 @@ var enter = testenv.Program{Package: "./testdata/enter"}
 func (w way) image(tb testing.TB, config v1.Config, files ...imagetest.File) container.Container {
 	tb.Helper()
 	if w.Engine == nil {
-		return container.Container{SIF: sif(tb, config, files...)}
+		return container.Container{SIF: convert(tb, apptainer.Converter{Compression: w.compression}, config, files...)}
 	}
 	image := w.load(tb, config, files...)
 	tb.Cleanup(func() { w.call(tb, "rmi", "--force", image) })
@@ -219,7 +253,7 @@ func (w way) image(tb testing.TB, config v1.Config, files ...imagetest.File) con
 func (w way) shellImage(tb testing.TB) container.Container {
 	tb.Helper()
 	if w.Engine == nil {
-		return container.Container{SIF: shellImage(tb)}
+		return container.Container{SIF: compressedShellImage(tb, w.compression)}
 	}
 	engines.mu.Lock()
 	shared := engines.images[w.Engine.Program]
