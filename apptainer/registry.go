@@ -52,6 +52,9 @@ type Registry struct {
 	// refuses all. It must not wait for a writer of a named pipe. FilesBelow
 	// makes one.
 	Open func(path string) (*os.File, error)
+	// Closed says whether a local file of an image, which is open, is closed to people
+	// who are not to have the image by other ways either; nil says that none is.
+	Closed func(f *os.File) bool
 }
 
 // Image is one image of one platform, by digest.
@@ -72,6 +75,8 @@ type Image struct {
 	// Private says that the image was got with a login. Then it must not
 	// answer for somebody else: Refresh says what it is to theirs.
 	Private bool
+	// Closed says that it is read from a file that Registry.Closed names.
+	Closed bool
 }
 
 // Pinned gives the image's full name with its digest, which names the same
@@ -127,7 +132,8 @@ func (r Registry) resolve(ctx context.Context, ref Reference) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	return Image{Reference: ref, Digest: digest, Listed: top.digest.String(), Architecture: want.architecture, Private: top.private}, nil
+	closed := r.closed(ctx, s, digest)
+	return Image{Reference: ref, Digest: digest, Listed: top.digest.String(), Architecture: want.architecture, Private: top.private, Closed: closed}, nil
 }
 
 func (r Registry) refresh(ctx context.Context, img Image) (Image, error) {
@@ -146,7 +152,7 @@ func (r Registry) refresh(ctx context.Context, img Image) (Image, error) {
 	if now != img.Listed {
 		return r.resolve(ctx, img.Reference)
 	}
-	img.Private = private
+	img.Private, img.Closed = private, r.closed(ctx, s, img.Digest)
 	return img, nil
 }
 
