@@ -68,7 +68,11 @@ func (b *blobReader) resume(broke error) error {
 	if errors.Is(broke, io.EOF) {
 		broke = io.ErrUnexpectedEOF
 	}
-	err := b.body.from.worded(broke)
+	from := b.body.from
+	if errors.Is(broke, errStalled) {
+		from.down.Store(from.mirror) // others are asked first
+	}
+	err := from.worded(broke)
 	for {
 		if b.idle++; b.at-b.since >= resumedAfter {
 			b.idle = 0
