@@ -3,7 +3,10 @@ package apptainer_test
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -82,6 +85,28 @@ func TestLayerThatChangesBetweenItsReadingsIsRefused(t *testing.T) {
 	}
 }
 
+// closing has words of its own for the end of a request's context, as connections
+// have now and then.
+type closing struct{ http.RoundTripper }
+
+func (c closing) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := c.RoundTripper.RoundTrip(req)
+	if err == nil {
+		resp.Body = closed{resp.Body}
+	}
+	return resp, err
+}
+
+type closed struct{ io.ReadCloser }
+
+func (c closed) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	if errors.Is(err, context.Canceled) {
+		err = &net.OpError{Op: "read", Net: "tcp", Err: net.ErrClosed}
+	}
+	return n, err
+}
+
 func TestConversionEndsWithItsToolWhateverTheRegistryDoes(t *testing.T) {
 	t.Parallel()
 	stream := imagetest.TarStream(t, imagetest.Regular("a", strings.Repeat("x", 4<<20)))
@@ -105,7 +130,7 @@ func TestConversionEndsWithItsToolWhateverTheRegistryDoes(t *testing.T) {
 				return true
 			}
 			c := apptainer.Converter{Source: imagetest.Source(), Mksquashfs: toolThat(t, "echo 'FATAL ERROR: it does not want to' >&2; exit 1")}
-			c.Source.Stall = time.Hour
+			c.Source.Stall, c.Source.Transport = time.Hour, closing{http.DefaultTransport}
 			failedConversion(t, c, img, false, "it does not want to")
 		})
 	}

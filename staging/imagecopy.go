@@ -6,7 +6,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
+	"syscall"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/cache"
@@ -20,11 +22,17 @@ func (im *Images) askFile(ctx context.Context, owner string, ref source.Referenc
 		err = fits(d, im.architecture(architecture))
 	}
 	if err != nil {
-		return found{}, &Error{What: "image " + ref.String(), Err: err, Retry: transient(err)}
+		return found{}, &Error{What: "image " + ref.String(), Err: err, Retry: transient(err) && !isAbsent(err)}
 	}
 	img := source.Image{Reference: ref, Digest: d.Digest, Architecture: im.architecture(architecture)}
 	key := cache.Key{Kind: sifKind, ID: img.Digest + " " + img.Architecture + " as it was"}
 	return found{Image: img, key: key, file: d.Path}, nil
+}
+
+// isAbsent says that a file is not there. A bundle waits for one that was made on
+// another host a moment ago; who names it on a command line is to hear it at once.
+func isAbsent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
 // copyFile brings a copy of a SIF in.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"runtime"
@@ -25,11 +26,12 @@ type Source struct {
 	// reads proxies from the environment. Certificates of hosts are applied
 	// to an *http.Transport only.
 	Transport http.RoundTripper
-	// Wrap is put around what carries the requests, to bound the rate of their
-	// answers; nil for nothing.
-	Wrap func(http.RoundTripper) http.RoundTripper
+	// Reader, where it is set, is put before what registries send, such as to bound
+	// its rate. The time that it takes itself is not the registry's.
+	Reader func(ctx context.Context, r io.Reader) io.Reader
 	// Stall is how long a registry may stay silent before a request or a
-	// layer's connection is given up; zero means one minute.
+	// layer's connection is given up; zero means one minute. A connection that
+	// brings less than a thousand bytes a second in that time is given up as well.
 	Stall time.Duration
 	// RetryDelay is how long after a first failure of the network or the
 	// registry a request is made again, and once more after three times that;
