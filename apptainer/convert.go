@@ -8,19 +8,19 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/flatten"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
 // Converter writes images as SIFs. The zero value is usable, and a Converter
 // may be used by several goroutines at once.
 type Converter struct {
-	// Registry is where images come from.
-	Registry Registry
+	// Source is where images come from.
+	Source source.Source
 	// TempDir holds an image's compressed layers while it is converted, in a
 	// directory named for the image; empty means the directory that the SIF is
 	// written to.
@@ -99,7 +99,7 @@ func levelsUpTo(highest int) string {
 // image's digests, and flushed; else there is none. Owners, modes, time stamps
 // in whole seconds, hard links, file capabilities and attributes of users are
 // the image's; other extended attributes are dropped, and the root directory
-// belongs to who converts it. An error is an *ImageError; it wraps ctx's when that
+// belongs to who converts it. An error is an *source.ImageError; it wraps ctx's when that
 // ended first.
 //
 // After an error that is Transient, but for a full disk, the layers that came
@@ -109,7 +109,7 @@ func levelsUpTo(highest int) string {
 //
 // A progress that is not nil is called from one goroutine at a time, and must
 // return quickly.
-func (c Converter) Convert(ctx context.Context, img Image, dst string, progress func(Progress)) error {
+func (c Converter) Convert(ctx context.Context, img source.Image, dst string, progress func(Progress)) error {
 	parent := c.TempDir
 	if parent == "" {
 		parent = filepath.Dir(dst)
@@ -118,46 +118,45 @@ func (c Converter) Convert(ctx context.Context, img Image, dst string, progress 
 	}
 	dir, err := useLayersDir(parent, img.Digest, c.TempDir != "")
 	if err != nil {
-		return imageError(ctx, img.Reference, err)
+		return imageError(ctx, img, err)
 	}
 	defer dir.letGo()
 	err = c.convert(ctx, img, dir.path, dst, progress)
-	failed := imageError(ctx, img.Reference, err)
-	var e *ImageError
-	if errors.As(failed, &e) && e.Transient() && !dir.own && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+	failed := imageError(ctx, img, err)
+	var e *source.ImageError
+	if errors.As(failed, &e) && e.Transient() && !dir.own && !isFull(err) {
 		return failed
 	}
 	if cleanErr := dir.remove(); failed == nil && cleanErr != nil {
-		return imageError(ctx, img.Reference, errors.Join(cleanErr, os.Remove(dst)))
+		return imageError(ctx, img, errors.Join(cleanErr, os.Remove(dst)))
 	}
 	return failed
 }
 
-func (c Converter) convert(ctx context.Context, img Image, dir, dst string, progress func(Progress)) error {
+func (c Converter) convert(ctx context.Context, img source.Image, dir, dst string, progress func(Progress)) error {
 	if err := c.Check(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	image, err := c.Registry.open(ctx, img)
+	image, err := c.Source.Open(ctx, img)
 	if err != nil {
 		return err
 	}
-	defer image.close()
-	made, err := readContents(image, img.Architecture, c.room())
-	if err != nil {
+	defer image.Close()
+	if err := checkImage(image, img.Architecture, c.room()); err != nil {
 		return err
 	}
-	l := c.newLayers(dir, image, made, progress)
+	l := c.newLayers(dir, image, progress)
 	if err := c.makeRoom(l, dir, filepath.Dir(dst)); err != nil {
 		return err
 	}
 	pulled := make(chan error, 1)
 	go func() {
-		err := l.pull(ctx, image.blob, l.report)
+		err := l.pull(ctx, image.Blob, l.report)
 		pulled <- err
 	}()
-	err = c.write(ctx, img, made.config, l, dst)
+	err = c.write(ctx, img, image.Config, l, dst)
 	if err != nil {
 		cancel()
 	}
@@ -169,17 +168,17 @@ func (c Converter) convert(ctx context.Context, img Image, dir, dst string, prog
 }
 
 // newLayers makes ready to pull layers into dir, or to read them where they lie.
-func (c Converter) newLayers(dir string, image *opened, made contents, progress func(Progress)) *layers {
-	l := &layers{diffIDs: made.config.RootFS.DiffIDs, verified: make([]bool, len(made.layers)), report: &reporter{fn: progress}}
+func (c Converter) newLayers(dir string, image *source.Opened, progress func(Progress)) *layers {
+	l := &layers{diffIDs: image.Config.RootFS.DiffIDs, verified: make([]bool, len(image.Manifest.Layers)), report: &reporter{fn: progress}}
 	l.room.Store(c.room())
 	known := map[v1.Hash]*blob{}
-	for _, desc := range made.layers {
+	for _, desc := range image.Manifest.Layers {
 		b := known[desc.Digest]
 		if b == nil {
 			b = newBlob(dir, desc)
 			known[desc.Digest] = b
-			if image.isLocal() { // what it unpacks to is checked
-				b.local = func(ctx context.Context) (io.ReadCloser, error) { return image.blob(ctx, desc, 0) }
+			if image.IsLocal() { // what it unpacks to is checked
+				b.local = func(ctx context.Context) (io.ReadCloser, error) { return image.Blob(ctx, desc, 0) }
 			} else {
 				l.report.toPull += desc.Size
 			}
@@ -192,7 +191,7 @@ func (c Converter) newLayers(dir string, image *opened, made contents, progress 
 
 // write flattens the layers into dst. When they hold what could not be known
 // while they were read, it is done again.
-func (c Converter) write(ctx context.Context, img Image, config *v1.ConfigFile, l *layers, dst string) error {
+func (c Converter) write(ctx context.Context, img source.Image, config *v1.ConfigFile, l *layers, dst string) error {
 	w := sifWriter{converter: c, image: img, config: config}
 	w.flat = flatten.New(
 		flatten.Layers{

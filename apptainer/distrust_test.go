@@ -3,9 +3,10 @@ package apptainer_test
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"errors"
-	"fmt"
-	"math"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
 // toolThat says that it is a mksquashfs that reads tar streams, and does what a
@@ -61,9 +63,9 @@ func TestLayerThatChangesBetweenItsReadingsIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	opened := 0
-	c := apptainer.Converter{Registry: local(dir)}
-	open := c.Registry.Open
-	c.Registry.Open = func(path string) (*os.File, error) {
+	c := apptainer.Converter{Source: source.Source{OpenFile: source.FilesBelow(dir)}}
+	open := c.Source.OpenFile
+	c.Source.OpenFile = func(path string) (*os.File, error) {
 		if filepath.Base(path) == digest.Hex {
 			if opened++; opened == 2 {
 				if err := os.WriteFile(path, bytes.Replace(stream, []byte("right"), []byte("wrong"), 1), 0o600); err != nil {
@@ -73,7 +75,7 @@ func TestLayerThatChangesBetweenItsReadingsIsRefused(t *testing.T) {
 		}
 		return open(path)
 	}
-	resolved, err := c.Registry.Resolve(t.Context(), reference(t, "oci:"+dir))
+	resolved, err := c.Source.Resolve(t.Context(), imagetest.Reference(t, "oci:"+dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,6 +83,28 @@ func TestLayerThatChangesBetweenItsReadingsIsRefused(t *testing.T) {
 	if opened != 2 {
 		t.Errorf("the layer was read %d times", opened)
 	}
+}
+
+// closing has words of its own for the end of a request's context, as connections
+// have now and then.
+type closing struct{ http.RoundTripper }
+
+func (c closing) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := c.RoundTripper.RoundTrip(req)
+	if err == nil {
+		resp.Body = closed{resp.Body}
+	}
+	return resp, err
+}
+
+type closed struct{ io.ReadCloser }
+
+func (c closed) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	if errors.Is(err, context.Canceled) {
+		err = &net.OpError{Op: "read", Net: "tcp", Err: net.ErrClosed}
+	}
+	return n, err
 }
 
 func TestConversionEndsWithItsToolWhateverTheRegistryDoes(t *testing.T) {
@@ -91,7 +115,7 @@ func TestConversionEndsWithItsToolWhateverTheRegistryDoes(t *testing.T) {
 			t.Parallel()
 			reg := imagetest.Start(t)
 			layer := static.NewLayer(stream, types.OCIUncompressedLayer)
-			img := resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, layer)))
+			img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, layer)))
 			digest, err := layer.Digest()
 			if err != nil {
 				t.Fatal(err)
@@ -105,8 +129,8 @@ func TestConversionEndsWithItsToolWhateverTheRegistryDoes(t *testing.T) {
 				<-r.Context().Done()
 				return true
 			}
-			c := apptainer.Converter{Registry: quick(), Mksquashfs: toolThat(t, "echo 'FATAL ERROR: it does not want to' >&2; exit 1")}
-			c.Registry.Stall = time.Hour
+			c := apptainer.Converter{Source: imagetest.Source(), Mksquashfs: toolThat(t, "echo 'FATAL ERROR: it does not want to' >&2; exit 1")}
+			c.Source.Stall, c.Source.Transport = time.Hour, closing{http.DefaultTransport}
 			failedConversion(t, c, img, false, "it does not want to")
 		})
 	}
@@ -116,13 +140,13 @@ func TestToolThatEndsWellBeforeItHasReadAllHasFailed(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)
 	file := imagetest.Regular("a", strings.Repeat("x", 4<<20))
-	img := resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, file)))))
+	img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, file)))))
 	// It leaves what looks like a file system.
-	c := apptainer.Converter{Registry: quick(), Mksquashfs: toolThat(t, `head -c 100000 >/dev/null
+	c := apptainer.Converter{Source: imagetest.Source(), Mksquashfs: toolThat(t, `head -c 100000 >/dev/null
 while [ "$1" != -offset ]; do [ "$1" = -tar ] || out=${out:-$2}; shift; done
 mkdir -p "$out.empty" && exec mksquashfs "$out.empty" "$out" -offset "$2" -noappend -quiet`)}
 	failed := c.Convert(t.Context(), img, filepath.Join(t.TempDir(), "x.sif"), nil)
-	wantImageError(t, failed, true, "ended before it had read all")
+	imagetest.WantError(t, failed, true, "ended before it had read all")
 }
 
 func TestUnpackedTreeThatAKilledConversionLeftIsInNobodysWay(t *testing.T) {
@@ -135,7 +159,7 @@ func TestUnpackedTreeThatAKilledConversionLeftIsInNobodysWay(t *testing.T) {
 	if err := errors.Join(os.WriteFile(filepath.Join(path+".tree", "root", "shut", "in"), nil, 0o400), os.Chmod(filepath.Join(path+".tree", "root", "shut"), 0o500)); err != nil {
 		t.Fatal(err)
 	}
-	c := apptainer.Converter{Registry: quick(), Mksquashfs: oldMksquashfs(t), Tar2sqfs: "/nonexistent"}
+	c := apptainer.Converter{Source: imagetest.Source(), Mksquashfs: oldMksquashfs(t), Tar2sqfs: "/nonexistent"}
 	if err := c.Convert(t.Context(), img, path, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -144,41 +168,10 @@ func TestUnpackedTreeThatAKilledConversionLeftIsInNobodysWay(t *testing.T) {
 	}
 }
 
-func TestSizesThatAreBeyondAllBoundsAreRefusedBeforeAnythingIsPulled(t *testing.T) {
-	t.Parallel()
-	for name, size := range map[string]int64{"sum that overflows": math.MaxInt64/2 + 1, "larger than any image": 1 << 60} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			reg := imagetest.Start(t)
-			a := static.NewLayer(imagetest.TarStream(t, imagetest.Regular("a", "1")), types.OCIUncompressedLayer)
-			b := static.NewLayer(imagetest.TarStream(t, imagetest.Regular("b", "2")), types.OCIUncompressedLayer)
-			img := imagetest.Image(t, v1.Config{}, a, b)
-			pushed := reg.Push(t, "x", img)
-			raw, err := img.RawManifest()
-			if err != nil {
-				t.Fatal(err)
-			}
-			lying := bytes.ReplaceAll(raw, []byte(`"size":2048,`), fmt.Appendf(nil, `"size":%d,`, size))
-			if bytes.Count(lying, fmt.Append(nil, size)) != 2 {
-				t.Fatalf("%s", lying)
-			}
-			reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
-				if strings.Contains(r.URL.Path, "/manifests/") {
-					w.Header().Set("Content-Type", string(types.DockerManifestSchema2))
-					_, _ = w.Write(lying)
-					return true
-				}
-				return false
-			}
-			failedConversion(t, apptainer.Converter{Registry: quick()}, resolve(t, pushed), false, "unpacks to more than is allowed")
-		})
-	}
-}
-
 // A bundle does not fail over what its image has nothing to do with.
 func TestTroubleOfTheHostMayPass(t *testing.T) {
 	t.Parallel()
-	img := resolve(t, imagetest.Start(t).Push(t, "x", tiny(t, "content")))
+	img := imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", imagetest.Tiny(t, "content")))
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -197,7 +190,7 @@ func TestTroubleOfTheHostMayPass(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test.c.Registry = quick()
+			test.c.Source = imagetest.Source()
 			failedConversion(t, test.c, img, test.transient, test.words)
 		})
 	}
@@ -208,9 +201,9 @@ func TestFurtherNamesOfADeviceAreUnpacked(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)
 	null := imagetest.File{Header: tar.Header{Typeflag: tar.TypeChar, Name: "null", Mode: 0o666, Devmajor: 1, Devminor: 3}}
-	img := resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, null, imagetest.Hardlink("zero", "null"))))))
+	img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, null, imagetest.Hardlink("zero", "null"))))))
 	path := filepath.Join(t.TempDir(), "x.sif")
-	c := apptainer.Converter{Registry: quick(), Mksquashfs: oldMksquashfs(t), Tar2sqfs: "/nonexistent"}
+	c := apptainer.Converter{Source: imagetest.Source(), Mksquashfs: oldMksquashfs(t), Tar2sqfs: "/nonexistent"}
 	if err := c.Convert(t.Context(), img, path, nil); err != nil {
 		t.Fatal(err)
 	}

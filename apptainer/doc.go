@@ -1,16 +1,14 @@
-// Package apptainer brings container images to a cluster.
+// Package apptainer converts container images to SIFs, the single-file format of
+// Apptainer.
 //
-// [ParseReference] reads a name as Docker and Apptainer do: of an image in a
-// registry, in an archive that docker save made, in an OCI layout, or of a SIF.
-// [Registry.Resolve] turns it into the digest of one platform's manifest, with
-// the logins, mirrors and certificates that the site has, and
-// [Converter.Convert] writes
-// that image as a SIF, the single-file format of Apptainer: the layers are
-// pulled in parallel, flattened, and streamed into a squashfs that stands at
-// its place in the SIF from the first byte. The files in it depend on the image's
-// digest, its architecture and [Converter.Settings] alone; only the SIF's definition
-// names where the image came from. What cannot be converted exactly is refused in
-// words, with an [*ImageError].
+// [Converter.Convert] takes an image that a [source.Source] has resolved, from
+// wherever that finds it: the layers are pulled in parallel, flattened, and
+// streamed into a squashfs that stands at its place in the SIF from the first
+// byte. The files in it depend on the image's digest, its architecture and
+// [Converter.Settings] alone; only the SIF's definition names where the image came
+// from. What cannot be converted exactly is refused in words, with a
+// [*source.ImageError]. [Converter.Pull] brings an image as an OCI layout, to be
+// converted elsewhere.
 //
 // To run it is the work of [github.com/cl-slurm/cl-slurm/apptainer/container].
 //

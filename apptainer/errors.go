@@ -5,85 +5,32 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
-	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// ImageError says why an image could not be brought here. It reads as one
-// sentence with the image's name.
-type ImageError struct {
-	// Image is the reference as the user wrote it.
-	Image string
-	// Err is the cause.
-	Err error
-	// RetryAfter is how long from now the registry wants to be left alone;
-	// zero when it did not say.
-	RetryAfter time.Duration
-
-	transient bool
+// trouble is of this host's disks and programs, and may pass. It says something
+// plainer than its cause.
+type trouble struct {
+	text  string
+	cause error // nil for none
 }
 
-// NewImageError is an error about an image that another process found.
-func NewImageError(image string, err error, transient bool) *ImageError {
-	return &ImageError{Image: image, Err: err, transient: transient}
+func (t trouble) Error() string { return t.text }
+func (t trouble) Unwrap() error { return t.cause }
+
+// Transient says so to source.WrapError.
+func (trouble) Transient() bool { return true }
+
+// isFull says whether a disk has no room left, or a user's share of it.
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// Error gives the sentence.
-func (e *ImageError) Error() string { return fmt.Sprintf("image %q: %v", e.Image, e.Err) }
-
-// Unwrap returns the cause.
-func (e *ImageError) Unwrap() error { return e.Err }
-
-// Transient says whether the same request may succeed later without its user
-// changing it: trouble with the network, the registry, the site's own logins,
-// this host's disks and programs, or the caller's own context. An unknown
-// image, a missing platform or an unsupported layer is not.
-func (e *ImageError) Transient() bool { return e.transient }
-
-// imageError puts err, from whatever source, in words about the image. An error
-// that came with the end of ctx is that.
-func imageError(ctx context.Context, ref Reference, err error) error {
-	if err == nil {
-		return nil
+// imageError puts what went wrong with an image in words about it; nil stays nil.
+func imageError(ctx context.Context, img source.Image, err error) error {
+	if isFull(err) {
+		err = trouble{fmt.Sprintf("no space left for converting it: %v", err), err}
 	}
-	e := &ImageError{Image: ref.String(), Err: err}
-	var said sentence
-	switch {
-	case ctx.Err() != nil:
-		e.Err, e.transient = ctx.Err(), true
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		e.Err, e.transient = fmt.Errorf("no space left for converting it: %w", err), true
-	case errors.As(err, &said):
-		e.transient, e.RetryAfter = said.transient, said.after
-	default:
-		e.transient = isHosts(err)
-	}
-	return e
+	return source.WrapError(ctx, img.Reference, err)
 }
-
-// isHosts says whether the system has refused something that has nothing to do
-// with what the image is, such as to read a disk.
-func isHosts(err error) bool {
-	var number syscall.Errno
-	if !errors.As(err, &number) {
-		return false
-	}
-	switch number { //nolint:exhaustive // of all these come from names and counts in an image, or from a caller
-	case syscall.EEXIST, syscall.EINVAL, syscall.EISDIR, syscall.ELOOP, syscall.EMLINK, syscall.ENAMETOOLONG:
-		return false
-	}
-	return true
-}
-
-// sentence is an error that says something plainer than its cause.
-type sentence struct {
-	text      string
-	cause     error
-	transient bool
-	after     time.Duration // how long a registry wants to be left alone
-}
-
-func (s sentence) Error() string { return s.text }
-func (s sentence) Unwrap() error { return s.cause }
-
-// errStalled is the cause when a registry stops sending.
-var errStalled error = sentence{text: "the registry has stopped sending", transient: true}

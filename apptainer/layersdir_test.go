@@ -20,7 +20,7 @@ func TestConversionsOfOneImageInOneDirectoryLeaveEachOtherAlone(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)
 	layer := imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", "content")))
-	img := resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, layer)))
+	img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, layer)))
 	digest, err := layer.Digest()
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func TestConversionsOfOneImageInOneDirectoryLeaveEachOtherAlone(t *testing.T) {
 		}
 		return false
 	}
-	c := apptainer.Converter{Registry: quick(), TempDir: t.TempDir()}
+	c := apptainer.Converter{Source: imagetest.Source(), TempDir: t.TempDir()}
 	dir, slow := t.TempDir(), make(chan error, 1)
 	go func() { slow <- c.Convert(t.Context(), img, filepath.Join(dir, "slow.sif"), nil) }()
 	<-asked

@@ -9,6 +9,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
@@ -17,70 +18,49 @@ import (
 // on with, also after it was killed. Files of other images in dir stay, and are
 // listed no more.
 //
-// An error is an *ImageError; it wraps ctx's when that ended first. A progress
+// An error is an *source.ImageError; it wraps ctx's when that ended first. A progress
 // that is not nil is called as Convert's.
-func (c Converter) Pull(ctx context.Context, img Image, dir string, progress func(Progress)) (Image, error) {
+func (c Converter) Pull(ctx context.Context, img source.Image, dir string, progress func(Progress)) (source.Image, error) {
 	pulled, err := c.pullTo(ctx, img, dir, progress)
 	if err != nil {
-		return Image{}, imageError(ctx, img.Reference, err)
+		return source.Image{}, imageError(ctx, img, err)
 	}
 	return pulled, nil
 }
 
-func (c Converter) pullTo(ctx context.Context, img Image, dir string, progress func(Progress)) (Image, error) {
-	ref, err := ParseReference(string(OCILayout) + ":" + dir)
+func (c Converter) pullTo(ctx context.Context, img source.Image, dir string, progress func(Progress)) (source.Image, error) {
+	ref, err := source.ParseReference(string(source.OCILayout) + ":" + dir)
 	if err != nil {
-		return Image{}, err
+		return source.Image{}, err
 	}
-	image, err := c.Registry.open(ctx, img)
+	image, err := c.Source.Open(ctx, img)
 	if err != nil {
-		return Image{}, err
+		return source.Image{}, err
 	}
-	defer image.close()
-	made, err := readContents(image, img.Architecture, c.room())
-	if err != nil {
-		return Image{}, err
+	defer image.Close()
+	if err := checkImage(image, img.Architecture, c.room()); err != nil {
+		return source.Image{}, err
 	}
-	l := c.newLayers(dir, image, made, progress)
+	l := c.newLayers(dir, image, progress)
 	if err := c.makeRoom(l, dir, ""); err != nil {
-		return Image{}, err
+		return source.Image{}, err
 	}
-	if err := l.pull(ctx, image.blob, l.report); err != nil {
-		return Image{}, err
+	if err := l.pull(ctx, image.Blob, l.report); err != nil {
+		return source.Image{}, err
 	}
 	if err := writeLayout(dir, image, img.Architecture); err != nil {
-		return Image{}, err
+		return source.Image{}, err
 	}
-	return Image{Reference: ref, Digest: img.Digest, Architecture: img.Architecture, Origin: img.Pinned()}, nil
+	return source.Image{Reference: ref, Digest: img.Digest, Architecture: img.Architecture, Origin: img.Pinned()}, nil
 }
 
 // writeLayout writes what makes a layout of the blobs in dir; its index comes
 // last.
-func writeLayout(dir string, image v1.Image, architecture string) error {
-	manifest, err := image.RawManifest()
-	if err != nil {
-		return fmt.Errorf("read the manifest: %w", err)
-	}
-	config, err := image.RawConfigFile()
-	if err != nil {
-		return fmt.Errorf("read the configuration: %w", err)
-	}
-	configDigest, err := image.ConfigName()
-	if err != nil {
-		return fmt.Errorf("read the configuration: %w", err)
-	}
-	digest, err := image.Digest()
-	if err != nil {
-		return fmt.Errorf("read the manifest: %w", err)
-	}
-	mediaType, err := image.MediaType()
-	if err != nil {
-		return fmt.Errorf("read the manifest: %w", err)
-	}
+func writeLayout(dir string, image *source.Opened, architecture string) error {
 	index, err := json.Marshal(v1.IndexManifest{
 		SchemaVersion: 2, MediaType: types.OCIImageIndex,
 		Manifests: []v1.Descriptor{{
-			MediaType: mediaType, Size: int64(len(manifest)), Digest: digest,
+			MediaType: image.MediaType, Size: int64(len(image.RawManifest)), Digest: image.Digest,
 			Platform: &v1.Platform{OS: "linux", Architecture: architecture},
 		}},
 	})
@@ -91,8 +71,8 @@ func writeLayout(dir string, image v1.Image, architecture string) error {
 		name string
 		data []byte
 	}{
-		{filepath.Join("blobs", "sha256", digest.Hex), manifest},
-		{filepath.Join("blobs", "sha256", configDigest.Hex), config},
+		{filepath.Join("blobs", "sha256", image.Digest.Hex), image.RawManifest},
+		{filepath.Join("blobs", "sha256", image.Manifest.Config.Digest.Hex), image.RawConfig},
 		{"oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`)},
 		{"index.json", index},
 	} {

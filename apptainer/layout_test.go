@@ -11,6 +11,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -30,7 +31,7 @@ func TestPulledImageIsConvertedWithoutTheRegistry(t *testing.T) {
 		return away.Load()
 	}
 	img := oddImage(t, reg)
-	c := apptainer.Converter{Registry: quick()}
+	c := apptainer.Converter{Source: imagetest.Source()}
 	direct := filepath.Join(t.TempDir(), "x.sif")
 	if err := c.Convert(t.Context(), img, direct, nil); err != nil {
 		t.Fatal(err)
@@ -49,7 +50,7 @@ func TestPulledImageIsConvertedWithoutTheRegistry(t *testing.T) {
 	}
 	away.Store(true)
 	path := filepath.Join(t.TempDir(), "x.sif")
-	if err := (apptainer.Converter{Registry: apptainer.Registry{Open: apptainer.FilesBelow(dir)}}).Convert(t.Context(), pulled, path, nil); err != nil {
+	if err := (apptainer.Converter{Source: source.Source{OpenFile: source.FilesBelow(dir)}}).Convert(t.Context(), pulled, path, nil); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 1 {
@@ -72,7 +73,7 @@ func TestPulledImageIsConvertedWithoutTheRegistry(t *testing.T) {
 		if err := os.WriteFile(blob, spoiled, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		failedConversion(t, apptainer.Converter{Registry: apptainer.Registry{Open: apptainer.FilesBelow(dir)}}, pulled, false, "")
+		failedConversion(t, apptainer.Converter{Source: source.Source{OpenFile: source.FilesBelow(dir)}}, pulled, false, "")
 		if err := os.WriteFile(blob, whole, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/flatten"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
 // Layers of one image that are pulled at a time, and how many an image may
@@ -19,40 +20,26 @@ const (
 	maxLayers   = 1000
 )
 
-// contents is what an image is made of.
-type contents struct {
-	config *v1.ConfigFile
-	layers []v1.Descriptor // the lowest first
-}
-
-// readContents reads what the image is made of and refuses what is not handled.
-// room is how many bytes its layers may have together.
-func readContents(image v1.Image, architecture string, room int64) (c contents, err error) {
-	manifest, err := image.Manifest()
-	if err != nil {
-		return c, fmt.Errorf("read the manifest: %w", err)
+// checkImage refuses what is not handled. room is how many bytes the image's layers
+// may have together.
+func checkImage(image *source.Opened, architecture string, room int64) error {
+	if err := checkPlatform(image.Config, architecture); err != nil {
+		return err // before its layers: those of a Windows image are odd, too
 	}
-	c.layers = manifest.Layers
-	if c.config, err = image.ConfigFile(); err != nil {
-		return c, fmt.Errorf("read the configuration: %w", err)
-	}
-	if err := checkPlatform(c.config, architecture); err != nil {
-		return c, err // before its layers: those of a Windows image are odd, too
-	}
-	for i, l := range c.layers {
+	layers, diffIDs := image.Manifest.Layers, image.Config.RootFS.DiffIDs
+	for i, l := range layers {
 		err := checkLayer(l)
 		if err == nil && l.Size > room {
 			err = flatten.ErrTooLarge
 		}
 		if room -= l.Size; err != nil {
-			return c, fmt.Errorf("layer %d of %d: %w", i+1, len(c.layers), err)
+			return fmt.Errorf("layer %d of %d: %w", i+1, len(layers), err)
 		}
 	}
-	if len(c.layers) != len(c.config.RootFS.DiffIDs) || len(c.layers) > maxLayers {
-		return c, fmt.Errorf("its manifest lists %d layers, its configuration %d, and at most %d are handled",
-			len(c.layers), len(c.config.RootFS.DiffIDs), maxLayers)
+	if len(layers) != len(diffIDs) || len(layers) > maxLayers {
+		return fmt.Errorf("its manifest lists %d layers, its configuration %d, and at most %d are handled", len(layers), len(diffIDs), maxLayers)
 	}
-	return c, nil
+	return nil
 }
 
 func checkPlatform(config *v1.ConfigFile, architecture string) error {

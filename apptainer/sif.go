@@ -17,6 +17,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/flatten"
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
 // launchScript is what Apptainer writes: internal/pkg/build/assemblers/sif.go.
@@ -26,7 +27,7 @@ const launchScript = "#!/usr/bin/env run-singularity\n"
 // writer can make the file and everything else is written after it.
 type sifWriter struct {
 	converter Converter
-	image     Image
+	image     source.Image
 	config    *v1.ConfigFile
 	flat      *flatten.Flattener
 }

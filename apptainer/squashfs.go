@@ -31,7 +31,7 @@ type tool interface {
 }
 
 // errNoTool is the cause when there is nothing to make a squashfs with.
-var errNoTool error = sentence{text: "neither mksquashfs nor tar2sqfs can be started here: install squashfs-tools 4.5 or newer", transient: true}
+var errNoTool error = trouble{text: "neither mksquashfs nor tar2sqfs can be started here: install squashfs-tools 4.5 or newer"}
 
 // findTool picks the best of what is installed: mksquashfs writes into the
 // SIF itself where it reads tar streams (from 4.5 on), tar2sqfs
@@ -128,7 +128,7 @@ func stream(ctx context.Context, c command.Command, flat *flatten.Flattener) err
 	case err != nil:
 		return toolError(err)
 	case unread || ended:
-		return sentence{text: filepath.Base(c.Args[0]) + " ended before it had read all of the image", transient: true}
+		return trouble{text: filepath.Base(c.Args[0]) + " ended before it had read all of the image"}
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func toolError(err error) error {
 		case !ok || !status.Signaled():
 		case slices.Contains([]syscall.Signal{unix.SIGSEGV, unix.SIGABRT, unix.SIGBUS, unix.SIGFPE, unix.SIGILL}, status.Signal()):
 		default:
-			return sentence{text: fmt.Sprintf("write the file system: %v", err), cause: err, transient: true}
+			return trouble{fmt.Sprintf("write the file system: %v", err), err}
 		}
 	}
 	if failed.Stderr == "" {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -40,7 +41,7 @@ exec ` + program + ` "$@"
 }
 
 // oddImage has what is hard to write.
-func oddImage(t *testing.T, reg *imagetest.Registry) apptainer.Image {
+func oddImage(t *testing.T, reg *imagetest.Registry) source.Image {
 	t.Helper()
 	owned := imagetest.Regular("owned", "x")
 	owned.Uid, owned.Gid, owned.Mode = 1234, 77, 0o4711
@@ -54,7 +55,7 @@ func oddImage(t *testing.T, reg *imagetest.Registry) apptainer.Image {
 		imagetest.File{Header: tar.Header{Typeflag: tar.TypeFifo, Name: "pipe", Mode: 0o600}},
 		imagetest.File{Header: tar.Header{Typeflag: tar.TypeChar, Name: "null", Mode: 0o666, Devmajor: 1, Devminor: 3}},
 		imagetest.File{Header: tar.Header{Typeflag: tar.TypeDir, Name: "sticky/", Mode: 0o1777}})
-	return resolve(t, reg.Push(t, "odd", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, lower), imagetest.GzipLayer(t, upper))))
+	return imagetest.Resolve(t, reg.Push(t, "odd", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, lower), imagetest.GzipLayer(t, upper))))
 }
 
 func TestOlderToolsWriteTheSameFileSystem(t *testing.T) {
@@ -74,7 +75,7 @@ func TestOlderToolsWriteTheSameFileSystem(t *testing.T) {
 		{"tar2sqfs alone", apptainer.Converter{Mksquashfs: "/nonexistent/mksquashfs", Nice: 5}},
 		{"a tree", apptainer.Converter{Mksquashfs: old, Tar2sqfs: "/nonexistent/tar2sqfs", Nice: 5}},
 	} {
-		tt.converter.Registry = quick()
+		tt.converter.Source = imagetest.Source()
 		dir := t.TempDir()
 		path := filepath.Join(dir, "x.sif")
 		if err := tt.converter.Convert(t.Context(), img, path, nil); err != nil {
@@ -99,7 +100,7 @@ func TestOlderToolsWriteTheSameFileSystem(t *testing.T) {
 func TestHostWithoutToolsSaysWhatToInstall(t *testing.T) {
 	t.Parallel()
 	img := oddImage(t, imagetest.Start(t))
-	none := apptainer.Converter{Registry: quick(), Mksquashfs: "/nonexistent/mksquashfs", Tar2sqfs: "/nonexistent/tar2sqfs"}
+	none := apptainer.Converter{Source: imagetest.Source(), Mksquashfs: "/nonexistent/mksquashfs", Tar2sqfs: "/nonexistent/tar2sqfs"}
 	failedConversion(t, none, img, true, "install squashfs-tools 4.5 or newer")
 }
 
@@ -120,7 +121,7 @@ func TestFileSystemIsWrittenAsTheSettingsSay(t *testing.T) {
 		if got := tt.converter.Settings(); got != settings {
 			t.Errorf("settings %q, want %q", got, settings)
 		}
-		tt.converter.Registry = quick()
+		tt.converter.Source = imagetest.Source()
 		path := filepath.Join(t.TempDir(), "x.sif")
 		if err := tt.converter.Convert(t.Context(), img, path, nil); err != nil {
 			t.Fatalf("%s: %v", settings, err)

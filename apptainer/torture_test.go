@@ -101,7 +101,7 @@ func TestTortureImageIsWrittenAlikeByAllTools(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := treeBy(t, tt.converter, whole)
-			wantImageError(t, err, false, tt.words)
+			imagetest.WantError(t, err, false, tt.words)
 			img := imageOf(t, tortureLayers(t, tt.refuses)...)
 			want, err := convertedTree(t, img)
 			if err != nil {

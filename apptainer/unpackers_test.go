@@ -60,10 +60,10 @@ func convertedTree(t *testing.T, img v1.Image) (map[string]string, error) {
 
 func treeBy(t *testing.T, c apptainer.Converter, img v1.Image) (map[string]string, error) {
 	t.Helper()
-	c.Registry = quick()
+	c.Source = imagetest.Source()
 	reg, dir := imagetest.Start(t), t.TempDir()
 	sif, root := filepath.Join(dir, "x.sif"), filepath.Join(dir, "root")
-	if err := c.Convert(t.Context(), resolve(t, reg.Push(t, "x", img)), sif, nil); err != nil {
+	if err := c.Convert(t.Context(), imagetest.Resolve(t, reg.Push(t, "x", img)), sif, nil); err != nil {
 		return nil, err
 	}
 	config, err := sifconfig.Read(sif)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -42,13 +43,13 @@ type Images struct {
 	AtOnce int
 	// LowWater is how much of a disk of this size has to stay free; nil for none.
 	LowWater func(total int64) int64
-	// Login returns the registry as an owner's credentials show it, and whose
+	// Login returns the source as an owner's credentials show it, and whose
 	// these are: empty where the owner has given none, and those of the site, if
 	// it has some, are for all. It may be nil: all see the Converter's.
-	Login func(owner string, ref apptainer.Reference) (registry apptainer.Registry, whose string)
+	Login func(owner string, ref source.Reference) (from source.Source, whose string)
 	// Convert makes a SIF as the Converter's method of that name does, such as
 	// elsewhere; nil is the Converter itself.
-	Convert func(ctx context.Context, c apptainer.Converter, img apptainer.Image, dst string, progress func(apptainer.Progress)) error
+	Convert func(ctx context.Context, c apptainer.Converter, img source.Image, dst string, progress func(apptainer.Progress)) error
 	// Now is the clock; nil is the machine's.
 	Now func() time.Time
 
@@ -83,14 +84,14 @@ func (im *Images) now() time.Time {
 
 // found is an image that a reference stands for.
 type found struct {
-	apptainer.Image
+	source.Image
 	// key is that of its SIF. As kept, the SIF is in the cache already.
 	key  cache.Key
 	kept bool
-	// registry is where it comes from, as whoever asks sees it; nil where none
+	// from is where it comes from, as whoever asks sees it; nil where none
 	// was asked. private is set where that took credentials, closed where it was read
 	// from a file that not all may read who share the cache.
-	registry        *apptainer.Registry
+	from            *source.Source
 	private, closed bool
 	// file is the SIF that it is a copy of; empty for images with layers.
 	file string
@@ -106,7 +107,7 @@ func (s *Stager) image(ctx context.Context, run codalab.RunBundle, name, archite
 	if _, _, ok := isImageFile(name); ok {
 		return s.imageFile(ctx, run, name, architecture, p)
 	}
-	ref, err := apptainer.ParseReference(name)
+	ref, err := source.ParseReference(name)
 	if err != nil {
 		return spool.Inputs{}, imageError(err)
 	}
@@ -124,8 +125,8 @@ func (s *Stager) image(ctx context.Context, run codalab.RunBundle, name, archite
 
 // find finds out what a reference stands for: by the registry, or where that
 // cannot be asked by what is kept.
-func (im *Images) find(ctx context.Context, owner string, ref apptainer.Reference, architecture string, p *part) (found, error) {
-	if im.Offline && ref.Kind() == apptainer.InRegistry {
+func (im *Images) find(ctx context.Context, owner string, ref source.Reference, architecture string, p *part) (found, error) {
+	if im.Offline && ref.Kind() == source.InRegistry {
 		return im.offline(ref, architecture)
 	}
 	// What took credentials is not given to whom the registry cannot be asked about.
@@ -136,7 +137,7 @@ func (im *Images) find(ctx context.Context, owner string, ref apptainer.Referenc
 	asking, cancel := context.WithTimeout(ctx, cmp.Or(im.Patience, keptPatience))
 	defer cancel()
 	f, err := im.ask(asking, owner, ref, architecture, p)
-	var refused *apptainer.ImageError
+	var refused *source.ImageError
 	away := errors.As(err, &refused) && refused.Transient() || err != nil && asking.Err() != nil
 	if away && ctx.Err() == nil {
 		return asKept(ref, k), nil
@@ -148,7 +149,7 @@ func (im *Images) find(ctx context.Context, owner string, ref apptainer.Referenc
 const keptPatience = 10 * time.Second
 
 // offline is find where no registry is to be asked.
-func (im *Images) offline(ref apptainer.Reference, architecture string) (found, error) {
+func (im *Images) offline(ref source.Reference, architecture string) (found, error) {
 	architecture = im.architecture(architecture)
 	k, there, err := im.Kept.find(ref, architecture)
 	switch {
@@ -160,8 +161,8 @@ func (im *Images) offline(ref apptainer.Reference, architecture string) (found, 
 	return asKept(ref, k), nil
 }
 
-func asKept(ref apptainer.Reference, k KeptImage) found {
-	img := apptainer.Image{Reference: ref, Digest: k.Digest, Architecture: k.Architecture}
+func asKept(ref source.Reference, k KeptImage) found {
+	img := source.Image{Reference: ref, Digest: k.Digest, Architecture: k.Architecture}
 	return found{Image: img, key: k.Key, kept: true, private: k.Private, closed: k.Closed}
 }
 
@@ -169,29 +170,29 @@ func asKept(ref apptainer.Reference, k KeptImage) found {
 func (f found) apart() bool { return f.private || f.closed }
 
 // host is that of a reference's registry.
-func host(ref apptainer.Reference) string {
+func host(ref source.Reference) string {
 	host, _, _ := strings.Cut(ref.Name(), "/")
 	return host
 }
 
 // ask asks the registry, as the owner sees it.
-func (im *Images) ask(ctx context.Context, owner string, ref apptainer.Reference, architecture string, p *part) (found, error) {
-	registry, whose := im.Converter.Registry, ""
+func (im *Images) ask(ctx context.Context, owner string, ref source.Reference, architecture string, p *part) (found, error) {
+	from, whose := im.Converter.Source, ""
 	if im.Login != nil {
-		registry, whose = im.Login(owner, ref)
+		from, whose = im.Login(owner, ref)
 	}
-	registry.Architecture = im.architecture(architecture)
-	if ref.Kind() == apptainer.InRegistry {
+	from.Architecture = im.architecture(architecture)
+	if ref.Kind() == source.InRegistry {
 		p.asks(host(ref))
 	} else {
-		registry.Closed = func(f *os.File) bool { return !im.Cache.MayShare(f) }
+		from.Closed = func(f *os.File) bool { return !im.Cache.MayShare(f) }
 	}
-	img, err := im.registry.resolve(ctx, question{ref.Name(), registry.Architecture, whose}, ref, registry)
+	img, err := im.registry.resolve(ctx, question{ref.Name(), from.Architecture, whose}, ref, from)
 	p.asks("")
 	if err != nil {
 		return found{}, err
 	}
-	f := found{Image: img, key: im.key(img), registry: &registry, private: img.Private, closed: img.Closed}
+	f := found{Image: img, key: im.key(img), from: &from, private: img.Private, closed: img.Closed}
 	k, there, err := im.Kept.find(ref, f.Architecture)
 	if err == nil && there && k.Digest == f.Digest && k.Private == f.private && (k.Closed || !f.closed) {
 		f.key, f.kept, f.closed = k.Key, true, k.Closed // however it was converted
@@ -199,9 +200,9 @@ func (im *Images) ask(ctx context.Context, owner string, ref apptainer.Reference
 	return f, nil
 }
 
-// architecture is one, or that of the Converter's registry where none is given.
+// architecture is one, or that of the Converter's source where none is given.
 func (im *Images) architecture(given string) string {
-	return cmp.Or(given, im.Converter.Registry.Architecture, runtime.GOARCH)
+	return cmp.Or(given, im.Converter.Source.Architecture, runtime.GOARCH)
 }
 
 // errNotKept means that a kept image's SIF is not in the cache any more.
@@ -216,7 +217,7 @@ func (im *Images) get(ctx context.Context, f found, w cache.Want, who string, p 
 		if !errors.Is(err, errNotKept) {
 			return sif, w.Key, err
 		}
-		if f.registry == nil {
+		if f.from == nil {
 			return "", w.Key, &Error{Err: fmt.Errorf("image %q is kept, but %w", f.Reference, errNotKept), Retry: true, Away: true}
 		}
 	}
@@ -239,7 +240,7 @@ func (im *Images) convert(ctx context.Context, f found, d *download, tmp string)
 	}
 	d.doing.Store(int32(idle))
 	converter := im.Converter
-	converter.Registry = *f.registry
+	converter.Source = *f.from
 	progress := func(p apptainer.Progress) {
 		doing := idle
 		if p.Stage == apptainer.Converting {
@@ -269,7 +270,7 @@ func imageError(err error) error {
 	if errors.As(err, &own) {
 		return own
 	}
-	var refused *apptainer.ImageError
+	var refused *source.ImageError
 	if errors.As(err, &refused) {
 		return &Error{Err: refused, Retry: refused.Transient(), Away: refused.Transient(), After: refused.RetryAfter}
 	}

@@ -1,13 +1,9 @@
 package staging_test
 
 import (
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +16,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
@@ -97,7 +94,7 @@ func (s *imageSite) images(host string) *staging.Images {
 	ok(s.t, err)
 	return &staging.Images{
 		Cache: content, Kept: staging.KeptImages(s.dir + "/kept"), Names: staging.ImageNames{Dir: s.dir + "/names"},
-		Converter: apptainer.Converter{Registry: apptainer.Registry{RetryDelay: time.Millisecond}},
+		Converter: apptainer.Converter{Source: source.Source{RetryDelay: time.Millisecond}},
 		Now:       func() time.Time { return time.Unix(1_800_000_000+s.now.Load(), 0) },
 	}
 }
@@ -106,13 +103,6 @@ func (s *imageSite) images(host string) *staging.Images {
 func (s *imageSite) stage(im *staging.Images, owner, image string) (spool.Inputs, error) {
 	s.t.Helper()
 	return (&staging.Stager{Cache: im.Cache, Images: im}).Stage(s.t.Context(), codalab.RunBundle{UUID: run1, OwnerID: owner}, image, "", func(string) {})
-}
-
-func wantedImage(t *testing.T, image string) staging.Wanted {
-	t.Helper()
-	ref, err := apptainer.ParseReference(image)
-	ok(t, err)
-	return staging.Wanted{Reference: ref, By: "ann@login1"}
 }
 
 func refused(t *testing.T, err error, want string, transient bool) {
@@ -194,66 +184,6 @@ func TestUnknownImageIsAskedForAgainSoon(t *testing.T) {
 	ok(t, err)
 }
 
-// login writes a Docker configuration with a user's login.
-func (s *imageSite) login(dir, user string) (path string) {
-	path = filepath.Join(dir, user+".json")
-	login := base64.StdEncoding.EncodeToString([]byte(user + ":secret"))
-	ok(s.t, os.WriteFile(path, fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, s.registry.Host, login), 0o600))
-	return path
-}
-
-// logins has images log in as the owner of a bundle, where that has given a login.
-func (s *imageSite) logins(im *staging.Images, owners ...string) {
-	dir := s.t.TempDir()
-	for _, owner := range owners {
-		s.login(dir, owner)
-	}
-	im.Login = func(owner string, _ apptainer.Reference) (apptainer.Registry, string) {
-		r := im.Converter.Registry
-		if !slices.Contains(owners, owner) {
-			return r, ""
-		}
-		r.Logins = r.Logins.Of(dir, owner)
-		return r, owner
-	}
-}
-
-// The SIF is in the cache, and the digest is remembered: neither is for whom the
-// registry refuses.
-func TestPrivateImageIsForThoseWhomTheRegistryGivesIt(t *testing.T) {
-	t.Parallel()
-	s := startImages(t)
-	image := s.push("secret:1", "one")
-	alice := "alice"
-	s.only.Store(&alice)
-	im := s.images("")
-	s.logins(im, "alice", "bob")
-	first, err := s.stage(im, "alice", image)
-	ok(t, err)
-	for _, owner := range []string{"bob", "carol"} {
-		_, err := s.stage(im, owner, image)
-		refused(t, err, "denies access", false)
-		_, err = s.stage(im, owner, first.ImageDigest)
-		refused(t, err, "denies access", false)
-	}
-	s.only.Store(nil)
-	s.now.Add(5)
-	blobs := s.blobs.Load()
-	second, err := s.stage(im, "bob", image)
-	if err != nil || second.Image != first.Image || s.blobs.Load() != blobs {
-		t.Errorf("once it is allowed: %v, %v, %d blobs more", second, err, s.blobs.Load()-blobs)
-	}
-	// What anybody may have is asked once for all, whoever has asked.
-	asked := s.manifests.Load()
-	for _, owner := range []string{"alice", "bob", "carol"} {
-		_, err := s.stage(im, owner, image)
-		ok(t, err)
-	}
-	if more := s.manifests.Load() - asked; more > 1 { // alice's own answer was older
-		t.Errorf("the registry was asked %d times more", more)
-	}
-}
-
 // A queue's nodes decide which of a tag's images it is, and each is remembered.
 func TestImageIsThatOfTheQueuesNodes(t *testing.T) {
 	t.Parallel()
@@ -327,151 +257,6 @@ func TestRateLimitIsHeeded(t *testing.T) {
 	s.limit.Store(0)
 	_, err := s.stage(im, "alice", image)
 	ok(t, err)
-}
-
-func TestKeptImageIsUsedWhileItsRegistryIsAway(t *testing.T) {
-	t.Parallel()
-	s := startImages(t)
-	image := s.push("tiny:1", "one")
-	operator := s.images("login2")
-	kept, err := operator.Keep(t.Context(), wantedImage(t, image), func(staging.ImageProgress) {})
-	ok(t, err)
-	if kept.By != "ann@login1" || kept.Size == 0 || kept.Private || kept.Digest == "" {
-		t.Errorf("%+v", kept)
-	}
-	s.away.Store(true)
-	im := s.images("login1")
-	inputs, err := s.stage(im, "alice", image)
-	if err != nil || !strings.HasSuffix(inputs.ImageDigest, kept.Digest) {
-		t.Errorf("%+v, %v", inputs, err)
-	}
-	_, err = s.stage(im, "alice", inputs.ImageDigest)
-	ok(t, err)
-	_, err = s.stage(im, "alice", s.registry.Host+"/other:1")
-	refused(t, err, "in trouble", true)
-	// The registry's word counts when it is back.
-	s.away.Store(false)
-	s.now.Add(5)
-	s.push("tiny:1", "two")
-	if moved, err := s.stage(im, "alice", image); err != nil || moved.ImageDigest == inputs.ImageDigest {
-		t.Errorf("%+v, %v", moved, err)
-	}
-}
-
-// Where an image is kept, a registry that hangs holds nobody up.
-func TestRegistryThatHangsIsNotWaitedForWhereAnImageIsKept(t *testing.T) {
-	t.Parallel()
-	s := startImages(t)
-	image := s.push("tiny:1", "one")
-	kept, err := s.images("").Keep(t.Context(), wantedImage(t, image), func(staging.ImageProgress) {})
-	ok(t, err)
-	hangs := make(chan struct{})
-	t.Cleanup(func() { close(hangs) })
-	s.stuck.Store(&hangs)
-	im := s.images("")
-	im.Patience = 20 * time.Millisecond
-	inputs, err := s.stage(im, "alice", image)
-	if err != nil || !strings.HasSuffix(inputs.ImageDigest, kept.Digest) {
-		t.Errorf("%+v, %v", inputs, err)
-	}
-}
-
-// What took credentials is not given to whom the registry cannot be asked about.
-func TestPrivateKeptImageIsNotUsedWhileItsRegistryIsAway(t *testing.T) {
-	t.Parallel()
-	s := startImages(t)
-	image := s.push("tiny:1", "one")
-	im := s.images("")
-	operator := "operator"
-	s.only.Store(&operator)
-	im.Converter.Registry.Logins.Files = []apptainer.LoginFile{{Path: s.login(t.TempDir(), operator), Whose: "the site"}}
-	_, err := im.Keep(t.Context(), wantedImage(t, image), func(staging.ImageProgress) {})
-	ok(t, err)
-	s.now.Add(3600)
-	s.away.Store(true)
-	_, err = s.stage(im, "alice", image)
-	refused(t, err, "in trouble", true)
-}
-
-func TestOfflineSiteAsksNoRegistry(t *testing.T) {
-	t.Parallel()
-	s := startImages(t)
-	wanted := wantedImage(t, s.push("copy/default:7", "one"))
-	var err error
-	wanted.Name, err = apptainer.ParseReference("codalab/default-cpu")
-	ok(t, err)
-	kept, err := s.images("").Keep(t.Context(), wanted, func(staging.ImageProgress) {})
-	ok(t, err)
-	asked := s.manifests.Load()
-	im := s.images("")
-	im.Offline = true
-	inputs, err := s.stage(im, "alice", "codalab/default-cpu:latest")
-	if want := "codalab/default-cpu@" + kept.Digest; err != nil || inputs.ImageDigest != want {
-		t.Errorf("%+v, %v; want %s", inputs, err, want)
-	}
-	_, err = s.stage(im, "alice", inputs.ImageDigest)
-	ok(t, err)
-	_, err = s.stage(im, "alice", "python:3")
-	refused(t, err, `image "python:3": it is not among the kept images for linux/`, false)
-	if s.manifests.Load() != asked {
-		t.Errorf("the registry was asked")
-	}
-	// Converted otherwise by now, the kept SIF is used all the same; without one
-	// nothing is downloaded.
-	ok(t, im.Release(t.Context(), kept.Name, kept.Architecture))
-	_, err = s.stage(im, "alice", "codalab/default-cpu")
-	refused(t, err, "not among the kept images", false)
-}
-
-// A kept SIF is never trimmed, one that another has replaced is, and one that
-// could not be brought in holds nothing.
-func TestKeptImageStaysUntilItIsReplacedOrReleased(t *testing.T) {
-	t.Parallel()
-	s := startImages(t)
-	image := s.push("tiny:1", "one")
-	im := s.images("")
-	keep := func() (staging.KeptImage, error) {
-		return im.Keep(t.Context(), wantedImage(t, image), func(staging.ImageProgress) {})
-	}
-	left := func(want int) {
-		t.Helper()
-		_, err := im.Cache.Trim(t.Context(), cache.TrimOptions{All: true})
-		ok(t, err)
-		entries, err := im.Cache.Entries(t.Context())
-		ok(t, err)
-		pins, err := im.Cache.Pins()
-		if err != nil || len(entries) != want || len(pins) != want {
-			t.Errorf("%d entries, %d pins, %v; want %d", len(entries), len(pins), err, want)
-		}
-	}
-	first, err := keep()
-	ok(t, err)
-	left(1)
-	ok(t, im.Cache.DropPin(first.Key, false, im.Kept.Holder(first.Name, first.Architecture))) // a crash
-	ok(t, im.Repin(t.Context()))
-	left(1)
-	s.push("tiny:1", "two")
-	s.now.Add(3600)
-	second, err := keep()
-	if err != nil || second.Digest == first.Digest {
-		t.Errorf("%+v, %v", second, err)
-	}
-	left(1)
-	s.push("tiny:1", "three")
-	s.now.Add(3600)
-	full := func(total int64) int64 { return total + 1 }
-	im.LowWater = full
-	_, err = keep()
-	refused(t, err, "the cluster's shared disk has ", true)
-	im.LowWater, im.Converter.Reserve = nil, full
-	_, err = keep()
-	refused(t, err, "no space left for converting it: it needs about ", true)
-	left(1)
-	if all, err := im.Kept.List(); err != nil || len(all) != 1 || all[0].Digest != second.Digest {
-		t.Errorf("%+v, %v", all, err)
-	}
-	ok(t, im.Release(t.Context(), second.Name, second.Architecture))
-	left(0)
 }
 
 // Of two hosts that want an image at once, one converts, and the other says who.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
@@ -37,7 +38,7 @@ func fileImages(dir string) (*staging.Images, error) {
 	own := filepath.Join(dir, fmt.Sprint("user-", os.Geteuid()))
 	return &staging.Images{
 		Cache: content, Kept: staging.KeptImages(filepath.Join(own, "kept")), Names: staging.ImageNames{Dir: filepath.Join(own, "names")},
-		Converter: apptainer.Converter{Registry: apptainer.Registry{Open: apptainer.FilesBelow("/"), RetryDelay: time.Millisecond}},
+		Converter: apptainer.Converter{Source: source.Source{OpenFile: source.FilesBelow("/"), RetryDelay: time.Millisecond}},
 	}, nil
 }
 

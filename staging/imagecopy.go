@@ -6,27 +6,29 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
+	"syscall"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/cache"
 )
 
 // askFile is ask for a SIF of whoever may read it, of which a copy is to be kept.
-func (im *Images) askFile(ctx context.Context, owner string, ref apptainer.Reference, architecture string, p *part) (found, error) {
+func (im *Images) askFile(ctx context.Context, owner string, ref source.Reference, architecture string, p *part) (found, error) {
 	files := &ImageFiles{Roots: []string{"/"}}
 	d, err := files.find(ctx, owner, ref.Path(), p)
 	if err == nil {
 		err = fits(d, im.architecture(architecture))
 	}
 	if err != nil {
-		return found{}, &Error{What: "image " + ref.String(), Err: err, Retry: transient(err)}
+		return found{}, &Error{What: "image " + ref.String(), Err: err, Retry: transient(err) && !isAbsent(err)}
 	}
 	closed, err := im.closed(d.Path)
 	if err != nil {
 		return found{}, &Error{What: "image " + ref.String(), Err: err, Retry: transient(err)}
 	}
-	img := apptainer.Image{Reference: ref, Digest: d.Digest, Architecture: im.architecture(architecture)}
+	img := source.Image{Reference: ref, Digest: d.Digest, Architecture: im.architecture(architecture)}
 	key := cache.Key{Kind: sifKind, ID: img.Digest + " " + img.Architecture + " as it was"}
 	return found{Image: img, key: key, file: d.Path, closed: closed}, nil
 }
@@ -39,6 +41,12 @@ func (im *Images) closed(path string) (closed bool, err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	return !im.Cache.MayShare(f), nil
+}
+
+// isAbsent says that a file is not there. A bundle waits for one that was made on
+// another host a moment ago; who names it on a command line is to hear it at once.
+func isAbsent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
 // copyFile brings a copy of a SIF in.

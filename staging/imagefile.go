@@ -17,8 +17,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -138,9 +138,9 @@ func (f *ImageFiles) find(ctx context.Context, owner, path string, p *part) (dig
 }
 
 // Open opens a file of an image that is to be converted, such as a docker-archive,
-// below one of the roots that are for all. It is an apptainer.Registry's Open.
+// below one of the roots that are for all. It is a source.Source's OpenFile.
 func (f *ImageFiles) Open(path string) (*os.File, error) {
-	file, err := apptainer.FilesBelow(f.Roots...)(path)
+	file, err := source.FilesBelow(f.Roots...)(path)
 	if err != nil {
 		return nil, err
 	}

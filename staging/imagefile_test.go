@@ -15,6 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
@@ -50,10 +51,10 @@ func (s fileSite) sif(name, architecture string) {
 	config.Architecture = architecture
 	img, err = mutate.ConfigFile(img, config)
 	must(t, err)
-	ref, err := apptainer.ParseReference(registry.Push(t, "x:1", img))
+	ref, err := source.ParseReference(registry.Push(t, "x:1", img))
 	must(t, err)
-	c := apptainer.Converter{Registry: apptainer.Registry{Architecture: architecture}}
-	resolved, err := c.Registry.Resolve(t.Context(), ref)
+	c := apptainer.Converter{Source: source.Source{Architecture: architecture}}
+	resolved, err := c.Source.Resolve(t.Context(), ref)
 	must(t, err)
 	must(t, c.Convert(t.Context(), resolved, s.at(name), nil))
 }
@@ -201,10 +202,10 @@ func TestCopyOfASIFIsKeptUnderAName(t *testing.T) {
 	im := &Images{Cache: content, Kept: KeptImages(s.at("kept")), Offline: true}
 	keep := func(file, as string) (KeptImage, error) {
 		w := Wanted{By: "ann"}
-		w.Reference, err = apptainer.ParseReference(s.at(file))
+		w.Reference, err = source.ParseReference(s.at(file))
 		must(t, err)
 		if as != "" {
-			w.Name, err = apptainer.ParseReference(as)
+			w.Name, err = source.ParseReference(as)
 			must(t, err)
 		}
 		return im.Keep(t.Context(), w, func(ImageProgress) {})

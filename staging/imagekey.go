@@ -3,7 +3,7 @@ package staging
 import (
 	"strings"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/cache"
 )
 
@@ -11,7 +11,7 @@ import (
 // may be asked for again (codalab/worker/docker_image_manager.py:
 // _image_availability_state reports RepoDigests; bundle_util.py: mimic_bundles
 // asks for what was reported).
-func Shown(img apptainer.Image) string { return ShortName(img.Pinned()) }
+func Shown(img source.Image) string { return ShortName(img.Pinned()) }
 
 // ShortName is a full name as people write it: without Docker Hub's parts.
 func ShortName(full string) string {
@@ -23,7 +23,7 @@ func ShortName(full string) string {
 }
 
 // key is that of the SIF that the Converter makes of an image.
-func (im *Images) key(img apptainer.Image) cache.Key {
+func (im *Images) key(img source.Image) cache.Key {
 	return cache.Key{Kind: sifKind, ID: img.Digest + " " + img.Architecture + " " + im.Converter.Settings()}
 }
 

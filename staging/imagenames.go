@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
@@ -39,7 +39,7 @@ func (n *ImageNames) path(digest, architecture string) string {
 }
 
 // note remembers an image's name. That fails without a word.
-func (n *ImageNames) note(img apptainer.Image) {
+func (n *ImageNames) note(img source.Image) {
 	what := strings.Join([]string{img.Digest, img.Architecture, img.Reference.String()}, " ")
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -9,16 +9,16 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/cache"
 )
 
 // Wanted is an image that is to be kept.
 type Wanted struct {
 	// Reference is where it comes from.
-	Reference apptainer.Reference
+	Reference source.Reference
 	// Name is what bundles ask for it by; the zero value is Reference.
-	Name apptainer.Reference
+	Name source.Reference
 	// Architecture is that of the nodes, in Go's spelling; empty is the
 	// Converter's.
 	Architecture string
@@ -86,7 +86,7 @@ func (im *Images) Keep(ctx context.Context, w Wanted, progress func(ImageProgres
 
 func (im *Images) keep(ctx context.Context, w Wanted, p *part) (KeptImage, error) {
 	ask := im.ask
-	if w.Reference.Kind() == apptainer.SIF {
+	if w.Reference.Kind() == source.SIF {
 		ask = im.askFile
 	}
 	f, err := ask(ctx, "", w.Reference, w.Architecture, p)
@@ -94,7 +94,7 @@ func (im *Images) keep(ctx context.Context, w Wanted, p *part) (KeptImage, error
 		return KeptImage{}, err
 	}
 	if f.file != "" {
-		if w.Name.Kind() != apptainer.InRegistry {
+		if w.Name.Kind() != source.InRegistry {
 			return KeptImage{}, &Error{Err: fmt.Errorf("image %q: a SIF is used where it lies; to keep a copy of it, name the image that bundles are to ask for", w.Reference)}
 		}
 		f.Reference = w.Name

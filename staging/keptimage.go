@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
@@ -85,7 +85,7 @@ func (dir KeptImages) Get(name, architecture string) (k KeptImage, there bool, e
 
 // find is Get by a reference. One by digest finds whatever is kept of that
 // digest and repository.
-func (dir KeptImages) find(ref apptainer.Reference, architecture string) (KeptImage, bool, error) {
+func (dir KeptImages) find(ref source.Reference, architecture string) (KeptImage, bool, error) {
 	repository, digest, pinned := strings.Cut(ref.Name(), "@")
 	if !pinned {
 		return dir.Get(ref.Name(), architecture)

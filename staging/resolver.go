@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
 // resolver asks registries what references stand for. Bundles that ask for the
@@ -36,7 +36,7 @@ type question struct {
 // answer is what a reference stands for, once done is closed.
 type answer struct {
 	done   chan struct{}
-	img    apptainer.Image
+	img    source.Image
 	err    error
 	until  time.Time // zero while the registry is asked; guarded by resolver.mu
 	cancel context.CancelFunc
@@ -59,13 +59,13 @@ const (
 
 // resolve returns what a reference stands for in a registry that is shown the
 // credentials of the question.
-func (r *resolver) resolve(ctx context.Context, q question, ref apptainer.Reference, registry apptainer.Registry) (apptainer.Image, error) {
+func (r *resolver) resolve(ctx context.Context, q question, ref source.Reference, from source.Source) (source.Image, error) {
 	r.once.Do(func() { r.asking, r.known = semaphore.NewWeighted(resolvesAtOnce), map[question]*answer{} })
-	a := r.join(ctx, q, ref, registry)
+	a := r.join(ctx, q, ref, from)
 	defer r.leave(q, a)
 	select {
 	case <-ctx.Done():
-		return apptainer.Image{}, ctx.Err()
+		return source.Image{}, ctx.Err()
 	case <-a.done:
 	}
 	img := a.img
@@ -75,7 +75,7 @@ func (r *resolver) resolve(ctx context.Context, q question, ref apptainer.Refere
 
 // since is an answer's error as it is by now.
 func (r *resolver) since(a *answer) error {
-	var refused *apptainer.ImageError
+	var refused *source.ImageError
 	if !errors.As(a.err, &refused) || refused.RetryAfter == 0 {
 		return a.err
 	}
@@ -86,7 +86,7 @@ func (r *resolver) since(a *answer) error {
 	return &now
 }
 
-func (r *resolver) join(ctx context.Context, q question, ref apptainer.Reference, registry apptainer.Registry) *answer {
+func (r *resolver) join(ctx context.Context, q question, ref source.Reference, from source.Source) *answer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
@@ -106,7 +106,7 @@ func (r *resolver) join(ctx context.Context, q question, ref apptainer.Reference
 		a = &answer{done: make(chan struct{})}
 		ctx, a.cancel = context.WithCancel(context.WithoutCancel(ctx))
 		r.known[q] = a
-		go r.ask(ctx, q, a, before, ref, registry)
+		go r.ask(ctx, q, a, before, ref, from)
 	}
 	a.asked++
 	return a
@@ -116,14 +116,14 @@ func (r *resolver) join(ctx context.Context, q question, ref apptainer.Reference
 func (a *answer) fresh(now time.Time) bool { return now.Before(a.until) }
 
 // ask asks a registry; where there was an answer before, whether it still holds.
-func (r *resolver) ask(ctx context.Context, q question, a, before *answer, ref apptainer.Reference, registry apptainer.Registry) {
+func (r *resolver) ask(ctx context.Context, q question, a, before *answer, ref source.Reference, from source.Source) {
 	defer a.cancel()
 	defer close(a.done)
 	if a.err = r.asking.Acquire(ctx, 1); a.err == nil {
 		if before != nil && before.err == nil {
-			a.img, a.err = registry.Refresh(ctx, before.img)
+			a.img, a.err = from.Refresh(ctx, before.img)
 		} else {
-			a.img, a.err = registry.Resolve(ctx, ref)
+			a.img, a.err = from.Resolve(ctx, ref)
 		}
 		r.asking.Release(1)
 	}
@@ -131,7 +131,7 @@ func (r *resolver) ask(ctx context.Context, q question, a, before *answer, ref a
 	if a.err != nil {
 		good = failedFor
 	}
-	var refused *apptainer.ImageError
+	var refused *source.ImageError
 	if errors.As(a.err, &refused) {
 		good = max(good, min(refused.RetryAfter, longestSilence))
 	}

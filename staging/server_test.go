@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -181,7 +182,7 @@ func stager(t *testing.T, c *client.Client, dir, host string) *staging.Stager {
 		Contents: c, Cache: content,
 		Images: &staging.Images{
 			Cache:     content,
-			Converter: apptainer.Converter{Registry: apptainer.Registry{Architecture: "amd64", RetryDelay: time.Millisecond}},
+			Converter: apptainer.Converter{Source: source.Source{Architecture: "amd64", RetryDelay: time.Millisecond}},
 		},
 	}
 }

@@ -3,33 +3,36 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// checkImage makes sure that a SIF that is used where it lies is what it was when
-// the bundle was staged, as far as its path, size and time say.
-func checkImage(in spool.Inputs) error {
+// openImage opens a SIF that is used where it lies, and makes sure that it is
+// what it was when the bundle was staged, as far as its path, size and time say.
+// There is none to open where the SIF is the bridge's own.
+func openImage(in spool.Inputs) (*os.File, error) {
 	if in.ImageFile == nil {
-		return nil
+		return nil, nil //nolint:nilnil // as said above
 	}
 	fd, err := unix.Openat2(unix.AT_FDCWD, in.Image, &unix.OpenHow{
 		Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
 	})
 	switch {
 	case errors.Is(err, unix.ELOOP):
-		return &userError{fmt.Sprintf("The image %s has a symbolic link in its path by now: run the bundle again.", in.Image)}
+		return nil, &userError{fmt.Sprintf("The image %s has a symbolic link in its path by now: run the bundle again.", in.Image)}
 	case err != nil:
-		return fmt.Errorf("open the image %s: %w", in.Image, err)
+		return nil, fmt.Errorf("open the image %s: %w", in.Image, err)
 	}
-	var st unix.Stat_t
-	if err := errors.Join(unix.Fstat(fd, &st), unix.Close(fd)); err != nil {
-		return fmt.Errorf("look at the image %s: %w", in.Image, err)
+	f := os.NewFile(uintptr(fd), in.Image)
+	info, err := f.Stat()
+	if err == nil && (info.Size() != in.ImageFile.Size || info.ModTime().UnixNano() != in.ImageFile.Modified) {
+		err = &userError{fmt.Sprintf("The image %s has changed since the bundle was staged: run it again.", in.Image)}
 	}
-	if st.Size != in.ImageFile.Size || st.Mtim.Nano() != in.ImageFile.Modified {
-		return &userError{fmt.Sprintf("The image %s has changed since the bundle was staged: run it again.", in.Image)}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
-	return nil
+	return f, nil
 }

@@ -66,7 +66,7 @@ func (r *run) execute(ctx, aside context.Context, group *errgroup.Group) (exit s
 	if err != nil {
 		return r.account.exit(ending{err: err, told: ctx.Err() != nil}.verdict(r.spec))
 	}
-	defer func() { _, _ = c.Stdout.Close(), c.Stderr.Close() }()
+	defer closeFiles(c)
 
 	meter := r.meter()
 	before := meter.read(0)
@@ -144,9 +144,6 @@ func (r *run) prepare() (c container.Container, err error) {
 		return c, fmt.Errorf("open the run directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
-	if err := checkImage(r.spec.Inputs); err != nil {
-		return c, err
-	}
 	links, binds, err := planDependencies(r.spec.Bundle, r.spec.Dependencies)
 	if err != nil {
 		return c, err
@@ -179,13 +176,31 @@ func (r *run) prepare() (c container.Container, err error) {
 		Scratch:      r.scratch.dir,
 		Grace:        r.Grace,
 	}
+	err = openFiles(root, r.spec.Inputs, &c)
+	return c, err
+}
+
+// openFiles opens what a container is handed open: its image and its output.
+func openFiles(root *os.Root, in spool.Inputs, c *container.Container) (err error) {
+	defer func() {
+		if err != nil {
+			closeFiles(*c)
+		}
+	}()
+	if c.Opened, err = openImage(in); err != nil {
+		return err
+	}
 	if c.Stdout, err = openOutput(root, "stdout"); err != nil {
-		return c, err
+		return err
 	}
-	if c.Stderr, err = openOutput(root, "stderr"); err != nil {
-		return c, errors.Join(err, c.Stdout.Close())
+	c.Stderr, err = openOutput(root, "stderr")
+	return err
+}
+
+func closeFiles(c container.Container) {
+	for _, f := range []*os.File{c.Opened, c.Stdout, c.Stderr} {
+		_ = f.Close() // also where there is none
 	}
-	return c, nil
 }
 
 // openOutput opens a file for what the command prints. What an earlier writer

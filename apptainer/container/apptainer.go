@@ -15,7 +15,6 @@ import (
 	"syscall"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
-	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 )
 
 // Apptainer is the way by a site's own Apptainer or SingularityCE. Where user
@@ -49,26 +48,26 @@ func (a Apptainer) run(ctx context.Context, c Container) (Exit, error) {
 	if ctx.Err() != nil {
 		return Exit{}, ctx.Err()
 	}
-	config, err := sifconfig.Read(c.SIF)
+	image, err := c.openImage()
 	if err != nil {
 		return Exit{}, err
 	}
-	spec := initSpec{Binds: c.Binds, ShmBytes: c.ShmBytes, Grace: c.grace()}
-	if err := c.check(config.Architecture); err != nil {
+	defer func() { _ = image.close() }() // it was only read
+	spec := initSpec{SIF: c.SIF, Image: image.id, Binds: c.Binds, ShmBytes: c.ShmBytes, Grace: c.grace()}
+	if err := c.check(image.config.Architecture); err != nil {
 		return Exit{}, err
 	}
 	enter, err := enterPath(a.Enter)
 	if err != nil {
 		return Exit{}, err
 	}
-	command := c.enterSpec(config.Env)
+	command := c.enterSpec(image.config.Env)
 	driver, err := driverBinds(c.GPUs, &command)
 	if err != nil {
 		return Exit{}, err
 	}
 	spec.Apptainer = &apptainerSpec{
 		Program:  a.Program,
-		SIF:      c.SIF,
 		Devices:  c.Devices,
 		Network:  c.Network,
 		Plain:    a.Plain,
@@ -87,10 +86,7 @@ func (a Apptainer) run(ctx context.Context, c Container) (Exit, error) {
 	if err != nil {
 		return Exit{}, err
 	}
-	if c.OnStart != nil {
-		c.OnStart(child.cmd.Process.Pid)
-	}
-	exit, err := child.wait(ctx, spec)
+	exit, err := child.wait(ctx, spec, c.OnStart)
 	if err != nil && a.Plain { // init may have been killed
 		killSession(child.cmd.Process.Pid)
 	}
@@ -176,7 +172,6 @@ func mayFakeRoot() bool {
 // itself.
 type apptainerSpec struct {
 	Program  string
-	SIF      string
 	Devices  []string
 	Network  bool
 	Plain    bool
@@ -188,7 +183,7 @@ type apptainerSpec struct {
 
 // args is the argument vector of Apptainer. What Singularity 3.9 or Apptainer
 // 1.0 did not know yet is not in it.
-func (s apptainerSpec) args(scratch, report string, binds []Bind) []string {
+func (s apptainerSpec) args(sif, scratch, report string, binds []Bind) []string {
 	args := []string{
 		s.Program, "--silent", "--nocolor", "exec",
 		"--containall", "--no-home", "--no-init", "--no-mount", "bind-paths,cwd", "--pwd", "/",
@@ -215,7 +210,7 @@ func (s apptainerSpec) args(scratch, report string, binds []Bind) []string {
 		}
 		args = append(args, "--mount", option)
 	}
-	return append(args, s.SIF, enterProgram, EnterCommand)
+	return append(args, sif, enterProgram, EnterCommand)
 }
 
 // mountOption is a bind as the options --mount of Apptainer, Docker and Podman

@@ -184,6 +184,8 @@ func (c *container) supervise(b *bubblewrap) (code int, err error) {
 				return 0, c.lost(d)
 			}
 			dead[d.pid] = d.status
+		case <-c.imageLost:
+			return 0, errImageLost
 		}
 		outer, outerDead := dead[c.bubblewrap]
 		if !outerDead {

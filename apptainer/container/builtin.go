@@ -8,7 +8,6 @@ import (
 	"runtime"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
-	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 )
 
 // InitCommand is the hidden argument by which the caller's program becomes
@@ -23,6 +22,8 @@ type Builtin struct {
 	// Init is the argument vector that calls the function Init; nil means this
 	// program with InitCommand.
 	Init []string
+	// Images, when not nil, has containers of the same image share its mount.
+	Images *Images
 }
 
 // Run runs the command and waits for its end; processes that it left behind
@@ -45,41 +46,43 @@ func (b Builtin) run(ctx context.Context, c Container) (Exit, error) {
 	if ctx.Err() != nil {
 		return Exit{}, ctx.Err()
 	}
-	spec, err := c.spec()
+	image, err := c.openImage()
+	if err != nil {
+		return Exit{}, err
+	}
+	defer func() { _ = image.close() }() // it was only read
+	spec, err := c.spec(image)
 	if err != nil {
 		return Exit{}, err
 	}
 	if spec.Scratch, err = os.MkdirTemp(c.Scratch, "container-"); err != nil {
 		return Exit{}, fmt.Errorf("make its scratch directory: %w", err)
 	}
+	share := b.Images.lease(ctx, b.initArgs(), spec)
+	defer share.close()
+	spec.Shared = share != nil
 	// The kernel kills init when the thread that started it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	child, err := startInit(c, b.initArgs(), namespaces())
+	child, err := startInit(c, b.initArgs(), namespaces(), share.files()...)
 	if err != nil {
 		return Exit{}, err
 	}
-	if c.OnStart != nil {
-		c.OnStart(child.cmd.Process.Pid)
-	}
-	return child.wait(ctx, spec)
+	return child.wait(ctx, spec, c.OnStart)
 }
 
 // spec checks what can be checked here and tells init the rest.
-func (c Container) spec() (initSpec, error) {
-	config, err := sifconfig.Read(c.SIF)
-	if err != nil {
+func (c Container) spec(image *image) (s initSpec, err error) {
+	if err := c.check(image.config.Architecture); err != nil {
 		return initSpec{}, err
 	}
-	if err := c.check(config.Architecture); err != nil {
-		return initSpec{}, err
-	}
-	s := initSpec{
+	s = initSpec{
 		SIF:          c.SIF,
-		Offset:       config.Offset,
+		Image:        image.id,
+		Offset:       image.config.Offset,
 		Args:         c.Args,
 		ShellCommand: c.ShellCommand,
-		Env:          mergeEnv(config.Env, c.Env),
+		Env:          mergeEnv(image.config.Env, c.Env),
 		Binds:        c.Binds,
 		Devices:      c.Devices,
 		Dir:          cmp.Or(c.Dir, "/"),

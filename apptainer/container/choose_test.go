@@ -71,7 +71,7 @@ func TestChoiceGoesByWhatIsAskedForAndWhatTheHostHas(t *testing.T) {
 func autoWay(t *testing.T) (w way, preparation string) {
 	t.Helper()
 	program := apptainerWay(t).Apptainer.Program
-	return way{Ways: &container.Ways{Enter: enterProgram(t)}}, "ln -s " + program + " /opt/apptainer; export PATH=/opt:$PATH; "
+	return way{Ways: &container.Ways{Enter: enter.Path(t)}}, "ln -s " + program + " /opt/apptainer; export PATH=/opt:$PATH; "
 }
 
 func TestRefusedWayGivesWayToAnother(t *testing.T) {
@@ -114,7 +114,7 @@ func probe(t *testing.T, scratch, preparation string) (host container.Host) {
 	exe, err := os.Open("/proc/self/exe")
 	must(t, err)
 	defer func() { _ = exe.Close() }()
-	cmd := exec.Command("unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", preparation+"; exec "+self+" "+probeAsUser+" "+scratch+" "+enterProgram(t))
+	cmd := exec.Command("unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", preparation+"; exec "+self+" "+probeAsUser+" "+scratch+" "+enter.Path(t))
 	cmd.ExtraFiles = []*os.File{exe}
 	cmd.Env, cmd.Dir = []string{"PATH=/usr/bin:/bin"}, "/"
 	cmd.Stderr = t.Output()

@@ -26,6 +26,10 @@ import (
 type Container struct {
 	// SIF is the image's path.
 	SIF string
+	// Opened, when not nil, is the SIF, open for reading, which stays the
+	// caller's to close: what the caller has looked at is what is run. Run fails
+	// when another file has its place at SIF by then.
+	Opened *os.File `json:"-"`
 	// Image is the image's name with its digest, for an engine, which has a
 	// store of its own and runs no SIF.
 	Image string
@@ -76,10 +80,11 @@ type Container struct {
 	// that the end of Run's context sends them and the KILL that follows; zero
 	// means two seconds.
 	Grace time.Duration
-	// OnStart, when not nil, is called with the process id, as this process sees
-	// it, of a process that every process of the container descends from; 0
-	// where an engine does not say. It is called once, and by Ways again when the
-	// first way was refused by the host.
+	// OnStart, when not nil, is called when the container is set up and its
+	// command begins, with the process id, as this process sees it, of a process
+	// that every process of the container descends from; 0 where an engine does
+	// not say. It is called once, and by Ways again when the first way was refused
+	// by the host.
 	OnStart func(pid int) `json:"-"`
 }
 

@@ -23,6 +23,16 @@
 // namespace, so the end of init, by whatever cause, is the end of both; and
 // init ends with its caller.
 //
+// Containers that share an image ([Images]) have squashfuse below an init of its
+// own, which hands each a mount that is attached nowhere yet:
+//
+//	caller
+//	├─ init                        serves one image
+//	│  └─ squashfuse_ll -f
+//	├─ init                        of each container: attaches its mount at lower/
+//	│  └─ bwrap …
+//	└─ init …
+//
 // This leans on squashfuse, bubblewrap, /dev/fuse and user namespaces,
 // with overlay mounts in them (Linux 5.11, RHEL 8.5). Where images or overlays
 // cannot be mounted, unsquashfs writes the image's files to root/ for the run

@@ -12,28 +12,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pinDir, in a container's scratch directory, holds the mounts of its exact
-// binds.
+// pinDir, in a container's scratch directory, holds the mounts of its image and
+// of its exact binds.
 const pinDir = "pin"
 
-// pin mounts the source of an exact bind in init's own mount namespace and
-// returns where. From then on nobody outside can make the path lead elsewhere.
+// pin mounts the source of an exact bind and returns where.
 func (c *container) pin(i int, source string) (string, error) {
 	f, err := openExact(source)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = f.Close() }() // the mount holds it
+	return c.pinFile(f, strconv.Itoa(i))
+}
+
+// pinFile mounts an open file or directory in init's own mount namespace, under
+// a name in pinDir, and returns where. From then on nobody outside can make the
+// path lead elsewhere.
+func (c *container) pinFile(f *os.File, name string) (string, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return "", fmt.Errorf("bind: %w", err)
 	}
-	at := filepath.Join(c.Scratch, pinDir, strconv.Itoa(i))
+	at := filepath.Join(c.Scratch, pinDir, name)
 	if err := makePin(at, info.IsDir()); err != nil {
 		return "", err
 	}
 	if err := unix.Mount("/proc/self/fd/"+strconv.Itoa(int(f.Fd())), at, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-		return "", fmt.Errorf("bind %s: %w", source, err)
+		return "", fmt.Errorf("bind %s: %w", f.Name(), err)
 	}
 	return at, nil
 }

@@ -35,12 +35,14 @@ func Init() int {
 	runtime.LockOSThread()
 	_, _ = unix.KeyctlJoinSessionKeyring("") // a kernel without keys has none to hide
 	syscall.Umask(0o022)
-	c := &container{initSpec: spec, deaths: make(chan death), stop: make(chan struct{})}
+	c := &container{initSpec: spec, report: report, deaths: make(chan death), stop: make(chan struct{})}
 	go c.listen(control)
 	run := c.run
 	switch {
 	case spec.Trial:
 		run = c.try
+	case spec.Serve:
+		run = c.serveImage
 	case spec.Apptainer != nil:
 		run = c.runApptainer
 	}
@@ -85,10 +87,14 @@ func keepDescriptors() {
 type container struct {
 	initSpec
 
+	report *json.Encoder
+	began  bool          // the command
+	held   bool          // the image
 	deaths chan death    // of children; closed when there are none
 	stop   chan struct{} // closed when the caller says so
 
-	squashfuse int // process ids
+	imageLost  chan struct{} // closed when a shared image is served no more
+	squashfuse int           // process ids
 	bubblewrap int
 	program    int // Apptainer
 	serverLog  *tail
@@ -145,7 +151,16 @@ func (c *container) run() (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	c.begin()
 	return c.supervise(b)
+}
+
+// begin tells the caller, once, that the command begins.
+func (c *container) begin() {
+	if !c.began {
+		c.began = true
+		_ = c.report.Encode(initReport{Began: true}) // a caller who is gone ends it all
+	}
 }
 
 // mountProc mounts the /proc of init's own pid namespace.

@@ -34,6 +34,9 @@ func (c *container) runApptainer() (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	if err := c.holdImage(); err != nil {
+		return 0, err
+	}
 	report, err := makeReport(c.Scratch)
 	if err != nil {
 		return 0, err
@@ -48,14 +51,18 @@ func (c *container) runApptainer() (code int, err error) {
 		return 0, err
 	}
 	defer func() { _ = control.Close() }()
-	status, killed, err := c.superviseApptainer(control)
+	status, killed, err := c.superviseApptainer(control, report)
 	if err != nil {
 		return 0, err
 	}
 	if killed {
 		return 128 + int(syscall.SIGKILL), nil
 	}
-	return readEntered(report).outcome(status, "apptainer", func() string { return complaint(since) })
+	said := readEntered(report)
+	if said.Began {
+		c.begin()
+	}
+	return said.outcome(status, "apptainer", func() string { return complaint(since) })
 }
 
 // plain says whether init has no namespaces of its own.
@@ -147,7 +154,7 @@ func (c *container) startApptainer(report string, binds []Bind) (control *os.Fil
 		return nil, fmt.Errorf("start Apptainer: %w", err)
 	}
 	defer func() { _ = r.Close() }()
-	args := c.Apptainer.args(c.Scratch, report, binds)
+	args := c.Apptainer.args(c.SIF, c.Scratch, report, binds)
 	c.program, err = syscall.ForkExec(c.Apptainer.Program, args, &syscall.ProcAttr{ //nolint:gosec // the site's own, by configuration
 		Dir:   "/",
 		Env:   apptainerEnv(c.Scratch),
@@ -175,11 +182,20 @@ func apptainerEnv(dir string) []string {
 }
 
 // superviseApptainer waits for Apptainer's end, or until it has to be killed.
-func (c *container) superviseApptainer(control *os.File) (status syscall.WaitStatus, killed bool, err error) {
+func (c *container) superviseApptainer(control *os.File, report string) (status syscall.WaitStatus, killed bool, err error) {
 	stop := c.stop
 	var kill <-chan time.Time
+	look := time.NewTicker(reportPause)
+	defer look.Stop()
+	begun := look.C
 	for {
 		select {
+		case <-begun:
+			if readEntered(report).Began {
+				begun = nil
+				look.Stop()
+				c.begin()
+			}
 		case <-stop:
 			stop = nil
 			_, _ = control.WriteString("{}\n") // one that is gone needs no word
@@ -198,6 +214,10 @@ func (c *container) superviseApptainer(control *os.File) (status syscall.WaitSta
 		}
 	}
 }
+
+// reportPause is the time between two looks at whether Enter has begun the
+// command.
+const reportPause = 5 * time.Millisecond
 
 // outcome is how a container ended that another program has set up, by what
 // Enter reported and how that program ended. complaint is what it said.

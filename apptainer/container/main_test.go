@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 )
 
@@ -25,11 +27,13 @@ const probeAsUser = "probe-host"
 
 // runRequest is what such a run reads on its standard input.
 type runRequest struct {
-	Way          way
-	Container    container.Container
-	Grace        time.Duration
-	StdoutPath   string
-	PrintInitPID bool // on standard output, once it is known
+	Way        way
+	Container  container.Container
+	Opened     string // the image that the container's caller has opened, when not empty
+	Grace      time.Duration
+	StdoutPath string
+	After      string       // a file that the container waits for, when not empty
+	Others     []runRequest // for the same process, at the same time
 }
 
 // runAnswer is what it prints.
@@ -39,6 +43,8 @@ type runAnswer struct {
 	NoShell  bool
 	Canceled bool
 	Choice   container.Choice // for a way that is left to the host
+	Started  []int            // the calls of OnStart
+	Others   []runAnswer
 }
 
 func TestMain(m *testing.M) {
@@ -65,9 +71,7 @@ func TestMain(m *testing.M) {
 	if sharedImage.path != "" {
 		_ = os.RemoveAll(filepath.Dir(sharedImage.path))
 	}
-	if enter.path != "" {
-		_ = os.RemoveAll(filepath.Dir(enter.path))
-	}
+	enter.Remove()
 	if err := forgetEngines(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
@@ -81,24 +85,60 @@ func runContainer() error {
 	if err := json.NewDecoder(os.Stdin).Decode(&req); err != nil {
 		return err
 	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	containers := req.Way.containers()
+	answers := make([]runAnswer, 1+len(req.Others))
+	var group errgroup.Group
+	for i, r := range append([]runRequest{req}, req.Others...) {
+		group.Go(func() (err error) {
+			answers[i], err = r.run(ctx, containers)
+			return errors.Join(err, os.WriteFile(r.StdoutPath+endedSuffix, nil, 0o644))
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	answers[0].Others = answers[1:]
+	return json.NewEncoder(os.Stdout).Encode(answers[0])
+}
+
+// These make of the name of a container's output that of a file which says that
+// its command has begun, or that the container has ended.
+const (
+	startedSuffix = ".started"
+	endedSuffix   = ".ended"
+)
+
+// run serves one container of a request.
+func (req runRequest) run(ctx context.Context, containers containers) (answer runAnswer, err error) {
+	for req.After != "" && ctx.Err() == nil {
+		if _, err := os.Stat(req.After); err == nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
 	c := req.Container
 	out, err := os.OpenFile(req.StdoutPath, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
-		return err
+		return answer, err
 	}
 	c.Stdout, c.Stderr, c.Grace = out, out, req.Grace
-	if req.PrintInitPID {
-		c.OnStart = func(pid int) { fmt.Println(pid) }
+	if req.Opened != "" {
+		if c.Opened, err = os.Open(req.Opened); err != nil {
+			return answer, err
+		}
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	var answer runAnswer
+	c.OnStart = func(pid int) {
+		answer.Started = append(answer.Started, pid)
+		_ = os.WriteFile(req.StdoutPath+startedSuffix, nil, 0o644) // a test that waits for it fails
+	}
 	c.OnChoice = func(choice container.Choice) { answer.Choice = choice }
-	answer.Exit, err = req.Way.containers().Run(ctx, c)
+	answer.Exit, err = containers.Run(ctx, c)
 	if err != nil {
 		answer.Error = err.Error()
 		answer.NoShell = errors.Is(err, container.ErrNoShell)
 		answer.Canceled = errors.Is(err, context.Canceled)
 	}
-	return json.NewEncoder(os.Stdout).Encode(answer)
+	return answer, nil
 }

@@ -130,15 +130,7 @@ func libraries(tb testing.TB, program string) (files []string) {
 func sif(tb testing.TB, config v1.Config, files ...imagetest.File) string {
 	tb.Helper()
 	testenv.Containers(tb)
-	name := imagetest.Start(tb).Push(tb, "test/image", imagetest.Image(tb, config, imagetest.GzipLayer(tb, imagetest.TarStream(tb, files...))))
-	ref, err := apptainer.ParseReference(name)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	img, err := apptainer.Registry{}.Resolve(tb.Context(), ref)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	img := imagetest.Resolve(tb, imagetest.Start(tb).Push(tb, "test/image", imagetest.Image(tb, config, imagetest.GzipLayer(tb, imagetest.TarStream(tb, files...)))))
 	path := filepath.Join(userDir(tb), "image.sif")
 	if err := (apptainer.Converter{}).Convert(tb.Context(), img, path, nil); err != nil {
 		tb.Fatal(err)
@@ -201,15 +193,35 @@ func start(tb testing.TB, c container.Container) *run {
 // self is the test binary for programs that startUnder starts.
 const self = "/proc/self/fd/3"
 
+// startOpened is start for a caller that has opened an image.
+func startOpened(tb testing.TB, w way, c container.Container, image string) *run {
+	tb.Helper()
+	return startRequest(tb, runRequest{Way: w, Container: c, Opened: image}, "/proc/self/exe", runAsUser)
+}
+
 // startUnder is start by way of another program, which ends in running
 // self with the argument runAsUser.
 func startUnder(tb testing.TB, w way, c container.Container, args ...string) *run {
 	tb.Helper()
-	if c.Scratch == "" {
-		c.Scratch = userDir(tb)
+	return startRequest(tb, runRequest{Way: w, Container: c}, args...)
+}
+
+func startRequest(tb testing.TB, req runRequest, args ...string) *run {
+	tb.Helper()
+	if req.Container.Scratch == "" {
+		req.Container.Scratch = userDir(tb)
 	}
-	emptied(tb, c.Scratch)
-	r := &run{t: tb, way: w, req: runRequest{Way: w, Container: c, Grace: c.Grace, StdoutPath: filepath.Join(userDir(tb), "out")}}
+	emptied(tb, req.Container.Scratch)
+	dir := userDir(tb)
+	req.Grace, req.StdoutPath = req.Container.Grace, filepath.Join(dir, "out")
+	for i := range req.Others {
+		o := &req.Others[i]
+		o.Grace, o.StdoutPath = o.Container.Grace, filepath.Join(dir, "out"+strconv.Itoa(i+1))
+		if o.Container.Scratch == "" {
+			o.Container.Scratch = req.Container.Scratch
+		}
+	}
+	r := &run{t: tb, way: req.Way, req: req}
 	request, err := json.Marshal(r.req)
 	if err != nil {
 		tb.Fatal(err)

@@ -20,7 +20,7 @@ const pairs = 21
 // and mounts, in turn.
 func BenchmarkApptainerBesideBare(b *testing.B) {
 	program := apptainerWay(b).Apptainer.Program
-	image, enter := shellImage(b), enterProgram(b)
+	image, enter := shellImage(b), enter.Path(b)
 	for _, plain := range []bool{false, true} {
 		name := map[bool]string{false: "apptainer", true: "plain"}[plain]
 		b.Run(name, func(b *testing.B) {

@@ -32,8 +32,17 @@ func (s *initSpec) chooseMount() {
 
 // placeImage has the image's files at rootDir, writable.
 func (c *container) placeImage() error {
+	shared := c.attachImage() == nil
+	if !shared {
+		if err := c.holdImage(); err != nil {
+			return err
+		}
+	}
 	if c.Unpack == "" {
-		err := c.mountImage()
+		var err error
+		if !shared {
+			err = c.mountImage()
+		}
 		if err == nil {
 			err = c.mountOverlay()
 		}
@@ -75,6 +84,9 @@ func (c *container) dropImage() error {
 func (c *container) unpackImage() error {
 	unsquashfs, err := findProgram("squashfs-tools", "unsquashfs")
 	if err != nil {
+		return err
+	}
+	if err := c.holdImage(); err != nil {
 		return err
 	}
 	if err := c.checkRoom(); err != nil {

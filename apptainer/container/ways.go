@@ -138,6 +138,9 @@ type Ways struct {
 	// Init and Enter are those of the ways.
 	Init  []string
 	Enter string
+	// Images, when not nil, has containers of the built-in way that run in the
+	// same image share its mount.
+	Images *Images
 }
 
 // Run runs a container by the way that c.Way asks for, and tells c.OnChoice
@@ -190,5 +193,5 @@ func (w Ways) by(ctx context.Context, choice Choice, c Container) (Exit, error) 
 		return Engine{Program: filepath.Clean(choice.Program), Env: w.Env, Enter: w.Enter}.Run(ctx, c)
 	case WayBuiltin, WayAuto:
 	}
-	return Builtin{Init: w.Init}.Run(ctx, c)
+	return Builtin{Init: w.Init, Images: w.Images}.Run(ctx, c)
 }

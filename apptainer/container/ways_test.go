@@ -30,12 +30,15 @@ type way struct {
 	Apptainer *container.Apptainer
 	Engine    *container.Engine
 	Ways      *container.Ways
+	Shared    bool // the built-in way, with a share of a mount of the image
 }
 
 // containers is what package worker calls a way.
-func (w way) containers() interface {
+type containers interface {
 	Run(ctx context.Context, c container.Container) (container.Exit, error)
-} {
+}
+
+func (w way) containers() containers {
 	switch {
 	case w.Apptainer != nil:
 		return *w.Apptainer
@@ -44,7 +47,11 @@ func (w way) containers() interface {
 	case w.Ways != nil:
 		return *w.Ways
 	}
-	return container.Builtin{}
+	b := container.Builtin{}
+	if w.Shared {
+		b.Images = &container.Images{}
+	}
+	return b
 }
 
 // onEachWay runs a test of the fidelity suite on each way that this machine
@@ -53,6 +60,7 @@ func onEachWay(t *testing.T, test func(t *testing.T, w way)) {
 	t.Helper()
 	for name, find := range map[string]func(testing.TB) way{
 		"builtin":         func(tb testing.TB) way { testenv.Containers(tb); return way{} },
+		"builtin-shared":  func(tb testing.TB) way { testenv.Containers(tb); return way{Shared: true} },
 		"apptainer":       apptainerWay,
 		"apptainer-plain": plainWay,
 		"docker":          dockerWay,
@@ -73,7 +81,7 @@ func apptainerWay(tb testing.TB) way {
 	if err != nil {
 		tb.Skipf("needs Apptainer, on PATH or at $CLTEST_APPTAINER: %v", err)
 	}
-	return way{Apptainer: &container.Apptainer{Program: program, Enter: enterProgram(tb)}}
+	return way{Apptainer: &container.Apptainer{Program: program, Enter: enter.Path(tb)}}
 }
 
 // plainWay is Apptainer's without namespaces of our own.
@@ -97,7 +105,7 @@ func dockerWay(tb testing.TB) way {
 		tb.Skipf("needs Docker: %v", err)
 	}
 	return way{Engine: &container.Engine{
-		Program: program, Enter: enterProgram(tb),
+		Program: program, Enter: enter.Path(tb),
 		Env: []string{"PATH=/usr/bin:/bin", "HOME=/nonexistent", "DOCKER_HOST=" + host},
 	}}
 }
@@ -130,7 +138,7 @@ func podmanWay(tb testing.TB) way {
 	}
 	home := podmanHome(tb)
 	e := &container.Engine{
-		Program: program, Enter: enterProgram(tb), Options: []string{"--cgroup-manager", "cgroupfs"},
+		Program: program, Enter: enter.Path(tb), Options: []string{"--cgroup-manager", "cgroupfs"},
 		Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + home, "XDG_RUNTIME_DIR=" + home},
 	}
 	// On a hybrid of cgroups v1 and v2 only runc works, and where root may not
@@ -193,32 +201,8 @@ func (w way) output(as *syscall.Credential, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// enter is a program that calls Enter, built once for all tests.
-var enter struct {
-	once sync.Once
-	path string
-}
-
-// enterProgram is where every user may run it.
-func enterProgram(tb testing.TB) string {
-	tb.Helper()
-	enter.once.Do(func() {
-		dir, err := os.MkdirTemp("", "apptainer-test-") //nolint:usetesting // it outlives this test
-		must(tb, errors.Join(err, os.Chmod(dir, 0o755)))
-		program := filepath.Join(dir, "enter")
-		build := exec.Command("go", "build", "-o", program, "./testdata/enter")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		said, err := build.CombinedOutput()
-		if err != nil {
-			tb.Fatalf("%v: %s", err, said)
-		}
-		enter.path = program
-	})
-	if enter.path == "" {
-		tb.Fatal("the program could not be built: see the first test that needs it")
-	}
-	return enter.path
-}
+// enter is a program that calls Enter.
+var enter = testenv.Program{Package: "./testdata/enter"}
 
 // image is an image of these files for this way to run.
 func (w way) image(tb testing.TB, config v1.Config, files ...imagetest.File) container.Container {

@@ -163,11 +163,19 @@ func (f *Flattener) readLayer(i int, r io.Reader, over *cover, tw *tar.Writer) e
 			return err
 		}
 	}
-	if _, err := io.Copy(io.Discard, r); err != nil {
+	// The layer's digest is of the padding, too.
+	switch _, err := io.CopyN(io.Discard, r, maxPadding+1); {
+	case err == nil:
+		return fmt.Errorf("it goes on for more than %d MiB behind the end of its tar: %w", maxPadding>>20, ErrTooLarge)
+	case !errors.Is(err, io.EOF):
 		return err //nolint:wrapcheck // the layer's own
 	}
 	return nil
 }
+
+// maxPadding is what may follow the end of a layer's tar; tar itself pads to
+// 10 KiB, and to some MiB where it is asked to.
+const maxPadding = 64 << 20
 
 // spend takes an entry off the limits.
 func (l *Limits) spend(e entry) error {

@@ -179,3 +179,9 @@ func Image(tb testing.TB, config v1.Config, layers ...v1.Layer) v1.Image {
 	}
 	return img
 }
+
+// Tiny is an image that differs by its content.
+func Tiny(tb testing.TB, content string) v1.Image {
+	tb.Helper()
+	return Image(tb, v1.Config{}, GzipLayer(tb, TarStream(tb, Regular("f", content))))
+}

@@ -34,20 +34,26 @@ type Config struct {
 
 // Read reads the configuration of the SIF at path. A SIF that was not made
 // from a Docker or OCI image has no environment of its own.
-func Read(path string) (Config, error) {
-	config, err := readConfig(path)
+func Read(path string) (_ Config, err error) {
+	f, err := os.Open(path)
 	if err != nil {
 		return Config{}, fmt.Errorf("read SIF %s: %w", path, err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return ReadFile(f)
+}
+
+// ReadFile is Read for a SIF that is open for reading, which stays its caller's
+// to close.
+func ReadFile(f *os.File) (Config, error) {
+	config, err := readConfig(f)
+	if err != nil {
+		return Config{}, fmt.Errorf("read SIF %s: %w", f.Name(), err)
 	}
 	return config, nil
 }
 
-func readConfig(path string) (_ Config, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return Config{}, err //nolint:wrapcheck // worded by Read
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
+func readConfig(f *os.File) (Config, error) {
 	container, err := Load(f)
 	if err != nil {
 		return Config{}, fmt.Errorf("it is no SIF, or damaged: %w", err)

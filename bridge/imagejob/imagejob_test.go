@@ -18,6 +18,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/bridge/imagejob"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -52,22 +53,14 @@ func newJobs(t *testing.T) imagejob.Jobs {
 }
 
 // push publishes an image of one layer.
-func push(t *testing.T, layer v1.Layer) apptainer.Image {
+func push(t *testing.T, layer v1.Layer) source.Image {
 	t.Helper()
 	base := imagetest.Image(t, v1.Config{Env: []string{"A=b"}}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", "1"), imagetest.Hardlink("b", "a"))))
 	img, err := mutate.Append(base, mutate.Addendum{Layer: layer})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ref, err := apptainer.ParseReference(imagetest.Start(t).Push(t, "lab/image", img))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resolved, err := apptainer.Registry{}.Resolve(t.Context(), ref)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resolved
+	return imagetest.Resolve(t, imagetest.Start(t).Push(t, "lab/image", img))
 }
 
 func TestImageThatAJobConvertedIsTheSame(t *testing.T) {
@@ -101,7 +94,7 @@ func TestImageThatAJobCannotConvertIsRefusedInItsWords(t *testing.T) {
 	jobs := newJobs(t)
 	img := push(t, static.NewLayer(bytes.Repeat([]byte("no tar"), 1000), types.DockerUncompressedLayer))
 	err := jobs.Convert(t.Context(), apptainer.Converter{}, img, filepath.Join(t.TempDir(), "x.sif"), nil)
-	var refused *apptainer.ImageError
+	var refused *source.ImageError
 	if !errors.As(err, &refused) || refused.Transient() || !strings.HasPrefix(err.Error(), fmt.Sprintf("image %q: layer 2 of 2: ", img.Reference)) {
 		t.Errorf("%v", err)
 	}
@@ -113,7 +106,7 @@ func TestJobThatLeavesNoResultIsNotWaitedFor(t *testing.T) {
 	jobs.Program = "/bin/false"
 	img := push(t, imagetest.GzipLayer(t, imagetest.TarStream(t)))
 	err := jobs.Convert(t.Context(), apptainer.Converter{}, img, filepath.Join(t.TempDir(), "x.sif"), nil)
-	var refused *apptainer.ImageError
+	var refused *source.ImageError
 	if err == nil || errors.As(err, &refused) || !strings.Contains(err.Error(), "ended as FAILED without a result") {
 		t.Errorf("%v", err)
 	}

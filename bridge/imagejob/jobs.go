@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
@@ -43,9 +44,9 @@ type Jobs struct {
 // caller's own and on the shared disk, and c.TempDir is not used. It blocks until
 // the job has ended; when ctx ends before, the job is cancelled.
 //
-// An error of the image or its conversion is an *apptainer.ImageError. Any other
+// An error of the image or its conversion is an *source.ImageError. Any other
 // is Slurm's, or the shared disk's.
-func (j Jobs) Convert(ctx context.Context, c apptainer.Converter, img apptainer.Image, dst string, progress func(apptainer.Progress)) error {
+func (j Jobs) Convert(ctx context.Context, c apptainer.Converter, img source.Image, dst string, progress func(apptainer.Progress)) error {
 	dir := filepath.Dir(dst)
 	pulled, err := c.Pull(ctx, img, filepath.Join(dir, "layout"), progress)
 	if err != nil {
@@ -107,7 +108,7 @@ func (j Jobs) clear(ctx context.Context, dir string) error {
 const ownMiB = 1024
 
 // request is the job's.
-func (j Jobs) request(c apptainer.Converter, img apptainer.Image, dir string) sbatch.Request {
+func (j Jobs) request(c apptainer.Converter, img source.Image, dir string) sbatch.Request {
 	r := j.Request
 	hex := strings.TrimPrefix(img.Digest, "sha256:")
 	r.Name = "cl-image-" + hex[:min(12, len(hex))] + "-" + strings.TrimPrefix(filepath.Base(dir), workPrefix)

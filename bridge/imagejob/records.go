@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
@@ -41,7 +42,7 @@ type spec struct {
 	MaxEntries  int    `json:"max_entries"`
 }
 
-func newSpec(c apptainer.Converter, img, pulled apptainer.Image) spec {
+func newSpec(c apptainer.Converter, img, pulled source.Image) spec {
 	return spec{
 		Image: img.Reference.String(), Layout: pulled.Reference.Path(), Origin: pulled.Origin, Digest: img.Digest, Architecture: img.Architecture,
 		Compression: c.Compression, Level: c.Level, BlockSize: c.BlockSize, Processors: c.Processors, MemoryMiB: c.MemoryMiB,
@@ -52,7 +53,7 @@ func newSpec(c apptainer.Converter, img, pulled apptainer.Image) spec {
 // converter makes the SIF of the layout.
 func (s spec) converter() apptainer.Converter {
 	return apptainer.Converter{
-		Registry:    apptainer.Registry{Open: apptainer.FilesBelow(s.Layout), Architecture: s.Architecture},
+		Source:      source.Source{OpenFile: source.FilesBelow(s.Layout), Architecture: s.Architecture},
 		Compression: s.Compression, Level: s.Level, BlockSize: s.BlockSize, Processors: s.Processors, MemoryMiB: s.MemoryMiB,
 		MaxBytes: s.MaxBytes, MaxEntries: s.MaxEntries,
 	}

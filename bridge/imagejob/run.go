@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
 // Run does what the spec.json at path says, inside a job, and writes the result
@@ -26,7 +27,7 @@ func Run(ctx context.Context, path string) error {
 	var r result
 	if err != nil {
 		r.Error, r.Transient = err.Error(), true
-		var failed *apptainer.ImageError
+		var failed *source.ImageError
 		if errors.As(err, &failed) {
 			r.Error, r.Transient = failed.Err.Error(), failed.Transient()
 		}
@@ -35,7 +36,7 @@ func Run(ctx context.Context, path string) error {
 }
 
 func (s spec) convert(ctx context.Context, dir string) error {
-	ref, err := apptainer.ParseReference(string(apptainer.OCILayout) + ":" + s.Layout)
+	ref, err := source.ParseReference(string(source.OCILayout) + ":" + s.Layout)
 	if err != nil {
 		return err
 	}
@@ -43,7 +44,7 @@ func (s spec) convert(ctx context.Context, dir string) error {
 	var told latest
 	var telling sync.WaitGroup
 	telling.Go(func() { told.tell(ctx, dir) })
-	img := apptainer.Image{Reference: ref, Digest: s.Digest, Architecture: s.Architecture, Origin: s.Origin}
+	img := source.Image{Reference: ref, Digest: s.Digest, Architecture: s.Architecture, Origin: s.Origin}
 	err = s.converter().Convert(ctx, img, filepath.Join(dir, sifName), told.set)
 	cancel()
 	telling.Wait()

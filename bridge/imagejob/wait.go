@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
@@ -90,7 +91,7 @@ func (w *waiting) look() (done bool, err error) {
 	var r result
 	if err := read(w.dir, resultName, &r); err == nil {
 		if r.Error != "" {
-			return true, apptainer.NewImageError(w.image, errors.New(r.Error), r.Transient)
+			return true, source.NewImageError(w.image, errors.New(r.Error), r.Transient)
 		}
 		// Another file's name may be shown later.
 		_, err := os.Stat(filepath.Join(w.dir, sifName))

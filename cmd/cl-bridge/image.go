@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -62,8 +62,8 @@ func imagePull(p program.Process) *cobra.Command {
 			if err != nil {
 				return &program.Error{Code: program.ExitUsage, Err: err}
 			}
-			r := f.conf.registry(p, f.conf.Staging.pace())
-			r.Open = apptainer.FilesBelow("/") // whatever the operator may read
+			r := f.conf.imageSource(p, f.conf.Staging.pace())
+			r.OpenFile = source.FilesBelow("/") // whatever the operator may read
 			images := f.conf.images(c, r)
 			if images.Convert, err = f.conf.imageJobsAlone(ctx, p); err != nil {
 				return err
@@ -134,11 +134,11 @@ func (o pullOptions) wanted(c config, arch string, args []string) ([]staging.Wan
 
 func want(image, as string, arch architecture) (w staging.Wanted, err error) {
 	w = staging.Wanted{Architecture: string(arch.or()), By: whoami()}
-	if w.Reference, err = apptainer.ParseReference(image); err != nil {
+	if w.Reference, err = source.ParseReference(image); err != nil {
 		return w, err
 	}
 	if as != "" {
-		if w.Name, err = apptainer.ParseReference(as); err != nil {
+		if w.Name, err = source.ParseReference(as); err != nil {
 			return w, fmt.Errorf("--as: %w", err)
 		}
 	}
@@ -250,7 +250,7 @@ func imageRm(p program.Process) *cobra.Command {
 			if err := a.check(); err != nil {
 				return &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("--arch: %w", err)}
 			}
-			images := f.conf.images(c, apptainer.Registry{})
+			images := f.conf.images(c, source.Source{})
 			kept, err := images.Kept.List()
 			if err != nil {
 				return err
@@ -282,7 +282,7 @@ func imageRm(p program.Process) *cobra.Command {
 // or the beginning of a digest.
 func findKept(kept []staging.KeptImage, word string, a architecture) ([]staging.KeptImage, error) {
 	full := word
-	if ref, err := apptainer.ParseReference(word); err == nil {
+	if ref, err := source.ParseReference(word); err == nil {
 		full = ref.Name()
 	}
 	var found []staging.KeptImage

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -94,7 +95,7 @@ func checkTempDir(dir string) error {
 
 // isImage says whether a text may be the name of an image.
 func isImage(name string) bool {
-	_, err := apptainer.ParseReference(name)
+	_, err := source.ParseReference(name)
 	return err == nil
 }
 
@@ -152,11 +153,11 @@ func (c config) defaultImages(q *queueConfig) []string {
 }
 
 // images brings images into a cache, as configured.
-func (c config) images(content *cache.Cache, registry apptainer.Registry) *staging.Images {
+func (c config) images(content *cache.Cache, from source.Source) *staging.Images {
 	layout, converter := spool.Layout(c.Shared), c.Image.converter()
-	converter.Registry, converter.Reserve = registry, c.lowWater().Of
+	converter.Source, converter.Reserve = from, c.lowWater().Of
 	return &staging.Images{
-		Cache: content, Converter: converter, Login: c.login(registry),
+		Cache: content, Converter: converter, Login: c.login(from),
 		Kept:     staging.KeptImages(layout.KeptImages()),
 		Names:    staging.ImageNames{Dir: layout.ImageNames()},
 		Remember: c.Image.Remember.or(staging.DefaultRemember),

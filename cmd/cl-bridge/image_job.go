@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/bridge/imagejob"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -20,7 +21,7 @@ import (
 )
 
 // convert makes a SIF, where that is not the Converter itself.
-type convert func(ctx context.Context, c apptainer.Converter, img apptainer.Image, dst string, progress func(apptainer.Progress)) error
+type convert func(ctx context.Context, c apptainer.Converter, img source.Image, dst string, progress func(apptainer.Progress)) error
 
 // checkJobs refuses settings of jobs that convert images.
 func (c config) checkJobs() error {

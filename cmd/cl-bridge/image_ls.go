@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -42,7 +42,7 @@ func imageLs(p program.Process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			images := f.conf.images(c, apptainer.Registry{})
+			images := f.conf.images(c, source.Source{})
 			kept, err := images.Kept.List()
 			if err != nil {
 				return err

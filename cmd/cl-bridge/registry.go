@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/staging"
 )
@@ -17,17 +17,17 @@ type registryConfig struct {
 	PlainHTTP bool     `toml:"plain_http"`
 }
 
-func (c imageConfig) hosts() map[string]apptainer.Host {
-	hosts := map[string]apptainer.Host{}
+func (c imageConfig) hosts() map[string]source.Host {
+	hosts := map[string]source.Host{}
 	for host, r := range c.Registry {
-		hosts[host] = apptainer.Host{Mirrors: r.Mirrors, PlainHTTP: r.PlainHTTP}
+		hosts[host] = source.Host{Mirrors: r.Mirrors, PlainHTTP: r.PlainHTTP}
 	}
 	return hosts
 }
 
 func (c imageConfig) checkRegistries() error {
 	for host, h := range c.hosts() {
-		if ref, err := apptainer.ParseReference(host + "/a/b"); err != nil || ref.Name() != host+"/a/b:latest" {
+		if ref, err := source.ParseReference(host + "/a/b"); err != nil || ref.Name() != host+"/a/b:latest" {
 			return fmt.Errorf("[image.registry.%q]: want the host of a registry as names of images have it, such as \"docker.io\" or \"registry.site:5000\"", host)
 		}
 		if err := h.Check(); err != nil {
@@ -47,17 +47,14 @@ func (c imageConfig) checkRegistries() error {
 	return nil
 }
 
-// registry is where images come from, at no more than a pace, with the logins of
+// imageSource is where images come from, at no more than a pace, with the logins of
 // who runs the bridge.
-func (c config) registry(p program.Process, pace *staging.Pace) apptainer.Registry {
-	r := apptainer.Registry{
+func (c config) imageSource(p program.Process, pace *staging.Pace) source.Source {
+	return source.Source{
 		Hosts: c.Image.hosts(), Certs: c.Image.certs(),
-		Logins: apptainer.Logins{Files: c.Image.loginFiles(p), HelperEnv: helperEnv(p)},
+		Logins: source.Logins{Files: c.Image.loginFiles(p), HelperEnv: helperEnv(p)},
+		Reader: pace.Reader,
 	}
-	if pace != nil {
-		r.Wrap = pace.Transport
-	}
-	return r
 }
 
 // certs are the directories of registries' certificates: those of Docker and
@@ -77,10 +74,10 @@ func (c imageConfig) certs() []string {
 
 // loginFiles are where docker login and podman login put what they were told
 // (docker/cli cli/config: Dir; containers-auth.json(5)).
-func (c imageConfig) loginFiles(p program.Process) []apptainer.LoginFile {
+func (c imageConfig) loginFiles(p program.Process) []source.LoginFile {
 	const whose = "the bridge's user"
 	if c.DockerConfig != "" {
-		return []apptainer.LoginFile{{Path: c.DockerConfig, Whose: whose}}
+		return []source.LoginFile{{Path: c.DockerConfig, Whose: whose}}
 	}
 	var paths []string
 	home := p.Getenv("HOME")
@@ -99,9 +96,9 @@ func (c imageConfig) loginFiles(p program.Process) []apptainer.LoginFile {
 	if home != "" {
 		paths = append(paths, filepath.Join(home, ".config", "containers", "auth.json"))
 	}
-	files := make([]apptainer.LoginFile, 0, len(paths))
+	files := make([]source.LoginFile, 0, len(paths))
 	for _, path := range paths {
-		files = append(files, apptainer.LoginFile{Path: path, Whose: whose})
+		files = append(files, source.LoginFile{Path: path, Whose: whose})
 	}
 	return files
 }
@@ -120,12 +117,12 @@ func helperEnv(p program.Process) []string {
 
 // login gives each owner's bundles the registries as that owner's login shows
 // them, where there is one in image.logins.
-func (c config) login(r apptainer.Registry) func(owner string, ref apptainer.Reference) (apptainer.Registry, string) {
+func (c config) login(r source.Source) func(owner string, ref source.Reference) (source.Source, string) {
 	dir := c.Image.Logins
 	if dir == "" {
 		return nil
 	}
-	return func(owner string, _ apptainer.Reference) (apptainer.Registry, string) {
+	return func(owner string, _ source.Reference) (source.Source, string) {
 		if owner == "" || strings.ContainsAny(owner, "/\x00") || !hasLogin(dir, owner) {
 			return r, ""
 		}

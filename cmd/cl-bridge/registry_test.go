@@ -11,8 +11,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 )
 
@@ -32,7 +32,7 @@ func TestRegistryIsAskedWithTheLoginThatCounts(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)
 	layer := imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("f", "x")))
-	ref, err := apptainer.ParseReference(reg.Push(t, "private", imagetest.Image(t, v1.Config{}, layer)))
+	ref, err := source.ParseReference(reg.Push(t, "private", imagetest.Image(t, v1.Config{}, layer)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestRegistryIsAskedWithTheLoginThatCounts(t *testing.T) {
 		if test.config != "" {
 			c.Image.DockerConfig = filepath.Join(dir, test.config)
 		}
-		site := c.registry(program.Process{Getenv: func(name string) string { return env[name] }}, nil)
+		site := c.imageSource(program.Process{Getenv: func(name string) string { return env[name] }}, nil)
 		owners, whose := c.login(site)(test.owner, ref)
 		who = ""
 		_, err := owners.Resolve(t.Context(), ref)

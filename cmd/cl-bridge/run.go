@@ -289,11 +289,11 @@ func stager(p program.Process, c config, cl *client.Client, content *cache.Cache
 		public = cl.Public
 	}
 	links := inPlace(c, cl, spool.Layout(c.Shared), now)
-	files, registry := imageFiles(c, links), c.registry(p, pace)
+	files, from := imageFiles(c, links), c.imageSource(p, pace)
 	if files != nil {
-		registry.Open = files.Open
+		from.OpenFile = files.Open
 	}
-	images := c.images(content, registry)
+	images := c.images(content, from)
 	images.Files, images.Now, images.Convert = files, now, made
 	return &staging.Stager{
 		Public:    public,

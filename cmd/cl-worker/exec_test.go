@@ -33,6 +33,7 @@ func TestMain(m *testing.M) {
 	}
 	imageDir = dir
 	code := m.Run()
+	shipped.Remove()
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
 // imageDir is a directory of this process that everybody can read.
@@ -85,11 +86,11 @@ func buildImage(ctx context.Context, path string) error {
 	if err := remote.Write(ref, img); err != nil {
 		return err
 	}
-	reference, err := apptainer.ParseReference(tag)
+	reference, err := source.ParseReference(tag)
 	if err != nil {
 		return err
 	}
-	resolved, err := apptainer.Registry{}.Resolve(ctx, reference)
+	resolved, err := source.Source{}.Resolve(ctx, reference)
 	if err != nil {
 		return err
 	}

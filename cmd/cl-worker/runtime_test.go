@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -21,37 +20,15 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// built is cl-worker as `make build` builds it, since it has to run in any
-// image: made once for all tests.
-var built struct {
-	once sync.Once
-	path string
-}
-
-func buildWorker(t *testing.T) string {
-	t.Helper()
-	built.once.Do(func() {
-		path := filepath.Join(imageDir, "cl-worker")
-		build := exec.Command("go", "build", "-o", path, ".")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		said, err := build.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v: %s", err, said)
-		}
-		built.path = path
-	})
-	if built.path == "" {
-		t.Fatal("the program could not be built: see the first test that needs it")
-	}
-	return built.path
-}
+// shipped is cl-worker as it is shipped.
+var shipped = testenv.Program{Package: "."}
 
 // prepareRuntime prepares a run of the program that is really shipped, by a
 // way that its specification asks for.
 func prepareRuntime(t *testing.T, runtime spool.Runtime, gpus int, command string) *execution {
 	t.Helper()
 	x := prepare(t, command, func(_ string, s *spool.Spec) { s.Runtime, s.GPUs = runtime, gpus })
-	x.program = buildWorker(t)
+	x.program = shipped.Path(t)
 	x.cmd.Path = x.program
 	return x
 }
@@ -105,7 +82,7 @@ func TestContainerOfAnEngineLeavesItsResultsToTheUser(t *testing.T) {
 	x := prepare(t, "id -u; pwd; echo $HOME $FROM_IMAGE; touch $TMPDIR/x; mkdir -m 0700 made; echo result >made/file; sleep 0.1; exit 3", func(_ string, s *spool.Spec) {
 		s.Runtime, s.ImageDigest = spool.RuntimeDocker, tag.String()
 	})
-	x.cmd.Path = buildWorker(t)
+	x.cmd.Path = shipped.Path(t)
 	x.cmd.Env = append(x.cmd.Env, "DOCKER_HOST="+host)
 	code, exit := x.start().wait()
 	if code != 3 || exit.Ran.Runtime != spool.RuntimeDocker || exit.CommandStarted.IsZero() {
@@ -149,7 +126,7 @@ func TestProbeSaysWhatTheNodeHasAndTheChoice(t *testing.T) {
 	u := testenv.Researcher(t)
 	scratch := testenv.SharedDir(t)
 	probe := func(args ...string) (string, error) {
-		cmd := exec.Command(buildWorker(t), append([]string{"probe", "--scratch", scratch}, args...)...)
+		cmd := exec.Command(shipped.Path(t), append([]string{"probe", "--scratch", scratch}, args...)...)
 		cmd.Env, cmd.Dir = []string{"PATH=/usr/bin:/bin", "HOME=" + scratch}, "/"
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: u.Credential}
 		var said bytes.Buffer

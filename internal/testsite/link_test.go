@@ -65,9 +65,7 @@ func TestSharedDiskNeedsNoCopies(t *testing.T) {
 	if got := until(t, s, second, "run_status", "^Running job in container"); got != "Running job in container." {
 		t.Errorf("run_status %q", got)
 	}
-	if got := cl(t, s, "cat", second+"/stdout"); got != "1\n2\n3" {
-		t.Errorf("while it runs, stdout is %q", got)
-	}
+	untilPrinted(t, s, second, "1\n2\n3")
 	if out, err := s.Run(t.Context(), "sh", "-c", "echo on > "+s.Shared+"/runs/"+second+"/1/go"); err != nil {
 		t.Fatal(err, out)
 	}

@@ -132,6 +132,9 @@ func field(t *testing.T, s *testsite.Site, bundle, name string) string {
 	return cl(t, s, "info", "-f", name, bundle)
 }
 
+// patience is how long a test waits for what has to come.
+const patience = 2 * time.Minute
+
 // until waits for a field of a bundle to match.
 func until(t *testing.T, s *testsite.Site, bundle, name, pattern string) string {
 	t.Helper()
@@ -139,7 +142,7 @@ func until(t *testing.T, s *testsite.Site, bundle, name, pattern string) string 
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
 	last := ""
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); <-ticker.C {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-ticker.C {
 		if last = field(t, s, bundle, name); re.MatchString(last) {
 			return last
 		}
@@ -147,6 +150,21 @@ func until(t *testing.T, s *testsite.Site, bundle, name, pattern string) string 
 	t.Fatalf("%s of %s is %q, want %s; state %s, run_status %q", name, bundle, last, pattern,
 		field(t, s, bundle, "state"), field(t, s, bundle, "run_status"))
 	return ""
+}
+
+// untilPrinted waits for a bundle that runs to have printed just this. That it
+// runs is known before its command's first word is.
+func untilPrinted(t *testing.T, s *testsite.Site, bundle, want string) {
+	t.Helper()
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	got := ""
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-ticker.C {
+		if got = cl(t, s, "cat", bundle+"/stdout"); got == want {
+			return
+		}
+	}
+	t.Fatalf("while it runs, %s has printed %q, want %q", bundle, got, want)
 }
 
 // ended waits for a bundle's final state.

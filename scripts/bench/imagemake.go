@@ -126,18 +126,18 @@ func makeImage(ctx context.Context, r recipe, dir string) error {
 	return os.Rename(made, dir)
 }
 
-// source is a file of this machine that goes into images.
-type source struct {
+// file is a file of this machine that goes into images.
+type file struct {
 	path string
 	info fs.FileInfo
 }
 
-// listSources lists what is below /usr, in an order that depends on the names
+// listFiles lists what is below /usr, in an order that depends on the names
 // alone and mixes all kinds of files.
-func listSources() ([]source, error) {
+func listFiles() ([]file, error) {
 	const largest = 40 << 20
 	type keyed struct {
-		source
+		file
 		key uint64
 	}
 	var all []keyed
@@ -157,7 +157,7 @@ func listSources() ([]source, error) {
 		}
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(path))
-		all = append(all, keyed{source{path, info}, h.Sum64()})
+		all = append(all, keyed{file{path, info}, h.Sum64()})
 		return nil
 	})
 	if err != nil {
@@ -169,34 +169,34 @@ func listSources() ([]source, error) {
 		}
 		return 1
 	})
-	sources := make([]source, len(all))
+	sources := make([]file, len(all))
 	for i, s := range all {
-		sources[i] = s.source
+		sources[i] = s.file
 	}
 	return sources, nil
 }
 
 // contents are those of one layer.
 type contents struct {
-	files   []source
-	prefix  string   // before the files' names
-	hidden  []source // of lower layers
+	files   []file
+	prefix  string // before the files' names
+	hidden  []file // of lower layers
 	weights int64
 }
 
 // share gives each layer what it is made of.
 func share(ctx context.Context, r recipe) ([]contents, error) {
 	if r.programs != nil {
-		sources, err := programSources(ctx, r.programs)
+		sources, err := programFiles(ctx, r.programs)
 		return []contents{{files: sources}}, err
 	}
-	sources, err := listSources()
+	sources, err := listFiles()
 	return deal(r, sources), err
 }
 
 // deal gives each layer its share of the sources. Where they do not suffice
 // they are used once more, under another directory.
-func deal(r recipe, sources []source) []contents {
+func deal(r recipe, sources []file) []contents {
 	layers := make([]contents, len(r.files))
 	next, round := 0, 0
 	for i, room := range r.files {
@@ -239,7 +239,7 @@ func (c contents) write(path string) error {
 	buffered := bufio.NewWriterSize(f, 1<<20)
 	zipped := gzip.NewWriter(buffered)
 	w := layerTar{Writer: tar.NewWriter(zipped), made: map[string]bool{"/": true}}
-	slices.SortFunc(c.files, func(a, b source) int { return strings.Compare(a.path, b.path) })
+	slices.SortFunc(c.files, func(a, b file) int { return strings.Compare(a.path, b.path) })
 	for _, s := range c.files {
 		if err == nil {
 			err = w.file(c.prefix, s)
@@ -276,7 +276,7 @@ func (w layerTar) dirs(dir string) error {
 	return w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir[1:] + "/", Mode: 0o755, ModTime: time.Unix(1_700_000_000, 0)})
 }
 
-func (w layerTar) file(prefix string, s source) error {
+func (w layerTar) file(prefix string, s file) error {
 	link := ""
 	content := io.NopCloser(strings.NewReader(""))
 	var err error

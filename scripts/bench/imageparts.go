@@ -26,6 +26,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
 // playPart is what this program does as a part of area images: serve an image,
@@ -108,11 +109,11 @@ func servePart(ctx context.Context, args []string, out io.Writer) error {
 
 // convertPart converts an image to a SIF, with its layers in a directory.
 func convertPart(ctx context.Context, args []string, _ io.Writer) error {
-	ref, err := apptainer.ParseReference(args[0])
+	ref, err := source.ParseReference(args[0])
 	if err != nil {
 		return err
 	}
-	img, err := apptainer.Registry{}.Resolve(ctx, ref)
+	img, err := source.Source{}.Resolve(ctx, ref)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,115 @@
+package container_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+)
+
+// twoImages are SIFs of which each says which it is, in a directory of the
+// ordinary user's.
+func twoImages(t *testing.T) (first, second string) {
+	t.Helper()
+	dir := userDir(t)
+	for _, which := range []string{"first", "second"} {
+		image := sif(t, v1.Config{Env: []string{"PATH=/bin"}}, append(smallRoot(t), imagetest.Regular("which", which+"\n"))...)
+		at := filepath.Join(dir, which+".sif")
+		must(t, os.Rename(image, at))
+	}
+	return filepath.Join(dir, "first.sif"), filepath.Join(dir, "second.sif")
+}
+
+// startBehind starts a container by a way of which the program that mounts the
+// image, or sets the whole container up, does something else first.
+func (w way) startBehind(t *testing.T, before string, c container.Container) *run {
+	t.Helper()
+	dir := userDir(t)
+	script, program := filepath.Join(dir, "script"), filepath.Join(dir, "squashfuse_ll")
+	if w.Apptainer != nil {
+		program = w.Apptainer.Program
+	}
+	must(t, os.WriteFile(script, fmt.Appendf(nil, "#!/bin/sh\n{ %s; } || exit 99\nexec %s \"$@\"\n", before, program), 0o755))
+	if w.Apptainer != nil {
+		a := *w.Apptainer
+		a.Program = script
+		return way{Apptainer: &a}.start(t, c)
+	}
+	installed, err := exec.LookPath("squashfuse_ll")
+	must(t, err)
+	code, err := os.ReadFile(installed)
+	must(t, err)
+	must(t, os.WriteFile(program, code, 0o755))
+	return w.startOnHost(t, "mount --bind "+script+" "+installed, c)
+}
+
+// Who may write to an image's directory may put another in its place at any
+// time.
+func TestFidelityImageIsTheOneThatWasLookedAt(t *testing.T) {
+	t.Parallel()
+	onEachWay(t, func(t *testing.T, w way) {
+		if w.Engine != nil {
+			t.Skip("an engine runs no SIF")
+		}
+		first, second := twoImages(t)
+		c := container.Container{SIF: first, ShellCommand: "cat /which"}
+
+		r := startOpened(t, w, c, second)
+		if answer := r.wait(); !strings.Contains(answer.Error, "first.sif was replaced by another while the container began") || r.output() != "" {
+			t.Errorf("%+v, output %q", answer, r.output())
+		}
+		if w.Apptainer != nil && w.Apptainer.Plain {
+			return // Apptainer follows the path itself
+		}
+		r = w.startBehind(t, "mv "+second+" "+first, c)
+		if answer := r.wait(); answer.Error != "" || r.output() != "first\n" {
+			t.Errorf("replaced meanwhile: %+v, output %q", answer, r.output())
+		}
+		if _, err := os.Stat(second); err == nil {
+			t.Error("nothing was replaced")
+		}
+	})
+}
+
+// A node may take its time to set a container up, which is none of the
+// command's.
+func TestFidelityCommandBeginsWhenItsContainerIsSetUp(t *testing.T) {
+	t.Parallel()
+	onEachWay(t, func(t *testing.T, w way) {
+		if w.Engine != nil {
+			t.Skip("an engine's set-up is its own")
+		}
+		dir, c := userDir(t), w.shellImage(t)
+		c.ShellCommand = "echo begun; exit 6"
+		r := w.startBehind(t, fmt.Sprintf("touch %[1]s/reached; while ! test -e %[1]s/go; do sleep 0.01; done", dir), c)
+		awaitFile(t, filepath.Join(dir, "reached"))
+		if _, err := os.Stat(r.req.StdoutPath + startedSuffix); err == nil {
+			t.Error("OnStart was called before the image was there")
+		}
+		must(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o644))
+		if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 6 || len(answer.Started) != 1 || answer.Started[0] == 0 {
+			t.Errorf("%+v, want exit status 6 and one start", answer)
+		}
+	})
+}
+
+// awaitFile polls until there is a file.
+func awaitFile(tb testing.TB, path string) {
+	tb.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			tb.Fatalf("%s never came", path)
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package container_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+)
+
+// group is several containers of one process.
+type group struct {
+	*run
+
+	work  string // bound to /work in each
+	token string
+}
+
+// startGroup runs a command line in each of the images, at the same time.
+// $1 is the container's number.
+func startGroup(t *testing.T, command string, images ...string) *group {
+	t.Helper()
+	g := &group{work: userDir(t), token: newToken()}
+	var requests []runRequest
+	for i, image := range images {
+		requests = append(requests, runRequest{Container: container.Container{
+			SIF:   image,
+			Binds: []container.Bind{{Source: g.work, Target: "/work"}},
+			Args:  []string{"sh", "-c", command, g.token, fmt.Sprint(i)},
+		}})
+	}
+	first := requests[0]
+	first.Way, first.Others = way{Shared: true}, requests[1:]
+	g.run = startRequest(t, first, "/proc/self/exe", runAsUser)
+	return g
+}
+
+// outputOf is what a container has written so far.
+func (g *group) outputOf(i int) string {
+	path := g.req.StdoutPath
+	if i > 0 {
+		path = g.req.Others[i-1].StdoutPath
+	}
+	out, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		g.t.Fatal(err)
+	}
+	return string(out)
+}
+
+// until polls.
+func (g *group) until(what string, is func() bool) {
+	g.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			g.t.Fatalf("never: %s; outputs %q, %q", what, g.outputOf(0), g.outputOf(1))
+		}
+	}
+}
+
+// awaitAll polls until every container has begun.
+func (g *group) awaitAll() {
+	g.t.Helper()
+	for i := range len(g.req.Others) + 1 {
+		g.until("begun", func() bool { return strings.Contains(g.outputOf(i), "begun") })
+	}
+}
+
+// tell makes a file that containers wait for.
+func (g *group) tell(name string) {
+	g.t.Helper()
+	must(g.t, os.WriteFile(filepath.Join(g.work, name), nil, 0o644))
+}
+
+// server is the process that serves an image: the one that has its file open.
+func (g *group) server(image string) int {
+	g.t.Helper()
+	var want syscall.Stat_t
+	must(g.t, syscall.Stat(image, &want))
+	for _, p := range g.servers() {
+		open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.pid))
+		must(g.t, err)
+		for _, name := range open {
+			var got syscall.Stat_t
+			if syscall.Stat(name, &got) == nil && got.Dev == want.Dev && got.Ino == want.Ino {
+				return p.pid
+			}
+		}
+	}
+	g.t.Fatalf("nothing serves %s", image)
+	return 0
+}
+
+// servers are the processes that serve images.
+func (g *group) servers() []process {
+	return slices.DeleteFunc(g.processes(), func(p process) bool { return p.name != "squashfuse_ll" })
+}
+
+func TestContainersOfOneProcessShareTheMountOfTheirImage(t *testing.T) {
+	t.Parallel()
+	shared, other := shellImage(t), sif(t, v1.Config{Env: []string{"PATH=/bin"}}, smallRoot(t)...)
+	g := startGroup(t, `echo $1 >>/usr/shipped; echo begun; while ! test -e /work/go$1; do sleep 0.01; done; cat /usr/shipped; ls -l /bin/* | wc -l; exit $1`,
+		shared, shared, shared, other)
+	g.awaitAll()
+	parts := g.processes()
+	if n := len(g.servers()); n != 2 {
+		t.Errorf("%d processes serve two images: %v", n, parts)
+	}
+	g.tell("go0")
+	awaitFile(t, g.req.StdoutPath+endedSuffix)
+	if n := len(g.servers()); n != 2 {
+		t.Errorf("%d processes serve two images after the end of the first container", n)
+	}
+	g.tell("go3")
+	g.until("one image is served no more", func() bool { return len(g.servers()) == 1 })
+	g.tell("go1")
+	g.tell("go2")
+	answer := g.wait()
+	for i, a := range append([]runAnswer{answer}, answer.Others...) {
+		if a.Error != "" || a.Exit.Code != i || a.Exit.Note != "" {
+			t.Errorf("container %d: %+v", i, a)
+		}
+		if got := g.outputOf(i); !strings.HasPrefix(got, fmt.Sprintf("begun\nby the image\n%d\n", i)) {
+			t.Errorf("container %d has written %q, and its root may be another's", i, got)
+		}
+	}
+	g.awaitNothing(g.token, parts)
+}
+
+func TestSharedImageThatIsServedNoMoreEndsItsContainersAndNoOthers(t *testing.T) {
+	t.Parallel()
+	image, other := shellImage(t), sif(t, v1.Config{Env: []string{"PATH=/bin"}}, smallRoot(t)...)
+	for _, victim := range []string{"squashfuse_ll", "its init"} {
+		t.Run(victim, func(t *testing.T) {
+			t.Parallel()
+			g := startGroup(t, `echo begun; while ! test -e /work/go$1; do sleep 0.01; done; cat /usr/shipped`, image, image, other)
+			g.awaitAll()
+			parts := g.processes()
+			pid := g.server(image)
+			if victim != "squashfuse_ll" {
+				i := slices.IndexFunc(parts, func(p process) bool { return p.pid == pid })
+				pid = parts[i].parent
+			}
+			must(t, syscall.Kill(pid, syscall.SIGKILL))
+			awaitFile(t, g.req.Others[0].StdoutPath+endedSuffix)
+			g.tell("go2")
+			answer := g.wait()
+			if a := answer.Others[1]; a.Error != "" || a.Exit.Code != 0 || !strings.HasSuffix(g.outputOf(2), "by the image\n") {
+				t.Errorf("the other image's container: %+v and output %q", a, g.outputOf(2))
+			}
+			for i, a := range []runAnswer{answer, answer.Others[0]} {
+				if !strings.Contains(a.Error, "squashfuse, which serves the image's files to this and other containers, has ended") {
+					t.Errorf("container %d: %+v", i, a)
+				}
+			}
+			g.awaitNothing(g.token, parts)
+		})
+	}
+}
+
+func TestImageThatWasLostIsServedAnew(t *testing.T) {
+	t.Parallel()
+	image, late := shellImage(t), filepath.Join(userDir(t), "late")
+	g := &group{work: userDir(t), token: newToken()}
+	c := container.Container{SIF: image, Args: []string{"sh", "-c", "echo begun; while ! test -e /work/go; do sleep 0.01; done", g.token}, Binds: []container.Bind{{Source: g.work, Target: "/work"}}}
+	after := container.Container{SIF: image, ShellCommand: "cat /usr/shipped"}
+	g.run = startRequest(t, runRequest{
+		Way: way{Shared: true}, Container: c,
+		Others: []runRequest{{Container: after, After: late}},
+	}, "/proc/self/exe", runAsUser)
+	g.awaitBegun()
+	must(t, syscall.Kill(g.servers()[0].pid, syscall.SIGKILL))
+	awaitFile(t, g.req.StdoutPath+endedSuffix)
+	must(t, os.WriteFile(late, nil, 0o644))
+	if a := g.wait().Others[0]; a.Error != "" || a.Exit.Note != "" || g.outputOf(1) != "by the image\n" {
+		t.Errorf("%+v and output %q", a, g.outputOf(1))
+	}
+}
+
+func TestKilledCallerLeavesNothingOfASharedImage(t *testing.T) {
+	t.Parallel()
+	image := shellImage(t)
+	g := startGroup(t, `echo begun; sleep $0`, image, image)
+	g.awaitAll()
+	parts := g.processes()
+	must(t, g.cmd.Process.Kill())
+	_ = g.cmd.Wait()
+	g.awaitNothing(g.token, parts)
+}

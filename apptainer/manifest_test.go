@@ -1,0 +1,226 @@
+package apptainer_test
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
+)
+
+// A Windows image has layers that registries do not give away; that it is one
+// is what people have to hear.
+func TestWindowsImageIsSaidToBeOne(t *testing.T) {
+	t.Parallel()
+	stream := imagetest.TarStream(t, imagetest.Directory("Files"), imagetest.Directory("Hives"))
+	img := blobImage(t, gzipped(t, stream), types.DockerForeignLayer, stream)
+	config, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config = config.DeepCopy()
+	config.OS, config.OSVersion = "windows", "10.0.20348.2227"
+	if img, err = mutate.ConfigFile(img, config); err != nil {
+		t.Fatal(err)
+	}
+	reg := imagetest.Start(t)
+	failedConversion(t, apptainer.Converter{Source: imagetest.Source()}, imagetest.Resolve(t, reg.Push(t, "x", img)), false, "it is made for windows, and only Linux images can be run")
+	ref, err := source.ParseReference(reg.PushIndex(t, "list", map[string]v1.Image{"windows/" + runtime.GOARCH: img}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = imagetest.Source().Resolve(t.Context(), ref)
+	imagetest.WantError(t, err, false, "it is not made for linux/"+runtime.GOARCH+", only for windows/"+runtime.GOARCH)
+}
+
+// What a registry says of an image has to fit together.
+func TestManifestsThatDoNotFitAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change func(t *testing.T, img v1.Image) v1.Image
+		words  string
+	}{
+		"fewer layers than the configuration names": {func(t *testing.T, img v1.Image) v1.Image {
+			t.Helper()
+			return withConfig(t, img, func(c *v1.ConfigFile) { c.RootFS.DiffIDs = append(c.RootFS.DiffIDs, c.RootFS.DiffIDs[0]) })
+		}, "lists 1 layers, its configuration 2"},
+		"no diffIDs": {func(t *testing.T, img v1.Image) v1.Image {
+			t.Helper()
+			return withConfig(t, img, func(c *v1.ConfigFile) { c.RootFS.DiffIDs = nil })
+		}, "lists 1 layers, its configuration 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			img := tt.change(t, imagetest.Tiny(t, "x"))
+			failedConversion(t, apptainer.Converter{Source: imagetest.Source()}, imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", img)), false, tt.words)
+		})
+	}
+}
+
+func withConfig(t *testing.T, img v1.Image, change func(*v1.ConfigFile)) v1.Image {
+	t.Helper()
+	config, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config = config.DeepCopy()
+	change(config)
+	if img, err = mutate.ConfigFile(img, config); err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+// A registry, or who sits in front of it, may send without end.
+func TestEndlessAnswersAreCutOff(t *testing.T) {
+	t.Parallel()
+	layer := imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", "content")))
+	image := imagetest.Image(t, v1.Config{}, layer)
+	config, err := image.ConfigName()
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest, err := layer.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, at := range map[string]string{"manifest": "/manifests/", "configuration": config.Hex, "layer": digest.Hex} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			reg := imagetest.Start(t)
+			pushed := reg.Push(t, "x", image)
+			img := imagetest.Resolve(t, pushed)
+			var sent atomic.Int64
+			reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, at) {
+					return false
+				}
+				w.Header().Set("Content-Type", string(types.DockerManifestSchema2))
+				for block := make([]byte, 64<<10); r.Context().Err() == nil; {
+					n, err := w.Write(block)
+					sent.Add(int64(n))
+					if err != nil {
+						break
+					}
+				}
+				return true
+			}
+			failedConversion(t, apptainer.Converter{Source: imagetest.Source()}, img, false, "")
+			if sent.Load() > 256<<20 {
+				t.Errorf("took %d bytes", sent.Load())
+			}
+		})
+	}
+}
+
+// Who decides what a digest stands for is not the registry.
+func TestAnswersOfAnotherDigestAreRefused(t *testing.T) {
+	t.Parallel()
+	other := imagetest.Tiny(t, "another image")
+	manifest, err := other.RawManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg := imagetest.Start(t)
+	reg.Push(t, "x:other", other)
+	img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Tiny(t, "x")))
+	reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.Contains(r.URL.Path, "/manifests/sha256:") {
+			return false
+		}
+		w.Header().Set("Content-Type", string(types.DockerManifestSchema2))
+		_, _ = w.Write(manifest)
+		return true
+	}
+	failedConversion(t, apptainer.Converter{Source: imagetest.Source()}, img, false, "its manifest is corrupt")
+}
+
+func TestUnsupportedLayersAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		layer v1.Layer
+		words string
+	}{
+		{"broken zstd", static.NewLayer([]byte{0x28, 0xb5, 0x2f, 0xfd, 0, 0, 0, 0}, types.OCILayerZStd), "layer 2 of 2: "},
+		{"foreign", static.NewLayer(imagetest.TarStream(t), types.DockerForeignLayer), "may not be distributed"},
+		{"unknown", static.NewLayer([]byte("{}"), "application/x-model"), "its type application/x-model is not handled"},
+		{"not a tar", static.NewLayer(bytes.Repeat([]byte("no tar"), 1000), types.DockerUncompressedLayer), "unreadable tar entry"},
+		{"hostile link", imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Hardlink("a", "../../etc/shadow"))), `hard link to "etc/shadow", which does not exist`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			reg := imagetest.Start(t)
+			img := imagetest.Tiny(t, "base")
+			img, err := mutate.Append(img, mutate.Addendum{Layer: tt.layer})
+			if err != nil {
+				t.Fatal(err)
+			}
+			failedConversion(t, apptainer.Converter{Source: imagetest.Source()}, imagetest.Resolve(t, reg.Push(t, "x", img)), false, tt.words)
+		})
+	}
+}
+
+func TestImageOfAnotherPlatformIsRefused(t *testing.T) {
+	t.Parallel()
+	for platform, words := range map[string]string{
+		"windows/" + runtime.GOARCH: "it is made for windows",
+		"linux/s390x":               "it is made for linux/s390x, not for linux/" + runtime.GOARCH,
+	} {
+		reg := imagetest.Start(t)
+		img := imagetest.Tiny(t, "x")
+		config, err := img.ConfigFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		config = config.DeepCopy()
+		config.OS, config.Architecture, _ = strings.Cut(platform, "/")
+		if img, err = mutate.ConfigFile(img, config); err != nil {
+			t.Fatal(err)
+		}
+		failedConversion(t, apptainer.Converter{Source: imagetest.Source()}, imagetest.Resolve(t, reg.Push(t, "x", img)), false, words)
+	}
+}
+
+func TestSizesThatAreBeyondAllBoundsAreRefusedBeforeAnythingIsPulled(t *testing.T) {
+	t.Parallel()
+	for name, size := range map[string]int64{"sum that overflows": math.MaxInt64/2 + 1, "larger than any image": 1 << 60} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			reg := imagetest.Start(t)
+			a := static.NewLayer(imagetest.TarStream(t, imagetest.Regular("a", "1")), types.OCIUncompressedLayer)
+			b := static.NewLayer(imagetest.TarStream(t, imagetest.Regular("b", "2")), types.OCIUncompressedLayer)
+			img := imagetest.Image(t, v1.Config{}, a, b)
+			pushed := reg.Push(t, "x", img)
+			raw, err := img.RawManifest()
+			if err != nil {
+				t.Fatal(err)
+			}
+			lying := bytes.ReplaceAll(raw, []byte(`"size":2048,`), fmt.Appendf(nil, `"size":%d,`, size))
+			if bytes.Count(lying, fmt.Append(nil, size)) != 2 {
+				t.Fatalf("%s", lying)
+			}
+			reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+				if strings.Contains(r.URL.Path, "/manifests/") {
+					w.Header().Set("Content-Type", string(types.DockerManifestSchema2))
+					_, _ = w.Write(lying)
+					return true
+				}
+				return false
+			}
+			failedConversion(t, apptainer.Converter{Source: imagetest.Source()}, imagetest.Resolve(t, pushed), false, "unpacks to more than is allowed")
+		})
+	}
+}

@@ -1,0 +1,194 @@
+package source
+
+import (
+	"archive/tar"
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+
+	"github.com/klauspost/compress/gzip"
+)
+
+// archive is a tar file, each of whose files can be read from any byte. One that
+// is compressed with gzip, as of docker save | gzip, is unpacked up to there each
+// time.
+type archive struct {
+	f       *os.File
+	size    int64
+	packed  bool
+	entries map[string]archived
+}
+
+// archived is where a file lies in an archive unpacked, or what it is a link to.
+type archived struct {
+	offset, size int64
+	link         string
+}
+
+// maxArchived bounds the memory that an archive's list takes, and maxUnpacked
+// what one that is compressed may hold.
+const (
+	maxArchived = 100_000
+	maxUnpacked = 256 << 30
+)
+
+// openArchive lists a tar file; of names that are there twice the last counts.
+func (src Source) openArchive(ctx context.Context, path string) (_ *archive, err error) {
+	f, err := src.regular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fileError(err)
+	}
+	a := &archive{f: f, size: info.Size(), entries: map[string]archived{}}
+	magic := make([]byte, 2)
+	n, _ := f.ReadAt(magic, 0) // what cannot be read shows below
+	a.packed = n == 2 && magic[0] == 0x1f && magic[1] == 0x8b
+	if err := a.list(ctx); err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return a, nil
+}
+
+// list reads where the files lie.
+func (a *archive) list(ctx context.Context) error {
+	stream, err := a.unpacked(ctx)
+	if err != nil {
+		return err
+	}
+	for tr := tar.NewReader(stream); ; {
+		header, err := tr.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil && len(a.entries) == 0:
+			return sentence{text: "it is not a tar file, or compressed otherwise than with gzip", cause: err}
+		case err != nil:
+			return fileError(err)
+		case len(a.entries) == maxArchived:
+			return fmt.Errorf("there are more than %d files in it", maxArchived)
+		case stream.at > maxUnpacked:
+			return fmt.Errorf("it holds more than %d bytes: unpack it first", int64(maxUnpacked))
+		}
+		// The reader of the archive takes no more of the stream than it has given.
+		if err := a.add(header, stream.at); err != nil {
+			return err
+		}
+	}
+}
+
+func (a *archive) add(header *tar.Header, offset int64) error {
+	name := path.Clean("/" + header.Name)
+	_, sparse := header.PAXRecords["GNU.sparse.major"]
+	switch {
+	case sparse, header.Typeflag == tar.TypeGNUSparse:
+		return fmt.Errorf("%s in it is sparse", header.Name)
+	case header.Typeflag == tar.TypeReg:
+		a.entries[name] = archived{offset: offset, size: header.Size}
+	case header.Typeflag == tar.TypeSymlink:
+		a.entries[name] = archived{link: path.Join(path.Dir(name), header.Linkname)} //nolint:gosec // nothing is extracted
+	case header.Typeflag == tar.TypeLink:
+		a.entries[name] = archived{link: path.Clean("/" + header.Linkname)}
+	}
+	return nil
+}
+
+func (a *archive) open(ctx context.Context, name string, offset int64) (file, error) {
+	const links = 8 // docker save once had a link for a layer that came twice
+	at := path.Clean("/" + name)
+	for range links {
+		e, ok := a.entries[at]
+		switch {
+		case !ok:
+			return file{}, sentence{text: fmt.Sprintf("there is no %s in it", name), cause: fs.ErrNotExist}
+		case e.link != "":
+			at = e.link
+		default:
+			return a.from(ctx, e, offset)
+		}
+	}
+	return file{}, fmt.Errorf("%s in it is a link that leads nowhere", name)
+}
+
+// from opens a file at an offset.
+func (a *archive) from(ctx context.Context, e archived, offset int64) (file, error) {
+	stream, err := a.unpacked(ctx)
+	if err == nil {
+		_, err = stream.Seek(e.offset+offset, io.SeekStart)
+	}
+	if err != nil {
+		return file{}, fileError(err)
+	}
+	return file{io.LimitReader(stream, e.size-offset), io.NopCloser(nil), e.size}, nil
+}
+
+func (a *archive) inPlace() bool { return !a.packed }
+func (a *archive) close()        { _ = a.f.Close() }
+
+// unpacked reads the archive from its begin.
+func (a *archive) unpacked(ctx context.Context) (*tarFile, error) {
+	whole := io.NewSectionReader(a.f, 0, a.size)
+	if !a.packed {
+		return &tarFile{ctx: ctx, Reader: whole, seek: whole}, nil
+	}
+	r, err := gzip.NewReader(bufio.NewReaderSize(whole, 256<<10))
+	if err != nil {
+		return nil, fileError(err)
+	}
+	return &tarFile{ctx: ctx, Reader: r}, nil
+}
+
+// tarFile is an archive that is read, unpacked, until a context ends. Forward it
+// can be sought in.
+type tarFile struct {
+	io.Reader
+
+	ctx  context.Context //nolint:containedctx // a Reader has no argument for it
+	seek io.Seeker       // nil where what is between has to be unpacked
+	at   int64
+}
+
+func (t *tarFile) Read(p []byte) (int, error) {
+	if t.ctx.Err() != nil {
+		return 0, t.ctx.Err()
+	}
+	n, err := t.Reader.Read(p)
+	t.at += int64(n)
+	return n, err //nolint:wrapcheck // a Reader's error is its own
+}
+
+// Seek goes to an offset that is not before where it is.
+func (t *tarFile) Seek(offset int64, whence int) (int64, error) {
+	if whence == io.SeekCurrent {
+		offset += t.at
+	} else if whence != io.SeekStart {
+		return t.at, errors.ErrUnsupported
+	}
+	if offset < t.at {
+		return t.at, errors.ErrUnsupported
+	}
+	if t.seek == nil {
+		_, err := io.CopyN(io.Discard, t, offset-t.at)
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return t.at, err
+	}
+	at, err := t.seek.Seek(offset, io.SeekStart)
+	t.at = at
+	return at, err //nolint:wrapcheck // a Seeker's error is its own
+}

@@ -1,0 +1,120 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// FilesBelow gives a Source.OpenFile that opens regular files below any of these
+// directories. Symbolic links are followed while they lead to what lies below
+// the same directory, whatever changes meanwhile.
+func FilesBelow(dirs ...string) func(path string) (*os.File, error) {
+	return func(path string) (*os.File, error) {
+		for _, dir := range dirs {
+			below, err := filepath.Rel(dir, path)
+			if err != nil || !filepath.IsLocal(below) {
+				continue
+			}
+			root, err := os.OpenRoot(dir)
+			if err != nil {
+				return nil, err //nolint:wrapcheck // it names the file
+			}
+			f, err := root.OpenFile(below, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+			return f, errors.Join(err, root.Close())
+		}
+		return nil, fmt.Errorf("images in %s may not be used here", filepath.Dir(path))
+	}
+}
+
+// regular opens a regular file, if it may be.
+func (src Source) regular(path string) (*os.File, error) {
+	if src.OpenFile == nil {
+		return nil, errors.New("images in files may not be used here")
+	}
+	f, err := src.OpenFile(path)
+	if err != nil {
+		return nil, fileError(err)
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
+	if err != nil {
+		return nil, errors.Join(fileError(err), f.Close())
+	}
+	return f, nil
+}
+
+// fileError says which errors of files may pass: those of a shared disk in
+// trouble.
+func fileError(err error) error {
+	var number syscall.Errno
+	transient := errors.As(err, &number) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) &&
+		number != syscall.ENOTDIR && number != syscall.ELOOP && number != syscall.ENAMETOOLONG && number != syscall.EISDIR
+	return sentence{text: err.Error(), cause: err, transient: transient}
+}
+
+// file is one of an image's files, open from an offset on.
+type file struct {
+	io.Reader
+	io.Closer
+
+	size int64 // of all of it
+}
+
+// files are the files of an image: a directory, or a tar file.
+type files interface {
+	// open opens a file at an offset that is at most its size.
+	open(ctx context.Context, name string, offset int64) (file, error)
+	// inPlace says whether any byte of them is there at no cost.
+	inPlace() bool
+	close()
+}
+
+// directory is a directory of files.
+type directory struct {
+	source Source
+	path   string
+}
+
+func (d directory) open(_ context.Context, name string, offset int64) (file, error) {
+	f, err := d.source.regular(filepath.Join(d.path, name))
+	if err != nil {
+		return file{}, err
+	}
+	info, err := f.Stat()
+	if err == nil {
+		_, err = f.Seek(offset, io.SeekStart)
+	}
+	if err != nil {
+		return file{}, errors.Join(fileError(err), f.Close())
+	}
+	return file{f, f, info.Size()}, nil
+}
+
+func (d directory) inPlace() bool { return true }
+func (d directory) close()        {}
+
+// readFile reads a small file whole.
+func readFile(ctx context.Context, fs files, name string) ([]byte, error) {
+	f, err := fs.open(ctx, name, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	if f.size > maxManifestBytes {
+		return nil, fmt.Errorf("%s is of %d bytes, and at most %d are handled", strings.TrimPrefix(name, "/"), f.size, maxManifestBytes)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxManifestBytes))
+	if err != nil {
+		return nil, fileError(err)
+	}
+	return data, nil
+}

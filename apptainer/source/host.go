@@ -1,0 +1,160 @@
+package source
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+// Host says how a registry is spoken to.
+type Host struct {
+	// Mirrors are asked before the registry itself, in this order, for the
+	// same repositories: "mirror.site:5000", or "mirror.site/hub" where they
+	// are below a path; with http:// before it, in plain HTTP. What one of
+	// them does not have or does not give is asked of the next.
+	Mirrors []string
+	// PlainHTTP says that the registry may be spoken to in plain HTTP, where
+	// anybody on the way can read logins and change what a tag stands for.
+	PlainHTTP bool
+}
+
+// Check says what cannot be.
+func (h Host) Check() error {
+	for _, m := range h.Mirrors {
+		if _, err := parseMirror(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mirror is where a mirror's repositories are.
+type mirror struct {
+	host, prefix string
+	plain        bool
+}
+
+func parseMirror(s string) (mirror, error) {
+	address := s
+	if !strings.Contains(address, "://") {
+		address = "https://" + address
+	}
+	if strings.Contains(address, "@") {
+		return mirror{}, errors.New("a mirror's address has a login in it, which belongs among the logins")
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "http" && u.Scheme != "https" {
+		return mirror{}, fmt.Errorf("%q is not a mirror such as %q", s, "mirror.site:5000/hub")
+	}
+	return mirror{host: u.Host, prefix: strings.Trim(u.Path, "/"), plain: u.Scheme == "http"}, nil
+}
+
+// isLoopback says whether a host with or without a port is this machine's.
+func isLoopback(host string) bool {
+	name := (&url.URL{Host: host}).Hostname()
+	ip, err := netip.ParseAddr(name)
+	return err == nil && ip.IsLoopback() || name == "localhost" || strings.HasSuffix(name, ".localhost")
+}
+
+// transport gives what carries requests to one registry and to where it
+// redirects. hangUp closes what it has opened.
+func (src Source) transport(host string) (_ http.RoundTripper, hangUp func(), err error) {
+	base := src.Transport
+	if base == nil {
+		base = remote.DefaultTransport
+	}
+	t, ok := base.(*http.Transport)
+	if !ok {
+		return base, func() {}, nil
+	}
+	t = t.Clone()
+	if t.ResponseHeaderTimeout == 0 {
+		t.ResponseHeaderTimeout = src.stall()
+	}
+	for _, dir := range src.Certs {
+		if err := addCerts(t, filepath.Join(dir, host)); err != nil {
+			return nil, nil, sentence{text: fmt.Sprintf("the certificates for registry %s cannot be used: %v", host, err), cause: err, transient: true}
+		}
+	}
+	return t, t.CloseIdleConnections, nil
+}
+
+// addCerts has a transport trust and present what a directory holds
+// (moby registry/registry.go: ReadCertsDirectory).
+func addCerts(t *http.Transport, dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err //nolint:wrapcheck // it names the file
+	}
+	if t.TLSClientConfig == nil {
+		t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	config := t.TLSClientConfig
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		switch filepath.Ext(path) {
+		case ".crt":
+			err = trust(config, path)
+		case ".cert":
+			var pair tls.Certificate
+			pair, err = tls.LoadX509KeyPair(path, strings.TrimSuffix(path, ".cert")+".key")
+			config.Certificates = append(slices.Clip(config.Certificates), pair)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// trust adds a file's authorities to those of the system.
+func trust(config *tls.Config, path string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err //nolint:wrapcheck // it names the file
+	}
+	if config.RootCAs == nil {
+		if config.RootCAs, err = x509.SystemCertPool(); err != nil {
+			config.RootCAs = x509.NewCertPool()
+		}
+	}
+	if !config.RootCAs.AppendCertsFromPEM(data) {
+		return errors.New("there is no certificate in it")
+	}
+	return nil
+}
+
+// How often a registry may redirect one request, as Go's client has it.
+const maxRedirects = 10
+
+var (
+	errRedirects = errors.New("it redirects in circles")
+	errInward    = errors.New("it redirects to an address that belongs to this machine's own network card")
+)
+
+// checkRedirect bounds how requests are sent on. A link-local address is that
+// of a cloud's own services, and no registry keeps its blobs there.
+func checkRedirect(req *http.Request, via []*http.Request) error {
+	if len(via) >= maxRedirects {
+		return errRedirects
+	}
+	if ip := net.ParseIP(req.URL.Hostname()); ip != nil && ip.IsLinkLocalUnicast() {
+		return errInward
+	}
+	return nil
+}

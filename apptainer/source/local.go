@@ -1,0 +1,315 @@
+package source
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// localStore reads an image from local files, each of whose blobs is one.
+type localStore struct {
+	files files
+	want  string                                                     // the digest that the reference has; empty for none
+	top   func(ctx context.Context) (manifest, error)                // what the reference stands for
+	named func(digest v1.Hash) (name string, ok bool)                // the file of a blob
+	given func(ctx context.Context, digest string) (manifest, error) // a manifest by its digest
+}
+
+func (s *localStore) close() { s.files.close() }
+
+func (s *localStore) manifest(ctx context.Context, digest string) (manifest, error) {
+	if digest == "" {
+		digest = s.want
+	}
+	if digest == "" {
+		return s.top(ctx)
+	}
+	return s.given(ctx, digest)
+}
+
+func (s *localStore) allowed(ctx context.Context) (now string, private bool, err error) {
+	m, err := s.manifest(ctx, "")
+	return m.digest.String(), false, err
+}
+
+func (s *localStore) blob(ctx context.Context, blob v1.Descriptor, offset int64) (io.ReadCloser, error) {
+	name, ok := s.named(blob.Digest)
+	if !ok {
+		return nil, fmt.Errorf("it has no blob %s", blob.Digest)
+	}
+	f, err := s.files.open(ctx, name, offset)
+	if err != nil {
+		return nil, err
+	}
+	if f.size != blob.Size {
+		return nil, errors.Join(fmt.Errorf("%s is of %d bytes, not %d as its manifest says", name, f.size, blob.Size), f.Close())
+	}
+	return f, nil
+}
+
+// layout gives the store of an OCI layout in a directory.
+func (src Source) layout(ref Reference) *localStore {
+	return newLayout(directory{src, ref.path}, ref)
+}
+
+// ociArchive gives the store of an OCI layout in a tar file.
+func (src Source) ociArchive(ctx context.Context, ref Reference) (*localStore, error) {
+	a, err := src.openArchive(ctx, ref.path)
+	if err != nil {
+		return nil, err
+	}
+	return newLayout(a, ref), nil
+}
+
+// newLayout reads an OCI layout (image-spec image-layout.md). Its index.json
+// lists the images, by names in an annotation.
+func newLayout(files files, ref Reference) *localStore {
+	blobName := func(digest v1.Hash) (string, bool) {
+		return path.Join("blobs", digest.Algorithm, digest.Hex), true
+	}
+	given := func(ctx context.Context, digest string) (manifest, error) {
+		h, err := v1.NewHash(digest)
+		if err != nil {
+			return manifest{}, fmt.Errorf("read the manifest: %w", err)
+		}
+		name, _ := blobName(h)
+		raw, err := readFile(ctx, files, name)
+		if err != nil {
+			return manifest{}, err
+		}
+		return newManifest(raw, digest, "")
+	}
+	top := func(ctx context.Context) (manifest, error) {
+		raw, err := readFile(ctx, files, "index.json")
+		if err != nil {
+			return manifest{}, err
+		}
+		m, err := newManifest(raw, "", string(types.OCIImageIndex))
+		if err != nil {
+			return manifest{}, err
+		}
+		list, err := m.index()
+		if err != nil {
+			return manifest{}, err
+		}
+		digest, err := inLayout(list, ref.within)
+		if err != nil || digest == "" {
+			return m, err
+		}
+		return given(ctx, digest)
+	}
+	return &localStore{files: files, want: ref.digest, top: top, named: blobName, given: given}
+}
+
+// layoutName gives the name of an image in a layout (image-spec annotations.md;
+// containerd writes the full one beside it).
+func layoutName(d v1.Descriptor) string {
+	return d.Annotations["org.opencontainers.image.ref.name"]
+}
+
+// inLayout finds what a layout has under a name: a digest, or none for the list
+// itself, whose entries are then one image for several platforms.
+func inLayout(list *v1.IndexManifest, within string) (string, error) {
+	if n, ok := strings.CutPrefix(within, "@"); ok {
+		i, err := strconv.Atoi(n)
+		if err != nil || i < 0 || i >= len(list.Manifests) {
+			return "", fmt.Errorf("it has no image %s: there are %d, from @0", within, len(list.Manifests))
+		}
+		return list.Manifests[i].Digest.String(), nil
+	}
+	var has []string
+	for _, d := range list.Manifests {
+		if within != "" && (layoutName(d) == within || d.Annotations["io.containerd.image.name"] == within) {
+			return d.Digest.String(), nil
+		}
+		if name := layoutName(d); name != "" {
+			has = append(has, name)
+		}
+	}
+	slices.Sort(has)
+	switch has = slices.Compact(has); {
+	case within != "":
+		return "", fmt.Errorf("it has no image %q, only %s", within, orNone(has))
+	case len(list.Manifests) == 1:
+		return list.Manifests[0].Digest.String(), nil
+	case len(has) > 1:
+		return "", fmt.Errorf("it holds several images: add :NAME for one of %s", orNone(has))
+	default:
+		return "", nil
+	}
+}
+
+func orNone(names []string) string {
+	const shown = 20
+	switch {
+	case len(names) == 0:
+		return "images without a name"
+	case len(names) > shown:
+		return strings.Join(names[:shown], ", ") + fmt.Sprintf(" and %d more", len(names)-shown)
+	default:
+		return strings.Join(names, ", ")
+	}
+}
+
+// savedImage is one image of an archive that docker save made
+// (moby image/tarexport: manifestItem).
+type savedImage struct {
+	Config   string
+	RepoTags []string
+	Layers   []string
+}
+
+// dockerArchive gives the store of an archive that docker save made. It has no
+// manifest as registries have them, so one is made of what the archive holds.
+func (src Source) dockerArchive(ctx context.Context, ref Reference) (*localStore, error) {
+	a, err := src.openArchive(ctx, ref.path)
+	if err != nil {
+		return nil, err
+	}
+	s := &localStore{files: a, want: ref.digest}
+	blobs := map[v1.Hash]string{}
+	s.named = func(digest v1.Hash) (string, bool) { name, ok := blobs[digest]; return name, ok }
+	made, err := readSaved(ctx, a, ref.within, blobs)
+	if err != nil {
+		a.close()
+		return nil, err
+	}
+	s.top = func(context.Context) (manifest, error) { return made, nil }
+	s.given = func(_ context.Context, digest string) (manifest, error) {
+		if made.digest.String() != digest {
+			return manifest{}, fmt.Errorf("the archive has changed: it holds %s, not %s", made.digest, digest)
+		}
+		return made, nil
+	}
+	return s, nil
+}
+
+// readSaved makes an image's manifest, and notes where its blobs are.
+func readSaved(ctx context.Context, a *archive, within string, blobs map[v1.Hash]string) (manifest, error) {
+	raw, err := readFile(ctx, a, "manifest.json")
+	if err != nil {
+		return manifest{}, err
+	}
+	var images []savedImage
+	if err := json.Unmarshal(raw, &images); err != nil {
+		return manifest{}, fmt.Errorf("its manifest.json cannot be read: %w", err)
+	}
+	image, err := inArchive(images, within)
+	if err != nil {
+		return manifest{}, err
+	}
+	rawConfig, err := readFile(ctx, a, image.Config)
+	if err != nil {
+		return manifest{}, err
+	}
+	config, err := v1.ParseConfigFile(bytes.NewReader(rawConfig))
+	if err != nil {
+		return manifest{}, fmt.Errorf("its configuration cannot be read: %w", err)
+	}
+	if len(image.Layers) != len(config.RootFS.DiffIDs) {
+		return manifest{}, fmt.Errorf("it has %d layers, and its configuration %d", len(image.Layers), len(config.RootFS.DiffIDs))
+	}
+	digest, size, err := v1.SHA256(bytes.NewReader(rawConfig))
+	if err != nil {
+		return manifest{}, fmt.Errorf("read its configuration: %w", err)
+	}
+	blobs[digest] = image.Config
+	out := v1.Manifest{SchemaVersion: 2, MediaType: types.DockerManifestSchema2, Layers: []v1.Descriptor{}}
+	out.Config = v1.Descriptor{MediaType: types.DockerConfigJSON, Digest: digest, Size: size}
+	for i, name := range image.Layers {
+		d, err := savedLayer(ctx, a, name, config.RootFS.DiffIDs[i])
+		if err != nil {
+			return manifest{}, err
+		}
+		blobs[d.Digest] = name
+		out.Layers = append(out.Layers, d)
+	}
+	if raw, err = json.Marshal(out); err != nil {
+		return manifest{}, fmt.Errorf("make its manifest: %w", err)
+	}
+	return newManifest(raw, "", "")
+}
+
+// inArchive finds an image in an archive: by its name, by its number, or the
+// only one.
+func inArchive(images []savedImage, within string) (savedImage, error) {
+	if n, ok := strings.CutPrefix(within, "@"); ok {
+		i, err := strconv.Atoi(n)
+		if err != nil || i < 0 || i >= len(images) {
+			return savedImage{}, fmt.Errorf("it has no image %s: there are %d, from @0", within, len(images))
+		}
+		return images[i], nil
+	}
+	var has []string
+	for _, image := range images {
+		for _, tag := range image.RepoTags {
+			has = append(has, tag)
+			named, err := parseNamed(tag)
+			if err == nil && within != "" && named.Name() == within {
+				return image, nil
+			}
+		}
+	}
+	switch {
+	case within != "":
+		return savedImage{}, fmt.Errorf("it has no image %s, only %s", within, orNone(has))
+	case len(images) != 1:
+		return savedImage{}, fmt.Errorf("it holds %d images: add :NAME for one of %s", len(images), orNone(has))
+	default:
+		return images[0], nil
+	}
+}
+
+// digestName finds the digest in the name that a blob has in an archive:
+// docker save's since version 25, and crane's.
+var digestName = regexp.MustCompile(`(?:^blobs/sha256/|^)([0-9a-f]{64})(?:\.tar\.gz)?$`)
+
+// savedLayer describes a layer of an archive. One that is not compressed has
+// the digest of its content, and others' is in their name, or is counted.
+func savedLayer(ctx context.Context, a *archive, name string, diffID v1.Hash) (v1.Descriptor, error) {
+	f, err := a.open(ctx, name, 0)
+	if err != nil {
+		return v1.Descriptor{}, err
+	}
+	d := v1.Descriptor{MediaType: types.DockerUncompressedLayer, Digest: diffID, Size: f.size}
+	magic := make([]byte, 4)
+	n, err := io.ReadFull(f, magic)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return d, fileError(err)
+	}
+	magic = magic[:n]
+	switch {
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+		d.MediaType = types.DockerLayer
+	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		d.MediaType = types.OCILayerZStd
+	default:
+		return d, nil
+	}
+	if m := digestName.FindStringSubmatch(name); m != nil {
+		d.Digest = v1.Hash{Algorithm: "sha256", Hex: m[1]}
+		return d, nil
+	}
+	sum, err := v1.Hasher("sha256")
+	if err != nil {
+		return d, fmt.Errorf("count a layer's digest: %w", err)
+	}
+	_, _ = sum.Write(magic) // never fails
+	if _, err := io.Copy(sum, f); err != nil {
+		return d, fileError(err)
+	}
+	d.Digest = v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum.Sum(nil))}
+	return d, nil
+}

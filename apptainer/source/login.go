@@ -1,0 +1,235 @@
+package source
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+
+	"github.com/cl-slurm/cl-slurm/internal/command"
+)
+
+// dockerHub is the host of references that have none, and dockerHubKey is what
+// docker login has for it.
+const (
+	dockerHub    = "docker.io"
+	dockerHubKey = authn.DefaultAuthKey
+)
+
+// Logins are what to log in to registries with: configurations of Docker
+// (config.json) or Podman (auth.json), the first of which that knows a
+// repository counts. They are read whenever a registry is spoken to, so that a
+// new docker login counts at once. The zero value knows none.
+type Logins struct {
+	// Files are the configurations, in order.
+	Files []LoginFile
+	// HelperEnv is the environment of the credential helpers that they name,
+	// the programs docker-credential-NAME.
+	HelperEnv []string
+}
+
+// LoginFile is one configuration.
+type LoginFile struct {
+	// Path is the file's. One that does not exist knows nothing.
+	Path string
+	// Whose says in errors whose logins these are.
+	Whose string
+	// Secret refuses a file that others than this process's user may read.
+	Secret bool
+}
+
+// Of gives the logins of one owner: those that lie in dir, at OWNER.json or at
+// OWNER/config.json, and may be read by this process's user alone; then these.
+// A dir that is empty has none.
+func (l Logins) Of(dir, owner string) Logins {
+	if dir == "" || owner == "" || owner == "." || owner == ".." || strings.ContainsAny(owner, "/\x00") {
+		return l
+	}
+	own := []LoginFile{
+		{Path: filepath.Join(dir, owner+".json"), Whose: owner, Secret: true},
+		{Path: filepath.Join(dir, owner, "config.json"), Whose: owner, Secret: true},
+	}
+	return Logins{Files: append(own, l.Files...), HelperEnv: l.HelperEnv}
+}
+
+// login is what is known for one repository.
+type login struct {
+	config authn.AuthConfig
+	whose  string
+}
+
+// loginConfig is a configuration as it lies in a file
+// (docker/cli cli/config/configfile; containers-auth.json(5)).
+type loginConfig struct {
+	Auths       map[string]authn.AuthConfig `json:"auths"`
+	CredHelpers map[string]string           `json:"credHelpers"`
+	CredsStore  string                      `json:"credsStore"`
+}
+
+// find gives the login for a repository, or nil. Its errors are the site's
+// trouble, and hold no secret.
+func (l Logins) find(ctx context.Context, host, repository string) (*login, error) {
+	for _, f := range l.Files {
+		config, err := f.read()
+		if err == nil {
+			var found authn.AuthConfig
+			if found, err = l.lookUp(ctx, config, host, repository); found != (authn.AuthConfig{}) {
+				return &login{config: found, whose: f.Whose}, nil
+			}
+		}
+		if err != nil {
+			return nil, sentence{text: fmt.Sprintf("the logins of %s cannot be used: %v", f.Whose, err), cause: err, transient: true}
+		}
+	}
+	return nil, nil //nolint:nilnil // none is known
+}
+
+// maxLoginBytes bounds a configuration.
+const maxLoginBytes = 1 << 20
+
+func (f LoginFile) read() (loginConfig, error) {
+	var config loginConfig
+	file, err := os.OpenFile(f.Path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return config, nil
+	}
+	if err != nil {
+		return config, err //nolint:wrapcheck // it names the file
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		return config, err //nolint:wrapcheck // it names the file
+	}
+	if f.Secret {
+		if err := checkSecret(f.Path, info); err != nil {
+			return config, err
+		}
+	}
+	data, err := io.ReadAll(io.LimitReader(file, maxLoginBytes))
+	if err != nil {
+		return config, err //nolint:wrapcheck // it names the file
+	}
+	if err := json.Unmarshal(data, &config); err != nil {
+		return config, fmt.Errorf("%s is not a Docker configuration: %s", f.Path, plainJSON(err))
+	}
+	return config, nil
+}
+
+// plainJSON says what is wrong with a file without citing from it.
+func plainJSON(err error) string {
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		return fmt.Sprintf("wrong at byte %d", syntax.Offset)
+	case errors.As(err, &kind):
+		return fmt.Sprintf("%q is of the wrong kind", kind.Field)
+	default:
+		return "it cannot be decoded"
+	}
+}
+
+// checkSecret refuses a file that others may read or have put there.
+func checkSecret(path string, info fs.FileInfo) error {
+	if info.Mode().Perm()&0o077 != 0 {
+		return fmt.Errorf("%s may be read by others: chmod 600 it", path)
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s belongs to another user", path)
+	}
+	return nil
+}
+
+// lookUp finds what a configuration knows: the helper for the host, then an
+// entry, that of the longest name first, then the helper for all.
+func (l Logins) lookUp(ctx context.Context, config loginConfig, host, repository string) (authn.AuthConfig, error) {
+	for key, helper := range config.CredHelpers {
+		if loginKey(key) == host {
+			return l.ask(ctx, helper, key)
+		}
+	}
+	entries := map[string]authn.AuthConfig{}
+	for key, entry := range config.Auths {
+		if entry != (authn.AuthConfig{}) { // empty ones say that the helper knows
+			entries[loginKey(key)] = entry
+		}
+	}
+	for name := host + "/" + repository; ; {
+		if entry, ok := entries[name]; ok {
+			return entry, nil
+		}
+		i := strings.LastIndexByte(name, '/')
+		if i < 0 {
+			break
+		}
+		name = name[:i]
+	}
+	if config.CredsStore == "" {
+		return authn.AuthConfig{}, nil
+	}
+	if host == dockerHub {
+		host = dockerHubKey
+	}
+	return l.ask(ctx, config.CredsStore, host)
+}
+
+// loginKey gives an entry's name as references have it: old ones are addresses
+// (docker/cli cli/config/credentials/file_store.go: ConvertToHostname).
+func loginKey(key string) string {
+	if _, rest, ok := strings.Cut(key, "://"); ok {
+		key = rest
+	}
+	key = strings.TrimSuffix(key, "/")
+	key = strings.TrimSuffix(strings.TrimSuffix(key, "/v1"), "/v2")
+	host, rest, below := strings.Cut(key, "/")
+	if host == "index.docker.io" || host == "registry-1.docker.io" {
+		host = dockerHub
+	}
+	if below {
+		return host + "/" + rest
+	}
+	return host
+}
+
+var helperName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
+
+// ask asks a credential helper (docker-credential-helpers: the protocol is in
+// its README). What it prints may be secret and is never cited.
+func (l Logins) ask(ctx context.Context, helper, server string) (authn.AuthConfig, error) {
+	if !helperName.MatchString(helper) {
+		return authn.AuthConfig{}, errors.New("its credential helper has no name of a program")
+	}
+	program := "docker-credential-" + helper
+	out, err := command.Command{Args: []string{program, "get"}, Env: l.HelperEnv, Stdin: strings.NewReader(server)}.Output(ctx)
+	if err != nil && bytes.Contains(out, []byte("credentials not found")) {
+		return authn.AuthConfig{}, nil
+	}
+	var failed *command.Error
+	switch {
+	case ctx.Err() != nil:
+		return authn.AuthConfig{}, fmt.Errorf("%s does not answer", program)
+	case errors.As(err, &failed) && failed.Started():
+		return authn.AuthConfig{}, fmt.Errorf("%s has failed: exit status %d", program, failed.ExitCode)
+	case errors.As(err, &failed):
+		return authn.AuthConfig{}, fmt.Errorf("%s cannot be started: %w", program, failed.Err)
+	}
+	var found struct{ Username, Secret string }
+	if err := json.Unmarshal(out, &found); err != nil {
+		return authn.AuthConfig{}, fmt.Errorf("%s has answered something else than a login", program)
+	}
+	if found.Username == "<token>" {
+		return authn.AuthConfig{IdentityToken: found.Secret}, nil
+	}
+	return authn.AuthConfig{Username: found.Username, Password: found.Secret}, nil
+}

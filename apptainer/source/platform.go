@@ -1,0 +1,225 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// How deep lists of platforms may lie in one another, and how many manifests
+// are read to find a platform.
+const (
+	maxListDepth = 3
+	maxListReads = 16
+)
+
+// platform is a processor's, of Linux.
+type platform struct{ architecture, variant string }
+
+// parsePlatform reads "arm64" or "arm/v7".
+func parsePlatform(s string) platform {
+	architecture, variant, _ := strings.Cut(s, "/")
+	return normalPlatform(architecture, variant)
+}
+
+// normalPlatform gives an architecture Go's name, and a variant where it has
+// none the one that is meant (containerd/platforms database.go: normalizeArch).
+func normalPlatform(architecture, variant string) platform {
+	switch architecture = strings.ToLower(architecture); architecture {
+	case "x86_64", "x86-64":
+		architecture = "amd64"
+	case "aarch64":
+		architecture = "arm64"
+	}
+	if variant = strings.ToLower(variant); variant != "" && variant[0] != 'v' {
+		variant = "v" + variant
+	}
+	if variant == "" {
+		variant = map[string]string{"amd64": "v1", "arm": "v7", "arm64": "v8"}[architecture]
+	}
+	return platform{architecture, variant}
+}
+
+// String names the platform as Docker does.
+func (p platform) String() string {
+	if p == normalPlatform(p.architecture, "") {
+		return "linux/" + p.architecture
+	}
+	return "linux/" + p.architecture + "/" + p.variant
+}
+
+// rank says how well an image for another platform runs on this one: 1 is best,
+// 0 not at all. A variant runs what was made for lower ones
+// (containerd/platforms compare.go: platformVector).
+func (p platform) rank(other *v1.Platform) int {
+	image := normalPlatform(other.Architecture, other.Variant)
+	switch {
+	case other.OS != "linux" || image.architecture != p.architecture:
+		return 0
+	case image.variant == p.variant:
+		return 1
+	}
+	for i, variant := range lowerVariants(p) {
+		if image.variant == variant {
+			return 2 + i
+		}
+	}
+	return 0
+}
+
+// lowerVariants are those below p's, from the highest.
+func lowerVariants(p platform) []string {
+	below := map[string][]string{
+		"amd64": {"v4", "v3", "v2", "v1"},
+		"arm":   {"v8", "v7", "v6", "v5"},
+		"arm64": {"v9", "v8"},
+	}[p.architecture]
+	for i, variant := range below {
+		if variant == p.variant {
+			return below[i+1:]
+		}
+	}
+	if p.architecture == "arm64" { // such as v8.2
+		return []string{"v8"}
+	}
+	return nil
+}
+
+// picker finds the manifest of one platform.
+type picker struct {
+	store store
+	want  platform
+
+	reads int      // how many manifests may still be read
+	has   []string // the platforms that were seen
+}
+
+// pick gives the digest of the image for the platform that top is, or lists.
+func (p *picker) pick(ctx context.Context, top manifest) (string, error) {
+	p.reads = maxListReads
+	digest, err := p.search(ctx, top, 0)
+	if err != nil || digest != "" {
+		return digest, err
+	}
+	if len(p.has) == 0 {
+		return "", fmt.Errorf("it is not made for %s: its list of platforms has no image in it", p.want)
+	}
+	slices.Sort(p.has)
+	return "", fmt.Errorf("it is not made for %s, only for %s", p.want, strings.Join(slices.Compact(p.has), ", "))
+}
+
+// search looks through a list: first for an image that says it fits, then in
+// the lists below it, then among the images that do not say what they are for.
+func (p *picker) search(ctx context.Context, m manifest, depth int) (string, error) {
+	if !m.mediaType.IsIndex() {
+		return m.digest.String(), checkKind(m)
+	}
+	list, err := m.index()
+	if err != nil {
+		return "", err
+	}
+	var best *v1.Descriptor
+	var lists, unsaid []v1.Descriptor
+	for _, d := range list.Manifests {
+		said := d.Platform != nil && d.Platform.OS+d.Platform.Architecture != ""
+		switch {
+		case isAttestation(d):
+		case d.MediaType.IsIndex():
+			lists = append(lists, d)
+		case !said && d.MediaType.IsImage():
+			unsaid = append(unsaid, d)
+		case said:
+			p.has = append(p.has, d.Platform.String())
+			rank := p.want.rank(d.Platform)
+			if rank > 0 && (best == nil || rank < p.want.rank(best.Platform)) {
+				best = &d
+			}
+		}
+	}
+	if best != nil {
+		return best.Digest.String(), nil
+	}
+	if digest, err := p.below(ctx, lists, depth); err != nil || digest != "" {
+		return digest, err
+	}
+	return p.among(ctx, unsaid)
+}
+
+// below searches lists within a list.
+func (p *picker) below(ctx context.Context, lists []v1.Descriptor, depth int) (string, error) {
+	for _, d := range lists {
+		if depth == maxListDepth || p.reads == 0 {
+			return "", fmt.Errorf("its lists of platforms lie too deep in one another")
+		}
+		p.reads--
+		m, err := p.store.manifest(ctx, d.Digest.String())
+		if err != nil {
+			return "", err
+		}
+		if digest, err := p.search(ctx, m, depth+1); err != nil || digest != "" {
+			return digest, err
+		}
+	}
+	return "", nil
+}
+
+// among reads the configurations of images whose list does not say what they
+// are for (containerd core/images/image.go: Manifest does so too).
+func (p *picker) among(ctx context.Context, images []v1.Descriptor) (string, error) {
+	for _, d := range images {
+		if p.reads == 0 {
+			break
+		}
+		p.reads--
+		m, err := p.store.manifest(ctx, d.Digest.String())
+		if err != nil {
+			return "", err
+		}
+		_, config, err := readConfigBlob(ctx, p.store, m)
+		if err != nil {
+			return "", err
+		}
+		is := v1.Platform{OS: config.OS, Architecture: config.Architecture, Variant: config.Variant}
+		if is.OS == "" {
+			is.OS = "linux"
+		}
+		p.has = append(p.has, is.String())
+		if p.want.rank(&is) > 0 {
+			return d.Digest.String(), nil
+		}
+	}
+	return "", nil
+}
+
+// isAttestation says whether a list's entry is not an image but something about
+// one (BuildKit, docs/attestations/attestation-storage.md).
+func isAttestation(d v1.Descriptor) bool {
+	return d.Annotations["vnd.docker.reference.type"] != "" || d.Platform != nil && d.Platform.OS == "unknown"
+}
+
+// checkKind refuses a manifest that is no image's.
+func checkKind(m manifest) error {
+	switch m.mediaType { //nolint:exhaustive // of all types these are manifests
+	case types.DockerManifestSchema2, types.OCIManifestSchema1:
+	case types.DockerManifestSchema1, types.DockerManifestSchema1Signed:
+		return fmt.Errorf("its manifest is of Docker's old schema 1, which is not handled: pull it with a Docker from before 2024 and push it again")
+	default:
+		return fmt.Errorf("it is not a container image but %s", m.mediaType)
+	}
+	image, err := m.image()
+	if err != nil {
+		return err
+	}
+	switch kind := image.Config.MediaType; kind { //nolint:exhaustive // of all types these are configurations
+	case types.DockerConfigJSON, types.OCIConfigJSON, "", "application/octet-stream":
+		return nil
+	case "application/vnd.sylabs.sif.config.v1+json":
+		return fmt.Errorf("it is a SIF in a registry, which is not handled: pull it with apptainer pull oras://… and give the file")
+	default:
+		return fmt.Errorf("it is not a container image but %s", kind)
+	}
+}

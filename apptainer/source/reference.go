@@ -1,0 +1,194 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"unicode"
+
+	"github.com/distribution/reference"
+)
+
+// Kind says where an image lies, in the words of its reference.
+type Kind string
+
+// The kinds of references.
+const (
+	// InRegistry is an image in a registry: "debian:12", "docker://ghcr.io/a/b".
+	InRegistry Kind = "docker"
+	// DockerArchive is a file that docker save made:
+	// "docker-archive:/data/images.tar:debian:12".
+	DockerArchive Kind = "docker-archive"
+	// OCILayout is a directory in OCI's image layout: "oci:/data/images:tag".
+	OCILayout Kind = "oci"
+	// OCIArchive is such a directory in a tar file: "oci-archive:/data/x.tar".
+	OCIArchive Kind = "oci-archive"
+	// SIF is a SIF that lies there ready: "/data/x.sif".
+	SIF Kind = "sif"
+)
+
+// Reference names an image as Docker and Apptainer read it: in a registry,
+// where without a host it is Docker Hub's and without a tag or digest "latest",
+// or in a local file. The zero value names nothing; ParseReference makes one,
+// and String what ParseReference reads.
+type Reference struct {
+	text string
+	kind Kind
+
+	host, repository string // in a registry: "docker.io", "library/debian"
+	tag              string // empty where there is a digest
+
+	path   string // of a local file
+	within string // which of the images in it; empty for the only one
+
+	digest string // empty for whatever lies there now
+}
+
+// ParseReference reads s. A registry's image may begin with docker://, as
+// Apptainer writes it; local files are given by absolute paths. A name that no
+// image could have is an *ImageError, and so is one of another transport of
+// Apptainer's.
+func ParseReference(s string) (Reference, error) {
+	ref, err := parseReference(s)
+	if err != nil {
+		return Reference{}, &ImageError{Image: s, Err: err}
+	}
+	ref.text = s
+	return ref, nil
+}
+
+func parseReference(s string) (Reference, error) {
+	if strings.ContainsFunc(s, unicode.IsControl) {
+		return Reference{}, errors.New("this is not the name of an image: it has control characters in it")
+	}
+	transport, rest, _ := strings.Cut(s, ":")
+	kind := Kind(transport)
+	switch {
+	case rest != "" && (kind == DockerArchive || kind == OCILayout || kind == OCIArchive):
+		return parseLocal(kind, rest)
+	case strings.HasPrefix(s, "docker://"):
+		s = strings.TrimPrefix(s, "docker://")
+	case strings.HasSuffix(s, ".sif"):
+		return parseSIF(s)
+	case strings.HasPrefix(s, "/"), strings.HasPrefix(s, "./"), strings.HasPrefix(s, "../"):
+		return Reference{}, errors.New("a file that is used by its path has to be a SIF, whose name ends in .sif")
+	}
+	if what := foreign(s); what != "" {
+		return Reference{}, errors.New(what + " is not handled: give the image as registry/name:tag, or as docker-archive:, oci:, oci-archive: or a .sif file")
+	}
+	return parseNamed(s)
+}
+
+// parseNamed reads a name as Docker does, which of a tag and a digest goes by
+// the digest (distribution/reference: ParseDockerRef).
+func parseNamed(s string) (Reference, error) {
+	named, err := reference.ParseDockerRef(s)
+	if err != nil {
+		return Reference{}, sentence{text: "this is not the name of an image in a registry", cause: err}
+	}
+	ref := Reference{kind: InRegistry, host: reference.Domain(named), repository: reference.Path(named)}
+	switch named := named.(type) {
+	case reference.Digested:
+		ref.digest = named.Digest().String()
+	case reference.Tagged:
+		ref.tag = named.Tag()
+	}
+	return ref, nil
+}
+
+// parseLocal reads PATH[:IMAGE]. Like skopeo and Apptainer, it takes the first
+// colon for the end of the path (containers/image docker/archive/transport.go:
+// ParseReference; oci/internal: SplitPathAndImage).
+func parseLocal(kind Kind, s string) (Reference, error) {
+	name, digest := cutDigest(s)
+	path, within, named := strings.Cut(name, ":")
+	ref := Reference{kind: kind, path: filepath.Clean(path), within: within, digest: digest}
+	switch {
+	case !filepath.IsAbs(path):
+		return Reference{}, fmt.Errorf("give its absolute path, such as %s:/data/images/x", kind)
+	case named && within == "":
+		return Reference{}, errors.New("it has no image's name after the last colon")
+	case kind == DockerArchive && named && !strings.HasPrefix(within, "@"):
+		image, err := parseNamed(within)
+		if err != nil || image.tag == "" {
+			return Reference{}, sentence{text: fmt.Sprintf("%q is not the name of an image in an archive, such as debian:12", within), cause: err}
+		}
+		ref.within = image.Name()
+	}
+	return ref, nil
+}
+
+// cutDigest takes off the digest of what has to lie there, as Pinned has it.
+func cutDigest(s string) (name, digest string) {
+	i := strings.LastIndex(s, "@sha256:")
+	if i < 0 || !isHex(s[i+len("@sha256:"):]) {
+		return s, ""
+	}
+	return s[:i], s[i+1:]
+}
+
+// isHex says whether s is the hexadecimal part of a SHA-256 digest.
+func isHex(s string) bool {
+	return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+func parseSIF(s string) (Reference, error) {
+	if !filepath.IsAbs(s) {
+		return Reference{}, errors.New("give the absolute path of the SIF, such as /data/images/x.sif")
+	}
+	return Reference{kind: SIF, path: filepath.Clean(s)}, nil
+}
+
+// foreign names the transport of an image that is got in no way known here, or
+// nothing. It would be taken for the host of a registry.
+func foreign(s string) string {
+	for _, transport := range []string{"docker-daemon:", "library:", "shub:", "oras:", "file:", "http:", "https:"} {
+		if strings.HasPrefix(s, transport) {
+			return transport
+		}
+	}
+	if strings.HasPrefix(s, "docker:/") { // docker:24 is an image
+		return "docker:"
+	}
+	return ""
+}
+
+// String gives the reference as it was written.
+func (r Reference) String() string { return r.text }
+
+// Kind says where the image lies; it is empty for the zero value.
+func (r Reference) Kind() Kind { return r.kind }
+
+// Path is that of the local file or directory, absolute and clean; it is empty
+// for an image in a registry. Whether it may be read is the caller's to say, by
+// Source.OpenFile or before.
+func (r Reference) Path() string { return r.path }
+
+// Name gives the reference in full: registry, repository, and tag or digest; or
+// transport, path, name, and digest.
+func (r Reference) Name() string {
+	if r.kind == InRegistry && r.tag != "" {
+		return r.host + "/" + r.repository + ":" + r.tag
+	}
+	return r.pinned(r.digest)
+}
+
+// pinned names one manifest of what the reference names.
+func (r Reference) pinned(digest string) string {
+	name := r.path
+	switch r.kind {
+	case InRegistry:
+		name = r.host + "/" + r.repository
+	case DockerArchive, OCILayout, OCIArchive:
+		name = string(r.kind) + ":" + r.path
+		if r.within != "" {
+			name += ":" + r.within
+		}
+	case SIF:
+	}
+	if digest == "" {
+		return name
+	}
+	return name + "@" + digest
+}

@@ -1,0 +1,50 @@
+package testenv
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// Program is a program of this module, built once for all tests of a process, as
+// make build builds it: without cgo, since it has to run in any image. TestMain
+// removes it. The tests run in their package's directory.
+type Program struct {
+	// Package is what is built: "." for the tests' own.
+	Package string
+
+	once sync.Once
+	path string
+}
+
+// Path is where every user may run the program. The first test that asks builds
+// it, and the others wait.
+func (p *Program) Path(tb testing.TB) string {
+	tb.Helper()
+	p.once.Do(func() {
+		dir, err := os.MkdirTemp("", "program-")         //nolint:usetesting // it outlives this test
+		must(tb, errors.Join(err, os.Chmod(dir, 0o755))) //nolint:gosec // others run it
+		path := filepath.Join(dir, "program")
+		build := exec.CommandContext(tb.Context(), "go", "build", "-o", path, p.Package) //nolint:gosec // of our own
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if said, err := build.CombinedOutput(); err != nil {
+			_ = os.RemoveAll(dir)
+			tb.Fatalf("build %s: %v: %s", p.Package, err, said)
+		}
+		p.path = path
+	})
+	if p.path == "" {
+		tb.Fatal("the program could not be built: see the first test that needs it")
+	}
+	return p.path
+}
+
+// Remove removes the program, if it was built.
+func (p *Program) Remove() {
+	if p.path != "" {
+		_ = os.RemoveAll(filepath.Dir(p.path)) // a temporary directory
+	}
+}
