@@ -36,7 +36,7 @@ func TestImageIsClosedWhenAFileIsThatItIsReadFrom(t *testing.T) {
 	}
 	setModes(t, dir, 0o644)
 	for name, ref := range refs {
-		img, err := registry.Resolve(t.Context(), reference(t, ref))
+		img, err := registry.Resolve(t.Context(), imagetest.Reference(t, ref))
 		if err != nil || img.Closed {
 			t.Errorf("%s: %+v, %v", name, img, err)
 		}
@@ -48,7 +48,7 @@ func TestImageIsClosedWhenAFileIsThatItIsReadFrom(t *testing.T) {
 		if again, err := registry.Refresh(t.Context(), img); err != nil || !again.Closed {
 			t.Errorf("%s, once %s is closed: %+v, %v", name, file, again, err)
 		}
-		if anew, err := registry.Resolve(t.Context(), reference(t, ref)); err != nil || !anew.Closed {
+		if anew, err := registry.Resolve(t.Context(), imagetest.Reference(t, ref)); err != nil || !anew.Closed {
 			t.Errorf("%s, when %s is closed: %+v, %v", name, file, anew, err)
 		}
 		setModes(t, filepath.Join(dir, file), 0o644)
