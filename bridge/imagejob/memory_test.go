@@ -77,13 +77,19 @@ func TestImageForWhichNoJobHasTheMemoryIsRefusedWithTheSetting(t *testing.T) {
 	if !testenv.AsResearcher(t) {
 		return
 	}
-	jobs := realJobs(t)
-	jobs.MemoryMiB = []int64{8}
-	err := jobs.Convert(t.Context(), apptainer.Converter{MemoryMiB: 24}, largeIndex(t), filepath.Join(t.TempDir(), "x.sif"), nil)
-	want := regexp.MustCompile(`^image ".*": its conversion takes more than the 32m of memory that Slurm job \d+ had asked for: a larger image\.memory in the bridge's configuration adds to that$`)
-	var refused *source.ImageError
-	if !errors.As(err, &refused) || refused.Transient() || !want.MatchString(err.Error()) {
-		t.Errorf("%v", err)
+	img := largeIndex(t)
+	const sentence = `^image ".*": its conversion takes more than the 32m of memory that Slurm job \d+ had asked for: a larger image\.memory in the bridge's configuration adds to that`
+	for words, memory := range map[string][]int64{
+		"$": {8},
+		`; and of more: submit cl-image-.*: Requested node configuration is not available`: {8, 900 << 10},
+	} {
+		jobs := realJobs(t)
+		jobs.MemoryMiB = memory
+		err := jobs.Convert(t.Context(), apptainer.Converter{MemoryMiB: 24}, img, filepath.Join(t.TempDir(), "x.sif"), nil)
+		var refused *source.ImageError
+		if !errors.As(err, &refused) || refused.Transient() || !regexp.MustCompile(sentence+words).MatchString(err.Error()) {
+			t.Errorf("%v", err)
+		}
 	}
 }
 
