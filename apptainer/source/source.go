@@ -77,7 +77,7 @@ type Image struct {
 	// Private says that the image was got with a login. Then it must not
 	// answer for somebody else: Refresh says what it is to theirs.
 	Private bool
-	// Closed says that it is read from a file that Registry.Closed names.
+	// Closed says that it is read from a file that Source.Closed names.
 	Closed bool
 }
 
