@@ -12,6 +12,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // twoImages are SIFs of which each says which it is, in a directory of the
@@ -32,7 +33,7 @@ func twoImages(t *testing.T) (first, second string) {
 func replacing(t *testing.T, path, first, second string) string {
 	t.Helper()
 	script := filepath.Join(filepath.Dir(first), "replacing")
-	must(t, os.WriteFile(script, fmt.Appendf(nil, "#!/bin/sh\nmv %s %s || exit 99\nexec %s \"$@\"\n", second, first, path), 0o755))
+	testenv.WriteProgram(t, script, fmt.Appendf(nil, "#!/bin/sh\nmv %s %s || exit 99\nexec %s \"$@\"\n", second, first, path))
 	return script
 }
 
@@ -58,7 +59,7 @@ func TestFidelityImageIsTheOneThatWasLookedAt(t *testing.T) {
 			program := filepath.Join(filepath.Dir(first), "squashfuse_ll")
 			code, err := os.ReadFile(installed)
 			must(t, err)
-			must(t, os.WriteFile(program, code, 0o755))
+			testenv.WriteProgram(t, program, code)
 			r = startOnHost(t, "mount --bind "+replacing(t, program, first, second)+" "+installed, c)
 		case w.Apptainer.Plain:
 			return // Apptainer follows the path itself
