@@ -80,13 +80,13 @@ func (g *group) tell(name string) {
 }
 
 // server is the process that serves an image: the one that has its file open.
-func (g *group) server(image string) int {
-	g.t.Helper()
+func (r *run) server(image string) int {
+	r.t.Helper()
 	var want syscall.Stat_t
-	must(g.t, syscall.Stat(image, &want))
-	for _, p := range g.servers() {
+	must(r.t, syscall.Stat(image, &want))
+	for _, p := range r.servers() {
 		open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.pid))
-		must(g.t, err)
+		must(r.t, err)
 		for _, name := range open {
 			var got syscall.Stat_t
 			if syscall.Stat(name, &got) == nil && got.Dev == want.Dev && got.Ino == want.Ino {
@@ -94,13 +94,13 @@ func (g *group) server(image string) int {
 			}
 		}
 	}
-	g.t.Fatalf("nothing serves %s", image)
+	r.t.Fatalf("nothing serves %s", image)
 	return 0
 }
 
 // servers are the processes that serve images.
-func (g *group) servers() []process {
-	return slices.DeleteFunc(g.processes(), func(p process) bool { return p.name != "squashfuse_ll" })
+func (r *run) servers() []process {
+	return slices.DeleteFunc(r.processes(), func(p process) bool { return p.name != "squashfuse_ll" })
 }
 
 func TestContainersOfOneProcessShareTheMountOfTheirImage(t *testing.T) {
@@ -193,4 +193,28 @@ func TestKilledCallerLeavesNothingOfASharedImage(t *testing.T) {
 	must(t, g.cmd.Process.Kill())
 	_ = g.cmd.Wait()
 	g.awaitNothing(g.token, parts)
+}
+
+func TestContainerIsStoppedWhileAnotherWaitsForItsImage(t *testing.T) {
+	t.Parallel()
+	dir, image := userDir(t), shellImage(t)
+	file := func(name string) string { return filepath.Join(dir, name) }
+	c := container.Container{SIF: image, ShellCommand: "cat /usr/shipped"}
+	r := way{Shared: true}.startBehind(t, fmt.Sprintf("touch %[1]s/reached; while ! test -e %[1]s/go; do sleep 0.01; done", dir),
+		c, runRequest{Container: c, After: file("reached"), Until: file("stop")})
+	g := &group{run: r}
+	g.until("two have begun", func() bool {
+		begun, err := filepath.Glob(filepath.Join(r.req.Container.Scratch, "container-*"))
+		return err == nil && len(begun) == 2
+	})
+	must(t, os.WriteFile(file("stop"), nil, 0o644))
+	awaitFile(t, r.req.Others[0].StdoutPath+endedSuffix)
+	must(t, os.WriteFile(file("go"), nil, 0o644))
+	answer := r.wait()
+	if answer.Error != "" || r.output() != "by the image\n" {
+		t.Errorf("%+v and output %q", answer, r.output())
+	}
+	if a := answer.Others[0]; !a.Canceled {
+		t.Errorf("stopped: %+v", a)
+	}
 }
