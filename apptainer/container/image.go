@@ -52,9 +52,6 @@ func idOf(f *os.File) (fileID, error) {
 // path leads to that file alone from then on. An init without mounts of its own
 // looks at the path, and Apptainer follows it a moment later.
 func (c *container) holdImage() error {
-	if c.held {
-		return nil
-	}
 	// A pipe that has taken its place must not hold us.
 	fd, err := unix.Open(c.SIF, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -72,6 +69,5 @@ func (c *container) holdImage() error {
 		return nil
 	}
 	c.SIF, err = c.pinFile(f, "image")
-	c.held = err == nil
 	return err
 }

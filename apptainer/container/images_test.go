@@ -195,6 +195,27 @@ func TestKilledCallerLeavesNothingOfASharedImage(t *testing.T) {
 	g.awaitNothing(g.token, parts)
 }
 
+// What is on an overlay cannot be the upper part of another.
+func TestContainerWithoutOverlayNeedsNoSharedImage(t *testing.T) {
+	t.Parallel()
+	image, overlay := shellImage(t), userDir(t)
+	g := &group{work: userDir(t), token: newToken()}
+	c := container.Container{
+		SIF: image, Binds: []container.Bind{{Source: g.work, Target: "/work"}},
+		Args: []string{"sh", "-c", "echo begun; while ! test -e /work/go; do sleep 0.01; done; cat /usr/shipped", g.token},
+	}
+	unpacked := c
+	unpacked.Scratch = overlay
+	g.run = way{Shared: true}.startOnHost(t, overlayOn+overlay, c, runRequest{Container: unpacked})
+	g.awaitAll()
+	must(t, syscall.Kill(g.server(image), syscall.SIGKILL))
+	awaitFile(t, g.req.StdoutPath+endedSuffix)
+	g.tell("go")
+	if a := g.wait().Others[0]; a.Error != "" || a.Exit.Code != 0 || !strings.HasPrefix(a.Exit.Note, unpackedForThis) || g.outputOf(1) != "begun\nby the image\n" {
+		t.Errorf("%+v and output %q", a, g.outputOf(1))
+	}
+}
+
 func TestContainerIsStoppedWhileAnotherWaitsForItsImage(t *testing.T) {
 	t.Parallel()
 	dir, image := userDir(t), shellImage(t)

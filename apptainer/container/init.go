@@ -89,7 +89,6 @@ type container struct {
 
 	report *json.Encoder
 	began  bool          // the command
-	held   bool          // the image
 	deaths chan death    // of children; closed when there are none
 	stop   chan struct{} // closed when the caller says so
 
