@@ -195,6 +195,23 @@ func TestKilledCallerLeavesNothingOfASharedImage(t *testing.T) {
 	g.awaitNothing(g.token, parts)
 }
 
+// A command that finds its files gone fails at once.
+func TestLostImageIsNoFailureOfItsCommand(t *testing.T) {
+	t.Parallel()
+	image := shellImage(t)
+	for name, w := range map[string]way{"shared": {Shared: true}, "alone": {}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := w.start(t, container.Container{SIF: image, ShellCommand: "echo begun; while cat /usr/shipped; do :; done; exit 9"})
+			r.awaitBegun()
+			must(t, syscall.Kill(r.server(image), syscall.SIGKILL))
+			if answer := r.wait(); !strings.Contains(answer.Error, "squashfuse, which serves the image's files") {
+				t.Errorf("%+v", answer)
+			}
+		})
+	}
+}
+
 // What is on an overlay cannot be the upper part of another.
 func TestContainerWithoutOverlayNeedsNoSharedImage(t *testing.T) {
 	t.Parallel()
