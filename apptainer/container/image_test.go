@@ -31,7 +31,7 @@ func twoImages(t *testing.T) (first, second string) {
 
 // startBehind starts a container by a way of which the program that mounts the
 // image, or sets the whole container up, does something else first.
-func (w way) startBehind(t *testing.T, before string, c container.Container) *run {
+func (w way) startBehind(t *testing.T, before string, c container.Container, others ...runRequest) *run {
 	t.Helper()
 	dir := userDir(t)
 	script, program := filepath.Join(dir, "script"), filepath.Join(dir, "squashfuse_ll")
@@ -49,7 +49,7 @@ func (w way) startBehind(t *testing.T, before string, c container.Container) *ru
 	code, err := os.ReadFile(installed)
 	must(t, err)
 	testenv.WriteProgram(t, program, code)
-	return w.startOnHost(t, "mount --bind "+script+" "+installed, c)
+	return w.startOnHost(t, "mount --bind "+script+" "+installed, c, others...)
 }
 
 // Who may write to an image's directory may put another in its place at any
