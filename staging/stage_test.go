@@ -121,6 +121,7 @@ func TestDownloadOfAKilledBridgeGoesOn(t *testing.T) {
 	dir := data(t, 24, mib)
 	parent := site.upload(dir)
 	shared := t.TempDir()
+	site.hold.Store(17 * mib)
 	program := testenv.Again(t, stagingFor+"="+strings.Join([]string{site.address, site.image, parent, shared}, " "))
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()

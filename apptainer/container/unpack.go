@@ -32,17 +32,14 @@ func (s *initSpec) chooseMount() {
 
 // placeImage has the image's files at rootDir, writable.
 func (c *container) placeImage() error {
-	shared := c.attachImage() == nil
-	if !shared {
-		if err := c.holdImage(); err != nil {
-			return err
-		}
+	if c.placeShared() {
+		return nil
+	}
+	if err := c.holdImage(); err != nil {
+		return err
 	}
 	if c.Unpack == "" {
-		var err error
-		if !shared {
-			err = c.mountImage()
-		}
+		err := c.mountImage()
 		if err == nil {
 			err = c.mountOverlay()
 		}
@@ -84,9 +81,6 @@ func (c *container) dropImage() error {
 func (c *container) unpackImage() error {
 	unsquashfs, err := findProgram("squashfs-tools", "unsquashfs")
 	if err != nil {
-		return err
-	}
-	if err := c.holdImage(); err != nil {
 		return err
 	}
 	if err := c.checkRoom(); err != nil {
