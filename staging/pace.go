@@ -3,7 +3,6 @@ package staging
 import (
 	"context"
 	"io"
-	"net/http"
 
 	"golang.org/x/time/rate"
 )
@@ -39,29 +38,6 @@ func (p *Pace) Reader(ctx context.Context, r io.Reader) io.Reader {
 	})
 }
 
-// Transport is base with the bodies of its answers at the pace.
-func (p *Pace) Transport(base http.RoundTripper) http.RoundTripper {
-	if p == nil {
-		return base
-	}
-	return roundTripper(func(req *http.Request) (*http.Response, error) {
-		resp, err := base.RoundTrip(req)
-		if err != nil {
-			return nil, err //nolint:wrapcheck // a transport's errors go through as they are
-		}
-		resp.Body = struct {
-			io.Reader
-			io.Closer
-		}{p.Reader(req.Context(), resp.Body), resp.Body}
-		return resp, nil
-	})
-}
-
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-// RoundTrip does one request.
-func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }

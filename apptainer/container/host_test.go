@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // startOnHost runs a container on a host that a preparation has changed.
@@ -19,9 +20,9 @@ func startOnHost(tb testing.TB, preparation string, c container.Container) *run 
 	return way{}.startOnHost(tb, preparation, c)
 }
 
-func (w way) startOnHost(tb testing.TB, preparation string, c container.Container) *run {
+func (w way) startOnHost(tb testing.TB, preparation string, c container.Container, others ...runRequest) *run {
 	tb.Helper()
-	return startUnder(tb, w, c, "unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", preparation+"; exec "+self+" "+runAsUser)
+	return startRequest(tb, runRequest{Way: w, Container: c, Others: others}, "unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", preparation+"; exec "+self+" "+runAsUser)
 }
 
 // Preparations that take from a host what images are mounted by.
@@ -30,15 +31,11 @@ const (
 	fuseNotOurs     = "mount --bind /dev/full /dev/fuse; mount -o remount,bind,ro,nodev /dev/fuse"
 	noSquashfuse    = "for p in squashfuse squashfuse_ll; do mount --bind /dev/null $(command -v $p); done"
 	noUnsquashfs    = "mount --bind /dev/null $(command -v unsquashfs)"
+	overlayOn       = "mount -t tmpfs none /mnt; mkdir /mnt/u /mnt/w; mount -t overlay -o lowerdir=/usr/bin,upperdir=/mnt/u,workdir=/mnt/w,userxattr none " // and a directory
 	brokenServer    = "mount --bind /bin/false $(command -v squashfuse_ll)"
 	fuseShut        = "this node does not let ordinary users open /dev/fuse, which images are mounted by: its mode has to be 0666"
 	unpackedForThis = "the image was unpacked for this run alone, which takes time and room on the node: "
 )
-
-// onOverlay has a directory be on a file system that overlayfs cannot write to.
-func onOverlay(dir string) string {
-	return "mount -t tmpfs none /mnt; mkdir /mnt/u /mnt/w; mount -t overlay -o lowerdir=/usr/bin,upperdir=/mnt/u,workdir=/mnt/w,userxattr none " + dir
-}
 
 func TestHostThatCannotRunContainersSaysWhatTheSiteMustAllow(t *testing.T) {
 	t.Parallel()
@@ -85,7 +82,7 @@ func TestImageIsUnpackedWhereItCannotBeMounted(t *testing.T) {
 		{"no squashfuse", noSquashfuse, "", "this node lacks the program squashfuse_ll: its package squashfuse has to be installed"},
 		{"broken squashfuse", brokenServer, "", "squashfuse, which serves the image's files, has ended (exit status 1)"},
 		{
-			"no overlay", onOverlay(overlay), overlay,
+			"no overlay", overlayOn + overlay, overlay,
 			"is on a file system that overlayfs cannot write to: it has to be on a disk of the node or a tmpfs",
 		},
 	} {
@@ -110,7 +107,7 @@ func TestApptainerIsHandedTheImageWhereItsRootCannotBeMounted(t *testing.T) {
 	if w.singularityCE(t) {
 		t.Skip("SingularityCE has no further means")
 	}
-	r := w.startOnHost(t, onOverlay(scratch), container.Container{
+	r := w.startOnHost(t, overlayOn+scratch, container.Container{
 		SIF: shellImage(t), Scratch: scratch, ShellCommand: "touch /etc/made && grep -o fuse-overlayfs /proc/self/mountinfo; exit 7",
 	})
 	if answer := r.wait(); answer.Exit.Code != 7 || answer.Exit.Note != "" || !strings.HasPrefix(r.output(), "fuse-overlayfs") {
@@ -156,9 +153,7 @@ func TestUnpackingEndsWithItsRun(t *testing.T) {
 	t.Parallel()
 	image := shellImage(t)
 	slow := filepath.Join(userDir(t), "slow")
-	if err := os.WriteFile(slow, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteProgram(t, slow, []byte("#!/bin/sh\nexec sleep 1000\n"))
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -52,9 +53,6 @@ func idOf(f *os.File) (fileID, error) {
 // path leads to that file alone from then on. An init without mounts of its own
 // looks at the path, and Apptainer follows it a moment later.
 func (c *container) holdImage() error {
-	if c.held {
-		return nil
-	}
 	// A pipe that has taken its place must not hold us.
 	fd, err := unix.Open(c.SIF, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -72,6 +70,39 @@ func (c *container) holdImage() error {
 		return nil
 	}
 	c.SIF, err = c.pinFile(f, "image")
-	c.held = err == nil
 	return err
+}
+
+// answerWait is how long an image may take to say that it is served.
+const answerWait = time.Second
+
+// imageIsLost says whether a mounted image is served no more. A command that
+// finds its files gone may end before the end of squashfuse is known.
+func imageIsLost() bool {
+	answer := make(chan error, 1)
+	go func() {
+		var st unix.Statfs_t
+		answer <- unix.Statfs(lowerDir, &st) // which FUSE asks whoever serves it
+	}()
+	wait := time.NewTimer(answerWait)
+	defer wait.Stop()
+	select {
+	case err := <-answer:
+		return errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ECONNABORTED)
+	case <-wait.C:
+		return false
+	}
+}
+
+// awaitLoss says why an image was lost.
+func (c *container) awaitLoss() error {
+	if c.imageLost != nil {
+		return errImageLost
+	}
+	for d := range c.deaths {
+		if d.pid == c.squashfuse {
+			return c.lost(d)
+		}
+	}
+	return errors.New("squashfuse ended unseen")
 }

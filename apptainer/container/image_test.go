@@ -13,6 +13,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // twoImages are SIFs of which each says which it is, in a directory of the
@@ -30,14 +31,14 @@ func (w way) twoImages(t *testing.T) (first, second string) {
 
 // startBehind starts a container by a way of which the program that mounts the
 // image, or sets the whole container up, does something else first.
-func (w way) startBehind(t *testing.T, before string, c container.Container) *run {
+func (w way) startBehind(t *testing.T, before string, c container.Container, others ...runRequest) *run {
 	t.Helper()
 	dir := userDir(t)
 	script, program := filepath.Join(dir, "script"), filepath.Join(dir, "squashfuse_ll")
 	if w.plain() {
 		program = w.Apptainer.Program
 	}
-	must(t, os.WriteFile(script, fmt.Appendf(nil, "#!/bin/sh\n{ %s; } || exit 99\nexec %s \"$@\"\n", before, program), 0o755))
+	testenv.WriteProgram(t, script, fmt.Appendf(nil, "#!/bin/sh\n{ %s; } || exit 99\nexec %s \"$@\"\n", before, program))
 	if w.plain() {
 		a := *w.Apptainer
 		a.Program = script
@@ -47,8 +48,8 @@ func (w way) startBehind(t *testing.T, before string, c container.Container) *ru
 	must(t, err)
 	code, err := os.ReadFile(installed)
 	must(t, err)
-	must(t, os.WriteFile(program, code, 0o755))
-	return w.startOnHost(t, "mount --bind "+script+" "+installed, c)
+	testenv.WriteProgram(t, program, code)
+	return w.startOnHost(t, "mount --bind "+script+" "+installed, c, others...)
 }
 
 // Who may write to an image's directory may put another in its place at any

@@ -89,7 +89,6 @@ type container struct {
 
 	report *json.Encoder
 	began  bool          // the command
-	held   bool          // the image
 	deaths chan death    // of children; closed when there are none
 	stop   chan struct{} // closed when the caller says so
 
@@ -152,7 +151,11 @@ func (c *container) run() (code int, err error) {
 		return 0, err
 	}
 	c.begin()
-	return c.supervise(b)
+	code, err = c.supervise(b)
+	if err == nil && code != 0 && imageIsLost() {
+		return 0, c.awaitLoss()
+	}
+	return code, err
 }
 
 // begin tells the caller, once, that the command begins.

@@ -58,6 +58,9 @@ func (c *container) runApptainer() (code int, err error) {
 		c.begin()
 	}
 	code, err = said.outcome(status, "apptainer", func() string { return complaint(since) })
+	if err == nil && code != 0 && imageIsLost() {
+		return 0, c.awaitLoss()
+	}
 	return code, compressionError(err)
 }
 

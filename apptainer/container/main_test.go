@@ -33,6 +33,7 @@ type runRequest struct {
 	Grace      time.Duration
 	StdoutPath string
 	After      string       // a file that the container waits for, when not empty
+	Until      string       // a file that ends its context, when not empty
 	Others     []runRequest // for the same process, at the same time
 }
 
@@ -112,13 +113,26 @@ const (
 	endedSuffix   = ".ended"
 )
 
-// run serves one container of a request.
-func (req runRequest) run(ctx context.Context, containers containers) (answer runAnswer, err error) {
-	for req.After != "" && ctx.Err() == nil {
-		if _, err := os.Stat(req.After); err == nil {
-			break
+// waitForFile polls until there is a file, if one is named, or ctx ends.
+func waitForFile(ctx context.Context, path string) {
+	for path != "" && ctx.Err() == nil {
+		if _, err := os.Stat(path); err == nil {
+			return
 		}
 		time.Sleep(time.Millisecond)
+	}
+}
+
+// run serves one container of a request.
+func (req runRequest) run(ctx context.Context, containers containers) (answer runAnswer, err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	waitForFile(ctx, req.After)
+	if req.Until != "" {
+		go func() {
+			waitForFile(ctx, req.Until)
+			stop()
+		}()
 	}
 	c := req.Container
 	out, err := os.OpenFile(req.StdoutPath, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)

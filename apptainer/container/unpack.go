@@ -44,19 +44,16 @@ func (c *container) placeImage() error {
 // mountRoot mounts the image, and the container's root over it. Where that
 // cannot be done here, c.Unpack says why, and nothing of it is left.
 func (c *container) mountRoot() (mounted bool, err error) {
-	shared := c.attachImage() == nil
-	if !shared {
-		if err := c.holdImage(); err != nil {
-			return false, err
-		}
+	if c.placeShared() {
+		return true, nil
+	}
+	if err := c.holdImage(); err != nil {
+		return false, err
 	}
 	if c.Unpack != "" {
 		return false, nil
 	}
-	if !shared {
-		err = c.mountImage()
-	}
-	if err == nil {
+	if err = c.mountImage(); err == nil {
 		err = c.mountOverlay()
 	}
 	if err == nil || errors.Is(err, errStopped) {
@@ -90,9 +87,6 @@ func (c *container) dropImage() error {
 func (c *container) unpackImage() error {
 	unsquashfs, err := findProgram("squashfs-tools", "unsquashfs")
 	if err != nil {
-		return err
-	}
-	if err := c.holdImage(); err != nil {
 		return err
 	}
 	if err := c.checkRoom(); err != nil {

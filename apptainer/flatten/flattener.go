@@ -164,13 +164,11 @@ func (f *Flattener) readLayer(i int, r io.Reader, over *cover, tw *tar.Writer) e
 		}
 	}
 	// The layer's digest is of the padding, too.
-	switch _, err := io.CopyN(io.Discard, r, maxPadding+1); {
-	case err == nil:
-		return fmt.Errorf("it goes on for more than %d MiB behind the end of its tar: %w", maxPadding>>20, ErrTooLarge)
-	case !errors.Is(err, io.EOF):
-		return err //nolint:wrapcheck // the layer's own
+	n, err := io.Copy(io.Discard, io.LimitReader(r, maxPadding+1))
+	if err == nil && n > maxPadding {
+		err = fmt.Errorf("it goes on for more than %d MiB behind the end of its tar: %w", maxPadding>>20, ErrTooLarge)
 	}
-	return nil
+	return err
 }
 
 // maxPadding is what may follow the end of a layer's tar; tar itself pads to

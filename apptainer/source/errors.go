@@ -88,5 +88,21 @@ type sentence struct {
 func (s sentence) Error() string { return s.text }
 func (s sentence) Unwrap() error { return s.cause }
 
-// errStalled is the cause when a registry stops sending.
-var errStalled error = sentence{text: "the registry has stopped sending", transient: true}
+// errStalled is the cause when a registry does not answer, or stops sending.
+var errStalled = errors.New("it has stopped sending")
+
+// stalled is errStalled with what came in the end.
+type stalled struct {
+	bytes int64
+	in    time.Duration
+}
+
+func (s stalled) Error() string {
+	return fmt.Sprintf("it has sent %d bytes in %s", s.bytes, s.in)
+}
+
+// rate is how many bytes came in a second.
+func (s stalled) rate() float64 { return float64(s.bytes) / s.in.Seconds() }
+
+// Is says that it is errStalled.
+func (stalled) Is(target error) bool { return target == errStalled }

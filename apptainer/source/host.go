@@ -71,17 +71,13 @@ func isLoopback(host string) bool {
 // transport gives what carries requests to one registry and to where it
 // redirects. hangUp closes what it has opened.
 func (src Source) transport(host string) (_ http.RoundTripper, hangUp func(), err error) {
-	wrap := src.Wrap
-	if wrap == nil {
-		wrap = func(t http.RoundTripper) http.RoundTripper { return t }
-	}
 	base := src.Transport
 	if base == nil {
 		base = remote.DefaultTransport
 	}
 	t, ok := base.(*http.Transport)
 	if !ok {
-		return wrap(base), func() {}, nil
+		return base, func() {}, nil
 	}
 	t = t.Clone()
 	if t.ResponseHeaderTimeout == 0 {
@@ -92,7 +88,7 @@ func (src Source) transport(host string) (_ http.RoundTripper, hangUp func(), er
 			return nil, nil, sentence{text: fmt.Sprintf("the certificates for registry %s cannot be used: %v", host, err), cause: err, transient: true}
 		}
 	}
-	return wrap(t), t.CloseIdleConnections, nil
+	return t, t.CloseIdleConnections, nil
 }
 
 // addCerts has a transport trust and present what a directory holds

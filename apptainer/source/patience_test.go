@@ -1,10 +1,16 @@
 package source_test
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
+	"regexp"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -125,7 +131,7 @@ func TestRegistryThatIsSilentAnywhereIsGivenUp(t *testing.T) {
 		"token":           {"/token", silence, "cannot be reached: it does not answer"},
 		"half a token":    {"/token", half, "cannot be reached: it does not answer"},
 		"manifest":        {"/v2/x/manifests/latest", silence, "cannot be reached: it does not answer"},
-		"half a manifest": {"/v2/x/manifests/latest", half, "cannot be reached: it does not answer"},
+		"half a manifest": {"/v2/x/manifests/latest", half, "is too slow: it sent 50 bytes a second in the last 20ms"},
 		"configuration":   {"/v2/x/blobs/" + config.String(), silence, "cannot be reached: it does not answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -152,6 +158,110 @@ func TestRegistryThatIsSilentAnywhereIsGivenUp(t *testing.T) {
 		})
 	}
 }
+
+// trickle sends a byte now and then, for as long as somebody listens.
+func trickle(each time.Duration) func(http.ResponseWriter, *http.Request) bool {
+	return func(w http.ResponseWriter, r *http.Request) bool {
+		next := time.NewTicker(each)
+		defer next.Stop()
+		for {
+			_, _ = w.Write([]byte("{"))
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-r.Context().Done():
+				return true
+			case <-next.C:
+			}
+		}
+	}
+}
+
+// Who sends a little now and then may do so for ever.
+func TestRegistryThatTricklesAnywhereIsGivenUp(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"manifest", "configuration", "layer"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			reg := imagetest.Start(t)
+			img, layer, _ := noise(t, reg, "x", 1<<20)
+			var trickled atomic.Int64
+			reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+				is := "layer"
+				switch {
+				case strings.Contains(r.URL.Path, "/manifests/"):
+					is = "manifest"
+				case !strings.Contains(r.URL.Path, "/blobs/"):
+					return false
+				case !strings.HasSuffix(r.URL.Path, layer.Digest.String()):
+					is = "configuration"
+				}
+				if is != what {
+					return false
+				}
+				trickled.Add(1)
+				// Not half of what would be enough.
+				return trickle(3*time.Millisecond)(w, r)
+			}
+			src := imagetest.Source()
+			src.Stall = 100 * time.Millisecond
+			_, err := source.ReadBlob(t.Context(), src, img, layer, 0)
+			imagetest.WantError(t, err, true, "")
+			sentence := `^image "` + reg.Host + `/x": .*registry ` + reg.Host + ` is too slow: it sent [1-9][0-9.]* bytes a second in the last 100ms$`
+			if !regexp.MustCompile(sentence).MatchString(err.Error()) || trickled.Load() > 4 {
+				t.Errorf("%v, after %d answers", err, trickled.Load())
+			}
+		})
+	}
+}
+
+func TestMirrorThatTricklesIsLeftForTheRegistry(t *testing.T) {
+	t.Parallel()
+	upstream, mirror := imagetest.Start(t), imagetest.Start(t)
+	img, layer, data := noise(t, upstream, "x", 1<<20)
+	noise(t, mirror, "x", 1<<20)
+	var trickled atomic.Int64
+	mirror.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, layer.Digest.String()) {
+			return false
+		}
+		trickled.Add(1)
+		w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+		_, _ = w.Write(data[:100])
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		return true
+	}
+	src := imagetest.Source()
+	src.Stall = 200 * time.Millisecond
+	src.Hosts = map[string]source.Host{upstream.Host: {Mirrors: []string{mirror.Host}}}
+	got, err := source.ReadBlob(t.Context(), src, img, layer, 0)
+	if err != nil || !bytes.Equal(got, data) || trickled.Load() != 1 {
+		t.Errorf("%d of %d bytes, %v, after %d answers of the mirror", len(got), len(data), err, trickled.Load())
+	}
+}
+
+// A pace that the site has set is not the registry's.
+func TestTimeThatASourcesReaderTakesIsNotTheRegistrys(t *testing.T) {
+	t.Parallel()
+	img, layer, data := noise(t, imagetest.Start(t), "x", 1<<20)
+	src := imagetest.Source()
+	src.Stall = 300 * time.Millisecond
+	src.Reader = func(_ context.Context, r io.Reader) io.Reader {
+		var once sync.Once
+		return readerFunc(func(p []byte) (int, error) {
+			once.Do(func() { time.Sleep(src.Stall + 50*time.Millisecond) })
+			return r.Read(p)
+		})
+	}
+	got, err := source.ReadBlob(t.Context(), src, img, layer, 0)
+	if err != nil || !bytes.Equal(got, data) {
+		t.Errorf("%d of %d bytes, %v", len(got), len(data), err)
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
 func TestRegistryThatSendsElsewhereForEverIsRefused(t *testing.T) {
 	t.Parallel()

@@ -209,7 +209,12 @@ func (p *place) ask(ctx context.Context, method, what string, header http.Header
 		defer func() { _ = resp.Body.Close() }()
 		return nil, newRefusal(resp)
 	}
-	return &answer{Response: resp, from: p, ctx: ctx, cancel: cancel, stall: p.source.stall()}, nil
+	a := &answer{Response: resp, from: p, ctx: ctx, cancel: cancel, stall: p.source.stall()}
+	a.paced = readerFunc(a.receive)
+	if p.source.Reader != nil {
+		a.paced = p.source.Reader(ctx, a.paced)
+	}
+	return a, nil
 }
 
 // answer is what a registry has answered. Whoever gets it closes it.
@@ -219,18 +224,41 @@ type answer struct {
 	from   *place
 	ctx    context.Context //nolint:containedctx // the request's, for why it ended
 	cancel context.CancelCauseFunc
+	paced  io.Reader
+
+	// How many bytes came, and how long they were waited for, since there last was
+	// no reason to be impatient.
 	stall  time.Duration
+	got    int64
+	waited time.Duration
 }
 
-// Read reads of the body, for no longer than a registry may be silent.
-func (a *answer) Read(p []byte) (int, error) {
-	timer := time.AfterFunc(a.stall, func() { a.cancel(errStalled) })
+// slowest is how many bytes a second a registry has to send, on the average of the
+// time that it may be silent: as many as dnf wants (dnf.conf(5): minrate) and an
+// hour for a layer of 3.6 MB, which no link that is of use falls below, not even
+// where it is shared by all that is pulled at a time. What sends less may do so for
+// ever, and others wait for its turn.
+const slowest = 1000
+
+// Read reads of the body, at the pace that the source has.
+func (a *answer) Read(p []byte) (int, error) { return a.paced.Read(p) } //nolint:wrapcheck // its own errors
+
+// receive reads what the registry sends, for no longer than it may be silent or
+// slow. The time between two readings is not the registry's.
+func (a *answer) receive(p []byte) (int, error) {
+	began := time.Now() //nolint:forbidigo // how long it takes
+	timer := time.AfterFunc(a.stall-a.waited, func() { a.cancel(errStalled) })
 	defer timer.Stop()
 	n, err := a.Body.Read(p)
+	a.got += int64(n)
 	if err != nil && err != io.EOF && errors.Is(context.Cause(a.ctx), errStalled) {
-		err = errStalled
+		return n, stalled{bytes: a.got, in: a.stall}
 	}
-	return n, err
+	a.waited += time.Since(began) //nolint:forbidigo // how long it took
+	if a.got >= int64(slowest*a.stall.Seconds()) {
+		a.got, a.waited = 0, 0
+	}
+	return n, err //nolint:wrapcheck // worded by who asks
 }
 
 // Close ends the request. It may be called while another goroutine reads.
@@ -253,3 +281,7 @@ func (a *answer) all(most int64) ([]byte, error) {
 	}
 	return data, nil
 }
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }

@@ -164,9 +164,10 @@ func mayPass(err error) bool {
 // worded puts what went wrong with a registry in a sentence.
 func (p *place) worded(err error) error {
 	var said sentence
-	if err == nil || errors.As(err, &said) && !errors.Is(err, errStalled) {
+	if err == nil || errors.As(err, &said) {
 		return err
 	}
+	var slow stalled
 	trouble := certificateTrouble(err)
 	if refused := asRefusal(err); refused != nil && trouble == "" {
 		return p.refused(refused)
@@ -175,6 +176,8 @@ func (p *place) worded(err error) error {
 		return sentence{text: fmt.Sprintf(format, args...), cause: err, transient: transient}
 	}
 	switch {
+	case errors.As(err, &slow) && slow.bytes > 0:
+		return say(true, "registry %s is too slow: it sent %.3g bytes a second in the last %s", p.host, slow.rate(), slow.in)
 	case errors.Is(err, errStalled), errors.Is(err, context.DeadlineExceeded):
 		return say(true, "registry %s cannot be reached: it does not answer", p.host)
 	case isPlainAnswer(err):

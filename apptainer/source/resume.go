@@ -65,17 +65,24 @@ func (b *blobReader) Close() error {
 // resume opens the rest after a body broke.
 func (b *blobReader) resume(broke error) error {
 	_ = b.body.Close()
+	if b.ctx.Err() != nil { // its connection has other words for it
+		return b.ctx.Err()
+	}
 	if errors.Is(broke, io.EOF) {
 		broke = io.ErrUnexpectedEOF
 	}
-	err := b.body.from.worded(broke)
+	from := b.body.from
+	if errors.Is(broke, errStalled) {
+		from.down.Store(from.mirror) // others are asked first
+	}
+	err := from.worded(broke)
 	for {
 		if b.idle++; b.at-b.since >= resumedAfter {
 			b.idle = 0
 		}
 		b.since = b.at
 		var said sentence
-		if b.ctx.Err() != nil || b.idle > resumes || errors.As(err, &said) && !said.transient {
+		if b.idle > resumes || errors.As(err, &said) && !said.transient {
 			return err
 		}
 		if err := pause(b.ctx, b.store.delay); err != nil {

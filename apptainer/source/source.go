@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"runtime"
@@ -25,11 +26,12 @@ type Source struct {
 	// reads proxies from the environment. Certificates of hosts are applied
 	// to an *http.Transport only.
 	Transport http.RoundTripper
-	// Wrap is put around what carries the requests, to bound the rate of their
-	// answers; nil for nothing.
-	Wrap func(http.RoundTripper) http.RoundTripper
+	// Reader, where it is set, is put before what registries send, such as to bound
+	// its rate. The time that it takes itself is not the registry's.
+	Reader func(ctx context.Context, r io.Reader) io.Reader
 	// Stall is how long a registry may stay silent before a request or a
-	// layer's connection is given up; zero means one minute.
+	// layer's connection is given up; zero means one minute. A connection that
+	// brings less than a thousand bytes a second in that time is given up as well.
 	Stall time.Duration
 	// RetryDelay is how long after a first failure of the network or the
 	// registry a request is made again, and once more after three times that;
@@ -52,6 +54,9 @@ type Source struct {
 	// nil refuses all. It must not wait for a writer of a named pipe. FilesBelow
 	// makes one.
 	OpenFile func(path string) (*os.File, error)
+	// Closed says whether a local file of an image, which is open, is closed to people
+	// who are not to have the image by other ways either; nil says that none is.
+	Closed func(f *os.File) bool
 }
 
 // Image is one image of one platform, by digest.
@@ -72,6 +77,8 @@ type Image struct {
 	// Private says that the image was got with a login. Then it must not
 	// answer for somebody else: Refresh says what it is to theirs.
 	Private bool
+	// Closed says that it is read from a file that Source.Closed names.
+	Closed bool
 }
 
 // Pinned gives the image's full name with its digest, which names the same
@@ -127,7 +134,8 @@ func (src Source) resolve(ctx context.Context, ref Reference) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	return Image{Reference: ref, Digest: digest, Listed: top.digest.String(), Architecture: want.architecture, Private: top.private}, nil
+	closed := src.closed(ctx, s, digest)
+	return Image{Reference: ref, Digest: digest, Listed: top.digest.String(), Architecture: want.architecture, Private: top.private, Closed: closed}, nil
 }
 
 func (src Source) refresh(ctx context.Context, img Image) (Image, error) {
@@ -146,7 +154,7 @@ func (src Source) refresh(ctx context.Context, img Image) (Image, error) {
 	if now != img.Listed {
 		return src.resolve(ctx, img.Reference)
 	}
-	img.Private = private
+	img.Private, img.Closed = private, src.closed(ctx, s, img.Digest)
 	return img, nil
 }
 

@@ -50,14 +50,11 @@ func (c imageConfig) checkRegistries() error {
 // imageSource is where images come from, at no more than a pace, with the logins of
 // who runs the bridge.
 func (c config) imageSource(p program.Process, pace *staging.Pace) source.Source {
-	r := source.Source{
+	return source.Source{
 		Hosts: c.Image.hosts(), Certs: c.Image.certs(),
 		Logins: source.Logins{Files: c.Image.loginFiles(p), HelperEnv: helperEnv(p)},
+		Reader: pace.Reader,
 	}
-	if pace != nil {
-		r.Wrap = pace.Transport
-	}
-	return r
 }
 
 // certs are the directories of registries' certificates: those of Docker and
