@@ -188,5 +188,7 @@ func shellWords(words []string) string {
 	return b.String()
 }
 
-// shellQuote makes one word of any text.
-func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+// shellQuote makes one word of any text, also for the shell that Apptainer and
+// SingularityCE read scripts with, which keeps the backslash of an escaped
+// apostrophe (mvdan.cc/sh v3.13).
+func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'"'"'`) + "'" }
