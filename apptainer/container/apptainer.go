@@ -72,6 +72,7 @@ func (a Apptainer) run(ctx context.Context, c Container) (Exit, error) {
 		Network:  c.Network,
 		Plain:    a.Plain,
 		Fakeroot: a.Plain && a.fakesRoot(),
+		Helped:   a.isSingularity(),
 		Enter:    enter,
 		Driver:   driver,
 		Command:  command,
@@ -148,13 +149,17 @@ func enterPath(given string) (string, error) {
 	return self, nil
 }
 
-// fakesRoot says whether the option --fakeroot makes the user root, in a root
-// that can be written to. That takes fuse-overlayfs, which SingularityCE does not
-// use (internal/pkg/runtime/engine/singularity/container_linux.go: it falls back
-// to an underlay).
-func (a Apptainer) fakesRoot() bool {
+// isSingularity says whether it is SingularityCE, or an old Singularity.
+func (a Apptainer) isSingularity() bool {
 	program, err := filepath.EvalSymlinks(a.Program)
-	return err == nil && filepath.Base(program) != "singularity" && checkFuse() == nil && mayFakeRoot()
+	return err == nil && filepath.Base(program) == "singularity"
+}
+
+// fakesRoot says whether the option --fakeroot makes the user root, in a root
+// that can be written to. That takes a user namespace and fuse-overlayfs, which
+// SingularityCE does not use.
+func (a Apptainer) fakesRoot() bool {
+	return !a.isSingularity() && checkFuse() == nil && !isZero(maxNamespaces) && mayFakeRoot()
 }
 
 // mayFakeRoot says whether the user has ids to be root with (subuid(5)).
@@ -186,6 +191,7 @@ type apptainerSpec struct {
 	Network  bool
 	Plain    bool
 	Fakeroot bool
+	Helped   bool // it has to be handed a root that init has mounted
 	Enter    string
 	Driver   []Bind
 	Command  enterSpec

@@ -16,8 +16,9 @@ import (
 //
 // Left alone, SingularityCE reads no SIF that is compressed with zstd, and no
 // Apptainer before 1.4 does (pkg/image/squashfs.go: CheckSquashfsHeader); in a
-// user namespace SingularityCE mounts an overlay that cannot remove the image's
-// directories (without userxattr), and Apptainer one by FUSE.
+// user namespace Apptainer has an overlay by FUSE, and SingularityCE one of the
+// kernel's that cannot remove the image's directories (without userxattr), and
+// that it tries to mount for ever where the kernel refuses.
 func (c *container) apptainerArgs(report string) ([]string, error) {
 	if c.Apptainer.Plain {
 		if err := c.holdImage(); err != nil {
@@ -34,6 +35,9 @@ func (c *container) apptainerArgs(report string) ([]string, error) {
 	mounted, err := c.mountRoot()
 	if err != nil {
 		return nil, err
+	}
+	if !mounted && c.Apptainer.Helped {
+		return nil, lacking("SingularityCE cannot make the image writable here: %s", c.Unpack)
 	}
 	binds, err := c.apptainerBinds(report, !mounted)
 	if err != nil || !mounted {

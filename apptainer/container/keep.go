@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -177,15 +178,22 @@ func (said entered) outcome(status syscall.WaitStatus, program string, complaint
 	return 0, lacking("%s could not set the container up: %s", program, words)
 }
 
-// lastLine is the last of what a program said, without the name of the
-// message's level that Apptainer and Docker put in front.
+// lastLine is the last of what a program said, and more than one line where that
+// was a message of several, without the name of the message's level that
+// Apptainer and Docker put in front.
 func lastLine(said string) string {
 	lines := strings.Split(strings.TrimSpace(said), "\n")
-	last := strings.TrimSpace(lines[len(lines)-1])
-	for _, level := range []string{"FATAL:", "ERROR:", "Error:", "docker:"} {
-		last = strings.TrimSpace(strings.TrimPrefix(last, level))
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
 	}
-	return last
+	for i, line := range slices.Backward(lines) {
+		for _, level := range []string{"FATAL:", "ERROR:", "Error:", "docker:"} {
+			if rest, ok := strings.CutPrefix(line, level); ok {
+				return strings.Join(append([]string{strings.TrimSpace(rest)}, lines[i+1:]...), " ")
+			}
+		}
+	}
+	return lines[len(lines)-1]
 }
 
 // sessionEnd is how long what Apptainer has started may take to end by itself

@@ -89,13 +89,20 @@ func findApptainer(pkg, name string) Finding {
 // namespacesForbidden says whether the kernel's settings rule user namespaces
 // out. That they do not proves nothing.
 func namespacesForbidden() string {
-	for _, file := range []string{"/proc/sys/user/max_user_namespaces", "/proc/sys/kernel/unprivileged_userns_clone"} {
-		text, err := os.ReadFile(file)
-		if err == nil && strings.TrimSpace(string(text)) == "0" {
-			return namespaceError(syscall.EPERM).Error()
-		}
+	if isZero(maxNamespaces) || isZero("/proc/sys/kernel/unprivileged_userns_clone") {
+		return namespaceError(syscall.EPERM).Error()
 	}
 	return ""
+}
+
+// maxNamespaces holds how many user namespaces there may be, also such as a
+// program with privileges makes.
+const maxNamespaces = "/proc/sys/user/max_user_namespaces"
+
+// isZero says whether a setting of the kernel is 0.
+func isZero(file string) bool {
+	text, err := os.ReadFile(file)
+	return err == nil && strings.TrimSpace(string(text)) == "0"
 }
 
 // Probe looks, and then tries: user namespaces and an overlay in them over a
