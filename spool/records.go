@@ -201,7 +201,7 @@ type Status struct {
 	Token  string    `json:"token"`
 	Stage  Stage     `json:"stage"`
 	At     time.Time `json:"at"`
-	// CommandStarted is when the container began; zero before.
+	// CommandStarted is when the command began; zero before.
 	CommandStarted time.Time `json:"command_started"`
 	Usage          Usage     `json:"usage"`
 	// Ran is zero before that is known.
@@ -236,8 +236,8 @@ type Exit struct {
 	// Terminated is set when the worker was told to stop (TERM: scancel,
 	// preemption, Slurm's time limit) before the command had ended.
 	Terminated bool `json:"terminated,omitempty"`
-	// CommandStarted and CommandEnded bound the container's life; zero when
-	// it had none.
+	// CommandStarted is when the command began, and CommandEnded when its
+	// container ended; zero when it had none.
 	CommandStarted time.Time `json:"command_started"`
 	CommandEnded   time.Time `json:"command_ended"`
 	Usage          Usage     `json:"usage"`

@@ -33,7 +33,7 @@ func (a *account) snapshot(now time.Time) spool.Status {
 	return s
 }
 
-// start says that the container has begun.
+// start says that the command has begun.
 func (a *account) start(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -86,10 +86,7 @@ func (a Apptainer) run(ctx context.Context, c Container) (Exit, error) {
 	if err != nil {
 		return Exit{}, err
 	}
-	if c.OnStart != nil {
-		c.OnStart(child.cmd.Process.Pid)
-	}
-	exit, err := child.wait(ctx, spec)
+	exit, err := child.wait(ctx, spec, c.OnStart)
 	if err != nil && a.Plain { // init may have been killed
 		killSession(child.cmd.Process.Pid)
 	}

@@ -3,6 +3,7 @@ package container
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -180,7 +181,10 @@ func (c *container) supervise(b *bubblewrap) (code int, err error) {
 			}
 			return 128 + int(syscall.SIGKILL), nil
 		case d, ok := <-c.deaths:
-			if !ok || d.pid == c.squashfuse {
+			switch {
+			case !ok:
+				return 0, errors.New("bubblewrap ended unseen")
+			case d.pid == c.squashfuse:
 				return 0, c.lost(d)
 			}
 			dead[d.pid] = d.status
@@ -200,7 +204,7 @@ func (c *container) supervise(b *bubblewrap) (code int, err error) {
 		switch {
 		case outer.Exited() && !status.began:
 			return c.failed(b)
-		case outer.Exited() && (!stopping || pid1Dead):
+		case outer.Exited() && (!stopping || pid1Dead || isGone(status.pid1)): // bubblewrap may have reaped it
 			return outer.ExitStatus(), nil
 		case outer.Signaled() && status.pid1 == 0:
 			return 0, fmt.Errorf("bubblewrap was ended by a signal: %v", outer.Signal())
@@ -211,6 +215,9 @@ func (c *container) supervise(b *bubblewrap) (code int, err error) {
 		}
 	}
 }
+
+// isGone says whether there is no such process, not even a dead one.
+func isGone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), unix.ESRCH) }
 
 // failed says why bubblewrap did not begin the command. A program that cannot
 // be executed is the command's own fault; status and words are a shell's.

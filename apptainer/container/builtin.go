@@ -68,10 +68,7 @@ func (b Builtin) run(ctx context.Context, c Container) (Exit, error) {
 	if err != nil {
 		return Exit{}, err
 	}
-	if c.OnStart != nil {
-		c.OnStart(child.cmd.Process.Pid)
-	}
-	return child.wait(ctx, spec)
+	return child.wait(ctx, spec, c.OnStart)
 }
 
 // spec checks what can be checked here and tells init the rest.

@@ -16,7 +16,8 @@ import (
 
 // Descriptors that init inherits. On control it reads an initSpec, perhaps a
 // second line that says to stop, and at last the end of the file, which tells
-// it that its caller is gone. On report it writes one initReport.
+// it that its caller is gone. On report it writes an initReport when the
+// command begins, and one at the end.
 const (
 	controlFD = 3
 	reportFD  = 4
@@ -51,8 +52,10 @@ type initSpec struct {
 	Shared       bool           // has a share of an image that is served so
 }
 
-// initReport is how a container ended: by its command, or by Error.
+// initReport is that a container's command has begun, or how the container
+// ended: by its command, or by Error.
 type initReport struct {
+	Began   bool `json:",omitempty"`
 	Code    int
 	Error   string `json:",omitempty"`
 	NoShell bool   `json:",omitempty"`
@@ -114,8 +117,9 @@ func writerOrNil(f *os.File) io.Writer {
 	return f
 }
 
-// wait tells init what to do and waits for its end.
-func (c *child) wait(ctx context.Context, spec initSpec) (Exit, error) {
+// wait tells init what to do and waits for its end. It calls onStart, when that
+// is not nil, when the command begins.
+func (c *child) wait(ctx context.Context, spec initSpec, onStart func(pid int)) (Exit, error) {
 	done := make(chan struct{})
 	stopped := make(chan struct{})
 	go func() {
@@ -123,8 +127,7 @@ func (c *child) wait(ctx context.Context, spec initSpec) (Exit, error) {
 		c.stopWith(ctx, done)
 	}()
 	sendErr := json.NewEncoder(c.control).Encode(spec)
-	var report initReport
-	readErr := json.NewDecoder(c.report).Decode(&report)
+	report, readErr := c.read(onStart)
 	close(done)
 	<-stopped
 	_ = c.control.Close() // after which init ends in any case
@@ -147,6 +150,23 @@ func (c *child) wait(ctx context.Context, spec initSpec) (Exit, error) {
 	exit := exitOf(report.Code)
 	exit.Note = report.Note
 	return exit, nil
+}
+
+// read reads what init reports, to its last report.
+func (c *child) read(onStart func(pid int)) (report initReport, err error) {
+	reports := json.NewDecoder(c.report)
+	for {
+		report = initReport{}
+		if err := reports.Decode(&report); err != nil {
+			return report, err //nolint:wrapcheck // the caller words it
+		}
+		if !report.Began {
+			return report, nil
+		}
+		if onStart != nil {
+			onStart(c.cmd.Process.Pid)
+		}
+	}
 }
 
 // exitOf is an exit status as a shell reports it.

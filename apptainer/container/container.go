@@ -80,10 +80,11 @@ type Container struct {
 	// that the end of Run's context sends them and the KILL that follows; zero
 	// means two seconds.
 	Grace time.Duration
-	// OnStart, when not nil, is called with the process id, as this process sees
-	// it, of a process that every process of the container descends from; 0
-	// where an engine does not say. It is called once, and by Ways again when the
-	// first way was refused by the host.
+	// OnStart, when not nil, is called when the container is set up and its
+	// command begins, with the process id, as this process sees it, of a process
+	// that every process of the container descends from; 0 where an engine does
+	// not say. It is called once, and by Ways again when the first way was refused
+	// by the host.
 	OnStart func(pid int) `json:"-"`
 }
 

@@ -136,7 +136,7 @@ func (r *engineRun) wait(ctx context.Context, spec enterSpec) (code int, err err
 	go func() { ended <- r.cmd.Wait() }()
 	stop, killed := ctx.Done(), false
 	var kill <-chan time.Time
-	look := time.NewTicker(5 * time.Millisecond)
+	look := time.NewTicker(reportPause)
 	defer look.Stop()
 	begun := look.C
 	for {

@@ -20,9 +20,9 @@ func startOnHost(tb testing.TB, preparation string, c container.Container) *run 
 	return way{}.startOnHost(tb, preparation, c)
 }
 
-func (w way) startOnHost(tb testing.TB, preparation string, c container.Container) *run {
+func (w way) startOnHost(tb testing.TB, preparation string, c container.Container, others ...runRequest) *run {
 	tb.Helper()
-	return startUnder(tb, w, c, "unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", preparation+"; exec "+self+" "+runAsUser)
+	return startRequest(tb, runRequest{Way: w, Container: c, Others: others}, "unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", preparation+"; exec "+self+" "+runAsUser)
 }
 
 // Preparations that take from a host what images are mounted by.
@@ -31,6 +31,7 @@ const (
 	fuseNotOurs     = "mount --bind /dev/full /dev/fuse; mount -o remount,bind,ro,nodev /dev/fuse"
 	noSquashfuse    = "for p in squashfuse squashfuse_ll; do mount --bind /dev/null $(command -v $p); done"
 	noUnsquashfs    = "mount --bind /dev/null $(command -v unsquashfs)"
+	overlayOn       = "mount -t tmpfs none /mnt; mkdir /mnt/u /mnt/w; mount -t overlay -o lowerdir=/usr/bin,upperdir=/mnt/u,workdir=/mnt/w,userxattr none " // and a directory
 	brokenServer    = "mount --bind /bin/false $(command -v squashfuse_ll)"
 	fuseShut        = "this node does not let ordinary users open /dev/fuse, which images are mounted by: its mode has to be 0666"
 	unpackedForThis = "the image was unpacked for this run alone, which takes time and room on the node: "
@@ -81,7 +82,7 @@ func TestImageIsUnpackedWhereItCannotBeMounted(t *testing.T) {
 		{"no squashfuse", noSquashfuse, "", "this node lacks the program squashfuse_ll: its package squashfuse has to be installed"},
 		{"broken squashfuse", brokenServer, "", "squashfuse, which serves the image's files, has ended (exit status 1)"},
 		{
-			"no overlay", "mount -t tmpfs none /mnt; mkdir /mnt/u /mnt/w; mount -t overlay -o lowerdir=/usr/bin,upperdir=/mnt/u,workdir=/mnt/w,userxattr none " + overlay, overlay,
+			"no overlay", overlayOn + overlay, overlay,
 			"is on a file system that overlayfs cannot write to: it has to be on a disk of the node or a tmpfs",
 		},
 	} {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -70,4 +71,38 @@ func (c *container) holdImage() error {
 	}
 	c.SIF, err = c.pinFile(f, "image")
 	return err
+}
+
+// answerWait is how long an image may take to say that it is served.
+const answerWait = time.Second
+
+// imageIsLost says whether a mounted image is served no more. A command that
+// finds its files gone may end before the end of squashfuse is known.
+func imageIsLost() bool {
+	answer := make(chan error, 1)
+	go func() {
+		var st unix.Statfs_t
+		answer <- unix.Statfs(lowerDir, &st) // which FUSE asks whoever serves it
+	}()
+	wait := time.NewTimer(answerWait)
+	defer wait.Stop()
+	select {
+	case err := <-answer:
+		return errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ECONNABORTED)
+	case <-wait.C:
+		return false
+	}
+}
+
+// awaitLoss says why an image was lost.
+func (c *container) awaitLoss() error {
+	if c.imageLost != nil {
+		return errImageLost
+	}
+	for d := range c.deaths {
+		if d.pid == c.squashfuse {
+			return c.lost(d)
+		}
+	}
+	return errors.New("squashfuse ended unseen")
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -28,13 +29,27 @@ func twoImages(t *testing.T) (first, second string) {
 	return filepath.Join(dir, "first.sif"), filepath.Join(dir, "second.sif")
 }
 
-// replacing is a program that puts the second image in the first one's place
-// and then is the one at path.
-func replacing(t *testing.T, path, first, second string) string {
+// startBehind starts a container by a way of which the program that mounts the
+// image, or sets the whole container up, does something else first.
+func (w way) startBehind(t *testing.T, before string, c container.Container, others ...runRequest) *run {
 	t.Helper()
-	script := filepath.Join(filepath.Dir(first), "replacing")
-	testenv.WriteProgram(t, script, fmt.Appendf(nil, "#!/bin/sh\nmv %s %s || exit 99\nexec %s \"$@\"\n", second, first, path))
-	return script
+	dir := userDir(t)
+	script, program := filepath.Join(dir, "script"), filepath.Join(dir, "squashfuse_ll")
+	if w.Apptainer != nil {
+		program = w.Apptainer.Program
+	}
+	testenv.WriteProgram(t, script, fmt.Appendf(nil, "#!/bin/sh\n{ %s; } || exit 99\nexec %s \"$@\"\n", before, program))
+	if w.Apptainer != nil {
+		a := *w.Apptainer
+		a.Program = script
+		return way{Apptainer: &a}.start(t, c)
+	}
+	installed, err := exec.LookPath("squashfuse_ll")
+	must(t, err)
+	code, err := os.ReadFile(installed)
+	must(t, err)
+	testenv.WriteProgram(t, program, code)
+	return w.startOnHost(t, "mount --bind "+script+" "+installed, c, others...)
 }
 
 // Who may write to an image's directory may put another in its place at any
@@ -52,21 +67,10 @@ func TestFidelityImageIsTheOneThatWasLookedAt(t *testing.T) {
 		if answer := r.wait(); !strings.Contains(answer.Error, "first.sif was replaced by another while the container began") || r.output() != "" {
 			t.Errorf("%+v, output %q", answer, r.output())
 		}
-		switch {
-		case w.Apptainer == nil:
-			installed, err := exec.LookPath("squashfuse_ll")
-			must(t, err)
-			program := filepath.Join(filepath.Dir(first), "squashfuse_ll")
-			code, err := os.ReadFile(installed)
-			must(t, err)
-			testenv.WriteProgram(t, program, code)
-			r = startOnHost(t, "mount --bind "+replacing(t, program, first, second)+" "+installed, c)
-		case w.Apptainer.Plain:
+		if w.Apptainer != nil && w.Apptainer.Plain {
 			return // Apptainer follows the path itself
-		default:
-			w.Apptainer.Program = replacing(t, w.Apptainer.Program, first, second)
-			r = w.start(t, c)
 		}
+		r = w.startBehind(t, "mv "+second+" "+first, c)
 		if answer := r.wait(); answer.Error != "" || r.output() != "first\n" {
 			t.Errorf("replaced meanwhile: %+v, output %q", answer, r.output())
 		}
@@ -74,4 +78,39 @@ func TestFidelityImageIsTheOneThatWasLookedAt(t *testing.T) {
 			t.Error("nothing was replaced")
 		}
 	})
+}
+
+// A node may take its time to set a container up, which is none of the
+// command's.
+func TestFidelityCommandBeginsWhenItsContainerIsSetUp(t *testing.T) {
+	t.Parallel()
+	onEachWay(t, func(t *testing.T, w way) {
+		if w.Engine != nil {
+			t.Skip("an engine's set-up is its own")
+		}
+		dir, c := userDir(t), w.shellImage(t)
+		c.ShellCommand = "echo begun; exit 6"
+		r := w.startBehind(t, fmt.Sprintf("touch %[1]s/reached; while ! test -e %[1]s/go; do sleep 0.01; done", dir), c)
+		awaitFile(t, filepath.Join(dir, "reached"))
+		if _, err := os.Stat(r.req.StdoutPath + startedSuffix); err == nil {
+			t.Error("OnStart was called before the image was there")
+		}
+		must(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o644))
+		if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 6 || len(answer.Started) != 1 || answer.Started[0] == 0 {
+			t.Errorf("%+v, want exit status 6 and one start", answer)
+		}
+	})
+}
+
+// awaitFile polls until there is a file.
+func awaitFile(tb testing.TB, path string) {
+	tb.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			tb.Fatalf("%s never came", path)
+		}
+	}
 }

@@ -32,9 +32,10 @@ type Images struct {
 type servedImage struct {
 	users int // guarded by Images.mu
 
-	mu   sync.Mutex // for one request at a time
 	conn *net.UnixConn
+	turn chan struct{} // holds one while a request is made
 	stop context.CancelFunc
+	gone chan struct{} // closed when nothing of it is left
 }
 
 // lease is a container's share of an image.
@@ -98,14 +99,22 @@ func (m *Images) join(ctx context.Context, init []string, spec initSpec) (*serve
 	return s, nil
 }
 
-// leave ends the serving of an image with its last user.
+// leave ends the serving of an image with its last user, and waits until
+// nothing is left of it.
 func (m *Images) leave(id fileID, s *servedImage) {
+	if last := m.unjoin(id, s); last {
+		s.stop()
+		<-s.gone
+	}
+}
+
+func (m *Images) unjoin(id fileID, s *servedImage) (last bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s.users--; s.users == 0 {
-		s.stop()
 		m.forget(id, s)
 	}
+	return s.users == 0
 }
 
 // forget has the next container in an image begin anew. The caller holds mu.
@@ -123,9 +132,10 @@ func (m *Images) serve(ctx context.Context, init []string, spec initSpec) (*serv
 	}
 	defer func() { _ = theirs.Close() }()
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // it serves others, too
-	s := &servedImage{conn: ours, stop: stop}
+	s := &servedImage{conn: ours, turn: make(chan struct{}, 1), stop: stop, gone: make(chan struct{})}
 	started := make(chan error)
 	go func() {
+		defer close(s.gone)
 		defer stop()
 		defer func() { _ = ours.Close() }()
 		// The kernel kills init when the thread that started it ends.
@@ -139,7 +149,7 @@ func (m *Images) serve(ctx context.Context, init []string, spec initSpec) (*serv
 		// Whoever still runs hears of its failure by the lifeline.
 		_, _ = child.wait(ctx, initSpec{
 			Serve: true, Scratch: serveDir, SIF: spec.SIF, Image: spec.Image, Offset: spec.Offset, Squashfuse: spec.Squashfuse,
-		})
+		}, nil)
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.forget(spec.Image, s)
@@ -149,13 +159,25 @@ func (m *Images) serve(ctx context.Context, init []string, spec initSpec) (*serv
 
 // request asks for a mount of the image and waits until it is served.
 func (s *servedImage) request(ctx context.Context) (mount, lifeline *os.File, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return nil, nil, fmt.Errorf("ask for a mount: %w", ctx.Err())
+	}
 	if err := s.conn.SetDeadline(time.Time{}); err != nil {
 		return nil, nil, fmt.Errorf("ask for a mount: %w", err)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = s.conn.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
+	expired := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(expired)
+		_ = s.conn.SetDeadline(time.Unix(1, 0))
+	})
+	defer func() {
+		if !stop() {
+			<-expired // so that it is not the next one's
+		}
+	}()
 	if _, err := s.conn.Write([]byte{0}); err != nil {
 		return nil, nil, fmt.Errorf("ask for a mount: %w", err)
 	}
@@ -165,10 +187,13 @@ func (s *servedImage) request(ctx context.Context) (mount, lifeline *os.File, er
 		return nil, nil, fmt.Errorf("receive a mount: %w", err)
 	}
 	files, err := filesOf(rights[:n])
-	if err != nil || len(files) != 2 {
-		return nil, nil, errors.Join(errors.New("receive a mount: there was none"), err)
+	if err == nil && len(files) == 2 {
+		return files[0], files[1], nil
 	}
-	return files[0], files[1], nil
+	for _, f := range files { // what did not fit among our descriptors was dropped
+		_ = f.Close()
+	}
+	return nil, nil, errors.Join(errors.New("receive a mount: there was none"), err)
 }
 
 // socketPair makes a pair of sockets that keep the bounds of messages: one to

@@ -80,13 +80,13 @@ func (g *group) tell(name string) {
 }
 
 // server is the process that serves an image: the one that has its file open.
-func (g *group) server(image string) int {
-	g.t.Helper()
+func (r *run) server(image string) int {
+	r.t.Helper()
 	var want syscall.Stat_t
-	must(g.t, syscall.Stat(image, &want))
-	for _, p := range g.servers() {
+	must(r.t, syscall.Stat(image, &want))
+	for _, p := range r.servers() {
 		open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.pid))
-		must(g.t, err)
+		must(r.t, err)
 		for _, name := range open {
 			var got syscall.Stat_t
 			if syscall.Stat(name, &got) == nil && got.Dev == want.Dev && got.Ino == want.Ino {
@@ -94,13 +94,13 @@ func (g *group) server(image string) int {
 			}
 		}
 	}
-	g.t.Fatalf("nothing serves %s", image)
+	r.t.Fatalf("nothing serves %s", image)
 	return 0
 }
 
 // servers are the processes that serve images.
-func (g *group) servers() []process {
-	return slices.DeleteFunc(g.processes(), func(p process) bool { return p.name != "squashfuse_ll" })
+func (r *run) servers() []process {
+	return slices.DeleteFunc(r.processes(), func(p process) bool { return p.name != "squashfuse_ll" })
 }
 
 func TestContainersOfOneProcessShareTheMountOfTheirImage(t *testing.T) {
@@ -114,7 +114,7 @@ func TestContainersOfOneProcessShareTheMountOfTheirImage(t *testing.T) {
 		t.Errorf("%d processes serve two images: %v", n, parts)
 	}
 	g.tell("go0")
-	g.until("the first has ended", func() bool { _, err := os.Stat(g.req.StdoutPath + endedSuffix); return err == nil })
+	awaitFile(t, g.req.StdoutPath+endedSuffix)
 	if n := len(g.servers()); n != 2 {
 		t.Errorf("%d processes serve two images after the end of the first container", n)
 	}
@@ -149,7 +149,7 @@ func TestSharedImageThatIsServedNoMoreEndsItsContainersAndNoOthers(t *testing.T)
 				pid = parts[i].parent
 			}
 			must(t, syscall.Kill(pid, syscall.SIGKILL))
-			g.until("the second has ended", func() bool { _, err := os.Stat(g.req.Others[0].StdoutPath + endedSuffix); return err == nil })
+			awaitFile(t, g.req.Others[0].StdoutPath+endedSuffix)
 			g.tell("go2")
 			answer := g.wait()
 			if a := answer.Others[1]; a.Error != "" || a.Exit.Code != 0 || !strings.HasSuffix(g.outputOf(2), "by the image\n") {
@@ -177,7 +177,7 @@ func TestImageThatWasLostIsServedAnew(t *testing.T) {
 	}, "/proc/self/exe", runAsUser)
 	g.awaitBegun()
 	must(t, syscall.Kill(g.servers()[0].pid, syscall.SIGKILL))
-	g.until("the first has ended", func() bool { _, err := os.Stat(g.req.StdoutPath + endedSuffix); return err == nil })
+	awaitFile(t, g.req.StdoutPath+endedSuffix)
 	must(t, os.WriteFile(late, nil, 0o644))
 	if a := g.wait().Others[0]; a.Error != "" || a.Exit.Note != "" || g.outputOf(1) != "by the image\n" {
 		t.Errorf("%+v and output %q", a, g.outputOf(1))
@@ -193,4 +193,66 @@ func TestKilledCallerLeavesNothingOfASharedImage(t *testing.T) {
 	must(t, g.cmd.Process.Kill())
 	_ = g.cmd.Wait()
 	g.awaitNothing(g.token, parts)
+}
+
+// A command that finds its files gone fails at once.
+func TestLostImageIsNoFailureOfItsCommand(t *testing.T) {
+	t.Parallel()
+	image := shellImage(t)
+	for name, w := range map[string]way{"shared": {Shared: true}, "alone": {}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := w.start(t, container.Container{SIF: image, ShellCommand: "echo begun; while cat /usr/shipped; do :; done; exit 9"})
+			r.awaitBegun()
+			must(t, syscall.Kill(r.server(image), syscall.SIGKILL))
+			if answer := r.wait(); !strings.Contains(answer.Error, "squashfuse, which serves the image's files") {
+				t.Errorf("%+v", answer)
+			}
+		})
+	}
+}
+
+// What is on an overlay cannot be the upper part of another.
+func TestContainerWithoutOverlayNeedsNoSharedImage(t *testing.T) {
+	t.Parallel()
+	image, overlay := shellImage(t), userDir(t)
+	g := &group{work: userDir(t), token: newToken()}
+	c := container.Container{
+		SIF: image, Binds: []container.Bind{{Source: g.work, Target: "/work"}},
+		Args: []string{"sh", "-c", "echo begun; while ! test -e /work/go; do sleep 0.01; done; cat /usr/shipped", g.token},
+	}
+	unpacked := c
+	unpacked.Scratch = overlay
+	g.run = way{Shared: true}.startOnHost(t, overlayOn+overlay, c, runRequest{Container: unpacked})
+	g.awaitAll()
+	must(t, syscall.Kill(g.server(image), syscall.SIGKILL))
+	awaitFile(t, g.req.StdoutPath+endedSuffix)
+	g.tell("go")
+	if a := g.wait().Others[0]; a.Error != "" || a.Exit.Code != 0 || !strings.HasPrefix(a.Exit.Note, unpackedForThis) || g.outputOf(1) != "begun\nby the image\n" {
+		t.Errorf("%+v and output %q", a, g.outputOf(1))
+	}
+}
+
+func TestContainerIsStoppedWhileAnotherWaitsForItsImage(t *testing.T) {
+	t.Parallel()
+	dir, image := userDir(t), shellImage(t)
+	file := func(name string) string { return filepath.Join(dir, name) }
+	c := container.Container{SIF: image, ShellCommand: "cat /usr/shipped"}
+	r := way{Shared: true}.startBehind(t, fmt.Sprintf("touch %[1]s/reached; while ! test -e %[1]s/go; do sleep 0.01; done", dir),
+		c, runRequest{Container: c, After: file("reached"), Until: file("stop")})
+	g := &group{run: r}
+	g.until("two have begun", func() bool {
+		begun, err := filepath.Glob(filepath.Join(r.req.Container.Scratch, "container-*"))
+		return err == nil && len(begun) == 2
+	})
+	must(t, os.WriteFile(file("stop"), nil, 0o644))
+	awaitFile(t, r.req.Others[0].StdoutPath+endedSuffix)
+	must(t, os.WriteFile(file("go"), nil, 0o644))
+	answer := r.wait()
+	if answer.Error != "" || r.output() != "by the image\n" {
+		t.Errorf("%+v and output %q", answer, r.output())
+	}
+	if a := answer.Others[0]; !a.Canceled {
+		t.Errorf("stopped: %+v", a)
+	}
 }

@@ -35,7 +35,7 @@ func Init() int {
 	runtime.LockOSThread()
 	_, _ = unix.KeyctlJoinSessionKeyring("") // a kernel without keys has none to hide
 	syscall.Umask(0o022)
-	c := &container{initSpec: spec, deaths: make(chan death), stop: make(chan struct{})}
+	c := &container{initSpec: spec, report: report, deaths: make(chan death), stop: make(chan struct{})}
 	go c.listen(control)
 	run := c.run
 	switch {
@@ -87,6 +87,8 @@ func keepDescriptors() {
 type container struct {
 	initSpec
 
+	report *json.Encoder
+	began  bool          // the command
 	deaths chan death    // of children; closed when there are none
 	stop   chan struct{} // closed when the caller says so
 
@@ -131,9 +133,6 @@ func (c *container) run() (code int, err error) {
 	if err := mountProc(); err != nil {
 		return 0, err
 	}
-	if err := c.holdImage(); err != nil {
-		return 0, err
-	}
 	if err := c.placeImage(); err != nil {
 		return 0, err
 	}
@@ -151,7 +150,20 @@ func (c *container) run() (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return c.supervise(b)
+	c.begin()
+	code, err = c.supervise(b)
+	if err == nil && code != 0 && imageIsLost() {
+		return 0, c.awaitLoss()
+	}
+	return code, err
+}
+
+// begin tells the caller, once, that the command begins.
+func (c *container) begin() {
+	if !c.began {
+		c.began = true
+		_ = c.report.Encode(initReport{Began: true}) // a caller who is gone ends it all
+	}
 }
 
 // mountProc mounts the /proc of init's own pid namespace.

@@ -51,14 +51,18 @@ func (c *container) runApptainer() (code int, err error) {
 		return 0, err
 	}
 	defer func() { _ = control.Close() }()
-	status, killed, err := c.superviseApptainer(control)
+	status, killed, err := c.superviseApptainer(control, report)
 	if err != nil {
 		return 0, err
 	}
 	if killed {
 		return 128 + int(syscall.SIGKILL), nil
 	}
-	return readEntered(report).outcome(status, "apptainer", func() string { return complaint(since) })
+	said := readEntered(report)
+	if said.Began {
+		c.begin()
+	}
+	return said.outcome(status, "apptainer", func() string { return complaint(since) })
 }
 
 // plain says whether init has no namespaces of its own.
@@ -178,11 +182,20 @@ func apptainerEnv(dir string) []string {
 }
 
 // superviseApptainer waits for Apptainer's end, or until it has to be killed.
-func (c *container) superviseApptainer(control *os.File) (status syscall.WaitStatus, killed bool, err error) {
+func (c *container) superviseApptainer(control *os.File, report string) (status syscall.WaitStatus, killed bool, err error) {
 	stop := c.stop
 	var kill <-chan time.Time
+	look := time.NewTicker(reportPause)
+	defer look.Stop()
+	begun := look.C
 	for {
 		select {
+		case <-begun:
+			if readEntered(report).Began {
+				begun = nil
+				look.Stop()
+				c.begin()
+			}
 		case <-stop:
 			stop = nil
 			_, _ = control.WriteString("{}\n") // one that is gone needs no word
@@ -201,6 +214,10 @@ func (c *container) superviseApptainer(control *os.File) (status syscall.WaitSta
 		}
 	}
 }
+
+// reportPause is the time between two looks at whether Enter has begun the
+// command.
+const reportPause = 5 * time.Millisecond
 
 // outcome is how a container ended that another program has set up, by what
 // Enter reported and how that program ended. complaint is what it said.

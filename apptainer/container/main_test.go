@@ -27,14 +27,14 @@ const probeAsUser = "probe-host"
 
 // runRequest is what such a run reads on its standard input.
 type runRequest struct {
-	Way          way
-	Container    container.Container
-	Opened       string // the image that the container's caller has opened, when not empty
-	Grace        time.Duration
-	StdoutPath   string
-	PrintInitPID bool         // on standard output, once it is known
-	After        string       // a file that the container waits for, when not empty
-	Others       []runRequest // for the same process, at the same time
+	Way        way
+	Container  container.Container
+	Opened     string // the image that the container's caller has opened, when not empty
+	Grace      time.Duration
+	StdoutPath string
+	After      string       // a file that the container waits for, when not empty
+	Until      string       // a file that ends its context, when not empty
+	Others     []runRequest // for the same process, at the same time
 }
 
 // runAnswer is what it prints.
@@ -44,6 +44,7 @@ type runAnswer struct {
 	NoShell  bool
 	Canceled bool
 	Choice   container.Choice // for a way that is left to the host
+	Started  []int            // the calls of OnStart
 	Others   []runAnswer
 }
 
@@ -103,17 +104,33 @@ func runContainer() error {
 	return json.NewEncoder(os.Stdout).Encode(answers[0])
 }
 
-// endedSuffix makes of the name of a container's output that of a file which
-// says that it has ended.
-const endedSuffix = ".ended"
+// These make of the name of a container's output that of a file which says that
+// its command has begun, or that the container has ended.
+const (
+	startedSuffix = ".started"
+	endedSuffix   = ".ended"
+)
+
+// waitForFile polls until there is a file, if one is named, or ctx ends.
+func waitForFile(ctx context.Context, path string) {
+	for path != "" && ctx.Err() == nil {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
 
 // run serves one container of a request.
 func (req runRequest) run(ctx context.Context, containers containers) (answer runAnswer, err error) {
-	for req.After != "" && ctx.Err() == nil {
-		if _, err := os.Stat(req.After); err == nil {
-			break
-		}
-		time.Sleep(time.Millisecond)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	waitForFile(ctx, req.After)
+	if req.Until != "" {
+		go func() {
+			waitForFile(ctx, req.Until)
+			stop()
+		}()
 	}
 	c := req.Container
 	out, err := os.OpenFile(req.StdoutPath, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
@@ -126,8 +143,9 @@ func (req runRequest) run(ctx context.Context, containers containers) (answer ru
 			return answer, err
 		}
 	}
-	if req.PrintInitPID {
-		c.OnStart = func(pid int) { fmt.Println(pid) }
+	c.OnStart = func(pid int) {
+		answer.Started = append(answer.Started, pid)
+		_ = os.WriteFile(req.StdoutPath+startedSuffix, nil, 0o644) // a test that waits for it fails
 	}
 	c.OnChoice = func(choice container.Choice) { answer.Choice = choice }
 	answer.Exit, err = containers.Run(ctx, c)

@@ -151,7 +151,7 @@ func (w Ways) tryNamespaces(ctx context.Context, dir string) (namespacesLack, ov
 	if err != nil {
 		return err.Error(), ""
 	}
-	exit, err := child.wait(ctx, initSpec{Trial: true, Scratch: dir})
+	exit, err := child.wait(ctx, initSpec{Trial: true, Scratch: dir}, nil)
 	switch {
 	case err == nil:
 		return "", ""

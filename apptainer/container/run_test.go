@@ -256,10 +256,16 @@ func (r *run) output() string {
 // awaitBegun polls until the command has written "begun".
 func (r *run) awaitBegun() {
 	r.t.Helper()
+	r.awaitOutput("begun")
+}
+
+// awaitOutput polls until the command has written a word.
+func (r *run) awaitOutput(word string) {
+	r.t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
-	for !strings.Contains(r.output(), "begun") {
+	for !strings.Contains(r.output(), word) {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("the command never began; output %q", r.output())
+			r.t.Fatalf("the command has not written %q; output %q", word, r.output())
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Descriptors that init inherits besides, when containers share an image: the
-// one that serves it a socket, and one that has a share of it what came through
-// the socket.
+// Descriptors that init inherits behind the others: one that serves an image has
+// a socket, and one whose container has a share of it what came through that.
 const (
 	socketFD   = 5
 	mountFD    = 5
@@ -86,21 +85,20 @@ func handOut(alive *os.File) {
 // errImageLost is the cause when a container's image is served no more.
 var errImageLost = errors.New("squashfuse, which serves the image's files to this and other containers, has ended")
 
-// errNotShared is the cause when there is no share of the image to attach.
-var errNotShared = errors.New("the image is not shared")
-
-// attachImage mounts a container's share of an image.
-func (c *container) attachImage() error {
-	if !c.Shared {
-		return errNotShared
+// placeShared has the files of a container's share of an image at rootDir,
+// writable, if it can. Whoever has no share mounts the image itself.
+func (c *container) placeShared() bool {
+	if !c.Shared || unix.MoveMount(mountFD, "", unix.AT_FDCWD, lowerDir, unix.MOVE_MOUNT_F_EMPTY_PATH) != nil {
+		return false
 	}
-	if err := unix.MoveMount(mountFD, "", unix.AT_FDCWD, lowerDir, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return fmt.Errorf("mount the shared image: %w", err)
+	if c.mountOverlay() != nil {
+		_ = unix.Unmount(lowerDir, unix.MNT_DETACH) // what is mounted next may stand over it
+		return false
 	}
 	c.imageLost = make(chan struct{})
 	go func() {
 		defer close(c.imageLost)
 		_, _ = os.NewFile(lifelineFD, "lifeline").Read(make([]byte, 1)) // nothing is ever written to it
 	}()
-	return nil
+	return true
 }

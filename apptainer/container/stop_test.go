@@ -57,6 +57,45 @@ func TestFidelityProcessThatIgnoresTermIsKilledAfterItsGrace(t *testing.T) {
 	})
 }
 
+func TestKillOfAStoppingContainersPid1IsItsEnd(t *testing.T) {
+	t.Parallel()
+	image := shellImage(t)
+	for name, w := range map[string]way{"alone": {}, "shared": {Shared: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := w.start(t, container.Container{
+				SIF: image, Grace: time.Hour, ShellCommand: `trap 'echo told' TERM; echo begun; while :; do sleep 0.01; done`,
+			})
+			r.awaitBegun()
+			must(t, r.cmd.Process.Signal(syscall.SIGTERM))
+			r.awaitOutput("told")
+			must(t, syscall.Kill(r.pid1(), syscall.SIGKILL))
+			awaitFile(t, r.req.StdoutPath+endedSuffix)
+			if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 137 {
+				t.Errorf("%+v, want exit status 137", answer)
+			}
+		})
+	}
+}
+
+// pid1 is the first process of a container that bubblewrap made: bubblewrap's
+// own, too.
+func (r *run) pid1() int {
+	r.t.Helper()
+	outer := 0
+	for _, p := range r.processes() {
+		switch {
+		case p.name != "bwrap":
+		case p.parent == outer:
+			return p.pid
+		default:
+			outer = p.pid
+		}
+	}
+	r.t.Fatal("there is no bubblewrap")
+	return 0
+}
+
 func TestFidelityBackgroundProcessesEndWithTheCommand(t *testing.T) {
 	t.Parallel()
 	onEachWay(t, func(t *testing.T, w way) {

@@ -32,11 +32,14 @@ func (s *initSpec) chooseMount() {
 
 // placeImage has the image's files at rootDir, writable.
 func (c *container) placeImage() error {
+	if c.placeShared() {
+		return nil
+	}
+	if err := c.holdImage(); err != nil {
+		return err
+	}
 	if c.Unpack == "" {
-		err := c.attachImage()
-		if err != nil {
-			err = c.mountImage()
-		}
+		err := c.mountImage()
 		if err == nil {
 			err = c.mountOverlay()
 		}

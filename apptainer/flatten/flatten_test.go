@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -385,6 +386,7 @@ func TestBudgetBoundsWhatAnImageUnpacksTo(t *testing.T) {
 		"bytes":          {Limits{1 << 30, 100, 1 << 30}, stream(t, "a="+strings.Repeat("x", 101))},
 		"names":          {Limits{1 << 30, 1 << 30, 100}, stream(t, strings.Repeat("x", 101)+"=")},
 		"implied names":  {Limits{100, 1 << 30, 1 << 30}, stream(t, strings.Repeat("x/", 200)+"y=1")},
+		"padding":        {Limits{1 << 30, 1 << 30, 1 << 30}, append(stream(t, "a=1"), make([]byte, maxPadding+1<<20)...)},
 		"in both layers": {Limits{1 << 30, 7, 1 << 30}, stream(t, "a=1234")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -392,6 +394,24 @@ func TestBudgetBoundsWhatAnImageUnpacksTo(t *testing.T) {
 			f, _ := flattenerOf(tt.limits, tt.layer, tt.layer)
 			if err := f.Write(context.Background(), io.Discard); !errors.Is(err, ErrTooLarge) {
 				t.Errorf("error %v, want ErrTooLarge", err)
+			}
+		})
+	}
+}
+
+// What went wrong may tell of an end itself, as net/http's errors do.
+func TestLayerThatBreaksOffHasNoEnd(t *testing.T) {
+	t.Parallel()
+	whole := stream(t, "a=1")
+	for name, sent := range map[string]int{"in its tar": 700, "behind its tar": len(whole)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			broke := fmt.Errorf("ask for the rest: %w", io.EOF)
+			f := New(Layers{Number: 1, Open: func(context.Context, int) (io.ReadCloser, error) {
+				return io.NopCloser(io.MultiReader(bytes.NewReader(whole[:sent]), iotest.ErrReader(broke))), nil
+			}}, smallLimits(), Root{Mode: 0o755})
+			if err := f.Write(context.Background(), io.Discard); !errors.Is(err, broke) {
+				t.Errorf("error %v, want %v", err, broke)
 			}
 		})
 	}

@@ -163,11 +163,17 @@ func (f *Flattener) readLayer(i int, r io.Reader, over *cover, tw *tar.Writer) e
 			return err
 		}
 	}
-	if _, err := io.Copy(io.Discard, r); err != nil {
-		return err //nolint:wrapcheck // the layer's own
+	// The layer's digest is of the padding, too.
+	n, err := io.Copy(io.Discard, io.LimitReader(r, maxPadding+1))
+	if err == nil && n > maxPadding {
+		err = fmt.Errorf("it goes on for more than %d MiB behind the end of its tar: %w", maxPadding>>20, ErrTooLarge)
 	}
-	return nil
+	return err
 }
+
+// maxPadding is what may follow the end of a layer's tar; tar itself pads to
+// 10 KiB, and to some MiB where it is asked to.
+const maxPadding = 64 << 20
 
 // spend takes an entry off the limits.
 func (l *Limits) spend(e entry) error {
