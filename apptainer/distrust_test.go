@@ -23,6 +23,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // toolThat says that it is a mksquashfs that reads tar streams, and does what a
@@ -31,9 +32,7 @@ func toolThat(t *testing.T, script string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "mksquashfs")
 	text := "#!/bin/sh\ncase \" $* \" in *\" -version \"*) echo 'mksquashfs version 4.6 (2023/03/25)'; exit 0 ;; esac\n" + script + "\n"
-	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteProgram(t, path, []byte(text))
 	return path
 }
 
@@ -138,15 +137,24 @@ func TestConversionEndsWithItsToolWhateverTheRegistryDoes(t *testing.T) {
 
 func TestToolThatEndsWellBeforeItHasReadAllHasFailed(t *testing.T) {
 	t.Parallel()
-	reg := imagetest.Start(t)
-	file := imagetest.Regular("a", strings.Repeat("x", 4<<20))
-	img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, file)))))
-	// It leaves what looks like a file system.
-	c := apptainer.Converter{Source: imagetest.Source(), Mksquashfs: toolThat(t, `head -c 100000 >/dev/null
+	for name, modified := range map[string]int64{
+		"while the layer is read":   1, // a file that is older than the image
+		"when it is read once more": 1_000_000_000,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			reg := imagetest.Start(t)
+			file := imagetest.Regular("a", strings.Repeat("x", 4<<20))
+			file.ModTime = time.Unix(modified, 0)
+			img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, file)))))
+			// It leaves what looks like a file system.
+			c := apptainer.Converter{Source: imagetest.Source(), Mksquashfs: toolThat(t, `head -c 100000 >/dev/null
 while [ "$1" != -offset ]; do [ "$1" = -tar ] || out=${out:-$2}; shift; done
 mkdir -p "$out.empty" && exec mksquashfs "$out.empty" "$out" -offset "$2" -noappend -quiet`)}
-	failed := c.Convert(t.Context(), img, filepath.Join(t.TempDir(), "x.sif"), nil)
-	imagetest.WantError(t, failed, true, "ended before it had read all")
+			failed := c.Convert(t.Context(), img, filepath.Join(t.TempDir(), "x.sif"), nil)
+			imagetest.WantError(t, failed, true, "mksquashfs ended before it had read all")
+		})
+	}
 }
 
 func TestUnpackedTreeThatAKilledConversionLeftIsInNobodysWay(t *testing.T) {

@@ -34,9 +34,7 @@ case " $* " in
 esac
 exec ` + program + ` "$@"
 `
-	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteProgram(t, path, []byte(script))
 	return path
 }
 

@@ -65,10 +65,17 @@ type Run struct {
 	FailureMessage *string `json:"failure_message"`
 	// Profile holds the five stages of Stages, always all of them: the stock
 	// server drops a report without one in silence.
-	Profile         map[string]StageTimes `json:"bundle_profile_stats"`
-	CPUUsage        float64               `json:"cpu_usage"`
-	MemoryUsage     float64               `json:"memory_usage"`
-	DiskUtilization int64                 `json:"disk_utilization"`
+	Profile map[string]StageTimes `json:"bundle_profile_stats"`
+	// CPUUsage and MemoryUsage are shares, as a rule from 0 to 1. DiskUtilization is
+	// in bytes.
+	CPUUsage        float64 `json:"cpu_usage"`
+	MemoryUsage     float64 `json:"memory_usage"`
+	DiskUtilization int64   `json:"disk_utilization"`
+	// MemoryMax is the most memory that the run took so far, in bytes; 0 where it is
+	// not known. CodaLab's own worker does not send it, though bundles have a field
+	// for it, and CodaLab's own server ignores it (codalab/worker/bundle_state.py:
+	// BundleCheckinState).
+	MemoryMax int64 `json:"memory_max,omitempty"`
 }
 
 // StageTimes says when a stage of a run began and ended, in Unix seconds, and

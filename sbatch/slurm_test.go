@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
@@ -240,17 +240,12 @@ func TestSubmissionWhoseAnswerWasLostIsFoundByItsName(t *testing.T) {
 			deaf := *s.Client
 			deaf.Bin = t.TempDir()
 			script := "#!/bin/sh\n" + filepath.Join(s.Bin, "sbatch") + ` "$@" >/dev/null; ` + lost + "\n"
-			syscall.ForkLock.RLock() // no child may hold it open when it is run
-			err := os.WriteFile(filepath.Join(deaf.Bin, "sbatch"), []byte(script), 0o755)
-			syscall.ForkLock.RUnlock()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.WriteProgram(t, filepath.Join(deaf.Bin, "sbatch"), []byte(script))
 			if lost == "exec sleep 60" {
 				deaf.SubmitTimeout = s.soon
 			}
 			r := named(s.held(), "-"+lost)
-			_, err = deaf.Submit(t.Context(), r)
+			_, err := deaf.Submit(t.Context(), r)
 			var e *sbatch.Error
 			if !errors.As(err, &e) || e.Refused || !e.Transient() {
 				t.Errorf("%s: %+v: want not known", lost, err)

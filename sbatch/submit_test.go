@@ -6,11 +6,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // programs makes a directory of shell scripts that stand for Slurm's commands.
@@ -18,14 +19,7 @@ func programs(t *testing.T, scripts map[string]string) string {
 	t.Helper()
 	bin := t.TempDir()
 	for name, script := range scripts {
-		// While a file is open for writing no child may be born that inherits
-		// it: it could not be executed (ETXTBSY).
-		syscall.ForkLock.RLock()
-		err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755)
-		syscall.ForkLock.RUnlock()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.WriteProgram(t, filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"))
 	}
 	return bin
 }

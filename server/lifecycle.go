@@ -163,6 +163,9 @@ func describe(b *store.Bundle, run codalab.Run, now time.Time) {
 	m["remote"] = run.Remote
 	m["cpu_usage"] = run.CPUUsage
 	m["memory_usage"] = run.MemoryUsage
+	if run.MemoryMax > 0 {
+		m["memory_max"] = float64(run.MemoryMax)
+	}
 	if b.Contents == "" { // once the results are here, their size counts
 		b.SetDataSize(max(0, run.DiskUtilization))
 	}

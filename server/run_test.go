@@ -45,7 +45,8 @@ func TestRunFromCreatedToReady(t *testing.T) {
 	}
 
 	running, digest := reportOf(uuid, codalab.StateRunning), "image@sha256:1"
-	running.DockerImage, running.ContainerTimeTotal, running.DiskUtilization, running.CPUUsage = &digest, 2.5, 77, 0.5
+	running.DockerImage, running.ContainerTimeTotal, running.DiskUtilization = &digest, 2.5, 77
+	running.CPUUsage, running.MemoryUsage, running.MemoryMax = 0.5, 0.25, 1<<29
 	w.info.Sequence = 1
 	s.put(uuid, "filename=bundle.tar.gz&finalize_on_success=0&store=", tarGz(t, map[string]string{"stdout": "hello\n", "stderr": ""})).ok()
 	done := make(chan []codalab.Message)
@@ -69,6 +70,9 @@ func TestRunFromCreatedToReady(t *testing.T) {
 		t.Errorf("the older check-in was told %+v", got)
 	}
 	b = s.bundle("alice", uuid)
+	if m := b.Metadata; m.Float("cpu_usage") != 0.5 || m.Float("memory_usage") != 0.25 || m.Int("memory_max") != 1<<29 {
+		t.Errorf("what it used: %v", m)
+	}
 	if b.State != codalab.StateReady || b.Metadata.String("run_status") != "Finished" || b.Metadata.Int("exitcode") != 0 || b.Metadata.Int("data_size") != 4096+6 {
 		t.Errorf("ready: %s %v", b.State, b.Metadata)
 	}

@@ -89,9 +89,10 @@ type found struct {
 	key  cache.Key
 	kept bool
 	// from is where it comes from, as whoever asks sees it; nil where none
-	// was asked. private is set where that took credentials.
-	from    *source.Source
-	private bool
+	// was asked. private is set where that took credentials, closed where it was read
+	// from a file that not all may read who share the cache.
+	from            *source.Source
+	private, closed bool
 	// file is the SIF that it is a copy of; empty for images with layers.
 	file string
 }
@@ -162,8 +163,11 @@ func (im *Images) offline(ref source.Reference, architecture string) (found, err
 
 func asKept(ref source.Reference, k KeptImage) found {
 	img := source.Image{Reference: ref, Digest: k.Digest, Architecture: k.Architecture}
-	return found{Image: img, key: k.Key, kept: true, private: k.Private}
+	return found{Image: img, key: k.Key, kept: true, private: k.Private, closed: k.Closed}
 }
+
+// apart says whether the image's SIF is kept from others who share the cache.
+func (f found) apart() bool { return f.private || f.closed }
 
 // host is that of a reference's registry.
 func host(ref source.Reference) string {
@@ -180,15 +184,18 @@ func (im *Images) ask(ctx context.Context, owner string, ref source.Reference, a
 	from.Architecture = im.architecture(architecture)
 	if ref.Kind() == source.InRegistry {
 		p.asks(host(ref))
+	} else {
+		from.Closed = func(f *os.File) bool { return !im.Cache.MayShare(f) }
 	}
 	img, err := im.registry.resolve(ctx, question{ref.Name(), from.Architecture, whose}, ref, from)
 	p.asks("")
 	if err != nil {
 		return found{}, err
 	}
-	f := found{Image: img, key: im.key(img), from: &from, private: img.Private}
-	if k, there, err := im.Kept.find(ref, f.Architecture); err == nil && there && k.Digest == f.Digest && k.Private == f.private {
-		f.key, f.kept = k.Key, true // however it was converted
+	f := found{Image: img, key: im.key(img), from: &from, private: img.Private, closed: img.Closed}
+	k, there, err := im.Kept.find(ref, f.Architecture)
+	if err == nil && there && k.Digest == f.Digest && k.Private == f.private && (k.Closed || !f.closed) {
+		f.key, f.kept, f.closed = k.Key, true, k.Closed // however it was converted
 	}
 	return f, nil
 }
@@ -203,7 +210,7 @@ var errNotKept = errors.New("its SIF is not in the cache any more: pull it again
 
 // get returns the path of the SIF of an image, and its key. w says for whom.
 func (im *Images) get(ctx context.Context, f found, w cache.Want, who string, p *part) (sif string, key cache.Key, err error) {
-	w.Private = f.private
+	w.Private = f.apart()
 	if f.kept {
 		w.Key = f.key
 		sif, err := im.board.get(ctx, im.Cache, w, who, p, func(context.Context, *download, string) error { return errNotKept })

@@ -24,9 +24,23 @@ func (im *Images) askFile(ctx context.Context, owner string, ref source.Referenc
 	if err != nil {
 		return found{}, &Error{What: "image " + ref.String(), Err: err, Retry: transient(err) && !isAbsent(err)}
 	}
+	closed, err := im.closed(d.Path)
+	if err != nil {
+		return found{}, &Error{What: "image " + ref.String(), Err: err, Retry: transient(err)}
+	}
 	img := source.Image{Reference: ref, Digest: d.Digest, Architecture: im.architecture(architecture)}
 	key := cache.Key{Kind: sifKind, ID: img.Digest + " " + img.Architecture + " as it was"}
-	return found{Image: img, key: key, file: d.Path}, nil
+	return found{Image: img, key: key, file: d.Path, closed: closed}, nil
+}
+
+// closed says whether a file may not be read by all who share the cache.
+func (im *Images) closed(path string) (closed bool, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return false, err //nolint:wrapcheck // it names the file
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return !im.Cache.MayShare(f), nil
 }
 
 // isAbsent says that a file is not there. A bundle waits for one that was made on

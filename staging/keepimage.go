@@ -101,7 +101,7 @@ func (im *Images) keep(ctx context.Context, w Wanted, p *part) (KeptImage, error
 	}
 	k := KeptImage{
 		Format: keptFormat, Name: w.Name.Name(), From: w.Reference.String(), Digest: f.Digest, Architecture: f.Architecture,
-		Private: f.private, Since: im.now().UTC().Truncate(time.Second), By: w.By,
+		Private: f.private, Closed: f.closed, Since: im.now().UTC().Truncate(time.Second), By: w.By,
 	}
 	old, had, err := im.Kept.Get(k.Name, k.Architecture)
 	if err != nil {
@@ -117,24 +117,30 @@ func (im *Images) keep(ctx context.Context, w Wanted, p *part) (KeptImage, error
 		err = im.Kept.put(k)
 	}
 	if err != nil {
-		return KeptImage{}, errors.Join(err, im.letGo(holder, f.private, old, had, f.key, im.key(f.Image)))
+		return KeptImage{}, errors.Join(err, im.letGo(holder, k, old, had, f.key, im.key(f.Image)))
 	}
 	im.Names.note(f.Image)
-	if had && old.Key != key {
-		err = im.Cache.DropPin(old.Key, old.Private, holder)
+	if had && !im.sameEntry(old, k) {
+		err = im.Cache.DropPin(old.Key, old.Apart(), holder)
 	}
 	return k, err
 }
 
-// letGo drops a holder's pins of keys, but that of what it kept before.
-func (im *Images) letGo(holder cache.Holder, private bool, old KeptImage, had bool, keys ...cache.Key) error {
+// letGo drops a holder's pins of keys that k was to have, but that of what it kept
+// before.
+func (im *Images) letGo(holder cache.Holder, k, old KeptImage, had bool, keys ...cache.Key) error {
 	var errs []error
-	for _, key := range keys {
-		if !had || old.Key != key || old.Private != private {
-			errs = append(errs, im.Cache.DropPin(key, private, holder))
+	for _, k.Key = range keys {
+		if !had || !im.sameEntry(old, k) {
+			errs = append(errs, im.Cache.DropPin(k.Key, k.Apart(), holder))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// sameEntry says whether two have one SIF in the cache.
+func (im *Images) sameEntry(a, b KeptImage) bool {
+	return a.Key == b.Key && (a.Apart() == b.Apart() || !im.Cache.Grouped())
 }
 
 func size(path string) (int64, error) {
@@ -171,9 +177,9 @@ func (im *Images) Repin(ctx context.Context) error {
 	var errs []error
 	for _, k := range all {
 		holder := im.Kept.Holder(k.Name, k.Architecture)
-		errs = append(errs, im.Cache.Pin(ctx, k.Key, k.Private, holder))
-		if now, there, err := im.Kept.Get(k.Name, k.Architecture); err == nil && (!there || now.Key != k.Key) {
-			errs = append(errs, im.Cache.DropPin(k.Key, k.Private, holder)) // it was let go meanwhile
+		errs = append(errs, im.Cache.Pin(ctx, k.Key, k.Apart(), holder))
+		if now, there, err := im.Kept.Get(k.Name, k.Architecture); err == nil && (!there || !im.sameEntry(now, k)) {
+			errs = append(errs, im.Cache.DropPin(k.Key, k.Apart(), holder)) // it was let go meanwhile
 		}
 	}
 	return errors.Join(errs...)

@@ -40,6 +40,9 @@ type KeptImage struct {
 	Key cache.Key `json:"key"`
 	// Private is set where it took credentials to have it.
 	Private bool `json:"private,omitempty"`
+	// Closed is set where it was made of a file that not all may read who share the
+	// cache.
+	Closed bool `json:"closed,omitempty"`
 	// Size is the SIF's, in bytes.
 	Size int64 `json:"size"`
 	// Since is when it was brought in, By who did.
@@ -48,6 +51,9 @@ type KeptImage struct {
 }
 
 const keptFormat = 1
+
+// Apart says whether its SIF is kept from others who share the cache.
+func (k KeptImage) Apart() bool { return k.Private || k.Closed }
 
 // Holder names the record as who has its SIF pinned. Nothing but Remove, or
 // another image in its place, ends that.

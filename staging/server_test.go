@@ -44,9 +44,9 @@ type codalabSite struct {
 	sent, resolved atomic.Int64
 	// away has the server answer nothing but that it is in trouble.
 	away atomic.Bool
-	// cut is after how many bytes of contents the next connection breaks; 0
-	// does not break it.
-	cut atomic.Int64
+	// cut is after how many bytes of contents the next connection breaks, and hold
+	// after how many it waits for its client to go; 0 does neither.
+	cut, hold atomic.Int64
 }
 
 func ok(t *testing.T, err error) {
@@ -74,7 +74,7 @@ func startCodaLab(t *testing.T) *codalabSite {
 			return
 		}
 		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/contents/blob/") {
-			w = &counter{ResponseWriter: w, site: s, left: s.cut.Swap(0)}
+			w = &counter{ResponseWriter: w, site: s, left: s.cut.Swap(0), most: s.hold.Swap(0), gone: r.Context().Done()}
 		}
 		handler.ServeHTTP(w, r)
 	}))
@@ -101,9 +101,15 @@ type counter struct {
 	http.ResponseWriter
 	site *codalabSite
 	left int64
+	most int64
+	gone <-chan struct{}
 }
 
 func (c *counter) Write(b []byte) (int, error) {
+	if c.most > 0 && c.site.sent.Load() >= c.most {
+		<-c.gone
+		return 0, http.ErrAbortHandler
+	}
 	breaks := c.left > 0 && int64(len(b)) >= c.left
 	if breaks {
 		b = b[:c.left]

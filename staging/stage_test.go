@@ -108,6 +108,10 @@ func TestMain(m *testing.M) {
 		fmt.Println(err)
 		os.Exit(1) // it was to be killed
 	}
+	if words := os.Getenv(memberFor); words != "" {
+		stageAsMember(words)
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 
@@ -117,6 +121,7 @@ func TestDownloadOfAKilledBridgeGoesOn(t *testing.T) {
 	dir := data(t, 24, mib)
 	parent := site.upload(dir)
 	shared := t.TempDir()
+	site.hold.Store(17 * mib)
 	program := testenv.Again(t, stagingFor+"="+strings.Join([]string{site.address, site.image, parent, shared}, " "))
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()

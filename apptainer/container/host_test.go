@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // startOnHost runs a container on a host that a preparation has changed.
@@ -137,9 +138,7 @@ func TestUnpackingEndsWithItsRun(t *testing.T) {
 	t.Parallel()
 	image := shellImage(t)
 	slow := filepath.Join(userDir(t), "slow")
-	if err := os.WriteFile(slow, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteProgram(t, slow, []byte("#!/bin/sh\nexec sleep 1000\n"))
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel()

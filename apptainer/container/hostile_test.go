@@ -79,11 +79,11 @@ func TestUnpackingWritesNowhereElse(t *testing.T) {
 	must(t, err)
 	code, err := os.ReadFile(installed)
 	must(t, err)
-	must(t, os.WriteFile(program, code, 0o755))
+	testenv.WriteProgram(t, program, code)
 	must(t, os.Mkdir(victim, 0o777))
 	must(t, os.Chmod(victim, 0o777))
 	misled := filepath.Join(dir, "misled")
-	must(t, os.WriteFile(misled, []byte("#!/bin/sh\necho led astray >"+victim+"/file\nexec "+program+" \"$@\"\n"), 0o755))
+	testenv.WriteProgram(t, misled, []byte("#!/bin/sh\necho led astray >"+victim+"/file\nexec "+program+" \"$@\"\n"))
 	r := startOnHost(t, fuseNotOurs+"; mount --bind "+misled+" "+installed, container.Container{SIF: shellImage(t), ShellCommand: "cat /usr/shipped"})
 	if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 0 || r.output() != "by the image\n" {
 		t.Errorf("%+v and the output %q", answer, r.output())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // twoImages are SIFs of which each says which it is, in a directory of the
@@ -37,7 +38,7 @@ func (w way) startBehind(t *testing.T, before string, c container.Container, oth
 	if w.Apptainer != nil {
 		program = w.Apptainer.Program
 	}
-	must(t, os.WriteFile(script, fmt.Appendf(nil, "#!/bin/sh\n{ %s; } || exit 99\nexec %s \"$@\"\n", before, program), 0o755))
+	testenv.WriteProgram(t, script, fmt.Appendf(nil, "#!/bin/sh\n{ %s; } || exit 99\nexec %s \"$@\"\n", before, program))
 	if w.Apptainer != nil {
 		a := *w.Apptainer
 		a.Program = script
@@ -47,7 +48,7 @@ func (w way) startBehind(t *testing.T, before string, c container.Container, oth
 	must(t, err)
 	code, err := os.ReadFile(installed)
 	must(t, err)
-	must(t, os.WriteFile(program, code, 0o755))
+	testenv.WriteProgram(t, program, code)
 	return w.startOnHost(t, "mount --bind "+script+" "+installed, c, others...)
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // logins are those of one configuration, which everybody may read.
@@ -99,9 +100,7 @@ func TestCredentialHelpersAreAsked(t *testing.T) {
 		"mad":   `echo s3cret`,
 		"slow":  `exec sleep 1000`,
 	} {
-		if err := os.WriteFile(filepath.Join(bin, "docker-credential-"+name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.WriteProgram(t, filepath.Join(bin, "docker-credential-"+name), []byte("#!/bin/sh\n"+script+"\n"))
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	l := logins(t, `{"credsStore": "good", "credHelpers": {"https://token.site": "token", "none.site": "none", "bad.site": "bad",

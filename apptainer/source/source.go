@@ -54,6 +54,9 @@ type Source struct {
 	// nil refuses all. It must not wait for a writer of a named pipe. FilesBelow
 	// makes one.
 	OpenFile func(path string) (*os.File, error)
+	// Closed says whether a local file of an image, which is open, is closed to people
+	// who are not to have the image by other ways either; nil says that none is.
+	Closed func(f *os.File) bool
 }
 
 // Image is one image of one platform, by digest.
@@ -74,6 +77,8 @@ type Image struct {
 	// Private says that the image was got with a login. Then it must not
 	// answer for somebody else: Refresh says what it is to theirs.
 	Private bool
+	// Closed says that it is read from a file that Source.Closed names.
+	Closed bool
 }
 
 // Pinned gives the image's full name with its digest, which names the same
@@ -129,7 +134,8 @@ func (src Source) resolve(ctx context.Context, ref Reference) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	return Image{Reference: ref, Digest: digest, Listed: top.digest.String(), Architecture: want.architecture, Private: top.private}, nil
+	closed := src.closed(ctx, s, digest)
+	return Image{Reference: ref, Digest: digest, Listed: top.digest.String(), Architecture: want.architecture, Private: top.private, Closed: closed}, nil
 }
 
 func (src Source) refresh(ctx context.Context, img Image) (Image, error) {
@@ -148,7 +154,7 @@ func (src Source) refresh(ctx context.Context, img Image) (Image, error) {
 	if now != img.Listed {
 		return src.resolve(ctx, img.Reference)
 	}
-	img.Private = private
+	img.Private, img.Closed = private, src.closed(ctx, s, img.Digest)
 	return img, nil
 }
 

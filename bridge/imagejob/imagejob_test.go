@@ -116,9 +116,7 @@ func TestJobIsCancelledWhenNobodyWaits(t *testing.T) {
 	t.Parallel()
 	jobs := newJobs(t)
 	forever := filepath.Join(t.TempDir(), "worker")
-	if err := os.WriteFile(forever, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteProgram(t, forever, []byte("#!/bin/sh\nexec sleep 1000\n"))
 	jobs.Program = forever
 	img := push(t, imagetest.GzipLayer(t, imagetest.TarStream(t)))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -145,9 +143,7 @@ func TestJobOfABridgeThatWasKilledIsCancelledByTheNext(t *testing.T) {
 	img := push(t, imagetest.GzipLayer(t, imagetest.TarStream(t)))
 	dst := filepath.Join(t.TempDir(), "x.sif")
 	forever := filepath.Join(t.TempDir(), "worker")
-	if err := os.WriteFile(forever, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteProgram(t, forever, []byte("#!/bin/sh\nexec sleep 1000\n"))
 	first := jobs
 	first.Program = forever
 	ctx, cancel := context.WithCancel(t.Context())
@@ -179,9 +175,7 @@ func TestJobThatSlurmEndsLeavesNoResult(t *testing.T) {
 	jobs := newJobs(t)
 	copied := filepath.Join(t.TempDir(), "spec.json")
 	script := filepath.Join(t.TempDir(), "worker")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\ncp \"$3\" '"+copied+"'\nexit 1\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteProgram(t, script, []byte("#!/bin/sh\ncp \"$3\" '"+copied+"'\nexit 1\n"))
 	jobs.Program = script
 	dst := filepath.Join(t.TempDir(), "x.sif")
 	if err := jobs.Convert(t.Context(), apptainer.Converter{}, push(t, imagetest.GzipLayer(t, imagetest.TarStream(t))), dst, nil); err == nil {

@@ -29,6 +29,10 @@ type Jobs struct {
 	// Request is what every job asks for: partition, account, time and so on.
 	// Names, memory, CPUs and script are added to it.
 	Request sbatch.Request
+	// MemoryMiB is what a job asks for beside the memory that the Converter gives to the
+	// writer of the file system. Where Slurm ends it for want of memory the next of
+	// these is asked for; none means a gibibyte, and then four.
+	MemoryMiB []int64
 	// Program is the path, on the shared disk, of a program that calls Run with the
 	// last of its arguments after "image convert".
 	Program string
@@ -52,6 +56,28 @@ func (j Jobs) Convert(ctx context.Context, c apptainer.Converter, img source.Ima
 	if err != nil {
 		return err
 	}
+	var short *memoryError
+	for _, beside := range j.memories() {
+		if err = j.try(ctx, c, img, pulled, dst, beside, progress); !errors.As(err, &short) {
+			return err
+		}
+	}
+	return source.NewImageError(img.Reference.String(), short, false)
+}
+
+// memories is MemoryMiB with its default. An index of a file takes about half a
+// kilobyte, twice as much while it is made, and so does mksquashfs's own: 2.7 GB in
+// all, measured, for 1.9 million files, and images with more than two are refused.
+func (j Jobs) memories() []int64 {
+	if len(j.MemoryMiB) == 0 {
+		return []int64{1024, 4096}
+	}
+	return j.MemoryMiB
+}
+
+// try is Convert by one job, of what was pulled.
+func (j Jobs) try(ctx context.Context, c apptainer.Converter, img, pulled source.Image, dst string, beside int64, progress func(apptainer.Progress)) error {
+	dir := filepath.Dir(dst)
 	if err := j.clear(ctx, dir); err != nil {
 		return fmt.Errorf("convert in a job: %w", err)
 	}
@@ -63,12 +89,13 @@ func (j Jobs) Convert(ctx context.Context, c apptainer.Converter, img source.Ima
 		return fmt.Errorf("convert in a job: %w", err)
 	}
 	request := j.request(c, img, work)
+	request.MemoryMiB += beside
 	id, err := j.Slurm.Submit(ctx, request)
 	if err != nil { // a job that was made all the same writes where nobody looks
 		return fmt.Errorf("convert in a job: %w", err)
 	}
 	_ = write(work, jobName, submitted{id, request.Name}) // it is of use, and not needed
-	w := waiting{Jobs: j, id: id, dir: work, image: img.Reference.String(), progress: progress}
+	w := waiting{Jobs: j, id: id, dir: work, asked: request.MemoryMiB, image: img.Reference.String(), progress: progress}
 	if err := w.wait(ctx); err != nil {
 		if ctx.Err() != nil {
 			err = errors.Join(err, j.cancel(ctx, id, request.Name))
@@ -103,17 +130,13 @@ func (j Jobs) clear(ctx context.Context, dir string) error {
 	return nil
 }
 
-// ownMiB is what a conversion takes of memory besides the writer of the file
-// system: for its index of a million files, and what is on its way.
-const ownMiB = 1024
-
-// request is the job's.
+// request is the job's, with the memory of the writer alone.
 func (j Jobs) request(c apptainer.Converter, img source.Image, dir string) sbatch.Request {
 	r := j.Request
 	hex := strings.TrimPrefix(img.Digest, "sha256:")
 	r.Name = "cl-image-" + hex[:min(12, len(hex))] + "-" + strings.TrimPrefix(filepath.Base(dir), workPrefix)
 	r.CPUs = int64(cmp.Or(c.Processors, apptainer.DefaultProcessors))
-	r.MemoryMiB = int64(cmp.Or(c.MemoryMiB, apptainer.DefaultMemoryMiB)) + ownMiB
+	r.MemoryMiB = int64(cmp.Or(c.MemoryMiB, apptainer.DefaultMemoryMiB))
 	r.Dir, r.Output = dir, filepath.Join(dir, outputName)
 	r.Script = fmt.Sprintf("#!/bin/sh\nexec %s image convert %s\n", sbatch.Quote(j.Program), sbatch.Quote(filepath.Join(dir, specName)))
 	return r

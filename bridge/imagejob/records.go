@@ -65,10 +65,12 @@ type submitted struct {
 	Name string       `json:"name"`
 }
 
-// result is how a job ended: well where Error is empty.
+// result is how a job ended: well where Error is empty. Killed is set where somebody
+// has killed a program that it needs, such as the kernel for want of memory.
 type result struct {
 	Error     string `json:"error"`
 	Transient bool   `json:"transient"`
+	Killed    bool   `json:"killed"`
 }
 
 func write(dir, name string, record any) error {

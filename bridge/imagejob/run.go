@@ -9,6 +9,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/internal/command"
 )
 
 // Run does what the spec.json at path says, inside a job, and writes the result
@@ -31,6 +32,8 @@ func Run(ctx context.Context, path string) error {
 		if errors.As(err, &failed) {
 			r.Error, r.Transient = failed.Err.Error(), failed.Transient()
 		}
+		var program *command.Error
+		r.Killed = errors.As(err, &program) && program.Killed()
 	}
 	return errors.Join(err, write(dir, resultName, r))
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
@@ -32,6 +33,7 @@ type waiting struct {
 	Jobs
 
 	id       sbatch.JobID
+	asked    int64 // MiB of memory
 	dir      string
 	image    string
 	progress func(apptainer.Progress)
@@ -51,11 +53,15 @@ func (w *waiting) wait(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-look.C:
-			if done, err := w.look(); done {
+			done, err := w.look()
+			switch {
+			case done:
 				return err
-			}
-			if gone != "" && time.Since(since) > cmp.Or(w.Settle, settle) { //nolint:forbidigo // as above
-				return fmt.Errorf("job %s, which was to convert image %q, ended as %s without a result: see image.time and image.memory in the bridge's configuration", w.id, w.image, gone)
+			case gone == "":
+			case err != nil:
+				return w.without(gone, err)
+			case time.Since(since) > cmp.Or(w.Settle, settle): //nolint:forbidigo // as above
+				return w.without(gone, fmt.Errorf("job %s, which was to convert image %q, ended as %s without a result: see image.time in the bridge's configuration", w.id, w.image, gone))
 			}
 		case now := <-observe.C:
 			// No answer is no evidence.
@@ -66,6 +72,26 @@ func (w *waiting) wait(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// without is why a job that has ended has no SIF: Slurm's reason, where that is the
+// memory, or the other one.
+func (w *waiting) without(gone string, other error) error {
+	if gone == string(sbatch.StateOutOfMemory) {
+		return &memoryError{w.id, w.asked}
+	}
+	return other
+}
+
+// memoryError says that Slurm ended a job for want of memory.
+type memoryError struct {
+	id    sbatch.JobID
+	asked int64 // MiB
+}
+
+func (e *memoryError) Error() string {
+	return fmt.Sprintf("its conversion takes more than the %s of memory that Slurm job %s had asked for: a larger image.memory in the bridge's configuration adds to that",
+		codalab.FormatSize(e.asked<<20), e.id)
 }
 
 // ended says how a job ended; empty where it has not.
@@ -80,7 +106,8 @@ func ended(s sbatch.Snapshot, id sbatch.JobID, old bool) string {
 	return ""
 }
 
-// look reads what the job has written, and says whether it is at its end.
+// look reads what the job has written, and says whether it is at its end. Without that
+// an error is what the job knows of its end, and Slurm may know better.
 func (w *waiting) look() (done bool, err error) {
 	// Making and removing an entry makes an NFS client forget what it knew of the
 	// directory.
@@ -91,7 +118,7 @@ func (w *waiting) look() (done bool, err error) {
 	var r result
 	if err := read(w.dir, resultName, &r); err == nil {
 		if r.Error != "" {
-			return true, source.NewImageError(w.image, errors.New(r.Error), r.Transient)
+			return !r.Killed, source.NewImageError(w.image, errors.New(r.Error), r.Transient)
 		}
 		// Another file's name may be shown later.
 		_, err := os.Stat(filepath.Join(w.dir, sifName))

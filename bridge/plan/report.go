@@ -42,28 +42,44 @@ func (r Row) Report(worker string) codalab.Run {
 	return run
 }
 
-// usage fills in what the attempt used, as far as it is known.
+// usage fills in what the attempt used, as far as it is known. Shares are of what
+// the bundle asked for: of processors, what it took on average since its command
+// began; of memory, what it takes now, and once it has ended the most that it took.
+//
+// CodaLab's own worker goes on sending its last sample, which is as a rule that of a
+// container that is gone: 0 (codalab/worker/docker_utils.py:
+// get_container_stats_with_docker_stats). Its server keeps what the last report
+// before finalizing said (codalab/model/bundle_model.py: transition_bundle_running).
 func (r Row) usage(run *codalab.Run) {
+	var u spool.Usage
+	var memory int64
 	switch {
 	case r.Exit != nil:
-		u := r.Exit.Usage
-		run.ContainerTimeTotal = r.Exit.CommandEnded.Sub(r.Exit.CommandStarted).Seconds()
-		run.ContainerTimeUser, run.ContainerTimeSystem = u.UserSeconds, u.SystemSeconds
-		run.DiskUtilization = u.DiskBytes
+		u = r.Exit.Usage
+		memory = u.MemoryPeak
+		run.ContainerTimeTotal = elapsed(r.Exit.CommandStarted, r.Exit.CommandEnded)
 	case r.Status != nil:
-		u := r.Status.Usage
-		if !r.Status.CommandStarted.IsZero() {
-			run.ContainerTimeTotal = r.Status.At.Sub(r.Status.CommandStarted).Seconds()
-		}
-		run.ContainerTimeUser, run.ContainerTimeSystem = u.UserSeconds, u.SystemSeconds
-		run.DiskUtilization = u.DiskBytes
-		if r.Resources.Memory > 0 {
-			run.MemoryUsage = float64(u.MemoryBytes) / float64(r.Resources.Memory)
-		}
-		if run.ContainerTimeTotal > 0 {
-			run.CPUUsage = (u.UserSeconds + u.SystemSeconds) / run.ContainerTimeTotal / float64(max(r.Resources.CPUs, 1))
-		}
+		u = r.Status.Usage
+		memory = u.MemoryBytes
+		run.ContainerTimeTotal = elapsed(r.Status.CommandStarted, r.Status.At)
 	}
+	run.ContainerTimeUser, run.ContainerTimeSystem = u.UserSeconds, u.SystemSeconds
+	run.DiskUtilization, run.MemoryMax = u.DiskBytes, u.MemoryPeak
+	if run.ContainerTimeTotal > 0 {
+		run.CPUUsage = (u.UserSeconds + u.SystemSeconds) / run.ContainerTimeTotal / float64(max(r.Resources.CPUs, 1))
+	}
+	if r.Resources.Memory > 0 { // the job has somewhat more, for the worker
+		run.MemoryUsage = min(1, float64(memory)/float64(r.Resources.Memory))
+	}
+}
+
+// elapsed is how many seconds there were between two moments; 0 where one of them is not
+// known.
+func elapsed(from, to time.Time) float64 {
+	if from.IsZero() || to.IsZero() {
+		return 0
+	}
+	return to.Sub(from).Seconds()
 }
 
 // state is the row's state on the wire.

@@ -135,8 +135,43 @@ func TestReportTellsUsageAndVerdict(t *testing.T) {
 	code := 3
 	r.Verdict = &plan.Verdict{Cause: spool.CauseUser, ExitCode: &code, Failure: "It failed."}
 	run = r.Report("ann-cpu")
-	if run.ContainerTimeTotal != 3 || run.ContainerTimeUser != 2 || run.DiskUtilization != 7 || run.CPUUsage != 0 ||
+	if run.ContainerTimeTotal != 3 || run.ContainerTimeUser != 2 || run.DiskUtilization != 7 ||
 		*run.ExitCode != 3 || *run.FailureMessage != "It failed." || *run.DockerImage != "sha256:1" || run.BundleStart != float64(epoch.Unix()) {
 		t.Errorf("report of an ended bundle: %+v", run)
+	}
+}
+
+func TestEndedBundleStillTellsWhatItUsed(t *testing.T) {
+	t.Parallel()
+	used := spool.Usage{UserSeconds: 5, SystemSeconds: 1, MemoryBytes: 4096, MemoryPeak: 1 << 30, DiskBytes: 7}
+	for _, c := range []struct {
+		name        string
+		change      func(*plan.Row)
+		cpu, memory float64
+		most        int64
+	}{
+		{"processors and memory", func(*plan.Row) {}, 0.75, 0.5, 1 << 30},
+		{"up to its limit", func(r *plan.Row) { r.Exit.Usage.MemoryPeak = 2<<30 + 1<<20 }, 0.75, 1, 2<<30 + 1<<20},
+		{"without a limit", func(r *plan.Row) { r.Resources.Memory = 0 }, 0.75, 0, 1 << 30},
+		{"killed before its command began", func(r *plan.Row) {
+			r.Exit.CommandStarted, r.Exit.CommandEnded, r.Exit.Usage = time.Time{}, time.Time{}, spool.Usage{}
+		}, 0, 0, 0},
+		{"of whose end the worker knows nothing", func(r *plan.Row) { r.Exit.CommandEnded = time.Time{} }, 0, 0.5, 1 << 30},
+		{
+			"whose worker died", func(r *plan.Row) {
+				r.Exit, r.Status = nil, &spool.Status{CommandStarted: epoch, At: epoch.Add(4 * time.Second), Usage: used}
+			}, 0.75, 4096. / (2 << 30), 1 << 30,
+		},
+	} {
+		for _, phase := range []plan.Phase{plan.Collecting, plan.Finalizing} {
+			r := rowIn(phase)
+			r.Exit.CommandStarted, r.Exit.CommandEnded, r.Exit.Usage = epoch, epoch.Add(4*time.Second), used
+			r.Status = &spool.Status{CommandStarted: epoch, At: epoch.Add(time.Second), Usage: spool.Usage{UserSeconds: .1}}
+			c.change(&r)
+			run := r.Report("ann-cpu")
+			if run.CPUUsage != c.cpu || run.MemoryUsage != c.memory || run.MemoryMax != c.most || run.ContainerTimeTotal < 0 {
+				t.Errorf("%s, %s: %+v", c.name, phase, run)
+			}
+		}
 	}
 }

@@ -47,13 +47,14 @@ func imageLs(p program.Process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list := listImages(entries, kept, images.Names.Of)
+			list := listImages(entries, kept, c.Grouped(), images.Names.Of)
 			return show(p, f, list, imagesText(p.Now(), list))
 		})
 }
 
-// listImages tells of each SIF, and of kept images that have none.
-func listImages(entries []cache.Entry, kept []staging.KeptImage, names func(digest, architecture string) []string) []cachedImage {
+// listImages tells of each SIF, and of kept images that have none. grouped says whether
+// a group shares the cache.
+func listImages(entries []cache.Entry, kept []staging.KeptImage, grouped bool, names func(digest, architecture string) []string) []cachedImage {
 	list, found := []cachedImage{}, map[cache.Key]bool{}
 	for _, e := range entries {
 		img, ok := staging.ImageOf(e.Key)
@@ -65,7 +66,7 @@ func listImages(entries []cache.Entry, kept []staging.KeptImage, names func(dige
 			Kept: []staging.KeptImage{}, Bundles: []string{}, Holders: []string{},
 		}
 		for _, k := range kept {
-			if k.Key == e.Key && k.Private == e.Private {
+			if k.Key == e.Key && (k.Apart() && grouped) == e.Private {
 				found[k.Key] = true
 				one.Kept = append(one.Kept, k)
 				one.Names = append(one.Names, staging.ShortName(k.Name))

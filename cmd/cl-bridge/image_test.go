@@ -157,7 +157,7 @@ func TestListTellsWhoNeedsAnImage(t *testing.T) {
 		{Name: "docker.io/gone/x:1", Key: cache.Key{Kind: "sif", ID: "other"}, Architecture: "amd64", Digest: "sha256:cd"},
 	}
 	names := func(string, string) []string { return []string{"docker.io/library/python:3", "python:3.12"} }
-	list := listImages(entries, kept, names)
+	list := listImages(entries, kept, false, names)
 	if len(list) != 2 || len(list[0].Bundles) != 2 || len(list[0].Holders) != 1 || !list[1].Missing {
 		t.Fatalf("%+v", list)
 	}
@@ -167,5 +167,17 @@ func TestListTellsWhoNeedsAnImage(t *testing.T) {
 		"gone/x:1               sha256:cd            amd64  missing  -     now   0\n"
 	if got := imagesText(time.Time{}, list); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	// What took a login is this user's alone where a group shares the cache, and there
+	// somebody else may have a SIF of the same.
+	for _, grouped := range []bool{false, true} {
+		kept[0].Private, entries[1].Private = true, grouped
+		if list := listImages(entries, kept, grouped, names); len(list) != 2 || len(list[0].Kept) != 1 {
+			t.Errorf("shared by a group: %v: %+v", grouped, list)
+		}
+	}
+	entries[1].Private = false
+	if list := listImages(entries, kept, true, names); len(list) != 3 || len(list[0].Kept) != 0 || !list[1].Missing {
+		t.Errorf("%+v", list)
 	}
 }

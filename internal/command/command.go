@@ -80,6 +80,17 @@ func (e *Error) Started() bool {
 	return errors.As(e.Err, &exit) || errors.Is(e.Err, context.Canceled) || errors.Is(e.Err, context.DeadlineExceeded)
 }
 
+// Killed says whether SIGKILL ended the program, as the kernel does for want of
+// memory.
+func (e *Error) Killed() bool {
+	var exit *exec.ExitError
+	if !errors.As(e.Err, &exit) {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+}
+
 // Run starts the program and waits for its end. When ctx ends first, the
 // program gets TERM, two seconds later KILL, and the error wraps ctx's. Any
 // failure is an *Error.

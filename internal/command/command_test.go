@@ -45,6 +45,17 @@ func TestStderrIsKeptFromItsEnd(t *testing.T) {
 	}
 }
 
+func TestProgramThatWasKilledSaysSo(t *testing.T) {
+	t.Parallel()
+	for script, want := range map[string]bool{"kill -KILL $$": true, "kill -TERM $$": false, "exit 137": false} {
+		err := command.Command{Args: []string{"/bin/sh", "-c", script}}.Run(t.Context())
+		var failed *command.Error
+		if !errors.As(err, &failed) || failed.Killed() != want {
+			t.Errorf("%s: %v", script, err)
+		}
+	}
+}
+
 func TestMissingProgramIsNotStarted(t *testing.T) {
 	t.Parallel()
 	err := command.Command{Args: []string{"/nonexistent/sbatch"}}.Run(t.Context())

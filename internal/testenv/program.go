@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -47,4 +48,14 @@ func (p *Program) Remove() {
 	if p.path != "" {
 		_ = os.RemoveAll(filepath.Dir(p.path)) // a temporary directory
 	}
+}
+
+// WriteProgram writes a program, such as a script, that this process is to start.
+func WriteProgram(tb testing.TB, path string, content []byte) {
+	tb.Helper()
+	// A program that another goroutine starts now would hold the file open for
+	// writing until its exec, and ours could not be run meanwhile (ETXTBSY).
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	must(tb, os.WriteFile(path, content, 0o755)) //nolint:gosec // others run it
 }

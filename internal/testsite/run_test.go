@@ -39,6 +39,12 @@ func TestBundleGoesFromRunToItsFiles(t *testing.T) {
 	if got := field(t, s, bundle, "docker_image"); !strings.Contains(got, "@sha256:") {
 		t.Errorf("docker_image %q, want a name with the digest", got)
 	}
+	// What it used stays when it has ended.
+	for _, used := range []string{"cpu_usage", "memory_usage", "memory_max", "time"} {
+		if got := field(t, s, bundle, used); strings.Trim(got, "0.") == "" || got == "None" {
+			t.Errorf("%s %q", used, got)
+		}
+	}
 	target := filepath.Join(s.Dir, "home", "got")
 	cl(t, s, "download", bundle, "-o", target)
 	entries, err := os.ReadDir(target)

@@ -1,0 +1,53 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// closed says whether a file that an image is read from is one that Closed names.
+// What cannot be read counts as such.
+func (src Source) closed(ctx context.Context, s store, digest string) bool {
+	local, ok := s.(*localStore)
+	if !ok || src.Closed == nil {
+		return false
+	}
+	switch in := local.files.(type) {
+	case *archive:
+		return src.Closed(in.f)
+	case directory:
+		return src.closedIn(ctx, local, in, digest)
+	}
+	return true
+}
+
+// closedIn is closed for a directory, in which each blob is a file.
+func (src Source) closedIn(ctx context.Context, s *localStore, dir directory, digest string) bool {
+	m, err := s.given(ctx, digest)
+	if err != nil {
+		return true
+	}
+	image, err := m.image()
+	if err != nil {
+		return true
+	}
+	for _, d := range append([]v1.Descriptor{{Digest: m.digest}, image.Config}, image.Layers...) {
+		name, _ := s.named(d.Digest)
+		f, err := src.regular(filepath.Join(dir.path, name))
+		if errors.Is(err, fs.ErrNotExist) { // nothing is read from it
+			continue
+		}
+		closed := err != nil || src.Closed(f)
+		if err == nil {
+			err = f.Close()
+		}
+		if closed || err != nil {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,82 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Grouped says whether a group shares the cache. Where none does, nothing in it is
+// private: a key has one entry.
+func (c *Cache) Grouped() bool { return c.o.Group }
+
+// MayShare says whether what is made of a file, which is open, may be in an entry
+// that is not private: whether each member of the group may read that file where it
+// lies. In a cache of one's own that is so of any file. What cannot be found out
+// counts as a no.
+//
+// It goes by the permissions of the file and of all directories above it. A member
+// may belong to any other group too.
+func (c *Cache) MayShare(f *os.File) bool {
+	if !c.o.Group {
+		return true
+	}
+	shared, err := os.Stat(c.dir)
+	if err != nil {
+		return false
+	}
+	group, err := groupOf(shared)
+	if err != nil {
+		return false
+	}
+	self := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
+	path, err := os.Readlink(self)
+	if err != nil || !opens(self, group, 0o4) {
+		return false
+	}
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		if !opens(dir, group, 0o1) {
+			return false
+		}
+		if dir == "/" {
+			return true
+		}
+	}
+}
+
+// opens says whether the permissions at a path let each member of a group do what a bit
+// of others' permissions stands for.
+func opens(path string, group uint32, bit fs.FileMode) bool {
+	info, err := os.Stat(path)
+	if err != nil {
+		return false
+	}
+	its, err := groupOf(info)
+	if err != nil {
+		return false
+	}
+	// With an access list the group's bits are but those that anybody in it has at most
+	// (acl(5)).
+	_, err = unix.Getxattr(path, "system.posix_acl_access", nil)
+	if !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.EOPNOTSUPP) {
+		return false
+	}
+	need := bit | bit<<3 // who is in its group is judged by that alone (path_resolution(7))
+	if its == group {
+		need = bit << 3
+	}
+	return info.Mode()&need == need
+}
+
+func groupOf(info fs.FileInfo) (uint32, error) {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, errors.New("the system does not tell whose it is")
+	}
+	return st.Gid, nil
+}
