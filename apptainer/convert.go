@@ -42,8 +42,8 @@ type Converter struct {
 	// Mksquashfs and Tar2sqfs are the programs that write the file system; empty
 	// means those of that name on the PATH. See doc.go for which is taken.
 	Mksquashfs, Tar2sqfs string
-	// Nice is added to its scheduling priority's nice value, so that others go
-	// first (nice(1)); zero leaves it.
+	// Nice is added to the nice value of what pulls, unpacks and writes, here and
+	// in those programs, so that others go first (nice(1)); zero leaves it.
 	Nice int
 	// Reserve is how much of the SIF's disk, whose whole size it is given, has to
 	// stay free, in bytes; nil for nothing.
@@ -156,7 +156,7 @@ func (c Converter) convert(ctx context.Context, img source.Image, dir, dst strin
 		err := l.pull(ctx, image.Blob, l.report)
 		pulled <- err
 	}()
-	err = c.write(ctx, img, image.Config, l, dst)
+	c.nicely(func() { err = c.write(ctx, img, image.Config, l, dst) })
 	if err != nil {
 		cancel()
 	}
@@ -169,7 +169,7 @@ func (c Converter) convert(ctx context.Context, img source.Image, dir, dst strin
 
 // newLayers makes ready to pull layers into dir, or to read them where they lie.
 func (c Converter) newLayers(dir string, image *source.Opened, progress func(Progress)) *layers {
-	l := &layers{diffIDs: image.Config.RootFS.DiffIDs, verified: make([]bool, len(image.Manifest.Layers)), report: &reporter{fn: progress}}
+	l := &layers{nicely: c.nicely, diffIDs: image.Config.RootFS.DiffIDs, verified: make([]bool, len(image.Manifest.Layers)), report: &reporter{fn: progress}}
 	l.room.Store(c.room())
 	known := map[v1.Hash]*blob{}
 	for _, desc := range image.Manifest.Layers {

@@ -29,6 +29,8 @@ type layers struct {
 	room atomic.Int64
 	// report is told how much of the blobs was unpacked.
 	report *reporter
+	// nicely runs what pulls and unpacks.
+	nicely func(func())
 
 	verified []bool // which were once read to their end
 }
@@ -64,7 +66,7 @@ func (l *layers) open(ctx context.Context, i int) (_ io.ReadCloser, err error) {
 		s.sum, s.diffID = sha256.New(), l.diffIDs[i]
 		s.verified = func() { l.verified[i] = true }
 	}
-	go s.unpack()
+	go l.nicely(s.unpack)
 	return s, nil
 }
 

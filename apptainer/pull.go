@@ -83,8 +83,9 @@ func (l *layers) pull(ctx context.Context, open opener, report *reporter) error 
 			continue
 		}
 		began[b.Digest] = true
-		group.Go(func() error {
-			if err := b.pull(ctx, open, report.pull); err != nil {
+		group.Go(func() (err error) {
+			l.nicely(func() { err = b.pull(ctx, open, report.pull) })
+			if err != nil {
 				return fmt.Errorf("layer %d of %d: %w", i+1, len(l.blobs), err)
 			}
 			return nil

@@ -92,17 +92,17 @@ func squashfsSize(r io.ReaderAt, offset int64) (int64, error) {
 	return (used + blockDevice - 1) / blockDevice * blockDevice, nil
 }
 
-// stream runs c, which reads the tar stream of flat.
-func stream(ctx context.Context, c command.Command, flat *flatten.Flattener) error {
+// stream runs a program, which reads the tar stream of flat.
+func (c Converter) stream(ctx context.Context, program command.Command, flat *flatten.Flattener) error {
 	r, w, err := os.Pipe()
 	if err != nil {
-		return fmt.Errorf("start %s: %w", c.Args[0], err)
+		return fmt.Errorf("start %s: %w", program.Args[0], err)
 	}
 	_, _ = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, 1<<20) // faster when it is granted
 	running, cancel := context.WithCancel(ctx)
 	defer cancel()
 	emitted := make(chan error, 1)
-	go func() {
+	go c.nicely(func() {
 		buffered := bufio.NewWriterSize(w, 128<<10) // what files hold passes it by
 		err := flat.Write(running, buffered)
 		if err == nil {
@@ -112,9 +112,9 @@ func stream(ctx context.Context, c command.Command, flat *flatten.Flattener) err
 			cancel() // half a stream must not look like a whole one
 		}
 		emitted <- errors.Join(err, w.Close())
-	}()
-	c.Stdin = r
-	err = c.Run(running)
+	})
+	program.Stdin = r
+	err = program.Run(running)
 	cancel() // Write need not wait for layers any more, nor for a program that is gone
 	unread := err == nil && !endsWell(r)
 	_ = r.Close()
@@ -128,7 +128,7 @@ func stream(ctx context.Context, c command.Command, flat *flatten.Flattener) err
 	case err != nil:
 		return toolError(err)
 	case unread || ended:
-		return trouble{text: filepath.Base(c.Args[0]) + " ended before it had read all of the image"}
+		return trouble{text: filepath.Base(program.Args[0]) + " ended before it had read all of the image"}
 	}
 	return nil
 }
@@ -162,23 +162,12 @@ func toolError(err error) error {
 		return fmt.Errorf("write the file system: %w", err)
 	}
 	name := filepath.Base(failed.Args[0])
-	if name == "nice" {
-		name = filepath.Base(failed.Args[3])
-	}
 	for _, errno := range []syscall.Errno{unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EROFS, unix.ESTALE, unix.EAGAIN, unix.ENOMEM, unix.EMFILE} {
 		if strings.Contains(strings.ToLower(failed.Stderr), errno.Error()) {
 			return fmt.Errorf("%s: %w", name, errno)
 		}
 	}
 	return fmt.Errorf("%s: %s", name, strings.Join(strings.Split(failed.Stderr, "\n"), "; "))
-}
-
-// niced adds to a program's nice value.
-func (c Converter) niced(args ...string) []string {
-	if c.Nice == 0 {
-		return args
-	}
-	return append([]string{"nice", "-n", strconv.Itoa(c.Nice)}, args...)
 }
 
 // mksquashfsOptions are those of any use of mksquashfs.
@@ -203,10 +192,10 @@ type mksquashfs struct{ Converter }
 // there.
 func (m mksquashfs) write(ctx context.Context, f *os.File, offset int64, flat *flatten.Flattener) (int64, error) {
 	root := flat.Root()
-	args := append(m.niced(m.mksquashfsProgram(), "-", f.Name(), "-tar"), m.mksquashfsOptions()...)
+	args := append([]string{m.mksquashfsProgram(), "-", f.Name(), "-tar"}, m.mksquashfsOptions()...)
 	args = append(args,
 		"-offset", strconv.FormatInt(offset, 10), "-root-mode", strconv.FormatInt(root.Mode, 8), "-quiet", "-exit-on-error")
-	err := stream(ctx, command.Command{Args: args, Env: []string{"SOURCE_DATE_EPOCH=" + strconv.FormatInt(root.Newest, 10)}}, flat)
+	err := m.stream(ctx, command.Command{Args: args, Env: []string{"SOURCE_DATE_EPOCH=" + strconv.FormatInt(root.Newest, 10)}}, flat)
 	if err != nil {
 		return 0, err
 	}
@@ -227,13 +216,15 @@ type tar2sqfs struct{ Converter }
 func (t tar2sqfs) write(ctx context.Context, f *os.File, offset int64, flat *flatten.Flattener) (int64, error) {
 	made := f.Name() + ".squashfs"
 	root := flat.Root()
-	args := t.niced(t.tar2sqfsProgram(), "--quiet", "--force", "--compressor", t.compression(),
+	args := []string{
+		t.tar2sqfsProgram(), "--quiet", "--force", "--compressor", t.compression(),
 		"--block-size", strconv.Itoa(t.blockSize()), "--num-jobs", strconv.Itoa(t.processors()),
-		"--defaults", fmt.Sprintf("uid=0,gid=0,mode=0%o,mtime=%d", root.Mode, root.Newest))
+		"--defaults", fmt.Sprintf("uid=0,gid=0,mode=0%o,mtime=%d", root.Mode, root.Newest),
+	}
 	if t.levels() {
 		args = append(args, "--comp-extra", "level="+strconv.Itoa(t.level()))
 	}
-	err := stream(ctx, command.Command{Args: append(args, made)}, flat)
+	err := t.stream(ctx, command.Command{Args: append(args, made)}, flat)
 	return takeIn(f, offset, made, err)
 }
 

@@ -36,7 +36,7 @@ func (u unpacked) write(ctx context.Context, f *os.File, offset int64, flat *fla
 		return 0, fmt.Errorf("unpack: %w", err)
 	}
 	defer func() { err = errors.Join(err, filetree.Remove(dir)) }()
-	t := &unpacking{dir: filepath.Join(dir, "root"), devices: map[string]*tar.Header{}}
+	t := &unpacking{nicely: u.nicely, dir: filepath.Join(dir, "root"), devices: map[string]*tar.Header{}}
 	if err := os.Mkdir(t.dir, 0o700); err != nil {
 		return 0, fmt.Errorf("unpack: %w", err)
 	}
@@ -54,7 +54,7 @@ func (u unpacked) write(ctx context.Context, f *os.File, offset int64, flat *fla
 		return 0, fmt.Errorf("unpack: %w", err)
 	}
 	made := f.Name() + ".squashfs"
-	args := append(u.niced(u.mksquashfsProgram(), t.dir, made), u.mksquashfsOptions()...)
+	args := append([]string{u.mksquashfsProgram(), t.dir, made}, u.mksquashfsOptions()...)
 	err = command.Command{Args: append(args, "-no-xattrs", "-pf", definitions)}.Run(ctx)
 	if err != nil && ctx.Err() == nil {
 		err = toolError(err)
@@ -64,6 +64,7 @@ func (u unpacked) write(ctx context.Context, f *os.File, offset int64, flat *fla
 
 // unpacking unpacks a flat tar stream into a directory.
 type unpacking struct {
+	nicely func(func())
 	dir    string
 	pseudo []string
 	dirs   []*tar.Header // whose time stamps are set at last
@@ -76,11 +77,11 @@ func (u *unpacking) unpack(ctx context.Context, flat *flatten.Flattener) error {
 	running, cancel := context.WithCancel(ctx)
 	defer cancel()
 	emitted := make(chan error, 1)
-	go func() {
+	go u.nicely(func() {
 		err := flat.Write(running, w)
 		emitted <- err
 		_ = w.CloseWithError(err)
-	}()
+	})
 	err := u.entries(ctx, tar.NewReader(r))
 	if err == nil {
 		_, err = io.Copy(io.Discard, r)

@@ -170,7 +170,8 @@ func TestImageThatWasLostIsServedAnew(t *testing.T) {
 	image, late := shellImage(t), filepath.Join(userDir(t), "late")
 	g := &group{work: userDir(t), token: newToken()}
 	c := container.Container{SIF: image, Args: []string{"sh", "-c", "echo begun; while ! test -e /work/go; do sleep 0.01; done", g.token}, Binds: []container.Bind{{Source: g.work, Target: "/work"}}}
-	after := container.Container{SIF: image, ShellCommand: "cat /usr/shipped"}
+	after := c
+	after.Args = []string{"sh", "-c", "echo begun; while ! test -e /work/go; do sleep 0.01; done; cat /usr/shipped"}
 	g.run = startRequest(t, runRequest{
 		Way: way{Shared: true}, Container: c,
 		Others: []runRequest{{Container: after, After: late}},
@@ -179,7 +180,14 @@ func TestImageThatWasLostIsServedAnew(t *testing.T) {
 	must(t, syscall.Kill(g.servers()[0].pid, syscall.SIGKILL))
 	awaitFile(t, g.req.StdoutPath+endedSuffix)
 	must(t, os.WriteFile(late, nil, 0o644))
-	if a := g.wait().Others[0]; a.Error != "" || a.Exit.Note != "" || g.outputOf(1) != "by the image\n" {
+	g.until("begun anew", func() bool { return g.outputOf(1) != "" })
+	parts, pid := g.processes(), g.server(image)
+	server := slices.IndexFunc(parts, func(p process) bool { return p.pid == pid })
+	if slices.ContainsFunc(parts, func(p process) bool { return p.name == "bwrap" && p.parent == parts[server].parent }) {
+		t.Errorf("the container has a mount of its own: %v", parts)
+	}
+	g.tell("go")
+	if a := g.wait().Others[0]; a.Error != "" || a.Exit.Note != "" || g.outputOf(1) != "begun\nby the image\n" {
 		t.Errorf("%+v and output %q", a, g.outputOf(1))
 	}
 }

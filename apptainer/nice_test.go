@@ -1,0 +1,145 @@
+package apptainer_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+)
+
+// niceOf finds the nice value in what /proc/PID/stat says (proc_pid_stat(5)).
+func niceOf(t *testing.T, stat []byte) int {
+	t.Helper()
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	nice, err := strconv.Atoi(fields[16])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nice
+}
+
+// processNice is the nice value of this process's main thread.
+func processNice(t *testing.T) int {
+	t.Helper()
+	stat, err := os.ReadFile("/proc/self/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return niceOf(t, stat)
+}
+
+// threads counts this process's threads of a nice value.
+func threads(t *testing.T, nice int) (n int) {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/self/task/*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range stats {
+		if stat, err := os.ReadFile(path); err == nil && niceOf(t, stat) == nice { // else it has ended
+			n++
+		}
+	}
+	return n
+}
+
+func TestAllThatConvertsAnImageStepsBackAndNothingElse(t *testing.T) {
+	t.Parallel()
+	const nice = 9 // of no other test
+	base := processNice(t)
+	file := imagetest.Regular("a", strings.Repeat("x", 4<<20))
+	file.ModTime = time.Unix(1, 0) // it is written while it is read
+	stream := imagetest.TarStream(t, file)
+	layer := static.NewLayer(stream, types.OCIUncompressedLayer)
+	digest, err := layer.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg := imagetest.Start(t)
+	img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, layer)))
+	reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, digest.Hex) {
+			return false
+		}
+		_, _ = w.Write(stream[:2<<20])
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		return true
+	}
+	// The tool tells its own nice value when there is something to read, and then
+	// waits until all others were looked at.
+	said, looked := filepath.Join(t.TempDir(), "said"), filepath.Join(t.TempDir(), "looked")
+	for _, fifo := range []string{said, looked} {
+		if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := apptainer.Converter{Source: imagetest.Source(), Nice: nice}
+	c.Mksquashfs = toolThat(t, "head -c 1000 >/dev/null; cat /proc/$$/stat >'"+said+"'; cat '"+looked+"'; exit 1")
+	converted := make(chan error, 1)
+	go func() { converted <- c.Convert(t.Context(), img, filepath.Join(t.TempDir(), "x.sif"), nil) }()
+	tool, err := os.ReadFile(said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := niceOf(t, tool); got != base+nice {
+		t.Errorf("the tool has the nice value %d, want %d", got, base+nice)
+	}
+	// What pulls, what unpacks, what flattens, and what has started the tool.
+	if n := threads(t, base+nice); n != 4 {
+		t.Errorf("%d threads have the nice value %d, want 4", n, base+nice)
+	}
+	if err := os.WriteFile(looked, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	imagetest.WantError(t, <-converted, false, "exit status 1")
+	wantNone(t, base+nice)
+}
+
+// Goroutines run on the process's main thread now and then, which cannot end.
+func TestMainThreadIsNotLeftBehind(t *testing.T) {
+	t.Parallel()
+	const nice = 8 // of no other test
+	base := processNice(t)
+	var wrong atomic.Int32
+	var all sync.WaitGroup
+	for range 2000 {
+		all.Go(func() {
+			apptainer.Nicely(nice, func() {
+				if raw, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err != nil || 20-raw != base+nice {
+					wrong.Add(1)
+				}
+			})
+		})
+	}
+	all.Wait()
+	if wrong.Load() != 0 {
+		t.Errorf("%d had another nice value", wrong.Load())
+	}
+	wantNone(t, base+nice)
+}
+
+// wantNone waits until there is no thread of a nice value any more.
+func wantNone(t *testing.T, nice int) {
+	t.Helper()
+	for began := time.Now(); threads(t, nice) > 0; runtime.Gosched() {
+		if time.Since(began) > 10*time.Second {
+			t.Fatalf("%d threads still have the nice value %d", threads(t, nice), nice)
+		}
+	}
+}
