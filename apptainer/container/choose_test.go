@@ -23,6 +23,10 @@ func TestChoiceGoesByWhatIsAskedForAndWhatTheHostHas(t *testing.T) {
 		return h
 	}
 	setuid := container.Finding{Path: "/a", Setuid: true}
+	ce := container.Finding{Path: filepath.Join(t.TempDir(), "singularity")}
+	must(t, os.WriteFile(ce.Path, nil, 0o600))
+	ceSetuid := ce
+	ceSetuid.Setuid = true
 	for name, tt := range map[string]struct {
 		want  container.Way
 		host  container.Host
@@ -43,18 +47,21 @@ func TestChoiceGoesByWhatIsAskedForAndWhatTheHostHas(t *testing.T) {
 		"nothing but engines": {"", with(func(h *container.Host) {
 			h.Bubblewrap, h.Apptainer, h.Singularity = lack("bwrap"), lack("a"), lack("s")
 		}), "", false, "this node can run no container: this node lacks bwrap; or an Apptainer with privileges"},
-		"no fuse":                  {"", with(func(h *container.Host) { h.Fuse = lack("fuse") }), container.WayBuiltin, false, "the image can be unpacked: this node lacks fuse"},
-		"no fuse, setuid":          {"", with(func(h *container.Host) { h.Fuse, h.Apptainer = lack("fuse"), setuid }), container.WayApptainer, true, "lacks fuse"},
-		"no fuse, no unsquashfs":   {"", with(func(h *container.Host) { h.Fuse, h.Unsquashfs = lack("fuse"), lack("u") }), "", false, "this node can run no container: this node lacks fuse"},
-		"no overlay":               {"", with(func(h *container.Host) { h.Overlay = lack("overlay") }), container.WayApptainer, false, "lacks overlay"},
-		"no namespaces":            {"", with(func(h *container.Host) { h.Namespaces = lack("namespaces") }), "", false, "this node lacks namespaces"},
-		"no namespaces, setuid":    {"", with(func(h *container.Host) { h.Namespaces, h.Apptainer = lack("namespaces"), setuid }), container.WayApptainer, true, "lacks namespaces"},
-		"builtin, none":            {container.WayBuiltin, with(func(h *container.Host) { h.Namespaces = lack("namespaces") }), "", false, "builtin was asked for: this node lacks namespaces"},
-		"builtin unpacked":         {container.WayBuiltin, with(func(h *container.Host) { h.Fuse = lack("fuse") }), container.WayBuiltin, false, "builtin was asked for"},
-		"apptainer, none":          {container.WayApptainer, with(func(h *container.Host) { h.Apptainer = lack("a") }), "", false, "apptainer was asked for: this node lacks a"},
-		"apptainer, no namespaces": {container.WayApptainer, with(func(h *container.Host) { h.Namespaces = lack("namespaces") }), "", false, "lacks namespaces"},
-		"docker, none":             {container.WayDocker, with(func(h *container.Host) { h.Docker = lack("d") }), "", false, "docker was asked for: this node lacks d"},
-		"podman, no namespaces":    {container.WayPodman, with(func(h *container.Host) { h.Namespaces = lack("namespaces") }), container.WayPodman, false, "podman was asked for"},
+		"no fuse":                          {"", with(func(h *container.Host) { h.Fuse = lack("fuse") }), container.WayBuiltin, false, "the image can be unpacked: this node lacks fuse"},
+		"no fuse, setuid":                  {"", with(func(h *container.Host) { h.Fuse, h.Apptainer = lack("fuse"), setuid }), container.WayApptainer, true, "lacks fuse"},
+		"no fuse, no unsquashfs":           {"", with(func(h *container.Host) { h.Fuse, h.Unsquashfs = lack("fuse"), lack("u") }), "", false, "this node can run no container: this node lacks fuse"},
+		"no overlay":                       {"", with(func(h *container.Host) { h.Overlay = lack("overlay") }), container.WayApptainer, false, "lacks overlay"},
+		"no namespaces":                    {"", with(func(h *container.Host) { h.Namespaces = lack("namespaces") }), "", false, "this node lacks namespaces"},
+		"no namespaces, setuid":            {"", with(func(h *container.Host) { h.Namespaces, h.Apptainer = lack("namespaces"), setuid }), container.WayApptainer, true, "lacks namespaces"},
+		"builtin, none":                    {container.WayBuiltin, with(func(h *container.Host) { h.Namespaces = lack("namespaces") }), "", false, "builtin was asked for: this node lacks namespaces"},
+		"builtin unpacked":                 {container.WayBuiltin, with(func(h *container.Host) { h.Fuse = lack("fuse") }), container.WayBuiltin, false, "builtin was asked for"},
+		"apptainer, none":                  {container.WayApptainer, with(func(h *container.Host) { h.Apptainer = lack("a") }), "", false, "apptainer was asked for: this node lacks a"},
+		"apptainer, no namespaces":         {container.WayApptainer, with(func(h *container.Host) { h.Namespaces = lack("namespaces") }), "", false, "lacks namespaces"},
+		"singularity, no squashfuse":       {container.WaySingularity, with(func(h *container.Host) { h.Singularity, h.Squashfuse = ce, lack("sq") }), "", false, "singularity was asked for: this node lacks sq"},
+		"singularity, suid, no squashfuse": {container.WaySingularity, with(func(h *container.Host) { h.Singularity, h.Squashfuse = ceSetuid, lack("sq") }), container.WaySingularity, true, "singularity was asked for"},
+		"apptainer, no squashfuse":         {container.WayApptainer, with(func(h *container.Host) { h.Squashfuse = lack("sq") }), container.WayApptainer, false, "apptainer was asked for"},
+		"docker, none":                     {container.WayDocker, with(func(h *container.Host) { h.Docker = lack("d") }), "", false, "docker was asked for: this node lacks d"},
+		"podman, no namespaces":            {container.WayPodman, with(func(h *container.Host) { h.Namespaces = lack("namespaces") }), container.WayPodman, false, "podman was asked for"},
 	} {
 		choice, err := container.Choose(tt.want, tt.host)
 		said := choice.Reason

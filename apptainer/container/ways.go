@@ -86,7 +86,7 @@ func (h Host) by(way Way, reason string) Choice {
 	f := h.program(way)
 	return Choice{
 		Way: way, Program: f.Path, Reason: reason,
-		Plain: f.Setuid && (h.Namespaces.Lack != "" || h.Fuse.Lack != ""),
+		Plain: f.Setuid && h.apptainerLack(f) != "",
 	}
 }
 
@@ -96,7 +96,16 @@ func (h Host) programLack(way Way) string {
 	if f.Lack != "" || f.Setuid || way == WayDocker || way == WayPodman {
 		return f.Lack
 	}
-	return cmp.Or(h.Namespaces.Lack, h.Fuse.Lack)
+	return h.apptainerLack(f)
+}
+
+// apptainerLack says why a program cannot run an image here without privileges.
+func (h Host) apptainerLack(f Finding) string {
+	lack := cmp.Or(h.Namespaces.Lack, h.Fuse.Lack)
+	if lack == "" && (Apptainer{Program: f.Path}).isSingularity() {
+		lack = h.mountLack()
+	}
+	return lack
 }
 
 // program is what was found of a way's program.
