@@ -105,10 +105,10 @@ func TestApptainerIsHandedTheImageWhereItsRootCannotBeMounted(t *testing.T) {
 	t.Parallel()
 	w, scratch := apptainerWay(t), userDir(t)
 	r := w.startOnHost(t, overlayOn+scratch, container.Container{
-		SIF: shellImage(t), Scratch: scratch, ShellCommand: "touch /etc/made && grep -o fuse-overlayfs /proc/self/mountinfo; exit 7",
+		SIF: compressedShellImage(t, w.ownCompression(t)), Scratch: scratch, ShellCommand: "touch /etc/made && grep -o fuse-overlayfs /proc/self/mountinfo; exit 7",
 	})
 	answer := r.wait()
-	if w.singularityCE(t) {
+	if w.singularityCE {
 		if want := "SingularityCE cannot make the image writable here: the scratch directory"; !strings.Contains(answer.Error, want) {
 			t.Errorf("%+v, want %q", answer, want)
 		}

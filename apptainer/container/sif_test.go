@@ -17,14 +17,11 @@ import (
 func TestSIFIsRunByApptainersOwnCommands(t *testing.T) {
 	t.Parallel()
 	w := apptainerWay(t)
-	if w.singularityCE(t) {
-		w.compression = "gzip" // TestCompressionThatApptainerDoesNotKnowIsNamed
-	}
 	env := []string{
 		"CONTROL=\x01\t", "EMPTY=", "EQUALS=a=b=", "LINES=a\nb\n", `MARKS=' " \ $HOME $(id) ` + "`id`" + ` %s ; & | < > * ~ # !`,
 		"PATH=/bin:/opt", "SINGLE='", "SPACES=  x  ", "UTF8=naïve – 猫",
 	}
-	image := convert(t, apptainer.Converter{Compression: w.compression}, v1.Config{
+	image := convert(t, apptainer.Converter{Compression: w.ownCompression(t)}, v1.Config{
 		Env: env, Entrypoint: []string{"/bin/say", "it's $HOME"}, Cmd: []string{"a  b"}, Labels: map[string]string{"org.example.one": `"two"`},
 	}, append(smallRoot(t), imagetest.Executable("bin/say", "#!/bin/sh\nfor a; do echo \"<$a>\"; done\n"))...)
 	home := userDir(t)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -33,7 +34,8 @@ type way struct {
 	Ways      *container.Ways
 	Shared    bool // the built-in way, with a share of a mount of the image
 
-	compression string // of its SIFs; empty is the default
+	compression   string // of its SIFs; empty is the default
+	singularityCE bool
 }
 
 // containers is what package worker calls a way.
@@ -67,14 +69,14 @@ func onEachWay(t *testing.T, test func(t *testing.T, w way)) {
 		"apptainer":      apptainerWay,
 		"apptainer-plain": func(tb testing.TB) way {
 			w := plainWay(tb)
-			if w.singularity() {
+			if w.singularityCE {
 				tb.Skip("this Apptainer is a SingularityCE")
 			}
 			return w
 		},
 		"singularity-plain": func(tb testing.TB) way {
 			w := plainWay(tb)
-			if !w.singularity() {
+			if !w.singularityCE {
 				tb.Skip("needs SingularityCE, installed setuid, at $CLTEST_APPTAINER")
 			}
 			return w
@@ -97,7 +99,12 @@ func apptainerWay(tb testing.TB) way {
 	if err != nil {
 		tb.Skipf("needs Apptainer, on PATH or at $CLTEST_APPTAINER: %v", err)
 	}
-	return way{Apptainer: &container.Apptainer{Program: program, Enter: enter.Path(tb)}}
+	said, err := exec.Command(program, "--version").Output()
+	must(tb, err)
+	return way{
+		Apptainer:     &container.Apptainer{Program: program, Enter: enter.Path(tb)},
+		singularityCE: strings.HasPrefix(string(said), "singularity"),
+	}
 }
 
 // plainWay is Apptainer's, or SingularityCE's, without namespaces of our own.
@@ -105,26 +112,23 @@ func plainWay(tb testing.TB) way {
 	tb.Helper()
 	w := apptainerWay(tb)
 	w.Apptainer.Plain = true
-	if w.singularityCE(tb) {
-		w.compression = "gzip" // TestCompressionThatApptainerDoesNotKnowIsNamed
-	}
+	w.compression = w.ownCompression(tb)
 	return w
 }
 
-// singularityCE says whether the Apptainer of this machine is one.
-func (w way) singularityCE(tb testing.TB) bool {
+// ownCompression is one that this Apptainer itself reads.
+func (w way) ownCompression(tb testing.TB) string {
 	tb.Helper()
 	said, err := exec.Command(w.Apptainer.Program, "--version").Output()
 	must(tb, err)
-	return strings.HasPrefix(string(said), "singularity")
+	if w.singularityCE || regexp.MustCompile(` 1\.[0-3]\.`).Match(said) {
+		return "gzip" // TestCompressionThatApptainerDoesNotKnowIsNamed
+	}
+	return ""
 }
 
 // plain says whether it is Apptainer's without namespaces of ours.
 func (w way) plain() bool { return w.Apptainer != nil && w.Apptainer.Plain }
-
-// singularity says whether it is SingularityCE's without namespaces of ours, which
-// reads no zstd and has the command run as the user.
-func (w way) singularity() bool { return w.plain() && w.compression != "" }
 
 // dockerWay is by a Docker daemon that lets the ordinary user in.
 func dockerWay(tb testing.TB) way {
