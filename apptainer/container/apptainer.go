@@ -53,7 +53,7 @@ func (a Apptainer) run(ctx context.Context, c Container) (Exit, error) {
 		return Exit{}, err
 	}
 	defer func() { _ = image.close() }() // it was only read
-	spec := initSpec{SIF: c.SIF, Image: image.id, Binds: c.Binds, ShmBytes: c.ShmBytes, Grace: c.grace()}
+	spec := initSpec{SIF: c.SIF, Image: image.id, Opened: c.Opened != nil, Binds: c.Binds, ShmBytes: c.ShmBytes, Grace: c.grace()}
 	if err := c.check(image.config.Architecture); err != nil {
 		return Exit{}, err
 	}
