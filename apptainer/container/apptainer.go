@@ -53,7 +53,10 @@ func (a Apptainer) run(ctx context.Context, c Container) (Exit, error) {
 		return Exit{}, err
 	}
 	defer func() { _ = image.close() }() // it was only read
-	spec := initSpec{SIF: c.SIF, Image: image.id, Offset: image.config.Offset, Binds: c.Binds, Network: c.Network, ShmBytes: c.ShmBytes, Grace: c.grace()}
+	spec := initSpec{
+		SIF: c.SIF, Image: image.id, Opened: c.Opened != nil, Offset: image.config.Offset,
+		Binds: c.Binds, Network: c.Network, ShmBytes: c.ShmBytes, Grace: c.grace(),
+	}
 	if err := c.check(image.config.Architecture); err != nil {
 		return Exit{}, err
 	}

@@ -31,6 +31,7 @@ const killDelay = 5 * time.Second
 type initSpec struct {
 	SIF          string
 	Image        fileID // what SIF has to be
+	Opened       bool   // by who wants the container run
 	Offset       int64
 	Scratch      string // a private directory, empty
 	Args         []string

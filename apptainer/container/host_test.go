@@ -20,9 +20,14 @@ func startOnHost(tb testing.TB, preparation string, c container.Container) *run 
 	return way{}.startOnHost(tb, preparation, c)
 }
 
-func (w way) startOnHost(tb testing.TB, preparation string, c container.Container, others ...runRequest) *run {
+func (w way) startOnHost(tb testing.TB, preparation string, c container.Container) *run {
 	tb.Helper()
-	return startRequest(tb, runRequest{Way: w, Container: c, Others: others}, "unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", preparation+"; exec "+self+" "+runAsUser)
+	return startRequestOnHost(tb, preparation, runRequest{Way: w, Container: c})
+}
+
+func startRequestOnHost(tb testing.TB, preparation string, req runRequest) *run {
+	tb.Helper()
+	return startRequest(tb, req, "unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", preparation+"; exec "+self+" "+runAsUser)
 }
 
 // Preparations that take from a host what images are mounted by.

@@ -27,8 +27,8 @@ type fileID struct{ Device, Inode uint64 }
 func (c Container) openImage() (_ *image, err error) {
 	i := &image{file: c.Opened, close: func() error { return nil }}
 	if i.file == nil {
-		if i.file, err = os.Open(c.SIF); err != nil {
-			return nil, fmt.Errorf("open the image: %w", err)
+		if i.file, err = openSIF(c.SIF); err != nil {
+			return nil, err
 		}
 		i.close = i.file.Close
 	}
@@ -41,6 +41,15 @@ func (c Container) openImage() (_ *image, err error) {
 	return i, nil
 }
 
+// openSIF opens an image's file. A pipe that has taken its place must not hold us.
+func openSIF(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open the image: %w", err)
+	}
+	return f, nil
+}
+
 func idOf(f *os.File) (fileID, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
@@ -51,14 +60,14 @@ func idOf(f *os.File) (fileID, error) {
 
 // holdImage mounts the caller's SIF in init's own mount namespace, so that its
 // path leads to that file alone from then on. An init without mounts of its own
-// looks at the path, and Apptainer follows it a moment later.
+// looks at the path, and Apptainer follows it a moment later; so does one whose
+// caller has opened nothing, since a site may have told Apptainer which directories
+// it may take images from (apptainer.conf: limit container paths).
 func (c *container) holdImage() error {
-	// A pipe that has taken its place must not hold us.
-	fd, err := unix.Open(c.SIF, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	f, err := openSIF(c.SIF)
 	if err != nil {
-		return fmt.Errorf("open the image: %w", err)
+		return err
 	}
-	f := os.NewFile(uintptr(fd), c.SIF)
 	defer func() { _ = f.Close() }() // the mount holds it
 	id, err := idOf(f)
 	switch {
@@ -66,7 +75,7 @@ func (c *container) holdImage() error {
 		return err
 	case id != c.Image:
 		return fmt.Errorf("the file %s was replaced by another while the container began", c.SIF)
-	case c.plain():
+	case c.plain() || c.Apptainer != nil && !c.Opened:
 		return nil
 	}
 	c.SIF, err = c.pinFile(f, "image")

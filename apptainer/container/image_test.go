@@ -29,10 +29,11 @@ func (w way) twoImages(t *testing.T) (first, second string) {
 	return filepath.Join(dir, "first.sif"), filepath.Join(dir, "second.sif")
 }
 
-// startBehind starts a container by a way of which the program that mounts the
+// startBehind makes a request by a way of which the program that mounts the
 // image, or sets the whole container up, does something else first.
-func (w way) startBehind(t *testing.T, before string, c container.Container, others ...runRequest) *run {
+func startBehind(t *testing.T, before string, req runRequest) *run {
 	t.Helper()
+	w := req.Way
 	dir := userDir(t)
 	script, program := filepath.Join(dir, "script"), filepath.Join(dir, "squashfuse_ll")
 	if w.plain() {
@@ -42,14 +43,15 @@ func (w way) startBehind(t *testing.T, before string, c container.Container, oth
 	if w.plain() {
 		a := *w.Apptainer
 		a.Program = script
-		return way{Apptainer: &a}.start(t, c)
+		req.Way = way{Apptainer: &a}
+		return startRequest(t, req, "/proc/self/exe", runAsUser)
 	}
 	installed, err := exec.LookPath("squashfuse_ll")
 	must(t, err)
 	code, err := os.ReadFile(installed)
 	must(t, err)
 	testenv.WriteProgram(t, program, code)
-	return w.startOnHost(t, "mount --bind "+script+" "+installed, c, others...)
+	return startRequestOnHost(t, "mount --bind "+script+" "+installed, req)
 }
 
 // Who may write to an image's directory may put another in its place at any
@@ -70,7 +72,7 @@ func TestFidelityImageIsTheOneThatWasLookedAt(t *testing.T) {
 		if w.Apptainer != nil && w.Apptainer.Plain {
 			return // Apptainer follows the path itself
 		}
-		r = w.startBehind(t, "mv "+second+" "+first, c)
+		r = startBehind(t, "mv "+second+" "+first, runRequest{Way: w, Container: c, Opened: first})
 		if answer := r.wait(); answer.Error != "" || r.output() != "first\n" {
 			t.Errorf("replaced meanwhile: %+v, output %q", answer, r.output())
 		}
@@ -90,7 +92,7 @@ func TestFidelityCommandBeginsWhenItsContainerIsSetUp(t *testing.T) {
 		}
 		dir, c := userDir(t), w.shellImage(t)
 		c.ShellCommand = "echo begun; exit 6"
-		r := w.startBehind(t, fmt.Sprintf("touch %[1]s/reached; while ! test -e %[1]s/go; do sleep 0.01; done", dir), c)
+		r := startBehind(t, fmt.Sprintf("touch %[1]s/reached; while ! test -e %[1]s/go; do sleep 0.01; done", dir), runRequest{Way: w, Container: c})
 		awaitFile(t, filepath.Join(dir, "reached"))
 		if _, err := os.Stat(r.req.StdoutPath + startedSuffix); err == nil {
 			t.Error("OnStart was called before the image was there")

@@ -24,8 +24,9 @@ import (
 // own, since whoever ends a process, as Slurm does with a job's, would take the
 // image from the others.
 type Images struct {
-	mu     sync.Mutex
-	served map[fileID]*servedImage
+	mu      sync.Mutex
+	served  map[fileID]*servedImage
+	refused bool // by this host, whose containers have mounts of their own
 }
 
 // servedImage is an image with a process that serves it.
@@ -80,10 +81,16 @@ func (m *Images) lease(ctx context.Context, init []string, spec initSpec) *lease
 	return l
 }
 
+// errRefused is the cause where a host shares no images.
+var errRefused = errors.New("this host shares no images")
+
 // join makes a container one of an image's users.
 func (m *Images) join(ctx context.Context, init []string, spec initSpec) (*servedImage, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.refused {
+		return nil, errRefused
+	}
 	s := m.served[spec.Image]
 	if s == nil {
 		var err error
@@ -147,11 +154,13 @@ func (m *Images) serve(ctx context.Context, init []string, spec initSpec) (*serv
 			return
 		}
 		// Whoever still runs hears of its failure by the lifeline.
-		_, _ = child.wait(ctx, initSpec{
+		_, err = child.wait(ctx, initSpec{
 			Serve: true, Scratch: serveDir, SIF: spec.SIF, Image: spec.Image, Offset: spec.Offset, Squashfuse: spec.Squashfuse,
 		}, nil)
+		var lack *HostError
 		m.mu.Lock()
 		defer m.mu.Unlock()
+		m.refused = m.refused || errors.As(err, &lack)
 		m.forget(spec.Image, s)
 	}()
 	return s, <-started

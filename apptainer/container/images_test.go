@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 )
@@ -40,6 +41,29 @@ func startGroup(t *testing.T, command string, images ...string) *group {
 	first.Way, first.Others = way{Shared: true}, requests[1:]
 	g.run = startRequest(t, first, "/proc/self/exe", runAsUser)
 	return g
+}
+
+// A kernel before Linux 5.2 has no open_tree.
+func TestKernelThatHandsOutNoMountsLeavesEachContainerItsOwn(t *testing.T) {
+	t.Parallel()
+	image := shellImage(t)
+	g := &group{work: userDir(t), token: newToken()}
+	c := container.Container{
+		SIF: image, Binds: []container.Bind{{Source: g.work, Target: "/work"}},
+		Args: []string{"sh", "-c", "echo begun; while ! test -e /work/go; do sleep 0.01; done; cat /usr/shipped", g.token},
+	}
+	g.run = startRequest(t, runRequest{Way: way{Shared: true}, Container: c, Forbidden: unix.SYS_OPEN_TREE, Others: []runRequest{{Container: c}}}, "/proc/self/exe", runAsUser)
+	g.awaitAll()
+	if n := len(g.servers()); n != 2 {
+		t.Errorf("%d processes serve two containers", n)
+	}
+	g.tell("go")
+	answer := g.wait()
+	for i, a := range append([]runAnswer{answer}, answer.Others...) {
+		if a.Error != "" || a.Exit.Note != "" || g.outputOf(i) != "begun\nby the image\n" {
+			t.Errorf("container %d: %+v and output %q", i, a, g.outputOf(i))
+		}
+	}
 }
 
 // outputOf is what a container has written so far.
@@ -235,7 +259,7 @@ func TestContainerWithoutOverlayNeedsNoSharedImage(t *testing.T) {
 	}
 	unpacked := c
 	unpacked.Scratch = overlay
-	g.run = way{Shared: true}.startOnHost(t, overlayOn+overlay, c, runRequest{Container: unpacked})
+	g.run = startRequestOnHost(t, overlayOn+overlay, runRequest{Way: way{Shared: true}, Container: c, Others: []runRequest{{Container: unpacked}}})
 	g.awaitAll()
 	must(t, syscall.Kill(g.server(image), syscall.SIGKILL))
 	awaitFile(t, g.req.StdoutPath+endedSuffix)
@@ -250,8 +274,10 @@ func TestContainerIsStoppedWhileAnotherWaitsForItsImage(t *testing.T) {
 	dir, image := userDir(t), shellImage(t)
 	file := func(name string) string { return filepath.Join(dir, name) }
 	c := container.Container{SIF: image, ShellCommand: "cat /usr/shipped"}
-	r := way{Shared: true}.startBehind(t, fmt.Sprintf("touch %[1]s/reached; while ! test -e %[1]s/go; do sleep 0.01; done", dir),
-		c, runRequest{Container: c, After: file("reached"), Until: file("stop")})
+	r := startBehind(t, fmt.Sprintf("touch %[1]s/reached; while ! test -e %[1]s/go; do sleep 0.01; done", dir), runRequest{
+		Way: way{Shared: true}, Container: c,
+		Others: []runRequest{{Container: c, After: file("reached"), Until: file("stop")}},
+	})
 	g := &group{run: r}
 	g.until("two have begun", func() bool {
 		begun, err := filepath.Glob(filepath.Join(r.req.Container.Scratch, "container-*"))

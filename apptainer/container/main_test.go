@@ -8,11 +8,14 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 )
@@ -34,6 +37,7 @@ type runRequest struct {
 	StdoutPath string
 	After      string       // a file that the container waits for, when not empty
 	Until      string       // a file that ends its context, when not empty
+	Forbidden  int          // a system call that the process and its children do not have, when not 0
 	Others     []runRequest // for the same process, at the same time
 }
 
@@ -88,6 +92,11 @@ func runContainer() error {
 	if err := json.NewDecoder(os.Stdin).Decode(&req); err != nil {
 		return err
 	}
+	if req.Forbidden != 0 {
+		if err := forbid(req.Forbidden); err != nil {
+			return err
+		}
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	containers := req.Way.containers()
@@ -104,6 +113,29 @@ func runContainer() error {
 	}
 	answers[0].Others = answers[1:]
 	return json.NewEncoder(os.Stdout).Encode(answers[0])
+}
+
+// forbid takes a system call from this process and what it starts, as a kernel
+// does that has it not: seccomp(2), on all threads.
+func forbid(call int) error {
+	const number = 0 // of the call, in struct seccomp_data
+	program := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: number},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: uint32(call)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&filter)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // These make of the name of a container's output that of a file which says that

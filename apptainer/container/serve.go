@@ -34,6 +34,11 @@ func (c *container) serveImage() (code int, err error) {
 	if err := unix.Mount("tmpfs", c.Scratch, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, "mode=700"); err != nil {
 		return 0, fmt.Errorf("make a scratch directory: %w", err)
 	}
+	if tree, err := cloneMount(c.Scratch); err != nil {
+		return 0, lacking("this node's kernel hands out no mounts: that takes Linux 5.2 (%w)", err)
+	} else if err := syscall.Close(tree); err != nil {
+		return 0, fmt.Errorf("try to hand out a mount: %w", err)
+	}
 	if err := c.holdImage(); err != nil {
 		return 0, err
 	}
@@ -60,6 +65,11 @@ func (c *container) serveImage() (code int, err error) {
 	}
 }
 
+// cloneMount makes a mount of what is mounted at a path, attached nowhere.
+func cloneMount(path string) (fd int, err error) {
+	return unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC) //nolint:wrapcheck // the caller words it
+}
+
 // handOut answers requests, until there is nobody to ask.
 func handOut(alive *os.File) {
 	conn, err := unixConn(os.NewFile(socketFD, "socket"))
@@ -71,7 +81,7 @@ func handOut(alive *os.File) {
 		if n, err := conn.Read(make([]byte, 1)); n == 0 || err != nil {
 			return
 		}
-		tree, err := unix.OpenTree(unix.AT_FDCWD, lowerDir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+		tree, err := cloneMount(lowerDir)
 		if err != nil {
 			return
 		}

@@ -38,6 +38,9 @@ type recipe struct {
 	// weights are how many bytes of numbers as of a trained model each layer
 	// has besides, which hardly compress.
 	weights []int64
+	// labels is how many files of one small size there are in a layer of their own,
+	// as of a dataset's labels.
+	labels int
 	// replaced is how many of a hundred files of the lower layers the last one
 	// replaces or hides, half and half, as the last lines of a Dockerfile do.
 	replaced int
@@ -58,6 +61,7 @@ func recipes() []recipe {
 		{name: "small", files: []int64{5e6}, rounds: 15, others: 5},
 		{name: "medium", files: []int64{200e6, 110e6, 34e6}, replaced: 2, rounds: 7, others: 3, barred: true},
 		{name: "replaced", files: []int64{160e6, 90e6, 40e6}, replaced: 40, rounds: 7, others: 3, barred: true},
+		{name: "labels", labels: 20_000, rounds: 5, others: 1},
 		{
 			name:  "large",
 			files: []int64{300e6, 300e6, 300e6, 250e6, 0, 50e6}, weights: []int64{0, 0, 0, 0, 800e6, 0}, replaced: 2,
@@ -182,6 +186,7 @@ type contents struct {
 	prefix  string // before the files' names
 	hidden  []file // of lower layers
 	weights int64
+	labels  int
 }
 
 // share gives each layer what it is made of.
@@ -189,6 +194,9 @@ func share(ctx context.Context, r recipe) ([]contents, error) {
 	if r.programs != nil {
 		sources, err := programFiles(ctx, r.programs)
 		return []contents{{files: sources}}, err
+	}
+	if r.labels > 0 {
+		return []contents{{labels: r.labels}}, nil
 	}
 	sources, err := listFiles()
 	return deal(r, sources), err
@@ -253,6 +261,11 @@ func (c contents) write(path string) error {
 	if err == nil && c.weights > 0 {
 		err = w.weights(c.weights)
 	}
+	for i := range c.labels {
+		if err == nil {
+			err = w.label(i)
+		}
+	}
 	if err := errors.Join(err, w.Close(), zipped.Close(), buffered.Flush(), f.Close()); err != nil {
 		return fmt.Errorf("make a layer: %w", err)
 	}
@@ -298,6 +311,18 @@ func (w layerTar) file(prefix string, s file) error {
 		return err
 	}
 	_, err = io.Copy(w, content)
+	return err
+}
+
+// label writes a file of what an object detector is told of one picture.
+func (w layerTar) label(i int) error {
+	text := fmt.Sprintf("0 0.%05d 0.%05d\n", i, i)
+	name := fmt.Sprintf("/data/labels/%02d/%06d.txt", i/1000, i)
+	if err := errors.Join(w.dirs(filepath.Dir(name)),
+		w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name[1:], Mode: 0o644, Size: int64(len(text)), ModTime: time.Unix(1_700_000_000, 0)})); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, text)
 	return err
 }
 
