@@ -32,9 +32,15 @@ func (c *container) apptainerArgs(report string) ([]string, error) {
 			return nil, fmt.Errorf("make its scratch directory: %w", err)
 		}
 	}
+	path := c.SIF
 	mounted, err := c.mountRoot()
 	if err != nil {
 		return nil, err
+	}
+	if !c.Opened {
+		// A site may have told Apptainer which directories it may take images
+		// from (apptainer.conf: limit container paths).
+		c.SIF = path
 	}
 	if !mounted && c.Apptainer.Helped {
 		return nil, lacking("SingularityCE cannot make the image writable here: %s", c.Unpack)

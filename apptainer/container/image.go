@@ -60,9 +60,7 @@ func idOf(f *os.File) (fileID, error) {
 
 // holdImage mounts the caller's SIF in init's own mount namespace, so that its
 // path leads to that file alone from then on. An init without mounts of its own
-// looks at the path, and Apptainer follows it a moment later; so does one whose
-// caller has opened nothing, since a site may have told Apptainer which directories
-// it may take images from (apptainer.conf: limit container paths).
+// looks at the path, and Apptainer follows it a moment later.
 func (c *container) holdImage() error {
 	f, err := openSIF(c.SIF)
 	if err != nil {
@@ -75,7 +73,7 @@ func (c *container) holdImage() error {
 		return err
 	case id != c.Image:
 		return fmt.Errorf("the file %s was replaced by another while the container began", c.SIF)
-	case c.plain() || c.Apptainer != nil && !c.Opened:
+	case c.plain():
 		return nil
 	}
 	c.SIF, err = c.pinFile(f, "image")
