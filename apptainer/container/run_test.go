@@ -288,6 +288,8 @@ func (r *run) awaitOutput(word string) {
 // wait returns how it ended.
 func (r *run) wait() runAnswer {
 	r.t.Helper()
+	stuck := time.AfterFunc(2*time.Minute, func() { _ = r.cmd.Process.Signal(syscall.SIGABRT) }) // it tells where
+	defer stuck.Stop()
 	if err := r.cmd.Wait(); err != nil {
 		r.t.Fatal(err)
 	}
