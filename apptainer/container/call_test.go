@@ -11,7 +11,7 @@ import (
 // call and stay.
 func TestCallDoesNotWaitForWhatAProgramLeavesRunning(t *testing.T) {
 	t.Parallel()
-	said, err := call(t.Context(), []string{"/bin/sh", "-c", "sleep 30 & echo $!; echo done"}, []string{"PATH=/usr/bin:/bin"})
+	said, err := call(t.Context(), []string{"/bin/sh", "-c", "(i=0; while test $i -lt 300; do sleep 0.1; i=$((i+1)); done; echo late) & echo $!; echo done"}, []string{"PATH=/usr/bin:/bin"})
 	number, _ := strings.CutSuffix(said, "\ndone")
 	pid, numErr := strconv.Atoi(number)
 	if err != nil || numErr != nil {
