@@ -81,6 +81,7 @@ func (a Apptainer) run(ctx context.Context, c Container) (Exit, error) {
 		Command:  command,
 	}
 	spec.chooseMount()
+	spec.Bubblewrap, _ = findProgram("bubblewrap", "bwrap") // for want of which Apptainer does what it can
 	if spec.Scratch, err = os.MkdirTemp(c.Scratch, "container-"); err != nil {
 		return Exit{}, fmt.Errorf("make its scratch directory: %w", err)
 	}

@@ -37,6 +37,12 @@ func (c *container) apptainerArgs(report string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.unpacksForApptainer() {
+		if err := c.unpackImage(); err != nil {
+			return nil, lacking("%s; and the image cannot be unpacked instead: %w", c.Unpack, err)
+		}
+		mounted = true
+	}
 	if !c.Opened {
 		// A site may have told Apptainer which directories it may take images
 		// from (apptainer.conf: limit container paths).
@@ -55,6 +61,10 @@ func (c *container) apptainerArgs(report string) ([]string, error) {
 	err = c.makeTargets(binds)
 	return c.Apptainer.args(filepath.Join(c.Scratch, rootDir), []string{"--writable"}, binds), err
 }
+
+// unpacksForApptainer says whether Apptainer is handed a root that the image was
+// unpacked to, since its own overlay could not be written to either.
+func (c *container) unpacksForApptainer() bool { return c.labelled && c.Bubblewrap != "" }
 
 // makeTargets makes the mount points, none of which Apptainer makes in a writable
 // root, and has the binds lead there. The first binds are the caller's own.

@@ -87,10 +87,11 @@ func keepDescriptors() {
 type container struct {
 	initSpec
 
-	report *json.Encoder
-	began  bool          // the command
-	deaths chan death    // of children; closed when there are none
-	stop   chan struct{} // closed when the caller says so
+	report   *json.Encoder
+	began    bool          // the command
+	labelled bool          // the image, with attributes that no overlay copies
+	deaths   chan death    // of children; closed when there are none
+	stop     chan struct{} // closed when the caller says so
 
 	imageLost  chan struct{} // closed when a shared image is served no more
 	squashfuse int           // process ids

@@ -27,6 +27,9 @@ const (
 
 // mountOverlay mounts the container's root over the image, writable.
 func (c *container) mountOverlay() error {
+	if err := checkAttributes(); err != nil {
+		return err
+	}
 	// Nothing in upper/ outlives the container: it need not be flushed.
 	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,userxattr", lowerDir, upperDir, workDir)
 	err := unix.Mount("overlay", rootDir, "overlay", unix.MS_NODEV, options+",volatile")
@@ -37,6 +40,35 @@ func (c *container) mountOverlay() error {
 		return overlayError(c.Scratch, err)
 	}
 	return nil
+}
+
+// checkAttributes refuses an image whose directories have extended attributes that
+// an overlay of an ordinary user cannot copy (fs/overlayfs/copy_up.c:
+// ovl_copy_xattr), and that nothing could be written to. All files of a SIF have
+// such that Apptainer has made on a host with SELinux; squashfuse up to 0.1.105
+// tells of them as trusted.selinux. Our own SIFs have none.
+func checkAttributes() error {
+	for _, dir := range []string{".", "etc", "usr", "tmp"} {
+		names := make([]byte, 64<<10) // XATTR_LIST_MAX
+		n, err := unix.Llistxattr(filepath.Join(lowerDir, dir), names)
+		if err != nil { // it is not there, or has none
+			continue
+		}
+		for name := range strings.SplitSeq(string(names[:n]), "\x00") {
+			if name != "" && !strings.HasPrefix(name, "user.") {
+				return &labelError{name}
+			}
+		}
+	}
+	return nil
+}
+
+// labelError is that an image's files have attributes that an overlay cannot copy.
+type labelError struct{ name string }
+
+func (e *labelError) Error() string {
+	return fmt.Sprintf("the image's files have attributes (%s) that an overlay of an ordinary user cannot copy: "+
+		"it was made on a host with SELinux, and mksquashfs was not told -no-xattrs", e.name)
 }
 
 // furnishRoot puts in the container's root what every container has.

@@ -59,13 +59,15 @@ func (c *container) mountRoot() (mounted bool, err error) {
 	if err == nil || errors.Is(err, errStopped) {
 		return err == nil, err
 	}
+	var label *labelError
+	c.labelled = errors.As(err, &label)
 	c.Unpack = err.Error()
 	return false, c.dropImage()
 }
 
 // note tells of an image that was unpacked.
 func (c *container) note() string {
-	if c.Unpack == "" || c.Apptainer != nil {
+	if c.Unpack == "" || c.Apptainer != nil && !c.unpacksForApptainer() {
 		return ""
 	}
 	return "the image was unpacked for this run alone, which takes time and room on the node: " + c.Unpack
