@@ -45,7 +45,8 @@
 //
 //	caller                         Apptainer.Run
 //	└─ init                        namespaces as above; or a subreaper and a session
-//	   └─ apptainer exec           its own squashfuse and overlay
+//	   ├─ squashfuse_ll, overlay   as above, where init has mounts of its own
+//	   └─ apptainer exec           in the directory root/; else in the SIF
 //	      └─ container-enter       Enter: pid 1 of the container
 //	         └─ the command
 //

@@ -67,8 +67,8 @@ func checkAttributes() error {
 type labelError struct{ name string }
 
 func (e *labelError) Error() string {
-	return fmt.Sprintf("the image's files have attributes (%s) that an overlay of an ordinary user cannot copy: "+
-		"it was made on a host with SELinux, and mksquashfs was not told -no-xattrs", e.name)
+	return fmt.Sprintf("the image's files have attributes (%s) that an overlay of an ordinary user cannot copy, "+
+		"such as a host with SELinux gives them; mksquashfs -no-xattrs leaves them out", e.name)
 }
 
 // furnishRoot puts in the container's root what every container has.
