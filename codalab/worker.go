@@ -24,24 +24,6 @@ type CheckIn struct {
 	ExitAfterNumRuns int64       `json:"exit_after_num_runs"`
 	IsTerminating    bool        `json:"is_terminating"`
 	Preemptible      bool        `json:"preemptible"`
-	// Sequence, where it is not 0, grows from one check-in of a worker to its
-	// next, so that a server can tell which of two that overtook one another
-	// is the newer. CodaLab's own server ignores it.
-	Sequence int64 `json:"sequence,omitempty"`
-}
-
-// ConcurrentCheckIns is the header by which a server says, in its answer to a
-// check-in, that a worker may check in again while an earlier check-in is
-// still held: the newer one ends the older at once. CodaLab's own server does
-// not have it, and there a worker has to check in one at a time.
-const ConcurrentCheckIns = "Codalab-Concurrent-Checkins"
-
-// CheckInAnswer is what a server says to a worker's check-in.
-type CheckInAnswer struct {
-	Messages []Message
-	// Concurrent says that the worker may check in again while an earlier
-	// check-in is still held: see ConcurrentCheckIns.
-	Concurrent bool
 }
 
 // UnlimitedRuns is the ExitAfterNumRuns of a worker that stays.

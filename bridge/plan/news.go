@@ -20,6 +20,9 @@ type News struct {
 	// Low is why nothing new may be put onto the shared disk (LowWater.Low),
 	// empty where it may; nil where nothing new is known of that.
 	Low *string
+	// Unanswered is set when a check-in that reported the verdict got no answer:
+	// nobody knows whether the server has taken the report, or has acknowledged it.
+	Unanswered bool
 	// Messages came from the server, in this order.
 	Messages []codalab.Message
 	// Sighting is what the newest whole snapshot shows of a mark.
@@ -110,8 +113,13 @@ type Closing struct {
 // Confirmation is the server's answer to Confirm.
 type Confirmation struct {
 	Outcome
+	// Asked is when the question was sent.
+	Asked time.Time `json:",omitzero"`
 	// State is the bundle's state; meaningless with a failure.
 	State codalab.State
+	// Here is set when the bundle was last claimed, or reported, from this
+	// bridge's host.
+	Here bool `json:",omitempty"`
 }
 
 // Sighting is what a whole answer of Slurm showed of one mark.

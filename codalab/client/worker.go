@@ -13,7 +13,7 @@ import (
 // the server holds the call, a minute at most. An answer without messages is
 // the ordinary case. After an error the server may have given out messages
 // nevertheless.
-func (c *Client) CheckIn(ctx context.Context, workerID string, in codalab.CheckIn) (codalab.CheckInAnswer, error) {
+func (c *Client) CheckIn(ctx context.Context, workerID string, in codalab.CheckIn) ([]codalab.Message, error) {
 	// The stock server wants lists, not null.
 	if in.Runs == nil {
 		in.Runs = []codalab.Run{}
@@ -22,18 +22,13 @@ func (c *Client) CheckIn(ctx context.Context, workerID string, in codalab.CheckI
 		in.Dependencies = [][2]string{}
 	}
 	var body []byte
-	header, err := c.exchange(ctx, call{
+	err := c.do(ctx, call{
 		method: "POST", path: path("workers", workerID, "checkin"), json: in, within: checkInWithin,
 	}, &body)
-	if err != nil {
-		return codalab.CheckInAnswer{}, err
+	if err != nil || len(body) == 0 {
+		return nil, err
 	}
-	answer := codalab.CheckInAnswer{Concurrent: header.Get(codalab.ConcurrentCheckIns) != ""}
-	if len(body) == 0 {
-		return answer, nil
-	}
-	answer.Messages, err = codalab.ParseMessages(body)
-	return answer, err
+	return codalab.ParseMessages(body)
 }
 
 // StartBundle tells the server that a worker takes a bundle. False means that
