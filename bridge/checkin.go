@@ -13,14 +13,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// A bridge's identities offer more than any request asks for, so that it is
-// the bridge, which can say why, and not the server that refuses one.
-const (
-	boundlessCPUs  = 1_000_000
-	boundlessGPUs  = 10_000
-	boundlessBytes = 1_000_000_000_000_000
-)
-
 // InFlight says whether a row may have a job in Slurm.
 func (b *Bridge) InFlight() bool { return b.view.anyInFlight() }
 

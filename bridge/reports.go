@@ -113,9 +113,10 @@ func (r *reports) take(row *plan.Row, number int64, now time.Time) {
 // which the caller passes to Answered or Unanswered, once.
 func (b *Bridge) CheckIn(q plan.Queue) (codalab.CheckIn, int64) {
 	runs, number := b.view.report(q.Name, b.Identity(q.Name), b.Now())
+	offer := b.view.offer(q.Name)
 	in := codalab.CheckIn{
 		Tag: q.Tag, TagExclusive: !q.Default, Hostname: b.Hostname, Runs: runs,
-		CPUs: boundlessCPUs, GPUs: boundlessGPUs, MemoryBytes: boundlessBytes, FreeDiskBytes: boundlessBytes,
+		CPUs: offer.CPUs, GPUs: offer.GPUs, MemoryBytes: offer.Memory, FreeDiskBytes: boundlessBytes,
 		Dependencies: [][2]string{}, ExitAfterNumRuns: codalab.UnlimitedRuns,
 		SharedFileSystem: b.SharedDisk,
 	}

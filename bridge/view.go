@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // view is what the pumps know of the rows. Step writes it. The rows that it
@@ -29,6 +30,9 @@ type view struct {
 	acknowledged map[string]int
 	// observed is set once Slurm was seen as a whole.
 	observed atomic.Bool
+	// largest is, for each queue, the largest run that a node takes; nil while
+	// that is not known.
+	largest map[string]codalab.Resources
 	// low is set while the shared disk is below its low water.
 	low atomic.Bool
 }
