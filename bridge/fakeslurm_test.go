@@ -18,7 +18,7 @@ import (
 // a worker in it that does what the bundle's command says: "sleep 3", "exit 3".
 type fakeSlurm struct {
 	partitions []sbatch.Partition
-	ctx context.Context //nolint:containedctx // the life of its jobs
+	ctx        context.Context //nolint:containedctx // the life of its jobs
 
 	mu      sync.Mutex
 	wg      sync.WaitGroup

@@ -40,39 +40,38 @@ func (b *Bridge) Survey(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("survey Slurm: %w", err)
 	}
-	largest := make(map[string]codalab.Resources, len(b.Policy.Queues))
+	nodes := make(map[string]codalab.Resources, len(b.Policy.Queues))
 	for name, q := range b.Policy.Queues {
-		largest[name] = largestRun(q, partitions)
+		nodes[name] = nodesOf(q, partitions)
 	}
 	b.view.mu.Lock()
-	b.view.largest = largest
+	b.view.nodes = nodes
 	b.view.mu.Unlock()
 	return nil
 }
 
-// largestRun is, of each resource, the most that a run on one node of a queue's
-// partitions can have; boundless where that is not known.
-func largestRun(q plan.Queue, partitions []sbatch.Partition) codalab.Resources {
-	var most sbatch.NodeResources
+// nodesOf is what the nodes of a queue's partitions have together; boundless where
+// that is not known.
+func nodesOf(q plan.Queue, partitions []sbatch.Partition) codalab.Resources {
+	var all codalab.Resources
 	named := strings.Split(q.Partition, ",")
 	for _, p := range partitions {
 		if q.Partition == "" && p.Default || slices.Contains(named, p.Name) {
-			most.CPUs, most.Memory = max(most.CPUs, p.Most.CPUs), max(most.Memory, p.Most.Memory)
-			gpus := p.Most.GPUs
+			gpus := p.All.GPUs
 			if q.GPUType != "" {
-				gpus = p.Most.GPUTypes[q.GPUType]
+				gpus = p.All.GPUTypes[q.GPUType]
 			}
-			most.GPUs = max(most.GPUs, gpus)
+			all.CPUs, all.GPUs, all.Memory = all.CPUs+p.All.CPUs, all.GPUs+gpus, all.Memory+p.All.Memory
+			if p.Most.Memory < leastMemory { // slurm.conf(5): RealMemory is 1 MiB where nobody has set it
+				all.Memory = boundlessBytes
+			}
 		}
 	}
-	if most.CPUs == 0 { // no such partition
+	if all.CPUs == 0 { // no such partition
 		return boundless()
 	}
-	run := codalab.Resources{CPUs: most.CPUs, GPUs: most.GPUs, Memory: most.Memory - q.MemoryOverhead}
-	if run.Memory < leastMemory { // slurm.conf(5): RealMemory is 1 MiB where nobody has set it
-		run.Memory = boundlessBytes
-	}
-	return run
+	all.Memory = min(all.Memory, boundlessBytes)
+	return all
 }
 
 // leastMemory is below what any node of today has.
@@ -82,14 +81,16 @@ func boundless() codalab.Resources {
 	return codalab.Resources{CPUs: boundlessCPUs, GPUs: boundlessGPUs, Memory: boundlessBytes}
 }
 
-// offer is what a queue's identity offers: what one node can give a run, and what
+// offer is what a queue's identity offers: what its nodes have together, and what
 // the runs in its hands ask for, which the server subtracts
-// (codalab/server/bundle_manager.py: _deduct_worker_resources). A larger request
-// stays staged, and the server says why.
+// (codalab/server/bundle_manager.py: _deduct_worker_resources). A request that is
+// larger than that stays staged, and the server says why. One that no single node
+// can take is refused by Slurm, in words. With one node in place of all, a pass of
+// the server's manager could hand out no more runs than fit on one node.
 func (v *view) offer(queue string) codalab.Resources {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	offer, known := v.largest[queue]
+	offer, known := v.nodes[queue]
 	if !known {
 		return boundless()
 	}
@@ -101,4 +102,12 @@ func (v *view) offer(queue string) codalab.Resources {
 		}
 	}
 	return offer
+}
+
+// freeDisk is what of the shared disk may be used.
+func (v *view) freeDisk() int64 {
+	if free := v.free.Load(); free > 0 {
+		return free
+	}
+	return boundlessBytes // nobody measures it
 }

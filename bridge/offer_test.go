@@ -20,21 +20,27 @@ type nodes struct {
 
 func (n nodes) Partitions(context.Context) ([]sbatch.Partition, error) { return n.partitions, nil }
 
-func TestIdentityOffersWhatItsRunsAskForAndOneNode(t *testing.T) {
+func TestIdentityOffersWhatItsNodesHaveAndWhatItsRunsAskFor(t *testing.T) {
 	t.Parallel()
 	const gib = 1 << 30
 	b := &Bridge{
 		Policy: plan.Policy{Queues: map[string]plan.Queue{
-			"cpu":     {Name: "cpu", MemoryOverhead: gib},
+			"cpu":     {Name: "cpu"},
 			"gpu":     {Name: "gpu", Partition: "old,new", GPUType: "a100"},
 			"unset":   {Name: "unset", Partition: "unset"},
 			"unknown": {Name: "unknown", Partition: "gone"},
 		}},
 		Scheduler: nodes{partitions: []sbatch.Partition{
-			{Name: "main", Default: true, Most: sbatch.NodeResources{CPUs: 64, Memory: 257 * gib}},
-			{Name: "old", Most: sbatch.NodeResources{CPUs: 16, Memory: 64 * gib, GPUs: 10, GPUTypes: map[string]int64{"p100": 8, "a100": 2}}},
-			{Name: "new", Most: sbatch.NodeResources{CPUs: 32, Memory: 32 * gib, GPUs: 4, GPUTypes: map[string]int64{"a100": 4}}},
-			{Name: "unset", Most: sbatch.NodeResources{CPUs: 8, Memory: 1 << 20}},
+			{Name: "main", Default: true, All: sbatch.NodeResources{CPUs: 640, Memory: 2560 * gib}, Most: sbatch.NodeResources{Memory: 256 * gib}},
+			{
+				Name: "old", Most: sbatch.NodeResources{Memory: gib},
+				All: sbatch.NodeResources{CPUs: 16, Memory: 64 * gib, GPUs: 10, GPUTypes: map[string]int64{"p100": 8, "a100": 2}},
+			},
+			{
+				Name: "new", Most: sbatch.NodeResources{Memory: gib},
+				All: sbatch.NodeResources{CPUs: 32, Memory: 32 * gib, GPUs: 4, GPUTypes: map[string]int64{"a100": 4}},
+			},
+			{Name: "unset", All: sbatch.NodeResources{CPUs: 8, Memory: 1 << 20}, Most: sbatch.NodeResources{Memory: 1 << 20}},
 		}},
 	}
 	b.view.init()
@@ -62,8 +68,8 @@ func TestIdentityOffersWhatItsRunsAskForAndOneNode(t *testing.T) {
 		show(b, row)
 	}
 	want := map[string]codalab.Resources{
-		"cpu":     {CPUs: 64, Memory: 256 * gib},
-		"gpu":     {CPUs: 32 + 6, GPUs: 4 + 1, Memory: (64 + 3) * gib},
+		"cpu":     {CPUs: 640, Memory: 2560 * gib},
+		"gpu":     {CPUs: 48 + 6, GPUs: 6 + 1, Memory: (96 + 3) * gib},
 		"unset":   {CPUs: 8, Memory: boundlessBytes},
 		"unknown": boundless(),
 	}

@@ -30,9 +30,11 @@ type view struct {
 	acknowledged map[string]int
 	// observed is set once Slurm was seen as a whole.
 	observed atomic.Bool
-	// largest is, for each queue, the largest run that a node takes; nil while
-	// that is not known.
-	largest map[string]codalab.Resources
+	// nodes is, for each queue, what its nodes have together; nil while that is
+	// not known. free is how much of the shared disk may be used, in bytes; 0
+	// while nobody has measured it.
+	nodes map[string]codalab.Resources
+	free  atomic.Int64
 	// low is set while the shared disk is below its low water.
 	low atomic.Bool
 }

@@ -32,6 +32,8 @@ type Partition struct {
 	// Most is, of each resource by itself, the most that one node of the
 	// partition gives to jobs. No single node need have all of it.
 	Most NodeResources `json:"most"`
+	// All is what all its nodes together give to jobs.
+	All NodeResources `json:"all"`
 }
 
 // Up says whether the partition takes jobs and starts them.
@@ -91,6 +93,7 @@ func parsePartitions(out string) ([]Partition, error) {
 		all[i].Nodes += p.Nodes
 		all[i].Ready += p.Ready
 		all[i].Most.raise(p.Most)
+		all[i].All.add(p.All, 1)
 	}
 	return all, nil
 }
@@ -120,6 +123,7 @@ func parsePartition(f []string) (Partition, error) {
 	}
 	p.Nodes, p.Ready = int(nodes[3]), int(nodes[0]+nodes[1])
 	p.Most, err = parseResources(f[6], f[7], f[8], f[9])
+	p.All.add(p.Most, nodes[3])
 	return p, err
 }
 
@@ -192,6 +196,17 @@ func (r *NodeResources) raise(other NodeResources) {
 			r.GPUTypes = map[string]int64{}
 		}
 		r.GPUTypes[kind] = max(r.GPUTypes[kind], n)
+	}
+}
+
+// add adds the resources of n nodes that are alike.
+func (r *NodeResources) add(node NodeResources, n int64) {
+	r.CPUs, r.Memory, r.GPUs = r.CPUs+n*node.CPUs, r.Memory+n*node.Memory, r.GPUs+n*node.GPUs
+	for kind, gpus := range node.GPUTypes {
+		if r.GPUTypes == nil {
+			r.GPUTypes = map[string]int64{}
+		}
+		r.GPUTypes[kind] += n * gpus
 	}
 }
 

@@ -17,17 +17,26 @@ func TestPartitionsAreReadAsSlurmPrintsThem(t *testing.T) {
 	const memory = 256000 << 20
 	const day = 24 * time.Hour
 	plain := NodeResources{CPUs: 64, Memory: memory}
+	times := func(n int64, node NodeResources) (all NodeResources) {
+		all.add(node, n)
+		return all
+	}
 	gpus := NodeResources{CPUs: 64, Memory: memory, GPUs: 4, GPUTypes: map[string]int64{"a100": 4}}
 	few := gpus
 	few.CPUs = 8 // MaxCPUsPerNode
+	half := times(2, gpus) // two of its four nodes have GPUs
+	half.add(plain, 2)
 	want := []Partition{
-		{Name: "cpu", Default: true, State: "up", MaxTime: 7 * day, DefaultTime: time.Hour, Nodes: 2, Ready: 2, Most: plain},
-		{Name: "gpu", State: "up", MaxTime: 2 * day, DefaultTime: time.Hour, Nodes: 2, Ready: 2, Most: gpus},
-		{Name: "short", State: "up", MaxTime: 10 * time.Minute, DefaultTime: time.Minute, Nodes: 4, Ready: 4, Most: gpus},
-		{Name: "clrec-hidden", State: "up", Nodes: 1, Ready: 1, Most: plain},
-		{Name: "clrec-down", State: "down", MaxTime: day + 12*time.Hour + 30*time.Minute, DefaultTime: time.Minute, Nodes: 2, Ready: 2, Most: few},
+		{Name: "cpu", Default: true, State: "up", MaxTime: 7 * day, DefaultTime: time.Hour, Nodes: 2, Ready: 2, Most: plain, All: times(2, plain)},
+		{Name: "gpu", State: "up", MaxTime: 2 * day, DefaultTime: time.Hour, Nodes: 2, Ready: 2, Most: gpus, All: times(2, gpus)},
+		{Name: "short", State: "up", MaxTime: 10 * time.Minute, DefaultTime: time.Minute, Nodes: 4, Ready: 4, Most: gpus, All: half},
+		{Name: "clrec-hidden", State: "up", Nodes: 1, Ready: 1, Most: plain, All: plain},
+		{
+			Name: "clrec-down", State: "down", MaxTime: day + 12*time.Hour + 30*time.Minute, DefaultTime: time.Minute, Nodes: 2, Ready: 2,
+			Most: few, All: NodeResources{CPUs: 16, Memory: 2 * memory, GPUs: 4, GPUTypes: map[string]int64{"a100": 4}},
+		},
 		{Name: "clrec-empty", State: "inactive"},
-		{Name: "clrec-drain", State: "drain", Nodes: 1, Ready: 1, Most: plain},
+		{Name: "clrec-drain", State: "drain", Nodes: 1, Ready: 1, Most: plain, All: plain},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -43,6 +52,10 @@ func TestMostOfEachResourceIsOfAnyNode(t *testing.T) {
 	want := []Partition{{
 		Name: "mix", State: "up", MaxTime: 30 * time.Minute, Nodes: 1538, Ready: 1028,
 		Most: NodeResources{CPUs: 2048, Memory: 2000 << 20, GPUs: 8, GPUTypes: map[string]int64{"a100": 2, "v100": 2}},
+		All: NodeResources{
+			CPUs: 1536*64 + 2048 + 8, Memory: (1536*1000 + 500 + 2000) << 20, GPUs: 1536*3 + 2 + 8,
+			GPUTypes: map[string]int64{"a100": 1536 * 2, "v100": 1536 + 2},
+		},
 	}}
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, d)

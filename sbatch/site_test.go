@@ -38,11 +38,18 @@ func TestPartitionsAreListedWithTheMostThatANodeHas(t *testing.T) {
 		plain := sbatch.NodeResources{CPUs: 64, Memory: 256000 << 20}
 		gpus := plain
 		gpus.GPUs, gpus.GPUTypes = 4, map[string]int64{"a100": 4}
+		together := func(nodes, withGPUs int64) sbatch.NodeResources {
+			r := sbatch.NodeResources{CPUs: nodes * 64, Memory: nodes * 256000 << 20}
+			if withGPUs > 0 {
+				r.GPUs, r.GPUTypes = withGPUs*4, map[string]int64{"a100": withGPUs * 4}
+			}
+			return r
+		}
 		want := []sbatch.Partition{
-			{Name: "cpu", Default: true, State: "up", MaxTime: 7 * 24 * time.Hour, DefaultTime: time.Hour, Nodes: 2, Most: plain},
-			{Name: "gpu", State: "up", MaxTime: 2 * 24 * time.Hour, DefaultTime: time.Hour, Nodes: 2, Most: gpus},
-			{Name: "short", State: "up", MaxTime: 10 * time.Minute, DefaultTime: time.Minute, Nodes: 4, Most: gpus},
-			{Name: own, State: "down", Nodes: 2, Most: gpus},
+			{Name: "cpu", Default: true, State: "up", MaxTime: 7 * 24 * time.Hour, DefaultTime: time.Hour, Nodes: 2, Most: plain, All: together(2, 0)},
+			{Name: "gpu", State: "up", MaxTime: 2 * 24 * time.Hour, DefaultTime: time.Hour, Nodes: 2, Most: gpus, All: together(2, 2)},
+			{Name: "short", State: "up", MaxTime: 10 * time.Minute, DefaultTime: time.Minute, Nodes: 4, Most: gpus, All: together(4, 2)},
+			{Name: own, State: "down", Nodes: 2, Most: gpus, All: together(2, 1)},
 		}
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
