@@ -23,7 +23,7 @@ func TestPartitionsAreReadAsSlurmPrintsThem(t *testing.T) {
 	}
 	gpus := NodeResources{CPUs: 64, Memory: memory, GPUs: 4, GPUTypes: map[string]int64{"a100": 4}}
 	few := gpus
-	few.CPUs = 8 // MaxCPUsPerNode
+	few.CPUs = 8           // MaxCPUsPerNode
 	half := times(2, gpus) // two of its four nodes have GPUs
 	half.add(plain, 2)
 	want := []Partition{
