@@ -25,7 +25,8 @@ type Bundle struct {
 }
 
 // Dependency is one input of a bundle: the target ParentUUID/ParentPath,
-// seen by the child at ChildPath.
+// seen by the child at ChildPath of its directory, or, where that begins with a
+// slash, of its container.
 type Dependency struct {
 	ChildUUID   string `json:"child_uuid,omitempty"`
 	ChildPath   string `json:"child_path"`
