@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -216,8 +215,6 @@ func (c *checkIns) serve(ctx context.Context, m codalab.Message) {
 			c.bridge.serve(ctx, c.queue, m)
 			return nil
 		})
-	default:
-		c.bridge.Log.WarnContext(ctx, "the server sent a message of an unknown kind", slog.String("kind", string(m.Type)))
 	}
 }
 

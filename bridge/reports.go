@@ -120,6 +120,9 @@ func (b *Bridge) CheckIn(q plan.Queue) (codalab.CheckIn, int64) {
 		Dependencies: [][2]string{}, ExitAfterNumRuns: codalab.UnlimitedRuns,
 		SharedFileSystem: b.SharedDisk,
 	}
+	if q.Group != "" {
+		in.GroupName = &q.Group
+	}
 	if b.view.low.Load() { // no server gives out a bundle then
 		in.CPUs, in.FreeDiskBytes, in.ExitAfterNumRuns = 0, 0, 0
 	}
