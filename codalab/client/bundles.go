@@ -65,9 +65,14 @@ func (c *Client) Public(ctx context.Context, uuid string) (bool, error) {
 }
 
 // State returns a bundle's state. One that is not there is a *codalab.Error
-// with status 404.
+// with status 404. A failure that only says that an upload of the results
+// failed is a transient *codalab.Error: it is not the end of the run, whose
+// worker may report and upload again.
 func (c *Client) State(ctx context.Context, uuid string) (codalab.State, error) {
 	b, err := c.Bundle(ctx, uuid)
+	if err == nil && b.State.Final() && b.UploadFailure() != "" {
+		err = thrownAway("GET", path("bundles", uuid), b.Bundle)
+	}
 	return b.State, err
 }
 
