@@ -3,6 +3,7 @@ package codalab
 import (
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -116,4 +117,20 @@ func (m Metadata) Time(key string) time.Time {
 		return time.Unix(s, 0)
 	}
 	return time.Time{}
+}
+
+// uploadFailed is how a server begins the failure message of a bundle whose
+// upload failed (codalab/rest/bundles.py: _update_bundle_contents_blob).
+const uploadFailed = "Upload failed: "
+
+// UploadFailure returns why an upload of the bundle's contents failed; empty
+// when none did. CodaLab's own server throws away what it had of the contents
+// then, makes the bundle failed, even a run that its worker goes on to report,
+// and leaves the message there when a later upload succeeds: with it, a run ends
+// as failed.
+func (b Bundle) UploadFailure() string {
+	if message := b.Metadata.String("failure_message"); strings.HasPrefix(message, uploadFailed) {
+		return message
+	}
+	return ""
 }

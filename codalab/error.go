@@ -1,15 +1,18 @@
 package codalab
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Error is a failed call of a CodaLab server.
 type Error struct {
 	Method string
 	// Path is the path of the call, without the server's address.
 	Path string
-	// Status is the HTTP status; 0 when no answer came.
+	// Status is the HTTP status; 0 when no answer came that counts.
 	Status int
-	// Message is the server's one-line message, or why no answer came.
+	// Message is the server's one-line message, or why no answer counts.
 	Message string
 	// Err is the cause, where one is known.
 	Err error
@@ -30,4 +33,12 @@ func (e *Error) Unwrap() error { return e.Err }
 // the server was in trouble or too busy. Refusals are not transient.
 func (e *Error) Transient() bool {
 	return e.Status == 0 || e.Status >= 500 || e.Status == 408 || e.Status == 429
+}
+
+// UnpackFailed says whether the server could not unpack an archive. CodaLab's own
+// server answers 400 and the same sentence to an archive that is none, to one
+// that broke off, and when its own disk is full (codalab/lib/zip_util.py: unpack):
+// whoever is sure of the archive may send it again.
+func (e *Error) UnpackFailed() bool {
+	return e.Status == 400 && strings.HasPrefix(e.Message, uploadFailed+"Invalid archive upload: failed to unpack archive")
 }

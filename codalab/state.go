@@ -56,4 +56,7 @@ type Standing struct {
 	// Remote is the host whose worker claimed the bundle last, or what that
 	// worker reported instead.
 	Remote string
+	// UploadFailure is why an upload of its contents failed (Bundle.UploadFailure);
+	// empty when none did.
+	UploadFailure string
 }

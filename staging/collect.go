@@ -153,11 +153,16 @@ func (c *Collector) send(ctx context.Context, bundle string, root *os.Root, u *u
 		_ = w.CloseWithError(err) // always nil: io.PipeWriter
 		packed <- err
 	}()
-	// codalab/worker/worker.py: upload_bundle_contents
-	err := c.Contents.UploadContents(ctx, bundle, client.UploadOptions{Filename: "bundle.tar.gz", Unpack: true}, counted{r, u})
+	// codalab/worker/bundle_service_client.py: update_bundle_contents
+	how := client.UploadOptions{Filename: "bundle.tar.gz", Unpack: true, Confirm: true}
+	err := c.Contents.UploadContents(ctx, bundle, how, counted{r, u})
 	_ = r.CloseWithError(errors.New("the upload ended")) // always nil: io.PipeReader
 	if packErr := <-packed; packErr != nil && err == nil {
 		err = packErr
+	}
+	var answer *codalab.Error
+	if errors.As(err, &answer) && answer.UnpackFailed() { // the archive is in order
+		return &Error{What: "results", Err: err, Retry: true}
 	}
 	return err
 }

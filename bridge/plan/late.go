@@ -144,7 +144,7 @@ func (d *decision) ended() bool {
 		return false
 	case c.Gone:
 		d.acknowledged("the server does not know the bundle any more: " + c.Failure)
-	case c.Failure == "" && c.State.Final():
+	case c.Failure == "" && c.State.Final() && c.Lost == "":
 		d.acknowledged("the server has the result: the bundle is " + string(c.State))
 	default:
 		return false
@@ -190,6 +190,8 @@ func (d *decision) finalizing() {
 	case d.ended():
 	case c.Failure != "":
 		d.again(c.Failure)
+	case c.Lost != "" && d.row.Begun != nil:
+		d.sendAgain(c.Lost)
 	case held(c.State):
 		d.finalize(fmt.Sprintf("the server has not got the verdict, and has the bundle %s: reported again", c.State))
 	default:
@@ -248,6 +250,8 @@ func (d *decision) done() {
 		if !d.waiting() {
 			d.want(Confirm)
 		}
+	case !c.Gone && c.Lost != "" && d.row.Begun != nil:
+		d.sendAgain(c.Lost)
 	case !c.Gone && c.State == codalab.StateWorkerOffline:
 		d.finalize("the server had the result and has lost the bundle's end (worker_offline): reported again")
 	case !c.Gone && (c.Failure != "" || held(c.State) || c.State == codalab.StateFinalizing):
@@ -259,6 +263,14 @@ func (d *decision) done() {
 	default:
 		d.release()
 	}
+}
+
+// sendAgain has the results delivered again that the server has thrown away, and
+// with them the verdict: an upload that was cut may fail at the server after
+// everything else.
+func (d *decision) sendAgain(lost string) {
+	d.news.Confirmed = nil
+	d.enter(Collecting, "the server has thrown the results away, they are delivered again: "+lost)
 }
 
 // release removes what is left.

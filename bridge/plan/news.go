@@ -123,6 +123,8 @@ type Confirmation struct {
 	// Here is set when the bundle was last claimed, or reported, from this
 	// bridge's host.
 	Here bool `json:",omitempty"`
+	// Lost is why the server has thrown the results away; empty where it has not.
+	Lost string `json:",omitempty"`
 }
 
 // Sighting is what a whole answer of Slurm showed of one mark.

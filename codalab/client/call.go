@@ -97,6 +97,10 @@ func (c *Client) open(ctx context.Context, in call) (*http.Response, error) {
 			return nil, err
 		}
 		if resp.StatusCode >= 200 && resp.StatusCode < 300 {
+			if in.stream != nil && !in.stream.whole.Load() {
+				_ = resp.Body.Close() // it answers something else
+				return nil, c.unanswered(in, errEarly)
+			}
 			return resp, nil
 		}
 		err = refusal(in, resp)
@@ -121,9 +125,14 @@ func (c *Client) send(ctx context.Context, in call, token string) (*http.Respons
 		timer := time.AfterFunc(in.within, func() { cancel(errSilent) })
 		stop = timer.Stop
 	}
-	resp, err := c.http.Do(req)
+	over, done := c.http, func() {}
+	if in.stream != nil {
+		over, done = ownConnection(c.http)
+	}
+	resp, err := over.Do(req)
 	stop()
 	if err != nil {
+		defer done()
 		defer cancel(nil)
 		if in.stream != nil {
 			if failed := in.stream.failure.Load(); failed != nil {
@@ -132,7 +141,7 @@ func (c *Client) send(ctx context.Context, in call, token string) (*http.Respons
 		}
 		return nil, c.unanswered(in, ended(ctx, err))
 	}
-	resp.Body = &cancelBody{ReadCloser: resp.Body, cancel: func() { cancel(nil) }}
+	resp.Body = &cancelBody{ReadCloser: resp.Body, cancel: func() { cancel(nil); done() }}
 	return resp, nil
 }
 
@@ -212,7 +221,7 @@ func (c *Client) unanswered(in call, err error) error {
 	}
 }
 
-// cancelBody releases a call's context when its answer is closed.
+// cancelBody releases a call's context and connection when its answer is closed.
 type cancelBody struct {
 	io.ReadCloser
 	cancel func()

@@ -30,8 +30,12 @@ const (
 // answerLimit is the most that is read of an answer which is not a stream.
 const answerLimit = 64 << 20
 
-// errSilent is why a call without an answer in time ended.
-var errSilent = errors.New("no answer in time")
+// errSilent is why a call without an answer in time ended, errEarly why a
+// success does not count.
+var (
+	errSilent = errors.New("no answer in time")
+	errEarly  = errors.New("the server answered before it had all that is sent")
+)
 
 // The ids by which a server knows the kinds of clients
 // (codalab/server/oauth2_provider.py).
@@ -120,6 +124,11 @@ func redactAddress(u *url.URL, address string) string {
 	return u.Redacted()
 }
 
+// idleFor is how long a connection waits for another call. CodaLab's own server
+// closes one after two seconds (gunicorn's keepalive), and a call that is sent at
+// that moment fails.
+const idleFor = 1500 * time.Millisecond
+
 // newHTTP is Go's default client with room for a bridge's parallel streams.
 func newHTTP() *http.Client {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}
@@ -128,8 +137,27 @@ func newHTTP() *http.Client {
 		DialContext:           dialer.DialContext,
 		ForceAttemptHTTP2:     true,
 		MaxIdleConnsPerHost:   32,
-		IdleConnTimeout:       90 * time.Second,
+		IdleConnTimeout:       idleFor,
 		TLSHandshakeTimeout:   10 * time.Second,
 		ExpectContinueTimeout: time.Second,
 	}}
+}
+
+// ownConnection returns a client that shares no connection with h, so that what
+// is answered to a stream is answered to nothing else. done closes its
+// connection once the answer has been read. No "Connection: close" is sent: a
+// server that closes first, with an end of the stream unread, may reset the
+// connection before its answer arrives.
+func ownConnection(h *http.Client) (own *http.Client, done func()) {
+	transport := h.Transport
+	if transport == nil {
+		transport = http.DefaultTransport
+	}
+	shared, ok := transport.(*http.Transport)
+	if !ok {
+		return h, func() {}
+	}
+	alone := *h
+	alone.Transport = shared.Clone()
+	return &alone, alone.CloseIdleConnections
 }

@@ -133,14 +133,33 @@ type UploadOptions struct {
 	// empty means ready.
 	FinalizeOnSuccess bool
 	StateOnSuccess    codalab.State
-	// FinalizeOnFailure makes the bundle failed when the upload does.
+	// FinalizeOnFailure makes the bundle failed when the upload does. CodaLab's
+	// own server does so in any case when an upload breaks off.
 	FinalizeOnFailure bool
+	// Confirm is for the results of a run that its worker goes on to report: it
+	// looks at the bundle before and after, and counts as a success only what
+	// the server has kept.
+	Confirm bool
 }
 
 // UploadContents replaces a bundle's contents by what body yields. It is sent
-// as it is read and not sent again; after an error the server has all of it or
-// none. An error of body itself is returned as it is.
+// as it is read, over a connection of its own, and not sent again; after an
+// error the server has all of it or none. An error of body itself is returned
+// as it is.
 func (c *Client) UploadContents(ctx context.Context, uuid string, o UploadOptions, body io.Reader) error {
+	if !o.Confirm {
+		return c.putContents(ctx, uuid, o, body)
+	}
+	if err := c.readyForResults(ctx, uuid); err != nil {
+		return err
+	}
+	if err := c.putContents(ctx, uuid, o, body); err != nil {
+		return err
+	}
+	return c.keptResults(ctx, uuid)
+}
+
+func (c *Client) putContents(ctx context.Context, uuid string, o UploadOptions, body io.Reader) error {
 	query := url.Values{
 		"unpack":              {flag(o.Unpack)},
 		"finalize_on_success": {flag(o.FinalizeOnSuccess)},

@@ -16,6 +16,8 @@ type source struct {
 	gone    atomic.Bool
 	// touched says that something was read: the body cannot be sent again.
 	touched atomic.Bool
+	// whole says that it was read to its end.
+	whole atomic.Bool
 	// failure is the reader's own error, to be told from the connection's.
 	failure atomic.Pointer[error]
 }
@@ -32,7 +34,10 @@ func (s *source) Read(p []byte) (int, error) {
 	}
 	s.touched.Store(true)
 	n, err := s.r.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
+	switch {
+	case errors.Is(err, io.EOF):
+		s.whole.Store(true)
+	case err != nil:
 		s.failure.Store(&err)
 	}
 	return n, err //nolint:wrapcheck // a reader's errors belong to who made it
