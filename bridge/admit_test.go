@@ -102,7 +102,7 @@ func TestNothingIrrevocableIsStartedBeforeSlurmWasSeen(t *testing.T) {
 	b := opened(t,
 		plan.Row{Bundle: "0x1", Phase: plan.Submitting, Attempt: 1, Mark: "m1", Prepared: true},
 		plan.Row{Bundle: "0x2", Phase: plan.Stopping, Attempt: 1, Mark: "m2", Stop: stop, Job: sbatch.Job{ID: 2}},
-		plan.Row{Bundle: "0x3", Phase: plan.Done, Attempt: 1},
+		plan.Row{Bundle: "0x3", Phase: plan.Done, Attempt: 1, Releasing: true},
 		plan.Row{Bundle: "0x4", Phase: plan.Submitting, Attempt: 1, Mark: "m4", Prepared: true},
 	)
 	check(t, "at the start", wanted(t, b, now), kinds{"0x2": {plan.Close}})
@@ -144,17 +144,6 @@ func TestEachStrayIsCancelledOnceAGrace(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]int{"1": 2, "2": 2, "3": 2}, cancelled); diff != "" {
 		t.Errorf("cancellations in 135 s (-want +got):\n%s", diff)
-	}
-}
-
-func TestLongCheckInsAreRare(t *testing.T) {
-	t.Parallel()
-	for effort, want := range map[time.Duration]time.Duration{
-		0: 20 * time.Millisecond, 100 * time.Microsecond: 20 * time.Millisecond, 10 * time.Millisecond: 400 * time.Millisecond, time.Minute: time.Second,
-	} {
-		if got := newsPause(effort); got != want {
-			t.Errorf("after a check-in that took %s to write, news waits %s, want %s", effort, got, want)
-		}
 	}
 }
 

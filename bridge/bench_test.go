@@ -168,7 +168,7 @@ func BenchmarkPumps10000(b *testing.B) {
 	})
 	b.Run("check-in", func(b *testing.B) {
 		for b.Loop() {
-			bridge.CheckIn(plan.Queue{Name: "cpu"}, 1)
+			bridge.CheckIn(plan.Queue{Name: "cpu"})
 		}
 	})
 	b.Run("turn", func(b *testing.B) {

@@ -16,8 +16,8 @@ import (
 // Open, and not changed after.
 //
 // Run is the whole of it. Its parts, Open, Step, Do, Observe, Listen, ReadTurn,
-// Measure, CheckIn and Deliver, are there for who drives a bridge through simulated
-// time: they start no goroutine and read no clock.
+// Measure, CheckIn, Prove, Answered and Unanswered, are there for a caller that
+// drives a bridge through simulated time.
 type Bridge struct {
 	Policy plan.Policy
 	// Name is the bridge's own; its worker identities are Name-QUEUE.
@@ -92,6 +92,7 @@ func (b *Bridge) work(ctx context.Context) error {
 	g.Go(func() error { return b.observing(ctx) })
 	g.Go(func() error { return b.listening(ctx) })
 	g.Go(func() error { return b.reading(ctx) })
+	g.Go(func() error { return b.surveying(ctx) })
 	if b.Gauge != nil {
 		g.Go(func() error { return b.measuring(ctx) })
 	}

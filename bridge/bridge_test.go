@@ -398,10 +398,10 @@ func TestSubmissionsKeepToTheRate(t *testing.T) {
 	})
 }
 
-func TestCheckInsOverlapOnlyWhereTheServerSaysSo(t *testing.T) {
+func TestFewCheckInsWaitAtATime(t *testing.T) {
 	t.Parallel()
 	for _, concurrent := range []bool{true, false} {
-		t.Run(map[bool]string{true: "concurrent", false: "one at a time"}[concurrent], func(t *testing.T) {
+		t.Run(map[bool]string{true: "the newer ends the older", false: "each is held to its end"}[concurrent], func(t *testing.T) {
 			t.Parallel()
 			atSite(t, func(s *site) {
 				s.server.concurrent = concurrent
@@ -413,7 +413,7 @@ func TestCheckInsOverlapOnlyWhereTheServerSaysSo(t *testing.T) {
 					s.result(2*time.Minute, bundleID(i))
 				}
 				s.stop()
-				if want := map[bool]int{true: 2, false: 1}[concurrent]; s.server.most != want {
+				if want := map[bool]int{true: 2, false: 3}[concurrent]; s.server.most != want {
 					s.Errorf("%d check-ins at once, want %d", s.server.most, want)
 				}
 			})
@@ -458,17 +458,20 @@ func TestReadIsAnsweredFromTheRunDirectory(t *testing.T) {
 		s.start()
 		bundle := bundleID(1)
 		s.offer(bundle, "sleep 100")
-		s.phase(2*time.Second, bundle, plan.Running)
 		info := &codalab.ReadArgs{Type: codalab.ReadTargetInfo, Depth: 1}
+		s.phase(2*time.Second, bundle, plan.Queued)
+		s.server.send(codalab.Message{Type: codalab.MessageRead, UUID: bundle, SocketID: 4, ReadArgs: info})
+		s.phase(2*time.Second, bundle, plan.Running)
 		s.server.send(codalab.Message{Type: codalab.MessageRead, UUID: bundle, SocketID: 1, ReadArgs: info})
 		s.server.send(codalab.Message{Type: codalab.MessageRead, UUID: bundleID(2), SocketID: 2, ReadArgs: info})
 		s.server.send(codalab.Message{
 			Type: codalab.MessageRead, UUID: bundle, SocketID: 3, Path: "stdout", ReadArgs: &codalab.ReadArgs{Type: codalab.ReadFile},
 		})
+		s.server.send(codalab.Message{Type: codalab.MessageNetcat, UUID: bundle, SocketID: 5})
 		s.within(2*time.Second, "all are answered", func() bool {
 			s.server.mu.Lock()
 			defer s.server.mu.Unlock()
-			return len(s.server.replies) == 2 && len(s.server.data) == 1
+			return len(s.server.replies) == 4 && len(s.server.data) == 1
 		})
 		s.stop()
 		if got := s.server.replies[1].TargetInfo; got == nil || len(got.Contents) != 1 || got.Contents[0].Name != "stdout" {
@@ -476,6 +479,13 @@ func TestReadIsAnsweredFromTheRunDirectory(t *testing.T) {
 		}
 		if got := s.server.replies[2]; got.ErrorCode != 500 || got.ErrorMessage != "Bundle no longer running" {
 			s.Errorf("answer for a bundle that is not here: %+v", got)
+		}
+		if got := s.server.replies[4]; got.ErrorCode != 404 || !strings.HasSuffix(got.ErrorMessage, "hasn't started running yet, files not available") {
+			s.Errorf("answer for a bundle that has not begun: %+v", got)
+		}
+		// The stock server makes an internal error of its own of a 5xx.
+		if got := s.server.replies[5]; got.ErrorCode != 400 || !strings.Contains(got.ErrorMessage, "netcat") {
+			s.Errorf("answer to netcat: %+v", got)
 		}
 		if got := gunzip(s.T, s.server.data[3]); got != hello(bundle, 1) {
 			s.Errorf("stdout %q", got)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -13,54 +12,26 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// A bridge's identities report more than any request asks for, so that it is
-// the bridge, which can say why, and not the server that refuses one.
-const (
-	boundlessCPUs  = 1_000_000
-	boundlessGPUs  = 10_000
-	boundlessBytes = 1_000_000_000_000_000
-)
-
-// CheckIn is what a queue's identity tells the server now. A check-in of a
-// higher sequence is the newer one.
-func (b *Bridge) CheckIn(q plan.Queue, sequence int64) codalab.CheckIn {
-	in := codalab.CheckIn{
-		Tag: q.Tag, TagExclusive: !q.Default, Hostname: b.Hostname, Runs: b.view.reports(q.Name, b.Identity(q.Name)),
-		CPUs: boundlessCPUs, GPUs: boundlessGPUs, MemoryBytes: boundlessBytes, FreeDiskBytes: boundlessBytes,
-		Dependencies: [][2]string{}, ExitAfterNumRuns: codalab.UnlimitedRuns, Sequence: sequence,
-		SharedFileSystem: b.SharedDisk,
-	}
-	if b.view.low.Load() { // no server gives out a bundle then
-		in.CPUs, in.FreeDiskBytes, in.ExitAfterNumRuns = 0, 0, 0
-	}
-	return in
-}
-
-// Changes receives when a check-in of a queue's identity would tell something
-// new.
-func (b *Bridge) Changes(q plan.Queue) <-chan struct{} { return b.view.news(q.Name) }
-
 // InFlight says whether a row may have a job in Slurm.
 func (b *Bridge) InFlight() bool { return b.view.anyInFlight() }
 
 // Observed says whether Slurm has been seen as a whole since the start.
 func (b *Bridge) Observed() bool { return b.view.observed.Load() }
 
-// Deliver takes the server's messages to a queue's identity in, those that are
-// a matter for a row.
-func (b *Bridge) Deliver(q plan.Queue, messages []codalab.Message) {
-	if len(messages) > 0 {
-		b.inbox.deliver(q.Name, messages)
-	}
-}
-
 const (
-	// checkInPause keeps a burst of changes to one check-in. Each tells of all
-	// bundles: with many of them the pause is checkInShare of the time that it
-	// takes to write them down, up to maxCheckInPause.
-	checkInPause    = 20 * time.Millisecond
-	checkInShare    = 40
-	maxCheckInPause = time.Second
+	// urgentPause is how long a run's new state waits for other news, otherPause
+	// how long anything else does: each report costs CodaLab's own server a
+	// thread for seconds.
+	urgentPause = 20 * time.Millisecond
+	otherPause  = time.Second
+	// mostHeld is how many check-ins of one identity wait for an answer at most.
+	// CodaLab's own server has 50 threads in all, and a held check-in takes one.
+	mostHeld = 3
+	// proofPause is the pause between two questions for a proof.
+	proofPause = 200 * time.Millisecond
+	// slowAnswer is how long a check-in is held, or lost, before another one keeps
+	// the reports from becoming too old.
+	slowAnswer = refreshEvery + 5*time.Second
 	// idlePause is the pause after an empty answer that came at once, from a
 	// server that does not hold check-ins.
 	idlePause = time.Second
@@ -68,128 +39,215 @@ const (
 	maxPause = 30 * time.Second
 )
 
-// checkingIn keeps one identity checked in: one call is held by the server
-// until there is a message. When there is something new to tell meanwhile,
-// and the server takes check-ins that overtake one another, another call
-// tells it at once and ends the held one; else it waits its turn.
+// checkingIn keeps one identity checked in: the server holds a check-in until
+// it has a message. The newest check-in gets the message, so the bridge sends
+// the next one as soon as the newest is answered. It sends one before that when
+// there is something new to report ("Reports" in the package comment).
 func (b *Bridge) checkingIn(ctx context.Context, g *errgroup.Group, q plan.Queue) error {
-	c := &checkIns{bridge: b, group: g, queue: q, answers: make(chan answer), sequence: b.Now().UnixMicro()} // above that of the bridge's last life
-	changed := b.Changes(q)
-	next := time.NewTimer(0) // when to check in
-	defer next.Stop()
-	soon := true // next is set for the moment
+	c := &checkIns{bridge: b, group: g, queue: q, answers: make(chan answer), proved: make(chan struct{})}
+	urgent, other := b.Changes(q)
+	c.next.set(b.Now(), 0)
+	defer c.next.stop()
 	for {
-		var news <-chan struct{}
-		if !soon && c.concurrent && c.outstanding < 2 && c.failures == 0 {
-			news = changed
+		var urgentNow, otherNow <-chan struct{}
+		if c.mayOverlap() {
+			urgentNow, otherNow = urgent, other
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-news:
-			soon = true
-			next.Reset(newsPause(c.effort))
-		case <-next.C:
-			soon = false
-			c.send(ctx)
+		case <-urgentNow:
+			c.next.set(b.Now(), urgentPause)
+		case <-otherNow:
+			c.next.set(b.Now(), otherPause)
+		case <-c.proved:
+			c.proving = false
+		case <-c.next.due():
+			c.next.clear()
+			c.turn(ctx)
 		case a := <-c.answers:
-			again, pause, err := c.answered(ctx, a)
-			if err != nil {
+			if err := c.answered(ctx, a); err != nil {
 				return err
-			}
-			if again && !soon {
-				next.Reset(pause)
 			}
 		}
 	}
 }
 
-// newsPause is how long news waits for more of it, when the last check-in took
-// that long to write.
-func newsPause(effort time.Duration) time.Duration {
-	return min(max(checkInPause, checkInShare*effort), maxCheckInPause)
-}
-
 // checkIns is the conversation of one identity.
 type checkIns struct {
-	bridge      *Bridge
-	group       *errgroup.Group
-	queue       plan.Queue
-	answers     chan answer
-	sequence    int64
-	outstanding int
-	failures    int
-	effort      time.Duration // what the last check-in took to write
-	// concurrent says that the server takes check-ins that overtake one
-	// another, welcome that it has taken one at all: a refusal before that is
-	// the operator's to mend.
-	concurrent, welcome bool
+	bridge *Bridge
+	group  *errgroup.Group
+	queue  plan.Queue
+	next   alarm // when to check in
+	// answers brings the answers to check-ins. held is how many are awaited, and
+	// newest is the number of the last check-in while its answer is; else 0.
+	answers chan answer
+	held    int
+	newest  int64
+	// proving is set while the server is asked for proofs; proved ends that.
+	proving bool
+	proved  chan struct{}
+	// failures counts those in a row. welcome says that the server has taken a
+	// check-in: a refusal before that is the operator's to mend.
+	failures int
+	welcome  bool
 }
 
 type answer struct {
-	codalab.CheckInAnswer
-	err  error
-	took time.Duration
+	number   int64
+	messages []codalab.Message
+	err      error
+	took     time.Duration
+}
+
+// mayOverlap says whether a check-in may be sent while the newest one is held.
+func (c *checkIns) mayOverlap() bool { return c.welcome && c.failures == 0 && c.held < mostHeld }
+
+// turn checks in, if no newer check-in is held or there is something to report.
+func (c *checkIns) turn(ctx context.Context) {
+	b := c.bridge
+	ready, blocked := b.view.pending(c.queue.Name, b.Now())
+	if blocked > 0 {
+		c.prove(ctx)
+	}
+	if c.newest == 0 || ready > 0 && c.mayOverlap() {
+		c.send(ctx)
+	}
 }
 
 // send checks in, in the background.
 func (c *checkIns) send(ctx context.Context) {
 	b := c.bridge
-	c.sequence++
-	c.outstanding++
-	start := b.Now()
-	in := b.CheckIn(c.queue, c.sequence)
-	c.effort = b.Now().Sub(start)
+	in, number := b.CheckIn(c.queue)
+	c.held++
+	c.newest = number
+	c.next.set(b.Now(), slowAnswer)
 	c.group.Go(func() error {
 		start := b.Now()
-		got, err := b.Service.CheckIn(ctx, b.Identity(c.queue.Name), in)
+		messages, err := b.Service.CheckIn(ctx, b.Identity(c.queue.Name), in)
 		select {
-		case c.answers <- answer{got, err, b.Now().Sub(start)}:
+		case c.answers <- answer{number, messages, err, b.Now().Sub(start)}:
 		case <-ctx.Done():
 		}
 		return nil
 	})
 }
 
-// answered takes an answer in. It says whether to check in again, after which
-// pause: not while another call that tells at least as much is held.
-func (c *checkIns) answered(ctx context.Context, a answer) (again bool, pause time.Duration, err error) {
-	c.outstanding--
-	c.bridge.Deliver(c.queue, a.Messages)
-	for _, m := range a.Messages {
+// prove asks the server in the background for the proofs that newer reports wait
+// for, until none is missing.
+func (c *checkIns) prove(ctx context.Context) {
+	if c.proving {
+		return
+	}
+	c.proving = true
+	c.group.Go(func() error {
+		timer := time.NewTimer(0)
+		defer timer.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-timer.C:
+			}
+			if !c.bridge.Prove(ctx, c.queue) {
+				break
+			}
+			timer.Reset(proofPause)
+		}
+		select {
+		case c.proved <- struct{}{}:
+		case <-ctx.Done():
+		}
+		return nil
+	})
+}
+
+// answered takes an answer in, and sets the time of the next check-in.
+func (c *checkIns) answered(ctx context.Context, a answer) error {
+	b := c.bridge
+	c.held--
+	newest := c.newest == a.number
+	if newest {
+		c.newest = 0
+	}
+	b.pulse.server(c.queue.Name, a.err)
+	if a.err != nil {
+		b.Unanswered(c.queue, a.number)
+		return c.failed(ctx, a.err)
+	}
+	b.Answered(c.queue, a.number, a.messages)
+	for _, m := range a.messages {
 		c.serve(ctx, m)
 	}
-	c.bridge.pulse.server(c.queue.Name, a.err)
-	if a.err != nil {
-		c.failures++
-		var refused *codalab.Error
-		if errors.As(a.err, &refused) && !refused.Transient() && !c.welcome {
-			return false, 0, fmt.Errorf("check in queue %s: %w", c.queue.Name, a.err)
-		}
-		if c.failures == 1 {
-			c.bridge.Log.WarnContext(ctx, "the server did not take the check-in; it is tried again", errorAttr(a.err))
-		}
-		pause = min(time.Second<<min(c.failures-1, 5), maxPause)
-	} else {
-		c.failures, c.concurrent, c.welcome = 0, a.Concurrent, true
-		if len(a.Messages) == 0 && a.took < idlePause && c.outstanding == 0 {
-			pause = idlePause
-		}
+	c.failures, c.welcome = 0, true
+	switch {
+	case newest && len(a.messages) == 0 && a.took < idlePause && c.held == 0:
+		c.next.set(b.Now(), idlePause)
+	case newest:
+		c.next.set(b.Now(), 0)
+	default: // what waited for this answer can be reported
+		c.next.set(b.Now(), urgentPause)
 	}
-	// What failed has told nothing, and is told again.
-	return c.outstanding == 0 || a.err != nil, pause, nil
+	return nil
+}
+
+// failed takes in that a check-in failed. It returns the error that ends the
+// bridge.
+func (c *checkIns) failed(ctx context.Context, err error) error {
+	c.failures++
+	var refused *codalab.Error
+	if errors.As(err, &refused) && !refused.Transient() && !c.welcome {
+		return fmt.Errorf("check in queue %s: %w", c.queue.Name, err)
+	}
+	if c.failures == 1 {
+		c.bridge.Log.WarnContext(ctx, "the server did not take the check-in; it is tried again", errorAttr(err))
+	}
+	c.next.set(c.bridge.Now(), min(time.Second<<min(c.failures-1, 5), maxPause))
+	return nil
 }
 
 // serve answers a message that asks for a bundle's files.
 func (c *checkIns) serve(ctx context.Context, m codalab.Message) {
 	switch m.Type {
-	case codalab.MessageRun, codalab.MessageKill, codalab.MessageMarkFinalized: // Deliver's
+	case codalab.MessageRun, codalab.MessageKill, codalab.MessageMarkFinalized: // Answered's
 	case codalab.MessageRead, codalab.MessageWrite, codalab.MessageNetcat:
 		c.group.Go(func() error {
 			c.bridge.serve(ctx, c.queue, m)
 			return nil
 		})
-	default:
-		c.bridge.Log.WarnContext(ctx, "the server sent a message of an unknown kind", slog.String("kind", string(m.Type)))
+	}
+}
+
+// alarm is a timer that goes off at the earliest of the times for which it was
+// set. The zero value is not set.
+type alarm struct {
+	timer *time.Timer
+	at    time.Time
+}
+
+// set has the alarm go off after a pause, unless it goes off before that.
+func (a *alarm) set(now time.Time, pause time.Duration) {
+	at := now.Add(pause)
+	if a.timer != nil && !a.at.After(at) {
+		return
+	}
+	a.stop()
+	a.timer, a.at = time.NewTimer(pause), at
+}
+
+// due receives when the alarm goes off.
+func (a *alarm) due() <-chan time.Time {
+	if a.timer == nil {
+		return nil
+	}
+	return a.timer.C
+}
+
+// clear makes room for the next time, once the alarm has gone off.
+func (a *alarm) clear() { a.timer = nil }
+
+func (a *alarm) stop() {
+	if a.timer != nil {
+		a.timer.Stop()
 	}
 }

@@ -239,8 +239,9 @@ func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
 }
 
 func (b *Bridge) confirm(ctx context.Context, r plan.Row) plan.Confirmation {
-	state, err := b.Service.State(ctx, r.Bundle)
-	return plan.Confirmation{Outcome: outcome(err), State: state}
+	asked := b.Now()
+	shown, err := b.Service.Standing(ctx, r.Bundle)
+	return plan.Confirmation{Outcome: outcome(err), Asked: asked, State: shown.State, Here: shown.Remote == b.Hostname}
 }
 
 // release removes all that the shared disk holds of a bundle, but not what

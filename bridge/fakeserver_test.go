@@ -17,7 +17,7 @@ import (
 // fakeServer is a CodaLab server with one user's bundles.
 type fakeServer struct {
 	mu         sync.Mutex
-	concurrent bool
+	concurrent bool // a newer check-in ends the older ones
 	hold       time.Duration
 	down       bool
 	failures   int             // that many check-ins fail
@@ -35,6 +35,7 @@ type fakeServer struct {
 	runs       map[string]codalab.Run
 	finished   map[string]codalab.Run
 	acked      map[string]bool
+	verdicts   map[string]int // how often a run was reported as finalizing
 	uploads    map[string]string
 	replies    map[int64]codalab.ReadReply
 	data       map[int64][]byte
@@ -43,20 +44,20 @@ type fakeServer struct {
 func newFakeServer() *fakeServer {
 	return &fakeServer{
 		concurrent: true, hold: 5 * time.Second, arrived: make(chan struct{}, 1), superseded: make(chan struct{}),
-		unclaimed: map[string]codalab.Message{}, runs: map[string]codalab.Run{}, finished: map[string]codalab.Run{}, acked: map[string]bool{},
+		unclaimed: map[string]codalab.Message{}, runs: map[string]codalab.Run{}, finished: map[string]codalab.Run{}, acked: map[string]bool{}, verdicts: map[string]int{},
 		uploads: map[string]string{}, replies: map[int64]codalab.ReadReply{}, data: map[int64][]byte{},
 	}
 }
 
 var errDown = &codalab.Error{Method: "POST", Path: "/workers", Message: "connection refused"}
 
-func (s *fakeServer) CheckIn(ctx context.Context, _ string, in codalab.CheckIn) (codalab.CheckInAnswer, error) {
+func (s *fakeServer) CheckIn(ctx context.Context, _ string, in codalab.CheckIn) ([]codalab.Message, error) {
 	s.mu.Lock()
 	s.checkIns++
 	if s.down || s.failures > 0 {
 		s.failures--
 		s.mu.Unlock()
-		return codalab.CheckInAnswer{}, errDown
+		return nil, errDown
 	}
 	if s.last = in; s.checkIns == 1 {
 		s.first = in
@@ -74,11 +75,12 @@ func (s *fakeServer) CheckIn(ctx context.Context, _ string, in codalab.CheckIn) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held--
-	answer := codalab.CheckInAnswer{Concurrent: s.concurrent}
-	if s.superseded == superseded && !s.down {
-		answer.Messages, s.messages = s.messages, nil
+	if s.superseded != superseded || s.down {
+		return nil, nil
 	}
-	return answer, nil
+	messages := s.messages
+	s.messages = nil
+	return messages, nil
 }
 
 // wait holds a check-in until there is a message for it.
@@ -115,6 +117,9 @@ func (s *fakeServer) setDown(down bool) {
 func (s *fakeServer) report(runs []codalab.Run) {
 	for _, run := range runs {
 		s.runs[run.UUID] = run
+		if run.State == codalab.StateFinalizing {
+			s.verdicts[run.UUID]++
+		}
 		if run.State == codalab.StateFinalizing && !s.acked[run.UUID] && !s.restored[run.UUID] {
 			s.acked[run.UUID], s.finished[run.UUID] = true, run
 			if s.deaf {
@@ -145,21 +150,22 @@ func (s *fakeServer) StartBundle(_ context.Context, _, bundle string, _ codalab.
 	return true, nil
 }
 
-// State is what the server believes of a bundle.
-func (s *fakeServer) State(_ context.Context, bundle string) (codalab.State, error) {
+// Standing is what the server believes of a bundle.
+func (s *fakeServer) Standing(_ context.Context, bundle string) (codalab.Standing, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.confirmed++
 	if s.down {
-		return "", errDown
+		return codalab.Standing{}, errDown
 	}
 	if s.restored[bundle] {
-		return "", &codalab.Error{Method: "GET", Path: "/bundles/" + bundle, Status: http.StatusNotFound, Message: "not found"}
+		return codalab.Standing{}, &codalab.Error{Method: "GET", Path: "/bundles/" + bundle, Status: http.StatusNotFound, Message: "not found"}
 	}
 	if s.acked[bundle] {
-		return codalab.StateReady, nil
+		return codalab.Standing{State: codalab.StateReady}, nil
 	}
-	return s.runs[bundle].State, nil
+	run := s.runs[bundle]
+	return codalab.Standing{State: run.State, RunStatus: run.RunStatus, Remote: run.Remote}, nil
 }
 
 func (s *fakeServer) Reply(_ context.Context, _ string, socket int64, r codalab.ReadReply) error {

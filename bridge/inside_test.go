@@ -95,48 +95,5 @@ func TestStepWaitsForWhatMayComeWithoutNews(t *testing.T) {
 	}
 }
 
-func TestUsageAloneIsNotWorthACheckIn(t *testing.T) {
-	t.Parallel()
-	b := &Bridge{Name: "b"}
-	b.view.init()
-	told := func() bool {
-		select {
-		case <-b.view.news("cpu"):
-			return true
-		default:
-			return false
-		}
-	}
-	at := time.Unix(1_800_000_000, 0)
-	row := plan.Row{Bundle: "0x1", Queue: "cpu", Phase: plan.Running}
-	show(b, row)
-	if !told() {
-		t.Error("a new run is not told")
-	}
-	row.Status = &spool.Status{At: at.Add(7 * time.Second), CommandStarted: at}
-	show(b, row)
-	if told() {
-		t.Error("usage was told by itself")
-	}
-	if b.CheckIn(plan.Queue{Name: "cpu"}, 1).SharedFileSystem {
-		t.Error("says that it shares the server's disk")
-	}
-	if b.SharedDisk = true; !b.CheckIn(plan.Queue{Name: "cpu"}, 1).SharedFileSystem {
-		t.Error("does not say that it shares the server's disk")
-	}
-	if got := b.CheckIn(plan.Queue{Name: "cpu"}, 1).Runs[0].ContainerTimeTotal; got != 7 {
-		t.Errorf("the next check-in tells of %v seconds, want 7", got)
-	}
-	row.Phase = plan.Finalizing
-	show(b, row)
-	if !told() {
-		t.Error("a change of state is not told")
-	}
-	show(b, plan.Row{Bundle: "0x2", Queue: "gpu", Phase: plan.Running})
-	if told() {
-		t.Error("another queue's run was told")
-	}
-}
-
 // show publishes a copy of a row.
 func show(b *Bridge, r plan.Row) { b.publish(&r) }

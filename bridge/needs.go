@@ -19,13 +19,14 @@ type Scheduler interface {
 	Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error)
 	Account(ctx context.Context, since time.Time, names []string) ([]sbatch.Job, error)
 	Cancel(ctx context.Context, id sbatch.JobID, name string) error
+	Partitions(ctx context.Context) ([]sbatch.Partition, error)
 }
 
 // BundleService is a CodaLab server, as a worker sees it. *client.Client of
 // package codalab/client is one.
 type BundleService interface {
-	CheckIn(ctx context.Context, worker string, in codalab.CheckIn) (codalab.CheckInAnswer, error)
-	State(ctx context.Context, bundle string) (codalab.State, error)
+	CheckIn(ctx context.Context, worker string, in codalab.CheckIn) ([]codalab.Message, error)
+	Standing(ctx context.Context, bundle string) (codalab.Standing, error)
 	StartBundle(ctx context.Context, worker, bundle string, in codalab.StartBundle) (bool, error)
 	Reply(ctx context.Context, worker string, socket int64, r codalab.ReadReply) error
 	ReplyData(ctx context.Context, worker string, socket int64, body io.Reader) error

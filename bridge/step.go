@@ -31,7 +31,7 @@ func (b *Bridge) Open(ctx context.Context) error {
 	for _, r := range rows {
 		b.rows.put(&r)
 		b.inbox.put(r.Bundle, func(n *plan.News) { n.Restarted = true })
-		b.publish(&r)
+		b.resume(&r)
 	}
 	b.Log.InfoContext(ctx, "bridge started", slog.Int("rows", len(rows)), slog.String("bridge", b.Policy.Bridge))
 	return nil
@@ -67,6 +67,7 @@ func (b *Bridge) Step(ctx context.Context, now time.Time) ([]plan.Effect, time.D
 	if err := b.save(ctx, s); err != nil {
 		return nil, 0, err
 	}
+	b.view.decided(&in)
 	effects, err := b.admit(ctx, s)
 	return effects, b.wait(now), err
 }

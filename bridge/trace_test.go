@@ -73,7 +73,7 @@ func TestTraceOfARunIsDecidedAgainAsItWas(t *testing.T) {
 	t.Parallel()
 	for name, alter := range map[string]func(*plan.Policy){
 		"the same policy": func(*plan.Policy) {},
-		"another policy":  func(p *plan.Policy) { p.AckPatience = time.Minute },
+		"another policy":  func(p *plan.Policy) { p.KeepAfterAck = time.Minute },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

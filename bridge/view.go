@@ -23,11 +23,18 @@ type view struct {
 	// turns are the bundles in flight in the order in which their records are
 	// to be read. One that is in flight no more stays until its turn comes.
 	turns []turn
-	// changed holds a token for a queue when a check-in would tell something
-	// new.
-	changed map[string]chan struct{}
+	// reports are the queues' reports to the server.
+	reports map[string]*reports
+	// acknowledged counts, for each bundle, the acknowledgements of the server
+	// that no step has taken in yet.
+	acknowledged map[string]int
 	// observed is set once Slurm was seen as a whole.
 	observed atomic.Bool
+	// nodes is, for each queue, what its nodes have together; nil while that is
+	// not known. free is how much of the shared disk may be used, in bytes; 0
+	// while nobody has measured it.
+	nodes map[string]codalab.Resources
+	free  atomic.Int64
 	// low is set while the shared disk is below its low water.
 	low atomic.Bool
 }
@@ -41,7 +48,8 @@ type turn struct {
 }
 
 func (v *view) init() {
-	v.rows, v.flying, v.changed = map[string]*plan.Row{}, map[string]int{}, map[string]chan struct{}{}
+	v.rows, v.flying = map[string]*plan.Row{}, map[string]int{}
+	v.reports, v.acknowledged = map[string]*reports{}, map[string]int{}
 	v.turns = nil
 	v.observed.Store(false)
 	v.low.Store(false)
@@ -64,12 +72,15 @@ func (b *Bridge) publish(r *plan.Row) {
 	case flew && !r.InFlight():
 		delete(v.flying, r.Bundle)
 	}
-	if worthTelling(old, r) {
-		select {
-		case v.changedIn(r.Queue) <- struct{}{}:
-		default:
-		}
-	}
+	v.reportsOf(r.Queue).note(old, r)
+}
+
+// resume takes in a row of an earlier life of the bridge.
+func (b *Bridge) resume(r *plan.Row) {
+	b.view.mu.Lock()
+	b.view.reportsOf(r.Queue).resume(r)
+	b.view.mu.Unlock()
+	b.publish(r)
 }
 
 // showLow shows all queues' check-ins whether bundles are claimed.
@@ -77,40 +88,30 @@ func (v *view) showLow(low bool) {
 	v.low.Store(low)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for _, c := range v.changed {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
+	for _, r := range v.reports {
+		signal(r.urgent)
 	}
 }
 
-// worthTelling says whether a check-in of its own is due for a row that has
-// changed. Usage goes with the next one, however many rows there are.
-func worthTelling(old, r *plan.Row) bool {
-	switch {
-	case old == nil:
-		return r.Reported()
-	case !r.Reported() && !old.Reported():
-		return false
+// reportsOf returns a queue's reports; v.mu is held.
+func (v *view) reportsOf(queue string) *reports {
+	r := v.reports[queue]
+	if r == nil {
+		r = newReports()
+		v.reports[queue] = r
 	}
-	return !old.Same(*r) || old.Progress != r.Progress
+	return r
 }
 
-// changedIn returns a queue's channel; v.mu is held.
-func (v *view) changedIn(queue string) chan struct{} {
-	c := v.changed[queue]
-	if c == nil {
-		c = make(chan struct{}, 1)
-		v.changed[queue] = c
-	}
-	return c
-}
+// Changes returns two channels of a queue's identity, which receive when a run has
+// entered another state of CodaLab's, and when anything else is worth a check-in.
+func (b *Bridge) Changes(q plan.Queue) (urgent, other <-chan struct{}) { return b.view.changes(q.Name) }
 
-func (v *view) news(queue string) <-chan struct{} {
+func (v *view) changes(queue string) (urgent, other <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.changedIn(queue)
+	r := v.reportsOf(queue)
+	return r.urgent, r.other
 }
 
 // row returns a row as the pumps may see it.
@@ -173,20 +174,10 @@ func (v *view) anyInFlight() bool {
 	return len(v.flying) > 0
 }
 
-// reports returns what a check-in of a queue's identity tells, in the order of
-// the bundles.
-func (v *view) reports(queue, identity string) []codalab.Run {
-	rows := v.sorted(func(r *plan.Row) bool { return r.Queue == queue && r.Reported() })
-	runs := make([]codalab.Run, len(rows))
-	for i, r := range rows {
-		runs[i] = r.Report(identity)
-	}
-	return runs
-}
-
 func (v *view) remove(r plan.Row) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	delete(v.rows, r.Bundle)
 	delete(v.flying, r.Bundle)
+	delete(v.reportsOf(r.Queue).last, r.Bundle)
 }

@@ -47,3 +47,13 @@ const (
 // words, and failed otherwise (codalab/model/bundle_model.py:
 // transition_bundle_finished).
 const KillRequested = "Kill requested"
+
+// Standing is where a bundle stands at its server.
+type Standing struct {
+	State State
+	// RunStatus is the sentence for the researcher that its worker reported last.
+	RunStatus string
+	// Remote is the host whose worker claimed the bundle last, or what that
+	// worker reported instead.
+	Remote string
+}

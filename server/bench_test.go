@@ -32,8 +32,8 @@ func BenchmarkRunToMessage(b *testing.B) {
 	w := s.worker("alice", "w", "cpu")
 	w.info.CPUs = 1 << 40
 	w.info.MemoryBytes = 1 << 60
-	for sequence := int64(1); b.Loop(); sequence++ {
-		waiting := w.checkInAside(sequence)
+	for b.Loop() {
+		waiting := w.checkInAside()
 		s.run("x", cpuQueue)
 		if got := <-waiting; len(got.messages) != 1 {
 			b.Fatalf("told %+v", got.messages)

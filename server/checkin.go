@@ -14,23 +14,17 @@ import (
 // once or as soon as there is something, and with [null] when there was
 // nothing for a while (codalab/rest/workers.py: checkin).
 //
-// An extension: the header codalab.ConcurrentCheckIns tells a worker that it
-// may check in again while a check-in is held, which ends the older one at
-// once; and reports of a check-in whose sequence is lower than the last one's
-// are not taken. So a worker need not wait to report. Several messages may be
-// in one answer.
+// A worker may check in again while a check-in is held. CodaLab's own server then
+// gives its messages to the newer one and holds the older one to its end; this
+// server ends the older one at once. Several messages may be in one answer.
 func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx := r.Context()
 	var in codalab.CheckIn
 	if err := readJSON(w, r, &in); err != nil {
 		return err
 	}
-	w.Header().Set(codalab.ConcurrentCheckIns, "1")
 	key, runs := store.Worker{User: u.ID, ID: r.PathValue("worker")}, in.Runs
-	p, stale, changed := s.hub.arrive(key, in, s.Now())
-	if stale {
-		return writeJSON(w, http.StatusOK, []any{nil})
-	}
+	p, changed := s.hub.arrive(key, in, s.Now())
 	defer s.hub.leave(p)
 	if changed {
 		s.changed() // there may be room for a bundle that waits

@@ -18,9 +18,8 @@ type answered struct {
 	after    time.Duration
 }
 
-func (w *testWorker) checkInAside(sequence int64, runs ...codalab.Run) <-chan answered {
+func (w *testWorker) checkInAside(runs ...codalab.Run) <-chan answered {
 	aside := *w
-	aside.info.Sequence = sequence
 	out, start := make(chan answered, 1), time.Now()
 	go func() {
 		messages := aside.checkIn(runs...)
@@ -36,7 +35,7 @@ func TestWaitingCheckInIsAnsweredAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
 		w := s.worker("alice", "w", "cpu")
-		waiting := w.checkInAside(1)
+		waiting := w.checkInAside()
 		synctest.Wait()
 		time.Sleep(time.Second)
 		uuid := s.run("x", cpuQueue)
@@ -51,7 +50,7 @@ func TestIdleCheckInIsHeldAndThenEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
-		if got := <-s.worker("alice", "w", "cpu").checkInAside(1); got.after != 5*time.Second || got.messages != nil {
+		if got := <-s.worker("alice", "w", "cpu").checkInAside(); got.after != 5*time.Second || got.messages != nil {
 			t.Errorf("answered after %v: %+v", got.after, got.messages)
 		}
 	})
@@ -62,10 +61,10 @@ func TestNewerCheckInEndsTheOlder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
 		w := s.worker("alice", "w", "cpu")
-		first := w.checkInAside(1)
+		first := w.checkInAside()
 		synctest.Wait()
 		time.Sleep(time.Second)
-		second := w.checkInAside(2)
+		second := w.checkInAside()
 		if got := <-first; got.after != time.Second || got.messages != nil {
 			t.Errorf("the older was answered after %v: %+v", got.after, got.messages)
 		}
@@ -77,25 +76,37 @@ func TestNewerCheckInEndsTheOlder(t *testing.T) {
 	})
 }
 
-func TestOvertakenCheckInIsNotTaken(t *testing.T) {
+func TestHeldCheckInsMayReportOneRunEach(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
 		w := s.worker("alice", "w", "cpu")
-		uuid := s.run("x", cpuQueue)
-		w.takes()
-		newer := w.checkInAside(7, reportOf(uuid, codalab.StateRunning))
+		var uuids []string
+		for range 2 {
+			uuids = append(uuids, s.run("x", cpuQueue))
+			w.takes()
+		}
+		first := w.checkInAside(reportOf(uuids[0], codalab.StateRunning))
 		synctest.Wait()
-		if got := <-w.checkInAside(6, reportOf(uuid, codalab.StateFinalizing)); got.after != 0 || got.messages != nil {
-			t.Errorf("the overtaken one was answered after %v: %+v", got.after, got.messages)
+		second := w.checkInAside(reportOf(uuids[1], codalab.StateRunning))
+		for range 2 {
+			select {
+			case <-first:
+				first = nil
+			case <-second:
+				second = nil
+			}
 		}
-		if b := s.bundle("alice", uuid); b.State != codalab.StateRunning {
-			t.Errorf("state %s", b.State)
+		for _, uuid := range uuids {
+			if b := s.bundle("alice", uuid); b.State != codalab.StateRunning {
+				t.Errorf("state %s of a run that one of two check-ins reports", b.State)
+			}
 		}
-		<-newer
-		time.Sleep(time.Minute) // a worker that was started again counts from 1
-		if got := <-w.checkInAside(1, reportOf(uuid, codalab.StateFinalizing)); len(got.messages) != 1 {
+		if got := <-w.checkInAside(reportOf(uuids[0], codalab.StateFinalizing)); len(got.messages) != 1 {
 			t.Errorf("told %+v", got.messages)
+		}
+		if b := s.bundle("alice", uuids[1]); b.State != codalab.StateRunning {
+			t.Errorf("state %s of a run that the last check-in does not report", b.State)
 		}
 	})
 }
@@ -137,16 +148,16 @@ func TestKillIsSentAgainEveryFiveSeconds(t *testing.T) {
 		w := s.worker("alice", "w", "cpu")
 		uuid := s.run("x", cpuQueue)
 		w.takes()
-		waiting := w.checkInAside(1, reportOf(uuid, codalab.StateRunning))
+		waiting := w.checkInAside(reportOf(uuid, codalab.StateRunning))
 		synctest.Wait()
 		s.call("alice", http.MethodPost, "/bundle-actions", object("bundle-actions", map[string]string{"type": "kill", "uuid": uuid})).ok()
 		if got := <-waiting; got.after != 0 || len(got.messages) != 1 || got.messages[0].Type != codalab.MessageKill {
 			t.Errorf("answered after %v: %+v", got.after, got.messages)
 		}
-		if got := <-w.checkInAside(2, reportOf(uuid, codalab.StateRunning)); got.messages != nil {
+		if got := <-w.checkInAside(reportOf(uuid, codalab.StateRunning)); got.messages != nil {
 			t.Errorf("told %+v", got.messages)
 		}
-		if got := <-w.checkInAside(3, reportOf(uuid, codalab.StateRunning)); got.after != 0 || len(got.messages) != 1 {
+		if got := <-w.checkInAside(reportOf(uuid, codalab.StateRunning)); got.after != 0 || len(got.messages) != 1 {
 			t.Errorf("answered after %v: %+v", got.after, got.messages)
 		}
 	})
@@ -196,7 +207,7 @@ func TestGoneClientGetsNoMessage(t *testing.T) {
 		hangUp()
 		<-over
 		s.run("x", cpuQueue)
-		if got := <-w.checkInAside(1); len(got.messages) != 1 || got.after != 0 {
+		if got := <-w.checkInAside(); len(got.messages) != 1 || got.after != 0 {
 			t.Errorf("answered after %v: %+v", got.after, got.messages)
 		}
 	})

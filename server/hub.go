@@ -31,16 +31,13 @@ type hub struct {
 
 // worker is one worker. The hub's lock guards it.
 type worker struct {
-	key   store.Worker
-	known bool            // it has checked in since the server started
-	info  codalab.CheckIn // its last check-in, without runs
-	seen  time.Time
-	// sequence is the highest of the check-ins seen, since sequenced.
-	sequence  int64
-	sequenced time.Time
+	key       store.Worker
+	known     bool            // it has checked in since the server started
+	info      codalab.CheckIn // its last check-in, without runs
+	seen      time.Time
 	poll      *poll
-	arrivals  int64 // check-ins so far
-	applied   int64 // the last of them whose reports were taken
+	arrivals  int64            // check-ins so far
+	applied   map[string]int64 // the last of them whose report of a run was taken
 	held      map[string]held
 	used      codalab.Resources // by all of held
 	unclaimed int64             // of held
@@ -87,32 +84,20 @@ func (h *hub) get(key store.Worker) *worker {
 	if !ok {
 		w = &worker{
 			key: key, seen: h.started, held: map[string]held{}, duties: map[string]*duty{},
-			reads: map[int64]*read{}, reported: map[string]reported{},
+			reads: map[int64]*read{}, reported: map[string]reported{}, applied: map[string]int64{},
 		}
 		h.workers[key] = w
 	}
 	return w
 }
 
-// sequenceLife is how long a sequence number is remembered: longer than
-// requests overtake one another, shorter than a restarted worker may be
-// ignored.
-const sequenceLife = 10 * time.Second
-
-// arrive notes a check-in. The poll that it returns is over from the start if
-// a newer one came before it, whose reports then count and not this one's;
-// else it ends the poll of the check-in before. changed says whether the
-// worker can now run other bundles than before.
-func (h *hub) arrive(key store.Worker, in codalab.CheckIn, now time.Time) (p *poll, stale, changed bool) {
+// arrive notes a check-in, and ends the poll of the check-in before. changed says
+// whether the worker can now run other bundles than before.
+func (h *hub) arrive(key store.Worker, in codalab.CheckIn, now time.Time) (p *poll, changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := h.get(key)
 	p = &poll{worker: w, wake: make(chan struct{}, 1), over: make(chan struct{})}
-	if in.Sequence > 0 && in.Sequence < w.sequence && now.Sub(w.sequenced) < sequenceLife {
-		close(p.over)
-		return p, true, false
-	}
-	w.sequence, w.sequenced = in.Sequence, now
 	changed = !w.known || now.Sub(w.seen) > h.timeout || !sameOffer(w.info, in)
 	h.roomier = h.roomier || changed
 	in.Runs = nil
@@ -128,7 +113,7 @@ func (h *hub) arrive(key store.Worker, in codalab.CheckIn, now time.Time) (p *po
 	} else {
 		w.poll = p
 	}
-	return p, false, changed
+	return p, changed
 }
 
 // sameOffer says whether two check-ins offer the same. Free disk changes all
@@ -230,6 +215,7 @@ func (h *hub) placeOne(b store.Bundle, r codalab.Resources) {
 		h.roomier = true
 		delete(old.duties, b.UUID)
 		delete(old.reported, b.UUID)
+		delete(old.applied, b.UUID)
 		delete(h.holders, b.UUID)
 		old.dropReads(b.UUID)
 	}

@@ -38,7 +38,7 @@ func (w *testWorker) serve(t *testing.T, dir string, run codalab.Run) {
 		for ctx.Err() == nil {
 			rec := httptest.NewRecorder()
 			w.handler.ServeHTTP(rec, w.request(w.user, http.MethodPost, "/workers/"+w.id+"/checkin", in).WithContext(ctx))
-			messages, err := codalab.ParseMessages(rec.Body.Bytes())
+			messages, _, err := codalab.ParseMessages(rec.Body.Bytes())
 			if err != nil {
 				continue
 			}
@@ -139,7 +139,7 @@ func TestAbandonedReadFreesItsWorker(t *testing.T) {
 		uuid := s.run("x", cpuQueue)
 		w := s.worker("alice", "w", "cpu")
 		w.takes()
-		waiting := w.checkInAside(1, reportOf(uuid, codalab.StateRunning))
+		waiting := w.checkInAside(reportOf(uuid, codalab.StateRunning))
 		s.await(uuid, codalab.StateRunning)
 		ctx, hangUp := context.WithCancel(t.Context())
 		over := make(chan struct{})
@@ -162,7 +162,7 @@ func TestErrorsOfTheWorkerAreItsWords(t *testing.T) {
 		uuid := s.run("x", cpuQueue)
 		w := s.worker("alice", "w", "cpu")
 		w.takes()
-		waiting := w.checkInAside(1, reportOf(uuid, codalab.StateRunning))
+		waiting := w.checkInAside(reportOf(uuid, codalab.StateRunning))
 		s.await(uuid, codalab.StateRunning)
 		got := make(chan answer)
 		go func() { got <- s.get("alice", "/bundles/"+uuid+"/contents/info/f") }()
@@ -187,7 +187,7 @@ func TestBrokenStreamBreaksTheDownload(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { must(t, root.Close()) })
 	got := make(chan any)
-	waiting := w.checkInAside(1, reportOf(uuid, codalab.StateRunning))
+	waiting := w.checkInAside(reportOf(uuid, codalab.StateRunning))
 	s.await(uuid, codalab.StateRunning)
 	go func() {
 		defer func() { got <- recover() }()

@@ -10,25 +10,50 @@ import (
 )
 
 func (d *decision) claiming() {
-	answer := d.news.Claimed
+	answer, asked := d.news.Claimed, d.news.Confirmed
 	switch {
-	case answer == nil:
-		if !d.waiting() {
-			d.want(Claim)
-		}
-	case answer.Failure != "" && (answer.Final || answer.Gone):
+	case answer != nil && answer.Failure == "" && answer.Accepted:
+		d.claimed("the server confirmed the claim")
+	case answer != nil && answer.Gone:
 		d.drop("the claim was refused: " + answer.Failure)
-	case answer.Failure != "":
+	case answer != nil && answer.Failure != "" && !answer.Final:
 		d.again(answer.Failure)
-	case !answer.Accepted:
-		d.drop("the server gave the bundle to another worker")
+	case answer != nil:
+		d.row.Trouble = answer.Failure
+		d.want(Confirm)
+	case asked != nil && !asked.Asked.Before(d.row.Offered):
+		d.notClaimed(*asked)
+	case !d.waiting():
+		d.want(Claim)
+	}
+}
+
+// claimed goes on with a bundle that is ours.
+func (d *decision) claimed(reason string) {
+	d.row.Times.Preparing = d.now
+	if refusal := d.queue.refusal(d.row); refusal != "" {
+		d.finish(Verdict{Cause: spool.CauseUser, Failure: refusal}, "the queue refuses the request")
+		return
+	}
+	d.enter(Staging, reason)
+}
+
+// notClaimed decides a row whose claim the server has refused. As a rule another
+// worker has the bundle. But a bridge that died when an earlier claim had been
+// granted, and that was away for a minute, finds its own bundle as
+// worker_offline, where only a report brings it back.
+func (d *decision) notClaimed(c Confirmation) {
+	switch {
+	case c.Failure != "" && !c.Gone:
+		d.again(c.Failure)
+	case c.State == codalab.StateStarting, c.State == codalab.StatePreparing && c.Here:
+		d.again("the server is giving the bundle to a worker")
+	case c.State == codalab.StateWorkerOffline && c.Here:
+		d.claimed("the server had confirmed an earlier claim, and lost sight of the bridge since")
+	case d.row.Trouble != "":
+		d.drop("the claim was refused: " + d.row.Trouble)
 	default:
-		d.row.Times.Preparing = d.now
-		if refusal := d.queue.refusal(d.row); refusal != "" {
-			d.finish(Verdict{Cause: spool.CauseUser, Failure: refusal}, "the queue refuses the request")
-			return
-		}
-		d.enter(Staging, "the server confirmed the claim")
+		d.drop("the server gave the bundle to another worker")
 	}
 }
 
@@ -44,6 +69,9 @@ func (d *decision) drop(reason string) {
 func (q Queue) refusal(r Row) string {
 	if q.Name == "" {
 		return fmt.Sprintf("The bridge has no queue %q any more.", r.Queue)
+	}
+	if r.Resources.Invalid != "" {
+		return r.Resources.Invalid
 	}
 	if asked := seconds(r.Resources.Time); q.MaxTime > 0 && asked > q.MaxTime {
 		return fmt.Sprintf("Queue %s runs bundles for at most %s, and %s was asked for: lower --request-time or use another queue.",

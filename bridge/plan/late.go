@@ -1,8 +1,10 @@
 package plan
 
 import (
+	"fmt"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -165,37 +167,102 @@ func (d *decision) undeliverable(why string) {
 func (d *decision) finalize(reason string) {
 	d.enter(Finalizing, reason)
 	d.row.Times.Finalizing = d.now
-	d.row.Due = d.now.Add(d.policy.AckPatience)
+	d.row.Reports++
+	d.row.Due = d.now.Add(leastAckPatience)
 }
 
-// finalizing: the verdict stands and is reported with every check-in, until
-// hear takes the server's acknowledgement in. That may have been lost, and a
-// server that was restored from an older copy may not know the bundle: after a
-// while it is asked.
+// leastAckPatience is how long the server has for its acknowledgement before it
+// is asked for the first time.
+const leastAckPatience = 15 * time.Second
+
+// finalizing: the verdict is reported once, and hear takes the server's
+// acknowledgement in. CodaLab's own server takes a report that comes after its
+// acknowledgement for a new end of the bundle, so the verdict is reported again
+// only if the server, when it is asked, shows that it has not got it. The bridge
+// asks after a while, after a restart, and when a check-in got no answer.
 func (d *decision) finalizing() {
 	c := d.news.Confirmed
 	switch {
 	case c == nil:
-		if !d.waiting() {
+		if !d.waiting() || d.news.Restarted || d.news.Unanswered {
 			d.want(Confirm)
 		}
 	case d.ended():
 	case c.Failure != "":
 		d.again(c.Failure)
+	case held(c.State):
+		d.finalize(fmt.Sprintf("the server has not got the verdict, and has the bundle %s: reported again", c.State))
 	default:
-		d.row.Due = d.now.Add(d.policy.AckPatience)
+		patience := min(max(d.now.Sub(d.row.Since), leastAckPatience), d.policy.AckPatience)
+		d.row.Due = d.now.Add(patience)
 	}
 }
 
-// acknowledged ends the reporting. The results are kept for a while, in case
-// the server offers the bundle again.
-func (d *decision) acknowledged(reason string) {
-	d.enter(Done, reason)
-	d.row.Due = d.now.Add(d.policy.KeepAfterAck)
+// held says whether a server with a bundle in this state believes that a worker
+// has the bundle and has not reported its end.
+func held(s codalab.State) bool {
+	return s == codalab.StatePreparing || s == codalab.StateRunning || s == codalab.StateWorkerOffline
 }
 
-// done: what is left is removed after a while.
+// acknowledged ends the reporting. The results are kept for a while, in case
+// the server offers the bundle again or loses its end.
+func (d *decision) acknowledged(reason string) {
+	d.enter(Done, reason)
+	d.row.KeepUntil = d.now.Add(d.policy.KeepAfterAck)
+	d.row.Due = d.nextCheck()
+}
+
+// firstCheck is when the server is first asked whether a bundle that it has
+// acknowledged is still at its end; each later check is checkFactor times as
+// late as the one before.
+const (
+	firstCheck  = 15 * time.Second
+	checkFactor = 8
+)
+
+// nextCheck is when the server is asked next, the last time before the files
+// are removed.
+func (d *decision) nextCheck() time.Time {
+	after := firstCheck
+	for !d.row.Since.Add(after).After(d.now) {
+		after *= checkFactor
+	}
+	if next := d.row.Since.Add(after); next.Before(d.row.KeepUntil) {
+		return next
+	}
+	return d.row.KeepUntil
+}
+
+// done: what is left is removed after a while. Until then the server is asked
+// now and then: a report that it applied late, or a database that was restored,
+// brings a bundle back that nobody else would bring to its end.
 func (d *decision) done() {
+	if d.row.Dropped || d.row.Releasing {
+		d.release()
+		return
+	}
+	c := d.news.Confirmed
+	d.news.Confirmed = nil
+	switch {
+	case c == nil:
+		if !d.waiting() {
+			d.want(Confirm)
+		}
+	case !c.Gone && c.State == codalab.StateWorkerOffline:
+		d.finalize("the server had the result and has lost the bundle's end (worker_offline): reported again")
+	case !c.Gone && (c.Failure != "" || held(c.State) || c.State == codalab.StateFinalizing):
+		d.row.Tries++ // not known, or not settled
+		d.row.Due = d.now.Add(backoff(d.row.Tries))
+	case d.now.Before(d.row.KeepUntil):
+		d.row.Tries = 0
+		d.row.Due = d.nextCheck()
+	default:
+		d.release()
+	}
+}
+
+// release removes what is left.
+func (d *decision) release() {
 	switch rel := d.news.Released; {
 	case d.waiting():
 	case rel == nil:

@@ -20,6 +20,9 @@ type News struct {
 	// Low is why nothing new may be put onto the shared disk (LowWater.Low),
 	// empty where it may; nil where nothing new is known of that.
 	Low *string
+	// Unanswered is set when a check-in that reported the verdict got no answer:
+	// nobody knows whether the server has taken the report, or has acknowledged it.
+	Unanswered bool
 	// Messages came from the server, in this order.
 	Messages []codalab.Message
 	// Sighting is what the newest whole snapshot shows of a mark.
@@ -48,6 +51,9 @@ type News struct {
 	// Changed is what was found to have changed of the data that the bundle
 	// used in place, when its results were about to be collected.
 	Changed string
+	// Remark is something to be kept in the bundle's history that decides
+	// nothing, such as a file that the server wanted written too late.
+	Remark string
 }
 
 // Outcome is how an effect ended: done, or why not.
@@ -110,8 +116,13 @@ type Closing struct {
 // Confirmation is the server's answer to Confirm.
 type Confirmation struct {
 	Outcome
+	// Asked is when the question was sent.
+	Asked time.Time `json:",omitzero"`
 	// State is the bundle's state; meaningless with a failure.
 	State codalab.State
+	// Here is set when the bundle was last claimed, or reported, from this
+	// bridge's host.
+	Here bool `json:",omitempty"`
 }
 
 // Sighting is what a whole answer of Slurm showed of one mark.
@@ -159,4 +170,12 @@ func (n *News) AddRecords(rec Records) {
 		}
 	}
 	n.Records = &rec
+}
+
+// AddRemark adds a remark to those that there are.
+func (n *News) AddRemark(remark string) {
+	if n.Remark != "" {
+		remark = n.Remark + "; " + remark
+	}
+	n.Remark = remark
 }

@@ -26,6 +26,9 @@ func (p Policy) Next(now time.Time, r Row, n News) (Row, []Effect) {
 		before = d.row.Phase
 		d.phase()
 	}
+	if n.Remark != "" {
+		d.remark(r.Reason)
+	}
 	if !d.waiting() {
 		d.row.Due = time.Time{} // a pause that is over must not make the row due for ever
 	}
@@ -62,7 +65,7 @@ type decision struct {
 // while more.
 func (d *decision) mindClock() {
 	r := &d.row
-	for _, t := range []*time.Time{&r.Since, &r.Submitted, &r.Absent, &r.Ended, &r.Looked, &r.Troubled, &r.Turned, &r.Stuck, &r.Cancelled, &r.Gone} {
+	for _, t := range []*time.Time{&r.Since, &r.Offered, &r.Submitted, &r.Absent, &r.Ended, &r.Looked, &r.Troubled, &r.Turned, &r.Stuck, &r.Cancelled, &r.Gone} {
 		if t.After(d.now) {
 			*t = d.now
 		}
@@ -73,6 +76,9 @@ func (d *decision) mindClock() {
 		pause = max(pause, d.policy.AckPatience)
 	case Done:
 		pause = max(pause, d.policy.KeepAfterAck)
+		if latest := d.now.Add(d.policy.KeepAfterAck); r.KeepUntil.After(latest) {
+			r.KeepUntil = latest
+		}
 	}
 	if latest := d.now.Add(pause); r.Due.After(latest) {
 		r.Due = latest
@@ -87,19 +93,18 @@ func (d *decision) mindClock() {
 		r.Ended = d.now
 	}
 	least := d.now.Add(min(d.policy.KeepAfterAck, keepAfterRestart))
-	if r.Phase == Done && !r.Dropped && !r.Releasing && r.Due.Before(least) && r.Tries < keptAfterRestarts {
-		r.Due = least
-		r.Tries++
+	if r.Phase == Done && !r.Dropped && !r.Releasing && r.KeepUntil.Before(least) && d.now.Sub(r.Since) < d.policy.KeepAfterAck+keptAfterRestarts {
+		r.KeepUntil = least
 	}
 }
 
 // keepAfterRestart is how long results that the server has are kept after a
 // start of the bridge: the server may have been restored from an older copy
-// meanwhile, and offer the bundle again. keptAfterRestarts is how often: a bridge
+// meanwhile, and offer the bundle again. keptAfterRestarts bounds that: a bridge
 // that is started every minute must release them in the end.
 const (
 	keepAfterRestart  = time.Hour
-	keptAfterRestarts = 24
+	keptAfterRestarts = 24 * time.Hour
 )
 
 // sift drops what Slurm said of another submission than the row's current
@@ -188,6 +193,7 @@ func (d *decision) relocate(offered *codalab.RunBundle) {
 func (d *decision) offeredAgain() {
 	switch {
 	case d.row.Phase == Claiming:
+		d.row.Offered = d.now
 	case d.row.Releasing, d.row.Dropped: // what is being removed is not begun anew; the server offers the bundle again
 	case d.row.Phase == Done && d.row.Begun == nil:
 		d.want(Claim)
@@ -283,6 +289,16 @@ func (d *decision) beganAs(s spool.Started) {
 	}
 	d.row.Job = sbatch.Job{ID: sbatch.JobID(id), Name: string(d.row.Mark), State: sbatch.StateRunning, Reason: "None", Nodes: s.Node}
 	d.row.Ended, d.row.Looked, d.row.Cancelled, d.row.Due = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+}
+
+// remark puts what was remarked into the reason, behind the one that this decision
+// has found, if it has found another than before.
+func (d *decision) remark(before string) {
+	if d.row.Reason == before {
+		d.row.Reason = d.news.Remark
+		return
+	}
+	d.row.Reason += "; " + d.news.Remark
 }
 
 // want asks for an effect.

@@ -22,7 +22,7 @@ func (r Row) Report(worker string) codalab.Run {
 		UUID:        r.Bundle,
 		RunStatus:   r.RunStatus(),
 		BundleStart: codalab.UnixSeconds(r.Claimed),
-		State:       r.state(),
+		State:       r.State(),
 		Remote:      worker,
 		Profile:     r.profile(),
 	}
@@ -82,8 +82,8 @@ func elapsed(from, to time.Time) float64 {
 	return to.Sub(from).Seconds()
 }
 
-// state is the row's state on the wire.
-func (r Row) state() codalab.State {
+// State is the row's state on the wire.
+func (r Row) State() codalab.State {
 	switch r.Phase {
 	case Running, Collecting:
 		return codalab.StateRunning

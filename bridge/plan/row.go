@@ -56,8 +56,10 @@ type Row struct {
 	// Run is what the server asked for. It is never nil.
 	Run       *codalab.RunBundle `json:"run"`
 	Resources codalab.Resources  `json:"resources"`
-	// Claimed is when the server offered the bundle.
+	// Claimed is when the server offered the bundle; Offered is when it did so
+	// again while the bundle was being claimed.
 	Claimed time.Time `json:"claimed"`
+	Offered time.Time `json:"offered,omitzero"`
 
 	Phase Phase `json:"phase"`
 	// Since is when the phase began.
@@ -156,6 +158,11 @@ type Row struct {
 	Dropped bool `json:"dropped,omitempty"`
 	// Releasing is set when the bundle's files are being removed.
 	Releasing bool `json:"releasing,omitempty"`
+	// Reports counts how often the verdict had to be reported. A check-in
+	// carries each of these reports once: see package bridge, "Reports".
+	Reports int `json:"reports,omitempty"`
+	// KeepUntil is until when the files of a row that is done are kept.
+	KeepUntil time.Time `json:"keep_until,omitzero"`
 	// Times are the beginnings of the stages that the server keeps.
 	Times Times `json:"times"`
 }

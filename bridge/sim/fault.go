@@ -56,6 +56,7 @@ const (
 	Purged       // a site's clean-up removes a bundle's records
 	// The server.
 	CheckInLost    // a check-in does not arrive
+	CheckInLate    // it fails, and arrives up to a minute later
 	AnswerLost     // its answer does not
 	AnswerDoubled  // its messages arrive twice
 	AnswerLate     // its messages arrive seconds later
@@ -85,7 +86,7 @@ var kindNames = [kinds]string{ //nolint:gochecknoglobals // the names of constan
 	"admin-requeues", "admin-cancels", "preempted", "boot-fails", "node-dies", "node-cut", "job-waits",
 	"worker-dies", "worker-oom", "begin-unknown", "bell-lost", "exit-unwritable",
 	"record-late", "look-fails", "close-lost", "close-fails", "prepare-fails", "prepare-lost", "prepare-slow", "release-fails", "purged",
-	"check-in-lost", "answer-lost", "answer-doubled", "answer-late", "server-away", "server-restored", "restaged",
+	"check-in-lost", "check-in-late", "answer-lost", "answer-doubled", "answer-late", "server-away", "server-restored", "restaged",
 	"claim-fails", "upload-fails", "stage-fails", "confirm-fails", "server-repeats",
 	"crash", "crash-saving", "clock-set", "twin", "ledger-old",
 	"disk-low",

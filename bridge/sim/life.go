@@ -34,17 +34,16 @@ type life struct {
 	free map[plan.Kind]time.Duration
 	// answer is what squeue is going to answer, nil for what is true by then.
 	answer *listing
-	// sequence numbers check-ins; checking is set while one is to be sent
-	// soon, outstanding while one was sent.
-	sequence              int64
-	checking, outstanding bool
-	reports               int // of the last check-in
+	// checking is set while a check-in is to be sent soon; held is how many wait
+	// for an answer.
+	checking bool
+	held     int
 }
 
 // startLife starts the bridge.
 func (w *world) startLife() {
 	w.nextLife++
-	l := &life{w: w, number: w.nextLife, free: map[plan.Kind]time.Duration{}, sequence: int64(w.now)}
+	l := &life{w: w, number: w.nextLife, free: map[plan.Kind]time.Duration{}}
 	if w.fault(ClockSet) {
 		l.offset = w.dice.span(ClockSet, time.Minute, 3*time.Hour)
 		if w.dice.half(ClockSet) {
@@ -163,11 +162,7 @@ func (l *life) step() {
 		l.start(e)
 	}
 	l.wakeIn(wait + time.Millisecond)
-	select {
-	case <-l.bridge.Changes(w.policy.Queues["cpu"]):
-		l.checkInSoon()
-	default:
-	}
+	l.heed()
 }
 
 // wakeIn has the bridge step after a while, if it does not step before anyway.
@@ -284,73 +279,133 @@ func (l *life) listen() {
 	l.wake()
 }
 
-// beat checks in at least every 40 seconds while there is something to report.
+// beat checks in now and then.
 func (l *life) beat() {
 	if l.dead {
 		return
 	}
 	l.checkInSoon()
-	pause := 2 * time.Minute
-	if l.reports > 0 {
-		pause = 40 * time.Second
-	}
-	l.w.at(pause, l.beat)
+	l.w.at(holdFor, l.beat)
 }
 
+// mostHeld is how many check-ins wait for an answer at most.
+const mostHeld = 3
+
+// checkInSoon has the bridge check in, unless it is about to, or too many
+// check-ins wait.
 func (l *life) checkInSoon() {
-	if l.dead || l.checking || l.outstanding && !l.w.server.repeats {
+	if l.dead || l.checking || l.held >= mostHeld {
 		return
 	}
 	l.checking = true
-	l.w.at(l.w.dice.takes(ofCheckIns, 20*time.Millisecond, 500*time.Millisecond), func() {
+	l.w.at(l.w.dice.takes(ofCheckIns, time.Millisecond, 500*time.Millisecond), func() {
 		l.checking = false
 		l.checkIn()
 	})
 }
 
-// checkIn tells the server all reports, and takes its messages in.
+// checkIn sends a check-in, which may overtake one that was sent before.
 func (l *life) checkIn() {
 	w := l.w
 	if l.crashes() {
 		return
 	}
-	l.sequence++
 	q := w.policy.Queues["cpu"]
-	in := l.bridge.CheckIn(q, l.sequence)
-	l.reports = len(in.Runs)
+	in, number := l.bridge.CheckIn(q)
 	w.checkReports(in)
-	l.outstanding = true
+	l.held++
 	if w.fault(CheckInLost) {
-		w.at(10*time.Second, func() { l.outstanding = false })
+		w.at(10*time.Second, func() { l.unanswered(q, number) })
+		return
+	}
+	if w.fault(CheckInLate) { // the connection breaks; the request is in the server's hands
+		w.at(10*time.Second, func() { l.unanswered(q, number) })
+		w.at(w.dice.span(CheckInLate, 10*time.Second, time.Minute), func() {
+			w.server.checkIn(in, func([]codalab.Message, bool) {})
+		})
 		return
 	}
 	w.at(w.dice.takes(ofCheckIns, 5*time.Millisecond, 500*time.Millisecond), func() {
-		messages, ok := w.server.checkIn(in)
-		after := w.dice.takes(ofCheckIns, 5*time.Millisecond, 500*time.Millisecond)
-		if w.fault(AnswerLate) {
-			after = w.dice.span(AnswerLate, time.Second, 20*time.Second)
+		w.server.checkIn(in, func(messages []codalab.Message, ok bool) { l.bring(q, number, messages, ok) })
+	})
+	l.prove(q)
+}
+
+// prove asks the server for what newer reports wait for.
+func (l *life) prove(q plan.Queue) {
+	l.w.at(l.w.dice.takes(ofCheckIns, 5*time.Millisecond, time.Second), func() {
+		if !l.dead {
+			_ = l.bridge.Prove(l.w.ctx, q) // asked again with the next check-in
+			l.heed()
 		}
-		lost := w.fault(AnswerLost)
-		twice := w.fault(AnswerDoubled)
-		w.at(after, func() {
-			l.outstanding = false
-			if l.dead || lost || !ok {
-				return
-			}
-			l.deliver(q, messages)
-			if twice {
-				w.at(w.dice.span(AnswerDoubled, 0, time.Minute), func() { l.deliver(q, messages) })
-			}
-		})
 	})
 }
 
-func (l *life) deliver(q plan.Queue, messages []codalab.Message) {
-	if l.dead || len(messages) == 0 {
+// heed has the bridge check in if there is something to report.
+func (l *life) heed() {
+	urgent, other := l.bridge.Changes(l.w.policy.Queues["cpu"])
+	for _, changed := range []<-chan struct{}{urgent, other} {
+		select {
+		case <-changed:
+			l.checkInSoon()
+		default:
+		}
+	}
+}
+
+// bring brings a check-in's answer to the bridge, or loses it.
+func (l *life) bring(q plan.Queue, number int64, messages []codalab.Message, ok bool) {
+	w := l.w
+	after := w.dice.takes(ofCheckIns, 5*time.Millisecond, 500*time.Millisecond)
+	if w.fault(AnswerLate) {
+		after = w.dice.span(AnswerLate, time.Second, 20*time.Second)
+	}
+	lost := !ok || w.fault(AnswerLost)
+	twice := w.fault(AnswerDoubled)
+	w.at(after, func() {
+		if lost {
+			l.unanswered(q, number)
+			return
+		}
+		l.answered(q, number, messages)
+		if twice {
+			w.at(w.dice.span(AnswerDoubled, 0, time.Minute), func() { l.deliver(q, number, messages) })
+		}
+	})
+}
+
+// answered takes an answer in. One check-in at least always waits.
+func (l *life) answered(q plan.Queue, number int64, messages []codalab.Message) {
+	if l.dead {
 		return
 	}
-	l.bridge.Deliver(q, messages)
+	l.held--
+	l.deliver(q, number, messages)
+	if !l.w.server.repeats || l.held > 0 {
+		l.checkInSoon()
+	}
+}
+
+func (l *life) unanswered(q plan.Queue, number int64) {
+	if l.dead {
+		return
+	}
+	l.held--
+	l.bridge.Unanswered(q, number)
 	l.wake()
+	if !l.w.server.repeats {
+		l.checkInSoon()
+	}
+}
+
+func (l *life) deliver(q plan.Queue, number int64, messages []codalab.Message) {
+	if l.dead {
+		return
+	}
+	l.bridge.Answered(q, number, messages)
+	if len(messages) > 0 {
+		l.wake()
+	}
 }
 
 // narrate logs a decision.

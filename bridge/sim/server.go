@@ -10,20 +10,17 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// server is a CodaLab server with one queue and one worker identity. Its states
-// and messages are those of CodaLab's own (bundle_manager.py), or, where it
-// repeats its messages until they have had their effect, those of cl-server.
+// server is a CodaLab server with one queue and one worker identity: CodaLab's
+// own, with all its manners (stock.go), or, where it repeats its messages until
+// they have had their effect, cl-server.
 type server struct {
 	w       *world
 	repeats bool
+	stock   stock
 	away    time.Duration // until when
 	bundles []*bundle
 	made    int
 	backup  []bundle
-	// newest is the highest sequence of a check-in, heard when it came. As
-	// cl-server, it is not remembered for long.
-	newest int64
-	heard  time.Duration
 }
 
 // bundle is a run bundle.
@@ -35,9 +32,15 @@ type bundle struct {
 	heard time.Duration // when the worker last spoke of it
 	// killed is set when its owner asked to kill it, told when that was sent.
 	killed, told bool
-	exit         *int
-	failure      string
-	upload       *upload
+	killedAt     time.Duration
+	// assigned is the bundle's row in the table worker_run of CodaLab's own
+	// server.
+	assigned bool
+	exit     *int
+	failure  string
+	upload   *upload
+	// status is what the worker last said in words.
+	status string
 	// forgiven is set for a bundle that a restored ledger has lost.
 	forgiven bool
 }
@@ -93,7 +96,7 @@ func (s *server) kill(uuid string) {
 		return
 	}
 	s.w.tell("user", "kills %s", short(uuid))
-	b.killed = true
+	b.killed, b.killedAt = true, s.w.now
 	s.w.killed[uuid] = true
 	if !b.state.OnWorker() {
 		s.enter(b, codalab.StateKilled)
@@ -120,7 +123,11 @@ func (s *server) enter(b *bundle, state codalab.State) {
 }
 
 // stir has the bridge check in soon, as the end of a held check-in would.
+// CodaLab's own server answers the one that it holds.
 func (s *server) stir() {
+	if !s.repeats {
+		return
+	}
 	s.w.at(s.w.dice.takes(ofServer, 10*time.Millisecond, time.Second), func() {
 		for _, l := range s.w.lives {
 			l.checkInSoon()
@@ -141,15 +148,22 @@ func (s *server) settled() bool {
 	return true
 }
 
-// checkIn takes a worker's reports and answers with messages.
-func (s *server) checkIn(in codalab.CheckIn) ([]codalab.Message, bool) {
-	if s.isAway() {
-		return nil, false
+// checkIn takes a worker's reports and answers with messages, at once or later;
+// false stands for no answer.
+func (s *server) checkIn(in codalab.CheckIn, answer func([]codalab.Message, bool)) {
+	switch {
+	case s.isAway():
+		answer(nil, false)
+	case s.repeats:
+		answer(s.answerAtOnce(in), true)
+	default:
+		s.hold(in, answer)
 	}
-	if s.repeats && in.Sequence < s.newest && s.w.now-s.heard < 10*time.Second {
-		return nil, true
-	}
-	s.newest, s.heard = in.Sequence, s.w.now
+}
+
+// answerAtOnce takes reports and says all that there is to say, as cl-server
+// does.
+func (s *server) answerAtOnce(in codalab.CheckIn) []codalab.Message {
 	var messages []codalab.Message
 	for i := range in.Runs {
 		if m := s.report(&in.Runs[i]); m != nil {
@@ -162,12 +176,11 @@ func (s *server) checkIn(in codalab.CheckIn) ([]codalab.Message, bool) {
 		case b.state == codalab.StateStaged:
 			s.enter(b, codalab.StateStarting)
 			messages = append(messages, offerOf(b))
-		case b.killed && (!b.told || s.repeats) && claimed(b) && b.state != codalab.StateFinalizing:
-			b.told = true
+		case b.killed && claimed(b) && b.state != codalab.StateFinalizing:
 			messages = append(messages, codalab.Message{Type: codalab.MessageKill, UUID: b.uuid})
 		}
 	}
-	return messages, true
+	return messages
 }
 
 func offerOf(b *bundle) codalab.Message {
@@ -203,14 +216,14 @@ func (s *server) report(run *codalab.Run) *codalab.Message {
 	case b == nil:
 		return nil // codalab/rest/workers.py: unknown runs are passed over
 	case b.state.Final():
-		if s.repeats && run.State == codalab.StateFinalizing {
+		if run.State == codalab.StateFinalizing {
 			return ack
 		}
 		return nil
 	case !b.state.OnWorker() || b.state == codalab.StateStarting:
 		return nil // not claimed
 	}
-	b.heard = s.w.now
+	b.heard, b.status = s.w.now, run.RunStatus
 	if run.State != codalab.StateFinalizing {
 		s.enter(b, run.State)
 		return nil
@@ -255,13 +268,13 @@ func (s *server) restore() {
 		old.upload = s.bundles[i].upload // contents are files, which no database brings back
 		*s.bundles[i] = old
 	}
-	s.newest = 0
 	s.stir()
 }
 
 // restage puts a bundle that is ours up for offer again.
 func (s *server) restage(b *bundle) {
 	if b.state.OnWorker() {
+		b.assigned = false
 		s.enter(b, codalab.StateStaged)
 		s.stir()
 	}
@@ -303,10 +316,7 @@ func (s service) StartBundle(_ context.Context, _, uuid string, _ codalab.StartB
 	if b == nil {
 		return false, notFound(uuid)
 	}
-	accepted := b.state.OnWorker()
-	if b.state == codalab.StateStarting {
-		srv.enter(b, codalab.StatePreparing)
-	}
+	accepted := srv.start(b)
 	if fails {
 		return false, &codalab.Error{Status: http.StatusBadGateway, Message: "after"}
 	}
@@ -316,22 +326,43 @@ func (s service) StartBundle(_ context.Context, _, uuid string, _ codalab.StartB
 	return accepted, nil
 }
 
+// start gives a bundle to the worker that claims it. CodaLab's own server asks
+// for the assignment alone, whatever the state (codalab/model/bundle_model.py:
+// transition_bundle_preparing).
+func (s *server) start(b *bundle) bool {
+	if s.repeats {
+		if b.state == codalab.StateStarting {
+			s.enter(b, codalab.StatePreparing)
+			b.status = claimedStatus
+		}
+		return b.state.OnWorker()
+	}
+	if b.assigned {
+		s.enter(b, codalab.StatePreparing)
+		b.status = claimedStatus
+	}
+	return b.assigned
+}
+
+// claimedStatus stands for the words that a claim puts into run_status.
+const claimedStatus = "waits for its worker"
+
 func notFound(uuid string) error {
 	return &codalab.Error{Status: http.StatusNotFound, Message: "bundle " + uuid + " not found"}
 }
 
-// State tells a bundle's state.
-func (s service) State(_ context.Context, uuid string) (codalab.State, error) {
+// Standing tells where a bundle stands.
+func (s service) Standing(_ context.Context, uuid string) (codalab.Standing, error) {
 	srv := &s.w.server
 	if s.crashes() {
-		return "", errCrashed
+		return codalab.Standing{}, errCrashed
 	}
 	if srv.isAway() || s.w.fault(ConfirmFails) {
-		return "", errAway
+		return codalab.Standing{}, errAway
 	}
 	b := srv.find(uuid)
 	if b == nil {
-		return "", notFound(uuid)
+		return codalab.Standing{}, notFound(uuid)
 	}
-	return b.state, nil
+	return codalab.Standing{State: b.state, RunStatus: b.status, Remote: "login"}, nil
 }

@@ -86,15 +86,17 @@ func TestWrongAssumptionIsFoundAndShrunk(t *testing.T) {
 			continue
 		}
 		least := sim.ShrinkWith(t.Context(), r, sim.Options{Policy: hasty})
-		if len(least.Faults) > 4 || !slices.ContainsFunc(least.Faults, func(f sim.Fault) bool { return f.Kind == sim.RecordLate }) {
-			t.Errorf("seed %d: %s from %s, want few faults with a late record", seed, sim.FormatFaults(least.Faults), sim.FormatFaults(r.Faults))
+		if !slices.ContainsFunc(least.Faults, func(f sim.Fault) bool { return f.Kind == sim.RecordLate }) {
+			t.Errorf("seed %d: %s from %s, want a late record among them", seed, sim.FormatFaults(least.Faults), sim.FormatFaults(r.Faults))
 		}
 		if v := least.Violations[0]; v.Broken != sim.FalseEnd && v.Broken != sim.BegunAgain {
 			t.Errorf("seed %d breaks %s: %s", seed, v.Broken, v.Words)
 		}
-		return
+		if len(least.Faults) <= 4 {
+			return
+		}
 	}
-	t.Error("no seed shows that the disk is not given its time")
+	t.Error("no seed shows in few faults that the disk is not given its time")
 }
 
 // TestSeedsOnARealLedger runs seeds with SQLite beside the ledger in memory:

@@ -150,9 +150,9 @@ func (w *world) newPolicy() plan.Policy {
 	if w.dice.any(ofUsers, 2) == 0 {
 		q.Extra = requeueable
 	}
-	keep := 30 * time.Second
-	if w.dice.happen[ServerRestored] {
-		keep = 12 * time.Minute // above the time in which a restored server asks again
+	keep := 2 * time.Minute // above the time in which a check-in that failed may be applied
+	if w.dice.happen[ServerRestored] || w.dice.happen[Restaged] {
+		keep = 12 * time.Minute // above the time in which the server offers a bundle again
 	}
 	return plan.Policy{
 		Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Worker: "/shared/bin/0/cl-worker",
@@ -185,6 +185,9 @@ func (w *world) begin() {
 	}
 	w.startLife()
 	w.mishaps()
+	if !w.server.repeats {
+		w.server.manage()
+	}
 	if w.dice.happen[ServerRestored] {
 		w.at(20*time.Second, w.server.backUp)
 	}

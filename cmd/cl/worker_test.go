@@ -26,7 +26,6 @@ type worker struct {
 	state    codalab.State
 	exitCode *int
 	failure  *string
-	sequence int64
 	// changed is closed and replaced at each change.
 	changed chan struct{}
 	wg      sync.WaitGroup
@@ -48,11 +47,11 @@ func (w *worker) serve(ctx context.Context) {
 		done := make(chan struct{})
 		w.wg.Go(func() {
 			defer close(done)
-			answer, err := w.api.CheckIn(ctx, "test", report)
+			messages, err := w.api.CheckIn(ctx, "test", report)
 			if err != nil {
 				return
 			}
-			for _, m := range answer.Messages {
+			for _, m := range messages {
 				w.obey(ctx, m)
 			}
 		})
@@ -65,10 +64,9 @@ func (w *worker) serve(ctx context.Context) {
 }
 
 func (w *worker) report() codalab.CheckIn {
-	w.sequence++
 	in := codalab.CheckIn{
 		CPUs: 4, MemoryBytes: 1 << 33, FreeDiskBytes: 1 << 40, Hostname: "testhost",
-		ExitAfterNumRuns: codalab.UnlimitedRuns, Sequence: w.sequence,
+		ExitAfterNumRuns: codalab.UnlimitedRuns,
 	}
 	if w.run == nil {
 		return in

@@ -64,11 +64,13 @@ func (c *Client) Public(ctx context.Context, uuid string) (bool, error) {
 	return false, nil
 }
 
-// State returns a bundle's state. One that is not there is a *codalab.Error
-// with status 404.
-func (c *Client) State(ctx context.Context, uuid string) (codalab.State, error) {
+// Standing returns where a bundle stands. One that is not there is a
+// *codalab.Error with status 404.
+func (c *Client) Standing(ctx context.Context, uuid string) (codalab.Standing, error) {
 	b, err := c.Bundle(ctx, uuid)
-	return b.State, err
+	return codalab.Standing{
+		State: b.State, RunStatus: b.Metadata.String("run_status"), Remote: b.Metadata.String("remote"),
+	}, err
 }
 
 // NewBundle is a bundle to be made.

@@ -125,17 +125,13 @@ func TestCheckInReturnsMessages(t *testing.T) {
 		if !bytes.Contains(body, []byte(`"runs":[]`)) || !bytes.Contains(body, []byte(`"dependencies":[]`)) {
 			t.Errorf("sent %s, want empty lists", body)
 		}
-		w.Header().Set(codalab.ConcurrentCheckIns, "1")
 		say(w, `[{"type": "kill", "uuid": "0x1", "kill_message": "Kill requested"}, null]`)
 	})
 	got, err := s.client(t, nil).CheckIn(t.Context(), "vm(a/b)", codalab.CheckIn{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := codalab.CheckInAnswer{
-		Concurrent: true,
-		Messages:   []codalab.Message{{Type: codalab.MessageKill, UUID: "0x1", KillMessage: "Kill requested"}},
-	}
+	want := []codalab.Message{{Type: codalab.MessageKill, UUID: "0x1", KillMessage: "Kill requested"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

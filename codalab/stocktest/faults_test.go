@@ -67,10 +67,9 @@ func (w *ward) run() string {
 
 // checkIn checks a worker in.
 func (w *ward) checkIn(by *client.Client, runs ...codalab.Run) ([]codalab.Message, error) {
-	answer, err := by.CheckIn(w.Context(), "w", codalab.CheckIn{
+	return by.CheckIn(w.Context(), "w", codalab.CheckIn{
 		Tag: "q", CPUs: 4, MemoryBytes: 8 << 30, FreeDiskBytes: 1 << 40, ExitAfterNumRuns: codalab.UnlimitedRuns, Runs: runs,
 	})
-	return answer.Messages, err
 }
 
 // take waits for a run and claims it.

@@ -1,0 +1,303 @@
+package bridge
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// refreshEvery is how long a report of a run that has not ended stays good.
+// CodaLab's own server takes a worker for lost that has not reported a run for a
+// minute (codalab/server/bundle_manager.py: _bring_offline_stuck_running_bundles).
+const refreshEvery = 20 * time.Second
+
+// reports is what the server has been told of the runs of one queue. The view's
+// lock guards it. The package comment has the rules ("Reports").
+type reports struct {
+	// number is that of the last check-in.
+	number int64
+	// last is the last report of each run.
+	last map[string]*report
+	// urgent holds a token when a run has entered another state of CodaLab's,
+	// other when anything else is worth a report.
+	urgent, other chan struct{}
+}
+
+// report is the last report of a run.
+type report struct {
+	// row is the row as it was reported; at is when, zero for a report that may
+	// have been lost.
+	row *plan.Row
+	at  time.Time
+	// carrier is the number of the check-in that carries the report; 0 once it
+	// is known that the server has applied the report.
+	carrier int64
+	// provable says that the server shows something else of the run until it
+	// has applied the report.
+	provable bool
+}
+
+func newReports() *reports {
+	return &reports{last: map[string]*report{}, urgent: make(chan struct{}, 1), other: make(chan struct{}, 1)}
+}
+
+// signal leaves a token in a channel of capacity one.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// resume takes in a row of an earlier life of the bridge. What that life has
+// reported of the row is not known. A verdict counts as reported: package plan
+// asks the server before it is reported again.
+func (r *reports) resume(row *plan.Row) { r.last[row.Bundle] = &report{row: row} }
+
+// note signals that a row is worth a report, if it is. old is nil for a row
+// that has not been there before.
+func (r *reports) note(old, row *plan.Row) {
+	switch {
+	case !worthReporting(old, row):
+	case old == nil || old.State() != row.State():
+		signal(r.urgent)
+	default:
+		signal(r.other)
+	}
+}
+
+// worthReporting says whether a row that has changed from old to row is to be
+// reported for that. What the command uses is not: it is reported when the
+// report before has become old.
+func worthReporting(old, row *plan.Row) bool {
+	switch {
+	case !row.Reported():
+		return false
+	case old == nil:
+		return true
+	case row.Phase == plan.Finalizing:
+		return old.Phase != plan.Finalizing || old.Reports != row.Reports
+	}
+	return !old.Same(*row) || old.Progress != row.Progress
+}
+
+// due says whether a row is to be reported now.
+func (r *reports) due(row *plan.Row, now time.Time) bool {
+	last := r.last[row.Bundle]
+	switch {
+	case !row.Reported():
+		return false
+	case last == nil:
+		return true
+	case worthReporting(last.row, row):
+		return true
+	}
+	return row.Phase != plan.Finalizing && (last.at.IsZero() || now.Sub(last.at) >= refreshEvery)
+}
+
+// take notes that the check-in of that number reports a row.
+func (r *reports) take(row *plan.Row, number int64, now time.Time) {
+	last := r.last[row.Bundle]
+	provable := last == nil // a claim shows other words
+	if last != nil && !last.at.IsZero() {
+		provable = last.row.State() != row.State() || last.row.RunStatus() != row.RunStatus()
+	}
+	r.last[row.Bundle] = &report{row: row, at: now, carrier: number, provable: provable}
+}
+
+// CheckIn makes the next check-in of a queue's identity, and returns its number,
+// which the caller passes to Answered or Unanswered, once.
+func (b *Bridge) CheckIn(q plan.Queue) (codalab.CheckIn, int64) {
+	runs, number := b.view.report(q.Name, b.Identity(q.Name), b.Now())
+	offer := b.view.offer(q.Name)
+	in := codalab.CheckIn{
+		Tag: q.Tag, TagExclusive: !q.Default, Hostname: b.Hostname, Runs: runs,
+		CPUs: offer.CPUs, GPUs: offer.GPUs, MemoryBytes: offer.Memory, FreeDiskBytes: b.view.freeDisk(),
+		Dependencies: [][2]string{}, ExitAfterNumRuns: codalab.UnlimitedRuns,
+		SharedFileSystem: b.SharedDisk,
+	}
+	if q.Group != "" {
+		in.GroupName = &q.Group
+	}
+	if b.view.low.Load() { // no server gives out a bundle then
+		in.CPUs, in.FreeDiskBytes, in.ExitAfterNumRuns = 0, 0, 0
+	}
+	return in, number
+}
+
+// report takes the runs that a check-in reports, in the order of their bundles.
+func (v *view) report(queue, identity string, now time.Time) ([]codalab.Run, int64) {
+	v.mu.Lock()
+	r := v.reportsOf(queue)
+	r.number++
+	number := r.number
+	var rows []*plan.Row
+	for bundle, row := range v.rows {
+		if row.Queue != queue || v.acknowledged[bundle] > 0 || !r.due(row, now) || r.carried(bundle) {
+			continue
+		}
+		r.take(row, number, now)
+		rows = append(rows, row)
+	}
+	v.mu.Unlock()
+	slices.SortFunc(rows, func(a, b *plan.Row) int { return strings.Compare(a.Bundle, b.Bundle) })
+	runs := make([]codalab.Run, len(rows))
+	for i, row := range rows {
+		runs[i] = row.Report(identity)
+	}
+	return runs, number
+}
+
+// carried says whether an unanswered check-in carries the last report of a run.
+func (r *reports) carried(bundle string) bool {
+	last := r.last[bundle]
+	return last != nil && last.carrier != 0
+}
+
+// pending counts the rows of a queue that are to be reported: those that the next
+// check-in can report, and those for which a check-in has to be answered first.
+func (v *view) pending(queue string, now time.Time) (ready, blocked int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	r := v.reportsOf(queue)
+	for bundle, row := range v.rows {
+		switch {
+		case row.Queue != queue || v.acknowledged[bundle] > 0:
+		case r.carried(bundle):
+			if worthReporting(r.last[bundle].row, row) {
+				blocked++
+			}
+		case r.due(row, now):
+			ready++
+		}
+	}
+	return ready, blocked
+}
+
+// Answered takes in the answer to a check-in of a queue's identity: its reports
+// are applied, and its messages are news. No check-in that is made from now on
+// reports a run that a message acknowledges.
+func (b *Bridge) Answered(q plan.Queue, number int64, messages []codalab.Message) {
+	b.view.acknowledge(messages)
+	b.view.applied(q.Name, number)
+	if len(messages) > 0 {
+		b.inbox.deliver(q.Name, messages)
+	}
+}
+
+// Unanswered takes in that a check-in got no answer. The server may have applied
+// its reports, or may do so later.
+func (b *Bridge) Unanswered(q plan.Queue, number int64) {
+	for _, bundle := range b.view.doubt(q.Name, number) {
+		b.inbox.put(bundle, func(n *plan.News) { n.Unanswered = true })
+	}
+}
+
+// applied notes that the server has applied all reports of a check-in.
+func (v *view) applied(queue string, number int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, last := range v.reportsOf(queue).last {
+		if last.carrier == number {
+			last.carrier = 0
+		}
+	}
+}
+
+// doubt takes back the reports of a check-in without an answer. It returns the
+// bundles whose verdict it reported.
+func (v *view) doubt(queue string, number int64) []string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var verdicts []string
+	for bundle, last := range v.reportsOf(queue).last {
+		if last.carrier != number {
+			continue
+		}
+		last.carrier = 0
+		if last.row.Phase == plan.Finalizing {
+			verdicts = append(verdicts, bundle)
+		} else {
+			last.at = time.Time{}
+		}
+	}
+	slices.Sort(verdicts)
+	return verdicts
+}
+
+// acknowledge hides the runs that messages acknowledge from check-ins, until a
+// step has decided their rows.
+func (v *view) acknowledge(messages []codalab.Message) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, m := range messages {
+		if m.Type == codalab.MessageMarkFinalized {
+			v.acknowledged[m.UUID]++
+		}
+	}
+}
+
+// decided shows the runs again whose messages a step has taken in.
+func (v *view) decided(in *arrivals) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, n := range in.news {
+		for _, m := range n.Messages {
+			if m.Type != codalab.MessageMarkFinalized {
+				continue
+			}
+			if v.acknowledged[n.bundle]--; v.acknowledged[n.bundle] <= 0 {
+				delete(v.acknowledged, n.bundle)
+			}
+		}
+	}
+}
+
+// unproven returns the bundles that have something new to report while an
+// unanswered check-in carries their last report, if the server can show whether
+// it has applied that report.
+func (v *view) unproven(queue string) []string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var bundles []string
+	for bundle, last := range v.reportsOf(queue).last {
+		row := v.rows[bundle]
+		if row != nil && last.carrier != 0 && last.provable && row.State() != last.row.State() && worthReporting(last.row, row) {
+			bundles = append(bundles, bundle)
+		}
+	}
+	slices.Sort(bundles)
+	return bundles
+}
+
+// proof compares what the server shows of a bundle with its last report. Where
+// both are the same the server has applied the report.
+func (v *view) proof(queue, bundle string, shown codalab.Standing) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	r := v.reportsOf(queue)
+	last := r.last[bundle]
+	if last == nil || last.carrier == 0 || shown.State != last.row.State() || shown.RunStatus != last.row.RunStatus() {
+		return
+	}
+	last.carrier = 0
+	signal(r.urgent)
+}
+
+// Prove asks the server whether it has applied those reports of a queue's
+// check-ins that newer reports wait for. It says whether any is left to ask for.
+func (b *Bridge) Prove(ctx context.Context, q plan.Queue) (left bool) {
+	const most = 8 // in one go
+	bundles := b.view.unproven(q.Name)
+	for _, bundle := range bundles[:min(len(bundles), most)] {
+		shown, err := b.Service.Standing(ctx, bundle)
+		if err == nil {
+			b.view.proof(q.Name, bundle, shown)
+		}
+	}
+	return len(b.view.unproven(q.Name)) > 0
+}

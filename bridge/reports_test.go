@@ -1,0 +1,294 @@
+package bridge
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// teller is a bridge whose check-ins a test makes by hand.
+type teller struct {
+	*testing.T
+	*Bridge
+
+	queue plan.Queue
+	now   time.Time
+}
+
+func newTeller(t *testing.T) *teller {
+	t.Helper()
+	r := &teller{T: t, queue: plan.Queue{Name: "cpu"}, now: time.Unix(1_800_000_000, 0)}
+	r.Bridge = &Bridge{Name: "b", Now: func() time.Time { return r.now }}
+	r.view.init()
+	r.inbox.init()
+	return r
+}
+
+// checkIn makes a check-in, and fails unless it reports these runs in these
+// states. It returns the check-in's number.
+func (r *teller) checkIn(want ...string) int64 {
+	r.Helper()
+	in, number := r.CheckIn(r.queue)
+	var got []string
+	for _, run := range in.Runs {
+		got = append(got, run.UUID+" "+string(run.State))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		r.Errorf("check-in %d (-want +got):\n%s", number, diff)
+	}
+	return number
+}
+
+// signals returns which channels had a token.
+func (r *teller) signals() (urgent, other bool) {
+	u, o := r.Changes(r.queue)
+	select {
+	case <-u:
+		urgent = true
+	default:
+	}
+	select {
+	case <-o:
+		other = true
+	default:
+	}
+	return urgent, other
+}
+
+func cpuRow(bundle string, phase plan.Phase) plan.Row {
+	return plan.Row{Bundle: bundle, Queue: "cpu", Phase: phase}
+}
+
+func TestRunIsReportedWhenThereIsNewsOfIt(t *testing.T) {
+	t.Parallel()
+	r := newTeller(t)
+	row := cpuRow("0x1", plan.Staging)
+	show(r.Bridge, row)
+	show(r.Bridge, plan.Row{Bundle: "0x2", Queue: "gpu", Phase: plan.Running})
+	if urgent, _ := r.signals(); !urgent {
+		t.Error("a new run is not urgent")
+	}
+	r.Answered(r.queue, r.checkIn("0x1 preparing"), nil)
+	r.Answered(r.queue, r.checkIn(), nil)
+
+	row.Progress = "Pulling the image."
+	show(r.Bridge, row)
+	if urgent, other := r.signals(); urgent || !other {
+		t.Errorf("new words: urgent %t, other %t", urgent, other)
+	}
+	r.Answered(r.queue, r.checkIn("0x1 preparing"), nil)
+
+	row.Phase = plan.Running
+	show(r.Bridge, row)
+	if urgent, _ := r.signals(); !urgent {
+		t.Error("a new state is not urgent")
+	}
+	r.Answered(r.queue, r.checkIn("0x1 running"), nil)
+
+	row.Status = &spool.Status{At: r.now.Add(7 * time.Second), CommandStarted: r.now}
+	show(r.Bridge, row)
+	if urgent, other := r.signals(); urgent || other {
+		t.Errorf("usage: urgent %t, other %t", urgent, other)
+	}
+	r.Answered(r.queue, r.checkIn(), nil)
+	r.now = r.now.Add(refreshEvery)
+	r.Answered(r.queue, r.checkIn("0x1 running"), nil)
+}
+
+// TestAcknowledgedRunIsInNoLaterCheckIn: also before a step has decided what the
+// acknowledgement means, and while a step that began before it is at work.
+func TestAcknowledgedRunIsInNoLaterCheckIn(t *testing.T) {
+	t.Parallel()
+	r := newTeller(t)
+	row := cpuRow("0x1", plan.Finalizing)
+	row.Reports = 1
+	show(r.Bridge, row)
+	number := r.checkIn("0x1 finalizing")
+	before := r.inbox.take() // by a step that is at work
+	r.Answered(r.queue, number, []codalab.Message{{Type: codalab.MessageMarkFinalized, UUID: "0x1"}})
+	row.Reports = 2 // what that step makes of older news
+	show(r.Bridge, row)
+	r.view.decided(&before)
+	r.checkIn()
+	in := r.inbox.take()
+	row.Phase = plan.Done
+	show(r.Bridge, row)
+	r.view.decided(&in)
+	r.checkIn()
+	if len(r.view.acknowledged) != 0 {
+		t.Errorf("%v is still to be decided", r.view.acknowledged)
+	}
+	row.Phase, row.Reports = plan.Finalizing, 3
+	show(r.Bridge, row)
+	r.checkIn("0x1 finalizing")
+}
+
+func TestVerdictIsReportedOnce(t *testing.T) {
+	t.Parallel()
+	r := newTeller(t)
+	row := cpuRow("0x1", plan.Finalizing)
+	row.Reports = 1
+	show(r.Bridge, row)
+	r.Answered(r.queue, r.checkIn("0x1 finalizing"), nil)
+	row.Trouble = "the server is away"
+	show(r.Bridge, row)
+	r.now = r.now.Add(time.Hour)
+	number := r.checkIn()
+	row.Reports = 2
+	show(r.Bridge, row)
+	r.Answered(r.queue, number, nil)
+	number = r.checkIn("0x1 finalizing")
+	r.inbox.take()
+
+	r.Unanswered(r.queue, number)
+	if in := r.inbox.take(); len(in.news) != 1 || !in.news[0].Unanswered {
+		t.Errorf("news of a verdict whose check-in failed: %+v", in.news)
+	}
+	r.checkIn()
+}
+
+func TestVerdictOfAnEarlierLifeIsNotReportedBeforeTheServerIsAsked(t *testing.T) {
+	t.Parallel()
+	r := newTeller(t)
+	ended, running := cpuRow("0x1", plan.Finalizing), cpuRow("0x2", plan.Running)
+	ended.Reports = 1
+	r.resume(&ended)
+	r.resume(&running)
+	r.Answered(r.queue, r.checkIn("0x2 running"), nil)
+	again := ended
+	again.Reports = 2
+	show(r.Bridge, again)
+	r.checkIn("0x1 finalizing")
+}
+
+func TestRunIsInOneWaitingCheckInAtATime(t *testing.T) {
+	t.Parallel()
+	r := newTeller(t)
+	one, two := cpuRow("0x1", plan.Running), cpuRow("0x2", plan.Staging)
+	show(r.Bridge, one)
+	first := r.checkIn("0x1 running")
+	one.Phase, one.Reports = plan.Finalizing, 1
+	show(r.Bridge, one)
+	show(r.Bridge, two)
+	second := r.checkIn("0x2 preparing")
+	if ready, blocked := r.view.pending("cpu", r.now); ready != 0 || blocked != 1 {
+		t.Errorf("%d can be reported, %d wait; want 0 and 1", ready, blocked)
+	}
+	r.Answered(r.queue, second, nil)
+	r.checkIn()
+	r.Answered(r.queue, first, nil)
+	r.checkIn("0x1 finalizing")
+}
+
+func TestReportOfACheckInThatFailedIsRepeated(t *testing.T) {
+	t.Parallel()
+	r := newTeller(t)
+	show(r.Bridge, cpuRow("0x1", plan.Running))
+	first := r.checkIn("0x1 running")
+	r.checkIn()
+	r.Unanswered(r.queue, first)
+	r.checkIn("0x1 running")
+}
+
+// shows is a server that shows bundles so.
+type shows struct {
+	BundleService
+
+	standing map[string]codalab.Standing
+	asked    []string
+}
+
+func (s *shows) Standing(_ context.Context, bundle string) (codalab.Standing, error) {
+	s.asked = append(s.asked, bundle)
+	return s.standing[bundle], nil
+}
+
+func TestReportIsProvenByWhatTheServerShows(t *testing.T) {
+	t.Parallel()
+	r := newTeller(t)
+	service := &shows{standing: map[string]codalab.Standing{}}
+	r.Service = service
+	prove := func(wantLeft bool, wantAsked ...string) {
+		t.Helper()
+		service.asked = nil
+		if left := r.Prove(t.Context(), r.queue); left != wantLeft || !slices.Equal(service.asked, wantAsked) {
+			t.Errorf("left %t, asked for %v; want %t, %v", left, service.asked, wantLeft, wantAsked)
+		}
+	}
+	row := cpuRow("0x1", plan.Running)
+	show(r.Bridge, row)
+	told := row
+	r.checkIn("0x1 running")
+	prove(false)
+
+	row.Phase, row.Reports = plan.Finalizing, 1
+	show(r.Bridge, row)
+	for _, shown := range []codalab.Standing{
+		{State: codalab.StatePreparing, RunStatus: "Waiting for worker"},
+		{State: codalab.StateRunning, RunStatus: "other words"},
+	} {
+		service.standing["0x1"] = shown
+		prove(true, "0x1")
+		r.checkIn()
+	}
+	service.standing["0x1"] = codalab.Standing{State: codalab.StateRunning, RunStatus: told.RunStatus()}
+	r.signals()
+	prove(false, "0x1")
+	if urgent, _ := r.signals(); !urgent {
+		t.Error("what was proven is not urgent")
+	}
+	r.checkIn("0x1 finalizing")
+}
+
+// A report that says what the one before said cannot be proven: the server may
+// show the one before.
+func TestRefreshedReportIsNotProven(t *testing.T) {
+	t.Parallel()
+	r := newTeller(t)
+	row := cpuRow("0x1", plan.Running)
+	service := &shows{standing: map[string]codalab.Standing{"0x1": {State: codalab.StateRunning, RunStatus: row.RunStatus()}}}
+	r.Service = service
+	show(r.Bridge, row)
+	r.Answered(r.queue, r.checkIn("0x1 running"), nil)
+	r.now = r.now.Add(refreshEvery)
+	refresh := r.checkIn("0x1 running")
+	row.Phase, row.Reports = plan.Finalizing, 1
+	show(r.Bridge, row)
+	if left := r.Prove(t.Context(), r.queue); left || len(service.asked) != 0 {
+		t.Errorf("asked for %v", service.asked)
+	}
+	r.checkIn()
+	r.Answered(r.queue, refresh, nil)
+	r.checkIn("0x1 finalizing")
+}
+
+func TestCheckInNamesTheGroupOfItsQueue(t *testing.T) {
+	t.Parallel()
+	r := newTeller(t)
+	if in, _ := r.CheckIn(r.queue); in.GroupName != nil {
+		t.Errorf("group %q of a queue that has none", *in.GroupName)
+	}
+	r.queue.Group = "lab"
+	if in, _ := r.CheckIn(r.queue); in.GroupName == nil || *in.GroupName != "lab" {
+		t.Errorf("group %v", in.GroupName)
+	}
+}
+
+func TestCheckInSaysWhetherTheDiskIsShared(t *testing.T) {
+	t.Parallel()
+	r := newTeller(t)
+	if in, _ := r.CheckIn(r.queue); in.SharedFileSystem {
+		t.Error("says that it shares the server's disk")
+	}
+	r.SharedDisk = true
+	if in, _ := r.CheckIn(r.queue); !in.SharedFileSystem {
+		t.Error("does not say that it shares the server's disk")
+	}
+}

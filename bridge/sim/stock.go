@@ -1,0 +1,170 @@
+package sim
+
+import (
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// Times of CodaLab's own server (codalab/rest/workers.py: checkin;
+// codalab/server/bundle_manager.py).
+const (
+	holdFor        = 5 * time.Second
+	workerTimeout  = time.Minute
+	startingLimit  = 5 * time.Minute
+	killPatience   = time.Minute
+	managerPause   = 500 * time.Millisecond
+	managerLonger  = time.Second
+	finishingDelay = 100 * time.Millisecond
+)
+
+// stock is what CodaLab's own server keeps beside its bundles.
+type stock struct {
+	// listener is the check-in that gets the next message: always the one that
+	// came last.
+	listener *listener
+	// heard is when the worker last checked in.
+	heard time.Duration
+}
+
+// listener is a held check-in. answer is called once.
+type listener struct {
+	answer   func([]codalab.Message, bool)
+	answered bool
+}
+
+func (l *listener) reply(messages ...codalab.Message) {
+	if !l.answered {
+		l.answered = true
+		l.answer(messages, true)
+	}
+}
+
+// hold takes a check-in as CodaLab's own server does: it applies every report,
+// whatever state the bundle is in, and then waits for one message. An older
+// check-in that still waits gets no message any more.
+func (s *server) hold(in codalab.CheckIn, answer func([]codalab.Message, bool)) {
+	s.stock.heard = s.w.now
+	for i := range in.Runs {
+		s.apply(&in.Runs[i])
+	}
+	l := &listener{answer: answer}
+	s.stock.listener = l
+	s.w.at(holdFor, func() {
+		if s.stock.listener == l {
+			s.stock.listener = nil
+		}
+		l.reply()
+	})
+}
+
+// apply does what a report says (codalab/model/bundle_model.py: bundle_checkin,
+// transition_bundle_running, transition_bundle_finalizing). A report that comes
+// after the acknowledgement brings the bundle back.
+func (s *server) apply(run *codalab.Run) {
+	b := s.find(run.UUID)
+	if b == nil {
+		return
+	}
+	if b.state == codalab.StateWorkerOffline {
+		if b.assigned {
+			return // an IntegrityError, which the server logs and nobody sees
+		}
+		b.assigned = true
+	}
+	s.enter(b, run.State)
+	b.status = run.RunStatus
+	if run.State == codalab.StateFinalizing {
+		b.exit, b.failure = run.ExitCode, ""
+		if run.FailureMessage != nil {
+			b.failure = *run.FailureMessage
+		}
+	}
+}
+
+// send gives a message to the worker; false where no check-in waits for one.
+func (s *server) send(m codalab.Message) bool {
+	l := s.stock.listener
+	if l == nil || s.isAway() {
+		return false
+	}
+	s.stock.listener = nil
+	l.reply(m)
+	return true
+}
+
+// manage is one pass of the bundle manager, and the last thing it does is to
+// ask for the next (codalab/server/bundle_manager.py: _schedule_run_bundles).
+func (s *server) manage() {
+	s.w.at(s.w.dice.takes(ofServer, managerPause, managerLonger), s.manage)
+	if s.isAway() {
+		return
+	}
+	if s.w.now-s.stock.heard > workerTimeout { // _cleanup_dead_workers
+		for _, b := range s.bundles {
+			b.assigned = false
+		}
+	}
+	for _, b := range s.bundles {
+		s.manageOne(b)
+	}
+}
+
+func (s *server) manageOne(b *bundle) {
+	switch b.state { //nolint:exhaustive // the manager leaves the others alone
+	case codalab.StateStarting:
+		if !b.assigned || s.w.now-b.heard > startingLimit {
+			b.assigned = false
+			s.enter(b, codalab.StateStaged)
+		}
+	case codalab.StatePreparing, codalab.StateRunning:
+		if !b.assigned || s.w.now-b.heard > workerTimeout {
+			b.assigned = false
+			s.enter(b, codalab.StateWorkerOffline)
+		}
+	case codalab.StateFinalizing:
+		s.acknowledge(b)
+	case codalab.StateStaged:
+		if s.stock.listener != nil {
+			s.enter(b, codalab.StateStarting)
+			b.assigned = true
+			s.send(offerOf(b))
+		}
+	}
+	if b.killed && !b.told && b.assigned && b.state.OnWorker() {
+		b.told = s.send(codalab.Message{Type: codalab.MessageKill, UUID: b.uuid}) || s.w.now-b.killedAt > killPatience
+	}
+}
+
+// acknowledge ends a bundle: the worker is told first, and the state changes
+// after that (_acknowledge_recently_finished_bundles).
+func (s *server) acknowledge(b *bundle) {
+	if !b.assigned {
+		s.enter(b, codalab.StateWorkerOffline)
+		return
+	}
+	if !s.send(codalab.Message{Type: codalab.MessageMarkFinalized, UUID: b.uuid}) {
+		return
+	}
+	uuid := b.uuid
+	s.w.at(s.w.dice.takes(ofServer, time.Millisecond, finishingDelay), func() {
+		if b := s.find(uuid); b != nil && b.state == codalab.StateFinalizing {
+			s.conclude(b)
+		}
+	})
+}
+
+// conclude gives a bundle its last state (transition_bundle_finished).
+func (s *server) conclude(b *bundle) {
+	b.assigned = false
+	switch {
+	case strings.Contains(b.failure, codalab.KillRequested):
+		s.enter(b, codalab.StateKilled)
+	case b.failure != "" || b.exit != nil && *b.exit != 0:
+		s.enter(b, codalab.StateFailed)
+	default:
+		s.enter(b, codalab.StateReady)
+	}
+	s.w.checkResult(b)
+}
