@@ -1,0 +1,299 @@
+package stocktest
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// bundle is a bundle as the database has it.
+type bundle struct {
+	uuid, kind, owner, command string
+	state                      codalab.State
+	metadata                   codalab.Metadata
+	dependencies               []codalab.Dependency
+	permissions                map[string]int // by group
+}
+
+// set changes metadata; nil removes a key, as the stock server's next look at
+// its database finds it.
+func (b *bundle) set(changes codalab.Metadata) {
+	for k, v := range changes {
+		if v == nil {
+			delete(b.metadata, k)
+		} else {
+			b.metadata[k] = v
+		}
+	}
+}
+
+// bundle finds a bundle, nil for none; the caller holds the lock.
+func (s *Server) bundle(uuid string) *bundle {
+	for _, b := range s.bundles {
+		if b.uuid == uuid {
+			return b
+		}
+	}
+	return nil
+}
+
+// in lists the run bundles in a state; the caller holds the lock.
+func (s *Server) in(state codalab.State) []*bundle {
+	var found []*bundle
+	for _, b := range s.bundles {
+		if b.kind == codalab.TypeRun && b.state == state {
+			found = append(found, b)
+		}
+	}
+	return found
+}
+
+// object shows a bundle to a user (codalab/rest/util.py: get_bundle_infos); the
+// caller holds the lock.
+func (s *Server) object(u *account, b *bundle) codalab.Object {
+	permission := s.permission(u, b)
+	show := codalab.Bundle{UUID: b.uuid, Type: codalab.TypePrivate, Metadata: codalab.Metadata{"name": "<private>"}, Dependencies: []codalab.Dependency{}}
+	owner := ""
+	if permission >= mayRead {
+		args := b.args()
+		show = codalab.Bundle{
+			UUID: b.uuid, Type: b.kind, Command: &b.command, State: b.state, Metadata: b.metadata, Args: &args,
+			Dependencies: append([]codalab.Dependency{}, b.dependencies...), Permission: permission,
+			PermissionSpec: []string{"none", "read", "all"}[permission],
+		}
+		owner = b.owner
+	}
+	o, err := codalab.NewObject("bundles", b.uuid, show)
+	if err != nil { // what came as JSON goes as JSON
+		panic(err)
+	}
+	o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", owner)}
+	return o
+}
+
+// args is the command line that makes such a bundle
+// (codalab/lib/worksheet_util.py: interpret_genpath).
+func (b *bundle) args() string {
+	words := []string{b.kind}
+	for _, d := range b.dependencies {
+		word := d.ParentUUID
+		if d.ParentPath != "" {
+			word += "/" + d.ParentPath
+		}
+		if len(b.dependencies) > 1 || d.ChildPath != "" {
+			word = d.ChildPath + ":" + word
+		}
+		words = append(words, word)
+	}
+	words = append(words, quote(b.command))
+	for _, key := range slices.Sorted(maps.Keys(b.metadata)) {
+		flag := "--" + strings.ReplaceAll(key, "_", "-")
+		switch v := b.metadata[key]; {
+		case !strings.HasPrefix(key, "request_") || v == "" || v == false || v == int64(0):
+		case v == true:
+			words = append(words, flag)
+		default:
+			words = append(words, flag, quote(fmt.Sprint(v)))
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// quote is codalab/lib/formatting.py: quote.
+func quote(word string) string {
+	if !strings.ContainsAny(word, ` "`) {
+		return word
+	}
+	return `"` + strings.ReplaceAll(word, `"`, `\"`) + `"`
+}
+
+// makeBundles is codalab/rest/bundles.py: _create_bundles.
+func (s *Server) makeBundles(w http.ResponseWriter, r *http.Request, u *account) error {
+	objects, err := objectsOf(r)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var made []codalab.Object
+	for _, o := range objects {
+		b, err := s.makeBundle(o, u)
+		if err != nil {
+			return err
+		}
+		if b.kind != codalab.TypeRun || r.URL.Query().Get("wait_for_upload") == "1" {
+			b.state = codalab.StateUploading
+		}
+		s.bundles = append(s.bundles, b)
+		made = append(made, s.object(u, b))
+	}
+	return answerObjects(w, made)
+}
+
+func (s *Server) makeBundle(o codalab.Object, u *account) (*bundle, error) {
+	var in codalab.Bundle
+	if err := o.Decode(&in); err != nil {
+		return nil, refuse(http.StatusBadRequest, "%v", err)
+	}
+	if err := codalab.CheckMetadata(in.Type, in.Metadata, true); err != nil {
+		return nil, refuse(http.StatusBadRequest, "%v", err)
+	}
+	if u.diskLeft() <= 0 || u.timeLeft() <= 0 {
+		return nil, refuse(http.StatusBadRequest, "Out of quota")
+	}
+	b := &bundle{
+		uuid: cmp.Or(in.UUID, codalab.NewUUID()), kind: in.Type, owner: u.id, state: codalab.StateCreated,
+		metadata: in.Metadata, permissions: map[string]int{},
+	}
+	if in.Command != nil {
+		b.command = *in.Command
+	}
+	for _, d := range in.Dependencies {
+		d.ChildUUID, d.ParentName, d.ParentState = b.uuid, "", ""
+		if parent := s.bundle(d.ParentUUID); parent != nil {
+			d.ParentName = parent.metadata.String("name")
+		}
+		b.dependencies = append(b.dependencies, d)
+	}
+	b.metadata["created"] = time.Now().Unix()
+	if b.kind == codalab.TypeRun {
+		b.metadata["actions"], b.metadata["remote_history"] = []string{}, []string{}
+	}
+	return b, nil
+}
+
+func (s *Server) showBundle(w http.ResponseWriter, r *http.Request, u *account) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.bundle(r.PathValue("uuid"))
+	if b == nil {
+		return refuse(http.StatusNotFound, "Bundle %s not found", r.PathValue("uuid"))
+	}
+	return answerObject(w, s.object(u, b))
+}
+
+// findBundles finds bundles by their ids, beginnings of ids, or names.
+func (s *Server) findBundles(w http.ResponseWriter, r *http.Request, u *account) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var found []codalab.Object
+	for _, spec := range r.URL.Query()["specs"] {
+		at := slices.IndexFunc(s.bundles, func(b *bundle) bool {
+			return strings.HasPrefix(b.uuid, spec) || b.metadata.String("name") == spec
+		})
+		if at < 0 {
+			return refuse(http.StatusNotFound, "bundle spec %s doesn't match any bundles", spec)
+		}
+		found = append(found, s.object(u, s.bundles[at]))
+	}
+	return answerObjects(w, found)
+}
+
+// findWorksheet shows a user's home worksheet, the only one that there is.
+func (s *Server) findWorksheet(w http.ResponseWriter, _ *http.Request, u *account) error {
+	o, err := codalab.NewObject("worksheets", "0x"+strings.Repeat("0", 32), map[string]any{"name": "home-" + u.Name, "tags": []string{}})
+	if err != nil {
+		return err
+	}
+	o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", u.id)}
+	return answerObjects(w, []codalab.Object{o})
+}
+
+// removeBundles is codalab/rest/bundles.py: delete_bundles, as with force.
+func (s *Server) removeBundles(w http.ResponseWriter, r *http.Request, u *account) error {
+	objects, err := objectsOf(r)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ids []string
+	for _, o := range objects {
+		b, err := s.allowed(u, o.ID, mayAll)
+		if err != nil {
+			return err
+		}
+		if b.state.OnWorker() && b.state != codalab.StateWorkerOffline {
+			return refuse(http.StatusBadRequest, "Can't delete bundles: %s. For run bundles, kill them first. "+
+				"Bundles stuck not running will eventually automatically be moved to a state where they can be deleted.", o.ID)
+		}
+		ids = append(ids, o.ID)
+	}
+	for _, id := range ids {
+		s.bundles = slices.DeleteFunc(s.bundles, func(b *bundle) bool { return b.uuid == id })
+		delete(s.runs, id)
+		if err := s.store.RemoveAll(id); err != nil {
+			return fmt.Errorf("remove the contents: %w", err)
+		}
+	}
+	return answerJSON(w, map[string]any{"meta": map[string]any{"ids": ids, "version": "1.7.3"}})
+}
+
+// action is what a user wants done with a bundle.
+type action struct {
+	Type    codalab.MessageType `json:"type"`
+	UUID    string              `json:"uuid"`
+	Subpath string              `json:"subpath,omitempty"`
+	String  *string             `json:"string,omitempty"`
+}
+
+// act is codalab/rest/bundle_actions.py: create_bundle_actions.
+func (s *Server) act(w http.ResponseWriter, r *http.Request, u *account) error {
+	objects, err := objectsOf(r)
+	if err != nil {
+		return err
+	}
+	actions := make([]action, len(objects))
+	for i, o := range objects {
+		if json.Unmarshal(o.Attributes, &actions[i]) != nil || strings.Contains(actions[i].Subpath, "/") {
+			return refuse(http.StatusBadRequest, "Invalid subpath")
+		}
+		s.mu.Lock()
+		_, err := s.allowed(u, actions[i].UUID, mayAll)
+		s.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	for _, a := range actions {
+		if err := s.actOn(a); err != nil {
+			return err
+		}
+	}
+	return answerObjects(w, objects)
+}
+
+func (s *Server) actOn(a action) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.bundle(a.UUID)
+	if b == nil || b.state.Final() {
+		return refuse(http.StatusBadRequest, "Cannot execute this action on a bundle that is in the following states: ready, failed, killed. "+
+			"Kill action can be executed on bundles in created, uploading, staged, making, starting, running, preparing, or finalizing state.")
+	}
+	word := string(a.Type)
+	if a.Type == codalab.MessageWrite && a.String != nil {
+		word += "\t" + a.Subpath + "\t" + *a.String
+	}
+	actions := append(slices.Clone(b.metadata.Strings("actions")), word)
+	if worker := s.runs[b.uuid]; worker != nil {
+		s.mu.Unlock()
+		told := s.tell(worker.socket, a, relayPatience)
+		s.mu.Lock()
+		if !told {
+			return refuse(http.StatusInternalServerError, "Unable to reach worker.")
+		}
+	} else {
+		// Whatever the action was.
+		b.state = codalab.StateKilled
+	}
+	b.set(codalab.Metadata{"actions": actions})
+	return nil
+}

@@ -1,0 +1,323 @@
+package stocktest_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/codalab/stocktest"
+)
+
+// ward is a stand-in with one user, who has the bundles and the worker.
+type ward struct {
+	*testing.T
+	server *stocktest.Server
+	client *client.Client
+}
+
+// bubble runs a test of a stand-in in a bubble.
+func bubble(t *testing.T, o stocktest.Options, test func(w *ward)) {
+	t.Helper()
+	o.Dir = t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		o.Users = append(o.Users, stocktest.User{Name: "ann", Password: "a"})
+		w := &ward{T: t, server: start(t, o)}
+		w.client = w.as(o.Users[0].Name, o.Users[0].Password)
+		test(w)
+	})
+}
+
+func (w *ward) as(name, password string) *client.Client {
+	w.Helper()
+	c, err := client.New(stocktest.Address, client.Options{
+		HTTP:        w.server.Client(),
+		Credentials: func(context.Context) (string, string, error) { return name, password, nil },
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return c
+}
+
+func (w *ward) run() string {
+	w.Helper()
+	m := codalab.Metadata{"name": "run", "request_queue": "q"}
+	for _, k := range codalab.MetadataKeys(codalab.TypeRun) {
+		if _, set := m[k.Key]; !k.Generated && !set {
+			m[k.Key] = k.Default
+		}
+	}
+	b, err := w.client.CreateBundle(w.Context(), client.NewBundle{Worksheet: "0x", Type: codalab.TypeRun, Command: "true", Metadata: m})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return b.UUID
+}
+
+// checkIn checks a worker in.
+func (w *ward) checkIn(by *client.Client, runs ...codalab.Run) ([]codalab.Message, error) {
+	return by.CheckIn(w.Context(), "w", codalab.CheckIn{
+		Tag: "q", CPUs: 4, MemoryBytes: 8 << 30, FreeDiskBytes: 1 << 40, ExitAfterNumRuns: codalab.UnlimitedRuns, Runs: runs,
+	})
+}
+
+// take waits for a run and claims it.
+func (w *ward) take(by *client.Client) string {
+	w.Helper()
+	for range 5 {
+		said, err := w.checkIn(by)
+		if err != nil {
+			w.Fatal(err)
+		}
+		for _, m := range said {
+			mine, err := by.StartBundle(w.Context(), "w", m.Bundle.UUID, codalab.StartBundle{Hostname: "node7", StartTime: time.Now().Unix()})
+			if err != nil || !mine {
+				w.Fatalf("claim: %v, %v", mine, err)
+			}
+			return m.Bundle.UUID
+		}
+	}
+	w.Fatal("no run is offered")
+	return ""
+}
+
+// tells reports in the background.
+func (w *ward) tells(runs ...codalab.Run) <-chan []codalab.Message {
+	c := make(chan []codalab.Message, 1)
+	go func() {
+		said, _ := w.checkIn(w.client, runs...) // a fault may break it
+		c <- said
+	}()
+	return c
+}
+
+func (w *ward) is(uuid string, want codalab.State) {
+	w.Helper()
+	if got := w.server.State(uuid); got != want {
+		w.Errorf("it is %s, want %s", got, want)
+	}
+}
+
+func told(uuid string, s codalab.State) codalab.Run {
+	zero := 0
+	r := codalab.Run{UUID: uuid, State: s, Profile: map[string]codalab.StageTimes{}}
+	for _, stage := range codalab.Stages() {
+		r.Profile[stage] = codalab.StageTimes{}
+	}
+	if s == codalab.StateFinalizing {
+		r.ExitCode = &zero
+	}
+	return r
+}
+
+func TestLostAnswerWithAnAcknowledgementEndsTheRun(t *testing.T) {
+	t.Parallel()
+	var lose atomic.Bool
+	o := stocktest.Options{Faults: stocktest.Faults{LoseAnswer: func(r *http.Request) bool {
+		return strings.HasSuffix(r.URL.Path, "/checkin") && lose.Load()
+	}}}
+	bubble(t, o, func(w *ward) {
+		w.run()
+		uuid := w.take(w.client)
+		lose.Store(true)
+		if said, err := w.checkIn(w.client, told(uuid, codalab.StateFinalizing)); err == nil {
+			w.Errorf("the answer %v was not lost", said)
+		}
+		time.Sleep(time.Second)
+		w.is(uuid, codalab.StateReady)
+		lose.Store(false)
+		if said, err := w.checkIn(w.client); err != nil || len(said) > 0 {
+			w.Errorf("what was lost was said again: %v, %v", said, err)
+		}
+	})
+}
+
+func TestCheckInThatIsLateBringsARunBack(t *testing.T) {
+	t.Parallel()
+	late := make(chan struct{})
+	o := stocktest.Options{Faults: stocktest.Faults{BeforeCheckIn: func(_ string, in codalab.CheckIn) {
+		if len(in.Runs) > 0 && in.Runs[0].State == codalab.StateRunning {
+			<-late
+		}
+	}}}
+	bubble(t, o, func(w *ward) {
+		late = make(chan struct{}) // the bubble's
+		w.run()
+		uuid := w.take(w.client)
+		slow := w.tells(told(uuid, codalab.StateRunning))
+		fast := w.tells(told(uuid, codalab.StateFinalizing))
+		if said := <-fast; len(said) != 1 || said[0].Type != codalab.MessageMarkFinalized {
+			w.Fatalf("got %v, want the acknowledgement", said)
+		}
+		time.Sleep(time.Second)
+		w.is(uuid, codalab.StateReady)
+		close(late)
+		<-slow
+		w.is(uuid, codalab.StateWorkerOffline)
+	})
+}
+
+func TestUploadThatIsThrownAwayIsMissed(t *testing.T) {
+	t.Parallel()
+	times := 0
+	o := stocktest.Options{Faults: stocktest.Faults{DiscardUpload: func(string) bool {
+		times++
+		return times == 1
+	}}}
+	bubble(t, o, func(w *ward) {
+		w.run()
+		uuid := w.take(w.client)
+		up := client.UploadOptions{Filename: "stdout", Unpack: false}
+		for _, want := range []int{http.StatusNotFound, 0} {
+			if err := w.client.UploadContents(w.Context(), uuid, up, strings.NewReader("hello")); err != nil {
+				w.Fatal(err)
+			}
+			<-w.tells(told(uuid, codalab.StateFinalizing))
+			time.Sleep(time.Second)
+			_, err := w.client.ContentsInfo(w.Context(), codalab.Target{BundleUUID: uuid}, 0)
+			if status(err) != want {
+				w.Errorf("got %v, want status %d", err, want)
+			}
+			// A late report makes the bundle's contents ones that may change.
+			<-w.tells(told(uuid, codalab.StateRunning))
+		}
+	})
+}
+
+func TestRestartBreaksCheckInsAndTokensAreGotAnew(t *testing.T) {
+	t.Parallel()
+	bubble(t, stocktest.Options{}, func(w *ward) {
+		if _, err := w.checkIn(w.client); err != nil {
+			w.Fatal(err)
+		}
+		time.AfterFunc(time.Second, w.server.Restart)
+		if _, err := w.checkIn(w.client); err == nil {
+			w.Error("a check-in outlived the restart")
+		}
+		w.server.DropTokens()
+		if _, err := w.checkIn(w.client); err != nil {
+			w.Errorf("no new login: %v", err)
+		}
+	})
+}
+
+func TestOwnersWithoutQuotaHaveTheirRunsKilled(t *testing.T) {
+	t.Parallel()
+	o := stocktest.Options{Users: []stocktest.User{{Name: "poor", Password: "p", DiskQuota: 1 << 30, TimeQuota: 10, ParallelRuns: 1}}}
+	o.Users = append(o.Users, stocktest.User{Name: stocktest.RootName, Password: "r"})
+	bubble(t, o, func(w *ward) {
+		root := w.as(stocktest.RootName, "r")
+		first, second := w.run(), w.run()
+		if got := w.take(root); got != first {
+			w.Errorf("%s was offered first", got)
+		}
+		if said, err := w.checkIn(root); err != nil || len(said) > 0 {
+			w.Errorf("%v was offered beyond the quota of parallel runs, %v", said, err)
+		}
+		w.is(second, codalab.StateStaged)
+		r := told(first, codalab.StateRunning)
+		r.ContainerTimeTotal = 11
+		said, err := w.checkIn(root, r)
+		if err != nil || len(said) != 1 || !strings.HasPrefix(said[0].KillMessage, "Kill requested: User time quota exceeded.") {
+			w.Errorf("got %v, %v", said, err)
+		}
+	})
+}
+
+func TestLimitsOfTheServerAreWhatARunRequestsThatSaysNothing(t *testing.T) {
+	t.Parallel()
+	bubble(t, stocktest.Options{MaxRequestTime: 3600, MaxRequestDisk: 1 << 30}, func(w *ward) {
+		w.run()
+		token := w.login()
+		r, err := http.NewRequestWithContext(w.Context(), http.MethodPost, stocktest.Address+"/rest/workers/w/checkin", strings.NewReader(
+			`{"tag": "q", "cpus": 4, "gpus": 0, "memory_bytes": 8589934592, "free_disk_bytes": 1099511627776, "exit_after_num_runs": 5, "runs": []}`))
+		if err != nil {
+			w.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+		if body := w.body(r); !bytes.Contains(body, []byte(`"time":3600.0`)) || !bytes.Contains(body, []byte(`"disk":1073741824`)) {
+			w.Errorf("the message is %s", body)
+		}
+	})
+}
+
+// login returns a token.
+func (w *ward) login() string {
+	w.Helper()
+	r, err := http.NewRequestWithContext(w.Context(), http.MethodPost, stocktest.Address+"/rest/oauth2/token",
+		strings.NewReader("grant_type=password&username=ann&password=a"))
+	if err != nil {
+		w.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	var token struct {
+		Access string `json:"access_token"`
+	}
+	if err := json.Unmarshal(w.body(r), &token); err != nil {
+		w.Fatal(err)
+	}
+	return token.Access
+}
+
+// body sends a request and returns the answer's body.
+func (w *ward) body(r *http.Request) []byte {
+	w.Helper()
+	resp, err := w.server.Client().Do(r)
+	if err != nil {
+		w.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
+		w.Fatal(err)
+	}
+	return body
+}
+
+func status(err error) int {
+	var e *codalab.Error
+	if errors.As(err, &e) {
+		return e.Status
+	}
+	return 0
+}
+
+// TestNetworkReachesTheStandIn: programs of their own reach it so.
+func TestNetworkReachesTheStandIn(t *testing.T) {
+	t.Parallel()
+	s := start(t, stocktest.Options{
+		Dir: t.TempDir(), Users: []stocktest.User{{Name: "ann", Password: "a"}}, Hold: 10 * time.Millisecond, Pass: 10 * time.Millisecond,
+	})
+	network := httptest.NewServer(s)
+	defer network.Close()
+	c, err := client.New(network.URL, client.Options{
+		Credentials: func(context.Context) (string, string, error) { return "ann", "a", nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &ward{T: t, server: s, client: c}
+	uuid := w.run()
+	for len(uuid) > 0 {
+		said, err := w.checkIn(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range said {
+			if m.Bundle.UUID != uuid {
+				t.Errorf("%s was offered", m.Bundle.UUID)
+			}
+			uuid = ""
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package stocktest
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// ManagerPass passes over all bundles once (codalab/server/bundle_manager.py:
+// _run_iteration). It takes up to a second and a bit for each message that
+// nobody hears. A test that does not call Run calls it, from one goroutine.
+func (s *Server) ManagerPass() {
+	s.stage()
+	s.mu.Lock()
+	s.forgetSilent()
+	// Who has which run is looked up once a pass.
+	claimed := maps.Clone(s.runs)
+	s.restageStuck(claimed)
+	s.giveUp(claimed)
+	s.mu.Unlock()
+	s.acknowledge()
+	s.schedule()
+}
+
+// stage stages the runs whose parents are ready (codalab/server/
+// bundle_manager.py: _stage_bundles).
+func (s *Server) stage() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.in(codalab.StateCreated) {
+		failure, wait := s.parents(b)
+		switch {
+		case failure != "":
+			b.state = codalab.StateFailed
+			b.set(codalab.Metadata{"failure_message": failure})
+		case !wait:
+			b.state = codalab.StateStaged
+			b.set(codalab.Metadata{"staged_status": waitingForWorker})
+		}
+	}
+}
+
+// parents says why a run can never be staged, or whether it has to wait.
+func (s *Server) parents(b *bundle) (failure string, wait bool) {
+	var missing, failed, killed []string
+	for _, d := range b.dependencies {
+		parent := s.bundle(d.ParentUUID)
+		switch {
+		case parent == nil:
+			missing = append(missing, d.ParentUUID)
+		case parent.state == codalab.StateFailed:
+			failed = append(failed, parent.uuid)
+		case parent.state == codalab.StateKilled:
+			killed = append(killed, parent.uuid)
+		case parent.state != codalab.StateReady:
+			wait = true
+		}
+		if parent != nil {
+			if _, err := s.allowed(s.users[b.owner], parent.uuid, mayRead); err != nil {
+				return err.Error(), false
+			}
+		}
+	}
+	if missing != nil {
+		return "Missing parent bundles: " + strings.Join(missing, ", "), false
+	}
+	if b.metadata.Bool("allow_failed_dependencies") {
+		return "", wait
+	}
+	if failed != nil {
+		failure += "Parent bundles failed: " + strings.Join(failed, ", ") + " "
+	}
+	if killed != nil {
+		failure += "Parent bundles were killed: " + strings.Join(killed, ", ") + " "
+	}
+	if failure != "" {
+		failure += "(Please use the --allow-failed-dependencies flag to depend on results of failed or killed bundles) "
+	}
+	return failure, wait
+}
+
+// forgetSilent forgets the workers that have not checked in for long; the
+// caller holds the lock (_cleanup_dead_workers).
+func (s *Server) forgetSilent() {
+	for _, w := range slices.Clone(s.workers) {
+		if time.Since(w.checkIn) > s.o.WorkerTimeout {
+			s.forget(w)
+		}
+	}
+}
+
+// restageStuck stages the runs again that their workers do not start; the
+// caller holds the lock (_restage_stuck_starting_bundles).
+func (s *Server) restageStuck(claimed map[string]*workerRow) {
+	for _, b := range s.in(codalab.StateStarting) {
+		if claimed[b.uuid] == nil || silence(b) > 5*time.Minute {
+			s.restage(b)
+		}
+	}
+}
+
+// giveUp calls the runs offline that nobody has or tells of; the caller holds
+// the lock (_bring_offline_stuck_running_bundles).
+func (s *Server) giveUp(claimed map[string]*workerRow) {
+	for _, b := range slices.Concat(s.in(codalab.StateRunning), s.in(codalab.StatePreparing)) {
+		if claimed[b.uuid] == nil || silence(b) > s.o.WorkerTimeout {
+			s.offline(b)
+		}
+	}
+}
+
+// silence is for how long nothing was heard of a run.
+func silence(b *bundle) time.Duration { return time.Since(b.metadata.Time("last_updated")) }
+
+// acknowledge tells workers that their runs are over
+// (_acknowledge_recently_finished_bundles).
+func (s *Server) acknowledge() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.in(codalab.StateFinalizing) {
+		w, known := s.runs[b.uuid], maps.Clone(b.metadata)
+		if w == nil {
+			s.offline(b)
+			continue
+		}
+		s.mu.Unlock()
+		told := s.tell(w.socket, map[string]any{"type": codalab.MessageMarkFinalized, "uuid": b.uuid}, managerPatience)
+		s.mu.Lock()
+		if told {
+			s.finished(b, known)
+		}
+	}
+}
+
+// schedule offers the staged runs to workers (_schedule_run_bundles_on_workers).
+func (s *Server) schedule() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	staged := s.runnable()
+	offers := map[*workerRow]*offer{}
+	for _, w := range s.workers {
+		offers[w] = s.offerOf(w)
+	}
+	left := map[string]int{} // runs that an owner may still have on others' workers
+	for _, b := range staged {
+		if _, ok := left[b.owner]; !ok {
+			left[b.owner] = s.parallelLeft(b.owner)
+		}
+	}
+	for _, b := range staged {
+		s.forgetSilent()
+		asks := s.asks(b)
+		candidates := s.candidates(b.owner, offers, left[b.owner] > 0)
+		fitting := preferred(b, asks, candidates)
+		if len(fitting) == 0 {
+			b.set(codalab.Metadata{"staged_status": noFit(asks, candidates)})
+		}
+		for _, o := range fitting {
+			if !s.tryStart(b, o.row) {
+				continue
+			}
+			if s.users[o.row.key.user].root() {
+				left[b.owner]--
+			}
+			o.take(asks)
+			o.runsLeft--
+			break
+		}
+	}
+}
+
+// runnable lists the staged runs in the order in which they are offered, and
+// fails those that ask for what no worker may give.
+func (s *Server) runnable() []*bundle {
+	var staged []*bundle
+	places := map[string][]int{}
+	for _, b := range s.in(codalab.StateStaged) {
+		if failure := s.quotaFailure(b); failure != "" {
+			b.state = codalab.StateFailed
+			b.set(codalab.Metadata{"failure_message": failure})
+			continue
+		}
+		places[b.owner] = append(places[b.owner], len(staged))
+		staged = append(staged, b)
+	}
+	// An owner's runs change places among themselves only.
+	for _, at := range places {
+		var own []*bundle
+		for _, i := range at {
+			own = append(own, staged[i])
+		}
+		slices.SortStableFunc(own, func(a, b *bundle) int { return cmp.Compare(priority(b), priority(a)) })
+		for n, i := range at {
+			staged[i] = own[n]
+		}
+	}
+	return staged
+}
+
+func priority(b *bundle) int64 { return b.metadata.Int("request_priority") }
+
+// parallelLeft is codalab/model/bundle_model.py:
+// get_user_parallel_run_quota_left.
+func (s *Server) parallelLeft(owner string) int {
+	left := s.users[owner].ParallelRuns
+	for uuid, w := range s.runs {
+		if b := s.bundle(uuid); b != nil && b.owner == owner && w.key.user != owner {
+			left--
+		}
+	}
+	return left
+}
+
+// candidates are the workers that an owner's runs may go to: the owner's own
+// and those of the owner's groups, and with public the root user's.
+func (s *Server) candidates(owner string, offers map[*workerRow]*offer, public bool) []*offer {
+	var list []*offer
+	for _, w := range s.workers {
+		g := s.groups[w.group]
+		own := w.key.user == owner || (g != nil && g.has(owner))
+		if o := offers[w]; o != nil && (own || public && s.users[w.key.user].root()) {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// tryStart offers a run to a worker, and takes it back when the worker does
+// not listen (_try_start_bundle).
+func (s *Server) tryStart(b *bundle, w *workerRow) bool {
+	if b.state != codalab.StateStaged || w.IsTerminating || s.permission(s.users[w.key.user], b) < mayAll {
+		return false
+	}
+	s.starting(b, w)
+	message := s.runMessage(b)
+	s.mu.Unlock()
+	told := s.tell(w.socket, message, managerPatience)
+	s.mu.Lock()
+	if !told {
+		s.restage(b)
+	}
+	return told
+}

@@ -1,0 +1,318 @@
+package manners
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// patience is how long a trial waits for what a server does within a second or
+// two when nobody else uses it.
+const patience = 2 * time.Minute
+
+// internalError is in the answer to what the stock server calls an error of its
+// own. The words around it, with the cause, come six times an hour: then its
+// limit of mails to its administrators fails, too (codalab/server/
+// rest_server.py: send_email).
+const internalError = "Internal"
+
+// trial is one manner that is tried on one server.
+type trial struct {
+	*testing.T
+	on    Target
+	calls sync.WaitGroup // those that are made in the background
+}
+
+func newTrial(t *testing.T, on Target) *trial {
+	t.Helper()
+	tr := &trial{T: t, on: on}
+	t.Cleanup(tr.calls.Wait)
+	return tr
+}
+
+// user is a user who is logged in.
+type user struct {
+	*trial
+	id, name, token string
+}
+
+func (on *trial) owner() *user     { return on.login(on.on.Owner) }
+func (on *trial) colleague() *user { return on.login(on.on.Colleague) }
+
+func (on *trial) login(l Login) *user {
+	on.Helper()
+	u := &user{trial: on, name: l.Name}
+	var token struct {
+		Access string `json:"access_token"`
+	}
+	on.grant(l).into(&token)
+	u.token = token.Access
+	var self struct {
+		Data codalab.Object `json:"data"`
+	}
+	u.call("GET", "/user", nil).into(&self)
+	u.id = self.Data.ID
+	return u
+}
+
+// grant asks for a token (codalab/rest/oauth2.py).
+func (on *trial) grant(l Login) answer {
+	form := url.Values{"grant_type": {"password"}, "username": {l.Name}, "password": {l.Password}}
+	return on.request("POST", "/oauth2/token", strings.NewReader(form.Encode()), func(r *http.Request) {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.SetBasicAuth("codalab_worker_client", "")
+	})
+}
+
+// answer is a server's answer to one call.
+type answer struct {
+	*trial
+	call   string
+	status int
+	header http.Header
+	body   []byte
+	err    error
+	took   time.Duration
+}
+
+func (a answer) String() string {
+	return fmt.Sprintf("%s: %d %.300q %v", a.call, a.status, a.body, a.err)
+}
+
+// is fails the trial unless the answer has a status, and says words.
+func (a answer) is(status int, words ...string) answer {
+	a.Helper()
+	if a.err != nil || a.status != status {
+		a.Fatalf("%s: want status %d", a, status)
+	}
+	for _, w := range words {
+		if !strings.Contains(string(a.body), w) {
+			a.Errorf("%s: want the words %q", a, w)
+		}
+	}
+	return a
+}
+
+// into decodes an answer that has to be a success.
+func (a answer) into(v any) {
+	a.Helper()
+	a.is(http.StatusOK)
+	if err := json.Unmarshal(a.body, v); err != nil {
+		a.Fatalf("%s: %v", a, err)
+	}
+}
+
+// request sends one request; it may be called from any goroutine.
+func (on *trial) request(method, path string, body io.Reader, prepare func(*http.Request)) answer {
+	a := answer{trial: on, call: method + " " + path}
+	// A trial cleans up after its context has ended.
+	r, err := http.NewRequestWithContext(context.Background(), method, on.on.Address+"/rest"+path, body)
+	if err != nil {
+		a.err = err
+		return a
+	}
+	r.Header.Set("X-Requested-With", "XMLHttpRequest")
+	prepare(r)
+	begun := time.Now()
+	resp, err := on.on.HTTP.Do(r)
+	if err != nil {
+		a.err = err
+		return a
+	}
+	a.status, a.header = resp.StatusCode, resp.Header
+	a.body, a.err = io.ReadAll(resp.Body)
+	_ = resp.Body.Close() // it was read to its end
+	a.took = time.Since(begun)
+	return a
+}
+
+// call sends a request with a body that is nil, a reader or else JSON.
+func (u *user) call(method, path string, body any, header ...string) answer {
+	var r io.Reader
+	kind := ""
+	switch b := body.(type) {
+	case nil:
+	case io.Reader:
+		r = b
+	default:
+		data, err := json.Marshal(b)
+		if err != nil {
+			return answer{trial: u.trial, call: method + " " + path, err: err}
+		}
+		r, kind = bytes.NewReader(data), "application/json; charset=utf-8"
+	}
+	return u.request(method, path, r, func(r *http.Request) {
+		r.Header.Set("Authorization", "Bearer "+u.token)
+		if kind != "" {
+			r.Header.Set("Content-Type", kind)
+		}
+		for i := 0; i+1 < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
+		}
+	})
+}
+
+// later makes a call that a worker has to serve first.
+func (on *trial) later(call func() answer) <-chan answer {
+	c := make(chan answer, 1)
+	on.calls.Go(func() { c <- call() })
+	return c
+}
+
+// receive waits for the answer to a call that was made later.
+func (on *trial) receive(c <-chan answer) answer {
+	on.Helper()
+	select {
+	case a := <-c:
+		return a
+	case <-time.After(2 * patience):
+		on.Fatal("a call was not answered")
+		return answer{}
+	}
+}
+
+// object is a JSON object as it came.
+type object = map[string]any
+
+// one is a document with one new object, or a change of one.
+func one(kind string, attributes object, more ...object) object {
+	o := object{"type": kind, "attributes": attributes}
+	for _, m := range more {
+		for k, v := range m {
+			o[k] = v
+		}
+	}
+	return object{"data": []object{o}}
+}
+
+// dependency is an input of a bundle to be made: all of a parent.
+func dependency(child, parent string) object {
+	return object{"child_path": child, "parent_uuid": parent, "parent_path": ""}
+}
+
+// run makes a run bundle for workers of a tag. It is brought to an end and
+// removed when the trial ends.
+func (u *user) run(tag string, metadata object, dependencies ...object) string {
+	u.Helper()
+	if dependencies == nil {
+		dependencies = []object{}
+	}
+	m := object{"request_queue": tag, "request_docker_image": "busybox"}
+	for k, v := range metadata {
+		m[k] = v
+	}
+	return u.create(codalab.TypeRun, object{"command": "echo hello", "dependencies": dependencies}, m)
+}
+
+func (u *user) create(kind string, attributes, metadata object) string {
+	u.Helper()
+	m := object{}
+	for _, k := range codalab.MetadataKeys(kind) {
+		if !k.Generated {
+			m[k.Key] = k.Default
+		}
+	}
+	m["name"] = "stocktest"
+	for k, v := range metadata {
+		m[k] = v
+	}
+	attributes["bundle_type"], attributes["metadata"] = kind, m
+	var doc codalab.Document
+	u.call("POST", "/bundles?detached=1", one("bundles", attributes)).into(&doc)
+	made, err := doc.Objects()
+	if err != nil || len(made) != 1 {
+		u.Fatalf("create a bundle: %d objects, %v", len(made), err)
+	}
+	u.Cleanup(func() { u.discard(made[0].ID) })
+	return made[0].ID
+}
+
+// discard brings a bundle to an end and removes it. What cannot be removed is
+// no failure of the trial.
+func (u *user) discard(uuid string) {
+	clean := u.worker("stocktest-clean-" + uuid[2:10])
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
+		b := u.find(uuid)
+		if b.UUID == "" || b.State.Final() || b.State == codalab.StateUploading {
+			u.call("DELETE", "/bundles?force=1", object{"data": []object{{"type": "bundles", "id": uuid}}})
+			return
+		}
+		if b.State.OnWorker() && b.State != codalab.StateWorkerOffline {
+			// Its worker has gone. Any worker may report it as staged again,
+			// which takes it from whoever has it.
+			restaged := report(uuid, codalab.StateStaged)
+			u.later(func() answer { return clean.post(restaged) })
+			continue
+		}
+		u.act(object{"type": "kill", "uuid": uuid})
+	}
+}
+
+// act asks for an action on a bundle.
+func (u *user) act(action object) answer {
+	return u.call("POST", "/bundle-actions", one("bundle-actions", action))
+}
+
+// find returns a bundle as the server shows it, the zero Bundle for none.
+func (u *user) find(uuid string) codalab.Bundle {
+	var doc codalab.Document
+	var b codalab.Bundle
+	if json.Unmarshal(u.call("GET", "/bundles/"+uuid, nil).body, &doc) != nil {
+		return b
+	}
+	if found, err := doc.Objects(); err == nil && len(found) == 1 && found[0].Decode(&b) != nil {
+		return codalab.Bundle{}
+	}
+	return b
+}
+
+// reaches waits until a bundle is in a state.
+func (u *user) reaches(uuid string, s codalab.State) codalab.Bundle {
+	u.Helper()
+	return u.shows(uuid, string(s), func(b codalab.Bundle) bool { return b.State == s })
+}
+
+// shows waits until something holds of a bundle.
+func (u *user) shows(uuid, what string, holds func(codalab.Bundle) bool) codalab.Bundle {
+	u.Helper()
+	var seen []string
+	for end := time.Now().Add(patience); ; time.Sleep(150 * time.Millisecond) {
+		b := u.find(uuid)
+		if holds(b) {
+			return b
+		}
+		if len(seen) == 0 || seen[len(seen)-1] != string(b.State) {
+			seen = append(seen, string(b.State))
+		}
+		if time.Now().After(end) {
+			u.Fatalf("%s is not %s within %s, but was %s; staged_status %q, run_status %q, failure_message %q", uuid, what, patience,
+				strings.Join(seen, ", "), b.Metadata.String("staged_status"), b.Metadata.String("run_status"), b.Metadata.String("failure_message"))
+		}
+	}
+}
+
+// stays looks at a bundle for a while, during which it must be in one of some
+// states.
+func (u *user) stays(uuid string, while time.Duration, states ...codalab.State) {
+	u.Helper()
+	for end := time.Now().Add(while); time.Now().Before(end); time.Sleep(150 * time.Millisecond) {
+		s := u.find(uuid).State
+		ok := false
+		for _, want := range states {
+			ok = ok || s == want
+		}
+		if !ok {
+			u.Fatalf("%s became %s, want it to stay %s", uuid, s, states)
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package stocktest
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// resources is what a run asks for, and what a worker has left
+// (codalab/worker/bundle_state.py: RunResources).
+type resources struct {
+	cpus, gpus, memory, disk int64
+	tag                      string
+	exclusive                bool
+	runsLeft                 int64 // -1 for a run
+}
+
+// offer is a worker among those that a run may go to.
+type offer struct {
+	resources
+	row    *workerRow
+	gpuBox bool // it has GPUs, whoever holds them
+	held   int
+}
+
+// asks is what a run asks for, with defaults where it says nothing
+// (codalab/server/bundle_manager.py: _compute_bundle_resources).
+func (s *Server) asks(b *bundle) resources {
+	r := resources{
+		cpus: max(b.metadata.Int("request_cpus"), 1), gpus: b.metadata.Int("request_gpus"), memory: 2 << 30,
+		tag: b.metadata.String("request_queue"), runsLeft: -1,
+		disk: int64(min(s.users[b.owner].diskLeft()-1, s.o.MaxRequestDisk)),
+	}
+	if n, err := codalab.ParseSize(b.metadata.String("request_memory")); err == nil {
+		r.memory = n
+	}
+	if n, err := codalab.ParseSize(b.metadata.String("request_disk")); err == nil {
+		r.disk = n
+	}
+	return r
+}
+
+// seconds is the time that a run asks for, as Python writes it: what
+// somebody asked for has a fraction.
+func (s *Server) seconds(b *bundle) json.Number {
+	if d, err := codalab.ParseDuration(b.metadata.String("request_time")); err == nil {
+		return float(d.Seconds())
+	}
+	if s.o.MaxRequestTime == 0 {
+		return "0"
+	}
+	return float(min(s.users[b.owner].timeLeft()-1, s.o.MaxRequestTime))
+}
+
+// float writes a number as Python writes a float.
+func float(f float64) json.Number {
+	text := strconv.FormatFloat(f, 'f', -1, 64)
+	if !strings.Contains(text, ".") {
+		text += ".0"
+	}
+	return json.Number(text)
+}
+
+// image is the image that a run asks for (codalab/server/bundle_manager.py:
+// _get_docker_image).
+func image(b *bundle) string {
+	name := b.metadata.String("request_docker_image")
+	switch {
+	case name == "" && b.metadata.Int("request_gpus") > 0:
+		name = "codalab/default-gpu:latest"
+	case name == "":
+		name = "codalab/default-cpu:latest"
+	case !strings.Contains(name, ":"):
+		name += ":latest"
+	}
+	return name
+}
+
+// runMessage is codalab/server/bundle_manager.py: _construct_run_message.
+func (s *Server) runMessage(b *bundle) any {
+	asks := s.asks(b)
+	dependencies := []any{}
+	for _, d := range b.dependencies {
+		dependencies = append(dependencies, map[string]any{
+			"parent_name": d.ParentName, "parent_path": d.ParentPath, "parent_uuid": d.ParentUUID,
+			"child_path": d.ChildPath, "child_uuid": d.ChildUUID, "location": nil,
+		})
+	}
+	return map[string]any{
+		"type": codalab.MessageRun,
+		"bundle": map[string]any{
+			"uuid": b.uuid, "bundle_type": b.kind, "owner_id": b.owner, "command": b.command, "state": b.state, "frozen": nil,
+			"is_anonymous": false, "metadata": maps.Clone(b.metadata), "args": b.args(), "location": nil, "dependencies": dependencies,
+		},
+		"resources": map[string]any{
+			"cpus": asks.cpus, "gpus": asks.gpus, "docker_image": image(b), "time": s.seconds(b), "memory": asks.memory, "disk": asks.disk,
+			"network": b.metadata.Bool("request_network"), "tag": asks.tag, "tag_exclusive": false, "runs_left": nil,
+		},
+	}
+}
+
+// quotaFailure is why a staged run can never run
+// (codalab/server/bundle_manager.py: _get_staged_bundles_to_run).
+func (s *Server) quotaFailure(b *bundle) string {
+	const slack, least = 1 << 29, 4 << 20
+	owner, asks := s.users[b.owner], s.asks(b)
+	var failures []string
+	size := func(f float64) string { return codalab.FormatSize(int64(f)) }
+	if left := owner.diskLeft() - slack; float64(asks.disk) > left {
+		failures = append(failures, fmt.Sprintf("Requested more disk (%s) than user disk quota left (%s) by %s",
+			size(float64(asks.disk)), size(left), size(float64(asks.disk)-left)))
+	}
+	if d, err := codalab.ParseDuration(b.metadata.String("request_time")); err == nil && d.Seconds() > owner.timeLeft() {
+		failures = append(failures, fmt.Sprintf("Requested more time (%s) than user time quota left (%s)",
+			codalab.FormatDuration(d), strconv.FormatFloat(owner.timeLeft(), 'f', 0, 64)))
+	}
+	if asks.memory < least {
+		failures = append(failures, fmt.Sprintf("Requested less memory (%s) than minimum limit (%s) by %s",
+			size(float64(asks.memory)), size(least), size(float64(least-asks.memory))))
+	}
+	return strings.Join(failures, ". ")
+}
+
+// fits says whether a worker has all that a run asks for
+// (codalab/worker/bundle_state.py: dominates).
+func (r resources) fits(run resources) bool {
+	if run.tag == "" && r.exclusive && r.tag != "" {
+		return false
+	}
+	if run.tag != "" && r.tag != strings.TrimPrefix(run.tag, "tag=") {
+		return false
+	}
+	return r.runsLeft != 0 && r.cpus >= run.cpus && r.gpus >= run.gpus && r.memory >= run.memory && r.disk >= run.disk
+}
+
+// outdone says whether another worker of the same tag has more of everything.
+func (r resources) outdone(by resources) bool {
+	if r.tag != "" && by.tag != r.tag || r.tag == "" && by.exclusive && by.tag != "" {
+		return false
+	}
+	return by.runsLeft != 0 && by.cpus > r.cpus && by.gpus > r.gpus && by.memory > r.memory && by.disk > r.disk
+}
+
+// lacks says what a worker lacks for a run (codalab/worker/bundle_state.py:
+// get_comparison). The queue is compared as it was typed.
+func (r resources) lacks(run resources) string {
+	var words []string
+	if run.tag != "" && run.tag != r.tag {
+		tag := r.tag
+		if tag == "" {
+			tag = "No"
+		}
+		words = append(words, fmt.Sprintf("%s queue (%s requested)", tag, run.tag))
+	}
+	if r.cpus < run.cpus {
+		words = append(words, fmt.Sprintf("%d CPUs (%d requested)", r.cpus, run.cpus))
+	}
+	if r.gpus < run.gpus {
+		words = append(words, fmt.Sprintf("%d GPUs (%d requested)", r.gpus, run.gpus))
+	}
+	if r.memory < run.memory {
+		words = append(words, fmt.Sprintf("%s memory (%s requested)", codalab.FormatSize(r.memory), codalab.FormatSize(run.memory)))
+	}
+	if r.disk < run.disk {
+		words = append(words, fmt.Sprintf("%s disk (%s requested)", codalab.FormatSize(r.disk), codalab.FormatSize(run.disk)))
+	}
+	return "[" + strings.Join(words, ", ") + "]"
+}
+
+// noFit is why a run waits (codalab/server/bundle_manager.py:
+// _filter_and_sort_workers).
+func noFit(run resources, offers []*offer) string {
+	var lacking []string
+	for _, o := range offers {
+		if !slices.ContainsFunc(offers, func(by *offer) bool { return o.outdone(by.resources) }) {
+			lacking = append(lacking, o.lacks(run))
+		}
+	}
+	words := "No worker can meet your bundle's resource requirements. "
+	if len(lacking) > 0 {
+		words += "Available resources: " + strings.Join(lacking, ", ")
+	}
+	return words
+}
+
+// offerOf is what a worker has left; the caller holds the lock. What its runs
+// ask of the disk is not deducted (codalab/server/bundle_manager.py:
+// _deduct_worker_resources).
+func (s *Server) offerOf(w *workerRow) *offer {
+	o := &offer{row: w, gpuBox: w.GPUs > 0, resources: resources{
+		cpus: w.CPUs, gpus: w.GPUs, memory: w.MemoryBytes, disk: w.FreeDiskBytes,
+		tag: w.Tag, exclusive: w.TagExclusive, runsLeft: w.ExitAfterNumRuns,
+	}}
+	for _, uuid := range s.held(w) {
+		if b := s.bundle(uuid); b != nil {
+			o.take(s.asks(b))
+		}
+	}
+	return o
+}
+
+func (o *offer) take(r resources) {
+	o.cpus -= r.cpus
+	o.gpus -= r.gpus
+	o.memory -= r.memory
+	o.held++
+}
+
+// preferred orders the workers that a run fits
+// (codalab/server/bundle_manager.py: get_sort_key).
+func preferred(b *bundle, run resources, offers []*offer) []*offer {
+	type ranked struct {
+		*offer
+		key [6]float64
+	}
+	var list []ranked
+	for _, o := range offers {
+		if !o.fits(run) {
+			continue
+		}
+		cached := 0
+		for _, d := range b.dependencies {
+			if slices.Contains(o.row.Dependencies, [2]string{d.ParentUUID, d.ParentPath}) {
+				cached++
+			}
+		}
+		gpus := float64(o.gpus)
+		if o.gpus == 0 && o.gpuBox {
+			gpus = 1
+		}
+		list = append(list, ranked{o, [6]float64{number(!o.exclusive), gpus, -float64(cached), float64(o.cpus), float64(o.held), rand.Float64()}}) //nolint:gosec // no secret
+	}
+	slices.SortFunc(list, func(a, b ranked) int { return slices.Compare(a.key[:], b.key[:]) })
+	out := make([]*offer, len(list))
+	for i, r := range list {
+		out[i] = r.offer
+	}
+	return out
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,155 @@
+package stocktest
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// noLongerRunning are the words by which a worker says that it had no such run
+// (codalab/worker/download_util.py: BUNDLE_NO_LONGER_RUNNING_MESSAGE).
+const noLongerRunning = "Bundle no longer running"
+
+// once asks for something of a running bundle, and once more when the run was
+// over meanwhile (codalab/lib/download_manager.py: retry_if_no_longer_running).
+func once[T any](ask func() (T, error)) (T, error) {
+	v, err := ask()
+	if err != nil && err.Error() == noLongerRunning {
+		return ask()
+	}
+	return v, err
+}
+
+// readMessage asks a worker for a part of its run; it has the arguments that
+// belong to its kind.
+func readMessage(socket int64, t codalab.Target, args codalab.ReadArgs) any {
+	wanted := map[string]any{"type": args.Type}
+	switch args.Type {
+	case codalab.ReadTargetInfo:
+		wanted["depth"] = args.Depth
+	case codalab.ReadFileSection:
+		wanted["offset"], wanted["length"] = args.Offset, args.Length
+	case codalab.ReadSummary:
+		wanted["num_head_lines"], wanted["num_tail_lines"] = args.HeadLines, args.TailLines
+		wanted["max_line_length"], wanted["truncation_text"] = args.MaxLineLength, args.TruncationText
+	case codalab.ReadFile, codalab.ReadDirectory:
+	}
+	return map[string]any{"type": codalab.MessageRead, "socket_id": socket, "uuid": t.BundleUUID, "path": t.Subpath, "read_args": wanted}
+}
+
+// relay sends a worker a message that names a new socket, and listens there for
+// the answer. The caller calls done.
+func (s *Server) relay(w *workerRow, message func(socket int64) any) (l *listener, done func(), err error) {
+	if w == nil {
+		return nil, nil, errors.New("'NoneType' object is not subscriptable") // as the stock server says it
+	}
+	s.mu.Lock()
+	id := s.openSocket(w.key).id
+	s.mu.Unlock()
+	s.tell(w.socket, message(id), relayPatience)
+	l = s.listen(id)
+	return l, func() {
+		l.close()
+		s.closeSocket(id)
+	}, nil
+}
+
+func (s *Server) describeRunning(w *workerRow, t codalab.Target, depth int) (codalab.TargetInfo, error) {
+	l, done, err := s.relay(w, func(id int64) any {
+		return readMessage(id, t, codalab.ReadArgs{Type: codalab.ReadTargetInfo, Depth: depth})
+	})
+	if err != nil {
+		return codalab.TargetInfo{}, err
+	}
+	defer done()
+	var reply codalab.ReadReply
+	if !s.acceptJSON(l, relayPatience, &reply) {
+		return codalab.TargetInfo{}, refuse(http.StatusNotFound, "Unable to reach worker of running bundle with bundle state running")
+	}
+	if reply.ErrorCode != 0 || reply.TargetInfo == nil {
+		return codalab.TargetInfo{}, workersError(reply)
+	}
+	return *reply.TargetInfo, nil
+}
+
+// workersError is an error that a worker answers with
+// (codalab/common.py: http_error_to_exception).
+func workersError(r codalab.ReadReply) error {
+	switch {
+	case r.ErrorCode >= 500:
+		return errors.New(r.ErrorMessage)
+	case r.ErrorCode == http.StatusForbidden, r.ErrorCode == http.StatusUnauthorized, r.ErrorCode == http.StatusNotFound:
+		return refuse(r.ErrorCode, "%s", r.ErrorMessage)
+	}
+	return refuse(http.StatusBadRequest, "%s", r.ErrorMessage)
+}
+
+// fetch asks a worker for data, which the caller closes
+// (codalab/lib/download_manager.py: _get_read_response_stream).
+func (s *Server) fetch(w *workerRow, message func(socket int64) any) (io.ReadCloser, error) {
+	l, done, err := s.relay(w, message)
+	if err != nil {
+		return nil, err
+	}
+	var header codalab.ReadReply
+	if !s.acceptJSON(l, relayPatience, &header) {
+		done()
+		return nil, errors.New("Unable to reach worker") //nolint:staticcheck // the stock server's words
+	}
+	if header.ErrorCode != 0 {
+		done()
+		return nil, workersError(header)
+	}
+	r := s.accept(l, relayPatience)
+	if r == nil {
+		done()
+		return nil, errors.New("Unable to reach worker") //nolint:staticcheck // the stock server's words
+	}
+	return &fetched{r, done}, nil
+}
+
+type fetched struct {
+	io.Reader
+	done func()
+}
+
+// Close ends the reading, and the worker's writing with it.
+func (f *fetched) Close() error {
+	defer f.done()
+	if c, ok := f.Reader.(io.Closer); ok {
+		return c.Close() //nolint:wrapcheck // closing a pipe does not fail
+	}
+	return nil
+}
+
+// netcat is codalab/rest/bundles.py: _netcat_bundle.
+func (s *Server) netcat(w http.ResponseWriter, r *http.Request, u *account) error {
+	var in struct{ Message string }
+	if err := read(r, &in); err != nil {
+		return err
+	}
+	uuid := r.PathValue("uuid")
+	port, _ := strconv.Atoi(r.PathValue("port")) // the route has digits only
+	s.mu.Lock()
+	_, err := s.allowed(u, uuid, mayRead)
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	state, holder := s.state(uuid)
+	if state != codalab.StateRunning {
+		return refuse(http.StatusForbidden, "Cannot netcat bundle, bundle not running.")
+	}
+	stream, err := s.fetch(holder, func(id int64) any {
+		return map[string]any{"type": codalab.MessageNetcat, "socket_id": id, "uuid": uuid, "port": port, "message": in.Message}
+	})
+	if err != nil {
+		return err
+	}
+	defer stream.Close() //nolint:errcheck // it was read as far as anybody wants
+	_, err = io.Copy(w, stream)
+	return err //nolint:wrapcheck // goes to the caller as it is
+}

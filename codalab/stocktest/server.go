@@ -1,0 +1,251 @@
+package stocktest
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// Options says what a Server is made of. Only Dir and Users are needed.
+type Options struct {
+	// Dir is an empty directory for the contents of bundles.
+	Dir string
+	// Users are the server's users. The one called RootName is its root user.
+	Users []User
+	// Hold is how long a check-in waits for a message, Pass the pause between
+	// two passes of the manager, and WorkerTimeout after which silence a worker
+	// counts as gone; 0 means the stock server's 5 s, 0.5 s and 60 s.
+	Hold, Pass, WorkerTimeout time.Duration
+	// MaxRequestTime, in seconds, and MaxRequestDisk, in bytes, are the limits
+	// of what a run may request, and what a run requests that says nothing; 0
+	// for none, as on a server whose operator did not set them.
+	MaxRequestTime, MaxRequestDisk float64
+	Faults                         Faults
+}
+
+// User is a user of a Server.
+type User struct {
+	Name, Password string
+	// DiskQuota is in bytes, TimeQuota in seconds, and ParallelRuns limits the
+	// runs on workers of others; 0 means plenty.
+	DiskQuota, TimeQuota float64
+	ParallelRuns         int
+}
+
+// RootName is the name of the root user, whose workers anybody's runs go to.
+const RootName = "codalab"
+
+// Faults are what a test lets go wrong. Functions that are nil are not called;
+// they may be called from several goroutines at once.
+type Faults struct {
+	// LoseAnswer is asked when a request has been served: true breaks the
+	// connection instead of answering.
+	LoseAnswer func(r *http.Request) bool
+	// BeforeCheckIn is called with a check-in before any of it is applied. A
+	// check-in is late when it waits there.
+	BeforeCheckIn func(workerID string, in codalab.CheckIn)
+	// DiscardUpload is asked when contents have been stored: true throws them
+	// away, although the answer says 200.
+	DiscardUpload func(uuid string) bool
+}
+
+// Server is a stand-in for CodaLab's own server: an http.Handler of what lies
+// below /rest. It is safe for concurrent use.
+type Server struct {
+	o     Options
+	mux   *http.ServeMux
+	store *os.Root
+	// requests are those of Client, which outlive their callers.
+	requests sync.WaitGroup
+
+	mu      sync.Mutex
+	users   map[string]*account
+	tokens  map[string]*account
+	groups  map[string]*group
+	bundles []*bundle // the oldest first
+	workers []*workerRow
+	runs    map[string]*workerRow // the run rows, by bundle
+	sockets map[int64]*socket
+	number  int64 // the last socket's
+	down    chan struct{}
+}
+
+// New returns a server without bundles. It does nothing by itself before Run.
+func New(o Options) (*Server, error) {
+	o.Hold = cmp.Or(o.Hold, 5*time.Second)
+	o.Pass = cmp.Or(o.Pass, 500*time.Millisecond)
+	o.WorkerTimeout = cmp.Or(o.WorkerTimeout, time.Minute)
+	store, err := os.OpenRoot(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the bundle store: %w", err)
+	}
+	s := &Server{
+		o: o, mux: http.NewServeMux(), store: store,
+		users: map[string]*account{}, tokens: map[string]*account{}, groups: map[string]*group{},
+		runs: map[string]*workerRow{}, sockets: map[int64]*socket{}, down: make(chan struct{}),
+	}
+	for _, u := range o.Users {
+		s.addUser(u)
+	}
+	s.routes()
+	return s, nil
+}
+
+// Run passes over the bundles until ctx ends (codalab/server/bundle_manager.py:
+// BundleManager.run).
+func (s *Server) Run(ctx context.Context) {
+	for {
+		s.ManagerPass()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(s.o.Pass):
+		}
+	}
+}
+
+// Close waits for the requests of Client to end, some of which are held for a
+// while, and closes the store. Run must have returned.
+func (s *Server) Close() error {
+	s.requests.Wait()
+	return s.store.Close() //nolint:wrapcheck // the directory's own words
+}
+
+// DropTokens forgets all tokens, so that everybody has to log in again.
+func (s *Server) DropTokens() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.tokens)
+}
+
+// Restart breaks all connections, as a restart of the server does: a check-in
+// that is held gets no answer.
+func (s *Server) Restart() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.down)
+	s.down = make(chan struct{})
+}
+
+// State returns a bundle's state; empty for one that is not there.
+func (s *Server) State(uuid string) codalab.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.bundle(uuid); b != nil {
+		return b.state
+	}
+	return ""
+}
+
+// refusal is an answer that is no success (codalab/common.py: UsageError and
+// its kind).
+type refusal struct {
+	status int
+	words  string
+}
+
+func (r refusal) Error() string { return r.words }
+
+func refuse(status int, format string, a ...any) error {
+	return refusal{status, fmt.Sprintf(format, a...)}
+}
+
+// handler serves a request of a user, who is nil where nobody is logged in.
+type handler func(w http.ResponseWriter, r *http.Request, u *account) error
+
+// ServeHTTP serves one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.o.Faults.LoseAnswer == nil {
+		s.mux.ServeHTTP(w, r)
+		return
+	}
+	kept := &keptAnswer{header: http.Header{}}
+	s.mux.ServeHTTP(kept, r)
+	if s.o.Faults.LoseAnswer(r) {
+		panic(http.ErrAbortHandler)
+	}
+	kept.send(w)
+}
+
+// route adds a handler for users who are logged in.
+func (s *Server) route(pattern string, h handler) {
+	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		u := s.caller(r)
+		if u == nil {
+			answerError(w, refuse(http.StatusUnauthorized, "User is not authenticated."))
+			return
+		}
+		if err := h(w, r, u); err != nil {
+			answerError(w, err)
+		}
+	})
+}
+
+// answerError writes an error in plain text (codalab/server/rest_server.py:
+// ErrorAdapter).
+func answerError(w http.ResponseWriter, err error) {
+	var r refusal
+	if !errors.As(err, &r) || r.status == http.StatusInternalServerError {
+		r = refusal{http.StatusInternalServerError, fmt.Sprintf("Unexpected Internal Error (%v). The administrators have been notified.", err)}
+	}
+	answerText(w, r.status, r.words)
+}
+
+func answerText(w http.ResponseWriter, status int, words string) {
+	w.Header().Set("Content-Type", "text/html; charset=UTF-8")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(words)) // who asked may have gone
+}
+
+// answerJSON writes a value; the header has no charset, since CodaLab's own
+// programs compare it whole.
+func answerJSON(w http.ResponseWriter, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode the answer: %w", err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(data) // who asked may have gone
+	return nil
+}
+
+// answerObjects writes a document with a list.
+func answerObjects(w http.ResponseWriter, objects []codalab.Object) error {
+	doc, err := codalab.ListDocument(objects)
+	if err != nil {
+		return err
+	}
+	doc.Meta = version()
+	return answerJSON(w, doc)
+}
+
+func version() map[string]any { return map[string]any{"version": "1.7.3"} }
+
+// read decodes the body of a request.
+func read(r *http.Request, v any) error {
+	if json.NewDecoder(r.Body).Decode(v) != nil {
+		return refuse(http.StatusBadRequest, "Invalid JSON")
+	}
+	return nil
+}
+
+// objectsOf decodes the objects of a request's document.
+func objectsOf(r *http.Request) ([]codalab.Object, error) {
+	var doc codalab.Document
+	if err := read(r, &doc); err != nil {
+		return nil, err
+	}
+	objects, err := doc.Objects()
+	if err != nil {
+		return nil, refuse(http.StatusBadRequest, "Invalid JSON")
+	}
+	return objects, nil
+}

@@ -1,0 +1,111 @@
+package stocktest
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"time"
+)
+
+// How long the stock server tries to hand a message over
+// (codalab/model/worker_model.py: send_json_message and its callers).
+const (
+	managerPatience = time.Second
+	relayPatience   = 60 * time.Second
+	messageRetry    = 300 * time.Millisecond
+	streamRetry     = 3 * time.Millisecond
+)
+
+// socket is where a worker hears messages, or a reader its answer. It is a
+// Unix socket on the stock server.
+type socket struct {
+	id       int64
+	worker   workerKey // who may reply on it
+	listener *listener // who listens, or did so last
+}
+
+// listener is one party that listens on a socket. Who begins to listen on a
+// socket takes it from who listened before, whom nobody can reach from then on.
+type listener struct {
+	incoming chan io.Reader
+	closed   chan struct{}
+}
+
+// openSocket makes a socket; the caller holds the lock.
+func (s *Server) openSocket(k workerKey) *socket {
+	s.number++
+	sock := &socket{id: s.number, worker: k}
+	s.sockets[sock.id] = sock
+	return sock
+}
+
+func (s *Server) closeSocket(id int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sockets, id)
+}
+
+// listen begins to listen on a socket. The caller closes the listener.
+func (s *Server) listen(id int64) *listener {
+	l := &listener{incoming: make(chan io.Reader), closed: make(chan struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sock := s.sockets[id]; sock != nil {
+		sock.listener = l
+	}
+	return l
+}
+
+func (l *listener) close() { close(l.closed) }
+
+// accept waits for one message or stream; nil for none. A restart of the
+// server breaks the connection of who waits.
+func (s *Server) accept(l *listener, patience time.Duration) io.Reader {
+	s.mu.Lock()
+	down := s.down
+	s.mu.Unlock()
+	select {
+	case r := <-l.incoming:
+		return r
+	case <-time.After(patience):
+		return nil
+	case <-down:
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// acceptJSON waits for one message and decodes it, and says whether there was
+// one.
+func (s *Server) acceptJSON(l *listener, patience time.Duration, v any) bool {
+	r := s.accept(l, patience)
+	return r != nil && json.NewDecoder(r).Decode(v) == nil
+}
+
+// deliver hands something to who listens on a socket, and says whether anybody
+// took it in time.
+func (s *Server) deliver(id int64, r io.Reader, patience, retry time.Duration) bool {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(retry) {
+		s.mu.Lock()
+		var l *listener
+		if sock := s.sockets[id]; sock != nil {
+			l = sock.listener
+		}
+		s.mu.Unlock()
+		if l == nil {
+			continue
+		}
+		select {
+		case l.incoming <- r:
+			return true
+		case <-l.closed:
+		}
+	}
+	return false
+}
+
+// tell sends a message to a worker.
+func (s *Server) tell(id int64, message any, patience time.Duration) bool {
+	data, err := json.Marshal(message)
+	return err == nil && s.deliver(id, bytes.NewReader(data), patience, messageRetry)
+}

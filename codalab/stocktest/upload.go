@@ -1,0 +1,109 @@
+package stocktest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/contents"
+	"github.com/cl-slurm/cl-slurm/internal/tarstream"
+)
+
+// put is codalab/rest/bundles.py: _update_bundle_contents_blob. Of archives it
+// knows .tar.gz alone.
+func (s *Server) put(_ http.ResponseWriter, r *http.Request, u *account) error {
+	query := r.URL.Query()
+	s.mu.Lock()
+	b, err := s.allowed(u, r.PathValue("uuid"), mayAll)
+	final := err == nil && b.state.Final()
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if final {
+		return refuse(http.StatusForbidden, "Contents cannot be modified, bundle already finalized.")
+	}
+	end := codalab.State(query.Get("state_on_success"))
+	if end == "" {
+		end = codalab.StateReady
+	}
+	if !end.Final() {
+		return refuse(http.StatusBadRequest, "state_on_success must be one of ready|failed|killed")
+	}
+	if name := query.Get("filename"); name != "" {
+		unpack := query.Get("unpack") != "0" && (strings.HasSuffix(name, ".tar.gz") || strings.HasSuffix(name, ".tgz"))
+		if err := s.replace(r, b, unpack); err != nil {
+			return err
+		}
+	}
+	if query.Get("finalize_on_success") != "0" {
+		s.mu.Lock()
+		b.state = end
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+// replace stores what a request carries in place of a bundle's contents. An
+// archive that is broken fails the bundle, whoever has it.
+func (s *Server) replace(r *http.Request, b *bundle, unpack bool) error {
+	if err := s.store.RemoveAll(b.uuid); err != nil {
+		return fmt.Errorf("remove the contents: %w", err)
+	}
+	if err := s.write(r, b.uuid, unpack); err != nil {
+		words := "Upload failed: Invalid archive upload: failed to unpack archive."
+		s.mu.Lock()
+		b.state = codalab.StateFailed
+		b.set(codalab.Metadata{"failure_message": words, "data_size": int64(0)})
+		s.mu.Unlock()
+		return errors.Join(refuse(http.StatusBadRequest, "%s", words), s.store.RemoveAll(b.uuid))
+	}
+	size, err := contents.Size(s.store, b.uuid)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	b.set(codalab.Metadata{"data_size": size})
+	s.recount(b.owner)
+	s.mu.Unlock()
+	if discard := s.o.Faults.DiscardUpload; discard != nil && discard(b.uuid) {
+		return s.store.RemoveAll(b.uuid) //nolint:wrapcheck // a fault's own
+	}
+	return nil
+}
+
+func (s *Server) write(r *http.Request, uuid string, unpack bool) error {
+	if unpack {
+		if err := s.store.Mkdir(uuid, 0o700); err != nil {
+			return err //nolint:wrapcheck // put has words for it
+		}
+		root, err := s.store.OpenRoot(uuid)
+		if err != nil {
+			return err //nolint:wrapcheck // put has words for it
+		}
+		_, err = tarstream.Unpack(r.Context(), r.Body, root, tarstream.Limits{})
+		return errors.Join(err, root.Close())
+	}
+	f, err := s.store.OpenFile(uuid, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err //nolint:wrapcheck // put has words for it
+	}
+	_, err = io.Copy(f, r.Body)
+	return errors.Join(err, f.Close())
+}
+
+// recount adds up what a user's bundles take (codalab/model/bundle_model.py:
+// update_user_disk_used); the caller holds the lock.
+func (s *Server) recount(owner string) {
+	sum := int64(0)
+	for _, b := range s.bundles {
+		if b.owner == owner {
+			sum += b.metadata.Int("data_size")
+		}
+	}
+	s.users[owner].diskUsed = float64(sum)
+}

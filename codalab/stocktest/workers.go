@@ -1,0 +1,240 @@
+package stocktest
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// workerKey names a worker: ids are a user's own.
+type workerKey struct{ user, id string }
+
+// workerRow is a worker as its last check-in told of it. Rows are compared by
+// their address: a worker that was forgotten and comes back is another.
+type workerRow struct {
+	codalab.CheckIn
+	key     workerKey
+	socket  int64
+	group   string
+	checkIn time.Time
+}
+
+// worker finds a worker, nil for none; the caller holds the lock.
+func (s *Server) worker(k workerKey) *workerRow {
+	for _, w := range s.workers {
+		if w.key == k {
+			return w
+		}
+	}
+	return nil
+}
+
+// held lists the runs of a worker; the caller holds the lock.
+func (s *Server) held(w *workerRow) []string {
+	uuids := []string{}
+	for uuid, holder := range s.runs {
+		if holder == w {
+			uuids = append(uuids, uuid)
+		}
+	}
+	slices.Sort(uuids)
+	return uuids
+}
+
+// forget removes a worker with its socket and its run rows; the caller holds
+// the lock (codalab/model/worker_model.py: worker_cleanup).
+func (s *Server) forget(w *workerRow) {
+	for _, uuid := range s.held(w) {
+		delete(s.runs, uuid)
+	}
+	delete(s.sockets, w.socket)
+	s.workers = slices.DeleteFunc(s.workers, func(o *workerRow) bool { return o == w })
+}
+
+// checkIn is codalab/rest/workers.py: checkin.
+func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u *account) error {
+	var in struct {
+		codalab.CheckIn
+		Runs []json.RawMessage `json:"runs"`
+	}
+	if err := read(r, &in); err != nil {
+		return err
+	}
+	if late := s.o.Faults.BeforeCheckIn; late != nil {
+		whole := in.CheckIn
+		for _, run := range in.Runs {
+			var one codalab.Run
+			if json.Unmarshal(run, &one) == nil {
+				whole.Runs = append(whole.Runs, one)
+			}
+		}
+		late(r.PathValue("worker"), whole)
+	}
+	row := s.remember(workerKey{u.id, r.PathValue("worker")}, in.CheckIn)
+	messages := []any{}
+	for _, run := range in.Runs {
+		if kill := s.report(row, run); kill != nil {
+			messages = append(messages, kill)
+		}
+	}
+	// Who has gone is not noticed: the message that this check-in takes is lost.
+	l := s.listen(row.socket)
+	defer l.close()
+	var message json.RawMessage // its numbers stay as they were written
+	s.acceptJSON(l, s.o.Hold, &message)
+	return answerJSON(w, append(messages, message))
+}
+
+// remember keeps what a worker says of itself. Its group is never forgotten.
+func (s *Server) remember(k workerKey, in codalab.CheckIn) *workerRow {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	row := s.worker(k)
+	if row == nil {
+		row = &workerRow{key: k, socket: s.openSocket(k).id}
+		s.workers = append(s.workers, row)
+	}
+	in.Runs = nil
+	row.CheckIn, row.checkIn = in, time.Now()
+	if in.GroupName != nil {
+		if g := s.groupByName(*in.GroupName); g != nil {
+			row.group = g.id
+		}
+	}
+	return row
+}
+
+// report takes in what a worker says of one run, and returns a message where
+// the run's owner has no quota left.
+func (s *Server) report(row *workerRow, run json.RawMessage) any {
+	r, err := readReport(run)
+	if err != nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.bundle(r.UUID)
+	if b == nil {
+		return nil
+	}
+	s.apply(b, r, row)
+	kind := ""
+	switch owner := s.users[b.owner]; {
+	case owner.timeLeft() <= 0:
+		kind = "time"
+	case owner.diskLeft() <= 0:
+		kind = "disk"
+	default:
+		return nil
+	}
+	return map[string]any{"type": codalab.MessageKill, "uuid": b.uuid, "kill_message": "Kill requested: User " + kind +
+		" quota exceeded. To apply for more quota, please visit the following link: " +
+		"https://codalab-worksheets.readthedocs.io/en/latest/FAQ/#how-do-i-request-more-disk-quota-or-time-quota"}
+}
+
+// startBundle is codalab/rest/workers.py: start_bundle.
+func (s *Server) startBundle(w http.ResponseWriter, r *http.Request, u *account) error {
+	var in codalab.StartBundle
+	if err := read(r, &in); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.bundle(r.PathValue("uuid"))
+	if b == nil {
+		return refuse(http.StatusNotFound, "Could not find bundle with uuid %s", r.PathValue("uuid"))
+	}
+	if s.permission(u, b) < mayAll {
+		return refuse(http.StatusForbidden, "User does not have permission to run bundle.")
+	}
+	return answerJSON(w, s.preparing(b, s.worker(workerKey{u.id, r.PathValue("worker")}), in))
+}
+
+// mayReply returns a socket on which a worker may reply
+// (codalab/rest/workers.py: check_reply_permission).
+func (s *Server) mayReply(r *http.Request, u *account) (int64, error) {
+	id, err := strconv.ParseInt(r.PathValue("socket"), 10, 64)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sock := s.sockets[id]
+	if err != nil || sock == nil || sock.worker != (workerKey{u.id, r.PathValue("worker")}) {
+		return 0, refuse(http.StatusForbidden, "Not your socket ID!")
+	}
+	return id, nil
+}
+
+// reply is codalab/rest/workers.py: reply. It succeeds though nobody may have
+// heard.
+func (s *Server) reply(_ http.ResponseWriter, r *http.Request, u *account) error {
+	id, err := s.mayReply(r, u)
+	if err != nil {
+		return err
+	}
+	var in any
+	if err := read(r, &in); err != nil {
+		return err
+	}
+	s.tell(id, in, relayPatience)
+	return nil
+}
+
+// replyData is codalab/rest/workers.py: reply_data.
+func (s *Server) replyData(_ http.ResponseWriter, r *http.Request, u *account) error {
+	query := r.URL.Query()
+	if !query.Has("header_message") {
+		return refuse(http.StatusBadRequest, "Missing header message.")
+	}
+	var header any
+	if json.Unmarshal([]byte(query.Get("header_message")), &header) != nil {
+		return refuse(http.StatusBadRequest, "Header message should be in JSON format.")
+	}
+	id, err := s.mayReply(r, u)
+	if err != nil {
+		return err
+	}
+	s.tell(id, header, relayPatience)
+	body, feed := io.Pipe()
+	if !s.deliver(id, body, relayPatience, streamRetry) {
+		return nil
+	}
+	_, err = io.Copy(feed, r.Body)
+	feed.CloseWithError(err)
+	return err //nolint:wrapcheck // a reader that has gone is an error of the server
+}
+
+// workersInfo is codalab/rest/workers.py: workers_info.
+func (s *Server) workersInfo(w http.ResponseWriter, _ *http.Request, u *account) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := []any{}
+	for _, row := range s.workers {
+		g := s.groups[row.group]
+		if !u.root() && row.key.user != u.id && (g == nil || !g.has(u.id)) {
+			continue
+		}
+		var group any
+		if g != nil {
+			group = g.id
+		}
+		held, cpus, gpus := s.held(row), int64(0), int64(0)
+		for _, uuid := range held {
+			if b := s.bundle(uuid); b != nil {
+				cpus += b.metadata.Int("request_cpus")
+				gpus += b.metadata.Int("request_gpus")
+			}
+		}
+		list = append(list, map[string]any{
+			"user_id": row.key.user, "worker_id": row.key.id, "group_uuid": group, "tag": row.Tag, "cpus": row.CPUs, "gpus": row.GPUs,
+			"memory_bytes": row.MemoryBytes, "free_disk_bytes": row.FreeDiskBytes, "checkin_time": row.checkIn.Unix(), "socket_id": row.socket,
+			"run_uuids": held, "shared_file_system": row.SharedFileSystem, "tag_exclusive": row.TagExclusive,
+			"exit_after_num_runs": row.ExitAfterNumRuns, "is_terminating": row.IsTerminating, "preemptible": row.Preemptible,
+			"cpus_in_use": cpus, "gpus_in_use": gpus,
+		})
+	}
+	return answerJSON(w, map[string]any{"data": list, "meta": version()})
+}
