@@ -93,13 +93,11 @@ func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
 }
 
 func (b *Bridge) claim(ctx context.Context, r plan.Row) plan.Claimed {
-	accepted, err := b.Service.StartBundle(ctx, b.Identity(r.Queue), r.Bundle, b.started(r))
+	// The server takes this time for that of the last report
+	// (codalab/model/bundle_model.py: transition_bundle_preparing).
+	start := codalab.StartBundle{Hostname: b.Hostname, StartTime: b.Now().Unix()}
+	accepted, err := b.Service.StartBundle(ctx, b.Identity(r.Queue), r.Bundle, start)
 	return plan.Claimed{Outcome: outcome(err), Accepted: accepted}
-}
-
-// started is the body with which a bundle is claimed.
-func (b *Bridge) started(r plan.Row) codalab.StartBundle {
-	return codalab.StartBundle{Hostname: b.Hostname, StartTime: r.Claimed.Unix()}
 }
 
 // progressEvery is the least time between two sentences about an effect that

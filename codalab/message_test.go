@@ -31,6 +31,7 @@ func recordedMessages(tb testing.TB) []string {
 func TestRecordedAnswersAreReadWhole(t *testing.T) {
 	t.Parallel()
 	var types []codalab.MessageType
+	var requests []codalab.Resources
 	for _, line := range recordedMessages(t) {
 		messages, unread, err := codalab.ParseMessages([]byte(line))
 		if err != nil || len(unread) > 0 {
@@ -41,19 +42,23 @@ func TestRecordedAnswersAreReadWhole(t *testing.T) {
 			if m.Type != codalab.MessageRun {
 				continue
 			}
-			want := codalab.Resources{
-				CPUs: 1, DockerImage: "codalab/default-cpu:latest", Memory: 100 << 20, Disk: 10 << 20, Network: true, Tag: "tag=rec",
-			}
-			if diff := cmp.Diff(want, *m.Resources); diff != "" {
-				t.Error(diff)
-			}
+			requests = append(requests, *m.Resources)
 			if m.Bundle.Command == "" || m.Bundle.Metadata.Int("created") < 1_795_161_871 {
 				t.Errorf("read %+v", m.Bundle)
 			}
 		}
 	}
-	want := []codalab.MessageType{"run", "write", "read", "read", "mark_finalized", "kill"}
-	if diff := cmp.Diff(want, types); diff != "" {
+	if diff := cmp.Diff([]codalab.MessageType{"run", "write", "read", "read", "mark_finalized", "kill", "run", "netcat", "netcat", "run"}, types); diff != "" {
+		t.Error(diff)
+	}
+	common := codalab.Resources{CPUs: 1, DockerImage: "codalab/default-cpu:latest", Memory: 2 << 30, Network: true, Tag: "mannrec"}
+	floats, nan := common, common
+	floats.Time, floats.Disk = 60, 1_610_612_736
+	nan.Invalid = `What was asked for with --request-time came as "NaN", which is not between 0 and 3153600000.`
+	want := []codalab.Resources{
+		{CPUs: 1, DockerImage: "codalab/default-cpu:latest", Memory: 100 << 20, Disk: 10 << 20, Network: true, Tag: "tag=rec"}, floats, nan,
+	}
+	if diff := cmp.Diff(want, requests); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -146,8 +146,8 @@ func TestResultsThatTheServerThrewAwayAreNotDelivered(t *testing.T) {
 	s := &runServer{state: codalab.StateRunning, zombie: true}
 	c := s.open(t)
 	wantTransient(t, deliver(t, c, strings.NewReader("archive")), unpackFailed)
-	if state, err := c.State(t.Context(), uuid); err == nil {
-		t.Errorf("a failed upload was taken for the end of the run: %s", state)
+	if got, err := c.Standing(t.Context(), uuid); err != nil || got.UploadFailure == "" {
+		t.Errorf("a failed upload was taken for the end of the run: %+v, %v", got, err)
 	}
 	s.calls = nil
 	wantTransient(t, deliver(t, c, strings.NewReader("archive")), unpackFailed)
@@ -167,9 +167,9 @@ func TestResultsThatTheServerThrewAwayAreNotDelivered(t *testing.T) {
 func TestOtherFailuresAreARunsEnd(t *testing.T) {
 	t.Parallel()
 	s := &runServer{state: codalab.StateFailed, message: "Exit code 1"}
-	state, err := s.open(t).State(t.Context(), uuid)
-	if err != nil || state != codalab.StateFailed {
-		t.Errorf("got %s, %v", state, err)
+	got, err := s.open(t).Standing(t.Context(), uuid)
+	if err != nil || got.State != codalab.StateFailed || got.UploadFailure != "" {
+		t.Errorf("got %+v, %v", got, err)
 	}
 }
 
