@@ -11,7 +11,10 @@
 //   - Tokens are got when they are needed, renewed before they run out, and
 //     kept in memory or in the caller's TokenCache. However many calls find
 //     that they need one, one of them gets it.
-//   - Contents are streams in both directions and never held in memory.
+//   - Contents are streams in both directions and never held in memory. One that
+//     is sent has a connection of its own, and its call succeeds only when the
+//     server answered after all of it was read; with UploadOptions.Confirm only
+//     when the server has kept it.
 //   - Neither a password nor a token is in any error.
 //
 // It works with CodaLab's own server and with that of this project; requests
