@@ -117,8 +117,8 @@ type Confirmation struct {
 	Asked time.Time `json:",omitzero"`
 	// State is the bundle's state; meaningless with a failure.
 	State codalab.State
-	// Here is set when the bundle was last claimed, or reported, from this
-	// bridge's host.
+	// Here is set when the server shows this bridge's host as the bundle's: it was
+	// claimed from here, and nothing was reported of it since.
 	Here bool `json:",omitempty"`
 }
 
