@@ -56,9 +56,8 @@ func TestServerThatIsSlowToAcknowledgeIsAskedLessAndLess(t *testing.T) {
 		b.hears(plan.News{}).is(plan.Finalizing, plan.Confirm).hears(confirmed(b.now, codalab.StateFinalizing)).is(plan.Finalizing)
 		pauses = append(pauses, b.row.Due.Sub(b.now))
 	}
-	want := []time.Duration{15, 30, 60, 120, 240, 480, 600, 600}
-	for i := range want {
-		want[i] *= time.Second
+	want := []time.Duration{
+		15 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 10 * time.Minute, 10 * time.Minute,
 	}
 	if diff := cmp.Diff(want, pauses); diff != "" {
 		t.Errorf("pauses (-want +got):\n%s", diff)

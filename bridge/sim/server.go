@@ -36,9 +36,9 @@ type bundle struct {
 	// assigned is the bundle's row in the table worker_run of CodaLab's own
 	// server.
 	assigned bool
-	exit         *int
-	failure      string
-	upload       *upload
+	exit     *int
+	failure  string
+	upload   *upload
 	// status is what the worker last said in words.
 	status string
 	// forgiven is set for a bundle that a restored ledger has lost.
