@@ -92,6 +92,7 @@ func (b *Bridge) work(ctx context.Context) error {
 	g.Go(func() error { return b.observing(ctx) })
 	g.Go(func() error { return b.listening(ctx) })
 	g.Go(func() error { return b.reading(ctx) })
+	g.Go(func() error { return b.surveying(ctx) })
 	if b.Gauge != nil {
 		g.Go(func() error { return b.measuring(ctx) })
 	}

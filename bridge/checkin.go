@@ -4,21 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
-)
-
-// A bridge's identities offer more than any request asks for, so that it is
-// the bridge, which can say why, and not the server that refuses one.
-const (
-	boundlessCPUs  = 1_000_000
-	boundlessGPUs  = 10_000
-	boundlessBytes = 1_000_000_000_000_000
 )
 
 // InFlight says whether a row may have a job in Slurm.
@@ -224,8 +215,6 @@ func (c *checkIns) serve(ctx context.Context, m codalab.Message) {
 			c.bridge.serve(ctx, c.queue, m)
 			return nil
 		})
-	default:
-		c.bridge.Log.WarnContext(ctx, "the server sent a message of an unknown kind", slog.String("kind", string(m.Type)))
 	}
 }
 

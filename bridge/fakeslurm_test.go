@@ -17,7 +17,8 @@ import (
 // fakeSlurm is a Slurm that gives each job a node at once, or never, and runs
 // a worker in it that does what the bundle's command says: "sleep 3", "exit 3".
 type fakeSlurm struct {
-	ctx context.Context //nolint:containedctx // the life of its jobs
+	partitions []sbatch.Partition
+	ctx        context.Context //nolint:containedctx // the life of its jobs
 
 	mu      sync.Mutex
 	wg      sync.WaitGroup
@@ -221,4 +222,10 @@ func (s *fakeSlurm) change(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
+}
+
+func (s *fakeSlurm) Partitions(context.Context) ([]sbatch.Partition, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.partitions, nil
 }

@@ -45,6 +45,7 @@ func (b *Bridge) Measure(now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("measure: %w", err)
 	}
+	b.view.free.Store(max(space.Free-b.Policy.LowWater.Of(space.Total), 1))
 	g := &b.gauged
 	low := b.Policy.LowWater.Low(space, g.low != "")
 	turned := !g.known || (low == "") != (g.low == "")

@@ -19,6 +19,7 @@ type Scheduler interface {
 	Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error)
 	Account(ctx context.Context, since time.Time, names []string) ([]sbatch.Job, error)
 	Cancel(ctx context.Context, id sbatch.JobID, name string) error
+	Partitions(ctx context.Context) ([]sbatch.Partition, error)
 }
 
 // BundleService is a CodaLab server, as a worker sees it. *client.Client of

@@ -113,11 +113,15 @@ func (r *reports) take(row *plan.Row, number int64, now time.Time) {
 // which the caller passes to Answered or Unanswered, once.
 func (b *Bridge) CheckIn(q plan.Queue) (codalab.CheckIn, int64) {
 	runs, number := b.view.report(q.Name, b.Identity(q.Name), b.Now())
+	offer := b.view.offer(q.Name)
 	in := codalab.CheckIn{
 		Tag: q.Tag, TagExclusive: !q.Default, Hostname: b.Hostname, Runs: runs,
-		CPUs: boundlessCPUs, GPUs: boundlessGPUs, MemoryBytes: boundlessBytes, FreeDiskBytes: boundlessBytes,
+		CPUs: offer.CPUs, GPUs: offer.GPUs, MemoryBytes: offer.Memory, FreeDiskBytes: b.view.freeDisk(),
 		Dependencies: [][2]string{}, ExitAfterNumRuns: codalab.UnlimitedRuns,
 		SharedFileSystem: b.SharedDisk,
+	}
+	if q.Group != "" {
+		in.GroupName = &q.Group
 	}
 	if b.view.low.Load() { // no server gives out a bundle then
 		in.CPUs, in.FreeDiskBytes, in.ExitAfterNumRuns = 0, 0, 0

@@ -269,6 +269,18 @@ func TestRefreshedReportIsNotProven(t *testing.T) {
 	r.checkIn("0x1 finalizing")
 }
 
+func TestCheckInNamesTheGroupOfItsQueue(t *testing.T) {
+	t.Parallel()
+	r := newTeller(t)
+	if in, _ := r.CheckIn(r.queue); in.GroupName != nil {
+		t.Errorf("group %q of a queue that has none", *in.GroupName)
+	}
+	r.queue.Group = "lab"
+	if in, _ := r.CheckIn(r.queue); in.GroupName == nil || *in.GroupName != "lab" {
+		t.Errorf("group %v", in.GroupName)
+	}
+}
+
 func TestCheckInSaysWhetherTheDiskIsShared(t *testing.T) {
 	t.Parallel()
 	r := newTeller(t)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // view is what the pumps know of the rows. Step writes it. The rows that it
@@ -29,6 +30,11 @@ type view struct {
 	acknowledged map[string]int
 	// observed is set once Slurm was seen as a whole.
 	observed atomic.Bool
+	// nodes is, for each queue, what its nodes have together; nil while that is
+	// not known. free is how much of the shared disk may be used, in bytes; 0
+	// while nobody has measured it.
+	nodes map[string]codalab.Resources
+	free  atomic.Int64
 	// low is set while the shared disk is below its low water.
 	low atomic.Bool
 }

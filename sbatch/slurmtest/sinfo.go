@@ -1,6 +1,8 @@
 package slurmtest
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,7 +12,9 @@ import (
 var sinfoOptions = []option{ //nolint:gochecknoglobals // a table, never written
 	{"all", 'a', false},
 	{"Node", 'N', false},
+	{"exact", 'e', false},
 	{"format", 'o', true},
+	{"local", 0, false},
 	{"noheader", 'h', false},
 	{"nodes", 'n', true},
 	{"partition", 'p', true},
@@ -25,33 +29,45 @@ var sinfoOptions = []option{ //nolint:gochecknoglobals // a table, never written
 // sinfoFields are the fields of sinfo(1)'s --format that are modelled, with
 // their headings.
 var sinfoFields = map[byte]string{ //nolint:gochecknoglobals // a table, never written
-	'P': "PARTITION", 'R': "PARTITION", 'a': "AVAIL", 'l': "TIMELIMIT", 'D': "NODES", 'T': "STATE", 't': "STATE", 'N': "NODELIST",
+	'P': "PARTITION", 'R': "PARTITION", 'a': "AVAIL", 'l': "TIMELIMIT", 'L': "DEFAULTTIME", 'B': "MAX_CPUS_PER_NODE",
+	'D': "NODES", 'F': "NODES(A/I/O/T)", 'T': "STATE", 't': "STATE", 'N': "NODELIST",
 	'c': "CPUS", 'm': "MEMORY", 'G': "GRES", 'f': "AVAIL_FEATURES",
 }
 
-// group is one line of sinfo's: nodes of a partition that are alike.
+// group is one line of sinfo's: nodes of a partition that are alike in what is
+// printed of them.
 type group struct {
 	partition *Partition
 	nodes     []*node
 }
 
-func (k *Cluster) sinfo(c call) (string, error) {
-	all, each, bare, format := false, false, false, "%9P %.5a %.10l %.6D %.6t %N"
-	var nodes, partitions []string
-	rest, err := scan("sinfo", sinfoOptions, c.Args, func(option, value string) error {
+// query is what sinfo is asked.
+type query struct {
+	all, each, bare, exact bool
+	nodes, partitions      []string
+	fields                 []field
+}
+
+func sinfoQuery(args []string) (query, error) {
+	var q query
+	format := "%9P %.5a %.10l %.6D %.6t %N"
+	rest, err := scan("sinfo", sinfoOptions, args, func(option, value string) error {
 		switch option {
 		case "all":
-			all = true
+			q.all = true
 		case "Node":
-			each = true
+			q.each = true
+		case "exact":
+			q.exact = true
+		case "local": // there is no other cluster
 		case "format":
 			format = value
 		case "noheader":
-			bare = true
+			q.bare = true
 		case "nodes":
-			nodes = strings.Split(value, ",")
+			q.nodes = strings.Split(value, ",")
 		case "partition":
-			partitions = strings.Split(value, ",")
+			q.partitions = strings.Split(value, ",")
 		default:
 			return &UnmodelledError{What: "sinfo --" + option}
 		}
@@ -61,15 +77,20 @@ func (k *Cluster) sinfo(c call) (string, error) {
 		err = &UnmodelledError{What: "sinfo " + rest[0]}
 	}
 	if err != nil {
-		return "", err
+		return query{}, err
 	}
-	fields, err := parseFormat("sinfo", format, sinfoFields)
+	q.fields, err = parseFormat("sinfo", format, sinfoFields)
+	return q, err
+}
+
+func (k *Cluster) sinfo(c call) (string, error) {
+	q, err := sinfoQuery(c.Args)
 	if err != nil {
 		return "", err
 	}
 	var out strings.Builder
-	if !bare {
-		for _, f := range fields {
+	if !q.bare {
+		for _, f := range q.fields {
 			f.print(&out, sinfoFields[f.letter])
 		}
 		out.WriteString("\n")
@@ -79,15 +100,17 @@ func (k *Cluster) sinfo(c call) (string, error) {
 			err = fail(1, "slurm_load_partitions: "+away)
 			return
 		}
-		for _, g := range m.groups(each) {
-			g.nodes = slices.DeleteFunc(g.nodes, func(n *node) bool { return nodes != nil && !slices.Contains(nodes, n.Name) })
-			if len(g.nodes) == 0 || !all && g.partition.Hidden || partitions != nil && !slices.Contains(partitions, g.partition.Name) {
+		for i := range m.partitions {
+			p := &m.partitions[i]
+			if !q.all && p.Hidden || q.partitions != nil && !slices.Contains(q.partitions, p.Name) {
 				continue
 			}
-			for _, f := range fields {
-				f.print(&out, g.field(f.letter))
+			for _, g := range m.groups(p, q) {
+				for _, f := range q.fields {
+					f.print(&out, g.field(f.letter))
+				}
+				out.WriteString("\n")
 			}
-			out.WriteString("\n")
 		}
 	})
 	if err != nil {
@@ -96,25 +119,46 @@ func (k *Cluster) sinfo(c call) (string, error) {
 	return out.String(), nil
 }
 
-// groups are the nodes of each partition, by state or each alone.
-func (c *Controller) groups(each bool) []group {
+// groups are the nodes of a partition that are asked for, each alone, or those
+// together that print alike. A partition without nodes has a line too.
+func (c *Controller) groups(p *Partition, q query) []group {
 	var all []group
-	for i := range c.partitions {
-		p := &c.partitions[i]
-		first := len(all)
-		for _, name := range p.Nodes {
-			n := c.node(name)
-			at := slices.IndexFunc(all[first:], func(g group) bool { return n != nil && g.nodes[0].state() == n.state() })
-			switch {
-			case n == nil:
-			case at < 0 || each:
-				all = append(all, group{p, []*node{n}})
-			default:
-				all[first+at].nodes = append(all[first+at].nodes, n)
-			}
+	for _, name := range p.Nodes {
+		n := c.node(name)
+		if n == nil || q.nodes != nil && !slices.Contains(q.nodes, name) {
+			continue
+		}
+		at := slices.IndexFunc(all, func(g group) bool { return q.alike(g.nodes[0], n) })
+		if at < 0 || q.each {
+			all = append(all, group{p, []*node{n}})
+		} else {
+			all[at].nodes = append(all[at].nodes, n)
 		}
 	}
+	if len(p.Nodes) == 0 && !q.each && q.nodes == nil {
+		return []group{{p, nil}}
+	}
 	return all
+}
+
+// alike says whether two nodes have one line. CPUs and memory tell them apart
+// only with --exact.
+func (q query) alike(a, b *node) bool {
+	for _, f := range q.fields {
+		switch f.letter {
+		case 'c', 'm':
+			if !q.exact {
+				continue
+			}
+		case 'T', 't', 'G', 'f':
+		default:
+			continue
+		}
+		if a.field(f.letter) != b.field(f.letter) {
+			return false
+		}
+	}
+	return true
 }
 
 // state is a node's, as sinfo prints it.
@@ -136,24 +180,86 @@ func (n *node) state() string {
 }
 
 func (g group) field(letter byte) string {
-	n := g.nodes[0]
+	p := g.partition
 	switch letter {
 	case 'P':
-		if g.partition.Default {
-			return g.partition.Name + "*"
+		if p.Default {
+			return p.Name + "*"
 		}
-		return g.partition.Name
+		return p.Name
 	case 'R':
-		return g.partition.Name
+		return p.Name
 	case 'a':
-		if s := strings.ToLower(g.partition.State); s != "" {
+		if s := strings.ToLower(p.State); s != "" {
 			return s
 		}
 		return "up"
 	case 'l':
-		return span(g.partition.MaxTime)
+		return limitOr(p.MaxTime, "infinite")
+	case 'L':
+		return limitOr(p.DefaultTime, "n/a")
+	case 'B':
+		return "UNLIMITED"
 	case 'D':
 		return strconv.Itoa(len(g.nodes))
+	case 'F':
+		return g.byState()
+	case 'N':
+		names := make([]string, 0, len(g.nodes))
+		for _, n := range g.nodes {
+			names = append(names, n.Name)
+		}
+		return nodeList(names)
+	}
+	if len(g.nodes) == 0 {
+		return map[byte]string{'c': "0", 'm': "0", 'G': "(null)", 'f': "(null)", 'T': "n/a", 't': "n/a"}[letter]
+	}
+	first := g.nodes[0].field(letter)
+	if letter == 'c' || letter == 'm' {
+		for _, n := range g.nodes {
+			if n.field(letter) != first { // the least, and there is more
+				return g.least(letter) + "+"
+			}
+		}
+	}
+	return first
+}
+
+func limitOr(d time.Duration, none string) string {
+	if d == 0 {
+		return none
+	}
+	return span(d)
+}
+
+// byState counts the nodes that are allocated, idle and neither, and all.
+func (g group) byState() string {
+	var allocated, idle int
+	for _, n := range g.nodes {
+		switch n.state() {
+		case "idle":
+			idle++
+		case "allocated", "mixed":
+			allocated++
+		}
+	}
+	return fmt.Sprintf("%d/%d/%d/%d", allocated, idle, len(g.nodes)-allocated-idle, len(g.nodes))
+}
+
+// least is the least number of CPUs or of mebibytes.
+func (g group) least(letter byte) string {
+	n := slices.MinFunc(g.nodes, func(a, b *node) int {
+		if letter == 'c' {
+			return cmp.Compare(a.CPUs, b.CPUs)
+		}
+		return cmp.Compare(a.MemoryMiB, b.MemoryMiB)
+	})
+	return n.field(letter)
+}
+
+// field is what is printed of a node.
+func (n *node) field(letter byte) string {
+	switch letter {
 	case 'T':
 		return n.state()
 	case 't':
@@ -162,12 +268,6 @@ func (g group) field(letter byte) string {
 			return s
 		}
 		return n.state()
-	case 'N':
-		names := make([]string, 0, len(g.nodes))
-		for _, n := range g.nodes {
-			names = append(names, n.Name)
-		}
-		return nodeList(names)
 	case 'c':
 		return strconv.FormatInt(n.CPUs, 10)
 	case 'm':

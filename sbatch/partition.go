@@ -1,0 +1,257 @@
+package sbatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Partition is a partition of the cluster, as sinfo shows it.
+type Partition struct {
+	Name string `json:"name"`
+	// Default is set for the partition of jobs that name none.
+	Default bool `json:"default,omitempty"`
+	// State is "up" as a rule. A partition that is "down" takes jobs and starts
+	// none, one that is "drain" takes none, and one that is "inactive" does
+	// neither.
+	State string `json:"state"`
+	// MaxTime is the longest time limit of a job; 0 is no bound.
+	MaxTime time.Duration `json:"max_time,omitempty"`
+	// DefaultTime is the time limit of a job that asks for none; 0 where the
+	// partition names none, and such a job gets MaxTime.
+	DefaultTime time.Duration `json:"default_time,omitempty"`
+	// Nodes is how many nodes it has, Ready how many of them are idle or
+	// allocated: the others are down or drained.
+	Nodes int `json:"nodes"`
+	Ready int `json:"ready"`
+	// Most is, of each resource by itself, the most that one node of the
+	// partition gives to jobs. No single node need have all of it.
+	Most NodeResources `json:"most"`
+	// All is what all its nodes together give to jobs.
+	All NodeResources `json:"all"`
+}
+
+// Up says whether the partition takes jobs and starts them.
+func (p Partition) Up() bool { return p.State == "up" }
+
+// NodeResources is what one node gives to jobs.
+type NodeResources struct {
+	CPUs int64 `json:"cpus"`
+	// Memory is in bytes.
+	Memory int64 `json:"memory"`
+	// GPUs counts generic resources gpu of all types together, GPUTypes those
+	// of each type; those without a type are counted in GPUs alone.
+	GPUs     int64            `json:"gpus,omitempty"`
+	GPUTypes map[string]int64 `json:"gpu_types,omitempty"`
+}
+
+// sinfoFields are those of parsePartitions, by sinfo(1)'s --format.
+const sinfoFields = "%R|%P|%a|%l|%L|%F|%B|%c|%m|%G"
+
+// Partitions returns all partitions in the order of slurm.conf, with those that
+// are hidden or not for this user. It asks the controller for its partitions
+// and nodes, once each.
+func (c *Client) Partitions(ctx context.Context) ([]Partition, error) {
+	// --exact: else nodes of one line may differ in CPUs and memory, and the
+	// least of them is printed.
+	out, err := c.query(ctx, "list partitions",
+		"sinfo", "--all", "--local", "--exact", "--noheader", "--format="+sinfoFields)
+	if err != nil {
+		return nil, err
+	}
+	partitions, err := parsePartitions(out)
+	if err != nil {
+		return nil, &Error{Op: "list partitions", Message: err.Error(), Err: err}
+	}
+	return partitions, nil
+}
+
+// parsePartitions reads sinfo's answer: a line for all nodes of a partition that
+// are alike.
+func parsePartitions(out string) ([]Partition, error) {
+	var all []Partition
+	for line := range strings.Lines(out) {
+		line, whole := strings.CutSuffix(line, "\n")
+		fields := strings.Split(line, "|")
+		if len(fields) != 10 || !whole {
+			return nil, fmt.Errorf("cannot read %q: want 10 fields and a line's end", shorten(line))
+		}
+		p, err := parsePartition(fields)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read %q: %w", shorten(line), err)
+		}
+		i := slices.IndexFunc(all, func(known Partition) bool { return known.Name == p.Name })
+		if i < 0 {
+			all = append(all, p)
+			continue
+		}
+		all[i].Nodes += p.Nodes
+		all[i].Ready += p.Ready
+		all[i].Most.raise(p.Most)
+		all[i].All.add(p.All, 1)
+	}
+	return all, nil
+}
+
+// parsePartition reads a line for nodes that are alike.
+func parsePartition(f []string) (Partition, error) {
+	p := Partition{Name: f[0], Default: f[1] == f[0]+"*", State: f[2]}
+	if p.Name == "" || p.State == "" {
+		return Partition{}, errors.New("no name or no state")
+	}
+	var err error
+	if p.MaxTime, err = parseLimit(f[3]); err != nil {
+		return Partition{}, err
+	}
+	if p.DefaultTime, err = parseLimit(f[4]); err != nil {
+		return Partition{}, err
+	}
+	var nodes [4]int64 // allocated, idle, other, all
+	counts := strings.Split(f[5], "/")
+	if len(counts) != len(nodes) {
+		return Partition{}, fmt.Errorf("%q are no counts of nodes", f[5])
+	}
+	for i, n := range counts {
+		if nodes[i], err = parseCount(n); err != nil {
+			return Partition{}, err
+		}
+	}
+	p.Nodes, p.Ready = int(nodes[3]), int(nodes[0]+nodes[1])
+	p.Most, err = parseResources(f[6], f[7], f[8], f[9])
+	p.All.add(p.Most, nodes[3])
+	return p, err
+}
+
+func parseResources(maxCPUs, cpus, mebibytes, gres string) (NodeResources, error) {
+	var r NodeResources
+	var err error
+	if r.CPUs, err = parseCount(cpus); err != nil {
+		return r, err
+	}
+	if maxCPUs != "UNLIMITED" { // slurm.conf(5): MaxCPUsPerNode
+		bound, err := parseCount(maxCPUs)
+		if err != nil {
+			return r, err
+		}
+		r.CPUs = min(r.CPUs, bound)
+	}
+	mib, err := parseCount(mebibytes)
+	if err != nil {
+		return r, err
+	}
+	r.Memory = mib << 20
+	return r, r.addGPUs(gres)
+}
+
+// besides is what a generic resource is followed by, its sockets, and what
+// stands for none.
+var besides = regexp.MustCompile(`\([^)]*\)|:no_consume`)
+
+// addGPUs reads a node's generic resources, such as
+// "gpu:a100:4(S:0,1),gpu:2,lustre:no_consume:4G" (slurm.conf(5): Gres).
+func (r *NodeResources) addGPUs(gres string) error {
+	for resource := range strings.SplitSeq(besides.ReplaceAllString(gres, ""), ",") {
+		parts := strings.Split(resource, ":")
+		if parts[0] != "gpu" {
+			continue
+		}
+		kind, number := "", "1"
+		switch {
+		case len(parts) > 3:
+			return fmt.Errorf("generic resource %q is not name:type:count", resource)
+		case len(parts) == 3:
+			kind, number = parts[1], parts[2]
+		case len(parts) == 2 && startsWithDigit(parts[1]):
+			number = parts[1]
+		case len(parts) == 2:
+			kind = parts[1]
+		}
+		n, err := parseCount(number)
+		if err != nil {
+			return fmt.Errorf("generic resource %q: %w", resource, err)
+		}
+		r.GPUs += n
+		if kind != "" {
+			if r.GPUTypes == nil {
+				r.GPUTypes = map[string]int64{}
+			}
+			r.GPUTypes[kind] += n
+		}
+	}
+	return nil
+}
+
+func startsWithDigit(s string) bool { return s != "" && s[0] >= '0' && s[0] <= '9' }
+
+// raise makes of each resource the most of two nodes.
+func (r *NodeResources) raise(other NodeResources) {
+	r.CPUs, r.Memory, r.GPUs = max(r.CPUs, other.CPUs), max(r.Memory, other.Memory), max(r.GPUs, other.GPUs)
+	for kind, n := range other.GPUTypes {
+		if r.GPUTypes == nil {
+			r.GPUTypes = map[string]int64{}
+		}
+		r.GPUTypes[kind] = max(r.GPUTypes[kind], n)
+	}
+}
+
+// add adds the resources of n nodes that are alike.
+func (r *NodeResources) add(node NodeResources, n int64) {
+	r.CPUs, r.Memory, r.GPUs = r.CPUs+n*node.CPUs, r.Memory+n*node.Memory, r.GPUs+n*node.GPUs
+	for kind, gpus := range node.GPUTypes {
+		if r.GPUTypes == nil {
+			r.GPUTypes = map[string]int64{}
+		}
+		r.GPUTypes[kind] += n * gpus
+	}
+}
+
+// count is a number as Slurm prints it, which shortens some from 1024 on: 64,
+// 2K, 1.50K (Slurm src/common/slurm_protocol_api.c: convert_num_unit).
+var count = regexp.MustCompile(`^(\d{1,12})(?:(\.\d{1,6})?([KMG]))?$`)
+
+func parseCount(s string) (int64, error) {
+	m := count.FindStringSubmatch(s)
+	if m == nil {
+		return 0, fmt.Errorf("%q is no count", shorten(s))
+	}
+	if m[3] == "" {
+		return strconv.ParseInt(m[1], 10, 64) //nolint:wrapcheck // it is a number
+	}
+	n, err := strconv.ParseFloat(m[1]+m[2], 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no count", shorten(s))
+	}
+	unit := map[string]float64{"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[m[3]]
+	return int64(min(n*unit, 1<<40)), nil
+}
+
+// timeLimit is a time as Slurm prints it: 7-00:00:00, 1:00:00, 10:00.
+var timeLimit = regexp.MustCompile(`^(?:(?:(\d{1,5})-)?(\d{1,2}):)?(\d{1,2}):(\d{2})$`)
+
+// parseLimit reads a time limit; 0 stands for none.
+func parseLimit(s string) (time.Duration, error) {
+	if s == "infinite" || s == "n/a" {
+		return 0, nil
+	}
+	m := timeLimit.FindStringSubmatch(s)
+	if m == nil {
+		return 0, fmt.Errorf("%q is no time limit", shorten(s))
+	}
+	var d time.Duration
+	for i, unit := range []time.Duration{24 * time.Hour, time.Hour, time.Minute, time.Second} {
+		if m[i+1] == "" {
+			continue
+		}
+		n, err := strconv.Atoi(m[i+1])
+		if err != nil {
+			return 0, fmt.Errorf("%q is no time limit", shorten(s))
+		}
+		d += time.Duration(n) * unit
+	}
+	return d, nil
+}

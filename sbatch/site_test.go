@@ -1,0 +1,71 @@
+package sbatch_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// What the package says of a site before a job is submitted, on the real cluster
+// of this machine and on the fakes.
+
+func TestPartitionsAreListedWithTheMostThatANodeHas(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, s *slurm) {
+		own := "cltest-list" + s.name[len("cltest"):]
+		s.admin(t, "scontrol", "create", "PartitionName="+own, "Nodes=n2,n3", "Hidden=YES", "State=DOWN")
+		t.Cleanup(func() { s.admin(t, "scontrol", "delete", "PartitionName="+own) })
+		all, err := s.Partitions(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []sbatch.Partition
+		for _, p := range all {
+			if !slices.Contains([]string{"cpu", "gpu", "short", own}, p.Name) {
+				continue // another test's
+			}
+			if p.Ready < 1 || p.Ready > p.Nodes { // another test drains a node
+				t.Errorf("%s: %d nodes of %d are ready", p.Name, p.Ready, p.Nodes)
+			}
+			p.Ready = 0
+			got = append(got, p)
+		}
+		plain := sbatch.NodeResources{CPUs: 64, Memory: 256000 << 20}
+		gpus := plain
+		gpus.GPUs, gpus.GPUTypes = 4, map[string]int64{"a100": 4}
+		together := func(nodes, withGPUs int64) sbatch.NodeResources {
+			r := sbatch.NodeResources{CPUs: nodes * 64, Memory: nodes * 256000 << 20}
+			if withGPUs > 0 {
+				r.GPUs, r.GPUTypes = withGPUs*4, map[string]int64{"a100": withGPUs * 4}
+			}
+			return r
+		}
+		want := []sbatch.Partition{
+			{Name: "cpu", Default: true, State: "up", MaxTime: 7 * 24 * time.Hour, DefaultTime: time.Hour, Nodes: 2, Most: plain, All: together(2, 0)},
+			{Name: "gpu", State: "up", MaxTime: 2 * 24 * time.Hour, DefaultTime: time.Hour, Nodes: 2, Most: gpus, All: together(2, 2)},
+			{Name: "short", State: "up", MaxTime: 10 * time.Minute, DefaultTime: time.Minute, Nodes: 4, Most: gpus, All: together(4, 2)},
+			{Name: own, State: "down", Nodes: 2, Most: gpus, All: together(2, 1)},
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+	})
+}
+
+func TestPartitionsOfAControllerThatIsAwayAreAnError(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, s *slurm) {
+		away := s.away(t)
+		away.QueryTimeout = 500 * time.Millisecond
+		partitions, err := away.Partitions(t.Context())
+		var e *sbatch.Error
+		if !errors.As(err, &e) || !e.Transient() || !inTime(err) {
+			t.Errorf("%+v, %+v", partitions, err)
+		}
+	})
+}
