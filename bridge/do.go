@@ -93,9 +93,13 @@ func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
 }
 
 func (b *Bridge) claim(ctx context.Context, r plan.Row) plan.Claimed {
-	// The server takes this time for that of the last report
-	// (codalab/model/bundle_model.py: transition_bundle_preparing).
-	start := codalab.StartBundle{Hostname: b.Hostname, StartTime: b.Now().Unix()}
+	// By the time the bridge knows its own claim again. The server takes it for
+	// that of the last report, too (codalab/model/bundle_model.py:
+	// transition_bundle_preparing): a bundle that is claimed once more has a new one.
+	start := codalab.StartBundle{Hostname: b.Hostname, StartTime: r.Claimed.Unix()}
+	if r.Phase != plan.Claiming {
+		start.StartTime = b.Now().Unix()
+	}
 	accepted, err := b.Service.StartBundle(ctx, b.Identity(r.Queue), r.Bundle, start)
 	return plan.Claimed{Outcome: outcome(err), Accepted: accepted}
 }
@@ -237,9 +241,11 @@ func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
 }
 
 func (b *Bridge) confirm(ctx context.Context, r plan.Row) plan.Confirmation {
-	asked := b.Now()
+	c := plan.Confirmation{Asked: b.Now(), Carried: b.view.carried(r)}
 	shown, err := b.Service.Standing(ctx, r.Bundle)
-	return plan.Confirmation{Outcome: outcome(err), Asked: asked, State: shown.State, Here: shown.Remote == b.Hostname, Lost: shown.UploadFailure}
+	c.Outcome, c.State, c.Lost = outcome(err), shown.State, shown.UploadFailure
+	c.Here = shown.Remote == b.Hostname && shown.Started == r.Claimed.Unix()
+	return c
 }
 
 // release removes all that the shared disk holds of a bundle, but not what

@@ -158,6 +158,13 @@ func (r *reports) carried(bundle string) bool {
 	return last != nil && last.carrier != 0
 }
 
+// carried says whether a check-in that reports a row has not been answered.
+func (v *view) carried(row plan.Row) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.reportsOf(row.Queue).carried(row.Bundle)
+}
+
 // pending counts the rows of a queue that are to be reported: those that the next
 // check-in can report, and those for which a check-in has to be answered first.
 func (v *view) pending(queue string, now time.Time) (ready, blocked int) {

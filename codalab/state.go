@@ -56,6 +56,8 @@ type Standing struct {
 	// Remote is the host whose worker claimed the bundle last, or what that
 	// worker reported instead.
 	Remote string
+	// Started is the time that the last claim named, in Unix seconds; 0 before.
+	Started int64
 	// UploadFailure is why an upload of its contents failed (Bundle.UploadFailure);
 	// empty when none did.
 	UploadFailure string

@@ -29,24 +29,25 @@ func variants() map[string]func(*plan.Row) {
 	stopped := exit(143)
 	stopped.Terminated = true
 	return map[string]func(*plan.Row){
-		"plain":       func(*plan.Row) {},
-		"fresh":       func(r *plan.Row) { r.Staged, r.Prepared, r.Submitted = nil, false, time.Time{} },
-		"prepared":    func(r *plan.Row) { r.Submitted, r.Job = time.Time{}, sbatch.Job{} },
-		"stopped":     func(r *plan.Row) { r.Stop = stop },
-		"jobless":     func(r *plan.Row) { r.Job = sbatch.Job{} },
-		"unbegun":     func(r *plan.Row) { r.Begun, r.Exit = nil, nil },
-		"closed":      func(r *plan.Row) { r.Begun, r.Closed = nil, true },
-		"over":        func(r *plan.Row) { r.Ended, r.Job.State = epoch, sbatch.StateNodeFail },
-		"gone":        func(r *plan.Row) { r.Ended = epoch },
-		"absent":      func(r *plan.Row) { r.Absent = epoch },
-		"looked":      func(r *plan.Row) { r.Ended, r.Looked = epoch, epoch.Add(time.Minute) },
-		"terminated":  func(r *plan.Row) { r.Begun, r.Exit = started(), stopped },
-		"paused":      func(r *plan.Row) { r.Tries, r.Due, r.Trouble = 9, epoch.Add(2*time.Hour+time.Minute), "no answer" },
-		"low":         func(r *plan.Row) { r.Low = "the disk is nearly full" },
-		"dropped":     func(r *plan.Row) { r.Dropped = true },
-		"other queue": func(r *plan.Row) { r.Queue = "gone" },
-		"releasing":   func(r *plan.Row) { r.Releasing = true },
-		"vanished":    func(r *plan.Row) { r.Begun, r.Exit, r.Gone, r.Ended = nil, nil, epoch, epoch },
+		"plain":         func(*plan.Row) {},
+		"fresh":         func(r *plan.Row) { r.Staged, r.Prepared, r.Submitted = nil, false, time.Time{} },
+		"prepared":      func(r *plan.Row) { r.Submitted, r.Job = time.Time{}, sbatch.Job{} },
+		"stopped":       func(r *plan.Row) { r.Stop = stop },
+		"jobless":       func(r *plan.Row) { r.Job = sbatch.Job{} },
+		"unbegun":       func(r *plan.Row) { r.Begun, r.Exit = nil, nil },
+		"closed":        func(r *plan.Row) { r.Begun, r.Closed = nil, true },
+		"over":          func(r *plan.Row) { r.Ended, r.Job.State = epoch, sbatch.StateNodeFail },
+		"gone":          func(r *plan.Row) { r.Ended = epoch },
+		"absent":        func(r *plan.Row) { r.Absent = epoch },
+		"looked":        func(r *plan.Row) { r.Ended, r.Looked = epoch, epoch.Add(time.Minute) },
+		"terminated":    func(r *plan.Row) { r.Begun, r.Exit = started(), stopped },
+		"offered again": func(r *plan.Row) { r.Offered = epoch.Add(time.Hour) },
+		"paused":        func(r *plan.Row) { r.Tries, r.Due, r.Trouble = 9, epoch.Add(2*time.Hour+time.Minute), "no answer" },
+		"low":           func(r *plan.Row) { r.Low = "the disk is nearly full" },
+		"dropped":       func(r *plan.Row) { r.Dropped = true },
+		"other queue":   func(r *plan.Row) { r.Queue = "gone" },
+		"releasing":     func(r *plan.Row) { r.Releasing = true },
+		"vanished":      func(r *plan.Row) { r.Begun, r.Exit, r.Gone, r.Ended = nil, nil, epoch, epoch },
 		"unclear": func(r *plan.Row) {
 			r.Job, r.Begun, r.Unclear, r.Trouble, r.Absent = sbatch.Job{}, nil, 3, "?", epoch.Add(time.Hour)
 		},
@@ -60,7 +61,7 @@ func variants() map[string]func(*plan.Row) {
 // tomorrow is a row of before the clock was set back.
 func tomorrow(r *plan.Row) {
 	at := epoch.Add(24 * time.Hour)
-	for _, t := range []*time.Time{&r.Since, &r.Submitted, &r.Absent, &r.Ended, &r.Looked, &r.Stuck, &r.Cancelled, &r.Gone} {
+	for _, t := range []*time.Time{&r.Since, &r.Offered, &r.KeepUntil, &r.Submitted, &r.Absent, &r.Ended, &r.Looked, &r.Stuck, &r.Cancelled, &r.Gone} {
 		*t = at
 	}
 	r.Due = at.Add(time.Hour)
@@ -121,11 +122,17 @@ func everyNews() map[string]plan.News {
 		news["cancellation "+name] = plan.News{Cancelled: &o}
 		news["collection "+name] = plan.News{Collected: &o}
 		news["release "+name] = plan.News{Released: &o}
-		news["confirmation "+name] = plan.News{Confirmed: &plan.Confirmation{Outcome: o, State: codalab.StateFinalizing}}
+		news["confirmation "+name] = plan.News{Confirmed: &plan.Confirmation{Outcome: o, Asked: epoch.Add(2 * time.Hour), State: codalab.StateFinalizing}}
 	}
-	for _, state := range []codalab.State{codalab.StateStaged, codalab.StateRunning, codalab.StateReady, codalab.StateFailed, codalab.StateKilled, "dormant", ""} {
-		news["confirmation of "+string(state)] = plan.News{Confirmed: &plan.Confirmation{State: state}}
+	for _, state := range []codalab.State{
+		codalab.StateStaged, codalab.StateStarting, codalab.StatePreparing, codalab.StateRunning, codalab.StateWorkerOffline,
+		codalab.StateReady, codalab.StateFailed, codalab.StateKilled, "dormant", "",
+	} {
+		news["confirmation of "+string(state)] = plan.News{Confirmed: &plan.Confirmation{Asked: epoch.Add(2 * time.Hour), State: state}}
+		news["confirmation of "+string(state)+" here"] = plan.News{Confirmed: &plan.Confirmation{Asked: epoch.Add(2 * time.Hour), State: state, Here: true}}
+		news["old confirmation of "+string(state)] = plan.News{Confirmed: &plan.Confirmation{Asked: epoch.Add(-time.Second), State: state}}
 	}
+	news["an unanswered check-in"] = plan.News{Unanswered: true}
 	for name, s := range map[string]plan.Submission{
 		"a job": {Job: 7}, "refusal": {Refused: true, Words: "no"}, "refusal for now": {Refused: true, Retry: true, Words: "busy"}, "nonsense": {Words: "?"},
 	} {
@@ -150,6 +157,7 @@ func both(a, b plan.News) plan.News {
 		Restarted:      a.Restarted || b.Restarted,
 		Found:          cmp.Or(b.Found, a.Found),
 		Low:            cmp.Or(b.Low, a.Low),
+		Unanswered:     a.Unanswered || b.Unanswered,
 		Messages:       slices.Concat(a.Messages, b.Messages),
 		Sighting:       cmp.Or(b.Sighting, a.Sighting),
 		Accounted:      cmp.Or(b.Accounted, a.Accounted),

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -44,8 +45,10 @@ func (d *decision) claimed(reason string) {
 // worker_offline, where only a report brings it back.
 func (d *decision) notClaimed(c Confirmation) {
 	switch {
-	case c.Failure != "" && !c.Gone:
+	case c.Failure != "" && !c.Final && !c.Gone:
 		d.again(c.Failure)
+	case c.Failure != "":
+		d.drop("the claim was refused: " + cmp.Or(d.row.Trouble, c.Failure))
 	case c.State == codalab.StateStarting, c.State == codalab.StatePreparing && c.Here:
 		d.again("the server is giving the bundle to a worker")
 	case c.State == codalab.StateWorkerOffline && c.Here:

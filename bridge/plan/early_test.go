@@ -1,10 +1,13 @@
 package plan_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -16,8 +19,16 @@ func TestClaimIsAskedUntilAnsweredAndAnotherWorkersBundleIsDropped(t *testing.T)
 	t.Parallel()
 	fresh := rowIn(plan.Claiming)
 	given(t, fresh).hears(plan.News{}).is(plan.Claiming, plan.Claim).hears(claimed(true, plan.Outcome{})).is(plan.Staging, plan.Stage)
-	given(t, fresh).hears(claimed(false, plan.Outcome{})).is(plan.Done, plan.Release)
-	given(t, fresh).hears(claimed(false, plan.Outcome{Failure: "403", Final: true})).is(plan.Done, plan.Release)
+	for name, no := range map[string]plan.News{
+		"another worker": claimed(false, plan.Outcome{}), "403": claimed(false, plan.Outcome{Failure: "403", Final: true}),
+	} {
+		b := given(t, fresh).hears(no).is(plan.Claiming, plan.Confirm).hears(confirmed(epoch, codalab.StateRunning)).is(plan.Done, plan.Release)
+		if !strings.Contains(b.row.Reason, name) {
+			t.Errorf("reason %q, want it to say %q", b.row.Reason, name)
+		}
+	}
+	gone := plan.Outcome{Failure: "404", Final: true, Gone: true}
+	given(t, fresh).hears(claimed(false, gone)).is(plan.Done, plan.Release)
 	b := given(t, fresh)
 	for _, pause := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
 		b.hears(claimed(false, plan.Outcome{Failure: "502"})).is(plan.Claiming)
@@ -30,7 +41,42 @@ func TestClaimIsAskedUntilAnsweredAndAnotherWorkersBundleIsDropped(t *testing.T)
 	}
 	// Offered again before it was forgotten: its files are being removed, and
 	// the server will offer it once more.
-	given(t, fresh).hears(claimed(false, plan.Outcome{})).hears(told(offered())).is(plan.Done, plan.Release)
+	given(t, fresh).hears(claimed(false, gone)).hears(told(offered())).is(plan.Done, plan.Release)
+}
+
+// A refused claim is a question, not an answer: a bridge that died when its claim
+// had been granted finds its own bundle.
+func TestRefusedClaimIsAskedFor(t *testing.T) {
+	t.Parallel()
+	refused := func() *bench {
+		return given(t, rowIn(plan.Claiming)).hears(claimed(false, plan.Outcome{})).is(plan.Claiming, plan.Confirm)
+	}
+	for _, c := range []struct {
+		name  string
+		shown plan.Confirmation
+		want  plan.Phase
+		wants []plan.Kind
+	}{
+		{"offline here", plan.Confirmation{State: codalab.StateWorkerOffline, Here: true}, plan.Staging, []plan.Kind{plan.Stage}},
+		{"offline elsewhere", plan.Confirmation{State: codalab.StateWorkerOffline}, plan.Done, []plan.Kind{plan.Release}},
+		{"preparing here", plan.Confirmation{State: codalab.StatePreparing, Here: true}, plan.Claiming, nil},
+		{"preparing elsewhere", plan.Confirmation{State: codalab.StatePreparing}, plan.Done, []plan.Kind{plan.Release}},
+		{"running here", plan.Confirmation{State: codalab.StateRunning, Here: true}, plan.Done, []plan.Kind{plan.Release}},
+		{"on its way to a worker", plan.Confirmation{State: codalab.StateStarting}, plan.Claiming, nil},
+		{"deleted", plan.Confirmation{Outcome: plan.Outcome{Failure: "404", Final: true, Gone: true}}, plan.Done, []plan.Kind{plan.Release}},
+		{"not shown to us", plan.Confirmation{Outcome: plan.Outcome{Failure: "403", Final: true}}, plan.Done, []plan.Kind{plan.Release}},
+		{"no answer", plan.Confirmation{Outcome: plan.Outcome{Failure: "502"}}, plan.Claiming, nil},
+	} {
+		c.shown.Asked = epoch
+		b := refused().hears(plan.News{Confirmed: &c.shown})
+		if b.row.Phase != c.want || !slices.Equal(b.kinds(), c.wants) {
+			t.Errorf("%s: %s (%s), wants %v", c.name, b.row.Phase, b.row.Reason, b.kinds())
+		}
+	}
+	// What was asked before the server offered the bundle again is out of date.
+	b := refused().at(time.Second).hears(told(offered())).is(plan.Claiming, plan.Claim)
+	b.hears(confirmed(epoch, codalab.StateRunning)).is(plan.Claiming, plan.Claim)
+	b.hears(claimed(true, plan.Outcome{})).is(plan.Staging, plan.Stage)
 }
 
 func TestRequestThatTheQueueRefusesEndsInWords(t *testing.T) {

@@ -104,58 +104,6 @@ func TestI4KilledBundleWhoseDirectoryIsGoneEnds(t *testing.T) {
 	b.hears(seen(2*time.Minute)).is(plan.Finalizing, plan.Look, plan.Account).verdict(spool.CauseUser, codalab.KillRequested)
 }
 
-func TestI6ServerIsAskedForALostAcknowledgement(t *testing.T) {
-	t.Parallel()
-	answer := func(o plan.Outcome, s codalab.State) plan.News {
-		return plan.News{Confirmed: &plan.Confirmation{Outcome: o, State: s}}
-	}
-	asked := func() *bench {
-		return given(t, rowIn(plan.Finalizing)).at(10*time.Minute).hears(plan.News{}).is(plan.Finalizing, plan.Confirm)
-	}
-	given(t, rowIn(plan.Finalizing)).at(10*time.Minute - time.Second).hears(plan.News{}).is(plan.Finalizing)
-	for _, s := range []codalab.State{codalab.StateReady, codalab.StateFailed, codalab.StateKilled} {
-		if b := asked().hears(answer(plan.Outcome{}, s)).is(plan.Done); b.row.Due != b.now.Add(24*time.Hour) {
-			t.Errorf("%s: files are released at %s, want after a day", s, b.row.Due)
-		}
-	}
-	for _, s := range []codalab.State{codalab.StateStarting, codalab.StateRunning, codalab.StateFinalizing, codalab.StateStaged, codalab.StateWorkerOffline, "dormant", ""} {
-		b := asked().hears(answer(plan.Outcome{}, s)).is(plan.Finalizing)
-		if !b.row.Reported() || b.row.Due != b.now.Add(10*time.Minute) {
-			t.Errorf("%s: reported %v, due %s, want it to be asked again in ten minutes", s, b.row.Reported(), b.row.Due)
-		}
-	}
-	// A failure says nothing, whatever state stands beside it.
-	b := asked().hears(answer(plan.Outcome{Failure: "502"}, codalab.StateReady)).is(plan.Finalizing)
-	b.now = b.row.Due
-	b.hears(plan.News{}).is(plan.Finalizing, plan.Confirm)
-	b.hears(answer(plan.Outcome{Failure: "403", Final: true}, "")).is(plan.Finalizing)
-	asked().hears(answer(plan.Outcome{Failure: "404", Final: true, Gone: true}, "")).is(plan.Done)
-	// The acknowledgement itself comes first.
-	late := answer(plan.Outcome{}, codalab.StateRunning)
-	late.Messages = told(ack).Messages
-	asked().hears(late).is(plan.Done)
-	asked().hears(told(ack)).hears(answer(plan.Outcome{}, codalab.StateRunning)).is(plan.Done)
-}
-
-func TestOfferOfWhatIsBeingReleasedWaitsForTheNext(t *testing.T) {
-	t.Parallel()
-	b := given(t, rowIn(plan.Done)).hears(plan.News{}).is(plan.Done, plan.Release)
-	if !b.row.Releasing {
-		t.Fatal("the row does not say that its files are being removed")
-	}
-	b.hears(told(offered())).is(plan.Done, plan.Release)
-	b.hears(plan.News{Released: &plan.Outcome{Failure: "busy"}}).hears(told(offered())).is(plan.Done)
-	b.now = b.row.Due
-	b.hears(told(offered())).is(plan.Done, plan.Release)
-	b.hears(plan.News{Released: &plan.Outcome{}}).is(plan.Done, plan.Forget)
-	// Before, it is delivered again.
-	kept := func(r *plan.Row) { r.Due = epoch.Add(time.Hour) }
-	given(t, rowIn(plan.Done), kept).hears(told(offered())).is(plan.Collecting, plan.Claim, plan.Collect)
-	// What has no results has a verdict to report again.
-	unbegun := func(r *plan.Row) { r.Due, r.Begun, r.Exit = epoch.Add(time.Hour), nil, nil }
-	given(t, rowIn(plan.Done), unbegun).hears(told(offered())).is(plan.Finalizing, plan.Claim)
-}
-
 func TestI2JobWithAnotherBundlesCommentIsNobodys(t *testing.T) {
 	t.Parallel()
 	with := func(comment string) sbatch.Job {

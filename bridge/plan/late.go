@@ -144,7 +144,7 @@ func (d *decision) ended() bool {
 		return false
 	case c.Gone:
 		d.acknowledged("the server does not know the bundle any more: " + c.Failure)
-	case c.Failure == "" && c.State.Final() && c.Lost == "":
+	case c.Failure == "" && c.State.Final() && c.Lost == "" && d.askedSince(*c):
 		d.acknowledged("the server has the result: the bundle is " + string(c.State))
 	default:
 		return false
@@ -190,15 +190,20 @@ func (d *decision) finalizing() {
 	case d.ended():
 	case c.Failure != "":
 		d.again(c.Failure)
-	case c.Lost != "" && d.row.Begun != nil:
+	case c.Lost != "" && d.row.Begun != nil && d.askedSince(*c):
 		d.sendAgain(c.Lost)
-	case held(c.State):
+	case held(c.State) && !c.Carried && d.askedSince(*c):
 		d.finalize(fmt.Sprintf("the server has not got the verdict, and has the bundle %s: reported again", c.State))
 	default:
 		patience := min(max(d.now.Sub(d.row.Since), leastAckPatience), d.policy.AckPatience)
 		d.row.Due = d.now.Add(patience)
 	}
 }
+
+// askedSince says whether the server was asked after the row entered its phase.
+// What it showed before that says nothing of what was offered, reported or
+// acknowledged since.
+func (d *decision) askedSince(c Confirmation) bool { return !c.Asked.Before(d.row.Since) }
 
 // held says whether a server with a bundle in this state believes that a worker
 // has the bundle and has not reported its end.
@@ -226,10 +231,10 @@ const (
 // are removed.
 func (d *decision) nextCheck() time.Time {
 	after := firstCheck
-	for !d.row.Since.Add(after).After(d.now) {
+	for after < d.policy.KeepAfterAck && !d.row.Since.Add(after).After(d.now) {
 		after *= checkFactor
 	}
-	if next := d.row.Since.Add(after); next.Before(d.row.KeepUntil) {
+	if next := d.row.Since.Add(after); next.After(d.now) && next.Before(d.row.KeepUntil) {
 		return next
 	}
 	return d.row.KeepUntil
@@ -243,19 +248,17 @@ func (d *decision) done() {
 		d.release()
 		return
 	}
-	c := d.news.Confirmed
-	d.news.Confirmed = nil
-	switch {
+	switch c := d.news.Confirmed; {
 	case c == nil:
 		if !d.waiting() {
 			d.want(Confirm)
 		}
-	case !c.Gone && c.Lost != "" && d.row.Begun != nil:
+	case c.Lost != "" && d.row.Begun != nil && d.askedSince(*c):
 		d.sendAgain(c.Lost)
-	case !c.Gone && c.State == codalab.StateWorkerOffline:
+	case c.Failure == "" && c.State == codalab.StateWorkerOffline && d.askedSince(*c):
 		d.finalize("the server had the result and has lost the bundle's end (worker_offline): reported again")
-	case !c.Gone && (c.Failure != "" || held(c.State) || c.State == codalab.StateFinalizing):
-		d.row.Tries++ // not known, or not settled
+	case unsettled(*c):
+		d.row.Tries++
 		d.row.Due = d.now.Add(backoff(d.row.Tries))
 	case d.now.Before(d.row.KeepUntil):
 		d.row.Tries = 0
@@ -269,8 +272,17 @@ func (d *decision) done() {
 // with them the verdict: an upload that was cut may fail at the server after
 // everything else.
 func (d *decision) sendAgain(lost string) {
-	d.news.Confirmed = nil
 	d.enter(Collecting, "the server has thrown the results away, they are delivered again: "+lost)
+}
+
+// unsettled says whether a bundle that the server has acknowledged is to be asked
+// for again soon: the server is away, or has a worker's report still to act on. A
+// refusal for good would only repeat itself.
+func unsettled(c Confirmation) bool {
+	if c.Failure != "" {
+		return !c.Final && !c.Gone
+	}
+	return held(c.State) || c.State == codalab.StateFinalizing
 }
 
 // release removes what is left.

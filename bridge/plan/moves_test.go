@@ -46,6 +46,7 @@ func newsNames(n plan.News) []string {
 	add(n.Restarted, "restart")
 	add(n.Found != nil, "found job")
 	add(n.Low != nil, "disk")
+	add(n.Unanswered, "unanswered check-in")
 	for _, m := range n.Messages {
 		add(true, "message "+string(m.Type))
 	}

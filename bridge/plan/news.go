@@ -120,9 +120,12 @@ type Confirmation struct {
 	Asked time.Time `json:",omitzero"`
 	// State is the bundle's state; meaningless with a failure.
 	State codalab.State
-	// Here is set when the bundle was last claimed, or reported, from this
-	// bridge's host.
+	// Here is set when the server shows this bridge's host as the bundle's: it was
+	// claimed from here, and nothing was reported of it since.
 	Here bool `json:",omitempty"`
+	// Carried is set when a check-in that reports the bundle had not been answered
+	// when the question was sent: the server may apply that report after its answer.
+	Carried bool `json:",omitempty"`
 	// Lost is why the server has thrown the results away; empty where it has not.
 	Lost string `json:",omitempty"`
 }

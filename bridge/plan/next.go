@@ -93,15 +93,16 @@ func (d *decision) mindClock() {
 		r.Ended = d.now
 	}
 	least := d.now.Add(min(d.policy.KeepAfterAck, keepAfterRestart))
-	if r.Phase == Done && !r.Dropped && !r.Releasing && r.KeepUntil.Before(least) && d.now.Sub(r.Since) < d.policy.KeepAfterAck+keptAfterRestarts {
+	if r.Phase == Done && !r.Dropped && !r.Releasing && r.KeepUntil.Before(least) && r.KeepUntil.Sub(r.Since) < d.policy.KeepAfterAck+keptAfterRestarts {
 		r.KeepUntil = least
 	}
 }
 
 // keepAfterRestart is how long results that the server has are kept after a
 // start of the bridge: the server may have been restored from an older copy
-// meanwhile, and offer the bundle again. keptAfterRestarts bounds that: a bridge
-// that is started every minute must release them in the end.
+// meanwhile, and offer the bundle again. keptAfterRestarts is how much longer
+// that may get in all: a bridge that is started every minute must release them in
+// the end.
 const (
 	keepAfterRestart  = time.Hour
 	keptAfterRestarts = 24 * time.Hour
@@ -202,6 +203,10 @@ func (d *decision) offeredAgain() {
 		// What the server has of the results may have gone with its memory.
 		d.want(Claim)
 		d.enter(Collecting, "the server offered again what was done: the result is delivered again")
+	case d.row.Phase == Finalizing: // the server may have got no verdict; it is asked soon
+		d.want(Claim)
+		d.row.Reason = "the server offered again what is ours: claimed again"
+		d.wake(d.now.Add(leastAckPatience))
 	default:
 		d.want(Claim)
 		d.row.Reason = "the server offered again what is ours: claimed again"
@@ -311,11 +316,13 @@ func (d *decision) want(k Kind) {
 	d.effects = append(d.effects, Effect{Kind: k})
 }
 
-// enter moves the row to another phase.
+// enter moves the row to another phase. What the server showed of the bundle before
+// says nothing there.
 func (d *decision) enter(p Phase, reason string) {
 	d.row.Phase, d.row.Since, d.row.Reason = p, d.now, reason
 	d.row.Due, d.row.Tries, d.row.Trouble, d.row.Low, d.row.Progress = time.Time{}, 0, "", "", ""
 	d.calm()
+	d.news.Confirmed = nil
 }
 
 // calm forgets that what the phase is after has failed.

@@ -180,10 +180,11 @@ func TestRestartTakesUpEachPhase(t *testing.T) {
 	t.Parallel()
 	for phase, want := range map[plan.Phase][]plan.Kind{
 		plan.Claiming: {plan.Claim}, plan.Staging: {plan.Stage}, plan.Submitting: nil, plan.Queued: nil, plan.Running: nil,
-		plan.Stopping: {plan.Cancel}, plan.Collecting: {plan.Collect}, plan.Finalizing: nil, plan.Done: {plan.Release},
+		plan.Stopping: {plan.Cancel}, plan.Collecting: {plan.Collect}, plan.Finalizing: nil, plan.Done: nil,
 	} {
 		given(t, rowIn(phase)).hears(plan.News{}).is(phase, want...)
 	}
+	given(t, rowIn(plan.Done), func(r *plan.Row) { r.Releasing, r.Due = true, time.Time{} }).hears(plan.News{}).is(plan.Done, plan.Release)
 	unbegun := rowIn(plan.Stopping)
 	unbegun.Begun = nil
 	given(t, unbegun).hears(plan.News{}).is(plan.Stopping, plan.Cancel, plan.Close)

@@ -19,6 +19,10 @@ const (
 	mark = plan.Mark("cl-ann-0123456789ab.1-b1b2b3")
 )
 
+// firstQuestion is how long after a report, or an acknowledgement, the server is
+// asked for the first time.
+const firstQuestion = 15 * time.Second
+
 // epoch is when the bundles of these tests were claimed.
 var epoch = time.Unix(1_800_000_000, 0).UTC()
 
@@ -85,8 +89,11 @@ func rowIn(phase plan.Phase) plan.Row {
 		if since(plan.Finalizing) {
 			r.Times.Finalizing = epoch
 		}
-		if phase == plan.Finalizing {
-			r.Due = epoch.Add(policy().AckPatience)
+		switch phase { //nolint:exhaustive // the others are not due
+		case plan.Finalizing:
+			r.Reports, r.Due = 1, epoch.Add(firstQuestion)
+		case plan.Done:
+			r.Reports, r.Due, r.KeepUntil = 1, epoch.Add(firstQuestion), epoch.Add(policy().KeepAfterAck)
 		}
 	case plan.Claiming, plan.Staging, plan.Submitting, plan.Queued, plan.Running:
 	}

@@ -51,8 +51,8 @@ type Policy struct {
 	// OutagePatience is how long staging waits, beyond StagePatience, for a
 	// server, a registry or a disk that is away.
 	OutagePatience time.Duration
-	// AckPatience is how long the server's acknowledgement of a result is
-	// waited for before the server is asked whether it still waits for it.
+	// AckPatience is the longest pause between two questions to a server that has
+	// a verdict and has not acknowledged it. The first pauses are shorter.
 	AckPatience time.Duration
 	// MaxAttempts bounds the attempts of one bundle.
 	MaxAttempts int

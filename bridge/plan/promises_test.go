@@ -378,28 +378,36 @@ func TestI7SupersededRecordIsIgnored(t *testing.T) {
 	}
 }
 
-func confirmed(state codalab.State) plan.News {
-	return plan.News{Confirmed: &plan.Confirmation{State: state}}
+func confirmed(asked time.Time, state codalab.State) plan.News {
+	return plan.News{Confirmed: &plan.Confirmation{Asked: asked, State: state}}
 }
 
-func TestI6ResultIsReportedUntilAcknowledgedAndKeptAfter(t *testing.T) {
+func TestI6ResultIsReportedOnceAwaitedAndKeptAfter(t *testing.T) {
 	t.Parallel()
 	b := given(t, rowIn(plan.Finalizing))
 	for i := range 100 {
 		b.at(time.Duration(i+1)*time.Hour).hears(plan.News{}).is(plan.Finalizing, plan.Confirm)
-		b.hears(confirmed(codalab.StateFinalizing)).is(plan.Finalizing)
-		if !b.row.Reported() {
-			t.Fatal("an unacknowledged result is not reported")
+		b.hears(confirmed(b.now, codalab.StateFinalizing)).is(plan.Finalizing)
+		if !b.row.Reported() || b.row.Reports != 1 {
+			t.Fatalf("reported %v, %d times, want once", b.row.Reported(), b.row.Reports)
 		}
 	}
 	b.hears(told(ack)).is(plan.Done)
-	if b.row.Reported() || b.row.Due != b.now.Add(24*time.Hour) {
-		t.Errorf("reported %v, due %s, want silence and a day's keep", b.row.Reported(), b.row.Due)
+	end := b.now.Add(24 * time.Hour)
+	if b.row.Reported() || b.row.KeepUntil != end {
+		t.Errorf("reported %v, kept until %s, want silence and a day's keep", b.row.Reported(), b.row.KeepUntil)
 	}
-	b.now = b.now.Add(23 * time.Hour)
 	b.hears(told(ack, kill)).is(plan.Done)
-	b.now = b.row.Due
-	b.hears(plan.News{}).is(plan.Done, plan.Release)
+	checks := 0
+	for ; b.row.Due.Before(end); checks++ {
+		b.now = b.row.Due
+		b.hears(plan.News{}).is(plan.Done, plan.Confirm).hears(confirmed(b.now, codalab.StateReady)).is(plan.Done)
+	}
+	if checks != 5 {
+		t.Errorf("the server was asked %d times within the day", checks)
+	}
+	b.now = end
+	b.hears(plan.News{}).is(plan.Done, plan.Confirm).hears(confirmed(b.now, codalab.StateReady)).is(plan.Done, plan.Release)
 	b.hears(plan.News{Released: &plan.Outcome{Failure: "stale file handle"}}).is(plan.Done)
 	b.now = b.row.Due
 	b.hears(plan.News{}).is(plan.Done, plan.Release)
@@ -409,8 +417,8 @@ func TestI6ResultIsReportedUntilAcknowledgedAndKeptAfter(t *testing.T) {
 func TestI6ResultsOfABundleThatTheServerForgotAreKept(t *testing.T) {
 	t.Parallel()
 	b := given(t, rowIn(plan.Collecting)).hears(plan.News{Collected: &plan.Outcome{Failure: "404", Final: true, Gone: true}}).is(plan.Done)
-	if b.row.Due != b.now.Add(24*time.Hour) {
-		t.Errorf("files are released at %s, want after a day", b.row.Due)
+	if b.row.KeepUntil != b.now.Add(24*time.Hour) {
+		t.Errorf("files are kept until %s, want for a day", b.row.KeepUntil)
 	}
 	// A server that was restored from a copy offers it again: what was run
 	// is delivered, not run again.

@@ -28,7 +28,7 @@ const (
 	Stopping Phase = "stopping"
 	// Collecting: the attempt has ended; its results go to the server.
 	Collecting Phase = "collecting"
-	// Finalizing: the verdict is reported until the server acknowledges it.
+	// Finalizing: the verdict is reported, and the server is to acknowledge it.
 	Finalizing Phase = "finalizing"
 	// Done: acknowledged, or never ours; files are kept for a while.
 	Done Phase = "done"

@@ -202,7 +202,10 @@ func (w *world) answer(a *arguments) error {
 		}
 		n.Collected = &o
 	case plan.Confirm:
-		n.Confirmed = &plan.Confirmation{Outcome: o, State: codalab.State(a.get("state"))}
+		n.Confirmed = &plan.Confirmation{Outcome: o, Asked: w.now, State: codalab.State(a.get("state")), Here: a.flag("here")}
+		if asked := a.get("asked"); asked != "" {
+			n.Confirmed.Asked = epoch.Add(a.length(asked))
+		}
 	case plan.Release:
 		n.Released = &o
 	case plan.Account, plan.Look, plan.Forget:

@@ -31,12 +31,15 @@ var rewrite = flag.Bool("rewrite", false, "rewrite what the scenarios and docs/s
 //	crash [unsaved] [down=2h]    the bridge dies and is started again; unsaved: before the last decision was saved
 //	crash clock=-2h              meanwhile somebody sets the clock
 //	message kill|run|…           the server says something
+//	unanswered                   a check-in that reported the verdict got no answer
 //	slurm job=7 state=… [name=…] [comment=ours]
 //	                             a whole snapshot; none: without a job of ours; away: no answer, or half of one
 //	accounts job=7 state=…       the accounting database's answer, in the same words
 //	note started|exit|…          the attempt's records, as one reading finds them; none: it finds nothing
 //	remark text=…                the bridge has something for the history
 //	answer EFFECT …              how an effect ended that the row wanted
+//	answer confirm state=… [here] [asked=5s]
+//	                             what the server shows of the bundle; here: claimed from this host; asked before now
 //	strays job=9 …               a snapshot is searched for jobs without a row
 //	report                       what a check-in tells the server
 func TestScenarios(t *testing.T) {

@@ -74,6 +74,7 @@ type field struct{ name, value string }
 // fields are a row's fields in words; an empty one is as good as not there.
 func (w *world) fields(r plan.Row) []field {
 	return []field{
+		{"offered", moment(r.Offered)},
 		{"attempt", number(int64(r.Attempt))},
 		{"generation", number(r.Generation)},
 		{"prepared", yes(r.Prepared)},
@@ -97,6 +98,8 @@ func (w *world) fields(r plan.Row) []field {
 		{"closed", yes(r.Closed)},
 		{"gone", moment(r.Gone)},
 		{"verdict", verdictWords(r.Verdict)},
+		{"reports", number(int64(r.Reports))},
+		{"keep_until", moment(r.KeepUntil)},
 		{"dropped", yes(r.Dropped)},
 		{"releasing", yes(r.Releasing)},
 		{"tries", number(int64(r.Tries))},

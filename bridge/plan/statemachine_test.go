@@ -242,7 +242,7 @@ var promised = []string{
 	"Missing knowledge is no change of state; absence needs proof.",
 	"An attempt begins at most once, and is closed before the next one.",
 	"A live job without a row is cancelled after a grace; an old ledger touches nothing.",
-	"A result is reported until it is acknowledged, and kept after that.",
+	"A result is delivered, its verdict reported until the server has it, and it is kept after that.",
 	"A reported verdict never changes; before, the attempt's own record outranks Slurm's word.",
 	"Every phase has an answer to every news.",
 }

@@ -300,7 +300,7 @@ func truth(e plan.Effect, now time.Time) plan.News {
 	case plan.Collect:
 		n.Collected = &plan.Outcome{}
 	case plan.Confirm:
-		n.Confirmed = &plan.Confirmation{State: codalab.StateReady}
+		n.Confirmed = &plan.Confirmation{Asked: now, State: codalab.StateReady}
 	case plan.Release:
 		n.Released = &plan.Outcome{}
 	case plan.Forget:

@@ -74,7 +74,7 @@ func hearsay() []string {
 	said := []string{
 		"tick 1s", "tick 1s", "tick 11s", "tick 11s", "tick 95s", "tick 95s", "tick 11m", "tick 30h",
 		"batch", "batch", "batch", "crash", "crash unsaved", "crash clock=-2h", "crash down=6h",
-		"message kill", "message run", "message mark_finalized", "message dance",
+		"message kill", "message run", "message mark_finalized", "message dance", "unanswered",
 		"slurm none", "slurm none", "slurm none", "slurm away",
 		"slurm job=6 state=FAILED nodes=- reason=BadConstraints", "slurm job=7 state=PENDING reason=BadConstraints",
 		`slurm job=7 state=RUNNING comment="codalab bundle=0xfeed attempt=1"`,
@@ -101,7 +101,10 @@ var outcomes = map[plan.Kind][]string{
 	plan.Close:   {"ours", "ours", "worker", "failure=away", "failure=away gone"},
 	plan.Cancel:  {"ok", "ok", "failure=away"},
 	plan.Collect: {"ok", "ok", "failure=502", "failure=413 final", "failure=404 final gone"},
-	plan.Confirm: {"state=ready", "state=finalizing", "failure=502", "failure=404 final gone"},
+	plan.Confirm: {
+		"state=ready", "state=finalizing", "state=running", "state=worker_offline", "state=worker_offline here", "state=starting",
+		"state=preparing here", "state=worker_offline here asked=0s", "failure=502", "failure=403 final", "failure=404 final gone",
+	},
 	plan.Release: {"ok", "ok", "failure=away"},
 }
 

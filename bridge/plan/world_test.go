@@ -75,6 +75,8 @@ func (w *world) command(line []string) error {
 		w.lookForStrays(&a)
 	case "message":
 		err = w.message(&a)
+	case "unanswered":
+		w.hear().Unanswered = true
 	case "slurm":
 		w.slurm(&a)
 	case "accounts":

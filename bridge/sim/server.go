@@ -39,8 +39,10 @@ type bundle struct {
 	exit     *int
 	failure  string
 	upload   *upload
-	// status is what the worker last said in words.
-	status string
+	// status is what the worker last said in words, started the time that the last
+	// claim named.
+	status  string
+	started int64
 	// forgiven is set for a bundle that a restored ledger has lost.
 	forgiven bool
 }
@@ -296,7 +298,7 @@ type service struct {
 }
 
 // StartBundle claims a bundle.
-func (s service) StartBundle(_ context.Context, _, uuid string, _ codalab.StartBundle) (bool, error) {
+func (s service) StartBundle(_ context.Context, _, uuid string, in codalab.StartBundle) (bool, error) {
 	srv := &s.w.server
 	if s.crashes() {
 		return false, errCrashed
@@ -316,7 +318,7 @@ func (s service) StartBundle(_ context.Context, _, uuid string, _ codalab.StartB
 	if b == nil {
 		return false, notFound(uuid)
 	}
-	accepted := srv.start(b)
+	accepted := srv.start(b, in)
 	if fails {
 		return false, &codalab.Error{Status: http.StatusBadGateway, Message: "after"}
 	}
@@ -329,17 +331,17 @@ func (s service) StartBundle(_ context.Context, _, uuid string, _ codalab.StartB
 // start gives a bundle to the worker that claims it. CodaLab's own server asks
 // for the assignment alone, whatever the state (codalab/model/bundle_model.py:
 // transition_bundle_preparing).
-func (s *server) start(b *bundle) bool {
+func (s *server) start(b *bundle, in codalab.StartBundle) bool {
 	if s.repeats {
 		if b.state == codalab.StateStarting {
 			s.enter(b, codalab.StatePreparing)
-			b.status = claimedStatus
+			b.status, b.started = claimedStatus, in.StartTime
 		}
 		return b.state.OnWorker()
 	}
 	if b.assigned {
 		s.enter(b, codalab.StatePreparing)
-		b.status = claimedStatus
+		b.status, b.started = claimedStatus, in.StartTime
 	}
 	return b.assigned
 }
@@ -364,5 +366,5 @@ func (s service) Standing(_ context.Context, uuid string) (codalab.Standing, err
 	if b == nil {
 		return codalab.Standing{}, notFound(uuid)
 	}
-	return codalab.Standing{State: b.state, RunStatus: b.status, Remote: "login"}, nil
+	return codalab.Standing{State: b.state, RunStatus: b.status, Remote: "login", Started: b.started}, nil
 }

@@ -70,7 +70,7 @@ func (c *Client) Standing(ctx context.Context, uuid string) (codalab.Standing, e
 	b, err := c.Bundle(ctx, uuid)
 	return codalab.Standing{
 		State: b.State, RunStatus: b.Metadata.String("run_status"), Remote: b.Metadata.String("remote"),
-		UploadFailure: b.UploadFailure(),
+		Started: b.Metadata.Int("started"), UploadFailure: b.UploadFailure(),
 	}, err
 }
 

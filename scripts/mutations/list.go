@@ -14,7 +14,7 @@ type mutation struct {
 
 func mutations() []mutation {
 	var all []mutation
-	for _, part := range [][]mutation{saving(), submitting(), absence(), beginning(), strays(), delivering(), verdicts(), totality()} {
+	for _, part := range [][]mutation{saving(), submitting(), absence(), beginning(), strays(), delivering(), reporting(), verdicts(), totality()} {
 		all = append(all, part...)
 	}
 	return all
@@ -223,19 +223,11 @@ func delivering() []mutation {
 		},
 		{
 			promise: "I6", name: "results-are-kept-after-the-acknowledgement", file: late,
-			guard: "	d.enter(Done, reason)\n	d.row.Due = d.now.Add(d.policy.KeepAfterAck)\n", without: "	d.enter(Done, reason)\n", packages: decisions(),
+			guard: "	d.row.KeepUntil = d.now.Add(d.policy.KeepAfterAck)\n", without: "", packages: decisions(),
 		},
 		{
 			promise: "I6", name: "results-are-kept-after-a-restart", file: "bridge/plan/next.go",
-			guard: "		r.Due = least\n", without: "		_ = least\n", packages: decisions(),
-		},
-		{
-			promise: "I6", name: "only-the-server-ends-the-reporting", file: late,
-			guard: "	case c.Failure == \"\" && c.State.Final():\n", without: "	case true:\n", packages: decisions(),
-		},
-		{
-			promise: "I6", name: "a-lost-acknowledgement-is-asked-for", file: late,
-			guard: "			d.want(Confirm)\n", without: "			_ = c\n", packages: decisions(),
+			guard: "		r.KeepUntil = least\n", without: "		_ = least\n", packages: decisions(),
 		},
 		{
 			promise: "I6", name: "no-offer-is-taken-while-files-are-removed", file: "bridge/plan/next.go",
@@ -244,6 +236,52 @@ func delivering() []mutation {
 		{
 			promise: "I6", name: "an-offer-of-what-is-done-is-answered", file: "bridge/plan/next.go",
 			guard: "		d.enter(Collecting, \"the server offered again what was done: the result is delivered again\")\n", without: "", packages: decisions(),
+		},
+	}
+}
+
+func reporting() []mutation {
+	const late, reports = "bridge/plan/late.go", "bridge/reports.go"
+	return []mutation{
+		{
+			promise: "I6", name: "only-the-server-ends-the-reporting", file: late,
+			guard: "	case c.Failure == \"\" && c.State.Final() && d.askedSince(*c):\n", without: "	case true:\n", packages: decisions(),
+		},
+		{
+			promise: "I6", name: "a-lost-acknowledgement-is-asked-for", file: late,
+			guard: "d.news.Restarted || d.news.Unanswered {\n			d.want(Confirm)\n", without: "d.news.Restarted || d.news.Unanswered {\n", packages: decisions(),
+		},
+		{
+			promise: "I6", name: "a-verdict-of-unknown-fate-is-asked-for", file: late,
+			guard: "!d.waiting() || d.news.Restarted || d.news.Unanswered {", without: "!d.waiting() {", packages: decisions(),
+		},
+		{
+			promise: "I6", name: "what-came-back-is-reported-again", file: late,
+			guard: "	case c.Failure == \"\" && c.State == codalab.StateWorkerOffline && d.askedSince(*c):\n", without: "	case false:\n", packages: decisions(),
+		},
+		{
+			promise: "I6", name: "an-old-answer-repeats-no-report", file: late,
+			guard: "return !c.Asked.Before(d.row.Since)", without: "return true", packages: decisions(),
+		},
+		{
+			promise: "I6", name: "nothing-is-removed-on-no-answer", file: late,
+			guard: "		return !c.Final && !c.Gone\n", without: "		return false\n", packages: decisions(),
+		},
+		{
+			promise: "I6", name: "a-refused-claim-is-asked-for", file: "bridge/plan/early.go",
+			guard: "		d.row.Trouble = answer.Failure\n		d.want(Confirm)\n", without: "		d.drop(\"the claim was refused\")\n", packages: decisions(),
+		},
+		{
+			promise: "I6", name: "what-is-acknowledged-is-not-reported", file: reports,
+			guard: "v.acknowledged[bundle] > 0 || !r.due(row, now)", without: "!r.due(row, now)", packages: []string{"bridge"},
+		},
+		{
+			promise: "I6", name: "a-verdict-is-reported-once", file: reports,
+			guard: "return old.Phase != plan.Finalizing || old.Reports != row.Reports", without: "return true", packages: []string{"bridge"},
+		},
+		{
+			promise: "I6", name: "a-run-is-in-one-waiting-check-in", file: reports,
+			guard: " || r.carried(bundle) {\n			continue", without: " {\n			continue", packages: []string{"bridge"},
 		},
 	}
 }

@@ -1,0 +1,165 @@
+package plan_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+func TestI6ServerIsAskedForALostAcknowledgement(t *testing.T) {
+	t.Parallel()
+	answer := func(o plan.Outcome, s codalab.State) plan.News {
+		return plan.News{Confirmed: &plan.Confirmation{Outcome: o, Asked: epoch.Add(firstQuestion), State: s}}
+	}
+	asked := func() *bench {
+		return given(t, rowIn(plan.Finalizing)).at(firstQuestion).hears(plan.News{}).is(plan.Finalizing, plan.Confirm)
+	}
+	given(t, rowIn(plan.Finalizing)).at(firstQuestion - time.Second).hears(plan.News{}).is(plan.Finalizing)
+	for _, s := range []codalab.State{codalab.StateReady, codalab.StateFailed, codalab.StateKilled} {
+		if b := asked().hears(answer(plan.Outcome{}, s)).is(plan.Done); b.row.KeepUntil != b.now.Add(24*time.Hour) {
+			t.Errorf("%s: files are kept until %s, want for a day", s, b.row.KeepUntil)
+		}
+	}
+	for s, reports := range map[codalab.State]int{
+		codalab.StatePreparing: 2, codalab.StateRunning: 2, codalab.StateWorkerOffline: 2,
+		codalab.StateStarting: 1, codalab.StateFinalizing: 1, codalab.StateStaged: 1, "dormant": 1, "": 1,
+	} {
+		b := asked().hears(answer(plan.Outcome{}, s)).is(plan.Finalizing)
+		if b.row.Reports != reports || b.row.Due != b.now.Add(firstQuestion) {
+			t.Errorf("%s: reported %d times, due %s, want %d and the next question in 15 s", s, b.row.Reports, b.row.Due, reports)
+		}
+	}
+	// A failure says nothing, whatever state stands beside it.
+	b := asked().hears(answer(plan.Outcome{Failure: "502"}, codalab.StateReady)).is(plan.Finalizing)
+	b.now = b.row.Due
+	b.hears(plan.News{}).is(plan.Finalizing, plan.Confirm)
+	b.hears(answer(plan.Outcome{Failure: "403", Final: true}, "")).is(plan.Finalizing)
+	asked().hears(answer(plan.Outcome{Failure: "404", Final: true, Gone: true}, "")).is(plan.Done)
+	// The acknowledgement itself comes first.
+	late := answer(plan.Outcome{}, codalab.StateRunning)
+	late.Messages = told(ack).Messages
+	asked().hears(late).is(plan.Done)
+	asked().hears(told(ack)).hears(answer(plan.Outcome{}, codalab.StateRunning)).is(plan.Done)
+}
+
+// The pauses between the questions grow, to AckPatience.
+func TestServerThatIsSlowToAcknowledgeIsAskedLessAndLess(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Finalizing))
+	var pauses []time.Duration
+	for range 8 {
+		b.now = b.row.Due
+		b.hears(plan.News{}).is(plan.Finalizing, plan.Confirm).hears(confirmed(b.now, codalab.StateFinalizing)).is(plan.Finalizing)
+		pauses = append(pauses, b.row.Due.Sub(b.now))
+	}
+	want := []time.Duration{
+		15 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 10 * time.Minute, 10 * time.Minute,
+	}
+	if diff := cmp.Diff(want, pauses); diff != "" {
+		t.Errorf("pauses (-want +got):\n%s", diff)
+	}
+}
+
+// Nobody knows what became of the verdict: the server is asked at once, and the
+// verdict is reported again only if the server has not got it.
+func TestI6VerdictOfUnknownFateIsAskedFor(t *testing.T) {
+	t.Parallel()
+	for name, n := range map[string]plan.News{"no answer to the check-in": {Unanswered: true}, "a restart": {Restarted: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := given(t, rowIn(plan.Finalizing)).at(time.Second).hears(n).is(plan.Finalizing, plan.Confirm)
+			if b.row.Reports != 1 {
+				t.Fatal("reported again before the server was asked")
+			}
+			got := *b
+			if got.hears(confirmed(b.now, codalab.StateFinalizing)).is(plan.Finalizing); got.row.Reports != 1 {
+				t.Error("reported again to a server that has the verdict")
+			}
+			if b.hears(confirmed(b.now, codalab.StateRunning)).is(plan.Finalizing); b.row.Reports != 2 {
+				t.Error("not reported again to a server that has not got the verdict")
+			}
+		})
+	}
+}
+
+// An answer to a question from before the verdict was reported, or acknowledged,
+// says nothing of it.
+func TestI6OldAnswerDoesNotRepeatAReport(t *testing.T) {
+	t.Parallel()
+	before := epoch.Add(-time.Second)
+	b := given(t, rowIn(plan.Finalizing)).hears(confirmed(before, codalab.StateRunning)).is(plan.Finalizing)
+	if b.row.Reports != 1 {
+		t.Error("an old answer had the verdict reported again")
+	}
+	// It was asked for while the results were uploaded, and both answers come at once.
+	n := confirmed(epoch, codalab.StateRunning)
+	n.Collected = &plan.Outcome{}
+	if b := given(t, rowIn(plan.Collecting)).at(time.Second).hears(n).is(plan.Finalizing); b.row.Reports != 1 {
+		t.Errorf("%d reports, want one", b.row.Reports)
+	}
+	given(t, rowIn(plan.Collecting)).hears(confirmed(before, codalab.StateReady)).is(plan.Collecting, plan.Collect)
+	given(t, rowIn(plan.Done)).hears(confirmed(before, codalab.StateWorkerOffline)).is(plan.Done)
+	given(t, rowIn(plan.Done)).hears(confirmed(epoch, codalab.StateWorkerOffline)).is(plan.Finalizing)
+}
+
+// keptEnough says of a row that is done that its files have been kept for long
+// enough, and that the server is asked for the last time.
+func keptEnough(r *plan.Row) { r.Due, r.KeepUntil = time.Time{}, epoch }
+
+func TestI6FilesAreKeptUntilTheServerWasAsked(t *testing.T) {
+	t.Parallel()
+	last := func() *bench {
+		return given(t, rowIn(plan.Done), keptEnough).hears(plan.News{}).is(plan.Done, plan.Confirm)
+	}
+	answer := func(o plan.Outcome) plan.News {
+		return plan.News{Confirmed: &plan.Confirmation{Outcome: o, Asked: epoch}}
+	}
+	for _, s := range []codalab.State{codalab.StateReady, codalab.StateStaged, "dormant", ""} {
+		last().hears(confirmed(epoch, s)).is(plan.Done, plan.Release)
+	}
+	for _, s := range []codalab.State{codalab.StatePreparing, codalab.StateRunning, codalab.StateFinalizing} {
+		last().hears(confirmed(epoch, s)).is(plan.Done)
+	}
+	last().hears(answer(plan.Outcome{Failure: "502"})).is(plan.Done)
+	last().hears(answer(plan.Outcome{Failure: "404", Final: true, Gone: true})).is(plan.Done, plan.Release)
+	last().hears(answer(plan.Outcome{Failure: "403", Final: true})).is(plan.Done, plan.Release)
+}
+
+func TestOfferOfWhatIsBeingReleasedWaitsForTheNext(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Done), keptEnough).hears(confirmed(epoch, codalab.StateReady)).is(plan.Done, plan.Release)
+	if !b.row.Releasing {
+		t.Fatal("the row does not say that its files are being removed")
+	}
+	b.hears(told(offered())).is(plan.Done, plan.Release)
+	b.hears(plan.News{Released: &plan.Outcome{Failure: "busy"}}).hears(told(offered())).is(plan.Done)
+	b.now = b.row.Due
+	b.hears(told(offered())).is(plan.Done, plan.Release)
+	b.hears(plan.News{Released: &plan.Outcome{}}).is(plan.Done, plan.Forget)
+	// Before, it is delivered again.
+	given(t, rowIn(plan.Done)).hears(told(offered())).is(plan.Collecting, plan.Claim, plan.Collect)
+	// What has no results has a verdict to report again.
+	unbegun := func(r *plan.Row) { r.Begun, r.Exit = nil, nil }
+	given(t, rowIn(plan.Done), unbegun).hears(told(offered())).is(plan.Finalizing, plan.Claim)
+}
+
+// A bridge that is started every minute keeps results for a day more at most.
+func TestRestartsDoNotKeepResultsForEver(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Done)).at(72*time.Hour).hears(restarted).is(plan.Done, plan.Confirm)
+	if b.row.KeepUntil != b.now.Add(time.Hour) {
+		t.Errorf("kept until %s, want for an hour", b.row.KeepUntil)
+	}
+	b = given(t, rowIn(plan.Done)).at(24*time.Hour - time.Minute)
+	for range 7 * 24 * 60 {
+		b.now = b.now.Add(time.Minute)
+		b.hears(restarted)
+	}
+	if kept := b.row.KeepUntil.Sub(epoch); kept < 48*time.Hour || kept > 49*time.Hour {
+		t.Errorf("kept for %s, want two days", kept)
+	}
+}
