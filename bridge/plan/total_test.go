@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -32,6 +33,7 @@ func sane(now time.Time, before, after plan.Row, effects []plan.Effect) error {
 		return errors.New("verdict is lost")
 	case before.Phase == plan.Finalizing && after.Phase == plan.Collecting && wants(effects, plan.Claim):
 		// acknowledged and offered again in one breath
+	case before.Phase == plan.Finalizing && after.Phase == plan.Collecting && strings.HasPrefix(after.Reason, "the server has thrown the results away"):
 	case before.Phase == plan.Finalizing && after.Phase != plan.Finalizing && after.Phase != plan.Done:
 		return fmt.Errorf("left finalizing for %s", after.Phase)
 	case after.Attempt < before.Attempt:
