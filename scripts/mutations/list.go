@@ -245,7 +245,7 @@ func reporting() []mutation {
 	return []mutation{
 		{
 			promise: "I6", name: "only-the-server-ends-the-reporting", file: late,
-			guard: "	case c.Failure == \"\" && c.State.Final() && d.askedSince(*c):\n", without: "	case true:\n", packages: decisions(),
+			guard: "	case c.Failure == \"\" && c.State.Final() && c.Lost == \"\" && d.askedSince(*c):\n", without: "	case true:\n", packages: decisions(),
 		},
 		{
 			promise: "I6", name: "a-lost-acknowledgement-is-asked-for", file: late,
@@ -254,6 +254,14 @@ func reporting() []mutation {
 		{
 			promise: "I6", name: "a-verdict-of-unknown-fate-is-asked-for", file: late,
 			guard: "!d.waiting() || d.news.Restarted || d.news.Unanswered {", without: "!d.waiting() {", packages: decisions(),
+		},
+		{
+			promise: "I6", name: "a-verdict-that-is-carried-is-not-repeated", file: late,
+			guard: "held(c.State) && !c.Carried &&", without: "held(c.State) &&", packages: decisions(),
+		},
+		{
+			promise: "I6", name: "results-that-were-thrown-away-are-sent-again", file: late,
+			guard: "c.State.Final() && c.Lost == \"\" && d.askedSince", without: "c.State.Final() && d.askedSince", packages: decisions(),
 		},
 		{
 			promise: "I6", name: "what-came-back-is-reported-again", file: late,
