@@ -225,6 +225,15 @@ func (l *lowWater) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// check refuses what looks like a size without its unit.
+func (l *lowWater) check() error {
+	const least = 64 << 20
+	if l == nil || l.Bytes == 0 || l.Bytes >= least {
+		return nil
+	}
+	return fmt.Errorf("low_water is %d bytes, which are gone at once: write \"50g\" for fifty gigabytes, or \"0\" for none", l.Bytes)
+}
+
 // or is the low water, or another where none was given.
 func (l *lowWater) or(other plan.LowWater) plan.LowWater {
 	if l == nil {
@@ -353,6 +362,9 @@ func (c config) check() error {
 	}
 	if d := c.SweepGrace.or(time.Hour); d < time.Hour {
 		return errors.New("sweep_grace is below 1h: what was written so lately may be needed by a job that is about to start")
+	}
+	if err := c.LowWater.check(); err != nil {
+		return err
 	}
 	if err := c.Cache.check(); err != nil {
 		return err
