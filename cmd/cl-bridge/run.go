@@ -41,33 +41,11 @@ server refused the login, or the user: mend that before another try.`
 func run(ctx context.Context, p program.Process) error {
 	root := program.Root(p, "cl-bridge", "Run a CodaLab server's bundles as Slurm jobs", about)
 	for _, add := range []func(program.Process) *cobra.Command{
-		runCommand, replayCommand, explainCommand, statusCommand, recoverCommand, sweepCommand, cacheCommand, imageCommand, keptCommand, configCommand,
+		doctorCommand, runCommand, replayCommand, explainCommand, statusCommand, recoverCommand, sweepCommand, cacheCommand, imageCommand, keptCommand, configCommand,
 	} {
 		root.AddCommand(add(p))
 	}
 	return root.ExecuteContext(ctx) //nolint:wrapcheck // the commands say what it was about
-}
-
-func configCommand(p program.Process) *cobra.Command {
-	var path string
-	check := &cobra.Command{
-		Use: "check", Short: "Say whether a configuration can be read", Args: program.WrongUsage(cobra.NoArgs),
-		RunE: func(*cobra.Command, []string) error {
-			c, err := readConfig(path)
-			if err != nil {
-				return &program.Error{Code: program.ExitUsage, Err: err}
-			}
-			_, err = fmt.Fprintf(p.Stdout, "%s: %d queues, no mistake found\n", path, len(c.Queue))
-			return err //nolint:wrapcheck // standard output is gone
-		},
-	}
-	configFlag(check, p, &path)
-	cmd := &cobra.Command{
-		Use: "config", Short: "Look at a configuration", Args: program.WrongUsage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(check)
-	return cmd
 }
 
 // options are run's flags.

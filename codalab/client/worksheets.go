@@ -86,6 +86,17 @@ func (c *Client) User(ctx context.Context) (User, error) {
 	return decodeOne(doc, readUser)
 }
 
+// ServerVersion logs in and returns the version of CodaLab that the server says
+// it is (codalab/server/json_api_plugin.py: JsonApiPlugin).
+func (c *Client) ServerVersion(ctx context.Context) (string, error) {
+	doc, err := c.fetch(ctx, "/user", nil, nil)
+	if err != nil {
+		return "", err
+	}
+	version, _ := doc.Meta["version"].(string)
+	return version, nil
+}
+
 // UserByID returns the user with this id, or of this name.
 func (c *Client) UserByID(ctx context.Context, id string) (User, error) {
 	doc, err := c.fetch(ctx, path("users", id), nil, nil)

@@ -1,0 +1,47 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+)
+
+// Server judges what came of the login to a server, and the version that it
+// said it is. An error of the login is no fault of the server's.
+func Server(address, version string, err error) Check {
+	var call *codalab.Error
+	switch {
+	case err == nil || errors.Is(err, client.ErrCredentials):
+		if version == "" {
+			return ok("server", "%s answers as a CodaLab server does", address)
+		}
+		return ok("server", "%s is a CodaLab server, version %s", address, version)
+	case !errors.As(err, &call):
+		return failed("server", err.Error(), "write the server's address as server = \"https://worksheets.example.org\"")
+	case call.Status == 0:
+		return away("server", call.Message, "is server the right address, and can this host reach it? curl "+address+"/rest/user")
+	case call.Transient():
+		return away("server", address+" is in trouble: "+call.Error(), "ask its administrator, or try again later")
+	case call.Status == http.StatusForbidden:
+		return ok("server", "%s answers as a CodaLab server does", address)
+	}
+	return failed("server", address+" does not answer as a CodaLab server does: "+call.Error(), "is server the address of one, without /rest and without /worksheets?")
+}
+
+// Login judges what came of the login of a user.
+func Login(user string, err error) Check {
+	var call *codalab.Error
+	switch {
+	case err == nil:
+		return ok("login", "the server lets %s in", user)
+	case errors.Is(err, client.ErrCredentials):
+		return failed("login", fmt.Sprintf("the server refuses user %q: wrong user name or password", user),
+			"write the password of user into password_file, or mend user")
+	case errors.As(err, &call) && call.Status == http.StatusForbidden:
+		return failed("login", fmt.Sprintf("the server refuses user %q: %s", user, call.Message), "ask the server's administrator to let this user in")
+	}
+	return Check{Name: "login", Verdict: Failed, Found: "not tried: there is no server to log in to", Away: true}
+}
