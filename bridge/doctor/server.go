@@ -31,6 +31,16 @@ func Server(address, version string, err error) Check {
 	return failed("server", address+" does not answer as a CodaLab server does: "+call.Error(), "is server the address of one, without /rest and without /worksheets?")
 }
 
+// Reached judges what came of a call without a login: any answer shows that
+// somebody is there.
+func Reached(address string, err error) Check {
+	var call *codalab.Error
+	if err == nil || errors.As(err, &call) && !call.Transient() {
+		return ok("server", "%s answers; what it is shows a login", address)
+	}
+	return Server(address, "", err)
+}
+
 // Login judges what came of the login of a user.
 func Login(user string, err error) Check {
 	var call *codalab.Error

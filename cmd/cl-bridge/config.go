@@ -225,10 +225,12 @@ func (l *lowWater) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// leastLowWater is below what anybody means by a size.
+const leastLowWater = 64 << 20
+
 // check refuses what looks like a size without its unit.
 func (l *lowWater) check() error {
-	const least = 64 << 20
-	if l == nil || l.Bytes == 0 || l.Bytes >= least {
+	if l == nil || l.Bytes == 0 || l.Bytes >= leastLowWater {
 		return nil
 	}
 	return fmt.Errorf("low_water is %d bytes, which are gone at once: write \"50g\" for fifty gigabytes, or \"0\" for none", l.Bytes)

@@ -158,7 +158,7 @@ func (e *examination) login(ctx context.Context) {
 		if err == nil {
 			_, err = open.UserByID(ctx, e.User)
 		}
-		e.note(doctor.Server(e.Server, "", err))
+		e.note(doctor.Reached(e.Server, err))
 		return
 	}
 	version := ""
