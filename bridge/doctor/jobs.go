@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -65,15 +66,16 @@ const (
 	lookEvery = 100 * time.Millisecond
 )
 
-// Run sends a job and waits for what comes of it. Nothing is left behind: neither
+// Run sends a job with so many GPUs, which runs this worker unless the queue has
+// one of its own, and waits for what comes of it. Nothing is left behind: neither
 // the job nor its directory.
-func (j Jobs) Run(ctx context.Context, q plan.Queue, worker string) (out Outcome) {
+func (j Jobs) Run(ctx context.Context, q plan.Queue, gpus int64, worker string) (out Outcome) {
 	meeting, err := probe.Call(j.Shared)
 	if err != nil {
 		return Outcome{Err: err}
 	}
 	defer func() { _ = meeting.End() }() // what is left of a disk in trouble, people see
-	request := j.request(q, cmp.Or(q.Worker, worker), meeting)
+	request := j.request(q, gpus, cmp.Or(q.Worker, worker), meeting)
 	id, err := j.Slurm.Submit(ctx, request)
 	if err != nil {
 		return Outcome{Err: err}
@@ -92,12 +94,12 @@ func (j Jobs) Run(ctx context.Context, q plan.Queue, worker string) (out Outcome
 }
 
 // request is a job of the queue as the bridge's are.
-func (j Jobs) request(q plan.Queue, worker string, m probe.Meeting) sbatch.Request {
+func (j Jobs) request(q plan.Queue, gpus int64, worker string, m probe.Meeting) sbatch.Request {
 	within := limit
 	if q.MaxTime > 0 {
 		within = min(within, q.MaxTime)
 	}
-	r := Request(q, within)
+	r := Request(q, gpus, within)
 	r.Name, r.Comment = "cl-doctor-"+q.Name+"-"+strings.ToLower(m.Dir[max(0, len(m.Dir)-6):]), "codalab doctor"
 	// Where the node does not see the directory nothing can be written either, and
 	// the job's state is its one word: FAILED.
@@ -108,11 +110,34 @@ func (j Jobs) request(q plan.Queue, worker string, m probe.Meeting) sbatch.Reque
 }
 
 // Request is a small job of a queue, without a name or a script.
-func Request(q plan.Queue, within time.Duration) sbatch.Request {
-	return sbatch.Request{
+func Request(q plan.Queue, gpus int64, within time.Duration) sbatch.Request {
+	r := sbatch.Request{
 		Partition: q.Partition, Account: q.Account, QOS: q.QOS, WCKey: q.WCKey, Reservation: q.Reservation, Constraint: q.Constraint,
-		CPUs: 1, MemoryMiB: jobMemory, Time: within, Extra: q.Extra,
+		CPUs: 1, MemoryMiB: jobMemory, GPUs: gpus, Time: within, Extra: q.Extra,
 	}
+	if gpus > 0 {
+		r.GPUType = q.GPUType
+	}
+	return r
+}
+
+// Try asks Slurm whether it would take a small job of the queue, and returns with
+// how many GPUs: there are partitions that take none without.
+func Try(ctx context.Context, slurm interface {
+	Try(ctx context.Context, r sbatch.Request) error
+}, q plan.Queue,
+) (gpus int64, err error) {
+	r := Request(q, 0, time.Minute)
+	r.Name, r.Dir, r.Output, r.Script = "cl-doctor", "/", "/dev/null", "#!/bin/sh\n"
+	var refused *sbatch.Error
+	if err = slurm.Try(ctx, r); !errors.As(err, &refused) || !refused.Refused {
+		return 0, err
+	}
+	r.GPUs, r.GPUType = 1, q.GPUType
+	if slurm.Try(ctx, r) == nil {
+		return 1, nil
+	}
+	return 0, err
 }
 
 // visit is one job that is waited for.

@@ -211,11 +211,7 @@ func (e *examination) disks(ctx context.Context) {
 	}
 	e.note(doctor.Shared(e.Shared, trouble, space, e.lowWater())...)
 	e.note(e.ledgerCheck(ctx))
-	if e.Image.Queue == "" && !e.Image.Offline {
-		if err := e.Image.converter().Ready(ctx); err != nil {
-			e.note(doctor.Check{Name: "image", Verdict: doctor.Failed, Found: err.Error(), Do: "or name image.queue, in whose jobs images are converted"})
-		}
-	}
+	e.images(ctx)
 }
 
 // writable says why a directory cannot be written to.
@@ -270,31 +266,32 @@ func existing(dir string) string {
 	}
 }
 
-// queues judges the queues by Slurm's word, and returns the names of those that
-// nothing keeps from taking a job.
-func (e *examination) queues(ctx context.Context, slurm *sbatch.Client, site doctor.Site, user string) (healthy []string) {
+// queues judges the queues by Slurm's word, and returns those that nothing keeps
+// from taking a job, with the GPUs that one has to ask for.
+func (e *examination) queues(ctx context.Context, slurm *sbatch.Client, site doctor.Site, user string) (healthy map[string]int64) {
+	healthy = map[string]int64{}
 	queues := e.config.queues()
 	for _, name := range slices.Sorted(maps.Keys(queues)) {
 		if len(e.options.queue) > 0 && !slices.Contains(e.options.queue, name) {
 			continue
 		}
 		q := queues[name]
-		checks := doctor.Queue(q, site)
+		checks, gpus := doctor.Queue(q, site), int64(0)
 		if one, _ := doctor.HasFailed(checks[:1]); !one {
-			request := doctor.Request(q, time.Minute)
-			request.Name, request.Dir, request.Output, request.Script = "cl-doctor", "/", "/dev/null", "#!/bin/sh\n"
-			checks = append(checks, doctor.Tried(q, user, site, slurm.Try(ctx, request)))
+			var err error
+			gpus, err = doctor.Try(ctx, slurm, q)
+			checks = append(checks, doctor.Tried(q, user, site, err))
 		}
 		e.note(checks...)
 		if one, _ := doctor.HasFailed(checks); !one {
-			healthy = append(healthy, name)
+			healthy[name] = gpus
 		}
 	}
 	return healthy
 }
 
 // jobs sends a job to each queue.
-func (e *examination) jobs(ctx context.Context, slurm *sbatch.Client, names []string) {
+func (e *examination) jobs(ctx context.Context, slurm *sbatch.Client, gpus map[string]int64) {
 	if writable(e.Shared) != nil {
 		return // said before
 	}
@@ -304,6 +301,7 @@ func (e *examination) jobs(ctx context.Context, slurm *sbatch.Client, names []st
 		e.note(doctor.Check{Name: "worker", Verdict: doctor.Failed, Found: err.Error(), Do: "name the program cl-worker of this build as worker"})
 		return
 	}
+	names := slices.Sorted(maps.Keys(gpus))
 	if !e.options.json {
 		_, _ = fmt.Fprintf(e.process.Stderr, "sending a short job to %v, and waiting up to %s for each to begin\n", names, e.options.wait) // a note
 	}
@@ -315,7 +313,7 @@ func (e *examination) jobs(ctx context.Context, slurm *sbatch.Client, names []st
 	for i, name := range names {
 		group.Go(func() error {
 			q := queues[name]
-			found[i] = doctor.Node(q, at, jobs.Run(ctx, q, installed.workers[architecture("").or()]))
+			found[i] = doctor.Node(q, at, jobs.Run(ctx, q, gpus[name], installed.workers[architecture("").or()]))
 			return nil
 		})
 	}

@@ -63,6 +63,9 @@ func initCommand(p program.Process) *cobra.Command {
 	f.StringVar(&o.slurmBin, "slurm-bin", "", "the `directory` of Slurm's commands, if it is not in PATH")
 	f.BoolVar(&o.yes, "yes", false, "ask nobody: take what is suggested")
 	f.BoolVar(&o.force, "force", false, "write over files that are there")
+	if err := errors.Join(cmd.MarkFlagFilename("config", "toml"), cmd.MarkFlagFilename("password-file"), cmd.MarkFlagDirname("shared"), cmd.MarkFlagDirname("slurm-bin")); err != nil {
+		panic(err) // the flags were added above
+	}
 	return cmd
 }
 
@@ -175,9 +178,7 @@ func (i *initiation) candidate(ctx context.Context, slurm *sbatch.Client, p sbat
 	}
 	var refused error
 	for n, account := range accounts {
-		request := doctor.Request(plan.Queue{Partition: p.Name, Account: account}, time.Minute)
-		request.Name, request.Dir, request.Output, request.Script = "cl-init", "/", "/dev/null", "#!/bin/sh\n"
-		err := slurm.Try(ctx, request)
+		_, err := doctor.Try(ctx, slurm, plan.Queue{Partition: p.Name, Account: account})
 		if err == nil {
 			return draftQueue{Partition: p, Account: account, Others: slices.Delete(accounts, n, n+1)}, nil
 		}
