@@ -458,17 +458,20 @@ func TestReadIsAnsweredFromTheRunDirectory(t *testing.T) {
 		s.start()
 		bundle := bundleID(1)
 		s.offer(bundle, "sleep 100")
-		s.phase(2*time.Second, bundle, plan.Running)
 		info := &codalab.ReadArgs{Type: codalab.ReadTargetInfo, Depth: 1}
+		s.phase(2*time.Second, bundle, plan.Queued)
+		s.server.send(codalab.Message{Type: codalab.MessageRead, UUID: bundle, SocketID: 4, ReadArgs: info})
+		s.phase(2*time.Second, bundle, plan.Running)
 		s.server.send(codalab.Message{Type: codalab.MessageRead, UUID: bundle, SocketID: 1, ReadArgs: info})
 		s.server.send(codalab.Message{Type: codalab.MessageRead, UUID: bundleID(2), SocketID: 2, ReadArgs: info})
 		s.server.send(codalab.Message{
 			Type: codalab.MessageRead, UUID: bundle, SocketID: 3, Path: "stdout", ReadArgs: &codalab.ReadArgs{Type: codalab.ReadFile},
 		})
+		s.server.send(codalab.Message{Type: codalab.MessageNetcat, UUID: bundle, SocketID: 5})
 		s.within(2*time.Second, "all are answered", func() bool {
 			s.server.mu.Lock()
 			defer s.server.mu.Unlock()
-			return len(s.server.replies) == 2 && len(s.server.data) == 1
+			return len(s.server.replies) == 4 && len(s.server.data) == 1
 		})
 		s.stop()
 		if got := s.server.replies[1].TargetInfo; got == nil || len(got.Contents) != 1 || got.Contents[0].Name != "stdout" {
@@ -476,6 +479,13 @@ func TestReadIsAnsweredFromTheRunDirectory(t *testing.T) {
 		}
 		if got := s.server.replies[2]; got.ErrorCode != 500 || got.ErrorMessage != "Bundle no longer running" {
 			s.Errorf("answer for a bundle that is not here: %+v", got)
+		}
+		if got := s.server.replies[4]; got.ErrorCode != 404 || !strings.HasSuffix(got.ErrorMessage, "hasn't started running yet, files not available") {
+			s.Errorf("answer for a bundle that has not begun: %+v", got)
+		}
+		// The stock server makes an internal error of its own of a 5xx.
+		if got := s.server.replies[5]; got.ErrorCode != 400 || !strings.Contains(got.ErrorMessage, "netcat") {
+			s.Errorf("answer to netcat: %+v", got)
 		}
 		if got := gunzip(s.T, s.server.data[3]); got != hello(bundle, 1) {
 			s.Errorf("stdout %q", got)

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"syscall"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -28,20 +28,35 @@ func (b *Bridge) serve(ctx context.Context, q plan.Queue, m codalab.Message) {
 	case codalab.MessageWrite:
 		err = b.write(m)
 	case codalab.MessageNetcat:
-		err = b.Service.Reply(ctx, b.Identity(q.Name), m.SocketID, codalab.ReadReply{
-			ErrorCode: http.StatusNotImplemented, ErrorMessage: "A bundle in a Slurm job cannot be connected to.",
-		})
+		err = b.Service.Reply(ctx, b.Identity(q.Name), m.SocketID, unconnectable)
 	}
 	if err != nil && ctx.Err() == nil {
 		b.Log.WarnContext(ctx, "a message of the server's was not served", slog.String("kind", string(m.Type)), errorAttr(err))
 	}
 }
 
+// unconnectable answers netcat, and netcurl, which comes as netcat. The status is
+// none of 500 and above: CodaLab's server would tell its user of an unexpected
+// internal error (codalab/common.py: http_error_to_exception;
+// codalab/server/rest_server.py: ErrorAdapter).
+var unconnectable = codalab.ReadReply{ //nolint:gochecknoglobals // a constant
+	ErrorCode:    http.StatusBadRequest,
+	ErrorMessage: "This bundle runs in a Slurm job on a compute node, which takes no connections: netcat and netcurl do not reach it. Write results to files, and read them with cl cat.",
+}
+
+// read answers as CodaLab's own worker does (codalab/worker/worker.py: checkin,
+// read_run_missing; codalab/worker/reader.py).
 func (b *Bridge) read(ctx context.Context, q plan.Queue, m codalab.Message) error {
-	// codalab/worker/worker.py: read_run_missing
 	reply := codalab.ReadReply{ErrorCode: http.StatusInternalServerError, ErrorMessage: "Bundle no longer running"}
 	var stream io.ReadCloser
-	if r, ok := b.view.row(m.UUID); ok && r.Begun != nil && r.Run != nil && m.ReadArgs != nil {
+	r, ok := b.view.row(m.UUID)
+	switch {
+	case !ok || m.ReadArgs == nil:
+	case r.Begun == nil && r.Phase != plan.Done:
+		// A server that is behind takes a new attempt for the last one. Its own
+		// words: codalab/lib/download_manager.py: _get_target_info_within_bundle
+		reply = codalab.ReadReply{ErrorCode: http.StatusNotFound, ErrorMessage: fmt.Sprintf("Bundle %s hasn't started running yet, files not available", m.UUID)}
+	case r.Begun != nil && r.Run != nil:
 		root, err := b.Collector.Open(*r.Run, b.Policy.Layout.RunDir(r.Bundle, r.Attempt))
 		if err == nil {
 			defer func() { _ = root.Close() }() // only read
@@ -64,21 +79,47 @@ func childPaths(run codalab.RunBundle) []string {
 	return paths
 }
 
-// plainName is what may be written into a running bundle
-// (codalab/rest/bundle_actions.py: only plain names).
-var plainName = regexp.MustCompile(`^[a-zA-Z0-9_.-]+$`)
-
+// write writes a file into a running bundle, as cl write asks for. It has been
+// promised to its user by then: what cannot be done goes into the bundle's
+// history.
 func (b *Bridge) write(m codalab.Message) error {
 	r, ok := b.view.row(m.UUID)
-	if !ok || r.Phase != plan.Running || !plainName.MatchString(m.Subpath) {
-		return fmt.Errorf("write %q into bundle %s: %w", m.Subpath, m.UUID, fs.ErrInvalid)
+	if !ok {
+		return fmt.Errorf("write %q into bundle %s: there is no such run here", m.Subpath, m.UUID)
+	}
+	err := b.writeInto(r, m)
+	if err == nil {
+		return nil
+	}
+	b.inbox.put(m.UUID, func(n *plan.News) { n.AddRemark(fmt.Sprintf("a write to %q was lost: %v", m.Subpath, err)) })
+	return fmt.Errorf("write %q into bundle %s: %w", m.Subpath, m.UUID, err)
+}
+
+// plainName is what may be written into a running bundle (codalab/rest/schemas.py:
+// BundleActionSchema, validate_sub_path).
+var plainName = regexp.MustCompile(`^[a-zA-Z0-9_.-]+$`)
+
+// writeInto creates a file, or overwrites it; a dependency stays as it is
+// (codalab/worker/worker.py: write).
+func (b *Bridge) writeInto(r plan.Row, m codalab.Message) error {
+	began := r.Begun != nil
+	switch {
+	case !plainName.MatchString(m.Subpath):
+		return errors.New("that is no name of a file")
+	case r.Run != nil && slices.Contains(childPaths(*r.Run), m.Subpath):
+		return errors.New("that is a dependency")
+	case began && (r.Phase == plan.Running || r.Phase == plan.Stopping):
+	case began:
+		return errors.New("the run had ended")
+	default:
+		return errors.New("the run had not begun")
 	}
 	if b.Policy.Queues[r.Queue].WorkDir == spool.WorkDirLocal {
-		return fmt.Errorf("write %q into bundle %s: its working directory is on its node's own disk", m.Subpath, m.UUID)
+		return errors.New("its working directory is on its node's own disk")
 	}
 	root, err := os.OpenRoot(b.Policy.Layout.RunDir(r.Bundle, r.Attempt))
 	if err != nil {
-		return fmt.Errorf("write into bundle: %w", err)
+		return fmt.Errorf("open working directory: %w", err)
 	}
 	err = writeFile(root, m.Subpath, m.String)
 	return errors.Join(err, root.Close())
@@ -89,13 +130,13 @@ func (b *Bridge) write(m codalab.Message) error {
 func writeFile(root *os.Root, name, text string) error {
 	f, err := root.OpenFile(name, os.O_CREATE|os.O_WRONLY|syscall.O_NONBLOCK, 0o644)
 	if err != nil {
-		return fmt.Errorf("write into bundle: %w", err)
+		return fmt.Errorf("open file: %w", err)
 	}
 	info, err := f.Stat()
 	switch {
 	case err != nil:
 	case !info.Mode().IsRegular():
-		err = fmt.Errorf("write into bundle: %s is no plain file", name)
+		err = errors.New("that is no plain file")
 	default:
 		err = f.Truncate(0)
 		if err == nil {

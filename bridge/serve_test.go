@@ -13,35 +13,103 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-func TestMessageIsWrittenIntoPlainFilesOnly(t *testing.T) {
-	t.Parallel()
+// writeSite is a bridge with one running bundle, 0x1, and its working directory.
+func writeSite(t *testing.T) (*Bridge, *plan.Row, string) {
+	t.Helper()
 	l := spool.Layout(t.TempDir())
 	b := &Bridge{Policy: plan.Policy{Layout: l}}
-	b.view.rows = map[string]*plan.Row{"0x1": {Bundle: "0x1", Attempt: 1, Phase: plan.Running}}
+	b.inbox.init()
+	r := &plan.Row{Bundle: "0x1", Attempt: 1, Phase: plan.Running, Begun: &spool.Started{}, Run: &codalab.RunBundle{
+		Dependencies: []codalab.RunDependency{{Dependency: codalab.Dependency{ChildPath: "dep"}}},
+	}}
+	b.view.rows = map[string]*plan.Row{"0x1": r}
 	dir := l.RunDir("0x1", 1)
-	if err := errors.Join(os.MkdirAll(dir, 0o700), syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600),
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return b, r, dir
+}
+
+func writeTo(b *Bridge, name string) error {
+	return b.write(codalab.Message{Type: codalab.MessageWrite, UUID: "0x1", Subpath: name, String: "hello"})
+}
+
+// remarks are what the bundle's history is to say.
+func remarks(b *Bridge) string {
+	news := b.inbox.take().news
+	if len(news) == 0 {
+		return ""
+	}
+	return news[0].Remark
+}
+
+func TestMessageIsWrittenIntoPlainFilesOnly(t *testing.T) {
+	t.Parallel()
+	b, r, dir := writeSite(t)
+	if err := errors.Join(syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600),
 		os.WriteFile(filepath.Join(dir, "file"), []byte("a longer text"), 0o600), os.Symlink("/etc/hostname", filepath.Join(dir, "out"))); err != nil {
 		t.Fatal(err)
 	}
-	write := func(name string) error {
-		return b.write(codalab.Message{Type: codalab.MessageWrite, UUID: "0x1", Subpath: name, String: "hello"})
-	}
-	for _, name := range []string{"file", "fresh"} {
-		if err := write(name); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != "hello" {
-			t.Errorf("%s holds %q, %v", name, got, err)
-		}
-	}
-	for _, name := range []string{"pipe", "out", "..", "a/b", "."} {
-		if err := write(name); err == nil {
-			t.Errorf("wrote into %s", name)
+	for _, phase := range []plan.Phase{plan.Running, plan.Stopping} { // the command may still run, and clean up
+		r.Phase = phase
+		for _, name := range []string{"file", "fresh"} {
+			if err := writeTo(b, name); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != "hello" {
+				t.Errorf("%s holds %q, %v", name, got, err)
+			}
 		}
 	}
-	// The command would not see it.
-	b.Policy.Queues = map[string]plan.Queue{"": {WorkDir: spool.WorkDirLocal}}
-	if err := write("fresh"); err == nil || !strings.Contains(err.Error(), "its node's own disk") {
-		t.Errorf("written where the command does not work: %v", err)
+	if got := remarks(b); got != "" {
+		t.Errorf("remarked %q", got)
+	}
+	for _, name := range []string{"pipe", "out", "..", "a/b", ".", ""} {
+		if err := writeTo(b, name); err == nil {
+			t.Errorf("wrote into %q", name)
+		}
+		if got := remarks(b); !strings.HasPrefix(got, "a write to \""+name+"\" was lost: ") {
+			t.Errorf("%q: remarked %q", name, got)
+		}
+	}
+}
+
+func TestWriteThatIsLostIsKeptInTheHistory(t *testing.T) {
+	t.Parallel()
+	for want, change := range map[string]func(b *Bridge, r *plan.Row) string{
+		"the run had ended": func(_ *Bridge, r *plan.Row) string {
+			r.Phase = plan.Collecting
+			return "msg"
+		},
+		"the run had not begun": func(_ *Bridge, r *plan.Row) string {
+			r.Phase, r.Begun = plan.Queued, nil
+			return "msg"
+		},
+		"that is a dependency": func(*Bridge, *plan.Row) string { return "dep" },
+		// The command would not see it.
+		"its working directory is on its node's own disk": func(b *Bridge, _ *plan.Row) string {
+			b.Policy.Queues = map[string]plan.Queue{"": {WorkDir: spool.WorkDirLocal}}
+			return "msg"
+		},
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			b, r, dir := writeSite(t)
+			name := change(b, r)
+			if err := writeTo(b, name); err == nil || !strings.HasSuffix(err.Error(), want) {
+				t.Errorf("%v, want %s", err, want)
+			}
+			if got := remarks(b); got != "a write to \""+name+"\" was lost: "+want {
+				t.Errorf("remarked %q", got)
+			}
+			if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+				t.Errorf("wrote %v, %v", entries, err)
+			}
+		})
+	}
+	b, _, _ := writeSite(t)
+	b.view.rows = nil
+	if err := writeTo(b, "msg"); err == nil || remarks(b) != "" {
+		t.Errorf("written into a run that is not here: %v", err)
 	}
 }

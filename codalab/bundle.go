@@ -2,6 +2,7 @@ package codalab
 
 import (
 	"encoding/json"
+	"strconv"
 	"time"
 )
 
@@ -24,7 +25,8 @@ type Bundle struct {
 }
 
 // Dependency is one input of a bundle: the target ParentUUID/ParentPath,
-// seen by the child at ChildPath.
+// seen by the child at ChildPath of its directory, or, where that begins with a
+// slash, of its container.
 type Dependency struct {
 	ChildUUID   string `json:"child_uuid,omitempty"`
 	ChildPath   string `json:"child_path"`
@@ -45,28 +47,34 @@ func (m Metadata) String(key string) string {
 	return s
 }
 
-// Int returns the whole number under key.
+// Int returns the whole number under key, in whatever form the server wrote it.
+// A fraction is cut off.
 func (m Metadata) Int(key string) int64 {
 	switch n := m[key].(type) {
 	case float64:
-		return int64(n)
+		return parseNumber(strconv.FormatFloat(n, 'g', -1, 64)).value
 	case int:
 		return int64(n)
 	case int64:
 		return n
 	case json.Number:
-		i, err := n.Int64()
-		if err != nil {
-			return 0
-		}
-		return i
+		return parseNumber(n.String()).value
+	case string:
+		return parseNumber(n).value
 	}
 	return 0
 }
 
-// Float returns the number under key.
+// Float returns the number under key, in whatever form the server wrote it.
 func (m Metadata) Float(key string) float64 {
-	if f, ok := m[key].(float64); ok {
+	switch n := m[key].(type) {
+	case float64:
+		return n
+	case json.Number:
+		f, _ := n.Float64() // 0 for what is no number
+		return f
+	case string:
+		f, _ := strconv.ParseFloat(n, 64) // 0 for what is no number
 		return f
 	}
 	return float64(m.Int(key))

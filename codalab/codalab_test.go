@@ -193,28 +193,6 @@ func TestDocumentsOfOneAndOfMany(t *testing.T) {
 	}
 }
 
-func TestAnswersToCheckInsInAllTheirForms(t *testing.T) {
-	t.Parallel()
-	for body, want := range map[string][]codalab.MessageType{
-		`[null]`: nil, `[]`: nil, `null`: nil,
-		`[{"type":"kill","uuid":"0x1"},null]`:                                   {codalab.MessageKill},
-		`{"type":"mark_finalized","uuid":"0x1"}`:                                {codalab.MessageMarkFinalized},
-		`[{"type":"kill","uuid":"0x1"},{"type":"read","uuid":"0x1","path":""}]`: {codalab.MessageKill, codalab.MessageRead},
-	} {
-		messages, err := codalab.ParseMessages([]byte(body))
-		var got []codalab.MessageType
-		for _, m := range messages {
-			got = append(got, m.Type)
-		}
-		if diff := cmp.Diff(want, got); diff != "" || err != nil {
-			t.Errorf("%s: %v\n%s", body, err, diff)
-		}
-	}
-	if _, err := codalab.ParseMessages([]byte(`<html>`)); err == nil {
-		t.Error("a page was read as messages")
-	}
-}
-
 func TestProfileTimesThatHaveNotComeAreNull(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(100, 500_000_000)

@@ -1,10 +1,6 @@
 package codalab
 
-import (
-	"encoding/json"
-	"fmt"
-	"time"
-)
+import "time"
 
 // CheckIn is what a worker tells the server of itself and of its runs, and
 // with which it asks for messages: POST /workers/ID/checkin
@@ -39,6 +35,9 @@ const ConcurrentCheckIns = "Codalab-Concurrent-Checkins"
 // CheckInAnswer is what a server says to a worker's check-in.
 type CheckInAnswer struct {
 	Messages []Message
+	// Unread are the elements of the answer that are no message, or of a type
+	// that nobody here knows.
+	Unread []Unread
 	// Concurrent says that the worker may check in again while an earlier
 	// check-in is still held: see ConcurrentCheckIns.
 	Concurrent bool
@@ -176,7 +175,8 @@ type RunDependency struct {
 }
 
 // Resources is what a run asks for, in a run message. Time is in seconds, 0
-// for no limit; Memory and Disk are in bytes, 0 for no limit.
+// for no limit; Memory and Disk are in bytes, 0 for no limit. Numbers that were
+// decoded are from 0 to MaxCount, MaxSeconds and MaxBytes.
 type Resources struct {
 	CPUs         int64  `json:"cpus"`
 	GPUs         int64  `json:"gpus"`
@@ -188,6 +188,9 @@ type Resources struct {
 	Tag          string `json:"tag"`
 	TagExclusive bool   `json:"tag_exclusive"`
 	RunsLeft     *int64 `json:"runs_left"`
+	// Invalid says, in a sentence for the researcher, which of the numbers no
+	// worker can go by; empty where all are well. A server does not send it.
+	Invalid string `json:"invalid,omitempty"`
 }
 
 // ReadArgs says what a read message asks for. Numbers that are 0 are written
@@ -274,24 +277,4 @@ func (t Target) String() string {
 type StartBundle struct {
 	Hostname  string `json:"hostname"`
 	StartTime int64  `json:"start_time"`
-}
-
-// ParseMessages reads the answer to a check-in: a list of messages or a
-// single one, in which null stands for none.
-func ParseMessages(body []byte) ([]Message, error) {
-	var list []*Message
-	if err := json.Unmarshal(body, &list); err != nil {
-		var one *Message
-		if json.Unmarshal(body, &one) != nil {
-			return nil, fmt.Errorf("decode check-in answer: %w", err)
-		}
-		list = []*Message{one}
-	}
-	var messages []Message
-	for _, m := range list {
-		if m != nil {
-			messages = append(messages, *m)
-		}
-	}
-	return messages, nil
 }

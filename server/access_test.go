@@ -199,6 +199,7 @@ func TestBadInputIsRefusedInOneSentence(t *testing.T) {
 		{"POST", bundles, run(map[string]any{"name": "a b"}, nil), 400, "Invalid name 'a b'"},
 		{"POST", bundles, dependency(codalab.Dependency{ParentUUID: "data", ChildPath: "in"}), 400, "Dependency 'in' names no bundle: 'data'"},
 		{"POST", bundles, dependency(codalab.Dependency{ParentUUID: data, ChildPath: "../in"}), 400, "leads out of a bundle"},
+		{"POST", bundles, dependency(codalab.Dependency{ParentUUID: data, ChildPath: "/../in"}), 400, "leads out of a bundle"},
 		{"POST", bundles, dependency(codalab.Dependency{ParentUUID: data, ChildPath: "in", ParentPath: "/etc"}), 400, "leads out of a bundle"},
 		{"POST", bundles, dependency(codalab.Dependency{ParentUUID: data, ChildPath: "in"}, codalab.Dependency{ParentUUID: data, ChildPath: "in/"}), 400, "given twice"},
 		{"PATCH", "/bundles", patch(data, map[string]any{"metadata": map[string]any{"color": "red"}}), 400, "Unexpected metadata key: color"},

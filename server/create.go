@@ -151,7 +151,8 @@ func (s *Server) checkNewRun(ctx context.Context, u store.User, in newBundle, b 
 		if !codalab.IsUUID(d.ParentUUID) {
 			return b, refuse(http.StatusBadRequest, "Dependency '%s' names no bundle: '%s'", d.ChildPath, d.ParentUUID)
 		}
-		if !below(d.ChildPath) || !below(d.ParentPath) {
+		// A key that begins with a slash is a path of the container.
+		if !below(strings.TrimLeft(d.ChildPath, "/")) || !below(d.ParentPath) {
 			return b, refuse(http.StatusBadRequest, "Dependency '%s' leads out of a bundle", d.ChildPath)
 		}
 		if taken[path.Clean(d.ChildPath)] {

@@ -38,7 +38,7 @@ func (w *testWorker) serve(t *testing.T, dir string, run codalab.Run) {
 		for ctx.Err() == nil {
 			rec := httptest.NewRecorder()
 			w.handler.ServeHTTP(rec, w.request(w.user, http.MethodPost, "/workers/"+w.id+"/checkin", in).WithContext(ctx))
-			messages, err := codalab.ParseMessages(rec.Body.Bytes())
+			messages, _, err := codalab.ParseMessages(rec.Body.Bytes())
 			if err != nil {
 				continue
 			}

@@ -297,7 +297,7 @@ func (w *testWorker) checkIn(runs ...codalab.Run) []codalab.Message {
 	if a.header.Get(codalab.ConcurrentCheckIns) == "" || a.header.Get("Content-Type") != "application/json" {
 		w.t.Errorf("check-in: headers %v", a.header)
 	}
-	messages, err := codalab.ParseMessages([]byte(a.body))
+	messages, _, err := codalab.ParseMessages([]byte(a.body))
 	must(w.t, err)
 	return messages
 }

@@ -107,7 +107,8 @@ type ImageFile struct {
 }
 
 // Dependency shows Source, a file or directory on the shared disk, read-only
-// at ChildPath of the bundle's working directory.
+// at ChildPath of the bundle's working directory, or of the container where that
+// begins with a slash.
 type Dependency struct {
 	ChildPath string `json:"child_path"`
 	Source    string `json:"source"`

@@ -22,14 +22,16 @@ type link struct{ name, target string }
 // directory (codalab/worker/worker_run_state.py: _transition_from_PREPARING,
 // mount_dependency). A dependency at "." shows every entry of its source at
 // top level; it is bound as a whole, so that links within it lead where they
-// would in the container and never elsewhere on the host.
+// would in the container and never elsewhere on the host. One at an absolute path
+// is bound there, as os.path.join has it there in CodaLab's own containers, and has
+// no link.
 func planDependencies(bundle string, deps []spool.Dependency) ([]link, []container.Bind, error) {
 	base := spool.DependenciesDir(bundle)
 	var links []link
 	var binds []container.Bind
 	var names []string
 	for _, d := range deps {
-		name, err := childPath(d.ChildPath)
+		name, err := childPath(bundle, d.ChildPath)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -43,6 +45,10 @@ func planDependencies(bundle string, deps []spool.Dependency) ([]link, []contain
 			return nil, nil, err
 		}
 		name := names[i]
+		if path.IsAbs(name) {
+			binds = append(binds, container.Bind{Source: d.Source, Target: name, ReadOnly: true, Exact: d.InPlace})
+			continue
+		}
 		if name != "." {
 			target := path.Join(base, name)
 			links = append(links, link{name, target})
@@ -66,9 +72,12 @@ func planDependencies(bundle string, deps []spool.Dependency) ([]link, []contain
 }
 
 // childPath checks and cleans where a dependency is to be seen.
-func childPath(p string) (string, error) {
+func childPath(bundle, p string) (string, error) {
 	if p == "" {
 		return ".", nil
+	}
+	if path.IsAbs(p) && !strings.ContainsRune(p, 0) {
+		return absolutePath(bundle, p)
 	}
 	if !filepath.IsLocal(p) || strings.ContainsRune(p, 0) {
 		return "", &userError{fmt.Sprintf("The dependency %q would lie outside of the working directory.", p)}
@@ -78,6 +87,17 @@ func childPath(p string) (string, error) {
 		return "", &userError{fmt.Sprintf("The dependency %q has the name of a file that the command's output goes to.", p)}
 	}
 	return p, nil
+}
+
+// absolutePath checks and cleans a path of the container that is not in its working
+// directory. What the container itself needs stays as it is.
+func absolutePath(bundle, p string) (string, error) {
+	clean := path.Clean(p)
+	own := []string{"/dev", "/proc", "/sys", "/" + bundle, spool.DependenciesDir(bundle), tempDir(bundle), outputDir(bundle)}
+	if clean == "/" || slices.ContainsFunc(own, func(dir string) bool { return nested(clean, dir) }) {
+		return "", &userError{fmt.Sprintf("The dependency %q would hide what every container has there: give it another key.", p)}
+	}
+	return clean, nil
 }
 
 // isOutput says whether name is that of a file of the command's output.

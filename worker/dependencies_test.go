@@ -37,6 +37,15 @@ func TestDependenciesAreBoundAndLinked(t *testing.T) {
 			links:        []link{{"data", deps + "data"}},
 			binds:        []container.Bind{{Source: dir, Target: deps + "data", ReadOnly: true, Exact: true}},
 		},
+		"absolute": {
+			dependencies: []spool.Dependency{{ChildPath: "/foo/./bar/", Source: file}, {ChildPath: "/etc/passwd", Source: file, InPlace: true}, {ChildPath: "foo", Source: dir}},
+			links:        []link{{"foo", deps + "foo"}},
+			binds: []container.Bind{
+				{Source: file, Target: "/foo/bar", ReadOnly: true},
+				{Source: file, Target: "/etc/passwd", ReadOnly: true, Exact: true},
+				{Source: dir, Target: deps + "foo", ReadOnly: true},
+			},
+		},
 		"top level": {
 			dependencies: []spool.Dependency{{ChildPath: ".", Source: dir}, {ChildPath: "all", Source: file}},
 			links:        []link{{"file", deps + "all_/file"}, {"link", deps + "all_/link"}, {"all", deps + "all"}},
@@ -78,13 +87,17 @@ func TestDependenciesThatCannotBeShownAreTheResearchersDoing(t *testing.T) {
 	file := filepath.Join(dir, "file")
 	must(t, os.WriteFile(file, nil, 0o600))
 	for want, deps := range map[string][]spool.Dependency{
-		`The dependency "../x" would lie outside of the working directory.`:                        {{ChildPath: "../x", Source: file}},
-		`The dependency "/etc" would lie outside of the working directory.`:                        {{ChildPath: "/etc", Source: file}},
-		`The dependency "stderr" has the name of a file that the command's output goes to.`:        {{ChildPath: "stderr", Source: file}},
-		`The dependencies "a" and "a/b" stand in each other's place.`:                              {{ChildPath: "a", Source: dir}, {ChildPath: "a/b", Source: dir}},
-		`The dependencies "." and "." stand in each other's place.`:                                {{ChildPath: ".", Source: dir}, {ChildPath: "", Source: dir}},
-		`The dependency "." is a file: only the entries of a directory can be shown at top level.`: {{ChildPath: ".", Source: file}},
-		`The dependencies of this bundle have the name "file" in common.`:                          {{ChildPath: ".", Source: dir}, {ChildPath: "file", Source: dir}},
+		`The dependency "../x" would lie outside of the working directory.`:                                  {{ChildPath: "../x", Source: file}},
+		`The dependency "/" would hide what every container has there: give it another key.`:                 {{ChildPath: "/", Source: dir}},
+		`The dependency "/a/../proc" would hide what every container has there: give it another key.`:        {{ChildPath: "/a/../proc", Source: dir}},
+		`The dependency "/dev/x" would hide what every container has there: give it another key.`:            {{ChildPath: "/dev/x", Source: file}},
+		`The dependency "/` + bundle + `/x" would hide what every container has there: give it another key.`: {{ChildPath: "/" + bundle + "/x", Source: file}},
+		`The dependencies "/a" and "/a/b" stand in each other's place.`:                                      {{ChildPath: "/a", Source: dir}, {ChildPath: "/a/b", Source: dir}},
+		`The dependency "stderr" has the name of a file that the command's output goes to.`:                  {{ChildPath: "stderr", Source: file}},
+		`The dependencies "a" and "a/b" stand in each other's place.`:                                        {{ChildPath: "a", Source: dir}, {ChildPath: "a/b", Source: dir}},
+		`The dependencies "." and "." stand in each other's place.`:                                          {{ChildPath: ".", Source: dir}, {ChildPath: "", Source: dir}},
+		`The dependency "." is a file: only the entries of a directory can be shown at top level.`:           {{ChildPath: ".", Source: file}},
+		`The dependencies of this bundle have the name "file" in common.`:                                    {{ChildPath: ".", Source: dir}, {ChildPath: "file", Source: dir}},
 	} {
 		links, _, err := planDependencies(bundle, deps)
 		if err == nil {

@@ -144,7 +144,7 @@ func (p *place) get(ctx context.Context, method, what string, header http.Header
 		}
 		if left--; left == 0 || ctx.Err() != nil || !mayPass(err) || wait > p.source.patience() {
 			p.down.Store(p.mirror && isTrouble(err))
-			return nil, p.worded(err)
+			return nil, p.worded(p.source.doubtUnknownHost(ctx, p.host, err))
 		}
 		if err := pause(ctx, wait); err != nil {
 			return nil, err

@@ -168,6 +168,7 @@ func (p *place) worded(err error) error {
 		return err
 	}
 	var slow stalled
+	var nameless unresolved
 	trouble := certificateTrouble(err)
 	if refused := asRefusal(err); refused != nil && trouble == "" {
 		return p.refused(refused)
@@ -188,6 +189,8 @@ func (p *place) worded(err error) error {
 		return say(false, "registry %s cannot be trusted: %s", p.host, trouble)
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return say(true, "the connection to registry %s broke off", p.host)
+	case errors.As(err, &nameless):
+		return say(true, "registry %s cannot be reached: %v; no other name is found either, so the name service may be away", p.host, plainNetwork(nameless.error))
 	case isNetwork(err):
 		return say(!isUnknownHost(err), "registry %s cannot be reached: %v", p.host, plainNetwork(err))
 	default:

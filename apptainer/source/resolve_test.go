@@ -111,18 +111,12 @@ func TestUnknownImageIsNotFound(t *testing.T) {
 
 func TestUnreachableRegistryIsNamed(t *testing.T) {
 	t.Parallel()
-	for host, transient := range map[string]bool{"127.0.0.1:1": true, "registry.invalid": false} {
-		ref, err := source.ParseReference(host + "/x")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = imagetest.Source().Resolve(t.Context(), ref)
-		if host == "registry.invalid" && err != nil && !strings.Contains(err.Error(), "no such host") {
-			t.Logf("this machine's resolver does not say that a name does not exist: %v", err)
-			continue
-		}
-		imagetest.WantError(t, err, transient, "registry "+host+" cannot be reached: ")
+	ref, err := source.ParseReference("127.0.0.1:1/x")
+	if err != nil {
+		t.Fatal(err)
 	}
+	_, err = imagetest.Source().Resolve(t.Context(), ref)
+	imagetest.WantError(t, err, true, "registry 127.0.0.1:1 cannot be reached: ")
 }
 
 func TestRegistryThatStallsIsGivenUp(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"runtime"
@@ -46,6 +47,12 @@ type Source struct {
 	// Hosts says how single registries are spoken to, by the host that a
 	// reference in full begins with: "docker.io", "registry.site:5000".
 	Hosts map[string]Host
+	// Known are hosts, with or without a port, whose names exist for sure. While
+	// neither one of these, nor of Hosts, nor Docker Hub's is found, a registry whose
+	// name is not found either is away: the error is transient.
+	Known []string
+	// Resolver looks these names up; nil means Go's default.
+	Resolver *net.Resolver
 	// Certs are directories with certificates of registries, as Docker has
 	// them in /etc/docker/certs.d: HOST/*.crt are authorities to be trusted
 	// too, HOST/NAME.cert and NAME.key what to present.

@@ -68,7 +68,7 @@ func tomorrow(r *plan.Row) {
 
 // everyNews is each kind of news, alone.
 func everyNews() map[string]plan.News {
-	news := map[string]plan.News{"nothing": {}, "progress": {Progress: "half"}, "changed data": {Changed: "The data changed."}, "a restart": {Restarted: true}}
+	news := map[string]plan.News{"nothing": {}, "progress": {Progress: "half"}, "changed data": {Changed: "The data changed."}, "a remark": {Remark: "a write was lost"}, "a restart": {Restarted: true}}
 	for attempt, name := range map[int]string{1: "a found job", 2: "a found job of a later attempt"} {
 		stamp := plan.Stamp{Bundle: uuid, Attempt: attempt, Bridge: "b1b2b3", Generation: 9}
 		news[name] = plan.News{Found: &plan.Found{Stamp: stamp, Job: job(sbatch.StatePending)}}
@@ -167,5 +167,6 @@ func both(a, b plan.News) plan.News {
 		Released:       cmp.Or(b.Released, a.Released),
 		Progress:       a.Progress + b.Progress,
 		Changed:        a.Changed + b.Changed,
+		Remark:         a.Remark + b.Remark,
 	}
 }

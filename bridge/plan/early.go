@@ -45,6 +45,9 @@ func (q Queue) refusal(r Row) string {
 	if q.Name == "" {
 		return fmt.Sprintf("The bridge has no queue %q any more.", r.Queue)
 	}
+	if r.Resources.Invalid != "" {
+		return r.Resources.Invalid
+	}
 	if asked := seconds(r.Resources.Time); q.MaxTime > 0 && asked > q.MaxTime {
 		return fmt.Sprintf("Queue %s runs bundles for at most %s, and %s was asked for: lower --request-time or use another queue.",
 			q.Tag, codalab.FormatDuration(q.MaxTime), codalab.FormatDuration(asked))

@@ -61,6 +61,7 @@ func newsNames(n plan.News) []string {
 	add(n.Collected != nil || n.Changed != "", "collect's answer")
 	add(n.Confirmed != nil, "confirm's answer")
 	add(n.Released != nil, "release's answer")
+	add(n.Remark != "", "remark")
 	if len(names) == 0 {
 		names = []string{"time"}
 	}

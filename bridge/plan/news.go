@@ -48,6 +48,9 @@ type News struct {
 	// Changed is what was found to have changed of the data that the bundle
 	// used in place, when its results were about to be collected.
 	Changed string
+	// Remark is something to be kept in the bundle's history that decides
+	// nothing, such as a file that the server wanted written too late.
+	Remark string
 }
 
 // Outcome is how an effect ended: done, or why not.
@@ -159,4 +162,12 @@ func (n *News) AddRecords(rec Records) {
 		}
 	}
 	n.Records = &rec
+}
+
+// AddRemark adds a remark to those that there are.
+func (n *News) AddRemark(remark string) {
+	if n.Remark != "" {
+		remark = n.Remark + "; " + remark
+	}
+	n.Remark = remark
 }

@@ -26,6 +26,9 @@ func (p Policy) Next(now time.Time, r Row, n News) (Row, []Effect) {
 		before = d.row.Phase
 		d.phase()
 	}
+	if n.Remark != "" {
+		d.remark(r.Reason)
+	}
 	if !d.waiting() {
 		d.row.Due = time.Time{} // a pause that is over must not make the row due for ever
 	}
@@ -283,6 +286,16 @@ func (d *decision) beganAs(s spool.Started) {
 	}
 	d.row.Job = sbatch.Job{ID: sbatch.JobID(id), Name: string(d.row.Mark), State: sbatch.StateRunning, Reason: "None", Nodes: s.Node}
 	d.row.Ended, d.row.Looked, d.row.Cancelled, d.row.Due = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+}
+
+// remark puts what was remarked into the reason, behind the one that this decision
+// has found, if it has found another than before.
+func (d *decision) remark(before string) {
+	if d.row.Reason == before {
+		d.row.Reason = d.news.Remark
+		return
+	}
+	d.row.Reason += "; " + d.news.Remark
 }
 
 // want asks for an effect.

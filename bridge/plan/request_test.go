@@ -51,6 +51,23 @@ func TestImageOfABundleThatNamesNone(t *testing.T) {
 	}
 }
 
+// A bundle that nobody answers for is staged again for ever.
+func TestRequestThatNoWorkerCanGoByIsRefusedInWords(t *testing.T) {
+	t.Parallel()
+	messages, _, err := codalab.ParseMessages([]byte(`[{"type":"run","bundle":{"uuid":"` + uuid + `"},"resources":{"time":NaN}}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := policy()
+	r, _ := p.Next(epoch, plan.NewRow(epoch, "cpu", messages[0]), plan.News{})
+	r, _ = p.Next(epoch, r, plan.News{Claimed: &plan.Claimed{Accepted: true}})
+	report := r.Report("worker")
+	want := `What was asked for with --request-time came as "NaN", which is not between 0 and 3153600000.`
+	if r.Phase != plan.Finalizing || report.FailureMessage == nil || *report.FailureMessage != want {
+		t.Errorf("%s: %+v", r.Phase, report)
+	}
+}
+
 func TestRequestIsTheRowsJob(t *testing.T) {
 	t.Parallel()
 	full := plan.Queue{

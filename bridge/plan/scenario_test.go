@@ -35,6 +35,7 @@ var rewrite = flag.Bool("rewrite", false, "rewrite what the scenarios and docs/s
 //	                             a whole snapshot; none: without a job of ours; away: no answer, or half of one
 //	accounts job=7 state=…       the accounting database's answer, in the same words
 //	note started|exit|…          the attempt's records, as one reading finds them; none: it finds nothing
+//	remark text=…                the bridge has something for the history
 //	answer EFFECT …              how an effect ended that the row wanted
 //	strays job=9 …               a snapshot is searched for jobs without a row
 //	report                       what a check-in tells the server

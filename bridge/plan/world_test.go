@@ -79,6 +79,8 @@ func (w *world) command(line []string) error {
 		w.slurm(&a)
 	case "accounts":
 		w.accounts(&a)
+	case "remark":
+		w.hear().AddRemark(a.get("text"))
 	case "note":
 		err = w.note(&a)
 	case "answer":

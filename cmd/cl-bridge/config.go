@@ -143,6 +143,7 @@ func (c cacheConfig) quota(owner string) int64 {
 
 type queueConfig struct {
 	Tag            string          `toml:"tag"`
+	Group          string          `toml:"group"`
 	Default        bool            `toml:"default"`
 	Partition      string          `toml:"partition"`
 	Account        string          `toml:"account"`
@@ -384,6 +385,8 @@ func (q queueConfig) check(name string) error {
 	switch {
 	case !codalab.IsName(name):
 		return fmt.Errorf("[queue.%s]: a queue's name is a letter, then letters, digits and _.-", name)
+	case q.Group != "" && !codalab.IsName(q.Group):
+		return fmt.Errorf("[queue.%s]: group = %q: want the name of a group of the server's users", name, q.Group)
 	case q.MaxTime != 0 && q.DefaultTime > q.MaxTime:
 		return fmt.Errorf("[queue.%s]: default_time is above max_time", name)
 	case q.RetryBegun != "" && q.RetryBegun != plan.RetryNever && q.RetryBegun != plan.RetryOnPlatform:
@@ -424,7 +427,7 @@ func (c config) queues() map[string]plan.Queue {
 	queues := make(map[string]plan.Queue, len(c.Queue))
 	for name, q := range c.Queue {
 		queues[name] = plan.Queue{
-			Name: name, Tag: q.tag(name), Default: q.Default,
+			Name: name, Tag: q.tag(name), Group: q.Group, Default: q.Default,
 			Partition: q.Partition, Account: q.Account, QOS: q.QOS, WCKey: q.WCKey,
 			Reservation: q.Reservation, Constraint: q.Constraint, GPUType: q.GresType,
 			DefaultTime: time.Duration(q.DefaultTime), MaxTime: time.Duration(q.MaxTime),

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,8 +51,12 @@ func (c imageConfig) checkRegistries() error {
 // imageSource is where images come from, at no more than a pace, with the logins of
 // who runs the bridge.
 func (c config) imageSource(p program.Process, pace *staging.Pace) source.Source {
+	var known []string
+	if server, err := url.Parse(c.Server); err == nil {
+		known = []string{server.Host}
+	}
 	return source.Source{
-		Hosts: c.Image.hosts(), Certs: c.Image.certs(),
+		Known: known, Hosts: c.Image.hosts(), Certs: c.Image.certs(),
 		Logins: source.Logins{Files: c.Image.loginFiles(p), HelperEnv: helperEnv(p)},
 		Reader: pace.Reader,
 	}

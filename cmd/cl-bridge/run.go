@@ -84,7 +84,7 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
-	cl, err := findServer(ctx, c)
+	cl, err := findServer(ctx, c, log)
 	if err != nil {
 		return &program.Error{Code: program.ExitUsage, Err: err}
 	}
@@ -163,11 +163,11 @@ func steady(start time.Time) func() time.Time {
 
 // findServer makes sure that there are credentials. Whether the server answers,
 // and takes them, the first check-in shows.
-func findServer(ctx context.Context, c config) (*client.Client, error) {
+func findServer(ctx context.Context, c config, log *slog.Logger) (*client.Client, error) {
 	if _, _, err := credentials(c)(ctx); err != nil {
 		return nil, err
 	}
-	return client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: credentials(c)})
+	return client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: credentials(c), Log: log})
 }
 
 // exitDenied is the exit code of a bridge that the server refuses: another try

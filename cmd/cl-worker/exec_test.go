@@ -196,6 +196,32 @@ func TestDependenciesAreReadOnly(t *testing.T) {
 	}
 }
 
+// CodaLab's own worker mounts a dependency whose key begins with a slash at that
+// path of the container, and links to nothing (codalab/worker/worker_run_state.py:
+// os.path.join(docker_dependencies_path, dep.child_path)).
+func TestDependencyAtAnAbsolutePathIsThere(t *testing.T) {
+	t.Parallel()
+	x := prepare(t, `cat /foo/bar /opt/tree/inner /etc/hosts; ls -A1
+		for f in /foo/bar /opt/tree/inner; do (echo x >> "$f") 2>/dev/null && echo "wrote $f"; done; mkdir foo; echo mine > foo/bar`,
+		func(dir string, s *spool.Spec) {
+			must(t, os.MkdirAll(filepath.Join(dir, "cache", "tree"), 0o755))
+			for name, text := range map[string]string{"data": "the data\n", "hosts": "no hosts\n", "tree/inner": "inner\n"} {
+				must(t, os.WriteFile(filepath.Join(dir, "cache", name), []byte(text), 0o666))
+			}
+			s.Dependencies = []spool.Dependency{
+				{ChildPath: "/foo/bar", Source: filepath.Join(dir, "cache", "data")},
+				{ChildPath: "/opt/tree", Source: filepath.Join(dir, "cache", "tree"), InPlace: true},
+				{ChildPath: "/etc/hosts", Source: filepath.Join(dir, "cache", "hosts")},
+			}
+		})
+	if got, want := x.succeed(), "the data\ninner\nno hosts\nstderr\nstdout\n"; got != want {
+		t.Errorf("output %q, want %q", got, want)
+	}
+	if got := x.file("foo/bar"); got != "mine\n" {
+		t.Errorf("the command's own foo/bar holds %q", got)
+	}
+}
+
 func TestExitStatusIsTheWorkersToo(t *testing.T) {
 	t.Parallel()
 	x := prepare(t, "echo out; echo err >&2; exit 3", nil)

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -57,6 +59,9 @@ type Options struct {
 	Compress bool
 	// Now tells the time; nil means the clock.
 	Now func() time.Time
+	// Log is told what cannot be read in the answers to check-ins; nil means
+	// that nobody is.
+	Log *slog.Logger
 }
 
 // Client calls one server as one user. It is safe for concurrent use.
@@ -65,6 +70,8 @@ type Client struct {
 	http     *http.Client
 	auth     *authority
 	compress bool
+	log      *slog.Logger
+	unknown  sync.Map // the types of messages that were logged, by codalab.MessageType
 }
 
 // New returns a client of the server at address, such as
@@ -78,6 +85,10 @@ func New(address string, o Options) (*Client, error) {
 		address:  strings.TrimRight(address, "/"),
 		http:     o.HTTP,
 		compress: o.Compress,
+		log:      o.Log,
+	}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
 	}
 	if c.http == nil {
 		c.http = newHTTP()

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net/url"
 	"strconv"
 
@@ -12,7 +13,7 @@ import (
 // CheckIn reports a worker and its runs and waits for messages, for as long as
 // the server holds the call, a minute at most. An answer without messages is
 // the ordinary case. After an error the server may have given out messages
-// nevertheless.
+// nevertheless. What cannot be read in an answer is logged, and is in its Unread.
 func (c *Client) CheckIn(ctx context.Context, workerID string, in codalab.CheckIn) (codalab.CheckInAnswer, error) {
 	// The stock server wants lists, not null.
 	if in.Runs == nil {
@@ -32,8 +33,24 @@ func (c *Client) CheckIn(ctx context.Context, workerID string, in codalab.CheckI
 	if len(body) == 0 {
 		return answer, nil
 	}
-	answer.Messages, err = codalab.ParseMessages(body)
+	answer.Messages, answer.Unread, err = codalab.ParseMessages(body)
+	c.logUnread(ctx, workerID, answer.Unread)
 	return answer, err
+}
+
+// logUnread logs what could not be read of an answer: an unknown type of message
+// once, since a server that has it sends it again and again.
+func (c *Client) logUnread(ctx context.Context, workerID string, unread []codalab.Unread) {
+	for _, u := range unread {
+		about := []any{slog.String("worker", workerID), slog.String("type", string(u.Type)), slog.String("bundle", u.UUID)}
+		if u.Err != nil {
+			c.log.WarnContext(ctx, "a message of the server's cannot be read, and is left out", append(about, slog.String("error", u.Err.Error()))...)
+			continue
+		}
+		if _, known := c.unknown.LoadOrStore(u.Type, true); !known {
+			c.log.WarnContext(ctx, "the server sends messages of an unknown type, which are left out", about...)
+		}
+	}
 }
 
 // StartBundle tells the server that a worker takes a bundle. False means that

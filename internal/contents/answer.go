@@ -40,11 +40,17 @@ func Status(target codalab.Target, err error) (code int, message string) {
 // Answer serves one read message about a running bundle whose directory is
 // root. It returns the stream to send back as the reply's data, which the
 // caller reads and closes, or, when there is none, the reply itself: a
-// description, or an error in words. The paths in hidden, those of the
-// bundle's dependencies, are left out and not found. The stream ends early
-// with ctx (codalab/worker/reader.py: Reader.read).
-func Answer(ctx context.Context, root *os.Root, target codalab.Target, args codalab.ReadArgs, hidden []string) (codalab.ReadReply, io.ReadCloser) {
-	info, stream, err := answer(ctx, root, target, args, hiding(hidden))
+// description, or an error in words. The paths in dependencies, where the
+// bundle sees its parents, are left out and not found: a server that is told so
+// looks for them in the parents. The stream ends early with ctx
+// (codalab/worker/reader.py: Reader.read).
+func Answer(ctx context.Context, root *os.Root, target codalab.Target, args codalab.ReadArgs, dependencies []string) (codalab.ReadReply, io.ReadCloser) {
+	hidden := hiding(dependencies)
+	if hidden[clean(target.Subpath)] {
+		// The stock worker's own words.
+		return codalab.ReadReply{ErrorCode: http.StatusNotFound, ErrorMessage: fmt.Sprintf("%s not found in bundle %s", target.Subpath, target.BundleUUID)}, nil
+	}
+	info, stream, err := answer(ctx, root, target, args, hidden)
 	if err != nil {
 		code, message := Status(target, err)
 		return codalab.ReadReply{ErrorCode: code, ErrorMessage: message}, nil
@@ -52,13 +58,14 @@ func Answer(ctx context.Context, root *os.Root, target codalab.Target, args coda
 	return codalab.ReadReply{TargetInfo: info}, stream
 }
 
-// hiding returns the paths that are hidden. A dependency at "." hides
-// nothing: its entries cannot be told from the bundle's own.
-func hiding(paths []string) map[string]bool {
+// hiding returns the paths below root that are hidden. A dependency at "." hides
+// nothing: its entries cannot be told from the bundle's own. Nor does one with an
+// absolute path, which is not in the bundle's directory.
+func hiding(dependencies []string) map[string]bool {
 	set := map[string]bool{}
-	for _, p := range paths {
-		if p = clean(p); p != "." {
-			set[p] = true
+	for _, p := range dependencies {
+		if at := clean(p); at != "." && !path.IsAbs(p) {
+			set[at] = true
 		}
 	}
 	return set

@@ -225,7 +225,7 @@ func gunzip(t *testing.T, stream io.ReadCloser) io.Reader {
 func TestAnswersToReadMessages(t *testing.T) {
 	t.Parallel()
 	root := bundle(t)
-	hidden := []string{"dep", "sub/empty", "."}
+	hidden := []string{"dep", "sub/empty", ".", "/stdout", "/sub/f"} // absolute ones are not in the bundle's directory
 	for name, test := range map[string]struct {
 		path string
 		args codalab.ReadArgs
@@ -257,7 +257,11 @@ func TestAnswersToReadMessages(t *testing.T) {
 			}
 		})
 	}
-	reply, _ := contents.Answer(t.Context(), root, codalab.Target{BundleUUID: uuid, Subpath: "sub"}, codalab.ReadArgs{Type: codalab.ReadTargetInfo, Depth: 1}, hidden)
+	reply, _ := contents.Answer(t.Context(), root, codalab.Target{BundleUUID: uuid, Subpath: "dep"}, codalab.ReadArgs{Type: codalab.ReadTargetInfo}, hidden)
+	if diff := cmp.Diff(codalab.ReadReply{ErrorCode: 404, ErrorMessage: "dep not found in bundle " + uuid}, reply); diff != "" {
+		t.Error(diff)
+	}
+	reply, _ = contents.Answer(t.Context(), root, codalab.Target{BundleUUID: uuid, Subpath: "sub"}, codalab.ReadArgs{Type: codalab.ReadTargetInfo, Depth: 1}, hidden)
 	want := &codalab.TargetInfo{
 		Name: "sub", Perm: 0o755, Type: codalab.TargetDirectory,
 		Contents: []codalab.TargetInfo{{Name: "f", Size: 10, Perm: 0o600, Type: codalab.TargetFile}},

@@ -82,6 +82,23 @@ func TestChainOfRunsWaitsForItsParents(t *testing.T) {
 	}
 }
 
+// As with CodaLab's own worker: cl run /foo/bar:x.
+func TestKeyThatBeginsWithASlashIsAPathOfTheContainer(t *testing.T) {
+	t.Parallel()
+	s := site(t)
+	parent := run(t, s, "cpu", "echo theirs > a; mkdir d; echo inner > d/b")
+	child := run(t, s, "cpu", "cat /foo/bar /opt/d/b; mkdir foo; echo mine > foo/bar; echo x 2>&- > /opt/d/new", "/foo/bar:"+parent+"/a", "/opt/d:"+parent+"/d")
+	if state := ended(t, s, child); state != "failed" {
+		t.Errorf("state %s, want failed: the input was writable", state)
+	}
+	if got := cl(t, s, "cat", child+"/stdout"); got != "theirs\ninner" {
+		t.Errorf("stdout %q", got)
+	}
+	if got := cl(t, s, "cat", child+"/foo/bar"); got != "mine" {
+		t.Errorf("its own foo/bar holds %q", got)
+	}
+}
+
 func TestRunSeesTheGPUsOfItsAllocationOnly(t *testing.T) {
 	t.Parallel()
 	s := site(t)

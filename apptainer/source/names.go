@@ -1,0 +1,77 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"slices"
+	"time"
+)
+
+// lookupWithin is how long other names are looked up when one is not found.
+const lookupWithin = 10 * time.Second
+
+// unresolved is the error of a request whose host has no such name, at a moment
+// when no other name is found either.
+type unresolved struct{ error }
+
+// Unwrap gives the name service's own error.
+func (e unresolved) Unwrap() error { return e.error }
+
+// doubtUnknownHost tells a host that does not exist from a name service that does
+// not work: such a service says "no such host" of every name.
+func (src Source) doubtUnknownHost(ctx context.Context, host string, err error) error {
+	var dns *net.DNSError
+	if !errors.As(err, &dns) || !dns.IsNotFound || src.findsName(ctx, host, dns.Name) {
+		return err
+	}
+	return unresolved{err}
+}
+
+// findsName says whether the name of any host resolves that is none of these: one
+// of Known, of a registry that the site has set up, or of Docker Hub.
+func (src Source) findsName(ctx context.Context, but ...string) bool {
+	for i, host := range but {
+		but[i] = hostName(apiHost(host))
+	}
+	names := []string{apiHost(dockerHub)}
+	for _, host := range slices.Concat(src.Known, slices.Collect(maps.Keys(src.Hosts))) {
+		names = append(names, hostName(apiHost(host)))
+	}
+	slices.Sort(names)
+	names = slices.DeleteFunc(slices.Compact(names), func(name string) bool {
+		// An address needs no name service, and localhost none that is away.
+		return net.ParseIP(name) != nil || name == "localhost" || slices.Contains(but, name)
+	})
+	ctx, cancel := context.WithTimeout(ctx, lookupWithin)
+	defer cancel()
+	found := make(chan bool, len(names))
+	for _, name := range names {
+		go func() {
+			_, err := src.resolver().LookupHost(ctx, name)
+			found <- err == nil
+		}()
+	}
+	for range names {
+		if <-found {
+			return true
+		}
+	}
+	return false
+}
+
+// hostName is a host without a port, and without the brackets of an address.
+func hostName(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		return name
+	}
+	return host
+}
+
+func (src Source) resolver() *net.Resolver {
+	if src.Resolver == nil {
+		return net.DefaultResolver
+	}
+	return src.Resolver
+}

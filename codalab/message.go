@@ -1,0 +1,208 @@
+package codalab
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// Unread is an element of a server's answer that is no message, or a message of
+// a type that nobody here knows.
+type Unread struct {
+	// Type and UUID are the message's, as far as it could be read.
+	Type MessageType
+	UUID string
+	// Err says why it could not be read; nil for an unknown type.
+	Err error
+}
+
+// ParseMessages reads the answer to a check-in: a list of messages or a single
+// one, in which null stands for none. Each message is decoded by itself, so that
+// one that cannot be read does not take the others with it. It fails only where
+// the whole answer is not JSON as Python writes it.
+func ParseMessages(body []byte) ([]Message, []Unread, error) {
+	body = quoteNonNumbers(body)
+	var list []json.RawMessage
+	if err := json.Unmarshal(body, &list); err != nil {
+		var one json.RawMessage
+		if err := json.Unmarshal(body, &one); err != nil {
+			return nil, nil, fmt.Errorf("decode check-in answer: %w", err)
+		}
+		list = []json.RawMessage{one}
+	}
+	var messages []Message
+	var unread []Unread
+	for _, element := range list {
+		if bytes.Equal(element, []byte("null")) {
+			continue
+		}
+		m, err := parseMessage(element)
+		switch {
+		case err != nil:
+			unread = append(unread, Unread{Type: m.Type, UUID: m.bundle(), Err: err})
+		case !m.Type.known():
+			unread = append(unread, Unread{Type: m.Type, UUID: m.bundle()})
+		default:
+			messages = append(messages, m)
+		}
+	}
+	return messages, unread, nil
+}
+
+// parseMessage decodes one message. With an error it returns what could be read
+// of its type and of the bundle's uuid.
+func parseMessage(element []byte) (Message, error) {
+	var head struct {
+		Type   MessageType `json:"type"`
+		UUID   string      `json:"uuid"`
+		Bundle *struct {
+			UUID string `json:"uuid"`
+		} `json:"bundle"`
+	}
+	err := json.Unmarshal(element, &head) // after a value of the wrong type it goes on with the next
+	m := Message{Type: head.Type, UUID: head.UUID}
+	if head.Bundle != nil {
+		m.Bundle = &RunBundle{UUID: head.Bundle.UUID}
+	}
+	switch {
+	case err == nil && head.Type == "":
+		err = errors.New("it has no type")
+	case err == nil && head.Type.known() && m.bundle() == "":
+		err = errors.New("it names no bundle")
+	case err == nil && head.Type.known():
+		whole := Message{}
+		if err = json.Unmarshal(element, &whole); err == nil {
+			return whole, nil
+		}
+	}
+	if err != nil {
+		return m, fmt.Errorf("decode message: %w", err)
+	}
+	return m, nil
+}
+
+// bundle is the uuid of the bundle that a message is about; empty where it names
+// none.
+func (m Message) bundle() string {
+	if m.Type != MessageRun {
+		return m.UUID
+	}
+	if m.Bundle == nil {
+		return ""
+	}
+	return m.Bundle.UUID
+}
+
+func (t MessageType) known() bool {
+	switch t {
+	case MessageRun, MessageKill, MessageMarkFinalized, MessageRead, MessageWrite, MessageNetcat:
+		return true
+	}
+	return false
+}
+
+// UnmarshalJSON reads a message whose numbers may be in any of Python's forms.
+func (m *Message) UnmarshalJSON(data []byte) error {
+	type plain Message
+	in := struct {
+		*plain
+		SocketID number `json:"socket_id"`
+	}{plain: (*plain)(m)}
+	if err := json.Unmarshal(data, &in); err != nil {
+		return err //nolint:wrapcheck // its words are encoding/json's own
+	}
+	return readNumbers(
+		field{"socket_id", in.SocketID, &m.SocketID},
+	)
+}
+
+// UnmarshalJSON reads arguments whose numbers may be in any of Python's forms.
+func (a *ReadArgs) UnmarshalJSON(data []byte) error {
+	type plain ReadArgs
+	in := struct {
+		*plain
+		Depth         number `json:"depth"`
+		Offset        number `json:"offset"`
+		Length        number `json:"length"`
+		HeadLines     number `json:"num_head_lines"`
+		TailLines     number `json:"num_tail_lines"`
+		MaxLineLength number `json:"max_line_length"`
+	}{plain: (*plain)(a)}
+	if err := json.Unmarshal(data, &in); err != nil {
+		return err //nolint:wrapcheck // its words are encoding/json's own
+	}
+	var depth, head, tail, line int64
+	err := readNumbers(
+		field{"depth", in.Depth, &depth},
+		field{"offset", in.Offset, &a.Offset},
+		field{"length", in.Length, &a.Length},
+		field{"num_head_lines", in.HeadLines, &head},
+		field{"num_tail_lines", in.TailLines, &tail},
+		field{"max_line_length", in.MaxLineLength, &line},
+	)
+	a.Depth, a.HeadLines, a.TailLines, a.MaxLineLength = int(depth), int(head), int(tail), int(line)
+	return err
+}
+
+// The most that a run message may ask for: a hundred years, and more than any
+// machine has. Above these, sums of what is asked for would overflow.
+const (
+	MaxCount   = 1 << 31
+	MaxSeconds = 100 * 365 * 24 * 3600
+	MaxBytes   = 1 << 60
+)
+
+// UnmarshalJSON reads what a run asks for. It does not fail for what no worker
+// can go by: a run message that nobody answers is sent again for ever, so it is
+// read, and Invalid says what is wrong, to be told to the researcher.
+func (r *Resources) UnmarshalJSON(data []byte) error {
+	type plain Resources
+	in := struct {
+		*plain
+		CPUs     number  `json:"cpus"`
+		GPUs     number  `json:"gpus"`
+		Time     number  `json:"time"`
+		Memory   number  `json:"memory"`
+		Disk     number  `json:"disk"`
+		RunsLeft *number `json:"runs_left"`
+	}{plain: (*plain)(r)}
+	if err := json.Unmarshal(data, &in); err != nil {
+		r.Invalid = "The server's request cannot be read: " + err.Error() + "."
+		return nil //nolint:nilerr // Invalid says it
+	}
+	r.RunsLeft = nil
+	if in.RunsLeft != nil && in.RunsLeft.odd == "" {
+		r.RunsLeft = &in.RunsLeft.value
+	}
+	for _, f := range []struct {
+		option string
+		given  number
+		most   int64
+		to     *int64
+	}{
+		{"--request-cpus", in.CPUs, MaxCount, &r.CPUs},
+		{"--request-gpus", in.GPUs, MaxCount, &r.GPUs},
+		{"--request-time", in.Time, MaxSeconds, &r.Time},
+		{"--request-memory", in.Memory, MaxBytes, &r.Memory},
+		{"--request-disk", in.Disk, MaxBytes, &r.Disk},
+	} {
+		if f.given.odd == "" && f.given.value >= 0 && f.given.value <= f.most {
+			*f.to = f.given.value
+			continue
+		}
+		if r.Invalid == "" {
+			r.Invalid = outOfRange(f.option, f.given, f.most)
+		}
+	}
+	return nil
+}
+
+func outOfRange(option string, given number, most int64) string {
+	sentence := fmt.Sprintf("What was asked for with %s came as %s, which is not between 0 and %d.", option, given, most)
+	if given.odd == "" && given.value < 0 {
+		// codalab/server/bundle_manager.py: _compute_request_time, _compute_request_disk
+		sentence += " A server also asks for less than nothing when its owner's quota is used up."
+	}
+	return sentence
+}

@@ -1,0 +1,115 @@
+package codalab
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// number is a whole number in any form in which a Python server may write it:
+// 60, 60.0, "60", "60.0", or null and "" for 0. A fraction is cut off, as
+// Python's int() does (codalab/worker/bundle_state.py: RunResources.from_dict).
+type number struct {
+	value int64
+	// odd is what was written where that is no number, or none that an int64
+	// holds; empty otherwise.
+	odd string
+}
+
+// UnmarshalJSON never fails: whoever needs the number looks at odd.
+func (n *number) UnmarshalJSON(data []byte) error {
+	text := string(data)
+	if text == "null" {
+		return nil
+	}
+	if data[0] == '"' {
+		if err := json.Unmarshal(data, &text); err != nil {
+			return fmt.Errorf("decode number: %w", err)
+		}
+	}
+	*n = parseNumber(text)
+	return nil
+}
+
+func parseNumber(text string) number {
+	trimmed := strings.TrimSpace(text)
+	if trimmed == "" {
+		return number{}
+	}
+	if i, err := strconv.ParseInt(trimmed, 10, 64); err == nil {
+		return number{value: i}
+	}
+	f, err := strconv.ParseFloat(trimmed, 64)
+	// float64(MaxInt64) is 2^63, which no int64 holds.
+	if err != nil || math.IsNaN(f) || f < math.MinInt64 || f >= math.MaxInt64 {
+		const most = 40
+		if len(text) > most {
+			text = strings.ToValidUTF8(text[:most], "") + "…"
+		}
+		return number{odd: text}
+	}
+	return number{value: int64(f)}
+}
+
+// String is the number as a reader may see it.
+func (n number) String() string {
+	if n.odd != "" {
+		return strconv.Quote(n.odd)
+	}
+	return strconv.FormatInt(n.value, 10)
+}
+
+// field is a number of a message and where it is to be put.
+type field struct {
+	name  string
+	given number
+	to    *int64
+}
+
+// readNumbers stores the numbers of a message.
+func readNumbers(fields ...field) error {
+	for _, f := range fields {
+		if f.given.odd != "" {
+			return fmt.Errorf("%s is %s, which is no whole number", f.name, f.given)
+		}
+		*f.to = f.given.value
+	}
+	return nil
+}
+
+// quoteNonNumbers puts what Python writes for floats that are no numbers (NaN,
+// Infinity, -Infinity) between quotes: that is not JSON, and would cost the whole
+// answer.
+func quoteNonNumbers(body []byte) []byte {
+	if json.Valid(body) {
+		return body
+	}
+	words := [][]byte{[]byte("-Infinity"), []byte("Infinity"), []byte("NaN")}
+	var out []byte
+	quoted := false
+scan:
+	for i := 0; i < len(body); i++ {
+		c := body[i]
+		switch {
+		case quoted && c == '\\' && i+1 < len(body):
+			out = append(out, c, body[i+1])
+			i++
+			continue
+		case c == '"':
+			quoted = !quoted
+		case !quoted:
+			for _, word := range words {
+				if bytes.HasPrefix(body[i:], word) {
+					out = append(append(append(out, '"'), word...), '"')
+					i += len(word) - 1
+					continue scan
+				}
+			}
+		}
+		out = append(out, c)
+	}
+	return out
+}
