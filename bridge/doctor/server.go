@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
@@ -54,4 +56,23 @@ func Login(user string, err error) Check {
 		return failed("login", fmt.Sprintf("the server refuses user %q: %s", user, call.Message), "ask the server's administrator to let this user in")
 	}
 	return Check{Name: "login", Verdict: Failed, Found: "not tried: there is no server to log in to", Away: true}
+}
+
+// Group judges the group of a queue by those that the server's user is in. A
+// server that does not tell of groups has none.
+func Group(q plan.Queue, user string, groups []string, err error) Check {
+	name := key(q, "group")
+	var call *codalab.Error
+	switch {
+	case errors.As(err, &call) && call.Status == http.StatusNotFound:
+		return failed(name, "the server knows no groups", "leave group out")
+	case err != nil:
+		return away(name, err.Error(), "try again later")
+	case slices.Contains(groups, q.Group):
+		return ok(name, "%s is in group %s", user, q.Group)
+	case len(groups) == 0:
+		return failed(name, fmt.Sprintf("%s is in no group %q, nor in any other: no check-in of the queue would be taken", user, q.Group),
+			fmt.Sprintf("have its administrator add the user: cl uadd %s %s", user, q.Group))
+	}
+	return failed(name, fmt.Sprintf("%s is in no group %q: no check-in of the queue would be taken", user, q.Group), didYouMean(name, q.Group, groups))
 }

@@ -167,6 +167,20 @@ func (e *examination) login(ctx context.Context) {
 		version, err = cl.ServerVersion(ctx)
 	}
 	e.note(doctor.Server(e.Server, version, err), doctor.Login(e.User, err))
+	if err == nil {
+		e.groups(ctx, cl)
+	}
+}
+
+// groups tries the groups that queues name.
+func (e *examination) groups(ctx context.Context, cl *client.Client) {
+	queues := e.config.queues()
+	for _, name := range slices.Sorted(maps.Keys(queues)) {
+		if q := queues[name]; q.Group != "" {
+			groups, err := cl.Groups(ctx)
+			e.note(doctor.Group(q, e.User, groups, err))
+		}
+	}
 }
 
 // slurm finds Slurm's commands, and asks Slurm for its partitions and the accounts
