@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -142,18 +141,6 @@ func cgroup(q plan.Queue, r probe.Report) Check {
 		return warning(name, fmt.Sprintf("the job's cgroup on %s has no limit near what was asked for", r.Node), "the worker keeps limits by looking once a second; ConstrainRAMSpace=yes in cgroup.conf would have the kernel keep them")
 	}
 	return ok(name, "%s keeps memory limits by the job's cgroup", r.Node)
-}
-
-// Merge leaves out checks that say of the shared disk what was said before: each
-// queue's job tries it.
-func Merge(checks []Check) []Check {
-	var merged []Check
-	for _, c := range checks {
-		if !slices.Contains(merged, c) {
-			merged = append(merged, c)
-		}
-	}
-	return merged
 }
 
 func lastLine(s string) string {
