@@ -57,6 +57,13 @@ func findTool(ctx context.Context, c Converter) (tool, error) {
 	return unpacked{c}, nil
 }
 
+// Ready says why no image can be converted on this host: there is no program to
+// write its file system with.
+func (c Converter) Ready(ctx context.Context) error {
+	_, err := findTool(ctx, c)
+	return err
+}
+
 // tarSince is the version of mksquashfs that reads tar streams first.
 const tarSince = 4.5
 

@@ -66,6 +66,18 @@ func TestSizesAndDurationsArePrintedForPeople(t *testing.T) {
 	}
 }
 
+func TestSpelledDurationsAreReadAsTheyWere(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[time.Duration]string{
+		0: "0s", 90 * time.Second: "90s", 90 * time.Minute: "90m", 36 * time.Hour: "36h", 48 * time.Hour: "2d", 400 * 24 * time.Hour: "400d",
+	} {
+		got := codalab.SpellDuration(in)
+		if read, err := codalab.ParseDuration(got); got != want || err != nil || read != in {
+			t.Errorf("SpellDuration(%v) = %q, read as %v, %v", in, got, read, err)
+		}
+	}
+}
+
 func TestIdentifiers(t *testing.T) {
 	t.Parallel()
 	id := codalab.NewUUID()

@@ -98,3 +98,17 @@ func FormatDuration(d time.Duration) string {
 		return fmt.Sprintf("%.1fs", d.Seconds())
 	}
 }
+
+// SpellDuration prints whole seconds as ParseDuration reads them, in the largest
+// unit that loses nothing: "2d", "90m".
+func SpellDuration(d time.Duration) string {
+	for _, u := range []struct {
+		unit time.Duration
+		name string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}} {
+		if d >= u.unit && d%u.unit == 0 {
+			return fmt.Sprintf("%d%s", d/u.unit, u.name)
+		}
+	}
+	return fmt.Sprintf("%ds", d/time.Second)
+}

@@ -105,6 +105,28 @@ func TestHalfAListOfPartitionsIsAnError(t *testing.T) {
 	}
 }
 
+func TestAssociationsAreReadAsSlurmPrintsThem(t *testing.T) {
+	t.Parallel()
+	got, err := parseAssociations(recorded(t, "sacctmgr.txt"))
+	both := []string{"limited", "normal"}
+	want := []Association{
+		{Account: "lab", Default: true, QOS: both, DefaultQOS: "normal"},
+		{Account: "nlp", QOS: both, DefaultQOS: "normal"},
+	}
+	if d := cmp.Diff(want, got); d != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+	got, err = parseAssociations("lab||||\nlab|dev|gpu||\n")
+	if d := cmp.Diff([]Association{{Account: "dev", Partition: "gpu"}}, got); d != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+	for _, out := range []string{"sacctmgr: no\n", "lab|lab||normal|normal", "lab|lab||normal\n"} {
+		if all, err := parseAssociations(out); err == nil {
+			t.Errorf("%q was read as %+v", out, all)
+		}
+	}
+}
+
 // Whatever sinfo prints, what is read of it is what a cluster can be.
 func FuzzPartitions(f *testing.F) {
 	f.Add("cpu|cpu*|up|7-00:00:00|1:00:00|0/2/0/2|UNLIMITED|64|256000|(null)\n")

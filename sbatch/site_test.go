@@ -69,3 +69,66 @@ func TestPartitionsOfAControllerThatIsAwayAreAnError(t *testing.T) {
 		}
 	})
 }
+
+func TestAccountsOfAUserAreListed(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, s *slurm) {
+		got, err := s.Associations(t.Context(), "researcher")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range got {
+			slices.Sort(got[i].QOS)
+		}
+		both := []string{"limited", "normal"}
+		want := []sbatch.Association{
+			{Account: "lab", Default: true, QOS: both, DefaultQOS: "normal"},
+			{Account: "nlp", QOS: both, DefaultQOS: "normal"},
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+		if none, err := s.Associations(t.Context(), "cltest-nobody"); err != nil || len(none) != 0 {
+			t.Errorf("of a user whom nobody knows: %+v, %v", none, err)
+		}
+	})
+}
+
+func TestTriedSubmissionIsJudgedAndLeavesNoJob(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, s *slurm) {
+		for words, change := range map[string]func(*sbatch.Request){
+			"": func(r *sbatch.Request) { r.Partition, r.GPUs, r.GPUType = "gpu", 4, "a100" },
+			"Invalid partition name specified (invalid partition specified: gpuu)": func(r *sbatch.Request) { r.Partition = "gpuu" },
+			"Invalid account or account/partition combination specified":           func(r *sbatch.Request) { r.Account = "nosuch" },
+			"Invalid qos specification":                                            func(r *sbatch.Request) { r.QOS = "nosuch" },
+			"Requested reservation is invalid":                                     func(r *sbatch.Request) { r.Reservation = "nosuch" },
+			"Invalid feature specification":                                        func(r *sbatch.Request) { r.Constraint = "nosuch" },
+			"Requested node configuration is not available": func(r *sbatch.Request) {
+				r.Partition, r.GPUs, r.GPUType = "gpu", 1, "h100"
+			},
+			"Invalid generic resource (gres) specification":                                      func(r *sbatch.Request) { r.Extra = []string{"--gres=nosuch"} },
+			"unrecognized option '--no-such-option'; Try \"sbatch --help\" for more information": func(r *sbatch.Request) { r.Extra = []string{"--no-such-option"} },
+		} {
+			r := s.request("true")
+			change(&r)
+			err := s.Try(t.Context(), r)
+			var e *sbatch.Error
+			switch {
+			case words == "" && err != nil:
+				t.Errorf("a job that would run: %v", err)
+			case words != "" && (!errors.As(err, &e) || !e.Refused || e.Transient() || e.Message != words):
+				t.Errorf("want %q, refused for good; got %+v", words, err)
+			}
+		}
+		if left := s.observe(t).ByName()[s.name]; len(left) > 0 {
+			t.Errorf("it left %+v", left)
+		}
+		away := s.away(t)
+		away.QueryTimeout = 500 * time.Millisecond
+		var e *sbatch.Error
+		if err := away.Try(t.Context(), s.request("true")); !errors.As(err, &e) || e.Refused || !inTime(err) {
+			t.Errorf("of a controller that is away: %+v", err)
+		}
+	})
+}

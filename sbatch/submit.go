@@ -120,6 +120,35 @@ func (c *Client) Submit(ctx context.Context, r Request) (JobID, error) {
 	return 0, submitError(r.Name, err)
 }
 
+// Try asks the controller whether it would take a job, and submits none: whether
+// partition, account, QOS, reservation, constraint and resources are there and
+// for this user (sbatch(1): --test-only). It says nothing of a partition's time
+// limit, nor of one that is down: a job that breaks them is taken, and waits.
+//
+// An error is an *Error, with Refused set where Slurm said no.
+func (c *Client) Try(ctx context.Context, r Request) error {
+	ctx, cancel := context.WithTimeout(ctx, c.queryTimeout())
+	defer cancel()
+	_, err := c.run(ctx, command.Command{
+		Args:  append(append([]string{c.program("sbatch")}, r.Args()...), "--test-only"),
+		Env:   c.environment(),
+		Stdin: strings.NewReader(r.Script),
+	})
+	if err == nil {
+		return nil
+	}
+	e := &Error{Op: "try to submit " + r.Name, Message: message(err), Err: err}
+	var failed *command.Error
+	if errors.As(err, &failed) && failed.ExitCode > 0 {
+		// Only the word before the controller's answer differs (Slurm
+		// src/sbatch/sbatch.c: main).
+		said := strings.Replace(failed.Stderr, "allocation failure: ", "sbatch: error: "+failedWords, 1)
+		e.Message = words(said)
+		e.Refused, e.Retry = judge(said, failed.ExitCode)
+	}
+	return e
+}
+
 // printedID finds the one id in sbatch's answer.
 func printedID(out string) (JobID, bool) {
 	lines := jobLine.FindAllStringSubmatch(out, -1)

@@ -49,6 +49,17 @@ func findCgroup(cgroups, mountinfo, controller, job string) cgroup {
 	return cgroup{}
 }
 
+// MemoryCgroup is the directory of the memory cgroup of the job that this process
+// is in, and the limit of bytes that holds there; empty, or 0, where there is
+// none.
+func MemoryCgroup(job string) (dir string, limit int64) {
+	g := findCgroup(readText("/proc/self/cgroup"), readText("/proc/self/mountinfo"), "memory", job)
+	if g.dir == "" {
+		return "", 0
+	}
+	return g.dir, g.memoryLimit()
+}
+
 func newCgroup(dir string, v2 bool, depth int) cgroup {
 	g := cgroup{dir: dir, v2: v2}
 	for range depth + 1 {

@@ -47,10 +47,17 @@ func (d *decision) fromSlurm() Verdict {
 		return platform("The node of Slurm job %s failed %s (%s).", job.ID, ran, job.State)
 	}
 	output := ""
-	if d.row.LastWords != "" {
+	switch {
+	case d.row.LastWords != "":
 		output = " Its last words: " + d.row.LastWords
+	case d.row.Begun == nil && job.Nodes != "" && !d.mayHaveBegun():
+		return platform("Slurm job %s ended on %s (%s) and left nothing on the shared disk, which that node may not see. "+
+			"The bridge's operator can try it with: cl-bridge doctor", job.ID, job.Nodes, job.State)
 	}
-	return platform("Slurm job %s ended %s without a word of its worker (last seen %s).%s", job.ID, ran, job.State, output)
+	if d.row.Begun != nil {
+		ran += " and its worker left no exit record"
+	}
+	return platform("Slurm job %s ended %s (last seen %s).%s", job.ID, ran, job.State, output)
 }
 
 // outOfMemory is the worker's sentence (worker: memorySentence) for a job whose

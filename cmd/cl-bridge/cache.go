@@ -49,7 +49,7 @@ func cacheCommand(p program.Process) *cobra.Command {
 // cacheSub makes one of cache's commands.
 func cacheSub(p program.Process, use, short string, args cobra.PositionalArgs, run func(ctx context.Context, c *cache.Cache, f cacheFlags, args []string) error) *cobra.Command {
 	var f cacheFlags
-	cmd := &cobra.Command{Use: use + " --config FILE", Short: short, Args: program.WrongUsage(args)}
+	cmd := &cobra.Command{Use: use, Short: short, Args: program.WrongUsage(args)}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var err error
 		if f.conf, err = f.read(p); err != nil {
@@ -61,7 +61,7 @@ func cacheSub(p program.Process, use, short string, args cobra.PositionalArgs, r
 		}
 		return errors.Join(unavailable(run(cmd.Context(), c, f, args)), closing())
 	}
-	f.flags(cmd)
+	f.flags(cmd, p)
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
 	return cmd
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,7 +13,17 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
+
+// noConfiguration is the environment of somebody who has none.
+func noConfiguration(name string) string {
+	if name == "XDG_CONFIG_HOME" {
+		return "/nonexistent"
+	}
+	return ""
+}
 
 // A service manager does not start again what ends with the code for usage.
 func TestMistakesOfTheOperatorEndWithTheirOwnExitCode(t *testing.T) {
@@ -34,10 +46,10 @@ func TestMistakesOfTheOperatorEndWithTheirOwnExitCode(t *testing.T) {
 		want string
 	}{
 		{[]string{"nosuch"}, "unknown command"},
-		{[]string{"run"}, "--config is needed"},
+		{[]string{"run"}, "no configuration: "},
 		{[]string{"run", "--colour"}, "unknown flag"},
 		{[]string{"run", "extra"}, "unknown command"},
-		{[]string{"config", "check"}, "--config is needed"},
+		{[]string{"config", "check"}, "no configuration: "},
 		{[]string{"run", "--config", config("trace", ""), "--trace-size", "much"}, "invalid argument"},
 		{[]string{"replay"}, "accepts 1 arg"},
 		{[]string{"replay", filepath.Join(dir, "nosuch")}, "no such file"},
@@ -48,7 +60,7 @@ func TestMistakesOfTheOperatorEndWithTheirOwnExitCode(t *testing.T) {
 		var out bytes.Buffer
 		err := run(t.Context(), program.Process{
 			Args: test.args, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &out,
-			Getenv: func(string) string { return "" }, Now: time.Now,
+			Getenv: noConfiguration, Now: time.Now,
 		})
 		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("cl-bridge %s: %v, want a line with %q", strings.Join(test.args, " "), err, test.want)
@@ -84,5 +96,34 @@ func TestSlurmThatIsNotThereIsSaidAtTheStart(t *testing.T) {
 	err := serve(t.Context(), program.Process{Getenv: func(string) string { return "" }}, c, tracing{}, nil)
 	if err == nil || !strings.Contains(err.Error(), "/opt/nosuch/sbatch") || !strings.Contains(err.Error(), "slurm.bin") {
 		t.Errorf("error %v does not say where Slurm was looked for", err)
+	}
+}
+
+// The unit in scripts/ does not start again what ends with this code.
+func TestServerThatRefusesTheLoginEndsTheBridgeWithItsOwnCode(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	_, _, web := startServer(t, filepath.Join(dir, "server"))
+	slurm := slurmtest.NewCluster(t, slurmtest.NewSite())
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	password, config := filepath.Join(dir, "password"), filepath.Join(dir, "bridge.toml")
+	text := fmt.Sprintf("server = %q\nuser = \"ann\"\npassword_file = %q\nshared = %q\nledger = %q\nworker = %q\n[slurm]\nbin = %q\n[queue.cpu]\n",
+		web.URL, password, filepath.Join(dir, "shared"), filepath.Join(dir, "ledger.db"), self, slurm.Bin())
+	if err := errors.Join(os.WriteFile(password, []byte("wrong\n"), 0o600), os.WriteFile(config, []byte(text), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = command(t, "run", "--config", config)
+	if code := program.Code(t.Context(), err); code != exitDenied || !strings.Contains(err.Error(), "refuses user \"ann\"") || !strings.Contains(err.Error(), "cl-bridge doctor") {
+		t.Errorf("it ends with %d: %v", code, err)
+	}
+	unit, err := os.ReadFile("../../scripts/cl-bridge.service")
+	if err != nil || !strings.Contains(string(unit), fmt.Sprintf("\nRestartPreventExitStatus=%d %d\n", program.ExitUsage, exitDenied)) {
+		t.Errorf("%v: the unit starts it again:\n%s", err, unit)
+	}
+	if code := program.Code(t.Context(), refusedLogin(&codalab.Error{Status: http.StatusBadGateway})); code != program.ExitTransient {
+		t.Errorf("a server in trouble: %d", code)
 	}
 }

@@ -226,6 +226,17 @@ func (l *lowWater) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// leastLowWater is below what anybody means by a size.
+const leastLowWater = 64 << 20
+
+// check refuses what looks like a size without its unit.
+func (l *lowWater) check() error {
+	if l == nil || l.Bytes == 0 || l.Bytes >= leastLowWater {
+		return nil
+	}
+	return fmt.Errorf("low_water is %d bytes, which are gone at once: write \"50g\" for fifty gigabytes, or \"0\" for none", l.Bytes)
+}
+
 // or is the low water, or another where none was given.
 func (l *lowWater) or(other plan.LowWater) plan.LowWater {
 	if l == nil {
@@ -354,6 +365,9 @@ func (c config) check() error {
 	}
 	if d := c.SweepGrace.or(time.Hour); d < time.Hour {
 		return errors.New("sweep_grace is below 1h: what was written so lately may be needed by a job that is about to start")
+	}
+	if err := c.LowWater.check(); err != nil {
+		return err
 	}
 	if err := c.Cache.check(); err != nil {
 		return err

@@ -35,7 +35,7 @@ type explainOptions struct {
 func explainCommand(p program.Process) *cobra.Command {
 	var o explainOptions
 	cmd := &cobra.Command{
-		Use: "explain UUID --config FILE", Short: "Say where a bundle is, and why", Long: aboutExplain,
+		Use: "explain UUID", Short: "Say where a bundle is, and why", Long: aboutExplain,
 		Args: program.WrongUsage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return unavailable(explain(cmd.Context(), p, o, args[0]))
@@ -47,7 +47,7 @@ func explainCommand(p program.Process) *cobra.Command {
 			return completeBundle(cmd.Context(), p, o, begun), cobra.ShellCompDirectiveNoFileComp
 		},
 	}
-	configFlag(cmd, &o.config)
+	configFlag(cmd, p, &o.config)
 	needsConfig := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		if o.ledger != "" {
@@ -83,8 +83,14 @@ func (o explainOptions) open(ctx context.Context, p program.Process) (*ledger.Re
 
 // completeBundle offers the bundles whose UUID has begun so.
 func completeBundle(ctx context.Context, p program.Process, o explainOptions, begun string) []string {
-	if begun != "" && begun != "0" && begun != "0x" && !codalab.IsUUIDPrefix(begun) || o.config == "" && o.ledger == "" {
+	if begun != "" && begun != "0" && begun != "0x" && !codalab.IsUUIDPrefix(begun) {
 		return nil
+	}
+	if o.ledger == "" {
+		var err error
+		if o.config, err = findConfig(p, o.config); err != nil {
+			return nil
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

@@ -34,7 +34,7 @@ func command(t *testing.T, args ...string) (string, error) {
 	var out bytes.Buffer
 	err := run(t.Context(), program.Process{
 		Args: args, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &out,
-		Getenv: func(string) string { return "" }, Now: func() time.Time { return noon },
+		Getenv: noConfiguration, Now: func() time.Time { return noon },
 	})
 	return out.String(), err
 }
@@ -177,7 +177,7 @@ func TestExplainSaysWhatItCannotFind(t *testing.T) {
 		{"no bundle 0x77000000000000000000000000000000 in the ledger", 1, []string{"0x77000000000000000000000000000000", "--ledger", where}},
 		{"0x1a2 is the beginning of several bundles: " + inSlurm + ", " + failing, 2, []string{"0x1a2", "--ledger", where}},
 		{`"train" is no UUID`, 2, []string{"train", "--ledger", where}},
-		{"--config is needed", 2, []string{inSlurm}},
+		{"no configuration: ", 2, []string{inSlurm}},
 		{"accepts 1 arg(s)", 2, []string{"--ledger", where}},
 		{"no bridge has made a ledger at " + nowhere + " yet", 1, []string{inSlurm, "--ledger", nowhere}},
 		{"--ledger: the URL is not written as", 2, []string{inSlurm, "--ledger", "postgres:/ann:secret@h/x"}},

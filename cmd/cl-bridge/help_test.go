@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "write the golden files")
 // change of the command line is seen for what it is.
 func TestHelpIsAsWritten(t *testing.T) {
 	t.Parallel()
-	for _, verbs := range []string{"", "image", "image pull", "image ls", "image rm"} {
+	for _, verbs := range []string{"", "init", "doctor", "config check", "run", "image", "image pull", "image ls", "image rm"} {
 		name := strings.ReplaceAll(strings.TrimSpace("cl-bridge "+verbs), " ", "-")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

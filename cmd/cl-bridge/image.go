@@ -75,18 +75,30 @@ func imagePull(p program.Process) *cobra.Command {
 	cmd.Flags().StringVar(&o.queue, "queue", "", "the architecture of this `queue`'s nodes; without IMAGE, its default images alone")
 	cmd.Flags().StringVar(&o.as, "as", "", "keep the one IMAGE under this `name`, for bundles that ask for that")
 	completeArchitectures(cmd)
-	if err := cmd.RegisterFlagCompletionFunc("queue", completeQueues); err != nil {
+	if err := cmd.RegisterFlagCompletionFunc("queue", completeQueues(p)); err != nil {
 		panic(err) // the flag was added above
 	}
 	return cmd
 }
 
-func completeQueues(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	c, err := readConfig(cmd.Flag("config").Value.String())
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+func completeQueues(p program.Process) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return slices.Sorted(maps.Keys(configOf(p, cmd).Queue)), cobra.ShellCompDirectiveNoFileComp
 	}
-	return slices.Sorted(maps.Keys(c.Queue)), cobra.ShellCompDirectiveNoFileComp
+}
+
+// configOf is the configuration of a command line that is not complete yet, or an
+// empty one.
+func configOf(p program.Process, cmd *cobra.Command) config {
+	path, err := findConfig(p, cmd.Flag("config").Value.String())
+	if err != nil {
+		return config{}
+	}
+	c, err := readConfig(path)
+	if err != nil {
+		return config{}
+	}
+	return c
 }
 
 func completeArchitectures(cmd *cobra.Command) {
@@ -274,7 +286,7 @@ func imageRm(p program.Process) *cobra.Command {
 		})
 	cmd.Flags().StringVar(&arch, "arch", "", "only that of this `architecture`")
 	completeArchitectures(cmd)
-	cmd.ValidArgsFunction = completeKept
+	cmd.ValidArgsFunction = completeKept(p)
 	return cmd
 }
 
@@ -301,18 +313,20 @@ func findKept(kept []staging.KeptImage, word string, a architecture) ([]staging.
 }
 
 // completeKept completes the names of kept images.
-func completeKept(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	c, err := readConfig(cmd.Flag("config").Value.String())
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+func completeKept(p program.Process) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		c := configOf(p, cmd)
+		if c.Shared == "" {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		kept, err := staging.KeptImages(spool.Layout(c.Shared).KeptImages()).List()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var names []string
+		for _, k := range kept {
+			names = append(names, k.Name)
+		}
+		return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
 	}
-	kept, err := staging.KeptImages(spool.Layout(c.Shared).KeptImages()).List()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []string
-	for _, k := range kept {
-		names = append(names, k.Name)
-	}
-	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
 }

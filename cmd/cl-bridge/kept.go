@@ -46,13 +46,13 @@ func keptCommand(p program.Process) *cobra.Command {
 	}
 	var o keptOptions
 	ls := &cobra.Command{
-		Use: "ls --config FILE", Short: "List kept results, and whether the server has their bundles", Args: program.WrongUsage(cobra.NoArgs),
+		Use: "ls", Short: "List kept results, and whether the server has their bundles", Args: program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.list(cmd.Context(), p) },
 	}
-	configFlag(ls, &o.config)
+	configFlag(ls, p, &o.config)
 	ls.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	rm := &cobra.Command{
-		Use: "rm UUID… --config FILE", Short: "Remove the kept results of bundles",
+		Use: "rm UUID…", Short: "Remove the kept results of bundles",
 		Args: program.WrongUsage(func(_ *cobra.Command, args []string) error {
 			if (len(args) > 0) == o.deleted {
 				return errors.New("want the UUIDs of bundles, or --deleted")
@@ -61,7 +61,7 @@ func keptCommand(p program.Process) *cobra.Command {
 		}),
 		RunE: func(cmd *cobra.Command, args []string) error { return unavailable(o.remove(cmd.Context(), p, args)) },
 	}
-	o.flags(rm)
+	o.flags(rm, p)
 	rm.Flags().BoolVar(&o.deleted, "deleted", false, "remove those of all bundles that the server has no more")
 	rm.Flags().BoolVarP(&o.dryRun, "dry-run", "n", false, "only say what would be removed")
 	rm.Flags().BoolVar(&o.json, "json", false, "print JSON")

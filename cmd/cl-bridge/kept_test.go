@@ -31,11 +31,10 @@ type keeper struct {
 	server *httptest.Server
 }
 
-// newKeeper has a ledger with these rows.
-func newKeeper(t *testing.T, rows ...plan.Row) *keeper {
+// startServer starts a server with the user ann, whose password is secret.
+func startServer(t *testing.T, dir string) (*store.Store, store.User, *httptest.Server) {
 	t.Helper()
-	dir := t.TempDir()
-	data, err := store.Open(t.Context(), filepath.Join(dir, "server"))
+	data, err := store.Open(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,6 +46,26 @@ func newKeeper(t *testing.T, rows ...plan.Row) *keeper {
 	if err := data.AddUser(t.Context(), user); err != nil {
 		t.Fatal(err)
 	}
+	ctx, stop := context.WithCancel(context.Background())
+	s := server.New(server.Config{Store: data, Now: time.Now, HashIterations: 1})
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	web := httptest.NewServer(s.Handler())
+	t.Cleanup(func() {
+		web.Close()
+		stop()
+		if err := errors.Join(<-done, data.Close()); err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	return data, user, web
+}
+
+// newKeeper has a ledger with these rows.
+func newKeeper(t *testing.T, rows ...plan.Row) *keeper {
+	t.Helper()
+	dir := t.TempDir()
+	data, user, web := startServer(t, filepath.Join(dir, "server"))
 	for n := range 3 {
 		b := store.Bundle{
 			UUID: bundleNo(n + 1), Type: codalab.TypeRun, State: codalab.StateReady, OwnerID: user.ID, Metadata: codalab.Metadata{"name": fmt.Sprintf("train-%d", n+1)},
@@ -55,18 +74,7 @@ func newKeeper(t *testing.T, rows ...plan.Row) *keeper {
 			t.Fatal(err)
 		}
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	s := server.New(server.Config{Store: data, Now: time.Now, HashIterations: 1})
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	k := &keeper{T: t, layout: spool.Layout(filepath.Join(dir, "shared")), config: filepath.Join(dir, "bridge.toml"), server: httptest.NewServer(s.Handler())}
-	t.Cleanup(func() {
-		k.server.Close()
-		stop()
-		if err := errors.Join(<-done, data.Close()); err != nil && !errors.Is(err, context.Canceled) {
-			t.Error(err)
-		}
-	})
+	k := &keeper{T: t, layout: spool.Layout(filepath.Join(dir, "shared")), config: filepath.Join(dir, "bridge.toml"), server: web}
 	for n, name := range []string{bundleNo(1), bundleNo(2), bundleNo(2) + ".1", bundleNo(3), bundleNo(7), bundleNo(8), ".removing-" + bundleNo(9)} {
 		path := filepath.Join(k.layout.KeptDir(name), "sub", "model")
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, make([]byte, 100*(n+1)), 0o600)); err != nil {

@@ -22,8 +22,8 @@ func ledgerFlag(cmd *cobra.Command, where *string) {
 // place are the flags by which a verb finds the bridge that it is about.
 type place struct{ config, ledger string }
 
-func (f *place) flags(cmd *cobra.Command) {
-	configFlag(cmd, &f.config)
+func (f *place) flags(cmd *cobra.Command, p program.Process) {
+	configFlag(cmd, p, &f.config)
 	ledgerFlag(cmd, &f.ledger)
 }
 
@@ -58,24 +58,11 @@ func ledgerPlace(p program.Process, c config, flag string) (string, error) {
 	if c.Ledger != "" {
 		return c.Ledger, nil
 	}
-	state, err := stateDir(p)
+	state, err := userDir(p, "XDG_STATE_HOME", ".local", "state")
 	if err != nil {
 		return "", fmt.Errorf("find ledger: %w; set ledger in the configuration", err)
 	}
 	return filepath.Join(state, "ledger.db"), nil
-}
-
-// stateDir is where the user's state of this program belongs.
-func stateDir(p program.Process) (string, error) {
-	state := p.Getenv("XDG_STATE_HOME")
-	if state == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", err //nolint:wrapcheck // the caller says what for
-		}
-		state = filepath.Join(home, ".local", "state")
-	}
-	return filepath.Join(state, "cl-bridge"), nil
 }
 
 // takeLedger opens the ledger for the one bridge that may work on it.

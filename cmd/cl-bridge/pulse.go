@@ -40,7 +40,7 @@ func pulsePlace(p program.Process, ledger, id string) (string, error) {
 	if !sqldb.IsURL(ledger) {
 		return ledger + ".status.json", nil
 	}
-	state, err := stateDir(p)
+	state, err := userDir(p, "XDG_STATE_HOME", ".local", "state")
 	if err != nil {
 		return "", err
 	}

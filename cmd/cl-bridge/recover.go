@@ -42,7 +42,7 @@ type recoverOptions struct {
 func recoverCommand(p program.Process) *cobra.Command {
 	var o recoverOptions
 	cmd := &cobra.Command{
-		Use: "recover --config FILE", Short: "List the jobs that an old copy of the ledger does not know", Long: aboutRecover,
+		Use: "recover", Short: "List the jobs that an old copy of the ledger does not know", Long: aboutRecover,
 		Args: program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := o.read(p)
@@ -60,7 +60,7 @@ func recoverCommand(p program.Process) *cobra.Command {
 			return err //nolint:wrapcheck // standard output is gone
 		},
 	}
-	o.flags(cmd)
+	o.flags(cmd, p)
 	cmd.Flags().BoolVar(&o.accept, "accept", false, "go on with this ledger: raise its generation to the highest in Slurm")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	return cmd

@@ -197,7 +197,7 @@ func TestRecoverThatCannotSayWhy(t *testing.T) {
 		code int
 		args []string
 	}{
-		{"--config is needed", 2, nil},
+		{"no configuration: ", 2, nil},
 		{"no such file", 2, []string{"--config", "/nosuch"}},
 		{"unknown command", 2, []string{"--config", r.config, "extra"}},
 		{"there is no ledger at " + nowhere, 1, []string{"--config", r.config, "--ledger", nowhere, "--accept"}},

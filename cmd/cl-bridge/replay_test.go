@@ -19,18 +19,20 @@ import (
 func TestMain(m *testing.M) {
 	slurmtest.Main()
 	time.Local = time.UTC // what is printed is in the reader's zone
-	testscript.Main(m, map[string]func(){"cl-bridge": main})
+	testscript.Main(m, map[string]func(){"cl-bridge": main, "cl-worker": nodeWorker})
 }
 
 // TestScripts runs testdata/script. Each has the traces trace, changed, whose
-// policy was another one, and torn; and a registry of its own (startRegistry).
+// policy was another one, and torn; a registry of its own (startRegistry); and a
+// site (startSite).
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
-		Dir: filepath.Join("testdata", "script"), ContinueOnError: true, RequireUniqueNames: true,
+		Dir: filepath.Join("testdata", "script"), ContinueOnError: true, RequireUniqueNames: true, UpdateScripts: *update,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"registry": registryCommand},
 		Setup: func(env *testscript.Env) error {
 			startRegistry(t, env)
+			startSite(t, env)
 
 			// Under the race detector each cl-bridge would wait a second at its end.
 			env.Setenv("GORACE", "atexit_sleep_ms=0")

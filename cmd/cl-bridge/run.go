@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/trace"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -33,51 +35,17 @@ cl-bridge status says how it stands and cl-bridge explain where a bundle is and
 why, also while the bridge runs.
 
 Exit codes: 0 ended by a signal; 1 refused or failed; 2 the command line or the
-configuration is wrong; 3 the server did not answer, try again later.`
+configuration is wrong; 3 the server did not answer, try again later; 4 the
+server refused the login, or the user: mend that before another try.`
 
 func run(ctx context.Context, p program.Process) error {
 	root := program.Root(p, "cl-bridge", "Run a CodaLab server's bundles as Slurm jobs", about)
 	for _, add := range []func(program.Process) *cobra.Command{
-		runCommand, replayCommand, explainCommand, statusCommand, recoverCommand, sweepCommand, cacheCommand, imageCommand, keptCommand, configCommand,
+		initCommand, doctorCommand, runCommand, replayCommand, explainCommand, statusCommand, recoverCommand, sweepCommand, cacheCommand, imageCommand, keptCommand, configCommand,
 	} {
 		root.AddCommand(add(p))
 	}
 	return root.ExecuteContext(ctx) //nolint:wrapcheck // the commands say what it was about
-}
-
-func configCommand(p program.Process) *cobra.Command {
-	var path string
-	check := &cobra.Command{
-		Use: "check --config FILE", Short: "Say whether a configuration can be read", Args: program.WrongUsage(cobra.NoArgs),
-		RunE: func(*cobra.Command, []string) error {
-			c, err := readConfig(path)
-			if err != nil {
-				return &program.Error{Code: program.ExitUsage, Err: err}
-			}
-			_, err = fmt.Fprintf(p.Stdout, "%s: %d queues, no mistake found\n", path, len(c.Queue))
-			return err //nolint:wrapcheck // standard output is gone
-		},
-	}
-	configFlag(check, &path)
-	cmd := &cobra.Command{
-		Use: "config", Short: "Look at a configuration", Args: program.WrongUsage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(check)
-	return cmd
-}
-
-func configFlag(cmd *cobra.Command, path *string) {
-	cmd.Flags().StringVar(path, "config", "", "the configuration `file`")
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if *path == "" {
-			return &program.Error{Code: program.ExitUsage, Err: errors.New("--config is needed: the configuration file")}
-		}
-		return nil
-	}
-	if err := cmd.MarkFlagFilename("config", "toml"); err != nil {
-		panic(err) // the flag was added above
-	}
 }
 
 // options are run's flags.
@@ -90,7 +58,7 @@ type options struct {
 func runCommand(p program.Process) *cobra.Command {
 	o := options{trace: tracing{limit: trace.DefaultLimit}}
 	cmd := &cobra.Command{
-		Use: "run --config FILE", Short: "Claim bundles and run them until a signal ends it", Args: program.WrongUsage(cobra.NoArgs),
+		Use: "run", Short: "Claim bundles and run them until a signal ends it", Args: program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := o.read(p)
 			if err != nil {
@@ -101,10 +69,10 @@ func runCommand(p program.Process) *cobra.Command {
 				level = slog.LevelDebug
 			}
 			log := slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: level}))
-			return outdated(unavailable(serve(cmd.Context(), p, c, o.trace, log)), o.config, o.ledger)
+			return outdated(refusedLogin(unavailable(serve(cmd.Context(), p, c, o.trace, log))), o.config, o.ledger)
 		},
 	}
-	o.flags(cmd)
+	o.flags(cmd, p)
 	o.trace.flags(cmd)
 	cmd.Flags().BoolVar(&o.debug, "debug", false, "log what the bridge does in detail")
 	return cmd
@@ -200,6 +168,20 @@ func findServer(ctx context.Context, c config, log *slog.Logger) (*client.Client
 		return nil, err
 	}
 	return client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: credentials(c), Log: log})
+}
+
+// exitDenied is the exit code of a bridge that the server refuses: another try
+// with the same login is of no use, and a service manager does not make one.
+const exitDenied = 4
+
+// refusedLogin makes a login, or a first check-in, that the server refused to
+// this user end the program with exitDenied.
+func refusedLogin(err error) error {
+	var refused *codalab.Error
+	if errors.Is(err, client.ErrCredentials) || errors.As(err, &refused) && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden) {
+		return &program.Error{Code: exitDenied, Err: fmt.Errorf("%w; \"cl-bridge doctor\" tries the login", err)}
+	}
+	return err
 }
 
 // findSlurm makes sure that Slurm's commands are there. Whether its controller

@@ -36,7 +36,7 @@ type statusOptions struct {
 func statusCommand(p program.Process) *cobra.Command {
 	var o statusOptions
 	cmd := &cobra.Command{
-		Use: "status --config FILE", Short: "Say whether the bridge runs, what it has, and what holds it up", Long: aboutStatus,
+		Use: "status", Short: "Say whether the bridge runs, what it has, and what holds it up", Long: aboutStatus,
 		Args: program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := o.read(p)
@@ -54,7 +54,7 @@ func statusCommand(p program.Process) *cobra.Command {
 			return err //nolint:wrapcheck // standard output is gone
 		},
 	}
-	o.flags(cmd)
+	o.flags(cmd, p)
 	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	return cmd
 }

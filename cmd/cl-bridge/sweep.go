@@ -41,7 +41,7 @@ type sweepOptions struct {
 func sweepCommand(p program.Process) *cobra.Command {
 	var o sweepOptions
 	cmd := &cobra.Command{
-		Use: "sweep --config FILE", Short: "Remove from the shared directory what nobody needs any more", Long: aboutSweep,
+		Use: "sweep", Short: "Remove from the shared directory what nobody needs any more", Long: aboutSweep,
 		Args: program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := o.read(p)
@@ -55,7 +55,7 @@ func sweepCommand(p program.Process) *cobra.Command {
 			return errors.Join(reportSweep(p, o, found), err)
 		},
 	}
-	o.flags(cmd)
+	o.flags(cmd, p)
 	cmd.Flags().BoolVarP(&o.dry, "dry-run", "n", false, "list what would be removed, and remove nothing")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	return cmd

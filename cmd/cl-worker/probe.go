@@ -3,15 +3,19 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/worker"
+	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
 
 const probeHelp = `Says what this node has for running containers, tried and not only looked up,
@@ -21,19 +25,13 @@ What a login node allows says nothing of a compute node, so run it in a job:
 
   srun cl-worker probe
 
---runtime is the queue's setting of that name. Exit codes:
+--runtime is the queue's setting of that name. cl-bridge doctor runs it with --meet,
+in a directory in which it waits for its report. Exit codes:
   0  containers can be run
   1  they cannot: the last line says what the site has to allow`
 
-// probed is what `cl-worker probe --json` prints.
-type probed struct {
-	Host   container.Host    `json:"host"`
-	Choice *container.Choice `json:"choice,omitempty"`
-	Error  string            `json:"error,omitempty"`
-}
-
 func probeCommand(p program.Process) *cobra.Command {
-	var runtime, scratch string
+	var runtime, scratch, meet string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "probe",
@@ -44,43 +42,55 @@ func probeCommand(p program.Process) *cobra.Command {
 			if !slices.Contains(container.AllWays(), container.Way(runtime)) {
 				return &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("--runtime %q: want one of %q", runtime, container.AllWays())}
 			}
-			return probe(cmd.Context(), p, container.Way(runtime), scratch, asJSON)
+			return tryNode(cmd.Context(), p, container.Way(runtime), scratch, probe.Meeting{Dir: meet}, asJSON)
 		},
 	}
 	cmd.Flags().StringVar(&runtime, "runtime", string(container.WayAuto), "what the queue asks for")
 	cmd.Flags().StringVar(&scratch, "scratch", "/tmp", "the queue's scratch directory")
+	cmd.Flags().StringVar(&meet, "meet", "", "leave the report in this `directory`, for cl-bridge doctor")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-func probe(ctx context.Context, p program.Process, want container.Way, scratch string, asJSON bool) error {
-	host, err := container.Ways{Env: engineEnv(p)}.Probe(ctx, scratch)
+// meetWithin is how long a job waits for a login node at most.
+const meetWithin = 2 * time.Minute
+
+func tryNode(ctx context.Context, p program.Process, want container.Way, scratch string, meet probe.Meeting, asJSON bool) error {
+	r, err := probe.Look(ctx, container.Ways{Env: engineEnv(p)}, want, scratch)
 	if err != nil {
 		return err
 	}
-	choice, refused := container.Choose(want, host)
+	r.Cgroup, r.MemoryLimit = worker.MemoryCgroup(p.Getenv("SLURM_JOB_ID"))
+	if meet.Dir != "" {
+		ctx, cancel := context.WithTimeout(ctx, meetWithin)
+		defer cancel()
+		return meet.Attend(ctx, r)
+	}
 	if asJSON {
-		said := probed{Host: host, Choice: &choice}
-		if refused != nil {
-			said.Choice, said.Error = nil, refused.Error()
-		}
 		out := json.NewEncoder(p.Stdout)
 		out.SetIndent("", "  ")
-		if err := out.Encode(said); err != nil {
-			return fmt.Errorf("print: %w", err)
-		}
-		return refused
+		err = out.Encode(r)
+	} else {
+		err = writeReport(p.Stdout, r)
 	}
-	if err := writeHost(p.Stdout, host); err != nil {
+	switch {
+	case err != nil:
 		return fmt.Errorf("print: %w", err)
+	case r.Scratch != "":
+		return errors.New(r.Scratch)
+	case r.Error != "":
+		return errors.New(r.Error)
 	}
-	if refused == nil {
-		_, err = fmt.Fprintf(p.Stdout, "\n%s: %s\n", choice.Way, choice.Reason)
+	return nil
+}
+
+// writeReport prints what was found, and the way that is taken.
+func writeReport(out io.Writer, r probe.Report) error {
+	if err := writeHost(out, r.Host); err != nil || r.Choice == nil {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("print: %w", err)
-	}
-	return refused
+	_, err := fmt.Fprintf(out, "\n%s: %s\n", r.Choice.Way, r.Choice.Reason)
+	return err //nolint:wrapcheck // the caller knows what is printed
 }
 
 // writeHost prints what was found, a line each.

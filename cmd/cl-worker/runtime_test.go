@@ -18,6 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
 
 // shipped is cl-worker as it is shipped.
@@ -125,7 +126,7 @@ func TestProbeSaysWhatTheNodeHasAndTheChoice(t *testing.T) {
 	testenv.Containers(t)
 	u := testenv.Researcher(t)
 	scratch := testenv.SharedDir(t)
-	probe := func(args ...string) (string, error) {
+	tried := func(args ...string) (string, error) {
 		cmd := exec.Command(shipped.Path(t), append([]string{"probe", "--scratch", scratch}, args...)...)
 		cmd.Env, cmd.Dir = []string{"PATH=/usr/bin:/bin", "HOME=" + scratch}, "/"
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: u.Credential}
@@ -134,12 +135,12 @@ func TestProbeSaysWhatTheNodeHasAndTheChoice(t *testing.T) {
 		err := cmd.Run()
 		return said.String(), err
 	}
-	text, err := probe()
+	text, err := tried()
 	if err != nil || !strings.Contains(text, "user namespaces  yes\n") || !strings.HasSuffix(text, "\nbuiltin: nothing else was asked for, and this node has all that it needs\n") {
 		t.Errorf("%v: %s", err, text)
 	}
-	text, err = probe("--json", "--runtime", "builtin")
-	var said probed
+	text, err = tried("--json", "--runtime", "builtin")
+	var said probe.Report
 	if err := json.Unmarshal([]byte(text), &said); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
@@ -147,7 +148,7 @@ func TestProbeSaysWhatTheNodeHasAndTheChoice(t *testing.T) {
 		t.Errorf("%v: %s", err, text)
 	}
 	if _, err := exec.LookPath("singularity"); err != nil {
-		text, err = probe("--runtime", "singularity")
+		text, err = tried("--runtime", "singularity")
 		if err == nil || !strings.Contains(text, "singularity was asked for: this node lacks the program singularity") {
 			t.Errorf("%v: %s", err, text)
 		}

@@ -86,6 +86,34 @@ func (c *Client) User(ctx context.Context) (User, error) {
 	return decodeOne(doc, readUser)
 }
 
+// ServerVersion logs in and returns the version of CodaLab that the server says
+// it is (codalab/server/json_api_plugin.py: JsonApiPlugin).
+func (c *Client) ServerVersion(ctx context.Context) (string, error) {
+	doc, err := c.fetch(ctx, "/user", nil, nil)
+	if err != nil {
+		return "", err
+	}
+	version, _ := doc.Meta["version"].(string)
+	return version, nil
+}
+
+// Groups returns the names of the groups that the user as whom the client calls
+// is in, or owns; of all groups where that is the root user
+// (codalab/rest/groups.py: fetch_groups).
+func (c *Client) Groups(ctx context.Context) ([]string, error) {
+	doc, err := c.fetch(ctx, "/groups", nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return decodeAll(doc, func(_ related, o codalab.Object) (string, error) {
+		var group struct {
+			Name string `json:"name"`
+		}
+		err := o.Decode(&group)
+		return group.Name, err
+	})
+}
+
 // UserByID returns the user with this id, or of this name.
 func (c *Client) UserByID(ctx context.Context, id string) (User, error) {
 	doc, err := c.fetch(ctx, path("users", id), nil, nil)

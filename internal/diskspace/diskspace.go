@@ -31,3 +31,17 @@ func Of(path string) (Space, error) {
 		FreeFiles: int64(s.Ffree), Files: int64(s.Files), //nolint:gosec // as above
 	}, nil
 }
+
+// Network is the name of the network file system on which path is, which has to
+// exist; empty for a local one, and for one that is not known here.
+func Network(path string) string {
+	var s unix.Statfs_t
+	if unix.Statfs(path, &s) != nil {
+		return ""
+	}
+	// statfs(2), and the sources of those that are not in Linux.
+	return map[int64]string{
+		unix.NFS_SUPER_MAGIC: "NFS", unix.SMB2_SUPER_MAGIC: "SMB", unix.CIFS_SUPER_MAGIC: "CIFS", unix.AFS_SUPER_MAGIC: "AFS",
+		unix.CEPH_SUPER_MAGIC: "CephFS", unix.V9FS_MAGIC: "9p", 0x0bd00bd0: "Lustre", 0x47504653: "GPFS", 0x19830326: "BeeGFS",
+	}[int64(s.Type)&0xffffffff]
+}

@@ -142,7 +142,7 @@ func TestBridgeThatCannotStartSaysWhy(t *testing.T) {
 		config, want string
 		code         int
 	}{
-		"wrong password":       {strings.ReplaceAll(base, filepath.Join(s.Dir, "password"), wrong), "wrong user name or password", 1},
+		"wrong password":       {strings.ReplaceAll(base, filepath.Join(s.Dir, "password"), wrong), "wrong user name or password", 4},
 		"unknown key":          {"colour = \"red\"\n" + base, "line 1: unknown key colour", 2},
 		"ledger in use":        {string(text), "another cl-bridge", 1},
 		"no shared":            {strings.ReplaceAll(base, s.Shared, "/proc/nosuch"), "shared directory", 1},
@@ -162,6 +162,18 @@ func TestBridgeThatCannotStartSaysWhy(t *testing.T) {
 				t.Errorf("exit %d, %q; want %d and %q", code, last, test.code, test.want)
 			}
 		})
+	}
+}
+
+// Also while a bridge works for the same site, and with the jobs on its nodes.
+func TestDoctorFindsNothingFailedOnASiteThatWorks(t *testing.T) {
+	t.Parallel()
+	s := site(t)
+	said := bridge(t, s, "doctor")
+	for _, want := range []string{"ok +login: ", "ok +ledger: .*: a bridge works on it", `ok +queue\.cpu\.job: job \d+ ran on n[1-4] `, "ok +shared: n[1-4] and this host see one another's files", `ok +queue\.gpu\.runtime: n[34] runs containers by builtin`} {
+		if !regexp.MustCompile(`(?m)^`+want).MatchString(said) {
+			t.Errorf("no line %q in\n%s", want, said)
+		}
 	}
 }
 

@@ -29,6 +29,8 @@ func (k *Cluster) perform(_ context.Context, c call) answer {
 		out, err = k.sacct(c)
 	case "scancel":
 		err = k.scancel(c)
+	case "sacctmgr":
+		out, err = k.sacctmgr(c)
 	case "sinfo":
 		out, err = k.sinfo(c)
 	case "scontrol":
@@ -123,6 +125,10 @@ func (k *Cluster) sbatch(c call) (string, error) {
 	}
 	var out string
 	k.Do(func(now time.Time, m *Controller) {
+		if s.testOnly {
+			err = m.tryOnly(now, c, s)
+			return
+		}
 		id, refused := m.submit(now, c.UID, s)
 		if err = refused; refused != nil {
 			return

@@ -8,8 +8,8 @@
 //     clock, no goroutine, no disk, and a run with the same calls goes the same
 //     way. A simulation drives it with a time of its own.
 //   - [Cluster] is a Controller with a clock and with processes. It answers as
-//     the executables sbatch, squeue, sacct, scancel, sinfo and scontrol in a
-//     directory, and within the process as the run function of an
+//     the executables sbatch, squeue, sacct, sacctmgr, scancel, sinfo and
+//     scontrol in a directory, and within the process as the run function of an
 //     [sbatch.Client].
 //
 // What it does not model it does not pretend to: an option, a command or a

@@ -14,7 +14,7 @@ import (
 )
 
 // programs are the commands of Slurm that a cluster answers as.
-var programs = []string{"sbatch", "squeue", "sacct", "scancel", "sinfo", "scontrol"} //nolint:gochecknoglobals // never written
+var programs = []string{"sbatch", "squeue", "sacct", "sacctmgr", "scancel", "sinfo", "scontrol"} //nolint:gochecknoglobals // never written
 
 const socket = "slurmctld"
 

@@ -29,9 +29,9 @@ type spec struct {
 	timeMin   time.Duration
 	gresOdd   bool // a resource other than gpu
 
-	parsable, truncate, exportNone bool
-	wrap                           string
-	env                            []string // of the submitter, that the job gets
+	parsable, truncate, exportNone, testOnly bool
+	wrap                                     string
+	env                                      []string // of the submitter, that the job gets
 }
 
 // UnmodelledError says that a test asked for something of Slurm's that this package
@@ -93,6 +93,8 @@ func (s *spec) set(option, value string) error {
 		s.nodeList = value
 	case "licenses":
 		s.licenses = value
+	case "test-only":
+		s.testOnly = true
 	case "wrap":
 		s.wrap = value
 	default:

@@ -1,6 +1,7 @@
 package slurmtest
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -95,6 +96,40 @@ func (c *Controller) submit(now time.Time, uid int, s *spec) (sbatch.JobID, erro
 		return 0, ghost
 	}
 	return id, nil
+}
+
+// tryOnly is what sbatch --test-only says, on its standard error: when the job would
+// start, or why it is refused. It takes an id, and leaves no record.
+func (c *Controller) tryOnly(now time.Time, from call, s *spec) error {
+	err := c.wouldRefuse(now, from.UID, s)
+	if err == nil {
+		p := c.partition(s.Partition)
+		at := slices.IndexFunc(p.Nodes, func(name string) bool { return c.node(name).has(s) })
+		return fail(0, fmt.Sprintf("sbatch: Job %d to start at %s using %d processors on nodes %s in partition %s",
+			c.next-1, from.clock(now, ""), max(1, s.CPUs), p.Nodes[at], p.Name))
+	}
+	if f, ok := err.(*failure); ok { //nolint:errorlint // made by refuse
+		last := len(f.stderr) - 1
+		f.stderr[last] = strings.Replace(f.stderr[last], "sbatch: error: Batch job submission failed: ", "allocation failure: ", 1)
+	}
+	return err
+}
+
+// wouldRefuse says why a submission is refused, if it is.
+func (c *Controller) wouldRefuse(now time.Time, uid int, s *spec) error {
+	if s.gresOdd {
+		return fail(1, "sbatch: error: Invalid generic resource (gres) specification")
+	}
+	if c.stopped {
+		return refuse(away)
+	}
+	c.advance(now)
+	p, err := c.admit(uid, s)
+	if err != nil {
+		return err
+	}
+	c.next++
+	return c.unfit(p, s)
 }
 
 // admit fills in what was not asked for, and says what is refused without

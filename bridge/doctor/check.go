@@ -1,0 +1,119 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Verdict is what a check came to.
+type Verdict string
+
+// The verdicts. A first job runs in spite of warnings.
+const (
+	OK      Verdict = "ok"
+	Warning Verdict = "warning"
+	Failed  Verdict = "failed"
+)
+
+// Check is what was found of one thing that a first job needs.
+type Check struct {
+	// Name is the key of the configuration that it is about, such as
+	// "queue.gpu.partition", or another word where it is about none.
+	Name    string  `json:"check"`
+	Verdict Verdict `json:"verdict"`
+	// Found says what was found, Do what to do about it; neither ends in a stop.
+	Found string `json:"found"`
+	Do    string `json:"do,omitempty"`
+	// Away is set where something did not answer: the same may go well later.
+	Away bool `json:"away,omitempty"`
+}
+
+func ok(name, format string, args ...any) Check {
+	return Check{Name: name, Verdict: OK, Found: fmt.Sprintf(format, args...)}
+}
+
+func warning(name, found, do string) Check {
+	return Check{Name: name, Verdict: Warning, Found: found, Do: do}
+}
+
+func failed(name, found, do string) Check {
+	return Check{Name: name, Verdict: Failed, Found: found, Do: do}
+}
+
+func away(name, found, do string) Check {
+	return Check{Name: name, Verdict: Failed, Found: found, Do: do, Away: true}
+}
+
+// HasFailed says whether one of the checks has failed, and whether all that have
+// were of things that did not answer.
+func HasFailed(checks []Check) (one, allAway bool) {
+	allAway = true
+	for _, c := range checks {
+		if c.Verdict == Failed {
+			one, allAway = true, allAway && c.Away
+		}
+	}
+	return one, one && allAway
+}
+
+// nearest is the word that was most probably meant; empty where none is near.
+func nearest(word string, known []string) string {
+	best, least := "", max(2, len(word)/3)+1
+	for _, k := range known {
+		if d := distance(word, k); d < least {
+			best, least = k, d
+		}
+	}
+	return best
+}
+
+// distance is how many letters have to be put in, left out or changed to make one
+// word of another.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		last := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := last
+			if a[i] != b[j] {
+				change++
+			}
+			last, row[j+1] = row[j+1], min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// didYouMean is advice for a word that is not among those that are known.
+func didYouMean(key, word string, known []string) string {
+	slices.Sort(known)
+	switch meant := nearest(word, known); {
+	case len(known) == 0:
+		return "leave " + key + " out: there is none"
+	case meant != "":
+		return fmt.Sprintf("did you mean %q? There are %s", meant, list(known))
+	}
+	return "there are " + list(known)
+}
+
+// list prints some words of many.
+func list(words []string) string {
+	const most = 12
+	more := ""
+	if len(words) > most {
+		more = fmt.Sprintf(" and %d more", len(words)-most)
+		words = words[:most]
+	}
+	text := ""
+	for i, w := range words {
+		if i > 0 {
+			text += ", "
+		}
+		text += w
+	}
+	return text + more
+}

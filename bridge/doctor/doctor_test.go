@@ -1,0 +1,221 @@
+package doctor_test
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/bridge/doctor"
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/worker/probe"
+)
+
+const day = 24 * time.Hour
+
+// site is the cluster of scripts/slurm-cluster, and a partition that is down.
+var site = doctor.Site{
+	Partitions: []sbatch.Partition{
+		{Name: "cpu", Default: true, State: "up", MaxTime: 7 * day, DefaultTime: time.Hour, Nodes: 2, Ready: 2, Most: sbatch.NodeResources{CPUs: 64, Memory: 250 << 30}},
+		{Name: "gpu", State: "up", MaxTime: 2 * day, Nodes: 2, Ready: 2, Most: sbatch.NodeResources{CPUs: 64, Memory: 250 << 30, GPUs: 4, GPUTypes: map[string]int64{"a100": 4}}},
+		{Name: "mixed", State: "up", Nodes: 2, Ready: 2, Most: sbatch.NodeResources{GPUs: 4, GPUTypes: map[string]int64{"a100": 4, "v100": 2}}},
+		{Name: "old", State: "down", Nodes: 1, Ready: 1},
+		{Name: "dark", State: "up", Nodes: 3},
+		{Name: "empty", State: "up"},
+	},
+	Associations: []sbatch.Association{{Account: "lab", Default: true, QOS: []string{"normal"}}, {Account: "nlp", QOS: []string{"normal", "long"}}},
+}
+
+// said prints checks that are not in order as doctor does, a line each.
+func said(checks ...doctor.Check) string {
+	var lines []string
+	for _, c := range checks {
+		if c.Verdict != doctor.OK {
+			lines = append(lines, fmt.Sprintf("%s %s: %s; %s", c.Verdict, c.Name, c.Found, c.Do))
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestMistakesInAQueueAreNamedWithTheKeyAndWhatToDo(t *testing.T) {
+	t.Parallel()
+	for want, q := range map[string]plan.Queue{
+		"": {Partition: "gpu", GPUType: "a100", DefaultTime: time.Hour, MaxTime: 2 * day},
+		`failed queue.q.partition: Slurm has no partition "gpuu"; did you mean "gpu"? There are cpu, dark, empty, gpu, mixed, old`:                          {Partition: "gpuu"},
+		`failed queue.q.partition: Slurm has no partition "nonsense"; there are cpu, dark, empty, gpu, mixed, old`:                                          {Partition: "nonsense"},
+		`failed queue.q.partition: Slurm has no partition "gpux"; did you mean "gpu"? There are cpu, dark, empty, gpu, mixed, old`:                          {Partition: "cpu,gpux"},
+		"failed queue.q.partition: old is down: no job begins there; name another partition, or ask the cluster's administrator":                            {Partition: "old"},
+		"failed queue.q.partition: empty has no nodes; name another partition: there are cpu, gpu, mixed, old, dark, empty":                                 {Partition: "empty"},
+		"warning queue.q.partition: no node of dark is up: 3 nodes; jobs wait until one is; ask the cluster's administrator":                                {Partition: "dark"},
+		`failed queue.q.max_time: 3d is above the 2d that gpu allows: a job that asks for it would never start; write max_time = "2d"`:                      {Partition: "gpu", MaxTime: 3 * day, DefaultTime: time.Hour},
+		`warning queue.q.max_time: it is not set, and cpu allows 7d: who asks for more is told so only by a job that never starts; write max_time = "7d"`:   {},
+		`failed queue.q.gres_type: no node of gpu has GPUs of type "a10"; did you mean "a100"? There are a100`:                                              {Partition: "gpu", MaxTime: day, GPUType: "a10"},
+		"failed queue.q.gres_type: cpu has no GPUs; leave gres_type out, or name another partition":                                                         {Partition: "cpu", MaxTime: day, GPUType: "a100"},
+		"warning queue.q.gres_type: mixed has GPUs of several types, and a job gets any: a100, v100; write gres_type where it matters, in a queue for each": {Partition: "mixed"},
+		"failed queue.q.default_time: 2d with the time_grace of 2m is above the 2d that gpu allows: no such job would ever start; write max_time = \"2d\", and a default_time that is not above it\n" +
+			`warning queue.q.max_time: it is not set, and gpu allows 2d: who asks for more is told so only by a job that never starts; write max_time = "2d"`: {Partition: "gpu", DefaultTime: 2 * day, TimeGrace: 2 * time.Minute},
+	} {
+		q.Name = "q"
+		if got := said(doctor.Queue(q, site)...); got != want {
+			t.Errorf("%+v:\n%s\nwant\n%s", q, got, want)
+		}
+	}
+	none := doctor.Site{Partitions: site.Partitions[1:]}
+	if got := said(doctor.Queue(plan.Queue{Name: "q"}, none)...); !strings.Contains(got, "Slurm has no default one") {
+		t.Error(got)
+	}
+}
+
+func TestRefusedJobNamesTheKeyThatIsWrong(t *testing.T) {
+	t.Parallel()
+	q := plan.Queue{Name: "q", Account: "labb", QOS: "fast"}
+	refused := func(stderr string) error { return sbatch.Judge("x", "sbatch: error: "+stderr, 255) }
+	answer := func(answer string) error {
+		return sbatch.Judge("x", "sbatch: error: Batch job submission failed: "+answer, 1)
+	}
+	for want, err := range map[string]error{
+		"": nil,
+		"failed queue.q.account: Slurm refuses a job: Invalid account or account/partition combination specified; ann has lab, nlp":                                                       answer("Invalid account or account/partition combination specified"),
+		"failed queue.q.qos: Slurm refuses a job: Invalid qos specification; the accounting database has no QOS of ann: ask the cluster's administrator for one":                          answer("Invalid qos specification"),
+		"failed queue.q.reservation: Slurm refuses a job: Requested reservation is invalid; mend it, or leave it out":                                                                     answer("Requested reservation is invalid"),
+		"failed queue.q.constraint: Slurm refuses a job: Invalid feature specification; mend it, or leave it out":                                                                         answer("Invalid feature specification"),
+		"failed queue.q.partition: Slurm refuses a job: User's group not permitted to use this partition; name a partition that ann may use: there are cpu, gpu, mixed, old, dark, empty": answer("User's group not permitted to use this partition"),
+		"failed queue.q.sbatch_options: Slurm refuses a job: unrecognized option '--colour'; mend them, or leave them out":                                                                refused("unrecognized option '--colour'"),
+		"warning queue.q: Slurm takes no job now: Job violates accounting/QOS policy; jobs are submitted again until it does":                                                             answer("Job violates accounting/QOS policy"),
+		"failed queue.q: Slurm does not say whether it takes a job: submit x: Unable to contact slurm controller (connect failure); try again later":                                      answer("Unable to contact slurm controller (connect failure)"),
+	} {
+		if got := said(doctor.Tried(q, "ann", site, err)); got != want {
+			t.Errorf("%v:\n%s\nwant\n%s", err, got, want)
+		}
+	}
+}
+
+func TestServerAndLoginAreToldApart(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		err           error
+		server, login string
+		away          bool
+	}{
+		{nil, "", "", false},
+		{fmt.Errorf("x: %w", client.ErrCredentials), "", `failed login: the server refuses user "ann": wrong user name or password; write the password of user into password_file, or mend user`, false},
+		{&codalab.Error{Message: "cannot reach the server at http://h: connection refused"}, "failed server: cannot reach the server at http://h: connection refused; is server the right address, and can this host reach it? curl http://h/rest/user", "failed login: not tried: there is no server to log in to; ", true},
+		{&codalab.Error{Method: "POST", Path: "/oauth2/token", Status: 502, Message: "Bad Gateway"}, "failed server: http://h is in trouble: POST /oauth2/token: 502 Bad Gateway; ask its administrator, or try again later", "failed login: not tried: there is no server to log in to; ", true},
+		{&codalab.Error{Method: "POST", Path: "/oauth2/token", Status: 404, Message: "Not Found"}, "failed server: http://h does not answer as a CodaLab server does: POST /oauth2/token: 404 Not Found; is server the address of one, without /rest and without /worksheets?", "failed login: not tried: there is no server to log in to; ", false},
+		{&codalab.Error{Status: 403, Message: "not verified"}, "", `failed login: the server refuses user "ann": not verified; ask the server's administrator to let this user in`, false},
+	} {
+		checks := []doctor.Check{doctor.Server("http://h", "1.7.3", test.err), doctor.Login("ann", test.err)}
+		if got := said(checks[0]); got != test.server {
+			t.Errorf("%v: %s", test.err, got)
+		}
+		if got := said(checks[1]); got != test.login {
+			t.Errorf("%v: %s", test.err, got)
+		}
+		if _, away := doctor.HasFailed(checks); away != test.away {
+			t.Errorf("%v: away = %v", test.err, away)
+		}
+	}
+}
+
+func TestCommandsAndDisksOfThisHostAreJudged(t *testing.T) {
+	t.Parallel()
+	absent := &command.Error{ExitCode: -1, Err: exec.ErrNotFound}
+	for want, check := range map[string]doctor.Check{
+		`failed slurm.bin: there is no sbatch in /opt; name the directory of Slurm's commands as slurm.bin, or leave it out where they are in PATH`:      doctor.Commands("/opt", "", absent),
+		`failed slurm.bin: there is no sbatch in PATH; name the directory of Slurm's commands as slurm.bin, such as "/opt/slurm/bin", or add it to PATH`: doctor.Commands("", "", absent),
+		"failed password_file: read password_file: no such file; write the password of user into it, for your eyes alone: (umask 077; cat > /p)":         doctor.Password("/p", errors.New("read password_file: no such file")),
+		"failed slurm.accounting: no database; write slurm.accounting = false where this site has no accounting database":                                doctor.Accounting(true, errors.New("no database")),
+		"failed low_water: the site's disk has 10g free, below its low water of 50g: no bundle would be claimed; make room, or write a lower low_water":  doctor.Shared("/s", nil, spool.Space{Free: 10 << 30, Total: 100 << 30}, plan.LowWater{Bytes: 50 << 30})[1],
+		"failed shared: look at it: no such file; name a directory that login and compute nodes share, and that is yours: mkdir -p -m 700 /s":            doctor.Shared("/s", errors.New("look at it: no such file"), spool.Space{}, plan.LowWater{})[0],
+	} {
+		if got := said(check); got != want {
+			t.Errorf("%s\nwant\n%s", got, want)
+		}
+	}
+}
+
+// outcome is that of a job on a node which has all.
+func outcome(change func(o *doctor.Outcome)) doctor.Outcome {
+	o := doctor.Outcome{
+		Job:   sbatch.Job{ID: 7, State: sbatch.StateCompleted, Nodes: "n1", Reason: "None"},
+		Began: time.Second, RoundTrip: 50 * time.Millisecond, Machine: "x86_64",
+		Report: &probe.Heard{Report: probe.Report{
+			Node: "n1", Kernel: "6.1", Machine: "x86_64", Choice: &container.Choice{Way: container.WayBuiltin, Reason: "it has all."},
+			Cgroup: "/sys/fs/cgroup/memory/x", MemoryLimit: 512 << 20, Owner: true,
+		}},
+	}
+	change(&o)
+	return o
+}
+
+func TestNodesAreJudgedByWhatTheirJobsLeave(t *testing.T) {
+	t.Parallel()
+	at := doctor.Place{Shared: "/shared", Settle: 10 * time.Second, Architecture: "amd64"}
+	q := plan.Queue{Name: "q", Scratch: "/scratch"}
+	for want, change := range map[string]func(o *doctor.Outcome){
+		"": func(*doctor.Outcome) {},
+		"failed shared: job 7 on n1 does not see /shared, where this host has it; name a directory that is on a disk of this host and of the nodes, at the same path": func(o *doctor.Outcome) {
+			o.Report, o.Machine, o.Job.State = nil, "", sbatch.StateFailed
+		},
+		"failed queue.q.job: job 7 on n1 is COMPLETED (None) and has left nothing in /shared; is it mounted for writing there, and on the same path? Try by hand: sbatch --wrap 'ls -ld /shared'": func(o *doctor.Outcome) {
+			o.Report, o.Machine = nil, ""
+		},
+		"warning queue.q.job: job 7 waits: Priority; it was cancelled, and its nodes are not known; try again when the queue is less busy, or with a longer --wait": func(o *doctor.Outcome) {
+			o.Report, o.NotBegun, o.Job = nil, true, sbatch.Job{ID: 7, State: sbatch.StatePending, Reason: "Priority"}
+		},
+		`failed queue.q.architecture: job 7 on n1 is aarch64, and the queue's cl-worker is for amd64; write architecture = "arm64", and name a cl-worker for it in a table [workers]`: func(o *doctor.Outcome) {
+			o.Report, o.Machine, o.Output = nil, "aarch64", "cl-worker: Exec format error"
+		},
+		"failed queue.q.job: job 7 on n1: cl-worker fails: it broke; ": func(o *doctor.Outcome) { o.Report, o.Output = nil, "a\nit broke" },
+		`failed disk_settle: a file took up to 31.0 s to be seen between this host and n1, and disk_settle is 10s; write disk_settle = "63s", or more`: func(o *doctor.Outcome) {
+			o.RoundTrip = 31 * time.Second
+		},
+		"failed shared: n1 sees /shared, which does not do what is needed: its links do not last; name a directory on a disk with atomic link and rename, such as NFS, Lustre or GPFS": func(o *doctor.Outcome) {
+			o.Report.Disk = "its links do not last"
+		},
+		"failed queue.q.scratch: /scratch cannot be used on n1: no space; name a directory on the nodes' own disk that anyone may write to": func(o *doctor.Outcome) {
+			o.Report.Scratch = "no space"
+		},
+		"failed queue.q.runtime: n1: this node can run no container; docs/operators.md says what nodes must have": func(o *doctor.Outcome) {
+			o.Report.Choice, o.Report.Error = nil, "this node can run no container."
+		},
+		"warning queue.q.runtime: n1 runs containers by builtin: it has all; each run unpacks its image; better give the node what it lacks: /dev/fuse (it is closed)": func(o *doctor.Outcome) {
+			o.Report.Host.Fuse.Lack = "it is closed."
+		},
+		"warning queue.q.memory: n1 has no memory cgroup for the job; the worker keeps limits by looking once a second; ConstrainRAMSpace=yes in cgroup.conf would have the kernel keep them": func(o *doctor.Outcome) {
+			o.Report.Cgroup = ""
+		},
+	} {
+		if got := said(doctor.Node(q, at, outcome(change))...); got != want {
+			t.Errorf("%s\nwant\n%s", got, want)
+		}
+	}
+}
+
+func TestGroupOfAQueueIsOneThatTheUserIsIn(t *testing.T) {
+	t.Parallel()
+	q := plan.Queue{Name: "q", Group: "nlp"}
+	for _, test := range []struct {
+		groups []string
+		err    error
+		want   string
+	}{
+		{[]string{"vision", "nlp"}, nil, ""},
+		{[]string{"vision", "nlp2"}, nil, `failed queue.q.group: ann is in no group "nlp": no check-in of the queue would be taken; did you mean "nlp2"? There are nlp2, vision`},
+		{nil, nil, `failed queue.q.group: ann is in no group "nlp", nor in any other: no check-in of the queue would be taken; have its administrator add the user: cl uadd ann nlp`},
+		{nil, &codalab.Error{Status: 404}, "failed queue.q.group: the server knows no groups; leave group out"},
+		{nil, &codalab.Error{Method: "GET", Path: "/groups", Message: "no answer"}, "failed queue.q.group: GET /groups: no answer; try again later"},
+	} {
+		if got := said(doctor.Group(q, "ann", test.groups, test.err)); got != test.want {
+			t.Errorf("%v, %v: %s", test.groups, test.err, got)
+		}
+	}
+}

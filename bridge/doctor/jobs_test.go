@@ -1,0 +1,119 @@
+package doctor_test
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/doctor"
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
+	"github.com/cl-slurm/cl-slurm/worker/probe"
+)
+
+// TestMain lets this program be Slurm's commands, and the worker of the tests'
+// jobs.
+func TestMain(m *testing.M) {
+	slurmtest.Main()
+	if len(os.Args) > 3 && os.Args[1] == "probe" && os.Args[2] == "--meet" {
+		if err := (probe.Meeting{Dir: os.Args[3]}).Attend(context.Background(), probe.Report{Node: "n1"}); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// elsewhere is a Slurm whose nodes do not see this host's directories.
+type elsewhere struct{ doctor.Slurm }
+
+func (e elsewhere) Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error) {
+	r.Script = strings.ReplaceAll(r.Script, "/.doctor-", "/nonexistent/.doctor-")
+	return e.Slurm.Submit(ctx, r)
+}
+
+func TestJobMeetsThisHostAndLeavesNothing(t *testing.T) {
+	t.Parallel()
+	k := slurmtest.NewCluster(t, slurmtest.NewSite())
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := t.TempDir()
+	jobs := doctor.Jobs{Slurm: k.Client(), Shared: shared, Settle: 50 * time.Millisecond, ObserveEvery: 20 * time.Millisecond, Now: time.Now}
+	q := plan.Queue{Name: "cpu", Partition: "cpu", Scratch: "/tmp"}
+	out := jobs.Run(t.Context(), q, 0, self)
+	if out.Err != nil || out.Report == nil || out.Report.Disk != "" || out.RoundTripErr != nil || out.RoundTrip <= 0 || out.Job.Nodes != "n1" || out.Machine == "" {
+		t.Errorf("%+v", out)
+	}
+
+	out = jobs.Run(t.Context(), q, 0, "/nonexistent")
+	if out.Err != nil || out.Report != nil || !strings.Contains(out.Output, "/nonexistent") || out.Job.State != sbatch.StateCompleted {
+		t.Errorf("a worker that is not there: %+v", out)
+	}
+
+	away := jobs
+	away.Slurm = elsewhere{jobs.Slurm}
+	out = away.Run(t.Context(), q, 0, self)
+	if out.Err != nil || out.Report != nil || out.Machine != "" || out.Job.State != sbatch.StateFailed || out.Job.Nodes != "n1" {
+		t.Errorf("nodes that do not see the directory: %+v", out)
+	}
+
+	q.Partition = "nosuch"
+	if out = jobs.Run(t.Context(), q, 0, self); out.Err == nil || !strings.Contains(out.Err.Error(), "Invalid partition name") {
+		t.Errorf("a refused job: %+v", out)
+	}
+	if left, err := os.ReadDir(shared); err != nil || len(left) > 0 {
+		t.Errorf("it left %v, %v", left, err)
+	}
+}
+
+func TestJobThatDoesNotBeginIsCancelled(t *testing.T) {
+	t.Parallel()
+	k := slurmtest.NewCluster(t, slurmtest.NewSite())
+	k.Do(func(now time.Time, c *slurmtest.Controller) {
+		c.SetPartition(now, slurmtest.Partition{Name: "down", Nodes: []string{"n1"}, State: "DOWN"})
+	})
+	jobs := doctor.Jobs{Slurm: k.Client(), Shared: t.TempDir(), Patience: 500 * time.Millisecond, ObserveEvery: 20 * time.Millisecond, Now: time.Now}
+	out := jobs.Run(t.Context(), plan.Queue{Name: "q", Partition: "down"}, 0, "/bin/true")
+	if !out.NotBegun || out.Job.Reason == "" {
+		t.Errorf("%+v", out)
+	}
+	s, err := k.Client().Observe(t.Context(), time.Now())
+	if err != nil || len(s.Jobs) != 1 || s.Jobs[0].State != sbatch.StateCancelled {
+		t.Errorf("%+v, %v", s.Jobs, err)
+	}
+}
+
+// picky is a Slurm that takes no job without a GPU.
+type picky struct{}
+
+func (picky) Try(_ context.Context, r sbatch.Request) error {
+	if r.GPUs == 0 {
+		return sbatch.Judge(r.Name, "sbatch: error: Batch job submission failed: Unspecified error", 1)
+	}
+	return nil
+}
+
+func TestPartitionThatTakesNoJobWithoutGPUsIsTriedWithOne(t *testing.T) {
+	t.Parallel()
+	k := slurmtest.NewCluster(t, slurmtest.NewSite())
+	for name, want := range map[string]int64{"picky": 1, "cpu": 0, "nosuch": -1} {
+		var gpus int64
+		var err error
+		if name == "picky" {
+			gpus, err = doctor.Try(t.Context(), picky{}, plan.Queue{})
+		} else {
+			gpus, err = doctor.Try(t.Context(), k.Client(), plan.Queue{Partition: name})
+		}
+		if err != nil {
+			gpus = -1
+		}
+		if gpus != want {
+			t.Errorf("%s: %d GPUs, %v", name, gpus, err)
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package doctor
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/worker/probe"
+)
+
+// Place is what of the configuration a node is judged by: the shared directory,
+// disk_settle, and the architecture of the host of the bridge.
+type Place struct {
+	Shared       string
+	Settle       time.Duration
+	Architecture string
+}
+
+// Node judges what came of a queue's job.
+func Node(q plan.Queue, at Place, out Outcome) []Check {
+	name := key(q, "job")
+	where := "job " + out.Job.ID.String()
+	if out.Job.Nodes != "" {
+		where += " on " + out.Job.Nodes
+	}
+	var refused *sbatch.Error
+	switch {
+	case errors.As(out.Err, &refused):
+		return []Check{Tried(q, "", Site{}, out.Err)}
+	case out.Err != nil:
+		return []Check{failed(name, where+": "+out.Err.Error(), "")}
+	case out.Report != nil:
+		return report(q, at, out)
+	case out.NotBegun:
+		found := fmt.Sprintf("%s waits: %s; it was cancelled, and its nodes are not known", where, cmp.Or(out.Job.Reason, "None"))
+		if !out.Job.Start.IsZero() {
+			found = fmt.Sprintf("%s waits: %s, and is expected to begin at %s; it was cancelled", where, out.Job.Reason, out.Job.Start.UTC().Format("2006-01-02 15:04 UTC"))
+		}
+		return []Check{warning(name, found, "try again when the queue is less busy, or with a longer --wait")}
+	case out.Machine != "":
+		return []Check{mute(q, at, where, out)}
+	case out.Job.State == sbatch.StateFailed:
+		return []Check{failed("shared", fmt.Sprintf("%s does not see %s, where this host has it", where, at.Shared), "name a directory that is on a disk of this host and of the nodes, at the same path")}
+	}
+	return []Check{failed(name, fmt.Sprintf("%s is %s (%s) and has left nothing in %s", where, out.Job.State, out.Job.Reason, at.Shared),
+		"is it mounted for writing there, and on the same path? Try by hand: sbatch --wrap 'ls -ld "+at.Shared+"'")}
+}
+
+// mute judges a job that saw the shared directory, and whose worker left no report.
+func mute(q plan.Queue, at Place, where string, out Outcome) Check {
+	arch := probe.Architecture(out.Machine)
+	wanted := cmp.Or(q.Architecture, at.Architecture)
+	switch said := lastLine(out.Output); {
+	case arch != wanted:
+		return failed(key(q, "architecture"), fmt.Sprintf("%s is %s, and the queue's cl-worker is for %s", where, out.Machine, wanted),
+			fmt.Sprintf("write architecture = %q, and name a cl-worker for it in a table [workers]", arch))
+	case said != "":
+		return failed(key(q, "job"), where+": cl-worker fails: "+said, "")
+	}
+	return failed(key(q, "job"), where+": cl-worker said nothing", "may programs on "+at.Shared+" be run there (noexec)?")
+}
+
+// report judges what a node found.
+func report(q plan.Queue, at Place, out Outcome) []Check {
+	r := out.Report
+	checks := []Check{
+		ok(key(q, "job"), "job %s ran on %s %.1f s after sbatch: Linux %s, %s", out.Job.ID, r.Node, out.Began.Seconds(), r.Kernel, r.Machine),
+		disk(at, out),
+	}
+	arch, wanted := probe.Architecture(r.Machine), cmp.Or(q.Architecture, at.Architecture)
+	if arch != wanted {
+		checks = append(checks, failed(key(q, "architecture"), fmt.Sprintf("%s is %s, and images and the cl-worker of this queue are for %s", r.Node, arch, wanted),
+			fmt.Sprintf("write architecture = %q, and name a cl-worker for it in a table [workers]", arch)))
+	}
+	if r.Scratch != "" {
+		return append(checks, failed(key(q, "scratch"), fmt.Sprintf("%s cannot be used on %s: %s", q.Scratch, r.Node, r.Scratch), "name a directory on the nodes' own disk that anyone may write to"))
+	}
+	return append(checks, containers(q, r.Report), cgroup(q, r.Report))
+}
+
+// disk judges the shared disk between this host and a node.
+func disk(at Place, out Outcome) Check {
+	r := out.Report
+	switch {
+	case r.Disk != "":
+		return failed("shared", fmt.Sprintf("%s sees %s, which does not do what is needed: %s", r.Node, at.Shared, r.Disk), "name a directory on a disk with atomic link and rename, such as NFS, Lustre or GPFS")
+	case out.RoundTripErr != nil:
+		return failed("disk_settle", fmt.Sprintf("%s did not see a new file, or this host not its answer, within %s", r.Node, codalab.SpellDuration(roundTripWithin)), "mount the disk with shorter attribute caching (acregmax, acdirmax), and write a disk_settle above it")
+	case out.RoundTrip > at.Settle:
+		return failed("disk_settle", fmt.Sprintf("a file took up to %.1f s to be seen between this host and %s, and disk_settle is %s", out.RoundTrip.Seconds(), r.Node, codalab.SpellDuration(at.Settle)),
+			fmt.Sprintf("write disk_settle = %q, or more", codalab.SpellDuration((2*out.RoundTrip).Round(time.Second)+time.Second)))
+	}
+	return ok("shared", "%s and this host see one another's files there, after %.2f s at most (disk_settle is %s); its links last", r.Node, out.RoundTrip.Seconds(), codalab.SpellDuration(at.Settle))
+}
+
+// containers judges the way by which containers are run.
+func containers(q plan.Queue, r probe.Report) Check {
+	name := key(q, "runtime")
+	if r.Choice == nil {
+		return failed(name, r.Node+": "+trimDot(r.Error), "docs/operators.md says what nodes must have")
+	}
+	var lacks []string
+	for _, part := range []struct {
+		name string
+		container.Finding
+	}{
+		{"user namespaces", r.Host.Namespaces},
+		{"/dev/fuse", r.Host.Fuse},
+		{"overlay", r.Host.Overlay},
+		{"squashfuse", r.Host.Squashfuse},
+		{"bubblewrap", r.Host.Bubblewrap},
+	} {
+		if part.Lack != "" {
+			lacks = append(lacks, part.name+" ("+trimDot(part.Lack)+")")
+		}
+	}
+	found := fmt.Sprintf("%s runs containers by %s: %s", r.Node, r.Choice.Way, trimDot(r.Choice.Reason))
+	if len(lacks) > 0 && r.Choice.Way == container.WayBuiltin {
+		return warning(name, found, "each run unpacks its image; better give the node what it lacks: "+strings.Join(lacks, "; "))
+	}
+	if len(lacks) == 0 {
+		found += " (user namespaces, /dev/fuse, overlay, squashfuse, bubblewrap)"
+	}
+	return ok(name, "%s", found)
+}
+
+// cgroup judges whether the kernel keeps a job's memory limit.
+func cgroup(q plan.Queue, r probe.Report) Check {
+	const enough = 2 * jobMemory << 20
+	name := key(q, "memory")
+	switch {
+	case r.Cgroup == "":
+		return warning(name, r.Node+" has no memory cgroup for the job", "the worker keeps limits by looking once a second; ConstrainRAMSpace=yes in cgroup.conf would have the kernel keep them")
+	case r.MemoryLimit == 0 || r.MemoryLimit > enough:
+		return warning(name, fmt.Sprintf("the job's cgroup on %s has no limit near what was asked for", r.Node), "the worker keeps limits by looking once a second; ConstrainRAMSpace=yes in cgroup.conf would have the kernel keep them")
+	}
+	return ok(name, "%s keeps memory limits by the job's cgroup", r.Node)
+}
+
+func lastLine(s string) string {
+	s = strings.TrimSpace(s)
+	return s[strings.LastIndexByte(s, '\n')+1:]
+}
+
+func trimDot(s string) string { return strings.TrimSuffix(s, ".") }

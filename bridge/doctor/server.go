@@ -1,0 +1,78 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+)
+
+// Server judges what came of the login to a server, and the version that it
+// said it is. An error of the login is no fault of the server's.
+func Server(address, version string, err error) Check {
+	var call *codalab.Error
+	switch {
+	case err == nil || errors.Is(err, client.ErrCredentials):
+		if version == "" {
+			return ok("server", "%s answers as a CodaLab server does", address)
+		}
+		return ok("server", "%s is a CodaLab server, version %s", address, version)
+	case !errors.As(err, &call):
+		return failed("server", err.Error(), "write the server's address as server = \"https://worksheets.example.org\"")
+	case call.Status == 0:
+		return away("server", call.Message, "is server the right address, and can this host reach it? curl "+address+"/rest/user")
+	case call.Transient():
+		return away("server", address+" is in trouble: "+call.Error(), "ask its administrator, or try again later")
+	case call.Status == http.StatusForbidden:
+		return ok("server", "%s answers as a CodaLab server does", address)
+	}
+	return failed("server", address+" does not answer as a CodaLab server does: "+call.Error(), "is server the address of one, without /rest and without /worksheets?")
+}
+
+// Reached judges what came of a call without a login: any answer shows that
+// somebody is there.
+func Reached(address string, err error) Check {
+	var call *codalab.Error
+	if err == nil || errors.As(err, &call) && !call.Transient() {
+		return ok("server", "%s answers; what it is shows a login", address)
+	}
+	return Server(address, "", err)
+}
+
+// Login judges what came of the login of a user.
+func Login(user string, err error) Check {
+	var call *codalab.Error
+	switch {
+	case err == nil:
+		return ok("login", "the server lets %s in", user)
+	case errors.Is(err, client.ErrCredentials):
+		return failed("login", fmt.Sprintf("the server refuses user %q: wrong user name or password", user),
+			"write the password of user into password_file, or mend user")
+	case errors.As(err, &call) && call.Status == http.StatusForbidden:
+		return failed("login", fmt.Sprintf("the server refuses user %q: %s", user, call.Message), "ask the server's administrator to let this user in")
+	}
+	return Check{Name: "login", Verdict: Failed, Found: "not tried: there is no server to log in to", Away: true}
+}
+
+// Group judges the group of a queue by those that the server's user is in. A
+// server that does not tell of groups has none.
+func Group(q plan.Queue, user string, groups []string, err error) Check {
+	name := key(q, "group")
+	var call *codalab.Error
+	switch {
+	case errors.As(err, &call) && call.Status == http.StatusNotFound:
+		return failed(name, "the server knows no groups", "leave group out")
+	case err != nil:
+		return away(name, err.Error(), "try again later")
+	case slices.Contains(groups, q.Group):
+		return ok(name, "%s is in group %s", user, q.Group)
+	case len(groups) == 0:
+		return failed(name, fmt.Sprintf("%s is in no group %q, nor in any other: no check-in of the queue would be taken", user, q.Group),
+			fmt.Sprintf("have its administrator add the user: cl uadd %s %s", user, q.Group))
+	}
+	return failed(name, fmt.Sprintf("%s is in no group %q: no check-in of the queue would be taken", user, q.Group), didYouMean(name, q.Group, groups))
+}

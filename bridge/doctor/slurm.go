@@ -1,0 +1,320 @@
+package doctor
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// Commands judges whether Slurm's commands are in slurm.bin, or in PATH where
+// that is empty.
+func Commands(bin, version string, err error) Check {
+	if err == nil {
+		return ok("slurm.bin", "%s, in %s", version, cmp.Or(bin, "PATH"))
+	}
+	var refused *command.Error
+	if errors.As(err, &refused) && refused.Started() {
+		return failed("slurm.bin", err.Error(), "does slurm.bin name the directory of Slurm's own commands?")
+	}
+	if bin == "" {
+		return failed("slurm.bin", "there is no sbatch in PATH", "name the directory of Slurm's commands as slurm.bin, such as \"/opt/slurm/bin\", or add it to PATH")
+	}
+	return failed("slurm.bin", "there is no sbatch in "+bin, "name the directory of Slurm's commands as slurm.bin, or leave it out where they are in PATH")
+}
+
+// Controller judges whether slurmctld answers.
+func Controller(partitions int, err error) Check {
+	if err == nil {
+		return ok("slurm", "slurmctld answers: %s", count(partitions, "partition"))
+	}
+	return away("slurm", err.Error(), "is slurm.conf the right one, and slurmctld up? Try sinfo")
+}
+
+// Accounting judges whether sacct answers where the configuration says that it
+// works.
+func Accounting(configured bool, err error) Check {
+	switch {
+	case !configured:
+		return ok("slurm.accounting", "false: sacct is not asked")
+	case err == nil:
+		return ok("slurm.accounting", "sacct answers")
+	}
+	return failed("slurm.accounting", err.Error(), "write slurm.accounting = false where this site has no accounting database")
+}
+
+// Site is what Slurm said of itself.
+type Site struct {
+	Partitions   []sbatch.Partition
+	Associations []sbatch.Association
+}
+
+func (s Site) names() []string {
+	var names []string
+	for _, p := range s.Partitions {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// Queue judges a queue's partition, times and GPUs by what Slurm said of its
+// partitions.
+func Queue(q plan.Queue, s Site) []Check {
+	of, check := partition(q, s)
+	if check.Verdict == Failed {
+		return []Check{check}
+	}
+	return slices.Concat([]Check{check}, times(q, of), gpus(q, of))
+}
+
+// key is a key of a queue's table.
+func key(q plan.Queue, name string) string { return "queue." + q.Name + "." + name }
+
+// partition finds a queue's partition: of several that it may go to, what any of
+// them allows.
+func partition(q plan.Queue, s Site) (sbatch.Partition, Check) {
+	name := key(q, "partition")
+	var of sbatch.Partition
+	if q.Partition == "" {
+		i := slices.IndexFunc(s.Partitions, func(p sbatch.Partition) bool { return p.Default })
+		if i < 0 {
+			return of, failed(name, "no partition is named, and Slurm has no default one", "there are "+list(s.names()))
+		}
+		of = s.Partitions[i]
+	}
+	for i, wanted := range strings.Split(q.Partition, ",") {
+		at := slices.IndexFunc(s.Partitions, func(p sbatch.Partition) bool { return p.Name == wanted })
+		switch {
+		case q.Partition == "":
+		case at < 0:
+			return of, failed(name, fmt.Sprintf("Slurm has no partition %q", wanted), didYouMean(name, wanted, s.names()))
+		case i == 0:
+			of = s.Partitions[at]
+		default:
+			of = either(of, s.Partitions[at])
+		}
+	}
+	switch {
+	case of.Nodes == 0:
+		return of, failed(name, of.Name+" has no nodes", "name another partition: there are "+list(s.names()))
+	case !of.Up():
+		return of, failed(name, of.Name+" is "+of.State+": no job begins there", "name another partition, or ask the cluster's administrator")
+	case of.Ready == 0:
+		return of, warning(name, fmt.Sprintf("no node of %s is up: %s", of.Name, count(of.Nodes, "node")), "jobs wait until one is; ask the cluster's administrator")
+	}
+	return of, ok(name, "%s is up: %s, of which one has at most %s", of.Name, count(of.Nodes, "node"), has(of.Most))
+}
+
+// either is what one of two partitions allows.
+func either(a, b sbatch.Partition) sbatch.Partition {
+	a.Name += "," + b.Name
+	a.Nodes, a.Ready = a.Nodes+b.Nodes, a.Ready+b.Ready
+	if b.Up() {
+		a.State = b.State
+	}
+	if a.MaxTime == 0 || b.MaxTime == 0 {
+		a.MaxTime = 0
+	}
+	a.MaxTime = max(a.MaxTime, b.MaxTime)
+	if b.Most.GPUs > a.Most.GPUs {
+		a.Most = b.Most
+	}
+	return a
+}
+
+func has(r sbatch.NodeResources) string {
+	said := fmt.Sprintf("%s, %s of memory", count(int(r.CPUs), "CPU"), codalab.FormatSize(r.Memory))
+	if r.GPUs > 0 {
+		said += ", " + count(int(r.GPUs), "GPU")
+		if kinds := types(r); len(kinds) > 0 {
+			said += " (" + list(kinds) + ")"
+		}
+	}
+	return said
+}
+
+func types(r sbatch.NodeResources) []string {
+	var kinds []string
+	for kind := range r.GPUTypes {
+		kinds = append(kinds, kind)
+	}
+	slices.Sort(kinds)
+	return kinds
+}
+
+// times judges a queue's time limits. Slurm takes a job that asks for more than
+// its partition allows, and never starts it.
+func times(q plan.Queue, of sbatch.Partition) []Check {
+	if of.MaxTime == 0 {
+		return nil
+	}
+	limit := codalab.SpellDuration(of.MaxTime)
+	fallback := cmp.Or(q.DefaultTime, q.MaxTime)
+	if fallback > 0 && q.MaxTime == 0 {
+		fallback += q.TimeGrace
+	}
+	var checks []Check
+	switch {
+	case fallback > of.MaxTime && q.DefaultTime > 0:
+		checks = append(checks, failed(key(q, "default_time"),
+			fmt.Sprintf("%s is above the %s that %s allows: no such job would ever start", spell(q, fallback), limit, of.Name),
+			fmt.Sprintf("write max_time = %q, and a default_time that is not above it", limit)))
+	case q.DefaultTime > 0:
+		checks = append(checks, ok(key(q, "default_time"), "%s, of the %s that %s allows", codalab.SpellDuration(q.DefaultTime), limit, of.Name))
+	}
+	switch {
+	case q.MaxTime > of.MaxTime:
+		checks = append(checks, failed(key(q, "max_time"),
+			fmt.Sprintf("%s is above the %s that %s allows: a job that asks for it would never start", codalab.SpellDuration(q.MaxTime), limit, of.Name),
+			fmt.Sprintf("write max_time = %q", limit)))
+	case q.MaxTime > 0:
+		checks = append(checks, ok(key(q, "max_time"), "%s, of the %s that %s allows", codalab.SpellDuration(q.MaxTime), limit, of.Name))
+	default:
+		checks = append(checks, warning(key(q, "max_time"),
+			fmt.Sprintf("it is not set, and %s allows %s: who asks for more is told so only by a job that never starts", of.Name, limit),
+			fmt.Sprintf("write max_time = %q", limit)))
+	}
+	return checks
+}
+
+// spell prints a job's limit with what was added to it.
+func spell(q plan.Queue, limit time.Duration) string {
+	if limit > q.DefaultTime {
+		return fmt.Sprintf("%s with the time_grace of %s", codalab.SpellDuration(q.DefaultTime), codalab.SpellDuration(q.TimeGrace))
+	}
+	return codalab.SpellDuration(limit)
+}
+
+// gpus judges a queue's type of GPUs.
+func gpus(q plan.Queue, of sbatch.Partition) []Check {
+	name, kinds := key(q, "gres_type"), types(of.Most)
+	switch {
+	case q.GPUType == "" && len(kinds) > 1:
+		return []Check{warning(name, fmt.Sprintf("%s has GPUs of several types, and a job gets any: %s", of.Name, list(kinds)), "write gres_type where it matters, in a queue for each")}
+	case q.GPUType == "":
+		return nil
+	case of.Most.GPUs == 0:
+		return []Check{failed(name, fmt.Sprintf("%s has no GPUs", of.Name), "leave gres_type out, or name another partition")}
+	case of.Most.GPUTypes[q.GPUType] == 0:
+		return []Check{failed(name, fmt.Sprintf("no node of %s has GPUs of type %q", of.Name, q.GPUType), didYouMean(name, q.GPUType, kinds))}
+	}
+	return []Check{ok(name, "%s, at most %d on a node", q.GPUType, of.Most.GPUTypes[q.GPUType])}
+}
+
+// refusals are Slurm's answers to a submission, and the keys of a queue's table
+// that they are about.
+var refusals = []struct{ said, key string }{ //nolint:gochecknoglobals // a table, never written
+	{"account", "account"},
+	{"qos", "qos"},
+	{"QOS", "qos"},
+	{"wckey", "wckey"},
+	{"eservation", "reservation"},
+	{"feature", "constraint"},
+	{"artition", "partition"},
+	{"option", "sbatch_options"},
+	{"specification", "sbatch_options"},
+	{"(gres)", "gres_type"},
+}
+
+// Tried judges what came of asking Slurm whether a job of the queue would be
+// taken: whether its partition, account, QOS, reservation and so on are there
+// and for this user.
+func Tried(q plan.Queue, user string, s Site, err error) Check {
+	name := key(q, "account")
+	var e *sbatch.Error
+	switch {
+	case err == nil:
+		return ok(name, "Slurm takes jobs of %s: %s", user, charged(q, s))
+	case !errors.As(err, &e) || !e.Refused:
+		return away("queue."+q.Name, "Slurm does not say whether it takes a job: "+err.Error(), "try again later")
+	case e.Retry:
+		return warning("queue."+q.Name, "Slurm takes no job now: "+e.Message, "jobs are submitted again until it does")
+	}
+	name = "queue." + q.Name
+	for _, r := range refusals {
+		if strings.Contains(e.Message, r.said) {
+			name = key(q, r.key)
+			break
+		}
+	}
+	do := "try it by hand: sbatch --test-only"
+	switch name {
+	case key(q, "account"):
+		do = advice(name, "account", q.Account, user, accounts(s))
+	case key(q, "qos"):
+		do = advice(name, "QOS", q.QOS, user, qualities(q, s))
+	case key(q, "partition"):
+		do = "name a partition that " + user + " may use: there are " + list(s.names())
+	case key(q, "reservation"), key(q, "constraint"), key(q, "wckey"), key(q, "gres_type"):
+		do = "mend it, or leave it out"
+	case key(q, "sbatch_options"):
+		do = "mend them, or leave them out"
+	}
+	return failed(name, "Slurm refuses a job: "+e.Message, do)
+}
+
+// advice is what to do about an account, or a QOS, that Slurm refuses.
+func advice(key, what, asked, user string, known []string) string {
+	if len(known) == 0 {
+		return fmt.Sprintf("the accounting database has no %s of %s: ask the cluster's administrator for one", what, user)
+	}
+	slices.Sort(known)
+	if asked == "" {
+		return fmt.Sprintf("name one as %s: %s has %s", key, user, list(known))
+	}
+	return fmt.Sprintf("%s has %s", user, list(known))
+}
+
+func accounts(s Site) []string {
+	var names []string
+	for _, a := range s.Associations {
+		if !slices.Contains(names, a.Account) {
+			names = append(names, a.Account)
+		}
+	}
+	return names
+}
+
+func qualities(q plan.Queue, s Site) []string {
+	var names []string
+	for _, a := range s.Associations {
+		if q.Account != "" && a.Account != q.Account || q.Account == "" && !a.Default {
+			continue
+		}
+		for _, qos := range a.QOS {
+			if !slices.Contains(names, qos) {
+				names = append(names, qos)
+			}
+		}
+	}
+	return names
+}
+
+// charged says which account a queue's jobs are charged to.
+func charged(q plan.Queue, s Site) string {
+	account := q.Account
+	for _, a := range s.Associations {
+		if account == "" && a.Default {
+			account = a.Account + ", the default one"
+		}
+	}
+	said := "account " + cmp.Or(account, "of Slurm's choice")
+	if q.QOS != "" {
+		said += ", QOS " + q.QOS
+	}
+	return said
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

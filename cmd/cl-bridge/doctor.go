@@ -1,0 +1,372 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cl-slurm/cl-slurm/bridge/doctor"
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
+	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+const aboutDoctor = `doctor tries all that a first job needs, and prints a line for each thing: ok, warning
+or failed, the key of the configuration that it is about, what was found, and what to
+do. It logs in to the server, asks Slurm about each queue, and then sends a short job
+to each queue, which looks at its node and meets this host on the shared disk. A job
+that has not begun within --wait is cancelled. What is left behind is the program
+cl-worker in the shared directory, which the bridge needs there anyway.
+
+cl-bridge config check --live tries the same without the jobs.
+
+Exit codes: 0 nothing failed; 1 something did; 2 the command line or the configuration
+is wrong; 3 all that failed is that the server, Slurm or the ledger's does not answer.`
+
+// doctorOptions are doctor's flags.
+type doctorOptions struct {
+	place
+	json  bool
+	jobs  bool
+	wait  time.Duration
+	queue []string
+}
+
+func doctorCommand(p program.Process) *cobra.Command {
+	o := doctorOptions{jobs: true}
+	cmd := &cobra.Command{
+		Use: "doctor", Short: "Try all that a first job needs, with a short job on each queue", Long: aboutDoctor,
+		Args: program.WrongUsage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), p) },
+	}
+	o.flags(cmd, p)
+	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
+	cmd.Flags().DurationVar(&o.wait, "wait", time.Minute, "how `long` to wait for a job to begin")
+	cmd.Flags().StringSliceVar(&o.queue, "queue", nil, "only this `queue`; may be repeated")
+	if err := cmd.RegisterFlagCompletionFunc("queue", completeQueues(p)); err != nil {
+		panic(err) // the flag was added above
+	}
+	return cmd
+}
+
+// findings is what doctor says, in JSON.
+type findings struct {
+	Config  string         `json:"config"`
+	Verdict doctor.Verdict `json:"verdict"`
+	Checks  []doctor.Check `json:"checks"`
+}
+
+// run tries what there is to try, and prints it.
+func (o doctorOptions) run(ctx context.Context, p program.Process) error {
+	c, err := o.read(p)
+	if err != nil {
+		return err
+	}
+	for _, name := range o.queue {
+		if c.Queue[name] == nil {
+			return &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("--queue: there is no [queue.%s] in %s", name, o.config)}
+		}
+	}
+	e := examination{config: c, process: p, options: o, out: p.Stdout}
+	if o.json {
+		e.out = io.Discard
+	}
+	e.all(ctx)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	one, allAway := doctor.HasFailed(e.checks)
+	if o.json {
+		f := findings{Config: o.config, Verdict: doctor.OK, Checks: e.checks}
+		if one {
+			f.Verdict = doctor.Failed
+		}
+		if err := printJSON(p.Stdout, f); err != nil {
+			return err
+		}
+	}
+	switch {
+	case allAway:
+		return &program.Error{Code: program.ExitTransient}
+	case one:
+		return &program.Error{Code: program.ExitFailure}
+	}
+	return nil
+}
+
+// examination is one run of the doctor.
+type examination struct {
+	config
+	process program.Process
+	options doctorOptions
+	out     io.Writer
+	checks  []doctor.Check
+}
+
+// note prints checks, those that were not said before.
+func (e *examination) note(checks ...doctor.Check) {
+	for _, c := range checks {
+		if slices.Contains(e.checks, c) {
+			continue
+		}
+		e.checks = append(e.checks, c)
+		text := fmt.Sprintf("%-8s %s: %s", c.Verdict, c.Name, line(c.Found))
+		if c.Do != "" {
+			text += "; " + line(c.Do)
+		}
+		_, _ = fmt.Fprintln(e.out, text) // standard output is gone
+	}
+}
+
+// all tries everything, what is nearest first.
+func (e *examination) all(ctx context.Context) {
+	e.note(doctor.Check{Name: "configuration", Verdict: doctor.OK, Found: fmt.Sprintf("%s, queues %v", e.path, slices.Sorted(maps.Keys(e.Queue)))})
+	e.login(ctx)
+	slurm, site, user := e.slurm(ctx)
+	e.disks(ctx)
+	if site == nil {
+		return
+	}
+	healthy := e.queues(ctx, slurm, *site, user)
+	if e.options.jobs && len(healthy) > 0 {
+		e.jobs(ctx, slurm, healthy)
+	}
+}
+
+// login tries the password's file, the server and the login.
+func (e *examination) login(ctx context.Context) {
+	_, _, unread := credentials(e.config)(ctx)
+	e.note(doctor.Password(e.PasswordFile, unread))
+	if unread != nil {
+		// Whether the server is there can be told without it.
+		open, err := client.New(e.Server, client.Options{})
+		if err == nil {
+			_, err = open.UserByID(ctx, e.User)
+		}
+		e.note(doctor.Reached(e.Server, err))
+		return
+	}
+	version := ""
+	cl, err := client.New(e.Server, client.Options{ClientID: client.WorkerClient, Credentials: credentials(e.config)})
+	if err == nil {
+		version, err = cl.ServerVersion(ctx)
+	}
+	e.note(doctor.Server(e.Server, version, err), doctor.Login(e.User, err))
+	if err == nil {
+		e.groups(ctx, cl)
+	}
+}
+
+// groups tries the groups that queues name.
+func (e *examination) groups(ctx context.Context, cl *client.Client) {
+	queues := e.config.queues()
+	for _, name := range slices.Sorted(maps.Keys(queues)) {
+		if q := queues[name]; q.Group != "" {
+			groups, err := cl.Groups(ctx)
+			e.note(doctor.Group(q, e.User, groups, err))
+		}
+	}
+}
+
+// slurm finds Slurm's commands, and asks Slurm for its partitions and the accounts
+// of this user; no site where it does not answer.
+func (e *examination) slurm(ctx context.Context) (slurm *sbatch.Client, site *doctor.Site, user string) {
+	slurm = &sbatch.Client{Bin: e.Slurm.Bin, Conf: cmp.Or(e.Slurm.Conf, e.process.Getenv("SLURM_CONF"))}
+	version, err := slurm.Version(ctx)
+	e.note(doctor.Commands(e.Slurm.Bin, version, err))
+	if err != nil {
+		return nil, nil, ""
+	}
+	partitions, err := slurm.Partitions(ctx)
+	e.note(doctor.Controller(len(partitions), err))
+	if err != nil {
+		return nil, nil, ""
+	}
+	user, site = localUser(), &doctor.Site{Partitions: partitions}
+	accounting := e.Slurm.Accounting == nil || *e.Slurm.Accounting
+	if accounting {
+		_, err = slurm.Account(ctx, e.process.Now().Add(-time.Hour), []string{"cl-doctor"})
+		site.Associations, _ = slurm.Associations(ctx, user) // without a database nobody has accounts
+	}
+	e.note(doctor.Accounting(accounting, err))
+	return slurm, site, user
+}
+
+func localUser() string {
+	me, err := user.Current()
+	if err != nil {
+		return fmt.Sprint(os.Getuid())
+	}
+	return me.Username
+}
+
+// disks tries the shared directory, the ledger's place, and the programs that this
+// host needs.
+func (e *examination) disks(ctx context.Context) {
+	trouble := writable(e.Shared)
+	var space diskspace.Space
+	if trouble == nil {
+		space, trouble = diskspace.Of(e.Shared) // the bridge has not made its directories yet
+	}
+	e.note(doctor.Shared(e.Shared, trouble, space, e.lowWater())...)
+	e.note(e.ledgerCheck(ctx))
+	e.images(ctx)
+}
+
+// writable says why a directory cannot be written to.
+func writable(dir string) error {
+	if _, err := os.Stat(dir); err != nil {
+		return fmt.Errorf("look at it: %w", err)
+	}
+	f, err := os.CreateTemp(dir, ".doctor-")
+	if err != nil {
+		return fmt.Errorf("write to it: %w", err)
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// ledgerCheck says whether the ledger can be read, or made.
+func (e *examination) ledgerCheck(ctx context.Context) doctor.Check {
+	name := sqldb.Name(e.Ledger)
+	c := doctor.Check{Name: "ledger", Verdict: doctor.OK, Found: name + " can be read"}
+	r, err := ledger.OpenToRead(ctx, e.Ledger)
+	switch {
+	case err == nil:
+		if running, err := ledger.Locked(ctx, e.Ledger); err == nil && running {
+			c.Found = name + ": a bridge works on it"
+		}
+		_ = r.Close() // it was only read
+	case errors.Is(err, ledger.ErrAbsent) && sqldb.IsURL(e.Ledger):
+		c.Found = name + " answers; the bridge makes its tables there"
+	case errors.Is(err, ledger.ErrAbsent):
+		c.Found = name + " is made when the bridge starts"
+		if err := writable(existing(filepath.Dir(e.Ledger))); err != nil {
+			c.Verdict, c.Found, c.Do = doctor.Failed, fmt.Sprintf("%s cannot be made: %v", name, err), "name another file as ledger, on a disk of this host"
+		}
+	default:
+		c.Verdict, c.Found, c.Away = doctor.Failed, err.Error(), errors.Is(err, sqldb.ErrUnavailable)
+		c.Do = "docs/operators.md, The ledger"
+	}
+	if !sqldb.IsURL(e.Ledger) && c.Verdict == doctor.OK {
+		if kind := diskspace.Network(existing(filepath.Dir(e.Ledger))); kind != "" {
+			c.Verdict, c.Found, c.Do = doctor.Warning, c.Found+", on "+kind, "name a file on a disk of this host as ledger: SQLite's locks are not to be trusted there"
+		}
+	}
+	return c
+}
+
+// existing is the nearest directory above that is there.
+func existing(dir string) string {
+	for {
+		if _, err := os.Stat(dir); err == nil || filepath.Dir(dir) == dir {
+			return dir
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// queues judges the queues by Slurm's word, and returns those that nothing keeps
+// from taking a job, with the GPUs that one has to ask for.
+func (e *examination) queues(ctx context.Context, slurm *sbatch.Client, site doctor.Site, user string) (healthy map[string]int64) {
+	healthy = map[string]int64{}
+	queues := e.config.queues()
+	for _, name := range slices.Sorted(maps.Keys(queues)) {
+		if len(e.options.queue) > 0 && !slices.Contains(e.options.queue, name) {
+			continue
+		}
+		q := queues[name]
+		checks, gpus := doctor.Queue(q, site), int64(0)
+		if one, _ := doctor.HasFailed(checks[:1]); !one {
+			var err error
+			gpus, err = doctor.Try(ctx, slurm, q)
+			checks = append(checks, doctor.Tried(q, user, site, err))
+		}
+		e.note(checks...)
+		if one, _ := doctor.HasFailed(checks); !one {
+			healthy[name] = gpus
+		}
+	}
+	return healthy
+}
+
+// jobs sends a job to each queue.
+func (e *examination) jobs(ctx context.Context, slurm *sbatch.Client, gpus map[string]int64) {
+	if writable(e.Shared) != nil {
+		return // said before
+	}
+	layout := spool.Layout(e.Shared)
+	installed, err := installPrograms(e.config, layout)
+	if err != nil {
+		e.note(doctor.Check{Name: "worker", Verdict: doctor.Failed, Found: err.Error(), Do: "name the program cl-worker of this build as worker"})
+		return
+	}
+	names := slices.Sorted(maps.Keys(gpus))
+	if !e.options.json {
+		_, _ = fmt.Fprintf(e.process.Stderr, "sending a short job to %v, and waiting up to %s for each to begin\n", names, e.options.wait) // a note
+	}
+	settle := e.DiskSettle.or(10 * time.Second)
+	jobs := doctor.Jobs{Slurm: slurm, Shared: e.Shared, Settle: settle, Patience: e.options.wait, Now: e.process.Now}
+	queues, found := installed.queues(e.config), make([][]doctor.Check, len(names))
+	at := doctor.Place{Shared: e.Shared, Settle: settle, Architecture: string(architecture("").or())}
+	var group errgroup.Group
+	for i, name := range names {
+		group.Go(func() error {
+			q := queues[name]
+			found[i] = doctor.Node(q, at, jobs.Run(ctx, q, gpus[name], installed.workers[architecture("").or()]))
+			return nil
+		})
+	}
+	_ = group.Wait() // nothing in it fails
+	if ctx.Err() == nil {
+		e.note(slices.Concat(found...)...)
+	}
+}
+
+// configCommand looks at a configuration.
+func configCommand(p program.Process) *cobra.Command {
+	var o doctorOptions
+	live := false
+	check := &cobra.Command{
+		Use: "check", Short: "Say whether a configuration can be read; with --live, whether what it names is there",
+		Long: aboutCheck, Args: program.WrongUsage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if live {
+				return o.run(cmd.Context(), p)
+			}
+			c, err := o.read(p)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(p.Stdout, "%s: %d queues, no mistake in the file; --live tries what it names\n", c.path, len(c.Queue))
+			return err //nolint:wrapcheck // standard output is gone
+		},
+	}
+	o.flags(check, p)
+	check.Flags().BoolVar(&live, "live", false, "try the server, Slurm and the disks too")
+	check.Flags().BoolVar(&o.json, "json", false, "with --live, print JSON")
+	cmd := &cobra.Command{
+		Use: "config", Short: "Look at a configuration", Args: program.WrongUsage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(check)
+	return cmd
+}
+
+const aboutCheck = `check reads a configuration and says what is wrong in it. It asks nobody, unless
+--live is given: then it does what cl-bridge doctor does, but for the jobs, and has
+its exit codes. Nothing is changed.`

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
+	"github.com/cl-slurm/cl-slurm/worker/probe"
+)
+
+// startSite gives a script a Slurm at $SLURM, on which the user who runs the tests
+// is at home; a CodaLab server at $SERVER, which knows ann by the password
+// secret; and the place of a cl-worker at $WORKER.
+func startSite(t *testing.T, env *testscript.Env) {
+	t.Helper()
+	site := slurmtest.NewSite()
+	site.Users[1].Name = localUser()
+	if os.Getuid() == 0 {
+		site.Users[0], site.Users[1] = site.Users[1], site.Users[0]
+	}
+	site.Partitions = append(site.Partitions, slurmtest.Partition{Name: "old", Nodes: []string{"n1"}, State: "DOWN"})
+	_, _, web := startServer(t, filepath.Join(env.WorkDir, "..", filepath.Base(env.WorkDir)+"-server"))
+	worker, err := testedWorker(env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env.Setenv("SLURM", slurmtest.NewCluster(t, site).Bin())
+	env.Setenv("SERVER", web.URL)
+	env.Setenv("WORKER", worker)
+}
+
+// testedWorker is the program of the scripts that stands for cl-worker.
+func testedWorker(env *testscript.Env) (string, error) {
+	for _, dir := range filepath.SplitList(env.Getenv("PATH")) {
+		path := filepath.Join(dir, "cl-worker")
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", os.ErrNotExist
+}
+
+// nodeWorker is what jobs of the scripts run: `cl-worker probe --meet DIR …`, on a
+// node that has all.
+func nodeWorker() {
+	r := probe.Report{
+		Node: "n1", Kernel: "6.1", Machine: "x86_64", Cgroup: "/sys/fs/cgroup/memory/job", MemoryLimit: 512 << 20,
+		Choice: &container.Choice{Way: container.WayBuiltin, Reason: "this node has all that it needs"},
+	}
+	if len(os.Args) < 4 || (probe.Meeting{Dir: os.Args[3]}).Attend(context.Background(), r) != nil {
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,61 @@
+package sbatch
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// Association is an account that a user may charge jobs to.
+type Association struct {
+	Account string
+	// Default is set for the account of jobs that name none.
+	Default bool
+	// Partition is the only one that this association is for; empty for all.
+	Partition string
+	// QOS are those that jobs of it may ask for, DefaultQOS that of jobs which
+	// ask for none; empty where the cluster's default counts.
+	QOS        []string
+	DefaultQOS string
+}
+
+// associationFields are those of parseAssociations, by sacctmgr(1)'s format.
+const associationFields = "DefaultAccount,Account,Partition,QOS,DefaultQOS"
+
+// Associations returns the accounts that a user may charge jobs to: none for a
+// user that the accounting database does not know. It asks the database alone,
+// which may have associations of other clusters too.
+func (c *Client) Associations(ctx context.Context, user string) ([]Association, error) {
+	out, err := c.query(ctx, "list accounts of "+user,
+		"sacctmgr", "--noheader", "--parsable2", "show", "user", user, "withassoc", "format="+associationFields)
+	if err != nil {
+		return nil, err
+	}
+	found, err := parseAssociations(out)
+	if err != nil {
+		return nil, &Error{Op: "list accounts of " + user, Message: err.Error(), Err: err}
+	}
+	return found, nil
+}
+
+// parseAssociations reads sacctmgr's answer, one association a line. A user
+// without any has a line with nothing but the default account.
+func parseAssociations(out string) ([]Association, error) {
+	var all []Association
+	for line := range strings.Lines(out) {
+		line, whole := strings.CutSuffix(line, "\n")
+		f := strings.Split(line, "|")
+		if len(f) != 5 || !whole {
+			return nil, fmt.Errorf("cannot read %q: want 5 fields and a line's end", shorten(line))
+		}
+		if f[1] == "" {
+			continue
+		}
+		a := Association{Account: f[1], Default: f[1] == f[0], Partition: f[2], DefaultQOS: f[4]}
+		if f[3] != "" {
+			a.QOS = strings.Split(f[3], ",")
+		}
+		all = append(all, a)
+	}
+	return all, nil
+}

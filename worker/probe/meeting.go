@@ -1,0 +1,184 @@
+package probe
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/linkonce"
+)
+
+// Meeting is the directory in which a login node and one job meet.
+type Meeting struct {
+	// Dir is its absolute path, the same on both.
+	Dir string
+}
+
+// The files of a meeting.
+const (
+	askedName   = "asked"
+	startedName = "started"
+	reportName  = "report.json"
+	pingName    = "ping"
+	pongName    = "pong"
+	// MachineName is what uname -m prints, OutputName what the job's programs do:
+	// the job's script makes them.
+	MachineName = "machine"
+	OutputName  = "output"
+)
+
+// lookEvery is how often each side looks for what the other has written.
+const lookEvery = 20 * time.Millisecond
+
+// Call makes a meeting's directory below another one.
+func Call(below string) (Meeting, error) {
+	dir, err := os.MkdirTemp(below, ".doctor-")
+	if err != nil {
+		return Meeting{}, fmt.Errorf("make a directory for a meeting: %w", err)
+	}
+	m := Meeting{Dir: dir}
+	if err := m.write(askedName, []byte(rand.Text())); err != nil {
+		return Meeting{}, errors.Join(err, m.End())
+	}
+	return m, nil
+}
+
+// End removes the meeting's directory.
+func (m Meeting) End() error {
+	if err := os.RemoveAll(m.Dir); err != nil {
+		return fmt.Errorf("remove a meeting's directory: %w", err)
+	}
+	return nil
+}
+
+// Attend is the job's part. It leaves the report, with what was found of the
+// disk added, and then waits for the login node to measure how long the disk
+// takes, until ctx ends.
+func (m Meeting) Attend(ctx context.Context, r Report) error {
+	asked, err := os.ReadFile(m.path(askedName))
+	if err != nil {
+		return fmt.Errorf("attend a meeting: %w", err)
+	}
+	r.Asked = string(asked)
+	if r.Owner, err = m.settle(ctx); err != nil {
+		r.Meeting = err.Error()
+	}
+	data, err := json.Marshal(r)
+	if err == nil {
+		err = m.write(reportName, data)
+	}
+	if err != nil {
+		return fmt.Errorf("attend a meeting: %w", err)
+	}
+	if err := m.await(ctx, pingName); err != nil {
+		return fmt.Errorf("attend a meeting: %w", err)
+	}
+	return m.write(pongName, nil)
+}
+
+// Heard is what the login node has of a job's report.
+type Heard struct {
+	Report
+	// Disk is why the disk cannot be used though it was seen; empty where it can.
+	Disk string `json:"disk,omitempty"`
+}
+
+// Hear is the job's report; false while there is none. The start's record is
+// settled here too, which the job's has to outlast.
+func (m Meeting) Hear(ctx context.Context) (Heard, bool, error) {
+	data, err := os.ReadFile(m.path(reportName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Heard{}, false, nil
+	}
+	var h Heard
+	if err == nil {
+		err = json.Unmarshal(data, &h.Report)
+	}
+	if err != nil {
+		return h, false, fmt.Errorf("read a node's report: %w", err)
+	}
+	asked, err := os.ReadFile(m.path(askedName))
+	if err != nil {
+		return h, false, fmt.Errorf("read what a node was asked: %w", err)
+	}
+	own, err := m.settle(ctx)
+	switch {
+	case h.Asked != string(asked):
+		h.Disk = fmt.Sprintf("it read %q where %q was written", h.Asked, asked)
+	case h.Meeting != "":
+		h.Disk = h.Meeting
+	case err != nil:
+		h.Disk = err.Error()
+	case own || !h.Owner:
+		h.Disk = "a link that it made did not stand: link(2) replaces or forgets names"
+	}
+	return h, true, nil
+}
+
+// RoundTrip is how long a file took to be seen by the job, and the answer to be
+// seen here.
+func (m Meeting) RoundTrip(ctx context.Context, now func() time.Time) (time.Duration, error) {
+	began := now()
+	if err := m.write(pingName, nil); err != nil {
+		return 0, err
+	}
+	if err := m.await(ctx, pongName); err != nil {
+		return 0, fmt.Errorf("wait for a node's answer: %w", err)
+	}
+	return now().Sub(began), nil
+}
+
+// Text is what the job's script has written to one of its files; empty where
+// that is not seen.
+func (m Meeting) Text(name string) string {
+	data, err := os.ReadFile(m.path(name))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}
+
+// settle settles the record of a start, and says whether it is the caller's that
+// stands.
+func (m Meeting) settle(ctx context.Context) (own bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	token := rand.Text()
+	standing, err := linkonce.Settle(ctx, m.path(startedName), []byte(token), 0o600, func(record []byte) (string, error) {
+		if len(record) != len(token) {
+			return "", errors.New("it is no whole record")
+		}
+		return string(record), nil
+	})
+	return standing == token, err
+}
+
+func (m Meeting) await(ctx context.Context, name string) error {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		_, err := os.ReadFile(m.path(name))
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w; %w", err, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+func (m Meeting) path(name string) string { return filepath.Join(m.Dir, name) }
+
+func (m Meeting) write(name string, data []byte) error {
+	return atomicfile.Write(m.path(name), data, 0o600)
+}

@@ -1,0 +1,82 @@
+package probe_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cl-slurm/cl-slurm/worker/probe"
+)
+
+func TestMeetingProvesThatBothSeeOneDisk(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	login, err := probe.Call(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, there, err := login.Hear(t.Context()); there || err != nil {
+		t.Errorf("before anybody came: %v, %v", there, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var job errgroup.Group
+	job.Go(func() error { return probe.Meeting{Dir: login.Dir}.Attend(ctx, probe.Report{Node: "n1"}) })
+	var heard probe.Heard
+	for there := false; !there; {
+		if heard, there, err = login.Hear(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if heard.Node != "n1" || heard.Disk != "" || !heard.Owner {
+		t.Errorf("%+v", heard)
+	}
+	took, err := login.RoundTrip(ctx, time.Now)
+	if err := errors.Join(err, job.Wait()); err != nil || took <= 0 {
+		t.Errorf("%s, %v", took, err)
+	}
+	if err := login.End(); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("it left %v, %v", left, err)
+	}
+}
+
+// A disk on which links do not last, or what is read is not what was written,
+// cannot carry bundles.
+func TestMeetingSaysWhatTheDiskDoesWrong(t *testing.T) {
+	t.Parallel()
+	for want, harm := range map[string]string{
+		"did not stand": "started",
+		"it read":       "asked",
+	} {
+		m, err := probe.Call(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel() // nobody measures
+		if err := m.Attend(gone, probe.Report{}); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if err := os.Remove(filepath.Join(m.Dir, harm)); err != nil {
+			t.Fatal(err)
+		}
+		if harm == "asked" {
+			if err := os.WriteFile(filepath.Join(m.Dir, harm), []byte("another"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		heard, there, err := m.Hear(t.Context())
+		if err != nil || !there || !strings.Contains(heard.Disk, want) {
+			t.Errorf("%s: %+v, %v", harm, heard, err)
+		}
+	}
+}
