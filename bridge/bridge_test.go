@@ -413,7 +413,7 @@ func TestFewCheckInsWaitAtATime(t *testing.T) {
 					s.result(2*time.Minute, bundleID(i))
 				}
 				s.stop()
-				if want := map[bool]int{true: 2, false: 3}[concurrent]; s.server.most != want {
+				if want := map[bool]int{true: 2, false: 4}[concurrent]; s.server.most != want {
 					s.Errorf("%d check-ins at once, want %d", s.server.most, want)
 				}
 			})

@@ -20,13 +20,14 @@ func (b *Bridge) Observed() bool { return b.view.observed.Load() }
 
 const (
 	// urgentPause is how long a run's new state waits for other news, otherPause
-	// how long anything else does: each report costs CodaLab's own server a
-	// thread for seconds.
+	// how long anything else does.
 	urgentPause = 20 * time.Millisecond
-	otherPause  = time.Second
-	// mostHeld is how many check-ins of one identity wait for an answer at most.
-	// CodaLab's own server has 50 threads in all, and a held check-in takes one.
-	mostHeld = 3
+	otherPause  = 2 * time.Second
+	// mostHeld is how many check-ins of one identity wait for an answer at most:
+	// CodaLab's own server has 50 threads in all, and each held check-in takes one
+	// for 5 s. It is one that only waits, and one for each state of a short run.
+	// What is not urgent is sent beside one other at most.
+	mostHeld, mostHeldByOther = 4, 2
 	// proofPause is the pause between two questions for a proof.
 	proofPause = 200 * time.Millisecond
 	// slowAnswer is how long a check-in is held, or lost, before another one keeps
@@ -50,8 +51,11 @@ func (b *Bridge) checkingIn(ctx context.Context, g *errgroup.Group, q plan.Queue
 	defer c.next.stop()
 	for {
 		var urgentNow, otherNow <-chan struct{}
-		if c.mayOverlap() {
-			urgentNow, otherNow = urgent, other
+		if c.mayOverlap(mostHeld) {
+			urgentNow = urgent
+		}
+		if c.mayOverlap(mostHeldByOther) {
+			otherNow = other
 		}
 		select {
 		case <-ctx.Done():
@@ -100,8 +104,10 @@ type answer struct {
 	took     time.Duration
 }
 
-// mayOverlap says whether a check-in may be sent while the newest one is held.
-func (c *checkIns) mayOverlap() bool { return c.welcome && c.failures == 0 && c.held < mostHeld }
+// mayOverlap says whether a check-in may be sent while fewer than most are held.
+func (c *checkIns) mayOverlap(most int) bool {
+	return c.welcome && c.failures == 0 && c.held < most
+}
 
 // turn checks in, if no newer check-in is held or there is something to report.
 func (c *checkIns) turn(ctx context.Context) {
@@ -110,7 +116,7 @@ func (c *checkIns) turn(ctx context.Context) {
 	if blocked > 0 {
 		c.prove(ctx)
 	}
-	if c.newest == 0 || ready > 0 && c.mayOverlap() {
+	if c.newest == 0 || ready > 0 && c.mayOverlap(mostHeld) {
 		c.send(ctx)
 	}
 }

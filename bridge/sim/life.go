@@ -289,7 +289,7 @@ func (l *life) beat() {
 }
 
 // mostHeld is how many check-ins wait for an answer at most.
-const mostHeld = 3
+const mostHeld = 4
 
 // checkInSoon has the bridge check in, unless it is about to, or too many
 // check-ins wait.
