@@ -75,7 +75,7 @@ func (r *reports) note(old, row *plan.Row) {
 // report before has become old.
 func worthReporting(old, row *plan.Row) bool {
 	switch {
-	case !row.Reported():
+	case !row.Reported() || old == row:
 		return false
 	case old == nil:
 		return true
@@ -225,11 +225,9 @@ func (v *view) doubt(queue string, number int64) []string {
 		if last.carrier != number {
 			continue
 		}
-		last.carrier = 0
+		last.carrier, last.at = 0, time.Time{}
 		if last.row.Phase == plan.Finalizing {
 			verdicts = append(verdicts, bundle)
-		} else {
-			last.at = time.Time{}
 		}
 	}
 	slices.Sort(verdicts)
