@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"sync"
 	"testing"
@@ -64,7 +63,7 @@ func checkingIn(t *testing.T, hold func(number int) time.Duration, test func(b *
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &holds{hold: hold, reports: map[string]int{}}
-		b := &Bridge{Name: "b", Service: s, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: time.Now}
+		b := &Bridge{Name: "b", Service: s, Log: slog.New(slog.DiscardHandler), Now: time.Now}
 		b.view.init()
 		b.inbox.init()
 		ctx, cancel := context.WithCancel(t.Context())
