@@ -25,8 +25,8 @@ const (
 	otherPause  = 2 * time.Second
 	// mostHeld is how many check-ins of one identity wait for an answer at most:
 	// CodaLab's own server has 50 threads in all, and each held check-in takes one
-	// for 5 s. It is one that only waits, and one for each state of a short run.
-	// What is not urgent is sent beside one other at most.
+	// for 5 s. Four are one that only waits, and one for each of the three states of
+	// a short run. What is not urgent is sent while one other is held at most.
 	mostHeld, mostHeldByOther = 4, 2
 	// proofPause is the pause between two questions for a proof.
 	proofPause = 200 * time.Millisecond
