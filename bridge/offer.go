@@ -25,13 +25,22 @@ const (
 // seldom.
 const surveyEvery = 10 * time.Minute
 
-// surveying asks Slurm now and then what its nodes have.
+// surveying asks Slurm now and then what its nodes have. The first time was before
+// the first check-in.
 func (b *Bridge) surveying(ctx context.Context) error {
+	first := true
 	return b.every(ctx, surveyEvery, func(time.Time) {
-		if err := b.Survey(ctx); err != nil && ctx.Err() == nil {
-			b.Log.WarnContext(ctx, "cannot see what the nodes have", errorAttr(err))
+		if !first {
+			b.survey(ctx)
 		}
+		first = false
 	})
+}
+
+func (b *Bridge) survey(ctx context.Context) {
+	if err := b.Survey(ctx); err != nil && ctx.Err() == nil {
+		b.Log.WarnContext(ctx, "cannot see what the nodes have", errorAttr(err))
+	}
 }
 
 // Survey asks Slurm what its nodes have, for what the check-ins offer.

@@ -24,9 +24,9 @@ func TestBadRequestsEndInOneSentence(t *testing.T) {
 		{"unknown image", "cpu", []string{"--request-docker-image", hostOf(s.Image) + "/nosuch:latest"}, `nosuch:latest".*not found`},
 		{"unreachable registry", "cpu", []string{"--request-docker-image", "127.0.0.1:1/x:latest"}, `127.0.0.1:1/x:latest".*refused`},
 		{"not an image's name", "cpu", []string{"--request-docker-image", "UPPER case"}, `UPPER case`},
-		{"more memory than any node", "cpu", []string{"--request-memory", "900g"}, `Slurm refused the job: .*900g`},
-		{"more GPUs than any node", "gpu", []string{"--request-gpus", "9"}, `Slurm refused the job: .*9 GPUs`},
-		{"more CPUs than any node", "cpu", []string{"--request-cpus", "500"}, `Slurm can never start this job.*500 CPUs`},
+		{"more memory than any node", "cpu", []string{"--request-memory", "300g"}, `Slurm refused the job: .*300g`},
+		{"more GPUs than any node", "gpu", []string{"--request-gpus", "6"}, `Slurm refused the job: .*6 GPUs`},
+		{"more CPUs than any node", "cpu", []string{"--request-cpus", "100"}, `Slurm refused the job: .*100 CPUs`},
 		{"more time than the queue has", "short", []string{"--request-time", "1h"}, `at most 10m0s.*1h0m`},
 		{"time limit", "short", []string{"--request-time", "1s"}, `Time limit exceeded`},
 		{"memory limit", "cpu", []string{"--request-memory", "50m"}, `Memory limit 50m exceeded`},
@@ -60,6 +60,19 @@ func TestQueueThatNobodyServesIsNamed(t *testing.T) {
 	s := site(t)
 	bundle := run(t, s, "nosuch", "true")
 	until(t, s, bundle, "staged_status", `nosuch.*cpu`)
+	cl(t, s, "kill", bundle)
+	if state := ended(t, s, bundle); state != "killed" {
+		t.Errorf("state %s, want killed", state)
+	}
+}
+
+// Nobody claims what all nodes of a queue together cannot run: there may be more of
+// them some day.
+func TestRequestBeyondAllNodesStaysStaged(t *testing.T) {
+	t.Parallel()
+	s := site(t)
+	bundle := run(t, s, "cpu", "true", "--request-cpus", "5000")
+	until(t, s, bundle, "staged_status", `^No worker of queue cpu is large enough for 5000 CPUs`)
 	cl(t, s, "kill", bundle)
 	if state := ended(t, s, bundle); state != "killed" {
 		t.Errorf("state %s, want killed", state)
