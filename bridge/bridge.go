@@ -86,7 +86,7 @@ func (b *Bridge) work(ctx context.Context) error {
 			b.Log.WarnContext(ctx, "cannot see how full the shared disk is", errorAttr(err))
 		}
 	}
-	b.survey(ctx)
+	b.firstSurvey(ctx)
 	g, ctx := errgroup.WithContext(ctx)
 	runner := newRunner(ctx, b, g)
 	g.Go(func() error { return b.loop(ctx, runner) })

@@ -1,12 +1,14 @@
 package bridge_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -436,6 +438,28 @@ func TestReportWhoseCheckInFailedIsSentAgain(t *testing.T) {
 		s.server.failures = 2
 		s.server.mu.Unlock()
 		s.result(10*time.Second, bundle)
+	})
+}
+
+// stuckSlurm does not answer what its nodes have.
+type stuckSlurm struct{ bridge.Scheduler }
+
+func (stuckSlurm) Partitions(ctx context.Context) ([]sbatch.Partition, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestBridgeChecksInThoughSlurmDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.alter = func(b *bridge.Bridge) { b.Scheduler = stuckSlurm{b.Scheduler} }
+		s.start()
+		time.Sleep(10 * time.Second)
+		s.server.mu.Lock()
+		defer s.server.mu.Unlock()
+		if s.server.checkIns == 0 {
+			s.Error("no check-in in 10 s")
+		}
 	})
 }
 

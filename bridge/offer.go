@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,20 +26,25 @@ const (
 // seldom.
 const surveyEvery = 10 * time.Minute
 
-// surveying asks Slurm now and then what its nodes have. The first time was before
-// the first check-in.
+// firstSurveyWithin bounds the survey before the first check-in. A Slurm that does not
+// answer must not keep the bridge from reporting its runs.
+const firstSurveyWithin = 5 * time.Second
+
+// surveying asks Slurm now and then what its nodes have.
 func (b *Bridge) surveying(ctx context.Context) error {
-	first := true
-	return b.every(ctx, surveyEvery, func(time.Time) {
-		if !first {
-			b.survey(ctx)
-		}
-		first = false
-	})
+	return b.every(ctx, surveyEvery, func(time.Time) { b.survey(ctx) })
+}
+
+// firstSurvey asks Slurm before the first check-in, so that an offer is as a rule
+// what the nodes have.
+func (b *Bridge) firstSurvey(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, firstSurveyWithin)
+	defer cancel()
+	b.survey(ctx)
 }
 
 func (b *Bridge) survey(ctx context.Context) {
-	if err := b.Survey(ctx); err != nil && ctx.Err() == nil {
+	if err := b.Survey(ctx); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
 		b.Log.WarnContext(ctx, "cannot see what the nodes have", errorAttr(err))
 	}
 }
