@@ -25,14 +25,17 @@ const (
 	otherPause  = 2 * time.Second
 	// mostHeld is how many check-ins of one identity wait for an answer at most:
 	// CodaLab's own server has 50 threads in all, and each held check-in takes one
-	// for 5 s. It is one that only waits, and one for each state of a short run.
-	// What is not urgent is sent beside one other at most.
+	// for 5 s. Four are one that only waits, and one for each of the three states of
+	// a short run. What is not urgent is sent while one other is held at most.
 	mostHeld, mostHeldByOther = 4, 2
 	// proofPause is the pause between two questions for a proof.
 	proofPause = 200 * time.Millisecond
 	// slowAnswer is how long a check-in is held, or lost, before another one keeps
 	// the reports from becoming too old.
 	slowAnswer = refreshEvery + 5*time.Second
+	// agePause is the pause until the ages of the reports are looked at again,
+	// while a check-in is held and there is nothing to report.
+	agePause = 5 * time.Second
 	// idlePause is the pause after an empty answer that came at once, from a
 	// server that does not hold check-ins.
 	idlePause = time.Second
@@ -65,7 +68,7 @@ func (b *Bridge) checkingIn(ctx context.Context, g *errgroup.Group, q plan.Queue
 		case <-otherNow:
 			c.next.set(b.Now(), otherPause)
 		case <-c.proved:
-			c.proving = false
+			c.endProving(ctx)
 		case <-c.next.due():
 			c.next.clear()
 			c.turn(ctx)
@@ -118,7 +121,9 @@ func (c *checkIns) turn(ctx context.Context) {
 	}
 	if c.newest == 0 || ready > 0 && c.mayOverlap(mostHeld) {
 		c.send(ctx)
+		return
 	}
+	c.next.set(b.Now(), agePause) // nothing else wakes for a report that becomes old
 }
 
 // send checks in, in the background.
@@ -168,6 +173,15 @@ func (c *checkIns) prove(ctx context.Context) {
 	})
 }
 
+// endProving takes in that no proof is missing. It asks for those that have come to be
+// missing meanwhile.
+func (c *checkIns) endProving(ctx context.Context) {
+	c.proving = false
+	if len(c.bridge.view.unproven(c.queue.Name)) > 0 {
+		c.prove(ctx)
+	}
+}
+
 // answered takes an answer in, and sets the time of the next check-in.
 func (c *checkIns) answered(ctx context.Context, a answer) error {
 	b := c.bridge
@@ -187,7 +201,7 @@ func (c *checkIns) answered(ctx context.Context, a answer) error {
 	}
 	c.failures, c.welcome = 0, true
 	switch {
-	case newest && len(a.messages) == 0 && a.took < idlePause && c.held == 0:
+	case newest && len(a.messages) == 0 && a.took < idlePause:
 		c.next.set(b.Now(), idlePause)
 	case newest:
 		c.next.set(b.Now(), 0)

@@ -243,6 +243,7 @@ func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
 func (b *Bridge) confirm(ctx context.Context, r plan.Row) plan.Confirmation {
 	c := plan.Confirmation{Asked: b.Now(), Carried: b.view.carried(r)}
 	shown, err := b.Service.Standing(ctx, r.Bundle)
+	c.Carried = c.Carried || b.view.carried(r) // or sent meanwhile
 	c.Outcome, c.State, c.Lost = outcome(err), shown.State, shown.UploadFailure
 	c.Here = shown.Remote == b.Hostname && shown.Started == r.Claimed.Unix()
 	return c

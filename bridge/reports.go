@@ -75,7 +75,7 @@ func (r *reports) note(old, row *plan.Row) {
 // report before has become old.
 func worthReporting(old, row *plan.Row) bool {
 	switch {
-	case !row.Reported():
+	case !row.Reported() || old == row:
 		return false
 	case old == nil:
 		return true
@@ -99,8 +99,8 @@ func (r *reports) due(row *plan.Row, now time.Time) bool {
 	return row.Phase != plan.Finalizing && (last.at.IsZero() || now.Sub(last.at) >= refreshEvery)
 }
 
-// take notes that the check-in of that number reports a row.
-func (r *reports) take(row *plan.Row, number int64, now time.Time) {
+// carry notes that the check-in of that number reports a row.
+func (r *reports) carry(row *plan.Row, number int64, now time.Time) {
 	last := r.last[row.Bundle]
 	provable := last == nil // a claim shows other words
 	if last != nil && !last.at.IsZero() {
@@ -140,7 +140,7 @@ func (v *view) report(queue, identity string, now time.Time) ([]codalab.Run, int
 		if row.Queue != queue || v.acknowledged[bundle] > 0 || !r.due(row, now) || r.carried(bundle) {
 			continue
 		}
-		r.take(row, number, now)
+		r.carry(row, number, now)
 		rows = append(rows, row)
 	}
 	v.mu.Unlock()
@@ -225,11 +225,9 @@ func (v *view) doubt(queue string, number int64) []string {
 		if last.carrier != number {
 			continue
 		}
-		last.carrier = 0
+		last.carrier, last.at = 0, time.Time{}
 		if last.row.Phase == plan.Finalizing {
 			verdicts = append(verdicts, bundle)
-		} else {
-			last.at = time.Time{}
 		}
 	}
 	slices.Sort(verdicts)

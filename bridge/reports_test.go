@@ -247,6 +247,59 @@ func TestReportIsProvenByWhatTheServerShows(t *testing.T) {
 	r.checkIn("0x1 finalizing")
 }
 
+// A verdict that may have been applied, or not, says nothing of what the server showed
+// before it: the next report may say the same as the one before the verdict.
+func TestReportAfterALostVerdictIsNotProven(t *testing.T) {
+	t.Parallel()
+	r := newTeller(t)
+	row := cpuRow("0x1", plan.Collecting)
+	service := &shows{standing: map[string]codalab.Standing{"0x1": {State: codalab.StateRunning, RunStatus: row.RunStatus()}}}
+	r.Service = service
+	show(r.Bridge, row)
+	r.Answered(r.queue, r.checkIn("0x1 running"), nil)
+	row.Phase, row.Reports = plan.Finalizing, 1
+	show(r.Bridge, row)
+	r.Unanswered(r.queue, r.checkIn("0x1 finalizing"))
+	row.Phase = plan.Collecting
+	show(r.Bridge, row)
+	again := r.checkIn("0x1 running")
+	row.Phase, row.Reports = plan.Finalizing, 2
+	show(r.Bridge, row)
+	if left := r.Prove(t.Context(), r.queue); left || len(service.asked) != 0 {
+		t.Errorf("asked for %v", service.asked)
+	}
+	r.checkIn()
+	r.Answered(r.queue, again, nil)
+	r.checkIn("0x1 finalizing")
+}
+
+// looksFirst is a server that gets a check-in while it answers a question, and
+// answers what it saw before.
+type looksFirst struct {
+	shows
+
+	then func()
+}
+
+func (s *looksFirst) Standing(ctx context.Context, bundle string) (codalab.Standing, error) {
+	shown, err := s.shows.Standing(ctx, bundle)
+	s.then()
+	return shown, err
+}
+
+func TestVerdictThatIsSentWhileTheServerIsAskedMayHaveBeenApplied(t *testing.T) {
+	t.Parallel()
+	r := newTeller(t)
+	row := cpuRow("0x1", plan.Finalizing)
+	row.Reports = 1
+	show(r.Bridge, row)
+	standing := map[string]codalab.Standing{"0x1": {State: codalab.StateRunning}}
+	r.Service = &looksFirst{shows{standing: standing}, func() { r.checkIn("0x1 finalizing") }}
+	if c := r.confirm(t.Context(), row); !c.Carried {
+		t.Errorf("%+v shows that the verdict is not with the server", c)
+	}
+}
+
 // A report that says what the one before said cannot be proven: the server may
 // show the one before.
 func TestRefreshedReportIsNotProven(t *testing.T) {

@@ -45,6 +45,7 @@ func variants() map[string]func(*plan.Row) {
 		"paused":        func(r *plan.Row) { r.Tries, r.Due, r.Trouble = 9, epoch.Add(2*time.Hour+time.Minute), "no answer" },
 		"low":           func(r *plan.Row) { r.Low = "the disk is nearly full" },
 		"dropped":       func(r *plan.Row) { r.Dropped = true },
+		"undelivered":   func(r *plan.Row) { r.Undelivered = true },
 		"other queue":   func(r *plan.Row) { r.Queue = "gone" },
 		"releasing":     func(r *plan.Row) { r.Releasing = true },
 		"vanished":      func(r *plan.Row) { r.Begun, r.Exit, r.Gone, r.Ended = nil, nil, epoch, epoch },

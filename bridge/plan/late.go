@@ -111,6 +111,7 @@ func (d *decision) collecting() {
 			d.want(Collect)
 		}
 	case c.Failure == "":
+		d.row.Undelivered = false
 		reason := delivered(c.Done)
 		if d.row.Changed != "" {
 			reason = noted(reason, []string{d.row.Changed})
@@ -120,6 +121,7 @@ func (d *decision) collecting() {
 		d.acknowledged("the server does not know the bundle any more: " + c.Failure)
 	case c.Final || d.troubledFor(d.policy.CollectPatience):
 		d.undeliverable(c.Failure)
+		d.row.Undelivered = true
 		d.finalize("the results could not be delivered: " + c.Failure)
 	default:
 		d.again(c.Failure)
@@ -144,7 +146,7 @@ func (d *decision) ended() bool {
 		return false
 	case c.Gone:
 		d.acknowledged("the server does not know the bundle any more: " + c.Failure)
-	case c.Failure == "" && c.State.Final() && c.Lost == "" && d.askedSince(*c):
+	case c.Failure == "" && c.State.Final() && !d.thrownAway(*c) && d.askedSince(*c):
 		d.acknowledged("the server has the result: the bundle is " + string(c.State))
 	default:
 		return false
@@ -190,7 +192,7 @@ func (d *decision) finalizing() {
 	case d.ended():
 	case c.Failure != "":
 		d.again(c.Failure)
-	case c.Lost != "" && d.row.Begun != nil && d.askedSince(*c):
+	case d.thrownAway(*c) && d.askedSince(*c):
 		d.sendAgain(c.Lost)
 	case held(c.State) && !c.Carried && d.askedSince(*c):
 		d.finalize(fmt.Sprintf("the server has not got the verdict, and has the bundle %s: reported again", c.State))
@@ -253,7 +255,7 @@ func (d *decision) done() {
 		if !d.waiting() {
 			d.want(Confirm)
 		}
-	case c.Lost != "" && d.row.Begun != nil && d.askedSince(*c):
+	case d.thrownAway(*c) && d.askedSince(*c):
 		d.sendAgain(c.Lost)
 	case c.Failure == "" && c.State == codalab.StateWorkerOffline && d.askedSince(*c):
 		d.endAgain()
@@ -272,11 +274,18 @@ func (d *decision) done() {
 // as worker_offline since. Whether it still has the results nobody knows.
 func (d *decision) endAgain() {
 	const reason = "the server has lost the bundle's end (worker_offline)"
-	if d.row.Begun == nil {
+	if d.row.Begun == nil || d.row.Undelivered {
 		d.finalize(reason + ": the verdict is reported again")
 		return
 	}
 	d.enter(Collecting, reason+": the results are delivered again")
+}
+
+// thrownAway says whether the server has thrown away results that the bridge delivers
+// again. It does not deliver those again that it has given up: the server would refuse
+// them once more, and keep the message of that.
+func (d *decision) thrownAway(c Confirmation) bool {
+	return c.Lost != "" && d.row.Begun != nil && !d.row.Undelivered
 }
 
 // sendAgain has the results delivered again that the server has thrown away, and

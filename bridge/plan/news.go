@@ -124,7 +124,8 @@ type Confirmation struct {
 	// claimed from here, and nothing was reported of it since.
 	Here bool `json:",omitempty"`
 	// Carried is set when a check-in that reports the bundle had not been answered
-	// when the question was sent: the server may apply that report after its answer.
+	// when the question was sent, or when its answer came: the server may have applied
+	// that report after it looked.
 	Carried bool `json:",omitempty"`
 	// Lost is why the server has thrown the results away; empty where it has not.
 	Lost string `json:",omitempty"`

@@ -153,6 +153,8 @@ type Row struct {
 	Gone time.Time `json:"gone,omitzero"`
 	// Verdict is how the bundle ended; nil before.
 	Verdict *Verdict `json:"verdict,omitempty"`
+	// Undelivered is set once the delivery of the results was given up.
+	Undelivered bool `json:"undelivered,omitempty"`
 	// Dropped is set for a row that turned out not to be ours: it is not
 	// reported.
 	Dropped bool `json:"dropped,omitempty"`

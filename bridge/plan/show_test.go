@@ -100,6 +100,7 @@ func (w *world) fields(r plan.Row) []field {
 		{"verdict", verdictWords(r.Verdict)},
 		{"reports", number(int64(r.Reports))},
 		{"keep_until", moment(r.KeepUntil)},
+		{"undelivered", yes(r.Undelivered)},
 		{"dropped", yes(r.Dropped)},
 		{"releasing", yes(r.Releasing)},
 		{"tries", number(int64(r.Tries))},

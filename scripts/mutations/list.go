@@ -245,7 +245,7 @@ func reporting() []mutation {
 	return []mutation{
 		{
 			promise: "I6", name: "only-the-server-ends-the-reporting", file: late,
-			guard: "	case c.Failure == \"\" && c.State.Final() && c.Lost == \"\" && d.askedSince(*c):\n", without: "	case true:\n", packages: decisions(),
+			guard: "	case c.Failure == \"\" && c.State.Final() && !d.thrownAway(*c) && d.askedSince(*c):\n", without: "	case true:\n", packages: decisions(),
 		},
 		{
 			promise: "I6", name: "a-lost-acknowledgement-is-asked-for", file: late,
@@ -261,7 +261,11 @@ func reporting() []mutation {
 		},
 		{
 			promise: "I6", name: "results-that-were-thrown-away-are-sent-again", file: late,
-			guard: "c.State.Final() && c.Lost == \"\" && d.askedSince", without: "c.State.Final() && d.askedSince", packages: decisions(),
+			guard: "c.State.Final() && !d.thrownAway(*c) && d.askedSince", without: "c.State.Final() && d.askedSince", packages: decisions(),
+		},
+		{
+			promise: "I6", name: "results-that-were-given-up-are-not-sent-again", file: late,
+			guard: " && !d.row.Undelivered\n", without: "\n", packages: decisions(),
 		},
 		{
 			promise: "I6", name: "what-came-back-is-reported-again", file: late,

@@ -1,0 +1,152 @@
+package bridge
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// holds is a server that holds each check-in for as long as a test wants, and answers
+// it with no message. It shows bundles as nobody has reported them.
+type holds struct {
+	BundleService
+
+	hold func(number int) time.Duration // of the check-in of that number, from 1 on
+
+	mu       sync.Mutex
+	checkIns int
+	reports  map[string]int // of each run
+	asked    int            // how often it was asked for a bundle
+}
+
+func (s *holds) CheckIn(ctx context.Context, _ string, in codalab.CheckIn) ([]codalab.Message, error) {
+	s.mu.Lock()
+	s.checkIns++
+	hold := s.hold(s.checkIns)
+	for _, run := range in.Runs {
+		s.reports[run.UUID]++
+	}
+	s.mu.Unlock()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(hold):
+		return nil, nil
+	}
+}
+
+func (s *holds) Standing(context.Context, string) (codalab.Standing, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked++
+	return codalab.Standing{State: codalab.StateStarting}, nil
+}
+
+// seen is how many check-ins came, and how many of them reported a run.
+func (s *holds) seen(bundle string) (checkIns, reports int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.checkIns, s.reports[bundle]
+}
+
+// checkingIn runs a test in a bubble while a bridge checks in at a server that holds
+// its check-ins so.
+func checkingIn(t *testing.T, hold func(number int) time.Duration, test func(b *Bridge, s *holds)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &holds{hold: hold, reports: map[string]int{}}
+		b := &Bridge{Name: "b", Service: s, Log: slog.New(slog.DiscardHandler), Now: time.Now}
+		b.view.init()
+		b.inbox.init()
+		ctx, cancel := context.WithCancel(t.Context())
+		g, ctx := errgroup.WithContext(ctx)
+		g.Go(func() error { return b.checkingIn(ctx, g, plan.Queue{Name: "cpu"}) })
+		test(b, s)
+		cancel()
+		_ = g.Wait() // it was cancelled
+	})
+}
+
+// A run that is not in the check-in that hangs is reported in time by another one,
+// though a change that has to wait for the hanging one wakes the bridge meanwhile.
+func TestRunIsReportedInTimeWhileACheckInHangs(t *testing.T) {
+	t.Parallel()
+	hold := func(number int) time.Duration {
+		if number == 1 {
+			return 5 * time.Second
+		}
+		return time.Hour
+	}
+	checkingIn(t, hold, func(b *Bridge, s *holds) {
+		show(b, cpuRow("0x1", plan.Running))
+		time.Sleep(6 * time.Second)
+		two := cpuRow("0x2", plan.Staging)
+		show(b, two)
+		time.Sleep(time.Second)
+		two.Phase = plan.Running
+		show(b, two)
+		time.Sleep(time.Second)
+		if checkIns, reports := s.seen("0x2"); checkIns != 3 || reports != 1 {
+			t.Fatalf("%d check-ins, %d with the second run; want 3 and 1", checkIns, reports)
+		}
+		time.Sleep(refreshEvery)
+		if _, reports := s.seen("0x1"); reports != 2 {
+			t.Errorf("the first run was reported %d times in %s, want 2", reports, refreshEvery+8*time.Second)
+		}
+	})
+}
+
+func TestServerThatHoldsOnlyOneCheckInIsNotHammered(t *testing.T) {
+	t.Parallel()
+	hold := func(number int) time.Duration {
+		switch number {
+		case 1:
+			return 5 * time.Second
+		case 2:
+			return time.Hour
+		}
+		return time.Millisecond
+	}
+	checkingIn(t, hold, func(b *Bridge, s *holds) {
+		time.Sleep(6 * time.Second)
+		show(b, cpuRow("0x1", plan.Running))
+		time.Sleep(time.Minute)
+		if checkIns, _ := s.seen("0x1"); checkIns > 65 {
+			t.Errorf("%d check-ins in a minute", checkIns)
+		}
+	})
+}
+
+// A report may come to wait for a proof when the last proof has just arrived.
+func TestProofIsAskedForThatCameToBeMissingMeanwhile(t *testing.T) {
+	t.Parallel()
+	r := newTeller(t)
+	s := &holds{}
+	r.Service = s
+	row := cpuRow("0x1", plan.Running)
+	show(r.Bridge, row)
+	r.checkIn("0x1 running")
+	ctx, cancel := context.WithCancel(t.Context())
+	var g errgroup.Group
+	c := &checkIns{bridge: r.Bridge, group: &g, queue: r.queue, proving: true, proved: make(chan struct{})}
+	c.endProving(ctx)
+	if c.proving {
+		t.Error("asks for proofs, and none is missing")
+	}
+	row.Phase, row.Reports = plan.Finalizing, 1
+	show(r.Bridge, row)
+	c.endProving(ctx)
+	if !c.proving {
+		t.Error("does not ask for the proof that is missing")
+	}
+	cancel()
+	_ = g.Wait() // its only error is that it was cancelled
+}
