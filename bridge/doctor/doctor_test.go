@@ -162,7 +162,7 @@ func TestNodesAreJudgedByWhatTheirJobsLeave(t *testing.T) {
 	q := plan.Queue{Name: "q", Scratch: "/scratch"}
 	for want, change := range map[string]func(o *doctor.Outcome){
 		"": func(*doctor.Outcome) {},
-		"failed shared: job 7 on n1 does not see /shared, where this host has it; name a directory that is on a disk of this host and of the nodes, at the same path": func(o *doctor.Outcome) {
+		"failed shared: job 7 on n1 does not see what this host has in /shared; name a directory that is on a disk of this host and of the nodes, at the same path": func(o *doctor.Outcome) {
 			o.Report, o.Machine, o.Job.State = nil, "", sbatch.StateFailed
 		},
 		"failed queue.q.job: job 7 on n1 is COMPLETED (None) and has left nothing in /shared; is it mounted for writing there, and on the same path? Try by hand: sbatch --wrap 'ls -ld /shared'": func(o *doctor.Outcome) {

@@ -38,7 +38,7 @@ func Server(address, version string, err error) Check {
 func Reached(address string, err error) Check {
 	var call *codalab.Error
 	if err == nil || errors.As(err, &call) && !call.Transient() {
-		return ok("server", "%s answers; what it is shows a login", address)
+		return ok("server", "%s answers; whether it is a CodaLab server shows once the login can be tried", address)
 	}
 	return Server(address, "", err)
 }
