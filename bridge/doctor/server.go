@@ -71,8 +71,8 @@ func Group(q plan.Queue, user string, groups []string, err error) Check {
 	case slices.Contains(groups, q.Group):
 		return ok(name, "%s is in group %s", user, q.Group)
 	case len(groups) == 0:
-		return failed(name, fmt.Sprintf("%s is in no group %q, nor in any other: no check-in of the queue would be taken", user, q.Group),
+		return failed(name, fmt.Sprintf("%s is in no group %q, nor in any other: the queue would take none of its members' bundles", user, q.Group),
 			fmt.Sprintf("have its administrator add the user: cl uadd %s %s", user, q.Group))
 	}
-	return failed(name, fmt.Sprintf("%s is in no group %q: no check-in of the queue would be taken", user, q.Group), didYouMean(name, q.Group, groups))
+	return failed(name, fmt.Sprintf("%s is in no group %q: the queue would take none of its members' bundles", user, q.Group), didYouMean(name, q.Group, groups))
 }
