@@ -103,7 +103,7 @@ func TestI6OldAnswerDoesNotRepeatAReport(t *testing.T) {
 	}
 	given(t, rowIn(plan.Collecting)).hears(confirmed(before, codalab.StateReady)).is(plan.Collecting, plan.Collect)
 	given(t, rowIn(plan.Done)).hears(confirmed(before, codalab.StateWorkerOffline)).is(plan.Done)
-	given(t, rowIn(plan.Done)).hears(confirmed(epoch, codalab.StateWorkerOffline)).is(plan.Finalizing)
+	given(t, rowIn(plan.Done)).hears(confirmed(epoch, codalab.StateWorkerOffline)).is(plan.Collecting, plan.Collect)
 }
 
 // keptEnough says of a row that is done that its files have been kept for long

@@ -256,7 +256,7 @@ func (d *decision) done() {
 	case c.Lost != "" && d.row.Begun != nil && d.askedSince(*c):
 		d.sendAgain(c.Lost)
 	case c.Failure == "" && c.State == codalab.StateWorkerOffline && d.askedSince(*c):
-		d.finalize("the server had the result and has lost the bundle's end (worker_offline): reported again")
+		d.endAgain()
 	case unsettled(*c):
 		d.row.Tries++
 		d.row.Due = d.now.Add(backoff(d.row.Tries))
@@ -266,6 +266,17 @@ func (d *decision) done() {
 	default:
 		d.release()
 	}
+}
+
+// endAgain brings a bundle to its end again that the server had at its end and has
+// as worker_offline since. Whether it still has the results nobody knows.
+func (d *decision) endAgain() {
+	const reason = "the server has lost the bundle's end (worker_offline)"
+	if d.row.Begun == nil {
+		d.finalize(reason + ": the verdict is reported again")
+		return
+	}
+	d.enter(Collecting, reason+": the results are delivered again")
 }
 
 // sendAgain has the results delivered again that the server has thrown away, and

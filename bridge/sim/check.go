@@ -240,6 +240,7 @@ func (w *world) checkResult(b *bundle) {
 	case (v.ExitCode == nil) != (b.exit == nil) || b.exit != nil && *v.ExitCode != *b.exit || v.Failure != b.failure:
 		w.violate(Undelivered, "%s: the verdict is %+v, and the server has exit %v, failure %q", b.uuid, *v, b.exit, b.failure)
 	case v.ExitCode == nil && row.Begun == nil:
+	case b.lost != "": // they have to be there in the end
 	case b.upload == nil:
 		w.violate(Undelivered, "%s ended without its results", b.uuid)
 	case b.upload.attempt != row.Attempt:
@@ -372,6 +373,9 @@ func (w *world) checkEnd() {
 	for _, b := range w.server.bundles {
 		if !b.state.Final() && !b.forgiven {
 			w.violate(Lost, "%s is still %s at the server", b.uuid, b.state)
+		}
+		if b.lost != "" && !b.forgiven {
+			w.violate(Undelivered, "the server has thrown the results of %s away, and has no others", b.uuid)
 		}
 	}
 	for _, r := range w.ledger.memory.rows {

@@ -283,7 +283,9 @@ func (collector) Open(codalab.RunBundle, string) (*os.Root, error) { return nil,
 // Collect uploads what an attempt left.
 func (c collector) Collect(_ context.Context, run codalab.RunBundle, dir string, _ spool.Results, _ func(string)) (string, error) {
 	w, srv := c.w, &c.w.server
+	b := srv.find(run.UUID)
 	if c.crashes() {
+		srv.mayBreakOff(b)
 		return "", errCrashed
 	}
 	if srv.isAway() {
@@ -293,13 +295,16 @@ func (c collector) Collect(_ context.Context, run codalab.RunBundle, dir string,
 	switch {
 	case !fails:
 	case w.dice.half(UploadFails):
+		srv.mayBreakOff(b)
 		return "", errAway
 	case w.dice.any(ofServer, 2) == 0:
 		return "", &codalab.Error{Status: http.StatusForbidden, Message: "not now"}
 	}
-	b := srv.find(run.UUID)
 	if b == nil {
 		return "", notFound(run.UUID)
+	}
+	if err := srv.takesResults(b); err != nil {
+		return "", err
 	}
 	n, err := strconv.Atoi(filepath.Base(dir))
 	if err != nil {

@@ -36,9 +36,11 @@ type bundle struct {
 	// assigned is the bundle's row in the table worker_run of CodaLab's own
 	// server.
 	assigned bool
-	exit     *int
-	failure  string
-	upload   *upload
+	// lost is why that server threw the results away; empty while it has not.
+	lost    string
+	exit    *int
+	failure string
+	upload  *upload
 	// status is what the worker last said in words, started the time that the last
 	// claim named.
 	status  string
@@ -267,7 +269,7 @@ func (s *server) restore() {
 	s.w.tell("server", "restored; it knows %d of %d bundles", len(s.backup), len(s.bundles))
 	s.bundles = s.bundles[:len(s.backup)]
 	for i, old := range s.backup {
-		old.upload = s.bundles[i].upload // contents are files, which no database brings back
+		old.upload, old.lost = s.bundles[i].upload, s.bundles[i].lost // contents are files, which no database brings back
 		*s.bundles[i] = old
 	}
 	s.stir()
@@ -366,5 +368,5 @@ func (s service) Standing(_ context.Context, uuid string) (codalab.Standing, err
 	if b == nil {
 		return codalab.Standing{}, notFound(uuid)
 	}
-	return codalab.Standing{State: b.state, RunStatus: b.status, Remote: "login", Started: b.started}, nil
+	return codalab.Standing{State: b.state, RunStatus: b.status, Remote: "login", Started: b.started, UploadFailure: b.lost}, nil
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"net/http"
 	"strings"
 	"time"
 
@@ -155,13 +156,45 @@ func (s *server) acknowledge(b *bundle) {
 	})
 }
 
+// mayBreakOff has an upload of a bundle fail at the server, now or when others have
+// succeeded. CodaLab's own server then throws the contents away, and makes the
+// bundle failed in whatever state it is (codalab/rest/bundles.py:
+// _update_bundle_contents_blob).
+func (s *server) mayBreakOff(b *bundle) {
+	if b == nil || s.repeats || s.w.dice.any(ofServer, 2) == 0 {
+		return
+	}
+	uuid := b.uuid
+	s.w.at(s.w.dice.takes(ofServer, 0, 20*time.Second), func() {
+		if b := s.find(uuid); b != nil {
+			b.upload, b.lost = nil, "Upload failed: connection reset"
+			s.enter(b, codalab.StateFailed)
+		}
+	})
+}
+
+// takesResults does what package client does before it uploads results
+// (readyForResults), and says whether the server takes them.
+func (s *server) takesResults(b *bundle) error {
+	switch {
+	case s.repeats:
+	case b.lost != "" && b.state.Final():
+		return errAway
+	case b.state.Final():
+		return &codalab.Error{Status: http.StatusForbidden, Message: "Contents cannot be modified, bundle already finalized."}
+	default:
+		b.lost = ""
+	}
+	return nil
+}
+
 // conclude gives a bundle its last state (transition_bundle_finished).
 func (s *server) conclude(b *bundle) {
 	b.assigned = false
 	switch {
 	case strings.Contains(b.failure, codalab.KillRequested):
 		s.enter(b, codalab.StateKilled)
-	case b.failure != "" || b.exit != nil && *b.exit != 0:
+	case b.lost != "" || b.failure != "" || b.exit != nil && *b.exit != 0:
 		s.enter(b, codalab.StateFailed)
 	default:
 		s.enter(b, codalab.StateReady)
