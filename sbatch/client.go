@@ -85,10 +85,17 @@ const (
 )
 
 // Version is Slurm's own, such as "slurm-wlm 22.05.8". It asks no controller; a
-// failure means that Slurm's commands are not to be had.
+// failure means that sbatch, squeue or scancel, without which no job can be run,
+// is not to be had.
 func (c *Client) Version(ctx context.Context) (string, error) {
-	out, err := c.query(ctx, "look for Slurm", "sbatch", "--version")
-	return strings.TrimSpace(out), err
+	var out string
+	for _, name := range []string{"sbatch", "squeue", "scancel"} {
+		var err error
+		if out, err = c.query(ctx, "look for Slurm", name, "--version"); err != nil {
+			return "", err
+		}
+	}
+	return strings.TrimSpace(out), nil
 }
 
 // Observe returns all jobs of the user who runs it, at the price of two

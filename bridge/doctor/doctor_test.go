@@ -162,7 +162,7 @@ func TestNodesAreJudgedByWhatTheirJobsLeave(t *testing.T) {
 	q := plan.Queue{Name: "q", Scratch: "/scratch"}
 	for want, change := range map[string]func(o *doctor.Outcome){
 		"": func(*doctor.Outcome) {},
-		"failed shared: job 7 on n1 does not see /shared, where this host has it; name a directory that is on a disk of this host and of the nodes, at the same path": func(o *doctor.Outcome) {
+		"failed shared: job 7 on n1 does not see what this host has in /shared; name a directory that is on a disk of this host and of the nodes, at the same path": func(o *doctor.Outcome) {
 			o.Report, o.Machine, o.Job.State = nil, "", sbatch.StateFailed
 		},
 		"failed queue.q.job: job 7 on n1 is COMPLETED (None) and has left nothing in /shared; is it mounted for writing there, and on the same path? Try by hand: sbatch --wrap 'ls -ld /shared'": func(o *doctor.Outcome) {
@@ -209,8 +209,8 @@ func TestGroupOfAQueueIsOneThatTheUserIsIn(t *testing.T) {
 		want   string
 	}{
 		{[]string{"vision", "nlp"}, nil, ""},
-		{[]string{"vision", "nlp2"}, nil, `failed queue.q.group: ann is in no group "nlp": no check-in of the queue would be taken; did you mean "nlp2"? There are nlp2, vision`},
-		{nil, nil, `failed queue.q.group: ann is in no group "nlp", nor in any other: no check-in of the queue would be taken; have its administrator add the user: cl uadd ann nlp`},
+		{[]string{"vision", "nlp2"}, nil, `failed queue.q.group: ann is in no group "nlp": the queue would take none of its members' bundles; did you mean "nlp2"? There are nlp2, vision`},
+		{nil, nil, `failed queue.q.group: ann is in no group "nlp", nor in any other: the queue would take none of its members' bundles; have its administrator add the user: cl uadd ann nlp`},
 		{nil, &codalab.Error{Status: 404}, "failed queue.q.group: the server knows no groups; leave group out"},
 		{nil, &codalab.Error{Method: "GET", Path: "/groups", Message: "no answer"}, "failed queue.q.group: GET /groups: no answer; try again later"},
 	} {

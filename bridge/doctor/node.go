@@ -46,7 +46,7 @@ func Node(q plan.Queue, at Place, out Outcome) []Check {
 	case out.Machine != "":
 		return []Check{mute(q, at, where, out)}
 	case out.Job.State == sbatch.StateFailed:
-		return []Check{failed("shared", fmt.Sprintf("%s does not see %s, where this host has it", where, at.Shared), "name a directory that is on a disk of this host and of the nodes, at the same path")}
+		return []Check{failed("shared", fmt.Sprintf("%s does not see what this host has in %s", where, at.Shared), "name a directory that is on a disk of this host and of the nodes, at the same path")}
 	}
 	return []Check{failed(name, fmt.Sprintf("%s is %s (%s) and has left nothing in %s", where, out.Job.State, out.Job.Reason, at.Shared),
 		"is it mounted for writing there, and on the same path? Try by hand: sbatch --wrap 'ls -ld "+at.Shared+"'")}

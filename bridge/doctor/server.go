@@ -38,7 +38,7 @@ func Server(address, version string, err error) Check {
 func Reached(address string, err error) Check {
 	var call *codalab.Error
 	if err == nil || errors.As(err, &call) && !call.Transient() {
-		return ok("server", "%s answers; what it is shows a login", address)
+		return ok("server", "%s answers; whether it is a CodaLab server shows once the login can be tried", address)
 	}
 	return Server(address, "", err)
 }
@@ -71,8 +71,8 @@ func Group(q plan.Queue, user string, groups []string, err error) Check {
 	case slices.Contains(groups, q.Group):
 		return ok(name, "%s is in group %s", user, q.Group)
 	case len(groups) == 0:
-		return failed(name, fmt.Sprintf("%s is in no group %q, nor in any other: no check-in of the queue would be taken", user, q.Group),
+		return failed(name, fmt.Sprintf("%s is in no group %q, nor in any other: the queue would take none of its members' bundles", user, q.Group),
 			fmt.Sprintf("have its administrator add the user: cl uadd %s %s", user, q.Group))
 	}
-	return failed(name, fmt.Sprintf("%s is in no group %q: no check-in of the queue would be taken", user, q.Group), didYouMean(name, q.Group, groups))
+	return failed(name, fmt.Sprintf("%s is in no group %q: the queue would take none of its members' bundles", user, q.Group), didYouMean(name, q.Group, groups))
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -24,10 +25,14 @@ func Commands(bin, version string, err error) Check {
 	if errors.As(err, &refused) && refused.Started() {
 		return failed("slurm.bin", err.Error(), "does slurm.bin name the directory of Slurm's own commands?")
 	}
-	if bin == "" {
-		return failed("slurm.bin", "there is no sbatch in PATH", "name the directory of Slurm's commands as slurm.bin, such as \"/opt/slurm/bin\", or add it to PATH")
+	absent := "sbatch"
+	if refused != nil && len(refused.Args) > 0 {
+		absent = filepath.Base(refused.Args[0])
 	}
-	return failed("slurm.bin", "there is no sbatch in "+bin, "name the directory of Slurm's commands as slurm.bin, or leave it out where they are in PATH")
+	if bin == "" {
+		return failed("slurm.bin", "there is no "+absent+" in PATH", "name the directory of Slurm's commands as slurm.bin, such as \"/opt/slurm/bin\", or add it to PATH")
+	}
+	return failed("slurm.bin", "there is no "+absent+" in "+bin, "name the directory of Slurm's commands as slurm.bin, or leave it out where they are in PATH")
 }
 
 // Controller judges whether slurmctld answers.

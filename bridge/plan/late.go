@@ -270,22 +270,22 @@ func (d *decision) done() {
 	}
 }
 
+// endAgain brings a bundle to its end again that the server had at its end and has
+// as worker_offline since. Whether it still has the results nobody knows.
+func (d *decision) endAgain() {
+	const reason = "the server has lost the bundle's end (worker_offline)"
+	if d.row.Begun == nil || d.row.Undelivered {
+		d.finalize(reason + ": the verdict is reported again")
+		return
+	}
+	d.enter(Collecting, reason+": the results are delivered again")
+}
+
 // thrownAway says whether the server has thrown away results that the bridge delivers
 // again. It does not deliver those again that it has given up: the server would refuse
 // them once more, and keep the message of that.
 func (d *decision) thrownAway(c Confirmation) bool {
 	return c.Lost != "" && d.row.Begun != nil && !d.row.Undelivered
-}
-
-// endAgain brings a bundle to its end again that the server had at its end and has
-// as worker_offline since. Whether it still has the results nobody knows.
-func (d *decision) endAgain() {
-	const reason = "the server has lost the bundle's end (worker_offline)"
-	if d.row.Begun == nil {
-		d.finalize(reason + ": the verdict is reported again")
-		return
-	}
-	d.enter(Collecting, reason+": the results are delivered again")
 }
 
 // sendAgain has the results delivered again that the server has thrown away, and

@@ -11,6 +11,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -135,7 +136,7 @@ func (e *examination) note(checks ...doctor.Check) {
 
 // all tries everything, what is nearest first.
 func (e *examination) all(ctx context.Context) {
-	e.note(doctor.Check{Name: "configuration", Verdict: doctor.OK, Found: fmt.Sprintf("%s, queues %v", e.path, slices.Sorted(maps.Keys(e.Queue)))})
+	e.note(doctor.Check{Name: "configuration", Verdict: doctor.OK, Found: fmt.Sprintf("%s, queues %s", e.path, strings.Join(slices.Sorted(maps.Keys(e.Queue)), ", "))})
 	e.login(ctx)
 	slurm, site, user := e.slurm(ctx)
 	e.disks(ctx)
@@ -153,12 +154,7 @@ func (e *examination) login(ctx context.Context) {
 	_, _, unread := credentials(e.config)(ctx)
 	e.note(doctor.Password(e.PasswordFile, unread))
 	if unread != nil {
-		// Whether the server is there can be told without it.
-		open, err := client.New(e.Server, client.Options{})
-		if err == nil {
-			_, err = open.UserByID(ctx, e.User)
-		}
-		e.note(doctor.Reached(e.Server, err))
+		e.note(reach(ctx, e.Server, e.User)) // that needs no password
 		return
 	}
 	version := ""
@@ -170,6 +166,15 @@ func (e *examination) login(ctx context.Context) {
 	if err == nil {
 		e.groups(ctx, cl)
 	}
+}
+
+// reach tries, without a login, whether anybody answers at a server's address.
+func reach(ctx context.Context, server, user string) doctor.Check {
+	open, err := client.New(server, client.Options{})
+	if err == nil {
+		_, err = open.UserByID(ctx, user)
+	}
+	return doctor.Reached(server, err)
 }
 
 // groups tries the groups that queues name.
@@ -317,7 +322,7 @@ func (e *examination) jobs(ctx context.Context, slurm *sbatch.Client, gpus map[s
 	}
 	names := slices.Sorted(maps.Keys(gpus))
 	if !e.options.json {
-		_, _ = fmt.Fprintf(e.process.Stderr, "sending a short job to %v, and waiting up to %s for each to begin\n", names, e.options.wait) // a note
+		_, _ = fmt.Fprintf(e.process.Stderr, "sending a short job to %s, and waiting up to %s for each to begin\n", strings.Join(names, ", "), e.options.wait) // a note
 	}
 	settle := e.DiskSettle.or(10 * time.Second)
 	jobs := doctor.Jobs{Slurm: slurm, Shared: e.Shared, Settle: settle, Patience: e.options.wait, Now: e.process.Now}

@@ -102,10 +102,10 @@ func (i *initiation) run(ctx context.Context) error {
 	if err := i.login(ctx); err != nil {
 		return err
 	}
-	if err := i.share(); err != nil {
+	if err := i.share(ctx); err != nil {
 		return err
 	}
-	if err := i.queues(usable); err != nil {
+	if err := i.queues(ctx, usable); err != nil {
 		return err
 	}
 	if _, err := slurm.Account(ctx, i.Now().Add(-time.Hour), []string{"cl-doctor"}); err != nil {
@@ -219,7 +219,7 @@ const tries = 5
 // login asks for server, user and password until the server lets the user in.
 func (i *initiation) login(ctx context.Context) error {
 	for n := 1; ; n++ {
-		if err := i.askLogin(); err != nil {
+		if err := i.askLogin(ctx); err != nil {
 			return err
 		}
 		version, err := i.tryLogin(ctx)
@@ -252,27 +252,45 @@ func (i *initiation) login(ctx context.Context) error {
 	}
 }
 
-func (i *initiation) askLogin() error {
+func (i *initiation) askLogin(ctx context.Context) error {
 	var err error
 	if i.server == "" {
-		if i.server, err = i.ask("Address of the CodaLab server, such as https://worksheets.example.org", i.draft.Server, "--server"); err != nil {
+		if err = i.askServer(ctx); err != nil {
 			return err
 		}
 		i.password = ""
 	}
 	if i.user == "" {
-		if i.user, err = i.ask("Your user name there", cmp.Or(i.draft.User, localUser()), "--user"); err != nil {
+		if i.user, err = i.ask(ctx, "Your user name there", cmp.Or(i.draft.User, localUser()), "--user"); err != nil {
 			return err
 		}
 		i.password = ""
 	}
 	if i.passwordFile == "" && i.password == "" {
-		if i.password, err = i.askPassword("Password of " + i.user + " (it is not shown)"); err != nil {
+		if i.password, err = i.askPassword(ctx, "Password of "+i.user+" (it is not shown)"); err != nil {
 			return err
 		}
 	}
 	i.draft.Server, i.draft.User = strings.TrimRight(i.server, "/"), i.user
 	return nil
+}
+
+// askServer asks for the server until somebody answers at its address, so that
+// nobody types a password for a mistyped one.
+func (i *initiation) askServer(ctx context.Context) error {
+	for n := 1; ; n++ {
+		server, err := i.ask(ctx, "Address of the CodaLab server, such as https://worksheets.example.org", i.draft.Server, "--server")
+		if err != nil {
+			return err
+		}
+		i.draft.Server = strings.TrimRight(server, "/")
+		check := reach(ctx, i.draft.Server, "codalab")
+		if check.Verdict != doctor.Failed || n == tries {
+			i.server = i.draft.Server
+			return ctx.Err()
+		}
+		i.say("%s\n", check.Found)
+	}
 }
 
 // tryLogin logs in with the password that was typed, or that is in the file.
@@ -298,11 +316,11 @@ func (i *initiation) tryLogin(ctx context.Context) (version string, err error) {
 }
 
 // share finds, or makes, the shared directory.
-func (i *initiation) share() error {
+func (i *initiation) share(ctx context.Context) error {
 	for n := 1; ; n++ {
 		if i.shared == "" {
 			var err error
-			if i.shared, err = i.ask("A directory on a disk that the compute nodes see at the same path", i.suggestShared(), "--shared"); err != nil {
+			if i.shared, err = i.ask(ctx, "A directory on a disk that the compute nodes see at the same path", i.suggestShared(), "--shared"); err != nil {
 				return err
 			}
 		}
@@ -354,11 +372,11 @@ func (i *initiation) makeShared() error {
 }
 
 // queues chooses the partitions that get a queue, and the one for what names none.
-func (i *initiation) queues(usable []draftQueue) error {
+func (i *initiation) queues(ctx context.Context, usable []draftQueue) error {
 	all := names(usable)
 	wanted := i.partitions
 	if len(wanted) == 0 {
-		answer, err := i.ask("Partitions that get a queue, of "+all, "all", "--partitions")
+		answer, err := i.ask(ctx, "Partitions that get a queue, of "+all, "all", "--partitions")
 		if err != nil {
 			return err
 		}
@@ -381,7 +399,7 @@ func (i *initiation) queues(usable []draftQueue) error {
 		}
 	}
 	if i.fallback == "" {
-		answer, err := i.ask("Partition for runs that name no queue", fallback, "--default")
+		answer, err := i.ask(ctx, "Partition for runs that name no queue", fallback, "--default")
 		if err != nil {
 			return err
 		}

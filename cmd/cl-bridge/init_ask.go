@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -25,8 +26,8 @@ func newAsker(p program.Process, silent bool) asker {
 }
 
 // ask returns a person's answer, or what was suggested. Without a terminal that is
-// the answer; where there is no suggestion the flag is needed.
-func (a asker) ask(question, suggestion, flag string) (string, error) {
+// the answer; where there is no suggestion the flag is needed. It ends with ctx.
+func (a asker) ask(ctx context.Context, question, suggestion, flag string) (string, error) {
 	if a.silent {
 		if suggestion == "" {
 			return "", &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("%s is needed: there is nobody to ask", flag)}
@@ -39,7 +40,7 @@ func (a asker) ask(question, suggestion, flag string) (string, error) {
 		} else {
 			a.say("%s [%s]: ", question, suggestion)
 		}
-		answer, err := a.readLine()
+		answer, err := typed(ctx, a.readLine)
 		if err != nil {
 			return "", err
 		}
@@ -52,22 +53,47 @@ func (a asker) ask(question, suggestion, flag string) (string, error) {
 	}
 }
 
-// askPassword returns what a person types and nobody sees.
-func (a asker) askPassword(question string) (string, error) {
+// askPassword returns what a person types and nobody sees. It ends with ctx, and
+// leaves the terminal as it was.
+func (a asker) askPassword(ctx context.Context, question string) (string, error) {
 	in, ok := a.Stdin.(*os.File)
 	if !ok || a.silent {
 		return "", &program.Error{Code: program.ExitUsage, Err: errors.New("--password-file is needed: there is nobody to ask")}
 	}
+	fd := int(in.Fd())
+	before, err := term.GetState(fd)
+	if err != nil {
+		return "", fmt.Errorf("read password: %w", err)
+	}
 	for {
 		a.say("%s: ", question)
-		typed, err := term.ReadPassword(int(in.Fd()))
+		password, err := typed(ctx, func() ([]byte, error) { return term.ReadPassword(fd) })
 		a.say("\n")
 		if err != nil {
-			return "", fmt.Errorf("read password: %w", err)
+			return "", fmt.Errorf("read password: %w", errors.Join(err, term.Restore(fd, before)))
 		}
-		if len(typed) > 0 {
-			return string(typed), nil
+		if len(password) > 0 {
+			return string(password), nil
 		}
+	}
+}
+
+// typed returns what a person types, or ctx's error once that has ended. Nothing
+// interrupts a read of a terminal, so the read goes on behind it: the program must
+// not read the terminal again.
+func typed[T any](ctx context.Context, read func() (T, error)) (answer T, err error) {
+	done := make(chan struct{})
+	var said T
+	var failed error
+	go func() {
+		defer close(done)
+		said, failed = read()
+	}()
+	select {
+	case <-ctx.Done():
+		return answer, ctx.Err()
+	case <-done:
+		return said, failed
 	}
 }
 

@@ -1,12 +1,30 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
+
+// A person may leave at any question.
+func TestQuestionEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, leave := context.WithCancel(t.Context())
+	answered := make(chan struct{})
+	defer close(answered)
+	_, err := typed(ctx, func() (string, error) {
+		leave()
+		<-answered
+		return "too late", nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
 
 // Whatever names a site has, what is written can be read, and means the same.
 func TestDraftIsReadAsItWasMeant(t *testing.T) {
