@@ -276,6 +276,9 @@ func (db *DB) once(ctx context.Context, fn func(tx *sqlx.Tx) error) error {
 	if err = tx.Commit(); err == nil {
 		return nil
 	}
+	if errors.Is(err, sql.ErrTxDone) && ctx.Err() != nil { // database/sql has rolled back for that
+		err = ctx.Err()
+	}
 	if db.gone(err) {
 		switch db.fate(ctx, number) {
 		case committed:

@@ -2,6 +2,7 @@ package sqldb_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"os"
 	"path/filepath"
@@ -252,6 +253,25 @@ func TestWaitingWriterGivesUpWithItsContext(t *testing.T) {
 	})
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("error %v", err)
+	}
+}
+
+// database/sql rolls a transaction back when its context ends, and then says of its
+// commit only that the transaction is done.
+func TestTransactionThatIsCalledOffSaysSo(t *testing.T) {
+	t.Parallel()
+	db := open(t, filepath.Join(t.TempDir(), "a.db"), table)
+	ctx, cancel := context.WithCancel(t.Context())
+	err := db.InTx(ctx, func(tx *sqlx.Tx) error {
+		cancel()
+		for { // until it is rolled back
+			if _, err := tx.ExecContext(t.Context(), "SELECT 1"); errors.Is(err, sql.ErrTxDone) {
+				return nil
+			}
+		}
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
 	}
 }
 
