@@ -37,7 +37,7 @@ unit: ## run the tests that need neither root nor set-up (seconds)
 test: cluster-up postgres-up install ## run all tests, on a real Slurm cluster and a real PostgreSQL
 	eval "$$(scripts/slurm-cluster env)"; \
 	CLTEST_REQUIRE=slurm,containers,researcher,postgres go test $(as_root) -count=1 -timeout=45m ./...
-	cd cache/nfstest && CLTEST_REQUIRE=fuse,researcher go test $(as_root) -count=1 -parallel=1 -timeout=15m ./... # storms: one at a time
+	cd cache/nfstest && CLTEST_REQUIRE=fuse,researcher go test $(as_root) -count=1 -timeout=15m ./...
 
 .PHONY: race
 race: ## run the unit tests under the race detector (needs a C compiler)

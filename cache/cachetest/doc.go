@@ -82,7 +82,8 @@ type Site struct {
 type Storm struct {
 	// Processes run at once. Default 200.
 	Processes int
-	// For is how long. Default 4 s.
+	// For is how long, at least: a storm goes on until it has done enough to
+	// prove anything, for at most ten times as long. Default 4 s.
 	For time.Duration
 	// Think is the mean time between two operations of a process. Default 4 ms
 	// for each process, which two cores and a plain disk bear.

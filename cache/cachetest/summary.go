@@ -35,6 +35,10 @@ type Summary struct {
 	Errors map[string]int
 }
 
+// enough says that promises were put to the test: contents were published, got
+// by others, and read.
+func (s Summary) enough() bool { return s.Published > 0 && s.Hits > 0 && s.Reads > 0 }
+
 // String is one line.
 func (s Summary) String() string {
 	kinds := make([]string, 0, len(s.Errors))
