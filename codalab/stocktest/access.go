@@ -122,39 +122,23 @@ func (g *group) object() codalab.Object {
 }
 
 // makeGroup is codalab/rest/groups.py: create_group.
-func (s *Server) makeGroup(w http.ResponseWriter, r *http.Request, u *account) error {
-	objects, err := objectsOf(r)
-	if err != nil {
-		return err
-	}
+func (s *Server) makeGroup(w http.ResponseWriter, _ *http.Request, u *account, in []codalab.Object) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var made []codalab.Object
-	for _, o := range objects {
-		var in struct{ Name string }
-		if err := o.Decode(&in); err != nil {
+	for _, o := range in {
+		var wanted struct{ Name string }
+		if err := o.Decode(&wanted); err != nil {
 			return refuse(http.StatusBadRequest, "%v", err)
 		}
-		if s.groupByName(in.Name) != nil {
-			return refuse(http.StatusConflict, "Group with name %s already exists", in.Name)
+		if s.groupByName(wanted.Name) != nil {
+			return refuse(http.StatusConflict, "Group with name %s already exists", wanted.Name)
 		}
-		g := &group{id: codalab.NewUUID(), name: in.Name, owner: u.id, members: []string{u.id}}
+		g := &group{id: codalab.NewUUID(), name: wanted.Name, owner: u.id, members: []string{u.id}}
 		s.groups[g.id] = g
 		made = append(made, g.object())
 	}
 	return answerObjects(w, made)
-}
-
-func (s *Server) listGroups(w http.ResponseWriter, _ *http.Request, u *account) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var found []codalab.Object
-	for _, g := range s.groups {
-		if u.root() || g.has(u.id) {
-			found = append(found, g.object())
-		}
-	}
-	return answerObjects(w, found)
 }
 
 func (s *Server) showGroup(w http.ResponseWriter, r *http.Request, _ *account) error {
@@ -168,15 +152,7 @@ func (s *Server) showGroup(w http.ResponseWriter, r *http.Request, _ *account) e
 }
 
 // addMembers is codalab/rest/groups.py: add_group_members_helper.
-func (s *Server) addMembers(w http.ResponseWriter, r *http.Request, u *account) error {
-	var doc codalab.Document
-	if err := read(r, &doc); err != nil {
-		return err
-	}
-	users, err := doc.Objects()
-	if err != nil {
-		return refuse(http.StatusBadRequest, "Invalid JSON")
-	}
+func (s *Server) addMembers(w http.ResponseWriter, r *http.Request, u *account, users []codalab.Object) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g := s.groupByName(r.PathValue("group"))
@@ -188,7 +164,7 @@ func (s *Server) addMembers(w http.ResponseWriter, r *http.Request, u *account) 
 			g.members = append(g.members, o.ID)
 		}
 	}
-	return answerJSON(w, doc)
+	return answerObjects(w, users)
 }
 
 // What a user may do with a bundle (codalab/model/tables.py).
@@ -196,6 +172,8 @@ const (
 	mayRead = 1
 	mayAll  = 2
 )
+
+func permissionNames() [3]string { return [...]string{"none", "read", "all"} }
 
 // permission is what a user may do with a bundle; the caller holds the lock
 // (codalab/model/bundle_model.py: get_user_permissions).
@@ -223,31 +201,34 @@ func (s *Server) allowed(u *account, uuid string, need int) (*bundle, error) {
 	if have >= need && b != nil {
 		return b, nil
 	}
-	names := []string{"none", "read", "all"}
+	names := permissionNames()
 	return nil, refuse(http.StatusForbidden, "User %s(%s) does not have sufficient permissions on bundle %s (have %s, need %s).",
 		u.Name, u.id, uuid, names[have], names[need])
 }
 
-// setPermissions is codalab/rest/bundles.py: _set_bundle_permissions.
-func (s *Server) setPermissions(w http.ResponseWriter, r *http.Request, u *account) error {
-	objects, err := objectsOf(r)
-	if err != nil {
-		return err
-	}
+// permit is allowed for callers that do not hold the lock.
+func (s *Server) permit(u *account, uuid string, need int) (*bundle, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, o := range objects {
-		var in struct{ Permission int }
+	return s.allowed(u, uuid, need)
+}
+
+// setPermissions is codalab/rest/bundles.py: _set_bundle_permissions.
+func (s *Server) setPermissions(w http.ResponseWriter, _ *http.Request, u *account, in []codalab.Object) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range in {
+		var to struct{ Permission int }
 		bundle, _ := o.Relationships["bundle"].Link()
 		group, _ := o.Relationships["group"].Link()
-		if err := json.Unmarshal(o.Attributes, &in); err != nil {
+		if err := json.Unmarshal(o.Attributes, &to); err != nil {
 			return refuse(http.StatusBadRequest, "%v", err)
 		}
 		b, err := s.allowed(u, bundle.ID, mayAll)
 		if err != nil {
 			return err
 		}
-		b.permissions[group.ID] = in.Permission
+		b.permissions[group.ID] = to.Permission
 	}
-	return answerObjects(w, objects)
+	return answerObjects(w, in)
 }

@@ -66,7 +66,7 @@ func (s *Server) object(u *account, b *bundle) codalab.Object {
 		show = codalab.Bundle{
 			UUID: b.uuid, Type: b.kind, Command: &b.command, State: b.state, Metadata: b.metadata, Args: &args,
 			Dependencies: append([]codalab.Dependency{}, b.dependencies...), Permission: permission,
-			PermissionSpec: []string{"none", "read", "all"}[permission],
+			PermissionSpec: permissionNames()[permission],
 		}
 		owner = b.owner
 	}
@@ -115,15 +115,11 @@ func quote(word string) string {
 }
 
 // makeBundles is codalab/rest/bundles.py: _create_bundles.
-func (s *Server) makeBundles(w http.ResponseWriter, r *http.Request, u *account) error {
-	objects, err := objectsOf(r)
-	if err != nil {
-		return err
-	}
+func (s *Server) makeBundles(w http.ResponseWriter, r *http.Request, u *account, in []codalab.Object) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var made []codalab.Object
-	for _, o := range objects {
+	for _, o := range in {
 		b, err := s.makeBundle(o, u)
 		if err != nil {
 			return err
@@ -179,43 +175,12 @@ func (s *Server) showBundle(w http.ResponseWriter, r *http.Request, u *account) 
 	return answerObject(w, s.object(u, b))
 }
 
-// findBundles finds bundles by their ids, beginnings of ids, or names.
-func (s *Server) findBundles(w http.ResponseWriter, r *http.Request, u *account) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var found []codalab.Object
-	for _, spec := range r.URL.Query()["specs"] {
-		at := slices.IndexFunc(s.bundles, func(b *bundle) bool {
-			return strings.HasPrefix(b.uuid, spec) || b.metadata.String("name") == spec
-		})
-		if at < 0 {
-			return refuse(http.StatusNotFound, "bundle spec %s doesn't match any bundles", spec)
-		}
-		found = append(found, s.object(u, s.bundles[at]))
-	}
-	return answerObjects(w, found)
-}
-
-// findWorksheet shows a user's home worksheet, the only one that there is.
-func (s *Server) findWorksheet(w http.ResponseWriter, _ *http.Request, u *account) error {
-	o, err := codalab.NewObject("worksheets", "0x"+strings.Repeat("0", 32), map[string]any{"name": "home-" + u.Name, "tags": []string{}})
-	if err != nil {
-		return err
-	}
-	o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", u.id)}
-	return answerObjects(w, []codalab.Object{o})
-}
-
 // removeBundles is codalab/rest/bundles.py: delete_bundles, as with force.
-func (s *Server) removeBundles(w http.ResponseWriter, r *http.Request, u *account) error {
-	objects, err := objectsOf(r)
-	if err != nil {
-		return err
-	}
+func (s *Server) removeBundles(w http.ResponseWriter, _ *http.Request, u *account, in []codalab.Object) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var ids []string
-	for _, o := range objects {
+	for _, o := range in {
 		b, err := s.allowed(u, o.ID, mayAll)
 		if err != nil {
 			return err
@@ -245,20 +210,13 @@ type action struct {
 }
 
 // act is codalab/rest/bundle_actions.py: create_bundle_actions.
-func (s *Server) act(w http.ResponseWriter, r *http.Request, u *account) error {
-	objects, err := objectsOf(r)
-	if err != nil {
-		return err
-	}
-	actions := make([]action, len(objects))
-	for i, o := range objects {
+func (s *Server) act(w http.ResponseWriter, _ *http.Request, u *account, in []codalab.Object) error {
+	actions := make([]action, len(in))
+	for i, o := range in {
 		if json.Unmarshal(o.Attributes, &actions[i]) != nil || strings.Contains(actions[i].Subpath, "/") {
 			return refuse(http.StatusBadRequest, "Invalid subpath")
 		}
-		s.mu.Lock()
-		_, err := s.allowed(u, actions[i].UUID, mayAll)
-		s.mu.Unlock()
-		if err != nil {
+		if _, err := s.permit(u, actions[i].UUID, mayAll); err != nil {
 			return err
 		}
 	}
@@ -267,7 +225,7 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request, u *account) error {
 			return err
 		}
 	}
-	return answerObjects(w, objects)
+	return answerObjects(w, in)
 }
 
 func (s *Server) actOn(a action) error {

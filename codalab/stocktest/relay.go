@@ -133,10 +133,7 @@ func (s *Server) netcat(w http.ResponseWriter, r *http.Request, u *account) erro
 	}
 	uuid := r.PathValue("uuid")
 	port, _ := strconv.Atoi(r.PathValue("port")) // the route has digits only
-	s.mu.Lock()
-	_, err := s.allowed(u, uuid, mayRead)
-	s.mu.Unlock()
-	if err != nil {
+	if _, err := s.permit(u, uuid, mayRead); err != nil {
 		return err
 	}
 	state, holder := s.state(uuid)

@@ -1,6 +1,6 @@
 package stocktest
 
-// routes are those that a worker, this suite and the commands' main job call.
+// routes are those that a worker and the suite call.
 func (s *Server) routes() {
 	s.mux.HandleFunc("POST /rest/oauth2/token", s.token)
 	for pattern, h := range map[string]handler{
@@ -10,16 +10,13 @@ func (s *Server) routes() {
 		"POST /rest/workers/{worker}/reply_data/{socket}":  s.replyData,
 		"GET /rest/workers/info":                           s.workersInfo,
 		"GET /rest/user":                                   s.showUser,
-		"GET /rest/groups":                                 s.listGroups,
-		"POST /rest/groups":                                s.makeGroup,
+		"POST /rest/groups":                                objects(s.makeGroup),
 		"GET /rest/groups/{group}":                         s.showGroup,
-		"POST /rest/groups/{group}/relationships/members":  s.addMembers,
-		"POST /rest/bundle-permissions":                    s.setPermissions,
-		"POST /rest/bundle-actions":                        s.act,
-		"GET /rest/worksheets":                             s.findWorksheet,
-		"GET /rest/bundles":                                s.findBundles,
-		"POST /rest/bundles":                               s.makeBundles,
-		"DELETE /rest/bundles":                             s.removeBundles,
+		"POST /rest/groups/{group}/relationships/members":  objects(s.addMembers),
+		"POST /rest/bundle-permissions":                    objects(s.setPermissions),
+		"POST /rest/bundle-actions":                        objects(s.act),
+		"POST /rest/bundles":                               objects(s.makeBundles),
+		"DELETE /rest/bundles":                             objects(s.removeBundles),
 		"GET /rest/bundles/{uuid}":                         s.showBundle,
 		"GET /rest/bundles/{uuid}/contents/info/{path...}": s.info,
 		"GET /rest/bundles/{uuid}/contents/blob/{path...}": s.blob,

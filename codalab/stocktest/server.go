@@ -237,15 +237,18 @@ func read(r *http.Request, v any) error {
 	return nil
 }
 
-// objectsOf decodes the objects of a request's document.
-func objectsOf(r *http.Request) ([]codalab.Object, error) {
-	var doc codalab.Document
-	if err := read(r, &doc); err != nil {
-		return nil, err
+// objects makes a handler of a function that takes the objects of a request's
+// document.
+func objects(serve func(w http.ResponseWriter, r *http.Request, u *account, in []codalab.Object) error) handler {
+	return func(w http.ResponseWriter, r *http.Request, u *account) error {
+		var doc codalab.Document
+		if err := read(r, &doc); err != nil {
+			return err
+		}
+		in, err := doc.Objects()
+		if err != nil {
+			return refuse(http.StatusBadRequest, "Invalid JSON")
+		}
+		return serve(w, r, u, in)
 	}
-	objects, err := doc.Objects()
-	if err != nil {
-		return nil, refuse(http.StatusBadRequest, "Invalid JSON")
-	}
-	return objects, nil
 }
