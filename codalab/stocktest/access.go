@@ -207,10 +207,11 @@ func (s *Server) allowed(u *account, uuid string, need int) (*bundle, error) {
 }
 
 // permit is allowed for callers that do not hold the lock.
-func (s *Server) permit(u *account, uuid string, need int) (*bundle, error) {
+func (s *Server) permit(u *account, uuid string, need int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.allowed(u, uuid, need)
+	_, err := s.allowed(u, uuid, need)
+	return err
 }
 
 // setPermissions is codalab/rest/bundles.py: _set_bundle_permissions.

@@ -216,7 +216,7 @@ func (s *Server) act(w http.ResponseWriter, _ *http.Request, u *account, in []co
 		if json.Unmarshal(o.Attributes, &actions[i]) != nil || strings.Contains(actions[i].Subpath, "/") {
 			return refuse(http.StatusBadRequest, "Invalid subpath")
 		}
-		if _, err := s.permit(u, actions[i].UUID, mayAll); err != nil {
+		if err := s.permit(u, actions[i].UUID, mayAll); err != nil {
 			return err
 		}
 	}

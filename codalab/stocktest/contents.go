@@ -59,8 +59,7 @@ func place(t codalab.Target) string { return path.Join(t.BundleUUID, path.Clean(
 // readable is the target of a request by a user who may read it.
 func (s *Server) readable(r *http.Request, u *account) (codalab.Target, error) {
 	t := codalab.Target{BundleUUID: r.PathValue("uuid"), Subpath: r.PathValue("path")}
-	_, err := s.permit(u, t.BundleUUID, mayRead)
-	return t, err
+	return t, s.permit(u, t.BundleUUID, mayRead)
 }
 
 // info is codalab/rest/bundles.py: _fetch_bundle_contents_info.

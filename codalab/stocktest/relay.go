@@ -133,7 +133,7 @@ func (s *Server) netcat(w http.ResponseWriter, r *http.Request, u *account) erro
 	}
 	uuid := r.PathValue("uuid")
 	port, _ := strconv.Atoi(r.PathValue("port")) // the route has digits only
-	if _, err := s.permit(u, uuid, mayRead); err != nil {
+	if err := s.permit(u, uuid, mayRead); err != nil {
 		return err
 	}
 	state, holder := s.state(uuid)
