@@ -1,7 +1,6 @@
 package stocktest
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -155,12 +154,11 @@ func (s *Server) schedule() {
 		s.forgetSilent()
 		asks := s.asks(b)
 		candidates := s.candidates(b.owner, offers, left[b.owner] > 0)
-		fitting := preferred(b, asks, candidates)
-		if len(fitting) == 0 {
+		if !slices.ContainsFunc(candidates, func(o *offer) bool { return o.fits(asks) }) {
 			b.set(codalab.Metadata{"staged_status": noFit(asks, candidates)})
 		}
-		for _, o := range fitting {
-			if !s.tryStart(b, o.row) {
+		for _, o := range candidates {
+			if !o.fits(asks) || !s.tryStart(b, o.row) {
 				continue
 			}
 			if s.users[o.row.key.user].root() {
@@ -173,35 +171,20 @@ func (s *Server) schedule() {
 	}
 }
 
-// runnable lists the staged runs in the order in which they are offered, and
-// fails those that ask for what no worker may give.
+// runnable lists the staged runs, the oldest first, and fails those that ask for
+// what no worker may give.
 func (s *Server) runnable() []*bundle {
 	var staged []*bundle
-	places := map[string][]int{}
 	for _, b := range s.in(codalab.StateStaged) {
 		if failure := s.quotaFailure(b); failure != "" {
 			b.state = codalab.StateFailed
 			b.set(codalab.Metadata{"failure_message": failure})
 			continue
 		}
-		places[b.owner] = append(places[b.owner], len(staged))
 		staged = append(staged, b)
-	}
-	// An owner's runs change places among themselves only.
-	for _, at := range places {
-		var own []*bundle
-		for _, i := range at {
-			own = append(own, staged[i])
-		}
-		slices.SortStableFunc(own, func(a, b *bundle) int { return cmp.Compare(priority(b), priority(a)) })
-		for n, i := range at {
-			staged[i] = own[n]
-		}
 	}
 	return staged
 }
-
-func priority(b *bundle) int64 { return b.metadata.Int("request_priority") }
 
 // parallelLeft is codalab/model/bundle_model.py:
 // get_user_parallel_run_quota_left.

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math/rand/v2"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -24,9 +22,7 @@ type resources struct {
 // offer is a worker among those that a run may go to.
 type offer struct {
 	resources
-	row    *workerRow
-	gpuBox bool // it has GPUs, whoever holds them
-	held   int
+	row *workerRow
 }
 
 // asks is what a run asks for, with defaults where it says nothing
@@ -139,14 +135,6 @@ func (r resources) fits(run resources) bool {
 	return r.runsLeft != 0 && r.cpus >= run.cpus && r.gpus >= run.gpus && r.memory >= run.memory && r.disk >= run.disk
 }
 
-// outdone says whether another worker of the same tag has more of everything.
-func (r resources) outdone(by resources) bool {
-	if r.tag != "" && by.tag != r.tag || r.tag == "" && by.exclusive && by.tag != "" {
-		return false
-	}
-	return by.runsLeft != 0 && by.cpus > r.cpus && by.gpus > r.gpus && by.memory > r.memory && by.disk > r.disk
-}
-
 // lacks says what a worker lacks for a run (codalab/worker/bundle_state.py:
 // get_comparison). The queue is compared as it was typed.
 func (r resources) lacks(run resources) string {
@@ -178,9 +166,7 @@ func (r resources) lacks(run resources) string {
 func noFit(run resources, offers []*offer) string {
 	var lacking []string
 	for _, o := range offers {
-		if !slices.ContainsFunc(offers, func(by *offer) bool { return o.outdone(by.resources) }) {
-			lacking = append(lacking, o.lacks(run))
-		}
+		lacking = append(lacking, o.lacks(run))
 	}
 	words := "No worker can meet your bundle's resource requirements. "
 	if len(lacking) > 0 {
@@ -193,7 +179,7 @@ func noFit(run resources, offers []*offer) string {
 // ask of the disk is not deducted (codalab/server/bundle_manager.py:
 // _deduct_worker_resources).
 func (s *Server) offerOf(w *workerRow) *offer {
-	o := &offer{row: w, gpuBox: w.GPUs > 0, resources: resources{
+	o := &offer{row: w, resources: resources{
 		cpus: w.CPUs, gpus: w.GPUs, memory: w.MemoryBytes, disk: w.FreeDiskBytes,
 		tag: w.Tag, exclusive: w.TagExclusive, runsLeft: w.ExitAfterNumRuns,
 	}}
@@ -209,44 +195,5 @@ func (o *offer) take(r resources) {
 	o.cpus -= r.cpus
 	o.gpus -= r.gpus
 	o.memory -= r.memory
-	o.held++
 }
 
-// preferred orders the workers that a run fits
-// (codalab/server/bundle_manager.py: get_sort_key).
-func preferred(b *bundle, run resources, offers []*offer) []*offer {
-	type ranked struct {
-		*offer
-		key [6]float64
-	}
-	var list []ranked
-	for _, o := range offers {
-		if !o.fits(run) {
-			continue
-		}
-		cached := 0
-		for _, d := range b.dependencies {
-			if slices.Contains(o.row.Dependencies, [2]string{d.ParentUUID, d.ParentPath}) {
-				cached++
-			}
-		}
-		gpus := float64(o.gpus)
-		if o.gpus == 0 && o.gpuBox {
-			gpus = 1
-		}
-		list = append(list, ranked{o, [6]float64{number(!o.exclusive), gpus, -float64(cached), float64(o.cpus), float64(o.held), rand.Float64()}}) //nolint:gosec // no secret
-	}
-	slices.SortFunc(list, func(a, b ranked) int { return slices.Compare(a.key[:], b.key[:]) })
-	out := make([]*offer, len(list))
-	for i, r := range list {
-		out[i] = r.offer
-	}
-	return out
-}
-
-func number(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
-}
