@@ -9,29 +9,15 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// account is a user; the quotas are numbers with fractions, as in the stock
-// server's table.
+// account is a user, who has no quotas.
 type account struct {
 	User
-	id                 string
-	diskUsed, timeUsed float64
+	id string
 }
 
-func (a *account) root() bool        { return a.Name == RootName }
-func (a *account) diskLeft() float64 { return a.DiskQuota - a.diskUsed }
-func (a *account) timeLeft() float64 { return a.TimeQuota - a.timeUsed }
+func (a *account) root() bool { return a.Name == RootName }
 
 func (s *Server) addUser(u User) {
-	const plenty = 1 << 50
-	if u.DiskQuota == 0 {
-		u.DiskQuota = plenty
-	}
-	if u.TimeQuota == 0 {
-		u.TimeQuota = plenty
-	}
-	if u.ParallelRuns == 0 {
-		u.ParallelRuns = plenty
-	}
 	a := &account{User: u, id: codalab.NewUUID()}
 	if a.root() {
 		a.id = "0"
@@ -70,13 +56,7 @@ func (s *Server) caller(r *http.Request) *account {
 }
 
 func (s *Server) showUser(w http.ResponseWriter, _ *http.Request, u *account) error {
-	s.mu.Lock()
-	attributes := map[string]any{
-		"user_name": u.Name, "is_root_user": u.root(), "disk_quota": u.DiskQuota, "disk_used": u.diskUsed,
-		"time_quota": u.TimeQuota, "time_used": u.timeUsed, "parallel_run_quota": u.ParallelRuns,
-	}
-	s.mu.Unlock()
-	o, err := codalab.NewObject("users", u.id, attributes)
+	o, err := codalab.NewObject("users", u.id, map[string]any{"user_name": u.Name, "is_root_user": u.root()})
 	if err != nil {
 		return err
 	}

@@ -141,9 +141,6 @@ func (s *Server) makeBundle(o codalab.Object, u *account) (*bundle, error) {
 	if err := codalab.CheckMetadata(in.Type, in.Metadata, true); err != nil {
 		return nil, refuse(http.StatusBadRequest, "%v", err)
 	}
-	if u.diskLeft() <= 0 || u.timeLeft() <= 0 {
-		return nil, refuse(http.StatusBadRequest, "Out of quota")
-	}
 	b := &bundle{
 		uuid: cmp.Or(in.UUID, codalab.NewUUID()), kind: in.Type, owner: u.id, state: codalab.StateCreated,
 		metadata: in.Metadata, permissions: map[string]int{},

@@ -1,11 +1,8 @@
 package stocktest_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -210,78 +207,6 @@ func TestRestartBreaksCheckInsAndTokensAreGotAnew(t *testing.T) {
 			w.Errorf("no new login: %v", err)
 		}
 	})
-}
-
-func TestOwnersWithoutQuotaHaveTheirRunsKilled(t *testing.T) {
-	t.Parallel()
-	o := stocktest.Options{Users: []stocktest.User{{Name: "poor", Password: "p", DiskQuota: 1 << 30, TimeQuota: 10, ParallelRuns: 1}}}
-	o.Users = append(o.Users, stocktest.User{Name: stocktest.RootName, Password: "r"})
-	bubble(t, o, func(w *ward) {
-		root := w.as(stocktest.RootName, "r")
-		first, second := w.run(), w.run()
-		if got := w.take(root); got != first {
-			w.Errorf("%s was offered first", got)
-		}
-		if said, err := w.checkIn(root); err != nil || len(said) > 0 {
-			w.Errorf("%v was offered beyond the quota of parallel runs, %v", said, err)
-		}
-		w.is(second, codalab.StateStaged)
-		r := told(first, codalab.StateRunning)
-		r.ContainerTimeTotal = 11
-		said, err := w.checkIn(root, r)
-		if err != nil || len(said) != 1 || !strings.HasPrefix(said[0].KillMessage, "Kill requested: User time quota exceeded.") {
-			w.Errorf("got %v, %v", said, err)
-		}
-	})
-}
-
-func TestLimitsOfTheServerAreWhatARunRequestsThatSaysNothing(t *testing.T) {
-	t.Parallel()
-	bubble(t, stocktest.Options{MaxRequestTime: 3600, MaxRequestDisk: 1 << 30}, func(w *ward) {
-		w.run()
-		token := w.login()
-		r, err := http.NewRequestWithContext(w.Context(), http.MethodPost, stocktest.Address+"/rest/workers/w/checkin", strings.NewReader(
-			`{"tag": "q", "cpus": 4, "gpus": 0, "memory_bytes": 8589934592, "free_disk_bytes": 1099511627776, "exit_after_num_runs": 5, "runs": []}`))
-		if err != nil {
-			w.Fatal(err)
-		}
-		r.Header.Set("Authorization", "Bearer "+token)
-		if body := w.body(r); !bytes.Contains(body, []byte(`"time":3600.0`)) || !bytes.Contains(body, []byte(`"disk":1073741824`)) {
-			w.Errorf("the message is %s", body)
-		}
-	})
-}
-
-// login returns a token.
-func (w *ward) login() string {
-	w.Helper()
-	r, err := http.NewRequestWithContext(w.Context(), http.MethodPost, stocktest.Address+"/rest/oauth2/token",
-		strings.NewReader("grant_type=password&username=ann&password=a"))
-	if err != nil {
-		w.Fatal(err)
-	}
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	var token struct {
-		Access string `json:"access_token"`
-	}
-	if err := json.Unmarshal(w.body(r), &token); err != nil {
-		w.Fatal(err)
-	}
-	return token.Access
-}
-
-// body sends a request and returns the answer's body.
-func (w *ward) body(r *http.Request) []byte {
-	w.Helper()
-	resp, err := w.server.Client().Do(r)
-	if err != nil {
-		w.Fatal(err)
-	}
-	body, err := io.ReadAll(resp.Body)
-	if err := errors.Join(err, resp.Body.Close()); err != nil {
-		w.Fatal(err)
-	}
-	return body
 }
 
 func status(err error) int {

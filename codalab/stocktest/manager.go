@@ -1,6 +1,7 @@
 package stocktest
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -139,30 +140,26 @@ func (s *Server) acknowledge() {
 func (s *Server) schedule() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	staged := s.runnable()
 	offers := map[*workerRow]*offer{}
 	for _, w := range s.workers {
 		offers[w] = s.offerOf(w)
 	}
-	left := map[string]int{} // runs that an owner may still have on others' workers
-	for _, b := range staged {
-		if _, ok := left[b.owner]; !ok {
-			left[b.owner] = s.parallelLeft(b.owner)
-		}
-	}
-	for _, b := range staged {
+	for _, b := range s.in(codalab.StateStaged) {
 		s.forgetSilent()
-		asks := s.asks(b)
-		candidates := s.candidates(b.owner, offers, left[b.owner] > 0)
+		asks := asksOf(b)
+		if asks.memory < leastMemory {
+			b.state = codalab.StateFailed
+			b.set(codalab.Metadata{"failure_message": fmt.Sprintf("Requested less memory (%s) than minimum limit (%s) by %s",
+				codalab.FormatSize(asks.memory), codalab.FormatSize(leastMemory), codalab.FormatSize(leastMemory-asks.memory))})
+			continue
+		}
+		candidates := s.candidates(b.owner, offers)
 		if !slices.ContainsFunc(candidates, func(o *offer) bool { return o.fits(asks) }) {
 			b.set(codalab.Metadata{"staged_status": noFit(asks, candidates)})
 		}
 		for _, o := range candidates {
 			if !o.fits(asks) || !s.tryStart(b, o.row) {
 				continue
-			}
-			if s.users[o.row.key.user].root() {
-				left[b.owner]--
 			}
 			o.take(asks)
 			o.runsLeft--
@@ -171,41 +168,14 @@ func (s *Server) schedule() {
 	}
 }
 
-// runnable lists the staged runs, the oldest first, and fails those that ask for
-// what no worker may give.
-func (s *Server) runnable() []*bundle {
-	var staged []*bundle
-	for _, b := range s.in(codalab.StateStaged) {
-		if failure := s.quotaFailure(b); failure != "" {
-			b.state = codalab.StateFailed
-			b.set(codalab.Metadata{"failure_message": failure})
-			continue
-		}
-		staged = append(staged, b)
-	}
-	return staged
-}
-
-// parallelLeft is codalab/model/bundle_model.py:
-// get_user_parallel_run_quota_left.
-func (s *Server) parallelLeft(owner string) int {
-	left := s.users[owner].ParallelRuns
-	for uuid, w := range s.runs {
-		if b := s.bundle(uuid); b != nil && b.owner == owner && w.key.user != owner {
-			left--
-		}
-	}
-	return left
-}
-
-// candidates are the workers that an owner's runs may go to: the owner's own
-// and those of the owner's groups, and with public the root user's.
-func (s *Server) candidates(owner string, offers map[*workerRow]*offer, public bool) []*offer {
+// candidates are the workers that an owner's runs may go to: the owner's own,
+// those of the owner's groups, and the root user's.
+func (s *Server) candidates(owner string, offers map[*workerRow]*offer) []*offer {
 	var list []*offer
 	for _, w := range s.workers {
 		g := s.groups[w.group]
 		own := w.key.user == owner || (g != nil && g.has(owner))
-		if o := offers[w]; o != nil && (own || public && s.users[w.key.user].root()) {
+		if o := offers[w]; o != nil && (own || s.users[w.key.user].root()) {
 			list = append(list, o)
 		}
 	}
@@ -219,7 +189,7 @@ func (s *Server) tryStart(b *bundle, w *workerRow) bool {
 		return false
 	}
 	s.starting(b, w)
-	message := s.runMessage(b)
+	message := runMessage(b)
 	s.mu.Unlock()
 	told := s.tell(w.socket, message, managerPatience)
 	s.mu.Lock()

@@ -25,13 +25,15 @@ type offer struct {
 	row *workerRow
 }
 
-// asks is what a run asks for, with defaults where it says nothing
+// leastMemory is the least that a run may ask for.
+const leastMemory = 4 << 20
+
+// asksOf is what a run asks for, with defaults where it says nothing
 // (codalab/server/bundle_manager.py: _compute_bundle_resources).
-func (s *Server) asks(b *bundle) resources {
+func asksOf(b *bundle) resources {
 	r := resources{
 		cpus: max(b.metadata.Int("request_cpus"), 1), gpus: b.metadata.Int("request_gpus"), memory: 2 << 30,
 		tag: b.metadata.String("request_queue"), runsLeft: -1,
-		disk: int64(min(s.users[b.owner].diskLeft()-1, s.o.MaxRequestDisk)),
 	}
 	if n, err := codalab.ParseSize(b.metadata.String("request_memory")); err == nil {
 		r.memory = n
@@ -42,21 +44,14 @@ func (s *Server) asks(b *bundle) resources {
 	return r
 }
 
-// seconds is the time that a run asks for, as Python writes it: what
-// somebody asked for has a fraction.
-func (s *Server) seconds(b *bundle) json.Number {
-	if d, err := codalab.ParseDuration(b.metadata.String("request_time")); err == nil {
-		return float(d.Seconds())
-	}
-	if s.o.MaxRequestTime == 0 {
+// seconds is the time that a run asks for, as Python writes it: a float, or 0
+// where the run asks for none.
+func seconds(b *bundle) json.Number {
+	d, err := codalab.ParseDuration(b.metadata.String("request_time"))
+	if err != nil {
 		return "0"
 	}
-	return float(min(s.users[b.owner].timeLeft()-1, s.o.MaxRequestTime))
-}
-
-// float writes a number as Python writes a float.
-func float(f float64) json.Number {
-	text := strconv.FormatFloat(f, 'f', -1, 64)
+	text := strconv.FormatFloat(d.Seconds(), 'f', -1, 64)
 	if !strings.Contains(text, ".") {
 		text += ".0"
 	}
@@ -79,8 +74,8 @@ func image(b *bundle) string {
 }
 
 // runMessage is codalab/server/bundle_manager.py: _construct_run_message.
-func (s *Server) runMessage(b *bundle) any {
-	asks := s.asks(b)
+func runMessage(b *bundle) any {
+	asks := asksOf(b)
 	dependencies := []any{}
 	for _, d := range b.dependencies {
 		dependencies = append(dependencies, map[string]any{
@@ -95,32 +90,10 @@ func (s *Server) runMessage(b *bundle) any {
 			"is_anonymous": false, "metadata": maps.Clone(b.metadata), "args": b.args(), "location": nil, "dependencies": dependencies,
 		},
 		"resources": map[string]any{
-			"cpus": asks.cpus, "gpus": asks.gpus, "docker_image": image(b), "time": s.seconds(b), "memory": asks.memory, "disk": asks.disk,
+			"cpus": asks.cpus, "gpus": asks.gpus, "docker_image": image(b), "time": seconds(b), "memory": asks.memory, "disk": asks.disk,
 			"network": b.metadata.Bool("request_network"), "tag": asks.tag, "tag_exclusive": false, "runs_left": nil,
 		},
 	}
-}
-
-// quotaFailure is why a staged run can never run
-// (codalab/server/bundle_manager.py: _get_staged_bundles_to_run).
-func (s *Server) quotaFailure(b *bundle) string {
-	const slack, least = 1 << 29, 4 << 20
-	owner, asks := s.users[b.owner], s.asks(b)
-	var failures []string
-	size := func(f float64) string { return codalab.FormatSize(int64(f)) }
-	if left := owner.diskLeft() - slack; float64(asks.disk) > left {
-		failures = append(failures, fmt.Sprintf("Requested more disk (%s) than user disk quota left (%s) by %s",
-			size(float64(asks.disk)), size(left), size(float64(asks.disk)-left)))
-	}
-	if d, err := codalab.ParseDuration(b.metadata.String("request_time")); err == nil && d.Seconds() > owner.timeLeft() {
-		failures = append(failures, fmt.Sprintf("Requested more time (%s) than user time quota left (%s)",
-			codalab.FormatDuration(d), strconv.FormatFloat(owner.timeLeft(), 'f', 0, 64)))
-	}
-	if asks.memory < least {
-		failures = append(failures, fmt.Sprintf("Requested less memory (%s) than minimum limit (%s) by %s",
-			size(float64(asks.memory)), size(least), size(float64(least-asks.memory))))
-	}
-	return strings.Join(failures, ". ")
 }
 
 // fits says whether a worker has all that a run asks for
@@ -185,7 +158,7 @@ func (s *Server) offerOf(w *workerRow) *offer {
 	}}
 	for _, uuid := range s.held(w) {
 		if b := s.bundle(uuid); b != nil {
-			o.take(s.asks(b))
+			o.take(asksOf(b))
 		}
 	}
 	return o
@@ -196,4 +169,3 @@ func (o *offer) take(r resources) {
 	o.gpus -= r.gpus
 	o.memory -= r.memory
 }
-

@@ -24,21 +24,11 @@ type Options struct {
 	// two passes of the manager, and WorkerTimeout after which silence a worker
 	// counts as gone; 0 means the stock server's 5 s, 0.5 s and 60 s.
 	Hold, Pass, WorkerTimeout time.Duration
-	// MaxRequestTime, in seconds, and MaxRequestDisk, in bytes, are the limits
-	// of what a run may request, and what a run requests that says nothing; 0
-	// for none, as on a server whose operator did not set them.
-	MaxRequestTime, MaxRequestDisk float64
-	Faults                         Faults
+	Faults                    Faults
 }
 
 // User is a user of a Server.
-type User struct {
-	Name, Password string
-	// DiskQuota is in bytes, TimeQuota in seconds, and ParallelRuns limits the
-	// runs on workers of others; 0 means plenty.
-	DiskQuota, TimeQuota float64
-	ParallelRuns         int
-}
+type User struct{ Name, Password string }
 
 // RootName is the name of the root user, whose workers anybody's runs go to.
 const RootName = "codalab"

@@ -141,19 +141,11 @@ func (s *Server) apply(b *bundle, r reported, w *workerRow) {
 	}
 }
 
-// running is transition_bundle_running: the usages are added to the owner's
-// before the report is found to lack a stage.
+// running is transition_bundle_running. A report that lacks a stage or the disk
+// usage changes nothing.
 func (s *Server) running(b *bundle, r reported, w *workerRow) bool {
-	if s.runs[b.uuid] != nil && b.state == codalab.StateWorkerOffline {
+	if r.Disk == nil {
 		return false
-	}
-	if owner := s.users[b.owner]; r.Disk == nil {
-		return false
-	} else if owner != nil {
-		if s.users[w.key.user].root() && r.Total != nil {
-			owner.timeUsed += *r.Total - b.metadata.Float("time")
-		}
-		owner.diskUsed += float64(*r.Disk - b.metadata.Int("data_size"))
 	}
 	changes := codalab.Metadata{
 		"run_status": value(r.RunStatus), "last_updated": time.Now().Unix(), "remote": value(r.Remote),

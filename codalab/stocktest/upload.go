@@ -68,7 +68,6 @@ func (s *Server) replace(r *http.Request, b *bundle, unpack bool) error {
 	}
 	s.mu.Lock()
 	b.set(codalab.Metadata{"data_size": size})
-	s.recount(b.owner)
 	s.mu.Unlock()
 	if discard := s.o.Faults.DiscardUpload; discard != nil && discard(b.uuid) {
 		return s.store.RemoveAll(b.uuid) //nolint:wrapcheck // a fault's own
@@ -94,16 +93,4 @@ func (s *Server) write(r *http.Request, uuid string, unpack bool) error {
 	}
 	_, err = io.Copy(f, r.Body)
 	return errors.Join(err, f.Close())
-}
-
-// recount adds up what a user's bundles take (codalab/model/bundle_model.py:
-// update_user_disk_used); the caller holds the lock.
-func (s *Server) recount(owner string) {
-	sum := int64(0)
-	for _, b := range s.bundles {
-		if b.owner == owner {
-			sum += b.metadata.Int("data_size")
-		}
-	}
-	s.users[owner].diskUsed = float64(sum)
 }

@@ -76,18 +76,15 @@ func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u *account) err
 		late(r.PathValue("worker"), whole)
 	}
 	row := s.remember(workerKey{u.id, r.PathValue("worker")}, in.CheckIn)
-	messages := []any{}
 	for _, run := range in.Runs {
-		if kill := s.report(row, run); kill != nil {
-			messages = append(messages, kill)
-		}
+		s.report(row, run)
 	}
 	// Who has gone is not noticed: the message that this check-in takes is lost.
 	l := s.listen(row.socket)
 	defer l.close()
 	var message json.RawMessage // its numbers stay as they were written
 	s.acceptJSON(l, s.o.Hold, &message)
-	return answerJSON(w, append(messages, message))
+	return answerJSON(w, []json.RawMessage{message})
 }
 
 // remember keeps what a worker says of itself. Its group is never forgotten.
@@ -109,32 +106,18 @@ func (s *Server) remember(k workerKey, in codalab.CheckIn) *workerRow {
 	return row
 }
 
-// report takes in what a worker says of one run, and returns a message where
-// the run's owner has no quota left.
-func (s *Server) report(row *workerRow, run json.RawMessage) any {
+// report takes in what a worker says of one run, if the server can read it and
+// has the run.
+func (s *Server) report(row *workerRow, run json.RawMessage) {
 	r, err := readReport(run)
 	if err != nil {
-		return nil
+		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := s.bundle(r.UUID)
-	if b == nil {
-		return nil
+	if b := s.bundle(r.UUID); b != nil {
+		s.apply(b, r, row)
 	}
-	s.apply(b, r, row)
-	kind := ""
-	switch owner := s.users[b.owner]; {
-	case owner.timeLeft() <= 0:
-		kind = "time"
-	case owner.diskLeft() <= 0:
-		kind = "disk"
-	default:
-		return nil
-	}
-	return map[string]any{"type": codalab.MessageKill, "uuid": b.uuid, "kill_message": "Kill requested: User " + kind +
-		" quota exceeded. To apply for more quota, please visit the following link: " +
-		"https://codalab-worksheets.readthedocs.io/en/latest/FAQ/#how-do-i-request-more-disk-quota-or-time-quota"}
 }
 
 // startBundle is codalab/rest/workers.py: start_bundle.
