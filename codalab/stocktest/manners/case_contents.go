@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -51,6 +52,14 @@ func (u *user) info(uuid, path string) answer {
 	return u.call("GET", "/bundles/"+uuid+"/contents/info/"+path, nil)
 }
 
+// described is the target that an answer describes.
+func (a answer) described() codalab.TargetInfo {
+	a.Helper()
+	var info struct{ Data codalab.TargetInfo }
+	a.into(&info)
+	return info.Data
+}
+
 func (u *user) blob(uuid, path string, header ...string) answer {
 	return u.call("GET", "/bundles/"+uuid+"/contents/blob/"+path, nil, append(header, "Accept-Encoding", "identity")...)
 }
@@ -73,25 +82,18 @@ func (w *worker) reads(uuid, path, kind string, args object) object {
 
 func target(uuid, path string, more object) object {
 	info := object{"name": path, "size": 5, "perm": 420, "type": "file", "resolved_target": object{"bundle_uuid": uuid, "subpath": path}}
-	for k, v := range more {
-		info[k] = v
-	}
+	maps.Copy(info, more)
 	return object{"target_info": info}
 }
 
 func (on *trial) readRunning() {
-	u := on.owner()
-	w := u.worker(newTag())
-	uuid := u.run(w.id, nil)
-	w.begin(uuid)
+	u, w, uuid := on.begun()
 
-	done := on.later(func() answer { return u.call("GET", "/bundles/"+uuid+"/contents/info/?depth=1", nil) })
+	done := on.later(func() answer { return u.info(uuid, "?depth=1") })
 	m := w.reads(uuid, "", "get_target_info", object{"depth": 1.0})
 	w.replies(m, target(uuid, "", object{"type": "directory", "contents": []object{{"name": "out", "size": 5, "perm": 420, "type": "file"}}}))
-	var info struct{ Data codalab.TargetInfo }
-	on.receive(done).into(&info)
-	if info.Data.Type != codalab.TargetDirectory || len(info.Data.Contents) != 1 || info.Data.Resolved == nil || info.Data.Resolved.BundleUUID != uuid {
-		on.Errorf("the description is %+v", info.Data)
+	if info := on.receive(done).described(); info.Type != codalab.TargetDirectory || len(info.Contents) != 1 || info.Resolved == nil || info.Resolved.BundleUUID != uuid {
+		on.Errorf("the description is %+v", info)
 	}
 
 	for _, c := range []struct {
@@ -106,7 +108,7 @@ func (on *trial) readRunning() {
 	} {
 		done := on.later(func() answer { return u.blob(uuid, "out"+c.query, c.ask...) })
 		w.replies(w.reads(uuid, "out", "get_target_info", object{"depth": 0.0}), target(uuid, "out", nil))
-		w.repliesData(w.reads(uuid, "out", c.kind, c.args), "{}", gzipped("hello"))
+		w.repliesData(w.reads(uuid, "out", c.kind, c.args), gzipped("hello"))
 		a := on.receive(done).is(http.StatusOK)
 		on.equal("the file", string(a.body), "hello")
 		on.equal("its target type", a.header.Get("Target-Type"), "file")
@@ -116,7 +118,7 @@ func (on *trial) readRunning() {
 	dir := archive("out", "hello")
 	done = on.later(func() answer { return u.blob(uuid, "") })
 	w.replies(w.reads(uuid, "", "get_target_info", nil), target(uuid, "", object{"type": "directory"}))
-	w.repliesData(w.reads(uuid, "", "stream_directory", nil), "{}", dir)
+	w.repliesData(w.reads(uuid, "", "stream_directory", nil), dir)
 	a := on.receive(done).is(http.StatusOK)
 	if !bytes.Equal(a.body, dir) || a.header.Get("Content-Type") != "application/gzip" || a.header.Get("Target-Type") != "directory" {
 		on.Errorf("the directory is %s, %v", a, a.header)
@@ -124,33 +126,23 @@ func (on *trial) readRunning() {
 }
 
 func (on *trial) readFails() {
-	u := on.owner()
-	w := u.worker(newTag())
-	uuid := u.run(w.id, nil)
-	w.begin(uuid)
+	u, w, uuid := on.begun()
 	// A description that fails is never found, whatever the worker says.
 	for _, code := range []int{404, 403, 500} {
 		done := on.later(func() answer { return u.info(uuid, "x") })
-		w.replies(w.reads(uuid, "x", "get_target_info", nil), object{"error_code": code, "error_message": "Not here."})
-		on.equal("the answer", string(on.receive(done).is(http.StatusNotFound).body), "Not here.")
+		w.repliesError(w.reads(uuid, "x", "get_target_info", nil), code)
+		on.equal("the answer", string(on.receive(done).is(http.StatusNotFound).body), refusal)
 	}
 	for code, want := range map[int]int{404: 404, 403: 403, 409: 400, 500: 500} {
-		words := "Not here."
-		if want == http.StatusInternalServerError {
-			words = internalError
-		}
 		done := on.later(func() answer { return u.blob(uuid, "x") })
 		w.replies(w.reads(uuid, "x", "get_target_info", nil), target(uuid, "x", nil))
-		w.replies(w.reads(uuid, "x", "stream_file", nil), object{"error_code": code, "error_message": "Not here."})
-		on.receive(done).is(want, words)
+		w.repliesError(w.reads(uuid, "x", "stream_file", nil), code)
+		on.receive(done).isError(want)
 	}
 }
 
 func (on *trial) readNoLongerRunning() {
-	u := on.owner()
-	w := u.worker(newTag())
-	uuid := u.run(w.id, nil)
-	w.begin(uuid)
+	u, w, uuid := on.begun()
 	done := on.later(func() answer { return u.info(uuid, "x") })
 	for range 2 {
 		w.replies(w.reads(uuid, "x", "get_target_info", nil), object{"error_code": 500, "error_message": "Bundle no longer running"})
@@ -174,32 +166,23 @@ func (on *trial) foreignSocket() {
 }
 
 func (on *trial) readPreparing() {
-	u := on.owner()
-	w := u.worker(newTag())
-	uuid := u.run(w.id, nil)
-	w.take(uuid)
+	u, _, uuid := on.taken()
 	const words = "hasn't started running yet, files not available"
 	u.info(uuid, "").is(http.StatusNotFound, words)
 	u.blob(uuid, "stdout").is(http.StatusNotFound, words)
 }
 
 func (on *trial) upload() {
-	u := on.owner()
-	w := u.worker(newTag())
-	uuid := u.run(w.id, nil)
-	w.begin(uuid)
+	u, w, uuid := on.begun()
 	w.uploads(uuid, archive("first", "hello")).is(http.StatusOK)
-	on.equal("the state", string(u.find(uuid).State), "running")
+	u.isIn(uuid, codalab.StateRunning)
 	on.equal("the answer", string(w.uploads(uuid, archive("second", "hello again")).is(http.StatusOK).body), "")
-	w.finish(uuid, 0)
-	b := u.reaches(uuid, codalab.StateReady)
+	b := w.succeed(uuid)
 	if n := b.Metadata.Int("data_size"); n != 4096 {
 		on.Errorf("data_size is %d, want what the last report said", n)
 	}
-	var info struct{ Data codalab.TargetInfo }
-	u.call("GET", "/bundles/"+uuid+"/contents/info/?depth=1", nil).into(&info)
-	if info.Data.Type != codalab.TargetDirectory || info.Data.Name != uuid || len(info.Data.Contents) != 1 || info.Data.Contents[0].Name != "second" {
-		on.Errorf("the contents are %+v", info.Data)
+	if info := u.info(uuid, "?depth=1").described(); info.Type != codalab.TargetDirectory || info.Name != uuid || len(info.Contents) != 1 || info.Contents[0].Name != "second" {
+		on.Errorf("the contents are %+v", info)
 	}
 	a := u.blob(uuid, "second").is(http.StatusOK)
 	on.equal("the file", string(a.body), "hello again")
@@ -226,8 +209,7 @@ func (on *trial) brokenUpload() {
 		on.equal("failure_message", b.Metadata.String("failure_message"), failure)
 		w.uploads(uuid, whole).is(http.StatusForbidden, "Contents cannot be modified, bundle already finalized.")
 		// Its worker has the run still, and brings it back.
-		w.tells(running(uuid))
-		u.reaches(uuid, codalab.StateRunning)
+		w.revive(uuid)
 		w.uploads(uuid, archive("out", "hello")).is(http.StatusOK)
 		// The failure of the first upload is the run's unless the worker
 		// reports another, the empty one for none.
@@ -242,12 +224,7 @@ func (on *trial) brokenUpload() {
 }
 
 func (on *trial) uploadTooLate() {
-	u := on.owner()
-	w := u.worker(newTag())
-	uuid := u.run(w.id, nil)
-	w.begin(uuid)
-	w.finish(uuid, 0)
-	u.reaches(uuid, codalab.StateReady)
+	_, w, uuid := on.finished()
 	w.uploads(uuid, archive("out", "hello")).is(http.StatusForbidden, "Contents cannot be modified, bundle already finalized.")
 }
 
@@ -258,10 +235,8 @@ func (on *trial) dataset() {
 	if n := b.Metadata.Int("data_size"); n != 5 {
 		on.Errorf("data_size is %d, want 5", n)
 	}
-	var info struct{ Data codalab.TargetInfo }
-	u.info(uuid, "").into(&info)
-	if info.Data.Type != codalab.TargetFile || info.Data.Size != 5 || info.Data.Name != uuid {
-		on.Errorf("the description is %+v", info.Data)
+	if info := u.info(uuid, "").described(); info.Type != codalab.TargetFile || info.Size != 5 || info.Name != uuid {
+		on.Errorf("the description is %+v", info)
 	}
 	a := u.blob(uuid, "").is(http.StatusOK)
 	on.equal("the file", string(a.body), "hello")
@@ -276,7 +251,7 @@ func (on *trial) noToken() {
 }
 
 func (on *trial) wrongPassword() {
-	on.grant(Login{Name: on.on.Owner.Name, Password: "wrong"}).is(http.StatusUnauthorized, `"invalid_grant"`)
+	on.grant(Login{Name: on.target.Owner.Name, Password: "wrong"}).is(http.StatusUnauthorized, `"invalid_grant"`)
 }
 
 func (on *trial) unknownBundle() {

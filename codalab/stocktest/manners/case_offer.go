@@ -90,8 +90,8 @@ func (on *trial) parents() {
 	strict := u.run(w.id, nil, dependency("p", parent))
 	lenient := u.run(w.id, object{"allow_failed_dependencies": true}, dependency("p", parent))
 	w.begin(parent)
-	on.equal("the child's state", string(u.find(child).State), "created")
-	u.act(object{"type": "kill", "uuid": child}).is(http.StatusOK)
+	u.isIn(child, codalab.StateCreated)
+	u.kill(child).is(http.StatusOK)
 	u.reaches(child, codalab.StateKilled)
 	w.finish(parent, 3)
 	u.reaches(parent, codalab.StateFailed)
@@ -107,26 +107,11 @@ func (on *trial) tags() {
 	plain := u.run(w.id, nil)
 	keyed := u.run("tag="+w.id, nil)
 	other.quiet(6 * time.Second)
-	for _, uuid := range []string{u.claimable(w), u.claimable(w)} {
+	for _, uuid := range []string{w.offered(), w.offered()} {
 		if uuid != plain && uuid != keyed {
 			on.Errorf("%s was offered", uuid)
 		}
 	}
-}
-
-// claimable returns whichever bundle a worker is offered next.
-func (u *user) claimable(w *worker) string {
-	u.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); {
-		for _, m := range w.checkIn() {
-			if m["type"] == string(codalab.MessageRun) {
-				return about(m)
-			}
-			u.Errorf("got %v, want a run", m)
-		}
-	}
-	u.Fatal("no run is offered")
-	return ""
 }
 
 func (on *trial) exclusive() {
@@ -196,13 +181,7 @@ func (on *trial) groupWorker() {
 	// share one.
 	const name = "stocktest-group"
 	u.call("POST", "/groups", one("groups", object{"name": name}))
-	var doc codalab.Document
-	u.call("GET", "/groups/"+name, nil).into(&doc)
-	groups, err := doc.Objects()
-	if err != nil || len(groups) != 1 {
-		on.Fatalf("GET /groups/%s: %s, %v", name, doc.Data, err)
-	}
-	group := groups[0].ID
+	group := u.call("GET", "/groups/"+name, nil).object().ID
 	u.call("POST", "/groups/"+name+"/relationships/members", object{"data": object{"type": "users", "id": c.id}}).is(http.StatusOK)
 	w := u.worker(newTag())
 	w.tell["group_name"] = name
@@ -216,21 +195,20 @@ func (on *trial) groupWorker() {
 	w.begin(shared)
 	w.finish(shared, 0)
 	c.reaches(shared, codalab.StateReady)
-	on.equal("the private run's state", string(c.find(private).State), "staged")
+	c.isIn(private, codalab.StateStaged)
 	w.call("POST", w.path("start_bundle", private), object{"hostname": "x", "start_time": 1}).
 		is(http.StatusForbidden, "User does not have permission to run bundle.")
 }
 
 func (on *trial) rootWorker() {
-	if on.on.Root.Name == "" {
+	if on.target.Root.Name == "" {
 		on.Skip("this target has no root user")
 	}
-	w := on.login(on.on.Root).worker(newTag())
+	w := on.login(on.target.Root).worker(newTag())
 	u := on.owner()
 	uuid := u.run(w.id, nil)
 	w.begin(uuid)
-	w.finish(uuid, 0)
-	u.reaches(uuid, codalab.StateReady)
+	w.succeed(uuid)
 }
 
 func (on *trial) workersInfo() {

@@ -19,31 +19,23 @@ func (on *trial) claim() {
 	if other.start(uuid, time.Now()) {
 		on.Error("another worker claimed the run")
 	}
-	on.equal("the state", string(u.find(uuid).State), "starting")
-	for range 2 { // the worker's answer may have been lost
-		if !w.start(uuid, time.Now()) {
-			on.Error("the claim was refused")
-		}
+	u.isIn(uuid, codalab.StateStarting)
+	for range 2 { // the answer to the first claim may have been lost
+		w.claim(uuid, time.Now())
 	}
 }
 
 func (on *trial) claimAgain() {
-	u := on.owner()
-	w := u.worker(newTag())
-	uuid := u.run(w.id, nil)
-	w.begin(uuid)
-	on.equal("the second claim", word(w.start(uuid, time.Now())), "true")
-	b := u.find(uuid)
-	on.equal("the state", string(b.State), "preparing")
-	if got := b.Metadata.Strings("remote_history"); !slices.Equal(got, []string{"node7", "node7"}) {
+	u, w, uuid := on.begun()
+	w.claim(uuid, time.Now())
+	u.isIn(uuid, codalab.StatePreparing)
+	if got := u.find(uuid).Metadata.Strings("remote_history"); !slices.Equal(got, []string{"node7", "node7"}) {
 		on.Errorf("remote_history is %q", got)
 	}
 }
 
 func (on *trial) walkReady() {
-	u := on.owner()
-	w := u.worker(newTag())
-	uuid := u.run(w.id, nil)
+	u, w, uuid := on.made()
 	now := time.Now()
 	w.take(uuid)
 	b := u.reaches(uuid, codalab.StatePreparing)
@@ -63,8 +55,7 @@ func (on *trial) walkReady() {
 			on.Errorf("%s is %v, want %v", key, got, want)
 		}
 	}
-	w.finish(uuid, 0)
-	b = u.reaches(uuid, codalab.StateReady)
+	b = w.succeed(uuid)
 	on.equal("run_status", b.Metadata.String("run_status"), "Finished")
 	if !b.Metadata.Has("exitcode") || b.Metadata.Int("exitcode") != 0 || b.Metadata.Has("failure_message") {
 		on.Errorf("exitcode %v, failure_message %v", b.Metadata["exitcode"], b.Metadata["failure_message"])
@@ -72,54 +63,40 @@ func (on *trial) walkReady() {
 }
 
 func (on *trial) walkFailed() {
-	u := on.owner()
-	w := u.worker(newTag())
-	uuid := u.run(w.id, nil)
-	w.begin(uuid)
+	u, w, uuid := on.begun()
 	w.finish(uuid, 3)
 	b := u.reaches(uuid, codalab.StateFailed)
 	on.equal("failure_message", b.Metadata.String("failure_message"), "Exit code 3")
 }
 
 func (on *trial) walkKilled() {
-	u := on.owner()
-	w := u.worker(newTag())
-	uuid := u.run(w.id, nil)
-	w.begin(uuid)
+	u, w, uuid := on.begun()
 	w.await(codalab.MessageMarkFinalized, uuid, with(ended(uuid, 137), "failure_message", "Kill requested: enough."))
 	b := u.reaches(uuid, codalab.StateKilled)
 	on.equal("failure_message", b.Metadata.String("failure_message"), "Kill requested: enough.")
 }
 
-func (on *trial) unlisted() {
-	u := on.owner()
-	w := u.worker(newTag())
-	preparing, begun := u.run(w.id, nil), u.run(w.id, nil)
-	first := u.claimable(w)
-	on.equal("the claim", word(w.start(first, time.Now())), "true")
-	second := u.claimable(w)
-	on.equal("the claim", word(w.start(second, time.Now())), "true")
-	w.tells(running(begun))
-	u.reaches(begun, codalab.StateRunning)
-	w.quiet(12 * time.Second)
-	on.equal("the state of the one that runs", string(u.find(begun).State), "running")
-	on.equal("the state of the other", string(u.find(preparing).State), "preparing")
+// takenTwo are two runs that one worker has claimed.
+func (on *trial) takenTwo() (u *user, w *worker, one, other string) {
+	u = on.owner()
+	w = u.worker(newTag())
+	one, other = u.run(w.id, nil), u.run(w.id, nil)
+	for range 2 {
+		w.claim(w.offered(), time.Now())
+	}
+	return u, w, one, other
 }
 
-func word(b bool) string {
-	if b {
-		return "true"
-	}
-	return "false"
+func (on *trial) unlisted() {
+	u, w, preparing, begun := on.takenTwo()
+	w.revive(begun)
+	w.quiet(12 * time.Second)
+	u.isIn(begun, codalab.StateRunning)
+	u.isIn(preparing, codalab.StatePreparing)
 }
 
 func (on *trial) listedOnce() {
-	u := on.owner()
-	w := u.worker(newTag())
-	a, b := u.run(w.id, nil), u.run(w.id, nil)
-	for range 2 {
-		on.equal("the claim", word(w.start(u.claimable(w), time.Now())), "true")
-	}
+	u, w, a, b := on.takenTwo()
 	// One check-in takes one message, so that the other's comes to a check-in
 	// that lists nothing.
 	var acked []string
@@ -141,85 +118,54 @@ func (on *trial) listedOnce() {
 }
 
 func (on *trial) takenBack() {
-	u := on.owner()
-	w := u.worker(newTag())
-	uuid := u.run(w.id, nil)
-	w.begin(uuid)
+	u, w, uuid := on.begun()
 	w.tells(ended(uuid, 0), with(running(uuid), "run_status", "Late."))
 	u.shows(uuid, "running again", func(b codalab.Bundle) bool { return b.Metadata.String("run_status") == "Late." })
 	w.quiet(6 * time.Second)
-	b := u.find(uuid)
-	on.equal("the state", string(b.State), "running")
-	if !b.Metadata.Has("exitcode") {
+	u.isIn(uuid, codalab.StateRunning)
+	if !u.find(uuid).Metadata.Has("exitcode") {
 		on.Error("the exit code went with the state")
 	}
-	w.finish(uuid, 0)
-	u.reaches(uuid, codalab.StateReady)
+	w.succeed(uuid)
 }
 
 func (on *trial) restaged() {
-	u := on.owner()
-	w := u.worker(newTag())
-	uuid := u.run(w.id, nil)
-	w.begin(uuid)
+	u, w, uuid := on.begun()
 	w.await(codalab.MessageRun, uuid, report(uuid, codalab.StateStaged))
 	b := u.find(uuid)
 	if b.Metadata.Has("remote") || b.Metadata.Has("started") || !b.Metadata.Has("created") {
 		on.Errorf("it kept what its first worker said: %v", b.Metadata)
 	}
-	if !w.start(uuid, time.Now()) {
-		on.Error("the second claim was refused")
-	}
-	w.finish(uuid, 0)
-	u.reaches(uuid, codalab.StateReady)
+	w.claim(uuid, time.Now())
+	w.succeed(uuid)
 }
 
-func (on *trial) lateFinalizing() {
-	u := on.owner()
-	w := u.worker(newTag())
-	uuid := u.run(w.id, nil)
-	w.begin(uuid)
-	w.finish(uuid, 0)
-	u.reaches(uuid, codalab.StateReady)
-	w.tells(ended(uuid, 0))
+func (on *trial) lateFinalizing() { on.late(func(uuid string) object { return ended(uuid, 0) }) }
+
+func (on *trial) lateRunning() { on.late(running) }
+
+// late reports a run that is ready.
+func (on *trial) late(report func(uuid string) object) {
+	u, w, uuid := on.finished()
+	w.tells(report(uuid))
 	u.reaches(uuid, codalab.StateWorkerOffline)
 	u.stays(uuid, 3*time.Second, codalab.StateWorkerOffline)
 	// Another report of its end is acknowledged as the first one was.
-	w.finish(uuid, 0)
-	u.reaches(uuid, codalab.StateReady)
+	w.succeed(uuid)
 	u.stays(uuid, 3*time.Second, codalab.StateReady)
 }
 
-func (on *trial) lateRunning() {
-	u := on.owner()
-	w := u.worker(newTag())
-	uuid := u.run(w.id, nil)
-	w.begin(uuid)
-	w.finish(uuid, 0)
-	u.reaches(uuid, codalab.StateReady)
-	w.tells(running(uuid))
-	u.reaches(uuid, codalab.StateWorkerOffline)
-	w.finish(uuid, 0)
-	u.reaches(uuid, codalab.StateReady)
-}
-
 func (on *trial) claimedLongAgo() {
-	u := on.owner()
-	w := u.worker(newTag())
-	uuid := u.run(w.id, nil)
+	u, w, uuid := on.made()
 	w.await(codalab.MessageRun, uuid)
 	// The server takes the time of the claim from the worker's clock.
-	if !w.start(uuid, time.Now().Add(-time.Hour)) {
-		on.Fatal("the claim was refused")
-	}
+	w.claim(uuid, time.Now().Add(-time.Hour))
 	u.reaches(uuid, codalab.StateWorkerOffline)
 	w.checkIn(report(uuid, codalab.StatePreparing))
 	u.reaches(uuid, codalab.StatePreparing)
 	u.stays(uuid, 3*time.Second, codalab.StatePreparing)
-	w.tells(running(uuid))
-	u.reaches(uuid, codalab.StateRunning)
-	w.finish(uuid, 0)
-	u.reaches(uuid, codalab.StateReady)
+	w.revive(uuid)
+	w.succeed(uuid)
 }
 
 func (on *trial) preemptible() {
@@ -228,9 +174,7 @@ func (on *trial) preemptible() {
 	w.tell["preemptible"] = true
 	uuid := u.run(w.id, nil)
 	w.await(codalab.MessageRun, uuid)
-	if !w.start(uuid, time.Now().Add(-time.Hour)) {
-		on.Fatal("the claim was refused")
-	}
+	w.claim(uuid, time.Now().Add(-time.Hour))
 	w.take(uuid)
 	if b := u.find(uuid); !b.Metadata.Bool("on_preemptible_worker") {
 		on.Error("it is not known to be on a preemptible worker")
@@ -238,10 +182,7 @@ func (on *trial) preemptible() {
 }
 
 func (on *trial) lackingStage() {
-	u := on.owner()
-	w := u.worker(newTag())
-	uuid := u.run(w.id, nil)
-	w.take(uuid)
+	u, w, uuid := on.taken()
 	for _, stage := range codalab.Stages()[:4] {
 		r := running(uuid)
 		profile, _ := r["bundle_profile_stats"].(object)
@@ -262,10 +203,7 @@ func (on *trial) lackingStage() {
 }
 
 func (on *trial) lackingKey() {
-	u := on.owner()
-	w := u.worker(newTag())
-	uuid := u.run(w.id, nil)
-	w.take(uuid)
+	u, w, uuid := on.taken()
 	for _, r := range []object{
 		without(running(uuid), "exitcode"), without(running(uuid), "docker_image"), without(running(uuid), "disk_utilization"),
 		with(running(uuid), "disk_utilization", 4096.5), with(running(uuid), "run_status", 7), with(running(uuid), "state", "staging"),
@@ -278,17 +216,14 @@ func (on *trial) lackingKey() {
 }
 
 func (on *trial) badReport() {
-	u := on.owner()
-	w := u.worker(newTag())
-	uuid := u.run(w.id, nil)
-	w.take(uuid)
+	u, w, uuid := on.taken()
 	w.tells(running(codalab.NewUUID()), object{}, with(running(uuid), "bundle_profile_stats", object{}), running(uuid))
 	u.reaches(uuid, codalab.StateRunning)
 }
 
 func (on *trial) slow() {
 	on.Helper()
-	if !on.on.Long {
+	if !on.target.Long {
 		on.Skip("takes minutes: set CLTEST_STOCK_LONG=1")
 	}
 }
@@ -303,45 +238,34 @@ func (on *trial) minute(since time.Time) {
 
 func (on *trial) silentWorker() {
 	on.slow()
-	u := on.owner()
-	w := u.worker(newTag())
-	uuid := u.run(w.id, nil)
-	w.begin(uuid)
+	u, w, uuid := on.begun()
 	begun := time.Now()
 	time.Sleep(50 * time.Second)
-	on.equal("the state before a minute has passed", string(u.find(uuid).State), "running")
+	u.isIn(uuid, codalab.StateRunning) // before a minute has passed
 	u.reaches(uuid, codalab.StateWorkerOffline)
 	on.minute(begun)
-	w.tells(running(uuid))
-	u.reaches(uuid, codalab.StateRunning)
-	w.finish(uuid, 0)
-	u.reaches(uuid, codalab.StateReady)
+	w.revive(uuid)
+	w.succeed(uuid)
 }
 
 func (on *trial) unlistedLong() {
 	on.slow()
-	u := on.owner()
-	w := u.worker(newTag())
-	uuid := u.run(w.id, nil)
-	w.begin(uuid)
+	u, w, uuid := on.begun()
 	begun := time.Now()
 	w.quiet(50 * time.Second)
-	on.equal("the state before a minute has passed", string(u.find(uuid).State), "running")
+	u.isIn(uuid, codalab.StateRunning) // before a minute has passed
 	w.quiet(10 * time.Second)
 	u.reaches(uuid, codalab.StateWorkerOffline)
 	on.minute(begun)
-	w.finish(uuid, 0)
-	u.reaches(uuid, codalab.StateReady)
+	w.succeed(uuid)
 }
 
 func (on *trial) neverStarted() {
 	on.slow()
-	u := on.owner()
-	w := u.worker(newTag())
-	uuid := u.run(w.id, nil)
+	u, w, uuid := on.made()
 	w.await(codalab.MessageRun, uuid)
 	w.quiet(4*time.Minute + 50*time.Second)
-	on.equal("the state before five minutes have passed", string(u.find(uuid).State), "starting")
+	u.isIn(uuid, codalab.StateStarting) // before five minutes have passed
 	w.take(uuid)
 	w.call("GET", "/user", nil).is(http.StatusOK)
 }

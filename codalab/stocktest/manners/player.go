@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -29,13 +31,13 @@ const internalError = "Internal"
 // trial is one manner that is tried on one server.
 type trial struct {
 	*testing.T
-	on    Target
-	calls sync.WaitGroup // those that are made in the background
+	target Target
+	calls  sync.WaitGroup // the calls that are made in the background
 }
 
 func newTrial(t *testing.T, on Target) *trial {
 	t.Helper()
-	tr := &trial{T: t, on: on}
+	tr := &trial{T: t, target: on}
 	t.Cleanup(tr.calls.Wait)
 	return tr
 }
@@ -46,8 +48,8 @@ type user struct {
 	id, name, token string
 }
 
-func (on *trial) owner() *user     { return on.login(on.on.Owner) }
-func (on *trial) colleague() *user { return on.login(on.on.Colleague) }
+func (on *trial) owner() *user     { return on.login(on.target.Owner) }
+func (on *trial) colleague() *user { return on.login(on.target.Colleague) }
 
 func (on *trial) login(l Login) *user {
 	on.Helper()
@@ -57,11 +59,7 @@ func (on *trial) login(l Login) *user {
 	}
 	on.grant(l).into(&token)
 	u.token = token.Access
-	var self struct {
-		Data codalab.Object `json:"data"`
-	}
-	u.call("GET", "/user", nil).into(&self)
-	u.id = self.Data.ID
+	u.id = u.call("GET", "/user", nil).object().ID
 	return u
 }
 
@@ -112,11 +110,23 @@ func (a answer) into(v any) {
 	}
 }
 
+// object is the one object of an answer that has to be a success.
+func (a answer) object() codalab.Object {
+	a.Helper()
+	var doc codalab.Document
+	a.into(&doc)
+	found, err := doc.Objects()
+	if err != nil || len(found) != 1 {
+		a.Fatalf("%s: want one object: %v", a, err)
+	}
+	return found[0]
+}
+
 // request sends one request; it may be called from any goroutine.
 func (on *trial) request(method, path string, body io.Reader, prepare func(*http.Request)) answer {
 	a := answer{trial: on, call: method + " " + path}
 	// A trial cleans up after its context has ended.
-	r, err := http.NewRequestWithContext(context.Background(), method, on.on.Address+"/rest"+path, body)
+	r, err := http.NewRequestWithContext(context.Background(), method, on.target.Address+"/rest"+path, body)
 	if err != nil {
 		a.err = err
 		return a
@@ -124,7 +134,7 @@ func (on *trial) request(method, path string, body io.Reader, prepare func(*http
 	r.Header.Set("X-Requested-With", "XMLHttpRequest")
 	prepare(r)
 	begun := time.Now()
-	resp, err := on.on.HTTP.Do(r)
+	resp, err := on.target.HTTP.Do(r)
 	if err != nil {
 		a.err = err
 		return a
@@ -188,9 +198,7 @@ type object = map[string]any
 func one(kind string, attributes object, more ...object) object {
 	o := object{"type": kind, "attributes": attributes}
 	for _, m := range more {
-		for k, v := range m {
-			o[k] = v
-		}
+		maps.Copy(o, m)
 	}
 	return object{"data": []object{o}}
 }
@@ -208,9 +216,7 @@ func (u *user) run(tag string, metadata object, dependencies ...object) string {
 		dependencies = []object{}
 	}
 	m := object{"request_queue": tag, "request_docker_image": "busybox"}
-	for k, v := range metadata {
-		m[k] = v
-	}
+	maps.Copy(m, metadata)
 	return u.create(codalab.TypeRun, object{"command": "echo hello", "dependencies": dependencies}, m)
 }
 
@@ -223,18 +229,11 @@ func (u *user) create(kind string, attributes, metadata object) string {
 		}
 	}
 	m["name"] = "stocktest"
-	for k, v := range metadata {
-		m[k] = v
-	}
+	maps.Copy(m, metadata)
 	attributes["bundle_type"], attributes["metadata"] = kind, m
-	var doc codalab.Document
-	u.call("POST", "/bundles?detached=1", one("bundles", attributes)).into(&doc)
-	made, err := doc.Objects()
-	if err != nil || len(made) != 1 {
-		u.Fatalf("create a bundle: %d objects, %v", len(made), err)
-	}
-	u.Cleanup(func() { u.discard(made[0].ID) })
-	return made[0].ID
+	uuid := u.call("POST", "/bundles?detached=1", one("bundles", attributes)).object().ID
+	u.Cleanup(func() { u.discard(uuid) })
+	return uuid
 }
 
 // discard brings a bundle to an end and removes it. What cannot be removed is
@@ -244,7 +243,7 @@ func (u *user) discard(uuid string) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
 		b := u.find(uuid)
 		if b.UUID == "" || b.State.Final() || b.State == codalab.StateUploading {
-			u.call("DELETE", "/bundles?force=1", object{"data": []object{{"type": "bundles", "id": uuid}}})
+			u.remove(uuid)
 			return
 		}
 		if b.State.OnWorker() && b.State != codalab.StateWorkerOffline {
@@ -254,13 +253,20 @@ func (u *user) discard(uuid string) {
 			u.later(func() answer { return clean.post(restaged) })
 			continue
 		}
-		u.act(object{"type": "kill", "uuid": uuid})
+		u.kill(uuid)
 	}
 }
 
-// act asks for an action on a bundle.
-func (u *user) act(action object) answer {
-	return u.call("POST", "/bundle-actions", one("bundle-actions", action))
+func (u *user) remove(uuid string) answer {
+	return u.call("DELETE", "/bundles?force=1", object{"data": []object{{"type": "bundles", "id": uuid}}})
+}
+
+func (u *user) kill(uuid string) answer {
+	return u.call("POST", "/bundle-actions", one("bundle-actions", object{"type": "kill", "uuid": uuid}))
+}
+
+func (u *user) write(uuid, subpath, text string) answer {
+	return u.call("POST", "/bundle-actions", one("bundle-actions", object{"type": "write", "uuid": uuid, "subpath": subpath, "string": text}))
 }
 
 // find returns a bundle as the server shows it, the zero Bundle for none.
@@ -274,6 +280,14 @@ func (u *user) find(uuid string) codalab.Bundle {
 		return codalab.Bundle{}
 	}
 	return b
+}
+
+// isIn says that a bundle is in a state now.
+func (u *user) isIn(uuid string, want codalab.State) {
+	u.Helper()
+	if got := u.find(uuid).State; got != want {
+		u.Errorf("%s is %s, want %s", uuid, got, want)
+	}
 }
 
 // reaches waits until a bundle is in a state.
@@ -306,12 +320,7 @@ func (u *user) shows(uuid, what string, holds func(codalab.Bundle) bool) codalab
 func (u *user) stays(uuid string, while time.Duration, states ...codalab.State) {
 	u.Helper()
 	for end := time.Now().Add(while); time.Now().Before(end); time.Sleep(150 * time.Millisecond) {
-		s := u.find(uuid).State
-		ok := false
-		for _, want := range states {
-			ok = ok || s == want
-		}
-		if !ok {
+		if s := u.find(uuid).State; !slices.Contains(states, s) {
 			u.Fatalf("%s became %s, want it to stay %s", uuid, s, states)
 		}
 	}

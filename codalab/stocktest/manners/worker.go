@@ -33,6 +33,38 @@ func (u *user) worker(id string) *worker {
 	}}
 }
 
+// made is a run of the owner's, and a worker of the owner's to play it.
+func (on *trial) made() (*user, *worker, string) {
+	on.Helper()
+	u := on.owner()
+	w := u.worker(newTag())
+	return u, w, u.run(w.id, nil)
+}
+
+// taken is a run that its worker has claimed.
+func (on *trial) taken() (*user, *worker, string) {
+	on.Helper()
+	u, w, uuid := on.made()
+	w.take(uuid)
+	return u, w, uuid
+}
+
+// begun is a run that its worker has reported to run.
+func (on *trial) begun() (*user, *worker, string) {
+	on.Helper()
+	u, w, uuid := on.made()
+	w.begin(uuid)
+	return u, w, uuid
+}
+
+// finished is a run that is ready.
+func (on *trial) finished() (*user, *worker, string) {
+	on.Helper()
+	u, w, uuid := on.begun()
+	w.succeed(uuid)
+	return u, w, uuid
+}
+
 // newTag returns a tag, or a worker's id, that nobody else has.
 func newTag() string { return "stocktest-" + codalab.NewUUID()[2:14] }
 
@@ -135,7 +167,7 @@ func about(m object) string {
 	return uuid
 }
 
-// start claims a bundle and returns whether it is this worker's.
+// start tries to claim a bundle and returns whether it is this worker's.
 func (w *worker) start(uuid string, at time.Time) bool {
 	w.Helper()
 	var mine bool
@@ -143,19 +175,46 @@ func (w *worker) start(uuid string, at time.Time) bool {
 	return mine
 }
 
-// take has the worker offered a bundle, and claims it.
+// claim claims a bundle that the worker was offered.
+func (w *worker) claim(uuid string, at time.Time) {
+	w.Helper()
+	if !w.start(uuid, at) {
+		w.Fatalf("%s: the claim was refused", uuid)
+	}
+}
+
+// take waits until the worker is offered a bundle, and claims it.
 func (w *worker) take(uuid string) {
 	w.Helper()
 	w.await(codalab.MessageRun, uuid)
-	if !w.start(uuid, time.Now()) {
-		w.Fatalf("%s: the claim was refused", uuid)
+	w.claim(uuid, time.Now())
+}
+
+// offered returns the next bundle that the worker is offered, whichever it is.
+func (w *worker) offered() string {
+	w.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		for _, m := range w.checkIn() {
+			if m["type"] == string(codalab.MessageRun) {
+				return about(m)
+			}
+			w.Errorf("got %v, want a run", m)
+		}
 	}
+	w.Fatal("no run is offered")
+	return ""
 }
 
 // begin takes a bundle and reports that it runs.
 func (w *worker) begin(uuid string) {
 	w.Helper()
 	w.take(uuid)
+	w.revive(uuid)
+}
+
+// revive reports that a bundle runs, whatever state it is in.
+func (w *worker) revive(uuid string) {
+	w.Helper()
 	w.tells(running(uuid))
 	w.reaches(uuid, codalab.StateRunning)
 }
@@ -164,6 +223,13 @@ func (w *worker) begin(uuid string) {
 func (w *worker) finish(uuid string, exit int) {
 	w.Helper()
 	w.await(codalab.MessageMarkFinalized, uuid, ended(uuid, exit))
+}
+
+// succeed reports that a bundle has ended well, and waits until it is ready.
+func (w *worker) succeed(uuid string) codalab.Bundle {
+	w.Helper()
+	w.finish(uuid, 0)
+	return w.reaches(uuid, codalab.StateReady)
 }
 
 // socket is the number by which a read message wants to be answered.
@@ -178,10 +244,29 @@ func (w *worker) replies(m, reply object) {
 	w.call("POST", w.path("reply", socket(m)), reply).is(http.StatusOK)
 }
 
-// repliesData answers a message with a header and a stream.
-func (w *worker) repliesData(m object, header string, data []byte) {
+// repliesData answers a message with a stream.
+func (w *worker) repliesData(m object, data []byte) {
 	w.Helper()
-	w.call("POST", w.path("reply_data", socket(m))+"?header_message="+url.QueryEscape(header), readerOf(data)).is(http.StatusOK)
+	w.call("POST", w.path("reply_data", socket(m))+"?header_message="+url.QueryEscape("{}"), readerOf(data)).is(http.StatusOK)
+}
+
+// refusal is what a worker says when it answers with an error.
+const refusal = "Not here."
+
+// repliesError answers a message with an error.
+func (w *worker) repliesError(m object, code int) {
+	w.Helper()
+	w.replies(m, object{"error_code": code, "error_message": refusal})
+}
+
+// isError wants an error in the worker's words, or one of the server's own.
+func (a answer) isError(status int) {
+	a.Helper()
+	words := refusal
+	if status == http.StatusInternalServerError {
+		words = internalError
+	}
+	a.is(status, words)
 }
 
 // report is what a worker says of a run.
