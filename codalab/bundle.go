@@ -53,7 +53,8 @@ func (m Metadata) String(key string) string {
 func (m Metadata) Int(key string) int64 {
 	switch n := m[key].(type) {
 	case float64:
-		return parseNumber(strconv.FormatFloat(n, 'g', -1, 64)).value
+		whole, _ := truncate(n)
+		return whole
 	case int:
 		return int64(n)
 	case int64:

@@ -1,10 +1,10 @@
 package codalab
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -42,16 +42,25 @@ func parseNumber(text string) number {
 	if i, err := strconv.ParseInt(trimmed, 10, 64); err == nil {
 		return number{value: i}
 	}
-	f, err := strconv.ParseFloat(trimmed, 64)
-	// float64(MaxInt64) is 2^63, which no int64 holds.
-	if err != nil || math.IsNaN(f) || f < math.MinInt64 || f >= math.MaxInt64 {
-		const most = 40
-		if len(text) > most {
-			text = strings.ToValidUTF8(text[:most], "") + "…"
+	if f, err := strconv.ParseFloat(trimmed, 64); err == nil {
+		if i, ok := truncate(f); ok {
+			return number{value: i}
 		}
-		return number{odd: text}
 	}
-	return number{value: int64(f)}
+	const most = 40
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return number{odd: text}
+}
+
+// truncate cuts a number's fraction off; false means that no int64 holds it.
+func truncate(f float64) (int64, bool) {
+	// float64(MaxInt64) is 2^63, one more than an int64 holds.
+	if math.IsNaN(f) || f < math.MinInt64 || f >= math.MaxInt64 {
+		return 0, false
+	}
+	return int64(f), true
 }
 
 // String is the number as a reader may see it.
@@ -80,36 +89,20 @@ func readNumbers(fields ...field) error {
 	return nil
 }
 
-// quoteNonNumbers puts what Python writes for floats that are no numbers (NaN,
-// Infinity, -Infinity) between quotes: that is not JSON, and would cost the whole
-// answer.
+// quoteNonNumbers puts NaN, Infinity and -Infinity between quotes. Python writes
+// them for floats, but they are not JSON, and encoding/json would refuse the
+// whole answer.
 func quoteNonNumbers(body []byte) []byte {
 	if json.Valid(body) {
 		return body
 	}
-	words := [][]byte{[]byte("-Infinity"), []byte("Infinity"), []byte("NaN")}
-	var out []byte
-	quoted := false
-scan:
-	for i := 0; i < len(body); i++ {
-		c := body[i]
-		switch {
-		case quoted && c == '\\' && i+1 < len(body):
-			out = append(out, c, body[i+1])
-			i++
-			continue
-		case c == '"':
-			quoted = !quoted
-		case !quoted:
-			for _, word := range words {
-				if bytes.HasPrefix(body[i:], word) {
-					out = append(append(append(out, '"'), word...), '"')
-					i += len(word) - 1
-					continue scan
-				}
-			}
+	return stringOrNonNumber.ReplaceAllFunc(body, func(found []byte) []byte {
+		if found[0] == '"' {
+			return found
 		}
-		out = append(out, c)
-	}
-	return out
+		return []byte(strconv.Quote(string(found)))
+	})
 }
+
+// stringOrNonNumber finds strings too, so that a word within one is left alone.
+var stringOrNonNumber = regexp.MustCompile(`"(?:[^"\\]|\\(?s:.))*"|-?Infinity|NaN`)

@@ -42,38 +42,33 @@ func path(parts ...string) string {
 	return b.String()
 }
 
-// do sends a call and reads its JSON answer into out, unless that is nil.
+// do sends a call and reads its JSON answer into out, unless that is nil. A
+// *[]byte gets the answer as it is.
 func (c *Client) do(ctx context.Context, in call, out any) error {
-	_, err := c.exchange(ctx, in, out)
-	return err
-}
-
-// exchange is do that returns the header of the answer as well.
-func (c *Client) exchange(ctx context.Context, in call, out any) (http.Header, error) {
 	resp, err := c.open(ctx, in)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, answerLimit))
 	_ = resp.Body.Close() // the body has been read
 	if err != nil {
-		return nil, c.unanswered(in, err)
+		return c.unanswered(in, err)
 	}
 	if out == nil {
-		return resp.Header, nil
+		return nil
 	}
 	if raw, ok := out.(*[]byte); ok {
 		*raw = body
-		return resp.Header, nil
+		return nil
 	}
 	if err := json.Unmarshal(body, out); err != nil {
-		return nil, &codalab.Error{
+		return &codalab.Error{
 			Method: in.method, Path: in.path, Status: resp.StatusCode,
 			Message: "the answer is not what a CodaLab server sends; is " + c.address + " the address of one?",
 			Err:     err,
 		}
 	}
-	return resp.Header, nil
+	return nil
 }
 
 // open sends a call with a token and returns its successful answer, whose
@@ -98,7 +93,7 @@ func (c *Client) open(ctx context.Context, in call) (*http.Response, error) {
 		}
 		if resp.StatusCode >= 200 && resp.StatusCode < 300 {
 			if in.stream != nil && !in.stream.whole.Load() {
-				_ = resp.Body.Close() // it answers something else
+				_ = resp.Body.Close() // the answer does not count
 				return nil, c.unanswered(in, errEarly)
 			}
 			return resp, nil

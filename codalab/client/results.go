@@ -7,10 +7,10 @@ import (
 )
 
 // readyForResults fails unless the server would take a run's results. It also
-// removes what an earlier upload that broke off has left in the bundle: with
-// that, CodaLab's own server makes the run failed in the end
-// (codalab/model/bundle_model.py: transition_bundle_finished), and nobody could
-// tell whether the next upload failed too.
+// removes the failure message of an earlier upload from the bundle: a run that
+// has one ends as failed on CodaLab's own server
+// (codalab/model/bundle_model.py: transition_bundle_finished), and the message of
+// the next upload's failure would look the same.
 func (c *Client) readyForResults(ctx context.Context, uuid string) error {
 	b, err := c.Bundle(ctx, uuid)
 	switch {
@@ -18,30 +18,31 @@ func (c *Client) readyForResults(ctx context.Context, uuid string) error {
 		return err
 	case b.UploadFailure() == "":
 		return nil
-	case b.State.Final(): // and takes no contents, until its worker reports it again
-		return thrownAway("PUT", contentsPath("blob", codalab.Target{BundleUUID: uuid}), b.Bundle)
+	case b.State.Final(): // takes no contents until its worker reports it again
+		return thrownAway(b.Bundle)
 	}
 	return c.forgetUploadFailure(ctx, uuid)
 }
 
-// keptResults fails if the server has thrown away what it had answered 200 to:
-// an upload that was cut before, by a bridge that was killed for example, may
-// fail there after a later one has succeeded, and takes its contents with it.
+// keptResults fails if the server has thrown away the contents of an upload that
+// it answered with 200. CodaLab's own server does so when an earlier upload of
+// the same bundle, cut by the death of a bridge for example, fails only after the
+// later one has succeeded.
 //
 // It looks at the bundle, not at its contents: for those of a running bundle a
 // server asks the bundle's worker.
 func (c *Client) keptResults(ctx context.Context, uuid string) error {
 	b, err := c.Bundle(ctx, uuid)
 	if err == nil && b.UploadFailure() != "" {
-		err = thrownAway("PUT", contentsPath("blob", codalab.Target{BundleUUID: uuid}), b.Bundle)
+		err = thrownAway(b.Bundle)
 	}
 	return err
 }
 
-// thrownAway is the error of a call about results that the server does not have.
-func thrownAway(method, p string, b codalab.Bundle) error {
+// thrownAway is the error of an upload whose contents the server does not have.
+func thrownAway(b codalab.Bundle) error {
 	return &codalab.Error{
-		Method: method, Path: p,
+		Method: "PUT", Path: contentsPath("blob", codalab.Target{BundleUUID: b.UUID}),
 		Message: "the server threw the uploaded results away (" + b.UploadFailure() + ")",
 	}
 }
