@@ -25,9 +25,9 @@ type Bundle struct {
 	OwnerID        string       `json:"owner_id,omitempty"`
 }
 
-// Dependency is one input of a bundle: the target ParentUUID/ParentPath,
-// seen by the child at ChildPath of its directory, or, where that begins with a
-// slash, of its container.
+// Dependency is one input of a bundle: the target ParentUUID/ParentPath. The
+// child sees it at ChildPath in its directory; a ChildPath that begins with a
+// slash is a path in its container.
 type Dependency struct {
 	ChildUUID   string `json:"child_uuid,omitempty"`
 	ChildPath   string `json:"child_path"`
@@ -125,9 +125,9 @@ func (m Metadata) Time(key string) time.Time {
 const uploadFailed = "Upload failed: "
 
 // UploadFailure returns why an upload of the bundle's contents failed; empty
-// when none did. CodaLab's own server throws away what it had of the contents
-// then, makes the bundle failed, even a run that its worker goes on to report,
-// and leaves the message there when a later upload succeeds: with it, a run ends
+// when none did. When an upload fails, CodaLab's own server throws the contents
+// away and makes the bundle failed, even a run that its worker still reports. The
+// message stays when a later upload succeeds, and a run with such a message ends
 // as failed.
 func (b Bundle) UploadFailure() string {
 	if message := b.Metadata.String("failure_message"); strings.HasPrefix(message, uploadFailed) {

@@ -10,9 +10,9 @@ type Error struct {
 	Method string
 	// Path is the path of the call, without the server's address.
 	Path string
-	// Status is the HTTP status; 0 when no answer came that counts.
+	// Status is the HTTP status; 0 when no valid answer came.
 	Status int
-	// Message is the server's one-line message, or why no answer counts.
+	// Message is the server's one-line message, or why there is no valid answer.
 	Message string
 	// Err is the cause, where one is known.
 	Err error
@@ -36,9 +36,9 @@ func (e *Error) Transient() bool {
 }
 
 // UnpackFailed says whether the server could not unpack an archive. CodaLab's own
-// server answers 400 and the same sentence to an archive that is none, to one
-// that broke off, and when its own disk is full (codalab/lib/zip_util.py: unpack):
-// whoever is sure of the archive may send it again.
+// server answers with 400 and the same sentence when the upload is no archive,
+// when it broke off, and when the server's disk is full (codalab/lib/zip_util.py:
+// unpack). A caller that is sure of its archive may send it again.
 func (e *Error) UnpackFailed() bool {
 	return e.Status == 400 && strings.HasPrefix(e.Message, uploadFailed+"Invalid archive upload: failed to unpack archive")
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // Unread is an element of a server's answer that is no message, or a message of
-// a type that nobody here knows.
+// an unknown type.
 type Unread struct {
 	// Type and UUID are the message's, as far as it could be read.
 	Type MessageType
@@ -145,17 +145,17 @@ func (a *ReadArgs) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// The most that a run message may ask for: a hundred years, and more than any
-// machine has. Above these, sums of what is asked for would overflow.
+// The largest numbers that a run message may ask for: a hundred years, and more
+// than any machine has. Sums of larger numbers could overflow.
 const (
 	MaxCount   = 1 << 31
 	MaxSeconds = 100 * 365 * 24 * 3600
 	MaxBytes   = 1 << 60
 )
 
-// UnmarshalJSON reads what a run asks for. It does not fail for what no worker
-// can go by: a run message that nobody answers is sent again for ever, so it is
-// read, and Invalid says what is wrong, to be told to the researcher.
+// UnmarshalJSON reads what a run asks for. It does not fail for a number that no
+// worker can use: the server sends a run message again for ever until a worker
+// claims the run. Invalid says what is wrong, and its reader can fail the run.
 func (r *Resources) UnmarshalJSON(data []byte) error {
 	type plain Resources
 	in := struct {
@@ -199,10 +199,10 @@ func (r *Resources) UnmarshalJSON(data []byte) error {
 }
 
 func outOfRange(option string, given number, most int64) string {
-	sentence := fmt.Sprintf("What was asked for with %s came as %s, which is not between 0 and %d.", option, given, most)
+	sentence := fmt.Sprintf("The server sent %s for %s, which is not between 0 and %d.", given, option, most)
 	if given.odd == "" && given.value < 0 {
 		// codalab/server/bundle_manager.py: _compute_request_time, _compute_request_disk
-		sentence += " A server also asks for less than nothing when its owner's quota is used up."
+		sentence += " A server sends a negative number, for example, when the bundle's owner has used up a quota."
 	}
 	return sentence
 }

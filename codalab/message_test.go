@@ -54,7 +54,7 @@ func TestRecordedAnswersAreReadWhole(t *testing.T) {
 	common := codalab.Resources{CPUs: 1, DockerImage: "codalab/default-cpu:latest", Memory: 2 << 30, Network: true, Tag: "mannrec"}
 	floats, nan := common, common
 	floats.Time, floats.Disk = 60, 1_610_612_736
-	nan.Invalid = `What was asked for with --request-time came as "NaN", which is not between 0 and 3153600000.`
+	nan.Invalid = `The server sent "NaN" for --request-time, which is not between 0 and 3153600000.`
 	want := []codalab.Resources{
 		{CPUs: 1, DockerImage: "codalab/default-cpu:latest", Memory: 100 << 20, Disk: 10 << 20, Network: true, Tag: "tag=rec"}, floats, nan,
 	}
@@ -152,14 +152,14 @@ func TestResourcesInAllFormsOfNumbers(t *testing.T) {
 func TestNumbersOutOfRangeComeWithASentence(t *testing.T) {
 	t.Parallel()
 	for resources, want := range map[string]string{
-		`{"cpus":1,"time":NaN}`:               `What was asked for with --request-time came as "NaN", which is not between 0 and 3153600000.`,
-		`{"time":-Infinity}`:                  `What was asked for with --request-time came as "-Infinity", which`,
-		`{"memory":1e300}`:                    `What was asked for with --request-memory came as "1e300", which`,
-		`{"memory":9223372036854775807}`:      `What was asked for with --request-memory came as 9223372036854775807, which`,
-		`{"cpus":"many"}`:                     `What was asked for with --request-cpus came as "many", which`,
-		`{"gpus":true}`:                       `What was asked for with --request-gpus came as "true", which`,
-		`{"cpus":-1}`:                         `What was asked for with --request-cpus came as -1, which is not between 0 and 2147483648. A server also asks for less than nothing`,
-		`{"time":-0.5,"disk":-2,"cpus":1e99}`: `What was asked for with --request-cpus`,
+		`{"cpus":1,"time":NaN}`:               `The server sent "NaN" for --request-time, which is not between 0 and 3153600000.`,
+		`{"time":-Infinity}`:                  `The server sent "-Infinity" for --request-time, which`,
+		`{"memory":1e300}`:                    `The server sent "1e300" for --request-memory, which`,
+		`{"memory":9223372036854775807}`:      `The server sent 9223372036854775807 for --request-memory, which`,
+		`{"cpus":"many"}`:                     `The server sent "many" for --request-cpus, which`,
+		`{"gpus":true}`:                       `The server sent "true" for --request-gpus, which`,
+		`{"cpus":-1}`:                         `The server sent -1 for --request-cpus, which is not between 0 and 2147483648. A server sends a negative number`,
+		`{"time":-0.5,"disk":-2,"cpus":1e99}`: `The server sent "1e99" for --request-cpus`,
 		`{"network":"perhaps"}`:               `The server's request cannot be read: json: cannot unmarshal string`,
 		`"lots"`:                              `The server's request cannot be read: json: cannot unmarshal string`,
 	} {

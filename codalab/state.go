@@ -53,10 +53,10 @@ type Standing struct {
 	State State
 	// RunStatus is the sentence for the researcher that its worker reported last.
 	RunStatus string
-	// Remote is the host whose worker claimed the bundle last, or what that
-	// worker reported instead.
+	// Remote is the host of the worker that claimed the bundle last, or what that
+	// worker has reported since.
 	Remote string
-	// Started is the time that the last claim named, in Unix seconds; 0 before.
+	// Started is the time that the last claim named, in Unix seconds; 0 before the first claim.
 	Started int64
 	// UploadFailure is why an upload of its contents failed (Bundle.UploadFailure);
 	// empty when none did.

@@ -167,8 +167,8 @@ type Resources struct {
 	Tag          string `json:"tag"`
 	TagExclusive bool   `json:"tag_exclusive"`
 	RunsLeft     *int64 `json:"runs_left"`
-	// Invalid says, in a sentence for the researcher, which of the numbers no
-	// worker can go by; empty where all are well. A server does not send it.
+	// Invalid says, in a sentence for the researcher, which number is out of
+	// range; empty when all are in range. A server does not send it.
 	Invalid string `json:"invalid,omitempty"`
 }
 

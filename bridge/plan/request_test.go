@@ -62,7 +62,7 @@ func TestRequestThatNoWorkerCanGoByIsRefusedInWords(t *testing.T) {
 	r, _ := p.Next(epoch, plan.NewRow(epoch, "cpu", messages[0]), plan.News{})
 	r, _ = p.Next(epoch, r, plan.News{Claimed: &plan.Claimed{Accepted: true}})
 	report := r.Report("worker")
-	want := `What was asked for with --request-time came as "NaN", which is not between 0 and 3153600000.`
+	want := `The server sent "NaN" for --request-time, which is not between 0 and 3153600000.`
 	if r.Phase != plan.Finalizing || report.FailureMessage == nil || *report.FailureMessage != want {
 		t.Errorf("%s: %+v", r.Phase, report)
 	}

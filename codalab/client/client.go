@@ -30,11 +30,11 @@ const (
 // answerLimit is the most that is read of an answer which is not a stream.
 const answerLimit = 64 << 20
 
-// errSilent is why a call without an answer in time ended, errEarly why a
-// success does not count.
+// errSilent ends a call that got no answer in time. errEarly is the error of a
+// stream that the server answered with success before it had read all of it.
 var (
 	errSilent = errors.New("no answer in time")
-	errEarly  = errors.New("the server answered before it had all that is sent")
+	errEarly  = errors.New("the server answered before it had read the whole request")
 )
 
 // The ids by which a server knows the kinds of clients
@@ -63,8 +63,8 @@ type Options struct {
 	Compress bool
 	// Now tells the time; nil means the clock.
 	Now func() time.Time
-	// Log is told what cannot be read in the answers to check-ins; nil means
-	// that nobody is.
+	// Log gets a warning about messages of the server that cannot be read; nil
+	// for none.
 	Log *slog.Logger
 }
 
@@ -143,11 +143,11 @@ func newHTTP() *http.Client {
 	}}
 }
 
-// ownConnection returns a client that shares no connection with h, so that what
-// is answered to a stream is answered to nothing else. done closes its
-// connection once the answer has been read. No "Connection: close" is sent: a
-// server that closes first, with an end of the stream unread, may reset the
-// connection before its answer arrives.
+// ownConnection returns a client that shares no connection with h, so that no
+// answer to another call can be taken for the answer to a stream. done closes its
+// connection once the answer has been read. The client sends no "Connection:
+// close": a server that closes the connection with the end of the stream unread
+// may reset it before its answer arrives.
 func ownConnection(h *http.Client) (own *http.Client, done func()) {
 	transport := h.Transport
 	if transport == nil {

@@ -133,12 +133,12 @@ type UploadOptions struct {
 	// empty means ready.
 	FinalizeOnSuccess bool
 	StateOnSuccess    codalab.State
-	// FinalizeOnFailure makes the bundle failed when the upload does. CodaLab's
-	// own server does so in any case when an upload breaks off.
+	// FinalizeOnFailure makes the bundle failed when the upload fails. When an
+	// upload breaks off, CodaLab's own server does so in any case.
 	FinalizeOnFailure bool
-	// Confirm is for the results of a run that its worker goes on to report: it
-	// looks at the bundle before and after, and counts as a success only what
-	// the server has kept.
+	// Confirm is for the results of a run that its worker still reports: the
+	// client looks at the bundle before and after the upload, which fails unless
+	// the server has kept the contents.
 	Confirm bool
 }
 

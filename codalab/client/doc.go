@@ -11,10 +11,10 @@
 //   - Tokens are got when they are needed, renewed before they run out, and
 //     kept in memory or in the caller's TokenCache. However many calls find
 //     that they need one, one of them gets it.
-//   - Contents are streams in both directions and never held in memory. One that
-//     is sent has a connection of its own, and its call succeeds only when the
-//     server answered after all of it was read; with UploadOptions.Confirm only
-//     when the server has kept it.
+//   - Contents are streams in both directions and never held in memory. A stream
+//     to the server has a connection of its own. Its call succeeds only when the
+//     answer comes after all of the stream was sent, and with
+//     UploadOptions.Confirm only when the server has kept the contents.
 //   - Neither a password nor a token is in any error.
 //
 // It works with CodaLab's own server and with that of this project; requests

@@ -13,7 +13,7 @@ import (
 // CheckIn reports a worker and its runs and waits for messages, for as long as
 // the server holds the call, a minute at most. An answer without messages is
 // the ordinary case. After an error the server may have given out messages
-// nevertheless. What cannot be read in an answer is logged.
+// nevertheless. It logs the messages that cannot be read.
 func (c *Client) CheckIn(ctx context.Context, workerID string, in codalab.CheckIn) ([]codalab.Message, error) {
 	// The stock server wants lists, not null.
 	if in.Runs == nil {
@@ -34,17 +34,17 @@ func (c *Client) CheckIn(ctx context.Context, workerID string, in codalab.CheckI
 	return messages, err
 }
 
-// logUnread logs what could not be read of an answer: an unknown type of message
-// once, since a server that has it sends it again and again.
+// logUnread logs the messages of an answer that could not be read. It logs an
+// unknown type only once, since a server may send it again and again.
 func (c *Client) logUnread(ctx context.Context, workerID string, unread []codalab.Unread) {
 	for _, u := range unread {
 		about := []any{slog.String("worker", workerID), slog.String("type", string(u.Type)), slog.String("bundle", u.UUID)}
 		if u.Err != nil {
-			c.log.WarnContext(ctx, "a message of the server's cannot be read, and is left out", append(about, slog.String("error", u.Err.Error()))...)
+			c.log.WarnContext(ctx, "cannot read a message of the server; it is ignored", append(about, slog.String("error", u.Err.Error()))...)
 			continue
 		}
 		if _, known := c.unknown.LoadOrStore(u.Type, true); !known {
-			c.log.WarnContext(ctx, "the server sends messages of an unknown type, which are left out", about...)
+			c.log.WarnContext(ctx, "the server sends messages of an unknown type; they are ignored", about...)
 		}
 	}
 }

@@ -97,9 +97,8 @@ func (c *Client) ServerVersion(ctx context.Context) (string, error) {
 	return version, nil
 }
 
-// Groups returns the names of the groups that the user as whom the client calls
-// is in, or owns; of all groups where that is the root user
-// (codalab/rest/groups.py: fetch_groups).
+// Groups returns the names of the groups that the client's user is in or owns.
+// The root user gets all groups (codalab/rest/groups.py: fetch_groups).
 func (c *Client) Groups(ctx context.Context) ([]string, error) {
 	doc, err := c.fetch(ctx, "/groups", nil, nil)
 	if err != nil {

@@ -44,10 +44,10 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusUnauthorized)
-	_, _ = w.Write([]byte(`{"error": "invalid_grant", "error_description": "Invalid credentials given."}`)) // who asked may have gone
+	_, _ = w.Write([]byte(`{"error": "invalid_grant", "error_description": "Invalid credentials given."}`)) // the caller may have gone
 }
 
-// caller returns who sent a request, nil for nobody.
+// caller returns the user of a request's token, nil for an unknown token.
 func (s *Server) caller(r *http.Request) *account {
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	s.mu.Lock()
@@ -170,8 +170,8 @@ func (s *Server) permission(u *account, b *bundle) int {
 	return most
 }
 
-// allowed returns a bundle that a user may read or change. One that is not
-// there is one that nobody may (codalab/objects/permission.py:
+// allowed returns a bundle that a user may read or change. Nobody may read a
+// bundle that does not exist (codalab/objects/permission.py:
 // _check_permissions). The caller holds the lock.
 func (s *Server) allowed(u *account, uuid string, need int) (*bundle, error) {
 	b, have := s.bundle(uuid), 0

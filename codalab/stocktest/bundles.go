@@ -22,8 +22,7 @@ type bundle struct {
 	permissions                map[string]int // by group
 }
 
-// set changes metadata; nil removes a key, as the stock server's next look at
-// its database finds it.
+// set changes metadata; nil removes a key.
 func (b *bundle) set(changes codalab.Metadata) {
 	for k, v := range changes {
 		if v == nil {
@@ -246,7 +245,7 @@ func (s *Server) actOn(a action) error {
 			return refuse(http.StatusInternalServerError, "Unable to reach worker.")
 		}
 	} else {
-		// Whatever the action was.
+		// Any action kills a run that no worker has, a write too.
 		b.state = codalab.StateKilled
 	}
 	b.set(codalab.Metadata{"actions": actions})

@@ -8,7 +8,7 @@ import (
 	"net/http"
 )
 
-// Address is what a Server is called by who reaches it through its Client.
+// Address is what a Server is called by the users of its Client.
 const Address = "http://stock.invalid"
 
 // Client returns a client that calls the server without a network, in a bubble
@@ -111,5 +111,5 @@ func (k *keptAnswer) send(w http.ResponseWriter) {
 	if k.status != 0 {
 		w.WriteHeader(k.status)
 	}
-	_, _ = w.Write(k.body.Bytes()) // who asked may have gone
+	_, _ = w.Write(k.body.Bytes()) // the caller may have gone
 }

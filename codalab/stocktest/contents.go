@@ -94,7 +94,7 @@ func (s *Server) blob(w http.ResponseWriter, r *http.Request, u *account) error 
 	if err != nil {
 		return err
 	}
-	defer stream.Close() //nolint:errcheck // it was read as far as anybody wants
+	defer stream.Close() //nolint:errcheck // the caller has read what it wants
 	return sendBlob(w, stream, info)
 }
 

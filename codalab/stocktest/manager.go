@@ -10,14 +10,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// ManagerPass passes over all bundles once (codalab/server/bundle_manager.py:
-// _run_iteration). It takes up to a second and a bit for each message that
-// nobody hears. A test that does not call Run calls it, from one goroutine.
-func (s *Server) ManagerPass() {
+// managerPass passes over all bundles once (codalab/server/bundle_manager.py:
+// _run_iteration). It takes a second and a bit for each message that no worker
+// takes.
+func (s *Server) managerPass() {
 	s.stage()
 	s.mu.Lock()
 	s.forgetSilent()
-	// Who has which run is looked up once a pass.
+	// The run rows are looked up once a pass.
 	claimed := maps.Clone(s.runs)
 	s.restageStuck(claimed)
 	s.giveUp(claimed)
@@ -44,7 +44,8 @@ func (s *Server) stage() {
 	}
 }
 
-// parents says why a run can never be staged, or whether it has to wait.
+// parents returns why a run can never be staged, or else whether it has to wait
+// for a parent.
 func (s *Server) parents(b *bundle) (failure string, wait bool) {
 	var missing, failed, killed []string
 	for _, d := range b.dependencies {
@@ -93,8 +94,8 @@ func (s *Server) forgetSilent() {
 	}
 }
 
-// restageStuck stages the runs again that their workers do not start; the
-// caller holds the lock (_restage_stuck_starting_bundles).
+// restageStuck stages the runs again that no worker has started; the caller
+// holds the lock (_restage_stuck_starting_bundles).
 func (s *Server) restageStuck(claimed map[string]*workerRow) {
 	for _, b := range s.in(codalab.StateStarting) {
 		if claimed[b.uuid] == nil || silence(b) > 5*time.Minute {
@@ -103,8 +104,8 @@ func (s *Server) restageStuck(claimed map[string]*workerRow) {
 	}
 }
 
-// giveUp calls the runs offline that nobody has or tells of; the caller holds
-// the lock (_bring_offline_stuck_running_bundles).
+// giveUp makes the runs worker_offline that have no worker, or of which no worker
+// has reported for long; the caller holds the lock (_bring_offline_stuck_running_bundles).
 func (s *Server) giveUp(claimed map[string]*workerRow) {
 	for _, b := range slices.Concat(s.in(codalab.StateRunning), s.in(codalab.StatePreparing)) {
 		if claimed[b.uuid] == nil || silence(b) > s.o.WorkerTimeout {
@@ -113,7 +114,7 @@ func (s *Server) giveUp(claimed map[string]*workerRow) {
 	}
 }
 
-// silence is for how long nothing was heard of a run.
+// silence is the time since the last report of a run.
 func silence(b *bundle) time.Duration { return time.Since(b.metadata.Time("last_updated")) }
 
 // acknowledge tells workers that their runs are over
@@ -182,7 +183,7 @@ func (s *Server) candidates(owner string, offers map[*workerRow]*offer) []*offer
 	return list
 }
 
-// tryStart offers a run to a worker, and takes it back when the worker does
+// tryStart offers a run to a worker, and takes the run back when the worker does
 // not listen (_try_start_bundle).
 func (s *Server) tryStart(b *bundle, w *workerRow) bool {
 	if b.state != codalab.StateStaged || w.IsTerminating || s.permission(s.users[w.key.user], b) < mayAll {

@@ -9,12 +9,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// noLongerRunning are the words by which a worker says that it had no such run
+// noLongerRunning is what a worker answers that does not have the run
 // (codalab/worker/download_util.py: BUNDLE_NO_LONGER_RUNNING_MESSAGE).
 const noLongerRunning = "Bundle no longer running"
 
-// once asks for something of a running bundle, and once more when the run was
-// over meanwhile (codalab/lib/download_manager.py: retry_if_no_longer_running).
+// once reads something of a bundle, and reads once more when the run ended
+// meanwhile (codalab/lib/download_manager.py: retry_if_no_longer_running).
 func once[T any](ask func() (T, error)) (T, error) {
 	v, err := ask()
 	if err != nil && err.Error() == noLongerRunning {
@@ -146,7 +146,7 @@ func (s *Server) netcat(w http.ResponseWriter, r *http.Request, u *account) erro
 	if err != nil {
 		return err
 	}
-	defer stream.Close() //nolint:errcheck // it was read as far as anybody wants
+	defer stream.Close() //nolint:errcheck // the caller has read what it wants
 	_, err = io.Copy(w, stream)
 	return err //nolint:wrapcheck // goes to the caller as it is
 }

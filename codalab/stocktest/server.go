@@ -20,8 +20,8 @@ type Options struct {
 	Dir string
 	// Users are the server's users. The one called RootName is its root user.
 	Users []User
-	// Hold is how long a check-in waits for a message, Pass the pause between
-	// two passes of the manager, and WorkerTimeout after which silence a worker
+	// Hold is how long a check-in waits for a message, Pass is the pause between
+	// two passes of the manager, and a worker that is silent for WorkerTimeout
 	// counts as gone; 0 means the stock server's 5 s, 0.5 s and 60 s.
 	Hold, Pass, WorkerTimeout time.Duration
 	Faults                    Faults
@@ -30,20 +30,20 @@ type Options struct {
 // User is a user of a Server.
 type User struct{ Name, Password string }
 
-// RootName is the name of the root user, whose workers anybody's runs go to.
+// RootName is the name of the root user. Its workers get everybody's runs.
 const RootName = "codalab"
 
 // Faults are what a test lets go wrong. Functions that are nil are not called;
 // they may be called from several goroutines at once.
 type Faults struct {
-	// LoseAnswer is asked when a request has been served: true breaks the
+	// LoseAnswer is called when a request has been served: true breaks the
 	// connection instead of answering.
 	LoseAnswer func(r *http.Request) bool
 	// BeforeCheckIn is called with a check-in before any of it is applied. A
 	// check-in is late when it waits there.
 	BeforeCheckIn func(workerID string, in codalab.CheckIn)
-	// DiscardUpload is asked when contents have been stored: true throws them
-	// away, although the answer says 200.
+	// DiscardUpload is called when contents have been stored: true throws them
+	// away, although the answer is 200.
 	DiscardUpload func(uuid string) bool
 }
 
@@ -93,7 +93,7 @@ func New(o Options) (*Server, error) {
 // BundleManager.run).
 func (s *Server) Run(ctx context.Context) {
 	for {
-		s.ManagerPass()
+		s.managerPass()
 		select {
 		case <-ctx.Done():
 			return
@@ -135,8 +135,8 @@ func (s *Server) State(uuid string) codalab.State {
 	return ""
 }
 
-// refusal is an answer that is no success (codalab/common.py: UsageError and
-// its kind).
+// refusal is an answer with an error status (codalab/common.py: UsageError and
+// the classes beside it).
 type refusal struct {
 	status int
 	words  string
@@ -148,7 +148,7 @@ func refuse(status int, format string, a ...any) error {
 	return refusal{status, fmt.Sprintf(format, a...)}
 }
 
-// handler serves a request of a user, who is nil where nobody is logged in.
+// handler serves a request of a user.
 type handler func(w http.ResponseWriter, r *http.Request, u *account) error
 
 // ServeHTTP serves one request.
@@ -192,7 +192,7 @@ func answerError(w http.ResponseWriter, err error) {
 func answerText(w http.ResponseWriter, status int, words string) {
 	w.Header().Set("Content-Type", "text/html; charset=UTF-8")
 	w.WriteHeader(status)
-	_, _ = w.Write([]byte(words)) // who asked may have gone
+	_, _ = w.Write([]byte(words)) // the caller may have gone
 }
 
 // answerJSON writes a value; the header has no charset, since CodaLab's own
@@ -203,7 +203,7 @@ func answerJSON(w http.ResponseWriter, v any) error {
 		return fmt.Errorf("encode the answer: %w", err)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(data) // who asked may have gone
+	_, _ = w.Write(data) // the caller may have gone
 	return nil
 }
 

@@ -17,16 +17,16 @@ const (
 	streamRetry     = 3 * time.Millisecond
 )
 
-// socket is where a worker hears messages, or a reader its answer. It is a
+// socket brings messages to a worker, or a worker's answer to a reader. It is a
 // Unix socket on the stock server.
 type socket struct {
 	id       int64
-	worker   workerKey // who may reply on it
-	listener *listener // who listens, or did so last
+	worker   workerKey // the one that may reply on it
+	listener *listener // the last one that began to listen
 }
 
-// listener is one party that listens on a socket. Who begins to listen on a
-// socket takes it from who listened before, whom nobody can reach from then on.
+// listener is one party that listens on a socket. A new listener takes the
+// socket over from the one before, which gets nothing from then on.
 type listener struct {
 	incoming chan io.Reader
 	closed   chan struct{}
@@ -60,7 +60,7 @@ func (s *Server) listen(id int64) *listener {
 func (l *listener) close() { close(l.closed) }
 
 // accept waits for one message or stream; nil for none. A restart of the
-// server breaks the connection of who waits.
+// server breaks the connection of the request that waits.
 func (s *Server) accept(l *listener, patience time.Duration) io.Reader {
 	s.mu.Lock()
 	down := s.down
@@ -82,8 +82,8 @@ func (s *Server) acceptJSON(l *listener, patience time.Duration, v any) bool {
 	return r != nil && json.NewDecoder(r).Decode(v) == nil
 }
 
-// deliver hands something to who listens on a socket, and says whether anybody
-// took it in time.
+// deliver hands something to the listener of a socket, and says whether the
+// listener took it in time.
 func (s *Server) deliver(id int64, r io.Reader, patience, retry time.Duration) bool {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(retry) {
 		s.mu.Lock()

@@ -22,8 +22,8 @@ func (s *Server) starting(b *bundle, w *workerRow) {
 	s.runs[b.uuid] = w
 }
 
-// restage takes a run from whoever has it, in whatever state it is, and what
-// its worker said of it.
+// restage stages a run again, in whatever state it is: it removes the run row
+// and all that a worker has reported of the run.
 func (s *Server) restage(b *bundle) {
 	b.state = codalab.StateStaged
 	for _, k := range codalab.MetadataKeys(b.kind) {
@@ -49,7 +49,7 @@ func (s *Server) preparing(b *bundle, w *workerRow, start codalab.StartBundle) b
 	return true
 }
 
-// offline gives a run up whose worker is not heard of.
+// offline gives up a run that no worker reports any more.
 func (s *Server) offline(b *bundle) {
 	b.state = codalab.StateWorkerOffline
 	if b.metadata.Bool("on_preemptible_worker") {
@@ -59,8 +59,8 @@ func (s *Server) offline(b *bundle) {
 	delete(s.runs, b.uuid)
 }
 
-// finished brings a run to its end, in whatever state it is by now. How it
-// ended is what was known when the manager began to acknowledge it.
+// finished brings a run to its end, in whatever state it is by now. The end state
+// depends on what was known when the manager began to acknowledge the run.
 func (s *Server) finished(b *bundle, known codalab.Metadata) {
 	failure := known.String("failure_message")
 	switch {
@@ -75,8 +75,8 @@ func (s *Server) finished(b *bundle, known codalab.Metadata) {
 	delete(s.runs, b.uuid)
 }
 
-// reported is a worker's report of a run. The server wants most of its keys to
-// be there, and some of their values to have their types
+// reported is a worker's report of a run. Most of its keys must be there, and
+// some of the values must have their types
 // (codalab/worker/bundle_state.py: BundleCheckinState).
 type reported struct {
 	UUID           string                         `json:"uuid"`
@@ -115,9 +115,9 @@ func readReport(data json.RawMessage) (reported, error) {
 	return r, nil
 }
 
-// apply takes a report in, from any worker and in any state of its run
-// (codalab/model/bundle_model.py: bundle_checkin). What it cannot use it drops,
-// and nobody is told.
+// apply applies a report, from any worker and in any state of its run
+// (codalab/model/bundle_model.py: bundle_checkin). It drops a report that it
+// cannot use, and tells nobody.
 func (s *Server) apply(b *bundle, r reported, w *workerRow) {
 	switch r.State { //nolint:exhaustive // a report of another state is dropped
 	case codalab.StateStaged:

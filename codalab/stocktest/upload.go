@@ -48,8 +48,8 @@ func (s *Server) put(_ http.ResponseWriter, r *http.Request, u *account) error {
 	return nil
 }
 
-// replace stores what a request carries in place of a bundle's contents. An
-// archive that is broken fails the bundle, whoever has it.
+// replace replaces a bundle's contents by the body of a request. A broken archive
+// makes the bundle failed, even one that a worker is running.
 func (s *Server) replace(r *http.Request, b *bundle, unpack bool) error {
 	if err := s.store.RemoveAll(b.uuid); err != nil {
 		return fmt.Errorf("remove the contents: %w", err)

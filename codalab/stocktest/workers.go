@@ -14,8 +14,8 @@ import (
 // workerKey names a worker: ids are a user's own.
 type workerKey struct{ user, id string }
 
-// workerRow is a worker as its last check-in told of it. Rows are compared by
-// their address: a worker that was forgotten and comes back is another.
+// workerRow is a worker as its last check-in described it. Rows are compared by
+// their address: a worker that was forgotten and comes back has a new row.
 type workerRow struct {
 	codalab.CheckIn
 	key     workerKey
@@ -79,7 +79,8 @@ func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u *account) err
 	for _, run := range in.Runs {
 		s.report(row, run)
 	}
-	// Who has gone is not noticed: the message that this check-in takes is lost.
+	// The server does not notice that the worker has hung up: the message that
+	// such a check-in takes is lost.
 	l := s.listen(row.socket)
 	defer l.close()
 	var message json.RawMessage // its numbers stay as they were written
@@ -151,8 +152,8 @@ func (s *Server) mayReply(r *http.Request, u *account) (int64, error) {
 	return id, nil
 }
 
-// reply is codalab/rest/workers.py: reply. It succeeds though nobody may have
-// heard.
+// reply is codalab/rest/workers.py: reply. It succeeds even if no reader took
+// the answer.
 func (s *Server) reply(_ http.ResponseWriter, r *http.Request, u *account) error {
 	id, err := s.mayReply(r, u)
 	if err != nil {

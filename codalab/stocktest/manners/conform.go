@@ -6,8 +6,8 @@
 //		manners.Try(t, func(t *testing.T, manner func(t *testing.T, on manners.Target)) { … })
 //	}
 //
-// The tests speak HTTP alone, and play the workers. Each is named for what it
-// shows.
+// The tests speak HTTP and play the workers. Each test is named for the manner
+// that it shows.
 package manners
 
 import (
@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// Target is a server, and the users by which it is tried.
+// Target is a server, and the users as whom the suite calls it.
 type Target struct {
 	// Address is the server's, without the /rest below which it answers.
 	Address string
@@ -30,10 +30,11 @@ type Target struct {
 // Login is a user's name and password.
 type Login struct{ Name, Password string }
 
-// Try tries every manner on a server of its own or on one that all share, as
-// try decides: it calls manner once, with the server to be tried. What a manner
-// makes on a server has names of its own and is removed at its end, but for a
-// group, which the server keeps as long as it remembers a worker of it.
+// Try runs a test for every manner. Each test calls try, which calls manner once
+// with a server: one for this manner alone, or one that all manners share. A
+// manner gives unique names to what it makes on a server and removes it at its
+// end, but for one group: the server keeps that as long as it remembers a worker
+// of it.
 func Try(t *testing.T, try func(t *testing.T, manner func(t *testing.T, on Target))) {
 	t.Helper()
 	for name, manner := range all() {

@@ -18,14 +18,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// patience is how long a trial waits for what a server does within a second or
-// two when nobody else uses it.
+// patience is how long a trial waits for the server. A server that nobody else
+// uses takes a second or two.
 const patience = 2 * time.Minute
 
-// internalError is in the answer to what the stock server calls an error of its
-// own. The words around it, with the cause, come six times an hour: then its
-// limit of mails to its administrators fails, too (codalab/server/
-// rest_server.py: send_email).
+// internalError is in every answer with status 500. The stock server gives the
+// cause six times an hour only; after that its limit of mails to administrators
+// fails, and the answer has other words (codalab/server/rest_server.py:
+// send_email).
 const internalError = "Internal"
 
 // trial is one manner that is tried on one server.
@@ -172,7 +172,7 @@ func (u *user) call(method, path string, body any, header ...string) answer {
 	})
 }
 
-// later makes a call that a worker has to serve first.
+// later makes a call in the background, while a worker of the trial serves it.
 func (on *trial) later(call func() answer) <-chan answer {
 	c := make(chan answer, 1)
 	on.calls.Go(func() { c <- call() })
@@ -236,8 +236,8 @@ func (u *user) create(kind string, attributes, metadata object) string {
 	return uuid
 }
 
-// discard brings a bundle to an end and removes it. What cannot be removed is
-// no failure of the trial.
+// discard brings a bundle to an end and removes it. It does not fail the trial
+// when it cannot.
 func (u *user) discard(uuid string) {
 	clean := u.worker("stocktest-clean-" + uuid[2:10])
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {

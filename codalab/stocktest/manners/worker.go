@@ -12,15 +12,15 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// worker is a worker that a trial plays. No message is lost to it, whichever
-// of its check-ins gets it.
+// worker is a worker that a trial plays. It keeps the messages of all of its
+// check-ins.
 type worker struct {
 	*user
 	id      string
 	tell    object      // what it tells of itself in each check-in
 	answers chan answer // of the check-ins that were begun
 	open    int         // how many check-ins have no answer yet
-	inbox   []object    // messages that nobody waited for yet
+	inbox   []object    // messages that the trial has not waited for yet
 }
 
 // worker returns a worker of a user's whose id is also its tag.
@@ -121,8 +121,8 @@ func (w *worker) messages(a answer) []object {
 	return said
 }
 
-// await checks in until the server says a kind of message of a bundle, and
-// returns that. The runs are told once.
+// await checks in until the server sends a message of a kind about a bundle, and
+// returns that message. Only the first check-in reports the runs.
 func (w *worker) await(kind codalab.MessageType, uuid string, runs ...object) object {
 	w.Helper()
 	if len(runs) > 0 {
