@@ -1,7 +1,6 @@
 package stocktest
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -84,32 +83,4 @@ func (s *stream) WriteHeader(status int) {
 func (s *stream) Write(p []byte) (int, error) {
 	s.WriteHeader(http.StatusOK)
 	return s.feed.Write(p) //nolint:wrapcheck // says that the caller has gone
-}
-
-// keptAnswer is an answer of which it is not known yet whether it is sent.
-type keptAnswer struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-// Header returns the header that may be sent.
-func (k *keptAnswer) Header() http.Header { return k.header }
-
-// WriteHeader keeps the status.
-func (k *keptAnswer) WriteHeader(status int) { k.status = status }
-
-// Write keeps a part of the body.
-func (k *keptAnswer) Write(p []byte) (int, error) {
-	return k.body.Write(p) //nolint:wrapcheck // memory takes all
-}
-
-func (k *keptAnswer) send(w http.ResponseWriter) {
-	for key, values := range k.header {
-		w.Header()[key] = values
-	}
-	if k.status != 0 {
-		w.WriteHeader(k.status)
-	}
-	_, _ = w.Write(k.body.Bytes()) // the caller may have gone
 }

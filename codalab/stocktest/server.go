@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"sync"
 	"time"
@@ -157,12 +159,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.mux.ServeHTTP(w, r)
 		return
 	}
-	kept := &keptAnswer{header: http.Header{}}
+	kept := httptest.NewRecorder()
 	s.mux.ServeHTTP(kept, r)
 	if s.o.Faults.LoseAnswer(r) {
 		panic(http.ErrAbortHandler)
 	}
-	kept.send(w)
+	maps.Copy(w.Header(), kept.Header())
+	w.WriteHeader(kept.Code)
+	_, _ = w.Write(kept.Body.Bytes()) // the caller may have gone
 }
 
 // route adds a handler for users who are logged in.
