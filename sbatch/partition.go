@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -92,7 +93,7 @@ func parsePartitions(out string) ([]Partition, error) {
 		}
 		all[i].Nodes += p.Nodes
 		all[i].Ready += p.Ready
-		all[i].Most.raise(p.Most)
+		all[i].Most = all[i].Most.Max(p.Most)
 		all[i].All.add(p.All, 1)
 	}
 	return all, nil
@@ -188,15 +189,18 @@ func (r *NodeResources) addGPUs(gres string) error {
 
 func startsWithDigit(s string) bool { return s != "" && s[0] >= '0' && s[0] <= '9' }
 
-// raise makes of each resource the most of two nodes.
-func (r *NodeResources) raise(other NodeResources) {
+// Max returns, of each resource by itself, the larger amount of r and other. It
+// changes neither.
+func (r NodeResources) Max(other NodeResources) NodeResources {
 	r.CPUs, r.Memory, r.GPUs = max(r.CPUs, other.CPUs), max(r.Memory, other.Memory), max(r.GPUs, other.GPUs)
+	r.GPUTypes = maps.Clone(r.GPUTypes)
 	for kind, n := range other.GPUTypes {
 		if r.GPUTypes == nil {
 			r.GPUTypes = map[string]int64{}
 		}
 		r.GPUTypes[kind] = max(r.GPUTypes[kind], n)
 	}
+	return r
 }
 
 // add adds the resources of n nodes that are alike.

@@ -74,6 +74,24 @@ func TestMistakesInAQueueAreNamedWithTheKeyAndWhatToDo(t *testing.T) {
 	}
 }
 
+// A job may go to any of its queue's partitions, so what one of them allows is
+// allowed.
+func TestQueueOfSeveralPartitionsHasWhatAnyOfThemAllows(t *testing.T) {
+	t.Parallel()
+	s := doctor.Site{Partitions: []sbatch.Partition{
+		{Name: "bounded", State: "up", MaxTime: day, Nodes: 1, Ready: 1, Most: sbatch.NodeResources{GPUs: 4, GPUTypes: map[string]int64{"a100": 4}}},
+		{Name: "boundless", State: "up", Nodes: 1, Ready: 1, Most: sbatch.NodeResources{GPUs: 2, GPUTypes: map[string]int64{"v100": 2}}},
+	}}
+	for _, partitions := range []string{"bounded,boundless", "boundless,bounded"} {
+		for _, kind := range []string{"a100", "v100"} {
+			q := plan.Queue{Name: "q", Partition: partitions, GPUType: kind, DefaultTime: 2 * day, MaxTime: 3 * day}
+			if got := said(doctor.Queue(q, s)...); got != "" {
+				t.Errorf("%s with %s: %s", partitions, kind, got)
+			}
+		}
+	}
+}
+
 func TestRefusedJobNamesTheKeyThatIsWrong(t *testing.T) {
 	t.Parallel()
 	q := plan.Queue{Name: "q", Account: "labb", QOS: "fast"}

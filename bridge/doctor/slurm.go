@@ -82,24 +82,24 @@ func Queue(q plan.Queue, s Site) []Check {
 // key is a key of a queue's table.
 func key(q plan.Queue, name string) string { return "queue." + q.Name + "." + name }
 
-// partition finds a queue's partition: of several that it may go to, what any of
-// them allows.
+// partition judges a queue's partition and returns it. Of a queue with several
+// partitions it returns what any of them allows.
 func partition(q plan.Queue, s Site) (sbatch.Partition, Check) {
 	name := key(q, "partition")
-	var of sbatch.Partition
+	wanted := strings.Split(q.Partition, ",")
 	if q.Partition == "" {
 		i := slices.IndexFunc(s.Partitions, func(p sbatch.Partition) bool { return p.Default })
 		if i < 0 {
-			return of, failed(name, "no partition is named, and Slurm has no default one", "there are "+list(s.names()))
+			return sbatch.Partition{}, failed(name, "no partition is named, and Slurm has no default one", "there are "+list(s.names()))
 		}
-		of = s.Partitions[i]
+		wanted = []string{s.Partitions[i].Name}
 	}
-	for i, wanted := range strings.Split(q.Partition, ",") {
-		at := slices.IndexFunc(s.Partitions, func(p sbatch.Partition) bool { return p.Name == wanted })
+	var of sbatch.Partition
+	for i, w := range wanted {
+		at := slices.IndexFunc(s.Partitions, func(p sbatch.Partition) bool { return p.Name == w })
 		switch {
-		case q.Partition == "":
 		case at < 0:
-			return of, failed(name, fmt.Sprintf("Slurm has no partition %q", wanted), didYouMean(name, wanted, s.names()))
+			return of, failed(name, fmt.Sprintf("Slurm has no partition %q", w), didYouMean(name, w, s.names()))
 		case i == 0:
 			of = s.Partitions[at]
 		default:
@@ -117,7 +117,7 @@ func partition(q plan.Queue, s Site) (sbatch.Partition, Check) {
 	return of, ok(name, "%s is up: %s, of which one has at most %s", of.Name, count(of.Nodes, "node"), has(of.Most))
 }
 
-// either is what one of two partitions allows.
+// either is what two partitions allow a job that may run in both.
 func either(a, b sbatch.Partition) sbatch.Partition {
 	a.Name += "," + b.Name
 	a.Nodes, a.Ready = a.Nodes+b.Nodes, a.Ready+b.Ready
@@ -125,12 +125,11 @@ func either(a, b sbatch.Partition) sbatch.Partition {
 		a.State = b.State
 	}
 	if a.MaxTime == 0 || b.MaxTime == 0 {
-		a.MaxTime = 0
+		a.MaxTime = 0 // no bound
+	} else {
+		a.MaxTime = max(a.MaxTime, b.MaxTime)
 	}
-	a.MaxTime = max(a.MaxTime, b.MaxTime)
-	if b.Most.GPUs > a.Most.GPUs {
-		a.Most = b.Most
-	}
+	a.Most = a.Most.Max(b.Most)
 	return a
 }
 
