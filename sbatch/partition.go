@@ -14,27 +14,27 @@ import (
 
 // Partition is a partition of the cluster, as sinfo shows it.
 type Partition struct {
-	Name string `json:"name"`
+	Name string
 	// Default is set for the partition of jobs that name none.
-	Default bool `json:"default,omitempty"`
+	Default bool
 	// State is "up" as a rule. A partition that is "down" takes jobs and starts
 	// none, one that is "drain" takes none, and one that is "inactive" does
 	// neither.
-	State string `json:"state"`
+	State string
 	// MaxTime is the longest time limit of a job; 0 is no bound.
-	MaxTime time.Duration `json:"max_time,omitempty"`
+	MaxTime time.Duration
 	// DefaultTime is the time limit of a job that asks for none; 0 where the
 	// partition names none, and such a job gets MaxTime.
-	DefaultTime time.Duration `json:"default_time,omitempty"`
+	DefaultTime time.Duration
 	// Nodes is how many nodes it has, Ready how many of them are idle or
 	// allocated: the others are down or drained.
-	Nodes int `json:"nodes"`
-	Ready int `json:"ready"`
+	Nodes int
+	Ready int
 	// Most is, of each resource by itself, the most that one node of the
 	// partition gives to jobs. No single node need have all of it.
-	Most NodeResources `json:"most"`
+	Most NodeResources
 	// All is what all its nodes together give to jobs.
-	All NodeResources `json:"all"`
+	All NodeResources
 }
 
 // Up says whether the partition takes jobs and starts them.
@@ -42,13 +42,13 @@ func (p Partition) Up() bool { return p.State == "up" }
 
 // NodeResources is what one node gives to jobs.
 type NodeResources struct {
-	CPUs int64 `json:"cpus"`
+	CPUs int64
 	// Memory is in bytes.
-	Memory int64 `json:"memory"`
+	Memory int64
 	// GPUs counts generic resources gpu of all types together, GPUTypes those
 	// of each type; those without a type are counted in GPUs alone.
-	GPUs     int64            `json:"gpus,omitempty"`
-	GPUTypes map[string]int64 `json:"gpu_types,omitempty"`
+	GPUs     int64
+	GPUTypes map[string]int64
 }
 
 // sinfoFields are those of parsePartitions, by sinfo(1)'s --format.

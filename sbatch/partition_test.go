@@ -110,17 +110,17 @@ func TestAssociationsAreReadAsSlurmPrintsThem(t *testing.T) {
 	got, err := parseAssociations(recorded(t, "sacctmgr.txt"))
 	both := []string{"limited", "normal"}
 	want := []Association{
-		{Account: "lab", Default: true, QOS: both, DefaultQOS: "normal"},
-		{Account: "nlp", QOS: both, DefaultQOS: "normal"},
+		{Account: "lab", Default: true, QOS: both},
+		{Account: "nlp", QOS: both},
 	}
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
-	got, err = parseAssociations("lab||||\nlab|dev|gpu||\n")
+	got, err = parseAssociations("lab|||\nlab|dev|gpu|\n")
 	if d := cmp.Diff([]Association{{Account: "dev", Partition: "gpu"}}, got); d != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
-	for _, out := range []string{"sacctmgr: no\n", "lab|lab||normal|normal", "lab|lab||normal\n"} {
+	for _, out := range []string{"sacctmgr: no\n", "lab|lab||normal", "lab|lab|normal\n"} {
 		if all, err := parseAssociations(out); err == nil {
 			t.Errorf("%q was read as %+v", out, all)
 		}

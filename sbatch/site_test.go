@@ -82,8 +82,8 @@ func TestAccountsOfAUserAreListed(t *testing.T) {
 		}
 		both := []string{"limited", "normal"}
 		want := []sbatch.Association{
-			{Account: "lab", Default: true, QOS: both, DefaultQOS: "normal"},
-			{Account: "nlp", QOS: both, DefaultQOS: "normal"},
+			{Account: "lab", Default: true, QOS: both},
+			{Account: "nlp", QOS: both},
 		}
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
