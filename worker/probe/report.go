@@ -61,7 +61,8 @@ func Look(ctx context.Context, ways container.Ways, want container.Way, scratch 
 	return r, nil
 }
 
-// Architecture is a machine's in Go's spelling.
+// Architecture returns the architecture of a machine in Go's spelling. The machine
+// is spelled as uname -m prints it, or as Go does; empty means this host.
 func Architecture(machine string) string {
 	switch machine {
 	case "x86_64":
