@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Verdict is what a check came to.
@@ -108,12 +109,5 @@ func list(words []string) string {
 		more = fmt.Sprintf(" and %d more", len(words)-most)
 		words = words[:most]
 	}
-	text := ""
-	for i, w := range words {
-		if i > 0 {
-			text += ", "
-		}
-		text += w
-	}
-	return text + more
+	return strings.Join(words, ", ") + more
 }
