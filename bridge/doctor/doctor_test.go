@@ -192,6 +192,12 @@ func TestNodesAreJudgedByWhatTheirJobsLeave(t *testing.T) {
 		`failed queue.q.architecture: job 7 on n1 is aarch64, and the queue's cl-worker is for amd64; write architecture = "arm64", and name a cl-worker for it in a table [workers]`: func(o *doctor.Outcome) {
 			o.Report, o.Machine, o.Output = nil, "aarch64", "cl-worker: Exec format error"
 		},
+		"failed queue.q.job: make a directory: no space; ": func(o *doctor.Outcome) {
+			*o = doctor.Outcome{Err: errors.New("make a directory: no space")}
+		},
+		"failed queue.q.account: Slurm refuses a job: Invalid account; try it by hand: sbatch --test-only": func(o *doctor.Outcome) {
+			*o = doctor.Outcome{Err: &sbatch.Error{Message: "Invalid account", Refused: true}}
+		},
 		"failed queue.q.job: job 7 on n1: cl-worker fails: it broke; ": func(o *doctor.Outcome) { o.Report, o.Output = nil, "a\nit broke" },
 		`failed disk_settle: a file took up to 31.0 s to be seen between this host and n1, and disk_settle is 10s; write disk_settle = "63s", or more`: func(o *doctor.Outcome) {
 			o.RoundTrip = 31 * time.Second

@@ -32,7 +32,9 @@ func Node(q plan.Queue, at Place, out Outcome) []Check {
 	var refused *sbatch.Error
 	switch {
 	case errors.As(out.Err, &refused):
-		return []Check{Tried(q, "", Site{}, out.Err)}
+		return []Check{unsubmitted(q, out.Err)}
+	case out.Err != nil && out.Job.ID == 0:
+		return []Check{failed(name, out.Err.Error(), "")}
 	case out.Err != nil:
 		return []Check{failed(name, where+": "+out.Err.Error(), "")}
 	case out.Report != nil:

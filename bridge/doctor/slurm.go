@@ -231,37 +231,42 @@ var refusals = []struct{ said, key string }{ //nolint:gochecknoglobals // a tabl
 // taken: whether its partition, account, QOS, reservation and so on are there
 // and for this user.
 func Tried(q plan.Queue, user string, s Site, err error) Check {
-	name := key(q, "account")
+	if err == nil {
+		return ok(key(q, "account"), "Slurm takes jobs of %s: %s", user, charged(q, s))
+	}
+	c := unsubmitted(q, err)
+	switch c.Name {
+	case key(q, "account"):
+		c.Do = advice(c.Name, "account", q.Account, user, accounts(s))
+	case key(q, "qos"):
+		c.Do = advice(c.Name, "QOS", q.QOS, user, qualities(q, s))
+	case key(q, "partition"):
+		c.Do = "name a partition that " + user + " may use: there are " + list(s.names())
+	case key(q, "reservation"), key(q, "constraint"), key(q, "wckey"), key(q, "gres_type"):
+		c.Do = "mend it, or leave it out"
+	case key(q, "sbatch_options"):
+		c.Do = "mend them, or leave them out"
+	}
+	return c
+}
+
+// unsubmitted judges why a job was not submitted, by the error alone.
+func unsubmitted(q plan.Queue, err error) Check {
+	name := "queue." + q.Name
 	var e *sbatch.Error
 	switch {
-	case err == nil:
-		return ok(name, "Slurm takes jobs of %s: %s", user, charged(q, s))
 	case !errors.As(err, &e) || !e.Refused:
-		return away("queue."+q.Name, "Slurm does not say whether it takes a job: "+err.Error(), "try again later")
+		return away(name, "Slurm does not say whether it takes a job: "+err.Error(), "try again later")
 	case e.Retry:
-		return warning("queue."+q.Name, "Slurm takes no job now: "+e.Message, "jobs are submitted again until it does")
+		return warning(name, "Slurm takes no job now: "+e.Message, "jobs are submitted again until it does")
 	}
-	name = "queue." + q.Name
 	for _, r := range refusals {
 		if strings.Contains(e.Message, r.said) {
 			name = key(q, r.key)
 			break
 		}
 	}
-	do := "try it by hand: sbatch --test-only"
-	switch name {
-	case key(q, "account"):
-		do = advice(name, "account", q.Account, user, accounts(s))
-	case key(q, "qos"):
-		do = advice(name, "QOS", q.QOS, user, qualities(q, s))
-	case key(q, "partition"):
-		do = "name a partition that " + user + " may use: there are " + list(s.names())
-	case key(q, "reservation"), key(q, "constraint"), key(q, "wckey"), key(q, "gres_type"):
-		do = "mend it, or leave it out"
-	case key(q, "sbatch_options"):
-		do = "mend them, or leave them out"
-	}
-	return failed(name, "Slurm refuses a job: "+e.Message, do)
+	return failed(name, "Slurm refuses a job: "+e.Message, "try it by hand: sbatch --test-only")
 }
 
 // advice is what to do about an account, or a QOS, that Slurm refuses.
