@@ -10,10 +10,12 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/bridge/doctor"
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/worker/probe"
@@ -156,6 +158,39 @@ func TestCommandsAndDisksOfThisHostAreJudged(t *testing.T) {
 	} {
 		if got := said(check); got != want {
 			t.Errorf("%s\nwant\n%s", got, want)
+		}
+	}
+}
+
+func TestLedgerIsJudgedByItsPlace(t *testing.T) {
+	t.Parallel()
+	absent := fmt.Errorf("open ledger: %w", ledger.ErrAbsent)
+	away := fmt.Errorf("open ledger: %w", sqldb.ErrUnavailable)
+	const file, database = "/l/ledger.db", "postgres://h/bridge"
+	for _, test := range []struct {
+		found doctor.LedgerFound
+		want  string
+	}{
+		{doctor.LedgerFound{Where: file}, "ok ledger: /l/ledger.db can be read; "},
+		{doctor.LedgerFound{Where: file, Running: true}, "ok ledger: /l/ledger.db: a bridge works on it; "},
+		{doctor.LedgerFound{Where: file, Err: absent}, "ok ledger: /l/ledger.db is made when the bridge starts; "},
+		{doctor.LedgerFound{Where: database, Err: absent}, "ok ledger: postgres://h/bridge answers; the bridge makes its tables there; "},
+		{
+			doctor.LedgerFound{Where: file, Network: "NFS"},
+			"warning ledger: /l/ledger.db can be read, on NFS; name a file on a disk of this host as ledger: SQLite's locks are not to be trusted there",
+		},
+		{
+			doctor.LedgerFound{Where: file, Err: absent, Network: "NFS", Unwritable: errors.New("write to it: permission denied")},
+			"failed ledger: /l/ledger.db cannot be made: write to it: permission denied; name another file as ledger, on a disk of this host",
+		},
+		{doctor.LedgerFound{Where: database, Err: away}, "failed ledger: " + away.Error() + "; docs/operators.md, The ledger"},
+	} {
+		c := doctor.Ledger(test.found)
+		if got := fmt.Sprintf("%s %s: %s; %s", c.Verdict, c.Name, c.Found, c.Do); got != test.want {
+			t.Errorf("%+v:\n%s\nwant\n%s", test.found, got, test.want)
+		}
+		if c.Away != errors.Is(test.found.Err, sqldb.ErrUnavailable) {
+			t.Errorf("%+v: away = %v", test.found, c.Away)
 		}
 	}
 }

@@ -3,13 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
 	"os/user"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -18,11 +16,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/bridge/doctor"
-	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
-	"github.com/cl-slurm/cl-slurm/internal/diskspace"
-	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -220,71 +215,6 @@ func localUser() string {
 	return me.Username
 }
 
-// disks tries the shared directory, the ledger's place, and the programs that this
-// host needs.
-func (e *examination) disks(ctx context.Context) {
-	trouble := writable(e.Shared)
-	var space diskspace.Space
-	if trouble == nil {
-		space, trouble = diskspace.Of(e.Shared) // the bridge has not made its directories yet
-	}
-	e.note(doctor.Shared(e.Shared, trouble, space, e.lowWater())...)
-	e.note(e.ledgerCheck(ctx))
-	e.images(ctx)
-}
-
-// writable says why a directory cannot be written to.
-func writable(dir string) error {
-	if _, err := os.Stat(dir); err != nil {
-		return fmt.Errorf("look at it: %w", err)
-	}
-	f, err := os.CreateTemp(dir, ".doctor-")
-	if err != nil {
-		return fmt.Errorf("write to it: %w", err)
-	}
-	return errors.Join(f.Close(), os.Remove(f.Name()))
-}
-
-// ledgerCheck says whether the ledger can be read, or made.
-func (e *examination) ledgerCheck(ctx context.Context) doctor.Check {
-	name := sqldb.Name(e.Ledger)
-	c := doctor.Check{Name: "ledger", Verdict: doctor.OK, Found: name + " can be read"}
-	r, err := ledger.OpenToRead(ctx, e.Ledger)
-	switch {
-	case err == nil:
-		if running, err := ledger.Locked(ctx, e.Ledger); err == nil && running {
-			c.Found = name + ": a bridge works on it"
-		}
-		_ = r.Close() // it was only read
-	case errors.Is(err, ledger.ErrAbsent) && sqldb.IsURL(e.Ledger):
-		c.Found = name + " answers; the bridge makes its tables there"
-	case errors.Is(err, ledger.ErrAbsent):
-		c.Found = name + " is made when the bridge starts"
-		if err := writable(existing(filepath.Dir(e.Ledger))); err != nil {
-			c.Verdict, c.Found, c.Do = doctor.Failed, fmt.Sprintf("%s cannot be made: %v", name, err), "name another file as ledger, on a disk of this host"
-		}
-	default:
-		c.Verdict, c.Found, c.Away = doctor.Failed, err.Error(), errors.Is(err, sqldb.ErrUnavailable)
-		c.Do = "docs/operators.md, The ledger"
-	}
-	if !sqldb.IsURL(e.Ledger) && c.Verdict == doctor.OK {
-		if kind := diskspace.Network(existing(filepath.Dir(e.Ledger))); kind != "" {
-			c.Verdict, c.Found, c.Do = doctor.Warning, c.Found+", on "+kind, "name a file on a disk of this host as ledger: SQLite's locks are not to be trusted there"
-		}
-	}
-	return c
-}
-
-// existing is the nearest directory above that is there.
-func existing(dir string) string {
-	for {
-		if _, err := os.Stat(dir); err == nil || filepath.Dir(dir) == dir {
-			return dir
-		}
-		dir = filepath.Dir(dir)
-	}
-}
-
 // queues judges the queues by Slurm's word, and returns those that nothing keeps
 // from taking a job, with the GPUs that one has to ask for.
 func (e *examination) queues(ctx context.Context, slurm *sbatch.Client, site doctor.Site, user string) (healthy map[string]int64) {
@@ -341,37 +271,3 @@ func (e *examination) jobs(ctx context.Context, slurm *sbatch.Client, gpus map[s
 		e.note(slices.Concat(found...)...)
 	}
 }
-
-// configCommand looks at a configuration.
-func configCommand(p program.Process) *cobra.Command {
-	var o doctorOptions
-	live := false
-	check := &cobra.Command{
-		Use: "check", Short: "Say whether a configuration can be read; with --live, whether what it names is there",
-		Long: aboutCheck, Args: program.WrongUsage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if live {
-				return o.run(cmd.Context(), p)
-			}
-			c, err := o.read(p)
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(p.Stdout, "%s: %d queues, no mistake in the file; --live tries what it names\n", c.path, len(c.Queue))
-			return err //nolint:wrapcheck // standard output is gone
-		},
-	}
-	o.flags(check, p)
-	check.Flags().BoolVar(&live, "live", false, "try the server, Slurm and the disks too")
-	check.Flags().BoolVar(&o.json, "json", false, "with --live, print JSON")
-	cmd := &cobra.Command{
-		Use: "config", Short: "Look at a configuration", Args: program.WrongUsage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(check)
-	return cmd
-}
-
-const aboutCheck = `check reads a configuration and says what is wrong in it. It asks nobody, unless
---live is given: then it does what cl-bridge doctor does, but for the jobs, and has
-its exit codes. Nothing is changed.`
