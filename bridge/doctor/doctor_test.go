@@ -25,6 +25,7 @@ const day = 24 * time.Hour
 
 // site is the cluster of scripts/slurm-cluster, and a partition that is down.
 var site = doctor.Site{
+	User: "ann",
 	Partitions: []sbatch.Partition{
 		{Name: "cpu", Default: true, State: "up", MaxTime: 7 * day, DefaultTime: time.Hour, Nodes: 2, Ready: 2, Most: sbatch.NodeResources{CPUs: 64, Memory: 250 << 30}},
 		{Name: "gpu", State: "up", MaxTime: 2 * day, Nodes: 2, Ready: 2, Most: sbatch.NodeResources{CPUs: 64, Memory: 250 << 30, GPUs: 4, GPUTypes: map[string]int64{"a100": 4}}},
@@ -112,7 +113,7 @@ func TestRefusedJobNamesTheKeyThatIsWrong(t *testing.T) {
 		"warning queue.q: Slurm takes no job now: Job violates accounting/QOS policy; jobs are submitted again until it does":                                                             answer("Job violates accounting/QOS policy"),
 		"failed queue.q: Slurm does not say whether it takes a job: submit x: Unable to contact slurm controller (connect failure); try again later":                                      answer("Unable to contact slurm controller (connect failure)"),
 	} {
-		if got := said(doctor.Tried(q, "ann", site, err)); got != want {
+		if got := said(doctor.Tried(q, site, err)); got != want {
 			t.Errorf("%v:\n%s\nwant\n%s", err, got, want)
 		}
 	}

@@ -55,8 +55,9 @@ func Accounting(configured bool, err error) Check {
 	return failed("slurm.accounting", err.Error(), "write slurm.accounting = false where this site has no accounting database")
 }
 
-// Site is what Slurm said of itself.
+// Site is what Slurm says of itself and of the user who runs the bridge.
 type Site struct {
+	User         string
 	Partitions   []sbatch.Partition
 	Associations []sbatch.Association
 }
@@ -230,18 +231,18 @@ var refusals = []struct{ said, key string }{ //nolint:gochecknoglobals // a tabl
 // Tried judges what came of asking Slurm whether a job of the queue would be
 // taken: whether its partition, account, QOS, reservation and so on are there
 // and for this user.
-func Tried(q plan.Queue, user string, s Site, err error) Check {
+func Tried(q plan.Queue, s Site, err error) Check {
 	if err == nil {
-		return ok(key(q, "account"), "Slurm takes jobs of %s: %s", user, charged(q, s))
+		return ok(key(q, "account"), "Slurm takes jobs of %s: %s", s.User, charged(q, s))
 	}
 	c := unsubmitted(q, err)
 	switch c.Name {
 	case key(q, "account"):
-		c.Do = advice(c.Name, "account", q.Account, user, accounts(s))
+		c.Do = advice(c.Name, "account", q.Account, s.User, accounts(s))
 	case key(q, "qos"):
-		c.Do = advice(c.Name, "QOS", q.QOS, user, qualities(q, s))
+		c.Do = advice(c.Name, "QOS", q.QOS, s.User, qualities(q, s))
 	case key(q, "partition"):
-		c.Do = "name a partition that " + user + " may use: there are " + list(s.names())
+		c.Do = "name a partition that " + s.User + " may use: there are " + list(s.names())
 	case key(q, "reservation"), key(q, "constraint"), key(q, "wckey"), key(q, "gres_type"):
 		c.Do = "mend it, or leave it out"
 	case key(q, "sbatch_options"):

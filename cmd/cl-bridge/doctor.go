@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -133,12 +132,12 @@ func (e *examination) note(checks ...doctor.Check) {
 func (e *examination) all(ctx context.Context) {
 	e.note(doctor.Check{Name: "configuration", Verdict: doctor.OK, Found: fmt.Sprintf("%s, queues %s", e.path, strings.Join(slices.Sorted(maps.Keys(e.Queue)), ", "))})
 	e.login(ctx)
-	slurm, site, user := e.slurm(ctx)
+	slurm, site := e.askSlurm(ctx)
 	e.disks(ctx)
 	if site == nil {
 		return
 	}
-	healthy := e.queues(ctx, slurm, *site, user)
+	healthy := e.queues(ctx, slurm, *site)
 	if e.options.jobs && len(healthy) > 0 {
 		e.jobs(ctx, slurm, healthy)
 	}
@@ -183,28 +182,27 @@ func (e *examination) groups(ctx context.Context, cl *client.Client) {
 	}
 }
 
-// slurm finds Slurm's commands, and asks Slurm for its partitions and the accounts
+// askSlurm finds Slurm's commands, and asks Slurm for its partitions and the accounts
 // of this user; no site where it does not answer.
-func (e *examination) slurm(ctx context.Context) (slurm *sbatch.Client, site *doctor.Site, user string) {
-	slurm = &sbatch.Client{Bin: e.Slurm.Bin, Conf: cmp.Or(e.Slurm.Conf, e.process.Getenv("SLURM_CONF"))}
+func (e *examination) askSlurm(ctx context.Context) (*sbatch.Client, *doctor.Site) {
+	slurm := e.config.slurm(e.process)
 	version, err := slurm.Version(ctx)
 	e.note(doctor.Commands(e.Slurm.Bin, version, err))
 	if err != nil {
-		return nil, nil, ""
+		return nil, nil
 	}
 	partitions, err := slurm.Partitions(ctx)
 	e.note(doctor.Controller(len(partitions), err))
 	if err != nil {
-		return nil, nil, ""
+		return nil, nil
 	}
-	user, site = localUser(), &doctor.Site{Partitions: partitions}
-	accounting := e.Slurm.Accounting == nil || *e.Slurm.Accounting
-	if accounting {
+	site := doctor.Site{User: localUser(), Partitions: partitions}
+	if e.accounting() {
 		_, err = slurm.Account(ctx, e.process.Now().Add(-time.Hour), []string{"cl-doctor"})
-		site.Associations, _ = slurm.Associations(ctx, user) // without a database nobody has accounts
+		site.Associations, _ = slurm.Associations(ctx, site.User) // without a database nobody has accounts
 	}
-	e.note(doctor.Accounting(accounting, err))
-	return slurm, site, user
+	e.note(doctor.Accounting(e.accounting(), err))
+	return slurm, &site
 }
 
 func localUser() string {
@@ -217,7 +215,7 @@ func localUser() string {
 
 // queues judges the queues by Slurm's word, and returns those that nothing keeps
 // from taking a job, with the GPUs that one has to ask for.
-func (e *examination) queues(ctx context.Context, slurm *sbatch.Client, site doctor.Site, user string) (healthy map[string]int64) {
+func (e *examination) queues(ctx context.Context, slurm *sbatch.Client, site doctor.Site) (healthy map[string]int64) {
 	healthy = map[string]int64{}
 	queues := e.config.queues()
 	for _, name := range slices.Sorted(maps.Keys(queues)) {
@@ -229,7 +227,7 @@ func (e *examination) queues(ctx context.Context, slurm *sbatch.Client, site doc
 		if one, _ := doctor.HasFailed(checks[:1]); !one {
 			var err error
 			gpus, err = doctor.Try(ctx, slurm, q)
-			checks = append(checks, doctor.Tried(q, user, site, err))
+			checks = append(checks, doctor.Tried(q, site, err))
 		}
 		e.note(checks...)
 		if one, _ := doctor.HasFailed(checks); !one {
@@ -254,10 +252,9 @@ func (e *examination) jobs(ctx context.Context, slurm *sbatch.Client, gpus map[s
 	if !e.options.json {
 		_, _ = fmt.Fprintf(e.process.Stderr, "sending a short job to %s, and waiting up to %s for each to begin\n", strings.Join(names, ", "), e.options.wait) // a note
 	}
-	settle := e.DiskSettle.or(10 * time.Second)
-	jobs := doctor.Jobs{Slurm: slurm, Shared: e.Shared, Settle: settle, Patience: e.options.wait, Now: e.process.Now}
+	jobs := doctor.Jobs{Slurm: slurm, Shared: e.Shared, Settle: e.settle(), Patience: e.options.wait, Now: e.process.Now}
 	queues, found := installed.queues(e.config), make([][]doctor.Check, len(names))
-	at := doctor.Place{Shared: e.Shared, Settle: settle, Architecture: string(architecture("").or())}
+	at := doctor.Place{Shared: e.Shared, Settle: e.settle(), Architecture: string(architecture("").or())}
 	var group errgroup.Group
 	for i, name := range names {
 		group.Go(func() error {
