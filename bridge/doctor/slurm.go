@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -145,14 +146,7 @@ func has(r sbatch.NodeResources) string {
 	return said
 }
 
-func types(r sbatch.NodeResources) []string {
-	var kinds []string
-	for kind := range r.GPUTypes {
-		kinds = append(kinds, kind)
-	}
-	slices.Sort(kinds)
-	return kinds
-}
+func types(r sbatch.NodeResources) []string { return slices.Sorted(maps.Keys(r.GPUTypes)) }
 
 // times judges a queue's time limits. Slurm takes a job that asks for more than
 // its partition allows, and never starts it.

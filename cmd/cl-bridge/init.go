@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,9 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/bridge/doctor"
-	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/bridge/draft"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
-	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -73,7 +71,7 @@ func initCommand(p program.Process) *cobra.Command {
 type initiation struct {
 	initOptions
 	asker
-	draft draft
+	draft draft.Draft
 	// password is the one that was typed, empty for a file that is there;
 	// besideConfig is where it is to be written.
 	password, besideConfig string
@@ -123,7 +121,7 @@ func (i *initiation) mayWrite(path string) error {
 }
 
 // survey asks Slurm for the partitions that this user may use.
-func (i *initiation) survey(ctx context.Context) (*sbatch.Client, []draftQueue, error) {
+func (i *initiation) survey(ctx context.Context) (*sbatch.Client, []draft.Queue, error) {
 	i.draft.SlurmBin, i.draft.SlurmConf = i.slurmBin, i.Getenv("SLURM_CONF")
 	if i.draft.SlurmBin == "" {
 		i.draft.SlurmBin = unusual(i.Getenv("PATH"), "sbatch")
@@ -133,62 +131,16 @@ func (i *initiation) survey(ctx context.Context) (*sbatch.Client, []draftQueue, 
 	if check := doctor.Commands(i.slurmBin, version, err); err != nil {
 		return nil, nil, fmt.Errorf("%s; --slurm-bin says where it is", check.Found)
 	}
-	partitions, err := slurm.Partitions(ctx)
+	usable, leftOut, err := draft.Survey(ctx, slurm, localUser())
 	if err != nil {
 		return nil, nil, &program.Error{Code: program.ExitTransient, Err: err}
 	}
-	associations, _ := slurm.Associations(ctx, localUser()) // without a database nobody has accounts
-	var usable []draftQueue
-	for _, p := range partitions {
-		q, err := i.candidate(ctx, slurm, p, associations)
-		if err != nil {
-			i.draft.LeftOut = append(i.draft.LeftOut, fmt.Sprintf("partition %s: %v", p.Name, err))
-			continue
-		}
-		usable = append(usable, q)
-	}
 	if len(usable) == 0 {
-		return nil, nil, fmt.Errorf("find partitions: Slurm lets you use none: %s", strings.Join(i.draft.LeftOut, "; "))
+		return nil, nil, fmt.Errorf("find partitions: Slurm lets you use none: %s", strings.Join(leftOut, "; "))
 	}
-	i.say("%s, and %d partitions that you may use: %s\n", version, len(usable), names(usable))
+	i.draft.LeftOut = leftOut
+	i.say("%s, and %d partitions that you may use: %s\n", version, len(usable), strings.Join(draft.Partitions(usable), ", "))
 	return slurm, usable, nil
-}
-
-// candidate is a queue for a partition, with an account that Slurm takes there; or
-// why there is none.
-func (i *initiation) candidate(ctx context.Context, slurm *sbatch.Client, p sbatch.Partition, associations []sbatch.Association) (draftQueue, error) {
-	switch {
-	case !p.Up():
-		return draftQueue{}, errors.New("it is " + p.State)
-	case p.Nodes == 0:
-		return draftQueue{}, errors.New("it has no nodes")
-	}
-	var accounts []string
-	for _, a := range associations {
-		switch {
-		case a.Partition != "" && a.Partition != p.Name || slices.Contains(accounts, a.Account):
-		case a.Default:
-			accounts = slices.Insert(accounts, 0, a.Account)
-		default:
-			accounts = append(accounts, a.Account)
-		}
-	}
-	if len(accounts) == 0 {
-		accounts = []string{""} // as Slurm chooses
-	}
-	var refused error
-	for n, account := range accounts {
-		_, err := doctor.Try(ctx, slurm, plan.Queue{Partition: p.Name, Account: account})
-		if err == nil {
-			return draftQueue{Partition: p, Account: account, Others: slices.Delete(accounts, n, n+1)}, nil
-		}
-		refused = cmp.Or(refused, err)
-	}
-	var said *sbatch.Error
-	if errors.As(refused, &said) {
-		refused = errors.New(said.Message)
-	}
-	return draftQueue{}, refused
 }
 
 // unusual is the directory in a PATH that has a program, unless it is one that is
@@ -205,115 +157,8 @@ func unusual(path, program string) string {
 	return ""
 }
 
-func names(queues []draftQueue) string {
-	var all []string
-	for _, q := range queues {
-		all = append(all, q.Partition.Name)
-	}
-	return strings.Join(all, ", ")
-}
-
 // tries is how often a person may mistype.
 const tries = 5
-
-// login asks for server, user and password until the server lets the user in.
-func (i *initiation) login(ctx context.Context) error {
-	for n := 1; ; n++ {
-		if err := i.askLogin(ctx); err != nil {
-			return err
-		}
-		version, err := i.tryLogin(ctx)
-		if err == nil {
-			i.say("%s is a CodaLab server, version %s, and lets %s in\n", i.draft.Server, version, i.draft.User)
-			return nil
-		}
-		said := doctor.Login(i.draft.User, err)
-		reached := doctor.Server(i.draft.Server, version, err)
-		if reached.Verdict == doctor.Failed {
-			said = reached
-		}
-		var unread *program.Error
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case errors.As(err, &unread):
-			return err
-		case (i.silent || n == tries) && said.Away:
-			return &program.Error{Code: program.ExitTransient, Err: errors.New(said.Found)}
-		case i.silent || n == tries:
-			return errors.New(said.Found)
-		}
-		i.say("%s\n", said.Found)
-		if reached.Verdict == doctor.Failed {
-			i.server = ""
-		} else {
-			i.user, i.passwordFile = "", ""
-		}
-	}
-}
-
-func (i *initiation) askLogin(ctx context.Context) error {
-	var err error
-	if i.server == "" {
-		if err = i.askServer(ctx); err != nil {
-			return err
-		}
-		i.password = ""
-	}
-	if i.user == "" {
-		if i.user, err = i.ask(ctx, "Your user name there", cmp.Or(i.draft.User, localUser()), "--user"); err != nil {
-			return err
-		}
-		i.password = ""
-	}
-	if i.passwordFile == "" && i.password == "" {
-		if i.password, err = i.askPassword(ctx, "Password of "+i.user+" (it is not shown)"); err != nil {
-			return err
-		}
-	}
-	i.draft.Server, i.draft.User = strings.TrimRight(i.server, "/"), i.user
-	return nil
-}
-
-// askServer asks for the server until somebody answers at its address, so that
-// nobody types a password for a mistyped one.
-func (i *initiation) askServer(ctx context.Context) error {
-	for n := 1; ; n++ {
-		server, err := i.ask(ctx, "Address of the CodaLab server, such as https://worksheets.example.org", i.draft.Server, "--server")
-		if err != nil {
-			return err
-		}
-		i.draft.Server = strings.TrimRight(server, "/")
-		check := reach(ctx, i.draft.Server, "codalab")
-		if check.Verdict != doctor.Failed || n == tries {
-			i.server = i.draft.Server
-			return ctx.Err()
-		}
-		i.say("%s\n", check.Found)
-	}
-}
-
-// tryLogin logs in with the password that was typed, or that is in the file.
-func (i *initiation) tryLogin(ctx context.Context) (version string, err error) {
-	i.draft.PasswordFile = i.besideConfig
-	ask := func(context.Context) (string, string, error) { return i.draft.User, i.password, nil }
-	if i.passwordFile != "" {
-		path, err := filepath.Abs(i.passwordFile)
-		if err != nil {
-			return "", fmt.Errorf("find password_file: %w", err)
-		}
-		i.draft.PasswordFile = path
-		ask = credentials(config{User: i.draft.User, PasswordFile: path})
-		if _, _, err := ask(ctx); err != nil {
-			return "", &program.Error{Code: program.ExitUsage, Err: err}
-		}
-	}
-	cl, err := client.New(i.draft.Server, client.Options{ClientID: client.WorkerClient, Credentials: ask})
-	if err != nil {
-		return "", err
-	}
-	return cl.ServerVersion(ctx)
-}
 
 // share finds, or makes, the shared directory.
 func (i *initiation) share(ctx context.Context) error {
@@ -371,51 +216,36 @@ func (i *initiation) makeShared() error {
 	return nil
 }
 
-// queues chooses the partitions that get a queue, and the one for what names none.
-func (i *initiation) queues(ctx context.Context, usable []draftQueue) error {
-	all := names(usable)
+// queues chooses the partitions that get a queue, and the one for bundles that name
+// none.
+func (i *initiation) queues(ctx context.Context, usable []draft.Queue) error {
+	all := draft.Partitions(usable)
 	wanted := i.partitions
 	if len(wanted) == 0 {
-		answer, err := i.ask(ctx, "Partitions that get a queue, of "+all, "all", "--partitions")
+		answer, err := i.ask(ctx, "Partitions that get a queue, of "+strings.Join(all, ", "), "all", "--partitions")
 		if err != nil {
 			return err
 		}
 		wanted = strings.FieldsFunc(answer, func(r rune) bool { return r == ',' || r == ' ' })
 	}
 	if slices.Equal(wanted, []string{"all"}) {
-		wanted = strings.Split(all, ", ")
+		wanted = all
 	}
-	fallback := ""
-	for _, name := range wanted {
-		at := slices.IndexFunc(usable, func(q draftQueue) bool { return q.Partition.Name == name })
-		if at < 0 {
-			return fmt.Errorf("there is no partition %q that you may use: there are %s", name, all)
-		}
-		q := usable[at]
-		q.Name = queueName(name, i.draft.Queues)
-		i.draft.Queues = append(i.draft.Queues, q)
-		if fallback == "" || q.Partition.Default {
-			fallback = name
-		}
+	if err := i.draft.Choose(usable, wanted); err != nil {
+		return err
 	}
 	if i.fallback == "" {
-		answer, err := i.ask(ctx, "Partition for runs that name no queue", fallback, "--default")
-		if err != nil {
+		var err error
+		if i.fallback, err = i.ask(ctx, "Partition for runs that name no queue", i.draft.SuggestDefault(), "--default"); err != nil {
 			return err
 		}
-		i.fallback = answer
 	}
-	at := slices.IndexFunc(i.draft.Queues, func(q draftQueue) bool { return q.Partition.Name == i.fallback })
-	if at < 0 {
-		return fmt.Errorf("there is no queue for a partition %q: there are %s", i.fallback, names(i.draft.Queues))
-	}
-	i.draft.Queues[at].Default = true
-	return nil
+	return i.draft.SetDefault(i.fallback)
 }
 
 // write writes the files, and says what to do next.
 func (i *initiation) write(path string) error {
-	text := i.draft.text()
+	text := i.draft.Text()
 	if _, err := parseConfig(strings.NewReader(text)); err != nil {
 		return fmt.Errorf("write configuration: %w", err)
 	}
@@ -438,14 +268,6 @@ func (i *initiation) write(path string) error {
 		next = " --config " + path
 	}
 	i.say("Wrote %s: queues %s\n\nNext:\n  cl-bridge doctor%s    tries all of it, with a short job on each queue\n  cl-bridge run%s       runs bundles until it is stopped\n",
-		path, queueNames(i.draft.Queues), next, next)
+		path, strings.Join(i.draft.Names(), ", "), next, next)
 	return nil
-}
-
-func queueNames(queues []draftQueue) string {
-	var all []string
-	for _, q := range queues {
-		all = append(all, q.Name)
-	}
-	return strings.Join(all, ", ")
 }

@@ -1,42 +1,23 @@
-package main
+package draft
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
-
-// draft is a configuration that init is about to write.
-type draft struct {
-	Server, User, PasswordFile, Shared string
-	// SlurmBin and SlurmConf are written where Slurm is not in its usual places.
-	SlurmBin, SlurmConf string
-	NoAccounting        bool
-	LowWater            string
-	Queues              []draftQueue
-	// LeftOut says of partitions why there is no queue for them.
-	LeftOut []string
-}
-
-// draftQueue is a queue for one partition.
-type draftQueue struct {
-	Name      string
-	Partition sbatch.Partition
-	Account   string
-	Others    []string // accounts that would do as well
-	Default   bool
-}
 
 // fallbackTime is the time of a job that asks for none, in a partition that has no
 // default of its own.
 const fallbackTime = time.Hour
 
 // defaultTime is the time of a bundle that asks for none.
-func (q draftQueue) defaultTime() time.Duration {
+func (q Queue) defaultTime() time.Duration {
 	d := q.Partition.DefaultTime
 	if d == 0 {
 		d = fallbackTime
@@ -47,20 +28,8 @@ func (q draftQueue) defaultTime() time.Duration {
 	return d
 }
 
-// gresType is the one type of GPUs that the partition has; empty where there are
-// several, or none is told.
-func (q draftQueue) gresType() string {
-	if len(q.Partition.Most.GPUTypes) != 1 {
-		return ""
-	}
-	for kind := range q.Partition.Most.GPUTypes {
-		return kind
-	}
-	return ""
-}
-
-// text is the file's.
-func (d draft) text() string {
+// Text returns the configuration file, with a comment for each key.
+func (d Draft) Text() string {
 	var b tomlWriter
 	b.line("# Written by cl-bridge init. docs/operators.md has all keys; cl-bridge doctor tries what is here.")
 	b.value("server", d.Server, "the CodaLab server")
@@ -90,12 +59,12 @@ func (d draft) text() string {
 		if i == 0 {
 			b.line("")
 		}
-		b.line("# Left out: " + line(why))
+		b.line("# Left out: " + oneLine(why))
 	}
 	return strings.Join(b.lines, "\n") + "\n"
 }
 
-func (q draftQueue) write(b *tomlWriter) {
+func (q Queue) write(b *tomlWriter) {
 	b.line("")
 	b.line("[queue." + q.Name + "]  # cl run --request-queue " + q.Name)
 	b.value("partition", q.Partition.Name, fmt.Sprintf("%d nodes; one has at most %s", q.Partition.Nodes, most(q.Partition.Most)))
@@ -113,11 +82,12 @@ func (q draftQueue) write(b *tomlWriter) {
 	if q.Partition.MaxTime > 0 {
 		b.value("max_time", codalab.SpellDuration(q.Partition.MaxTime), "the most that may be asked for: the partition's limit")
 	}
-	switch kind := q.gresType(); {
-	case kind != "":
-		b.value("gres_type", kind, "of the GPUs that runs get")
-	case len(q.Partition.Most.GPUTypes) > 1:
-		b.line(`# gres_type = "…"  # a run gets any of the types ` + strings.Join(gpuTypes(q.Partition.Most), ", ") + "; write a queue for each where that matters")
+	switch kinds := slices.Sorted(maps.Keys(q.Partition.Most.GPUTypes)); len(kinds) {
+	case 0:
+	case 1:
+		b.value("gres_type", kinds[0], "of the GPUs that runs get")
+	default:
+		b.line(`# gres_type = "…"  # a run gets any of the types ` + strings.Join(kinds, ", ") + "; write a queue for each where that matters")
 	}
 }
 
@@ -130,15 +100,6 @@ func most(r sbatch.NodeResources) string {
 	return said
 }
 
-func gpuTypes(r sbatch.NodeResources) []string {
-	var kinds []string
-	for kind := range r.GPUTypes {
-		kinds = append(kinds, kind)
-	}
-	slices.Sort(kinds)
-	return kinds
-}
-
 // tomlWriter writes keys with a comment each.
 type tomlWriter struct{ lines []string }
 
@@ -147,7 +108,17 @@ func (b *tomlWriter) line(text string) { b.lines = append(b.lines, text) }
 func (b *tomlWriter) value(key, value, comment string) { b.bare(key, tomlText(value), comment) }
 
 func (b *tomlWriter) bare(key, value, comment string) {
-	b.line(fmt.Sprintf("%s = %s  # %s", key, value, line(comment)))
+	b.line(fmt.Sprintf("%s = %s  # %s", key, value, oneLine(comment)))
+}
+
+// oneLine returns a text of other programs without what may not stand in a comment.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
 }
 
 // tomlText quotes a text as TOML's basic string.
@@ -167,21 +138,4 @@ func tomlText(s string) string {
 	}
 	b.WriteByte('"')
 	return b.String()
-}
-
-// queueName makes a queue's name of a partition's.
-func queueName(partition string, taken []draftQueue) string {
-	name := strings.Map(func(r rune) rune {
-		if r == '_' || r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
-			return r
-		}
-		return '-' // a dot would be part of a table's name
-	}, partition)
-	if !codalab.IsName(name) {
-		name = "q-" + name
-	}
-	for slices.ContainsFunc(taken, func(q draftQueue) bool { return q.Name == name }) {
-		name += "-2"
-	}
-	return name
 }
