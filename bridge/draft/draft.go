@@ -22,18 +22,20 @@ type Draft struct {
 	LeftOut []string
 }
 
-// Choose adds a named queue for each of these partitions, which have to be among
-// the usable ones.
+// Choose makes the draft's queues: one for each of these partitions, which have to
+// be among the usable ones. An error leaves the draft as it was.
 func (d *Draft) Choose(usable []Queue, partitions []string) error {
+	var chosen []Queue
 	for _, name := range partitions {
 		at := slices.IndexFunc(usable, func(q Queue) bool { return q.Partition.Name == name })
 		if at < 0 {
 			return fmt.Errorf("there is no partition %q that you may use: there are %s", name, strings.Join(Partitions(usable), ", "))
 		}
 		q := usable[at]
-		q.Name = queueName(name, d.Queues)
-		d.Queues = append(d.Queues, q)
+		q.Name = queueName(name, chosen)
+		chosen = append(chosen, q)
 	}
+	d.Queues = chosen
 	return nil
 }
 

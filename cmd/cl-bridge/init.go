@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,8 +90,8 @@ func (i *initiation) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find configuration: %w", err)
 	}
-	if err := i.mayWrite(path); err != nil {
-		return err
+	if i.isThere(path) {
+		return fmt.Errorf("%s is there already: --force writes it anew; cl-bridge doctor tries it", path)
 	}
 	slurm, usable, err := i.survey(ctx)
 	if err != nil {
@@ -106,26 +107,31 @@ func (i *initiation) run(ctx context.Context) error {
 	if err := i.queues(ctx, usable); err != nil {
 		return err
 	}
+	if err := i.defaultQueue(ctx); err != nil {
+		return err
+	}
 	if _, err := slurm.Account(ctx, i.Now().Add(-time.Hour), []string{"cl-doctor"}); err != nil {
 		i.draft.NoAccounting = true
 	}
 	return i.write(path)
 }
 
-// mayWrite refuses to write over a file that is there.
-func (i *initiation) mayWrite(path string) error {
-	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) && !i.force {
-		return fmt.Errorf("%s is there already: --force writes it anew; cl-bridge doctor tries it", path)
-	}
-	return nil
+// isThere says whether there is a file that init must not write over.
+func (i *initiation) isThere(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist) && !i.force
 }
 
 // survey asks Slurm for the partitions that this user may use.
 func (i *initiation) survey(ctx context.Context) (*sbatch.Client, []draft.Queue, error) {
-	i.draft.SlurmBin, i.draft.SlurmConf = i.slurmBin, i.Getenv("SLURM_CONF")
-	if i.draft.SlurmBin == "" {
-		i.draft.SlurmBin = unusual(i.Getenv("PATH"), "sbatch")
+	var err error
+	if i.slurmBin != "" {
+		if i.slurmBin, err = filepath.Abs(i.slurmBin); err != nil { // the bridge starts elsewhere
+			return nil, nil, fmt.Errorf("find slurm.bin: %w", err)
+		}
 	}
+	i.draft.SlurmBin = cmp.Or(i.slurmBin, unusual(i.Getenv("PATH"), "sbatch"))
+	i.draft.SlurmConf = i.Getenv("SLURM_CONF")
 	slurm := &sbatch.Client{Bin: i.draft.SlurmBin, Conf: i.draft.SlurmConf}
 	version, err := slurm.Version(ctx)
 	if check := doctor.Commands(i.slurmBin, version, err); err != nil {
@@ -216,31 +222,45 @@ func (i *initiation) makeShared() error {
 	return nil
 }
 
-// queues chooses the partitions that get a queue, and the one for bundles that name
-// none.
+// queues chooses the partitions that get a queue.
 func (i *initiation) queues(ctx context.Context, usable []draft.Queue) error {
 	all := draft.Partitions(usable)
-	wanted := i.partitions
-	if len(wanted) == 0 {
-		answer, err := i.ask(ctx, "Partitions that get a queue, of "+strings.Join(all, ", "), "all", "--partitions")
-		if err != nil {
+	for n := 1; ; n++ {
+		if len(i.partitions) == 0 {
+			answer, err := i.ask(ctx, "Partitions that get a queue, of "+strings.Join(all, ", "), "all", "--partitions")
+			if err != nil {
+				return err
+			}
+			i.partitions = strings.FieldsFunc(answer, func(r rune) bool { return r == ',' || r == ' ' })
+		}
+		if slices.Equal(i.partitions, []string{"all"}) {
+			i.partitions = all
+		}
+		err := i.draft.Choose(usable, i.partitions)
+		if err == nil || i.silent || n == tries {
 			return err
 		}
-		wanted = strings.FieldsFunc(answer, func(r rune) bool { return r == ',' || r == ' ' })
+		i.say("%v\n", err)
+		i.partitions = nil
 	}
-	if slices.Equal(wanted, []string{"all"}) {
-		wanted = all
-	}
-	if err := i.draft.Choose(usable, wanted); err != nil {
-		return err
-	}
-	if i.fallback == "" {
-		var err error
-		if i.fallback, err = i.ask(ctx, "Partition for runs that name no queue", i.draft.SuggestDefault(), "--default"); err != nil {
+}
+
+// defaultQueue chooses the queue for bundles that name none.
+func (i *initiation) defaultQueue(ctx context.Context) error {
+	for n := 1; ; n++ {
+		if i.fallback == "" {
+			var err error
+			if i.fallback, err = i.ask(ctx, "Partition for runs that name no queue", i.draft.SuggestDefault(), "--default"); err != nil {
+				return err
+			}
+		}
+		err := i.draft.SetDefault(i.fallback)
+		if err == nil || i.silent || n == tries {
 			return err
 		}
+		i.say("%v\n", err)
+		i.fallback = ""
 	}
-	return i.draft.SetDefault(i.fallback)
 }
 
 // write writes the files, and says what to do next.
@@ -253,9 +273,6 @@ func (i *initiation) write(path string) error {
 		return fmt.Errorf("write configuration: %w", err)
 	}
 	if i.password != "" {
-		if err := i.mayWrite(i.draft.PasswordFile); err != nil {
-			return err
-		}
 		if err := atomicfile.Write(i.draft.PasswordFile, []byte(i.password+"\n"), 0o600); err != nil {
 			return err
 		}

@@ -64,6 +64,9 @@ func (i *initiation) askLogin(ctx context.Context) error {
 		i.password = ""
 	}
 	if i.passwordFile == "" && i.password == "" {
+		if !i.silent && i.isThere(i.besideConfig) {
+			return fmt.Errorf("%s is there already: --password-file uses it, and --force writes it anew", i.besideConfig)
+		}
 		if i.password, err = i.askPassword(ctx, "Password of "+i.user+" (it is not shown)"); err != nil {
 			return err
 		}
