@@ -17,7 +17,8 @@ type Association struct {
 	QOS []string
 }
 
-// associationFields are those of parseAssociations, by sacctmgr(1)'s format.
+// associationFields are the fields that parseAssociations reads, for sacctmgr(1)'s
+// format.
 const associationFields = "DefaultAccount,Account,Partition,QOS"
 
 // Associations returns the accounts that a user may charge jobs to: none for a

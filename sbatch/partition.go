@@ -30,8 +30,8 @@ type Partition struct {
 	// allocated: the others are down or drained.
 	Nodes int
 	Ready int
-	// Most is, of each resource by itself, the most that one node of the
-	// partition gives to jobs. No single node need have all of it.
+	// Most is, for each resource, the largest amount that one node of the
+	// partition gives to jobs. The amounts may be those of different nodes.
 	Most NodeResources
 	// All is what all its nodes together give to jobs.
 	All NodeResources
@@ -40,26 +40,26 @@ type Partition struct {
 // Up says whether the partition takes jobs and starts them.
 func (p Partition) Up() bool { return p.State == "up" }
 
-// NodeResources is what one node gives to jobs.
+// NodeResources is what a node, or several together, give to jobs.
 type NodeResources struct {
 	CPUs int64
 	// Memory is in bytes.
 	Memory int64
-	// GPUs counts generic resources gpu of all types together, GPUTypes those
-	// of each type; those without a type are counted in GPUs alone.
+	// GPUs counts the generic resources gpu of all types. GPUTypes counts those of
+	// each type; one without a type is counted in GPUs alone.
 	GPUs     int64
 	GPUTypes map[string]int64
 }
 
-// sinfoFields are those of parsePartitions, by sinfo(1)'s --format.
+// sinfoFields are the fields that parsePartitions reads, for sinfo(1)'s --format.
 const sinfoFields = "%R|%P|%a|%l|%L|%F|%B|%c|%m|%G"
 
-// Partitions returns all partitions in the order of slurm.conf, with those that
-// are hidden or not for this user. It asks the controller for its partitions
-// and nodes, once each.
+// Partitions returns all partitions in the order of slurm.conf, also hidden ones and
+// those that this user may not use. It asks the controller once for its partitions
+// and once for its nodes.
 func (c *Client) Partitions(ctx context.Context) ([]Partition, error) {
-	// --exact: else nodes of one line may differ in CPUs and memory, and the
-	// least of them is printed.
+	// Without --exact a line may stand for nodes that differ in CPUs and memory, and
+	// shows the least of them.
 	out, err := c.query(ctx, "list partitions",
 		"sinfo", "--all", "--local", "--exact", "--noheader", "--format="+sinfoFields)
 	if err != nil {
@@ -72,8 +72,8 @@ func (c *Client) Partitions(ctx context.Context) ([]Partition, error) {
 	return partitions, nil
 }
 
-// parsePartitions reads sinfo's answer: a line for all nodes of a partition that
-// are alike.
+// parsePartitions reads sinfo's answer. Each line stands for the nodes of a partition
+// that are alike.
 func parsePartitions(out string) ([]Partition, error) {
 	var all []Partition
 	for line := range strings.Lines(out) {
@@ -149,8 +149,8 @@ func parseResources(maxCPUs, cpus, mebibytes, gres string) (NodeResources, error
 	return r, r.addGPUs(gres)
 }
 
-// besides is what a generic resource is followed by, its sockets, and what
-// stands for none.
+// besides matches what may follow a generic resource: its sockets, and no_consume. It
+// matches all of "(null)", which stands for no resource.
 var besides = regexp.MustCompile(`\([^)]*\)|:no_consume`)
 
 // addGPUs reads a node's generic resources, such as

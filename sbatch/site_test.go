@@ -11,8 +11,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// What the package says of a site before a job is submitted, on the real cluster
-// of this machine and on the fakes.
+// The tests of what the package finds out before a job is submitted. They run on the
+// real cluster of this machine and on the fakes.
 
 func TestPartitionsAreListedWithTheMostThatANodeHas(t *testing.T) {
 	t.Parallel()
