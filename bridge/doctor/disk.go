@@ -11,8 +11,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Shared judges the shared directory as this host has it: why it cannot be
-// written to, and how much room its disk has.
+// Shared judges the shared directory on this host. trouble says why this host cannot
+// write to it; space is what its disk has.
 func Shared(path string, trouble error, space spool.Space, low plan.LowWater) []Check {
 	if trouble != nil {
 		return []Check{failed("shared", trouble.Error(), fmt.Sprintf("name a directory that login and compute nodes share, and that is yours: mkdir -p -m 700 %s", path))}
@@ -32,7 +32,7 @@ func Password(path string, err error) Check {
 	return ok("password_file", "%s is there, and yours alone", path)
 }
 
-// LedgerFound is what this host found out about the ledger.
+// LedgerFound is what this host finds out about the ledger.
 type LedgerFound struct {
 	// Where is the ledger's file or postgres://….
 	Where string

@@ -37,7 +37,7 @@ var site = doctor.Site{
 	Associations: []sbatch.Association{{Account: "lab", Default: true, QOS: []string{"normal"}}, {Account: "nlp", QOS: []string{"normal", "long"}}},
 }
 
-// said prints checks that are not in order as doctor does, a line each.
+// said prints the checks that are not OK as doctor does, a line each.
 func said(checks ...doctor.Check) string {
 	var lines []string
 	for _, c := range checks {
@@ -59,12 +59,12 @@ func TestMistakesInAQueueAreNamedWithTheKeyAndWhatToDo(t *testing.T) {
 		"failed queue.q.partition: empty has no nodes; name another partition: there are cpu, gpu, mixed, old, dark, empty":                                 {Partition: "empty"},
 		"warning queue.q.partition: no node of dark is up: 3 nodes; jobs wait until one is; ask the cluster's administrator":                                {Partition: "dark"},
 		`failed queue.q.max_time: 3d is above the 2d that gpu allows: a job that asks for it would never start; write max_time = "2d"`:                      {Partition: "gpu", MaxTime: 3 * day, DefaultTime: time.Hour},
-		`warning queue.q.max_time: it is not set, and cpu allows 7d: who asks for more is told so only by a job that never starts; write max_time = "7d"`:   {},
+		`warning queue.q.max_time: it is not set, and cpu allows 7d: a bundle that asks for more gets a job that never starts; write max_time = "7d"`:       {},
 		`failed queue.q.gres_type: no node of gpu has GPUs of type "a10"; did you mean "a100"? There are a100`:                                              {Partition: "gpu", MaxTime: day, GPUType: "a10"},
 		"failed queue.q.gres_type: cpu has no GPUs; leave gres_type out, or name another partition":                                                         {Partition: "cpu", MaxTime: day, GPUType: "a100"},
 		"warning queue.q.gres_type: mixed has GPUs of several types, and a job gets any: a100, v100; write gres_type where it matters, in a queue for each": {Partition: "mixed"},
 		"failed queue.q.default_time: 2d with the time_grace of 2m is above the 2d that gpu allows: no such job would ever start; write max_time = \"2d\", and a default_time that is not above it\n" +
-			`warning queue.q.max_time: it is not set, and gpu allows 2d: who asks for more is told so only by a job that never starts; write max_time = "2d"`: {Partition: "gpu", DefaultTime: 2 * day, TimeGrace: 2 * time.Minute},
+			`warning queue.q.max_time: it is not set, and gpu allows 2d: a bundle that asks for more gets a job that never starts; write max_time = "2d"`: {Partition: "gpu", DefaultTime: 2 * day, TimeGrace: 2 * time.Minute},
 	} {
 		q.Name = "q"
 		if got := said(doctor.Queue(q, site)...); got != want {
@@ -196,7 +196,7 @@ func TestLedgerIsJudgedByItsPlace(t *testing.T) {
 	}
 }
 
-// outcome is that of a job on a node which has all.
+// outcome returns the changed outcome of a job on a node that has everything.
 func outcome(change func(o *doctor.Outcome)) doctor.Outcome {
 	o := doctor.Outcome{
 		Job:   sbatch.Job{ID: 7, State: sbatch.StateCompleted, Nodes: "n1", Reason: "None"},

@@ -81,7 +81,7 @@ func Queue(q plan.Queue, s Site) []Check {
 	return slices.Concat([]Check{check}, times(q, of), gpus(q, of))
 }
 
-// key is a key of a queue's table.
+// key returns a key of a queue's table.
 func key(q plan.Queue, name string) string { return "queue." + q.Name + "." + name }
 
 // partition judges a queue's partition and returns it. Of a queue with several
@@ -177,13 +177,13 @@ func times(q plan.Queue, of sbatch.Partition) []Check {
 		checks = append(checks, ok(key(q, "max_time"), "%s, of the %s that %s allows", codalab.SpellDuration(q.MaxTime), limit, of.Name))
 	default:
 		checks = append(checks, warning(key(q, "max_time"),
-			fmt.Sprintf("it is not set, and %s allows %s: who asks for more is told so only by a job that never starts", of.Name, limit),
+			fmt.Sprintf("it is not set, and %s allows %s: a bundle that asks for more gets a job that never starts", of.Name, limit),
 			fmt.Sprintf("write max_time = %q", limit)))
 	}
 	return checks
 }
 
-// spell prints a job's limit with what was added to it.
+// spell prints a job's time limit, and says where time_grace is in it.
 func spell(q plan.Queue, limit time.Duration) string {
 	if limit > q.DefaultTime {
 		return fmt.Sprintf("%s with the time_grace of %s", codalab.SpellDuration(q.DefaultTime), codalab.SpellDuration(q.TimeGrace))
@@ -207,8 +207,8 @@ func gpus(q plan.Queue, of sbatch.Partition) []Check {
 	return []Check{ok(name, "%s, at most %d on a node", q.GPUType, of.Most.GPUTypes[q.GPUType])}
 }
 
-// refusals are Slurm's answers to a submission, and the keys of a queue's table
-// that they are about.
+// refusals has words of Slurm's answer to a submission, and the key of a queue's table
+// that such an answer is about.
 var refusals = []struct{ said, key string }{ //nolint:gochecknoglobals // a table, never written
 	{"account", "account"},
 	{"qos", "qos"},
@@ -222,9 +222,8 @@ var refusals = []struct{ said, key string }{ //nolint:gochecknoglobals // a tabl
 	{"(gres)", "gres_type"},
 }
 
-// Tried judges what came of asking Slurm whether a job of the queue would be
-// taken: whether its partition, account, QOS, reservation and so on are there
-// and for this user.
+// Tried judges the error of [Try]: Slurm checks that the queue's partition, account,
+// QOS, reservation and so on exist and are open to the user.
 func Tried(q plan.Queue, s Site, err error) Check {
 	if err == nil {
 		return ok(key(q, "account"), "Slurm takes jobs of %s: %s", s.User, charged(q, s))
@@ -264,7 +263,7 @@ func unsubmitted(q plan.Queue, err error) Check {
 	return failed(name, "Slurm refuses a job: "+e.Message, "try it by hand: sbatch --test-only")
 }
 
-// advice is what to do about an account, or a QOS, that Slurm refuses.
+// advice says what to do about an account or a QOS that Slurm refuses.
 func advice(key, what, asked, user string, known []string) string {
 	if len(known) == 0 {
 		return fmt.Sprintf("the accounting database has no %s of %s: ask the cluster's administrator for one", what, user)
