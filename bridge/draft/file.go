@@ -12,11 +12,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// fallbackTime is the time of a job that asks for none, in a partition that has no
-// default of its own.
+// fallbackTime is the default time of a queue where the partition has none.
 const fallbackTime = time.Hour
 
-// defaultTime is the time of a bundle that asks for none.
+// defaultTime returns the time limit of bundles that ask for none.
 func (q Queue) defaultTime() time.Duration {
 	d := q.Partition.DefaultTime
 	if d == 0 {
@@ -33,7 +32,7 @@ func (d Draft) Text() string {
 	var b tomlWriter
 	b.line("# Written by cl-bridge init. docs/operators.md has all keys; cl-bridge doctor tries what is here.")
 	b.value("server", d.Server, "the CodaLab server")
-	b.value("user", d.User, "whose bundles the bridge runs")
+	b.value("user", d.User, "the bridge runs this user's bundles")
 	b.value("password_file", d.PasswordFile, "only you may read it")
 	b.value("shared", d.Shared, "this host and the compute nodes see it at the same path")
 	if d.LowWater != "" {
@@ -43,7 +42,7 @@ func (d Draft) Text() string {
 		b.line("")
 		b.line("[slurm]")
 		if d.SlurmBin != "" {
-			b.value("bin", d.SlurmBin, "where Slurm's commands are")
+			b.value("bin", d.SlurmBin, "the directory of Slurm's commands")
 		}
 		if d.SlurmConf != "" {
 			b.value("conf", d.SlurmConf, "where slurm.conf is")
@@ -69,25 +68,25 @@ func (q Queue) write(b *tomlWriter) {
 	b.line("[queue." + q.Name + "]  # cl run --request-queue " + q.Name)
 	b.value("partition", q.Partition.Name, fmt.Sprintf("%d nodes; one has at most %s", q.Partition.Nodes, most(q.Partition.Most)))
 	if q.Default {
-		b.bare("default", "true", "takes what names no queue")
+		b.bare("default", "true", "takes bundles that name no queue")
 	}
 	if q.Account != "" {
-		others := "whom jobs are charged to"
+		others := "Slurm charges this account"
 		if len(q.Others) > 0 {
 			others += "; you also have " + strings.Join(q.Others, ", ")
 		}
 		b.value("account", q.Account, others)
 	}
-	b.value("default_time", codalab.SpellDuration(q.defaultTime()), "of who asks for no time")
+	b.value("default_time", codalab.SpellDuration(q.defaultTime()), "for bundles that ask for no time")
 	if q.Partition.MaxTime > 0 {
-		b.value("max_time", codalab.SpellDuration(q.Partition.MaxTime), "the most that may be asked for: the partition's limit")
+		b.value("max_time", codalab.SpellDuration(q.Partition.MaxTime), "no bundle may ask for more: the partition's limit")
 	}
 	switch kinds := slices.Sorted(maps.Keys(q.Partition.Most.GPUTypes)); len(kinds) {
 	case 0:
 	case 1:
-		b.value("gres_type", kinds[0], "of the GPUs that runs get")
+		b.value("gres_type", kinds[0], "the type of GPUs that bundles get")
 	default:
-		b.line(`# gres_type = "…"  # a run gets any of the types ` + strings.Join(kinds, ", ") + "; write a queue for each where that matters")
+		b.line(`# gres_type = "…"  # a bundle gets any of the types ` + strings.Join(kinds, ", ") + "; where that matters, write a queue for each")
 	}
 }
 

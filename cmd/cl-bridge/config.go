@@ -228,7 +228,7 @@ func (l *lowWater) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// leastLowWater is below what anybody means by a size.
+// leastLowWater is the smallest low water. Below it a unit is probably missing.
 const leastLowWater = 64 << 20
 
 // check refuses what looks like a size without its unit.

@@ -8,9 +8,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 )
 
-const aboutCheck = `check reads a configuration and says what is wrong in it. It asks nobody, unless
---live is given: then it does what cl-bridge doctor does, but for the jobs, and has
-its exit codes. Nothing is changed.`
+const aboutCheck = `check reads a configuration and says what is wrong in it. With --live it also tries
+what cl-bridge doctor tries, except for the jobs, and ends with doctor's exit codes.
+It changes nothing.`
 
 // configCommand looks at a configuration.
 func configCommand(p program.Process) *cobra.Command {

@@ -24,14 +24,15 @@ import (
 const aboutDoctor = `doctor tries all that a first job needs, and prints a line for each thing: ok, warning
 or failed, the key of the configuration that it is about, what was found, and what to
 do. It logs in to the server, asks Slurm about each queue, and then sends a short job
-to each queue, which looks at its node and meets this host on the shared disk. A job
-that has not begun within --wait is cancelled. What is left behind is the program
-cl-worker in the shared directory, which the bridge needs there anyway.
+to each queue. The job tries its node, and the shared disk together with this host. A
+job that has not begun within --wait is cancelled. doctor leaves only the program
+cl-worker in the shared directory, where the bridge needs it anyway.
 
 cl-bridge config check --live tries the same without the jobs.
 
 Exit codes: 0 nothing failed; 1 something did; 2 the command line or the configuration
-is wrong; 3 all that failed is that the server, Slurm or the ledger's does not answer.`
+is wrong; 3 the server, Slurm or the ledger's database does not answer, and nothing
+else failed.`
 
 // doctorOptions are doctor's flags.
 type doctorOptions struct {
@@ -51,7 +52,7 @@ func doctorCommand(p program.Process) *cobra.Command {
 	}
 	o.flags(cmd, p)
 	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
-	cmd.Flags().DurationVar(&o.wait, "wait", time.Minute, "how `long` to wait for a job to begin")
+	cmd.Flags().DurationVar(&o.wait, "wait", time.Minute, "cancel a job that has not begun after this `duration`")
 	cmd.Flags().StringSliceVar(&o.queue, "queue", nil, "only this `queue`; may be repeated")
 	if err := cmd.RegisterFlagCompletionFunc("queue", completeQueues(p)); err != nil {
 		panic(err) // the flag was added above
@@ -59,14 +60,14 @@ func doctorCommand(p program.Process) *cobra.Command {
 	return cmd
 }
 
-// findings is what doctor says, in JSON.
+// findings is doctor's report in JSON.
 type findings struct {
 	Config  string         `json:"config"`
 	Verdict doctor.Verdict `json:"verdict"`
 	Checks  []doctor.Check `json:"checks"`
 }
 
-// run tries what there is to try, and prints it.
+// run tries everything, and prints what it finds.
 func (o doctorOptions) run(ctx context.Context, p program.Process) error {
 	c, err := o.read(p)
 	if err != nil {
@@ -113,7 +114,7 @@ type examination struct {
 	checks  []doctor.Check
 }
 
-// note prints checks, those that were not said before.
+// note prints the checks that it has not printed before.
 func (e *examination) note(checks ...doctor.Check) {
 	for _, c := range checks {
 		if slices.Contains(e.checks, c) {
@@ -128,7 +129,7 @@ func (e *examination) note(checks ...doctor.Check) {
 	}
 }
 
-// all tries everything, what is nearest first.
+// all tries everything, the nearest things first.
 func (e *examination) all(ctx context.Context) {
 	e.note(doctor.Check{Name: "configuration", Verdict: doctor.OK, Found: fmt.Sprintf("%s, queues %s", e.path, strings.Join(slices.Sorted(maps.Keys(e.Queue)), ", "))})
 	e.login(ctx)
@@ -183,7 +184,7 @@ func (e *examination) groups(ctx context.Context, cl *client.Client) {
 }
 
 // askSlurm finds Slurm's commands, and asks Slurm for its partitions and the accounts
-// of this user; no site where it does not answer.
+// of this user. It returns no site where Slurm does not answer.
 func (e *examination) askSlurm(ctx context.Context) (*sbatch.Client, *doctor.Site) {
 	slurm := e.config.slurm(e.process)
 	version, err := slurm.Version(ctx)
@@ -213,8 +214,8 @@ func localUser() string {
 	return me.Username
 }
 
-// queues judges the queues by Slurm's word, and returns those that nothing keeps
-// from taking a job, with the GPUs that one has to ask for.
+// queues judges the queues by what Slurm says of them. It returns the queues that take
+// a job, and the number of GPUs that the job has to ask for.
 func (e *examination) queues(ctx context.Context, slurm *sbatch.Client, site doctor.Site) (healthy map[string]int64) {
 	healthy = map[string]int64{}
 	queues := e.config.queues()

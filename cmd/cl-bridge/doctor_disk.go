@@ -26,7 +26,7 @@ func (e *examination) disks(ctx context.Context) {
 	e.images(ctx)
 }
 
-// writable says why a directory cannot be written to.
+// writable returns why this user cannot write to a directory, or nil.
 func writable(dir string) error {
 	if _, err := os.Stat(dir); err != nil {
 		return fmt.Errorf("look at it: %w", err)
@@ -57,7 +57,7 @@ func (e *examination) ledgerCheck(ctx context.Context) doctor.Check {
 	return doctor.Ledger(found)
 }
 
-// existing is the nearest directory above that is there.
+// existing returns the directory, or the nearest one above it that exists.
 func existing(dir string) string {
 	for {
 		if _, err := os.Stat(dir); err == nil || filepath.Dir(dir) == dir {

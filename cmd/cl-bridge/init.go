@@ -23,12 +23,12 @@ import (
 )
 
 const aboutInit = `init writes a configuration: it asks Slurm which partitions and accounts you may use,
-asks you for what it cannot know, and logs in to the server. There is a queue for each
-partition, with its limits, and a comment for each key. The file and the password's
-are for your eyes alone.
+asks you for what it cannot know, and logs in to the server. It writes a queue for each
+partition, with its limits, and a comment for each key. Only you can read the file and
+the password's file.
 
-Where there is no terminal, or with --yes, nobody is asked: what no flag says is as
-suggested, and --server and --password-file are needed.
+Without a terminal, or with --yes, init asks nothing and takes what it would suggest.
+Then it needs --server and --password-file.
 
 Exit codes: 1 refused or failed, or the file is there already; 2 the command line is
 wrong; 3 the server or Slurm does not answer.`
@@ -44,7 +44,7 @@ type initOptions struct {
 func initCommand(p program.Process) *cobra.Command {
 	var o initOptions
 	cmd := &cobra.Command{
-		Use: "init", Short: "Write a configuration, of what Slurm says and of a few questions", Long: aboutInit,
+		Use: "init", Short: "Write a configuration from what Slurm says and your answers to a few questions", Long: aboutInit,
 		Args: program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			i := initiation{initOptions: o, asker: newAsker(p, o.yes)}
@@ -60,7 +60,7 @@ func initCommand(p program.Process) *cobra.Command {
 	f.StringSliceVar(&o.partitions, "partitions", nil, "`names` of the partitions that get a queue, instead of all that you may use")
 	f.StringVar(&o.fallback, "default", "", "the `partition` for runs that name no queue, if not Slurm's default one")
 	f.StringVar(&o.slurmBin, "slurm-bin", "", "the `directory` of Slurm's commands, if it is not in PATH")
-	f.BoolVar(&o.yes, "yes", false, "ask nobody: take what is suggested")
+	f.BoolVar(&o.yes, "yes", false, "ask nothing: take what is suggested")
 	f.BoolVar(&o.force, "force", false, "write over files that are there")
 	if err := errors.Join(cmd.MarkFlagFilename("config", "toml"), cmd.MarkFlagFilename("password-file"), cmd.MarkFlagDirname("shared"), cmd.MarkFlagDirname("slurm-bin")); err != nil {
 		panic(err) // the flags were added above
@@ -73,8 +73,8 @@ type initiation struct {
 	initOptions
 	asker
 	draft draft.Draft
-	// password is the one that was typed, empty for a file that is there;
-	// besideConfig is where it is to be written.
+	// password was typed; it is empty where a file has it. besideConfig is the file
+	// that it is written to.
 	password, besideConfig string
 }
 
@@ -149,8 +149,8 @@ func (i *initiation) survey(ctx context.Context) (*sbatch.Client, []draft.Queue,
 	return slurm, usable, nil
 }
 
-// unusual is the directory in a PATH that has a program, unless it is one that is
-// in everybody's.
+// unusual returns the directory of a PATH that has a program; empty for one that is in
+// everybody's PATH.
 func unusual(path, program string) string {
 	for _, dir := range filepath.SplitList(path) {
 		if info, err := os.Stat(filepath.Join(dir, program)); err == nil && info.Mode().IsRegular() {
@@ -163,7 +163,7 @@ func unusual(path, program string) string {
 	return ""
 }
 
-// tries is how often a person may mistype.
+// tries is how often a person may answer one question.
 const tries = 5
 
 // share finds, or makes, the shared directory.
@@ -184,7 +184,8 @@ func (i *initiation) share(ctx context.Context) error {
 	}
 }
 
-// suggestShared is where sites that name such a disk have it, or in the home.
+// suggestShared returns a directory on the disk that the site names in the
+// environment, or else in the home.
 func (i *initiation) suggestShared() string {
 	home, _ := os.UserHomeDir() // else there is no suggestion
 	for _, dir := range []string{i.Getenv("SCRATCH"), i.Getenv("WORK"), home} {

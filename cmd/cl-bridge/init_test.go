@@ -27,7 +27,7 @@ func TestQuestionEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Whatever names a site has, what is written can be read, and means the same.
+// Whatever names a site has, the written file can be read and means the same.
 func TestDraftIsReadAsItWasMeant(t *testing.T) {
 	t.Parallel()
 	odd := "a\"b\\c\té#\n"
