@@ -186,7 +186,7 @@ func (e *examination) groups(ctx context.Context, cl *client.Client) {
 // askSlurm finds Slurm's commands, and asks Slurm for its partitions and the accounts
 // of this user. It returns no site where Slurm does not answer.
 func (e *examination) askSlurm(ctx context.Context) (*sbatch.Client, *doctor.Site) {
-	slurm := e.config.slurm(e.process)
+	slurm := e.slurm(e.process)
 	version, err := slurm.Version(ctx)
 	e.note(doctor.Commands(e.Slurm.Bin, version, err))
 	if err != nil {
