@@ -78,7 +78,7 @@ func (u uploader) Collect(ctx context.Context, run codalab.RunBundle, dir string
 	if err != nil {
 		return "", err
 	}
-	err = u.UploadContents(ctx, run.UUID, client.UploadOptions{Filename: "stdout"}, f)
+	err = u.UploadContents(ctx, run.UUID, client.UploadOptions{Filename: "stdout", Confirm: true}, f)
 	return "stdout", errors.Join(err, f.Close())
 }
 

@@ -171,6 +171,28 @@ func (s *Server) showBundle(w http.ResponseWriter, r *http.Request, u *account) 
 	return answerObject(w, s.object(u, b))
 }
 
+// changeBundles is codalab/rest/bundles.py: _update_bundles, for metadata alone.
+func (s *Server) changeBundles(w http.ResponseWriter, _ *http.Request, u *account, in []codalab.Object) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var changed []codalab.Object
+	for _, o := range in {
+		b, err := s.allowed(u, o.ID, mayAll)
+		if err != nil {
+			return err
+		}
+		var change struct {
+			Metadata codalab.Metadata `json:"metadata"`
+		}
+		if err := o.Decode(&change); err != nil {
+			return refuse(http.StatusBadRequest, "Invalid JSON")
+		}
+		b.set(change.Metadata)
+		changed = append(changed, s.object(u, b))
+	}
+	return answerObjects(w, changed)
+}
+
 // removeBundles is codalab/rest/bundles.py: delete_bundles, as with force.
 func (s *Server) removeBundles(w http.ResponseWriter, _ *http.Request, u *account, in []codalab.Object) error {
 	s.mu.Lock()

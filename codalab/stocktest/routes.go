@@ -16,6 +16,7 @@ func (s *Server) routes() {
 		"POST /rest/bundle-permissions":                    objects(s.setPermissions),
 		"POST /rest/bundle-actions":                        objects(s.act),
 		"POST /rest/bundles":                               objects(s.makeBundles),
+		"PATCH /rest/bundles":                              objects(s.changeBundles),
 		"DELETE /rest/bundles":                             objects(s.removeBundles),
 		"GET /rest/bundles/{uuid}":                         s.showBundle,
 		"GET /rest/bundles/{uuid}/contents/info/{path...}": s.info,

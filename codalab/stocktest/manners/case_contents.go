@@ -198,7 +198,9 @@ func (on *trial) upload() {
 func (on *trial) brokenUpload() {
 	u := on.owner()
 	w := u.worker(newTag())
-	for words, want := range map[string]codalab.State{"left": codalab.StateFailed, "cleared": codalab.StateReady} {
+	for words, want := range map[string]codalab.State{
+		"left": codalab.StateFailed, "cleared": codalab.StateReady, "forgotten": codalab.StateReady,
+	} {
 		uuid := u.run(w.id, nil)
 		w.begin(uuid)
 		const failure = "Upload failed: Invalid archive upload: failed to unpack archive."
@@ -210,9 +212,13 @@ func (on *trial) brokenUpload() {
 		w.uploads(uuid, whole).is(http.StatusForbidden, "Contents cannot be modified, bundle already finalized.")
 		// Its worker has the run still, and brings it back.
 		w.revive(uuid)
+		if words == "forgotten" {
+			u.call("PATCH", "/bundles", one("bundles", object{"metadata": object{"failure_message": ""}}, object{"id": uuid})).is(http.StatusOK)
+			on.equal("failure_message", u.find(uuid).Metadata.String("failure_message"), "")
+		}
 		w.uploads(uuid, archive("out", "hello")).is(http.StatusOK)
-		// The failure of the first upload is the run's unless the worker
-		// reports another, the empty one for none.
+		// The failure of the first upload is the run's, unless somebody removes
+		// the message or the worker reports another, the empty one for none.
 		end := ended(uuid, 0)
 		if words == "cleared" {
 			end["failure_message"] = ""
