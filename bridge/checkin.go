@@ -119,7 +119,8 @@ func (c *checkIns) turn(ctx context.Context) {
 	if blocked > 0 {
 		c.prove(ctx)
 	}
-	if c.newest == 0 || ready > 0 && c.mayOverlap(mostHeld) {
+	// After a failure too: the newest check-in may hang for longer than a report stays good.
+	if c.newest == 0 || ready > 0 && c.welcome && c.held < mostHeld {
 		c.send(ctx)
 		return
 	}

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"testing"
@@ -22,15 +23,15 @@ type holds struct {
 	hold func(number int) time.Duration // of the check-in of that number, from 1 on
 
 	mu       sync.Mutex
+	fails    int // the number of the check-in that fails in the end
 	checkIns int
 	reports  map[string]int // of each run
-	asked    int            // how often it was asked for a bundle
 }
 
 func (s *holds) CheckIn(ctx context.Context, _ string, in codalab.CheckIn) ([]codalab.Message, error) {
 	s.mu.Lock()
 	s.checkIns++
-	hold := s.hold(s.checkIns)
+	number, fails := s.checkIns, s.checkIns == s.fails
 	for _, run := range in.Runs {
 		s.reports[run.UUID]++
 	}
@@ -38,15 +39,15 @@ func (s *holds) CheckIn(ctx context.Context, _ string, in codalab.CheckIn) ([]co
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-time.After(hold):
-		return nil, nil
+	case <-time.After(s.hold(number)):
 	}
+	if fails {
+		return nil, errors.New("connection reset")
+	}
+	return nil, nil
 }
 
 func (s *holds) Standing(context.Context, string) (codalab.Standing, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.asked++
 	return codalab.Standing{State: codalab.StateStarting}, nil
 }
 
@@ -100,6 +101,32 @@ func TestRunIsReportedInTimeWhileACheckInHangs(t *testing.T) {
 		time.Sleep(refreshEvery)
 		if _, reports := s.seen("0x1"); reports != 2 {
 			t.Errorf("the first run was reported %d times in %s, want 2", reports, refreshEvery+8*time.Second)
+		}
+	})
+}
+
+func TestReportWhoseCheckInFailedIsSentAgainWhileANewerOneHangs(t *testing.T) {
+	t.Parallel()
+	hold := func(number int) time.Duration {
+		switch number {
+		case 1:
+			return 5 * time.Second
+		case 2:
+			return 2 * time.Second
+		}
+		return time.Hour
+	}
+	checkingIn(t, hold, func(b *Bridge, s *holds) {
+		s.mu.Lock()
+		s.fails = 2
+		s.mu.Unlock()
+		time.Sleep(4 * time.Second)
+		show(b, cpuRow("0x1", plan.Running))
+		time.Sleep(2 * time.Second)
+		show(b, cpuRow("0x2", plan.Running))
+		time.Sleep(4 * time.Second)
+		if checkIns, reports := s.seen("0x1"); checkIns != 4 || reports != 2 {
+			t.Errorf("%d check-ins, %d with the run whose report may be lost; want 4 and 2", checkIns, reports)
 		}
 	})
 }
