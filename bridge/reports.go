@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +21,8 @@ type reports struct {
 	number int64
 	// last is the last report of each run.
 	last map[string]*report
+	// asked is the bundle that the server was last asked for (Prove).
+	asked string
 	// urgent holds a token when a run has entered another state of CodaLab's,
 	// other when anything else is worth a report.
 	urgent, other chan struct{}
@@ -260,49 +261,4 @@ func (v *view) decided(in *arrivals) {
 			}
 		}
 	}
-}
-
-// unproven returns the bundles that have something new to report while an
-// unanswered check-in carries their last report, if the server can show whether
-// it has applied that report.
-func (v *view) unproven(queue string) []string {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	var bundles []string
-	for bundle, last := range v.reportsOf(queue).last {
-		row := v.rows[bundle]
-		if row != nil && last.carrier != 0 && last.provable && row.State() != last.row.State() && worthReporting(last.row, row) {
-			bundles = append(bundles, bundle)
-		}
-	}
-	slices.Sort(bundles)
-	return bundles
-}
-
-// proof compares what the server shows of a bundle with its last report. Where
-// both are the same the server has applied the report.
-func (v *view) proof(queue, bundle string, shown codalab.Standing) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	r := v.reportsOf(queue)
-	last := r.last[bundle]
-	if last == nil || last.carrier == 0 || shown.State != last.row.State() || shown.RunStatus != last.row.RunStatus() {
-		return
-	}
-	last.carrier = 0
-	signal(r.urgent)
-}
-
-// Prove asks the server whether it has applied those reports of a queue's
-// check-ins that newer reports wait for. It says whether any is left to ask for.
-func (b *Bridge) Prove(ctx context.Context, q plan.Queue) (left bool) {
-	const most = 8 // in one go
-	bundles := b.view.unproven(q.Name)
-	for _, bundle := range bundles[:min(len(bundles), most)] {
-		shown, err := b.Service.Standing(ctx, bundle)
-		if err == nil {
-			b.view.proof(q.Name, bundle, shown)
-		}
-	}
-	return len(b.view.unproven(q.Name)) > 0
 }
