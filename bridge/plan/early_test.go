@@ -44,8 +44,8 @@ func TestClaimIsAskedUntilAnsweredAndAnotherWorkersBundleIsDropped(t *testing.T)
 	given(t, fresh).hears(claimed(false, gone)).hears(told(offered())).is(plan.Done, plan.Release)
 }
 
-// A refused claim is a question, not an answer: a bridge that died when its claim
-// had been granted finds its own bundle.
+// The server may have granted an earlier claim before the bridge died: the refused
+// bundle is the bridge's own then.
 func TestRefusedClaimIsAskedFor(t *testing.T) {
 	t.Parallel()
 	refused := func() *bench {
@@ -73,7 +73,7 @@ func TestRefusedClaimIsAskedFor(t *testing.T) {
 			t.Errorf("%s: %s (%s), wants %v", c.name, b.row.Phase, b.row.Reason, b.kinds())
 		}
 	}
-	// What was asked before the server offered the bundle again is out of date.
+	// The answer to a question from before the new offer is out of date.
 	b := refused().at(time.Second).hears(told(offered())).is(plan.Claiming, plan.Claim)
 	b.hears(confirmed(epoch, codalab.StateRunning)).is(plan.Claiming, plan.Claim)
 	b.hears(claimed(true, plan.Outcome{})).is(plan.Staging, plan.Stage)
