@@ -441,7 +441,7 @@ func TestReportWhoseCheckInFailedIsSentAgain(t *testing.T) {
 	})
 }
 
-// stuckSlurm does not answer what its nodes have.
+// stuckSlurm gives no answer when it is asked for its nodes.
 type stuckSlurm struct{ bridge.Scheduler }
 
 func (stuckSlurm) Partitions(ctx context.Context) ([]sbatch.Partition, error) {
@@ -507,7 +507,7 @@ func TestReadIsAnsweredFromTheRunDirectory(t *testing.T) {
 		if got := s.server.replies[4]; got.ErrorCode != 404 || !strings.HasSuffix(got.ErrorMessage, "hasn't started running yet, files not available") {
 			s.Errorf("answer for a bundle that has not begun: %+v", got)
 		}
-		// The stock server makes an internal error of its own of a 5xx.
+		// CodaLab's own server would report a 5xx as an internal error.
 		if got := s.server.replies[5]; got.ErrorCode != 400 || !strings.Contains(got.ErrorMessage, "netcat") {
 			s.Errorf("answer to netcat: %+v", got)
 		}

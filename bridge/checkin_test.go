@@ -16,7 +16,7 @@ import (
 )
 
 // holds is a server that holds each check-in for as long as a test wants, and answers
-// it with no message. It shows bundles as nobody has reported them.
+// it with no message. It shows each bundle as if nobody had reported it.
 type holds struct {
 	BundleService
 
@@ -58,8 +58,8 @@ func (s *holds) seen(bundle string) (checkIns, reports int) {
 	return s.checkIns, s.reports[bundle]
 }
 
-// checkingIn runs a test in a bubble while a bridge checks in at a server that holds
-// its check-ins so.
+// checkingIn runs a test in a bubble while a bridge checks in at a server, which
+// holds each check-in for as long as hold says.
 func checkingIn(t *testing.T, hold func(number int) time.Duration, test func(b *Bridge, s *holds)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -76,8 +76,8 @@ func checkingIn(t *testing.T, hold func(number int) time.Duration, test func(b *
 	})
 }
 
-// A run that is not in the check-in that hangs is reported in time by another one,
-// though a change that has to wait for the hanging one wakes the bridge meanwhile.
+// One check-in hangs. The others report the other runs in time, though news of a run
+// that has to wait for the hanging one wakes the bridge as well.
 func TestRunIsReportedInTimeWhileACheckInHangs(t *testing.T) {
 	t.Parallel()
 	hold := func(number int) time.Duration {
@@ -152,7 +152,7 @@ func TestServerThatHoldsOnlyOneCheckInIsNotHammered(t *testing.T) {
 	})
 }
 
-// A report may come to wait for a proof when the last proof has just arrived.
+// A report may begin to wait for a proof just as the last proof arrives.
 func TestProofIsAskedForThatCameToBeMissingMeanwhile(t *testing.T) {
 	t.Parallel()
 	r := newTeller(t)

@@ -100,8 +100,8 @@ func TestRunIsReportedWhenThereIsNewsOfIt(t *testing.T) {
 	r.Answered(r.queue, r.checkIn("0x1 running"), nil)
 }
 
-// TestAcknowledgedRunIsInNoLaterCheckIn: also before a step has decided what the
-// acknowledgement means, and while a step that began before it is at work.
+// An acknowledged run is in no check-in either before a step has taken the
+// acknowledgement in, or while a step that began earlier is at work.
 func TestAcknowledgedRunIsInNoLaterCheckIn(t *testing.T) {
 	t.Parallel()
 	r := newTeller(t)
@@ -109,9 +109,9 @@ func TestAcknowledgedRunIsInNoLaterCheckIn(t *testing.T) {
 	row.Reports = 1
 	show(r.Bridge, row)
 	number := r.checkIn("0x1 finalizing")
-	before := r.inbox.take() // by a step that is at work
+	before := r.inbox.take() // a step takes this, and is at work
 	r.Answered(r.queue, number, []codalab.Message{{Type: codalab.MessageMarkFinalized, UUID: "0x1"}})
-	row.Reports = 2 // what that step makes of older news
+	row.Reports = 2 // that step decides older news
 	show(r.Bridge, row)
 	r.view.decided(&before)
 	r.checkIn()
