@@ -246,7 +246,8 @@ func (b *Bridge) confirm(ctx context.Context, r plan.Row) plan.Confirmation {
 	shown, err := b.Service.Standing(ctx, r.Bundle)
 	c.Carried = c.Carried || b.view.carried(r) // a check-in may have been sent meanwhile
 	c.Outcome, c.State, c.Lost = outcome(err), shown.State, shown.UploadFailure
-	c.Here = shown.Remote == b.Hostname && shown.Started == r.Claimed.Unix()
+	claimed := shown.Remote == b.Hostname && shown.Started == r.Claimed.Unix()
+	c.Here = claimed || shown.Remote == b.Identity(r.Queue) // which its reports name
 	return c
 }
 

@@ -166,3 +166,23 @@ func TestVerdictThatIsSentWhileTheServerIsAskedMayHaveBeenApplied(t *testing.T) 
 		t.Errorf("%+v shows that the verdict is not with the server", c)
 	}
 }
+
+func TestBundleThatThisBridgeClaimedOrReportedLastIsItsOwn(t *testing.T) {
+	t.Parallel()
+	r := newTeller(t)
+	r.Hostname = "login"
+	row := cpuRow("0x1", plan.Claiming)
+	row.Claimed = r.now
+	for shown, want := range map[codalab.Standing]bool{
+		{Remote: "login", Started: r.now.Unix()}:     true,
+		{Remote: "login", Started: r.now.Unix() - 1}: false,
+		{Remote: "n7", Started: r.now.Unix()}:        false,
+		{Remote: "b-cpu"}:                            true,
+		{Remote: "b-gpu"}:                            false,
+	} {
+		r.Service = &shows{standing: map[string]codalab.Standing{"0x1": shown}}
+		if c := r.confirm(t.Context(), row); c.Here != want {
+			t.Errorf("%+v: here %t", shown, c.Here)
+		}
+	}
+}

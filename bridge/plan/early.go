@@ -42,8 +42,9 @@ func (d *decision) claimed(reason string) {
 // notClaimed decides a row after the server refused the claim and was asked for the
 // bundle. As a rule another worker has the bundle, and the row is dropped. But the
 // server may have granted an earlier claim: the bridge died before it read the
-// answer, and was away for a minute. The server then shows the bundle as
-// worker_offline and as claimed from here, and only a report brings it back.
+// answer, and was away for a minute. Or the server was restored from an older copy.
+// It then shows the bundle as worker_offline, and as this bridge's own: only a report
+// brings it back.
 func (d *decision) notClaimed(c Confirmation) {
 	switch {
 	case c.Failure != "" && !c.Final && !c.Gone:
@@ -93,10 +94,10 @@ func (d *decision) staging() {
 		d.finish(*d.row.Stop, "stopped before it was submitted: "+d.row.Stop.Failure)
 		return
 	}
-	// What was never submitted may be another worker's; of anything else the
-	// attempts must not be forgotten.
+	// What was never submitted may be another worker's: the server is asked. Of
+	// anything else the attempts must not be forgotten.
 	if c := d.news.Claimed; c != nil && c.Failure == "" && !c.Accepted && d.row.Attempt == 0 {
-		d.drop("the server has given the bundle to another worker")
+		d.enter(Claiming, "the server refused another claim")
 		return
 	}
 	if d.row.Staged != nil {

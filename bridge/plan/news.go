@@ -120,8 +120,8 @@ type Confirmation struct {
 	Asked time.Time `json:",omitzero"`
 	// State is the bundle's state; meaningless with a failure.
 	State codalab.State
-	// Here is set when the server shows this host and the time of this claim: this
-	// bridge claimed the bundle, and nobody has reported it since.
+	// Here is set when the server shows this bridge's identity, or this host and the
+	// time of this claim: the last to claim or report the bundle was this bridge.
 	Here bool `json:",omitempty"`
 	// Carried is set when a check-in that reports the bundle was unanswered while the
 	// server was asked: the server may have looked first and applied the report then.
