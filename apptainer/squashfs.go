@@ -57,8 +57,8 @@ func findTool(ctx context.Context, c Converter) (tool, error) {
 	return unpacked{c}, nil
 }
 
-// Ready says why no image can be converted on this host: there is no program to
-// write its file system with.
+// Ready fails where this host has no program that writes the file system of an
+// image: then it can convert none.
 func (c Converter) Ready(ctx context.Context) error {
 	_, err := findTool(ctx, c)
 	return err

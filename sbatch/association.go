@@ -13,18 +13,17 @@ type Association struct {
 	Default bool
 	// Partition is the only one that this association is for; empty for all.
 	Partition string
-	// QOS are those that jobs of it may ask for, DefaultQOS that of jobs which
-	// ask for none; empty where the cluster's default counts.
-	QOS        []string
-	DefaultQOS string
+	// QOS are those that its jobs may ask for.
+	QOS []string
 }
 
-// associationFields are those of parseAssociations, by sacctmgr(1)'s format.
-const associationFields = "DefaultAccount,Account,Partition,QOS,DefaultQOS"
+// associationFields are the fields that parseAssociations reads, for sacctmgr(1)'s
+// format.
+const associationFields = "DefaultAccount,Account,Partition,QOS"
 
 // Associations returns the accounts that a user may charge jobs to: none for a
 // user that the accounting database does not know. It asks the database alone,
-// which may have associations of other clusters too.
+// and the answer may have associations of other clusters too.
 func (c *Client) Associations(ctx context.Context, user string) ([]Association, error) {
 	out, err := c.query(ctx, "list accounts of "+user,
 		"sacctmgr", "--noheader", "--parsable2", "show", "user", user, "withassoc", "format="+associationFields)
@@ -45,13 +44,13 @@ func parseAssociations(out string) ([]Association, error) {
 	for line := range strings.Lines(out) {
 		line, whole := strings.CutSuffix(line, "\n")
 		f := strings.Split(line, "|")
-		if len(f) != 5 || !whole {
-			return nil, fmt.Errorf("cannot read %q: want 5 fields and a line's end", shorten(line))
+		if len(f) != 4 || !whole {
+			return nil, fmt.Errorf("cannot read %q: want 4 fields and a line's end", shorten(line))
 		}
 		if f[1] == "" {
 			continue
 		}
-		a := Association{Account: f[1], Default: f[1] == f[0], Partition: f[2], DefaultQOS: f[4]}
+		a := Association{Account: f[1], Default: f[1] == f[0], Partition: f[2]}
 		if f[3] != "" {
 			a.QOS = strings.Split(f[3], ",")
 		}

@@ -84,9 +84,9 @@ const (
 	sacctFields  = "JobIDRaw,State,NodeList,Start,JobName,Reason"
 )
 
-// Version is Slurm's own, such as "slurm-wlm 22.05.8". It asks no controller; a
-// failure means that sbatch, squeue or scancel, without which no job can be run,
-// is not to be had.
+// Version returns Slurm's version, such as "slurm-wlm 22.05.8". It asks no
+// controller. It fails where sbatch, squeue or scancel cannot be started: no job can
+// be run without them.
 func (c *Client) Version(ctx context.Context) (string, error) {
 	var out string
 	for _, name := range []string{"sbatch", "squeue", "scancel"} {

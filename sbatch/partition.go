@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -13,52 +14,52 @@ import (
 
 // Partition is a partition of the cluster, as sinfo shows it.
 type Partition struct {
-	Name string `json:"name"`
+	Name string
 	// Default is set for the partition of jobs that name none.
-	Default bool `json:"default,omitempty"`
+	Default bool
 	// State is "up" as a rule. A partition that is "down" takes jobs and starts
 	// none, one that is "drain" takes none, and one that is "inactive" does
 	// neither.
-	State string `json:"state"`
+	State string
 	// MaxTime is the longest time limit of a job; 0 is no bound.
-	MaxTime time.Duration `json:"max_time,omitempty"`
+	MaxTime time.Duration
 	// DefaultTime is the time limit of a job that asks for none; 0 where the
 	// partition names none, and such a job gets MaxTime.
-	DefaultTime time.Duration `json:"default_time,omitempty"`
+	DefaultTime time.Duration
 	// Nodes is how many nodes it has, Ready how many of them are idle or
 	// allocated: the others are down or drained.
-	Nodes int `json:"nodes"`
-	Ready int `json:"ready"`
-	// Most is, of each resource by itself, the most that one node of the
-	// partition gives to jobs. No single node need have all of it.
-	Most NodeResources `json:"most"`
+	Nodes int
+	Ready int
+	// Most is, for each resource, the largest amount that one node of the
+	// partition gives to jobs. The amounts may be those of different nodes.
+	Most NodeResources
 	// All is what all its nodes together give to jobs.
-	All NodeResources `json:"all"`
+	All NodeResources
 }
 
 // Up says whether the partition takes jobs and starts them.
 func (p Partition) Up() bool { return p.State == "up" }
 
-// NodeResources is what one node gives to jobs.
+// NodeResources is what a node, or several together, give to jobs.
 type NodeResources struct {
-	CPUs int64 `json:"cpus"`
+	CPUs int64
 	// Memory is in bytes.
-	Memory int64 `json:"memory"`
-	// GPUs counts generic resources gpu of all types together, GPUTypes those
-	// of each type; those without a type are counted in GPUs alone.
-	GPUs     int64            `json:"gpus,omitempty"`
-	GPUTypes map[string]int64 `json:"gpu_types,omitempty"`
+	Memory int64
+	// GPUs counts the generic resources gpu of all types. GPUTypes counts those of
+	// each type; one without a type is counted in GPUs alone.
+	GPUs     int64
+	GPUTypes map[string]int64
 }
 
-// sinfoFields are those of parsePartitions, by sinfo(1)'s --format.
+// sinfoFields are the fields that parsePartitions reads, for sinfo(1)'s --format.
 const sinfoFields = "%R|%P|%a|%l|%L|%F|%B|%c|%m|%G"
 
-// Partitions returns all partitions in the order of slurm.conf, with those that
-// are hidden or not for this user. It asks the controller for its partitions
-// and nodes, once each.
+// Partitions returns all partitions in the order of slurm.conf, also hidden ones and
+// those that this user may not use. It asks the controller once for its partitions
+// and once for its nodes.
 func (c *Client) Partitions(ctx context.Context) ([]Partition, error) {
-	// --exact: else nodes of one line may differ in CPUs and memory, and the
-	// least of them is printed.
+	// Without --exact a line may stand for nodes that differ in CPUs and memory, and
+	// shows the least of them.
 	out, err := c.query(ctx, "list partitions",
 		"sinfo", "--all", "--local", "--exact", "--noheader", "--format="+sinfoFields)
 	if err != nil {
@@ -71,8 +72,8 @@ func (c *Client) Partitions(ctx context.Context) ([]Partition, error) {
 	return partitions, nil
 }
 
-// parsePartitions reads sinfo's answer: a line for all nodes of a partition that
-// are alike.
+// parsePartitions reads sinfo's answer. Each line stands for the nodes of a partition
+// that are alike.
 func parsePartitions(out string) ([]Partition, error) {
 	var all []Partition
 	for line := range strings.Lines(out) {
@@ -92,7 +93,7 @@ func parsePartitions(out string) ([]Partition, error) {
 		}
 		all[i].Nodes += p.Nodes
 		all[i].Ready += p.Ready
-		all[i].Most.raise(p.Most)
+		all[i].Most = all[i].Most.Max(p.Most)
 		all[i].All.add(p.All, 1)
 	}
 	return all, nil
@@ -148,8 +149,8 @@ func parseResources(maxCPUs, cpus, mebibytes, gres string) (NodeResources, error
 	return r, r.addGPUs(gres)
 }
 
-// besides is what a generic resource is followed by, its sockets, and what
-// stands for none.
+// besides matches what may follow a generic resource: its sockets, and no_consume. It
+// matches all of "(null)", which stands for no resource.
 var besides = regexp.MustCompile(`\([^)]*\)|:no_consume`)
 
 // addGPUs reads a node's generic resources, such as
@@ -188,15 +189,18 @@ func (r *NodeResources) addGPUs(gres string) error {
 
 func startsWithDigit(s string) bool { return s != "" && s[0] >= '0' && s[0] <= '9' }
 
-// raise makes of each resource the most of two nodes.
-func (r *NodeResources) raise(other NodeResources) {
+// Max returns, of each resource by itself, the larger amount of r and other. It
+// changes neither.
+func (r NodeResources) Max(other NodeResources) NodeResources {
 	r.CPUs, r.Memory, r.GPUs = max(r.CPUs, other.CPUs), max(r.Memory, other.Memory), max(r.GPUs, other.GPUs)
+	r.GPUTypes = maps.Clone(r.GPUTypes)
 	for kind, n := range other.GPUTypes {
 		if r.GPUTypes == nil {
 			r.GPUTypes = map[string]int64{}
 		}
 		r.GPUTypes[kind] = max(r.GPUTypes[kind], n)
 	}
+	return r
 }
 
 // add adds the resources of n nodes that are alike.

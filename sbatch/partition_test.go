@@ -43,7 +43,7 @@ func TestPartitionsAreReadAsSlurmPrintsThem(t *testing.T) {
 	}
 }
 
-// Nodes of one partition differ, and each resource's most may be another's.
+// The nodes of a partition may differ, and each may have the most of one resource.
 func TestMostOfEachResourceIsOfAnyNode(t *testing.T) {
 	t.Parallel()
 	got, err := parsePartitions("mix|mix|up|30:00|n/a|1K/2/3/1.50K|UNLIMITED|64|1000|gpu:a100:2(S:0,1),gpu:v100:1,lustre:no_consume:4G\n" +
@@ -110,24 +110,24 @@ func TestAssociationsAreReadAsSlurmPrintsThem(t *testing.T) {
 	got, err := parseAssociations(recorded(t, "sacctmgr.txt"))
 	both := []string{"limited", "normal"}
 	want := []Association{
-		{Account: "lab", Default: true, QOS: both, DefaultQOS: "normal"},
-		{Account: "nlp", QOS: both, DefaultQOS: "normal"},
+		{Account: "lab", Default: true, QOS: both},
+		{Account: "nlp", QOS: both},
 	}
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
-	got, err = parseAssociations("lab||||\nlab|dev|gpu||\n")
+	got, err = parseAssociations("lab|||\nlab|dev|gpu|\n")
 	if d := cmp.Diff([]Association{{Account: "dev", Partition: "gpu"}}, got); d != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
-	for _, out := range []string{"sacctmgr: no\n", "lab|lab||normal|normal", "lab|lab||normal\n"} {
+	for _, out := range []string{"sacctmgr: no\n", "lab|lab||normal", "lab|lab|normal\n"} {
 		if all, err := parseAssociations(out); err == nil {
 			t.Errorf("%q was read as %+v", out, all)
 		}
 	}
 }
 
-// Whatever sinfo prints, what is read of it is what a cluster can be.
+// Whatever sinfo prints, the partitions that are read are possible ones.
 func FuzzPartitions(f *testing.F) {
 	f.Add("cpu|cpu*|up|7-00:00:00|1:00:00|0/2/0/2|UNLIMITED|64|256000|(null)\n")
 	f.Add("a|a|drain|infinite|n/a|1K/1.50K/0/3K|8|1K|1M|gpu:a100:4(S:0-1),gpu:2\n")

@@ -11,8 +11,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// What the package says of a site before a job is submitted, on the real cluster
-// of this machine and on the fakes.
+// The tests of what the package finds out before a job is submitted. They run on the
+// real cluster of this machine and on the fakes.
 
 func TestPartitionsAreListedWithTheMostThatANodeHas(t *testing.T) {
 	t.Parallel()
@@ -82,8 +82,8 @@ func TestAccountsOfAUserAreListed(t *testing.T) {
 		}
 		both := []string{"limited", "normal"}
 		want := []sbatch.Association{
-			{Account: "lab", Default: true, QOS: both, DefaultQOS: "normal"},
-			{Account: "nlp", QOS: both, DefaultQOS: "normal"},
+			{Account: "lab", Default: true, QOS: both},
+			{Account: "nlp", QOS: both},
 		}
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("(-want +got):\n%s", d)

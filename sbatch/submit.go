@@ -120,12 +120,13 @@ func (c *Client) Submit(ctx context.Context, r Request) (JobID, error) {
 	return 0, submitError(r.Name, err)
 }
 
-// Try asks the controller whether it would take a job, and submits none: whether
-// partition, account, QOS, reservation, constraint and resources are there and
-// for this user (sbatch(1): --test-only). It says nothing of a partition's time
-// limit, nor of one that is down: a job that breaks them is taken, and waits.
+// Try asks the controller whether it would take a job, and submits none (sbatch(1):
+// --test-only). The controller checks that partition, account, QOS, reservation,
+// constraint and resources exist and are open to this user. It does not refuse a
+// time above the partition's limit, nor a partition that is down: it takes such a
+// job and lets it wait.
 //
-// An error is an *Error, with Refused set where Slurm said no.
+// An error is an *Error, with Refused set where Slurm refuses the job.
 func (c *Client) Try(ctx context.Context, r Request) error {
 	ctx, cancel := context.WithTimeout(ctx, c.queryTimeout())
 	defer cancel()
@@ -140,8 +141,8 @@ func (c *Client) Try(ctx context.Context, r Request) error {
 	e := &Error{Op: "try to submit " + r.Name, Message: message(err), Err: err}
 	var failed *command.Error
 	if errors.As(err, &failed) && failed.ExitCode > 0 {
-		// Only the word before the controller's answer differs (Slurm
-		// src/sbatch/sbatch.c: main).
+		// Only the words before the controller's answer differ from those of a
+		// submission (Slurm src/sbatch/sbatch.c: main).
 		said := strings.Replace(failed.Stderr, "allocation failure: ", "sbatch: error: "+failedWords, 1)
 		e.Message = words(said)
 		e.Refused, e.Retry = judge(said, failed.ExitCode)

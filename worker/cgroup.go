@@ -49,9 +49,9 @@ func findCgroup(cgroups, mountinfo, controller, job string) cgroup {
 	return cgroup{}
 }
 
-// MemoryCgroup is the directory of the memory cgroup of the job that this process
-// is in, and the limit of bytes that holds there; empty, or 0, where there is
-// none.
+// MemoryCgroup returns the directory of the memory cgroup of the job with this id, in
+// which this process runs, and its limit in bytes. They are empty and 0 where there
+// is none.
 func MemoryCgroup(job string) (dir string, limit int64) {
 	g := findCgroup(readText("/proc/self/cgroup"), readText("/proc/self/mountinfo"), "memory", job)
 	if g.dir == "" {

@@ -22,9 +22,9 @@ type link struct{ name, target string }
 // directory (codalab/worker/worker_run_state.py: _transition_from_PREPARING,
 // mount_dependency). A dependency at "." shows every entry of its source at
 // top level; it is bound as a whole, so that links within it lead where they
-// would in the container and never elsewhere on the host. One at an absolute path
-// is bound there, as os.path.join has it there in CodaLab's own containers, and has
-// no link.
+// would in the container and never elsewhere on the host. A dependency at an absolute
+// path is bound at that path and has no link: os.path.join puts it there in
+// CodaLab's own containers.
 func planDependencies(bundle string, deps []spool.Dependency) ([]link, []container.Bind, error) {
 	base := spool.DependenciesDir(bundle)
 	var links []link
@@ -89,8 +89,8 @@ func childPath(bundle, p string) (string, error) {
 	return p, nil
 }
 
-// absolutePath checks and cleans a path of the container that is not in its working
-// directory. What the container itself needs stays as it is.
+// absolutePath checks and cleans an absolute path of the container. It refuses a
+// path that would hide what every container needs.
 func absolutePath(bundle, p string) (string, error) {
 	clean := path.Clean(p)
 	own := []string{"/dev", "/proc", "/sys", "/" + bundle, spool.DependenciesDir(bundle), tempDir(bundle), outputDir(bundle)}

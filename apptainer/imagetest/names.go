@@ -9,16 +9,15 @@ import (
 	"testing"
 )
 
-// Names starts a name service on a loopback address, for as long as a test runs,
-// that has the hosts with these names at 127.0.0.1 and knows no others. It returns
-// what asks it.
+// Names starts a name service for as long as a test runs, and returns a resolver
+// that asks it. The service has these hosts at 127.0.0.1, and knows no others.
 func Names(tb testing.TB, hosts ...string) *net.Resolver {
 	tb.Helper()
 	service, err := new(net.ListenConfig).ListenPacket(tb.Context(), "udp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() { _ = service.Close() }) // its own end
+	tb.Cleanup(func() { _ = service.Close() }) // it is the end of the test
 	go func() {
 		question := make([]byte, 1500)
 		for {
@@ -26,7 +25,7 @@ func Names(tb testing.TB, hosts ...string) *net.Resolver {
 			if err != nil {
 				return // closed
 			}
-			_, _ = service.WriteTo(answerName(question[:n], hosts), from) // who gets none asks again
+			_, _ = service.WriteTo(answerName(question[:n], hosts), from) // without an answer the resolver asks again
 		}
 	}()
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -6,21 +6,23 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strings"
 	"time"
 )
 
 // lookupWithin is how long other names are looked up when one is not found.
 const lookupWithin = 10 * time.Second
 
-// unresolved is the error of a request whose host has no such name, at a moment
-// when no other name is found either.
+// unresolved is the error of a request when the name service finds neither the
+// request's host nor any other.
 type unresolved struct{ error }
 
-// Unwrap gives the name service's own error.
+// Unwrap returns the name service's own error.
 func (e unresolved) Unwrap() error { return e.error }
 
-// doubtUnknownHost tells a host that does not exist from a name service that does
-// not work: such a service says "no such host" of every name.
+// doubtUnknownHost makes a "no such host" unresolved when the name service finds no
+// other host either. A name service that does not work, or one of another network,
+// says "no such host" of every name.
 func (src Source) doubtUnknownHost(ctx context.Context, host string, err error) error {
 	var dns *net.DNSError
 	if !errors.As(err, &dns) || !dns.IsNotFound || src.findsName(ctx, host, dns.Name) {
@@ -29,8 +31,8 @@ func (src Source) doubtUnknownHost(ctx context.Context, host string, err error) 
 	return unresolved{err}
 }
 
-// findsName says whether the name of any host resolves that is none of these: one
-// of Known, of a registry that the site has set up, or of Docker Hub.
+// findsName says whether the name service finds a host other than these: one of
+// Known, a registry that the site has set up, or Docker Hub.
 func (src Source) findsName(ctx context.Context, but ...string) bool {
 	for i, host := range but {
 		but[i] = hostName(apiHost(host))
@@ -41,7 +43,7 @@ func (src Source) findsName(ctx context.Context, but ...string) bool {
 	}
 	slices.Sort(names)
 	names = slices.DeleteFunc(slices.Compact(names), func(name string) bool {
-		// An address needs no name service, and localhost none that is away.
+		// Addresses and localhost are found without a name service.
 		return net.ParseIP(name) != nil || name == "localhost" || slices.Contains(but, name)
 	})
 	ctx, cancel := context.WithTimeout(ctx, lookupWithin)
@@ -61,12 +63,12 @@ func (src Source) findsName(ctx context.Context, but ...string) bool {
 	return false
 }
 
-// hostName is a host without a port, and without the brackets of an address.
+// hostName returns a host without its port, and an address without its brackets.
 func hostName(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		return name
 	}
-	return host
+	return strings.Trim(host, "[]")
 }
 
 func (src Source) resolver() *net.Resolver {

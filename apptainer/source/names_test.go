@@ -9,8 +9,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// A name service that is away, or another network's, says of every name that
-// there is no such host. That is no word on the image.
+// A name service that does not work, or one of another network, says "no such host"
+// of every name. That says nothing about the image.
 func TestUnknownHostIsFinalOnlyWhileAnotherNameIsFound(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -24,7 +24,7 @@ func TestUnknownHostIsFinalOnlyWhileAnotherNameIsFound(t *testing.T) {
 		"Docker Hub":             {names: []string{"index.docker.io"}},
 		"no name":                {known: []string{"server.site"}, hosts: map[string]source.Host{"registry.site": {}}, transient: true},
 		"a name nobody asks for": {names: []string{"elsewhere.site"}, known: []string{"server.site"}, transient: true},
-		"addresses tell nothing": {known: []string{"127.0.0.1:2900", "[::1]:2900", "::1", "localhost"}, transient: true},
+		"addresses tell nothing": {known: []string{"127.0.0.1:2900", "[::1]:2900", "[::1]", "::1", "localhost"}, transient: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -42,7 +42,7 @@ func TestUnknownHostIsFinalOnlyWhileAnotherNameIsFound(t *testing.T) {
 	}
 }
 
-// What a registry redirects to is looked up as well.
+// A registry may redirect to a host that the name service does not find.
 func TestUnknownHostOfARedirectionIsDoubtedToo(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)

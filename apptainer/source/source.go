@@ -47,9 +47,9 @@ type Source struct {
 	// Hosts says how single registries are spoken to, by the host that a
 	// reference in full begins with: "docker.io", "registry.site:5000".
 	Hosts map[string]Host
-	// Known are hosts, with or without a port, whose names exist for sure. While
-	// neither one of these, nor of Hosts, nor Docker Hub's is found, a registry whose
-	// name is not found either is away: the error is transient.
+	// Known are other hosts that certainly exist, with or without a port. When the
+	// name service does not find a registry, it is asked for these, for Hosts and for
+	// Docker Hub: if it finds none of them, the error is transient.
 	Known []string
 	// Resolver looks these names up; nil means Go's default.
 	Resolver *net.Resolver

@@ -3,9 +3,10 @@ package doctor
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
-// Verdict is what a check came to.
+// Verdict is the result of a check.
 type Verdict string
 
 // The verdicts. A first job runs in spite of warnings.
@@ -15,16 +16,17 @@ const (
 	Failed  Verdict = "failed"
 )
 
-// Check is what was found of one thing that a first job needs.
+// Check is the result for one thing that a first job needs.
 type Check struct {
-	// Name is the key of the configuration that it is about, such as
-	// "queue.gpu.partition", or another word where it is about none.
+	// Name is a key of the configuration, such as "queue.gpu.partition", or another
+	// word where the check is about no key.
 	Name    string  `json:"check"`
 	Verdict Verdict `json:"verdict"`
-	// Found says what was found, Do what to do about it; neither ends in a stop.
+	// Found says what was found, Do what to do about it. Neither ends with a full
+	// stop.
 	Found string `json:"found"`
 	Do    string `json:"do,omitempty"`
-	// Away is set where something did not answer: the same may go well later.
+	// Away is set where something did not answer: a later try may go well.
 	Away bool `json:"away,omitempty"`
 }
 
@@ -44,8 +46,7 @@ func away(name, found, do string) Check {
 	return Check{Name: name, Verdict: Failed, Found: found, Do: do, Away: true}
 }
 
-// HasFailed says whether one of the checks has failed, and whether all that have
-// were of things that did not answer.
+// HasFailed says whether any check failed, and whether each that failed is Away.
 func HasFailed(checks []Check) (one, allAway bool) {
 	allAway = true
 	for _, c := range checks {
@@ -56,7 +57,7 @@ func HasFailed(checks []Check) (one, allAway bool) {
 	return one, one && allAway
 }
 
-// nearest is the word that was most probably meant; empty where none is near.
+// nearest returns the known word that was probably meant; empty where none is near.
 func nearest(word string, known []string) string {
 	best, least := "", max(2, len(word)/3)+1
 	for _, k := range known {
@@ -67,8 +68,7 @@ func nearest(word string, known []string) string {
 	return best
 }
 
-// distance is how many letters have to be put in, left out or changed to make one
-// word of another.
+// distance counts the letters to insert, delete or replace that make b of a.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -88,7 +88,7 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// didYouMean is advice for a word that is not among those that are known.
+// didYouMean returns advice for a key with a word that is not a known one.
 func didYouMean(key, word string, known []string) string {
 	slices.Sort(known)
 	switch meant := nearest(word, known); {
@@ -100,7 +100,7 @@ func didYouMean(key, word string, known []string) string {
 	return "there are " + list(known)
 }
 
-// list prints some words of many.
+// list joins words, and counts those after the twelfth.
 func list(words []string) string {
 	const most = 12
 	more := ""
@@ -108,12 +108,5 @@ func list(words []string) string {
 		more = fmt.Sprintf(" and %d more", len(words)-most)
 		words = words[:most]
 	}
-	text := ""
-	for i, w := range words {
-		if i > 0 {
-			text += ", "
-		}
-		text += w
-	}
-	return text + more
+	return strings.Join(words, ", ") + more
 }

@@ -1,15 +1,18 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Shared judges the shared directory as this host has it: why it cannot be
-// written to, and how much room its disk has.
+// Shared judges the shared directory on this host. trouble says why this host cannot
+// write to it; space is what its disk has.
 func Shared(path string, trouble error, space spool.Space, low plan.LowWater) []Check {
 	if trouble != nil {
 		return []Check{failed("shared", trouble.Error(), fmt.Sprintf("name a directory that login and compute nodes share, and that is yours: mkdir -p -m 700 %s", path))}
@@ -27,4 +30,46 @@ func Password(path string, err error) Check {
 		return failed("password_file", err.Error(), fmt.Sprintf("write the password of user into it, for your eyes alone: (umask 077; cat > %s)", path))
 	}
 	return ok("password_file", "%s is there, and yours alone", path)
+}
+
+// LedgerFound is what this host finds out about the ledger.
+type LedgerFound struct {
+	// Where is the ledger's file or postgres://….
+	Where string
+	// Err is why the ledger could not be read; it wraps [ledger.ErrAbsent] where
+	// there is none yet.
+	Err error
+	// Running is set while a bridge works on it.
+	Running bool
+	// Unwritable is why its file could not be made. Network names the network
+	// file system that its file is on. A database has neither.
+	Unwritable error
+	Network    string
+}
+
+// Ledger judges the ledger.
+func Ledger(l LedgerFound) Check {
+	name := sqldb.Name(l.Where)
+	absent := errors.Is(l.Err, ledger.ErrAbsent)
+	var found string
+	switch {
+	case l.Err != nil && !absent:
+		c := failed("ledger", l.Err.Error(), "docs/operators.md, The ledger")
+		c.Away = errors.Is(l.Err, sqldb.ErrUnavailable)
+		return c
+	case absent && l.Unwritable != nil:
+		return failed("ledger", fmt.Sprintf("%s cannot be made: %v", name, l.Unwritable), "name another file as ledger, on a disk of this host")
+	case absent && sqldb.IsURL(l.Where):
+		found = name + " answers; the bridge makes its tables there"
+	case absent:
+		found = name + " is made when the bridge starts"
+	case l.Running:
+		found = name + ": a bridge works on it"
+	default:
+		found = name + " can be read"
+	}
+	if l.Network != "" {
+		return warning("ledger", found+", on "+l.Network, "name a file on a disk of this host as ledger: SQLite's locks are not to be trusted there")
+	}
+	return ok("ledger", "%s", found)
 }

@@ -1,9 +1,12 @@
-// Package doctor tries what the first job of a bridge needs, and says of each
-// thing what was found and what to do.
+// Package doctor judges what a bridge needs for its first job: of each thing it says
+// what was found, and what to do.
 //
-// Asking and judging are apart. What a server, Slurm, a disk and a node answer is
-// judged by functions that ask nobody: [Server], [Reached], [Login], [Group], [Commands], [Queue],
-// [Refused], [Shared] and [Node], so that each mistake is a line of a test. The
-// one thing that is asked here is a job for each queue ([Jobs]); the rest is asked
-// by who wires, in cmd/cl-bridge.
+// Asking and judging are apart. cmd/cl-bridge asks the server, Slurm and the disks,
+// and [Jobs] sends a job to each queue. The functions that judge the answers ask
+// nobody, so that a test has a line for each mistake:
+//
+//   - [Server], [Reached], [Login], [Password] and [Group]
+//   - [Commands], [Controller], [Accounting], [Queue] and [Tried]
+//   - [Shared], [Ledger], [Converter] and [Image]
+//   - [Node], for what a job leaves
 package doctor

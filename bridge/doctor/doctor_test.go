@@ -10,10 +10,12 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/bridge/doctor"
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/worker/probe"
@@ -23,6 +25,7 @@ const day = 24 * time.Hour
 
 // site is the cluster of scripts/slurm-cluster, and a partition that is down.
 var site = doctor.Site{
+	User: "ann",
 	Partitions: []sbatch.Partition{
 		{Name: "cpu", Default: true, State: "up", MaxTime: 7 * day, DefaultTime: time.Hour, Nodes: 2, Ready: 2, Most: sbatch.NodeResources{CPUs: 64, Memory: 250 << 30}},
 		{Name: "gpu", State: "up", MaxTime: 2 * day, Nodes: 2, Ready: 2, Most: sbatch.NodeResources{CPUs: 64, Memory: 250 << 30, GPUs: 4, GPUTypes: map[string]int64{"a100": 4}}},
@@ -34,7 +37,7 @@ var site = doctor.Site{
 	Associations: []sbatch.Association{{Account: "lab", Default: true, QOS: []string{"normal"}}, {Account: "nlp", QOS: []string{"normal", "long"}}},
 }
 
-// said prints checks that are not in order as doctor does, a line each.
+// said prints the checks that are not OK as doctor does, a line each.
 func said(checks ...doctor.Check) string {
 	var lines []string
 	for _, c := range checks {
@@ -56,12 +59,12 @@ func TestMistakesInAQueueAreNamedWithTheKeyAndWhatToDo(t *testing.T) {
 		"failed queue.q.partition: empty has no nodes; name another partition: there are cpu, gpu, mixed, old, dark, empty":                                 {Partition: "empty"},
 		"warning queue.q.partition: no node of dark is up: 3 nodes; jobs wait until one is; ask the cluster's administrator":                                {Partition: "dark"},
 		`failed queue.q.max_time: 3d is above the 2d that gpu allows: a job that asks for it would never start; write max_time = "2d"`:                      {Partition: "gpu", MaxTime: 3 * day, DefaultTime: time.Hour},
-		`warning queue.q.max_time: it is not set, and cpu allows 7d: who asks for more is told so only by a job that never starts; write max_time = "7d"`:   {},
+		`warning queue.q.max_time: it is not set, and cpu allows 7d: a bundle that asks for more gets a job that never starts; write max_time = "7d"`:       {},
 		`failed queue.q.gres_type: no node of gpu has GPUs of type "a10"; did you mean "a100"? There are a100`:                                              {Partition: "gpu", MaxTime: day, GPUType: "a10"},
 		"failed queue.q.gres_type: cpu has no GPUs; leave gres_type out, or name another partition":                                                         {Partition: "cpu", MaxTime: day, GPUType: "a100"},
 		"warning queue.q.gres_type: mixed has GPUs of several types, and a job gets any: a100, v100; write gres_type where it matters, in a queue for each": {Partition: "mixed"},
 		"failed queue.q.default_time: 2d with the time_grace of 2m is above the 2d that gpu allows: no such job would ever start; write max_time = \"2d\", and a default_time that is not above it\n" +
-			`warning queue.q.max_time: it is not set, and gpu allows 2d: who asks for more is told so only by a job that never starts; write max_time = "2d"`: {Partition: "gpu", DefaultTime: 2 * day, TimeGrace: 2 * time.Minute},
+			`warning queue.q.max_time: it is not set, and gpu allows 2d: a bundle that asks for more gets a job that never starts; write max_time = "2d"`: {Partition: "gpu", DefaultTime: 2 * day, TimeGrace: 2 * time.Minute},
 	} {
 		q.Name = "q"
 		if got := said(doctor.Queue(q, site)...); got != want {
@@ -71,6 +74,24 @@ func TestMistakesInAQueueAreNamedWithTheKeyAndWhatToDo(t *testing.T) {
 	none := doctor.Site{Partitions: site.Partitions[1:]}
 	if got := said(doctor.Queue(plan.Queue{Name: "q"}, none)...); !strings.Contains(got, "Slurm has no default one") {
 		t.Error(got)
+	}
+}
+
+// A job may go to any of its queue's partitions, so what one of them allows is
+// allowed.
+func TestQueueOfSeveralPartitionsHasWhatAnyOfThemAllows(t *testing.T) {
+	t.Parallel()
+	s := doctor.Site{Partitions: []sbatch.Partition{
+		{Name: "bounded", State: "up", MaxTime: day, Nodes: 1, Ready: 1, Most: sbatch.NodeResources{GPUs: 4, GPUTypes: map[string]int64{"a100": 4}}},
+		{Name: "boundless", State: "up", Nodes: 1, Ready: 1, Most: sbatch.NodeResources{GPUs: 2, GPUTypes: map[string]int64{"v100": 2}}},
+	}}
+	for _, partitions := range []string{"bounded,boundless", "boundless,bounded"} {
+		for _, kind := range []string{"a100", "v100"} {
+			q := plan.Queue{Name: "q", Partition: partitions, GPUType: kind, DefaultTime: 2 * day, MaxTime: 3 * day}
+			if got := said(doctor.Queue(q, s)...); got != "" {
+				t.Errorf("%s with %s: %s", partitions, kind, got)
+			}
+		}
 	}
 }
 
@@ -92,7 +113,7 @@ func TestRefusedJobNamesTheKeyThatIsWrong(t *testing.T) {
 		"warning queue.q: Slurm takes no job now: Job violates accounting/QOS policy; jobs are submitted again until it does":                                                             answer("Job violates accounting/QOS policy"),
 		"failed queue.q: Slurm does not say whether it takes a job: submit x: Unable to contact slurm controller (connect failure); try again later":                                      answer("Unable to contact slurm controller (connect failure)"),
 	} {
-		if got := said(doctor.Tried(q, "ann", site, err)); got != want {
+		if got := said(doctor.Tried(q, site, err)); got != want {
 			t.Errorf("%v:\n%s\nwant\n%s", err, got, want)
 		}
 	}
@@ -142,7 +163,40 @@ func TestCommandsAndDisksOfThisHostAreJudged(t *testing.T) {
 	}
 }
 
-// outcome is that of a job on a node which has all.
+func TestLedgerIsJudgedByItsPlace(t *testing.T) {
+	t.Parallel()
+	absent := fmt.Errorf("open ledger: %w", ledger.ErrAbsent)
+	away := fmt.Errorf("open ledger: %w", sqldb.ErrUnavailable)
+	const file, database = "/l/ledger.db", "postgres://h/bridge"
+	for _, test := range []struct {
+		found doctor.LedgerFound
+		want  string
+	}{
+		{doctor.LedgerFound{Where: file}, "ok ledger: /l/ledger.db can be read; "},
+		{doctor.LedgerFound{Where: file, Running: true}, "ok ledger: /l/ledger.db: a bridge works on it; "},
+		{doctor.LedgerFound{Where: file, Err: absent}, "ok ledger: /l/ledger.db is made when the bridge starts; "},
+		{doctor.LedgerFound{Where: database, Err: absent}, "ok ledger: postgres://h/bridge answers; the bridge makes its tables there; "},
+		{
+			doctor.LedgerFound{Where: file, Network: "NFS"},
+			"warning ledger: /l/ledger.db can be read, on NFS; name a file on a disk of this host as ledger: SQLite's locks are not to be trusted there",
+		},
+		{
+			doctor.LedgerFound{Where: file, Err: absent, Network: "NFS", Unwritable: errors.New("write to it: permission denied")},
+			"failed ledger: /l/ledger.db cannot be made: write to it: permission denied; name another file as ledger, on a disk of this host",
+		},
+		{doctor.LedgerFound{Where: database, Err: away}, "failed ledger: " + away.Error() + "; docs/operators.md, The ledger"},
+	} {
+		c := doctor.Ledger(test.found)
+		if got := fmt.Sprintf("%s %s: %s; %s", c.Verdict, c.Name, c.Found, c.Do); got != test.want {
+			t.Errorf("%+v:\n%s\nwant\n%s", test.found, got, test.want)
+		}
+		if c.Away != errors.Is(test.found.Err, sqldb.ErrUnavailable) {
+			t.Errorf("%+v: away = %v", test.found, c.Away)
+		}
+	}
+}
+
+// outcome returns the changed outcome of a job on a node that has everything.
 func outcome(change func(o *doctor.Outcome)) doctor.Outcome {
 	o := doctor.Outcome{
 		Job:   sbatch.Job{ID: 7, State: sbatch.StateCompleted, Nodes: "n1", Reason: "None"},
@@ -173,6 +227,12 @@ func TestNodesAreJudgedByWhatTheirJobsLeave(t *testing.T) {
 		},
 		`failed queue.q.architecture: job 7 on n1 is aarch64, and the queue's cl-worker is for amd64; write architecture = "arm64", and name a cl-worker for it in a table [workers]`: func(o *doctor.Outcome) {
 			o.Report, o.Machine, o.Output = nil, "aarch64", "cl-worker: Exec format error"
+		},
+		"failed queue.q.job: make a directory: no space; ": func(o *doctor.Outcome) {
+			*o = doctor.Outcome{Err: errors.New("make a directory: no space")}
+		},
+		"failed queue.q.account: Slurm refuses a job: Invalid account; try it by hand: sbatch --test-only": func(o *doctor.Outcome) {
+			*o = doctor.Outcome{Err: &sbatch.Error{Message: "Invalid account", Refused: true}}
 		},
 		"failed queue.q.job: job 7 on n1: cl-worker fails: it broke; ": func(o *doctor.Outcome) { o.Report, o.Output = nil, "a\nit broke" },
 		`failed disk_settle: a file took up to 31.0 s to be seen between this host and n1, and disk_settle is 10s; write disk_settle = "63s", or more`: func(o *doctor.Outcome) {

@@ -13,22 +13,22 @@ import (
 	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
 
-// Slurm is what is asked of it. *sbatch.Client is one.
+// Slurm is what [Jobs] needs of Slurm. *sbatch.Client is one.
 type Slurm interface {
 	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)
 	Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error)
 	Cancel(ctx context.Context, id sbatch.JobID, name string) error
 }
 
-// Jobs sends a short job to a queue's nodes, by which they and this host meet on
-// the shared disk. It is safe for concurrent use.
+// Jobs sends a short job to a queue. The job and this host meet on the shared disk
+// (package probe). Jobs is safe for concurrent use.
 type Jobs struct {
 	Slurm Slurm
 	// Shared is the shared directory, Settle how long its disk may take to show
 	// what a node wrote.
 	Shared string
 	Settle time.Duration
-	// Patience is how long a job is waited for until it begins; 0 means a minute.
+	// Patience is how long a job may wait until it begins; 0 means a minute.
 	Patience time.Duration
 	// ObserveEvery is how often Slurm is asked how a job stands; 0 means every
 	// two seconds.
@@ -36,19 +36,19 @@ type Jobs struct {
 	Now          func() time.Time
 }
 
-// Outcome is what came of a job.
+// Outcome is what this host knows after a job.
 type Outcome struct {
 	Job sbatch.Job
 	// Began is how long after its submission the job's report was seen, RoundTrip
 	// how long the disk took, there and back.
 	Began, RoundTrip time.Duration
-	// Report is what the node found; nil where it left none here.
+	// Report is the node's; nil where none is seen here.
 	Report *probe.Heard
-	// Machine is what uname -m printed there, Output what the worker did.
+	// Machine is the output of uname -m on the node, Output that of the worker.
 	Machine, Output string
 	// NotBegun is set for a job that had not begun in time, and was cancelled.
 	NotBegun bool
-	// Err is why nothing is known; RoundTripErr why the disk was not measured.
+	// Err says why nothing is known, RoundTripErr why the disk was not measured.
 	Err, RoundTripErr error
 }
 
@@ -57,24 +57,24 @@ const (
 	// limit is the time of a job, jobMemory its mebibytes.
 	limit     = 3 * time.Minute
 	jobMemory = 512
-	// reportWithin is how long a job that runs may take for its report, and
-	// roundTripWithin how long the disk may take: above the attribute caches of
-	// usual mounts, which hold for a minute.
+	// reportWithin is how long a job that runs may take for its report.
+	// roundTripWithin is how long the disk may take. It is longer than the
+	// attribute caches of usual mounts last, which is a minute.
 	reportWithin    = time.Minute
 	roundTripWithin = 100 * time.Second
 	// lookEvery is how often the report is looked for.
 	lookEvery = 100 * time.Millisecond
 )
 
-// Run sends a job with so many GPUs, which runs this worker unless the queue has
-// one of its own, and waits for what comes of it. Nothing is left behind: neither
-// the job nor its directory.
+// Run submits a job that asks for this number of GPUs, and waits for its outcome. The
+// job runs the queue's own worker, or this one where the queue has none. Run leaves
+// neither the job nor its directory behind.
 func (j Jobs) Run(ctx context.Context, q plan.Queue, gpus int64, worker string) (out Outcome) {
 	meeting, err := probe.Call(j.Shared)
 	if err != nil {
 		return Outcome{Err: err}
 	}
-	defer func() { _ = meeting.End() }() // what is left of a disk in trouble, people see
+	defer func() { _ = meeting.End() }() // on a disk in trouble the directory may stay
 	request := j.request(q, gpus, cmp.Or(q.Worker, worker), meeting)
 	id, err := j.Slurm.Submit(ctx, request)
 	if err != nil {
@@ -82,7 +82,7 @@ func (j Jobs) Run(ctx context.Context, q plan.Queue, gpus int64, worker string) 
 	}
 	defer func() {
 		if out.Job.State.Ended() || out.Report != nil && out.RoundTripErr == nil {
-			return // it has ended, or does so now
+			return // it has ended, or is about to
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
@@ -93,24 +93,24 @@ func (j Jobs) Run(ctx context.Context, q plan.Queue, gpus int64, worker string) 
 	return v.wait(ctx)
 }
 
-// request is a job of the queue as the bridge's are.
+// request returns a job of the queue that runs the worker's probe.
 func (j Jobs) request(q plan.Queue, gpus int64, worker string, m probe.Meeting) sbatch.Request {
 	within := limit
 	if q.MaxTime > 0 {
 		within = min(within, q.MaxTime)
 	}
-	r := Request(q, gpus, within)
+	r := smallJob(q, gpus, within)
 	r.Name, r.Comment = "cl-doctor-"+q.Name+"-"+strings.ToLower(m.Dir[max(0, len(m.Dir)-6):]), "codalab doctor"
-	// Where the node does not see the directory nothing can be written either, and
-	// the job's state is its one word: FAILED.
+	// A node that does not see the directory cannot write there either. Only the
+	// job's state, FAILED, tells of that.
 	r.Dir, r.Output = "/", "/dev/null"
 	r.Script = fmt.Sprintf("#!/bin/sh\ncd %s || exit 3\nuname -m >%s\n%s probe --meet %s --runtime %s --scratch %s >%s 2>&1\nexit 0\n",
 		sbatch.Quote(m.Dir), probe.MachineName, sbatch.Quote(worker), sbatch.Quote(m.Dir), cmp.Or(string(q.Runtime), "auto"), sbatch.Quote(q.Scratch), probe.OutputName)
 	return r
 }
 
-// Request is a small job of a queue, without a name or a script.
-func Request(q plan.Queue, gpus int64, within time.Duration) sbatch.Request {
+// smallJob returns a small job of a queue, without a name or a script.
+func smallJob(q plan.Queue, gpus int64, within time.Duration) sbatch.Request {
 	r := sbatch.Request{
 		Partition: q.Partition, Account: q.Account, QOS: q.QOS, WCKey: q.WCKey, Reservation: q.Reservation, Constraint: q.Constraint,
 		CPUs: 1, MemoryMiB: jobMemory, GPUs: gpus, Time: within, Extra: q.Extra,
@@ -121,13 +121,13 @@ func Request(q plan.Queue, gpus int64, within time.Duration) sbatch.Request {
 	return r
 }
 
-// Try asks Slurm whether it would take a small job of the queue, and returns with
-// how many GPUs: there are partitions that take none without.
+// Try asks Slurm whether it would take a small job of the queue, and returns the number
+// of GPUs that the job has to ask for: some partitions take no job without GPUs.
 func Try(ctx context.Context, slurm interface {
 	Try(ctx context.Context, r sbatch.Request) error
 }, q plan.Queue,
 ) (gpus int64, err error) {
-	r := Request(q, 0, time.Minute)
+	r := smallJob(q, 0, time.Minute)
 	r.Name, r.Dir, r.Output, r.Script = "cl-doctor", "/", "/dev/null", "#!/bin/sh\n"
 	var refused *sbatch.Error
 	if err = slurm.Try(ctx, r); !errors.As(err, &refused) || !refused.Refused {
@@ -140,7 +140,7 @@ func Try(ctx context.Context, slurm interface {
 	return 0, err
 }
 
-// visit is one job that is waited for.
+// visit is the wait for one job.
 type visit struct {
 	Jobs
 	meeting   probe.Meeting
@@ -169,8 +169,7 @@ func (v *visit) wait(ctx context.Context) Outcome {
 	return v.out
 }
 
-// over looks for the job's report, and says whether there is nothing more to wait
-// for.
+// over looks for the job's report, and says whether the wait is over.
 func (v *visit) over(ctx context.Context) bool {
 	heard, there, err := v.meeting.Hear(ctx)
 	now := v.Now()
@@ -183,7 +182,7 @@ func (v *visit) over(ctx context.Context) bool {
 		ctx, cancel := context.WithTimeout(ctx, roundTripWithin)
 		defer cancel()
 		v.out.RoundTrip, v.out.RoundTripErr = v.meeting.RoundTrip(ctx, v.Now)
-		v.observe(ctx) // on which node it ran
+		v.observe(ctx) // it names the job's node
 		return true
 	case !v.ended.IsZero():
 		return now.Sub(v.ended) > v.Settle
@@ -199,7 +198,7 @@ func (v *visit) observe(ctx context.Context) {
 	now := v.Now()
 	s, err := v.Slurm.Observe(ctx, now)
 	if err != nil {
-		return // it is asked again
+		return // observe is called again
 	}
 	for _, job := range s.ByName()[v.out.Job.Name] {
 		if job.ID != v.out.Job.ID {

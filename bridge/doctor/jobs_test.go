@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// elsewhere is a Slurm whose nodes do not see this host's directories.
+// elsewhere submits jobs to nodes that do not see this host's directories.
 type elsewhere struct{ doctor.Slurm }
 
 func (e elsewhere) Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error) {
@@ -88,7 +88,7 @@ func TestJobThatDoesNotBeginIsCancelled(t *testing.T) {
 	}
 }
 
-// picky is a Slurm that takes no job without a GPU.
+// picky takes no job without a GPU.
 type picky struct{}
 
 func (picky) Try(_ context.Context, r sbatch.Request) error {

@@ -14,15 +14,15 @@ import (
 	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
 
-// Place is what of the configuration a node is judged by: the shared directory,
-// disk_settle, and the architecture of the host of the bridge.
+// Place is what a node is compared with: the shared directory, disk_settle, and the
+// architecture of the bridge's host.
 type Place struct {
 	Shared       string
 	Settle       time.Duration
 	Architecture string
 }
 
-// Node judges what came of a queue's job.
+// Node judges the outcome of a queue's job.
 func Node(q plan.Queue, at Place, out Outcome) []Check {
 	name := key(q, "job")
 	where := "job " + out.Job.ID.String()
@@ -32,7 +32,9 @@ func Node(q plan.Queue, at Place, out Outcome) []Check {
 	var refused *sbatch.Error
 	switch {
 	case errors.As(out.Err, &refused):
-		return []Check{Tried(q, "", Site{}, out.Err)}
+		return []Check{unsubmitted(q, out.Err)}
+	case out.Err != nil && out.Job.ID == 0:
+		return []Check{failed(name, out.Err.Error(), "")}
 	case out.Err != nil:
 		return []Check{failed(name, where+": "+out.Err.Error(), "")}
 	case out.Report != nil:
@@ -52,7 +54,7 @@ func Node(q plan.Queue, at Place, out Outcome) []Check {
 		"is it mounted for writing there, and on the same path? Try by hand: sbatch --wrap 'ls -ld "+at.Shared+"'")}
 }
 
-// mute judges a job that saw the shared directory, and whose worker left no report.
+// mute judges a job that saw the shared directory and left no report.
 func mute(q plan.Queue, at Place, where string, out Outcome) Check {
 	arch := probe.Architecture(out.Machine)
 	wanted := cmp.Or(q.Architecture, at.Architecture)
@@ -66,7 +68,7 @@ func mute(q plan.Queue, at Place, where string, out Outcome) Check {
 	return failed(key(q, "job"), where+": cl-worker said nothing", "may programs on "+at.Shared+" be run there (noexec)?")
 }
 
-// report judges what a node found.
+// report judges a node by its report.
 func report(q plan.Queue, at Place, out Outcome) []Check {
 	r := out.Report
 	checks := []Check{
@@ -99,7 +101,7 @@ func disk(at Place, out Outcome) Check {
 	return ok("shared", "%s and this host see one another's files there, after %.2f s at most (disk_settle is %s); its links last", r.Node, out.RoundTrip.Seconds(), codalab.SpellDuration(at.Settle))
 }
 
-// containers judges the way by which containers are run.
+// containers judges how the node runs containers.
 func containers(q plan.Queue, r probe.Report) Check {
 	name := key(q, "runtime")
 	if r.Choice == nil {
@@ -132,13 +134,16 @@ func containers(q plan.Queue, r probe.Report) Check {
 
 // cgroup judges whether the kernel keeps a job's memory limit.
 func cgroup(q plan.Queue, r probe.Report) Check {
-	const enough = 2 * jobMemory << 20
+	const (
+		enough = 2 * jobMemory << 20
+		do     = "the worker keeps limits by looking once a second; ConstrainRAMSpace=yes in cgroup.conf would have the kernel keep them"
+	)
 	name := key(q, "memory")
 	switch {
 	case r.Cgroup == "":
-		return warning(name, r.Node+" has no memory cgroup for the job", "the worker keeps limits by looking once a second; ConstrainRAMSpace=yes in cgroup.conf would have the kernel keep them")
+		return warning(name, r.Node+" has no memory cgroup for the job", do)
 	case r.MemoryLimit == 0 || r.MemoryLimit > enough:
-		return warning(name, fmt.Sprintf("the job's cgroup on %s has no limit near what was asked for", r.Node), "the worker keeps limits by looking once a second; ConstrainRAMSpace=yes in cgroup.conf would have the kernel keep them")
+		return warning(name, fmt.Sprintf("the job's cgroup on %s has no limit near what was asked for", r.Node), do)
 	}
 	return ok(name, "%s keeps memory limits by the job's cgroup", r.Node)
 }

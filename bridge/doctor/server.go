@@ -11,8 +11,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
-// Server judges what came of the login to a server, and the version that it
-// said it is. An error of the login is no fault of the server's.
+// Server judges a server by the error of a login to it, and by the version that it
+// gives. A refused login is no fault of the server's.
 func Server(address, version string, err error) Check {
 	var call *codalab.Error
 	switch {
@@ -33,8 +33,8 @@ func Server(address, version string, err error) Check {
 	return failed("server", address+" does not answer as a CodaLab server does: "+call.Error(), "is server the address of one, without /rest and without /worksheets?")
 }
 
-// Reached judges what came of a call without a login: any answer shows that
-// somebody is there.
+// Reached judges a server by the error of a call without a login. Any answer shows
+// that somebody is there.
 func Reached(address string, err error) Check {
 	var call *codalab.Error
 	if err == nil || errors.As(err, &call) && !call.Transient() {
@@ -43,7 +43,7 @@ func Reached(address string, err error) Check {
 	return Server(address, "", err)
 }
 
-// Login judges what came of the login of a user.
+// Login judges the error of a user's login.
 func Login(user string, err error) Check {
 	var call *codalab.Error
 	switch {
@@ -58,8 +58,8 @@ func Login(user string, err error) Check {
 	return Check{Name: "login", Verdict: Failed, Found: "not tried: there is no server to log in to", Away: true}
 }
 
-// Group judges the group of a queue by those that the server's user is in. A
-// server that does not tell of groups has none.
+// Group judges the group of a queue by the groups that the user is in. A server that
+// answers with 404 has no groups.
 func Group(q plan.Queue, user string, groups []string, err error) Check {
 	name := key(q, "group")
 	var call *codalab.Error

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -55,8 +56,9 @@ func Accounting(configured bool, err error) Check {
 	return failed("slurm.accounting", err.Error(), "write slurm.accounting = false where this site has no accounting database")
 }
 
-// Site is what Slurm said of itself.
+// Site is what Slurm says of itself and of the user who runs the bridge.
 type Site struct {
+	User         string
 	Partitions   []sbatch.Partition
 	Associations []sbatch.Association
 }
@@ -79,27 +81,27 @@ func Queue(q plan.Queue, s Site) []Check {
 	return slices.Concat([]Check{check}, times(q, of), gpus(q, of))
 }
 
-// key is a key of a queue's table.
+// key returns a key of a queue's table.
 func key(q plan.Queue, name string) string { return "queue." + q.Name + "." + name }
 
-// partition finds a queue's partition: of several that it may go to, what any of
-// them allows.
+// partition judges a queue's partition and returns it. Of a queue with several
+// partitions it returns what any of them allows.
 func partition(q plan.Queue, s Site) (sbatch.Partition, Check) {
 	name := key(q, "partition")
-	var of sbatch.Partition
+	wanted := strings.Split(q.Partition, ",")
 	if q.Partition == "" {
 		i := slices.IndexFunc(s.Partitions, func(p sbatch.Partition) bool { return p.Default })
 		if i < 0 {
-			return of, failed(name, "no partition is named, and Slurm has no default one", "there are "+list(s.names()))
+			return sbatch.Partition{}, failed(name, "no partition is named, and Slurm has no default one", "there are "+list(s.names()))
 		}
-		of = s.Partitions[i]
+		wanted = []string{s.Partitions[i].Name}
 	}
-	for i, wanted := range strings.Split(q.Partition, ",") {
-		at := slices.IndexFunc(s.Partitions, func(p sbatch.Partition) bool { return p.Name == wanted })
+	var of sbatch.Partition
+	for i, w := range wanted {
+		at := slices.IndexFunc(s.Partitions, func(p sbatch.Partition) bool { return p.Name == w })
 		switch {
-		case q.Partition == "":
 		case at < 0:
-			return of, failed(name, fmt.Sprintf("Slurm has no partition %q", wanted), didYouMean(name, wanted, s.names()))
+			return of, failed(name, fmt.Sprintf("Slurm has no partition %q", w), didYouMean(name, w, s.names()))
 		case i == 0:
 			of = s.Partitions[at]
 		default:
@@ -117,7 +119,7 @@ func partition(q plan.Queue, s Site) (sbatch.Partition, Check) {
 	return of, ok(name, "%s is up: %s, of which one has at most %s", of.Name, count(of.Nodes, "node"), has(of.Most))
 }
 
-// either is what one of two partitions allows.
+// either is what two partitions allow a job that may run in both.
 func either(a, b sbatch.Partition) sbatch.Partition {
 	a.Name += "," + b.Name
 	a.Nodes, a.Ready = a.Nodes+b.Nodes, a.Ready+b.Ready
@@ -125,12 +127,11 @@ func either(a, b sbatch.Partition) sbatch.Partition {
 		a.State = b.State
 	}
 	if a.MaxTime == 0 || b.MaxTime == 0 {
-		a.MaxTime = 0
+		a.MaxTime = 0 // no bound
+	} else {
+		a.MaxTime = max(a.MaxTime, b.MaxTime)
 	}
-	a.MaxTime = max(a.MaxTime, b.MaxTime)
-	if b.Most.GPUs > a.Most.GPUs {
-		a.Most = b.Most
-	}
+	a.Most = a.Most.Max(b.Most)
 	return a
 }
 
@@ -145,14 +146,7 @@ func has(r sbatch.NodeResources) string {
 	return said
 }
 
-func types(r sbatch.NodeResources) []string {
-	var kinds []string
-	for kind := range r.GPUTypes {
-		kinds = append(kinds, kind)
-	}
-	slices.Sort(kinds)
-	return kinds
-}
+func types(r sbatch.NodeResources) []string { return slices.Sorted(maps.Keys(r.GPUTypes)) }
 
 // times judges a queue's time limits. Slurm takes a job that asks for more than
 // its partition allows, and never starts it.
@@ -183,13 +177,13 @@ func times(q plan.Queue, of sbatch.Partition) []Check {
 		checks = append(checks, ok(key(q, "max_time"), "%s, of the %s that %s allows", codalab.SpellDuration(q.MaxTime), limit, of.Name))
 	default:
 		checks = append(checks, warning(key(q, "max_time"),
-			fmt.Sprintf("it is not set, and %s allows %s: who asks for more is told so only by a job that never starts", of.Name, limit),
+			fmt.Sprintf("it is not set, and %s allows %s: a bundle that asks for more gets a job that never starts", of.Name, limit),
 			fmt.Sprintf("write max_time = %q", limit)))
 	}
 	return checks
 }
 
-// spell prints a job's limit with what was added to it.
+// spell prints a job's time limit, and says where time_grace is in it.
 func spell(q plan.Queue, limit time.Duration) string {
 	if limit > q.DefaultTime {
 		return fmt.Sprintf("%s with the time_grace of %s", codalab.SpellDuration(q.DefaultTime), codalab.SpellDuration(q.TimeGrace))
@@ -213,8 +207,8 @@ func gpus(q plan.Queue, of sbatch.Partition) []Check {
 	return []Check{ok(name, "%s, at most %d on a node", q.GPUType, of.Most.GPUTypes[q.GPUType])}
 }
 
-// refusals are Slurm's answers to a submission, and the keys of a queue's table
-// that they are about.
+// refusals has words of Slurm's answer to a submission, and the key of a queue's table
+// that such an answer is about.
 var refusals = []struct{ said, key string }{ //nolint:gochecknoglobals // a table, never written
 	{"account", "account"},
 	{"qos", "qos"},
@@ -228,44 +222,48 @@ var refusals = []struct{ said, key string }{ //nolint:gochecknoglobals // a tabl
 	{"(gres)", "gres_type"},
 }
 
-// Tried judges what came of asking Slurm whether a job of the queue would be
-// taken: whether its partition, account, QOS, reservation and so on are there
-// and for this user.
-func Tried(q plan.Queue, user string, s Site, err error) Check {
-	name := key(q, "account")
+// Tried judges the error of [Try]: Slurm checks that the queue's partition, account,
+// QOS, reservation and so on exist and are open to the user.
+func Tried(q plan.Queue, s Site, err error) Check {
+	if err == nil {
+		return ok(key(q, "account"), "Slurm takes jobs of %s: %s", s.User, charged(q, s))
+	}
+	c := unsubmitted(q, err)
+	switch c.Name {
+	case key(q, "account"):
+		c.Do = advice(c.Name, "account", q.Account, s.User, accounts(s))
+	case key(q, "qos"):
+		c.Do = advice(c.Name, "QOS", q.QOS, s.User, qualities(q, s))
+	case key(q, "partition"):
+		c.Do = "name a partition that " + s.User + " may use: there are " + list(s.names())
+	case key(q, "reservation"), key(q, "constraint"), key(q, "wckey"), key(q, "gres_type"):
+		c.Do = "mend it, or leave it out"
+	case key(q, "sbatch_options"):
+		c.Do = "mend them, or leave them out"
+	}
+	return c
+}
+
+// unsubmitted judges why a job was not submitted, by the error alone.
+func unsubmitted(q plan.Queue, err error) Check {
+	name := "queue." + q.Name
 	var e *sbatch.Error
 	switch {
-	case err == nil:
-		return ok(name, "Slurm takes jobs of %s: %s", user, charged(q, s))
 	case !errors.As(err, &e) || !e.Refused:
-		return away("queue."+q.Name, "Slurm does not say whether it takes a job: "+err.Error(), "try again later")
+		return away(name, "Slurm does not say whether it takes a job: "+err.Error(), "try again later")
 	case e.Retry:
-		return warning("queue."+q.Name, "Slurm takes no job now: "+e.Message, "jobs are submitted again until it does")
+		return warning(name, "Slurm takes no job now: "+e.Message, "jobs are submitted again until it does")
 	}
-	name = "queue." + q.Name
 	for _, r := range refusals {
 		if strings.Contains(e.Message, r.said) {
 			name = key(q, r.key)
 			break
 		}
 	}
-	do := "try it by hand: sbatch --test-only"
-	switch name {
-	case key(q, "account"):
-		do = advice(name, "account", q.Account, user, accounts(s))
-	case key(q, "qos"):
-		do = advice(name, "QOS", q.QOS, user, qualities(q, s))
-	case key(q, "partition"):
-		do = "name a partition that " + user + " may use: there are " + list(s.names())
-	case key(q, "reservation"), key(q, "constraint"), key(q, "wckey"), key(q, "gres_type"):
-		do = "mend it, or leave it out"
-	case key(q, "sbatch_options"):
-		do = "mend them, or leave them out"
-	}
-	return failed(name, "Slurm refuses a job: "+e.Message, do)
+	return failed(name, "Slurm refuses a job: "+e.Message, "try it by hand: sbatch --test-only")
 }
 
-// advice is what to do about an account, or a QOS, that Slurm refuses.
+// advice says what to do about an account or a QOS that Slurm refuses.
 func advice(key, what, asked, user string, known []string) string {
 	if len(known) == 0 {
 		return fmt.Sprintf("the accounting database has no %s of %s: ask the cluster's administrator for one", what, user)

@@ -17,7 +17,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
-// noConfiguration is the environment of somebody who has none.
+// noConfiguration is an environment without a configuration.
 func noConfiguration(name string) string {
 	if name == "XDG_CONFIG_HOME" {
 		return "/nonexistent"
@@ -99,7 +99,7 @@ func TestSlurmThatIsNotThereIsSaidAtTheStart(t *testing.T) {
 	}
 }
 
-// The unit in scripts/ does not start again what ends with this code.
+// The unit in scripts/ does not start a bridge again that ended with this code.
 func TestServerThatRefusesTheLoginEndsTheBridgeWithItsOwnCode(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -19,9 +19,11 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging"
 )
@@ -226,7 +228,7 @@ func (l *lowWater) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// leastLowWater is below what anybody means by a size.
+// leastLowWater is the smallest low water. Below it a unit is probably missing.
 const leastLowWater = 64 << 20
 
 // check refuses what looks like a size without its unit.
@@ -414,6 +416,18 @@ func (q queueConfig) check(name string) error {
 	}
 	return nil
 }
+
+// slurm returns a client of the site's Slurm. slurm.conf is the configured one, or
+// else the one of the environment.
+func (c config) slurm(p program.Process) *sbatch.Client {
+	return &sbatch.Client{Bin: c.Slurm.Bin, Conf: cmp.Or(c.Slurm.Conf, p.Getenv("SLURM_CONF"))}
+}
+
+// accounting says whether sacct works at this site.
+func (c config) accounting() bool { return c.Slurm.Accounting == nil || *c.Slurm.Accounting }
+
+// settle is how long the shared disk may take to show a node's files.
+func (c config) settle() time.Duration { return c.DiskSettle.or(10 * time.Second) }
 
 // lowWater is how much of the shared disk is to stay free.
 func (c config) lowWater() plan.LowWater {

@@ -12,11 +12,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 )
 
-// configVariable names a configuration for all verbs that are told of none.
+// configVariable is the environment variable that names the configuration where
+// --config does not.
 const configVariable = "CL_BRIDGE_CONFIG"
 
-// configFlag gives a verb --config. Before the verb runs, path is the file that
-// was named, or the one in its usual place.
+// configFlag gives a verb --config. Before the verb runs, path becomes the named file,
+// or the one in its usual place.
 func configFlag(cmd *cobra.Command, p program.Process, path *string) {
 	cmd.Flags().StringVar(path, "config", "", "the configuration `file`, if not $"+configVariable+" or ~/.config/cl-bridge/bridge.toml")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
@@ -32,8 +33,8 @@ func configFlag(cmd *cobra.Command, p program.Process, path *string) {
 	}
 }
 
-// findConfig is the configuration that a flag names, or else the environment, or
-// else the one in the user's directory of configurations.
+// findConfig returns the configuration that the flag names, or else the one that the
+// environment names, or else the one in the user's configuration directory.
 func findConfig(p program.Process, flag string) (string, error) {
 	if flag != "" {
 		return flag, nil
@@ -45,14 +46,14 @@ func findConfig(p program.Process, flag string) (string, error) {
 	_, err = os.Stat(path)
 	switch {
 	case !errors.Is(err, fs.ErrNotExist):
-		return path, nil // what is wrong with it, reading it says
+		return path, nil // its reader says what is wrong with it
 	case p.Getenv(configVariable) != "":
 		return "", fmt.Errorf("no configuration: $%s names %s, which is not there; \"cl-bridge init\" writes one", configVariable, path)
 	}
 	return "", fmt.Errorf("no configuration: $%s is not set, and there is no %s; \"cl-bridge init\" writes one, and --config names another", configVariable, path)
 }
 
-// configPlace is where a configuration lies that no flag names.
+// configPlace returns the path of the configuration where no flag names one.
 func configPlace(p program.Process) (string, error) {
 	if path := p.Getenv(configVariable); path != "" {
 		return path, nil
@@ -64,8 +65,8 @@ func configPlace(p program.Process) (string, error) {
 	return filepath.Join(dir, "bridge.toml"), nil
 }
 
-// userDir is this program's part of one of the user's directories, which a
-// variable names, or which lies in the home.
+// userDir returns this program's directory in one of the user's directories: the one
+// that a variable names, or else the one in the home.
 func userDir(p program.Process, variable string, inHome ...string) (string, error) {
 	dir := p.Getenv(variable)
 	if dir == "" {

@@ -1,15 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
 	"os/user"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -18,11 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/bridge/doctor"
-	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
-	"github.com/cl-slurm/cl-slurm/internal/diskspace"
-	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -30,14 +24,15 @@ import (
 const aboutDoctor = `doctor tries all that a first job needs, and prints a line for each thing: ok, warning
 or failed, the key of the configuration that it is about, what was found, and what to
 do. It logs in to the server, asks Slurm about each queue, and then sends a short job
-to each queue, which looks at its node and meets this host on the shared disk. A job
-that has not begun within --wait is cancelled. What is left behind is the program
-cl-worker in the shared directory, which the bridge needs there anyway.
+to each queue. The job tries its node, and the shared disk together with this host. A
+job that has not begun within --wait is cancelled. doctor leaves only the program
+cl-worker in the shared directory, where the bridge needs it anyway.
 
 cl-bridge config check --live tries the same without the jobs.
 
 Exit codes: 0 nothing failed; 1 something did; 2 the command line or the configuration
-is wrong; 3 all that failed is that the server, Slurm or the ledger's does not answer.`
+is wrong; 3 the server, Slurm or the ledger's database does not answer, and nothing
+else failed.`
 
 // doctorOptions are doctor's flags.
 type doctorOptions struct {
@@ -57,7 +52,7 @@ func doctorCommand(p program.Process) *cobra.Command {
 	}
 	o.flags(cmd, p)
 	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
-	cmd.Flags().DurationVar(&o.wait, "wait", time.Minute, "how `long` to wait for a job to begin")
+	cmd.Flags().DurationVar(&o.wait, "wait", time.Minute, "cancel a job that has not begun after this `duration`")
 	cmd.Flags().StringSliceVar(&o.queue, "queue", nil, "only this `queue`; may be repeated")
 	if err := cmd.RegisterFlagCompletionFunc("queue", completeQueues(p)); err != nil {
 		panic(err) // the flag was added above
@@ -65,14 +60,14 @@ func doctorCommand(p program.Process) *cobra.Command {
 	return cmd
 }
 
-// findings is what doctor says, in JSON.
+// findings is doctor's report in JSON.
 type findings struct {
 	Config  string         `json:"config"`
 	Verdict doctor.Verdict `json:"verdict"`
 	Checks  []doctor.Check `json:"checks"`
 }
 
-// run tries what there is to try, and prints it.
+// run tries everything, and prints what it finds.
 func (o doctorOptions) run(ctx context.Context, p program.Process) error {
 	c, err := o.read(p)
 	if err != nil {
@@ -119,7 +114,7 @@ type examination struct {
 	checks  []doctor.Check
 }
 
-// note prints checks, those that were not said before.
+// note prints the checks that it has not printed before.
 func (e *examination) note(checks ...doctor.Check) {
 	for _, c := range checks {
 		if slices.Contains(e.checks, c) {
@@ -134,16 +129,16 @@ func (e *examination) note(checks ...doctor.Check) {
 	}
 }
 
-// all tries everything, what is nearest first.
+// all tries everything, the nearest things first.
 func (e *examination) all(ctx context.Context) {
 	e.note(doctor.Check{Name: "configuration", Verdict: doctor.OK, Found: fmt.Sprintf("%s, queues %s", e.path, strings.Join(slices.Sorted(maps.Keys(e.Queue)), ", "))})
 	e.login(ctx)
-	slurm, site, user := e.slurm(ctx)
+	slurm, site := e.askSlurm(ctx)
 	e.disks(ctx)
 	if site == nil {
 		return
 	}
-	healthy := e.queues(ctx, slurm, *site, user)
+	healthy := e.queues(ctx, slurm, *site)
 	if e.options.jobs && len(healthy) > 0 {
 		e.jobs(ctx, slurm, healthy)
 	}
@@ -188,28 +183,27 @@ func (e *examination) groups(ctx context.Context, cl *client.Client) {
 	}
 }
 
-// slurm finds Slurm's commands, and asks Slurm for its partitions and the accounts
-// of this user; no site where it does not answer.
-func (e *examination) slurm(ctx context.Context) (slurm *sbatch.Client, site *doctor.Site, user string) {
-	slurm = &sbatch.Client{Bin: e.Slurm.Bin, Conf: cmp.Or(e.Slurm.Conf, e.process.Getenv("SLURM_CONF"))}
+// askSlurm finds Slurm's commands, and asks Slurm for its partitions and the accounts
+// of this user. It returns no site where Slurm does not answer.
+func (e *examination) askSlurm(ctx context.Context) (*sbatch.Client, *doctor.Site) {
+	slurm := e.slurm(e.process)
 	version, err := slurm.Version(ctx)
 	e.note(doctor.Commands(e.Slurm.Bin, version, err))
 	if err != nil {
-		return nil, nil, ""
+		return nil, nil
 	}
 	partitions, err := slurm.Partitions(ctx)
 	e.note(doctor.Controller(len(partitions), err))
 	if err != nil {
-		return nil, nil, ""
+		return nil, nil
 	}
-	user, site = localUser(), &doctor.Site{Partitions: partitions}
-	accounting := e.Slurm.Accounting == nil || *e.Slurm.Accounting
-	if accounting {
+	site := doctor.Site{User: localUser(), Partitions: partitions}
+	if e.accounting() {
 		_, err = slurm.Account(ctx, e.process.Now().Add(-time.Hour), []string{"cl-doctor"})
-		site.Associations, _ = slurm.Associations(ctx, user) // without a database nobody has accounts
+		site.Associations, _ = slurm.Associations(ctx, site.User) // without a database nobody has accounts
 	}
-	e.note(doctor.Accounting(accounting, err))
-	return slurm, site, user
+	e.note(doctor.Accounting(e.accounting(), err))
+	return slurm, &site
 }
 
 func localUser() string {
@@ -220,74 +214,9 @@ func localUser() string {
 	return me.Username
 }
 
-// disks tries the shared directory, the ledger's place, and the programs that this
-// host needs.
-func (e *examination) disks(ctx context.Context) {
-	trouble := writable(e.Shared)
-	var space diskspace.Space
-	if trouble == nil {
-		space, trouble = diskspace.Of(e.Shared) // the bridge has not made its directories yet
-	}
-	e.note(doctor.Shared(e.Shared, trouble, space, e.lowWater())...)
-	e.note(e.ledgerCheck(ctx))
-	e.images(ctx)
-}
-
-// writable says why a directory cannot be written to.
-func writable(dir string) error {
-	if _, err := os.Stat(dir); err != nil {
-		return fmt.Errorf("look at it: %w", err)
-	}
-	f, err := os.CreateTemp(dir, ".doctor-")
-	if err != nil {
-		return fmt.Errorf("write to it: %w", err)
-	}
-	return errors.Join(f.Close(), os.Remove(f.Name()))
-}
-
-// ledgerCheck says whether the ledger can be read, or made.
-func (e *examination) ledgerCheck(ctx context.Context) doctor.Check {
-	name := sqldb.Name(e.Ledger)
-	c := doctor.Check{Name: "ledger", Verdict: doctor.OK, Found: name + " can be read"}
-	r, err := ledger.OpenToRead(ctx, e.Ledger)
-	switch {
-	case err == nil:
-		if running, err := ledger.Locked(ctx, e.Ledger); err == nil && running {
-			c.Found = name + ": a bridge works on it"
-		}
-		_ = r.Close() // it was only read
-	case errors.Is(err, ledger.ErrAbsent) && sqldb.IsURL(e.Ledger):
-		c.Found = name + " answers; the bridge makes its tables there"
-	case errors.Is(err, ledger.ErrAbsent):
-		c.Found = name + " is made when the bridge starts"
-		if err := writable(existing(filepath.Dir(e.Ledger))); err != nil {
-			c.Verdict, c.Found, c.Do = doctor.Failed, fmt.Sprintf("%s cannot be made: %v", name, err), "name another file as ledger, on a disk of this host"
-		}
-	default:
-		c.Verdict, c.Found, c.Away = doctor.Failed, err.Error(), errors.Is(err, sqldb.ErrUnavailable)
-		c.Do = "docs/operators.md, The ledger"
-	}
-	if !sqldb.IsURL(e.Ledger) && c.Verdict == doctor.OK {
-		if kind := diskspace.Network(existing(filepath.Dir(e.Ledger))); kind != "" {
-			c.Verdict, c.Found, c.Do = doctor.Warning, c.Found+", on "+kind, "name a file on a disk of this host as ledger: SQLite's locks are not to be trusted there"
-		}
-	}
-	return c
-}
-
-// existing is the nearest directory above that is there.
-func existing(dir string) string {
-	for {
-		if _, err := os.Stat(dir); err == nil || filepath.Dir(dir) == dir {
-			return dir
-		}
-		dir = filepath.Dir(dir)
-	}
-}
-
-// queues judges the queues by Slurm's word, and returns those that nothing keeps
-// from taking a job, with the GPUs that one has to ask for.
-func (e *examination) queues(ctx context.Context, slurm *sbatch.Client, site doctor.Site, user string) (healthy map[string]int64) {
+// queues judges the queues by what Slurm says of them. It returns the queues that take
+// a job, and the number of GPUs that the job has to ask for.
+func (e *examination) queues(ctx context.Context, slurm *sbatch.Client, site doctor.Site) (healthy map[string]int64) {
 	healthy = map[string]int64{}
 	queues := e.config.queues()
 	for _, name := range slices.Sorted(maps.Keys(queues)) {
@@ -299,7 +228,7 @@ func (e *examination) queues(ctx context.Context, slurm *sbatch.Client, site doc
 		if one, _ := doctor.HasFailed(checks[:1]); !one {
 			var err error
 			gpus, err = doctor.Try(ctx, slurm, q)
-			checks = append(checks, doctor.Tried(q, user, site, err))
+			checks = append(checks, doctor.Tried(q, site, err))
 		}
 		e.note(checks...)
 		if one, _ := doctor.HasFailed(checks); !one {
@@ -324,10 +253,9 @@ func (e *examination) jobs(ctx context.Context, slurm *sbatch.Client, gpus map[s
 	if !e.options.json {
 		_, _ = fmt.Fprintf(e.process.Stderr, "sending a short job to %s, and waiting up to %s for each to begin\n", strings.Join(names, ", "), e.options.wait) // a note
 	}
-	settle := e.DiskSettle.or(10 * time.Second)
-	jobs := doctor.Jobs{Slurm: slurm, Shared: e.Shared, Settle: settle, Patience: e.options.wait, Now: e.process.Now}
+	jobs := doctor.Jobs{Slurm: slurm, Shared: e.Shared, Settle: e.settle(), Patience: e.options.wait, Now: e.process.Now}
 	queues, found := installed.queues(e.config), make([][]doctor.Check, len(names))
-	at := doctor.Place{Shared: e.Shared, Settle: settle, Architecture: string(architecture("").or())}
+	at := doctor.Place{Shared: e.Shared, Settle: e.settle(), Architecture: string(architecture("").or())}
 	var group errgroup.Group
 	for i, name := range names {
 		group.Go(func() error {
@@ -341,37 +269,3 @@ func (e *examination) jobs(ctx context.Context, slurm *sbatch.Client, gpus map[s
 		e.note(slices.Concat(found...)...)
 	}
 }
-
-// configCommand looks at a configuration.
-func configCommand(p program.Process) *cobra.Command {
-	var o doctorOptions
-	live := false
-	check := &cobra.Command{
-		Use: "check", Short: "Say whether a configuration can be read; with --live, whether what it names is there",
-		Long: aboutCheck, Args: program.WrongUsage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if live {
-				return o.run(cmd.Context(), p)
-			}
-			c, err := o.read(p)
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(p.Stdout, "%s: %d queues, no mistake in the file; --live tries what it names\n", c.path, len(c.Queue))
-			return err //nolint:wrapcheck // standard output is gone
-		},
-	}
-	o.flags(check, p)
-	check.Flags().BoolVar(&live, "live", false, "try the server, Slurm and the disks too")
-	check.Flags().BoolVar(&o.json, "json", false, "with --live, print JSON")
-	cmd := &cobra.Command{
-		Use: "config", Short: "Look at a configuration", Args: program.WrongUsage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(check)
-	return cmd
-}
-
-const aboutCheck = `check reads a configuration and says what is wrong in it. It asks nobody, unless
---live is given: then it does what cl-bridge doctor does, but for the jobs, and has
-its exit codes. Nothing is changed.`

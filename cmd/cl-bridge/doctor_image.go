@@ -15,48 +15,39 @@ import (
 // registryWithin is how long a registry may take to say what an image is.
 const registryWithin = 10 * time.Second
 
-// images tries whether images can be converted here, and whether those of bundles
-// that name none can be had.
+// images tries whether this host can convert images, and whether it gets the images
+// of runs that name none.
 func (e *examination) images(ctx context.Context) {
 	if e.Image.Queue == "" && !e.Image.Offline {
-		if err := e.Image.converter().Ready(ctx); err != nil {
-			e.note(doctor.Check{Name: "image", Verdict: doctor.Failed, Found: err.Error(), Do: "or name image.queue, in whose jobs images are converted"})
-		}
+		e.note(doctor.Converter(e.Image.converter().Ready(ctx))...)
 	}
-	var seen []string
+	var names []string
 	for _, q := range e.Queue {
-		// A bundle without GPUs asks for the first.
-		if name := e.defaultImages(q)[0]; !slices.Contains(seen, name) {
-			seen = append(seen, name)
-		}
+		names = append(names, e.defaultImages(q)[0]) // a run without GPUs gets the first
 	}
-	slices.Sort(seen)
-	for _, name := range seen {
-		e.note(e.image(ctx, name))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		kept, err := e.findImage(ctx, name)
+		e.note(doctor.Image(name, kept, err))
 	}
 }
 
-// image says whether an image can be had. Bundles may name others, so that its
-// absence is a warning.
-func (e *examination) image(ctx context.Context, name string) doctor.Check {
-	c := doctor.Check{Name: "image", Verdict: doctor.OK, Found: name + ", of runs that name none, "}
+// findImage looks for an image among those that are kept here, and then in its
+// registry.
+func (e *examination) findImage(ctx context.Context, name string) (kept bool, err error) {
 	ref, err := source.ParseReference(name)
-	if err == nil {
-		_, kept, _ := staging.KeptImages(spool.Layout(e.Shared).KeptImages()).Get(ref.Name(), string(architecture("").or())) // else it is not
-		if kept {
-			c.Found += "is kept here"
-			return c
-		}
-		ctx, cancel := context.WithTimeout(ctx, registryWithin)
-		defer cancel()
-		if e.Image.Offline {
-			err = errors.New("image.offline is set, and it was not brought in")
-		} else if _, err = e.imageSource(e.process, nil).Resolve(ctx, ref); err == nil {
-			c.Found += "can be had from its registry"
-			return c
-		}
+	if err != nil {
+		return false, err
 	}
-	c.Verdict, c.Found = doctor.Warning, c.Found+"cannot be had: "+err.Error()
-	c.Do = "bring it in with cl-bridge image pull, or name a mirror (image.registry) or another image (image.default_cpu)"
-	return c
+	_, kept, _ = staging.KeptImages(spool.Layout(e.Shared).KeptImages()).Get(ref.Name(), string(architecture("").or())) // what cannot be read is not kept
+	if kept {
+		return true, nil
+	}
+	if e.Image.Offline {
+		return false, errors.New("image.offline is set, and it was not brought in")
+	}
+	ctx, cancel := context.WithTimeout(ctx, registryWithin)
+	defer cancel()
+	_, err = e.imageSource(e.process, nil).Resolve(ctx, ref)
+	return false, err
 }

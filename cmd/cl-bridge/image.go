@@ -87,8 +87,8 @@ func completeQueues(p program.Process) cobra.CompletionFunc {
 	}
 }
 
-// configOf is the configuration of a command line that is not complete yet, or an
-// empty one.
+// configOf returns the configuration of a command line that is being completed; an
+// empty one where it cannot be read.
 func configOf(p program.Process, cmd *cobra.Command) config {
 	path, err := findConfig(p, cmd.Flag("config").Value.String())
 	if err != nil {

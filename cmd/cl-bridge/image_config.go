@@ -16,6 +16,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging"
+	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
 
 // imageConfig says which images bundles run in, and how they are brought in.
@@ -108,15 +109,7 @@ type architecture string
 
 // or is the architecture in Go's spelling.
 func (a architecture) or() architecture {
-	switch a {
-	case "":
-		return architecture(runtime.GOARCH)
-	case "x86_64":
-		return "amd64"
-	case "aarch64":
-		return "arm64"
-	}
-	return a
+	return architecture(probe.Architecture(string(a)))
 }
 
 // other is the architecture in Go's spelling, or nothing where it is this host's.

@@ -16,7 +16,7 @@ import (
 // asker asks a person, where there is a terminal.
 type asker struct {
 	program.Process
-	// silent is set where nobody is to be asked.
+	// silent is set where it asks nobody.
 	silent bool
 }
 
@@ -25,8 +25,9 @@ func newAsker(p program.Process, silent bool) asker {
 	return asker{p, silent || !ok || !term.IsTerminal(int(in.Fd()))}
 }
 
-// ask returns a person's answer, or what was suggested. Without a terminal that is
-// the answer; where there is no suggestion the flag is needed. It ends with ctx.
+// ask returns a person's answer, or the suggestion in place of an empty one. A silent
+// asker returns the suggestion; without one it fails and names the flag to use. It
+// ends with ctx.
 func (a asker) ask(ctx context.Context, question, suggestion, flag string) (string, error) {
 	if a.silent {
 		if suggestion == "" {
@@ -53,8 +54,8 @@ func (a asker) ask(ctx context.Context, question, suggestion, flag string) (stri
 	}
 }
 
-// askPassword returns what a person types and nobody sees. It ends with ctx, and
-// leaves the terminal as it was.
+// askPassword returns what a person types; the terminal does not show it. It ends with
+// ctx, and leaves the terminal as it was.
 func (a asker) askPassword(ctx context.Context, question string) (string, error) {
 	in, ok := a.Stdin.(*os.File)
 	if !ok || a.silent {
@@ -78,9 +79,9 @@ func (a asker) askPassword(ctx context.Context, question string) (string, error)
 	}
 }
 
-// typed returns what a person types, or ctx's error once that has ended. Nothing
-// interrupts a read of a terminal, so the read goes on behind it: the program must
-// not read the terminal again.
+// typed returns what a person types, or ctx's error once ctx has ended. Nothing
+// interrupts a read of a terminal, so the read goes on in the background: the program
+// must not read the terminal again.
 func typed[T any](ctx context.Context, read func() (T, error)) (answer T, err error) {
 	done := make(chan struct{})
 	var said T

@@ -187,7 +187,7 @@ func refusedLogin(err error) error {
 // findSlurm makes sure that Slurm's commands are there. Whether its controller
 // answers is not asked: that may change at any time.
 func findSlurm(ctx context.Context, p program.Process, c config, log *slog.Logger) (*sbatch.Client, error) {
-	slurm := &sbatch.Client{Bin: c.Slurm.Bin, Conf: cmp.Or(c.Slurm.Conf, p.Getenv("SLURM_CONF"))}
+	slurm := c.slurm(p)
 	version, err := slurm.Version(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w; slurm.bin and slurm.conf in the configuration say where Slurm is", err)
@@ -244,15 +244,14 @@ func prepareShared(layout spool.Layout, bundles int) error {
 const strayGrace = 10 * time.Minute
 
 func policy(c config, id string, layout spool.Layout, installed programs, slurm *sbatch.Client) plan.Policy {
-	accounting := c.Slurm.Accounting == nil || *c.Slurm.Accounting
 	return plan.Policy{
 		Bridge: id, Owner: c.User, Layout: layout, Worker: installed.workers[architecture("").or()], Queues: installed.queues(c),
 		SubmitGrace:     slurm.SubmitBound() + 20*time.Second,
 		StrayGrace:      strayGrace,
 		CancelStrays:    c.cancelsStrays(),
 		RecordAge:       c.Slurm.MinJobAge.or(300 * time.Second),
-		Accounting:      accounting,
-		Settle:          c.DiskSettle.or(10 * time.Second),
+		Accounting:      c.accounting(),
+		Settle:          c.settle(),
 		StuckFor:        5 * time.Second,
 		StagePatience:   c.StagePatience.or(5 * time.Minute),
 		OutagePatience:  c.OutagePatience.or(24 * time.Hour),

@@ -13,9 +13,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
 
-// startSite gives a script a Slurm at $SLURM, on which the user who runs the tests
-// is at home; a CodaLab server at $SERVER, which knows ann by the password
-// secret; and the place of a cl-worker at $WORKER.
+// startSite gives a script the environment of a site. $SLURM is the directory of a
+// Slurm on which the user of the tests has accounts. $SERVER is a CodaLab server on
+// which ann has the password secret. $WORKER is the path of a cl-worker.
 func startSite(t *testing.T, env *testscript.Env) {
 	t.Helper()
 	site := slurmtest.NewSite()
@@ -34,7 +34,7 @@ func startSite(t *testing.T, env *testscript.Env) {
 	env.Setenv("WORKER", worker)
 }
 
-// testedWorker is the program of the scripts that stands for cl-worker.
+// testedWorker finds the program that the scripts use as cl-worker.
 func testedWorker(env *testscript.Env) (string, error) {
 	for _, dir := range filepath.SplitList(env.Getenv("PATH")) {
 		path := filepath.Join(dir, "cl-worker")
@@ -45,8 +45,8 @@ func testedWorker(env *testscript.Env) (string, error) {
 	return "", os.ErrNotExist
 }
 
-// nodeWorker is what jobs of the scripts run: `cl-worker probe --meet DIR …`, on a
-// node that has all.
+// nodeWorker is the cl-worker of the scripts' jobs. It knows `probe --meet DIR …`, and
+// reports a node that has everything.
 func nodeWorker() {
 	r := probe.Report{
 		Node: "n1", Kernel: "6.1", Machine: "x86_64", Cgroup: "/sys/fs/cgroup/memory/job", MemoryLimit: 512 << 20,

@@ -25,8 +25,8 @@ What a login node allows says nothing of a compute node, so run it in a job:
 
   srun cl-worker probe
 
---runtime is the queue's setting of that name. cl-bridge doctor runs it with --meet,
-in a directory in which it waits for its report. Exit codes:
+--runtime is the queue's setting of that name. cl-bridge doctor runs this in a job
+with --meet, and waits for the report in that directory. Exit codes:
   0  containers can be run
   1  they cannot: the last line says what the site has to allow`
 
@@ -84,7 +84,7 @@ func tryNode(ctx context.Context, p program.Process, want container.Way, scratch
 	return nil
 }
 
-// writeReport prints what was found, and the way that is taken.
+// writeReport prints what was found, and how the node would run containers.
 func writeReport(out io.Writer, r probe.Report) error {
 	if err := writeHost(out, r.Host); err != nil || r.Choice == nil {
 		return err

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// sacctmgr lists the associations of a user: `show user NAME withassoc` with a
-// format, without headings, is all that is modelled.
+// sacctmgr lists the associations of a user. Only `show user NAME withassoc` with
+// a format and without headings is modelled.
 func (k *Cluster) sacctmgr(c call) (string, error) {
 	unknown := &UnmodelledError{What: "sacctmgr " + strings.Join(c.Args, " ")}
 	words := c.Args
@@ -46,11 +46,9 @@ func (k *Cluster) sacctmgr(c call) (string, error) {
 	return out.String(), nil
 }
 
-// association is a column of a user's association with an account.
+// association returns a column of a user's association with an account.
 func (u User) association(account, column string) (string, bool) {
 	switch column {
-	case "User":
-		return u.Name, true
 	case "DefaultAccount":
 		return u.Accounts[0], true
 	case "Account":
@@ -59,8 +57,6 @@ func (u User) association(account, column string) (string, bool) {
 		return "", true
 	case "QOS":
 		return strings.Join(u.QOS, ","), true
-	case "DefaultQOS":
-		return u.QOS[0], true
 	}
 	return "", false
 }

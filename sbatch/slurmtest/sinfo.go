@@ -119,8 +119,8 @@ func (k *Cluster) sinfo(c call) (string, error) {
 	return out.String(), nil
 }
 
-// groups are the nodes of a partition that are asked for, each alone, or those
-// together that print alike. A partition without nodes has a line too.
+// groups returns the nodes of a partition that are asked for: each alone, or together
+// those that print alike. A partition without nodes has a line too.
 func (c *Controller) groups(p *Partition, q query) []group {
 	var all []group
 	for _, name := range p.Nodes {
@@ -141,8 +141,8 @@ func (c *Controller) groups(p *Partition, q query) []group {
 	return all
 }
 
-// alike says whether two nodes have one line. CPUs and memory tell them apart
-// only with --exact.
+// alike says whether two nodes share a line. CPUs and memory tell them apart only
+// with --exact.
 func (q query) alike(a, b *node) bool {
 	for _, f := range q.fields {
 		switch f.letter {
@@ -217,7 +217,7 @@ func (g group) field(letter byte) string {
 	first := g.nodes[0].field(letter)
 	if letter == 'c' || letter == 'm' {
 		for _, n := range g.nodes {
-			if n.field(letter) != first { // the least, and there is more
+			if n.field(letter) != first { // a + after the least amount says that others have more
 				return g.least(letter) + "+"
 			}
 		}
@@ -232,7 +232,7 @@ func limitOr(d time.Duration, none string) string {
 	return span(d)
 }
 
-// byState counts the nodes that are allocated, idle and neither, and all.
+// byState counts the nodes: allocated, idle, others, all.
 func (g group) byState() string {
 	var allocated, idle int
 	for _, n := range g.nodes {
@@ -246,7 +246,7 @@ func (g group) byState() string {
 	return fmt.Sprintf("%d/%d/%d/%d", allocated, idle, len(g.nodes)-allocated-idle, len(g.nodes))
 }
 
-// least is the least number of CPUs or of mebibytes.
+// least returns the least number of CPUs or of mebibytes.
 func (g group) least(letter byte) string {
 	n := slices.MinFunc(g.nodes, func(a, b *node) int {
 		if letter == 'c' {
@@ -257,7 +257,7 @@ func (g group) least(letter byte) string {
 	return n.field(letter)
 }
 
-// field is what is printed of a node.
+// field returns what sinfo prints of a node.
 func (n *node) field(letter byte) string {
 	switch letter {
 	case 'T':

@@ -98,8 +98,8 @@ func (c *Controller) submit(now time.Time, uid int, s *spec) (sbatch.JobID, erro
 	return id, nil
 }
 
-// tryOnly is what sbatch --test-only says, on its standard error: when the job would
-// start, or why it is refused. It takes an id, and leaves no record.
+// tryOnly answers sbatch --test-only: standard error says when the job would start, or
+// why it is refused. It uses up an id, and leaves no record.
 func (c *Controller) tryOnly(now time.Time, from call, s *spec) error {
 	err := c.wouldRefuse(now, from.UID, s)
 	if err == nil {
@@ -115,7 +115,7 @@ func (c *Controller) tryOnly(now time.Time, from call, s *spec) error {
 	return err
 }
 
-// wouldRefuse says why a submission is refused, if it is.
+// wouldRefuse returns why a submission is refused, or nil.
 func (c *Controller) wouldRefuse(now time.Time, uid int, s *spec) error {
 	if s.gresOdd {
 		return fail(1, "sbatch: error: Invalid generic resource (gres) specification")

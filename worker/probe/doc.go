@@ -3,8 +3,8 @@
 //
 // # A meeting
 //
-// A login node and a job on a compute node meet in a directory that the login
-// node has made on the disk that both are said to share:
+// A login node and a job on a compute node meet in a directory. The login node makes
+// it on the disk that both are said to share:
 //
 //	login node                            job
 //	Call: makes asked ─────────────────►  Attend: reads asked, settles started,
@@ -12,9 +12,9 @@
 //	RoundTrip: makes ping ─────────────►  … sees ping,
 //	           sees pong ◄──────────────  makes pong
 //
-// What the job read in asked it repeats in its report: so both directions are
-// proven. Both settle the same record as for the start of a bundle (package
-// linkonce), and have to find the job's. The time from ping to pong is measured
-// by one clock, and is not below what either direction takes: until the one sees
-// what the other wrote, as often as it looks.
+// The job repeats in its report what it read in asked, which proves that the disk
+// works in both directions. Both sides settle one record, as at the start of a bundle
+// (package linkonce), and both have to find that the job's record stands. The login
+// node measures the time from ping to pong by its own clock, so each direction takes
+// no longer than that.
 package probe

@@ -29,8 +29,8 @@ const (
 	reportName  = "report.json"
 	pingName    = "ping"
 	pongName    = "pong"
-	// MachineName is what uname -m prints, OutputName what the job's programs do:
-	// the job's script makes them.
+	// The job's script writes the output of uname -m to MachineName, and that of
+	// cl-worker to OutputName.
 	MachineName = "machine"
 	OutputName  = "output"
 )
@@ -59,9 +59,9 @@ func (m Meeting) End() error {
 	return nil
 }
 
-// Attend is the job's part. It leaves the report, with what was found of the
-// disk added, and then waits for the login node to measure how long the disk
-// takes, until ctx ends.
+// Attend is the job's part. It adds to the report what it finds out about the disk,
+// and leaves the report. Then it waits for the login node's ping and answers it,
+// until ctx ends.
 func (m Meeting) Attend(ctx context.Context, r Report) error {
 	asked, err := os.ReadFile(m.path(askedName))
 	if err != nil {
@@ -84,15 +84,16 @@ func (m Meeting) Attend(ctx context.Context, r Report) error {
 	return m.write(pongName, nil)
 }
 
-// Heard is what the login node has of a job's report.
+// Heard is a job's report, and what the login node finds out about the disk.
 type Heard struct {
 	Report
-	// Disk is why the disk cannot be used though it was seen; empty where it can.
+	// Disk says why the disk cannot be used though both sides see it; empty where
+	// it can.
 	Disk string `json:"disk,omitempty"`
 }
 
-// Hear is the job's report; false while there is none. The start's record is
-// settled here too, which the job's has to outlast.
+// Hear returns the job's report; false while there is none. It settles the record of
+// the start too: the job's record has to outlast that.
 func (m Meeting) Hear(ctx context.Context) (Heard, bool, error) {
 	data, err := os.ReadFile(m.path(reportName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -118,13 +119,13 @@ func (m Meeting) Hear(ctx context.Context) (Heard, bool, error) {
 	case err != nil:
 		h.Disk = err.Error()
 	case own || !h.Owner:
-		h.Disk = "a link that it made did not stand: link(2) replaces or forgets names"
+		h.Disk = "a link that it made did not last: link(2) replaces or forgets names"
 	}
 	return h, true, nil
 }
 
-// RoundTrip is how long a file took to be seen by the job, and the answer to be
-// seen here.
+// RoundTrip returns the time from the writing of a file here until the job has seen
+// it and its answer is seen here.
 func (m Meeting) RoundTrip(ctx context.Context, now func() time.Time) (time.Duration, error) {
 	began := now()
 	if err := m.write(pingName, nil); err != nil {
@@ -136,8 +137,8 @@ func (m Meeting) RoundTrip(ctx context.Context, now func() time.Time) (time.Dura
 	return now().Sub(began), nil
 }
 
-// Text is what the job's script has written to one of its files; empty where
-// that is not seen.
+// Text returns what the job's script has written to one of its files; empty while
+// that is not seen here.
 func (m Meeting) Text(name string) string {
 	data, err := os.ReadFile(m.path(name))
 	if err != nil {
@@ -146,15 +147,14 @@ func (m Meeting) Text(name string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// settle settles the record of a start, and says whether it is the caller's that
-// stands.
+// settle settles the record of a start, and says whether the caller's record stands.
 func (m Meeting) settle(ctx context.Context) (own bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	token := rand.Text()
 	standing, err := linkonce.Settle(ctx, m.path(startedName), []byte(token), 0o600, func(record []byte) (string, error) {
 		if len(record) != len(token) {
-			return "", errors.New("it is no whole record")
+			return "", errors.New("it is not a whole record")
 		}
 		return string(record), nil
 	})

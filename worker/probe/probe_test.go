@@ -49,13 +49,12 @@ func TestMeetingProvesThatBothSeeOneDisk(t *testing.T) {
 	}
 }
 
-// A disk on which links do not last, or what is read is not what was written,
-// cannot carry bundles.
+// Bundles need a disk on which links last, and which shows what was written.
 func TestMeetingSaysWhatTheDiskDoesWrong(t *testing.T) {
 	t.Parallel()
 	for want, harm := range map[string]string{
-		"did not stand": "started",
-		"it read":       "asked",
+		"did not last": "started",
+		"it read":      "asked",
 	} {
 		m, err := probe.Call(t.TempDir())
 		if err != nil {

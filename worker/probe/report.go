@@ -11,31 +11,33 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 )
 
-// Report is what a node has for running bundles, tried and not only looked up.
+// Report says what a node has for running bundles. The node tries each thing and does
+// not only look it up.
 type Report struct {
 	Node    string         `json:"node"`
 	Kernel  string         `json:"kernel"`
 	Machine string         `json:"machine"` // as uname -m prints it
 	Host    container.Host `json:"host"`
-	// Choice is the way by which containers would be run, Error why there is
-	// none, in a sentence that says what the site has to allow.
+	// Choice is how the node would run containers. Where it cannot, Error is a
+	// sentence that says what the site has to allow.
 	Choice *container.Choice `json:"choice,omitempty"`
 	Error  string            `json:"error,omitempty"`
-	// Scratch is why the scratch directory cannot be used.
+	// Scratch says why the scratch directory cannot be used.
 	Scratch string `json:"scratch,omitempty"`
 	// Cgroup is the directory of the job's memory cgroup, MemoryLimit the bytes
 	// that it allows; empty and 0 where there is none.
 	Cgroup      string `json:"cgroup,omitempty"`
 	MemoryLimit int64  `json:"memory_limit,omitempty"`
-	// Asked is what stood in the meeting's directory, Owner whether the node's
-	// own record of a start stands there, and Meeting what kept it from either.
+	// Asked is what the node read in the meeting's directory. Owner is set where the
+	// node's own record of a start stands there. Meeting says why no record could be
+	// settled.
 	Asked   string `json:"asked,omitempty"`
 	Owner   bool   `json:"owner,omitempty"`
 	Meeting string `json:"meeting,omitempty"`
 }
 
-// Look looks at the node that it runs on, for a queue with this runtime and
-// scratch directory. It takes a third of a second and leaves nothing behind.
+// Look tries the node that it runs on, for a queue with this runtime and scratch
+// directory. It takes a third of a second and leaves nothing behind.
 func Look(ctx context.Context, ways container.Ways, want container.Way, scratch string) (Report, error) {
 	var r Report
 	var err error
@@ -61,7 +63,8 @@ func Look(ctx context.Context, ways container.Ways, want container.Way, scratch 
 	return r, nil
 }
 
-// Architecture is a machine's in Go's spelling.
+// Architecture returns the architecture of a machine in Go's spelling. The machine
+// is spelled as uname -m prints it, or as Go does; empty means this host.
 func Architecture(machine string) string {
 	switch machine {
 	case "x86_64":
