@@ -15,9 +15,9 @@ import (
 // Bridge is one bridge at work. Its exported fields are set before Run, or
 // Open, and not changed after.
 //
-// Run is the whole of it. Its parts, Open, Step, Do, Observe, Listen, ReadTurn,
-// Measure, CheckIn, Prove, Answered and Unanswered, are there for a caller that
-// drives a bridge through simulated time.
+// Run is the whole of it. Its parts, Open, Step, Do, InFlight, Observe, Listen,
+// ReadTurn, Measure, Changes, CheckIn, Prove, Answered and Unanswered, are there for
+// a caller that drives a bridge through simulated time.
 type Bridge struct {
 	Policy plan.Policy
 	// Name is the bridge's own; its worker identities are Name-QUEUE.

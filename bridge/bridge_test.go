@@ -1,14 +1,12 @@
 package bridge_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -79,104 +77,6 @@ func TestI1RowIsSavedBeforeItsEffects(t *testing.T) {
 			s.result(time.Minute, bundleID(i))
 		}
 	})
-}
-
-func TestKillWhileQueued(t *testing.T) {
-	t.Parallel()
-	atSite(t, func(s *site) {
-		s.slurm.held = true
-		s.start()
-		bundle := bundleID(1)
-		s.offer(bundle, "true")
-		s.phase(2*time.Second, bundle, plan.Queued)
-		s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundle})
-		run := s.result(2*time.Second, bundle)
-		if run.FailureMessage == nil || *run.FailureMessage != codalab.KillRequested {
-			s.Errorf("failure %v, want %q", run.FailureMessage, codalab.KillRequested)
-		}
-		s.stop()
-		if s.slurm.jobs[0].State != sbatch.StateCancelled {
-			s.Errorf("job is %s", s.slurm.jobs[0].State)
-		}
-	})
-}
-
-// TestKillOfARenamedJob: scancel is told the name, so that it is the job that is
-// meant; users rename theirs.
-func TestKillOfARenamedJob(t *testing.T) {
-	t.Parallel()
-	atSite(t, func(s *site) {
-		s.slurm.held = true
-		s.start()
-		bundle := bundleID(1)
-		s.offer(bundle, "true")
-		s.phase(2*time.Second, bundle, plan.Queued)
-		s.slurm.change(func() { s.slurm.jobs[0].Name = "mine" })
-		time.Sleep(7 * time.Second)
-		s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundle})
-		s.result(2*time.Second, bundle)
-		s.stop()
-		if s.slurm.jobs[0].State != sbatch.StateCancelled {
-			s.Errorf("job is %s", s.slurm.jobs[0].State)
-		}
-	})
-}
-
-func TestKillWhileRunningKeepsWhatThereIs(t *testing.T) {
-	t.Parallel()
-	atSite(t, func(s *site) {
-		s.start()
-		bundle := bundleID(1)
-		s.offer(bundle, "sleep 1000")
-		s.phase(2*time.Second, bundle, plan.Running)
-		s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundle})
-		run := s.result(3*time.Second, bundle)
-		if run.FailureMessage == nil || *run.FailureMessage != codalab.KillRequested || *run.ExitCode != 143 {
-			s.Errorf("result %v %v, want killed with 143", run.FailureMessage, run.ExitCode)
-		}
-		s.stop()
-		if s.server.uploads[bundle] == "" {
-			s.Error("partial results are lost")
-		}
-	})
-}
-
-// TestKillWhileSubmissionIsUnknown: the answer was lost, and the job may start
-// at any moment.
-func TestKillWhileSubmissionIsUnknown(t *testing.T) {
-	t.Parallel()
-	for _, made := range []bool{true, false} {
-		t.Run(map[bool]string{true: "there is a job", false: "there is none"}[made], func(t *testing.T) {
-			t.Parallel()
-			atSite(t, func(s *site) {
-				s.slurm.held = true
-				s.slurm.answer = func() error {
-					s.slurm.silent = true
-					return &sbatch.Error{Message: "timed out", Err: errSilent}
-				}
-				s.start()
-				bundle := bundleID(1)
-				s.offer(bundle, "true")
-				s.phase(2*time.Second, bundle, plan.Submitting)
-				s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundle})
-				s.phase(2*time.Second, bundle, plan.Stopping)
-				s.slurm.change(func() {
-					s.slurm.silent = false
-					if !made {
-						s.slurm.jobs = nil
-					}
-				})
-				s.result(2*time.Minute, bundle)
-				s.stop()
-				if made && s.slurm.jobs[0].State != sbatch.StateCancelled {
-					s.Errorf("job is %s", s.slurm.jobs[0].State)
-				}
-				if s.slurm.submits != 1 {
-					s.Errorf("%d submissions", s.slurm.submits)
-				}
-			})
-		})
-	}
 }
 
 func TestLostSubmitAnswerIsAdopted(t *testing.T) {
@@ -370,20 +270,6 @@ func TestQueueHoldsNoMoreJobsThanItMay(t *testing.T) {
 	})
 }
 
-func TestKillThatComesWithTheOffer(t *testing.T) {
-	t.Parallel()
-	atSite(t, func(s *site) {
-		s.server.messages = []codalab.Message{{Type: codalab.MessageKill, UUID: bundleID(1)}}
-		s.offer(bundleID(1), "true")
-		s.start()
-		run := s.result(2*time.Second, bundleID(1))
-		s.stop()
-		if run.FailureMessage == nil || *run.FailureMessage != codalab.KillRequested || s.slurm.submits != 0 {
-			s.Errorf("failure %v, %d submissions", run.FailureMessage, s.slurm.submits)
-		}
-	})
-}
-
 func TestSubmissionsKeepToTheRate(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
@@ -397,122 +283,5 @@ func TestSubmissionsKeepToTheRate(t *testing.T) {
 			defer s.slurm.mu.Unlock()
 			return s.slurm.submits == 50
 		})
-	})
-}
-
-func TestFewCheckInsWaitAtATime(t *testing.T) {
-	t.Parallel()
-	for _, concurrent := range []bool{true, false} {
-		t.Run(map[bool]string{true: "the newer ends the older", false: "each is held to its end"}[concurrent], func(t *testing.T) {
-			t.Parallel()
-			atSite(t, func(s *site) {
-				s.server.concurrent = concurrent
-				s.start()
-				for i := range 10 {
-					s.offer(bundleID(i), "sleep 1.5")
-				}
-				for i := range 10 {
-					s.result(2*time.Minute, bundleID(i))
-				}
-				s.stop()
-				if want := map[bool]int{true: 2, false: 4}[concurrent]; s.server.most != want {
-					s.Errorf("%d check-ins at once, want %d", s.server.most, want)
-				}
-			})
-		})
-	}
-}
-
-// TestReportWhoseCheckInFailedIsSentAgain: another check-in is held meanwhile,
-// and would be for long.
-func TestReportWhoseCheckInFailedIsSentAgain(t *testing.T) {
-	t.Parallel()
-	atSite(t, func(s *site) {
-		s.server.hold = time.Hour
-		s.start()
-		bundle := bundleID(1)
-		s.offer(bundle, "sleep 4")
-		s.phase(2*time.Second, bundle, plan.Running)
-		time.Sleep(2 * time.Second)
-		s.server.mu.Lock()
-		s.server.failures = 2
-		s.server.mu.Unlock()
-		s.result(10*time.Second, bundle)
-	})
-}
-
-// stuckSlurm does not answer what its nodes have.
-type stuckSlurm struct{ bridge.Scheduler }
-
-func (stuckSlurm) Partitions(ctx context.Context) ([]sbatch.Partition, error) {
-	<-ctx.Done()
-	return nil, ctx.Err()
-}
-
-func TestBridgeChecksInThoughSlurmDoesNotAnswer(t *testing.T) {
-	t.Parallel()
-	atSite(t, func(s *site) {
-		s.alter = func(b *bridge.Bridge) { b.Scheduler = stuckSlurm{b.Scheduler} }
-		s.start()
-		time.Sleep(10 * time.Second)
-		s.server.mu.Lock()
-		defer s.server.mu.Unlock()
-		if s.server.checkIns == 0 {
-			s.Error("no check-in in 10 s")
-		}
-	})
-}
-
-func TestServerThatHoldsNothingIsNotHammered(t *testing.T) {
-	t.Parallel()
-	atSite(t, func(s *site) {
-		s.server.hold = 0
-		s.start()
-		time.Sleep(time.Minute)
-		s.stop()
-		if s.server.checkIns > 65 {
-			s.Errorf("%d check-ins in a minute", s.server.checkIns)
-		}
-	})
-}
-
-func TestReadIsAnsweredFromTheRunDirectory(t *testing.T) {
-	t.Parallel()
-	atSite(t, func(s *site) {
-		s.start()
-		bundle := bundleID(1)
-		s.offer(bundle, "sleep 100")
-		info := &codalab.ReadArgs{Type: codalab.ReadTargetInfo, Depth: 1}
-		s.phase(2*time.Second, bundle, plan.Queued)
-		s.server.send(codalab.Message{Type: codalab.MessageRead, UUID: bundle, SocketID: 4, ReadArgs: info})
-		s.phase(2*time.Second, bundle, plan.Running)
-		s.server.send(codalab.Message{Type: codalab.MessageRead, UUID: bundle, SocketID: 1, ReadArgs: info})
-		s.server.send(codalab.Message{Type: codalab.MessageRead, UUID: bundleID(2), SocketID: 2, ReadArgs: info})
-		s.server.send(codalab.Message{
-			Type: codalab.MessageRead, UUID: bundle, SocketID: 3, Path: "stdout", ReadArgs: &codalab.ReadArgs{Type: codalab.ReadFile},
-		})
-		s.server.send(codalab.Message{Type: codalab.MessageNetcat, UUID: bundle, SocketID: 5})
-		s.within(2*time.Second, "all are answered", func() bool {
-			s.server.mu.Lock()
-			defer s.server.mu.Unlock()
-			return len(s.server.replies) == 4 && len(s.server.data) == 1
-		})
-		s.stop()
-		if got := s.server.replies[1].TargetInfo; got == nil || len(got.Contents) != 1 || got.Contents[0].Name != "stdout" {
-			s.Errorf("description %+v, want the directory with stdout", got)
-		}
-		if got := s.server.replies[2]; got.ErrorCode != 500 || got.ErrorMessage != "Bundle no longer running" {
-			s.Errorf("answer for a bundle that is not here: %+v", got)
-		}
-		if got := s.server.replies[4]; got.ErrorCode != 404 || !strings.HasSuffix(got.ErrorMessage, "hasn't started running yet, files not available") {
-			s.Errorf("answer for a bundle that has not begun: %+v", got)
-		}
-		// The stock server makes an internal error of its own of a 5xx.
-		if got := s.server.replies[5]; got.ErrorCode != 400 || !strings.Contains(got.ErrorMessage, "netcat") {
-			s.Errorf("answer to netcat: %+v", got)
-		}
-		if got := gunzip(s.T, s.server.data[3]); got != hello(bundle, 1) {
-			s.Errorf("stdout %q", got)
-		}
 	})
 }

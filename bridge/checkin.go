@@ -19,22 +19,23 @@ func (b *Bridge) InFlight() bool { return b.view.anyInFlight() }
 func (b *Bridge) Observed() bool { return b.view.observed.Load() }
 
 const (
-	// urgentPause is how long a run's new state waits for other news, otherPause
-	// how long anything else does.
+	// urgentPause is the pause before a run's new state is reported, so that one
+	// check-in can report several; otherPause is the pause before anything else is.
 	urgentPause = 20 * time.Millisecond
 	otherPause  = 2 * time.Second
 	// mostHeld is how many check-ins of one identity wait for an answer at most:
 	// CodaLab's own server has 50 threads in all, and each held check-in takes one
-	// for 5 s. Four are one that only waits, and one for each of the three states of
-	// a short run. What is not urgent is sent while one other is held at most.
+	// for 5 s. Four are enough for one that only waits for messages and one for each
+	// of the three states of a short run. News that is not urgent goes out only while
+	// at most one check-in is held.
 	mostHeld, mostHeldByOther = 4, 2
-	// proofPause is the pause between two questions for a proof.
+	// proofPause is the pause between two rounds of questions for proofs.
 	proofPause = 200 * time.Millisecond
-	// slowAnswer is how long a check-in is held, or lost, before another one keeps
-	// the reports from becoming too old.
+	// slowAnswer is how long a check-in may go without an answer before the bridge
+	// sends another one, so that the reports do not become too old.
 	slowAnswer = refreshEvery + 5*time.Second
-	// agePause is the pause until the ages of the reports are looked at again,
-	// while a check-in is held and there is nothing to report.
+	// agePause is the pause between two looks at the ages of the reports, while a
+	// check-in is held and there is nothing to report.
 	agePause = 5 * time.Second
 	// idlePause is the pause after an empty answer that came at once, from a
 	// server that does not hold check-ins.
@@ -86,16 +87,17 @@ type checkIns struct {
 	group  *errgroup.Group
 	queue  plan.Queue
 	next   alarm // when to check in
-	// answers brings the answers to check-ins. held is how many are awaited, and
-	// newest is the number of the last check-in while its answer is; else 0.
+	// answers brings the answers to check-ins. held counts the unanswered check-ins.
+	// newest is the number of the newest check-in while it is unanswered; else 0.
 	answers chan answer
 	held    int
 	newest  int64
-	// proving is set while the server is asked for proofs; proved ends that.
+	// proving is set while the server is asked for proofs; proved receives when that
+	// is over.
 	proving bool
 	proved  chan struct{}
-	// failures counts those in a row. welcome says that the server has taken a
-	// check-in: a refusal before that is the operator's to mend.
+	// failures counts the failures in a row. welcome is set once the server has
+	// answered a check-in: if it refuses the first one, the operator has to mend that.
 	failures int
 	welcome  bool
 }
@@ -112,14 +114,16 @@ func (c *checkIns) mayOverlap(most int) bool {
 	return c.welcome && c.failures == 0 && c.held < most
 }
 
-// turn checks in, if no newer check-in is held or there is something to report.
+// turn checks in if the newest check-in is answered, or if there is something to
+// report.
 func (c *checkIns) turn(ctx context.Context) {
 	b := c.bridge
 	ready, blocked := b.view.pending(c.queue.Name, b.Now())
 	if blocked > 0 {
 		c.prove(ctx)
 	}
-	if c.newest == 0 || ready > 0 && c.mayOverlap(mostHeld) {
+	// After a failure too: the newest check-in may hang for longer than a report stays good.
+	if c.newest == 0 || ready > 0 && c.welcome && c.held < mostHeld {
 		c.send(ctx)
 		return
 	}
@@ -173,8 +177,7 @@ func (c *checkIns) prove(ctx context.Context) {
 	})
 }
 
-// endProving takes in that no proof is missing. It asks for those that have come to be
-// missing meanwhile.
+// endProving takes in that no proof was missing, and asks again if one is missing now.
 func (c *checkIns) endProving(ctx context.Context) {
 	c.proving = false
 	if len(c.bridge.view.unproven(c.queue.Name)) > 0 {
@@ -211,8 +214,7 @@ func (c *checkIns) answered(ctx context.Context, a answer) error {
 	return nil
 }
 
-// failed takes in that a check-in failed. It returns the error that ends the
-// bridge.
+// failed takes in that a check-in failed. The error that it returns ends the bridge.
 func (c *checkIns) failed(ctx context.Context, err error) error {
 	c.failures++
 	var refused *codalab.Error
@@ -229,7 +231,7 @@ func (c *checkIns) failed(ctx context.Context, err error) error {
 // serve answers a message that asks for a bundle's files.
 func (c *checkIns) serve(ctx context.Context, m codalab.Message) {
 	switch m.Type {
-	case codalab.MessageRun, codalab.MessageKill, codalab.MessageMarkFinalized: // Answered's
+	case codalab.MessageRun, codalab.MessageKill, codalab.MessageMarkFinalized: // Answered takes them in
 	case codalab.MessageRead, codalab.MessageWrite, codalab.MessageNetcat:
 		c.group.Go(func() error {
 			c.bridge.serve(ctx, c.queue, m)

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"testing"
@@ -15,22 +16,22 @@ import (
 )
 
 // holds is a server that holds each check-in for as long as a test wants, and answers
-// it with no message. It shows bundles as nobody has reported them.
+// it with no message. It shows each bundle as if nobody had reported it.
 type holds struct {
 	BundleService
 
 	hold func(number int) time.Duration // of the check-in of that number, from 1 on
 
 	mu       sync.Mutex
+	fails    int // the number of the check-in that fails in the end
 	checkIns int
 	reports  map[string]int // of each run
-	asked    int            // how often it was asked for a bundle
 }
 
 func (s *holds) CheckIn(ctx context.Context, _ string, in codalab.CheckIn) ([]codalab.Message, error) {
 	s.mu.Lock()
 	s.checkIns++
-	hold := s.hold(s.checkIns)
+	number, fails := s.checkIns, s.checkIns == s.fails
 	for _, run := range in.Runs {
 		s.reports[run.UUID]++
 	}
@@ -38,15 +39,15 @@ func (s *holds) CheckIn(ctx context.Context, _ string, in codalab.CheckIn) ([]co
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-time.After(hold):
-		return nil, nil
+	case <-time.After(s.hold(number)):
 	}
+	if fails {
+		return nil, errors.New("connection reset")
+	}
+	return nil, nil
 }
 
 func (s *holds) Standing(context.Context, string) (codalab.Standing, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.asked++
 	return codalab.Standing{State: codalab.StateStarting}, nil
 }
 
@@ -57,8 +58,8 @@ func (s *holds) seen(bundle string) (checkIns, reports int) {
 	return s.checkIns, s.reports[bundle]
 }
 
-// checkingIn runs a test in a bubble while a bridge checks in at a server that holds
-// its check-ins so.
+// checkingIn runs a test in a bubble while a bridge checks in at a server, which
+// holds each check-in for as long as hold says.
 func checkingIn(t *testing.T, hold func(number int) time.Duration, test func(b *Bridge, s *holds)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -75,8 +76,8 @@ func checkingIn(t *testing.T, hold func(number int) time.Duration, test func(b *
 	})
 }
 
-// A run that is not in the check-in that hangs is reported in time by another one,
-// though a change that has to wait for the hanging one wakes the bridge meanwhile.
+// One check-in hangs. The others report the other runs in time, though news of a run
+// that has to wait for the hanging one wakes the bridge as well.
 func TestRunIsReportedInTimeWhileACheckInHangs(t *testing.T) {
 	t.Parallel()
 	hold := func(number int) time.Duration {
@@ -104,6 +105,32 @@ func TestRunIsReportedInTimeWhileACheckInHangs(t *testing.T) {
 	})
 }
 
+func TestReportWhoseCheckInFailedIsSentAgainWhileANewerOneHangs(t *testing.T) {
+	t.Parallel()
+	hold := func(number int) time.Duration {
+		switch number {
+		case 1:
+			return 5 * time.Second
+		case 2:
+			return 2 * time.Second
+		}
+		return time.Hour
+	}
+	checkingIn(t, hold, func(b *Bridge, s *holds) {
+		s.mu.Lock()
+		s.fails = 2
+		s.mu.Unlock()
+		time.Sleep(4 * time.Second)
+		show(b, cpuRow("0x1", plan.Running))
+		time.Sleep(2 * time.Second)
+		show(b, cpuRow("0x2", plan.Running))
+		time.Sleep(4 * time.Second)
+		if checkIns, reports := s.seen("0x1"); checkIns != 4 || reports != 2 {
+			t.Errorf("%d check-ins, %d with the run whose report may be lost; want 4 and 2", checkIns, reports)
+		}
+	})
+}
+
 func TestServerThatHoldsOnlyOneCheckInIsNotHammered(t *testing.T) {
 	t.Parallel()
 	hold := func(number int) time.Duration {
@@ -125,7 +152,7 @@ func TestServerThatHoldsOnlyOneCheckInIsNotHammered(t *testing.T) {
 	})
 }
 
-// A report may come to wait for a proof when the last proof has just arrived.
+// A report may begin to wait for a proof just as the last proof arrives.
 func TestProofIsAskedForThatCameToBeMissingMeanwhile(t *testing.T) {
 	t.Parallel()
 	r := newTeller(t)

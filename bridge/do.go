@@ -93,9 +93,10 @@ func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
 }
 
 func (b *Bridge) claim(ctx context.Context, r plan.Row) plan.Claimed {
-	// By the time the bridge knows its own claim again. The server takes it for
-	// that of the last report, too (codalab/model/bundle_model.py:
-	// transition_bundle_preparing): a bundle that is claimed once more has a new one.
+	// confirm knows the bridge's own claim by this time, so each try of the claim has
+	// the same one. The server also takes it for the time of the last report
+	// (codalab/model/bundle_model.py: transition_bundle_preparing), so a bundle that
+	// is claimed again later has a new one.
 	start := codalab.StartBundle{Hostname: b.Hostname, StartTime: r.Claimed.Unix()}
 	if r.Phase != plan.Claiming {
 		start.StartTime = b.Now().Unix()
@@ -243,9 +244,10 @@ func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
 func (b *Bridge) confirm(ctx context.Context, r plan.Row) plan.Confirmation {
 	c := plan.Confirmation{Asked: b.Now(), Carried: b.view.carried(r)}
 	shown, err := b.Service.Standing(ctx, r.Bundle)
-	c.Carried = c.Carried || b.view.carried(r) // or sent meanwhile
+	c.Carried = c.Carried || b.view.carried(r) // a check-in may have been sent meanwhile
 	c.Outcome, c.State, c.Lost = outcome(err), shown.State, shown.UploadFailure
-	c.Here = shown.Remote == b.Hostname && shown.Started == r.Claimed.Unix()
+	claimed := shown.Remote == b.Hostname && shown.Started == r.Claimed.Unix()
+	c.Here = claimed || shown.Remote == b.Identity(r.Queue) // which its reports name
 	return c
 }
 

@@ -27,19 +27,20 @@
 //
 //   - A check-in reports a run only if there is something new to say of it, or if
 //     the last report of a run that has not ended is 20 s old.
-//   - A run is not reported again before the server has applied its last report.
-//     The bridge knows that when the check-in is answered, or when the server,
-//     asked for the bundle, shows what the report said.
-//   - A verdict is reported once. It is reported again only if the server, asked
-//     after a while, after a restart of the bridge, or after a check-in that got
-//     no answer, shows that it has not got the verdict.
+//   - One unanswered check-in at most reports the run. The bridge reports it again
+//     when that check-in has been answered or has failed, or when the bridge has
+//     asked the server for the bundle and the server shows what the report said.
+//   - A verdict is reported once. The bridge asks the server for the bundle if no
+//     acknowledgement comes, after a restart, and after a check-in that failed. It
+//     reports the verdict again if the server shows that it has not got it, or has
+//     lost the results.
 //   - From the moment in which an acknowledgement arrives no check-in reports the
 //     run.
 //
-// Two check-ins that wait at the same time therefore never report the same run
-// in two states, and none that waits when a verdict is acknowledged still has a
-// report of that run to be applied. That is why the bridge may send a check-in
-// while an earlier one is held. What remains is a check-in that failed and that
-// the server applies all the same, later: package plan asks for the bundles that
-// are done now and then, and reports a verdict again that was lost so.
+// So the bridge may send a check-in while the server holds an earlier one: the two
+// never report a run in two states, and when a verdict is acknowledged no held
+// check-in has a report of that run which the server has still to apply. One danger
+// remains: the server may apply the reports of a check-in that has failed, later.
+// Package plan therefore asks now and then for the bundles that are done, and
+// reports the verdict of one that came back.
 package bridge

@@ -23,7 +23,6 @@ type fakeServer struct {
 	failures   int             // that many check-ins fail
 	deaf       bool            // acknowledgements are lost
 	restored   map[string]bool // bundles that it does not know any more
-	confirmed  int             // how often it was asked for a state
 	messages   []codalab.Message
 	unclaimed  map[string]codalab.Message
 	arrived    chan struct{}
@@ -154,7 +153,6 @@ func (s *fakeServer) StartBundle(_ context.Context, _, bundle string, _ codalab.
 func (s *fakeServer) Standing(_ context.Context, bundle string) (codalab.Standing, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.confirmed++
 	if s.down {
 		return codalab.Standing{}, errDown
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// What an identity offers of a resource as long as the bridge does not know its
-// nodes: more than any request asks for, so that the bridge, which can say why,
-// refuses a request, and not the server.
+// An identity offers this while the bridge does not know what its nodes have. It is
+// more than any request asks for, so every bundle comes to the bridge, which can say
+// why it refuses one.
 const (
 	boundlessCPUs  = 1_000_000
 	boundlessGPUs  = 10_000
@@ -32,25 +32,26 @@ const firstSurveyWithin = 5 * time.Second
 
 // surveying asks Slurm now and then what its nodes have.
 func (b *Bridge) surveying(ctx context.Context) error {
-	return b.every(ctx, surveyEvery, func(time.Time) { b.survey(ctx) })
+	return b.every(ctx, surveyEvery, func(time.Time) { b.trySurvey(ctx) })
 }
 
-// firstSurvey asks Slurm before the first check-in, so that an offer is as a rule
-// what the nodes have.
+// firstSurvey asks Slurm before the first check-in, which then offers what the nodes
+// have.
 func (b *Bridge) firstSurvey(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstSurveyWithin)
 	defer cancel()
-	b.survey(ctx)
+	b.trySurvey(ctx)
 }
 
-func (b *Bridge) survey(ctx context.Context) {
-	if err := b.Survey(ctx); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+// trySurvey surveys, and logs why it cannot.
+func (b *Bridge) trySurvey(ctx context.Context) {
+	if err := b.survey(ctx); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
 		b.Log.WarnContext(ctx, "cannot see what the nodes have", errorAttr(err))
 	}
 }
 
-// Survey asks Slurm what its nodes have, for what the check-ins offer.
-func (b *Bridge) Survey(ctx context.Context) error {
+// survey asks Slurm what its nodes have, and notes it for the offers of check-ins.
+func (b *Bridge) survey(ctx context.Context) error {
 	partitions, err := b.Scheduler.Partitions(ctx)
 	if err != nil {
 		return fmt.Errorf("survey Slurm: %w", err)
@@ -65,8 +66,8 @@ func (b *Bridge) Survey(ctx context.Context) error {
 	return nil
 }
 
-// nodesOf is what the nodes of a queue's partitions have together; boundless where
-// that is not known.
+// nodesOf is what the nodes of a queue's partitions have together. What is not known
+// is boundless.
 func nodesOf(q plan.Queue, partitions []sbatch.Partition) codalab.Resources {
 	var all codalab.Resources
 	named := strings.Split(q.Partition, ",")
@@ -89,19 +90,19 @@ func nodesOf(q plan.Queue, partitions []sbatch.Partition) codalab.Resources {
 	return all
 }
 
-// leastMemory is below what any node of today has.
+// leastMemory is less than any real node has.
 const leastMemory = 256 << 20
 
 func boundless() codalab.Resources {
 	return codalab.Resources{CPUs: boundlessCPUs, GPUs: boundlessGPUs, Memory: boundlessBytes}
 }
 
-// offer is what a queue's identity offers: what its nodes have together, and what
-// the runs in its hands ask for, which the server subtracts
-// (codalab/server/bundle_manager.py: _deduct_worker_resources). A request that is
-// larger than that stays staged, and the server says why. One that no single node
-// can take is refused by Slurm, in words. With one node in place of all, a pass of
-// the server's manager could hand out no more runs than fit on one node.
+// offer is what a queue's identity offers: what its nodes have together, plus what
+// its runs ask for, since the server subtracts that
+// (codalab/server/bundle_manager.py: _deduct_worker_resources). A larger request
+// stays staged, and the server says why. Slurm refuses a request that no single node
+// can take, and says why. If the identity offered what one node has, the server's
+// manager would hand out no more runs in one pass than fit on one node.
 func (v *view) offer(queue string) codalab.Resources {
 	v.mu.RLock()
 	defer v.mu.RUnlock()

@@ -56,7 +56,7 @@ func TestIdentityOffersWhatItsNodesHaveAndWhatItsRunsAskFor(t *testing.T) {
 			t.Errorf("%s offers %+v before Slurm was asked", name, got)
 		}
 	}
-	if err := b.Survey(t.Context()); err != nil {
+	if err := b.survey(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for bundle, row := range map[string]plan.Row{

@@ -73,6 +73,13 @@ func (f forgetful) StartBundle(ctx context.Context, worker, bundle string, in co
 	return f.fakeServer.StartBundle(ctx, worker, bundle, in)
 }
 
+func (f forgetful) Standing(ctx context.Context, bundle string) (codalab.Standing, error) {
+	if f.asked.Load() == 2 {
+		return codalab.Standing{State: codalab.StateRunning, Remote: "somebody else"}, nil
+	}
+	return f.fakeServer.Standing(ctx, bundle)
+}
+
 // A bundle is lost and comes back while what was done for it still winds up.
 func TestI8EffectThatWasCutIsWantedAgain(t *testing.T) {
 	t.Parallel()

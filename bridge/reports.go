@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"time"
@@ -15,13 +14,15 @@ import (
 // minute (codalab/server/bundle_manager.py: _bring_offline_stuck_running_bundles).
 const refreshEvery = 20 * time.Second
 
-// reports is what the server has been told of the runs of one queue. The view's
-// lock guards it. The package comment has the rules ("Reports").
+// reports is what the check-ins of one queue have told the server. The view's lock
+// guards it. The package comment has the rules ("Reports").
 type reports struct {
-	// number is that of the last check-in.
+	// number is the number of the last check-in.
 	number int64
 	// last is the last report of each run.
 	last map[string]*report
+	// asked is the bundle that the server was last asked for (Prove).
+	asked string
 	// urgent holds a token when a run has entered another state of CodaLab's,
 	// other when anything else is worth a report.
 	urgent, other chan struct{}
@@ -29,15 +30,16 @@ type reports struct {
 
 // report is the last report of a run.
 type report struct {
-	// row is the row as it was reported; at is when, zero for a report that may
-	// have been lost.
+	// row is the row as it was reported; at is when, zero if the report may have
+	// been lost.
 	row *plan.Row
 	at  time.Time
-	// carrier is the number of the check-in that carries the report; 0 once it
-	// is known that the server has applied the report.
-	carrier int64
-	// provable says that the server shows something else of the run until it
+	// carrier is the number of the check-in that carries the report. It is 0 once
+	// that check-in has been answered or has failed, or the server has shown that it
 	// has applied the report.
+	carrier int64
+	// provable is set if the server shows something else of the run as long as it
+	// has not applied the report.
 	provable bool
 }
 
@@ -53,13 +55,12 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// resume takes in a row of an earlier life of the bridge. What that life has
-// reported of the row is not known. A verdict counts as reported: package plan
-// asks the server before it is reported again.
+// resume takes in a row of an earlier life of the bridge, which may have reported it
+// or not. A verdict counts as reported: package plan asks the server before it wants
+// another report.
 func (r *reports) resume(row *plan.Row) { r.last[row.Bundle] = &report{row: row} }
 
-// note signals that a row is worth a report, if it is. old is nil for a row
-// that has not been there before.
+// note signals that a row is worth a report, if it is. old is nil for a new row.
 func (r *reports) note(old, row *plan.Row) {
 	switch {
 	case !worthReporting(old, row):
@@ -70,9 +71,8 @@ func (r *reports) note(old, row *plan.Row) {
 	}
 }
 
-// worthReporting says whether a row that has changed from old to row is to be
-// reported for that. What the command uses is not: it is reported when the
-// report before has become old.
+// worthReporting says whether the change from old to row calls for a report. New
+// figures of what the command uses do not: they wait until the last report is old.
 func worthReporting(old, row *plan.Row) bool {
 	switch {
 	case !row.Reported() || old == row:
@@ -102,7 +102,7 @@ func (r *reports) due(row *plan.Row, now time.Time) bool {
 // carry notes that the check-in of that number reports a row.
 func (r *reports) carry(row *plan.Row, number int64, now time.Time) {
 	last := r.last[row.Bundle]
-	provable := last == nil // a claim shows other words
+	provable := last == nil // until then the server shows the words of the claim
 	if last != nil && !last.at.IsZero() {
 		provable = last.row.State() != row.State() || last.row.RunStatus() != row.RunStatus()
 	}
@@ -123,13 +123,14 @@ func (b *Bridge) CheckIn(q plan.Queue) (codalab.CheckIn, int64) {
 	if q.Group != "" {
 		in.GroupName = &q.Group
 	}
-	if b.view.low.Load() { // no server gives out a bundle then
+	if b.view.low.Load() { // what offers nothing is given no bundle
 		in.CPUs, in.FreeDiskBytes, in.ExitAfterNumRuns = 0, 0, 0
 	}
 	return in, number
 }
 
-// report takes the runs that a check-in reports, in the order of their bundles.
+// report returns the runs that the next check-in reports, in the order of their
+// bundles, and its number.
 func (v *view) report(queue, identity string, now time.Time) ([]codalab.Run, int64) {
 	v.mu.Lock()
 	r := v.reportsOf(queue)
@@ -158,15 +159,16 @@ func (r *reports) carried(bundle string) bool {
 	return last != nil && last.carrier != 0
 }
 
-// carried says whether a check-in that reports a row has not been answered.
+// carried says whether an unanswered check-in reports a row.
 func (v *view) carried(row plan.Row) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.reportsOf(row.Queue).carried(row.Bundle)
 }
 
-// pending counts the rows of a queue that are to be reported: those that the next
-// check-in can report, and those for which a check-in has to be answered first.
+// pending counts the rows of a queue that have something to report. The next
+// check-in can report the ready ones. The blocked ones wait for the answer to the
+// check-in that reported them last.
 func (v *view) pending(queue string, now time.Time) (ready, blocked int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -185,9 +187,9 @@ func (v *view) pending(queue string, now time.Time) (ready, blocked int) {
 	return ready, blocked
 }
 
-// Answered takes in the answer to a check-in of a queue's identity: its reports
-// are applied, and its messages are news. No check-in that is made from now on
-// reports a run that a message acknowledges.
+// Answered takes in the answer to a check-in of a queue's identity: the server has
+// applied its reports, and its messages are news. From now on no check-in reports a
+// run that one of the messages acknowledges.
 func (b *Bridge) Answered(q plan.Queue, number int64, messages []codalab.Message) {
 	b.view.acknowledge(messages)
 	b.view.applied(q.Name, number)
@@ -215,8 +217,8 @@ func (v *view) applied(queue string, number int64) {
 	}
 }
 
-// doubt takes back the reports of a check-in without an answer. It returns the
-// bundles whose verdict it reported.
+// doubt notes that the reports of a check-in may be lost. It returns the bundles of
+// which the check-in reported a verdict.
 func (v *view) doubt(queue string, number int64) []string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -234,8 +236,8 @@ func (v *view) doubt(queue string, number int64) []string {
 	return verdicts
 }
 
-// acknowledge hides the runs that messages acknowledge from check-ins, until a
-// step has decided their rows.
+// acknowledge keeps the runs that messages acknowledge out of check-ins, until a step
+// has decided their rows.
 func (v *view) acknowledge(messages []codalab.Message) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -246,7 +248,7 @@ func (v *view) acknowledge(messages []codalab.Message) {
 	}
 }
 
-// decided shows the runs again whose messages a step has taken in.
+// decided ends what acknowledge began, for the messages that a step has taken in.
 func (v *view) decided(in *arrivals) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -260,49 +262,4 @@ func (v *view) decided(in *arrivals) {
 			}
 		}
 	}
-}
-
-// unproven returns the bundles that have something new to report while an
-// unanswered check-in carries their last report, if the server can show whether
-// it has applied that report.
-func (v *view) unproven(queue string) []string {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	var bundles []string
-	for bundle, last := range v.reportsOf(queue).last {
-		row := v.rows[bundle]
-		if row != nil && last.carrier != 0 && last.provable && row.State() != last.row.State() && worthReporting(last.row, row) {
-			bundles = append(bundles, bundle)
-		}
-	}
-	slices.Sort(bundles)
-	return bundles
-}
-
-// proof compares what the server shows of a bundle with its last report. Where
-// both are the same the server has applied the report.
-func (v *view) proof(queue, bundle string, shown codalab.Standing) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	r := v.reportsOf(queue)
-	last := r.last[bundle]
-	if last == nil || last.carrier == 0 || shown.State != last.row.State() || shown.RunStatus != last.row.RunStatus() {
-		return
-	}
-	last.carrier = 0
-	signal(r.urgent)
-}
-
-// Prove asks the server whether it has applied those reports of a queue's
-// check-ins that newer reports wait for. It says whether any is left to ask for.
-func (b *Bridge) Prove(ctx context.Context, q plan.Queue) (left bool) {
-	const most = 8 // in one go
-	bundles := b.view.unproven(q.Name)
-	for _, bundle := range bundles[:min(len(bundles), most)] {
-		shown, err := b.Service.Standing(ctx, bundle)
-		if err == nil {
-			b.view.proof(q.Name, bundle, shown)
-		}
-	}
-	return len(b.view.unproven(q.Name)) > 0
 }

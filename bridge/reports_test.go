@@ -1,8 +1,6 @@
 package bridge
 
 import (
-	"context"
-	"slices"
 	"testing"
 	"time"
 
@@ -102,8 +100,8 @@ func TestRunIsReportedWhenThereIsNewsOfIt(t *testing.T) {
 	r.Answered(r.queue, r.checkIn("0x1 running"), nil)
 }
 
-// TestAcknowledgedRunIsInNoLaterCheckIn: also before a step has decided what the
-// acknowledgement means, and while a step that began before it is at work.
+// An acknowledged run is in no check-in either before a step has taken the
+// acknowledgement in, or while a step that began earlier is at work.
 func TestAcknowledgedRunIsInNoLaterCheckIn(t *testing.T) {
 	t.Parallel()
 	r := newTeller(t)
@@ -111,9 +109,9 @@ func TestAcknowledgedRunIsInNoLaterCheckIn(t *testing.T) {
 	row.Reports = 1
 	show(r.Bridge, row)
 	number := r.checkIn("0x1 finalizing")
-	before := r.inbox.take() // by a step that is at work
+	before := r.inbox.take() // a step takes this, and is at work
 	r.Answered(r.queue, number, []codalab.Message{{Type: codalab.MessageMarkFinalized, UUID: "0x1"}})
-	row.Reports = 2 // what that step makes of older news
+	row.Reports = 2 // that step decides older news
 	show(r.Bridge, row)
 	r.view.decided(&before)
 	r.checkIn()
@@ -195,131 +193,6 @@ func TestReportOfACheckInThatFailedIsRepeated(t *testing.T) {
 	r.checkIn()
 	r.Unanswered(r.queue, first)
 	r.checkIn("0x1 running")
-}
-
-// shows is a server that shows bundles so.
-type shows struct {
-	BundleService
-
-	standing map[string]codalab.Standing
-	asked    []string
-}
-
-func (s *shows) Standing(_ context.Context, bundle string) (codalab.Standing, error) {
-	s.asked = append(s.asked, bundle)
-	return s.standing[bundle], nil
-}
-
-func TestReportIsProvenByWhatTheServerShows(t *testing.T) {
-	t.Parallel()
-	r := newTeller(t)
-	service := &shows{standing: map[string]codalab.Standing{}}
-	r.Service = service
-	prove := func(wantLeft bool, wantAsked ...string) {
-		t.Helper()
-		service.asked = nil
-		if left := r.Prove(t.Context(), r.queue); left != wantLeft || !slices.Equal(service.asked, wantAsked) {
-			t.Errorf("left %t, asked for %v; want %t, %v", left, service.asked, wantLeft, wantAsked)
-		}
-	}
-	row := cpuRow("0x1", plan.Running)
-	show(r.Bridge, row)
-	told := row
-	r.checkIn("0x1 running")
-	prove(false)
-
-	row.Phase, row.Reports = plan.Finalizing, 1
-	show(r.Bridge, row)
-	for _, shown := range []codalab.Standing{
-		{State: codalab.StatePreparing, RunStatus: "Waiting for worker"},
-		{State: codalab.StateRunning, RunStatus: "other words"},
-	} {
-		service.standing["0x1"] = shown
-		prove(true, "0x1")
-		r.checkIn()
-	}
-	service.standing["0x1"] = codalab.Standing{State: codalab.StateRunning, RunStatus: told.RunStatus()}
-	r.signals()
-	prove(false, "0x1")
-	if urgent, _ := r.signals(); !urgent {
-		t.Error("what was proven is not urgent")
-	}
-	r.checkIn("0x1 finalizing")
-}
-
-// A verdict that may have been applied, or not, says nothing of what the server showed
-// before it: the next report may say the same as the one before the verdict.
-func TestReportAfterALostVerdictIsNotProven(t *testing.T) {
-	t.Parallel()
-	r := newTeller(t)
-	row := cpuRow("0x1", plan.Collecting)
-	service := &shows{standing: map[string]codalab.Standing{"0x1": {State: codalab.StateRunning, RunStatus: row.RunStatus()}}}
-	r.Service = service
-	show(r.Bridge, row)
-	r.Answered(r.queue, r.checkIn("0x1 running"), nil)
-	row.Phase, row.Reports = plan.Finalizing, 1
-	show(r.Bridge, row)
-	r.Unanswered(r.queue, r.checkIn("0x1 finalizing"))
-	row.Phase = plan.Collecting
-	show(r.Bridge, row)
-	again := r.checkIn("0x1 running")
-	row.Phase, row.Reports = plan.Finalizing, 2
-	show(r.Bridge, row)
-	if left := r.Prove(t.Context(), r.queue); left || len(service.asked) != 0 {
-		t.Errorf("asked for %v", service.asked)
-	}
-	r.checkIn()
-	r.Answered(r.queue, again, nil)
-	r.checkIn("0x1 finalizing")
-}
-
-// looksFirst is a server that gets a check-in while it answers a question, and
-// answers what it saw before.
-type looksFirst struct {
-	shows
-
-	then func()
-}
-
-func (s *looksFirst) Standing(ctx context.Context, bundle string) (codalab.Standing, error) {
-	shown, err := s.shows.Standing(ctx, bundle)
-	s.then()
-	return shown, err
-}
-
-func TestVerdictThatIsSentWhileTheServerIsAskedMayHaveBeenApplied(t *testing.T) {
-	t.Parallel()
-	r := newTeller(t)
-	row := cpuRow("0x1", plan.Finalizing)
-	row.Reports = 1
-	show(r.Bridge, row)
-	standing := map[string]codalab.Standing{"0x1": {State: codalab.StateRunning}}
-	r.Service = &looksFirst{shows{standing: standing}, func() { r.checkIn("0x1 finalizing") }}
-	if c := r.confirm(t.Context(), row); !c.Carried {
-		t.Errorf("%+v shows that the verdict is not with the server", c)
-	}
-}
-
-// A report that says what the one before said cannot be proven: the server may
-// show the one before.
-func TestRefreshedReportIsNotProven(t *testing.T) {
-	t.Parallel()
-	r := newTeller(t)
-	row := cpuRow("0x1", plan.Running)
-	service := &shows{standing: map[string]codalab.Standing{"0x1": {State: codalab.StateRunning, RunStatus: row.RunStatus()}}}
-	r.Service = service
-	show(r.Bridge, row)
-	r.Answered(r.queue, r.checkIn("0x1 running"), nil)
-	r.now = r.now.Add(refreshEvery)
-	refresh := r.checkIn("0x1 running")
-	row.Phase, row.Reports = plan.Finalizing, 1
-	show(r.Bridge, row)
-	if left := r.Prove(t.Context(), r.queue); left || len(service.asked) != 0 {
-		t.Errorf("asked for %v", service.asked)
-	}
-	r.checkIn()
-	r.Answered(r.queue, refresh, nil)
-	r.checkIn("0x1 finalizing")
 }
 
 func TestCheckInNamesTheGroupOfItsQueue(t *testing.T) {

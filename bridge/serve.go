@@ -22,7 +22,7 @@ import (
 // they lie, until they are removed. It is not a matter for the row.
 func (b *Bridge) serve(ctx context.Context, q plan.Queue, m codalab.Message) {
 	var err error
-	switch m.Type { //nolint:exhaustive // deliver brings no others here
+	switch m.Type { //nolint:exhaustive // no others come here
 	case codalab.MessageRead:
 		err = b.read(ctx, q, m)
 	case codalab.MessageWrite:
@@ -36,7 +36,7 @@ func (b *Bridge) serve(ctx context.Context, q plan.Queue, m codalab.Message) {
 }
 
 // unconnectable answers netcat, and netcurl, which comes as netcat. The status is
-// none of 500 and above: CodaLab's server would tell its user of an unexpected
+// below 500: CodaLab's server reports anything above to its user as an unexpected
 // internal error (codalab/common.py: http_error_to_exception;
 // codalab/server/rest_server.py: ErrorAdapter).
 var unconnectable = codalab.ReadReply{ //nolint:gochecknoglobals // a constant
@@ -53,8 +53,8 @@ func (b *Bridge) read(ctx context.Context, q plan.Queue, m codalab.Message) erro
 	switch {
 	case !ok || m.ReadArgs == nil:
 	case r.Begun == nil && r.Phase != plan.Done:
-		// A server that is behind takes a new attempt for the last one. Its own
-		// words: codalab/lib/download_manager.py: _get_target_info_within_bundle
+		// The server may still believe that an earlier attempt runs. These are its
+		// own words (codalab/lib/download_manager.py: _get_target_info_within_bundle).
 		reply = codalab.ReadReply{ErrorCode: http.StatusNotFound, ErrorMessage: fmt.Sprintf("Bundle %s hasn't started running yet, files not available", m.UUID)}
 	case r.Begun != nil && r.Run != nil:
 		root, err := b.Collector.Open(*r.Run, b.Policy.Layout.RunDir(r.Bundle, r.Attempt))
@@ -79,8 +79,8 @@ func childPaths(run codalab.RunBundle) []string {
 	return paths
 }
 
-// write writes a file into a running bundle, as cl write asks for. It has been
-// promised to its user by then: what cannot be done goes into the bundle's
+// write writes a file into a running bundle, as cl write asks for. The server has
+// told its user by then that all is well, so a failure goes into the bundle's
 // history.
 func (b *Bridge) write(m codalab.Message) error {
 	r, ok := b.view.row(m.UUID)

@@ -34,7 +34,7 @@ func writeTo(b *Bridge, name string) error {
 	return b.write(codalab.Message{Type: codalab.MessageWrite, UUID: "0x1", Subpath: name, String: "hello"})
 }
 
-// remarks are what the bundle's history is to say.
+// remarks takes what has been remarked for the bundle's history.
 func remarks(b *Bridge) string {
 	news := b.inbox.take().news
 	if len(news) == 0 {

@@ -23,7 +23,7 @@ type view struct {
 	// turns are the bundles in flight in the order in which their records are
 	// to be read. One that is in flight no more stays until its turn comes.
 	turns []turn
-	// reports are the queues' reports to the server.
+	// reports are what each queue has reported to the server.
 	reports map[string]*reports
 	// acknowledged counts, for each bundle, the acknowledgements of the server
 	// that no step has taken in yet.

@@ -37,7 +37,7 @@ type worker struct {
 	seen      time.Time
 	poll      *poll
 	arrivals  int64            // check-ins so far
-	applied   map[string]int64 // the last of them whose report of a run was taken
+	applied   map[string]int64 // for each held run, the last of them whose report was taken
 	held      map[string]held
 	used      codalab.Resources // by all of held
 	unclaimed int64             // of held

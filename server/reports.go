@@ -35,7 +35,7 @@ func (s *Server) takeReports(ctx context.Context, p *poll, runs []codalab.Run) (
 	var moved []string
 	bundles, err := s.store.ChangeAll(ctx, uuids, func(b *store.Bundle) error {
 		before := b.State
-		if !s.hub.take(p, b.UUID) {
+		if b.Worker != key || !b.State.OnWorker() || !s.hub.take(p, b.UUID) {
 			return nil
 		}
 		takeResults(b, adopted)
@@ -63,8 +63,8 @@ func (s *Server) takeReports(ctx context.Context, p *poll, runs []codalab.Run) (
 	return messages, nil
 }
 
-// take says whether a check-in's report of a run is the newest. Reports are
-// stored one check-in at a time, but not always in the order of arrival.
+// take says whether a check-in's report of a run that its worker has is the newest.
+// Reports are stored one check-in at a time, but not always in the order of arrival.
 func (h *hub) take(p *poll, uuid string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -107,8 +107,8 @@ type ImageFile struct {
 }
 
 // Dependency shows Source, a file or directory on the shared disk, read-only
-// at ChildPath of the bundle's working directory, or of the container where that
-// begins with a slash.
+// at ChildPath of the bundle's working directory. A ChildPath that begins with a
+// slash is a path of the container.
 type Dependency struct {
 	ChildPath string `json:"child_path"`
 	Source    string `json:"source"`

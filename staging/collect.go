@@ -161,7 +161,7 @@ func (c *Collector) send(ctx context.Context, bundle string, root *os.Root, u *u
 		err = packErr
 	}
 	var answer *codalab.Error
-	if errors.As(err, &answer) && answer.UnpackFailed() { // the archive is in order
+	if errors.As(err, &answer) && answer.UnpackFailed() { // the server is to blame, not the archive
 		return &Error{What: "results", Err: err, Retry: true}
 	}
 	return err

@@ -33,20 +33,20 @@ func TestI6ServerIsAskedForALostAcknowledgement(t *testing.T) {
 			t.Errorf("%s: reported %d times, due %s, want %d and the next question in 15 s", s, b.row.Reports, b.row.Due, reports)
 		}
 	}
-	// A failure says nothing, whatever state stands beside it.
+	// A question that failed says nothing of the state.
 	b := asked().hears(answer(plan.Outcome{Failure: "502"}, codalab.StateReady)).is(plan.Finalizing)
 	b.now = b.row.Due
 	b.hears(plan.News{}).is(plan.Finalizing, plan.Confirm)
 	b.hears(answer(plan.Outcome{Failure: "403", Final: true}, "")).is(plan.Finalizing)
 	asked().hears(answer(plan.Outcome{Failure: "404", Final: true, Gone: true}, "")).is(plan.Done)
-	// The acknowledgement itself comes first.
+	// An acknowledgement counts for more than what the server showed.
 	late := answer(plan.Outcome{}, codalab.StateRunning)
 	late.Messages = told(ack).Messages
 	asked().hears(late).is(plan.Done)
 	asked().hears(told(ack)).hears(answer(plan.Outcome{}, codalab.StateRunning)).is(plan.Done)
 }
 
-// The pauses between the questions grow, to AckPatience.
+// The pauses between the questions grow up to AckPatience.
 func TestServerThatIsSlowToAcknowledgeIsAskedLessAndLess(t *testing.T) {
 	t.Parallel()
 	b := given(t, rowIn(plan.Finalizing))
@@ -64,8 +64,8 @@ func TestServerThatIsSlowToAcknowledgeIsAskedLessAndLess(t *testing.T) {
 	}
 }
 
-// Nobody knows what became of the verdict: the server is asked at once, and the
-// verdict is reported again only if the server has not got it.
+// The verdict may have been lost: the bridge asks the server at once, and reports the
+// verdict again only if the server has not got it.
 func TestI6VerdictOfUnknownFateIsAskedFor(t *testing.T) {
 	t.Parallel()
 	for name, n := range map[string]plan.News{"no answer to the check-in": {Unanswered: true}, "a restart": {Restarted: true}} {
@@ -86,8 +86,8 @@ func TestI6VerdictOfUnknownFateIsAskedFor(t *testing.T) {
 	}
 }
 
-// An answer to a question from before the verdict was reported, or acknowledged,
-// says nothing of it.
+// The answer to a question from before the report, or from before the
+// acknowledgement, says nothing of either.
 func TestI6OldAnswerDoesNotRepeatAReport(t *testing.T) {
 	t.Parallel()
 	before := epoch.Add(-time.Second)
@@ -95,7 +95,7 @@ func TestI6OldAnswerDoesNotRepeatAReport(t *testing.T) {
 	if b.row.Reports != 1 {
 		t.Error("an old answer had the verdict reported again")
 	}
-	// It was asked for while the results were uploaded, and both answers come at once.
+	// The server was asked during the upload, and both answers come at once.
 	n := confirmed(epoch, codalab.StateRunning)
 	n.Collected = &plan.Outcome{}
 	if b := given(t, rowIn(plan.Collecting)).at(time.Second).hears(n).is(plan.Finalizing); b.row.Reports != 1 {
@@ -106,8 +106,8 @@ func TestI6OldAnswerDoesNotRepeatAReport(t *testing.T) {
 	given(t, rowIn(plan.Done)).hears(confirmed(epoch, codalab.StateWorkerOffline)).is(plan.Collecting, plan.Collect)
 }
 
-// keptEnough says of a row that is done that its files have been kept for long
-// enough, and that the server is asked for the last time.
+// keptEnough makes a row one whose files have been kept for long enough. The server is
+// asked for the last time.
 func keptEnough(r *plan.Row) { r.Due, r.KeepUntil = time.Time{}, epoch }
 
 func TestI6FilesAreKeptUntilTheServerWasAsked(t *testing.T) {
@@ -140,9 +140,9 @@ func TestOfferOfWhatIsBeingReleasedWaitsForTheNext(t *testing.T) {
 	b.now = b.row.Due
 	b.hears(told(offered())).is(plan.Done, plan.Release)
 	b.hears(plan.News{Released: &plan.Outcome{}}).is(plan.Done, plan.Forget)
-	// Before, it is delivered again.
+	// An offer that comes before the release has the results delivered again.
 	given(t, rowIn(plan.Done)).hears(told(offered())).is(plan.Collecting, plan.Claim, plan.Collect)
-	// What has no results has a verdict to report again.
+	// A bundle without results has its verdict reported again.
 	unbegun := func(r *plan.Row) { r.Begun, r.Exit = nil, nil }
 	given(t, rowIn(plan.Done), unbegun).hears(told(offered())).is(plan.Finalizing, plan.Claim)
 }

@@ -29,7 +29,7 @@ func (d *decision) claiming() {
 	}
 }
 
-// claimed goes on with a bundle that is ours.
+// claimed stages a bundle that is ours, or refuses its request.
 func (d *decision) claimed(reason string) {
 	d.row.Times.Preparing = d.now
 	if refusal := d.queue.refusal(d.row); refusal != "" {
@@ -39,10 +39,12 @@ func (d *decision) claimed(reason string) {
 	d.enter(Staging, reason)
 }
 
-// notClaimed decides a row whose claim the server has refused. As a rule another
-// worker has the bundle. But a bridge that died when an earlier claim had been
-// granted, and that was away for a minute, finds its own bundle as
-// worker_offline, where only a report brings it back.
+// notClaimed decides a row after the server refused the claim and was asked for the
+// bundle. As a rule another worker has the bundle, and the row is dropped. But the
+// server may have granted an earlier claim: the bridge died before it read the
+// answer, and was away for a minute. Or the server was restored from an older copy.
+// It then shows the bundle as worker_offline, and as this bridge's own: only a report
+// brings it back.
 func (d *decision) notClaimed(c Confirmation) {
 	switch {
 	case c.Failure != "" && !c.Final && !c.Gone:
@@ -92,10 +94,10 @@ func (d *decision) staging() {
 		d.finish(*d.row.Stop, "stopped before it was submitted: "+d.row.Stop.Failure)
 		return
 	}
-	// What was never submitted may be another worker's; of anything else the
-	// attempts must not be forgotten.
+	// What was never submitted may be another worker's: the server is asked. Of
+	// anything else the attempts must not be forgotten.
 	if c := d.news.Claimed; c != nil && c.Failure == "" && !c.Accepted && d.row.Attempt == 0 {
-		d.drop("the server has given the bundle to another worker")
+		d.enter(Claiming, "the server refused another claim")
 		return
 	}
 	if d.row.Staged != nil {

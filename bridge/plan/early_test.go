@@ -44,8 +44,8 @@ func TestClaimIsAskedUntilAnsweredAndAnotherWorkersBundleIsDropped(t *testing.T)
 	given(t, fresh).hears(claimed(false, gone)).hears(told(offered())).is(plan.Done, plan.Release)
 }
 
-// A refused claim is a question, not an answer: a bridge that died when its claim
-// had been granted finds its own bundle.
+// The server may have granted an earlier claim before the bridge died: the refused
+// bundle is the bridge's own then.
 func TestRefusedClaimIsAskedFor(t *testing.T) {
 	t.Parallel()
 	refused := func() *bench {
@@ -73,7 +73,7 @@ func TestRefusedClaimIsAskedFor(t *testing.T) {
 			t.Errorf("%s: %s (%s), wants %v", c.name, b.row.Phase, b.row.Reason, b.kinds())
 		}
 	}
-	// What was asked before the server offered the bundle again is out of date.
+	// The answer to a question from before the new offer is out of date.
 	b := refused().at(time.Second).hears(told(offered())).is(plan.Claiming, plan.Claim)
 	b.hears(confirmed(epoch, codalab.StateRunning)).is(plan.Claiming, plan.Claim)
 	b.hears(claimed(true, plan.Outcome{})).is(plan.Staging, plan.Stage)
@@ -166,20 +166,25 @@ func TestStagingThatFailsByTurnsIsGivenUp(t *testing.T) {
 	b.at(at).hears(fails(false)).is(plan.Finalizing)
 }
 
-// What the server's late answer says counts before anything was asked of Slurm.
+// The server refuses a late claim before anything was asked of Slurm. The bridge asks
+// who has the bundle.
 func TestBundleThatTheServerGaveAwayIsLetGo(t *testing.T) {
 	t.Parallel()
 	no := claimed(false, plan.Outcome{})
 	b := given(t, rowIn(plan.Staging)).hears(told(offered())).is(plan.Staging, plan.Claim, plan.Stage)
-	again := *b
-	b.hears(no).is(plan.Done, plan.Release)
+	own, again := *b, *b
+	b.hears(no).is(plan.Claiming, plan.Confirm).hears(confirmed(b.now, codalab.StateRunning)).is(plan.Done, plan.Release)
 	if !b.row.Dropped || b.row.Reported() {
 		t.Errorf("dropped %v, reported %v", b.row.Dropped, b.row.Reported())
 	}
-	// An offer in the same breath is left to be made again.
+	// A server that was restored from a copy has given up what is the bridge's own.
+	shown := confirmed(own.now, codalab.StateWorkerOffline)
+	shown.Confirmed.Here = true
+	own.hears(no).hears(shown).is(plan.Staging, plan.Stage)
+	// An offer that comes with the refusal is answered by another claim.
 	offer := told(offered())
 	offer.Claimed = no.Claimed
-	again.hears(offer).is(plan.Done, plan.Release)
+	again.hears(offer).is(plan.Claiming, plan.Claim, plan.Confirm)
 	given(t, rowIn(plan.Staging)).hears(claimed(false, plan.Outcome{Failure: "502"})).is(plan.Staging, plan.Stage)
 	given(t, rowIn(plan.Submitting)).hears(no).is(plan.Submitting)
 }

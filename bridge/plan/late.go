@@ -179,9 +179,9 @@ const leastAckPatience = 15 * time.Second
 
 // finalizing: the verdict is reported once, and hear takes the server's
 // acknowledgement in. CodaLab's own server takes a report that comes after its
-// acknowledgement for a new end of the bundle, so the verdict is reported again
-// only if the server, when it is asked, shows that it has not got it. The bridge
-// asks after a while, after a restart, and when a check-in got no answer.
+// acknowledgement for a new end of the bundle. So the bridge asks the server first,
+// after a while, after a restart and when a check-in got no answer, and reports the
+// verdict again only if the server shows that it has not got it.
 func (d *decision) finalizing() {
 	c := d.news.Confirmed
 	switch {
@@ -202,9 +202,9 @@ func (d *decision) finalizing() {
 	}
 }
 
-// askedSince says whether the server was asked after the row entered its phase.
-// What it showed before that says nothing of what was offered, reported or
-// acknowledged since.
+// askedSince says whether the server was asked after the row entered its phase. The
+// answer to an older question says nothing of the offer, report or acknowledgement
+// that began the phase.
 func (d *decision) askedSince(c Confirmation) bool { return !c.Asked.Before(d.row.Since) }
 
 // held says whether a server with a bundle in this state believes that a worker
@@ -213,108 +213,16 @@ func held(s codalab.State) bool {
 	return s == codalab.StatePreparing || s == codalab.StateRunning || s == codalab.StateWorkerOffline
 }
 
-// acknowledged ends the reporting. The results are kept for a while, in case
-// the server offers the bundle again or loses its end.
-func (d *decision) acknowledged(reason string) {
-	d.enter(Done, reason)
-	d.row.KeepUntil = d.now.Add(d.policy.KeepAfterAck)
-	d.row.Due = d.nextCheck()
-}
-
-// firstCheck is when the server is first asked whether a bundle that it has
-// acknowledged is still at its end; each later check is checkFactor times as
-// late as the one before.
-const (
-	firstCheck  = 15 * time.Second
-	checkFactor = 8
-)
-
-// nextCheck is when the server is asked next, the last time before the files
-// are removed.
-func (d *decision) nextCheck() time.Time {
-	after := firstCheck
-	for after < d.policy.KeepAfterAck && !d.row.Since.Add(after).After(d.now) {
-		after *= checkFactor
-	}
-	if next := d.row.Since.Add(after); next.After(d.now) && next.Before(d.row.KeepUntil) {
-		return next
-	}
-	return d.row.KeepUntil
-}
-
-// done: what is left is removed after a while. Until then the server is asked
-// now and then: a report that it applied late, or a database that was restored,
-// brings a bundle back that nobody else would bring to its end.
-func (d *decision) done() {
-	if d.row.Dropped || d.row.Releasing {
-		d.release()
-		return
-	}
-	switch c := d.news.Confirmed; {
-	case c == nil:
-		if !d.waiting() {
-			d.want(Confirm)
-		}
-	case d.thrownAway(*c) && d.askedSince(*c):
-		d.sendAgain(c.Lost)
-	case c.Failure == "" && c.State == codalab.StateWorkerOffline && d.askedSince(*c):
-		d.endAgain()
-	case unsettled(*c):
-		d.row.Tries++
-		d.row.Due = d.now.Add(backoff(d.row.Tries))
-	case d.now.Before(d.row.KeepUntil):
-		d.row.Tries = 0
-		d.row.Due = d.nextCheck()
-	default:
-		d.release()
-	}
-}
-
-// endAgain brings a bundle to its end again that the server had at its end and has
-// as worker_offline since. Whether it still has the results nobody knows.
-func (d *decision) endAgain() {
-	const reason = "the server has lost the bundle's end (worker_offline)"
-	if d.row.Begun == nil || d.row.Undelivered {
-		d.finalize(reason + ": the verdict is reported again")
-		return
-	}
-	d.enter(Collecting, reason+": the results are delivered again")
-}
-
-// thrownAway says whether the server has thrown away results that the bridge delivers
-// again. It does not deliver those again that it has given up: the server would refuse
-// them once more, and keep the message of that.
+// thrownAway says whether the server has thrown away results that the bridge can
+// deliver again. Results that it has given up are not delivered again: the server
+// would refuse them once more.
 func (d *decision) thrownAway(c Confirmation) bool {
 	return c.Lost != "" && d.row.Begun != nil && !d.row.Undelivered
 }
 
 // sendAgain has the results delivered again that the server has thrown away, and
-// with them the verdict: an upload that was cut may fail at the server after
-// everything else.
+// then the verdict. This may happen after the acknowledgement: CodaLab's own server
+// may find out last that an earlier upload has broken off.
 func (d *decision) sendAgain(lost string) {
 	d.enter(Collecting, "the server has thrown the results away, they are delivered again: "+lost)
-}
-
-// unsettled says whether a bundle that the server has acknowledged is to be asked
-// for again soon: the server is away, or has a worker's report still to act on. A
-// refusal for good would only repeat itself.
-func unsettled(c Confirmation) bool {
-	if c.Failure != "" {
-		return !c.Final && !c.Gone
-	}
-	return held(c.State) || c.State == codalab.StateFinalizing
-}
-
-// release removes what is left.
-func (d *decision) release() {
-	switch rel := d.news.Released; {
-	case d.waiting():
-	case rel == nil:
-		d.row.Releasing = true
-		d.want(Release)
-	case rel.Failure != "":
-		d.again(rel.Failure)
-	default:
-		d.want(Forget)
-	}
 }

@@ -51,8 +51,8 @@ type News struct {
 	// Changed is what was found to have changed of the data that the bundle
 	// used in place, when its results were about to be collected.
 	Changed string
-	// Remark is something to be kept in the bundle's history that decides
-	// nothing, such as a file that the server wanted written too late.
+	// Remark is a sentence for the bundle's history, for example that a write was
+	// lost. No decision depends on it.
 	Remark string
 }
 
@@ -120,12 +120,11 @@ type Confirmation struct {
 	Asked time.Time `json:",omitzero"`
 	// State is the bundle's state; meaningless with a failure.
 	State codalab.State
-	// Here is set when the server shows this bridge's host as the bundle's: it was
-	// claimed from here, and nothing was reported of it since.
+	// Here is set when the server shows this bridge's identity, or this host and the
+	// time of this claim: the last to claim or report the bundle was this bridge.
 	Here bool `json:",omitempty"`
-	// Carried is set when a check-in that reports the bundle had not been answered
-	// when the question was sent, or when its answer came: the server may have applied
-	// that report after it looked.
+	// Carried is set when a check-in that reports the bundle was unanswered while the
+	// server was asked: the server may have looked first and applied the report then.
 	Carried bool `json:",omitempty"`
 	// Lost is why the server has thrown the results away; empty where it has not.
 	Lost string `json:",omitempty"`

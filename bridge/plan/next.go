@@ -83,12 +83,10 @@ func (d *decision) mindClock() {
 	if latest := d.now.Add(pause); r.Due.After(latest) {
 		r.Due = latest
 	}
-	if d.news.Restarted { // while nobody tried, nothing failed
-		r.Troubled, r.Turned = time.Time{}, time.Time{}
-	}
 	if !d.news.Restarted {
 		return
 	}
+	r.Troubled, r.Turned = time.Time{}, time.Time{} // while nobody tried, nothing failed
 	if r.InFlight() && !r.Ended.IsZero() && r.Looked.Before(r.Ended.Add(d.policy.Settle)) {
 		r.Ended = d.now
 	}
@@ -100,9 +98,9 @@ func (d *decision) mindClock() {
 
 // keepAfterRestart is how long results that the server has are kept after a
 // start of the bridge: the server may have been restored from an older copy
-// meanwhile, and offer the bundle again. keptAfterRestarts is how much longer
-// that may get in all: a bridge that is started every minute must release them in
-// the end.
+// meanwhile, and offer the bundle again. keptAfterRestarts bounds what all restarts
+// together may add: a bridge that is started every minute must release the results
+// in the end.
 const (
 	keepAfterRestart  = time.Hour
 	keptAfterRestarts = 24 * time.Hour
@@ -203,7 +201,7 @@ func (d *decision) offeredAgain() {
 		// What the server has of the results may have gone with its memory.
 		d.want(Claim)
 		d.enter(Collecting, "the server offered again what was done: the result is delivered again")
-	case d.row.Phase == Finalizing: // the server may have got no verdict; it is asked soon
+	case d.row.Phase == Finalizing: // the verdict may have been lost: the server is asked soon
 		d.want(Claim)
 		d.row.Reason = "the server offered again what is ours: claimed again"
 		d.wake(d.now.Add(leastAckPatience))
@@ -296,8 +294,8 @@ func (d *decision) beganAs(s spool.Started) {
 	d.row.Ended, d.row.Looked, d.row.Cancelled, d.row.Due = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 }
 
-// remark puts what was remarked into the reason, behind the one that this decision
-// has found, if it has found another than before.
+// remark puts the remark into the row's reason: behind a reason that this decision
+// has found, or in place of the one from before.
 func (d *decision) remark(before string) {
 	if d.row.Reason == before {
 		d.row.Reason = d.news.Remark
@@ -316,8 +314,8 @@ func (d *decision) want(k Kind) {
 	d.effects = append(d.effects, Effect{Kind: k})
 }
 
-// enter moves the row to another phase. What the server showed of the bundle before
-// says nothing there.
+// enter moves the row to another phase. Confirm's answer is dropped: it was given to
+// a question of the phase before.
 func (d *decision) enter(p Phase, reason string) {
 	d.row.Phase, d.row.Since, d.row.Reason = p, d.now, reason
 	d.row.Due, d.row.Tries, d.row.Trouble, d.row.Low, d.row.Progress = time.Time{}, 0, "", "", ""

@@ -80,8 +80,8 @@ type Queue struct {
 	Name string
 	// Tag is what bundles ask for with request_queue.
 	Tag string
-	// Group names the group of the server's users whose bundles the queue takes too,
-	// beside those of the bridge's own user; empty for none.
+	// Group is a group of users at the CodaLab server. The queue takes its members'
+	// bundles as well as those of the bridge's own user. It is empty for no group.
 	Group string
 	// Default is set for the queue that takes bundles which name none.
 	Default bool

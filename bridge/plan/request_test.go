@@ -51,8 +51,8 @@ func TestImageOfABundleThatNamesNone(t *testing.T) {
 	}
 }
 
-// A bundle that nobody answers for is staged again for ever.
-func TestRequestThatNoWorkerCanGoByIsRefusedInWords(t *testing.T) {
+// The server would stage a bundle that no worker takes again and again.
+func TestUnreadableRequestIsRefusedInWords(t *testing.T) {
 	t.Parallel()
 	messages, _, err := codalab.ParseMessages([]byte(`[{"type":"run","bundle":{"uuid":"` + uuid + `"},"resources":{"time":NaN}}]`))
 	if err != nil {

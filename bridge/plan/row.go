@@ -56,8 +56,8 @@ type Row struct {
 	// Run is what the server asked for. It is never nil.
 	Run       *codalab.RunBundle `json:"run"`
 	Resources codalab.Resources  `json:"resources"`
-	// Claimed is when the server offered the bundle; Offered is when it did so
-	// again while the bundle was being claimed.
+	// Claimed is when the server first offered the bundle. Offered is when it last
+	// offered the bundle again during the claim; zero if it did not.
 	Claimed time.Time `json:"claimed"`
 	Offered time.Time `json:"offered,omitzero"`
 
@@ -153,17 +153,17 @@ type Row struct {
 	Gone time.Time `json:"gone,omitzero"`
 	// Verdict is how the bundle ended; nil before.
 	Verdict *Verdict `json:"verdict,omitempty"`
-	// Undelivered is set once the delivery of the results was given up.
+	// Undelivered is set once the bridge has given up delivering the results.
 	Undelivered bool `json:"undelivered,omitempty"`
 	// Dropped is set for a row that turned out not to be ours: it is not
 	// reported.
 	Dropped bool `json:"dropped,omitempty"`
 	// Releasing is set when the bundle's files are being removed.
 	Releasing bool `json:"releasing,omitempty"`
-	// Reports counts how often the verdict had to be reported. A check-in
-	// carries each of these reports once: see package bridge, "Reports".
+	// Reports counts the reports of the verdict that the row has wanted. Each is in
+	// one check-in: see package bridge, "Reports".
 	Reports int `json:"reports,omitempty"`
-	// KeepUntil is until when the files of a row that is done are kept.
+	// KeepUntil is when the files of a row that is done may be removed.
 	KeepUntil time.Time `json:"keep_until,omitzero"`
 	// Times are the beginnings of the stages that the server keeps.
 	Times Times `json:"times"`

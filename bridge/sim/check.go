@@ -240,7 +240,7 @@ func (w *world) checkResult(b *bundle) {
 	case (v.ExitCode == nil) != (b.exit == nil) || b.exit != nil && *v.ExitCode != *b.exit || v.Failure != b.failure:
 		w.violate(Undelivered, "%s: the verdict is %+v, and the server has exit %v, failure %q", b.uuid, *v, b.exit, b.failure)
 	case v.ExitCode == nil && row.Begun == nil:
-	case b.lost != "": // they have to be there in the end
+	case b.lost != "": // checkEnd wants them back
 	case b.upload == nil:
 		w.violate(Undelivered, "%s ended without its results", b.uuid)
 	case b.upload.attempt != row.Attempt:

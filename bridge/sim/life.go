@@ -374,7 +374,7 @@ func (l *life) bring(q plan.Queue, number int64, messages []codalab.Message, ok 
 	})
 }
 
-// answered takes an answer in. One check-in at least always waits.
+// answered takes an answer in. One check-in at least is always held.
 func (l *life) answered(q plan.Queue, number int64, messages []codalab.Message) {
 	if l.dead {
 		return

@@ -10,11 +10,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// server is a CodaLab server with one queue and one worker identity: CodaLab's
-// own, with all its manners (stock.go), or, where it repeats its messages until
-// they have had their effect, cl-server.
+// server is a CodaLab server with one queue and one worker identity: cl-server if
+// repeats is set, else CodaLab's own with all its manners (stock.go).
 type server struct {
-	w       *world
+	w *world
+	// repeats is set if the server repeats each message until that has had its effect.
 	repeats bool
 	stock   stock
 	away    time.Duration // until when
@@ -36,15 +36,15 @@ type bundle struct {
 	// assigned is the bundle's row in the table worker_run of CodaLab's own
 	// server.
 	assigned bool
-	// lost is why that server threw the results away; empty while it has not.
+	// lost is why that server has thrown the results away; empty while it has not.
 	lost    string
 	exit    *int
 	failure string
 	upload  *upload
-	// status is what the worker last said in words, started the time that the last
-	// claim named.
-	status  string
-	started int64
+	// status and remote are the run_status and the remote of the last claim or
+	// report, started is the start_time of the last claim.
+	status, remote string
+	started        int64
 	// forgiven is set for a bundle that a restored ledger has lost.
 	forgiven bool
 }
@@ -165,8 +165,7 @@ func (s *server) checkIn(in codalab.CheckIn, answer func([]codalab.Message, bool
 	}
 }
 
-// answerAtOnce takes reports and says all that there is to say, as cl-server
-// does.
+// answerAtOnce takes reports and gives all messages, as cl-server does.
 func (s *server) answerAtOnce(in codalab.CheckIn) []codalab.Message {
 	var messages []codalab.Message
 	for i := range in.Runs {
@@ -227,7 +226,7 @@ func (s *server) report(run *codalab.Run) *codalab.Message {
 	case !b.state.OnWorker() || b.state == codalab.StateStarting:
 		return nil // not claimed
 	}
-	b.heard, b.status = s.w.now, run.RunStatus
+	b.heard, b.status, b.remote = s.w.now, run.RunStatus, run.Remote
 	if run.State != codalab.StateFinalizing {
 		s.enter(b, run.State)
 		return nil
@@ -269,7 +268,9 @@ func (s *server) restore() {
 	s.w.tell("server", "restored; it knows %d of %d bundles", len(s.backup), len(s.bundles))
 	s.bundles = s.bundles[:len(s.backup)]
 	for i, old := range s.backup {
-		old.upload, old.lost = s.bundles[i].upload, s.bundles[i].lost // contents are files, which no database brings back
+		now := s.bundles[i]
+		old.upload, old.lost = now.upload, now.lost // contents are files, which no database brings back
+		old.forgiven = now.forgiven                 // nor does it bring the ledger's row back
 		*s.bundles[i] = old
 	}
 	s.stir()
@@ -330,20 +331,20 @@ func (s service) StartBundle(_ context.Context, _, uuid string, in codalab.Start
 	return accepted, nil
 }
 
-// start gives a bundle to the worker that claims it. CodaLab's own server asks
-// for the assignment alone, whatever the state (codalab/model/bundle_model.py:
+// start gives a bundle to the worker that claims it. CodaLab's own server looks
+// only at the assignment, not at the state (codalab/model/bundle_model.py:
 // transition_bundle_preparing).
 func (s *server) start(b *bundle, in codalab.StartBundle) bool {
 	if s.repeats {
 		if b.state == codalab.StateStarting {
 			s.enter(b, codalab.StatePreparing)
-			b.status, b.started = claimedStatus, in.StartTime
+			b.status, b.remote, b.started = claimedStatus, in.Hostname, in.StartTime
 		}
 		return b.state.OnWorker()
 	}
 	if b.assigned {
 		s.enter(b, codalab.StatePreparing)
-		b.status, b.started = claimedStatus, in.StartTime
+		b.status, b.remote, b.started = claimedStatus, in.Hostname, in.StartTime
 	}
 	return b.assigned
 }
@@ -368,5 +369,5 @@ func (s service) Standing(_ context.Context, uuid string) (codalab.Standing, err
 	if b == nil {
 		return codalab.Standing{}, notFound(uuid)
 	}
-	return codalab.Standing{State: b.state, RunStatus: b.status, Remote: "login", Started: b.started, UploadFailure: b.lost}, nil
+	return codalab.Standing{State: b.state, RunStatus: b.status, Remote: b.remote, Started: b.started, UploadFailure: b.lost}, nil
 }

@@ -312,5 +312,5 @@ func (w *world) accountsTell() bool {
 	return w.policy.Accounting
 }
 
-// Partitions is not asked: a life offers what no request exceeds.
+// Partitions is never called: a life does not survey its nodes.
 func (c commands) Partitions(context.Context) ([]sbatch.Partition, error) { return nil, nil }

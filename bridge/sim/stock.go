@@ -75,7 +75,7 @@ func (s *server) apply(run *codalab.Run) {
 		b.assigned = true
 	}
 	s.enter(b, run.State)
-	b.status = run.RunStatus
+	b.status, b.remote = run.RunStatus, run.Remote
 	if run.State == codalab.StateFinalizing {
 		b.exit, b.failure = run.ExitCode, ""
 		if run.FailureMessage != nil {
@@ -95,8 +95,8 @@ func (s *server) send(m codalab.Message) bool {
 	return true
 }
 
-// manage is one pass of the bundle manager, and the last thing it does is to
-// ask for the next (codalab/server/bundle_manager.py: _schedule_run_bundles).
+// manage is one pass of the bundle manager, which has the next one follow
+// (codalab/server/bundle_manager.py: _schedule_run_bundles).
 func (s *server) manage() {
 	s.w.at(s.w.dice.takes(ofServer, managerPause, managerLonger), s.manage)
 	if s.isAway() {
@@ -156,9 +156,9 @@ func (s *server) acknowledge(b *bundle) {
 	})
 }
 
-// mayBreakOff has an upload of a bundle fail at the server, now or when others have
-// succeeded. CodaLab's own server then throws the contents away, and makes the
-// bundle failed in whatever state it is (codalab/rest/bundles.py:
+// mayBreakOff has an upload of a bundle fail at the server, at once or after another
+// one has succeeded. CodaLab's own server then throws the contents away, and makes
+// the bundle failed in whatever state it is (codalab/rest/bundles.py:
 // _update_bundle_contents_blob).
 func (s *server) mayBreakOff(b *bundle) {
 	if b == nil || s.repeats || s.w.dice.any(ofServer, 2) == 0 {

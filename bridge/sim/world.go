@@ -150,9 +150,9 @@ func (w *world) newPolicy() plan.Policy {
 	if w.dice.any(ofUsers, 2) == 0 {
 		q.Extra = requeueable
 	}
-	keep := 2 * time.Minute // above the time in which a check-in that failed may be applied
+	keep := 2 * time.Minute // longer than a check-in that failed may take to be applied
 	if w.dice.happen[ServerRestored] || w.dice.happen[Restaged] {
-		keep = 12 * time.Minute // above the time in which the server offers a bundle again
+		keep = 12 * time.Minute // longer than the server takes to offer a bundle again
 	}
 	return plan.Policy{
 		Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Worker: "/shared/bin/0/cl-worker",

@@ -174,8 +174,8 @@ func findServer(ctx context.Context, c config, log *slog.Logger) (*client.Client
 // with the same login is of no use, and a service manager does not make one.
 const exitDenied = 4
 
-// refusedLogin makes a login, or a first check-in, that the server refused to
-// this user end the program with exitDenied.
+// refusedLogin gives an error the exit code exitDenied if the server has refused the
+// login, or this user's first check-in.
 func refusedLogin(err error) error {
 	var refused *codalab.Error
 	if errors.Is(err, client.ErrCredentials) || errors.As(err, &refused) && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden) {

@@ -40,8 +40,8 @@ func Status(target codalab.Target, err error) (code int, message string) {
 // Answer serves one read message about a running bundle whose directory is
 // root. It returns the stream to send back as the reply's data, which the
 // caller reads and closes, or, when there is none, the reply itself: a
-// description, or an error in words. The paths in dependencies, where the
-// bundle sees its parents, are left out and not found: a server that is told so
+// description, or an error in words. The bundle sees its parents at the paths in
+// dependencies: they are left out of listings and not found, so that the server
 // looks for them in the parents. The stream ends early with ctx
 // (codalab/worker/reader.py: Reader.read).
 func Answer(ctx context.Context, root *os.Root, target codalab.Target, args codalab.ReadArgs, dependencies []string) (codalab.ReadReply, io.ReadCloser) {
@@ -59,8 +59,8 @@ func Answer(ctx context.Context, root *os.Root, target codalab.Target, args coda
 }
 
 // hiding returns the paths below root that are hidden. A dependency at "." hides
-// nothing: its entries cannot be told from the bundle's own. Nor does one with an
-// absolute path, which is not in the bundle's directory.
+// nothing: its entries cannot be told from the bundle's own. A dependency with an
+// absolute path hides nothing either: it is not in the bundle's directory.
 func hiding(dependencies []string) map[string]bool {
 	set := map[string]bool{}
 	for _, p := range dependencies {

@@ -32,8 +32,8 @@ func Of(path string) (Space, error) {
 	}, nil
 }
 
-// Network is the name of the network file system on which path is, which has to
-// exist; empty for a local one, and for one that is not known here.
+// Network returns the name of the network file system that holds path; empty for a
+// local one, for one that is not known here, and if path does not exist.
 func Network(path string) string {
 	var s unix.Statfs_t
 	if unix.Statfs(path, &s) != nil {

@@ -66,8 +66,8 @@ func TestQueueThatNobodyServesIsNamed(t *testing.T) {
 	}
 }
 
-// Nobody claims what all nodes of a queue together cannot run: there may be more of
-// them some day.
+// All nodes of the queue together cannot run the request. The bridge leaves it staged:
+// the site may have more nodes some day.
 func TestRequestBeyondAllNodesStaysStaged(t *testing.T) {
 	t.Parallel()
 	s := site(t)
@@ -178,7 +178,7 @@ func TestBridgeThatCannotStartSaysWhy(t *testing.T) {
 	}
 }
 
-// Also while a bridge works for the same site, and with the jobs on its nodes.
+// A bridge works for the site meanwhile, and doctor's jobs run on the site's nodes.
 func TestDoctorFindsNothingFailedOnASiteThatWorks(t *testing.T) {
 	t.Parallel()
 	s := site(t)

@@ -215,14 +215,14 @@ func strays() []mutation {
 }
 
 func delivering() []mutation {
-	const late = "bridge/plan/late.go"
+	const late, done = "bridge/plan/late.go", "bridge/plan/done.go"
 	return []mutation{
 		{
 			promise: "I6", name: "a-failed-upload-is-repeated", file: late,
 			guard: "		d.again(c.Failure)\n		d.want(Confirm)", without: "		d.finalize(\"never mind\")\n		d.want(Confirm)", packages: decisions(),
 		},
 		{
-			promise: "I6", name: "results-are-kept-after-the-acknowledgement", file: late,
+			promise: "I6", name: "results-are-kept-after-the-acknowledgement", file: done,
 			guard: "	d.row.KeepUntil = d.now.Add(d.policy.KeepAfterAck)\n", without: "", packages: decisions(),
 		},
 		{
@@ -241,7 +241,7 @@ func delivering() []mutation {
 }
 
 func reporting() []mutation {
-	const late, reports = "bridge/plan/late.go", "bridge/reports.go"
+	const late, done, reports = "bridge/plan/late.go", "bridge/plan/done.go", "bridge/reports.go"
 	return []mutation{
 		{
 			promise: "I6", name: "only-the-server-ends-the-reporting", file: late,
@@ -268,7 +268,7 @@ func reporting() []mutation {
 			guard: " && !d.row.Undelivered\n", without: "\n", packages: decisions(),
 		},
 		{
-			promise: "I6", name: "what-came-back-is-reported-again", file: late,
+			promise: "I6", name: "what-came-back-is-reported-again", file: done,
 			guard: "	case c.Failure == \"\" && c.State == codalab.StateWorkerOffline && d.askedSince(*c):\n", without: "	case false:\n", packages: decisions(),
 		},
 		{
@@ -276,7 +276,7 @@ func reporting() []mutation {
 			guard: "return !c.Asked.Before(d.row.Since)", without: "return true", packages: decisions(),
 		},
 		{
-			promise: "I6", name: "nothing-is-removed-on-no-answer", file: late,
+			promise: "I6", name: "nothing-is-removed-on-no-answer", file: done,
 			guard: "		return !c.Final && !c.Gone\n", without: "		return false\n", packages: decisions(),
 		},
 		{
