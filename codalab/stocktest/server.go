@@ -55,8 +55,8 @@ type Server struct {
 	o     Options
 	mux   *http.ServeMux
 	store *os.Root
-	// requests are those of Client, which outlive their callers.
-	requests sync.WaitGroup
+	pipes *pipes
+	http  *http.Server // serves what comes through the pipes
 
 	mu      sync.Mutex
 	users   map[string]*account
@@ -88,6 +88,8 @@ func New(o Options) (*Server, error) {
 		s.addUser(u)
 	}
 	s.routes()
+	s.pipes, s.http = newPipes(), &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
+	go s.http.Serve(s.pipes) //nolint:errcheck // says that Close was called
 	return s, nil
 }
 
@@ -107,8 +109,7 @@ func (s *Server) Run(ctx context.Context) {
 // Close waits for the requests of Client to end, some of which are held for a
 // while, and closes the store. Run must have returned.
 func (s *Server) Close() error {
-	s.requests.Wait()
-	return s.store.Close() //nolint:wrapcheck // the directory's own words
+	return errors.Join(s.http.Shutdown(context.Background()), s.store.Close())
 }
 
 // DropTokens forgets all tokens, so that everybody has to log in again.
