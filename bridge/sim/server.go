@@ -45,7 +45,7 @@ type bundle struct {
 	// report, started is the start_time of the last claim.
 	status, remote string
 	started        int64
-	// forgiven is set for a bundle that a restored ledger has lost.
+	// forgiven is set for a bundle of which the ledger knows nothing any more.
 	forgiven bool
 }
 
@@ -270,7 +270,10 @@ func (s *server) restore() {
 	for i, old := range s.backup {
 		now := s.bundles[i]
 		old.upload, old.lost = now.upload, now.lost // contents are files, which no database brings back
-		old.forgiven = now.forgiven                 // nor does it bring the ledger's row back
+		// Nor does it bring a row back that was in a lost ledger, or whose bundle the
+		// bridge has let go since ("Not promised" of I8 in docs/reliability.md).
+		row, ok := s.w.ledger.memory.row(old.uuid)
+		old.forgiven = now.forgiven || old.state.OnWorker() && (!ok || row.Dropped)
 		*s.bundles[i] = old
 	}
 	s.stir()
