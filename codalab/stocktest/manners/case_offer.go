@@ -177,9 +177,9 @@ func (on *trial) terminating() {
 
 func (on *trial) groupWorker() {
 	u, c := on.owner(), on.colleague()
-	// A group stays as long as a worker of it is remembered, so the trials
-	// share one.
-	const name = "stocktest-group"
+	// A group stays as long as a worker of it is remembered, so the trials of an
+	// owner share one.
+	name := "stocktest-" + u.name
 	u.call("POST", "/groups", one("groups", object{"name": name}))
 	group := u.call("GET", "/groups/"+name, nil).object().ID
 	u.call("POST", "/groups/"+name+"/relationships/members", object{"data": object{"type": "users", "id": c.id}}).is(http.StatusOK)
