@@ -123,7 +123,7 @@ func TestRunSeesTheGPUsOfItsAllocationOnly(t *testing.T) {
 func TestRunningBundlesFilesAreReadLive(t *testing.T) {
 	t.Parallel()
 	s := site(t)
-	bundle := run(t, s, "cpu", "echo begun; mkdir d; echo x > d/f; sleep 300")
+	bundle := run(t, s, "cpu", "mkdir d; echo x > d/f; echo begun; sleep 300")
 	until(t, s, bundle, "state", "running")
 	for deadline := time.Now().Add(30 * time.Second); ; {
 		out, err := s.CL(t.Context(), "cat", bundle+"/stdout")
