@@ -26,7 +26,10 @@ type Draft struct {
 // be among the usable ones. An error leaves the draft as it was.
 func (d *Draft) Choose(usable []Queue, partitions []string) error {
 	var chosen []Queue
-	for _, name := range partitions {
+	for i, name := range partitions {
+		if slices.Contains(partitions[:i], name) {
+			continue
+		}
 		at := slices.IndexFunc(usable, func(q Queue) bool { return q.Partition.Name == name })
 		if at < 0 {
 			return fmt.Errorf("there is no partition %q that you may use: there are %s", name, strings.Join(Partitions(usable), ", "))

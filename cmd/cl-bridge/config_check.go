@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,9 @@ func configCommand(p program.Process) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if live {
 				return o.run(cmd.Context(), p)
+			}
+			if o.json {
+				return &program.Error{Code: program.ExitUsage, Err: errors.New("--json goes with --live")}
 			}
 			c, err := o.read(p)
 			if err != nil {
