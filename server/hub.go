@@ -37,7 +37,7 @@ type worker struct {
 	seen      time.Time
 	poll      *poll
 	arrivals  int64            // check-ins so far
-	applied   map[string]int64 // for each held run, the last of them whose report was taken
+	applied   map[string]int64 // by held run: the number of the last check-in whose report of it was stored
 	held      map[string]held
 	used      codalab.Resources // by all of held
 	unclaimed int64             // of held

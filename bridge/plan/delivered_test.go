@@ -106,8 +106,8 @@ func TestI6OldAnswerDoesNotRepeatAReport(t *testing.T) {
 	given(t, rowIn(plan.Done)).hears(confirmed(epoch, codalab.StateWorkerOffline)).is(plan.Collecting, plan.Collect)
 }
 
-// keptEnough makes a row one whose files have been kept for long enough. The server is
-// asked for the last time.
+// keptEnough lets a row's time to keep its files run out. The bridge asks the server a
+// last time before it removes them.
 func keptEnough(r *plan.Row) { r.Due, r.KeepUntil = time.Time{}, epoch }
 
 func TestI6FilesAreKeptUntilTheServerWasAsked(t *testing.T) {

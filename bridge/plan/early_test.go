@@ -166,8 +166,8 @@ func TestStagingThatFailsByTurnsIsGivenUp(t *testing.T) {
 	b.at(at).hears(fails(false)).is(plan.Finalizing)
 }
 
-// The server refuses a late claim before anything was asked of Slurm. The bridge asks
-// who has the bundle.
+// The server refuses a late claim of a bundle that was never submitted. The bridge asks
+// the server whether another worker has the bundle.
 func TestBundleThatTheServerGaveAwayIsLetGo(t *testing.T) {
 	t.Parallel()
 	no := claimed(false, plan.Outcome{})

@@ -23,8 +23,8 @@ const (
 	Cancel Kind = "cancel"
 	// Collect sends the results to the server.
 	Collect Kind = "collect"
-	// Confirm asks the server for the bundle's state: who has it, and whether
-	// its result or its end is missing there.
+	// Confirm asks the server for the bundle's state and worker, and for results and
+	// an end that the server may have lost.
 	Confirm Kind = "confirm"
 	// Release removes the bundle's files from the shared disk.
 	Release Kind = "release"

@@ -270,8 +270,8 @@ func (s *server) restore() {
 	for i, old := range s.backup {
 		now := s.bundles[i]
 		old.upload, old.lost = now.upload, now.lost // contents are files, which no database brings back
-		// Nor does it bring a row back that was in a lost ledger, or whose bundle the
-		// bridge has let go since ("Not promised" of I8 in docs/reliability.md).
+		// The bridge's rows stay as they are: the ledger may have been lost, or the bridge
+		// may have let the bundle go ("Not promised" of I8 in docs/reliability.md).
 		row, ok := s.w.ledger.memory.row(old.uuid)
 		old.forgiven = now.forgiven || old.state.OnWorker() && (!ok || row.Dropped)
 		*s.bundles[i] = old

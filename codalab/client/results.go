@@ -39,7 +39,8 @@ func (c *Client) keptResults(ctx context.Context, uuid string) error {
 	return err
 }
 
-// thrownAway is the error of an upload whose contents the server does not have.
+// thrownAway returns the error for a bundle: the server took its upload and did not keep
+// the contents.
 func thrownAway(b codalab.Bundle) error {
 	return &codalab.Error{
 		Method: "PUT", Path: contentsPath("blob", codalab.Target{BundleUUID: b.UUID}),

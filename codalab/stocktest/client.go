@@ -17,7 +17,7 @@ func (s *Server) Client() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: s.pipes.dial, MaxIdleConnsPerHost: 32}}
 }
 
-// pipes is a listener whose connections are pipes.
+// pipes is a net.Listener. It accepts the ends of in-memory pipes (net.Pipe).
 type pipes struct {
 	dialed chan net.Conn
 	closed chan struct{}
