@@ -65,10 +65,6 @@ sim: ## simulate a site by SEEDS=10000 seeds from FIRST=1 on; SEED=17 [ONLY=cras
 	@mkdir -p bin; $(build) -o bin/sim ./scripts/sim
 	bin/sim $(if $(SEED),-seed $(SEED) -v $(if $(ONLY),-only $(ONLY)),-seeds $(or $(SEEDS),10000) -first $(or $(FIRST),1))
 
-.PHONY: mutations
-mutations: ## take each promise's guard out and show which test notices; ONLY=I3 for one promise (a quarter of an hour)
-	go run ./scripts/mutations $(if $(ONLY),-only $(ONLY))
-
 .PHONY: setup
 setup: ## install the Debian packages and add the user that are missing
 	@scripts/setup

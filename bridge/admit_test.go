@@ -43,7 +43,7 @@ func opened(t *testing.T, rows ...plan.Row) *Bridge {
 		rows[i].Queue, rows[i].Version, rows[i].Run = "cpu", 1, &codalab.RunBundle{}
 	}
 	b := &Bridge{
-		Policy: plan.Policy{Bridge: "b1b2b3", StrayGrace: time.Minute, CancelStrays: true, Queues: map[string]plan.Queue{"cpu": {Name: "cpu"}}},
+		Policy: plan.Policy{Bridge: "b1b2b3", OrphanGrace: time.Minute, CancelOrphans: true, Queues: map[string]plan.Queue{"cpu": {Name: "cpu"}}},
 		Ledger: &memory{rows: rows, generation: 7}, Log: slog.New(slog.DiscardHandler),
 	}
 	if err := b.Open(t.Context()); err != nil {
@@ -100,18 +100,18 @@ func TestNothingIrrevocableIsStartedBeforeSlurmWasSeen(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	stop := &plan.Verdict{Failure: codalab.KillRequested}
 	b := opened(t,
-		plan.Row{Bundle: "0x1", Phase: plan.Submitting, Attempt: 1, Mark: "m1", Prepared: true},
-		plan.Row{Bundle: "0x2", Phase: plan.Stopping, Attempt: 1, Mark: "m2", Stop: stop, Job: sbatch.Job{ID: 2}},
+		plan.Row{Bundle: "0x1", Phase: plan.Submitting, Attempt: 1, SubmissionName: "m1", Prepared: true},
+		plan.Row{Bundle: "0x2", Phase: plan.Stopping, Attempt: 1, SubmissionName: "m2", Stop: stop, Job: sbatch.Job{ID: 2}},
 		plan.Row{Bundle: "0x3", Phase: plan.Done, Attempt: 1, Releasing: true},
-		plan.Row{Bundle: "0x4", Phase: plan.Submitting, Attempt: 1, Mark: "m4", Prepared: true},
+		plan.Row{Bundle: "0x4", Phase: plan.Submitting, Attempt: 1, SubmissionName: "m4", Prepared: true},
 	)
-	check(t, "at the start", wanted(t, b, now), kinds{"0x2": {plan.Close}})
+	check(t, "at the start", wanted(t, b, now), kinds{"0x2": {plan.Fence}})
 	hears(b, "0x2")
 	check(t, "again", wanted(t, b, now), kinds{})
 	b.inbox.put("0x4", func(n *plan.News) { n.Messages = []codalab.Message{{Type: codalab.MessageKill}} })
 	b.inbox.see(sbatch.Snapshot{Asked: now})
 	check(t, "when Slurm was seen, and one was killed meanwhile", wanted(t, b, now), kinds{
-		"0x1": {plan.Submit}, "0x2": {plan.Cancel}, "0x3": {plan.Release}, "0x4": {plan.Close},
+		"0x1": {plan.Submit}, "0x2": {plan.Cancel}, "0x3": {plan.Release}, "0x4": {plan.Fence},
 	})
 	if len(b.held) != 0 || len(b.running.effects) != 5 {
 		t.Errorf("%d held, running %v", len(b.held), b.running.effects)
@@ -151,7 +151,7 @@ func TestEachStrayIsCancelledOnceAGrace(t *testing.T) {
 // decided otherwise by somebody else.
 func TestI1AFailedSaveStartsNothing(t *testing.T) {
 	t.Parallel()
-	b := opened(t, plan.Row{Bundle: "0x1", Phase: plan.Queued, Attempt: 1, Mark: "m1", Job: sbatch.Job{ID: 1}})
+	b := opened(t, plan.Row{Bundle: "0x1", Phase: plan.Queued, Attempt: 1, SubmissionName: "m1", Job: sbatch.Job{ID: 1}})
 	book, _ := b.Ledger.(*memory)
 	book.failure = errors.New("no space left on device")
 	b.inbox.put("0x1", func(n *plan.News) { n.Messages = []codalab.Message{{Type: codalab.MessageKill}} })
@@ -170,7 +170,7 @@ func (deaf) Observe(context.Context, time.Time) (sbatch.Snapshot, error) {
 
 func TestI3AFailedObservationSaysNothing(t *testing.T) {
 	t.Parallel()
-	b := opened(t, plan.Row{Bundle: "0x1", Phase: plan.Queued, Attempt: 1, Mark: "m1", Job: sbatch.Job{ID: 1}})
+	b := opened(t, plan.Row{Bundle: "0x1", Phase: plan.Queued, Attempt: 1, SubmissionName: "m1", Job: sbatch.Job{ID: 1}})
 	b.Scheduler = deaf{}
 	b.inbox.take()
 	err := b.Observe(t.Context(), time.Unix(1_800_000_000, 0))
@@ -199,7 +199,7 @@ func TestI1NothingBeginsOnALedgerThatIsTaken(t *testing.T) {
 		t.Errorf("taken: %d effects, %v; want none, and %v", len(effects), err, ledger.ErrConflict)
 	}
 
-	b = opened(t, plan.Row{Bundle: "0x1", Phase: plan.Submitting, Attempt: 1, Mark: "cl-x-1.1-b1b2b3", Generation: 7, Prepared: true})
+	b = opened(t, plan.Row{Bundle: "0x1", Phase: plan.Submitting, Attempt: 1, SubmissionName: "cl-x-1.1-b1b2b3", Generation: 7, Prepared: true})
 	check(t, "Slurm was not seen yet", wanted(t, b, now), map[string][]plan.Kind{})
 	b.Ledger = &memory{failure: ledger.ErrConflict}
 	b.inbox.see(sbatch.Snapshot{Asked: now})

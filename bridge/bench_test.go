@@ -33,8 +33,8 @@ func many(now time.Time) []plan.Row {
 		r.Staged = &spool.Inputs{Image: "/shared/cache/x.sif", ImageDigest: "sha256:1"}
 		if i%10 > 0 {
 			r.Phase, r.Attempt, r.Generation, r.Submitted = plan.Queued, 1, int64(i)+1, now
-			r.Mark = plan.Mark(fmt.Sprintf("cl-ann-%012x.1-b1b2b3", i))
-			r.Job = sbatch.Job{ID: sbatch.JobID(i) + 1, Name: string(r.Mark), State: sbatch.StatePending, Reason: "Priority"}
+			r.SubmissionName = plan.SubmissionName(fmt.Sprintf("cl-ann-%012x.1-b1b2b3", i))
+			r.Job = sbatch.Job{ID: sbatch.JobID(i) + 1, Name: string(r.SubmissionName), State: sbatch.StatePending, Reason: "Priority"}
 			r.Job.Comment = fmt.Sprintf("codalab bundle=%s attempt=1 owner=1 bridge=b1b2b3 generation=%d", r.Bundle, r.Generation)
 		}
 		if i%10 > 6 {
@@ -53,7 +53,7 @@ func many(now time.Time) []plan.Row {
 func manyPolicy() plan.Policy {
 	return plan.Policy{
 		Bridge: "b1b2b3", Owner: "ann", Queues: map[string]plan.Queue{"cpu": {Name: "cpu", Tag: "cpu", MaxInFlight: 8000}},
-		SubmitGrace: time.Minute, StrayGrace: 10 * time.Minute, AckPatience: time.Hour, StuckFor: time.Second, Accounting: true, MaxAttempts: 3,
+		SubmitGrace: time.Minute, OrphanGrace: 10 * time.Minute, AckPatience: time.Hour, StuckFor: time.Second, Accounting: true, MaxAttempts: 3,
 	}
 }
 
@@ -140,7 +140,7 @@ func change(bridge *Bridge, n, step int, at time.Time) {
 	job := r.Job
 	job.Reason = fmt.Sprintf("Priority %d", step)
 	bridge.inbox.put(bundle, func(n *plan.News) {
-		n.Sighting = &plan.Sighting{Mark: r.Mark, Asked: at, Jobs: []sbatch.Job{job}}
+		n.Observation = &plan.Observation{SubmissionName: r.SubmissionName, Asked: at, Jobs: []sbatch.Job{job}}
 	})
 }
 

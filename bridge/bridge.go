@@ -52,14 +52,14 @@ type Bridge struct {
 	rows       rows
 	submits    pacer
 	cancels    pacer
-	generation int64         // the last number given to a submission
-	observed   bool          // Slurm was seen as a whole since the start
-	held       []plan.Effect // what waits for that, or for its turn
-	found      plan.Strays   // jobs for which no row stands
-	low        *string       // why nothing new may be put onto the shared disk; nil while that is not known
+	generation int64           // the last number given to a submission
+	observed   bool            // Slurm was seen as a whole since the start
+	held       []plan.Effect   // what waits for that, or for its turn
+	found      plan.OrphanJobs // jobs for which no row stands
+	low        *string         // why nothing new may be put onto the shared disk; nil while that is not known
 
 	gauged  gauged
-	pulse   pulse
+	pulse   heartbeat
 	inbox   inbox
 	running running
 	view    view

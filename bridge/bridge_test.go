@@ -64,7 +64,7 @@ func TestI1RowIsSavedBeforeItsEffects(t *testing.T) {
 		s.start()
 		s.slurm.before = func(r sbatch.Request) {
 			for _, row := range s.rows() {
-				if string(row.Mark) == r.Name && row.Phase == plan.Submitting && !row.Submitted.IsZero() {
+				if string(row.SubmissionName) == r.Name && row.Phase == plan.Submitting && !row.Submitted.IsZero() {
 					return
 				}
 			}

@@ -36,11 +36,11 @@ func looked(b *Bridge) plan.News {
 func TestSharedDiskThatIsNotThereSaysNothing(t *testing.T) {
 	t.Parallel()
 	b := onDisk(t, false)
-	row := plan.Row{Bundle: "0x1", Attempt: 1, Mark: "m"}
+	row := plan.Row{Bundle: "0x1", Attempt: 1, SubmissionName: "m"}
 	if n := looked(b); n.Records == nil || !n.Records.Read.IsZero() || n.LookFailure == "" {
 		t.Errorf("look says %+v, want that it failed, and no absence", n)
 	}
-	if c := b.close(t.Context(), row); c.Failure == "" || c.Gone || c.Standing.Closed {
+	if c := b.fence(t.Context(), row); c.Failure == "" || c.Gone || c.Standing.Fenced {
 		t.Errorf("closing says %+v, want that it failed", c)
 	}
 	if err := b.release(row); err == nil {
@@ -82,7 +82,7 @@ func TestLookAndCloseSayWhatStands(t *testing.T) {
 		t.Errorf("records %+v, want the start", n.Records)
 	}
 	// An attempt that began cannot be closed: the start stands.
-	if c := b.close(t.Context(), row); c.Failure != "" || c.Standing.Token != "t" || c.Attempt != 1 {
+	if c := b.fence(t.Context(), row); c.Failure != "" || c.Standing.Token != "t" || c.Attempt != 1 {
 		t.Errorf("closing says %+v, want the start that stands", c)
 	}
 }
@@ -90,14 +90,14 @@ func TestLookAndCloseSayWhatStands(t *testing.T) {
 // emptied is a disk from which somebody has removed the attempts.
 type emptied struct{ Spool }
 
-func (emptied) Close(context.Context, string, int, time.Time) (spool.Started, error) {
+func (emptied) Fence(context.Context, string, int, time.Time) (spool.Started, error) {
 	return spool.Started{}, fmt.Errorf("close attempt: %w", spool.ErrGone)
 }
 
 func TestClosingOfAnAttemptWhoseFilesAreGoneSaysSo(t *testing.T) {
 	t.Parallel()
 	b := &Bridge{Spool: emptied{}, Now: time.Now}
-	if c := b.close(t.Context(), plan.Row{Bundle: "0x1", Attempt: 1}); !c.Gone || c.Failure == "" {
+	if c := b.fence(t.Context(), plan.Row{Bundle: "0x1", Attempt: 1}); !c.Gone || c.Failure == "" {
 		t.Errorf("closing says %+v, want that the records are gone", c)
 	}
 }
@@ -106,7 +106,7 @@ func TestReleaseKnowsEverySubmission(t *testing.T) {
 	t.Parallel()
 	b := onDisk(t, true)
 	row := plan.Row{Bundle: "0x1", Attempt: 2}
-	marks := b.Policy.Marks(row)
+	marks := b.Policy.SubmissionNames(row)
 	for _, m := range marks {
 		if err := b.Policy.Layout.WriteMembers(string(m), nil); err != nil {
 			t.Fatal(err)
@@ -123,6 +123,6 @@ func TestReleaseKnowsEverySubmission(t *testing.T) {
 
 // withRun is a row of which a specification can be made.
 func withRun(r plan.Row) plan.Row {
-	r.Run, r.Mark = &codalab.RunBundle{Command: "true"}, "m"
+	r.Run, r.SubmissionName = &codalab.RunBundle{Command: "true"}, "m"
 	return r
 }

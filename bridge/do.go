@@ -63,19 +63,19 @@ func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
 				n.Submitted = &s
 			}
 		}
-	case plan.Account:
-		return b.account(ctx, r)
-	case plan.Look:
+	case plan.QueryAccounting:
+		return b.queryAccounting(ctx, r)
+	case plan.ReadRecords:
 		return b.look(r.Bundle, r.Attempt)
-	case plan.Close:
-		c := b.close(ctx, r)
+	case plan.Fence:
+		c := b.fence(ctx, r)
 		return func(n *plan.News) {
-			if n.Closed == nil || n.Closed.Attempt <= c.Attempt {
-				n.Closed = &c
+			if n.Fenced == nil || n.Fenced.Attempt <= c.Attempt {
+				n.Fenced = &c
 			}
 		}
 	case plan.Cancel:
-		name := cmp.Or(r.Job.Name, string(r.Mark)) // what it is called now: jobs can be renamed
+		name := cmp.Or(r.Job.Name, string(r.SubmissionName)) // what it is called now: jobs can be renamed
 		o := outcome(b.Scheduler.Cancel(ctx, r.Job.ID, name))
 		return func(n *plan.News) { n.Cancelled = &o }
 	case plan.Collect:
@@ -167,26 +167,26 @@ func (b *Bridge) submit(ctx context.Context, r plan.Row) plan.Submission {
 // much before a submission.
 const accountSlack = time.Hour
 
-func (b *Bridge) account(ctx context.Context, r plan.Row) func(*plan.News) {
+func (b *Bridge) queryAccounting(ctx context.Context, r plan.Row) func(*plan.News) {
 	asked := b.Now()
-	jobs, err := b.Scheduler.Account(ctx, r.Submitted.Add(-accountSlack), []string{string(r.Mark)})
+	jobs, err := b.Scheduler.QueryAccounting(ctx, r.Submitted.Add(-accountSlack), []string{string(r.SubmissionName)})
 	if err != nil {
 		b.Log.WarnContext(ctx, "accounting did not answer", errorAttr(err))
-		return func(n *plan.News) { n.AccountFailure = err.Error() }
+		return func(n *plan.News) { n.AccountingFailure = err.Error() }
 	}
-	found := plan.Sighting{Mark: r.Mark, Asked: asked, Jobs: sbatch.Snapshot{Jobs: jobs}.ByName()[string(r.Mark)]}
-	return func(n *plan.News) { n.Accounted = &found }
+	found := plan.Observation{SubmissionName: r.SubmissionName, Asked: asked, Jobs: sbatch.Snapshot{Jobs: jobs}.ByName()[string(r.SubmissionName)]}
+	return func(n *plan.News) { n.Accounting = &found }
 }
 
 // closeWithin bounds the closing of an attempt; the row wants it again.
 const closeWithin = 30 * time.Second
 
-func (b *Bridge) close(ctx context.Context, r plan.Row) plan.Closing {
+func (b *Bridge) fence(ctx context.Context, r plan.Row) plan.Fencing {
 	ctx, cancel := context.WithTimeout(ctx, closeWithin)
 	defer cancel()
-	c := plan.Closing{Attempt: r.Attempt}
+	c := plan.Fencing{Attempt: r.Attempt}
 	var err error
-	if c.Standing, err = b.Spool.Close(ctx, r.Bundle, r.Attempt, b.Now()); err != nil {
+	if c.Standing, err = b.Spool.Fence(ctx, r.Bundle, r.Attempt, b.Now()); err != nil {
 		c.Failure, c.Gone = err.Error(), errors.Is(err, spool.ErrGone)
 	}
 	return c
@@ -254,7 +254,7 @@ func (b *Bridge) confirm(ctx context.Context, r plan.Row) plan.Confirmation {
 // release removes all that the shared disk holds of a bundle, but not what
 // the cache holds of its inputs.
 func (b *Bridge) release(r plan.Row) error {
-	marks := b.Policy.Marks(r)
+	marks := b.Policy.SubmissionNames(r)
 	names := make([]string, len(marks))
 	for i, m := range marks {
 		names[i] = string(m)

@@ -110,13 +110,13 @@ func newRunner(ctx context.Context, b *Bridge, g *errgroup.Group) *runner {
 // that who waits does not keep from working who needs nothing that is missing.
 func AtOnce(k plan.Kind) int64 {
 	switch k {
-	case plan.Submit, plan.Cancel, plan.Account:
+	case plan.Submit, plan.Cancel, plan.QueryAccounting:
 		return 1
 	case plan.Stage:
 		return 2048
 	case plan.Collect:
 		return 4
-	case plan.Claim, plan.Prepare, plan.Look, plan.Close, plan.Confirm, plan.Release, plan.Forget:
+	case plan.Claim, plan.Prepare, plan.ReadRecords, plan.Fence, plan.Confirm, plan.Release, plan.Forget:
 	}
 	return 8
 }

@@ -69,9 +69,9 @@ func (d *disk) Look(_ string, attempt int) (spool.Records, error) {
 	return spool.Records{}, nil
 }
 
-func (d *disk) Close(_ context.Context, _ string, attempt int, _ time.Time) (spool.Started, error) {
+func (d *disk) Fence(_ context.Context, _ string, attempt int, _ time.Time) (spool.Started, error) {
 	d.count(d.closes, attempt)
-	return spool.Started{Closed: true}, nil
+	return spool.Started{Fenced: true}, nil
 }
 
 func TestEffectThatIsWantedByWhoHearsItsOutcomeIsRun(t *testing.T) {
@@ -81,11 +81,11 @@ func TestEffectThatIsWantedByWhoHearsItsOutcomeIsRun(t *testing.T) {
 		b := &Bridge{Spool: d}
 		r, wait := startedRunner(t, b)
 		defer wait()
-		effect := plan.Effect{Kind: plan.Close, Row: &plan.Row{Bundle: "0x1", Attempt: 1}}
+		effect := plan.Effect{Kind: plan.Fence, Row: &plan.Row{Bundle: "0x1", Attempt: 1}}
 		r.begin(effect)
 		for range 4 {
 			<-b.inbox.arrived
-			if news := b.inbox.take().news; len(news) != 1 || news[0].Closed == nil {
+			if news := b.inbox.take().news; len(news) != 1 || news[0].Fenced == nil {
 				t.Fatalf("heard %v", news)
 			}
 			r.begin(effect)
@@ -123,9 +123,9 @@ func TestOneEffectOfAKindRunsForAnAttempt(t *testing.T) {
 		second := first
 		second.Attempt = 2
 		for range 3 {
-			r.begin(plan.Effect{Kind: plan.Look, Row: &first})
+			r.begin(plan.Effect{Kind: plan.ReadRecords, Row: &first})
 			r.begin(plan.Effect{Kind: plan.Collect, Row: &first})
-			r.begin(plan.Effect{Kind: plan.Look, Row: &second})
+			r.begin(plan.Effect{Kind: plan.ReadRecords, Row: &second})
 			synctest.Wait()
 		}
 		if diff := cmp.Diff(map[int]int{1: 1, 2: 1}, d.looks); diff != "" || collector.began != 1 {
@@ -235,7 +235,7 @@ func TestI2SubmissionThatHadToWaitIsNotMade(t *testing.T) {
 		r, wait := startedRunner(t, b)
 		defer wait()
 		for _, bundle := range []string{"0x1", "0x2", "0x3", "0x4"} {
-			row := plan.Row{Bundle: bundle, Run: &codalab.RunBundle{}, Attempt: 1, Mark: plan.Mark(bundle), Submitted: time.Now()}
+			row := plan.Row{Bundle: bundle, Run: &codalab.RunBundle{}, Attempt: 1, SubmissionName: plan.SubmissionName(bundle), Submitted: time.Now()}
 			r.begin(plan.Effect{Kind: plan.Submit, Row: &row})
 		}
 		time.Sleep(time.Minute)

@@ -179,9 +179,9 @@ func (s slowly) Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, er
 	return snapshot, err
 }
 
-// Account knows of every job that was submitted since a time, without its
+// QueryAccounting knows of every job that was submitted since a time, without its
 // comment.
-func (s *fakeSlurm) Account(_ context.Context, since time.Time, names []string) ([]sbatch.Job, error) {
+func (s *fakeSlurm) QueryAccounting(_ context.Context, since time.Time, names []string) ([]sbatch.Job, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.silent {

@@ -17,7 +17,7 @@ import (
 type Scheduler interface {
 	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)
 	Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error)
-	Account(ctx context.Context, since time.Time, names []string) ([]sbatch.Job, error)
+	QueryAccounting(ctx context.Context, since time.Time, names []string) ([]sbatch.Job, error)
 	Cancel(ctx context.Context, id sbatch.JobID, name string) error
 	Partitions(ctx context.Context) ([]sbatch.Partition, error)
 }
@@ -47,7 +47,7 @@ type Ledger interface {
 type Spool interface {
 	Prepare(s spool.Spec) error
 	Look(bundle string, attempt int) (spool.Records, error)
-	Close(ctx context.Context, bundle string, attempt int, at time.Time) (spool.Started, error)
+	Fence(ctx context.Context, bundle string, attempt int, at time.Time) (spool.Started, error)
 	Rang() ([]spool.Member, error)
 	Release(bundle string, marks []string) error
 }

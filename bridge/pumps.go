@@ -71,19 +71,19 @@ func (b *Bridge) Observe(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("observe Slurm: %w", err)
 	}
-	found := make(map[plan.Mark][]sbatch.Job, len(snapshot.Jobs))
+	found := make(map[plan.SubmissionName][]sbatch.Job, len(snapshot.Jobs))
 	slices.SortStableFunc(snapshot.Jobs, func(a, b sbatch.Job) int { return cmp.Compare(a.ID, b.ID) })
 	for _, j := range snapshot.Jobs {
-		m := b.Policy.MarkOf(j)
+		m := b.Policy.SubmissionNameOf(j)
 		found[m] = append(found[m], j)
 	}
 	for _, r := range rows {
-		jobs := found[r.Mark]
+		jobs := found[r.SubmissionName]
 		if r.Shows(jobs) {
 			continue
 		}
-		seen := plan.Sighting{Mark: r.Mark, Asked: snapshot.Asked, Jobs: jobs}
-		b.inbox.put(r.Bundle, func(n *plan.News) { n.Sighting = &seen })
+		seen := plan.Observation{SubmissionName: r.SubmissionName, Asked: snapshot.Asked, Jobs: jobs}
+		b.inbox.put(r.Bundle, func(n *plan.News) { n.Observation = &seen })
 	}
 	b.inbox.see(snapshot)
 	b.view.observed.Store(true)

@@ -13,7 +13,7 @@ import (
 // number of rows. Step owns them.
 type rows struct {
 	byBundle map[string]*entry
-	byMark   map[plan.Mark]string
+	byMark   map[plan.SubmissionName]string
 	inFlight map[string]int               // rows with a place in Slurm, by queue
 	upcoming int                          // rows that are about to be submitted
 	staged   map[string]map[string]*entry // rows that may wait for one, by queue and bundle
@@ -28,7 +28,7 @@ type entry struct {
 
 func newRows(size int) rows {
 	return rows{
-		byBundle: make(map[string]*entry, size), byMark: map[plan.Mark]string{},
+		byBundle: make(map[string]*entry, size), byMark: map[plan.SubmissionName]string{},
 		inFlight: map[string]int{}, staged: map[string]map[string]*entry{},
 	}
 }
@@ -57,7 +57,7 @@ func (t *rows) put(r *plan.Row) {
 	switch {
 	case r.InFlight():
 		t.inFlight[r.Queue]++
-		t.byMark[r.Mark] = r.Bundle
+		t.byMark[r.SubmissionName] = r.Bundle
 		if unsubmitted(r) {
 			t.upcoming++
 		}
@@ -86,8 +86,8 @@ func (t *rows) unlist(e *entry) {
 	}
 	if e.row.InFlight() {
 		t.inFlight[e.row.Queue]--
-		if t.byMark[e.row.Mark] == e.row.Bundle {
-			delete(t.byMark, e.row.Mark)
+		if t.byMark[e.row.SubmissionName] == e.row.Bundle {
+			delete(t.byMark, e.row.SubmissionName)
 		}
 	}
 	delete(t.staged[e.row.Queue], e.row.Bundle)

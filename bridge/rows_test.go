@@ -57,11 +57,11 @@ func (n naive) inFlight(queue string) (count int) {
 	return count
 }
 
-func (n naive) byMark() map[plan.Mark]string {
-	marks := map[plan.Mark]string{}
+func (n naive) byMark() map[plan.SubmissionName]string {
+	marks := map[plan.SubmissionName]string{}
 	for bundle, r := range n {
 		if r.InFlight() {
-			marks[r.Mark] = bundle
+			marks[r.SubmissionName] = bundle
 		}
 	}
 	return marks
@@ -76,7 +76,7 @@ func randomRow(random *rand.Rand, start time.Time) plan.Row {
 		Bundle: fmt.Sprintf("0x%d", random.IntN(40)), Queue: randomQueues[random.IntN(len(randomQueues))],
 		Phase: plan.Phases()[random.IntN(len(plan.Phases()))], Attempt: random.IntN(3),
 	}
-	r.Mark = plan.Mark(fmt.Sprintf("%s.%d", r.Bundle, r.Attempt))
+	r.SubmissionName = plan.SubmissionName(fmt.Sprintf("%s.%d", r.Bundle, r.Attempt))
 	if random.IntN(2) == 0 {
 		r.Due = start.Add(time.Duration(random.IntN(30)) * time.Second)
 	}

@@ -47,7 +47,7 @@ func (b *Bridge) Step(ctx context.Context, now time.Time) ([]plan.Effect, time.D
 	in := b.inbox.take()
 	s := &step{now: now}
 	if in.snapshot != nil {
-		if err := b.strays(ctx, s, *in.snapshot); err != nil {
+		if err := b.orphanJobs(ctx, s, *in.snapshot); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -155,10 +155,10 @@ func (b *Bridge) batch(ctx context.Context, s *step) {
 	}
 }
 
-// strays looks through a snapshot for jobs of this bridge that no row stands
+// orphanJobs looks through a snapshot for jobs of this bridge that no row stands
 // for. That a ledger is older than Slurm's jobs ends the bridge.
-func (b *Bridge) strays(ctx context.Context, s *step, snapshot sbatch.Snapshot) error {
-	known := func(m plan.Mark) bool {
+func (b *Bridge) orphanJobs(ctx context.Context, s *step, snapshot sbatch.Snapshot) error {
+	known := func(m plan.SubmissionName) bool {
 		_, ok := b.rows.byMark[m]
 		return ok
 	}
@@ -166,7 +166,7 @@ func (b *Bridge) strays(ctx context.Context, s *step, snapshot sbatch.Snapshot) 
 		r := b.rows.get(stamp.Bundle)
 		return r != nil && r.Phase == plan.Staging && r.Attempt < stamp.Attempt
 	}
-	strays, overdue, err := b.Policy.Strays(s.now, snapshot, known, waits, b.generation, b.found)
+	strays, overdue, err := b.Policy.OrphanJobs(s.now, snapshot, known, waits, b.generation, b.found)
 	if err != nil {
 		return fmt.Errorf("compare the ledger with Slurm: %w", err)
 	}
@@ -185,9 +185,9 @@ func (b *Bridge) strays(ctx context.Context, s *step, snapshot sbatch.Snapshot) 
 		b.decide(ctx, s, *b.rows.get(bundle), plan.News{Found: found[bundle]})
 	}
 	for _, id := range slices.Sorted(maps.Keys(strays)) {
-		if s.now.Sub(strays[id]) >= b.Policy.StrayGrace {
+		if s.now.Sub(strays[id]) >= b.Policy.OrphanGrace {
 			b.Log.WarnContext(ctx, "Slurm has a job of this bridge that no bundle stands for",
-				slog.String("job", id.String()), slog.Bool("cancelled", b.Policy.CancelStrays))
+				slog.String("job", id.String()), slog.Bool("cancelled", b.Policy.CancelOrphans))
 			strays[id] = s.now // one that stays is told of, and cancelled, again after as long
 		}
 	}
@@ -314,7 +314,7 @@ func irrevocable(k plan.Kind) bool {
 	switch k {
 	case plan.Submit, plan.Cancel, plan.Release:
 		return true
-	case plan.Claim, plan.Stage, plan.Prepare, plan.Account, plan.Look, plan.Close, plan.Collect, plan.Confirm, plan.Forget:
+	case plan.Claim, plan.Stage, plan.Prepare, plan.QueryAccounting, plan.ReadRecords, plan.Fence, plan.Collect, plan.Confirm, plan.Forget:
 	}
 	return false
 }

@@ -52,7 +52,7 @@ func (s *site) busy() {
 	s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundleID(2)})
 	s.slurm.change(func() {
 		for _, j := range s.slurm.jobs {
-			if j.Name == string(s.rows()[bundleID(3)].Mark) {
+			if j.Name == string(s.rows()[bundleID(3)].SubmissionName) {
 				j.State = sbatch.StateNodeFail
 			}
 		}

@@ -120,13 +120,13 @@ func (c *Client) Observe(ctx context.Context, now time.Time) (Snapshot, error) {
 	return Snapshot{Asked: now, Jobs: jobs}, nil
 }
 
-// Account returns the jobs of these names that the accounting database knows,
+// QueryAccounting returns the jobs of these names that the accounting database knows,
 // among those submitted or active since a time; their comments are left out.
 // It costs the controller nothing. The database learns of a job seconds after
 // its submission, and later still after it was away; it does not show a job
 // that was never eligible to run (held, or to begin later), even when that was
 // cancelled.
-func (c *Client) Account(ctx context.Context, since time.Time, names []string) ([]Job, error) {
+func (c *Client) QueryAccounting(ctx context.Context, since time.Time, names []string) ([]Job, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}

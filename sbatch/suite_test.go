@@ -252,7 +252,7 @@ func (s *slurm) jobs(t *testing.T, name string) func() []sbatch.Job {
 func (s *slurm) accounts(t *testing.T, name string) func() []sbatch.Job {
 	t.Helper()
 	return func() []sbatch.Job {
-		jobs, err := s.Account(t.Context(), time.Now().Add(-time.Hour), []string{name, "cltest-none"})
+		jobs, err := s.QueryAccounting(t.Context(), time.Now().Add(-time.Hour), []string{name, "cltest-none"})
 		if err != nil {
 			t.Fatal(err)
 		}

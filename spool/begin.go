@@ -35,12 +35,12 @@ func (a Attempt) Begin(ctx context.Context, s Started) (standing Started, own bo
 	return a.take(ctx, s)
 }
 
-// Close takes the attempt for a bridge, so that no worker can begin it any
+// Fence takes the attempt for a bridge, so that no worker can begin it any
 // more. It returns the record that stands; own is false when a worker had
-// begun before, or an earlier Close stands (Started.Closed). Where the
+// begun before, or an earlier Fence stands (Started.Closed). Where the
 // attempt's directory is gone from a disk that is there, the error is ErrGone:
 // no worker can begin without its specification, but one may have begun.
-func (a Attempt) Close(ctx context.Context, at time.Time) (standing Started, own bool, err error) {
+func (a Attempt) Fence(ctx context.Context, at time.Time) (standing Started, own bool, err error) {
 	if _, err := os.Stat(a.Dir); err != nil {
 		_, mounted := os.Stat(a.Layout().spool()) //nolint:gosec // our own directory
 		if errors.Is(err, fs.ErrNotExist) && mounted == nil {
@@ -48,7 +48,7 @@ func (a Attempt) Close(ctx context.Context, at time.Time) (standing Started, own
 		}
 		return Started{}, false, fmt.Errorf("close attempt: %w", err)
 	}
-	return a.take(ctx, Started{Token: NewToken(), Closed: true, At: at})
+	return a.take(ctx, Started{Token: NewToken(), Fenced: true, At: at})
 }
 
 func (a Attempt) take(ctx context.Context, s Started) (Started, bool, error) {

@@ -75,7 +75,7 @@ func race(dir string, n int, closes bool) error {
 		return a.Begin(context.Background(), Started{Token: NewToken()})
 	}
 	if closes {
-		take = func(a Attempt) (Started, bool, error) { return a.Close(context.Background(), time.Now()) }
+		take = func(a Attempt) (Started, bool, error) { return a.Fence(context.Background(), time.Now()) }
 	}
 	for _, i := range rand.Perm(n) {
 		standing, own, err := take(Layout(dir).Attempt("0x1", i))
@@ -126,10 +126,10 @@ func TestSixtyFourProcessesHaveOneOwnerOfEachAttempt(t *testing.T) {
 			if v.Own {
 				owners[n]++
 			}
-			if v.Own && v.Standing.Closed {
+			if v.Own && v.Standing.Fenced {
 				closed++
 			}
-			if closes := i < closers; v.Own && v.Standing.Closed != closes {
+			if closes := i < closers; v.Own && v.Standing.Fenced != closes {
 				t.Errorf("attempt %d: owned by process %d, a closer: %v, by %+v", n, i, closes, v.Standing)
 			}
 		}
@@ -149,8 +149,8 @@ func TestClosedAttemptIsNeverBegun(t *testing.T) {
 	t.Parallel()
 	a := Attempt{Dir: t.TempDir()}
 	at := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
-	closed, own, err := a.Close(t.Context(), at)
-	if err != nil || !own || !closed.Closed || !closed.At.Equal(at) {
+	closed, own, err := a.Fence(t.Context(), at)
+	if err != nil || !own || !closed.Fenced || !closed.At.Equal(at) {
 		t.Fatalf("close: %+v, %v, %v", closed, own, err)
 	}
 	for range 2 {
@@ -159,7 +159,7 @@ func TestClosedAttemptIsNeverBegun(t *testing.T) {
 			t.Errorf("begin: %+v, %v, %v", standing, own, err)
 		}
 	}
-	standing, own, err := a.Close(t.Context(), at.Add(time.Hour))
+	standing, own, err := a.Fence(t.Context(), at.Add(time.Hour))
 	if err != nil || own || standing != closed {
 		t.Errorf("close again: %+v, %v, %v", standing, own, err)
 	}
@@ -174,7 +174,7 @@ func TestBegunAttemptCannotBeClosed(t *testing.T) {
 	if err != nil || !own || begun != mine {
 		t.Fatalf("begin: %+v, %v, %v", begun, own, err)
 	}
-	standing, own, err := a.Close(t.Context(), time.Now())
+	standing, own, err := a.Fence(t.Context(), time.Now())
 	if err != nil || own || standing != mine {
 		t.Errorf("close: %+v, %v, %v", standing, own, err)
 	}

@@ -41,7 +41,7 @@ func (d Disk) Prepare(s Spec) error {
 	if err := d.Layout.Attempt(s.Bundle, s.Attempt).WriteSpec(s); err != nil {
 		return err
 	}
-	return d.Layout.WriteMembers(s.Mark, []Member{{Bundle: s.Bundle, Attempt: s.Attempt}})
+	return d.Layout.WriteMembers(s.SubmissionName, []Member{{Bundle: s.Bundle, Attempt: s.Attempt}})
 }
 
 // Look reads the records of an attempt. With an error not all of them could
@@ -116,11 +116,11 @@ func tail(dir *os.Root, name string) string {
 	return string(text)
 }
 
-// Close takes an attempt as Attempt.Close does, and returns the record that
+// Fence takes an attempt as Attempt.Fence does, and returns the record that
 // stands: no worker can begin the attempt any more, or the record is that of
 // the one that did (Started.Closed is false).
-func (d Disk) Close(ctx context.Context, bundle string, attempt int, at time.Time) (Started, error) {
-	standing, _, err := d.Layout.Attempt(bundle, attempt).Close(ctx, at)
+func (d Disk) Fence(ctx context.Context, bundle string, attempt int, at time.Time) (Started, error) {
+	standing, _, err := d.Layout.Attempt(bundle, attempt).Fence(ctx, at)
 	return standing, err
 }
 

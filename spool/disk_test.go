@@ -28,7 +28,7 @@ func mounted(t *testing.T, dir string) Disk {
 }
 
 func (d Disk) spec(bundle string, attempt int) Spec {
-	return Spec{Format: Format, Bundle: bundle, Attempt: attempt, Mark: "m", Command: "true", RunDir: d.Layout.RunDir(bundle, attempt)}
+	return Spec{Format: Format, Bundle: bundle, Attempt: attempt, SubmissionName: "m", Command: "true", RunDir: d.Layout.RunDir(bundle, attempt)}
 }
 
 func TestDiskThatIsNotMountedSaysNothingAndIsNotWrittenTo(t *testing.T) {
@@ -38,7 +38,7 @@ func TestDiskThatIsNotMountedSaysNothingAndIsNotWrittenTo(t *testing.T) {
 	if rec, err := d.Look("0x1", 1); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("look: %+v, %v", rec, err)
 	}
-	if standing, err := d.Close(t.Context(), "0x1", 1, at(1)); !errors.Is(err, fs.ErrNotExist) {
+	if standing, err := d.Fence(t.Context(), "0x1", 1, at(1)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("close: %+v, %v", standing, err)
 	}
 	if err := d.Release("0x1", []string{"m"}); !errors.Is(err, fs.ErrNotExist) {
@@ -102,10 +102,10 @@ func TestFullDiskPreparesNothingAndStillTellsWhatStands(t *testing.T) {
 	}
 	over, end := context.WithCancel(t.Context())
 	end()
-	if standing, err := d.Close(over, "0x1", 1, at(2)); err != nil || standing != begun {
+	if standing, err := d.Fence(over, "0x1", 1, at(2)); err != nil || standing != begun {
 		t.Errorf("close what has begun: %+v, %v", standing, err)
 	}
-	if standing, err := d.Close(over, "0x1", 2, at(2)); !errors.Is(err, syscall.ENOSPC) {
+	if standing, err := d.Fence(over, "0x1", 2, at(2)); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("close what has not: %+v, %v", standing, err)
 	}
 }
@@ -173,17 +173,17 @@ func TestRecordThatTheDiskDoesNotGiveOutIsNotAbsent(t *testing.T) {
 func TestDiskClosesWhatHasNotBegun(t *testing.T) {
 	t.Parallel()
 	d := mounted(t, t.TempDir())
-	if _, err := d.Close(t.Context(), "0x1", 1, at(1)); !errors.Is(err, ErrGone) {
+	if _, err := d.Fence(t.Context(), "0x1", 1, at(1)); !errors.Is(err, ErrGone) {
 		t.Errorf("an attempt without a directory: %v, want that it is gone", err)
 	}
 	if err := os.MkdirAll(d.Layout.Attempt("0x1", 1).Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	closed, err := d.Close(t.Context(), "0x1", 1, at(1))
-	if err != nil || !closed.Closed || !closed.At.Equal(at(1)) {
+	closed, err := d.Fence(t.Context(), "0x1", 1, at(1))
+	if err != nil || !closed.Fenced || !closed.At.Equal(at(1)) {
 		t.Errorf("%+v, %v", closed, err)
 	}
-	if again, err := d.Close(t.Context(), "0x1", 1, at(2)); err != nil || again != closed {
+	if again, err := d.Fence(t.Context(), "0x1", 1, at(2)); err != nil || again != closed {
 		t.Errorf("closed again: %+v, %v", again, err)
 	}
 	a := d.Layout.Attempt("0x1", 2)
@@ -194,13 +194,13 @@ func TestDiskClosesWhatHasNotBegun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if standing, err := d.Close(t.Context(), "0x1", 2, at(1)); err != nil || standing != begun {
+	if standing, err := d.Fence(t.Context(), "0x1", 2, at(1)); err != nil || standing != begun {
 		t.Errorf("of a begun attempt: %+v, %v", standing, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	write(t, d.Layout.BundleDir("0x2"), "no directory")
-	if standing, err := d.Close(ctx, "0x2", 1, at(1)); err == nil {
+	if standing, err := d.Fence(ctx, "0x2", 1, at(1)); err == nil {
 		t.Errorf("where it cannot be written: %+v", standing)
 	}
 }

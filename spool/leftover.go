@@ -39,9 +39,9 @@ type Leftover struct {
 	Path string
 	// Bundle is whose it is; empty where it is no bundle's, or nobody can say.
 	Bundle string
-	// Marks are the submissions of the bundle that the disk knows of, or the one
+	// SubmissionNames are the submissions of the bundle that the disk knows of, or the one
 	// whose members these are: their names say which bridge made them.
-	Marks []string
+	SubmissionNames []string
 	// Touched is when it was last changed, by the disk's clock, as far as can
 	// be told without going through all of it. Of trash it is when it was put
 	// aside.
@@ -99,7 +99,7 @@ func (d Disk) Leftovers(needed func(bundle string) bool) ([]Leftover, error) {
 	}
 	for i := range c.found {
 		if l := &c.found[i]; l.Kind != LeftMembers {
-			l.Marks = slices.Sorted(maps.Keys(c.marks[l.Bundle]))
+			l.SubmissionNames = slices.Sorted(maps.Keys(c.marks[l.Bundle]))
 		}
 	}
 	order := []LeftoverKind{LeftTrash, LeftRun, LeftRecords, LeftMembers, LeftWorker, LeftRing, LeftTemporary}
@@ -175,7 +175,7 @@ func (c *census) members() error {
 		if bundle != "" {
 			c.mark(bundle, mark)
 		}
-		c.found = append(c.found, Leftover{Kind: LeftMembers, Path: path, Bundle: bundle, Marks: []string{mark}, Touched: changed(info)})
+		c.found = append(c.found, Leftover{Kind: LeftMembers, Path: path, Bundle: bundle, SubmissionNames: []string{mark}, Touched: changed(info)})
 	})
 }
 
@@ -201,8 +201,8 @@ func (c *census) records() error {
 			touched = later(touched, changed(info))
 			if data, err := os.ReadFile(filepath.Join(attempt, specName)); err == nil {
 				var spec Spec // of any Format: the mark has always been there
-				if json.Unmarshal(data, &spec) == nil && spec.Mark != "" {
-					c.mark(bundle, spec.Mark)
+				if json.Unmarshal(data, &spec) == nil && spec.SubmissionName != "" {
+					c.mark(bundle, spec.SubmissionName)
 				}
 			}
 			_ = c.each(attempt, func(_ string, info fs.FileInfo) { touched = later(touched, changed(info)) })

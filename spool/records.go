@@ -39,9 +39,9 @@ type Spec struct {
 	Format  int    `json:"format"`
 	Bundle  string `json:"bundle"`
 	Attempt int    `json:"attempt"`
-	// Mark names the submission in Slurm.
-	Mark    string `json:"mark"`
-	Command string `json:"command"`
+	// SubmissionName names the submission in Slurm.
+	SubmissionName string `json:"mark"`
+	Command        string `json:"command"`
 	Inputs
 	// RunDir is where what the command leaves is found, and its output while it
 	// runs. In the container it is /<uuid>, unless WorkDir is WorkDirLocal.
@@ -154,9 +154,9 @@ type Started struct {
 	Format int `json:"format"`
 	// Token is 128 random bits in hexadecimal, made by who took the attempt.
 	Token string `json:"token"`
-	// Closed is set when a bridge took the attempt so that no worker begins
+	// Fenced is set when a bridge took the attempt so that no worker begins
 	// it.
-	Closed  bool      `json:"closed,omitempty"`
+	Fenced  bool      `json:"closed,omitempty"`
 	Node    string    `json:"node,omitempty"`
 	Job     string    `json:"job,omitempty"`
 	Restart string    `json:"restart,omitempty"`

@@ -24,7 +24,7 @@ func TestRecordsComeBackAsTheyWere(t *testing.T) {
 	layout := mounted(t, t.TempDir()).Layout
 	a := layout.Attempt("0x1", 2)
 	spec := Spec{
-		Format: Format, Bundle: "0x1", Attempt: 2, Mark: "cl-ann-0x1.2-6f2c1d", Command: "echo 'a\nb' \"$x\" \x01é",
+		Format: Format, Bundle: "0x1", Attempt: 2, SubmissionName: "cl-ann-0x1.2-6f2c1d", Command: "echo 'a\nb' \"$x\" \x01é",
 		Inputs: Inputs{Image: "/shared/cache/i.sif", ImageDigest: "sha256:1", Dependencies: []Dependency{{ChildPath: "a b", Source: "/c"}}},
 		RunDir: layout.RunDir("0x1", 2), GPUs: 2, MemoryBytes: 1 << 40, DiskBytes: 1, Seconds: 0.5, Network: true, Scratch: "/tmp",
 	}

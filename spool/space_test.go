@@ -56,7 +56,7 @@ func TestTrashIsPutBackUnlessSomethingStandsThere(t *testing.T) {
 		t.Fatalf("%+v, %v", left, err)
 	}
 	for _, l := range left {
-		if l.Bundle != "0x1" || len(l.Marks) != 1 || l.Marks[0] != "m" || l.Touched.IsZero() {
+		if l.Bundle != "0x1" || len(l.SubmissionNames) != 1 || l.SubmissionNames[0] != "m" || l.Touched.IsZero() {
 			t.Errorf("%+v", l)
 		}
 	}

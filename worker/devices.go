@@ -24,9 +24,9 @@ type gpu struct {
 	allowed bool
 }
 
-// allotment is what a bundle gets of the node's GPUs.
-type allotment struct {
-	maker   gpudriver.Maker
+// allocation is what a bundle gets of the node's GPUs.
+type allocation struct {
+	maker   gpudriver.Vendor
 	gpus    []gpu
 	devices []string // the device files with which to use them
 	// parts are the divided GPUs (MIG) of the allocation by name, where it has
@@ -36,7 +36,7 @@ type allotment struct {
 
 // allot finds the GPUs of the allocation. A bundle that asked for none gets
 // none, whatever its job has.
-func (r *run) allot() (a allotment, err error) {
+func (r *run) allot() (a allocation, err error) {
 	if r.spec.GPUs == 0 {
 		return a, nil
 	}
@@ -49,7 +49,7 @@ func (r *run) allot() (a allotment, err error) {
 		}
 	}
 	if err != nil {
-		return allotment{}, err
+		return allocation{}, err
 	}
 	if a.parts = partNames(r.GPUNames); a.parts != nil {
 		a.gpus, err = chooseParts(r.spec.GPUs, present, a.parts)
@@ -58,7 +58,7 @@ func (r *run) allot() (a allotment, err error) {
 		a.gpus, err = chooseGPUs(r.spec.GPUs, present, r.GPUs)
 	}
 	if err != nil {
-		return allotment{}, fmt.Errorf("node %s: %w", r.Node, err)
+		return allocation{}, fmt.Errorf("node %s: %w", r.Node, err)
 	}
 	for _, g := range a.gpus {
 		a.devices = append(a.devices, g.path)
@@ -246,7 +246,7 @@ func parseIndices(s string) ([]int, error) {
 // CUDA and ROCm number them from 0, whatever numbers they have on the node.
 // Without any nothing is said: they find none, and a program that reads the
 // variable meets no empty list. Parts of GPUs have the same names everywhere.
-func (a allotment) env() []string {
+func (a allocation) env() []string {
 	if len(a.gpus) == 0 {
 		return nil
 	}

@@ -24,7 +24,7 @@ type run struct {
 	attempt spool.Attempt
 	bell    spool.Bell
 	account *account
-	gpus    allotment
+	gpus    allocation
 	scratch *scratch // nil until it is made
 	dir     string   // the working directory; empty until it is made
 }
@@ -165,7 +165,7 @@ func (r *run) prepare() (c container.Container, err error) {
 	c = container.Container{
 		SIF:          r.spec.Image,
 		Image:        r.spec.ImageDigest,
-		Way:          container.Way(r.spec.Runtime),
+		Way:          container.Runtime(r.spec.Runtime),
 		ShellCommand: r.spec.Command,
 		Env:          append([]string{"CODALAB=true", "HOME=" + home, "TMPDIR=" + tempDir(r.spec.Bundle)}, r.gpus.env()...),
 		Binds:        append(own, binds...),

@@ -106,7 +106,7 @@ func (w Worker) begin(ctx context.Context, specPath string) (*run, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrNotBegun, err)
-	case standing.Closed:
+	case standing.Fenced:
 		return nil, fmt.Errorf("%w: attempt %d of %s was closed by its bridge", ErrTaken, spec.Attempt, spec.Bundle)
 	case !own:
 		return nil, fmt.Errorf("%w: attempt %d of %s was begun on %s by job %s", ErrTaken, spec.Attempt, spec.Bundle, standing.Node, standing.Job)

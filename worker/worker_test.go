@@ -42,7 +42,7 @@ func TestAttemptBegunElsewhereIsLeftAlone(t *testing.T) {
 			return err
 		},
 		"closed by a bridge": func(a spool.Attempt) error {
-			_, _, err := a.Close(t.Context(), time.Now())
+			_, _, err := a.Fence(t.Context(), time.Now())
 			return err
 		},
 	} {

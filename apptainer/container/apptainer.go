@@ -120,7 +120,7 @@ func (c Container) enterSpec(image []string) enterSpec {
 
 // driverBinds show the driver of the host's GPUs where Apptainer's own options
 // --nv and --rocm have it, and have the command look there.
-func driverBinds(maker gpudriver.Maker, command *enterSpec) (binds []Bind, err error) {
+func driverBinds(maker gpudriver.Vendor, command *enterSpec) (binds []Bind, err error) {
 	if maker == "" {
 		return nil, nil
 	}

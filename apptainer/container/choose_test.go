@@ -28,9 +28,9 @@ func TestChoiceGoesByWhatIsAskedForAndWhatTheHostHas(t *testing.T) {
 	ceSetuid := ce
 	ceSetuid.Setuid = true
 	for name, tt := range map[string]struct {
-		want  container.Way
+		want  container.Runtime
 		host  container.Host
-		way   container.Way
+		way   container.Runtime
 		plain bool
 		says  string // of the reason, or of the error where there is no way
 	}{
@@ -82,7 +82,7 @@ func autoWay(t *testing.T) (w way, preparation string) {
 	if suid, err := filepath.Glob(filepath.Join(filepath.Dir(program), "../libexec/*/bin/starter-suid")); err != nil || len(suid) > 0 {
 		t.Skip("needs an Apptainer without privileges, which this test's hosts take from it in vain")
 	}
-	return way{Ways: &container.Ways{Enter: enter.Path(t)}}, "ln -s " + program + " /opt/apptainer; export PATH=/opt:$PATH; "
+	return way{Ways: &container.Runtimes{Enter: enter.Path(t)}}, "ln -s " + program + " /opt/apptainer; export PATH=/opt:$PATH; "
 }
 
 func TestRefusedWayGivesWayToAnother(t *testing.T) {
@@ -92,7 +92,7 @@ func TestRefusedWayGivesWayToAnother(t *testing.T) {
 	prepare = "mount -t tmpfs none /opt; " + prepare
 	for name, tt := range map[string]struct {
 		preparation string
-		way         container.Way
+		way         container.Runtime
 		says        string
 	}{
 		"all there":      {"true", container.WayBuiltin, "has all that it needs"},

@@ -35,7 +35,7 @@ type Container struct {
 	Image string
 	// Way is the way that is asked for, and OnChoice, when not nil, is called
 	// with the one that is taken. Only [Ways] looks at them.
-	Way      Way
+	Way      Runtime
 	OnChoice func(Choice) `json:"-"`
 	// Args is the argument vector inside; its first is a path in the image or
 	// a name looked up in the PATH there.
@@ -54,7 +54,7 @@ type Container struct {
 	// GPUs says whose GPUs are among Devices. What their driver has on the host
 	// is then shown too: libraries, which the image's programs find, and programs
 	// in the PATH.
-	GPUs gpudriver.Maker
+	GPUs gpudriver.Vendor
 	// Dir is the working directory inside; empty means "/".
 	Dir string
 	// Network gives the container the host's network; else it has a loopback

@@ -3,7 +3,7 @@
 // A [Container] says what is run. Three types say how, and promise the same:
 // [Builtin] needs no container engine; [Apptainer] has a site's Apptainer or
 // SingularityCE set the container up, and [Engine] Docker or Podman. [Choose]
-// picks one for a [Host], and [Ways] runs a container by the one picked.
+// picks one for a [Host], and [Runtimes] runs a container by the one picked.
 // docs/containers.md has what differs between them.
 //
 // # The built-in way

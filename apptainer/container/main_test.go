@@ -58,7 +58,7 @@ func TestMain(m *testing.M) {
 		case container.InitCommand:
 			os.Exit(container.Init())
 		case probeAsUser:
-			host, err := container.Ways{Enter: os.Args[3]}.Probe(context.Background(), os.Args[2])
+			host, err := container.Runtimes{Enter: os.Args[3]}.Probe(context.Background(), os.Args[2])
 			if err := errors.Join(err, json.NewEncoder(os.Stdout).Encode(host)); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(1)

@@ -110,7 +110,7 @@ func isZero(file string) bool {
 // start. It takes about as long as the slowest of them, a third of a second,
 // and leaves nothing behind. Which engine docker and podman speak to, and where
 // Podman has its store, w.Env says.
-func (w Ways) Probe(ctx context.Context, scratch string) (Host, error) {
+func (w Runtimes) Probe(ctx context.Context, scratch string) (Host, error) {
 	h := Look()
 	dir, err := os.MkdirTemp(scratch, "probe-")
 	if err != nil {
@@ -151,7 +151,7 @@ func (w Ways) Probe(ctx context.Context, scratch string) (Host, error) {
 }
 
 // tryNamespaces has init make namespaces of its own and mount in them.
-func (w Ways) tryNamespaces(ctx context.Context, dir string) (namespacesLack, overlayLack string) {
+func (w Runtimes) tryNamespaces(ctx context.Context, dir string) (namespacesLack, overlayLack string) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	child, err := startInit(Container{}, Builtin{Init: w.Init}.initArgs(), namespaces())
@@ -191,7 +191,7 @@ func (c *container) try() (code int, err error) {
 }
 
 // tryApptainer starts it with a root that holds nothing but this program.
-func (w Ways) tryApptainer(ctx context.Context, f *Finding, dir string) error {
+func (w Runtimes) tryApptainer(ctx context.Context, f *Finding, dir string) error {
 	said, err := call(ctx, []string{f.Path, "--version"}, apptainerEnv(dir))
 	if err != nil {
 		return err
@@ -225,7 +225,7 @@ func (w Ways) tryApptainer(ctx context.Context, f *Finding, dir string) error {
 }
 
 // tryEngine asks for the version of an engine, which it has to be reached for.
-func (w Ways) tryEngine(ctx context.Context, f *Finding, args ...string) error {
+func (w Runtimes) tryEngine(ctx context.Context, f *Finding, args ...string) error {
 	said, err := call(ctx, append([]string{f.Path}, args...), w.Env)
 	if err != nil {
 		return err

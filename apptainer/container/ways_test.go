@@ -31,7 +31,7 @@ import (
 type way struct {
 	Apptainer *container.Apptainer
 	Engine    *container.Engine
-	Ways      *container.Ways
+	Ways      *container.Runtimes
 	Shared    bool // the built-in way, with a share of a mount of the image
 
 	compression   string // of its SIFs; empty is the default

@@ -12,13 +12,13 @@ import (
 	"strings"
 )
 
-// Maker is whose GPUs a host has. The zero value stands for no GPU.
-type Maker string
+// Vendor is whose GPUs a host has. The zero value stands for no GPU.
+type Vendor string
 
 // The makers whose drivers are known.
 const (
-	NVIDIA Maker = "nvidia"
-	AMD    Maker = "amd"
+	NVIDIA Vendor = "nvidia"
+	AMD    Vendor = "amd"
 )
 
 // Driver is what there is of a driver on a host.
@@ -68,7 +68,7 @@ func programDirectories() []string {
 // Find finds the driver of a maker's GPUs. A host that has none gives an empty
 // Driver: GPUs may be there without it. An error says that the host cannot be
 // read.
-func (h Host) Find(maker Maker) (Driver, error) {
+func (h Host) Find(maker Vendor) (Driver, error) {
 	var want list
 	switch maker {
 	case NVIDIA:

@@ -40,7 +40,7 @@ func (p Policy) Batch(now time.Time, staged []Row, room int, generation int64) [
 		r := &rows[i]
 		r.Attempt++
 		r.Generation = generation + int64(i) + 1
-		r.Mark, r.Index, r.Unclear, r.Sbatches, r.Refused = p.mark(*r), 0, 0, 0, ""
+		r.SubmissionName, r.Index, r.Unclear, r.Sbatches, r.Refused = p.submissionName(*r), 0, 0, 0, ""
 		r.Phase, r.Since, r.Due, r.Tries = Submitting, now, time.Time{}, 0
 		r.Decided = now
 		r.Reason = attemptGoes(r.Attempt)
@@ -51,14 +51,14 @@ func (p Policy) Batch(now time.Time, staged []Row, room int, generation int64) [
 // attemptGoes is the reason of a row whose submission has nothing in its way.
 func attemptGoes(attempt int) string { return fmt.Sprintf("attempt %d goes to Slurm", attempt) }
 
-// mark names a submission: who, which bundle, which attempt, which bridge, for
+// submissionName names a submission: who, which bundle, which attempt, which bridge, for
 // administrators to read in squeue.
-func (p Policy) mark(r Row) Mark {
+func (p Policy) submissionName(r Row) SubmissionName {
 	uuid := r.Bundle
 	if len(uuid) > 14 {
 		uuid = uuid[2:14]
 	}
-	return Mark("cl-" + plain(p.Owner) + "-" + uuid + "." + strconv.Itoa(r.Attempt) + "-" + p.Bridge)
+	return SubmissionName("cl-" + plain(p.Owner) + "-" + uuid + "." + strconv.Itoa(r.Attempt) + "-" + p.Bridge)
 }
 
 // plain is a name with what does not belong in a job's name replaced, each run

@@ -19,7 +19,7 @@ func TestI3ClockSetBackCutsNoGraceShort(t *testing.T) {
 		t.Errorf("submitted at %s, want now", b.row.Submitted)
 	}
 	b.at(back + 90*time.Second).hears(seen(back + 90*time.Second)).is(plan.Submitting)
-	b.at(back+91*time.Second).hears(seen(back+91*time.Second)).is(plan.Submitting, plan.Account)
+	b.at(back+91*time.Second).hears(seen(back+91*time.Second)).is(plan.Submitting, plan.QueryAccounting)
 }
 
 // Whatever was noted in another life of the bridge, a row is due again within
@@ -105,7 +105,7 @@ func TestStuckJobIsNotStoppedByAClockThatWasSetBack(t *testing.T) {
 	never.Reason = "PartitionConfig"
 	b := given(t, rowIn(plan.Queued)).hears(seen(0, never)).is(plan.Queued)
 	b.at(-time.Hour).hears(seen(-time.Hour, never)).is(plan.Queued)
-	b.at(-time.Hour+5*time.Second).hears(seen(-time.Hour+5*time.Second, never)).is(plan.Stopping, plan.Cancel, plan.Close)
+	b.at(-time.Hour+5*time.Second).hears(seen(-time.Hour+5*time.Second, never)).is(plan.Stopping, plan.Cancel, plan.Fence)
 }
 
 // Decided is when something last changed that a person would be told.

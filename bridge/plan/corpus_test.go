@@ -35,7 +35,7 @@ func variants() map[string]func(*plan.Row) {
 		"stopped":       func(r *plan.Row) { r.Stop = stop },
 		"jobless":       func(r *plan.Row) { r.Job = sbatch.Job{} },
 		"unbegun":       func(r *plan.Row) { r.Begun, r.Exit = nil, nil },
-		"closed":        func(r *plan.Row) { r.Begun, r.Closed = nil, true },
+		"closed":        func(r *plan.Row) { r.Begun, r.Fenced = nil, true },
 		"over":          func(r *plan.Row) { r.Ended, r.Job.State = epoch, sbatch.StateNodeFail },
 		"gone":          func(r *plan.Row) { r.Ended = epoch },
 		"absent":        func(r *plan.Row) { r.Absent = epoch },
@@ -54,7 +54,7 @@ func variants() map[string]func(*plan.Row) {
 		},
 		"to come": tomorrow,
 		"nothing": func(r *plan.Row) {
-			*r = plan.Row{Bundle: uuid, Phase: r.Phase, Attempt: 1, Mark: mark, Stop: r.Stop, Verdict: r.Verdict, Reason: "an old row"}
+			*r = plan.Row{Bundle: uuid, Phase: r.Phase, Attempt: 1, SubmissionName: mark, Stop: r.Stop, Verdict: r.Verdict, Reason: "an old row"}
 		},
 	}
 }
@@ -98,7 +98,7 @@ func everyNews() map[string]plan.News {
 		news["early sighting of "+name] = seen(time.Second, jobs...)
 		news["accounts of "+name] = accounted(2*time.Hour, jobs...)
 	}
-	news["accounts away"] = plan.News{AccountFailure: "connection refused"}
+	news["accounts away"] = plan.News{AccountingFailure: "connection refused"}
 	stopped := exit(143)
 	stopped.Terminated = true
 	foreign := exit(0)
@@ -107,7 +107,7 @@ func everyNews() map[string]plan.News {
 		"none": read(2*time.Hour, nil, nil), "start": read(2*time.Hour, started(), nil), "end": read(2*time.Hour, started(), exit(0)),
 		"failure": read(2*time.Hour, started(), exit(3)), "termination": read(2*time.Hour, started(), stopped),
 		"end without start": read(2*time.Hour, nil, exit(0)), "foreign end": read(2*time.Hour, started(), foreign),
-		"closing": read(2*time.Hour, &spool.Started{Closed: true}, nil), "another attempt": {Records: &plan.Records{Attempt: 7, Records: spool.Records{Started: started(), Exit: exit(0)}}},
+		"closing": read(2*time.Hour, &spool.Started{Fenced: true}, nil), "another attempt": {Records: &plan.Records{Attempt: 7, Records: spool.Records{Started: started(), Exit: exit(0)}}},
 		"half": {Records: &plan.Records{Attempt: 1, Records: spool.Records{Started: started()}}, LookFailure: "permission denied"},
 	} {
 		news["records of "+name] = n
@@ -145,38 +145,38 @@ func everyNews() map[string]plan.News {
 	low, room := "the disk is nearly full", ""
 	news["low"], news["room"] = plan.News{Low: &low}, plan.News{Low: &room}
 	news["staging, no room"] = plan.News{Staged: &plan.StageEnd{Outcome: plan.Outcome{Failure: "no space left on device", Full: true}}}
-	news["closed"] = closing(spool.Started{Closed: true})
+	news["closed"] = closing(spool.Started{Fenced: true})
 	news["not closed"] = closing(*started())
-	news["closing failed"] = plan.News{Closed: &plan.Closing{Attempt: 1, Failure: "no space left on device"}}
-	news["nothing to close"] = plan.News{Closed: &plan.Closing{Attempt: 1, Failure: "no such directory", Gone: true}}
-	news["another attempt's closing"] = plan.News{Closed: &plan.Closing{Attempt: 7, Standing: spool.Started{Closed: true}}}
+	news["closing failed"] = plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "no space left on device"}}
+	news["nothing to close"] = plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "no such directory", Gone: true}}
+	news["another attempt's closing"] = plan.News{Fenced: &plan.Fencing{Attempt: 7, Standing: spool.Started{Fenced: true}}}
 	return news
 }
 
 // both is two pieces of news that came together.
 func both(a, b plan.News) plan.News {
 	return plan.News{
-		Restarted:      a.Restarted || b.Restarted,
-		Found:          cmp.Or(b.Found, a.Found),
-		Low:            cmp.Or(b.Low, a.Low),
-		Unanswered:     a.Unanswered || b.Unanswered,
-		Messages:       slices.Concat(a.Messages, b.Messages),
-		Sighting:       cmp.Or(b.Sighting, a.Sighting),
-		Accounted:      cmp.Or(b.Accounted, a.Accounted),
-		AccountFailure: a.AccountFailure + b.AccountFailure,
-		Records:        cmp.Or(b.Records, a.Records),
-		LookFailure:    a.LookFailure + b.LookFailure,
-		Claimed:        cmp.Or(b.Claimed, a.Claimed),
-		Staged:         cmp.Or(b.Staged, a.Staged),
-		Prepared:       cmp.Or(b.Prepared, a.Prepared),
-		Submitted:      cmp.Or(b.Submitted, a.Submitted),
-		Closed:         cmp.Or(b.Closed, a.Closed),
-		Cancelled:      cmp.Or(b.Cancelled, a.Cancelled),
-		Collected:      cmp.Or(b.Collected, a.Collected),
-		Confirmed:      cmp.Or(b.Confirmed, a.Confirmed),
-		Released:       cmp.Or(b.Released, a.Released),
-		Progress:       a.Progress + b.Progress,
-		Changed:        a.Changed + b.Changed,
-		Remark:         a.Remark + b.Remark,
+		Restarted:         a.Restarted || b.Restarted,
+		Found:             cmp.Or(b.Found, a.Found),
+		Low:               cmp.Or(b.Low, a.Low),
+		Unanswered:        a.Unanswered || b.Unanswered,
+		Messages:          slices.Concat(a.Messages, b.Messages),
+		Observation:       cmp.Or(b.Observation, a.Observation),
+		Accounting:        cmp.Or(b.Accounting, a.Accounting),
+		AccountingFailure: a.AccountingFailure + b.AccountingFailure,
+		Records:           cmp.Or(b.Records, a.Records),
+		LookFailure:       a.LookFailure + b.LookFailure,
+		Claimed:           cmp.Or(b.Claimed, a.Claimed),
+		Staged:            cmp.Or(b.Staged, a.Staged),
+		Prepared:          cmp.Or(b.Prepared, a.Prepared),
+		Submitted:         cmp.Or(b.Submitted, a.Submitted),
+		Fenced:            cmp.Or(b.Fenced, a.Fenced),
+		Cancelled:         cmp.Or(b.Cancelled, a.Cancelled),
+		Collected:         cmp.Or(b.Collected, a.Collected),
+		Confirmed:         cmp.Or(b.Confirmed, a.Confirmed),
+		Released:          cmp.Or(b.Released, a.Released),
+		Progress:          a.Progress + b.Progress,
+		Changed:           a.Changed + b.Changed,
+		Remark:            a.Remark + b.Remark,
 	}
 }

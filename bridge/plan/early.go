@@ -183,6 +183,6 @@ func noted(reason string, notes []string) string {
 func (d *decision) takeUp(f Found) {
 	r := &d.row
 	r.Attempt, r.Generation, r.Sbatches = f.Stamp.Attempt, f.Stamp.Generation, 1
-	r.Mark, r.Index, r.Prepared, r.Submitted = d.policy.MarkOf(f.Job), 0, true, d.now
+	r.SubmissionName, r.Index, r.Prepared, r.Submitted = d.policy.SubmissionNameOf(f.Job), 0, true, d.now
 	d.adopt(f.Job, "found in the queue, though the ledger does not know that it was submitted")
 }

@@ -13,12 +13,12 @@ const (
 	Prepare Kind = "prepare"
 	// Submit runs sbatch. The one effect that is not repeated at will.
 	Submit Kind = "submit"
-	// Account asks the accounting database for the row's mark.
-	Account Kind = "account"
-	// Look reads the current attempt's records.
-	Look Kind = "look"
-	// Close takes the current attempt so that it can never begin.
-	Close Kind = "close"
+	// QueryAccounting asks the accounting database for the row's mark.
+	QueryAccounting Kind = "account"
+	// ReadRecords reads the current attempt's records.
+	ReadRecords Kind = "look"
+	// Fence takes the current attempt so that it can never begin.
+	Fence Kind = "close"
 	// Cancel runs scancel.
 	Cancel Kind = "cancel"
 	// Collect sends the results to the server.
@@ -34,7 +34,7 @@ const (
 
 // Kinds lists the kinds of effects.
 func Kinds() []Kind {
-	return []Kind{Claim, Stage, Prepare, Submit, Account, Look, Close, Cancel, Collect, Confirm, Release, Forget}
+	return []Kind{Claim, Stage, Prepare, Submit, QueryAccounting, ReadRecords, Fence, Cancel, Collect, Confirm, Release, Forget}
 }
 
 // Effect is one thing to be done in the world after Row was saved. At most

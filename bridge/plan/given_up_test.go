@@ -13,7 +13,7 @@ import (
 
 // vanished is the answer to a closing for which there is no directory.
 func vanished() plan.News {
-	return plan.News{Closed: &plan.Closing{Attempt: 1, Failure: "not on the shared disk", Gone: true}}
+	return plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "not on the shared disk", Gone: true}}
 }
 
 // settledRow is a queued row whose job is over and whose records were looked for.
@@ -28,24 +28,24 @@ func TestI3MissingDirectoryIsEvidenceOnlyAfterTheDisksTime(t *testing.T) {
 	t.Parallel()
 	b := given(t, settledRow(sbatch.StateBootFail, "")).at(20 * time.Second)
 	b.hears(vanished()).is(plan.Queued)
-	if b.row.Closed || b.row.Gone != b.now {
-		t.Errorf("closed %v, gone %s, want only that it is noted", b.row.Closed, b.row.Gone)
+	if b.row.Fenced || b.row.Gone != b.now {
+		t.Errorf("closed %v, gone %s, want only that it is noted", b.row.Fenced, b.row.Gone)
 	}
 	b.at(29 * time.Second).hears(vanished()).is(plan.Queued)
 	// It shows again: nothing was gone.
 	again := *b
-	again.at(30 * time.Second).hears(closing(spool.Started{Closed: true})).is(plan.Staging)
+	again.at(30 * time.Second).hears(closing(spool.Started{Fenced: true})).is(plan.Staging)
 	// A disk that is away is not a directory that is gone.
-	b.at(31 * time.Second).hears(plan.News{Closed: &plan.Closing{Attempt: 1, Failure: "input/output error"}}).is(plan.Queued)
+	b.at(31 * time.Second).hears(plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "input/output error"}}).is(plan.Queued)
 	b.at(40 * time.Second).hears(vanished()).is(plan.Staging)
 }
 
 func TestI3DirectoryThatShowsAgainIsNotGone(t *testing.T) {
 	t.Parallel()
 	b := given(t, settledRow(sbatch.StateFailed, "n1")).at(20 * time.Second).hears(vanished()).is(plan.Queued)
-	b.at(40*time.Second).hears(closing(*started())).is(plan.Running, plan.Look)
-	if !b.row.Gone.IsZero() || b.row.Closed {
-		t.Errorf("gone %s, closed %v, want neither", b.row.Gone, b.row.Closed)
+	b.at(40*time.Second).hears(closing(*started())).is(plan.Running, plan.ReadRecords)
+	if !b.row.Gone.IsZero() || b.row.Fenced {
+		t.Errorf("gone %s, closed %v, want neither", b.row.Gone, b.row.Fenced)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestI4AttemptThatMayHaveBegunIsNotBegunAgain(t *testing.T) {
 func TestI4ClosedAttemptHasNotBegun(t *testing.T) {
 	t.Parallel()
 	given(t, settledRow(sbatch.StateNodeFail, "n1")).at(20 * time.Second).
-		hears(closing(spool.Started{Closed: true})).is(plan.Staging)
+		hears(closing(spool.Started{Fenced: true})).is(plan.Staging)
 }
 
 func TestI4KilledBundleWhoseDirectoryIsGoneEnds(t *testing.T) {
@@ -100,8 +100,8 @@ func TestI4KilledBundleWhoseDirectoryIsGoneEnds(t *testing.T) {
 	b.hears(plan.News{Cancelled: &plan.Outcome{}}).is(plan.Stopping)
 	b.hears(seen(2*time.Minute, job(sbatch.StateCompleting))).is(plan.Stopping)
 	over := *b
-	over.hears(seen(2*time.Minute, job(sbatch.StateCancelled))).is(plan.Finalizing, plan.Look).verdict(spool.CauseUser, codalab.KillRequested)
-	b.hears(seen(2*time.Minute)).is(plan.Finalizing, plan.Look, plan.Account).verdict(spool.CauseUser, codalab.KillRequested)
+	over.hears(seen(2*time.Minute, job(sbatch.StateCancelled))).is(plan.Finalizing, plan.ReadRecords).verdict(spool.CauseUser, codalab.KillRequested)
+	b.hears(seen(2*time.Minute)).is(plan.Finalizing, plan.ReadRecords, plan.QueryAccounting).verdict(spool.CauseUser, codalab.KillRequested)
 }
 
 func TestI2JobWithAnotherBundlesCommentIsNobodys(t *testing.T) {
@@ -129,13 +129,13 @@ func TestI2JobWithAnotherBundlesCommentIsNobodys(t *testing.T) {
 	t.Run("another bundle's", func(t *testing.T) {
 		t.Parallel()
 		b := given(t, rowIn(plan.Submitting)).at(early).hears(seen(early, foreign)).is(plan.Submitting)
-		b.at(late).hears(seen(late, foreign)).is(plan.Submitting, plan.Account)
+		b.at(late).hears(seen(late, foreign)).is(plan.Submitting, plan.QueryAccounting)
 		b.hears(accounted(late, foreign)).is(plan.Submitting, plan.Submit)
 		// It is not cancelled, and its end is not the bundle's.
 		over := foreign
 		over.State = sbatch.StateCancelled
 		q := given(t, rowIn(plan.Queued)).at(early).hears(seen(early, over, job(sbatch.StatePending))).is(plan.Queued)
-		q.hears(told(kill)).is(plan.Stopping, plan.Cancel, plan.Close)
+		q.hears(told(kill)).is(plan.Stopping, plan.Cancel, plan.Fence)
 		if q.row.Job.ID != 7 {
 			t.Errorf("cancels job %s, want 7", q.row.Job.ID)
 		}
@@ -156,8 +156,8 @@ func TestBatchNumbersSubmissions(t *testing.T) {
 		t.Fatalf("rows %+v, want generations 42 and 43", rows)
 	}
 	again := rows[1]
-	if again.Attempt != 3 || again.Unclear != 0 || again.Tries != 0 || again.Mark == rows[0].Mark {
-		t.Errorf("attempt %d, unclear %d, tries %d, mark %s: want a fresh third attempt", again.Attempt, again.Unclear, again.Tries, again.Mark)
+	if again.Attempt != 3 || again.Unclear != 0 || again.Tries != 0 || again.SubmissionName == rows[0].SubmissionName {
+		t.Errorf("attempt %d, unclear %d, tries %d, mark %s: want a fresh third attempt", again.Attempt, again.Unclear, again.Tries, again.SubmissionName)
 	}
 	comment := policy().Request(again).Comment
 	for _, want := range []string{" attempt=3 ", " bridge=b1b2b3 ", " generation=43"} {
@@ -166,7 +166,7 @@ func TestBatchNumbersSubmissions(t *testing.T) {
 		}
 	}
 	// An attempt that is given up gives its number up, too.
-	b := given(t, settledRow(sbatch.StateNodeFail, "")).at(time.Minute).hears(closing(spool.Started{Closed: true})).is(plan.Staging)
+	b := given(t, settledRow(sbatch.StateNodeFail, "")).at(time.Minute).hears(closing(spool.Started{Fenced: true})).is(plan.Staging)
 	if b.row.Generation != 0 {
 		t.Errorf("generation %d after the attempt was given up", b.row.Generation)
 	}

@@ -30,20 +30,20 @@ func (d *decision) stopping() {
 		if gone && d.settled() && d.lastWord() {
 			d.concluded(*d.row.Stop)
 		}
-	case !d.row.Closed:
-		d.close()
+	case !d.row.Fenced:
+		d.fence()
 	case gone || !d.row.Cancelled.IsZero() && d.row.Gone.IsZero():
 		d.finish(*d.row.Stop, "stopped before it began: "+d.row.Stop.Failure)
 	}
 }
 
-// close wants the attempt closed, so that it can never begin.
-func (d *decision) close() { d.ask(Close, d.closingFailed()) }
+// fence wants the attempt closed, so that it can never begin.
+func (d *decision) fence() { d.ask(Fence, d.closingFailed()) }
 
 // closingFailed is why the attempt's closing has just failed; empty when it has
 // not. It is waited for before anything is asked that led to the closing.
 func (d *decision) closingFailed() string {
-	if c := d.news.Closed; c != nil && c.Attempt == d.row.Attempt {
+	if c := d.news.Fenced; c != nil && c.Attempt == d.row.Attempt {
 		return c.Failure
 	}
 	return ""
@@ -52,7 +52,7 @@ func (d *decision) closingFailed() string {
 // findJob looks for the job of a submission whose answer is not known, and
 // ends the row when there is none. Meanwhile the attempt is closed.
 func (d *decision) findJob() bool {
-	for _, s := range []*Sighting{d.news.Sighting, d.news.Accounted} {
+	for _, s := range []*Observation{d.news.Observation, d.news.Accounting} {
 		if job, ok := adoptable(s); ok {
 			d.row.Job, d.row.Absent = job, time.Time{}
 			return true
@@ -65,8 +65,8 @@ func (d *decision) findJob() bool {
 		return true
 	case s != nil && s.Attempt == d.row.Attempt && s.Refused && d.row.Sbatches <= 1:
 		d.finish(*d.row.Stop, "stopped; Slurm had refused it")
-	case !d.row.Closed: // a job may still arrive, and must find that it may not begin
-		d.close()
+	case !d.row.Fenced: // a job may still arrive, and must find that it may not begin
+		d.fence()
 	case d.absent():
 		d.finish(*d.row.Stop, "stopped; there is no job of it")
 	}

@@ -50,14 +50,14 @@ func newsNames(n plan.News) []string {
 	for _, m := range n.Messages {
 		add(true, "message "+string(m.Type))
 	}
-	add(n.Sighting != nil, "snapshot")
-	add(n.Accounted != nil || n.AccountFailure != "", "accounts")
+	add(n.Observation != nil, "snapshot")
+	add(n.Accounting != nil || n.AccountingFailure != "", "accounts")
 	add(n.Records != nil || n.LookFailure != "", "records")
 	add(n.Claimed != nil, "claim's answer")
 	add(n.Staged != nil || n.Progress != "", "stage's answer")
 	add(n.Prepared != nil, "prepare's answer")
 	add(n.Submitted != nil, "submit's answer")
-	add(n.Closed != nil, "close's answer")
+	add(n.Fenced != nil, "close's answer")
 	add(n.Cancelled != nil, "cancel's answer")
 	add(n.Collected != nil || n.Changed != "", "collect's answer")
 	add(n.Confirmed != nil, "confirm's answer")

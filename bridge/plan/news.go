@@ -25,12 +25,12 @@ type News struct {
 	Unanswered bool
 	// Messages came from the server, in this order.
 	Messages []codalab.Message
-	// Sighting is what the newest whole snapshot shows of a mark.
-	Sighting *Sighting
-	// Accounted is what the accounting database knows of a mark, and
+	// Observation is what the newest whole snapshot shows of a mark.
+	Observation *Observation `json:"Sighting"`
+	// Accounting is what the accounting database knows of a mark, and
 	// AccountFailure why it did not answer.
-	Accounted      *Sighting
-	AccountFailure string
+	Accounting        *Observation `json:"Accounted"`
+	AccountingFailure string       `json:"AccountFailure"`
 	// Records are an attempt's, as the disk shows them, and LookFailure is why
 	// they could not be read.
 	Records     *Records
@@ -41,7 +41,7 @@ type News struct {
 	Staged    *StageEnd
 	Prepared  *Outcome
 	Submitted *Submission
-	Closed    *Closing
+	Fenced    *Fencing `json:"Closed"`
 	Cancelled *Outcome
 	Collected *Outcome
 	Confirmed *Confirmation
@@ -102,8 +102,8 @@ type Submission struct {
 	Words          string
 }
 
-// Closing is the answer to an attempt's closing.
-type Closing struct {
+// Fencing is the answer to an attempt's closing.
+type Fencing struct {
 	Attempt int
 	// Standing is the record that stands in the attempt's started.
 	Standing spool.Started
@@ -130,9 +130,9 @@ type Confirmation struct {
 	Lost string `json:",omitempty"`
 }
 
-// Sighting is what a whole answer of Slurm showed of one mark.
-type Sighting struct {
-	Mark Mark
+// Observation is what a whole answer of Slurm showed of one mark.
+type Observation struct {
+	SubmissionName SubmissionName `json:"Mark"`
 	// Asked is when the question was sent.
 	Asked time.Time
 	// Jobs are the jobs of that name, in the order of their ids.

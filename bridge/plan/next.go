@@ -16,9 +16,9 @@ import (
 // row is due, and once for each row after a start of the bridge.
 func (p Policy) Next(now time.Time, r Row, n News) (Row, []Effect) {
 	d := decision{policy: &p, queue: p.Queues[r.Queue], now: now, from: r.Phase, row: r, news: n}
-	d.mindClock()
-	d.sift()
-	d.hear()
+	d.clampClock()
+	d.dropForeignJobs()
+	d.applyMessages()
 	d.read()
 	// A phase that ends hands on to the next one at once, so that its
 	// effects start with this decision.
@@ -57,13 +57,13 @@ type decision struct {
 	late bool
 }
 
-// mindClock keeps a clock that was set back or forth from doing harm. A time
+// clampClock keeps a clock that was set back or forth from doing harm. A time
 // that has not come yet was noted before the clock was set back: it is taken
 // for now, and a pause is cut to the longest that there is. What was noted in
 // another life of the bridge cannot be measured against today's clock: the
 // disk gets its whole time to settle once more, and results are kept for a
 // while more.
-func (d *decision) mindClock() {
+func (d *decision) clampClock() {
 	r := &d.row
 	for _, t := range []*time.Time{&r.Since, &r.Offered, &r.Submitted, &r.Absent, &r.Ended, &r.Looked, &r.Troubled, &r.Turned, &r.Stuck, &r.Cancelled, &r.Gone} {
 		if t.After(d.now) {
@@ -106,19 +106,19 @@ const (
 	keptAfterRestarts = 24 * time.Hour
 )
 
-// sift drops what Slurm said of another submission than the row's current
+// dropForeignJobs drops what Slurm said of another submission than the row's current
 // one: an answer may arrive after the row has gone on. A job that has the
 // submission's name but names another one in its comment is somebody else's,
 // who copied the name, or of an earlier life of the bundle. The one that took
 // the attempt is the row's all the same: a bridge with an old copy of its
 // ledger has submitted the attempt a second time.
-func (d *decision) sift() {
-	d.news.Sighting = d.ours(d.news.Sighting)
-	d.news.Accounted = d.ours(d.news.Accounted)
+func (d *decision) dropForeignJobs() {
+	d.news.Observation = d.ours(d.news.Observation)
+	d.news.Accounting = d.ours(d.news.Accounting)
 }
 
-func (d *decision) ours(s *Sighting) *Sighting {
-	if s == nil || d.row.Mark == "" || s.Mark != d.row.Mark {
+func (d *decision) ours(s *Observation) *Observation {
+	if s == nil || d.row.SubmissionName == "" || s.SubmissionName != d.row.SubmissionName {
 		return nil
 	}
 	foreign := func(j sbatch.Job) bool {
@@ -159,8 +159,8 @@ func (d *decision) phase() {
 	}
 }
 
-// hear takes the server's messages in.
-func (d *decision) hear() {
+// applyMessages takes the server's messages in.
+func (d *decision) applyMessages() {
 	for _, m := range d.news.Messages {
 		switch m.Type { //nolint:exhaustive // reads and writes are answered elsewhere; unknown messages say nothing to a row
 		case codalab.MessageKill:
@@ -226,11 +226,11 @@ func (d *decision) stop(v Verdict, reason string) {
 // stands, are nothing; so are those of an attempt that was given up for the
 // next one, which has no mark yet.
 func (d *decision) read() {
-	if d.row.Mark == "" {
+	if d.row.SubmissionName == "" {
 		return
 	}
-	if c := d.news.Closed; c != nil && c.Attempt == d.row.Attempt {
-		d.closed(*c)
+	if c := d.news.Fenced; c != nil && c.Attempt == d.row.Attempt {
+		d.fenced(*c)
 	}
 	rec := d.news.Records
 	if rec == nil || rec.Attempt != d.row.Attempt {
@@ -253,14 +253,14 @@ func (d *decision) read() {
 	}
 }
 
-// closed takes in the answer to the attempt's closing. Records that stay away
+// fenced takes in the answer to the attempt's closing. Records that stay away
 // for as long as the disk may take to show them were removed by somebody: with
 // them went the specification, so that no worker can begin.
-func (d *decision) closed(c Closing) {
+func (d *decision) fenced(c Fencing) {
 	switch {
 	case c.Failure == "":
 		d.row.Gone = time.Time{}
-		if d.row.Begun == nil && !c.Standing.Closed {
+		if d.row.Begun == nil && !c.Standing.Fenced {
 			d.row.Looked = time.Time{} // what did not show the start may not have shown the end
 		}
 		d.taken(c.Standing)
@@ -268,15 +268,15 @@ func (d *decision) closed(c Closing) {
 	case d.row.Gone.IsZero():
 		d.row.Gone = d.now
 	case d.now.Sub(d.row.Gone) >= d.policy.Settle:
-		d.row.Closed = true
+		d.row.Fenced = true
 	}
 }
 
 // taken takes in which record stands in the current attempt's started.
 func (d *decision) taken(s spool.Started) {
 	switch {
-	case s.Closed:
-		d.row.Closed = true
+	case s.Fenced:
+		d.row.Fenced = true
 	case d.row.Begun == nil:
 		d.row.Begun = &s
 		d.beganAs(s)
@@ -290,7 +290,7 @@ func (d *decision) beganAs(s spool.Started) {
 	if err != nil || sbatch.JobID(id) == d.row.Job.ID {
 		return
 	}
-	d.row.Job = sbatch.Job{ID: sbatch.JobID(id), Name: string(d.row.Mark), State: sbatch.StateRunning, Reason: "None", Nodes: s.Node}
+	d.row.Job = sbatch.Job{ID: sbatch.JobID(id), Name: string(d.row.SubmissionName), State: sbatch.StateRunning, Reason: "None", Nodes: s.Node}
 	d.row.Ended, d.row.Looked, d.row.Cancelled, d.row.Due = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 }
 

@@ -28,7 +28,7 @@ func TestI7EndOfTheSecondJobIsNotTheAttempts(t *testing.T) {
 		t.Errorf("job %s, ended %s; want 7, which runs", b.row.Job.ID, b.row.Ended)
 	}
 	first.State = sbatch.StateCancelled
-	b.at(late).hears(seen(late, first, second)).is(plan.Running, plan.Look)
+	b.at(late).hears(seen(late, first, second)).is(plan.Running, plan.ReadRecords)
 	if b.row.Job.State != sbatch.StateCancelled {
 		t.Errorf("job %s is %s, want CANCELLED", b.row.Job.ID, b.row.Job.State)
 	}

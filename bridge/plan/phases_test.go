@@ -32,18 +32,18 @@ func TestUnclearAnswersWithoutAJobEndTheAttempt(t *testing.T) {
 	for try := range 3 {
 		at := time.Duration(try+1) * 10 * time.Minute
 		b.hears(answered(plan.Submission{Words: "Please see the help desk"})).is(plan.Submitting)
-		b.at(at).hears(seen(at)).is(plan.Submitting, plan.Account)
+		b.at(at).hears(seen(at)).is(plan.Submitting, plan.QueryAccounting)
 		b.at(at + time.Second).hears(accounted(at + time.Second))
 		if try < 2 {
 			b.is(plan.Submitting, plan.Submit)
 		}
 	}
-	b.is(plan.Submitting, plan.Close)
+	b.is(plan.Submitting, plan.Fence)
 	last := *b
-	b.hears(closing(spool.Started{Closed: true, Token: "ours"})).is(plan.Staging)
+	b.hears(closing(spool.Started{Fenced: true, Token: "ours"})).is(plan.Staging)
 	// The last attempt ends with the wrapper's words.
 	last.row.Attempt = 3
-	last.hears(plan.News{Closed: &plan.Closing{Attempt: 3, Standing: spool.Started{Closed: true, Token: "ours"}}}).is(plan.Finalizing)
+	last.hears(plan.News{Fenced: &plan.Fencing{Attempt: 3, Standing: spool.Started{Fenced: true, Token: "ours"}}}).is(plan.Finalizing)
 	last.verdict(spool.CausePlatform, "Please see the help desk")
 }
 
@@ -52,8 +52,8 @@ func TestOneUnclearAnswerAfterManyRefusalsForNowIsSubmittedAgain(t *testing.T) {
 	t.Parallel()
 	b := given(t, rowIn(plan.Submitting), func(r *plan.Row) { r.Tries = 9 })
 	b.hears(answered(plan.Submission{Words: "killed"})).is(plan.Submitting)
-	b.at(late).hears(seen(late)).is(plan.Submitting, plan.Account)
-	b.hears(plan.News{AccountFailure: "slurmdbd is away"}).is(plan.Submitting)
+	b.at(late).hears(seen(late)).is(plan.Submitting, plan.QueryAccounting)
+	b.hears(plan.News{AccountingFailure: "slurmdbd is away"}).is(plan.Submitting)
 	b.at(late+5*time.Minute).hears(accounted(late+5*time.Minute)).is(plan.Submitting, plan.Submit)
 }
 
@@ -66,8 +66,8 @@ func TestJobThatCanNeverStartIsStoppedWhenSlurmSaysSoTwice(t *testing.T) {
 	passing := *b
 	passing.hears(seen(time.Hour, job(sbatch.StatePending)))
 	passing.at(2 * time.Hour).hears(seen(2*time.Hour, never)).is(plan.Queued)
-	b.hears(seen(time.Hour, never)).is(plan.Stopping, plan.Cancel, plan.Close)
-	b.hears(closing(spool.Started{Closed: true})).is(plan.Stopping, plan.Cancel)
+	b.hears(seen(time.Hour, never)).is(plan.Stopping, plan.Cancel, plan.Fence)
+	b.hears(closing(spool.Started{Fenced: true})).is(plan.Stopping, plan.Cancel)
 	b.hears(plan.News{Cancelled: &plan.Outcome{}}).is(plan.Finalizing)
 	b.verdict(spool.CauseUser, "Slurm can never start this job (PartitionTimeLimit). Asked of queue cpu: 2 CPUs, 2g of memory, 1h0m.")
 }
@@ -89,10 +89,10 @@ func TestKillInEachPhase(t *testing.T) {
 		{"submitting, before sbatch", vary(rowIn(plan.Submitting), func(r *plan.Row) { r.Submitted = time.Time{} }), nil, plan.Finalizing},
 		{"submitting, refused", rowIn(plan.Submitting), []plan.News{answered(plan.Submission{Refused: true, Retry: true})}, plan.Finalizing},
 		{"submitting, accepted", rowIn(plan.Submitting), []plan.News{
-			answered(plan.Submission{Job: 7}), {Cancelled: &plan.Outcome{}}, closing(spool.Started{Closed: true}),
+			answered(plan.Submission{Job: 7}), {Cancelled: &plan.Outcome{}}, closing(spool.Started{Fenced: true}),
 		}, plan.Finalizing},
 		{"submitting, unknown, then found", rowIn(plan.Submitting), []plan.News{
-			answered(plan.Submission{Words: "?"}), closing(spool.Started{Closed: true}), seen(early, job(sbatch.StatePending)), {Cancelled: &plan.Outcome{}},
+			answered(plan.Submission{Words: "?"}), closing(spool.Started{Fenced: true}), seen(early, job(sbatch.StatePending)), {Cancelled: &plan.Outcome{}},
 		}, plan.Finalizing},
 		{"submitting, unknown, then begun", rowIn(plan.Submitting), []plan.News{
 			answered(plan.Submission{Words: "?"}), closing(*started()), seen(early, job(sbatch.StateRunning)),
@@ -100,9 +100,9 @@ func TestKillInEachPhase(t *testing.T) {
 			read(early, started(), terminated),
 		}, plan.Collecting},
 		{"submitting, unknown, then absent", rowIn(plan.Submitting), []plan.News{
-			closing(spool.Started{Closed: true}), seen(late),
+			closing(spool.Started{Fenced: true}), seen(late),
 		}, plan.Finalizing},
-		{"queued", rowIn(plan.Queued), []plan.News{{Cancelled: &plan.Outcome{}}, closing(spool.Started{Closed: true})}, plan.Finalizing},
+		{"queued", rowIn(plan.Queued), []plan.News{{Cancelled: &plan.Outcome{}}, closing(spool.Started{Fenced: true})}, plan.Finalizing},
 		{"queued, but it begins", rowIn(plan.Queued), []plan.News{
 			closing(*started()), {Cancelled: &plan.Outcome{}}, read(early, started(), terminated),
 		}, plan.Collecting},
@@ -142,19 +142,19 @@ func TestKilledJobThatTurnsUpLateIsCancelled(t *testing.T) {
 	t.Parallel()
 	jobless := func(r *plan.Row) { r.Job, r.Begun = sbatch.Job{}, nil }
 	// Without the closing nothing proves that no job can begin any more.
-	b := given(t, rowIn(plan.Stopping), jobless).at(late).hears(seen(late)).is(plan.Stopping, plan.Close)
-	b.hears(accounted(late)).is(plan.Stopping, plan.Close)
+	b := given(t, rowIn(plan.Stopping), jobless).at(late).hears(seen(late)).is(plan.Stopping, plan.Fence)
+	b.hears(accounted(late)).is(plan.Stopping, plan.Fence)
 	open := *b
-	open.hears(answered(plan.Submission{Job: 9})).is(plan.Stopping, plan.Cancel, plan.Close)
+	open.hears(answered(plan.Submission{Job: 9})).is(plan.Stopping, plan.Cancel, plan.Fence)
 	closed := *b
-	closed.at(early).hears(closing(spool.Started{Closed: true})).is(plan.Stopping)
+	closed.at(early).hears(closing(spool.Started{Fenced: true})).is(plan.Stopping)
 	closed.hears(answered(plan.Submission{Job: 9})).is(plan.Stopping, plan.Cancel)
 	for _, late := range []bench{open, closed} {
 		if id := late.effects[0].Row.Job.ID; id != 9 {
 			t.Errorf("cancels job %s, want 9", id)
 		}
 	}
-	b.hears(closing(spool.Started{Closed: true})).is(plan.Stopping).hears(seen(late)).is(plan.Finalizing)
+	b.hears(closing(spool.Started{Fenced: true})).is(plan.Stopping).hears(seen(late)).is(plan.Finalizing)
 }
 
 func vary(r plan.Row, change func(*plan.Row)) plan.Row {
@@ -187,7 +187,7 @@ func TestRestartTakesUpEachPhase(t *testing.T) {
 	given(t, rowIn(plan.Done), func(r *plan.Row) { r.Releasing, r.Due = true, time.Time{} }).hears(plan.News{}).is(plan.Done, plan.Release)
 	unbegun := rowIn(plan.Stopping)
 	unbegun.Begun = nil
-	given(t, unbegun).hears(plan.News{}).is(plan.Stopping, plan.Cancel, plan.Close)
+	given(t, unbegun).hears(plan.News{}).is(plan.Stopping, plan.Cancel, plan.Fence)
 }
 
 func TestUndeliverableResultsFailTheBundle(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 
 const (
 	uuid = "0x0123456789abcdef0123456789abcdef"
-	mark = plan.Mark("cl-ann-0123456789ab.1-b1b2b3")
+	mark = plan.SubmissionName("cl-ann-0123456789ab.1-b1b2b3")
 )
 
 // firstQuestion is how long after a report, or an acknowledgement, the server is
@@ -33,7 +33,7 @@ func policy() plan.Policy {
 			Name: "cpu", Tag: "cpu", Partition: "batch", DefaultTime: time.Hour, MaxTime: 10 * time.Hour,
 			TimeGrace: 2 * time.Minute, MemoryOverhead: 64 << 20, RetryBegun: plan.RetryNever,
 		}},
-		SubmitGrace: 90 * time.Second, StrayGrace: 5 * time.Minute, CancelStrays: true, RecordAge: 300 * time.Second, Accounting: true, Settle: 10 * time.Second,
+		SubmitGrace: 90 * time.Second, OrphanGrace: 5 * time.Minute, CancelOrphans: true, RecordAge: 300 * time.Second, Accounting: true, Settle: 10 * time.Second,
 		StuckFor: 5 * time.Second, StagePatience: 5 * time.Minute, OutagePatience: 24 * time.Hour, CollectPatience: 72 * time.Hour, AckPatience: 10 * time.Minute, MaxAttempts: 3,
 		KeepAfterAck: 24 * time.Hour,
 	}
@@ -71,7 +71,7 @@ func rowIn(phase plan.Phase) plan.Row {
 	}
 	if since(plan.Submitting) {
 		r.Staged = &spool.Inputs{Image: "/shared/cache/x.sif", ImageDigest: "sha256:1"}
-		r.Attempt, r.Generation, r.Mark, r.Prepared, r.Sbatches, r.Submitted = 1, 1, mark, true, 1, epoch
+		r.Attempt, r.Generation, r.SubmissionName, r.Prepared, r.Sbatches, r.Submitted = 1, 1, mark, true, 1, epoch
 	}
 	if since(plan.Queued) {
 		r.Job = job(sbatch.StatePending)
@@ -174,15 +174,15 @@ func (b *bench) verdict(cause spool.Cause, failure string) {
 // The pieces of news.
 
 func seen(at time.Duration, jobs ...sbatch.Job) plan.News {
-	return plan.News{Sighting: sighting(at, jobs...)}
+	return plan.News{Observation: sighting(at, jobs...)}
 }
 
-func sighting(at time.Duration, jobs ...sbatch.Job) *plan.Sighting {
-	return &plan.Sighting{Mark: mark, Asked: epoch.Add(at), Jobs: jobs}
+func sighting(at time.Duration, jobs ...sbatch.Job) *plan.Observation {
+	return &plan.Observation{SubmissionName: mark, Asked: epoch.Add(at), Jobs: jobs}
 }
 
 func accounted(at time.Duration, jobs ...sbatch.Job) plan.News {
-	return plan.News{Accounted: sighting(at, jobs...)}
+	return plan.News{Accounting: sighting(at, jobs...)}
 }
 
 func read(at time.Duration, begun *spool.Started, end *spool.Exit) plan.News {
@@ -195,7 +195,7 @@ func answered(s plan.Submission) plan.News {
 }
 
 func closing(standing spool.Started) plan.News {
-	return plan.News{Closed: &plan.Closing{Attempt: 1, Standing: standing}}
+	return plan.News{Fenced: &plan.Fencing{Attempt: 1, Standing: standing}}
 }
 
 func told(messages ...codalab.Message) plan.News { return plan.News{Messages: messages} }

@@ -28,11 +28,11 @@ type Policy struct {
 	// have been asked for to prove that the submission made no job. It is
 	// above SubmitWithin and the longest life of an sbatch together.
 	SubmitGrace time.Duration
-	// StrayGrace is how long a job of the bridge without a row is left alone.
+	// OrphanGrace is how long a job of the bridge without a row is left alone.
 	// It is above SubmitGrace. CancelStrays says whether such a job is
 	// cancelled then, or only told of.
-	StrayGrace   time.Duration
-	CancelStrays bool
+	OrphanGrace   time.Duration `json:"StrayGrace"`
+	CancelOrphans bool          `json:"CancelStrays"`
 	// RecordAge is how long Slurm surely keeps an ended job in sight
 	// (MinJobAge). Without accounting, a younger snapshot that lacks a job is
 	// evidence by itself.

@@ -50,7 +50,7 @@ func TestI2RefusedSubmissionsGhostIsNotAdopted(t *testing.T) {
 	both.Submitted = &plan.Submission{Attempt: 1, Refused: true, Words: "Requested node configuration is not available"}
 	b.hears(both).is(plan.Finalizing).verdict(spool.CauseUser, "Slurm refused the job: Requested node configuration is not available")
 	// An answer that was lost: the ghost proves that the job cannot live.
-	b = given(t, rowIn(plan.Submitting)).at(late).hears(seen(late, ghostJob())).is(plan.Submitting, plan.Account)
+	b = given(t, rowIn(plan.Submitting)).at(late).hears(seen(late, ghostJob())).is(plan.Submitting, plan.QueryAccounting)
 	b.at(late+time.Second).hears(accounted(late+time.Second, ghostJob())).is(plan.Submitting, plan.Submit)
 }
 
@@ -81,13 +81,13 @@ func TestI2AdoptedNeverSubmittedAgain(t *testing.T) {
 func TestI2SightingOfAnotherSubmissionIsIgnored(t *testing.T) {
 	t.Parallel()
 	old := seen(early, sbatch.Job{ID: 3, Name: "cl-ann-0123456789ab.0-b1b2b3", State: sbatch.StateNodeFail, Nodes: "n1"})
-	old.Sighting.Mark = "cl-ann-0123456789ab.0-b1b2b3"
+	old.Observation.SubmissionName = "cl-ann-0123456789ab.0-b1b2b3"
 	b := given(t, rowIn(plan.Submitting)).at(early).hears(old).is(plan.Submitting)
-	old.Sighting.Asked, old.Sighting.Jobs = epoch.Add(late), nil
+	old.Observation.Asked, old.Observation.Jobs = epoch.Add(late), nil
 	if b.at(late).hears(old).is(plan.Submitting); !b.row.Absent.IsZero() {
 		t.Error("a sighting of another mark counts as absence")
 	}
-	b.hears(plan.News{Accounted: &plan.Sighting{Mark: old.Sighting.Mark, Asked: epoch.Add(late), Jobs: []sbatch.Job{job(sbatch.StateFailed)}}})
+	b.hears(plan.News{Accounting: &plan.Observation{SubmissionName: old.Observation.SubmissionName, Asked: epoch.Add(late), Jobs: []sbatch.Job{job(sbatch.StateFailed)}}})
 	b.is(plan.Submitting)
 }
 
@@ -97,11 +97,11 @@ func TestI3AbsenceCountsOnlyInACompleteSnapshotOlderThanTheGrace(t *testing.T) {
 	// It is when Slurm was asked that counts, not when the answer is judged.
 	b.at(late).hears(seen(early)).is(plan.Submitting)
 	// Then the accounts are asked, and an answer from before does not count.
-	b.hears(seen(late)).is(plan.Submitting, plan.Account)
-	b.at(late+time.Second).hears(accounted(early)).is(plan.Submitting, plan.Account)
+	b.hears(seen(late)).is(plan.Submitting, plan.QueryAccounting)
+	b.at(late+time.Second).hears(accounted(early)).is(plan.Submitting, plan.QueryAccounting)
 	b.hears(accounted(late+time.Second)).is(plan.Submitting, plan.Submit)
-	if b.row.Submitted != b.now || b.row.Attempt != 1 || b.row.Mark != mark {
-		t.Errorf("submitted at %s as attempt %d under %s, want now, the same attempt and mark", b.row.Submitted, b.row.Attempt, b.row.Mark)
+	if b.row.Submitted != b.now || b.row.Attempt != 1 || b.row.SubmissionName != mark {
+		t.Errorf("submitted at %s as attempt %d under %s, want now, the same attempt and mark", b.row.Submitted, b.row.Attempt, b.row.SubmissionName)
 	}
 	// The proof was for the last submission only.
 	b.at(late + time.Minute).hears(seen(late + time.Minute)).is(plan.Submitting)
@@ -114,12 +114,12 @@ func TestI3AbsenceWithoutAccounts(t *testing.T) {
 	without(given(t, rowIn(plan.Submitting))).at(late).hears(seen(late)).is(plan.Submitting, plan.Submit)
 	// After that nothing proves it, and the attempt is closed.
 	old := 10 * time.Minute
-	b := without(given(t, rowIn(plan.Submitting))).at(old).hears(seen(old)).is(plan.Submitting, plan.Close)
-	b.hears(plan.News{Closed: &plan.Closing{Attempt: 1, Failure: "input/output error"}}).is(plan.Submitting)
-	b.at(old+2*time.Second).hears(plan.News{}).is(plan.Submitting, plan.Close)
+	b := without(given(t, rowIn(plan.Submitting))).at(old).hears(seen(old)).is(plan.Submitting, plan.Fence)
+	b.hears(plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "input/output error"}}).is(plan.Submitting)
+	b.at(old+2*time.Second).hears(plan.News{}).is(plan.Submitting, plan.Fence)
 	begun := *b
 	begun.hears(closing(*started())).is(plan.Running)
-	b.hears(closing(spool.Started{Closed: true, Token: "ours"})).is(plan.Staging)
+	b.hears(closing(spool.Started{Fenced: true, Token: "ours"})).is(plan.Staging)
 }
 
 func TestI3NoAnswerIsNoChange(t *testing.T) {
@@ -129,11 +129,11 @@ func TestI3NoAnswerIsNoChange(t *testing.T) {
 		t.Run(string(phase), func(t *testing.T) {
 			t.Parallel()
 			b := given(t, rowIn(phase))
-			b.at(month).hears(plan.News{LookFailure: "stale file handle", AccountFailure: "connection refused"}).is(phase)
+			b.at(month).hears(plan.News{LookFailure: "stale file handle", AccountingFailure: "connection refused"}).is(phase)
 			// A snapshot alone is half an answer where there are accounts.
 			b.hears(seen(month))
 			for i := range 200 {
-				b.at(month + time.Duration(i)*time.Minute).hears(plan.News{AccountFailure: "connection refused"})
+				b.at(month + time.Duration(i)*time.Minute).hears(plan.News{AccountingFailure: "connection refused"})
 				b.hears(read(month+time.Duration(i)*time.Minute, nil, nil))
 			}
 			if b.row.Phase != phase {
@@ -174,7 +174,7 @@ func TestI3FreshJobThatIsNotShownYetIsNotAbsent(t *testing.T) {
 
 func TestI3AbsentJobShownAgainGoesOn(t *testing.T) {
 	t.Parallel()
-	b := given(t, rowIn(plan.Running)).at(late).hears(seen(late)).is(plan.Running, plan.Look, plan.Account)
+	b := given(t, rowIn(plan.Running)).at(late).hears(seen(late)).is(plan.Running, plan.ReadRecords, plan.QueryAccounting)
 	b.at(late + 6*time.Second).hears(seen(late+6*time.Second, job(sbatch.StateRunning))).is(plan.Running)
 	b.at(time.Hour).hears(read(time.Hour, started(), nil)).is(plan.Running)
 }
@@ -192,14 +192,14 @@ func TestI4AttemptIsClosedBeforeTheNext(t *testing.T) {
 			b.hears(accounted(late))
 			// The disk has its time to show a start.
 			b.at(late + 2*time.Second).hears(read(late+2*time.Second, nil, nil)).is(plan.Queued)
-			b.at(late+10*time.Second).hears(plan.News{}).is(plan.Queued, plan.Look)
+			b.at(late+10*time.Second).hears(plan.News{}).is(plan.Queued, plan.ReadRecords)
 			b.hears(read(late+10*time.Second, nil, nil))
 			if name == "not shown anymore" {
-				b.is(plan.Queued, plan.Account).hears(accounted(late + 11*time.Second))
+				b.is(plan.Queued, plan.QueryAccounting).hears(accounted(late + 11*time.Second))
 			}
-			b.is(plan.Queued, plan.Close)
-			b.hears(closing(spool.Started{Closed: true, Token: "ours"})).is(plan.Staging)
-			if b.row.Mark != "" || b.row.Begun != nil || b.row.Closed || !b.row.Submitted.IsZero() {
+			b.is(plan.Queued, plan.Fence)
+			b.hears(closing(spool.Started{Fenced: true, Token: "ours"})).is(plan.Staging)
+			if b.row.SubmissionName != "" || b.row.Begun != nil || b.row.Fenced || !b.row.Submitted.IsZero() {
 				t.Errorf("row keeps of its last attempt: %+v", b.row)
 			}
 		})
@@ -208,15 +208,15 @@ func TestI4AttemptIsClosedBeforeTheNext(t *testing.T) {
 
 func TestI4ClosingThatFailsIsRepeatedAndNothingElse(t *testing.T) {
 	t.Parallel()
-	b := given(t, rowIn(plan.Queued), ended).at(late+11*time.Second).hears(read(late+10*time.Second, nil, nil)).is(plan.Queued, plan.Close)
-	failed := plan.News{Closed: &plan.Closing{Attempt: 1, Failure: "no space left on device"}}
+	b := given(t, rowIn(plan.Queued), ended).at(late+11*time.Second).hears(read(late+10*time.Second, nil, nil)).is(plan.Queued, plan.Fence)
+	failed := plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "no space left on device"}}
 	for range 50 {
 		b.hears(failed).is(plan.Queued)
 		if !b.row.Due.After(b.now) {
 			t.Fatal("a closing that failed is not waited for")
 		}
 		b.now = b.row.Due
-		b.hears(plan.News{}).is(plan.Queued, plan.Close)
+		b.hears(plan.News{}).is(plan.Queued, plan.Fence)
 	}
 }
 
@@ -264,15 +264,15 @@ func TestI4BegunBundleBeginsAgainOnlyWherePolicyAllows(t *testing.T) {
 func TestI4UnbegunBundleIsTriedElsewhereBounded(t *testing.T) {
 	t.Parallel()
 	b := given(t, rowIn(plan.Queued), ended, func(r *plan.Row) { r.Attempt, r.LastWords = 3, "exec: cl-worker: not found" })
-	b.at(late).hears(plan.News{Closed: &plan.Closing{Attempt: 3, Standing: spool.Started{Closed: true}}})
+	b.at(late).hears(plan.News{Fenced: &plan.Fencing{Attempt: 3, Standing: spool.Started{Fenced: true}}})
 	b.is(plan.Finalizing).verdict(spool.CausePlatform, "The node of Slurm job 7 failed before it began")
 }
 
 func TestI4StartThatStandsInTheWayOfClosingIsReadToItsEnd(t *testing.T) {
 	t.Parallel()
 	// The disk showed the start late: it took the closing to see it.
-	b := given(t, rowIn(plan.Queued), ended).at(late+11*time.Second).hears(read(late+10*time.Second, nil, nil)).is(plan.Queued, plan.Close)
-	b.hears(closing(*started())).is(plan.Running, plan.Look)
+	b := given(t, rowIn(plan.Queued), ended).at(late+11*time.Second).hears(read(late+10*time.Second, nil, nil)).is(plan.Queued, plan.Fence)
+	b.hears(closing(*started())).is(plan.Running, plan.ReadRecords)
 	b.hears(read(late+11*time.Second, started(), exit(0))).is(plan.Collecting, plan.Collect).verdict(spool.CauseSucceeded, "")
 }
 
@@ -288,7 +288,7 @@ func TestI7FinalVerdictNeverChanges(t *testing.T) {
 		{Collected: &fail},
 		{Collected: &plan.Outcome{}},
 		{Cancelled: &fail},
-		closing(spool.Started{Closed: true}),
+		closing(spool.Started{Fenced: true}),
 		answered(plan.Submission{Refused: true, Words: "no"}),
 		{Claimed: &plan.Claimed{Outcome: fail}},
 		{Staged: &plan.StageEnd{Outcome: fail}},
@@ -320,7 +320,7 @@ func TestI7ExitRecordOutranksSlurm(t *testing.T) {
 	})
 	t.Run("against Slurm's word", func(t *testing.T) {
 		t.Parallel()
-		b := given(t, rowIn(plan.Running)).at(late).hears(seen(late, job(sbatch.StateNodeFail))).is(plan.Running, plan.Look)
+		b := given(t, rowIn(plan.Running)).at(late).hears(seen(late, job(sbatch.StateNodeFail))).is(plan.Running, plan.ReadRecords)
 		b.hears(read(late, started(), exit(0))).is(plan.Collecting, plan.Collect).verdict(spool.CauseSucceeded, "")
 	})
 	t.Run("shown late", func(t *testing.T) {
@@ -341,15 +341,15 @@ func TestI7ExitRecordOutranksSlurm(t *testing.T) {
 		stopped.Terminated = true
 		b := given(t, rowIn(plan.Running)).at(late).hears(read(late, started(), stopped)).is(plan.Running)
 		byTime := *b
-		byTime.hears(seen(late, job(sbatch.StateTimeout))).is(plan.Collecting, plan.Look, plan.Collect).verdict(spool.CauseLimit, "time limit")
+		byTime.hears(seen(late, job(sbatch.StateTimeout))).is(plan.Collecting, plan.ReadRecords, plan.Collect).verdict(spool.CauseLimit, "time limit")
 		purged := *b
-		purged.at(late+time.Second).hears(seen(late+time.Second)).is(plan.Running, plan.Look, plan.Account)
+		purged.at(late+time.Second).hears(seen(late+time.Second)).is(plan.Running, plan.ReadRecords, plan.QueryAccounting)
 		purged.hears(accounted(late+2*time.Second, job(sbatch.StateCancelled))).is(plan.Collecting, plan.Collect).verdict(spool.CauseUser, "cancelled outside CodaLab")
 		if code := purged.row.Verdict.ExitCode; code == nil || *code != 143 {
 			t.Errorf("exit code %v, want the record's", code)
 		}
 		unknown := *b
-		unknown.at(late+time.Second).hears(seen(late+time.Second)).is(plan.Running, plan.Look, plan.Account)
+		unknown.at(late+time.Second).hears(seen(late+time.Second)).is(plan.Running, plan.ReadRecords, plan.QueryAccounting)
 		unknown.hears(accounted(late+2*time.Second)).is(plan.Collecting, plan.Collect).verdict(spool.CauseUser, "")
 	})
 }
@@ -373,7 +373,7 @@ func TestI7SupersededRecordIsIgnored(t *testing.T) {
 	b.hears(back).is(plan.Submitting)
 	b.hears(answered(plan.Submission{Job: 7})).is(plan.Submitting) // the first attempt's answer
 	b.hears(closing(*started())).is(plan.Submitting)
-	if b.row.Begun != nil || b.row.Exit != nil || b.row.Closed {
+	if b.row.Begun != nil || b.row.Exit != nil || b.row.Fenced {
 		t.Errorf("attempt %d took over records of attempt 1: begun %v, exit %v", b.row.Attempt, b.row.Begun, b.row.Exit)
 	}
 }

@@ -15,7 +15,7 @@ func (p Policy) Request(r Row) sbatch.Request {
 	q, res := p.Queues[r.Queue], r.Resources
 	attempt := p.Layout.Attempt(r.Bundle, r.Attempt)
 	req := sbatch.Request{
-		Name: string(r.Mark),
+		Name: string(r.SubmissionName),
 		Comment: fmt.Sprintf("codalab bundle=%s attempt=%d owner=%s bridge=%s generation=%d",
 			r.Bundle, r.Attempt, r.Run.OwnerID, p.Bridge, r.Generation),
 		Partition:   q.Partition,
@@ -77,19 +77,19 @@ func (p Policy) Image(r Row) string {
 func (p Policy) Spec(r Row) spool.Spec {
 	q, res := p.Queues[r.Queue], r.Resources
 	s := spool.Spec{
-		Bundle:      r.Bundle,
-		Attempt:     r.Attempt,
-		Mark:        string(r.Mark),
-		Command:     r.Run.Command,
-		RunDir:      p.Layout.RunDir(r.Bundle, r.Attempt),
-		WorkDir:     q.WorkDir,
-		GPUs:        int(res.GPUs),
-		MemoryBytes: res.Memory,
-		DiskBytes:   res.Disk,
-		Seconds:     q.limit(res).Seconds(),
-		Network:     res.Network,
-		Scratch:     q.Scratch,
-		Runtime:     q.Runtime,
+		Bundle:         r.Bundle,
+		Attempt:        r.Attempt,
+		SubmissionName: string(r.SubmissionName),
+		Command:        r.Run.Command,
+		RunDir:         p.Layout.RunDir(r.Bundle, r.Attempt),
+		WorkDir:        q.WorkDir,
+		GPUs:           int(res.GPUs),
+		MemoryBytes:    res.Memory,
+		DiskBytes:      res.Disk,
+		Seconds:        q.limit(res).Seconds(),
+		Network:        res.Network,
+		Scratch:        q.Scratch,
+		Runtime:        q.Runtime,
 	}
 	if r.Staged != nil {
 		s.Inputs = *r.Staged
@@ -102,11 +102,11 @@ func (q Queue) limit(res codalab.Resources) time.Duration {
 	return cmp.Or(seconds(res.Time), q.DefaultTime, q.MaxTime)
 }
 
-// Marks are the names of all submissions that a row may have made.
-func (p Policy) Marks(r Row) []Mark {
-	marks := make([]Mark, 0, r.Attempt)
+// SubmissionNames are the names of all submissions that a row may have made.
+func (p Policy) SubmissionNames(r Row) []SubmissionName {
+	marks := make([]SubmissionName, 0, r.Attempt)
 	for r.Attempt > 0 {
-		marks = append(marks, p.mark(r))
+		marks = append(marks, p.submissionName(r))
 		r.Attempt--
 	}
 	return marks

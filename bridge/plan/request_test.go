@@ -166,7 +166,7 @@ func TestSpecIsWhatTheWorkerIsTold(t *testing.T) {
 	r.Resources = codalab.Resources{CPUs: 4, GPUs: 2, Memory: 2 << 30, Disk: 1 << 30, Network: true}
 	r.Staged.Dependencies = []spool.Dependency{{ChildPath: "data", Source: "/shared/cache/d"}}
 	want := spool.Spec{
-		Bundle: uuid, Attempt: 1, Mark: string(mark), Command: "python train.py", Inputs: *r.Staged,
+		Bundle: uuid, Attempt: 1, SubmissionName: string(mark), Command: "python train.py", Inputs: *r.Staged,
 		RunDir: "/shared/runs/" + uuid + "/1", Scratch: "/local", WorkDir: spool.WorkDirLocal, Runtime: spool.RuntimeApptainer, GPUs: 2, MemoryBytes: 2 << 30, DiskBytes: 1 << 30, Seconds: 3600, Network: true,
 	}
 	if diff := cmp.Diff(want, p.Spec(r)); diff != "" {
@@ -197,7 +197,7 @@ func TestBatchTakesThePriorAndThenTheOlderAndNamesThem(t *testing.T) {
 	staged[2].Bundle, staged[2].Attempt = uuid, 2
 	var got []string
 	for _, r := range p.Batch(epoch, staged, 4, 10) {
-		got = append(got, string(r.Mark))
+		got = append(got, string(r.SubmissionName))
 		if r.Phase != plan.Submitting || !r.Submitted.IsZero() || r.Index != 0 {
 			t.Errorf("row %+v, want it in submitting and not submitted", r)
 		}
@@ -213,9 +213,9 @@ func TestBatchTakesThePriorAndThenTheOlderAndNamesThem(t *testing.T) {
 		t.Error("the argument was changed, or rows were taken without room")
 	}
 	third := p.Batch(epoch, staged, 1, 10)[0]
-	if diff := cmp.Diff([]plan.Mark{
+	if diff := cmp.Diff([]plan.SubmissionName{
 		"cl-ann_example_org_x-0123456789ab.3-b1b2b3", "cl-ann_example_org_x-0123456789ab.2-b1b2b3", "cl-ann_example_org_x-0123456789ab.1-b1b2b3",
-	}, p.Marks(third)); diff != "" {
+	}, p.SubmissionNames(third)); diff != "" {
 		t.Errorf("all marks of the row (-want +got):\n%s", diff)
 	}
 }

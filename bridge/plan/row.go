@@ -39,9 +39,9 @@ func Phases() []Phase {
 	return []Phase{Claiming, Staging, Submitting, Queued, Running, Stopping, Collecting, Finalizing, Done}
 }
 
-// Mark names a submission. It is the job's name in Slurm, and no two
+// SubmissionName names a submission. It is the job's name in Slurm, and no two
 // submissions ever have the same.
-type Mark string
+type SubmissionName string
 
 // Row is one bundle in the bridge's hands. It is a value; a ledger keeps it.
 // What its pointers point to is never changed, so rows may be copied, shared
@@ -95,9 +95,9 @@ type Row struct {
 
 	// Attempt counts the row's attempts; the current one has this number.
 	Attempt int `json:"attempt"`
-	// Mark and Index name the current attempt in Slurm.
-	Mark  Mark `json:"mark,omitempty"`
-	Index int  `json:"index,omitempty"`
+	// SubmissionName and Index name the current attempt in Slurm.
+	SubmissionName SubmissionName `json:"mark,omitempty"`
+	Index          int            `json:"index,omitempty"`
 	// Generation numbers the bridge's submissions: each attempt of each row has
 	// a higher one than all before. It stands in the job's comment, so that a
 	// bridge sees from a job that its ledger is older than the job.
@@ -144,8 +144,8 @@ type Row struct {
 	Stop *Verdict `json:"stop,omitempty"`
 	// Cancelled is when scancel last succeeded; zero before.
 	Cancelled time.Time `json:"cancelled,omitzero"`
-	// Closed is set when the current attempt can never begin any more.
-	Closed bool `json:"closed,omitempty"`
+	// Fenced is set when the current attempt can never begin any more.
+	Fenced bool `json:"closed,omitempty"`
 	// Gone is since when the current attempt's records have been missing from
 	// the disk, seen when it was to be closed; zero while they are there. A
 	// closed attempt whose records are gone cannot begin any more, but it may

@@ -59,23 +59,23 @@ func (w *world) job(a *arguments) sbatch.Job {
 
 // sighting adds to what an answer of Slurm shows, in which jobs are filed under
 // their marks.
-func (w *world) sighting(s *plan.Sighting, a *arguments) *plan.Sighting {
+func (w *world) sighting(s *plan.Observation, a *arguments) *plan.Observation {
 	if s == nil {
-		s = &plan.Sighting{Asked: w.now}
+		s = &plan.Observation{Asked: w.now}
 		if w.row != nil {
-			s.Mark = w.row.Mark
+			s.SubmissionName = w.row.SubmissionName
 		}
 	}
 	if asked := a.get("asked"); asked != "" {
 		s.Asked = epoch.Add(a.length(asked))
 	}
 	if attempt := a.get("attempt"); attempt != "" {
-		s.Mark = w.mark(a.number(attempt))
+		s.SubmissionName = w.mark(a.number(attempt))
 	}
 	if !a.flag("none") {
 		j := w.job(a)
-		j.Name = or(a.get("name"), string(s.Mark))
-		if w.policy.MarkOf(j) == s.Mark {
+		j.Name = or(a.get("name"), string(s.SubmissionName))
+		if w.policy.SubmissionNameOf(j) == s.SubmissionName {
 			s.Jobs = append(s.Jobs, j)
 		}
 	}
@@ -88,19 +88,19 @@ func (w *world) slurm(a *arguments) {
 		return
 	}
 	n := w.hear()
-	n.Sighting = w.sighting(n.Sighting, a)
+	n.Observation = w.sighting(n.Observation, a)
 }
 
 func (w *world) accounts(a *arguments) {
 	n := w.hear()
 	if w.row != nil {
-		delete(w.running, effectKey{plan.Account, w.row.Attempt})
+		delete(w.running, effectKey{plan.QueryAccounting, w.row.Attempt})
 	}
 	if a.flag("away") {
-		n.AccountFailure = "slurmdbd: connection refused"
+		n.AccountingFailure = "slurmdbd: connection refused"
 		return
 	}
-	n.Accounted = w.sighting(n.Accounted, a)
+	n.Accounting = w.sighting(n.Accounting, a)
 }
 
 // note reads the attempt's records.
@@ -118,7 +118,7 @@ func (w *world) note(a *arguments) error {
 	if n.Records != nil {
 		rec.Records = n.Records.Records
 	}
-	delete(w.running, effectKey{plan.Look, attempt})
+	delete(w.running, effectKey{plan.ReadRecords, attempt})
 	token := or(a.get("token"), fmt.Sprintf("worker-%d", attempt))
 	switch what {
 	case "none":
@@ -127,7 +127,7 @@ func (w *world) note(a *arguments) error {
 	case "started":
 		rec.Started = &spool.Started{Token: token, Node: or(a.get("node"), "n1"), Job: or(a.get("job"), "7"), At: w.now}
 	case "closed":
-		rec.Started = &spool.Started{Token: "bridge", Closed: true}
+		rec.Started = &spool.Started{Token: "bridge", Fenced: true}
 	case "status":
 		rec.Status = &spool.Status{Token: token, Stage: spool.StageRunning, At: w.now}
 	case "output":
@@ -185,13 +185,13 @@ func (w *world) answer(a *arguments) error {
 			Attempt: attempt, Job: sbatch.JobID(a.number(or(a.get("job"), "0"))),
 			Refused: a.flag("refused"), Retry: a.flag("retry"), Words: a.get("words"),
 		}
-	case plan.Close:
-		n.Closed = &plan.Closing{Attempt: attempt, Failure: o.Failure, Gone: o.Gone}
+	case plan.Fence:
+		n.Fenced = &plan.Fencing{Attempt: attempt, Failure: o.Failure, Gone: o.Gone}
 		switch {
 		case a.flag("ours"):
-			n.Closed.Standing = spool.Started{Token: "bridge", Closed: true}
+			n.Fenced.Standing = spool.Started{Token: "bridge", Fenced: true}
 		case o.Failure == "":
-			n.Closed.Standing = spool.Started{Token: fmt.Sprintf("worker-%d", attempt), Node: or(a.get("node"), "n1"), Job: or(a.get("job"), "7")}
+			n.Fenced.Standing = spool.Started{Token: fmt.Sprintf("worker-%d", attempt), Node: or(a.get("node"), "n1"), Job: or(a.get("job"), "7")}
 		}
 	case plan.Cancel:
 		n.Cancelled = &o
@@ -208,7 +208,7 @@ func (w *world) answer(a *arguments) error {
 		}
 	case plan.Release:
 		n.Released = &o
-	case plan.Account, plan.Look, plan.Forget:
+	case plan.QueryAccounting, plan.ReadRecords, plan.Forget:
 		return fmt.Errorf("%s is not answered so", kind)
 	}
 	for _, said := range []string{"ok", "worker", "no"} { // nothing more than that it is done

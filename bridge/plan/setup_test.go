@@ -17,7 +17,7 @@ func (w *world) setPolicy(a *arguments) error {
 		case "accounting":
 			p.Accounting = value == "yes"
 		case "cancel_strays":
-			p.CancelStrays = value == "yes"
+			p.CancelOrphans = value == "yes"
 		case "retry_begun":
 			q.RetryBegun = plan.RetryBegun(value)
 		case "max_attempts":
@@ -54,8 +54,8 @@ func (w *world) setRow(a *arguments) error {
 		case "phase":
 		case "attempt":
 			r.Attempt = a.number(value)
-			if r.Mark != "" {
-				r.Mark = w.mark(r.Attempt)
+			if r.SubmissionName != "" {
+				r.SubmissionName = w.mark(r.Attempt)
 			}
 		case "generation":
 			r.Generation = int64(a.number(value))
@@ -86,6 +86,6 @@ func (w *world) setRow(a *arguments) error {
 }
 
 // mark is the name of one of the row's submissions.
-func (w *world) mark(attempt int) plan.Mark {
-	return plan.Mark(strings.Replace(string(mark), ".1-", "."+strconv.Itoa(attempt)+"-", 1))
+func (w *world) mark(attempt int) plan.SubmissionName {
+	return plan.SubmissionName(strings.Replace(string(mark), ".1-", "."+strconv.Itoa(attempt)+"-", 1))
 }

@@ -95,7 +95,7 @@ func (w *world) fields(r plan.Row) []field {
 		{"changed", quoted(r.Changed)},
 		{"stop", verdictWords(r.Stop)},
 		{"cancelled", moment(r.Cancelled)},
-		{"closed", yes(r.Closed)},
+		{"closed", yes(r.Fenced)},
 		{"gone", moment(r.Gone)},
 		{"verdict", verdictWords(r.Verdict)},
 		{"reports", number(int64(r.Reports))},

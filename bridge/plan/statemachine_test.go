@@ -197,18 +197,18 @@ func link(scenario string) string {
 // repeated says of each effect what its repetition does, and which promises
 // lean on that.
 var repeated = map[plan.Kind][2]string{
-	plan.Claim:   {"yes: the server answers its owner the same again", "I1"},
-	plan.Stage:   {"yes: what the cache has is not fetched again", "I1"},
-	plan.Prepare: {"yes: the same is written again", "I1"},
-	plan.Submit:  {"no: only when it is proven that the last one made no job", "I2, I3"},
-	plan.Account: {"yes: a question", "I3"},
-	plan.Look:    {"yes: a question", "I3, I7"},
-	plan.Close:   {"yes: the record that stands is the answer, whoever wrote it", "I4"},
-	plan.Cancel:  {"yes: a job that has ended is left alone", "I4, I5"},
-	plan.Collect: {"yes: the server keeps the last upload", "I6"},
-	plan.Confirm: {"yes: a question", "I6"},
-	plan.Release: {"yes: what is gone is gone", "I6"},
-	plan.Forget:  {"the ledger's own, done with the decision", "I6"},
+	plan.Claim:           {"yes: the server answers its owner the same again", "I1"},
+	plan.Stage:           {"yes: what the cache has is not fetched again", "I1"},
+	plan.Prepare:         {"yes: the same is written again", "I1"},
+	plan.Submit:          {"no: only when it is proven that the last one made no job", "I2, I3"},
+	plan.QueryAccounting: {"yes: a question", "I3"},
+	plan.ReadRecords:     {"yes: a question", "I3, I7"},
+	plan.Fence:           {"yes: the record that stands is the answer, whoever wrote it", "I4"},
+	plan.Cancel:          {"yes: a job that has ended is left alone", "I4, I5"},
+	plan.Collect:         {"yes: the server keeps the last upload", "I6"},
+	plan.Confirm:         {"yes: a question", "I6"},
+	plan.Release:         {"yes: what is gone is gone", "I6"},
+	plan.Forget:          {"the ledger's own, done with the decision", "I6"},
 }
 
 func (p *paper) effects() {

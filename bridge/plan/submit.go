@@ -15,11 +15,11 @@ func (d *decision) submitting() {
 		d.enter(Running, "the attempt has begun")
 		return
 	}
-	if job, ok := adoptable(d.news.Sighting); ok {
+	if job, ok := adoptable(d.news.Observation); ok {
 		d.adopt(job, "found in the queue by its name")
 		return
 	}
-	if job, ok := adoptable(d.news.Accounted); ok {
+	if job, ok := adoptable(d.news.Accounting); ok {
 		d.adopt(job, "found in the accounts by its name")
 		return
 	}
@@ -30,23 +30,23 @@ func (d *decision) submitting() {
 	case d.row.Phase != Submitting:
 	case d.row.Stop != nil:
 		d.stopUnsubmitted()
-	case d.row.Refused != "" && d.row.Closed:
+	case d.row.Refused != "" && d.row.Fenced:
 		d.finish(Verdict{Cause: spool.CauseUser, Failure: d.refused(d.row.Refused)}, "Slurm refused the submission")
 	case d.row.Refused != "":
-		d.close()
+		d.fence()
 	case d.row.Submitted.IsZero() && !d.row.Prepared:
 		d.prepare()
 	case d.row.Submitted.IsZero():
 		if !d.waiting() {
 			d.submit(d.row.Reason)
 		}
-	case d.closingFailed() != "" && !d.row.Closed:
-		d.close()
+	case d.closingFailed() != "" && !d.row.Fenced:
+		d.fence()
 	case !d.absent():
-	case d.row.Closed:
+	case d.row.Fenced:
 		d.concluded(platform("Slurm gave no clear answer to the submission, and has no such job: %s", sentence(d.row.Trouble)))
 	case d.row.Unclear >= unclearAnswers:
-		d.close()
+		d.fence()
 	default:
 		d.submit("sbatch's answer was lost and there is no such job: submitted again under the same name")
 	}
@@ -84,7 +84,7 @@ func (d *decision) submit(reason string) {
 // adoptable returns the job of a sighting that stands for the submission: not
 // the record that a refused submission leaves, and one that lives before one
 // that has ended.
-func adoptable(s *Sighting) (job sbatch.Job, ok bool) {
+func adoptable(s *Observation) (job sbatch.Job, ok bool) {
 	if s == nil {
 		return sbatch.Job{}, false
 	}
@@ -112,7 +112,7 @@ func (d *decision) adopt(job sbatch.Job, reason string) {
 func (d *decision) answered(s Submission) {
 	switch {
 	case s.Job != 0:
-		d.adopt(sbatch.Job{ID: s.Job, Name: string(d.row.Mark), State: sbatch.StatePending, Reason: "None"}, "sbatch accepted it")
+		d.adopt(sbatch.Job{ID: s.Job, Name: string(d.row.SubmissionName), State: sbatch.StatePending, Reason: "None"}, "sbatch accepted it")
 	case s.Refused && s.Retry: // it has made no job
 		d.row.Submitted, d.row.Sbatches = time.Time{}, max(d.row.Sbatches-1, 0)
 		d.again("Slurm does not take the job now: " + s.Words)
@@ -154,24 +154,24 @@ func (d *decision) stopUnsubmitted() {
 //
 // It is asked only where adoptable found nothing in the same news.
 func (d *decision) absent() bool {
-	s := d.news.Sighting
+	s := d.news.Observation
 	if s != nil && d.row.Absent.IsZero() && s.Asked.After(d.row.Submitted.Add(d.policy.SubmitGrace)) {
 		d.row.Absent = s.Asked
 	}
 	if d.row.Absent.IsZero() {
 		return false
 	}
-	switch a := d.news.Accounted; {
-	case d.row.Closed:
+	switch a := d.news.Accounting; {
+	case d.row.Fenced:
 		return true
 	case a != nil && !a.Asked.Before(d.row.Absent):
 		return true
 	case d.policy.Accounting:
-		d.ask(Account, d.news.AccountFailure)
+		d.ask(QueryAccounting, d.news.AccountingFailure)
 	case d.row.Absent.Before(d.row.Submitted.Add(d.policy.RecordAge)):
 		return true
 	default:
-		d.close()
+		d.fence()
 	}
 	return false
 }

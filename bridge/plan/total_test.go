@@ -48,7 +48,7 @@ func sane(now time.Time, before, after plan.Row, effects []plan.Effect) error {
 			return fmt.Errorf("unknown effect %q", e.Kind)
 		case seen[e.Kind]:
 			return fmt.Errorf("two effects %s", e.Kind)
-		case e.Kind == plan.Submit && (after.Phase != plan.Submitting || after.Submitted != now || after.Mark == ""):
+		case e.Kind == plan.Submit && (after.Phase != plan.Submitting || after.Submitted != now || after.SubmissionName == ""):
 			return fmt.Errorf("submit wanted in %s, submitted %s", after.Phase, after.Submitted)
 		case e.Kind == plan.Submit && !after.Prepared:
 			return errors.New("submit wanted of what is not prepared")
@@ -156,19 +156,19 @@ func TestI8UnknownPhaseIsLeftAlone(t *testing.T) {
 func TestI8NothingIsWantedInACircle(t *testing.T) {
 	t.Parallel()
 	failing := map[plan.Kind]plan.News{
-		plan.Claim:   {Claimed: &plan.Claimed{Outcome: plan.Outcome{Failure: "no"}}},
-		plan.Stage:   {Staged: &plan.StageEnd{Outcome: plan.Outcome{Failure: "no"}}},
-		plan.Prepare: {Prepared: &plan.Outcome{Failure: "no"}},
-		plan.Submit:  answered(plan.Submission{Words: "timed out"}),
-		plan.Look:    {LookFailure: "no"},
-		plan.Close:   {Closed: &plan.Closing{Attempt: 1, Failure: "no"}},
-		plan.Cancel:  {Cancelled: &plan.Outcome{Failure: "no"}},
-		plan.Collect: {Collected: &plan.Outcome{Failure: "no"}},
-		plan.Confirm: {Confirmed: &plan.Confirmation{Outcome: plan.Outcome{Failure: "no"}}},
-		plan.Release: {Released: &plan.Outcome{Failure: "no"}},
+		plan.Claim:       {Claimed: &plan.Claimed{Outcome: plan.Outcome{Failure: "no"}}},
+		plan.Stage:       {Staged: &plan.StageEnd{Outcome: plan.Outcome{Failure: "no"}}},
+		plan.Prepare:     {Prepared: &plan.Outcome{Failure: "no"}},
+		plan.Submit:      answered(plan.Submission{Words: "timed out"}),
+		plan.ReadRecords: {LookFailure: "no"},
+		plan.Fence:       {Fenced: &plan.Fencing{Attempt: 1, Failure: "no"}},
+		plan.Cancel:      {Cancelled: &plan.Outcome{Failure: "no"}},
+		plan.Collect:     {Collected: &plan.Outcome{Failure: "no"}},
+		plan.Confirm:     {Confirmed: &plan.Confirmation{Outcome: plan.Outcome{Failure: "no"}}},
+		plan.Release:     {Released: &plan.Outcome{Failure: "no"}},
 	}
 	accounts := map[string]func(now time.Time) plan.News{
-		"away":   func(time.Time) plan.News { return plan.News{AccountFailure: "no"} },
+		"away":   func(time.Time) plan.News { return plan.News{AccountingFailure: "no"} },
 		"empty":  func(now time.Time) plan.News { return accounted(now.Sub(epoch)) },
 		"behind": func(now time.Time) plan.News { return accounted(now.Sub(epoch), job(sbatch.StateRunning)) },
 	}
@@ -196,7 +196,7 @@ func TestI8NothingIsWantedInACircle(t *testing.T) {
 							t.Fatalf("pass %d: %s is wanted again and again in %s (%s)", pass, k, b.row.Phase, b.row.Reason)
 						}
 						answer := failing[k]
-						if k == plan.Account {
+						if k == plan.QueryAccounting {
 							answer = account(b.now)
 						}
 						if k == plan.Submit {
@@ -251,7 +251,7 @@ func drive(t *testing.T, row plan.Row, seed uint64) *bench {
 		b.hears(plan.News{Low: &room})
 		queue := b.effects
 		if b.row.InFlight() {
-			b.hears(plan.News{Sighting: &plan.Sighting{Mark: b.row.Mark, Asked: b.now}})
+			b.hears(plan.News{Observation: &plan.Observation{SubmissionName: b.row.SubmissionName, Asked: b.now}})
 			queue = append(queue, b.effects...)
 		}
 		for range 50 { // an effect's outcome may want another effect
@@ -288,14 +288,14 @@ func truth(e plan.Effect, now time.Time) plan.News {
 		n.Prepared = &plan.Outcome{}
 	case plan.Submit:
 		n.Submitted = &plan.Submission{Attempt: e.Row.Attempt, Refused: true, Words: "no"}
-	case plan.Account:
-		n.Accounted = &plan.Sighting{Mark: e.Row.Mark, Asked: now}
-	case plan.Look:
+	case plan.QueryAccounting:
+		n.Accounting = &plan.Observation{SubmissionName: e.Row.SubmissionName, Asked: now}
+	case plan.ReadRecords:
 		n.Records = &plan.Records{Attempt: e.Row.Attempt, Read: now, Records: spool.Records{Started: e.Row.Begun, Exit: e.Row.Exit}}
-	case plan.Close:
-		n.Closed = &plan.Closing{Attempt: e.Row.Attempt, Standing: spool.Started{Closed: true}}
+	case plan.Fence:
+		n.Fenced = &plan.Fencing{Attempt: e.Row.Attempt, Standing: spool.Started{Fenced: true}}
 		if e.Row.Begun != nil {
-			n.Closed.Standing = *e.Row.Begun
+			n.Fenced.Standing = *e.Row.Begun
 		}
 	case plan.Cancel:
 		n.Cancelled = &plan.Outcome{}

@@ -98,7 +98,7 @@ var outcomes = map[plan.Kind][]string{
 	plan.Submit: {
 		"job=7", "job=7", "refused words=no", "refused retry words=busy", "words=what?",
 	},
-	plan.Close:   {"ours", "ours", "worker", "failure=away", "failure=away gone"},
+	plan.Fence:   {"ours", "ours", "worker", "failure=away", "failure=away gone"},
 	plan.Cancel:  {"ok", "ok", "failure=away"},
 	plan.Collect: {"ok", "ok", "failure=502", "failure=413 final", "failure=404 final gone"},
 	plan.Confirm: {

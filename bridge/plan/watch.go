@@ -23,11 +23,11 @@ func (d *decision) queued() {
 	// A job that is over may have begun and the disk not show it yet. Closing
 	// the attempt settles it: either it can never begin, or its start shows.
 	switch {
-	case d.row.Closed:
+	case d.row.Fenced:
 		d.concluded(d.fromSlurm())
 	case d.row.Ended.IsZero():
 	case d.closingFailed() != "" || d.settled() && d.lastWord():
-		d.close()
+		d.fence()
 	}
 }
 
@@ -77,7 +77,7 @@ func (d *decision) own(exit spool.Exit) Verdict {
 
 // watch takes in what Slurm shows of the attempt's job.
 func (d *decision) watch() {
-	if a := d.news.Accounted; a != nil && !d.row.Ended.IsZero() {
+	if a := d.news.Accounting; a != nil && !d.row.Ended.IsZero() {
 		switch job, ok := d.pick(a.Jobs); {
 		case ok && job.State.Ended():
 			d.row.Job = job
@@ -85,7 +85,7 @@ func (d *decision) watch() {
 			d.row.Job.Nodes = job.Nodes // it had a node, though its end was missed
 		}
 	}
-	s := d.news.Sighting
+	s := d.news.Observation
 	if s == nil {
 		return
 	}
@@ -108,9 +108,9 @@ func (d *decision) over(reason string) {
 		return
 	}
 	d.row.Ended, d.row.Reason = d.now, reason
-	d.want(Look)
+	d.want(ReadRecords)
 	if d.policy.Accounting && !d.row.Job.State.Ended() {
-		d.want(Account)
+		d.want(QueryAccounting)
 	}
 }
 
@@ -129,7 +129,7 @@ func (d *decision) pick(jobs []sbatch.Job) (sbatch.Job, bool) {
 	if d.row.Begun != nil && d.row.Begun.Job != "" {
 		return sbatch.Job{}, false // another job of the name is not the one that began
 	}
-	return adoptable(&Sighting{Jobs: jobs})
+	return adoptable(&Observation{Jobs: jobs})
 }
 
 // lastWord says whether it is known what Slurm has to say of an ended job: the
@@ -140,13 +140,13 @@ func (d *decision) lastWord() bool {
 	if d.row.Job.State.Ended() || !d.policy.Accounting {
 		return true
 	}
-	a := d.news.Accounted
+	a := d.news.Accounting
 	switch {
 	case a != nil:
 	case d.row.Exit != nil && d.now.Sub(d.row.Ended) > d.policy.RecordAge:
 		return true // the worker's own account is enough, where there is no other for so long
 	default:
-		d.ask(Account, d.news.AccountFailure)
+		d.ask(QueryAccounting, d.news.AccountingFailure)
 		return false
 	}
 	job, ok := d.pick(a.Jobs)
@@ -167,7 +167,7 @@ func (d *decision) settled() bool {
 	case d.now.Before(deadline):
 		d.wake(deadline)
 	default:
-		d.ask(Look, d.news.LookFailure)
+		d.ask(ReadRecords, d.news.LookFailure)
 	}
 	return false
 }
@@ -186,7 +186,7 @@ func (d *decision) neverStarts() {
 	if d.row.Stuck.Sub(d.row.Since) > couldStart {
 		patience = couldStart // an administrator may be at work on the partition
 	}
-	if d.news.Sighting == nil || d.now.Before(d.row.Stuck.Add(patience)) {
+	if d.news.Observation == nil || d.now.Before(d.row.Stuck.Add(patience)) {
 		return
 	}
 	d.stop(Verdict{Cause: spool.CauseUser, Failure: fmt.Sprintf(
@@ -249,13 +249,13 @@ func (d *decision) retry(why string) {
 	d.row.Trouble = why
 	d.row.Due = d.now.Add(backoff(d.row.Attempt))
 	r := &d.row
-	r.Mark, r.Index, r.Submitted, r.Job = "", 0, time.Time{}, sbatch.Job{}
+	r.SubmissionName, r.Index, r.Submitted, r.Job = "", 0, time.Time{}, sbatch.Job{}
 	r.Generation, r.Prepared, r.Absent = 0, false, time.Time{}
 	r.Ended, r.Looked, r.LastWords = time.Time{}, time.Time{}, ""
-	r.Stuck, r.Cancelled, r.Closed, r.Gone = time.Time{}, time.Time{}, false, time.Time{}
+	r.Stuck, r.Cancelled, r.Fenced, r.Gone = time.Time{}, time.Time{}, false, time.Time{}
 	r.Begun, r.Exit, r.Status, r.Times.Running = nil, nil, nil, time.Time{}
 	// Records of the attempt that is over say nothing of the next one.
-	d.news.Records, d.news.Closed, d.news.Sighting, d.news.Accounted, d.news.Submitted = nil, nil, nil, nil, nil
+	d.news.Records, d.news.Fenced, d.news.Observation, d.news.Accounting, d.news.Submitted = nil, nil, nil, nil, nil
 }
 
 // finish ends a bundle that has no results to collect.

@@ -23,7 +23,7 @@ type world struct {
 	// saved is the row before the last decision, nil for none.
 	saved      *plan.Row
 	generation int64
-	strays     plan.Strays
+	strays     plan.OrphanJobs
 	// running are the effects that were wanted and have not ended.
 	running map[effectKey]bool
 	// news is what the commands of this step brought, nil while they brought
@@ -105,7 +105,7 @@ func (w *world) hear() *plan.News {
 func (w *world) flush() error {
 	if n := w.news; n != nil {
 		w.news = nil
-		if n.Sighting != nil && w.row != nil && len(newsNames(*n)) == 1 && w.row.Shows(n.Sighting.Jobs) {
+		if n.Observation != nil && w.row != nil && len(newsNames(*n)) == 1 && w.row.Shows(n.Observation.Jobs) {
 			w.printf("at %s: Slurm shows nothing new", clock(w.now)) // and the bridge does not even ask
 			return nil
 		}
@@ -161,7 +161,7 @@ func (w *world) decide(n plan.News) error {
 // promised says which promise a decision breaks.
 func (w *world) promised(before, after plan.Row, effects []plan.Effect) error {
 	submits := wants(effects, plan.Submit)
-	retried := after.Phase == plan.Staging && before.Attempt > 0 && before.Mark != "" && after.Mark == ""
+	retried := after.Phase == plan.Staging && before.Attempt > 0 && before.SubmissionName != "" && after.SubmissionName == ""
 	switch {
 	case submits && !before.Submitted.IsZero() && w.now.Sub(before.Submitted) <= w.policy.SubmitGrace:
 		return errors.New("I2: submitted again within the grace")
@@ -266,11 +266,11 @@ func (w *world) lookForStrays(a *arguments) {
 	if g := a.get("generation"); g != "" {
 		j.Comment += " generation=" + g
 	}
-	known := func(m plan.Mark) bool { return w.row != nil && w.row.InFlight() && w.row.Mark == m }
+	known := func(m plan.SubmissionName) bool { return w.row != nil && w.row.InFlight() && w.row.SubmissionName == m }
 	waits := func(s plan.Stamp) bool {
 		return w.row != nil && w.row.Phase == plan.Staging && w.row.Attempt < s.Attempt
 	}
-	found, overdue, err := w.policy.Strays(w.now, sbatch.Snapshot{Asked: w.now, Jobs: []sbatch.Job{j}}, known, waits, w.generation, w.strays)
+	found, overdue, err := w.policy.OrphanJobs(w.now, sbatch.Snapshot{Asked: w.now, Jobs: []sbatch.Job{j}}, known, waits, w.generation, w.strays)
 	if stamp, ok := plan.StampOf(j); ok && err == nil && len(found) > 0 && waits(stamp) {
 		w.hear().Found = &plan.Found{Stamp: stamp, Job: j}
 		return

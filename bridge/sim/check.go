@@ -116,7 +116,7 @@ func (w *world) checkBegin(wk *worker) {
 	}
 	row, ok := w.ledger.memory.row(wk.bundle.uuid)
 	ok = ok && !w.recovered
-	if ok && (row.Attempt > a.number || row.Attempt == a.number && row.Mark == "" && row.Phase == plan.Staging) {
+	if ok && (row.Attempt > a.number || row.Attempt == a.number && row.SubmissionName == "" && row.Phase == plan.Staging) {
 		w.violate(BegunTwice, "attempt %d of %s began after it was given up", a.number, wk.bundle.uuid)
 	}
 	if ok && (row.Phase == plan.Finalizing || row.Phase == plan.Done) && !row.Dropped {
@@ -139,7 +139,7 @@ func (w *world) checkSaved(before, after *plan.Row) {
 	if before == nil {
 		before = &plan.Row{}
 	}
-	if before.Mark != "" && after.Phase == plan.Staging {
+	if before.SubmissionName != "" && after.Phase == plan.Staging {
 		a := w.disk.attempt(before.Bundle, before.Attempt)
 		if a.begun > 0 && !w.mayBeginAgain(a) {
 			w.violate(BegunAgain, "%s is sent back though attempt %d began (%s)", before.Bundle, before.Attempt, a.disturbed)
@@ -312,7 +312,7 @@ func (w *world) checkSubmission(r sbatch.Request) {
 		w.violate(SubmittedTwice, "%s is submitted again, and job %d was made of it", r.Name, a.job)
 	}
 	for _, row := range w.ledger.memory.rows {
-		if string(row.Mark) == r.Name && row.Phase != plan.Claiming && row.Phase != plan.Staging {
+		if string(row.SubmissionName) == r.Name && row.Phase != plan.Claiming && row.Phase != plan.Staging {
 			return
 		}
 	}
@@ -336,7 +336,7 @@ func (w *world) checkCancel(id sbatch.JobID, name string) {
 		w.violate(Touched, "job %d, %s, is cancelled", id, name)
 	}
 	for _, row := range w.ledger.memory.rows {
-		if string(row.Mark) == name && row.InFlight() && row.Stop == nil && !w.recovered {
+		if string(row.SubmissionName) == name && row.InFlight() && row.Stop == nil && !w.recovered {
 			w.violate(Touched, "job %d is cancelled while its row is %s", id, row.Phase)
 		}
 	}

@@ -198,8 +198,8 @@ func (m mount) Look(uuid string, n int) (spool.Records, error) {
 	return rec, nil
 }
 
-// Close takes an attempt for the bridge.
-func (m mount) Close(_ context.Context, uuid string, n int, at time.Time) (spool.Started, error) {
+// Fence takes an attempt for the bridge.
+func (m mount) Fence(_ context.Context, uuid string, n int, at time.Time) (spool.Started, error) {
 	w := m.w
 	if m.crashes() {
 		return spool.Started{}, errCrashed
@@ -212,7 +212,7 @@ func (m mount) Close(_ context.Context, uuid string, n int, at time.Time) (spool
 		return spool.Started{}, &diskError{syscall.EIO}
 	}
 	if a.started.record == nil {
-		a.started = written[spool.Started]{&spool.Started{Token: "bridge", Closed: true, At: at}, w.now}
+		a.started = written[spool.Started]{&spool.Started{Token: "bridge", Fenced: true, At: at}, w.now}
 	}
 	if w.fault(CloseLost) {
 		return spool.Started{}, &diskError{syscall.EIO}

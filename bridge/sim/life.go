@@ -216,7 +216,7 @@ func (l *life) lasts(k plan.Kind) time.Duration {
 			return d.takes(ofEffects, time.Second, submitBound)
 		}
 		return d.takes(ofEffects, 20*time.Millisecond, time.Second)
-	case plan.Claim, plan.Prepare, plan.Account, plan.Look, plan.Close, plan.Cancel, plan.Confirm, plan.Release, plan.Forget:
+	case plan.Claim, plan.Prepare, plan.QueryAccounting, plan.ReadRecords, plan.Fence, plan.Cancel, plan.Confirm, plan.Release, plan.Forget:
 	}
 	return d.takes(ofEffects, 5*time.Millisecond, time.Second)
 }

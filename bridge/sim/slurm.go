@@ -238,8 +238,8 @@ func (s *slurm) list() *listing {
 	return &listing{snapshot, err}
 }
 
-// Account runs sacct.
-func (c commands) Account(_ context.Context, since time.Time, names []string) ([]sbatch.Job, error) {
+// QueryAccounting runs sacct.
+func (c commands) QueryAccounting(_ context.Context, since time.Time, names []string) ([]sbatch.Job, error) {
 	w := c.w
 	if c.dead || w.fault(AccountFails) {
 		return nil, errTimeout

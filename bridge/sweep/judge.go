@@ -50,19 +50,19 @@ func (s *Sweeper) needs(ctx context.Context) (*needs, error) {
 		return nil, err
 	}
 	n.rows = bundles(rows)
-	flying := map[plan.Mark]bool{}
+	flying := map[plan.SubmissionName]bool{}
 	for _, r := range rows {
 		if !r.InFlight() {
 			continue
 		}
-		flying[r.Mark] = true
+		flying[r.SubmissionName] = true
 		if at := r.Submitted; !at.IsZero() && (n.oldest.IsZero() || at.Before(n.oldest)) {
 			n.oldest = at
 		}
 	}
 	policy := plan.Policy{Bridge: n.bridge}
-	known := func(m plan.Mark) bool { return flying[m] }
-	if _, _, err := policy.Strays(now, snapshot, known, func(plan.Stamp) bool { return false }, generation, nil); err != nil {
+	known := func(m plan.SubmissionName) bool { return flying[m] }
+	if _, _, err := policy.OrphanJobs(now, snapshot, known, func(plan.Stamp) bool { return false }, generation, nil); err != nil {
 		return nil, err
 	}
 	for _, j := range snapshot.Jobs {
@@ -71,7 +71,7 @@ func (s *Sweeper) needs(ctx context.Context) (*needs, error) {
 		stamp, stamped := plan.StampOf(j)
 		n.rows[stamp.Bundle] = n.rows[stamp.Bundle] || stamped // a job needs as much as a row
 		ours := n.own(j.Name) || stamp.Bridge == n.bridge
-		n.unknown = n.unknown || ours && !j.State.Ended() && !flying[plan.Mark(j.Name)]
+		n.unknown = n.unknown || ours && !j.State.Ended() && !flying[plan.SubmissionName(j.Name)]
 	}
 	return n, nil
 }
@@ -119,7 +119,7 @@ func (n *needs) judge(l spool.Leftover, now time.Time, grace time.Duration, all 
 	if age < grace || n.row(l.Bundle) {
 		return f, false
 	}
-	for _, mark := range l.Marks {
+	for _, mark := range l.SubmissionNames {
 		if n.marks[mark] {
 			return f, false
 		}
@@ -149,11 +149,11 @@ func (n *needs) judge(l spool.Leftover, now time.Time, grace time.Duration, all 
 // whose says whether a leftover is to be kept because it is another bridge's,
 // or nobody's.
 func (n *needs) whose(l spool.Leftover) (kept bool, reason string) {
-	if len(l.Marks) == 0 || l.Bundle == "" {
+	if len(l.SubmissionNames) == 0 || l.Bundle == "" {
 		return true, "nothing says whose it is"
 	}
-	if i := slices.IndexFunc(l.Marks, func(m string) bool { return !n.own(m) }); i >= 0 {
-		return true, fmt.Sprintf("submission %s is another bridge's", l.Marks[i])
+	if i := slices.IndexFunc(l.SubmissionNames, func(m string) bool { return !n.own(m) }); i >= 0 {
+		return true, fmt.Sprintf("submission %s is another bridge's", l.SubmissionNames[i])
 	}
 	return false, ""
 }
@@ -170,6 +170,6 @@ func (n *needs) mayRun(worker spool.Leftover, all []spool.Leftover) bool {
 		return true
 	}
 	return slices.ContainsFunc(all, func(l spool.Leftover) bool {
-		return slices.ContainsFunc(l.Marks, func(m string) bool { return !n.own(m) })
+		return slices.ContainsFunc(l.SubmissionNames, func(m string) bool { return !n.own(m) })
 	})
 }

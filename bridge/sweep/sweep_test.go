@@ -99,7 +99,7 @@ func (s *site) attempt(n int, bridge string) {
 	s.Helper()
 	mark := s.mark(n, 1, bridge)
 	disk := spool.Disk{Layout: s.layout}
-	s.must(disk.Prepare(spool.Spec{Bundle: bundle(n), Attempt: 1, Mark: mark, RunDir: s.layout.RunDir(bundle(n), 1)}))
+	s.must(disk.Prepare(spool.Spec{Bundle: bundle(n), Attempt: 1, SubmissionName: mark, RunDir: s.layout.RunDir(bundle(n), 1)}))
 	s.write(filepath.Join(s.layout.RunDir(bundle(n), 1), "result"))
 }
 
@@ -113,7 +113,7 @@ func (s *site) write(path string) {
 func (s *site) row(n int, phase plan.Phase, submitted time.Time) {
 	s.Helper()
 	s.must(s.book.Save(s.Context(), []plan.Row{{
-		Bundle: bundle(n), Phase: phase, Attempt: 1, Generation: int64(n), Mark: plan.Mark(s.mark(n, 1, "")), Submitted: submitted,
+		Bundle: bundle(n), Phase: phase, Attempt: 1, Generation: int64(n), SubmissionName: plan.SubmissionName(s.mark(n, 1, "")), Submitted: submitted,
 	}}))
 }
 

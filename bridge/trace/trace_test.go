@@ -186,7 +186,7 @@ func TestTornLinesAreLeftOut(t *testing.T) {
 func TestUsageOfARunningAttemptIsNotRecorded(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "trace")
-	row := plan.Row{Bundle: bundle, Queue: "cpu", Phase: plan.Running, Attempt: 1, Mark: "m", Begun: &spool.Started{Token: "t"}, Times: plan.Times{Running: time.Unix(1, 0)}}
+	row := plan.Row{Bundle: bundle, Queue: "cpu", Phase: plan.Running, Attempt: 1, SubmissionName: "m", Begun: &spool.Started{Token: "t"}, Times: plan.Times{Running: time.Unix(1, 0)}}
 	var decisions []plan.Decision
 	for _, n := range []plan.News{
 		{Records: &plan.Records{Attempt: 1, Records: spool.Records{Status: &spool.Status{Token: "t"}}}},

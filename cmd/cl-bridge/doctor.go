@@ -199,7 +199,7 @@ func (e *examination) askSlurm(ctx context.Context) (*sbatch.Client, *doctor.Sit
 	}
 	site := doctor.Site{User: localUser(), Partitions: partitions}
 	if e.accounting() {
-		_, err = slurm.Account(ctx, e.process.Now().Add(-time.Hour), []string{"cl-doctor"})
+		_, err = slurm.QueryAccounting(ctx, e.process.Now().Add(-time.Hour), []string{"cl-doctor"})
 		site.Associations, _ = slurm.Associations(ctx, site.User) // without a database nobody has accounts
 	}
 	e.note(doctor.Accounting(e.accounting(), err))

@@ -64,7 +64,7 @@ func written(t *testing.T, where string) string {
 	a := plan.Row{Bundle: inSlurm, Queue: "gpu"}
 	decide(&a, plan.Claiming, "the server offered the bundle")
 	decide(&a, plan.Staging, "the server confirmed the claim")
-	a.Attempt, a.Mark = 1, "cl-ann-1a2b3c4d5e6f.1-9f02ab"
+	a.Attempt, a.SubmissionName = 1, "cl-ann-1a2b3c4d5e6f.1-9f02ab"
 	decide(&a, plan.Submitting, "there is room in Slurm")
 	a.Job = sbatch.Job{ID: 4711, State: sbatch.StatePending, Reason: "Priority"}
 	decide(&a, plan.Queued, "Slurm accepted the job")

@@ -32,7 +32,7 @@ func waitsFor(r plan.Row) string {
 		}
 		return "room in Slurm: the queue's max_in_flight, and the rate at which jobs are submitted"
 	case plan.Submitting:
-		return "sbatch's answer, or Slurm to show whether there is a job of the name " + string(r.Mark)
+		return "sbatch's answer, or Slurm to show whether there is a job of the name " + string(r.SubmissionName)
 	case plan.Queued:
 		return "Slurm to start " + job
 	case plan.Running:

@@ -110,7 +110,7 @@ func (i *initiation) run(ctx context.Context) error {
 	if err := i.defaultQueue(ctx); err != nil {
 		return err
 	}
-	if _, err := slurm.Account(ctx, i.Now().Add(-time.Hour), []string{"cl-doctor"}); err != nil {
+	if _, err := slurm.QueryAccounting(ctx, i.Now().Add(-time.Hour), []string{"cl-doctor"}); err != nil {
 		i.draft.NoAccounting = true
 	}
 	return i.write(path)

@@ -29,7 +29,7 @@ type pulse struct {
 	// Ended is when it ended, and Failure why if that was not by a signal.
 	Ended   time.Time `json:"ended,omitzero"`
 	Failure string    `json:"failure,omitempty"`
-	bridge.Pulse
+	bridge.Heartbeat
 
 	path string
 }
@@ -53,7 +53,7 @@ func (u pulse) beat(ctx context.Context, b *bridge.Bridge) {
 	ticker := time.NewTicker(pulseEvery)
 	defer ticker.Stop()
 	for {
-		u.At, u.Pulse = b.Now(), b.Pulse()
+		u.At, u.Heartbeat = b.Now(), b.Heartbeat()
 		u.write()
 		select {
 		case <-ctx.Done():
@@ -66,7 +66,7 @@ func (u pulse) beat(ctx context.Context, b *bridge.Bridge) {
 // during has a bridge work, and notes when it has ended, and why.
 func (u pulse) during(b *bridge.Bridge, work func() error) error {
 	err := work()
-	u.At, u.Ended, u.Pulse = b.Now(), b.Now(), b.Pulse()
+	u.At, u.Ended, u.Heartbeat = b.Now(), b.Now(), b.Heartbeat()
 	if err != nil {
 		u.Failure = err.Error()
 	}

@@ -176,11 +176,11 @@ func compare(ctx context.Context, now time.Time, c config, book *ledger.Reader, 
 	}
 	policy := plan.Policy{Bridge: id, Owner: c.User}
 	found := recovery{Ledger: sqldb.Name(c.Ledger), Bridge: id, Generation: generation, Highest: generation, Jobs: []unknown{}}
-	byBundle, inFlight := map[string]plan.Row{}, map[plan.Mark]bool{}
+	byBundle, inFlight := map[string]plan.Row{}, map[plan.SubmissionName]bool{}
 	for _, r := range rows {
 		byBundle[r.Bundle] = r
 		if r.InFlight() {
-			inFlight[r.Mark] = true
+			inFlight[r.SubmissionName] = true
 		}
 	}
 	for _, j := range snapshot.Jobs {
@@ -202,20 +202,20 @@ func compare(ctx context.Context, now time.Time, c config, book *ledger.Reader, 
 	slices.SortFunc(found.Jobs, func(a, b unknown) int {
 		return cmp.Or(cmp.Compare(a.Generation, b.Generation), cmp.Compare(a.Job, b.Job))
 	})
-	known, waits := func(m plan.Mark) bool { return inFlight[m] }, func(plan.Stamp) bool { return false }
-	_, _, err = policy.Strays(now, snapshot, known, waits, generation, nil)
+	known, waits := func(m plan.SubmissionName) bool { return inFlight[m] }, func(plan.Stamp) bool { return false }
+	_, _, err = policy.OrphanJobs(now, snapshot, known, waits, generation, nil)
 	found.Outdated = errors.Is(err, plan.ErrOutdated)
 	return found, nil
 }
 
-// cancelsStrays says whether a job that no bundle stands for is cancelled.
-func (c config) cancelsStrays() bool { return c.CancelStrays == nil || *c.CancelStrays }
+// cancelsOrphans says whether a job that no bundle stands for is cancelled.
+func (c config) cancelsOrphans() bool { return c.CancelStrays == nil || *c.CancelStrays }
 
 // fate says what becomes of a job once the bridge runs on the ledger. The row
 // is that of its bundle, empty where there is none.
 func fate(c config, state sbatch.State, job plan.Stamp, row plan.Row) string {
-	cancelled := "cancelled after " + codalab.FormatDuration(strayGrace)
-	if !c.cancelsStrays() {
+	cancelled := "cancelled after " + codalab.FormatDuration(orphanGrace)
+	if !c.cancelsOrphans() {
 		cancelled = "left alone, as cancel_strays is false"
 	}
 	again := row.Attempt < job.Attempt && row.Verdict == nil && !row.Dropped

@@ -240,15 +240,15 @@ func prepareShared(layout spool.Layout, bundles int) error {
 	return nil
 }
 
-// strayGrace is how long a job that no bundle stands for is left alone.
-const strayGrace = 10 * time.Minute
+// orphanGrace is how long a job that no bundle stands for is left alone.
+const orphanGrace = 10 * time.Minute
 
 func policy(c config, id string, layout spool.Layout, installed programs, slurm *sbatch.Client) plan.Policy {
 	return plan.Policy{
 		Bridge: id, Owner: c.User, Layout: layout, Worker: installed.workers[architecture("").or()], Queues: installed.queues(c),
 		SubmitGrace:     slurm.SubmitBound() + 20*time.Second,
-		StrayGrace:      strayGrace,
-		CancelStrays:    c.cancelsStrays(),
+		OrphanGrace:     orphanGrace,
+		CancelOrphans:   c.cancelsOrphans(),
 		RecordAge:       c.Slurm.MinJobAge.or(300 * time.Second),
 		Accounting:      c.accounting(),
 		Settle:          c.settle(),

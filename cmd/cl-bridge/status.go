@@ -43,7 +43,7 @@ func statusCommand(p program.Process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s, err := takeStock(cmd.Context(), p, c)
+			s, err := collectStatus(cmd.Context(), p, c)
 			if err != nil {
 				return unavailable(err)
 			}
@@ -108,8 +108,8 @@ type waiting struct {
 	Status  string    `json:"run_status"`
 }
 
-// takeStock gathers what there is to be said.
-func takeStock(ctx context.Context, p program.Process, c config) (stock, error) {
+// collectStatus gathers what there is to be said.
+func collectStatus(ctx context.Context, p program.Process, c config) (stock, error) {
 	s := stock{Ledger: sqldb.Name(c.Ledger), Holds: []string{}, Queues: []queueStock{}}
 	r, err := ledger.OpenToRead(ctx, c.Ledger)
 	if errors.Is(err, ledger.ErrAbsent) {

@@ -36,7 +36,7 @@ func littered(t *testing.T) (r restored, layout spool.Layout) {
 	}
 	for n := 1; n <= 3; n++ {
 		mark := fmt.Sprintf("cl-ann-%s.1-%s", bundleNo(n)[2:14], r.id)
-		spec := spool.Spec{Bundle: bundleNo(n), Attempt: 1, Mark: mark, RunDir: layout.RunDir(bundleNo(n), 1)}
+		spec := spool.Spec{Bundle: bundleNo(n), Attempt: 1, SubmissionName: mark, RunDir: layout.RunDir(bundleNo(n), 1)}
 		err = errors.Join(err, spool.Disk{Layout: layout}.Prepare(spec))
 	}
 	if err != nil {

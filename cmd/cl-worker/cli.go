@@ -88,7 +88,7 @@ func execute(ctx context.Context, p program.Process, spec string) error {
 		Restart:    p.Getenv("SLURM_RESTART_COUNT"),
 		GPUs:       p.Getenv("SLURM_JOB_GPUS"),
 		GPUNames:   p.Getenv("CUDA_VISIBLE_DEVICES"),
-		Containers: container.Ways{Env: engineEnv(p)},
+		Containers: container.Runtimes{Env: engineEnv(p)},
 		Log:        slog.New(slog.NewTextHandler(p.Stderr, nil)),
 	}.Run(ctx, spec)
 	if code := exitCode(exit, err); code != 0 {

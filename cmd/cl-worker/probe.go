@@ -39,10 +39,10 @@ func probeCommand(p program.Process) *cobra.Command {
 		Long:  probeHelp,
 		Args:  program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains(container.AllWays(), container.Way(runtime)) {
-				return &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("--runtime %q: want one of %q", runtime, container.AllWays())}
+			if !slices.Contains(container.AllRuntimes(), container.Runtime(runtime)) {
+				return &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("--runtime %q: want one of %q", runtime, container.AllRuntimes())}
 			}
-			return tryNode(cmd.Context(), p, container.Way(runtime), scratch, probe.Meeting{Dir: meet}, asJSON)
+			return tryNode(cmd.Context(), p, container.Runtime(runtime), scratch, probe.Meeting{Dir: meet}, asJSON)
 		},
 	}
 	cmd.Flags().StringVar(&runtime, "runtime", string(container.WayAuto), "what the queue asks for")
@@ -55,8 +55,8 @@ func probeCommand(p program.Process) *cobra.Command {
 // meetWithin is how long a job waits for a login node at most.
 const meetWithin = 2 * time.Minute
 
-func tryNode(ctx context.Context, p program.Process, want container.Way, scratch string, meet probe.Meeting, asJSON bool) error {
-	r, err := probe.Look(ctx, container.Ways{Env: engineEnv(p)}, want, scratch)
+func tryNode(ctx context.Context, p program.Process, want container.Runtime, scratch string, meet probe.Meeting, asJSON bool) error {
+	r, err := probe.Look(ctx, container.Runtimes{Env: engineEnv(p)}, want, scratch)
 	if err != nil {
 		return err
 	}

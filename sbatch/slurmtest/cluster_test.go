@@ -84,7 +84,7 @@ func TestJobIsEndedAtItsLimitAndPurgedLater(t *testing.T) {
 	if err != nil || len(s.Jobs) != 0 {
 		t.Errorf("%+v, %v: want job %d forgotten", s.Jobs, err, id)
 	}
-	jobs, err := c.Account(t.Context(), time.Now().Add(-time.Hour), []string{"a"})
+	jobs, err := c.QueryAccounting(t.Context(), time.Now().Add(-time.Hour), []string{"a"})
 	if err != nil || len(jobs) != 1 || jobs[0].State != sbatch.StateTimeout {
 		t.Errorf("%+v, %v", jobs, err)
 	}
@@ -111,7 +111,7 @@ func TestRequeuedJobBeginsAgain(t *testing.T) {
 	if err != nil || !strings.HasPrefix(string(data), "begun \n") || !strings.HasSuffix(string(data), "begun 1\n") {
 		t.Errorf("%q, %v", data, err)
 	}
-	jobs, err := c.Account(t.Context(), time.Now().Add(-time.Hour), []string{"a"})
+	jobs, err := c.QueryAccounting(t.Context(), time.Now().Add(-time.Hour), []string{"a"})
 	if err != nil || len(jobs) != 2 || jobs[0].State != sbatch.StateRequeued || jobs[1].ID != id {
 		t.Errorf("%+v, %v", jobs, err)
 	}
@@ -165,7 +165,7 @@ func TestControllerComesBackWithItsJobs(t *testing.T) {
 	if _, err := c.Observe(t.Context(), time.Now()); !errors.As(err, &e) || e.Message != "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" {
 		t.Errorf("%v", err)
 	}
-	if _, err := c.Account(t.Context(), time.Now().Add(-time.Hour), []string{"a"}); err != nil {
+	if _, err := c.QueryAccounting(t.Context(), time.Now().Add(-time.Hour), []string{"a"}); err != nil {
 		t.Errorf("the accounts are there: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "stop"), nil, 0o600); err != nil {
@@ -181,7 +181,7 @@ func TestDatabaseThatIsAwaySaysSo(t *testing.T) {
 	t.Parallel()
 	k := slurmtest.NewCluster(t, quick())
 	k.Do(func(now time.Time, m *slurmtest.Controller) { m.Database.AwayUntil = now.Add(time.Hour) })
-	_, err := (&sbatch.Client{Bin: k.Bin()}).Account(t.Context(), time.Now(), []string{"a"})
+	_, err := (&sbatch.Client{Bin: k.Bin()}).QueryAccounting(t.Context(), time.Now(), []string{"a"})
 	var e *sbatch.Error
 	if !errors.As(err, &e) || e.Message != "Problem talking to the database: Connection refused" {
 		t.Errorf("%v", err)

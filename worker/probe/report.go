@@ -38,7 +38,7 @@ type Report struct {
 
 // Look tries the node that it runs on, for a queue with this runtime and scratch
 // directory. It takes a third of a second and leaves nothing behind.
-func Look(ctx context.Context, ways container.Ways, want container.Way, scratch string) (Report, error) {
+func Look(ctx context.Context, ways container.Runtimes, want container.Runtime, scratch string) (Report, error) {
 	var r Report
 	var err error
 	if r.Node, err = os.Hostname(); err != nil {

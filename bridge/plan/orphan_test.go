@@ -26,13 +26,13 @@ func strayJob(id sbatch.JobID, generation int64, change ...func(*sbatch.Job)) sb
 	return j
 }
 
-func none(plan.Mark) bool { return false }
+func none(plan.SubmissionName) bool { return false }
 
 // searched looks for strays at a time after epoch, with a ledger whose last
 // submission is the tenth.
-func searched(t *testing.T, at time.Duration, known func(plan.Mark) bool, before plan.Strays, jobs ...sbatch.Job) (plan.Strays, []sbatch.Job) {
+func searched(t *testing.T, at time.Duration, known func(plan.SubmissionName) bool, before plan.OrphanJobs, jobs ...sbatch.Job) (plan.OrphanJobs, []sbatch.Job) {
 	t.Helper()
-	found, overdue, err := policy().Strays(epoch.Add(at), sbatch.Snapshot{Asked: epoch.Add(at), Jobs: jobs}, known, nobodyWaits, 10, before)
+	found, overdue, err := policy().OrphanJobs(epoch.Add(at), sbatch.Snapshot{Asked: epoch.Add(at), Jobs: jobs}, known, nobodyWaits, 10, before)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func searched(t *testing.T, at time.Duration, known func(plan.Mark) bool, before
 
 func TestI5LiveJobWithoutARowIsCancelledAfterAGrace(t *testing.T) {
 	t.Parallel()
-	first := plan.Strays{3: epoch}
+	first := plan.OrphanJobs{3: epoch}
 	found, overdue := searched(t, 0, none, nil, strayJob(3, 10))
 	if diff := cmp.Diff(first, found); diff != "" || overdue != nil {
 		t.Errorf("overdue %v, strays (-want +got):\n%s", overdue, diff)
@@ -54,7 +54,7 @@ func TestI5LiveJobWithoutARowIsCancelledAfterAGrace(t *testing.T) {
 	if diff := cmp.Diff([]sbatch.Job{strayJob(3, 10)}, overdue); diff != "" {
 		t.Errorf("after the grace, overdue (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(plan.Strays{3: epoch, 4: epoch.Add(5 * time.Minute)}, found); diff != "" {
+	if diff := cmp.Diff(plan.OrphanJobs{3: epoch, 4: epoch.Add(5 * time.Minute)}, found); diff != "" {
 		t.Errorf("strays (-want +got):\n%s", diff)
 	}
 	// It is overdue for as long as it lives: scancel may fail.
@@ -65,7 +65,7 @@ func TestI5LiveJobWithoutARowIsCancelledAfterAGrace(t *testing.T) {
 
 func TestI5StrayThatWentAwayBeginsAnew(t *testing.T) {
 	t.Parallel()
-	found, _ := searched(t, time.Minute, none, plan.Strays{3: epoch})
+	found, _ := searched(t, time.Minute, none, plan.OrphanJobs{3: epoch})
 	if len(found) != 0 {
 		t.Fatalf("strays %v, want none", found)
 	}
@@ -76,7 +76,7 @@ func TestI5StrayThatWentAwayBeginsAnew(t *testing.T) {
 
 func TestI5GraceIsNotCutShortByAClockThatWasSetBack(t *testing.T) {
 	t.Parallel()
-	found, overdue := searched(t, -time.Hour, none, plan.Strays{3: epoch}, strayJob(3, 10))
+	found, overdue := searched(t, -time.Hour, none, plan.OrphanJobs{3: epoch}, strayJob(3, 10))
 	if overdue != nil || found[3] != epoch.Add(-time.Hour) {
 		t.Errorf("overdue %v, since %s, want it to count from now", overdue, found[3])
 	}
@@ -96,7 +96,7 @@ func TestI5NobodyElsesJobIsTouched(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			found, overdue := searched(t, time.Hour, none, plan.Strays{3: epoch}, strayJob(3, 10, change))
+			found, overdue := searched(t, time.Hour, none, plan.OrphanJobs{3: epoch}, strayJob(3, 10, change))
 			if len(found) != 0 || overdue != nil {
 				t.Errorf("strays %v, overdue %v, want none", found, overdue)
 			}
@@ -107,7 +107,7 @@ func TestI5NobodyElsesJobIsTouched(t *testing.T) {
 func TestI5JobInAnUnknownStateLives(t *testing.T) {
 	t.Parallel()
 	hibernating := strayJob(3, 10, func(j *sbatch.Job) { j.State = "HIBERNATING" })
-	if _, overdue := searched(t, time.Hour, none, plan.Strays{3: epoch}, hibernating); len(overdue) != 1 {
+	if _, overdue := searched(t, time.Hour, none, plan.OrphanJobs{3: epoch}, hibernating); len(overdue) != 1 {
 		t.Errorf("overdue %v, want job 3", overdue)
 	}
 }
@@ -115,10 +115,10 @@ func TestI5JobInAnUnknownStateLives(t *testing.T) {
 // A row's job is no stray, under whatever name an administrator has put it.
 func TestI5RowsJobIsNoStray(t *testing.T) {
 	t.Parallel()
-	rows := func(m plan.Mark) bool { return m == mark }
+	rows := func(m plan.SubmissionName) bool { return m == mark }
 	renamed := strayJob(3, 10, func(j *sbatch.Job) { j.Name = "urgent" })
 	for _, j := range []sbatch.Job{strayJob(3, 10), renamed} {
-		if found, _ := searched(t, time.Hour, rows, plan.Strays{3: epoch}, j); len(found) != 0 {
+		if found, _ := searched(t, time.Hour, rows, plan.OrphanJobs{3: epoch}, j); len(found) != 0 {
 			t.Errorf("job %q is a stray since %s", j.Name, found[3])
 		}
 	}
@@ -143,7 +143,7 @@ func TestI2MarkIsTheOneOfTheSubmission(t *testing.T) {
 		{"urgent", "codalab bundle=" + uuid + " attempt=1 owner=1 bridge=ffffff generation=10", "urgent"},
 		{"urgent", "codalab bundle=" + uuid + " attempt=one bridge=b1b2b3", "urgent"},
 	} {
-		if got := policy().MarkOf(sbatch.Job{Name: c.name, Comment: c.comment}); got != plan.Mark(c.want) {
+		if got := policy().SubmissionNameOf(sbatch.Job{Name: c.name, Comment: c.comment}); got != plan.SubmissionName(c.want) {
 			t.Errorf("job %q with comment %q has the mark %s, want %s", c.name, c.comment, got, c.want)
 		}
 	}
@@ -152,8 +152,8 @@ func TestI2MarkIsTheOneOfTheSubmission(t *testing.T) {
 func TestI5DryRunOnlyTells(t *testing.T) {
 	t.Parallel()
 	p := policy()
-	p.CancelStrays = false
-	found, overdue, err := p.Strays(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: []sbatch.Job{strayJob(3, 10)}}, none, nobodyWaits, 10, plan.Strays{3: epoch})
+	p.CancelOrphans = false
+	found, overdue, err := p.OrphanJobs(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: []sbatch.Job{strayJob(3, 10)}}, none, nobodyWaits, 10, plan.OrphanJobs{3: epoch})
 	if err != nil || len(found) != 1 || overdue != nil {
 		t.Errorf("strays %v, overdue %v, error %v, want one stray that is left alone", found, overdue, err)
 	}
@@ -161,7 +161,7 @@ func TestI5DryRunOnlyTells(t *testing.T) {
 
 func TestI5OldLedgerTouchesNothing(t *testing.T) {
 	t.Parallel()
-	before := plan.Strays{3: epoch}
+	before := plan.OrphanJobs{3: epoch}
 	for name, newer := range map[string]sbatch.Job{
 		"a live job":      strayJob(9, 11),
 		"one that ended":  strayJob(9, 11, func(j *sbatch.Job) { j.State = sbatch.StateCompleted }),
@@ -171,7 +171,7 @@ func TestI5OldLedgerTouchesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			jobs := []sbatch.Job{strayJob(3, 10), newer}
-			found, overdue, err := policy().Strays(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: jobs}, none, nobodyWaits, 10, before)
+			found, overdue, err := policy().OrphanJobs(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: jobs}, none, nobodyWaits, 10, before)
 			if !errors.Is(err, plan.ErrOutdated) || overdue != nil {
 				t.Errorf("error %v, overdue %v, want that the ledger is outdated and nothing else", err, overdue)
 			}
@@ -185,7 +185,7 @@ func TestI5OldLedgerTouchesNothing(t *testing.T) {
 // A ledger that has the row knows the generation, whatever its own counter says.
 func TestI5NewerJobWithARowIsNoEvidence(t *testing.T) {
 	t.Parallel()
-	rows := func(m plan.Mark) bool { return m == mark }
+	rows := func(m plan.SubmissionName) bool { return m == mark }
 	searched(t, 0, rows, nil, strayJob(3, 11))
 }
 
@@ -197,8 +197,8 @@ func TestI5JobOfABundleThatWaitsIsItsRows(t *testing.T) {
 	t.Parallel()
 	j := strayJob(3, 9)
 	waits := func(s plan.Stamp) bool { return s.Bundle == uuid }
-	none := func(plan.Mark) bool { return false }
-	_, overdue, err := policy().Strays(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: []sbatch.Job{j}}, none, waits, 10, plan.Strays{3: epoch})
+	none := func(plan.SubmissionName) bool { return false }
+	_, overdue, err := policy().OrphanJobs(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: []sbatch.Job{j}}, none, waits, 10, plan.OrphanJobs{3: epoch})
 	if err != nil || len(overdue) != 0 {
 		t.Errorf("overdue %v, %v", overdue, err)
 	}
@@ -210,7 +210,7 @@ func TestI5JobOfABundleThatWaitsIsItsRows(t *testing.T) {
 		}
 		row.Attempt = 1
 		b := given(t, row).hears(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Queued)
-		if b.row.Attempt != 2 || b.row.Generation != 9 || b.row.Job.ID != 3 || b.row.Mark == "" || !b.row.Prepared {
+		if b.row.Attempt != 2 || b.row.Generation != 9 || b.row.Job.ID != 3 || b.row.SubmissionName == "" || !b.row.Prepared {
 			t.Errorf("row %+v", b.row)
 		}
 	}
@@ -219,5 +219,5 @@ func TestI5JobOfABundleThatWaitsIsItsRows(t *testing.T) {
 	given(t, old).hears(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Staging, plan.Stage)
 	killed := rowIn(plan.Staging)
 	killed.Stop = &plan.Verdict{Cause: spool.CauseUser, Failure: codalab.KillRequested}
-	given(t, killed).hears(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Stopping, plan.Cancel, plan.Close)
+	given(t, killed).hears(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Stopping, plan.Cancel, plan.Fence)
 }

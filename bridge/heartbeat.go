@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Pulse is how a bridge at work stands with the world around it.
-type Pulse struct {
+// Heartbeat is how a bridge at work stands with the world around it.
+type Heartbeat struct {
 	// Observed is when Slurm was last seen as a whole; zero while it has not
 	// been since the start. Before that nothing is submitted, cancelled or
 	// removed.
@@ -20,24 +20,24 @@ type Pulse struct {
 	Low string `json:"low,omitempty"`
 }
 
-// Pulse says how the bridge stands with the world. It is safe for concurrent
+// Heartbeat says how the bridge stands with the world. It is safe for concurrent
 // use.
-func (b *Bridge) Pulse() Pulse {
+func (b *Bridge) Heartbeat() Heartbeat {
 	b.pulse.mu.Lock()
 	defer b.pulse.mu.Unlock()
-	p := b.pulse.Pulse
+	p := b.pulse.Heartbeat
 	p.Server = maps.Clone(p.Server)
 	return p
 }
 
-// pulse is a Pulse that the pumps keep.
-type pulse struct {
+// heartbeat is a Pulse that the pumps keep.
+type heartbeat struct {
 	mu sync.Mutex
-	Pulse
+	Heartbeat
 }
 
 // slurm notes whether Slurm answered.
-func (p *pulse) slurm(now time.Time, err error) {
+func (p *heartbeat) slurm(now time.Time, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.Slurm = ""; err != nil {
@@ -48,7 +48,7 @@ func (p *pulse) slurm(now time.Time, err error) {
 }
 
 // server notes whether the server answered a queue's check-in.
-func (p *pulse) server(queue string, err error) {
+func (p *heartbeat) server(queue string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err == nil {
@@ -62,7 +62,7 @@ func (p *pulse) server(queue string, err error) {
 }
 
 // low notes how full the shared disk is.
-func (p *pulse) low(low string) {
+func (p *heartbeat) low(low string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.Low = low

@@ -8,27 +8,27 @@ import (
 	"path/filepath"
 )
 
-// Way names a way to run a container.
-type Way string
+// Runtime names a way to run a container.
+type Runtime string
 
 // The ways. WayAuto is not one itself: it leaves the choice to the host.
 const (
-	WayAuto        Way = "auto"
-	WayBuiltin     Way = "builtin"
-	WayApptainer   Way = "apptainer"
-	WaySingularity Way = "singularity"
-	WayDocker      Way = "docker"
-	WayPodman      Way = "podman"
+	WayAuto        Runtime = "auto"
+	WayBuiltin     Runtime = "builtin"
+	WayApptainer   Runtime = "apptainer"
+	WaySingularity Runtime = "singularity"
+	WayDocker      Runtime = "docker"
+	WayPodman      Runtime = "podman"
 )
 
-// AllWays lists what may be asked for.
-func AllWays() []Way {
-	return []Way{WayAuto, WayBuiltin, WayApptainer, WaySingularity, WayDocker, WayPodman}
+// AllRuntimes lists what may be asked for.
+func AllRuntimes() []Runtime {
+	return []Runtime{WayAuto, WayBuiltin, WayApptainer, WaySingularity, WayDocker, WayPodman}
 }
 
 // Choice is the way by which a container is run on a host.
 type Choice struct {
-	Way Way `json:"way"`
+	Way Runtime `json:"way"`
 	// Program is the path of Apptainer or of the engine.
 	Program string `json:"program,omitempty"`
 	// Plain is set where Apptainer has to do without namespaces of ours.
@@ -43,7 +43,7 @@ type Choice struct {
 // WayAuto is the built-in way where the image can be mounted, else Apptainer
 // or SingularityCE, else the built-in way with an unpacked image. It is never
 // an engine: an engine's containers are out of reach of a job's limits.
-func Choose(want Way, h Host) (Choice, error) {
+func Choose(want Runtime, h Host) (Choice, error) {
 	want = cmp.Or(want, WayAuto)
 	asked := fmt.Sprintf("%s was asked for", want)
 	switch want {
@@ -60,7 +60,7 @@ func Choose(want Way, h Host) (Choice, error) {
 		}
 		return h.by(want, asked), nil
 	}
-	return Choice{}, fmt.Errorf("%q is no way to run a container: there are %v", want, AllWays())
+	return Choice{}, fmt.Errorf("%q is no way to run a container: there are %v", want, AllRuntimes())
 }
 
 // choose chooses where nothing was asked for.
@@ -70,7 +70,7 @@ func (h Host) choose() (Choice, error) {
 		return Choice{Way: WayBuiltin, Reason: "nothing else was asked for, and this node has all that it needs"}, nil
 	}
 	because := cmp.Or(builtin, unmounted)
-	for _, way := range []Way{WayApptainer, WaySingularity} {
+	for _, way := range []Runtime{WayApptainer, WaySingularity} {
 		if h.programLack(way) == "" {
 			return h.by(way, "the built-in way is not to be had: "+because), nil
 		}
@@ -82,7 +82,7 @@ func (h Host) choose() (Choice, error) {
 }
 
 // by is the choice of a program of the host's.
-func (h Host) by(way Way, reason string) Choice {
+func (h Host) by(way Runtime, reason string) Choice {
 	f := h.program(way)
 	return Choice{
 		Way: way, Program: f.Path, Reason: reason,
@@ -91,7 +91,7 @@ func (h Host) by(way Way, reason string) Choice {
 }
 
 // programLack says why the program of a way cannot run an image here.
-func (h Host) programLack(way Way) string {
+func (h Host) programLack(way Runtime) string {
 	f := h.program(way)
 	if f.Lack != "" || f.Setuid || way == WayDocker || way == WayPodman {
 		return f.Lack
@@ -109,7 +109,7 @@ func (h Host) apptainerLack(f Finding) string {
 }
 
 // program is what was found of a way's program.
-func (h Host) program(way Way) Finding {
+func (h Host) program(way Runtime) Finding {
 	switch way {
 	case WayApptainer:
 		return h.Apptainer
@@ -138,9 +138,9 @@ func (h Host) mountLack() string {
 	return cmp.Or(h.Squashfuse.Lack, h.Fuse.Lack, h.Overlay.Lack)
 }
 
-// Ways runs containers by the way that each asks for, or that its host has. Its
+// Runtimes runs containers by the way that each asks for, or that its host has. Its
 // zero value is usable where no engine is asked for.
-type Ways struct {
+type Runtimes struct {
 	// Env is the whole environment of the programs docker and podman: see
 	// Engine.
 	Env []string
@@ -155,7 +155,7 @@ type Ways struct {
 // Run runs a container by the way that c.Way asks for, and tells c.OnChoice
 // first. What is cheap to see decides; the host is tried in full only when a
 // way has failed before its command began and another may be taken.
-func (w Ways) Run(ctx context.Context, c Container) (Exit, error) {
+func (w Runtimes) Run(ctx context.Context, c Container) (Exit, error) {
 	host := Look()
 	choice, err := Choose(c.Way, host)
 	if err != nil {
@@ -175,7 +175,7 @@ func (w Ways) Run(ctx context.Context, c Container) (Exit, error) {
 
 // after is the choice after a way was refused by its host; none where there is
 // no other.
-func (w Ways) after(ctx context.Context, c Container, host Host, refused Choice, why *HostError) (Choice, bool) {
+func (w Runtimes) after(ctx context.Context, c Container, host Host, refused Choice, why *HostError) (Choice, bool) {
 	probed, err := w.Probe(ctx, c.Scratch)
 	if err == nil {
 		host = probed
@@ -192,7 +192,7 @@ func (w Ways) after(ctx context.Context, c Container, host Host, refused Choice,
 }
 
 // refuse has a way not be chosen.
-func (h *Host) refuse(way Way, why error) {
+func (h *Host) refuse(way Runtime, why error) {
 	switch way {
 	case WayBuiltin:
 		h.Bubblewrap.Lack = why.Error() // or whatever it was
@@ -209,7 +209,7 @@ func (h *Host) refuse(way Way, why error) {
 }
 
 // by runs a container by a way.
-func (w Ways) by(ctx context.Context, choice Choice, c Container) (Exit, error) {
+func (w Runtimes) by(ctx context.Context, choice Choice, c Container) (Exit, error) {
 	if c.OnChoice != nil {
 		c.OnChoice(choice)
 	}

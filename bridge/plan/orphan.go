@@ -14,11 +14,11 @@ import (
 // was restored from a copy, and does not know what the bridge did since.
 var ErrOutdated = errors.New("the ledger is older than Slurm's jobs")
 
-// Strays are the live jobs of a bridge for which no row stands, by their ids,
+// OrphanJobs are the live jobs of a bridge for which no row stands, by their ids,
 // and since when they have been seen.
-type Strays map[sbatch.JobID]time.Time
+type OrphanJobs map[sbatch.JobID]time.Time
 
-// Strays looks through a snapshot for the bridge's own live jobs for which
+// OrphanJobs looks through a snapshot for the bridge's own live jobs for which
 // nothing stands in the ledger: known says whether the row of a mark may have a
 // job. One that was renamed is known by its comment. What was seen before, it
 // hands on in what it returns. Those that have been seen for StrayGrace are
@@ -31,9 +31,9 @@ type Strays map[sbatch.JobID]time.Time
 // ever known. A job without a row and of a higher number, ended or not, means
 // that the ledger is old, and an error that wraps ErrOutdated: then nothing may
 // be touched. A job whose comment a site has rewritten is left alone.
-func (p Policy) Strays(now time.Time, s sbatch.Snapshot, known func(Mark) bool, waits func(Stamp) bool, generation int64, before Strays) (strays Strays, overdue []sbatch.Job, err error) {
+func (p Policy) OrphanJobs(now time.Time, s sbatch.Snapshot, known func(SubmissionName) bool, waits func(Stamp) bool, generation int64, before OrphanJobs) (strays OrphanJobs, overdue []sbatch.Job, err error) {
 	for _, j := range s.Jobs {
-		if known(p.MarkOf(j)) || commentValue(j.Comment, "bridge") != p.Bridge {
+		if known(p.SubmissionNameOf(j)) || commentValue(j.Comment, "bridge") != p.Bridge {
 			continue
 		}
 		stamp, ok := StampOf(j)
@@ -51,30 +51,30 @@ func (p Policy) Strays(now time.Time, s sbatch.Snapshot, known func(Mark) bool, 
 			since = now
 		}
 		if strays == nil {
-			strays = Strays{}
+			strays = OrphanJobs{}
 		}
 		strays[j.ID] = since
-		if p.CancelStrays && !waits(stamp) && now.Sub(since) >= p.StrayGrace {
+		if p.CancelOrphans && !waits(stamp) && now.Sub(since) >= p.OrphanGrace {
 			overdue = append(overdue, j)
 		}
 	}
 	return strays, overdue, nil
 }
 
-// MarkOf is the mark of a job: its name or, as jobs can be renamed, what its
+// SubmissionNameOf is the mark of a job: its name or, as jobs can be renamed, what its
 // comment says where that is this bridge's.
-func (p Policy) MarkOf(j sbatch.Job) Mark {
+func (p Policy) SubmissionNameOf(j sbatch.Job) SubmissionName {
 	if strings.HasPrefix(j.Name, "cl-") && strings.HasSuffix(j.Name, "-"+p.Bridge) {
-		return Mark(j.Name)
+		return SubmissionName(j.Name)
 	}
 	if commentValue(j.Comment, "bridge") != p.Bridge {
-		return Mark(j.Name)
+		return SubmissionName(j.Name)
 	}
 	attempt, err := strconv.Atoi(commentValue(j.Comment, "attempt"))
 	if err != nil {
-		return Mark(j.Name)
+		return SubmissionName(j.Name)
 	}
-	return p.mark(Row{Bundle: commentValue(j.Comment, "bundle"), Attempt: attempt})
+	return p.submissionName(Row{Bundle: commentValue(j.Comment, "bundle"), Attempt: attempt})
 }
 
 // commentValue reads a value of the comment that Request writes; empty when it
