@@ -110,7 +110,7 @@ func (b *blob) receive(ctx context.Context, f *os.File, sum hash.Hash, offset in
 		n, err := f.Write(p)
 		_, _ = sum.Write(p[:n]) // a hash has no errors
 		progress(int64(n))
-		return n, err //nolint:wrapcheck // a Writer's error is its own
+		return n, err
 	}), onlyReader{io.LimitReader(body, b.Size-offset)}, make([]byte, 256<<10))
 	if err != nil {
 		return fmt.Errorf("pull: %w", err)
@@ -198,7 +198,7 @@ func (f *follower) Read(p []byte) (int, error) {
 	}
 	n, err := f.File.Read(p[:min(int64(len(p)), f.have-f.at)])
 	f.at += int64(n)
-	return n, err //nolint:wrapcheck // a Reader's error is its own
+	return n, err
 }
 
 type writerFunc func([]byte) (int, error)

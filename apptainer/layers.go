@@ -51,7 +51,7 @@ func (l *layers) open(ctx context.Context, i int) (_ io.ReadCloser, err error) {
 	counted := bufio.NewReaderSize(readerFunc(func(p []byte) (int, error) {
 		n, err := file.Read(p)
 		l.report.convert(int64(n))
-		return n, err //nolint:wrapcheck // a Reader's error is its own
+		return n, err
 	}), 128<<10)
 	content, err := decompress(counted)
 	if err != nil {
@@ -158,7 +158,7 @@ var errCutShort = errors.New("its content is cut short")
 // end is io.EOF, when the blob and what it unpacks to are what they should be.
 func (s *layerStream) end() error {
 	if _, err := io.Copy(io.Discard, s.blob); err != nil {
-		return err //nolint:wrapcheck // the blob's own
+		return err
 	}
 	if s.sum == nil {
 		return io.EOF
@@ -197,7 +197,7 @@ func (s *layerStream) Close() error {
 	s.stop()
 	<-s.ended
 	_ = s.content.Close() // it repeats what Read has said
-	return s.file.Close() //nolint:wrapcheck // a file that was read
+	return s.file.Close()
 }
 
 // decompress reads a blob by what it is, whatever its type says.

@@ -91,5 +91,5 @@ func (l *layers) pull(ctx context.Context, open opener, report *reporter) error 
 			return nil
 		})
 	}
-	return group.Wait() //nolint:wrapcheck // worded above
+	return group.Wait()
 }

@@ -133,7 +133,7 @@ func (u *unpacking) entries(ctx context.Context, tr *tar.Reader) error {
 func (u *unpacking) entry(hdr *tar.Header, content io.Reader) error {
 	at := u.path(hdr.Name)
 	if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
-		return err //nolint:wrapcheck // worded by unpack, as all below
+		return err
 	}
 	var err error
 	switch hdr.Typeflag {
@@ -149,7 +149,7 @@ func (u *unpacking) entry(hdr *tar.Header, content io.Reader) error {
 			u.defineDevice(&again)
 			return nil
 		}
-		return os.Link(u.path(hdr.Linkname), at) //nolint:wrapcheck // as above
+		return os.Link(u.path(hdr.Linkname), at)
 	case tar.TypeSymlink:
 		err = os.Symlink(hdr.Linkname, at)
 	case tar.TypeFifo:
@@ -160,7 +160,7 @@ func (u *unpacking) entry(hdr *tar.Header, content io.Reader) error {
 		return nil
 	}
 	if err != nil {
-		return err //nolint:wrapcheck // as above
+		return err
 	}
 	u.define(hdr, "m")
 	return u.date(hdr)
@@ -194,7 +194,7 @@ func (u *unpacking) date(hdr *tar.Header) error {
 func copyTo(name string, content io.Reader) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return err //nolint:wrapcheck // worded by unpack
+		return err
 	}
 	_, err = io.Copy(f, content)
 	return errors.Join(err, f.Close())

@@ -100,7 +100,7 @@ func (b *Bridge) work(ctx context.Context) error {
 	for _, q := range b.Policy.Queues {
 		g.Go(func() error { return b.checkingIn(ctx, g, q) })
 	}
-	return g.Wait() //nolint:wrapcheck // each part says what it was about
+	return g.Wait()
 }
 
 // loop steps whenever there is news, or a row is due.

@@ -64,7 +64,7 @@ func (c *Cache) mkdir(dir string) error {
 		if errors.Is(err, fs.ErrExist) { // another process, or this one, whose answer was lost
 			return nil
 		}
-		return err //nolint:wrapcheck // worded by makeDir
+		return err
 	}
 	tmp := filepath.Join(filepath.Dir(dir), probePrefix+newToken())
 	err := os.Mkdir(tmp, 0o700)
@@ -81,7 +81,7 @@ func (c *Cache) mkdir(dir string) error {
 	if info, there := os.Stat(dir); there == nil && info.IsDir() {
 		return nil
 	}
-	return err //nolint:wrapcheck // worded by makeDir
+	return err
 }
 
 // newToken is 128 random bits.
@@ -100,7 +100,7 @@ func (c *Cache) fresh(dir string) (time.Time, error) {
 	err := persist(func() error {
 		f, err := os.CreateTemp(dir, probePrefix)
 		if err != nil {
-			return err //nolint:wrapcheck // worded below
+			return err
 		}
 		info, err = f.Stat()
 		err = errors.Join(err, f.Close())
@@ -134,7 +134,7 @@ func (c *Cache) names(dir string) ([]string, error) {
 	err := persist(func() error {
 		d, err := os.Open(dir)
 		if err != nil {
-			return err //nolint:wrapcheck // worded below
+			return err
 		}
 		names, err = d.Readdirnames(-1)
 		return errors.Join(err, d.Close())
@@ -158,7 +158,7 @@ func moveTo(from, to string) error {
 		if _, there := os.Lstat(to); there == nil {
 			return nil
 		}
-		return err //nolint:wrapcheck // callers word it
+		return err
 	})
 }
 
@@ -169,7 +169,7 @@ func remove(name string) error {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESTALE) {
 			return nil
 		}
-		return err //nolint:wrapcheck // it names the file
+		return err
 	})
 }
 

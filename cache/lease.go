@@ -73,7 +73,7 @@ func self(host string) (holderOfLease, error) {
 func beginning(pid int) (string, error) {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
-		return "", err //nolint:wrapcheck // callers word it
+		return "", err
 	}
 	const starttime = 22 - 3 // fields are counted from 1, and those after the name begin with the third
 	_, rest, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')'):]), " ")

@@ -134,7 +134,7 @@ func readShard(dir string) (shard, error) {
 	err := persist(func() error {
 		d, err := os.Open(dir)
 		if err != nil {
-			return err //nolint:wrapcheck // callers word it
+			return err
 		}
 		s.names, err = d.Readdirnames(-1)
 		return errors.Join(err, d.Close())
@@ -153,7 +153,7 @@ func readShard(dir string) (shard, error) {
 func subdirectories(dir string) (names []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // callers word it
+		return nil, err
 	}
 	for _, e := range entries {
 		if e.IsDir() {

@@ -52,7 +52,7 @@ func (c *Cache) pin(ctx context.Context, e entry, h Holder) error {
 		}
 		f, err := os.OpenFile(c.pinPath(e.hash, h), os.O_CREATE|os.O_WRONLY, c.fileMode())
 		if err != nil {
-			return err //nolint:wrapcheck // it names the file
+			return err
 		}
 		return f.Close()
 	})

@@ -94,7 +94,7 @@ func (c *Cache) look(e entry) (record, error) {
 func readFile(name string) (data []byte, err error) {
 	for range 3 {
 		if data, err = os.ReadFile(name); !errors.Is(err, syscall.ESTALE) {
-			return data, err //nolint:wrapcheck // callers word it
+			return data, err
 		}
 	}
 	return nil, fs.ErrNotExist

@@ -126,7 +126,7 @@ func (c *Cache) isThere(e entry, token string) (bool, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	return err == nil, err //nolint:wrapcheck // it names the file
+	return err == nil, err
 }
 
 // isAlone says whether a record out of use has no other name.

@@ -136,7 +136,7 @@ func (c *Cache) settled(r retired, now time.Time) (bool, error) {
 			// any time (RFC 1813, 3.3.8: EXCLUSIVE).
 			f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, c.fileMode())
 			if err != nil {
-				return err //nolint:wrapcheck // worded below
+				return err
 			}
 			return f.Close()
 		})
@@ -232,7 +232,7 @@ func linkRecord(path string, e entry) (standing record, err error) {
 			standing, err = decodeRecord(data)
 			return err
 		case errors.Is(err, fs.ErrNotExist) && linkErr != nil && !errors.Is(linkErr, fs.ErrExist) && !errors.Is(linkErr, syscall.ESTALE):
-			return linkErr //nolint:wrapcheck // callers word it
+			return linkErr
 		}
 		return errors.Join(linkErr, err)
 	})
@@ -302,7 +302,7 @@ func openedInfo(path string) (info fs.FileInfo, err error) {
 	err = persist(func() error {
 		f, err := os.Open(path)
 		if err != nil {
-			return err //nolint:wrapcheck // callers word it
+			return err
 		}
 		info, err = f.Stat()
 		return errors.Join(err, f.Close())

@@ -79,7 +79,7 @@ func (c *Cache) share(e entry, token string) error {
 		}
 		info, err := d.Info()
 		if err != nil {
-			return err //nolint:wrapcheck // worded below
+			return err
 		}
 		name := "." + strings.TrimPrefix(path, e.object(token))
 		mode := info.Mode().Perm()
@@ -132,7 +132,7 @@ func measure(dir string) (int64, error) {
 		}
 		info, err := e.Info()
 		if err != nil {
-			return err //nolint:wrapcheck // worded below
+			return err
 		}
 		d.sum.entries++
 		d.sum.bytes += d.bytes(info)
@@ -168,7 +168,7 @@ func (d *digester) visit(name string, e fs.DirEntry, err error) error {
 	}
 	info, err := e.Info()
 	if err != nil {
-		return err //nolint:wrapcheck // worded by digest
+		return err
 	}
 	l := &line{mode: info.Mode().Type() | info.Mode().Perm(), path: strings.TrimPrefix(name, d.root)}
 	d.lines = append(d.lines, l)
@@ -189,7 +189,7 @@ func (d *digester) visit(name string, e fs.DirEntry, err error) error {
 		})
 	case l.mode&fs.ModeSymlink != 0:
 		if l.content, err = os.Readlink(name); err != nil {
-			return err //nolint:wrapcheck // worded by digest
+			return err
 		}
 		l.size = int64(len(l.content))
 	default:
@@ -229,7 +229,7 @@ func (d *digester) file(name string, size int64, flush bool) (digest string, err
 		}
 	}
 	if err != nil {
-		return "", err //nolint:wrapcheck // worded by digest
+		return "", err
 	}
 	buffer, _ := buffers.Get().(*[256 << 10]byte)
 	defer buffers.Put(buffer)
@@ -254,18 +254,18 @@ func (r reader) Read(p []byte) (int, error) {
 	if err := r.ctx.Err(); err != nil {
 		return 0, err
 	}
-	return r.r.Read(p) //nolint:wrapcheck // worded by digest
+	return r.r.Read(p)
 }
 
 // makeReadable lets the owner read a file until restore is called.
 func makeReadable(name string) (restore func() error, err error) {
 	info, err := os.Lstat(name)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // worded by digest
+		return nil, err
 	}
 	mode := info.Mode()
 	if err := os.Chmod(name, mode|0o400); err != nil {
-		return nil, err //nolint:wrapcheck // worded by digest
+		return nil, err
 	}
 	return func() error { return os.Chmod(name, mode) }, nil
 }

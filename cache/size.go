@@ -175,7 +175,7 @@ func (c *Cache) write(s sizeOf) error {
 	err := persist(func() error {
 		f, err := os.OpenFile(c.sizePath(s.name), os.O_CREATE|os.O_WRONLY, c.fileMode())
 		if err != nil {
-			return err //nolint:wrapcheck // worded below
+			return err
 		}
 		return f.Close()
 	})

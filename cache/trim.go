@@ -189,7 +189,7 @@ func (w *trimming) decide(r *retired, list []retired, now time.Time) (goes bool,
 		// Who looks at it may have died. If not, it finds it gone.
 		info, err := os.Lstat(w.retiredPath(r.checked))
 		if err != nil {
-			return false, err //nolint:wrapcheck // it has just gone
+			return false, err
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && now.Sub(time.Unix(st.Ctim.Unix())) > w.o.Grace {
 			return false, w.uncheck(*r)

@@ -69,7 +69,7 @@ func (d Disk) look(attempt string) (Records, error) {
 		return Records{}, nil
 	}
 	if err != nil {
-		return Records{}, err //nolint:wrapcheck // Look says what was looked at
+		return Records{}, err
 	}
 	defer dir.Close() //nolint:errcheck // only read
 	started, startedErr := find[Started](dir, startedName)
@@ -87,7 +87,7 @@ func find[T record](dir *os.Root, name string) (*T, error) {
 		return nil, nil // none, and sure of it
 	}
 	if err != nil {
-		return nil, err //nolint:wrapcheck // Look says what was looked at
+		return nil, err
 	}
 	rec, err := decode[T](data)
 	if err != nil { // what is not to be understood is as good as none

@@ -81,7 +81,7 @@ func touch(dir string) (time.Time, error) {
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
-		return time.Time{}, err //nolint:wrapcheck // the caller says what for
+		return time.Time{}, err
 	}
 	return info.ModTime(), nil
 }
@@ -134,7 +134,7 @@ func (c *census) mark(bundle, mark string) {
 func (c *census) each(dir string, fn func(path string, info fs.FileInfo)) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return err //nolint:wrapcheck // Leftovers says what was looked for
+		return err
 	}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
@@ -236,7 +236,7 @@ func (c *census) workers() error {
 	dir := c.layout.bin()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return err //nolint:wrapcheck // Leftovers says what was looked for
+		return err
 	}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
@@ -275,7 +275,7 @@ func holdsWorker(dir string) bool {
 func (c *census) rings() error {
 	entries, err := os.ReadDir(c.layout.Bell().dir)
 	if err != nil {
-		return err //nolint:wrapcheck // Leftovers says what was looked for
+		return err
 	}
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil {

@@ -275,7 +275,7 @@ func (a Attempt) last() error {
 func makeTwo(dir string) error {
 	for _, d := range []string{filepath.Dir(dir), dir} {
 		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err //nolint:wrapcheck // it names the directory; the caller says what for
+			return err
 		}
 	}
 	return nil

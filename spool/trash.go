@@ -29,7 +29,7 @@ func (d Disk) Weigh(ctx context.Context, l Leftover) (bytes int64, touched time.
 		case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist):
 			return nil
 		case err != nil:
-			return err //nolint:wrapcheck // it is said below what was looked through
+			return err
 		}
 		touched = later(touched, changed(info))
 		if s, ok := info.Sys().(*syscall.Stat_t); ok {

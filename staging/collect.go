@@ -177,5 +177,5 @@ type counted struct {
 func (c counted) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.u.sending(n)
-	return n, err //nolint:wrapcheck // a reader passes its errors on
+	return n, err
 }

@@ -33,7 +33,7 @@ func fingerprint(ctx context.Context, name string, stop int64) (spool.Fingerprin
 	w := walk{ctx: ctx, stop: stop, sum: sha256.New()}
 	info, err := os.Stat(name)
 	if err != nil {
-		return w.seen, err //nolint:wrapcheck // the caller words it
+		return w.seen, err
 	}
 	if info.IsDir() {
 		err = w.top(name)
@@ -58,7 +58,7 @@ var errEnough = errors.New("enough was seen")
 func (w *walk) top(name string) error {
 	root, err := os.OpenRoot(name)
 	if err != nil {
-		return err //nolint:wrapcheck // the caller words it
+		return err
 	}
 	err = w.directory(root, ".")
 	if errors.Is(err, errEnough) {
@@ -71,10 +71,10 @@ func (w *walk) top(name string) error {
 func (w *walk) file(name string, info fs.FileInfo) error {
 	f, err := os.Open(name) // whether it may be read
 	if err != nil {
-		return err //nolint:wrapcheck // the caller words it
+		return err
 	}
 	w.entry(".", info)
-	return f.Close() //nolint:wrapcheck // the caller words it
+	return f.Close()
 }
 
 // directory looks at what root holds, in the order of names. at is its path.
@@ -92,7 +92,7 @@ func (w *walk) directory(root *os.Root, at string) error {
 			continue // gone meanwhile
 		}
 		if err != nil {
-			return err //nolint:wrapcheck // the caller words it
+			return err
 		}
 		below := path.Join(at, name)
 		w.entry(below, info)
@@ -131,7 +131,7 @@ func (w *walk) enter(root *os.Root, name, at string) error {
 func (w *walk) names(root *os.Root, at string) ([]string, error) {
 	d, err := root.Open(".")
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the caller words it
+		return nil, err
 	}
 	most := int(fingerprintEntries - w.seen.Entries)
 	names, err := d.Readdirnames(most + 1)

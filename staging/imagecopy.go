@@ -37,7 +37,7 @@ func (im *Images) askFile(ctx context.Context, owner string, ref source.Referenc
 func (im *Images) closed(path string) (closed bool, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return false, err //nolint:wrapcheck // it names the file
+		return false, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	return !im.Cache.MayShare(f), nil
@@ -56,7 +56,7 @@ func (im *Images) copyFile(ctx context.Context, f found, d *download, tmp string
 	}
 	from, err := os.Open(f.file)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the file
+		return err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
 	if info, err := from.Stat(); err == nil {
@@ -64,7 +64,7 @@ func (im *Images) copyFile(ctx context.Context, f found, d *download, tmp string
 	}
 	to, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the file
+		return err
 	}
 	d.done.Store(0)
 	sum := sha256.New()
@@ -86,5 +86,5 @@ func (u until) Read(b []byte) (int, error) {
 	if err := u.ctx.Err(); err != nil {
 		return 0, err
 	}
-	return u.Reader.Read(b) //nolint:wrapcheck // a reader passes its errors on
+	return u.Reader.Read(b)
 }

@@ -304,7 +304,7 @@ func missing(whole, below string) error {
 func namesIn(dir string) ([]string, error) {
 	d, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it goes no further
+		return nil, err
 	}
 	names, err := d.Readdirnames(-1)
 	return names, errors.Join(err, d.Close())

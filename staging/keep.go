@@ -83,14 +83,14 @@ func makeWay(from fs.FileInfo, to string) error {
 		_, err = os.Lstat(aside)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return err //nolint:wrapcheck // callers say what for
+		return err
 	}
 	err = os.Rename(to, aside)
 	if from != nil && isAt(from, aside) {
 		err = os.Rename(aside, to)
 	}
 	if err != nil {
-		return err //nolint:wrapcheck // as above
+		return err
 	}
 	return atomicfile.SyncDir(filepath.Dir(to))
 }

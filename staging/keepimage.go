@@ -146,7 +146,7 @@ func (im *Images) sameEntry(a, b KeptImage) bool {
 func size(path string) (int64, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return 0, err //nolint:wrapcheck // it names the file
+		return 0, err
 	}
 	return info.Size(), nil
 }

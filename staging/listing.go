@@ -108,7 +108,7 @@ func (l *listing) entries(ctx context.Context, root *os.Root, w io.Writer) error
 			l.tell(fmt.Sprintf("Listing results, which stay on the cluster's disk: %s so far.", &l.tally))
 		}
 		_, err := io.WriteString(w, l.line(root, below, info))
-		return err //nolint:wrapcheck // write says what was written
+		return err
 	}
 	err := walker{root, skip, visit}.walk(ctx, ".")
 	return errors.Join(err, removing)
@@ -150,7 +150,7 @@ func shown(name string) string {
 func remove(root *os.Root, below string, d fs.DirEntry) error {
 	err := root.RemoveAll(below)
 	if err == nil || !d.IsDir() {
-		return err //nolint:wrapcheck // it names the entry
+		return err
 	}
 	if sub, openErr := root.OpenRoot(below); openErr == nil {
 		filetree.OpenUp(sub)
@@ -158,7 +158,7 @@ func remove(root *os.Root, below string, d fs.DirEntry) error {
 	} else {
 		_ = root.Chmod(below, 0o700)
 	}
-	return root.RemoveAll(below) //nolint:wrapcheck // it names the entry
+	return root.RemoveAll(below)
 }
 
 // copyEnd copies the end of a file, from the beginning of a line where it can.
@@ -166,7 +166,7 @@ func remove(root *os.Root, below string, d fs.DirEntry) error {
 func copyEnd(root *os.Root, name, to string) (size, sent int64, err error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrPermission) {
-		return 0, 0, err //nolint:wrapcheck // it names the file
+		return 0, 0, err
 	}
 	if err != nil {
 		return 0, 0, nil // none, or a link that leads out: the listing has it
@@ -174,7 +174,7 @@ func copyEnd(root *os.Root, name, to string) (size, sent int64, err error) {
 	defer func() { _ = f.Close() }() // only read
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
-		return 0, 0, err //nolint:wrapcheck // it names the file
+		return 0, 0, err
 	}
 	size = info.Size()
 	from := max(size-outputKept, 0)
@@ -191,7 +191,7 @@ func copyEnd(root *os.Root, name, to string) (size, sent int64, err error) {
 func writeFile(path string, content io.Reader) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the file
+		return err
 	}
 	_, err = io.Copy(f, content)
 	return errors.Join(err, f.Close())

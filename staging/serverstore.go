@@ -181,7 +181,7 @@ func (s *ServerStore) move(ctx context.Context, run codalab.RunBundle, dir strin
 	defer func() { _ = root.Close() }() // only used for what is below
 	place, err := os.Lstat(at)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the place
+		return err
 	}
 	if err := (clearing{ctx: ctx, root: root, keep: exclusionOf(run)}).directory("."); err != nil {
 		return err
@@ -189,7 +189,7 @@ func (s *ServerStore) move(ctx context.Context, run codalab.RunBundle, dir strin
 	// The server is to read what the bundle's account wrote, where that is
 	// another: as it made the place.
 	if err := root.Chmod(".", place.Mode().Perm()|0o700); err != nil {
-		return err //nolint:wrapcheck // it names the directory
+		return err
 	}
 	names, err := namesIn(dir)
 	if err != nil {
@@ -239,7 +239,7 @@ func openMoved(m moveMark) (*os.Root, error) {
 	if err != nil {
 		return nil, err
 	}
-	return os.OpenRoot(at) //nolint:wrapcheck // it names the place
+	return os.OpenRoot(at)
 }
 
 // moveOn moves results that were moved to one place on to another, unless it is
@@ -276,7 +276,7 @@ func openClosed(dir string) (*os.Root, error) {
 	if errors.Is(err, fs.ErrPermission) && os.Chmod(dir, 0o700) == nil { //nolint:gosec // a directory needs x
 		root, err = os.OpenRoot(dir)
 	}
-	return root, err //nolint:wrapcheck // it names the directory
+	return root, err
 }
 
 // copyOver is a move to another file system: the copy is made beside its place,
@@ -290,7 +290,7 @@ func copyOver(ctx context.Context, root *os.Root, dir string, mark moveMark, aga
 		return err
 	}
 	if err := os.Mkdir(tmp, 0o700); err != nil {
-		return err //nolint:wrapcheck // it names the directory
+		return err
 	}
 	err := copyTree(ctx, root, tmp)
 	if err == nil {
@@ -320,11 +320,11 @@ func copyOver(ctx context.Context, root *os.Root, dir string, mark moveMark, aga
 func copyTree(ctx context.Context, from *os.Root, to string) error {
 	info, err := from.Stat(".")
 	if err != nil {
-		return err //nolint:wrapcheck // copyOver says what it was about
+		return err
 	}
 	root, err := os.OpenRoot(to)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the directory
+		return err
 	}
 	r, w := io.Pipe()
 	g, ctx := errgroup.WithContext(ctx)
@@ -351,7 +351,7 @@ type clearing struct {
 func (c clearing) directory(at string) error {
 	d, err := c.root.Open(at)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the directory
+		return err
 	}
 	entries, err := d.ReadDir(-1)
 	if err := errors.Join(err, d.Close(), c.ctx.Err()); err != nil {
@@ -371,7 +371,7 @@ func (c clearing) entry(name string, e fs.DirEntry) error {
 		return nil
 	}
 	if err != nil {
-		return err //nolint:wrapcheck // it names the file
+		return err
 	}
 	mode := info.Mode()
 	switch {
@@ -386,5 +386,5 @@ func (c clearing) entry(name string, e fs.DirEntry) error {
 	if err == nil && c.keep.excludes(c.root, name, e) {
 		err = c.root.RemoveAll(name)
 	}
-	return err //nolint:wrapcheck // it names the file
+	return err
 }

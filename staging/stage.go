@@ -196,7 +196,7 @@ func (s *Stager) all(ctx context.Context, n int, bring func(ctx context.Context,
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return err //nolint:wrapcheck // an *Error, or the context's
+		return err
 	}
 	for _, err := range passing {
 		if err != nil {
@@ -235,7 +235,7 @@ func (s *Stager) dependency(ctx context.Context, run codalab.RunBundle, d codala
 	}
 	if s.InPlace != nil {
 		if err := s.asking.Acquire(ctx, 1); err != nil {
-			return spool.Dependency{}, err //nolint:wrapcheck // the context's
+			return spool.Dependency{}, err
 		}
 		dep, linked, err := s.InPlace.dependency(ctx, run.OwnerID, d.Dependency)
 		s.asking.Release(1)

@@ -98,7 +98,7 @@ func (w walker) walk(ctx context.Context, dir string) error {
 func list(root *os.Root, dir string) ([]fs.DirEntry, error) {
 	d, err := root.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the directory
+		return nil, err
 	}
 	entries, err := d.ReadDir(-1)
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })

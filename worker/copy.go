@@ -74,11 +74,11 @@ func (c *copier) tryUntil(ctx context.Context, from, to string, patience time.Du
 
 func (c *copier) try(ctx context.Context, from, to string) (err error) {
 	if c.from, err = os.OpenRoot(from); err != nil {
-		return err //nolint:wrapcheck // it names the directory
+		return err
 	}
 	defer func() { _ = c.from.Close() }() // only read
 	if c.to, err = os.OpenRoot(to); err != nil {
-		return err //nolint:wrapcheck // it names the directory
+		return err
 	}
 	defer func() { err = errors.Join(err, c.to.Close()) }()
 	if err = c.all(ctx); errors.Is(err, fs.ErrPermission) {
@@ -133,13 +133,13 @@ func (c *copier) flush(f *os.File) error {
 	if c.sync != nil {
 		return c.sync(f)
 	}
-	return f.Sync() //nolint:wrapcheck // it names the file
+	return f.Sync()
 }
 
 func (c *copier) syncDir(dir string) error {
 	d, err := c.to.Open(dir)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the directory
+		return err
 	}
 	return errors.Join(c.flush(d), d.Close())
 }
@@ -148,7 +148,7 @@ func (c *copier) syncDir(dir string) error {
 func (c *copier) likeness(dir string) error {
 	info, err := c.from.Lstat(dir)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the entry
+		return err
 	}
 	return errors.Join(c.to.Chmod(dir, info.Mode().Perm()|0o700), c.to.Chtimes(dir, info.ModTime(), info.ModTime()))
 }
@@ -200,10 +200,10 @@ func (c *copier) entry(ctx context.Context, group *errgroup.Group, name string, 
 func (c *copier) mkdir(name string) error {
 	err := c.to.Mkdir(name, 0o700)
 	if !errors.Is(err, fs.ErrExist) {
-		return err //nolint:wrapcheck // it names the entry
+		return err
 	}
 	if info, err := c.to.Lstat(name); err != nil || info.IsDir() {
-		return err //nolint:wrapcheck // it names the entry
+		return err
 	}
 	return errors.Join(c.to.Remove(name), c.to.Mkdir(name, 0o700))
 }
@@ -227,7 +227,7 @@ func (c *copier) hasOtherName(name string, info fs.FileInfo) bool {
 func (c *copier) symlink(name string) error {
 	target, err := c.from.Readlink(name)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the entry
+		return err
 	}
 	return c.replace(name, func(temporary string) error { return c.to.Symlink(target, temporary) })
 }
@@ -237,7 +237,7 @@ func (c *copier) symlink(name string) error {
 func (c *copier) hardLink(first, name string) error {
 	file, err := c.to.Lstat(first)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the entry
+		return err
 	}
 	if there, err := c.to.Lstat(name); err == nil && os.SameFile(file, there) {
 		return nil

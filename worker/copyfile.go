@@ -14,12 +14,12 @@ import (
 func (c *copier) copyFile(ctx context.Context, name, temporary string, info fs.FileInfo) error {
 	from, err := c.from.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return err //nolint:wrapcheck // replace says what was copied
+		return err
 	}
 	defer func() { _ = from.Close() }() // only read
 	to, err := c.to.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return err //nolint:wrapcheck // as above
+		return err
 	}
 	err = copyData(ctx, to, from, info.Size())
 	if err == nil {
@@ -31,7 +31,7 @@ func (c *copier) copyFile(ctx context.Context, name, temporary string, info fs.F
 	if err := errors.Join(err, to.Close()); err != nil {
 		return err
 	}
-	return c.to.Chtimes(temporary, info.ModTime(), info.ModTime()) //nolint:wrapcheck // as above
+	return c.to.Chtimes(temporary, info.ModTime(), info.ModTime())
 }
 
 // copyStep is how much is copied between two looks at whether to go on.
@@ -58,15 +58,15 @@ func copyData(ctx context.Context, to, from *os.File, size int64) error {
 			return context.Cause(ctx)
 		}
 	}
-	return to.Truncate(size) //nolint:wrapcheck // replace says what was copied
+	return to.Truncate(size)
 }
 
 func copyPart(to, from *os.File, begin, end int64) error {
 	for _, f := range []*os.File{to, from} {
 		if _, err := f.Seek(begin, io.SeekStart); err != nil {
-			return err //nolint:wrapcheck // replace says what was copied
+			return err
 		}
 	}
 	_, err := io.Copy(to, io.LimitReader(from, end-begin))
-	return err //nolint:wrapcheck // as above
+	return err
 }

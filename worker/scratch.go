@@ -40,7 +40,7 @@ func makeScratch(parent, job string) (*scratch, error) {
 }
 
 func lockNow(f *os.File) error {
-	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) //nolint:wrapcheck // callers word it
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }
 
 // remove removes the directory with all that is in it.

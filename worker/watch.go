@@ -193,5 +193,5 @@ func diskUse(ctx context.Context, dir string, entries int) (bytes int64, whole b
 // openDir opens a directory, and nothing that the command has put in its place:
 // a pipe would hold us until somebody writes to it.
 func openDir(root *os.Root, name string) (*os.File, error) {
-	return root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0) //nolint:wrapcheck // the caller goes on without it
+	return root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
 }

@@ -166,5 +166,5 @@ func (c *container) pinned(i int, source string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return source, f.Close() //nolint:wrapcheck // nothing was done with it
+	return source, f.Close()
 }

@@ -252,7 +252,7 @@ func hasForeign(dir string, uid uint32) bool {
 		}
 		info, err := d.Info()
 		if err != nil {
-			return err //nolint:wrapcheck // only whether there is one matters
+			return err
 		}
 		if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid != uid {
 			return foreign

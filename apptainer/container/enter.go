@@ -157,7 +157,7 @@ func (e *entrance) find(name string) (string, error) {
 func runnable(file string) error {
 	info, err := os.Stat(file)
 	if err != nil {
-		return err //nolint:wrapcheck // only its kind matters
+		return err
 	}
 	if !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
 		return fs.ErrPermission
@@ -198,7 +198,7 @@ func (e *entrance) run(argv []string) int {
 func (e *entrance) start(program string, argv []string) (pid int, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDONLY, 0)
 	if err != nil {
-		return 0, err //nolint:wrapcheck // it names the file
+		return 0, err
 	}
 	defer func() { _ = null.Close() }()
 	// What is a thread's own the command inherits from this one.
@@ -206,7 +206,7 @@ func (e *entrance) start(program string, argv []string) (pid int, err error) {
 	if err := dropCapabilities(); err != nil {
 		return 0, err
 	}
-	return syscall.ForkExec(program, argv, &syscall.ProcAttr{ //nolint:gosec,wrapcheck // to run what it is told is what a container is for
+	return syscall.ForkExec(program, argv, &syscall.ProcAttr{ //nolint:gosec // to run what it is told is what a container is for
 		Env:   e.Env,
 		Files: []uintptr{null.Fd(), 1, 2},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
@@ -300,5 +300,5 @@ func makeReport(dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("make its report: %w", err)
 	}
-	return file, f.Close() //nolint:wrapcheck // nothing was written
+	return file, f.Close()
 }

@@ -48,7 +48,7 @@ func checkFuse() error {
 	f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	switch {
 	case err == nil:
-		return f.Close() //nolint:wrapcheck // nothing was done with it
+		return f.Close()
 	case errors.Is(err, fs.ErrNotExist):
 		return lacking("this node has no /dev/fuse, which images are mounted by: its kernel module fuse has to be loaded")
 	case errors.Is(err, fs.ErrPermission):

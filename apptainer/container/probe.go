@@ -204,11 +204,11 @@ func (w Runtimes) tryApptainer(ctx context.Context, f *Finding, dir string) erro
 	root := filepath.Join(dir, filepath.Base(f.Path)+"-root")
 	for _, name := range []string{"dev", "proc", "sys", "tmp", "var/tmp", "root", "etc", "home", ".container", ".singularity.d/libs"} {
 		if err := os.MkdirAll(filepath.Join(root, name), 0o755); err != nil { //nolint:gosec // a root
-			return err //nolint:wrapcheck // it names the directory
+			return err
 		}
 	}
 	if err := os.WriteFile(filepath.Join(root, enterProgram), nil, 0o755); err != nil { //nolint:gosec // a mount point
-		return err //nolint:wrapcheck // it names the file
+		return err
 	}
 	_, err = call(ctx, []string{
 		f.Path, "--silent", "--nocolor", "exec", "--containall", "--no-home", "--no-init", "--no-mount", "cwd,bind-paths", "--pwd", "/",

@@ -67,7 +67,7 @@ func (c *container) serveImage() (code int, err error) {
 
 // cloneMount makes a mount of what is mounted at a path, attached nowhere.
 func cloneMount(path string) (fd int, err error) {
-	return unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC) //nolint:wrapcheck // the caller words it
+	return unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 }
 
 // handOut answers requests, until there is nobody to ask.

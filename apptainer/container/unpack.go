@@ -145,7 +145,7 @@ func (c *container) startUnsquashfs(program string) (pid int, said *tail, err er
 		Env:   []string{},
 		Files: []uintptr{null.Fd(), null.Fd(), w.Fd()},
 	})
-	return pid, said, err //nolint:wrapcheck // the caller words it
+	return pid, said, err
 }
 
 // checkRoom refuses what cannot fit: files take no less room than the image.

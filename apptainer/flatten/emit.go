@@ -99,7 +99,7 @@ func (f *Flattener) writeMissing(tw *tar.Writer, r io.Reader, i, left int) error
 		}
 	}
 	_, err := io.Copy(io.Discard, r)
-	return err //nolint:wrapcheck // the layer's own
+	return err
 }
 
 // writeOther writes what has neither content nor children.

@@ -168,7 +168,7 @@ func Everywhere(tb testing.TB, dir string, img v1.Image) map[string]string {
 		}
 		data, err := os.ReadFile(filepath.Join(string(p), path))
 		files = append(files, ArchiveFile{Name: "./" + path, Content: data})
-		return err //nolint:wrapcheck // it names the file
+		return err
 	})
 	if err != nil {
 		tb.Fatal(err)

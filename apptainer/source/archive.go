@@ -168,7 +168,7 @@ func (t *tarFile) Read(p []byte) (int, error) {
 	}
 	n, err := t.Reader.Read(p)
 	t.at += int64(n)
-	return n, err //nolint:wrapcheck // a Reader's error is its own
+	return n, err
 }
 
 // Seek goes to an offset that is not before where it is.
@@ -190,5 +190,5 @@ func (t *tarFile) Seek(offset int64, whence int) (int64, error) {
 	}
 	at, err := t.seek.Seek(offset, io.SeekStart)
 	t.at = at
-	return at, err //nolint:wrapcheck // a Seeker's error is its own
+	return at, err
 }

@@ -24,7 +24,7 @@ func FilesBelow(dirs ...string) func(path string) (*os.File, error) {
 			}
 			root, err := os.OpenRoot(dir)
 			if err != nil {
-				return nil, err //nolint:wrapcheck // it names the file
+				return nil, err
 			}
 			f, err := root.OpenFile(below, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 			return f, errors.Join(err, root.Close())

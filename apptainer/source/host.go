@@ -99,7 +99,7 @@ func addCerts(t *http.Transport, dir string) error {
 		return nil
 	}
 	if err != nil {
-		return err //nolint:wrapcheck // it names the file
+		return err
 	}
 	if t.TLSClientConfig == nil {
 		t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -126,7 +126,7 @@ func addCerts(t *http.Transport, dir string) error {
 func trust(config *tls.Config, path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the file
+		return err
 	}
 	if config.RootCAs == nil {
 		if config.RootCAs, err = x509.SystemCertPool(); err != nil {

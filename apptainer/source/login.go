@@ -104,12 +104,12 @@ func (f LoginFile) read() (loginConfig, error) {
 		return config, nil
 	}
 	if err != nil {
-		return config, err //nolint:wrapcheck // it names the file
+		return config, err
 	}
 	defer func() { _ = file.Close() }()
 	info, err := file.Stat()
 	if err != nil {
-		return config, err //nolint:wrapcheck // it names the file
+		return config, err
 	}
 	if f.Secret {
 		if err := checkSecret(f.Path, info); err != nil {
@@ -118,7 +118,7 @@ func (f LoginFile) read() (loginConfig, error) {
 	}
 	data, err := io.ReadAll(io.LimitReader(file, maxLoginBytes))
 	if err != nil {
-		return config, err //nolint:wrapcheck // it names the file
+		return config, err
 	}
 	if err := json.Unmarshal(data, &config); err != nil {
 		return config, fmt.Errorf("%s is not a Docker configuration: %s", f.Path, plainJSON(err))

@@ -241,7 +241,7 @@ type answer struct {
 const slowest = 1000
 
 // Read reads of the body, at the pace that the source has.
-func (a *answer) Read(p []byte) (int, error) { return a.paced.Read(p) } //nolint:wrapcheck // its own errors
+func (a *answer) Read(p []byte) (int, error) { return a.paced.Read(p) }
 
 // receive reads what the registry sends, for no longer than it may be silent or
 // slow. The time between two readings is not the registry's.
@@ -258,13 +258,13 @@ func (a *answer) receive(p []byte) (int, error) {
 	if a.got >= int64(slowest*a.stall.Seconds()) {
 		a.got, a.waited = 0, 0
 	}
-	return n, err //nolint:wrapcheck // worded by who asks
+	return n, err
 }
 
 // Close ends the request. It may be called while another goroutine reads.
 func (a *answer) Close() error {
 	a.cancel(nil)
-	return a.Body.Close() //nolint:wrapcheck // it says nothing
+	return a.Body.Close()
 }
 
 // all reads a body of at most most bytes, in the time that a registry may be
@@ -274,7 +274,7 @@ func (a *answer) all(most int64) ([]byte, error) {
 	defer timer.Stop()
 	data, err := io.ReadAll(io.LimitReader(a, most+1))
 	if err != nil {
-		return nil, err //nolint:wrapcheck // worded by who asks
+		return nil, err
 	}
 	if int64(len(data)) > most {
 		return nil, sentence{text: fmt.Sprintf("its manifest is of more than %d bytes", most)}

@@ -132,5 +132,5 @@ func (b *blobReader) skip(body *answer) error {
 		return sentence{text: fmt.Sprintf("the registry has %d bytes of it, not %d as its manifest says", body.ContentLength, b.blob.Size)}
 	}
 	_, err := io.CopyN(io.Discard, body, b.at)
-	return err //nolint:wrapcheck // worded by who asks
+	return err
 }

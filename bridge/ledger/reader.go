@@ -109,7 +109,7 @@ func each(n int, do func(i int) error) error {
 			return nil
 		})
 	}
-	return g.Wait() //nolint:wrapcheck // it is do's own
+	return g.Wait()
 }
 
 // Row returns a bundle's row; ErrAbsent where it has none.

@@ -65,7 +65,7 @@ func Open(path string, h Header, log *slog.Logger) (*Writer, error) {
 func (w *Writer) open() error {
 	f, err := os.OpenFile(w.path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the file
+		return err
 	}
 	size, whole, err := end(f)
 	if err := errors.Join(err, f.Chmod(0o600)); err != nil {
@@ -86,11 +86,11 @@ func (w *Writer) open() error {
 // end returns how long a file is, and whether its last line is whole.
 func end(f *os.File) (size int64, whole bool, err error) {
 	if size, err = f.Seek(0, io.SeekEnd); err != nil || size == 0 {
-		return size, true, err //nolint:wrapcheck // it names the file
+		return size, true, err
 	}
 	last := make([]byte, 1)
 	_, err = f.ReadAt(last, size-1)
-	return size, last[0] == '\n', err //nolint:wrapcheck // it names the file
+	return size, last[0] == '\n', err
 }
 
 // Record takes a decision in, unless it only takes the usage of a running
@@ -206,7 +206,7 @@ func (w *Writer) rotate() error {
 		return err
 	}
 	if err := os.Rename(w.path, w.path+".1"); err != nil {
-		return err //nolint:wrapcheck // it names the file
+		return err
 	}
 	w.log.Info("the trace is begun anew: it has half of its size", slog.String("file", w.path), slog.String("older", w.path+".1"))
 	return w.open()

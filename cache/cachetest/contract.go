@@ -125,7 +125,7 @@ func (on *trial) get(c *cache.Cache, w cache.Want, fill cache.Fill) (path, text 
 		}
 		b, err := os.ReadFile(path)
 		text = string(b)
-		return err //nolint:wrapcheck // the test's
+		return err
 	})
 	return path, text
 }

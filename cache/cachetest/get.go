@@ -73,7 +73,7 @@ func (on *trial) directoryKept() {
 			if err == nil && (info.Mode()&want != want || want&0o777 != 0 && info.Mode() != want) {
 				on.Errorf("%q: %v, want %v", name, info.Mode(), want)
 			}
-			return err //nolint:wrapcheck // the test's
+			return err
 		})
 	}
 	on.must("clean up", func() error { return os.Chmod(filepath.Join(path, "a"), 0o700) }) //nolint:gosec // it is about to go
@@ -242,6 +242,6 @@ func (on *trial) beside() {
 		if err == nil && len(list) != 1 {
 			on.Errorf("beside the content there is %v", list)
 		}
-		return err //nolint:wrapcheck // the test's
+		return err
 	})
 }

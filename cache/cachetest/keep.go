@@ -35,7 +35,7 @@ func (on *trial) privateModes() {
 		if err == nil && info.Mode()&0o077 != 0 {
 			on.Errorf("%s: mode %v", name, info.Mode())
 		}
-		return err //nolint:wrapcheck // the test's
+		return err
 	})
 	if err != nil {
 		on.Error(err)
@@ -49,7 +49,7 @@ func (on *trial) groupModes() {
 	}
 	on.must("make the directory", func() error {
 		if err := os.MkdirAll(on.a.dir, 0o700); err != nil {
-			return err //nolint:wrapcheck // the test's
+			return err
 		}
 		return errors.Join(os.Chown(on.a.dir, -1, gid), os.Chmod(on.a.dir, 0o770|fs.ModeSetgid))
 	})
@@ -90,7 +90,7 @@ func (on *trial) forGroup(path string, gid int) (lacks string) {
 		on.must("look at "+name, func() error {
 			info, err := os.Lstat(name)
 			if err != nil {
-				return err //nolint:wrapcheck // the test's
+				return err
 			}
 			need := fs.FileMode(0o040)
 			if info.IsDir() {

@@ -94,7 +94,7 @@ func show(p program.Process, f cacheFlags, found any, text string) error {
 		return printJSON(p.Stdout, found)
 	}
 	_, err := io.WriteString(p.Stdout, text)
-	return err //nolint:wrapcheck // standard output is gone
+	return err
 }
 
 func cacheLs(p program.Process) *cobra.Command {

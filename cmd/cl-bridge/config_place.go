@@ -72,7 +72,7 @@ func userDir(p program.Process, variable string, inHome ...string) (string, erro
 	if dir == "" {
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return "", err //nolint:wrapcheck // the caller says what for
+			return "", err
 		}
 		dir = filepath.Join(append([]string{home}, inHome...)...)
 	}

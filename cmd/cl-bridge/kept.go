@@ -138,7 +138,7 @@ func ask(ctx context.Context, c config, found []keptResults) error {
 			return nil
 		})
 	}
-	return group.Wait() //nolint:wrapcheck // as it says
+	return group.Wait()
 }
 
 func (o keptOptions) list(ctx context.Context, p program.Process) error {
@@ -286,5 +286,5 @@ func (o keptOptions) print(w io.Writer, found []keptResults) error {
 		rows = append(rows, []string{r.Directory, codalab.FormatSize(r.Bytes), r.Outcome})
 	}
 	_, err := io.WriteString(w, table(rows))
-	return err //nolint:wrapcheck // standard output is gone
+	return err
 }

@@ -57,7 +57,7 @@ func recoverCommand(p program.Process) *cobra.Command {
 				return printJSON(p.Stdout, found)
 			}
 			_, err = io.WriteString(p.Stdout, found.text(recoverLine(o.config, o.ledger)))
-			return err //nolint:wrapcheck // standard output is gone
+			return err
 		},
 	}
 	o.flags(cmd, p)

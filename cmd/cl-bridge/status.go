@@ -51,7 +51,7 @@ func statusCommand(p program.Process) *cobra.Command {
 				return printJSON(p.Stdout, s)
 			}
 			_, err = io.WriteString(p.Stdout, s.text(p.Now()))
-			return err //nolint:wrapcheck // standard output is gone
+			return err
 		},
 	}
 	o.flags(cmd, p)

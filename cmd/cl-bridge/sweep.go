@@ -111,7 +111,7 @@ func reportSweep(p program.Process, o sweepOptions, found []sweep.Finding) error
 			return err
 		}
 	} else if _, err := io.WriteString(p.Stdout, sweepText(found, o.dry)); err != nil {
-		return err //nolint:wrapcheck // standard output is gone
+		return err
 	}
 	failed := 0
 	for _, f := range found {

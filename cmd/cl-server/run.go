@@ -136,7 +136,7 @@ func listenAndServe(ctx context.Context, config server.Config, listen string, sw
 		return nil
 	})
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
-		return err //nolint:wrapcheck // each says what it was about
+		return err
 	}
 	config.Log.LogAttrs(ctx, slog.LevelInfo, "stopped")
 	return nil

@@ -167,7 +167,7 @@ func readLine(r io.Reader) (string, error) {
 	var line []byte
 	for b := []byte{0}; ; {
 		if _, err := io.ReadFull(r, b); err != nil {
-			return "", err //nolint:wrapcheck // its caller says what was read
+			return "", err
 		}
 		if b[0] == '\n' {
 			return string(line), nil

@@ -178,5 +178,5 @@ func (r *reader) Read(p []byte) (int, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		r.err = err
 	}
-	return n, err //nolint:wrapcheck // the source's own error
+	return n, err
 }

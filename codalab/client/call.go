@@ -226,5 +226,5 @@ type cancelBody struct {
 func (b *cancelBody) Close() error {
 	err := b.ReadCloser.Close()
 	b.cancel()
-	return err //nolint:wrapcheck // a body's errors are those of the connection
+	return err
 }

@@ -119,7 +119,7 @@ type gunzipped struct {
 
 // Close closes the answer's body.
 func (g *gunzipped) Close() error {
-	return g.body.Close() //nolint:wrapcheck // a body's errors are those of the connection
+	return g.body.Close()
 }
 
 // UploadOptions says what an upload is and what becomes of its bundle.

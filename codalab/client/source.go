@@ -40,7 +40,7 @@ func (s *source) Read(p []byte) (int, error) {
 	case err != nil:
 		s.failure.Store(&err)
 	}
-	return n, err //nolint:wrapcheck // a reader's errors belong to who made it
+	return n, err
 }
 
 // leave ends all use of the reader. It waits for a read that is under way,

@@ -120,7 +120,7 @@ type fetched struct {
 func (f *fetched) Close() error {
 	defer f.done()
 	if c, ok := f.Reader.(io.Closer); ok {
-		return c.Close() //nolint:wrapcheck // closing a pipe does not fail
+		return c.Close()
 	}
 	return nil
 }
@@ -148,5 +148,5 @@ func (s *Server) netcat(w http.ResponseWriter, r *http.Request, u *account) erro
 	}
 	defer stream.Close() //nolint:errcheck // the caller has read what it wants
 	_, err = io.Copy(w, stream)
-	return err //nolint:wrapcheck // goes to the caller as it is
+	return err
 }

@@ -70,7 +70,7 @@ func (s *Server) replace(r *http.Request, b *bundle, unpack bool) error {
 	b.set(codalab.Metadata{"data_size": size})
 	s.mu.Unlock()
 	if discard := s.o.Faults.DiscardUpload; discard != nil && discard(b.uuid) {
-		return s.store.RemoveAll(b.uuid) //nolint:wrapcheck // a fault's own
+		return s.store.RemoveAll(b.uuid)
 	}
 	return nil
 }
@@ -78,18 +78,18 @@ func (s *Server) replace(r *http.Request, b *bundle, unpack bool) error {
 func (s *Server) write(r *http.Request, uuid string, unpack bool) error {
 	if unpack {
 		if err := s.store.Mkdir(uuid, 0o700); err != nil {
-			return err //nolint:wrapcheck // put has words for it
+			return err
 		}
 		root, err := s.store.OpenRoot(uuid)
 		if err != nil {
-			return err //nolint:wrapcheck // put has words for it
+			return err
 		}
 		_, err = tarstream.Unpack(r.Context(), r.Body, root, tarstream.Limits{})
 		return errors.Join(err, root.Close())
 	}
 	f, err := s.store.OpenFile(uuid, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
-		return err //nolint:wrapcheck // put has words for it
+		return err
 	}
 	_, err = io.Copy(f, r.Body)
 	return errors.Join(err, f.Close())

@@ -188,7 +188,7 @@ func (s *Server) replyData(_ http.ResponseWriter, r *http.Request, u *account) e
 	}
 	_, err = io.Copy(feed, r.Body)
 	feed.CloseWithError(err)
-	return err //nolint:wrapcheck // a reader that has gone is an error of the server
+	return err
 }
 
 // workersInfo is codalab/rest/workers.py: workers_info.

@@ -151,7 +151,7 @@ func closeIf(whole bool, c io.Closer) error {
 	if !whole {
 		return nil
 	}
-	return c.Close() //nolint:wrapcheck // goes to the stream's reader as it is
+	return c.Close()
 }
 
 // Archive returns the directory at p as a gzipped tar stream, without the

@@ -13,7 +13,7 @@ func For(ctx context.Context, d time.Duration) error {
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return ctx.Err() //nolint:wrapcheck // callers know what they waited for
+		return ctx.Err()
 	case <-timer.C:
 		return nil
 	}

@@ -40,7 +40,7 @@ func (g *Group[V]) Do(ctx context.Context, key string, fn func(context.Context) 
 	select {
 	case <-ctx.Done():
 		var none V
-		return none, ctx.Err() //nolint:wrapcheck // callers know what they waited for
+		return none, ctx.Err()
 	case r := <-result:
 		v, _ := r.Val.(V) // nil where fn returned a nil interface
 		return v, r.Err

@@ -19,7 +19,7 @@ type dialer struct {
 func (d *dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	c, err := d.Dialer.DialContext(ctx, network, address)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the driver says what it was about
+		return nil, err
 	}
 	return impatient{Conn: c, within: d.within}, nil
 }
@@ -40,16 +40,16 @@ type impatient struct {
 
 func (c impatient) Read(p []byte) (int, error) {
 	if err := c.SetReadDeadline(c.deadline()); err != nil {
-		return 0, err //nolint:wrapcheck // a net.Conn's errors are known to its caller
+		return 0, err
 	}
-	return c.Conn.Read(p) //nolint:wrapcheck // as above
+	return c.Conn.Read(p)
 }
 
 func (c impatient) Write(p []byte) (int, error) {
 	if err := c.SetWriteDeadline(c.deadline()); err != nil {
-		return 0, err //nolint:wrapcheck // as above
+		return 0, err
 	}
-	return c.Conn.Write(p) //nolint:wrapcheck // as above
+	return c.Conn.Write(p)
 }
 
 func (c impatient) deadline() time.Time { return time.Now().Add(c.within) } //nolint:forbidigo // deadlines are moments

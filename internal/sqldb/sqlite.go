@@ -43,9 +43,9 @@ func connectSQLite(path string, readOnly bool) (*DB, error) {
 func touch(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return err //nolint:wrapcheck // the caller says which database
+		return err
 	}
-	return f.Close() //nolint:wrapcheck // the caller says which database
+	return f.Close()
 }
 
 // dsn asks for a flush of the disk at each commit (synchronous=FULL), which is

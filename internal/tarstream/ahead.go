@@ -39,7 +39,7 @@ func (a *readAhead) Read(b []byte) (int, error) {
 		if a.direct < aheadAfter {
 			n, err := a.r.Read(b)
 			a.direct += int64(n)
-			return n, err //nolint:wrapcheck // a reader's errors go through as they are
+			return n, err
 		}
 		a.start()
 	}
@@ -86,7 +86,7 @@ func fill(r io.Reader, b []byte) (n int, err error) {
 		m, err = r.Read(b[n:])
 		n += m
 	}
-	return n, err //nolint:wrapcheck // a reader's errors go through as they are
+	return n, err
 }
 
 // close ends the goroutine; the stream is not read any more when it returns.

@@ -97,32 +97,32 @@ func replacing(dir *os.Root, base string, create func() error) error {
 	}
 	old, err := dir.Lstat(base)
 	if err != nil {
-		return err //nolint:wrapcheck // Unpack wraps
+		return err
 	}
 	if old.IsDir() {
 		return fmt.Errorf("%w: a file where a directory is", ErrUnsafe)
 	}
 	if err := dir.Remove(base); err != nil {
-		return err //nolint:wrapcheck // Unpack wraps
+		return err
 	}
 	return create()
 }
 
 func directory(dir *os.Root, base string, perm fs.FileMode) error {
 	if err := dir.Mkdir(base, perm); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err //nolint:wrapcheck // Unpack wraps
+		return err
 	}
 	info, err := dir.Lstat(base)
 	switch {
 	case err != nil:
-		return err //nolint:wrapcheck // Unpack wraps
+		return err
 	case !info.IsDir():
 		return fmt.Errorf("%w: a directory where a file or link is", ErrUnsafe)
 	case info.Mode().Perm() == perm: // the umask took nothing
 		return nil
 	}
 	// The set-group-id bit is not the archive's but the parent directory's.
-	return dir.Chmod(base, info.Mode()&fs.ModeSetgid|perm) //nolint:wrapcheck // Unpack wraps
+	return dir.Chmod(base, info.Mode()&fs.ModeSetgid|perm)
 }
 
 func symlink(dir *os.Root, base, target string) error {
@@ -148,7 +148,7 @@ func (u *unpacker) hardLink(dir *os.Root, name, linkname string) error {
 		err != nil && !errors.As(err, &errno): // os.Root says so without one that it leads out
 		return fmt.Errorf("%w: a hard link to %s, which the archive does not hold: %w", ErrUnsafe, printable(linkname), err)
 	case err != nil:
-		return err //nolint:wrapcheck // Unpack wraps
+		return err
 	}
 	base := path.Base(name)
 	if here, err := dir.Lstat(base); err == nil && os.SameFile(here, there) {
@@ -167,7 +167,7 @@ func (u *unpacker) file(dir *os.Root, base string, header *tar.Header, content i
 		// The owner writes it first: an NFS server may ask again. O_NONBLOCK
 		// means nothing to a file, but os then does not set and unset it.
 		f, err = dir.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NONBLOCK, perm|0o200)
-		return err //nolint:wrapcheck // Unpack wraps
+		return err
 	})
 	if err != nil {
 		return err
@@ -181,7 +181,7 @@ func (u *unpacker) file(dir *os.Root, base string, header *tar.Header, content i
 	}
 	// After Close: writes that NFS still held back would set the time anew.
 	if at := header.ModTime; at.After(time.Unix(0, 0)) && at.Before(time.Unix(0, math.MaxInt64)) {
-		return dir.Chtimes(base, at, at) //nolint:wrapcheck // Unpack wraps
+		return dir.Chtimes(base, at, at)
 	}
 	return nil
 }
@@ -197,7 +197,7 @@ func (u *unpacker) copy(f io.Writer, content io.Reader) error {
 				u.watch.Wrote(int64(n))
 			}
 			if err != nil {
-				return err //nolint:wrapcheck // Unpack wraps
+				return err
 			}
 		}
 		switch {
@@ -214,7 +214,7 @@ func (u *unpacker) copy(f io.Writer, content io.Reader) error {
 func chmod(f *os.File, perm fs.FileMode) error {
 	info, err := f.Stat()
 	if err != nil || info.Mode().Perm() == perm {
-		return err //nolint:wrapcheck // Unpack wraps
+		return err
 	}
-	return f.Chmod(perm) //nolint:wrapcheck // Unpack wraps
+	return f.Chmod(perm)
 }

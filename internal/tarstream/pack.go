@@ -92,7 +92,7 @@ func (at place) in(name string) place { return place{at.root, path.Join(at.path,
 
 func (at place) open(flag int) (*os.File, error) {
 	// Without O_NONBLOCK a pipe that took a file's place would hold us.
-	return at.root.OpenFile(at.path, os.O_RDONLY|syscall.O_NONBLOCK|flag, 0) //nolint:wrapcheck // Pack wraps
+	return at.root.OpenFile(at.path, os.O_RDONLY|syscall.O_NONBLOCK|flag, 0)
 }
 
 // all writes the archive.
@@ -195,7 +195,7 @@ func (p *packer) directory(d *os.File, at place, below string) error {
 func (p *packer) file(f *os.File, below string) error {
 	info, err := f.Stat()
 	if err != nil {
-		return err //nolint:wrapcheck // Pack wraps
+		return err
 	}
 	if !info.Mode().IsRegular() {
 		return nil // replaced since we looked
@@ -218,7 +218,7 @@ func (p *packer) copy(f io.Reader, size int64) error {
 	for _, source := range []io.Reader{f, zeros{}} {
 		n, err := io.CopyBuffer(p.tw, io.LimitReader(interruptible{p.ctx, source}, size), p.buf)
 		if err != nil {
-			return err //nolint:wrapcheck // Pack wraps
+			return err
 		}
 		size -= n
 	}
@@ -259,7 +259,7 @@ func (i interruptible) Read(b []byte) (int, error) {
 	if err := i.ctx.Err(); err != nil {
 		return 0, err
 	}
-	return i.r.Read(b) //nolint:wrapcheck // a reader's errors go through as they are
+	return i.r.Read(b)
 }
 
 type zeros struct{}

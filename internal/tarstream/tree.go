@@ -62,7 +62,7 @@ func (t *tree) leave(keep int) error {
 	for last := len(t.levels) - 1; last >= keep || t.levels[last].dir == nil; last-- {
 		if dir := t.levels[last].dir; dir != nil {
 			if err := dir.Close(); err != nil {
-				return err //nolint:wrapcheck // Unpack wraps
+				return err
 			}
 		}
 		t.levels = t.levels[:last]
@@ -78,7 +78,7 @@ func (t *tree) thin() error {
 	}
 	dir := t.levels[above].dir
 	t.levels[above].dir = nil
-	return dir.Close() //nolint:wrapcheck // Unpack wraps
+	return dir.Close()
 }
 
 // close closes all directories but the root, which is the caller's.
@@ -100,5 +100,5 @@ func step(dir *os.Root, name string, count func() error) (*os.Root, error) {
 	case !info.IsDir():
 		return nil, fmt.Errorf("%w: a path through the file or link %s", ErrUnsafe, printable(name))
 	}
-	return dir.OpenRoot(name) //nolint:wrapcheck // Unpack wraps
+	return dir.OpenRoot(name)
 }

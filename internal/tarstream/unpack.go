@@ -173,7 +173,7 @@ func (m *metered) Read(b []byte) (int, error) {
 	}
 	n, err := m.r.Read(b)
 	m.left -= int64(n)
-	return n, err //nolint:wrapcheck // a reader's errors go through as they are
+	return n, err
 }
 
 // unpacker is one call of Unpack.

@@ -201,22 +201,22 @@ func (k *Cluster) close() {
 func (k *Cluster) furnish() error {
 	self, err := os.Executable()
 	if err != nil {
-		return err //nolint:wrapcheck // for the test's eyes
+		return err
 	}
 	for _, d := range []string{k.Bin(), k.AdminBin(), filepath.Join(k.dir, "spool")} {
 		if err := os.Mkdir(d, 0o700); err != nil {
-			return err //nolint:wrapcheck // for the test's eyes
+			return err
 		}
 	}
 	for _, p := range programs {
 		for _, d := range []string{k.Bin(), k.AdminBin()} {
 			if err := os.Symlink(self, filepath.Join(d, p)); err != nil {
-				return err //nolint:wrapcheck // for the test's eyes
+				return err
 			}
 		}
 	}
 	k.listen, err = net.Listen("unix", filepath.Join(k.dir, socket)) //nolint:noctx // it lives as long as the cluster
-	return err                                                       //nolint:wrapcheck // for the test's eyes
+	return err
 }
 
 // exited is how the end of a program looks that was none.

@@ -63,7 +63,7 @@ func (s server) run(ctx context.Context) error {
 		return srv.Close()
 	})
 	group.Go(func() error { return s.publish(ctx, listener.Addr().String(), img) })
-	return group.Wait() //nolint:wrapcheck // each part says what it was about
+	return group.Wait()
 }
 
 // image reads the kept image.

@@ -153,7 +153,7 @@ func (d *directory) bring(ctx context.Context, root *os.Root, m missing, there r
 		begin(func() error { return d.file(ctx, w, once) })
 	}
 	if err := g.Wait(); err != nil {
-		return err //nolint:wrapcheck // worded where they arise
+		return err
 	}
 	if err := failed.Load(); err != nil {
 		return *err

@@ -257,7 +257,7 @@ func (r *run) open(ctx context.Context, t codalab.Target, part *client.Range) (*
 }
 
 // Read reads at the pace that is given.
-func (s *stream) Read(b []byte) (int, error) { return s.paced.Read(b) } //nolint:wrapcheck // its own errors
+func (s *stream) Read(b []byte) (int, error) { return s.paced.Read(b) }
 
 // read reads what has arrived. The time between reads is not the server's.
 func (s *stream) read(b []byte) (int, error) {
@@ -265,7 +265,7 @@ func (s *stream) read(b []byte) (int, error) {
 	n, err := s.Contents.Read(b)
 	s.quiet.Stop()
 	if err == nil || errors.Is(err, io.EOF) {
-		return n, err //nolint:wrapcheck // a reader's end
+		return n, err
 	}
 	switch cause := s.cause(); {
 	case errors.Is(cause, errQuiet):

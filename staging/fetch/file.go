@@ -93,16 +93,16 @@ func openPart(w *wanted) (*os.File, error) {
 		if err == nil {
 			info, err := f.Stat()
 			if err == nil && info.Mode().IsRegular() && info.Size() >= w.part {
-				return f, f.Truncate(w.part) //nolint:wrapcheck // the caller wraps
+				return f, f.Truncate(w.part)
 			}
 			_ = f.Close() // of no use
 		}
 	}
 	w.part = 0
 	if err := w.root.Remove(w.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err //nolint:wrapcheck // the caller wraps
+		return nil, err
 	}
-	return w.root.OpenFile(w.name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600) //nolint:wrapcheck // the caller wraps
+	return w.root.OpenFile(w.name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
 // transfer is one file on its way.
@@ -246,7 +246,7 @@ func ended(s *stream, after int64) error {
 	case errors.Is(err, io.EOF):
 		return nil
 	default:
-		return err //nolint:wrapcheck // a stream's own errors
+		return err
 	}
 }
 

@@ -184,7 +184,7 @@ func (l *listing) shape(root *os.Root) error {
 
 func isDirectory(root *os.Root, name string) error {
 	if info, err := root.Lstat(name); err != nil || info.IsDir() {
-		return err //nolint:wrapcheck // the caller wraps
+		return err
 	}
 	return fmt.Errorf("%w: what was unpacked is no directory", errBlind)
 }
