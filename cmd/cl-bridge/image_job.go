@@ -15,6 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/bridge/imagejob"
+	"github.com/cl-slurm/cl-slurm/bridge/observer"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -52,13 +53,14 @@ const defaultImageTime = time.Hour
 
 // imageJobs has images converted in jobs of image.queue; nil where that is not
 // wanted.
-func (c config) imageJobs(slurm *sbatch.Client, installed programs) convert {
+func (c config) imageJobs(slurm *observer.Observer, installed programs) convert {
 	q := c.Queue[c.Image.Queue]
 	if q == nil {
 		return nil
 	}
 	return imagejob.Jobs{
 		Slurm:   slurm,
+		Now:     slurm.Now,
 		Program: installed.converter,
 		Request: sbatch.Request{
 			Comment: "codalab image", Partition: q.Partition, Account: q.Account, QOS: q.QOS, WCKey: q.WCKey,
@@ -66,6 +68,9 @@ func (c config) imageJobs(slurm *sbatch.Client, installed programs) convert {
 		},
 	}.Convert
 }
+
+// observeAlone is how often a command that waits for a job runs squeue, beside the bridge.
+const observeAlone = 30 * time.Second
 
 // imageJobsAlone is imageJobs where no bridge need run.
 func (c config) imageJobsAlone(ctx context.Context, p program.Process) (convert, error) {
@@ -80,7 +85,7 @@ func (c config) imageJobsAlone(ctx context.Context, p program.Process) (convert,
 	if err != nil {
 		return nil, err
 	}
-	return c.imageJobs(slurm, installed), nil
+	return c.imageJobs(&observer.Observer{Slurm: slurm, Every: observeAlone, Now: p.Now}, installed), nil
 }
 
 const aboutConvert = `convert converts the one image that SPEC describes, whose layers a bridge has pulled

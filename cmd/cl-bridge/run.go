@@ -16,6 +16,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/bridge/observer"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/trace"
 	"github.com/cl-slurm/cl-slurm/cache"
@@ -78,6 +79,9 @@ func runCommand(p program.Process) *cobra.Command {
 	return cmd
 }
 
+// observeEvery is how often a bridge runs squeue, unless slurm.observe_every says otherwise.
+const observeEvery = 6 * time.Second
+
 // serve builds the bridge of its parts and runs it.
 func serve(ctx context.Context, p program.Process, c config, t tracing, log *slog.Logger) error {
 	host, err := os.Hostname()
@@ -103,20 +107,21 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 		return err
 	}
 	var b *bridge.Bridge
-	holders := judge{ledger: &book.Reader, observe: slurm.Observe, now: time.Now, ready: func() bool { return b.Observed() }}
+	now := steady(time.Now())
+	watched := &observer.Observer{Slurm: slurm, Every: c.Slurm.ObserveEvery.or(observeEvery), Now: now}
+	holders := judge{ledger: &book.Reader, observe: watched.Observe, now: now, ready: func() bool { return b.Observed() }}
 	content, err := cache.Open(c.cacheDir(), c.cacheOptions(holders.over))
 	if err != nil {
 		return err
 	}
-	now := steady(time.Now())
-	brings := stager(p, c, cl, content, book.ID, now, c.imageJobs(slurm, installed))
+	brings := stager(p, c, cl, content, book.ID, now, c.imageJobs(watched, installed))
 	b = &bridge.Bridge{
 		Policy:       policy(c, book.ID, layout, installed, slurm),
 		Name:         cmp.Or(c.Name, c.User+"-"+host),
 		Hostname:     host,
 		SharedDisk:   c.ServerStore != "",
 		Ledger:       book,
-		Scheduler:    slurm,
+		Scheduler:    watched,
 		Service:      cl,
 		Spool:        spool.Disk{Layout: layout},
 		Gauge:        spool.Disk{Layout: layout},
@@ -124,7 +129,7 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 		Collector:    &staging.Collector{Contents: cl, Store: serverStore(c), Layout: layout, Now: now},
 		Log:          log,
 		Now:          now,
-		ObserveEvery: c.Slurm.ObserveEvery.or(6 * time.Second),
+		ObserveEvery: watched.Every,
 		LookEvery:    350 * time.Millisecond,
 		ReadEvery:    5 * time.Second,
 	}
@@ -132,12 +137,11 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
-	s := sweeper(c, book, slurm, installed.paths(), b.Now)
 	u := pulse{Host: host, Process: os.Getpid(), Started: b.Now(), path: place}
 	return u.during(b, func() error {
 		return beside(ctx, func() error { return t.run(ctx, b, log) },
 			func(ctx context.Context) { upkeep(ctx, b, content, brings.Images, log) },
-			func(ctx context.Context) { s.Run(ctx, sweepFirst, sweepEvery, log) },
+			func(ctx context.Context) { sweeper(c, book, watched, installed.paths(), now).Run(ctx, sweepFirst, sweepEvery, log) },
 			func(ctx context.Context) { u.beat(ctx, b) })
 	})
 }
