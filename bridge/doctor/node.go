@@ -106,7 +106,7 @@ func disk(at Place, out Outcome) Check {
 func containers(q plan.Queue, r probe.Report) Check {
 	name := key(q, "runtime")
 	if r.Choice == nil {
-		return failed(name, r.Node+": "+trimDot(r.Error), "docs/operators.md says what nodes must have")
+		return failed(name, r.Node+": "+trimDot(r.Error), "docs/operators.md, What the nodes need")
 	}
 	var lacks []string
 	for _, part := range []struct {

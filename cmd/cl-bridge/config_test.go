@@ -69,7 +69,7 @@ func documented(lines []string, table, key string) bool {
 
 func TestOperatorsAreToldOfEachKey(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../docs/operators.md")
+	text, err := os.ReadFile("../../docs/reference.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestOperatorsAreToldOfEachKey(t *testing.T) {
 			key, kind := f.Tag.Get("toml"), f.Type.Kind()
 			isTable := kind == reflect.Struct || kind == reflect.Map || kind == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct
 			if key != "" && !isTable && !documented(lines, table, key) {
-				t.Errorf("docs/operators.md does not say what %q of [%s] means", key, table)
+				t.Errorf("docs/reference.md does not say what %q of [%s] means", key, table)
 			}
 		}
 	}
