@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -94,7 +95,7 @@ func TestQueuesHaveTheirDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]plan.Queue{"cpu": {
-		Name: "cpu", Tag: "cpu", TimeGrace: 2 * time.Minute, MemoryOverhead: 64 << 20, RetryBegun: plan.RetryNever, Scratch: "/tmp", Runtime: spool.RuntimeAuto,
+		Name: "cpu", Tag: "cpu", TimeGrace: 2 * time.Minute, MemoryOverhead: 64 << 20, RetryBegun: plan.RetryNever, Scratch: "/tmp", Runtime: runtimes.Auto,
 		WorkDir: spool.WorkDirShared, Results: spool.ResultsUpload,
 	}}
 	if diff := cmp.Diff(want, c.queues()); diff != "" {
