@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
@@ -38,7 +37,7 @@ type waiting struct {
 	asked    int64 // MiB of memory
 	dir      string
 	image    string
-	progress func(apptainer.Progress)
+	progress func(Progress)
 }
 
 // wait returns when the job has made the SIF, or failed to.
@@ -141,7 +140,7 @@ func (w *waiting) readFiles() (done bool, err error) {
 		_, err := os.Stat(filepath.Join(w.dir, sifName))
 		return !errors.Is(err, fs.ErrNotExist), nil
 	}
-	var p apptainer.Progress
+	var p Progress
 	if w.progress != nil && read(w.dir, progressName, &p) == nil {
 		w.progress(p)
 	}

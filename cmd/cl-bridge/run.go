@@ -133,15 +133,15 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 		LookEvery:    350 * time.Millisecond,
 		ReadEvery:    5 * time.Second,
 	}
-	place, err := pulsePlace(p, c.Ledger, book.ID)
+	u, err := newPulse(p, c.Ledger, book.ID, host, now())
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
-	u := pulse{Host: host, Process: os.Getpid(), Started: b.Now(), path: place}
+	s := sweeper(c, book, watched, installed.paths(), now)
 	return u.during(b, func() error {
 		return beside(ctx, func() error { return t.run(ctx, b, log) },
 			func(ctx context.Context) { upkeep(ctx, b, content, brings.Images, log) },
-			func(ctx context.Context) { sweeper(c, book, watched, installed.paths(), now).Run(ctx, sweepFirst, sweepEvery, log) },
+			func(ctx context.Context) { s.Run(ctx, sweepFirst, sweepEvery, log) },
 			func(ctx context.Context) { u.beat(ctx, b) })
 	})
 }
