@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/bridge/doctor"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -202,7 +203,7 @@ func outcome(change func(o *doctor.Outcome)) doctor.Outcome {
 		Job:   sbatch.Job{ID: 7, State: sbatch.StateCompleted, Nodes: "n1", Reason: "None"},
 		Began: time.Second, RoundTrip: 50 * time.Millisecond, Machine: "x86_64",
 		Report: &probe.Heard{Report: probe.Report{
-			Node: "n1", Kernel: "6.1", Machine: "x86_64", Choice: &container.Choice{Way: container.WayBuiltin, Reason: "it has all."},
+			Node: "n1", Kernel: "6.1", Machine: "x86_64", Choice: &container.Choice{Runtime: runtimes.Builtin, Reason: "it has all."},
 			Cgroup: "/sys/fs/cgroup/memory/x", MemoryLimit: 512 << 20, Owner: true,
 		}},
 	}
