@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -104,8 +105,8 @@ func (q Queue) check(name string) error {
 		return fmt.Errorf("scratch = %q: want an absolute path on the nodes", q.Scratch)
 	case q.WorkDir != spool.WorkDirShared && q.WorkDir != spool.WorkDirLocal:
 		return fmt.Errorf("workdir = %q: want %q or %q", q.WorkDir, spool.WorkDirShared, spool.WorkDirLocal)
-	case !slices.Contains(spool.Runtimes(), q.Runtime):
-		return fmt.Errorf("runtime = %q: want one of %q", q.Runtime, spool.Runtimes())
+	case !slices.Contains(runtimes.All(), q.Runtime):
+		return fmt.Errorf("runtime = %q: want one of %q", q.Runtime, runtimes.All())
 	case q.Results != spool.ResultsUpload && q.Results != spool.ResultsKeep:
 		return fmt.Errorf("results = %q: want %q or %q", q.Results, spool.ResultsUpload, spool.ResultsKeep)
 	case q.DefaultImage != "" && !isImage(q.DefaultImage):

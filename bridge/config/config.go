@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -141,7 +142,7 @@ type Queue struct {
 	RetryBegun     plan.RetryBegun `toml:"retry_begun"`
 	Scratch        string          `toml:"scratch"`
 	WorkDir        spool.WorkDir   `toml:"workdir"`
-	Runtime        spool.Runtime   `toml:"runtime"`
+	Runtime        runtimes.Name   `toml:"runtime"`
 	Results        spool.Results   `toml:"results"`
 	DefaultImage   string          `toml:"default_image"`
 	Architecture   Architecture    `toml:"architecture"`

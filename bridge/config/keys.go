@@ -95,7 +95,7 @@ func bridgeKeys() []Key {
 		{Name: "max_attempts", Type: Count, Default: "3", Meaning: "The most attempts of one bundle when the platform fails."},
 		{Name: "cancel_strays", Type: Flag, Default: "true", Meaning: "Whether the bridge cancels an orphan job, a job of its own that belongs to no bundle, after ten minutes. With `false` it only logs the job."},
 		{Name: "low_water", Type: Room, Otherwise: fmt.Sprintf("`%g%%`, at most `%s`", 100*low.Share, codalab.FormatSize(low.Bytes)), Meaning: "How much of the disk of `shared` has to stay free: a size of `64m` or more, or a percentage up to 50. With less the bridge claims no bundle and brings in no inputs. `\"0\"` means nothing has to ([When the disk is nearly full](operators.md#when-the-disk-is-nearly-full)).", Comment: "how much of that disk has to stay free"},
-		{Name: "sweep_grace", Type: Time, Default: `"7d"`, Meaning: "How long a leftover must be unchanged before the bridge removes it; `1h` or more ([What it leaves](operators.md#what-it-leaves))."},
+		{Name: "sweep_grace", Type: Time, Default: `"7d"`, Meaning: "How long a leftover must be unchanged before the bridge removes it; `1h` or more ([What it leaves](operators.md#what-it-leaves-on-disk))."},
 		{Name: "slurm.bin", Type: Text, Otherwise: "`PATH`", Meaning: "The directory of Slurm's commands.", Comment: "the directory of Slurm's commands"},
 		{Name: "slurm.conf", Type: Text, Otherwise: "`$SLURM_CONF`", Meaning: "The path of slurm.conf.", Comment: "where slurm.conf is"},
 		{Name: "slurm.accounting", Type: Flag, Default: "true", Meaning: "Whether `sacct` works at this site.", Comment: "sacct did not answer"},
