@@ -66,10 +66,7 @@ func (s *Server) bundleObjects(r *http.Request, u store.User, bundles []store.Bu
 	objects = []codalab.Object{}
 	var owners []string
 	for _, b := range bundles {
-		o, err := bundleObject(u, b)
-		if err != nil {
-			return nil, nil, err
-		}
+		o := bundleObject(u, b)
 		if include["group_permissions"] {
 			o.Relationships["group_permissions"] = codalab.ToMany("bundle-permissions", nil)
 		}
@@ -123,13 +120,9 @@ func (s *Server) childObjects(ctx context.Context, u store.User, uuid string) ([
 		if !ok || bundlePermission(u, b.OwnerID) < permissionRead {
 			continue
 		}
-		o, err := codalab.NewObject("bundles", id, map[string]any{
+		objects = append(objects, codalab.NewObject("bundles", id, map[string]any{
 			"uuid": id, "metadata": map[string]string{"name": b.Metadata.String("name")},
-		})
-		if err != nil {
-			return nil, err
-		}
-		objects = append(objects, o)
+		}))
 	}
 	return objects, nil
 }
@@ -143,14 +136,9 @@ func (s *Server) hostObjects(ctx context.Context, u store.User, uuid string) ([]
 	}
 	var objects []codalab.Object
 	for _, sheet := range sheets {
-		if worksheetPermission(u, sheet) < permissionRead {
-			continue
+		if worksheetPermission(u, sheet) >= permissionRead {
+			objects = append(objects, codalab.NewObject("worksheets", sheet.UUID, map[string]string{"uuid": sheet.UUID, "name": sheet.Name}))
 		}
-		o, err := codalab.NewObject("worksheets", sheet.UUID, map[string]string{"uuid": sheet.UUID, "name": sheet.Name})
-		if err != nil {
-			return nil, err
-		}
-		objects = append(objects, o)
 	}
 	return objects, nil
 }

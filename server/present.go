@@ -15,7 +15,7 @@ const stagedStatus = "Bundle's dependencies are all ready. Waiting for the bundl
 
 // bundleObject is a bundle as a user sees it who may read it
 // (codalab/rest/schemas.py: BundleSchema).
-func bundleObject(u store.User, b store.Bundle) (codalab.Object, error) {
+func bundleObject(u store.User, b store.Bundle) codalab.Object {
 	permission := bundlePermission(u, b.OwnerID)
 	out := codalab.Bundle{
 		UUID: b.UUID, Type: b.Type, Command: b.Command, State: b.State, StateDetails: stateDetails(b),
@@ -26,21 +26,21 @@ func bundleObject(u store.User, b store.Bundle) (codalab.Object, error) {
 		args := commandLine(b)
 		out.Args = &args
 	}
-	o, err := codalab.NewObject("bundles", b.UUID, out)
+	o := codalab.NewObject("bundles", b.UUID, out)
 	o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", b.OwnerID)}
-	return o, err
+	return o
 }
 
 // privateObject stands for a bundle that the user may not read, or that has
 // gone (codalab/bundles/private_bundle.py).
-func privateObject(uuid string) (codalab.Object, error) {
-	o, err := codalab.NewObject("bundles", uuid, map[string]any{
+func privateObject(uuid string) codalab.Object {
+	o := codalab.NewObject("bundles", uuid, map[string]any{
 		"uuid": uuid, "bundle_type": codalab.TypePrivate, "metadata": map[string]string{"name": "<private>"},
 		"command": nil, "state": nil, "frozen": nil, "is_anonymous": false, "dependencies": []string{}, "args": nil,
 		"permission": permissionNone, "permission_spec": permissionSpec(permissionNone),
 	})
 	o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", "")}
-	return o, err
+	return o
 }
 
 // stateDetails says in a sentence what a bundle's state means

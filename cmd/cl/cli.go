@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -20,8 +21,10 @@ type cli struct {
 	// server is the address that --server names.
 	server string
 	state  *stateFile
-	// quiet forbids questions to the user: shell completion asks none.
+	// quiet forbids prompts and warnings, as shell completion needs.
 	quiet bool
+	// prompt restores the terminal while the user is asked for a password.
+	prompt atomic.Pointer[func()]
 }
 
 // usageError is a mistake of the user that the command line's grammar does
@@ -35,6 +38,7 @@ func usagef(format string, args ...any) error { return usageError(fmt.Sprintf(fo
 
 func run(ctx context.Context, p program.Process) error {
 	c := &cli{Process: p}
+	defer c.restoreTerminal()
 	root := c.root() //nolint:contextcheck // the commands take theirs from ExecuteContext
 	root.SetArgs(spellOut(p.Args))
 	root.SetIn(p.Stdin)

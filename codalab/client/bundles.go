@@ -138,18 +138,10 @@ func (c *Client) fetch(ctx context.Context, p string, query url.Values, include 
 func (c *Client) post(ctx context.Context, p string, query url.Values, kind string, attributes ...any) (codalab.Document, error) {
 	objects := make([]codalab.Object, 0, len(attributes))
 	for _, a := range attributes {
-		o, err := codalab.NewObject(kind, "", a)
-		if err != nil {
-			return codalab.Document{}, err
-		}
-		objects = append(objects, o)
-	}
-	in, err := codalab.ListDocument(objects)
-	if err != nil {
-		return codalab.Document{}, err
+		objects = append(objects, codalab.NewObject(kind, "", a))
 	}
 	var doc codalab.Document
-	err = c.do(ctx, call{method: "POST", path: p, query: query, json: in, within: relayWithin}, &doc)
+	err := c.do(ctx, call{method: "POST", path: p, query: query, json: codalab.NewDocument(objects), within: relayWithin}, &doc)
 	return doc, err
 }
 

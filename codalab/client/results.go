@@ -50,15 +50,8 @@ func thrownAway(b codalab.Bundle) error {
 
 // forgetUploadFailure removes the message of a failed upload from a bundle.
 func (c *Client) forgetUploadFailure(ctx context.Context, uuid string) error {
-	o, err := codalab.NewObject("bundles", uuid, map[string]any{
+	in := codalab.NewDocument([]codalab.Object{codalab.NewObject("bundles", uuid, map[string]any{
 		"metadata": codalab.Metadata{"failure_message": "", "error_traceback": ""},
-	})
-	if err != nil {
-		return err
-	}
-	in, err := codalab.ListDocument([]codalab.Object{o})
-	if err != nil {
-		return err
-	}
+	})})
 	return c.do(ctx, call{method: "PATCH", path: "/bundles", json: in, within: answerWithin}, nil)
 }

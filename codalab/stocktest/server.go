@@ -212,12 +212,9 @@ func answerJSON(w http.ResponseWriter, v any) error {
 	return nil
 }
 
-// answerObjects writes a document with a list.
-func answerObjects(w http.ResponseWriter, objects []codalab.Object) error {
-	doc, err := codalab.ListDocument(objects)
-	if err != nil {
-		return err
-	}
+// answerDocument writes a document with one object or a list.
+func answerDocument[T codalab.Object | []codalab.Object](w http.ResponseWriter, data T) error {
+	doc := codalab.NewDocument(data)
 	doc.Meta = version()
 	return answerJSON(w, doc)
 }
