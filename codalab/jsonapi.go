@@ -33,8 +33,8 @@ type Link struct {
 	ID   string `json:"id"`
 }
 
-// NewObject encodes attributes into an object. It panics if encoding/json cannot encode
-// them, which is a mistake in the program.
+// NewObject encodes attributes into an object. It panics if encoding/json cannot encode them,
+// which is a mistake in the program.
 func NewObject(kind, id string, attributes any) Object {
 	return Object{Type: kind, ID: id, Attributes: mustEncode(attributes)}
 }

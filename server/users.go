@@ -8,8 +8,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// userAttributes is what others see of a user (codalab/rest/schemas.py:
-// UserSchema).
+// userAttributes is what others see of a user (codalab/rest/schemas.py: UserSchema).
 type userAttributes struct {
 	UserName    string  `json:"user_name"`
 	FirstName   string  `json:"first_name"`

@@ -12,8 +12,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// worksheetAttributes is a worksheet as clients see it
-// (codalab/rest/schemas.py: WorksheetSchema).
+// worksheetAttributes is a worksheet as clients see it (codalab/rest/schemas.py:
+// WorksheetSchema).
 type worksheetAttributes struct {
 	UUID             string   `json:"uuid"`
 	Name             string   `json:"name"`
@@ -52,8 +52,8 @@ func worksheetObject(w store.Worksheet, permission *int, items []store.Item) cod
 	return o
 }
 
-// findWorksheets returns the worksheets of the query's specs
-// (codalab/rest/worksheets.py: fetch_worksheets).
+// findWorksheets returns the worksheets of the query's specs (codalab/rest/worksheets.py:
+// fetch_worksheets).
 func (s *Server) findWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
 	q := r.URL.Query()
 	if len(q["specs"]) == 0 {
@@ -70,8 +70,8 @@ func (s *Server) findWorksheets(w http.ResponseWriter, r *http.Request, u store.
 	return writeDocument(w, objects, nil)
 }
 
-// createWorksheets makes new worksheets, which everybody may read
-// (codalab/rest/worksheets.py: create_worksheets).
+// createWorksheets makes new worksheets, which everybody may read (codalab/rest/worksheets.py:
+// create_worksheets).
 func (s *Server) createWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
 	objects, err := readObjects(w, r)
 	if err != nil {
@@ -102,8 +102,8 @@ func (s *Server) createWorksheets(w http.ResponseWriter, r *http.Request, u stor
 	return writeDocument(w, created, nil)
 }
 
-// worksheet returns one worksheet, with what lies on it where the query
-// includes that (codalab/rest/worksheets.py: fetch_worksheet).
+// worksheet returns one worksheet, with what lies on it where the query includes that
+// (codalab/rest/worksheets.py: fetch_worksheet).
 func (s *Server) worksheet(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx := r.Context()
 	include, err := includes(r.URL.Query(), "owner", "group_permissions", "items", "items.bundle", "items.bundle.owner", "items.subworksheet")
@@ -163,8 +163,8 @@ func itemObjects(items []store.Item) []codalab.Object {
 	return objects
 }
 
-// itemBundles returns the bundles of a worksheet's items, and their owners. A
-// bundle that the user may not read is shown as a private one.
+// itemBundles returns the bundles of a worksheet's items, and their owners. A bundle that the
+// user may not read is shown as a private one.
 func (s *Server) itemBundles(ctx context.Context, u store.User, items []store.Item) (objects []codalab.Object, owners []string, err error) {
 	var uuids []string
 	for _, item := range items {

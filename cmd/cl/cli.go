@@ -27,8 +27,7 @@ type cli struct {
 	prompt atomic.Pointer[func()]
 }
 
-// usageError is a mistake of the user that the command line's grammar does
-// not show.
+// usageError is a mistake of the user that the command line's grammar does not show.
 type usageError string
 
 // Error is printed as the server's own refusals are.
@@ -109,8 +108,8 @@ func (c *cli) root() *cobra.Command {
 	return root
 }
 
-// misused is the error of a command line that does not parse
-// (bundle_cli.py: CodaLabArgumentParser.error).
+// misused is the error of a command line that does not parse (bundle_cli.py:
+// CodaLabArgumentParser.error).
 func misused(cmd *cobra.Command, err error) error {
 	return &program.Error{
 		Code: program.ExitUsage,
@@ -118,8 +117,8 @@ func misused(cmd *cobra.Command, err error) error {
 	}
 }
 
-// explain gives a refusal of the server the form in which CodaLab's cl prints
-// it (codalab/common.py: http_error_to_exception).
+// explain gives a refusal of the server the form in which CodaLab's cl prints it
+// (codalab/common.py: http_error_to_exception).
 func explain(err error) error {
 	var call *codalab.Error
 	if !errors.As(err, &call) {

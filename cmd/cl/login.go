@@ -45,9 +45,8 @@ func (c *cli) connect(address string) (*client.Client, error) {
 	return api, nil
 }
 
-// login is one user's way into one server. It keeps the token in a file of
-// its own, which only the user may read, so that processes that run at once
-// never mix up theirs.
+// login is one user's way into one server. It keeps the token in a file of its own, which only
+// the user may read, so that processes that run at once never mix up theirs.
 type login struct {
 	cli     *cli
 	address string
@@ -65,8 +64,8 @@ func (l *login) path() string {
 	return filepath.Join(dir, "cl-tokens", hex.EncodeToString(sum[:8])+".json")
 }
 
-// Load returns the token that was saved last. What cannot be read is none:
-// the next one replaces it.
+// Load returns the token that was saved last. What cannot be read is none: the next one
+// replaces it.
 func (l *login) Load() client.Token {
 	var t client.Token
 	path := l.path()
@@ -84,8 +83,8 @@ func (l *login) Load() client.Token {
 	return t
 }
 
-// Save keeps a token. Where that fails, its user is asked for the password
-// again next time, and told why.
+// Save keeps a token. Where that fails, its user is asked for the password again next time,
+// and told why.
 func (l *login) Save(t client.Token) {
 	if err := l.save(t); err != nil && !l.cli.quiet {
 		fmt.Fprintf(l.cli.Stderr, "cl: the login is not kept: %v\n", err) //nolint:errcheck // a warning
@@ -127,7 +126,8 @@ func (l *login) credentials(context.Context) (user, password string, err error) 
 	if err != nil {
 		return "", "", errNoCredentials
 	}
-	// An interrupt ends cl while this goroutine still reads: restoreTerminal undoes the prompt.
+	// An interrupt ends cl while this goroutine still reads: restoreTerminal undoes the
+	// prompt.
 	restore := func() { _ = term.Restore(fd, before) } // the terminal may have gone
 	c.prompt.Store(&restore)
 	defer c.prompt.Store(nil)

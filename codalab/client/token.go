@@ -14,8 +14,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/sharedcall"
 )
 
-// ErrCredentials is the error of a refused login: the user name or the password is wrong.
-// The same ones will be refused again.
+// ErrCredentials is the error of a refused login: the user name or the password is wrong. The
+// same ones will be refused again.
 var ErrCredentials = errors.New("wrong user name or password")
 
 // Token is what a server returns for a password.
@@ -46,8 +46,8 @@ type authority struct {
 	current Token
 }
 
-// token returns an access token other than refused, the one that the server has just
-// refused; refused is empty if it has refused none.
+// token returns an access token other than refused, the one that the server has just refused;
+// refused is empty if it has refused none.
 func (a *authority) token(ctx context.Context, refused string) (string, error) {
 	for {
 		if have := a.latest(); a.usable(have, refused) {
@@ -78,8 +78,8 @@ func (a *authority) usable(t Token, refused string) bool {
 	return t.Access != "" && t.Access != refused && a.now().Before(t.Renew)
 }
 
-// renew gets a token from the cheapest source: the cache, where another process may have
-// saved one, then the refresh token, then the password.
+// renew gets a token from the cheapest source: the cache, where another process may have saved
+// one, then the refresh token, then the password.
 func (a *authority) renew(ctx context.Context, refused string) (Token, error) {
 	have := a.latest()
 	if a.cache != nil {
@@ -122,8 +122,8 @@ func (a *authority) set(t Token) Token {
 	return t
 }
 
-// grant returns the call that gets a token for a form
-// (codalab/server/auth.py: generate_token).
+// grant returns the call that gets a token for a form (codalab/server/auth.py:
+// generate_token).
 func (c *Client) grant(clientID string, now func() time.Time) func(context.Context, url.Values) (Token, error) {
 	return func(ctx context.Context, form url.Values) (Token, error) {
 		var answer struct {

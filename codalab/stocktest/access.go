@@ -25,8 +25,8 @@ func (s *Server) addUser(u User) {
 	s.users[a.id] = a
 }
 
-// token hands out a token for a password (codalab/rest/oauth2.py; grants of
-// other kinds are refused).
+// token hands out a token for a password (codalab/rest/oauth2.py; grants of other kinds are
+// refused).
 func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Pragma", "no-cache")
@@ -154,9 +154,8 @@ func (s *Server) permission(u *account, b *bundle) int {
 	return most
 }
 
-// allowed returns a bundle that a user may read or change. Nobody may read a
-// bundle that does not exist (codalab/objects/permission.py:
-// _check_permissions). The caller holds the lock.
+// allowed returns a bundle that a user may read or change. Nobody may read a bundle that does
+// not exist (codalab/objects/permission.py: _check_permissions). The caller holds the lock.
 func (s *Server) allowed(u *account, uuid string, need int) (*bundle, error) {
 	b, have := s.bundle(uuid), 0
 	if b != nil {

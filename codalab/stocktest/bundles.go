@@ -54,8 +54,8 @@ func (s *Server) in(state codalab.State) []*bundle {
 	return found
 }
 
-// object shows a bundle to a user (codalab/rest/util.py: get_bundle_infos); the
-// caller holds the lock.
+// object shows a bundle to a user (codalab/rest/util.py: get_bundle_infos); the caller holds
+// the lock.
 func (s *Server) object(u *account, b *bundle) codalab.Object {
 	permission := s.permission(u, b)
 	show := codalab.Bundle{UUID: b.uuid, Type: codalab.TypePrivate, Metadata: codalab.Metadata{"name": "<private>"}, Dependencies: []codalab.Dependency{}}
@@ -74,8 +74,8 @@ func (s *Server) object(u *account, b *bundle) codalab.Object {
 	return o
 }
 
-// args is the command line that makes such a bundle
-// (codalab/lib/worksheet_util.py: interpret_genpath).
+// args is the command line that makes such a bundle (codalab/lib/worksheet_util.py:
+// interpret_genpath).
 func (b *bundle) args() string {
 	words := []string{b.kind}
 	for _, d := range b.dependencies {
