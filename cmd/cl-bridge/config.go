@@ -18,6 +18,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -162,7 +163,7 @@ type queueConfig struct {
 	RetryBegun     plan.RetryBegun `toml:"retry_begun"`
 	Scratch        string          `toml:"scratch"`
 	WorkDir        spool.WorkDir   `toml:"workdir"`
-	Runtime        spool.Runtime   `toml:"runtime"`
+	Runtime        runtimes.Name   `toml:"runtime"`
 	Results        spool.Results   `toml:"results"`
 	DefaultImage   string          `toml:"default_image"`
 	Architecture   architecture    `toml:"architecture"`
@@ -397,8 +398,8 @@ func (q queueConfig) check(name string) error {
 		return fmt.Errorf("[queue.%s]: scratch = %q: want an absolute path on the nodes", name, q.Scratch)
 	case q.WorkDir != "" && q.WorkDir != spool.WorkDirShared && q.WorkDir != spool.WorkDirLocal:
 		return fmt.Errorf("[queue.%s]: workdir = %q: want %q or %q", name, q.WorkDir, spool.WorkDirShared, spool.WorkDirLocal)
-	case q.Runtime != "" && !slices.Contains(spool.Runtimes(), q.Runtime):
-		return fmt.Errorf("[queue.%s]: runtime = %q: want one of %q", name, q.Runtime, spool.Runtimes())
+	case q.Runtime != "" && !slices.Contains(runtimes.All(), q.Runtime):
+		return fmt.Errorf("[queue.%s]: runtime = %q: want one of %q", name, q.Runtime, runtimes.All())
 	case q.Results != "" && q.Results != spool.ResultsUpload && q.Results != spool.ResultsKeep:
 		return fmt.Errorf("[queue.%s]: results = %q: want %q or %q", name, q.Results, spool.ResultsUpload, spool.ResultsKeep)
 	case q.DefaultImage != "" && !isImage(q.DefaultImage):
@@ -451,7 +452,7 @@ func (c config) queues() map[string]plan.Queue {
 			RetryBegun:     cmp.Or(q.RetryBegun, plan.RetryNever),
 			Scratch:        cmp.Or(q.Scratch, "/tmp"),
 			WorkDir:        cmp.Or(q.WorkDir, spool.WorkDirShared),
-			Runtime:        cmp.Or(q.Runtime, spool.RuntimeAuto),
+			Runtime:        cmp.Or(q.Runtime, runtimes.Auto),
 			Results:        cmp.Or(q.Results, spool.ResultsUpload),
 			CPUImage:       cmp.Or(q.DefaultImage, c.Image.DefaultCPU),
 			GPUImage:       cmp.Or(q.DefaultImage, c.Image.DefaultGPU),

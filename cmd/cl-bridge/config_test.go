@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -68,7 +69,7 @@ func documented(lines []string, table, key string) bool {
 
 func TestOperatorsAreToldOfEachKey(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../docs/operators.md")
+	text, err := os.ReadFile("../../docs/reference.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +82,7 @@ func TestOperatorsAreToldOfEachKey(t *testing.T) {
 			key, kind := f.Tag.Get("toml"), f.Type.Kind()
 			isTable := kind == reflect.Struct || kind == reflect.Map || kind == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct
 			if key != "" && !isTable && !documented(lines, table, key) {
-				t.Errorf("docs/operators.md does not say what %q of [%s] means", key, table)
+				t.Errorf("docs/reference.md does not say what %q of [%s] means", key, table)
 			}
 		}
 	}
@@ -94,7 +95,7 @@ func TestQueuesHaveTheirDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]plan.Queue{"cpu": {
-		Name: "cpu", Tag: "cpu", TimeGrace: 2 * time.Minute, MemoryOverhead: 64 << 20, RetryBegun: plan.RetryNever, Scratch: "/tmp", Runtime: spool.RuntimeAuto,
+		Name: "cpu", Tag: "cpu", TimeGrace: 2 * time.Minute, MemoryOverhead: 64 << 20, RetryBegun: plan.RetryNever, Scratch: "/tmp", Runtime: runtimes.Auto,
 		WorkDir: spool.WorkDirShared, Results: spool.ResultsUpload,
 	}}
 	if diff := cmp.Diff(want, c.queues()); diff != "" {

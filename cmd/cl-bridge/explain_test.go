@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
@@ -256,7 +257,7 @@ func TestExplainSaysWhatWasUsed(t *testing.T) {
 
 func TestExplainSaysHowTheContainerWasRun(t *testing.T) {
 	t.Parallel()
-	ran := spool.Ran{Runtime: spool.RuntimeApptainer, Reason: "the built-in way is not to be had: this node lacks the program bwrap"}
+	ran := spool.Ran{Runtime: runtimes.Apptainer, Reason: "the built-in way is not to be had: this node lacks the program bwrap"}
 	want := "  container  apptainer: the built-in way is not to be had: this node lacks the program bwrap\n"
 	if said := (explanation{Bundle: inSlurm, Phase: plan.Done, Ran: ran}).text(noon); !strings.Contains(said, want) {
 		t.Errorf("%s\nwant %q", said, want)

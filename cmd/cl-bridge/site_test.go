@@ -9,6 +9,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
@@ -50,7 +51,7 @@ func testedWorker(env *testscript.Env) (string, error) {
 func nodeWorker() {
 	r := probe.Report{
 		Node: "n1", Kernel: "6.1", Machine: "x86_64", Cgroup: "/sys/fs/cgroup/memory/job", MemoryLimit: 512 << 20,
-		Choice: &container.Choice{Way: container.WayBuiltin, Reason: "this node has all that it needs"},
+		Choice: &container.Choice{Runtime: runtimes.Builtin, Reason: "this node has all that it needs"},
 	}
 	if len(os.Args) < 4 || (probe.Meeting{Dir: os.Args[3]}).Attend(context.Background(), r) != nil {
 		os.Exit(1)
