@@ -23,8 +23,8 @@ import (
 // restored is a cluster with jobs of a bridge, and its ledger as it was before
 // the last of them.
 type restored struct {
-	cluster                *slurmtest.Cluster
-	id, where, bin, config string
+	cluster                        *slurmtest.Cluster
+	id, where, shared, bin, config string
 }
 
 // bundleNo is the UUID of a bundle of the tests.
@@ -34,7 +34,8 @@ func bundleNo(n int) string { return fmt.Sprintf("0x%d%031d", n, n) }
 func restore(t *testing.T, extra string, rows ...plan.Row) restored {
 	t.Helper()
 	cluster, dir := slurmtest.NewCluster(t, slurmtest.NewSite()), t.TempDir()
-	r := restored{cluster: cluster, where: filepath.Join(dir, "ledger.db"), bin: cluster.Bin(), config: filepath.Join(dir, "bridge.toml")}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	r := restored{cluster: cluster, where: in("ledger.db"), shared: in("shared"), bin: cluster.Bin(), config: in("bridge.toml")}
 	book, release, err := takeLedger(t.Context(), r.where)
 	if err != nil {
 		t.Fatal(err)
@@ -44,8 +45,8 @@ func restore(t *testing.T, extra string, rows ...plan.Row) restored {
 	if err := errors.Join(book.Save(t.Context(), rows), book.Raise(t.Context(), 4)); err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("server = \"http://127.0.0.1:1\"\nuser = \"ann\"\npassword_file = \"p\"\nshared = \"/s\"\nledger = %q\n%s\n[slurm]\nbin = %q\n[queue.cpu]\n",
-		r.where, extra, r.bin)
+	text := fmt.Sprintf("server = \"http://127.0.0.1:1\"\nuser = \"ann\"\npassword_file = \"p\"\nshared = %q\nledger = %q\n%s\n[slurm]\nbin = %q\n[queue.cpu]\n",
+		r.shared, r.where, extra, r.bin)
 	if err := os.WriteFile(r.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -24,13 +24,9 @@ import (
 // needs. They are a moment old.
 func littered(t *testing.T) (r restored, layout spool.Layout) {
 	t.Helper()
-	shared := filepath.Join(t.TempDir(), "shared")
 	r = restore(t, "", rowAt(1, plan.Staging, 0, 0))
-	text, err := os.ReadFile(r.config)
-	if err == nil {
-		err = os.WriteFile(r.config, []byte(strings.Replace(string(text), `shared = "/s"`, fmt.Sprintf("shared = %q", shared), 1)), 0o600)
-	}
-	layout = spool.Layout(shared)
+	layout = spool.Layout(r.shared)
+	var err error
 	for _, dir := range layout.Directories() {
 		err = errors.Join(err, os.MkdirAll(dir, 0o700))
 	}
