@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -73,7 +74,7 @@ func TestMistakesOfTheOperatorEndWithTheirOwnExitCode(t *testing.T) {
 
 func TestQueueWithBundlesMayNotBeTakenAway(t *testing.T) {
 	t.Parallel()
-	c := config{Queue: map[string]*queueConfig{"cpu": {}}}
+	c := config.Config{Queue: map[string]*config.Queue{"cpu": {}}}
 	rows := []plan.Row{{Bundle: "0x1", Queue: "cpu", Phase: plan.Running}, {Bundle: "0x2", Queue: "gpu", Phase: plan.Done}}
 	if err := checkQueues(c, rows); err != nil {
 		t.Errorf("what is done needs no queue: %v", err)
@@ -90,7 +91,7 @@ func TestSlurmThatIsNotThereIsSaidAtTheStart(t *testing.T) {
 	if err := os.WriteFile(password, []byte("p\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := config{Server: "http://127.0.0.1:1", User: "ann", PasswordFile: password}
+	c := config.Config{Server: "http://127.0.0.1:1", User: "ann", PasswordFile: password}
 	c.Slurm.Bin = "/opt/nosuch"
 	err := serve(t.Context(), program.Process{Getenv: func(string) string { return "" }}, c, tracing{}, nil)
 	if err == nil || !strings.Contains(err.Error(), "/opt/nosuch/sbatch") || !strings.Contains(err.Error(), "slurm.bin") {
