@@ -29,9 +29,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
-// TestMain lets this program be Slurm's commands, and what the jobs run.
+// TestMain lets this program be the one that the jobs run.
 func TestMain(m *testing.M) {
-	slurmtest.Main()
 	if len(os.Args) == 4 && os.Args[1] == "image" {
 		if err := imagejob.Run(context.Background(), os.Args[3], convertPulled); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -71,17 +70,17 @@ func newJobs(t *testing.T) imagejob.Jobs {
 }
 
 // newSlurm is a cluster with short times, and the path of this program.
-func newSlurm(t *testing.T) (*sbatch.Client, string) {
+func newSlurm(t *testing.T) (*slurmtest.Cluster, string) {
 	t.Helper()
 	site := slurmtest.NewSite()
-	site.StartDelay, site.RowAfter, site.NameAfter, site.EndAfter = 0, 0, 0, 0
+	site.StartDelay, site.NameAfter, site.EndAfter = 0, 0, 0
 	site.KillWait, site.MinJobAge = 50*time.Millisecond, time.Hour
 	k := slurmtest.NewCluster(t, site)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return k.Client(), self
+	return k, self
 }
 
 func observed(slurm observer.Slurm, every time.Duration) *observer.Observer {
