@@ -26,9 +26,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
-// TestMain lets this program be Slurm's commands, and what the jobs run.
+// TestMain lets this program be the one that the jobs run.
 func TestMain(m *testing.M) {
-	slurmtest.Main()
 	if len(os.Args) == 4 && os.Args[1] == "image" {
 		if err := imagejob.Run(context.Background(), os.Args[3], convertPulled); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -64,14 +63,14 @@ func convertPulled(ctx context.Context, s imagejob.Settings, img source.Image, d
 func newJobs(t *testing.T) imagejob.Jobs {
 	t.Helper()
 	site := slurmtest.NewSite()
-	site.StartDelay, site.RowAfter, site.NameAfter, site.EndAfter = 0, 0, 0, 0
+	site.StartDelay, site.NameAfter, site.EndAfter = 0, 0, 0
 	site.KillWait, site.MinJobAge = 50*time.Millisecond, time.Hour
 	k := slurmtest.NewCluster(t, site)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return imagejob.Jobs{Slurm: k.Client(), Program: self, ObserveEvery: 50 * time.Millisecond, Settle: 50 * time.Millisecond}
+	return imagejob.Jobs{Slurm: k, Program: self, ObserveEvery: 50 * time.Millisecond, Settle: 50 * time.Millisecond}
 }
 
 // push publishes an image of one layer.

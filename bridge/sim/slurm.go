@@ -79,7 +79,6 @@ func (s *slurm) carryOut(o slurmtest.Order) {
 				wk.signal(o.Kind == slurmtest.Kill)
 			}
 		}
-	case slurmtest.Warn:
 	}
 }
 
@@ -244,7 +243,7 @@ func (c commands) QueryAccounting(_ context.Context, since time.Time, names []st
 	if c.dead || w.fault(AccountFails) {
 		return nil, errTimeout
 	}
-	jobs, err := w.slurm.Account(w.wall(), researcher, since, names)
+	jobs, err := w.slurm.QueryAccounting(w.wall(), researcher, since, names)
 	return jobs, err
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/sbatch"
-	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -24,13 +23,9 @@ import (
 // needs. They are a moment old.
 func littered(t *testing.T) (r restored, layout spool.Layout) {
 	t.Helper()
-	shared := filepath.Join(t.TempDir(), "shared")
 	r = restore(t, "", rowAt(1, plan.Staging, 0, 0))
-	text, err := os.ReadFile(r.config)
-	if err == nil {
-		err = os.WriteFile(r.config, []byte(strings.Replace(string(text), `shared = "/s"`, fmt.Sprintf("shared = %q", shared), 1)), 0o600)
-	}
-	layout = spool.Layout(shared)
+	layout = spool.Layout(r.shared)
+	var err error
 	for _, dir := range layout.Directories() {
 		err = errors.Join(err, os.MkdirAll(dir, 0o700))
 	}
@@ -142,7 +137,7 @@ func TestSweepNeedsALedgerAndSlurm(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "without one nobody can say what is needed") {
 		t.Errorf("without a ledger: %v", err)
 	}
-	r.cluster.Do(func(now time.Time, c *slurmtest.Controller) { c.Stop(now) })
+	r.slurm.stop(t)
 	_, err = command(t, "sweep", "--config", r.config)
 	var coded *program.Error
 	if !errors.As(err, &coded) || coded.Code != program.ExitTransient {
