@@ -171,3 +171,34 @@ func TestReliabilityIsComplete(t *testing.T) {
 		}
 	}
 }
+
+// TestRunbookQuotesTheProgram: what the runbook says that people see is in the code. An
+// ellipsis stands for what differs.
+func TestRunbookQuotesTheProgram(t *testing.T) {
+	t.Parallel()
+	var code strings.Builder
+	for _, dir := range []string{"bridge", "cmd", "staging", "worker", "server", "spool", "internal", "apptainer"} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && !entry.IsDir() && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+				code.WriteString(read(t, path))
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for line := range strings.Lines(read(t, "runbook.md")) {
+		row := regexp.MustCompile("^\\| `([^`]{12,})`").FindStringSubmatch(line)
+		if row == nil {
+			continue
+		}
+		for part := range strings.SplitSeq(row[1], "…") {
+			// What stands between two values is in one string of the code, but for its ends.
+			part = strings.Trim(part, " (),:;\"")
+			if len(part) > 8 && !strings.Contains(code.String(), part) {
+				t.Errorf("the runbook has %q of %q, which no program says", part, row[1])
+			}
+		}
+	}
+}

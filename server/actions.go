@@ -6,9 +6,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// bundleActions kills bundles: at once where no worker has them, else their
-// workers are told, and told again until the runs have ended
-// (codalab/rest/bundle_actions.py: create_bundle_actions).
+// bundleActions kills bundles: at once where no worker has them, else their workers are told,
+// and told again until the runs have ended (codalab/rest/bundle_actions.py:
+// create_bundle_actions).
 func (s *Server) bundleActions(w http.ResponseWriter, r *http.Request, u store.User) error {
 	objects, err := readObjects(w, r)
 	if err != nil {

@@ -25,14 +25,14 @@ const HashIterations = 600_000
 const (
 	accessLife  = time.Hour
 	refreshLife = 30 * 24 * time.Hour
-	// refreshGrace is how long a refresh token lives after it was used:
-	// clients send a request again after a second when its answer was lost.
+	// refreshGrace is how long a refresh token lives after it was used: clients send a request
+	// again after a second when its answer was lost.
 	refreshGrace = time.Minute
 )
 
-// HashPassword hashes a password as CodaLab's own server does, with more
-// iterations, so that an old server's users can be taken over with theirs:
-// pbkdf2_sha256$ITERATIONS$SALT$BASE64 (codalab/lib/crypt_util.py).
+// HashPassword hashes a password as CodaLab's own server does, with more iterations, so that
+// an old server's users can be taken over with theirs: pbkdf2_sha256$ITERATIONS$SALT$BASE64
+// (codalab/lib/crypt_util.py).
 func HashPassword(password string, iterations int) (string, error) {
 	salt := rand.Text()[:12]
 	sum, err := pbkdf2.Key(sha256.New, password, []byte(salt), iterations, sha256.Size)
@@ -85,8 +85,8 @@ func (s *Server) whose(r *http.Request) (store.User, error) {
 	return u, err
 }
 
-// token grants tokens for a password or a refresh token
-// (codalab/rest/oauth2.py: handle_token).
+// token grants tokens for a password or a refresh token (codalab/rest/oauth2.py:
+// handle_token).
 func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
 	client, _, _ := r.BasicAuth()
@@ -124,8 +124,8 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 	s.fail(w, r, err)
 }
 
-// login returns the user of this name and password; ErrNotFound if there is
-// none. It takes as long for an unknown name as for a wrong password.
+// login returns the user of this name and password; ErrNotFound if there is none. It takes as
+// long for an unknown name as for a wrong password.
 func (s *Server) login(ctx context.Context, name, password string) (store.User, error) {
 	u, err := s.store.User(ctx, name)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {

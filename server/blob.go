@@ -15,13 +15,13 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/internal/contents"
+	"github.com/cl-slurm/cl-slurm/codalab/contents"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// contentsBlob sends a target: a directory as a gzipped tar archive; a file,
-// or a part of it, gzipped if the client takes that. The status is always
-// 200, also for a part (codalab/rest/bundles.py: _fetch_bundle_contents_blob).
+// contentsBlob sends a target: a directory as a gzipped tar archive; a file, or a part of it,
+// gzipped if the client takes that. The status is always 200, also for a part
+// (codalab/rest/bundles.py: _fetch_bundle_contents_blob).
 func (s *Server) contentsBlob(w http.ResponseWriter, r *http.Request, u store.User) error {
 	part, err := wantedPart(r)
 	if err != nil {
@@ -223,8 +223,8 @@ func (s *Server) sendFromWorker(w http.ResponseWriter, r *http.Request, b blob) 
 	return false, nil
 }
 
-// copyStream sends a stream to its end. When it breaks, so does the
-// connection: the client must not take a part for the whole.
+// copyStream sends a stream to its end. When it breaks, so does the connection: the client
+// must not take a part for the whole.
 func copyStream(w http.ResponseWriter, r io.Reader) {
 	if _, err := io.Copy(w, r); err != nil {
 		panic(http.ErrAbortHandler)

@@ -66,10 +66,7 @@ func (s *Server) bundleObjects(r *http.Request, u store.User, bundles []store.Bu
 	objects = []codalab.Object{}
 	var owners []string
 	for _, b := range bundles {
-		o, err := bundleObject(u, b)
-		if err != nil {
-			return nil, nil, err
-		}
+		o := bundleObject(u, b)
 		if include["group_permissions"] {
 			o.Relationships["group_permissions"] = codalab.ToMany("bundle-permissions", nil)
 		}
@@ -106,8 +103,7 @@ func (s *Server) bundleObjects(r *http.Request, u store.User, bundles []store.Bu
 	return objects, included, nil
 }
 
-// childObjects names the bundles that depend on a bundle and that the user
-// may read.
+// childObjects names the bundles that depend on a bundle and that the user may read.
 func (s *Server) childObjects(ctx context.Context, u store.User, uuid string) ([]codalab.Object, error) {
 	uuids, err := s.store.Children(ctx, uuid)
 	if err != nil {
@@ -123,19 +119,14 @@ func (s *Server) childObjects(ctx context.Context, u store.User, uuid string) ([
 		if !ok || bundlePermission(u, b.OwnerID) < permissionRead {
 			continue
 		}
-		o, err := codalab.NewObject("bundles", id, map[string]any{
+		objects = append(objects, codalab.NewObject("bundles", id, map[string]any{
 			"uuid": id, "metadata": map[string]string{"name": b.Metadata.String("name")},
-		})
-		if err != nil {
-			return nil, err
-		}
-		objects = append(objects, o)
+		}))
 	}
 	return objects, nil
 }
 
-// hostObjects names the worksheets that show a bundle and that the user may
-// read.
+// hostObjects names the worksheets that show a bundle and that the user may read.
 func (s *Server) hostObjects(ctx context.Context, u store.User, uuid string) ([]codalab.Object, error) {
 	sheets, err := s.store.HostWorksheets(ctx, uuid)
 	if err != nil {
@@ -143,20 +134,15 @@ func (s *Server) hostObjects(ctx context.Context, u store.User, uuid string) ([]
 	}
 	var objects []codalab.Object
 	for _, sheet := range sheets {
-		if worksheetPermission(u, sheet) < permissionRead {
-			continue
+		if worksheetPermission(u, sheet) >= permissionRead {
+			objects = append(objects, codalab.NewObject("worksheets", sheet.UUID, map[string]string{"uuid": sheet.UUID, "name": sheet.Name}))
 		}
-		o, err := codalab.NewObject("worksheets", sheet.UUID, map[string]string{"uuid": sheet.UUID, "name": sheet.Name})
-		if err != nil {
-			return nil, err
-		}
-		objects = append(objects, o)
 	}
 	return objects, nil
 }
 
-// locations answers that contents can be had from the server alone
-// (codalab/rest/bundles.py: _fetch_locations).
+// locations answers that contents can be had from the server alone (codalab/rest/bundles.py:
+// _fetch_locations).
 func (s *Server) locations(w http.ResponseWriter, r *http.Request, u store.User) error {
 	if _, err := s.readable(r.Context(), u, r.PathValue("uuid")); err != nil {
 		return err
@@ -164,8 +150,8 @@ func (s *Server) locations(w http.ResponseWriter, r *http.Request, u store.User)
 	return writeDocument(w, []string{}, nil)
 }
 
-// addLocation answers that contents can be sent to the server alone
-// (codalab/rest/bundles.py: _add_bundle_location).
+// addLocation answers that contents can be sent to the server alone (codalab/rest/bundles.py:
+// _add_bundle_location).
 func (s *Server) addLocation(w http.ResponseWriter, r *http.Request, u store.User) error {
 	uuid := r.PathValue("uuid")
 	if _, err := s.writable(r.Context(), u, uuid); err != nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// checkIn takes what a worker reports and answers with what it is to do, at
-// once or as soon as there is something, and with [null] when there was
-// nothing for a while (codalab/rest/workers.py: checkin).
+// checkIn takes what a worker reports and answers with what it is to do, at once or as soon as
+// there is something, and with [null] when there was nothing for a while
+// (codalab/rest/workers.py: checkin).
 //
-// A worker may check in again while a check-in is held. CodaLab's own server then
-// gives its messages to the newer one and holds the older one to its end; this
-// server ends the older one at once. Several messages may be in one answer.
+// A worker may check in again while a check-in is held. CodaLab's own server then gives its
+// messages to the newer one and holds the older one to its end; this server ends the older one
+// at once. Several messages may be in one answer.
 func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx := r.Context()
 	var in codalab.CheckIn
@@ -44,8 +44,8 @@ func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u store.User) e
 	return writeJSON(w, http.StatusOK, messages)
 }
 
-// hold waits until a worker is to be told something, a newer check-in has
-// come, or it has waited long enough.
+// hold waits until a worker is to be told something, a newer check-in has come, or it has
+// waited long enough.
 func (s *Server) hold(ctx context.Context, p *poll) ([]codalab.Message, error) {
 	timer := time.NewTimer(s.Hold)
 	defer timer.Stop()
@@ -66,8 +66,8 @@ func (s *Server) hold(ctx context.Context, p *poll) ([]codalab.Message, error) {
 	}
 }
 
-// messages turns what is due into messages. A run is looked up again, so that
-// one that has been taken away meanwhile is not handed out.
+// messages turns what is due into messages. A run is looked up again, so that one that has
+// been taken away meanwhile is not handed out.
 func (s *Server) messages(ctx context.Context, p *poll) ([]codalab.Message, error) {
 	duties, messages := s.hub.due(p, s.Now())
 	var starting []string
@@ -102,8 +102,8 @@ func (s *Server) messages(ctx context.Context, p *poll) ([]codalab.Message, erro
 	return messages, nil
 }
 
-// runMessage tells a worker to run a bundle
-// (codalab/server/bundle_manager.py: _construct_run_message).
+// runMessage tells a worker to run a bundle (codalab/server/bundle_manager.py:
+// _construct_run_message).
 func (s *Server) runMessage(b store.Bundle) codalab.Message {
 	deps := make([]codalab.RunDependency, 0, len(b.Dependencies))
 	for _, d := range b.Dependencies {
@@ -124,8 +124,8 @@ func (s *Server) runMessage(b store.Bundle) codalab.Message {
 	}
 }
 
-// startBundle answers a worker that asks whether a run is still its own, and
-// notes that it has begun (codalab/rest/workers.py: start_bundle).
+// startBundle answers a worker that asks whether a run is still its own, and notes that it has
+// begun (codalab/rest/workers.py: start_bundle).
 func (s *Server) startBundle(w http.ResponseWriter, r *http.Request, u store.User) error {
 	uuid, key := r.PathValue("uuid"), store.Worker{User: u.ID, ID: r.PathValue("worker")}
 	var start codalab.StartBundle

@@ -9,12 +9,11 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/internal/contents"
+	"github.com/cl-slurm/cl-slurm/codalab/contents"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// place is where a target really lies: after its path has been followed
-// through dependencies.
+// place is where a target really lies: after its path has been followed through dependencies.
 type place struct {
 	store.Bundle
 	path string // below the bundle's contents; empty for the whole
@@ -24,8 +23,8 @@ func (p place) target() codalab.Target {
 	return codalab.Target{BundleUUID: p.UUID, Subpath: p.path}
 }
 
-// locate follows a target through the dependencies of bundles, all of which
-// the user may read (codalab/lib/download_manager.py: get_target_info).
+// locate follows a target through the dependencies of bundles, all of which the user may read
+// (codalab/lib/download_manager.py: get_target_info).
 func (s *Server) locate(ctx context.Context, u store.User, uuid, subpath string) (place, error) {
 	const most = 100 // dependencies cannot form a circle; this is a bound nonetheless
 	p := strings.TrimPrefix(path.Clean("/"+subpath), "/")
@@ -57,9 +56,8 @@ func dependencyAt(b store.Bundle, p string) (d codalab.Dependency, rest string, 
 	return codalab.Dependency{}, "", false
 }
 
-// describe describes a target, by its worker while the bundle runs. gone
-// means that it has stopped running meanwhile, and that the caller is to look
-// again.
+// describe describes a target, by its worker while the bundle runs. gone means that it has
+// stopped running meanwhile, and that the caller is to look again.
 func (s *Server) describe(ctx context.Context, p place, depth int) (info codalab.TargetInfo, gone bool, err error) {
 	switch p.State { //nolint:exhaustive // in the others it has stored contents, or none
 	case codalab.StatePreparing:
@@ -110,8 +108,7 @@ func (p place) refusal(err error) error {
 	return refuse(status, "%s", message)
 }
 
-// contentsInfo describes a target (codalab/rest/bundles.py:
-// _fetch_bundle_contents_info).
+// contentsInfo describes a target (codalab/rest/bundles.py: _fetch_bundle_contents_info).
 func (s *Server) contentsInfo(w http.ResponseWriter, r *http.Request, u store.User) error {
 	depth := 0
 	if d := r.URL.Query().Get("depth"); d != "" {
@@ -133,8 +130,7 @@ func (s *Server) contentsInfo(w http.ResponseWriter, r *http.Request, u store.Us
 	})
 }
 
-// whileMoving repeats what found a bundle at an end that had been running when
-// it looked.
+// whileMoving repeats what found a bundle at an end that had been running when it looked.
 func (s *Server) whileMoving(look func() (again bool, err error)) error {
 	const tries = 5
 	for range tries {

@@ -21,8 +21,8 @@ type newBundle struct {
 	IsAnonymous  bool                 `json:"is_anonymous"`
 }
 
-// createBundles creates bundles and shows them on a worksheet
-// (codalab/rest/bundles.py: _create_bundles).
+// createBundles creates bundles and shows them on a worksheet (codalab/rest/bundles.py:
+// _create_bundles).
 func (s *Server) createBundles(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx, q := r.Context(), r.URL.Query()
 	detached, err := flag(q, "detached", false)
@@ -72,8 +72,7 @@ func (s *Server) createBundles(w http.ResponseWriter, r *http.Request, u store.U
 	return writeDocument(w, out, included)
 }
 
-// mayShowOn refuses to create bundles on a worksheet that is not the user's
-// to change.
+// mayShowOn refuses to create bundles on a worksheet that is not the user's to change.
 func (s *Server) mayShowOn(ctx context.Context, u store.User, worksheet string, detached bool) error {
 	if detached {
 		return nil
@@ -91,8 +90,7 @@ func (s *Server) mayShowOn(ctx context.Context, u store.User, worksheet string, 
 	return nil
 }
 
-// checkNew turns what a client asks for into a bundle, or says what is wrong
-// with it.
+// checkNew turns what a client asks for into a bundle, or says what is wrong with it.
 func (s *Server) checkNew(ctx context.Context, u store.User, o codalab.Object, waits bool) (store.Bundle, error) {
 	var in newBundle
 	if err := o.Decode(&in); err != nil {

@@ -22,8 +22,8 @@ func (s *Server) follow(ctx context.Context, uuids []string) {
 	}
 }
 
-// followOne draws the conclusions from one bundle's state, and returns the
-// bundles that changed by that.
+// followOne draws the conclusions from one bundle's state, and returns the bundles that
+// changed by that.
 func (s *Server) followOne(ctx context.Context, uuid string) ([]string, error) {
 	b, err := s.store.Bundle(ctx, uuid)
 	if errors.Is(err, store.ErrNotFound) {
@@ -104,9 +104,9 @@ func (s *Server) stage(ctx context.Context, uuid string) ([]string, error) {
 	return []string{uuid}, err
 }
 
-// match gives staged runs to workers, and notes of the others why they wait.
-// Where no worker has more room than before, only runs that are new can find
-// one, and only they are looked at, unless all is set. Only Run calls it.
+// match gives staged runs to workers, and notes of the others why they wait. Where no worker
+// has more room than before, only runs that are new can find one, and only they are looked at,
+// unless all is set. Only Run calls it.
 func (s *Server) match(ctx context.Context, now time.Time, all bool) {
 	candidates := s.fresh
 	if s.hub.moreRoom() || all {
@@ -209,8 +209,8 @@ func (s *Server) resources(b store.Bundle) codalab.Resources {
 			r.DockerImage = s.DefaultGPUImage
 		}
 	}
-	// The stock server looks for any colon; one in a registry's port is no tag.
-	// Files have none: "/images/x.sif", "oci:/images/x".
+	// The stock server looks for any colon; one in a registry's port is no tag. Files have
+	// none: "/images/x.sif", "oci:/images/x".
 	name := r.DockerImage[strings.LastIndex(r.DockerImage, "/")+1:]
 	if file := strings.HasPrefix(r.DockerImage, "/") || strings.Contains(r.DockerImage, ":/"); !file && !strings.Contains(name, ":") {
 		r.DockerImage += ":latest"

@@ -18,8 +18,8 @@ import (
 // maxBody bounds the bodies that are JSON.
 const maxBody = 8 << 20
 
-// refusal is an answer other than success: a status and one sentence, which
-// CodaLab's clients show as it is.
+// refusal is an answer other than success: a status and one sentence, which CodaLab's clients
+// show as it is.
 type refusal struct {
 	status  int
 	message string
@@ -31,12 +31,12 @@ func refuse(status int, format string, args ...any) error {
 	return &refusal{status, fmt.Sprintf(format, args...)}
 }
 
-// handler serves one route for a user who has been authenticated. It answers
-// itself, or returns why not.
+// handler serves one route for a user who has been authenticated. It answers itself, or
+// returns why not.
 type handler func(w http.ResponseWriter, r *http.Request, u store.User) error
 
-// routes lists the routes of codalab/rest/*.py that are served. A path that
-// is known with another method is 405.
+// routes lists the routes of codalab/rest/*.py that are served. A path that is known with
+// another method is 405.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /rest/oauth2/token", s.token)
@@ -84,8 +84,8 @@ func unknownRoute(mux *http.ServeMux, r *http.Request) error {
 	return refuse(http.StatusNotFound, "Not found: '%s'", strings.TrimPrefix(r.URL.Path, "/rest"))
 }
 
-// fail answers with why a request was not served. Messages are plain text,
-// not HTML as the stock server labels them: they repeat what the client sent.
+// fail answers with why a request was not served. Messages are plain text, not HTML as the
+// stock server labels them: they repeat what the client sent.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var no *refusal
 	switch {
@@ -136,8 +136,8 @@ func readObjects(w http.ResponseWriter, r *http.Request) ([]codalab.Object, erro
 	return objects, nil
 }
 
-// writeJSON answers with v. Clients compare the content type as a whole, so
-// it names no character set.
+// writeJSON answers with v. Clients compare the content type as a whole, so it names no
+// character set.
 func writeJSON(w http.ResponseWriter, status int, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -151,8 +151,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	return nil
 }
 
-// writeDocument answers with a JSON:API document: data is an object or a
-// list.
+// writeDocument answers with a JSON:API document: data is an object or a list.
 func writeDocument(w http.ResponseWriter, data any, included []codalab.Object) error {
 	doc := map[string]any{"data": data, "meta": map[string]string{"version": codalab.Version}}
 	if len(included) > 0 {

@@ -10,10 +10,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// hub keeps what is known of workers only while they are connected: what they
-// last reported, the check-in that waits, and what they are to be told. All of
-// it comes back by itself after a restart. It is safe for concurrent use, and
-// no method blocks.
+// hub keeps what is known of workers only while they are connected: what they last reported,
+// the check-in that waits, and what they are to be told. All of it comes back by itself after
+// a restart. It is safe for concurrent use, and no method blocks.
 type hub struct {
 	resend  time.Duration
 	timeout time.Duration
@@ -77,8 +76,7 @@ func newHub(resend, timeout time.Duration, now time.Time) *hub {
 	}
 }
 
-// get returns a worker; one that is not known yet counts as seen when the
-// server started.
+// get returns a worker; one that is not known yet counts as seen when the server started.
 func (h *hub) get(key store.Worker) *worker {
 	w, ok := h.workers[key]
 	if !ok {
@@ -91,8 +89,8 @@ func (h *hub) get(key store.Worker) *worker {
 	return w
 }
 
-// arrive notes a check-in, and ends the poll of the check-in before. changed says
-// whether the worker can now run other bundles than before.
+// arrive notes a check-in, and ends the poll of the check-in before. changed says whether the
+// worker can now run other bundles than before.
 func (h *hub) arrive(key store.Worker, in codalab.CheckIn, now time.Time) (p *poll, changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,8 +114,8 @@ func (h *hub) arrive(key store.Worker, in codalab.CheckIn, now time.Time) (p *po
 	return p, changed
 }
 
-// sameOffer says whether two check-ins offer the same. Free disk changes all
-// the time and is left to the next pass.
+// sameOffer says whether two check-ins offer the same. Free disk changes all the time and is
+// left to the next pass.
 func sameOffer(a, b codalab.CheckIn) bool {
 	return a.Tag == b.Tag && a.TagExclusive == b.TagExclusive && a.CPUs == b.CPUs && a.GPUs == b.GPUs &&
 		a.MemoryBytes == b.MemoryBytes && a.IsTerminating == b.IsTerminating && a.ExitAfterNumRuns == b.ExitAfterNumRuns
@@ -198,9 +196,8 @@ type placed struct {
 	resources codalab.Resources
 }
 
-// place brings the hub in line with bundles' states: which worker holds each,
-// and what that worker is to be told of it. A worker that waits is told of
-// all of them in one answer.
+// place brings the hub in line with bundles' states: which worker holds each, and what that
+// worker is to be told of it. A worker that waits is told of all of them in one answer.
 func (h *hub) place(bundles []placed) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -265,8 +262,7 @@ func (w *worker) hold(uuid string, run held, has bool) {
 	}
 }
 
-// moreRoom says whether there may be room that was not there when it was last
-// asked.
+// moreRoom says whether there may be room that was not there when it was last asked.
 func (h *hub) moreRoom() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -275,8 +271,8 @@ func (h *hub) moreRoom() bool {
 	return more
 }
 
-// overdue returns the runs that nobody has claimed for too long, or whose
-// worker has gone before it did.
+// overdue returns the runs that nobody has claimed for too long, or whose worker has gone
+// before it did.
 func (h *hub) overdue(now time.Time, limit time.Duration) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

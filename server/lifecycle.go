@@ -10,15 +10,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// errUnchanged means that a transition does not apply any more: another was
-// faster. It goes no further than the caller of store.Change.
+// errUnchanged means that a transition does not apply any more: another was faster. It goes no
+// further than the caller of store.Change.
 var errUnchanged = errors.New("unchanged")
 
 const preparingStatus = "Waiting for worker to download bundle dependencies and Docker image to run the bundle."
 
-// stage decides whether a created run can go on: it is staged when its
-// parents are there, and fails when they never will be
-// (codalab/server/bundle_manager.py: _stage_bundles).
+// stage decides whether a created run can go on: it is staged when its parents are there, and
+// fails when they never will be (codalab/server/bundle_manager.py: _stage_bundles).
 func stage(b *store.Bundle, parents []store.Parent) error {
 	if b.State != codalab.StateCreated {
 		return errUnchanged
@@ -91,8 +90,8 @@ func assign(b *store.Bundle, to store.Worker, now time.Time) error {
 	return nil
 }
 
-// unassign stages a run again whose worker did not claim it, or gave it back;
-// what its worker had reported is forgotten (transition_bundle_staged).
+// unassign stages a run again whose worker did not claim it, or gave it back; what its worker
+// had reported is forgotten (transition_bundle_staged).
 func unassign(b *store.Bundle) {
 	for _, key := range codalab.MetadataKeys(codalab.TypeRun) {
 		if key.Generated && key.Key != "actions" && key.Key != "created" {
@@ -109,8 +108,8 @@ func unassign(b *store.Bundle) {
 	}
 }
 
-// claim answers a worker that starts a run: true if the run is that worker's,
-// also when it asks again (transition_bundle_preparing).
+// claim answers a worker that starts a run: true if the run is that worker's, also when it
+// asks again (transition_bundle_preparing).
 func claim(b *store.Bundle, by store.Worker, start codalab.StartBundle, preemptible bool) bool {
 	if b.Worker != by || !b.State.OnWorker() {
 		return false
@@ -128,9 +127,8 @@ func claim(b *store.Bundle, by store.Worker, start codalab.StartBundle, preempti
 	return true
 }
 
-// report takes over what a worker says of a run that it has
-// (transition_bundle_running, transition_bundle_finalizing). A run that has
-// ended changes no more.
+// report takes over what a worker says of a run that it has (transition_bundle_running,
+// transition_bundle_finalizing). A run that has ended changes no more.
 func report(b *store.Bundle, by store.Worker, run codalab.Run, now time.Time) error {
 	if b.Worker != by || !b.State.OnWorker() {
 		return errUnchanged
@@ -211,9 +209,8 @@ func finish(b *store.Bundle, run codalab.Run) {
 	}
 }
 
-// kill ends a bundle that no worker has, and notes for the others that their
-// worker is to kill them (codalab/rest/bundle_actions.py:
-// create_bundle_actions).
+// kill ends a bundle that no worker has, and notes for the others that their worker is to kill
+// them (codalab/rest/bundle_actions.py: create_bundle_actions).
 func kill(b *store.Bundle) {
 	if b.Type == codalab.TypeRun { // uploads have no such key
 		b.Metadata["actions"] = append(b.Metadata.Strings("actions"), "kill")

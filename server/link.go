@@ -9,13 +9,13 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/cl-slurm/cl-slurm/internal/contents"
+	"github.com/cl-slurm/cl-slurm/codalab/contents"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// openStored opens what holds a target that no worker has: the store, or the
-// disk where the bundle is a link. It returns where in it the target lies; the
-// caller closes it (codalab/lib/download_manager.py: get_target_info).
+// openStored opens what holds a target that no worker has: the store, or the disk where the
+// bundle is a link. It returns where in it the target lies; the caller closes it
+// (codalab/lib/download_manager.py: get_target_info).
 func (s *Server) openStored(p place) (root *os.Root, at string, err error) {
 	if link := p.Metadata.String("link_url"); link != "" {
 		root, at, err = s.openLink(p, link)
@@ -28,9 +28,9 @@ func (s *Server) openStored(p place) (root *os.Root, at string, err error) {
 	return root, path.Join(store.ContentsPath, p.path), err
 }
 
-// openLink opens what a link leads to, below one of LinkRoots: a directory
-// itself, a file in its directory. Symbolic links are followed while they
-// stay below that root, and in what is opened while they stay below that.
+// openLink opens what a link leads to, below one of LinkRoots: a directory itself, a file in
+// its directory. Symbolic links are followed while they stay below that root, and in what is
+// opened while they stay below that.
 func (s *Server) openLink(p place, link string) (root *os.Root, at string, err error) {
 	clean, dir, ok := s.linkRoot(link)
 	if !ok {
@@ -46,8 +46,8 @@ func (s *Server) openLink(p place, link string) (root *os.Root, at string, err e
 	return root, at, nil
 }
 
-// linkRoot returns the path that a link means and the root that it lies below,
-// if there is one.
+// linkRoot returns the path that a link means and the root that it lies below, if there is
+// one.
 func (s *Server) linkRoot(link string) (clean, root string, ok bool) {
 	clean = path.Clean("/" + strings.TrimPrefix(link, "file://"))
 	for _, dir := range s.LinkRoots {

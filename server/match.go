@@ -43,10 +43,10 @@ func queueTag(queue string) string {
 	return strings.TrimPrefix(strings.TrimSpace(queue), "tag=")
 }
 
-// inOrder puts runs in the order in which they look for workers: by age, and
-// in the places that an owner has by that, the owner's runs of higher priority
-// first; none given is 0. So nobody gains on another by a priority
-// (codalab/server/bundle_manager.py: _schedule_run_bundles_on_workers).
+// inOrder puts runs in the order in which they look for workers: by age, and in the places
+// that an owner has by that, the owner's runs of higher priority first; none given is 0. So
+// nobody gains on another by a priority (codalab/server/bundle_manager.py:
+// _schedule_run_bundles_on_workers).
 func inOrder(runs map[string]*pending) []*pending {
 	ordered := slices.SortedFunc(maps.Values(runs), func(a, b *pending) int {
 		return cmp.Or(a.created.Compare(b.created), strings.Compare(a.uuid, b.uuid))
@@ -64,10 +64,9 @@ func inOrder(runs map[string]*pending) []*pending {
 	return ordered
 }
 
-// choose returns the worker for a run: of the owner's own and root's, one
-// that serves its queue and has room, by the order of
-// codalab/server/bundle_manager.py: _filter_and_sort_workers. Without one it
-// says why.
+// choose returns the worker for a run: of the owner's own and root's, one that serves its
+// queue and has room, by the order of codalab/server/bundle_manager.py:
+// _filter_and_sort_workers. Without one it says why.
 func choose(p *pending, offers []*offer) (*offer, string) {
 	var best *offer
 	tag, queues, served := queueTag(p.resources.Tag), []string{}, []*offer{}
@@ -96,8 +95,8 @@ func fits(want, have codalab.Resources) bool {
 	return want.CPUs <= have.CPUs && want.GPUs <= have.GPUs && want.Memory <= have.Memory && want.Disk <= have.Disk
 }
 
-// preferred says whether a is better than b: tag-exclusive, with fewer GPUs,
-// more of the dependencies, fewer CPUs, fewer runs.
+// preferred says whether a is better than b: tag-exclusive, with fewer GPUs, more of the
+// dependencies, fewer CPUs, fewer runs.
 func preferred(p *pending, a, b *offer) bool {
 	missing := func(o *offer) int {
 		n := 0

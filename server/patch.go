@@ -15,8 +15,8 @@ type edit struct {
 	IsAnonymous *bool            `json:"is_anonymous"`
 }
 
-// patchBundles changes bundles. Metadata is merged key by key
-// (codalab/rest/bundles.py: _update_bundles).
+// patchBundles changes bundles. Metadata is merged key by key (codalab/rest/bundles.py:
+// _update_bundles).
 func (s *Server) patchBundles(w http.ResponseWriter, r *http.Request, u store.User) error {
 	objects, err := readObjects(w, r)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// read is a question about a running bundle's files that its worker is to
-// answer. The hub's lock guards sent.
+// read is a question about a running bundle's files that its worker is to answer. The hub's
+// lock guards sent.
 type read struct {
 	message codalab.Message
 	sent    time.Time
@@ -25,8 +25,7 @@ type read struct {
 // answer is a worker's reply to a read.
 type answer struct {
 	codalab.ReadReply
-	// data is the reply's stream, if it is one. Whoever has read it, or will
-	// not, calls done.
+	// data is the reply's stream, if it is one. Whoever has read it, or will not, calls done.
 	data io.Reader
 	done func()
 	// gone means that the bundle is not running any more.
@@ -74,8 +73,7 @@ func (h *hub) forget(b store.Bundle, r *read) {
 	close(r.abandoned)
 }
 
-// dropReads ends the reads of a bundle that is not running any more. The
-// hub's lock is held.
+// dropReads ends the reads of a bundle that is not running any more. The hub's lock is held.
 func (w *worker) dropReads(uuid string) {
 	for id, r := range w.reads {
 		if r.message.UUID == uuid {
@@ -85,8 +83,8 @@ func (w *worker) dropReads(uuid string) {
 	}
 }
 
-// askWorker has a running bundle's worker read from it. The caller calls done
-// on what it returns, if that is set.
+// askWorker has a running bundle's worker read from it. The caller calls done on what it
+// returns, if that is set.
 func (s *Server) askWorker(ctx context.Context, b store.Bundle, path string, args codalab.ReadArgs) (answer, error) {
 	r, ok := s.hub.ask(b, path, args, s.Now())
 	if !ok {
@@ -129,8 +127,7 @@ func (s *Server) socket(r *http.Request, u store.User) (*read, error) {
 	return found, nil
 }
 
-// reply takes a worker's short answer to a read (codalab/rest/workers.py:
-// reply).
+// reply takes a worker's short answer to a read (codalab/rest/workers.py: reply).
 func (s *Server) reply(w http.ResponseWriter, r *http.Request, u store.User) error {
 	var in codalab.ReadReply
 	if err := readJSON(w, r, &in); err != nil {
@@ -147,8 +144,8 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, u store.User) err
 	return nil
 }
 
-// replyData takes a worker's stream in answer to a read, as fast as the one
-// who asked takes it (codalab/rest/workers.py: reply_data).
+// replyData takes a worker's stream in answer to a read, as fast as the one who asked takes it
+// (codalab/rest/workers.py: reply_data).
 func (s *Server) replyData(_ http.ResponseWriter, r *http.Request, u store.User) error {
 	header := r.URL.Query().Get("header_message")
 	if header == "" {

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/internal/contents"
+	"github.com/cl-slurm/cl-slurm/codalab/contents"
 )
 
 // serve answers reads from dir, as a worker does that holds the bundle, until

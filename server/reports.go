@@ -8,10 +8,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// takeReports stores what a worker says of its runs, and returns
-// mark_finalized for those that it has ended: also when it says so again,
-// because the answer was lost. What it says of bundles that are not its own
-// is passed over.
+// takeReports stores what a worker says of its runs, and returns mark_finalized for those that
+// it has ended: also when it says so again, because the answer was lost. What it says of
+// bundles that are not its own is passed over.
 func (s *Server) takeReports(ctx context.Context, p *poll, runs []codalab.Run) ([]codalab.Message, error) {
 	key, now := p.worker.key, s.Now()
 	fresh := map[string]codalab.Run{}
@@ -63,8 +62,8 @@ func (s *Server) takeReports(ctx context.Context, p *poll, runs []codalab.Run) (
 	return messages, nil
 }
 
-// take says whether a check-in's report of a run that its worker has is the newest.
-// Reports are stored one check-in at a time, but not always in the order of arrival.
+// take says whether a check-in's report of a run that its worker has is the newest. Reports
+// are stored one check-in at a time, but not always in the order of arrival.
 func (h *hub) take(p *poll, uuid string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -81,8 +80,8 @@ type reported struct {
 	at  time.Time
 }
 
-// news returns those of a worker's reports in which something is new, or whose
-// last was stored long ago.
+// news returns those of a worker's reports in which something is new, or whose last was stored
+// long ago.
 func (h *hub) news(key store.Worker, runs []codalab.Run, now time.Time) []codalab.Run {
 	const refresh = 30 * time.Second
 	h.mu.Lock()
@@ -107,8 +106,7 @@ func (h *hub) stored(key store.Worker, run codalab.Run, now time.Time) {
 	}
 }
 
-// sameReport compares what a person would notice; times and usage are stored
-// now and then.
+// sameReport compares what a person would notice; times and usage are stored now and then.
 func sameReport(a, b codalab.Run) bool {
 	return a.State == b.State && a.RunStatus == b.RunStatus && a.Remote == b.Remote &&
 		a.DiskUtilization == b.DiskUtilization &&

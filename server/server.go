@@ -1,5 +1,5 @@
-// Package server is the bundle service: it speaks CodaLab's REST API to
-// clients and to workers.
+// Package server is the bundle service: it speaks CodaLab's REST API to clients and to
+// workers.
 //
 // # How a bundle moves
 //
@@ -9,29 +9,27 @@
 //	preparing ──check-ins──► running ──check-in "finalizing"──► ready | failed | killed
 //	starting ──nobody claims it──► staged
 //
-// Every change of a bundle is one transaction in the store, then a note to
-// Run ("changed"), which is the only one that draws conclusions from it:
-// children are staged, runs are matched with workers, workers are woken. Run
-// begins with all unfinished bundles, so a crash at any point loses nothing.
+// Every change of a bundle is one transaction in the store, then a note to Run ("changed"),
+// which is the only one that draws conclusions from it: children are staged, runs are matched
+// with workers, workers are woken. Run begins with all unfinished bundles, so a crash at any
+// point loses nothing.
 //
 // # Messages to workers
 //
-// What a worker is told follows from the state of the bundles that it has,
-// and is kept in memory only as a list of duties (see hub): a bundle that is
-// starting is a run message, sent again until it is claimed; one that is to
-// be killed is a kill message, sent again until it has ended. So no answer to
-// a check-in can be lost for good. A check-in that has nothing to be told is
-// held, which costs a goroutine and no lock, transaction or connection of the
+// What a worker is told follows from the state of the bundles that it has, and is kept in
+// memory only as a list of duties (see hub): a bundle that is starting is a run message, sent
+// again until it is claimed; one that is to be killed is a kill message, sent again until it
+// has ended. So no answer to a check-in can be lost for good. A check-in that has nothing to
+// be told is held, which costs a goroutine and no lock, transaction or connection of the
 // database.
 //
 // # A disk shared with workers
 //
-// With Config.SharedDisk a worker that says that it shares the store's disk is
-// told in the run message where each parent's contents lie, and is given an
-// empty directory of this assignment's own for the results. What is in it when
-// the worker reports the end is flushed, counted and named as the bundle's
-// contents, unless the worker has uploaded some; only then is the end taken
-// over and acknowledged. So a crash before that leaves a report that comes
+// With Config.SharedDisk a worker that says that it shares the store's disk is told in the run
+// message where each parent's contents lie, and is given an empty directory of this
+// assignment's own for the results. What is in it when the worker reports the end is flushed,
+// counted and named as the bundle's contents, unless the worker has uploaded some; only then
+// is the end taken over and acknowledged. So a crash before that leaves a report that comes
 // again, and a crash after it contents that are the bundle's.
 package server
 
@@ -53,31 +51,28 @@ type Config struct {
 	Log *slog.Logger
 	// Now is the clock: time.Now.
 	Now func() time.Time
-	// DefaultCPUImage and DefaultGPUImage run the bundles that name no
-	// image; without a tag ":latest" is meant.
+	// DefaultCPUImage and DefaultGPUImage run the bundles that name no image; without a tag
+	// ":latest" is meant.
 	DefaultCPUImage, DefaultGPUImage string
-	// LinkRoots are directories, by their absolute paths, below which bundles
-	// that are links are read: by everybody who may make a bundle, as far as
-	// this server's account may read.
+	// LinkRoots are directories, by their absolute paths, below which bundles that are links
+	// are read: by everybody who may make a bundle, as far as this server's account may read.
 	LinkRoots []string
-	// SharedDisk lets workers that say that they share the store's disk use
-	// bundles' contents where they lie, and put results there themselves. It
-	// tells them paths, and no more: what they may read is the disk's affair.
+	// SharedDisk lets workers that say that they share the store's disk use bundles' contents
+	// where they lie, and put results there themselves. It tells them paths, and no more: what
+	// they may read is the disk's affair.
 	SharedDisk bool
 	// Hold is how long a check-in waits for messages; 5 s.
 	Hold time.Duration
-	// Resend is after how long an unclaimed run is sent again; 10 s. A kill
-	// is sent again after half of it.
+	// Resend is after how long an unclaimed run is sent again; 10 s. A kill is sent again
+	// after half of it.
 	Resend time.Duration
 	// StartLimit is after how long an unclaimed run is staged again; 5 min.
 	StartLimit time.Duration
-	// WorkerTimeout is how long after its last check-in a worker counts as
-	// gone; 60 s.
+	// WorkerTimeout is how long after its last check-in a worker counts as gone; 60 s.
 	WorkerTimeout time.Duration
 	// ReadTimeout is how long a worker may take to answer a read; 60 s.
 	ReadTimeout time.Duration
-	// HashIterations is the number of PBKDF2's iterations for passwords;
-	// 600,000.
+	// HashIterations is the number of PBKDF2's iterations for passwords; 600,000.
 	HashIterations int
 }
 
@@ -107,24 +102,23 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Server serves one store. Handler takes the requests, and Run has to run
-// beside it.
+// Server serves one store. Handler takes the requests, and Run has to run beside it.
 type Server struct {
 	Config
 	store *store.Store
 	hub   *hub
 
 	adoptions adoptions
-	// hashing bounds how many passwords are checked at once: each takes a
-	// core for a good while.
+	// hashing bounds how many passwords are checked at once: each takes a core for a good
+	// while.
 	hashing chan struct{}
 
 	mu      sync.Mutex
 	changes []string // bundles that changed, for Run
 	wake    chan struct{}
 
-	// pending are the staged runs, fresh those of them that have not been
-	// looked at yet; only Run touches them.
+	// pending are the staged runs, fresh those of them that have not been looked at yet; only
+	// Run touches them.
 	pending, fresh map[string]*pending
 }
 
@@ -153,9 +147,8 @@ func (s *Server) changed(uuids ...string) {
 	}
 }
 
-// Run lets bundles move, until ctx ends; it returns ctx's error, or why it
-// could not begin. From then on no check-in is held any more, so that the HTTP
-// server can be shut down.
+// Run lets bundles move, until ctx ends; it returns ctx's error, or why it could not begin.
+// From then on no check-in is held any more, so that the HTTP server can be shut down.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.hub.stop()
 	unfinished, err := s.store.Unfinished(ctx)

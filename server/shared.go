@@ -21,10 +21,9 @@ func (s *Server) sharesDisk(key store.Worker) bool {
 	return ok && w.info.SharedFileSystem
 }
 
-// addPlaces tells a worker that shares the disk where a run's inputs lie and
-// where its results go, which it makes (codalab/server/bundle_manager.py:
-// _try_start_bundle, _construct_run_message). A parent without contents has no
-// place.
+// addPlaces tells a worker that shares the disk where a run's inputs lie and where its results
+// go, which it makes (codalab/server/bundle_manager.py: _try_start_bundle,
+// _construct_run_message). A parent without contents has no place.
 func (s *Server) addPlaces(ctx context.Context, m *codalab.RunBundle, b store.Bundle) error {
 	uuids := make([]string, 0, len(m.Dependencies))
 	for _, d := range m.Dependencies {
@@ -44,9 +43,9 @@ func (s *Server) addPlaces(ctx context.Context, m *codalab.RunBundle, b store.Bu
 	return err
 }
 
-// placeOf is where a bundle's contents lie; empty for one that has none, and
-// for a link that leads elsewhere than this server reads: whoever makes a link
-// is not to choose what a worker mounts.
+// placeOf is where a bundle's contents lie; empty for one that has none, and for a link that
+// leads elsewhere than this server reads: whoever makes a link is not to choose what a worker
+// mounts.
 func (s *Server) placeOf(b store.Bundle) string {
 	link := b.Metadata.String("link_url")
 	if link == "" {
@@ -58,9 +57,9 @@ func (s *Server) placeOf(b store.Bundle) string {
 	return ""
 }
 
-// adoptions are the results that workers have put into the store themselves,
-// on their way to be bundles' contents: large ones take longer to be flushed
-// and counted than a check-in is to wait.
+// adoptions are the results that workers have put into the store themselves, on their way to
+// be bundles' contents: large ones take longer to be flushed and counted than a check-in is to
+// wait.
 type adoptions struct {
 	mu     sync.Mutex
 	byName map[string]*adoption
@@ -77,17 +76,17 @@ type adoption struct {
 }
 
 const (
-	// adoptWait is how long a check-in waits for what it reports to be adopted.
-	// The worker reports it again.
+	// adoptWait is how long a check-in waits for what it reports to be adopted. The worker
+	// reports it again.
 	adoptWait = 2 * time.Second
-	// adoptLate is how late a network disk may show the results of a command
-	// that has run. After that it left none.
+	// adoptLate is how late a network disk may show the results of a command that has run.
+	// After that it left none.
 	adoptLate = time.Minute
 )
 
-// adopt finds what a worker has put into the store of the runs that it reports
-// as ended, and takes those of which that is not known yet out of the reports.
-// It returns the sizes of what was found, by the name of its place.
+// adopt finds what a worker has put into the store of the runs that it reports as ended, and
+// takes those of which that is not known yet out of the reports. It returns the sizes of what
+// was found, by the name of its place.
 func (s *Server) adopt(ctx context.Context, key store.Worker, reports map[string]codalab.Run) (map[string]int64, error) {
 	var ended []string
 	for uuid, run := range reports {
@@ -135,8 +134,7 @@ func (s *Server) adopt(ctx context.Context, key store.Worker, reports map[string
 	return sizes, nil
 }
 
-// begin returns the adoption of a run's results, which it begins unless it is
-// under way.
+// begin returns the adoption of a run's results, which it begins unless it is under way.
 func (a *adoptions) begin(data *store.Store, b store.Bundle) *adoption {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -157,8 +155,7 @@ func (a *adoptions) begin(data *store.Store, b store.Bundle) *adoption {
 	return one
 }
 
-// end forgets an adoption, and returns for how long there has been nothing to
-// adopt.
+// end forgets an adoption, and returns for how long there has been nothing to adopt.
 func (a *adoptions) end(name string, found bool, now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()

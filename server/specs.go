@@ -12,10 +12,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// resolveBundle turns what a user typed into a bundle's identifier: an
-// identifier or the beginning of one, a name, name^n or ^n among the newest
-// bundles of a worksheet, WORKSHEET/spec (codalab/lib/canonicalize.py:
-// get_bundle_uuid).
+// resolveBundle turns what a user typed into a bundle's identifier: an identifier or the
+// beginning of one, a name, name^n or ^n among the newest bundles of a worksheet,
+// WORKSHEET/spec (codalab/lib/canonicalize.py: get_bundle_uuid).
 func (s *Server) resolveBundle(ctx context.Context, u store.User, worksheetUUID, spec string) (string, error) {
 	spec = strings.TrimSpace(spec)
 	if spec == "" {
@@ -59,8 +58,8 @@ func (s *Server) resolvePrefix(ctx context.Context, u store.User, prefix string)
 	return uuids[0], nil
 }
 
-// parseHistory splits a spec "NAME^N" into its name, in which % stands for any
-// text, and N, which is 1 where it is not given.
+// parseHistory splits a spec "NAME^N" into its name, in which % stands for any text, and N,
+// which is 1 where it is not given.
 func parseHistory(spec string) (name string, n int, err error) {
 	historyForm := regexp.MustCompile(`^([%*a-zA-Z0-9_.-]*)(?:\^([0-9]{0,9}))?$`)
 	m := historyForm.FindStringSubmatch(spec)
@@ -99,10 +98,9 @@ func (s *Server) resolveName(ctx context.Context, worksheetUUID, spec string) (s
 // homePrefix begins the name of a user's own worksheet.
 const homePrefix = "home-"
 
-// resolveWorksheet returns the worksheet of a spec: an identifier or the
-// beginning of one, a name, or "/" and nothing for the user's own one, which
-// is made when it is first asked for (codalab/lib/canonicalize.py:
-// get_worksheet_uuid).
+// resolveWorksheet returns the worksheet of a spec: an identifier or the beginning of one, a
+// name, or "/" and nothing for the user's own one, which is made when it is first asked for
+// (codalab/lib/canonicalize.py: get_worksheet_uuid).
 func (s *Server) resolveWorksheet(ctx context.Context, u store.User, spec string) (store.Worksheet, error) {
 	spec = strings.TrimSpace(spec)
 	if spec == "" || spec == "/" {

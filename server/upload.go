@@ -53,9 +53,8 @@ func parseUpload(r *http.Request) (uploadRequest, error) {
 	return up, nil
 }
 
-// upload takes a bundle's contents: from the client that created it, or the
-// results of a run from its worker (codalab/rest/bundles.py:
-// _update_bundle_contents_blob).
+// upload takes a bundle's contents: from the client that created it, or the results of a run
+// from its worker (codalab/rest/bundles.py: _update_bundle_contents_blob).
 func (s *Server) upload(_ http.ResponseWriter, r *http.Request, u store.User) error {
 	up, err := parseUpload(r)
 	if err != nil {
@@ -129,9 +128,8 @@ func (s *Server) receive(ctx context.Context, body io.Reader, b store.Bundle, up
 	return nil
 }
 
-// fill writes what is sent into the upload: an archive's entries as a
-// directory, a compressed file uncompressed, if they are to be unpacked; the
-// rest as it is.
+// fill writes what is sent into the upload: an archive's entries as a directory, a compressed
+// file uncompressed, if they are to be unpacked; the rest as it is.
 func fill(ctx context.Context, in *store.Upload, body io.Reader, up uploadRequest, limit int64) error {
 	name, limits := strings.ToLower(up.filename), tarstream.Limits{Bytes: max(limit, 1), Entries: maxEntries}
 	has := func(ends ...string) bool {
@@ -185,8 +183,8 @@ func explain(err error) (status int, message string) {
 	return http.StatusInternalServerError, "the server could not store the contents (see its log)"
 }
 
-// uploadFailed says why an upload failed, in the bundle too where the client
-// wants that or is to blame.
+// uploadFailed says why an upload failed, in the bundle too where the client wants that or is
+// to blame.
 func (s *Server) uploadFailed(ctx context.Context, uuid string, up uploadRequest, cause error) error {
 	s.logError(ctx, "store contents of bundle "+uuid, cause)
 	status, message := explain(cause)

@@ -8,8 +8,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// userAttributes is what others see of a user (codalab/rest/schemas.py:
-// UserSchema).
+// userAttributes is what others see of a user (codalab/rest/schemas.py: UserSchema).
 type userAttributes struct {
 	UserName    string  `json:"user_name"`
 	FirstName   string  `json:"first_name"`
@@ -50,11 +49,7 @@ func shownToSelf(u store.User) ownAttributes {
 func (s *Server) ownUser(w http.ResponseWriter, _ *http.Request, u store.User) error {
 	attributes, root, protected := shownToSelf(u), u.Root(), false
 	attributes.IsRootUser, attributes.ProtectedMode = &root, &protected
-	object, err := codalab.NewObject("users", u.ID, attributes)
-	if err != nil {
-		return err
-	}
-	return writeDocument(w, object, nil)
+	return writeDocument(w, codalab.NewObject("users", u.ID, attributes), nil)
 }
 
 func (s *Server) user(w http.ResponseWriter, r *http.Request, u store.User) error {
@@ -70,11 +65,7 @@ func (s *Server) user(w http.ResponseWriter, r *http.Request, u store.User) erro
 	if u.Root() {
 		attributes = shownToSelf(other)
 	}
-	object, err := codalab.NewObject("users", other.ID, attributes)
-	if err != nil {
-		return err
-	}
-	return writeDocument(w, object, nil)
+	return writeDocument(w, codalab.NewObject("users", other.ID, attributes), nil)
 }
 
 // incrementDiskUsed counts what a client is uploading before it has arrived
@@ -107,9 +98,5 @@ func (s *Server) incrementDiskUsed(w http.ResponseWriter, r *http.Request, u sto
 	if u, err = s.store.User(r.Context(), u.ID); err != nil {
 		return err
 	}
-	object, err := codalab.NewObject("users", u.ID, shownToSelf(u))
-	if err != nil {
-		return err
-	}
-	return writeDocument(w, []codalab.Object{object}, nil)
+	return writeDocument(w, []codalab.Object{codalab.NewObject("users", u.ID, shownToSelf(u))}, nil)
 }

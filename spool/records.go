@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
@@ -56,31 +57,13 @@ type Spec struct {
 	Network     bool    `json:"network"`
 	// Scratch is a directory on the node's own disk.
 	Scratch string `json:"scratch"`
-	// Runtime is how the container is to be run; empty means RuntimeAuto.
-	Runtime Runtime `json:"runtime,omitempty"`
-}
-
-// Runtime is a way to run a container.
-type Runtime string
-
-// The ways. RuntimeAuto leaves the choice to the worker, which sees the node.
-const (
-	RuntimeAuto        Runtime = "auto"
-	RuntimeBuiltin     Runtime = "builtin"
-	RuntimeApptainer   Runtime = "apptainer"
-	RuntimeSingularity Runtime = "singularity"
-	RuntimeDocker      Runtime = "docker"
-	RuntimePodman      Runtime = "podman"
-)
-
-// Runtimes lists what may be asked for.
-func Runtimes() []Runtime {
-	return []Runtime{RuntimeAuto, RuntimeBuiltin, RuntimeApptainer, RuntimeSingularity, RuntimeDocker, RuntimePodman}
+	// Runtime is the one that is to run the container; empty means Auto.
+	Runtime runtimes.Name `json:"runtime,omitempty"`
 }
 
 // Ran says how a container is run, and why so.
 type Ran struct {
-	Runtime Runtime `json:"runtime"`
+	Runtime runtimes.Name `json:"runtime"`
 	// Reason is a sentence for whoever wonders.
 	Reason string `json:"reason"`
 }

@@ -82,8 +82,8 @@ func (r *run) execute(ctx, aside context.Context, group *errgroup.Group) (exit s
 		started <- pid
 	}
 	c.OnChoice = func(choice container.Choice) {
-		r.account.choose(spool.Ran{Runtime: spool.Runtime(choice.Way), Reason: choice.Reason})
-		r.Log.InfoContext(ctx, "container", slog.String("runtime", string(choice.Way)), slog.String("reason", choice.Reason))
+		r.account.choose(spool.Ran{Runtime: choice.Runtime, Reason: choice.Reason})
+		r.Log.InfoContext(ctx, "container", slog.String("runtime", string(choice.Runtime)), slog.String("reason", choice.Reason))
 	}
 	asideOfCommand, done := context.WithCancel(aside)
 	defer done()
@@ -165,7 +165,7 @@ func (r *run) prepare() (c container.Container, err error) {
 	c = container.Container{
 		SIF:          r.spec.Image,
 		Image:        r.spec.ImageDigest,
-		Way:          container.Runtime(r.spec.Runtime),
+		Runtime:      r.spec.Runtime,
 		ShellCommand: r.spec.Command,
 		Env:          append([]string{"CODALAB=true", "HOME=" + home, "TMPDIR=" + tempDir(r.spec.Bundle)}, r.gpus.env()...),
 		Binds:        append(own, binds...),

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -28,47 +29,47 @@ func TestChoiceGoesByWhatIsAskedForAndWhatTheHostHas(t *testing.T) {
 	ceSetuid := ce
 	ceSetuid.Setuid = true
 	for name, tt := range map[string]struct {
-		want  container.Runtime
+		want  runtimes.Name
 		host  container.Host
-		way   container.Runtime
+		way   runtimes.Name
 		plain bool
 		says  string // of the reason, or of the error where there is no way
 	}{
-		"nothing asked":       {"", whole, container.WayBuiltin, false, "this node has all that it needs"},
-		"auto":                {container.WayAuto, whole, container.WayBuiltin, false, "this node has all that it needs"},
-		"builtin":             {container.WayBuiltin, whole, container.WayBuiltin, false, "builtin was asked for"},
-		"apptainer":           {container.WayApptainer, whole, container.WayApptainer, false, "apptainer was asked for"},
-		"singularity":         {container.WaySingularity, whole, container.WaySingularity, false, "singularity was asked for"},
-		"docker":              {container.WayDocker, whole, container.WayDocker, false, "docker was asked for"},
-		"podman":              {container.WayPodman, whole, container.WayPodman, false, "podman was asked for"},
+		"nothing asked":       {"", whole, runtimes.Builtin, false, "this node has all that it needs"},
+		"auto":                {runtimes.Auto, whole, runtimes.Builtin, false, "this node has all that it needs"},
+		"builtin":             {runtimes.Builtin, whole, runtimes.Builtin, false, "builtin was asked for"},
+		"apptainer":           {runtimes.Apptainer, whole, runtimes.Apptainer, false, "apptainer was asked for"},
+		"singularity":         {runtimes.Singularity, whole, runtimes.Singularity, false, "singularity was asked for"},
+		"docker":              {runtimes.Docker, whole, runtimes.Docker, false, "docker was asked for"},
+		"podman":              {runtimes.Podman, whole, runtimes.Podman, false, "podman was asked for"},
 		"unknown":             {"shifter", whole, "", false, `"shifter" is no way to run a container: there are [auto builtin`},
-		"no bubblewrap":       {"", with(func(h *container.Host) { h.Bubblewrap = lack("bwrap") }), container.WayApptainer, false, "the built-in way is not to be had: this node lacks bwrap"},
-		"no apptainer either": {"", with(func(h *container.Host) { h.Bubblewrap, h.Apptainer = lack("bwrap"), lack("a") }), container.WaySingularity, false, "lacks bwrap"},
+		"no bubblewrap":       {"", with(func(h *container.Host) { h.Bubblewrap = lack("bwrap") }), runtimes.Apptainer, false, "the built-in way is not to be had: this node lacks bwrap"},
+		"no apptainer either": {"", with(func(h *container.Host) { h.Bubblewrap, h.Apptainer = lack("bwrap"), lack("a") }), runtimes.Singularity, false, "lacks bwrap"},
 		"nothing but engines": {"", with(func(h *container.Host) {
 			h.Bubblewrap, h.Apptainer, h.Singularity = lack("bwrap"), lack("a"), lack("s")
 		}), "", false, "this node can run no container: this node lacks bwrap; or an Apptainer with privileges"},
-		"no fuse":                          {"", with(func(h *container.Host) { h.Fuse = lack("fuse") }), container.WayBuiltin, false, "the image can be unpacked: this node lacks fuse"},
-		"no fuse, setuid":                  {"", with(func(h *container.Host) { h.Fuse, h.Apptainer = lack("fuse"), setuid }), container.WayApptainer, true, "lacks fuse"},
+		"no fuse":                          {"", with(func(h *container.Host) { h.Fuse = lack("fuse") }), runtimes.Builtin, false, "the image can be unpacked: this node lacks fuse"},
+		"no fuse, setuid":                  {"", with(func(h *container.Host) { h.Fuse, h.Apptainer = lack("fuse"), setuid }), runtimes.Apptainer, true, "lacks fuse"},
 		"no fuse, no unsquashfs":           {"", with(func(h *container.Host) { h.Fuse, h.Unsquashfs = lack("fuse"), lack("u") }), "", false, "this node can run no container: this node lacks fuse"},
-		"no overlay":                       {"", with(func(h *container.Host) { h.Overlay = lack("overlay") }), container.WayApptainer, false, "lacks overlay"},
+		"no overlay":                       {"", with(func(h *container.Host) { h.Overlay = lack("overlay") }), runtimes.Apptainer, false, "lacks overlay"},
 		"no namespaces":                    {"", with(func(h *container.Host) { h.Namespaces = lack("namespaces") }), "", false, "this node lacks namespaces"},
-		"no namespaces, setuid":            {"", with(func(h *container.Host) { h.Namespaces, h.Apptainer = lack("namespaces"), setuid }), container.WayApptainer, true, "lacks namespaces"},
-		"builtin, none":                    {container.WayBuiltin, with(func(h *container.Host) { h.Namespaces = lack("namespaces") }), "", false, "builtin was asked for: this node lacks namespaces"},
-		"builtin unpacked":                 {container.WayBuiltin, with(func(h *container.Host) { h.Fuse = lack("fuse") }), container.WayBuiltin, false, "builtin was asked for"},
-		"apptainer, none":                  {container.WayApptainer, with(func(h *container.Host) { h.Apptainer = lack("a") }), "", false, "apptainer was asked for: this node lacks a"},
-		"apptainer, no namespaces":         {container.WayApptainer, with(func(h *container.Host) { h.Namespaces = lack("namespaces") }), "", false, "lacks namespaces"},
-		"singularity, no squashfuse":       {container.WaySingularity, with(func(h *container.Host) { h.Singularity, h.Squashfuse = ce, lack("sq") }), "", false, "singularity was asked for: this node lacks sq"},
-		"singularity, suid, no squashfuse": {container.WaySingularity, with(func(h *container.Host) { h.Singularity, h.Squashfuse = ceSetuid, lack("sq") }), container.WaySingularity, true, "singularity was asked for"},
-		"apptainer, no squashfuse":         {container.WayApptainer, with(func(h *container.Host) { h.Squashfuse = lack("sq") }), container.WayApptainer, false, "apptainer was asked for"},
-		"docker, none":                     {container.WayDocker, with(func(h *container.Host) { h.Docker = lack("d") }), "", false, "docker was asked for: this node lacks d"},
-		"podman, no namespaces":            {container.WayPodman, with(func(h *container.Host) { h.Namespaces = lack("namespaces") }), container.WayPodman, false, "podman was asked for"},
+		"no namespaces, setuid":            {"", with(func(h *container.Host) { h.Namespaces, h.Apptainer = lack("namespaces"), setuid }), runtimes.Apptainer, true, "lacks namespaces"},
+		"builtin, none":                    {runtimes.Builtin, with(func(h *container.Host) { h.Namespaces = lack("namespaces") }), "", false, "builtin was asked for: this node lacks namespaces"},
+		"builtin unpacked":                 {runtimes.Builtin, with(func(h *container.Host) { h.Fuse = lack("fuse") }), runtimes.Builtin, false, "builtin was asked for"},
+		"apptainer, none":                  {runtimes.Apptainer, with(func(h *container.Host) { h.Apptainer = lack("a") }), "", false, "apptainer was asked for: this node lacks a"},
+		"apptainer, no namespaces":         {runtimes.Apptainer, with(func(h *container.Host) { h.Namespaces = lack("namespaces") }), "", false, "lacks namespaces"},
+		"singularity, no squashfuse":       {runtimes.Singularity, with(func(h *container.Host) { h.Singularity, h.Squashfuse = ce, lack("sq") }), "", false, "singularity was asked for: this node lacks sq"},
+		"singularity, suid, no squashfuse": {runtimes.Singularity, with(func(h *container.Host) { h.Singularity, h.Squashfuse = ceSetuid, lack("sq") }), runtimes.Singularity, true, "singularity was asked for"},
+		"apptainer, no squashfuse":         {runtimes.Apptainer, with(func(h *container.Host) { h.Squashfuse = lack("sq") }), runtimes.Apptainer, false, "apptainer was asked for"},
+		"docker, none":                     {runtimes.Docker, with(func(h *container.Host) { h.Docker = lack("d") }), "", false, "docker was asked for: this node lacks d"},
+		"podman, no namespaces":            {runtimes.Podman, with(func(h *container.Host) { h.Namespaces = lack("namespaces") }), runtimes.Podman, false, "podman was asked for"},
 	} {
 		choice, err := container.Choose(tt.want, tt.host)
 		said := choice.Reason
 		if err != nil {
 			said = err.Error()
 		}
-		if choice.Way != tt.way || choice.Plain != tt.plain || (err != nil) != (tt.way == "") || !strings.Contains(said, tt.says) || strings.Contains(said, "\n") {
+		if choice.Runtime != tt.way || choice.Plain != tt.plain || (err != nil) != (tt.way == "") || !strings.Contains(said, tt.says) || strings.Contains(said, "\n") {
 			t.Errorf("%s: %+v, %v; want %q with %q", name, choice, err, tt.way, tt.says)
 		}
 	}
@@ -92,14 +93,14 @@ func TestRefusedWayGivesWayToAnother(t *testing.T) {
 	prepare = "mount -t tmpfs none /opt; " + prepare
 	for name, tt := range map[string]struct {
 		preparation string
-		way         container.Runtime
+		way         runtimes.Name
 		says        string
 	}{
-		"all there":      {"true", container.WayBuiltin, "has all that it needs"},
-		"no bubblewrap":  {"mount --bind /dev/null $(command -v bwrap)", container.WayApptainer, "the built-in way is not to be had: this node lacks the program bwrap"},
-		"no fuse":        {withoutFuse, container.WayBuiltin, "the image can be unpacked: this node has no /dev/fuse"},
+		"all there":      {"true", runtimes.Builtin, "has all that it needs"},
+		"no bubblewrap":  {"mount --bind /dev/null $(command -v bwrap)", runtimes.Apptainer, "the built-in way is not to be had: this node lacks the program bwrap"},
+		"no fuse":        {withoutFuse, runtimes.Builtin, "the image can be unpacked: this node has no /dev/fuse"},
 		"no namespaces":  {"echo 0 >/proc/sys/user/max_user_namespaces", "", "this node can run no container: this node does not let ordinary users make user namespaces"},
-		"hidden trouble": {"mount --bind /bin/false $(command -v bwrap)", container.WayApptainer, "the built-in way is not to be had: bubblewrap could not set the container up"},
+		"hidden trouble": {"mount --bind /bin/false $(command -v bwrap)", runtimes.Apptainer, "the built-in way is not to be had: bubblewrap could not set the container up"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -109,7 +110,7 @@ func TestRefusedWayGivesWayToAnother(t *testing.T) {
 			if tt.way == "" {
 				said = answer.Error
 			}
-			if answer.Choice.Way != tt.way || !strings.Contains(said, tt.says) {
+			if answer.Choice.Runtime != tt.way || !strings.Contains(said, tt.says) {
 				t.Errorf("%+v, want %q with %q", answer, tt.way, tt.says)
 			}
 			if tt.way != "" && (answer.Exit.Code != 7 || r.output() != "ran\n") {

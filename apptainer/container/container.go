@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 )
 
@@ -33,9 +34,9 @@ type Container struct {
 	// Image is the image's name with its digest, for an engine, which has a
 	// store of its own and runs no SIF.
 	Image string
-	// Way is the way that is asked for, and OnChoice, when not nil, is called
-	// with the one that is taken. Only [Ways] looks at them.
-	Way      Runtime
+	// Runtime is the one that is asked for, and OnChoice, when not nil, is called
+	// with the one that is chosen. Only [Runtimes] reads them.
+	Runtime  runtimes.Name
 	OnChoice func(Choice) `json:"-"`
 	// Args is the argument vector inside; its first is a path in the image or
 	// a name looked up in the PATH there.

@@ -6,29 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 )
-
-// Runtime names a way to run a container.
-type Runtime string
-
-// The ways. WayAuto is not one itself: it leaves the choice to the host.
-const (
-	WayAuto        Runtime = "auto"
-	WayBuiltin     Runtime = "builtin"
-	WayApptainer   Runtime = "apptainer"
-	WaySingularity Runtime = "singularity"
-	WayDocker      Runtime = "docker"
-	WayPodman      Runtime = "podman"
-)
-
-// AllRuntimes lists what may be asked for.
-func AllRuntimes() []Runtime {
-	return []Runtime{WayAuto, WayBuiltin, WayApptainer, WaySingularity, WayDocker, WayPodman}
-}
 
 // Choice is the way by which a container is run on a host.
 type Choice struct {
-	Way Runtime `json:"way"`
+	Runtime runtimes.Name `json:"way"`
 	// Program is the path of Apptainer or of the engine.
 	Program string `json:"program,omitempty"`
 	// Plain is set where Apptainer has to do without namespaces of ours.
@@ -37,63 +21,63 @@ type Choice struct {
 	Reason string `json:"reason"`
 }
 
-// Choose chooses the way for what is wanted, where empty means WayAuto, by what
+// Choose chooses the way for what is wanted, where empty means runtimes.Auto, by what
 // a host has. A *HostError says in one sentence what the site must allow.
 //
-// WayAuto is the built-in way where the image can be mounted, else Apptainer
+// runtimes.Auto is the built-in way where the image can be mounted, else Apptainer
 // or SingularityCE, else the built-in way with an unpacked image. It is never
 // an engine: an engine's containers are out of reach of a job's limits.
-func Choose(want Runtime, h Host) (Choice, error) {
-	want = cmp.Or(want, WayAuto)
+func Choose(want runtimes.Name, h Host) (Choice, error) {
+	want = cmp.Or(want, runtimes.Auto)
 	asked := fmt.Sprintf("%s was asked for", want)
 	switch want {
-	case WayAuto:
+	case runtimes.Auto:
 		return h.choose()
-	case WayBuiltin:
+	case runtimes.Builtin:
 		if lack := h.builtinLack(); lack != "" {
 			return Choice{}, lacking("%s: %s", asked, lack)
 		}
-		return Choice{Way: WayBuiltin, Reason: asked}, nil
-	case WayApptainer, WaySingularity, WayDocker, WayPodman:
+		return Choice{Runtime: runtimes.Builtin, Reason: asked}, nil
+	case runtimes.Apptainer, runtimes.Singularity, runtimes.Docker, runtimes.Podman:
 		if lack := h.programLack(want); lack != "" {
 			return Choice{}, lacking("%s: %s", asked, lack)
 		}
 		return h.by(want, asked), nil
 	}
-	return Choice{}, fmt.Errorf("%q is no way to run a container: there are %v", want, AllRuntimes())
+	return Choice{}, fmt.Errorf("%q is no way to run a container: there are %v", want, runtimes.All())
 }
 
 // choose chooses where nothing was asked for.
 func (h Host) choose() (Choice, error) {
 	builtin, unmounted := h.builtinLack(), h.mountLack()
 	if builtin == "" && unmounted == "" {
-		return Choice{Way: WayBuiltin, Reason: "nothing else was asked for, and this node has all that it needs"}, nil
+		return Choice{Runtime: runtimes.Builtin, Reason: "nothing else was asked for, and this node has all that it needs"}, nil
 	}
 	because := cmp.Or(builtin, unmounted)
-	for _, way := range []Runtime{WayApptainer, WaySingularity} {
+	for _, way := range []runtimes.Name{runtimes.Apptainer, runtimes.Singularity} {
 		if h.programLack(way) == "" {
 			return h.by(way, "the built-in way is not to be had: "+because), nil
 		}
 	}
 	if builtin == "" {
-		return Choice{Way: WayBuiltin, Reason: "no Apptainer can be used, and the image can be unpacked: " + because}, nil
+		return Choice{Runtime: runtimes.Builtin, Reason: "no Apptainer can be used, and the image can be unpacked: " + because}, nil
 	}
 	return Choice{}, lacking("this node can run no container: %s; or an Apptainer with privileges (setuid) has to be installed", because)
 }
 
 // by is the choice of a program of the host's.
-func (h Host) by(way Runtime, reason string) Choice {
+func (h Host) by(way runtimes.Name, reason string) Choice {
 	f := h.program(way)
 	return Choice{
-		Way: way, Program: f.Path, Reason: reason,
+		Runtime: way, Program: f.Path, Reason: reason,
 		Plain: f.Setuid && h.apptainerLack(f) != "",
 	}
 }
 
 // programLack says why the program of a way cannot run an image here.
-func (h Host) programLack(way Runtime) string {
+func (h Host) programLack(way runtimes.Name) string {
 	f := h.program(way)
-	if f.Lack != "" || f.Setuid || way == WayDocker || way == WayPodman {
+	if f.Lack != "" || f.Setuid || way == runtimes.Docker || way == runtimes.Podman {
 		return f.Lack
 	}
 	return h.apptainerLack(f)
@@ -109,17 +93,17 @@ func (h Host) apptainerLack(f Finding) string {
 }
 
 // program is what was found of a way's program.
-func (h Host) program(way Runtime) Finding {
+func (h Host) program(way runtimes.Name) Finding {
 	switch way {
-	case WayApptainer:
+	case runtimes.Apptainer:
 		return h.Apptainer
-	case WaySingularity:
+	case runtimes.Singularity:
 		return h.Singularity
-	case WayDocker:
+	case runtimes.Docker:
 		return h.Docker
-	case WayPodman:
+	case runtimes.Podman:
 		return h.Podman
-	case WayAuto, WayBuiltin:
+	case runtimes.Auto, runtimes.Builtin:
 	}
 	return Finding{}
 }
@@ -152,12 +136,12 @@ type Runtimes struct {
 	Images *Images
 }
 
-// Run runs a container by the way that c.Way asks for, and tells c.OnChoice
+// Run runs a container by the way that c.Runtime asks for, and tells c.OnChoice
 // first. What is cheap to see decides; the host is tried in full only when a
 // way has failed before its command began and another may be taken.
 func (w Runtimes) Run(ctx context.Context, c Container) (Exit, error) {
 	host := Look()
-	choice, err := Choose(c.Way, host)
+	choice, err := Choose(c.Runtime, host)
 	if err != nil {
 		return Exit{}, err
 	}
@@ -180,31 +164,31 @@ func (w Runtimes) after(ctx context.Context, c Container, host Host, refused Cho
 	if err == nil {
 		host = probed
 	}
-	if refused.Way == WayBuiltin {
-		host.refuse(WayBuiltin, why)
+	if refused.Runtime == runtimes.Builtin {
+		host.refuse(runtimes.Builtin, why)
 	}
-	again, err := Choose(c.Way, host)
-	if err == nil && again.Way == refused.Way && again.Plain == refused.Plain {
-		host.refuse(refused.Way, why)
-		again, err = Choose(c.Way, host)
+	again, err := Choose(c.Runtime, host)
+	if err == nil && again.Runtime == refused.Runtime && again.Plain == refused.Plain {
+		host.refuse(refused.Runtime, why)
+		again, err = Choose(c.Runtime, host)
 	}
 	return again, err == nil
 }
 
 // refuse has a way not be chosen.
-func (h *Host) refuse(way Runtime, why error) {
+func (h *Host) refuse(way runtimes.Name, why error) {
 	switch way {
-	case WayBuiltin:
+	case runtimes.Builtin:
 		h.Bubblewrap.Lack = why.Error() // or whatever it was
-	case WayApptainer:
+	case runtimes.Apptainer:
 		h.Apptainer.Lack = why.Error()
-	case WaySingularity:
+	case runtimes.Singularity:
 		h.Singularity.Lack = why.Error()
-	case WayDocker:
+	case runtimes.Docker:
 		h.Docker.Lack = why.Error()
-	case WayPodman:
+	case runtimes.Podman:
 		h.Podman.Lack = why.Error()
-	case WayAuto:
+	case runtimes.Auto:
 	}
 }
 
@@ -213,12 +197,12 @@ func (w Runtimes) by(ctx context.Context, choice Choice, c Container) (Exit, err
 	if c.OnChoice != nil {
 		c.OnChoice(choice)
 	}
-	switch choice.Way {
-	case WayApptainer, WaySingularity:
+	switch choice.Runtime {
+	case runtimes.Apptainer, runtimes.Singularity:
 		return Apptainer{Program: choice.Program, Plain: choice.Plain, Init: w.Init, Enter: w.Enter}.Run(ctx, c)
-	case WayDocker, WayPodman:
+	case runtimes.Docker, runtimes.Podman:
 		return Engine{Program: filepath.Clean(choice.Program), Env: w.Env, Enter: w.Enter}.Run(ctx, c)
-	case WayBuiltin, WayAuto:
+	case runtimes.Builtin, runtimes.Auto:
 	}
 	return Builtin{Init: w.Init, Images: w.Images}.Run(ctx, c)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/bridge/doctor"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -202,7 +203,7 @@ func outcome(change func(o *doctor.Outcome)) doctor.Outcome {
 		Job:   sbatch.Job{ID: 7, State: sbatch.StateCompleted, Nodes: "n1", Reason: "None"},
 		Began: time.Second, RoundTrip: 50 * time.Millisecond, Machine: "x86_64",
 		Report: &probe.Heard{Report: probe.Report{
-			Node: "n1", Kernel: "6.1", Machine: "x86_64", Choice: &container.Choice{Way: container.WayBuiltin, Reason: "it has all."},
+			Node: "n1", Kernel: "6.1", Machine: "x86_64", Choice: &container.Choice{Runtime: runtimes.Builtin, Reason: "it has all."},
 			Cgroup: "/sys/fs/cgroup/memory/x", MemoryLimit: 512 << 20, Owner: true,
 		}},
 	}
@@ -244,7 +245,7 @@ func TestNodesAreJudgedByWhatTheirJobsLeave(t *testing.T) {
 		"failed queue.q.scratch: /scratch cannot be used on n1: no space; name a directory on the nodes' own disk that anyone may write to": func(o *doctor.Outcome) {
 			o.Report.Scratch = "no space"
 		},
-		"failed queue.q.runtime: n1: this node can run no container; docs/operators.md says what nodes must have": func(o *doctor.Outcome) {
+		"failed queue.q.runtime: n1: this node can run no container; docs/operators.md, What the nodes need": func(o *doctor.Outcome) {
 			o.Report.Choice, o.Report.Error = nil, "this node can run no container."
 		},
 		"warning queue.q.runtime: n1 runs containers by builtin: it has all; each run unpacks its image; better give the node what it lacks: /dev/fuse (it is closed)": func(o *doctor.Outcome) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -105,7 +106,7 @@ func disk(at Place, out Outcome) Check {
 func containers(q plan.Queue, r probe.Report) Check {
 	name := key(q, "runtime")
 	if r.Choice == nil {
-		return failed(name, r.Node+": "+trimDot(r.Error), "docs/operators.md says what nodes must have")
+		return failed(name, r.Node+": "+trimDot(r.Error), "docs/operators.md, What the nodes need")
 	}
 	var lacks []string
 	for _, part := range []struct {
@@ -122,8 +123,8 @@ func containers(q plan.Queue, r probe.Report) Check {
 			lacks = append(lacks, part.name+" ("+trimDot(part.Lack)+")")
 		}
 	}
-	found := fmt.Sprintf("%s runs containers by %s: %s", r.Node, r.Choice.Way, trimDot(r.Choice.Reason))
-	if len(lacks) > 0 && r.Choice.Way == container.WayBuiltin {
+	found := fmt.Sprintf("%s runs containers by %s: %s", r.Node, r.Choice.Runtime, trimDot(r.Choice.Reason))
+	if len(lacks) > 0 && r.Choice.Runtime == runtimes.Builtin {
 		return warning(name, found, "each run unpacks its image; better give the node what it lacks: "+strings.Join(lacks, "; "))
 	}
 	if len(lacks) == 0 {

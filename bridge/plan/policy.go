@@ -3,6 +3,7 @@ package plan
 import (
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -107,7 +108,7 @@ type Queue struct {
 	Scratch string
 	WorkDir spool.WorkDir
 	// Runtime is how the queue's containers are to be run.
-	Runtime spool.Runtime
+	Runtime runtimes.Name
 	// Results says what becomes of what a bundle leaves.
 	Results spool.Results
 	// CPUImage and GPUImage are the images of bundles that name none, without

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -160,14 +161,14 @@ func TestSpecIsWhatTheWorkerIsTold(t *testing.T) {
 	t.Parallel()
 	p, r := policy(), rowIn(plan.Submitting)
 	q := p.Queues["cpu"]
-	q.Scratch, q.WorkDir, q.Runtime = "/local", spool.WorkDirLocal, spool.RuntimeApptainer
+	q.Scratch, q.WorkDir, q.Runtime = "/local", spool.WorkDirLocal, runtimes.Apptainer
 	p.Queues = map[string]plan.Queue{"cpu": q}
 	r.Run.Command = "python train.py"
 	r.Resources = codalab.Resources{CPUs: 4, GPUs: 2, Memory: 2 << 30, Disk: 1 << 30, Network: true}
 	r.Staged.Dependencies = []spool.Dependency{{ChildPath: "data", Source: "/shared/cache/d"}}
 	want := spool.Spec{
 		Bundle: uuid, Attempt: 1, SubmissionName: string(mark), Command: "python train.py", Inputs: *r.Staged,
-		RunDir: "/shared/runs/" + uuid + "/1", Scratch: "/local", WorkDir: spool.WorkDirLocal, Runtime: spool.RuntimeApptainer, GPUs: 2, MemoryBytes: 2 << 30, DiskBytes: 1 << 30, Seconds: 3600, Network: true,
+		RunDir: "/shared/runs/" + uuid + "/1", Scratch: "/local", WorkDir: spool.WorkDirLocal, Runtime: runtimes.Apptainer, GPUs: 2, MemoryBytes: 2 << 30, DiskBytes: 1 << 30, Seconds: 3600, Network: true,
 	}
 	if diff := cmp.Diff(want, p.Spec(r)); diff != "" {
 		t.Errorf("specification (-want +got):\n%s", diff)

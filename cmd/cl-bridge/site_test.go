@@ -9,27 +9,21 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
-	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
 
-// startSite gives a script the environment of a site. $SLURM is the directory of a
-// Slurm on which the user of the tests has accounts. $SERVER is a CodaLab server on
+// startSite gives a script the environment of a site. $SLURM is the directory of
+// scripts with the names of Slurm's commands. $SERVER is a CodaLab server on
 // which ann has the password secret. $WORKER is the path of a cl-worker.
 func startSite(t *testing.T, env *testscript.Env) {
 	t.Helper()
-	site := slurmtest.NewSite()
-	site.Users[1].Name = localUser()
-	if os.Getuid() == 0 {
-		site.Users[0], site.Users[1] = site.Users[1], site.Users[0]
-	}
-	site.Partitions = append(site.Partitions, slurmtest.Partition{Name: "old", Nodes: []string{"n1"}, State: "DOWN"})
 	_, _, web := startServer(t, filepath.Join(env.WorkDir, "..", filepath.Base(env.WorkDir)+"-server"))
 	worker, err := testedWorker(env)
 	if err != nil {
 		t.Fatal(err)
 	}
-	env.Setenv("SLURM", slurmtest.NewCluster(t, site).Bin())
+	env.Setenv("SLURM", string(writeSlurmCommands(t, t.TempDir())))
 	env.Setenv("SERVER", web.URL)
 	env.Setenv("WORKER", worker)
 }
@@ -50,7 +44,7 @@ func testedWorker(env *testscript.Env) (string, error) {
 func nodeWorker() {
 	r := probe.Report{
 		Node: "n1", Kernel: "6.1", Machine: "x86_64", Cgroup: "/sys/fs/cgroup/memory/job", MemoryLimit: 512 << 20,
-		Choice: &container.Choice{Way: container.WayBuiltin, Reason: "this node has all that it needs"},
+		Choice: &container.Choice{Runtime: runtimes.Builtin, Reason: "this node has all that it needs"},
 	}
 	if len(os.Args) < 4 || (probe.Meeting{Dir: os.Args[3]}).Attend(context.Background(), r) != nil {
 		os.Exit(1)

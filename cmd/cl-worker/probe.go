@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/worker"
 	"github.com/cl-slurm/cl-slurm/worker/probe"
@@ -39,13 +40,13 @@ func probeCommand(p program.Process) *cobra.Command {
 		Long:  probeHelp,
 		Args:  program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains(container.AllRuntimes(), container.Runtime(runtime)) {
-				return &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("--runtime %q: want one of %q", runtime, container.AllRuntimes())}
+			if !slices.Contains(runtimes.All(), runtimes.Name(runtime)) {
+				return &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("--runtime %q: want one of %q", runtime, runtimes.All())}
 			}
-			return tryNode(cmd.Context(), p, container.Runtime(runtime), scratch, probe.Meeting{Dir: meet}, asJSON)
+			return tryNode(cmd.Context(), p, runtimes.Name(runtime), scratch, probe.Meeting{Dir: meet}, asJSON)
 		},
 	}
-	cmd.Flags().StringVar(&runtime, "runtime", string(container.WayAuto), "what the queue asks for")
+	cmd.Flags().StringVar(&runtime, "runtime", string(runtimes.Auto), "what the queue asks for")
 	cmd.Flags().StringVar(&scratch, "scratch", "/tmp", "the queue's scratch directory")
 	cmd.Flags().StringVar(&meet, "meet", "", "leave the report in this `directory`, for cl-bridge doctor")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -55,7 +56,7 @@ func probeCommand(p program.Process) *cobra.Command {
 // meetWithin is how long a job waits for a login node at most.
 const meetWithin = 2 * time.Minute
 
-func tryNode(ctx context.Context, p program.Process, want container.Runtime, scratch string, meet probe.Meeting, asJSON bool) error {
+func tryNode(ctx context.Context, p program.Process, want runtimes.Name, scratch string, meet probe.Meeting, asJSON bool) error {
 	r, err := probe.Look(ctx, container.Runtimes{Env: engineEnv(p)}, want, scratch)
 	if err != nil {
 		return err
@@ -89,7 +90,7 @@ func writeReport(out io.Writer, r probe.Report) error {
 	if err := writeHost(out, r.Host); err != nil || r.Choice == nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "\n%s: %s\n", r.Choice.Way, r.Choice.Reason)
+	_, err := fmt.Fprintf(out, "\n%s: %s\n", r.Choice.Runtime, r.Choice.Reason)
 	return err //nolint:wrapcheck // the caller knows what is printed
 }
 

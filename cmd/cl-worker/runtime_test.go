@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
-	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -26,7 +26,7 @@ var shipped = testenv.Program{Package: "."}
 
 // prepareRuntime prepares a run of the program that is really shipped, by a
 // way that its specification asks for.
-func prepareRuntime(t *testing.T, runtime spool.Runtime, gpus int, command string) *execution {
+func prepareRuntime(t *testing.T, runtime runtimes.Name, gpus int, command string) *execution {
 	t.Helper()
 	x := prepare(t, command, func(_ string, s *spool.Spec) { s.Runtime, s.GPUs = runtime, gpus })
 	x.program = shipped.Path(t)
@@ -47,10 +47,10 @@ func findApptainer(t *testing.T) string {
 func TestContainerIsRunTheWayThatTheQueueAsksFor(t *testing.T) {
 	t.Parallel()
 	apptainer := findApptainer(t)
-	x := prepareRuntime(t, spool.RuntimeApptainer, 0, "id -u; pwd; echo $HOME $TMPDIR; echo $FROM_IMAGE; test -e /.container/init && echo by Apptainer; echo result >file; exit 3")
+	x := prepareRuntime(t, runtimes.Apptainer, 0, "id -u; pwd; echo $HOME $TMPDIR; echo $FROM_IMAGE; test -e /.container/init && echo by Apptainer; echo result >file; exit 3")
 	x.cmd.Env = append(x.cmd.Env, "PATH="+filepath.Dir(apptainer)+":/usr/bin:/bin")
 	code, exit := x.start().wait()
-	if code != 3 || exit.Ran.Runtime != spool.RuntimeApptainer || exit.Ran.Reason != "apptainer was asked for" {
+	if code != 3 || exit.Ran.Runtime != runtimes.Apptainer || exit.Ran.Reason != "apptainer was asked for" {
 		t.Errorf("exit code %d, %+v; stderr %q; the worker said: %s", code, exit, x.file("stderr"), x.log.String())
 	}
 	if got := x.file("stdout"); got != "0\n/"+bundle+"\n/"+bundle+" /"+bundle+"_tmp\nyes\nby Apptainer\n" || x.file("file") != "result\n" {
@@ -81,12 +81,12 @@ func TestContainerOfAnEngineLeavesItsResultsToTheUser(t *testing.T) {
 	docker("load", "--input", file)
 	t.Cleanup(func() { docker("rmi", "--force", tag.String()) })
 	x := prepare(t, "id -u; pwd; echo $HOME $FROM_IMAGE; touch $TMPDIR/x; mkdir -m 0700 made; echo result >made/file; sleep 0.1; exit 3", func(_ string, s *spool.Spec) {
-		s.Runtime, s.ImageDigest = spool.RuntimeDocker, tag.String()
+		s.Runtime, s.ImageDigest = runtimes.Docker, tag.String()
 	})
 	x.cmd.Path = shipped.Path(t)
 	x.cmd.Env = append(x.cmd.Env, "DOCKER_HOST="+host)
 	code, exit := x.start().wait()
-	if code != 3 || exit.Ran.Runtime != spool.RuntimeDocker || exit.CommandStarted.IsZero() {
+	if code != 3 || exit.Ran.Runtime != runtimes.Docker || exit.CommandStarted.IsZero() {
 		t.Errorf("exit code %d, %+v; stderr %q; the worker said: %s", code, exit, x.file("stderr"), x.log.String())
 	}
 	if got := x.file("stdout"); got != "0\n/"+bundle+"\n/"+bundle+" yes\n" || x.file("made/file") != "result\n" {
@@ -105,7 +105,7 @@ func TestContainerIsRunTheWayThatTheNodeHas(t *testing.T) {
 	x.succeed()
 	exit, err := x.attempt.ReadExit()
 	must(t, err)
-	if exit.Ran.Runtime != spool.RuntimeBuiltin || !strings.Contains(exit.Ran.Reason, "has all that it needs") {
+	if exit.Ran.Runtime != runtimes.Builtin || !strings.Contains(exit.Ran.Reason, "has all that it needs") {
 		t.Errorf("%+v", exit.Ran)
 	}
 }
@@ -115,7 +115,7 @@ func TestNodeWithoutWhatTheQueueAsksForSaysSo(t *testing.T) {
 	if path, err := exec.LookPath("singularity"); err == nil {
 		t.Skipf("this machine has %s", path)
 	}
-	code, exit := prepareRuntime(t, spool.RuntimeSingularity, 0, "true").start().wait()
+	code, exit := prepareRuntime(t, runtimes.Singularity, 0, "true").start().wait()
 	if code != exitNoStatus || exit.Cause != spool.CausePlatform || exit.Failure != "Singularity was asked for: this node lacks the program singularity: its package singularity-ce has to be installed." {
 		t.Errorf("exit code %d, %+v", code, exit)
 	}
@@ -144,7 +144,7 @@ func TestProbeSaysWhatTheNodeHasAndTheChoice(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &said); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
-	if err != nil || said.Choice == nil || said.Choice.Way != container.WayBuiltin || said.Host.Bubblewrap.Path == "" {
+	if err != nil || said.Choice == nil || said.Choice.Runtime != runtimes.Builtin || said.Host.Bubblewrap.Path == "" {
 		t.Errorf("%v: %s", err, text)
 	}
 	if _, err := exec.LookPath("singularity"); err != nil {

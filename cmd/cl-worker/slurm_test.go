@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -132,13 +133,13 @@ func TestJobThatAsksForApptainerIsAsAnyOther(t *testing.T) {
 	t.Parallel()
 	testenv.Slurm(t)
 	apptainer := findApptainer(t)
-	x := prepareRuntime(t, spool.RuntimeApptainer, 2, "echo /dev/nvidia[0-9]*; echo $CUDA_VISIBLE_DEVICES; echo ready > began; trap 'echo saved; exit 4' TERM; while :; do sleep 0.1; done")
+	x := prepareRuntime(t, runtimes.Apptainer, 2, "echo /dev/nvidia[0-9]*; echo $CUDA_VISIBLE_DEVICES; echo ready > began; trap 'echo saved; exit 4' TERM; while :; do sleep 0.1; done")
 	x.path = filepath.Dir(apptainer) + ":"
 	job := x.allocate("--partition=gpu", "--gres=gpu:2", "--mem=300M")
 	x.awaitCommand()
 	x.slurm("", "scancel", job)
 	exit := x.recorded(job)
-	if !exit.Terminated || exit.ExitCode == nil || *exit.ExitCode != 4 || exit.Ran.Runtime != spool.RuntimeApptainer || exit.Usage.MemoryPeak == 0 {
+	if !exit.Terminated || exit.ExitCode == nil || *exit.ExitCode != 4 || exit.Ran.Runtime != runtimes.Apptainer || exit.Usage.MemoryPeak == 0 {
 		said, _ := os.ReadFile(x.attempt.OutputPath())
 		t.Errorf("%+v; its output: %s", exit, said)
 	}

@@ -28,8 +28,7 @@ type Bundle struct {
 
 	// DataSize counts against the owner's disk quota; SetDataSize sets it.
 	DataSize int64
-	// Contents names the directory that holds the contents; empty where
-	// there are none.
+	// Contents names the directory that holds the contents; empty where there are none.
 	Contents string
 	// Worker has the run, or had it at its end; zero where none has.
 	Worker Worker
@@ -94,9 +93,9 @@ func (b *Bundle) row() (bundleRow, error) {
 	}, nil
 }
 
-// CreateBundle adds a bundle and its dependencies, and shows it at the end of
-// the worksheet, unless that is empty. ErrExists if the identifier is taken,
-// ErrNotFound if there is no such worksheet.
+// CreateBundle adds a bundle and its dependencies, and shows it at the end of the worksheet,
+// unless that is empty. ErrExists if the identifier is taken, ErrNotFound if there is no such
+// worksheet.
 func (s *Store) CreateBundle(ctx context.Context, b Bundle, worksheetUUID string) error {
 	row, err := b.row()
 	if err != nil {
@@ -198,8 +197,7 @@ func chunks(uuids []string) func(yield func([]string) bool) {
 	}
 }
 
-// dependencies returns the dependencies of these bundles by child, in their
-// order.
+// dependencies returns the dependencies of these bundles by child, in their order.
 func dependencies(ctx context.Context, q queryer, uuids []string) (map[string][]codalab.Dependency, error) {
 	query, args, err := sqlx.In(`
 		SELECT d.child_uuid, d.child_path, d.parent_uuid, d.parent_path, coalesce(p.name, ''), coalesce(p.state, '')
@@ -227,11 +225,10 @@ func dependencies(ctx context.Context, q queryer, uuids []string) (map[string][]
 	return found, nil
 }
 
-// Change reads a bundle, lets decide change it, and writes it back, in one
-// transaction; it returns the bundle as it is then. The owner's disk use
-// follows DataSize. Dependencies cannot be changed. When decide fails nothing
-// is written, and its error is returned as it is; decide may run again, and
-// must have no effect but on the bundle.
+// Change reads a bundle, lets decide change it, and writes it back, in one transaction; it
+// returns the bundle as it is then. The owner's disk use follows DataSize. Dependencies cannot
+// be changed. When decide fails nothing is written, and its error is returned as it is; decide
+// may run again, and must have no effect but on the bundle.
 func (s *Store) Change(ctx context.Context, uuid string, decide func(*Bundle) error) (Bundle, error) {
 	var b Bundle
 	err := s.db.InTx(ctx, func(tx *sqlx.Tx) (err error) {
@@ -241,8 +238,8 @@ func (s *Store) Change(ctx context.Context, uuid string, decide func(*Bundle) er
 	return b, err
 }
 
-// ChangeAll is Change for several bundles in one transaction. A bundle that
-// does not exist is passed over; the others are returned by identifier.
+// ChangeAll is Change for several bundles in one transaction. A bundle that does not exist is
+// passed over; the others are returned by identifier.
 func (s *Store) ChangeAll(ctx context.Context, uuids []string, decide func(*Bundle) error) (map[string]Bundle, error) {
 	changed := map[string]Bundle{}
 	err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {

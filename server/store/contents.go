@@ -11,21 +11,21 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/cl-slurm/cl-slurm/codalab/contents"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
-	"github.com/cl-slurm/cl-slurm/internal/contents"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-// ContentsPath is where a bundle's contents lie in the root that OpenContents
-// returns. They lie one level below it, so that it may be a file, and so that
-// a link in it that leads upwards finds nothing.
+// ContentsPath is where a bundle's contents lie in the root that OpenContents returns. They
+// lie one level below it, so that it may be a file, and so that a link in it that leads
+// upwards finds nothing.
 const ContentsPath = "contents"
 
 // ErrTooLarge means contents that exceed the limit that they were given.
 var ErrTooLarge = tarstream.ErrTooLarge
 
-// OpenContents opens the directory of a bundle's contents for reading; the
-// caller closes it. ErrNotFound where there are none.
+// OpenContents opens the directory of a bundle's contents for reading; the caller closes it.
+// ErrNotFound where there are none.
 func (s *Store) OpenContents(b Bundle) (*os.Root, error) {
 	if b.Contents == "" {
 		return nil, fmt.Errorf("open contents of bundle %s: %w", b.UUID, ErrNotFound)
@@ -48,8 +48,8 @@ type Upload struct {
 	root *os.Root
 }
 
-// NewUpload makes a place for a bundle's new contents. The caller fills it,
-// flushes it, writes its Name into the bundle, and closes it; or removes it.
+// NewUpload makes a place for a bundle's new contents. The caller fills it, flushes it, writes
+// its Name into the bundle, and closes it; or removes it.
 func (s *Store) NewUpload(uuid string) (*Upload, error) {
 	suffix := make([]byte, 4)
 	if _, err := rand.Read(suffix); err != nil {
@@ -96,8 +96,7 @@ func (u *Upload) Archive(ctx context.Context, r io.Reader, limits tarstream.Limi
 	return errors.Join(err, sub.Close())
 }
 
-// Flush brings the contents to the disk and returns their size, as data_size
-// counts it.
+// Flush brings the contents to the disk and returns their size, as data_size counts it.
 func (u *Upload) Flush() (int64, error) {
 	size, err := contents.Size(u.root, ContentsPath)
 	if err == nil {
@@ -136,8 +135,8 @@ func (s *Store) RemoveContents(name string) error {
 	return nil
 }
 
-// Sweep removes contents that no bundle names: those of uploads that a crash
-// cut off. Nothing may be uploading meanwhile. It returns how many there were.
+// Sweep removes contents that no bundle names: those of uploads that a crash cut off. Nothing
+// may be uploading meanwhile. It returns how many there were.
 func (s *Store) Sweep(ctx context.Context) (int, error) {
 	var names []string
 	if err := s.db.SelectContext(ctx, &names, `SELECT contents FROM bundles WHERE contents <> ''`); err != nil {

@@ -10,8 +10,8 @@ import (
 
 func isNotFound(err error) bool { return errors.Is(err, ErrNotFound) }
 
-// BundlesByPrefix returns the identifiers of up to two bundles that begin
-// with prefix, of all owners where owner is empty.
+// BundlesByPrefix returns the identifiers of up to two bundles that begin with prefix, of all
+// owners where owner is empty.
 func (s *Store) BundlesByPrefix(ctx context.Context, prefix, owner string) ([]string, error) {
 	var uuids []string
 	err := s.db.SelectContext(ctx, &uuids, s.db.Rebind(`
@@ -20,9 +20,9 @@ func (s *Store) BundlesByPrefix(ctx context.Context, prefix, owner string) ([]st
 	return uuids, rowError(err, "find bundle "+prefix)
 }
 
-// BundlesOnWorksheet returns the identifiers of the bundles that a worksheet
-// shows, newest first, up to limit. Where name is not empty they bear it; in
-// a name, "%" stands for any text.
+// BundlesOnWorksheet returns the identifiers of the bundles that a worksheet shows, newest
+// first, up to limit. Where name is not empty they bear it; in a name, "%" stands for any
+// text.
 func (s *Store) BundlesOnWorksheet(ctx context.Context, worksheetUUID, name string, limit int) ([]string, error) {
 	match, arg := "? = ''", ""
 	switch {
@@ -47,8 +47,8 @@ func (s *Store) Children(ctx context.Context, uuid string) ([]string, error) {
 	return uuids, rowError(err, "list children of bundle "+uuid)
 }
 
-// Unfinished returns the identifiers of all bundles that are in none of the
-// final states, oldest first.
+// Unfinished returns the identifiers of all bundles that are in none of the final states,
+// oldest first.
 func (s *Store) Unfinished(ctx context.Context) ([]string, error) {
 	var uuids []string
 	err := s.db.SelectContext(ctx, &uuids, `

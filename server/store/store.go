@@ -1,5 +1,5 @@
-// Package store keeps what a bundle service knows: users, worksheets and
-// bundles in SQL, the bundles' contents as files beside it.
+// Package store keeps what a bundle service knows: users, worksheets and bundles in SQL, the
+// bundles' contents as files beside it.
 //
 // # Layout of the data directory
 //
@@ -8,14 +8,13 @@
 //	bundles/UUID-XXXXXXXX/contents
 //	                one bundle's contents, a file or a directory
 //
-// Contents are written to a fresh directory below bundles/, flushed, and
-// count from the moment on when a committed row names that directory; so a
-// bundle's contents are there whole or not at all, and are replaced at once.
-// Directories that no row names are left-overs, which Sweep removes.
+// Contents are written to a fresh directory below bundles/, flushed, and count from the moment
+// on when a committed row names that directory; so a bundle's contents are there whole or not
+// at all, and are replaced at once. Directories that no row names are left-overs, which Sweep
+// removes.
 //
 // A Bundle is changed by Change and ChangeAll alone, in a transaction: read, decided by the
-// caller's function, written. What one call of Change has committed survives
-// a crash.
+// caller's function, written. What one call of Change has committed survives a crash.
 package store
 
 import (
@@ -45,15 +44,14 @@ var (
 	ErrLocked = errors.New("another cl-server is using it")
 )
 
-// Store is an open data directory. It is safe for concurrent use, also by
-// several programs, of which one serves (see Lock).
+// Store is an open data directory. It is safe for concurrent use, also by several programs, of
+// which one serves (see Lock).
 type Store struct {
 	db  *sqldb.DB
 	dir string
 }
 
-// Open opens the data directory dir, and creates it where it is missing. The
-// caller closes it.
+// Open opens the data directory dir, and creates it where it is missing. The caller closes it.
 func Open(ctx context.Context, dir string) (*Store, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "bundles"), 0o700); err != nil {
 		return nil, fmt.Errorf("open data directory: %w", err)
@@ -77,8 +75,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Lock claims the data directory for the one server that may run on it, until
-// unlock is called or the program ends. It fails with ErrLocked.
+// Lock claims the data directory for the one server that may run on it, until unlock is called
+// or the program ends. It fails with ErrLocked.
 func (s *Store) Lock() (unlock func() error, err error) {
 	f, err := os.OpenFile(filepath.Join(s.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

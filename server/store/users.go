@@ -67,8 +67,8 @@ func (s *Store) Users(ctx context.Context) ([]User, error) {
 	return users, rowError(err, "list users")
 }
 
-// AddDiskUsed adds to what a user and one of their bundles occupy, while the
-// bundle is being uploaded; the upload's end sets both right.
+// AddDiskUsed adds to what a user and one of their bundles occupy, while the bundle is being
+// uploaded; the upload's end sets both right.
 func (s *Store) AddDiskUsed(ctx context.Context, bundleUUID string, bytes int64) error {
 	_, err := s.Change(ctx, bundleUUID, func(b *Bundle) error {
 		b.SetDataSize(b.DataSize + bytes)
@@ -77,8 +77,8 @@ func (s *Store) AddDiskUsed(ctx context.Context, bundleUUID string, bytes int64)
 	return err
 }
 
-// Grant is what a user was given for a password or an earlier grant. The
-// tokens are kept hashed.
+// Grant is what a user was given for a password or an earlier grant. The tokens are kept
+// hashed.
 type Grant struct {
 	Access         string `db:"access"`
 	Refresh        string `db:"refresh"`
@@ -88,8 +88,7 @@ type Grant struct {
 	RefreshExpires int64  `db:"refresh_expires"`
 }
 
-// AddGrant keeps a grant and forgets those of the same user and client that
-// have expired.
+// AddGrant keeps a grant and forgets those of the same user and client that have expired.
 func (s *Store) AddGrant(ctx context.Context, g Grant, now time.Time) error {
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		_, err := tx.ExecContext(ctx, tx.Rebind(`
@@ -116,9 +115,8 @@ func (s *Store) UserOfToken(ctx context.Context, access string, now time.Time) (
 	return u, rowError(err, "get user of token")
 }
 
-// UseRefresh returns the user whom the refresh token of this hash stands for
-// with this client, and lets it expire shortly: a client whose answer was
-// lost may ask once more.
+// UseRefresh returns the user whom the refresh token of this hash stands for with this client,
+// and lets it expire shortly: a client whose answer was lost may ask once more.
 func (s *Store) UseRefresh(ctx context.Context, refresh, client string, now time.Time, grace time.Duration) (User, error) {
 	var u User
 	err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {

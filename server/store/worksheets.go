@@ -82,8 +82,7 @@ func (s *Store) WorksheetNamed(ctx context.Context, name string) (Worksheet, err
 	return w, rowError(err, "get worksheet "+name)
 }
 
-// WorksheetsByPrefix returns up to two worksheets whose identifiers begin
-// with prefix.
+// WorksheetsByPrefix returns up to two worksheets whose identifiers begin with prefix.
 func (s *Store) WorksheetsByPrefix(ctx context.Context, prefix string) ([]Worksheet, error) {
 	var list []Worksheet
 	err := s.db.SelectContext(ctx, &list, s.db.Rebind(`SELECT * FROM worksheets WHERE uuid >= ? AND uuid < ? ORDER BY uuid LIMIT 2`), prefix, prefix+"g")

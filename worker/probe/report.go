@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 )
 
 // Report says what a node has for running bundles. The node tries each thing and does
@@ -38,7 +39,7 @@ type Report struct {
 
 // Look tries the node that it runs on, for a queue with this runtime and scratch
 // directory. It takes a third of a second and leaves nothing behind.
-func Look(ctx context.Context, ways container.Runtimes, want container.Runtime, scratch string) (Report, error) {
+func Look(ctx context.Context, ways container.Runtimes, want runtimes.Name, scratch string) (Report, error) {
 	var r Report
 	var err error
 	if r.Node, err = os.Hostname(); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/internal/contents"
+	"github.com/cl-slurm/cl-slurm/codalab/contents"
 )
 
 const uuid = "0x00000000000000000000000000000001"
