@@ -15,6 +15,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/bridge/recovery"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
@@ -23,8 +24,8 @@ import (
 // restored is a cluster with jobs of a bridge, and its ledger as it was before
 // the last of them.
 type restored struct {
-	cluster                *slurmtest.Cluster
-	id, where, bin, config string
+	cluster                   *slurmtest.Cluster
+	id, where, config, shared string
 }
 
 // bundleNo is the UUID of a bundle of the tests.
@@ -34,7 +35,7 @@ func bundleNo(n int) string { return fmt.Sprintf("0x%d%031d", n, n) }
 func restore(t *testing.T, extra string, rows ...plan.Row) restored {
 	t.Helper()
 	cluster, dir := slurmtest.NewCluster(t, slurmtest.NewSite()), t.TempDir()
-	r := restored{cluster: cluster, where: filepath.Join(dir, "ledger.db"), bin: cluster.Bin(), config: filepath.Join(dir, "bridge.toml")}
+	r := restored{cluster: cluster, where: filepath.Join(dir, "ledger.db"), config: filepath.Join(dir, "bridge.toml"), shared: filepath.Join(dir, "shared")}
 	book, release, err := takeLedger(t.Context(), r.where)
 	if err != nil {
 		t.Fatal(err)
@@ -44,8 +45,8 @@ func restore(t *testing.T, extra string, rows ...plan.Row) restored {
 	if err := errors.Join(book.Save(t.Context(), rows), book.Raise(t.Context(), 4)); err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("server = \"http://127.0.0.1:1\"\nuser = \"ann\"\npassword_file = \"p\"\nshared = \"/s\"\nledger = %q\n%s\n[slurm]\nbin = %q\n[queue.cpu]\n",
-		r.where, extra, r.bin)
+	text := fmt.Sprintf("server = \"http://127.0.0.1:1\"\nuser = \"ann\"\npassword_file = \"p\"\nshared = %q\nledger = %q\n%s\n[slurm]\nbin = %q\n[queue.cpu]\n",
+		r.shared, r.where, extra, cluster.Bin())
 	if err := os.WriteFile(r.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -155,14 +156,14 @@ func TestRecoverPrintsJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got recovery
+	var got recovery.Findings
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatal(err)
 	}
 	if len(got.Jobs) != 5 {
 		t.Fatalf("jobs %+v, want 5", got.Jobs)
 	}
-	want := unknown{
+	want := recovery.Job{
 		Job: 6, State: sbatch.StatePending, Bundle: bundleNo(1), Attempt: 1, Generation: 7, Name: "cl-ann-100000000000.1-" + r.id,
 		Phase: plan.Staging, Fate: "taken up by its bundle, which waits to be submitted",
 	}
@@ -170,7 +171,7 @@ func TestRecoverPrintsJSON(t *testing.T) {
 		t.Errorf("job (-want +got):\n%s", diff)
 	}
 	got.Jobs = nil
-	if diff := cmp.Diff(recovery{Ledger: r.where, Bridge: r.id, Generation: 4, Highest: 9, Outdated: true}, got); diff != "" {
+	if diff := cmp.Diff(recovery.Findings{Ledger: r.where, Bridge: r.id, Generation: 4, Highest: 9, Outdated: true}, got); diff != "" {
 		t.Errorf("recovery (-want +got):\n%s", diff)
 	}
 }
