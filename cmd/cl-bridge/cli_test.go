@@ -15,7 +15,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
 // noConfiguration is an environment without a configuration.
@@ -105,14 +104,13 @@ func TestServerThatRefusesTheLoginEndsTheBridgeWithItsOwnCode(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	_, _, web := startServer(t, filepath.Join(dir, "server"))
-	slurm := slurmtest.NewCluster(t, slurmtest.NewSite())
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	password, config := filepath.Join(dir, "password"), filepath.Join(dir, "bridge.toml")
 	text := fmt.Sprintf("server = %q\nuser = \"ann\"\npassword_file = %q\nshared = %q\nledger = %q\nworker = %q\n[slurm]\nbin = %q\n[queue.cpu]\n",
-		web.URL, password, filepath.Join(dir, "shared"), filepath.Join(dir, "ledger.db"), self, slurm.Bin())
+		web.URL, password, filepath.Join(dir, "shared"), filepath.Join(dir, "ledger.db"), self, writeSlurmCommands(t, t.TempDir()))
 	if err := errors.Join(os.WriteFile(password, []byte("wrong\n"), 0o600), os.WriteFile(config, []byte(text), 0o600)); err != nil {
 		t.Fatal(err)
 	}

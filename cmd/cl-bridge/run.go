@@ -18,6 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/holders"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/bridge/observer"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/status"
 	"github.com/cl-slurm/cl-slurm/bridge/trace"
@@ -107,20 +108,21 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 		return err
 	}
 	var b *bridge.Bridge
-	judge := holders.Judge{Ledger: &book.Reader, Observe: slurm.Observe, Now: time.Now, Ready: func() bool { return b.Observed() }}
+	now := steady(time.Now())
+	watched := &observer.Observer{Slurm: slurm, Every: c.Slurm.ObserveEvery.Duration, Now: now}
+	judge := holders.Judge{Ledger: &book.Reader, Observe: watched.Observe, Now: now, Ready: func() bool { return b.Observed() }}
 	content, err := cache.Open(cacheDir(c), cacheOptions(c, judge.Over))
 	if err != nil {
 		return err
 	}
-	now := steady(time.Now())
-	brings := stager(p, c, cl, content, book.ID, now, imageJobs(c, slurm, installed))
+	brings := stager(p, c, cl, content, book.ID, now, imageJobs(c, watched, installed))
 	b = &bridge.Bridge{
 		Policy:       policy(c, book.ID, layout, installed, slurm),
 		Name:         cmp.Or(c.Name, c.User+"-"+host),
 		Hostname:     host,
 		SharedDisk:   c.ServerStore != "",
 		Ledger:       book,
-		Scheduler:    slurm,
+		Scheduler:    watched,
 		Service:      cl,
 		Spool:        spool.Disk{Layout: layout},
 		Gauge:        spool.Disk{Layout: layout},
@@ -128,7 +130,7 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 		Collector:    &staging.Collector{Contents: cl, Store: serverStore(c), Layout: layout, Now: now},
 		Log:          log,
 		Now:          now,
-		ObserveEvery: c.Slurm.ObserveEvery.Duration,
+		ObserveEvery: watched.Every,
 		LookEvery:    350 * time.Millisecond,
 		ReadEvery:    5 * time.Second,
 	}
@@ -136,8 +138,8 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
-	s := sweeper(c, book, slurm, installed.paths(), b.Now)
-	r := status.Recorder{Bridge: b, Path: heartbeat, Host: host, Process: os.Getpid(), Started: b.Now()}
+	s := sweeper(c, book, watched, installed.paths(), now)
+	r := status.Recorder{Bridge: b, Path: heartbeat, Host: host, Process: os.Getpid(), Started: now()}
 	err = runBeside(ctx, func() error { return t.run(ctx, b, log) },
 		func(ctx context.Context) { upkeep(ctx, b, content, brings.Images, log) },
 		func(ctx context.Context) { s.Run(ctx, sweepFirst, sweepEvery, log) },

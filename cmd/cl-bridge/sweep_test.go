@@ -8,13 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/sweep"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/sbatch"
-	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -140,7 +138,7 @@ func TestSweepNeedsALedgerAndSlurm(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "without one nobody can say what is needed") {
 		t.Errorf("without a ledger: %v", err)
 	}
-	r.cluster.Do(func(now time.Time, c *slurmtest.Controller) { c.Stop(now) })
+	r.slurm.stop(t)
 	_, err = command(t, "sweep", "--config", r.config)
 	var coded *program.Error
 	if !errors.As(err, &coded) || coded.Code != program.ExitTransient {
