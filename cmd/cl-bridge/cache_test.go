@@ -109,10 +109,7 @@ func TestEntryPinnedForAJobStaysUntilTheJobHasEnded(t *testing.T) {
 	t.Parallel()
 	r := restore(t, "")
 	c := stocked(t, r, map[string]cache.Holder{"data": ""})
-	id, err := r.cluster.Client().Submit(t.Context(), sbatch.Request{Name: "mine", Script: "#!/bin/sh\n", Extra: []string{"--hold"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := r.slurm.add(t, sbatch.Job{Name: "mine", State: sbatch.StatePending})
 	run := func(args ...string) string {
 		t.Helper()
 		out, err := command(t, append(append([]string{"cache"}, args...), "--config", r.config)...)
@@ -129,9 +126,7 @@ func TestEntryPinnedForAJobStaysUntilTheJobHasEnded(t *testing.T) {
 	if out := run("pin"); !strings.Contains(out, "job-") {
 		t.Errorf("cache pin lists %q", out)
 	}
-	if err := r.cluster.Client().Cancel(t.Context(), id, "mine"); err != nil {
-		t.Fatal(err)
-	}
+	r.slurm.setState(t, id, sbatch.StatePending, sbatch.StateCancelled)
 	run("trim", "--all", "--dry-run")
 	if got := holdersOf(t, c); len(got) != 1 {
 		t.Errorf("a dry run left %v", got)

@@ -31,7 +31,7 @@ func configCommand(p program.Process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(p.Stdout, "%s: %d queues, no mistake in the file; --live tries what it names\n", c.path, len(c.Queue))
+			_, err = fmt.Fprintf(p.Stdout, "%s: %d queues, no mistake in the file; --live tries what it names\n", c.Path, len(c.Queue))
 			return err //nolint:wrapcheck // standard output is gone
 		},
 	}

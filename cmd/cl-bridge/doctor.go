@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/doctor"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -78,7 +79,7 @@ func (o doctorOptions) run(ctx context.Context, p program.Process) error {
 			return &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("--queue: there is no [queue.%s] in %s", name, o.config)}
 		}
 	}
-	e := examination{config: c, process: p, options: o, out: p.Stdout}
+	e := examination{Config: c, process: p, options: o, out: p.Stdout}
 	if o.json {
 		e.out = io.Discard
 	}
@@ -107,7 +108,7 @@ func (o doctorOptions) run(ctx context.Context, p program.Process) error {
 
 // examination is one run of the doctor.
 type examination struct {
-	config
+	config.Config
 	process program.Process
 	options doctorOptions
 	out     io.Writer
@@ -131,7 +132,7 @@ func (e *examination) note(checks ...doctor.Check) {
 
 // all tries everything, the nearest things first.
 func (e *examination) all(ctx context.Context) {
-	e.note(doctor.Check{Name: "configuration", Verdict: doctor.OK, Found: fmt.Sprintf("%s, queues %s", e.path, strings.Join(slices.Sorted(maps.Keys(e.Queue)), ", "))})
+	e.note(doctor.Check{Name: "configuration", Verdict: doctor.OK, Found: fmt.Sprintf("%s, queues %s", e.Path, strings.Join(slices.Sorted(maps.Keys(e.Queue)), ", "))})
 	e.login(ctx)
 	slurm, site := e.askSlurm(ctx)
 	e.disks(ctx)
@@ -146,14 +147,14 @@ func (e *examination) all(ctx context.Context) {
 
 // login tries the password's file, the server and the login.
 func (e *examination) login(ctx context.Context) {
-	_, _, unread := credentials(e.config)(ctx)
+	_, _, unread := credentials(e.Config)(ctx)
 	e.note(doctor.Password(e.PasswordFile, unread))
 	if unread != nil {
 		e.note(reach(ctx, e.Server, e.User)) // that needs no password
 		return
 	}
 	version := ""
-	cl, err := client.New(e.Server, client.Options{ClientID: client.WorkerClient, Credentials: credentials(e.config)})
+	cl, err := client.New(e.Server, client.Options{ClientID: client.WorkerClient, Credentials: credentials(e.Config)})
 	if err == nil {
 		version, err = cl.ServerVersion(ctx)
 	}
@@ -174,7 +175,7 @@ func reach(ctx context.Context, server, user string) doctor.Check {
 
 // groups tries the groups that queues name.
 func (e *examination) groups(ctx context.Context, cl *client.Client) {
-	queues := e.config.queues()
+	queues := e.Config.Plan()
 	for _, name := range slices.Sorted(maps.Keys(queues)) {
 		if q := queues[name]; q.Group != "" {
 			groups, err := cl.Groups(ctx)
@@ -186,7 +187,7 @@ func (e *examination) groups(ctx context.Context, cl *client.Client) {
 // askSlurm finds Slurm's commands, and asks Slurm for its partitions and the accounts
 // of this user. It returns no site where Slurm does not answer.
 func (e *examination) askSlurm(ctx context.Context) (*sbatch.Client, *doctor.Site) {
-	slurm := e.slurm(e.process)
+	slurm := slurmClient(e.process, e.Config)
 	version, err := slurm.Version(ctx)
 	e.note(doctor.Commands(e.Slurm.Bin, version, err))
 	if err != nil {
@@ -198,11 +199,11 @@ func (e *examination) askSlurm(ctx context.Context) (*sbatch.Client, *doctor.Sit
 		return nil, nil
 	}
 	site := doctor.Site{User: localUser(), Partitions: partitions}
-	if e.accounting() {
+	if *e.Slurm.Accounting {
 		_, err = slurm.QueryAccounting(ctx, e.process.Now().Add(-time.Hour), []string{"cl-doctor"})
 		site.Associations, _ = slurm.Associations(ctx, site.User) // without a database nobody has accounts
 	}
-	e.note(doctor.Accounting(e.accounting(), err))
+	e.note(doctor.Accounting(*e.Slurm.Accounting, err))
 	return slurm, &site
 }
 
@@ -218,7 +219,7 @@ func localUser() string {
 // a job, and the number of GPUs that the job has to ask for.
 func (e *examination) queues(ctx context.Context, slurm *sbatch.Client, site doctor.Site) (healthy map[string]int64) {
 	healthy = map[string]int64{}
-	queues := e.config.queues()
+	queues := e.Config.Plan()
 	for _, name := range slices.Sorted(maps.Keys(queues)) {
 		if len(e.options.queue) > 0 && !slices.Contains(e.options.queue, name) {
 			continue
@@ -244,7 +245,7 @@ func (e *examination) jobs(ctx context.Context, slurm *sbatch.Client, gpus map[s
 		return // said before
 	}
 	layout := spool.Layout(e.Shared)
-	installed, err := installPrograms(e.config, layout)
+	installed, err := installPrograms(e.Config, layout)
 	if err != nil {
 		e.note(doctor.Check{Name: "worker", Verdict: doctor.Failed, Found: err.Error(), Do: "name the program cl-worker of this build as worker"})
 		return
@@ -253,14 +254,14 @@ func (e *examination) jobs(ctx context.Context, slurm *sbatch.Client, gpus map[s
 	if !e.options.json {
 		_, _ = fmt.Fprintf(e.process.Stderr, "sending a short job to %s, and waiting up to %s for each to begin\n", strings.Join(names, ", "), e.options.wait) // a note
 	}
-	jobs := doctor.Jobs{Slurm: slurm, Shared: e.Shared, Settle: e.settle(), Patience: e.options.wait, Now: e.process.Now}
-	queues, found := installed.queues(e.config), make([][]doctor.Check, len(names))
-	at := doctor.Place{Shared: e.Shared, Settle: e.settle(), Architecture: string(architecture("").or())}
+	jobs := doctor.Jobs{Slurm: slurm, Shared: e.Shared, Settle: e.DiskSettle.Duration, Patience: e.options.wait, Now: e.process.Now}
+	queues, found := installed.queues(e.Config), make([][]doctor.Check, len(names))
+	at := doctor.Place{Shared: e.Shared, Settle: e.DiskSettle.Duration, Architecture: string(config.Architecture("").Canonical())}
 	var group errgroup.Group
 	for i, name := range names {
 		group.Go(func() error {
 			q := queues[name]
-			found[i] = doctor.Node(q, at, jobs.Run(ctx, q, gpus[name], installed.workers[architecture("").or()]))
+			found[i] = doctor.Node(q, at, jobs.Run(ctx, q, gpus[name], installed.workers[config.Architecture("").Canonical()]))
 			return nil
 		})
 	}

@@ -21,7 +21,7 @@ func (e *examination) disks(ctx context.Context) {
 	if trouble == nil {
 		space, trouble = diskspace.Of(e.Shared) // the bridge has not made its directories yet
 	}
-	e.note(doctor.Shared(e.Shared, trouble, space, e.lowWater())...)
+	e.note(doctor.Shared(e.Shared, trouble, space, e.LowWater.LowWater)...)
 	e.note(e.ledgerCheck(ctx))
 	e.images(ctx)
 }

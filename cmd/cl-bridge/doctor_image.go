@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/doctor"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging"
@@ -19,11 +20,11 @@ const registryWithin = 10 * time.Second
 // of runs that name none.
 func (e *examination) images(ctx context.Context) {
 	if e.Image.Queue == "" && !e.Image.Offline {
-		e.note(doctor.Converter(e.Image.converter().Ready(ctx))...)
+		e.note(doctor.Converter(e.Image.Converter().Ready(ctx))...)
 	}
 	var names []string
 	for _, q := range e.Queue {
-		names = append(names, e.defaultImages(q)[0]) // a run without GPUs gets the first
+		names = append(names, e.DefaultImages(q)[0]) // a run without GPUs gets the first
 	}
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
@@ -39,7 +40,7 @@ func (e *examination) findImage(ctx context.Context, name string) (kept bool, er
 	if err != nil {
 		return false, err
 	}
-	_, kept, _ = staging.KeptImages(spool.Layout(e.Shared).KeptImages()).Get(ref.Name(), string(architecture("").or())) // what cannot be read is not kept
+	_, kept, _ = staging.KeptImages(spool.Layout(e.Shared).KeptImages()).Get(ref.Name(), string(config.Architecture("").Canonical())) // what cannot be read is not kept
 	if kept {
 		return true, nil
 	}
@@ -48,6 +49,6 @@ func (e *examination) findImage(ctx context.Context, name string) (kept bool, er
 	}
 	ctx, cancel := context.WithTimeout(ctx, registryWithin)
 	defer cancel()
-	_, err = e.imageSource(e.process, nil).Resolve(ctx, ref)
+	_, err = imageSource(e.process, e.Config, nil).Resolve(ctx, ref)
 	return false, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
@@ -63,10 +64,10 @@ func explainCommand(p program.Process) *cobra.Command {
 // open opens the ledger beside the bridge that may be at work on it, and
 // returns its name too.
 func (o explainOptions) open(ctx context.Context, p program.Process) (*ledger.Reader, string, error) {
-	var c config
+	var c config.Config
 	if o.ledger == "" {
 		var err error
-		if c, err = readConfig(o.config); err != nil {
+		if c, err = config.Read(o.config); err != nil {
 			return nil, "", &program.Error{Code: program.ExitUsage, Err: err}
 		}
 	}

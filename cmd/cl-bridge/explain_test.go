@@ -284,21 +284,3 @@ func TestSecondBridgeOnALedgerIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-func TestPasswordInAReadableConfigurationIsRefused(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "bridge.toml")
-	text := "ledger = \"postgres://ann:secret@db/bridge\"\nserver = \"http://127.0.0.1:1\"\nuser = \"ann\"\npassword_file = \"p\"\nshared = \"/s\"\n[queue.cpu]\n"
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := readConfig(path); err != nil {
-		t.Error(err)
-	}
-	if err := os.Chmod(path, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := readConfig(path); err == nil || !strings.Contains(err.Error(), "chmod 600") || strings.Contains(err.Error(), "secret") {
-		t.Errorf("error %v", err)
-	}
-}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -49,7 +50,7 @@ On a terminal it shows how far it is, else it prints a line now and then.`
 
 // pullOptions are pull's flags.
 type pullOptions struct {
-	arch      architecture
+	arch      config.Architecture
 	queue, as string
 }
 
@@ -62,10 +63,10 @@ func imagePull(p program.Process) *cobra.Command {
 			if err != nil {
 				return &program.Error{Code: program.ExitUsage, Err: err}
 			}
-			r := f.conf.imageSource(p, f.conf.Staging.pace())
+			r := imageSource(p, f.conf, downloadPace(f.conf))
 			r.OpenFile = source.FilesBelow("/") // whatever the operator may read
-			images := f.conf.images(c, r)
-			if images.Convert, err = f.conf.imageJobsAlone(ctx, p); err != nil {
+			images := newImages(f.conf, c, r)
+			if images.Convert, err = imageJobsAlone(ctx, p, f.conf); err != nil {
 				return err
 			}
 			return pull(ctx, p, f, images, wanted)
@@ -89,21 +90,21 @@ func completeQueues(p program.Process) cobra.CompletionFunc {
 
 // configOf returns the configuration of a command line that is being completed; an
 // empty one where it cannot be read.
-func configOf(p program.Process, cmd *cobra.Command) config {
+func configOf(p program.Process, cmd *cobra.Command) config.Config {
 	path, err := findConfig(p, cmd.Flag("config").Value.String())
 	if err != nil {
-		return config{}
+		return config.Config{}
 	}
-	c, err := readConfig(path)
+	c, err := config.Read(path)
 	if err != nil {
-		return config{}
+		return config.Config{}
 	}
 	return c
 }
 
 func completeArchitectures(cmd *cobra.Command) {
 	complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return architectures(), cobra.ShellCompDirectiveNoFileComp
+		return config.KnownArchitectures(), cobra.ShellCompDirectiveNoFileComp
 	}
 	if err := cmd.RegisterFlagCompletionFunc("arch", complete); err != nil {
 		panic(err) // the flag was added before
@@ -111,21 +112,21 @@ func completeArchitectures(cmd *cobra.Command) {
 }
 
 // wanted is what the command line asks for.
-func (o pullOptions) wanted(c config, arch string, args []string) ([]staging.Wanted, error) {
+func (o pullOptions) wanted(c config.Config, arch string, args []string) ([]staging.Wanted, error) {
 	if o.arch = ""; arch != "" {
-		o.arch = architecture(arch).or()
+		o.arch = config.Architecture(arch).Canonical()
 	}
-	if err := o.arch.check(); err != nil {
+	if err := o.arch.Check(); err != nil {
 		return nil, fmt.Errorf("--arch: %w", err)
 	}
 	q := c.Queue[o.queue]
 	switch {
 	case o.queue != "" && q == nil:
 		return nil, fmt.Errorf("--queue: there is no [queue.%s] in the configuration", o.queue)
-	case o.queue != "" && o.arch != "" && o.arch != q.Architecture.or():
-		return nil, fmt.Errorf("--arch: the nodes of queue %s are %s", o.queue, q.Architecture.or())
+	case o.queue != "" && o.arch != "" && o.arch != q.Architecture.Canonical():
+		return nil, fmt.Errorf("--arch: the nodes of queue %s are %s", o.queue, q.Architecture.Canonical())
 	case o.queue != "":
-		o.arch = q.Architecture.or()
+		o.arch = q.Architecture.Canonical()
 	}
 	if o.as != "" && len(args) != 1 {
 		return nil, errors.New("--as wants one IMAGE")
@@ -144,8 +145,8 @@ func (o pullOptions) wanted(c config, arch string, args []string) ([]staging.Wan
 	return wanted, nil
 }
 
-func want(image, as string, arch architecture) (w staging.Wanted, err error) {
-	w = staging.Wanted{Architecture: string(arch.or()), By: whoami()}
+func want(image, as string, arch config.Architecture) (w staging.Wanted, err error) {
+	w = staging.Wanted{Architecture: string(arch.Canonical()), By: whoami()}
 	if w.Reference, err = source.ParseReference(image); err != nil {
 		return w, err
 	}
@@ -158,15 +159,15 @@ func want(image, as string, arch architecture) (w staging.Wanted, err error) {
 }
 
 // defaults are the images of bundles that name none.
-func (o pullOptions) defaults(c config) ([]staging.Wanted, error) {
+func (o pullOptions) defaults(c config.Config) ([]staging.Wanted, error) {
 	var wanted []staging.Wanted
 	known := map[string]bool{}
 	for name, q := range c.Queue {
-		arch := q.Architecture.or()
+		arch := q.Architecture.Canonical()
 		if o.queue != "" && name != o.queue || o.arch != "" && o.arch != arch {
 			continue
 		}
-		for _, image := range c.defaultImages(q) {
+		for _, image := range c.DefaultImages(q) {
 			if id := image + " " + string(arch); !known[id] {
 				known[id] = true
 				w, err := want(image, "", arch)
@@ -258,11 +259,11 @@ func imageRm(p program.Process) *cobra.Command {
 	var arch string
 	cmd := cacheSub(p, "rm IMAGE...", "Keep images no longer: the cache removes them when it needs their room", cobra.MinimumNArgs(1),
 		func(ctx context.Context, c *cache.Cache, f cacheFlags, args []string) error {
-			a := architecture(arch)
-			if err := a.check(); err != nil {
+			a := config.Architecture(arch)
+			if err := a.Check(); err != nil {
 				return &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("--arch: %w", err)}
 			}
-			images := f.conf.images(c, source.Source{})
+			images := newImages(f.conf, c, source.Source{})
 			kept, err := images.Kept.List()
 			if err != nil {
 				return err
@@ -292,14 +293,14 @@ func imageRm(p program.Process) *cobra.Command {
 
 // findKept returns the kept images that a word means: a name as people write it,
 // or the beginning of a digest.
-func findKept(kept []staging.KeptImage, word string, a architecture) ([]staging.KeptImage, error) {
+func findKept(kept []staging.KeptImage, word string, a config.Architecture) ([]staging.KeptImage, error) {
 	full := word
 	if ref, err := source.ParseReference(word); err == nil {
 		full = ref.Name()
 	}
 	var found []staging.KeptImage
 	for _, k := range kept {
-		if a != "" && k.Architecture != string(a.or()) {
+		if a != "" && k.Architecture != string(a.Canonical()) {
 			continue
 		}
 		if k.Name == full || k.From == word || strings.HasPrefix(k.Digest, word) && len(word) > len("sha256:") {

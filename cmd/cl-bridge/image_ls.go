@@ -42,7 +42,7 @@ func imageLs(p program.Process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			images := f.conf.images(c, source.Source{})
+			images := newImages(f.conf, c, source.Source{})
 			kept, err := images.Kept.List()
 			if err != nil {
 				return err

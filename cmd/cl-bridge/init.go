@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/doctor"
 	"github.com/cl-slurm/cl-slurm/bridge/draft"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
@@ -216,9 +217,9 @@ func (i *initiation) makeShared() error {
 	}
 	i.draft.Shared = filepath.Clean(dir)
 	space, err := diskspace.Of(dir)
-	if err == nil && (config{}).lowWater().Low(space, false) != "" {
+	if err == nil && config.DefaultLowWater().Low(space, false) != "" {
 		// Half of what is free, so that something can be run.
-		i.draft.LowWater = fmt.Sprintf("%dm", max(space.Free/2, leastLowWater)>>20)
+		i.draft.LowWater = fmt.Sprintf("%dm", max(space.Free/2, config.LeastLowWater)>>20)
 	}
 	return nil
 }
@@ -267,7 +268,7 @@ func (i *initiation) defaultQueue(ctx context.Context) error {
 // write writes the files, and says what to do next.
 func (i *initiation) write(path string) error {
 	text := i.draft.Text()
-	if _, err := parseConfig(strings.NewReader(text)); err != nil {
+	if _, err := config.Parse(strings.NewReader(text)); err != nil {
 		return fmt.Errorf("write configuration: %w", err)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/doctor"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -103,7 +104,7 @@ func (i *initiation) tryLogin(ctx context.Context) (version string, err error) {
 			return "", fmt.Errorf("find password_file: %w", err)
 		}
 		i.draft.PasswordFile = path
-		ask = credentials(config{User: i.draft.User, PasswordFile: path})
+		ask = credentials(config.Config{User: i.draft.User, PasswordFile: path})
 		if _, _, err := ask(ctx); err != nil {
 			return "", &program.Error{Code: program.ExitUsage, Err: err}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -90,7 +91,7 @@ type keptResults struct {
 }
 
 // find lists the kept results that the filter takes.
-func (o keptOptions) find(ctx context.Context, c config, want func(spool.Kept) bool) ([]keptResults, error) {
+func (o keptOptions) find(ctx context.Context, c config.Config, want func(spool.Kept) bool) ([]keptResults, error) {
 	disk := spool.Disk{Layout: spool.Layout(c.Shared)}
 	all, err := disk.Kept()
 	if err != nil {
@@ -112,7 +113,7 @@ func (o keptOptions) find(ctx context.Context, c config, want func(spool.Kept) b
 
 // ask asks the server for the bundles. What it does not say stays empty; the
 // error is the first of those that are not an answer.
-func ask(ctx context.Context, c config, found []keptResults) error {
+func ask(ctx context.Context, c config.Config, found []keptResults) error {
 	cl, err := client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: credentials(c)})
 	if err != nil {
 		return &program.Error{Code: program.ExitUsage, Err: err}
@@ -142,7 +143,7 @@ func ask(ctx context.Context, c config, found []keptResults) error {
 }
 
 func (o keptOptions) list(ctx context.Context, p program.Process) error {
-	c, err := readConfig(o.config)
+	c, err := config.Read(o.config)
 	if err != nil {
 		return &program.Error{Code: program.ExitUsage, Err: err}
 	}
@@ -220,7 +221,7 @@ func (o keptOptions) remove(ctx context.Context, p program.Process, bundles []st
 }
 
 // removeOne removes kept results, or says that it would, or why not.
-func (o keptOptions) removeOne(ctx context.Context, c config, r *keptResults) (bool, error) {
+func (o keptOptions) removeOne(ctx context.Context, c config.Config, r *keptResults) (bool, error) {
 	user := ""
 	inUse := func() (bool, error) {
 		var err error

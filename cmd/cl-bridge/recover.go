@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
@@ -118,7 +119,7 @@ type unknown struct {
 
 // regain compares the ledger with Slurm and, where that is accepted, raises
 // the ledger's generation.
-func regain(ctx context.Context, p program.Process, c config, accept bool) (recovery, error) {
+func regain(ctx context.Context, p program.Process, c config.Config, accept bool) (recovery, error) {
 	// Opened only to read it is not made where there is none: a new ledger
 	// would be that of another bridge, which knows no job at all.
 	reader, err := ledger.OpenToRead(ctx, c.Ledger)
@@ -156,7 +157,7 @@ func regain(ctx context.Context, p program.Process, c config, accept bool) (reco
 }
 
 // compare finds the jobs in Slurm that the ledger does not know.
-func compare(ctx context.Context, now time.Time, c config, book *ledger.Reader, slurm *sbatch.Client) (recovery, error) {
+func compare(ctx context.Context, now time.Time, c config.Config, book *ledger.Reader, slurm *sbatch.Client) (recovery, error) {
 	// Slurm first: what is submitted meanwhile is in the ledger by then.
 	snapshot, err := slurm.Observe(ctx, now)
 	if err != nil {
@@ -208,14 +209,11 @@ func compare(ctx context.Context, now time.Time, c config, book *ledger.Reader, 
 	return found, nil
 }
 
-// cancelsOrphans says whether a job that no bundle stands for is cancelled.
-func (c config) cancelsOrphans() bool { return c.CancelStrays == nil || *c.CancelStrays }
-
 // fate says what becomes of a job once the bridge runs on the ledger. The row
 // is that of its bundle, empty where there is none.
-func fate(c config, state sbatch.State, job plan.Stamp, row plan.Row) string {
+func fate(c config.Config, state sbatch.State, job plan.Stamp, row plan.Row) string {
 	cancelled := "cancelled after " + codalab.FormatDuration(orphanGrace)
-	if !c.cancelsOrphans() {
+	if !*c.CancelStrays {
 		cancelled = "left alone, as cancel_strays is false"
 	}
 	again := row.Attempt < job.Attempt && row.Verdict == nil && !row.Dropped

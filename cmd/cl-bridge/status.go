@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
@@ -109,7 +110,7 @@ type waiting struct {
 }
 
 // collectStatus gathers what there is to be said.
-func collectStatus(ctx context.Context, p program.Process, c config) (stock, error) {
+func collectStatus(ctx context.Context, p program.Process, c config.Config) (stock, error) {
 	s := stock{Ledger: sqldb.Name(c.Ledger), Holds: []string{}, Queues: []queueStock{}}
 	r, err := ledger.OpenToRead(ctx, c.Ledger)
 	if errors.Is(err, ledger.ErrAbsent) {
@@ -144,7 +145,7 @@ func collectStatus(ctx context.Context, p program.Process, c config) (stock, err
 
 // count counts the bundles of each queue, and finds the one that has waited for
 // the longest time.
-func (s *stock) count(c config, rows []plan.Row) {
+func (s *stock) count(c config.Config, rows []plan.Row) {
 	phases := map[string]map[plan.Phase]int{}
 	for name := range c.Queue {
 		phases[name] = map[plan.Phase]int{}
@@ -176,7 +177,7 @@ func (s *stock) count(c config, rows []plan.Row) {
 
 // measure looks how full the shared disk is, by the rule by which the bridge
 // does.
-func (s *stock) measure(c config, rows []plan.Row) {
+func (s *stock) measure(c config.Config, rows []plan.Row) {
 	s.Disk.Shared = c.Shared
 	space, err := spool.Disk{Layout: spool.Layout(c.Shared)}.Space()
 	if err != nil {
@@ -188,7 +189,7 @@ func (s *stock) measure(c config, rows []plan.Row) {
 	if s.Running && s.Last != nil {
 		before = s.Last.Low != ""
 	}
-	s.Disk.Low = c.lowWater().Low(space, before)
+	s.Disk.Low = c.LowWater.LowWater.Low(space, before)
 }
 
 // holds says what keeps bundles from going on.
@@ -205,8 +206,13 @@ func (s *stock) holds(rows []plan.Row) {
 		if last.Observed.IsZero() {
 			hold("Slurm has not been seen as a whole since the bridge started: until then nothing is submitted, cancelled or removed.")
 		}
-		if last.Slurm != "" {
+		switch {
+		case last.Slurm == "":
+		case last.SlurmNext.IsZero():
 			hold("Slurm does not answer: %s.", line(last.Slurm))
+		default:
+			hold("Slurm has not answered since %s, and is asked again at %s: %s. Until then nothing is submitted or cancelled.",
+				clock(last.SlurmSince), clock(last.SlurmNext), line(last.Slurm))
 		}
 		for _, queue := range slices.Sorted(maps.Keys(last.Server)) {
 			hold("The server does not take the check-ins of queue %s: %s.", queue, line(last.Server[queue]))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/sweep"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -62,7 +63,7 @@ func sweepCommand(p program.Process) *cobra.Command {
 }
 
 // sweepOnce sweeps beside the bridge that may be at work.
-func sweepOnce(ctx context.Context, p program.Process, c config, dry bool) ([]sweep.Finding, error) {
+func sweepOnce(ctx context.Context, p program.Process, c config.Config, dry bool) ([]sweep.Finding, error) {
 	reader, err := openToJudge(ctx, c.Ledger)
 	if err != nil {
 		return nil, err
@@ -90,10 +91,10 @@ const (
 
 // sweeper sweeps the shared directory of a configuration, whose jobs run these
 // workers.
-func sweeper(c config, book sweep.Ledger, slurm sweep.Scheduler, workers []string, now func() time.Time) *sweep.Sweeper {
+func sweeper(c config.Config, book sweep.Ledger, slurm sweep.Scheduler, workers []string, now func() time.Time) *sweep.Sweeper {
 	return &sweep.Sweeper{
 		Ledger: book, Scheduler: slurm, Disk: spool.Disk{Layout: spool.Layout(c.Shared)},
-		Workers: workers, Grace: c.SweepGrace.or(7 * 24 * time.Hour), Now: now,
+		Workers: workers, Grace: c.SweepGrace.Duration, Now: now,
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/sbatch"
-	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -24,13 +23,9 @@ import (
 // needs. They are a moment old.
 func littered(t *testing.T) (r restored, layout spool.Layout) {
 	t.Helper()
-	shared := filepath.Join(t.TempDir(), "shared")
 	r = restore(t, "", rowAt(1, plan.Staging, 0, 0))
-	text, err := os.ReadFile(r.config)
-	if err == nil {
-		err = os.WriteFile(r.config, []byte(strings.Replace(string(text), `shared = "/s"`, fmt.Sprintf("shared = %q", shared), 1)), 0o600)
-	}
-	layout = spool.Layout(shared)
+	layout = spool.Layout(r.shared)
+	var err error
 	for _, dir := range layout.Directories() {
 		err = errors.Join(err, os.MkdirAll(dir, 0o700))
 	}
@@ -142,7 +137,7 @@ func TestSweepNeedsALedgerAndSlurm(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "without one nobody can say what is needed") {
 		t.Errorf("without a ledger: %v", err)
 	}
-	r.cluster.Do(func(now time.Time, c *slurmtest.Controller) { c.Stop(now) })
+	r.slurm.stop(t)
 	_, err = command(t, "sweep", "--config", r.config)
 	var coded *program.Error
 	if !errors.As(err, &coded) || coded.Code != program.ExitTransient {
@@ -178,6 +173,7 @@ func TestStatusSaysHowTheBridgeStands(t *testing.T) {
 	}
 	u := pulse{Host: "login1", Process: 12, Started: noon.Add(-5 * time.Hour), At: noon.Add(-time.Second), path: r.where + ".status.json"}
 	u.Slurm = "observe: slurm_load_jobs error: Unable to contact slurm controller"
+	u.SlurmSince, u.SlurmNext = noon.Add(-time.Minute), noon.Add(time.Minute)
 	u.Server = map[string]string{"cpu": "POST /workers: connection refused"}
 	u.write()
 	var s stock
@@ -198,7 +194,7 @@ The ledger is LEDGER.
 ` + first4[2] + `
 
 ! Slurm has not been seen as a whole since the bridge started: until then nothing is submitted, cancelled or removed.
-! Slurm does not answer: observe: slurm_load_jobs error: Unable to contact slurm controller.
+! Slurm has not answered since ` + clock(noon.Add(-time.Minute)) + `, and is asked again at ` + clock(noon.Add(time.Minute)) + `: observe: slurm_load_jobs error: Unable to contact slurm controller. Until then nothing is submitted or cancelled.
 ! The server does not take the check-ins of queue cpu: POST /workers: connection refused.
 ! 1 bundle is in submitting tried again: Slurm does not take the job now: too many jobs.
 

@@ -13,55 +13,25 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// checkWorkers makes sure that there is a cl-worker for the nodes of each queue.
-// That this host's own lies beside cl-bridge is looked at when it is installed.
-func (c config) checkWorkers() error {
-	for a, path := range c.Workers {
-		if err := a.check(); err != nil {
-			return fmt.Errorf("[workers]: %w", err)
-		}
-		if !filepath.IsAbs(path) {
-			return fmt.Errorf("workers.%s = %q: want the absolute path of a cl-worker built for it", a, path)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(c.Queue)) {
-		a := c.Queue[name].Architecture.or()
-		if c.workerFor(a) == "" && a.other() != "" {
-			return fmt.Errorf("[queue.%s]: its nodes are %s and this host is %s: name a cl-worker built with GOARCH=%s in a table [workers], as %s = \"/path/cl-worker\"",
-				name, a, architecture("").or(), a, a)
-		}
-	}
-	return nil
-}
-
-// workerFor is the program that is configured for an architecture; empty for none.
-func (c config) workerFor(a architecture) string {
-	for other, path := range c.Workers {
-		if other.or() == a {
-			return path
-		}
-	}
-	return ""
-}
-
 // programs are those that jobs run, on the shared disk.
 type programs struct {
-	workers map[architecture]string
+	workers map[config.Architecture]string
 	// converter is this program, where jobs convert images; else empty.
 	converter string
 }
 
 // installPrograms copies the programs that jobs need to the shared disk.
-func installPrograms(c config, layout spool.Layout) (programs, error) {
-	installed := programs{workers: map[architecture]string{}}
-	own := architecture("").or()
-	for _, a := range append(c.architectures(), own) {
-		source := c.workerFor(a)
+func installPrograms(c config.Config, layout spool.Layout) (programs, error) {
+	installed := programs{workers: map[config.Architecture]string{}}
+	own := config.Architecture("").Canonical()
+	for _, a := range append(c.Architectures(), own) {
+		source := c.WorkerFor(a)
 		if source == "" {
 			source = c.Worker
 		}
@@ -94,11 +64,11 @@ func (p programs) paths() []string {
 }
 
 // queues gives each queue the worker of its nodes.
-func (p programs) queues(c config) map[string]plan.Queue {
-	queues := c.queues()
+func (p programs) queues(c config.Config) map[string]plan.Queue {
+	queues := c.Plan()
 	for name, q := range queues {
 		if q.Architecture != "" {
-			q.Worker = p.workers[architecture(q.Architecture)]
+			q.Worker = p.workers[config.Architecture(q.Architecture)]
 			queues[name] = q
 		}
 	}
@@ -107,7 +77,7 @@ func (p programs) queues(c config) map[string]plan.Queue {
 
 // installWorker copies a cl-worker to the shared disk. An empty source is the
 // program beside this one.
-func installWorker(source string, a architecture, layout spool.Layout) (string, error) {
+func installWorker(source string, a config.Architecture, layout spool.Layout) (string, error) {
 	if source == "" {
 		self, err := os.Executable()
 		if err != nil {
@@ -124,7 +94,7 @@ func installWorker(source string, a architecture, layout spool.Layout) (string, 
 
 // install copies a program to the shared disk, under its content's digest, so
 // that jobs go on with theirs when the bridge is replaced.
-func install(source, name string, a architecture, layout spool.Layout) (string, error) {
+func install(source, name string, a config.Architecture, layout spool.Layout) (string, error) {
 	f, err := os.Open(source)
 	if err != nil {
 		return "", fmt.Errorf("find %s: %w", name, err)
@@ -155,12 +125,12 @@ func install(source, name string, a architecture, layout spool.Layout) (string, 
 
 // builtFor refuses a program of another architecture. What is no ELF file at all,
 // such as a script around the program, is the operator's affair.
-func builtFor(program io.ReaderAt, a architecture) error {
+func builtFor(program io.ReaderAt, a config.Architecture) error {
 	f, err := elf.NewFile(program)
 	if err != nil {
 		return nil //nolint:nilerr // see above
 	}
-	machines := map[elf.Machine]architecture{
+	machines := map[elf.Machine]config.Architecture{
 		elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64", elf.EM_PPC64: "ppc64le", elf.EM_RISCV: "riscv64", elf.EM_S390: "s390x",
 	}
 	if is := machines[f.Machine]; is != a {
