@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/imagejob"
+	"github.com/cl-slurm/cl-slurm/bridge/observer"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -24,13 +26,14 @@ type convert func(ctx context.Context, c apptainer.Converter, img source.Image, 
 
 // imageJobs has images converted in jobs of image.queue; nil where that is not
 // wanted.
-func imageJobs(c config.Config, slurm *sbatch.Client, installed programs) convert {
+func imageJobs(c config.Config, slurm *observer.Observer, installed programs) convert {
 	q := c.Queue[c.Image.Queue]
 	if q == nil {
 		return nil
 	}
 	jobs := imagejob.Jobs{
 		Slurm:   slurm,
+		Now:     slurm.Now,
 		Program: installed.converter,
 		Request: sbatch.Request{
 			Comment: "codalab image", Partition: q.Partition, Account: q.Account, QOS: q.QOS, WCKey: q.WCKey,
@@ -66,6 +69,9 @@ func convertPulled(ctx context.Context, s imagejob.Settings, img source.Image, d
 	}.Convert(ctx, img, dst, func(p apptainer.Progress) { progress(imagejob.Progress(p)) })
 }
 
+// observeAlone is how often a command that waits for a job runs squeue, beside the bridge.
+const observeAlone = 30 * time.Second
+
 // imageJobsAlone is imageJobs where no bridge need run.
 func imageJobsAlone(ctx context.Context, p program.Process, c config.Config) (convert, error) {
 	if c.Image.Queue == "" {
@@ -79,7 +85,7 @@ func imageJobsAlone(ctx context.Context, p program.Process, c config.Config) (co
 	if err != nil {
 		return nil, err
 	}
-	return imageJobs(c, slurm, installed), nil
+	return imageJobs(c, &observer.Observer{Slurm: slurm, Every: observeAlone, Now: p.Now}, installed), nil
 }
 
 const aboutConvert = `convert converts the one image that SPEC describes, whose layers a bridge has pulled

@@ -34,6 +34,12 @@ type pulse struct {
 	path string
 }
 
+// newPulse is the pulse of a bridge that starts now.
+func newPulse(p program.Process, ledger, id, host string, now time.Time) (pulse, error) {
+	place, err := pulsePlace(p, ledger, id)
+	return pulse{Host: host, Process: os.Getpid(), Started: now, path: place}, err
+}
+
 // pulsePlace is the file in which a bridge notes its pulse: beside an SQLite
 // ledger, or with the user's state on this host.
 func pulsePlace(p program.Process, ledger, id string) (string, error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/bridge/observer"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/trace"
 	"github.com/cl-slurm/cl-slurm/cache"
@@ -105,20 +106,21 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 		return err
 	}
 	var b *bridge.Bridge
-	holders := judge{ledger: &book.Reader, observe: slurm.Observe, now: time.Now, ready: func() bool { return b.Observed() }}
+	now := steady(time.Now())
+	watched := &observer.Observer{Slurm: slurm, Every: c.Slurm.ObserveEvery.Duration, Now: now}
+	holders := judge{ledger: &book.Reader, observe: watched.Observe, now: now, ready: func() bool { return b.Observed() }}
 	content, err := cache.Open(cacheDir(c), cacheOptions(c, holders.over))
 	if err != nil {
 		return err
 	}
-	now := steady(time.Now())
-	brings := stager(p, c, cl, content, book.ID, now, imageJobs(c, slurm, installed))
+	brings := stager(p, c, cl, content, book.ID, now, imageJobs(c, watched, installed))
 	b = &bridge.Bridge{
 		Policy:       policy(c, book.ID, layout, installed, slurm),
 		Name:         cmp.Or(c.Name, c.User+"-"+host),
 		Hostname:     host,
 		SharedDisk:   c.ServerStore != "",
 		Ledger:       book,
-		Scheduler:    slurm,
+		Scheduler:    watched,
 		Service:      cl,
 		Spool:        spool.Disk{Layout: layout},
 		Gauge:        spool.Disk{Layout: layout},
@@ -126,16 +128,15 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 		Collector:    &staging.Collector{Contents: cl, Store: serverStore(c), Layout: layout, Now: now},
 		Log:          log,
 		Now:          now,
-		ObserveEvery: c.Slurm.ObserveEvery.Duration,
+		ObserveEvery: watched.Every,
 		LookEvery:    350 * time.Millisecond,
 		ReadEvery:    5 * time.Second,
 	}
-	place, err := pulsePlace(p, c.Ledger, book.ID)
+	u, err := newPulse(p, c.Ledger, book.ID, host, now())
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
-	s := sweeper(c, book, slurm, installed.paths(), b.Now)
-	u := pulse{Host: host, Process: os.Getpid(), Started: b.Now(), path: place}
+	s := sweeper(c, book, watched, installed.paths(), now)
 	return u.during(b, func() error {
 		return beside(ctx, func() error { return t.run(ctx, b, log) },
 			func(ctx context.Context) { upkeep(ctx, b, content, brings.Images, log) },

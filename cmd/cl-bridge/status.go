@@ -206,8 +206,13 @@ func (s *stock) holds(rows []plan.Row) {
 		if last.Observed.IsZero() {
 			hold("Slurm has not been seen as a whole since the bridge started: until then nothing is submitted, cancelled or removed.")
 		}
-		if last.Slurm != "" {
+		switch {
+		case last.Slurm == "":
+		case last.SlurmNext.IsZero():
 			hold("Slurm does not answer: %s.", line(last.Slurm))
+		default:
+			hold("Slurm has not answered since %s, and is asked again at %s: %s. Until then nothing is submitted or cancelled.",
+				clock(last.SlurmSince), clock(last.SlurmNext), line(last.Slurm))
 		}
 		for _, queue := range slices.Sorted(maps.Keys(last.Server)) {
 			hold("The server does not take the check-ins of queue %s: %s.", queue, line(last.Server[queue]))

@@ -173,6 +173,7 @@ func TestStatusSaysHowTheBridgeStands(t *testing.T) {
 	}
 	u := pulse{Host: "login1", Process: 12, Started: noon.Add(-5 * time.Hour), At: noon.Add(-time.Second), path: r.where + ".status.json"}
 	u.Slurm = "observe: slurm_load_jobs error: Unable to contact slurm controller"
+	u.SlurmSince, u.SlurmNext = noon.Add(-time.Minute), noon.Add(time.Minute)
 	u.Server = map[string]string{"cpu": "POST /workers: connection refused"}
 	u.write()
 	var s stock
@@ -193,7 +194,7 @@ The ledger is LEDGER.
 ` + first4[2] + `
 
 ! Slurm has not been seen as a whole since the bridge started: until then nothing is submitted, cancelled or removed.
-! Slurm does not answer: observe: slurm_load_jobs error: Unable to contact slurm controller.
+! Slurm has not answered since ` + clock(noon.Add(-time.Minute)) + `, and is asked again at ` + clock(noon.Add(time.Minute)) + `: observe: slurm_load_jobs error: Unable to contact slurm controller. Until then nothing is submitted or cancelled.
 ! The server does not take the check-ins of queue cpu: POST /workers: connection refused.
 ! 1 bundle is in submitting tried again: Slurm does not take the job now: too many jobs.
 
