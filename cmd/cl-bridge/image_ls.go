@@ -11,9 +11,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/bridge/holders"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/staging"
 )
 
@@ -78,7 +80,7 @@ func listImages(entries []cache.Entry, kept []staging.KeptImage, grouped bool, n
 			}
 		}
 		for _, h := range e.Pins {
-			switch bundle, row := bundleOf(h); {
+			switch bundle, row := holders.Bundle(h); {
 			case row:
 				one.Bundles = append(one.Bundles, bundle)
 			case !strings.HasPrefix(string(h), "image-"):
@@ -99,16 +101,6 @@ func listImages(entries []cache.Entry, kept []staging.KeptImage, grouped bool, n
 	return list
 }
 
-// bundleOf is the bundle whose row, of whatever bridge, a holder is.
-func bundleOf(h cache.Holder) (bundle string, ok bool) {
-	rest, ok := strings.CutPrefix(string(h), "row-")
-	if !ok {
-		return "", false
-	}
-	_, bundle, ok = strings.Cut(rest, "-")
-	return bundle, ok && codalab.IsUUID(bundle)
-}
-
 const shortDigest = len("sha256:") + shortHash
 
 func imagesText(now time.Time, list []cachedImage) string {
@@ -116,17 +108,17 @@ func imagesText(now time.Time, list []cachedImage) string {
 	for _, i := range list {
 		kept := "-"
 		if len(i.Kept) > 0 {
-			kept = ago(now, i.Kept[0].Since)
+			kept = termtext.Ago(now, i.Kept[0].Since)
 		}
-		size, used := codalab.FormatSize(i.Size), ago(now, i.Used)
+		size, used := codalab.FormatSize(i.Size), termtext.Ago(now, i.Used)
 		if i.Missing {
 			size, used = "missing", "-"
 		}
 		rows = append(rows, []string{
-			cmp.Or(line(strings.Join(i.Names, ", ")), "?"), i.Digest[:min(shortDigest, len(i.Digest))], i.Architecture, size, used, kept, fmt.Sprint(len(i.Bundles)),
+			cmp.Or(termtext.Line(strings.Join(i.Names, ", ")), "?"), i.Digest[:min(shortDigest, len(i.Digest))], i.Architecture, size, used, kept, fmt.Sprint(len(i.Bundles)),
 		})
 	}
-	return table(rows)
+	return termtext.Table(rows)
 }
 
 // text is a line for who pulled an image.

@@ -15,6 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/bridge/holders"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/staging"
 )
@@ -150,7 +151,7 @@ func TestListTellsWhoNeedsAnImage(t *testing.T) {
 	sif := cache.Key{Kind: "sif", ID: "sha256:" + strings.Repeat("ab", 32) + " amd64 squashfs zstd-1"}
 	entries := []cache.Entry{
 		{Key: cache.Key{Kind: "bundle", ID: "0x1/"}},
-		{Key: sif, Path: "/c/x", Size: 7, Pins: []cache.Holder{"image-00", rowHolder("b1b2b3", bundleNo(1)), rowHolder("c1c2c3", bundleNo(2)), personHolder("ann")}},
+		{Key: sif, Path: "/c/x", Size: 7, Pins: []cache.Holder{"image-00", holders.Row("b1b2b3", bundleNo(1)), holders.Row("c1c2c3", bundleNo(2)), holders.Person("ann")}},
 	}
 	kept := []staging.KeptImage{
 		{Name: "docker.io/library/python:3", Key: sif, Architecture: "amd64", Digest: "sha256:" + strings.Repeat("ab", 32)},

@@ -16,9 +16,11 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/holders"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/observer"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/bridge/status"
 	"github.com/cl-slurm/cl-slurm/bridge/trace"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
@@ -108,8 +110,8 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 	var b *bridge.Bridge
 	now := steady(time.Now())
 	watched := &observer.Observer{Slurm: slurm, Every: c.Slurm.ObserveEvery.Duration, Now: now}
-	holders := judge{ledger: &book.Reader, observe: watched.Observe, now: now, ready: func() bool { return b.Observed() }}
-	content, err := cache.Open(cacheDir(c), cacheOptions(c, holders.over))
+	judge := holders.Judge{Ledger: &book.Reader, Observe: watched.Observe, Now: now, Ready: func() bool { return b.Observed() }}
+	content, err := cache.Open(cacheDir(c), cacheOptions(c, judge.Over))
 	if err != nil {
 		return err
 	}
@@ -132,21 +134,27 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 		LookEvery:    350 * time.Millisecond,
 		ReadEvery:    5 * time.Second,
 	}
-	u, err := newPulse(p, c.Ledger, book.ID, host, now())
+	heartbeat, err := heartbeatFile(p, c, book.ID)
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
 	s := sweeper(c, book, watched, installed.paths(), now)
-	return u.during(b, func() error {
-		return beside(ctx, func() error { return t.run(ctx, b, log) },
-			func(ctx context.Context) { upkeep(ctx, b, content, brings.Images, log) },
-			func(ctx context.Context) { s.Run(ctx, sweepFirst, sweepEvery, log) },
-			func(ctx context.Context) { u.beat(ctx, b) })
-	})
+	r := status.Recorder{Bridge: b, Path: heartbeat, Host: host, Process: os.Getpid(), Started: now()}
+	err = runBeside(ctx, func() error { return t.run(ctx, b, log) },
+		func(ctx context.Context) { upkeep(ctx, b, content, brings.Images, log) },
+		func(ctx context.Context) { s.Run(ctx, sweepFirst, sweepEvery, log) },
+		r.Run)
+	r.End(err)
+	return err
 }
 
-// beside does other things beside work, until that ends.
-func beside(ctx context.Context, work func() error, others ...func(ctx context.Context)) error {
+// heartbeatFile returns the file of a bridge's heartbeat.
+func heartbeatFile(p program.Process, c config.Config, bridge string) (string, error) {
+	return status.HeartbeatFile(c.Ledger, bridge, func() (string, error) { return userDir(p, "XDG_STATE_HOME", ".local", "state") })
+}
+
+// runBeside runs work, and the others in the background until work has ended.
+func runBeside(ctx context.Context, work func() error, others ...func(ctx context.Context)) error {
 	ctx, stop := context.WithCancel(ctx)
 	var g sync.WaitGroup
 	for _, do := range others {
@@ -295,7 +303,7 @@ func stager(p program.Process, c config.Config, cl *client.Client, content *cach
 	images.Files, images.Now, images.Convert = files, now, made
 	return &staging.Stager{
 		Public:    public,
-		Holder:    func(bundle string) cache.Holder { return rowHolder(bridge, bundle) },
+		Holder:    func(bundle string) cache.Holder { return holders.Row(bridge, bundle) },
 		Contents:  cl,
 		Cache:     content,
 		Images:    images,

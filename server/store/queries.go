@@ -2,27 +2,23 @@ package store
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-func isNotFound(err error) bool { return errors.Is(err, ErrNotFound) }
-
-// BundlesByPrefix returns the identifiers of up to two bundles that begin with prefix, of all
-// owners where owner is empty.
+// BundlesByPrefix returns up to two uuids of the owner's bundles that begin with prefix; of
+// all bundles if owner is empty.
 func (s *Store) BundlesByPrefix(ctx context.Context, prefix, owner string) ([]string, error) {
 	var uuids []string
 	err := s.db.SelectContext(ctx, &uuids, s.db.Rebind(`
 		SELECT uuid FROM bundles WHERE uuid >= ? AND uuid < ? AND (? = '' OR owner_id = ?) ORDER BY uuid LIMIT 2`),
-		prefix, prefix+"g", owner, owner) // hexadecimal digits end before g
+		prefix, prefix+"g", owner, owner) // g follows the hexadecimal digits
 	return uuids, rowError(err, "find bundle "+prefix)
 }
 
-// BundlesOnWorksheet returns the identifiers of the bundles that a worksheet shows, newest
-// first, up to limit. Where name is not empty they bear it; in a name, "%" stands for any
-// text.
+// BundlesOnWorksheet returns up to limit uuids of a worksheet's bundles, newest first. If name
+// is not empty, only bundles with this name count; "%" in it stands for any text.
 func (s *Store) BundlesOnWorksheet(ctx context.Context, worksheetUUID, name string, limit int) ([]string, error) {
 	match, arg := "? = ''", ""
 	switch {
@@ -39,7 +35,7 @@ func (s *Store) BundlesOnWorksheet(ctx context.Context, worksheetUUID, name stri
 	return uuids, rowError(err, "find bundle "+name)
 }
 
-// Children returns the identifiers of the bundles that depend on a bundle.
+// Children returns the uuids of the bundles that depend on a bundle.
 func (s *Store) Children(ctx context.Context, uuid string) ([]string, error) {
 	var uuids []string
 	err := s.db.SelectContext(ctx, &uuids, s.db.Rebind(`
@@ -47,8 +43,7 @@ func (s *Store) Children(ctx context.Context, uuid string) ([]string, error) {
 	return uuids, rowError(err, "list children of bundle "+uuid)
 }
 
-// Unfinished returns the identifiers of all bundles that are in none of the final states,
-// oldest first.
+// Unfinished returns the uuids of all bundles that are not in a final state, oldest first.
 func (s *Store) Unfinished(ctx context.Context) ([]string, error) {
 	var uuids []string
 	err := s.db.SelectContext(ctx, &uuids, `
@@ -56,7 +51,7 @@ func (s *Store) Unfinished(ctx context.Context) ([]string, error) {
 	return uuids, rowError(err, "list unfinished bundles")
 }
 
-// Parent is what a bundle's staging depends on.
+// Parent is what the staging of a child needs to know of a parent.
 type Parent struct {
 	UUID    string        `db:"uuid"`
 	OwnerID string        `db:"owner_id"`

@@ -10,14 +10,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// errUnchanged means that a transition does not apply any more: another was faster. It goes no
-// further than the caller of store.Change.
+// errUnchanged means that a transition does not apply, since another one came first. Callers
+// of store.Change handle it.
 var errUnchanged = errors.New("unchanged")
 
 const preparingStatus = "Waiting for worker to download bundle dependencies and Docker image to run the bundle."
 
-// stage decides whether a created run can go on: it is staged when its parents are there, and
-// fails when they never will be (codalab/server/bundle_manager.py: _stage_bundles).
+// stage stages a created run if its parents are ready, and fails it if they never will be
+// (codalab/server/bundle_manager.py: _stage_bundles).
 func stage(b *store.Bundle, parents []store.Parent) error {
 	if b.State != codalab.StateCreated {
 		return errUnchanged
@@ -48,11 +48,11 @@ func stage(b *store.Bundle, parents []store.Parent) error {
 	}
 	switch {
 	case len(missing) > 0:
-		fail(b, "Missing parent bundles: "+strings.Join(missing, ", "))
+		setFailed(b, "Missing parent bundles: "+strings.Join(missing, ", "))
 	case len(unreadable) > 0:
-		fail(b, "Parent bundles that the bundle's owner may not read: "+strings.Join(unreadable, ", "))
+		setFailed(b, "Parent bundles that the bundle's owner may not read: "+strings.Join(unreadable, ", "))
 	case len(failed)+len(killed) > 0 && !b.Metadata.Bool("allow_failed_dependencies"):
-		fail(b, parentsFailed(failed, killed))
+		setFailed(b, parentsFailed(failed, killed))
 	case ready:
 		b.State = codalab.StateStaged
 		b.Metadata["staged_status"] = stagedStatus
@@ -73,12 +73,12 @@ func parentsFailed(failed, killed []string) string {
 	return message + "(Please use the --allow-failed-dependencies flag to depend on results of failed or killed bundles)"
 }
 
-func fail(b *store.Bundle, message string) {
+func setFailed(b *store.Bundle, message string) {
 	b.State = codalab.StateFailed
 	b.Metadata["failure_message"] = message
 }
 
-// assign gives a staged run to a worker (codalab/model/bundle_model.py:
+// assign assigns a staged run to a worker (codalab/model/bundle_model.py:
 // transition_bundle_starting).
 func assign(b *store.Bundle, to store.Worker, now time.Time) error {
 	if b.State != codalab.StateStaged {
@@ -90,8 +90,8 @@ func assign(b *store.Bundle, to store.Worker, now time.Time) error {
 	return nil
 }
 
-// unassign stages a run again whose worker did not claim it, or gave it back; what its worker
-// had reported is forgotten (transition_bundle_staged).
+// unassign stages a run again that its worker did not claim or gave back. It removes what the
+// worker reported (transition_bundle_staged).
 func unassign(b *store.Bundle) {
 	for _, key := range codalab.MetadataKeys(codalab.TypeRun) {
 		if key.Generated && key.Key != "actions" && key.Key != "created" {
@@ -104,12 +104,12 @@ func unassign(b *store.Bundle) {
 	delete(b.Metadata, "data_size")
 	b.State, b.Worker, b.Assigned = codalab.StateStaged, store.Worker{}, time.Time{}
 	if b.KillMessage != "" {
-		killNow(b)
+		setKilled(b)
 	}
 }
 
-// claim answers a worker that starts a run: true if the run is that worker's, also when it
-// asks again (transition_bundle_preparing).
+// claim records a worker's claim. It returns whether the worker has the run, also for a
+// repeated claim (transition_bundle_preparing).
 func claim(b *store.Bundle, by store.Worker, start codalab.StartBundle, preemptible bool) bool {
 	if b.Worker != by || !b.State.OnWorker() {
 		return false
@@ -127,13 +127,13 @@ func claim(b *store.Bundle, by store.Worker, start codalab.StartBundle, preempti
 	return true
 }
 
-// report takes over what a worker says of a run that it has (transition_bundle_running,
-// transition_bundle_finalizing). A run that has ended changes no more.
-func report(b *store.Bundle, by store.Worker, run codalab.Run, now time.Time) error {
+// applyReport applies a worker's report of its run (transition_bundle_running,
+// transition_bundle_finalizing). A run that has ended does not change.
+func applyReport(b *store.Bundle, by store.Worker, run codalab.Run, now time.Time) error {
 	if b.Worker != by || !b.State.OnWorker() {
 		return errUnchanged
 	}
-	switch run.State { //nolint:exhaustive // other states are no worker's to report
+	switch run.State { //nolint:exhaustive // workers report no other states
 	case codalab.StateStaged:
 		unassign(b)
 		return nil
@@ -143,15 +143,15 @@ func report(b *store.Bundle, by store.Worker, run codalab.Run, now time.Time) er
 	default:
 		return errUnchanged
 	}
-	describe(b, run, now)
+	copyReport(b, run, now)
 	if run.State == codalab.StateFinalizing {
 		finish(b, run)
 	}
 	return nil
 }
 
-// describe copies what a report says into the bundle's metadata.
-func describe(b *store.Bundle, run codalab.Run, now time.Time) {
+// copyReport copies a report into the bundle's metadata.
+func copyReport(b *store.Bundle, run codalab.Run, now time.Time) {
 	m := b.Metadata
 	m["run_status"] = run.RunStatus
 	m["last_updated"] = now.Unix()
@@ -164,7 +164,7 @@ func describe(b *store.Bundle, run codalab.Run, now time.Time) {
 	if run.MemoryMax > 0 {
 		m["memory_max"] = float64(run.MemoryMax)
 	}
-	if b.Contents == "" { // once the results are here, their size counts
+	if b.Contents == "" { // otherwise data_size is the size of the contents
 		b.SetDataSize(max(0, run.DiskUtilization))
 	}
 	if run.DockerImage != nil {
@@ -204,25 +204,25 @@ func finish(b *store.Bundle, run codalab.Run) {
 		b.State = codalab.StateReady
 	}
 	b.Metadata["run_status"] = "Finished"
-	if b.Contents == "" { // what was counted on its way has not come
+	if b.Contents == "" { // there are no results to count
 		b.SetDataSize(0)
 	}
 }
 
-// kill ends a bundle that no worker has, and notes for the others that their worker is to kill
-// them (codalab/rest/bundle_actions.py: create_bundle_actions).
-func kill(b *store.Bundle) {
-	if b.Type == codalab.TypeRun { // uploads have no such key
+// requestKill kills a bundle that no worker has claimed. For the others it records that their
+// worker must kill them (codalab/rest/bundle_actions.py: create_bundle_actions).
+func requestKill(b *store.Bundle) {
+	if b.Type == codalab.TypeRun { // uploads do not have this key
 		b.Metadata["actions"] = append(b.Metadata.Strings("actions"), "kill")
 	}
 	if b.State.OnWorker() && b.State != codalab.StateStarting {
 		b.KillMessage = codalab.KillRequested
 		return
 	}
-	killNow(b)
+	setKilled(b)
 }
 
-func killNow(b *store.Bundle) {
+func setKilled(b *store.Bundle) {
 	b.State, b.Worker = codalab.StateKilled, store.Worker{}
 	b.Metadata["failure_message"] = codalab.KillRequested
 	if b.DataSize != 0 && b.Contents == "" {

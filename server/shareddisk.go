@@ -10,7 +10,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// sharesDisk says whether a worker reads and writes the store's disk itself.
+// sharesDisk says whether a worker may read and write on the store's disk.
 func (s *Server) sharesDisk(key store.Worker) bool {
 	if !s.SharedDisk {
 		return false
@@ -21,10 +21,10 @@ func (s *Server) sharesDisk(key store.Worker) bool {
 	return ok && w.info.SharedFileSystem
 }
 
-// addPlaces tells a worker that shares the disk where a run's inputs lie and where its results
-// go, which it makes (codalab/server/bundle_manager.py: _try_start_bundle,
-// _construct_run_message). A parent without contents has no place.
-func (s *Server) addPlaces(ctx context.Context, m *codalab.RunBundle, b store.Bundle) error {
+// addLocations adds to a run message the paths of a run's inputs and of its results directory,
+// which it creates (codalab/server/bundle_manager.py: _try_start_bundle,
+// _construct_run_message). A parent without contents has no path.
+func (s *Server) addLocations(ctx context.Context, m *codalab.RunBundle, b store.Bundle) error {
 	uuids := make([]string, 0, len(m.Dependencies))
 	for _, d := range m.Dependencies {
 		uuids = append(uuids, d.ParentUUID)
@@ -34,40 +34,41 @@ func (s *Server) addPlaces(ctx context.Context, m *codalab.RunBundle, b store.Bu
 		return err
 	}
 	for i, d := range m.Dependencies {
-		if place := s.placeOf(parents[d.ParentUUID]); place != "" {
-			m.Dependencies[i].Location = &place
+		if dir := s.contentsPath(parents[d.ParentUUID]); dir != "" {
+			m.Dependencies[i].Location = &dir
 		}
 	}
-	place, err := s.store.MakeResults(b)
-	m.Location = &place
+	results, err := s.store.MakeResults(b)
+	m.Location = &results
 	return err
 }
 
-// placeOf is where a bundle's contents lie; empty for one that has none, and for a link that
-// leads elsewhere than this server reads: whoever makes a link is not to choose what a worker
-// mounts.
-func (s *Server) placeOf(b store.Bundle) string {
+// contentsPath returns the path of a bundle's contents. It is empty for a bundle without
+// contents, and for a link that leads out of LinkRoots: a user who creates a link must not
+// choose what a worker mounts.
+func (s *Server) contentsPath(b store.Bundle) string {
 	link := b.Metadata.String("link_url")
 	if link == "" {
-		return s.store.ContentsPlace(b)
+		return s.store.ContentsFile(b)
 	}
-	if place, _, ok := s.linkRoot(link); ok {
-		return place
-	}
-	return ""
+	clean, _, _ := s.linkRoot(link) // empty if there is no root
+	return clean
 }
 
-// adoptions are the results that workers have put into the store themselves, on their way to
-// be bundles' contents: large ones take longer to be flushed and counted than a check-in is to
-// wait.
+// adoptions are the walks through results that workers have written into the store. A walk
+// flushes and counts the files, so that the results can become a bundle's contents. With many
+// files it takes longer than a check-in may wait, so it goes on beyond the check-in that began
+// it.
 type adoptions struct {
+	walks sync.WaitGroup
+
 	mu     sync.Mutex
 	byName map[string]*adoption
-	// missing is since when results have been looked for in vain.
+	// missing is since when the server has found no results.
 	missing map[string]time.Time
 }
 
-// adoption is one of them. What it found is written before done is closed.
+// adoption is one walk. Its other fields are set before done is closed.
 type adoption struct {
 	done  chan struct{}
 	size  int64
@@ -76,17 +77,17 @@ type adoption struct {
 }
 
 const (
-	// adoptWait is how long a check-in waits for what it reports to be adopted. The worker
-	// reports it again.
+	// adoptWait is how long a check-in waits for walks. The worker reports the end again
+	// later.
 	adoptWait = 2 * time.Second
-	// adoptLate is how late a network disk may show the results of a command that has run.
-	// After that it left none.
+	// adoptLate is how long the server waits for a network disk to show the results of a
+	// command that has run. After that the run has none.
 	adoptLate = time.Minute
 )
 
-// adopt finds what a worker has put into the store of the runs that it reports as ended, and
-// takes those of which that is not known yet out of the reports. It returns the sizes of what
-// was found, by the name of its place.
+// adopt looks for the results of the runs whose end a worker reports. It removes from reports
+// the runs whose results are not complete yet. It returns the sizes of the results found, by
+// the name of their directory.
 func (s *Server) adopt(ctx context.Context, key store.Worker, reports map[string]codalab.Run) (map[string]int64, error) {
 	var ended []string
 	for uuid, run := range reports {
@@ -97,7 +98,7 @@ func (s *Server) adopt(ctx context.Context, key store.Worker, reports map[string
 	if len(ended) == 0 {
 		return nil, nil
 	}
-	shares := s.sharesDisk(key) // or did, when a run was handed out
+	shares := s.sharesDisk(key)
 	bundles, err := s.store.Bundles(ctx, ended)
 	if err != nil {
 		return nil, err
@@ -115,7 +116,7 @@ func (s *Server) adopt(ctx context.Context, key store.Worker, reports map[string
 		select {
 		case <-a.done:
 		case <-timer.C:
-			timer.Reset(0) // for the others too
+			timer.Reset(0) // wait for no other walk either
 			delete(reports, uuid)
 			continue
 		}
@@ -134,28 +135,35 @@ func (s *Server) adopt(ctx context.Context, key store.Worker, reports map[string
 	return sizes, nil
 }
 
-// begin returns the adoption of a run's results, which it begins unless it is under way.
+// begin returns the adoption of a run's results, and starts its walk unless it has begun.
 func (a *adoptions) begin(data *store.Store, b store.Bundle) *adoption {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	name := b.ResultsName()
-	if one := a.byName[name]; one != nil {
-		return one
+	if walk := a.byName[name]; walk != nil {
+		return walk
 	}
-	one := &adoption{done: make(chan struct{})}
-	a.byName[name] = one
-	go func() { // ends with the walk through the results; nothing else changes
-		one.size, one.err = data.FlushResults(b)
-		one.found = one.err == nil
-		if errors.Is(one.err, store.ErrNotFound) {
-			one.err = nil // it left nothing, or uploads
+	walk := &adoption{done: make(chan struct{})}
+	a.byName[name] = walk
+	a.walks.Go(func() {
+		walk.size, walk.err = data.FlushResults(b)
+		walk.found = walk.err == nil
+		if errors.Is(walk.err, store.ErrNotFound) {
+			walk.err = nil // the run has left no results here
 		}
-		close(one.done)
-	}()
-	return one
+		close(walk.done)
+	})
+	return walk
 }
 
-// end forgets an adoption, and returns for how long there has been nothing to adopt.
+// wait waits for the walks under way.
+func (a *adoptions) wait() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.walks.Wait()
+}
+
+// end forgets an adoption, and returns for how long the server has found no results.
 func (a *adoptions) end(name string, found bool, now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -174,8 +182,8 @@ func (a *adoptions) end(name string, found bool, now time.Time) time.Duration {
 	return late
 }
 
-// takeResults makes what was adopted a bundle's contents.
-func takeResults(b *store.Bundle, adopted map[string]int64) {
+// setResults makes adopted results a bundle's contents.
+func setResults(b *store.Bundle, adopted map[string]int64) {
 	if size, ok := adopted[b.ResultsName()]; ok && b.Contents == "" && b.State.OnWorker() {
 		b.Contents = b.ResultsName()
 		b.SetDataSize(size)

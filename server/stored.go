@@ -10,13 +10,14 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab/contents"
+	"github.com/cl-slurm/cl-slurm/internal/subpath"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// openStored opens what holds a target that no worker has: the store, or the disk where the
-// bundle is a link. It returns where in it the target lies; the caller closes it
+// openStored opens the directory that contains a stored target: in the store, or where a link
+// leads. at is the target's path in it. The caller closes root
 // (codalab/lib/download_manager.py: get_target_info).
-func (s *Server) openStored(p place) (root *os.Root, at string, err error) {
+func (s *Server) openStored(p location) (root *os.Root, at string, err error) {
 	if link := p.Metadata.String("link_url"); link != "" {
 		root, at, err = s.openLink(p, link)
 		return root, path.Join(at, p.path), err
@@ -28,10 +29,10 @@ func (s *Server) openStored(p place) (root *os.Root, at string, err error) {
 	return root, path.Join(store.ContentsPath, p.path), err
 }
 
-// openLink opens what a link leads to, below one of LinkRoots: a directory itself, a file in
-// its directory. Symbolic links are followed while they stay below that root, and in what is
-// opened while they stay below that.
-func (s *Server) openLink(p place, link string) (root *os.Root, at string, err error) {
+// openLink opens the directory to which a link leads, or the directory of a file. It must be
+// below one of LinkRoots. Symbolic links on the way may not leave that root, and those in the
+// target may not leave the opened directory.
+func (s *Server) openLink(p location, link string) (root *os.Root, at string, err error) {
 	clean, dir, ok := s.linkRoot(link)
 	if !ok {
 		return nil, "", refuse(http.StatusNotFound, "Bundle %s is a link to %s, which this server does not read", p.UUID, link)
@@ -46,12 +47,12 @@ func (s *Server) openLink(p place, link string) (root *os.Root, at string, err e
 	return root, at, nil
 }
 
-// linkRoot returns the path that a link means and the root that it lies below, if there is
+// linkRoot returns the path of a link and the one of LinkRoots that contains it, if there is
 // one.
 func (s *Server) linkRoot(link string) (clean, root string, ok bool) {
 	clean = path.Clean("/" + strings.TrimPrefix(link, "file://"))
 	for _, dir := range s.LinkRoots {
-		if below, err := filepath.Rel(dir, clean); err == nil && filepath.IsLocal(below) {
+		if subpath.Within(clean, dir) {
 			return clean, dir, true
 		}
 	}

@@ -1,20 +1,18 @@
-package main
+package explain
 
 import (
-	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
-	"unicode"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// waitsFor says in plain words what has to come for a row to go on.
+// waitsFor says what has to happen for a row to go on.
 func waitsFor(r plan.Row) string {
 	job := "its job"
 	if r.Job.ID != 0 {
@@ -49,11 +47,11 @@ func waitsFor(r plan.Row) string {
 	return "nothing that this version of cl-bridge knows"
 }
 
-// text is the explanation for people.
-func (e explanation) text(now time.Time) string {
+// Text returns the explanation for people.
+func (e Explanation) Text(now time.Time) string {
 	head := e.Bundle + " is done and forgotten; this was its history:\n\n"
 	if !e.Forgotten {
-		head = fmt.Sprintf("%s is %s\n\n%s\n", e.Bundle, e.Phase, table(e.facts(now)))
+		head = fmt.Sprintf("%s is %s\n\n%s\n", e.Bundle, e.Phase, termtext.Table(e.facts(now)))
 	}
 	rows := [][]string{{"TIME", "ATTEMPT", "JOB", "PHASE", "REASON"}}
 	last := int64(0)
@@ -62,28 +60,17 @@ func (e explanation) text(now time.Time) string {
 			rows = append(rows, []string{"…", "", "", "", fmt.Sprintf("(%d entries are not kept)", left)})
 		}
 		last = h.N
-		rows = append(rows, []string{clock(h.At), number(int64(h.Attempt)), number(int64(h.Job)), string(h.Phase), line(h.Reason)})
+		rows = append(rows, []string{termtext.Clock(h.At), termtext.Number(int64(h.Attempt)), termtext.Number(int64(h.Job)), string(h.Phase), termtext.Line(h.Reason)})
 	}
-	return head + table(rows)
+	return head + termtext.Table(rows)
 }
 
-// table aligns columns.
-func table(rows [][]string) string {
-	var out strings.Builder
-	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		_, _ = w.Write([]byte(strings.Join(row, "\t") + "\n")) // into memory
-	}
-	_ = w.Flush()
-	return out.String()
-}
-
-// facts are the lines about a bundle that the bridge has.
-func (e explanation) facts(now time.Time) [][]string {
+// facts returns the lines about a bundle that has a row.
+func (e Explanation) facts(now time.Time) [][]string {
 	var facts [][]string
-	add := func(name, fact string) { facts = append(facts, []string{"  " + name, line(fact)}) }
+	add := func(name, fact string) { facts = append(facts, []string{"  " + name, termtext.Line(fact)}) }
 	add("queue", e.Queue)
-	add("since", clock(e.Since)+", "+codalab.FormatDuration(now.Sub(e.Since))+" ago")
+	add("since", termtext.Clock(e.Since)+", "+codalab.FormatDuration(now.Sub(e.Since))+" ago")
 	add("reason", e.Reason)
 	if e.Tries > 0 && e.Trouble != "" {
 		add("failed", fmt.Sprintf("%d tries; the last: %s", e.Tries, e.Trouble))
@@ -107,17 +94,17 @@ func (e explanation) facts(now time.Time) [][]string {
 	switch wait := e.Due.Sub(now); {
 	case e.Due.IsZero():
 	case wait > 0:
-		add("next look", clock(e.Due)+", in "+codalab.FormatDuration(wait))
+		add("next look", termtext.Clock(e.Due)+", in "+codalab.FormatDuration(wait))
 	case wait > -time.Minute:
 		add("next look", "now")
 	default:
-		add("next look", clock(e.Due)+", which is past: does cl-bridge run?")
+		add("next look", termtext.Clock(e.Due)+", which is past: does cl-bridge run?")
 	}
 	return facts
 }
 
-// job is the current attempt's job, behind its number.
-func (e explanation) job() string {
+// job describes the job of the current attempt, for behind its number.
+func (e Explanation) job() string {
 	if e.Job == 0 {
 		return ", without a job so far"
 	}
@@ -142,7 +129,7 @@ func verdict(v plan.Verdict) string {
 	return said + strings.TrimSuffix(": "+v.Failure, ": ")
 }
 
-// used is what an attempt used; of its GPUs what was seen of them.
+// used describes what an attempt used. Its GPUs were sampled.
 func used(u spool.Usage) string {
 	cpu := time.Duration((u.UserSeconds + u.SystemSeconds) * float64(time.Second))
 	said := fmt.Sprintf("%s of processor time, %s of memory at most, %s in its working directory",
@@ -151,27 +138,4 @@ func used(u spool.Usage) string {
 		said += fmt.Sprintf("; its GPUs busy for %.0f%% of the time, with %s of their memory at most", 100*g.BusyMean, codalab.FormatSize(g.MemoryPeak))
 	}
 	return said
-}
-
-// clock is a moment in the zone of who reads it.
-func clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05 -0700") }
-
-// number is n, or a dash for none.
-func number(n int64) string {
-	if n == 0 {
-		return "-"
-	}
-	return strconv.FormatInt(n, 10)
-}
-
-// line is text of other programs in one line, without what would steer a
-// terminal.
-func line(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, s)
-	return cmp.Or(strings.TrimSpace(s), "-")
 }

@@ -1,4 +1,4 @@
-package main
+package status
 
 import (
 	"fmt"
@@ -7,17 +7,18 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
-// text is what there is for people.
-func (s stock) text(now time.Time) string {
+// Text returns the status for people.
+func (s Status) Text(now time.Time) string {
 	state := "does not run"
 	if s.Running {
 		state = "runs"
 		if s.Last != nil {
-			state += fmt.Sprintf(" on %s, since %s", line(s.Last.Host), clock(s.Last.Started))
-			if quiet := now.Sub(s.Last.At); quiet > 6*pulseEvery {
-				state += "; it was last heard " + codalab.FormatDuration(quiet) + " ago"
+			state += fmt.Sprintf(" on %s, since %s", termtext.Line(s.Last.Host), termtext.Clock(s.Last.Started))
+			if quiet := now.Sub(s.Last.At); quiet > 6*heartbeatEvery {
+				state += "; its last heartbeat was " + codalab.FormatDuration(quiet) + " ago"
 			}
 		}
 	}
@@ -31,20 +32,20 @@ func (s stock) text(now time.Time) string {
 	said += "\n" + s.table()
 	if o := s.Oldest; o != nil {
 		said += fmt.Sprintf("\nThe oldest bundle that waits is %s, of queue %s, claimed %s ago; it is %s, since %s ago:\n  %s\n",
-			o.Bundle, o.Queue, codalab.FormatDuration(now.Sub(o.Claimed)), o.Phase, codalab.FormatDuration(now.Sub(o.Since)), line(o.Status))
+			o.Bundle, o.Queue, codalab.FormatDuration(now.Sub(o.Claimed)), o.Phase, codalab.FormatDuration(now.Sub(o.Since)), termtext.Line(o.Status))
 	}
 	return said
 }
 
-func (r room) text() string {
-	if r.Trouble != "" {
-		return "The shared directory is " + r.Shared + "."
+func (d Disk) text() string {
+	if d.Trouble != "" {
+		return "The shared directory is " + d.Shared + "."
 	}
-	return fmt.Sprintf("The shared disk at %s has %s of %s free.", r.Shared, codalab.FormatSize(r.Free), codalab.FormatSize(r.Total))
+	return fmt.Sprintf("The shared disk at %s has %s of %s free.", d.Shared, codalab.FormatSize(d.Free), codalab.FormatSize(d.Total))
 }
 
-// table is a line for each queue, a column for each phase that some bundle is in.
-func (s stock) table() string {
+// table has a line for each queue, and a column for each phase that a bundle is in.
+func (s Status) table() string {
 	head := []string{"QUEUE"}
 	var phases []plan.Phase
 	for _, p := range plan.Phases() {
@@ -66,5 +67,5 @@ func (s stock) table() string {
 		}
 		rows = append(rows, row)
 	}
-	return table(rows)
+	return termtext.Table(rows)
 }
