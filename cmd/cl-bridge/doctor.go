@@ -18,6 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/doctor"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -122,9 +123,9 @@ func (e *examination) note(checks ...doctor.Check) {
 			continue
 		}
 		e.checks = append(e.checks, c)
-		text := fmt.Sprintf("%-8s %s: %s", c.Verdict, c.Name, line(c.Found))
+		text := fmt.Sprintf("%-8s %s: %s", c.Verdict, c.Name, termtext.Line(c.Found))
 		if c.Do != "" {
-			text += "; " + line(c.Do)
+			text += "; " + termtext.Line(c.Do)
 		}
 		_, _ = fmt.Fprintln(e.out, text) // standard output is gone
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/doctor"
 	"github.com/cl-slurm/cl-slurm/spool"
-	"github.com/cl-slurm/cl-slurm/staging"
+	"github.com/cl-slurm/cl-slurm/staging/images"
 )
 
 // registryWithin is how long a registry may take to say what an image is.
@@ -40,7 +40,7 @@ func (e *examination) findImage(ctx context.Context, name string) (kept bool, er
 	if err != nil {
 		return false, err
 	}
-	_, kept, _ = staging.KeptImages(spool.Layout(e.Shared).KeptImages()).Get(ref.Name(), string(config.Architecture("").Canonical())) // what cannot be read is not kept
+	_, kept, _ = images.Records(spool.Layout(e.Shared).KeptImages()).Get(ref.Name(), string(config.Architecture("").Canonical())) // what cannot be read is not kept
 	if kept {
 		return true, nil
 	}
