@@ -9,7 +9,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/spool"
-	"github.com/cl-slurm/cl-slurm/staging"
+	"github.com/cl-slurm/cl-slurm/staging/images"
 )
 
 // registryWithin is how long a registry may take to say what an image is.
@@ -39,7 +39,7 @@ func (e *Examination) image(ctx context.Context, name string) (kept bool, err er
 	if err != nil {
 		return false, err
 	}
-	records := staging.KeptImages(spool.Layout(e.Config.Shared).KeptImages())
+	records := images.Records(spool.Layout(e.Config.Shared).KeptImages())
 	_, kept, _ = records.Get(ref.Name(), string(config.Architecture("").Canonical())) // an unreadable record keeps nothing
 	if kept {
 		return true, nil

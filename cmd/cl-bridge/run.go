@@ -30,6 +30,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging"
+	"github.com/cl-slurm/cl-slurm/staging/inputs"
+	"github.com/cl-slurm/cl-slurm/staging/results"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
 const about = `cl-bridge claims bundles from a CodaLab server and runs each as a Slurm job.
@@ -127,7 +130,7 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 		Spool:        spool.Disk{Layout: layout},
 		Gauge:        spool.Disk{Layout: layout},
 		Stager:       brings,
-		Collector:    &staging.Collector{Contents: cl, Store: serverStore(c), Layout: layout, Now: now},
+		Collector:    &results.Collector{Contents: cl, Store: serverStore(c), Layout: layout, Now: now},
 		Log:          log,
 		Now:          now,
 		ObserveEvery: watched.Every,
@@ -281,11 +284,11 @@ func policy(c config.Config, id string, layout spool.Layout, installed programs.
 }
 
 // downloadPace bounds all downloads together; nil where they are not bounded.
-func downloadPace(c config.Config) *staging.Pace {
+func downloadPace(c config.Config) *transfer.Pace {
 	if c.Staging.Bandwidth.Bytes == 0 {
 		return nil
 	}
-	return staging.NewPace(c.Staging.Bandwidth.Bytes)
+	return transfer.NewPace(c.Staging.Bandwidth.Bytes)
 }
 
 func stager(p program.Process, c config.Config, cl *client.Client, content *cache.Cache, bridge string, now func() time.Time, made convert) *staging.Stager {
@@ -299,20 +302,22 @@ func stager(p program.Process, c config.Config, cl *client.Client, content *cach
 	if files != nil {
 		from.OpenFile = files.Open
 	}
-	images := newImages(c, content, from)
-	images.Files, images.Now, images.Convert = files, now, made
+	im := newImages(c, content, from)
+	im.Files, im.Now, im.Convert = files, now, made
 	return &staging.Stager{
-		Public:    public,
-		Holder:    func(bundle string) cache.Holder { return holders.Row(bridge, bundle) },
-		Contents:  cl,
-		Cache:     content,
-		Images:    images,
-		Limits:    tarstream.Limits{Bytes: c.Staging.MaxDependency.Bytes, Entries: int64(c.Staging.MaxFiles)},
-		LowWater:  c.LowWater.Of,
-		Downloads: c.Staging.Downloads,
-		Pace:      pace,
-		Store:     serverStore(c),
-		InPlace:   links,
-		Layout:    spool.Layout(c.Shared),
+		Images: im,
+		Dependencies: &inputs.Dependencies{
+			Contents: cl,
+			Cache:    content,
+			Public:   public,
+			Limits:   tarstream.Limits{Bytes: c.Staging.MaxDependency.Bytes, Entries: int64(c.Staging.MaxFiles)},
+			LowWater: c.LowWater.Of,
+			AtOnce:   c.Staging.Downloads,
+			Pace:     pace,
+			Links:    links,
+			Store:    serverStore(c),
+			Layout:   spool.Layout(c.Shared),
+		},
+		Holder: func(bundle string) cache.Holder { return holders.Row(bridge, bundle) },
 	}
 }
