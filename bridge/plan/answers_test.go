@@ -21,7 +21,7 @@ func (w *world) message(a *arguments) error {
 		w.printf("a new row")
 		return w.decide(plan.News{})
 	}
-	w.hear().Messages = append(w.hear().Messages, m)
+	w.stepNews().Messages = append(w.stepNews().Messages, m)
 	return nil
 }
 
@@ -32,11 +32,11 @@ func (w *world) disk(a *arguments) error {
 		return err
 	}
 	low := plan.LowWater{Bytes: 50 << 30, Share: 0.05}.Low(spool.Space{Free: free, Total: 1 << 40}, w.low != "")
-	w.low, w.hear().Low = low, &low
+	w.low, w.stepNews().Low = low, &low
 	return nil
 }
 
-// job reads a job of a snapshot or of the accounts.
+// job reads a job of a snapshot or of the accounting database.
 func (w *world) job(a *arguments) sbatch.Job {
 	j := sbatch.Job{
 		ID: sbatch.JobID(a.number(a.get("job"))), State: sbatch.State(a.get("state")), Reason: or(a.get("reason"), "None"),
@@ -57,9 +57,9 @@ func (w *world) job(a *arguments) sbatch.Job {
 	return j
 }
 
-// sighting adds to what an answer of Slurm shows, in which jobs are filed under
-// their marks.
-func (w *world) sighting(s *plan.Observation, a *arguments) *plan.Observation {
+// observation adds a job to what an answer of Slurm shows of a submission. Jobs are filed under
+// their submission names.
+func (w *world) observation(s *plan.Observation, a *arguments) *plan.Observation {
 	if s == nil {
 		s = &plan.Observation{Asked: w.now}
 		if w.row != nil {
@@ -70,7 +70,7 @@ func (w *world) sighting(s *plan.Observation, a *arguments) *plan.Observation {
 		s.Asked = epoch.Add(a.length(asked))
 	}
 	if attempt := a.get("attempt"); attempt != "" {
-		s.SubmissionName = w.mark(a.number(attempt))
+		s.SubmissionName = w.submission(a.number(attempt))
 	}
 	if !a.flag("none") {
 		j := w.job(a)
@@ -84,15 +84,15 @@ func (w *world) sighting(s *plan.Observation, a *arguments) *plan.Observation {
 
 func (w *world) slurm(a *arguments) {
 	if a.flag("away") {
-		w.printf("nothing is heard")
+		w.printf("no answer")
 		return
 	}
-	n := w.hear()
-	n.Observation = w.sighting(n.Observation, a)
+	n := w.stepNews()
+	n.Observation = w.observation(n.Observation, a)
 }
 
 func (w *world) accounts(a *arguments) {
-	n := w.hear()
+	n := w.stepNews()
 	if w.row != nil {
 		delete(w.running, effectKey{plan.QueryAccounting, w.row.Attempt})
 	}
@@ -100,7 +100,7 @@ func (w *world) accounts(a *arguments) {
 		n.AccountingFailure = "slurmdbd: connection refused"
 		return
 	}
-	n.Accounting = w.sighting(n.Accounting, a)
+	n.Accounting = w.observation(n.Accounting, a)
 }
 
 // note reads the attempt's records.
@@ -113,7 +113,7 @@ func (w *world) note(a *arguments) error {
 	if n := a.get("attempt"); n != "" {
 		attempt = a.number(n)
 	}
-	n := w.hear()
+	n := w.stepNews()
 	rec := plan.Records{Attempt: attempt, Read: w.now}
 	if n.Records != nil {
 		rec.Records = n.Records.Records
@@ -123,7 +123,7 @@ func (w *world) note(a *arguments) error {
 	switch what {
 	case "none":
 	case "unreadable":
-		n.LookFailure, rec.Read = or(a.get("failure"), "stale file handle"), time.Time{}
+		n.RecordsFailure, rec.Read = or(a.get("failure"), "stale file handle"), time.Time{}
 	case "started":
 		rec.Started = &spool.Started{Token: token, Node: or(a.get("node"), "n1"), Job: or(a.get("job"), "7"), At: w.now}
 	case "closed":
@@ -152,7 +152,7 @@ func (w *world) exit(a *arguments, token string) *spool.Exit {
 func (w *world) answer(a *arguments) error {
 	kind := plan.Kind(a.next())
 	if w.row == nil {
-		w.printf("no row hears it")
+		w.printf("there is no row for it")
 		return nil
 	}
 	attempt := w.row.Attempt
@@ -164,7 +164,7 @@ func (w *world) answer(a *arguments) error {
 		return fmt.Errorf("no %s of attempt %d runs", kind, attempt)
 	}
 	delete(w.running, key)
-	n := w.hear()
+	n := w.stepNews()
 	o := plan.Outcome{
 		Failure: a.get("failure"), Final: a.flag("final"), Gone: a.flag("gone"), Full: a.flag("full"), Done: a.get("done"),
 		Outage: a.flag("outage"),

@@ -1,4 +1,9 @@
-package main
+// Package programs copies the programs that jobs run to the shared disk: cl-worker for
+// the nodes' architectures and, where jobs convert images, cl-bridge itself.
+//
+// Each program lies in a directory that is named for its content, so that a job goes on
+// with its program when the bridge is replaced.
+package programs
 
 import (
 	"crypto/sha256"
@@ -19,16 +24,17 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// programs are those that jobs run, on the shared disk.
-type programs struct {
-	workers map[config.Architecture]string
-	// converter is this program, where jobs convert images; else empty.
-	converter string
+// Installed are the paths of programs on the shared disk.
+type Installed struct {
+	// Workers are the cl-workers of the nodes' architectures and of this host's.
+	Workers map[config.Architecture]string
+	// Converter is this program, cl-bridge; empty where no jobs convert images.
+	Converter string
 }
 
-// installPrograms copies the programs that jobs need to the shared disk.
-func installPrograms(c config.Config, layout spool.Layout) (programs, error) {
-	installed := programs{workers: map[config.Architecture]string{}}
+// Install copies the programs that jobs of a configuration need.
+func Install(c config.Config, layout spool.Layout) (Installed, error) {
+	installed := Installed{Workers: map[config.Architecture]string{}}
 	own := config.Architecture("").Canonical()
 	for _, a := range append(c.Architectures(), own) {
 		source := c.WorkerFor(a)
@@ -39,14 +45,14 @@ func installPrograms(c config.Config, layout spool.Layout) (programs, error) {
 		if err != nil {
 			return installed, err
 		}
-		installed.workers[a] = path
+		installed.Workers[a] = path
 	}
 	if c.Image.Queue == "" {
 		return installed, nil
 	}
 	self, err := os.Executable()
 	if err == nil {
-		installed.converter, err = install(self, spool.BridgeName, own, layout)
+		installed.Converter, err = install(self, spool.BridgeName, own, layout)
 	}
 	if err != nil {
 		return installed, fmt.Errorf("for image.queue: %w", err)
@@ -54,29 +60,31 @@ func installPrograms(c config.Config, layout spool.Layout) (programs, error) {
 	return installed, nil
 }
 
-// paths are those of the programs.
-func (p programs) paths() []string {
-	paths := slices.Sorted(maps.Values(p.workers))
-	if p.converter != "" {
-		paths = append(paths, p.converter)
+// Worker returns the cl-worker for nodes of this host's architecture.
+func (p Installed) Worker() string { return p.Workers[config.Architecture("").Canonical()] }
+
+// Paths returns the paths of all programs.
+func (p Installed) Paths() []string {
+	paths := slices.Sorted(maps.Values(p.Workers))
+	if p.Converter != "" {
+		paths = append(paths, p.Converter)
 	}
 	return paths
 }
 
-// queues gives each queue the worker of its nodes.
-func (p programs) queues(c config.Config) map[string]plan.Queue {
+// Queues returns the queues as package plan knows them, with the worker of their nodes.
+func (p Installed) Queues(c config.Config) map[string]plan.Queue {
 	queues := c.Plan()
 	for name, q := range queues {
 		if q.Architecture != "" {
-			q.Worker = p.workers[config.Architecture(q.Architecture)]
+			q.Worker = p.Workers[config.Architecture(q.Architecture)]
 			queues[name] = q
 		}
 	}
 	return queues
 }
 
-// installWorker copies a cl-worker to the shared disk. An empty source is the
-// program beside this one.
+// installWorker copies a cl-worker. An empty source means the program beside this one.
 func installWorker(source string, a config.Architecture, layout spool.Layout) (string, error) {
 	if source == "" {
 		self, err := os.Executable()
@@ -92,8 +100,7 @@ func installWorker(source string, a config.Architecture, layout spool.Layout) (s
 	return path, err
 }
 
-// install copies a program to the shared disk, under its content's digest, so
-// that jobs go on with theirs when the bridge is replaced.
+// install copies a program into the directory of its content's digest.
 func install(source, name string, a config.Architecture, layout spool.Layout) (string, error) {
 	f, err := os.Open(source)
 	if err != nil {
@@ -111,8 +118,8 @@ func install(source, name string, a config.Architecture, layout spool.Layout) (s
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", fmt.Errorf("install %s: %w", name, err)
 	}
-	// First, so that no sweep takes an old version away that is used again. The
-	// sweeps of the bridge do it once more.
+	// The program may have been there for long, unused. A fresh time keeps sweeps of other
+	// bridges from removing it now.
 	_ = (spool.Disk{Layout: layout}).Touch(path)
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
@@ -123,12 +130,12 @@ func install(source, name string, a config.Architecture, layout spool.Layout) (s
 	return path, nil
 }
 
-// builtFor refuses a program of another architecture. What is no ELF file at all,
-// such as a script around the program, is the operator's affair.
+// builtFor refuses a program of another architecture. It accepts what is no ELF file,
+// such as a script around the program.
 func builtFor(program io.ReaderAt, a config.Architecture) error {
 	f, err := elf.NewFile(program)
 	if err != nil {
-		return nil //nolint:nilerr // see above
+		return nil //nolint:nilerr // no ELF file
 	}
 	machines := map[elf.Machine]config.Architecture{
 		elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64", elf.EM_PPC64: "ppc64le", elf.EM_RISCV: "riscv64", elf.EM_S390: "s390x",
