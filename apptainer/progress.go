@@ -3,7 +3,7 @@ package apptainer
 import "sync"
 
 // Stage says what a conversion is doing.
-type Stage string
+type Stage = string
 
 // The stages of a conversion, in order. Pulling brings the layers and begins to
 // convert what is there; Converting goes on when all are there.

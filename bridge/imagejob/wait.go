@@ -11,7 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -36,7 +35,7 @@ type waiting struct {
 	asked    int64 // MiB of memory
 	dir      string
 	image    string
-	progress func(apptainer.Progress)
+	progress func(Progress)
 }
 
 // wait returns when the job has made the SIF, or did not.
@@ -124,7 +123,7 @@ func (w *waiting) look() (done bool, err error) {
 		_, err := os.Stat(filepath.Join(w.dir, sifName))
 		return !errors.Is(err, fs.ErrNotExist), nil
 	}
-	var p apptainer.Progress
+	var p Progress
 	if w.progress != nil && read(w.dir, progressName, &p) == nil {
 		w.progress(p)
 	}

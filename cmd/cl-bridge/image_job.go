@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,14 +58,41 @@ func (c config) imageJobs(slurm *sbatch.Client, installed programs) convert {
 	if q == nil {
 		return nil
 	}
-	return imagejob.Jobs{
+	jobs := imagejob.Jobs{
 		Slurm:   slurm,
 		Program: installed.converter,
 		Request: sbatch.Request{
 			Comment: "codalab image", Partition: q.Partition, Account: q.Account, QOS: q.QOS, WCKey: q.WCKey,
 			Reservation: q.Reservation, Constraint: q.Constraint, Time: c.Image.Time.or(defaultImageTime), Extra: q.SbatchOptions,
 		},
-	}.Convert
+	}
+	return func(ctx context.Context, c apptainer.Converter, img source.Image, dst string, progress func(apptainer.Progress)) error {
+		return jobs.Convert(ctx, imagePuller{c}, img, dst, func(p imagejob.Progress) { progress(apptainer.Progress(p)) })
+	}
+}
+
+// imagePuller is the Converter as bridge/imagejob knows it.
+type imagePuller struct{ converter apptainer.Converter }
+
+func (i imagePuller) Pull(ctx context.Context, img source.Image, dir string, progress func(imagejob.Progress)) (source.Image, error) {
+	return i.converter.Pull(ctx, img, dir, func(p apptainer.Progress) { progress(imagejob.Progress(p)) })
+}
+
+func (i imagePuller) Settings() imagejob.Settings {
+	c := i.converter
+	return imagejob.Settings{
+		Compression: c.Compression, Level: c.Level, BlockSize: c.BlockSize, MaxBytes: c.MaxBytes, MaxEntries: c.MaxEntries,
+		Processors: cmp.Or(c.Processors, apptainer.DefaultProcessors), MemoryMiB: cmp.Or(c.MemoryMiB, apptainer.DefaultMemoryMiB),
+	}
+}
+
+// convertPulled converts what an imagePuller has pulled, inside a job.
+func convertPulled(ctx context.Context, s imagejob.Settings, img source.Image, dst string, progress func(imagejob.Progress)) error {
+	return apptainer.Converter{
+		Source:      source.Source{OpenFile: source.FilesBelow(img.Reference.Path()), Architecture: img.Architecture},
+		Compression: s.Compression, Level: s.Level, BlockSize: s.BlockSize, Processors: s.Processors, MemoryMiB: s.MemoryMiB,
+		MaxBytes: s.MaxBytes, MaxEntries: s.MaxEntries,
+	}.Convert(ctx, img, dst, func(p apptainer.Progress) { progress(imagejob.Progress(p)) })
 }
 
 // imageJobsAlone is imageJobs where no bridge need run.
@@ -95,7 +123,7 @@ func imageConvert() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)
 			defer stop()
-			return imagejob.Run(ctx, args[0])
+			return imagejob.Run(ctx, args[0], convertPulled)
 		},
 	}
 }
