@@ -22,16 +22,6 @@ type Client struct {
 	// SubmitTimeout bounds one sbatch, QueryTimeout one squeue, sacct or
 	// scancel. 0 means 60 seconds.
 	SubmitTimeout, QueryTimeout time.Duration
-	// Run starts a command and returns what it printed, as the method Output
-	// of command.Command does, which nil stands for.
-	Run func(ctx context.Context, c command.Command) ([]byte, error)
-}
-
-func (c *Client) run(ctx context.Context, cmd command.Command) ([]byte, error) {
-	if c.Run != nil {
-		return c.Run(ctx, cmd)
-	}
-	return cmd.Output(ctx)
 }
 
 // defaultTimeout is above the time after which Slurm's commands usually give
@@ -70,7 +60,7 @@ func (c *Client) query(ctx context.Context, op string, args ...string) (string, 
 	defer cancel()
 	args[0] = c.program(args[0])
 	env := append(c.environment(), "TZ=UTC", "SLURM_TIME_FORMAT=%s")
-	out, err := c.run(ctx, command.Command{Args: args, Env: env})
+	out, err := command.Command{Args: args, Env: env}.Output(ctx)
 	if err != nil {
 		return "", &Error{Op: op, Message: message(err), Err: err}
 	}

@@ -94,7 +94,7 @@ func parsePartitions(out string) ([]Partition, error) {
 		all[i].Nodes += p.Nodes
 		all[i].Ready += p.Ready
 		all[i].Most = all[i].Most.Max(p.Most)
-		all[i].All.add(p.All, 1)
+		all[i].All.Add(p.All, 1)
 	}
 	return all, nil
 }
@@ -124,7 +124,7 @@ func parsePartition(f []string) (Partition, error) {
 	}
 	p.Nodes, p.Ready = int(nodes[3]), int(nodes[0]+nodes[1])
 	p.Most, err = parseResources(f[6], f[7], f[8], f[9])
-	p.All.add(p.Most, nodes[3])
+	p.All.Add(p.Most, nodes[3])
 	return p, err
 }
 
@@ -203,8 +203,8 @@ func (r NodeResources) Max(other NodeResources) NodeResources {
 	return r
 }
 
-// add adds the resources of n nodes that are alike.
-func (r *NodeResources) add(node NodeResources, n int64) {
+// Add adds the resources of n nodes that are alike.
+func (r *NodeResources) Add(node NodeResources, n int64) {
 	r.CPUs, r.Memory, r.GPUs = r.CPUs+n*node.CPUs, r.Memory+n*node.Memory, r.GPUs+n*node.GPUs
 	for kind, gpus := range node.GPUTypes {
 		if r.GPUTypes == nil {

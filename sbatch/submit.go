@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -95,6 +96,15 @@ func positive(n int64) string {
 // where there are several. Site wrappers print other lines around it.
 var jobLine = regexp.MustCompile(`(?m)^(\d+)(;\S+)?$`)
 
+// sbatch is the command that submits a request.
+func (c *Client) sbatch(r Request, options ...string) command.Command {
+	return command.Command{
+		Args:  slices.Concat([]string{c.program("sbatch")}, r.Args(), options),
+		Env:   c.environment(),
+		Stdin: strings.NewReader(r.Script),
+	}
+}
+
 // Submit submits a job and returns its id.
 //
 // An error is an *Error. When Refused is set Slurm said no and no job of this
@@ -104,11 +114,7 @@ var jobLine = regexp.MustCompile(`(?m)^(\d+)(;\S+)?$`)
 func (c *Client) Submit(ctx context.Context, r Request) (JobID, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.submitTimeout())
 	defer cancel()
-	out, err := c.run(ctx, command.Command{
-		Args:  append([]string{c.program("sbatch")}, r.Args()...),
-		Env:   c.environment(),
-		Stdin: strings.NewReader(r.Script),
-	})
+	out, err := c.sbatch(r).Output(ctx)
 	// An id that was printed counts, whatever came after it: a site's wrapper
 	// may exit with a status of its own.
 	if id, ok := printedID(string(out)); ok {
@@ -130,11 +136,7 @@ func (c *Client) Submit(ctx context.Context, r Request) (JobID, error) {
 func (c *Client) Try(ctx context.Context, r Request) error {
 	ctx, cancel := context.WithTimeout(ctx, c.queryTimeout())
 	defer cancel()
-	_, err := c.run(ctx, command.Command{
-		Args:  append(append([]string{c.program("sbatch")}, r.Args()...), "--test-only"),
-		Env:   c.environment(),
-		Stdin: strings.NewReader(r.Script),
-	})
+	_, err := c.sbatch(r, "--test-only").Output(ctx)
 	if err == nil {
 		return nil
 	}

@@ -245,7 +245,7 @@ func TestNodesAreJudgedByWhatTheirJobsLeave(t *testing.T) {
 		"failed queue.q.scratch: /scratch cannot be used on n1: no space; name a directory on the nodes' own disk that anyone may write to": func(o *doctor.Outcome) {
 			o.Report.Scratch = "no space"
 		},
-		"failed queue.q.runtime: n1: this node can run no container; docs/operators.md says what nodes must have": func(o *doctor.Outcome) {
+		"failed queue.q.runtime: n1: this node can run no container; docs/operators.md, What the nodes need": func(o *doctor.Outcome) {
 			o.Report.Choice, o.Report.Error = nil, "this node can run no container."
 		},
 		"warning queue.q.runtime: n1 runs containers by builtin: it has all; each run unpacks its image; better give the node what it lacks: /dev/fuse (it is closed)": func(o *doctor.Outcome) {

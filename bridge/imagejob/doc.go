@@ -2,7 +2,7 @@
 // login nodes are not for such work.
 //
 // The layers are pulled on the login node, where there is a network, to an OCI
-// layout on the shared disk ([apptainer.Converter.Pull]). A job then runs
+// layout on the shared disk ([Puller]). A job then runs
 // `cl-bridge image convert SPEC` ([Run]), which reads them there and needs no network.
 // The two exchange files in a directory of the job's own, beside the layout:
 //

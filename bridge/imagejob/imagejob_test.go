@@ -2,12 +2,15 @@ package imagejob_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,16 +23,16 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/bridge/imagejob"
+	"github.com/cl-slurm/cl-slurm/bridge/observer"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
-// TestMain lets this program be Slurm's commands, and what the jobs run.
+// TestMain lets this program be the one that the jobs run.
 func TestMain(m *testing.M) {
-	slurmtest.Main()
 	if len(os.Args) == 4 && os.Args[1] == "image" {
-		if err := imagejob.Run(context.Background(), os.Args[3]); err != nil {
+		if err := imagejob.Run(context.Background(), os.Args[3], convertPulled); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -38,18 +41,50 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// puller pulls and sets what an apptainer.Converter does, with small defaults.
+type puller apptainer.Converter
+
+func (p puller) Pull(ctx context.Context, img source.Image, dir string, progress func(imagejob.Progress)) (source.Image, error) {
+	return apptainer.Converter(p).Pull(ctx, img, dir, func(p apptainer.Progress) {
+		if progress != nil {
+			progress(imagejob.Progress(p))
+		}
+	})
+}
+
+func (p puller) Settings() imagejob.Settings {
+	return imagejob.Settings{Level: p.Level, BlockSize: p.BlockSize, Processors: 2, MemoryMiB: cmp.Or(p.MemoryMiB, 128)}
+}
+
+func convertPulled(ctx context.Context, s imagejob.Settings, img source.Image, dst string, progress func(imagejob.Progress)) error {
+	from := source.Source{OpenFile: source.FilesBelow(img.Reference.Path()), Architecture: img.Architecture}
+	c := apptainer.Converter{Source: from, Level: s.Level, BlockSize: s.BlockSize, Processors: s.Processors, MemoryMiB: s.MemoryMiB}
+	return c.Convert(ctx, img, dst, func(p apptainer.Progress) { progress(imagejob.Progress(p)) })
+}
+
 // newJobs are jobs of a cluster with short times, which this program does.
 func newJobs(t *testing.T) imagejob.Jobs {
 	t.Helper()
+	slurm, self := newSlurm(t)
+	return imagejob.Jobs{Slurm: observed(slurm, 50*time.Millisecond), Now: time.Now, Program: self, Settle: 50 * time.Millisecond}
+}
+
+// newSlurm is a cluster with short times, and the path of this program.
+func newSlurm(t *testing.T) (*slurmtest.Cluster, string) {
+	t.Helper()
 	site := slurmtest.NewSite()
-	site.StartDelay, site.RowAfter, site.NameAfter, site.EndAfter = 0, 0, 0, 0
+	site.StartDelay, site.NameAfter, site.EndAfter = 0, 0, 0
 	site.KillWait, site.MinJobAge = 50*time.Millisecond, time.Hour
 	k := slurmtest.NewCluster(t, site)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return imagejob.Jobs{Slurm: k.Client(), Program: self, ObserveEvery: 50 * time.Millisecond, Settle: 50 * time.Millisecond}
+	return k, self
+}
+
+func observed(slurm observer.Slurm, every time.Duration) *observer.Observer {
+	return &observer.Observer{Slurm: slurm, Every: every, Now: time.Now}
 }
 
 // push publishes an image of one layer.
@@ -73,8 +108,8 @@ func TestImageThatAJobConvertedIsTheSame(t *testing.T) {
 	if err := converter.Convert(t.Context(), img, direct, nil); err != nil {
 		t.Fatal(err)
 	}
-	var last apptainer.Progress
-	if err := jobs.Convert(t.Context(), converter, img, inJob, func(p apptainer.Progress) { last = p }); err != nil {
+	var last imagejob.Progress
+	if err := jobs.Convert(t.Context(), puller(converter), img, inJob, func(p imagejob.Progress) { last = p }); err != nil {
 		t.Fatal(err)
 	}
 	want, err := os.ReadFile(direct)
@@ -93,7 +128,7 @@ func TestImageThatAJobCannotConvertIsRefusedInItsWords(t *testing.T) {
 	t.Parallel()
 	jobs := newJobs(t)
 	img := push(t, static.NewLayer(bytes.Repeat([]byte("no tar"), 1000), types.DockerUncompressedLayer))
-	err := jobs.Convert(t.Context(), apptainer.Converter{}, img, filepath.Join(t.TempDir(), "x.sif"), nil)
+	err := jobs.Convert(t.Context(), puller{}, img, filepath.Join(t.TempDir(), "x.sif"), nil)
 	var refused *source.ImageError
 	if !errors.As(err, &refused) || refused.Transient() || !strings.HasPrefix(err.Error(), fmt.Sprintf("image %q: layer 2 of 2: ", img.Reference)) {
 		t.Errorf("%v", err)
@@ -105,7 +140,7 @@ func TestJobThatLeavesNoResultIsNotWaitedFor(t *testing.T) {
 	jobs := newJobs(t)
 	jobs.Program = "/bin/false"
 	img := push(t, imagetest.GzipLayer(t, imagetest.TarStream(t)))
-	err := jobs.Convert(t.Context(), apptainer.Converter{}, img, filepath.Join(t.TempDir(), "x.sif"), nil)
+	err := jobs.Convert(t.Context(), puller{}, img, filepath.Join(t.TempDir(), "x.sif"), nil)
 	var refused *source.ImageError
 	if err == nil || errors.As(err, &refused) || !strings.Contains(err.Error(), "ended as FAILED without a result") {
 		t.Errorf("%v", err)
@@ -122,7 +157,7 @@ func TestJobIsCancelledWhenNobodyWaits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	jobs.Slurm = cancelling{jobs.Slurm, cancel}
-	if err := jobs.Convert(ctx, apptainer.Converter{}, img, filepath.Join(t.TempDir(), "x.sif"), nil); !errors.Is(err, context.Canceled) {
+	if err := jobs.Convert(ctx, puller{}, img, filepath.Join(t.TempDir(), "x.sif"), nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 	s, err := jobs.Slurm.Observe(t.Context(), time.Now())
@@ -149,10 +184,10 @@ func TestJobOfABridgeThatWasKilledIsCancelledByTheNext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	first.Slurm = killed{cancelling{jobs.Slurm, cancel}}
-	if err := first.Convert(ctx, apptainer.Converter{}, img, dst, nil); !errors.Is(err, context.Canceled) {
+	if err := first.Convert(ctx, puller{}, img, dst, nil); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	if err := jobs.Convert(t.Context(), apptainer.Converter{}, img, dst, nil); err != nil {
+	if err := jobs.Convert(t.Context(), puller{}, img, dst, nil); err != nil {
 		t.Fatal(err)
 	}
 	s, err := jobs.Slurm.Observe(t.Context(), time.Now())
@@ -169,6 +204,47 @@ func TestJobOfABridgeThatWasKilledIsCancelledByTheNext(t *testing.T) {
 	}
 }
 
+// counted is a Slurm that ends a context at the tenth squeue.
+type counted struct {
+	observer.Slurm
+
+	cancel context.CancelFunc
+	asked  *atomic.Int64
+}
+
+func (c counted) Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error) {
+	if c.asked.Add(1) == 10 {
+		c.cancel()
+	}
+	return c.Slurm.Observe(ctx, now)
+}
+
+func TestThreeWaitingConversionsAskSlurmAsOftenAsOne(t *testing.T) {
+	t.Parallel()
+	forever := filepath.Join(t.TempDir(), "worker")
+	testenv.WriteProgram(t, forever, []byte("#!/bin/sh\nexec sleep 1000\n"))
+	img := push(t, imagetest.GzipLayer(t, imagetest.TarStream(t)))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	const every = 200 * time.Millisecond
+	slurm, _ := newSlurm(t)
+	jobs := imagejob.Jobs{Slurm: observed(counted{slurm, cancel, new(atomic.Int64)}, every), Now: time.Now, Program: forever}
+	began := time.Now()
+	var conversions sync.WaitGroup
+	for range 3 {
+		dst := filepath.Join(t.TempDir(), "x.sif")
+		conversions.Go(func() {
+			if err := jobs.Convert(ctx, puller{}, img, dst, nil); !errors.Is(err, context.Canceled) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	conversions.Wait()
+	if took := time.Since(began); took < 9*every {
+		t.Errorf("squeue was run ten times within %s", took)
+	}
+}
+
 // Of its end Slurm tells more than the job itself: that its time was over.
 func TestJobThatSlurmEndsLeavesNoResult(t *testing.T) {
 	t.Parallel()
@@ -178,12 +254,12 @@ func TestJobThatSlurmEndsLeavesNoResult(t *testing.T) {
 	testenv.WriteProgram(t, script, []byte("#!/bin/sh\ncp \"$3\" '"+copied+"'\nexit 1\n"))
 	jobs.Program = script
 	dst := filepath.Join(t.TempDir(), "x.sif")
-	if err := jobs.Convert(t.Context(), apptainer.Converter{}, push(t, imagetest.GzipLayer(t, imagetest.TarStream(t))), dst, nil); err == nil {
+	if err := jobs.Convert(t.Context(), puller{}, push(t, imagetest.GzipLayer(t, imagetest.TarStream(t))), dst, nil); err == nil {
 		t.Fatal("the job has failed")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := imagejob.Run(ctx, copied); !errors.Is(err, context.Canceled) {
+	if err := imagejob.Run(ctx, copied, convertPulled); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 	if _, err := os.Stat(filepath.Join(filepath.Dir(copied), "result.json")); err == nil {

@@ -1,7 +1,6 @@
 package imagejob
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,16 +9,25 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Slurm is what is asked of it. *sbatch.Client is one.
+// Slurm runs the jobs. *observer.Observer is one. Observe waits for a snapshot that was asked
+// for at after or later, so that all conversions that wait share the bridge's squeue.
 type Slurm interface {
 	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)
-	Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error)
+	Observe(ctx context.Context, after time.Time) (sbatch.Snapshot, error)
 	Cancel(ctx context.Context, id sbatch.JobID, name string) error
+}
+
+// Puller brings images to the shared disk, for jobs to convert.
+type Puller interface {
+	// Pull brings an image into dir as an OCI layout, and returns it as it is there.
+	Pull(ctx context.Context, img source.Image, dir string, progress func(Progress)) (source.Image, error)
+	// Settings say how a job converts the image. Processors and MemoryMiB, which
+	// the job asks Slurm for, are not zero.
+	Settings() Settings
 }
 
 // Jobs converts images by jobs. It is safe for concurrent use; its fields are
@@ -29,36 +37,35 @@ type Jobs struct {
 	// Request is what every job asks for: partition, account, time and so on.
 	// Names, memory, CPUs and script are added to it.
 	Request sbatch.Request
-	// MemoryMiB is what a job asks for beside the memory that the Converter gives to the
+	// MemoryMiB is what a job asks for beside the memory that the Settings give to the
 	// writer of the file system. Where Slurm ends it for want of memory the next of
 	// these is asked for; none means a gibibyte, and then four.
 	MemoryMiB []int64
 	// Program is the path, on the shared disk, of a program that calls Run with the
 	// last of its arguments after "image convert".
 	Program string
-	// ObserveEvery is how often Slurm is asked whether a job still exists; 0
-	// means every thirty seconds.
-	ObserveEvery time.Duration
+	// Now reads the clock of Slurm's snapshots.
+	Now func() time.Time
 	// Settle is how long the shared disk may take to show what an ended job has
 	// written; 0 means fifteen seconds.
 	Settle time.Duration
 }
 
-// Convert does what c.Convert does, in a job: dst's directory has to be the
-// caller's own and on the shared disk, and c.TempDir is not used. It blocks until
-// the job has ended; when ctx ends before, the job is cancelled.
+// Convert pulls the image and has a job write it as a SIF at dst, whose directory
+// has to be the caller's own and on the shared disk. It blocks until the job has
+// ended; when ctx ends before, the job is cancelled.
 //
 // An error of the image or its conversion is an *source.ImageError. Any other
 // is Slurm's, or the shared disk's.
-func (j Jobs) Convert(ctx context.Context, c apptainer.Converter, img source.Image, dst string, progress func(apptainer.Progress)) error {
+func (j Jobs) Convert(ctx context.Context, p Puller, img source.Image, dst string, progress func(Progress)) error {
 	dir := filepath.Dir(dst)
-	pulled, err := c.Pull(ctx, img, filepath.Join(dir, "layout"), progress)
+	pulled, err := p.Pull(ctx, img, filepath.Join(dir, "layout"), progress)
 	if err != nil {
 		return err
 	}
 	var short *memoryError
 	for _, beside := range j.memories() {
-		err = j.try(ctx, c, img, pulled, dst, beside, progress)
+		err = j.try(ctx, p.Settings(), img, pulled, dst, beside, progress)
 		var answer *sbatch.Error
 		if short != nil && errors.As(err, &answer) && !answer.Transient() {
 			return source.NewImageError(img.Reference.String(), fmt.Errorf("%w; and of more: %w", short, answer), false)
@@ -81,7 +88,7 @@ func (j Jobs) memories() []int64 {
 }
 
 // try is Convert by one job, of what was pulled.
-func (j Jobs) try(ctx context.Context, c apptainer.Converter, img, pulled source.Image, dst string, beside int64, progress func(apptainer.Progress)) error {
+func (j Jobs) try(ctx context.Context, s Settings, img, pulled source.Image, dst string, beside int64, progress func(Progress)) error {
 	dir := filepath.Dir(dst)
 	if err := j.clear(ctx, dir); err != nil {
 		return fmt.Errorf("convert in a job: %w", err)
@@ -90,10 +97,10 @@ func (j Jobs) try(ctx context.Context, c apptainer.Converter, img, pulled source
 	if err != nil {
 		return fmt.Errorf("convert in a job: %w", err)
 	}
-	if err := write(work, specName, newSpec(c, img, pulled)); err != nil {
+	if err := write(work, specName, newSpec(s, img, pulled)); err != nil {
 		return fmt.Errorf("convert in a job: %w", err)
 	}
-	request := j.request(c, img, work)
+	request := j.request(s, img, work)
 	request.MemoryMiB += beside
 	id, err := j.Slurm.Submit(ctx, request)
 	if err != nil { // a job that was made all the same writes where nobody looks
@@ -136,12 +143,11 @@ func (j Jobs) clear(ctx context.Context, dir string) error {
 }
 
 // request is the job's, with the memory of the writer alone.
-func (j Jobs) request(c apptainer.Converter, img source.Image, dir string) sbatch.Request {
+func (j Jobs) request(s Settings, img source.Image, dir string) sbatch.Request {
 	r := j.Request
 	hex := strings.TrimPrefix(img.Digest, "sha256:")
 	r.Name = "cl-image-" + hex[:min(12, len(hex))] + "-" + strings.TrimPrefix(filepath.Base(dir), workPrefix)
-	r.CPUs = int64(cmp.Or(c.Processors, apptainer.DefaultProcessors))
-	r.MemoryMiB = int64(cmp.Or(c.MemoryMiB, apptainer.DefaultMemoryMiB))
+	r.CPUs, r.MemoryMiB = int64(s.Processors), int64(s.MemoryMiB)
 	r.Dir, r.Output = dir, filepath.Join(dir, outputName)
 	r.Script = fmt.Sprintf("#!/bin/sh\nexec %s image convert %s\n", sbatch.Quote(j.Program), sbatch.Quote(filepath.Join(dir, specName)))
 	return r

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
@@ -30,9 +29,9 @@ func realJobs(t *testing.T) imagejob.Jobs {
 		t.Fatal(err)
 	}
 	return imagejob.Jobs{
-		Slurm: &sbatch.Client{Bin: cluster.Bin, Conf: cluster.Conf}, Program: self,
-		Request:      sbatch.Request{Partition: "cpu", Account: "lab", Time: 5 * time.Minute, Comment: "codalab image"},
-		ObserveEvery: 200 * time.Millisecond, Settle: time.Second,
+		Slurm: observed(&sbatch.Client{Bin: cluster.Bin, Conf: cluster.Conf}, 200*time.Millisecond), Now: time.Now, Program: self,
+		Request: sbatch.Request{Partition: "cpu", Account: "lab", Time: 5 * time.Minute, Comment: "codalab image"},
+		Settle:  time.Second,
 	}
 }
 
@@ -59,7 +58,7 @@ func TestImageForWhichAJobHadTooLittleMemoryGetsMore(t *testing.T) {
 	counted := &counting{Slurm: jobs.Slurm}
 	jobs.Slurm = counted
 	dst := filepath.Join(t.TempDir(), "x.sif")
-	if err := jobs.Convert(t.Context(), apptainer.Converter{MemoryMiB: 24}, largeIndex(t), dst, nil); err != nil {
+	if err := jobs.Convert(t.Context(), puller{MemoryMiB: 24}, largeIndex(t), dst, nil); err != nil {
 		t.Fatal(err)
 	}
 	if config, err := sifconfig.Read(dst); err != nil || config.Architecture == "" {
@@ -85,7 +84,7 @@ func TestImageForWhichNoJobHasTheMemoryIsRefusedWithTheSetting(t *testing.T) {
 	} {
 		jobs := realJobs(t)
 		jobs.MemoryMiB = memory
-		err := jobs.Convert(t.Context(), apptainer.Converter{MemoryMiB: 24}, img, filepath.Join(t.TempDir(), "x.sif"), nil)
+		err := jobs.Convert(t.Context(), puller{MemoryMiB: 24}, img, filepath.Join(t.TempDir(), "x.sif"), nil)
 		var refused *source.ImageError
 		if !errors.As(err, &refused) || refused.Transient() || !regexp.MustCompile(sentence+words).MatchString(err.Error()) {
 			t.Errorf("%v", err)
@@ -122,7 +121,7 @@ func TestToolThatWasKilledForMemoryIsSlurmsToExplain(t *testing.T) {
 	if err := os.WriteFile(jobs.Program, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	err := jobs.Convert(t.Context(), apptainer.Converter{MemoryMiB: 24}, push(t, imagetest.GzipLayer(t, imagetest.TarStream(t))), filepath.Join(t.TempDir(), "x.sif"), nil)
+	err := jobs.Convert(t.Context(), puller{MemoryMiB: 24}, push(t, imagetest.GzipLayer(t, imagetest.TarStream(t))), filepath.Join(t.TempDir(), "x.sif"), nil)
 	var refused *source.ImageError
 	if !errors.As(err, &refused) || refused.Transient() || !strings.Contains(err.Error(), "more than the 32m of memory") {
 		t.Errorf("%v", err)
@@ -141,7 +140,7 @@ func TestToolThatSomebodyKilledIsToldOf(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	err := jobs.Convert(t.Context(), apptainer.Converter{}, push(t, imagetest.GzipLayer(t, imagetest.TarStream(t))), dst, nil)
+	err := jobs.Convert(t.Context(), puller{}, push(t, imagetest.GzipLayer(t, imagetest.TarStream(t))), dst, nil)
 	var refused *source.ImageError
 	if !errors.As(err, &refused) || !refused.Transient() || !strings.Contains(err.Error(), "mksquashfs: signal: killed") {
 		t.Errorf("%v", err)

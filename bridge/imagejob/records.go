@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -32,7 +31,11 @@ type spec struct {
 	Origin       string `json:"origin"`
 	Digest       string `json:"digest"`
 	Architecture string `json:"architecture"`
+	Settings
+}
 
+// Settings say how a job converts an image.
+type Settings struct {
 	Compression string `json:"compression"`
 	Level       int    `json:"level"`
 	BlockSize   int    `json:"block_size"`
@@ -42,21 +45,17 @@ type spec struct {
 	MaxEntries  int    `json:"max_entries"`
 }
 
-func newSpec(c apptainer.Converter, img, pulled source.Image) spec {
+func newSpec(settings Settings, img, pulled source.Image) spec {
 	return spec{
-		Image: img.Reference.String(), Layout: pulled.Reference.Path(), Origin: pulled.Origin, Digest: img.Digest, Architecture: img.Architecture,
-		Compression: c.Compression, Level: c.Level, BlockSize: c.BlockSize, Processors: c.Processors, MemoryMiB: c.MemoryMiB,
-		MaxBytes: c.MaxBytes, MaxEntries: c.MaxEntries,
+		Image: img.Reference.String(), Layout: pulled.Reference.Path(), Origin: pulled.Origin,
+		Digest: img.Digest, Architecture: img.Architecture, Settings: settings,
 	}
 }
 
-// converter makes the SIF of the layout.
-func (s spec) converter() apptainer.Converter {
-	return apptainer.Converter{
-		Source:      source.Source{OpenFile: source.FilesBelow(s.Layout), Architecture: s.Architecture},
-		Compression: s.Compression, Level: s.Level, BlockSize: s.BlockSize, Processors: s.Processors, MemoryMiB: s.MemoryMiB,
-		MaxBytes: s.MaxBytes, MaxEntries: s.MaxEntries,
-	}
+// Progress says how far a conversion is, as an apptainer.Progress does.
+type Progress struct {
+	Stage       string
+	Done, Total int64
 }
 
 // submitted is the job that was made of a spec.

@@ -7,21 +7,23 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/internal/command"
 )
 
+// Convert writes the image, an OCI layout in a local directory, as a SIF at dst.
+type Convert func(ctx context.Context, s Settings, img source.Image, dst string, progress func(Progress)) error
+
 // Run does what the spec.json at path says, inside a job, and writes the result
 // beside it, unless ctx ended before. The error is that of the conversion; it is in
 // the result too.
-func Run(ctx context.Context, path string) error {
+func Run(ctx context.Context, path string, convert Convert) error {
 	dir := filepath.Dir(path)
 	var s spec
 	if err := read(dir, filepath.Base(path), &s); err != nil {
 		return err
 	}
-	err := s.convert(ctx, dir)
+	err := s.convert(ctx, dir, convert)
 	if err != nil && ctx.Err() != nil {
 		return err // how the job ended, and thereby why, Slurm knows better
 	}
@@ -38,7 +40,7 @@ func Run(ctx context.Context, path string) error {
 	return errors.Join(err, write(dir, resultName, r))
 }
 
-func (s spec) convert(ctx context.Context, dir string) error {
+func (s spec) convert(ctx context.Context, dir string, convert Convert) error {
 	ref, err := source.ParseReference(string(source.OCILayout) + ":" + s.Layout)
 	if err != nil {
 		return err
@@ -48,7 +50,7 @@ func (s spec) convert(ctx context.Context, dir string) error {
 	var telling sync.WaitGroup
 	telling.Go(func() { told.tell(ctx, dir) })
 	img := source.Image{Reference: ref, Digest: s.Digest, Architecture: s.Architecture, Origin: s.Origin}
-	err = s.converter().Convert(ctx, img, filepath.Join(dir, sifName), told.set)
+	err = convert(ctx, s.Settings, img, filepath.Join(dir, sifName), told.set)
 	cancel()
 	telling.Wait()
 	return err
@@ -57,10 +59,10 @@ func (s spec) convert(ctx context.Context, dir string) error {
 // latest is the last progress there was.
 type latest struct {
 	mu sync.Mutex
-	p  apptainer.Progress
+	p  Progress
 }
 
-func (l *latest) set(p apptainer.Progress) {
+func (l *latest) set(p Progress) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.p = p

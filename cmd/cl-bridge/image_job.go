@@ -1,9 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -14,7 +13,10 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/imagejob"
+	"github.com/cl-slurm/cl-slurm/bridge/observer"
+	"github.com/cl-slurm/cl-slurm/bridge/programs"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -23,52 +25,56 @@ import (
 // convert makes a SIF, where that is not the Converter itself.
 type convert func(ctx context.Context, c apptainer.Converter, img source.Image, dst string, progress func(apptainer.Progress)) error
 
-// checkJobs refuses settings of jobs that convert images.
-func (c config) checkJobs() error {
-	q := c.Queue[c.Image.Queue]
-	limit := c.Image.Time.or(defaultImageTime)
-	switch {
-	case c.Image.Queue == "" && c.Image.Time != nil:
-		return errors.New("image.time bounds jobs that convert images, which image.queue has to name a queue for")
-	case c.Image.Queue == "":
-		return nil
-	case q == nil:
-		return fmt.Errorf("image.queue = %q: there is no [queue.%s]", c.Image.Queue, c.Image.Queue)
-	case q.Architecture.other() != "":
-		return fmt.Errorf("image.queue = %q: its nodes are %s, and images are converted by this program, which is for %s",
-			c.Image.Queue, q.Architecture.or(), architecture("").or())
-	case c.Image.TempDir != "":
-		return errors.New("image.temp_dir and image.queue exclude one another: the layers have to lie on the shared disk, where the job reads them")
-	case limit < time.Minute:
-		return errors.New("image.time is below 1m")
-	case q.MaxTime > 0 && limit > time.Duration(q.MaxTime):
-		return fmt.Errorf("image.time is above the max_time of [queue.%s]", c.Image.Queue)
-	}
-	return nil
-}
-
-// defaultImageTime is enough for the largest images there are.
-const defaultImageTime = time.Hour
-
 // imageJobs has images converted in jobs of image.queue; nil where that is not
 // wanted.
-func (c config) imageJobs(slurm *sbatch.Client, installed programs) convert {
+func imageJobs(c config.Config, slurm *observer.Observer, installed programs.Installed) convert {
 	q := c.Queue[c.Image.Queue]
 	if q == nil {
 		return nil
 	}
-	return imagejob.Jobs{
+	jobs := imagejob.Jobs{
 		Slurm:   slurm,
-		Program: installed.converter,
+		Now:     slurm.Now,
+		Program: installed.Converter,
 		Request: sbatch.Request{
 			Comment: "codalab image", Partition: q.Partition, Account: q.Account, QOS: q.QOS, WCKey: q.WCKey,
-			Reservation: q.Reservation, Constraint: q.Constraint, Time: c.Image.Time.or(defaultImageTime), Extra: q.SbatchOptions,
+			Reservation: q.Reservation, Constraint: q.Constraint, Time: c.Image.JobTime(), Extra: q.SbatchOptions,
 		},
-	}.Convert
+	}
+	return func(ctx context.Context, c apptainer.Converter, img source.Image, dst string, progress func(apptainer.Progress)) error {
+		return jobs.Convert(ctx, imagePuller{c}, img, dst, func(p imagejob.Progress) { progress(apptainer.Progress(p)) })
+	}
 }
 
+// imagePuller is the Converter as bridge/imagejob knows it.
+type imagePuller struct{ converter apptainer.Converter }
+
+func (i imagePuller) Pull(ctx context.Context, img source.Image, dir string, progress func(imagejob.Progress)) (source.Image, error) {
+	return i.converter.Pull(ctx, img, dir, func(p apptainer.Progress) { progress(imagejob.Progress(p)) })
+}
+
+func (i imagePuller) Settings() imagejob.Settings {
+	c := i.converter
+	return imagejob.Settings{
+		Compression: c.Compression, Level: c.Level, BlockSize: c.BlockSize, MaxBytes: c.MaxBytes, MaxEntries: c.MaxEntries,
+		Processors: cmp.Or(c.Processors, apptainer.DefaultProcessors), MemoryMiB: cmp.Or(c.MemoryMiB, apptainer.DefaultMemoryMiB),
+	}
+}
+
+// convertPulled converts what an imagePuller has pulled, inside a job.
+func convertPulled(ctx context.Context, s imagejob.Settings, img source.Image, dst string, progress func(imagejob.Progress)) error {
+	return apptainer.Converter{
+		Source:      source.Source{OpenFile: source.FilesBelow(img.Reference.Path()), Architecture: img.Architecture},
+		Compression: s.Compression, Level: s.Level, BlockSize: s.BlockSize, Processors: s.Processors, MemoryMiB: s.MemoryMiB,
+		MaxBytes: s.MaxBytes, MaxEntries: s.MaxEntries,
+	}.Convert(ctx, img, dst, func(p apptainer.Progress) { progress(imagejob.Progress(p)) })
+}
+
+// observeAlone is how often a command that waits for a job runs squeue, beside the bridge.
+const observeAlone = 30 * time.Second
+
 // imageJobsAlone is imageJobs where no bridge need run.
-func (c config) imageJobsAlone(ctx context.Context, p program.Process) (convert, error) {
+func imageJobsAlone(ctx context.Context, p program.Process, c config.Config) (convert, error) {
 	if c.Image.Queue == "" {
 		return nil, nil //nolint:nilnil // none is wanted
 	}
@@ -76,11 +82,11 @@ func (c config) imageJobsAlone(ctx context.Context, p program.Process) (convert,
 	if err != nil {
 		return nil, err
 	}
-	installed, err := installPrograms(c, spool.Layout(c.Shared))
+	installed, err := programs.Install(c, spool.Layout(c.Shared))
 	if err != nil {
 		return nil, err
 	}
-	return c.imageJobs(slurm, installed), nil
+	return imageJobs(c, &observer.Observer{Slurm: slurm, Every: observeAlone, Now: p.Now}, installed), nil
 }
 
 const aboutConvert = `convert converts the one image that SPEC describes, whose layers a bridge has pulled
@@ -95,7 +101,7 @@ func imageConvert() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)
 			defer stop()
-			return imagejob.Run(ctx, args[0])
+			return imagejob.Run(ctx, args[0], convertPulled)
 		},
 	}
 }

@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/doctor"
 	"github.com/cl-slurm/cl-slurm/bridge/draft"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
@@ -110,9 +110,7 @@ func (i *initiation) run(ctx context.Context) error {
 	if err := i.defaultQueue(ctx); err != nil {
 		return err
 	}
-	if _, err := slurm.QueryAccounting(ctx, i.Now().Add(-time.Hour), []string{"cl-doctor"}); err != nil {
-		i.draft.NoAccounting = true
-	}
+	i.draft.NoAccounting = doctor.TryAccounting(ctx, slurm, i.Now()) != nil
 	return i.write(path)
 }
 
@@ -137,7 +135,7 @@ func (i *initiation) survey(ctx context.Context) (*sbatch.Client, []draft.Queue,
 	if check := doctor.Commands(i.slurmBin, version, err); err != nil {
 		return nil, nil, fmt.Errorf("%s; --slurm-bin says where it is", check.Found)
 	}
-	usable, leftOut, err := draft.Survey(ctx, slurm, localUser())
+	usable, leftOut, err := draft.Survey(ctx, slurm, doctor.LocalUser())
 	if err != nil {
 		return nil, nil, &program.Error{Code: program.ExitTransient, Err: err}
 	}
@@ -211,14 +209,14 @@ func (i *initiation) makeShared() error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the shared directory: %w", err)
 	}
-	if err := writable(dir); err != nil {
+	if err := doctor.Writable(dir); err != nil {
 		return fmt.Errorf("use %s as the shared directory: %w", dir, err)
 	}
 	i.draft.Shared = filepath.Clean(dir)
 	space, err := diskspace.Of(dir)
-	if err == nil && (config{}).lowWater().Low(space, false) != "" {
+	if err == nil && config.DefaultLowWater().Low(space, false) != "" {
 		// Half of what is free, so that something can be run.
-		i.draft.LowWater = fmt.Sprintf("%dm", max(space.Free/2, leastLowWater)>>20)
+		i.draft.LowWater = fmt.Sprintf("%dm", max(space.Free/2, config.LeastLowWater)>>20)
 	}
 	return nil
 }
@@ -267,7 +265,7 @@ func (i *initiation) defaultQueue(ctx context.Context) error {
 // write writes the files, and says what to do next.
 func (i *initiation) write(path string) error {
 	text := i.draft.Text()
-	if _, err := parseConfig(strings.NewReader(text)); err != nil {
+	if _, err := config.Parse(strings.NewReader(text)); err != nil {
 		return fmt.Errorf("write configuration: %w", err)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

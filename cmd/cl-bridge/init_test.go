@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/draft"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
@@ -44,7 +45,7 @@ func TestDraftIsReadAsItWasMeant(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.LeftOut = []string{"partition x: it is\ndown"}
-	c, err := parseConfig(strings.NewReader(d.Text()))
+	c, err := config.Parse(strings.NewReader(d.Text()))
 	if err != nil {
 		t.Fatalf("%v:\n%s", err, d.Text())
 	}
@@ -55,10 +56,10 @@ func TestDraftIsReadAsItWasMeant(t *testing.T) {
 	if first == nil || second == nil || third == nil {
 		t.Fatalf("queues %v", c.Queue)
 	}
-	if first.Partition != "gpu.a100" || first.GresType != "" || first.DefaultTime != duration(time.Hour) || first.MaxTime != 0 || first.Account != odd {
+	if first.Partition != "gpu.a100" || first.GresType != "" || first.DefaultTime.Duration != time.Hour || first.MaxTime.Duration != 0 || first.Account != odd {
 		t.Errorf("%+v", first)
 	}
-	if second.DefaultTime != duration(30*time.Minute) || second.MaxTime != second.DefaultTime || !third.Default || third.GresType != "t4" {
+	if second.DefaultTime.Duration != 30*time.Minute || second.MaxTime != second.DefaultTime || !third.Default || third.GresType != "t4" {
 		t.Errorf("%+v, %+v", second, third)
 	}
 }

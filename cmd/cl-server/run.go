@@ -18,8 +18,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// How the server treats connections. Bodies have no limit of time: they are
-// uploads and downloads of any size.
+// How the server treats connections. Bodies have no limit of time: they are uploads and
+// downloads of any size.
 const (
 	headerTimeout   = 30 * time.Second
 	idleTimeout     = 2 * time.Minute
@@ -56,8 +56,8 @@ with TLS before it.`,
 	return cmd
 }
 
-// checkLinkRoots refuses what would show the server's own data, or the whole
-// machine, to everybody.
+// checkLinkRoots refuses what would show the server's own data, or the whole machine, to
+// everybody.
 func checkLinkRoots(roots []string, data string) error {
 	data, err := filepath.EvalSymlinks(data)
 	if err == nil {

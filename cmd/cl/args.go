@@ -7,9 +7,9 @@ import (
 
 // spellOut rewrites the arguments that CodaLab's cl takes and pflag does not.
 //
-// After "---" comes a command in several words, which becomes one argument
-// (bundle_cli.py: collapse_bare_command). A list flag takes all words up to
-// the next flag: --tags a b is --tags a --tags b.
+// After "---" comes a command in several words, which becomes one argument (bundle_cli.py:
+// collapse_bare_command). A list flag takes all words up to the next flag: --tags a b is
+// --tags a --tags b.
 func spellOut(args []string) []string {
 	var out []string
 	list := ""

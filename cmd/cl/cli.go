@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -20,12 +21,13 @@ type cli struct {
 	// server is the address that --server names.
 	server string
 	state  *stateFile
-	// quiet forbids questions to the user: shell completion asks none.
+	// quiet forbids prompts and warnings, as shell completion needs.
 	quiet bool
+	// prompt restores the terminal while the user is asked for a password.
+	prompt atomic.Pointer[func()]
 }
 
-// usageError is a mistake of the user that the command line's grammar does
-// not show.
+// usageError is a mistake of the user that the command line's grammar does not show.
 type usageError string
 
 // Error is printed as the server's own refusals are.
@@ -35,6 +37,7 @@ func usagef(format string, args ...any) error { return usageError(fmt.Sprintf(fo
 
 func run(ctx context.Context, p program.Process) error {
 	c := &cli{Process: p}
+	defer c.restoreTerminal()
 	root := c.root() //nolint:contextcheck // the commands take theirs from ExecuteContext
 	root.SetArgs(spellOut(p.Args))
 	root.SetIn(p.Stdin)
@@ -105,8 +108,8 @@ func (c *cli) root() *cobra.Command {
 	return root
 }
 
-// misused is the error of a command line that does not parse
-// (bundle_cli.py: CodaLabArgumentParser.error).
+// misused is the error of a command line that does not parse (bundle_cli.py:
+// CodaLabArgumentParser.error).
 func misused(cmd *cobra.Command, err error) error {
 	return &program.Error{
 		Code: program.ExitUsage,
@@ -114,8 +117,8 @@ func misused(cmd *cobra.Command, err error) error {
 	}
 }
 
-// explain gives a refusal of the server the form in which CodaLab's cl prints
-// it (codalab/common.py: http_error_to_exception).
+// explain gives a refusal of the server the form in which CodaLab's cl prints it
+// (codalab/common.py: http_error_to_exception).
 func explain(err error) error {
 	var call *codalab.Error
 	if !errors.As(err, &call) {

@@ -12,9 +12,9 @@ import (
 // keyedTarget is a dependency: what the run sees under key is target.
 type keyedTarget struct{ key, target string }
 
-// desugar reads a run's dependencies, and those that stand in its command
-// between percent signs, and names those without a key b1, b2 and so on
-// (codalab/lib/cli_util.py: desugar_command).
+// desugar reads a run's dependencies, and those that stand in its command between percent
+// signs, and names those without a key b1, b2 and so on (codalab/lib/cli_util.py:
+// desugar_command).
 //
 //	a.txt         b1:a.txt
 //	:a.txt        a.txt:a.txt
@@ -43,8 +43,7 @@ func desugar(specs []string, command string) ([]keyedTarget, string, error) {
 	}
 }
 
-// withTarget adds a dependency to a list that may have it already, and
-// returns its key.
+// withTarget adds a dependency to a list that may have it already, and returns its key.
 func withTarget(list []keyedTarget, spec string) ([]keyedTarget, string, error) {
 	key, target, err := keyOf(list, spec)
 	if err != nil {
@@ -82,8 +81,8 @@ func keyOf(list []keyedTarget, spec string) (key, target string, err error) {
 	return "b" + strconv.Itoa(len(list)+1), target, nil
 }
 
-// dependencies resolves a run's dependencies, with one call for each
-// worksheet that they are on (bundle_cli.py: resolve_key_targets).
+// dependencies resolves a run's dependencies, with one call for each worksheet that they are
+// on (bundle_cli.py: resolve_key_targets).
 func (p *place) dependencies(ctx context.Context, targets []keyedTarget) ([]codalab.Dependency, error) {
 	if err := disjoint(targets); err != nil {
 		return nil, err

@@ -91,8 +91,8 @@ func (c *cli) download(ctx context.Context, at *place, target codalab.Target, ou
 	return err
 }
 
-// receive puts contents beside their place and moves them there when they are
-// whole, so that what was there stays until then.
+// receive puts contents beside their place and moves them there when they are whole, so that
+// what was there stays until then.
 func receive(ctx context.Context, contents *client.Contents, r io.Reader, final string) (err error) {
 	tmp, err := os.MkdirTemp(filepath.Dir(final), "."+filepath.Base(final)+".part-*")
 	if err != nil {

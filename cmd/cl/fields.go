@@ -13,12 +13,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
-// none stands for what is not there (codalab/lib/formatting.py:
-// NONE_PLACEHOLDER).
+// none stands for what is not there (codalab/lib/formatting.py: NONE_PLACEHOLDER).
 const none = "<none>"
 
-// fieldOf returns a field of a bundle as `cl info -f` names it, nil where
-// there is none (codalab/lib/worksheet_util.py: interpret_genpath).
+// fieldOf returns a field of a bundle as `cl info -f` names it, nil where there is none
+// (codalab/lib/worksheet_util.py: interpret_genpath).
 func fieldOf(b client.BundleInfo, field string) any {
 	if name, ok := strings.CutPrefix(field, "dependencies/"); ok {
 		for _, d := range b.Dependencies {
@@ -93,8 +92,7 @@ func summary(b codalab.Bundle) string {
 	return ""
 }
 
-// dependenciesText is the field "dependencies"; a key that is the parent's
-// name is left out.
+// dependenciesText is the field "dependencies"; a key that is the parent's name is left out.
 func dependenciesText(deps []codalab.Dependency) string {
 	var out []string
 	for _, d := range deps {
@@ -155,8 +153,8 @@ func userText(u *client.User) string {
 	return u.UserName + "(" + u.ID + ")"
 }
 
-// pretty prints a value of metadata for people (worksheet_util.py:
-// apply_func, with the formatting of each bundle's METADATA_SPECS).
+// pretty prints a value of metadata for people (worksheet_util.py: apply_func, with the
+// formatting of each bundle's METADATA_SPECS).
 func pretty(key string, value any) string {
 	m := codalab.Metadata{key: value}
 	if _, number := value.(float64); !number {
@@ -176,8 +174,7 @@ func pretty(key string, value any) string {
 	return typed(key, m)
 }
 
-// typed prints the value of m's key; a whole number of a float's key has a
-// point.
+// typed prints the value of m's key; a whole number of a float's key has a point.
 func typed(key string, m codalab.Metadata) string {
 	if _, number := m[key].(float64); number {
 		for _, k := range codalab.MetadataKeys(codalab.TypeRun) {
@@ -189,8 +186,8 @@ func typed(key string, m codalab.Metadata) string {
 	return pythonText(m[key])
 }
 
-// pythonText prints a JSON value as CodaLab's cl does, which is in Python:
-// scripts compare with None and True.
+// pythonText prints a JSON value as CodaLab's cl does, which is in Python: scripts compare
+// with None and True.
 func pythonText(value any) string {
 	switch v := value.(type) {
 	case nil:

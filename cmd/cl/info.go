@@ -166,8 +166,8 @@ func infoText(key string, v any) string {
 	return pretty(key, v)
 }
 
-// around lists what is connected with a bundle (bundle_cli.py:
-// print_children, print_host_worksheets, print_permissions).
+// around lists what is connected with a bundle (bundle_cli.py: print_children,
+// print_host_worksheets, print_permissions).
 func around(at *place, b client.BundleInfo) []string {
 	lines := []string{"children:"}
 	for _, child := range b.Children {
@@ -183,8 +183,7 @@ func around(at *place, b client.BundleInfo) []string {
 		"  "+groupsText(b.GroupPermissions))
 }
 
-// printContents shows the beginning of a bundle's contents (bundle_cli.py:
-// print_contents).
+// printContents shows the beginning of a bundle's contents (bundle_cli.py: print_contents).
 func (c *cli) printContents(ctx context.Context, at *place, uuid string) error {
 	show := func(title, subpath string) (codalab.TargetInfo, error) {
 		if err := c.print("=== " + title + " preview ==="); err != nil {

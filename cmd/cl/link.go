@@ -13,9 +13,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
-// linked makes a bundle of data that stays where it is. Like CodaLab's own it
-// does not ask whether the data is there: that is a matter of the machines
-// where runs are. It says so where this machine does not have it.
+// linked makes a bundle of data that stays where it is. Like CodaLab's own it does not ask
+// whether the data is there: that is a matter of the machines where runs are. It says so where
+// this machine does not have it.
 func (u *upload) linked(ctx context.Context, worksheet string) error {
 	if err := u.checkLink(); err != nil {
 		return err

@@ -18,8 +18,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
-// errNobody is why there are no credentials.
-var errNobody = errors.New("PermissionError: no user name and password: " +
+// errNoCredentials is the error of a call that needs a login when there is nobody to ask.
+var errNoCredentials = errors.New("PermissionError: no user name and password: " +
 	"set CODALAB_USERNAME and CODALAB_PASSWORD, or run cl on a terminal")
 
 // connect returns a client of a server. Nothing is sent yet.
@@ -45,9 +45,8 @@ func (c *cli) connect(address string) (*client.Client, error) {
 	return api, nil
 }
 
-// login is one user's way into one server. It keeps the token in a file of
-// its own, which only the user may read, so that processes that run at once
-// never mix up theirs.
+// login is one user's way into one server. It keeps the token in a file of its own, which only
+// the user may read, so that processes that run at once never mix up theirs.
 type login struct {
 	cli     *cli
 	address string
@@ -65,8 +64,8 @@ func (l *login) path() string {
 	return filepath.Join(dir, "cl-tokens", hex.EncodeToString(sum[:8])+".json")
 }
 
-// Load returns the token that was saved last. What cannot be read is none:
-// the next one replaces it.
+// Load returns the token that was saved last. What cannot be read is none: the next one
+// replaces it.
 func (l *login) Load() client.Token {
 	var t client.Token
 	path := l.path()
@@ -84,8 +83,8 @@ func (l *login) Load() client.Token {
 	return t
 }
 
-// Save keeps a token. Where that fails, its user is asked for the password
-// again next time, and told why.
+// Save keeps a token. Where that fails, its user is asked for the password again next time,
+// and told why.
 func (l *login) Save(t client.Token) {
 	if err := l.save(t); err != nil && !l.cli.quiet {
 		fmt.Fprintf(l.cli.Stderr, "cl: the login is not kept: %v\n", err) //nolint:errcheck // a warning
@@ -112,7 +111,7 @@ func (l *login) save(t client.Token) error {
 
 // credentials are those of the environment, or else the answers to a prompt
 // (codalab_manager.py: _authenticate).
-func (l *login) credentials(ctx context.Context) (user, password string, err error) {
+func (l *login) credentials(context.Context) (user, password string, err error) {
 	c := l.cli
 	user, password = c.Getenv("CODALAB_USERNAME"), c.Getenv("CODALAB_PASSWORD")
 	if user != "" && password != "" {
@@ -120,30 +119,34 @@ func (l *login) credentials(ctx context.Context) (user, password string, err err
 	}
 	fd, ok := terminal(c.Stdin)
 	if !ok || c.quiet {
-		return "", "", errNobody
+		return "", "", errNoCredentials
 	}
 	fmt.Fprintf(c.Stderr, "Requesting access at %s\n", l.address) //nolint:errcheck // a prompt
-	restore, err := term.GetState(fd)
+	before, err := term.GetState(fd)
 	if err != nil {
-		return "", "", errNobody
+		return "", "", errNoCredentials
 	}
-	// The user may give up at a prompt, where reading knows no context.
-	answer := make(chan error, 1)
-	go func() { answer <- l.ask(fd, &user, &password) }()
-	select {
-	case <-ctx.Done():
-		return "", "", errors.Join(ctx.Err(), term.Restore(fd, restore))
-	case err := <-answer:
-		if err != nil {
-			return "", "", err
-		}
+	// An interrupt ends cl while this goroutine still reads: restoreTerminal undoes the
+	// prompt.
+	restore := func() { _ = term.Restore(fd, before) } // the terminal may have gone
+	c.prompt.Store(&restore)
+	defer c.prompt.Store(nil)
+	if err := l.prompt(fd, &user, &password); err != nil {
+		return "", "", err
 	}
 	l.user = user
 	return user, password, nil
 }
 
-// ask asks for what is missing.
-func (l *login) ask(fd int, user, password *string) error {
+// restoreTerminal ends a prompt that was interrupted.
+func (c *cli) restoreTerminal() {
+	if restore := c.prompt.Load(); restore != nil {
+		(*restore)()
+	}
+}
+
+// prompt asks the user for the name, unless it is known, and the password.
+func (l *login) prompt(fd int, user, password *string) error {
 	if *user == "" {
 		fmt.Fprint(l.cli.Stderr, "Username: ") //nolint:errcheck // a prompt
 		name, err := readLine(l.cli.Stdin)

@@ -10,8 +10,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
-// lsFields are the columns of ls (bundle_cli.py:
-// DEFAULT_BUNDLE_INFO_LIST_FIELDS).
+// lsFields are the columns of ls (bundle_cli.py: DEFAULT_BUNDLE_INFO_LIST_FIELDS).
 const lsFields = "uuid,name,summary,owner,created,data_size,state"
 
 // lsCommand is bundle_cli.py: do_ls_command.

@@ -10,9 +10,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// metadataFlags makes a flag of every key of metadata that a user may give to
-// a bundle of this type, but for those left out, and returns what reads them
-// (bundle_cli.py: metadata_arguments).
+// metadataFlags makes a flag of every key of metadata that a user may give to a bundle of this
+// type, but for those left out, and returns what reads them (bundle_cli.py:
+// metadata_arguments).
 func metadataFlags(flags *pflag.FlagSet, bundleType string, without ...string) func() codalab.Metadata {
 	var read []func(codalab.Metadata)
 	for _, k := range codalab.MetadataKeys(bundleType) {
@@ -56,8 +56,8 @@ func metadataFlag(flags *pflag.FlagSet, k codalab.MetadataKey) func() any {
 	}
 }
 
-// defaultName makes a name of a file's name or of a run's command
-// (codalab/lib/spec_util.py: create_default_name).
+// defaultName makes a name of a file's name or of a run's command (codalab/lib/spec_util.py:
+// create_default_name).
 func defaultName(bundleType, from string) string {
 	if bundleType == codalab.TypeRun {
 		from, _, _ = strings.Cut(from, " ")

@@ -8,8 +8,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// progress shows on a terminal how much has been transferred, and elsewhere
-// nothing.
+// progress shows on a terminal how much has been transferred, and elsewhere nothing.
 type progress struct {
 	to    io.Writer
 	verb  string
@@ -20,8 +19,7 @@ type progress struct {
 	shown time.Time
 }
 
-// progress begins to show a transfer of total bytes, -1 where that is not
-// known.
+// progress begins to show a transfer of total bytes, -1 where that is not known.
 func (c *cli) progress(verb string, total int64) *progress {
 	p := &progress{to: c.Stderr, verb: verb, total: total, now: c.Now, begun: c.Now()}
 	if _, ok := terminal(c.Stderr); !ok {

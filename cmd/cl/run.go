@@ -88,9 +88,8 @@ func (c *cli) run(ctx context.Context, worksheet string, specs []string, command
 	return c.follow(ctx, at, b.UUID, o)
 }
 
-// follow stays with a new run as -W and -t ask for (bundle_cli.py: wait). A
-// run that does not succeed is a failure of the command, unlike in CodaLab's
-// cl, so that a script notices.
+// follow stays with a new run as -W and -t ask for (bundle_cli.py: wait). A run that does not
+// succeed is a failure of the command, unlike in CodaLab's cl, so that a script notices.
 func (c *cli) follow(ctx context.Context, at *place, uuid string, o runOptions) error {
 	if !o.wait && !o.tail {
 		return nil
@@ -111,8 +110,8 @@ func (c *cli) follow(ctx context.Context, at *place, uuid string, o runOptions) 
 	return ended(state)
 }
 
-// ended is the command's end for a bundle's: unless that is ready, its state
-// is printed alone, as CodaLab's cl prints it.
+// ended is the command's end for a bundle's: unless that is ready, its state is printed alone,
+// as CodaLab's cl prints it.
 func ended(state codalab.State) error {
 	if state == codalab.StateReady {
 		return nil

@@ -26,9 +26,9 @@ type session struct {
 	Worksheet string `json:"worksheet,omitempty"`
 }
 
-// stateFile is cl-state.json in $CODALAB_HOME. CodaLab's own cl keeps one
-// session per shell; here they are one, so that the next terminal goes on
-// where this one stopped, unless CODALAB_SESSION names another.
+// stateFile is cl-state.json in $CODALAB_HOME. CodaLab's own cl keeps one session per shell;
+// here they are one, so that the next terminal goes on where this one stopped, unless
+// CODALAB_SESSION names another.
 type stateFile struct {
 	path string
 	// Sessions are kept by name.
@@ -91,8 +91,8 @@ func (s *stateFile) save() error {
 
 func (c *cli) sessionName() string { return cmp.Or(c.Getenv("CODALAB_SESSION"), "default") }
 
-// session returns the current session. A server that is named for this call
-// only, other than that of the session, is used with its home worksheet.
+// session returns the current session. A server that is named for this call only, other than
+// that of the session, is used with its home worksheet.
 func (c *cli) session() (session, error) {
 	state, err := c.load()
 	if err != nil {
@@ -119,13 +119,12 @@ func (c *cli) switchTo(s session) error {
 // place is a worksheet on a server, where specs have their meaning.
 type place struct {
 	*client.Client
-	// spec names the worksheet, relative to base; it becomes a uuid when it is
-	// first needed.
+	// spec names the worksheet, relative to base; it becomes a uuid when it is first needed.
 	spec, base string
 }
 
-// place finds the server of a worksheet's spec, [ADDRESS::]WORKSHEET; empty
-// and "." are the current one (bundle_cli.py: parse_client_worksheet_uuid).
+// place finds the server of a worksheet's spec, [ADDRESS::]WORKSHEET; empty and "." are the
+// current one (bundle_cli.py: parse_client_worksheet_uuid).
 func (c *cli) place(spec string) (*place, error) {
 	current, err := c.session()
 	if err != nil {
@@ -153,8 +152,7 @@ func (p *place) other(spec string) *place {
 	return &place{Client: p.Client, spec: spec, base: p.base}
 }
 
-// worksheet returns the worksheet's uuid, which takes a call unless it is
-// known.
+// worksheet returns the worksheet's uuid, which takes a call unless it is known.
 func (p *place) worksheet(ctx context.Context) (string, error) {
 	if !codalab.IsUUID(p.spec) {
 		w, err := p.FindWorksheet(ctx, p.base, p.spec)

@@ -15,8 +15,7 @@ type targetSpec struct {
 	instance, worksheet, bundle, subpath string
 }
 
-// parseTarget parses a target without a key (codalab/lib/cli_util.py:
-// parse_target_spec).
+// parseTarget parses a target without a key (codalab/lib/cli_util.py: parse_target_spec).
 func parseTarget(spec string) (targetSpec, error) {
 	var t targetSpec
 	rest := spec
@@ -33,8 +32,8 @@ func parseTarget(spec string) (targetSpec, error) {
 	return t, nil
 }
 
-// splitKey parts KEY:TARGET; a "::" is not what ends a key
-// (codalab/lib/cli_util.py: parse_key_target).
+// splitKey parts KEY:TARGET; a "::" is not what ends a key (codalab/lib/cli_util.py:
+// parse_key_target).
 func splitKey(spec string) (key, target string, keyed bool, err error) {
 	target = spec
 	if i := strings.IndexByte(spec, ':'); i >= 0 && !strings.HasPrefix(spec[i+1:], ":") {
@@ -48,8 +47,8 @@ func splitKey(spec string) (key, target string, keyed bool, err error) {
 	return key, target, keyed, nil
 }
 
-// target resolves a target on the worksheet that worksheetSpec names
-// (bundle_cli.py: resolve_target).
+// target resolves a target on the worksheet that worksheetSpec names (bundle_cli.py:
+// resolve_target).
 func (c *cli) target(ctx context.Context, worksheetSpec, spec string) (*place, codalab.Target, error) {
 	t, err := parseTarget(spec)
 	if err != nil {
@@ -107,8 +106,8 @@ func (p *place) resolve(ctx context.Context, specs []string) ([]string, error) {
 // maxRange bounds what a user's slip of the finger may ask for.
 const maxRange = 10000
 
-// expandSpecs writes ranges out: a^1-3 is a^1 a^2 a^3
-// (codalab/lib/spec_util.py: expand_specs).
+// expandSpecs writes ranges out: a^1-3 is a^1 a^2 a^3 (codalab/lib/spec_util.py:
+// expand_specs).
 func expandSpecs(specs []string) ([]string, error) {
 	ranged := regexp.MustCompile(`^(.*\^)([0-9]+)-([0-9]+)$`)
 	var out []string

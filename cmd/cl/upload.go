@@ -111,8 +111,8 @@ func (u *upload) run(ctx context.Context, worksheet string) error {
 	return u.print(b.UUID)
 }
 
-// describe completes and checks the metadata, and finds the worksheet that the
-// bundle is put on.
+// describe completes and checks the metadata, and finds the worksheet that the bundle is put
+// on.
 func (u *upload) describe(ctx context.Context, worksheet string) (at *place, sheet string, err error) {
 	name := u.metadata.String("name")
 	if name == "" {
@@ -189,8 +189,8 @@ func (u *upload) one(name string) (parcel, error) {
 	}, nil
 }
 
-// several packs paths that lie in one directory, which is all that can be
-// packed as it is read.
+// several packs paths that lie in one directory, which is all that can be packed as it is
+// read.
 func (u *upload) several() (parcel, error) {
 	dir := filepath.Dir(u.paths[0])
 	names := map[string]bool{}
@@ -206,8 +206,8 @@ func (u *upload) several() (parcel, error) {
 	return parcel{name: "contents.tar.gz", unpack: true, size: -1, open: u.packed(dir, names)}, nil
 }
 
-// packed returns what opens dir as an archive that is made while it is read,
-// of the entries in only, or all where that is nil.
+// packed returns what opens dir as an archive that is made while it is read, of the entries in
+// only, or all where that is nil.
 func (u *upload) packed(dir string, only map[string]bool) func(context.Context) (io.ReadCloser, error) {
 	return func(ctx context.Context) (io.ReadCloser, error) {
 		root, err := os.OpenRoot(dir)
@@ -228,8 +228,8 @@ func (u *upload) packed(dir string, only map[string]bool) func(context.Context) 
 	}
 }
 
-// excluded says whether a pattern leaves a file out, as tar's --exclude does:
-// by its name, or by the end of its path.
+// excluded says whether a pattern leaves a file out, as tar's --exclude does: by its name, or
+// by the end of its path.
 func (u *upload) excluded(below string) bool {
 	return slices.ContainsFunc(u.exclude, func(pattern string) bool {
 		rest := below
@@ -245,8 +245,8 @@ func (u *upload) excluded(below string) bool {
 	})
 }
 
-// defaultName joins the names of what is uploaded (codalab/lib/
-// metadata_defaults.py: get_default_name).
+// defaultName joins the names of what is uploaded (codalab/lib/ metadata_defaults.py:
+// get_default_name).
 func (u *upload) defaultName() string {
 	if u.isText {
 		return "contents"
@@ -258,8 +258,8 @@ func (u *upload) defaultName() string {
 	return defaultName(codalab.TypeDataset, strings.Join(names, "-"))
 }
 
-// archiveExt is the ending that makes a file an archive, or nothing
-// (codalab/lib/zip_util.py: ARCHIVE_EXTS).
+// archiveExt is the ending that makes a file an archive, or nothing (codalab/lib/zip_util.py:
+// ARCHIVE_EXTS).
 func archiveExt(name string) string {
 	for _, ext := range []string{".tar.gz", ".tgz", ".tar.bz2", ".zip", ".gz", ".bz2"} {
 		if strings.HasSuffix(name, ext) {

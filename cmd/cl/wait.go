@@ -13,11 +13,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
-// How often a bundle that is waited for is looked at: after a tenth of the
-// time waited so far, so that the end of a short run is seen at once, that of
-// a long one at a cost to the server that does not matter, and neither later
-// than a tenth of what the run took. Who reads along waits for a line less
-// than a second, with the time of the call itself.
+// How often a bundle that is waited for is looked at: after a tenth of the time waited so far,
+// so that the end of a short run is seen at once, that of a long one at a cost to the server
+// that does not matter, and neither later than a tenth of what the run took. Who reads along
+// waits for a line less than a second, with the time of the call itself.
 const (
 	minPoll = 50 * time.Millisecond
 	maxPoll = time.Second
@@ -117,9 +116,8 @@ func (w waiting) wait(ctx context.Context) (codalab.State, error) {
 	}
 }
 
-// catchUp prints what the files have got since the last time. While the
-// bundle is not at its end they may not be there yet, and its worker may not
-// answer for them.
+// catchUp prints what the files have got since the last time. While the bundle is not at its
+// end they may not be there yet, and its worker may not answer for them.
 func (w waiting) catchUp(ctx context.Context, state codalab.State) error {
 	switch state { //nolint:exhaustive // in the others nothing can be read
 	case codalab.StateRunning, codalab.StateFinalizing,
@@ -140,8 +138,8 @@ func (w waiting) catchUp(ctx context.Context, state codalab.State) error {
 	return nil
 }
 
-// printNew prints what a file has got. Whoever has it may send less than was
-// asked for, so at the end it is asked until there is no more.
+// printNew prints what a file has got. Whoever has it may send less than was asked for, so at
+// the end it is asked until there is no more.
 func (w waiting) printNew(ctx context.Context, f *followed, last bool) error {
 	for {
 		target := codalab.Target{BundleUUID: w.uuid, Subpath: f.path}

@@ -74,8 +74,7 @@ func (p *place) find(ctx context.Context) (client.Worksheet, error) {
 	return p.FindWorksheet(ctx, p.base, p.spec)
 }
 
-// worksheetURL is how a worksheet is shown (bundle_cli.py:
-// worksheet_url_and_name).
+// worksheetURL is how a worksheet is shown (bundle_cli.py: worksheet_url_and_name).
 func worksheetURL(address string, w client.Worksheet) string {
 	return fmt.Sprintf("%s/worksheets/%s (%s)", address, w.UUID, w.Name)
 }
