@@ -1,4 +1,4 @@
-package main
+package setup
 
 import (
 	"context"
@@ -9,20 +9,19 @@ import (
 	"strings"
 
 	"golang.org/x/term"
-
-	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 )
 
-// asker asks a person, where there is a terminal.
+// asker asks a person at a terminal.
 type asker struct {
-	program.Process
+	in  io.Reader
+	out io.Writer
 	// silent is set where it asks nobody.
 	silent bool
 }
 
-func newAsker(p program.Process, silent bool) asker {
-	in, ok := p.Stdin.(*os.File)
-	return asker{p, silent || !ok || !term.IsTerminal(int(in.Fd()))}
+func newAsker(in io.Reader, out io.Writer, silent bool) asker {
+	f, ok := in.(*os.File)
+	return asker{in, out, silent || !ok || !term.IsTerminal(int(f.Fd()))}
 }
 
 // ask returns a person's answer, or the suggestion in place of an empty one. A silent
@@ -31,7 +30,7 @@ func newAsker(p program.Process, silent bool) asker {
 func (a asker) ask(ctx context.Context, question, suggestion, flag string) (string, error) {
 	if a.silent {
 		if suggestion == "" {
-			return "", &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("%s is needed: there is nobody to ask", flag)}
+			return "", &UsageError{fmt.Errorf("%s is needed: there is nobody to ask", flag)}
 		}
 		return suggestion, nil
 	}
@@ -57,9 +56,9 @@ func (a asker) ask(ctx context.Context, question, suggestion, flag string) (stri
 // askPassword returns what a person types; the terminal does not show it. It ends with
 // ctx, and leaves the terminal as it was.
 func (a asker) askPassword(ctx context.Context, question string) (string, error) {
-	in, ok := a.Stdin.(*os.File)
+	in, ok := a.in.(*os.File)
 	if !ok || a.silent {
-		return "", &program.Error{Code: program.ExitUsage, Err: errors.New("--password-file is needed: there is nobody to ask")}
+		return "", &UsageError{errors.New("--password-file is needed: there is nobody to ask")}
 	}
 	fd := int(in.Fd())
 	before, err := term.GetState(fd)
@@ -80,8 +79,8 @@ func (a asker) askPassword(ctx context.Context, question string) (string, error)
 }
 
 // typed returns what a person types, or ctx's error once ctx has ended. Nothing
-// interrupts a read of a terminal, so the read goes on in the background: the program
-// must not read the terminal again.
+// interrupts a read of a terminal, so its goroutine may last until the process ends: the
+// program must not read the terminal again.
 func typed[T any](ctx context.Context, read func() (T, error)) (answer T, err error) {
 	done := make(chan struct{})
 	var said T
@@ -98,16 +97,16 @@ func typed[T any](ctx context.Context, read func() (T, error)) (answer T, err er
 	}
 }
 
-// say prints to the person who is asked.
+// say prints to the person.
 func (a asker) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(a.Stdout, format, args...) // standard output is gone
+	_, _ = fmt.Fprintf(a.out, format, args...) // standard output is gone
 }
 
 // readLine reads a line and nothing of the next one, which may be a password.
 func (a asker) readLine() (string, error) {
 	var text []byte
 	for one := make([]byte, 1); ; {
-		n, err := a.Stdin.Read(one)
+		n, err := a.in.Read(one)
 		switch {
 		case n == 1 && one[0] == '\n', errors.Is(err, io.EOF) && len(text) > 0:
 			return strings.TrimSpace(string(text)), nil

@@ -1,7 +1,6 @@
-package main
+package draft_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -11,22 +10,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/draft"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
-
-// A person may leave at any question.
-func TestQuestionEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	ctx, leave := context.WithCancel(t.Context())
-	answered := make(chan struct{})
-	defer close(answered)
-	_, err := typed(ctx, func() (string, error) {
-		leave()
-		<-answered
-		return "too late", nil
-	})
-	if !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-}
 
 // Whatever names a site has, the written file can be read and means the same.
 func TestDraftIsReadAsItWasMeant(t *testing.T) {
