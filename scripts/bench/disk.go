@@ -22,7 +22,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 	"github.com/cl-slurm/cl-slurm/spool"
-	"github.com/cl-slurm/cl-slurm/staging"
+	"github.com/cl-slurm/cl-slurm/staging/results"
 )
 
 // benchDisk measures what stands between the server and the nodes: hits and fills
@@ -153,7 +153,7 @@ func unpack(ctx context.Context, archive, tmp string) error {
 }
 
 // nowhere is a server that keeps no results.
-type nowhere struct{ staging.Contents }
+type nowhere struct{ results.Uploads }
 
 func (nowhere) UploadContents(_ context.Context, _ string, _ client.UploadOptions, body io.Reader) error {
 	_, err := io.Copy(io.Discard, body)
@@ -164,7 +164,7 @@ func (nowhere) UploadContents(_ context.Context, _ string, _ client.UploadOption
 func benchCollection(ctx context.Context, dir string) {
 	files := filepath.Join(dir, "results")
 	size := makeFiles(files, 400, 2<<20)
-	collector := &staging.Collector{Contents: nowhere{}, Now: time.Now}
+	collector := &results.Collector{Contents: nowhere{}, Now: time.Now}
 	run := codalab.RunBundle{UUID: "0x00000000000000000000000000000001"}
 	var ours, pigz []float64
 	for range diskPairs {

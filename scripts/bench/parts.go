@@ -21,6 +21,8 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/apptainerexec"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/builtin"
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
@@ -98,42 +100,38 @@ func (b *imageBench) benchStart(ctx context.Context) {
 // milliseconds each lasted. apptainer is empty where there is none.
 func startContainers(ctx context.Context, sif, scratch, worker, apptainer string) {
 	c := container.Container{SIF: sif, Args: []string{"/bin/true"}, Scratch: scratch, Stderr: os.Stderr}
-	type runtime struct {
+	type starter struct {
 		name  string
 		start func()
 	}
-	run := func(r interface {
-		Run(ctx context.Context, c container.Container) (container.Exit, error)
-	},
-	) func() {
+	run := func(r container.Runtime) func() {
 		return func() {
 			if exit := must(r.Run(ctx, c)); exit.Code != 0 {
 				check(fmt.Errorf("the command ended with %+v", exit))
 			}
 		}
 	}
-	init := []string{worker, container.InitCommand}
-	shared, release := holdShared(ctx, c, init)
+	shared, release := holdShared(ctx, c, worker)
 	defer release()
 	bare := fmt.Sprintf(bareScript, must(sifconfig.Read(sif)).Offset, sif, "true", "/dev/null")
-	runtimes := []runtime{
-		{"builtin", run(container.Builtin{Init: init})}, {"shared", run(shared)},
+	starters := []starter{
+		{"builtin", run(builtin.Runtime{Helper: worker})}, {"shared", run(shared)},
 		{"bare", func() { program(ctx, "sh", "-c", bare) }},
 	}
 	if apptainer != "" {
 		// Apptainer itself is measured without options, and with those that give what
 		// our containers have: a root to write to, and nothing of the host.
-		runtimes = append(runtimes,
-			runtime{"apptainer", run(container.Apptainer{Program: apptainer, Init: init, Enter: worker})},
-			runtime{"apptainer_exec", func() { program(ctx, apptainer, "exec", sif, "/bin/true") }},
-			runtime{"apptainer_exec_contained", func() {
+		starters = append(starters,
+			starter{"apptainer", run(apptainerexec.Runtime{Program: apptainer, Helper: worker})},
+			starter{"apptainer_exec", func() { program(ctx, apptainer, "exec", sif, "/bin/true") }},
+			starter{"apptainer_exec_contained", func() {
 				overlay := must(os.MkdirTemp(scratch, "overlay-"))
 				program(ctx, apptainer, "exec", "--containall", "--no-home", "--overlay", overlay, "--net", "--network", "none", sif, "/bin/true")
 			}})
 	}
 	took := map[string][]float64{}
 	for round := range starts + 1 {
-		for _, r := range runtimes {
+		for _, r := range starters {
 			if lasted := seconds(r.start); round > 0 { // the first reads from the disk
 				took[r.name] = append(took[r.name], lasted*1000)
 			}
@@ -144,8 +142,8 @@ func startContainers(ctx context.Context, sif, scratch, worker, apptainer string
 
 // holdShared runs a container in the image until release is called, and returns a
 // runtime for others that share its mount.
-func holdShared(ctx context.Context, c container.Container, init []string) (shared container.Builtin, release func()) {
-	shared = container.Builtin{Init: init, Images: &container.Images{}}
+func holdShared(ctx context.Context, c container.Container, worker string) (shared builtin.Runtime, release func()) {
+	shared = builtin.Runtime{Helper: worker, Images: &builtin.Images{}}
 	pipe := filepath.Join(c.Scratch, "pipe")
 	check(syscall.Mkfifo(pipe, 0o600))
 	c.Args = []string{"/bin/sh", "-c", "read line </pipe"}
