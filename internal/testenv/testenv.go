@@ -13,6 +13,7 @@ package testenv
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -187,6 +188,17 @@ func need(tb testing.TB, name string, err error) {
 	}
 	if err != nil {
 		lack(tb, os.Getenv("CLTEST_REQUIRE"), name, err)
+	}
+}
+
+// Parallel lets n tests of this program run at once, unless -parallel says how many.
+// It suits tests that mostly wait. TestMain calls it.
+func Parallel(n int) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", strconv.Itoa(n)) // a number
 	}
 }
 
