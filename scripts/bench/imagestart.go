@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/apptainerexec"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/builtin"
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 )
 
@@ -70,20 +72,16 @@ func (b *imageBench) startFigures(ctx context.Context) (figures []figure, err er
 func startPart(ctx context.Context, args []string, out io.Writer) (err error) {
 	sif, scratch, worker, program := args[0], args[1], args[2], args[3]
 	c := container.Container{SIF: sif, Args: []string{"/bin/true"}, Scratch: scratch, Stderr: os.Stderr}
-	run := func(way interface {
-		Run(ctx context.Context, c container.Container) (container.Exit, error)
-	},
-	) func() error {
+	run := func(runtime container.Runtime) func() error {
 		return func() error {
-			exit, err := way.Run(ctx, c)
+			exit, err := runtime.Run(ctx, c)
 			if err == nil && exit.Code != 0 {
 				err = fmt.Errorf("the command ended with %+v", exit)
 			}
 			return err
 		}
 	}
-	begin := []string{worker, container.InitCommand}
-	shared, release, err := holdShared(ctx, c, begin)
+	shared, release, err := holdShared(ctx, c, worker)
 	if err != nil {
 		return err
 	}
@@ -101,11 +99,11 @@ func startPart(ctx context.Context, args []string, out io.Writer) (err error) {
 		return err
 	}
 	ways := map[string]func() error{
-		"builtin": run(container.Builtin{Init: begin}), "shared": run(shared), "bare": shell("sh", "-c", fmt.Sprintf(bareScript, image.Offset, sif, "true", "/dev/null")),
+		"builtin": run(builtin.Runtime{Helper: worker}), "shared": run(shared), "bare": shell("sh", "-c", fmt.Sprintf(bareScript, image.Offset, sif, "true", "/dev/null")),
 	}
 	names := []string{"builtin", "shared", "bare"}
 	if program != "" {
-		ways["apptainer"] = run(container.Apptainer{Program: program, Init: begin, Enter: worker})
+		ways["apptainer"] = run(apptainerexec.Runtime{Program: program, Helper: worker})
 		ways["apptainer_exec"] = shell(program, "exec", sif, "/bin/true")
 		ways["apptainer_exec_contained"] = func() error {
 			overlay, err := os.MkdirTemp(scratch, "overlay-")
@@ -145,18 +143,18 @@ func timeInTurn(names []string, calls map[string]func() error) (took map[string]
 }
 
 // holdShared has a container run in the image until release is called, and
-// returns the way to run others that share its mount.
-func holdShared(ctx context.Context, c container.Container, begin []string) (way container.Builtin, release func() error, err error) {
-	way = container.Builtin{Init: begin, Images: &container.Images{}}
+// returns the runtime for others that share its mount.
+func holdShared(ctx context.Context, c container.Container, worker string) (runtime builtin.Runtime, release func() error, err error) {
+	runtime = builtin.Runtime{Helper: worker, Images: &builtin.Images{}}
 	pipe := filepath.Join(c.Scratch, "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		return way, nil, fmt.Errorf("make a pipe: %w", err)
+		return runtime, nil, fmt.Errorf("make a pipe: %w", err)
 	}
 	c.Args = []string{"/bin/sh", "-c", "read line </pipe"}
 	c.Binds = []container.Bind{{Source: pipe, Target: "/pipe"}}
 	ended := make(chan error, 1)
 	go func() {
-		_, err := way.Run(ctx, c)
+		_, err := runtime.Run(ctx, c)
 		ended <- err
 	}()
 	opened := make(chan error, 1)
@@ -168,10 +166,10 @@ func holdShared(ctx context.Context, c container.Container, begin []string) (way
 	}()
 	select {
 	case err = <-ended:
-		return way, nil, fmt.Errorf("hold an image: the container ended: %w", err)
+		return runtime, nil, fmt.Errorf("hold an image: the container ended: %w", err)
 	case err = <-opened:
 	}
-	return way, func() error { return errors.Join(f.Close(), <-ended) }, err
+	return runtime, func() error { return errors.Join(f.Close(), <-ended) }, err
 }
 
 // programFiles are programs of this machine and the libraries that their
