@@ -15,28 +15,28 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// blob is a compressed layer on its way to the local disk. It is written by one
-// goroutine and read by others meanwhile, who wait for what is not there yet.
+// blob is a compressed layer that is pulled to the local disk. One goroutine
+// writes it while others read it; readers wait for bytes that have not come yet.
 //
-// Its file is named for its digest and holds a first part of it, so that what an
-// earlier conversion left is gone on with.
+// Its file is named for its digest and holds its first bytes, so that a pull can
+// continue where an earlier one ended.
 type blob struct {
 	v1.Descriptor
 
 	path string
-	// local opens it where it lies on a local disk already; nil where it has to
-	// be pulled.
+	// local opens a blob that lies on a local disk already; it is nil for one that
+	// has to be pulled.
 	local func(ctx context.Context) (io.ReadCloser, error)
 
-	mu      sync.Mutex
-	changed sync.Cond
-	have    int64 // bytes that may be read
-	ended   bool
-	err     error
+	mu       sync.Mutex
+	changed  sync.Cond
+	readable int64 // bytes that readers may have
+	ended    bool
+	err      error
 }
 
-// newBlob is a blob whose file is where an OCI layout in dir has it (image-spec,
-// image-layout.md).
+// newBlob returns a blob whose file is where an OCI layout in dir has it
+// (image-spec, image-layout.md).
 func newBlob(dir string, desc v1.Descriptor) *blob {
 	b := &blob{Descriptor: desc, path: filepath.Join(dir, "blobs", "sha256", desc.Digest.Hex)}
 	b.changed.L = &b.mu
@@ -46,10 +46,10 @@ func newBlob(dir string, desc v1.Descriptor) *blob {
 // opener opens a blob at an offset.
 type opener func(ctx context.Context, blob v1.Descriptor, offset int64) (io.ReadCloser, error)
 
-// pull brings the blob, and ends what its readers wait for. progress is told
-// of every byte that is there, once.
+// pull pulls the blob and then wakes its readers. It calls progress once for each
+// byte that is on the disk, and with a negative number for those thrown away.
 func (b *blob) pull(ctx context.Context, open opener, progress func(int64)) error {
-	err := b.bring(ctx, open, progress)
+	err := b.pullFile(ctx, open, progress)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ended, b.err = true, err
@@ -57,38 +57,40 @@ func (b *blob) pull(ctx context.Context, open opener, progress func(int64)) erro
 	return err
 }
 
-func (b *blob) bring(ctx context.Context, open opener, progress func(int64)) error {
+func (b *blob) pullFile(ctx context.Context, open opener, progress func(int64)) error {
 	f, err := os.OpenFile(b.path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return fmt.Errorf("pull: %w", err)
 	}
-	defer func() { _ = f.Close() }() // its errors would be those of writing, which are seen
+	defer func() { _ = f.Close() }() // errors of writing show at each write
 	sum := sha256.New()
-	left, err := io.Copy(sum, io.LimitReader(f, b.Size))
+	earlier, err := io.Copy(sum, io.LimitReader(f, b.Size))
 	if err != nil {
 		return fmt.Errorf("read what was pulled before: %w", err)
 	}
-	progress(left)
-	if left > 0 && left < b.Size {
-		err = b.receive(ctx, f, sum, left, open, progress)
+	progress(earlier)
+	if earlier > 0 {
+		if earlier < b.Size {
+			err = b.receive(ctx, f, sum, earlier, open, progress)
+		} else {
+			err = checkDigest(sum, b.Digest)
+		}
+		if err == nil {
+			b.addReadable(b.Size)
+		}
+		if !errors.Is(err, errWrongDigest) {
+			return err
+		}
+		progress(-b.Size) // the earlier bytes are of something else
 	}
-	if left > 0 && err == nil && checkDigest(sum, b.Digest) == nil {
-		b.grow(b.Size)
-		return nil
-	}
-	if err != nil && !errors.Is(err, errWrongDigest) {
-		return err
-	}
-	// What was left is none of it, or there was nothing. What comes now may be
-	// read as it comes.
-	progress(-b.Size * min(left, 1))
 	if err := f.Truncate(0); err != nil {
 		return fmt.Errorf("pull: %w", err)
 	}
 	sum.Reset()
+	// Readers may have these bytes at once: no wrong bytes stand before them.
 	err = b.receive(ctx, f, sum, 0, open, func(n int64) {
 		progress(n)
-		b.grow(n)
+		b.addReadable(n)
 	})
 	if errors.Is(err, errWrongDigest) {
 		return errors.Join(err, os.Remove(b.path))
@@ -96,7 +98,7 @@ func (b *blob) bring(ctx context.Context, open opener, progress func(int64)) err
 	return err
 }
 
-// receive writes what follows offset, and checks the digest of the whole.
+// receive writes the bytes from offset on, and checks the digest of the whole.
 func (b *blob) receive(ctx context.Context, f *os.File, sum hash.Hash, offset int64, open opener, progress func(int64)) error {
 	body, err := open(ctx, b.Descriptor, offset)
 	if err != nil {
@@ -121,9 +123,8 @@ func (b *blob) receive(ctx context.Context, f *os.File, sum hash.Hash, offset in
 	return checkDigest(sum, b.Digest)
 }
 
-// errWrongDigest is the cause when a registry sends something else than was
-// asked for.
-var errWrongDigest = errors.New("it is not what its digest says")
+// errWrongDigest is the cause when a registry sends other content than was asked for.
+var errWrongDigest = errors.New("its content does not match its digest")
 
 func checkDigest(sum hash.Hash, want v1.Hash) error {
 	if got := hex.EncodeToString(sum.Sum(nil)); want.Algorithm != "sha256" || got != want.Hex {
@@ -132,16 +133,17 @@ func checkDigest(sum hash.Hash, want v1.Hash) error {
 	return nil
 }
 
-// grow says that n more bytes may be read.
-func (b *blob) grow(n int64) {
+// addReadable lets readers have n more bytes.
+func (b *blob) addReadable(n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.have += n
+	b.readable += n
 	b.changed.Broadcast()
 }
 
-// await waits until there is more than offset, the blob has ended, or ctx has.
-func (b *blob) await(ctx context.Context, offset int64) (have int64, err error) {
+// waitBeyond waits until there are bytes behind offset and returns how many bytes
+// readers may have; io.EOF at the blob's end.
+func (b *blob) waitBeyond(ctx context.Context, offset int64) (readable int64, err error) {
 	defer context.AfterFunc(ctx, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -149,12 +151,12 @@ func (b *blob) await(ctx context.Context, offset int64) (have int64, err error) 
 	})()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for b.have <= offset && !b.ended && ctx.Err() == nil {
+	for b.readable <= offset && !b.ended && ctx.Err() == nil {
 		b.changed.Wait()
 	}
 	switch {
-	case b.have > offset:
-		return b.have, nil
+	case b.readable > offset:
+		return b.readable, nil
 	case ctx.Err() != nil:
 		return 0, context.Cause(ctx)
 	case b.err != nil:
@@ -163,41 +165,41 @@ func (b *blob) await(ctx context.Context, offset int64) (have int64, err error) 
 	return 0, io.EOF
 }
 
-// follow reads the blob while it comes. At its end it has the digest that was
-// asked for; but one that is local is what its file holds.
-func (b *blob) follow(ctx context.Context) (io.ReadCloser, error) {
+// open opens the blob, which may still be pulled. The bytes of a pulled blob have
+// its digest by the time of io.EOF; those of a local one are not checked.
+func (b *blob) open(ctx context.Context) (io.ReadCloser, error) {
 	if b.local != nil {
 		return b.local(ctx)
 	}
-	if _, err := b.await(ctx, 0); err != nil && !errors.Is(err, io.EOF) {
+	if _, err := b.waitBeyond(ctx, 0); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	f, err := os.Open(b.path)
 	if err != nil {
 		return nil, fmt.Errorf("open a pulled layer: %w", err)
 	}
-	return &follower{blob: b, File: f, ctx: ctx}, nil
+	return &blobReader{blob: b, File: f, ctx: ctx}, nil
 }
 
-// follower reads a blob's file.
-type follower struct {
+// blobReader reads a blob's file while it grows.
+type blobReader struct {
 	*os.File
 
-	blob     *blob
-	ctx      context.Context //nolint:containedctx // a Reader has no argument for it
-	at, have int64
+	blob         *blob
+	ctx          context.Context //nolint:containedctx // a Reader has no argument for it
+	at, readable int64
 }
 
-func (f *follower) Read(p []byte) (int, error) {
-	if f.at >= f.have {
-		have, err := f.blob.await(f.ctx, f.at)
+func (r *blobReader) Read(p []byte) (int, error) {
+	if r.at >= r.readable {
+		readable, err := r.blob.waitBeyond(r.ctx, r.at)
 		if err != nil {
 			return 0, err
 		}
-		f.have = have
+		r.readable = readable
 	}
-	n, err := f.File.Read(p[:min(int64(len(p)), f.have-f.at)])
-	f.at += int64(n)
+	n, err := r.File.Read(p[:min(int64(len(p)), r.readable-r.at)])
+	r.at += int64(n)
 	return n, err
 }
 
@@ -205,5 +207,5 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
-// onlyReader hides what else a reader can do.
+// onlyReader hides a reader's other methods, which io.CopyBuffer would prefer.
 type onlyReader struct{ io.Reader }

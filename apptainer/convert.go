@@ -1,13 +1,14 @@
 package apptainer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -21,63 +22,95 @@ import (
 type Converter struct {
 	// Source is where images come from.
 	Source source.Source
-	// TempDir holds an image's compressed layers while it is converted, in a
+	// TempDir holds an image's compressed layers during a conversion, in a
 	// directory named for the image; empty means the directory that the SIF is
 	// written to.
 	TempDir string
 	// Compression is that of the file system: "zstd", "gzip", "lz4" or "xz";
-	// empty means zstd. What runs the SIF has to know it.
+	// empty means zstd. The kernel or program that mounts the SIF has to know it.
 	Compression string
-	// Level is how hard zstd or gzip tries, from 1; zero means 1. The tools'
-	// own defaults cost ten times as much for a tenth of the size.
+	// Level is the compression level of zstd or gzip, from 1; zero means 1. The
+	// tools' own defaults cost ten times the time for a tenth of the size.
 	Level int
 	// BlockSize is that of the file system in bytes, a power of two from 4 KiB
 	// to 1 MiB; zero means 128 KiB.
 	BlockSize int
-	// Processors bounds how many processors the writer of the file system keeps
-	// busy, besides the one or two that unpack; zero means two.
+	// Processors bounds how many processors the writer of the file system uses,
+	// besides the one or two that unpack layers; zero means DefaultProcessors.
 	Processors int
-	// MemoryMiB bounds the memory of that writer; zero means 128.
+	// MemoryMiB bounds the memory of that writer; zero means DefaultMemoryMiB.
 	MemoryMiB int
 	// Mksquashfs and Tar2sqfs are the programs that write the file system; empty
-	// means those of that name on the PATH. See doc.go for which is taken.
+	// means those of that name on the PATH. The package comment says which is used.
 	Mksquashfs, Tar2sqfs string
-	// Nice is added to the nice value of what pulls, unpacks and writes, here and
-	// in those programs, so that others go first (nice(1)); zero leaves it.
+	// Nice is added to the nice value of pulling, unpacking and writing, here and
+	// in those programs, so that other work goes first (nice(1)).
 	Nice int
-	// Reserve is how much of the SIF's disk, whose whole size it is given, has to
-	// stay free, in bytes; nil for nothing.
+	// Reserve returns how many bytes of the SIF's disk have to stay free, given
+	// the disk's size; nil means none.
 	Reserve func(total int64) int64
-	// MaxBytes and MaxEntries bound what an image may unpack to, so that a
-	// few hostile kilobytes cannot fill a disk; zero means 256 GiB and two
-	// million.
+	// MaxBytes and MaxEntries bound what an image may unpack to, so that a few
+	// hostile kilobytes cannot fill a disk; zero means 256 GiB and two million.
 	MaxBytes   int64
 	MaxEntries int
 }
 
-// maxNameBytes bounds the memory that the names in an image take.
+// Defaults of a Converter's fields. mksquashfs uses no less processor time with
+// more memory.
+const (
+	DefaultProcessors = 2
+	DefaultMemoryMiB  = 128
+)
+
+// maxNameBytes bounds the memory that the names in an image use.
 const maxNameBytes = 256 << 20
 
-// Settings names, in one short line, everything that decides how an image of
-// a given digest and architecture is written: two SIFs of equal digest,
-// architecture and settings hold the same files.
-func (c Converter) Settings() string {
-	s := "squashfs " + c.compression()
-	if c.levels() {
-		s += fmt.Sprintf("-%d", c.level())
+func (c Converter) withDefaults() Converter {
+	c.Compression = cmp.Or(c.Compression, "zstd")
+	if c.hasLevels() {
+		c.Level = cmp.Or(c.Level, 1)
 	}
-	return fmt.Sprintf("%s %dK layout-2", s, c.blockSize()>>10)
+	c.BlockSize = cmp.Or(c.BlockSize, 128<<10)
+	c.Processors = cmp.Or(c.Processors, DefaultProcessors)
+	c.MemoryMiB = cmp.Or(c.MemoryMiB, DefaultMemoryMiB)
+	c.Mksquashfs = cmp.Or(c.Mksquashfs, "mksquashfs")
+	c.Tar2sqfs = cmp.Or(c.Tar2sqfs, "tar2sqfs")
+	c.MaxBytes = cmp.Or(c.MaxBytes, 256<<30)
+	c.MaxEntries = cmp.Or(c.MaxEntries, 2_000_000)
+	return c
+}
+
+// hasLevels says whether the compression has levels.
+func (c Converter) hasLevels() bool { return c.Compression == "zstd" || c.Compression == "gzip" }
+
+// maxLayerBytes bounds the layers together, packed or not, with the tar headers in
+// them. An image within the other limits stays far below it.
+func (c Converter) maxLayerBytes() int64 { return 2*c.MaxBytes + maxNameBytes }
+
+// Settings names, in one short line, every setting that decides the files of a
+// SIF: two SIFs of equal digest, architecture and settings hold the same files.
+func (c Converter) Settings() string {
+	c = c.withDefaults()
+	s := "squashfs " + c.Compression
+	if c.hasLevels() {
+		s += fmt.Sprintf("-%d", c.Level)
+	}
+	return fmt.Sprintf("%s %dK layout-2", s, c.BlockSize>>10)
 }
 
 // Check refuses settings that no SIF can be written with.
 func (c Converter) Check() error {
-	known := map[string]int{"zstd": 22, "gzip": 9, "lz4": 0, "xz": 0} // with the highest level
-	highest, ok := known[c.compression()]
-	switch size := c.blockSize(); {
-	case !ok:
+	c = c.withDefaults()
+	highest, known := map[string]int{"zstd": 22, "gzip": 9, "lz4": 0, "xz": 0}[c.Compression]
+	levels := "none"
+	if highest > 0 {
+		levels = fmt.Sprintf("1 to %d", highest)
+	}
+	switch size := c.BlockSize; {
+	case !known:
 		return fmt.Errorf("the compression is %q, and has to be zstd, gzip, lz4 or xz", c.Compression)
 	case c.Level < 0 || c.Level > highest:
-		return fmt.Errorf("the level of compression is %d, and %s has %s", c.Level, c.compression(), levelsUpTo(highest))
+		return fmt.Errorf("the level of compression is %d, and %s has %s", c.Level, c.Compression, levels)
 	case size < 4<<10 || size > 1<<20 || size&(size-1) != 0:
 		return fmt.Errorf("the block size is %d bytes, and has to be a power of two from 4 KiB to 1 MiB", size)
 	case c.Nice < 0 || c.Nice > 19:
@@ -86,26 +119,18 @@ func (c Converter) Check() error {
 	return nil
 }
 
-func levelsUpTo(highest int) string {
-	if highest == 0 {
-		return "none"
-	}
-	return fmt.Sprintf("1 to %d", highest)
-}
-
 // Convert writes the image as a SIF at dst, which must not exist and whose
 // directory is the caller's own: other processes could see the file while it
 // grows. When Convert returns nil the file is whole, verified against the
-// image's digests, and flushed; else there is none. Owners, modes, time stamps
-// in whole seconds, hard links, file capabilities and attributes of users are
-// the image's; other extended attributes are dropped, and the root directory
-// belongs to who converts it. An error is an *source.ImageError; it wraps ctx's when that
-// ended first.
+// image's digests, and flushed; otherwise there is none. Owners, modes, time
+// stamps in whole seconds, hard links, file capabilities and user extended
+// attributes are the image's; other extended attributes are dropped, and the root
+// directory belongs to this process's user. An error is an *source.ImageError; it
+// wraps ctx's when that ended first.
 //
-// After an error that is Transient, but for a full disk, the layers that came
-// stay where they lie, in TempDir or beside dst, and the next Convert of the same
-// image goes on with them; in TempDir they are removed when that does not come
-// within a day.
+// After an error that is Transient, other than a full disk, the pulled layers stay
+// in TempDir or beside dst, and the next Convert of the same image continues with
+// them. Layers in TempDir that no Convert used for a day are removed.
 //
 // A progress that is not nil is called from one goroutine at a time, and must
 // return quickly.
@@ -114,17 +139,17 @@ func (c Converter) Convert(ctx context.Context, img source.Image, dst string, pr
 	if parent == "" {
 		parent = filepath.Dir(dst)
 	} else {
-		sweepLayers(parent, time.Now()) //nolint:forbidigo // how old a directory is
+		sweepLayers(parent, time.Now()) //nolint:forbidigo // directories' ages are by this clock
 	}
 	dir, err := useLayersDir(parent, img.Digest, c.TempDir != "")
 	if err != nil {
 		return imageError(ctx, img, err)
 	}
-	defer dir.letGo()
+	defer dir.unlock()
 	err = c.convert(ctx, img, dir.path, dst, progress)
 	failed := imageError(ctx, img, err)
 	var e *source.ImageError
-	if errors.As(failed, &e) && e.Transient() && !dir.own && !isFull(err) {
+	if errors.As(failed, &e) && e.Transient() && !dir.own && !isDiskFull(err) {
 		return failed
 	}
 	if cleanErr := dir.remove(); failed == nil && cleanErr != nil {
@@ -137,72 +162,61 @@ func (c Converter) convert(ctx context.Context, img source.Image, dir, dst strin
 	if err := c.Check(); err != nil {
 		return err
 	}
+	c = c.withDefaults()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	image, err := c.Source.Open(ctx, img)
+	image, l, err := c.openLayers(ctx, img, dir, filepath.Dir(dst), progress)
 	if err != nil {
 		return err
 	}
 	defer image.Close()
-	if err := checkImage(image, img.Architecture, c.room()); err != nil {
-		return err
-	}
-	l := c.newLayers(dir, image, progress)
-	if err := c.makeRoom(l, dir, filepath.Dir(dst)); err != nil {
-		return err
-	}
-	pulled := make(chan error, 1)
-	go func() {
-		err := l.pull(ctx, image.Blob, l.report)
-		pulled <- err
-	}()
+	var pulling sync.WaitGroup
+	var pullErr error
+	pulling.Go(func() { pullErr = l.pull(ctx, image.Blob) })
 	c.nicely(func() { err = c.write(ctx, img, image.Config, l, dst) })
 	if err != nil {
 		cancel()
 	}
-	pullErr := <-pulled
-	if pullErr != nil && !errors.Is(pullErr, context.Canceled) { // it is the cause, and tells which layer
+	pulling.Wait()
+	if pullErr != nil && !errors.Is(pullErr, context.Canceled) { // it is the cause, and names the layer
 		return pullErr
 	}
 	return err
 }
 
-// newLayers makes ready to pull layers into dir, or to read them where they lie.
-func (c Converter) newLayers(dir string, image *source.Opened, progress func(Progress)) *layers {
-	l := &layers{nicely: c.nicely, diffIDs: image.Config.RootFS.DiffIDs, verified: make([]bool, len(image.Manifest.Layers)), report: &reporter{fn: progress}}
-	l.room.Store(c.room())
-	known := map[v1.Hash]*blob{}
-	for _, desc := range image.Manifest.Layers {
-		b := known[desc.Digest]
-		if b == nil {
-			b = newBlob(dir, desc)
-			known[desc.Digest] = b
-			if image.IsLocal() { // what it unpacks to is checked
-				b.local = func(ctx context.Context) (io.ReadCloser, error) { return image.Blob(ctx, desc, 0) }
-			} else {
-				l.report.toPull += desc.Size
-			}
-		}
-		l.report.toConvert += desc.Size
-		l.blobs = append(l.blobs, b)
+// openLayers opens an image whose layers are to be pulled into dir, and checks that
+// it can be handled and that there is room for it. The caller closes the image.
+func (c Converter) openLayers(ctx context.Context, img source.Image, dir, sifDir string, progress func(Progress)) (*source.Opened, *layers, error) {
+	image, err := c.Source.Open(ctx, img)
+	if err != nil {
+		return nil, nil, err
 	}
-	return l
+	l := c.newLayers(dir, image, progress)
+	err = checkImage(image, img.Architecture, c.maxLayerBytes())
+	if err == nil {
+		err = c.checkRoom(l, dir, sifDir)
+	}
+	if err != nil {
+		image.Close()
+		return nil, nil, err
+	}
+	return image, l, nil
 }
 
-// write flattens the layers into dst. When they hold what could not be known
-// while they were read, it is done again.
+// write flattens the layers into dst. The first attempt predicts what upper layers
+// hide; where the prediction was wrong, the second one knows.
 func (c Converter) write(ctx context.Context, img source.Image, config *v1.ConfigFile, l *layers, dst string) error {
 	w := sifWriter{converter: c, image: img, config: config}
 	w.flat = flatten.New(
 		flatten.Layers{
 			Number: len(l.blobs), Open: l.open,
 			Top: func(exists func(string) (bool, error)) ([]byte, error) {
-				return metadataLayer(exists, config)
+				return metadataLayer(exists, config.Config)
 			},
 			Taken: metadataFiles(),
 		},
-		flatten.Limits{Entries: int64(c.maxEntries()), Bytes: c.maxBytes(), NameBytes: maxNameBytes},
-		flatten.Root{Mode: 0o755, Newest: newest(config)},
+		flatten.Limits{Entries: int64(c.MaxEntries), Bytes: c.MaxBytes, NameBytes: maxNameBytes},
+		flatten.Root{Mode: 0o755, Newest: newestTime(config)},
 	)
 	if _, err := os.Lstat(dst); err == nil {
 		return fmt.Errorf("create the SIF: %w", &fs.PathError{Op: "open", Path: dst, Err: fs.ErrExist})
@@ -214,11 +228,12 @@ func (c Converter) write(ctx context.Context, img source.Image, config *v1.Confi
 	return err
 }
 
-// newest is the last time that an image's configuration tells of.
-func newest(config *v1.ConfigFile) int64 {
+// newestTime is a second after the latest time in an image's configuration. Some
+// builders set all files' times to 1.
+func newestTime(config *v1.ConfigFile) int64 {
 	last := config.Created.Unix()
 	for _, h := range config.History {
 		last = max(last, h.Created.Unix())
 	}
-	return min(max(last+1, 1), 1<<32-1) // some builders set all files' times to 1
+	return min(max(last+1, 1), 1<<32-1)
 }

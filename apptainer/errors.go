@@ -9,28 +9,28 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// trouble is of this host's disks and programs, and may pass. It says something
-// plainer than its cause.
-type trouble struct {
+// hostError is a failure of this host's disks or programs, which another try may
+// not meet. Its text is plainer than its cause.
+type hostError struct {
 	text  string
 	cause error // nil for none
 }
 
-func (t trouble) Error() string { return t.text }
-func (t trouble) Unwrap() error { return t.cause }
+func (e hostError) Error() string { return e.text }
+func (e hostError) Unwrap() error { return e.cause }
 
-// Transient says so to source.WrapError.
-func (trouble) Transient() bool { return true }
+// Transient is read by source.WrapError.
+func (hostError) Transient() bool { return true }
 
-// isFull says whether a disk has no room left, or a user's share of it.
-func isFull(err error) bool {
+// isDiskFull says whether a disk, or a user's quota on it, has no room left.
+func isDiskFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// imageError puts what went wrong with an image in words about it; nil stays nil.
+// imageError makes a *source.ImageError of err; nil stays nil.
 func imageError(ctx context.Context, img source.Image, err error) error {
-	if isFull(err) {
-		err = trouble{fmt.Sprintf("no space left for converting it: %v", err), err}
+	if isDiskFull(err) {
+		err = hostError{fmt.Sprintf("no space left for converting it: %v", err), err}
 	}
 	return source.WrapError(ctx, img.Reference, err)
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"sync"
 	"sync/atomic"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -17,26 +18,45 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/flatten"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// layers are those of an image, the lowest first, while they are pulled and
-// after.
+// layers are those of one image, the lowest first. They can be read while they
+// are pulled and after.
 type layers struct {
-	blobs   []*blob
-	diffIDs []v1.Hash
-	// room is how many bytes the layers may unpack to, with all that frames the
-	// files in them. Nothing that fits the other limits comes near it.
-	room atomic.Int64
-	// report is told how much of the blobs was unpacked.
-	report *reporter
-	// nicely runs what pulls and unpacks.
-	nicely func(func())
-
-	verified []bool // which were once read to their end
+	blobs    []*blob // a blob that is two layers is there twice
+	diffIDs  []v1.Hash
+	verified []bool       // layers that were read to their end once
+	room     atomic.Int64 // bytes that the layers may still unpack to
+	report   *reporter
+	nicely   func(func()) // calls what pulls and unpacks
 }
 
-// open gives a layer's tar stream, until ctx ends. Its end is an error if it is
-// not what the image's configuration says.
+// newLayers returns the layers of an image that are to be pulled into dir, or read
+// where they lie.
+func (c Converter) newLayers(dir string, image *source.Opened, progress func(Progress)) *layers {
+	l := &layers{nicely: c.nicely, diffIDs: image.Config.RootFS.DiffIDs, verified: make([]bool, len(image.Manifest.Layers)), report: &reporter{fn: progress}}
+	l.room.Store(c.maxLayerBytes())
+	known := map[v1.Hash]*blob{}
+	for _, desc := range image.Manifest.Layers {
+		b := known[desc.Digest]
+		if b == nil {
+			b = newBlob(dir, desc)
+			known[desc.Digest] = b
+			if image.IsLocal() { // its digest is not checked, but the diffID is
+				b.local = func(ctx context.Context) (io.ReadCloser, error) { return image.Blob(ctx, desc, 0) }
+			} else {
+				l.report.toPull += desc.Size
+			}
+		}
+		l.report.toConvert += desc.Size
+		l.blobs = append(l.blobs, b)
+	}
+	return l
+}
+
+// open returns a layer's tar stream, until ctx ends. The stream ends with io.EOF
+// only if it matches the diffID in the image's configuration.
 func (l *layers) open(ctx context.Context, i int) (_ io.ReadCloser, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer func() {
@@ -44,13 +64,13 @@ func (l *layers) open(ctx context.Context, i int) (_ io.ReadCloser, err error) {
 			stop()
 		}
 	}()
-	file, err := l.blobs[i].follow(ctx)
+	file, err := l.blobs[i].open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	counted := bufio.NewReaderSize(readerFunc(func(p []byte) (int, error) {
 		n, err := file.Read(p)
-		l.report.convert(int64(n))
+		l.report.addConverted(int64(n))
 		return n, err
 	}), 128<<10)
 	content, err := decompress(counted)
@@ -59,49 +79,48 @@ func (l *layers) open(ctx context.Context, i int) (_ io.ReadCloser, err error) {
 	}
 	s := &layerStream{
 		blob: counted, content: content, file: file, room: &l.room,
-		ctx: ctx, stop: stop, ended: make(chan struct{}), chunks: make(chan chunk, 4), free: make(chan []byte, 6),
+		ctx: ctx, stop: stop, chunks: make(chan chunk, 4), free: make(chan []byte, 6),
 	}
-	// Others than this process may write to a file that lies elsewhere.
+	// Another process may change a local file between two readings.
 	if !l.verified[i] || l.blobs[i].local != nil {
 		s.sum, s.diffID = sha256.New(), l.diffIDs[i]
 		s.verified = func() { l.verified[i] = true }
 	}
-	go l.nicely(s.unpack)
+	s.unpacking.Go(func() { l.nicely(s.unpack) })
 	return s, nil
 }
 
-// chunk is a part of a layer, unpacked, or its end.
+// chunk is a part of an unpacked layer, or the error that ends it.
 type chunk struct {
 	data []byte
 	err  error
 }
 
-// chunkSize is how much is unpacked at a time, ahead of who reads.
+// chunkSize is how many bytes are unpacked at a time.
 const chunkSize = 256 << 10
 
-// layerStream unpacks a layer in a goroutine of its own, a little ahead of its
-// reader.
+// layerStream reads a layer that a goroutine of its own unpacks, a few chunks
+// ahead of the reader.
 type layerStream struct {
 	blob     *bufio.Reader
 	content  io.ReadCloser
 	file     io.Closer
 	room     *atomic.Int64
-	sum      hash.Hash // nil where it is known to be right
+	sum      hash.Hash // nil for a layer that was verified before
 	diffID   v1.Hash
 	verified func()
 
-	ctx    context.Context //nolint:containedctx // the reader's
-	stop   context.CancelFunc
-	ended  chan struct{}
-	chunks chan chunk
-	free   chan []byte // chunks that were read
+	ctx       context.Context //nolint:containedctx // a Reader has no argument for it
+	stop      context.CancelFunc
+	unpacking sync.WaitGroup
+	chunks    chan chunk
+	free      chan []byte // chunks that were read
 
-	read, rest []byte // the chunk that is read, and what is left of it
-	err        error  // what comes after
+	current, rest []byte // the chunk that is being read, and what is left of it
+	err           error  // after it
 }
 
 func (s *layerStream) unpack() {
-	defer close(s.ended)
 	for {
 		var c chunk
 		select {
@@ -121,7 +140,7 @@ func (s *layerStream) unpack() {
 	}
 }
 
-// fill unpacks a chunk. io.EOF is the layer's end, when all of it is right.
+// fill unpacks a chunk. io.EOF means that the whole layer is verified.
 func (s *layerStream) fill(buf []byte) (_ []byte, err error) {
 	n := 0
 	for n < len(buf) && err == nil {
@@ -136,27 +155,24 @@ func (s *layerStream) fill(buf []byte) (_ []byte, err error) {
 	case s.room.Add(-int64(n)) < 0:
 		return nil, flatten.ErrTooLarge
 	case errors.Is(err, io.EOF):
-		err = s.end()
+		err = s.verify()
 	case err != nil:
 		err = unpackError(err)
 	}
 	return buf[:n], err
 }
 
-// unpackError words what a decompressor says. The kind of a blob's own error
-// does not matter: it is that of the pull, which is told instead.
+// unpackError words a decompressor's error. Where a pull has failed, the
+// converter returns that error in place of this one.
 func unpackError(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return errCutShort
+		return errors.New("its content is cut short")
 	}
 	return fmt.Errorf("unpack: %w", err)
 }
 
-// errCutShort is the cause when a layer ends before its content does.
-var errCutShort = errors.New("its content is cut short")
-
-// end is io.EOF, when the blob and what it unpacks to are what they should be.
-func (s *layerStream) end() error {
+// verify returns io.EOF when the blob and what it unpacks to are as described.
+func (s *layerStream) verify() error {
 	if _, err := io.Copy(io.Discard, s.blob); err != nil {
 		return err
 	}
@@ -170,19 +186,19 @@ func (s *layerStream) end() error {
 	return io.EOF
 }
 
-// Read gives what is unpacked.
+// Read reads the unpacked layer.
 func (s *layerStream) Read(p []byte) (int, error) {
 	for len(s.rest) == 0 {
-		if s.read != nil {
-			s.free <- s.read[:chunkSize] // has room for all there are
-			s.read = nil
+		if s.current != nil {
+			s.free <- s.current[:chunkSize] // never blocks: it has room for all chunks
+			s.current = nil
 		}
 		if s.err != nil {
 			return 0, s.err
 		}
 		select {
 		case c := <-s.chunks:
-			s.read, s.rest, s.err = c.data, c.data, c.err
+			s.current, s.rest, s.err = c.data, c.data, c.err
 		case <-s.ctx.Done():
 			return 0, context.Cause(s.ctx)
 		}
@@ -192,15 +208,15 @@ func (s *layerStream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close ends the unpacking.
+// Close stops the unpacking.
 func (s *layerStream) Close() error {
 	s.stop()
-	<-s.ended
-	_ = s.content.Close() // it repeats what Read has said
+	s.unpacking.Wait()
+	_ = s.content.Close() // Read has returned its error
 	return s.file.Close()
 }
 
-// decompress reads a blob by what it is, whatever its type says.
+// decompress unpacks a blob by its first bytes; its media type is not trusted.
 func decompress(blob *bufio.Reader) (io.ReadCloser, error) {
 	magic, err := blob.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -214,7 +230,7 @@ func decompress(blob *bufio.Reader) (io.ReadCloser, error) {
 		}
 		return content, nil
 	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}), len(magic) == 4 && magic[0]&0xf0 == 0x50 && bytes.Equal(magic[1:], []byte{0x2a, 0x4d, 0x18}):
-		// RFC 8878; a skippable frame may come first, as zstd:chunked has it.
+		// RFC 8878; zstd:chunked puts a skippable frame first.
 		content, err := zstd.NewReader(blob, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindow), zstd.WithDecoderLowmem(true))
 		if err != nil {
 			return nil, fmt.Errorf("unpack: %w", err)
@@ -224,8 +240,8 @@ func decompress(blob *bufio.Reader) (io.ReadCloser, error) {
 	return io.NopCloser(blob), nil
 }
 
-// zstdWindow bounds the memory that a layer asks for to be unpacked: what zstd
-// itself takes without being told otherwise (zstd(1): --memory).
+// zstdWindow bounds the memory that a layer may ask its decompressor for. It is
+// zstd's own default (zstd(1): --memory).
 const zstdWindow = 128 << 20
 
 type readerFunc func([]byte) (int, error)

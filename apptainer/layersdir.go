@@ -11,29 +11,29 @@ import (
 	"time"
 )
 
-// layersDir is a directory for the layers of one image, in use by one conversion.
+// layersDir is a directory with the layers of one image, in use by one conversion.
 type layersDir struct {
 	path string
 	lock *os.File // nil for none
-	// own says that it is of no use to a later conversion.
+	// own says that no later conversion will look for it.
 	own bool
 }
 
 const (
-	// layersPrefix begins the names of directories with an image's layers.
+	// layersPrefix begins the names of these directories.
 	layersPrefix = "layers-"
-	// lockName is a file in it that is locked while it is in use.
+	// lockName is a file in it that a conversion locks while it uses the directory.
 	lockName = "lock"
-	// leftFor is how long layers that a conversion left are kept for the next one.
-	leftFor = 24 * time.Hour
+	// keepLayers is how long unused layers are kept for the next conversion.
+	keepLayers = 24 * time.Hour
 )
 
 var errInUse = errors.New("another conversion uses it")
 
-// useLayersDir makes a directory below parent, or takes what an earlier
-// conversion of the image has left. Where another uses that, such as for another
-// owner or with other settings, it is a new one. What is not shared with other
-// conversions is not locked.
+// useLayersDir returns the directory below parent for an image's layers, which may
+// hold those that an earlier conversion left. Where another conversion of the image
+// uses it, such as one with other settings, the directory is a new one. A parent
+// that is not shared needs no lock.
 func useLayersDir(parent, digest string, shared bool) (layersDir, error) {
 	name := layersPrefix + strings.TrimPrefix(digest, "sha256:")
 	d := layersDir{path: filepath.Join(parent, name)}
@@ -45,10 +45,10 @@ func useLayersDir(parent, digest string, shared bool) (layersDir, error) {
 		if err = os.Mkdir(d.path, 0o700); err == nil || errors.Is(err, os.ErrExist) {
 			d.lock, err = lockLayers(d.path)
 		}
-		if !errors.Is(err, os.ErrNotExist) { // else it was removed meanwhile
+		if !errors.Is(err, os.ErrNotExist) {
 			break
 		}
-		_, err = os.Stat(parent)
+		_, err = os.Stat(parent) // another process removed the directory: make it again
 	}
 	if errors.Is(err, errInUse) {
 		d.own = true
@@ -58,18 +58,18 @@ func useLayersDir(parent, digest string, shared bool) (layersDir, error) {
 		}
 	}
 	if err == nil {
-		now := time.Now() //nolint:forbidigo // by which a directory is old
+		now := time.Now() //nolint:forbidigo // directories' ages are by this clock
 		err = os.Chtimes(d.path, now, now)
 	}
 	if err != nil {
-		d.letGo()
+		d.unlock()
 		return d, fmt.Errorf("make a directory for its layers: %w", err)
 	}
 	return d, nil
 }
 
-// lockLayers locks a directory; os.ErrNotExist is one that is gone. Where the
-// disk knows no locks the file is not locked.
+// lockLayers locks a directory. It fails with errInUse, or with os.ErrNotExist for
+// one that is gone. On a disk without locks it succeeds without one.
 func lockLayers(dir string) (*os.File, error) {
 	path := filepath.Join(dir, lockName)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -79,11 +79,11 @@ func lockLayers(dir string) (*os.File, error) {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
 		return nil, errors.Join(errInUse, f.Close())
 	}
-	mine, err := f.Stat()
+	locked, err := f.Stat()
 	if err == nil {
 		var there os.FileInfo
-		if there, err = os.Stat(path); err == nil && !os.SameFile(mine, there) {
-			err = os.ErrNotExist // another has removed it, and perhaps made it anew
+		if there, err = os.Stat(path); err == nil && !os.SameFile(locked, there) {
+			err = os.ErrNotExist // another process has removed it, and perhaps made a new one
 		}
 	}
 	if err != nil {
@@ -92,7 +92,6 @@ func lockLayers(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// remove removes the directory.
 func (d layersDir) remove() error {
 	if err := os.RemoveAll(d.path); err != nil {
 		return fmt.Errorf("remove its layers: %w", err)
@@ -100,8 +99,7 @@ func (d layersDir) remove() error {
 	return nil
 }
 
-// letGo lets others use it.
-func (d layersDir) letGo() {
+func (d layersDir) unlock() {
 	if d.lock != nil {
 		_ = d.lock.Close() // nothing was written
 	}
@@ -109,7 +107,7 @@ func (d layersDir) letGo() {
 
 var layersName = regexp.MustCompile(`^` + layersPrefix + `[0-9a-f]{64}(-[0-9]+)?$`)
 
-// sweepLayers removes layers that conversions left in dir and none came for.
+// sweepLayers removes layers in dir that no conversion used for keepLayers.
 func sweepLayers(dir string, now time.Time) {
 	left, err := os.ReadDir(dir)
 	if err != nil {
@@ -117,13 +115,13 @@ func sweepLayers(dir string, now time.Time) {
 	}
 	for _, e := range left {
 		info, err := e.Info()
-		if err != nil || !info.IsDir() || !layersName.MatchString(e.Name()) || now.Sub(info.ModTime()) <= leftFor {
+		if err != nil || !info.IsDir() || !layersName.MatchString(e.Name()) || now.Sub(info.ModTime()) <= keepLayers {
 			continue
 		}
 		d := layersDir{path: filepath.Join(dir, e.Name())}
 		if d.lock, err = lockLayers(d.path); err == nil {
-			_ = d.remove() // else another time
-			d.letGo()
+			_ = d.remove() // a later sweep tries again
+			d.unlock()
 		}
 	}
 }

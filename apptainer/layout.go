@@ -13,15 +13,15 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
-// Pull brings an image into dir as an OCI layout, and returns it as it is there:
-// Convert needs no network for it. What an earlier Pull has left there is gone
-// on with, also after it was killed. Files of other images in dir stay, and are
-// listed no more.
+// Pull writes an image into dir as an OCI layout, and returns the image as it is
+// there: to Convert that needs no network. It continues with what an earlier Pull
+// left, even one that was killed. Files of other images in dir stay, but its index
+// lists this image alone.
 //
 // An error is an *source.ImageError; it wraps ctx's when that ended first. A progress
 // that is not nil is called as Convert's.
 func (c Converter) Pull(ctx context.Context, img source.Image, dir string, progress func(Progress)) (source.Image, error) {
-	pulled, err := c.pullTo(ctx, img, dir, progress)
+	pulled, err := c.withDefaults().pullTo(ctx, img, dir, progress)
 	if err != nil {
 		return source.Image{}, imageError(ctx, img, err)
 	}
@@ -33,19 +33,12 @@ func (c Converter) pullTo(ctx context.Context, img source.Image, dir string, pro
 	if err != nil {
 		return source.Image{}, err
 	}
-	image, err := c.Source.Open(ctx, img)
+	image, l, err := c.openLayers(ctx, img, dir, "", progress)
 	if err != nil {
 		return source.Image{}, err
 	}
 	defer image.Close()
-	if err := checkImage(image, img.Architecture, c.room()); err != nil {
-		return source.Image{}, err
-	}
-	l := c.newLayers(dir, image, progress)
-	if err := c.makeRoom(l, dir, ""); err != nil {
-		return source.Image{}, err
-	}
-	if err := l.pull(ctx, image.Blob, l.report); err != nil {
+	if err := l.pull(ctx, image.Blob); err != nil {
 		return source.Image{}, err
 	}
 	if err := writeLayout(dir, image, img.Architecture); err != nil {
@@ -54,7 +47,7 @@ func (c Converter) pullTo(ctx context.Context, img source.Image, dir string, pro
 	return source.Image{Reference: ref, Digest: img.Digest, Architecture: img.Architecture, Origin: img.Pinned()}, nil
 }
 
-// writeLayout writes what makes a layout of the blobs in dir; its index comes
+// writeLayout writes the files that make the layers in dir an OCI layout, its index
 // last.
 func writeLayout(dir string, image *source.Opened, architecture string) error {
 	index, err := json.Marshal(v1.IndexManifest{

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -12,14 +13,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 )
 
-// What Apptainer looks for in a root file system at run time: see
-// action_script.sh in its internal/pkg/util/fs/files, and makeFiles in
-// internal/pkg/build/sources/base_environment.go for what it makes itself.
+// The files that Apptainer sources in a root file system at run time: see
+// action_script.sh in its internal/pkg/util/fs/files, and for those that it makes
+// itself makeFiles in internal/pkg/build/sources/base_environment.go.
 const (
 	baseEnvironment = `#!/bin/sh
 export PATH="${PATH:-` + sifconfig.DefaultPath + `}"
 `
-	// The library path is where Apptainer's --nv binds the driver's libraries.
+	// Apptainer's --nv binds the libraries of the GPU driver there.
 	lastEnvironment = `#!/bin/sh
 if [ -z "$LD_LIBRARY_PATH" ]; then
     LD_LIBRARY_PATH="/.singularity.d/libs"
@@ -44,10 +45,11 @@ func metadataFiles() []string {
 	return []string{baseEnvironmentFile, imageEnvironmentFile, buildEnvironmentFile, lastEnvironmentFile, labelsFile, runScriptFile}
 }
 
-// metadataLayer makes, as a tar stream, the layer that turns a Docker image's
-// tree into a SIF's: Apptainer's files, and the mount points that are missing.
-func metadataLayer(exists func(name string) (bool, error), config *v1.ConfigFile) ([]byte, error) {
-	labels := config.Config.Labels
+// metadataLayer makes, as a tar stream, the layer that turns a Docker image's tree
+// into a SIF's: Apptainer's files, and those mount points of container runtimes
+// that the tree lacks. Files of the image at the same names are replaced.
+func metadataLayer(exists func(name string) (bool, error), config v1.Config) ([]byte, error) {
+	labels := config.Labels
 	if labels == nil {
 		labels = map[string]string{}
 	}
@@ -55,90 +57,57 @@ func metadataLayer(exists func(name string) (bool, error), config *v1.ConfigFile
 	if err != nil {
 		return nil, fmt.Errorf("write the labels: %w", err)
 	}
-	w := layerWriter{}
-	w.dir(".singularity.d", 0o755)
-	w.dir(".singularity.d/env", 0o755)
-	w.dir(".singularity.d/libs", 0o755)
-	w.file(baseEnvironmentFile, baseEnvironment, 0o755)
-	w.file(imageEnvironmentFile, environmentScript(config.Config.Env), 0o755)
-	w.file(buildEnvironmentFile, "#!/bin/sh\n", 0o755)
-	w.file(lastEnvironmentFile, lastEnvironment, 0o755)
-	w.file(labelsFile, string(labelsJSON), 0o644)
-	w.file(runScriptFile, runScript(config.Config), 0o755)
-	if err := w.mountPoints(exists); err != nil {
-		return nil, err
+	type entry struct {
+		name    string // of a directory with a slash at its end
+		mode    int64
+		content string
 	}
-	return w.end()
-}
-
-// layerWriter makes a layer in memory. Names that an image uses itself are
-// replaced.
-type layerWriter struct {
-	buf bytes.Buffer
-	tw  *tar.Writer
-	err error
-}
-
-func (w *layerWriter) header(hdr *tar.Header) {
-	if w.tw == nil {
-		w.tw = tar.NewWriter(&w.buf)
+	entries := []entry{
+		{".singularity.d/", 0o755, ""}, {".singularity.d/env/", 0o755, ""}, {".singularity.d/libs/", 0o755, ""},
+		{baseEnvironmentFile, 0o755, baseEnvironment},
+		{imageEnvironmentFile, 0o755, environmentScript(config.Env)},
+		{buildEnvironmentFile, 0o755, "#!/bin/sh\n"},
+		{lastEnvironmentFile, 0o755, lastEnvironment},
+		{labelsFile, 0o644, string(labelsJSON)},
+		{runScriptFile, 0o755, runScript(config)},
 	}
-	if w.err == nil {
-		w.err = w.tw.WriteHeader(hdr)
-	}
-}
-
-func (w *layerWriter) dir(name string, mode int64) {
-	w.header(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode})
-}
-
-func (w *layerWriter) file(name, content string, mode int64) {
-	w.header(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(content))})
-	if w.err == nil {
-		_, w.err = w.tw.Write([]byte(content))
-	}
-}
-
-// mountPoints makes what container runtimes mount over, where the tree lacks
-// it.
-func (w *layerWriter) mountPoints(exists func(name string) (bool, error)) error {
-	for _, dir := range []struct {
-		name string
-		mode int64
-	}{{"dev", 0o755}, {"proc", 0o555}, {"sys", 0o555}, {"etc", 0o755}, {"root", 0o700}, {"home", 0o755}, {"tmp", 0o1777}, {"var/tmp", 0o1777}} {
-		if there, err := exists(dir.name); err != nil || there {
-			if err != nil {
-				return fmt.Errorf("look for /%s: %w", dir.name, err)
-			}
-			continue
+	for _, mountPoint := range []entry{
+		{"dev/", 0o755, ""}, {"proc/", 0o555, ""}, {"sys/", 0o555, ""}, {"etc/", 0o755, ""}, {"root/", 0o700, ""}, {"home/", 0o755, ""},
+		{"tmp/", 0o1777, ""}, {"var/tmp/", 0o1777, ""}, {"etc/hosts", 0o644, ""}, {"etc/resolv.conf", 0o644, ""},
+	} {
+		name := strings.TrimSuffix(mountPoint.name, "/")
+		there, err := exists(name)
+		if err != nil {
+			return nil, fmt.Errorf("look for /%s: %w", name, err)
 		}
-		w.dir(dir.name, dir.mode)
-	}
-	for _, name := range []string{"etc/hosts", "etc/resolv.conf"} {
-		if there, err := exists(name); err != nil || there {
-			if err != nil {
-				return fmt.Errorf("look for /%s: %w", name, err)
-			}
-			continue
+		if !there {
+			entries = append(entries, mountPoint)
 		}
-		w.file(name, "", 0o644)
 	}
-	return nil
-}
-
-func (w *layerWriter) end() ([]byte, error) {
-	if w.err == nil {
-		w.err = w.tw.Close()
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for _, e := range entries {
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: e.name, Mode: e.mode, Size: int64(len(e.content))}
+		if strings.HasSuffix(e.name, "/") {
+			header.Typeflag = tar.TypeDir
+		}
+		err := w.WriteHeader(header)
+		if err == nil {
+			_, err = io.WriteString(w, e.content)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("write Apptainer's files: %w", err)
+		}
 	}
-	if w.err != nil {
-		return nil, fmt.Errorf("write Apptainer's files: %w", w.err)
+	if err := w.Close(); err != nil {
+		return nil, fmt.Errorf("write Apptainer's files: %w", err)
 	}
-	return w.buf.Bytes(), nil
+	return buf.Bytes(), nil
 }
 
 // environmentScript sets an image's environment as Apptainer does: PATH always,
-// and the rest where the caller has not (conveyorPacker_oci.go:
-// insertEnv). Names that a shell cannot hold are left out.
+// other variables unless the caller has set them (conveyorPacker_oci.go:
+// insertEnv). Variables that a shell cannot name are left out.
 func environmentScript(env []string) string {
 	var b strings.Builder
 	b.WriteString("#!/bin/sh\n")
@@ -155,8 +124,8 @@ func environmentScript(env []string) string {
 	return b.String()
 }
 
-// runScript runs the image's entrypoint and command, the latter replaced by
-// arguments, as Docker does.
+// runScript runs the image's entrypoint and command as Docker does: arguments
+// replace the command.
 func runScript(config v1.Config) string {
 	var b strings.Builder
 	b.WriteString("#!/bin/sh\n")
@@ -188,7 +157,7 @@ func shellWords(words []string) string {
 	return b.String()
 }
 
-// shellQuote makes one word of any text, also for the shell that Apptainer and
-// SingularityCE read scripts with, which keeps the backslash of an escaped
-// apostrophe (mvdan.cc/sh v3.13).
+// shellQuote makes one word of any text. The shell library of Apptainer and
+// SingularityCE keeps the backslash of an escaped apostrophe (mvdan.cc/sh v3.13),
+// so an apostrophe is quoted instead.
 func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'"'"'`) + "'" }

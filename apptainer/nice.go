@@ -2,40 +2,41 @@ package apptainer
 
 import (
 	"runtime"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
 
-// nicely runs f, and the programs that it starts, with Nice added to the nice value,
-// and waits for its end. What f starts in other goroutines is not lowered.
+// nicely calls f with Nice added to the nice value of f and of the programs that
+// f starts, and returns when f does. Goroutines that f starts are not affected.
 //
-// On Linux a nice value is a thread's own, and its children take it over
-// (setpriority(2), "C library/kernel differences"); Go's runtime makes no thread
-// from a locked one (runtime/proc.go: newm). So f has a thread of its own, which
-// ends with it.
+// On Linux each thread has its own nice value, which its children inherit
+// (setpriority(2), "C library/kernel differences"). Go's runtime starts no threads
+// from a locked one (runtime/proc.go: newm). So f gets a thread of its own, which
+// ends when f returns.
 func (c Converter) nicely(f func()) {
 	if c.Nice == 0 {
 		f()
 		return
 	}
-	begun, done := make(chan struct{}), make(chan struct{})
-	var run func()
-	run = func() {
-		runtime.LockOSThread() // for good, so that the thread is nobody else's after it
+	var calls sync.WaitGroup
+	onThread := make(chan struct{})
+	var call func()
+	call = func() {
+		runtime.LockOSThread() // never unlocked, so that the thread ends with its goroutine
 		if unix.Gettid() == unix.Getpid() {
-			// The main thread cannot end. Nobody else gets it until another has begun.
+			// The main thread cannot end. It stays locked until another thread has f.
 			defer runtime.UnlockOSThread()
-			go run()
-			<-begun
+			calls.Go(call)
+			<-onThread
 			return
 		}
-		close(begun)
-		defer close(done)
+		close(onThread)
 		if now, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil { // 20 less the nice value
-			_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 20-now+c.Nice) // at most 19; where it is refused, it is not that important
+			_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 20-now+c.Nice) // at most 19; where it fails, f still has to run
 		}
 		f()
 	}
-	go run()
-	<-done
+	calls.Go(call)
+	calls.Wait()
 }

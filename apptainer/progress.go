@@ -5,8 +5,8 @@ import "sync"
 // Stage says what a conversion is doing.
 type Stage = string
 
-// The stages of a conversion, in order. Pulling brings the layers and begins to
-// convert what is there; Converting goes on when all are there.
+// The stages of a conversion, in order. While Pulling, layers are pulled, and
+// converted as they come; Converting begins when all layers have been pulled.
 const (
 	Pulling    Stage = "pulling"
 	Converting Stage = "converting"
@@ -14,18 +14,18 @@ const (
 
 // Progress says how far a conversion is.
 type Progress struct {
-	// Stage is what is being done.
+	// Stage is the current stage.
 	Stage Stage
-	// Done and Total count bytes of compressed layers: that are there while
-	// pulling, that are converted while converting.
+	// Done and Total count bytes of compressed layers: those pulled while Pulling,
+	// those converted while Converting.
 	Done, Total int64
 }
 
 // progressStep is how many bytes pass between two reports.
 const progressStep = 4 << 20
 
-// reporter counts bytes for a caller's progress function. Its methods may be
-// called by several goroutines at once; a nil function is not called.
+// reporter counts bytes and calls a caller's progress function, which may be nil.
+// Its methods may be called by several goroutines at once.
 type reporter struct {
 	fn                func(Progress)
 	toPull, toConvert int64
@@ -35,17 +35,16 @@ type reporter struct {
 	last              Progress
 }
 
-// pull notes that n more bytes are there, or fewer.
-func (r *reporter) pull(n int64) {
+// addPulled adds n, which may be negative, to the bytes pulled.
+func (r *reporter) addPulled(n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pulled += n
 	r.report()
 }
 
-// convert notes that n more bytes are read. What has to be read again counts
-// once.
-func (r *reporter) convert(n int64) {
+// addConverted adds n to the bytes converted. A second reading does not count.
+func (r *reporter) addConverted(n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.converted = min(r.converted+n, r.toConvert)

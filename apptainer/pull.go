@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -11,20 +14,25 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/flatten"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 )
 
-// Layers of one image that are pulled at a time, and how many an image may
-// have: Docker makes 127 at most.
 const (
+	// pullsAtOnce is how many layers of one image are pulled at a time.
 	pullsAtOnce = 3
-	maxLayers   = 1000
+	// maxLayers is how many layers an image may have; Docker makes at most 127.
+	maxLayers = 1000
 )
 
-// checkImage refuses what is not handled. room is how many bytes the image's layers
-// may have together.
+// checkImage refuses what is not handled. room bounds the bytes of all layers
+// together.
 func checkImage(image *source.Opened, architecture string, room int64) error {
-	if err := checkPlatform(image.Config, architecture); err != nil {
-		return err // before its layers: those of a Windows image are odd, too
+	// The platform comes first: layers of a Windows image have types of their own.
+	switch config := image.Config; {
+	case config.OS != "" && config.OS != "linux":
+		return fmt.Errorf("it is made for %s, and only Linux images can be run", config.OS)
+	case config.Architecture != "" && config.Architecture != architecture:
+		return fmt.Errorf("it is made for linux/%s, not for linux/%s", config.Architecture, architecture)
 	}
 	layers, diffIDs := image.Manifest.Layers, image.Config.RootFS.DiffIDs
 	for i, l := range layers {
@@ -42,25 +50,15 @@ func checkImage(image *source.Opened, architecture string, room int64) error {
 	return nil
 }
 
-func checkPlatform(config *v1.ConfigFile, architecture string) error {
-	if config.OS != "" && config.OS != "linux" {
-		return fmt.Errorf("it is made for %s, and only Linux images can be run", config.OS)
-	}
-	if config.Architecture != "" && config.Architecture != architecture {
-		return fmt.Errorf("it is made for linux/%s, not for linux/%s", config.Architecture, architecture)
-	}
-	return nil
-}
-
-// dockerLayerZstd is what a few builders call a zstd layer in a manifest of
-// Docker's form; there is no standard for it.
+// dockerLayerZstd is what a few builders call a zstd layer in a Docker manifest.
+// No standard has it.
 const dockerLayerZstd types.MediaType = "application/vnd.docker.image.rootfs.diff.tar.zstd"
 
 func checkLayer(l v1.Descriptor) error {
-	switch l.MediaType { //nolint:exhaustive // of all types these are layers
+	switch l.MediaType { //nolint:exhaustive // only these types are layers
 	case types.DockerLayer, types.OCILayer, types.OCILayerZStd, dockerLayerZstd, types.DockerUncompressedLayer, types.OCIUncompressedLayer:
 	case types.DockerForeignLayer, types.OCIRestrictedLayer, types.OCIUncompressedRestrictedLayer:
-		return errors.New("it may not be distributed by a registry and has to be got from its maker, which is not handled")
+		return errors.New("it may not be distributed by a registry and has to come from its vendor, which is not handled")
 	default:
 		return fmt.Errorf("its type %s is not handled", l.MediaType)
 	}
@@ -70,21 +68,20 @@ func checkLayer(l v1.Descriptor) error {
 	return nil
 }
 
-// pull brings the layers into dir while they are read. It returns when all are
-// there, or one cannot be had. Layers that an earlier pull left there, whole or
-// in part, are gone on with.
-func (l *layers) pull(ctx context.Context, open opener, report *reporter) error {
+// pull pulls the layers, in the order in which they are read, and continues with
+// what an earlier pull left. It returns when it has all layers, or one has failed.
+func (l *layers) pull(ctx context.Context, open opener) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(pullsAtOnce)
-	began := map[v1.Hash]bool{}
-	for i := len(l.blobs) - 1; i >= 0; i-- { // as they are read
+	begun := map[*blob]bool{}
+	for i := len(l.blobs) - 1; i >= 0; i-- {
 		b := l.blobs[i]
-		if began[b.Digest] || b.local != nil {
+		if begun[b] || b.local != nil {
 			continue
 		}
-		began[b.Digest] = true
+		begun[b] = true
 		group.Go(func() (err error) {
-			l.nicely(func() { err = b.pull(ctx, open, report.pull) })
+			l.nicely(func() { err = b.pull(ctx, open, l.report.addPulled) })
 			if err != nil {
 				return fmt.Errorf("layer %d of %d: %w", i+1, len(l.blobs), err)
 			}
@@ -92,4 +89,57 @@ func (l *layers) pull(ctx context.Context, open opener, report *reporter) error 
 		})
 	}
 	return group.Wait()
+}
+
+// toPull is how many bytes are not in the layers' directory yet.
+func (l *layers) toPull() int64 {
+	missing := l.report.toPull
+	counted := map[*blob]bool{}
+	for _, b := range l.blobs {
+		if counted[b] || b.local != nil {
+			continue
+		}
+		counted[b] = true
+		if info, err := os.Stat(b.path); err == nil {
+			missing -= min(b.Size, info.Size())
+		}
+	}
+	return missing
+}
+
+// checkRoom makes the directory for the layers. It checks that the disks have room
+// for the layers that are missing and for a SIF in sifDir, which is empty for none.
+// A SIF is rarely larger than its layers.
+func (c Converter) checkRoom(l *layers, dir, sifDir string) error {
+	if err := os.MkdirAll(filepath.Join(dir, "blobs", "sha256"), 0o700); err != nil {
+		return fmt.Errorf("make room for its layers: %w", err)
+	}
+	needs := map[string]int64{dir: l.toPull()}
+	switch {
+	case sifDir == "":
+	case sameDisk(dir, sifDir):
+		needs[dir] += l.report.toConvert
+	default:
+		needs[sifDir] = l.report.toConvert
+	}
+	for path, need := range needs {
+		space, err := diskspace.Of(path)
+		if err != nil {
+			return fmt.Errorf("make room for it: %w", err)
+		}
+		var reserve int64
+		if c.Reserve != nil && (path == sifDir || len(needs) == 1) {
+			reserve = c.Reserve(space.Total)
+		}
+		if space.Total > 0 && space.Free-reserve < need {
+			return fmt.Errorf("it needs about %d MiB on the disk of %s, which has %d MiB free, of which %d MiB stay free: %w",
+				need>>20, path, space.Free>>20, reserve>>20, syscall.ENOSPC)
+		}
+	}
+	return nil
+}
+
+func sameDisk(a, b string) bool {
+	var s, t syscall.Stat_t
+	return syscall.Stat(a, &s) == nil && syscall.Stat(b, &t) == nil && s.Dev == t.Dev
 }

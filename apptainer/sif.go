@@ -23,8 +23,8 @@ import (
 // launchScript is what Apptainer writes: internal/pkg/build/assemblers/sif.go.
 const launchScript = "#!/usr/bin/env run-singularity\n"
 
-// sifWriter writes one SIF. Its file system stands first, so that the squashfs
-// writer can make the file and everything else is written after it.
+// sifWriter writes one SIF. Its file system comes first, so that a squashfs writer
+// can write it in place, and everything else follows.
 type sifWriter struct {
 	converter Converter
 	image     source.Image
@@ -32,26 +32,26 @@ type sifWriter struct {
 	flat      *flatten.Flattener
 }
 
-// write makes the file at path, whole and flushed.
+// write writes the SIF to path and flushes it.
 func (w sifWriter) write(ctx context.Context, path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // a SIF holds no secrets, and its directory is the caller's
 	if err != nil {
 		return fmt.Errorf("create the SIF: %w", err)
 	}
-	err = w.fill(ctx, f)
+	err = w.writeTo(ctx, f)
 	if err == nil {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
 		return nil
 	}
-	if removeErr := os.Remove(path); !errors.Is(removeErr, fs.ErrNotExist) { // mksquashfs may have done so
+	if removeErr := os.Remove(path); !errors.Is(removeErr, fs.ErrNotExist) { // mksquashfs may have removed it
 		err = errors.Join(err, removeErr)
 	}
 	return err
 }
 
-func (w sifWriter) fill(ctx context.Context, f *os.File) error {
+func (w sifWriter) writeTo(ctx context.Context, f *os.File) error {
 	root := &squashfs{ctx: ctx, sifWriter: w}
 	objects, err := w.objects(root)
 	if err != nil {
@@ -76,50 +76,37 @@ func (w sifWriter) fill(ctx context.Context, f *os.File) error {
 	return nil
 }
 
-// objects are what the SIF holds, the file system first.
+// objects are those of the SIF, the file system first.
 func (w sifWriter) objects(root *squashfs) ([]sif.DescriptorInput, error) {
 	config, err := json.Marshal(w.config.Config)
 	if err != nil {
 		return nil, fmt.Errorf("write the image's configuration: %w", err)
 	}
 	definition := fmt.Sprintf("bootstrap: docker\nfrom: %s\n", w.image.Pinned())
-	var objects []sif.DescriptorInput
-	for _, o := range []struct {
-		kind sif.DataType
-		data io.Reader
-		opts []sif.DescriptorInputOpt
-	}{
-		{sif.DataPartition, root, []sif.DescriptorInputOpt{
-			sif.OptPartitionMetadata(sif.FsSquash, sif.PartPrimSys, w.image.Architecture),
-			sif.OptObjectName("rootfs"),
-		}},
-		{sif.DataDeffile, strings.NewReader(definition), nil},
-		{sif.DataGenericJSON, bytes.NewReader(config), []sif.DescriptorInputOpt{sif.OptObjectName(sifconfig.OCIConfigName)}},
-	} {
-		in, err := sif.NewDescriptorInput(o.kind, o.data, o.opts...)
-		if err != nil {
-			return nil, fmt.Errorf("describe the SIF: %w", err)
-		}
-		objects = append(objects, in)
+	fileSystem, err := sif.NewDescriptorInput(sif.DataPartition, root,
+		sif.OptPartitionMetadata(sif.FsSquash, sif.PartPrimSys, w.image.Architecture), sif.OptObjectName("rootfs"))
+	definitionFile, definitionErr := sif.NewDescriptorInput(sif.DataDeffile, strings.NewReader(definition))
+	ociConfig, configErr := sif.NewDescriptorInput(sif.DataGenericJSON, bytes.NewReader(config), sif.OptObjectName(sifconfig.OCIConfigName))
+	if err := errors.Join(err, definitionErr, configErr); err != nil {
+		return nil, fmt.Errorf("describe the SIF: %w", err)
 	}
-	return objects, nil
+	return []sif.DescriptorInput{fileSystem, definitionFile, ociConfig}, nil
 }
 
-// squashfs is the file system as an object of a SIF: the sif package copies
-// its objects, which for an io.WriterTo means that it says where it wants to
-// stand and is told what it got.
+// squashfs is the file system as an object of a SIF. The sif package copies objects
+// with io.Copy, which calls WriteTo with the SIF's file: so a squashfs writer learns
+// the position, and the sif package the size.
 type squashfs struct {
 	sifWriter
 
 	ctx context.Context //nolint:containedctx // carried over io.WriterTo
-	err error           // of WriteTo, without what the sif package says of it
+	err error           // WriteTo's, before the sif package wraps it
 }
 
 // Read exists for io.Reader; the sif package never calls it.
 func (s *squashfs) Read([]byte) (int, error) { return 0, errors.ErrUnsupported }
 
-// WriteTo makes the file system in the SIF itself, at the position that w is
-// at.
+// WriteTo writes the file system into the SIF itself, at w's position.
 func (s *squashfs) WriteTo(w io.Writer) (n int64, err error) {
 	defer func() { s.err = err }()
 	f, ok := w.(*os.File)
@@ -130,9 +117,9 @@ func (s *squashfs) WriteTo(w io.Writer) (n int64, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("write the file system: %w", err)
 	}
-	t, err := findTool(s.ctx, s.converter)
+	writer, err := chooseWriter(s.ctx, s.converter)
 	if err != nil {
 		return 0, err
 	}
-	return t.write(s.ctx, f, offset, s.flat)
+	return writer.write(s.ctx, f, offset, s.flat)
 }

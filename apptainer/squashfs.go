@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -23,56 +24,49 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/command"
 )
 
-// tool is a program that makes a squashfs, as this package uses it.
-type tool interface {
-	// write makes the file system of flat in f, at offset, and returns its size
-	// with padding. What flat's Write returns is passed on.
+// squashfsWriter writes a squashfs with one of the programs that can.
+type squashfsWriter interface {
+	// write writes the file system of flat into f at offset, and returns its size
+	// with padding. An error of flat.Write is returned as it is.
 	write(ctx context.Context, f *os.File, offset int64, flat *flatten.Flattener) (int64, error)
 }
 
-// errNoTool is the cause when there is nothing to make a squashfs with.
-var errNoTool error = trouble{text: "neither mksquashfs nor tar2sqfs can be started here: install squashfs-tools 4.5 or newer"}
+// errNoProgram is the cause when no program can write a squashfs.
+var errNoProgram error = hostError{text: "neither mksquashfs nor tar2sqfs can be started here: install squashfs-tools 4.5 or newer"}
 
-// findTool picks the best of what is installed: mksquashfs writes into the
-// SIF itself where it reads tar streams (from 4.5 on), tar2sqfs
-// (squashfs-tools-ng) reads them too and is copied from, and an older
-// mksquashfs takes an unpacked tree.
-func findTool(ctx context.Context, c Converter) (tool, error) {
-	// It exits with 1 in some versions.
-	said, err := command.Command{Args: []string{c.mksquashfsProgram(), "-version"}}.Output(ctx)
-	version := mksquashfsVersion(said)
+// chooseWriter picks the best of what is installed, in the order that the package
+// comment gives.
+func chooseWriter(ctx context.Context, c Converter) (squashfsWriter, error) {
+	// Some versions exit with 1 after printing theirs.
+	out, err := command.Command{Args: []string{c.Mksquashfs, "-version"}}.Output(ctx)
 	var failed *command.Error
 	switch {
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("write the file system: %w", ctx.Err())
-	case version >= tarSince:
+	case mksquashfsVersion(out) >= 4.5:
 		return mksquashfs{c}, nil
 	}
-	if _, tarErr := (command.Command{Args: []string{c.tar2sqfsProgram(), "--version"}}).Output(ctx); tarErr == nil {
+	if _, tarErr := (command.Command{Args: []string{c.Tar2sqfs, "--version"}}).Output(ctx); tarErr == nil {
 		return tar2sqfs{c}, nil
 	}
 	if errors.As(err, &failed) && !failed.Started() {
-		return nil, fmt.Errorf("%w (%w)", errNoTool, failed.Err)
+		return nil, fmt.Errorf("%w (%w)", errNoProgram, failed.Err)
 	}
-	return unpacked{c}, nil
+	return treeWriter{c}, nil
 }
 
-// Ready fails where this host has no program that writes the file system of an
-// image: then it can convert none.
+// Ready fails where this host has no program that can write the file system of a
+// SIF: then it can convert no image.
 func (c Converter) Ready(ctx context.Context) error {
-	_, err := findTool(ctx, c)
+	_, err := chooseWriter(ctx, c.withDefaults())
 	return err
 }
 
-// tarSince is the version of mksquashfs that reads tar streams first.
-const tarSince = 4.5
+var versionLine = regexp.MustCompile(`mksquashfs version ([0-9]+\.[0-9]+)`)
 
-var mksquashfsSays = regexp.MustCompile(`mksquashfs version ([0-9]+\.[0-9]+)`)
-
-// mksquashfsVersion reads what "mksquashfs -version" prints; 0 is none that is
-// known.
-func mksquashfsVersion(said []byte) float64 {
-	found := mksquashfsSays.FindSubmatch(said)
+// mksquashfsVersion reads the output of "mksquashfs -version"; 0 means unknown.
+func mksquashfsVersion(output []byte) float64 {
+	found := versionLine.FindSubmatch(output)
 	if found == nil {
 		return 0
 	}
@@ -83,11 +77,11 @@ func mksquashfsVersion(said []byte) float64 {
 	return version
 }
 
-// squashfsSize reads from its superblock how long the file system at offset is,
-// padded for those who mount it from a block device. See squashfs_fs.h:
-// struct squashfs_super_block.
+// squashfsSize reads the size of the file system at offset from its superblock
+// (squashfs_fs.h: struct squashfs_super_block), and pads it to whole blocks, as
+// block devices need it.
 func squashfsSize(r io.ReaderAt, offset int64) (int64, error) {
-	const blockDevice = 4096
+	const block = 4096
 	super := make([]byte, 96)
 	if _, err := r.ReadAt(super, offset); err != nil {
 		return 0, fmt.Errorf("read the file system that was written: %w", err)
@@ -96,65 +90,81 @@ func squashfsSize(r io.ReaderAt, offset int64) (int64, error) {
 	if !bytes.HasPrefix(super, []byte("hsqs")) || used <= 0 {
 		return 0, errors.New("no file system was written")
 	}
-	return (used + blockDevice - 1) / blockDevice * blockDevice, nil
+	return (used + block - 1) / block * block, nil
 }
 
-// stream runs a program, which reads the tar stream of flat.
-func (c Converter) stream(ctx context.Context, program command.Command, flat *flatten.Flattener) error {
+// errUnread means that the reader of a tar stream ended well before its end.
+var errUnread = errors.New("not all of the image was read")
+
+// stream has consume read the tar stream of flat from a pipe.
+func (c Converter) stream(ctx context.Context, flat *flatten.Flattener, consume func(context.Context, *os.File) error) error {
 	r, w, err := os.Pipe()
 	if err != nil {
-		return fmt.Errorf("start %s: %w", program.Args[0], err)
+		return fmt.Errorf("write the file system: %w", err)
 	}
-	_, _ = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, 1<<20) // faster when it is granted
-	running, cancel := context.WithCancel(ctx)
+	_, _ = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, 1<<20) // faster where it is granted
+	streaming, cancel := context.WithCancel(ctx)
 	defer cancel()
-	emitted := make(chan error, 1)
-	go c.nicely(func() {
-		buffered := bufio.NewWriterSize(w, 128<<10) // what files hold passes it by
-		err := flat.Write(running, buffered)
-		if err == nil {
-			err = buffered.Flush()
-		}
-		if err != nil && !errors.Is(err, unix.EPIPE) {
-			cancel() // half a stream must not look like a whole one
-		}
-		emitted <- errors.Join(err, w.Close())
+	var writing sync.WaitGroup
+	var writeErr error
+	writing.Go(func() {
+		c.nicely(func() {
+			buffered := bufio.NewWriterSize(w, 128<<10) // contents of files bypass it
+			err := flat.Write(streaming, buffered)
+			if err == nil {
+				err = buffered.Flush()
+			}
+			if err != nil && !errors.Is(err, unix.EPIPE) {
+				cancel() // the consumer must not take half a stream for a whole one
+			}
+			writeErr = errors.Join(err, w.Close())
+		})
 	})
-	program.Stdin = r
-	err = program.Run(running)
-	cancel() // Write need not wait for layers any more, nor for a program that is gone
-	unread := err == nil && !endsWell(r)
+	err = consume(streaming, r)
+	cancel() // stop flat.Write from waiting for layers
+	unread := err == nil && !atTarEnd(r)
 	_ = r.Close()
-	emitErr := <-emitted
-	ended := errors.Is(emitErr, unix.EPIPE) || errors.Is(emitErr, context.Canceled) // by the program's end
+	writing.Wait()
+	stopped := errors.Is(writeErr, unix.EPIPE) || errors.Is(writeErr, context.Canceled) // because consume returned
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("write the file system: %w", ctx.Err())
-	case emitErr != nil && !ended:
-		return emitErr
+	case writeErr != nil && !stopped:
+		return writeErr
 	case err != nil:
-		return toolError(err)
-	case unread || ended:
-		return trouble{text: filepath.Base(program.Args[0]) + " ended before it had read all of the image"}
+		return err
+	case unread || stopped:
+		return errUnread
 	}
 	return nil
 }
 
-// endsWell says whether a program has read a tar stream but, perhaps, for a part
-// of the mark that ends it, two blocks of zeros.
-func endsWell(r io.Reader) bool {
+// streamTo has a program read the tar stream of flat.
+func (c Converter) streamTo(ctx context.Context, program command.Command, flat *flatten.Flattener) error {
+	err := c.stream(ctx, flat, func(ctx context.Context, r *os.File) error {
+		program.Stdin = r
+		return programError(program.Run(ctx))
+	})
+	if errors.Is(err, errUnread) {
+		return hostError{text: filepath.Base(program.Args[0]) + " ended before it had read all of the image"}
+	}
+	return err
+}
+
+// atTarEnd says whether at most the end mark of a tar stream, two blocks of zeros,
+// is unread.
+func atTarEnd(r io.Reader) bool {
 	const mark = 1024
 	left, err := io.ReadAll(io.LimitReader(r, mark+1))
 	return err == nil && len(left) <= mark && len(bytes.Trim(left, "\x00")) == 0
 }
 
-// toolError keeps the kind of a failure that a program tells in words only. One
-// that somebody has killed may go well another time; one that has crashed has
-// done so over what it read.
-func toolError(err error) error {
+// programError recovers the kind of a failure that a program only prints. After a
+// kill another try may succeed; after a crash it would crash on the same input.
+func programError(err error) error {
 	var failed *command.Error
 	if !errors.As(err, &failed) {
-		return fmt.Errorf("write the file system: %w", err)
+		return err
 	}
 	var exit *exec.ExitError
 	if errors.As(failed.Err, &exit) {
@@ -162,7 +172,7 @@ func toolError(err error) error {
 		case !ok || !status.Signaled():
 		case slices.Contains([]syscall.Signal{unix.SIGSEGV, unix.SIGABRT, unix.SIGBUS, unix.SIGFPE, unix.SIGILL}, status.Signal()):
 		default:
-			return trouble{fmt.Sprintf("write the file system: %v", err), err}
+			return hostError{fmt.Sprintf("write the file system: %v", err), err}
 		}
 	}
 	if failed.Stderr == "" {
@@ -177,36 +187,35 @@ func toolError(err error) error {
 	return fmt.Errorf("%s: %s", name, strings.Join(strings.Split(failed.Stderr, "\n"), "; "))
 }
 
-// mksquashfsOptions are those of any use of mksquashfs. It does not look for
-// files with the same content: that takes it time by the square of how many
-// files have one size, minutes for a hundred thousand labels of a dataset, to
-// make an ordinary root some hundredths smaller.
+// mksquashfsOptions are those of every use of mksquashfs. It does not look for
+// duplicate files: that takes time quadratic in the number of files of one size,
+// minutes for the hundred thousand labels of a dataset, and makes an ordinary root
+// a few hundredths smaller.
 func (c Converter) mksquashfsOptions() []string {
 	options := []string{
-		"-noappend", "-comp", c.compression(), "-b", strconv.Itoa(c.blockSize()),
-		"-processors", strconv.Itoa(c.processors()), "-mem", strconv.Itoa(c.memoryMiB()) + "M",
+		"-noappend", "-comp", c.Compression, "-b", strconv.Itoa(c.BlockSize),
+		"-processors", strconv.Itoa(c.Processors), "-mem", strconv.Itoa(c.MemoryMiB) + "M",
 		"-no-progress", "-no-recovery", "-no-duplicates",
 	}
-	if c.levels() {
-		options = append(options, "-Xcompression-level", strconv.Itoa(c.level()))
+	if c.hasLevels() {
+		options = append(options, "-Xcompression-level", strconv.Itoa(c.Level))
 	}
 	return options
 }
 
-// mksquashfs is the program of that name that reads tar streams.
+// mksquashfs is a mksquashfs that reads tar streams, and writes into the SIF.
 type mksquashfs struct{ Converter }
 
-// write has it make the file system in the SIF. The root directory belongs to
-// this process's user whatever the image says, and its time stamp is bounded by the newest
-// file's: mksquashfs 4.5 takes neither from a tar stream nor from its options
-// there.
+// write cannot set the root directory's owner, which becomes this process's user,
+// nor its time stamp, which becomes the newest file's at most: mksquashfs 4.5 reads
+// neither from a tar stream nor from its options.
 func (m mksquashfs) write(ctx context.Context, f *os.File, offset int64, flat *flatten.Flattener) (int64, error) {
 	root := flat.Root()
-	args := append([]string{m.mksquashfsProgram(), "-", f.Name(), "-tar"}, m.mksquashfsOptions()...)
+	args := append([]string{m.Mksquashfs, "-", f.Name(), "-tar"}, m.mksquashfsOptions()...)
 	args = append(args,
 		"-offset", strconv.FormatInt(offset, 10), "-root-mode", strconv.FormatInt(root.Mode, 8), "-quiet", "-exit-on-error")
-	err := m.stream(ctx, command.Command{Args: args, Env: []string{"SOURCE_DATE_EPOCH=" + strconv.FormatInt(root.Newest, 10)}}, flat)
-	if err != nil {
+	program := command.Command{Args: args, Env: []string{"SOURCE_DATE_EPOCH=" + strconv.FormatInt(root.Newest, 10)}}
+	if err := m.streamTo(ctx, program, flat); err != nil {
 		return 0, err
 	}
 	size, err := squashfsSize(f, offset)
@@ -220,27 +229,28 @@ func (m mksquashfs) write(ctx context.Context, f *os.File, offset int64, flat *f
 	return size, nil
 }
 
-// tar2sqfs is the program of that name.
+// tar2sqfs is the program of that name, which writes a file of its own.
 type tar2sqfs struct{ Converter }
 
 func (t tar2sqfs) write(ctx context.Context, f *os.File, offset int64, flat *flatten.Flattener) (int64, error) {
 	made := f.Name() + ".squashfs"
 	root := flat.Root()
 	args := []string{
-		t.tar2sqfsProgram(), "--quiet", "--force", "--compressor", t.compression(),
-		"--block-size", strconv.Itoa(t.blockSize()), "--num-jobs", strconv.Itoa(t.processors()),
+		t.Tar2sqfs, "--quiet", "--force", "--compressor", t.Compression,
+		"--block-size", strconv.Itoa(t.BlockSize), "--num-jobs", strconv.Itoa(t.Processors),
 		"--defaults", fmt.Sprintf("uid=0,gid=0,mode=0%o,mtime=%d", root.Mode, root.Newest),
 	}
-	if t.levels() {
-		args = append(args, "--comp-extra", "level="+strconv.Itoa(t.level()))
+	if t.hasLevels() {
+		args = append(args, "--comp-extra", "level="+strconv.Itoa(t.Level))
 	}
-	err := t.stream(ctx, command.Command{Args: append(args, made)}, flat)
-	return takeIn(f, offset, made, err)
+	err := t.streamTo(ctx, command.Command{Args: append(args, made)}, flat)
+	return moveInto(f, offset, made, err)
 }
 
-// takeIn moves a squashfs from a file of its own into the SIF.
-func takeIn(f *os.File, offset int64, made string, err error) (int64, error) {
-	defer func() { _ = os.Remove(made) }() // in a directory of the caller's
+// moveInto moves a squashfs from a file of its own into the SIF, unless writing
+// that file failed with err.
+func moveInto(f *os.File, offset int64, made string, err error) (int64, error) {
+	defer func() { _ = os.Remove(made) }() // the caller removes its directory anyway
 	if err != nil {
 		return 0, err
 	}

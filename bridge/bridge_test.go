@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -120,6 +121,45 @@ func TestSubmissionWithoutAJobIsRepeated(t *testing.T) {
 		s.stop()
 		if s.slurm.submits != 2 || row.Attempt != 1 {
 			s.Errorf("%d submissions, attempt %d, want the first attempt's second", s.slurm.submits, row.Attempt)
+		}
+	})
+}
+
+func TestOutageOfSlurmLosesNoSubmission(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		var b *bridge.Bridge
+		s.alter = func(made *bridge.Bridge) { b = made }
+		s.start()
+		s.offer(bundleID(1), "sleep 3600")
+		s.phase(2*time.Second, bundleID(1), plan.Running)
+		s.slurm.change(func() { s.slurm.silent, s.slurm.looks = true, nil })
+		s.within(10*time.Second, "Slurm is away", func() bool { return b.Heartbeat().Slurm != "" })
+		began := time.Now()
+		s.offer(bundleID(2), "true")
+		s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundleID(1)})
+		time.Sleep(5 * time.Minute)
+		beat := b.Heartbeat()
+		if beat.SlurmSince.After(began) || !beat.SlurmNext.After(time.Now()) || beat.Slurm != errSilent.Error() {
+			s.Errorf("five minutes after %s the heartbeat is %+v", began, beat)
+		}
+		row := s.rows()[bundleID(2)]
+		s.slurm.change(func() {
+			if s.slurm.submits != 1 || s.slurm.cancels != 0 || len(s.slurm.looks) > 9 || row.Phase != plan.Staging || row.Tries > 0 {
+				s.Errorf("%d submissions, %d cancellations, %d looks; the row waits in %s: %s",
+					s.slurm.submits, s.slurm.cancels, len(s.slurm.looks), row.Phase, row.Reason)
+			}
+			s.slurm.silent = false
+		})
+		for n := range 2 {
+			s.result(2*time.Minute, bundleID(n+1))
+		}
+		if beat := b.Heartbeat(); !beat.SlurmSince.IsZero() || !beat.SlurmNext.IsZero() || beat.Slurm != "" {
+			s.Errorf("after the outage the heartbeat is %+v", beat)
+		}
+		s.stop()
+		if s.slurm.submits != 2 {
+			s.Errorf("%d submissions of two bundles", s.slurm.submits)
 		}
 	})
 }

@@ -1,9 +1,12 @@
 package bridge
 
 import (
+	"errors"
 	"maps"
 	"sync"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/observer"
 )
 
 // Heartbeat is how a bridge at work stands with the world around it.
@@ -14,6 +17,9 @@ type Heartbeat struct {
 	Observed time.Time `json:"observed,omitzero"`
 	// Slurm is why it did not answer the last time; empty where it did.
 	Slurm string `json:"slurm,omitempty"`
+	// SlurmSince is since when it has not answered, SlurmNext when it is asked again.
+	SlurmSince time.Time `json:"slurm_since,omitzero"`
+	SlurmNext  time.Time `json:"slurm_next,omitzero"`
 	// Server is the same of the server, for each queue whose check-in failed.
 	Server map[string]string `json:"server,omitempty"`
 	// Low is why nothing new is put onto the shared disk; empty where it is.
@@ -40,11 +46,16 @@ type heartbeat struct {
 func (p *heartbeat) slurm(now time.Time, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.Slurm = ""; err != nil {
-		p.Slurm = err.Error()
+	p.Slurm, p.SlurmSince, p.SlurmNext = "", time.Time{}, time.Time{}
+	if err == nil {
+		p.Observed = now
 		return
 	}
-	p.Observed = now
+	p.Slurm = err.Error()
+	var away *observer.AwayError
+	if errors.As(err, &away) {
+		p.Slurm, p.SlurmSince, p.SlurmNext = away.Err.Error(), away.Since, away.Next
+	}
 }
 
 // server notes whether the server answered a queue's check-in.

@@ -12,8 +12,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Scheduler is Slurm. *sbatch.Client is one; its methods say what they
-// promise.
+// Scheduler is Slurm. *observer.Observer is one, and *sbatch.Client another; their methods
+// say what they promise. The jobs of a snapshot come in the order of their ids.
 type Scheduler interface {
 	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)
 	Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error)

@@ -1,11 +1,9 @@
 package bridge
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -68,11 +66,11 @@ func (b *Bridge) observePause() time.Duration {
 func (b *Bridge) Observe(ctx context.Context, now time.Time) error {
 	rows := b.view.inFlight()
 	snapshot, err := b.Scheduler.Observe(ctx, now)
+	b.view.away.Store(err != nil)
 	if err != nil {
 		return fmt.Errorf("observe Slurm: %w", err)
 	}
 	found := make(map[plan.SubmissionName][]sbatch.Job, len(snapshot.Jobs))
-	slices.SortStableFunc(snapshot.Jobs, func(a, b sbatch.Job) int { return cmp.Compare(a.ID, b.ID) })
 	for _, j := range snapshot.Jobs {
 		m := b.Policy.SubmissionNameOf(j)
 		found[m] = append(found[m], j)

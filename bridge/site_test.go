@@ -18,6 +18,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/bridge/observer"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -91,7 +92,7 @@ func (s *site) start() {
 	s.book = book
 	b := &bridge.Bridge{
 		Policy: s.policy(), Name: "ann-login1", Hostname: "login1",
-		Ledger: book, Scheduler: slowly{s.slurm}, Service: s.server, Spool: spool.Disk{Layout: s.shared},
+		Ledger: book, Scheduler: observed(slowly{s.slurm}), Service: s.server, Spool: spool.Disk{Layout: s.shared},
 		Stager: fakeStager{}, Collector: s.server, Now: time.Now,
 		Log:          slog.New(slog.NewTextHandler(s.Output(), nil)),
 		ObserveEvery: 6 * time.Second, LookEvery: 350 * time.Millisecond, ReadEvery: 5 * time.Second,
@@ -111,6 +112,11 @@ func (s *site) start() {
 		}
 	})
 	s.Cleanup(s.stop)
+}
+
+// observed is a Slurm as the bridge asks it.
+func observed(slurm observer.Slurm) *observer.Observer {
+	return &observer.Observer{Slurm: slurm, Every: 6 * time.Second, Now: time.Now, Random: func() float64 { return 0 }}
 }
 
 // offer gives the bridge a bundle to run.

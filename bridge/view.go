@@ -28,8 +28,9 @@ type view struct {
 	// acknowledged counts, for each bundle, the acknowledgements of the server
 	// that no step has taken in yet.
 	acknowledged map[string]int
-	// observed is set once Slurm was seen as a whole.
-	observed atomic.Bool
+	// observed is set once Slurm was seen as a whole. away is set while Slurm does not
+	// answer.
+	observed, away atomic.Bool
 	// nodes is, for each queue, what its nodes have together; nil while that is
 	// not known. free is how much of the shared disk may be used, in bytes; 0
 	// while nobody has measured it.
@@ -52,6 +53,7 @@ func (v *view) init() {
 	v.reports, v.acknowledged = map[string]*reports{}, map[string]int{}
 	v.turns = nil
 	v.observed.Store(false)
+	v.away.Store(false)
 	v.low.Store(false)
 }
 

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Bundle is a bundle as the server shows it: the attributes of a JSON:API
-// object of type "bundles".
+// Bundle is a bundle as the server shows it: the attributes of a JSON:API object of type
+// "bundles".
 type Bundle struct {
 	UUID           string       `json:"uuid"`
 	Type           string       `json:"bundle_type"`
@@ -25,9 +25,8 @@ type Bundle struct {
 	OwnerID        string       `json:"owner_id,omitempty"`
 }
 
-// Dependency is one input of a bundle: the target ParentUUID/ParentPath. The
-// child sees it at ChildPath in its directory; a ChildPath that begins with a
-// slash is a path in its container.
+// Dependency is one input of a bundle: the target ParentUUID/ParentPath. The child sees it at
+// ChildPath in its directory; a ChildPath that begins with a slash is a path in its container.
 type Dependency struct {
 	ChildUUID   string `json:"child_uuid,omitempty"`
 	ChildPath   string `json:"child_path"`
@@ -37,9 +36,9 @@ type Dependency struct {
 	ParentState State  `json:"parent_state,omitempty"`
 }
 
-// Metadata is a bundle's metadata, keyed and typed as on the wire. Its
-// accessors return the zero value for a key that is absent or of another
-// type; what may be in it says MetadataKeys.
+// Metadata is a bundle's metadata, keyed and typed as on the wire. Its accessors return the
+// zero value for a key that is absent or has a value of another type. MetadataKeys lists the
+// keys.
 type Metadata map[string]any
 
 // String returns the text under key.
@@ -48,8 +47,7 @@ func (m Metadata) String(key string) string {
 	return s
 }
 
-// Int returns the whole number under key, in whatever form the server wrote it.
-// A fraction is cut off.
+// Int returns the number under key as an integer, in whatever form the server wrote it.
 func (m Metadata) Int(key string) int64 {
 	switch n := m[key].(type) {
 	case float64:
@@ -73,10 +71,10 @@ func (m Metadata) Float(key string) float64 {
 	case float64:
 		return n
 	case json.Number:
-		f, _ := n.Float64() // 0 for what is no number
+		f, _ := n.Float64() // 0 if it is no number
 		return f
 	case string:
-		f, _ := strconv.ParseFloat(n, 64) // 0 for what is no number
+		f, _ := strconv.ParseFloat(n, 64) // 0 if it is no number
 		return f
 	}
 	return float64(m.Int(key))
@@ -111,8 +109,8 @@ func (m Metadata) Has(key string) bool {
 	return ok
 }
 
-// Time returns the moment under key, which is stored in Unix seconds; the
-// zero time when it is not set.
+// Time returns the time under key, which is stored in Unix seconds; the zero time if it is not
+// set.
 func (m Metadata) Time(key string) time.Time {
 	if s := m.Int(key); s != 0 {
 		return time.Unix(s, 0)
@@ -120,15 +118,14 @@ func (m Metadata) Time(key string) time.Time {
 	return time.Time{}
 }
 
-// uploadFailed is how a server begins the failure message of a bundle whose
-// upload failed (codalab/rest/bundles.py: _update_bundle_contents_blob).
+// uploadFailed begins the failure message of a bundle after a failed upload
+// (codalab/rest/bundles.py: _update_bundle_contents_blob).
 const uploadFailed = "Upload failed: "
 
-// UploadFailure returns why an upload of the bundle's contents failed; empty
-// when none did. When an upload fails, CodaLab's own server throws the contents
-// away and makes the bundle failed, even a run that its worker still reports. The
-// message stays when a later upload succeeds, and a run with such a message ends
-// as failed.
+// UploadFailure returns why an upload of the bundle's contents failed; empty if none did. When
+// an upload fails, CodaLab's own server discards the contents and makes the bundle failed,
+// even a run that its worker still reports. The message stays after a later upload succeeds,
+// and a run with the message ends as failed.
 func (b Bundle) UploadFailure() string {
 	if message := b.Metadata.String("failure_message"); strings.HasPrefix(message, uploadFailed) {
 		return message

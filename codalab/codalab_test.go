@@ -167,19 +167,11 @@ func TestMetadataReadsWhatTheWireCarries(t *testing.T) {
 
 func TestDocumentsOfOneAndOfMany(t *testing.T) {
 	t.Parallel()
-	o, err := codalab.NewObject("bundles", "0x1", map[string]any{"state": "ready"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := codalab.NewObject("bundles", "0x1", map[string]any{"state": "ready"})
 	o.Relationships = map[string]codalab.Relationship{
 		"owner": codalab.ToOne("users", "0"), "none": codalab.ToOne("users", ""), "children": codalab.ToMany("bundles", []string{"0x2", "0x3"}),
 	}
-	one, errOne := codalab.OneDocument(o)
-	list, errList := codalab.ListDocument([]codalab.Object{o})
-	if errOne != nil || errList != nil {
-		t.Fatal(errOne, errList)
-	}
-	for _, d := range []codalab.Document{one, list} {
+	for _, d := range []codalab.Document{codalab.NewDocument(o), codalab.NewDocument([]codalab.Object{o})} {
 		objects, err := d.Objects()
 		if err != nil || len(objects) != 1 {
 			t.Fatalf("%v, %v", objects, err)
@@ -199,9 +191,8 @@ func TestDocumentsOfOneAndOfMany(t *testing.T) {
 			t.Errorf("children %v", links)
 		}
 	}
-	empty, err := codalab.ListDocument(nil)
-	if err != nil || string(empty.Data) != "[]" {
-		t.Errorf("an empty list is %s, %v", empty.Data, err)
+	if empty := codalab.NewDocument[[]codalab.Object](nil); string(empty.Data) != "[]" {
+		t.Errorf("an empty list is %s", empty.Data)
 	}
 }
 

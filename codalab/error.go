@@ -10,11 +10,11 @@ type Error struct {
 	Method string
 	// Path is the path of the call, without the server's address.
 	Path string
-	// Status is the HTTP status; 0 when no valid answer came.
+	// Status is the HTTP status; 0 if no valid answer came.
 	Status int
 	// Message is the server's one-line message, or why there is no valid answer.
 	Message string
-	// Err is the cause, where one is known.
+	// Err is the cause, if it is known.
 	Err error
 }
 
@@ -26,19 +26,19 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s %s: %d %s", e.Method, e.Path, e.Status, e.Message)
 }
 
-// Unwrap returns the cause, where one is known.
+// Unwrap returns the cause, if it is known.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Transient says whether the same call may succeed later: no answer came, or
-// the server was in trouble or too busy. Refusals are not transient.
+// Transient says whether the same call may succeed later: no answer came, or the server was in
+// trouble or too busy. Refusals are not transient.
 func (e *Error) Transient() bool {
 	return e.Status == 0 || e.Status >= 500 || e.Status == 408 || e.Status == 429
 }
 
-// UnpackFailed says whether the server could not unpack an archive. CodaLab's own
-// server answers with 400 and the same sentence when the upload is no archive,
-// when it broke off, and when the server's disk is full (codalab/lib/zip_util.py:
-// unpack). A caller that is sure of its archive may send it again.
+// UnpackFailed says whether the server could not unpack an archive. CodaLab's own server
+// answers with 400 and the same sentence when the upload is no archive, when it broke off, and
+// when the server's disk is full (codalab/lib/zip_util.py: unpack). A caller that knows its
+// archive to be complete may send it again.
 func (e *Error) UnpackFailed() bool {
 	return e.Status == 400 && strings.HasPrefix(e.Message, uploadFailed+"Invalid archive upload: failed to unpack archive")
 }

@@ -13,8 +13,8 @@ var (
 	nameForm   = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_.-]*$`)
 )
 
-// NewUUID returns a fresh random identifier of a bundle, worksheet or user:
-// "0x" and 32 lower-case hexadecimal digits.
+// NewUUID returns a fresh random identifier of a bundle, worksheet or user: "0x" and 32
+// lower-case hexadecimal digits.
 func NewUUID() string {
 	id := uuid.New()
 	return "0x" + hex.EncodeToString(id[:])
@@ -23,8 +23,7 @@ func NewUUID() string {
 // IsUUID says whether s is a whole identifier.
 func IsUUID(s string) bool { return uuidForm.MatchString(s) }
 
-// IsUUIDPrefix says whether s is the beginning of an identifier, not a whole
-// one.
+// IsUUIDPrefix says whether s is the beginning of an identifier, shorter than a whole one.
 func IsUUIDPrefix(s string) bool { return prefixForm.MatchString(s) }
 
 // IsName says whether s may name a bundle, a worksheet or a user.

@@ -6,16 +6,15 @@ import (
 	"fmt"
 )
 
-// Document is a JSON:API document as CodaLab uses it. Data holds one object
-// or a list of them.
+// Document is a JSON:API document as CodaLab uses it. Data holds one object or a list of
+// objects.
 type Document struct {
 	Data     json.RawMessage `json:"data,omitempty"`
 	Included []Object        `json:"included,omitempty"`
 	Meta     map[string]any  `json:"meta,omitempty"`
 }
 
-// Object is one resource of a Document. Attributes are kept as they came;
-// Decode gives them a type.
+// Object is one resource of a Document. Attributes stay undecoded until Decode.
 type Object struct {
 	Type          string                  `json:"type"`
 	ID            string                  `json:"id,omitempty"`
@@ -23,7 +22,7 @@ type Object struct {
 	Relationships map[string]Relationship `json:"relationships,omitempty"`
 }
 
-// Relationship links an object to others; Data is null, one Link or a list.
+// Relationship links an object to others; Data is null, one Link or a list of links.
 type Relationship struct {
 	Data json.RawMessage `json:"data"`
 }
@@ -34,34 +33,46 @@ type Link struct {
 	ID   string `json:"id"`
 }
 
+// NewObject encodes attributes into an object. It panics if encoding/json cannot encode them,
+// which is a mistake in the program.
+func NewObject(kind, id string, attributes any) Object {
+	return Object{Type: kind, ID: id, Attributes: mustEncode(attributes)}
+}
+
 // ToOne is the relationship to one object; an empty id means none.
 func ToOne(kind, id string) Relationship {
 	if id == "" {
 		return Relationship{Data: json.RawMessage("null")}
 	}
-	data, err := json.Marshal(Link{Type: kind, ID: id})
-	if err != nil { // two strings always encode
-		panic(err)
-	}
-	return Relationship{Data: data}
+	return Relationship{Data: mustEncode(Link{Type: kind, ID: id})}
 }
 
-// ToMany is the relationship to the objects of one type with these ids, in
-// order.
+// ToMany is the relationship to the objects of one type with these ids, in order.
 func ToMany(kind string, ids []string) Relationship {
 	links := make([]Link, 0, len(ids))
 	for _, id := range ids {
 		links = append(links, Link{Type: kind, ID: id})
 	}
-	data, err := json.Marshal(links)
-	if err != nil { // strings always encode
-		panic(err)
-	}
-	return Relationship{Data: data}
+	return Relationship{Data: mustEncode(links)}
 }
 
-// Link returns the one linked object of a relationship, and whether there is
-// one.
+// NewDocument is the document that holds data: an Object, or a list of objects.
+func NewDocument[T Object | []Object](data T) Document {
+	if list, ok := any(data).([]Object); ok && list == nil {
+		return Document{Data: json.RawMessage("[]")}
+	}
+	return Document{Data: mustEncode(data)}
+}
+
+func mustEncode(v any) json.RawMessage {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+// Link returns the one linked object of a relationship, and whether there is one.
 func (r Relationship) Link() (Link, bool) {
 	var link *Link
 	if json.Unmarshal(r.Data, &link) != nil || link == nil {
@@ -79,15 +90,6 @@ func (r Relationship) Links() []Link {
 	return links
 }
 
-// NewObject encodes attributes into an object.
-func NewObject(kind, id string, attributes any) (Object, error) {
-	data, err := json.Marshal(attributes)
-	if err != nil {
-		return Object{}, fmt.Errorf("encode %s %s: %w", kind, id, err)
-	}
-	return Object{Type: kind, ID: id, Attributes: data}, nil
-}
-
 // Decode reads an object's attributes into v.
 func (o Object) Decode(v any) error {
 	if len(o.Attributes) == 0 {
@@ -99,42 +101,18 @@ func (o Object) Decode(v any) error {
 	return nil
 }
 
-// Objects returns a document's data as a list, whether it holds one object or
-// several.
+// Objects returns a document's data as a list, whether it holds one object or several.
 func (d Document) Objects() ([]Object, error) {
 	data := bytes.TrimSpace(d.Data)
-	if len(data) == 0 || bytes.Equal(data, []byte("null")) {
-		return nil, nil
+	if len(data) > 0 && data[0] == '{' {
+		data = bytes.Join([][]byte{[]byte("["), data, []byte("]")}, nil)
 	}
-	if data[0] == '[' {
-		var list []Object
-		if err := json.Unmarshal(data, &list); err != nil {
-			return nil, fmt.Errorf("decode document: %w", err)
-		}
+	var list []Object
+	if len(data) == 0 {
 		return list, nil
 	}
-	var one Object
-	if err := json.Unmarshal(data, &one); err != nil {
+	if err := json.Unmarshal(data, &list); err != nil {
 		return nil, fmt.Errorf("decode document: %w", err)
 	}
-	return []Object{one}, nil
-}
-
-// ListDocument is the document that holds these objects as a list.
-func ListDocument(objects []Object) (Document, error) {
-	if objects == nil {
-		objects = []Object{}
-	}
-	return document(objects)
-}
-
-// OneDocument is the document that holds a single object.
-func OneDocument(object Object) (Document, error) { return document(object) }
-
-func document(v any) (Document, error) {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return Document{}, fmt.Errorf("encode document: %w", err)
-	}
-	return Document{Data: data}, nil
+	return list, nil
 }

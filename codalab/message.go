@@ -7,20 +7,18 @@ import (
 	"fmt"
 )
 
-// Unread is an element of a server's answer that is no message, or a message of
-// an unknown type.
+// Unread is an element of a server's answer that is not a message, or has an unknown type.
 type Unread struct {
-	// Type and UUID are the message's, as far as it could be read.
+	// Type and UUID are the message's, if they could be read.
 	Type MessageType
 	UUID string
-	// Err says why it could not be read; nil for an unknown type.
+	// Err says why the message could not be read; nil for an unknown type.
 	Err error
 }
 
-// ParseMessages reads the answer to a check-in: a list of messages or a single
-// one, in which null stands for none. Each message is decoded by itself, so that
-// one that cannot be read does not take the others with it. It fails only where
-// the whole answer is not JSON as Python writes it.
+// ParseMessages reads the answer to a check-in: one message or a list of messages, in which
+// null stands for none. It decodes each message by itself, so that a bad one does not spoil
+// the others. It fails only if the whole answer is not JSON as Python writes it.
 func ParseMessages(body []byte) ([]Message, []Unread, error) {
 	body = quoteNonNumbers(body)
 	var list []json.RawMessage
@@ -50,8 +48,8 @@ func ParseMessages(body []byte) ([]Message, []Unread, error) {
 	return messages, unread, nil
 }
 
-// parseMessage decodes one message. With an error it returns what could be read
-// of its type and of the bundle's uuid.
+// parseMessage decodes one message. With an error it returns the type and the bundle's uuid,
+// if they could be read.
 func parseMessage(element []byte) (Message, error) {
 	var head struct {
 		Type   MessageType `json:"type"`
@@ -60,7 +58,7 @@ func parseMessage(element []byte) (Message, error) {
 			UUID string `json:"uuid"`
 		} `json:"bundle"`
 	}
-	err := json.Unmarshal(element, &head) // after a value of the wrong type it goes on with the next
+	err := json.Unmarshal(element, &head) // goes on after a value of the wrong type
 	m := Message{Type: head.Type, UUID: head.UUID}
 	if head.Bundle != nil {
 		m.Bundle = &RunBundle{UUID: head.Bundle.UUID}
@@ -82,8 +80,7 @@ func parseMessage(element []byte) (Message, error) {
 	return m, nil
 }
 
-// bundle is the uuid of the bundle that a message is about; empty where it names
-// none.
+// bundle is the uuid of a message's bundle; empty if it names none.
 func (m Message) bundle() string {
 	if m.Type != MessageRun {
 		return m.UUID
@@ -102,7 +99,7 @@ func (t MessageType) known() bool {
 	return false
 }
 
-// UnmarshalJSON reads a message whose numbers may be in any of Python's forms.
+// UnmarshalJSON accepts numbers in any form that Python may write.
 func (m *Message) UnmarshalJSON(data []byte) error {
 	type plain Message
 	in := struct {
@@ -110,14 +107,14 @@ func (m *Message) UnmarshalJSON(data []byte) error {
 		SocketID number `json:"socket_id"`
 	}{plain: (*plain)(m)}
 	if err := json.Unmarshal(data, &in); err != nil {
-		return err //nolint:wrapcheck // its words are encoding/json's own
+		return err //nolint:wrapcheck // encoding/json adds the context
 	}
 	return readNumbers(
 		field{"socket_id", in.SocketID, &m.SocketID},
 	)
 }
 
-// UnmarshalJSON reads arguments whose numbers may be in any of Python's forms.
+// UnmarshalJSON accepts numbers in any form that Python may write.
 func (a *ReadArgs) UnmarshalJSON(data []byte) error {
 	type plain ReadArgs
 	in := struct {
@@ -130,7 +127,7 @@ func (a *ReadArgs) UnmarshalJSON(data []byte) error {
 		MaxLineLength number `json:"max_line_length"`
 	}{plain: (*plain)(a)}
 	if err := json.Unmarshal(data, &in); err != nil {
-		return err //nolint:wrapcheck // its words are encoding/json's own
+		return err //nolint:wrapcheck // encoding/json adds the context
 	}
 	var depth, head, tail, line int64
 	err := readNumbers(
@@ -145,17 +142,16 @@ func (a *ReadArgs) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// The largest numbers that a run message may ask for: a hundred years, and more
-// than any machine has. Sums of larger numbers could overflow.
+// The largest requests that a run message may contain. Sums of larger numbers could overflow.
 const (
 	MaxCount   = 1 << 31
 	MaxSeconds = 100 * 365 * 24 * 3600
 	MaxBytes   = 1 << 60
 )
 
-// UnmarshalJSON reads what a run asks for. It does not fail for a number that no
-// worker can use: the server sends a run message again for ever until a worker
-// claims the run. Invalid says what is wrong, and its reader can fail the run.
+// UnmarshalJSON does not fail for a number that no worker can use: the server repeats a run
+// message until a worker claims the run, so a worker must be able to claim it and fail it.
+// Invalid says what is wrong.
 func (r *Resources) UnmarshalJSON(data []byte) error {
 	type plain Resources
 	in := struct {
@@ -172,7 +168,7 @@ func (r *Resources) UnmarshalJSON(data []byte) error {
 		return nil //nolint:nilerr // Invalid says it
 	}
 	r.RunsLeft = nil
-	if in.RunsLeft != nil && in.RunsLeft.odd == "" {
+	if in.RunsLeft != nil && in.RunsLeft.bad == "" {
 		r.RunsLeft = &in.RunsLeft.value
 	}
 	for _, f := range []struct {
@@ -187,7 +183,7 @@ func (r *Resources) UnmarshalJSON(data []byte) error {
 		{"--request-memory", in.Memory, MaxBytes, &r.Memory},
 		{"--request-disk", in.Disk, MaxBytes, &r.Disk},
 	} {
-		if f.given.odd == "" && f.given.value >= 0 && f.given.value <= f.most {
+		if f.given.bad == "" && f.given.value >= 0 && f.given.value <= f.most {
 			*f.to = f.given.value
 			continue
 		}
@@ -200,7 +196,7 @@ func (r *Resources) UnmarshalJSON(data []byte) error {
 
 func outOfRange(option string, given number, most int64) string {
 	sentence := fmt.Sprintf("The server sent %s for %s, which is not between 0 and %d.", given, option, most)
-	if given.odd == "" && given.value < 0 {
+	if given.bad == "" && given.value < 0 {
 		// codalab/server/bundle_manager.py: _compute_request_time, _compute_request_disk
 		sentence += " A server sends a negative number, for example, when the bundle's owner has used up a quota."
 	}

@@ -16,30 +16,28 @@ const (
 	TypeInt    ValueType = "int"
 	TypeFloat  ValueType = "float"
 	TypeBool   ValueType = "bool"
-	// TypeDuration and TypeSize are texts that ParseDuration and ParseSize
-	// read.
+	// Values of TypeDuration and TypeSize are texts for ParseDuration and ParseSize.
 	TypeDuration ValueType = "duration"
 	TypeSize     ValueType = "size"
 )
 
-// MetadataKey describes one key of a bundle's metadata
-// (codalab/objects/metadata_util.py; codalab/bundles/*.py: METADATA_SPECS).
+// MetadataKey describes one key of a bundle's metadata (codalab/objects/metadata_util.py;
+// codalab/bundles/*.py: METADATA_SPECS).
 type MetadataKey struct {
 	Key  string
 	Type ValueType
-	// Generated keys are set by the system; the others are what a client
-	// sends, all of them, when it creates a bundle.
+	// The server sets generated keys. A client sends all others when it creates a bundle,
+	// except optional ones.
 	Generated bool
-	// Optional keys may be absent though they are not generated.
-	Optional bool
-	// Default is what a client sends when its user says nothing.
+	Optional  bool
+	// Default is what a client sends unless its user gives a value.
 	Default any
 	// Help is one line for the user.
 	Help string
 }
 
-// MetadataKeys lists the keys that a bundle of this type may have, in the
-// order in which commands print them. It is nil for an unknown type.
+// MetadataKeys lists the keys that a bundle of this type may have, in the order in which
+// commands print them. It is nil for an unknown type.
 func MetadataKeys(bundleType string) []MetadataKey {
 	keys := []MetadataKey{
 		{Key: "name", Type: TypeString, Default: "", Help: "short name"},
@@ -70,7 +68,7 @@ func uploadKeys() []MetadataKey {
 	}
 }
 
-// requestKeys are what a researcher asks of the cluster.
+// requestKeys are a researcher's requests to the cluster.
 func requestKeys() []MetadataKey {
 	return []MetadataKey{
 		{Key: "allow_failed_dependencies", Type: TypeBool, Default: false, Help: "run even if a dependency failed or was killed"},
@@ -110,10 +108,10 @@ func runKeys() []MetadataKey {
 	return keys
 }
 
-// CheckMetadata says what is wrong with metadata sent for a bundle of this
-// type, in the server's words. With whole set, every key that a client must
-// send has to be there (creation); otherwise any subset may (an edit). Values
-// are brought to the forms that the accessors of Metadata read.
+// CheckMetadata returns what is wrong with a client's metadata for a bundle of this type, in
+// the words of CodaLab's own server. With whole set (creation), every key that a client must
+// send is required; otherwise (an edit) a subset will do. It converts values to the forms that
+// the accessors of Metadata read.
 func CheckMetadata(bundleType string, m Metadata, whole bool) error {
 	known := map[string]MetadataKey{}
 	for _, k := range MetadataKeys(bundleType) {
@@ -122,7 +120,7 @@ func CheckMetadata(bundleType string, m Metadata, whole bool) error {
 	for key, value := range m {
 		spec, ok := known[key]
 		if !ok {
-			return fmt.Errorf("Unexpected metadata key: %s", key) //nolint:staticcheck // the server's words on the wire
+			return fmt.Errorf("Unexpected metadata key: %s", key) //nolint:staticcheck // CodaLab's own message
 		}
 		v, err := spec.check(value)
 		if err != nil {
@@ -135,13 +133,13 @@ func CheckMetadata(bundleType string, m Metadata, whole bool) error {
 	}
 	for _, spec := range MetadataKeys(bundleType) {
 		if !spec.Generated && !spec.Optional && !m.Has(spec.Key) {
-			return fmt.Errorf("Missing metadata key: %s", spec.Key) //nolint:staticcheck // the server's words on the wire
+			return fmt.Errorf("Missing metadata key: %s", spec.Key) //nolint:staticcheck // CodaLab's own message
 		}
 	}
 	return nil
 }
 
-// check returns value in the form that Metadata's accessors read.
+// check converts value to the form that Metadata's accessors read.
 func (k MetadataKey) check(value any) (any, error) {
 	bad := fmt.Errorf("Metadata value for %s should be of type %s, was %v", k.Key, k.Type, value)
 	if n, ok := value.(json.Number); ok {
@@ -188,7 +186,7 @@ func (k MetadataKey) check(value any) (any, error) {
 	return nil, bad
 }
 
-// checkAmount refuses a number of CPUs or GPUs that no run can have.
+// checkAmount refuses a number of CPUs or GPUs below the least that a run can have.
 func (k MetadataKey) checkAmount(n int64) error {
 	least, ok := map[string]int64{"request_cpus": 1, "request_gpus": 0}[k.Key]
 	if ok && n < least {

@@ -9,17 +9,16 @@ import (
 	"strings"
 )
 
-// number is a whole number in any form in which a Python server may write it:
-// 60, 60.0, "60", "60.0", or null and "" for 0. A fraction is cut off, as
-// Python's int() does (codalab/worker/bundle_state.py: RunResources.from_dict).
+// number is an integer in any form that a Python server may write: 60, 60.0, "60", "60.0", or
+// null and "" for 0. Fractions are truncated, as by Python's int()
+// (codalab/worker/bundle_state.py: RunResources.from_dict).
 type number struct {
 	value int64
-	// odd is what was written where that is no number, or none that an int64
-	// holds; empty otherwise.
-	odd string
+	// bad is the text that is not a number, or does not fit an int64; empty for a good number.
+	bad string
 }
 
-// UnmarshalJSON never fails: whoever needs the number looks at odd.
+// UnmarshalJSON does not fail for a bad number: callers check bad.
 func (n *number) UnmarshalJSON(data []byte) error {
 	text := string(data)
 	if text == "null" {
@@ -51,10 +50,10 @@ func parseNumber(text string) number {
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "…"
 	}
-	return number{odd: text}
+	return number{bad: text}
 }
 
-// truncate cuts a number's fraction off; false means that no int64 holds it.
+// truncate drops a number's fraction; false means that the number does not fit an int64.
 func truncate(f float64) (int64, bool) {
 	// float64(MaxInt64) is 2^63, one more than an int64 holds.
 	if math.IsNaN(f) || f < math.MinInt64 || f >= math.MaxInt64 {
@@ -63,15 +62,15 @@ func truncate(f float64) (int64, bool) {
 	return int64(f), true
 }
 
-// String is the number as a reader may see it.
+// String is the number for an error message.
 func (n number) String() string {
-	if n.odd != "" {
-		return strconv.Quote(n.odd)
+	if n.bad != "" {
+		return strconv.Quote(n.bad)
 	}
 	return strconv.FormatInt(n.value, 10)
 }
 
-// field is a number of a message and where it is to be put.
+// field is a number of a message and its destination.
 type field struct {
 	name  string
 	given number
@@ -81,7 +80,7 @@ type field struct {
 // readNumbers stores the numbers of a message.
 func readNumbers(fields ...field) error {
 	for _, f := range fields {
-		if f.given.odd != "" {
+		if f.given.bad != "" {
 			return fmt.Errorf("%s is %s, which is no whole number", f.name, f.given)
 		}
 		*f.to = f.given.value
@@ -89,9 +88,8 @@ func readNumbers(fields ...field) error {
 	return nil
 }
 
-// quoteNonNumbers puts NaN, Infinity and -Infinity between quotes. Python writes
-// them for floats, but they are not JSON, and encoding/json would refuse the
-// whole answer.
+// quoteNonNumbers quotes NaN, Infinity and -Infinity. Python writes them for floats, but they
+// are not JSON, and encoding/json would refuse the whole answer.
 func quoteNonNumbers(body []byte) []byte {
 	if json.Valid(body) {
 		return body
@@ -104,5 +102,5 @@ func quoteNonNumbers(body []byte) []byte {
 	})
 }
 
-// stringOrNonNumber finds strings too, so that a word within one is left alone.
+// stringOrNonNumber also matches strings, so that words within strings are not replaced.
 var stringOrNonNumber = regexp.MustCompile(`"(?:[^"\\]|\\(?s:.))*"|-?Infinity|NaN`)

@@ -24,9 +24,9 @@ func (s State) Final() bool {
 	return s == StateReady || s == StateFailed || s == StateKilled
 }
 
-// OnWorker says whether a bundle in this state is in a worker's hands.
+// OnWorker says whether a worker has a bundle in this state.
 func (s State) OnWorker() bool {
-	switch s { //nolint:exhaustive // the other states, unknown ones too, are not a worker's
+	switch s { //nolint:exhaustive // no worker has a bundle in the other states, known or unknown
 	case StateStarting, StatePreparing, StateRunning, StateFinalizing, StateWorkerOffline:
 		return true
 	}
@@ -42,23 +42,20 @@ const (
 	TypePrivate = "private"
 )
 
-// KillRequested is the failure message of a run that its user killed. A
-// server calls a finalized run killed when its failure message contains these
-// words, and failed otherwise (codalab/model/bundle_model.py:
-// transition_bundle_finished).
+// KillRequested is the failure message of a run that its user killed. A server makes a
+// finalized run killed if its failure message contains these words, and failed otherwise
+// (codalab/model/bundle_model.py: transition_bundle_finished).
 const KillRequested = "Kill requested"
 
-// Standing is where a bundle stands at its server.
+// Standing is what a server knows of a bundle's progress.
 type Standing struct {
 	State State
-	// RunStatus is the sentence for the researcher that its worker reported last.
+	// RunStatus is the sentence for the researcher in the worker's last report.
 	RunStatus string
-	// Remote is the host of the worker that claimed the bundle last, or what that
-	// worker has reported since.
+	// Remote is the host in the worker's last report, or the host that made the last claim.
 	Remote string
-	// Started is the time that the last claim named, in Unix seconds; 0 before the first claim.
+	// Started is the time in the last claim, in Unix seconds; 0 before the first claim.
 	Started int64
-	// UploadFailure is why an upload of its contents failed (Bundle.UploadFailure);
-	// empty when none did.
+	// UploadFailure is Bundle.UploadFailure.
 	UploadFailure string
 }

@@ -8,10 +8,9 @@ import (
 	"time"
 )
 
-// ParseSize reads a size as CodaLab writes it: a number, then nothing, "k",
-// "m", "g" or "t" for powers of 1024, with an optional "b" after it, in
-// either case. The result is in bytes (codalab/lib/formatting.py:
-// parse_size).
+// ParseSize reads a size as CodaLab writes it: a number, then nothing, "k", "m", "g" or "t"
+// for powers of 1024, with an optional "b" after it, in either case. The result is in bytes
+// (codalab/lib/formatting.py: parse_size).
 func ParseSize(s string) (int64, error) {
 	number, factor := unit(strings.TrimSuffix(strings.ToLower(s), "b"), map[byte]float64{
 		'k': 1 << 10, 'm': 1 << 20, 'g': 1 << 30, 't': 1 << 40,
@@ -23,9 +22,8 @@ func ParseSize(s string) (int64, error) {
 	return int64(n), nil
 }
 
-// ParseDuration reads a duration as CodaLab writes it: a number, then
-// nothing or "s" for seconds, "m", "h", "d" or "y" (365 days)
-// (codalab/lib/formatting.py: parse_duration).
+// ParseDuration reads a duration as CodaLab writes it: a number, then nothing or "s" for
+// seconds, "m", "h", "d" or "y" (365 days) (codalab/lib/formatting.py: parse_duration).
 func ParseDuration(s string) (time.Duration, error) {
 	number, factor := unit(strings.ToLower(s), map[byte]float64{
 		's': 1, 'm': 60, 'h': 3600, 'd': 86400, 'y': 365 * 86400,
@@ -59,9 +57,8 @@ func quantity(number string, factor float64) (float64, error) {
 	return f, nil
 }
 
-// FormatSize prints bytes for people, as CodaLab's commands do: below 100 of a
-// unit with one decimal, unless it is whole, else without
-// (codalab/lib/formatting.py: size_str).
+// FormatSize prints bytes for people, as CodaLab's commands do: with one decimal below 100 of
+// a unit unless the number is whole, otherwise without (codalab/lib/formatting.py: size_str).
 func FormatSize(n int64) string {
 	f := float64(n)
 	for _, suffix := range []string{"", "k", "m", "g"} {
@@ -80,9 +77,8 @@ func trimDecimal(f float64, suffix string) string {
 	return fmt.Sprintf("%.1f%s", f, suffix)
 }
 
-// FormatDuration prints a duration for people with its two largest units, as
-// CodaLab's commands do: "1d2h", "3m20s", "4.0s"
-// (codalab/lib/formatting.py: duration_str).
+// FormatDuration prints a duration for people with its two largest units, as CodaLab's
+// commands do: "1d2h", "3m20s", "4.0s" (codalab/lib/formatting.py: duration_str).
 func FormatDuration(d time.Duration) string {
 	const day, year = 24 * time.Hour, 365 * 24 * time.Hour
 	switch {
@@ -99,8 +95,8 @@ func FormatDuration(d time.Duration) string {
 	}
 }
 
-// SpellDuration prints whole seconds as ParseDuration reads them, in the largest
-// unit that loses nothing: "2d", "90m".
+// SpellDuration prints whole seconds for ParseDuration, in the largest unit that loses
+// nothing: "2d", "90m".
 func SpellDuration(d time.Duration) string {
 	for _, u := range []struct {
 		unit time.Duration

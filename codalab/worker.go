@@ -2,9 +2,8 @@ package codalab
 
 import "time"
 
-// CheckIn is what a worker tells the server of itself and of its runs, and
-// with which it asks for messages: POST /workers/ID/checkin
-// (codalab/rest/workers.py: checkin).
+// CheckIn is a worker's report of itself and its runs, and its request for messages: POST
+// /workers/ID/checkin (codalab/rest/workers.py: checkin).
 type CheckIn struct {
 	Tag              string      `json:"tag"`
 	GroupName        *string     `json:"group_name"`
@@ -22,14 +21,14 @@ type CheckIn struct {
 	Preemptible      bool        `json:"preemptible"`
 }
 
-// UnlimitedRuns is the ExitAfterNumRuns of a worker that stays.
+// UnlimitedRuns is the ExitAfterNumRuns of a worker that does not exit.
 const UnlimitedRuns = 999999999
 
 // Run is a worker's report of one run.
 type Run struct {
 	UUID      string `json:"uuid"`
 	RunStatus string `json:"run_status"`
-	// BundleStart is when the worker took the bundle, in Unix seconds.
+	// BundleStart is when the worker claimed the bundle, in Unix seconds.
 	BundleStart         float64 `json:"bundle_start_time"`
 	ContainerTimeTotal  float64 `json:"container_time_total"`
 	ContainerTimeUser   float64 `json:"container_time_user"`
@@ -41,31 +40,29 @@ type Run struct {
 	Remote         string  `json:"remote"`
 	ExitCode       *int    `json:"exitcode"`
 	FailureMessage *string `json:"failure_message"`
-	// Profile holds the five stages of Stages, always all of them: the stock
-	// server drops a report without one in silence.
+	// Profile has all five stages of Stages: CodaLab's own server silently drops a report that
+	// lacks one.
 	Profile map[string]StageTimes `json:"bundle_profile_stats"`
-	// CPUUsage and MemoryUsage are shares, as a rule from 0 to 1. DiskUtilization is
-	// in bytes.
+	// CPUUsage and MemoryUsage are shares, usually from 0 to 1. DiskUtilization is in bytes.
 	CPUUsage        float64 `json:"cpu_usage"`
 	MemoryUsage     float64 `json:"memory_usage"`
 	DiskUtilization int64   `json:"disk_utilization"`
-	// MemoryMax is the most memory that the run took so far, in bytes; 0 where it is
-	// not known. CodaLab's own worker does not send it, though bundles have a field
-	// for it, and CodaLab's own server ignores it (codalab/worker/bundle_state.py:
-	// BundleCheckinState).
+	// MemoryMax is the run's peak memory so far, in bytes; 0 if unknown. Bundles have a field
+	// for it, but CodaLab's own worker does not send it and CodaLab's own server ignores it
+	// (codalab/worker/bundle_state.py: BundleCheckinState).
 	MemoryMax int64 `json:"memory_max,omitempty"`
 }
 
-// StageTimes says when a stage of a run began and ended, in Unix seconds, and
-// how many seconds it took; nil for what has not come yet.
+// StageTimes says when a stage of a run began and ended, in Unix seconds, and how many seconds
+// it took; nil for times that are not known yet.
 type StageTimes struct {
 	Start   *float64 `json:"start"`
 	End     *float64 `json:"end"`
 	Elapsed *float64 `json:"elapsed"`
 }
 
-// The stages of a run, the keys of Run.Profile (codalab/worker/
-// worker_run_state.py: RunStage).
+// The stages of a run, the keys of Run.Profile (codalab/worker/ worker_run_state.py:
+// RunStage).
 const (
 	StagePreparing  = "RUN_STAGE.PREPARING"
 	StageRunning    = "RUN_STAGE.RUNNING"
@@ -79,7 +76,7 @@ func Stages() []string {
 	return []string{StagePreparing, StageRunning, StageCleaningUp, StageUploading, StageFinalizing}
 }
 
-// NewStageTimes returns the times of a stage; a zero time has not come yet.
+// NewStageTimes returns the times of a stage; a zero time is not known yet.
 func NewStageTimes(start, end time.Time) StageTimes {
 	var t StageTimes
 	if start.IsZero() {
@@ -95,7 +92,7 @@ func NewStageTimes(start, end time.Time) StageTimes {
 	return t
 }
 
-// UnixSeconds is a moment as the protocol writes it.
+// UnixSeconds is a time as the protocol writes it.
 func UnixSeconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
 
 // MessageType is the kind of a Message.
@@ -111,8 +108,7 @@ const (
 	MessageNetcat        MessageType = "netcat"
 )
 
-// Message is what a server answers to a check-in. Which fields are set
-// depends on Type.
+// Message is a server's answer to a check-in. Type determines which fields are set.
 type Message struct {
 	Type MessageType `json:"type"`
 	// UUID names the bundle; a run message has it in Bundle.
@@ -153,9 +149,8 @@ type RunDependency struct {
 	Location *string `json:"location"`
 }
 
-// Resources is what a run asks for, in a run message. Time is in seconds, 0
-// for no limit; Memory and Disk are in bytes, 0 for no limit. Numbers that were
-// decoded are from 0 to MaxCount, MaxSeconds and MaxBytes.
+// Resources is a run's requests, in a run message. Time is in seconds, Memory and Disk are in
+// bytes; 0 means no limit. Decoded numbers are between 0 and MaxCount, MaxSeconds or MaxBytes.
 type Resources struct {
 	CPUs         int64  `json:"cpus"`
 	GPUs         int64  `json:"gpus"`
@@ -167,13 +162,13 @@ type Resources struct {
 	Tag          string `json:"tag"`
 	TagExclusive bool   `json:"tag_exclusive"`
 	RunsLeft     *int64 `json:"runs_left"`
-	// Invalid says, in a sentence for the researcher, which number is out of
-	// range; empty when all are in range. A server does not send it.
+	// Invalid tells the researcher which number is out of range; empty if all are in range. A
+	// server does not send it.
 	Invalid string `json:"invalid,omitempty"`
 }
 
-// ReadArgs says what a read message asks for. Numbers that are 0 are written
-// too: CodaLab's own worker needs those that belong to Type.
+// ReadArgs is the request in a read message. Zeros are encoded too: CodaLab's own worker needs
+// the numbers that belong to Type.
 type ReadArgs struct {
 	Type ReadType `json:"type"`
 
@@ -191,8 +186,8 @@ type ReadArgs struct {
 // ReadType is the kind of a read message (codalab/worker/reader.py).
 type ReadType string
 
-// The kinds of read messages. The answer to get_target_info is JSON, those to
-// the others are gzip streams; a directory's is a tar archive.
+// The kinds of read messages. The answer to get_target_info is JSON, the others are gzip
+// streams; a directory's is a tar archive.
 const (
 	ReadTargetInfo  ReadType = "get_target_info"
 	ReadFile        ReadType = "stream_file"
@@ -201,28 +196,28 @@ const (
 	ReadSummary     ReadType = "summarize_file"
 )
 
-// ReadReply answers a read message: the target's description, or why there is
-// none (codalab/worker/worker.py: read).
+// ReadReply answers a read message: the target's description or an error
+// (codalab/worker/worker.py: read).
 type ReadReply struct {
 	TargetInfo   *TargetInfo `json:"target_info,omitempty"`
 	ErrorCode    int         `json:"error_code,omitempty"`
 	ErrorMessage string      `json:"error_message,omitempty"`
 }
 
-// TargetInfo describes a file, directory or symbolic link in a bundle's
-// contents (codalab/worker/download_util.py: compute_target_info).
+// TargetInfo describes a file, directory or symbolic link in a bundle's contents
+// (codalab/worker/download_util.py: compute_target_info).
 type TargetInfo struct {
 	Name string     `json:"name"`
 	Size int64      `json:"size"`
 	Perm int        `json:"perm"`
 	Type TargetType `json:"type"`
-	// Link is where a symbolic link points.
+	// Link is a symbolic link's target.
 	Link string `json:"link,omitempty"`
-	// Contents are a directory's entries, to the depth that was asked for;
-	// nil, and not written, when none was.
+	// Contents are a directory's entries, to the requested depth; nil, and not encoded, if
+	// none was requested.
 	Contents []TargetInfo `json:"contents,omitzero"`
-	// Resolved is the target itself, after dependencies were followed. Only
-	// the outermost description has it.
+	// Resolved is the target after following dependencies. Only the outermost description has
+	// it.
 	Resolved *Target `json:"resolved_target,omitempty"`
 }
 
@@ -236,7 +231,7 @@ const (
 	TargetLink      TargetType = "link"
 )
 
-// Target is a place in a bundle's contents.
+// Target is a path in a bundle's contents; an empty Subpath means all of them.
 type Target struct {
 	BundleUUID string `json:"bundle_uuid"`
 	Subpath    string `json:"subpath"`
@@ -250,9 +245,8 @@ func (t Target) String() string {
 	return t.BundleUUID + "/" + t.Subpath
 }
 
-// StartBundle is what a worker sends when it takes a bundle: POST
-// /workers/ID/start_bundle/UUID. The answer is true when the bundle is the
-// worker's, and false when it is not any more.
+// StartBundle is a worker's claim of a bundle: POST /workers/ID/start_bundle/UUID. The answer
+// is true if the worker has the bundle, and false if the server has taken it back.
 type StartBundle struct {
 	Hostname  string `json:"hostname"`
 	StartTime int64  `json:"start_time"`

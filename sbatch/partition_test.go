@@ -18,14 +18,14 @@ func TestPartitionsAreReadAsSlurmPrintsThem(t *testing.T) {
 	const day = 24 * time.Hour
 	plain := NodeResources{CPUs: 64, Memory: memory}
 	times := func(n int64, node NodeResources) (all NodeResources) {
-		all.add(node, n)
+		all.Add(node, n)
 		return all
 	}
 	gpus := NodeResources{CPUs: 64, Memory: memory, GPUs: 4, GPUTypes: map[string]int64{"a100": 4}}
 	few := gpus
 	few.CPUs = 8           // MaxCPUsPerNode
 	half := times(2, gpus) // two of its four nodes have GPUs
-	half.add(plain, 2)
+	half.Add(plain, 2)
 	want := []Partition{
 		{Name: "cpu", Default: true, State: "up", MaxTime: 7 * day, DefaultTime: time.Hour, Nodes: 2, Ready: 2, Most: plain, All: times(2, plain)},
 		{Name: "gpu", State: "up", MaxTime: 2 * day, DefaultTime: time.Hour, Nodes: 2, Ready: 2, Most: gpus, All: times(2, gpus)},

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,45 +22,54 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
-// TestMain lets this program be the commands of a slurmtest.Cluster.
 func TestMain(m *testing.M) {
-	slurmtest.Main()
+	testenv.Parallel(8) // the tests wait for Slurm
 	os.Exit(m.Run())
 }
 
+// commands are the methods of a Client that the suite tests.
+type commands interface {
+	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)
+	Try(ctx context.Context, r sbatch.Request) error
+	Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error)
+	QueryAccounting(ctx context.Context, since time.Time, names []string) ([]sbatch.Job, error)
+	Cancel(ctx context.Context, id sbatch.JobID, name string) error
+	Partitions(ctx context.Context) ([]sbatch.Partition, error)
+	Associations(ctx context.Context, user string) ([]sbatch.Association, error)
+}
+
 // slurm is a cluster that a test of the suite runs on: the real one of this
-// machine, as the user researcher, or a fake, by its executables or within this
-// process.
+// machine, as the user researcher, or one within this process.
 type slurm struct {
-	*sbatch.Client
-	// name is for the test's jobs. No other job's begins so.
+	commands
+	// real is set for the real cluster, inprocess for the other.
+	real      *sbatch.Client
+	inprocess *slurmtest.Cluster
+	// name begins the names of the test's jobs, and of no others.
 	name string
 	// dir is the test's own directory, which the nodes see.
 	dir string
-	// adminBin has the commands as run by root; those of the real cluster are
-	// asked of the process that began this one.
-	adminBin string
-	fake     *slurmtest.Cluster
-	// killWait is the site's KillWait, soon an answer of sbatch that would be
-	// on time.
-	killWait, soon time.Duration
+	// killWait is the site's KillWait.
+	killWait time.Duration
 }
 
-// onEach runs a test on the real cluster and on the fakes: what it shows of the
-// one has to be true of the others.
+// onEach runs a test on the real cluster and on the one within this process: what
+// the test shows has to be true of both.
 func onEach(t *testing.T, test func(t *testing.T, s *slurm)) {
 	t.Helper()
-	onExecutables(t, test)
+	onReal(t, test)
 	t.Run("inprocess", func(t *testing.T) {
 		t.Parallel()
-		s := newFake(t)
-		s.Client = s.fake.Client()
-		test(t, s)
+		site := slurmtest.NewSite()
+		site.StartDelay, site.NameAfter, site.EndAfter = 50*time.Millisecond, 300*time.Millisecond, 100*time.Millisecond
+		site.KillWait = 300 * time.Millisecond
+		k := slurmtest.NewCluster(t, site)
+		test(t, &slurm{commands: k, inprocess: k, name: uniqueName(), dir: t.TempDir(), killWait: site.KillWait})
 	})
 }
 
-// onExecutables is onEach for tests of the commands themselves.
-func onExecutables(t *testing.T, test func(t *testing.T, s *slurm)) {
+// onReal runs a test on the real cluster alone.
+func onReal(t *testing.T, test func(t *testing.T, s *slurm)) {
 	t.Helper()
 	t.Run("real", func(t *testing.T) {
 		t.Parallel()
@@ -70,87 +80,117 @@ func onExecutables(t *testing.T, test func(t *testing.T, s *slurm)) {
 		if !testenv.AsResearcher(t) {
 			return
 		}
-		client := &sbatch.Client{Bin: cluster.Bin, Conf: cluster.Conf}
-		test(t, &slurm{Client: client, name: uniqueName(), dir: os.Getenv("TMPDIR"), killWait: 3 * time.Second, soon: 3 * time.Second})
+		c := &sbatch.Client{Bin: cluster.Bin, Conf: cluster.Conf}
+		test(t, &slurm{commands: c, real: c, name: uniqueName(), dir: os.Getenv("TMPDIR"), killWait: 3 * time.Second})
 	})
-	t.Run("fake", func(t *testing.T) {
-		t.Parallel()
-		test(t, newFake(t))
-	})
-}
-
-// newFake starts a fake cluster, which is like the real one but quicker.
-func newFake(t *testing.T) *slurm {
-	t.Helper()
-	site := slurmtest.NewSite()
-	site.StartDelay, site.RowAfter, site.NameAfter, site.EndAfter = 50*time.Millisecond, 150*time.Millisecond, 300*time.Millisecond, 100*time.Millisecond
-	site.KillWait = 300 * time.Millisecond
-	k := slurmtest.NewCluster(t, site)
-	return &slurm{
-		Client: &sbatch.Client{Bin: k.Bin()}, name: uniqueName(), dir: t.TempDir(), adminBin: k.AdminBin(), fake: k,
-		killWait: site.KillWait, soon: 500 * time.Millisecond,
-	}
 }
 
 func uniqueName() string { return fmt.Sprintf("cltest-%d-%d", os.Getpid(), time.Now().UnixNano()) }
 
-// said is what a command of Slurm said.
-type said struct {
+// answer is what a command of Slurm printed, and how it ended.
+type answer struct {
 	Out, Err string
 	Exit     int
 }
 
-// command runs a command of Slurm's as the test's user, with times as epochs.
-func (s *slurm) command(t *testing.T, args ...string) said {
-	t.Helper()
-	return s.commandIn(t, "", nil, args...)
-}
-
-// commandIn is command with a standard input and with further variables.
-func (s *slurm) commandIn(t *testing.T, stdin string, env []string, args ...string) said {
-	t.Helper()
-	c := command.Command{Args: args, Env: append(env, "PATH=/usr/bin:/bin", "LC_ALL=C", "TZ=UTC", "SLURM_TIME_FORMAT=%s"), Stdin: strings.NewReader(stdin)}
-	run := command.Command.Output
-	if s.Run != nil {
-		run = func(c command.Command, ctx context.Context) ([]byte, error) { return s.Run(ctx, c) }
-	} else {
-		c.Args = append([]string{filepath.Join(s.Bin, args[0])}, args[1:]...)
-	}
-	if s.Conf != "" {
-		c.Env = append(c.Env, "SLURM_CONF="+s.Conf)
-	}
-	return heard(run(c, t.Context()))
-}
-
-func heard(out []byte, err error) said {
+func answerOf(out []byte, err error) answer {
 	var failed *command.Error
 	if errors.As(err, &failed) {
-		return said{string(out), failed.Stderr, failed.ExitCode}
+		return answer{string(out), failed.Stderr, failed.ExitCode}
 	}
-	return said{Out: string(out)}
+	return answer{Out: string(out)}
 }
 
-// admin runs a command of Slurm's as root, which has to succeed.
+// command runs a command of the real Slurm as the test's user.
+func (s *slurm) command(t *testing.T, args ...string) answer {
+	t.Helper()
+	c := command.Command{
+		Args: append([]string{filepath.Join(s.real.Bin, args[0])}, args[1:]...),
+		Env:  []string{"PATH=/usr/bin:/bin", "LC_ALL=C", "SLURM_CONF=" + s.real.Conf},
+	}
+	return answerOf(c.Output(t.Context()))
+}
+
+// admin runs a command of the real Slurm as root, which has to succeed. The
+// process that started this one runs it.
 func (s *slurm) admin(t *testing.T, args ...string) string {
 	t.Helper()
-	var a said
-	if s.adminBin != "" {
-		c := command.Command{Args: append([]string{filepath.Join(s.adminBin, args[0])}, args[1:]...), Env: []string{"PATH=/usr/bin:/bin", "SLURM_TIME_FORMAT=%s"}}
-		a = heard(c.Output(context.Background())) // also when the test is over
-	} else {
-		conn, err := net.Dial("unix", adminSocket(os.Getppid(), t.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = conn.Close() }() // all was said
-		if err := cmp.Or(json.NewEncoder(conn).Encode(args), json.NewDecoder(conn).Decode(&a)); err != nil {
-			t.Fatal(err)
-		}
+	conn, err := net.Dial("unix", adminSocket(os.Getppid(), t.Name()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }() // all was said
+	var a answer
+	if err := cmp.Or(json.NewEncoder(conn).Encode(args), json.NewDecoder(conn).Decode(&a)); err != nil {
+		t.Fatal(err)
 	}
 	if a.Exit != 0 {
 		t.Fatalf("as root: %q: %+v", args, a)
 	}
 	return a.Out
+}
+
+// addPartition makes a partition until the test ends. Options are further
+// settings of scontrol, for the real Slurm.
+func (s *slurm) addPartition(t *testing.T, p slurmtest.Partition, options ...string) {
+	t.Helper()
+	if s.real == nil {
+		s.inprocess.Do(func(_ time.Time, c *slurmtest.Controller) { c.AddPartition(p) })
+		return
+	}
+	name := "PartitionName=" + p.Name
+	s.admin(t, append([]string{"scontrol", "create", name, "Nodes=" + strings.Join(p.Nodes, ","), "State=" + cmp.Or(p.State, "UP")}, options...)...)
+	t.Cleanup(func() { s.admin(t, "scontrol", "delete", name) })
+}
+
+// setNode changes the state of a node.
+func (s *slurm) setNode(t *testing.T, node, state string) {
+	t.Helper()
+	if s.real != nil {
+		s.admin(t, "scontrol", "update", "nodename="+node, "state="+state, "reason=cltest")
+		return
+	}
+	s.inprocess.Do(func(now time.Time, c *slurmtest.Controller) {
+		if err := c.SetNode(now, node, state); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// requeue requeues a job, or returns why Slurm does not.
+func (s *slurm) requeue(t *testing.T, id sbatch.JobID) (refusal string) {
+	t.Helper()
+	if s.real != nil {
+		return strings.TrimSuffix(s.command(t, "scontrol", "requeue", id.String()).Err, " for job "+id.String())
+	}
+	var err error
+	s.inprocess.Do(func(now time.Time, c *slurmtest.Controller) { err = c.Requeue(now, id) })
+	var failed *sbatch.Error
+	if errors.As(err, &failed) {
+		return failed.Message
+	}
+	return ""
+}
+
+// submitAsRoot makes a held job of root's until the test ends.
+func (s *slurm) submitAsRoot(t *testing.T) (id sbatch.JobID) {
+	t.Helper()
+	if s.real != nil {
+		out := strings.TrimSpace(s.admin(t, "sbatch", "--parsable", "--hold", "--job-name="+s.name, "--output=/dev/null", "--wrap=true"))
+		t.Cleanup(func() { s.admin(t, "scancel", out) })
+		n, err := strconv.ParseInt(out, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sbatch.JobID(n)
+	}
+	s.inprocess.Do(func(now time.Time, c *slurmtest.Controller) {
+		var err error
+		if id, err = c.Submit(now, 0, s.held()); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return id
 }
 
 func adminSocket(pid int, test string) string {
@@ -173,7 +213,7 @@ func serveAdmin(t *testing.T, cluster testenv.Cluster) {
 	if err := os.Chown(path, u.UID, u.GID); err != nil {
 		t.Fatal(err)
 	}
-	go func() {
+	go func() { // until the listener is closed
 		for {
 			conn, err := l.Accept()
 			if err != nil {
@@ -183,7 +223,7 @@ func serveAdmin(t *testing.T, cluster testenv.Cluster) {
 			if json.NewDecoder(conn).Decode(&args) == nil {
 				args[0] = filepath.Join(cluster.Bin, args[0])
 				env := []string{"SLURM_CONF=" + cluster.Conf, "SLURM_TIME_FORMAT=%s"}
-				_ = json.NewEncoder(conn).Encode(heard(command.Command{Args: args, Env: env, Dir: "/tmp"}.Output(context.Background())))
+				_ = json.NewEncoder(conn).Encode(answerOf(command.Command{Args: args, Env: env, Dir: "/tmp"}.Output(context.Background())))
 			}
 			_ = conn.Close()
 		}

@@ -3,21 +3,18 @@ package sbatch_test
 import (
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
-// What of Slurm's ways surprises, on the real cluster and on the fakes. What
-// takes the real one too long, or would disturb others on it, is shown of the
-// fake alone, in package slurmtest: the end by time limit (looked at every 30
-// seconds), the purge of old jobs, the loss of a node, and the absence of the
-// controller and of the database.
+// Behaviour of Slurm that surprises. What takes the real cluster too long, or
+// disturbs its other users, is tested in package slurmtest alone: the end by time
+// limit (Slurm looks every 30 seconds), the purge of old jobs, the loss of a node,
+// and the absence of the controller and of the database.
 
 func TestEndsOfBatchScripts(t *testing.T) {
 	t.Parallel()
@@ -93,8 +90,8 @@ func TestRequeuedJobWaitsUnderItsID(t *testing.T) {
 	onEach(t, func(t *testing.T, s *slurm) {
 		id := s.submit(t, with(s.request("exec sleep 600"), "--requeue"))
 		await(t, s.jobs(t, s.name), in(sbatch.StateRunning))
-		if got := s.command(t, "scontrol", "requeue", id.String()); got != (said{}) {
-			t.Fatalf("%+v", got)
+		if refusal := s.requeue(t, id); refusal != "" {
+			t.Fatal(refusal)
 		}
 		before := time.Now()
 		first := s.observe(t).ByName()[s.name]
@@ -105,13 +102,10 @@ func TestRequeuedJobWaitsUnderItsID(t *testing.T) {
 		if wait := j.Start.Sub(before); j.ID != id || j.State != sbatch.StatePending || j.Nodes != "" || wait < 115*time.Second || wait > 125*time.Second {
 			t.Errorf("%+v, to begin in %s", j, wait)
 		}
-		if shown := s.command(t, "scontrol", "show", "job", id.String()); !strings.Contains(shown.Out, " Restarts=1 ") {
-			t.Errorf("%+v", shown)
-		}
 		// The accounts have the first instance; the second is not eligible yet.
 		await(t, s.accounts(t, s.name), in(sbatch.StateRequeued))
-		if again := s.command(t, "scontrol", "requeue", id.String()); again.Exit != 1 || again.Err != "Job is pending execution for job "+id.String() {
-			t.Errorf("requeued while it is pending: %+v", again)
+		if refusal := s.requeue(t, id); refusal != "Job is pending execution" {
+			t.Errorf("requeued while it is pending: %q", refusal)
 		}
 	})
 }
@@ -122,8 +116,8 @@ func TestJobThatHasEndedCanBeRequeued(t *testing.T) {
 		id := s.submit(t, with(s.request("exit 3"), "--requeue"))
 		await(t, s.jobs(t, s.name), in(sbatch.StateFailed))
 		await(t, s.accounts(t, s.name), in(sbatch.StateFailed))
-		if got := s.command(t, "scontrol", "requeue", id.String()); got != (said{}) {
-			t.Fatalf("%+v", got)
+		if refusal := s.requeue(t, id); refusal != "" {
+			t.Fatal(refusal)
 		}
 		if j := s.observe(t).ByName()[s.name]; len(j) != 1 || j[0].ID != id || j[0].State != sbatch.StatePending || j[0].Nodes != "" {
 			t.Errorf("%+v", j)
@@ -138,9 +132,8 @@ func TestJobThatMayNotBeRequeuedIsNot(t *testing.T) {
 	onEach(t, func(t *testing.T, s *slurm) {
 		id := s.submit(t, s.request("exec sleep 600"))
 		await(t, s.jobs(t, s.name), in(sbatch.StateRunning))
-		refused := said{Err: "Requested operation is presently disabled for job " + id.String(), Exit: 1}
-		if d := cmp.Diff(refused, s.command(t, "scontrol", "requeue", id.String())); d != "" {
-			t.Error(d)
+		if refusal := s.requeue(t, id); refusal != "Requested operation is presently disabled" {
+			t.Error(refusal)
 		}
 		if j := s.observe(t).ByName()[s.name]; j[0].State != sbatch.StateRunning {
 			t.Errorf("%+v", j)
@@ -151,13 +144,13 @@ func TestJobThatMayNotBeRequeuedIsNot(t *testing.T) {
 func TestNodeThatIsDrainedKeepsJobsWaitingAndOneSetDownFailsThem(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *slurm) {
-		update := func(settings ...string) {
-			s.admin(t, append([]string{"scontrol", "update", "nodename=n4"}, settings...)...)
-		}
 		t.Cleanup(func() {
+			if s.real == nil {
+				return
+			}
 			state := s.admin(t, "sinfo", "-h", "-N", "-p", "gpu", "-n", "n4", "-o", "%T")
-			if strings.HasPrefix(state, "down") || strings.HasPrefix(state, "drain") { // the real one is back by itself when it was down
-				update("state=resume")
+			if strings.HasPrefix(state, "down") || strings.HasPrefix(state, "drain") { // a node that was down may be back by itself
+				s.setNode(t, "n4", slurmtest.NodeResume)
 			}
 		})
 		onN4 := func(suffix string, extra ...string) sbatch.Request {
@@ -165,20 +158,23 @@ func TestNodeThatIsDrainedKeepsJobsWaitingAndOneSetDownFailsThem(t *testing.T) {
 			r.Partition = "short"
 			return r
 		}
-		update("state=drain", "reason=cltest")
+		s.setNode(t, "n4", slurmtest.NodeDrain)
 		lost, again := s.submit(t, onN4("-lost")), s.submit(t, onN4("-again", "--requeue"))
 		waits := func(j sbatch.Job) bool { return j.Reason == "ReqNodeNotAvail, UnavailableNodes:n4" }
 		await(t, s.jobs(t, s.name+"-lost"), waits)
 		await(t, s.jobs(t, s.name+"-again"), waits)
-		update("state=resume")
+		s.setNode(t, "n4", slurmtest.NodeResume)
 		await(t, s.jobs(t, s.name+"-lost"), in(sbatch.StateRunning))
 		await(t, s.jobs(t, s.name+"-again"), in(sbatch.StateRunning))
-		var others said
-		until(t, func() bool { // who run on this machine's cluster
+		var others answer
+		until(t, func() bool { // no job of another test runs there
+			if s.real == nil {
+				return true
+			}
 			others = s.command(t, "squeue", "--all", "--noheader", "--nodelist=n4", "--states=RUNNING,COMPLETING", "--format=%A")
 			return len(strings.Fields(others.Out)) == 2
 		}, &others)
-		update("state=down", "reason=cltest")
+		s.setNode(t, "n4", slurmtest.NodeDown)
 		now := s.observe(t).ByName()
 		if j := now[s.name+"-lost"]; j[0].ID != lost || j[0].State != sbatch.StateNodeFail || j[0].Reason != "NodeDown" || j[0].Nodes != "n4" {
 			t.Errorf("that may not be requeued: %+v", j)
@@ -192,37 +188,21 @@ func TestNodeThatIsDrainedKeepsJobsWaitingAndOneSetDownFailsThem(t *testing.T) {
 	})
 }
 
-func TestAccountsAreBehind(t *testing.T) {
+func TestAccountingIsBehind(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *slurm) {
-		r := s.request("exec sleep 600")
-		r.Comment = "a comment"
-		id := s.submit(t, r)
+		id := s.submit(t, s.request("exec sleep 600"))
 		if jobs := s.accounts(t, s.name)(); len(jobs) != 0 {
 			t.Errorf("at once: %+v", jobs)
 		}
 		held := s.submit(t, named(s.held(), "-held"))
-		row := func() string {
-			return s.command(t, "sacct", "-X", "-P", "-n", "--jobs="+id.String(), "--format=JobName,State,Comment,End").Out
-		}
-		want := s.name + "|RUNNING||Unknown\n"
-		var last string
-		until(t, func() bool {
-			last = row()
-			if name, rest, _ := strings.Cut(last, "|"); last != "" && name != "allocation" && name != s.name || strings.Contains(rest, r.Comment) {
-				t.Fatalf("%q", last)
-			}
-			return last == want
-		}, &last)
+		await(t, s.accounts(t, s.name), in(sbatch.StateRunning))
 		for id, name := range map[sbatch.JobID]string{id: s.name, held: s.name + "-held"} {
 			if err := s.Cancel(t.Context(), id, name); err != nil {
 				t.Fatal(err)
 			}
 		}
-		until(t, func() bool { // with its end the comment comes
-			last = row()
-			return strings.HasPrefix(last, s.name+"|CANCELLED by ") && strings.Contains(last, "|a comment|")
-		}, &last)
+		await(t, s.accounts(t, s.name), in(sbatch.StateCancelled))
 		if jobs := s.accounts(t, s.name+"-held")(); len(jobs) != 0 {
 			t.Errorf("a job that was never eligible: %+v", jobs)
 		}
@@ -231,7 +211,7 @@ func TestAccountsAreBehind(t *testing.T) {
 
 func TestTasksOfAnArrayGetIDsOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, s *slurm) {
+	onReal(t, func(t *testing.T, s *slurm) {
 		out := filepath.Join(s.dir, "out.")
 		r := with(s.request(`echo "$SLURM_JOB_ID $SLURM_ARRAY_JOB_ID $SLURM_ARRAY_TASK_ID"; exec sleep 600`), "--array=1-3%2", "--output="+out+"%a")
 		id := s.submit(t, r)
@@ -267,7 +247,7 @@ func allEnded(jobs []sbatch.Job) bool {
 
 func TestArrayWithGapsIsListedWithoutItsLastTask(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, s *slurm) {
+	onReal(t, func(t *testing.T, s *slurm) {
 		for array, want := range map[string]int{
 			"2-20:2": 9, "0-15:3": 5, "2-12:2": 6, "1-13:3": 5, "0-22:11": 3, "1-5,8": 6,
 		} {
@@ -280,88 +260,18 @@ func TestArrayWithGapsIsListedWithoutItsLastTask(t *testing.T) {
 	})
 }
 
-func TestLoginShellsVariablesCountMoreThanTheScript(t *testing.T) {
+func TestJobOfAnotherUserIsNeitherObservedNorCancelled(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *slurm) {
-		script := "#!/bin/sh\n#SBATCH --job-name=script --partition=cpu\n#SBATCH --hold\ntrue\n"
-		submitted := s.commandIn(t, script, []string{"SBATCH_PARTITION=short", "SBATCH_JOB_NAME=" + s.name}, "sbatch", "--parsable")
-		id, err := strconv.ParseInt(strings.TrimSpace(submitted.Out), 10, 64)
-		if err != nil {
-			t.Fatalf("%+v", submitted)
-		}
-		s.cancelLater(t, sbatch.JobID(id), s.name)
-		if got := s.command(t, "squeue", "-h", "-j", strconv.FormatInt(id, 10), "-o", "%j %P %r").Out; got != s.name+" short JobHeldUser\n" {
-			t.Errorf("%q", got)
-		}
-	})
-}
-
-func TestWordsOfCommands(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, s *slurm) {
-		const none, none2 = "66000000", "66000001"
-		const noJob = "slurm_load_jobs error: Invalid job id specified"
-		for line, want := range map[string]said{
-			"sbatch --version": {Out: "slurm-wlm 22.05.8\n"},
-			"sbatch -Z":        {Err: "sbatch: invalid option -- 'Z'\nTry \"sbatch --help\" for more information", Exit: 255},
-			"sbatch --hold=3":  {Err: "sbatch: option '--hold' doesn't allow an argument\nTry \"sbatch --help\" for more information", Exit: 255},
-			"sbatch --output":  {Err: "sbatch: option '--output' requires an argument\nTry \"sbatch --help\" for more information", Exit: 255},
-			"sbatch /no/such":  {Err: "sbatch: error: Unable to open file /no/such", Exit: 1},
-			// One that is gone is an error, two are not.
-			"squeue -h -j " + none:                            {Err: noJob, Exit: 1},
-			"squeue -h -j " + none + "," + none2:              {},
-			"squeue -h -j 4000000000":                         {Err: "squeue: error: Invalid job id: 4000000000", Exit: 1},
-			"squeue --bogus":                                  {Err: "squeue: unrecognized option '--bogus'\nTry \"squeue --help\" for more information", Exit: 1},
-			"sacct --bogus":                                   {Err: "sacct: unrecognized option '--bogus'", Exit: 1},
-			"sacct -X -n -P --jobs=" + none + " -o=":          {},
-			"sacct --starttime=bogus":                         {Err: "Invalid time specification (pos=0): bogus", Exit: 1},
-			"scancel " + none:                                 {}, // nothing to do
-			"scancel --name=x " + none:                        {Err: "scancel: error: Kill job error on job id " + none + ": Invalid job id specified", Exit: 1},
-			"scancel --quiet --name=x " + none:                {Exit: 1},
-			"scancel abc":                                     {Err: "scancel: error: Invalid job id abc", Exit: 1},
-			"scancel":                                         {Err: "scancel: error: No job identification provided", Exit: 1},
-			"scontrol ping":                                   {Out: "Slurmctld(primary) at vm is UP\n"},
-			"scontrol bogus":                                  {Err: "invalid keyword: bogus", Exit: 1},
-			"scontrol show job " + none:                       {Err: noJob, Exit: 1},
-			"scontrol requeue " + none:                        {Err: "Invalid job id specified for job " + none, Exit: 1},
-			"scontrol create PartitionName=x":                 {Err: "Error creating the partition: Invalid user id", Exit: 1},
-			"scontrol update nodename=n1 state=down reason=x": {Err: "slurm_update error: Invalid user id", Exit: 1},
-			"sinfo --bogus":                                   {Err: "sinfo: unrecognized option '--bogus'\nTry \"sinfo --help\" for more information", Exit: 1},
-			"sinfo -h -p cpu,gpu -o %R|%a|%l|%D":              {Out: "cpu|up|7-00:00:00|2\ngpu|up|2-00:00:00|2\n"},
-		} {
-			args := strings.Fields(strings.ReplaceAll(line, "-o=", "-o JobName"))
-			got := s.command(t, args...)
-			// getopt(3) says how the program was called.
-			got.Err = strings.TrimPrefix(got.Err, s.Bin+"/")
-			if d := cmp.Diff(want, got); d != "" {
-				t.Errorf("%s (-want +got):\n%s", line, d)
-			}
-		}
-	})
-}
-
-func TestOthersJobsAreNotOnesOwn(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, s *slurm) {
-		id := strings.TrimSpace(s.admin(t, "sbatch", "--parsable", "--hold", "--job-name="+s.name, "--output=/dev/null", "--wrap=true"))
-		t.Cleanup(func() { s.admin(t, "scancel", id) })
+		id := s.submitAsRoot(t)
 		if found := s.observe(t).ByName()[s.name]; len(found) != 0 {
 			t.Errorf("%+v", found)
 		}
-		n, err := strconv.ParseInt(id, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Cancel(t.Context(), sbatch.JobID(n), s.name); err == nil || !strings.Contains(err.Error(), "Access/permission denied") {
+		if err := s.Cancel(t.Context(), id, s.name); err == nil || !strings.Contains(err.Error(), "Access/permission denied") {
 			t.Errorf("cancelled another's job: %v", err)
 		}
-		for _, args := range [][]string{{"--quiet", id}, {"--name=" + s.name, id}} {
-			if got := s.command(t, append([]string{"scancel"}, args...)...); got.Exit != 210 {
-				t.Errorf("scancel %v: %+v", args, got)
-			}
-		}
-		if got := s.command(t, "scancel", "--name=another", id); got != (said{}) {
-			t.Errorf("by another name: %+v", got)
+		if err := s.Cancel(t.Context(), id, "another"); err != nil {
+			t.Errorf("by another name: %v", err)
 		}
 	})
 }

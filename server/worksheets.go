@@ -6,14 +6,15 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// worksheetAttributes is a worksheet as clients see it
-// (codalab/rest/schemas.py: WorksheetSchema).
+// worksheetAttributes is a worksheet as clients see it (codalab/rest/schemas.py:
+// WorksheetSchema).
 type worksheetAttributes struct {
 	UUID             string   `json:"uuid"`
 	Name             string   `json:"name"`
@@ -28,10 +29,10 @@ type worksheetAttributes struct {
 	PermissionSpec   string   `json:"permission_spec,omitempty"`
 }
 
-// isoTime is a moment as Python's isoformat writes it.
+// isoTime is a time as Python's isoformat writes it.
 func isoTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05+00:00") }
 
-func worksheetObject(w store.Worksheet, permission *int, items []store.Item) (codalab.Object, error) {
+func worksheetObject(w store.Worksheet, permission *int, items []store.Item) codalab.Object {
 	a := worksheetAttributes{
 		UUID: w.UUID, Name: w.Name, Title: w.Title, Frozen: w.Frozen, IsAnonymous: w.IsAnonymous,
 		DateCreated: isoTime(w.CreatedAt()), DateLastModified: isoTime(w.ModifiedAt()), Tags: w.Tags(),
@@ -45,14 +46,14 @@ func worksheetObject(w store.Worksheet, permission *int, items []store.Item) (co
 		ids = append(ids, strconv.FormatInt(item.ID, 10))
 		a.LastItemID = &item.ID
 	}
-	o, err := codalab.NewObject("worksheets", w.UUID, a)
+	o := codalab.NewObject("worksheets", w.UUID, a)
 	o.Relationships = map[string]codalab.Relationship{
 		"owner": codalab.ToOne("users", w.OwnerID), "items": codalab.ToMany("worksheet-items", ids),
 	}
-	return o, err
+	return o
 }
 
-// findWorksheets returns the worksheets of the query's specs
+// findWorksheets returns the worksheets that the query's specs name
 // (codalab/rest/worksheets.py: fetch_worksheets).
 func (s *Server) findWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
 	q := r.URL.Query()
@@ -65,17 +66,13 @@ func (s *Server) findWorksheets(w http.ResponseWriter, r *http.Request, u store.
 		if err != nil {
 			return err
 		}
-		o, err := worksheetObject(found, nil, nil)
-		if err != nil {
-			return err
-		}
-		objects = append(objects, o)
+		objects = append(objects, worksheetObject(found, nil, nil))
 	}
 	return writeDocument(w, objects, nil)
 }
 
-// createWorksheets makes new worksheets, which everybody may read
-// (codalab/rest/worksheets.py: create_worksheets).
+// createWorksheets creates worksheets that everybody may read (codalab/rest/worksheets.py:
+// create_worksheets).
 func (s *Server) createWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
 	objects, err := readObjects(w, r)
 	if err != nil {
@@ -86,10 +83,13 @@ func (s *Server) createWorksheets(w http.ResponseWriter, r *http.Request, u stor
 		var in struct {
 			Name string `json:"name"`
 		}
-		if o.Decode(&in) != nil || !codalab.IsName(in.Name) {
-			return refuse(http.StatusBadRequest, "Invalid name '%s'. Name must start with a letter or underscore and can only contain letters, digits, underscores, periods, and dashes.", in.Name)
+		if o.Decode(&in) != nil {
+			return refuse(http.StatusBadRequest, "A worksheet's name must be a text")
 		}
-		if len(in.Name) > len(homePrefix) && in.Name[:len(homePrefix)] == homePrefix && in.Name != homePrefix+u.Name {
+		if err := checkName(in.Name); err != nil {
+			return err
+		}
+		if owner, ok := strings.CutPrefix(in.Name, homePrefix); ok && owner != "" && owner != u.Name {
 			return refuse(http.StatusBadRequest, "Cannot create worksheet with name %s; only its user can", in.Name)
 		}
 		now := s.Now().UnixMicro()
@@ -101,17 +101,13 @@ func (s *Server) createWorksheets(w http.ResponseWriter, r *http.Request, u stor
 		if err != nil {
 			return err
 		}
-		object, err := worksheetObject(sheet, nil, nil)
-		if err != nil {
-			return err
-		}
-		created = append(created, object)
+		created = append(created, worksheetObject(sheet, nil, nil))
 	}
 	return writeDocument(w, created, nil)
 }
 
-// worksheet returns one worksheet, with what lies on it where the query
-// includes that (codalab/rest/worksheets.py: fetch_worksheet).
+// worksheet returns one worksheet, and the related objects that the query includes
+// (codalab/rest/worksheets.py: fetch_worksheet).
 func (s *Server) worksheet(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx := r.Context()
 	include, err := includes(r.URL.Query(), "owner", "group_permissions", "items", "items.bundle", "items.bundle.owner", "items.subworksheet")
@@ -129,17 +125,11 @@ func (s *Server) worksheet(w http.ResponseWriter, r *http.Request, u store.User)
 		}
 	}
 	permission := worksheetPermission(u, sheet)
-	object, err := worksheetObject(sheet, &permission, items)
-	if err != nil {
-		return err
-	}
+	object := worksheetObject(sheet, &permission, items)
 	if include["group_permissions"] {
 		object.Relationships["group_permissions"] = codalab.ToMany("worksheet-permissions", nil)
 	}
-	included, err := itemObjects(items)
-	if err != nil {
-		return err
-	}
+	included := itemObjects(items)
 	owners := []string{}
 	if include["owner"] {
 		owners = append(owners, sheet.OwnerID)
@@ -161,15 +151,12 @@ func (s *Server) worksheet(w http.ResponseWriter, r *http.Request, u store.User)
 	return writeDocument(w, object, append(included, users...))
 }
 
-func itemObjects(items []store.Item) ([]codalab.Object, error) {
+func itemObjects(items []store.Item) []codalab.Object {
 	var objects []codalab.Object
 	for _, item := range items {
-		o, err := codalab.NewObject("worksheet-items", strconv.FormatInt(item.ID, 10), map[string]any{
+		o := codalab.NewObject("worksheet-items", strconv.FormatInt(item.ID, 10), map[string]any{
 			"value": item.Value, "type": item.Type, "sort_key": item.SortKey,
 		})
-		if err != nil {
-			return nil, err
-		}
 		o.Relationships = map[string]codalab.Relationship{
 			"worksheet":    codalab.ToOne("worksheets", item.WorksheetUUID),
 			"bundle":       codalab.ToOne("bundles", deref(item.BundleUUID)),
@@ -177,11 +164,11 @@ func itemObjects(items []store.Item) ([]codalab.Object, error) {
 		}
 		objects = append(objects, o)
 	}
-	return objects, nil
+	return objects
 }
 
-// itemBundles returns the bundles of a worksheet's items, and their owners. A
-// bundle that the user may not read is shown as a private one.
+// itemBundles returns the bundles of a worksheet's items, and their owners. A bundle that the
+// user may not read appears as a private one.
 func (s *Server) itemBundles(ctx context.Context, u store.User, items []store.Item) (objects []codalab.Object, owners []string, err error) {
 	var uuids []string
 	for _, item := range items {
@@ -195,22 +182,17 @@ func (s *Server) itemBundles(ctx context.Context, u store.User, items []store.It
 	}
 	for _, uuid := range uuids {
 		b, ok := found[uuid]
-		var o codalab.Object
 		if ok && bundlePermission(u, b.OwnerID) >= permissionRead {
 			owners = append(owners, b.OwnerID)
-			o, err = bundleObject(u, b)
+			objects = append(objects, bundleObject(u, b))
 		} else {
-			o, err = privateObject(uuid)
+			objects = append(objects, privateObject(uuid))
 		}
-		if err != nil {
-			return nil, nil, err
-		}
-		objects = append(objects, o)
 	}
 	return objects, owners, nil
 }
 
-// userObjects returns users as others see them, each once.
+// userObjects returns the public attributes of users, without duplicates.
 func (s *Server) userObjects(ctx context.Context, ids []string) ([]codalab.Object, error) {
 	slices.Sort(ids)
 	var objects []codalab.Object
@@ -219,11 +201,7 @@ func (s *Server) userObjects(ctx context.Context, ids []string) ([]codalab.Objec
 		if err != nil {
 			return nil, err
 		}
-		o, err := codalab.NewObject("users", u.ID, shownToOthers(u))
-		if err != nil {
-			return nil, err
-		}
-		objects = append(objects, o)
+		objects = append(objects, codalab.NewObject("users", u.ID, publicAttributes(u)))
 	}
 	return objects, nil
 }

@@ -6,49 +6,48 @@ import (
 	"strings"
 )
 
-// mark is what layers have at a name.
-type mark uint8
+// nameUse says what layers have at a name.
+type nameUse uint8
 
 const (
-	hasDirectory mark = 1 << iota // an entry, or one below it
-	hasOther                      // a file, a link, a device
-	isGone                        // a whiteout
-	isOpaque                      // a directory whose lower content is hidden
+	hasDirectory nameUse = 1 << iota // an entry for it, or for a name below it
+	hasOther                         // a file, a link or a device
+	isWhiteout
+	isOpaque // a directory in which lower layers are hidden
 )
 
-// cover is what the layers above the one that is read put over it, and what
-// that one has had so far. It takes names as they are written: symbolic links
-// of lower layers, which may lead elsewhere, are not known yet.
+// cover predicts which files of a layer show. It knows the names in higher layers
+// and in the layer that is being read, as they are written: symbolic links of lower
+// layers, which may lead elsewhere, are not known yet.
 type cover struct {
-	above, own map[string]mark
-	room       int64 // for how many more directories that names imply
+	above, own map[string]nameUse
+	room       int64 // for directories that names imply
 }
 
-// newCover begins above the highest layer, with names that are written later in
-// any case.
+// newCover returns the cover of the highest layer. Files at the names in taken are
+// written later in any case.
 func newCover(taken []string, room int64) *cover {
-	c := &cover{above: map[string]mark{}, own: map[string]mark{}, room: room}
+	c := &cover{above: map[string]nameUse{}, own: map[string]nameUse{}, room: room}
 	for _, name := range taken {
 		c.above[name] = hasOther
 	}
 	return c
 }
 
-// shows says whether a file of this layer shows under its name, as far as is
-// known, and may be written beside what was written before.
+// shows predicts whether a file of this layer shows under its name.
 func (c *cover) shows(name string) bool {
 	if c.above[name] != 0 || c.own[name] != 0 || strings.HasPrefix(path.Base(name), whiteoutPrefix) {
 		return false
 	}
 	for dir := parent(name); dir != ""; dir = parent(dir) {
-		if c.above[dir]&(hasOther|isGone|isOpaque) != 0 || c.own[dir]&hasOther != 0 {
+		if c.above[dir]&(hasOther|isWhiteout|isOpaque) != 0 || c.own[dir]&hasOther != 0 {
 			return false
 		}
 	}
 	return c.above[""]&isOpaque == 0
 }
 
-// add takes the next entry of the layer in.
+// add adds the next entry of the layer.
 func (c *cover) add(e entry) error {
 	dir, base := path.Split(e.name)
 	dir = strings.TrimSuffix(dir, "/")
@@ -59,7 +58,7 @@ func (c *cover) add(e entry) error {
 		c.own[dir] |= isOpaque
 		return nil
 	case strings.HasPrefix(base, whiteoutPrefix):
-		c.own[path.Join(dir, strings.TrimPrefix(base, whiteoutPrefix))] |= isGone
+		c.own[path.Join(dir, strings.TrimPrefix(base, whiteoutPrefix))] |= isWhiteout
 		return nil
 	case e.kind == tar.TypeDir:
 		c.own[e.name] |= hasDirectory
@@ -78,10 +77,10 @@ func (c *cover) add(e entry) error {
 	return nil
 }
 
-// next goes on to the next lower layer.
-func (c *cover) next() {
-	for name, m := range c.own {
-		c.above[name] |= m
+// nextLayer moves to the next lower layer.
+func (c *cover) nextLayer() {
+	for name, use := range c.own {
+		c.above[name] |= use
 	}
 	clear(c.own)
 }

@@ -4,29 +4,28 @@
 //
 // # What the layers show
 //
-// Exactly what they would show had a container runtime unpacked them one over
-// the other (image-spec, layer.md; containerd, pkg/archive/tar.go: applyNaive):
-// whiteouts and opaque directories hide what lower layers put there and nothing
-// of their own, of several entries for a name the last one stands, a hard link
-// shares its target's content also when that is of a lower layer or hidden
-// later, and names lead through the symbolic links of lower layers, never out of
-// the root.
+// The result is exactly what a container runtime would show after unpacking the
+// layers one over the other (image-spec, layer.md; containerd, pkg/archive/tar.go:
+// applyNaive). Whiteouts and opaque directories hide what lower layers put there,
+// and nothing of their own layer. Of several entries for a name the last one counts.
+// A hard link shares its target's content, even if the target is in a lower layer
+// or is hidden later. Names lead through the symbolic links of lower layers, and
+// never out of the root.
 //
 // # In one pass
 //
-// To know what an entry of a layer comes to takes all layers, and reading them
-// twice costs as much again as unpacking them. So a [Flattener] reads them once,
-// the highest first, and writes the content of a file as soon as nothing read so
-// far hides it, which is nearly always right. With the last layer everything is
-// known: the tree is made exactly, and
+// What an entry of a layer becomes depends on all layers, and reading them twice
+// costs as much again as unpacking them. So a [Flattener] reads the layers once,
+// the highest first, and writes a file's content as soon as nothing read so far
+// hides it. That prediction is nearly always right. After the last layer the
+// Flattener builds the exact tree, and
 //
-//   - what is missing is written: directories, links, devices, and files that
-//     only a hard link shows, for which their layer is read again;
-//   - when a file was written that the tree does not show like that, what was
-//     written is of no use: [ErrAgain]. The next attempt knows all, and is
-//     right.
+//   - writes what is missing: directories, links, devices, and files that only a
+//     hard link shows, for which it reads their layer again;
+//   - or returns [ErrAgain] when the tree does not show a file that was written.
+//     Nothing written so far can be used; the next attempt needs no prediction.
 //
-// So prediction costs time at worst, and never decides what is written.
+// So prediction saves time, and never decides what the result is.
 //
-// Readers of the stream must take directories after what is in them.
+// Readers of the stream must accept a directory after the files in it.
 package flatten

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// writeRest writes what the plan has beyond the files that were written: files
-// of layers in their own order, further names of files, then what has neither
-// content nor children, and directories at last.
+// writeRest writes what the plan has beyond the files that were written: files of
+// each layer in its order, further names of files, then symbolic links, devices and
+// fifos, and directories last.
 func (f *Flattener) writeRest(ctx context.Context, tw *tar.Writer) error {
 	for i, files := range f.plan.files {
 		left, err := f.linkWritten(tw, i, files)
@@ -49,8 +49,8 @@ func (f *Flattener) open(ctx context.Context, i int) (io.ReadCloser, error) {
 	return f.layers.Open(ctx, i)
 }
 
-// linkWritten writes the further names of a layer's files that were written,
-// and counts those that were not.
+// linkWritten writes the further names of a layer's files that were written, and
+// returns how many files were not.
 func (f *Flattener) linkWritten(tw *tar.Writer, i int, files map[int][]string) (left int, err error) {
 	if i == f.layers.Number {
 		return len(files), nil
@@ -68,8 +68,8 @@ func (f *Flattener) linkWritten(tw *tar.Writer, i int, files map[int][]string) (
 	return len(files) - len(f.written[i]), nil
 }
 
-// writeMissing writes those files of a layer that were not written yet, of
-// which a number is left.
+// writeMissing writes those files of a layer that were not written yet; left is
+// how many there are.
 func (f *Flattener) writeMissing(tw *tar.Writer, r io.Reader, i, left int) error {
 	var written []writtenFile
 	if i < f.layers.Number {
@@ -102,7 +102,7 @@ func (f *Flattener) writeMissing(tw *tar.Writer, r io.Reader, i, left int) error
 	return err
 }
 
-// writeOther writes what has neither content nor children.
+// writeOther writes symbolic links, devices and fifos.
 func (p *plan) writeOther(tw *tar.Writer) error {
 	first := map[*inode]string{}
 	for _, o := range p.other {
@@ -119,7 +119,7 @@ func (p *plan) writeOther(tw *tar.Writer) error {
 	return nil
 }
 
-// writeFile writes a file under its names, the first of which has its content.
+// writeFile writes a file: its content under the first name, links under the others.
 func (f *Flattener) writeFile(tw *tar.Writer, content io.Reader, e entry, names ...string) error {
 	if err := tw.WriteHeader(e.header(names[0])); err != nil {
 		return fmt.Errorf("write: %w", err)
@@ -135,7 +135,7 @@ func (f *Flattener) writeFile(tw *tar.Writer, content io.Reader, e entry, names 
 	return nil
 }
 
-// header is the tar header that gives name what e says.
+// header is the tar header of e under another name.
 func (e entry) header(name string) *tar.Header {
 	hdr := &tar.Header{
 		Typeflag: e.kind,

@@ -7,19 +7,18 @@ import (
 	"strings"
 )
 
-// entry is what flattening needs to know of one entry of a layer: everything
-// but the content of files.
+// entry is one entry of a layer without the content of a file.
 type entry struct {
 	name         string // rooted and clean, without the leading slash; "" is the root
 	kind         byte   // tar.TypeReg, TypeDir, TypeSymlink, TypeLink, TypeChar, TypeBlock or TypeFifo
-	link         string // of symlinks as written, of hard links like name
+	link         string // a symbolic link's target as written; a hard link's, clean as name is
 	mode         int64  // permission bits with setuid, setgid and sticky
 	uid, gid     int
 	mtime        int64 // seconds since 1970, as squashfs keeps them
 	size         int64
 	major, minor int64
-	// attributes are the extended ones that are kept, in their binary form; nil
-	// when there are none.
+	// attributes are the extended attributes that are kept, as binary values; nil
+	// for none.
 	attributes map[string]string
 }
 
@@ -27,10 +26,9 @@ type entry struct {
 // GNU tar and Docker write them.
 const attributePrefix = "SCHILY.xattr."
 
-// attributesOf are the extended attributes of a header that mean something in a
-// container's root: file capabilities, and what users set. Those of overlayfs
-// would be obeyed there, and others belong to the host that packed the layer
-// (such as security.selinux).
+// attributesOf returns a header's file capabilities and user extended attributes.
+// Overlayfs would obey its own attributes in a container's root, and others, such as
+// security.selinux, belong to the host that packed the layer.
 func attributesOf(hdr *tar.Header) map[string]string {
 	var kept map[string]string
 	for record, value := range hdr.PAXRecords {
@@ -47,8 +45,8 @@ func attributesOf(hdr *tar.Header) map[string]string {
 	return kept
 }
 
-// checkAttributes refuses what setxattr(2) does whatever the file system: what no
-// container could have. Tools write it all the same.
+// checkAttributes refuses attributes that setxattr(2) refuses on any file system,
+// and that tools write into layers all the same.
 func checkAttributes(attributes map[string]string) error {
 	const sizeMax = 64 << 10 // XATTR_SIZE_MAX, and XATTR_LIST_MAX
 	names := 0
@@ -67,8 +65,8 @@ const (
 	pathMax = 4095
 )
 
-// newEntry reads a header. One that stands for nothing in the file system
-// becomes an entry of kind 0, so that entries and headers keep step.
+// newEntry reads a header. A global PAX header becomes an entry of kind 0, so that
+// entries have the ordinals of their headers.
 func newEntry(hdr *tar.Header) (entry, error) {
 	e := entry{
 		name:  cleanName(hdr.Name),
@@ -115,8 +113,7 @@ func newEntry(hdr *tar.Header) (entry, error) {
 	return e, nil
 }
 
-// cleanName reads a name in a layer as Docker does: whatever it says, it is
-// inside the root.
+// cleanName reads a name in a layer as Docker does: it never leaves the root.
 func cleanName(name string) string { return path.Clean("/" + name)[1:] }
 
 func checkName(name string) error {
@@ -134,7 +131,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// quoted is a name for an error: people read it in a line.
+// quoted is a name as one line of an error can show it.
 func quoted(name string) string {
 	const most = 80
 	if len(name) > most {

@@ -14,16 +14,15 @@ import (
 type Layers struct {
 	// Number is how many there are.
 	Number int
-	// Open gives the tar stream of layer i, uncompressed; the lowest is 0. It is
-	// called for every layer once, from the highest down, and perhaps once more
-	// for each after that. Every stream is read to its end, which may tell of an
-	// error in the whole. Reading ends with ctx.
+	// Open opens the uncompressed tar stream of layer i; the lowest is 0. It is
+	// called once for every layer, from the highest down, and after that at most
+	// once more for each. Every stream is read to its end, where it may fail
+	// because the layer as a whole is wrong. Reading ends with ctx.
 	Open func(ctx context.Context, i int) (io.ReadCloser, error)
-	// Top, which may be nil, makes one more layer, a tar stream, that goes over
-	// all; exists says whether the tree has something at a name, whatever that
-	// is.
+	// Top makes one more layer above all others, as a tar stream; nil for none.
+	// exists says whether the tree has anything at a name.
 	Top func(exists func(name string) (bool, error)) ([]byte, error)
-	// Taken are names of files that Top is known to have.
+	// Taken are names of files that Top always has.
 	Taken []string
 }
 
@@ -32,31 +31,31 @@ type Layers struct {
 type Limits struct {
 	Entries   int64 // in all layers
 	Bytes     int64 // of file contents in all layers
-	NameBytes int64 // of names, and again of the paths that they lead to, which are held in memory
+	NameBytes int64 // of names and, counted apart, of the paths that they lead to; both are kept in memory
 }
 
-// Root is what the program that reads the stream has to be told of the file
-// system before it begins.
+// Root is what the reader of the stream has to know of the file system before it
+// begins.
 type Root struct {
 	// Mode is that of the root directory: permission bits with setuid, setgid
 	// and sticky.
 	Mode int64
-	// Newest is not before the last time stamp there is, in seconds since 1970.
+	// Newest is a time, in seconds since 1970, that no time stamp is after.
 	Newest int64
 }
 
 // ErrTooLarge is the cause when an image unpacks to more than its Limits.
 var ErrTooLarge = errors.New("unpacks to more than is allowed")
 
-// ErrAgain says that what was written is not what the layers show, and that the
-// next Write will be right.
+// ErrAgain means that what was written is not what the layers show. The next Write
+// will be right.
 var ErrAgain = errors.New("what was written is not what the layers show")
 
 // Flattener writes the file system of an image. It is used by one goroutine.
 type Flattener struct {
 	layers Layers
-	limits Limits // what is left of them
-	whole  Limits
+	limits Limits
+	left   Limits // of limits
 	root   Root
 
 	entries [][]entry // of each layer that was read
@@ -72,31 +71,30 @@ type writtenFile struct {
 	name    string
 }
 
-// New returns a Flattener. root is a guess at the image's, such as mode 0755
-// and the time that the image was made.
+// New returns a Flattener. root predicts the image's, such as mode 0755 and the
+// time that the image was made.
 func New(layers Layers, limits Limits, root Root) *Flattener {
 	return &Flattener{
-		layers: layers, limits: limits, whole: limits, root: root,
+		layers: layers, limits: limits, left: limits, root: root,
 		entries: make([][]entry, layers.Number), written: make([][]writtenFile, layers.Number),
 		buffer: make([]byte, 256<<10),
 	}
 }
 
-// Root is what the reader of the next Write has to be told.
+// Root is what the reader of the next Write has to know before.
 func (f *Flattener) Root() Root { return f.root }
 
-// Write writes the file system to w as one tar stream. With ErrAgain what was
-// written has to be thrown away, and Root and Write called again, which happens
-// at most once. What no container runtime could unpack is an error in words, as
-// is what passes the limits: it wraps ErrTooLarge. ctx is that of the layers'
-// streams.
+// Write writes the file system to w as one tar stream. After ErrAgain the caller
+// throws away what was written, and calls Root and Write again; that happens at most
+// once. An image that no container runtime could unpack is an error in words; so is
+// one beyond the limits, which wraps ErrTooLarge. The layers' streams get ctx.
 func (f *Flattener) Write(ctx context.Context, w io.Writer) error {
 	tw := tar.NewWriter(w)
 	if f.plan == nil {
-		if err := f.read(ctx, tw); err != nil {
+		if err := f.readLayers(ctx, tw); err != nil {
 			return err
 		}
-		if err := f.decide(); err != nil {
+		if err := f.makePlan(); err != nil {
 			return err
 		}
 	} else {
@@ -111,9 +109,9 @@ func (f *Flattener) Write(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// read reads all layers, and writes the files that show as far as is known.
-func (f *Flattener) read(ctx context.Context, tw *tar.Writer) error {
-	over := newCover(f.layers.Taken, f.whole.Entries)
+// readLayers reads all layers, and writes the files that are predicted to show.
+func (f *Flattener) readLayers(ctx context.Context, tw *tar.Writer) error {
+	over := newCover(f.layers.Taken, f.limits.Entries)
 	for i := f.layers.Number - 1; i >= 0; i-- {
 		r, err := f.layers.Open(ctx, i)
 		if err != nil {
@@ -123,7 +121,7 @@ func (f *Flattener) read(ctx context.Context, tw *tar.Writer) error {
 		if err = errors.Join(err, r.Close()); err != nil {
 			return f.inLayer(i, err)
 		}
-		over.next()
+		over.nextLayer()
 	}
 	return nil
 }
@@ -149,7 +147,7 @@ func (f *Flattener) readLayer(i int, r io.Reader, over *cover, tw *tar.Writer) e
 		if err != nil {
 			return err
 		}
-		if err := f.limits.spend(e); err != nil {
+		if err := f.left.spend(e); err != nil {
 			return err
 		}
 		f.entries[i] = append(f.entries[i], e)
@@ -163,7 +161,7 @@ func (f *Flattener) readLayer(i int, r io.Reader, over *cover, tw *tar.Writer) e
 			return err
 		}
 	}
-	// The layer's digest is of the padding, too.
+	// The layer's digest covers the padding, too.
 	n, err := io.Copy(io.Discard, io.LimitReader(r, maxPadding+1))
 	if err == nil && n > maxPadding {
 		err = fmt.Errorf("it goes on for more than %d MiB behind the end of its tar: %w", maxPadding>>20, ErrTooLarge)
@@ -171,11 +169,11 @@ func (f *Flattener) readLayer(i int, r io.Reader, over *cover, tw *tar.Writer) e
 	return err
 }
 
-// maxPadding is what may follow the end of a layer's tar; tar itself pads to
-// 10 KiB, and to some MiB where it is asked to.
+// maxPadding bounds the bytes behind the end of a layer's tar; tar itself pads to
+// 10 KiB, and to some MiB on request.
 const maxPadding = 64 << 20
 
-// spend takes an entry off the limits.
+// spend subtracts an entry.
 func (l *Limits) spend(e entry) error {
 	l.Entries--
 	l.Bytes -= e.size
@@ -189,9 +187,9 @@ func (l *Limits) spend(e entry) error {
 	return nil
 }
 
-// decide makes the tree, and checks that what was written is of it.
-func (f *Flattener) decide() error {
-	t := newTree(f.whole)
+// makePlan builds the tree and compares it with what was written.
+func (f *Flattener) makePlan() error {
+	t := newTree(f.limits)
 	for i, entries := range f.entries {
 		if err := t.apply(entries); err != nil {
 			return f.inLayer(i, err)
@@ -203,15 +201,15 @@ func (f *Flattener) decide() error {
 	}
 	p := t.plan()
 	f.plan = &p
-	guess := f.root
+	predicted := f.root
 	f.root = Root{Mode: p.root.mode, Newest: p.newest}
-	if f.root.Mode != guess.Mode || f.root.Newest > guess.Newest || !f.holds() {
+	if f.root.Mode != predicted.Mode || f.root.Newest > predicted.Newest || !f.showsWritten() {
 		return ErrAgain
 	}
 	return nil
 }
 
-// addTop applies the layer that goes over all.
+// addTop applies the layer above all others.
 func (f *Flattener) addTop(t *tree) (err error) {
 	if f.layers.Top == nil {
 		return nil
@@ -237,8 +235,8 @@ func (f *Flattener) addTop(t *tree) (err error) {
 	}
 }
 
-// holds says whether the tree shows everything that was written.
-func (f *Flattener) holds() bool {
+// showsWritten says whether the tree shows every file that was written.
+func (f *Flattener) showsWritten() bool {
 	for i, files := range f.written {
 		for _, file := range files {
 			if !slices.Contains(f.plan.files[i][file.ordinal], file.name) {

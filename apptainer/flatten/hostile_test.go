@@ -67,7 +67,7 @@ func TestDirectoriesThatNamesImplyAreCountedWhileLayersAreRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.next()
+	c.nextLayer()
 	if err := add("a/b/c"); err != nil {
 		t.Errorf("another layer has the same directories: %v", err)
 	}

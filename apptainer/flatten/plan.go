@@ -2,14 +2,14 @@ package flatten
 
 import "archive/tar"
 
-// plan is what to write for a tree: everything but the content of files, and
-// where that stands.
+// plan is what to write for a tree: everything but the contents of files, and in
+// which layers those are.
 type plan struct {
 	root  *inode
 	dirs  []link // parents first
 	other []link // symbolic links, devices, fifos
-	// files gives, for each layer, the names of the file that an entry of it
-	// begins; entries that nothing shows any more are missing.
+	// files has, for each layer and the ordinal of a file's entry in it, the names
+	// that show the file. Files without a name are missing.
 	files []map[int][]string
 	// newest is the latest time stamp, in seconds since 1970.
 	newest int64

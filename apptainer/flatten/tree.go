@@ -10,56 +10,57 @@ import (
 	"strings"
 )
 
-// tree is the file system of an image while layer after layer is applied to
-// it, as containerd unpacks them one over the other into one directory
-// (pkg/archive/tar.go: applyNaive).
+// tree is the file system of an image. Layers are applied to it from the lowest
+// up, as containerd unpacks them into one directory (pkg/archive/tar.go:
+// applyNaive).
 type tree struct {
 	root  *node
 	layer int // the one that is being applied
-	// What it may take more, also for what is hidden later: names, the bytes of
-	// their paths, and steps along names and symbolic links.
+	// How many more names, bytes of their paths, and steps along names and symbolic
+	// links it may use. What is hidden later counts, too.
 	room, pathRoom, steps int64
 }
 
 // node is one name in the tree.
 type node struct {
 	*inode
-	layer    int              // the last one that had an entry for the name
+	layer    int              // the last one with an entry for the name
 	length   int              // of its path, in bytes, with a leading slash
 	children map[string]*node // of a directory
-	cleared  int              // the last layer that has hidden all that lower ones had in it
+	cleared  int              // the last layer that hid what lower layers had in it
 }
 
-// inode is what a name stands for; hard links share one.
+// inode is what a name refers to; hard links share one.
 type inode struct {
 	entry
 
-	layer   int // where the entry stands, which for a file is where its content is
-	ordinal int // which entry of that layer
+	layer   int // the layer with the entry, and a file's content
+	ordinal int // of the entry in that layer
 }
 
 const (
 	whiteoutPrefix = ".wh."
-	// whiteoutMeta begins the names that aufs kept for itself.
+	// whiteoutMeta begins the names that aufs used itself.
 	whiteoutMeta   = ".wh..wh."
 	whiteoutOpaque = ".wh..wh..opq"
 	maxSymlinks    = 40 // as Linux follows in one path
 )
 
-// stepsPerName is how many steps a tree may take for each name that it may
-// have. Short names may lead along ever the same long chains of symbolic links.
+// stepsPerName is how many steps a tree may use for each name that it may have.
+// Without a bound, many short names could each lead along a long chain of symbolic
+// links.
 const stepsPerName = 100
 
 var errSymlinkLoop = errors.New("too many symbolic links")
 
-// newTree returns an empty root.
+// newTree returns a tree with an empty root.
 func newTree(limits Limits) *tree {
 	t := &tree{layer: -1, room: limits.Entries, pathRoom: limits.NameBytes, steps: stepsPerName * (limits.Entries + stepsPerName)}
 	t.root = t.impliedDir(0)
 	return t
 }
 
-// impliedDir is a directory that no entry describes.
+// impliedDir returns a directory that no entry describes.
 func (t *tree) impliedDir(length int) *node {
 	return &node{
 		inode:    &inode{entry: entry{kind: tar.TypeDir, mode: 0o755}, layer: t.layer, ordinal: -1},
@@ -69,22 +70,22 @@ func (t *tree) impliedDir(length int) *node {
 	}
 }
 
-// apply unpacks the entries of the next layer over the tree. What it cannot do
-// as a container runtime would is an error.
+// apply applies the entries of the next layer. It fails where a container runtime
+// would.
 func (t *tree) apply(entries []entry) error {
 	t.layer++
 	for i, e := range entries {
 		if e.kind == 0 {
 			continue
 		}
-		if err := t.applyOne(i, e); err != nil {
+		if err := t.applyEntry(i, e); err != nil {
 			return fmt.Errorf("%s: %w", quoted(e.name), err)
 		}
 	}
 	return nil
 }
 
-func (t *tree) applyOne(ordinal int, e entry) error {
+func (t *tree) applyEntry(ordinal int, e entry) error {
 	dir, base := path.Split(e.name)
 	if strings.HasPrefix(base, whiteoutPrefix) {
 		return t.whiteout(dir, base)
@@ -122,8 +123,8 @@ func (t *tree) applyOne(ordinal int, e entry) error {
 	return nil
 }
 
-// linkTarget finds what a hard link shares. As link(2), it follows symbolic
-// links on the way there and not at the end.
+// linkTarget finds what a hard link shares. Like link(2), it follows symbolic links
+// on the way there, and not at the end.
 func (t *tree) linkTarget(name string) (*node, error) {
 	dir, base := path.Split(name)
 	parent, err := t.lookup(dir)
@@ -140,9 +141,9 @@ func (t *tree) linkTarget(name string) (*node, error) {
 	return target, nil
 }
 
-// whiteout hides what lower layers have put under a name, or, by an opaque
-// whiteout, in a directory. What the layer itself put there stays, whatever
-// the order (image-spec, layer.md: Whiteouts).
+// whiteout hides what lower layers have at a name or, for an opaque whiteout, in a
+// directory. What this layer has there stays, in whatever order its entries come
+// (image-spec, layer.md: Whiteouts).
 func (t *tree) whiteout(dir, base string) error {
 	parent, err := t.lookup(dir)
 	if err != nil || parent == nil {
@@ -169,16 +170,15 @@ func (t *tree) whiteout(dir, base string) error {
 	case len(n.children) == 0:
 		delete(parent.children, name)
 	default:
-		parent.children[name] = t.keep(n)
+		parent.children[name] = t.ownPart(n)
 	}
 	return nil
 }
 
-// hide removes from a directory, at any depth, what lower layers have put
-// there.
+// hide removes from a directory, at any depth, what lower layers have in it.
 func (t *tree) hide(n *node) {
 	if n.cleared == t.layer {
-		return // and what has come since is of this layer
+		return // what was added since is of this layer
 	}
 	n.cleared = t.layer
 	t.steps -= int64(len(n.children))
@@ -189,20 +189,20 @@ func (t *tree) hide(n *node) {
 		case len(child.children) == 0:
 			delete(n.children, name)
 		default:
-			n.children[name] = t.keep(child)
+			n.children[name] = t.ownPart(child)
 		}
 	}
 }
 
-// keep is what stays of a directory that is hidden: what its layer has in it.
-func (t *tree) keep(n *node) *node {
+// ownPart returns what stays of a hidden directory: what this layer has in it.
+func (t *tree) ownPart(n *node) *node {
 	kept := t.impliedDir(n.length)
 	kept.children, kept.cleared = n.children, n.cleared
 	return kept
 }
 
-// lookup finds the directory that name stands for, through symbolic links; nil
-// when there is none.
+// lookup finds the directory at name, through symbolic links; nil when there is
+// none.
 func (t *tree) lookup(name string) (*node, error) {
 	n, err := t.walk(name, false)
 	if err != nil || n == nil || n.kind != tar.TypeDir {
@@ -211,12 +211,11 @@ func (t *tree) lookup(name string) (*node, error) {
 	return n, nil
 }
 
-// makeDirs finds the directory that name stands for and makes what is missing
-// on the way.
+// makeDirs finds the directory at name, and makes what is missing on the way.
 func (t *tree) makeDirs(name string) (*node, error) { return t.walk(name, true) }
 
-// exists says whether the tree has something at name; a symbolic link at its
-// end counts, wherever it leads.
+// exists says whether the tree has anything at name; a symbolic link counts,
+// wherever it leads.
 func (t *tree) exists(name string) (bool, error) {
 	dir, base := path.Split(name)
 	parent, err := t.lookup(dir)
@@ -226,9 +225,9 @@ func (t *tree) exists(name string) (bool, error) {
 	return parent.children[base] != nil, nil
 }
 
-// walk follows name from the root through directories and symbolic links,
-// which cannot leave it. Without create it returns nil where something is
-// missing; with create, missing directories are made.
+// walk follows name from the root through directories and symbolic links, which
+// cannot leave the root. Where a directory is missing it is made if create is set;
+// otherwise walk returns nil.
 func (t *tree) walk(name string, create bool) (*node, error) {
 	trail := []*node{t.root}
 	rest := strings.Split(name, "/")
@@ -268,8 +267,8 @@ func (t *tree) walk(name string, create bool) (*node, error) {
 	return trail[len(trail)-1], nil
 }
 
-// makeDir makes a directory that an entry's name implies. A lower layer's file
-// gives way to it, as it does where each layer is unpacked by itself.
+// makeDir makes a directory that an entry's name implies. It replaces a lower
+// layer's file, as it does where each layer is unpacked by itself.
 func (t *tree) makeDir(parent *node, base string) (*node, error) {
 	if old := parent.children[base]; old != nil && old.layer == t.layer {
 		return nil, fmt.Errorf("the same layer has %q as a file", base)
@@ -283,7 +282,7 @@ func (t *tree) makeDir(parent *node, base string) (*node, error) {
 	return made, nil
 }
 
-// spend counts one more name, and gives the length of its path.
+// spend counts one more name, and returns the length of its path.
 func (t *tree) spend(parent *node, base string) (length int, err error) {
 	length = parent.length + len("/") + len(base)
 	t.room--

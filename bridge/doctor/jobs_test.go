@@ -14,10 +14,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
 
-// TestMain lets this program be Slurm's commands, and the worker of the tests'
-// jobs.
+// TestMain lets this program be the worker of the tests' jobs.
 func TestMain(m *testing.M) {
-	slurmtest.Main()
 	if len(os.Args) > 3 && os.Args[1] == "probe" && os.Args[2] == "--meet" {
 		if err := (probe.Meeting{Dir: os.Args[3]}).Attend(context.Background(), probe.Report{Node: "n1"}); err != nil {
 			os.Exit(1)
@@ -43,7 +41,7 @@ func TestJobMeetsThisHostAndLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	shared := t.TempDir()
-	jobs := doctor.Jobs{Slurm: k.Client(), Shared: shared, Settle: 50 * time.Millisecond, ObserveEvery: 20 * time.Millisecond, Now: time.Now}
+	jobs := doctor.Jobs{Slurm: k, Shared: shared, Settle: 50 * time.Millisecond, ObserveEvery: 20 * time.Millisecond, Now: time.Now}
 	q := plan.Queue{Name: "cpu", Partition: "cpu", Scratch: "/tmp"}
 	out := jobs.Run(t.Context(), q, 0, self)
 	if out.Err != nil || out.Report == nil || out.Report.Disk != "" || out.RoundTripErr != nil || out.RoundTrip <= 0 || out.Job.Nodes != "n1" || out.Machine == "" {
@@ -74,15 +72,15 @@ func TestJobMeetsThisHostAndLeavesNothing(t *testing.T) {
 func TestJobThatDoesNotBeginIsCancelled(t *testing.T) {
 	t.Parallel()
 	k := slurmtest.NewCluster(t, slurmtest.NewSite())
-	k.Do(func(now time.Time, c *slurmtest.Controller) {
-		c.SetPartition(now, slurmtest.Partition{Name: "down", Nodes: []string{"n1"}, State: "DOWN"})
+	k.Do(func(_ time.Time, c *slurmtest.Controller) {
+		c.AddPartition(slurmtest.Partition{Name: "down", Nodes: []string{"n1"}, State: "DOWN"})
 	})
-	jobs := doctor.Jobs{Slurm: k.Client(), Shared: t.TempDir(), Patience: 500 * time.Millisecond, ObserveEvery: 20 * time.Millisecond, Now: time.Now}
+	jobs := doctor.Jobs{Slurm: k, Shared: t.TempDir(), Patience: 500 * time.Millisecond, ObserveEvery: 20 * time.Millisecond, Now: time.Now}
 	out := jobs.Run(t.Context(), plan.Queue{Name: "q", Partition: "down"}, 0, "/bin/true")
 	if !out.NotBegun || out.Job.Reason == "" {
 		t.Errorf("%+v", out)
 	}
-	s, err := k.Client().Observe(t.Context(), time.Now())
+	s, err := k.Observe(t.Context(), time.Now())
 	if err != nil || len(s.Jobs) != 1 || s.Jobs[0].State != sbatch.StateCancelled {
 		t.Errorf("%+v, %v", s.Jobs, err)
 	}
@@ -93,7 +91,7 @@ type picky struct{}
 
 func (picky) Try(_ context.Context, r sbatch.Request) error {
 	if r.GPUs == 0 {
-		return sbatch.Judge(r.Name, "sbatch: error: Batch job submission failed: Unspecified error", 1)
+		return sbatch.SubmitError(r.Name, "sbatch: error: Batch job submission failed: Unspecified error", 1)
 	}
 	return nil
 }
@@ -107,7 +105,7 @@ func TestPartitionThatTakesNoJobWithoutGPUsIsTriedWithOne(t *testing.T) {
 		if name == "picky" {
 			gpus, err = doctor.Try(t.Context(), picky{}, plan.Queue{})
 		} else {
-			gpus, err = doctor.Try(t.Context(), k.Client(), plan.Queue{Partition: name})
+			gpus, err = doctor.Try(t.Context(), k, plan.Queue{Partition: name})
 		}
 		if err != nil {
 			gpus = -1

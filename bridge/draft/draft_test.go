@@ -1,7 +1,6 @@
 package draft_test
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -11,12 +10,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
-// TestMain lets this program be Slurm's commands.
-func TestMain(m *testing.M) {
-	slurmtest.Main()
-	os.Exit(m.Run())
-}
-
 func TestEachPartitionGetsAQueueWithAnAccountOrAReason(t *testing.T) {
 	t.Parallel()
 	site := slurmtest.NewSite()
@@ -25,7 +18,7 @@ func TestEachPartitionGetsAQueueWithAnAccountOrAReason(t *testing.T) {
 	site.Partitions = append(site.Partitions,
 		slurmtest.Partition{Name: "old", Nodes: []string{"n1"}, State: "DOWN"},
 		slurmtest.Partition{Name: "empty"})
-	usable, leftOut, err := draft.Survey(t.Context(), slurmtest.NewCluster(t, site).Client(), "ann")
+	usable, leftOut, err := draft.Survey(t.Context(), slurmtest.NewCluster(t, site), "ann")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +37,7 @@ func TestEachPartitionGetsAQueueWithAnAccountOrAReason(t *testing.T) {
 
 func TestOnlyUsablePartitionsAreChosen(t *testing.T) {
 	t.Parallel()
-	usable, _, err := draft.Survey(t.Context(), slurmtest.NewCluster(t, slurmtest.NewSite()).Client(), "nobody")
+	usable, _, err := draft.Survey(t.Context(), slurmtest.NewCluster(t, slurmtest.NewSite()), "nobody")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,14 +23,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/bridge/imagejob"
+	"github.com/cl-slurm/cl-slurm/bridge/observer"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
-// TestMain lets this program be Slurm's commands, and what the jobs run.
+// TestMain lets this program be the one that the jobs run.
 func TestMain(m *testing.M) {
-	slurmtest.Main()
 	if len(os.Args) == 4 && os.Args[1] == "image" {
 		if err := imagejob.Run(context.Background(), os.Args[3], convertPulled); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -63,15 +65,26 @@ func convertPulled(ctx context.Context, s imagejob.Settings, img source.Image, d
 // newJobs are jobs of a cluster with short times, which this program does.
 func newJobs(t *testing.T) imagejob.Jobs {
 	t.Helper()
+	slurm, self := newSlurm(t)
+	return imagejob.Jobs{Slurm: observed(slurm, 50*time.Millisecond), Now: time.Now, Program: self, Settle: 50 * time.Millisecond}
+}
+
+// newSlurm is a cluster with short times, and the path of this program.
+func newSlurm(t *testing.T) (*slurmtest.Cluster, string) {
+	t.Helper()
 	site := slurmtest.NewSite()
-	site.StartDelay, site.RowAfter, site.NameAfter, site.EndAfter = 0, 0, 0, 0
+	site.StartDelay, site.NameAfter, site.EndAfter = 0, 0, 0
 	site.KillWait, site.MinJobAge = 50*time.Millisecond, time.Hour
 	k := slurmtest.NewCluster(t, site)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return imagejob.Jobs{Slurm: k.Client(), Program: self, ObserveEvery: 50 * time.Millisecond, Settle: 50 * time.Millisecond}
+	return k, self
+}
+
+func observed(slurm observer.Slurm, every time.Duration) *observer.Observer {
+	return &observer.Observer{Slurm: slurm, Every: every, Now: time.Now}
 }
 
 // push publishes an image of one layer.
@@ -188,6 +201,47 @@ func TestJobOfABridgeThatWasKilledIsCancelledByTheNext(t *testing.T) {
 	}
 	if left, err := filepath.Glob(filepath.Join(filepath.Dir(dst), "job-*")); err != nil || len(left) != 1 {
 		t.Errorf("%v are left, %v", left, err)
+	}
+}
+
+// counted is a Slurm that ends a context at the tenth squeue.
+type counted struct {
+	observer.Slurm
+
+	cancel context.CancelFunc
+	asked  *atomic.Int64
+}
+
+func (c counted) Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error) {
+	if c.asked.Add(1) == 10 {
+		c.cancel()
+	}
+	return c.Slurm.Observe(ctx, now)
+}
+
+func TestThreeWaitingConversionsAskSlurmAsOftenAsOne(t *testing.T) {
+	t.Parallel()
+	forever := filepath.Join(t.TempDir(), "worker")
+	testenv.WriteProgram(t, forever, []byte("#!/bin/sh\nexec sleep 1000\n"))
+	img := push(t, imagetest.GzipLayer(t, imagetest.TarStream(t)))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	const every = 200 * time.Millisecond
+	slurm, _ := newSlurm(t)
+	jobs := imagejob.Jobs{Slurm: observed(counted{slurm, cancel, new(atomic.Int64)}, every), Now: time.Now, Program: forever}
+	began := time.Now()
+	var conversions sync.WaitGroup
+	for range 3 {
+		dst := filepath.Join(t.TempDir(), "x.sif")
+		conversions.Go(func() {
+			if err := jobs.Convert(ctx, puller{}, img, dst, nil); !errors.Is(err, context.Canceled) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	conversions.Wait()
+	if took := time.Since(began); took < 9*every {
+		t.Errorf("squeue was run ten times within %s", took)
 	}
 }
 

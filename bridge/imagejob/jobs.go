@@ -13,10 +13,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Slurm is what is asked of it. *sbatch.Client is one.
+// Slurm runs the jobs. *observer.Observer is one. Observe waits for a snapshot that was asked
+// for at after or later, so that all conversions that wait share the bridge's squeue.
 type Slurm interface {
 	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)
-	Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error)
+	Observe(ctx context.Context, after time.Time) (sbatch.Snapshot, error)
 	Cancel(ctx context.Context, id sbatch.JobID, name string) error
 }
 
@@ -43,9 +44,8 @@ type Jobs struct {
 	// Program is the path, on the shared disk, of a program that calls Run with the
 	// last of its arguments after "image convert".
 	Program string
-	// ObserveEvery is how often Slurm is asked whether a job still exists; 0
-	// means every thirty seconds.
-	ObserveEvery time.Duration
+	// Now reads the clock of Slurm's snapshots.
+	Now func() time.Time
 	// Settle is how long the shared disk may take to show what an ended job has
 	// written; 0 means fifteen seconds.
 	Settle time.Duration

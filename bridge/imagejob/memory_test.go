@@ -29,9 +29,9 @@ func realJobs(t *testing.T) imagejob.Jobs {
 		t.Fatal(err)
 	}
 	return imagejob.Jobs{
-		Slurm: &sbatch.Client{Bin: cluster.Bin, Conf: cluster.Conf}, Program: self,
-		Request:      sbatch.Request{Partition: "cpu", Account: "lab", Time: 5 * time.Minute, Comment: "codalab image"},
-		ObserveEvery: 200 * time.Millisecond, Settle: time.Second,
+		Slurm: observed(&sbatch.Client{Bin: cluster.Bin, Conf: cluster.Conf}, 200*time.Millisecond), Now: time.Now, Program: self,
+		Request: sbatch.Request{Partition: "cpu", Account: "lab", Time: 5 * time.Minute, Comment: "codalab image"},
+		Settle:  time.Second,
 	}
 }
 

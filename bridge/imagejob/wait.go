@@ -9,18 +9,20 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
 const (
 	// lookEvery is how often the files of a job are looked at.
 	lookEvery = 500 * time.Millisecond
-	// observeEvery is how often Slurm is asked, when nothing else is said.
-	observeEvery = 30 * time.Second
+	// observePause is the least pause between two snapshots of Slurm.
+	observePause = 100 * time.Millisecond
 	// settle is Settle, when nothing else is said.
 	settle = 15 * time.Second
 	// submitGrace is how long a new job may be missing in what Slurm shows.
@@ -38,38 +40,52 @@ type waiting struct {
 	progress func(Progress)
 }
 
-// wait returns when the job has made the SIF, or did not.
+// wait returns when the job has made the SIF, or failed to.
 func (w *waiting) wait(ctx context.Context) error {
+	var g sync.WaitGroup
+	defer g.Wait()
+	observing, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan string, 1)
+	g.Go(func() { w.observe(observing, ended) })
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
-	observe := time.NewTicker(cmp.Or(w.ObserveEvery, observeEvery))
-	defer observe.Stop()
-	began := time.Now() //nolint:forbidigo // what waits for other hosts goes by the clock
-	var gone string     // how it ended, as Slurm says
+	var gone string     // how the job ended, as Slurm says
 	var since time.Time // when Slurm said so
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-look.C:
-			done, err := w.look()
+			done, err := w.readFiles()
 			switch {
 			case done:
 				return err
 			case gone == "":
 			case err != nil:
 				return w.without(gone, err)
-			case time.Since(since) > cmp.Or(w.Settle, settle): //nolint:forbidigo // as above
+			case w.Now().Sub(since) > cmp.Or(w.Settle, settle):
 				return w.without(gone, fmt.Errorf("job %s, which was to convert image %q, ended as %s without a result: see image.time in the bridge's configuration", w.id, w.image, gone))
 			}
-		case now := <-observe.C:
-			// No answer is no evidence.
-			if snapshot, err := w.Slurm.Observe(ctx, now); err == nil && gone == "" {
-				if gone = ended(snapshot, w.id, now.Sub(began) > submitGrace); gone != "" {
-					since = now
-				}
+		case gone = <-ended:
+			since = w.Now()
+		}
+	}
+}
+
+// observe follows the job in Slurm's snapshots, and says once how it ended. A snapshot that
+// could not be had is no evidence.
+func (w *waiting) observe(ctx context.Context, ended chan<- string) {
+	began := w.Now()
+	for ctx.Err() == nil {
+		snapshot, err := w.Slurm.Observe(ctx, w.Now())
+		if err == nil {
+			if state := endState(snapshot, w.id, snapshot.Asked.Sub(began) > submitGrace); state != "" {
+				ended <- state
+				return
 			}
 		}
+		_ = pause.For(ctx, observePause) // the loop looks at ctx
 	}
 }
 
@@ -93,8 +109,9 @@ func (e *memoryError) Error() string {
 		codalab.FormatSize(e.asked<<20), e.id)
 }
 
-// ended says how a job ended; empty where it has not.
-func ended(s sbatch.Snapshot, id sbatch.JobID, old bool) string {
+// endState says in which state a job ended; empty while it has not. An old job that the
+// snapshot lacks ended as UNKNOWN.
+func endState(s sbatch.Snapshot, id sbatch.JobID, old bool) string {
 	i := slices.IndexFunc(s.Jobs, func(j sbatch.Job) bool { return j.ID == id })
 	switch {
 	case i < 0 && old:
@@ -105,9 +122,9 @@ func ended(s sbatch.Snapshot, id sbatch.JobID, old bool) string {
 	return ""
 }
 
-// look reads what the job has written, and says whether it is at its end. Without that
-// an error is what the job knows of its end, and Slurm may know better.
-func (w *waiting) look() (done bool, err error) {
+// readFiles reads what the job has written, and says whether the job is at its end. If it is
+// not, the error is what the job knows of its end, and Slurm may know better.
+func (w *waiting) readFiles() (done bool, err error) {
 	// Making and removing an entry makes an NFS client forget what it knew of the
 	// directory.
 	probe := filepath.Join(w.dir, ".probe")

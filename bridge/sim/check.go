@@ -342,6 +342,18 @@ func (w *world) checkCancel(id sbatch.JobID, name string) {
 	}
 }
 
+// checkPatience checks that a controller that has not answered is left alone for a while,
+// and for longer after each failure.
+func (l *life) checkPatience(command string) {
+	if l.unanswered == 0 {
+		return
+	}
+	least := min(observeEvery<<min(l.unanswered-1, 16), time.Minute)
+	if since := l.w.now - l.failed; since < least || command != "squeue" {
+		l.w.violate(TooManyRequests, "%s is run %s after squeue had no answer %d times", command, since, l.unanswered)
+	}
+}
+
 // countRequest counts a request to the controller.
 func (w *world) countRequest() {
 	const window, most = time.Minute, 60

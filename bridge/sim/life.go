@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge"
+	"github.com/cl-slurm/cl-slurm/bridge/observer"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
@@ -21,6 +22,7 @@ var (
 type life struct {
 	w      *world
 	bridge *bridge.Bridge
+	slurm  *observer.Observer
 	number int
 	dead   bool
 	// offset is how far its clock is from the site's, extra by how much the
@@ -32,8 +34,13 @@ type life struct {
 	timer    time.Duration
 	// free is when the next effect of a kind that runs alone can begin.
 	free map[plan.Kind]time.Duration
-	// answer is what squeue is going to answer, nil for what is true by then.
+	// asked is when squeue was asked; answer is what it is going to answer, nil for
+	// what is true by then.
+	asked  time.Time
 	answer *listing
+	// unanswered counts the failures of squeue in a row; the last one was at failed.
+	unanswered int
+	failed     time.Duration
 	// checking is set while a check-in is to be sent soon; held is how many wait
 	// for an answer.
 	checking bool
@@ -52,8 +59,12 @@ func (w *world) startLife() {
 		w.tell("bridge", "its clock is off by %s", l.offset)
 		w.disturbSubmissions("a bridge with another clock looked for its job")
 	}
+	l.slurm = &observer.Observer{
+		Slurm: commands{l}, Every: observeEvery, Now: l.clock,
+		Random: func() float64 { return float64(w.dice.any(ofObservation, 1000)) / 1000 },
+	}
 	l.bridge = &bridge.Bridge{
-		Policy: w.policy, Name: "sim", Hostname: "login", Ledger: &book{life: l}, Scheduler: commands{l}, Service: service{life: l},
+		Policy: w.policy, Name: "sim", Hostname: "login", Ledger: &book{life: l}, Scheduler: l.slurm, Service: service{life: l},
 		Spool: mount{l}, Gauge: mount{l}, Stager: stager{l}, Collector: collector{l}, Log: slog.New(slog.DiscardHandler), Now: l.clock, ReadEvery: 20 * time.Second,
 	}
 	if w.log != nil {
@@ -221,6 +232,9 @@ func (l *life) lasts(k plan.Kind) time.Duration {
 	return d.takes(ofEffects, 5*time.Millisecond, time.Second)
 }
 
+// observeEvery is the shortest time from one squeue to the next.
+const observeEvery = 6 * time.Second
+
 // observe looks at Slurm now and then. The answer comes later than the
 // question was asked.
 func (l *life) observe() {
@@ -228,7 +242,7 @@ func (l *life) observe() {
 	if l.dead {
 		return
 	}
-	asked := l.clock()
+	l.asked = l.clock()
 	if w.fault(ObserveLate) {
 		l.answer = w.slurm.list()
 	}
@@ -236,14 +250,14 @@ func (l *life) observe() {
 		if l.dead {
 			return
 		}
-		_ = l.bridge.Observe(w.ctx, asked) // says nothing to any row
+		_ = l.bridge.Observe(w.ctx, l.asked) // a failure says nothing to any row
 		l.answer = nil
 		l.wake()
-		pause := w.dice.takes(ofObservation, 6*time.Second, 30*time.Second)
+		pause := w.dice.takes(ofObservation, observeEvery, 30*time.Second)
 		if !l.bridge.InFlight() {
 			pause = time.Minute
 		}
-		w.at(pause, l.observe)
+		w.at(max(pause, l.slurm.Next().Sub(l.clock())), l.observe)
 	})
 }
 
@@ -315,11 +329,11 @@ func (l *life) checkIn() {
 	w.checkReports(in)
 	l.held++
 	if w.fault(CheckInLost) {
-		w.at(10*time.Second, func() { l.unanswered(q, number) })
+		w.at(10*time.Second, func() { l.checkInFailed(q, number) })
 		return
 	}
 	if w.fault(CheckInLate) { // the connection breaks; the request is in the server's hands
-		w.at(10*time.Second, func() { l.unanswered(q, number) })
+		w.at(10*time.Second, func() { l.checkInFailed(q, number) })
 		w.at(w.dice.span(CheckInLate, 10*time.Second, time.Minute), func() {
 			w.server.checkIn(in, func([]codalab.Message, bool) {})
 		})
@@ -364,7 +378,7 @@ func (l *life) bring(q plan.Queue, number int64, messages []codalab.Message, ok 
 	twice := w.fault(AnswerDoubled)
 	w.at(after, func() {
 		if lost {
-			l.unanswered(q, number)
+			l.checkInFailed(q, number)
 			return
 		}
 		l.answered(q, number, messages)
@@ -386,7 +400,7 @@ func (l *life) answered(q plan.Queue, number int64, messages []codalab.Message) 
 	}
 }
 
-func (l *life) unanswered(q plan.Queue, number int64) {
+func (l *life) checkInFailed(q plan.Queue, number int64) {
 	if l.dead {
 		return
 	}

@@ -91,7 +91,7 @@ func (w *world) slurmForgets() {
 		}
 	}
 	w.slurm.foreign = nil
-	w.slurm.Lose(w.wall(), time.Time{})
+	w.slurm.Lose(w.wall())
 	for _, wk := range w.slurm.workers {
 		wk.forgotten = true
 	}

@@ -79,7 +79,6 @@ func (s *slurm) carryOut(o slurmtest.Order) {
 				wk.signal(o.Kind == slurmtest.Kill)
 			}
 		}
-	case slurmtest.Warn:
 	}
 }
 
@@ -153,6 +152,7 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 		return 0, errCrashed
 	}
 	w.checkSubmission(r)
+	c.checkPatience("sbatch")
 	disturb := func() {
 		if a := w.attemptOf(r.Name); a != nil {
 			a.disturb("sbatch made no job")
@@ -210,17 +210,20 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 }
 
 // Observe runs squeue.
-func (c commands) Observe(_ context.Context, asked time.Time) (sbatch.Snapshot, error) {
+func (c commands) Observe(context.Context, time.Time) (sbatch.Snapshot, error) {
 	w := c.w
 	w.countRequest()
+	c.checkPatience("squeue")
 	if c.dead || w.slurm.away || w.fault(ObserveFails) {
+		c.unanswered, c.failed = c.unanswered+1, w.now
 		return sbatch.Snapshot{}, errTimeout
 	}
+	c.unanswered = 0
 	answer := c.answer
 	if answer == nil {
 		answer = w.slurm.list()
 	}
-	answer.snapshot.Asked = asked
+	answer.snapshot.Asked = c.asked
 	return answer.snapshot, answer.err
 }
 
@@ -244,7 +247,7 @@ func (c commands) QueryAccounting(_ context.Context, since time.Time, names []st
 	if c.dead || w.fault(AccountFails) {
 		return nil, errTimeout
 	}
-	jobs, err := w.slurm.Account(w.wall(), researcher, since, names)
+	jobs, err := w.slurm.QueryAccounting(w.wall(), researcher, since, names)
 	return jobs, err
 }
 
@@ -255,6 +258,7 @@ func (c commands) Cancel(_ context.Context, id sbatch.JobID, name string) error 
 		return errCrashed
 	}
 	w.countRequest()
+	c.checkPatience("scancel")
 	if w.slurm.away || w.fault(CancelFails) {
 		return errTimeout
 	}

@@ -179,7 +179,7 @@ func TestSweepRemovesWhatNoRowAndNoJobNeeds(t *testing.T) {
 	s.write(filepath.Join(s.layout.BundleDir(bundle(5)), "1", ".started.tmp-12"))
 	s.write(filepath.Join(string(s.layout), "spool", "marks", ".x.json.tmp-12"))
 	s.write(filepath.Join(s.layout.RunDir(bundle(1), 1), ".mine.tmp-12"))
-	s.must(os.Chmod(s.layout.RunDir(bundle(5), 1), 0)) // closed by its command
+	s.must(os.Chmod(s.layout.RunDir(bundle(5), 1), 0o500)) // closed by its command
 
 	before := s.tree()
 	dry, err := s.Find(t.Context())

@@ -12,10 +12,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/holders"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
@@ -33,7 +34,7 @@ image's digest.`
 type cacheFlags struct {
 	place
 	json bool
-	conf config // what they say
+	conf config.Config // what they say
 }
 
 func cacheCommand(p program.Process) *cobra.Command {
@@ -68,7 +69,7 @@ func cacheSub(p program.Process, use, short string, args cobra.PositionalArgs, r
 
 // openCache opens the cache of a configuration, which knows from the bridge's
 // ledger and from Slurm which pins are over, where they can be asked.
-func openCache(ctx context.Context, p program.Process, conf config) (*cache.Cache, func() error, error) {
+func openCache(ctx context.Context, p program.Process, conf config.Config) (*cache.Cache, func() error, error) {
 	var over func(context.Context, []cache.Holder) (map[cache.Holder]bool, error)
 	closing := func() error { return nil }
 	book, err := ledger.OpenToRead(ctx, conf.Ledger)
@@ -78,13 +79,13 @@ func openCache(ctx context.Context, p program.Process, conf config) (*cache.Cach
 		return nil, nil, unavailable(err)
 	default:
 		closing = book.Close
-		j := judge{ledger: book, now: p.Now}
+		j := holders.Judge{Ledger: book, Now: p.Now}
 		if slurm, err := findSlurm(ctx, p, conf, slog.New(slog.DiscardHandler)); err == nil {
-			j.observe = slurm.Observe
+			j.Observe = slurm.Observe
 		}
-		over = j.over
+		over = j.Over
 	}
-	c, err := cache.Open(conf.cacheDir(), conf.cacheOptions(over))
+	c, err := cache.Open(cacheDir(conf), cacheOptions(conf, over))
 	return c, closing, errors.Join(err, ctx.Err())
 }
 
@@ -122,7 +123,7 @@ type diskUsage struct {
 
 func cacheDu(p program.Process) *cobra.Command {
 	return cacheSub(p, "du", "Say how much the cache holds, of what and whose", cobra.NoArgs, func(ctx context.Context, c *cache.Cache, f cacheFlags, _ []string) error {
-		u := diskUsage{Kinds: map[string]int64{}, Size: int64(f.conf.Cache.Size)}
+		u := diskUsage{Kinds: map[string]int64{}, Size: f.conf.Cache.Size.Bytes}
 		var err error
 		if u.Usage, err = c.Usage(); err != nil {
 			return err
@@ -140,7 +141,7 @@ func cacheDu(p program.Process) *cobra.Command {
 			}
 		}
 		u.Leaving = max(u.Leaving, 0)
-		disk, err := diskspace.Of(f.conf.cacheDir())
+		disk, err := diskspace.Of(cacheDir(f.conf))
 		if err != nil {
 			return err
 		}
@@ -161,9 +162,9 @@ func cachePin(p program.Process) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("find this user's name: %w", err)
 			}
-			holder := personHolder(me.Username)
+			holder := holders.Person(me.Username)
 			if job != "" {
-				holder = jobHolder(me.Username, job)
+				holder = holders.Job(me.Username, job)
 			}
 			entries, err := c.Entries(ctx)
 			if err != nil {
@@ -273,24 +274,20 @@ func cacheVerify(p program.Process) *cobra.Command {
 }
 
 // cacheDir is where the cache lies.
-func (c config) cacheDir() string { return cmp.Or(c.Cache.Dir, spool.Layout(c.Shared).Cache()) }
+func cacheDir(c config.Config) string { return cmp.Or(c.Cache.Dir, spool.Layout(c.Shared).Cache()) }
 
 // cacheOptions are the cache's as configured.
-func (c config) cacheOptions(over func(context.Context, []cache.Holder) (map[cache.Holder]bool, error)) cache.Options {
+func cacheOptions(c config.Config, over func(context.Context, []cache.Holder) (map[cache.Holder]bool, error)) cache.Options {
+	settle := c.Cache.Settle.Duration
+	if settle == 0 {
+		settle = -1 // to the cache 0 means its default
+	}
 	return cache.Options{
-		Size: int64(c.Cache.Size), Quota: c.Cache.quota,
+		Size: c.Cache.Size.Bytes, Quota: c.Cache.Quota,
 		High: float64(c.Cache.High) / 100, Low: float64(c.Cache.Low) / 100,
-		MinFree: c.Cache.MinFree.or(defaultMinFree(c.cacheDir())),
-		Settle:  settle(c.Cache.Settle), Group: c.Cache.Group, Over: over,
+		MinFree: c.Cache.MinFree.Or(defaultMinFree(cacheDir(c))),
+		Settle:  settle, Group: c.Cache.Group, Over: over,
 	}
-}
-
-// settle is the cache's Settle: there 0 is the default.
-func settle(d *duration) time.Duration {
-	if v := d.or(2 * time.Minute); v > 0 {
-		return v
-	}
-	return -1
 }
 
 // defaultMinFree is a tenth of the disk, and not more than 100 GiB. The

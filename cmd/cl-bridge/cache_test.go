@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cl-slurm/cl-slurm/bridge/holders"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -69,9 +70,9 @@ func TestPinsGoWhenTheirHolderIsOverAndForNoOtherReason(t *testing.T) {
 	r.submits(t, 2, 1, 1, sbatch.StatePending)
 	forget(t, r, row(6, plan.Done))
 	c := stocked(t, r, map[string]cache.Holder{
-		"staging": rowHolder(r.id, bundleNo(1)), "running": rowHolder(r.id, bundleNo(2)), "collecting": rowHolder(r.id, bundleNo(3)),
-		"finalizing": rowHolder(r.id, bundleNo(4)), "done": rowHolder(r.id, bundleNo(5)), "forgotten": rowHolder(r.id, bundleNo(6)),
-		"unknown": rowHolder(r.id, bundleNo(7)), "others": rowHolder("abcdef", bundleNo(4)), "person": personHolder("ann"),
+		"staging": holders.Row(r.id, bundleNo(1)), "running": holders.Row(r.id, bundleNo(2)), "collecting": holders.Row(r.id, bundleNo(3)),
+		"finalizing": holders.Row(r.id, bundleNo(4)), "done": holders.Row(r.id, bundleNo(5)), "forgotten": holders.Row(r.id, bundleNo(6)),
+		"unknown": holders.Row(r.id, bundleNo(7)), "others": holders.Row("abcdef", bundleNo(4)), "person": holders.Person("ann"),
 	})
 	out, err := command(t, "cache", "trim", "--config", r.config, "--json")
 	if err != nil {
@@ -109,10 +110,7 @@ func TestEntryPinnedForAJobStaysUntilTheJobHasEnded(t *testing.T) {
 	t.Parallel()
 	r := restore(t, "")
 	c := stocked(t, r, map[string]cache.Holder{"data": ""})
-	id, err := r.cluster.Client().Submit(t.Context(), sbatch.Request{Name: "mine", Script: "#!/bin/sh\n", Extra: []string{"--hold"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := r.slurm.add(t, sbatch.Job{Name: "mine", State: sbatch.StatePending})
 	run := func(args ...string) string {
 		t.Helper()
 		out, err := command(t, append(append([]string{"cache"}, args...), "--config", r.config)...)
@@ -129,9 +127,7 @@ func TestEntryPinnedForAJobStaysUntilTheJobHasEnded(t *testing.T) {
 	if out := run("pin"); !strings.Contains(out, "job-") {
 		t.Errorf("cache pin lists %q", out)
 	}
-	if err := r.cluster.Client().Cancel(t.Context(), id, "mine"); err != nil {
-		t.Fatal(err)
-	}
+	r.slurm.setState(t, id, sbatch.StatePending, sbatch.StateCancelled)
 	run("trim", "--all", "--dry-run")
 	if got := holdersOf(t, c); len(got) != 1 {
 		t.Errorf("a dry run left %v", got)

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
 // noConfiguration is an environment without a configuration.
@@ -74,7 +74,7 @@ func TestMistakesOfTheOperatorEndWithTheirOwnExitCode(t *testing.T) {
 
 func TestQueueWithBundlesMayNotBeTakenAway(t *testing.T) {
 	t.Parallel()
-	c := config{Queue: map[string]*queueConfig{"cpu": {}}}
+	c := config.Config{Queue: map[string]*config.Queue{"cpu": {}}}
 	rows := []plan.Row{{Bundle: "0x1", Queue: "cpu", Phase: plan.Running}, {Bundle: "0x2", Queue: "gpu", Phase: plan.Done}}
 	if err := checkQueues(c, rows); err != nil {
 		t.Errorf("what is done needs no queue: %v", err)
@@ -91,7 +91,7 @@ func TestSlurmThatIsNotThereIsSaidAtTheStart(t *testing.T) {
 	if err := os.WriteFile(password, []byte("p\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := config{Server: "http://127.0.0.1:1", User: "ann", PasswordFile: password}
+	c := config.Config{Server: "http://127.0.0.1:1", User: "ann", PasswordFile: password}
 	c.Slurm.Bin = "/opt/nosuch"
 	err := serve(t.Context(), program.Process{Getenv: func(string) string { return "" }}, c, tracing{}, nil)
 	if err == nil || !strings.Contains(err.Error(), "/opt/nosuch/sbatch") || !strings.Contains(err.Error(), "slurm.bin") {
@@ -104,14 +104,13 @@ func TestServerThatRefusesTheLoginEndsTheBridgeWithItsOwnCode(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	_, _, web := startServer(t, filepath.Join(dir, "server"))
-	slurm := slurmtest.NewCluster(t, slurmtest.NewSite())
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	password, config := filepath.Join(dir, "password"), filepath.Join(dir, "bridge.toml")
 	text := fmt.Sprintf("server = %q\nuser = \"ann\"\npassword_file = %q\nshared = %q\nledger = %q\nworker = %q\n[slurm]\nbin = %q\n[queue.cpu]\n",
-		web.URL, password, filepath.Join(dir, "shared"), filepath.Join(dir, "ledger.db"), self, slurm.Bin())
+		web.URL, password, filepath.Join(dir, "shared"), filepath.Join(dir, "ledger.db"), self, writeSlurmCommands(t, t.TempDir()))
 	if err := errors.Join(os.WriteFile(password, []byte("wrong\n"), 0o600), os.WriteFile(config, []byte(text), 0o600)); err != nil {
 		t.Fatal(err)
 	}

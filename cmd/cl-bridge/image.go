@@ -14,10 +14,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/spool"
-	"github.com/cl-slurm/cl-slurm/staging"
+	"github.com/cl-slurm/cl-slurm/staging/images"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
 const aboutImage = `image looks after the images that bundles run in. Images that bundles ask for are
@@ -49,7 +51,7 @@ On a terminal it shows how far it is, else it prints a line now and then.`
 
 // pullOptions are pull's flags.
 type pullOptions struct {
-	arch      architecture
+	arch      config.Architecture
 	queue, as string
 }
 
@@ -62,13 +64,13 @@ func imagePull(p program.Process) *cobra.Command {
 			if err != nil {
 				return &program.Error{Code: program.ExitUsage, Err: err}
 			}
-			r := f.conf.imageSource(p, f.conf.Staging.pace())
+			r := imageSource(p, f.conf, downloadPace(f.conf))
 			r.OpenFile = source.FilesBelow("/") // whatever the operator may read
-			images := f.conf.images(c, r)
-			if images.Convert, err = f.conf.imageJobsAlone(ctx, p); err != nil {
+			im := newImages(f.conf, c, r)
+			if im.Convert, err = imageJobsAlone(ctx, p, f.conf); err != nil {
 				return err
 			}
-			return pull(ctx, p, f, images, wanted)
+			return pull(ctx, p, f, im, wanted)
 		})
 	cmd.Long = aboutPull
 	cmd.Flags().StringVar(&arch, "arch", "", "the nodes' `architecture`, such as amd64 or arm64, if not this host's")
@@ -89,21 +91,21 @@ func completeQueues(p program.Process) cobra.CompletionFunc {
 
 // configOf returns the configuration of a command line that is being completed; an
 // empty one where it cannot be read.
-func configOf(p program.Process, cmd *cobra.Command) config {
+func configOf(p program.Process, cmd *cobra.Command) config.Config {
 	path, err := findConfig(p, cmd.Flag("config").Value.String())
 	if err != nil {
-		return config{}
+		return config.Config{}
 	}
-	c, err := readConfig(path)
+	c, err := config.Read(path)
 	if err != nil {
-		return config{}
+		return config.Config{}
 	}
 	return c
 }
 
 func completeArchitectures(cmd *cobra.Command) {
 	complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return architectures(), cobra.ShellCompDirectiveNoFileComp
+		return config.KnownArchitectures(), cobra.ShellCompDirectiveNoFileComp
 	}
 	if err := cmd.RegisterFlagCompletionFunc("arch", complete); err != nil {
 		panic(err) // the flag was added before
@@ -111,21 +113,21 @@ func completeArchitectures(cmd *cobra.Command) {
 }
 
 // wanted is what the command line asks for.
-func (o pullOptions) wanted(c config, arch string, args []string) ([]staging.Wanted, error) {
+func (o pullOptions) wanted(c config.Config, arch string, args []string) ([]images.Wanted, error) {
 	if o.arch = ""; arch != "" {
-		o.arch = architecture(arch).or()
+		o.arch = config.Architecture(arch).Canonical()
 	}
-	if err := o.arch.check(); err != nil {
+	if err := o.arch.Check(); err != nil {
 		return nil, fmt.Errorf("--arch: %w", err)
 	}
 	q := c.Queue[o.queue]
 	switch {
 	case o.queue != "" && q == nil:
 		return nil, fmt.Errorf("--queue: there is no [queue.%s] in the configuration", o.queue)
-	case o.queue != "" && o.arch != "" && o.arch != q.Architecture.or():
-		return nil, fmt.Errorf("--arch: the nodes of queue %s are %s", o.queue, q.Architecture.or())
+	case o.queue != "" && o.arch != "" && o.arch != q.Architecture.Canonical():
+		return nil, fmt.Errorf("--arch: the nodes of queue %s are %s", o.queue, q.Architecture.Canonical())
 	case o.queue != "":
-		o.arch = q.Architecture.or()
+		o.arch = q.Architecture.Canonical()
 	}
 	if o.as != "" && len(args) != 1 {
 		return nil, errors.New("--as wants one IMAGE")
@@ -133,7 +135,7 @@ func (o pullOptions) wanted(c config, arch string, args []string) ([]staging.Wan
 	if len(args) == 0 {
 		return o.defaults(c)
 	}
-	var wanted []staging.Wanted
+	var wanted []images.Wanted
 	for _, arg := range args {
 		w, err := want(arg, o.as, o.arch)
 		if err != nil {
@@ -144,8 +146,8 @@ func (o pullOptions) wanted(c config, arch string, args []string) ([]staging.Wan
 	return wanted, nil
 }
 
-func want(image, as string, arch architecture) (w staging.Wanted, err error) {
-	w = staging.Wanted{Architecture: string(arch.or()), By: whoami()}
+func want(image, as string, arch config.Architecture) (w images.Wanted, err error) {
+	w = images.Wanted{Architecture: string(arch.Canonical()), By: whoami()}
 	if w.Reference, err = source.ParseReference(image); err != nil {
 		return w, err
 	}
@@ -158,15 +160,15 @@ func want(image, as string, arch architecture) (w staging.Wanted, err error) {
 }
 
 // defaults are the images of bundles that name none.
-func (o pullOptions) defaults(c config) ([]staging.Wanted, error) {
-	var wanted []staging.Wanted
+func (o pullOptions) defaults(c config.Config) ([]images.Wanted, error) {
+	var wanted []images.Wanted
 	known := map[string]bool{}
 	for name, q := range c.Queue {
-		arch := q.Architecture.or()
+		arch := q.Architecture.Canonical()
 		if o.queue != "" && name != o.queue || o.arch != "" && o.arch != arch {
 			continue
 		}
-		for _, image := range c.defaultImages(q) {
+		for _, image := range c.DefaultImages(q) {
 			if id := image + " " + string(arch); !known[id] {
 				known[id] = true
 				w, err := want(image, "", arch)
@@ -180,7 +182,7 @@ func (o pullOptions) defaults(c config) ([]staging.Wanted, error) {
 	if len(wanted) == 0 {
 		return nil, fmt.Errorf("--arch: no queue's nodes are %s: name the IMAGE", o.arch)
 	}
-	slices.SortFunc(wanted, func(a, b staging.Wanted) int {
+	slices.SortFunc(wanted, func(a, b images.Wanted) int {
 		return cmp.Or(cmp.Compare(a.Reference.String(), b.Reference.String()), cmp.Compare(a.Architecture, b.Architecture))
 	})
 	return wanted, nil
@@ -201,24 +203,24 @@ func whoami() string {
 // pulled is what pull tells of an image: what is kept, or why not.
 type pulled struct {
 	Image string `json:"image"`
-	*staging.KeptImage
+	*images.Kept
 	Failure string `json:"failure,omitempty"`
 }
 
 // pull brings images in, one after the other. One that cannot be had keeps no
 // other from being brought in.
-func pull(ctx context.Context, p program.Process, f cacheFlags, images *staging.Images, wanted []staging.Wanted) error {
+func pull(ctx context.Context, p program.Process, f cacheFlags, im *images.Images, wanted []images.Wanted) error {
 	list, failed := []pulled{}, []error{}
 	for _, w := range wanted {
 		bar := newBar(p, w.Reference.String()+" "+w.Architecture)
-		k, err := images.Keep(ctx, w, bar.show)
+		k, err := im.Keep(ctx, w, bar.show)
 		bar.clear()
-		one := pulled{Image: w.Reference.String(), KeptImage: &k}
+		one := pulled{Image: w.Reference.String(), Kept: &k}
 		if err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			one.KeptImage, one.Failure = nil, err.Error()
+			one.Kept, one.Failure = nil, err.Error()
 			failed = append(failed, pullError(err))
 		}
 		list = append(list, one)
@@ -247,7 +249,7 @@ func pull(ctx context.Context, p program.Process, f cacheFlags, images *staging.
 // pullError makes a registry that does not answer end the program as a server
 // that does not answer does.
 func pullError(err error) error {
-	var e *staging.Error
+	var e *transfer.Error
 	if errors.As(err, &e) && e.Transient() {
 		return &program.Error{Code: program.ExitTransient, Err: err}
 	}
@@ -258,16 +260,16 @@ func imageRm(p program.Process) *cobra.Command {
 	var arch string
 	cmd := cacheSub(p, "rm IMAGE...", "Keep images no longer: the cache removes them when it needs their room", cobra.MinimumNArgs(1),
 		func(ctx context.Context, c *cache.Cache, f cacheFlags, args []string) error {
-			a := architecture(arch)
-			if err := a.check(); err != nil {
+			a := config.Architecture(arch)
+			if err := a.Check(); err != nil {
 				return &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("--arch: %w", err)}
 			}
-			images := f.conf.images(c, source.Source{})
-			kept, err := images.Kept.List()
+			im := newImages(f.conf, c, source.Source{})
+			kept, err := im.Kept.List()
 			if err != nil {
 				return err
 			}
-			gone := []staging.KeptImage{}
+			gone := []images.Kept{}
 			for _, arg := range args {
 				found, err := findKept(kept, arg, a)
 				if err != nil {
@@ -277,10 +279,10 @@ func imageRm(p program.Process) *cobra.Command {
 			}
 			text := ""
 			for _, k := range gone {
-				if err := images.Release(ctx, k.Name, k.Architecture); err != nil {
+				if err := im.Release(ctx, k.Name, k.Architecture); err != nil {
 					return err
 				}
-				text += staging.ShortName(k.Name) + " " + k.Architecture + " is kept no longer\n"
+				text += images.ShortName(k.Name) + " " + k.Architecture + " is kept no longer\n"
 			}
 			return show(p, f, gone, text)
 		})
@@ -292,14 +294,14 @@ func imageRm(p program.Process) *cobra.Command {
 
 // findKept returns the kept images that a word means: a name as people write it,
 // or the beginning of a digest.
-func findKept(kept []staging.KeptImage, word string, a architecture) ([]staging.KeptImage, error) {
+func findKept(kept []images.Kept, word string, a config.Architecture) ([]images.Kept, error) {
 	full := word
 	if ref, err := source.ParseReference(word); err == nil {
 		full = ref.Name()
 	}
-	var found []staging.KeptImage
+	var found []images.Kept
 	for _, k := range kept {
-		if a != "" && k.Architecture != string(a.or()) {
+		if a != "" && k.Architecture != string(a.Canonical()) {
 			continue
 		}
 		if k.Name == full || k.From == word || strings.HasPrefix(k.Digest, word) && len(word) > len("sha256:") {
@@ -319,7 +321,7 @@ func completeKept(p program.Process) cobra.CompletionFunc {
 		if c.Shared == "" {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		kept, err := staging.KeptImages(spool.Layout(c.Shared).KeptImages()).List()
+		kept, err := images.Records(spool.Layout(c.Shared).KeptImages()).List()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

@@ -3,8 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -15,7 +13,10 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/imagejob"
+	"github.com/cl-slurm/cl-slurm/bridge/observer"
+	"github.com/cl-slurm/cl-slurm/bridge/programs"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -24,46 +25,20 @@ import (
 // convert makes a SIF, where that is not the Converter itself.
 type convert func(ctx context.Context, c apptainer.Converter, img source.Image, dst string, progress func(apptainer.Progress)) error
 
-// checkJobs refuses settings of jobs that convert images.
-func (c config) checkJobs() error {
-	q := c.Queue[c.Image.Queue]
-	limit := c.Image.Time.or(defaultImageTime)
-	switch {
-	case c.Image.Queue == "" && c.Image.Time != nil:
-		return errors.New("image.time bounds jobs that convert images, which image.queue has to name a queue for")
-	case c.Image.Queue == "":
-		return nil
-	case q == nil:
-		return fmt.Errorf("image.queue = %q: there is no [queue.%s]", c.Image.Queue, c.Image.Queue)
-	case q.Architecture.other() != "":
-		return fmt.Errorf("image.queue = %q: its nodes are %s, and images are converted by this program, which is for %s",
-			c.Image.Queue, q.Architecture.or(), architecture("").or())
-	case c.Image.TempDir != "":
-		return errors.New("image.temp_dir and image.queue exclude one another: the layers have to lie on the shared disk, where the job reads them")
-	case limit < time.Minute:
-		return errors.New("image.time is below 1m")
-	case q.MaxTime > 0 && limit > time.Duration(q.MaxTime):
-		return fmt.Errorf("image.time is above the max_time of [queue.%s]", c.Image.Queue)
-	}
-	return nil
-}
-
-// defaultImageTime is enough for the largest images there are.
-const defaultImageTime = time.Hour
-
 // imageJobs has images converted in jobs of image.queue; nil where that is not
 // wanted.
-func (c config) imageJobs(slurm *sbatch.Client, installed programs) convert {
+func imageJobs(c config.Config, slurm *observer.Observer, installed programs.Installed) convert {
 	q := c.Queue[c.Image.Queue]
 	if q == nil {
 		return nil
 	}
 	jobs := imagejob.Jobs{
 		Slurm:   slurm,
-		Program: installed.converter,
+		Now:     slurm.Now,
+		Program: installed.Converter,
 		Request: sbatch.Request{
 			Comment: "codalab image", Partition: q.Partition, Account: q.Account, QOS: q.QOS, WCKey: q.WCKey,
-			Reservation: q.Reservation, Constraint: q.Constraint, Time: c.Image.Time.or(defaultImageTime), Extra: q.SbatchOptions,
+			Reservation: q.Reservation, Constraint: q.Constraint, Time: c.Image.JobTime(), Extra: q.SbatchOptions,
 		},
 	}
 	return func(ctx context.Context, c apptainer.Converter, img source.Image, dst string, progress func(apptainer.Progress)) error {
@@ -95,8 +70,11 @@ func convertPulled(ctx context.Context, s imagejob.Settings, img source.Image, d
 	}.Convert(ctx, img, dst, func(p apptainer.Progress) { progress(imagejob.Progress(p)) })
 }
 
+// observeAlone is how often a command that waits for a job runs squeue, beside the bridge.
+const observeAlone = 30 * time.Second
+
 // imageJobsAlone is imageJobs where no bridge need run.
-func (c config) imageJobsAlone(ctx context.Context, p program.Process) (convert, error) {
+func imageJobsAlone(ctx context.Context, p program.Process, c config.Config) (convert, error) {
 	if c.Image.Queue == "" {
 		return nil, nil //nolint:nilnil // none is wanted
 	}
@@ -104,11 +82,11 @@ func (c config) imageJobsAlone(ctx context.Context, p program.Process) (convert,
 	if err != nil {
 		return nil, err
 	}
-	installed, err := installPrograms(c, spool.Layout(c.Shared))
+	installed, err := programs.Install(c, spool.Layout(c.Shared))
 	if err != nil {
 		return nil, err
 	}
-	return c.imageJobs(slurm, installed), nil
+	return imageJobs(c, &observer.Observer{Slurm: slurm, Every: observeAlone, Now: p.Now}, installed), nil
 }
 
 const aboutConvert = `convert converts the one image that SPEC describes, whose layers a bridge has pulled

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
@@ -28,8 +29,8 @@ func (f *place) flags(cmd *cobra.Command, p program.Process) {
 }
 
 // read reads the configuration, and puts the ledger's place into it.
-func (f place) read(p program.Process) (config, error) {
-	c, err := readConfig(f.config)
+func (f place) read(p program.Process) (config.Config, error) {
+	c, err := config.Read(f.config)
 	if err != nil {
 		return c, &program.Error{Code: program.ExitUsage, Err: err}
 	}
@@ -48,7 +49,7 @@ func openToJudge(ctx context.Context, where string) (*ledger.Reader, error) {
 
 // ledgerPlace is where the ledger lies: as the flag says, as configured, or
 // where the user's state belongs.
-func ledgerPlace(p program.Process, c config, flag string) (string, error) {
+func ledgerPlace(p program.Process, c config.Config, flag string) (string, error) {
 	if flag != "" {
 		if err := sqldb.Check(flag); err != nil {
 			return "", &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("--ledger: %w", err)}

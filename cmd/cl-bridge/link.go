@@ -1,68 +1,27 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/spool"
-	"github.com/cl-slurm/cl-slurm/staging"
+	"github.com/cl-slurm/cl-slurm/staging/images"
+	"github.com/cl-slurm/cl-slurm/staging/inputs"
+	"github.com/cl-slurm/cl-slurm/staging/results"
 )
-
-// machine are the parts of every host that are nobody's data.
-func machine() []string { return []string{"/proc", "/sys", "/dev", "/run"} }
-
-func (l linkConfig) check(shared string) error {
-	if l.Root == "" {
-		return errors.New("[[link]]: root is missing: a directory whose data bundles may use in place")
-	}
-	if err := checkRoot("[[link]]: root", l.Root, shared); err != nil {
-		return err
-	}
-	if slices.Contains(l.Users, "") {
-		return fmt.Errorf("[[link]]: root = %q: users has an empty name", l.Root)
-	}
-	return nil
-}
-
-// checkRoot refuses a directory, configured as what, in which bundles may not use
-// anything.
-func checkRoot(what, given, shared string) error {
-	root := filepath.Clean(given)
-	switch {
-	case !filepath.IsAbs(root):
-		return fmt.Errorf("%s = %q: want an absolute path", what, given)
-	case root == "/":
-		return fmt.Errorf("%s = \"/\": list the directories that hold data, not the whole machine", what)
-	case below(root, shared):
-		return fmt.Errorf("%s = %q lies in the bridge's own directory %s", what, given, shared)
-	}
-	for _, dir := range machine() {
-		if below(root, dir) {
-			return fmt.Errorf("%s = %q: there is no data in %s", what, given, dir)
-		}
-	}
-	return nil
-}
-
-// below says whether a path is dir or lies in it.
-func below(path, dir string) bool {
-	rel, err := filepath.Rel(dir, path)
-	return err == nil && filepath.IsLocal(rel)
-}
 
 // serverStore is the server's own store; nil where the bridge does not share
 // its disk.
-func serverStore(c config) *staging.ServerStore {
+func serverStore(c config.Config) *results.Store {
 	if c.ServerStore == "" {
 		return nil
 	}
-	return &staging.ServerStore{Dir: filepath.Clean(c.ServerStore)}
+	return &results.Store{Dir: filepath.Clean(c.ServerStore)}
 }
 
 // mayRead fails where the server's store is configured and may not be read.
@@ -81,30 +40,34 @@ func mayRead(store string) error {
 }
 
 // inPlace finds the data of links; nil where the site lists no directory.
-func inPlace(c config, cl *client.Client, layout spool.Layout, now func() time.Time) *staging.InPlace {
+func inPlace(c config.Config, cl *client.Client, layout spool.Layout, now func() time.Time) *inputs.Links {
 	if len(c.Link) == 0 {
 		return nil
 	}
-	p := &staging.InPlace{Hidden: c.hidden(), Catalog: cl, Records: layout.Link, Now: now}
+	p := &inputs.Links{Hidden: hidden(c), Catalog: cl, Records: layout.Link, Now: now}
 	for _, l := range c.Link {
-		p.Roots = append(p.Roots, staging.LinkRoot{Path: filepath.Clean(l.Root), Users: l.Users})
+		p.Roots = append(p.Roots, inputs.LinkRoot{Path: filepath.Clean(l.Root), Users: l.Users})
 	}
 	return p
 }
 
 // imageFiles are the SIFs that bundles run in where they lie; nil where the site
 // lists no directory.
-func imageFiles(c config, links *staging.InPlace) *staging.ImageFiles {
+func imageFiles(c config.Config, links *inputs.Links) *images.Files {
 	if len(c.Image.Roots) == 0 && links == nil {
 		return nil
 	}
-	return &staging.ImageFiles{Roots: c.Image.Roots, Hidden: c.hidden(), InPlace: links, Records: spool.Layout(c.Shared).ImageFiles()}
+	files := &images.Files{Roots: c.Image.Roots, Hidden: hidden(c), Records: spool.Layout(c.Shared).ImageFiles()}
+	if links != nil {
+		files.OwnerRoots = links.RootsOf
+	}
+	return files
 }
 
 // hidden are the bridge's own files and directories, and those of every host that
 // are nobody's data.
-func (c config) hidden() []string {
-	own := []string{c.Shared, c.PasswordFile, c.path}
+func hidden(c config.Config) []string {
+	own := []string{c.Shared, c.PasswordFile, c.Path}
 	for _, dir := range []string{c.ServerStore, c.Cache.Dir} {
 		if dir != "" {
 			own = append(own, dir)
@@ -113,7 +76,7 @@ func (c config) hidden() []string {
 	if !sqldb.IsURL(c.Ledger) {
 		own = append(own, c.Ledger, c.Ledger+"-wal", c.Ledger+"-shm", c.Ledger+".lock")
 	}
-	hidden := machine()
+	hidden := config.SystemDirs()
 	for _, path := range own {
 		if absolute, err := filepath.Abs(path); err == nil {
 			hidden = append(hidden, absolute)

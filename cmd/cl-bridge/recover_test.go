@@ -9,22 +9,21 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/bridge/recovery"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/sbatch"
-	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
 // restored is a cluster with jobs of a bridge, and its ledger as it was before
 // the last of them.
 type restored struct {
-	cluster                *slurmtest.Cluster
-	id, where, bin, config string
+	slurm                     slurmCommands
+	id, where, shared, config string
 }
 
 // bundleNo is the UUID of a bundle of the tests.
@@ -33,8 +32,9 @@ func bundleNo(n int) string { return fmt.Sprintf("0x%d%031d", n, n) }
 // restore makes a ledger that knows four submissions, with rows in some phases.
 func restore(t *testing.T, extra string, rows ...plan.Row) restored {
 	t.Helper()
-	cluster, dir := slurmtest.NewCluster(t, slurmtest.NewSite()), t.TempDir()
-	r := restored{cluster: cluster, where: filepath.Join(dir, "ledger.db"), bin: cluster.Bin(), config: filepath.Join(dir, "bridge.toml")}
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	r := restored{slurm: writeSlurmCommands(t, t.TempDir()), where: in("ledger.db"), shared: in("shared"), config: in("bridge.toml")}
 	book, release, err := takeLedger(t.Context(), r.where)
 	if err != nil {
 		t.Fatal(err)
@@ -44,8 +44,8 @@ func restore(t *testing.T, extra string, rows ...plan.Row) restored {
 	if err := errors.Join(book.Save(t.Context(), rows), book.Raise(t.Context(), 4)); err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("server = \"http://127.0.0.1:1\"\nuser = \"ann\"\npassword_file = \"p\"\nshared = \"/s\"\nledger = %q\n%s\n[slurm]\nbin = %q\n[queue.cpu]\n",
-		r.where, extra, r.bin)
+	text := fmt.Sprintf("server = \"http://127.0.0.1:1\"\nuser = \"ann\"\npassword_file = \"p\"\nshared = %q\nledger = %q\n%s\n[slurm]\nbin = %q\n[queue.cpu]\n",
+		r.shared, r.where, extra, r.slurm)
 	if err := os.WriteFile(r.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -55,17 +55,11 @@ func restore(t *testing.T, extra string, rows ...plan.Row) restored {
 // submits makes a job that waits, or one that was cancelled.
 func (r restored) submits(t *testing.T, bundle, attempt, generation int, state sbatch.State) {
 	t.Helper()
-	name := fmt.Sprintf("cl-ann-%s.%d-%s", bundleNo(bundle)[2:14], attempt, r.id)
-	id, err := r.cluster.Client().Submit(t.Context(), sbatch.Request{
-		Name: name, Script: "#!/bin/sh\n", Extra: []string{"--hold"},
+	r.slurm.add(t, sbatch.Job{
+		Name:    fmt.Sprintf("cl-ann-%s.%d-%s", bundleNo(bundle)[2:14], attempt, r.id),
+		State:   state,
 		Comment: fmt.Sprintf("codalab bundle=%s attempt=%d owner=2 bridge=%s generation=%d", bundleNo(bundle), attempt, r.id, generation),
 	})
-	if err == nil && state == sbatch.StateCancelled {
-		err = r.cluster.Client().Cancel(t.Context(), id, name)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // say is what recover prints, with what differs from run to run replaced.
@@ -155,14 +149,14 @@ func TestRecoverPrintsJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got recovery
+	var got recovery.Findings
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatal(err)
 	}
 	if len(got.Jobs) != 5 {
 		t.Fatalf("jobs %+v, want 5", got.Jobs)
 	}
-	want := unknown{
+	want := recovery.Job{
 		Job: 6, State: sbatch.StatePending, Bundle: bundleNo(1), Attempt: 1, Generation: 7, Name: "cl-ann-100000000000.1-" + r.id,
 		Phase: plan.Staging, Fate: "taken up by its bundle, which waits to be submitted",
 	}
@@ -170,7 +164,7 @@ func TestRecoverPrintsJSON(t *testing.T) {
 		t.Errorf("job (-want +got):\n%s", diff)
 	}
 	got.Jobs = nil
-	if diff := cmp.Diff(recovery{Ledger: r.where, Bridge: r.id, Generation: 4, Highest: 9, Outdated: true}, got); diff != "" {
+	if diff := cmp.Diff(recovery.Findings{Ledger: r.where, Bridge: r.id, Generation: 4, Highest: 9, Outdated: true}, got); diff != "" {
 		t.Errorf("recovery (-want +got):\n%s", diff)
 	}
 }
@@ -190,7 +184,7 @@ func TestRecoverOfALedgerThatIsUpToDate(t *testing.T) {
 func TestRecoverThatCannotSayWhy(t *testing.T) {
 	t.Parallel()
 	r := restore(t, "")
-	r.cluster.Do(func(now time.Time, c *slurmtest.Controller) { c.Stop(now) })
+	r.slurm.stop(t)
 	nowhere := filepath.Join(t.TempDir(), "x", "ledger.db")
 	for _, test := range []struct {
 		want string

@@ -1,70 +1,34 @@
 package main
 
 import (
-	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
-	"github.com/cl-slurm/cl-slurm/staging"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
-
-// registryConfig says how one registry is spoken to.
-type registryConfig struct {
-	Mirrors   []string `toml:"mirrors"`
-	PlainHTTP bool     `toml:"plain_http"`
-}
-
-func (c imageConfig) hosts() map[string]source.Host {
-	hosts := map[string]source.Host{}
-	for host, r := range c.Registry {
-		hosts[host] = source.Host{Mirrors: r.Mirrors, PlainHTTP: r.PlainHTTP}
-	}
-	return hosts
-}
-
-func (c imageConfig) checkRegistries() error {
-	for host, h := range c.hosts() {
-		if ref, err := source.ParseReference(host + "/a/b"); err != nil || ref.Name() != host+"/a/b:latest" {
-			return fmt.Errorf("[image.registry.%q]: want the host of a registry as names of images have it, such as \"docker.io\" or \"registry.site:5000\"", host)
-		}
-		if err := h.Check(); err != nil {
-			return fmt.Errorf("[image.registry.%q]: %w", host, err)
-		}
-	}
-	for _, dir := range c.Certs {
-		if !filepath.IsAbs(dir) {
-			return fmt.Errorf("image.certs: %q: want an absolute path", dir)
-		}
-	}
-	for key, path := range map[string]string{"docker_config": c.DockerConfig, "logins": c.Logins} {
-		if path != "" && !filepath.IsAbs(path) {
-			return fmt.Errorf("image.%s = %q: want an absolute path", key, path)
-		}
-	}
-	return nil
-}
 
 // imageSource is where images come from, at no more than a pace, with the logins of
 // who runs the bridge.
-func (c config) imageSource(p program.Process, pace *staging.Pace) source.Source {
+func imageSource(p program.Process, c config.Config, pace *transfer.Pace) source.Source {
 	var known []string
 	if server, err := url.Parse(c.Server); err == nil {
 		known = []string{server.Host}
 	}
 	return source.Source{
-		Known: known, Hosts: c.Image.hosts(), Certs: c.Image.certs(),
-		Logins: source.Logins{Files: c.Image.loginFiles(p), HelperEnv: helperEnv(p)},
+		Known: known, Hosts: c.Image.Hosts(), Certs: registryCerts(c.Image),
+		Logins: source.Logins{Files: loginFiles(p, c.Image), HelperEnv: helperEnv(p)},
 		Reader: pace.Reader,
 	}
 }
 
-// certs are the directories of registries' certificates: those of Docker and
+// registryCerts are the directories of registries' certificates: those of Docker and
 // Podman where none is named, as far as they may be read.
-func (c imageConfig) certs() []string {
+func registryCerts(c config.Image) []string {
 	if c.Certs != nil {
 		return c.Certs
 	}
@@ -79,7 +43,7 @@ func (c imageConfig) certs() []string {
 
 // loginFiles are where docker login and podman login put what they were told
 // (docker/cli cli/config: Dir; containers-auth.json(5)).
-func (c imageConfig) loginFiles(p program.Process) []source.LoginFile {
+func loginFiles(p program.Process, c config.Image) []source.LoginFile {
 	const whose = "the bridge's user"
 	if c.DockerConfig != "" {
 		return []source.LoginFile{{Path: c.DockerConfig, Whose: whose}}
@@ -120,9 +84,9 @@ func helperEnv(p program.Process) []string {
 	return env
 }
 
-// login gives each owner's bundles the registries as that owner's login shows
+// ownLogins gives each owner's bundles the registries as that owner's login shows
 // them, where there is one in image.logins.
-func (c config) login(r source.Source) func(owner string, ref source.Reference) (source.Source, string) {
+func ownLogins(c config.Config, r source.Source) func(owner string, ref source.Reference) (source.Source, string) {
 	dir := c.Image.Logins
 	if dir == "" {
 		return nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 )
 
@@ -79,13 +80,13 @@ func TestRegistryIsAskedWithTheLoginThatCounts(t *testing.T) {
 			name, value, _ := strings.Cut(pair, "=")
 			env[name] = filepath.Join(dir, value)
 		}
-		var c config
+		var c config.Config
 		c.Image.Logins = filepath.Join(dir, "logins")
 		if test.config != "" {
 			c.Image.DockerConfig = filepath.Join(dir, test.config)
 		}
-		site := c.imageSource(program.Process{Getenv: func(name string) string { return env[name] }}, nil)
-		owners, whose := c.login(site)(test.owner, ref)
+		site := imageSource(program.Process{Getenv: func(name string) string { return env[name] }}, c, nil)
+		owners, whose := ownLogins(c, site)(test.owner, ref)
 		who = ""
 		_, err := owners.Resolve(t.Context(), ref)
 		if who != test.want || (err == nil) != (test.want != "") {

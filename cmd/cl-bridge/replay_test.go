@@ -13,11 +13,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/trace"
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
 func TestMain(m *testing.M) {
-	slurmtest.Main()
 	time.Local = time.UTC // what is printed is in the reader's zone
 	testscript.Main(m, map[string]func(){"cl-bridge": main, "cl-worker": nodeWorker})
 }

@@ -8,23 +8,31 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/bridge"
+	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/holders"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/bridge/observer"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/bridge/programs"
+	"github.com/cl-slurm/cl-slurm/bridge/status"
 	"github.com/cl-slurm/cl-slurm/bridge/trace"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging"
+	"github.com/cl-slurm/cl-slurm/staging/inputs"
+	"github.com/cl-slurm/cl-slurm/staging/results"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
 const about = `cl-bridge claims bundles from a CodaLab server and runs each as a Slurm job.
@@ -56,7 +64,7 @@ type options struct {
 }
 
 func runCommand(p program.Process) *cobra.Command {
-	o := options{trace: tracing{limit: trace.DefaultLimit}}
+	o := options{trace: tracing{limit: config.Size{Bytes: trace.DefaultLimit}}}
 	cmd := &cobra.Command{
 		Use: "run", Short: "Claim bundles and run them until a signal ends it", Args: program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -79,7 +87,7 @@ func runCommand(p program.Process) *cobra.Command {
 }
 
 // serve builds the bridge of its parts and runs it.
-func serve(ctx context.Context, p program.Process, c config, t tracing, log *slog.Logger) error {
+func serve(ctx context.Context, p program.Process, c config.Config, t tracing, log *slog.Logger) error {
 	host, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
@@ -103,47 +111,53 @@ func serve(ctx context.Context, p program.Process, c config, t tracing, log *slo
 		return err
 	}
 	var b *bridge.Bridge
-	holders := judge{ledger: &book.Reader, observe: slurm.Observe, now: time.Now, ready: func() bool { return b.Observed() }}
-	content, err := cache.Open(c.cacheDir(), c.cacheOptions(holders.over))
+	now := steady(time.Now())
+	watched := &observer.Observer{Slurm: slurm, Every: c.Slurm.ObserveEvery.Duration, Now: now}
+	judge := holders.Judge{Ledger: &book.Reader, Observe: watched.Observe, Now: now, Ready: func() bool { return b.Observed() }}
+	content, err := cache.Open(cacheDir(c), cacheOptions(c, judge.Over))
 	if err != nil {
 		return err
 	}
-	now := steady(time.Now())
-	brings := stager(p, c, cl, content, book.ID, now, c.imageJobs(slurm, installed))
+	brings := stager(p, c, cl, content, book.ID, now, imageJobs(c, watched, installed))
 	b = &bridge.Bridge{
 		Policy:       policy(c, book.ID, layout, installed, slurm),
 		Name:         cmp.Or(c.Name, c.User+"-"+host),
 		Hostname:     host,
 		SharedDisk:   c.ServerStore != "",
 		Ledger:       book,
-		Scheduler:    slurm,
+		Scheduler:    watched,
 		Service:      cl,
 		Spool:        spool.Disk{Layout: layout},
 		Gauge:        spool.Disk{Layout: layout},
 		Stager:       brings,
-		Collector:    &staging.Collector{Contents: cl, Store: serverStore(c), Layout: layout, Now: now},
+		Collector:    &results.Collector{Contents: cl, Store: serverStore(c), Layout: layout, Now: now},
 		Log:          log,
 		Now:          now,
-		ObserveEvery: c.Slurm.ObserveEvery.or(6 * time.Second),
+		ObserveEvery: watched.Every,
 		LookEvery:    350 * time.Millisecond,
 		ReadEvery:    5 * time.Second,
 	}
-	place, err := pulsePlace(p, c.Ledger, book.ID)
+	heartbeat, err := heartbeatFile(p, c, book.ID)
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
-	s := sweeper(c, book, slurm, installed.paths(), b.Now)
-	u := pulse{Host: host, Process: os.Getpid(), Started: b.Now(), path: place}
-	return u.during(b, func() error {
-		return beside(ctx, func() error { return t.run(ctx, b, log) },
-			func(ctx context.Context) { upkeep(ctx, b, content, brings.Images, log) },
-			func(ctx context.Context) { s.Run(ctx, sweepFirst, sweepEvery, log) },
-			func(ctx context.Context) { u.beat(ctx, b) })
-	})
+	s := sweeper(c, book, watched, installed.Paths(), now)
+	r := status.Recorder{Bridge: b, Path: heartbeat, Host: host, Process: os.Getpid(), Started: now()}
+	err = runBeside(ctx, func() error { return t.run(ctx, b, log) },
+		func(ctx context.Context) { upkeep(ctx, b, content, brings.Images, log) },
+		func(ctx context.Context) { s.Run(ctx, sweepFirst, sweepEvery, log) },
+		r.Run)
+	r.End(err)
+	return err
 }
 
-// beside does other things beside work, until that ends.
-func beside(ctx context.Context, work func() error, others ...func(ctx context.Context)) error {
+// heartbeatFile returns the file of a bridge's heartbeat.
+func heartbeatFile(p program.Process, c config.Config, bridge string) (string, error) {
+	return status.HeartbeatFile(c.Ledger, bridge, func() (string, error) { return userDir(p, "XDG_STATE_HOME", ".local", "state") })
+}
+
+// runBeside runs work, and the others in the background until work has ended.
+func runBeside(ctx context.Context, work func() error, others ...func(ctx context.Context)) error {
 	ctx, stop := context.WithCancel(ctx)
 	var g sync.WaitGroup
 	for _, do := range others {
@@ -163,11 +177,11 @@ func steady(start time.Time) func() time.Time {
 
 // findServer makes sure that there are credentials. Whether the server answers,
 // and takes them, the first check-in shows.
-func findServer(ctx context.Context, c config, log *slog.Logger) (*client.Client, error) {
-	if _, _, err := credentials(c)(ctx); err != nil {
+func findServer(ctx context.Context, c config.Config, log *slog.Logger) (*client.Client, error) {
+	if _, _, err := c.Credentials(ctx); err != nil {
 		return nil, err
 	}
-	return client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: credentials(c), Log: log})
+	return client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: c.Credentials, Log: log})
 }
 
 // exitDenied is the exit code of a bridge that the server refuses: another try
@@ -184,10 +198,16 @@ func refusedLogin(err error) error {
 	return err
 }
 
+// slurmClient returns a client of the site's Slurm. slurm.conf is the configured one, or
+// else the one of the environment.
+func slurmClient(p program.Process, c config.Config) *sbatch.Client {
+	return &sbatch.Client{Bin: c.Slurm.Bin, Conf: cmp.Or(c.Slurm.Conf, p.Getenv("SLURM_CONF"))}
+}
+
 // findSlurm makes sure that Slurm's commands are there. Whether its controller
 // answers is not asked: that may change at any time.
-func findSlurm(ctx context.Context, p program.Process, c config, log *slog.Logger) (*sbatch.Client, error) {
-	slurm := c.slurm(p)
+func findSlurm(ctx context.Context, p program.Process, c config.Config, log *slog.Logger) (*sbatch.Client, error) {
+	slurm := slurmClient(p, c)
 	version, err := slurm.Version(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w; slurm.bin and slurm.conf in the configuration say where Slurm is", err)
@@ -198,23 +218,23 @@ func findSlurm(ctx context.Context, p program.Process, c config, log *slog.Logge
 
 // takeUp makes sure that the configuration and the shared directory fit what the
 // ledger has, and returns the workers' programs there.
-func takeUp(ctx context.Context, book *ledger.Ledger, c config, layout spool.Layout) (programs, error) {
+func takeUp(ctx context.Context, book *ledger.Ledger, c config.Config, layout spool.Layout) (programs.Installed, error) {
 	rows, err := book.Rows(ctx)
 	if err != nil {
-		return programs{}, err
+		return programs.Installed{}, err
 	}
 	if err := checkQueues(c, rows); err != nil {
-		return programs{}, &program.Error{Code: program.ExitUsage, Err: err}
+		return programs.Installed{}, &program.Error{Code: program.ExitUsage, Err: err}
 	}
 	if err := errors.Join(prepareShared(layout, len(rows)), mayRead(c.ServerStore)); err != nil {
-		return programs{}, err
+		return programs.Installed{}, err
 	}
-	return installPrograms(c, layout)
+	return programs.Install(c, layout)
 }
 
 // checkQueues refuses a configuration that lacks a queue of which the ledger
 // still has bundles: nobody would report their ends.
-func checkQueues(c config, rows []plan.Row) error {
+func checkQueues(c config.Config, rows []plan.Row) error {
 	for _, r := range rows {
 		if r.Phase != plan.Done && c.Queue[r.Queue] == nil {
 			return fmt.Errorf("[queue.%s] is gone from the configuration, and bundle %s of it is %s: keep the queue until its bundles have ended",
@@ -243,70 +263,61 @@ func prepareShared(layout spool.Layout, bundles int) error {
 // orphanGrace is how long a job that no bundle stands for is left alone.
 const orphanGrace = 10 * time.Minute
 
-func policy(c config, id string, layout spool.Layout, installed programs, slurm *sbatch.Client) plan.Policy {
+func policy(c config.Config, id string, layout spool.Layout, installed programs.Installed, slurm *sbatch.Client) plan.Policy {
 	return plan.Policy{
-		Bridge: id, Owner: c.User, Layout: layout, Worker: installed.workers[architecture("").or()], Queues: installed.queues(c),
+		Bridge: id, Owner: c.User, Layout: layout, Worker: installed.Worker(), Queues: installed.Queues(c),
 		SubmitGrace:     slurm.SubmitBound() + 20*time.Second,
 		OrphanGrace:     orphanGrace,
-		CancelOrphans:   c.cancelsOrphans(),
-		RecordAge:       c.Slurm.MinJobAge.or(300 * time.Second),
-		Accounting:      c.accounting(),
-		Settle:          c.settle(),
+		CancelOrphans:   *c.CancelStrays,
+		RecordAge:       c.Slurm.MinJobAge.Duration,
+		Accounting:      *c.Slurm.Accounting,
+		Settle:          c.DiskSettle.Duration,
 		StuckFor:        5 * time.Second,
-		StagePatience:   c.StagePatience.or(5 * time.Minute),
-		OutagePatience:  c.OutagePatience.or(24 * time.Hour),
-		CollectPatience: c.CollectPatience.or(3 * 24 * time.Hour),
+		StagePatience:   c.StagePatience.Duration,
+		OutagePatience:  c.OutagePatience.Duration,
+		CollectPatience: c.CollectPatience.Duration,
 		AckPatience:     10 * time.Minute,
-		MaxAttempts:     cmp.Or(c.MaxAttempts, 3),
-		KeepAfterAck:    c.KeepAfterAck.or(24 * time.Hour),
-		LowWater:        c.lowWater(),
+		MaxAttempts:     c.MaxAttempts,
+		KeepAfterAck:    c.KeepAfterAck.Duration,
+		LowWater:        c.LowWater.LowWater,
 	}
 }
 
-func stager(p program.Process, c config, cl *client.Client, content *cache.Cache, bridge string, now func() time.Time, made convert) *staging.Stager {
-	pace := c.Staging.pace()
+// downloadPace bounds all downloads together; nil where they are not bounded.
+func downloadPace(c config.Config) *transfer.Pace {
+	if c.Staging.Bandwidth.Bytes == 0 {
+		return nil
+	}
+	return transfer.NewPace(c.Staging.Bandwidth.Bytes)
+}
+
+func stager(p program.Process, c config.Config, cl *client.Client, content *cache.Cache, bridge string, now func() time.Time, made convert) *staging.Stager {
+	pace := downloadPace(c)
 	var public func(context.Context, string) (bool, error)
 	if c.Cache.Group {
 		public = cl.Public
 	}
 	links := inPlace(c, cl, spool.Layout(c.Shared), now)
-	files, from := imageFiles(c, links), c.imageSource(p, pace)
+	files, from := imageFiles(c, links), imageSource(p, c, pace)
 	if files != nil {
 		from.OpenFile = files.Open
 	}
-	images := c.images(content, from)
-	images.Files, images.Now, images.Convert = files, now, made
+	im := newImages(c, content, from)
+	im.Files, im.Now, im.Convert = files, now, made
 	return &staging.Stager{
-		Public:    public,
-		Holder:    func(bundle string) cache.Holder { return rowHolder(bridge, bundle) },
-		Contents:  cl,
-		Cache:     content,
-		Images:    images,
-		Limits:    c.Staging.limits(),
-		LowWater:  c.lowWater().Of,
-		Downloads: c.Staging.Downloads,
-		Pace:      pace,
-		Store:     serverStore(c),
-		InPlace:   links,
-		Layout:    spool.Layout(c.Shared),
-	}
-}
-
-// credentials reads the password each time that it is needed, so that it can
-// be changed, and refuses a file that others may read.
-func credentials(c config) func(context.Context) (string, string, error) {
-	return func(context.Context) (string, string, error) {
-		info, err := os.Stat(c.PasswordFile)
-		if err != nil {
-			return "", "", fmt.Errorf("read password_file: %w", err)
-		}
-		if info.Mode().Perm()&0o077 != 0 {
-			return "", "", fmt.Errorf("password_file %s may be read by others: chmod 600 it", c.PasswordFile)
-		}
-		data, err := os.ReadFile(c.PasswordFile)
-		if err != nil {
-			return "", "", fmt.Errorf("read password_file: %w", err)
-		}
-		return c.User, strings.TrimRight(string(data), "\r\n"), nil
+		Images: im,
+		Dependencies: &inputs.Dependencies{
+			Contents: cl,
+			Cache:    content,
+			Public:   public,
+			Limits:   tarstream.Limits{Bytes: c.Staging.MaxDependency.Bytes, Entries: int64(c.Staging.MaxFiles)},
+			LowWater: c.LowWater.Of,
+			AtOnce:   c.Staging.Downloads,
+			Pace:     pace,
+			Links:    links,
+			Store:    serverStore(c),
+			Layout:   spool.Layout(c.Shared),
+		},
+		Holder: func(bundle string) cache.Holder { return holders.Row(bridge, bundle) },
 	}
 }

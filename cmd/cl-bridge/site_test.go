@@ -10,27 +10,20 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
-	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
 
-// startSite gives a script the environment of a site. $SLURM is the directory of a
-// Slurm on which the user of the tests has accounts. $SERVER is a CodaLab server on
+// startSite gives a script the environment of a site. $SLURM is the directory of
+// scripts with the names of Slurm's commands. $SERVER is a CodaLab server on
 // which ann has the password secret. $WORKER is the path of a cl-worker.
 func startSite(t *testing.T, env *testscript.Env) {
 	t.Helper()
-	site := slurmtest.NewSite()
-	site.Users[1].Name = localUser()
-	if os.Getuid() == 0 {
-		site.Users[0], site.Users[1] = site.Users[1], site.Users[0]
-	}
-	site.Partitions = append(site.Partitions, slurmtest.Partition{Name: "old", Nodes: []string{"n1"}, State: "DOWN"})
 	_, _, web := startServer(t, filepath.Join(env.WorkDir, "..", filepath.Base(env.WorkDir)+"-server"))
 	worker, err := testedWorker(env)
 	if err != nil {
 		t.Fatal(err)
 	}
-	env.Setenv("SLURM", slurmtest.NewCluster(t, site).Bin())
+	env.Setenv("SLURM", string(writeSlurmCommands(t, t.TempDir())))
 	env.Setenv("SERVER", web.URL)
 	env.Setenv("WORKER", worker)
 }

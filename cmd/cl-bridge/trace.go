@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/bridge"
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/trace"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 )
@@ -17,7 +18,7 @@ import (
 // empty.
 type tracing struct {
 	path  string
-	limit size
+	limit config.Size
 }
 
 func (t *tracing) flags(cmd *cobra.Command) {
@@ -34,7 +35,7 @@ func (t tracing) run(ctx context.Context, b *bridge.Bridge, log *slog.Logger) er
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
-	w.Limit, b.Trace = int64(t.limit), w.Record
+	w.Limit, b.Trace = t.limit.Bytes, w.Record
 	var writing sync.WaitGroup
 	ended, end := context.WithCancel(context.WithoutCancel(ctx)) // the trace ends after the bridge
 	writing.Go(func() { w.Run(ended) })

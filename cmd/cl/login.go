@@ -18,11 +18,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
-// errNobody is why there are no credentials.
-var errNobody = errors.New("PermissionError: no user name and password: " +
+// errNoCredentials is the error of a call that needs a login when there is nobody to ask.
+var errNoCredentials = errors.New("PermissionError: no user name and password: " +
 	"set CODALAB_USERNAME and CODALAB_PASSWORD, or run cl on a terminal")
 
-// connect returns a client of a server. Nothing is sent yet.
+// connect returns a client of a server. It sends nothing yet.
 func (c *cli) connect(address string) (*client.Client, error) {
 	state, err := c.load()
 	if err != nil {
@@ -45,9 +45,9 @@ func (c *cli) connect(address string) (*client.Client, error) {
 	return api, nil
 }
 
-// login is one user's way into one server. It keeps the token in a file of
-// its own, which only the user may read, so that processes that run at once
-// never mix up theirs.
+// login is one user's login at one server. Its token has a file of its own, which only the
+// user can read, so that concurrent processes of several users or servers keep their tokens
+// apart.
 type login struct {
 	cli     *cli
 	address string
@@ -55,7 +55,7 @@ type login struct {
 	user string
 }
 
-// path names the token's file, or nothing while the user is not known.
+// path is the token's file; empty while the user is not known.
 func (l *login) path() string {
 	dir, err := l.cli.home()
 	if err != nil || l.user == "" {
@@ -65,8 +65,7 @@ func (l *login) path() string {
 	return filepath.Join(dir, "cl-tokens", hex.EncodeToString(sum[:8])+".json")
 }
 
-// Load returns the token that was saved last. What cannot be read is none:
-// the next one replaces it.
+// Load returns the token that was saved last; none if the file cannot be read.
 func (l *login) Load() client.Token {
 	var t client.Token
 	path := l.path()
@@ -75,7 +74,7 @@ func (l *login) Load() client.Token {
 	}
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm()&0o077 != 0 {
-		return t // others might have written it
+		return t // other users might have written it
 	}
 	data, err := os.ReadFile(path)
 	if err != nil || json.Unmarshal(data, &t) != nil {
@@ -84,11 +83,10 @@ func (l *login) Load() client.Token {
 	return t
 }
 
-// Save keeps a token. Where that fails, its user is asked for the password
-// again next time, and told why.
+// Save keeps a token. If that fails it prints a warning: cl will ask for the password again.
 func (l *login) Save(t client.Token) {
 	if err := l.save(t); err != nil && !l.cli.quiet {
-		fmt.Fprintf(l.cli.Stderr, "cl: the login is not kept: %v\n", err) //nolint:errcheck // a warning
+		fmt.Fprintf(l.cli.Stderr, "cl: the login cannot be saved: %v\n", err) //nolint:errcheck // a warning
 	}
 }
 
@@ -110,9 +108,9 @@ func (l *login) save(t client.Token) error {
 	return atomicfile.Write(path, data, 0o600)
 }
 
-// credentials are those of the environment, or else the answers to a prompt
+// credentials returns the name and password in the environment, or else asks for them
 // (codalab_manager.py: _authenticate).
-func (l *login) credentials(ctx context.Context) (user, password string, err error) {
+func (l *login) credentials(context.Context) (user, password string, err error) {
 	c := l.cli
 	user, password = c.Getenv("CODALAB_USERNAME"), c.Getenv("CODALAB_PASSWORD")
 	if user != "" && password != "" {
@@ -120,30 +118,34 @@ func (l *login) credentials(ctx context.Context) (user, password string, err err
 	}
 	fd, ok := terminal(c.Stdin)
 	if !ok || c.quiet {
-		return "", "", errNobody
+		return "", "", errNoCredentials
 	}
 	fmt.Fprintf(c.Stderr, "Requesting access at %s\n", l.address) //nolint:errcheck // a prompt
-	restore, err := term.GetState(fd)
+	before, err := term.GetState(fd)
 	if err != nil {
-		return "", "", errNobody
+		return "", "", errNoCredentials
 	}
-	// The user may give up at a prompt, where reading knows no context.
-	answer := make(chan error, 1)
-	go func() { answer <- l.ask(fd, &user, &password) }()
-	select {
-	case <-ctx.Done():
-		return "", "", errors.Join(ctx.Err(), term.Restore(fd, restore))
-	case err := <-answer:
-		if err != nil {
-			return "", "", err
-		}
+	// An interrupt ends cl while this goroutine still reads: restoreTerminal undoes the
+	// prompt.
+	restore := func() { _ = term.Restore(fd, before) } // the terminal may have gone
+	c.prompt.Store(&restore)
+	defer c.prompt.Store(nil)
+	if err := l.prompt(fd, &user, &password); err != nil {
+		return "", "", err
 	}
 	l.user = user
 	return user, password, nil
 }
 
-// ask asks for what is missing.
-func (l *login) ask(fd int, user, password *string) error {
+// restoreTerminal ends a prompt that was interrupted.
+func (c *cli) restoreTerminal() {
+	if restore := c.prompt.Load(); restore != nil {
+		(*restore)()
+	}
+}
+
+// prompt asks the user for the name, unless it is known, and the password.
+func (l *login) prompt(fd int, user, password *string) error {
 	if *user == "" {
 		fmt.Fprint(l.cli.Stderr, "Username: ") //nolint:errcheck // a prompt
 		name, err := readLine(l.cli.Stdin)
@@ -162,7 +164,7 @@ func (l *login) ask(fd int, user, password *string) error {
 	return nil
 }
 
-// readLine reads a line and nothing beyond it, which is the password.
+// readLine reads one line and no more: the password follows it.
 func readLine(r io.Reader) (string, error) {
 	var line []byte
 	for b := []byte{0}; ; {
@@ -176,7 +178,7 @@ func readLine(r io.Reader) (string, error) {
 	}
 }
 
-// remember keeps the name that goes with a server.
+// remember keeps the name of the user at a server.
 func (c *cli) remember(address, user string) error {
 	state, err := c.load()
 	if err != nil {
@@ -188,5 +190,3 @@ func (c *cli) remember(address, user string) error {
 	state.Users[address] = user
 	return state.save()
 }
-
-func isTerminal(fd int) bool { return term.IsTerminal(fd) }

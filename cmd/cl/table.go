@@ -14,8 +14,8 @@ type column struct {
 	right bool
 }
 
-// printTable prints rows under their columns' names and a line of dashes
-// (bundle_cli.py: print_table).
+// printTable prints rows under their columns' names and a line of dashes (bundle_cli.py:
+// print_table).
 func printTable(w io.Writer, columns []column, rows [][]string) error {
 	head := make([]string, len(columns))
 	width := make([]int, len(columns))

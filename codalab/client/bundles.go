@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"net/url"
-	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// What Bundles may include.
+// What Bundle and Bundles may include.
 const (
 	IncludeOwner       = "owner"
 	IncludeChildren    = "children"
@@ -17,8 +16,8 @@ const (
 	IncludeWorksheets  = "host_worksheets"
 )
 
-// BundleInfo is a bundle with the objects around it, as far as they were
-// asked for and may be read.
+// BundleInfo is a bundle with the related objects that were included and that the user may
+// read.
 type BundleInfo struct {
 	codalab.Bundle
 	Owner            *User
@@ -27,20 +26,18 @@ type BundleInfo struct {
 	GroupPermissions []GroupPermission
 }
 
-// Bundles looks up bundles by their specs, in the order of the specs. What a
-// spec means is the server's affair: an id or the beginning of one, a name, or
-// the place on the worksheet with this id. One that fits none fails the call.
+// Bundles returns the bundles that specs name, in the order of the specs. The server resolves
+// a spec: an id or the beginning of one, a name, or a position on the worksheet with this id.
+// A spec without a bundle fails the call.
 func (c *Client) Bundles(ctx context.Context, worksheet string, specs []string, include ...string) ([]BundleInfo, error) {
-	query := url.Values{"specs": specs, "worksheet": {worksheet}}
-	doc, err := c.fetch(ctx, "/bundles", query, include)
+	doc, err := c.fetch(ctx, "/bundles", url.Values{"specs": specs, "worksheet": {worksheet}}, include)
 	if err != nil {
 		return nil, err
 	}
 	return decodeAll(doc, readBundle)
 }
 
-// Bundle returns the bundle with this id. One that is not there is a
-// *codalab.Error with status 404.
+// Bundle returns the bundle with this id. A missing one is a *codalab.Error with status 404.
 func (c *Client) Bundle(ctx context.Context, uuid string, include ...string) (BundleInfo, error) {
 	doc, err := c.fetch(ctx, path("bundles", uuid), nil, include)
 	if err != nil {
@@ -49,8 +46,7 @@ func (c *Client) Bundle(ctx context.Context, uuid string, include ...string) (Bu
 	return decodeOne(doc, readBundle)
 }
 
-// Public says whether anyone may read a bundle: the group that the server calls
-// public may.
+// Public says whether everybody may read a bundle: the server's group "public" may.
 func (c *Client) Public(ctx context.Context, uuid string) (bool, error) {
 	b, err := c.Bundle(ctx, uuid, IncludePermissions)
 	if err != nil {
@@ -64,7 +60,7 @@ func (c *Client) Public(ctx context.Context, uuid string) (bool, error) {
 	return false, nil
 }
 
-// Standing returns where a bundle stands. One that is not there is a
+// Standing returns what the server knows of a bundle's progress. A missing bundle is a
 // *codalab.Error with status 404.
 func (c *Client) Standing(ctx context.Context, uuid string) (codalab.Standing, error) {
 	b, err := c.Bundle(ctx, uuid)
@@ -74,23 +70,21 @@ func (c *Client) Standing(ctx context.Context, uuid string) (codalab.Standing, e
 	}, err
 }
 
-// NewBundle is a bundle to be made.
+// NewBundle is a bundle to create.
 type NewBundle struct {
-	// Worksheet is the id of the worksheet that it is put on.
+	// Worksheet is the id of the worksheet that gets the bundle.
 	Worksheet string
 	Type      string
-	// Command is a run's.
-	Command string
+	Command   string // of a run
 	// Metadata holds every key of codalab.MetadataKeys that is not generated.
 	Metadata codalab.Metadata
 	// Dependencies need ChildPath, ParentUUID and ParentPath.
 	Dependencies []codalab.Dependency
-	// WaitForUpload keeps the bundle from counting as made until its contents
-	// are there.
+	// WaitForUpload keeps the bundle in state uploading until its contents have arrived.
 	WaitForUpload bool
 }
 
-// CreateBundle makes a bundle. After a transient error it may have been made.
+// CreateBundle creates a bundle. After a transient error the bundle may exist.
 func (c *Client) CreateBundle(ctx context.Context, b NewBundle) (codalab.Bundle, error) {
 	attributes := map[string]any{"bundle_type": b.Type, "metadata": b.Metadata}
 	if b.Type == codalab.TypeRun {
@@ -109,8 +103,7 @@ func (c *Client) CreateBundle(ctx context.Context, b NewBundle) (codalab.Bundle,
 	return info.Bundle, err
 }
 
-// KillBundles asks for the end of these bundles. A bundle that has ended
-// already fails the call.
+// KillBundles asks the server to kill bundles. A bundle that has ended already fails the call.
 func (c *Client) KillBundles(ctx context.Context, uuids ...string) error {
 	actions := make([]any, 0, len(uuids))
 	for _, uuid := range uuids {
@@ -118,104 +111,6 @@ func (c *Client) KillBundles(ctx context.Context, uuids ...string) error {
 	}
 	_, err := c.post(ctx, "/bundle-actions", nil, "bundle-actions", actions...)
 	return err
-}
-
-// fetch gets a document.
-func (c *Client) fetch(ctx context.Context, p string, query url.Values, include []string) (codalab.Document, error) {
-	if len(include) > 0 {
-		if query == nil {
-			query = url.Values{}
-		}
-		query.Set("include", strings.Join(include, ","))
-	}
-	var doc codalab.Document
-	err := c.do(ctx, call{method: "GET", path: p, query: query, within: answerWithin}, &doc)
-	return doc, err
-}
-
-// post sends a list of new objects of one type, and returns the answer. What
-// it asks may have to be passed on to a worker.
-func (c *Client) post(ctx context.Context, p string, query url.Values, kind string, attributes ...any) (codalab.Document, error) {
-	objects := make([]codalab.Object, 0, len(attributes))
-	for _, a := range attributes {
-		o, err := codalab.NewObject(kind, "", a)
-		if err != nil {
-			return codalab.Document{}, err
-		}
-		objects = append(objects, o)
-	}
-	in, err := codalab.ListDocument(objects)
-	if err != nil {
-		return codalab.Document{}, err
-	}
-	var doc codalab.Document
-	err = c.do(ctx, call{method: "POST", path: p, query: query, json: in, within: relayWithin}, &doc)
-	return doc, err
-}
-
-// related finds the objects that a document includes.
-type related map[codalab.Link]codalab.Object
-
-func relatedOf(doc codalab.Document) related {
-	all := related{}
-	for _, o := range doc.Included {
-		all[codalab.Link{Type: o.Type, ID: o.ID}] = o
-	}
-	return all
-}
-
-// one returns the object that o's relationship links to, if it is there.
-func (r related) one(o codalab.Object, relationship string) (codalab.Object, bool) {
-	link, ok := o.Relationships[relationship].Link()
-	if !ok {
-		return codalab.Object{}, false
-	}
-	found, ok := r[link]
-	return found, ok
-}
-
-// many returns the objects that o's relationship links to, as far as they are
-// there.
-func (r related) many(o codalab.Object, relationship string) []codalab.Object {
-	var list []codalab.Object
-	for _, link := range o.Relationships[relationship].Links() {
-		if found, ok := r[link]; ok {
-			list = append(list, found)
-		}
-	}
-	return list
-}
-
-func decodeAll[T any](doc codalab.Document, read func(related, codalab.Object) (T, error)) ([]T, error) {
-	objects, err := doc.Objects()
-	if err != nil {
-		return nil, err
-	}
-	return readAll(relatedOf(doc), objects, read)
-}
-
-func decodeOne[T any](doc codalab.Document, read func(related, codalab.Object) (T, error)) (T, error) {
-	list, err := decodeAll(doc, read)
-	if err == nil && len(list) == 0 {
-		err = errors.New("the server's answer holds no object")
-	}
-	if err != nil {
-		var none T
-		return none, err
-	}
-	return list[0], nil
-}
-
-func readAll[T any](r related, objects []codalab.Object, read func(related, codalab.Object) (T, error)) ([]T, error) {
-	list := make([]T, 0, len(objects))
-	for _, o := range objects {
-		v, err := read(r, o)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, v)
-	}
-	return list, nil
 }
 
 func readBundle(r related, o codalab.Object) (BundleInfo, error) {
@@ -230,7 +125,7 @@ func readBundle(r related, o codalab.Object) (BundleInfo, error) {
 		info.OwnerID = owner.ID
 		info.Owner = &User{ID: owner.ID}
 	}
-	if owner, ok := r.one(o, "owner"); ok {
+	if owner, ok := r.linked(o, "owner"); ok {
 		u, err := readUser(r, owner)
 		if err != nil {
 			return info, err
@@ -238,9 +133,9 @@ func readBundle(r related, o codalab.Object) (BundleInfo, error) {
 		info.Owner = &u
 	}
 	var err, err2, err3 error
-	info.Children, err = readAll(r, r.many(o, IncludeChildren), readPlainBundle)
-	info.HostWorksheets, err2 = readAll(r, r.many(o, IncludeWorksheets), readWorksheet)
-	info.GroupPermissions, err3 = readAll(r, r.many(o, IncludePermissions), readPermission)
+	info.Children, err = readAll(r, r.linkedList(o, IncludeChildren), readPlainBundle)
+	info.HostWorksheets, err2 = readAll(r, r.linkedList(o, IncludeWorksheets), readWorksheet)
+	info.GroupPermissions, err3 = readAll(r, r.linkedList(o, IncludePermissions), readPermission)
 	return info, errors.Join(err, err2, err3)
 }
 

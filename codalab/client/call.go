@@ -24,15 +24,15 @@ type call struct {
 	header map[string]string
 	json   any
 	stream *source
-	// within limits the time until the answer begins; 0 does not.
+	// within limits the time until the answer begins; 0 is no limit.
 	within time.Duration
-	// basic replaces the token by a client's id.
+	// basic is the client id of a call without a token.
 	basic string
 	form  url.Values
 }
 
-// path joins the parts of a path, each escaped; a worker's id may contain
-// parentheses and slashes.
+// path joins the parts of a path, each escaped: a worker's id may contain parentheses and
+// slashes.
 func path(parts ...string) string {
 	var b strings.Builder
 	for _, p := range parts {
@@ -42,8 +42,8 @@ func path(parts ...string) string {
 	return b.String()
 }
 
-// do sends a call and reads its JSON answer into out, unless that is nil. A
-// *[]byte gets the answer as it is.
+// do sends a call and decodes its JSON answer into out, unless that is nil. A *[]byte gets the
+// undecoded answer.
 func (c *Client) do(ctx context.Context, in call, out any) error {
 	resp, err := c.open(ctx, in)
 	if err != nil {
@@ -64,16 +64,16 @@ func (c *Client) do(ctx context.Context, in call, out any) error {
 	if err := json.Unmarshal(body, out); err != nil {
 		return &codalab.Error{
 			Method: in.method, Path: in.path, Status: resp.StatusCode,
-			Message: "the answer is not what a CodaLab server sends; is " + c.address + " the address of one?",
+			Message: "the answer is not a CodaLab server's; check the address " + c.address,
 			Err:     err,
 		}
 	}
 	return nil
 }
 
-// open sends a call with a token and returns its successful answer, whose
-// body the caller closes. A call that is refused for its token is sent once
-// more with a new one, if what it carries can be sent again.
+// open sends a call with a token and returns its successful answer. The caller closes the
+// body. If the server refuses the token, open sends the call once more with a new one, unless
+// it has read from the call's stream already.
 func (c *Client) open(ctx context.Context, in call) (*http.Response, error) {
 	if in.stream != nil {
 		defer in.stream.leave(ctx)
@@ -93,14 +93,14 @@ func (c *Client) open(ctx context.Context, in call) (*http.Response, error) {
 		}
 		if resp.StatusCode >= 200 && resp.StatusCode < 300 {
 			if in.stream != nil && !in.stream.whole.Load() {
-				_ = resp.Body.Close() // the answer does not count
+				_ = resp.Body.Close() // the upload has failed in any case
 				return nil, c.unanswered(in, errEarly)
 			}
 			return resp, nil
 		}
 		err = refusal(in, resp)
-		untouched := in.stream == nil || !in.stream.touched.Load()
-		if resp.StatusCode != http.StatusUnauthorized || token == "" || refused != "" || !untouched {
+		repeatable := in.stream == nil || !in.stream.begun.Load()
+		if resp.StatusCode != http.StatusUnauthorized || token == "" || refused != "" || !repeatable {
 			return nil, err
 		}
 		refused = token
@@ -120,11 +120,11 @@ func (c *Client) send(ctx context.Context, in call, token string) (*http.Respons
 		timer := time.AfterFunc(in.within, func() { cancel(errSilent) })
 		stop = timer.Stop
 	}
-	over, done := c.http, func() {}
+	httpClient, done := c.http, func() {}
 	if in.stream != nil {
-		over, done = ownConnection(c.http)
+		httpClient, done = withOwnConnection(c.http)
 	}
-	resp, err := over.Do(req)
+	resp, err := httpClient.Do(req)
 	stop()
 	if err != nil {
 		defer done()
@@ -134,15 +134,15 @@ func (c *Client) send(ctx context.Context, in call, token string) (*http.Respons
 				return nil, *failed
 			}
 		}
-		return nil, c.unanswered(in, ended(ctx, err))
+		return nil, c.unanswered(in, causeOf(ctx, err))
 	}
 	resp.Body = &cancelBody{ReadCloser: resp.Body, cancel: func() { cancel(nil); done() }}
 	return resp, nil
 }
 
-// ended is why a request failed: because its context ended, where it did. Our
-// caller's cause of that would hide that it was cancelled.
-func ended(ctx context.Context, err error) error {
+// causeOf returns why a request failed: no answer in time, or that its context ended. It
+// returns ctx.Err rather than the caller's own cause, so that errors.Is recognises it.
+func causeOf(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
 		return cause
 	}
@@ -193,7 +193,7 @@ func (c *Client) request(ctx context.Context, in call, token string) (*http.Requ
 	return req, nil
 }
 
-// refusal turns an answer that is not a success into an error and closes it.
+// refusal closes an unsuccessful answer and returns it as an error.
 func refusal(in call, resp *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 8<<10))
 	_ = resp.Body.Close() // nothing depends on the rest
@@ -204,11 +204,11 @@ func refusal(in call, resp *http.Response) error {
 	return &codalab.Error{Method: in.method, Path: in.path, Status: resp.StatusCode, Message: message}
 }
 
-// unanswered is the error of a call without a whole answer.
+// unanswered returns the error of a call without a complete answer.
 func (c *Client) unanswered(in call, err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
-		err = wrapped.Err // without the address, which is in the message
+		err = wrapped.Err // the message has the address already
 	}
 	return &codalab.Error{
 		Method: in.method, Path: in.path, Err: err,

@@ -14,57 +14,52 @@ import (
 	"time"
 )
 
-// How long the server may take until its answer begins. Streams have no limit
-// from then on, and uploads none at all: a server answers them when it has
-// unpacked what it got.
+// How long the server may take until its answer begins. There is no limit for the rest of an
+// answer, nor for uploads: a server answers an upload after it has unpacked it.
 const (
 	answerWithin = 30 * time.Second
-	// checkInWithin is above the five seconds that CodaLab's server holds a
-	// check-in, and leaves room for one that holds it longer.
+	// CodaLab's own server holds a check-in for five seconds; other servers may hold it
+	// longer.
 	checkInWithin = 60 * time.Second
-	// relayWithin is for calls that the server passes on to a worker, for
-	// which it gives that worker a minute.
+	// The server may pass a call on to a worker, which has a minute to answer.
 	relayWithin = 90 * time.Second
 )
 
-// answerLimit is the most that is read of an answer which is not a stream.
+// answerLimit bounds an answer that is not a stream, in bytes.
 const answerLimit = 64 << 20
 
-// errSilent ends a call that got no answer in time. errEarly is the error of a
-// stream that the server answered with success before it had read all of it.
+// errSilent ends a call that got no answer in time. errEarly is the error of an upload that
+// the server answered with success before it had read all of the stream.
 var (
 	errSilent = errors.New("no answer in time")
 	errEarly  = errors.New("the server answered before it had read the whole request")
 )
 
-// The ids by which a server knows the kinds of clients
-// (codalab/server/oauth2_provider.py).
+// The client ids that a server accepts (codalab/server/oauth2_provider.py).
 const (
 	CommandClient = "codalab_cli_client"
 	WorkerClient  = "codalab_worker_client"
 )
 
-// Options says how a Client identifies itself and whom it asks for what.
+// Options configures a Client. All fields may be left zero.
 type Options struct {
-	// HTTP does the requests; nil means a client of its own. It must not have
-	// a Timeout, which would end streams.
+	// HTTP sends the requests; nil means a client of its own. It must not have a Timeout,
+	// which would end streams.
 	HTTP *http.Client
 	// ClientID is CommandClient or WorkerClient; empty means WorkerClient.
 	ClientID string
-	// Credentials is asked for a user's name and password whenever the cached
-	// token is no use. It may be called from any goroutine, one at a time.
-	// Nil means that calls go without a token, as the public user.
+	// Credentials returns the user's name and password. The Client calls it when it has no
+	// usable token, from any goroutine; ctx ends when no call needs the token any more. Nil
+	// means calls without a token, as the public user.
 	Credentials func(ctx context.Context) (user, password string, err error)
-	// Tokens keeps the token between processes; nil keeps it in memory.
+	// Tokens keeps the token for later processes; nil keeps it in memory only.
 	Tokens TokenCache
-	// Compress asks for files in compressed form, which is worth the server's
-	// time where the network is slow. It does not concern directories, which
-	// always come as compressed archives.
+	// Compress asks the server to compress files, which pays on a slow network. Directories
+	// are always compressed archives.
 	Compress bool
-	// Now tells the time; nil means the clock.
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// Log gets a warning about messages of the server that cannot be read; nil
-	// for none.
+	// Log gets a warning for each message of the server that cannot be read; nil means no log.
 	Log *slog.Logger
 }
 
@@ -75,11 +70,11 @@ type Client struct {
 	auth     *authority
 	compress bool
 	log      *slog.Logger
-	unknown  sync.Map // the types of messages that were logged, by codalab.MessageType
+	unknown  sync.Map // the unknown types of messages that were logged, by codalab.MessageType
 }
 
-// New returns a client of the server at address, such as
-// "http://127.0.0.1:2900". Nothing is sent yet.
+// New returns a client of the server at address, such as "http://127.0.0.1:2900". It sends
+// nothing yet.
 func New(address string, o Options) (*Client, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.User != nil || (u.Scheme != "http" && u.Scheme != "https") {
@@ -98,7 +93,7 @@ func New(address string, o Options) (*Client, error) {
 		c.http = newHTTP()
 	}
 	if o.Now == nil {
-		o.Now = time.Now //nolint:forbidigo // a token's age is a matter of the clock
+		o.Now = time.Now //nolint:forbidigo // the default clock
 	}
 	if o.Credentials != nil {
 		c.auth = &authority{
@@ -111,12 +106,10 @@ func New(address string, o Options) (*Client, error) {
 	return c, nil
 }
 
-// Address returns the server's address as it was given, without a slash at
-// its end.
+// Address returns the server's address as it was given, without a slash at its end.
 func (c *Client) Address() string { return c.address }
 
-// redactAddress keeps a password that somebody wrote into an address out of
-// the error about it.
+// redactAddress hides a password in an address that an error names.
 func redactAddress(u *url.URL, address string) string {
 	if u == nil || u.User == nil {
 		return address
@@ -124,12 +117,12 @@ func redactAddress(u *url.URL, address string) string {
 	return u.Redacted()
 }
 
-// idleFor is how long a connection waits for another call. CodaLab's own server
-// closes one after two seconds (gunicorn's keepalive), and a call that is sent at
-// that moment fails.
+// idleFor is how long an unused connection stays open. CodaLab's own server closes it after
+// two seconds (gunicorn's keepalive), and a call that is sent at that moment fails.
 const idleFor = 1500 * time.Millisecond
 
-// newHTTP is Go's default client with room for a bridge's parallel streams.
+// newHTTP returns Go's default client with more idle connections, for a bridge's parallel
+// streams.
 func newHTTP() *http.Client {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}
 	return &http.Client{Transport: &http.Transport{
@@ -143,12 +136,11 @@ func newHTTP() *http.Client {
 	}}
 }
 
-// ownConnection returns a client that shares no connection with h, so that no
-// answer to another call can be taken for the answer to a stream. done closes its
-// connection once the answer has been read. The client sends no "Connection:
-// close": a server that closes the connection with the end of the stream unread
-// may reset it before its answer arrives.
-func ownConnection(h *http.Client) (own *http.Client, done func()) {
+// withOwnConnection returns a client that shares no connection with h, so that a late answer
+// to another call is never taken for the answer to an upload. done closes the connection after
+// the answer has been read. The client sends no "Connection: close": a server that closes the
+// connection before it has read all of the stream may reset it before its answer arrives.
+func withOwnConnection(h *http.Client) (own *http.Client, done func()) {
 	transport := h.Transport
 	if transport == nil {
 		transport = http.DefaultTransport

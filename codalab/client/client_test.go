@@ -296,7 +296,7 @@ func TestForeignServerIsNotTakenForCodaLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = c.User(t.Context())
-	if refused := wantStatus(t, err, http.StatusOK); !strings.Contains(refused.Message, "is "+s.URL+" the address") {
+	if refused := wantStatus(t, err, http.StatusOK); !strings.Contains(refused.Message, "check the address "+s.URL) {
 		t.Errorf("got %q", refused.Message)
 	}
 }

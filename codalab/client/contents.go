@@ -14,25 +14,25 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// Range is a part of a file. A part beyond the file's end is empty.
+// Range is a section of a file. A section beyond the file's end is empty.
 type Range struct {
 	Offset, Length int64
 }
 
-// Contents are the contents of a target as they arrive. The caller closes
-// them. A stream that breaks off ends in an error, never in io.EOF.
+// Contents is the stream of a target's contents. The caller closes it. A stream that breaks
+// off ends in an error, never in io.EOF.
 type Contents struct {
 	io.ReadCloser
-	// Type is TargetFile, of which the stream is the bytes, or
-	// TargetDirectory, of which it is a gzip-compressed tar archive.
+	// Type is TargetFile: the stream is the file's bytes; or TargetDirectory: the stream is a
+	// gzip-compressed tar archive.
 	Type codalab.TargetType
-	// Size is the target's size as the server states it, -1 when it does not;
-	// for a directory it says little.
+	// Size is the size that the server states, -1 if it states none. The size of a directory
+	// is not that of its archive.
 	Size int64
 }
 
-// ContentsInfo describes a target, with depth levels of a directory's entries.
-// A target that is not there is a *codalab.Error with status 404.
+// ContentsInfo describes a target, with depth levels of a directory's entries. A missing
+// target is a *codalab.Error with status 404.
 func (c *Client) ContentsInfo(ctx context.Context, t codalab.Target, depth int) (codalab.TargetInfo, error) {
 	var answer struct {
 		Data codalab.TargetInfo `json:"data"`
@@ -44,7 +44,7 @@ func (c *Client) ContentsInfo(ctx context.Context, t codalab.Target, depth int) 
 	return answer.Data, err
 }
 
-// OpenContents opens a target, or a range of a file where r is not nil.
+// OpenContents opens a target, or a section of a file if r is not nil.
 func (c *Client) OpenContents(ctx context.Context, t codalab.Target, r *Range) (*Contents, error) {
 	header := map[string]string{}
 	if r != nil {
@@ -53,8 +53,7 @@ func (c *Client) OpenContents(ctx context.Context, t codalab.Target, r *Range) (
 	return c.openBlob(ctx, t, header, nil)
 }
 
-// OpenLines opens the first head and the last tail lines of a file; 0 of
-// either leaves that part out.
+// OpenLines opens the first head and the last tail lines of a file; 0 leaves a part out.
 func (c *Client) OpenLines(ctx context.Context, t codalab.Target, head, tail int) (*Contents, error) {
 	query := url.Values{}
 	if head > 0 {
@@ -66,8 +65,8 @@ func (c *Client) OpenLines(ctx context.Context, t codalab.Target, head, tail int
 	return c.openBlob(ctx, t, map[string]string{}, query)
 }
 
-// openBlob leaves out the parameter by which CodaLab's own commands allow the
-// server to send them to a cloud store, whose answers lack the type.
+// openBlob opens a target. CodaLab's own commands send a parameter that lets the server
+// redirect them to a cloud store. openBlob does not, since such an answer lacks the type.
 func (c *Client) openBlob(ctx context.Context, t codalab.Target, header map[string]string, query url.Values) (*Contents, error) {
 	header["Accept-Encoding"] = "identity"
 	if c.compress {
@@ -98,7 +97,7 @@ func newContents(resp *http.Response) (*Contents, error) {
 	case "", "identity":
 	case "gzip":
 		if contents.Type == codalab.TargetDirectory {
-			break // the archive itself is what is compressed
+			break // the archive itself is compressed
 		}
 		plain, err := gzip.NewReader(resp.Body)
 		if err != nil {
@@ -122,30 +121,27 @@ func (g *gunzipped) Close() error {
 	return g.body.Close()
 }
 
-// UploadOptions says what an upload is and what becomes of its bundle.
+// UploadOptions describes an upload and what the server does with it.
 type UploadOptions struct {
-	// Filename tells the server by its ending whether it is an archive. Empty
-	// stores nothing, and only the bundle's state changes.
+	// Filename tells the server by its ending whether the upload is an archive. With an empty
+	// one the server stores nothing, and changes only the bundle's state.
 	Filename string
-	// Unpack has an archive unpacked.
+	// Unpack tells the server to unpack an archive.
 	Unpack bool
-	// FinalizeOnSuccess brings the bundle to StateOnSuccess, a final state;
-	// empty means ready.
+	// FinalizeOnSuccess brings the bundle to StateOnSuccess, a final state; empty means ready.
 	FinalizeOnSuccess bool
 	StateOnSuccess    codalab.State
-	// FinalizeOnFailure makes the bundle failed when the upload fails. When an
-	// upload breaks off, CodaLab's own server does so in any case.
+	// FinalizeOnFailure makes the bundle failed when the upload fails. CodaLab's own server
+	// does so in any case when an upload breaks off.
 	FinalizeOnFailure bool
-	// Confirm is for the results of a run that its worker still reports: the
-	// client looks at the bundle before and after the upload, which fails unless
-	// the server has kept the contents.
+	// Confirm is for the results of a run that its worker still reports. The client reads the
+	// bundle before and after the upload, and fails unless the server has kept the contents.
 	Confirm bool
 }
 
-// UploadContents replaces a bundle's contents by what body yields. It is sent
-// as it is read, over a connection of its own, and not sent again; after an
-// error the server has all of it or none. An error of body itself is returned
-// as it is.
+// UploadContents replaces a bundle's contents by the bytes of body. It streams them over a
+// connection of its own, once. After an error the server has all of the contents or none. An
+// error of body itself is returned unchanged.
 func (c *Client) UploadContents(ctx context.Context, uuid string, o UploadOptions, body io.Reader) error {
 	if !o.Confirm {
 		return c.putContents(ctx, uuid, o, body)
@@ -161,9 +157,9 @@ func (c *Client) UploadContents(ctx context.Context, uuid string, o UploadOption
 
 func (c *Client) putContents(ctx context.Context, uuid string, o UploadOptions, body io.Reader) error {
 	query := url.Values{
-		"unpack":              {flag(o.Unpack)},
-		"finalize_on_success": {flag(o.FinalizeOnSuccess)},
-		"finalize_on_failure": {flag(o.FinalizeOnFailure)},
+		"unpack":              {boolParam(o.Unpack)},
+		"finalize_on_success": {boolParam(o.FinalizeOnSuccess)},
+		"finalize_on_failure": {boolParam(o.FinalizeOnFailure)},
 		"use_azure_blob_beta": {"0"},
 		"store":               {""},
 	}
@@ -176,14 +172,13 @@ func (c *Client) putContents(ctx context.Context, uuid string, o UploadOptions, 
 	in := call{method: "PUT", path: contentsPath("blob", codalab.Target{BundleUUID: uuid}), query: query}
 	if body != nil {
 		in.stream = newSource(body)
-		// A server that refuses says so before anything is sent.
+		// A server that refuses the upload answers before anything is sent.
 		in.header = map[string]string{"Expect": "100-continue"}
 	}
 	return c.do(ctx, in, nil)
 }
 
-// contentsPath ends in a slash for a bundle's root, as the routes of the
-// server do.
+// contentsPath ends in a slash for a bundle's root, as the server's routes do.
 func contentsPath(kind string, t codalab.Target) string {
 	p := path("bundles", t.BundleUUID, "contents", kind) + "/"
 	if t.Subpath == "" {
@@ -192,8 +187,8 @@ func contentsPath(kind string, t codalab.Target) string {
 	return p + strings.TrimPrefix(path(strings.Split(t.Subpath, "/")...), "/")
 }
 
-// flag is a truth value as the server's query parameters want it.
-func flag(b bool) string {
+// boolParam is a truth value as a query parameter.
+func boolParam(b bool) string {
 	if b {
 		return "1"
 	}

@@ -1,23 +1,21 @@
-// Package client calls a CodaLab server's REST API: what a worker says to it,
-// what a researcher's commands ask of it, and contents in both directions.
+// Package client calls a CodaLab server's REST API, for workers and for the researcher's
+// commands, and transfers contents in both directions.
 //
 // It promises:
 //
-//   - A call that the server refuses or does not answer fails with a
-//     *codalab.Error, whose Transient says whether the same call may succeed
-//     later. Nothing is sent twice, but for a call that the
-//     server refused because its token had run out, and that the server has
-//     therefore not acted on.
-//   - Tokens are got when they are needed, renewed before they run out, and
-//     kept in memory or in the caller's TokenCache. However many calls find
-//     that they need one, one of them gets it.
-//   - Contents are streams in both directions and never held in memory. A stream
-//     to the server has a connection of its own. Its call succeeds only when the
-//     answer comes after all of the stream was sent, and with
-//     UploadOptions.Confirm only when the server has kept the contents.
-//   - Neither a password nor a token is in any error.
+//   - A call that the server refuses or does not answer fails with a *codalab.Error. Its
+//     method Transient says whether the same call may succeed later. The client sends nothing
+//     twice, except a call that the server refused because its token had expired: the server
+//     has not acted on such a call.
+//   - The client gets a token when it needs one, renews it before it expires, and keeps it in
+//     memory or in the caller's TokenCache. Calls that need a token at the same time share
+//     one renewal.
+//   - Contents are streams and never held in memory. An upload has a connection of its own.
+//     It succeeds only if the answer comes after all of the stream was sent, and with
+//     UploadOptions.Confirm only if the server has kept the contents.
+//   - No error contains a password or a token.
 //
-// It works with CodaLab's own server and with that of this project; requests
-// have the form that CodaLab's own commands and worker give them
-// (codalab/client/json_api_client.py, codalab/worker/rest_client.py).
+// It works with CodaLab's own server and with package server. Requests have the form that
+// CodaLab's own commands and worker give them (codalab/client/json_api_client.py,
+// codalab/worker/rest_client.py).
 package client

@@ -7,18 +7,17 @@ import (
 	"sync/atomic"
 )
 
-// source is what a request's body is read from. net/http may go on reading a
-// body after it has returned an answer; a source stops that, so that whoever
-// passed the reader has it back when the call returns.
+// source is the body of an upload. net/http may go on reading a body after it has returned an
+// answer. leave ends that, so that the call's caller can use its reader again.
 type source struct {
-	reading chan struct{} // holds one token while the reader is in use
+	reading chan struct{} // holds an element while the reader is in use
 	r       io.Reader
-	gone    atomic.Bool
-	// touched says that something was read: the body cannot be sent again.
-	touched atomic.Bool
-	// whole says that it was read to its end.
+	left    atomic.Bool
+	// begun says that a Read was made, so that the body cannot be sent again.
+	begun atomic.Bool
+	// whole says that the reader returned io.EOF.
 	whole atomic.Bool
-	// failure is the reader's own error, to be told from the connection's.
+	// failure is the reader's own error, as opposed to one of the connection.
 	failure atomic.Pointer[error]
 }
 
@@ -29,10 +28,10 @@ func newSource(r io.Reader) *source {
 func (s *source) Read(p []byte) (int, error) {
 	s.reading <- struct{}{}
 	defer func() { <-s.reading }()
-	if s.gone.Load() {
+	if s.left.Load() {
 		return 0, io.ErrClosedPipe
 	}
-	s.touched.Store(true)
+	s.begun.Store(true)
 	n, err := s.r.Read(p)
 	switch {
 	case errors.Is(err, io.EOF):
@@ -43,10 +42,9 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// leave ends all use of the reader. It waits for a read that is under way,
-// but not for longer than its caller is willing to.
+// leave ends all use of the reader. It waits for a Read under way until ctx ends.
 func (s *source) leave(ctx context.Context) {
-	s.gone.Store(true)
+	s.left.Store(true)
 	select {
 	case s.reading <- struct{}{}:
 		<-s.reading

@@ -11,108 +11,81 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/sharedcall"
 )
 
-// ErrCredentials is why the server gives no token: the user's name or
-// password is wrong. Asking again with the same ones is of no use.
+// ErrCredentials is the error of a refused login: the user name or the password is wrong. The
+// same ones will be refused again.
 var ErrCredentials = errors.New("wrong user name or password")
 
-// Token is what a server hands out for a password.
+// Token is what a server returns for a password.
 type Token struct {
 	Access  string `json:"access"`
 	Refresh string `json:"refresh"`
-	// Renew is when it is time for a new one, some minutes before the server
-	// stops taking this one.
+	// Renew is when a Client gets a new token, some minutes before this one expires.
 	Renew time.Time `json:"renew"`
 }
 
-// TokenCache keeps one user's token for one server. A Client uses it from one
-// goroutine at a time; other processes may use the same token.
+// TokenCache keeps one user's token for one server. Other processes may use the same token.
 type TokenCache interface {
-	// Load returns the token that was saved last, the zero Token for none.
+	// Load returns the token that was saved last; the zero Token if there is none.
 	Load() Token
-	// Save keeps a token. A cache that cannot is a nuisance to its user, not
-	// a failure of the call.
+	// Save keeps a token. It reports its failures itself: the call goes on with the token.
 	Save(token Token)
 }
 
-// authority hands out the token of a Client and gets new ones.
+// authority has the token of a Client and gets new ones.
 type authority struct {
 	credentials func(context.Context) (user, password string, err error)
-	cache       TokenCache
+	cache       TokenCache // nil for none
 	grant       func(ctx context.Context, form url.Values) (Token, error)
 	now         func() time.Time
+	renewals    sharedcall.Group[Token]
 
 	mu      sync.Mutex
 	current Token
-	flight  *flight
 }
 
-// flight is one attempt to get a token, for all who need one meanwhile.
-type flight struct {
-	done  chan struct{}
-	token Token
-	err   error
-}
-
-// token returns an access token other than refused, the one that the server
-// has just turned away; empty when it has not.
+// token returns an access token other than refused, the one that the server has just refused;
+// refused is empty if it has refused none.
 func (a *authority) token(ctx context.Context, refused string) (string, error) {
 	for {
-		a.mu.Lock()
-		if a.usable(a.current, refused) {
-			defer a.mu.Unlock()
-			return a.current.Access, nil
+		if have := a.latest(); a.usable(have, refused) {
+			return have.Access, nil
 		}
-		f, mine := a.flight, false
-		if f == nil {
-			f, mine = &flight{done: make(chan struct{})}, true
-			a.flight = f
+		mine := false
+		t, err := a.renewals.Do(ctx, "", func(ctx context.Context) (Token, error) {
+			mine = true
+			return a.renew(ctx, refused)
+		})
+		if err != nil {
+			return "", err
 		}
-		a.mu.Unlock()
-		if mine {
-			a.fly(ctx, f, refused)
-			return f.token.Access, f.err
-		}
-		select {
-		case <-ctx.Done():
-			return "", ctx.Err()
-		case <-f.done:
-		}
-		switch {
-		case f.err == nil && f.token.Access != refused:
-			return f.token.Access, nil
-		case f.err == nil, errors.Is(f.err, context.Canceled), errors.Is(f.err, context.DeadlineExceeded):
-			// That caller gave up, or got what was refused to this one.
-		default:
-			return "", f.err
+		// Another caller's renewal may return the token that was refused to this caller.
+		if mine || t.Access != refused {
+			return t.Access, nil
 		}
 	}
 }
 
-func (a *authority) fly(ctx context.Context, f *flight, refused string) {
-	f.token, f.err = a.renew(ctx, refused)
+func (a *authority) latest() Token {
 	a.mu.Lock()
-	if f.err == nil {
-		a.current = f.token
-	}
-	a.flight = nil
-	a.mu.Unlock()
-	close(f.done)
+	defer a.mu.Unlock()
+	return a.current
 }
 
 func (a *authority) usable(t Token, refused string) bool {
 	return t.Access != "" && t.Access != refused && a.now().Before(t.Renew)
 }
 
-// renew gets a token from the cheapest source: another process's work in the
-// cache, the refresh grant, the password.
+// renew gets a token from the cheapest source: the cache, where another process may have saved
+// one, then the refresh token, then the password.
 func (a *authority) renew(ctx context.Context, refused string) (Token, error) {
-	have := a.current
+	have := a.latest()
 	if a.cache != nil {
 		have = a.cache.Load()
 		if a.usable(have, refused) {
-			return have, nil
+			return a.set(have), nil
 		}
 	}
 	if have.Refresh != "" {
@@ -139,11 +112,18 @@ func (a *authority) save(t Token) Token {
 	if a.cache != nil {
 		a.cache.Save(t)
 	}
+	return a.set(t)
+}
+
+func (a *authority) set(t Token) Token {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.current = t
 	return t
 }
 
-// grant returns the call that gets a token for a form
-// (codalab/server/auth.py: generate_token).
+// grant returns the call that gets a token for a form (codalab/server/auth.py:
+// generate_token).
 func (c *Client) grant(clientID string, now func() time.Time) func(context.Context, url.Values) (Token, error) {
 	return func(ctx context.Context, form url.Values) (Token, error) {
 		var answer struct {
@@ -170,7 +150,7 @@ func (c *Client) grant(clientID string, now func() time.Time) func(context.Conte
 	}
 }
 
-// loginError says in words what a refused grant means.
+// loginError puts a refused grant into words.
 func (c *Client) loginError(err error, form url.Values) error {
 	var refused *codalab.Error
 	if !errors.As(err, &refused) || refused.Status != 401 {

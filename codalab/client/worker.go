@@ -10,12 +10,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// CheckIn reports a worker and its runs and waits for messages, for as long as
-// the server holds the call, a minute at most. An answer without messages is
-// the ordinary case. After an error the server may have given out messages
-// nevertheless. It logs the messages that cannot be read.
+// CheckIn reports a worker and its runs, and waits for messages as long as the server holds
+// the call, at most a minute. Most answers have no message. After an error the server may have
+// handed out messages all the same. CheckIn logs messages that cannot be read.
 func (c *Client) CheckIn(ctx context.Context, workerID string, in codalab.CheckIn) ([]codalab.Message, error) {
-	// The stock server wants lists, not null.
+	// CodaLab's own server needs lists, not null.
 	if in.Runs == nil {
 		in.Runs = []codalab.Run{}
 	}
@@ -34,8 +33,8 @@ func (c *Client) CheckIn(ctx context.Context, workerID string, in codalab.CheckI
 	return messages, err
 }
 
-// logUnread logs the messages of an answer that could not be read. It logs an
-// unknown type only once, since a server may send it again and again.
+// logUnread logs the unread messages of an answer. It logs an unknown type once, since a
+// server may repeat the message.
 func (c *Client) logUnread(ctx context.Context, workerID string, unread []codalab.Unread) {
 	for _, u := range unread {
 		about := []any{slog.String("worker", workerID), slog.String("type", string(u.Type)), slog.String("bundle", u.UUID)}
@@ -49,8 +48,8 @@ func (c *Client) logUnread(ctx context.Context, workerID string, unread []codala
 	}
 }
 
-// StartBundle tells the server that a worker takes a bundle. False means that
-// the bundle is not that worker's any more, and that it must leave it alone.
+// StartBundle claims a bundle for a worker. False means that the server has taken the bundle
+// from the worker, which must not run it.
 func (c *Client) StartBundle(ctx context.Context, workerID, uuid string, in codalab.StartBundle) (bool, error) {
 	var mine bool
 	err := c.do(ctx, call{
@@ -67,9 +66,8 @@ func (c *Client) Reply(ctx context.Context, workerID string, socketID int64, r c
 	}, nil)
 }
 
-// ReplyData answers a read message with a stream, in the form that the kind of
-// message asks for, until body ends. It returns when the reader at the other
-// end has it, and fails when that reader has gone.
+// ReplyData answers a read message with a stream, in the form that codalab.ReadType says. It
+// returns when the server's reader has all of body, and fails when that reader has gone.
 func (c *Client) ReplyData(ctx context.Context, workerID string, socketID int64, body io.Reader) error {
 	return c.do(ctx, call{
 		method: "POST", path: path("workers", workerID, "reply_data", strconv.FormatInt(socketID, 10)),

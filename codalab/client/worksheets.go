@@ -8,11 +8,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// HomeWorksheet is the spec of a user's home worksheet, which the server makes
-// when it is first asked for.
+// HomeWorksheet is the spec of a user's home worksheet. The server creates that worksheet at
+// its first use.
 const HomeWorksheet = "/"
 
-// Worksheet is a worksheet, with what was asked for around it.
+// Worksheet is a worksheet. WorksheetBundles fills the fields that have no JSON key.
 type Worksheet struct {
 	UUID        string   `json:"uuid"`
 	Name        string   `json:"name"`
@@ -23,7 +23,7 @@ type Worksheet struct {
 
 	Owner            *User             `json:"-"`
 	GroupPermissions []GroupPermission `json:"-"`
-	// Bundles are the bundles among the worksheet's items, in its order.
+	// Bundles are the bundles among the worksheet's items, in their order.
 	Bundles []BundleInfo `json:"-"`
 }
 
@@ -34,7 +34,7 @@ type GroupPermission struct {
 	Permission int    `json:"permission"`
 }
 
-// User is a user. What the server does not tell of others is zero.
+// User is a user. Fields that the server does not show of other users are zero.
 type User struct {
 	ID         string `json:"-"`
 	UserName   string `json:"user_name"`
@@ -43,9 +43,9 @@ type User struct {
 	IsRootUser bool   `json:"is_root_user"`
 }
 
-// FindWorksheet looks a worksheet up by its spec: an id or the beginning of
-// one, a name, or HomeWorksheet. Base is the id of the worksheet that the spec
-// is relative to, or empty.
+// FindWorksheet returns the worksheet that a spec names: an id or the beginning of one, a
+// name, or HomeWorksheet. Base is the id of the worksheet that the spec is relative to, or
+// empty.
 func (c *Client) FindWorksheet(ctx context.Context, base, spec string) (Worksheet, error) {
 	query := url.Values{"specs": {spec}}
 	if base != "" {
@@ -63,8 +63,7 @@ func (c *Client) Worksheet(ctx context.Context, uuid string) (Worksheet, error) 
 	return c.worksheet(ctx, uuid)
 }
 
-// WorksheetBundles returns the worksheet with this id, its owner, permissions
-// and bundles.
+// WorksheetBundles returns the worksheet with this id, its owner, permissions and bundles.
 func (c *Client) WorksheetBundles(ctx context.Context, uuid string) (Worksheet, error) {
 	return c.worksheet(ctx, uuid, "owner", "group_permissions", "items", "items.bundle", "items.bundle.owner")
 }
@@ -77,7 +76,7 @@ func (c *Client) worksheet(ctx context.Context, uuid string, include ...string) 
 	return decodeOne(doc, readWorksheet)
 }
 
-// User returns the user as whom the client calls.
+// User returns the client's own user.
 func (c *Client) User(ctx context.Context) (User, error) {
 	doc, err := c.fetch(ctx, "/user", nil, nil)
 	if err != nil {
@@ -86,8 +85,8 @@ func (c *Client) User(ctx context.Context) (User, error) {
 	return decodeOne(doc, readUser)
 }
 
-// ServerVersion logs in and returns the version of CodaLab that the server says
-// it is (codalab/server/json_api_plugin.py: JsonApiPlugin).
+// ServerVersion logs in and returns the version of CodaLab that the server reports
+// (codalab/server/json_api_plugin.py: JsonApiPlugin).
 func (c *Client) ServerVersion(ctx context.Context) (string, error) {
 	doc, err := c.fetch(ctx, "/user", nil, nil)
 	if err != nil {
@@ -97,8 +96,8 @@ func (c *Client) ServerVersion(ctx context.Context) (string, error) {
 	return version, nil
 }
 
-// Groups returns the names of the groups that the client's user is in or owns.
-// The root user gets all groups (codalab/rest/groups.py: fetch_groups).
+// Groups returns the names of the groups that the client's user owns or is a member of. The
+// root user gets all groups (codalab/rest/groups.py: fetch_groups).
 func (c *Client) Groups(ctx context.Context) ([]string, error) {
 	doc, err := c.fetch(ctx, "/groups", nil, nil)
 	if err != nil {
@@ -145,7 +144,7 @@ func readWorksheet(r related, o codalab.Object) (Worksheet, error) {
 	if w.UUID == "" {
 		w.UUID = o.ID
 	}
-	if owner, ok := r.one(o, "owner"); ok {
+	if owner, ok := r.linked(o, "owner"); ok {
 		u, err := readUser(r, owner)
 		if err != nil {
 			return w, err
@@ -153,10 +152,10 @@ func readWorksheet(r related, o codalab.Object) (Worksheet, error) {
 		w.Owner = &u
 	}
 	var err, err2 error
-	w.GroupPermissions, err = readAll(r, r.many(o, "group_permissions"), readPermission)
+	w.GroupPermissions, err = readAll(r, r.linkedList(o, "group_permissions"), readPermission)
 	var bundles []codalab.Object
-	for _, item := range r.many(o, "items") {
-		if bundle, ok := r.one(item, "bundle"); ok {
+	for _, item := range r.linkedList(o, "items") {
+		if bundle, ok := r.linked(item, "bundle"); ok {
 			bundles = append(bundles, bundle)
 		}
 	}

@@ -25,8 +25,8 @@ func (s *Server) addUser(u User) {
 	s.users[a.id] = a
 }
 
-// token hands out a token for a password (codalab/rest/oauth2.py; grants of
-// other kinds are refused).
+// token hands out a token for a password (codalab/rest/oauth2.py; grants of other kinds are
+// refused).
 func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Pragma", "no-cache")
@@ -56,20 +56,7 @@ func (s *Server) caller(r *http.Request) *account {
 }
 
 func (s *Server) showUser(w http.ResponseWriter, _ *http.Request, u *account) error {
-	o, err := codalab.NewObject("users", u.id, map[string]any{"user_name": u.Name, "is_root_user": u.root()})
-	if err != nil {
-		return err
-	}
-	return answerObject(w, o)
-}
-
-func answerObject(w http.ResponseWriter, o codalab.Object) error {
-	doc, err := codalab.OneDocument(o)
-	if err != nil {
-		return err
-	}
-	doc.Meta = version()
-	return answerJSON(w, doc)
+	return answerDocument(w, codalab.NewObject("users", u.id, map[string]any{"user_name": u.Name, "is_root_user": u.root()}))
 }
 
 // group is a group of users; its owner is a member.
@@ -91,10 +78,7 @@ func (s *Server) groupByName(spec string) *group {
 }
 
 func (g *group) object() codalab.Object {
-	o, err := codalab.NewObject("groups", g.id, map[string]any{"name": g.name, "user_defined": true})
-	if err != nil { // two plain values always encode
-		panic(err)
-	}
+	o := codalab.NewObject("groups", g.id, map[string]any{"name": g.name, "user_defined": true})
 	o.Relationships = map[string]codalab.Relationship{
 		"owner": codalab.ToOne("users", g.owner), "admins": codalab.ToMany("users", nil), "members": codalab.ToMany("users", g.members),
 	}
@@ -118,7 +102,7 @@ func (s *Server) makeGroup(w http.ResponseWriter, _ *http.Request, u *account, i
 		s.groups[g.id] = g
 		made = append(made, g.object())
 	}
-	return answerObjects(w, made)
+	return answerDocument(w, made)
 }
 
 func (s *Server) showGroup(w http.ResponseWriter, r *http.Request, _ *account) error {
@@ -128,7 +112,7 @@ func (s *Server) showGroup(w http.ResponseWriter, r *http.Request, _ *account) e
 	if g == nil {
 		return refuse(http.StatusNotFound, "Found no group with name '%s'", r.PathValue("group"))
 	}
-	return answerObject(w, g.object())
+	return answerDocument(w, g.object())
 }
 
 // addMembers is codalab/rest/groups.py: add_group_members_helper.
@@ -144,7 +128,7 @@ func (s *Server) addMembers(w http.ResponseWriter, r *http.Request, u *account, 
 			g.members = append(g.members, o.ID)
 		}
 	}
-	return answerObjects(w, users)
+	return answerDocument(w, users)
 }
 
 // What a user may do with a bundle (codalab/model/tables.py).
@@ -170,9 +154,8 @@ func (s *Server) permission(u *account, b *bundle) int {
 	return most
 }
 
-// allowed returns a bundle that a user may read or change. Nobody may read a
-// bundle that does not exist (codalab/objects/permission.py:
-// _check_permissions). The caller holds the lock.
+// allowed returns a bundle that a user may read or change. Nobody may read a bundle that does
+// not exist (codalab/objects/permission.py: _check_permissions). The caller holds the lock.
 func (s *Server) allowed(u *account, uuid string, need int) (*bundle, error) {
 	b, have := s.bundle(uuid), 0
 	if b != nil {
@@ -211,5 +194,5 @@ func (s *Server) setPermissions(w http.ResponseWriter, _ *http.Request, u *accou
 		}
 		b.permissions[group.ID] = to.Permission
 	}
-	return answerObjects(w, in)
+	return answerDocument(w, in)
 }

@@ -54,8 +54,8 @@ func (s *Server) in(state codalab.State) []*bundle {
 	return found
 }
 
-// object shows a bundle to a user (codalab/rest/util.py: get_bundle_infos); the
-// caller holds the lock.
+// object shows a bundle to a user (codalab/rest/util.py: get_bundle_infos); the caller holds
+// the lock.
 func (s *Server) object(u *account, b *bundle) codalab.Object {
 	permission := s.permission(u, b)
 	show := codalab.Bundle{UUID: b.uuid, Type: codalab.TypePrivate, Metadata: codalab.Metadata{"name": "<private>"}, Dependencies: []codalab.Dependency{}}
@@ -69,16 +69,13 @@ func (s *Server) object(u *account, b *bundle) codalab.Object {
 		}
 		owner = b.owner
 	}
-	o, err := codalab.NewObject("bundles", b.uuid, show)
-	if err != nil { // what came as JSON goes as JSON
-		panic(err)
-	}
+	o := codalab.NewObject("bundles", b.uuid, show)
 	o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", owner)}
 	return o
 }
 
-// args is the command line that makes such a bundle
-// (codalab/lib/worksheet_util.py: interpret_genpath).
+// args is the command line that makes such a bundle (codalab/lib/worksheet_util.py:
+// interpret_genpath).
 func (b *bundle) args() string {
 	words := []string{b.kind}
 	for _, d := range b.dependencies {
@@ -129,7 +126,7 @@ func (s *Server) makeBundles(w http.ResponseWriter, r *http.Request, u *account,
 		s.bundles = append(s.bundles, b)
 		made = append(made, s.object(u, b))
 	}
-	return answerObjects(w, made)
+	return answerDocument(w, made)
 }
 
 func (s *Server) makeBundle(o codalab.Object, u *account) (*bundle, error) {
@@ -168,7 +165,7 @@ func (s *Server) showBundle(w http.ResponseWriter, r *http.Request, u *account) 
 	if b == nil {
 		return refuse(http.StatusNotFound, "Bundle %s not found", r.PathValue("uuid"))
 	}
-	return answerObject(w, s.object(u, b))
+	return answerDocument(w, s.object(u, b))
 }
 
 // changeBundles is codalab/rest/bundles.py: _update_bundles, for metadata alone.
@@ -190,7 +187,7 @@ func (s *Server) changeBundles(w http.ResponseWriter, _ *http.Request, u *accoun
 		b.set(change.Metadata)
 		changed = append(changed, s.object(u, b))
 	}
-	return answerObjects(w, changed)
+	return answerDocument(w, changed)
 }
 
 // removeBundles is codalab/rest/bundles.py: delete_bundles, as with force.
@@ -243,7 +240,7 @@ func (s *Server) act(w http.ResponseWriter, _ *http.Request, u *account, in []co
 			return err
 		}
 	}
-	return answerObjects(w, in)
+	return answerDocument(w, in)
 }
 
 func (s *Server) actOn(a action) error {

@@ -10,9 +10,8 @@ import (
 // Address is the server's address for the callers that use its Client.
 const Address = "http://stock.invalid"
 
-// Client returns a client that calls the server over pipes instead of a
-// network, in a bubble of testing/synctest as well. The bubble must be the one
-// in which New was called.
+// Client returns a client that calls the server over pipes instead of a network, in a bubble
+// of testing/synctest as well. The bubble must be the one in which New was called.
 func (s *Server) Client() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: s.pipes.dial, MaxIdleConnsPerHost: 32}}
 }

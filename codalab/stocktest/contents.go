@@ -13,8 +13,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/contents"
 )
 
-// describe describes a target of a bundle. Whatever goes wrong, the target
-// counts as not found (codalab/lib/download_manager.py: get_target_info).
+// describe describes a target of a bundle. Whatever goes wrong, the target counts as not found
+// (codalab/lib/download_manager.py: get_target_info).
 func (s *Server) describe(t codalab.Target, depth int) (codalab.TargetInfo, error) {
 	return once(func() (codalab.TargetInfo, error) {
 		info, err := s.describeOnce(t, depth)
@@ -52,8 +52,7 @@ func (s *Server) state(uuid string) (codalab.State, *workerRow) {
 	return b.state, s.runs[uuid]
 }
 
-// place is where a target lies in the store; a path does not lead out of its
-// bundle.
+// place is where a target lies in the store; a path does not lead out of its bundle.
 func place(t codalab.Target) string { return path.Join(t.BundleUUID, path.Clean("/"+t.Subpath)) }
 
 // readable is the target of a request by a user who may read it.
@@ -122,8 +121,8 @@ func readArgs(r *http.Request, kind codalab.TargetType) (codalab.ReadArgs, error
 	return codalab.ReadArgs{Type: codalab.ReadFile}, nil
 }
 
-// open opens a part of a target, gzipped. While the bundle runs, its worker
-// sends the part. Of stored contents the stand-in has files and their sections.
+// open opens a part of a target, gzipped. While the bundle runs, its worker sends the part. Of
+// stored contents the stand-in has files and their sections.
 func (s *Server) open(t codalab.Target, args codalab.ReadArgs) (io.ReadCloser, error) {
 	if state, w := s.state(t.BundleUUID); state == codalab.StateRunning {
 		return s.fetch(w, func(id int64) any { return readMessage(id, t, args) })

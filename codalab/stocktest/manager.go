@@ -10,9 +10,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// managerPass passes over all bundles once (codalab/server/bundle_manager.py:
-// _run_iteration). It takes a second and a bit for each message that no worker
-// takes.
+// managerPass passes over all bundles once (codalab/server/bundle_manager.py: _run_iteration).
+// It takes a second and a bit for each message that no worker takes.
 func (s *Server) managerPass() {
 	s.stage()
 	s.mu.Lock()
@@ -26,8 +25,8 @@ func (s *Server) managerPass() {
 	s.schedule()
 }
 
-// stage stages the runs whose parents are ready (codalab/server/
-// bundle_manager.py: _stage_bundles).
+// stage stages the runs whose parents are ready (codalab/server/ bundle_manager.py:
+// _stage_bundles).
 func (s *Server) stage() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,8 +43,7 @@ func (s *Server) stage() {
 	}
 }
 
-// parents returns why a run can never be staged, or else whether it has to wait
-// for a parent.
+// parents returns why a run can never be staged, or else whether it has to wait for a parent.
 func (s *Server) parents(b *bundle) (failure string, wait bool) {
 	var missing, failed, killed []string
 	for _, d := range b.dependencies {
@@ -84,8 +82,8 @@ func (s *Server) parents(b *bundle) (failure string, wait bool) {
 	return failure, wait
 }
 
-// forgetSilent forgets the workers that have not checked in for long; the
-// caller holds the lock (_cleanup_dead_workers).
+// forgetSilent forgets the workers that have not checked in for long; the caller holds the
+// lock (_cleanup_dead_workers).
 func (s *Server) forgetSilent() {
 	for _, w := range slices.Clone(s.workers) {
 		if time.Since(w.checkIn) > s.o.WorkerTimeout {
@@ -94,8 +92,8 @@ func (s *Server) forgetSilent() {
 	}
 }
 
-// restageStuck stages the runs again that no worker has started; the caller
-// holds the lock (_restage_stuck_starting_bundles).
+// restageStuck stages the runs again that no worker has started; the caller holds the lock
+// (_restage_stuck_starting_bundles).
 func (s *Server) restageStuck(claimed map[string]*workerRow) {
 	for _, b := range s.in(codalab.StateStarting) {
 		if claimed[b.uuid] == nil || silence(b) > 5*time.Minute {
@@ -104,8 +102,8 @@ func (s *Server) restageStuck(claimed map[string]*workerRow) {
 	}
 }
 
-// giveUp makes the runs worker_offline that have no worker, or of which no worker
-// has reported for long; the caller holds the lock (_bring_offline_stuck_running_bundles).
+// giveUp makes the runs worker_offline that have no worker, or of which no worker has reported
+// for long; the caller holds the lock (_bring_offline_stuck_running_bundles).
 func (s *Server) giveUp(claimed map[string]*workerRow) {
 	for _, b := range slices.Concat(s.in(codalab.StateRunning), s.in(codalab.StatePreparing)) {
 		if claimed[b.uuid] == nil || silence(b) > s.o.WorkerTimeout {
@@ -117,8 +115,7 @@ func (s *Server) giveUp(claimed map[string]*workerRow) {
 // silence is the time since the last report of a run.
 func silence(b *bundle) time.Duration { return time.Since(b.metadata.Time("last_updated")) }
 
-// acknowledge tells workers that their runs are over
-// (_acknowledge_recently_finished_bundles).
+// acknowledge tells workers that their runs are over (_acknowledge_recently_finished_bundles).
 func (s *Server) acknowledge() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,8 +166,8 @@ func (s *Server) schedule() {
 	}
 }
 
-// candidates are the workers that an owner's runs may go to: the owner's own,
-// those of the owner's groups, and the root user's.
+// candidates are the workers that an owner's runs may go to: the owner's own, those of the
+// owner's groups, and the root user's.
 func (s *Server) candidates(owner string, offers map[*workerRow]*offer) []*offer {
 	var list []*offer
 	for _, w := range s.workers {
@@ -183,8 +180,8 @@ func (s *Server) candidates(owner string, offers map[*workerRow]*offer) []*offer
 	return list
 }
 
-// tryStart offers a run to a worker, and takes the run back when the worker does
-// not listen (_try_start_bundle).
+// tryStart offers a run to a worker, and takes the run back when the worker does not listen
+// (_try_start_bundle).
 func (s *Server) tryStart(b *bundle, w *workerRow) bool {
 	if b.state != codalab.StateStaged || w.IsTerminating || s.permission(s.users[w.key.user], b) < mayAll {
 		return false

@@ -44,8 +44,8 @@ func asksOf(b *bundle) resources {
 	return r
 }
 
-// seconds is the time that a run asks for, as Python writes it: a float, or 0
-// where the run asks for none.
+// seconds is the time that a run asks for, as Python writes it: a float, or 0 where the run
+// asks for none.
 func seconds(b *bundle) json.Number {
 	d, err := codalab.ParseDuration(b.metadata.String("request_time"))
 	if err != nil {
@@ -96,8 +96,8 @@ func runMessage(b *bundle) any {
 	}
 }
 
-// fits says whether a worker has all that a run asks for
-// (codalab/worker/bundle_state.py: dominates).
+// fits says whether a worker has all that a run asks for (codalab/worker/bundle_state.py:
+// dominates).
 func (r resources) fits(run resources) bool {
 	if run.tag == "" && r.exclusive && r.tag != "" {
 		return false
@@ -108,8 +108,8 @@ func (r resources) fits(run resources) bool {
 	return r.runsLeft != 0 && r.cpus >= run.cpus && r.gpus >= run.gpus && r.memory >= run.memory && r.disk >= run.disk
 }
 
-// lacks says what a worker lacks for a run (codalab/worker/bundle_state.py:
-// get_comparison). The queue is compared as it was typed.
+// lacks says what a worker lacks for a run (codalab/worker/bundle_state.py: get_comparison).
+// The queue is compared as it was typed.
 func (r resources) lacks(run resources) string {
 	var words []string
 	if run.tag != "" && run.tag != r.tag {
@@ -134,8 +134,7 @@ func (r resources) lacks(run resources) string {
 	return "[" + strings.Join(words, ", ") + "]"
 }
 
-// noFit is why a run waits (codalab/server/bundle_manager.py:
-// _filter_and_sort_workers).
+// noFit is why a run waits (codalab/server/bundle_manager.py: _filter_and_sort_workers).
 func noFit(run resources, offers []*offer) string {
 	var lacking []string
 	for _, o := range offers {
@@ -148,9 +147,8 @@ func noFit(run resources, offers []*offer) string {
 	return words
 }
 
-// offerOf is what a worker has left; the caller holds the lock. What its runs
-// ask of the disk is not deducted (codalab/server/bundle_manager.py:
-// _deduct_worker_resources).
+// offerOf is what a worker has left; the caller holds the lock. What its runs ask of the disk
+// is not deducted (codalab/server/bundle_manager.py: _deduct_worker_resources).
 func (s *Server) offerOf(w *workerRow) *offer {
 	o := &offer{row: w, resources: resources{
 		cpus: w.CPUs, gpus: w.GPUs, memory: w.MemoryBytes, disk: w.FreeDiskBytes,

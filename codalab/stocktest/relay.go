@@ -13,8 +13,8 @@ import (
 // (codalab/worker/download_util.py: BUNDLE_NO_LONGER_RUNNING_MESSAGE).
 const noLongerRunning = "Bundle no longer running"
 
-// once reads something of a bundle, and reads once more when the run ended
-// meanwhile (codalab/lib/download_manager.py: retry_if_no_longer_running).
+// once reads something of a bundle, and reads once more when the run ended meanwhile
+// (codalab/lib/download_manager.py: retry_if_no_longer_running).
 func once[T any](ask func() (T, error)) (T, error) {
 	v, err := ask()
 	if err != nil && err.Error() == noLongerRunning {
@@ -23,8 +23,8 @@ func once[T any](ask func() (T, error)) (T, error) {
 	return v, err
 }
 
-// readMessage asks a worker for a part of its run; it has the arguments that
-// belong to its kind.
+// readMessage asks a worker for a part of its run; it has the arguments that belong to its
+// kind.
 func readMessage(socket int64, t codalab.Target, args codalab.ReadArgs) any {
 	wanted := map[string]any{"type": args.Type}
 	switch args.Type {
@@ -40,8 +40,8 @@ func readMessage(socket int64, t codalab.Target, args codalab.ReadArgs) any {
 	return map[string]any{"type": codalab.MessageRead, "socket_id": socket, "uuid": t.BundleUUID, "path": t.Subpath, "read_args": wanted}
 }
 
-// relay sends a worker a message that names a new socket, and listens there for
-// the answer. The caller calls done.
+// relay sends a worker a message that names a new socket, and listens there for the answer.
+// The caller calls done.
 func (s *Server) relay(w *workerRow, message func(socket int64) any) (l *listener, done func(), err error) {
 	if w == nil {
 		return nil, nil, errors.New("'NoneType' object is not subscriptable") // as the stock server says it
@@ -75,8 +75,8 @@ func (s *Server) describeRunning(w *workerRow, t codalab.Target, depth int) (cod
 	return *reply.TargetInfo, nil
 }
 
-// workersError is an error that a worker answers with
-// (codalab/common.py: http_error_to_exception).
+// workersError is an error that a worker answers with (codalab/common.py:
+// http_error_to_exception).
 func workersError(r codalab.ReadReply) error {
 	switch {
 	case r.ErrorCode >= 500:
@@ -87,8 +87,8 @@ func workersError(r codalab.ReadReply) error {
 	return refuse(http.StatusBadRequest, "%s", r.ErrorMessage)
 }
 
-// fetch asks a worker for data, which the caller closes
-// (codalab/lib/download_manager.py: _get_read_response_stream).
+// fetch asks a worker for data, which the caller closes (codalab/lib/download_manager.py:
+// _get_read_response_stream).
 func (s *Server) fetch(w *workerRow, message func(socket int64) any) (io.ReadCloser, error) {
 	l, done, err := s.relay(w, message)
 	if err != nil {

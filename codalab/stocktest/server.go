@@ -22,9 +22,9 @@ type Options struct {
 	Dir string
 	// Users are the server's users. The one called RootName is its root user.
 	Users []User
-	// Hold is how long a check-in waits for a message, Pass is the pause between
-	// two passes of the manager, and a worker that is silent for WorkerTimeout
-	// counts as gone; 0 means the stock server's 5 s, 0.5 s and 60 s.
+	// Hold is how long a check-in waits for a message, Pass is the pause between two passes of
+	// the manager, and a worker that is silent for WorkerTimeout counts as gone; 0 means the
+	// stock server's 5 s, 0.5 s and 60 s.
 	Hold, Pass, WorkerTimeout time.Duration
 	Faults                    Faults
 }
@@ -35,22 +35,22 @@ type User struct{ Name, Password string }
 // RootName is the name of the root user. Its workers get everybody's runs.
 const RootName = "codalab"
 
-// Faults are what a test lets go wrong. Functions that are nil are not called;
-// they may be called from several goroutines at once.
+// Faults are what a test lets go wrong. Functions that are nil are not called; they may be
+// called from several goroutines at once.
 type Faults struct {
-	// LoseAnswer is called when a request has been served: true breaks the
-	// connection instead of answering.
+	// LoseAnswer is called when a request has been served: true breaks the connection instead
+	// of answering.
 	LoseAnswer func(r *http.Request) bool
-	// BeforeCheckIn is called with a check-in before any of it is applied. A
-	// check-in is late when it waits there.
+	// BeforeCheckIn is called with a check-in before any of it is applied. A check-in is late
+	// when it waits there.
 	BeforeCheckIn func(workerID string, in codalab.CheckIn)
-	// DiscardUpload is called when contents have been stored: true throws them
-	// away, although the answer is 200.
+	// DiscardUpload is called when contents have been stored: true throws them away, although
+	// the answer is 200.
 	DiscardUpload func(uuid string) bool
 }
 
-// Server is a stand-in for CodaLab's own server: an http.Handler of what lies
-// below /rest. It is safe for concurrent use.
+// Server is a stand-in for CodaLab's own server: an http.Handler of what lies below /rest. It
+// is safe for concurrent use.
 type Server struct {
 	o     Options
 	mux   *http.ServeMux
@@ -106,8 +106,8 @@ func (s *Server) Run(ctx context.Context) {
 	}
 }
 
-// Close waits for the requests of Client to end, some of which are held for a
-// while, and closes the store. Run must have returned.
+// Close waits for the requests of Client to end, some of which are held for a while, and
+// closes the store. Run must have returned.
 func (s *Server) Close() error {
 	return errors.Join(s.http.Shutdown(context.Background()), s.store.Close())
 }
@@ -119,8 +119,8 @@ func (s *Server) DropTokens() {
 	clear(s.tokens)
 }
 
-// Restart breaks all connections, as a restart of the server does: a check-in
-// that is held gets no answer.
+// Restart breaks all connections, as a restart of the server does: a check-in that is held
+// gets no answer.
 func (s *Server) Restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,8 +138,8 @@ func (s *Server) State(uuid string) codalab.State {
 	return ""
 }
 
-// refusal is an answer with an error status (codalab/common.py: UsageError and
-// the classes beside it).
+// refusal is an answer with an error status (codalab/common.py: UsageError and the classes
+// beside it).
 type refusal struct {
 	status int
 	words  string
@@ -184,8 +184,7 @@ func (s *Server) route(pattern string, h handler) {
 	})
 }
 
-// answerError writes an error in plain text (codalab/server/rest_server.py:
-// ErrorAdapter).
+// answerError writes an error in plain text (codalab/server/rest_server.py: ErrorAdapter).
 func answerError(w http.ResponseWriter, err error) {
 	var r refusal
 	if !errors.As(err, &r) || r.status == http.StatusInternalServerError {
@@ -200,8 +199,8 @@ func answerText(w http.ResponseWriter, status int, words string) {
 	_, _ = w.Write([]byte(words)) // the caller may have gone
 }
 
-// answerJSON writes a value; the header has no charset, since CodaLab's own
-// programs compare it whole.
+// answerJSON writes a value; the header has no charset, since CodaLab's own programs compare
+// it whole.
 func answerJSON(w http.ResponseWriter, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -212,12 +211,9 @@ func answerJSON(w http.ResponseWriter, v any) error {
 	return nil
 }
 
-// answerObjects writes a document with a list.
-func answerObjects(w http.ResponseWriter, objects []codalab.Object) error {
-	doc, err := codalab.ListDocument(objects)
-	if err != nil {
-		return err
-	}
+// answerDocument writes a document with one object or a list.
+func answerDocument[T codalab.Object | []codalab.Object](w http.ResponseWriter, data T) error {
+	doc := codalab.NewDocument(data)
 	doc.Meta = version()
 	return answerJSON(w, doc)
 }
@@ -232,8 +228,7 @@ func read(r *http.Request, v any) error {
 	return nil
 }
 
-// objects makes a handler of a function that takes the objects of a request's
-// document.
+// objects makes a handler of a function that takes the objects of a request's document.
 func objects(serve func(w http.ResponseWriter, r *http.Request, u *account, in []codalab.Object) error) handler {
 	return func(w http.ResponseWriter, r *http.Request, u *account) error {
 		var doc codalab.Document

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// How long the stock server tries to hand a message over
-// (codalab/model/worker_model.py: send_json_message and its callers).
+// How long the stock server tries to hand a message over (codalab/model/worker_model.py:
+// send_json_message and its callers).
 const (
 	managerPatience = time.Second
 	relayPatience   = 60 * time.Second
@@ -17,16 +17,16 @@ const (
 	streamRetry     = 3 * time.Millisecond
 )
 
-// socket brings messages to a worker, or a worker's answer to a reader. It is a
-// Unix socket on the stock server.
+// socket brings messages to a worker, or a worker's answer to a reader. It is a Unix socket on
+// the stock server.
 type socket struct {
 	id       int64
 	worker   workerKey // the one that may reply on it
 	listener *listener // the last one that began to listen
 }
 
-// listener is one party that listens on a socket. A new listener takes the
-// socket over from the one before, which gets nothing from then on.
+// listener is one party that listens on a socket. A new listener takes the socket over from
+// the one before, which gets nothing from then on.
 type listener struct {
 	incoming chan io.Reader
 	closed   chan struct{}
@@ -59,8 +59,8 @@ func (s *Server) listen(id int64) *listener {
 
 func (l *listener) close() { close(l.closed) }
 
-// accept waits for one message or stream; nil for none. A restart of the
-// server breaks the connection of the request that waits.
+// accept waits for one message or stream; nil for none. A restart of the server breaks the
+// connection of the request that waits.
 func (s *Server) accept(l *listener, patience time.Duration) io.Reader {
 	s.mu.Lock()
 	down := s.down
@@ -75,15 +75,14 @@ func (s *Server) accept(l *listener, patience time.Duration) io.Reader {
 	}
 }
 
-// acceptJSON waits for one message and decodes it, and says whether there was
-// one.
+// acceptJSON waits for one message and decodes it, and says whether there was one.
 func (s *Server) acceptJSON(l *listener, patience time.Duration, v any) bool {
 	r := s.accept(l, patience)
 	return r != nil && json.NewDecoder(r).Decode(v) == nil
 }
 
-// deliver hands something to the listener of a socket, and says whether the
-// listener took it in time.
+// deliver hands something to the listener of a socket, and says whether the listener took it
+// in time.
 func (s *Server) deliver(id int64, r io.Reader, patience, retry time.Duration) bool {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(retry) {
 		s.mu.Lock()

@@ -12,8 +12,8 @@ import (
 
 const waitingForWorker = "Bundle's dependencies are all ready. Waiting for the bundle to be assigned to a worker to be run."
 
-// The changes of a run's state (codalab/model/bundle_model.py: transition_*).
-// Their callers hold the lock.
+// The changes of a run's state (codalab/model/bundle_model.py: transition_*). Their callers
+// hold the lock.
 
 // starting gives a run to a worker.
 func (s *Server) starting(b *bundle, w *workerRow) {
@@ -22,8 +22,8 @@ func (s *Server) starting(b *bundle, w *workerRow) {
 	s.runs[b.uuid] = w
 }
 
-// restage stages a run again, in whatever state it is: it removes the run row
-// and all that a worker has reported of the run.
+// restage stages a run again, in whatever state it is: it removes the run row and all that a
+// worker has reported of the run.
 func (s *Server) restage(b *bundle) {
 	b.state = codalab.StateStaged
 	for _, k := range codalab.MetadataKeys(b.kind) {
@@ -59,8 +59,8 @@ func (s *Server) offline(b *bundle) {
 	delete(s.runs, b.uuid)
 }
 
-// finished brings a run to its end, in whatever state it is by now. The end state
-// depends on what was known when the manager began to acknowledge the run.
+// finished brings a run to its end, in whatever state it is by now. The end state depends on
+// what was known when the manager began to acknowledge the run.
 func (s *Server) finished(b *bundle, known codalab.Metadata) {
 	failure := known.String("failure_message")
 	switch {
@@ -75,9 +75,8 @@ func (s *Server) finished(b *bundle, known codalab.Metadata) {
 	delete(s.runs, b.uuid)
 }
 
-// reported is a worker's report of a run. Most of its keys must be there, and
-// some of the values must have their types
-// (codalab/worker/bundle_state.py: BundleCheckinState).
+// reported is a worker's report of a run. Most of its keys must be there, and some of the
+// values must have their types (codalab/worker/bundle_state.py: BundleCheckinState).
 type reported struct {
 	UUID           string                         `json:"uuid"`
 	RunStatus      *string                        `json:"run_status"`
@@ -116,8 +115,8 @@ func readReport(data json.RawMessage) (reported, error) {
 }
 
 // apply applies a report, from any worker and in any state of its run
-// (codalab/model/bundle_model.py: bundle_checkin). It drops a report that it
-// cannot use, and tells nobody.
+// (codalab/model/bundle_model.py: bundle_checkin). It drops a report that it cannot use, and
+// tells nobody.
 func (s *Server) apply(b *bundle, r reported, w *workerRow) {
 	switch r.State { //nolint:exhaustive // a report of another state is dropped
 	case codalab.StateStaged:
@@ -141,8 +140,8 @@ func (s *Server) apply(b *bundle, r reported, w *workerRow) {
 	}
 }
 
-// running is transition_bundle_running. A report that lacks a stage or the disk
-// usage changes nothing.
+// running is transition_bundle_running. A report that lacks a stage or the disk usage changes
+// nothing.
 func (s *Server) running(b *bundle, r reported, w *workerRow) bool {
 	if r.Disk == nil {
 		return false

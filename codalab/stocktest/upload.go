@@ -13,8 +13,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-// put is codalab/rest/bundles.py: _update_bundle_contents_blob. Of archives it
-// knows .tar.gz alone.
+// put is codalab/rest/bundles.py: _update_bundle_contents_blob. Of archives it knows .tar.gz
+// alone.
 func (s *Server) put(_ http.ResponseWriter, r *http.Request, u *account) error {
 	query := r.URL.Query()
 	s.mu.Lock()
@@ -48,8 +48,8 @@ func (s *Server) put(_ http.ResponseWriter, r *http.Request, u *account) error {
 	return nil
 }
 
-// replace replaces a bundle's contents by the body of a request. A broken archive
-// makes the bundle failed, even one that a worker is running.
+// replace replaces a bundle's contents by the body of a request. A broken archive makes the
+// bundle failed, even one that a worker is running.
 func (s *Server) replace(r *http.Request, b *bundle, unpack bool) error {
 	if err := s.store.RemoveAll(b.uuid); err != nil {
 		return fmt.Errorf("remove the contents: %w", err)

@@ -14,8 +14,8 @@ import (
 // workerKey names a worker: ids are a user's own.
 type workerKey struct{ user, id string }
 
-// workerRow is a worker as its last check-in described it. Rows are compared by
-// their address: a worker that was forgotten and comes back has a new row.
+// workerRow is a worker as its last check-in described it. Rows are compared by their address:
+// a worker that was forgotten and comes back has a new row.
 type workerRow struct {
 	codalab.CheckIn
 	key     workerKey
@@ -46,8 +46,8 @@ func (s *Server) held(w *workerRow) []string {
 	return uuids
 }
 
-// forget removes a worker with its socket and its run rows; the caller holds
-// the lock (codalab/model/worker_model.py: worker_cleanup).
+// forget removes a worker with its socket and its run rows; the caller holds the lock
+// (codalab/model/worker_model.py: worker_cleanup).
 func (s *Server) forget(w *workerRow) {
 	for _, uuid := range s.held(w) {
 		delete(s.runs, uuid)
@@ -79,8 +79,8 @@ func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u *account) err
 	for _, run := range in.Runs {
 		s.report(row, run)
 	}
-	// The server does not notice that the worker has hung up: the message that
-	// such a check-in takes is lost.
+	// The server does not notice that the worker has hung up: the message that such a check-in
+	// takes is lost.
 	l := s.listen(row.socket)
 	defer l.close()
 	var message json.RawMessage // its numbers stay as they were written
@@ -107,8 +107,7 @@ func (s *Server) remember(k workerKey, in codalab.CheckIn) *workerRow {
 	return row
 }
 
-// report takes in what a worker says of one run, if the server can read it and
-// has the run.
+// report takes in what a worker says of one run, if the server can read it and has the run.
 func (s *Server) report(row *workerRow, run json.RawMessage) {
 	r, err := readReport(run)
 	if err != nil {
@@ -139,8 +138,8 @@ func (s *Server) startBundle(w http.ResponseWriter, r *http.Request, u *account)
 	return answerJSON(w, s.preparing(b, s.worker(workerKey{u.id, r.PathValue("worker")}), in))
 }
 
-// mayReply returns a socket on which a worker may reply
-// (codalab/rest/workers.py: check_reply_permission).
+// mayReply returns a socket on which a worker may reply (codalab/rest/workers.py:
+// check_reply_permission).
 func (s *Server) mayReply(r *http.Request, u *account) (int64, error) {
 	id, err := strconv.ParseInt(r.PathValue("socket"), 10, 64)
 	s.mu.Lock()
@@ -152,8 +151,7 @@ func (s *Server) mayReply(r *http.Request, u *account) (int64, error) {
 	return id, nil
 }
 
-// reply is codalab/rest/workers.py: reply. It succeeds even if no reader took
-// the answer.
+// reply is codalab/rest/workers.py: reply. It succeeds even if no reader took the answer.
 func (s *Server) reply(_ http.ResponseWriter, r *http.Request, u *account) error {
 	id, err := s.mayReply(r, u)
 	if err != nil {

@@ -2,40 +2,32 @@ package slurmtest
 
 import (
 	"context"
-	"io"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
-	"strings"
+	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/internal/command"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Cluster is a Controller with the machine's clock and with processes: its
-// jobs' scripts are run, as the user who runs the test. It is safe for
-// concurrent use, and ends with the test, its jobs too.
+// Cluster is a Controller with the machine's clock and with processes: it runs
+// the scripts of its jobs as the user who runs the test. Its methods do what
+// those of an [sbatch.Client] do for the site's first ordinary user. It is safe
+// for concurrent use. It ends with the test, and ends its jobs.
 //
-// The limits of memory, CPUs and devices are kept in the accounts only: a
-// script that takes too much of them is not ended.
+// It does not enforce limits of memory, CPUs and devices.
 type Cluster struct {
-	tb     testing.TB
-	site   *Site
-	dir    string
-	listen net.Listener
-	served sync.WaitGroup // calls and jobs
+	tb   testing.TB
+	site *Site
+	dir  string
 
-	mu       sync.Mutex
-	c        *Controller
-	faults   Faults
-	timer    *time.Timer
-	launches map[launchID]*process
-	closed   bool
+	background sync.WaitGroup // one goroutine for each job that runs
+	mu         sync.Mutex
+	controller *Controller
+	timer      *time.Timer
+	processes  map[launchID]*process
+	closed     bool
 }
 
 type launchID struct {
@@ -43,54 +35,17 @@ type launchID struct {
 	restart int
 }
 
-// Faults are what can go wrong between a command and the daemons. A controller
-// that is away is [Controller.Stop]'s, a database that is, [Database]'s.
-type Faults struct {
-	// Lost is set while commands are carried out, but what the daemons say
-	// of it does not arrive.
-	Lost bool
-	// Cut is set while the end of what a command prints does not arrive, from
-	// the middle of its last line on, though it succeeds.
-	Cut bool
-	// Late is how much later than usual the answers come.
-	Late time.Duration
-}
-
-// NewCluster starts a cluster. The test's program has to call [Main] first thing in
-// its TestMain, if the commands are to be run as programs.
+// NewCluster starts a cluster.
 func NewCluster(tb testing.TB, site *Site) *Cluster {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "slurm") //nolint:usetesting // a socket's path is short
-	if err != nil {
-		tb.Fatal(err)
-	}
-	k := &Cluster{tb: tb, site: site, dir: dir, c: New(site), launches: map[launchID]*process{}}
+	k := &Cluster{tb: tb, site: site, dir: tb.TempDir(), controller: New(site), processes: map[launchID]*process{}}
 	k.timer = time.AfterFunc(time.Hour, func() { k.Do(func(time.Time, *Controller) {}) })
 	tb.Cleanup(k.close)
-	if err := k.furnish(); err != nil {
-		tb.Fatal(err)
-	}
-	k.served.Go(k.serve)
 	return k
 }
 
-// Bin is the directory of the commands, as run by the site's first ordinary
-// user. Commands in it are links to this test's program.
-func (k *Cluster) Bin() string { return filepath.Join(k.dir, "bin") }
-
-// AdminBin is the directory of the commands as run by root.
-func (k *Cluster) AdminBin() string { return filepath.Join(k.dir, "sbin") }
-
-// conf is where a job's SLURM_CONF points: to nothing, as nobody reads it.
-func (k *Cluster) conf() string { return filepath.Join(k.dir, "slurm.conf") }
-
-// Client returns a client that speaks to the cluster within this process, as
-// the site's first ordinary user. What is said and answered is the same as with
-// the executables.
-func (k *Cluster) Client() *sbatch.Client { return &sbatch.Client{Run: k.Run} }
-
-// Do calls f with the cluster's controller, and the time, and then carries out
-// what the controller orders.
+// Do calls f with the time and the cluster's controller, and then carries out
+// the orders of the controller.
 func (k *Cluster) Do(f func(now time.Time, c *Controller)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -98,144 +53,81 @@ func (k *Cluster) Do(f func(now time.Time, c *Controller)) {
 		return
 	}
 	now := time.Now()
-	f(now, k.c)
-	for _, o := range k.c.Advance(now) {
+	f(now, k.controller)
+	for _, o := range k.controller.Advance(now) {
 		k.carryOut(o)
 	}
-	if due := k.c.Due(); due.IsZero() {
+	if due := k.controller.Due(); due.IsZero() {
 		k.timer.Stop()
 	} else {
 		k.timer.Reset(time.Until(due))
 	}
 }
 
-// SetFaults lets answers go wrong from now on, or well again.
-func (k *Cluster) SetFaults(f Faults) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.faults = f
-}
-
-// Run does what a command of Slurm's does, as the method Output of
-// command.Command: it is the Run of an [sbatch.Client].
-func (k *Cluster) Run(ctx context.Context, c command.Command) ([]byte, error) {
-	call := call{Program: filepath.Base(c.Args[0]), Args: c.Args[1:], Env: c.Env, Dir: c.Dir, UID: k.user().UID}
-	if call.Dir == "" {
-		call.Dir, _ = os.Getwd()
-	}
-	if c.Stdin != nil {
-		in, err := io.ReadAll(c.Stdin)
-		if err != nil {
-			return nil, &command.Error{Args: c.Args, ExitCode: -1, Err: err}
-		}
-		call.Stdin = string(in)
-	}
-	answer, err := k.answer(ctx, call)
-	if err != nil {
-		return nil, &command.Error{Args: c.Args, ExitCode: -1, Err: exited{-1, err}}
-	}
-	if answer.Exit != 0 {
-		stderr := strings.TrimSpace(answer.Stderr)
-		return []byte(answer.Stdout), &command.Error{Args: c.Args, ExitCode: answer.Exit, Stderr: stderr, Err: exited{answer.Exit, nil}}
-	}
-	return []byte(answer.Stdout), nil
-}
-
-// user is the site's first ordinary user.
-func (k *Cluster) user() *User {
-	for i := range k.site.Users {
-		if k.site.Users[i].UID != 0 {
-			return &k.site.Users[i]
-		}
-	}
-	return &User{UID: 0, Name: "root"}
-}
-
-// answer carries a call out, with the faults that are set.
-func (k *Cluster) answer(ctx context.Context, c call) (answer, error) {
-	k.mu.Lock()
-	faults := k.faults
-	k.mu.Unlock()
-	a := k.perform(ctx, c)
-	switch {
-	case faults.Lost:
-		a = answer{Stderr: c.timedOut(), Exit: 1}
-	case faults.Cut:
-		a.Stdout = cut(a.Stdout)
-	}
-	if faults.Late > 0 {
-		late := time.NewTimer(faults.Late)
-		defer late.Stop()
-		select {
-		case <-late.C:
-		case <-ctx.Done():
-		}
-	}
-	return a, context.Cause(ctx)
-}
-
-func cut(out string) string {
-	last := strings.LastIndex(strings.TrimSuffix(out, "\n"), "\n") + 1
-	return out[:last+len(out[last:])/2]
-}
-
-// close ends the cluster's jobs, and forgets them.
+// close ends the cluster's jobs and waits for their processes.
 func (k *Cluster) close() {
 	k.mu.Lock()
 	k.closed = true
 	k.timer.Stop()
-	for _, p := range k.launches {
+	for _, p := range k.processes {
 		p.kill()
 	}
 	k.mu.Unlock()
-	if k.listen != nil {
-		_ = k.listen.Close() // ends serve
-	}
-	k.served.Wait()
-	if err := os.RemoveAll(k.dir); err != nil {
-		k.tb.Error(err)
-	}
+	k.background.Wait()
 }
 
-// furnish makes the cluster's directory.
-func (k *Cluster) furnish() error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
+func (k *Cluster) uid() int {
+	return k.site.Users[slices.IndexFunc(k.site.Users, func(u User) bool { return u.UID != 0 })].UID
+}
+
+// Submit submits a job.
+func (k *Cluster) Submit(_ context.Context, r sbatch.Request) (id sbatch.JobID, err error) {
+	k.Do(func(now time.Time, c *Controller) { id, err = c.Submit(now, k.uid(), r) })
+	return id, k.check(err)
+}
+
+// Try says whether a job would be refused, and submits none.
+func (k *Cluster) Try(_ context.Context, r sbatch.Request) (err error) {
+	k.Do(func(now time.Time, c *Controller) { err = c.Try(now, k.uid(), r) })
+	return k.check(err)
+}
+
+// check fails the test when it asked for something that is not modelled.
+func (k *Cluster) check(err error) error {
+	var unmodelled *UnmodelledError
+	if errors.As(err, &unmodelled) {
+		k.tb.Error(err)
 	}
-	for _, d := range []string{k.Bin(), k.AdminBin(), filepath.Join(k.dir, "spool")} {
-		if err := os.Mkdir(d, 0o700); err != nil {
-			return err
-		}
-	}
-	for _, p := range programs {
-		for _, d := range []string{k.Bin(), k.AdminBin()} {
-			if err := os.Symlink(self, filepath.Join(d, p)); err != nil {
-				return err
-			}
-		}
-	}
-	k.listen, err = net.Listen("unix", filepath.Join(k.dir, socket)) //nolint:noctx // it lives as long as the cluster
 	return err
 }
 
-// exited is how the end of a program looks that was none.
-type exited struct {
-	status int
-	cause  error
+// Observe returns all jobs of the user.
+func (k *Cluster) Observe(_ context.Context, asked time.Time) (s sbatch.Snapshot, err error) {
+	k.Do(func(now time.Time, c *Controller) { s, err = c.Observe(now, k.uid()) })
+	s.Asked = asked
+	return s, err
 }
 
-func (e exited) Error() string {
-	if e.cause != nil {
-		return e.cause.Error()
-	}
-	return "exit status " + strconv.Itoa(e.status)
+// QueryAccounting returns the jobs of these names that the accounting database knows.
+func (k *Cluster) QueryAccounting(_ context.Context, since time.Time, names []string) (jobs []sbatch.Job, err error) {
+	k.Do(func(now time.Time, c *Controller) { jobs, err = c.QueryAccounting(now, k.uid(), since, names) })
+	return jobs, err
 }
 
-// Unwrap lets an exec.ExitError be found, as of a program that ran.
-func (e exited) Unwrap() []error {
-	if e.cause != nil {
-		return []error{e.cause, &exec.ExitError{}}
-	}
-	return []error{&exec.ExitError{}}
+// Cancel ends the job of this id if it has this name.
+func (k *Cluster) Cancel(_ context.Context, id sbatch.JobID, name string) (err error) {
+	k.Do(func(now time.Time, c *Controller) { err = c.Cancel(now, k.uid(), id, name) })
+	return err
+}
+
+// Partitions returns all partitions.
+func (k *Cluster) Partitions(context.Context) (all []sbatch.Partition, err error) {
+	k.Do(func(_ time.Time, c *Controller) { all, err = c.Partitions() })
+	return all, err
+}
+
+// Associations returns the accounts of a user.
+func (k *Cluster) Associations(_ context.Context, user string) (all []sbatch.Association, err error) {
+	k.Do(func(now time.Time, c *Controller) { all, err = c.Associations(now, user) })
+	return all, err
 }

@@ -82,7 +82,7 @@ func (m *model) is(id sbatch.JobID, state sbatch.State, reason string) sbatch.Jo
 // accounts are the states of the instances of a name.
 func (m *model) accounts(name string, want ...sbatch.State) {
 	m.Helper()
-	jobs, err := m.Account(m.now, ann, time.Time{}, []string{name})
+	jobs, err := m.QueryAccounting(m.now, ann, time.Time{}, []string{name})
 	if err != nil {
 		m.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestRefusedSubmissionsAndTheirGhosts(t *testing.T) {
 	for words, r := range map[string]sbatch.Request{
 		"Invalid partition name specified (invalid partition specified: x)":                         {Partition: "x"},
 		"Requested node configuration is not available":                                             {GPUs: 1},
-		"Invalid --time specification":                                                              {Extra: []string{"--time=x"}},
+		"Invalid qos specification":                                                                 {QOS: "nosuch"},
 		"Requested node configuration is not available (Memory specification can not be satisfied)": {MemoryMiB: 900 << 10},
 	} {
 		r.Name, r.Script = "a", "#!/bin/sh\n"
@@ -170,10 +170,12 @@ func TestRefusedSubmissionsAndTheirGhosts(t *testing.T) {
 	}
 	m.pass(time.Minute)
 	m.accounts("a", sbatch.StateFailed, sbatch.StateFailed)
+	limited := request("l", "--hold")
+	limited.QOS = "limited"
 	for range 2 {
-		m.submit(request("l", "--hold", "--qos=limited"))
+		m.submit(limited)
 	}
-	_, err = m.Submit(m.now, ann, request("l", "--hold", "--qos=limited"))
+	_, err = m.Submit(m.now, ann, limited)
 	if e := (*sbatch.Error)(nil); !errors.As(err, &e) || !e.Refused || !e.Retry {
 		t.Errorf("above the limit: %+v", err)
 	}
@@ -218,50 +220,15 @@ func TestTimeLimitIsLookedAtNowAndThen(t *testing.T) {
 	t.Parallel()
 	m := newModel(t)
 	m.now = m.now.Truncate(30 * time.Second).Add(20 * time.Second)
-	r := request("a", "--signal=B:USR1@10")
+	r := request("a")
 	r.Time = time.Minute
 	id := m.start(r)
-	m.pass(28 * time.Second)
-	m.kinds(id, slurmtest.Start)
-	m.pass(12 * time.Second) // less than a minute after the start
-	m.kinds(id, slurmtest.Start, slurmtest.Warn)
-	m.pass(28 * time.Second) // more than one
+	m.pass(68 * time.Second)
 	m.is(id, sbatch.StateRunning, "None")
 	m.pass(2 * time.Second)
 	m.is(id, sbatch.StateCompleting, "TimeLimit")
 	m.ended(id, 0, slurmtest.End{Signal: 15})
 	m.is(id, sbatch.StateTimeout, "TimeLimit")
-}
-
-func TestTasksOfAnArray(t *testing.T) {
-	t.Parallel()
-	m := newModel(t)
-	id := m.submit(request("a", "--array=1-4%2"))
-	m.pass(time.Second)
-	count := map[sbatch.State]int{}
-	s, err := m.Observe(m.now, ann)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, j := range s.Jobs {
-		count[j.State]++
-	}
-	if count[sbatch.StateRunning] != 2 || count[sbatch.StatePending] != 2 || s.Jobs[2].ID != id+1 {
-		t.Errorf("%+v", s.Jobs)
-	}
-	m.is(id, sbatch.StatePending, "JobArrayTaskLimit")
-	m.ended(id+1, 0, slurmtest.End{})
-	m.ended(id+2, 0, slurmtest.End{})
-	m.is(id, sbatch.StateRunning, "None") // the last one has the array's own id
-	gaps := m.submit(request("gaps", "--array=2-100:2", "--hold"))
-	s, err = m.Observe(m.now, ann)
-	if n := len(s.ByName()["gaps"]); err != nil || n != 49 {
-		t.Errorf("%d tasks of 50 evenly spaced ones, want 49", n)
-	}
-	if err := m.Cancel(m.now, ann, gaps, ""); err != nil {
-		t.Error(err)
-	}
-	m.is(gaps, sbatch.StateCancelled, "JobHeldUser")
 }
 
 func TestJobsThatDoNotFitWait(t *testing.T) {
@@ -290,14 +257,4 @@ func TestJobsThatDoNotFitWait(t *testing.T) {
 	id := m.submit(wide)
 	m.pass(time.Second)
 	m.is(id, sbatch.StatePending, "PartitionConfig")
-}
-
-func TestWhatIsNotModelledIsNoAnswer(t *testing.T) {
-	t.Parallel()
-	m := newModel(t)
-	_, err := m.Submit(m.now, ann, request("a", "--switches=1"))
-	var e *slurmtest.UnmodelledError
-	if !errors.As(err, &e) {
-		t.Errorf("%v", err)
-	}
 }

@@ -1,21 +1,20 @@
-// Package slurmtest is a Slurm for tests: what its commands say and do, without
-// its daemons. What it promises is that package sbatch's suite of tests finds no
-// difference between it and a real cluster of Slurm 22.05.
+// Package slurmtest is a Slurm for tests, without Slurm's daemons. The suite of
+// package sbatch runs on it and on a real cluster of Slurm 22.05, and finds no
+// difference.
 //
-// It has two storeys:
+// It has two layers:
 //
-//   - [Controller] is the memory of slurmctld and slurmdbd. It is pure: no
-//     clock, no goroutine, no disk, and a run with the same calls goes the same
-//     way. A simulation drives it with a time of its own.
-//   - [Cluster] is a Controller with a clock and with processes. It answers as
-//     the executables sbatch, squeue, sacct, sacctmgr, scancel, sinfo and
-//     scontrol in a directory, and within the process as the run function of an
-//     [sbatch.Client].
+//   - [Controller] is the state of slurmctld and slurmdbd. It is pure: no
+//     clock, no goroutine, no disk. The same calls always have the same
+//     results. The simulation drives it with a simulated time.
+//   - [Cluster] is a Controller with the machine's clock and with processes. It
+//     has the methods of an [sbatch.Client].
 //
-// What it does not model it does not pretend to: an option, a command or a
-// format that it does not know ends in an [UnmodelledError] error that no caller can
-// take for Slurm's word.
+// There are no commands here: package sbatch's parsers are tested with recorded
+// outputs of the real ones, and on the real cluster.
 //
-// The words, states, reasons and exit statuses are those of Slurm 22.05.8,
-// recorded from a cluster; each is in the suite that runs on both.
+// An option of sbatch that the package does not model is an [UnmodelledError],
+// which no caller can mistake for an answer of Slurm.
+//
+// Messages, states and reasons are those of Slurm 22.05.8.
 package slurmtest

@@ -15,24 +15,24 @@ type End struct {
 	OutOfMemory bool
 }
 
-type unheard struct {
+// missedEnd is an end that a stopped controller was not told of.
+type missedEnd struct {
 	id      sbatch.JobID
 	restart int
 	end     End
 }
 
-// Ended reports that no process of a launch is left. Reports of launches that
-// the controller does not wait for are ignored, as those of a node that was
-// down, or of a job it forgot; what arrives while it is stopped is heard when
-// it is back.
+// Ended reports that no process of a launch is left. The controller ignores
+// reports of launches that it does not wait for: of a node that was down, or of
+// a job it forgot. A stopped controller gets the report when it is back.
 func (c *Controller) Ended(now time.Time, id sbatch.JobID, restart int, end End) {
 	if c.stopped {
-		c.unheard = append(c.unheard, unheard{id, restart, end})
+		c.missed = append(c.missed, missedEnd{id, restart, end})
 		return
 	}
 	c.advance(now)
 	c.orphans = slices.DeleteFunc(c.orphans, func(l Launch) bool { return l.Job == id && l.Restart == restart })
-	j := c.find(id)
+	j := c.jobByID(id)
 	if j == nil || !j.running || j.restarts != restart {
 		return
 	}
@@ -47,15 +47,14 @@ func (c *Controller) Ended(now time.Time, id sbatch.JobID, restart int, end End)
 			j.state, j.reason = sbatch.StateFailed, "NonZeroExitCode"
 		}
 		j.end, j.completing = now, true
-		c.rows[j.row].exit = end
 		c.recordEnd(j)
 	}
 	j.running, j.killAt, j.cleared = false, time.Time{}, now.Add(c.site.Epilog)
 	c.dirty = true
 }
 
-// completed ends a job's time on its node.
-func (c *Controller) completed(j *job) {
+// complete ends a job's time on its node.
+func (c *Controller) complete(j *job) {
 	j.completing, j.running, j.killAt, j.cleared = false, false, time.Time{}, time.Time{}
 	if j.node != noNode {
 		n := &c.nodes[j.node]
@@ -64,64 +63,52 @@ func (c *Controller) completed(j *job) {
 		n.busyGPUs &^= j.gpus
 		j.gpus = 0
 	}
-	if j.again {
-		c.pend(j, "None")
+	if j.requeuing {
+		j.requeuing, j.state, j.reason, j.node, j.nodeName = false, sbatch.StatePending, "None", noNode, ""
+		j.start, j.end, j.schedulable = time.Time{}, time.Time{}, j.submitted.Add(c.site.StartDelay)
+		j.restarts++
+		j.record = c.newRecord(j)
 	}
 	c.dirty = true
 }
 
-// pend makes a job wait again, as a new one of its old id. Its begin is set
-// already.
-func (c *Controller) pend(j *job, reason string) {
-	j.again, j.state, j.reason, j.node, j.nodeName = false, sbatch.StatePending, reason, noNode, ""
-	j.start, j.end, j.ready = time.Time{}, time.Time{}, j.submitted.Add(c.site.StartDelay)
-	j.restarts++
-	j.row = c.newRow(j)
-	c.dirty = true
-}
-
-// postpone is the first part of a requeue.
-func (c *Controller) postpone(now time.Time, j *job) {
-	j.again, j.submitted, j.begin = true, now, now.Add(c.site.RequeueDelay)
+// startRequeue marks a job as one that is pending again once it has completed.
+func (c *Controller) startRequeue(now time.Time, j *job) {
+	j.requeuing, j.submitted, j.begin = true, now, now.Add(c.site.RequeueDelay)
 }
 
 // Requeue begins a job again, as an administrator does: its processes are
-// ended, and it waits for RequeueDelay. A job that has ended is begun again
-// too. One submitted with --no-requeue, as every Request's that does not say
-// otherwise in Extra, is not.
+// ended, and it waits for RequeueDelay. A job that has ended begins again too.
+// Only a job whose Request has --requeue in Extra may be requeued.
 func (c *Controller) Requeue(now time.Time, id sbatch.JobID) error {
+	op := "requeue " + id.String()
 	if c.stopped {
-		return unanswered("requeue "+id.String(), away)
+		return failed(op, away)
 	}
 	c.advance(now)
-	if why := c.requeue(now, id); why != "" {
-		return unanswered("requeue "+id.String(), why)
-	}
-	return nil
-}
-
-func (c *Controller) requeue(now time.Time, id sbatch.JobID) string {
-	j := c.find(id)
+	j := c.jobByID(id)
 	switch {
 	case j == nil:
-		return invalidID
+		return failed(op, invalidID)
 	case !j.requeue:
-		return "Requested operation is presently disabled"
+		return failed(op, "Requested operation is presently disabled")
 	case j.state == sbatch.StatePending:
-		return "Job is pending execution"
-	case j.state == sbatch.StateRunning:
-		c.postpone(now, j)
+		return failed(op, "Job is pending execution")
+	}
+	running := j.state == sbatch.StateRunning
+	c.startRequeue(now, j)
+	if running {
 		c.terminate(now, j, sbatch.StateRequeued, "None")
 		j.state = sbatch.StatePending
-	case j.completing:
-		c.rows[j.row].state, c.rows[j.row].end = sbatch.StateRequeued, now
-		c.postpone(now, j)
-	default: // the accounts then show that it was requeued, and not how it ended
-		c.rows[j.row].state, c.rows[j.row].end = sbatch.StateRequeued, now
-		c.postpone(now, j)
-		c.pend(j, "None")
+		return nil
 	}
-	return ""
+	// The accounting then shows that it was requeued, and not how it ended.
+	c.records[j.record].state, c.records[j.record].end = sbatch.StateRequeued, now
+	if !j.completing {
+		j.node = noNode // its resources are free already
+		c.complete(j)
+	}
+	return nil
 }
 
 // Preempt takes a running job's node away: in PreemptMode=REQUEUE it is
@@ -131,16 +118,16 @@ func (c *Controller) Preempt(now time.Time, id sbatch.JobID, requeue bool) {
 		return
 	}
 	c.advance(now)
-	j := c.find(id)
+	j := c.jobByID(id)
 	if j == nil || j.state != sbatch.StateRunning {
 		return
 	}
-	again := requeue && j.requeue
-	if again {
-		c.postpone(now, j)
+	requeue = requeue && j.requeue
+	if requeue {
+		c.startRequeue(now, j)
 	}
 	c.terminate(now, j, sbatch.StatePreempted, "None")
-	if again {
+	if requeue {
 		j.state = sbatch.StatePending
 	}
 }
@@ -152,52 +139,27 @@ func (c *Controller) FailBoot(now time.Time, id sbatch.JobID) {
 		return
 	}
 	c.advance(now)
-	j := c.find(id)
+	j := c.jobByID(id)
 	if j == nil || j.state != sbatch.StatePending || j.completing {
 		return
 	}
-	p := c.partition(j.Partition)
-	at, gpus := c.fit(p, j)
+	at, gpus := c.findNode(c.partition(j.Partition), j)
 	if at == noNode {
 		return
 	}
-	if len(j.waiting) > 0 {
-		j = c.split(slices.IndexFunc(c.jobs, func(j job) bool { return j.id == id }))
-	}
 	c.launch(now, j, at, gpus)
 	c.orders = c.orders[:len(c.orders)-1] // it never got so far
-	c.failOn(now, j, sbatch.StateBootFail)
+	c.failOnNode(now, j, sbatch.StateBootFail)
 }
 
-// FailLaunch says that a node could not begin the batch script that it was
-// ordered to. The job waits again, whether or not it may be requeued, and is
-// held; its node is drained (Slurm src/slurmctld/proc_req.c:
-// _slurm_rpc_complete_batch_script, job_mgr.c: _job_complete).
-func (c *Controller) FailLaunch(now time.Time, id sbatch.JobID, restart int) {
-	if c.stopped {
-		return
-	}
-	c.advance(now)
-	j := c.find(id)
-	if j == nil || j.state != sbatch.StateRunning || j.restarts != restart {
-		return
-	}
-	c.nodes[j.node].drained = true
-	j.state, j.end, j.submitted = sbatch.StateNodeFail, now, now
-	c.recordEnd(j)
-	c.completed(j)
-	j.held = true
-	c.pend(j, "launch failed requeued held")
-}
-
-// failOn ends a job by its node's fault, or requeues it.
-func (c *Controller) failOn(now time.Time, j *job, state sbatch.State) {
+// failOnNode ends a job by its node's fault, or requeues it.
+func (c *Controller) failOnNode(now time.Time, j *job, state sbatch.State) {
 	j.state, j.end, j.reason = state, now, "NodeDown"
 	if j.requeue {
-		c.postpone(now, j)
+		c.startRequeue(now, j)
 	}
 	c.recordEnd(j)
-	c.completed(j)
+	c.complete(j)
 }
 
 // Hold keeps a pending job from starting until it is released.
@@ -206,7 +168,7 @@ func (c *Controller) Hold(now time.Time, id sbatch.JobID) {
 		return
 	}
 	c.advance(now)
-	if j := c.find(id); j != nil && j.state == sbatch.StatePending {
+	if j := c.jobByID(id); j != nil && j.state == sbatch.StatePending {
 		j.held, j.reason, c.dirty = true, "JobHeldUser", true
 	}
 }
@@ -217,10 +179,11 @@ func (c *Controller) Release(now time.Time, id sbatch.JobID) {
 		return
 	}
 	c.advance(now)
-	if j := c.find(id); j != nil && j.held {
-		c.rows[j.row].waited = j.reason
+	if j := c.jobByID(id); j != nil && j.held {
+		r := &c.records[j.record]
+		r.waitReason = j.reason
 		j.held, j.reason, c.dirty = false, "None", true
-		if r := &c.rows[j.row]; r.eligible.IsZero() {
+		if r.eligible.IsZero() {
 			r.eligible = now
 		}
 	}

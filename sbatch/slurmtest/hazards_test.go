@@ -106,23 +106,13 @@ func TestPreemption(t *testing.T) {
 	m.is(again, sbatch.StatePending, "BeginTime")
 }
 
-func TestNodeThatDoesNotBegin(t *testing.T) {
+func TestNodeThatDoesNotBoot(t *testing.T) {
 	t.Parallel()
 	m := newModel(t)
 	boot := m.submit(request("a"))
 	m.FailBoot(m.now, boot)
 	m.is(boot, sbatch.StateBootFail, "NodeDown")
 	m.kinds(boot)
-	id := m.start(request("b"))
-	m.FailLaunch(m.now, id, 0)
-	m.is(id, sbatch.StatePending, "launch failed requeued held")
-	m.pass(time.Hour)
-	m.is(id, sbatch.StatePending, "launch failed requeued held")
-	m.Release(m.now, id)
-	m.pass(time.Second)
-	if j := m.is(id, sbatch.StateRunning, "None"); j.Nodes != "n2" {
-		t.Errorf("%+v: want the other node, as this one is drained", j)
-	}
 }
 
 func TestControllerThatIsAwayAndBack(t *testing.T) {
@@ -146,7 +136,7 @@ func TestControllerThatIsAwayAndBack(t *testing.T) {
 	m.pass(time.Second)
 	m.is(ends, sbatch.StateFailed, "NonZeroExitCode")
 	m.is(runs, sbatch.StateRunning, "None")
-	jobs, err := m.Account(m.now, ann, m.now.Add(-30*time.Second), []string{"a"})
+	jobs, err := m.QueryAccounting(m.now, ann, m.now.Add(-30*time.Second), []string{"a"})
 	if err != nil || len(jobs) != 1 {
 		t.Errorf("%+v, %v: want its end to be when the controller came back", jobs, err)
 	}
@@ -155,26 +145,18 @@ func TestControllerThatIsAwayAndBack(t *testing.T) {
 func TestLostStateGivesIDsOutAgain(t *testing.T) {
 	t.Parallel()
 	m := newModel(t)
-	old := m.start(request("old"))
-	m.pass(time.Minute)
-	since := m.now
 	lost := m.start(request("lost"))
 	m.pass(time.Minute)
-	m.Lose(m.now, since)
-	m.is(old, sbatch.StateRunning, "None")
+	m.Lose(m.now)
+	if s, err := m.Observe(m.now, ann); err != nil || len(s.Jobs) != 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
 	if id := m.submit(request("new")); id != lost {
 		t.Errorf("id %d, want %d again", id, lost)
 	}
 	m.pass(time.Second)
 	m.kinds(lost, slurmtest.Start, slurmtest.Kill, slurmtest.Start)
 	m.accounts("lost", sbatch.StateRunning)
-	m.Lose(m.now, time.Time{})
-	if s, err := m.Observe(m.now, ann); err != nil || len(s.Jobs) != 0 {
-		t.Errorf("%+v, %v", s, err)
-	}
-	if id := m.submit(request("first")); id != old {
-		t.Errorf("id %d, want %d", id, old)
-	}
 }
 
 func TestDatabaseThatIsBehindOrAway(t *testing.T) {
@@ -190,7 +172,7 @@ func TestDatabaseThatIsBehindOrAway(t *testing.T) {
 	m.pass(10 * time.Second)
 	m.accounts("a", sbatch.StateCompleted)
 	m.Database = slurmtest.Database{AwayUntil: m.now.Add(time.Second), LosesEnds: true}
-	if _, err := m.Account(m.now, ann, time.Time{}, []string{"a"}); err == nil {
+	if _, err := m.QueryAccounting(m.now, ann, time.Time{}, []string{"a"}); err == nil {
 		t.Error("it answers")
 	}
 	id = m.start(request("b"))

@@ -41,10 +41,6 @@ func (d *day) happens() {
 		_ = d.SetNode(d.now, nodes[d.rand.IntN(4)], slurmtest.NodeLost) // they are known
 	case n < 85:
 		_ = d.SetNode(d.now, nodes[d.rand.IntN(4)], slurmtest.NodeResume) // it may be there
-	case n < 87 && len(d.running) > 0:
-		o := d.running[d.rand.IntN(len(d.running))]
-		d.FailLaunch(d.now, o.Job, o.Restart)
-		d.ends(o, slurmtest.End{}) // it never was
 	case n < 88:
 		d.FailBoot(d.now, d.id())
 	case n < 90:
@@ -61,7 +57,7 @@ func (d *day) happens() {
 }
 
 func (d *day) submits() {
-	r := request("a", [][]string{nil, {"--hold"}, {"--requeue"}, {"--array=1-3"}}[d.rand.IntN(4)]...)
+	r := request("a", [][]string{nil, {"--hold"}, {"--requeue"}}[d.rand.IntN(3)]...)
 	r.CPUs, r.Partition = int64(1+d.rand.IntN(40)), []string{"", "gpu", "short"}[d.rand.IntN(3)]
 	if r.Partition == "gpu" {
 		r.GPUs = int64(d.rand.IntN(4))
@@ -94,7 +90,7 @@ func (d *day) obeys() {
 			d.running = append(d.running, o)
 		case slurmtest.Kill:
 			killed = append(killed, o)
-		case slurmtest.Warn, slurmtest.Terminate: // they do not listen
+		case slurmtest.Terminate: // they do not listen
 		}
 	}
 	for _, o := range killed {

@@ -10,18 +10,14 @@ import (
 // Site is how a cluster is set up. A Controller never writes to it, so that
 // many can share one.
 type Site struct {
-	// Name is the cluster's, Host that of its controller.
-	Name, Host string
 	Nodes      []Node
 	Partitions []Partition
 	QOS        []QOS
 	Users      []User
-	// FirstJob is the id of the first job, of a controller that lost its
-	// state too.
+	// FirstJob is the id of the first job, also after a loss of the
+	// controller's state.
 	FirstJob sbatch.JobID
-	// MaxArraySize bounds the index of an array's task; MemoryPerCPU, in MiB,
-	// is what a job gets that asks for no memory.
-	MaxArraySize int
+	// MemoryPerCPU, in MiB, is what a job gets that asks for no memory.
 	MemoryPerCPU int64
 	// StartDelay is the time between a submission and the pass of the
 	// scheduler that can start the job; Epilog is how long a job is COMPLETING
@@ -31,10 +27,9 @@ type Site struct {
 	// at which time limits are looked at, RequeueDelay how long a requeued job
 	// is not eligible.
 	KillWait, MinJobAge, LimitEvery, RequeueDelay time.Duration
-	// RowAfter and NameAfter are how long after a submission the accounting
-	// database has a row with the placeholder for its name, and the name;
-	// EndAfter is how long after a job's end it has that.
-	RowAfter, NameAfter, EndAfter time.Duration
+	// NameAfter is how long after a submission the accounting database knows
+	// the job's name, EndAfter how long after its end it knows that.
+	NameAfter, EndAfter time.Duration
 }
 
 // Node is one machine of a cluster.
@@ -54,9 +49,8 @@ type Partition struct {
 	Nodes []string
 	// State is UP, DOWN, DRAIN or INACTIVE; empty means UP.
 	State string
-	// Hidden partitions, and their jobs, are shown only to those who ask for
-	// all. Default is where a job goes that names none.
-	Hidden, Default      bool
+	// Default is set for the partition of jobs that name none.
+	Default              bool
 	MaxTime, DefaultTime time.Duration
 }
 
@@ -68,7 +62,7 @@ type QOS struct {
 	MaxSubmitJobs int
 }
 
-// User is somebody with an association, who can submit jobs.
+// User is a user with an association, who can submit jobs.
 type User struct {
 	UID  int
 	Name string
@@ -84,7 +78,6 @@ func NewSite() *Site {
 		return Node{Name: name, CPUs: 64, MemoryMiB: 256000, GPUType: gpu, GPUs: gpus, Features: []string{feature}}
 	}
 	return &Site{
-		Name: "clslurm", Host: "vm",
 		Nodes: []Node{
 			node("n1", "", 0, "cpuonly"), node("n2", "", 0, "cpuonly"),
 			node("n3", "a100", 4, "a100"), node("n4", "a100", 4, "a100"),
@@ -99,10 +92,10 @@ func NewSite() *Site {
 			{UID: 0, Name: "root", Accounts: []string{"lab", "nlp"}, QOS: []string{"normal", "limited"}, WCKeys: []string{"proj1"}},
 			{UID: 1001, Name: "researcher", Accounts: []string{"lab", "nlp"}, QOS: []string{"normal", "limited"}, WCKeys: []string{"proj1"}},
 		},
-		FirstJob: 1, MaxArraySize: 10001, MemoryPerCPU: 500,
+		FirstJob: 1, MemoryPerCPU: 500,
 		StartDelay: 200 * time.Millisecond, Epilog: 20 * time.Millisecond,
 		KillWait: 3 * time.Second, MinJobAge: 300 * time.Second, LimitEvery: 30 * time.Second, RequeueDelay: 121 * time.Second,
-		RowAfter: time.Second, NameAfter: 2 * time.Second, EndAfter: 500 * time.Millisecond,
+		NameAfter: 2 * time.Second, EndAfter: 500 * time.Millisecond,
 	}
 }
 

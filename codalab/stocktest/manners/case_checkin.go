@@ -51,8 +51,8 @@ func (on *trial) newerCheckIn() {
 	u := on.owner()
 	w := u.worker(newTag())
 	uuid := ""
-	// A server with much to do offers the run after both have ended: then two
-	// others are tried.
+	// A server with much to do offers the run after both have ended: then two others are
+	// tried.
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		older := on.later(func() answer { return w.post() })
 		time.Sleep(time.Second)

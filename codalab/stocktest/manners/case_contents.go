@@ -217,8 +217,8 @@ func (on *trial) brokenUpload() {
 			on.equal("failure_message", u.find(uuid).Metadata.String("failure_message"), "")
 		}
 		w.uploads(uuid, archive("out", "hello")).is(http.StatusOK)
-		// The failure of the first upload is the run's, unless somebody removes
-		// the message or the worker reports another, the empty one for none.
+		// The failure of the first upload is the run's, unless somebody removes the message or
+		// the worker reports another, the empty one for none.
 		end := ended(uuid, 0)
 		if words == "cleared" {
 			end["failure_message"] = ""

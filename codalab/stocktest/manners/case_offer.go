@@ -137,8 +137,8 @@ func (on *trial) beyondWorkers() {
 	w.await(codalab.MessageRun, uuid)
 }
 
-// refuses waits until a staged run's status says why this worker cannot have
-// it; the status tells of other workers as well.
+// refuses waits until a staged run's status says why this worker cannot have it; the status
+// tells of other workers as well.
 func (w *worker) refuses(uuid, why string) {
 	w.Helper()
 	w.shows(uuid, "refused with "+why, func(b codalab.Bundle) bool {
@@ -177,8 +177,8 @@ func (on *trial) terminating() {
 
 func (on *trial) groupWorker() {
 	u, c := on.owner(), on.colleague()
-	// A group stays as long as a worker of it is remembered, so the trials of an
-	// owner share one.
+	// A group stays as long as a worker of it is remembered, so the trials of an owner share
+	// one.
 	name := "stocktest-" + u.name
 	u.call("POST", "/groups", one("groups", object{"name": name}))
 	group := u.call("GET", "/groups/"+name, nil).object().ID

@@ -97,8 +97,8 @@ func (on *trial) unlisted() {
 
 func (on *trial) listedOnce() {
 	u, w, a, b := on.takenTwo()
-	// One check-in takes one message, so that the other's comes to a check-in
-	// that lists nothing.
+	// One check-in takes one message, so that the other's comes to a check-in that lists
+	// nothing.
 	var acked []string
 	reports := []object{ended(a, 0), ended(b, 0)}
 	for end := time.Now().Add(patience); len(acked) < 2 && time.Now().Before(end); reports = nil {
@@ -189,8 +189,8 @@ func (on *trial) lackingStage() {
 		w.tells(with(r, "bundle_profile_stats", without(profile, stage)))
 		u.stays(uuid, time.Second, codalab.StatePreparing)
 	}
-	// Nothing is read of the last stage, nor of the first three's beginnings
-	// and ends; and a report without any stage is taken.
+	// Nothing is read of the last stage, nor of the first three's beginnings and ends; and a
+	// report without any stage is taken.
 	r := running(uuid)
 	profile := object{}
 	for _, stage := range codalab.Stages()[:4] {

@@ -1,13 +1,11 @@
-// Package manners says how CodaLab's own server of version 1.7.3 behaves
-// towards workers, as tests. The real server and its stand-in, of package
-// stocktest, pass the same ones:
+// Package manners says how CodaLab's own server of version 1.7.3 behaves towards workers, as
+// tests. The real server and its stand-in, of package stocktest, pass the same ones:
 //
 //	func TestManners(t *testing.T) {
 //		manners.Try(t, func(t *testing.T, manner func(t *testing.T, on manners.Target)) { … })
 //	}
 //
-// The tests speak HTTP and play the workers. Each test is named for the manner
-// that it shows.
+// The tests speak HTTP and play the workers. Each test is named for the manner that it shows.
 package manners
 
 import (
@@ -20,8 +18,8 @@ type Target struct {
 	// Address is the server's, without the /rest below which it answers.
 	Address string
 	HTTP    *http.Client
-	// Owner has the bundles and most of the workers. Colleague is another user.
-	// Root is the server's root user; a target without one skips what needs it.
+	// Owner has the bundles and most of the workers. Colleague is another user. Root is the
+	// server's root user; a target without one skips what needs it.
 	Owner, Colleague, Root Login
 	// Long says that manners which take minutes are tried as well.
 	Long bool
@@ -30,11 +28,10 @@ type Target struct {
 // Login is a user's name and password.
 type Login struct{ Name, Password string }
 
-// Try runs a test for every manner. Each test calls try, which calls manner once
-// with a server: one for this manner alone, or one that all manners share. A
-// manner gives unique names to what it makes on a server and removes it at its
-// end, but for one group: the server keeps that as long as it remembers a worker
-// of it.
+// Try runs a test for every manner. Each test calls try, which calls manner once with a
+// server: one for this manner alone, or one that all manners share. A manner gives unique
+// names to what it makes on a server and removes it at its end, but for one group: the server
+// keeps that as long as it remembers a worker of it.
 func Try(t *testing.T, try func(t *testing.T, manner func(t *testing.T, on Target))) {
 	t.Helper()
 	for name, manner := range all() {

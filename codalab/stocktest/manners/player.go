@@ -18,14 +18,13 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// patience is how long a trial waits for the server. A server that nobody else
-// uses takes a second or two.
+// patience is how long a trial waits for the server. A server that nobody else uses takes a
+// second or two.
 const patience = 2 * time.Minute
 
-// internalError is in every answer with status 500. The stock server gives the
-// cause six times an hour only; after that its limit of mails to administrators
-// fails, and the answer has other words (codalab/server/rest_server.py:
-// send_email).
+// internalError is in every answer with status 500. The stock server gives the cause six times
+// an hour only; after that its limit of mails to administrators fails, and the answer has
+// other words (codalab/server/rest_server.py: send_email).
 const internalError = "Internal"
 
 // trial is one manner that is tried on one server.
@@ -208,8 +207,8 @@ func dependency(child, parent string) object {
 	return object{"child_path": child, "parent_uuid": parent, "parent_path": ""}
 }
 
-// run makes a run bundle for workers of a tag. It is brought to an end and
-// removed when the trial ends.
+// run makes a run bundle for workers of a tag. It is brought to an end and removed when the
+// trial ends.
 func (u *user) run(tag string, metadata object, dependencies ...object) string {
 	u.Helper()
 	if dependencies == nil {
@@ -236,8 +235,7 @@ func (u *user) create(kind string, attributes, metadata object) string {
 	return uuid
 }
 
-// discard brings a bundle to an end and removes it. It does not fail the trial
-// when it cannot.
+// discard brings a bundle to an end and removes it. It does not fail the trial when it cannot.
 func (u *user) discard(uuid string) {
 	clean := u.worker("stocktest-clean-" + uuid[2:10])
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
@@ -247,8 +245,8 @@ func (u *user) discard(uuid string) {
 			return
 		}
 		if b.State.OnWorker() && b.State != codalab.StateWorkerOffline {
-			// Its worker has gone. Any worker may report it as staged again,
-			// which takes it from whoever has it.
+			// Its worker has gone. Any worker may report it as staged again, which takes it
+			// from whoever has it.
 			restaged := report(uuid, codalab.StateStaged)
 			u.later(func() answer { return clean.post(restaged) })
 			continue
@@ -315,8 +313,7 @@ func (u *user) shows(uuid, what string, holds func(codalab.Bundle) bool) codalab
 	}
 }
 
-// stays looks at a bundle for a while, during which it must be in one of some
-// states.
+// stays looks at a bundle for a while, during which it must be in one of some states.
 func (u *user) stays(uuid string, while time.Duration, states ...codalab.State) {
 	u.Helper()
 	for end := time.Now().Add(while); time.Now().Before(end); time.Sleep(150 * time.Millisecond) {

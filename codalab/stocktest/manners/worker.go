@@ -12,8 +12,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// worker is a worker that a trial plays. It keeps the messages of all of its
-// check-ins.
+// worker is a worker that a trial plays. It keeps the messages of all of its check-ins.
 type worker struct {
 	*user
 	id      string
@@ -80,8 +79,8 @@ func (w *worker) send(in object, runs []object) answer {
 	return w.call("POST", w.path("checkin"), in)
 }
 
-// tells begins a check-in, which goes on in the background: the server reads
-// its reports at once.
+// tells begins a check-in, which goes on in the background: the server reads its reports at
+// once.
 func (w *worker) tells(runs ...object) {
 	w.open++
 	in := maps.Clone(w.tell)
@@ -121,8 +120,8 @@ func (w *worker) messages(a answer) []object {
 	return said
 }
 
-// await checks in until the server sends a message of a kind about a bundle, and
-// returns that message. Only the first check-in reports the runs.
+// await checks in until the server sends a message of a kind about a bundle, and returns that
+// message. Only the first check-in reports the runs.
 func (w *worker) await(kind codalab.MessageType, uuid string, runs ...object) object {
 	w.Helper()
 	if len(runs) > 0 {

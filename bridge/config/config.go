@@ -1,0 +1,238 @@
+// Package config reads the configuration file of a bridge.
+//
+// A [Config] has a field for each key. [Keys] lists the keys with their defaults and
+// meanings: [Parse] takes the defaults from that table, `cl-bridge init` its comments,
+// and docs/reference.md is generated from it. A file that Parse accepts can be used as
+// it is: each key that it leaves out has its default, and no value contradicts another.
+//
+// The package reads the file and nothing else. Whether the server, Slurm and the disks
+// are there, package doctor checks.
+package config
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// Config is a configuration file. [Keys] says what each key means.
+type Config struct {
+	Server       string `toml:"server"`
+	User         string `toml:"user"`
+	PasswordFile string `toml:"password_file"`
+	Name         string `toml:"name"`
+	Shared       string `toml:"shared"`
+	ServerStore  string `toml:"server_store"`
+	Ledger       string `toml:"ledger"`
+	Worker       string `toml:"worker"`
+
+	DiskSettle      Duration `toml:"disk_settle"`
+	KeepAfterAck    Duration `toml:"keep_after_ack"`
+	StagePatience   Duration `toml:"stage_patience"`
+	OutagePatience  Duration `toml:"outage_patience"`
+	CollectPatience Duration `toml:"collect_patience"`
+	MaxAttempts     int      `toml:"max_attempts"`
+	CancelStrays    *bool    `toml:"cancel_strays"`
+	LowWater        LowWater `toml:"low_water"`
+	SweepGrace      Duration `toml:"sweep_grace"`
+
+	Slurm   Slurm                   `toml:"slurm"`
+	Image   Image                   `toml:"image"`
+	Workers map[Architecture]string `toml:"workers"`
+	Link    []Link                  `toml:"link"`
+	Cache   Cache                   `toml:"cache"`
+	Staging Staging                 `toml:"staging"`
+	Queue   map[string]*Queue       `toml:"queue"`
+
+	// Path is the absolute path of the file; empty for a Config of [Parse].
+	Path string `toml:"-"`
+}
+
+// Slurm says how the site's Slurm is reached.
+type Slurm struct {
+	Bin          string   `toml:"bin"`
+	Conf         string   `toml:"conf"`
+	Accounting   *bool    `toml:"accounting"`
+	MinJobAge    Duration `toml:"min_job_age"`
+	ObserveEvery Duration `toml:"observe_every"`
+}
+
+// Image says which images bundles run in, and how the bridge gets and converts them.
+type Image struct {
+	DefaultCPU string   `toml:"default_cpu"`
+	DefaultGPU string   `toml:"default_gpu"`
+	Remember   Duration `toml:"remember"`
+	Offline    bool     `toml:"offline"`
+	Roots      []string `toml:"roots"`
+
+	DockerConfig string              `toml:"docker_config"`
+	Logins       string              `toml:"logins"`
+	Registry     map[string]Registry `toml:"registry"`
+	Certs        []string            `toml:"certs"`
+
+	Conversions int      `toml:"conversions"`
+	TempDir     string   `toml:"temp_dir"`
+	Queue       string   `toml:"queue"`
+	Time        Duration `toml:"time"`
+	Compression string   `toml:"compression"`
+	Level       int      `toml:"level"`
+	BlockSize   Size     `toml:"block_size"`
+	Processors  int      `toml:"processors"`
+	Memory      Size     `toml:"memory"`
+	Nice        int      `toml:"nice"`
+}
+
+// Registry says how one registry is reached.
+type Registry struct {
+	Mirrors   []string `toml:"mirrors"`
+	PlainHTTP bool     `toml:"plain_http"`
+}
+
+// Link is a directory whose data bundles use in place.
+type Link struct {
+	Root  string   `toml:"root"`
+	Users []string `toml:"users"`
+}
+
+// Cache bounds the cache of images and dependencies.
+type Cache struct {
+	Dir        string          `toml:"dir"`
+	Size       Size            `toml:"size"`
+	OwnerSize  Size            `toml:"owner_size"`
+	OwnerSizes map[string]Size `toml:"owner_sizes"`
+	High       int             `toml:"high"`
+	Low        int             `toml:"low"`
+	MinFree    Size            `toml:"min_free"`
+	Settle     Duration        `toml:"settle"`
+	Group      bool            `toml:"group"`
+}
+
+// Staging bounds the downloads of dependencies.
+type Staging struct {
+	MaxDependency Size `toml:"max_dependency"`
+	MaxFiles      int  `toml:"max_files"`
+	Bandwidth     Size `toml:"bandwidth"`
+	Downloads     int  `toml:"downloads"`
+}
+
+// Queue is a table [queue.NAME].
+type Queue struct {
+	Tag            string          `toml:"tag"`
+	Group          string          `toml:"group"`
+	Default        bool            `toml:"default"`
+	Partition      string          `toml:"partition"`
+	Account        string          `toml:"account"`
+	QOS            string          `toml:"qos"`
+	WCKey          string          `toml:"wckey"`
+	Reservation    string          `toml:"reservation"`
+	Constraint     string          `toml:"constraint"`
+	GresType       string          `toml:"gres_type"`
+	DefaultTime    Duration        `toml:"default_time"`
+	MaxTime        Duration        `toml:"max_time"`
+	TimeGrace      Duration        `toml:"time_grace"`
+	MemoryOverhead Size            `toml:"memory_overhead"`
+	MaxInFlight    int             `toml:"max_in_flight"`
+	RetryBegun     plan.RetryBegun `toml:"retry_begun"`
+	Scratch        string          `toml:"scratch"`
+	WorkDir        spool.WorkDir   `toml:"workdir"`
+	Runtime        runtimes.Name   `toml:"runtime"`
+	Results        spool.Results   `toml:"results"`
+	DefaultImage   string          `toml:"default_image"`
+	Architecture   Architecture    `toml:"architecture"`
+	SbatchOptions  []string        `toml:"sbatch_options"`
+}
+
+// DefaultLowWater is the low water where the file names none. The second bound is for
+// large disks: 5 % of them is more than a bridge needs.
+func DefaultLowWater() plan.LowWater { return plan.LowWater{Bytes: 50 << 30, Share: 0.05} }
+
+// DefaultImageTime is the time of a job that converts an image. It is enough for the
+// largest images there are.
+const DefaultImageTime = time.Hour
+
+// Plan returns the queues as package plan knows them. Their Worker is not set.
+func (c Config) Plan() map[string]plan.Queue {
+	queues := make(map[string]plan.Queue, len(c.Queue))
+	for name, q := range c.Queue {
+		queues[name] = plan.Queue{
+			Name: name, Tag: q.tag(name), Group: q.Group, Default: q.Default,
+			Partition: q.Partition, Account: q.Account, QOS: q.QOS, WCKey: q.WCKey,
+			Reservation: q.Reservation, Constraint: q.Constraint, GPUType: q.GresType,
+			DefaultTime: q.DefaultTime.Duration, MaxTime: q.MaxTime.Duration, TimeGrace: q.TimeGrace.Duration,
+			MemoryOverhead: q.MemoryOverhead.Bytes, MaxInFlight: q.MaxInFlight, RetryBegun: q.RetryBegun,
+			Scratch: q.Scratch, WorkDir: q.WorkDir, Runtime: q.Runtime, Results: q.Results,
+			CPUImage:     cmp.Or(q.DefaultImage, c.Image.DefaultCPU),
+			GPUImage:     cmp.Or(q.DefaultImage, c.Image.DefaultGPU),
+			Architecture: string(q.Architecture.Foreign()),
+			Extra:        q.SbatchOptions,
+		}
+	}
+	return queues
+}
+
+func (q Queue) tag(name string) string { return cmp.Or(q.Tag, name) }
+
+// Architectures returns the architectures of the queues' nodes, sorted.
+func (c Config) Architectures() []Architecture {
+	var all []Architecture
+	for _, q := range c.Queue {
+		all = append(all, q.Architecture.Canonical())
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// WorkerFor returns the cl-worker that [workers] names for an architecture, or nothing.
+func (c Config) WorkerFor(a Architecture) string {
+	for other, path := range c.Workers {
+		if other.Canonical() == a {
+			return path
+		}
+	}
+	return ""
+}
+
+// DefaultImages returns the images of a queue's bundles that name none. The first is
+// for bundles without GPUs.
+func (c Config) DefaultImages(q *Queue) []string {
+	if q.DefaultImage != "" {
+		return []string{q.DefaultImage}
+	}
+	return []string{cmp.Or(c.Image.DefaultCPU, plan.DefaultCPUImage), cmp.Or(c.Image.DefaultGPU, plan.DefaultGPUImage)}
+}
+
+// QueueNames returns the names of the queues, sorted.
+func (c Config) QueueNames() []string { return slices.Sorted(maps.Keys(c.Queue)) }
+
+// Converter returns a converter with these settings, without a source.
+func (i Image) Converter() apptainer.Converter {
+	const mib = 1 << 20
+	return apptainer.Converter{
+		TempDir: i.TempDir, Compression: i.Compression, Level: i.Level, BlockSize: int(i.BlockSize.Bytes),
+		Processors: i.Processors, MemoryMiB: int(i.Memory.Bytes / mib), Nice: i.Nice,
+	}
+}
+
+// Hosts returns the registries that have a table.
+func (i Image) Hosts() map[string]source.Host {
+	hosts := map[string]source.Host{}
+	for host, r := range i.Registry {
+		hosts[host] = source.Host{Mirrors: r.Mirrors, PlainHTTP: r.PlainHTTP}
+	}
+	return hosts
+}
+
+// Quota returns the bytes that contents of one owner may take; 0 means no bound.
+func (c Cache) Quota(owner string) int64 {
+	if own, ok := c.OwnerSizes[owner]; ok {
+		return own.Bytes
+	}
+	return c.OwnerSize.Bytes
+}

@@ -1,0 +1,46 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Reference returns the lists of [Keys] for docs/reference.md, in Markdown.
+func Reference() string {
+	var b strings.Builder
+	section := "-"
+	for _, k := range Keys() {
+		if s := table(k.Name); s != section {
+			section = s
+			fmt.Fprintf(&b, "\n%s\n\n| key | type | default | meaning |\n|---|---|---|---|\n", title(s))
+		}
+		fallback := k.Otherwise
+		if k.Default != "" {
+			fallback = "`" + strings.Trim(k.Default, `"`) + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.Name, k.Type, fallback, k.Meaning)
+	}
+	return b.String()
+}
+
+// table returns the first part of a key's name; empty for a key without a table.
+func table(name string) string {
+	first, _, ok := strings.Cut(name, ".")
+	if !ok {
+		return ""
+	}
+	return first
+}
+
+// title returns the heading of the keys of a table.
+func title(table string) string {
+	switch table {
+	case "":
+		return "### Before all tables"
+	case "queue":
+		return "### `[queue.NAME]`"
+	case "link":
+		return "### `[[link]]`"
+	}
+	return "### `[" + table + "]`"
+}

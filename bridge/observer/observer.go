@@ -1,0 +1,186 @@
+// Package observer is the one place from which a bridge asks Slurm's controller for jobs.
+//
+// The bridge's rows, the jobs that convert images, the sweep and the cache's trimmer all need
+// to know which jobs there are. Each squeue lists all of them, so one answer serves all: the
+// observer asks once every Every, while anybody waits for an answer, and gives it to everybody.
+//
+// A controller that does not answer is asked less and less. After the first failure the
+// controller counts as away:
+//
+//   - The next squeue waits for Every, and after each further failure twice as long, up to
+//     longestPause. Up to a quarter is added by chance, so that the bridges of a site do not
+//     all come back in the same second.
+//   - Until an answer comes, that squeue is the only request. Submit and Cancel fail at once
+//     with an *AwayError and ask nothing. So no submission can be lost: Submit says that it
+//     was refused for now, and that it may be tried again.
+//
+// sacct and sinfo are not held back. sacct asks the accounting database and not the controller;
+// sinfo is run every ten minutes.
+//
+// The back-off is a few lines here because libraries for it (sony/gobreaker,
+// cenkalti/backoff) read the machine's clock, and the simulation has its own.
+package observer
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/pause"
+	"github.com/cl-slurm/cl-slurm/internal/sharedcall"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// Slurm is what an Observer asks. *sbatch.Client is one.
+type Slurm interface {
+	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)
+	Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error)
+	QueryAccounting(ctx context.Context, since time.Time, names []string) ([]sbatch.Job, error)
+	Cancel(ctx context.Context, id sbatch.JobID, name string) error
+	Partitions(ctx context.Context) ([]sbatch.Partition, error)
+}
+
+// longestPause bounds the pause between two requests to a controller that does not answer. A
+// bridge without jobs asks as seldom.
+const longestPause = time.Minute
+
+// Observer is a Slurm that is asked for jobs only as often as its controller bears. Its
+// exported fields are set before its first use and not changed after. It is safe for
+// concurrent use.
+type Observer struct {
+	Slurm
+
+	// Every is the shortest time from one squeue to the next.
+	Every time.Duration
+	// Now reads the clock. It is the clock of the snapshots' Asked.
+	Now func() time.Time
+	// Random returns a number in [0, 1); nil stands for math/rand/v2.Float64.
+	Random func() float64
+
+	calls sharedcall.Group[sbatch.Snapshot]
+
+	mu       sync.Mutex
+	next     time.Time // when the controller may be asked next
+	failures int       // in a row
+	away     *AwayError
+}
+
+// Observe returns a snapshot that was asked for at after or later, with its jobs in the order
+// of their ids. It waits until the next squeue may be run; all callers that wait get the same
+// answer, which none of them may change. If the controller does not answer, the error is an
+// *AwayError.
+func (o *Observer) Observe(ctx context.Context, after time.Time) (sbatch.Snapshot, error) {
+	for {
+		snapshot, err := o.calls.Do(ctx, "", o.observeNext)
+		if err != nil || !snapshot.Asked.Before(after) {
+			return snapshot, err
+		}
+	}
+}
+
+// observeNext runs the next squeue.
+func (o *Observer) observeNext(ctx context.Context) (sbatch.Snapshot, error) {
+	if wait := o.Next().Sub(o.Now()); wait > 0 {
+		if err := pause.For(ctx, wait); err != nil {
+			return sbatch.Snapshot{}, err
+		}
+	}
+	asked := o.Now()
+	o.mu.Lock()
+	o.next = asked.Add(o.Every) // also if all callers leave before the answer
+	o.mu.Unlock()
+	snapshot, err := o.Slurm.Observe(ctx, asked)
+	switch {
+	case err == nil:
+		o.answered()
+	case ctx.Err() != nil:
+		return sbatch.Snapshot{}, ctx.Err()
+	default:
+		return sbatch.Snapshot{}, o.failed(asked, err)
+	}
+	slices.SortStableFunc(snapshot.Jobs, func(a, b sbatch.Job) int { return cmp.Compare(a.ID, b.ID) })
+	return snapshot, nil
+}
+
+// Next returns the earliest time of the next squeue.
+func (o *Observer) Next() time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.next
+}
+
+func (o *Observer) answered() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.failures, o.away = 0, nil
+}
+
+// failed notes that the controller did not answer.
+func (o *Observer) failed(asked time.Time, err error) error {
+	random := rand.Float64
+	if o.Random != nil {
+		random = o.Random
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	wait := min(o.Every<<min(o.failures, 16), longestPause)
+	wait += time.Duration(random() * float64(wait) / 4)
+	o.failures++
+	o.next = o.Now().Add(wait)
+	since := asked
+	if o.away != nil {
+		since = o.away.Since
+	}
+	o.away = &AwayError{Since: since, Next: o.next, Err: err}
+	return o.away
+}
+
+// Submit submits a job. While the controller is away it asks nothing, and its error is an
+// *sbatch.Error of a refusal that may be tried again: surely no job was made.
+func (o *Observer) Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error) {
+	if away := o.controllerAway(); away != nil {
+		return 0, &sbatch.Error{Op: "submit " + r.Name, Message: away.Error(), Refused: true, Retry: true, Err: away}
+	}
+	return o.Slurm.Submit(ctx, r)
+}
+
+// Cancel ends a job. While the controller is away it asks nothing and returns an *AwayError.
+func (o *Observer) Cancel(ctx context.Context, id sbatch.JobID, name string) error {
+	if away := o.controllerAway(); away != nil {
+		return fmt.Errorf("cancel %s: %w", id, away)
+	}
+	return o.Slurm.Cancel(ctx, id, name)
+}
+
+func (o *Observer) controllerAway() *AwayError {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.away
+}
+
+// AwayError says that Slurm's controller does not answer.
+type AwayError struct {
+	// Since is when the first question without an answer was asked. Next is when the
+	// controller may be asked again.
+	Since, Next time.Time
+	// Err is why the last question had no answer.
+	Err error
+}
+
+// Error says since when the controller has not answered, and why.
+func (e *AwayError) Error() string {
+	return fmt.Sprintf("Slurm's controller has not answered since %s: %v", e.Since.Format(time.TimeOnly), e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *AwayError) Unwrap() error { return e.Err }
+
+// Transient is true: the same request may succeed later.
+func (e *AwayError) Transient() bool { return true }
+
+// Outage is true: it is the site's outage, and says nothing of the request.
+func (e *AwayError) Outage() bool { return true }

@@ -1,0 +1,95 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// fetch gets a document, with the related objects that include names.
+func (c *Client) fetch(ctx context.Context, p string, query url.Values, include []string) (codalab.Document, error) {
+	if len(include) > 0 {
+		if query == nil {
+			query = url.Values{}
+		}
+		query.Set("include", strings.Join(include, ","))
+	}
+	var doc codalab.Document
+	err := c.do(ctx, call{method: "GET", path: p, query: query, within: answerWithin}, &doc)
+	return doc, err
+}
+
+// post sends a list of new objects of one type and returns the answer. The server may pass the
+// request on to a worker.
+func (c *Client) post(ctx context.Context, p string, query url.Values, kind string, attributes ...any) (codalab.Document, error) {
+	objects := make([]codalab.Object, 0, len(attributes))
+	for _, a := range attributes {
+		objects = append(objects, codalab.NewObject(kind, "", a))
+	}
+	var doc codalab.Document
+	err := c.do(ctx, call{method: "POST", path: p, query: query, json: codalab.NewDocument(objects), within: relayWithin}, &doc)
+	return doc, err
+}
+
+// related holds the objects that a document includes.
+type related map[codalab.Link]codalab.Object
+
+// linked returns the included object that o's relationship links to, if there is one.
+func (r related) linked(o codalab.Object, relationship string) (codalab.Object, bool) {
+	link, ok := o.Relationships[relationship].Link()
+	if !ok {
+		return codalab.Object{}, false
+	}
+	found, ok := r[link]
+	return found, ok
+}
+
+// linkedList returns the included objects that o's relationship links to.
+func (r related) linkedList(o codalab.Object, relationship string) []codalab.Object {
+	var list []codalab.Object
+	for _, link := range o.Relationships[relationship].Links() {
+		if found, ok := r[link]; ok {
+			list = append(list, found)
+		}
+	}
+	return list
+}
+
+func decodeAll[T any](doc codalab.Document, read func(related, codalab.Object) (T, error)) ([]T, error) {
+	objects, err := doc.Objects()
+	if err != nil {
+		return nil, err
+	}
+	included := related{}
+	for _, o := range doc.Included {
+		included[codalab.Link{Type: o.Type, ID: o.ID}] = o
+	}
+	return readAll(included, objects, read)
+}
+
+func decodeOne[T any](doc codalab.Document, read func(related, codalab.Object) (T, error)) (T, error) {
+	list, err := decodeAll(doc, read)
+	if err == nil && len(list) == 0 {
+		err = errors.New("the server's answer holds no object")
+	}
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return list[0], nil
+}
+
+func readAll[T any](r related, objects []codalab.Object, read func(related, codalab.Object) (T, error)) ([]T, error) {
+	list := make([]T, 0, len(objects))
+	for _, o := range objects {
+		v, err := read(r, o)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+	return list, nil
+}
