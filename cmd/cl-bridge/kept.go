@@ -65,7 +65,7 @@ func keptLs(p program.Process) *cobra.Command {
 }
 
 func askServer(ctx context.Context, c config.Config, found []kept.Results) error {
-	cl, err := client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: credentials(c)})
+	cl, err := client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: c.Credentials})
 	if err != nil {
 		return &program.Error{Code: program.ExitUsage, Err: err}
 	}

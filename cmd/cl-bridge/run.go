@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,8 +19,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/observer"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/bridge/programs"
 	"github.com/cl-slurm/cl-slurm/bridge/status"
 	"github.com/cl-slurm/cl-slurm/bridge/trace"
+	"github.com/cl-slurm/cl-slurm/bridge/upkeep"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -141,10 +142,10 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
-	s := sweeper(c, book, watched, installed.paths(), now)
+	s := sweeper(c, book, watched, installed.Paths(), now)
 	r := status.Recorder{Bridge: b, Path: heartbeat, Host: host, Process: os.Getpid(), Started: now()}
 	err = runBeside(ctx, func() error { return t.run(ctx, b, log) },
-		func(ctx context.Context) { upkeep(ctx, b, content, brings.Images, log) },
+		func(ctx context.Context) { upkeep.Run(ctx, b, content, brings.Images, log) },
 		func(ctx context.Context) { s.Run(ctx, sweepFirst, sweepEvery, log) },
 		r.Run)
 	r.End(err)
@@ -178,10 +179,10 @@ func steady(start time.Time) func() time.Time {
 // findServer makes sure that there are credentials. Whether the server answers,
 // and takes them, the first check-in shows.
 func findServer(ctx context.Context, c config.Config, log *slog.Logger) (*client.Client, error) {
-	if _, _, err := credentials(c)(ctx); err != nil {
+	if _, _, err := c.Credentials(ctx); err != nil {
 		return nil, err
 	}
-	return client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: credentials(c), Log: log})
+	return client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: c.Credentials, Log: log})
 }
 
 // exitDenied is the exit code of a bridge that the server refuses: another try
@@ -218,18 +219,18 @@ func findSlurm(ctx context.Context, p program.Process, c config.Config, log *slo
 
 // takeUp makes sure that the configuration and the shared directory fit what the
 // ledger has, and returns the workers' programs there.
-func takeUp(ctx context.Context, book *ledger.Ledger, c config.Config, layout spool.Layout) (programs, error) {
+func takeUp(ctx context.Context, book *ledger.Ledger, c config.Config, layout spool.Layout) (programs.Installed, error) {
 	rows, err := book.Rows(ctx)
 	if err != nil {
-		return programs{}, err
+		return programs.Installed{}, err
 	}
 	if err := checkQueues(c, rows); err != nil {
-		return programs{}, &program.Error{Code: program.ExitUsage, Err: err}
+		return programs.Installed{}, &program.Error{Code: program.ExitUsage, Err: err}
 	}
 	if err := errors.Join(prepareShared(layout, len(rows)), mayRead(c.ServerStore)); err != nil {
-		return programs{}, err
+		return programs.Installed{}, err
 	}
-	return installPrograms(c, layout)
+	return programs.Install(c, layout)
 }
 
 // checkQueues refuses a configuration that lacks a queue of which the ledger
@@ -263,9 +264,9 @@ func prepareShared(layout spool.Layout, bundles int) error {
 // orphanGrace is how long a job that no bundle stands for is left alone.
 const orphanGrace = 10 * time.Minute
 
-func policy(c config.Config, id string, layout spool.Layout, installed programs, slurm *sbatch.Client) plan.Policy {
+func policy(c config.Config, id string, layout spool.Layout, installed programs.Installed, slurm *sbatch.Client) plan.Policy {
 	return plan.Policy{
-		Bridge: id, Owner: c.User, Layout: layout, Worker: installed.workers[config.Architecture("").Canonical()], Queues: installed.queues(c),
+		Bridge: id, Owner: c.User, Layout: layout, Worker: installed.Worker(), Queues: installed.Queues(c),
 		SubmitGrace:     slurm.SubmitBound() + 20*time.Second,
 		OrphanGrace:     orphanGrace,
 		CancelOrphans:   *c.CancelStrays,
@@ -319,24 +320,5 @@ func stager(p program.Process, c config.Config, cl *client.Client, content *cach
 			Layout:   spool.Layout(c.Shared),
 		},
 		Holder: func(bundle string) cache.Holder { return holders.Row(bridge, bundle) },
-	}
-}
-
-// credentials reads the password each time that it is needed, so that it can
-// be changed, and refuses a file that others may read.
-func credentials(c config.Config) func(context.Context) (string, string, error) {
-	return func(context.Context) (string, string, error) {
-		info, err := os.Stat(c.PasswordFile)
-		if err != nil {
-			return "", "", fmt.Errorf("read password_file: %w", err)
-		}
-		if info.Mode().Perm()&0o077 != 0 {
-			return "", "", fmt.Errorf("password_file %s may be read by others: chmod 600 it", c.PasswordFile)
-		}
-		data, err := os.ReadFile(c.PasswordFile)
-		if err != nil {
-			return "", "", fmt.Errorf("read password_file: %w", err)
-		}
-		return c.User, strings.TrimRight(string(data), "\r\n"), nil
 	}
 }
