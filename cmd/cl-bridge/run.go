@@ -102,7 +102,7 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 		Log:          log,
 		Now:          now,
 		ObserveEvery: watched.Every,
-		LookEvery:    350 * time.Millisecond,
+		DoorbellEvery:    350 * time.Millisecond,
 		ReadEvery:    5 * time.Second,
 	}
 	heartbeat, err := heartbeatFile(p, c, book.ID)
