@@ -282,14 +282,14 @@ func (s *slurm) observe(t *testing.T) sbatch.Snapshot {
 	return found
 }
 
-// jobs are those of a name, as squeue shows them.
+// jobs returns the jobs of a name, as squeue shows them.
 func (s *slurm) jobs(t *testing.T, name string) func() []sbatch.Job {
 	t.Helper()
 	return func() []sbatch.Job { return s.observe(t).ByName()[name] }
 }
 
-// accounts are those of a name, as sacct shows them.
-func (s *slurm) accounts(t *testing.T, name string) func() []sbatch.Job {
+// accounting returns the jobs of a name, as sacct shows them.
+func (s *slurm) accounting(t *testing.T, name string) func() []sbatch.Job {
 	t.Helper()
 	return func() []sbatch.Job {
 		jobs, err := s.QueryAccounting(t.Context(), time.Now().Add(-time.Hour), []string{name, "cltest-none"})
