@@ -189,7 +189,7 @@ func TestFailedQueryIsNotAnEmptyQueue(t *testing.T) {
 		"failed":     `echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1`,
 		"too late":   `exec sleep 60`,
 		"moved":      `echo 'Please use the portal.'`,
-		"cut short":  `for a; do case $a in --format=*) mark=${a#--format=} mark=${mark%%%*}; printf '%s1%sRUN' "$mark" "$mark"; esac; done`,
+		"cut short":  `for a; do case $a in --format=*) sep=${a#--format=} sep=${sep%%%*}; printf '%s1%sRUN' "$sep" "$sep"; esac; done`,
 		"not a word": `exit 1`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -237,10 +237,10 @@ func FuzzSubmitAnswer(f *testing.F) {
 		if ok && (id <= 0 || !strings.Contains(out, id.String())) {
 			t.Errorf("%q was read as %d", out, id)
 		}
-		if refused, retry := judge(stderr, exit); !refused && retry || refused && !strings.Contains(stderr, failedWords) && !strings.Contains(stderr, "sbatch: ") {
+		if refused, retry := classify(stderr, exit); !refused && retry || refused && !strings.Contains(stderr, submissionFailed) && !strings.Contains(stderr, "sbatch: ") {
 			t.Errorf("%q: refused %v, retry %v", stderr, refused, retry)
 		}
-		if m := words(stderr); strings.Contains(m, "\n") {
+		if m := oneLine(stderr); strings.Contains(m, "\n") {
 			t.Errorf("%q has more than one line", m)
 		}
 	})

@@ -22,6 +22,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
+func TestMain(m *testing.M) {
+	testenv.Parallel(8) // the tests wait for Slurm
+	os.Exit(m.Run())
+}
+
 // commands are the methods of a Client that the suite tests.
 type commands interface {
 	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)
@@ -277,14 +282,14 @@ func (s *slurm) observe(t *testing.T) sbatch.Snapshot {
 	return found
 }
 
-// jobs are those of a name, as squeue shows them.
+// jobs returns the jobs of a name, as squeue shows them.
 func (s *slurm) jobs(t *testing.T, name string) func() []sbatch.Job {
 	t.Helper()
 	return func() []sbatch.Job { return s.observe(t).ByName()[name] }
 }
 
-// accounts are those of a name, as sacct shows them.
-func (s *slurm) accounts(t *testing.T, name string) func() []sbatch.Job {
+// accounting returns the jobs of a name, as sacct shows them.
+func (s *slurm) accounting(t *testing.T, name string) func() []sbatch.Job {
 	t.Helper()
 	return func() []sbatch.Job {
 		jobs, err := s.QueryAccounting(t.Context(), time.Now().Add(-time.Hour), []string{name, "cltest-none"})

@@ -24,9 +24,9 @@ const jobsFile = "jobs"
 func writeSlurmCommands(t testing.TB, dir string) slurmCommands {
 	t.Helper()
 	for name, script := range map[string]string{
-		"squeue": `for a; do case $a in --format=*) mark=${a#--format=} mark=${mark%%%*} ;; esac; done
+		"squeue": `for a; do case $a in --format=*) separator=${a#--format=} separator=${separator%%%*} ;; esac; done
 [ -e "$dir/jobs" ] || { echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1; }
-exec sed "s/|/$mark/g" "$dir/jobs"`,
+exec sed "s/|/$separator/g" "$dir/jobs"`,
 		// A job runs at once, on this host.
 		"sbatch": `for a; do case $a in --test-only) exit 0 ;; --job-name=*) name=${a#*=} ;; esac; done
 id=$$

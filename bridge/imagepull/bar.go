@@ -1,4 +1,4 @@
-package main
+package imagepull
 
 import (
 	"fmt"
@@ -9,13 +9,12 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// bar shows how far an image is, on standard error: on a terminal as one line
-// that changes, else as a line at each stage and now and then.
+// bar shows the progress of an image: on a terminal as one line that changes, else as a
+// line at each stage and every ten seconds.
 type bar struct {
 	w     io.Writer
 	now   func() time.Time
@@ -31,9 +30,9 @@ type bar struct {
 // terminal.
 const lineEvery = 10 * time.Second
 
-func newBar(p program.Process, what string) *bar {
-	b := &bar{w: p.Stderr, now: p.Now, what: what}
-	if f, ok := p.Stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+func newBar(w io.Writer, now func() time.Time, what string) *bar {
+	b := &bar{w: w, now: now, what: what}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		b.width = func() int {
 			width, _, err := term.GetSize(int(f.Fd()))
 			if err != nil || width <= 0 {
@@ -45,7 +44,7 @@ func newBar(p program.Process, what string) *bar {
 	return b
 }
 
-// show draws it. What the terminal does not take is nobody's loss.
+// show draws the progress. Errors of the terminal do not matter.
 func (b *bar) show(s transfer.Progress) {
 	now := b.now()
 	switch {
@@ -58,14 +57,14 @@ func (b *bar) show(s transfer.Progress) {
 	}
 }
 
-// clear takes the drawing away.
+// clear removes the drawing.
 func (b *bar) clear() {
 	if b.drawn {
 		_, _ = io.WriteString(b.w, "\r\x1b[K")
 	}
 }
 
-// drawing is a line of a width at most: what, how far as a bar, and in words.
+// drawing returns a line of at most this width: the image, a bar, and words.
 func (b *bar) drawing(s transfer.Progress, width int) string {
 	const least, most = 10, 30
 	text, name := words(s), []rune(b.what)
@@ -83,7 +82,7 @@ func (b *bar) drawing(s transfer.Progress, width int) string {
 	return string(line[:min(len(line), max(width, 0))])
 }
 
-// words say how far an image is.
+// words describes the progress.
 func words(s transfer.Progress) string {
 	switch s.Stage {
 	case transfer.Asking:

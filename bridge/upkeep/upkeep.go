@@ -1,4 +1,6 @@
-package main
+// Package upkeep trims the cache of a running bridge, and forgets the names of images that
+// the cache has no more.
+package upkeep
 
 import (
 	"context"
@@ -11,17 +13,17 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/images"
 )
 
-// upkeepEvery is the pause between two passes of upkeep.
-const upkeepEvery = time.Minute
+// every is the pause between two passes.
+const every = time.Minute
 
-// upkeep trims the cache now and then, and forgets the names of images that it has
-// no more, until ctx ends. What is kept is pinned before. It begins once Slurm was
-// seen as a whole, and with that the pins that are over.
-func upkeep(ctx context.Context, b *bridge.Bridge, c *cache.Cache, im *images.Images, log *slog.Logger) {
+// Run trims the cache each minute until ctx ends. First it pins the kept images once more.
+// It begins when the bridge has seen Slurm as a whole: before that nobody knows which pins
+// are over.
+func Run(ctx context.Context, b *bridge.Bridge, c *cache.Cache, im *images.Images, log *slog.Logger) {
 	if err := im.Repin(ctx); err != nil {
 		log.WarnContext(ctx, "kept images were not pinned once more", slog.Any("error", err))
 	}
-	tick := time.NewTicker(upkeepEvery)
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {

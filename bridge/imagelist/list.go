@@ -1,27 +1,26 @@
-package main
+// Package imagelist lists the images in a cache, with the names that they were asked for
+// by, and who needs them.
+package imagelist
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/holders"
 	"github.com/cl-slurm/cl-slurm/cache"
-	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/staging/images"
 )
 
-// cachedImage is a SIF in the cache, or a kept image whose SIF is missing there.
-type cachedImage struct {
-	// Names are what it was asked for by, those that it is kept under first.
+// Image is a SIF in the cache, or a kept image whose SIF is missing there.
+type Image struct {
+	// Names are what bundles called it; first those that it is kept under.
 	Names        []string  `json:"names"`
 	Digest       string    `json:"digest"`
 	Architecture string    `json:"architecture"`
@@ -29,41 +28,25 @@ type cachedImage struct {
 	Path         string    `json:"path,omitempty"`
 	Size         int64     `json:"size"`
 	Used         time.Time `json:"used,omitzero"`
-	// Kept are the records that keep it; Missing is set when there is no SIF.
+	// Kept are the records that keep it. Missing is set when there is no SIF.
 	Kept    []images.Kept `json:"kept"`
 	Missing bool          `json:"missing,omitempty"`
-	// Bundles use it, or are about to; Holders are others who have it pinned.
+	// Bundles use it, or are about to. Holders are the others that have pinned it.
 	Bundles []string `json:"bundles"`
 	Holders []string `json:"holders"`
 }
 
-func imageLs(p program.Process) *cobra.Command {
-	return cacheSub(p, "ls", "List the images in the cache, those last used last", cobra.NoArgs,
-		func(ctx context.Context, c *cache.Cache, f cacheFlags, _ []string) error {
-			entries, err := c.Entries(ctx)
-			if err != nil {
-				return err
-			}
-			images := newImages(f.conf, c, source.Source{})
-			kept, err := images.Kept.List()
-			if err != nil {
-				return err
-			}
-			list := listImages(entries, kept, c.Grouped(), images.Names.Of)
-			return show(p, f, list, imagesText(p.Now(), list))
-		})
-}
-
-// listImages tells of each SIF, and of kept images that have none. grouped says whether
-// a group shares the cache.
-func listImages(entries []cache.Entry, kept []images.Kept, grouped bool, names func(digest, architecture string) []string) []cachedImage {
-	list, found := []cachedImage{}, map[cache.Key]bool{}
+// List returns each SIF of a cache, those last used last, and then the kept images that
+// have none. grouped says whether a group shares the cache; names returns the names that
+// an image was asked for by.
+func List(entries []cache.Entry, kept []images.Kept, grouped bool, names func(digest, architecture string) []string) []Image {
+	list, found := []Image{}, map[cache.Key]bool{}
 	for _, e := range entries {
 		img, ok := images.ParseKey(e.Key)
 		if !ok {
 			continue
 		}
-		one := cachedImage{
+		one := Image{
 			Names: []string{}, Digest: img.Digest, Architecture: img.Architecture, Settings: img.Settings, Path: e.Path, Size: e.Size, Used: e.Used,
 			Kept: []images.Kept{}, Bundles: []string{}, Holders: []string{},
 		}
@@ -89,10 +72,10 @@ func listImages(entries []cache.Entry, kept []images.Kept, grouped bool, names f
 		}
 		list = append(list, one)
 	}
-	slices.SortFunc(list, func(a, b cachedImage) int { return cmp.Or(a.Used.Compare(b.Used), cmp.Compare(a.Path, b.Path)) })
+	slices.SortFunc(list, func(a, b Image) int { return cmp.Or(a.Used.Compare(b.Used), cmp.Compare(a.Path, b.Path)) })
 	for _, k := range kept {
 		if !found[k.Key] {
-			list = append(list, cachedImage{
+			list = append(list, Image{
 				Names: []string{images.ShortName(k.Name)}, Digest: k.Digest, Architecture: k.Architecture, Missing: true,
 				Kept: []images.Kept{k}, Bundles: []string{}, Holders: []string{},
 			})
@@ -101,9 +84,10 @@ func listImages(entries []cache.Entry, kept []images.Kept, grouped bool, names f
 	return list
 }
 
-const shortDigest = len("sha256:") + shortHash
+const shortDigest = len("sha256:") + 12
 
-func imagesText(now time.Time, list []cachedImage) string {
+// Text returns the images for people.
+func Text(now time.Time, list []Image) string {
 	rows := [][]string{{"IMAGE", "DIGEST", "ARCH", "SIZE", "USED", "KEPT", "BUNDLES"}}
 	for _, i := range list {
 		kept := "-"
@@ -121,7 +105,24 @@ func imagesText(now time.Time, list []cachedImage) string {
 	return termtext.Table(rows)
 }
 
-// text is a line for who pulled an image.
-func (p pulled) text() string {
-	return fmt.Sprintf("%s %s %s %s, kept\n", images.ShortName(p.Name), p.Architecture, p.Digest, codalab.FormatSize(p.Size))
+// FindKept returns the kept images that a word means: a name as people write it, or the
+// beginning of a digest. A non-empty architecture leaves out the others.
+func FindKept(kept []images.Kept, word string, a config.Architecture) ([]images.Kept, error) {
+	full := word
+	if ref, err := source.ParseReference(word); err == nil {
+		full = ref.Name()
+	}
+	var found []images.Kept
+	for _, k := range kept {
+		if a != "" && k.Architecture != string(a.Canonical()) {
+			continue
+		}
+		if k.Name == full || k.From == word || strings.HasPrefix(k.Digest, word) && len(word) > len("sha256:") {
+			found = append(found, k)
+		}
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("no image %q is kept: cl-bridge image ls lists them", word)
+	}
+	return found, nil
 }
