@@ -102,9 +102,9 @@ func rounded(x float64) float64 { return float64(int(x*1000+.5)) / 1000 }
 
 func TestMeanAndPeakOfGPUsAreKept(t *testing.T) {
 	t.Parallel()
-	a := newAccount("t")
+	a := newUsage("t")
 	for _, s := range []gpuSample{{busy: 1, memory: 10}, {busy: .5, memory: 30}, {busy: 0, memory: 20}} {
-		a.useGPUs(s)
+		a.addGPUSample(s)
 	}
 	want := spool.GPUUsage{Busy: 0, BusyMean: .5, MemoryBytes: 20, MemoryPeak: 30, Samples: 3}
 	if got := a.snapshot(time.Time{}).Usage.GPU; got != want {
