@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -125,6 +124,20 @@ func touchNow(name string) error {
 	return nil
 }
 
+// openedInfo is what the file server says of a file now: an open asks it, which
+// a stat need not.
+func openedInfo(path string) (info fs.FileInfo, err error) {
+	err = persist(func() error {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		info, err = f.Stat()
+		return errors.Join(err, f.Close())
+	})
+	return info, err
+}
+
 // names lists a directory as the file server has it now.
 func (c *Cache) names(dir string) ([]string, error) {
 	if _, err := c.fresh(dir); err != nil {
@@ -212,16 +225,4 @@ func persist(try func() error) (err error) {
 // passing says whether an error of a disk may pass by itself.
 func passing(err error) bool {
 	return errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ESTALE) || errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.EAGAIN)
-}
-
-// wait waits, or says that ctx has ended.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

@@ -96,6 +96,12 @@ func (e entry) record() string { return filepath.Join(e.dir, e.hash+recordSuffix
 // its content for ever after; content is that.
 func (e entry) object(token string) string { return filepath.Join(e.dir, e.hash+"."+token) }
 
+// firstName is the path that the record of a content has first, from before the
+// fill until the record is published.
+func (e entry) firstName(token string) string {
+	return filepath.Join(e.dir, e.id(token)+recordSuffix)
+}
+
 func (e entry) content(token string) string { return filepath.Join(e.object(token), contentName) }
 
 // id names one content of a key.

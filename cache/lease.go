@@ -10,11 +10,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/linkonce"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
 // holderOfLease says who fills an entry.
@@ -108,7 +110,7 @@ type lease struct {
 	// confirmed is when the file server last took the lease for alive, by this
 	// process's own clock.
 	confirmed atomic.Pointer[time.Time]
-	stopped   chan struct{}
+	refresher sync.WaitGroup
 }
 
 // tryLease asks for the lease of a key once. It returns it; or who has it; or
@@ -183,18 +185,17 @@ func (c *Cache) dropLease(path, token string) error {
 
 // begin keeps a lease alive until release.
 func (c *Cache) begin(ctx context.Context, path string, mine holderOfLease, asked time.Time) *lease {
-	l := &lease{cache: c, path: path, holderOfLease: mine, stopped: make(chan struct{})}
+	l := &lease{cache: c, path: path, holderOfLease: mine}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
 	l.confirmed.Store(&asked)
-	go l.refresh()
+	l.refresher.Go(l.refresh)
 	return l
 }
 
 // refresh tells the file server now and then that the holder lives, and cancels
 // the lease's context when it can no longer be sure that others know.
 func (l *lease) refresh() {
-	defer close(l.stopped)
-	for wait(l.ctx, l.cache.o.Term/4) == nil {
+	for pause.For(l.ctx, l.cache.o.Term/4) == nil {
 		asked := time.Now() //nolint:forbidigo // as in tryLease
 		data, err := readFile(l.path)
 		if err == nil {
@@ -227,6 +228,6 @@ func (l *lease) trusted() bool {
 // release ends a lease. One that cannot be given back is over when its term is.
 func (l *lease) release() {
 	l.cancel(nil)
-	<-l.stopped
+	l.refresher.Wait()
 	_ = l.cache.dropLease(l.path, l.Token)
 }

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
 // sizeOf is what one content takes, or is going to: an empty file whose name
@@ -107,7 +109,7 @@ func usage(sizes []sizeOf) Usage {
 // it has settled. The error is ErrFull after so long.
 func (c *Cache) reserve(ctx context.Context, e entry, token string, bytes int64, owner string) (sizeOf, error) {
 	s := newSize(e.hash, token, bytes, owner)
-	patience := time.NewTimer(2*c.o.Settle + 5*time.Second)
+	patience := time.NewTimer(3*c.o.Settle + 5*time.Second) // one until something may be retired, one until it goes
 	defer patience.Stop()
 	var trouble error
 	for {
@@ -134,8 +136,8 @@ func (c *Cache) reserve(ctx context.Context, e entry, token string, bytes int64,
 		if t.Removed > 0 {
 			continue
 		}
-		pause := c.o.Settle/8 + time.Duration(rand.Int64N(int64(200*time.Millisecond))) //nolint:gosec // only so that two do not go on in step
-		if err := wait(ctx, pause); err != nil {
+		again := c.o.Settle/8 + time.Duration(rand.Int64N(int64(200*time.Millisecond))) //nolint:gosec // only so that two do not go on in step
+		if err := pause.For(ctx, again); err != nil {
 			return s, fmt.Errorf("wait for room in the cache: %w", err)
 		}
 	}

@@ -60,5 +60,5 @@ func (c *Cache) verify(ctx context.Context, e entry) (wrong, err error) {
 	if !errors.Is(wrong, ErrDamaged) {
 		wrong = fmt.Errorf("%w: %w", ErrDamaged, wrong)
 	}
-	return wrong, c.retire(entry{key: r.Key, hash: e.hash, dir: e.dir}, r.Token, true)
+	return wrong, c.retire(entry{key: r.Key, hash: e.hash, dir: e.dir}, r.Token)
 }

@@ -83,7 +83,6 @@ func trimmedText(t cache.Trimmed, dry bool) string {
 	}
 	rows = append(rows,
 		[]string{"removed", fmt.Sprintf("%d entries", t.Removed), codalab.FormatSize(t.Freed)},
-		[]string{"restored", fmt.Sprintf("%d entries", t.Restored)},
 		[]string{"left", fmt.Sprintf("%d entries", t.Usage.Entries), codalab.FormatSize(t.Usage.Bytes)})
 	return table(rows)
 }
