@@ -56,6 +56,10 @@ lint: $(tools) ## check layering, style and format
 demo: cluster-up install ## set up all there is and watch bundles run; IMAGE=… uses another image
 	IMAGE='$(IMAGE)' $(if $(root),,sudo --preserve-env=IMAGE) $(shared)/bin/demo
 
+.PHONY: playground
+playground: cluster-up install ## keep the demo's site up, to type commands into, until Ctrl-C
+	IMAGE='$(IMAGE)' $(if $(root),,sudo --preserve-env=IMAGE) $(shared)/bin/demo playground
+
 .PHONY: bench
 bench: cluster-up install ## measure; ONLY=main measures one area
 	ONLY='$(ONLY)' $(if $(root),,sudo --preserve-env=ONLY,IMAGE,LONG,CLTEST_APPTAINER) $(shared)/bin/bench

@@ -29,7 +29,7 @@ func many(now time.Time) []plan.Row {
 			},
 			Resources: &codalab.Resources{CPUs: 4, Memory: 8 << 30, DockerImage: "python:3.12"},
 		})
-		r.Phase, r.Reason, r.Times.Preparing = plan.Staging, "image and dependencies are there", now
+		r.Phase, r.Reason, r.Times.Preparing = plan.Staging, "image and dependencies are ready", now
 		r.Staged = &spool.Inputs{Image: "/shared/cache/x.sif", ImageDigest: "sha256:1"}
 		if i%10 > 0 {
 			r.Phase, r.Attempt, r.Generation, r.Submitted = plan.Queued, 1, int64(i)+1, now

@@ -14,7 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/spool"
-	"github.com/cl-slurm/cl-slurm/staging"
+	"github.com/cl-slurm/cl-slurm/staging/results"
 )
 
 // patient is a collector that says how far it is, and takes its time after
@@ -61,7 +61,7 @@ func (s *site) readOut(bundle string, socket int64) string {
 }
 
 // nowhere takes an upload and keeps nothing.
-type nowhere struct{ staging.Contents }
+type nowhere struct{ results.Uploads }
 
 func (nowhere) UploadContents(_ context.Context, _ string, _ client.UploadOptions, body io.Reader) error {
 	_, err := io.Copy(io.Discard, body)
@@ -79,10 +79,10 @@ func TestFilesAreReadableWhileTheyAreCollectedAndAfter(t *testing.T) {
 				s.queue.Results = how
 				s.server.deaf = true
 				bundle := bundleID(1)
-				collector := &staging.Collector{Contents: nowhere{}, Layout: s.shared, Now: time.Now}
+				collector := &results.Collector{Contents: nowhere{}, Layout: s.shared, Now: time.Now}
 				var location *string
 				if name == "moved into the server's store" {
-					collector.Store = &staging.ServerStore{Dir: filepath.Join(filepath.Dir(string(s.shared)), "store")}
+					collector.Store = &results.Store{Dir: filepath.Join(filepath.Dir(string(s.shared)), "store")}
 					place := filepath.Join(collector.Store.Dir, "bundles", bundle)
 					location = &place
 					// What is kept of an earlier life is none of this one's.

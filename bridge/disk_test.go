@@ -37,7 +37,7 @@ func TestSharedDiskThatIsNotThereSaysNothing(t *testing.T) {
 	t.Parallel()
 	b := onDisk(t, false)
 	row := plan.Row{Bundle: "0x1", Attempt: 1, SubmissionName: "m"}
-	if n := looked(b); n.Records == nil || !n.Records.Read.IsZero() || n.LookFailure == "" {
+	if n := looked(b); n.Records == nil || !n.Records.Read.IsZero() || n.RecordsFailure == "" {
 		t.Errorf("look says %+v, want that it failed, and no absence", n)
 	}
 	if c := b.fence(t.Context(), row); c.Failure == "" || c.Gone || c.Standing.Fenced {
@@ -60,8 +60,8 @@ func TestRecordThatTheDiskDoesNotGiveOutIsNotAbsent(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := looked(b)
-	if n.LookFailure == "" || n.Records == nil || n.Records.Started == nil || !n.Records.Read.IsZero() {
-		t.Errorf("failure %q, records %+v; want the start, and that not all was read", n.LookFailure, n.Records)
+	if n.RecordsFailure == "" || n.Records == nil || n.Records.Started == nil || !n.Records.Read.IsZero() {
+		t.Errorf("failure %q, records %+v; want the start, and that not all was read", n.RecordsFailure, n.Records)
 	}
 }
 
@@ -69,7 +69,7 @@ func TestLookAndCloseSayWhatStands(t *testing.T) {
 	t.Parallel()
 	b := onDisk(t, true)
 	row := plan.Row{Bundle: "0x1", Attempt: 1}
-	if n := looked(b); n.LookFailure != "" || n.Records.Read.IsZero() || n.Records.Started != nil {
+	if n := looked(b); n.RecordsFailure != "" || n.Records.Read.IsZero() || n.Records.Started != nil {
 		t.Errorf("look at an attempt without a directory: %+v, want a whole reading of nothing", n)
 	}
 	if err := b.Spool.Prepare(b.Policy.Spec(withRun(row))); err != nil {

@@ -200,7 +200,7 @@ func (b *Bridge) look(bundle string, attempt int) func(*plan.News) {
 	rec.Records, err = b.Spool.Look(bundle, attempt)
 	return func(n *plan.News) {
 		if err != nil {
-			rec.Read, n.LookFailure = time.Time{}, err.Error()
+			rec.Read, n.RecordsFailure = time.Time{}, err.Error()
 		}
 		n.AddRecords(rec)
 	}

@@ -25,8 +25,8 @@ func permissionSpec(permission int) string {
 	return "none"
 }
 
-// bundlePermission says what a user may do with a bundle: its owner and root everything,
-// others nothing.
+// bundlePermission returns a user's permission on a bundle: all for its owner and root, none
+// for others.
 func bundlePermission(u store.User, ownerID string) int {
 	if u.Root() || u.ID == ownerID {
 		return permissionAll
@@ -41,7 +41,8 @@ func worksheetPermission(u store.User, w store.Worksheet) int {
 	return min(w.Public, permissionRead)
 }
 
-// forbidden is the refusal of codalab/objects/permission.py: _check_permissions.
+// forbidden is the refusal of a user without permission (codalab/objects/permission.py:
+// _check_permissions).
 func forbidden(u store.User, kind, uuid string, have, need int) error {
 	return refuse(http.StatusForbidden, "User %s(%s) does not have sufficient permissions on %s %s (have %s, need %s).",
 		u.Name, u.ID, kind, uuid, permissionSpec(have), permissionSpec(need))
@@ -71,7 +72,7 @@ func (s *Server) permitted(ctx context.Context, u store.User, uuid string, need 
 	return b, nil
 }
 
-// openWorksheet returns a worksheet on which the user has the permission that is needed.
+// openWorksheet returns a worksheet on which the user has the permission need.
 func (s *Server) openWorksheet(ctx context.Context, u store.User, uuid string, need int) (store.Worksheet, error) {
 	w, err := s.store.Worksheet(ctx, uuid)
 	if errors.Is(err, store.ErrNotFound) {

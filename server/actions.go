@@ -6,8 +6,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// bundleActions kills bundles: at once where no worker has them, else their workers are told,
-// and told again until the runs have ended (codalab/rest/bundle_actions.py:
+// bundleActions kills bundles. A bundle without a worker is killed at once. For the others the
+// server sends kill messages until the runs have ended (codalab/rest/bundle_actions.py:
 // create_bundle_actions).
 func (s *Server) bundleActions(w http.ResponseWriter, r *http.Request, u store.User) error {
 	objects, err := readObjects(w, r)
@@ -19,7 +19,7 @@ func (s *Server) bundleActions(w http.ResponseWriter, r *http.Request, u store.U
 		UUID string `json:"uuid"`
 	}
 	actions := make([]action, len(objects))
-	for i, o := range objects { // all are checked before the first is done
+	for i, o := range objects { // check all before changing any
 		if o.Decode(&actions[i]) != nil {
 			return refuse(http.StatusBadRequest, "An action has a type and a uuid")
 		}
@@ -40,7 +40,7 @@ func (s *Server) bundleActions(w http.ResponseWriter, r *http.Request, u store.U
 			if err := killable(*b); err != nil {
 				return err
 			}
-			kill(b)
+			requestKill(b)
 			return nil
 		})
 		if err != nil {

@@ -18,21 +18,20 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// HashIterations is the number of PBKDF2's iterations for new passwords.
+// HashIterations is the default number of PBKDF2 iterations for new passwords.
 const HashIterations = 600_000
 
-// How long tokens last.
+// Lifetimes of tokens.
 const (
 	accessLife  = time.Hour
 	refreshLife = 30 * 24 * time.Hour
-	// refreshGrace is how long a refresh token lives after it was used: clients send a request
-	// again after a second when its answer was lost.
+	// refreshGrace is how long a refresh token stays valid after its first use: clients repeat
+	// a request after a second if its answer was lost.
 	refreshGrace = time.Minute
 )
 
-// HashPassword hashes a password as CodaLab's own server does, with more iterations, so that
-// an old server's users can be taken over with theirs: pbkdf2_sha256$ITERATIONS$SALT$BASE64
-// (codalab/lib/crypt_util.py).
+// HashPassword hashes a password in the form of CodaLab's own server, so that its users can
+// keep their passwords here: pbkdf2_sha256$ITERATIONS$SALT$BASE64 (codalab/lib/crypt_util.py).
 func HashPassword(password string, iterations int) (string, error) {
 	salt := rand.Text()[:12]
 	sum, err := pbkdf2.Key(sha256.New, password, []byte(salt), iterations, sha256.Size)
@@ -42,7 +41,7 @@ func HashPassword(password string, iterations int) (string, error) {
 	return fmt.Sprintf("pbkdf2_sha256$%d$%s$%s", iterations, salt, base64.StdEncoding.EncodeToString(sum)), nil
 }
 
-// passwordFits says whether password is the one that was hashed.
+// passwordFits says whether hashed is a hash of password.
 func passwordFits(password, hashed string) bool {
 	parts := strings.Split(hashed, "$")
 	if len(parts) != 4 || parts[0] != "pbkdf2_sha256" {
@@ -62,18 +61,18 @@ func hashToken(token string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// authenticated admits only requests with a valid access token.
+// authenticated serves only requests with a valid access token.
 func (s *Server) authenticated(h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		u, err := s.whose(r)
+		u, err := s.authenticate(r)
 		if err == nil {
 			err = h(w, r, u)
 		}
-		s.fail(w, r, err)
+		s.answerError(w, r, err)
 	}
 }
 
-func (s *Server) whose(r *http.Request) (store.User, error) {
+func (s *Server) authenticate(r *http.Request) (store.User, error) {
 	kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(kind, "Bearer") || token == "" {
 		return store.User{}, refuse(http.StatusUnauthorized, "User is not authenticated.")
@@ -88,44 +87,41 @@ func (s *Server) whose(r *http.Request) (store.User, error) {
 // token grants tokens for a password or a refresh token (codalab/rest/oauth2.py:
 // handle_token).
 func (s *Server) token(w http.ResponseWriter, r *http.Request) {
+	s.answerError(w, r, s.grantToken(w, r))
+}
+
+func (s *Server) grantToken(w http.ResponseWriter, r *http.Request) error {
 	r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
 	client, _, _ := r.BasicAuth()
 	if err := r.ParseForm(); err != nil {
-		s.fail(w, r, deny(w, http.StatusBadRequest, "invalid_request", "The form cannot be read."))
-		return
+		return writeTokenError(w, http.StatusBadRequest, "invalid_request", "The form cannot be read.")
 	}
 	if client != "codalab_cli_client" && client != "codalab_worker_client" {
-		s.fail(w, r, deny(w, http.StatusUnauthorized, "invalid_client", ""))
-		return
+		return writeTokenError(w, http.StatusUnauthorized, "invalid_client", "")
 	}
 	var u store.User
 	var err error
+	description := ""
 	switch r.PostForm.Get("grant_type") {
 	case "password":
+		description = "Invalid credentials given."
 		u, err = s.login(r.Context(), r.PostForm.Get("username"), r.PostForm.Get("password"))
-		if errors.Is(err, store.ErrNotFound) {
-			err = deny(w, http.StatusUnauthorized, "invalid_grant", "Invalid credentials given.")
-			s.fail(w, r, err)
-			return
-		}
 	case "refresh_token":
 		u, err = s.store.UseRefresh(r.Context(), hashToken(r.PostForm.Get("refresh_token")), client, s.Now(), refreshGrace)
-		if errors.Is(err, store.ErrNotFound) {
-			s.fail(w, r, deny(w, http.StatusUnauthorized, "invalid_grant", ""))
-			return
-		}
 	default:
-		s.fail(w, r, deny(w, http.StatusBadRequest, "unsupported_grant_type", ""))
-		return
+		return writeTokenError(w, http.StatusBadRequest, "unsupported_grant_type", "")
 	}
-	if err == nil {
-		err = s.grant(w, r, u, client)
+	if errors.Is(err, store.ErrNotFound) {
+		return writeTokenError(w, http.StatusUnauthorized, "invalid_grant", description)
 	}
-	s.fail(w, r, err)
+	if err != nil {
+		return err
+	}
+	return s.grant(w, r, u, client)
 }
 
-// login returns the user of this name and password; ErrNotFound if there is none. It takes as
-// long for an unknown name as for a wrong password.
+// login returns the user with this name and password; ErrNotFound if there is none. It takes
+// as long for an unknown name as for a wrong password.
 func (s *Server) login(ctx context.Context, name, password string) (store.User, error) {
 	u, err := s.store.User(ctx, name)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -135,12 +131,10 @@ func (s *Server) login(ctx context.Context, name, password string) (store.User, 
 	if !known {
 		u.Password = fmt.Sprintf("pbkdf2_sha256$%d$salt$%s", s.HashIterations, base64.StdEncoding.EncodeToString(make([]byte, sha256.Size)))
 	}
-	select {
-	case s.hashing <- struct{}{}:
-		defer func() { <-s.hashing }()
-	case <-ctx.Done():
-		return store.User{}, ctx.Err()
+	if err := s.hashing.Acquire(ctx, 1); err != nil {
+		return store.User{}, err
 	}
+	defer s.hashing.Release(1)
 	if !passwordFits(password, u.Password) || !known {
 		return store.User{}, store.ErrNotFound
 	}
@@ -164,8 +158,8 @@ func (s *Server) grant(w http.ResponseWriter, r *http.Request, u store.User, cli
 	})
 }
 
-// deny answers a token request as OAuth2 has it.
-func deny(w http.ResponseWriter, status int, reason, description string) error {
+// writeTokenError answers a token request with an OAuth2 error.
+func writeTokenError(w http.ResponseWriter, status int, reason, description string) error {
 	body := map[string]string{"error": reason}
 	if description != "" {
 		body["error_description"] = description

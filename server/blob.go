@@ -7,7 +7,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"net/url"
 	"os"
 	"path"
 	"regexp"
@@ -20,14 +19,14 @@ import (
 )
 
 // contentsBlob sends a target: a directory as a gzipped tar archive; a file, or a part of it,
-// gzipped if the client takes that. The status is always 200, also for a part
+// gzipped if the client accepts that. The status is 200 even for a part
 // (codalab/rest/bundles.py: _fetch_bundle_contents_blob).
 func (s *Server) contentsBlob(w http.ResponseWriter, r *http.Request, u store.User) error {
-	part, err := wantedPart(r)
+	part, err := requestedPart(r)
 	if err != nil {
 		return err
 	}
-	return s.whileMoving(func() (again bool, err error) {
+	return s.retryWhileMoving(func() (again bool, err error) {
 		p, err := s.locate(r.Context(), u, r.PathValue("uuid"), r.PathValue("path"))
 		if err != nil {
 			return false, err
@@ -50,7 +49,7 @@ func (s *Server) contentsBlob(w http.ResponseWriter, r *http.Request, u store.Us
 		case codalab.TargetLink:
 			return false, refuse(http.StatusForbidden, "Cannot download files of this type (%s).", info.Type)
 		}
-		b := blob{place: p, info: info, args: args, whole: r.PathValue("path") == "", gzipped: acceptsGzip(r)}
+		b := blob{location: p, info: info, args: args, whole: r.PathValue("path") == "", gzipped: acceptsGzip(r)}
 		if p.State == codalab.StateRunning {
 			return s.sendFromWorker(w, r, b)
 		}
@@ -58,20 +57,20 @@ func (s *Server) contentsBlob(w http.ResponseWriter, r *http.Request, u store.Us
 	})
 }
 
-// blob is a target on its way out.
+// blob is a target to send.
 type blob struct {
-	place
+	location
 	info    codalab.TargetInfo
 	args    codalab.ReadArgs
-	whole   bool // the bundle itself was asked for
-	gzipped bool // the client takes gzip
+	whole   bool // the request names the bundle, not a path in it
+	gzipped bool // the client accepts gzip
 }
 
-// wantedPart says which part of a file a request asks for.
-func wantedPart(r *http.Request) (codalab.ReadArgs, error) {
+// requestedPart returns which part of a file a request asks for.
+func requestedPart(r *http.Request) (codalab.ReadArgs, error) {
 	args, q := codalab.ReadArgs{Type: codalab.ReadFile, MaxLineLength: 128, TruncationText: r.URL.Query().Get("truncation_text")}, r.URL.Query()
 	for name, to := range map[string]*int{"head": &args.HeadLines, "tail": &args.TailLines, "max_line_length": &args.MaxLineLength} {
-		if err := number(q, name, to); err != nil {
+		if err := intParam(q, name, to); err != nil {
 			return args, err
 		}
 	}
@@ -100,19 +99,6 @@ func wantedPart(r *http.Request) (codalab.ReadArgs, error) {
 	return args, nil
 }
 
-func number(q url.Values, name string, to *int) error {
-	text := q.Get(name)
-	if text == "" {
-		return nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 {
-		return refuse(http.StatusBadRequest, "%s has to be a number, not '%s'", name, text)
-	}
-	*to = n
-	return nil
-}
-
 func acceptsGzip(r *http.Request) bool {
 	for coding := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
 		if name, q, _ := strings.Cut(strings.TrimSpace(coding), ";"); strings.EqualFold(name, "gzip") {
@@ -122,7 +108,7 @@ func acceptsGzip(r *http.Request) bool {
 	return false
 }
 
-// setHeaders describes the answer, as the stock server does.
+// setHeaders sets the headers that CodaLab's own server sets.
 func (b blob) setHeaders(h http.Header) {
 	name := b.info.Name
 	if b.whole && b.Metadata.String("name") != "" {
@@ -145,7 +131,7 @@ func (b blob) setHeaders(h http.Header) {
 	h.Set("Access-Control-Allow-Origin", "*")
 	h.Set("Target-Type", string(b.info.Type))
 	h.Set("X-Codalab-Target-Size", strconv.FormatInt(size, 10))
-	// Contents are anybody's work: a browser is to run none of it.
+	// A browser must not run contents, which come from any user.
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "sandbox")
 }
@@ -155,16 +141,16 @@ func contentType(name string) string {
 	switch {
 	case kind == "":
 		return "text/plain"
-	case strings.HasSuffix(kind, "gzip"), strings.HasSuffix(kind, "bzip2"): // not to be taken for an encoding
+	case strings.HasSuffix(kind, "gzip"), strings.HasSuffix(kind, "bzip2"): // which clients would take for an encoding
 		return "application/octet-stream"
 	}
 	kind, _, _ = strings.Cut(kind, ";")
 	return kind
 }
 
-// sendStored sends a target that no worker has.
+// sendStored sends a target from the store or a link.
 func (s *Server) sendStored(w http.ResponseWriter, r *http.Request, b blob) (err error) {
-	root, at, err := s.openStored(b.place)
+	root, at, err := s.openStored(b.location)
 	if err != nil {
 		return err
 	}
@@ -178,7 +164,7 @@ func (s *Server) sendStored(w http.ResponseWriter, r *http.Request, b blob) (err
 	return errors.Join(err, stream.Close())
 }
 
-// open opens a target, at a place in root, in the form in which it is sent.
+// open opens a target, which is at the path at in root, in the form in which it is sent.
 func (b blob) open(r *http.Request, root *os.Root, at string) (stream io.ReadCloser, err error) {
 	switch b.args.Type {
 	case codalab.ReadDirectory:
@@ -200,9 +186,9 @@ func (b blob) open(r *http.Request, root *os.Root, at string) (stream io.ReadClo
 	return contents.Gzip(stream), nil
 }
 
-// sendFromWorker sends a target as its worker reads it.
+// sendFromWorker sends a target that the bundle's worker reads.
 func (s *Server) sendFromWorker(w http.ResponseWriter, r *http.Request, b blob) (gone bool, err error) {
-	a, err := s.askWorker(r.Context(), b.Bundle, b.path, b.args)
+	a, err := s.readFromWorker(r.Context(), b.Bundle, b.path, b.args)
 	if err != nil || a.gone {
 		return a.gone, err
 	}
@@ -210,7 +196,7 @@ func (s *Server) sendFromWorker(w http.ResponseWriter, r *http.Request, b blob) 
 		return false, refuse(http.StatusBadGateway, "The worker that runs bundle %s sent no data", b.UUID)
 	}
 	defer a.done()
-	data := a.data // workers send gzip, whatever the client takes
+	data := a.data // always gzip from a worker
 	if !b.gzipped && b.info.Type != codalab.TargetDirectory {
 		zr, err := gzip.NewReader(data)
 		if err != nil {
@@ -223,8 +209,8 @@ func (s *Server) sendFromWorker(w http.ResponseWriter, r *http.Request, b blob) 
 	return false, nil
 }
 
-// copyStream sends a stream to its end. When it breaks, so does the connection: the client
-// must not take a part for the whole.
+// copyStream sends a stream to its end. If the stream breaks off, copyStream breaks the
+// connection, so that the client does not take a part for the whole.
 func copyStream(w http.ResponseWriter, r io.Reader) {
 	if _, err := io.Copy(w, r); err != nil {
 		panic(http.ErrAbortHandler)

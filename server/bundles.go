@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -13,8 +12,7 @@ import (
 func (s *Server) bundle(w http.ResponseWriter, r *http.Request, u store.User) error {
 	uuid := r.PathValue("uuid")
 	b, err := s.readable(r.Context(), u, uuid)
-	var no *refusal
-	if errors.As(err, &no) && no.status == http.StatusNotFound {
+	if hasStatus(err, http.StatusNotFound) {
 		return refuse(http.StatusNotFound, "Bundle %s not found", uuid)
 	}
 	if err != nil {
@@ -27,7 +25,7 @@ func (s *Server) bundle(w http.ResponseWriter, r *http.Request, u store.User) er
 	return writeDocument(w, objects[0], included)
 }
 
-// findBundles returns the bundles of the query's specs, in their order
+// findBundles returns the bundles that the query's specs name, in their order
 // (codalab/rest/bundles.py: _fetch_bundles).
 func (s *Server) findBundles(w http.ResponseWriter, r *http.Request, u store.User) error {
 	q := r.URL.Query()
@@ -56,7 +54,7 @@ func (s *Server) findBundles(w http.ResponseWriter, r *http.Request, u store.Use
 	return writeDocument(w, objects, included)
 }
 
-// bundleObjects shows bundles with what the query includes.
+// bundleObjects returns bundles, and the related objects that the query includes.
 func (s *Server) bundleObjects(r *http.Request, u store.User, bundles []store.Bundle) (objects, included []codalab.Object, err error) {
 	ctx := r.Context()
 	include, err := includes(r.URL.Query(), "owner", "children", "group_permissions", "host_worksheets")
@@ -103,7 +101,7 @@ func (s *Server) bundleObjects(r *http.Request, u store.User, bundles []store.Bu
 	return objects, included, nil
 }
 
-// childObjects names the bundles that depend on a bundle and that the user may read.
+// childObjects returns the names of a bundle's children that the user may read.
 func (s *Server) childObjects(ctx context.Context, u store.User, uuid string) ([]codalab.Object, error) {
 	uuids, err := s.store.Children(ctx, uuid)
 	if err != nil {
@@ -126,7 +124,8 @@ func (s *Server) childObjects(ctx context.Context, u store.User, uuid string) ([
 	return objects, nil
 }
 
-// hostObjects names the worksheets that show a bundle and that the user may read.
+// hostObjects returns the names of the worksheets that show a bundle and that the user may
+// read.
 func (s *Server) hostObjects(ctx context.Context, u store.User, uuid string) ([]codalab.Object, error) {
 	sheets, err := s.store.HostWorksheets(ctx, uuid)
 	if err != nil {
@@ -141,8 +140,8 @@ func (s *Server) hostObjects(ctx context.Context, u store.User, uuid string) ([]
 	return objects, nil
 }
 
-// locations answers that contents can be had from the server alone (codalab/rest/bundles.py:
-// _fetch_locations).
+// locations answers that contents are available only from this server
+// (codalab/rest/bundles.py: _fetch_locations).
 func (s *Server) locations(w http.ResponseWriter, r *http.Request, u store.User) error {
 	if _, err := s.readable(r.Context(), u, r.PathValue("uuid")); err != nil {
 		return err
@@ -150,14 +149,14 @@ func (s *Server) locations(w http.ResponseWriter, r *http.Request, u store.User)
 	return writeDocument(w, []string{}, nil)
 }
 
-// addLocation answers that contents can be sent to the server alone (codalab/rest/bundles.py:
-// _add_bundle_location).
+// addLocation answers a client that asks whether it may upload to another store: it may not
+// (codalab/rest/bundles.py: _add_bundle_location).
 func (s *Server) addLocation(w http.ResponseWriter, r *http.Request, u store.User) error {
 	uuid := r.PathValue("uuid")
 	if _, err := s.writable(r.Context(), u, uuid); err != nil {
 		return err
 	}
-	bypass, err := flag(r.URL.Query(), "need_bypass", false)
+	bypass, err := boolParam(r.URL.Query(), "need_bypass", false)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
@@ -10,13 +9,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// checkIn takes what a worker reports and answers with what it is to do, at once or as soon as
-// there is something, and with [null] when there was nothing for a while
-// (codalab/rest/workers.py: checkin).
+// checkIn applies a worker's reports and answers with messages, as soon as there are any, or
+// with [null] after Config.Hold (codalab/rest/workers.py: checkin).
 //
-// A worker may check in again while a check-in is held. CodaLab's own server then gives its
-// messages to the newer one and holds the older one to its end; this server ends the older one
-// at once. Several messages may be in one answer.
+// A worker may check in again while a check-in is held. CodaLab's own server then answers the
+// newer one with messages and holds the older one to its end. This server ends the older one
+// at once. It may put several messages into one answer.
 func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx := r.Context()
 	var in codalab.CheckIn
@@ -24,17 +22,17 @@ func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u store.User) e
 		return err
 	}
 	key, runs := store.Worker{User: u.ID, ID: r.PathValue("worker")}, in.Runs
-	p, changed := s.hub.arrive(key, in, s.Now())
-	defer s.hub.leave(p)
+	p, changed := s.hub.beginPoll(key, in, s.Now())
+	defer s.hub.endPoll(p)
 	if changed {
-		s.changed() // there may be room for a bundle that waits
+		s.changed() // wakes Run: the worker may have room for a staged run
 	}
-	messages, err := s.takeReports(ctx, p, runs)
+	messages, err := s.applyReports(ctx, p, runs)
 	if err != nil {
 		return err
 	}
 	if len(messages) == 0 {
-		if messages, err = s.hold(ctx, p); err != nil {
+		if messages, err = s.awaitMessages(ctx, p); err != nil {
 			return err
 		}
 	}
@@ -44,9 +42,8 @@ func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u store.User) e
 	return writeJSON(w, http.StatusOK, messages)
 }
 
-// hold waits until a worker is to be told something, a newer check-in has come, or it has
-// waited long enough.
-func (s *Server) hold(ctx context.Context, p *poll) ([]codalab.Message, error) {
+// awaitMessages waits for messages, a newer check-in of the worker, or the end of Config.Hold.
+func (s *Server) awaitMessages(ctx context.Context, p *poll) ([]codalab.Message, error) {
 	timer := time.NewTimer(s.Hold)
 	defer timer.Stop()
 	for {
@@ -66,10 +63,10 @@ func (s *Server) hold(ctx context.Context, p *poll) ([]codalab.Message, error) {
 	}
 }
 
-// messages turns what is due into messages. A run is looked up again, so that one that has
-// been taken away meanwhile is not handed out.
+// messages returns the messages that are due. It reads each run from the store, so that it
+// does not hand out one that another worker has meanwhile.
 func (s *Server) messages(ctx context.Context, p *poll) ([]codalab.Message, error) {
-	duties, messages := s.hub.due(p, s.Now())
+	duties, messages := s.hub.dueMessages(p, s.Now())
 	var starting []string
 	for _, d := range duties {
 		if d.kind == codalab.MessageRun {
@@ -92,9 +89,9 @@ func (s *Server) messages(ctx context.Context, p *poll) ([]codalab.Message, erro
 		}
 		m := s.runMessage(b)
 		if s.sharesDisk(p.worker.key) {
-			if err := s.addPlaces(ctx, m.Bundle, b); err != nil {
+			if err := s.addLocations(ctx, m.Bundle, b); err != nil {
 				s.logError(ctx, "send bundle "+uuid+" to its worker", err)
-				continue // it is sent again
+				continue // the hub sends it again
 			}
 		}
 		messages = append(messages, m)
@@ -102,15 +99,15 @@ func (s *Server) messages(ctx context.Context, p *poll) ([]codalab.Message, erro
 	return messages, nil
 }
 
-// runMessage tells a worker to run a bundle (codalab/server/bundle_manager.py:
-// _construct_run_message).
+// runMessage is the message that tells a worker to run a bundle
+// (codalab/server/bundle_manager.py: _construct_run_message).
 func (s *Server) runMessage(b store.Bundle) codalab.Message {
 	deps := make([]codalab.RunDependency, 0, len(b.Dependencies))
 	for _, d := range b.Dependencies {
 		deps = append(deps, codalab.RunDependency{Dependency: d})
 	}
 	for key, value := range map[string]any{"exclude_patterns": []string{}, "store": ""} {
-		if !b.Metadata.Has(key) { // the stock worker needs them
+		if !b.Metadata.Has(key) { // CodaLab's own worker needs them
 			b.Metadata[key] = value
 		}
 	}
@@ -124,8 +121,7 @@ func (s *Server) runMessage(b store.Bundle) codalab.Message {
 	}
 }
 
-// startBundle answers a worker that asks whether a run is still its own, and notes that it has
-// begun (codalab/rest/workers.py: start_bundle).
+// startBundle answers a worker that claims a run (codalab/rest/workers.py: start_bundle).
 func (s *Server) startBundle(w http.ResponseWriter, r *http.Request, u store.User) error {
 	uuid, key := r.PathValue("uuid"), store.Worker{User: u.ID, ID: r.PathValue("worker")}
 	var start codalab.StartBundle
@@ -133,8 +129,7 @@ func (s *Server) startBundle(w http.ResponseWriter, r *http.Request, u store.Use
 		return err
 	}
 	_, err := s.writable(r.Context(), u, uuid)
-	var no *refusal
-	if errors.As(err, &no) && no.status == http.StatusForbidden {
+	if hasStatus(err, http.StatusForbidden) {
 		return refuse(http.StatusForbidden, "User does not have permission to run bundle.")
 	}
 	if err != nil {

@@ -13,36 +13,36 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// place is where a target really lies: after its path has been followed through dependencies.
-type place struct {
+// location is where a target is after following its path through dependencies.
+type location struct {
 	store.Bundle
-	path string // below the bundle's contents; empty for the whole
+	path string // in the bundle's contents; empty for all of them
 }
 
-func (p place) target() codalab.Target {
+func (p location) target() codalab.Target {
 	return codalab.Target{BundleUUID: p.UUID, Subpath: p.path}
 }
 
-// locate follows a target through the dependencies of bundles, all of which the user may read
-// (codalab/lib/download_manager.py: get_target_info).
-func (s *Server) locate(ctx context.Context, u store.User, uuid, subpath string) (place, error) {
-	const most = 100 // dependencies cannot form a circle; this is a bound nonetheless
+// locate follows a target through the dependencies of bundles, which the user must be able to
+// read (codalab/lib/download_manager.py: get_target_info).
+func (s *Server) locate(ctx context.Context, u store.User, uuid, subpath string) (location, error) {
+	const most = 100 // dependencies cannot form a cycle; the bound is for a damaged database
 	p := strings.TrimPrefix(path.Clean("/"+subpath), "/")
 	for range most {
 		b, err := s.readable(ctx, u, uuid)
 		if err != nil {
-			return place{}, err
+			return location{}, err
 		}
 		d, rest, ok := dependencyAt(b, p)
 		if !ok {
-			return place{b, p}, nil
+			return location{b, p}, nil
 		}
 		uuid, p = d.ParentUUID, strings.TrimPrefix(path.Join("/", d.ParentPath, rest), "/")
 	}
-	return place{}, refuse(http.StatusNotFound, "Path '%s' leads through too many bundles", subpath)
+	return location{}, refuse(http.StatusNotFound, "Path '%s' leads through too many bundles", subpath)
 }
 
-// dependencyAt returns the dependency of a bundle in which a path lies.
+// dependencyAt returns the dependency of a bundle that contains a path, and the path in it.
 func dependencyAt(b store.Bundle, p string) (d codalab.Dependency, rest string, ok bool) {
 	for _, d := range b.Dependencies {
 		child := path.Clean(d.ChildPath)
@@ -56,14 +56,14 @@ func dependencyAt(b store.Bundle, p string) (d codalab.Dependency, rest string, 
 	return codalab.Dependency{}, "", false
 }
 
-// describe describes a target, by its worker while the bundle runs. gone means that it has
-// stopped running meanwhile, and that the caller is to look again.
-func (s *Server) describe(ctx context.Context, p place, depth int) (info codalab.TargetInfo, gone bool, err error) {
-	switch p.State { //nolint:exhaustive // in the others it has stored contents, or none
+// describe describes a target. While the bundle runs, its worker does so. gone means that the
+// bundle has stopped running meanwhile: the caller tries again.
+func (s *Server) describe(ctx context.Context, p location, depth int) (info codalab.TargetInfo, gone bool, err error) {
+	switch p.State { //nolint:exhaustive // in other states a bundle has stored contents or none
 	case codalab.StatePreparing:
 		return info, false, refuse(http.StatusNotFound, "Bundle %s hasn't started running yet, files not available", p.UUID)
 	case codalab.StateRunning:
-		a, err := s.askWorker(ctx, p.Bundle, p.path, codalab.ReadArgs{Type: codalab.ReadTargetInfo, Depth: depth})
+		a, err := s.readFromWorker(ctx, p.Bundle, p.path, codalab.ReadArgs{Type: codalab.ReadTargetInfo, Depth: depth})
 		if err != nil || a.gone {
 			return info, a.gone, err
 		}
@@ -84,7 +84,7 @@ func (s *Server) describe(ctx context.Context, p place, depth int) (info codalab
 	return info, false, nil
 }
 
-func (s *Server) describeStored(p place, depth int) (codalab.TargetInfo, error) {
+func (s *Server) describeStored(p location, depth int) (codalab.TargetInfo, error) {
 	root, at, err := s.openStored(p)
 	if err != nil {
 		return codalab.TargetInfo{}, err
@@ -99,8 +99,8 @@ func (s *Server) describeStored(p place, depth int) (codalab.TargetInfo, error) 
 	return info, nil
 }
 
-// refusal puts an error of package contents into words; others stay.
-func (p place) refusal(err error) error {
+// refusal returns an error of package contents as a refusal, and others unchanged.
+func (p location) refusal(err error) error {
 	status, message := contents.Status(p.target(), err)
 	if status == http.StatusInternalServerError {
 		return err
@@ -117,7 +117,7 @@ func (s *Server) contentsInfo(w http.ResponseWriter, r *http.Request, u store.Us
 			return refuse(http.StatusBadRequest, "Depth must be at least 0")
 		}
 	}
-	return s.whileMoving(func() (again bool, err error) {
+	return s.retryWhileMoving(func() (again bool, err error) {
 		p, err := s.locate(r.Context(), u, r.PathValue("uuid"), r.PathValue("path"))
 		if err != nil {
 			return false, err
@@ -130,11 +130,12 @@ func (s *Server) contentsInfo(w http.ResponseWriter, r *http.Request, u store.Us
 	})
 }
 
-// whileMoving repeats what found a bundle at an end that had been running when it looked.
-func (s *Server) whileMoving(look func() (again bool, err error)) error {
+// retryWhileMoving calls read again if the bundle stopped running during the call. at an end
+// that had been running when it looked.
+func (s *Server) retryWhileMoving(read func() (again bool, err error)) error {
 	const tries = 5
 	for range tries {
-		again, err := look()
+		again, err := read()
 		if err != nil || !again {
 			return err
 		}

@@ -180,10 +180,10 @@ func TestFailedUploadsLeaveNothing(t *testing.T) {
 		"no archive":   {"filename=d.tar.gz", "no archive at all", 400, "not a whole tar archive", codalab.StateFailed},
 		"leads out":    {"filename=d.tar.gz", evil(), 400, "not allowed in an archive", codalab.StateFailed},
 		"zip":          {"filename=d.zip", "PK", 400, "does not unpack .zip archives", codalab.StateFailed},
-		"url":          {"urls=http://example.org/x", "", 400, "does not fetch from URLs", codalab.StateFailed},
+		"url":          {"urls=http://example.org/x", "", 400, "does not fetch URLs", codalab.StateFailed},
 		"quota":        {"filename=x&unpack=0", strings.Repeat("x", 2<<20), 400, "disk quota", codalab.StateFailed},
-		"cut":          {"filename=x&unpack=0&finalize_on_failure=1", cut{strings.NewReader("half")}, 500, "the connection was cut", codalab.StateFailed},
-		"cut, retried": {"filename=x&unpack=0&finalize_on_failure=0", cut{strings.NewReader("half")}, 500, "the connection was cut", codalab.StateUploading},
+		"cut":          {"filename=x&unpack=0&finalize_on_failure=1", cut{strings.NewReader("half")}, 500, "the connection broke", codalab.StateFailed},
+		"cut, retried": {"filename=x&unpack=0&finalize_on_failure=0", cut{strings.NewReader("half")}, 500, "the connection broke", codalab.StateUploading},
 	} {
 		uuid := s.dataset("data")
 		s.call("alice", "PATCH", "/user/increment_disk_used", object("x", map[string]any{"disk_used_increment": 100, "bundle_uuid": uuid})).ok()

@@ -11,7 +11,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// newBundle is a bundle as a client asks for it.
+// newBundle is a client's request for a bundle.
 type newBundle struct {
 	UUID         string               `json:"uuid"`
 	Type         string               `json:"bundle_type"`
@@ -21,20 +21,20 @@ type newBundle struct {
 	IsAnonymous  bool                 `json:"is_anonymous"`
 }
 
-// createBundles creates bundles and shows them on a worksheet (codalab/rest/bundles.py:
+// createBundles creates bundles and adds them to a worksheet (codalab/rest/bundles.py:
 // _create_bundles).
 func (s *Server) createBundles(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx, q := r.Context(), r.URL.Query()
-	detached, err := flag(q, "detached", false)
+	detached, err := boolParam(q, "detached", false)
 	if err != nil {
 		return err
 	}
-	waits, err := flag(q, "wait_for_upload", false)
+	waits, err := boolParam(q, "wait_for_upload", false)
 	if err != nil {
 		return err
 	}
 	worksheet := q.Get("worksheet")
-	if err := s.mayShowOn(ctx, u, worksheet, detached); err != nil {
+	if err := s.checkWorksheet(ctx, u, worksheet, detached); err != nil {
 		return err
 	}
 	if detached {
@@ -45,7 +45,7 @@ func (s *Server) createBundles(w http.ResponseWriter, r *http.Request, u store.U
 		return err
 	}
 	var bundles []store.Bundle
-	for _, o := range objects { // all are checked before the first is created
+	for _, o := range objects { // check all before creating any
 		b, err := s.checkNew(ctx, u, o, waits)
 		if err != nil {
 			return err
@@ -72,8 +72,8 @@ func (s *Server) createBundles(w http.ResponseWriter, r *http.Request, u store.U
 	return writeDocument(w, out, included)
 }
 
-// mayShowOn refuses to create bundles on a worksheet that is not the user's to change.
-func (s *Server) mayShowOn(ctx context.Context, u store.User, worksheet string, detached bool) error {
+// checkWorksheet refuses to create bundles on a worksheet that the user may not change.
+func (s *Server) checkWorksheet(ctx context.Context, u store.User, worksheet string, detached bool) error {
 	if detached {
 		return nil
 	}
@@ -90,7 +90,7 @@ func (s *Server) mayShowOn(ctx context.Context, u store.User, worksheet string, 
 	return nil
 }
 
-// checkNew turns what a client asks for into a bundle, or says what is wrong with it.
+// checkNew returns the bundle that a client requests, or what is wrong with the request.
 func (s *Server) checkNew(ctx context.Context, u store.User, o codalab.Object, waits bool) (store.Bundle, error) {
 	var in newBundle
 	if err := o.Decode(&in); err != nil {
@@ -105,14 +105,14 @@ func (s *Server) checkNew(ctx context.Context, u store.User, o codalab.Object, w
 	if err := codalab.CheckMetadata(in.Type, in.Metadata, true); err != nil {
 		return store.Bundle{}, refuse(http.StatusBadRequest, "%s", err)
 	}
-	if name := in.Metadata.String("name"); !codalab.IsName(name) {
-		return store.Bundle{}, refuse(http.StatusBadRequest, "Invalid name '%s'. Name must start with a letter or underscore and can only contain letters, digits, underscores, periods, and dashes.", name)
+	if err := checkName(in.Metadata.String("name")); err != nil {
+		return store.Bundle{}, err
 	}
 	if in.UUID == "" {
 		in.UUID = codalab.NewUUID()
 	}
 	if !codalab.IsUUID(in.UUID) {
-		return store.Bundle{}, refuse(http.StatusBadRequest, "'%s' is no uuid", in.UUID)
+		return store.Bundle{}, refuse(http.StatusBadRequest, "'%s' is not a uuid", in.UUID)
 	}
 	if u.DiskUsed >= u.DiskQuota {
 		return store.Bundle{}, refuse(http.StatusBadRequest, "Out of disk quota: %s of %s used", codalab.FormatSize(u.DiskUsed), codalab.FormatSize(u.DiskQuota))
@@ -149,8 +149,8 @@ func (s *Server) checkNewRun(ctx context.Context, u store.User, in newBundle, b 
 		if !codalab.IsUUID(d.ParentUUID) {
 			return b, refuse(http.StatusBadRequest, "Dependency '%s' names no bundle: '%s'", d.ChildPath, d.ParentUUID)
 		}
-		// A key that begins with a slash is a path of the container.
-		if !below(strings.TrimLeft(d.ChildPath, "/")) || !below(d.ParentPath) {
+		// A key that begins with a slash is a path in the container.
+		if !withinBundle(strings.TrimLeft(d.ChildPath, "/")) || !withinBundle(d.ParentPath) {
 			return b, refuse(http.StatusBadRequest, "Dependency '%s' leads out of a bundle", d.ChildPath)
 		}
 		if taken[path.Clean(d.ChildPath)] {
@@ -172,8 +172,16 @@ func (s *Server) checkNewRun(ctx context.Context, u store.User, in newBundle, b 
 	return b, nil
 }
 
-// below says whether a path of a dependency stays in its bundle.
-func below(p string) bool {
+// checkName refuses a name that a bundle or worksheet cannot have.
+func checkName(name string) error {
+	if codalab.IsName(name) {
+		return nil
+	}
+	return refuse(http.StatusBadRequest, "Invalid name '%s'. Name must start with a letter or underscore and can only contain letters, digits, underscores, periods, and dashes.", name)
+}
+
+// withinBundle says whether a path of a dependency stays in its bundle.
+func withinBundle(p string) bool {
 	clean := path.Clean(p)
 	return !strings.ContainsAny(p, "\x00\n") && !path.IsAbs(p) && clean != ".." && !strings.HasPrefix(clean, "../")
 }

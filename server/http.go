@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -18,8 +20,8 @@ import (
 // maxBody bounds the bodies that are JSON.
 const maxBody = 8 << 20
 
-// refusal is an answer other than success: a status and one sentence, which CodaLab's clients
-// show as it is.
+// refusal is an error for the client: an HTTP status and one sentence, which CodaLab's clients
+// show unchanged.
 type refusal struct {
 	status  int
 	message string
@@ -31,12 +33,18 @@ func refuse(status int, format string, args ...any) error {
 	return &refusal{status, fmt.Sprintf(format, args...)}
 }
 
-// handler serves one route for a user who has been authenticated. It answers itself, or
-// returns why not.
+// hasStatus says whether err is a refusal with this status.
+func hasStatus(err error, status int) bool {
+	var no *refusal
+	return errors.As(err, &no) && no.status == status
+}
+
+// handler serves one route for an authenticated user. It writes the answer or returns an
+// error.
 type handler func(w http.ResponseWriter, r *http.Request, u store.User) error
 
-// routes lists the routes of codalab/rest/*.py that are served. A path that is known with
-// another method is 405.
+// routes returns the handler of all routes, which are some of those of codalab/rest/*.py. The
+// answer to a known path with another method is 405.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /rest/oauth2/token", s.token)
@@ -49,13 +57,12 @@ func (s *Server) routes() http.Handler {
 		"POST /rest/worksheets":       s.createWorksheets,
 		"GET /rest/worksheets/{uuid}": s.worksheet,
 
-		"GET /rest/bundles":                      s.findBundles,
-		"POST /rest/bundles":                     s.createBundles,
-		"PATCH /rest/bundles":                    s.patchBundles,
-		"GET /rest/bundles/{uuid}":               s.bundle,
-		"POST /rest/bundle-actions":              s.bundleActions,
-		"GET /rest/bundles/{uuid}/locations/{$}": s.locations,
-		// need_bypass: may the client upload elsewhere? It may not.
+		"GET /rest/bundles":                       s.findBundles,
+		"POST /rest/bundles":                      s.createBundles,
+		"PATCH /rest/bundles":                     s.patchBundles,
+		"GET /rest/bundles/{uuid}":                s.bundle,
+		"POST /rest/bundle-actions":               s.bundleActions,
+		"GET /rest/bundles/{uuid}/locations/{$}":  s.locations,
 		"POST /rest/bundles/{uuid}/locations/{$}": s.addLocation,
 
 		"GET /rest/bundles/{uuid}/contents/info/{path...}": s.contentsInfo,
@@ -69,7 +76,7 @@ func (s *Server) routes() http.Handler {
 	} {
 		mux.HandleFunc(pattern, s.authenticated(h))
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.fail(w, r, unknownRoute(mux, r)) })
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.answerError(w, r, unknownRoute(mux, r)) })
 	return mux
 }
 
@@ -84,13 +91,13 @@ func unknownRoute(mux *http.ServeMux, r *http.Request) error {
 	return refuse(http.StatusNotFound, "Not found: '%s'", strings.TrimPrefix(r.URL.Path, "/rest"))
 }
 
-// fail answers with why a request was not served. Messages are plain text, not HTML as the
-// stock server labels them: they repeat what the client sent.
-func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+// answerError answers a failed request. CodaLab's own server labels its messages as HTML. This
+// one does not, since they repeat what the client sent.
+func (s *Server) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	var no *refusal
 	switch {
 	case err == nil || r.Context().Err() != nil:
-		return // answered, or nobody there to hear it
+		return // the handler has answered, or the client has gone
 	case errors.As(err, &no):
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
 		s.logError(r.Context(), r.Method+" "+r.URL.Path, err)
@@ -131,13 +138,13 @@ func readObjects(w http.ResponseWriter, r *http.Request) ([]codalab.Object, erro
 	}
 	objects, err := doc.Objects()
 	if err != nil || len(objects) == 0 {
-		return nil, refuse(http.StatusBadRequest, "The request's data is to be a list of objects")
+		return nil, refuse(http.StatusBadRequest, "The request's data must be a list of objects")
 	}
 	return objects, nil
 }
 
-// writeJSON answers with v. Clients compare the content type as a whole, so it names no
-// character set.
+// writeJSON answers with v. The content type names no character set, since clients compare it
+// as a whole.
 func writeJSON(w http.ResponseWriter, status int, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -146,12 +153,12 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	if _, err := w.Write(body); err != nil {
-		return nil //nolint:nilerr // the client has gone; it has its status
+		return nil //nolint:nilerr // the client has gone
 	}
 	return nil
 }
 
-// writeDocument answers with a JSON:API document: data is an object or a list.
+// writeDocument answers with a JSON:API document. Data is an object or a list.
 func writeDocument(w http.ResponseWriter, data any, included []codalab.Object) error {
 	doc := map[string]any{"data": data, "meta": map[string]string{"version": codalab.Version}}
 	if len(included) > 0 {
@@ -160,8 +167,8 @@ func writeDocument(w http.ResponseWriter, data any, included []codalab.Object) e
 	return writeJSON(w, http.StatusOK, doc)
 }
 
-// flag reads a query parameter that is 0 or 1.
-func flag(q url.Values, name string, missing bool) (bool, error) {
+// boolParam reads a query parameter that is 0 or 1; missing is its value if it is absent.
+func boolParam(q url.Values, name string, missing bool) (bool, error) {
 	switch q.Get(name) {
 	case "":
 		return missing, nil
@@ -170,21 +177,32 @@ func flag(q url.Values, name string, missing bool) (bool, error) {
 	case "1":
 		return true, nil
 	}
-	return false, refuse(http.StatusBadRequest, "%s has to be 0 or 1, not '%s'", name, q.Get(name))
+	return false, refuse(http.StatusBadRequest, "%s must be 0 or 1, not '%s'", name, q.Get(name))
 }
 
-// includes reads the query parameter include, which may name any of known.
+// intParam reads a query parameter that is a number into to, and leaves to unchanged if it is
+// absent.
+func intParam(q url.Values, name string, to *int) error {
+	text := q.Get(name)
+	if text == "" {
+		return nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return refuse(http.StatusBadRequest, "%s must be a number, not '%s'", name, text)
+	}
+	*to = n
+	return nil
+}
+
+// includes reads the query parameter include, which may list names of known.
 func includes(q url.Values, known ...string) (map[string]bool, error) {
 	set := map[string]bool{}
 	if q.Get("include") == "" {
 		return set, nil
 	}
-	ok := map[string]bool{}
-	for _, name := range known {
-		ok[name] = true
-	}
 	for name := range strings.SplitSeq(q.Get("include"), ",") {
-		if !ok[name] {
+		if !slices.Contains(known, name) {
 			return nil, refuse(http.StatusBadRequest, "Unsupported include: '%s'", name)
 		}
 		set[name] = true

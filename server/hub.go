@@ -10,9 +10,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// hub keeps what is known of workers only while they are connected: what they last reported,
-// the check-in that waits, and what they are to be told. All of it comes back by itself after
-// a restart. It is safe for concurrent use, and no method blocks.
+// hub keeps in memory what the server needs to know of connected workers: their last check-in,
+// the poll that waits for messages, and their duties. After a restart, check-ins and Run
+// restore all of it. Its methods are safe for concurrent use and do not block.
 type hub struct {
 	resend  time.Duration
 	timeout time.Duration
@@ -20,8 +20,8 @@ type hub struct {
 
 	mu      sync.Mutex
 	workers map[store.Worker]*worker
-	holders map[string]*worker // of each bundle that a worker has
-	// roomier says that a run that found no worker may find one now.
+	holders map[string]*worker // by bundle: the worker that has it
+	// roomier says that some worker may have more room than at the last call of moreRoom.
 	roomier  bool
 	nextRead int64
 	nextDuty int64
@@ -31,42 +31,42 @@ type hub struct {
 // worker is one worker. The hub's lock guards it.
 type worker struct {
 	key       store.Worker
-	known     bool            // it has checked in since the server started
+	known     bool            // has checked in since the server started
 	info      codalab.CheckIn // its last check-in, without runs
 	seen      time.Time
 	poll      *poll
 	arrivals  int64            // check-ins so far
-	applied   map[string]int64 // by held run: the number of the last check-in whose report of it was stored
-	held      map[string]held
-	used      codalab.Resources // by all of held
-	unclaimed int64             // of held
+	applied   map[string]int64 // by run: the order of the last check-in whose report of it was stored
+	runs      map[string]heldRun
+	used      codalab.Resources // by all of runs
+	unclaimed int64             // how many of runs
 	duties    map[string]*duty
 	reads     map[int64]*read
-	reported  map[string]reported
+	reported  map[string]reported // by run
 }
 
-// held is what a run in a worker's hands takes of it.
-type held struct {
+// heldRun is a run that a worker has.
+type heldRun struct {
 	codalab.Resources
-	// starting is since when the run waits to be claimed; zero once it is.
+	// starting is since when the run waits for the worker's claim; zero once it is claimed.
 	starting time.Time
 }
 
-// duty is one thing that a worker is to be told until it is done.
+// duty is a message that the server repeats until the worker has done what it says.
 type duty struct {
 	kind    codalab.MessageType // run or kill
 	uuid    string
 	message string // of a kill
 	sent    time.Time
-	order   int64 // they are told in the order in which they came up
+	order   int64 // older duties are sent first
 }
 
 // poll is a check-in that waits to be answered.
 type poll struct {
 	worker *worker
 	order  int64         // of arrival
-	wake   chan struct{} // there may be something to say; never closed
-	over   chan struct{} // closed when a newer check-in has come
+	wake   chan struct{} // gets an element when there may be a message; never closed
+	over   chan struct{} // closed when a newer check-in arrives
 }
 
 func newHub(resend, timeout time.Duration, now time.Time) *hub {
@@ -76,12 +76,13 @@ func newHub(resend, timeout time.Duration, now time.Time) *hub {
 	}
 }
 
-// get returns a worker; one that is not known yet counts as seen when the server started.
-func (h *hub) get(key store.Worker) *worker {
+// worker returns a worker, and adds it if it is new. A new one counts as seen when the server
+// started, so that it is not gone at once after a restart. The caller holds h.mu.
+func (h *hub) worker(key store.Worker) *worker {
 	w, ok := h.workers[key]
 	if !ok {
 		w = &worker{
-			key: key, seen: h.started, held: map[string]held{}, duties: map[string]*duty{},
+			key: key, seen: h.started, runs: map[string]heldRun{}, duties: map[string]*duty{},
 			reads: map[int64]*read{}, reported: map[string]reported{}, applied: map[string]int64{},
 		}
 		h.workers[key] = w
@@ -89,12 +90,12 @@ func (h *hub) get(key store.Worker) *worker {
 	return w
 }
 
-// arrive notes a check-in, and ends the poll of the check-in before. changed says whether the
-// worker can now run other bundles than before.
-func (h *hub) arrive(key store.Worker, in codalab.CheckIn, now time.Time) (p *poll, changed bool) {
+// beginPoll records a check-in and ends the poll of the previous one. changed says whether the
+// worker may run other bundles than before.
+func (h *hub) beginPoll(key store.Worker, in codalab.CheckIn, now time.Time) (p *poll, changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w := h.get(key)
+	w := h.worker(key)
 	p = &poll{worker: w, wake: make(chan struct{}, 1), over: make(chan struct{})}
 	changed = !w.known || now.Sub(w.seen) > h.timeout || !sameOffer(w.info, in)
 	h.roomier = h.roomier || changed
@@ -114,15 +115,15 @@ func (h *hub) arrive(key store.Worker, in codalab.CheckIn, now time.Time) (p *po
 	return p, changed
 }
 
-// sameOffer says whether two check-ins offer the same. Free disk changes all the time and is
-// left to the next pass.
+// sameOffer says whether two check-ins offer the same resources. It ignores free disk, which
+// changes all the time and which the next pass of Run considers.
 func sameOffer(a, b codalab.CheckIn) bool {
 	return a.Tag == b.Tag && a.TagExclusive == b.TagExclusive && a.CPUs == b.CPUs && a.GPUs == b.GPUs &&
 		a.MemoryBytes == b.MemoryBytes && a.IsTerminating == b.IsTerminating && a.ExitAfterNumRuns == b.ExitAfterNumRuns
 }
 
-// leave ends a poll.
-func (h *hub) leave(p *poll) {
+// endPoll ends a poll.
+func (h *hub) endPoll(p *poll) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if p.worker.poll == p {
@@ -133,15 +134,15 @@ func (h *hub) leave(p *poll) {
 // maxMessages bounds one answer to a check-in.
 const maxMessages = 200
 
-// due returns what a worker is to be told now and notes that it was told.
-func (h *hub) due(p *poll, now time.Time) (duties []duty, reads []codalab.Message) {
+// dueMessages returns the duties and reads that are due, and records that they are sent now.
+func (h *hub) dueMessages(p *poll, now time.Time) (duties []duty, reads []codalab.Message) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if p.worker.poll != p {
 		return nil, nil
 	}
 	for _, r := range p.worker.reads {
-		if again(r.sent, now, h.resend) {
+		if resendDue(r.sent, now, h.resend) {
 			r.sent = now
 			reads = append(reads, r.message)
 		}
@@ -151,7 +152,7 @@ func (h *hub) due(p *poll, now time.Time) (duties []duty, reads []codalab.Messag
 		if d.kind == codalab.MessageKill {
 			every /= 2
 		}
-		if again(d.sent, now, every) {
+		if resendDue(d.sent, now, every) {
 			duties = append(duties, *d)
 		}
 	}
@@ -163,7 +164,7 @@ func (h *hub) due(p *poll, now time.Time) (duties []duty, reads []codalab.Messag
 	return duties, reads
 }
 
-// stop ends all polls, those to come as well.
+// stop ends all polls, also those that begin later.
 func (h *hub) stop() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -176,7 +177,7 @@ func (h *hub) stop() {
 	}
 }
 
-func again(sent, now time.Time, every time.Duration) bool {
+func resendDue(sent, now time.Time, every time.Duration) bool {
 	return sent.IsZero() || now.Sub(sent) >= every
 }
 
@@ -186,29 +187,29 @@ func (w *worker) notify() {
 	}
 	select {
 	case w.poll.wake <- struct{}{}:
-	default: // it is about to look anyway
+	default: // it has been woken already
 	}
 }
 
-// placed is a bundle and what it takes of a worker.
-type placed struct {
+// trackedBundle is a bundle and its resources.
+type trackedBundle struct {
 	store.Bundle
 	resources codalab.Resources
 }
 
-// place brings the hub in line with bundles' states: which worker holds each, and what that
-// worker is to be told of it. A worker that waits is told of all of them in one answer.
-func (h *hub) place(bundles []placed) {
+// track updates the hub from bundles' states: the worker that has each bundle, and the
+// worker's duty for it. A waiting poll gets the messages for all of them in one answer.
+func (h *hub) track(bundles []trackedBundle) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, b := range bundles {
-		h.placeOne(b.Bundle, b.resources)
+		h.trackOne(b.Bundle, b.resources)
 	}
 }
 
-func (h *hub) placeOne(b store.Bundle, r codalab.Resources) {
+func (h *hub) trackOne(b store.Bundle, r codalab.Resources) {
 	if old := h.holders[b.UUID]; old != nil && (old.key != b.Worker || !b.State.OnWorker()) {
-		old.hold(b.UUID, held{}, false)
+		old.setRun(b.UUID, heldRun{}, false)
 		h.roomier = true
 		delete(old.duties, b.UUID)
 		delete(old.reported, b.UUID)
@@ -219,9 +220,9 @@ func (h *hub) placeOne(b store.Bundle, r codalab.Resources) {
 	if !b.State.OnWorker() {
 		return
 	}
-	w := h.get(b.Worker)
+	w := h.worker(b.Worker)
 	h.holders[b.UUID] = w
-	hold, want := held{Resources: r}, duty{uuid: b.UUID}
+	hold, want := heldRun{Resources: r}, duty{uuid: b.UUID}
 	switch {
 	case b.State == codalab.StateStarting:
 		hold.starting = b.Assigned
@@ -229,7 +230,7 @@ func (h *hub) placeOne(b store.Bundle, r codalab.Resources) {
 	case b.KillMessage != "":
 		want.kind, want.message = codalab.MessageKill, b.KillMessage
 	}
-	w.hold(b.UUID, hold, true)
+	w.setRun(b.UUID, hold, true)
 	have := w.duties[b.UUID]
 	switch {
 	case want.kind == "":
@@ -242,9 +243,9 @@ func (h *hub) placeOne(b store.Bundle, r codalab.Resources) {
 	}
 }
 
-// hold notes that a worker has a run, or has it no more.
-func (w *worker) hold(uuid string, run held, has bool) {
-	count := func(run held, sign int64) {
+// setRun records that a worker has a run, or that it no longer has it.
+func (w *worker) setRun(uuid string, run heldRun, has bool) {
+	count := func(run heldRun, sign int64) {
 		w.used.CPUs += sign * run.CPUs
 		w.used.GPUs += sign * run.GPUs
 		w.used.Memory += sign * run.Memory
@@ -252,17 +253,17 @@ func (w *worker) hold(uuid string, run held, has bool) {
 			w.unclaimed += sign
 		}
 	}
-	if old, ok := w.held[uuid]; ok {
+	if old, ok := w.runs[uuid]; ok {
 		count(old, -1)
 	}
-	delete(w.held, uuid)
+	delete(w.runs, uuid)
 	if has {
 		count(run, 1)
-		w.held[uuid] = run
+		w.runs[uuid] = run
 	}
 }
 
-// moreRoom says whether there may be room that was not there when it was last asked.
+// moreRoom says whether some worker may have more room than at the last call.
 func (h *hub) moreRoom() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -271,27 +272,27 @@ func (h *hub) moreRoom() bool {
 	return more
 }
 
-// overdue returns the runs that nobody has claimed for too long, or whose worker has gone
-// before it did.
+// overdue returns the runs that no worker has claimed within limit, or whose worker has gone
+// without claiming them.
 func (h *hub) overdue(now time.Time, limit time.Duration) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var uuids []string
 	for _, w := range h.workers {
 		gone := now.Sub(w.seen) > h.timeout
-		for uuid, run := range w.held {
+		for uuid, run := range w.runs {
 			if !run.starting.IsZero() && (gone || now.Sub(run.starting) > limit) {
 				uuids = append(uuids, uuid)
 			}
 		}
-		if gone && len(w.held) == 0 && len(w.reads) == 0 && w.poll == nil {
+		if gone && len(w.runs) == 0 && len(w.reads) == 0 && w.poll == nil {
 			delete(h.workers, w.key)
 		}
 	}
 	return uuids
 }
 
-// preemptible says whether a worker called itself so.
+// preemptible says whether a worker reports that it is preemptible.
 func (h *hub) preemptible(key store.Worker) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

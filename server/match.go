@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"math"
@@ -21,10 +22,10 @@ type pending struct {
 	parents   map[[2]string]bool
 	priority  int64
 	created   time.Time
-	status    string // its staged_status
+	status    string // staged_status
 }
 
-// offer is what a worker can take on now.
+// offer is the room that a worker has for runs.
 type offer struct {
 	key          store.Worker
 	tag          string
@@ -33,21 +34,74 @@ type offer struct {
 	free         codalab.Resources
 	runsLeft     int64
 	running      int
-	closed       bool // it takes no run now, whatever that asks for
+	closed       bool // the worker takes no runs at all now
 	dependencies map[[2]string]bool
 	sharedDisk   bool
 }
 
-// queueTag is the tag of a request_queue: "X" or "tag=X".
+// match assigns staged runs to workers, and notes in the others why they wait. If no worker
+// has more room than at the last call, only new runs can find a worker, and match tries only
+// those, unless all is set. Only Run calls it.
+func (s *Server) match(ctx context.Context, now time.Time, all bool) {
+	candidates := s.fresh
+	if s.hub.moreRoom() || all {
+		candidates = s.pending
+	}
+	s.fresh = map[string]*pending{}
+	if len(candidates) == 0 {
+		return
+	}
+	offers := s.hub.offers(now)
+	assigned, status := map[string]store.Worker{}, map[string]string{}
+	var decided []string // in the order in which workers get their messages
+	for _, p := range matchOrder(candidates) {
+		o, why := choose(p, offers)
+		switch {
+		case o != nil:
+			o.deduct(p.resources)
+			assigned[p.uuid] = o.key
+		case why != p.status:
+			status[p.uuid] = why
+		default:
+			continue
+		}
+		decided = append(decided, p.uuid)
+	}
+	if len(decided) == 0 {
+		return
+	}
+	changed, err := s.store.ChangeAll(ctx, decided, func(b *store.Bundle) error {
+		if worker, ok := assigned[b.UUID]; ok {
+			return unlessUnchanged(assign(b, worker, now))
+		}
+		if b.State == codalab.StateStaged {
+			b.Metadata["staged_status"] = status[b.UUID]
+		}
+		return nil
+	})
+	s.logError(ctx, "match bundles with workers", err)
+	var bundles []store.Bundle
+	for _, uuid := range decided {
+		if b, ok := changed[uuid]; ok {
+			bundles = append(bundles, b)
+		}
+	}
+	s.track(bundles...)
+	if err == nil {
+		s.fresh = map[string]*pending{} // match has tried those that still wait
+	}
+}
+
+// queueTag returns the tag in a request_queue, which is "X" or "tag=X".
 func queueTag(queue string) string {
 	return strings.TrimPrefix(strings.TrimSpace(queue), "tag=")
 }
 
-// inOrder puts runs in the order in which they look for workers: by age, and in the places
-// that an owner has by that, the owner's runs of higher priority first; none given is 0. So
-// nobody gains on another by a priority (codalab/server/bundle_manager.py:
+// matchOrder sorts runs in the order in which match tries them. Runs are sorted by age. Then
+// each owner's runs exchange their positions by priority, 0 by default. So a priority gives no
+// owner an advantage over another (codalab/server/bundle_manager.py:
 // _schedule_run_bundles_on_workers).
-func inOrder(runs map[string]*pending) []*pending {
+func matchOrder(runs map[string]*pending) []*pending {
 	ordered := slices.SortedFunc(maps.Values(runs), func(a, b *pending) int {
 		return cmp.Or(a.created.Compare(b.created), strings.Compare(a.uuid, b.uuid))
 	})
@@ -64,9 +118,9 @@ func inOrder(runs map[string]*pending) []*pending {
 	return ordered
 }
 
-// choose returns the worker for a run: of the owner's own and root's, one that serves its
-// queue and has room, by the order of codalab/server/bundle_manager.py:
-// _filter_and_sort_workers. Without one it says why.
+// choose returns a worker of the run's owner or of root that serves the run's queue and has
+// room, or why there is none. It prefers workers as does codalab/server/bundle_manager.py:
+// _filter_and_sort_workers.
 func choose(p *pending, offers []*offer) (*offer, string) {
 	var best *offer
 	tag, queues, served := queueTag(p.resources.Tag), []string{}, []*offer{}
@@ -86,7 +140,7 @@ func choose(p *pending, offers []*offer) (*offer, string) {
 		}
 	}
 	if best == nil {
-		return nil, waitingFor(p, tag, queues, served)
+		return nil, whyWaiting(p, tag, queues, served)
 	}
 	return best, ""
 }
@@ -95,8 +149,9 @@ func fits(want, have codalab.Resources) bool {
 	return want.CPUs <= have.CPUs && want.GPUs <= have.GPUs && want.Memory <= have.Memory && want.Disk <= have.Disk
 }
 
-// preferred says whether a is better than b: tag-exclusive, with fewer GPUs, more of the
-// dependencies, fewer CPUs, fewer runs.
+// preferred says whether a run goes to a rather than b. It compares, in this order:
+// tag-exclusive first, fewer free GPUs, more of the run's dependencies, fewer free CPUs, fewer
+// runs.
 func preferred(p *pending, a, b *offer) bool {
 	missing := func(o *offer) int {
 		n := 0
@@ -107,21 +162,18 @@ func preferred(p *pending, a, b *offer) bool {
 		}
 		return n
 	}
-	number := func(yes bool) int {
-		if yes {
-			return 0
-		}
-		return 1
+	if a.exclusive != b.exclusive {
+		return a.exclusive
 	}
 	return cmp.Or(
-		cmp.Compare(number(a.exclusive), number(b.exclusive)), cmp.Compare(a.free.GPUs, b.free.GPUs),
+		cmp.Compare(a.free.GPUs, b.free.GPUs),
 		cmp.Compare(missing(a), missing(b)), cmp.Compare(a.free.CPUs, b.free.CPUs),
 		cmp.Compare(a.running, b.running), strings.Compare(a.key.ID, b.key.ID),
 	) < 0
 }
 
-// waitingFor says why no worker takes a run.
-func waitingFor(p *pending, tag string, queues []string, served []*offer) string {
+// whyWaiting explains to the owner why no worker takes a run.
+func whyWaiting(p *pending, tag string, queues []string, served []*offer) string {
 	slices.Sort(queues)
 	now := "none"
 	if len(queues) > 0 {
@@ -133,19 +185,19 @@ func waitingFor(p *pending, tag string, queues []string, served []*offer) string
 	case len(served) == 0:
 		return fmt.Sprintf("No worker takes bundles that name no queue (queues now served: %s).", now)
 	}
-	whose := "No worker"
+	worker := "No worker"
 	if tag != "" {
-		whose += " of queue " + tag
+		worker += " of queue " + tag
 	}
 	for _, o := range served {
 		if fits(p.resources, o.total) || o.closed {
-			return whose + " has room now; the bundle runs when one has."
+			return worker + " has room now; the bundle runs when one has."
 		}
 	}
-	return fmt.Sprintf("%s is large enough for %s; the largest have %s.", whose, inWords(p.resources), inWords(largest(served)))
+	return fmt.Sprintf("%s is large enough for %s; the largest have %s.", worker, formatResources(p.resources), formatResources(largest(served)))
 }
 
-// largest is the most of each that one of the workers has.
+// largest is the maximum of each resource among the workers.
 func largest(offers []*offer) codalab.Resources {
 	var most codalab.Resources
 	for _, o := range offers {
@@ -157,7 +209,7 @@ func largest(offers []*offer) codalab.Resources {
 	return most
 }
 
-func inWords(r codalab.Resources) string {
+func formatResources(r codalab.Resources) string {
 	words := fmt.Sprintf("%d CPUs, %d GPUs, %s memory", r.CPUs, r.GPUs, codalab.FormatSize(r.Memory))
 	if r.Disk > 0 {
 		words += ", " + codalab.FormatSize(r.Disk) + " disk"
@@ -165,8 +217,8 @@ func inWords(r codalab.Resources) string {
 	return words
 }
 
-// take notes that a run goes to a worker.
-func (o *offer) take(r codalab.Resources) {
+// deduct reduces an offer by a run that goes to the worker.
+func (o *offer) deduct(r codalab.Resources) {
 	o.free.CPUs -= r.CPUs
 	o.free.GPUs -= r.GPUs
 	o.free.Memory -= r.Memory
@@ -174,7 +226,7 @@ func (o *offer) take(r codalab.Resources) {
 	o.running++
 }
 
-// offers returns what the workers that are there can take on.
+// offers returns the room of each connected worker.
 func (h *hub) offers(now time.Time) []*offer {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -191,8 +243,8 @@ func (h *hub) offers(now time.Time) []*offer {
 		if o.runsLeft >= codalab.UnlimitedRuns {
 			o.runsLeft = math.MaxInt64
 		}
-		o.runsLeft -= w.unclaimed // it counts the others itself
-		o.running = len(w.held)
+		o.runsLeft -= w.unclaimed // the worker itself counts the claimed runs
+		o.running = len(w.runs)
 		o.free = o.total
 		o.free.CPUs -= w.used.CPUs
 		o.free.GPUs -= w.used.GPUs

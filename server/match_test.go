@@ -78,7 +78,7 @@ func TestPrioritiesAreAmongOneOwnersRuns(t *testing.T) {
 			runs[p.uuid] = p
 		}
 		var got []string
-		for _, p := range inOrder(runs) {
+		for _, p := range matchOrder(runs) {
 			got = append(got, p.uuid)
 		}
 		want := []string{"between", "young and urgent", "can wait", "old"}

@@ -8,7 +8,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// edit is what a client changes of a bundle; what is absent stays.
+// edit is a client's change of a bundle. Absent fields stay as they are.
 type edit struct {
 	Metadata    codalab.Metadata `json:"metadata"`
 	Frozen      json.RawMessage  `json:"frozen"`
@@ -23,7 +23,7 @@ func (s *Server) patchBundles(w http.ResponseWriter, r *http.Request, u store.Us
 		return err
 	}
 	edits := make([]edit, len(objects))
-	for i, o := range objects { // all are checked before the first is changed
+	for i, o := range objects { // check all before changing any
 		if o.Decode(&edits[i]) != nil {
 			return refuse(http.StatusBadRequest, "A bundle's attributes have the wrong types")
 		}
@@ -54,7 +54,7 @@ func (s *Server) patchBundles(w http.ResponseWriter, r *http.Request, u store.Us
 	return writeDocument(w, out, included)
 }
 
-// apply makes the change, or says why it may not be made.
+// apply makes the change or refuses it.
 func (e edit) apply(b *store.Bundle) error {
 	freeze, thaw := len(e.Frozen) > 0 && string(e.Frozen) != "null", string(e.Frozen) == "null"
 	if b.Frozen != nil && !thaw {
@@ -66,13 +66,15 @@ func (e edit) apply(b *store.Bundle) error {
 	if err := codalab.CheckMetadata(b.Type, e.Metadata, false); err != nil {
 		return refuse(http.StatusBadRequest, "%s", err)
 	}
-	if name, ok := e.Metadata["name"].(string); ok && !codalab.IsName(name) {
-		return refuse(http.StatusBadRequest, "Invalid name '%s'. Name must start with a letter or underscore and can only contain letters, digits, underscores, periods, and dashes.", name)
+	if name, ok := e.Metadata["name"].(string); ok {
+		if err := checkName(name); err != nil {
+			return err
+		}
 	}
 	for key, value := range e.Metadata {
 		b.Metadata[key] = value
 	}
-	if e.Metadata.Has("data_size") { // the system's own word counts
+	if e.Metadata.Has("data_size") { // clients cannot change the size
 		b.SetDataSize(b.DataSize)
 	}
 	if e.IsAnonymous != nil {
@@ -84,7 +86,7 @@ func (e edit) apply(b *store.Bundle) error {
 	if freeze {
 		var at string
 		if json.Unmarshal(e.Frozen, &at) != nil {
-			return refuse(http.StatusBadRequest, "frozen is to be a time or null")
+			return refuse(http.StatusBadRequest, "frozen must be a time or null")
 		}
 		b.Frozen = &at
 	}

@@ -13,8 +13,8 @@ import (
 // stagedStatus is the staged_status of a run that waits for a worker.
 const stagedStatus = "Bundle's dependencies are all ready. Waiting for the bundle to be assigned to a worker to be run."
 
-// bundleObject is a bundle as a user sees it who may read it (codalab/rest/schemas.py:
-// BundleSchema).
+// bundleObject is a bundle as a user with permission to read it sees it
+// (codalab/rest/schemas.py: BundleSchema).
 func bundleObject(u store.User, b store.Bundle) codalab.Object {
 	permission := bundlePermission(u, b.OwnerID)
 	out := codalab.Bundle{
@@ -31,7 +31,7 @@ func bundleObject(u store.User, b store.Bundle) codalab.Object {
 	return o
 }
 
-// privateObject stands for a bundle that the user may not read, or that has gone
+// privateObject stands for a bundle that the user may not read, or that does not exist
 // (codalab/bundles/private_bundle.py).
 func privateObject(uuid string) codalab.Object {
 	o := codalab.NewObject("bundles", uuid, map[string]any{
@@ -43,10 +43,10 @@ func privateObject(uuid string) codalab.Object {
 	return o
 }
 
-// stateDetails says in a sentence what a bundle's state means (codalab/lib/bundle_util.py:
+// stateDetails explains a bundle's state in a sentence (codalab/lib/bundle_util.py:
 // get_bundle_state_details).
 func stateDetails(b store.Bundle) string {
-	switch b.State { //nolint:exhaustive // the others are fixed texts
+	switch b.State { //nolint:exhaustive // other states have fixed texts
 	case codalab.StateStaged:
 		return b.Metadata.String("staged_status")
 	case codalab.StatePreparing, codalab.StateRunning:
@@ -71,8 +71,8 @@ func stateDetails(b store.Bundle) string {
 	}[b.State]
 }
 
-// commandLine is the command that would make a run again (codalab/lib/worksheet_util.py:
-// interpret_genpath, "args").
+// commandLine is the command that would create such a run again
+// (codalab/lib/worksheet_util.py: interpret_genpath, "args").
 func commandLine(b store.Bundle) string {
 	words := []string{b.Type}
 	anonymous := len(b.Dependencies) == 1 && b.Dependencies[0].ChildPath == ""
@@ -109,7 +109,7 @@ func commandLine(b store.Bundle) string {
 	return strings.Join(words, " ")
 }
 
-// quote puts a word into double quotes where it needs them (codalab/lib/formatting.py: quote).
+// quote puts a word into double quotes if it needs them (codalab/lib/formatting.py: quote).
 func quote(word string) string {
 	if strings.ContainsAny(word, ` "`) {
 		return `"` + strings.ReplaceAll(word, `"`, `\"`) + `"`

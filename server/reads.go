@@ -12,28 +12,28 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// read is a question about a running bundle's files that its worker is to answer. The hub's
-// lock guards sent.
+// read is a request to a worker for files of a running bundle. The hub's lock guards sent.
 type read struct {
 	message codalab.Message
 	sent    time.Time
-	answers chan answer // takes one, without blocking
-	// abandoned is closed when nobody waits for the answer any more.
+	answers chan answer // has room for the one answer
+	// abandoned is closed when no caller waits for the answer any more.
 	abandoned chan struct{}
 }
 
 // answer is a worker's reply to a read.
 type answer struct {
 	codalab.ReadReply
-	// data is the reply's stream, if it is one. Whoever has read it, or will not, calls done.
+	// data is the reply's stream, if it has one. The receiver then calls done when it needs no
+	// more of it.
 	data io.Reader
 	done func()
 	// gone means that the bundle is not running any more.
 	gone bool
 }
 
-// ask sends a read to the worker that has a bundle.
-func (h *hub) ask(b store.Bundle, path string, args codalab.ReadArgs, now time.Time) (*read, bool) {
+// addRead sends a read to the worker that has a bundle.
+func (h *hub) addRead(b store.Bundle, path string, args codalab.ReadArgs, now time.Time) (*read, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := h.holders[b.UUID]
@@ -50,8 +50,8 @@ func (h *hub) ask(b store.Bundle, path string, args codalab.ReadArgs, now time.T
 	return r, true
 }
 
-// takeRead returns the read that a worker answers, once; nil if there is none.
-func (h *hub) takeRead(key store.Worker, id int64) *read {
+// claimRead returns the read that a worker answers and removes it; nil if there is none.
+func (h *hub) claimRead(key store.Worker, id int64) *read {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w, ok := h.workers[key]
@@ -63,8 +63,8 @@ func (h *hub) takeRead(key store.Worker, id int64) *read {
 	return r
 }
 
-// forget drops a read that nobody waits for any more.
-func (h *hub) forget(b store.Bundle, r *read) {
+// dropRead removes a read for which no caller waits any more.
+func (h *hub) dropRead(b store.Bundle, r *read) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if w := h.workers[b.Worker]; w != nil {
@@ -73,7 +73,8 @@ func (h *hub) forget(b store.Bundle, r *read) {
 	close(r.abandoned)
 }
 
-// dropReads ends the reads of a bundle that is not running any more. The hub's lock is held.
+// dropReads ends the reads of a bundle that has stopped running. The caller holds the hub's
+// lock.
 func (w *worker) dropReads(uuid string) {
 	for id, r := range w.reads {
 		if r.message.UUID == uuid {
@@ -83,10 +84,10 @@ func (w *worker) dropReads(uuid string) {
 	}
 }
 
-// askWorker has a running bundle's worker read from it. The caller calls done on what it
-// returns, if that is set.
-func (s *Server) askWorker(ctx context.Context, b store.Bundle, path string, args codalab.ReadArgs) (answer, error) {
-	r, ok := s.hub.ask(b, path, args, s.Now())
+// readFromWorker sends a read to a running bundle's worker and waits for the answer. The
+// caller calls the answer's done, if it is set.
+func (s *Server) readFromWorker(ctx context.Context, b store.Bundle, path string, args codalab.ReadArgs) (answer, error) {
+	r, ok := s.hub.addRead(b, path, args, s.Now())
 	if !ok {
 		return answer{}, refuse(http.StatusNotFound, "The worker that runs bundle %s is not connected, so its files cannot be read now", b.UUID)
 	}
@@ -99,35 +100,35 @@ func (s *Server) askWorker(ctx context.Context, b store.Bundle, path string, arg
 			a.gone = true
 		}
 		if a.done != nil && (a.ErrorCode != 0 || a.gone) {
-			a.done() // what the worker sends with it is of no use
+			a.done() // no caller needs the stream
 		}
 		if a.ErrorCode != 0 && !a.gone {
 			return answer{}, refuse(a.ErrorCode, "%s", a.ErrorMessage)
 		}
 		return a, nil
 	case <-timer.C:
-		s.hub.forget(b, r)
+		s.hub.dropRead(b, r)
 		return answer{}, refuse(http.StatusNotFound, "The worker that runs bundle %s did not answer within %s", b.UUID, codalab.FormatDuration(s.ReadTimeout))
 	case <-ctx.Done():
-		s.hub.forget(b, r)
+		s.hub.dropRead(b, r)
 		return answer{}, ctx.Err()
 	}
 }
 
-// socket returns the read that a worker's request answers.
-func (s *Server) socket(r *http.Request, u store.User) (*read, error) {
+// requestedRead returns the read that a worker's request answers.
+func (s *Server) requestedRead(r *http.Request, u store.User) (*read, error) {
 	id, err := strconv.ParseInt(r.PathValue("socket"), 10, 64)
 	if err != nil {
 		return nil, refuse(http.StatusNotFound, "Not found: '%s'", r.URL.Path)
 	}
-	found := s.hub.takeRead(store.Worker{User: u.ID, ID: r.PathValue("worker")}, id)
+	found := s.hub.claimRead(store.Worker{User: u.ID, ID: r.PathValue("worker")}, id)
 	if found == nil {
 		return nil, refuse(http.StatusForbidden, "Not your socket ID!")
 	}
 	return found, nil
 }
 
-// reply takes a worker's short answer to a read (codalab/rest/workers.py: reply).
+// reply passes on a worker's answer that has no stream (codalab/rest/workers.py: reply).
 func (s *Server) reply(w http.ResponseWriter, r *http.Request, u store.User) error {
 	var in codalab.ReadReply
 	if err := readJSON(w, r, &in); err != nil {
@@ -136,7 +137,7 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, u store.User) err
 	if in.TargetInfo == nil && (in.ErrorCode < 400 || in.ErrorCode > 599) {
 		return refuse(http.StatusBadRequest, "A reply has a target_info, or an error_code between 400 and 599")
 	}
-	found, err := s.socket(r, u)
+	found, err := s.requestedRead(r, u)
 	if err != nil {
 		return err
 	}
@@ -144,7 +145,7 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, u store.User) err
 	return nil
 }
 
-// replyData takes a worker's stream in answer to a read, as fast as the one who asked takes it
+// replyData passes on a worker's stream, as fast as the caller of the read takes it
 // (codalab/rest/workers.py: reply_data).
 func (s *Server) replyData(_ http.ResponseWriter, r *http.Request, u store.User) error {
 	header := r.URL.Query().Get("header_message")
@@ -155,7 +156,7 @@ func (s *Server) replyData(_ http.ResponseWriter, r *http.Request, u store.User)
 	if json.Unmarshal([]byte(header), &in) != nil {
 		return refuse(http.StatusBadRequest, "Header message should be in JSON format.")
 	}
-	found, err := s.socket(r, u)
+	found, err := s.requestedRead(r, u)
 	if err != nil {
 		return err
 	}
@@ -163,7 +164,7 @@ func (s *Server) replyData(_ http.ResponseWriter, r *http.Request, u store.User)
 	defer done()
 	found.answers <- answer{ReadReply: in, data: r.Body, done: done}
 	select {
-	case <-ctx.Done(): // it has been read, or the worker has gone
+	case <-ctx.Done(): // the caller is done, or the worker has gone
 		return nil
 	case <-found.abandoned:
 		return refuse(http.StatusGone, "Nobody waits for this answer any more")

@@ -8,14 +8,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// takeReports stores what a worker says of its runs, and returns mark_finalized for those that
-// it has ended: also when it says so again, because the answer was lost. What it says of
-// bundles that are not its own is passed over.
-func (s *Server) takeReports(ctx context.Context, p *poll, runs []codalab.Run) ([]codalab.Message, error) {
+// applyReports stores a worker's reports, and returns a mark_finalized message for each run
+// that the worker has ended. A worker that did not get the message reports the end again, and
+// gets it again. Reports of other workers' bundles are ignored.
+func (s *Server) applyReports(ctx context.Context, p *poll, runs []codalab.Run) ([]codalab.Message, error) {
 	key, now := p.worker.key, s.Now()
 	fresh := map[string]codalab.Run{}
 	var uuids []string
-	news := s.hub.news(key, runs, now)
+	news := s.hub.newReports(key, runs, now)
 	for _, run := range news {
 		fresh[run.UUID] = run
 	}
@@ -34,11 +34,11 @@ func (s *Server) takeReports(ctx context.Context, p *poll, runs []codalab.Run) (
 	var moved []string
 	bundles, err := s.store.ChangeAll(ctx, uuids, func(b *store.Bundle) error {
 		before := b.State
-		if b.Worker != key || !b.State.OnWorker() || !s.hub.take(p, b.UUID) {
+		if b.Worker != key || !b.State.OnWorker() || !s.hub.acceptReport(p, b.UUID) {
 			return nil
 		}
-		takeResults(b, adopted)
-		err := ignoring(report(b, key, fresh[b.UUID], now))
+		setResults(b, adopted)
+		err := unlessUnchanged(applyReport(b, key, fresh[b.UUID], now))
 		if before != b.State {
 			moved = append(moved, b.UUID)
 		}
@@ -54,7 +54,7 @@ func (s *Server) takeReports(ctx context.Context, p *poll, runs []codalab.Run) (
 		if !ok || b.Worker != key {
 			continue
 		}
-		s.hub.stored(key, fresh[uuid], now)
+		s.hub.reportStored(key, fresh[uuid], now)
 		if b.State.Final() && fresh[uuid].State == codalab.StateFinalizing {
 			messages = append(messages, codalab.Message{Type: codalab.MessageMarkFinalized, UUID: uuid})
 		}
@@ -62,9 +62,9 @@ func (s *Server) takeReports(ctx context.Context, p *poll, runs []codalab.Run) (
 	return messages, nil
 }
 
-// take says whether a check-in's report of a run that its worker has is the newest. Reports
-// are stored one check-in at a time, but not always in the order of arrival.
-func (h *hub) take(p *poll, uuid string) bool {
+// acceptReport says whether a check-in's report of a run is the newest, and records it.
+// Check-ins are stored one after the other, but not always in the order of their arrival.
+func (h *hub) acceptReport(p *poll, uuid string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if p.order < p.worker.applied[uuid] {
@@ -74,19 +74,19 @@ func (h *hub) take(p *poll, uuid string) bool {
 	return true
 }
 
-// reported is what a worker last said of a run, and when that was stored.
+// reported is the last stored report of a run, and when it was stored.
 type reported struct {
 	run codalab.Run
 	at  time.Time
 }
 
-// news returns those of a worker's reports in which something is new, or whose last was stored
-// long ago.
-func (h *hub) news(key store.Worker, runs []codalab.Run, now time.Time) []codalab.Run {
+// newReports returns the reports that differ from the last stored ones, or whose last was
+// stored long ago.
+func (h *hub) newReports(key store.Worker, runs []codalab.Run, now time.Time) []codalab.Run {
 	const refresh = 30 * time.Second
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w := h.get(key)
+	w := h.worker(key)
 	var fresh []codalab.Run
 	for _, run := range runs {
 		last, ok := w.reported[run.UUID]
@@ -97,16 +97,17 @@ func (h *hub) news(key store.Worker, runs []codalab.Run, now time.Time) []codala
 	return fresh
 }
 
-// stored notes that a report is in the store.
-func (h *hub) stored(key store.Worker, run codalab.Run, now time.Time) {
+// reportStored records that a report was stored.
+func (h *hub) reportStored(key store.Worker, run codalab.Run, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if w := h.get(key); h.holders[run.UUID] == w {
+	if w := h.worker(key); h.holders[run.UUID] == w {
 		w.reported[run.UUID] = reported{run, now}
 	}
 }
 
-// sameReport compares what a person would notice; times and usage are stored now and then.
+// sameReport compares what a user would notice. Times and usage need not be stored with every
+// check-in.
 func sameReport(a, b codalab.Run) bool {
 	return a.State == b.State && a.RunStatus == b.RunStatus && a.Remote == b.Remote &&
 		a.DiskUtilization == b.DiskUtilization &&

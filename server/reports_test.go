@@ -36,8 +36,8 @@ func TestServerRemembersNoReportOfARunThatHasEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := New(Config{Store: data, Now: time.Now, HashIterations: 1})
-	p, _ := s.hub.arrive(worker, codalab.CheckIn{}, time.Now())
-	messages, err := s.takeReports(t.Context(), p, []codalab.Run{{UUID: ended.UUID, State: codalab.StateFinalizing}})
+	p, _ := s.hub.beginPoll(worker, codalab.CheckIn{}, time.Now())
+	messages, err := s.applyReports(t.Context(), p, []codalab.Run{{UUID: ended.UUID, State: codalab.StateFinalizing}})
 	if err != nil || len(messages) != 1 {
 		t.Errorf("told %v, %v; want one acknowledgement", messages, err)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// resolveBundle turns what a user typed into a bundle's identifier: an identifier or the
-// beginning of one, a name, name^n or ^n among the newest bundles of a worksheet,
+// resolveBundle returns the uuid of the bundle that a spec names. A spec is a uuid or the
+// beginning of one; a name; name^n or ^n, counted from the end of a worksheet; or
 // WORKSHEET/spec (codalab/lib/canonicalize.py: get_bundle_uuid).
 func (s *Server) resolveBundle(ctx context.Context, u store.User, worksheetUUID, spec string) (string, error) {
 	spec = strings.TrimSpace(spec)
@@ -58,8 +58,8 @@ func (s *Server) resolvePrefix(ctx context.Context, u store.User, prefix string)
 	return uuids[0], nil
 }
 
-// parseHistory splits a spec "NAME^N" into its name, in which % stands for any text, and N,
-// which is 1 where it is not given.
+// parseHistory splits a spec "NAME^N" into its name, in which % stands for any text, and N, by
+// default 1.
 func parseHistory(spec string) (name string, n int, err error) {
 	historyForm := regexp.MustCompile(`^([%*a-zA-Z0-9_.-]*)(?:\^([0-9]{0,9}))?$`)
 	m := historyForm.FindStringSubmatch(spec)
@@ -95,11 +95,11 @@ func (s *Server) resolveName(ctx context.Context, worksheetUUID, spec string) (s
 	return "", refuse(http.StatusBadRequest, "bundle spec %s matches %d bundles, index %d out of bounds", name, len(uuids), n)
 }
 
-// homePrefix begins the name of a user's own worksheet.
+// homePrefix begins the name of a user's home worksheet.
 const homePrefix = "home-"
 
-// resolveWorksheet returns the worksheet of a spec: an identifier or the beginning of one, a
-// name, or "/" and nothing for the user's own one, which is made when it is first asked for
+// resolveWorksheet returns the worksheet that a spec names: a uuid or the beginning of one; a
+// name; or "/" or nothing for the user's home worksheet, which it creates at its first use
 // (codalab/lib/canonicalize.py: get_worksheet_uuid).
 func (s *Server) resolveWorksheet(ctx context.Context, u store.User, spec string) (store.Worksheet, error) {
 	spec = strings.TrimSpace(spec)
@@ -144,12 +144,12 @@ func (s *Server) worksheetByPrefix(ctx context.Context, u store.User, prefix str
 	return list[0], nil
 }
 
-// makeHome makes a user's own worksheet, which nobody else may read.
+// makeHome creates a user's home worksheet, which nobody else may read.
 func (s *Server) makeHome(ctx context.Context, u store.User) (store.Worksheet, error) {
 	now := s.Now().UnixMicro()
 	w := store.Worksheet{UUID: codalab.NewUUID(), Name: homePrefix + u.Name, OwnerID: u.ID, Created: now, Modified: now}
 	err := s.store.AddWorksheet(ctx, w)
-	if errors.Is(err, store.ErrExists) { // another request of the same user was faster
+	if errors.Is(err, store.ErrExists) { // by another request of the same user
 		return s.store.WorksheetNamed(ctx, w.Name)
 	}
 	return w, err

@@ -17,10 +17,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// maxEntries is how many files one upload may hold.
+// maxEntries is the maximum number of files in an upload.
 const maxEntries = 20_000_000
 
-// uploadRequest is what the query of an upload says.
+// uploadRequest is the query of an upload.
 type uploadRequest struct {
 	filename          string
 	unpack            bool
@@ -43,7 +43,7 @@ func parseUpload(r *http.Request) (uploadRequest, error) {
 		"unpack": {&up.unpack, true}, "finalize_on_success": {&up.finalizeOnSuccess, true}, "finalize_on_failure": {&up.finalizeOnFailure, false},
 	} {
 		var err error
-		if *f.to, err = flag(q, name, f.missing); err != nil {
+		if *f.to, err = boolParam(q, name, f.missing); err != nil {
 			return up, err
 		}
 	}
@@ -53,8 +53,8 @@ func parseUpload(r *http.Request) (uploadRequest, error) {
 	return up, nil
 }
 
-// upload takes a bundle's contents: from the client that created it, or the results of a run
-// from its worker (codalab/rest/bundles.py: _update_bundle_contents_blob).
+// upload stores a bundle's contents: a client's upload, or the results of a run from its
+// worker (codalab/rest/bundles.py: _update_bundle_contents_blob).
 func (s *Server) upload(_ http.ResponseWriter, r *http.Request, u store.User) error {
 	up, err := parseUpload(r)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *Server) upload(_ http.ResponseWriter, r *http.Request, u store.User) er
 	if b.State.Final() {
 		return refuse(http.StatusForbidden, "Contents cannot be modified, bundle already finalized.")
 	}
-	// A client that goes away while it sends must not keep us from noting so.
+	// The failure is recorded even if the client has gone.
 	ctx := context.WithoutCancel(r.Context())
 	err = s.receive(ctx, r.Body, b, up)
 	var no *refusal
@@ -77,10 +77,10 @@ func (s *Server) upload(_ http.ResponseWriter, r *http.Request, u store.User) er
 	return s.uploadFailed(ctx, b.UUID, up, err)
 }
 
-// receive stores the contents and makes them the bundle's, all or nothing.
+// receive stores the contents and makes all of them the bundle's, or none.
 func (s *Server) receive(ctx context.Context, body io.Reader, b store.Bundle, up uploadRequest) error {
 	if up.urls {
-		return usage("this server does not fetch from URLs; download the data and upload it")
+		return badContents("this server does not fetch URLs; download the data and upload it")
 	}
 	var in *store.Upload
 	var size int64
@@ -92,7 +92,7 @@ func (s *Server) receive(ctx context.Context, body io.Reader, b store.Bundle, up
 		if in, err = s.store.NewUpload(b.UUID); err != nil {
 			return err
 		}
-		err = fill(ctx, in, body, up, max(0, owner.DiskQuota-owner.DiskUsed+b.DataSize))
+		err = storeBody(ctx, in, body, up, max(0, owner.DiskQuota-owner.DiskUsed+b.DataSize))
 		if err == nil {
 			size, err = in.Flush()
 		}
@@ -128,9 +128,9 @@ func (s *Server) receive(ctx context.Context, body io.Reader, b store.Bundle, up
 	return nil
 }
 
-// fill writes what is sent into the upload: an archive's entries as a directory, a compressed
-// file uncompressed, if they are to be unpacked; the rest as it is.
-func fill(ctx context.Context, in *store.Upload, body io.Reader, up uploadRequest, limit int64) error {
+// storeBody writes a request's body into the upload. If the client wants it unpacked, an
+// archive becomes a directory, and a compressed file is decompressed.
+func storeBody(ctx context.Context, in *store.Upload, body io.Reader, up uploadRequest, limit int64) error {
 	name, limits := strings.ToLower(up.filename), tarstream.Limits{Bytes: max(limit, 1), Entries: maxEntries}
 	has := func(ends ...string) bool {
 		for _, end := range ends {
@@ -146,11 +146,11 @@ func fill(ctx context.Context, in *store.Upload, body io.Reader, up uploadReques
 	case has(".tar.bz2"):
 		return in.Archive(ctx, bzip2.NewReader(body), limits)
 	case has(".zip"):
-		return usage("this server does not unpack .zip archives; use .tar.gz, or upload it packed")
+		return badContents("this server does not unpack .zip archives; use .tar.gz, or upload it packed")
 	case has(".gz"):
 		zr, err := gzip.NewReader(body)
 		if err != nil {
-			return usage(up.filename + " is not a gzip file")
+			return badContents(up.filename + " is not a gzip file")
 		}
 		return in.File(zr, limit)
 	case has(".bz2"):
@@ -159,18 +159,19 @@ func fill(ctx context.Context, in *store.Upload, body io.Reader, up uploadReques
 	return in.File(body, limit)
 }
 
-type usageError struct{ message string }
+// contentsError is an upload's error that the client can correct.
+type contentsError struct{ message string }
 
-func usage(message string) error { return &usageError{message} }
+func badContents(message string) error { return &contentsError{message} }
 
-func (e *usageError) Error() string { return e.message }
+func (e *contentsError) Error() string { return e.message }
 
-// explain puts the failure of an upload into words.
-func explain(err error) (status int, message string) {
-	var said *usageError
+// uploadError returns the status and the sentence for a failed upload.
+func uploadError(err error) (status int, message string) {
+	var wrong *contentsError
 	switch {
-	case errors.As(err, &said):
-		return http.StatusBadRequest, said.message
+	case errors.As(err, &wrong):
+		return http.StatusBadRequest, wrong.message
 	case errors.Is(err, store.ErrTooLarge):
 		return http.StatusBadRequest, "the contents exceed the user's disk quota or the limits of one bundle"
 	case errors.Is(err, tarstream.ErrUnsafe), errors.Is(err, tarstream.ErrFormat), errors.Is(err, fs.ErrExist):
@@ -178,25 +179,25 @@ func explain(err error) (status int, message string) {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return http.StatusInternalServerError, "the server's disk is full"
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return http.StatusInternalServerError, "the connection was cut before all had been sent"
+		return http.StatusInternalServerError, "the connection broke before the upload was complete"
 	}
 	return http.StatusInternalServerError, "the server could not store the contents (see its log)"
 }
 
-// uploadFailed says why an upload failed, in the bundle too where the client wants that or is
-// to blame.
+// uploadFailed returns why an upload failed. It makes the bundle failed if the client wants
+// that, or if the client can correct the error.
 func (s *Server) uploadFailed(ctx context.Context, uuid string, up uploadRequest, cause error) error {
 	s.logError(ctx, "store contents of bundle "+uuid, cause)
-	status, message := explain(cause)
+	status, message := uploadError(cause)
 	message = "Upload failed: " + message
 	if status == http.StatusBadRequest || up.finalizeOnFailure {
 		_, err := s.store.Change(ctx, uuid, func(b *store.Bundle) error {
 			if b.State.Final() || b.State.OnWorker() {
-				return nil // a worker reports its run's end itself
+				return nil // its worker reports the end of a run
 			}
-			fail(b, message)
+			setFailed(b, message)
 			if b.Contents == "" {
-				b.SetDataSize(0) // what was counted on its way has not come
+				b.SetDataSize(0) // incrementDiskUsed has counted an upload that has failed
 			}
 			return nil
 		})

@@ -8,7 +8,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// userAttributes is what others see of a user (codalab/rest/schemas.py: UserSchema).
+// userAttributes are what other users see of a user (codalab/rest/schemas.py: UserSchema).
 type userAttributes struct {
 	UserName    string  `json:"user_name"`
 	FirstName   string  `json:"first_name"`
@@ -20,7 +20,7 @@ type userAttributes struct {
 	HasAccess   bool    `json:"has_access"`
 }
 
-// ownAttributes is what a user sees of themself (AuthenticatedUserSchema).
+// ownAttributes are what a user sees of their own account (AuthenticatedUserSchema).
 type ownAttributes struct {
 	userAttributes
 	Email            string  `json:"email"`
@@ -35,19 +35,19 @@ type ownAttributes struct {
 	ProtectedMode    *bool   `json:"protected_mode,omitempty"`
 }
 
-func shownToOthers(u store.User) userAttributes {
+func publicAttributes(u store.User) userAttributes {
 	return userAttributes{UserName: u.Name, DateJoined: u.JoinedAt().Format("Mon Jan 02 15:04:05 2006"), HasAccess: true}
 }
 
-func shownToSelf(u store.User) ownAttributes {
+func privateAttributes(u store.User) ownAttributes {
 	return ownAttributes{
-		userAttributes: shownToOthers(u), Notifications: 2, TimeQuota: u.TimeQuota, TimeUsed: u.TimeUsed,
+		userAttributes: publicAttributes(u), Notifications: 2, TimeQuota: u.TimeQuota, TimeUsed: u.TimeUsed,
 		ParallelRunQuota: u.ParallelRunQuota, DiskQuota: u.DiskQuota, DiskUsed: u.DiskUsed,
 	}
 }
 
 func (s *Server) ownUser(w http.ResponseWriter, _ *http.Request, u store.User) error {
-	attributes, root, protected := shownToSelf(u), u.Root(), false
+	attributes, root, protected := privateAttributes(u), u.Root(), false
 	attributes.IsRootUser, attributes.ProtectedMode = &root, &protected
 	return writeDocument(w, codalab.NewObject("users", u.ID, attributes), nil)
 }
@@ -61,15 +61,15 @@ func (s *Server) user(w http.ResponseWriter, r *http.Request, u store.User) erro
 	if err != nil {
 		return err
 	}
-	var attributes any = shownToOthers(other)
+	var attributes any = publicAttributes(other)
 	if u.Root() {
-		attributes = shownToSelf(other)
+		attributes = privateAttributes(other)
 	}
 	return writeDocument(w, codalab.NewObject("users", other.ID, attributes), nil)
 }
 
-// incrementDiskUsed counts what a client is uploading before it has arrived
-// (codalab/rest/users.py: increment_user_disk_used).
+// incrementDiskUsed counts bytes of an upload before they have arrived (codalab/rest/users.py:
+// increment_user_disk_used).
 func (s *Server) incrementDiskUsed(w http.ResponseWriter, r *http.Request, u store.User) error {
 	objects, err := readObjects(w, r)
 	if err != nil {
@@ -80,7 +80,7 @@ func (s *Server) incrementDiskUsed(w http.ResponseWriter, r *http.Request, u sto
 		BundleUUID string `json:"bundle_uuid"`
 	}
 	if len(objects) != 1 || objects[0].Decode(&in) != nil {
-		return refuse(http.StatusBadRequest, "The request is to name one bundle and a number of bytes")
+		return refuse(http.StatusBadRequest, "The request must name one bundle and a number of bytes")
 	}
 	if in.Increment <= 0 || in.Increment > 1<<50 {
 		return refuse(http.StatusBadRequest, "Only positive disk increments are allowed, not %d", in.Increment)
@@ -98,5 +98,5 @@ func (s *Server) incrementDiskUsed(w http.ResponseWriter, r *http.Request, u sto
 	if u, err = s.store.User(r.Context(), u.ID); err != nil {
 		return err
 	}
-	return writeDocument(w, []codalab.Object{codalab.NewObject("users", u.ID, shownToSelf(u))}, nil)
+	return writeDocument(w, []codalab.Object{codalab.NewObject("users", u.ID, privateAttributes(u))}, nil)
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -28,7 +29,7 @@ type worksheetAttributes struct {
 	PermissionSpec   string   `json:"permission_spec,omitempty"`
 }
 
-// isoTime is a moment as Python's isoformat writes it.
+// isoTime is a time as Python's isoformat writes it.
 func isoTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05+00:00") }
 
 func worksheetObject(w store.Worksheet, permission *int, items []store.Item) codalab.Object {
@@ -52,8 +53,8 @@ func worksheetObject(w store.Worksheet, permission *int, items []store.Item) cod
 	return o
 }
 
-// findWorksheets returns the worksheets of the query's specs (codalab/rest/worksheets.py:
-// fetch_worksheets).
+// findWorksheets returns the worksheets that the query's specs name
+// (codalab/rest/worksheets.py: fetch_worksheets).
 func (s *Server) findWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
 	q := r.URL.Query()
 	if len(q["specs"]) == 0 {
@@ -70,7 +71,7 @@ func (s *Server) findWorksheets(w http.ResponseWriter, r *http.Request, u store.
 	return writeDocument(w, objects, nil)
 }
 
-// createWorksheets makes new worksheets, which everybody may read (codalab/rest/worksheets.py:
+// createWorksheets creates worksheets that everybody may read (codalab/rest/worksheets.py:
 // create_worksheets).
 func (s *Server) createWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
 	objects, err := readObjects(w, r)
@@ -82,10 +83,13 @@ func (s *Server) createWorksheets(w http.ResponseWriter, r *http.Request, u stor
 		var in struct {
 			Name string `json:"name"`
 		}
-		if o.Decode(&in) != nil || !codalab.IsName(in.Name) {
-			return refuse(http.StatusBadRequest, "Invalid name '%s'. Name must start with a letter or underscore and can only contain letters, digits, underscores, periods, and dashes.", in.Name)
+		if o.Decode(&in) != nil {
+			return refuse(http.StatusBadRequest, "A worksheet's name must be a text")
 		}
-		if len(in.Name) > len(homePrefix) && in.Name[:len(homePrefix)] == homePrefix && in.Name != homePrefix+u.Name {
+		if err := checkName(in.Name); err != nil {
+			return err
+		}
+		if owner, ok := strings.CutPrefix(in.Name, homePrefix); ok && owner != "" && owner != u.Name {
 			return refuse(http.StatusBadRequest, "Cannot create worksheet with name %s; only its user can", in.Name)
 		}
 		now := s.Now().UnixMicro()
@@ -102,7 +106,7 @@ func (s *Server) createWorksheets(w http.ResponseWriter, r *http.Request, u stor
 	return writeDocument(w, created, nil)
 }
 
-// worksheet returns one worksheet, with what lies on it where the query includes that
+// worksheet returns one worksheet, and the related objects that the query includes
 // (codalab/rest/worksheets.py: fetch_worksheet).
 func (s *Server) worksheet(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx := r.Context()
@@ -164,7 +168,7 @@ func itemObjects(items []store.Item) []codalab.Object {
 }
 
 // itemBundles returns the bundles of a worksheet's items, and their owners. A bundle that the
-// user may not read is shown as a private one.
+// user may not read appears as a private one.
 func (s *Server) itemBundles(ctx context.Context, u store.User, items []store.Item) (objects []codalab.Object, owners []string, err error) {
 	var uuids []string
 	for _, item := range items {
@@ -188,7 +192,7 @@ func (s *Server) itemBundles(ctx context.Context, u store.User, items []store.It
 	return objects, owners, nil
 }
 
-// userObjects returns users as others see them, each once.
+// userObjects returns the public attributes of users, without duplicates.
 func (s *Server) userObjects(ctx context.Context, ids []string) ([]codalab.Object, error) {
 	slices.Sort(ids)
 	var objects []codalab.Object
@@ -197,7 +201,7 @@ func (s *Server) userObjects(ctx context.Context, ids []string) ([]codalab.Objec
 		if err != nil {
 			return nil, err
 		}
-		objects = append(objects, codalab.NewObject("users", u.ID, shownToOthers(u)))
+		objects = append(objects, codalab.NewObject("users", u.ID, publicAttributes(u)))
 	}
 	return objects, nil
 }

@@ -1,14 +1,15 @@
-// Package staging brings what a bundle needs to the shared disk before its
-// job exists, and takes what it made away after its end, so that no
-// allocation is ever held for a download or an upload.
+// Package staging brings what a bundle needs to the shared disk before its job exists, and
+// takes what it made away after its end, so that no allocation is held for a download or an
+// upload. Both may be asked for again at any time: what is there already is found at once.
 //
-// Results go to the server, or stay on the shared disk, where later bundles see
-// them in place, and their listing goes.
+// Its rooms, none of which knows a room after it:
 //
-// It joins three that do not know one another: the CodaLab server, the cache
-// and the images. Both directions may be asked for the same again at any
-// time; what is there already costs a look.
+//	sitepath   paths on the cluster's disks that bundles name: resolved, or refused
+//	transfer   the downloads under way, their order, pace and progress; why one failed
+//	results    results go to the server, or stay on the shared disk, and are found there
+//	images     an image becomes a SIF in the cache, or is used where it lies
+//	fetch      one target of the server to a path, through breaks and restarts
+//	inputs     a dependency is found where it lies, or downloaded to the cache
 //
-// Data of bundles that are links is not brought in but used where it lies (see
-// InPlace).
+// The Stager joins images and inputs.
 package staging

@@ -30,6 +30,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/store"
 	"github.com/cl-slurm/cl-slurm/staging"
+	"github.com/cl-slurm/cl-slurm/staging/images"
+	"github.com/cl-slurm/cl-slurm/staging/inputs"
 )
 
 // codalabSite is a real server and a real registry, whose bytes are counted.
@@ -185,8 +187,8 @@ func stager(t *testing.T, c *client.Client, dir, host string) *staging.Stager {
 	content, err := cache.Open(dir, cache.Options{Settle: -1, Host: host})
 	ok(t, err)
 	return &staging.Stager{
-		Contents: c, Cache: content,
-		Images: &staging.Images{
+		Dependencies: &inputs.Dependencies{Contents: c, Cache: content},
+		Images: &images.Images{
 			Cache:     content,
 			Converter: apptainer.Converter{Source: source.Source{Architecture: "amd64", RetryDelay: time.Millisecond}},
 		},

@@ -16,10 +16,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
-	"github.com/cl-slurm/cl-slurm/staging"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
 const mib = 1 << 20
+
+const run1 = "0x00000000000000000000000000000001"
 
 // data makes a directory of files that no compression makes smaller.
 func data(t *testing.T, files, size int) string {
@@ -63,7 +65,7 @@ func TestSixtyFourBundlesShareOneDownloadAndAllHearOfIt(t *testing.T) {
 	dir := data(t, 12, mib)
 	d := codalab.Dependency{ChildPath: "data", ParentUUID: site.upload(dir), ParentName: "corpus"}
 	s := stager(t, site.client, t.TempDir(), "one")
-	s.Pace = staging.NewPace(12 * mib) // a second, so that there is something to tell
+	s.Dependencies.Pace = transfer.NewPace(12 * mib) // a second, so that there is something to tell
 	var all sync.WaitGroup
 	sources := make([]string, 64)
 	for i := range sources {
@@ -107,10 +109,6 @@ func TestMain(m *testing.M) {
 		_, err := s.Stage(context.Background(), wants(codalab.Dependency{ChildPath: "data", ParentUUID: words[2]}), words[1], "", func(string) {})
 		fmt.Println(err)
 		os.Exit(1) // it was to be killed
-	}
-	if words := os.Getenv(memberFor); words != "" {
-		stageAsMember(words)
-		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
@@ -199,14 +197,14 @@ func TestWhatIsSeenOfAParent(t *testing.T) {
 		"link":    "dependency in (" + parent + "/link): it is a symbolic link, which the server does not give out: name what it leads to",
 	} {
 		_, err := s.Stage(t.Context(), wants(codalab.Dependency{ChildPath: "in", ParentUUID: parent, ParentPath: path}), site.image, "", func(string) {})
-		var e *staging.Error
+		var e *transfer.Error
 		if !errors.As(err, &e) || e.Transient() || e.Outage() || e.Error() != want {
 			t.Errorf("%s: error %q, want %q, for good", path, err, want)
 		}
 	}
 	gone := "0x" + strings.Repeat("9", 32)
 	_, err = s.Stage(t.Context(), wants(codalab.Dependency{ChildPath: "in", ParentUUID: gone}), site.image, "", func(string) {})
-	var e *staging.Error
+	var e *transfer.Error
 	if !errors.As(err, &e) || e.Transient() || !strings.Contains(e.Error(), "Could not find bundle") {
 		t.Errorf("a bundle that was deleted: error %v", err)
 	}
@@ -229,7 +227,7 @@ func TestBundleOfAnotherBridgeIsWaitedFor(t *testing.T) {
 	d := codalab.Dependency{ChildPath: "data", ParentUUID: site.upload(dir)}
 	shared := t.TempDir()
 	first, second := stager(t, site.client, shared, "one"), stager(t, site.client, shared, "two")
-	first.Pace = staging.NewPace(4 * mib)
+	first.Dependencies.Pace = transfer.NewPace(4 * mib)
 	filling := make(chan error, 1)
 	go func() {
 		_, err := first.Stage(t.Context(), wants(d), site.image, "", func(string) {})

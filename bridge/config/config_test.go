@@ -198,3 +198,21 @@ func TestPasswordInAReadableConfigurationIsRefused(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+func TestPasswordFileOfOthersIsRefused(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(path, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ask := Config{User: "ann", PasswordFile: path}.Credentials
+	if user, password, err := ask(t.Context()); err != nil || user != "ann" || password != "secret" {
+		t.Errorf("credentials = %q, %q, %v", user, password, err)
+	}
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := ask(t.Context()); err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "chmod 600") {
+		t.Errorf("a readable password file: %v", err)
+	}
+}

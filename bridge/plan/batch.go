@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Room is how many more rows of a queue may go to Slurm now, of which
-// inFlight are there.
+// Room is how many more rows of a queue may be submitted now. inFlight is the number of its
+// rows in Slurm.
 func (p Policy) Room(q Queue, inFlight int, h Health) int {
 	if !h.Observed {
 		return 0
@@ -22,10 +22,9 @@ func (p Policy) Room(q Queue, inFlight int, h Health) int {
 	return max(room, 0)
 }
 
-// Batch chooses which of a queue's staged rows go to Slurm, at most room, in
-// the order of their priority and then of their claim, and names and numbers
-// their submissions; generation is the last number that was given. The rows it
-// returns are to be decided by Next.
+// Batch chooses which of a queue's staged rows are submitted, at most room, in the order of
+// their priority and then of their claim. It names and numbers their submissions; generation is
+// the last number that was given. Next decides the rows that it returns.
 func (p Policy) Batch(now time.Time, staged []Row, room int, generation int64) []Row {
 	rows := slices.Clone(staged)
 	slices.SortStableFunc(rows, func(a, b Row) int {
@@ -48,11 +47,11 @@ func (p Policy) Batch(now time.Time, staged []Row, room int, generation int64) [
 	return rows
 }
 
-// attemptGoes is the reason of a row whose submission has nothing in its way.
+// attemptGoes is the reason of a row that is about to be submitted.
 func attemptGoes(attempt int) string { return fmt.Sprintf("attempt %d goes to Slurm", attempt) }
 
-// submissionName names a submission: who, which bundle, which attempt, which bridge, for
-// administrators to read in squeue.
+// submissionName names a submission by owner, bundle, attempt and bridge, which administrators
+// can read in squeue.
 func (p Policy) submissionName(r Row) SubmissionName {
 	uuid := r.Bundle
 	if len(uuid) > 14 {
@@ -61,14 +60,14 @@ func (p Policy) submissionName(r Row) SubmissionName {
 	return SubmissionName("cl-" + plain(p.Owner) + "-" + uuid + "." + strconv.Itoa(r.Attempt) + "-" + p.Bridge)
 }
 
-// plain is a name with what does not belong in a job's name replaced, each run
-// of it by one "_".
+// plain replaces the characters of a name that do not belong in a job's name, each group of
+// them by one "_".
 func plain(name string) string {
 	odd := func(r rune) bool {
 		return (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '_' && r != '-'
 	}
 	if !strings.ContainsFunc(name, odd) {
-		return name // asked for often
+		return name // the usual case, without allocation
 	}
 	return strings.Join(strings.FieldsFunc(name, odd), "_")
 }

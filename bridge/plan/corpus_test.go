@@ -54,7 +54,7 @@ func variants() map[string]func(*plan.Row) {
 		},
 		"to come": tomorrow,
 		"nothing": func(r *plan.Row) {
-			*r = plan.Row{Bundle: uuid, Phase: r.Phase, Attempt: 1, SubmissionName: mark, Stop: r.Stop, Verdict: r.Verdict, Reason: "an old row"}
+			*r = plan.Row{Bundle: uuid, Phase: r.Phase, Attempt: 1, SubmissionName: submission, Stop: r.Stop, Verdict: r.Verdict, Reason: "an old row"}
 		},
 	}
 }
@@ -108,11 +108,11 @@ func everyNews() map[string]plan.News {
 		"failure": read(2*time.Hour, started(), exit(3)), "termination": read(2*time.Hour, started(), stopped),
 		"end without start": read(2*time.Hour, nil, exit(0)), "foreign end": read(2*time.Hour, started(), foreign),
 		"closing": read(2*time.Hour, &spool.Started{Fenced: true}, nil), "another attempt": {Records: &plan.Records{Attempt: 7, Records: spool.Records{Started: started(), Exit: exit(0)}}},
-		"half": {Records: &plan.Records{Attempt: 1, Records: spool.Records{Started: started()}}, LookFailure: "permission denied"},
+		"half": {Records: &plan.Records{Attempt: 1, Records: spool.Records{Started: started()}}, RecordsFailure: "permission denied"},
 	} {
 		news["records of "+name] = n
 	}
-	news["look failed"] = plan.News{LookFailure: "stale file handle"}
+	news["look failed"] = plan.News{RecordsFailure: "stale file handle"}
 	for name, o := range map[string]plan.Outcome{
 		"done": {}, "failed": {Failure: "no"}, "failed for good": {Failure: "no", Final: true}, "gone": {Failure: "no", Final: true, Gone: true},
 	} {
@@ -165,7 +165,7 @@ func both(a, b plan.News) plan.News {
 		Accounting:        cmp.Or(b.Accounting, a.Accounting),
 		AccountingFailure: a.AccountingFailure + b.AccountingFailure,
 		Records:           cmp.Or(b.Records, a.Records),
-		LookFailure:       a.LookFailure + b.LookFailure,
+		RecordsFailure:    a.RecordsFailure + b.RecordsFailure,
 		Claimed:           cmp.Or(b.Claimed, a.Claimed),
 		Staged:            cmp.Or(b.Staged, a.Staged),
 		Prepared:          cmp.Or(b.Prepared, a.Prepared),

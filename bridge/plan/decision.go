@@ -2,8 +2,8 @@ package plan
 
 import "time"
 
-// Decision is one call of Next with what came of it. Recorded ones are a trace:
-// the same Policy decides each of them the same way again.
+// Decision is one call of Next with its result. A trace is made of them: the same Policy makes
+// each decision again.
 type Decision struct {
 	Now  time.Time `json:"now"`
 	Row  Row       `json:"row"`

@@ -8,18 +8,17 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// LowWater is how much of the shared disk has to be free for new work to be
-// begun. Where both are given the smaller one counts; where none is, nothing
-// is asked.
+// LowWater is how much of the shared disk must be free for new work to begin. If both are given
+// the smaller one counts; if none is, there is no low water.
 type LowWater struct {
 	Bytes int64
 	// Share is a part of the whole disk, between 0 and 1.
 	Share float64
 }
 
-// What is waited for beyond the low water, so that work does not begin and
-// stop with each file; and which share of the files that a disk can have is to
-// be free where the low water is given in bytes.
+// New work begins again a tenth above the low water, so that it does not begin and stop with
+// each file. If the low water is in bytes, filesShare is the part of the disk's files that
+// must be free.
 const (
 	beyondLow  = 1. / 10
 	filesShare = 0.01
@@ -34,9 +33,9 @@ func (l LowWater) Of(total int64) int64 {
 	return low
 }
 
-// Low says why nothing new may be put onto the shared disk, in words that may
-// follow "Waiting: "; empty where it may. before is whether it was so the last
-// time: then more has to be free than the low water.
+// Low says why nothing new may be put onto the shared disk, in words that may follow "Waiting:
+// "; empty if it may. before says whether the disk was low the last time: then more has to be
+// free than the low water.
 func (l LowWater) Low(s spool.Space, before bool) string {
 	low := float64(l.Of(s.Total))
 	files := l.Share
@@ -59,9 +58,9 @@ func (l LowWater) Low(s spool.Space, before bool) string {
 	return ""
 }
 
-// heedDisk takes in whether new work may be put onto the shared disk. A row that
-// has just come to be staged says why it has.
-func (d *decision) heedDisk() {
+// applyDiskSpace applies whether new work may be put onto the shared disk. A row that has just
+// entered staging keeps the reason why it has.
+func (d *decision) applyDiskSpace() {
 	now := d.news.Low
 	if now == nil || *now == d.row.Low {
 		return
@@ -69,9 +68,9 @@ func (d *decision) heedDisk() {
 	switch before := d.row.Low; {
 	case *now == "":
 		d.row.Reason = "the shared disk has room again"
-		d.row.Tries, d.row.Troubled, d.row.Turned = 0, time.Time{}, time.Time{} // what failed on a disk that was nearly full is no sign of what comes
+		d.row.Tries, d.row.Troubled, d.row.Turned = 0, time.Time{}, time.Time{} // failures on a disk that was nearly full say nothing about the next try
 	case before == "" && d.from == Staging:
-		d.row.Reason = "the shared disk is below its low water: nothing new is brought in"
+		d.row.Reason = "the shared disk is below its low water: nothing new is staged"
 	}
 	d.row.Low = *now
 }

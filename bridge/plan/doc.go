@@ -1,9 +1,9 @@
-// Package plan decides. It is the bridge's state machine: values in, values
-// out, no clock, no disk, no Slurm, no server.
+// Package plan makes the bridge's decisions. It is a state machine of values, without a clock, a
+// disk, Slurm or a server.
 //
-// A Row is one bundle in the bridge's hands. News is what arrived about it
-// since it was last decided. Policy.Next turns the two into the next row and
-// the effects that are to be started once that row is saved:
+// A Row is one bundle of the bridge's. News is what arrived about it since its last decision.
+// Policy.Next makes of both the next row, and the effects that the bridge starts once that row
+// is saved:
 //
 //	claiming ─► staging ─► submitting ─► queued ─► running ─► collecting ─► finalizing ─► done
 //	   │           │  ▲         │           │         │            ▲            ▲
@@ -11,21 +11,28 @@
 //	   │           │            └────────► stopping ◄─┘────────────┘            │
 //	   └───────────┴──────── refused, killed, cannot be staged ─────────────────┘
 //
-// # What is promised
+// # Terms
+//
+// A bundle has one attempt at a time, numbered from 1. A submission is one attempt in Slurm; its
+// submission name is the job's name. A snapshot is one whole answer of squeue, and an observation
+// is what a snapshot, or the accounting database, shows of one submission. To fence an attempt is
+// to take its started record, so that no worker can begin it. An orphan job is a live job of the
+// bridge's for which there is no row.
+//
+// # Promises
 //
 //   - A decision depends on its arguments only, so it can be replayed.
-//   - Next is total: every phase has an answer to every news, also to states
-//     of Slurm that did not exist when this was written.
-//   - Effects are derived from the row. After a crash the bridge decides each
-//     row anew with empty news, and gets the effects that are still wanted.
-//     All effects but Submit may be repeated at will; Submit is wanted once,
-//     and again only when the first one's job is proven not to exist.
-//   - Missing knowledge never moves a row. A job counts as absent only when a
-//     whole snapshot, asked for late enough, and the accounting database both
-//     lack it, and the attempt's records show no start.
-//   - A bundle's next attempt is submitted only after its last one either
-//     began and ended, or was closed so that it can never begin.
-//   - A verdict that was reported final never changes.
+//   - Next is total: each phase has an answer to all news, also to states of Slurm that did not
+//     exist when this was written.
+//   - Effects follow from the row. After a crash the bridge decides each row anew with empty
+//     news, and gets the effects that are still wanted. All effects but Submit may be repeated at
+//     will. Submit is wanted once, and again only if the first one's job is proven not to exist.
+//   - Missing knowledge never moves a row. A job counts as absent only if a whole snapshot, asked
+//     for late enough, and the accounting database both lack it, and the attempt's records show
+//     no start.
+//   - A bundle's next attempt is submitted only after the last one has begun and ended, or was
+//     fenced.
+//   - A verdict never changes once it was reported.
 //
 // Each decision leaves a one-line reason in its row.
 package plan

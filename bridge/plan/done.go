@@ -6,24 +6,23 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// acknowledged ends the reporting. The results are kept for a while, in case
-// the server offers the bundle again or loses its end.
+// acknowledged ends the reporting. The results are kept for a while: the server may offer the
+// bundle again or lose its end.
 func (d *decision) acknowledged(reason string) {
 	d.enter(Done, reason)
 	d.row.KeepUntil = d.now.Add(d.policy.KeepAfterAck)
 	d.row.Due = d.nextCheck()
 }
 
-// firstCheck is how long after its acknowledgement the server is first asked whether
-// the bundle is still at its end. Each later check comes after checkFactor times as
-// long.
+// firstCheck is how long after the acknowledgement the bridge first asks the server whether
+// the bundle is still at its end. Each later check comes after checkFactor times as long.
 const (
 	firstCheck  = 15 * time.Second
 	checkFactor = 8
 )
 
-// nextCheck is when the server is asked next. The last check comes when the files
-// may be removed, before they are.
+// nextCheck is when the bridge asks the server next. The last check comes right before the
+// files may be removed.
 func (d *decision) nextCheck() time.Time {
 	after := firstCheck
 	for after < d.policy.KeepAfterAck && !d.row.Since.Add(after).After(d.now) {
@@ -35,10 +34,9 @@ func (d *decision) nextCheck() time.Time {
 	return d.row.KeepUntil
 }
 
-// done: the files are removed after a while. Until then the bridge asks the server
-// now and then: a report that the server applied late, or an old copy of its
-// database, brings the bundle back, and only the bridge can bring it to its end
-// again.
+// done: the files are removed after a while. Until then the bridge asks the server now and
+// then. A report that the server applied late, or an old copy of its database, brings the
+// bundle back, and only the bridge can bring it to its end again.
 func (d *decision) done() {
 	if d.row.Dropped || d.row.Releasing {
 		d.release()
@@ -47,12 +45,12 @@ func (d *decision) done() {
 	switch c := d.news.Confirmed; {
 	case c == nil:
 		if !d.waiting() {
-			d.want(Confirm)
+			d.wantEffect(Confirm)
 		}
-	case d.thrownAway(*c) && d.askedSince(*c):
-		d.sendAgain(c.Lost)
+	case d.resultsLostAtServer(*c) && d.askedSince(*c):
+		d.deliverAgain(c.Lost)
 	case c.Failure == "" && c.State == codalab.StateWorkerOffline && d.askedSince(*c):
-		d.endAgain()
+		d.reportEndAgain()
 	case unsettled(*c):
 		d.row.Tries++
 		d.row.Due = d.now.Add(backoff(d.row.Tries))
@@ -64,10 +62,10 @@ func (d *decision) done() {
 	}
 }
 
-// endAgain brings a bundle to its end again that has become worker_offline after its
-// acknowledgement. The server may have lost the results as well, so the bridge
-// delivers them again if there are any.
-func (d *decision) endAgain() {
+// reportEndAgain brings a bundle to its end again that has become worker_offline after its
+// acknowledgement. The server may have lost the results too, so the bridge delivers them again
+// if there are any.
+func (d *decision) reportEndAgain() {
 	const reason = "the server has lost the bundle's end (worker_offline)"
 	if d.row.Begun == nil || d.row.Undelivered {
 		d.finalize(reason + ": the verdict is reported again")
@@ -76,26 +74,26 @@ func (d *decision) endAgain() {
 	d.enter(Collecting, reason+": the results are delivered again")
 }
 
-// unsettled says whether the bridge asks again soon for a bundle that the server has
-// acknowledged: the server is away, or has not acted on a report yet. It does not
-// after a refusal for good, which would only repeat itself.
+// unsettled reports whether the bridge soon asks again for a bundle that the server has
+// acknowledged: the server is away, or has not acted on a report yet. A final refusal would
+// only be repeated.
 func unsettled(c Confirmation) bool {
 	if c.Failure != "" {
 		return !c.Final && !c.Gone
 	}
-	return held(c.State) || c.State == codalab.StateFinalizing
+	return heldByWorker(c.State) || c.State == codalab.StateFinalizing
 }
 
-// release removes what is left.
+// release removes the bundle's files, and then its row.
 func (d *decision) release() {
 	switch rel := d.news.Released; {
 	case d.waiting():
 	case rel == nil:
 		d.row.Releasing = true
-		d.want(Release)
+		d.wantEffect(Release)
 	case rel.Failure != "":
-		d.again(rel.Failure)
+		d.tryLater(rel.Failure)
 	default:
-		d.want(Forget)
+		d.wantEffect(Forget)
 	}
 }

@@ -83,7 +83,7 @@ func TestRequestThatTheQueueRefusesEndsInWords(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]func(*plan.Row){
 		"Queue cpu runs bundles for at most 10h0m, and 11h0m was asked for: lower --request-time or use another queue.": func(r *plan.Row) { r.Resources.Time = 11 * 3600 },
-		"The bridge has no queue \"old\" any more.": func(r *plan.Row) { r.Queue = "old" },
+		"The bridge no longer has a queue \"old\".": func(r *plan.Row) { r.Queue = "old" },
 	} {
 		given(t, rowIn(plan.Claiming), change).hears(claimed(true, plan.Outcome{})).is(plan.Finalizing).verdict(spool.CauseUser, want)
 	}

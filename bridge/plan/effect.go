@@ -1,23 +1,23 @@
 package plan
 
-// Kind is what an effect does.
+// Kind is a kind of effect.
 type Kind string
 
 // The kinds of effects.
 const (
-	// Claim tells the server that the bundle is taken (start_bundle).
+	// Claim tells the server that the bridge takes the bundle (start_bundle).
 	Claim Kind = "claim"
-	// Stage brings the image and the dependencies in.
+	// Stage brings the image and the dependencies to the shared disk.
 	Stage Kind = "stage"
-	// Prepare writes what the job will read to the shared disk.
+	// Prepare writes the job's specification to the shared disk.
 	Prepare Kind = "prepare"
-	// Submit runs sbatch. The one effect that is not repeated at will.
+	// Submit runs sbatch. It is the only effect that may not be repeated at will.
 	Submit Kind = "submit"
-	// QueryAccounting asks the accounting database for the row's mark.
+	// QueryAccounting asks the accounting database for the row's submission.
 	QueryAccounting Kind = "account"
 	// ReadRecords reads the current attempt's records.
 	ReadRecords Kind = "look"
-	// Fence takes the current attempt so that it can never begin.
+	// Fence takes the current attempt's started, so that no worker can begin it.
 	Fence Kind = "close"
 	// Cancel runs scancel.
 	Cancel Kind = "cancel"
@@ -37,11 +37,10 @@ func Kinds() []Kind {
 	return []Kind{Claim, Stage, Prepare, Submit, QueryAccounting, ReadRecords, Fence, Cancel, Collect, Confirm, Release, Forget}
 }
 
-// Effect is one thing to be done in the world after Row was saved. At most
-// one effect of a kind runs for an attempt of a bundle.
+// Effect is one action outside the ledger, done after Row was saved. At most one effect of a
+// kind runs for an attempt of a bundle.
 type Effect struct {
 	Kind Kind
-	// Row is the row as it was saved when the effect was decided. It is not to
-	// be changed.
+	// Row is the row as saved with the decision. It must not be changed.
 	Row *Row
 }

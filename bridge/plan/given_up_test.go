@@ -19,7 +19,7 @@ func vanished() plan.News {
 // settledRow is a queued row whose job is over and whose records were looked for.
 func settledRow(state sbatch.State, nodes string) plan.Row {
 	r := rowIn(plan.Queued)
-	r.Job = sbatch.Job{ID: 7, Name: string(mark), State: state, Nodes: nodes, Reason: "None"}
+	r.Job = sbatch.Job{ID: 7, Name: string(submission), State: state, Nodes: nodes, Reason: "None"}
 	r.Ended, r.Looked = epoch, epoch.Add(10*time.Second)
 	return r
 }
@@ -157,7 +157,7 @@ func TestBatchNumbersSubmissions(t *testing.T) {
 	}
 	again := rows[1]
 	if again.Attempt != 3 || again.Unclear != 0 || again.Tries != 0 || again.SubmissionName == rows[0].SubmissionName {
-		t.Errorf("attempt %d, unclear %d, tries %d, mark %s: want a fresh third attempt", again.Attempt, again.Unclear, again.Tries, again.SubmissionName)
+		t.Errorf("attempt %d, unclear %d, tries %d, name %s: want a fresh third attempt", again.Attempt, again.Unclear, again.Tries, again.SubmissionName)
 	}
 	comment := policy().Request(again).Comment
 	for _, want := range []string{" attempt=3 ", " bridge=b1b2b3 ", " generation=43"} {

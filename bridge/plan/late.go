@@ -5,53 +5,53 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/sentence"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// repeatCancel is the pause before scancel is run again for a job that does
-// not end.
+// repeatCancel is the pause before scancel runs again for a job that does not end.
 const repeatCancel = 30 * time.Second
 
-// stopping: the job is to go away. An attempt that has not begun is closed,
-// so that the kill is final without waiting for Slurm; one that has begun is
-// cancelled and its results are kept.
+// stopping: the job has to end. An attempt that has not begun is fenced, so that the kill is
+// final without waiting for Slurm. An attempt that has begun is cancelled, and its results are
+// kept.
 func (d *decision) stopping() {
-	if d.row.Job.ID == 0 && d.row.Begun == nil && !d.findJob() {
+	if d.row.Job.ID == 0 && d.row.Begun == nil && !d.findJobToStop() {
 		return
 	}
-	d.watch()
-	if d.ownEnd() {
+	d.applySlurm()
+	if d.concludedByWorker() {
 		return
 	}
 	d.cancel()
 	gone := !d.row.Ended.IsZero()
 	switch {
 	case d.row.Begun != nil:
-		if gone && d.settled() && d.lastWord() {
-			d.concluded(*d.row.Stop)
+		if gone && d.diskSettled() && d.slurmStateKnown() {
+			d.conclude(*d.row.Stop)
 		}
 	case !d.row.Fenced:
 		d.fence()
 	case gone || !d.row.Cancelled.IsZero() && d.row.Gone.IsZero():
-		d.finish(*d.row.Stop, "stopped before it began: "+d.row.Stop.Failure)
+		d.endWithoutResults(*d.row.Stop, "stopped before it began: "+d.row.Stop.Failure)
 	}
 }
 
-// fence wants the attempt closed, so that it can never begin.
-func (d *decision) fence() { d.ask(Fence, d.closingFailed()) }
+// fence wants the attempt fenced, so that it can never begin.
+func (d *decision) fence() { d.wantUnlessFailed(Fence, d.fencingFailure()) }
 
-// closingFailed is why the attempt's closing has just failed; empty when it has
-// not. It is waited for before anything is asked that led to the closing.
-func (d *decision) closingFailed() string {
+// fencingFailure is why the fencing of the attempt has just failed; empty if it has not.
+// Callers retry a failed fencing before they ask again for what led to it.
+func (d *decision) fencingFailure() string {
 	if c := d.news.Fenced; c != nil && c.Attempt == d.row.Attempt {
 		return c.Failure
 	}
 	return ""
 }
 
-// findJob looks for the job of a submission whose answer is not known, and
-// ends the row when there is none. Meanwhile the attempt is closed.
-func (d *decision) findJob() bool {
+// findJobToStop looks for the job of a submission without an answer, and ends the row if there
+// is none. Meanwhile the attempt is fenced.
+func (d *decision) findJobToStop() bool {
 	for _, s := range []*Observation{d.news.Observation, d.news.Accounting} {
 		if job, ok := adoptable(s); ok {
 			d.row.Job, d.row.Absent = job, time.Time{}
@@ -64,38 +64,38 @@ func (d *decision) findJob() bool {
 		d.row.Job.ID, d.row.Absent = s.Job, time.Time{}
 		return true
 	case s != nil && s.Attempt == d.row.Attempt && s.Refused && d.row.Sbatches <= 1:
-		d.finish(*d.row.Stop, "stopped; Slurm had refused it")
-	case !d.row.Fenced: // a job may still arrive, and must find that it may not begin
+		d.endWithoutResults(*d.row.Stop, "stopped; Slurm had refused the submission")
+	case !d.row.Fenced: // a job may still appear, and must not begin
 		d.fence()
-	case d.absent():
-		d.finish(*d.row.Stop, "stopped; there is no job of it")
+	case d.provenAbsent():
+		d.endWithoutResults(*d.row.Stop, "stopped; the submission made no job")
 	}
 	return false
 }
 
-// cancel wants scancel, and wants it again while the job lives.
+// cancel wants scancel, again and again while the job lives.
 func (d *decision) cancel() {
 	switch c := d.news.Cancelled; {
 	case c == nil:
 	case c.Failure != "":
-		d.again(c.Failure)
+		d.tryLater(c.Failure)
 	default:
 		d.row.Cancelled = d.now
 		d.row.Due = d.now.Add(repeatCancel)
 	}
 	if d.row.Ended.IsZero() && d.row.Job.ID != 0 && !d.waiting() {
-		d.want(Cancel)
+		d.wantEffect(Cancel)
 	}
 }
 
-// collecting: the results go to the server. Until the verdict is reported an
-// exit record that the disk shows late still outranks what Slurm said.
+// collecting: the results go to the server. Until the verdict is reported, an exit record that
+// the disk shows late still outranks Slurm's word.
 func (d *decision) collecting() {
 	if d.late && d.row.Times.Finalizing.IsZero() {
-		v := d.own(*d.row.Exit)
+		v := d.ownVerdict(*d.row.Exit)
 		d.row.Verdict = &v
 	}
-	if d.ended() {
+	if d.endedAtServer() {
 		return
 	}
 	if d.news.Changed != "" {
@@ -108,7 +108,7 @@ func (d *decision) collecting() {
 	switch {
 	case c == nil:
 		if !d.waiting() {
-			d.want(Collect)
+			d.wantEffect(Collect)
 		}
 	case c.Failure == "":
 		d.row.Undelivered = false
@@ -118,18 +118,18 @@ func (d *decision) collecting() {
 		}
 		d.finalize(reason)
 	case c.Gone:
-		d.acknowledged("the server does not know the bundle any more: " + c.Failure)
-	case c.Final || d.troubledFor(d.policy.CollectPatience):
-		d.undeliverable(c.Failure)
+		d.acknowledged("the server no longer has the bundle: " + c.Failure)
+	case c.Final || d.patienceOver(d.policy.CollectPatience):
+		d.failUndeliverable(c.Failure)
 		d.row.Undelivered = true
 		d.finalize("the results could not be delivered: " + c.Failure)
 	default:
-		d.again(c.Failure)
-		d.want(Confirm) // the server may have the result already, and take no other
+		d.tryLater(c.Failure)
+		d.wantEffect(Confirm) // the server may have the results already, and refuse them
 	}
 }
 
-// delivered is the reason that the results need no further delivery.
+// delivered is the reason of a row whose results are delivered.
 func delivered(what string) string {
 	if what == "" {
 		return "the results are with the server"
@@ -137,16 +137,16 @@ func delivered(what string) string {
 	return "the results are with the server: " + what
 }
 
-// ended says whether the server has said that the bundle has ended there, and
-// takes that for its acknowledgement.
-func (d *decision) ended() bool {
+// endedAtServer reports whether the server shows the bundle at its end, which stands for an
+// acknowledgement.
+func (d *decision) endedAtServer() bool {
 	c := d.news.Confirmed
 	switch {
 	case c == nil:
 		return false
 	case c.Gone:
-		d.acknowledged("the server does not know the bundle any more: " + c.Failure)
-	case c.Failure == "" && c.State.Final() && !d.thrownAway(*c) && d.askedSince(*c):
+		d.acknowledged("the server no longer has the bundle: " + c.Failure)
+	case c.Failure == "" && c.State.Final() && !d.resultsLostAtServer(*c) && d.askedSince(*c):
 		d.acknowledged("the server has the result: the bundle is " + string(c.State))
 	default:
 		return false
@@ -154,14 +154,14 @@ func (d *decision) ended() bool {
 	return true
 }
 
-// undeliverable makes a failure of a verdict whose results are lost to the
-// server, unless that verdict was reported already.
-func (d *decision) undeliverable(why string) {
+// failUndeliverable makes a failure of a verdict whose results cannot be delivered, unless that
+// verdict was reported already.
+func (d *decision) failUndeliverable(why string) {
 	if d.row.Verdict.Failure != "" || !d.row.Times.Finalizing.IsZero() {
 		return
 	}
 	v := *d.row.Verdict
-	v.Cause, v.Failure = spool.CausePlatform, "The results could not be delivered: "+sentence(why)
+	v.Cause, v.Failure = spool.CausePlatform, "The results could not be delivered: "+sentence.Of(why)
 	d.row.Verdict = &v
 }
 
@@ -173,28 +173,28 @@ func (d *decision) finalize(reason string) {
 	d.row.Due = d.now.Add(leastAckPatience)
 }
 
-// leastAckPatience is how long the server has for its acknowledgement before it
-// is asked for the first time.
+// leastAckPatience is how long the server has for its acknowledgement before the bridge asks
+// for the first time.
 const leastAckPatience = 15 * time.Second
 
-// finalizing: the verdict is reported once, and hear takes the server's
-// acknowledgement in. CodaLab's own server takes a report that comes after its
-// acknowledgement for a new end of the bundle. So the bridge asks the server first,
-// after a while, after a restart and when a check-in got no answer, and reports the
-// verdict again only if the server shows that it has not got it.
+// finalizing: the verdict is reported once, and applyMessages notes the server's
+// acknowledgement. CodaLab's own server takes a report that comes after its acknowledgement for
+// a new end of the bundle. So the bridge first asks the server, after a while, after a restart,
+// and when a check-in got no answer. It reports the verdict again only if the server shows that
+// it has not got it.
 func (d *decision) finalizing() {
 	c := d.news.Confirmed
 	switch {
 	case c == nil:
 		if !d.waiting() || d.news.Restarted || d.news.Unanswered {
-			d.want(Confirm)
+			d.wantEffect(Confirm)
 		}
-	case d.ended():
+	case d.endedAtServer():
 	case c.Failure != "":
-		d.again(c.Failure)
-	case d.thrownAway(*c) && d.askedSince(*c):
-		d.sendAgain(c.Lost)
-	case held(c.State) && !c.Carried && d.askedSince(*c):
+		d.tryLater(c.Failure)
+	case d.resultsLostAtServer(*c) && d.askedSince(*c):
+		d.deliverAgain(c.Lost)
+	case heldByWorker(c.State) && !c.Carried && d.askedSince(*c):
 		d.finalize(fmt.Sprintf("the server has not got the verdict, and has the bundle %s: reported again", c.State))
 	default:
 		patience := min(max(d.now.Sub(d.row.Since), leastAckPatience), d.policy.AckPatience)
@@ -202,27 +202,27 @@ func (d *decision) finalizing() {
 	}
 }
 
-// askedSince says whether the server was asked after the row entered its phase. The
-// answer to an older question says nothing of the offer, report or acknowledgement
-// that began the phase.
+// askedSince reports whether the server was asked after the row entered its phase. The answer
+// to an older question says nothing about the offer, report or acknowledgement that began the
+// phase.
 func (d *decision) askedSince(c Confirmation) bool { return !c.Asked.Before(d.row.Since) }
 
-// held says whether a server with a bundle in this state believes that a worker
-// has the bundle and has not reported its end.
-func held(s codalab.State) bool {
+// heldByWorker reports whether a server with a bundle in this state believes that a worker has
+// the bundle and has not reported its end.
+func heldByWorker(s codalab.State) bool {
 	return s == codalab.StatePreparing || s == codalab.StateRunning || s == codalab.StateWorkerOffline
 }
 
-// thrownAway says whether the server has thrown away results that the bridge can
-// deliver again. Results that it has given up are not delivered again: the server
-// would refuse them once more.
-func (d *decision) thrownAway(c Confirmation) bool {
+// resultsLostAtServer reports whether the server has thrown away results that the bridge can
+// deliver again. Results that it has given up are not delivered again: the server would refuse
+// them once more.
+func (d *decision) resultsLostAtServer(c Confirmation) bool {
 	return c.Lost != "" && d.row.Begun != nil && !d.row.Undelivered
 }
 
-// sendAgain has the results delivered again that the server has thrown away, and
-// then the verdict. This may happen after the acknowledgement: CodaLab's own server
-// may find out last that an earlier upload has broken off.
-func (d *decision) sendAgain(lost string) {
-	d.enter(Collecting, "the server has thrown the results away, they are delivered again: "+lost)
+// deliverAgain has the results delivered that the server has thrown away, and then the verdict.
+// This may happen after the acknowledgement: CodaLab's own server may be late to notice that an
+// earlier upload broke off.
+func (d *decision) deliverAgain(lost string) {
+	d.enter(Collecting, "the server has thrown the results away, and they are delivered again: "+lost)
 }

@@ -52,7 +52,7 @@ func newsNames(n plan.News) []string {
 	}
 	add(n.Observation != nil, "snapshot")
 	add(n.Accounting != nil || n.AccountingFailure != "", "accounts")
-	add(n.Records != nil || n.LookFailure != "", "records")
+	add(n.Records != nil || n.RecordsFailure != "", "records")
 	add(n.Claimed != nil, "claim's answer")
 	add(n.Staged != nil || n.Progress != "", "stage's answer")
 	add(n.Prepared != nil, "prepare's answer")

@@ -11,32 +11,31 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Next decides one row. It returns the next row and the effects that are to
-// be started once that is saved. It is called when news has arrived, when the
-// row is due, and once for each row after a start of the bridge.
+// Next decides one row. It returns the next row, and the effects that the bridge starts once
+// that row is saved. The bridge calls it when a row has news, when the row is due, and once for
+// each row after a start.
 func (p Policy) Next(now time.Time, r Row, n News) (Row, []Effect) {
 	d := decision{policy: &p, queue: p.Queues[r.Queue], now: now, from: r.Phase, row: r, news: n}
 	d.clampClock()
 	d.dropForeignJobs()
 	d.applyMessages()
-	d.read()
-	// A phase that ends hands on to the next one at once, so that its
-	// effects start with this decision.
+	d.applyRecords()
+	// A row that enters a phase is decided in it at once: that phase's effects start now.
 	for before := Phase(""); before != d.row.Phase; {
 		before = d.row.Phase
-		d.phase()
+		d.decidePhase()
 	}
 	if n.Remark != "" {
-		d.remark(r.Reason)
+		d.applyRemark(r.Reason)
 	}
 	if !d.waiting() {
-		d.row.Due = time.Time{} // a pause that is over must not make the row due for ever
+		d.row.Due = time.Time{} // a pause that is over must not keep the row due
 	}
 	if d.row.Phase != r.Phase || d.row.Attempt != r.Attempt || d.row.Reason != r.Reason {
 		d.row.Decided = now
 	}
 	if len(d.effects) > 0 {
-		next := d.row // what the effects share must not keep the whole decision
+		next := d.row // the effects must not keep the whole decision in memory
 		for i := range d.effects {
 			d.effects[i].Row = &next
 		}
@@ -44,25 +43,23 @@ func (p Policy) Next(now time.Time, r Row, n News) (Row, []Effect) {
 	return d.row, d.effects
 }
 
-// decision is one call of Next in the making.
+// decision is one call of Next while it is made.
 type decision struct {
 	policy  *Policy
 	queue   Queue
 	now     time.Time
-	from    Phase // where the row was before
+	from    Phase // the phase before this decision
 	row     Row
 	news    News
 	effects []Effect
-	// late says that this news brought the attempt's exit record.
+	// late is set when this news brought the attempt's exit record.
 	late bool
 }
 
-// clampClock keeps a clock that was set back or forth from doing harm. A time
-// that has not come yet was noted before the clock was set back: it is taken
-// for now, and a pause is cut to the longest that there is. What was noted in
-// another life of the bridge cannot be measured against today's clock: the
-// disk gets its whole time to settle once more, and results are kept for a
-// while more.
+// clampClock limits what a clock that was set can do. A noted time in the future was noted
+// before the clock was set back: it becomes now, and a pause is cut to the longest that there
+// is. After a restart the times of the earlier life cannot be compared with today's clock. So
+// the disk gets its whole time to settle again, and results are kept for a while longer.
 func (d *decision) clampClock() {
 	r := &d.row
 	for _, t := range []*time.Time{&r.Since, &r.Offered, &r.Submitted, &r.Absent, &r.Ended, &r.Looked, &r.Troubled, &r.Turned, &r.Stuck, &r.Cancelled, &r.Gone} {
@@ -71,7 +68,7 @@ func (d *decision) clampClock() {
 		}
 	}
 	pause := max(d.policy.SubmitGrace, d.policy.Settle, longestBackoff)
-	switch r.Phase { //nolint:exhaustive // in the others a pause is short
+	switch r.Phase { //nolint:exhaustive // other phases have short pauses
 	case Finalizing:
 		pause = max(pause, d.policy.AckPatience)
 	case Done:
@@ -86,7 +83,7 @@ func (d *decision) clampClock() {
 	if !d.news.Restarted {
 		return
 	}
-	r.Troubled, r.Turned = time.Time{}, time.Time{} // while nobody tried, nothing failed
+	r.Troubled, r.Turned = time.Time{}, time.Time{} // no bridge tried, so nothing failed
 	if r.InFlight() && !r.Ended.IsZero() && r.Looked.Before(r.Ended.Add(d.policy.Settle)) {
 		r.Ended = d.now
 	}
@@ -96,28 +93,28 @@ func (d *decision) clampClock() {
 	}
 }
 
-// keepAfterRestart is how long results that the server has are kept after a
-// start of the bridge: the server may have been restored from an older copy
-// meanwhile, and offer the bundle again. keptAfterRestarts bounds what all restarts
-// together may add: a bridge that is started every minute must release the results
-// in the end.
+// After a start of the bridge, results that the server has acknowledged are kept for
+// keepAfterRestart: the server may have been restored from an older copy and offer the bundle
+// again. keptAfterRestarts bounds what all restarts add together, so that a bridge that is
+// restarted every minute releases them in the end.
 const (
 	keepAfterRestart  = time.Hour
 	keptAfterRestarts = 24 * time.Hour
 )
 
-// dropForeignJobs drops what Slurm said of another submission than the row's current
-// one: an answer may arrive after the row has gone on. A job that has the
-// submission's name but names another one in its comment is somebody else's,
-// who copied the name, or of an earlier life of the bundle. The one that took
-// the attempt is the row's all the same: a bridge with an old copy of its
-// ledger has submitted the attempt a second time.
+// dropForeignJobs drops from the news what Slurm said of another submission than the row's
+// current one: an answer may arrive after the row has moved on. It also drops a job that has
+// the submission's name and names another one in its comment: somebody copied the name, or the
+// job belongs to an earlier life of the bundle. The job that began the attempt stays: a bridge
+// with an old copy of its ledger has submitted the attempt a second time.
 func (d *decision) dropForeignJobs() {
-	d.news.Observation = d.ours(d.news.Observation)
-	d.news.Accounting = d.ours(d.news.Accounting)
+	d.news.Observation = d.withoutForeign(d.news.Observation)
+	d.news.Accounting = d.withoutForeign(d.news.Accounting)
 }
 
-func (d *decision) ours(s *Observation) *Observation {
+// withoutForeign returns the observation without foreign jobs; nil if it is of another
+// submission.
+func (d *decision) withoutForeign(s *Observation) *Observation {
 	if s == nil || d.row.SubmissionName == "" || s.SubmissionName != d.row.SubmissionName {
 		return nil
 	}
@@ -136,7 +133,7 @@ func (d *decision) ours(s *Observation) *Observation {
 	return s
 }
 
-func (d *decision) phase() {
+func (d *decision) decidePhase() {
 	switch d.row.Phase {
 	case Claiming:
 		d.claiming()
@@ -159,14 +156,14 @@ func (d *decision) phase() {
 	}
 }
 
-// applyMessages takes the server's messages in.
+// applyMessages applies the server's messages to the row.
 func (d *decision) applyMessages() {
 	for _, m := range d.news.Messages {
-		switch m.Type { //nolint:exhaustive // reads and writes are answered elsewhere; unknown messages say nothing to a row
+		switch m.Type { //nolint:exhaustive // package bridge answers reads and writes; unknown messages change no row
 		case codalab.MessageKill:
-			d.stop(killed(m.KillMessage), "the server asked to kill it")
+			d.setStop(killed(m.KillMessage), "the server asked to kill it")
 		case codalab.MessageRun:
-			d.relocate(m.Bundle)
+			d.applyLocation(m.Bundle)
 			d.offeredAgain()
 		case codalab.MessageMarkFinalized:
 			if d.row.Phase == Finalizing {
@@ -176,44 +173,44 @@ func (d *decision) applyMessages() {
 	}
 }
 
-// relocate takes over where the server wants the results now: each time that it
-// gives a bundle to a worker it makes a place anew.
-func (d *decision) relocate(offered *codalab.RunBundle) {
+// applyLocation notes where the server wants the results. The server makes a new place each
+// time that it gives a bundle to a worker.
+func (d *decision) applyLocation(offered *codalab.RunBundle) {
 	if offered == nil || offered.Location == nil || d.row.Run.Location != nil && *d.row.Run.Location == *offered.Location {
 		return
 	}
-	run := *d.row.Run // what is shared is not changed
+	run := *d.row.Run // other rows may share the old value
 	run.Location = offered.Location
 	d.row.Run = &run
 }
 
-// offeredAgain answers a run message for a bundle that has a row already: the
-// server lost our claim, or its memory.
+// offeredAgain answers a run message for a bundle that has a row: the server has lost the
+// claim, or was restored from an older copy.
 func (d *decision) offeredAgain() {
 	switch {
 	case d.row.Phase == Claiming:
 		d.row.Offered = d.now
-	case d.row.Releasing, d.row.Dropped: // what is being removed is not begun anew; the server offers the bundle again
+	case d.row.Releasing, d.row.Dropped: // its files are going; the server will offer the bundle again, and it gets a new row
 	case d.row.Phase == Done && d.row.Begun == nil:
-		d.want(Claim)
-		d.finalize("the server offered again what was done: the verdict is reported again")
+		d.wantEffect(Claim)
+		d.finalize("the server offered the bundle again after its end: the verdict is reported again")
 	case d.row.Phase == Done, d.row.Phase == Finalizing && d.row.Begun != nil:
-		// What the server has of the results may have gone with its memory.
-		d.want(Claim)
-		d.enter(Collecting, "the server offered again what was done: the result is delivered again")
-	case d.row.Phase == Finalizing: // the verdict may have been lost: the server is asked soon
-		d.want(Claim)
-		d.row.Reason = "the server offered again what is ours: claimed again"
-		d.wake(d.now.Add(leastAckPatience))
+		// The server may have lost the results too.
+		d.wantEffect(Claim)
+		d.enter(Collecting, "the server offered the bundle again after its end: the results are delivered again")
+	case d.row.Phase == Finalizing: // the verdict may be lost: Confirm asks the server soon
+		d.wantEffect(Claim)
+		d.row.Reason = "the server offered the bundle again: claimed again"
+		d.decideBy(d.now.Add(leastAckPatience))
 	default:
-		d.want(Claim)
-		d.row.Reason = "the server offered again what is ours: claimed again"
+		d.wantEffect(Claim)
+		d.row.Reason = "the server offered the bundle again: claimed again"
 	}
 }
 
-// stop notes the verdict that is wanted instead of the run's own. The first
-// one stands, and none is taken once the bundle has a verdict or is not ours.
-func (d *decision) stop(v Verdict, reason string) {
+// setStop notes the verdict to be reached instead of the run's own. The first one stands. A
+// bundle that has a verdict, or is not this bridge's, gets none.
+func (d *decision) setStop(v Verdict, reason string) {
 	if d.row.Verdict != nil || d.row.Stop != nil || d.row.Phase == Done {
 		return
 	}
@@ -221,16 +218,15 @@ func (d *decision) stop(v Verdict, reason string) {
 	d.row.Reason = reason
 }
 
-// read takes the records of the current attempt in, whatever the phase.
-// Records of another attempt, or under another token than the one that
-// stands, are nothing; so are those of an attempt that was given up for the
-// next one, which has no mark yet.
-func (d *decision) read() {
+// applyRecords applies the records of the current attempt, in any phase. Records of another
+// attempt, or under another token than the one that stands, are ignored; so are those of an
+// attempt that was given up for the next one, which has no submission name yet.
+func (d *decision) applyRecords() {
 	if d.row.SubmissionName == "" {
 		return
 	}
 	if c := d.news.Fenced; c != nil && c.Attempt == d.row.Attempt {
-		d.fenced(*c)
+		d.applyFencing(*c)
 	}
 	rec := d.news.Records
 	if rec == nil || rec.Attempt != d.row.Attempt {
@@ -240,7 +236,7 @@ func (d *decision) read() {
 		d.row.Looked, d.row.LastWords = rec.Read, lastLine(rec.Output)
 	}
 	if rec.Started != nil {
-		d.taken(*rec.Started)
+		d.applyStarted(*rec.Started)
 	}
 	if d.row.Begun == nil {
 		return
@@ -253,17 +249,17 @@ func (d *decision) read() {
 	}
 }
 
-// fenced takes in the answer to the attempt's closing. Records that stay away
-// for as long as the disk may take to show them were removed by somebody: with
-// them went the specification, so that no worker can begin.
-func (d *decision) fenced(c Fencing) {
+// applyFencing applies the outcome of fencing the attempt. Records that stay missing for as
+// long as the disk may take to show them were removed by somebody. The specification went with
+// them, so no worker can begin.
+func (d *decision) applyFencing(c Fencing) {
 	switch {
 	case c.Failure == "":
 		d.row.Gone = time.Time{}
 		if d.row.Begun == nil && !c.Standing.Fenced {
-			d.row.Looked = time.Time{} // what did not show the start may not have shown the end
+			d.row.Looked = time.Time{} // a reading that missed the start may have missed the end
 		}
-		d.taken(c.Standing)
+		d.applyStarted(c.Standing)
 	case !c.Gone:
 	case d.row.Gone.IsZero():
 		d.row.Gone = d.now
@@ -272,20 +268,20 @@ func (d *decision) fenced(c Fencing) {
 	}
 }
 
-// taken takes in which record stands in the current attempt's started.
-func (d *decision) taken(s spool.Started) {
+// applyStarted applies the record that stands in the current attempt's started.
+func (d *decision) applyStarted(s spool.Started) {
 	switch {
 	case s.Fenced:
 		d.row.Fenced = true
 	case d.row.Begun == nil:
 		d.row.Begun = &s
-		d.beganAs(s)
+		d.followJob(s)
 	}
 }
 
-// beganAs has the row follow the job that began the attempt, where it followed
-// another one: of two jobs of one attempt the end of the other says nothing.
-func (d *decision) beganAs(s spool.Started) {
+// followJob makes the row follow the job that began the attempt. Of two jobs of one attempt,
+// the other's end says nothing.
+func (d *decision) followJob(s spool.Started) {
 	id, err := strconv.ParseInt(s.Job, 10, 64)
 	if err != nil || sbatch.JobID(id) == d.row.Job.ID {
 		return
@@ -294,9 +290,9 @@ func (d *decision) beganAs(s spool.Started) {
 	d.row.Ended, d.row.Looked, d.row.Cancelled, d.row.Due = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 }
 
-// remark puts the remark into the row's reason: behind a reason that this decision
-// has found, or in place of the one from before.
-func (d *decision) remark(before string) {
+// applyRemark adds the remark to the reason of this decision, or replaces the reason from
+// before.
+func (d *decision) applyRemark(before string) {
 	if d.row.Reason == before {
 		d.row.Reason = d.news.Remark
 		return
@@ -304,8 +300,8 @@ func (d *decision) remark(before string) {
 	d.row.Reason += "; " + d.news.Remark
 }
 
-// want asks for an effect.
-func (d *decision) want(k Kind) {
+// wantEffect adds an effect to the decision, once.
+func (d *decision) wantEffect(k Kind) {
 	for _, e := range d.effects {
 		if e.Kind == k {
 			return
@@ -314,67 +310,67 @@ func (d *decision) want(k Kind) {
 	d.effects = append(d.effects, Effect{Kind: k})
 }
 
-// enter moves the row to another phase. Confirm's answer is dropped: it was given to
-// a question of the phase before.
+// enter moves the row to another phase. It drops Confirm's answer, which belongs to a question
+// of the phase before.
 func (d *decision) enter(p Phase, reason string) {
 	d.row.Phase, d.row.Since, d.row.Reason = p, d.now, reason
 	d.row.Due, d.row.Tries, d.row.Trouble, d.row.Low, d.row.Progress = time.Time{}, 0, "", "", ""
-	d.calm()
+	d.clearTroubles()
 	d.news.Confirmed = nil
 }
 
-// calm forgets that what the phase is after has failed.
-func (d *decision) calm() {
+// clearTroubles forgets since when the work of the phase has failed.
+func (d *decision) clearTroubles() {
 	d.row.Troubled, d.row.Turned, d.row.Outage = time.Time{}, time.Time{}, false
 }
 
-// again says that what the phase is after failed, and when to try it again.
-func (d *decision) again(trouble string) {
+// tryLater notes that the work of the phase failed, and sets the time of the next try.
+func (d *decision) tryLater(trouble string) {
 	d.row.Tries++
 	d.row.Trouble = trouble
 	d.row.Due = d.now.Add(backoff(d.row.Tries))
 	d.row.Reason = fmt.Sprintf("try %d failed: %s", d.row.Tries, trouble)
 }
 
-// ask wants what may be wanted at will, unless it has just failed: then it is
-// wanted again after a pause.
-func (d *decision) ask(k Kind, failure string) {
+// wantUnlessFailed wants an effect that may be repeated at will. If it has just failed, the row
+// wants it again after a pause.
+func (d *decision) wantUnlessFailed(k Kind, failure string) {
 	switch {
 	case failure != "":
-		d.again(failure)
+		d.tryLater(failure)
 	case !d.waiting():
-		d.want(k)
+		d.wantEffect(k)
 	}
 }
 
-// waiting says whether the row waits out a pause.
+// waiting reports whether the row is in a pause.
 func (d *decision) waiting() bool { return d.row.Due.After(d.now) }
 
-// wake makes sure that the row is decided again by t.
-func (d *decision) wake(t time.Time) {
+// decideBy makes the row due at t or earlier.
+func (d *decision) decideBy(t time.Time) {
 	if d.row.Due.IsZero() || t.Before(d.row.Due) || !d.row.Due.After(d.now) {
 		d.row.Due = t
 	}
 }
 
-// troubledFor says whether what the phase is after has failed for long enough to
-// give up, and often enough: that much time may also have passed on a clock that
-// was set. Patience begins with the first failure: before, it may have worked
-// for days, or waited for its turn.
-func (d *decision) troubledFor(patience time.Duration) bool {
+// patienceOver reports whether the work of the phase has failed for longer than patience, and
+// often enough: the time alone may have passed on a clock that was set. Patience begins with
+// the first failure, since the work may have gone well for days before it, or waited for its
+// turn.
+func (d *decision) patienceOver(patience time.Duration) bool {
 	if d.row.Troubled.IsZero() {
 		d.row.Troubled = d.now
 	}
 	return d.now.Sub(d.row.Troubled) > patience && d.row.Tries >= leastTries
 }
 
-// leastTries is how often a phase fails before it is given up.
+// leastTries is how often the work of a phase fails before it is given up.
 const leastTries = 5
 
 const longestBackoff = time.Minute
 
-// backoff is the pause after the n-th failure in a row: 1 s, doubled up to a
-// minute. Rows fail at different moments, which spreads them enough.
+// backoff is the pause after the n-th failure in a row: 1 s, doubled up to a minute. It needs
+// no jitter: rows fail at different moments.
 func backoff(n int) time.Duration {
 	if n > 6 {
 		return longestBackoff

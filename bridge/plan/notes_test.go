@@ -50,7 +50,7 @@ func TestChangeOfLinkedDataIsInTheHistory(t *testing.T) {
 	r := rowIn(plan.Staging)
 	r.Staged = nil
 	r, _ = p.Next(epoch, r, plan.News{Staged: &plan.StageEnd{Inputs: linkedInputs(sinceFirst)}})
-	if want := "image and dependencies are there. " + sinceFirst; r.Reason != want || !r.Decided.Equal(epoch) {
+	if want := "image and dependencies are ready. " + sinceFirst; r.Reason != want || !r.Decided.Equal(epoch) {
 		t.Errorf("reason %q at %v, want %q", r.Reason, r.Decided, want)
 	}
 	r = rowIn(plan.Collecting)

@@ -16,7 +16,7 @@ func TestI7EndOfTheSecondJobIsNotTheAttempts(t *testing.T) {
 	t.Parallel()
 	numbered := func(id sbatch.JobID, state sbatch.State, generation int) sbatch.Job {
 		return sbatch.Job{
-			ID: id, Name: string(mark), State: state, Reason: "None", Nodes: "n1",
+			ID: id, Name: string(submission), State: state, Reason: "None", Nodes: "n1",
 			Comment: fmt.Sprintf("codalab bundle=%s attempt=1 owner=1 bridge=b1b2b3 generation=%d", uuid, generation),
 		}
 	}

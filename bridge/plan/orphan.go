@@ -10,28 +10,27 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// ErrOutdated is returned for a ledger that is older than a job in Slurm: it
-// was restored from a copy, and does not know what the bridge did since.
+// ErrOutdated is returned for a ledger that is older than a job in Slurm: it was restored from
+// a copy, and does not know what the bridge did after that.
 var ErrOutdated = errors.New("the ledger is older than Slurm's jobs")
 
-// OrphanJobs are the live jobs of a bridge for which no row stands, by their ids,
-// and since when they have been seen.
+// OrphanJobs are the live jobs of a bridge that have no row, and since when they have been
+// seen.
 type OrphanJobs map[sbatch.JobID]time.Time
 
-// OrphanJobs looks through a snapshot for the bridge's own live jobs for which
-// nothing stands in the ledger: known says whether the row of a mark may have a
-// job. One that was renamed is known by its comment. What was seen before, it
-// hands on in what it returns. Those that have been seen for StrayGrace are
-// overdue, and are to be cancelled where CancelStrays allows it.
+// OrphanJobs finds the bridge's own live jobs in a snapshot for which the ledger has no row.
+// known reports whether the row of a submission may have a job. A job that was renamed is
+// recognized by its comment. before is the result of the last call. Orphans that have been seen
+// for OrphanGrace are overdue, and are to be cancelled if CancelOrphans allows it.
 //
-// One whose bundle has a row that waits for its submission is the row's to take
-// up (News.Found), and not overdue while it does; waits says so.
+// An orphan whose bundle has a row that waits for its submission is for that row to adopt
+// (News.Found), and not overdue; waits reports that.
 //
-// generation is the ledger's: the highest number of a submission that it has
-// ever known. A job without a row and of a higher number, ended or not, means
-// that the ledger is old, and an error that wraps ErrOutdated: then nothing may
-// be touched. A job whose comment a site has rewritten is left alone.
-func (p Policy) OrphanJobs(now time.Time, s sbatch.Snapshot, known func(SubmissionName) bool, waits func(Stamp) bool, generation int64, before OrphanJobs) (strays OrphanJobs, overdue []sbatch.Job, err error) {
+// generation is the ledger's: the highest number of a submission that it ever knew. A job
+// without a row and with a higher number, live or ended, means that the ledger is old: then the
+// error wraps ErrOutdated, and nothing may be touched. A job whose comment the site has
+// rewritten is left alone.
+func (p Policy) OrphanJobs(now time.Time, s sbatch.Snapshot, known func(SubmissionName) bool, waits func(Stamp) bool, generation int64, before OrphanJobs) (orphans OrphanJobs, overdue []sbatch.Job, err error) {
 	for _, j := range s.Jobs {
 		if known(p.SubmissionNameOf(j)) || commentValue(j.Comment, "bridge") != p.Bridge {
 			continue
@@ -50,19 +49,19 @@ func (p Policy) OrphanJobs(now time.Time, s sbatch.Snapshot, known func(Submissi
 		if !ok || since.After(now) {
 			since = now
 		}
-		if strays == nil {
-			strays = OrphanJobs{}
+		if orphans == nil {
+			orphans = OrphanJobs{}
 		}
-		strays[j.ID] = since
+		orphans[j.ID] = since
 		if p.CancelOrphans && !waits(stamp) && now.Sub(since) >= p.OrphanGrace {
 			overdue = append(overdue, j)
 		}
 	}
-	return strays, overdue, nil
+	return orphans, overdue, nil
 }
 
-// SubmissionNameOf is the mark of a job: its name or, as jobs can be renamed, what its
-// comment says where that is this bridge's.
+// SubmissionNameOf is the submission name of a job: its name or, since jobs can be renamed, the
+// one in its comment if the comment is this bridge's.
 func (p Policy) SubmissionNameOf(j sbatch.Job) SubmissionName {
 	if strings.HasPrefix(j.Name, "cl-") && strings.HasSuffix(j.Name, "-"+p.Bridge) {
 		return SubmissionName(j.Name)
@@ -77,8 +76,7 @@ func (p Policy) SubmissionNameOf(j sbatch.Job) SubmissionName {
 	return p.submissionName(Row{Bundle: commentValue(j.Comment, "bundle"), Attempt: attempt})
 }
 
-// commentValue reads a value of the comment that Request writes; empty when it
-// is not one of those.
+// commentValue reads a value of a comment that Request wrote; empty for other comments.
 func commentValue(comment, key string) string {
 	rest, ok := strings.CutPrefix(comment, "codalab ")
 	for ok {

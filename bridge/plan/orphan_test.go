@@ -14,10 +14,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// strayJob is a job of the tests' bridge, by its generation.
-func strayJob(id sbatch.JobID, generation int64, change ...func(*sbatch.Job)) sbatch.Job {
+// orphanJob is a job of the tests' bridge, by its generation.
+func orphanJob(id sbatch.JobID, generation int64, change ...func(*sbatch.Job)) sbatch.Job {
 	j := sbatch.Job{
-		ID: id, Name: string(mark), State: sbatch.StateRunning, Nodes: "n1",
+		ID: id, Name: string(submission), State: sbatch.StateRunning, Nodes: "n1",
 		Comment: fmt.Sprintf("codalab bundle=%s attempt=1 owner=1 bridge=b1b2b3 generation=%d", uuid, generation),
 	}
 	for _, c := range change {
@@ -28,7 +28,7 @@ func strayJob(id sbatch.JobID, generation int64, change ...func(*sbatch.Job)) sb
 
 func none(plan.SubmissionName) bool { return false }
 
-// searched looks for strays at a time after epoch, with a ledger whose last
+// searched looks for orphans at a time after epoch, with a ledger whose last
 // submission is the tenth.
 func searched(t *testing.T, at time.Duration, known func(plan.SubmissionName) bool, before plan.OrphanJobs, jobs ...sbatch.Job) (plan.OrphanJobs, []sbatch.Job) {
 	t.Helper()
@@ -42,23 +42,23 @@ func searched(t *testing.T, at time.Duration, known func(plan.SubmissionName) bo
 func TestI5LiveJobWithoutARowIsCancelledAfterAGrace(t *testing.T) {
 	t.Parallel()
 	first := plan.OrphanJobs{3: epoch}
-	found, overdue := searched(t, 0, none, nil, strayJob(3, 10))
+	found, overdue := searched(t, 0, none, nil, orphanJob(3, 10))
 	if diff := cmp.Diff(first, found); diff != "" || overdue != nil {
-		t.Errorf("overdue %v, strays (-want +got):\n%s", overdue, diff)
+		t.Errorf("overdue %v, orphans (-want +got):\n%s", overdue, diff)
 	}
-	found, overdue = searched(t, 5*time.Minute-time.Second, none, found, strayJob(3, 10))
+	found, overdue = searched(t, 5*time.Minute-time.Second, none, found, orphanJob(3, 10))
 	if diff := cmp.Diff(first, found); diff != "" || overdue != nil {
-		t.Errorf("within the grace: overdue %v, strays (-want +got):\n%s", overdue, diff)
+		t.Errorf("within the grace: overdue %v, orphans (-want +got):\n%s", overdue, diff)
 	}
-	found, overdue = searched(t, 5*time.Minute, none, found, strayJob(3, 10), strayJob(4, 9))
-	if diff := cmp.Diff([]sbatch.Job{strayJob(3, 10)}, overdue); diff != "" {
+	found, overdue = searched(t, 5*time.Minute, none, found, orphanJob(3, 10), orphanJob(4, 9))
+	if diff := cmp.Diff([]sbatch.Job{orphanJob(3, 10)}, overdue); diff != "" {
 		t.Errorf("after the grace, overdue (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(plan.OrphanJobs{3: epoch, 4: epoch.Add(5 * time.Minute)}, found); diff != "" {
-		t.Errorf("strays (-want +got):\n%s", diff)
+		t.Errorf("orphans (-want +got):\n%s", diff)
 	}
 	// It is overdue for as long as it lives: scancel may fail.
-	if _, overdue = searched(t, time.Hour, none, found, strayJob(3, 10)); len(overdue) != 1 {
+	if _, overdue = searched(t, time.Hour, none, found, orphanJob(3, 10)); len(overdue) != 1 {
 		t.Errorf("overdue %v, want job 3 still", overdue)
 	}
 }
@@ -67,16 +67,16 @@ func TestI5StrayThatWentAwayBeginsAnew(t *testing.T) {
 	t.Parallel()
 	found, _ := searched(t, time.Minute, none, plan.OrphanJobs{3: epoch})
 	if len(found) != 0 {
-		t.Fatalf("strays %v, want none", found)
+		t.Fatalf("orphans %v, want none", found)
 	}
-	if _, overdue := searched(t, time.Hour, none, found, strayJob(3, 10)); overdue != nil {
+	if _, overdue := searched(t, time.Hour, none, found, orphanJob(3, 10)); overdue != nil {
 		t.Errorf("cancelled at its first sight: %v", overdue)
 	}
 }
 
 func TestI5GraceIsNotCutShortByAClockThatWasSetBack(t *testing.T) {
 	t.Parallel()
-	found, overdue := searched(t, -time.Hour, none, plan.OrphanJobs{3: epoch}, strayJob(3, 10))
+	found, overdue := searched(t, -time.Hour, none, plan.OrphanJobs{3: epoch}, orphanJob(3, 10))
 	if overdue != nil || found[3] != epoch.Add(-time.Hour) {
 		t.Errorf("overdue %v, since %s, want it to count from now", overdue, found[3])
 	}
@@ -92,13 +92,13 @@ func TestI5NobodyElsesJobIsTouched(t *testing.T) {
 		"a broken number":         func(j *sbatch.Job) { j.Comment = "codalab bridge=b1b2b3 generation=ten" },
 		"a sentence":              func(j *sbatch.Job) { j.Comment = "see codalab bridge=b1b2b3 generation=1" },
 		"one that has ended":      func(j *sbatch.Job) { j.State = sbatch.StateCompleted },
-		"an older one that ended": func(j *sbatch.Job) { *j = strayJob(2, 1); j.State = sbatch.StateCancelled },
+		"an older one that ended": func(j *sbatch.Job) { *j = orphanJob(2, 1); j.State = sbatch.StateCancelled },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			found, overdue := searched(t, time.Hour, none, plan.OrphanJobs{3: epoch}, strayJob(3, 10, change))
+			found, overdue := searched(t, time.Hour, none, plan.OrphanJobs{3: epoch}, orphanJob(3, 10, change))
 			if len(found) != 0 || overdue != nil {
-				t.Errorf("strays %v, overdue %v, want none", found, overdue)
+				t.Errorf("orphans %v, overdue %v, want none", found, overdue)
 			}
 		})
 	}
@@ -106,24 +106,24 @@ func TestI5NobodyElsesJobIsTouched(t *testing.T) {
 
 func TestI5JobInAnUnknownStateLives(t *testing.T) {
 	t.Parallel()
-	hibernating := strayJob(3, 10, func(j *sbatch.Job) { j.State = "HIBERNATING" })
+	hibernating := orphanJob(3, 10, func(j *sbatch.Job) { j.State = "HIBERNATING" })
 	if _, overdue := searched(t, time.Hour, none, plan.OrphanJobs{3: epoch}, hibernating); len(overdue) != 1 {
 		t.Errorf("overdue %v, want job 3", overdue)
 	}
 }
 
-// A row's job is no stray, under whatever name an administrator has put it.
+// A row's job is no orphan, even if an administrator has renamed it.
 func TestI5RowsJobIsNoStray(t *testing.T) {
 	t.Parallel()
-	rows := func(m plan.SubmissionName) bool { return m == mark }
-	renamed := strayJob(3, 10, func(j *sbatch.Job) { j.Name = "urgent" })
-	for _, j := range []sbatch.Job{strayJob(3, 10), renamed} {
+	rows := func(m plan.SubmissionName) bool { return m == submission }
+	renamed := orphanJob(3, 10, func(j *sbatch.Job) { j.Name = "urgent" })
+	for _, j := range []sbatch.Job{orphanJob(3, 10), renamed} {
 		if found, _ := searched(t, time.Hour, rows, plan.OrphanJobs{3: epoch}, j); len(found) != 0 {
-			t.Errorf("job %q is a stray since %s", j.Name, found[3])
+			t.Errorf("job %q is an orphan since %s", j.Name, found[3])
 		}
 	}
 	// Its bundle's other attempts have no row.
-	second := strayJob(3, 10, func(j *sbatch.Job) { j.Name = "cl-ann-0123456789ab.2-b1b2b3" })
+	second := orphanJob(3, 10, func(j *sbatch.Job) { j.Name = "cl-ann-0123456789ab.2-b1b2b3" })
 	second.Comment = "codalab bundle=" + uuid + " attempt=2 owner=1 bridge=b1b2b3 generation=10"
 	if found, _ := searched(t, time.Hour, rows, nil, second); len(found) != 1 {
 		t.Error("another attempt's job counts as the row's")
@@ -135,16 +135,16 @@ func TestI2MarkIsTheOneOfTheSubmission(t *testing.T) {
 	t.Parallel()
 	comment := "codalab bundle=" + uuid + " attempt=1 owner=1 bridge=b1b2b3 generation=10"
 	for _, c := range []struct{ name, comment, want string }{
-		{string(mark), comment, string(mark)},
-		{"urgent", comment, string(mark)},
+		{string(submission), comment, string(submission)},
+		{"urgent", comment, string(submission)},
 		{"cl-mary-ann-0123456789ab.1-b1b2b3", comment, "cl-mary-ann-0123456789ab.1-b1b2b3"},
-		{string(mark), "charge=1234", string(mark)},
+		{string(submission), "charge=1234", string(submission)},
 		{"urgent", "", "urgent"},
 		{"urgent", "codalab bundle=" + uuid + " attempt=1 owner=1 bridge=ffffff generation=10", "urgent"},
 		{"urgent", "codalab bundle=" + uuid + " attempt=one bridge=b1b2b3", "urgent"},
 	} {
 		if got := policy().SubmissionNameOf(sbatch.Job{Name: c.name, Comment: c.comment}); got != plan.SubmissionName(c.want) {
-			t.Errorf("job %q with comment %q has the mark %s, want %s", c.name, c.comment, got, c.want)
+			t.Errorf("job %q with comment %q has the submission name %s, want %s", c.name, c.comment, got, c.want)
 		}
 	}
 }
@@ -153,9 +153,9 @@ func TestI5DryRunOnlyTells(t *testing.T) {
 	t.Parallel()
 	p := policy()
 	p.CancelOrphans = false
-	found, overdue, err := p.OrphanJobs(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: []sbatch.Job{strayJob(3, 10)}}, none, nobodyWaits, 10, plan.OrphanJobs{3: epoch})
+	found, overdue, err := p.OrphanJobs(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: []sbatch.Job{orphanJob(3, 10)}}, none, nobodyWaits, 10, plan.OrphanJobs{3: epoch})
 	if err != nil || len(found) != 1 || overdue != nil {
-		t.Errorf("strays %v, overdue %v, error %v, want one stray that is left alone", found, overdue, err)
+		t.Errorf("orphans %v, overdue %v, error %v, want one orphan that is left alone", found, overdue, err)
 	}
 }
 
@@ -163,20 +163,20 @@ func TestI5OldLedgerTouchesNothing(t *testing.T) {
 	t.Parallel()
 	before := plan.OrphanJobs{3: epoch}
 	for name, newer := range map[string]sbatch.Job{
-		"a live job":      strayJob(9, 11),
-		"one that ended":  strayJob(9, 11, func(j *sbatch.Job) { j.State = sbatch.StateCompleted }),
-		"an unknown one":  strayJob(9, 11, func(j *sbatch.Job) { j.State = "HIBERNATING" }),
-		"far in the past": strayJob(9, 1<<40),
+		"a live job":      orphanJob(9, 11),
+		"one that ended":  orphanJob(9, 11, func(j *sbatch.Job) { j.State = sbatch.StateCompleted }),
+		"an unknown one":  orphanJob(9, 11, func(j *sbatch.Job) { j.State = "HIBERNATING" }),
+		"far in the past": orphanJob(9, 1<<40),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			jobs := []sbatch.Job{strayJob(3, 10), newer}
+			jobs := []sbatch.Job{orphanJob(3, 10), newer}
 			found, overdue, err := policy().OrphanJobs(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: jobs}, none, nobodyWaits, 10, before)
 			if !errors.Is(err, plan.ErrOutdated) || overdue != nil {
 				t.Errorf("error %v, overdue %v, want that the ledger is outdated and nothing else", err, overdue)
 			}
 			if diff := cmp.Diff(before, found); diff != "" {
-				t.Errorf("what was known of strays is lost (-want +got):\n%s", diff)
+				t.Errorf("what was known of orphans is lost (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -185,8 +185,8 @@ func TestI5OldLedgerTouchesNothing(t *testing.T) {
 // A ledger that has the row knows the generation, whatever its own counter says.
 func TestI5NewerJobWithARowIsNoEvidence(t *testing.T) {
 	t.Parallel()
-	rows := func(m plan.SubmissionName) bool { return m == mark }
-	searched(t, 0, rows, nil, strayJob(3, 11))
+	rows := func(m plan.SubmissionName) bool { return m == submission }
+	searched(t, 0, rows, nil, orphanJob(3, 11))
 }
 
 func nobodyWaits(plan.Stamp) bool { return false }
@@ -195,7 +195,7 @@ func nobodyWaits(plan.Stamp) bool { return false }
 // accepted, what runs is taken up, not cancelled and not submitted again.
 func TestI5JobOfABundleThatWaitsIsItsRows(t *testing.T) {
 	t.Parallel()
-	j := strayJob(3, 9)
+	j := orphanJob(3, 9)
 	waits := func(s plan.Stamp) bool { return s.Bundle == uuid }
 	none := func(plan.SubmissionName) bool { return false }
 	_, overdue, err := policy().OrphanJobs(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: []sbatch.Job{j}}, none, waits, 10, plan.OrphanJobs{3: epoch})

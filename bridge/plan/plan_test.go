@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	uuid = "0x0123456789abcdef0123456789abcdef"
-	mark = plan.SubmissionName("cl-ann-0123456789ab.1-b1b2b3")
+	uuid       = "0x0123456789abcdef0123456789abcdef"
+	submission = plan.SubmissionName("cl-ann-0123456789ab.1-b1b2b3")
 )
 
 // firstQuestion is how long after a report, or an acknowledgement, the server is
@@ -44,7 +44,7 @@ func started() *spool.Started {
 }
 
 func job(state sbatch.State) sbatch.Job {
-	j := sbatch.Job{ID: 7, Name: string(mark), State: state, Reason: "None", Nodes: "n1"}
+	j := sbatch.Job{ID: 7, Name: string(submission), State: state, Reason: "None", Nodes: "n1"}
 	if state == sbatch.StatePending {
 		j.Nodes = ""
 	}
@@ -53,7 +53,7 @@ func job(state sbatch.State) sbatch.Job {
 
 // ghostJob is what a refused submission leaves.
 func ghostJob() sbatch.Job {
-	return sbatch.Job{ID: 6, Name: string(mark), State: sbatch.StateFailed, Reason: "BadConstraints"}
+	return sbatch.Job{ID: 6, Name: string(submission), State: sbatch.StateFailed, Reason: "BadConstraints"}
 }
 
 // rowIn is a bundle that came to a phase the ordinary way.
@@ -71,7 +71,7 @@ func rowIn(phase plan.Phase) plan.Row {
 	}
 	if since(plan.Submitting) {
 		r.Staged = &spool.Inputs{Image: "/shared/cache/x.sif", ImageDigest: "sha256:1"}
-		r.Attempt, r.Generation, r.SubmissionName, r.Prepared, r.Sbatches, r.Submitted = 1, 1, mark, true, 1, epoch
+		r.Attempt, r.Generation, r.SubmissionName, r.Prepared, r.Sbatches, r.Submitted = 1, 1, submission, true, 1, epoch
 	}
 	if since(plan.Queued) {
 		r.Job = job(sbatch.StatePending)
@@ -178,7 +178,7 @@ func seen(at time.Duration, jobs ...sbatch.Job) plan.News {
 }
 
 func sighting(at time.Duration, jobs ...sbatch.Job) *plan.Observation {
-	return &plan.Observation{SubmissionName: mark, Asked: epoch.Add(at), Jobs: jobs}
+	return &plan.Observation{SubmissionName: submission, Asked: epoch.Add(at), Jobs: jobs}
 }
 
 func accounted(at time.Duration, jobs ...sbatch.Job) plan.News {

@@ -85,7 +85,7 @@ func TestI2SightingOfAnotherSubmissionIsIgnored(t *testing.T) {
 	b := given(t, rowIn(plan.Submitting)).at(early).hears(old).is(plan.Submitting)
 	old.Observation.Asked, old.Observation.Jobs = epoch.Add(late), nil
 	if b.at(late).hears(old).is(plan.Submitting); !b.row.Absent.IsZero() {
-		t.Error("a sighting of another mark counts as absence")
+		t.Error("an observation of another submission counts as absence")
 	}
 	b.hears(plan.News{Accounting: &plan.Observation{SubmissionName: old.Observation.SubmissionName, Asked: epoch.Add(late), Jobs: []sbatch.Job{job(sbatch.StateFailed)}}})
 	b.is(plan.Submitting)
@@ -100,8 +100,8 @@ func TestI3AbsenceCountsOnlyInACompleteSnapshotOlderThanTheGrace(t *testing.T) {
 	b.hears(seen(late)).is(plan.Submitting, plan.QueryAccounting)
 	b.at(late+time.Second).hears(accounted(early)).is(plan.Submitting, plan.QueryAccounting)
 	b.hears(accounted(late+time.Second)).is(plan.Submitting, plan.Submit)
-	if b.row.Submitted != b.now || b.row.Attempt != 1 || b.row.SubmissionName != mark {
-		t.Errorf("submitted at %s as attempt %d under %s, want now, the same attempt and mark", b.row.Submitted, b.row.Attempt, b.row.SubmissionName)
+	if b.row.Submitted != b.now || b.row.Attempt != 1 || b.row.SubmissionName != submission {
+		t.Errorf("submitted at %s as attempt %d under %s, want now, the same attempt and name", b.row.Submitted, b.row.Attempt, b.row.SubmissionName)
 	}
 	// The proof was for the last submission only.
 	b.at(late + time.Minute).hears(seen(late + time.Minute)).is(plan.Submitting)
@@ -129,7 +129,7 @@ func TestI3NoAnswerIsNoChange(t *testing.T) {
 		t.Run(string(phase), func(t *testing.T) {
 			t.Parallel()
 			b := given(t, rowIn(phase))
-			b.at(month).hears(plan.News{LookFailure: "stale file handle", AccountingFailure: "connection refused"}).is(phase)
+			b.at(month).hears(plan.News{RecordsFailure: "stale file handle", AccountingFailure: "connection refused"}).is(phase)
 			// A snapshot alone is half an answer where there are accounts.
 			b.hears(seen(month))
 			for i := range 200 {
@@ -145,7 +145,7 @@ func TestI3NoAnswerIsNoChange(t *testing.T) {
 		t.Parallel()
 		b := given(t, rowIn(plan.Running)).at(late).hears(seen(late, job(sbatch.StateNodeFail)))
 		for i := range 200 {
-			b.at(late + time.Duration(i)*time.Minute).hears(plan.News{LookFailure: "find the shared disk: no such file"})
+			b.at(late + time.Duration(i)*time.Minute).hears(plan.News{RecordsFailure: "find the shared disk: no such file"})
 		}
 		b.is(plan.Running)
 		// Then the disk is back, with the end on it.

@@ -6,17 +6,17 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/sentence"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Reported says whether a worker's check-in tells of the row.
+// Reported reports whether a check-in has the row.
 func (r Row) Reported() bool {
 	return r.Phase != Claiming && r.Phase != Done
 }
 
-// Report is what a check-in tells of the row. worker is the identity that
-// checks in.
+// Report is the row in a check-in of the worker identity.
 func (r Row) Report(worker string) codalab.Run {
 	run := codalab.Run{
 		UUID:        r.Bundle,
@@ -42,14 +42,14 @@ func (r Row) Report(worker string) codalab.Run {
 	return run
 }
 
-// usage fills in what the attempt used, as far as it is known. Shares are of what
-// the bundle asked for: of processors, what it took on average since its command
-// began; of memory, what it takes now, and once it has ended the most that it took.
+// usage fills in what the attempt used, as far as it is known. Shares are of the bundle's
+// request: of processors, the average since its command began; of memory, the present usage,
+// and after the end the peak.
 //
-// CodaLab's own worker goes on sending its last sample, which is as a rule that of a
-// container that is gone: 0 (codalab/worker/docker_utils.py:
-// get_container_stats_with_docker_stats). Its server keeps what the last report
-// before finalizing said (codalab/model/bundle_model.py: transition_bundle_running).
+// CodaLab's own worker goes on sending its last sample, usually that of a container that is
+// gone: 0 (codalab/worker/docker_utils.py: get_container_stats_with_docker_stats). Its server
+// keeps what the last report before finalizing said (codalab/model/bundle_model.py:
+// transition_bundle_running).
 func (r Row) usage(run *codalab.Run) {
 	var u spool.Usage
 	var memory int64
@@ -68,13 +68,12 @@ func (r Row) usage(run *codalab.Run) {
 	if run.ContainerTimeTotal > 0 {
 		run.CPUUsage = (u.UserSeconds + u.SystemSeconds) / run.ContainerTimeTotal / float64(max(r.Resources.CPUs, 1))
 	}
-	if r.Resources.Memory > 0 { // the job has somewhat more, for the worker
+	if r.Resources.Memory > 0 { // the job has a little more, for the worker
 		run.MemoryUsage = min(1, float64(memory)/float64(r.Resources.Memory))
 	}
 }
 
-// elapsed is how many seconds there were between two moments; 0 where one of them is not
-// known.
+// elapsed is the seconds between two moments; 0 if one of them is not known.
 func elapsed(from, to time.Time) float64 {
 	if from.IsZero() || to.IsZero() {
 		return 0
@@ -98,8 +97,8 @@ func (r Row) State() codalab.State {
 	return codalab.StatePreparing
 }
 
-// RunStatus is one sentence for the researcher: what the bundle waits for, or
-// what it does; and what there is to know of its data.
+// RunStatus is one sentence for the researcher about what the bundle waits for or does, and
+// further ones about its data.
 func (r Row) RunStatus() string {
 	if r.Phase == Done {
 		return r.doing()
@@ -107,13 +106,12 @@ func (r Row) RunStatus() string {
 	return with(r.doing(), r.Notes())
 }
 
-// with is a sentence with others behind it.
+// with is a sentence followed by others.
 func with(first string, others []string) string {
 	return strings.Join(append([]string{first}, others...), " ")
 }
 
-// Notes are sentences for the researcher about data that is used in place and
-// is not as it was.
+// Notes are sentences for the researcher about data that is used in place and has changed.
 func (r Row) Notes() []string {
 	const most = 4 // a line, not a list
 	var notes []string
@@ -130,7 +128,7 @@ func (r Row) Notes() []string {
 	return notes
 }
 
-// doing is what the bundle waits for, or what it does.
+// doing is what the bundle waits for or does.
 func (r Row) doing() string {
 	switch r.Phase {
 	case Claiming:
@@ -139,7 +137,7 @@ func (r Row) doing() string {
 		return r.stagingStatus()
 	case Submitting:
 		if r.Trouble != "" {
-			return sentence(r.Trouble)
+			return sentence.Of(r.Trouble)
 		}
 		return "Being submitted to Slurm."
 	case Queued:
@@ -156,7 +154,7 @@ func (r Row) doing() string {
 		case r.Progress != "":
 			return r.Progress
 		case r.Trouble != "":
-			return "Uploading results; the last try failed: " + sentence(r.Trouble)
+			return "Uploading results; the last try failed: " + sentence.Of(r.Trouble)
 		}
 		return "Uploading results."
 	case Finalizing:
@@ -171,15 +169,15 @@ func (r Row) stagingStatus() string {
 	case r.Low != "" && r.Progress == "":
 		return "Waiting: " + r.Low + "."
 	case r.Trouble != "" && !r.Due.IsZero():
-		return "Trying again at " + r.Due.Format(time.TimeOnly) + ": " + sentence(r.Trouble)
+		return "Trying again at " + r.Due.Format(time.TimeOnly) + ": " + sentence.Of(r.Trouble)
 	case r.Progress != "":
 		return r.Progress
 	case r.Trouble != "":
-		return "Trying again: " + sentence(r.Trouble)
+		return "Trying again: " + sentence.Of(r.Trouble)
 	case r.Staged != nil:
 		return "Image and dependencies are ready; waiting to be submitted to Slurm."
 	}
-	return "Bringing in the image and the dependencies."
+	return "Staging the image and the dependencies."
 }
 
 func (r Row) queuedStatus() string {
@@ -206,7 +204,7 @@ func (r Row) profile() map[string]codalab.StageTimes {
 	return profile
 }
 
-// firstAfter is the first time of a list that has come.
+// firstAfter is the first time of a list that is not zero.
 func firstAfter(times []time.Time) time.Time {
 	for _, t := range times {
 		if !t.IsZero() {

@@ -27,7 +27,7 @@ func TestRunStatusSaysWhyInOneSentence(t *testing.T) {
 		want   string
 	}{
 		{plan.Claiming, unstaged, "Claimed by the bridge."},
-		{plan.Staging, unstaged, "Bringing in the image and the dependencies."},
+		{plan.Staging, unstaged, "Staging the image and the dependencies."},
 		{plan.Staging, func(r *plan.Row) { r.Progress, r.Trouble = "Pulling image python:3.", "it broke off" }, "Pulling image python:3."},
 		{plan.Staging, func(r *plan.Row) { r.Progress = "Pulling image python:3." }, "Pulling image python:3."},
 		{plan.Staging, func(r *plan.Row) { r.Staged = &spool.Inputs{} }, "Image and dependencies are ready; waiting to be submitted to Slurm."},

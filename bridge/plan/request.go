@@ -48,16 +48,15 @@ func (p Policy) Request(r Row) sbatch.Request {
 	return req
 }
 
-// The images of bundles that name none, where neither the site nor the server has
-// others (codalab/lib/codalab_manager.py: init_config, "workers").
+// The images of bundles that name none, if neither the site nor the server names one (codalab/lib/codalab_manager.py: init_config, "workers").
 const (
 	DefaultCPUImage = "codalab/default-cpu:latest"
 	DefaultGPUImage = "codalab/default-gpu:latest"
 )
 
-// Image is the name of the image that a row's bundle runs in. The server has put
-// its own default into the run message where the bundle names none
-// (codalab/server/bundle_manager.py: _get_docker_image); the queue's goes first.
+// Image is the name of the image that a row's bundle runs in. If the bundle names none, the
+// server has put its own default into the run message (codalab/server/bundle_manager.py:
+// _get_docker_image); the queue's image has priority over that.
 func (p Policy) Image(r Row) string {
 	q, res := p.Queues[r.Queue], r.Resources
 	site, fallback := q.CPUImage, DefaultCPUImage
@@ -65,7 +64,7 @@ func (p Policy) Image(r Row) string {
 		site, fallback = q.GPUImage, DefaultGPUImage
 	}
 	if asked := r.Run.Metadata.String("request_docker_image"); asked != "" {
-		if res.DockerImage == asked+":latest" { // which means nothing for a file
+		if res.DockerImage == asked+":latest" { // the server added a tag, which a file does not have
 			return asked
 		}
 		site = ""
@@ -73,7 +72,7 @@ func (p Policy) Image(r Row) string {
 	return cmp.Or(site, res.DockerImage, fallback)
 }
 
-// Spec is what the worker of a row's current attempt is told.
+// Spec is the specification for the worker of a row's current attempt.
 func (p Policy) Spec(r Row) spool.Spec {
 	q, res := p.Queues[r.Queue], r.Resources
 	s := spool.Spec{
@@ -104,16 +103,16 @@ func (q Queue) limit(res codalab.Resources) time.Duration {
 
 // SubmissionNames are the names of all submissions that a row may have made.
 func (p Policy) SubmissionNames(r Row) []SubmissionName {
-	marks := make([]SubmissionName, 0, r.Attempt)
+	names := make([]SubmissionName, 0, r.Attempt)
 	for r.Attempt > 0 {
-		marks = append(marks, p.submissionName(r))
+		names = append(names, p.submissionName(r))
 		r.Attempt--
 	}
-	return marks
+	return names
 }
 
-// Shows says whether a sighting tells nothing that the row does not hold
-// already, so that the row need not be decided for it.
+// Shows reports whether the observed jobs are what the row already holds, so that it need not
+// be decided for them.
 func (r Row) Shows(jobs []sbatch.Job) bool {
 	return len(jobs) == 1 && jobs[0] == r.Job && r.Stuck.IsZero() &&
 		r.Ended.IsZero() == !jobs[0].State.Ended() && (r.Phase == Queued || r.Phase == Running)

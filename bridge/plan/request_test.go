@@ -78,7 +78,7 @@ func TestRequestIsTheRowsJob(t *testing.T) {
 	}
 	common := []string{
 		"--parsable", "--export=NONE", "--propagate=NONE", "--no-requeue", "--open-mode=append", "--nodes=1", "--ntasks=1",
-		"--job-name=" + string(mark), "--comment=codalab bundle=" + uuid + " attempt=1 owner=1 bridge=b1b2b3 generation=1",
+		"--job-name=" + string(submission), "--comment=codalab bundle=" + uuid + " attempt=1 owner=1 bridge=b1b2b3 generation=1",
 	}
 	place := []string{
 		"--chdir=/shared/spool/" + uuid + "/1", "--output=/shared/spool/" + uuid + "/1/slurm.out",
@@ -167,7 +167,7 @@ func TestSpecIsWhatTheWorkerIsTold(t *testing.T) {
 	r.Resources = codalab.Resources{CPUs: 4, GPUs: 2, Memory: 2 << 30, Disk: 1 << 30, Network: true}
 	r.Staged.Dependencies = []spool.Dependency{{ChildPath: "data", Source: "/shared/cache/d"}}
 	want := spool.Spec{
-		Bundle: uuid, Attempt: 1, SubmissionName: string(mark), Command: "python train.py", Inputs: *r.Staged,
+		Bundle: uuid, Attempt: 1, SubmissionName: string(submission), Command: "python train.py", Inputs: *r.Staged,
 		RunDir: "/shared/runs/" + uuid + "/1", Scratch: "/local", WorkDir: spool.WorkDirLocal, Runtime: runtimes.Apptainer, GPUs: 2, MemoryBytes: 2 << 30, DiskBytes: 1 << 30, Seconds: 3600, Network: true,
 	}
 	if diff := cmp.Diff(want, p.Spec(r)); diff != "" {

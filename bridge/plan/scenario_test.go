@@ -14,33 +14,32 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "rewrite what the scenarios and docs/state-machine.md say")
 
-// TestScenarios plays the files of testdata, each of which tells one hazard.
+// TestScenarios plays the files of testdata, one for each hazard.
 //
-// A file is made of steps, with an empty line after each; lines that begin with
-// # are the story. A step is one or more commands, a line of four hyphens, and
-// what came of it. The news of one step reach the row together. With -rewrite
-// what came is written down instead of compared.
+// A file consists of steps, with an empty line after each; lines that begin with # are comments.
+// A step is one or more commands, a line of four hyphens, and the result. All news of one step
+// reaches the row together. With -rewrite the results are written instead of compared.
 //
 // The commands:
 //
-//	policy key=value…            what the site decided: see world.setPolicy
-//	row phase=… [key=value…]     a bundle that came to this phase the ordinary way
+//	policy key=value…            the site's configuration: see world.setPolicy
+//	row phase=… [key=value…]     a bundle that reached this phase in the ordinary way
 //	disk free=12g                how much of the shared disk's 1t is free; the low water is 50g
-//	batch [observed=no]          staged rows go to Slurm, as far as there is room
+//	batch [observed=no]          staged rows are submitted, if there is room
 //	tick 90s                     time passes; the row is decided whenever it is due
 //	crash [unsaved] [down=2h]    the bridge dies and is started again; unsaved: before the last decision was saved
 //	crash clock=-2h              meanwhile somebody sets the clock
-//	message kill|run|…           the server says something
+//	message kill|run|…           a message of the server's
 //	unanswered                   a check-in that reported the verdict got no answer
 //	slurm job=7 state=… [name=…] [comment=ours]
-//	                             a whole snapshot; none: without a job of ours; away: no answer, or half of one
-//	accounts job=7 state=…       the accounting database's answer, in the same words
-//	note started|exit|…          the attempt's records, as one reading finds them; none: it finds nothing
-//	remark text=…                the bridge has something for the history
-//	answer EFFECT …              how an effect ended that the row wanted
+//	                             a whole snapshot; none: without the bridge's job; away: no answer, or half of one
+//	accounts job=7 state=…       the accounting database's answer, in the same form
+//	note started|exit|…          one reading of the attempt's records; none: there are none
+//	remark text=…                a remark for the bundle's history
+//	answer EFFECT …              how an effect ended
 //	answer confirm state=… [here] [asked=5s]
 //	                             what the server shows of the bundle; here: claimed from this host; asked before now
-//	strays job=9 …               a snapshot is searched for jobs without a row
+//	strays job=9 …               a snapshot is searched for orphan jobs
 //	report                       what a check-in tells the server
 func TestScenarios(t *testing.T) {
 	t.Parallel()
@@ -57,7 +56,7 @@ func TestScenarios(t *testing.T) {
 				return
 			}
 			if diff := cmp.Diff(strings.Split(string(before), "\n"), strings.Split(after, "\n")); diff != "" {
-				t.Errorf("%s (-written +played; go test ./bridge/plan -run Scenario -rewrite writes it down):\n%s", name, diff)
+				t.Errorf("%s (-written +played; go test ./bridge/plan -run Scenario -rewrite):\n%s", name, diff)
 			}
 		})
 	}
@@ -82,8 +81,8 @@ func scenarios(t *testing.T) []string {
 	return names
 }
 
-// play runs a scenario and returns its text with what came of each step.
-// record is told each decision.
+// play plays a scenario and returns its text with the results of this run. It calls record with
+// each decision.
 func play(t *testing.T, name, text string, record func(move)) string {
 	t.Helper()
 	w := newWorld()
@@ -102,7 +101,7 @@ func play(t *testing.T, name, text string, record func(move)) string {
 				t.Fatalf("%s:%d: %v", name, i+1, err)
 			}
 		}
-		for i < len(lines) && lines[i] != "" { // what came of it when it was written
+		for i < len(lines) && lines[i] != "" { // the result of an earlier run
 			i++
 		}
 		if err := w.flush(); err != nil {

@@ -55,7 +55,7 @@ func (w *world) setRow(a *arguments) error {
 		case "attempt":
 			r.Attempt = a.number(value)
 			if r.SubmissionName != "" {
-				r.SubmissionName = w.mark(r.Attempt)
+				r.SubmissionName = w.submission(r.Attempt)
 			}
 		case "generation":
 			r.Generation = int64(a.number(value))
@@ -85,7 +85,7 @@ func (w *world) setRow(a *arguments) error {
 	return nil
 }
 
-// mark is the name of one of the row's submissions.
-func (w *world) mark(attempt int) plan.SubmissionName {
-	return plan.SubmissionName(strings.Replace(string(mark), ".1-", "."+strconv.Itoa(attempt)+"-", 1))
+// submission is the name of one of the row's submissions.
+func (w *world) submission(attempt int) plan.SubmissionName {
+	return plan.SubmissionName(strings.Replace(string(submission), ".1-", "."+strconv.Itoa(attempt)+"-", 1))
 }

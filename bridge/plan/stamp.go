@@ -6,7 +6,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Stamp is what the comment of a job says of it, as Request has written it.
+// Stamp is what Request wrote into a job's comment.
 type Stamp struct {
 	Bundle     string
 	Attempt    int
@@ -14,8 +14,8 @@ type Stamp struct {
 	Generation int64
 }
 
-// StampOf reads a job's stamp. It is false for a job whose comment is none, or
-// not whole any more: a site may have rewritten it.
+// StampOf reads a job's stamp. It is false for a comment without one, or with a part of one: a
+// site may have rewritten it.
 func StampOf(j sbatch.Job) (Stamp, bool) {
 	s := Stamp{Bundle: commentValue(j.Comment, "bundle"), Bridge: commentValue(j.Comment, "bridge")}
 	var errAttempt, errGeneration error

@@ -160,7 +160,7 @@ func TestI8NothingIsWantedInACircle(t *testing.T) {
 		plan.Stage:       {Staged: &plan.StageEnd{Outcome: plan.Outcome{Failure: "no"}}},
 		plan.Prepare:     {Prepared: &plan.Outcome{Failure: "no"}},
 		plan.Submit:      answered(plan.Submission{Words: "timed out"}),
-		plan.ReadRecords: {LookFailure: "no"},
+		plan.ReadRecords: {RecordsFailure: "no"},
 		plan.Fence:       {Fenced: &plan.Fencing{Attempt: 1, Failure: "no"}},
 		plan.Cancel:      {Cancelled: &plan.Outcome{Failure: "no"}},
 		plan.Collect:     {Collected: &plan.Outcome{Failure: "no"}},

@@ -4,16 +4,14 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// killed is the verdict of a bundle that the server asked to kill. A server
-// knows it by CodaLab's words in it.
+// killed is the verdict of a bundle that the server asked to kill. A server recognizes it by
+// CodaLab's words.
 func killed(message string) Verdict {
 	if message == "" {
 		message = codalab.KillRequested
@@ -21,8 +19,8 @@ func killed(message string) Verdict {
 	return Verdict{Cause: spool.CauseUser, Failure: message}
 }
 
-// fromSlurm is the verdict that the job's state gives, for an attempt whose
-// own account is missing or says only that it was told to stop.
+// fromSlurm is the verdict that the job's state gives, for an attempt without an exit record,
+// or whose record says only that it was told to stop.
 func (d *decision) fromSlurm() Verdict {
 	job := d.row.Job
 	ran := "before it began"
@@ -49,7 +47,7 @@ func (d *decision) fromSlurm() Verdict {
 	output := ""
 	switch {
 	case d.row.LastWords != "":
-		output = " Its last words: " + d.row.LastWords
+		output = " The end of its output: " + d.row.LastWords
 	case d.row.Begun == nil && job.Nodes != "" && !d.mayHaveBegun():
 		return platform("Slurm job %s ended on %s (%s) and left nothing on the shared disk, which that node may not see. "+
 			"The bridge's operator can try it with: cl-bridge doctor", job.ID, job.Nodes, job.State)
@@ -60,9 +58,8 @@ func (d *decision) fromSlurm() Verdict {
 	return platform("Slurm job %s ended %s (last seen %s).%s", job.ID, ran, job.State, output)
 }
 
-// outOfMemory is the worker's sentence (worker: memorySentence) for a job whose
-// worker did not come to say it. What the command took in its last moment need
-// not have been measured.
+// outOfMemory is the worker's sentence (worker: memorySentence) for a job whose worker could
+// not write it. The command's last peak may not have been measured.
 func (d *decision) outOfMemory() string {
 	limit := d.row.Resources.Memory
 	if limit <= 0 {
@@ -79,8 +76,8 @@ func platform(format string, args ...any) Verdict {
 	return Verdict{Cause: spool.CausePlatform, Failure: fmt.Sprintf(format, args...)}
 }
 
-// asked says in one phrase what a bundle asked for.
-func (d *decision) asked() string {
+// requested says in one phrase what a bundle requests.
+func (d *decision) requested() string {
 	res := d.row.Resources
 	parts := []string{plural(res.CPUs, "CPU")}
 	if res.GPUs > 0 {
@@ -103,19 +100,6 @@ func plural(n int64, noun string) string {
 }
 
 func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }
-
-// sentence gives an error's text the form of a sentence.
-func sentence(text string) string {
-	first, size := utf8.DecodeRuneInString(text)
-	if size == 0 {
-		return text
-	}
-	text = string(unicode.ToUpper(first)) + text[size:]
-	if !strings.HasSuffix(text, ".") {
-		text += "."
-	}
-	return text
-}
 
 func trimDot(s string) string { return strings.TrimSuffix(s, ".") }
 

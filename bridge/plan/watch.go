@@ -8,25 +8,25 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// queued: Slurm has the job, and the attempt has not been seen to begin.
+// queued: Slurm has the job, and no record shows that the attempt began.
 func (d *decision) queued() {
 	if d.row.Begun != nil {
 		d.enter(Running, "the attempt began on "+d.row.Begun.Node)
 		return
 	}
-	d.watch()
-	d.neverStarts()
+	d.applySlurm()
+	d.stopImpossibleJob()
 	if d.row.Stop != nil {
-		d.enter(Stopping, "to be stopped: "+d.row.Stop.Failure)
+		d.enter(Stopping, "being stopped: "+d.row.Stop.Failure)
 		return
 	}
-	// A job that is over may have begun and the disk not show it yet. Closing
-	// the attempt settles it: either it can never begin, or its start shows.
+	// A job that has ended may have begun although the disk does not show it yet. Fencing
+	// settles it: either the attempt can never begin, or its start shows.
 	switch {
 	case d.row.Fenced:
-		d.concluded(d.fromSlurm())
+		d.conclude(d.fromSlurm())
 	case d.row.Ended.IsZero():
-	case d.closingFailed() != "" || d.settled() && d.lastWord():
+	case d.fencingFailure() != "" || d.diskSettled() && d.slurmStateKnown():
 		d.fence()
 	}
 }
@@ -36,33 +36,32 @@ func (d *decision) running() {
 	if d.row.Times.Running.IsZero() {
 		d.row.Times.Running = d.now
 	}
-	d.watch()
-	if d.ownEnd() {
+	d.applySlurm()
+	if d.concludedByWorker() {
 		return
 	}
 	if d.row.Stop != nil {
-		d.enter(Stopping, "to be stopped: "+d.row.Stop.Failure)
+		d.enter(Stopping, "being stopped: "+d.row.Stop.Failure)
 		return
 	}
-	if d.row.Exit == nil && !d.row.Ended.IsZero() && d.settled() && d.lastWord() {
-		d.concluded(d.fromSlurm())
+	if d.row.Exit == nil && !d.row.Ended.IsZero() && d.diskSettled() && d.slurmStateKnown() {
+		d.conclude(d.fromSlurm())
 	}
 }
 
-// ownEnd takes the attempt's own account of its end for its verdict. A worker
-// that was told to stop does not know why; that Slurm says, when the job is
-// over.
-func (d *decision) ownEnd() bool {
+// concludedByWorker takes the verdict from the attempt's exit record, if there is one. A worker
+// that was told to stop does not know why; Slurm says it once the job has ended.
+func (d *decision) concludedByWorker() bool {
 	exit := d.row.Exit
-	if exit == nil || exit.Terminated && d.row.Stop == nil && (d.row.Ended.IsZero() || !d.lastWord()) {
+	if exit == nil || exit.Terminated && d.row.Stop == nil && (d.row.Ended.IsZero() || !d.slurmStateKnown()) {
 		return false
 	}
-	d.concluded(d.own(*exit))
+	d.conclude(d.ownVerdict(*exit))
 	return true
 }
 
-// own is the verdict of the attempt's own account.
-func (d *decision) own(exit spool.Exit) Verdict {
+// ownVerdict is the verdict of the attempt's exit record.
+func (d *decision) ownVerdict(exit spool.Exit) Verdict {
 	v := Verdict{Cause: exit.Cause, Failure: exit.Failure}
 	switch state := d.row.Job.State; {
 	case !exit.Terminated:
@@ -75,48 +74,48 @@ func (d *decision) own(exit spool.Exit) Verdict {
 	return v
 }
 
-// watch takes in what Slurm shows of the attempt's job.
-func (d *decision) watch() {
+// applySlurm applies what Slurm and its accounting database show of the attempt's job.
+func (d *decision) applySlurm() {
 	if a := d.news.Accounting; a != nil && !d.row.Ended.IsZero() {
-		switch job, ok := d.pick(a.Jobs); {
+		switch job, ok := d.jobOfAttempt(a.Jobs); {
 		case ok && job.State.Ended():
 			d.row.Job = job
 		case ok && job.Nodes != "":
-			d.row.Job.Nodes = job.Nodes // it had a node, though its end was missed
+			d.row.Job.Nodes = job.Nodes // it had a node, although the database missed its end
 		}
 	}
 	s := d.news.Observation
 	if s == nil {
 		return
 	}
-	job, ok := d.pick(s.Jobs)
+	job, ok := d.jobOfAttempt(s.Jobs)
 	switch {
 	case ok && !job.State.Ended():
 		d.row.Job, d.row.Ended = job, time.Time{}
 	case ok:
 		d.row.Job = job
-		d.over(fmt.Sprintf("Slurm shows job %s %s", job.ID, job.State))
+		d.noteEnded(fmt.Sprintf("Slurm shows job %s %s", job.ID, job.State))
 	case s.Asked.After(d.row.Submitted.Add(d.policy.SubmitGrace)):
-		d.over("a whole snapshot does not show the job any more")
+		d.noteEnded("a whole snapshot does not show the job any more")
 	}
 }
 
-// over notes that Slurm has no live job for the attempt, and asks for what may
-// say how it ended.
-func (d *decision) over(reason string) {
+// noteEnded notes that Slurm has no live job for the attempt, and wants the records and the
+// accounting that may say how the job ended.
+func (d *decision) noteEnded(reason string) {
 	if !d.row.Ended.IsZero() {
 		return
 	}
 	d.row.Ended, d.row.Reason = d.now, reason
-	d.want(ReadRecords)
+	d.wantEffect(ReadRecords)
 	if d.policy.Accounting && !d.row.Job.State.Ended() {
-		d.want(QueryAccounting)
+		d.wantEffect(QueryAccounting)
 	}
 }
 
-// pick returns the attempt's job among those of its name: the one that began
-// it, else the one that was submitted, else whichever stands for it.
-func (d *decision) pick(jobs []sbatch.Job) (sbatch.Job, bool) {
+// jobOfAttempt returns the attempt's job among the jobs of its submission name: the job that
+// began it, else the job that was submitted, else any job that can stand for it.
+func (d *decision) jobOfAttempt(jobs []sbatch.Job) (sbatch.Job, bool) {
 	id := d.row.Job.ID.String()
 	if d.row.Begun != nil && d.row.Begun.Job != "" {
 		id = d.row.Begun.Job
@@ -132,11 +131,11 @@ func (d *decision) pick(jobs []sbatch.Job) (sbatch.Job, bool) {
 	return adoptable(&Observation{Jobs: jobs})
 }
 
-// lastWord says whether it is known what Slurm has to say of an ended job: the
-// state in which it ended or, where the controller keeps that no longer, the
-// answer of the accounts. An end that the accounts have missed is not waited
-// for: they may show such a job as running for ever.
-func (d *decision) lastWord() bool {
+// slurmStateKnown reports whether Slurm's final word about an ended job is known: the state in
+// which it ended or, if the controller no longer keeps that, the answer of the accounting
+// database. It does not wait for an end that the database missed: the database may show such a
+// job as running for ever.
+func (d *decision) slurmStateKnown() bool {
 	if d.row.Job.State.Ended() || !d.policy.Accounting {
 		return true
 	}
@@ -144,37 +143,37 @@ func (d *decision) lastWord() bool {
 	switch {
 	case a != nil:
 	case d.row.Exit != nil && d.now.Sub(d.row.Ended) > d.policy.RecordAge:
-		return true // the worker's own account is enough, where there is no other for so long
+		return true // the exit record is enough if the database has been silent for so long
 	default:
-		d.ask(QueryAccounting, d.news.AccountingFailure)
+		d.wantUnlessFailed(QueryAccounting, d.news.AccountingFailure)
 		return false
 	}
-	job, ok := d.pick(a.Jobs)
+	job, ok := d.jobOfAttempt(a.Jobs)
 	if !ok || d.now.Sub(d.row.Ended) > d.policy.RecordAge {
 		return true
 	}
-	d.again(fmt.Sprintf("the accounts show job %s %s though the queue does not show it", job.ID, job.State))
+	d.tryLater(fmt.Sprintf("accounting shows job %s %s although the queue does not show it", job.ID, job.State))
 	return false
 }
 
-// settled says whether the disk had its time to show what was written before
-// the job ended, and was looked at since.
-func (d *decision) settled() bool {
+// diskSettled reports whether the disk had its time to show what was written before the job
+// ended, and the records were read after that.
+func (d *decision) diskSettled() bool {
 	deadline := d.row.Ended.Add(d.policy.Settle)
 	switch {
 	case !d.row.Looked.Before(deadline):
 		return true
 	case d.now.Before(deadline):
-		d.wake(deadline)
+		d.decideBy(deadline)
 	default:
-		d.ask(ReadRecords, d.news.LookFailure)
+		d.wantUnlessFailed(ReadRecords, d.news.RecordsFailure)
 	}
 	return false
 }
 
-// neverStarts stops a job of which Slurm says, for a while and still, that its
+// stopImpossibleJob stops a job for which Slurm has said for a while, and still says, that its
 // request can never be met.
-func (d *decision) neverStarts() {
+func (d *decision) stopImpossibleJob() {
 	if d.row.Job.State != sbatch.StatePending || !impossible(d.row.Job.Reason) {
 		d.row.Stuck = time.Time{}
 		return
@@ -189,17 +188,18 @@ func (d *decision) neverStarts() {
 	if d.news.Observation == nil || d.now.Before(d.row.Stuck.Add(patience)) {
 		return
 	}
-	d.stop(Verdict{Cause: spool.CauseUser, Failure: fmt.Sprintf(
-		"Slurm can never start this job (%s). Asked of queue %s: %s.", d.row.Job.Reason, d.queue.Tag, d.asked())},
+	d.setStop(Verdict{Cause: spool.CauseUser, Failure: fmt.Sprintf(
+		"Slurm can never start this job (%s). Asked of queue %s: %s.", d.row.Job.Reason, d.queue.Tag, d.requested())},
 		"Slurm says that the job can never start: "+d.row.Job.Reason)
 }
 
-// couldStart is after how long in the queue a job counts as one that could have
-// started, and how long a reason for which it cannot is borne with then.
+// couldStart is how long a job must be queued to count as one that could have started. If Slurm
+// then gives a reason for which it cannot start, the bridge waits this long before it stops the
+// job.
 const couldStart = 10 * time.Minute
 
-// impossible says whether a pending job's reason will not go away by waiting
-// (squeue(1), JOB REASON CODES).
+// impossible reports whether a pending job's reason will not go away by waiting (squeue(1), JOB
+// REASON CODES).
 func impossible(reason string) bool {
 	switch reason {
 	case "BadConstraints", "PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit",
@@ -211,17 +211,17 @@ func impossible(reason string) bool {
 	return false
 }
 
-// concluded ends the attempt: with another one where that may help and is
-// allowed, else with the verdict.
-func (d *decision) concluded(v Verdict) {
+// conclude ends the attempt: with another attempt if that may help and is allowed, else with
+// the verdict.
+func (d *decision) conclude(v Verdict) {
 	begun := d.row.Begun != nil
 	if v.Cause == spool.CausePlatform && d.row.Stop == nil && d.row.Attempt < d.policy.MaxAttempts &&
 		(!begun && !d.mayHaveBegun() || d.queue.RetryBegun == RetryOnPlatform) {
-		d.retry(v.Failure)
+		d.nextAttempt(v.Failure)
 		return
 	}
 	if !begun {
-		d.finish(v, "the attempt ended before it was seen to begin: "+string(v.Cause))
+		d.endWithoutResults(v, "the attempt ended, and no record shows that it began: "+string(v.Cause))
 		return
 	}
 	d.row.Verdict = &v
@@ -229,8 +229,8 @@ func (d *decision) concluded(v Verdict) {
 	d.row.Times.CleaningUp, d.row.Times.Uploading = d.now, d.now
 }
 
-// mayHaveBegun says whether the attempt may have begun though no record says
-// so, because its records are gone.
+// mayHaveBegun reports whether the attempt may have begun although no record says so, because
+// its records are gone.
 func (d *decision) mayHaveBegun() bool {
 	job := d.row.Job
 	switch {
@@ -242,10 +242,10 @@ func (d *decision) mayHaveBegun() bool {
 	return job.ID != 0 && !job.State.Ended() // it is not known how the job ended
 }
 
-// retry sends the bundle back for its next attempt. The last one was closed,
-// or began and has ended.
-func (d *decision) retry(why string) {
-	d.enter(Staging, fmt.Sprintf("attempt %d did not do: %s", d.row.Attempt, why))
+// nextAttempt sends the bundle back for another attempt. The last one was fenced, or has begun
+// and ended.
+func (d *decision) nextAttempt(why string) {
+	d.enter(Staging, fmt.Sprintf("attempt %d failed: %s", d.row.Attempt, why))
 	d.row.Trouble = why
 	d.row.Due = d.now.Add(backoff(d.row.Attempt))
 	r := &d.row
@@ -254,12 +254,12 @@ func (d *decision) retry(why string) {
 	r.Ended, r.Looked, r.LastWords = time.Time{}, time.Time{}, ""
 	r.Stuck, r.Cancelled, r.Fenced, r.Gone = time.Time{}, time.Time{}, false, time.Time{}
 	r.Begun, r.Exit, r.Status, r.Times.Running = nil, nil, nil, time.Time{}
-	// Records of the attempt that is over say nothing of the next one.
+	// News of the last attempt says nothing about the next one.
 	d.news.Records, d.news.Fenced, d.news.Observation, d.news.Accounting, d.news.Submitted = nil, nil, nil, nil, nil
 }
 
-// finish ends a bundle that has no results to collect.
-func (d *decision) finish(v Verdict, reason string) {
+// endWithoutResults ends a bundle that has no results to collect.
+func (d *decision) endWithoutResults(v Verdict, reason string) {
 	d.row.Verdict = &v
 	d.finalize(reason)
 }

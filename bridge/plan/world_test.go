@@ -13,8 +13,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// world is what a scenario plays in: one row, what the bridge keeps beside it,
-// and the clock. It does with the row what the bridge does.
+// world stands for the bridge in a scenario: one row, what the bridge keeps beside it, and the
+// clock.
 type world struct {
 	policy plan.Policy
 	now    time.Time
@@ -23,17 +23,16 @@ type world struct {
 	// saved is the row before the last decision, nil for none.
 	saved      *plan.Row
 	generation int64
-	strays     plan.OrphanJobs
+	orphans    plan.OrphanJobs
 	// running are the effects that were wanted and have not ended.
 	running map[effectKey]bool
-	// news is what the commands of this step brought, nil while they brought
-	// none.
+	// news is the news of this step; nil for none.
 	news   *plan.News
 	out    strings.Builder
 	record func(move)
-	// low is what was last heard of the shared disk: plan.LowWater.Low.
+	// low is the last measurement of the shared disk: plan.LowWater.Low.
 	low string
-	// quiet is set where nobody reads what is shown.
+	// quiet turns the output off.
 	quiet bool
 }
 
@@ -72,17 +71,17 @@ func (w *world) command(line []string) error {
 	case "report":
 		w.report()
 	case "strays":
-		w.lookForStrays(&a)
+		w.findOrphans(&a)
 	case "message":
 		err = w.message(&a)
 	case "unanswered":
-		w.hear().Unanswered = true
+		w.stepNews().Unanswered = true
 	case "slurm":
 		w.slurm(&a)
 	case "accounts":
 		w.accounts(&a)
 	case "remark":
-		w.hear().AddRemark(a.get("text"))
+		w.stepNews().AddRemark(a.get("text"))
 	case "note":
 		err = w.note(&a)
 	case "answer":
@@ -93,8 +92,8 @@ func (w *world) command(line []string) error {
 	return errors.Join(err, a.unused())
 }
 
-// hear returns the news of this step, for more to be added.
-func (w *world) hear() *plan.News {
+// stepNews returns the news of this step; callers add to it.
+func (w *world) stepNews() *plan.News {
 	if w.news == nil {
 		w.news = &plan.News{}
 	}
@@ -106,7 +105,7 @@ func (w *world) flush() error {
 	if n := w.news; n != nil {
 		w.news = nil
 		if n.Observation != nil && w.row != nil && len(newsNames(*n)) == 1 && w.row.Shows(n.Observation.Jobs) {
-			w.printf("at %s: Slurm shows nothing new", clock(w.now)) // and the bridge does not even ask
+			w.printf("at %s: Slurm shows nothing new", clock(w.now)) // the bridge does not decide the row either
 			return nil
 		}
 		return w.decide(*n)
@@ -119,12 +118,12 @@ func (w *world) flush() error {
 
 func (w *world) decide(n plan.News) error {
 	if w.row == nil {
-		w.printf("no row hears it")
+		w.printf("there is no row for it")
 		return nil
 	}
 	before := *w.row
 	told, idle := n, plan.News{}
-	if w.low != "" || before.Low != "" { // as the bridge tells each row while it waits
+	if w.low != "" || before.Low != "" { // as the bridge does while a row waits
 		told.Low, idle.Low = &w.low, &w.low
 	}
 	after, effects := w.policy.Next(w.now, before, told)
@@ -220,7 +219,7 @@ func (w *world) crash(a *arguments) error {
 		w.printf("lost:%s", diff)
 	}
 	w.row = &r
-	w.hear().Restarted = true
+	w.stepNews().Restarted = true
 	return nil
 }
 
@@ -258,10 +257,10 @@ func (w *world) report() {
 	}
 }
 
-func (w *world) lookForStrays(a *arguments) {
+func (w *world) findOrphans(a *arguments) {
 	j := w.job(a)
 	attempt := a.number(or(a.get("attempt"), "1"))
-	j.Name = string(w.mark(attempt))
+	j.Name = string(w.submission(attempt))
 	j.Comment = fmt.Sprintf("codalab bundle=%s attempt=%d owner=1 bridge=%s", uuid, attempt, or(a.get("bridge"), w.policy.Bridge))
 	if g := a.get("generation"); g != "" {
 		j.Comment += " generation=" + g
@@ -270,20 +269,20 @@ func (w *world) lookForStrays(a *arguments) {
 	waits := func(s plan.Stamp) bool {
 		return w.row != nil && w.row.Phase == plan.Staging && w.row.Attempt < s.Attempt
 	}
-	found, overdue, err := w.policy.OrphanJobs(w.now, sbatch.Snapshot{Asked: w.now, Jobs: []sbatch.Job{j}}, known, waits, w.generation, w.strays)
+	found, overdue, err := w.policy.OrphanJobs(w.now, sbatch.Snapshot{Asked: w.now, Jobs: []sbatch.Job{j}}, known, waits, w.generation, w.orphans)
 	if stamp, ok := plan.StampOf(j); ok && err == nil && len(found) > 0 && waits(stamp) {
-		w.hear().Found = &plan.Found{Stamp: stamp, Job: j}
+		w.stepNews().Found = &plan.Found{Stamp: stamp, Job: j}
 		return
 	}
-	w.strays = found
+	w.orphans = found
 	switch {
 	case err != nil:
 		w.printf("at %s: the bridge stops: %v", clock(w.now), err)
 	case len(found) == 0:
-		w.printf("at %s: no strays", clock(w.now))
+		w.printf("at %s: no orphans", clock(w.now))
 	case len(overdue) == 0:
-		w.printf("at %s: job %s has been a stray since %s", clock(w.now), j.ID, clock(found[j.ID]))
+		w.printf("at %s: job %s has been an orphan since %s", clock(w.now), j.ID, clock(found[j.ID]))
 	default:
-		w.printf("at %s: job %s has been a stray since %s, and is cancelled", clock(w.now), j.ID, clock(found[j.ID]))
+		w.printf("at %s: job %s has been an orphan since %s, and is cancelled", clock(w.now), j.ID, clock(found[j.ID]))
 	}
 }

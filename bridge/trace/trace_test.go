@@ -191,7 +191,7 @@ func TestUsageOfARunningAttemptIsNotRecorded(t *testing.T) {
 	for _, n := range []plan.News{
 		{Records: &plan.Records{Attempt: 1, Records: spool.Records{Status: &spool.Status{Token: "t"}}}},
 		{Records: &plan.Records{Attempt: 1, Records: spool.Records{Exit: &spool.Exit{Token: "another"}}}},
-		{Records: &plan.Records{Attempt: 1}, LookFailure: "stale file handle"},
+		{Records: &plan.Records{Attempt: 1}, RecordsFailure: "stale file handle"},
 	} {
 		next, effects := policy().Next(time.Unix(2, 0), row, n)
 		decisions = append(decisions, plan.Decision{Now: time.Unix(2, 0), Row: row, News: n, Next: next, Effects: effects})

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/holders"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
@@ -78,11 +79,11 @@ func openCache(ctx context.Context, p program.Process, conf config.Config) (*cac
 		return nil, nil, unavailable(err)
 	default:
 		closing = book.Close
-		j := judge{ledger: book, now: p.Now}
+		j := holders.Judge{Ledger: book, Now: p.Now}
 		if slurm, err := findSlurm(ctx, p, conf, slog.New(slog.DiscardHandler)); err == nil {
-			j.observe = slurm.Observe
+			j.Observe = slurm.Observe
 		}
-		over = j.over
+		over = j.Over
 	}
 	c, err := cache.Open(cacheDir(conf), cacheOptions(conf, over))
 	return c, closing, errors.Join(err, ctx.Err())
@@ -161,9 +162,9 @@ func cachePin(p program.Process) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("find this user's name: %w", err)
 			}
-			holder := personHolder(me.Username)
+			holder := holders.Person(me.Username)
 			if job != "" {
-				holder = jobHolder(me.Username, job)
+				holder = holders.Job(me.Username, job)
 			}
 			entries, err := c.Entries(ctx)
 			if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cl-slurm/cl-slurm/bridge/holders"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -69,9 +70,9 @@ func TestPinsGoWhenTheirHolderIsOverAndForNoOtherReason(t *testing.T) {
 	r.submits(t, 2, 1, 1, sbatch.StatePending)
 	forget(t, r, row(6, plan.Done))
 	c := stocked(t, r, map[string]cache.Holder{
-		"staging": rowHolder(r.id, bundleNo(1)), "running": rowHolder(r.id, bundleNo(2)), "collecting": rowHolder(r.id, bundleNo(3)),
-		"finalizing": rowHolder(r.id, bundleNo(4)), "done": rowHolder(r.id, bundleNo(5)), "forgotten": rowHolder(r.id, bundleNo(6)),
-		"unknown": rowHolder(r.id, bundleNo(7)), "others": rowHolder("abcdef", bundleNo(4)), "person": personHolder("ann"),
+		"staging": holders.Row(r.id, bundleNo(1)), "running": holders.Row(r.id, bundleNo(2)), "collecting": holders.Row(r.id, bundleNo(3)),
+		"finalizing": holders.Row(r.id, bundleNo(4)), "done": holders.Row(r.id, bundleNo(5)), "forgotten": holders.Row(r.id, bundleNo(6)),
+		"unknown": holders.Row(r.id, bundleNo(7)), "others": holders.Row("abcdef", bundleNo(4)), "person": holders.Person("ann"),
 	})
 	out, err := command(t, "cache", "trim", "--config", r.config, "--json")
 	if err != nil {

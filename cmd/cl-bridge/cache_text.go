@@ -9,6 +9,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 const shortHash = 12
@@ -17,25 +18,11 @@ func entriesText(now time.Time, entries []cache.Entry) string {
 	rows := [][]string{{"HASH", "KIND", "SIZE", "FILES", "USED", "PINS", "OWNER", "NAME"}}
 	for _, e := range entries {
 		rows = append(rows, []string{
-			e.Hash[:shortHash], e.Kind, codalab.FormatSize(e.Size), fmt.Sprint(e.Files), ago(now, e.Used),
-			fmt.Sprint(len(e.Pins)), cmp.Or(e.Owner, "-"), line(e.ID),
+			e.Hash[:shortHash], e.Kind, codalab.FormatSize(e.Size), fmt.Sprint(e.Files), termtext.Ago(now, e.Used),
+			fmt.Sprint(len(e.Pins)), cmp.Or(e.Owner, "-"), termtext.Line(e.ID),
 		})
 	}
-	return table(rows)
-}
-
-// ago is how long something is past, roughly.
-func ago(now, then time.Time) string {
-	d := max(now.Sub(then), 0)
-	switch {
-	case d < time.Minute:
-		return "now"
-	case d < time.Hour:
-		return fmt.Sprintf("%dm ago", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh ago", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd ago", int(d.Hours()/24))
+	return termtext.Table(rows)
 }
 
 func usageText(u diskUsage) string {
@@ -55,15 +42,15 @@ func usageText(u diskUsage) string {
 	for _, owner := range slices.Sorted(maps.Keys(u.Owners)) {
 		rows = append(rows, []string{"owner " + cmp.Or(owner, "-"), codalab.FormatSize(u.Owners[owner])})
 	}
-	return table(rows)
+	return termtext.Table(rows)
 }
 
 func pinsText(now time.Time, pins []cache.Pin) string {
 	rows := [][]string{{"HASH", "SINCE", "HOLDER"}}
 	for _, pin := range pins {
-		rows = append(rows, []string{pin.Hash[:shortHash], ago(now, pin.Since), string(pin.Holder)})
+		rows = append(rows, []string{pin.Hash[:shortHash], termtext.Ago(now, pin.Since), string(pin.Holder)})
 	}
-	return table(rows)
+	return termtext.Table(rows)
 }
 
 func trimmedText(t cache.Trimmed, dry bool) string {
@@ -84,7 +71,7 @@ func trimmedText(t cache.Trimmed, dry bool) string {
 	rows = append(rows,
 		[]string{"removed", fmt.Sprintf("%d entries", t.Removed), codalab.FormatSize(t.Freed)},
 		[]string{"left", fmt.Sprintf("%d entries", t.Usage.Entries), codalab.FormatSize(t.Usage.Bytes)})
-	return table(rows)
+	return termtext.Table(rows)
 }
 
 func verifiedText(list []verified) string {
@@ -98,5 +85,5 @@ func verifiedText(list []verified) string {
 		}
 	}
 	rows = append(rows, []string{fmt.Sprintf("%d entries, %s right", len(list), codalab.FormatSize(bytes))})
-	return table(rows)
+	return termtext.Table(rows)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 )
 
-const aboutCheck = `check reads a configuration and says what is wrong in it. With --live it also tries
-what cl-bridge doctor tries, except for the jobs, and ends with doctor's exit codes.
+const aboutCheck = `check reads a configuration and says what is wrong in it. With --live it also makes
+the checks of cl-bridge doctor, except for the jobs, and ends with doctor's exit codes.
 It changes nothing.`
 
 // configCommand looks at a configuration.
@@ -31,12 +31,12 @@ func configCommand(p program.Process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(p.Stdout, "%s: %d queues, no mistake in the file; --live tries what it names\n", c.Path, len(c.Queue))
+			_, err = fmt.Fprintf(p.Stdout, "%s: %d queues, no mistake in the file; --live checks what it names\n", c.Path, len(c.Queue))
 			return err //nolint:wrapcheck // standard output is gone
 		},
 	}
 	o.flags(check, p)
-	check.Flags().BoolVar(&live, "live", false, "try the server, Slurm and the disks too")
+	check.Flags().BoolVar(&live, "live", false, "check the server, Slurm and the disks too")
 	check.Flags().BoolVar(&o.json, "json", false, "with --live, print JSON")
 	cmd := &cobra.Command{
 		Use: "config", Short: "Look at a configuration", Args: program.WrongUsage(cobra.NoArgs),

@@ -7,13 +7,14 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
+	"github.com/cl-slurm/cl-slurm/bridge/explain"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
@@ -73,7 +74,7 @@ func written(t *testing.T, where string) string {
 	b := plan.Row{Bundle: failing, Queue: "cpu", Tries: 80, Trouble: "no route\n\x1b[2Jto host", Due: noon.Add(30 * time.Second)}
 	decide(&b, plan.Claiming, "the server offered the bundle")
 	for i := range 80 {
-		decide(&b, plan.Staging, "try "+number(int64(i+1))+" failed: no route\n\x1b[2Jto host")
+		decide(&b, plan.Staging, "try "+strconv.Itoa(i+1)+" failed: no route\n\x1b[2Jto host")
 	}
 	code := 3
 	c := plan.Row{Bundle: gone, Queue: "cpu", Attempt: 1, Begun: &spool.Started{Node: "n1"}, Verdict: &plan.Verdict{Cause: spool.CauseUser, ExitCode: &code}}
@@ -148,7 +149,7 @@ func TestExplainPrintsJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got explanation
+	var got explain.Explanation
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +157,7 @@ func TestExplainPrintsJSON(t *testing.T) {
 		t.Errorf("history %+v", got.History)
 	}
 	got.History = nil
-	want := explanation{
+	want := explain.Explanation{
 		Bundle: inSlurm, Queue: "gpu", Phase: plan.Queued, Since: noon.Add(-116 * time.Minute), Reason: "Slurm accepted the job",
 		WaitsFor: "Slurm to start job 4711", Attempt: 1, Job: 4711, JobState: sbatch.StatePending, JobReason: "Priority",
 	}
@@ -216,51 +217,6 @@ func TestExplainCompletesBundles(t *testing.T) {
 		if diff := cmp.Diff(want, append([]string{}, got...)); diff != "" {
 			t.Errorf("completion of %q (-want +got):\n%s", begun, diff)
 		}
-	}
-}
-
-func TestEachPhaseSaysWhatItWaitsFor(t *testing.T) {
-	t.Parallel()
-	seen := map[string]plan.Phase{}
-	for _, phase := range plan.Phases() {
-		said := waitsFor(plan.Row{Phase: phase})
-		if said == "" || seen[said] != "" || strings.Contains(said, "version") {
-			t.Errorf("%s waits for %q, as %s", phase, said, seen[said])
-		}
-		seen[said] = phase
-	}
-}
-
-func TestExplainSaysWhatChangedOfLinkedData(t *testing.T) {
-	t.Parallel()
-	said := explanation{Bundle: inSlurm, Phase: plan.Running, Notes: []string{"The data of a changed.", "The data of b\x1b changed."}}.text(noon)
-	for _, want := range []string{"  note       The data of a changed.\n", "  note       The data of b  changed.\n"} {
-		if !strings.Contains(said, want) {
-			t.Errorf("%s\nwant %q", said, want)
-		}
-	}
-}
-
-func TestExplainSaysWhatWasUsed(t *testing.T) {
-	t.Parallel()
-	u := spool.Usage{UserSeconds: 100, SystemSeconds: 20, MemoryPeak: 210 << 20, DiskBytes: 3 << 30}
-	want := "  used       2m0s of processor time, 210m of memory at most, 3g in its working directory"
-	if said := (explanation{Bundle: inSlurm, Phase: plan.Done, Used: &u}).text(noon); !strings.Contains(said, want+"\n") {
-		t.Errorf("%s\nwant %q", said, want)
-	}
-	u.GPU = spool.GPUUsage{BusyMean: .456, MemoryPeak: 70 << 30, Samples: 12}
-	want += "; its GPUs busy for 46% of the time, with 70g of their memory at most\n"
-	if said := (explanation{Bundle: inSlurm, Phase: plan.Done, Used: &u}).text(noon); !strings.Contains(said, want) {
-		t.Errorf("%s\nwant %q", said, want)
-	}
-}
-
-func TestExplainSaysHowTheContainerWasRun(t *testing.T) {
-	t.Parallel()
-	ran := spool.Ran{Runtime: runtimes.Apptainer, Reason: "the built-in way is not to be had: this node lacks the program bwrap"}
-	want := "  container  apptainer: the built-in way is not to be had: this node lacks the program bwrap\n"
-	if said := (explanation{Bundle: inSlurm, Phase: plan.Done, Ran: ran}).text(noon); !strings.Contains(said, want) {
-		t.Errorf("%s\nwant %q", said, want)
 	}
 }
 

@@ -18,7 +18,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/spool"
-	"github.com/cl-slurm/cl-slurm/staging"
+	"github.com/cl-slurm/cl-slurm/staging/images"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
 const aboutImage = `image looks after the images that bundles run in. Images that bundles ask for are
@@ -65,11 +66,11 @@ func imagePull(p program.Process) *cobra.Command {
 			}
 			r := imageSource(p, f.conf, downloadPace(f.conf))
 			r.OpenFile = source.FilesBelow("/") // whatever the operator may read
-			images := newImages(f.conf, c, r)
-			if images.Convert, err = imageJobsAlone(ctx, p, f.conf); err != nil {
+			im := newImages(f.conf, c, r)
+			if im.Convert, err = imageJobsAlone(ctx, p, f.conf); err != nil {
 				return err
 			}
-			return pull(ctx, p, f, images, wanted)
+			return pull(ctx, p, f, im, wanted)
 		})
 	cmd.Long = aboutPull
 	cmd.Flags().StringVar(&arch, "arch", "", "the nodes' `architecture`, such as amd64 or arm64, if not this host's")
@@ -112,7 +113,7 @@ func completeArchitectures(cmd *cobra.Command) {
 }
 
 // wanted is what the command line asks for.
-func (o pullOptions) wanted(c config.Config, arch string, args []string) ([]staging.Wanted, error) {
+func (o pullOptions) wanted(c config.Config, arch string, args []string) ([]images.Wanted, error) {
 	if o.arch = ""; arch != "" {
 		o.arch = config.Architecture(arch).Canonical()
 	}
@@ -134,7 +135,7 @@ func (o pullOptions) wanted(c config.Config, arch string, args []string) ([]stag
 	if len(args) == 0 {
 		return o.defaults(c)
 	}
-	var wanted []staging.Wanted
+	var wanted []images.Wanted
 	for _, arg := range args {
 		w, err := want(arg, o.as, o.arch)
 		if err != nil {
@@ -145,8 +146,8 @@ func (o pullOptions) wanted(c config.Config, arch string, args []string) ([]stag
 	return wanted, nil
 }
 
-func want(image, as string, arch config.Architecture) (w staging.Wanted, err error) {
-	w = staging.Wanted{Architecture: string(arch.Canonical()), By: whoami()}
+func want(image, as string, arch config.Architecture) (w images.Wanted, err error) {
+	w = images.Wanted{Architecture: string(arch.Canonical()), By: whoami()}
 	if w.Reference, err = source.ParseReference(image); err != nil {
 		return w, err
 	}
@@ -159,8 +160,8 @@ func want(image, as string, arch config.Architecture) (w staging.Wanted, err err
 }
 
 // defaults are the images of bundles that name none.
-func (o pullOptions) defaults(c config.Config) ([]staging.Wanted, error) {
-	var wanted []staging.Wanted
+func (o pullOptions) defaults(c config.Config) ([]images.Wanted, error) {
+	var wanted []images.Wanted
 	known := map[string]bool{}
 	for name, q := range c.Queue {
 		arch := q.Architecture.Canonical()
@@ -181,7 +182,7 @@ func (o pullOptions) defaults(c config.Config) ([]staging.Wanted, error) {
 	if len(wanted) == 0 {
 		return nil, fmt.Errorf("--arch: no queue's nodes are %s: name the IMAGE", o.arch)
 	}
-	slices.SortFunc(wanted, func(a, b staging.Wanted) int {
+	slices.SortFunc(wanted, func(a, b images.Wanted) int {
 		return cmp.Or(cmp.Compare(a.Reference.String(), b.Reference.String()), cmp.Compare(a.Architecture, b.Architecture))
 	})
 	return wanted, nil
@@ -202,24 +203,24 @@ func whoami() string {
 // pulled is what pull tells of an image: what is kept, or why not.
 type pulled struct {
 	Image string `json:"image"`
-	*staging.KeptImage
+	*images.Kept
 	Failure string `json:"failure,omitempty"`
 }
 
 // pull brings images in, one after the other. One that cannot be had keeps no
 // other from being brought in.
-func pull(ctx context.Context, p program.Process, f cacheFlags, images *staging.Images, wanted []staging.Wanted) error {
+func pull(ctx context.Context, p program.Process, f cacheFlags, im *images.Images, wanted []images.Wanted) error {
 	list, failed := []pulled{}, []error{}
 	for _, w := range wanted {
 		bar := newBar(p, w.Reference.String()+" "+w.Architecture)
-		k, err := images.Keep(ctx, w, bar.show)
+		k, err := im.Keep(ctx, w, bar.show)
 		bar.clear()
-		one := pulled{Image: w.Reference.String(), KeptImage: &k}
+		one := pulled{Image: w.Reference.String(), Kept: &k}
 		if err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			one.KeptImage, one.Failure = nil, err.Error()
+			one.Kept, one.Failure = nil, err.Error()
 			failed = append(failed, pullError(err))
 		}
 		list = append(list, one)
@@ -248,7 +249,7 @@ func pull(ctx context.Context, p program.Process, f cacheFlags, images *staging.
 // pullError makes a registry that does not answer end the program as a server
 // that does not answer does.
 func pullError(err error) error {
-	var e *staging.Error
+	var e *transfer.Error
 	if errors.As(err, &e) && e.Transient() {
 		return &program.Error{Code: program.ExitTransient, Err: err}
 	}
@@ -263,12 +264,12 @@ func imageRm(p program.Process) *cobra.Command {
 			if err := a.Check(); err != nil {
 				return &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("--arch: %w", err)}
 			}
-			images := newImages(f.conf, c, source.Source{})
-			kept, err := images.Kept.List()
+			im := newImages(f.conf, c, source.Source{})
+			kept, err := im.Kept.List()
 			if err != nil {
 				return err
 			}
-			gone := []staging.KeptImage{}
+			gone := []images.Kept{}
 			for _, arg := range args {
 				found, err := findKept(kept, arg, a)
 				if err != nil {
@@ -278,10 +279,10 @@ func imageRm(p program.Process) *cobra.Command {
 			}
 			text := ""
 			for _, k := range gone {
-				if err := images.Release(ctx, k.Name, k.Architecture); err != nil {
+				if err := im.Release(ctx, k.Name, k.Architecture); err != nil {
 					return err
 				}
-				text += staging.ShortName(k.Name) + " " + k.Architecture + " is kept no longer\n"
+				text += images.ShortName(k.Name) + " " + k.Architecture + " is kept no longer\n"
 			}
 			return show(p, f, gone, text)
 		})
@@ -293,12 +294,12 @@ func imageRm(p program.Process) *cobra.Command {
 
 // findKept returns the kept images that a word means: a name as people write it,
 // or the beginning of a digest.
-func findKept(kept []staging.KeptImage, word string, a config.Architecture) ([]staging.KeptImage, error) {
+func findKept(kept []images.Kept, word string, a config.Architecture) ([]images.Kept, error) {
 	full := word
 	if ref, err := source.ParseReference(word); err == nil {
 		full = ref.Name()
 	}
-	var found []staging.KeptImage
+	var found []images.Kept
 	for _, k := range kept {
 		if a != "" && k.Architecture != string(a.Canonical()) {
 			continue
@@ -320,7 +321,7 @@ func completeKept(p program.Process) cobra.CompletionFunc {
 		if c.Shared == "" {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		kept, err := staging.KeptImages(spool.Layout(c.Shared).KeptImages()).List()
+		kept, err := images.Records(spool.Layout(c.Shared).KeptImages()).List()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

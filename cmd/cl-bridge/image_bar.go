@@ -11,7 +11,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/staging"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
 // bar shows how far an image is, on standard error: on a terminal as one line
@@ -22,7 +22,7 @@ type bar struct {
 	what  string
 	width func() int // of the terminal; nil for none
 
-	last  staging.ImageStage // what was printed last, and when
+	last  transfer.Stage // what was printed last, and when
 	since time.Time
 	drawn bool
 }
@@ -46,7 +46,7 @@ func newBar(p program.Process, what string) *bar {
 }
 
 // show draws it. What the terminal does not take is nobody's loss.
-func (b *bar) show(s staging.ImageProgress) {
+func (b *bar) show(s transfer.Progress) {
 	now := b.now()
 	switch {
 	case b.width != nil:
@@ -66,7 +66,7 @@ func (b *bar) clear() {
 }
 
 // drawing is a line of a width at most: what, how far as a bar, and in words.
-func (b *bar) drawing(s staging.ImageProgress, width int) string {
+func (b *bar) drawing(s transfer.Progress, width int) string {
 	const least, most = 10, 30
 	text, name := words(s), []rune(b.what)
 	if s.Total > 0 {
@@ -84,17 +84,17 @@ func (b *bar) drawing(s staging.ImageProgress, width int) string {
 }
 
 // words say how far an image is.
-func words(s staging.ImageProgress) string {
+func words(s transfer.Progress) string {
 	switch s.Stage {
-	case staging.Asking:
+	case transfer.Asking:
 		return "asking " + s.By
-	case staging.Queued:
+	case transfer.Queued:
 		return "waiting for other images"
-	case staging.Elsewhere:
+	case transfer.Elsewhere:
 		return "waiting for " + s.By + ", which brings it in"
-	case staging.Storing:
+	case transfer.Storing:
 		return "reading the SIF back and storing it"
-	case staging.Pulling, staging.Converting:
+	case transfer.Pulling, transfer.Converting:
 	}
 	text := string(s.Stage) + " " + codalab.FormatSize(s.Done)
 	if s.Total > 0 {

@@ -16,6 +16,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/imagejob"
 	"github.com/cl-slurm/cl-slurm/bridge/observer"
+	"github.com/cl-slurm/cl-slurm/bridge/programs"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -26,7 +27,7 @@ type convert func(ctx context.Context, c apptainer.Converter, img source.Image, 
 
 // imageJobs has images converted in jobs of image.queue; nil where that is not
 // wanted.
-func imageJobs(c config.Config, slurm *observer.Observer, installed programs) convert {
+func imageJobs(c config.Config, slurm *observer.Observer, installed programs.Installed) convert {
 	q := c.Queue[c.Image.Queue]
 	if q == nil {
 		return nil
@@ -34,7 +35,7 @@ func imageJobs(c config.Config, slurm *observer.Observer, installed programs) co
 	jobs := imagejob.Jobs{
 		Slurm:   slurm,
 		Now:     slurm.Now,
-		Program: installed.converter,
+		Program: installed.Converter,
 		Request: sbatch.Request{
 			Comment: "codalab image", Partition: q.Partition, Account: q.Account, QOS: q.QOS, WCKey: q.WCKey,
 			Reservation: q.Reservation, Constraint: q.Constraint, Time: c.Image.JobTime(), Extra: q.SbatchOptions,
@@ -81,7 +82,7 @@ func imageJobsAlone(ctx context.Context, p program.Process, c config.Config) (co
 	if err != nil {
 		return nil, err
 	}
-	installed, err := installPrograms(c, spool.Layout(c.Shared))
+	installed, err := programs.Install(c, spool.Layout(c.Shared))
 	if err != nil {
 		return nil, err
 	}

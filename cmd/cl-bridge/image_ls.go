@@ -11,10 +11,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/bridge/holders"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/staging"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
+	"github.com/cl-slurm/cl-slurm/staging/images"
 )
 
 // cachedImage is a SIF in the cache, or a kept image whose SIF is missing there.
@@ -28,8 +30,8 @@ type cachedImage struct {
 	Size         int64     `json:"size"`
 	Used         time.Time `json:"used,omitzero"`
 	// Kept are the records that keep it; Missing is set when there is no SIF.
-	Kept    []staging.KeptImage `json:"kept"`
-	Missing bool                `json:"missing,omitempty"`
+	Kept    []images.Kept `json:"kept"`
+	Missing bool          `json:"missing,omitempty"`
 	// Bundles use it, or are about to; Holders are others who have it pinned.
 	Bundles []string `json:"bundles"`
 	Holders []string `json:"holders"`
@@ -54,31 +56,31 @@ func imageLs(p program.Process) *cobra.Command {
 
 // listImages tells of each SIF, and of kept images that have none. grouped says whether
 // a group shares the cache.
-func listImages(entries []cache.Entry, kept []staging.KeptImage, grouped bool, names func(digest, architecture string) []string) []cachedImage {
+func listImages(entries []cache.Entry, kept []images.Kept, grouped bool, names func(digest, architecture string) []string) []cachedImage {
 	list, found := []cachedImage{}, map[cache.Key]bool{}
 	for _, e := range entries {
-		img, ok := staging.ImageOf(e.Key)
+		img, ok := images.ParseKey(e.Key)
 		if !ok {
 			continue
 		}
 		one := cachedImage{
 			Names: []string{}, Digest: img.Digest, Architecture: img.Architecture, Settings: img.Settings, Path: e.Path, Size: e.Size, Used: e.Used,
-			Kept: []staging.KeptImage{}, Bundles: []string{}, Holders: []string{},
+			Kept: []images.Kept{}, Bundles: []string{}, Holders: []string{},
 		}
 		for _, k := range kept {
 			if k.Key == e.Key && (k.Apart() && grouped) == e.Private {
 				found[k.Key] = true
 				one.Kept = append(one.Kept, k)
-				one.Names = append(one.Names, staging.ShortName(k.Name))
+				one.Names = append(one.Names, images.ShortName(k.Name))
 			}
 		}
 		for _, name := range names(img.Digest, img.Architecture) {
-			if !slices.Contains(one.Names, staging.ShortName(name)) {
+			if !slices.Contains(one.Names, images.ShortName(name)) {
 				one.Names = append(one.Names, name)
 			}
 		}
 		for _, h := range e.Pins {
-			switch bundle, row := bundleOf(h); {
+			switch bundle, row := holders.Bundle(h); {
 			case row:
 				one.Bundles = append(one.Bundles, bundle)
 			case !strings.HasPrefix(string(h), "image-"):
@@ -91,22 +93,12 @@ func listImages(entries []cache.Entry, kept []staging.KeptImage, grouped bool, n
 	for _, k := range kept {
 		if !found[k.Key] {
 			list = append(list, cachedImage{
-				Names: []string{staging.ShortName(k.Name)}, Digest: k.Digest, Architecture: k.Architecture, Missing: true,
-				Kept: []staging.KeptImage{k}, Bundles: []string{}, Holders: []string{},
+				Names: []string{images.ShortName(k.Name)}, Digest: k.Digest, Architecture: k.Architecture, Missing: true,
+				Kept: []images.Kept{k}, Bundles: []string{}, Holders: []string{},
 			})
 		}
 	}
 	return list
-}
-
-// bundleOf is the bundle whose row, of whatever bridge, a holder is.
-func bundleOf(h cache.Holder) (bundle string, ok bool) {
-	rest, ok := strings.CutPrefix(string(h), "row-")
-	if !ok {
-		return "", false
-	}
-	_, bundle, ok = strings.Cut(rest, "-")
-	return bundle, ok && codalab.IsUUID(bundle)
 }
 
 const shortDigest = len("sha256:") + shortHash
@@ -116,20 +108,20 @@ func imagesText(now time.Time, list []cachedImage) string {
 	for _, i := range list {
 		kept := "-"
 		if len(i.Kept) > 0 {
-			kept = ago(now, i.Kept[0].Since)
+			kept = termtext.Ago(now, i.Kept[0].Since)
 		}
-		size, used := codalab.FormatSize(i.Size), ago(now, i.Used)
+		size, used := codalab.FormatSize(i.Size), termtext.Ago(now, i.Used)
 		if i.Missing {
 			size, used = "missing", "-"
 		}
 		rows = append(rows, []string{
-			cmp.Or(line(strings.Join(i.Names, ", ")), "?"), i.Digest[:min(shortDigest, len(i.Digest))], i.Architecture, size, used, kept, fmt.Sprint(len(i.Bundles)),
+			cmp.Or(termtext.Line(strings.Join(i.Names, ", ")), "?"), i.Digest[:min(shortDigest, len(i.Digest))], i.Architecture, size, used, kept, fmt.Sprint(len(i.Bundles)),
 		})
 	}
-	return table(rows)
+	return termtext.Table(rows)
 }
 
 // text is a line for who pulled an image.
 func (p pulled) text() string {
-	return fmt.Sprintf("%s %s %s %s, kept\n", staging.ShortName(p.Name), p.Architecture, p.Digest, codalab.FormatSize(p.Size))
+	return fmt.Sprintf("%s %s %s %s, kept\n", images.ShortName(p.Name), p.Architecture, p.Digest, codalab.FormatSize(p.Size))
 }

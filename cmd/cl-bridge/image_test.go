@@ -15,8 +15,10 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/bridge/holders"
 	"github.com/cl-slurm/cl-slurm/cache"
-	"github.com/cl-slurm/cl-slurm/staging"
+	"github.com/cl-slurm/cl-slurm/staging/images"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
 // scriptRegistry is the registry of a script.
@@ -98,7 +100,7 @@ func TestBarFitsTheTerminalAndSaysWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	const m = 1 << 20
 	b := bar{what: "python:3 amd64"}
-	half := staging.ImageProgress{Stage: staging.Pulling, Done: 60 * m, Total: 120 * m, Rate: 12 * m}
+	half := transfer.Progress{Stage: transfer.Pulling, Done: 60 * m, Total: 120 * m, Rate: 12 * m}
 	for width, want := range map[int]string{
 		100: "python:3 amd64 [###############...............]  50% pulling 60m of 120m at 12m/s, 5.0s left",
 		75:  "python:3 amd64 [#####.....]  50% pulling 60m of 120m at 12m/s, 5.0s left",
@@ -110,11 +112,11 @@ func TestBarFitsTheTerminalAndSaysWhatIsLeft(t *testing.T) {
 			t.Errorf("%d columns: %q, want %q", width, got, want)
 		}
 	}
-	for want, s := range map[string]staging.ImageProgress{
-		"python:3 amd64 asking ghcr.io":                                         {Stage: staging.Asking, By: "ghcr.io"},
-		"python:3 amd64 waiting for host login2, process 7, which brings it in": {Stage: staging.Elsewhere, By: "host login2, process 7"},
-		"python:3 amd64 pulling 3m":                                             {Stage: staging.Pulling, Done: 3 * m},
-		"python:3 amd64 reading the SIF back and storing it":                    {Stage: staging.Storing},
+	for want, s := range map[string]transfer.Progress{
+		"python:3 amd64 asking ghcr.io":                                         {Stage: transfer.Asking, By: "ghcr.io"},
+		"python:3 amd64 waiting for host login2, process 7, which brings it in": {Stage: transfer.Elsewhere, By: "host login2, process 7"},
+		"python:3 amd64 pulling 3m":                                             {Stage: transfer.Pulling, Done: 3 * m},
+		"python:3 amd64 reading the SIF back and storing it":                    {Stage: transfer.Storing},
 	} {
 		if got := b.drawing(s, 80); got != want {
 			t.Errorf("got  %q\nwant %q", got, want)
@@ -130,11 +132,11 @@ func TestLogsGetALineForEachStage(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	b := bar{w: &out, what: "x amd64", now: func() time.Time { return now }}
 	for i := range 30 {
-		stage := staging.Pulling
+		stage := transfer.Pulling
 		if i >= 25 {
-			stage = staging.Converting
+			stage = transfer.Converting
 		}
-		b.show(staging.ImageProgress{Stage: stage, Done: int64(i), Total: 30})
+		b.show(transfer.Progress{Stage: stage, Done: int64(i), Total: 30})
 		now = now.Add(time.Second)
 	}
 	b.clear()
@@ -150,9 +152,9 @@ func TestListTellsWhoNeedsAnImage(t *testing.T) {
 	sif := cache.Key{Kind: "sif", ID: "sha256:" + strings.Repeat("ab", 32) + " amd64 squashfs zstd-1"}
 	entries := []cache.Entry{
 		{Key: cache.Key{Kind: "bundle", ID: "0x1/"}},
-		{Key: sif, Path: "/c/x", Size: 7, Pins: []cache.Holder{"image-00", rowHolder("b1b2b3", bundleNo(1)), rowHolder("c1c2c3", bundleNo(2)), personHolder("ann")}},
+		{Key: sif, Path: "/c/x", Size: 7, Pins: []cache.Holder{"image-00", holders.Row("b1b2b3", bundleNo(1)), holders.Row("c1c2c3", bundleNo(2)), holders.Person("ann")}},
 	}
-	kept := []staging.KeptImage{
+	kept := []images.Kept{
 		{Name: "docker.io/library/python:3", Key: sif, Architecture: "amd64", Digest: "sha256:" + strings.Repeat("ab", 32)},
 		{Name: "docker.io/gone/x:1", Key: cache.Key{Kind: "sif", ID: "other"}, Architecture: "amd64", Digest: "sha256:cd"},
 	}

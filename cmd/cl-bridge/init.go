@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -111,9 +110,7 @@ func (i *initiation) run(ctx context.Context) error {
 	if err := i.defaultQueue(ctx); err != nil {
 		return err
 	}
-	if _, err := slurm.QueryAccounting(ctx, i.Now().Add(-time.Hour), []string{"cl-doctor"}); err != nil {
-		i.draft.NoAccounting = true
-	}
+	i.draft.NoAccounting = doctor.TryAccounting(ctx, slurm, i.Now()) != nil
 	return i.write(path)
 }
 
@@ -138,7 +135,7 @@ func (i *initiation) survey(ctx context.Context) (*sbatch.Client, []draft.Queue,
 	if check := doctor.Commands(i.slurmBin, version, err); err != nil {
 		return nil, nil, fmt.Errorf("%s; --slurm-bin says where it is", check.Found)
 	}
-	usable, leftOut, err := draft.Survey(ctx, slurm, localUser())
+	usable, leftOut, err := draft.Survey(ctx, slurm, doctor.LocalUser())
 	if err != nil {
 		return nil, nil, &program.Error{Code: program.ExitTransient, Err: err}
 	}
@@ -212,7 +209,7 @@ func (i *initiation) makeShared() error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the shared directory: %w", err)
 	}
-	if err := writable(dir); err != nil {
+	if err := doctor.Writable(dir); err != nil {
 		return fmt.Errorf("use %s as the shared directory: %w", dir, err)
 	}
 	i.draft.Shared = filepath.Clean(dir)

@@ -59,7 +59,7 @@ func (i *initiation) askLogin(ctx context.Context) error {
 		i.password = ""
 	}
 	if i.user == "" {
-		if i.user, err = i.ask(ctx, "Your user name there", cmp.Or(i.draft.User, localUser()), "--user"); err != nil {
+		if i.user, err = i.ask(ctx, "Your user name there", cmp.Or(i.draft.User, doctor.LocalUser()), "--user"); err != nil {
 			return err
 		}
 		i.password = ""
@@ -85,7 +85,7 @@ func (i *initiation) askServer(ctx context.Context) error {
 			return err
 		}
 		i.draft.Server = strings.TrimRight(server, "/")
-		check := reach(ctx, i.draft.Server, "codalab")
+		check := doctor.Reach(ctx, i.draft.Server, "codalab")
 		if check.Verdict != doctor.Failed || n == tries {
 			i.server = i.draft.Server
 			return ctx.Err()
@@ -104,7 +104,7 @@ func (i *initiation) tryLogin(ctx context.Context) (version string, err error) {
 			return "", fmt.Errorf("find password_file: %w", err)
 		}
 		i.draft.PasswordFile = path
-		ask = credentials(config.Config{User: i.draft.User, PasswordFile: path})
+		ask = config.Config{User: i.draft.User, PasswordFile: path}.Credentials
 		if _, _, err := ask(ctx); err != nil {
 			return "", &program.Error{Code: program.ExitUsage, Err: err}
 		}

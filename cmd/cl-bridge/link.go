@@ -10,16 +10,18 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/spool"
-	"github.com/cl-slurm/cl-slurm/staging"
+	"github.com/cl-slurm/cl-slurm/staging/images"
+	"github.com/cl-slurm/cl-slurm/staging/inputs"
+	"github.com/cl-slurm/cl-slurm/staging/results"
 )
 
 // serverStore is the server's own store; nil where the bridge does not share
 // its disk.
-func serverStore(c config.Config) *staging.ServerStore {
+func serverStore(c config.Config) *results.Store {
 	if c.ServerStore == "" {
 		return nil
 	}
-	return &staging.ServerStore{Dir: filepath.Clean(c.ServerStore)}
+	return &results.Store{Dir: filepath.Clean(c.ServerStore)}
 }
 
 // mayRead fails where the server's store is configured and may not be read.
@@ -38,24 +40,28 @@ func mayRead(store string) error {
 }
 
 // inPlace finds the data of links; nil where the site lists no directory.
-func inPlace(c config.Config, cl *client.Client, layout spool.Layout, now func() time.Time) *staging.InPlace {
+func inPlace(c config.Config, cl *client.Client, layout spool.Layout, now func() time.Time) *inputs.Links {
 	if len(c.Link) == 0 {
 		return nil
 	}
-	p := &staging.InPlace{Hidden: hidden(c), Catalog: cl, Records: layout.Link, Now: now}
+	p := &inputs.Links{Hidden: hidden(c), Catalog: cl, Records: layout.Link, Now: now}
 	for _, l := range c.Link {
-		p.Roots = append(p.Roots, staging.LinkRoot{Path: filepath.Clean(l.Root), Users: l.Users})
+		p.Roots = append(p.Roots, inputs.LinkRoot{Path: filepath.Clean(l.Root), Users: l.Users})
 	}
 	return p
 }
 
 // imageFiles are the SIFs that bundles run in where they lie; nil where the site
 // lists no directory.
-func imageFiles(c config.Config, links *staging.InPlace) *staging.ImageFiles {
+func imageFiles(c config.Config, links *inputs.Links) *images.Files {
 	if len(c.Image.Roots) == 0 && links == nil {
 		return nil
 	}
-	return &staging.ImageFiles{Roots: c.Image.Roots, Hidden: hidden(c), InPlace: links, Records: spool.Layout(c.Shared).ImageFiles()}
+	files := &images.Files{Roots: c.Image.Roots, Hidden: hidden(c), Records: spool.Layout(c.Shared).ImageFiles()}
+	if links != nil {
+		files.OwnerRoots = links.RootsOf
+	}
+	return files
 }
 
 // hidden are the bridge's own files and directories, and those of every host that

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/bridge/recovery"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
@@ -148,14 +149,14 @@ func TestRecoverPrintsJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got recovery
+	var got recovery.Findings
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatal(err)
 	}
 	if len(got.Jobs) != 5 {
 		t.Fatalf("jobs %+v, want 5", got.Jobs)
 	}
-	want := unknown{
+	want := recovery.Job{
 		Job: 6, State: sbatch.StatePending, Bundle: bundleNo(1), Attempt: 1, Generation: 7, Name: "cl-ann-100000000000.1-" + r.id,
 		Phase: plan.Staging, Fate: "taken up by its bundle, which waits to be submitted",
 	}
@@ -163,7 +164,7 @@ func TestRecoverPrintsJSON(t *testing.T) {
 		t.Errorf("job (-want +got):\n%s", diff)
 	}
 	got.Jobs = nil
-	if diff := cmp.Diff(recovery{Ledger: r.where, Bridge: r.id, Generation: 4, Highest: 9, Outdated: true}, got); diff != "" {
+	if diff := cmp.Diff(recovery.Findings{Ledger: r.where, Bridge: r.id, Generation: 4, Highest: 9, Outdated: true}, got); diff != "" {
 		t.Errorf("recovery (-want +got):\n%s", diff)
 	}
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
-	"github.com/cl-slurm/cl-slurm/staging"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
 // imageSource is where images come from, at no more than a pace, with the logins of
 // who runs the bridge.
-func imageSource(p program.Process, c config.Config, pace *staging.Pace) source.Source {
+func imageSource(p program.Process, c config.Config, pace *transfer.Pace) source.Source {
 	var known []string
 	if server, err := url.Parse(c.Server); err == nil {
 		known = []string{server.Host}

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,9 +15,12 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/holders"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/observer"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/bridge/programs"
+	"github.com/cl-slurm/cl-slurm/bridge/status"
 	"github.com/cl-slurm/cl-slurm/bridge/trace"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
@@ -28,6 +30,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging"
+	"github.com/cl-slurm/cl-slurm/staging/inputs"
+	"github.com/cl-slurm/cl-slurm/staging/results"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
 const about = `cl-bridge claims bundles from a CodaLab server and runs each as a Slurm job.
@@ -108,8 +113,8 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 	var b *bridge.Bridge
 	now := steady(time.Now())
 	watched := &observer.Observer{Slurm: slurm, Every: c.Slurm.ObserveEvery.Duration, Now: now}
-	holders := judge{ledger: &book.Reader, observe: watched.Observe, now: now, ready: func() bool { return b.Observed() }}
-	content, err := cache.Open(cacheDir(c), cacheOptions(c, holders.over))
+	judge := holders.Judge{Ledger: &book.Reader, Observe: watched.Observe, Now: now, Ready: func() bool { return b.Observed() }}
+	content, err := cache.Open(cacheDir(c), cacheOptions(c, judge.Over))
 	if err != nil {
 		return err
 	}
@@ -125,28 +130,34 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 		Spool:        spool.Disk{Layout: layout},
 		Gauge:        spool.Disk{Layout: layout},
 		Stager:       brings,
-		Collector:    &staging.Collector{Contents: cl, Store: serverStore(c), Layout: layout, Now: now},
+		Collector:    &results.Collector{Contents: cl, Store: serverStore(c), Layout: layout, Now: now},
 		Log:          log,
 		Now:          now,
 		ObserveEvery: watched.Every,
 		LookEvery:    350 * time.Millisecond,
 		ReadEvery:    5 * time.Second,
 	}
-	u, err := newPulse(p, c.Ledger, book.ID, host, now())
+	heartbeat, err := heartbeatFile(p, c, book.ID)
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
-	s := sweeper(c, book, watched, installed.paths(), now)
-	return u.during(b, func() error {
-		return beside(ctx, func() error { return t.run(ctx, b, log) },
-			func(ctx context.Context) { upkeep(ctx, b, content, brings.Images, log) },
-			func(ctx context.Context) { s.Run(ctx, sweepFirst, sweepEvery, log) },
-			func(ctx context.Context) { u.beat(ctx, b) })
-	})
+	s := sweeper(c, book, watched, installed.Paths(), now)
+	r := status.Recorder{Bridge: b, Path: heartbeat, Host: host, Process: os.Getpid(), Started: now()}
+	err = runBeside(ctx, func() error { return t.run(ctx, b, log) },
+		func(ctx context.Context) { upkeep(ctx, b, content, brings.Images, log) },
+		func(ctx context.Context) { s.Run(ctx, sweepFirst, sweepEvery, log) },
+		r.Run)
+	r.End(err)
+	return err
 }
 
-// beside does other things beside work, until that ends.
-func beside(ctx context.Context, work func() error, others ...func(ctx context.Context)) error {
+// heartbeatFile returns the file of a bridge's heartbeat.
+func heartbeatFile(p program.Process, c config.Config, bridge string) (string, error) {
+	return status.HeartbeatFile(c.Ledger, bridge, func() (string, error) { return userDir(p, "XDG_STATE_HOME", ".local", "state") })
+}
+
+// runBeside runs work, and the others in the background until work has ended.
+func runBeside(ctx context.Context, work func() error, others ...func(ctx context.Context)) error {
 	ctx, stop := context.WithCancel(ctx)
 	var g sync.WaitGroup
 	for _, do := range others {
@@ -167,10 +178,10 @@ func steady(start time.Time) func() time.Time {
 // findServer makes sure that there are credentials. Whether the server answers,
 // and takes them, the first check-in shows.
 func findServer(ctx context.Context, c config.Config, log *slog.Logger) (*client.Client, error) {
-	if _, _, err := credentials(c)(ctx); err != nil {
+	if _, _, err := c.Credentials(ctx); err != nil {
 		return nil, err
 	}
-	return client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: credentials(c), Log: log})
+	return client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: c.Credentials, Log: log})
 }
 
 // exitDenied is the exit code of a bridge that the server refuses: another try
@@ -207,18 +218,18 @@ func findSlurm(ctx context.Context, p program.Process, c config.Config, log *slo
 
 // takeUp makes sure that the configuration and the shared directory fit what the
 // ledger has, and returns the workers' programs there.
-func takeUp(ctx context.Context, book *ledger.Ledger, c config.Config, layout spool.Layout) (programs, error) {
+func takeUp(ctx context.Context, book *ledger.Ledger, c config.Config, layout spool.Layout) (programs.Installed, error) {
 	rows, err := book.Rows(ctx)
 	if err != nil {
-		return programs{}, err
+		return programs.Installed{}, err
 	}
 	if err := checkQueues(c, rows); err != nil {
-		return programs{}, &program.Error{Code: program.ExitUsage, Err: err}
+		return programs.Installed{}, &program.Error{Code: program.ExitUsage, Err: err}
 	}
 	if err := errors.Join(prepareShared(layout, len(rows)), mayRead(c.ServerStore)); err != nil {
-		return programs{}, err
+		return programs.Installed{}, err
 	}
-	return installPrograms(c, layout)
+	return programs.Install(c, layout)
 }
 
 // checkQueues refuses a configuration that lacks a queue of which the ledger
@@ -252,9 +263,9 @@ func prepareShared(layout spool.Layout, bundles int) error {
 // orphanGrace is how long a job that no bundle stands for is left alone.
 const orphanGrace = 10 * time.Minute
 
-func policy(c config.Config, id string, layout spool.Layout, installed programs, slurm *sbatch.Client) plan.Policy {
+func policy(c config.Config, id string, layout spool.Layout, installed programs.Installed, slurm *sbatch.Client) plan.Policy {
 	return plan.Policy{
-		Bridge: id, Owner: c.User, Layout: layout, Worker: installed.workers[config.Architecture("").Canonical()], Queues: installed.queues(c),
+		Bridge: id, Owner: c.User, Layout: layout, Worker: installed.Worker(), Queues: installed.Queues(c),
 		SubmitGrace:     slurm.SubmitBound() + 20*time.Second,
 		OrphanGrace:     orphanGrace,
 		CancelOrphans:   *c.CancelStrays,
@@ -273,11 +284,11 @@ func policy(c config.Config, id string, layout spool.Layout, installed programs,
 }
 
 // downloadPace bounds all downloads together; nil where they are not bounded.
-func downloadPace(c config.Config) *staging.Pace {
+func downloadPace(c config.Config) *transfer.Pace {
 	if c.Staging.Bandwidth.Bytes == 0 {
 		return nil
 	}
-	return staging.NewPace(c.Staging.Bandwidth.Bytes)
+	return transfer.NewPace(c.Staging.Bandwidth.Bytes)
 }
 
 func stager(p program.Process, c config.Config, cl *client.Client, content *cache.Cache, bridge string, now func() time.Time, made convert) *staging.Stager {
@@ -291,39 +302,22 @@ func stager(p program.Process, c config.Config, cl *client.Client, content *cach
 	if files != nil {
 		from.OpenFile = files.Open
 	}
-	images := newImages(c, content, from)
-	images.Files, images.Now, images.Convert = files, now, made
+	im := newImages(c, content, from)
+	im.Files, im.Now, im.Convert = files, now, made
 	return &staging.Stager{
-		Public:    public,
-		Holder:    func(bundle string) cache.Holder { return rowHolder(bridge, bundle) },
-		Contents:  cl,
-		Cache:     content,
-		Images:    images,
-		Limits:    tarstream.Limits{Bytes: c.Staging.MaxDependency.Bytes, Entries: int64(c.Staging.MaxFiles)},
-		LowWater:  c.LowWater.Of,
-		Downloads: c.Staging.Downloads,
-		Pace:      pace,
-		Store:     serverStore(c),
-		InPlace:   links,
-		Layout:    spool.Layout(c.Shared),
-	}
-}
-
-// credentials reads the password each time that it is needed, so that it can
-// be changed, and refuses a file that others may read.
-func credentials(c config.Config) func(context.Context) (string, string, error) {
-	return func(context.Context) (string, string, error) {
-		info, err := os.Stat(c.PasswordFile)
-		if err != nil {
-			return "", "", fmt.Errorf("read password_file: %w", err)
-		}
-		if info.Mode().Perm()&0o077 != 0 {
-			return "", "", fmt.Errorf("password_file %s may be read by others: chmod 600 it", c.PasswordFile)
-		}
-		data, err := os.ReadFile(c.PasswordFile)
-		if err != nil {
-			return "", "", fmt.Errorf("read password_file: %w", err)
-		}
-		return c.User, strings.TrimRight(string(data), "\r\n"), nil
+		Images: im,
+		Dependencies: &inputs.Dependencies{
+			Contents: cl,
+			Cache:    content,
+			Public:   public,
+			Limits:   tarstream.Limits{Bytes: c.Staging.MaxDependency.Bytes, Entries: int64(c.Staging.MaxFiles)},
+			LowWater: c.LowWater.Of,
+			AtOnce:   c.Staging.Downloads,
+			Pace:     pace,
+			Links:    links,
+			Store:    serverStore(c),
+			Layout:   spool.Layout(c.Shared),
+		},
+		Holder: func(bundle string) cache.Holder { return holders.Row(bridge, bundle) },
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/sweep"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
-	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -23,11 +21,10 @@ working directories, records, members of submissions, versions of cl-worker,
 rings of the doorbell and temporaries that a crash or an old ledger has left
 behind. A running bridge does the same every hour.
 
-It asks Slurm, the ledger and the disk's own clock, and removes nothing when one of
-them does not answer, or when a job is newer than the ledger. What was changed
-within sweep_grace stays, and so does what another bridge made or nothing says
-whose it is, which is listed. It may be run beside a bridge. For the cache there is
-cl-bridge cache trim.
+sweep asks Slurm, the ledger and the disk's own clock. It removes nothing if one of
+them does not answer, or if a job is newer than the ledger. It leaves what changed
+within sweep_grace and what another bridge made, and lists what nobody is known to
+own. It may be run beside a bridge. For the cache there is cl-bridge cache trim.
 
 Exit codes: 1 no ledger, an old one, or something could not be removed; 2 the
 command line or the configuration is wrong; 3 Slurm or the ledger's server does
@@ -36,7 +33,7 @@ not answer.`
 // sweepOptions are sweep's flags.
 type sweepOptions struct {
 	place
-	dry, json bool
+	dryRun, json bool
 }
 
 func sweepCommand(p program.Process) *cobra.Command {
@@ -49,7 +46,7 @@ func sweepCommand(p program.Process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			found, err := sweepOnce(cmd.Context(), p, c, o.dry)
+			found, err := sweepOnce(cmd.Context(), p, c, o.dryRun)
 			if err != nil && len(found) == 0 {
 				return unavailable(outdated(err, o.config, o.ledger))
 			}
@@ -57,7 +54,7 @@ func sweepCommand(p program.Process) *cobra.Command {
 		},
 	}
 	o.flags(cmd, p)
-	cmd.Flags().BoolVarP(&o.dry, "dry-run", "n", false, "list what would be removed, and remove nothing")
+	cmd.Flags().BoolVarP(&o.dryRun, "dry-run", "n", false, "list what would be removed, and remove nothing")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	return cmd
 }
@@ -98,20 +95,13 @@ func sweeper(c config.Config, book sweep.Ledger, slurm sweep.Scheduler, workers 
 	}
 }
 
-// swept is what sweep prints in JSON.
-type swept struct {
-	DryRun   bool            `json:"dry_run"`
-	Findings []sweep.Finding `json:"findings"`
-}
-
-// reportSweep prints what was found, and fails where something could not be
-// removed.
+// reportSweep prints the findings, and fails if something could not be removed.
 func reportSweep(p program.Process, o sweepOptions, found []sweep.Finding) error {
-	if o.json {
-		if err := printJSON(p.Stdout, swept{DryRun: o.dry, Findings: append([]sweep.Finding{}, found...)}); err != nil {
-			return err
-		}
-	} else if _, err := io.WriteString(p.Stdout, sweepText(found, o.dry)); err != nil {
+	report := struct {
+		DryRun   bool            `json:"dry_run"`
+		Findings []sweep.Finding `json:"findings"`
+	}{o.dryRun, append([]sweep.Finding{}, found...)}
+	if err := printFound(p, o.json, report, func() string { return sweep.Text(found, o.dryRun) }); err != nil {
 		return err
 	}
 	failed := 0
@@ -124,36 +114,6 @@ func reportSweep(p program.Process, o sweepOptions, found []sweep.Finding) error
 		return fmt.Errorf("%d of %d leftovers could not be removed", failed, len(found))
 	}
 	return nil
-}
-
-// sweepText is what was found for people.
-func sweepText(found []sweep.Finding, dry bool) string {
-	rows := [][]string{{"", "KIND", "SIZE", "PATH", "WHY"}}
-	var bytes int64
-	gone := 0
-	for _, f := range found {
-		fate := "left"
-		switch {
-		case f.Kept:
-			fate = "kept"
-		case f.Trouble != "":
-			fate = "failed"
-			f.Reason = f.Trouble
-		case dry || f.Removed:
-			fate = map[bool]string{true: "would go", false: "removed"}[dry]
-			bytes += f.Bytes
-			gone++
-		}
-		rows = append(rows, []string{fate, string(f.Kind), codalab.FormatSize(f.Bytes), f.Path, line(f.Reason)})
-	}
-	said := fmt.Sprintf("removed %d leftovers, %s\n", gone, codalab.FormatSize(bytes))
-	if dry {
-		said = fmt.Sprintf("%d leftovers, %s, would be removed; nothing was\n", gone, codalab.FormatSize(bytes))
-	}
-	if len(found) == 0 {
-		return said
-	}
-	return table(rows) + "\n" + said
 }
 
 // slurmAway makes a Slurm that does not answer end the program as a server that

@@ -8,7 +8,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/staging"
+	"github.com/cl-slurm/cl-slurm/staging/images"
 )
 
 // upkeepEvery is the pause between two passes of upkeep.
@@ -17,8 +17,8 @@ const upkeepEvery = time.Minute
 // upkeep trims the cache now and then, and forgets the names of images that it has
 // no more, until ctx ends. What is kept is pinned before. It begins once Slurm was
 // seen as a whole, and with that the pins that are over.
-func upkeep(ctx context.Context, b *bridge.Bridge, c *cache.Cache, images *staging.Images, log *slog.Logger) {
-	if err := images.Repin(ctx); err != nil {
+func upkeep(ctx context.Context, b *bridge.Bridge, c *cache.Cache, im *images.Images, log *slog.Logger) {
+	if err := im.Repin(ctx); err != nil {
 		log.WarnContext(ctx, "kept images were not pinned once more", slog.Any("error", err))
 	}
 	tick := time.NewTicker(upkeepEvery)
@@ -43,7 +43,7 @@ func upkeep(ctx context.Context, b *bridge.Bridge, c *cache.Cache, images *stagi
 				slog.String("freed", codalab.FormatSize(t.Freed)), slog.Int("swept", len(t.Swept)), slog.String("left", codalab.FormatSize(t.Usage.Bytes)))
 		}
 		if t.Removed > 0 {
-			if err := forgetNames(ctx, c, &images.Names); err != nil {
+			if err := forgetNames(ctx, c, &im.Names); err != nil {
 				log.WarnContext(ctx, "names of images that are gone were not forgotten", slog.Any("error", err))
 			}
 		}
@@ -51,14 +51,14 @@ func upkeep(ctx context.Context, b *bridge.Bridge, c *cache.Cache, images *stagi
 }
 
 // forgetNames forgets the names of images of which the cache has no SIF.
-func forgetNames(ctx context.Context, c *cache.Cache, names *staging.ImageNames) error {
+func forgetNames(ctx context.Context, c *cache.Cache, names *images.Names) error {
 	entries, err := c.Entries(ctx)
 	if err != nil {
 		return err
 	}
 	there := map[string]bool{}
 	for _, e := range entries {
-		if img, ok := staging.ImageOf(e.Key); ok {
+		if img, ok := images.ParseKey(e.Key); ok {
 			there[img.Digest+" "+img.Architecture] = true
 		}
 	}

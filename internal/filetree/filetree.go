@@ -1,6 +1,6 @@
-// Package filetree deals with trees of files that somebody else made as this
-// user and may have closed to it: a command that is root in its container, or
-// an overlay file system.
+// Package filetree deals with trees of files that a command wrote as this user and may have
+// closed to it: a command that is root in its container does not notice that, and neither
+// does an overlay file system.
 package filetree
 
 import (
@@ -12,20 +12,17 @@ import (
 	"syscall"
 )
 
-// Remove removes a directory with all that is in it, also where a directory
-// below has lost its owner's permissions. It follows no symbolic link. What is
-// not there is removed already.
+// Remove removes a directory with all that is in it, also where a directory has lost its
+// owner's permissions. It follows no symbolic link. A directory that is not there counts as
+// removed.
 func Remove(dir string) error {
 	failed := os.RemoveAll(dir)
 	if failed == nil {
 		return nil
 	}
+	_ = os.Chmod(dir, 0o700) //nolint:gosec // a directory needs x, and is about to go
 	root, err := os.OpenRoot(dir)
-	if err != nil { // it may be the directory itself that is closed
-		_ = os.Chmod(dir, 0o700) //nolint:gosec // a directory needs x, and is about to go
-		root, err = os.OpenRoot(dir)
-	}
-	if errors.Is(err, fs.ErrNotExist) { // somebody else removes it too
+	if errors.Is(err, fs.ErrNotExist) { // another process removes it too
 		return nil
 	}
 	if errors.Is(err, syscall.ENOTDIR) {
@@ -42,13 +39,34 @@ func Remove(dir string) error {
 	return nil
 }
 
-// OpenUp gives the owner all permissions on the root and the directories below
-// it, and reading of the files. It follows no symbolic link. What it cannot do
-// shows when the tree is used.
-func OpenUp(root *os.Root) { openUp(root, ".") }
+// RemoveIn removes an entry of root with all that is in it, also where a directory has lost
+// its owner's permissions.
+func RemoveIn(root *os.Root, name string) error {
+	err := root.RemoveAll(name)
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	if info, err := root.Lstat(name); err == nil {
+		_ = OpenEntry(root, name, info) // a failure shows below
+	}
+	if dir, err := root.OpenRoot(name); err == nil {
+		OpenUp(dir)
+		_ = dir.Close() // only used to change modes
+	}
+	return root.RemoveAll(name)
+}
+
+// OpenUp gives the owner all permissions on the root and the directories below it, and
+// reading of the files. It follows no symbolic link. What it cannot do shows when the tree
+// is used.
+func OpenUp(root *os.Root) {
+	if info, err := root.Lstat("."); err == nil {
+		_ = OpenEntry(root, ".", info) // see above
+	}
+	openUp(root, ".")
+}
 
 func openUp(root *os.Root, dir string) {
-	_ = root.Chmod(dir, 0o700)
 	d, err := root.Open(dir)
 	if err != nil {
 		return
@@ -58,12 +76,25 @@ func openUp(root *os.Root, dir string) {
 	for _, e := range entries {
 		name := path.Join(dir, e.Name())
 		info, err := e.Info()
-		switch {
-		case err != nil:
-		case info.IsDir():
+		if err != nil {
+			continue
+		}
+		_ = OpenEntry(root, name, info)
+		if info.IsDir() {
 			openUp(root, name)
-		case info.Mode().IsRegular() && info.Mode()&0o400 == 0:
-			_ = root.Chmod(name, info.Mode().Perm()|0o400)
 		}
 	}
+}
+
+// OpenEntry gives the owner all permissions on a directory of root, or reading of a file.
+// info is what Lstat says of it.
+func OpenEntry(root *os.Root, name string, info fs.FileInfo) error {
+	mode := info.Mode()
+	switch {
+	case info.IsDir() && mode&0o700 != 0o700:
+		return root.Chmod(name, mode.Perm()|0o700)
+	case mode.IsRegular() && mode&0o400 == 0:
+		return root.Chmod(name, mode.Perm()|0o400)
+	}
+	return nil
 }

@@ -181,7 +181,7 @@ func TestI5OldLedgerStopsTheBridgeUntilItIsAccepted(t *testing.T) {
 	second := run(t, s, "one", waits)
 	await(t, "the second bundle waits for its place", func() bool {
 		e, _ := explained(t, s, second)
-		return e.Reason == "image and dependencies are there"
+		return e.Reason == "image and dependencies are ready"
 	})
 	old := stopAndCopy(t, s)
 	if err := s.StartBridge(t.Context()); err != nil {

@@ -28,6 +28,8 @@ import (
 const (
 	// Base is where the programs of this clone and the cluster lie.
 	Base = "/var/tmp/cl-slurm"
+	// slurmConf is the configuration of the machine's Slurm cluster.
+	slurmConf = Base + "/cluster/etc/slurm.conf"
 	// User is who runs the server, the bridge and the jobs.
 	User = "researcher"
 	// password is that of User on the site's own server, which listens on
@@ -171,7 +173,7 @@ func (s *Site) prepare() error {
 	s.Shared = s.path("shared")
 	s.env = []string{
 		"PATH=" + Base + "/bin:/usr/local/bin:/usr/bin:/bin", "HOME=" + s.path("home"), "USER=" + User,
-		"SLURM_CONF=" + Base + "/cluster/etc/slurm.conf",
+		"SLURM_CONF=" + slurmConf,
 	}
 	for _, dir := range []string{"", "home", "shared", "server"} {
 		path := s.path(dir)
@@ -261,6 +263,22 @@ func (s *Site) as(args ...string) command.Command {
 		"CODALAB_USERNAME=" + User, "CODALAB_PASSWORD=" + password,
 	}, s.env...)
 	return command.Command{Args: args, Env: env, Dir: s.path("home"), Credential: s.credential}
+}
+
+// WriteExports writes the lines that make a shell a client of the site. Each user
+// who reads them has a directory of their own for the state of cl.
+func (s *Site) WriteExports(w io.Writer) error {
+	states := s.path("states")
+	if err := os.Mkdir(states, 0o777); err != nil {
+		return err
+	}
+	if err := os.Chmod(states, 0o777|os.ModeSticky); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, `export PATH=%q:"$PATH" SLURM_CONF=%q
+export CL_SERVER=%q CODALAB_USERNAME=%q CODALAB_PASSWORD=%q CODALAB_HOME=%q/"$(id -un)"
+`, filepath.Join(Base, "bin"), slurmConf, s.Server, User, password, states)
+	return err
 }
 
 // Close ends the site's jobs and programs and removes its directory.

@@ -23,7 +23,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 	"github.com/cl-slurm/cl-slurm/spool"
-	"github.com/cl-slurm/cl-slurm/staging"
+	"github.com/cl-slurm/cl-slurm/staging/results"
 )
 
 // benchSharedDisk measures what stands between the server and the nodes: the cache,
@@ -200,7 +200,7 @@ func unpackFile(ctx context.Context, archive, tmp string) error {
 }
 
 // nowhere takes results, and keeps none.
-type nowhere struct{ staging.Contents }
+type nowhere struct{ results.Uploads }
 
 func (nowhere) UploadContents(_ context.Context, _ string, _ client.UploadOptions, body io.Reader) error {
 	_, err := io.Copy(io.Discard, body)
@@ -214,7 +214,7 @@ func collections(ctx context.Context, dir string) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	collector := &staging.Collector{Contents: nowhere{}, Now: time.Now}
+	collector := &results.Collector{Contents: nowhere{}, Now: time.Now}
 	run := codalab.RunBundle{UUID: "0x00000000000000000000000000000001"}
 	var ours, pigz []float64
 	for range diskPairs {

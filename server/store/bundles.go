@@ -3,8 +3,10 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -13,7 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 )
 
-// Bundle is what the service knows of one bundle.
+// Bundle is a bundle.
 type Bundle struct {
 	UUID         string
 	Type         string
@@ -26,22 +28,22 @@ type Bundle struct {
 	Dependencies []codalab.Dependency // with the parents' names and states
 	Created      time.Time
 
-	// DataSize counts against the owner's disk quota; SetDataSize sets it.
+	// DataSize counts against the owner's disk quota. SetDataSize sets it.
 	DataSize int64
-	// Contents names the directory that holds the contents; empty where there are none.
+	// Contents is the name of the directory with the contents; empty if there are none.
 	Contents string
-	// Worker has the run, or had it at its end; zero where none has.
+	// Worker has the run, or had it at its end; zero if no worker has it.
 	Worker Worker
-	// Assigned is when Worker was given the run.
+	// Assigned is when the run was assigned to Worker.
 	Assigned time.Time
-	// KillMessage says why the run is to be killed; empty where it is not.
+	// KillMessage says why the worker must kill the run; empty if it must not.
 	KillMessage string
 }
 
-// Worker names a worker: the user it runs as, and its own id.
+// Worker identifies a worker: its user, and an id that is unique for that user.
 type Worker struct{ User, ID string }
 
-// SetDataSize sets the bundle's size, where clients read it too.
+// SetDataSize sets DataSize and the metadata key data_size.
 func (b *Bundle) SetDataSize(bytes int64) {
 	b.DataSize = bytes
 	b.Metadata["data_size"] = bytes
@@ -70,8 +72,8 @@ type bundleRow struct {
 func (r bundleRow) bundle() (Bundle, error) {
 	b := Bundle{
 		UUID: r.UUID, Type: r.Type, OwnerID: r.OwnerID, Command: r.Command, State: codalab.State(r.State),
-		Frozen: r.Frozen, IsAnonymous: r.IsAnonymous, Created: moment(r.Created), DataSize: r.DataSize,
-		Contents: r.Contents, Worker: Worker{r.WorkerUser, r.WorkerID}, Assigned: moment(r.Assigned),
+		Frozen: r.Frozen, IsAnonymous: r.IsAnonymous, Created: fromMicros(r.Created), DataSize: r.DataSize,
+		Contents: r.Contents, Worker: Worker{r.WorkerUser, r.WorkerID}, Assigned: fromMicros(r.Assigned),
 		KillMessage: r.KillMessage, Dependencies: []codalab.Dependency{},
 	}
 	if err := json.Unmarshal([]byte(r.Metadata), &b.Metadata); err != nil {
@@ -93,9 +95,9 @@ func (b *Bundle) row() (bundleRow, error) {
 	}, nil
 }
 
-// CreateBundle adds a bundle and its dependencies, and shows it at the end of the worksheet,
-// unless that is empty. ErrExists if the identifier is taken, ErrNotFound if there is no such
-// worksheet.
+// CreateBundle adds a bundle and its dependencies, and appends the bundle to the worksheet,
+// unless worksheetUUID is empty. It fails with ErrExists if the uuid is taken, and with
+// ErrNotFound if there is no such worksheet.
 func (s *Store) CreateBundle(ctx context.Context, b Bundle, worksheetUUID string) error {
 	row, err := b.row()
 	if err != nil {
@@ -126,7 +128,7 @@ func (s *Store) CreateBundle(ctx context.Context, b Bundle, worksheetUUID string
 	})
 }
 
-// Bundle returns one bundle; ErrNotFound if there is none.
+// Bundle returns one bundle; ErrNotFound if it does not exist.
 func (s *Store) Bundle(ctx context.Context, uuid string) (Bundle, error) {
 	return getBundle(ctx, s.db, uuid)
 }
@@ -153,10 +155,11 @@ func getBundle(ctx context.Context, q queryer, uuid string) (Bundle, error) {
 	return b, err
 }
 
-// Bundles returns those of these bundles that exist, by identifier.
+// Bundles returns those of these bundles that exist, by uuid.
 func (s *Store) Bundles(ctx context.Context, uuids []string) (map[string]Bundle, error) {
 	found := make(map[string]Bundle, len(uuids))
-	for part := range chunks(uuids) {
+	const most = 500 // in one statement
+	for part := range slices.Chunk(uuids, most) {
 		query, args, err := sqlx.In(`SELECT * FROM bundles WHERE uuid IN (?)`, part)
 		if err != nil {
 			return nil, fmt.Errorf("get bundles: %w", err)
@@ -183,21 +186,7 @@ func (s *Store) Bundles(ctx context.Context, uuids []string) (map[string]Bundle,
 	return found, nil
 }
 
-// chunks splits a list into parts that one statement takes.
-func chunks(uuids []string) func(yield func([]string) bool) {
-	const most = 500
-	return func(yield func([]string) bool) {
-		for len(uuids) > 0 {
-			n := min(most, len(uuids))
-			if !yield(uuids[:n]) {
-				return
-			}
-			uuids = uuids[n:]
-		}
-	}
-}
-
-// dependencies returns the dependencies of these bundles by child, in their order.
+// dependencies returns the dependencies of these bundles, by child and in order.
 func dependencies(ctx context.Context, q queryer, uuids []string) (map[string][]codalab.Dependency, error) {
 	query, args, err := sqlx.In(`
 		SELECT d.child_uuid, d.child_path, d.parent_uuid, d.parent_path, coalesce(p.name, ''), coalesce(p.state, '')
@@ -210,7 +199,7 @@ func dependencies(ctx context.Context, q queryer, uuids []string) (map[string][]
 	if err != nil {
 		return nil, fmt.Errorf("get dependencies: %w", err)
 	}
-	defer rows.Close() //nolint:errcheck // its errors come by rows.Err
+	defer rows.Close() //nolint:errcheck // rows.Err returns the errors
 	found := map[string][]codalab.Dependency{}
 	for rows.Next() {
 		var d codalab.Dependency
@@ -225,10 +214,10 @@ func dependencies(ctx context.Context, q queryer, uuids []string) (map[string][]
 	return found, nil
 }
 
-// Change reads a bundle, lets decide change it, and writes it back, in one transaction; it
-// returns the bundle as it is then. The owner's disk use follows DataSize. Dependencies cannot
-// be changed. When decide fails nothing is written, and its error is returned as it is; decide
-// may run again, and must have no effect but on the bundle.
+// Change reads a bundle, calls decide to change it, and writes it back, in one transaction. It
+// returns the changed bundle. It adds a change of DataSize to the owner's disk use. It does
+// not write dependencies. If decide fails, Change writes nothing and returns decide's error.
+// It may call decide several times, so decide must only change the bundle.
 func (s *Store) Change(ctx context.Context, uuid string, decide func(*Bundle) error) (Bundle, error) {
 	var b Bundle
 	err := s.db.InTx(ctx, func(tx *sqlx.Tx) (err error) {
@@ -238,10 +227,10 @@ func (s *Store) Change(ctx context.Context, uuid string, decide func(*Bundle) er
 	return b, err
 }
 
-// ChangeAll is Change for several bundles in one transaction. A bundle that does not exist is
-// passed over; the others are returned by identifier.
+// ChangeAll is Change for several bundles in one transaction. It ignores a bundle that does
+// not exist, and returns the others by uuid.
 func (s *Store) ChangeAll(ctx context.Context, uuids []string, decide func(*Bundle) error) (map[string]Bundle, error) {
-	changed := map[string]Bundle{}
+	changed := map[string]Bundle{} // stays empty if the transaction fails
 	err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		clear(changed)
 		found := map[string]Bundle{}
@@ -249,7 +238,7 @@ func (s *Store) ChangeAll(ctx context.Context, uuids []string, decide func(*Bund
 			b, err := change(ctx, tx, uuid, decide)
 			if err == nil {
 				found[uuid] = b
-			} else if !isNotFound(err) {
+			} else if !errors.Is(err, ErrNotFound) {
 				return err
 			}
 		}
@@ -289,7 +278,7 @@ func change(ctx context.Context, tx *sqlx.Tx, uuid string, decide func(*Bundle) 
 	return b, rowError(err, "change bundle "+uuid)
 }
 
-// equal says whether writing r over other would change nothing.
+// equal says whether r and other have the same values.
 func (r bundleRow) equal(other bundleRow) bool {
 	same := (r.Frozen == nil) == (other.Frozen == nil) && (r.Frozen == nil || *r.Frozen == *other.Frozen)
 	r.Frozen, other.Frozen, r.Command, other.Command = nil, nil, nil, nil

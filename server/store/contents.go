@@ -16,16 +16,16 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-// ContentsPath is where a bundle's contents lie in the root that OpenContents returns. They
-// lie one level below it, so that it may be a file, and so that a link in it that leads
-// upwards finds nothing.
+// ContentsPath is the path of a bundle's contents in the root that OpenContents returns. The
+// extra level allows contents that are a file, and makes a link in the contents that leads
+// upwards find nothing.
 const ContentsPath = "contents"
 
-// ErrTooLarge means contents that exceed the limit that they were given.
+// ErrTooLarge means that contents exceed their limit.
 var ErrTooLarge = tarstream.ErrTooLarge
 
-// OpenContents opens the directory of a bundle's contents for reading; the caller closes it.
-// ErrNotFound where there are none.
+// OpenContents opens the directory of a bundle's contents for reading; ErrNotFound if there
+// are none. The caller closes it.
 func (s *Store) OpenContents(b Bundle) (*os.Root, error) {
 	if b.Contents == "" {
 		return nil, fmt.Errorf("open contents of bundle %s: %w", b.UUID, ErrNotFound)
@@ -40,21 +40,20 @@ func (s *Store) OpenContents(b Bundle) (*os.Root, error) {
 	return root, nil
 }
 
-// Upload is contents on their way in. It belongs to one goroutine.
+// Upload is new contents of a bundle, while they are being written. It is not safe for
+// concurrent use.
 type Upload struct {
-	// Name is what Bundle.Contents is to become.
+	// Name is the value for Bundle.Contents.
 	Name string
 	dir  string
 	root *os.Root
 }
 
-// NewUpload makes a place for a bundle's new contents. The caller fills it, flushes it, writes
-// its Name into the bundle, and closes it; or removes it.
+// NewUpload creates a directory for a bundle's new contents. The caller fills it by File or
+// Archive, flushes it, writes its Name into the bundle, and closes it; or removes it.
 func (s *Store) NewUpload(uuid string) (*Upload, error) {
 	suffix := make([]byte, 4)
-	if _, err := rand.Read(suffix); err != nil {
-		return nil, fmt.Errorf("store contents of bundle %s: %w", uuid, err)
-	}
+	_, _ = rand.Read(suffix) // never fails
 	name := uuid + "-" + hex.EncodeToString(suffix)
 	dir := filepath.Join(s.dir, "bundles", name)
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -67,7 +66,7 @@ func (s *Store) NewUpload(uuid string) (*Upload, error) {
 	return &Upload{Name: name, dir: dir, root: root}, nil
 }
 
-// File makes r the contents, as one file of at most limit bytes.
+// File stores r as a file of at most limit bytes.
 func (u *Upload) File(r io.Reader, limit int64) error {
 	f, err := u.root.OpenFile(ContentsPath, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
@@ -83,7 +82,7 @@ func (u *Upload) File(r io.Reader, limit int64) error {
 	return nil
 }
 
-// Archive makes what the tar stream r holds the contents, as a directory.
+// Archive unpacks the tar stream r into a directory.
 func (u *Upload) Archive(ctx context.Context, r io.Reader, limits tarstream.Limits) error {
 	if err := u.root.Mkdir(ContentsPath, 0o755); err != nil {
 		return fmt.Errorf("store directory: %w", err)
@@ -96,7 +95,7 @@ func (u *Upload) Archive(ctx context.Context, r io.Reader, limits tarstream.Limi
 	return errors.Join(err, sub.Close())
 }
 
-// Flush brings the contents to the disk and returns their size, as data_size counts it.
+// Flush flushes the contents to the disk and returns their size, as data_size counts it.
 func (u *Upload) Flush() (int64, error) {
 	size, err := contents.Size(u.root, ContentsPath)
 	if err == nil {
@@ -111,7 +110,7 @@ func (u *Upload) Flush() (int64, error) {
 	return size, nil
 }
 
-// Close ends the upload and keeps what it stored.
+// Close ends the upload and keeps the contents.
 func (u *Upload) Close() error {
 	if err := u.root.Close(); err != nil {
 		return fmt.Errorf("close upload: %w", err)
@@ -119,12 +118,12 @@ func (u *Upload) Close() error {
 	return nil
 }
 
-// Remove ends the upload and removes what it stored.
+// Remove ends the upload and removes the contents.
 func (u *Upload) Remove() error {
 	return errors.Join(u.Close(), os.RemoveAll(u.dir))
 }
 
-// RemoveContents removes contents that no bundle names any more.
+// RemoveContents removes contents that no bundle names any more. An empty name means none.
 func (s *Store) RemoveContents(name string) error {
 	if name == "" {
 		return nil
@@ -135,8 +134,8 @@ func (s *Store) RemoveContents(name string) error {
 	return nil
 }
 
-// Sweep removes contents that no bundle names: those of uploads that a crash cut off. Nothing
-// may be uploading meanwhile. It returns how many there were.
+// Sweep removes contents that no bundle names: those of uploads that a crash interrupted.
+// There must be no upload meanwhile. It returns how many it removed.
 func (s *Store) Sweep(ctx context.Context) (int, error) {
 	var names []string
 	if err := s.db.SelectContext(ctx, &names, `SELECT contents FROM bundles WHERE contents <> ''`); err != nil {
@@ -146,14 +145,14 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 	for _, name := range names {
 		named[name] = true
 	}
-	// A worker may be about to put results into these.
+	// Workers may write results into these.
 	var underway []bundleRow
 	if err := s.db.SelectContext(ctx, &underway, `
 		SELECT uuid, assigned FROM bundles WHERE assigned <> 0 AND state NOT IN ('ready', 'failed', 'killed')`); err != nil {
 		return 0, fmt.Errorf("sweep contents: %w", err)
 	}
 	for _, row := range underway {
-		named[Bundle{UUID: row.UUID, Assigned: moment(row.Assigned)}.ResultsName()] = true
+		named[Bundle{UUID: row.UUID, Assigned: fromMicros(row.Assigned)}.ResultsName()] = true
 	}
 	entries, err := os.ReadDir(filepath.Join(s.dir, "bundles"))
 	if err != nil {

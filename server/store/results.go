@@ -10,28 +10,28 @@ import (
 	"strconv"
 )
 
-// ResultsName names the place for the results of a run whose worker shares this disk and puts
-// them there itself. It becomes the bundle's Contents when the run has ended. Each assignment
-// to a worker has its own, so that what an earlier worker still leaves is never taken for the
-// later one's.
+// ResultsName is the name of the results directory of a run, into which a worker that shares
+// this disk writes the results. It becomes the bundle's Contents at the run's end. Each
+// assignment to a worker has a directory of its own, so that files of an earlier worker are
+// never taken for those of a later one.
 func (b Bundle) ResultsName() string {
 	return b.UUID + "-r" + strconv.FormatInt(micros(b.Assigned), 36)
 }
 
-// MakeResults makes the place for a run's results, an empty directory, and returns its path.
-// It may be there already.
+// MakeResults creates the empty results directory of a run, unless it exists, and returns the
+// path for its contents.
 func (s *Store) MakeResults(b Bundle) (string, error) {
 	dir := filepath.Join(s.dir, "bundles", b.ResultsName())
 	for _, d := range []string{dir, filepath.Join(dir, ContentsPath)} {
 		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return "", fmt.Errorf("make room for the results of bundle %s: %w", b.UUID, err)
+			return "", fmt.Errorf("make results directory of bundle %s: %w", b.UUID, err)
 		}
 	}
 	return filepath.Join(dir, ContentsPath), nil
 }
 
-// FlushResults brings what a worker has put into the place for a run's results to the disk and
-// returns its size. ErrNotFound where there is no place, or nothing in it.
+// FlushResults flushes a run's results directory to the disk and returns its size; ErrNotFound
+// if it does not exist or is empty.
 func (s *Store) FlushResults(b Bundle) (int64, error) {
 	up := &Upload{Name: b.ResultsName(), dir: filepath.Join(s.dir, "bundles", b.ResultsName())}
 	d, err := os.Open(filepath.Join(up.dir, ContentsPath))
@@ -46,15 +46,15 @@ func (s *Store) FlushResults(b Bundle) (int64, error) {
 		up.root, err = os.OpenRoot(up.dir)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("take the results of bundle %s: %w", b.UUID, err)
+		return 0, fmt.Errorf("flush results of bundle %s: %w", b.UUID, err)
 	}
 	size, err := up.Flush()
 	return size, errors.Join(err, up.Close())
 }
 
-// ContentsPlace is the path of a bundle's contents on this disk, for workers that share it;
-// empty where it has none.
-func (s *Store) ContentsPlace(b Bundle) string {
+// ContentsFile is the path of a bundle's contents on this disk, a file or a directory; empty
+// if there are none.
+func (s *Store) ContentsFile(b Bundle) string {
 	if b.Contents == "" {
 		return ""
 	}

@@ -1,5 +1,5 @@
-// Package store keeps what a bundle service knows: users, worksheets and bundles in SQL, the
-// bundles' contents as files beside it.
+// Package store keeps the data of a bundle service: users, worksheets and bundles in SQL, and
+// the bundles' contents as files beside the database.
 //
 // # Layout of the data directory
 //
@@ -8,13 +8,13 @@
 //	bundles/UUID-XXXXXXXX/contents
 //	                one bundle's contents, a file or a directory
 //
-// Contents are written to a fresh directory below bundles/, flushed, and count from the moment
-// on when a committed row names that directory; so a bundle's contents are there whole or not
-// at all, and are replaced at once. Directories that no row names are left-overs, which Sweep
-// removes.
+// New contents are written to a new directory below bundles/ and flushed. They become the
+// bundle's when a transaction writes the directory's name into the bundle's row. So a bundle
+// has all of its contents or none, and new contents replace old ones at once. Sweep removes
+// directories that no row names.
 //
-// A Bundle is changed by Change and ChangeAll alone, in a transaction: read, decided by the
-// caller's function, written. What one call of Change has committed survives a crash.
+// Only Change and ChangeAll change a bundle. They read it, call the caller's function on it,
+// and write it back, in one transaction. A change that Change has returned survives a crash.
 package store
 
 import (
@@ -34,7 +34,7 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// Why a call of the store fails.
+// Errors of the store.
 var (
 	// ErrNotFound means that there is no such row.
 	ErrNotFound = errors.New("not found")
@@ -51,7 +51,8 @@ type Store struct {
 	dir string
 }
 
-// Open opens the data directory dir, and creates it where it is missing. The caller closes it.
+// Open opens the data directory dir, and creates it if it is missing. The caller closes the
+// Store.
 func Open(ctx context.Context, dir string) (*Store, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "bundles"), 0o700); err != nil {
 		return nil, fmt.Errorf("open data directory: %w", err)
@@ -75,8 +76,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Lock claims the data directory for the one server that may run on it, until unlock is called
-// or the program ends. It fails with ErrLocked.
+// Lock reserves the data directory for one server, until the server calls unlock or ends. It
+// fails with ErrLocked if another server has it.
 func (s *Store) Lock() (unlock func() error, err error) {
 	f, err := os.OpenFile(filepath.Join(s.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -91,7 +92,7 @@ func (s *Store) Lock() (unlock func() error, err error) {
 	return f.Close, nil
 }
 
-// micros is a moment as the database keeps it.
+// micros is a time as the database keeps it.
 func micros(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -99,8 +100,8 @@ func micros(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// moment is the reverse of micros.
-func moment(us int64) time.Time {
+// fromMicros is the inverse of micros.
+func fromMicros(us int64) time.Time {
 	if us == 0 {
 		return time.Time{}
 	}

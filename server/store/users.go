@@ -12,7 +12,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 )
 
-// RootID is the id of the user who may do everything.
+// RootID is the id of the root user, who has all permissions.
 const RootID = "0"
 
 // User is a person, or a program that acts as one.
@@ -30,11 +30,11 @@ type User struct {
 	DiskUsed         int64 `db:"disk_used"`
 }
 
-// Root says whether the user may do everything.
+// Root says whether the user is the root user.
 func (u User) Root() bool { return u.ID == RootID }
 
 // JoinedAt is when the user was added.
-func (u User) JoinedAt() time.Time { return moment(u.Joined) }
+func (u User) JoinedAt() time.Time { return fromMicros(u.Joined) }
 
 // AddUser adds a user; ErrExists if the id or the name is taken.
 func (s *Store) AddUser(ctx context.Context, u User) error {
@@ -45,14 +45,11 @@ func (s *Store) AddUser(ctx context.Context, u User) error {
 		if sqldb.IsUnique(err) {
 			return fmt.Errorf("add user %s: %w", u.Name, ErrExists)
 		}
-		if err != nil {
-			return fmt.Errorf("add user %s: %w", u.Name, err)
-		}
-		return nil
+		return rowError(err, "add user "+u.Name)
 	})
 }
 
-// User returns the user of this id, or of this name.
+// User returns the user with this id or name.
 func (s *Store) User(ctx context.Context, idOrName string) (User, error) {
 	var u User
 	err := s.db.GetContext(ctx, &u, s.db.Rebind(`SELECT * FROM users WHERE id = ? OR name = ? ORDER BY id = ? DESC LIMIT 1`),
@@ -67,8 +64,8 @@ func (s *Store) Users(ctx context.Context) ([]User, error) {
 	return users, rowError(err, "list users")
 }
 
-// AddDiskUsed adds to what a user and one of their bundles occupy, while the bundle is being
-// uploaded; the upload's end sets both right.
+// AddDiskUsed adds bytes to the size of a bundle and to its owner's disk use, during an
+// upload. The end of the upload sets both to the true size.
 func (s *Store) AddDiskUsed(ctx context.Context, bundleUUID string, bytes int64) error {
 	_, err := s.Change(ctx, bundleUUID, func(b *Bundle) error {
 		b.SetDataSize(b.DataSize + bytes)
@@ -77,8 +74,7 @@ func (s *Store) AddDiskUsed(ctx context.Context, bundleUUID string, bytes int64)
 	return err
 }
 
-// Grant is what a user was given for a password or an earlier grant. The tokens are kept
-// hashed.
+// Grant is a pair of tokens of a user, as hashes.
 type Grant struct {
 	Access         string `db:"access"`
 	Refresh        string `db:"refresh"`
@@ -88,7 +84,7 @@ type Grant struct {
 	RefreshExpires int64  `db:"refresh_expires"`
 }
 
-// AddGrant keeps a grant and forgets those of the same user and client that have expired.
+// AddGrant adds a grant and removes expired ones of the same user and client.
 func (s *Store) AddGrant(ctx context.Context, g Grant, now time.Time) error {
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		_, err := tx.ExecContext(ctx, tx.Rebind(`
@@ -99,14 +95,11 @@ func (s *Store) AddGrant(ctx context.Context, g Grant, now time.Time) error {
 				INSERT INTO grants (access, refresh, client, user_id, access_expires, refresh_expires)
 				VALUES (:access, :refresh, :client, :user_id, :access_expires, :refresh_expires)`, g)
 		}
-		if err != nil {
-			return fmt.Errorf("add grant: %w", err)
-		}
-		return nil
+		return rowError(err, "add grant")
 	})
 }
 
-// UserOfToken returns the user whom the access token of this hash stands for.
+// UserOfToken returns the user of the access token with this hash.
 func (s *Store) UserOfToken(ctx context.Context, access string, now time.Time) (User, error) {
 	var u User
 	err := s.db.GetContext(ctx, &u, s.db.Rebind(`
@@ -115,8 +108,8 @@ func (s *Store) UserOfToken(ctx context.Context, access string, now time.Time) (
 	return u, rowError(err, "get user of token")
 }
 
-// UseRefresh returns the user whom the refresh token of this hash stands for with this client,
-// and lets it expire shortly: a client whose answer was lost may ask once more.
+// UseRefresh returns the user of the refresh token with this hash and client. The token
+// expires after grace, so that a client that got no answer can repeat the request.
 func (s *Store) UseRefresh(ctx context.Context, refresh, client string, now time.Time, grace time.Duration) (User, error) {
 	var u User
 	err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
@@ -134,7 +127,7 @@ func (s *Store) UseRefresh(ctx context.Context, refresh, client string, now time
 	return u, err
 }
 
-// rowError says what failed, with ErrNotFound for a missing row.
+// rowError wraps err, with ErrNotFound for a missing row; nil if err is nil.
 func rowError(err error, doing string) error {
 	switch {
 	case err == nil:

@@ -19,18 +19,18 @@ type Worksheet struct {
 	Title       *string `db:"title"`
 	Frozen      *string `db:"frozen"`
 	IsAnonymous bool    `db:"is_anonymous"`
-	// Public says what everybody may do: 0 nothing, 1 read.
+	// Public is everybody's permission: 0 none, 1 read.
 	Public   int    `db:"public"`
 	TagsJSON string `db:"tags"`
 	Created  int64  `db:"created"` // Unix microseconds, as the next
 	Modified int64  `db:"modified"`
 }
 
-// CreatedAt is when the worksheet was made.
-func (w Worksheet) CreatedAt() time.Time { return moment(w.Created) }
+// CreatedAt is when the worksheet was created.
+func (w Worksheet) CreatedAt() time.Time { return fromMicros(w.Created) }
 
 // ModifiedAt is when the worksheet or its items were last changed.
-func (w Worksheet) ModifiedAt() time.Time { return moment(w.Modified) }
+func (w Worksheet) ModifiedAt() time.Time { return fromMicros(w.Modified) }
 
 // Tags returns the worksheet's tags.
 func (w Worksheet) Tags() []string {
@@ -52,7 +52,7 @@ type Item struct {
 	SortKey       *int64  `db:"sort_key"`
 }
 
-// AddWorksheet adds a worksheet; ErrExists if the name is taken.
+// AddWorksheet adds a worksheet; ErrExists if its name is taken.
 func (s *Store) AddWorksheet(ctx context.Context, w Worksheet) error {
 	if w.TagsJSON == "" {
 		w.TagsJSON = "[]"
@@ -68,21 +68,21 @@ func (s *Store) AddWorksheet(ctx context.Context, w Worksheet) error {
 	})
 }
 
-// Worksheet returns the worksheet of this identifier.
+// Worksheet returns the worksheet with this uuid.
 func (s *Store) Worksheet(ctx context.Context, uuid string) (Worksheet, error) {
 	var w Worksheet
 	err := s.db.GetContext(ctx, &w, s.db.Rebind(`SELECT * FROM worksheets WHERE uuid = ?`), uuid)
 	return w, rowError(err, "get worksheet "+uuid)
 }
 
-// WorksheetNamed returns the worksheet of this name.
+// WorksheetNamed returns the worksheet with this name.
 func (s *Store) WorksheetNamed(ctx context.Context, name string) (Worksheet, error) {
 	var w Worksheet
 	err := s.db.GetContext(ctx, &w, s.db.Rebind(`SELECT * FROM worksheets WHERE name = ?`), name)
 	return w, rowError(err, "get worksheet "+name)
 }
 
-// WorksheetsByPrefix returns up to two worksheets whose identifiers begin with prefix.
+// WorksheetsByPrefix returns up to two worksheets with uuids that begin with prefix.
 func (s *Store) WorksheetsByPrefix(ctx context.Context, prefix string) ([]Worksheet, error) {
 	var list []Worksheet
 	err := s.db.SelectContext(ctx, &list, s.db.Rebind(`SELECT * FROM worksheets WHERE uuid >= ? AND uuid < ? ORDER BY uuid LIMIT 2`), prefix, prefix+"g")
@@ -97,7 +97,7 @@ func (s *Store) Items(ctx context.Context, worksheetUUID string) ([]Item, error)
 	return items, rowError(err, "list items of worksheet "+worksheetUUID)
 }
 
-// HostWorksheets returns the worksheets that show a bundle.
+// HostWorksheets returns the worksheets that contain a bundle.
 func (s *Store) HostWorksheets(ctx context.Context, bundleUUID string) ([]Worksheet, error) {
 	var list []Worksheet
 	err := s.db.SelectContext(ctx, &list, s.db.Rebind(`
@@ -106,17 +106,17 @@ func (s *Store) HostWorksheets(ctx context.Context, bundleUUID string) ([]Worksh
 	return list, rowError(err, "list worksheets of bundle "+bundleUUID)
 }
 
-// appendBundle shows a new bundle at a worksheet's end.
+// appendBundle appends a new bundle to a worksheet.
 func appendBundle(ctx context.Context, tx *sqlx.Tx, worksheetUUID, bundleUUID string, now int64) error {
 	result, err := tx.ExecContext(ctx, tx.Rebind(`UPDATE worksheets SET modified = ? WHERE uuid = ?`), now, worksheetUUID)
 	if err != nil {
-		return fmt.Errorf("show bundle %s: %w", bundleUUID, err)
+		return fmt.Errorf("append bundle %s: %w", bundleUUID, err)
 	}
 	if n, err := result.RowsAffected(); err != nil || n == 0 {
-		return fmt.Errorf("show bundle %s on worksheet %s: %w", bundleUUID, worksheetUUID, ErrNotFound)
+		return fmt.Errorf("append bundle %s to worksheet %s: %w", bundleUUID, worksheetUUID, ErrNotFound)
 	}
 	_, err = tx.ExecContext(ctx, tx.Rebind(`
 		INSERT INTO worksheet_items (worksheet_uuid, type, bundle_uuid, sort_key)
 		SELECT ?, 'bundle', ?, 1 + coalesce(max(id), 0) FROM worksheet_items`), worksheetUUID, bundleUUID)
-	return rowError(err, "show bundle "+bundleUUID)
+	return rowError(err, "append bundle "+bundleUUID)
 }

@@ -1,0 +1,196 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/user"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/programs"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// Examination checks everything that the first job of a configuration needs.
+type Examination struct {
+	Config config.Config
+	Slurm  *sbatch.Client
+	// Images is where images come from.
+	Images source.Source
+	Now    func() time.Time
+	// Only names the queues to check; empty means all.
+	Only []string
+	// Jobs is set where a short job is to run on each queue. Wait is how long one may
+	// wait in Slurm.
+	Jobs bool
+	Wait time.Duration
+	// Found is called with each check once; Sending before jobs are sent to queues.
+	Found   func(Check)
+	Sending func(queues []string)
+
+	checks []Check
+}
+
+// Run checks everything, the nearest things first, and returns all checks.
+func (e *Examination) Run(ctx context.Context) []Check {
+	c := e.Config
+	e.add(ok("configuration", "%s, queues %s", c.Path, strings.Join(c.QueueNames(), ", ")))
+	e.login(ctx)
+	site := e.askSlurm(ctx)
+	e.disks(ctx)
+	e.images(ctx)
+	if site == nil {
+		return e.checks
+	}
+	if healthy := e.queues(ctx, *site); e.Jobs && len(healthy) > 0 {
+		e.sendJobs(ctx, healthy)
+	}
+	return e.checks
+}
+
+// add adds checks, without those that it has already.
+func (e *Examination) add(checks ...Check) {
+	for _, c := range checks {
+		if !slices.Contains(e.checks, c) {
+			e.checks = append(e.checks, c)
+			e.Found(c)
+		}
+	}
+}
+
+// login checks the password's file, the server and the login.
+func (e *Examination) login(ctx context.Context) {
+	c := e.Config
+	_, _, unread := c.Credentials(ctx)
+	e.add(Password(c.PasswordFile, unread))
+	if unread != nil {
+		e.add(Reach(ctx, c.Server, c.User))
+		return
+	}
+	version := ""
+	cl, err := client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: c.Credentials})
+	if err == nil {
+		version, err = cl.ServerVersion(ctx)
+	}
+	e.add(Server(c.Server, version, err), Login(c.User, err))
+	if err != nil {
+		return
+	}
+	queues := c.Plan()
+	for _, name := range c.QueueNames() {
+		if q := queues[name]; q.Group != "" {
+			groups, err := cl.Groups(ctx)
+			e.add(Group(q, c.User, groups, err))
+		}
+	}
+}
+
+// Reach checks, without a login, whether anything answers at a server's address.
+func Reach(ctx context.Context, server, user string) Check {
+	open, err := client.New(server, client.Options{})
+	if err == nil {
+		_, err = open.UserByID(ctx, user)
+	}
+	return Reached(server, err)
+}
+
+// askSlurm checks Slurm's commands and slurmctld, and asks for the partitions and the
+// accounts of this user. It returns nil where Slurm does not answer.
+func (e *Examination) askSlurm(ctx context.Context) *Site {
+	version, err := e.Slurm.Version(ctx)
+	e.add(Commands(e.Config.Slurm.Bin, version, err))
+	if err != nil {
+		return nil
+	}
+	partitions, err := e.Slurm.Partitions(ctx)
+	e.add(Controller(len(partitions), err))
+	if err != nil {
+		return nil
+	}
+	site := Site{User: LocalUser(), Partitions: partitions}
+	configured := *e.Config.Slurm.Accounting
+	if configured {
+		err = TryAccounting(ctx, e.Slurm, e.Now())
+		site.Associations, _ = e.Slurm.Associations(ctx, site.User) // without a database nobody has accounts
+	}
+	e.add(Accounting(configured, err))
+	return &site
+}
+
+// TryAccounting returns why sacct does not answer, or nil.
+func TryAccounting(ctx context.Context, slurm *sbatch.Client, now time.Time) error {
+	_, err := slurm.QueryAccounting(ctx, now.Add(-time.Hour), []string{"cl-doctor"})
+	return err
+}
+
+// LocalUser returns the name of the user of this process, or the number.
+func LocalUser() string {
+	me, err := user.Current()
+	if err != nil {
+		return fmt.Sprint(os.Getuid())
+	}
+	return me.Username
+}
+
+// queues judges the queues by what Slurm says. It returns the queues that accept a job,
+// with the number of GPUs that the job has to ask for.
+func (e *Examination) queues(ctx context.Context, site Site) (healthy map[string]int64) {
+	healthy = map[string]int64{}
+	queues := e.Config.Plan()
+	for _, name := range e.Config.QueueNames() {
+		if len(e.Only) > 0 && !slices.Contains(e.Only, name) {
+			continue
+		}
+		q := queues[name]
+		checks, gpus := Queue(q, site), int64(0)
+		if one, _ := HasFailed(checks[:1]); !one {
+			var err error
+			gpus, err = Try(ctx, e.Slurm, q)
+			checks = append(checks, Tried(q, site, err))
+		}
+		e.add(checks...)
+		if one, _ := HasFailed(checks); !one {
+			healthy[name] = gpus
+		}
+	}
+	return healthy
+}
+
+// sendJobs sends a job to each queue, and judges what the jobs report.
+func (e *Examination) sendJobs(ctx context.Context, gpus map[string]int64) {
+	c := e.Config
+	if Writable(c.Shared) != nil {
+		return // another check has failed for that
+	}
+	installed, err := programs.Install(c, spool.Layout(c.Shared))
+	if err != nil {
+		e.add(failed("worker", err.Error(), "name the program cl-worker of this build as worker"))
+		return
+	}
+	names := slices.Sorted(maps.Keys(gpus))
+	e.Sending(names)
+	jobs := Jobs{Slurm: e.Slurm, Shared: c.Shared, Settle: c.DiskSettle.Duration, Patience: e.Wait, Now: e.Now}
+	queues, found := installed.Queues(c), make([][]Check, len(names))
+	at := Place{Shared: c.Shared, Settle: c.DiskSettle.Duration, Architecture: string(config.Architecture("").Canonical())}
+	var group errgroup.Group
+	for i, name := range names {
+		group.Go(func() error {
+			q := queues[name]
+			found[i] = Node(q, at, jobs.Run(ctx, q, gpus[name], installed.Worker()))
+			return nil
+		})
+	}
+	_ = group.Wait() // no function returns an error
+	if ctx.Err() == nil {
+		e.add(slices.Concat(found...)...)
+	}
+}

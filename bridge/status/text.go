@@ -1,0 +1,71 @@
+package status
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
+)
+
+// Text returns the status for people.
+func (s Status) Text(now time.Time) string {
+	state := "does not run"
+	if s.Running {
+		state = "runs"
+		if s.Last != nil {
+			state += fmt.Sprintf(" on %s, since %s", termtext.Line(s.Last.Host), termtext.Clock(s.Last.Started))
+			if quiet := now.Sub(s.Last.At); quiet > 6*heartbeatEvery {
+				state += "; its last heartbeat was " + codalab.FormatDuration(quiet) + " ago"
+			}
+		}
+	}
+	said := fmt.Sprintf("Bridge %s %s.\nThe ledger is %s.\n%s\n\n", s.Bridge, state, s.Ledger, s.Disk.text())
+	for _, h := range s.Holds {
+		said += "! " + h + "\n"
+	}
+	if len(s.Holds) == 0 {
+		said += "Nothing holds it up.\n"
+	}
+	said += "\n" + s.table()
+	if o := s.Oldest; o != nil {
+		said += fmt.Sprintf("\nThe oldest bundle that waits is %s, of queue %s, claimed %s ago; it is %s, since %s ago:\n  %s\n",
+			o.Bundle, o.Queue, codalab.FormatDuration(now.Sub(o.Claimed)), o.Phase, codalab.FormatDuration(now.Sub(o.Since)), termtext.Line(o.Status))
+	}
+	return said
+}
+
+func (d Disk) text() string {
+	if d.Trouble != "" {
+		return "The shared directory is " + d.Shared + "."
+	}
+	return fmt.Sprintf("The shared disk at %s has %s of %s free.", d.Shared, codalab.FormatSize(d.Free), codalab.FormatSize(d.Total))
+}
+
+// table has a line for each queue, and a column for each phase that a bundle is in.
+func (s Status) table() string {
+	head := []string{"QUEUE"}
+	var phases []plan.Phase
+	for _, p := range plan.Phases() {
+		for _, q := range s.Queues {
+			if q.Phases[p] > 0 {
+				head, phases = append(head, string(p)), append(phases, p)
+				break
+			}
+		}
+	}
+	if len(phases) == 0 {
+		return "It has no bundles.\n"
+	}
+	rows := [][]string{head}
+	for _, q := range s.Queues {
+		row := []string{q.Queue}
+		for _, p := range phases {
+			row = append(row, strconv.Itoa(q.Phases[p]))
+		}
+		rows = append(rows, row)
+	}
+	return termtext.Table(rows)
+}

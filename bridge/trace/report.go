@@ -1,0 +1,87 @@
+package trace
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+)
+
+// ReportText replays a trace and prints the decisions that come out differently, or that
+// do not continue what was decided before; with all set, each decision. Errors of printing
+// show when out is flushed.
+func ReportText(out *bufio.Writer, in io.Reader, bundle string, all bool) (Summary, error) {
+	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
+	sum, err := Replay(in, bundle, func(d Decision) error {
+		if all || d.wrong() {
+			say("%s %s %s → %s: %s %v", d.Now.Format(time.RFC3339), d.Row.Bundle, d.Row.Phase, d.Next.Phase, d.Next.Reason, d.kinds())
+		}
+		for _, f := range d.Discontinuous {
+			say("  line %d: %s was %s before, and here it is %s", d.Line, f.Field, f.Was, f.Is)
+		}
+		for _, f := range d.Different {
+			say("  line %d: %s was decided as %s, and comes out as %s", d.Line, f.Field, f.Was, f.Is)
+		}
+		return nil
+	})
+	if err != nil {
+		return sum, err
+	}
+	if sum.Torn > 0 {
+		say("replay: left out %d lines that a crash has torn", sum.Torn)
+	}
+	if sum.Lost > 0 {
+		say("replay: %d decisions are missing: they came faster than they could be written", sum.Lost)
+	}
+	say("replay: decisions=%d rows=%d different=%d", sum.Decisions, sum.Rows, sum.Different)
+	return sum, nil
+}
+
+// ReportJSON does the same with a JSON object on each line.
+func ReportJSON(out *bufio.Writer, in io.Reader, bundle string, all bool) (Summary, error) {
+	type decision struct {
+		Line          int          `json:"line"`
+		Now           time.Time    `json:"now"`
+		Bundle        string       `json:"bundle"`
+		From          plan.Phase   `json:"from"`
+		To            plan.Phase   `json:"to"`
+		Reason        string       `json:"reason"`
+		Effects       []plan.Kind  `json:"effects"`
+		Different     []Difference `json:"different,omitempty"`
+		Discontinuous []Difference `json:"discontinuous,omitempty"`
+	}
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	sum, err := Replay(in, bundle, func(d Decision) error {
+		if !all && !d.wrong() {
+			return nil
+		}
+		return enc.Encode(decision{
+			d.Line, d.Now, d.Row.Bundle, d.Row.Phase, d.Next.Phase, d.Next.Reason, d.kinds(), d.Different, d.Discontinuous,
+		})
+	})
+	if err != nil {
+		return sum, err
+	}
+	err = enc.Encode(struct {
+		Decisions int `json:"decisions"`
+		Rows      int `json:"rows"`
+		Different int `json:"different"`
+		Torn      int `json:"torn"`
+		Lost      int `json:"lost"`
+	}(sum))
+	return sum, err //nolint:wrapcheck // the writer is the caller's
+}
+
+func (d Decision) wrong() bool { return len(d.Different)+len(d.Discontinuous) > 0 }
+
+func (d Decision) kinds() []plan.Kind {
+	kinds := make([]plan.Kind, 0, len(d.Effects))
+	for _, e := range d.Effects {
+		kinds = append(kinds, e.Kind)
+	}
+	return kinds
+}

@@ -1,0 +1,60 @@
+// Package termtext formats what commands print for people.
+package termtext
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+)
+
+// Table aligns the columns of rows.
+func Table(rows [][]string) string {
+	var out strings.Builder
+	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		_, _ = w.Write([]byte(strings.Join(row, "\t") + "\n")) // into memory
+	}
+	_ = w.Flush()
+	return out.String()
+}
+
+// Line returns a text of other programs as one line, or a dash for an empty one. Control
+// characters, which could steer the terminal, become spaces.
+func Line(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
+	return cmp.Or(strings.TrimSpace(s), "-")
+}
+
+// Clock returns a moment in the reader's time zone.
+func Clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05 -0700") }
+
+// Number returns n, or a dash for 0.
+func Number(n int64) string {
+	if n == 0 {
+		return "-"
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// Ago returns roughly how long ago something was.
+func Ago(now, then time.Time) string {
+	d := max(now.Sub(then), 0)
+	switch {
+	case d < time.Minute:
+		return "now"
+	case d < time.Hour:
+		return fmt.Sprintf("%dm ago", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh ago", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd ago", int(d.Hours()/24))
+}

@@ -1,0 +1,164 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// processChanges acts on changed bundles, and on those that change as a result. Only Run calls
+// it.
+func (s *Server) processChanges(ctx context.Context, uuids []string) {
+	for len(uuids) > 0 && ctx.Err() == nil {
+		uuid := uuids[0]
+		next, err := s.processChange(ctx, uuid)
+		s.logError(ctx, "act on a change of bundle "+uuid, err)
+		uuids = append(uuids[1:], next...)
+	}
+}
+
+// processChange acts on one bundle's state, and returns the bundles that it changed.
+func (s *Server) processChange(ctx context.Context, uuid string) ([]string, error) {
+	b, err := s.store.Bundle(ctx, uuid)
+	if errors.Is(err, store.ErrNotFound) {
+		delete(s.pending, uuid)
+		delete(s.fresh, uuid)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.track(b)
+	switch {
+	case b.State == codalab.StateCreated:
+		return s.stage(ctx, uuid)
+	case b.State.Final():
+		if s.SharedDisk && !b.Assigned.IsZero() && b.Contents != b.ResultsName() {
+			s.logError(ctx, "remove the results directory of bundle "+uuid, s.store.RemoveContents(b.ResultsName()))
+		}
+		return s.stageChildren(ctx, uuid)
+	}
+	return nil, nil
+}
+
+// track updates the hub and the waiting runs from bundles.
+func (s *Server) track(bundles ...store.Bundle) {
+	var all []trackedBundle
+	for _, b := range bundles {
+		resources := s.resources(b)
+		all = append(all, trackedBundle{b, resources})
+		if b.State == codalab.StateStaged && b.Type == codalab.TypeRun {
+			s.pending[b.UUID] = newPending(b, resources)
+			s.fresh[b.UUID] = s.pending[b.UUID]
+		} else {
+			delete(s.pending, b.UUID)
+			delete(s.fresh, b.UUID)
+		}
+	}
+	s.hub.track(all)
+}
+
+func newPending(b store.Bundle, resources codalab.Resources) *pending {
+	p := &pending{
+		uuid: b.UUID, ownerID: b.OwnerID, resources: resources, parents: map[[2]string]bool{},
+		priority: b.Metadata.Int("request_priority"), created: b.Created, status: b.Metadata.String("staged_status"),
+	}
+	for _, d := range b.Dependencies {
+		p.parents[[2]string{d.ParentUUID, d.ParentPath}] = true
+	}
+	return p
+}
+
+func (s *Server) stageChildren(ctx context.Context, uuid string) ([]string, error) {
+	children, err := s.store.Children(ctx, uuid)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, child := range children {
+		changed, err := s.stage(ctx, child)
+		if err != nil {
+			return all, err
+		}
+		all = append(all, changed...)
+	}
+	return all, nil
+}
+
+// stage stages or fails a created run, unless it has to wait for its parents.
+func (s *Server) stage(ctx context.Context, uuid string) ([]string, error) {
+	parents, err := s.store.Parents(ctx, uuid)
+	if err != nil {
+		return nil, err
+	}
+	_, err = s.store.Change(ctx, uuid, func(b *store.Bundle) error { return stage(b, parents) })
+	if errors.Is(err, errUnchanged) {
+		return nil, nil
+	}
+	return []string{uuid}, err
+}
+
+// unlessUnchanged returns err unless it says that a transition does not apply any more.
+func unlessUnchanged(err error) error {
+	if errors.Is(err, errUnchanged) {
+		return nil
+	}
+	return err
+}
+
+// restageUnclaimed stages runs again that no worker has claimed in time.
+func (s *Server) restageUnclaimed(ctx context.Context, now time.Time) {
+	overdue := s.hub.overdue(now, s.StartLimit)
+	if len(overdue) == 0 {
+		return
+	}
+	_, err := s.store.ChangeAll(ctx, overdue, func(b *store.Bundle) error {
+		if b.State == codalab.StateStarting {
+			unassign(b)
+		}
+		return nil
+	})
+	s.logError(ctx, "stage unclaimed bundles again", err)
+	s.changed(overdue...)
+}
+
+// resources returns a run's requests, with defaults (codalab/server/bundle_manager.py:
+// _compute_bundle_resources).
+func (s *Server) resources(b store.Bundle) codalab.Resources {
+	m := b.Metadata
+	r := codalab.Resources{
+		CPUs: max(m.Int("request_cpus"), 1), GPUs: max(m.Int("request_gpus"), 0),
+		Network: m.Bool("request_network"), Tag: m.String("request_queue"), DockerImage: m.String("request_docker_image"),
+	}
+	memory := m.String("request_memory")
+	if memory == "" {
+		memory = "2g"
+	}
+	// CheckMetadata has checked these.
+	if n, err := codalab.ParseSize(memory); err == nil {
+		r.Memory = n
+	}
+	if n, err := codalab.ParseSize(m.String("request_disk")); err == nil {
+		r.Disk = n
+	}
+	if d, err := codalab.ParseDuration(m.String("request_time")); err == nil {
+		r.Time = int64(d / time.Second)
+	}
+	if r.DockerImage == "" {
+		r.DockerImage = s.DefaultCPUImage
+		if r.GPUs > 0 {
+			r.DockerImage = s.DefaultGPUImage
+		}
+	}
+	// CodaLab's own server looks for any colon, also one before a registry's port. Files have
+	// no tag: "/images/x.sif", "oci:/images/x".
+	name := r.DockerImage[strings.LastIndex(r.DockerImage, "/")+1:]
+	if file := strings.HasPrefix(r.DockerImage, "/") || strings.Contains(r.DockerImage, ":/"); !file && !strings.Contains(name, ":") {
+		r.DockerImage += ":latest"
+	}
+	return r
+}

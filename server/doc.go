@@ -1,0 +1,48 @@
+// Package server is the bundle service. It serves CodaLab's REST API to clients and workers.
+// It knows nothing of Slurm: cl-bridge is a worker to it.
+//
+// # States of a bundle
+//
+//	uploading ──PUT contents──────────────────────────────► ready | failed
+//	created ──parents are ready──► staged | failed
+//	staged ──a worker has room──► starting ──start_bundle──► preparing
+//	preparing ──check-ins──► running ──check-in "finalizing"──► ready | failed | killed
+//	starting ──no worker claims it──► staged
+//
+// A handler changes a bundle in one transaction of the store and then names it to Run by the
+// method changed. Only Run acts on changes: it stages the children of a bundle, matches staged
+// runs with workers, and wakes workers. Run begins with all unfinished bundles, so a crash at
+// any point loses nothing.
+//
+// # Messages to workers
+//
+// The states of a worker's bundles determine what the worker must do. The hub keeps that in
+// memory as a list of duties. A bundle in state starting is a run message, which the server
+// repeats until the worker claims the bundle. A bundle that a user killed is a kill message,
+// which the server repeats until the bundle has ended. So the loss of an answer to a check-in
+// does no harm. The server holds a check-in while there is no message for the worker. A held
+// check-in costs a goroutine, but no lock, transaction or database connection.
+//
+// # A disk shared with workers
+//
+// With Config.SharedDisk, a worker may report that it shares the store's disk. A run message
+// then tells it where the contents of each parent are, and names an empty results directory
+// that belongs to this assignment of the bundle. When the worker reports the end of the run,
+// and has uploaded no contents, the server adopts the results: it flushes and counts what is
+// in that directory and makes it the bundle's contents. Only then does it apply and
+// acknowledge the report. After a crash before that point the worker reports again.
+//
+// # Files
+//
+//	server, http            configuration and Run; routes, refusals, JSON, query parameters
+//	auth, access            logins and tokens; permissions
+//	users, worksheets       their routes
+//	bundles, create, patch, actions, present, specs
+//	                        routes for bundles; bundles as clients see them; names to bundles
+//	contents, blob, stored, upload
+//	                        contents: descriptions, downloads, the store and links, uploads
+//	checkin, reports, reads a worker's check-ins and claims, its reports, its files
+//	hub, match              connected workers and their duties; runs to workers
+//	changes, transitions    what Run does with changed bundles; one bundle's change of state
+//	shareddisk              results that workers write into the store
+package server

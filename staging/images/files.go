@@ -1,0 +1,230 @@
+package images
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/staging/sitepath"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
+)
+
+// Files are SIFs on the shared disk that bundles run in where they lie: nothing is copied.
+// It is safe for concurrent use; its exported fields are not changed once it is used.
+//
+// A SIF may be used if it lies below a root for images, or below a root of links that its
+// bundle's owner may use, and this process may read it. What counts is where its path leads
+// with symbolic links followed. The worker checks that again, and runs nothing in a file
+// that has changed.
+type Files struct {
+	// Roots are directories whose SIFs every bundle may run in.
+	Roots []string
+	// Hidden are files and directories that no SIF may lie in.
+	Hidden []string
+	// OwnerRoots returns the roots of links that an owner may use; nil for none.
+	OwnerRoots func(ctx context.Context, owner string) ([]string, error)
+	// Records is a directory where digests are remembered; empty remembers none beyond this
+	// process.
+	Records string
+
+	reads     sitepath.Calls[sifFile]
+	transfers transfer.Registry
+}
+
+// sifFile is a SIF with its digest. All but Digest and Architecture say which file it is,
+// and that it has not been written to since.
+type sifFile struct {
+	Path         string `json:"path"`
+	Inode        uint64 `json:"inode"`
+	Size         int64  `json:"size"`
+	Modified     int64  `json:"modified"` // nanoseconds since 1970, as Changed
+	Changed      int64  `json:"changed"`
+	Digest       string `json:"digest"`
+	Architecture string `json:"architecture"`
+}
+
+// isFile says whether a name is that of a SIF on the shared disk, with or without a digest.
+func isFile(name string) bool {
+	path, _, _ := strings.Cut(name, "@")
+	return strings.HasPrefix(path, "/") && strings.HasSuffix(path, ".sif")
+}
+
+// stageFile finds the SIF that a run is to run in where it lies.
+func (im *Images) stageFile(ctx context.Context, run codalab.RunBundle, name, architecture string, item *transfer.Item) (spool.Inputs, error) {
+	path, digest, _ := strings.Cut(name, "@")
+	path = filepath.Clean(path)
+	sif, err := im.Files.find(ctx, run.OwnerID, path, item)
+	switch {
+	case err != nil:
+	case digest != "" && digest != sif.Digest:
+		err = sitepath.Refusal("it is not the file with that digest any more: its digest is " + sif.Digest)
+	default:
+		err = sif.checkArchitecture(im.architecture(architecture))
+	}
+	var own *transfer.Error
+	if errors.As(err, &own) {
+		return spool.Inputs{}, own
+	}
+	if err != nil {
+		retry := sitepath.IsTransient(err)
+		return spool.Inputs{}, &transfer.Error{What: "image " + name, Err: err, Retry: retry, Away: retry && transfer.IsDiskTrouble(err)}
+	}
+	item.Arrived()
+	return spool.Inputs{
+		Image: sif.Path, ImageDigest: path + "@" + sif.Digest,
+		ImageFile: &spool.ImageFile{Size: sif.Size, Modified: sif.Modified},
+	}, nil
+}
+
+// find finds a SIF with its digest, which is read from the file unless it is remembered.
+func (f *Files) find(ctx context.Context, owner, path string, item *transfer.Item) (sifFile, error) {
+	const none = sitepath.Refusal("this site uses no SIFs where they lie")
+	if f == nil {
+		return sifFile{}, none
+	}
+	roots := slices.Clone(f.Roots)
+	if f.OwnerRoots != nil {
+		more, err := f.OwnerRoots(ctx, owner)
+		if err != nil {
+			return sifFile{}, transfer.ServerError("image "+path, err)
+		}
+		roots = append(roots, more...)
+	}
+	if len(roots) == 0 {
+		return sifFile{}, none
+	}
+	key := strings.Join(append(slices.Clone(roots), path), "\x00")
+	t, leave := f.transfers.Join(key, owner)
+	defer leave()
+	item.Follow(t)
+	return f.reads.Do(ctx, key, t.Done, func() (sifFile, error) {
+		t, leave := f.transfers.Join(key, "") // for as long as the call lasts, whoever waits
+		defer leave()
+		return f.read(path, roots, t)
+	})
+}
+
+// Open opens a file of an image that is to be converted, such as a docker-archive, below
+// one of the Roots. It is a source.Source's OpenFile.
+func (f *Files) Open(path string) (*os.File, error) {
+	file, err := source.FilesBelow(f.Roots...)(path)
+	if err != nil {
+		return nil, err
+	}
+	// This is the path of the file that was opened, even if somebody changes the links.
+	where, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
+	if err == nil {
+		err = sitepath.CheckHidden(where, f.Hidden)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// checkArchitecture refuses a SIF for other nodes.
+func (s sifFile) checkArchitecture(architecture string) error {
+	if s.Architecture == architecture || s.Architecture == "unknown" {
+		return nil
+	}
+	return sitepath.Refusal(fmt.Sprintf("it is made for linux/%s, not for linux/%s", s.Architecture, architecture))
+}
+
+// read resolves a path, and reads the digest of the SIF there.
+func (f *Files) read(path string, roots []string, t *transfer.Transfer) (_ sifFile, err error) {
+	where, err := sitepath.Place{Path: path, Roots: roots, Hidden: f.Hidden, Verb: "takes images from"}.Resolve()
+	if err != nil {
+		return sifFile{}, err
+	}
+	file, err := os.OpenFile(where, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrPermission) {
+		return sifFile{}, sitepath.Refusal("it may not be read")
+	}
+	if err != nil {
+		return sifFile{}, fmt.Errorf("it cannot be read: %w", err)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	now, err := identify(file, where)
+	if err != nil {
+		return sifFile{}, err
+	}
+	record := filepath.Join(f.Records, recordName(where)+".json")
+	if known, ok := f.recall(record, now); ok {
+		return known, nil
+	}
+	config, err := sifconfig.Read(where)
+	switch {
+	case err != nil && transfer.IsDiskTrouble(err):
+		return sifFile{}, fmt.Errorf("it cannot be read: %w", err)
+	case err != nil:
+		return sifFile{}, sitepath.Refusal(err.Error())
+	}
+	now.Architecture = config.Architecture
+	t.SetStage(transfer.Reading)
+	t.SetBytes(0, now.Size)
+	sum := sha256.New()
+	if _, err := io.Copy(sum, io.TeeReader(file, t)); err != nil {
+		return sifFile{}, fmt.Errorf("it cannot be read: %w", err)
+	}
+	after, err := identify(file, where)
+	if after.Architecture = now.Architecture; err == nil && after != now {
+		err = errors.New("it changes while it is read")
+	}
+	if err != nil {
+		return sifFile{}, err
+	}
+	now.Digest = "sha256:" + hex.EncodeToString(sum.Sum(nil))
+	f.remember(record, now)
+	return now, nil
+}
+
+// identify says which file this is, without its digest.
+func identify(file *os.File, path string) (sifFile, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return sifFile{}, fmt.Errorf("it cannot be read: %w", err)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.Mode().IsRegular() {
+		return sifFile{}, sitepath.Refusal("it is not a file")
+	}
+	return sifFile{Path: path, Inode: st.Ino, Size: info.Size(), Modified: st.Mtim.Nano(), Changed: st.Ctim.Nano()}, nil
+}
+
+// recall returns the record of a file, if the file has not changed since.
+func (f *Files) recall(record string, now sifFile) (known sifFile, ok bool) {
+	if f.Records == "" {
+		return known, false
+	}
+	data, err := os.ReadFile(record)
+	if err != nil || json.Unmarshal(data, &known) != nil {
+		return known, false
+	}
+	now.Digest, now.Architecture = known.Digest, known.Architecture
+	return known, now == known && known.Digest != ""
+}
+
+// remember writes the record of a file. If that fails, the file is read again.
+func (f *Files) remember(record string, sif sifFile) {
+	if f.Records == "" {
+		return
+	}
+	if data, err := json.Marshal(sif); err == nil && os.MkdirAll(f.Records, 0o700) == nil {
+		_ = atomicfile.Write(record, append(data, '\n'), 0o600)
+	}
+}

@@ -1,0 +1,150 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
+)
+
+// Wanted is an image that is to be kept.
+type Wanted struct {
+	// Reference is where it comes from.
+	Reference source.Reference
+	// Name is what bundles ask for it by; the zero value is Reference.
+	Name source.Reference
+	// Architecture is that of the nodes, in Go's spelling; empty is the Converter's.
+	Architecture string
+	// By names the person who keeps it.
+	By string
+}
+
+// Keep brings an image in, unless the cache has it, and keeps it there until Release, or
+// until another is kept by its name. It blocks until all is done. progress is called now
+// and then, from one goroutine at a time. Any number of processes may keep and use images
+// at once; one converts.
+func (im *Images) Keep(ctx context.Context, w Wanted, progress func(transfer.Progress)) (Kept, error) {
+	im.begin()
+	if w.Name.Name() == "" {
+		w.Name = w.Reference
+	}
+	item := &transfer.Item{Name: "image " + w.Reference.String(), Image: true}
+	var k Kept
+	show := func(p transfer.Progress) {
+		if p.Stage == transfer.Reading { // a SIF that is to be copied
+			p.Stage = transfer.Storing
+		}
+		progress(p)
+	}
+	err := transfer.Watch(item, show, func() (err error) {
+		k, err = im.keep(ctx, w, item)
+		return err
+	})
+	if err != nil {
+		return Kept{}, imageError(err)
+	}
+	return k, nil
+}
+
+func (im *Images) keep(ctx context.Context, w Wanted, item *transfer.Item) (Kept, error) {
+	f, err := im.findWanted(ctx, w, item)
+	if err != nil {
+		return Kept{}, err
+	}
+	k := Kept{
+		Format: keptFormat, Name: w.Name.Name(), From: w.Reference.String(), Digest: f.Digest, Architecture: f.Architecture,
+		Private: f.private, Closed: f.closed, Since: im.now().UTC().Truncate(time.Second), By: w.By,
+	}
+	old, had, err := im.Kept.Get(k.Name, k.Architecture)
+	if err != nil {
+		return Kept{}, err
+	}
+	holder := im.Kept.Holder(k.Name, k.Architecture)
+	sif, key, err := im.get(ctx, f, cache.Want{Holder: holder}, "keep", item)
+	if err == nil {
+		k.Key = key
+		k.Size, err = sizeOf(sif)
+	}
+	if err == nil {
+		err = im.Kept.put(k)
+	}
+	if err != nil {
+		return Kept{}, errors.Join(err, im.dropPins(holder, k, old, had, f.key, im.key(f.Image)))
+	}
+	im.Names.add(f.Image)
+	if had && !im.sameEntry(old, k) {
+		err = im.Cache.DropPin(old.Key, old.Apart(), holder)
+	}
+	return k, err
+}
+
+// findWanted finds the image that is to be kept.
+func (im *Images) findWanted(ctx context.Context, w Wanted, item *transfer.Item) (found, error) {
+	if w.Reference.Kind() != source.SIF {
+		return im.resolve(ctx, "", w.Reference, w.Architecture, item)
+	}
+	f, err := im.findFile(ctx, w.Reference, w.Architecture, item)
+	if err == nil && w.Name.Kind() != source.InRegistry {
+		err = &transfer.Error{Err: fmt.Errorf("image %q: a SIF is used where it lies; to keep a copy of it, name the image that bundles are to ask for", w.Reference)}
+	}
+	f.Reference = w.Name
+	return f, err
+}
+
+// dropPins drops a holder's pins of the keys that k was to have, but not that of the image
+// that it kept before.
+func (im *Images) dropPins(holder cache.Holder, k, old Kept, had bool, keys ...cache.Key) error {
+	var errs []error
+	for _, k.Key = range keys {
+		if !had || !im.sameEntry(old, k) {
+			errs = append(errs, im.Cache.DropPin(k.Key, k.Apart(), holder))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sameEntry says whether two have one SIF in the cache.
+func (im *Images) sameEntry(a, b Kept) bool {
+	return a.Key == b.Key && (a.Apart() == b.Apart() || !im.Cache.Grouped())
+}
+
+func sizeOf(path string) (int64, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+// Repin pins what is kept once more: in a crash a host's own disk may lose a pin, and not
+// the record.
+func (im *Images) Repin(ctx context.Context) error {
+	all, err := im.Kept.List()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, k := range all {
+		holder := im.Kept.Holder(k.Name, k.Architecture)
+		errs = append(errs, im.Cache.Pin(ctx, k.Key, k.Apart(), holder))
+		if now, kept, err := im.Kept.Get(k.Name, k.Architecture); err == nil && (!kept || !im.sameEntry(now, k)) {
+			errs = append(errs, im.Cache.DropPin(k.Key, k.Apart(), holder)) // it was released meanwhile
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Release keeps an image no longer. Its SIF stays in the cache until the cache needs its
+// room.
+func (im *Images) Release(ctx context.Context, name, architecture string) error {
+	// The record goes first: what has a record has a pin.
+	if err := im.Kept.remove(name, architecture); err != nil {
+		return err
+	}
+	return im.Cache.Unpin(ctx, im.Kept.Holder(name, architecture))
+}

@@ -1,0 +1,108 @@
+package images
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+)
+
+// Names remembers on the shared disk by which names images were asked for, for people who
+// look at the cache: it knows its SIFs by digest alone. Nothing else depends on it. If two
+// processes add a name in the same moment, one may be lost. Its exported field is not
+// changed once it is used.
+type Names struct {
+	// Dir has a file for each image; empty remembers nothing.
+	Dir string
+
+	mu    sync.Mutex
+	added map[string]bool
+}
+
+// namesRecord is what a file says.
+type namesRecord struct {
+	Digest       string   `json:"digest"`
+	Architecture string   `json:"architecture"`
+	Names        []string `json:"names"`
+}
+
+func (n *Names) path(digest, architecture string) string {
+	return filepath.Join(n.Dir, recordName(digest, architecture)+".json")
+}
+
+// add remembers an image's name. It reports no failure.
+func (n *Names) add(img source.Image) {
+	what := strings.Join([]string{img.Digest, img.Architecture, img.Reference.String()}, " ")
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.Dir == "" || n.added[what] || strings.Contains(img.Reference.Name(), "@") { // a digest is no news
+		return
+	}
+	if n.added == nil {
+		n.added = map[string]bool{}
+	}
+	n.added[what] = true
+	path := n.path(img.Digest, img.Architecture)
+	known, err := readNames(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) || slices.Contains(known.Names, img.Reference.String()) {
+		return
+	}
+	known.Digest, known.Architecture = img.Digest, img.Architecture
+	known.Names = append(known.Names, img.Reference.String())
+	if data, err := json.Marshal(known); err == nil && os.MkdirAll(n.Dir, 0o700) == nil {
+		_ = atomicfile.Write(path, append(data, '\n'), 0o600) // nothing depends on it
+	}
+}
+
+// Of returns the names of an image, the oldest first.
+func (n *Names) Of(digest, architecture string) []string {
+	known, err := readNames(n.path(digest, architecture))
+	if err != nil {
+		return nil
+	}
+	return known.Names
+}
+
+func readNames(path string) (known namesRecord, err error) {
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(data, &known)
+	}
+	return known, err //nolint:wrapcheck // it goes no further
+}
+
+// Forget removes the names of images of which there is no SIF any more.
+func (n *Names) Forget(there func(digest, architecture string) bool) error {
+	if n.Dir == "" {
+		return nil
+	}
+	entries, err := os.ReadDir(n.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look at the names of images: %w", err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, e := range entries {
+		path := filepath.Join(n.Dir, e.Name())
+		known, err := readNames(path)
+		if err != nil || there(known.Digest, known.Architecture) {
+			continue
+		}
+		n.added = nil // what is still there is found there
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("forget the names of an image: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package images
+
+import (
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
+)
+
+// In a cache that a group shares, others than bundles' owners read its files.
+func TestImageThatTookALoginIsNotSharedWithTheGroup(t *testing.T) {
+	t.Parallel()
+	s := startImages(t)
+	image := s.push("secret:1", "one")
+	alice := "alice"
+	s.only.Store(&alice)
+	im := s.images("")
+	var err error
+	im.Cache, err = cache.Open(filepath.Join(t.TempDir(), "cache"), cache.Options{Group: true, Settle: -1})
+	must(t, err)
+	s.logins(im, "alice")
+	shared := func(path string) bool {
+		t.Helper()
+		info, err := os.Stat(filepath.Dir(path))
+		must(t, err)
+		return info.Mode().Perm()&0o050 == 0o050
+	}
+	private, err := s.stage(im, "alice", image)
+	must(t, err)
+	if shared(private.Image) {
+		t.Error("the group may read what alice alone may have")
+	}
+	s.only.Store(nil)
+	s.now.Add(3600)
+	public, err := s.stage(im, "bob", image)
+	must(t, err)
+	if !shared(public.Image) || public.Image == private.Image {
+		t.Errorf("%s, which anybody may have, is not shared", public.Image)
+	}
+	// Once it takes a login again, what was kept for all is not counted on.
+	_, err = im.Keep(t.Context(), wantedImage(t, image), func(transfer.Progress) {})
+	must(t, err)
+	s.only.Store(&alice)
+	s.now.Add(3600)
+	again, err := s.stage(im, "alice", image)
+	if err != nil || again.Image != private.Image {
+		t.Errorf("%+v, %v; want alice's own %s", again, err, private.Image)
+	}
+}
+
+// An owner's login counts before the site's, also where the site's has asked just
+// now.
+func TestAnswerToTheSitesLoginIsNotForWhoHasAnother(t *testing.T) {
+	t.Parallel()
+	s := startImages(t)
+	image := s.push("secret:1", "one")
+	operator := "operator"
+	s.only.Store(&operator)
+	im := s.images("")
+	im.Converter.Source.Logins.Files = []source.LoginFile{{Path: s.login(t.TempDir(), operator), Whose: "the site"}}
+	s.logins(im, "bob")
+	_, err := s.stage(im, "alice", image)
+	must(t, err)
+	_, err = s.stage(im, "bob", image)
+	refused(t, err, "denies access", false)
+}
+
+// login writes a Docker configuration with a user's login.
+func (s *imageSite) login(dir, user string) (path string) {
+	path = filepath.Join(dir, user+".json")
+	login := base64.StdEncoding.EncodeToString([]byte(user + ":secret"))
+	must(s.t, os.WriteFile(path, fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, s.registry.Host, login), 0o600))
+	return path
+}
+
+// logins has images log in as the owner of a bundle, where that has given a login.
+func (s *imageSite) logins(im *Images, owners ...string) {
+	dir := s.t.TempDir()
+	for _, owner := range owners {
+		s.login(dir, owner)
+	}
+	im.Login = func(owner string, _ source.Reference) (source.Source, string) {
+		r := im.Converter.Source
+		if !slices.Contains(owners, owner) {
+			return r, ""
+		}
+		r.Logins = r.Logins.Of(dir, owner)
+		return r, owner
+	}
+}
+
+// The SIF is in the cache, and the digest is remembered: neither is for whom the
+// registry refuses.
+func TestPrivateImageIsForThoseWhomTheRegistryGivesIt(t *testing.T) {
+	t.Parallel()
+	s := startImages(t)
+	image := s.push("secret:1", "one")
+	alice := "alice"
+	s.only.Store(&alice)
+	im := s.images("")
+	s.logins(im, "alice", "bob")
+	first, err := s.stage(im, "alice", image)
+	must(t, err)
+	for _, owner := range []string{"bob", "carol"} {
+		_, err := s.stage(im, owner, image)
+		refused(t, err, "denies access", false)
+		_, err = s.stage(im, owner, first.ImageDigest)
+		refused(t, err, "denies access", false)
+	}
+	s.only.Store(nil)
+	s.now.Add(5)
+	blobs := s.blobs.Load()
+	second, err := s.stage(im, "bob", image)
+	if err != nil || second.Image != first.Image || s.blobs.Load() != blobs {
+		t.Errorf("once it is allowed: %v, %v, %d blobs more", second, err, s.blobs.Load()-blobs)
+	}
+	// What anybody may have is asked once for all, whoever has asked.
+	asked := s.manifests.Load()
+	for _, owner := range []string{"alice", "bob", "carol"} {
+		_, err := s.stage(im, owner, image)
+		must(t, err)
+	}
+	if more := s.manifests.Load() - asked; more > 1 { // alice's own answer was older
+		t.Errorf("the registry was asked %d times more", more)
+	}
+}
+
+// What took credentials is not given to whom the registry cannot be asked about.
+func TestPrivateKeptImageIsNotUsedWhileItsRegistryIsAway(t *testing.T) {
+	t.Parallel()
+	s := startImages(t)
+	image := s.push("tiny:1", "one")
+	im := s.images("")
+	operator := "operator"
+	s.only.Store(&operator)
+	im.Converter.Source.Logins.Files = []source.LoginFile{{Path: s.login(t.TempDir(), operator), Whose: "the site"}}
+	_, err := im.Keep(t.Context(), wantedImage(t, image), func(transfer.Progress) {})
+	must(t, err)
+	s.now.Add(3600)
+	s.away.Store(true)
+	_, err = s.stage(im, "alice", image)
+	refused(t, err, "in trouble", true)
+}

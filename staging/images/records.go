@@ -1,0 +1,176 @@
+package images
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+)
+
+// Records is the directory on the shared disk with the records of the kept images; empty
+// for none. A record is one file, published whole, so that neither those who keep images
+// nor the bridges that use them need a lock.
+type Records string
+
+// Kept is the record of an image that stays until somebody releases it. Its SIF is pinned
+// in the cache.
+type Kept struct {
+	// Format is the version of the record.
+	Format int `json:"format"`
+	// Name is the full name that bundles ask for it by, From the reference by which it was
+	// brought in.
+	Name string `json:"name"`
+	From string `json:"from"`
+	// Digest is that of the platform's manifest, "sha256:…".
+	Digest       string `json:"digest"`
+	Architecture string `json:"architecture"`
+	// Key is the SIF's in the cache. It has the settings with which it was converted, which
+	// may have changed since.
+	Key cache.Key `json:"key"`
+	// Private is set if it took credentials to have it.
+	Private bool `json:"private,omitempty"`
+	// Closed is set if it was made of a file that not all members of the cache's group may
+	// read.
+	Closed bool `json:"closed,omitempty"`
+	// Size is the SIF's, in bytes.
+	Size int64 `json:"size"`
+	// Since is when it was brought in, By who did.
+	Since time.Time `json:"since"`
+	By    string    `json:"by"`
+}
+
+const keptFormat = 1
+
+// Apart says whether its SIF is hidden from other members of the cache's group.
+func (k Kept) Apart() bool { return k.Private || k.Closed }
+
+// Holder is the holder of the pin of a kept image's SIF.
+func (dir Records) Holder(name, architecture string) cache.Holder {
+	return cache.Holder("image-" + recordName(string(dir), name, architecture))
+}
+
+// recordName names the record of what the words describe.
+func recordName(words ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(words, "\x00")))
+	return hex.EncodeToString(sum[:16])
+}
+
+func (dir Records) path(name, architecture string) string {
+	return filepath.Join(string(dir), recordName(name, architecture)+".json")
+}
+
+// Get reads the record of a full name and an architecture.
+func (dir Records) Get(name, architecture string) (k Kept, there bool, err error) {
+	if dir == "" {
+		return k, false, nil
+	}
+	k, err = readKept(dir.path(name, architecture))
+	if errors.Is(err, fs.ErrNotExist) {
+		return k, false, nil
+	}
+	return k, err == nil, err
+}
+
+// find is Get by a reference. A reference by digest finds any record of that digest and
+// repository.
+func (dir Records) find(ref source.Reference, architecture string) (Kept, bool, error) {
+	repository, digest, pinned := strings.Cut(ref.Name(), "@")
+	if !pinned {
+		return dir.Get(ref.Name(), architecture)
+	}
+	all, err := dir.List()
+	if err != nil {
+		return Kept{}, false, err
+	}
+	for _, k := range all {
+		if k.Digest == digest && k.Architecture == architecture && k.repository() == repository {
+			return k, true, nil
+		}
+	}
+	return Kept{}, false, nil
+}
+
+// repository is the name without tag or digest.
+func (k Kept) repository() string {
+	name, _, _ := strings.Cut(k.Name, "@")
+	if i := strings.LastIndex(name, ":"); i > strings.LastIndex(name, "/") {
+		return name[:i]
+	}
+	return name
+}
+
+// List reads all records, by name and architecture. A directory that is not there has none.
+func (dir Records) List() ([]Kept, error) {
+	list := []Kept{}
+	if dir == "" {
+		return list, nil
+	}
+	entries, err := os.ReadDir(string(dir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list kept images: %w", err)
+	}
+	for _, e := range entries {
+		if e.IsDir() || strings.HasPrefix(e.Name(), ".") || filepath.Ext(e.Name()) != ".json" {
+			continue
+		}
+		k, err := readKept(filepath.Join(string(dir), e.Name()))
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // it was released meanwhile
+		case err != nil:
+			return nil, err
+		default:
+			list = append(list, k)
+		}
+	}
+	slices.SortFunc(list, func(a, b Kept) int {
+		return strings.Compare(a.Name+" "+a.Architecture, b.Name+" "+b.Architecture)
+	})
+	return list, nil
+}
+
+func readKept(path string) (k Kept, err error) {
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(data, &k)
+	}
+	if err == nil && k.Format != keptFormat {
+		err = fmt.Errorf("it is of format %d, written by another version", k.Format)
+	}
+	if err != nil {
+		return k, fmt.Errorf("read kept image %s: %w", path, err)
+	}
+	return k, nil
+}
+
+// put publishes a record, in the place of the one of the same name and architecture.
+func (dir Records) put(k Kept) error {
+	data, err := json.MarshalIndent(k, "", "  ")
+	if err == nil {
+		err = os.MkdirAll(string(dir), 0o700)
+	}
+	if err == nil {
+		err = atomicfile.Write(dir.path(k.Name, k.Architecture), append(data, '\n'), 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("keep image %s: %w", k.Name, err)
+	}
+	return nil
+}
+
+func (dir Records) remove(name, architecture string) error {
+	if err := os.Remove(dir.path(name, architecture)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("release image %s: %w", name, err)
+	}
+	return nil
+}

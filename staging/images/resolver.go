@@ -1,0 +1,143 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/internal/sharedcall"
+)
+
+// resolver asks registries what references stand for. Registries count questions, so
+// bundles that ask for the same share an answer for a while. An answer that took
+// credentials is for the bundles with that login alone.
+type resolver struct {
+	remember time.Duration
+	now      func() time.Time
+
+	once   sync.Once
+	asking *semaphore.Weighted
+	calls  sharedcall.Group[answer]
+
+	mu    sync.Mutex
+	known map[question]answer
+}
+
+// question is what a registry is asked.
+type question struct {
+	// name is the reference in full, architecture that of the image.
+	name, architecture string
+	// login names the credentials that the registry is shown; empty for those of the site.
+	login string
+}
+
+// answer is what a reference stands for, or why that is not known.
+type answer struct {
+	img   source.Image
+	err   error
+	until time.Time // when it counts no more
+}
+
+const (
+	// resolvesAtOnce is how many references are resolved at a time.
+	resolvesAtOnce = 8
+	// failedFor is for how long it counts that a registry does not answer, or knows no such
+	// image: a thousand bundles ask one question.
+	failedFor = 5 * time.Second
+	// longestSilence is for how long at most a registry that asks for it is left alone.
+	longestSilence = time.Hour
+	// forgottenAfter is how long an answer is known that counts no more: the registry is
+	// only asked whether it still holds.
+	forgottenAfter = 24 * time.Hour
+)
+
+// resolve returns what a reference stands for in a source that shows the credentials of the
+// question.
+func (r *resolver) resolve(ctx context.Context, q question, ref source.Reference, from source.Source) (source.Image, error) {
+	r.once.Do(func() { r.asking, r.known = semaphore.NewWeighted(resolvesAtOnce), map[question]answer{} })
+	a, fresh := r.recall(q)
+	if !fresh {
+		var err error
+		a, err = r.calls.Do(ctx, fmt.Sprintf("%q", q), func(ctx context.Context) (answer, error) { return r.ask(ctx, q, ref, from) })
+		if err != nil {
+			return source.Image{}, err
+		}
+	}
+	a.img.Reference = ref // there are several ways to write one
+	return a.img, r.waitLess(a)
+}
+
+// waitLess is an answer's error, with the time that has passed taken off RetryAfter.
+func (r *resolver) waitLess(a answer) error {
+	var refused *source.ImageError
+	if !errors.As(a.err, &refused) || refused.RetryAfter == 0 {
+		return a.err
+	}
+	now := *refused
+	now.RetryAfter = max(a.until.Sub(r.now()), time.Second)
+	return &now
+}
+
+// recall returns the last answer to a question, and whether it still counts. What anybody
+// may have counts for every login.
+func (r *resolver) recall(q question) (a answer, fresh bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now()
+	for other, a := range r.known {
+		if now.Sub(a.until) > forgottenAfter {
+			delete(r.known, other)
+		}
+	}
+	if a := r.known[q.anyLogin()]; now.Before(a.until) && a.err == nil && !a.img.Private {
+		return a, true
+	}
+	a = r.known[q]
+	return a, now.Before(a.until)
+}
+
+// anyLogin is the question with the site's credentials, if it has any.
+func (q question) anyLogin() question { return question{name: q.name, architecture: q.architecture} }
+
+// ask asks the source; if there was an answer before, whether it still holds. Its error is
+// that of a question which nobody waits for any more.
+func (r *resolver) ask(ctx context.Context, q question, ref source.Reference, from source.Source) (answer, error) {
+	if err := r.asking.Acquire(ctx, 1); err != nil {
+		return answer{}, err
+	}
+	defer r.asking.Release(1)
+	before, fresh := r.recall(q)
+	if fresh { // another call has just ended
+		return before, nil
+	}
+	var a answer
+	if before.err == nil && before.img.Digest != "" {
+		a.img, a.err = from.Refresh(ctx, before.img)
+	} else {
+		a.img, a.err = from.Resolve(ctx, ref)
+	}
+	if ctx.Err() != nil {
+		return answer{}, ctx.Err()
+	}
+	counts := r.remember
+	if a.err != nil {
+		counts = failedFor
+	}
+	var refused *source.ImageError
+	if errors.As(a.err, &refused) {
+		counts = max(counts, min(refused.RetryAfter, longestSilence))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a.until = r.now().Add(counts)
+	r.known[q] = a
+	if a.err == nil && !a.img.Private {
+		r.known[q.anyLogin()] = a
+	}
+	return a, nil
+}

@@ -1,0 +1,87 @@
+package inputs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/tarstream"
+	"github.com/cl-slurm/cl-slurm/staging/fetch"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
+)
+
+func TestFailuresAreTheBundlesOrAnOutageOrNeither(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		err         error
+		retry, away bool
+	}{
+		"no answer":             {&codalab.Error{Message: "cannot reach the server"}, true, true},
+		"server in trouble":     {&codalab.Error{Status: 502}, true, true},
+		"password was changed":  {&codalab.Error{Status: 401}, true, true},
+		"not found":             {&codalab.Error{Status: 404}, false, false},
+		"forbidden":             {&codalab.Error{Status: 403}, false, false},
+		"connections break off": {fmt.Errorf("%w: EOF", fetch.ErrBroken), true, true},
+		"disk is full":          {&pathError{syscall.ENOSPC}, true, true},
+		"quota of the disk":     {&pathError{syscall.EDQUOT}, true, true},
+		"cache is full":         {fmt.Errorf("get: %w", cache.ErrFull), true, true},
+		"sizes differ":          {fetch.ErrDiffers, true, false},
+		"broken archive":        {tarstream.ErrFormat, true, false},
+		"unsafe archive":        {tarstream.ErrUnsafe, false, false},
+		"too large":             {tarstream.ErrTooLarge, false, false},
+		"a link":                {fetch.ErrLink, false, false},
+		"something else":        {errors.New("something"), true, false},
+	} {
+		var e *transfer.Error
+		if err := downloadError("dependency x", c.err); !errors.As(err, &e) || e.Transient() != c.retry || e.Outage() != c.away {
+			t.Errorf("%s: %+v", name, e)
+		}
+	}
+}
+
+type pathError struct{ errno syscall.Errno }
+
+func (e *pathError) Error() string { return "write x: " + e.errno.Error() }
+func (e *pathError) Unwrap() error { return e.errno }
+
+// The group of a cache may read what anyone may read on the server, and of the
+// rest nothing, also while the server does not say which it is.
+func TestOnlyWhatAnyoneMayReadIsSharedWithTheGroup(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		public func(context.Context, string) (bool, error)
+		shared bool
+	}{
+		"public":        {func(context.Context, string) (bool, error) { return true, nil }, true},
+		"not public":    {func(context.Context, string) (bool, error) { return false, nil }, false},
+		"nobody knows":  {func(context.Context, string) (bool, error) { return true, errors.New("away") }, false},
+		"nobody to ask": {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := &directoryServer{bundles: write(t, map[string]string{run1 + "/d/f": "secret"})}
+			content, err := cache.Open(filepath.Join(t.TempDir(), "cache"), cache.Options{Group: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &Dependencies{Contents: server, Cache: content, Public: test.public}
+			source, err := stageOne(t, s, codalab.Dependency{ParentUUID: run1, ChildPath: "in"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			info, err := os.Stat(filepath.Dir(source))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if shared := info.Mode().Perm()&0o050 == 0o050; shared != test.shared || info.Mode().Perm()&0o007 != 0 {
+				t.Errorf("mode %v, want shared %v", info.Mode(), test.shared)
+			}
+		})
+	}
+}

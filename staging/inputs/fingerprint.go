@@ -1,0 +1,209 @@
+package inputs
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// The bounds of a fingerprint: entries, and directories in one another.
+const (
+	fingerprintEntries = 200_000
+	fingerprintDepth   = 128
+)
+
+// fingerprint describes a file, or a directory with all in it, by names, sizes and times. It
+// follows no symbolic link below name. It ends early, and is Partial, after reach entries or
+// with ctx. Two fingerprints of the same number of entries are of the same entries.
+func fingerprint(ctx context.Context, name string, reach int64) (spool.Fingerprint, error) {
+	p := printer{ctx: ctx, reach: reach, sum: sha256.New()}
+	info, err := os.Stat(name)
+	if err != nil {
+		return p.print, err
+	}
+	if info.IsDir() {
+		err = p.tree(name)
+	} else {
+		err = p.file(name, info)
+	}
+	p.print.Digest = hex.EncodeToString(p.sum.Sum(nil))
+	return p.print, err
+}
+
+// printer makes a fingerprint.
+type printer struct {
+	ctx   context.Context //nolint:containedctx // of one call of fingerprint
+	reach int64
+	sum   hash.Hash
+	print spool.Fingerprint
+}
+
+// errReached ends a fingerprint early.
+var errReached = errors.New("as many entries as may be")
+
+func (p *printer) tree(name string) error {
+	root, err := os.OpenRoot(name)
+	if err != nil {
+		return err
+	}
+	err = p.directory(root, ".")
+	if errors.Is(err, errReached) {
+		p.print.Partial, err = true, nil
+	}
+	return errors.Join(err, root.Close())
+}
+
+// file adds a file that is the whole data, if it may be read.
+func (p *printer) file(name string, info fs.FileInfo) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	p.entry(".", info)
+	return f.Close()
+}
+
+// directory adds what root holds, in the order of names. at is its path.
+func (p *printer) directory(root *os.Root, at string) error {
+	names, err := p.names(root, at)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if p.print.Entries >= p.reach || p.ctx.Err() != nil {
+			return errReached
+		}
+		info, err := root.Lstat(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		below := path.Join(at, name)
+		p.entry(below, info)
+		if info.IsDir() {
+			if err := p.subdirectory(root, name, below); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// subdirectory adds a directory in another. That it may not be read is part of the
+// fingerprint: the command may not read it either.
+func (p *printer) subdirectory(root *os.Root, name, at string) error {
+	if strings.Count(at, "/") > fingerprintDepth {
+		p.print.Partial = true
+		return nil
+	}
+	sub, err := root.OpenRoot(name)
+	if err == nil {
+		err = errors.Join(p.directory(sub, at), sub.Close())
+	}
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		p.add("%s\x00closed\n", at)
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	}
+	return err
+}
+
+// names lists a directory. If it has more entries than a fingerprint may, only its own time
+// counts.
+func (p *printer) names(root *os.Root, at string) ([]string, error) {
+	d, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	most := int(fingerprintEntries - p.print.Entries)
+	names, err := d.Readdirnames(most + 1)
+	if errors.Is(err, io.EOF) {
+		err = nil // an empty directory
+	}
+	if err == nil && len(names) > most {
+		p.print.Partial, names = true, nil
+		var info fs.FileInfo
+		if info, err = d.Stat(); err == nil {
+			p.add("%s\x00%d\n", at, info.ModTime().UnixNano())
+		}
+	}
+	slices.Sort(names)
+	return names, errors.Join(err, d.Close())
+}
+
+func (p *printer) entry(at string, info fs.FileInfo) {
+	p.print.Entries++
+	if info.IsDir() { // its entries say what its size and time would
+		p.print.Directories++
+		p.add("%s\x00d\n", at)
+		return
+	}
+	if info.Mode().IsRegular() {
+		p.print.Files++
+		p.print.Bytes += info.Size()
+		if info.ModTime().After(p.print.Newest) {
+			p.print.Newest = info.ModTime().UTC()
+		}
+	}
+	p.add("%s\x00%s %d %d\n", at, info.Mode().Type(), info.Size(), info.ModTime().UnixNano())
+}
+
+func (p *printer) add(format string, args ...any) {
+	fmt.Fprintf(p.sum, format, args...) //nolint:errcheck // a hash returns none
+}
+
+// reachOf is the reach of a fingerprint that is to be compared with an earlier one.
+func reachOf(earlier spool.Fingerprint) int64 {
+	if earlier.Partial {
+		return earlier.Entries
+	}
+	return fingerprintEntries
+}
+
+// differ says whether data has surely changed between two fingerprints, of which the later
+// has the reach of the earlier.
+func differ(earlier, later spool.Fingerprint) bool {
+	short := later.Partial && later.Entries < earlier.Entries // it took too long
+	return !short && (earlier.Digest != later.Digest || earlier.Partial != later.Partial)
+}
+
+// describeChange says how two fingerprints differ.
+func describeChange(earlier, later spool.Fingerprint) string {
+	then, now := outline(earlier), outline(later)
+	if then == now {
+		return then + " then and now, but other names or times"
+	}
+	return then + " then, " + now + " now"
+}
+
+func outline(f spool.Fingerprint) string {
+	least := ""
+	if f.Partial {
+		least = "at least "
+	}
+	files := "files"
+	if f.Files == 1 {
+		files = "file"
+	}
+	size := codalab.FormatSize(f.Bytes)
+	if f.Bytes < 1<<10 {
+		size += " bytes"
+	}
+	return fmt.Sprintf("%s%d %s (%s)", least, f.Files, files, size)
+}

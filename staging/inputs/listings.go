@@ -1,0 +1,87 @@
+package inputs
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/sharedcall"
+	"github.com/cl-slurm/cl-slurm/staging/results"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
+)
+
+// listings remembers for a minute how the listings of bundles on the server begin, as
+// bundles may want many parts of one at once.
+type listings struct {
+	calls sharedcall.Group[string]
+
+	mu    sync.Mutex
+	known map[string]string // by bundle
+}
+
+func (l *listings) recall(bundle string) (head string, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	head, ok = l.known[bundle]
+	return head, ok
+}
+
+func (l *listings) remember(bundle, head string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.known == nil {
+		l.known = map[string]string{}
+	}
+	l.known[bundle] = head
+	time.AfterFunc(time.Minute, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.known, bundle)
+	})
+}
+
+// listingHead returns the beginning of a bundle's listing on the server; empty if it has
+// none. It asks when it is the transfer's turn.
+func (d *Dependencies) listingHead(ctx context.Context, t *transfer.Transfer, bundle string) (head string, err error) {
+	if head, ok := d.listings.recall(bundle); ok {
+		return head, nil
+	}
+	err = d.queue.Do(ctx, t, func() (err error) {
+		head, err = d.listings.calls.Do(ctx, bundle, func(ctx context.Context) (string, error) {
+			if head, ok := d.listings.recall(bundle); ok {
+				return head, nil
+			}
+			head, err := d.askListing(ctx, bundle)
+			if err == nil {
+				d.listings.remember(bundle, head)
+			}
+			return head, err
+		})
+		return err
+	})
+	return head, err
+}
+
+func (d *Dependencies) askListing(ctx context.Context, bundle string) (string, error) {
+	t := codalab.Target{BundleUUID: bundle, Subpath: results.ListingName}
+	info, err := d.Contents.ContentsInfo(ctx, t, 0)
+	var answer *codalab.Error
+	switch {
+	case errors.As(err, &answer) && !answer.Transient():
+		return "", nil // there is none, or the download is refused as well
+	case err != nil:
+		return "", err
+	case info.Type != codalab.TargetFile:
+		return "", nil
+	}
+	r, err := d.Contents.OpenContents(ctx, t, &client.Range{Length: results.ListingHead})
+	if err != nil {
+		return "", err
+	}
+	head, err := io.ReadAll(io.LimitReader(r, results.ListingHead))
+	return string(head), errors.Join(err, r.Close())
+}

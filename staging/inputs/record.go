@@ -1,0 +1,129 @@
+package inputs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/staging/sitepath"
+)
+
+// linkRecord is what was seen of a bundle that is a link, by the part of it that runs used;
+// "." is the whole.
+type linkRecord struct {
+	Bundle string              `json:"bundle"`
+	Parts  map[string]linkPart `json:"parts"`
+}
+
+// linkPart is what was first and what was last seen of a part.
+type linkPart struct {
+	First linkSeen `json:"first"`
+	Last  linkSeen `json:"last"`
+}
+
+type linkSeen struct {
+	At   time.Time `json:"at"`
+	Path string    `json:"path"`
+	spool.Fingerprint
+}
+
+const (
+	// maxParts bounds a record: it keeps those that were used last.
+	maxParts = 256
+	// recordEvery is how old a record of unchanged data may be.
+	recordEvery = time.Hour
+)
+
+// lookAndRecord looks at a place and records what it saw. note, the end of a sentence, says
+// how that differs from what was there when a run first used it here.
+func (l *Links) lookAndRecord(ctx context.Context, bundle string, place sitepath.Place) (now sight, note string, err error) {
+	name := path.Clean("./" + place.Below)
+	rec, err := l.readRecord(bundle)
+	if err != nil {
+		return sight{}, "", err
+	}
+	if now, err = l.looks.look(ctx, l.Now, place, reachOf(rec.Parts[name].First.Fingerprint)); err != nil {
+		return sight{}, "", err
+	}
+	seen := linkSeen{At: l.Now().UTC(), Path: place.Path, Fingerprint: now.Fingerprint}
+	first, err := l.record(bundle, name, seen)
+	if err != nil {
+		return sight{}, "", err
+	}
+	day := first.At.Format(time.DateOnly)
+	switch {
+	case first.Path != seen.Path:
+		note = fmt.Sprintf("is not where it was when it was first used here on %s: it was a link to %s then", day, first.Path)
+	case differ(first.Fingerprint, seen.Fingerprint):
+		note = fmt.Sprintf("has changed since it was first used here on %s: %s", day, describeChange(first.Fingerprint, seen.Fingerprint))
+	}
+	return now, note, nil
+}
+
+// record keeps what was seen of a part and returns what was seen first.
+func (l *Links) record(bundle, name string, seen linkSeen) (first linkSeen, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	rec, err := l.readRecord(bundle)
+	if err != nil {
+		return first, err
+	}
+	part, known := rec.Parts[name]
+	if known && part.Last.Path == seen.Path && part.Last.Digest == seen.Digest && seen.At.Sub(part.Last.At) < recordEvery {
+		return part.First, nil
+	}
+	if !known {
+		part.First = seen
+		rec.makeRoom()
+	}
+	part.Last = seen
+	rec.Parts[name] = part
+	return part.First, l.writeRecord(rec)
+}
+
+// makeRoom drops the part that was used longest ago if there are as many as may be.
+func (r linkRecord) makeRoom() {
+	oldest := ""
+	for name, part := range r.Parts {
+		if oldest == "" || part.Last.At.Before(r.Parts[oldest].Last.At) {
+			oldest = name
+		}
+	}
+	if len(r.Parts) >= maxParts {
+		delete(r.Parts, oldest)
+	}
+}
+
+// readRecord reads a bundle's record. If there is none, or it cannot be parsed, it is
+// empty: only a note depends on it.
+func (l *Links) readRecord(bundle string) (linkRecord, error) {
+	rec := linkRecord{Bundle: bundle}
+	data, err := os.ReadFile(l.Records(bundle))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return rec, fmt.Errorf("read its record: %w", err)
+	}
+	if err != nil || json.Unmarshal(data, &rec) != nil || rec.Parts == nil {
+		rec = linkRecord{Bundle: bundle, Parts: map[string]linkPart{}}
+	}
+	return rec, nil
+}
+
+func (l *Links) writeRecord(rec linkRecord) error {
+	data, err := json.MarshalIndent(rec, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode its record: %w", err)
+	}
+	at := l.Records(rec.Bundle)
+	if err := os.Mkdir(filepath.Dir(at), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("write its record: %w", err)
+	}
+	return atomicfile.Write(at, append(data, '\n'), 0o600)
+}

@@ -1,0 +1,74 @@
+package inputs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"syscall"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
+	"github.com/cl-slurm/cl-slurm/internal/tarstream"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
+)
+
+// maxReserve is what a download leaves free at least, or a twentieth of a small disk: jobs
+// write there too.
+const maxReserve = 1 << 30
+
+// bound is how much one download may hold.
+type bound struct {
+	tarstream.Limits
+	// free is what the disk had, if that is the bound, and else -1; reserve what of it has
+	// to stay free.
+	free, reserve int64
+}
+
+// bound returns how much a download to tmp may hold: what the site allows, and not more
+// than the disk has, with what is in tmp already.
+func (d *Dependencies) bound(tmp string) (bound, error) {
+	disk, err := diskspace.Of(filepath.Dir(tmp))
+	if err != nil {
+		return bound{}, err
+	}
+	reserve := min(maxReserve, disk.Total/20)
+	if d.LowWater != nil {
+		reserve = max(reserve, d.LowWater(disk.Total))
+	}
+	most := max(1, disk.Free-reserve+sizeOf(tmp))
+	b := bound{Limits: d.Limits, free: -1}
+	if b.Bytes == 0 || most < b.Bytes {
+		b.Bytes, b.free, b.reserve = most, disk.Free, reserve
+	}
+	return b, nil
+}
+
+// sizeOf adds up the files below a path. What cannot be read counts nothing.
+func sizeOf(path string) (bytes int64) {
+	_ = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error { // its errors are in err
+		if err != nil || !d.Type().IsRegular() {
+			return nil //nolint:nilerr // see above
+		}
+		if info, err := d.Info(); err == nil {
+			bytes += info.Size()
+		}
+		return nil
+	})
+	return bytes
+}
+
+// explain says what the bound was that a download exceeded. If it was the disk's, the disk
+// is full for this download, which may change.
+func (b bound) explain(err error) error {
+	var over *tarstream.LimitError
+	switch {
+	case !errors.As(err, &over):
+		return err
+	case over.Limits.Entries > 0:
+		return fmt.Errorf("%w: a dependency may hold %d files at most on this cluster", tarstream.ErrTooLarge, over.Limits.Entries)
+	case b.free < 0:
+		return fmt.Errorf("%w: a dependency may hold %s at most on this cluster", tarstream.ErrTooLarge, codalab.FormatSize(b.Bytes))
+	}
+	return fmt.Errorf("it does not fit: %s: %w", transfer.DescribeSpace(b.free, b.reserve), syscall.ENOSPC)
+}

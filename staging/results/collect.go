@@ -1,0 +1,182 @@
+package results
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
+	"github.com/cl-slurm/cl-slurm/internal/tarstream"
+	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
+)
+
+// Uploads takes bundles' contents. *client.Client is one.
+type Uploads interface {
+	UploadContents(ctx context.Context, bundle string, o client.UploadOptions, body io.Reader) error
+}
+
+// Collector delivers results. It is safe for concurrent use.
+type Collector struct {
+	Contents Uploads
+	// Store is the server's own store, if this bridge shares its disk; else nil.
+	Store *Store
+	// Layout is the shared directory, in which the run directories lie.
+	Layout spool.Layout
+	// Now is the clock, by which the rate of an upload is measured.
+	Now func() time.Time
+}
+
+// Collect delivers what a run left in its run directory dir, without the links to its
+// dependencies and without what its exclude_patterns name. It moves them into the Store if
+// there is one, and else does as how says. It returns in a few words what it delivered.
+// progress is called now and then with one sentence, from one goroutine at a time.
+func (c *Collector) Collect(ctx context.Context, run codalab.RunBundle, dir string, how spool.Results, progress func(string)) (string, error) {
+	delivered, err := c.collect(ctx, run, dir, how, progress)
+	var known *transfer.Error
+	final := errors.Is(err, fs.ErrPermission) || errors.Is(err, tarstream.ErrTooLarge)
+	if final && !errors.As(err, &known) {
+		return "", failed(err, false)
+	}
+	return delivered, err
+}
+
+// failed is the error of results that could not be delivered.
+func failed(err error, retry bool) error {
+	return &transfer.Error{What: "results", Err: err, Retry: retry}
+}
+
+func (c *Collector) collect(ctx context.Context, run codalab.RunBundle, dir string, how spool.Results, progress func(string)) (string, error) {
+	if c.Store != nil && run.Location != nil {
+		if err := c.Store.Move(ctx, run, dir); err != nil {
+			return "", err
+		}
+		return "moved to " + *run.Location, c.supersede(run.UUID, nil)
+	}
+	if how == spool.ResultsKeep {
+		return c.keep(ctx, run, dir, progress)
+	}
+	root, err := openClosed(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		// The queue may have been one that keeps results when they were first collected.
+		return c.keep(ctx, run, dir, progress)
+	}
+	if err != nil {
+		return "", failed(err, true)
+	}
+	defer func() { _ = root.Close() }() // only read
+	delivered, err := openUpAndRetry(root, func() (string, error) { return c.upload(ctx, run, root, progress) })
+	if err != nil {
+		return "", err
+	}
+	from, err := root.Stat(".")
+	if err != nil {
+		return "", failed(err, true)
+	}
+	return delivered, c.supersede(run.UUID, from)
+}
+
+// Open opens what a run left in its run directory dir, for reading: there, or where
+// Collect has moved it since.
+func (c *Collector) Open(run codalab.RunBundle, dir string) (*os.Root, error) {
+	move, none := readMove(dir)
+	var root *os.Root
+	var err error
+	if move.Moved { // dir holds but the rest of what was copied
+		root, err = move.open()
+	} else if root, err = os.OpenRoot(dir); errors.Is(err, fs.ErrNotExist) && none == nil {
+		root, err = move.open()
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		root, err = os.OpenRoot(c.Layout.KeptDir(run.UUID))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open results: %w", err)
+	}
+	return root, nil
+}
+
+// supersede puts aside what was kept of an earlier life of a bundle whose results the
+// server has now: later runs are to see those. from is the run directory, or nil.
+func (c *Collector) supersede(bundle string, from fs.FileInfo) error {
+	if c.Layout == "" {
+		return nil
+	}
+	if err := putAside(from, c.Layout.KeptDir(bundle)); err != nil {
+		return failed(fmt.Errorf("put aside what was kept before: %w", err), true)
+	}
+	return nil
+}
+
+// openClosed opens a directory that a command may have closed to its owner.
+func openClosed(dir string) (*os.Root, error) {
+	if info, err := os.Lstat(dir); err == nil && info.IsDir() && info.Mode()&0o700 != 0o700 {
+		_ = os.Chmod(dir, info.Mode().Perm()|0o700) // a failure shows below
+	}
+	return os.OpenRoot(dir)
+}
+
+// openUpAndRetry calls read, which reads a tree. If it may not read something, the tree is
+// opened up and read again: a command that is root in its container does not notice that
+// it closes a file to its owner.
+func openUpAndRetry(root *os.Root, read func() (string, error)) (string, error) {
+	text, err := read()
+	if errors.Is(err, fs.ErrPermission) {
+		filetree.OpenUp(root)
+		return read()
+	}
+	return text, err
+}
+
+// upload sends the results in root. It counts them first, for the progress.
+func (c *Collector) upload(ctx context.Context, run codalab.RunBundle, root *os.Root, progress func(string)) (string, error) {
+	x := exclusionOf(run)
+	excludes := func(below string, d fs.DirEntry) bool { return x.excludes(root, below, d) }
+	u := &upload{tell: progress, now: c.Now}
+	visit := func(below string, info fs.FileInfo) error {
+		u.total.add(info)
+		return tarstream.CheckPath(below)
+	}
+	if err := (walker{root, excludes, visit}).walk(ctx, "."); err != nil {
+		return "", fmt.Errorf("count results: %w", err)
+	}
+	return u.total.String(), c.send(ctx, run.UUID, root, u, excludes)
+}
+
+// send packs a directory and sends it as a bundle's contents.
+func (c *Collector) send(ctx context.Context, bundle string, root *os.Root, u *upload, excludes func(string, fs.DirEntry) bool) error {
+	r, w := io.Pipe()
+	var packing errgroup.Group
+	packing.Go(func() error {
+		err := tarstream.Pack(ctx, w, root, ".", tarstream.PackOptions{
+			Exclude: func(below string, d fs.DirEntry) bool {
+				if excludes(below, d) {
+					return true
+				}
+				u.pack(d)
+				return false
+			},
+		})
+		return errors.Join(err, w.CloseWithError(err))
+	})
+	// codalab/worker/bundle_service_client.py: update_bundle_contents
+	how := client.UploadOptions{Filename: "bundle.tar.gz", Unpack: true, Confirm: true}
+	err := c.Contents.UploadContents(ctx, bundle, how, io.TeeReader(r, u))
+	_ = r.CloseWithError(errors.New("the upload ended")) // always nil: io.PipeReader
+	if packErr := packing.Wait(); err == nil {
+		err = packErr
+	}
+	var answer *codalab.Error
+	if errors.As(err, &answer) && answer.UnpackFailed() { // the server is to blame, not the archive
+		return failed(err, true)
+	}
+	return err
+}

@@ -1,0 +1,372 @@
+package results
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
+)
+
+const run1 = "0x00000000000000000000000000000001"
+
+// results is a shared disk with what a run left on it, and who collects it.
+type results struct {
+	*testing.T
+	layout    spool.Layout
+	dir       string
+	server    *directoryServer
+	collector *Collector
+	run       codalab.RunBundle
+	said      []string
+}
+
+// left makes a run directory with these files.
+func left(t *testing.T, files map[string]string) *results {
+	t.Helper()
+	r := &results{T: t, layout: spool.Layout(t.TempDir()), server: &directoryServer{bundles: t.TempDir()}}
+	r.dir = r.layout.RunDir(run1, 1)
+	for _, dir := range append(r.layout.Directories(), filepath.Dir(r.dir)) {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Rename(write(t, files), r.dir); err != nil {
+		t.Fatal(err)
+	}
+	r.collector = &Collector{Contents: r.server, Layout: r.layout, Now: time.Now}
+	r.run = codalab.RunBundle{UUID: run1}
+	return r
+}
+
+func (r *results) collect(how spool.Results) (string, error) {
+	return r.collector.Collect(r.Context(), r.run, r.dir, how, func(said string) { r.said = append(r.said, said) })
+}
+
+func (r *results) mustCollect(how spool.Results) string {
+	r.Helper()
+	said, err := r.collect(how)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return said
+}
+
+func (r *results) uploaded() []string { return names(r.T, filepath.Join(r.server.bundles, run1)) }
+
+func (r *results) link(target, name string) {
+	r.Helper()
+	if err := os.Symlink(target, filepath.Join(r.dir, name)); err != nil {
+		r.Fatal(err)
+	}
+}
+
+func TestCollectLeavesDependencyLinksAndExcludedOut(t *testing.T) {
+	t.Parallel()
+	r := left(t, map[string]string{
+		"stdout": "out", "result/model.bin": "m", "result/log.tmp": "x", "checkpoints/1": "c", "keep.tmpx": "k",
+	})
+	r.link("/"+run1+"_dependencies/data", "data")
+	r.link("/etc/passwd", "in")
+	r.link("stdout", "own")
+	r.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"*.tmp", "checkpoints"}}
+	r.run.Dependencies = []codalab.RunDependency{
+		{Dependency: codalab.Dependency{ChildPath: "data"}}, {Dependency: codalab.Dependency{ChildPath: "in"}},
+	}
+	said := r.mustCollect(spool.ResultsUpload)
+	// "in" is no longer the link that was made for the dependency: it is the
+	// command's own.
+	want := []string{"in", "keep.tmpx", "own", "result", "result/model.bin", "stdout"}
+	if diff := cmp.Diff(want, r.uploaded()); diff != "" {
+		t.Errorf("uploaded (-want +got):\n%s", diff)
+	}
+	if said != "5 in 6 entries" {
+		t.Errorf("delivered %q", said)
+	}
+}
+
+// halfCopied are what a worker that was killed has left of its copy, and names
+// that only look like it.
+func halfCopied() (left, others map[string]string) {
+	name := spool.CopyPrefix(spool.NewToken())
+	return map[string]string{name + "-1": "half", name + "-20": ""},
+		map[string]string{"sub/" + name + "-1": "", name + "-3/in": "", name: "", name + "-4.txt": "", ".copying-1": ""}
+}
+
+func TestWhatAKilledWorkerHalfCopiedIsNoResult(t *testing.T) {
+	t.Parallel()
+	for _, how := range []spool.Results{spool.ResultsUpload, spool.ResultsKeep} {
+		half, others := halfCopied()
+		files := maps.Clone(others)
+		maps.Copy(files, half)
+		r := left(t, files)
+		r.mustCollect(how)
+		at := filepath.Join(r.server.bundles, run1)
+		if how == spool.ResultsKeep {
+			at = r.layout.KeptDir(run1)
+			if listing := r.sent("kept.txt"); strings.Count(listing, ".copying-") != len(others)+1 { // and a directory
+				t.Errorf("listed:\n%s", listing)
+			}
+		}
+		if diff := cmp.Diff(names(t, write(t, others)), names(t, at)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", how, diff)
+		}
+	}
+}
+
+// CodaLab's own worker calls tar.
+func TestExcludePatternsMeanWhatTheyMeanToTar(t *testing.T) {
+	t.Parallel()
+	tar, err := exec.LookPath("tar")
+	if err != nil {
+		t.Skip("no tar") // it is everywhere that CodaLab is
+	}
+	files := map[string]string{}
+	for _, name := range []string{
+		"a", "a.tmp", ".hidden", "b/a", "b/c/a", "b/c/x.log", "logs/x.log", "logs/d/x.log", "x/logs/y.log", "[z", "d/[z", "1", "b/22", "b*",
+	} {
+		files[name] = ""
+	}
+	for _, pattern := range []string{
+		"a", "*.tmp", "*", ".*", "b", "b/a", "b/*", "c/a", "./a", "./b/c", "logs/*.log", "*.log", "/a", "logs/", "x/*/y.log",
+		"[z", "[0-9]", "[0-9]*", "[!0-9]", "[^a-z]", "?", "??", `b\*`, "", "*/x*", "l*g",
+	} {
+		r := left(t, files)
+		// The directory itself is named only where that does not exclude it.
+		args := []string{"-C", r.dir, "--quoting-style=literal", "--exclude=" + pattern, "-cvf", os.DevNull}
+		if strings.HasPrefix(pattern, "./") {
+			args = append(args, ".")
+		} else {
+			entries, err := os.ReadDir(r.dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range entries {
+				args = append(args, e.Name())
+			}
+		}
+		pack := exec.Command(tar, args...)
+
+		listed, err := pack.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		for name := range strings.Lines(string(listed)) {
+			if name = strings.Trim(strings.TrimPrefix(name, "./"), "/\n"); name != "" {
+				want = append(want, name)
+			}
+		}
+		slices.Sort(want)
+		r.run.Metadata = codalab.Metadata{"exclude_patterns": []any{pattern}}
+		r.mustCollect(spool.ResultsUpload)
+		if diff := cmp.Diff(want, r.uploaded(), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("--exclude-patterns %q leaves (-tar +ours):\n%s", pattern, diff)
+		}
+	}
+}
+
+// It runs as an ordinary user, whom closed files do stop.
+func TestWhatACommandClosedToItsOwnerIsCollected(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() == 0 && !testenv.AsResearcher(t) {
+		return
+	}
+	for _, how := range []spool.Results{spool.ResultsUpload, spool.ResultsKeep} {
+		r := left(t, map[string]string{"a/b/c": "kept", "stdout": "x", "old/x/y": "excluded"})
+		r.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"old"}}
+		for _, name := range []string{"stdout", "a/b/c", "a", "old/x", "."} {
+			if err := os.Chmod(filepath.Join(r.dir, name), 0o100); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chmod(r.dir, 0); err != nil {
+			t.Fatal(err)
+		}
+		r.mustCollect(how)
+		got, want := r.uploaded(), []string{"a", "a/b", "a/b/c", "stdout"}
+		if how == spool.ResultsKeep {
+			got = names(t, r.layout.KeptDir(run1))
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", how, diff)
+		}
+	}
+}
+
+// longPath leaves a file whose path is too long for an archive, after others.
+func (r *results) longPath() string {
+	r.Helper()
+	path := strings.Repeat("z/"+strings.Repeat("d", 200)+"/", 21) + "file"
+	root, err := os.OpenRoot(r.dir)
+	if err != nil {
+		r.Fatal(err)
+	}
+	if err := errors.Join(root.MkdirAll(filepath.Dir(path), 0o700), root.WriteFile(path, nil, 0o600), root.Close()); err != nil {
+		r.Fatal(err)
+	}
+	return path
+}
+
+func TestResultsWithTooLongAPathAreRefusedBeforeAnyIsSent(t *testing.T) {
+	t.Parallel()
+	r := left(t, map[string]string{"stdout": "x"})
+	path := r.longPath()
+	_, err := r.collect(spool.ResultsUpload)
+	var e *transfer.Error
+	if !errors.As(err, &e) || e.Transient() || !strings.Contains(err.Error(), path[:100]) || len(err.Error()) > 400 {
+		t.Errorf("error %v, want a final one that shows the path", err)
+	}
+	if _, err := os.Lstat(filepath.Join(r.server.bundles, run1)); !os.IsNotExist(err) {
+		t.Errorf("something was sent: %v", err)
+	}
+	r.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"./z"}}
+	r.mustCollect(spool.ResultsUpload)
+	if diff := cmp.Diff([]string{"stdout"}, r.uploaded()); diff != "" {
+		t.Errorf("uploaded without it (-want +got):\n%s", diff)
+	}
+}
+
+func TestRefusedUploadKeepsTheServersWords(t *testing.T) {
+	t.Parallel()
+	r := left(t, map[string]string{"stdout": "x"})
+	r.server.refuse = &codalab.Error{Method: "PUT", Status: 403, Message: "Contents cannot be modified, bundle already finalized."}
+	_, err := r.collect(spool.ResultsUpload)
+	var answer *codalab.Error
+	if !errors.As(err, &answer) || answer.Transient() {
+		t.Errorf("error %v, want the server's refusal", err)
+	}
+}
+
+func TestGoneWorkingDirectoryIsFinalWhereTheDiskIsThere(t *testing.T) {
+	t.Parallel()
+	for _, how := range []spool.Results{spool.ResultsUpload, spool.ResultsKeep} {
+		r := left(t, nil)
+		if err := os.Remove(r.dir); err != nil {
+			t.Fatal(err)
+		}
+		_, err := r.collect(how)
+		var e *transfer.Error
+		if !errors.As(err, &e) || e.Transient() || !strings.Contains(err.Error(), "is gone") {
+			t.Errorf("error %v, want a final one that says so", err)
+		}
+		if err := os.RemoveAll(r.layout.Runs()); err != nil { // as where the disk is not mounted
+			t.Fatal(err)
+		}
+		if _, err := r.collect(how); !errors.As(err, &e) || !e.Transient() {
+			t.Errorf("error %v, want one that is tried again", err)
+		}
+	}
+}
+
+// slowServer reads an upload at a megabyte a second, by a clock of its own.
+type slowServer struct {
+	*directoryServer
+
+	clock atomic.Int64
+}
+
+func (s *slowServer) now() time.Time { return time.Unix(1, s.clock.Load()) }
+
+func (s *slowServer) UploadContents(_ context.Context, _ string, _ client.UploadOptions, body io.Reader) error {
+	for buf := make([]byte, 1<<16); ; {
+		n, err := body.Read(buf)
+		s.clock.Add(int64(n) * int64(time.Second) >> 20)
+		if errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+func TestUploadTellsHowMuchOfHowMuchAtWhatRate(t *testing.T) {
+	t.Parallel()
+	noise := func(n int) string { // which does not compress
+		var b strings.Builder
+		for x := uint32(1); b.Len() < n; x = x*1664525 + 1013904223 {
+			b.WriteByte(byte(x >> 24))
+		}
+		return b.String()
+	}
+	r := left(t, map[string]string{"a": noise(4 << 20), "b": noise(12 << 20), "b.tmp": noise(1 << 20)})
+	if err := os.Link(filepath.Join(r.dir, "a"), filepath.Join(r.dir, "a2")); err != nil {
+		t.Fatal(err)
+	}
+	r.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"*.tmp"}}
+	server := &slowServer{directoryServer: r.server}
+	r.collector.Contents, r.collector.Now = server, server.now
+	if said := r.mustCollect(spool.ResultsUpload); said != "16m in 3 entries" {
+		t.Errorf("delivered %q", said)
+	}
+	if len(r.said) < 20 || r.said[0] != "Uploading results: 0 of 16m." {
+		t.Fatalf("said %q", r.said)
+	}
+	before := -1.0
+	for _, said := range r.said {
+		var done float64
+		var unit string
+		if _, err := fmt.Sscanf(said, "Uploading results: %f%s of 16m", &done, &unit); err != nil && done != 0 {
+			t.Errorf("said %q: %v", said, err)
+		}
+		done *= map[string]float64{"k": 1 << 10, "m": 1 << 20}[unit]
+		if done < before {
+			t.Errorf("said %q after %f", said, before)
+		}
+		before = done
+	}
+	if last := r.said[len(r.said)-1]; before < 15<<20 || !strings.Contains(last, " at 1") || !strings.HasSuffix(last, "m/s.") && !strings.HasSuffix(last, "k/s.") {
+		t.Errorf("said %q at the end", last)
+	}
+}
+
+// interrupted is a server that breaks an upload off some times.
+type interrupted struct {
+	*directoryServer
+
+	times int
+}
+
+func (s *interrupted) UploadContents(ctx context.Context, uuid string, o client.UploadOptions, body io.Reader) error {
+	if s.times--; s.times >= 0 {
+		_, err := body.Read(make([]byte, 10))
+		return errors.Join(err, &codalab.Error{Message: "connection reset"})
+	}
+	return s.directoryServer.UploadContents(ctx, uuid, o, body)
+}
+
+func TestUploadThatBrokeOffIsBegunAnew(t *testing.T) {
+	t.Parallel()
+	for _, how := range []spool.Results{spool.ResultsUpload, spool.ResultsKeep} {
+		r := left(t, map[string]string{"stdout": "out", "model": "m"})
+		r.collector.Contents = &interrupted{r.server, 3}
+		for range 3 {
+			var answer *codalab.Error
+			if _, err := r.collect(how); !errors.As(err, &answer) || !answer.Transient() {
+				t.Errorf("error %v, want one that is tried again", err)
+			}
+		}
+		r.mustCollect(how)
+		want := map[spool.Results][]string{spool.ResultsUpload: {"model", "stdout"}, spool.ResultsKeep: {"kept.txt", "stdout"}}[how]
+		if diff := cmp.Diff(want, r.uploaded()); diff != "" {
+			t.Errorf("uploaded (-want +got):\n%s", diff)
+		}
+	}
+}

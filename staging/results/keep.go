@@ -1,0 +1,194 @@
+package results
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
+	"github.com/cl-slurm/cl-slurm/internal/subpath"
+	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
+)
+
+// keep moves the results to where the shared disk keeps them and sends their listing to
+// the server. After a crash between any two steps it may be called again: the move is one
+// rename, and all that follows begins anew.
+func (c *Collector) keep(ctx context.Context, run codalab.RunBundle, dir string, progress func(string)) (string, error) {
+	if !codalab.IsUUID(run.UUID) { // it becomes a name on the disk
+		return "", failed(fmt.Errorf("%q is no UUID", run.UUID), false)
+	}
+	if err := c.moveToKept(run.UUID, dir); err != nil {
+		return "", err
+	}
+	kept := c.Layout.KeptDir(run.UUID)
+	root, err := openClosed(kept)
+	if err != nil {
+		return "", failed(err, true)
+	}
+	defer func() { _ = root.Close() }() // only used for what is below
+	return openUpAndRetry(root, func() (string, error) { return c.sendListing(ctx, run, kept, root, progress) })
+}
+
+// moveToKept renames a run directory to where results are kept. What counts is what stands
+// there afterwards: on a network file system a rename that failed may have been done, and a
+// name that has gone may be shown for a while. Another bridge may do the same at the same
+// time.
+func (c *Collector) moveToKept(bundle, dir string) error {
+	to := c.Layout.KeptDir(bundle)
+	from, err := os.Lstat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c.explainMissing(to, dir)
+	}
+	if err != nil {
+		return failed(err, true)
+	}
+	if from.Mode().Perm()&0o700 != 0o700 { // a rename needs write permission
+		_ = os.Chmod(dir, 0o700) //nolint:gosec // a directory needs x; a failure shows below
+	}
+	if err = os.Rename(dir, to); err != nil && isAt(from, dir) {
+		err = errors.Join(putAside(from, to), os.Rename(dir, to))
+	}
+	if !isAt(from, to) {
+		return failed(fmt.Errorf("keep results: %w", cmp.Or(err, fs.ErrExist)), true)
+	}
+	// From here on the run directory counts as moved. A crash of the file server must not
+	// bring it back: the sweep would remove it some day.
+	if err := errors.Join(atomicfile.SyncDir(c.Layout.KeptDirs()), atomicfile.SyncDir(filepath.Dir(dir))); err != nil {
+		return failed(err, true)
+	}
+	return nil
+}
+
+// putAside renames what is kept under a bundle's name, so that the name is free: results of
+// an earlier life of the bundle, which the server forgot. If another bridge has just moved
+// the run directory there, putAside moves it back. from is the run directory, or nil.
+func putAside(from fs.FileInfo, to string) error {
+	_, err := os.Lstat(to)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	aside := ""
+	for n := 1; err == nil; n++ {
+		aside = fmt.Sprintf("%s.%d", to, n)
+		_, err = os.Lstat(aside)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	err = os.Rename(to, aside)
+	if from != nil && isAt(from, aside) {
+		err = os.Rename(aside, to)
+	}
+	if err != nil {
+		return err
+	}
+	return atomicfile.SyncDir(filepath.Dir(to))
+}
+
+// explainMissing is nil if there is no run directory since the results are kept, and else
+// says whether the shared disk is missing, or the results are.
+func (c *Collector) explainMissing(kept, dir string) error {
+	if _, err := os.Lstat(kept); err == nil {
+		return nil
+	}
+	if _, err := os.Stat(c.Layout.Runs()); err != nil {
+		return failed(fmt.Errorf("find the shared disk: %w", err), true)
+	}
+	return failed(fmt.Errorf("the working directory %s is gone", dir), false)
+}
+
+func isAt(info fs.FileInfo, path string) bool {
+	there, err := os.Lstat(path)
+	return err == nil && os.SameFile(info, there)
+}
+
+// sendListing sends the listing of kept results. It writes the listing beside the bundle's
+// records, with which it goes if this process is killed.
+func (c *Collector) sendListing(ctx context.Context, run codalab.RunBundle, kept string, root *os.Root, progress func(string)) (string, error) {
+	beside := c.Layout.BundleDir(run.UUID)
+	if err := os.Mkdir(beside, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("write listing: %w", err)
+	}
+	dir, err := os.MkdirTemp(beside, "listing-")
+	if err != nil {
+		return "", fmt.Errorf("write listing: %w", err)
+	}
+	defer func() { _ = filetree.Remove(dir) }() // else it goes with the records
+	l := listing{kept: kept, now: c.Now, tell: progress, excluded: exclusionOf(run)}
+	if err := l.write(ctx, root, dir); err != nil {
+		return "", fmt.Errorf("write listing: %w", err)
+	}
+	archive, err := os.OpenRoot(dir)
+	if err != nil {
+		return "", fmt.Errorf("read listing: %w", err)
+	}
+	defer func() { _ = archive.Close() }() // only read
+	u := &upload{tell: func(string) {}, now: c.Now}
+	err = c.send(ctx, run.UUID, archive, u, func(string, fs.DirEntry) bool { return false })
+	return fmt.Sprintf("the listing of %s that stay in %s", &l.tally, kept), err
+}
+
+// ErrRemoved means that results were kept on the shared disk and were removed.
+var ErrRemoved = errors.New("its results were kept on the cluster's disk and have been removed there; the server has their listing only")
+
+// FindKept returns where a part of a bundle's results is, if they are kept here: the server
+// has but their listing, which is of no use to a command. what names the part in errors.
+func FindKept(layout spool.Layout, what string, part codalab.Target) (path string, found bool, err error) {
+	if layout == "" || !codalab.IsUUID(part.BundleUUID) {
+		return "", false, nil
+	}
+	refused := func(err error, retry bool) error { return &transfer.Error{What: what, Err: err, Retry: retry} }
+	root, err := filepath.EvalSymlinks(layout.KeptDir(part.BundleUUID))
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(layout.KeptDirs()); err != nil {
+			return "", false, &transfer.Error{What: what, Err: fmt.Errorf("find the shared disk, where its results may be kept: %w", err), Retry: true, Away: true}
+		}
+		// The sweep puts results back that a bundle needs by now.
+		if _, err := os.Lstat(layout.KeptAside(part.BundleUUID)); err == nil {
+			return "", false, refused(errors.New("its results, which were kept here, are being removed"), true)
+		}
+		root, err = filepath.EvalSymlinks(layout.KeptDir(part.BundleUUID))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, refused(err, true)
+	}
+	path, err = filepath.EvalSymlinks(filepath.Join(root, part.Subpath))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", false, nil // the listing itself may be meant; if not, the server refuses it
+	case err != nil:
+		return "", false, refused(err, true)
+	case !subpath.Within(path, root):
+		return "", false, refused(errors.New("a link that leads out of the bundle"), false)
+	}
+	return path, true, nil
+}
+
+// CheckListing returns ErrRemoved if the server has nothing but a listing of the bundle,
+// since the results that were kept here have been removed: no command must get that in
+// their place, but for the listing itself. head returns the beginning of the bundle's
+// ListingName, or nothing if it has none.
+func CheckListing(layout spool.Layout, part codalab.Target, head func() (string, error)) error {
+	if layout == "" || part.Subpath == ListingName {
+		return nil
+	}
+	kept := layout.KeptDir(part.BundleUUID)
+	if _, err := os.Lstat(kept); err == nil {
+		return nil // they lack the part, as the server will say
+	}
+	text, err := head()
+	if err == nil && isListing(text, kept) {
+		err = ErrRemoved
+	}
+	return err
+}

@@ -1,0 +1,183 @@
+package results
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
+)
+
+// nowhere takes an upload and keeps nothing.
+type nowhere struct{}
+
+func (nowhere) UploadContents(_ context.Context, _ string, _ client.UploadOptions, body io.Reader) error {
+	_, err := io.Copy(io.Discard, body)
+	return err
+}
+
+// sent is a file that the server was given.
+func (r *results) sent(name string) string {
+	r.Helper()
+	data, err := os.ReadFile(filepath.Join(r.server.bundles, run1, name))
+	if err != nil {
+		r.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestKeptResultsStayAndTheServerGetsTheirListing(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("a line of the output\n", 100_000)
+	r := left(t, map[string]string{
+		"stdout": long, "stderr": "a warning\n", "checkpoints/1.pt": "weights", "log.tmp": "x", "old/a": "y", "new\nline": "", "kept.txt": "its own",
+	})
+	r.link("checkpoints/1.pt", "latest")
+	r.link("/"+run1+"_dependencies/data", "data")
+	r.run.Dependencies = []codalab.RunDependency{{Dependency: codalab.Dependency{ChildPath: "data"}}}
+	r.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"*.tmp", "old"}}
+	r.collector.Now = func() time.Time { return time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC) }
+	when := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	if err := os.Chtimes(filepath.Join(r.dir, "checkpoints/1.pt"), when, when); err != nil {
+		t.Fatal(err)
+	}
+	kept := r.layout.KeptDir(run1)
+	if said := r.mustCollect(spool.ResultsKeep); said != "the listing of 2.0m in 7 entries that stay in "+kept {
+		t.Errorf("delivered %q", said)
+	}
+	want := []string{"checkpoints", "checkpoints/1.pt", "kept.txt", "latest", "new\nline", "stderr", "stdout"}
+	if diff := cmp.Diff(want, names(t, kept)); diff != "" {
+		t.Errorf("kept (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"kept.txt", "stderr", "stdout"}, r.uploaded()); diff != "" {
+		t.Errorf("uploaded (-want +got):\n%s", diff)
+	}
+	listing := r.sent("kept.txt")
+	for _, line := range []string{
+		"# " + kept, "(2100024 bytes): 5 files, 1 directories, 1 links, 0 others", "as of 2026-11-20T10:00:00Z",
+		"# of stdout the last 1023k of 2.0m are here",
+		"file                   7  2026-01-02T03:04:05Z  checkpoints/1.pt\n", "  checkpoints/\n", "  latest -> checkpoints/1.pt\n", `  "new\nline"` + "\n",
+	} {
+		if !strings.Contains(listing, line) {
+			t.Errorf("the listing lacks %q:\n%s", line, listing)
+		}
+	}
+	if n := strings.Count(listing, "\n"); n != 8+7 {
+		t.Errorf("%d lines:\n%s", n, listing)
+	}
+	if out := r.sent("stdout"); len(out) > 1<<20 || len(out) < 1<<20-100 || !strings.HasSuffix(long, out) || !strings.HasPrefix(out, "a line") || r.sent("stderr") != "a warning\n" {
+		t.Errorf("%d bytes of output, %.30q…", len(out), out)
+	}
+	if err := (spool.Disk{Layout: r.layout}).Release(run1, nil); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, names(t, kept)); diff != "" {
+		t.Errorf("after the release (-want +got):\n%s", diff)
+	}
+	if left := names(t, string(r.layout)); strings.Contains(strings.Join(left, " "), "listing-") || strings.Contains(strings.Join(left, " "), "entries-") {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+// The bridge may have died between any two steps, and is asked again; also with
+// a configuration that says otherwise.
+func TestKeepingIsTakenUpWhereItWasLeft(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]func(r *results) error{
+		"at the beginning": func(*results) error { return nil },
+		"after the rename": func(r *results) error { return os.Rename(r.dir, r.layout.KeptDir(run1)) },
+		"within the removal": func(r *results) error {
+			return errors.Join(os.Rename(r.dir, r.layout.KeptDir(run1)), os.Remove(filepath.Join(r.layout.KeptDir(run1), "old/b")))
+		},
+		"after the listing": func(r *results) error {
+			r.server.refuse = errors.New("away")
+			if _, err := r.collect(spool.ResultsKeep); !errors.Is(err, r.server.refuse) {
+				return err
+			}
+			r.server.refuse = nil
+			return os.MkdirAll(filepath.Join(r.layout.BundleDir(run1), "listing-1"), 0o700)
+		},
+		"after all of it": func(r *results) error {
+			_, err := r.collect(spool.ResultsKeep)
+			return err
+		},
+	} {
+		for _, how := range []spool.Results{spool.ResultsKeep, spool.ResultsUpload} {
+			if how == spool.ResultsUpload && name == "at the beginning" {
+				continue
+			}
+			r := left(t, map[string]string{"stdout": "o", "a": "a", "old/a": "", "old/b": ""})
+			r.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"old"}}
+			if err := before(r); err != nil {
+				t.Fatal(err)
+			}
+			r.mustCollect(how)
+			if diff := cmp.Diff([]string{"a", "stdout"}, names(t, r.layout.KeptDir(run1))); diff != "" {
+				t.Errorf("%s, kept (-want +got):\n%s", name, diff)
+			}
+			if diff := cmp.Diff([]string{"kept.txt", "stdout"}, r.uploaded()); diff != "" {
+				t.Errorf("%s, uploaded (-want +got):\n%s", name, diff)
+			}
+			if _, err := os.Stat(r.dir); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%s: the run directory is there: %v", name, err)
+			}
+		}
+	}
+}
+
+// A server that was put back may have a bundle run once more whose results are
+// kept already.
+func TestResultsKeptBeforeAreNotOverwritten(t *testing.T) {
+	t.Parallel()
+	r := left(t, map[string]string{"stdout": "second"})
+	kept := r.layout.KeptDir(run1)
+	for _, dir := range []string{kept, kept + ".1"} {
+		if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "stdout"), []byte(filepath.Base(dir)), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.mustCollect(spool.ResultsKeep)
+	for dir, want := range map[string]string{kept: "second", kept + ".1": run1 + ".1", kept + ".2": run1} {
+		if got, err := os.ReadFile(filepath.Join(dir, "stdout")); err != nil || string(got) != want {
+			t.Errorf("%s holds %q, %v; want %q", dir, got, err, want)
+		}
+	}
+}
+
+// A bridge that was superseded may still be at work beside the next.
+func TestResultsAreKeptOnceHoweverManyKeepThem(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		r := left(t, map[string]string{"stdout": "o", "a/b": "results"})
+		var group errgroup.Group
+		for range 4 {
+			c := &Collector{Contents: nowhere{}, Layout: r.layout, Now: time.Now}
+			group.Go(func() error {
+				_, err := c.Collect(t.Context(), r.run, r.dir, spool.ResultsKeep, func(string) {})
+				var e *transfer.Error
+				if errors.As(err, &e) && e.Transient() {
+					return nil // it is asked again
+				}
+				return err
+			})
+		}
+		if err := group.Wait(); err != nil {
+			t.Error(err)
+		}
+		r.mustCollect(spool.ResultsKeep)
+		if diff := cmp.Diff([]string{run1, run1 + "/a", run1 + "/a/b", run1 + "/stdout"}, names(t, r.layout.KeptDirs())); diff != "" {
+			t.Errorf("kept (-want +got):\n%s", diff)
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package results
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+const (
+	// ListingName is the name of the listing that the server gets of kept results.
+	ListingName = "kept.txt"
+	// ListingHead bounds how much of a listing has to be read to know that it is one.
+	ListingHead = 8 << 10
+	// maxOutput is how much of the output of a bundle with kept results the server gets.
+	maxOutput = 1 << 20
+	// listingTitle begins a listing. The rest of its second line says where the results are.
+	listingTitle = "# The results of this bundle stay on the disk of the cluster that ran it:\n# "
+)
+
+// isListing says whether a text begins as the listing of the results kept in a directory.
+func isListing(text, kept string) bool {
+	return strings.HasPrefix(text, listingTitle+quoted(kept)+"\n")
+}
+
+// listing is what the server gets of kept results: their listing, and the end of their
+// output.
+type listing struct {
+	kept     string // where they are
+	now      func() time.Time
+	tell     func(string)
+	excluded exclusion
+
+	tally  tally
+	counts struct{ files, directories, links, others int64 }
+	told   time.Time
+}
+
+// write writes the listing's files to dir, and removes from root what is no result.
+func (l *listing) write(ctx context.Context, root *os.Root, dir string) error {
+	var output strings.Builder
+	for _, name := range []string{"stdout", "stderr"} {
+		size, sent, err := copyEnd(root, name, filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		if sent < size {
+			fmt.Fprintf(&output, "# of %s the last %s of %s are here\n", name, codalab.FormatSize(sent), codalab.FormatSize(size))
+		}
+	}
+	// The head counts the entries, so they are written to a file of their own first.
+	entries, err := os.CreateTemp(filepath.Dir(dir), "entries-")
+	if err != nil {
+		return fmt.Errorf("write entries: %w", err)
+	}
+	defer func() { _, _ = entries.Close(), os.Remove(entries.Name()) }() // else it goes with the bundle's records
+	buffered := bufio.NewWriter(entries)
+	if err := l.entries(ctx, root, buffered); err != nil {
+		return err
+	}
+	if err := buffered.Flush(); err != nil {
+		return fmt.Errorf("write entries: %w", err)
+	}
+	if _, err := entries.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("read entries: %w", err)
+	}
+	return writeFile(filepath.Join(dir, ListingName), io.MultiReader(strings.NewReader(l.head(output.String())), entries))
+}
+
+func (l *listing) head(output string) string {
+	return listingTitle + fmt.Sprintf(`%s
+# %s (%d bytes): %d files, %d directories, %d links, %d others
+# as of %s
+# A run on that cluster that has this bundle as a dependency sees them all.
+%s#
+# type              size  modified              path
+`, quoted(l.kept), &l.tally, l.tally.bytes, l.counts.files, l.counts.directories, l.counts.links, l.counts.others,
+		l.now().UTC().Format(time.RFC3339), output)
+}
+
+// entries writes a line for each entry.
+func (l *listing) entries(ctx context.Context, root *os.Root, w io.Writer) error {
+	l.tally, l.counts.files, l.counts.directories, l.counts.links, l.counts.others = tally{}, 0, 0, 0, 0
+	return l.excluded.clean(ctx, root, func(below string, info fs.FileInfo) error {
+		l.tally.add(info)
+		if now := l.now(); now.Sub(l.told) >= time.Second {
+			l.told = now
+			l.tell(fmt.Sprintf("Listing results, which stay on the cluster's disk: %s so far.", &l.tally))
+		}
+		_, err := io.WriteString(w, l.line(root, below, info))
+		return err
+	})
+}
+
+// line is an entry's line. It counts the entry.
+func (l *listing) line(root *os.Root, below string, info fs.FileInfo) string {
+	kind, size, name := "other", "-", quoted(below)
+	switch mode := info.Mode(); {
+	case mode.IsRegular():
+		l.counts.files++
+		kind, size = "file", strconv.FormatInt(info.Size(), 10)
+	case mode.IsDir():
+		l.counts.directories++
+		kind, name = "dir", name+"/"
+	case mode.Type() == fs.ModeSymlink:
+		l.counts.links++
+		target, err := root.Readlink(below)
+		if err != nil {
+			target = "?"
+		}
+		kind, name = "link", name+" -> "+quoted(target)
+	default:
+		l.counts.others++
+	}
+	return fmt.Sprintf("%-5s %18s  %-20s  %s\n", kind, size, info.ModTime().UTC().Format(time.RFC3339), name)
+}
+
+// quoted quotes a name that could not stand on one line as it is.
+func quoted(name string) string {
+	if quoted := strconv.Quote(name); quoted != `"`+name+`"` {
+		return quoted
+	}
+	return name
+}
+
+// copyEnd copies the end of a file, from the beginning of a line if it can. It passes over
+// what is no file.
+func copyEnd(root *os.Root, name, to string) (size, sent int64, err error) {
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrPermission) {
+		return 0, 0, err
+	}
+	if err != nil {
+		return 0, 0, nil // there is none, or a link that leads out: the listing has it
+	}
+	defer func() { _ = f.Close() }() // only read
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return 0, 0, err
+	}
+	size = info.Size()
+	from := max(size-maxOutput, 0)
+	if from > 0 {
+		var line [4096]byte
+		n, _ := f.ReadAt(line[:], from) // the copy shows what cannot be read
+		if i := strings.IndexByte(string(line[:n]), '\n'); i >= 0 {
+			from += int64(i) + 1
+		}
+	}
+	return size, size - from, writeFile(to, io.NewSectionReader(f, from, size-from))
+}
+
+func writeFile(path string, content io.Reader) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, content)
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,491 @@
+package results
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
+)
+
+const (
+	runUUID    = "0x00000000000000000000000000000001"
+	parentUUID = "0x00000000000000000000000000000002"
+)
+
+// plant makes files, and symbolic links of what begins with "->".
+func plant(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		at := filepath.Join(dir, name)
+		must(t, os.MkdirAll(filepath.Dir(at), 0o755))
+		if target, ok := strings.CutPrefix(files[name], "->"); ok {
+			must(t, os.Symlink(target, at))
+		} else {
+			must(t, os.WriteFile(at, []byte(files[name]), 0o644))
+		}
+	}
+}
+
+// planted is the reverse of plant.
+func planted(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	must(t, filepath.WalkDir(dir, func(at string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name := strings.TrimPrefix(at, dir+"/")
+		if d.Type() == fs.ModeSymlink {
+			target, err := os.Readlink(at)
+			files[name] = "->" + target
+			return err
+		}
+		data, err := os.ReadFile(at)
+		files[name] = string(data)
+		return err
+	}))
+	return files
+}
+
+func TestDependencyIsFoundInTheServersStore(t *testing.T) {
+	t.Parallel()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	plant(t, dir, map[string]string{
+		"disk2/bundles/" + parentUUID + "/sub/f": "1", "disk2/bundles/" + parentUUID + "/near": "->sub", "disk2/bundles/" + parentUUID + "/out": "->../other",
+		"disk2/bundles/other/f": "2", "store/partitions/two": "->../../disk2",
+		"store/bundles/" + parentUUID + "-ab/contents": "a file", "store/bundles/" + parentUUID + "-cd/contents": "->../../../secret",
+		"secret/s": "secret", "store/bundles/0xother/contents/f": "3",
+	})
+	s := &Store{Dir: filepath.Join(dir, "store")}
+	find := func(location, below string) (string, bool, error) {
+		location = filepath.Join(dir, location)
+		dep, found, err := s.Dependency("dependency in ("+parentUUID+")", codalab.RunDependency{
+			Dependency: codalab.Dependency{ChildPath: "in", ParentUUID: parentUUID, ParentPath: below}, Location: &location,
+		})
+		if err == nil && found && (!dep.InPlace || dep.Link != nil || dep.ChildPath != "in") {
+			t.Errorf("%+v", dep)
+		}
+		return strings.TrimPrefix(dep.Source, dir+"/"), found, err
+	}
+	for _, c := range []struct{ location, below, source string }{
+		{"store/partitions/two/bundles/" + parentUUID, "", "disk2/bundles/" + parentUUID},
+		{"store/partitions/two/bundles/" + parentUUID + "/", "sub/f", "disk2/bundles/" + parentUUID + "/sub/f"},
+		{"store/partitions/two/bundles/" + parentUUID, "near/f", "disk2/bundles/" + parentUUID + "/sub/f"},
+		{"store/bundles/" + parentUUID + "-ab/contents", "", "store/bundles/" + parentUUID + "-ab/contents"},
+	} {
+		if got, found, err := find(c.location, c.below); err != nil || !found || got != c.source {
+			t.Errorf("%s, %s: %s, %v, %v", c.location, c.below, got, found, err)
+		}
+	}
+	for _, c := range []struct {
+		location, below, words string
+		again                  bool
+	}{
+		{"store/partitions/two/bundles/" + parentUUID, "out/f", "the path out/f leads out of it", false},
+		{"store/partitions/two/bundles/" + parentUUID, "out/nosuch", "the path out/nosuch leads out of it", false},
+		{"store/partitions/two/bundles/" + parentUUID, "../other/f", "the path ../other/f is not there", false},
+		{"store/partitions/two/bundles/" + parentUUID, "nosuch", "dependency in (" + parentUUID + "): the path nosuch is not there", false},
+		{"store/partitions/two/bundles/" + parentUUID, "sub/nosuch/g", "the path sub/nosuch/g is not there", false},
+		{"store/partitions/two/bundles/" + parentUUID, "sub/f/g", "the path sub/f/g is not there", false},
+		{"store/bundles/" + parentUUID + "-ab/contents", "f", "the path f is not there", false},
+		{"store/bundles/" + parentUUID + "-cd/contents", "", "there is a symbolic link in the path", false},
+		{"store/bundles/" + parentUUID + "-ef/contents", "", "bundles/" + parentUUID + "-ef/contents: it is not there", true},
+		{"store/partitions/one/bundles/" + parentUUID, "", "partitions/one/bundles/" + parentUUID + ": it is not there", true},
+		{"store/bundles/0xother/contents", "", "which is not named for it", false},
+		{"store", "", "which is not named for it", false},
+	} {
+		_, found, err := find(c.location, c.below)
+		var e *transfer.Error
+		if !found || !errors.As(err, &e) || e.Transient() != c.again || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("%s, %s: %v, %v, want %q", c.location, c.below, found, err, c.words)
+		}
+	}
+	for _, outside := range []string{"secret/" + parentUUID, "store/../secret/" + parentUUID, "storehouse/" + parentUUID} {
+		if _, found, err := find(outside, ""); found || err != nil {
+			t.Errorf("%s is not the store's: %v, %v", outside, found, err)
+		}
+	}
+	if _, found, err := s.Dependency("dependency in ("+parentUUID+")", codalab.RunDependency{}); found || err != nil {
+		t.Errorf("no location: %v, %v", found, err)
+	}
+}
+
+// moved is a run's directory and the place for its results.
+type moved struct {
+	*testing.T
+	store Store
+	dir   string
+	at    string
+	run   codalab.RunBundle
+}
+
+func newMoved(t *testing.T, store string) *moved {
+	t.Helper()
+	m := &moved{
+		T: t, store: Store{Dir: store}, dir: filepath.Join(t.TempDir(), "runs", runUUID, "1"),
+		at: filepath.Join(store, "bundles", runUUID+"-r1", "contents"),
+	}
+	m.run = codalab.RunBundle{
+		UUID: runUUID, Location: &m.at, Metadata: codalab.Metadata{"exclude_patterns": []any{"*.tmp", "checkpoints"}},
+		Dependencies: []codalab.RunDependency{{Dependency: codalab.Dependency{ChildPath: "data"}}, {Dependency: codalab.Dependency{ChildPath: "a/b"}}},
+	}
+	must(t, os.MkdirAll(m.at, 0o750))
+	m.produce()
+	return m
+}
+
+func (m *moved) produce() {
+	m.Helper()
+	plant(m.T, m.dir, map[string]string{
+		"stdout": "out", "model/w": "1", "model/w.tmp": "2", "checkpoints/1": "3", "own": "->stdout", "a/kept": "4",
+		"data": "->/" + runUUID + "_dependencies/data", "a/b": "->/" + runUUID + "_dependencies/a/b",
+		spool.CopyPrefix(spool.NewToken()) + "-1": "half", // of a worker that was killed
+	})
+}
+
+func (m *moved) results() map[string]string {
+	return map[string]string{"stdout": "out", "model/w": "1", "own": "->stdout", "a/kept": "4"}
+}
+
+// is checks that the results are in their place, and nowhere else.
+func (m *moved) is(err error) {
+	m.Helper()
+	must(m.T, err)
+	if diff := cmp.Diff(m.results(), planted(m.T, m.at)); diff != "" {
+		m.Errorf("results (-want +got):\n%s", diff)
+	}
+	if left, err := filepath.Glob(filepath.Join(filepath.Dir(m.at), ".*")); err != nil || len(left) > 0 {
+		m.Errorf("beside them stands %v, %v", left, err)
+	}
+	if _, err := os.Lstat(m.dir); !errors.Is(err, fs.ErrNotExist) {
+		m.Errorf("the run's directory: %v", err)
+	}
+}
+
+// stores are a store on the disk of the runs, and one on another disk.
+func stores(t *testing.T) map[string]string {
+	t.Helper()
+	other := t.TempDir()
+	testenv.SmallDisk(t, other, "size=4m")
+	return map[string]string{"the same disk": t.TempDir(), "another disk": other}
+}
+
+func TestResultsAreMovedIntoTheServersStore(t *testing.T) {
+	t.Parallel()
+	for name, store := range stores(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMoved(t, store)
+			must(t, os.Chmod(m.dir, 0o500))
+			_, err := (&Collector{Store: &m.store}).Collect(t.Context(), m.run, m.dir, spool.ResultsKeep, func(string) {}) // also from a queue that keeps them
+			m.is(err)
+			m.is(m.store.Move(t.Context(), m.run, m.dir)) // asked again
+			if info, err := os.Stat(m.at); err != nil || info.Mode().Perm() != 0o750 {
+				t.Errorf("%v, %v: not as the server made it", info, err)
+			}
+			m.at = filepath.Join(store, "bundles", runUUID+"-r2", "contents")
+			must(t, os.MkdirAll(m.at, 0o750))
+			m.is(m.store.Move(t.Context(), m.run, m.dir)) // for another assignment
+			m.is(m.store.Move(t.Context(), m.run, m.dir))
+			m.at = filepath.Join(store, "bundles", runUUID+"-r3", "contents")
+			must(t, errors.Join(os.MkdirAll(m.at, 0o750), os.RemoveAll(filepath.Join(store, "bundles", runUUID+"-r2"))))
+			err = m.store.Move(t.Context(), m.run, m.dir)
+			var e *transfer.Error
+			if !errors.As(err, &e) || e.Transient() || !strings.Contains(err.Error(), "they were moved to ") {
+				t.Errorf("moved from where nothing is: %v", err)
+			}
+		})
+	}
+}
+
+func TestTooLongAPathEndsOnlyAMoveToAnotherDisk(t *testing.T) {
+	t.Parallel()
+	path := strings.Repeat(strings.Repeat("d", 200)+"/", 21) + "file"
+	for name, store := range stores(t) {
+		m := newMoved(t, store)
+		root, err := os.OpenRoot(m.dir)
+		must(t, err)
+		must(t, errors.Join(root.MkdirAll(filepath.Dir(path), 0o700), root.WriteFile(path, nil, 0o600), root.Close()))
+		err = m.store.Move(t.Context(), m.run, m.dir)
+		at := m.at
+		if name == "another disk" {
+			at = m.dir // they stay
+			var e *transfer.Error
+			if !errors.As(err, &e) || e.Transient() || !strings.Contains(err.Error(), path[:100]) {
+				t.Errorf("error %v, want a final one that shows the path", err)
+			}
+			if left, err := filepath.Glob(filepath.Join(filepath.Dir(m.at), ".*")); err != nil || len(left) > 0 {
+				t.Errorf("beside the place stands %v, %v", left, err)
+			}
+		} else {
+			must(t, err)
+		}
+		root, err = os.OpenRoot(at)
+		must(t, err)
+		_, err = root.Lstat(path)
+		must(t, errors.Join(err, root.Close()))
+	}
+}
+
+// The results are safe where they were moved first.
+func TestResultsThatCannotBeMovedOnYetAreNotLost(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ spoil, mend func(m *moved) error }{
+		"the place is not empty": {
+			func(m *moved) error { return os.WriteFile(filepath.Join(m.at, "foreign"), nil, 0o600) },
+			func(m *moved) error { return os.Remove(filepath.Join(m.at, "foreign")) },
+		},
+		"the place is on another disk": {
+			func(m *moved) error {
+				other := stores(m.T)["another disk"]
+				return errors.Join(os.Remove(m.at), os.Remove(filepath.Dir(m.at)),
+					os.MkdirAll(filepath.Join(other, filepath.Base(filepath.Dir(m.at)), "contents"), 0o750),
+					os.Rename(filepath.Join(m.store.Dir, "two"), filepath.Join(m.store.Dir, "one")),
+					os.Symlink(other, filepath.Join(m.store.Dir, "two")))
+			},
+			func(m *moved) error {
+				return errors.Join(os.Remove(filepath.Join(m.store.Dir, "two")),
+					os.Rename(filepath.Join(m.store.Dir, "one"), filepath.Join(m.store.Dir, "two")), os.MkdirAll(m.at, 0o750))
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMoved(t, t.TempDir())
+			m.is(m.store.Move(t.Context(), m.run, m.dir))
+			m.at = filepath.Join(m.store.Dir, "two", runUUID+"-r2", "contents")
+			must(t, os.MkdirAll(m.at, 0o750))
+			must(t, c.spoil(m))
+			err := m.store.Move(t.Context(), m.run, m.dir)
+			var e *transfer.Error
+			if !errors.As(err, &e) || !e.Transient() || !strings.Contains(err.Error(), "cannot be moved on") {
+				t.Errorf("error %v, want one that is tried again", err)
+			}
+			must(t, c.mend(m))
+			m.is(m.store.Move(t.Context(), m.run, m.dir))
+		})
+	}
+}
+
+// TestMoveGoesOnAfterACrash: whatever a crash left is taken up.
+func TestMoveGoesOnAfterACrash(t *testing.T) {
+	t.Parallel()
+	for name, store := range stores(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMoved(t, store)
+			must(t, moveRecord{At: m.at}.write(m.dir)) // nothing done yet
+			half := filepath.Join(filepath.Dir(m.at), ".contents.moving")
+			plant(t, half, map[string]string{"stdout": "ou"})
+			err := m.store.Move(t.Context(), m.run, m.dir)
+			must(t, os.RemoveAll(half)) // of another kind of disk: nobody's
+			m.is(err)
+			if name == "the same disk" {
+				return
+			}
+			plant(t, m.dir, map[string]string{"stdout": "out"}) // the copy stands, and is not all removed
+			m.is(m.store.Move(t.Context(), m.run, m.dir))
+		})
+	}
+}
+
+// The copy stands and is whole, what was copied is half removed, and the server
+// gives the bundle another place.
+func TestHalfRemovedRunIsNotItsResults(t *testing.T) {
+	t.Parallel()
+	m := newMoved(t, stores(t)["another disk"])
+	m.is(m.store.Move(t.Context(), m.run, m.dir))
+	plant(t, m.dir, map[string]string{"stdout": "out"})
+	m.at = filepath.Join(m.store.Dir, "bundles", runUUID+"-r2", "contents")
+	must(t, os.MkdirAll(m.at, 0o750))
+	m.is(m.store.Move(t.Context(), m.run, m.dir))
+}
+
+func TestResultsThatTheServerThrewAwayAreSaidToBeLost(t *testing.T) {
+	t.Parallel()
+	for name, store := range stores(t) {
+		m := newMoved(t, store)
+		m.is(m.store.Move(t.Context(), m.run, m.dir))
+		must(t, errors.Join(os.RemoveAll(m.at), os.Mkdir(m.at, 0o750)))
+		err := m.store.Move(t.Context(), m.run, m.dir)
+		var e *transfer.Error
+		if !errors.As(err, &e) || e.Transient() || !strings.Contains(err.Error(), "not there any more") {
+			t.Errorf("%s: error %v, want a final one", name, err)
+		}
+	}
+}
+
+func TestNoResultsAtAllAreMovedAndOpened(t *testing.T) {
+	t.Parallel()
+	for name, store := range stores(t) {
+		m := newMoved(t, store)
+		m.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"*"}}
+		layout := spool.Layout(t.TempDir())
+		plant(t, layout.KeptDir(runUUID), map[string]string{"stdout": "of an earlier life"})
+		for range 2 {
+			must(t, m.store.Move(t.Context(), m.run, m.dir))
+		}
+		root, err := (&Collector{Store: &m.store, Layout: layout}).Open(m.run, m.dir)
+		must(t, err)
+		entries, err := fs.ReadDir(root.FS(), ".")
+		if must(t, errors.Join(err, root.Close())); len(entries) > 0 {
+			t.Errorf("%s: it holds %v", name, entries)
+		}
+	}
+}
+
+func TestForeignFilesAreNotTakenForAnEarlierTrysCopy(t *testing.T) {
+	t.Parallel()
+	for name, store := range stores(t) {
+		m := newMoved(t, store)
+		plant(t, m.at, map[string]string{"foreign": "x"})
+		for range 3 {
+			if err := m.store.Move(t.Context(), m.run, m.dir); err == nil || !strings.Contains(err.Error(), "not empty") {
+				t.Errorf("%s: error %v", name, err)
+			}
+		}
+		if _, err := os.Stat(m.dir); err != nil {
+			t.Errorf("%s: the results: %v", name, err)
+		}
+	}
+}
+
+func TestCancelledMoveIsTakenUp(t *testing.T) {
+	t.Parallel()
+	for name, store := range stores(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMoved(t, store)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := m.store.Move(ctx, m.run, m.dir); err == nil {
+				t.Fatal("moved all the same")
+			}
+			m.is(m.store.Move(t.Context(), m.run, m.dir))
+		})
+	}
+}
+
+func TestPlaceThatCannotBeTakenKeepsTheResults(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		spoil func(m *moved)
+		words string
+		again bool
+	}{
+		"not empty":    {func(m *moved) { plant(m.T, m.at, map[string]string{"foreign": "x"}) }, "not empty", true},
+		"not there":    {func(m *moved) { must(m.T, os.Remove(m.at)) }, "it is not there", true},
+		"elsewhere":    {func(m *moved) { m.at = "/etc" }, "which is not in its store", true},
+		"of another":   {func(m *moved) { m.at = filepath.Join(m.store.Dir, "bundles") }, "which is not named for it", true},
+		"a link":       {func(m *moved) { must(m.T, errors.Join(os.Remove(m.at), os.Symlink("/tmp", m.at))) }, "symbolic link", true},
+		"nothing left": {func(m *moved) { must(m.T, os.RemoveAll(m.dir)) }, "is gone", false},
+	} {
+		m := newMoved(t, t.TempDir())
+		c.spoil(m)
+		err := m.store.Move(t.Context(), m.run, m.dir)
+		var e *transfer.Error
+		if !errors.As(err, &e) || e.Transient() != c.again || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("%s: %v, want %q", name, err, c.words)
+		}
+		if c.again && planted(t, m.dir)["model/w"] != "1" {
+			t.Errorf("%s: the results are gone", name)
+		}
+	}
+	for name, store := range map[string]string{"another disk": stores(t)["another disk"]} {
+		m := newMoved(t, store)
+		plant(t, m.at, map[string]string{"foreign": "x"})
+		if err := m.store.Move(t.Context(), m.run, m.dir); err == nil || planted(t, m.dir)["model/w"] != "1" {
+			t.Errorf("%s, not empty: %v", name, err)
+		}
+	}
+}
+
+func TestMovedResultsAreOpenedWhereTheyAre(t *testing.T) {
+	t.Parallel()
+	m := newMoved(t, t.TempDir())
+	c := &Collector{Store: &m.store, Layout: spool.Layout(t.TempDir())}
+	opens := func() error {
+		root, err := c.Open(m.run, m.dir)
+		if err != nil {
+			return err
+		}
+		text, err := root.ReadFile("stdout")
+		if string(text) != "out" {
+			t.Errorf("read %q", text)
+		}
+		return errors.Join(err, root.Close())
+	}
+	must(t, opens())
+	m.is(m.store.Move(t.Context(), m.run, m.dir))
+	must(t, opens())
+	must(t, os.MkdirAll(m.dir, 0o700)) // what is left of it while it is removed after a copy
+	must(t, opens())
+	must(t, os.Remove(m.dir))
+	later := filepath.Join(m.store.Dir, "bundles", runUUID+"-r2", "contents")
+	m.run.Location = &later // and has not been moved on yet
+	must(t, opens())
+	must(t, errors.Join(os.Rename(m.at, m.at+"2"), os.Symlink(m.at+"2", m.at)))
+	if err := opens(); err == nil || !strings.Contains(err.Error(), "symbolic link") {
+		t.Errorf("opened through a link: %v", err)
+	}
+}
+
+// A server that was put back may have a bundle run once more whose results were
+// kept, by a bridge that shares the server's disk by now.
+func TestMovedResultsSupersedeThoseKeptBefore(t *testing.T) {
+	t.Parallel()
+	for name, crash := range map[string]func(m *moved) error{
+		"at once":                  func(*moved) error { return nil },
+		"a crash after the move":   func(m *moved) error { return m.store.Move(m.Context(), m.run, m.dir) },
+		"a crash before the other": func(m *moved) error { return moveRecord{At: m.at}.write(m.dir) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMoved(t, t.TempDir())
+			layout := spool.Layout(t.TempDir())
+			plant(t, layout.KeptDir(runUUID), map[string]string{"stdout": "earlier"})
+			must(t, crash(m))
+			c := &Collector{Store: &m.store, Layout: layout}
+			for range 2 { // it may be asked for again at any time
+				_, err := c.Collect(t.Context(), m.run, m.dir, spool.ResultsUpload, func(string) {})
+				m.is(err)
+				if diff := cmp.Diff(map[string]string{runUUID + ".1/stdout": "earlier"}, planted(t, layout.KeptDirs())); diff != "" {
+					t.Errorf("kept (-want +got):\n%s", diff)
+				}
+			}
+			if _, found, err := FindKept(layout, "in", codalab.Target{BundleUUID: runUUID}); found || err != nil {
+				t.Errorf("a later run sees what was kept before: %v", err)
+			}
+			dep, found, err := m.store.Dependency("in", codalab.RunDependency{Dependency: codalab.Dependency{ParentUUID: runUUID}, Location: &m.at})
+			if err != nil || !found || dep.Source != m.at {
+				t.Errorf("a later run sees %+v, %v; want %s", dep, err, m.at)
+			}
+		})
+	}
+}
+
+// It runs as an ordinary user, whom closed files do stop.
+func TestWhatACommandClosedIsMovedOpen(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() == 0 && !testenv.AsResearcher(t) {
+		return
+	}
+	m := newMoved(t, t.TempDir())
+	for _, name := range []string{"model/w", "model", "checkpoints", ""} {
+		must(t, os.Chmod(filepath.Join(m.dir, name), 0))
+	}
+	m.is(m.store.Move(t.Context(), m.run, m.dir))
+}

@@ -1,0 +1,173 @@
+// Package sitepath resolves paths on the cluster's disks that a bundle or the server names,
+// and refuses those that a bundle may not use.
+//
+// What counts is where a path leads with all symbolic links followed: there it has to lie
+// below one of the allowed roots, and apart from the hidden places. An error is final if
+// it is a Refusal; after any other, another try may find more.
+package sitepath
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/cl-slurm/cl-slurm/internal/subpath"
+)
+
+// Refusal is why a path may not be used. Only a person can change that.
+type Refusal string
+
+func (r Refusal) Error() string { return string(r) }
+
+// IsTransient says whether another try may find what this one did not.
+func IsTransient(err error) bool {
+	var refused Refusal
+	return !errors.As(err, &refused)
+}
+
+// Place is a path that a bundle names.
+type Place struct {
+	// Path is absolute; it may begin with "file://". Below is a path in it, or empty.
+	Path, Below string
+	// Roots are the directories that it has to lie in, Hidden files and directories that
+	// it must neither lie in nor contain.
+	Roots, Hidden []string
+	// Verb says what the site does with the roots; empty is "links".
+	Verb string
+}
+
+// Resolve returns where a place is, without symbolic links.
+func (p Place) Resolve() (string, error) {
+	name := strings.TrimPrefix(p.Path, "file://")
+	if !path.IsAbs(name) {
+		return "", Refusal("not the absolute path of a file or a directory")
+	}
+	name = path.Clean(name)
+	outside := Refusal("not under a directory that this site " + cmp.Or(p.Verb, "links") + " (" + strings.Join(p.Roots, ", ") + ")")
+	if len(p.Roots) == 0 {
+		return "", Refusal("this site lets the bundle's owner use no data in place")
+	}
+	roots := slices.Clone(p.Roots)
+	for _, r := range p.Roots {
+		if dir, err := filepath.EvalSymlinks(r); err == nil && dir != "/" {
+			roots = append(roots, dir)
+		}
+	}
+	if !withinAny(name, roots) { // nothing is read outside the roots, not even a link
+		return "", outside
+	}
+	where, err := Follow(name)
+	if err != nil {
+		return "", err
+	}
+	if !withinAny(where, roots) {
+		return "", outside
+	}
+	if where, err = FollowBelow(where, p.Below); err != nil {
+		return "", err
+	}
+	return where, CheckHidden(where, p.Hidden)
+}
+
+func withinAny(name string, dirs []string) bool {
+	return slices.ContainsFunc(dirs, func(dir string) bool { return subpath.Within(name, dir) })
+}
+
+// CheckHidden refuses a path without symbolic links that lies in a hidden place or contains
+// one.
+func CheckHidden(where string, hidden []string) error {
+	for _, h := range hidden {
+		if resolved, err := filepath.EvalSymlinks(h); err == nil {
+			h = resolved
+		}
+		if subpath.Within(where, h) || subpath.Within(h, where) {
+			return Refusal("bundles may not see what lies there")
+		}
+	}
+	return nil
+}
+
+// Follow follows the symbolic links of a path.
+func Follow(name string) (string, error) {
+	where, err := filepath.EvalSymlinks(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("it is not there: %w", fs.ErrNotExist)
+	case errors.Is(err, fs.ErrPermission):
+		return "", Refusal("it may not be read")
+	case err != nil:
+		return "", fmt.Errorf("it cannot be reached: %w", err)
+	}
+	return where, nil
+}
+
+// FollowBelow follows a path below in the directory whole, which has no symbolic links, and
+// refuses one that leads out of it.
+func FollowBelow(whole, below string) (string, error) {
+	if below == "" {
+		return whole, nil
+	}
+	where, err := Follow(path.Join(whole, path.Clean("/"+below)))
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return "", missing(whole, below)
+	case err != nil:
+		return "", fmt.Errorf("the path %s: %w", below, err)
+	case !subpath.Within(where, whole):
+		return "", leadsOut(below)
+	}
+	return where, nil
+}
+
+func leadsOut(below string) error { return Refusal("the path " + below + " leads out of it") }
+
+// missing is the error for a path below that is not there. As a rule the researcher
+// mistyped it: then it is a Refusal, and the researcher learns of it at once.
+//
+// But a shared disk may not show yet what another host has just made. When a directory is
+// opened, an NFS client asks the server about it (close-to-open), and forgets the entries
+// that it knew if they have changed. So missing opens the directories on the path again,
+// and refuses where the first one does not list the next name. Two answers are no evidence,
+// and another try may find more: an empty directory, which stays where a file system is not
+// mounted, and a name that is listed but leads nowhere, such as a link into one.
+func missing(whole, below string) error {
+	words := "the path " + below + " is not there"
+	again := fmt.Errorf("%s: %w", words, fs.ErrNotExist)
+	at := whole
+	for name := range strings.SplitSeq(strings.Trim(path.Clean("/"+below), "/"), "/") {
+		names, err := List(at)
+		switch {
+		case errors.Is(err, syscall.ENOTDIR):
+			return Refusal(words)
+		case err != nil, len(names) == 0:
+			return again
+		case !slices.Contains(names, name):
+			return Refusal(words)
+		}
+		if at, err = Follow(path.Join(at, name)); err != nil {
+			return again
+		}
+		if !subpath.Within(at, whole) {
+			return leadsOut(below)
+		}
+	}
+	return again
+}
+
+// List opens a directory and returns the names in it. It does not block on a pipe that has
+// taken the directory's place.
+func List(dir string) ([]string, error) {
+	d, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	names, err := d.Readdirnames(-1)
+	return names, errors.Join(err, d.Close())
+}

@@ -1,0 +1,105 @@
+package staging
+
+import (
+	"cmp"
+	"context"
+	"errors"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/staging/images"
+	"github.com/cl-slurm/cl-slurm/staging/inputs"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
+)
+
+// Stager brings the inputs of bundles to the shared disk. It is safe for concurrent use; its
+// fields are not changed once it is used.
+type Stager struct {
+	Images       *images.Images
+	Dependencies *inputs.Dependencies
+	// Holder names the holder of the pins of a bundle's inputs in the cache. It may be nil:
+	// then nothing is pinned.
+	Holder func(bundle string) cache.Holder
+}
+
+// Stage brings the image of that name, for nodes of that architecture (in Go's spelling;
+// empty is the bridge's own), and the dependencies of a run in, side by side, and returns
+// where they are. It blocks until all are there or one cannot be had: a final failure ends
+// the others, one that another try may mend does not. progress is called now and then with
+// one sentence, from one goroutine at a time.
+//
+// Bundles that want the same share one transfer, and each hears of it. Any number of them
+// may be staged at once.
+func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image, architecture string, progress func(string)) (spool.Inputs, error) {
+	holder := cache.Holder("")
+	if s.Holder != nil {
+		holder = s.Holder(run.UUID)
+	}
+	items := []*transfer.Item{{Name: "image " + image, Image: true}}
+	for _, d := range run.Dependencies {
+		items = append(items, &transfer.Item{Name: inputs.Name(d.Dependency)})
+	}
+	var in spool.Inputs
+	dependencies := make([]spool.Dependency, len(run.Dependencies))
+	err := transfer.Report(items, s.underway, progress, func() error {
+		atOnce := 1 + cmp.Or(s.Dependencies.AtOnce, inputs.DefaultDownloads)
+		return all(ctx, len(items), atOnce, func(ctx context.Context, i int) (err error) {
+			if i == 0 {
+				in, err = s.Images.Stage(ctx, run, image, architecture, holder, items[0])
+				return err
+			}
+			dependencies[i-1], err = s.Dependencies.Stage(ctx, run, run.Dependencies[i-1], holder, items[i])
+			return err
+		})
+	})
+	if err != nil {
+		if transfer.IsFull(err) && holder != "" {
+			// Bundles that hold a part each and wait for room for the rest would wait for
+			// one another. Nothing of this one is in use yet.
+			err = errors.Join(err, s.Dependencies.Cache.Unpin(ctx, holder))
+		}
+		return spool.Inputs{}, err
+	}
+	in.Dependencies = dependencies
+	return in, nil
+}
+
+// underway is how many images, or dependencies, are being brought in.
+func (s *Stager) underway(images bool) int {
+	if images {
+		return s.Images.Underway()
+	}
+	return s.Dependencies.Underway()
+}
+
+// all brings n things, some at a time. Of several failures it returns one that is final, if
+// there is one.
+func all(ctx context.Context, n, atOnce int, bring func(ctx context.Context, i int) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(atOnce)
+	transient := make([]error, n)
+	for i := range n {
+		g.Go(func() error {
+			err := bring(ctx, i)
+			var e *transfer.Error
+			if errors.As(err, &e) && e.Retry {
+				transient[i] = err
+				return nil
+			}
+			return err
+		})
+	}
+	return cmp.Or(append([]error{g.Wait()}, transient...)...)
+}
+
+// Changed says in a sentence for the researcher which of the data that is used in place is
+// no longer as it was when it was staged; empty if none is.
+func (s *Stager) Changed(ctx context.Context, in spool.Inputs) string {
+	if s.Dependencies.Links == nil {
+		return ""
+	}
+	return s.Dependencies.Links.Changed(ctx, in)
+}

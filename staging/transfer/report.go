@@ -1,0 +1,207 @@
+package transfer
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/sentence"
+)
+
+// Item is one of the things that a bundle waits for. Its methods are safe for concurrent
+// use.
+type Item struct {
+	// Name is what sentences call it: "image python:3", "dependency data (corpus)".
+	Name string
+	// Image is set for an image.
+	Image bool
+
+	mu       sync.Mutex
+	registry string    // that is asked; empty for none
+	transfer *Transfer // nil before there is one
+	there    bool
+}
+
+// Asks notes that a registry is asked what the item is; empty ends that.
+func (i *Item) Asks(registry string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.registry = registry
+}
+
+// Follow shows the progress of a transfer as the item's.
+func (i *Item) Follow(t *Transfer) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.registry, i.transfer = "", t
+}
+
+// Arrived notes that the item is there.
+func (i *Item) Arrived() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.there, i.transfer = true, nil
+}
+
+// view is an item at a moment.
+type view struct {
+	name         string
+	image, there bool
+	Progress
+}
+
+func (i *Item) view(now time.Time) view {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	v := view{name: i.Name, image: i.Image, there: i.there}
+	switch {
+	case i.transfer != nil:
+		v.Progress = i.transfer.Progress(now)
+	case i.registry != "":
+		v.Progress = Progress{Stage: Asking, By: i.registry}
+	}
+	return v
+}
+
+// Report calls work, and meanwhile tell with a sentence about the items, soon and then
+// every two seconds, from one goroutine. It does not repeat a sentence. others is how many
+// images, or dependencies, are being brought in.
+func Report(items []*Item, others func(images bool) int, tell func(string), work func() error) error {
+	views, last := make([]view, len(items)), ""
+	return observe(300*time.Millisecond, 2*time.Second, func(now time.Time) {
+		for i, item := range items {
+			views[i] = item.view(now)
+		}
+		if s := describe(views, others); s != "" && s != last {
+			last = s
+			tell(s)
+		}
+	}, work)
+}
+
+// Watch calls work, and meanwhile show with the item's progress, if there is any, from one
+// goroutine.
+func Watch(item *Item, show func(Progress), work func() error) error {
+	const every = 200 * time.Millisecond
+	return observe(every, every, func(now time.Time) {
+		if v := item.view(now); v.Stage != Idle {
+			show(v.Progress)
+		}
+	}, work)
+}
+
+// observe calls look every now and then while work runs.
+func observe(first, later time.Duration, look func(now time.Time), work func() error) error {
+	stop := make(chan struct{})
+	var observer sync.WaitGroup
+	observer.Go(func() {
+		tick := time.NewTicker(first)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case now := <-tick.C:
+				look(now)
+				tick.Reset(later)
+			}
+		}
+	})
+	defer observer.Wait()
+	defer close(stop)
+	return work()
+}
+
+// describe says what the bundle waits for. It is empty if there is nothing to say.
+func describe(items []view, others func(images bool) int) string {
+	var moving []view
+	var elsewhere, queued, asking *view
+	for i := range items {
+		v := &items[i]
+		switch v.Stage {
+		case Idle:
+		case Elsewhere:
+			elsewhere = v
+		case Queued:
+			queued = v
+		case Asking:
+			asking = v
+		case Pulling, Converting, Storing, Reading:
+			moving = append(moving, *v)
+		}
+	}
+	switch {
+	case len(moving) > 0:
+		return sentence.Of(describeMoving(moving, items))
+	case elsewhere != nil:
+		return "Waiting for " + elsewhere.name + ", which another process fetches (" + elsewhere.By + ")."
+	case queued == nil && asking != nil:
+		return "Asking " + asking.By + " for " + asking.name + "."
+	case queued == nil:
+		return ""
+	}
+	switch n := others(queued.image); n {
+	case 0:
+		return ""
+	case 1:
+		return "Waiting for 1 other download."
+	default:
+		return fmt.Sprintf("Waiting for %d other downloads.", n)
+	}
+}
+
+// describeMoving says what is being brought in. What comes over the network is added up.
+func describeMoving(moving, all []view) string {
+	var dependencies, pulled, phrases []string
+	sum, sized := Progress{}, true
+	for _, v := range moving {
+		switch v.Stage { //nolint:exhaustive // the others do not move
+		case Converting:
+			phrases = append(phrases, "converting "+v.name+": "+v.Amount())
+		case Storing:
+			phrases = append(phrases, "storing "+v.name)
+		case Reading:
+			phrases = append(phrases, "reading "+v.name+": "+v.Amount())
+		default:
+			sum.Done, sum.Total, sum.Rate = sum.Done+v.Done, sum.Total+max(v.Total, v.Done), sum.Rate+v.Rate
+			sized = sized && v.Total > 0
+			if v.image {
+				pulled = append(pulled, "pulling "+v.name)
+			} else {
+				dependencies = append(dependencies, v.name)
+			}
+		}
+	}
+	if len(dependencies) > 0 {
+		pulled = append([]string{"downloading " + countOf(dependencies, all)}, pulled...)
+	}
+	if !sized {
+		sum.Total = 0
+	}
+	if len(pulled) > 0 {
+		phrases = append([]string{strings.Join(pulled, " and ") + ": " + sum.Amount()}, phrases...)
+	}
+	return strings.Join(phrases, "; ")
+}
+
+// countOf names the dependencies that are downloaded, and says how many of all are there.
+func countOf(dependencies []string, all []view) string {
+	text := dependencies[0]
+	if n := len(dependencies); n > 1 {
+		text = fmt.Sprintf("%d dependencies", n)
+	}
+	there, total := 0, 0
+	for _, v := range all {
+		if !v.image {
+			total++
+			if v.there {
+				there++
+			}
+		}
+	}
+	if there > 0 {
+		text += fmt.Sprintf(" (%d of %d are there)", there, total)
+	}
+	return text
+}

@@ -1,0 +1,169 @@
+package transfer
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// Stage says what is done to a transfer.
+type Stage string
+
+// The stages. An image goes through them in this order, as a rule.
+const (
+	Idle       Stage = ""           // nothing that is worth reporting
+	Asking     Stage = "asking"     // a registry what the image's name stands for
+	Queued     Stage = "queued"     // behind other transfers of this process
+	Elsewhere  Stage = "elsewhere"  // another process brings it in
+	Pulling    Stage = "pulling"    // its bytes from a server or a registry
+	Converting Stage = "converting" // an image's layers to a SIF
+	Storing    Stage = "storing"    // reading the SIF back and flushing it
+	Reading    Stage = "reading"    // a file that is used where it lies
+)
+
+// Progress is how far a transfer is.
+type Progress struct {
+	Stage Stage `json:"stage"`
+	// By is the registry that is asked, or the process that brings it in elsewhere.
+	By string `json:"by,omitempty"`
+	// Done and Total are bytes: of files while an image is converted, and else of what
+	// comes over the network. Total is 0 while it is unknown. Rate is bytes a second.
+	Done  int64 `json:"done"`
+	Total int64 `json:"total"`
+	Rate  int64 `json:"rate"`
+}
+
+// Amount is Done, Total if it is known, and the rate if there is one, in words.
+func (p Progress) Amount() string {
+	text := codalab.FormatSize(p.Done)
+	if p.Total > 0 {
+		text += " of " + codalab.FormatSize(max(p.Total, p.Done))
+	}
+	if p.Rate > 0 && p.Stage != Converting {
+		text += " at " + codalab.FormatSize(p.Rate) + "/s"
+	}
+	return text
+}
+
+// Transfer is one thing that is moved. All bundles that wait for it see the same one.
+// The zero Transfer is ready for use; its methods are safe for concurrent use.
+type Transfer struct {
+	mu          sync.Mutex
+	stage       Stage
+	by          string
+	done, total int64
+	samples     []sample
+
+	bundles         map[string]int // those that wait for it, and how often each
+	holding, queued int            // turns that it has, and waits for
+}
+
+// sample is how many bytes were done at a time.
+type sample struct {
+	at   time.Time
+	done int64
+}
+
+// The rate is that of the last seconds.
+const (
+	sampleEvery = time.Second
+	rateOver    = 6 * time.Second
+)
+
+// SetStage says what is done now. With Idle, the stage follows from the queue.
+func (t *Transfer) SetStage(s Stage) { t.setStage(s, "") }
+
+func (t *Transfer) setStage(s Stage, by string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stage, t.by = s, by
+}
+
+// SetBytes says how many bytes are done, and of how many; 0 if that is unknown.
+func (t *Transfer) SetBytes(done, total int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.done, t.total = done, total
+}
+
+// Done is how many bytes are done.
+func (t *Transfer) Done() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.done
+}
+
+// Write counts the bytes of p as done.
+func (t *Transfer) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.done += int64(len(p))
+	return len(p), nil
+}
+
+// Progress returns how far the transfer is. The calls of Progress are the samples from
+// which the rate is computed.
+func (t *Transfer) Progress(now time.Time) Progress {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := Progress{Stage: t.stage, By: t.by, Done: t.done, Total: t.total, Rate: t.rate(now)}
+	switch {
+	case p.Stage != Idle:
+	case t.holding > 0:
+		p.Stage = Pulling
+	case t.queued > 0:
+		p.Stage = Queued
+	}
+	return p
+}
+
+// rate takes a sample. The caller holds t.mu.
+func (t *Transfer) rate(now time.Time) int64 {
+	if n := len(t.samples); n > 0 && t.done < t.samples[n-1].done { // another stage began
+		t.samples = nil
+	}
+	if n := len(t.samples); n == 0 || now.Sub(t.samples[n-1].at) >= sampleEvery {
+		t.samples = append(t.samples, sample{now, t.done})
+		if i := slices.IndexFunc(t.samples, func(s sample) bool { return now.Sub(s.at) <= rateOver }); i > 0 {
+			t.samples = slices.Delete(t.samples, 0, i)
+		}
+	}
+	first := t.samples[0]
+	if !now.After(first.at) {
+		return 0
+	}
+	return max(0, int64(float64(t.done-first.done)/now.Sub(first.at).Seconds()))
+}
+
+// addTurns notes that the transfer has more turns, and waits for more.
+func (t *Transfer) addTurns(holding, queued int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.holding += holding
+	t.queued += queued
+}
+
+// addBundle notes that a bundle waits for the transfer n times more.
+func (t *Transfer) addBundle(bundle string, n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.bundles == nil {
+		t.bundles = map[string]int{}
+	}
+	if t.bundles[bundle] += n; t.bundles[bundle] == 0 {
+		delete(t.bundles, bundle)
+	}
+}
+
+// waiting lists the bundles that wait for the transfer.
+func (t *Transfer) waiting() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	bundles := make([]string, 0, len(t.bundles))
+	for bundle := range t.bundles {
+		bundles = append(bundles, bundle)
+	}
+	return bundles
+}
