@@ -124,6 +124,25 @@ func touchNow(name string) error {
 	return nil
 }
 
+// createEmpty makes an empty file whose name says all, unless it is there. It may
+// be there as another user's, whose pin somebody else has moved.
+func (c *Cache) createEmpty(path string) error {
+	return persist(func() error {
+		// Not O_EXCL, of which NFS makes two calls: in between, the file bears
+		// any time (RFC 1813, 3.3.8: EXCLUSIVE).
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, c.fileMode())
+		if errors.Is(err, fs.ErrPermission) {
+			if _, there := os.Lstat(path); there == nil {
+				return nil
+			}
+		}
+		if err != nil {
+			return err
+		}
+		return f.Close()
+	})
+}
+
 // openedInfo is what the file server says of a file now: an open asks it, which
 // a stat need not.
 func openedInfo(path string) (info fs.FileInfo, err error) {

@@ -31,6 +31,9 @@ type Entry struct {
 	Used time.Time `json:"used"`
 	// Pins are its holders.
 	Pins []Holder `json:"pins"`
+	// Retired is set for a content that is out of use. Another content of the key
+	// may be in use.
+	Retired bool `json:"retired,omitempty"`
 }
 
 // Entries lists what is in use, in no order, and reads a record for each.
@@ -76,6 +79,7 @@ func (c *Cache) Retired() ([]Entry, error) {
 		}
 		found, ok := rec.entry(e, c.retiredPath(r.name))
 		if ok {
+			found.Retired = true
 			found.Pins = pins.holders(r.hash, rec.Token, false)
 			list = append(list, found)
 		}

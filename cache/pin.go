@@ -57,16 +57,10 @@ func (c *Cache) Pin(ctx context.Context, key Key, private bool, h Holder) error 
 // system it is with the server when its creation returns; a host's own disk
 // need not be flushed for it, since the holder dies with the host.
 func (c *Cache) pin(ctx context.Context, target string, h Holder) error {
-	return persist(func() error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		f, err := os.OpenFile(c.pinPath(target, h), os.O_CREATE|os.O_WRONLY, c.fileMode())
-		if err != nil {
-			return err
-		}
-		return f.Close()
-	})
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return c.createEmpty(c.pinPath(target, h))
 }
 
 // DropPin drops a holder's pins of one key. Pins that are not there are dropped
@@ -219,6 +213,7 @@ func (c *Cache) dropOver(ctx context.Context, pins []Pin, dry bool) (rest []Pin,
 func (c *Cache) movePins(ctx context.Context, pins []Pin) error {
 	var kinds []string
 	var errs []error
+	listed := newPinned(pins)
 	for _, p := range pins {
 		if p.target != p.Hash+recordSuffix {
 			continue
@@ -231,10 +226,14 @@ func (c *Cache) movePins(ctx context.Context, pins []Pin) error {
 		}
 		for _, kind := range kinds { // a key has one
 			e := entry{hash: p.Hash, dir: filepath.Join(c.dir, kind, p.Hash[:2])}
-			if _, err := c.look(e); err != nil {
+			r, err := c.look(e)
+			found := err == nil
+			if !found {
 				continue
 			}
-			r, found, err := c.hit(ctx, e, p.Holder)
+			if !slices.Contains(listed[e.id(r.Token)], p.Holder) {
+				r, found, err = c.hit(ctx, e, p.Holder)
+			}
 			for _, old := range pins {
 				if err == nil && found && old.Hash == p.Hash && old.Holder == p.Holder && old.target != p.target && old.target != p.Hash && old.target != e.id(r.Token) {
 					err = remove(c.pinPath(old.target, old.Holder))

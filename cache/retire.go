@@ -98,7 +98,10 @@ func (c *Cache) settled(r retired, now time.Time) (bool, error) {
 		if err != nil && !errors.Is(err, ErrDamaged) {
 			return false, err
 		}
-		return false, c.note(path)
+		if err := c.createEmpty(path); err != nil {
+			return false, fmt.Errorf("note that a record is retired: %w", err)
+		}
+		return false, nil
 	}
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -108,22 +111,6 @@ func (c *Cache) settled(r retired, now time.Time) (bool, error) {
 		return false, fmt.Errorf("look when a record was retired: %w", err)
 	}
 	return now.Sub(info.ModTime()) > c.o.Settle, nil
-}
-
-func (c *Cache) note(path string) error {
-	err := persist(func() error {
-		// Not O_EXCL, of which NFS makes two calls: in between, the file bears
-		// any time (RFC 1813, 3.3.8: EXCLUSIVE).
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, c.fileMode())
-		if err != nil {
-			return err
-		}
-		return f.Close()
-	})
-	if err != nil {
-		return fmt.Errorf("note that a record is retired: %w", err)
-	}
-	return nil
 }
 
 // forget removes a retired record and its note.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -174,13 +173,7 @@ func (c *Cache) claim(s sizeOf) (full, err error) {
 
 // write writes a size down.
 func (c *Cache) write(s sizeOf) error {
-	err := persist(func() error {
-		f, err := os.OpenFile(c.sizePath(s.name), os.O_CREATE|os.O_WRONLY, c.fileMode())
-		if err != nil {
-			return err
-		}
-		return f.Close()
-	})
+	err := c.createEmpty(c.sizePath(s.name))
 	if err != nil {
 		return fmt.Errorf("reserve room in the cache: %w", err)
 	}
