@@ -35,8 +35,16 @@ unit: ## run the tests that need neither root nor set-up (seconds)
 
 .PHONY: test
 test: cluster-up postgres-up install ## run all tests, on a real Slurm cluster and a real PostgreSQL
+	@$(MAKE) --no-print-directory -j2 test-product test-nfs
+
+# The end-to-end tests wait most of their time: they begin first.
+.PHONY: test-product
+test-product:
 	eval "$$(scripts/slurm-cluster env)"; \
-	CLTEST_REQUIRE=slurm,containers,researcher,postgres go test $(as_root) -count=1 -timeout=45m ./...
+	CLTEST_REQUIRE=slurm,containers,researcher,postgres go test $(as_root) -count=1 -timeout=45m ./internal/testsite ./...
+
+.PHONY: test-nfs
+test-nfs:
 	cd cache/nfstest && CLTEST_REQUIRE=fuse,researcher go test $(as_root) -count=1 -timeout=15m ./...
 
 .PHONY: race

@@ -90,7 +90,7 @@ func TestEffectIsStartedOnceUntilItEnds(t *testing.T) {
 	check(t, "at the start", wanted(t, b, now), kinds{"0x1": {plan.Collect}})
 	hears(b, "0x1")
 	check(t, "while it runs", wanted(t, b, now), kinds{})
-	b.running.end(plan.Effect{Kind: plan.Collect, Row: &row})
+	b.active.end(plan.Effect{Kind: plan.Collect, Row: &row})
 	hears(b, "0x1")
 	check(t, "when it has ended", wanted(t, b, now), kinds{"0x1": {plan.Collect}})
 }
@@ -109,12 +109,12 @@ func TestNothingIrrevocableIsStartedBeforeSlurmWasSeen(t *testing.T) {
 	hears(b, "0x2")
 	check(t, "again", wanted(t, b, now), kinds{})
 	b.inbox.put("0x4", func(n *plan.News) { n.Messages = []codalab.Message{{Type: codalab.MessageKill}} })
-	b.inbox.see(sbatch.Snapshot{Asked: now})
+	b.inbox.putSnapshot(sbatch.Snapshot{Asked: now})
 	check(t, "when Slurm was seen, and one was killed meanwhile", wanted(t, b, now), kinds{
 		"0x1": {plan.Submit}, "0x2": {plan.Cancel}, "0x3": {plan.Release}, "0x4": {plan.Fence},
 	})
-	if len(b.held) != 0 || len(b.running.effects) != 5 {
-		t.Errorf("%d held, running %v", len(b.held), b.running.effects)
+	if len(b.held) != 0 || len(b.active.effects) != 5 {
+		t.Errorf("%d held, running %v", len(b.held), b.active.effects)
 	}
 }
 
@@ -128,7 +128,7 @@ func TestEachStrayIsCancelledOnceAGrace(t *testing.T) {
 		for id := range sbatch.JobID(3) {
 			jobs = append(jobs, sbatch.Job{ID: id + 1, Name: "m", State: sbatch.StateRunning, Comment: "codalab bundle=0x9 attempt=1 bridge=b1b2b3 generation=3"})
 		}
-		b.inbox.see(sbatch.Snapshot{Asked: now, Jobs: jobs})
+		b.inbox.putSnapshot(sbatch.Snapshot{Asked: now, Jobs: jobs})
 		effects, _, err := b.Step(t.Context(), now)
 		if err != nil {
 			t.Fatal(err)
@@ -138,7 +138,7 @@ func TestEachStrayIsCancelledOnceAGrace(t *testing.T) {
 				t.Errorf("wanted %+v", e)
 			}
 			cancelled[e.Row.Job.ID.String()]++
-			b.running.end(e)
+			b.active.end(e)
 		}
 		now = now.Add(15 * time.Second)
 	}
@@ -172,9 +172,9 @@ func TestI3AFailedObservationSaysNothing(t *testing.T) {
 	t.Parallel()
 	b := opened(t, plan.Row{Bundle: "0x1", Phase: plan.Queued, Attempt: 1, SubmissionName: "m1", Job: sbatch.Job{ID: 1}})
 	b.Scheduler = deaf{}
-	b.inbox.take()
+	b.inbox.drain()
 	err := b.Observe(t.Context(), time.Unix(1_800_000_000, 0))
-	if in := b.inbox.take(); err == nil || len(in.news) != 0 || in.snapshot != nil || b.view.observed.Load() {
+	if in := b.inbox.drain(); err == nil || len(in.news) != 0 || in.snapshot != nil || b.view.observed.Load() {
 		t.Errorf("error %v, %d pieces of news, snapshot %v", err, len(in.news), in.snapshot)
 	}
 }
@@ -202,7 +202,7 @@ func TestI1NothingBeginsOnALedgerThatIsTaken(t *testing.T) {
 	b = opened(t, plan.Row{Bundle: "0x1", Phase: plan.Submitting, Attempt: 1, SubmissionName: "cl-x-1.1-b1b2b3", Generation: 7, Prepared: true})
 	check(t, "Slurm was not seen yet", wanted(t, b, now), map[string][]plan.Kind{})
 	b.Ledger = &memory{failure: ledger.ErrConflict}
-	b.inbox.see(sbatch.Snapshot{Asked: now})
+	b.inbox.putSnapshot(sbatch.Snapshot{Asked: now})
 	if effects, _, err := b.Step(t.Context(), now); !errors.Is(err, ledger.ErrConflict) || len(effects) > 0 {
 		t.Errorf("taken while a submission was held back: %d effects, %v; want none, and %v", len(effects), err, ledger.ErrConflict)
 	}

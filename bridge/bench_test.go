@@ -113,7 +113,7 @@ func BenchmarkStep10000(b *testing.B) {
 			ledgers(b, now, func(b *testing.B, l Ledger) {
 				b.Helper()
 				bridge := openMany(b, l)
-				bridge.inbox.see(snapshot)
+				bridge.inbox.putSnapshot(snapshot)
 				stepMany(b, bridge, now)
 				b.ReportAllocs()
 				for i := 0; b.Loop(); i++ {
@@ -122,7 +122,7 @@ func BenchmarkStep10000(b *testing.B) {
 						change(bridge, i*100+j, i, at)
 					}
 					if seen {
-						bridge.inbox.see(snapshot)
+						bridge.inbox.putSnapshot(snapshot)
 					}
 					stepMany(b, bridge, at)
 				}
@@ -173,7 +173,7 @@ func BenchmarkPumps10000(b *testing.B) {
 	})
 	b.Run("turn", func(b *testing.B) {
 		for b.Loop() {
-			bridge.view.turn(now, 0)
+			bridge.view.nextTurns(now, 0)
 		}
 	})
 }

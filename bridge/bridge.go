@@ -8,67 +8,65 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
-// Bridge is one bridge at work. Its exported fields are set before Run, or
-// Open, and not changed after.
+// Bridge is one bridge. Its exported fields are set before Run or Open, and not changed after.
 //
-// Run is the whole of it. Its parts, Open, Step, Do, InFlight, Observe, Listen,
-// ReadTurn, Measure, Changes, CheckIn, Prove, Answered and Unanswered, are there for
-// a caller that drives a bridge through simulated time.
+// Run does everything. Its parts, Open, Step, Do, InFlight, Observe, Listen, ReadTurn, Measure,
+// Changes, CheckIn, Prove, Answered and Unanswered, are exported for a caller that drives a
+// bridge through simulated time.
 type Bridge struct {
 	Policy plan.Policy
-	// Name is the bridge's own; its worker identities are Name-QUEUE.
+	// Name is the bridge's name; its worker identities are Name-QUEUE.
 	Name string
-	// Hostname is that of the machine it runs on.
+	// Hostname is the name of the bridge's machine.
 	Hostname string
-	// SharedDisk says that Stager and Collector use the server's own store, so
-	// that the server is to say where in it things lie.
+	// SharedDisk says that Stager and Collector use the server's own store: the server then
+	// sends the places of contents in it.
 	SharedDisk bool
 
 	Ledger    Ledger
 	Scheduler Scheduler
 	Service   BundleService
 	Spool     Spool
-	// Gauge is asked how full the shared disk is; nil where nobody asks.
+	// Gauge measures the shared disk; nil for no measurement.
 	Gauge     Gauge
 	Stager    Stager
 	Collector Collector
 	Log       *slog.Logger
-	// Now reads the clock: wall time without a monotonic part, which does not
-	// jump while the bridge lives, whoever sets the machine's clock.
+	// Now reads the clock: wall time without a monotonic part, which does not jump while the
+	// bridge lives, even if the machine's clock is set.
 	Now func() time.Time
-	// Trace, where it is not nil, is called by Step with each decision.
+	// Trace is called by Step with each decision, if it is not nil.
 	Trace func(plan.Decision)
 
-	// ObserveEvery is the pause between two snapshots of Slurm, LookEvery
-	// that between two looks at the doorbell, ReadEvery that between two
-	// readings of one running row's status.
-	ObserveEvery, LookEvery, ReadEvery time.Duration
+	// ObserveEvery is the pause between two snapshots of Slurm, DoorbellEvery between two
+	// readings of the doorbell, and ReadEvery between two readings of one running row's status.
+	ObserveEvery, DoorbellEvery, ReadEvery time.Duration
 
-	// Step's own.
+	// Only Step uses these.
 	rows       rows
-	submits    pacer
-	cancels    pacer
+	submits    *rate.Limiter
+	cancels    *rate.Limiter
 	generation int64           // the last number given to a submission
-	observed   bool            // Slurm was seen as a whole since the start
-	held       []plan.Effect   // what waits for that, or for its turn
-	found      plan.OrphanJobs // jobs for which no row stands
-	low        *string         // why nothing new may be put onto the shared disk; nil while that is not known
+	observed   bool            // Slurm has been seen as a whole since the start
+	held       []plan.Effect   // effects that wait for that, or for the pace
+	found      plan.OrphanJobs // orphan jobs
+	low        *string         // plan.LowWater.Low; nil while it is not known
 
-	gauged  gauged
-	pulse   heartbeat
-	inbox   inbox
-	running running
-	view    view
+	gauged gauged
+	beat   heartbeat
+	inbox  inbox
+	active activeEffects
+	view   view
 }
 
-// Run works until ctx ends, which is the ordinary end and no error; what runs
-// in Slurm then goes on, and the next Run takes it up. It fails when the
-// ledger cannot be read or written, when it is older than Slurm's jobs
-// (plan.ErrOutdated), and when the server refuses the bridge's credentials.
+// Run works until ctx ends, which is no error. Jobs in Slurm go on then, and the next Run
+// adopts them. Run fails if the ledger cannot be read or written, if the ledger is older than
+// Slurm's jobs (plan.ErrOutdated), and if the server refuses the bridge's credentials.
 func (b *Bridge) Run(ctx context.Context) error {
 	err := b.work(ctx)
 	if errors.Is(err, context.Canceled) {
@@ -90,20 +88,20 @@ func (b *Bridge) work(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	runner := newRunner(ctx, b, g)
 	g.Go(func() error { return b.loop(ctx, runner) })
-	g.Go(func() error { return b.observing(ctx) })
-	g.Go(func() error { return b.listening(ctx) })
-	g.Go(func() error { return b.reading(ctx) })
-	g.Go(func() error { return b.surveying(ctx) })
+	g.Go(func() error { return b.watchSlurm(ctx) })
+	g.Go(func() error { return b.watchDoorbell(ctx) })
+	g.Go(func() error { return b.pollRecords(ctx) })
+	g.Go(func() error { return b.watchNodes(ctx) })
 	if b.Gauge != nil {
-		g.Go(func() error { return b.measuring(ctx) })
+		g.Go(func() error { return b.watchDisk(ctx) })
 	}
 	for _, q := range b.Policy.Queues {
-		g.Go(func() error { return b.checkingIn(ctx, g, q) })
+		g.Go(func() error { return b.keepCheckedIn(ctx, g, q) })
 	}
 	return g.Wait()
 }
 
-// loop steps whenever there is news, or a row is due.
+// loop steps whenever there is news or a row is due.
 func (b *Bridge) loop(ctx context.Context, r *runner) error {
 	for {
 		effects, wait, err := b.Step(ctx, b.Now())
@@ -111,7 +109,7 @@ func (b *Bridge) loop(ctx context.Context, r *runner) error {
 			return err
 		}
 		for _, e := range effects {
-			r.start(e) //nolint:contextcheck // the runner has it
+			r.start(e) //nolint:contextcheck // the runner has the context
 		}
 		timer := time.NewTimer(wait)
 		select {

@@ -12,43 +12,42 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// InFlight says whether a row may have a job in Slurm.
+// InFlight reports whether some row may have a job in Slurm.
 func (b *Bridge) InFlight() bool { return b.view.anyInFlight() }
 
-// Observed says whether Slurm has been seen as a whole since the start.
+// Observed reports whether Slurm has been seen as a whole since the start.
 func (b *Bridge) Observed() bool { return b.view.observed.Load() }
 
 const (
-	// urgentPause is the pause before a run's new state is reported, so that one
-	// check-in can report several; otherPause is the pause before anything else is.
+	// urgentPause is the pause before a run's new state is reported, so that one check-in can
+	// report several; otherPause is the pause before other news is.
 	urgentPause = 20 * time.Millisecond
 	otherPause  = 2 * time.Second
-	// mostHeld is how many check-ins of one identity wait for an answer at most:
-	// CodaLab's own server has 50 threads in all, and each held check-in takes one
-	// for 5 s. Four are enough for one that only waits for messages and one for each
-	// of the three states of a short run. News that is not urgent goes out only while
-	// at most one check-in is held.
+	// mostHeld bounds the check-ins of one identity that wait for an answer: CodaLab's own
+	// server has 50 threads in all, and each held check-in takes one for 5 s. Four are enough
+	// for one that waits for messages and one for each of the three states of a short run.
+	// News that is not urgent goes out only while at most one check-in is held.
 	mostHeld, mostHeldByOther = 4, 2
-	// proofPause is the pause between two rounds of questions for proofs.
+	// proofPause is the pause between two calls of Prove.
 	proofPause = 200 * time.Millisecond
-	// slowAnswer is how long a check-in may go without an answer before the bridge
-	// sends another one, so that the reports do not become too old.
+	// slowAnswer is how long a check-in may be unanswered before the bridge sends another
+	// one, so that the reports do not become too old.
 	slowAnswer = refreshEvery + 5*time.Second
-	// agePause is the pause between two looks at the ages of the reports, while a
-	// check-in is held and there is nothing to report.
+	// agePause is the pause between two checks of the reports' ages, while a check-in is held
+	// and there is nothing to report.
 	agePause = 5 * time.Second
-	// idlePause is the pause after an empty answer that came at once, from a
-	// server that does not hold check-ins.
+	// idlePause is the pause after an empty answer that came at once, from a server that does
+	// not hold check-ins.
 	idlePause = time.Second
 	// maxPause is the longest pause after failures in a row.
 	maxPause = 30 * time.Second
 )
 
-// checkingIn keeps one identity checked in: the server holds a check-in until
-// it has a message. The newest check-in gets the message, so the bridge sends
-// the next one as soon as the newest is answered. It sends one before that when
-// there is something new to report ("Reports" in the package comment).
-func (b *Bridge) checkingIn(ctx context.Context, g *errgroup.Group, q plan.Queue) error {
+// keepCheckedIn keeps one identity checked in: the server holds a check-in until it has a
+// message. The newest check-in gets the message, so the bridge sends the next one as soon as
+// the newest is answered. It sends one earlier when there is something new to report ("Reports"
+// in the package comment).
+func (b *Bridge) keepCheckedIn(ctx context.Context, g *errgroup.Group, q plan.Queue) error {
 	c := &checkIns{bridge: b, group: g, queue: q, answers: make(chan answer), proved: make(chan struct{})}
 	urgent, other := b.Changes(q)
 	c.next.set(b.Now(), 0)
@@ -72,7 +71,7 @@ func (b *Bridge) checkingIn(ctx context.Context, g *errgroup.Group, q plan.Queue
 			c.endProving(ctx)
 		case <-c.next.due():
 			c.next.clear()
-			c.turn(ctx)
+			c.checkInIfDue(ctx)
 		case a := <-c.answers:
 			if err := c.answered(ctx, a); err != nil {
 				return err
@@ -81,23 +80,22 @@ func (b *Bridge) checkingIn(ctx context.Context, g *errgroup.Group, q plan.Queue
 	}
 }
 
-// checkIns is the conversation of one identity.
+// checkIns are the check-ins of one identity.
 type checkIns struct {
 	bridge *Bridge
 	group  *errgroup.Group
 	queue  plan.Queue
 	next   alarm // when to check in
-	// answers brings the answers to check-ins. held counts the unanswered check-ins.
-	// newest is the number of the newest check-in while it is unanswered; else 0.
+	// answers receives the answers to check-ins. held counts the unanswered check-ins. newest
+	// is the number of the newest check-in while it is unanswered; else 0.
 	answers chan answer
 	held    int
 	newest  int64
-	// proving is set while the server is asked for proofs; proved receives when that
-	// is over.
+	// proving is set while Prove runs; proved receives when it has ended.
 	proving bool
 	proved  chan struct{}
-	// failures counts the failures in a row. welcome is set once the server has
-	// answered a check-in: if it refuses the first one, the operator has to mend that.
+	// failures counts the failures in a row. welcome is set once the server has answered a
+	// check-in: if it refuses the first one, the operator has to act.
 	failures int
 	welcome  bool
 }
@@ -109,25 +107,26 @@ type answer struct {
 	took     time.Duration
 }
 
-// mayOverlap says whether a check-in may be sent while fewer than most are held.
+// mayOverlap reports whether another check-in may be sent while fewer than most are held.
 func (c *checkIns) mayOverlap(most int) bool {
 	return c.welcome && c.failures == 0 && c.held < most
 }
 
-// turn checks in if the newest check-in is answered, or if there is something to
+// checkInIfDue checks in if the newest check-in is answered, or if there is something to
 // report.
-func (c *checkIns) turn(ctx context.Context) {
+func (c *checkIns) checkInIfDue(ctx context.Context) {
 	b := c.bridge
 	ready, blocked := b.view.pending(c.queue.Name, b.Now())
 	if blocked > 0 {
 		c.prove(ctx)
 	}
-	// After a failure too: the newest check-in may hang for longer than a report stays good.
+	// This holds after a failure too: the newest check-in may hang for longer than a report
+	// stays good.
 	if c.newest == 0 || ready > 0 && c.welcome && c.held < mostHeld {
 		c.send(ctx)
 		return
 	}
-	c.next.set(b.Now(), agePause) // nothing else wakes for a report that becomes old
+	c.next.set(b.Now(), agePause) // nothing else notices a report that becomes old
 }
 
 // send checks in, in the background.
@@ -148,8 +147,8 @@ func (c *checkIns) send(ctx context.Context) {
 	})
 }
 
-// prove asks the server in the background for the proofs that newer reports wait
-// for, until none is missing.
+// prove asks the server in the background for the proofs that newer reports wait for, until
+// none is missing.
 func (c *checkIns) prove(ctx context.Context) {
 	if c.proving {
 		return
@@ -177,7 +176,7 @@ func (c *checkIns) prove(ctx context.Context) {
 	})
 }
 
-// endProving takes in that no proof was missing, and asks again if one is missing now.
+// endProving notes that no proof was missing, and begins again if one is missing now.
 func (c *checkIns) endProving(ctx context.Context) {
 	c.proving = false
 	if len(c.bridge.view.unproven(c.queue.Name)) > 0 {
@@ -185,7 +184,7 @@ func (c *checkIns) endProving(ctx context.Context) {
 	}
 }
 
-// answered takes an answer in, and sets the time of the next check-in.
+// answered handles an answer, and sets the time of the next check-in.
 func (c *checkIns) answered(ctx context.Context, a answer) error {
 	b := c.bridge
 	c.held--
@@ -193,14 +192,14 @@ func (c *checkIns) answered(ctx context.Context, a answer) error {
 	if newest {
 		c.newest = 0
 	}
-	b.pulse.server(c.queue.Name, a.err)
+	b.beat.server(c.queue.Name, a.err)
 	if a.err != nil {
 		b.Unanswered(c.queue, a.number)
 		return c.failed(ctx, a.err)
 	}
 	b.Answered(c.queue, a.number, a.messages)
 	for _, m := range a.messages {
-		c.serve(ctx, m)
+		c.answer(ctx, m)
 	}
 	c.failures, c.welcome = 0, true
 	switch {
@@ -208,13 +207,13 @@ func (c *checkIns) answered(ctx context.Context, a answer) error {
 		c.next.set(b.Now(), idlePause)
 	case newest:
 		c.next.set(b.Now(), 0)
-	default: // what waited for this answer can be reported
+	default: // reports that waited for this answer can go out
 		c.next.set(b.Now(), urgentPause)
 	}
 	return nil
 }
 
-// failed takes in that a check-in failed. The error that it returns ends the bridge.
+// failed handles a check-in without an answer. Its error ends the bridge.
 func (c *checkIns) failed(ctx context.Context, err error) error {
 	c.failures++
 	var refused *codalab.Error
@@ -222,32 +221,32 @@ func (c *checkIns) failed(ctx context.Context, err error) error {
 		return fmt.Errorf("check in queue %s: %w", c.queue.Name, err)
 	}
 	if c.failures == 1 {
-		c.bridge.Log.WarnContext(ctx, "the server did not take the check-in; it is tried again", errorAttr(err))
+		c.bridge.Log.WarnContext(ctx, "the server did not take the check-in; the bridge tries again", errorAttr(err))
 	}
 	c.next.set(c.bridge.Now(), min(time.Second<<min(c.failures-1, 5), maxPause))
 	return nil
 }
 
-// serve answers a message that asks for a bundle's files.
-func (c *checkIns) serve(ctx context.Context, m codalab.Message) {
+// answer answers a message that asks for a bundle's files, in the background.
+func (c *checkIns) answer(ctx context.Context, m codalab.Message) {
 	switch m.Type {
-	case codalab.MessageRun, codalab.MessageKill, codalab.MessageMarkFinalized: // Answered takes them in
+	case codalab.MessageRun, codalab.MessageKill, codalab.MessageMarkFinalized: // Answered has them
 	case codalab.MessageRead, codalab.MessageWrite, codalab.MessageNetcat:
 		c.group.Go(func() error {
-			c.bridge.serve(ctx, c.queue, m)
+			c.bridge.answerMessage(ctx, c.queue, m)
 			return nil
 		})
 	}
 }
 
-// alarm is a timer that goes off at the earliest of the times for which it was
-// set. The zero value is not set.
+// alarm is a timer that fires at the earliest of the times for which it was set. The zero value
+// is not set.
 type alarm struct {
 	timer *time.Timer
 	at    time.Time
 }
 
-// set has the alarm go off after a pause, unless it goes off before that.
+// set makes the alarm fire after a pause, or earlier if it is set for an earlier time.
 func (a *alarm) set(now time.Time, pause time.Duration) {
 	at := now.Add(pause)
 	if a.timer != nil && !a.at.After(at) {
@@ -257,7 +256,7 @@ func (a *alarm) set(now time.Time, pause time.Duration) {
 	a.timer, a.at = time.NewTimer(pause), at
 }
 
-// due receives when the alarm goes off.
+// due receives when the alarm fires.
 func (a *alarm) due() <-chan time.Time {
 	if a.timer == nil {
 		return nil
@@ -265,7 +264,7 @@ func (a *alarm) due() <-chan time.Time {
 	return a.timer.C
 }
 
-// clear makes room for the next time, once the alarm has gone off.
+// clear unsets an alarm that has fired.
 func (a *alarm) clear() { a.timer = nil }
 
 func (a *alarm) stop() {

@@ -69,7 +69,7 @@ func checkingIn(t *testing.T, hold func(number int) time.Duration, test func(b *
 		b.inbox.init()
 		ctx, cancel := context.WithCancel(t.Context())
 		g, ctx := errgroup.WithContext(ctx)
-		g.Go(func() error { return b.checkingIn(ctx, g, plan.Queue{Name: "cpu"}) })
+		g.Go(func() error { return b.keepCheckedIn(ctx, g, plan.Queue{Name: "cpu"}) })
 		test(b, s)
 		cancel()
 		_ = g.Wait() // it was cancelled

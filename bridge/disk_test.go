@@ -29,7 +29,7 @@ func onDisk(t *testing.T, mounted bool) *Bridge {
 
 func looked(b *Bridge) plan.News {
 	var n plan.News
-	b.look("0x1", 1)(&n)
+	b.readRecords("0x1", 1)(&n)
 	return n
 }
 

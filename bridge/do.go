@@ -15,10 +15,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Do does one effect that Step returned, and returns how to tell its outcome:
-// tell is called once, and from then on Step may want the same effect again. An
-// effect that ctx cut short has nothing to tell, but for Submit's; its row is
-// decided all the same, as it may want the effect again that was still running.
+// Do does one effect that Step returned, and returns a function that reports the outcome. The
+// caller calls tell once; from then on Step may want the same effect again. An effect that ctx
+// cut short has no outcome, except for Submit's; its row is decided all the same, since it may
+// still want the effect.
 func (b *Bridge) Do(ctx context.Context, e plan.Effect) (tell func()) {
 	outcome := b.do(ctx, e)
 	b.Log.DebugContext(ctx, "effect ended", slog.String("kind", string(e.Kind)), slog.String("bundle", e.Row.Bundle))
@@ -31,19 +31,18 @@ func (b *Bridge) Do(ctx context.Context, e plan.Effect) (tell func()) {
 	}
 }
 
-// nothing is the outcome of an effect that has nothing to tell.
+// nothing is the outcome of an effect that has nothing to report.
 func nothing(*plan.News) {}
 
-// ended tells an effect's row that it has ended. A job that no row stands for
-// is told nothing.
+// ended tells an effect's row that the effect has ended. An orphan job has no row.
 func (b *Bridge) ended(e plan.Effect, outcome func(*plan.News)) {
-	b.running.end(e)
+	b.active.end(e)
 	if e.Row.Bundle != "" {
 		b.inbox.put(e.Row.Bundle, outcome)
 	}
 }
 
-// do does one effect and returns what it is to say to its row.
+// do does one effect and returns its outcome for the row.
 func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
 	r := *e.Row
 	switch e.Kind {
@@ -66,7 +65,7 @@ func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
 	case plan.QueryAccounting:
 		return b.queryAccounting(ctx, r)
 	case plan.ReadRecords:
-		return b.look(r.Bundle, r.Attempt)
+		return b.readRecords(r.Bundle, r.Attempt)
 	case plan.Fence:
 		c := b.fence(ctx, r)
 		return func(n *plan.News) {
@@ -75,7 +74,7 @@ func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
 			}
 		}
 	case plan.Cancel:
-		name := cmp.Or(r.Job.Name, string(r.SubmissionName)) // what it is called now: jobs can be renamed
+		name := cmp.Or(r.Job.Name, string(r.SubmissionName)) // its present name: jobs can be renamed
 		o := outcome(b.Scheduler.Cancel(ctx, r.Job.ID, name))
 		return func(n *plan.News) { n.Cancelled = &o }
 	case plan.Collect:
@@ -87,16 +86,16 @@ func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
 	case plan.Release:
 		o := outcome(b.release(r))
 		return func(n *plan.News) { n.Released = &o }
-	case plan.Forget: // Step's own
+	case plan.Forget: // Step does it
 	}
 	return nothing
 }
 
 func (b *Bridge) claim(ctx context.Context, r plan.Row) plan.Claimed {
-	// confirm knows the bridge's own claim by this time, so each try of the claim has
-	// the same one. The server also takes it for the time of the last report
-	// (codalab/model/bundle_model.py: transition_bundle_preparing), so a bundle that
-	// is claimed again later has a new one.
+	// confirm recognizes the bridge's own claim by this time, so all tries of one claim have
+	// the same. The server also takes it for the time of the last report
+	// (codalab/model/bundle_model.py: transition_bundle_preparing), so a bundle that is
+	// claimed again later has a new one.
 	start := codalab.StartBundle{Hostname: b.Hostname, StartTime: r.Claimed.Unix()}
 	if r.Phase != plan.Claiming {
 		start.StartTime = b.Now().Unix()
@@ -105,12 +104,12 @@ func (b *Bridge) claim(ctx context.Context, r plan.Row) plan.Claimed {
 	return plan.Claimed{Outcome: outcome(err), Accepted: accepted}
 }
 
-// progressEvery is the least time between two sentences about an effect that
-// are passed on: each costs a check-in.
+// progressEvery is the least time between two reports of an effect's progress: each costs a
+// check-in.
 const progressEvery = time.Second
 
-// tell returns what tells a bundle's row how far an effect is.
-func (b *Bridge) tell(bundle string) func(progress string) {
+// progressOf returns a function that tells a bundle's row the progress of an effect.
+func (b *Bridge) progressOf(bundle string) func(progress string) {
 	var last time.Time
 	return func(progress string) {
 		now := b.Now()
@@ -123,17 +122,17 @@ func (b *Bridge) tell(bundle string) func(progress string) {
 }
 
 func (b *Bridge) stage(ctx context.Context, r plan.Row) plan.StageEnd {
-	inputs, err := b.Stager.Stage(ctx, *r.Run, b.Policy.Image(r), b.Policy.Queues[r.Queue].Architecture, b.tell(r.Bundle))
+	inputs, err := b.Stager.Stage(ctx, *r.Run, b.Policy.Image(r), b.Policy.Queues[r.Queue].Architecture, b.progressOf(r.Bundle))
 	for _, d := range inputs.Dependencies {
 		if d.Link != nil && d.Link.Note != "" {
-			b.Log.WarnContext(ctx, "linked data is not as it was", slog.String("bundle", r.Bundle), slog.String("note", d.Link.Note))
+			b.Log.WarnContext(ctx, "linked data has changed since its first use", slog.String("bundle", r.Bundle), slog.String("note", d.Link.Note))
 		}
 	}
 	return plan.StageEnd{Outcome: outcome(err), Inputs: inputs}
 }
 
-// prepare writes what the job reads. That there is no room for it is said in the
-// same words each time, without the names of temporaries.
+// prepare writes the job's specification. A full disk gives the same sentence each time,
+// without the names of temporary files.
 func (b *Bridge) prepare(r plan.Row) plan.Outcome {
 	err := b.Spool.Prepare(b.Policy.Spec(r))
 	o := outcome(err)
@@ -143,7 +142,7 @@ func (b *Bridge) prepare(r plan.Row) plan.Outcome {
 	return o
 }
 
-// submit runs sbatch, if there is time left for that.
+// submit runs sbatch, if there is still time for it.
 func (b *Bridge) submit(ctx context.Context, r plan.Row) plan.Submission {
 	end := plan.Submission{Attempt: r.Attempt}
 	if b.Now().Sub(r.Submitted) > plan.SubmitWithin {
@@ -163,8 +162,7 @@ func (b *Bridge) submit(ctx context.Context, r plan.Row) plan.Submission {
 	return end
 }
 
-// accountSlack covers clocks that do not agree: sacct's window begins that
-// much before a submission.
+// accountSlack covers clocks that differ: sacct's window begins that much before a submission.
 const accountSlack = time.Hour
 
 func (b *Bridge) queryAccounting(ctx context.Context, r plan.Row) func(*plan.News) {
@@ -178,11 +176,11 @@ func (b *Bridge) queryAccounting(ctx context.Context, r plan.Row) func(*plan.New
 	return func(n *plan.News) { n.Accounting = &found }
 }
 
-// closeWithin bounds the closing of an attempt; the row wants it again.
-const closeWithin = 30 * time.Second
+// fenceWithin bounds the fencing of an attempt. The row wants it again after a failure.
+const fenceWithin = 30 * time.Second
 
 func (b *Bridge) fence(ctx context.Context, r plan.Row) plan.Fencing {
-	ctx, cancel := context.WithTimeout(ctx, closeWithin)
+	ctx, cancel := context.WithTimeout(ctx, fenceWithin)
 	defer cancel()
 	c := plan.Fencing{Attempt: r.Attempt}
 	var err error
@@ -192,9 +190,9 @@ func (b *Bridge) fence(ctx context.Context, r plan.Row) plan.Fencing {
 	return c
 }
 
-// look reads an attempt's records. Those that the disk does not give out make
-// the look a failure, which shows no absence.
-func (b *Bridge) look(bundle string, attempt int) func(*plan.News) {
+// readRecords reads an attempt's records. If the disk does not give one out, the reading fails
+// and proves no absence.
+func (b *Bridge) readRecords(bundle string, attempt int) func(*plan.News) {
 	rec := plan.Records{Attempt: attempt, Read: b.Now()}
 	var err error
 	rec.Records, err = b.Spool.Look(bundle, attempt)
@@ -206,10 +204,9 @@ func (b *Bridge) look(bundle string, attempt int) func(*plan.News) {
 	}
 }
 
-// compare tells the row what has changed of the data that it used in place. It
-// does so before the results are first sent, and not once they were: what
-// changes after a bundle's end is no concern of its.
-func (b *Bridge) compare(ctx context.Context, r plan.Row) {
+// noteChanges tells the row which of the data that it used in place has changed. It compares
+// before the results are first sent; later changes do not concern the bundle.
+func (b *Bridge) noteChanges(ctx context.Context, r plan.Row) {
 	if r.Staged == nil || r.Tries > 0 || r.Changed != "" || !r.Times.Finalizing.IsZero() {
 		return
 	}
@@ -217,23 +214,23 @@ func (b *Bridge) compare(ctx context.Context, r plan.Row) {
 	if changed == "" || ctx.Err() != nil {
 		return
 	}
-	b.Log.WarnContext(ctx, "linked data has changed under a bundle", slog.String("bundle", r.Bundle), slog.String("note", changed))
+	b.Log.WarnContext(ctx, "linked data has changed during a run", slog.String("bundle", r.Bundle), slog.String("note", changed))
 	b.inbox.put(r.Bundle, func(n *plan.News) { n.Changed = changed })
 }
 
 func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
-	b.compare(ctx, r)
+	b.noteChanges(ctx, r)
 	how := b.Policy.Queues[r.Queue].Results
-	delivered, err := b.Collector.Collect(ctx, *r.Run, b.Policy.Layout.RunDir(r.Bundle, r.Attempt), how, b.tell(r.Bundle))
+	delivered, err := b.Collector.Collect(ctx, *r.Run, b.Policy.Layout.RunDir(r.Bundle, r.Attempt), how, b.progressOf(r.Bundle))
 	o := outcome(err)
 	if err == nil {
 		o.Done = delivered
 	}
 	var answer *codalab.Error
 	if errors.As(err, &answer) && (answer.Status == http.StatusUnauthorized || answer.Status == http.StatusForbidden) {
-		o.Final = false // a password or a permission may be put right; results are not to be had again
+		o.Final = false // a password or a permission can be repaired, results cannot be made again
 	}
-	if o.Final { // what is missing where the disk is not there is not gone
+	if o.Final { // on a disk that is away, results are not lost
 		if _, away := b.Spool.Look(r.Bundle, r.Attempt); away != nil {
 			return outcome(away)
 		}
@@ -251,13 +248,12 @@ func (b *Bridge) confirm(ctx context.Context, r plan.Row) plan.Confirmation {
 	return c
 }
 
-// release removes all that the shared disk holds of a bundle, but not what
-// the cache holds of its inputs.
+// release removes a bundle's files from the shared disk. The cache's copies of its inputs stay.
 func (b *Bridge) release(r plan.Row) error {
-	marks := b.Policy.SubmissionNames(r)
-	names := make([]string, len(marks))
-	for i, m := range marks {
-		names[i] = string(m)
+	submissions := b.Policy.SubmissionNames(r)
+	names := make([]string, len(submissions))
+	for i, name := range submissions {
+		names[i] = string(name)
 	}
 	if err := b.Spool.Release(r.Bundle, names); err != nil {
 		return fmt.Errorf("remove files of bundle %s: %w", r.Bundle, err)

@@ -5,42 +5,36 @@
 //	server ── messages ──┐                        ┌─► start_bundle, upload
 //	Slurm ─── snapshot ──┤                        ├─► sbatch, scancel, sacct
 //	disk ──── doorbell ──┼─► inbox ─► Step ─► ledger
-//	effects ─ outcomes ──┘            │           └─► stage, close, release
+//	effects ─ outcomes ──┘            │           └─► stage, fence, release
 //	                                  └─► reports ─► check-in
 //
-// Pumps bring news into the inbox. Step takes what is there, decides the rows
-// that have news or are due (plan.Policy.Next), saves those that changed, and
-// only then starts their effects. It waits for the ledger, and for nothing
-// else. At most one effect of a kind runs for an attempt; an effect that fails
-// or is lost in a crash is wanted again by the row that it was for.
+// Pumps put news into the inbox. Step empties it, decides the rows that have news or are due
+// (plan.Policy.Next), saves the rows that changed, and only then starts their effects. It waits
+// for the ledger and for nothing else. At most one effect of a kind runs for an attempt. If an
+// effect fails, or a crash cuts it short, its row wants it again.
 //
-// What the bridge needs of the world it names as small interfaces, which cmd
-// fills.
+// The package names what it needs of the world as small interfaces, which cmd fills.
 //
 // # Reports
 //
-// A check-in reports runs to the server, and the server holds it until there is
-// a message. CodaLab's own server applies every report that it gets, in whatever
-// state the bundle is: a report that it applies after it has acknowledged a
-// verdict brings the bundle back, for ever (codalab/model/bundle_model.py:
-// bundle_checkin). So the bridge keeps these rules for each run:
+// A check-in reports runs to the server, and the server holds it until there is a message.
+// CodaLab's own server applies every report that it gets, in any state of the bundle: a report
+// that it applies after it has acknowledged a verdict brings the bundle back, for ever
+// (codalab/model/bundle_model.py: bundle_checkin). So the bridge keeps these rules for each run:
 //
-//   - A check-in reports a run only if there is something new to say of it, or if
-//     the last report of a run that has not ended is 20 s old.
-//   - One unanswered check-in at most reports the run. The bridge reports it again
-//     when that check-in has been answered or has failed, or when the bridge has
-//     asked the server for the bundle and the server shows what the report said.
-//   - A verdict is reported once. The bridge asks the server for the bundle if no
-//     acknowledgement comes, after a restart, and after a check-in that failed. It
-//     reports the verdict again if the server shows that it has not got it, or has
-//     lost the results.
-//   - From the moment in which an acknowledgement arrives no check-in reports the
-//     run.
+//   - A check-in reports a run only if there is something new, or if the last report of a run
+//     that has not ended is 20 s old.
+//   - At most one unanswered check-in reports the run. The bridge reports it again when that
+//     check-in was answered or has failed, or when the server, asked for the bundle, shows what
+//     the report said.
+//   - A verdict is reported once. The bridge asks the server for the bundle if no acknowledgement
+//     comes, after a restart, and after a check-in that failed. It reports the verdict again if
+//     the server shows that it has not got it, or has lost the results.
+//   - Once an acknowledgement has arrived, no check-in reports the run.
 //
-// So the bridge may send a check-in while the server holds an earlier one: the two
-// never report a run in two states, and when a verdict is acknowledged no held
-// check-in has a report of that run which the server has still to apply. One danger
-// remains: the server may apply the reports of a check-in that has failed, later.
-// Package plan therefore asks now and then for the bundles that are done, and
-// reports the verdict of one that came back.
+// So the bridge may send a check-in while the server holds an earlier one: the two never report
+// a run in two states, and when a verdict is acknowledged, no held check-in has a report of that
+// run which the server may still apply. One danger remains: the server may later apply the
+// reports of a check-in that has failed. Package plan therefore asks now and then for the
+// bundles that are done, and reports the verdict of one that came back.
 package bridge

@@ -15,21 +15,20 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// running are the effects that were wanted and have not ended: at most one of
-// a kind for an attempt of a bundle.
-type running struct {
+// activeEffects are the wanted effects that have not ended: at most one of a kind for an
+// attempt of a bundle.
+type activeEffects struct {
 	mu      sync.Mutex
 	effects map[effectKey]runningEffect
 }
 
-// effectKey has the attempt, so that an effect of an attempt that was given up
-// and hangs does not stand in the way of the next one's. A job that no row
-// stands for is its own key.
+// effectKey identifies an effect. It has the attempt, so that an effect that hangs does not
+// block the next attempt's. An orphan job has no bundle; its id is in the key.
 type effectKey struct {
 	kind    plan.Kind
 	bundle  string
 	attempt int
-	stray   string
+	orphan  string
 }
 
 type runningEffect struct {
@@ -40,55 +39,54 @@ type runningEffect struct {
 func keyOf(e plan.Effect) effectKey {
 	key := effectKey{kind: e.Kind, bundle: e.Row.Bundle, attempt: e.Row.Attempt}
 	if e.Row.Bundle == "" {
-		key.stray = e.Row.Job.ID.String()
+		key.orphan = e.Row.Job.ID.String()
 	}
 	return key
 }
 
-// begin says whether the effect may be started now, and counts it as running
-// then.
-func (r *running) begin(e plan.Effect) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// begin reports whether the effect may be started, and counts it as active then.
+func (a *activeEffects) begin(e plan.Effect) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	key := keyOf(e)
-	if _, ok := r.effects[key]; ok {
+	if _, ok := a.effects[key]; ok {
 		return false
 	}
-	if r.effects == nil {
-		r.effects = map[effectKey]runningEffect{}
+	if a.effects == nil {
+		a.effects = map[effectKey]runningEffect{}
 	}
-	r.effects[key] = runningEffect{phase: e.Row.Phase}
+	a.effects[key] = runningEffect{phase: e.Row.Phase}
 	return true
 }
 
-func (r *running) cancelBy(e plan.Effect, cancel context.CancelFunc) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	running := r.effects[keyOf(e)]
+func (a *activeEffects) cancelBy(e plan.Effect, cancel context.CancelFunc) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	running := a.effects[keyOf(e)]
 	running.cancel = cancel
-	r.effects[keyOf(e)] = running
+	a.effects[keyOf(e)] = running
 }
 
-func (r *running) end(e plan.Effect) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.effects, keyOf(e))
+func (a *activeEffects) end(e plan.Effect) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.effects, keyOf(e))
 }
 
-// outlived cancels the long effects of a row that has left the phase in which
-// they were wanted.
-func (r *running) outlived(row *plan.Row) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// cancelOutdated cancels the long effects of a row that has left the phase in which it wanted
+// them.
+func (a *activeEffects) cancelOutdated(row *plan.Row) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	for _, k := range []plan.Kind{plan.Stage, plan.Collect} {
-		e, ok := r.effects[effectKey{kind: k, bundle: row.Bundle, attempt: row.Attempt}]
+		e, ok := a.effects[effectKey{kind: k, bundle: row.Bundle, attempt: row.Attempt}]
 		if ok && e.phase != row.Phase && e.cancel != nil {
 			e.cancel()
 		}
 	}
 }
 
-// runner does effects in the background, only so many of a kind at once.
+// runner does effects in the background, a limited number of each kind at once.
 type runner struct {
 	ctx    context.Context //nolint:containedctx // the life of Run, in which effects are started one by one
 	bridge *Bridge
@@ -104,10 +102,9 @@ func newRunner(ctx context.Context, b *Bridge, g *errgroup.Group) *runner {
 	return r
 }
 
-// AtOnce is how many effects of a kind run at once. Slurm is asked one thing
-// at a time. Bundles that are staged wait for downloads, often for the same one,
-// and package staging bounds those: there is room for all that memory bears, so
-// that who waits does not keep from working who needs nothing that is missing.
+// AtOnce is how many effects of a kind run at once. Slurm gets one request of a kind at a time.
+// Bundles that are being staged mostly wait for downloads, which package staging limits.
+// Waiting bundles must not block ready ones, so the limit of Stage only bounds memory.
 func AtOnce(k plan.Kind) int64 {
 	switch k {
 	case plan.Submit, plan.Cancel, plan.QueryAccounting:
@@ -124,7 +121,7 @@ func AtOnce(k plan.Kind) int64 {
 // start does an effect in the background.
 func (r *runner) start(e plan.Effect) {
 	ctx, cancel := context.WithCancel(r.ctx)
-	r.bridge.running.cancelBy(e, cancel)
+	r.bridge.active.cancelBy(e, cancel)
 	r.group.Go(func() error {
 		defer cancel()
 		if r.limits[e.Kind].Acquire(ctx, 1) != nil {
@@ -138,8 +135,7 @@ func (r *runner) start(e plan.Effect) {
 	})
 }
 
-// full says whether an error is that a disk, or a quota, has no room, and gives
-// its words for that.
+// full reports whether an error says that a disk or a quota has no room, with the error number.
 func full(err error) (syscall.Errno, bool) {
 	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT} {
 		if errors.Is(err, errno) {
@@ -149,7 +145,7 @@ func full(err error) (syscall.Errno, bool) {
 	return 0, false
 }
 
-// outcome is what an error says to a row.
+// outcome is what an error means to a row.
 func outcome(err error) plan.Outcome {
 	if err == nil {
 		return plan.Outcome{}

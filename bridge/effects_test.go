@@ -21,7 +21,7 @@ import (
 
 // begin wants an effect, and starts it where it may be.
 func (r *runner) begin(e plan.Effect) {
-	if r.bridge.running.begin(e) {
+	if r.bridge.active.begin(e) {
 		r.start(e)
 	}
 }
@@ -85,7 +85,7 @@ func TestEffectThatIsWantedByWhoHearsItsOutcomeIsRun(t *testing.T) {
 		r.begin(effect)
 		for range 4 {
 			<-b.inbox.arrived
-			if news := b.inbox.take().news; len(news) != 1 || news[0].Fenced == nil {
+			if news := b.inbox.drain().news; len(news) != 1 || news[0].Fenced == nil {
 				t.Fatalf("heard %v", news)
 			}
 			r.begin(effect)
@@ -135,15 +135,15 @@ func TestOneEffectOfAKindRunsForAnAttempt(t *testing.T) {
 		// ends them, and only them, and they have nothing to tell.
 		show(b, first)
 		synctest.Wait()
-		if len(b.running.effects) != 3 || collector.ended != 0 {
-			t.Errorf("%d effects run, want all", len(b.running.effects))
+		if len(b.active.effects) != 3 || collector.ended != 0 {
+			t.Errorf("%d effects run, want all", len(b.active.effects))
 		}
 		first.Phase = plan.Finalizing
 		show(b, first)
 		synctest.Wait()
-		told := b.inbox.take().news
-		if collector.ended != 1 || len(b.running.effects) != 2 || len(told) != 1 || told[0].Collected != nil {
-			t.Errorf("running: %v, want the looks", b.running.effects)
+		told := b.inbox.drain().news
+		if collector.ended != 1 || len(b.active.effects) != 2 || len(told) != 1 || told[0].Collected != nil {
+			t.Errorf("running: %v, want the looks", b.active.effects)
 		}
 	})
 }
@@ -170,7 +170,7 @@ func TestProgressIsPassedOnOnceASecond(t *testing.T) {
 		go b.stage(t.Context(), plan.Row{Bundle: "0x1", Run: &codalab.RunBundle{}})
 		for range 1500 {
 			time.Sleep(10 * time.Millisecond)
-			if len(b.inbox.take().news) > 0 {
+			if len(b.inbox.drain().news) > 0 {
 				heard++
 			}
 		}
@@ -206,7 +206,7 @@ func TestBundlesThatWaitForADownloadDoNotHoldTheOthers(t *testing.T) {
 			r.begin(plan.Effect{Kind: plan.Stage, Row: &row})
 		}
 		synctest.Wait()
-		if told := b.inbox.take().news; len(told) != 1 || told[0].bundle != "0x999" || told[0].Staged == nil {
+		if told := b.inbox.drain().news; len(told) != 1 || told[0].bundle != "0x999" || told[0].Staged == nil {
 			t.Errorf("%d were staged, want the one that waits for nothing", len(told))
 		}
 	})
@@ -241,7 +241,7 @@ func TestI2SubmissionThatHadToWaitIsNotMade(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		notMade := 0
-		for _, n := range b.inbox.take().news {
+		for _, n := range b.inbox.drain().news {
 			end := n.Submitted
 			if end.Refused && end.Retry && end.Job == 0 {
 				notMade++

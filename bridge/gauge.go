@@ -11,22 +11,21 @@ import (
 )
 
 const (
-	// measureEvery is the pause between two looks at how full the shared disk
-	// is.
+	// measureEvery is the pause between two measurements.
 	measureEvery = 10 * time.Second
-	// refreshLow is how long rows that wait for room say the same number.
+	// refreshLow is how long rows that wait for room show the same figure.
 	refreshLow = 5 * time.Minute
 )
 
-// gauged is what was last said of how full the shared disk is. Measure owns it.
+// gauged is the last result of Measure that was passed on. Only Measure uses it.
 type gauged struct {
 	known bool
 	low   string
 	at    time.Time
 }
 
-// measuring looks how full the shared disk is now and then.
-func (b *Bridge) measuring(ctx context.Context) error {
+// watchDisk measures the shared disk now and then.
+func (b *Bridge) watchDisk(ctx context.Context) error {
 	blind := false
 	return b.every(ctx, measureEvery, func(now time.Time) {
 		err := b.Measure(now)
@@ -37,9 +36,8 @@ func (b *Bridge) measuring(ctx context.Context) error {
 	})
 }
 
-// Measure looks how full the shared disk is, and tells the server and the rows
-// whose inputs are not there when that has changed what they wait for. What cannot be measured
-// is as it was.
+// Measure measures the shared disk. When the result for new work changes, it tells the server
+// and the rows without inputs. If the disk cannot be measured nothing changes.
 func (b *Bridge) Measure(now time.Time) error {
 	space, err := b.Gauge.Space()
 	if err != nil {
@@ -53,20 +51,19 @@ func (b *Bridge) Measure(now time.Time) error {
 		return nil
 	}
 	*g = gauged{known: true, low: low, at: now}
-	b.pulse.low(low)
+	b.beat.low(low)
 	if turned {
-		b.view.showLow(low != "") // at once: the next check-in is to tell it
+		b.view.showLow(low != "") // at once, for the next check-in
 	}
-	b.inbox.measured(low)
+	b.inbox.putLow(low)
 	return nil
 }
 
-// isLow says whether nothing new may be put onto the shared disk. Step asks.
+// isLow reports whether nothing new may be put onto the shared disk. Only Step calls it.
 func (b *Bridge) isLow() bool { return b.low != nil && *b.low != "" }
 
-// heed takes in how full the shared disk is. The rows whose inputs are not there
-// hear of it.
-func (b *Bridge) heed(ctx context.Context, in *arrivals) {
+// applyLow notes how full the shared disk is, and gives news to the rows without inputs.
+func (b *Bridge) applyLow(ctx context.Context, in *arrivals) {
 	if in.low == nil {
 		return
 	}
@@ -74,7 +71,7 @@ func (b *Bridge) heed(ctx context.Context, in *arrivals) {
 	b.low = in.low
 	switch {
 	case b.isLow() && !before:
-		b.Log.WarnContext(ctx, "no bundle is claimed, and no inputs are brought in, until there is room", slog.String("reason", *b.low))
+		b.Log.WarnContext(ctx, "no bundle is claimed and no inputs are staged until there is room", slog.String("reason", *b.low))
 	case before && !b.isLow():
 		b.Log.InfoContext(ctx, "the shared disk has room again")
 	}
@@ -86,6 +83,6 @@ func (b *Bridge) heed(ctx context.Context, in *arrivals) {
 	}
 	slices.Sort(waiting)
 	for _, bundle := range waiting {
-		in.of(bundle) // decide tells it
+		in.newsOf(bundle) // decide fills it in
 	}
 }

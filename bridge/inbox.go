@@ -8,22 +8,22 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// inbox gathers what arrived since the last step. It is safe for concurrent
-// use, and never blocks who brings something.
+// inbox gathers what arrived since the last step. It is safe for concurrent use, and never
+// blocks a sender.
 type inbox struct {
 	mu sync.Mutex
 	arrivals
-	// arrived holds a token while there is something to take.
+	// arrived holds a token while the inbox is not empty.
 	arrived chan struct{}
 }
 
-// arrivals are what one step takes.
+// arrivals are the contents of an inbox.
 type arrivals struct {
 	offers   []offer
 	news     []*bundleNews    // in the order of their first arrival
 	places   places           // of news
 	snapshot *sbatch.Snapshot // the newest
-	low      *string          // why nothing new may be put onto the shared disk
+	low      *string          // plan.LowWater.Low; nil for no news
 }
 
 type bundleNews struct {
@@ -31,7 +31,7 @@ type bundleNews struct {
 	plan.News
 }
 
-// offer is a run message for a bundle, and the queue that it came to.
+// offer is a run message for a bundle, and the queue for which it came.
 type offer struct {
 	queue   string
 	message codalab.Message
@@ -44,8 +44,8 @@ func (i *inbox) init() {
 	i.arrivals = arrivals{}
 }
 
-// of returns the news of a bundle, for more to be added.
-func (a *arrivals) of(bundle string) *plan.News {
+// newsOf returns the news of a bundle, to which the caller may add.
+func (a *arrivals) newsOf(bundle string) *plan.News {
 	if at := a.places.at(bundle); at >= 0 {
 		return &a.news[at].News
 	}
@@ -55,16 +55,16 @@ func (a *arrivals) of(bundle string) *plan.News {
 	return &n.News
 }
 
-// put adds news of one bundle to what there is already of it.
+// put adds to the news of a bundle.
 func (i *inbox) put(bundle string, add func(n *plan.News)) {
 	i.mu.Lock()
-	add(i.of(bundle))
+	add(i.newsOf(bundle))
 	i.mu.Unlock()
-	i.ring()
+	i.wake()
 }
 
-// deliver adds a server's messages. No step comes between them: a kill may be
-// meant for the bundle that is offered with it.
+// deliver adds a server's messages. No step comes between them: a kill may be for the bundle
+// that the same answer offers.
 func (i *inbox) deliver(queue string, messages []codalab.Message) {
 	i.mu.Lock()
 	for _, m := range messages {
@@ -72,39 +72,39 @@ func (i *inbox) deliver(queue string, messages []codalab.Message) {
 		case m.Type == codalab.MessageRun && m.Bundle != nil && codalab.IsUUID(m.Bundle.UUID):
 			i.offers = append(i.offers, offer{queue: queue, message: m})
 		case m.Type == codalab.MessageKill, m.Type == codalab.MessageMarkFinalized:
-			n := i.of(m.UUID)
+			n := i.newsOf(m.UUID)
 			n.Messages = append(n.Messages, m)
 		}
 	}
 	i.mu.Unlock()
-	i.ring()
+	i.wake()
 }
 
-// see brings a snapshot of Slurm.
-func (i *inbox) see(s sbatch.Snapshot) {
+// putSnapshot adds a snapshot of Slurm, in place of an earlier one.
+func (i *inbox) putSnapshot(s sbatch.Snapshot) {
 	i.mu.Lock()
 	i.snapshot = &s
 	i.mu.Unlock()
-	i.ring()
+	i.wake()
 }
 
-// measured brings how full the shared disk is: plan.LowWater.Low.
-func (i *inbox) measured(low string) {
+// putLow adds how full the shared disk is: plan.LowWater.Low.
+func (i *inbox) putLow(low string) {
 	i.mu.Lock()
 	i.low = &low
 	i.mu.Unlock()
-	i.ring()
+	i.wake()
 }
 
-func (i *inbox) ring() {
+func (i *inbox) wake() {
 	select {
 	case i.arrived <- struct{}{}:
 	default:
 	}
 }
 
-// take empties the inbox.
-func (i *inbox) take() arrivals {
+// drain empties the inbox.
+func (i *inbox) drain() arrivals {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	a := i.arrivals

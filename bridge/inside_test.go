@@ -28,7 +28,7 @@ func TestInboxGathersUntilItIsTaken(t *testing.T) {
 	default:
 		t.Error("no token though there is something to take")
 	}
-	got := in.take()
+	got := in.drain()
 	news := map[string]plan.News{}
 	for _, n := range got.news {
 		news[n.bundle] = n.News
@@ -40,35 +40,36 @@ func TestInboxGathersUntilItIsTaken(t *testing.T) {
 	if diff := cmp.Diff(want, news); diff != "" || len(got.offers) != 1 || len(got.news) != 2 {
 		t.Errorf("%d offers, news (-want +got):\n%s", len(got.offers), diff)
 	}
-	if got = in.take(); len(got.offers)+len(got.news) != 0 {
+	if got = in.drain(); len(got.offers)+len(got.news) != 0 {
 		t.Errorf("taken again: %v", got)
 	}
 }
 
 func TestPacerAllowsABurstAndThenTwoASecond(t *testing.T) {
 	t.Parallel()
-	var p pacer
+	p := newPacer()
 	now := time.Unix(1_800_000_000, 0)
-	if got := p.budget(now); got != 20 || p.empty() {
+	if got := budget(p, now); got != 20 {
 		t.Fatalf("budget %d at first, want 20", got)
 	}
-	p.spend(20)
-	if got := p.budget(now); got != 0 || !p.empty() {
-		t.Fatalf("budget %d after the burst", got)
+	if !p.AllowN(now, 20) || budget(p, now) != 0 {
+		t.Fatalf("budget %d after the burst", budget(p, now))
 	}
 	made := 0
-	for end := now.Add(time.Minute); now.Before(end); now = now.Add(p.refill()) {
-		n := p.budget(now)
-		p.spend(n)
+	for end := now.Add(time.Minute); now.Before(end); now = now.Add(refill(p, now)) {
+		n := budget(p, now)
+		if !p.AllowN(now, n) {
+			t.Fatalf("%d submissions are not allowed", n)
+		}
 		made += n
 	}
 	if made < 118 || made > 121 {
 		t.Errorf("%d submissions in the minute after the burst, want 120", made)
 	}
-	if got := p.budget(now.Add(-time.Hour)); got < 0 || got > 1 {
+	if got := budget(p, now.Add(-time.Hour)); got < 0 || got > 1 {
 		t.Errorf("budget %d when the clock went back", got)
 	}
-	if got := p.budget(now.Add(time.Hour)); got != 20 {
+	if got := budget(p, now.Add(time.Hour)); got != 20 {
 		t.Errorf("budget %d after an hour, want the burst", got)
 	}
 }
@@ -78,16 +79,17 @@ func TestStepWaitsForWhatMayComeWithoutNews(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	staged := plan.Row{Phase: plan.Staging, Staged: &spool.Inputs{}}
 	for name, c := range map[string]struct {
-		row    plan.Row
-		tokens float64
-		want   time.Duration
+		row   plan.Row
+		spent int
+		want  time.Duration
 	}{
-		"nothing":              {plan.Row{Phase: plan.Running}, 5, idle},
-		"a row that is due":    {plan.Row{Phase: plan.Claiming, Due: now.Add(3 * time.Second)}, 5, 3 * time.Second},
-		"the rate":             {staged, 0.5, 250 * time.Millisecond},
-		"room in a full queue": {staged, 5, idle},
+		"nothing":              {plan.Row{Phase: plan.Running}, 15, idle},
+		"a row that is due":    {plan.Row{Phase: plan.Claiming, Due: now.Add(3 * time.Second)}, 15, 3 * time.Second},
+		"the rate":             {staged, requestBurst, 500 * time.Millisecond},
+		"room in a full queue": {staged, 15, idle},
 	} {
-		b := &Bridge{rows: newRows(1), submits: pacer{tokens: c.tokens, at: now}, observed: true}
+		b := &Bridge{rows: newRows(1), submits: newPacer(), observed: true}
+		b.submits.AllowN(now, c.spent)
 		b.rows.put(&c.row)
 		if got := b.wait(now); got != c.want {
 			t.Errorf("%s: waits %s, want %s", name, got, c.want)

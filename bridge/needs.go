@@ -12,8 +12,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Scheduler is Slurm. *observer.Observer is one, and *sbatch.Client another; their methods
-// say what they promise. The jobs of a snapshot come in the order of their ids.
+// Scheduler is Slurm. *observer.Observer is one, and documents the methods together with
+// *sbatch.Client. The jobs of a snapshot come in the order of their ids.
 type Scheduler interface {
 	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)
 	Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error)
@@ -22,8 +22,8 @@ type Scheduler interface {
 	Partitions(ctx context.Context) ([]sbatch.Partition, error)
 }
 
-// BundleService is a CodaLab server, as a worker sees it. *client.Client of
-// package codalab/client is one.
+// BundleService is a CodaLab server as workers use it. *client.Client of package
+// codalab/client is one.
 type BundleService interface {
 	CheckIn(ctx context.Context, worker string, in codalab.CheckIn) ([]codalab.Message, error)
 	Standing(ctx context.Context, bundle string) (codalab.Standing, error)
@@ -32,8 +32,7 @@ type BundleService interface {
 	ReplyData(ctx context.Context, worker string, socket int64, body io.Reader) error
 }
 
-// Ledger keeps the rows. *ledger.Ledger is one; its methods say what they
-// promise.
+// Ledger keeps the rows. *ledger.Ledger is one, and documents the methods.
 type Ledger interface {
 	Take(ctx context.Context) error
 	Rows(ctx context.Context) ([]plan.Row, error)
@@ -42,8 +41,7 @@ type Ledger interface {
 	Delete(ctx context.Context, r plan.Row) error
 }
 
-// Spool is the shared disk. spool.Disk is one; its methods say what they
-// promise.
+// Spool is the shared disk. spool.Disk is one, and documents the methods.
 type Spool interface {
 	Prepare(s spool.Spec) error
 	Look(bundle string, attempt int) (spool.Records, error)
@@ -57,24 +55,22 @@ type Gauge interface {
 	Space() (spool.Space, error)
 }
 
-// Stager brings a bundle's image, for nodes of an architecture (in Go's spelling;
-// empty is the bridge's own), and its dependencies to the shared disk. It says
-// now and then in one sentence how far it is. It may be asked for the same
-// again at any time. An error with Transient() bool that is true may be
-// another answer later, and one with RetryAfter() time.Duration is so for that
-// long.
-// Changed says in sentences for the researcher which of the data that a bundle
-// uses in place is no longer as it was staged; empty where none is.
+// Stager brings a bundle's image, for nodes of an architecture (in Go's spelling; empty is the
+// bridge's own), and its dependencies to the shared disk. It reports its progress in single
+// sentences. Calls may be repeated at any time. An error with Transient() bool that is true may
+// go away; one with RetryAfter() time.Duration asks for that pause.
+//
+// Changed says, in sentences for the researcher, which of the data that a bundle uses in place
+// has changed since it was staged; empty if none has.
 type Stager interface {
 	Stage(ctx context.Context, run codalab.RunBundle, image, architecture string, progress func(string)) (spool.Inputs, error)
 	Changed(ctx context.Context, inputs spool.Inputs) string
 }
 
-// Collector delivers what a run left in its directory, less the links to its
-// dependencies and the excluded patterns. It says now and then in one sentence
-// how far it is, and at the end what it has delivered. It may be asked for the
-// same again at any time.
-// Open opens what a run left, wherever that has been taken by now, for reading.
+// Collector delivers what a run left in its directory, without the links to its dependencies
+// and the excluded patterns. It reports its progress in single sentences, and at the end what
+// it delivered. Calls may be repeated at any time. Open opens what a run left, for reading,
+// wherever it is by then.
 type Collector interface {
 	Open(run codalab.RunBundle, dir string) (*os.Root, error)
 	Collect(ctx context.Context, run codalab.RunBundle, dir string, how spool.Results, progress func(string)) (delivered string, err error)

@@ -13,44 +13,41 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// An identity offers this while the bridge does not know what its nodes have. It is
-// more than any request asks for, so every bundle comes to the bridge, which can say
-// why it refuses one.
+// An identity offers this while the bridge does not know its nodes. It is more than any request,
+// so the server gives the bridge every bundle, and the bridge can say why it refuses one.
 const (
 	boundlessCPUs  = 1_000_000
 	boundlessGPUs  = 10_000
 	boundlessBytes = 1_000_000_000_000_000
 )
 
-// surveyEvery is the pause between two looks at the partitions. Nodes change
-// seldom.
+// surveyEvery is the pause between two surveys of the partitions, whose nodes change seldom.
 const surveyEvery = 10 * time.Minute
 
-// firstSurveyWithin bounds the survey before the first check-in. A Slurm that does not
-// answer must not keep the bridge from reporting its runs.
+// firstSurveyWithin bounds the survey before the first check-in. A Slurm that does not answer
+// must not delay the reports.
 const firstSurveyWithin = 5 * time.Second
 
-// surveying asks Slurm now and then what its nodes have.
-func (b *Bridge) surveying(ctx context.Context) error {
+// watchNodes surveys the nodes now and then.
+func (b *Bridge) watchNodes(ctx context.Context) error {
 	return b.every(ctx, surveyEvery, func(time.Time) { b.trySurvey(ctx) })
 }
 
-// firstSurvey asks Slurm before the first check-in, which then offers what the nodes
-// have.
+// firstSurvey surveys the nodes before the first check-in, which then offers them.
 func (b *Bridge) firstSurvey(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstSurveyWithin)
 	defer cancel()
 	b.trySurvey(ctx)
 }
 
-// trySurvey surveys, and logs why it cannot.
+// trySurvey surveys the nodes, and logs a failure.
 func (b *Bridge) trySurvey(ctx context.Context) {
 	if err := b.survey(ctx); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
-		b.Log.WarnContext(ctx, "cannot see what the nodes have", errorAttr(err))
+		b.Log.WarnContext(ctx, "cannot survey the nodes", errorAttr(err))
 	}
 }
 
-// survey asks Slurm what its nodes have, and notes it for the offers of check-ins.
+// survey asks Slurm what its nodes have, for the offers of check-ins.
 func (b *Bridge) survey(ctx context.Context) error {
 	partitions, err := b.Scheduler.Partitions(ctx)
 	if err != nil {
@@ -66,8 +63,7 @@ func (b *Bridge) survey(ctx context.Context) error {
 	return nil
 }
 
-// nodesOf is what the nodes of a queue's partitions have together. What is not known
-// is boundless.
+// nodesOf is the sum of the nodes of a queue's partitions. An unknown part counts as boundless.
 func nodesOf(q plan.Queue, partitions []sbatch.Partition) codalab.Resources {
 	var all codalab.Resources
 	named := strings.Split(q.Partition, ",")
@@ -97,12 +93,11 @@ func boundless() codalab.Resources {
 	return codalab.Resources{CPUs: boundlessCPUs, GPUs: boundlessGPUs, Memory: boundlessBytes}
 }
 
-// offer is what a queue's identity offers: what its nodes have together, plus what
-// its runs ask for, since the server subtracts that
-// (codalab/server/bundle_manager.py: _deduct_worker_resources). A larger request
-// stays staged, and the server says why. Slurm refuses a request that no single node
-// can take, and says why. If the identity offered what one node has, the server's
-// manager would hand out no more runs in one pass than fit on one node.
+// offer is what a queue's identity offers: all of its nodes, plus what its runs request, since
+// the server subtracts that (codalab/server/bundle_manager.py: _deduct_worker_resources). The
+// server leaves a larger request staged, and says why. Slurm refuses a request that no single
+// node can take, and says why. If the identity offered one node only, the server's manager
+// would hand out no more runs in one pass than fit on one node.
 func (v *view) offer(queue string) codalab.Resources {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -120,7 +115,7 @@ func (v *view) offer(queue string) codalab.Resources {
 	return offer
 }
 
-// freeDisk is what of the shared disk may be used.
+// freeDisk is how much of the shared disk may be used, in bytes.
 func (v *view) freeDisk() int64 {
 	if free := v.free.Load(); free > 0 {
 		return free

@@ -2,17 +2,17 @@ package bridge
 
 import "slices"
 
-// places tell where each bundle is in a list that has it once. Most lists are
-// short, and are looked through.
+// places gives the position of each bundle in a list without duplicates. Most lists are short,
+// and searched one by one.
 type places struct {
 	bundles []string
-	index   map[string]int // of bundles, where they are many
+	index   map[string]int // of bundles; nil for a short list
 }
 
-// few is how many bundles are looked through one by one.
+// few is the length of a list that is searched one by one.
 const few = 8
 
-// at is where a bundle is in the list, -1 for nowhere.
+// at is a bundle's position; -1 if it is not in the list.
 func (p *places) at(bundle string) int {
 	if p.index == nil {
 		return slices.Index(p.bundles, bundle)
@@ -23,7 +23,7 @@ func (p *places) at(bundle string) int {
 	return -1
 }
 
-// add notes that a bundle was appended to the list.
+// add appends a bundle to the list.
 func (p *places) add(bundle string) {
 	p.bundles = append(p.bundles, bundle)
 	switch {

@@ -8,11 +8,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// proofsAtOnce is how many bundles the server is asked for in one go.
+// proofsAtOnce is how many bundles Prove asks for in one call.
 const proofsAtOnce = 8
 
-// Prove asks the server whether it has applied reports for which newer reports of
-// a queue's runs wait. It says whether some of them are left to ask for.
+// Prove asks the server whether it has applied reports for which newer reports of a queue's
+// runs wait. It reports whether some are left to ask for.
 func (b *Bridge) Prove(ctx context.Context, q plan.Queue) (left bool) {
 	bundles := b.view.unproven(q.Name)
 	for _, bundle := range bundles[:min(len(bundles), proofsAtOnce)] {
@@ -25,9 +25,9 @@ func (b *Bridge) Prove(ctx context.Context, q plan.Queue) (left bool) {
 	return len(b.view.unproven(q.Name)) > 0
 }
 
-// unproven returns the bundles that have something new to report while an
-// unanswered check-in carries their last report, if the server can show whether
-// it has applied that report. The one that was asked for last comes last.
+// unproven returns the bundles that have something new to report while an unanswered check-in
+// carries their last report, if the server can show whether it has applied that report. The
+// bundle that was asked for last comes last.
 func (v *view) unproven(queue string) []string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -47,8 +47,8 @@ func (v *view) unproven(queue string) []string {
 	return slices.Concat(bundles[next:], bundles[:next])
 }
 
-// proof compares what the server shows of a bundle with the bundle's last report.
-// If they say the same, the server has applied the report.
+// proof compares what the server shows of a bundle with the bundle's last report. If they are
+// the same, the server has applied the report.
 func (v *view) proof(queue, bundle string, shown codalab.Standing) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -26,8 +26,8 @@ func (b *Bridge) every(ctx context.Context, pause time.Duration, fn func(now tim
 	}
 }
 
-// observing looks at Slurm now and then.
-func (b *Bridge) observing(ctx context.Context) error {
+// watchSlurm observes Slurm every ObserveEvery while it has to.
+func (b *Bridge) watchSlurm(ctx context.Context) error {
 	silent := false
 	var last time.Time // when Slurm was last asked
 	return b.every(ctx, b.ObserveEvery, func(now time.Time) {
@@ -37,11 +37,11 @@ func (b *Bridge) observing(ctx context.Context) error {
 		last = now
 		err := b.Observe(ctx, now)
 		if ctx.Err() == nil {
-			b.pulse.slurm(now, err)
+			b.beat.slurm(now, err)
 		}
 		switch {
 		case err != nil && !silent && ctx.Err() == nil:
-			b.Log.WarnContext(ctx, "Slurm does not answer; jobs go on", errorAttr(err))
+			b.Log.WarnContext(ctx, "Slurm does not answer; jobs go on, and nothing is submitted or cancelled", errorAttr(err))
 		case err == nil && silent:
 			b.Log.InfoContext(ctx, "Slurm answers again")
 		}
@@ -49,8 +49,8 @@ func (b *Bridge) observing(ctx context.Context) error {
 	})
 }
 
-// observeIdle is the pause between two snapshots while no row is in flight:
-// what is looked for then are jobs that no row stands for.
+// observeIdle is the pause between two snapshots while no row is in flight: only orphan jobs
+// can be found then.
 const observeIdle = time.Minute
 
 func (b *Bridge) observePause() time.Duration {
@@ -60,9 +60,8 @@ func (b *Bridge) observePause() time.Duration {
 	return observeIdle
 }
 
-// Observe asks Slurm for all of the user's jobs and takes in what that says to
-// the rows in flight. Its cost does not depend on their number. An answer that
-// could not be had says nothing to any row.
+// Observe asks Slurm for all of the user's jobs, and tells the rows in flight what the answer
+// shows. It costs the same for any number of rows. No answer says nothing to any row.
 func (b *Bridge) Observe(ctx context.Context, now time.Time) error {
 	rows := b.view.inFlight()
 	snapshot, err := b.Scheduler.Observe(ctx, now)
@@ -83,16 +82,15 @@ func (b *Bridge) Observe(ctx context.Context, now time.Time) error {
 		seen := plan.Observation{SubmissionName: r.SubmissionName, Asked: snapshot.Asked, Jobs: jobs}
 		b.inbox.put(r.Bundle, func(n *plan.News) { n.Observation = &seen })
 	}
-	b.inbox.see(snapshot)
+	b.inbox.putSnapshot(snapshot)
 	b.view.observed.Store(true)
 	return nil
 }
 
-// listening answers the doorbell, which workers ring when they begin and when
-// they end.
-func (b *Bridge) listening(ctx context.Context) error {
+// watchDoorbell reads the doorbell, which workers ring when they begin and when they end.
+func (b *Bridge) watchDoorbell(ctx context.Context) error {
 	broken := false
-	return b.every(ctx, b.LookEvery, func(time.Time) {
+	return b.every(ctx, b.DoorbellEvery, func(time.Time) {
 		if !b.view.anyInFlight() {
 			return
 		}
@@ -104,12 +102,12 @@ func (b *Bridge) listening(ctx context.Context) error {
 	})
 }
 
-// Listen answers the doorbell and reads the records of who rang. What it could
-// read counts, also with an error.
+// Listen reads the doorbell, and the records of the attempts whose workers rang. Records that
+// it could read count even if it returns an error.
 func (b *Bridge) Listen() error {
 	rang, err := b.Spool.Rang()
 	for _, m := range rang {
-		b.inbox.put(m.Bundle, b.look(m.Bundle, m.Attempt))
+		b.inbox.put(m.Bundle, b.readRecords(m.Bundle, m.Attempt))
 	}
 	if err != nil {
 		return fmt.Errorf("listen to workers: %w", err)
@@ -117,22 +115,22 @@ func (b *Bridge) Listen() error {
 	return nil
 }
 
-// reading reads records in turn.
-func (b *Bridge) reading(ctx context.Context) error {
+// pollRecords reads records in turn.
+func (b *Bridge) pollRecords(ctx context.Context) error {
 	return b.every(ctx, time.Second, b.ReadTurn)
 }
 
-// readAtOnce bounds the records that are read in one turn, so that the price
-// does not grow with the number of rows.
+// readAtOnce bounds the records that are read in one turn, so that its cost does not grow with
+// the number of rows.
 const readAtOnce = 20
 
-// ReadTurn reads the records of some rows in flight, those first that have not
-// been read for the longest time and none that was read within ReadEvery: for
-// their usage, and in case a ring of the doorbell was lost.
+// ReadTurn reads the records of some rows in flight: those that were not read for the longest
+// time, and none that was read within ReadEvery. It is for their usage, and in case a ring of
+// the doorbell was lost.
 func (b *Bridge) ReadTurn(now time.Time) {
-	for _, r := range b.view.turn(now, b.ReadEvery) {
+	for _, r := range b.view.nextTurns(now, b.ReadEvery) {
 		if r.Phase != plan.Submitting {
-			b.inbox.put(r.Bundle, b.look(r.Bundle, r.Attempt))
+			b.inbox.put(r.Bundle, b.readRecords(r.Bundle, r.Attempt))
 		}
 	}
 }

@@ -9,37 +9,34 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// refreshEvery is how long a report of a run that has not ended stays good.
-// CodaLab's own server takes a worker for lost that has not reported a run for a
-// minute (codalab/server/bundle_manager.py: _bring_offline_stuck_running_bundles).
+// refreshEvery is how long a report of a run that has not ended stays good. CodaLab's own
+// server takes a worker for lost that has not reported a run for a minute
+// (codalab/server/bundle_manager.py: _bring_offline_stuck_running_bundles).
 const refreshEvery = 20 * time.Second
 
-// reports is what the check-ins of one queue have told the server. The view's lock
-// guards it. The package comment has the rules ("Reports").
+// reports is what the check-ins of one queue have told the server. The view's lock guards it.
+// The package comment has the rules ("Reports").
 type reports struct {
 	// number is the number of the last check-in.
 	number int64
 	// last is the last report of each run.
 	last map[string]*report
-	// asked is the bundle that the server was last asked for (Prove).
+	// asked is the bundle about which Prove asked the server last.
 	asked string
-	// urgent holds a token when a run has entered another state of CodaLab's,
-	// other when anything else is worth a report.
+	// urgent holds a token when a run has entered another state of CodaLab's, other when
+	// something else is worth a report.
 	urgent, other chan struct{}
 }
 
 // report is the last report of a run.
 type report struct {
-	// row is the row as it was reported; at is when, zero if the report may have
-	// been lost.
+	// row is the row as reported, at is when; zero if the report may be lost.
 	row *plan.Row
 	at  time.Time
-	// carrier is the number of the check-in that carries the report. It is 0 once
-	// that check-in has been answered or has failed, or the server has shown that it
-	// has applied the report.
+	// carrier is the number of the check-in that carries the report; 0 once that check-in was
+	// answered or failed, or the server has shown that it has applied the report.
 	carrier int64
-	// provable is set if the server shows something else of the run as long as it
-	// has not applied the report.
+	// provable is set if the server shows the run differently until it has applied the report.
 	provable bool
 }
 
@@ -47,7 +44,7 @@ func newReports() *reports {
 	return &reports{last: map[string]*report{}, urgent: make(chan struct{}, 1), other: make(chan struct{}, 1)}
 }
 
-// signal leaves a token in a channel of capacity one.
+// signal puts a token into a channel of capacity one.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -55,9 +52,8 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// resume takes in a row of an earlier life of the bridge, which may have reported it
-// or not. A verdict counts as reported: package plan asks the server before it wants
-// another report.
+// resume notes a row of an earlier life of the bridge, which may have reported it. A verdict
+// counts as reported: package plan asks the server before it wants another report.
 func (r *reports) resume(row *plan.Row) { r.last[row.Bundle] = &report{row: row} }
 
 // note signals that a row is worth a report, if it is. old is nil for a new row.
@@ -71,8 +67,8 @@ func (r *reports) note(old, row *plan.Row) {
 	}
 }
 
-// worthReporting says whether the change from old to row calls for a report. New
-// figures of what the command uses do not: they wait until the last report is old.
+// worthReporting reports whether the change from old to row calls for a report. New usage
+// figures do not: they wait until the last report is old.
 func worthReporting(old, row *plan.Row) bool {
 	switch {
 	case !row.Reported() || old == row:
@@ -85,7 +81,7 @@ func worthReporting(old, row *plan.Row) bool {
 	return !old.Same(*row) || old.Progress != row.Progress
 }
 
-// due says whether a row is to be reported now.
+// due reports whether a row must be reported now.
 func (r *reports) due(row *plan.Row, now time.Time) bool {
 	last := r.last[row.Bundle]
 	switch {
@@ -102,15 +98,15 @@ func (r *reports) due(row *plan.Row, now time.Time) bool {
 // carry notes that the check-in of that number reports a row.
 func (r *reports) carry(row *plan.Row, number int64, now time.Time) {
 	last := r.last[row.Bundle]
-	provable := last == nil // until then the server shows the words of the claim
+	provable := last == nil // until then the server shows what the claim said
 	if last != nil && !last.at.IsZero() {
 		provable = last.row.State() != row.State() || last.row.RunStatus() != row.RunStatus()
 	}
 	r.last[row.Bundle] = &report{row: row, at: now, carrier: number, provable: provable}
 }
 
-// CheckIn makes the next check-in of a queue's identity, and returns its number,
-// which the caller passes to Answered or Unanswered, once.
+// CheckIn makes the next check-in of a queue's identity, and returns its number. The caller
+// passes the number to Answered or Unanswered, once.
 func (b *Bridge) CheckIn(q plan.Queue) (codalab.CheckIn, int64) {
 	runs, number := b.view.report(q.Name, b.Identity(q.Name), b.Now())
 	offer := b.view.offer(q.Name)
@@ -123,7 +119,7 @@ func (b *Bridge) CheckIn(q plan.Queue) (codalab.CheckIn, int64) {
 	if q.Group != "" {
 		in.GroupName = &q.Group
 	}
-	if b.view.low.Load() { // what offers nothing is given no bundle
+	if b.view.low.Load() { // the server gives no bundle to an identity that offers nothing
 		in.CPUs, in.FreeDiskBytes, in.ExitAfterNumRuns = 0, 0, 0
 	}
 	return in, number
@@ -153,22 +149,22 @@ func (v *view) report(queue, identity string, now time.Time) ([]codalab.Run, int
 	return runs, number
 }
 
-// carried says whether an unanswered check-in carries the last report of a run.
+// carried reports whether an unanswered check-in carries the last report of a run.
 func (r *reports) carried(bundle string) bool {
 	last := r.last[bundle]
 	return last != nil && last.carrier != 0
 }
 
-// carried says whether an unanswered check-in reports a row.
+// carried reports whether an unanswered check-in carries the last report of a row.
 func (v *view) carried(row plan.Row) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.reportsOf(row.Queue).carried(row.Bundle)
 }
 
-// pending counts the rows of a queue that have something to report. The next
-// check-in can report the ready ones. The blocked ones wait for the answer to the
-// check-in that reported them last.
+// pending counts the rows of a queue that have something to report. The next check-in can
+// report the ready ones. The blocked ones wait for the answer to the check-in that reported
+// them last.
 func (v *view) pending(queue string, now time.Time) (ready, blocked int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -187,9 +183,8 @@ func (v *view) pending(queue string, now time.Time) (ready, blocked int) {
 	return ready, blocked
 }
 
-// Answered takes in the answer to a check-in of a queue's identity: the server has
-// applied its reports, and its messages are news. From now on no check-in reports a
-// run that one of the messages acknowledges.
+// Answered notes the answer to a check-in: the server has applied its reports, and its messages
+// are news. From now on no check-in reports a run that one of the messages acknowledges.
 func (b *Bridge) Answered(q plan.Queue, number int64, messages []codalab.Message) {
 	b.view.acknowledge(messages)
 	b.view.applied(q.Name, number)
@@ -198,8 +193,8 @@ func (b *Bridge) Answered(q plan.Queue, number int64, messages []codalab.Message
 	}
 }
 
-// Unanswered takes in that a check-in got no answer. The server may have applied
-// its reports, or may do so later.
+// Unanswered notes that a check-in got no answer. The server may have applied its reports, or
+// may do so later.
 func (b *Bridge) Unanswered(q plan.Queue, number int64) {
 	for _, bundle := range b.view.doubt(q.Name, number) {
 		b.inbox.put(bundle, func(n *plan.News) { n.Unanswered = true })
@@ -217,8 +212,8 @@ func (v *view) applied(queue string, number int64) {
 	}
 }
 
-// doubt notes that the reports of a check-in may be lost. It returns the bundles of
-// which the check-in reported a verdict.
+// doubt notes that the reports of a check-in may be lost. It returns the bundles whose verdicts
+// it reported.
 func (v *view) doubt(queue string, number int64) []string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -236,8 +231,8 @@ func (v *view) doubt(queue string, number int64) []string {
 	return verdicts
 }
 
-// acknowledge keeps the runs that messages acknowledge out of check-ins, until a step
-// has decided their rows.
+// acknowledge keeps the runs that messages acknowledge out of check-ins, until a step has
+// decided their rows.
 func (v *view) acknowledge(messages []codalab.Message) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -248,7 +243,7 @@ func (v *view) acknowledge(messages []codalab.Message) {
 	}
 }
 
-// decided ends what acknowledge began, for the messages that a step has taken in.
+// decided ends what acknowledge began, for the messages that a step has applied.
 func (v *view) decided(in *arrivals) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -109,13 +109,13 @@ func TestAcknowledgedRunIsInNoLaterCheckIn(t *testing.T) {
 	row.Reports = 1
 	show(r.Bridge, row)
 	number := r.checkIn("0x1 finalizing")
-	before := r.inbox.take() // a step takes this, and is at work
+	before := r.inbox.drain() // a step takes this, and is at work
 	r.Answered(r.queue, number, []codalab.Message{{Type: codalab.MessageMarkFinalized, UUID: "0x1"}})
 	row.Reports = 2 // that step decides older news
 	show(r.Bridge, row)
 	r.view.decided(&before)
 	r.checkIn()
-	in := r.inbox.take()
+	in := r.inbox.drain()
 	row.Phase = plan.Done
 	show(r.Bridge, row)
 	r.view.decided(&in)
@@ -143,10 +143,10 @@ func TestVerdictIsReportedOnce(t *testing.T) {
 	show(r.Bridge, row)
 	r.Answered(r.queue, number, nil)
 	number = r.checkIn("0x1 finalizing")
-	r.inbox.take()
+	r.inbox.drain()
 
 	r.Unanswered(r.queue, number)
-	if in := r.inbox.take(); len(in.news) != 1 || !in.news[0].Unanswered {
+	if in := r.inbox.drain(); len(in.news) != 1 || !in.news[0].Unanswered {
 		t.Errorf("news of a verdict whose check-in failed: %+v", in.news)
 	}
 	r.checkIn()

@@ -8,32 +8,31 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
-// rows are the ledger's rows in memory, with what a step looks for among them
-// at hand, so that its cost grows with what has happened and not with the
-// number of rows. Step owns them.
+// rows are the ledger's rows in memory, indexed for what a step needs, so that its cost grows
+// with the news and not with the number of rows. Only Step uses them.
 type rows struct {
-	byBundle map[string]*entry
-	byMark   map[plan.SubmissionName]string
-	inFlight map[string]int               // rows with a place in Slurm, by queue
-	upcoming int                          // rows that are about to be submitted
-	staged   map[string]map[string]*entry // rows that may wait for one, by queue and bundle
-	due      dueHeap
+	byBundle     map[string]*entry
+	bySubmission map[plan.SubmissionName]string
+	inFlight     map[string]int               // rows with a place in Slurm, by queue
+	upcoming     int                          // rows that are about to be submitted
+	staged       map[string]map[string]*entry // rows that may wait for a place, by queue and bundle
+	due          dueHeap
 }
 
-// entry is one row and its place among those that are due.
+// entry is one row and its place in the heap of due rows.
 type entry struct {
 	row   *plan.Row
-	index int // in due; -1 when the row is not due ever
+	index int // in due; -1 for a row without a due time
 }
 
 func newRows(size int) rows {
 	return rows{
-		byBundle: make(map[string]*entry, size), byMark: map[plan.SubmissionName]string{},
+		byBundle: make(map[string]*entry, size), bySubmission: map[plan.SubmissionName]string{},
 		inFlight: map[string]int{}, staged: map[string]map[string]*entry{},
 	}
 }
 
-// get returns a bundle's row, nil when there is none. It is not to be changed.
+// get returns a bundle's row, nil if there is none. The caller must not change it.
 func (t *rows) get(bundle string) *plan.Row {
 	if e := t.byBundle[bundle]; e != nil {
 		return e.row
@@ -41,8 +40,8 @@ func (t *rows) get(bundle string) *plan.Row {
 	return nil
 }
 
-// put adds a row or replaces the one of the same bundle. It is not changed any
-// more.
+// put adds a row or replaces the one of the same bundle. The caller must not change it
+// afterwards.
 func (t *rows) put(r *plan.Row) {
 	e := t.byBundle[r.Bundle]
 	var due time.Time
@@ -57,7 +56,7 @@ func (t *rows) put(r *plan.Row) {
 	switch {
 	case r.InFlight():
 		t.inFlight[r.Queue]++
-		t.byMark[r.SubmissionName] = r.Bundle
+		t.bySubmission[r.SubmissionName] = r.Bundle
 		if unsubmitted(r) {
 			t.upcoming++
 		}
@@ -79,15 +78,15 @@ func (t *rows) put(r *plan.Row) {
 
 func unsubmitted(r *plan.Row) bool { return r.Phase == plan.Submitting && r.Submitted.IsZero() }
 
-// unlist takes a row out of what it is listed in beside byBundle and due.
+// unlist takes a row out of all indexes but byBundle and due.
 func (t *rows) unlist(e *entry) {
 	if unsubmitted(e.row) {
 		t.upcoming--
 	}
 	if e.row.InFlight() {
 		t.inFlight[e.row.Queue]--
-		if t.byMark[e.row.SubmissionName] == e.row.Bundle {
-			delete(t.byMark, e.row.SubmissionName)
+		if t.bySubmission[e.row.SubmissionName] == e.row.Bundle {
+			delete(t.bySubmission, e.row.SubmissionName)
 		}
 	}
 	delete(t.staged[e.row.Queue], e.row.Bundle)
@@ -111,15 +110,15 @@ func (t *rows) dueBy(now time.Time) []string {
 		return nil
 	}
 	var bundles []string
-	look := []int{0}
-	for len(look) > 0 { // what is not due has nothing below it in the heap that is
-		i := look[len(look)-1]
-		look = look[:len(look)-1]
+	unseen := []int{0}
+	for len(unseen) > 0 { // below a row that is not due, no row of the heap is due
+		i := unseen[len(unseen)-1]
+		unseen = unseen[:len(unseen)-1]
 		if i >= len(t.due) || t.due[i].row.Due.After(now) {
 			continue
 		}
 		bundles = append(bundles, t.due[i].row.Bundle)
-		look = append(look, 2*i+1, 2*i+2)
+		unseen = append(unseen, 2*i+1, 2*i+2)
 	}
 	return bundles
 }

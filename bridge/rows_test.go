@@ -57,7 +57,7 @@ func (n naive) inFlight(queue string) (count int) {
 	return count
 }
 
-func (n naive) byMark() map[plan.SubmissionName]string {
+func (n naive) bySubmission() map[plan.SubmissionName]string {
 	marks := map[plan.SubmissionName]string{}
 	for bundle, r := range n {
 		if r.InFlight() {
@@ -117,7 +117,7 @@ func differ(table *rows, model naive, now time.Time) string {
 	next, ok := table.nextDue()
 	wantNext, wantOK := model.nextDue()
 	diff := cmp.Diff(model.dueBy(now), due) + cmp.Diff(wantNext, next) + cmp.Diff(wantOK, ok) +
-		cmp.Diff(model.byMark(), table.byMark) + cmp.Diff(len(model), len(table.byBundle))
+		cmp.Diff(model.bySubmission(), table.bySubmission) + cmp.Diff(len(model), len(table.byBundle))
 	for _, queue := range randomQueues {
 		var waiting []string
 		for _, r := range table.waiting(queue, now) {

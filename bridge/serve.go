@@ -18,43 +18,42 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// serve answers a message that asks for a bundle's files, straight from where
-// they lie, until they are removed. It is not a matter for the row.
-func (b *Bridge) serve(ctx context.Context, q plan.Queue, m codalab.Message) {
+// answerMessage answers a message that asks for a bundle's files, from where they are, until
+// they are removed. No row is decided for it.
+func (b *Bridge) answerMessage(ctx context.Context, q plan.Queue, m codalab.Message) {
 	var err error
-	switch m.Type { //nolint:exhaustive // no others come here
+	switch m.Type { //nolint:exhaustive // answer passes these only
 	case codalab.MessageRead:
-		err = b.read(ctx, q, m)
+		err = b.answerRead(ctx, q, m)
 	case codalab.MessageWrite:
-		err = b.write(m)
+		err = b.answerWrite(m)
 	case codalab.MessageNetcat:
 		err = b.Service.Reply(ctx, b.Identity(q.Name), m.SocketID, unconnectable)
 	}
 	if err != nil && ctx.Err() == nil {
-		b.Log.WarnContext(ctx, "a message of the server's was not served", slog.String("kind", string(m.Type)), errorAttr(err))
+		b.Log.WarnContext(ctx, "a message of the server's was not answered", slog.String("kind", string(m.Type)), errorAttr(err))
 	}
 }
 
-// unconnectable answers netcat, and netcurl, which comes as netcat. The status is
-// below 500: CodaLab's server reports anything above to its user as an unexpected
-// internal error (codalab/common.py: http_error_to_exception;
-// codalab/server/rest_server.py: ErrorAdapter).
+// unconnectable answers netcat, and netcurl, which arrives as netcat. Its status is below 500:
+// CodaLab's server reports higher ones to its user as an unexpected internal error
+// (codalab/common.py: http_error_to_exception; codalab/server/rest_server.py: ErrorAdapter).
 var unconnectable = codalab.ReadReply{ //nolint:gochecknoglobals // a constant
 	ErrorCode:    http.StatusBadRequest,
 	ErrorMessage: "This bundle runs in a Slurm job on a compute node, which takes no connections: netcat and netcurl do not reach it. Write results to files, and read them with cl cat.",
 }
 
-// read answers as CodaLab's own worker does (codalab/worker/worker.py: checkin,
+// answerRead answers as CodaLab's own worker does (codalab/worker/worker.py: checkin,
 // read_run_missing; codalab/worker/reader.py).
-func (b *Bridge) read(ctx context.Context, q plan.Queue, m codalab.Message) error {
+func (b *Bridge) answerRead(ctx context.Context, q plan.Queue, m codalab.Message) error {
 	reply := codalab.ReadReply{ErrorCode: http.StatusInternalServerError, ErrorMessage: "Bundle no longer running"}
 	var stream io.ReadCloser
 	r, ok := b.view.row(m.UUID)
 	switch {
 	case !ok || m.ReadArgs == nil:
 	case r.Begun == nil && r.Phase != plan.Done:
-		// The server may still believe that an earlier attempt runs. These are its
-		// own words (codalab/lib/download_manager.py: _get_target_info_within_bundle).
+		// The server may believe that an earlier attempt still runs. The sentence is its own
+		// (codalab/lib/download_manager.py: _get_target_info_within_bundle).
 		reply = codalab.ReadReply{ErrorCode: http.StatusNotFound, ErrorMessage: fmt.Sprintf("Bundle %s hasn't started running yet, files not available", m.UUID)}
 	case r.Begun != nil && r.Run != nil:
 		root, err := b.Collector.Open(*r.Run, b.Policy.Layout.RunDir(r.Bundle, r.Attempt))
@@ -79,10 +78,9 @@ func childPaths(run codalab.RunBundle) []string {
 	return paths
 }
 
-// write writes a file into a running bundle, as cl write asks for. The server has
-// told its user by then that all is well, so a failure goes into the bundle's
-// history.
-func (b *Bridge) write(m codalab.Message) error {
+// answerWrite writes a file into a running bundle for cl write. The server has already told its
+// user that all is well, so a failure goes into the bundle's history.
+func (b *Bridge) answerWrite(m codalab.Message) error {
 	r, ok := b.view.row(m.UUID)
 	if !ok {
 		return fmt.Errorf("write %q into bundle %s: there is no such run here", m.Subpath, m.UUID)
@@ -95,17 +93,17 @@ func (b *Bridge) write(m codalab.Message) error {
 	return fmt.Errorf("write %q into bundle %s: %w", m.Subpath, m.UUID, err)
 }
 
-// plainName is what may be written into a running bundle (codalab/rest/schemas.py:
-// BundleActionSchema, validate_sub_path).
+// plainName is the form of a name that may be written into a running bundle
+// (codalab/rest/schemas.py: BundleActionSchema, validate_sub_path).
 var plainName = regexp.MustCompile(`^[a-zA-Z0-9_.-]+$`)
 
-// writeInto creates a file, or overwrites it; a dependency stays as it is
+// writeInto creates or overwrites a file. It does not overwrite a dependency
 // (codalab/worker/worker.py: write).
 func (b *Bridge) writeInto(r plan.Row, m codalab.Message) error {
 	began := r.Begun != nil
 	switch {
 	case !plainName.MatchString(m.Subpath):
-		return errors.New("that is no name of a file")
+		return errors.New("that is not a file name")
 	case r.Run != nil && slices.Contains(childPaths(*r.Run), m.Subpath):
 		return errors.New("that is a dependency")
 	case began && (r.Phase == plan.Running || r.Phase == plan.Stopping):
@@ -125,8 +123,8 @@ func (b *Bridge) writeInto(r plan.Row, m codalab.Message) error {
 	return errors.Join(err, root.Close())
 }
 
-// writeFile writes a plain file. A command may have put a pipe in its place,
-// which would hold whoever opens it.
+// writeFile writes a regular file. A command may have put a pipe in its place, which would
+// block an open without O_NONBLOCK.
 func writeFile(root *os.Root, name, text string) error {
 	f, err := root.OpenFile(name, os.O_CREATE|os.O_WRONLY|syscall.O_NONBLOCK, 0o644)
 	if err != nil {
@@ -136,7 +134,7 @@ func writeFile(root *os.Root, name, text string) error {
 	switch {
 	case err != nil:
 	case !info.Mode().IsRegular():
-		err = errors.New("that is no plain file")
+		err = errors.New("that is not a regular file")
 	default:
 		err = f.Truncate(0)
 		if err == nil {

@@ -31,12 +31,12 @@ func writeSite(t *testing.T) (*Bridge, *plan.Row, string) {
 }
 
 func writeTo(b *Bridge, name string) error {
-	return b.write(codalab.Message{Type: codalab.MessageWrite, UUID: "0x1", Subpath: name, String: "hello"})
+	return b.answerWrite(codalab.Message{Type: codalab.MessageWrite, UUID: "0x1", Subpath: name, String: "hello"})
 }
 
 // remarks takes what has been remarked for the bundle's history.
 func remarks(b *Bridge) string {
-	news := b.inbox.take().news
+	news := b.inbox.drain().news
 	if len(news) == 0 {
 		return ""
 	}

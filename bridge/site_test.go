@@ -46,7 +46,7 @@ type site struct {
 	book   *ledger.Ledger
 	stop   func()
 
-	dryRun bool                   // strays are not cancelled
+	dryRun bool                   // orphans are not cancelled
 	ends   error                  // what Run ends with
 	alter  func(b *bridge.Bridge) // is called before Run
 }
@@ -95,7 +95,7 @@ func (s *site) start() {
 		Ledger: book, Scheduler: observed(slowly{s.slurm}), Service: s.server, Spool: spool.Disk{Layout: s.shared},
 		Stager: fakeStager{}, Collector: s.server, Now: time.Now,
 		Log:          slog.New(slog.NewTextHandler(s.Output(), nil)),
-		ObserveEvery: 6 * time.Second, LookEvery: 350 * time.Millisecond, ReadEvery: 5 * time.Second,
+		ObserveEvery: 6 * time.Second, DoorbellEvery: 350 * time.Millisecond, ReadEvery: 5 * time.Second,
 	}
 	if s.alter != nil {
 		s.alter(b)

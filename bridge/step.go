@@ -8,12 +8,14 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Open takes the ledger, reads it, and gives each row its first news. It is called once,
-// before Step.
+// Open takes the ledger, reads it, and gives each row its first news. It is called once, before
+// Step.
 func (b *Bridge) Open(ctx context.Context) error {
 	if err := b.Ledger.Take(ctx); err != nil {
 		return fmt.Errorf("start bridge: %w", err)
@@ -28,6 +30,7 @@ func (b *Bridge) Open(ctx context.Context) error {
 	b.rows = newRows(len(rows))
 	b.view.init()
 	b.inbox.init()
+	b.submits, b.cancels = newPacer(), newPacer()
 	for _, r := range rows {
 		b.rows.put(&r)
 		b.inbox.put(r.Bundle, func(n *plan.News) { n.Restarted = true })
@@ -37,22 +40,20 @@ func (b *Bridge) Open(ctx context.Context) error {
 	return nil
 }
 
-// Step decides every row that has news or is due, and saves those that changed.
-// It returns the effects that are to be started now, each of which is done by
-// Do, and how long there is nothing to do unless news arrives. It waits for
-// the ledger and for nothing else, and is not safe for concurrent use. After an
-// error nothing may be started any more: what the ledger holds is not what the
-// bridge believes.
+// Step decides the rows that have news or are due, and saves those that changed. It returns the
+// effects to be started now, each with Do, and how long there is nothing to do without news. It
+// waits for the ledger only, and is not safe for concurrent use. After an error no effect may
+// be started: the ledger does not hold what the bridge believes.
 func (b *Bridge) Step(ctx context.Context, now time.Time) ([]plan.Effect, time.Duration, error) {
-	in := b.inbox.take()
+	in := b.inbox.drain()
 	s := &step{now: now}
 	if in.snapshot != nil {
 		if err := b.orphanJobs(ctx, s, *in.snapshot); err != nil {
 			return nil, 0, err
 		}
 	}
-	b.heed(ctx, &in)
-	b.offered(ctx, now, &in)
+	b.applyLow(ctx, &in)
+	b.makeRows(ctx, now, &in)
 	for _, n := range in.news {
 		if r := b.rows.get(n.bundle); r != nil {
 			b.decide(ctx, s, *r, n.News)
@@ -72,19 +73,18 @@ func (b *Bridge) Step(ctx context.Context, now time.Time) ([]plan.Effect, time.D
 	return effects, b.wait(now), err
 }
 
-// step is what one Step came to.
+// step is one Step under way.
 type step struct {
 	now time.Time
-	// rows are the rows that were decided, each once; changed says which of them
-	// are to be saved.
+	// rows are the decided rows, each once; changed says which of them must be saved.
 	rows    []*plan.Row
 	changed []bool
 	places  places // of rows
 	effects []plan.Effect
 }
 
-// note takes in a decided row.
-func (s *step) note(r *plan.Row, changed bool) {
+// add notes a decided row.
+func (s *step) add(r *plan.Row, changed bool) {
 	if i := s.places.at(r.Bundle); i >= 0 {
 		s.rows[i], s.changed[i] = r, s.changed[i] || changed
 		return
@@ -93,15 +93,15 @@ func (s *step) note(r *plan.Row, changed bool) {
 	s.places.add(r.Bundle)
 }
 
-// offered makes rows of offered bundles. An offer of a bundle that has a row is
-// news to that row.
+// makeRows makes rows of offered bundles. An offer of a bundle that has a row is news for that
+// row.
 //
-// While the shared disk is below its low water none is made: the server stages a
-// bundle anew that nobody claims.
-func (b *Bridge) offered(ctx context.Context, now time.Time, in *arrivals) {
+// While the shared disk is below its low water it makes none: the server stages an unclaimed
+// bundle again.
+func (b *Bridge) makeRows(ctx context.Context, now time.Time, in *arrivals) {
 	for _, o := range in.offers {
 		bundle := o.message.Bundle.UUID
-		n := in.of(bundle)
+		n := in.newsOf(bundle)
 		if b.rows.get(bundle) != nil {
 			n.Messages = append(n.Messages, o.message)
 			continue
@@ -130,7 +130,7 @@ func (b *Bridge) decide(ctx context.Context, s *step, r plan.Row, n plan.News) {
 		*after = next
 		b.rows.put(after)
 	}
-	s.note(after, before.Version == 0 || !before.Same(next))
+	s.add(after, before.Version == 0 || !before.Same(next))
 	s.effects = append(s.effects, effects...)
 	if (before.Phase != next.Phase || before.Reason != next.Reason) && b.Log.Enabled(ctx, slog.LevelInfo) {
 		b.Log.InfoContext(ctx, "decided", slog.String("bundle", next.Bundle), slog.String("phase", string(next.Phase)),
@@ -138,11 +138,10 @@ func (b *Bridge) decide(ctx context.Context, s *step, r plan.Row, n plan.News) {
 	}
 }
 
-// batch sends staged rows to Slurm, as many as each queue has room for, and
-// decides them.
+// batch submits staged rows, as many as each queue has room for, and decides them.
 func (b *Bridge) batch(ctx context.Context, s *step) {
 	for _, name := range b.rows.queuesWaiting() {
-		health := plan.Health{Budget: max(b.submits.budget(s.now)-b.rows.upcoming-b.heldOf(plan.Submit), 0), Observed: b.observed && !b.view.away.Load()}
+		health := plan.Health{Budget: max(budget(b.submits, s.now)-b.rows.upcoming-b.heldOf(plan.Submit), 0), Observed: b.observed && !b.view.away.Load()}
 		room := b.Policy.Room(b.Policy.Queues[name], b.rows.inFlight[name], health)
 		if room == 0 {
 			continue
@@ -155,24 +154,24 @@ func (b *Bridge) batch(ctx context.Context, s *step) {
 	}
 }
 
-// orphanJobs looks through a snapshot for jobs of this bridge that no row stands
-// for. That a ledger is older than Slurm's jobs ends the bridge.
+// orphanJobs searches a snapshot for orphan jobs. A ledger that is older than Slurm's jobs ends
+// the bridge.
 func (b *Bridge) orphanJobs(ctx context.Context, s *step, snapshot sbatch.Snapshot) error {
 	known := func(m plan.SubmissionName) bool {
-		_, ok := b.rows.byMark[m]
+		_, ok := b.rows.bySubmission[m]
 		return ok
 	}
 	waits := func(stamp plan.Stamp) bool {
 		r := b.rows.get(stamp.Bundle)
 		return r != nil && r.Phase == plan.Staging && r.Attempt < stamp.Attempt
 	}
-	strays, overdue, err := b.Policy.OrphanJobs(s.now, snapshot, known, waits, b.generation, b.found)
+	orphans, overdue, err := b.Policy.OrphanJobs(s.now, snapshot, known, waits, b.generation, b.found)
 	if err != nil {
 		return fmt.Errorf("compare the ledger with Slurm: %w", err)
 	}
-	found := map[string]*plan.Found{} // of each bundle's, that of the latest attempt
+	found := map[string]*plan.Found{} // by bundle, the latest attempt's
 	for _, j := range snapshot.Jobs {
-		if _, stray := strays[j.ID]; !stray {
+		if _, orphan := orphans[j.ID]; !orphan {
 			continue
 		}
 		stamp, ok := plan.StampOf(j)
@@ -181,27 +180,26 @@ func (b *Bridge) orphanJobs(ctx context.Context, s *step, snapshot sbatch.Snapsh
 		}
 	}
 	for _, bundle := range slices.Sorted(maps.Keys(found)) {
-		delete(strays, found[bundle].Job.ID)
+		delete(orphans, found[bundle].Job.ID)
 		b.decide(ctx, s, *b.rows.get(bundle), plan.News{Found: found[bundle]})
 	}
-	for _, id := range slices.Sorted(maps.Keys(strays)) {
-		if s.now.Sub(strays[id]) >= b.Policy.OrphanGrace {
-			b.Log.WarnContext(ctx, "Slurm has a job of this bridge that no bundle stands for",
+	for _, id := range slices.Sorted(maps.Keys(orphans)) {
+		if s.now.Sub(orphans[id]) >= b.Policy.OrphanGrace {
+			b.Log.WarnContext(ctx, "Slurm has an orphan job: a job of this bridge without a bundle",
 				slog.String("job", id.String()), slog.Bool("cancelled", b.Policy.CancelOrphans))
-			strays[id] = s.now // one that stays is told of, and cancelled, again after as long
+			orphans[id] = s.now // if it stays it is logged, and cancelled, again after as long
 		}
 	}
 	for _, j := range overdue {
 		s.effects = append(s.effects, plan.Effect{Kind: plan.Cancel, Row: &plan.Row{Job: j}})
 	}
-	b.found, b.observed = strays, true
+	b.found, b.observed = orphans, true
 	return nil
 }
 
-// save writes the rows that changed, and shows all that were decided to the
-// pumps. Where there is nothing to write and something to do, or held back, it
-// saves nothing all the same: that fails when the ledger is not this bridge's
-// any more.
+// save writes the rows that changed, and shows all decided rows to the pumps. If nothing
+// changed, but effects wait, it saves an empty list: that fails if the ledger is no longer this
+// bridge's.
 func (b *Bridge) save(ctx context.Context, s *step) error {
 	var changed []plan.Row
 	for i, r := range s.rows {
@@ -226,10 +224,10 @@ func (b *Bridge) save(ctx context.Context, s *step) error {
 	return nil
 }
 
-// admit returns the effects that are to be started: at most one of a kind runs
-// for an attempt of a bundle. Forget, which is the ledger's, is done at once.
+// admit returns the effects to be started. At most one of a kind runs for an attempt of a
+// bundle. Forget is the ledger's, and done at once.
 func (b *Bridge) admit(ctx context.Context, s *step) ([]plan.Effect, error) {
-	admitted := b.letGo(s.now)
+	admitted := b.releaseHeld(s.now)
 	for _, e := range s.effects {
 		if i := s.places.at(e.Row.Bundle); i >= 0 {
 			e.Row = s.rows[i]
@@ -241,7 +239,7 @@ func (b *Bridge) admit(ctx context.Context, s *step) ([]plan.Effect, error) {
 			}
 			b.rows.remove(e.Row.Bundle)
 			b.view.remove(*e.Row)
-		case !b.running.begin(e):
+		case !b.active.begin(e):
 		case !b.mayStart(s.now, e.Kind):
 			b.held = append(b.held, e)
 		default:
@@ -251,38 +249,34 @@ func (b *Bridge) admit(ctx context.Context, s *step) ([]plan.Effect, error) {
 	return admitted, nil
 }
 
-// mayStart says whether an effect of a kind may be started now, and counts it
-// as started: not before Slurm was seen, where it cannot be undone, and no more
-// often than a controller bears.
+// mayStart reports whether an effect of a kind may be started now, and counts it as started. An
+// irrevocable effect waits until Slurm has been seen; submissions and cancellations keep to the
+// pace.
 func (b *Bridge) mayStart(now time.Time, k plan.Kind) bool {
 	if !b.observed && irrevocable(k) {
 		return false
 	}
-	var pace *pacer
-	switch k { //nolint:exhaustive // the others ask nothing of the controller, or seldom
+	var pace *rate.Limiter
+	switch k { //nolint:exhaustive // the others do not ask the controller
 	case plan.Submit:
-		pace = &b.submits
+		pace = b.submits
 	case plan.Cancel:
-		pace = &b.cancels
+		pace = b.cancels
 	default:
 		return true
 	}
-	if pace.budget(now) < 1 {
-		return false
-	}
-	pace.spend(1)
-	return true
+	return pace.AllowN(now, 1)
 }
 
-// letGo returns the effects that were held back and may be started now. A row
-// that has gone on since wants what it needs by itself.
-func (b *Bridge) letGo(now time.Time) []plan.Effect {
+// releaseHeld returns the held effects that may be started now. It drops those of rows that
+// have moved on.
+func (b *Bridge) releaseHeld(now time.Time) []plan.Effect {
 	var admitted, held []plan.Effect
 	for _, e := range b.held {
-		if e.Row.Bundle != "" { // else a job for which no row stands
+		if e.Row.Bundle != "" { // an orphan job has none
 			r := b.rows.get(e.Row.Bundle)
 			if r == nil || r.Phase != e.Row.Phase || r.Attempt != e.Row.Attempt {
-				b.running.end(e)
+				b.active.end(e)
 				continue
 			}
 			e.Row = r
@@ -297,7 +291,7 @@ func (b *Bridge) letGo(now time.Time) []plan.Effect {
 	return admitted
 }
 
-// heldOf is how many effects of a kind are held back.
+// heldOf is how many effects of a kind are held.
 func (b *Bridge) heldOf(k plan.Kind) int {
 	n := 0
 	for _, e := range b.held {
@@ -308,8 +302,8 @@ func (b *Bridge) heldOf(k plan.Kind) int {
 	return n
 }
 
-// irrevocable says whether an effect is held back until Slurm was seen: only
-// then it is known that the ledger is not older than Slurm's jobs.
+// irrevocable reports whether an effect waits until Slurm has been seen: only then is it known
+// that the ledger is not older than Slurm's jobs.
 func irrevocable(k plan.Kind) bool {
 	switch k {
 	case plan.Submit, plan.Cancel, plan.Release:
@@ -322,17 +316,17 @@ func irrevocable(k plan.Kind) bool {
 // idle is the longest time between two steps.
 const idle = time.Minute
 
-// wait is how long it is until the next row is due, or a staged one has room.
+// wait is how long it is until the next row is due, or a staged row has room.
 func (b *Bridge) wait(now time.Time) time.Duration {
 	next := idle
 	if due, ok := b.rows.nextDue(); ok {
 		next = min(next, due.Sub(now))
 	}
-	if b.observed && b.submits.empty() && (b.heldOf(plan.Submit) > 0 || len(b.rows.queuesWaiting()) > 0) {
-		next = min(next, b.submits.refill()) // other room in Slurm comes with news
+	if b.observed && budget(b.submits, now) < 1 && (b.heldOf(plan.Submit) > 0 || len(b.rows.queuesWaiting()) > 0) {
+		next = min(next, refill(b.submits, now)) // other room in Slurm comes with news
 	}
 	if b.observed && b.heldOf(plan.Cancel) > 0 {
-		next = min(next, b.cancels.refill())
+		next = min(next, refill(b.cancels, now))
 	}
 	return max(next, 0)
 }

@@ -11,41 +11,37 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// view is what the pumps know of the rows. Step writes it. The rows that it
-// hands out are not changed any more; whoever needs many of them works on them
-// without keeping Step waiting.
+// view is what the pumps know of the rows. Step writes it. The rows in it never change, so a
+// pump that needs many of them works on them without the lock.
 type view struct {
 	mu   sync.RWMutex
 	rows map[string]*plan.Row
-	// flying are the bundles in flight, each with the number of its take-off.
-	flying   map[string]int
-	takeOffs int
-	// turns are the bundles in flight in the order in which their records are
-	// to be read. One that is in flight no more stays until its turn comes.
+	// flying are the bundles in flight, each with the number of its entry into flight.
+	flying  map[string]int
+	entries int
+	// turns are the bundles in flight in the order in which their records are read. A bundle
+	// that has left flight stays in it until its turn.
 	turns []turn
-	// reports are what each queue has reported to the server.
+	// reports are what each queue's check-ins have told the server.
 	reports map[string]*reports
-	// acknowledged counts, for each bundle, the acknowledgements of the server
-	// that no step has taken in yet.
+	// acknowledged counts, for each bundle, the acknowledgements that no step has applied yet.
 	acknowledged map[string]int
 	// observed is set once Slurm was seen as a whole. away is set while Slurm does not
 	// answer.
 	observed, away atomic.Bool
-	// nodes is, for each queue, what its nodes have together; nil while that is
-	// not known. free is how much of the shared disk may be used, in bytes; 0
-	// while nobody has measured it.
+	// nodes is the sum of each queue's nodes; nil while it is not known. free is how much of
+	// the shared disk may be used, in bytes; 0 before the first measurement.
 	nodes map[string]codalab.Resources
 	free  atomic.Int64
 	// low is set while the shared disk is below its low water.
 	low atomic.Bool
 }
 
-// turn is a bundle's place among those whose records are read, and when they
-// last were.
+// turn is a bundle's place in the order of reading, and when its records were last read.
 type turn struct {
-	bundle  string
-	takeOff int
-	read    time.Time
+	bundle string
+	entry  int
+	read   time.Time
 }
 
 func (v *view) init() {
@@ -59,7 +55,7 @@ func (v *view) init() {
 
 // publish shows a row to the pumps.
 func (b *Bridge) publish(r *plan.Row) {
-	b.running.outlived(r)
+	b.active.cancelOutdated(r)
 	v := &b.view
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -68,16 +64,16 @@ func (b *Bridge) publish(r *plan.Row) {
 	_, flew := v.flying[r.Bundle]
 	switch {
 	case r.InFlight() && !flew:
-		v.takeOffs++
-		v.flying[r.Bundle] = v.takeOffs
-		v.turns = append(v.turns, turn{bundle: r.Bundle, takeOff: v.takeOffs})
+		v.entries++
+		v.flying[r.Bundle] = v.entries
+		v.turns = append(v.turns, turn{bundle: r.Bundle, entry: v.entries})
 	case flew && !r.InFlight():
 		delete(v.flying, r.Bundle)
 	}
 	v.reportsOf(r.Queue).note(old, r)
 }
 
-// resume takes in a row of an earlier life of the bridge.
+// resume shows a row of an earlier life of the bridge to the pumps.
 func (b *Bridge) resume(r *plan.Row) {
 	b.view.mu.Lock()
 	b.view.reportsOf(r.Queue).resume(r)
@@ -85,7 +81,7 @@ func (b *Bridge) resume(r *plan.Row) {
 	b.publish(r)
 }
 
-// showLow shows all queues' check-ins whether bundles are claimed.
+// showLow tells the check-ins of all queues whether bundles are claimed.
 func (v *view) showLow(low bool) {
 	v.low.Store(low)
 	v.mu.Lock()
@@ -95,7 +91,7 @@ func (v *view) showLow(low bool) {
 	}
 }
 
-// reportsOf returns a queue's reports; v.mu is held.
+// reportsOf returns a queue's reports. The caller holds v.mu.
 func (v *view) reportsOf(queue string) *reports {
 	r := v.reports[queue]
 	if r == nil {
@@ -105,8 +101,8 @@ func (v *view) reportsOf(queue string) *reports {
 	return r
 }
 
-// Changes returns two channels of a queue's identity, which receive when a run has
-// entered another state of CodaLab's, and when anything else is worth a check-in.
+// Changes returns two channels of a queue's identity. The first receives when a run has entered
+// another state of CodaLab's, the second when something else is worth a check-in.
 func (b *Bridge) Changes(q plan.Queue) (urgent, other <-chan struct{}) { return b.view.changes(q.Name) }
 
 func (v *view) changes(queue string) (urgent, other <-chan struct{}) {
@@ -116,7 +112,7 @@ func (v *view) changes(queue string) (urgent, other <-chan struct{}) {
 	return r.urgent, r.other
 }
 
-// row returns a row as the pumps may see it.
+// row returns a bundle's row.
 func (v *view) row(bundle string) (plan.Row, bool) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -131,7 +127,7 @@ func (v *view) inFlight() []*plan.Row {
 	return v.sorted(func(r *plan.Row) bool { return r.InFlight() })
 }
 
-// sorted returns some of the rows in the order of their bundles.
+// sorted returns the rows for which some is true, in the order of their bundles.
 func (v *view) sorted(some func(*plan.Row) bool) []*plan.Row {
 	v.mu.RLock()
 	rows := make([]*plan.Row, 0, len(v.rows))
@@ -145,9 +141,9 @@ func (v *view) sorted(some func(*plan.Row) bool) []*plan.Row {
 	return rows
 }
 
-// turn returns the rows whose records are to be read now, and puts them at the
-// end of the line.
-func (v *view) turn(now time.Time, pause time.Duration) []*plan.Row {
+// nextTurns returns the rows whose records are to be read now, and moves them to the end of the
+// order.
+func (v *view) nextTurns(now time.Time, pause time.Duration) []*plan.Row {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var rows []*plan.Row
@@ -156,20 +152,20 @@ func (v *view) turn(now time.Time, pause time.Duration) []*plan.Row {
 			break
 		}
 		next := v.turns[0]
-		if v.flying[next.bundle] != next.takeOff {
+		if v.flying[next.bundle] != next.entry {
 			v.turns = v.turns[1:]
 			continue
 		}
 		if since := now.Sub(next.read); since >= 0 && since < pause { // below 0 the clock was set back
 			break
 		}
-		v.turns = append(v.turns[1:], turn{next.bundle, next.takeOff, now})
+		v.turns = append(v.turns[1:], turn{next.bundle, next.entry, now})
 		rows = append(rows, v.rows[next.bundle])
 	}
 	return rows
 }
 
-// anyInFlight says whether a row is in flight.
+// anyInFlight reports whether a row is in flight.
 func (v *view) anyInFlight() bool {
 	v.mu.RLock()
 	defer v.mu.RUnlock()

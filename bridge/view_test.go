@@ -18,7 +18,7 @@ func flying(b *Bridge, bundles ...string) {
 
 func turnOf(b *Bridge, now time.Time) []string {
 	var bundles []string
-	for _, r := range b.view.turn(now, 5*time.Second) {
+	for _, r := range b.view.nextTurns(now, 5*time.Second) {
 		bundles = append(bundles, r.Bundle)
 	}
 	return bundles
@@ -89,7 +89,7 @@ func TestTurnsDoNotPileUp(t *testing.T) {
 			flying(b, bundle)
 			show(b, plan.Row{Bundle: bundle, Queue: "cpu", Phase: plan.Collecting})
 		}
-		b.view.turn(now, 5*time.Second)
+		b.view.nextTurns(now, 5*time.Second)
 		now = now.Add(time.Second)
 		if len(b.view.turns) > 150 {
 			t.Fatalf("%d turns of 100 rows in flight", len(b.view.turns))

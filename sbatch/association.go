@@ -9,36 +9,35 @@ import (
 // Association is an account that a user may charge jobs to.
 type Association struct {
 	Account string
-	// Default is set for the account of jobs that name none.
+	// Default is set for the account of jobs that name no account.
 	Default bool
-	// Partition is the only one that this association is for; empty for all.
+	// Partition is the only partition of this association; empty for all.
 	Partition string
-	// QOS are those that its jobs may ask for.
+	// QOS lists what its jobs may ask for.
 	QOS []string
 }
 
-// associationFields are the fields that parseAssociations reads, for sacctmgr(1)'s
-// format.
+// associationFields is the format of sacctmgr(1) that parseAssociations reads.
 const associationFields = "DefaultAccount,Account,Partition,QOS"
 
 // Associations returns the accounts that a user may charge jobs to: none for a
-// user that the accounting database does not know. It asks the database alone,
-// and the answer may have associations of other clusters too.
+// user that the accounting database does not know. It asks only the database, whose
+// answer may include associations of other clusters.
 func (c *Client) Associations(ctx context.Context, user string) ([]Association, error) {
 	out, err := c.query(ctx, "list accounts of "+user,
 		"sacctmgr", "--noheader", "--parsable2", "show", "user", user, "withassoc", "format="+associationFields)
 	if err != nil {
 		return nil, err
 	}
-	found, err := parseAssociations(out)
+	associations, err := parseAssociations(out)
 	if err != nil {
 		return nil, &Error{Op: "list accounts of " + user, Message: err.Error(), Err: err}
 	}
-	return found, nil
+	return associations, nil
 }
 
-// parseAssociations reads sacctmgr's answer, one association a line. A user
-// without any has a line with nothing but the default account.
+// parseAssociations reads sacctmgr's answer, one association per line. A user
+// without associations has one line, with only the default account.
 func parseAssociations(out string) ([]Association, error) {
 	var all []Association
 	for line := range strings.Lines(out) {

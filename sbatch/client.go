@@ -12,30 +12,30 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/command"
 )
 
-// Client runs Slurm's commands. The zero value uses those in PATH and the
-// configuration in Slurm's usual place. A Client is safe for concurrent use.
+// Client runs Slurm's commands. The zero value uses the commands in PATH and
+// Slurm's default configuration. A Client is safe for concurrent use.
 type Client struct {
 	// Bin is the directory of Slurm's commands; empty means PATH.
 	Bin string
-	// Conf is the path of slurm.conf; empty means Slurm's usual place.
+	// Conf is the path of slurm.conf; empty means Slurm's default.
 	Conf string
 	// SubmitTimeout bounds one sbatch, QueryTimeout one squeue, sacct or
 	// scancel. 0 means 60 seconds.
 	SubmitTimeout, QueryTimeout time.Duration
 }
 
-// defaultTimeout is above the time after which Slurm's commands usually give
-// up on a controller by themselves: 9 s when it refuses the connection, 39 s
-// when it never answers (TCPTimeout=3, MessageTimeout=10). sbatch alone may go
-// on for two minutes, while the controller's job table is full.
+// defaultTimeout is longer than Slurm's commands usually wait for a controller: 9 s
+// when it refuses the connection, 39 s when it never answers (TCPTimeout=3,
+// MessageTimeout=10). Only sbatch may wait for two minutes, while the controller's
+// job table is full.
 const defaultTimeout = 60 * time.Second
 
 func (c *Client) submitTimeout() time.Duration { return cmp.Or(c.SubmitTimeout, defaultTimeout) }
 func (c *Client) queryTimeout() time.Duration  { return cmp.Or(c.QueryTimeout, defaultTimeout) }
 
-// SubmitBound is the longest that Submit takes. What sbatch sent has reached
-// the controller's host by then, or never will; a controller that is short of
-// breath may act on it some time later still.
+// SubmitBound is the longest time that Submit takes. By then, what sbatch sent has
+// reached the controller's host, or never will. A slow controller may act on it
+// later.
 func (c *Client) SubmitBound() time.Duration { return c.submitTimeout() + 10*time.Second }
 
 func (c *Client) program(name string) string {
@@ -45,8 +45,8 @@ func (c *Client) program(name string) string {
 	return filepath.Join(c.Bin, name)
 }
 
-// environment is all that Slurm's commands see: nothing of the login shell.
-// sbatch hands every SLURM_* in it on to the job.
+// environment is the whole environment of Slurm's commands. It has nothing of the
+// login shell: sbatch passes every SLURM_* variable on to the job.
 func (c *Client) environment() []string {
 	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C"}
 	if c.Conf != "" {
@@ -67,16 +67,16 @@ func (c *Client) query(ctx context.Context, op string, args ...string) (string, 
 	return string(out), nil
 }
 
-// The fields of a job, in the order of parseJob; squeueFields has "|" where
-// the mark goes.
+// The fields of a job, in the order of parseJob. In squeueFields, "|" stands for
+// the separator.
 const (
 	squeueFields = "|%A|%T|%N|%S|%j|%r|%k"
 	sacctFields  = "JobIDRaw,State,NodeList,Start,JobName,Reason"
 )
 
 // Version returns Slurm's version, such as "slurm-wlm 22.05.8". It asks no
-// controller. It fails where sbatch, squeue or scancel cannot be started: no job can
-// be run without them.
+// controller. It fails where sbatch, squeue or scancel cannot be started, because no
+// job can run without them.
 func (c *Client) Version(ctx context.Context) (string, error) {
 	var out string
 	for _, name := range []string{"sbatch", "squeue", "scancel"} {
@@ -88,22 +88,21 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 	return strings.TrimSpace(out), nil
 }
 
-// Observe returns all jobs of the user who runs it, at the price of two
-// requests to the controller (partitions, and the user's jobs). It returns a
-// whole answer or an error, never a part, with one exception of squeue's: of an
-// array of which more than five tasks wait, evenly spaced with gaps, such as
-// 2-20:2, it does not list the last one.
+// Observe returns all jobs of the user who runs it. It costs the controller two
+// requests (partitions, and the user's jobs). It returns a complete answer or an
+// error. The one exception is squeue's: of an array with more than five waiting
+// tasks that are evenly spaced with gaps, such as 2-20:2, it omits the last task.
 func (c *Client) Observe(ctx context.Context, now time.Time) (Snapshot, error) {
-	// A name or a comment is whatever a user wrote, "|" and line feeds
-	// included, but not a mark that nobody knew before.
-	mark := "|" + rand.Text()[:8] + "|"
-	format := strings.ReplaceAll(squeueFields, "|", mark)
+	// A name or a comment may contain anything that a user wrote, also "|" and
+	// line feeds, but not a random separator.
+	separator := "|" + rand.Text()[:8] + "|"
+	format := strings.ReplaceAll(squeueFields, "|", separator)
 	out, err := c.query(ctx, "observe",
 		"squeue", "--all", "--me", "--local", "--array", "--states=all", "--noheader", "--format="+format)
 	if err != nil {
 		return Snapshot{}, err
 	}
-	jobs, err := parseQueue(out, mark)
+	jobs, err := parseQueue(out, separator)
 	if err != nil {
 		return Snapshot{}, &Error{Op: "observe", Message: err.Error(), Err: err}
 	}
@@ -111,11 +110,10 @@ func (c *Client) Observe(ctx context.Context, now time.Time) (Snapshot, error) {
 }
 
 // QueryAccounting returns the jobs of these names that the accounting database knows,
-// among those submitted or active since a time; their comments are left out.
-// It costs the controller nothing. The database learns of a job seconds after
-// its submission, and later still after it was away; it does not show a job
-// that was never eligible to run (held, or to begin later), even when that was
-// cancelled.
+// among those submitted or active since a time, without their comments. It costs the
+// controller nothing. The database learns of a job seconds after its submission, and
+// later after an outage of its own. It never shows a job that was not eligible to run
+// (held, or to begin later), even when that job was cancelled.
 func (c *Client) QueryAccounting(ctx context.Context, since time.Time, names []string) ([]Job, error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -127,31 +125,31 @@ func (c *Client) QueryAccounting(ctx context.Context, since time.Time, names []s
 	if err != nil {
 		return nil, err
 	}
-	jobs, err := parseAccounts(out)
+	jobs, err := parseAccounting(out)
 	if err != nil {
 		return nil, &Error{Op: "account", Message: err.Error(), Err: err}
 	}
 	return jobs, nil
 }
 
-// Cancel ends the job of this id if it has this name: TERM to its batch script,
-// KILL after the site's KillWait. It is no error when there is no such job any
-// more, or when the id is another's by now: a controller that lost its state
-// gives ids out again.
+// Cancel ends the job of this id if it has this name: its batch script gets TERM,
+// and all processes KILL after the site's KillWait. It is no error when the job does
+// not exist any more, or when the id belongs to another job: a controller that lost
+// its state assigns ids again.
 //
-// The name costs the controller a look at its queue: three requests, where
-// scancel of a number alone is one.
+// Because of the name, Cancel costs the controller three requests; scancel of an id
+// alone costs one.
 func (c *Client) Cancel(ctx context.Context, id JobID, name string) error {
 	op := "cancel " + id.String()
 	if name == "" {
 		return &Error{Op: op, Message: "the job's name is not given"}
 	}
-	// Not --quiet: with a name it fails without a word when the job has ended.
+	// Not --quiet: with a name it fails without a message when the job has ended.
 	_, err := c.query(ctx, op, "scancel", "--name="+name, id.String())
 	var failed *Error
 	if errors.As(err, &failed) {
-		for _, over := range []string{invalidID, "Job/step already completing or completed"} {
-			if strings.Contains(failed.Message, over) {
+		for _, ended := range []string{invalidID, "Job/step already completing or completed"} {
+			if strings.Contains(failed.Message, ended) {
 				return nil
 			}
 		}

@@ -1,17 +1,18 @@
-// Package sbatch speaks to Slurm through its commands: it submits batch jobs,
-// observes and cancels them. It knows nothing of what the jobs are for.
+// Package sbatch submits, observes and cancels batch jobs through Slurm's
+// commands. It does not know what the jobs are for.
 //
-// All text that Slurm prints is parsed here, and all of Slurm's errors are
-// judged here. Three things about Slurm shape the package:
+// The package parses everything that Slurm prints, and classifies all of Slurm's
+// errors. Three properties of Slurm shape it:
 //
-//   - A submission may succeed though its answer is lost. Submit therefore
-//     tells apart what was surely refused and what is unknown; the name given
-//     to a job is the way to find it again.
-//   - What is not listed is not gone. A Snapshot is either whole or an error.
-//   - Slurm's commands read the caller's environment. They are started in an
-//     environment of their own, without the SBATCH_*, SQUEUE_* and SLURM_* of
-//     a login shell.
+//   - A submission may succeed although its answer is lost. Submit therefore
+//     distinguishes a submission that was surely refused from one whose outcome
+//     is unknown. A caller finds the job of an unknown outcome by its name.
+//   - A job that is not listed may still exist. A Snapshot is either complete or
+//     an error.
+//   - Slurm's commands read the caller's environment. The package starts them in
+//     an environment of its own, without the SBATCH_*, SQUEUE_* and SLURM_*
+//     variables of a login shell.
 //
-// It follows the behaviour of Slurm 22.05, the sbatch(1), squeue(1), sacct(1)
-// and scancel(1) pages, and keeps states and reasons as Slurm spells them.
+// The package follows Slurm 22.05 and its manual pages sbatch(1), squeue(1),
+// sacct(1) and scancel(1). It keeps states and reasons as Slurm spells them.
 package sbatch

@@ -11,21 +11,20 @@ import (
 
 // Error is a failed command of Slurm.
 type Error struct {
-	// Op says what was tried: "submit cl-ann-…", "observe".
+	// Op is the operation that failed: "submit cl-ann-…", "observe".
 	Op string
-	// Message is Slurm's own words, in one line.
+	// Message is what Slurm printed, in one line.
 	Message string
-	// Refused is set for a submission that surely made no job that runs.
+	// Refused is set for a submission when surely no job of it will run.
 	Refused bool
-	// Retry is set for a refusal that may be another answer later, without
-	// the request being changed: a limit on the number of jobs, a partition
-	// that is down.
+	// Retry is set for a refusal when the same request may succeed later: a
+	// limit on the number of jobs, a partition that is down.
 	Retry bool
 	// Err is the cause.
 	Err error
 }
 
-// Error prints what was tried and Slurm's words.
+// Error returns the operation and Slurm's message.
 func (e *Error) Error() string { return fmt.Sprintf("%s: %s", e.Op, e.Message) }
 
 // Unwrap returns the cause.
@@ -34,15 +33,15 @@ func (e *Error) Unwrap() error { return e.Err }
 // Transient says whether the same request may succeed later.
 func (e *Error) Transient() bool { return !e.Refused || e.Retry }
 
-// failedWords begin sbatch's last line when a submission failed: what follows
-// is either the controller's answer, which is a refusal, or why there was none
-// (Slurm src/sbatch/sbatch.c: main).
-const failedWords = "Batch job submission failed: "
+// submissionFailed begins sbatch's last line when a submission failed. The rest of
+// the line is either the controller's answer, which is a refusal, or the reason why
+// there was no answer (Slurm src/sbatch/sbatch.c: main).
+const submissionFailed = "Batch job submission failed: "
 
 // refusals are the answers with which slurmctld refuses a submission (Slurm
-// 22.05, src/common/slurm_errno.c: slurm_errtab). What is not listed is not
-// known to be a refusal: errors of communication above all, and those of libc,
-// which may be left over from an answer that never came.
+// 22.05, src/common/slurm_errno.c: slurm_errtab). Any other text is not known to be a
+// refusal: above all errors of communication, and those of libc, which sbatch may
+// print when no answer came.
 var refusals = []struct { //nolint:gochecknoglobals // a table, never written
 	text  string
 	retry bool
@@ -90,7 +89,7 @@ var refusals = []struct { //nolint:gochecknoglobals // a table, never written
 	{text: "Pathname of a file, directory or other parameter too long"},
 	{text: "Requested operation not supported on this system"},
 	{text: "Requested operation is presently disabled"},
-	{text: "Unspecified error"}, // a site's job_submit plugin said no
+	{text: "Unspecified error"}, // of a site's job_submit plugin
 	{text: "Job violates accounting/QOS policy", retry: true},
 	{text: "Required partition not available (inactive or drain)", retry: true},
 	{text: "Required node not available (down, drained or reserved)", retry: true},
@@ -102,9 +101,9 @@ var refusals = []struct { //nolint:gochecknoglobals // a table, never written
 	{text: "Controller is in standby mode, try a different controller", retry: true},
 }
 
-// objections are what sbatch itself says before it asks the controller for
-// anything, with exit status 1.
-var objections = []string{ //nolint:gochecknoglobals // a table, never written
+// localRefusals are the messages of sbatch when it refuses a submission itself, with
+// exit status 1, before it asks the controller.
+var localRefusals = []string{ //nolint:gochecknoglobals // a table, never written
 	"Batch script is empty!",
 	"Batch script contains only whitespace!",
 	"Batch script contains DOS line breaks",
@@ -114,15 +113,15 @@ var objections = []string{ //nolint:gochecknoglobals // a table, never written
 	"cli_filter plugin terminated with error",
 }
 
-// judge says whether what a failed sbatch wrote, and the status it exited
-// with, mean that surely no job of the submission will run, and whether the
-// same request may find another answer later.
+// classify reads the standard error and the exit status of a failed sbatch. It
+// returns whether surely no job of the submission will run, and whether the same
+// request may succeed later.
 //
-// Only the last word of the controller counts: before it sbatch may have said
+// Only the last answer of the controller counts. Before it, sbatch may have printed
 // that Slurm is "temporarily unable to accept job", and tried again.
-func judge(stderr string, exit int) (refused, retry bool) {
-	if i := strings.LastIndex(stderr, failedWords); i >= 0 {
-		answer := stderr[i+len(failedWords):]
+func classify(stderr string, exit int) (refused, retry bool) {
+	if i := strings.LastIndex(stderr, submissionFailed); i >= 0 {
+		answer := stderr[i+len(submissionFailed):]
 		for _, r := range refusals {
 			if strings.HasPrefix(answer, r.text) {
 				return true, r.retry && !tooLarge(stderr[:i])
@@ -136,7 +135,7 @@ func judge(stderr string, exit int) (refused, retry bool) {
 		if exit == 255 {
 			return true, false
 		}
-		for _, o := range objections {
+		for _, o := range localRefusals {
 			if strings.HasPrefix(line[1], o) {
 				return true, false
 			}
@@ -145,30 +144,29 @@ func judge(stderr string, exit int) (refused, retry bool) {
 	return false, false
 }
 
-// ownLine is a line that sbatch wrote itself: getopt(3) names the program by
+// ownLine matches a line that sbatch wrote itself. getopt(3) names the program by
 // its path.
 var ownLine = regexp.MustCompile(`(?m)^(?:/\S*/)?sbatch: (?:error: )?(.*)$`)
 
-// limitLine is the name of the limit, alone on a line, that a refused
-// submission would have broken.
+// limitLine matches a line with only the name of the limit that a refused submission
+// would have exceeded.
 var limitLine = regexp.MustCompile(`(?m)^sbatch: error: ([A-Z]\w+)$`)
 
-// tooLarge says whether the limit is one on a job's size, such as
-// QOSMaxCpuPerJobLimit, and not on the number of jobs: the same job breaks it
-// tomorrow as well. Those on the number are AssocMaxSubmitJobLimit,
-// AssocGrpSubmitJobsLimit, QOSMaxSubmitJobPerUserLimit, QOSGrpSubmitJobsLimit
-// and MaxSubmitJobsPerAccount (Slurm src/common/slurm_protocol_defs.c:
-// job_reason_string).
-func tooLarge(said string) bool {
-	limit := limitLine.FindStringSubmatch(said)
+// tooLarge says whether the limit concerns a job's size, such as
+// QOSMaxCpuPerJobLimit: the same job exceeds it tomorrow as well. The limits on the
+// number of jobs are AssocMaxSubmitJobLimit, AssocGrpSubmitJobsLimit,
+// QOSMaxSubmitJobPerUserLimit, QOSGrpSubmitJobsLimit and MaxSubmitJobsPerAccount
+// (Slurm src/common/slurm_protocol_defs.c: job_reason_string).
+func tooLarge(stderr string) bool {
+	limit := limitLine.FindStringSubmatch(stderr)
 	return limit != nil && !strings.Contains(limit[1], "SubmitJob")
 }
 
-// message is why a command failed, in Slurm's words where it had any.
+// message is Slurm's message about a failed command, or the error if there is none.
 func message(err error) string {
 	var failed *command.Error
 	if errors.As(err, &failed) && failed.Stderr != "" {
-		return words(failed.Stderr)
+		return oneLine(failed.Stderr)
 	}
 	if errors.As(err, &failed) {
 		return failed.Err.Error()
@@ -176,24 +174,24 @@ func message(err error) string {
 	return err.Error()
 }
 
-// keptLines is how many lines of a command's standard error are told on: a
-// site's wrappers and plugins can be talkative.
+// keptLines is how many lines of standard error a message keeps, because wrappers
+// and plugins of a site may print many.
 const keptLines = 4
 
-// words is what a command of Slurm wrote to its standard error, in one line:
-// the answer first and then what was said on the way to it.
+// oneLine makes one line of the standard error of a command: the answer, and in
+// parentheses what the command printed before it.
 //
 //	sbatch: error: Memory specification can not be satisfied
 //	sbatch: error: Batch job submission failed: Requested node configuration is not available
 //
 // becomes "Requested node configuration is not available (Memory specification
 // can not be satisfied)".
-func words(stderr string) string {
+func oneLine(stderr string) string {
 	var lines []string
 	for line := range strings.Lines(strings.TrimSpace(stderr)) {
 		line = strings.TrimSpace(line)
 		if before, after, ok := strings.Cut(line, ": "); ok && !strings.Contains(before, " ") {
-			// the program's name is left out, and how bad it is
+			// without the program's name and the severity
 			line = strings.TrimPrefix(strings.TrimPrefix(after, "error: "), "fatal: ")
 		}
 		if line != "" {
@@ -205,7 +203,7 @@ func words(stderr string) string {
 	}
 	last := len(lines) - 1
 	before := lines[max(0, last-keptLines):last]
-	if answer, ok := strings.CutPrefix(lines[last], failedWords); ok {
+	if answer, ok := strings.CutPrefix(lines[last], submissionFailed); ok {
 		if len(before) == 0 {
 			return answer
 		}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// JobID is a job's number, as squeue's %A prints it; for a task of an array
-// the task's own number once it has one: tasks that wait share the array's.
+// JobID is a job's number, as squeue's %A prints it. A task of an array has a number
+// of its own once it starts; tasks that wait share the array's number.
 type JobID int64
 
 // String prints the id as Slurm's commands take it.
@@ -73,30 +73,29 @@ type Job struct {
 	Name  string `json:"name"`
 	State State  `json:"state"`
 	// Reason is why a job is pending, or why it ended; "None" where Slurm
-	// gives none.
+	// gives no reason.
 	Reason string `json:"reason"`
-	// Nodes is the list of its nodes, in Slurm's own form; empty before it
-	// was allocated any. A job that ended with none never began: the trace that
-	// a refused submission leaves, or a job cancelled while it was pending.
+	// Nodes is the list of its nodes, in Slurm's form; empty before the job has
+	// an allocation. A job that ended without nodes never began: it is the record
+	// of a refused submission, or was cancelled while it was pending.
 	Nodes string `json:"nodes"`
-	// Start is when it began or is expected to begin; zero when unknown.
+	// Start is when it began or is expected to begin; zero if unknown.
 	Start time.Time `json:"start"`
-	// Comment is the job's comment; empty in what Account returns. A site's
-	// plugins may rewrite it.
+	// Comment is empty in jobs of QueryAccounting. A site's plugins may rewrite
+	// it.
 	Comment string `json:"comment"`
 }
 
-// Snapshot is what Slurm held of one user's jobs, all of them, at one moment:
-// those that wait, those that run, and those that ended within the
-// controller's MinJobAge.
+// Snapshot is all jobs of one user that Slurm's controller knew at one moment: those
+// that wait, those that run, and those that ended within the controller's MinJobAge.
 type Snapshot struct {
-	// Asked is when the question was sent; the answer is not older.
+	// Asked is when the request was sent; the answer is not older.
 	Asked time.Time `json:"asked"`
 	Jobs  []Job     `json:"jobs"`
 }
 
-// ByName returns the jobs of each name in the order of their ids. There can be
-// several, where a submission was repeated because its answer was lost.
+// ByName returns the jobs of each name in the order of their ids. A name has several
+// jobs when a submission was repeated because its answer was lost.
 func (s Snapshot) ByName() map[string][]Job {
 	found := map[string][]Job{}
 	for _, j := range s.Jobs {

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// parseQueue reads squeue's answer, in which mark precedes each of a job's
-// seven fields. An answer that begins with anything else is not squeue's own,
-// and what it may lack is not known.
-func parseQueue(out, mark string) ([]Job, error) {
-	fields := strings.Split(out, mark)
+// parseQueue reads squeue's answer, in which the separator precedes each of a job's
+// seven fields. An answer that begins with other text may come from a wrapper and be
+// incomplete: it is an error.
+func parseQueue(out, separator string) ([]Job, error) {
+	fields := strings.Split(out, separator)
 	if banner := strings.TrimSpace(fields[0]); banner != "" {
 		return nil, fmt.Errorf("cannot read %q", shorten(banner))
 	}
@@ -34,8 +34,8 @@ func parseQueue(out, mark string) ([]Job, error) {
 	return jobs, nil
 }
 
-// parseAccounts reads sacct's answer, one job a line.
-func parseAccounts(out string) ([]Job, error) {
+// parseAccounting reads sacct's answer, one job per line.
+func parseAccounting(out string) ([]Job, error) {
 	var jobs []Job
 	for line := range strings.Lines(out) {
 		line, whole := strings.CutSuffix(line, "\n")

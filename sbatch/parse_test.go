@@ -76,7 +76,7 @@ func TestQueueIsReadAsSlurmPrintsIt(t *testing.T) {
 
 func TestAccountsAreReadAsSlurmPrintsThem(t *testing.T) {
 	t.Parallel()
-	jobs, err := parseAccounts(recorded(t, "sacct.txt"))
+	jobs, err := parseAccounting(recorded(t, "sacct.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,11 +100,11 @@ func TestAccountsAreReadAsSlurmPrintsThem(t *testing.T) {
 		}
 	}
 	// What the database knows in its first seconds, and before anything.
-	young, err := parseAccounts(recorded(t, "sacct-young.txt"))
+	young, err := parseAccounting(recorded(t, "sacct-young.txt"))
 	if err != nil || len(young) != 2 || young[0].Name != "allocation" || young[1].State != StateRunning {
 		t.Errorf("a young job: %+v, %v", young, err)
 	}
-	none, err := parseAccounts("")
+	none, err := parseAccounting("")
 	if err != nil || len(none) != 0 {
 		t.Errorf("no job: %+v, %v", none, err)
 	}
@@ -130,7 +130,7 @@ func TestHalfAnAnswerIsAnError(t *testing.T) {
 		}
 	}
 	for _, out := range []string{"sacct: no\n", "1|COMPLETED|n1|1|name\n", "1|COMPLETED|n1|1|name|No", "1||n1|1|name|None\n", "x|COMPLETED|n1|1|name|None\n"} {
-		if jobs, err := parseAccounts(out); err == nil {
+		if jobs, err := parseAccounting(out); err == nil {
 			t.Errorf("%q was read as %+v", out, jobs)
 		}
 	}
@@ -193,7 +193,7 @@ func FuzzQueue(f *testing.F) {
 		if err == nil && len(jobs) == 0 && strings.TrimSpace(raw) != "" {
 			t.Errorf("%q is no empty queue", raw)
 		}
-		accounts, _ := parseAccounts(raw)
+		accounts, _ := parseAccounting(raw)
 		for _, j := range append(jobs, accounts...) {
 			if j.ID <= 0 || j.State == "" {
 				t.Errorf("%q was read as %+v", raw, j)

@@ -17,30 +17,30 @@ type Partition struct {
 	Name string
 	// Default is set for the partition of jobs that name none.
 	Default bool
-	// State is "up" as a rule. A partition that is "down" takes jobs and starts
-	// none, one that is "drain" takes none, and one that is "inactive" does
-	// neither.
+	// State is "up" as a rule. A partition that is "down" accepts jobs and starts
+	// none. One that is "drain" accepts none, but starts those that it has. One that
+	// is "inactive" does neither.
 	State string
-	// MaxTime is the longest time limit of a job; 0 is no bound.
+	// MaxTime is the longest time limit of a job; 0 means no bound.
 	MaxTime time.Duration
-	// DefaultTime is the time limit of a job that asks for none; 0 where the
-	// partition names none, and such a job gets MaxTime.
+	// DefaultTime is the time limit of a job that asks for none. If it is 0, such a
+	// job gets MaxTime.
 	DefaultTime time.Duration
-	// Nodes is how many nodes it has, Ready how many of them are idle or
-	// allocated: the others are down or drained.
+	// Nodes counts its nodes, Ready those that are idle or allocated. The others
+	// are down or drained.
 	Nodes int
 	Ready int
-	// Most is, for each resource, the largest amount that one node of the
-	// partition gives to jobs. The amounts may be those of different nodes.
+	// Most has, for each resource, the largest amount that one node of the
+	// partition offers. The amounts may be those of different nodes.
 	Most NodeResources
-	// All is what all its nodes together give to jobs.
+	// All is what all its nodes offer together.
 	All NodeResources
 }
 
-// Up says whether the partition takes jobs and starts them.
+// Up says whether the partition accepts jobs and starts them.
 func (p Partition) Up() bool { return p.State == "up" }
 
-// NodeResources is what a node, or several together, give to jobs.
+// NodeResources is what one node, or several nodes together, offer to jobs.
 type NodeResources struct {
 	CPUs int64
 	// Memory is in bytes.

@@ -96,8 +96,8 @@ func TestRecordedRefusals(t *testing.T) {
 			t.Errorf("%s: no verdict", head)
 		}
 		seen[options] = true
-		got := verdict{Message: words(stderr)}
-		got.Refused, got.Retry = judge(strings.TrimPrefix(stderr, "\n"), exit)
+		got := verdict{Message: oneLine(stderr)}
+		got.Refused, got.Retry = classify(strings.TrimPrefix(stderr, "\n"), exit)
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("%s (-want +got):\n%s", head, d)
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/command"
 )
 
-// Request is one batch job of one task on one node. Empty fields are not
-// asked for.
+// Request is one batch job of one task on one node. It does not ask for what is in
+// empty fields.
 type Request struct {
 	Name        string
 	Comment     string
@@ -26,7 +26,7 @@ type Request struct {
 	Constraint  string
 	CPUs        int64
 	// MemoryMiB is the memory of the node that the job may use. 0 asks for
-	// nothing, never for Slurm's --mem=0, which is the whole node.
+	// nothing. It is not Slurm's --mem=0, which asks for the whole node.
 	MemoryMiB int64
 	// GPUType and GPUs ask for generic resources gpu[:type]:n.
 	GPUType string
@@ -35,11 +35,11 @@ type Request struct {
 	Time time.Duration
 	// Nice lowers the priority; it is never negative.
 	Nice int64
-	// Dir is the working directory of the batch script, Output the path of
-	// the file that its output is appended to, whatever characters are in it.
+	// Dir is the working directory of the batch script. Its output is appended to
+	// the file Output, a path that may have any characters.
 	Dir    string
 	Output string
-	// Extra are further options as a site needs them, such as
+	// Extra are further options that a site needs, such as
 	// "--licenses=matlab".
 	Extra []string
 	// Script is the batch script. It begins with "#!".
@@ -82,7 +82,7 @@ func (r Request) Args() []string {
 	return append(args, r.Extra...)
 }
 
-// Quote makes one word of any text, for the shell that runs a Script.
+// Quote makes one shell word of any text, for use in a Script.
 func Quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 func positive(n int64) string {
@@ -92,8 +92,8 @@ func positive(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// jobLine is the answer of sbatch --parsable: the id, and the cluster's name
-// where there are several. Site wrappers print other lines around it.
+// jobLine matches the answer of sbatch --parsable: the id, and the cluster's name
+// where there are several. A site's wrappers print other lines around it.
 var jobLine = regexp.MustCompile(`(?m)^(\d+)(;\S+)?$`)
 
 // sbatch is the command that submits a request.
@@ -107,30 +107,29 @@ func (c *Client) sbatch(r Request, options ...string) command.Command {
 
 // Submit submits a job and returns its id.
 //
-// An error is an *Error. When Refused is set Slurm said no and no job of this
-// submission will ever run (a refused one may leave a record of a job that
-// FAILED without a node). Otherwise it is not known whether a job was made:
-// look for its name before trying again.
+// An error is an *Error. When Refused is set, no job of this submission will ever run
+// (it may leave a record of a job that FAILED without a node). Otherwise it is unknown
+// whether a job was made: look for its name before trying again.
 func (c *Client) Submit(ctx context.Context, r Request) (JobID, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.submitTimeout())
 	defer cancel()
 	out, err := c.sbatch(r).Output(ctx)
-	// An id that was printed counts, whatever came after it: a site's wrapper
-	// may exit with a status of its own.
+	// A printed id counts whatever the exit status is: a site's wrapper may exit
+	// with a status of its own.
 	if id, ok := printedID(string(out)); ok {
 		return id, nil
 	}
 	if err == nil {
 		err = fmt.Errorf("sbatch printed no job id: %q", shorten(strings.TrimSpace(string(out))))
 	}
-	return 0, submitError(r.Name, err)
+	return 0, submissionError(r.Name, err)
 }
 
-// Try asks the controller whether it would take a job, and submits none (sbatch(1):
+// Try asks the controller whether it would accept a job, and submits none (sbatch(1):
 // --test-only). The controller checks that partition, account, QOS, reservation,
-// constraint and resources exist and are open to this user. It does not refuse a
-// time above the partition's limit, nor a partition that is down: it takes such a
-// job and lets it wait.
+// constraint and resources exist and are open to this user. It does not refuse a time
+// above the partition's limit, nor a partition that is down: it accepts such a job and
+// lets it wait.
 //
 // An error is an *Error, with Refused set where Slurm refuses the job.
 func (c *Client) Try(ctx context.Context, r Request) error {
@@ -143,16 +142,16 @@ func (c *Client) Try(ctx context.Context, r Request) error {
 	e := &Error{Op: "try to submit " + r.Name, Message: message(err), Err: err}
 	var failed *command.Error
 	if errors.As(err, &failed) && failed.ExitCode > 0 {
-		// Only the words before the controller's answer differ from those of a
+		// Only the text before the controller's answer differs from that of a
 		// submission (Slurm src/sbatch/sbatch.c: main).
-		said := strings.Replace(failed.Stderr, "allocation failure: ", "sbatch: error: "+failedWords, 1)
-		e.Message = words(said)
-		e.Refused, e.Retry = judge(said, failed.ExitCode)
+		stderr := strings.Replace(failed.Stderr, "allocation failure: ", "sbatch: error: "+submissionFailed, 1)
+		e.Message = oneLine(stderr)
+		e.Refused, e.Retry = classify(stderr, failed.ExitCode)
 	}
 	return e
 }
 
-// printedID finds the one id in sbatch's answer.
+// printedID returns the id in sbatch's answer, if there is exactly one.
 func printedID(out string) (JobID, bool) {
 	lines := jobLine.FindAllStringSubmatch(out, -1)
 	if len(lines) != 1 {
@@ -162,26 +161,25 @@ func printedID(out string) (JobID, bool) {
 	return JobID(id), err == nil && id > 0
 }
 
-func submitError(name string, err error) *Error {
+func submissionError(name string, err error) *Error {
 	e := &Error{Op: "submit " + name, Message: message(err), Err: err}
 	var failed *command.Error
 	switch {
 	case !errors.As(err, &failed):
 	case !failed.Started():
-		// Nothing was sent to Slurm, but that is for its own repair to end,
-		// not the bundle's fault.
+		// Nothing was sent to Slurm. The request is not at fault: it may succeed
+		// once sbatch can be started again.
 		e.Refused, e.Retry = true, true
-	case failed.ExitCode > 0: // else killed: by our time-out or somebody else's hand
-		e.Refused, e.Retry = judge(failed.Stderr, failed.ExitCode)
+	case failed.ExitCode > 0: // else it was killed, by the time-out or by another process
+		e.Refused, e.Retry = classify(failed.Stderr, failed.ExitCode)
 	}
 	return e
 }
 
-// Judge returns the error of a submission for which sbatch exited with this
-// status, not 0, after it had written this to its standard error. It is how
-// doubles of Slurm say no.
-func Judge(name, stderr string, exit int) *Error {
-	e := &Error{Op: "submit " + name, Message: words(stderr), Err: fmt.Errorf("exit status %d", exit)}
-	e.Refused, e.Retry = judge(strings.TrimSpace(stderr), exit)
+// SubmitError returns the error of a submission for which sbatch exited with this
+// status, not 0, and this standard error. Test doubles of Slurm use it.
+func SubmitError(name, stderr string, exit int) *Error {
+	e := &Error{Op: "submit " + name, Message: oneLine(stderr), Err: fmt.Errorf("exit status %d", exit)}
+	e.Refused, e.Retry = classify(strings.TrimSpace(stderr), exit)
 	return e
 }

@@ -237,10 +237,10 @@ func FuzzSubmitAnswer(f *testing.F) {
 		if ok && (id <= 0 || !strings.Contains(out, id.String())) {
 			t.Errorf("%q was read as %d", out, id)
 		}
-		if refused, retry := judge(stderr, exit); !refused && retry || refused && !strings.Contains(stderr, failedWords) && !strings.Contains(stderr, "sbatch: ") {
+		if refused, retry := classify(stderr, exit); !refused && retry || refused && !strings.Contains(stderr, submissionFailed) && !strings.Contains(stderr, "sbatch: ") {
 			t.Errorf("%q: refused %v, retry %v", stderr, refused, retry)
 		}
-		if m := words(stderr); strings.Contains(m, "\n") {
+		if m := oneLine(stderr); strings.Contains(m, "\n") {
 			t.Errorf("%q has more than one line", m)
 		}
 	})

@@ -22,6 +22,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
+func TestMain(m *testing.M) {
+	testenv.Parallel(8) // the tests wait for Slurm
+	os.Exit(m.Run())
+}
+
 // commands are the methods of a Client that the suite tests.
 type commands interface {
 	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)

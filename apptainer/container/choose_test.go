@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
@@ -42,8 +43,8 @@ func TestChoiceGoesByWhatIsAskedForAndWhatTheHostHas(t *testing.T) {
 		"singularity":         {runtimes.Singularity, whole, runtimes.Singularity, false, "singularity was asked for"},
 		"docker":              {runtimes.Docker, whole, runtimes.Docker, false, "docker was asked for"},
 		"podman":              {runtimes.Podman, whole, runtimes.Podman, false, "podman was asked for"},
-		"unknown":             {"shifter", whole, "", false, `"shifter" is no way to run a container: there are [auto builtin`},
-		"no bubblewrap":       {"", with(func(h *container.Host) { h.Bubblewrap = lack("bwrap") }), runtimes.Apptainer, false, "the built-in way is not to be had: this node lacks bwrap"},
+		"unknown":             {"shifter", whole, "", false, `"shifter" is no runtime: there are [auto builtin`},
+		"no bubblewrap":       {"", with(func(h *container.Host) { h.Bubblewrap = lack("bwrap") }), runtimes.Apptainer, false, "the built-in runtime cannot be used: this node lacks bwrap"},
 		"no apptainer either": {"", with(func(h *container.Host) { h.Bubblewrap, h.Apptainer = lack("bwrap"), lack("a") }), runtimes.Singularity, false, "lacks bwrap"},
 		"nothing but engines": {"", with(func(h *container.Host) {
 			h.Bubblewrap, h.Apptainer, h.Singularity = lack("bwrap"), lack("a"), lack("s")
@@ -83,7 +84,7 @@ func autoWay(t *testing.T) (w way, preparation string) {
 	if suid, err := filepath.Glob(filepath.Join(filepath.Dir(program), "../libexec/*/bin/starter-suid")); err != nil || len(suid) > 0 {
 		t.Skip("needs an Apptainer without privileges, which this test's hosts take from it in vain")
 	}
-	return way{Ways: &container.Runtimes{Enter: enter.Path(t)}}, "ln -s " + program + " /opt/apptainer; export PATH=/opt:$PATH; "
+	return way{Ways: &runner.Runner{Helper: enter.Path(t)}}, "ln -s " + program + " /opt/apptainer; export PATH=/opt:$PATH; "
 }
 
 func TestRefusedWayGivesWayToAnother(t *testing.T) {
@@ -97,10 +98,10 @@ func TestRefusedWayGivesWayToAnother(t *testing.T) {
 		says        string
 	}{
 		"all there":      {"true", runtimes.Builtin, "has all that it needs"},
-		"no bubblewrap":  {"mount --bind /dev/null $(command -v bwrap)", runtimes.Apptainer, "the built-in way is not to be had: this node lacks the program bwrap"},
+		"no bubblewrap":  {"mount --bind /dev/null $(command -v bwrap)", runtimes.Apptainer, "the built-in runtime cannot be used: this node lacks the program bwrap"},
 		"no fuse":        {withoutFuse, runtimes.Builtin, "the image can be unpacked: this node has no /dev/fuse"},
 		"no namespaces":  {"echo 0 >/proc/sys/user/max_user_namespaces", "", "this node can run no container: this node does not let ordinary users make user namespaces"},
-		"hidden trouble": {"mount --bind /bin/false $(command -v bwrap)", runtimes.Apptainer, "the built-in way is not to be had: bubblewrap could not set the container up"},
+		"hidden trouble": {"mount --bind /bin/false $(command -v bwrap)", runtimes.Apptainer, "the built-in runtime cannot be used: bubblewrap could not set the container up"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

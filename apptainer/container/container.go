@@ -2,6 +2,7 @@ package container
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -14,90 +15,97 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
+	"github.com/cl-slurm/cl-slurm/internal/subpath"
 )
 
-// Container describes one run of a command in an image, whichever way it is
-// run: see [Builtin]. It is a value and may be used again, by several
-// goroutines at once.
+// Runtime runs containers.
+type Runtime interface {
+	// Run runs the command and waits for its end. Processes that the command left
+	// behind end with it. When ctx ends first, every process of the container gets
+	// TERM, and after Grace the remaining ones get KILL; Run still returns the
+	// command's Exit. If the image does not have the program, or it cannot be
+	// executed, the exit status is 127 or 126, as in a shell.
+	//
+	// An error means that the command did not run, or did not run to its end, for
+	// a reason outside of it. A *HostError means that the command did not begin.
+	// Several goroutines may call Run at once.
+	Run(ctx context.Context, c Container) (Exit, error)
+}
+
+// Container describes one run of a command in an image. It is a value: a caller may use
+// it again, and in several goroutines at once.
 //
-// Inside, the command is root over the image's files; outside it is the
-// calling user. It sees the image, its binds and devices, a fresh /proc, /dev
-// and /dev/shm, the host's /sys, and no process but its own. What it
-// writes outside of its binds is not kept; see Scratch.
+// Inside, the command is root over the image's files; outside it is the calling user. It
+// sees the image, its binds and devices, a new /proc, /dev and /dev/shm, the host's /sys,
+// and no process but its own. What it writes outside of its binds is not kept; see
+// Scratch.
 type Container struct {
 	// SIF is the image's path.
 	SIF string
-	// Opened, when not nil, is the SIF, open for reading, which stays the
-	// caller's to close: what the caller has looked at is what is run. Run fails
-	// when another file has its place at SIF by then.
+	// Opened, when not nil, is the SIF, open for reading. A caller that has checked
+	// this file is sure to run it: Run fails if SIF leads to another file by then. The
+	// caller closes it after Run.
 	Opened *os.File `json:"-"`
-	// Image is the image's name with its digest, for an engine, which has a
-	// store of its own and runs no SIF.
+	// Image is the image's name with its digest. An engine runs it instead of SIF,
+	// from its own store.
 	Image string
-	// Runtime is the one that is asked for, and OnChoice, when not nil, is called
-	// with the one that is chosen. Only [Runtimes] reads them.
+	// Runtime is the runtime that the caller asks for. OnChoice, when not nil, is
+	// called with the runtime that runs the container. Only package runner reads these.
 	Runtime  runtimes.Name
 	OnChoice func(Choice) `json:"-"`
-	// Args is the argument vector inside; its first is a path in the image or
-	// a name looked up in the PATH there.
+	// Args is the argument vector inside. Its first element is a path in the image, or
+	// a name to look up in the PATH there.
 	Args []string
-	// ShellCommand is a command line for the image's /bin/bash, or /bin/sh
-	// where it has none; used when Args is empty.
+	// ShellCommand is used when Args is empty: a command line for the image's
+	// /bin/bash, or /bin/sh where there is no bash.
 	ShellCommand string
-	// Env is added to the image's own environment, "NAME=value", and wins over
-	// it. Nothing of the host's environment is passed on.
+	// Env is added to the image's own environment, "NAME=value", and wins over it.
+	// Nothing of the host's environment is passed on.
 	Env []string
 	// Binds are host files and directories to show inside.
 	Binds []Bind
-	// Devices are host device files, below /dev, to show inside at the same
-	// path.
+	// Devices are host device files, below /dev, to show inside at the same path.
 	Devices []string
-	// GPUs says whose GPUs are among Devices. What their driver has on the host
-	// is then shown too: libraries, which the image's programs find, and programs
-	// in the PATH.
+	// GPUs is the vendor of the GPUs among Devices. The host's driver for them is then
+	// shown too: libraries that the image's programs find, and programs in the PATH.
 	GPUs gpudriver.Vendor
 	// Dir is the working directory inside; empty means "/".
 	Dir string
-	// Network gives the container the host's network; else it has a loopback
-	// interface only.
+	// Network gives the container the host's network. Otherwise it has only a loopback
+	// interface.
 	Network bool
-	// Scratch is a directory on a node-local disk or tmpfs (not NFS, Lustre or
-	// GPFS) that is private to the caller. What the command wrote to the root
-	// file system stays in a new directory in it, for the caller to remove when
-	// nobody waits any more: directories in it may lack their owner's
-	// permissions.
+	// Scratch is a directory on a node-local disk or tmpfs (not NFS, Lustre or GPFS)
+	// that is private to the caller. Run makes a directory in it for what the command
+	// writes to the root file system. The caller removes that afterwards, when nobody
+	// waits; directories in it may lack their owner's permissions.
 	Scratch string
-	// Stdout and Stderr are the command's; nil discards. What the host's
-	// programs say when they cannot set the container up goes to Stderr too.
+	// Stdout and Stderr are the command's; nil discards. If the host's programs cannot
+	// set the container up, their messages go to Stderr too.
 	Stdout, Stderr *os.File `json:"-"`
 	// ShmBytes is the size of /dev/shm; zero means half of the memory.
 	ShmBytes int64
-	// MemoryBytes and CPUs are limits for an engine to enforce; zero means
-	// none. The other ways leave limits to their caller, in whose cgroup they
-	// run.
+	// MemoryBytes and CPUs are limits for an engine to enforce; zero means none. The
+	// other runtimes run in their caller's cgroup, which enforces its own limits.
 	MemoryBytes int64
 	CPUs        float64
-	// Grace is how long the processes of the container have between the TERM
-	// that the end of Run's context sends them and the KILL that follows; zero
-	// means two seconds.
+	// Grace is the time from the TERM that the end of Run's context sends to the
+	// container's processes until the KILL; zero means two seconds.
 	Grace time.Duration
-	// OnStart, when not nil, is called when the container is set up and its
-	// command begins, with the process id, as this process sees it, of a process
-	// that every process of the container descends from; 0 where an engine does
-	// not say. It is called once, and by Ways again when the first way was refused
-	// by the host.
+	// OnStart, when not nil, is called when the container is set up and its command
+	// begins. It receives the process id, as this process sees it, of an ancestor of
+	// every process in the container; 0 where an engine does not tell it. It is called
+	// once, or twice if package runner tries a second runtime.
 	OnStart func(pid int) `json:"-"`
 }
 
-// Bind shows the host's Source inside the container at Target. Target is an
-// absolute path, made when the image lacks it, and no bind's target may lie
-// inside another's.
+// Bind shows the host's Source inside the container at Target. Target is an absolute path,
+// which is created if the image lacks it. No bind's target may lie inside another's.
 type Bind struct {
 	Source, Target string
 	ReadOnly       bool
-	// Exact refuses a Source with a symbolic link anywhere in its path at the
-	// moment when it is mounted, and one that may not be read then: what others
-	// can change may not lead elsewhere than where it was looked at.
+	// Exact refuses a Source that has a symbolic link anywhere in its path, or is not
+	// readable, at the moment of mounting. Other users who can change the path then
+	// cannot lead it elsewhere than where the caller checked it.
 	Exact bool
 }
 
@@ -105,24 +113,56 @@ type Bind struct {
 type Exit struct {
 	// Code is the exit status as a shell reports it: 128 + n after signal n.
 	Code int
-	// Signal is the signal that ended the command, 0 when it exited. A command
-	// that itself exits with 128 + n, as a shell does whose last command was
-	// killed, is not told from a killed one.
+	// Signal is the signal that ended the command, 0 when it exited. A command that
+	// itself exits with 128 + n, as a shell does when its last command was killed, counts
+	// as killed.
 	Signal int
-	// Note says in a sentence what was unlike in other runs, and why; empty as a
+	// Note is a sentence that says what differed from a usual run, and why; empty as a
 	// rule.
 	Note string `json:",omitempty"`
 }
 
-// ErrNoShell is the cause when ShellCommand is set and the image has neither
-// /bin/bash nor /bin/sh.
+// ExitOf is the Exit of a command with this exit status, as a shell reports it.
+func ExitOf(code int) Exit {
+	exit := Exit{Code: code}
+	if signal := code - 128; signal > 0 && signal < 65 {
+		exit.Signal = signal
+	}
+	return exit
+}
+
+// ErrNoShell is the cause when ShellCommand is set and the image has neither /bin/bash nor
+// /bin/sh.
 var ErrNoShell = errors.New("the image has no shell: neither /bin/bash nor /bin/sh")
 
-func (c Container) grace() time.Duration { return cmp.Or(c.Grace, 2*time.Second) }
+// Shells lists the shells that run a ShellCommand, in the order of preference.
+func Shells() []string { return []string{"/bin/bash", "/bin/sh"} }
 
-// check refuses what no way could run. An engine knows its images'
-// architecture itself: then it is empty.
-func (c Container) check(architecture string) error {
+// HostError means that this host cannot run a container with a runtime, because something
+// is missing or forbidden. The command did not begin, so a caller may try another runtime.
+// Its text is a sentence that says what the site has to do.
+type HostError struct{ Err error }
+
+// Error returns the sentence.
+func (e *HostError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *HostError) Unwrap() error { return e.Err }
+
+// HostErrorf makes a HostError, as fmt.Errorf does.
+func HostErrorf(format string, args ...any) error {
+	return &HostError{Err: fmt.Errorf(format, args...)}
+}
+
+// KillAfter is Grace, or its default.
+func (c Container) KillAfter() time.Duration { return cmp.Or(c.Grace, 2*time.Second) }
+
+// WorkDir is Dir, or its default.
+func (c Container) WorkDir() string { return cmp.Or(c.Dir, "/") }
+
+// Validate returns an error for a container that no runtime can run. architecture is that
+// of the image; empty where an engine checks it.
+func (c Container) Validate(architecture string) error {
 	if architecture != "" && architecture != "unknown" && architecture != runtime.GOARCH {
 		return fmt.Errorf("the image is made for linux/%s, and this node is linux/%s", architecture, runtime.GOARCH)
 	}
@@ -132,18 +172,18 @@ func (c Container) check(architecture string) error {
 	if c.Scratch == "" {
 		return errors.New("no scratch directory")
 	}
-	return errors.Join(checkBinds(c.Binds, cmp.Or(c.Dir, "/")), checkDevices(c.Devices))
+	return errors.Join(validateBinds(c.Binds, c.WorkDir()), validateDevices(c.Devices))
 }
 
-// mergeEnv lays over the image's environment what the caller adds. Like
-// Docker, it gives a PATH and a HOME to images that set none. What holds a zero
-// byte, which an image's configuration can and no environment, is left out.
-func mergeEnv(image, added []string) []string {
+// Environment returns the command's environment: the image's, with Env added. Like Docker,
+// it adds a PATH and a HOME where the image sets none. It omits values with a zero byte,
+// which an image's configuration can hold and an environment cannot.
+func (c Container) Environment(image []string) []string {
 	env := []string{"PATH=" + sifconfig.DefaultPath, "HOME=/root"}
 	at := map[string]int{"PATH": 0, "HOME": 1}
-	for _, assignment := range slices.Concat(image, added) {
+	for _, assignment := range slices.Concat(image, c.Env) {
 		name, _, ok := strings.Cut(assignment, "=")
-		if !ok || name == "" || hasZero(assignment) {
+		if !ok || name == "" || strings.ContainsRune(assignment, 0) {
 			continue
 		}
 		if i, again := at[name]; again {
@@ -156,8 +196,7 @@ func mergeEnv(image, added []string) []string {
 	return env
 }
 
-// checkBinds refuses what cannot be mounted as asked.
-func checkBinds(binds []Bind, dir string) error {
+func validateBinds(binds []Bind, dir string) error {
 	if !path.IsAbs(dir) {
 		return fmt.Errorf("the working directory %q is not an absolute path", dir)
 	}
@@ -169,7 +208,7 @@ func checkBinds(binds []Bind, dir string) error {
 			return fmt.Errorf("bind: %w", err)
 		}
 		for j, other := range binds {
-			if i != j && isBelow(b.Target, other.Target) {
+			if i != j && subpath.Within(b.Target, other.Target) {
 				return fmt.Errorf("bind target %q lies inside %q", b.Target, other.Target)
 			}
 		}
@@ -177,20 +216,15 @@ func checkBinds(binds []Bind, dir string) error {
 	return nil
 }
 
-func checkDevices(devices []string) error {
+func validateDevices(devices []string) error {
 	for _, device := range devices {
 		info, err := os.Stat(device)
 		if err != nil {
 			return fmt.Errorf("device: %w", err)
 		}
-		if info.Mode()&os.ModeDevice == 0 || !isBelow(device, "/dev") {
+		if info.Mode()&os.ModeDevice == 0 || !subpath.Within(device, "/dev") {
 			return fmt.Errorf("device %q is not a device file below /dev", device)
 		}
 	}
 	return nil
-}
-
-// isBelow says whether name is dir or inside it.
-func isBelow(name, dir string) bool {
-	return strings.HasPrefix(path.Clean(name)+"/", path.Clean(dir)+"/")
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/builtin"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 )
 
@@ -43,7 +44,7 @@ func TestExitStatusIsKeptHoweverQuickTheEnd(t *testing.T) {
 	group.SetLimit(8)
 	for range 32 {
 		group.Go(func() error {
-			exit, err := container.Builtin{}.Run(t.Context(), c)
+			exit, err := builtin.Runtime{}.Run(t.Context(), c)
 			if err == nil && exit.Code != 7 {
 				err = fmt.Errorf("exit status %d, want 7", exit.Code)
 			}
@@ -164,7 +165,7 @@ func BenchmarkContainerTrue(b *testing.B) {
 	c := container.Container{SIF: shellImage(b), Args: []string{"true"}, Scratch: b.TempDir()}
 	emptied(b, c.Scratch)
 	for b.Loop() {
-		if exit, err := (container.Builtin{}).Run(b.Context(), c); err != nil || exit.Code != 0 {
+		if exit, err := (builtin.Runtime{}).Run(b.Context(), c); err != nil || exit.Code != 0 {
 			b.Fatal(exit, err)
 		}
 	}

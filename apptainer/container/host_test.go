@@ -38,7 +38,7 @@ const (
 	noUnsquashfs    = "mount --bind /dev/null $(command -v unsquashfs)"
 	overlayOn       = "mount -t tmpfs none /mnt; mkdir /mnt/u /mnt/w; mount -t overlay -o lowerdir=/usr/bin,upperdir=/mnt/u,workdir=/mnt/w,userxattr none " // and a directory
 	brokenServer    = "mount --bind /bin/false $(command -v squashfuse_ll)"
-	fuseShut        = "this node does not let ordinary users open /dev/fuse, which images are mounted by: its mode has to be 0666"
+	fuseShut        = "this node does not let ordinary users open /dev/fuse, which mounts images: its mode has to be 0666"
 	unpackedForThis = "the image was unpacked for this run alone, which takes time and room on the node: "
 )
 
@@ -82,7 +82,7 @@ func TestImageIsUnpackedWhereItCannotBeMounted(t *testing.T) {
 	image := shellImage(t)
 	overlay := userDir(t)
 	for _, tt := range []struct{ name, preparation, scratch, note string }{
-		{"no fuse", withoutFuse, "", "this node has no /dev/fuse, which images are mounted by: its kernel module fuse has to be loaded"},
+		{"no fuse", withoutFuse, "", "this node has no /dev/fuse, which mounts images: its kernel module fuse has to be loaded"},
 		{"fuse not ours", fuseNotOurs, "", fuseShut},
 		{"no squashfuse", noSquashfuse, "", "this node lacks the program squashfuse_ll: its package squashfuse has to be installed"},
 		{"broken squashfuse", brokenServer, "", "squashfuse, which serves the image's files, has ended (exit status 1)"},

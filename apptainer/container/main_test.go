@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 )
 
 // runAsUser is the argument by which the test binary runs one container, as
@@ -53,12 +54,13 @@ type runAnswer struct {
 }
 
 func TestMain(m *testing.M) {
+	if code, ran := runner.Main(os.Args); ran {
+		os.Exit(code)
+	}
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
-		case container.InitCommand:
-			os.Exit(container.Init())
 		case probeAsUser:
-			host, err := container.Runtimes{Enter: os.Args[3]}.Probe(context.Background(), os.Args[2])
+			host, err := runner.Runner{Helper: os.Args[3]}.Probe(context.Background(), os.Args[2])
 			if err := errors.Join(err, json.NewEncoder(os.Stdout).Encode(host)); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(1)
@@ -99,7 +101,7 @@ func runContainer() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	containers := req.Way.containers()
+	containers := req.Way.runtime()
 	answers := make([]runAnswer, 1+len(req.Others))
 	var group errgroup.Group
 	for i, r := range append([]runRequest{req}, req.Others...) {
@@ -156,7 +158,7 @@ func waitForFile(ctx context.Context, path string) {
 }
 
 // run serves one container of a request.
-func (req runRequest) run(ctx context.Context, containers containers) (answer runAnswer, err error) {
+func (req runRequest) run(ctx context.Context, containers container.Runtime) (answer runAnswer, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	waitForFile(ctx, req.After)

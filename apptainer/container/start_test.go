@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/apptainerexec"
 )
 
 // pairs is how many starts BenchmarkApptainerBesideBare compares; odd, for the
@@ -26,7 +27,7 @@ func BenchmarkApptainerBesideBare(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			scratch := userDir(b)
 			emptied(b, scratch)
-			w := container.Apptainer{Program: program, Init: []string{enter, container.InitCommand}, Enter: enter, Plain: plain}
+			w := apptainerexec.Runtime{Program: program, Helper: enter, Plain: plain}
 			ours := func() {
 				exit, err := w.Run(b.Context(), container.Container{SIF: image, Scratch: scratch, Args: []string{"true"}})
 				if err != nil || exit.Code != 0 {

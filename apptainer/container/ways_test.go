@@ -3,7 +3,6 @@ package container_test
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -22,6 +21,10 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/apptainerexec"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/builtin"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/engine"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
@@ -29,21 +32,16 @@ import (
 // way is one of the ways to run a container, for the process that does. The
 // zero value is the built-in one.
 type way struct {
-	Apptainer *container.Apptainer
-	Engine    *container.Engine
-	Ways      *container.Runtimes
+	Apptainer *apptainerexec.Runtime
+	Engine    *engine.Runtime
+	Ways      *runner.Runner
 	Shared    bool // the built-in way, with a share of a mount of the image
 
 	compression   string // of its SIFs; empty is the default
 	singularityCE bool
 }
 
-// containers is what package worker calls a way.
-type containers interface {
-	Run(ctx context.Context, c container.Container) (container.Exit, error)
-}
-
-func (w way) containers() containers {
+func (w way) runtime() container.Runtime {
 	switch {
 	case w.Apptainer != nil:
 		return *w.Apptainer
@@ -52,9 +50,9 @@ func (w way) containers() containers {
 	case w.Ways != nil:
 		return *w.Ways
 	}
-	b := container.Builtin{}
+	b := builtin.Runtime{}
 	if w.Shared {
-		b.Images = &container.Images{}
+		b.Images = &builtin.Images{}
 	}
 	return b
 }
@@ -102,7 +100,7 @@ func apptainerWay(tb testing.TB) way {
 	said, err := exec.Command(program, "--version").Output()
 	must(tb, err)
 	return way{
-		Apptainer:     &container.Apptainer{Program: program, Enter: enter.Path(tb)},
+		Apptainer:     &apptainerexec.Runtime{Program: program, Helper: enter.Path(tb)},
 		singularityCE: strings.HasPrefix(string(said), "singularity"),
 	}
 }
@@ -142,8 +140,8 @@ func dockerWay(tb testing.TB) way {
 	if err != nil {
 		tb.Skipf("needs Docker: %v", err)
 	}
-	return way{Engine: &container.Engine{
-		Program: program, Enter: enter.Path(tb),
+	return way{Engine: &engine.Runtime{
+		Program: program, Helper: enter.Path(tb),
 		Env: []string{"PATH=/usr/bin:/bin", "HOME=/nonexistent", "DOCKER_HOST=" + host},
 	}}
 }
@@ -175,8 +173,8 @@ func podmanWay(tb testing.TB) way {
 		tb.Skipf("needs newuidmap for Podman: %v", err)
 	}
 	home := podmanHome(tb)
-	e := &container.Engine{
-		Program: program, Enter: enter.Path(tb), Options: []string{"--cgroup-manager", "cgroupfs"},
+	e := &engine.Runtime{
+		Program: program, Helper: enter.Path(tb), Options: []string{"--cgroup-manager", "cgroupfs"},
 		Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + home, "XDG_RUNTIME_DIR=" + home},
 	}
 	// On a hybrid of cgroups v1 and v2 only runc works, and where root may not
@@ -239,7 +237,7 @@ func (w way) output(as *syscall.Credential, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// enter is a program that calls Enter.
+// enter is a program that begins with runner.Main.
 var enter = testenv.Program{Package: "./testdata/enter"}
 
 // image is an image of these files for this way to run.

@@ -14,9 +14,8 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// archive is a tar file, each of whose files can be read from any byte. One that
-// is compressed with gzip, as of docker save | gzip, is unpacked up to there each
-// time.
+// archive is a tar file. Its files can be read at any offset; if it is compressed
+// with gzip, as by docker save | gzip, each reading unpacks it up to there.
 type archive struct {
 	f       *os.File
 	size    int64
@@ -24,22 +23,22 @@ type archive struct {
 	entries map[string]archived
 }
 
-// archived is where a file lies in an archive unpacked, or what it is a link to.
+// archived is the position of a file in an unpacked archive, or the target of a link.
 type archived struct {
 	offset, size int64
 	link         string
 }
 
-// maxArchived bounds the memory that an archive's list takes, and maxUnpacked
-// what one that is compressed may hold.
+// maxArchived bounds the files of an archive, whose list is kept in memory, and
+// maxUnpacked the bytes of a compressed one.
 const (
 	maxArchived = 100_000
 	maxUnpacked = 256 << 30
 )
 
-// openArchive lists a tar file; of names that are there twice the last counts.
+// openArchive lists a tar file. Of files with the same name the last one counts.
 func (src Source) openArchive(ctx context.Context, path string) (_ *archive, err error) {
-	f, err := src.regular(path)
+	f, err := src.openRegular(path)
 	if err != nil {
 		return nil, err
 	}
@@ -54,17 +53,17 @@ func (src Source) openArchive(ctx context.Context, path string) (_ *archive, err
 	}
 	a := &archive{f: f, size: info.Size(), entries: map[string]archived{}}
 	magic := make([]byte, 2)
-	n, _ := f.ReadAt(magic, 0) // what cannot be read shows below
+	n, _ := f.ReadAt(magic, 0) // list meets its error
 	a.packed = n == 2 && magic[0] == 0x1f && magic[1] == 0x8b
-	if err := a.list(ctx); err != nil {
+	if err := a.readList(ctx); err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
 	return a, nil
 }
 
-// list reads where the files lie.
-func (a *archive) list(ctx context.Context) error {
-	stream, err := a.unpacked(ctx)
+// readList reads the positions of the files.
+func (a *archive) readList(ctx context.Context) error {
+	stream, err := a.unpack(ctx)
 	if err != nil {
 		return err
 	}
@@ -76,7 +75,7 @@ func (a *archive) list(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil && len(a.entries) == 0:
-			return sentence{text: "it is not a tar file, or compressed otherwise than with gzip", cause: err}
+			return plainError{text: "it is not a tar file, or compressed otherwise than with gzip", cause: err}
 		case err != nil:
 			return fileError(err)
 		case len(a.entries) == maxArchived:
@@ -84,7 +83,7 @@ func (a *archive) list(ctx context.Context) error {
 		case stream.at > maxUnpacked:
 			return fmt.Errorf("it holds more than %d bytes: unpack it first", int64(maxUnpacked))
 		}
-		// The reader of the archive takes no more of the stream than it has given.
+		// tar.Reader has read to the end of the header, and no further.
 		if err := a.add(header, stream.at); err != nil {
 			return err
 		}
@@ -108,25 +107,25 @@ func (a *archive) add(header *tar.Header, offset int64) error {
 }
 
 func (a *archive) open(ctx context.Context, name string, offset int64) (file, error) {
-	const links = 8 // docker save once had a link for a layer that came twice
+	const links = 8 // an old docker save wrote a link for a repeated layer
 	at := path.Clean("/" + name)
 	for range links {
 		e, ok := a.entries[at]
 		switch {
 		case !ok:
-			return file{}, sentence{text: fmt.Sprintf("there is no %s in it", name), cause: fs.ErrNotExist}
+			return file{}, plainError{text: fmt.Sprintf("there is no %s in it", name), cause: fs.ErrNotExist}
 		case e.link != "":
 			at = e.link
 		default:
-			return a.from(ctx, e, offset)
+			return a.openEntry(ctx, e, offset)
 		}
 	}
 	return file{}, fmt.Errorf("%s in it is a link that leads nowhere", name)
 }
 
-// from opens a file at an offset.
-func (a *archive) from(ctx context.Context, e archived, offset int64) (file, error) {
-	stream, err := a.unpacked(ctx)
+// openEntry opens a file at an offset.
+func (a *archive) openEntry(ctx context.Context, e archived, offset int64) (file, error) {
+	stream, err := a.unpack(ctx)
 	if err == nil {
 		_, err = stream.Seek(e.offset+offset, io.SeekStart)
 	}
@@ -136,11 +135,11 @@ func (a *archive) from(ctx context.Context, e archived, offset int64) (file, err
 	return file{io.LimitReader(stream, e.size-offset), io.NopCloser(nil), e.size}, nil
 }
 
-func (a *archive) inPlace() bool { return !a.packed }
-func (a *archive) close()        { _ = a.f.Close() }
+func (a *archive) seekable() bool { return !a.packed }
+func (a *archive) close()         { _ = a.f.Close() }
 
-// unpacked reads the archive from its begin.
-func (a *archive) unpacked(ctx context.Context) (*tarFile, error) {
+// unpack reads the archive from its beginning.
+func (a *archive) unpack(ctx context.Context) (*tarFile, error) {
 	whole := io.NewSectionReader(a.f, 0, a.size)
 	if !a.packed {
 		return &tarFile{ctx: ctx, Reader: whole, seek: whole}, nil
@@ -152,13 +151,12 @@ func (a *archive) unpacked(ctx context.Context) (*tarFile, error) {
 	return &tarFile{ctx: ctx, Reader: r}, nil
 }
 
-// tarFile is an archive that is read, unpacked, until a context ends. Forward it
-// can be sought in.
+// tarFile reads an unpacked archive until a context ends. It can seek forward.
 type tarFile struct {
 	io.Reader
 
 	ctx  context.Context //nolint:containedctx // a Reader has no argument for it
-	seek io.Seeker       // nil where what is between has to be unpacked
+	seek io.Seeker       // nil for a compressed archive
 	at   int64
 }
 
@@ -171,7 +169,7 @@ func (t *tarFile) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Seek goes to an offset that is not before where it is.
+// Seek seeks to an offset that is not before the current one.
 func (t *tarFile) Seek(offset int64, whence int) (int64, error) {
 	if whence == io.SeekCurrent {
 		offset += t.at

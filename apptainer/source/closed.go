@@ -9,9 +9,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// closed says whether a file that an image is read from is one that Closed names.
-// What cannot be read counts as such.
-func (src Source) closed(ctx context.Context, s store, digest string) bool {
+// isClosed says whether Closed reports any file that an image is read from. A file
+// that cannot be read counts as closed.
+func (src Source) isClosed(ctx context.Context, s store, digest string) bool {
 	local, ok := s.(*localStore)
 	if !ok || src.Closed == nil {
 		return false
@@ -20,14 +20,14 @@ func (src Source) closed(ctx context.Context, s store, digest string) bool {
 	case *archive:
 		return src.Closed(in.f)
 	case directory:
-		return src.closedIn(ctx, local, in, digest)
+		return src.hasClosedBlob(ctx, local, in, digest)
 	}
 	return true
 }
 
-// closedIn is closed for a directory, in which each blob is a file.
-func (src Source) closedIn(ctx context.Context, s *localStore, dir directory, digest string) bool {
-	m, err := s.given(ctx, digest)
+// hasClosedBlob is isClosed for a directory, where each blob is a file.
+func (src Source) hasClosedBlob(ctx context.Context, s *localStore, dir directory, digest string) bool {
+	m, err := s.manifestOf(ctx, digest)
 	if err != nil {
 		return true
 	}
@@ -36,8 +36,8 @@ func (src Source) closedIn(ctx context.Context, s *localStore, dir directory, di
 		return true
 	}
 	for _, d := range append([]v1.Descriptor{{Digest: m.digest}, image.Config}, image.Layers...) {
-		name, _ := s.named(d.Digest)
-		f, err := src.regular(filepath.Join(dir.path, name))
+		name, _ := s.blobName(d.Digest)
+		f, err := src.openRegular(filepath.Join(dir.path, name))
 		if errors.Is(err, fs.ErrNotExist) { // nothing is read from it
 			continue
 		}

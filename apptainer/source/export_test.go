@@ -57,11 +57,11 @@ func Layers(ctx context.Context, src Source, img Image) ([]v1.Descriptor, error)
 
 // FindLogin gives the user name that is known for a repository, and whose it is.
 func FindLogin(ctx context.Context, l Logins, host, repository string) (user, whose string, err error) {
-	found, err := l.find(ctx, host, repository)
+	found, err := l.findLogin(ctx, host, repository)
 	if err != nil || found == nil {
 		return "", "", err
 	}
-	return found.config.Username + found.config.IdentityToken, found.whose, nil
+	return found.config.Username + found.config.IdentityToken, found.owner, nil
 }
 
 // ReadManifest reads a manifest as a registry has sent it, and what it lists.
@@ -70,6 +70,6 @@ func ReadManifest(ctx context.Context, raw []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = (&picker{store: &localStore{given: func(context.Context, string) (manifest, error) { return m, nil }}, want: parsePlatform("amd64")}).pick(ctx, m)
+	_, err = (&platformPicker{store: &localStore{manifestOf: func(context.Context, string) (manifest, error) { return m, nil }}, want: parsePlatform("amd64")}).pick(ctx, m)
 	return err
 }

@@ -12,9 +12,9 @@ import (
 	"syscall"
 )
 
-// FilesBelow gives a Source.OpenFile that opens regular files below any of these
-// directories. Symbolic links are followed while they lead to what lies below
-// the same directory, whatever changes meanwhile.
+// FilesBelow returns a Source.OpenFile that opens regular files below any of these
+// directories. It follows symbolic links that stay below the same directory, even
+// if the links change at the same time.
 func FilesBelow(dirs ...string) func(path string) (*os.File, error) {
 	return func(path string) (*os.File, error) {
 		for _, dir := range dirs {
@@ -33,8 +33,8 @@ func FilesBelow(dirs ...string) func(path string) (*os.File, error) {
 	}
 }
 
-// regular opens a regular file, if it may be.
-func (src Source) regular(path string) (*os.File, error) {
+// openRegular opens a regular file, if OpenFile allows it.
+func (src Source) openRegular(path string) (*os.File, error) {
 	if src.OpenFile == nil {
 		return nil, errors.New("images in files may not be used here")
 	}
@@ -52,29 +52,28 @@ func (src Source) regular(path string) (*os.File, error) {
 	return f, nil
 }
 
-// fileError says which errors of files may pass: those of a shared disk in
-// trouble.
+// fileError makes errors that a shared disk in trouble gives transient.
 func fileError(err error) error {
 	var number syscall.Errno
 	transient := errors.As(err, &number) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) &&
 		number != syscall.ENOTDIR && number != syscall.ELOOP && number != syscall.ENAMETOOLONG && number != syscall.EISDIR
-	return sentence{text: err.Error(), cause: err, transient: transient}
+	return plainError{text: err.Error(), cause: err, transient: transient}
 }
 
-// file is one of an image's files, open from an offset on.
+// file is a file of an image, open at an offset.
 type file struct {
 	io.Reader
 	io.Closer
 
-	size int64 // of all of it
+	size int64 // of the whole file
 }
 
-// files are the files of an image: a directory, or a tar file.
+// files are those of an image: a directory, or a tar file.
 type files interface {
 	// open opens a file at an offset that is at most its size.
 	open(ctx context.Context, name string, offset int64) (file, error)
-	// inPlace says whether any byte of them is there at no cost.
-	inPlace() bool
+	// seekable says whether reading at an offset costs nothing.
+	seekable() bool
 	close()
 }
 
@@ -85,7 +84,7 @@ type directory struct {
 }
 
 func (d directory) open(_ context.Context, name string, offset int64) (file, error) {
-	f, err := d.source.regular(filepath.Join(d.path, name))
+	f, err := d.source.openRegular(filepath.Join(d.path, name))
 	if err != nil {
 		return file{}, err
 	}
@@ -99,10 +98,10 @@ func (d directory) open(_ context.Context, name string, offset int64) (file, err
 	return file{f, f, info.Size()}, nil
 }
 
-func (d directory) inPlace() bool { return true }
-func (d directory) close()        {}
+func (d directory) seekable() bool { return true }
+func (d directory) close()         {}
 
-// readFile reads a small file whole.
+// readFile reads a small file.
 func readFile(ctx context.Context, fs files, name string) ([]byte, error) {
 	f, err := fs.open(ctx, name, 0)
 	if err != nil {

@@ -18,19 +18,18 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// Host says how a registry is spoken to.
+// Host says how to reach a registry.
 type Host struct {
-	// Mirrors are asked before the registry itself, in this order, for the
-	// same repositories: "mirror.site:5000", or "mirror.site/hub" where they
-	// are below a path; with http:// before it, in plain HTTP. What one of
-	// them does not have or does not give is asked of the next.
+	// Mirrors are tried in this order before the registry itself, for the same
+	// repositories: "mirror.site:5000", or "mirror.site/hub" where these are below a
+	// path; http:// before it means plain HTTP. After a failure the next one is tried.
 	Mirrors []string
-	// PlainHTTP says that the registry may be spoken to in plain HTTP, where
-	// anybody on the way can read logins and change what a tag stands for.
+	// PlainHTTP allows plain HTTP, where anybody on the network path can read logins
+	// and change what a tag stands for.
 	PlainHTTP bool
 }
 
-// Check says what cannot be.
+// Check refuses mirrors that are not well written.
 func (h Host) Check() error {
 	for _, m := range h.Mirrors {
 		if _, err := parseMirror(m); err != nil {
@@ -40,7 +39,7 @@ func (h Host) Check() error {
 	return nil
 }
 
-// mirror is where a mirror's repositories are.
+// mirror is the address of a mirror's repositories.
 type mirror struct {
 	host, prefix string
 	plain        bool
@@ -61,16 +60,16 @@ func parseMirror(s string) (mirror, error) {
 	return mirror{host: u.Host, prefix: strings.Trim(u.Path, "/"), plain: u.Scheme == "http"}, nil
 }
 
-// isLoopback says whether a host with or without a port is this machine's.
+// isLoopback says whether a host, with or without a port, is this machine.
 func isLoopback(host string) bool {
 	name := (&url.URL{Host: host}).Hostname()
 	ip, err := netip.ParseAddr(name)
 	return err == nil && ip.IsLoopback() || name == "localhost" || strings.HasSuffix(name, ".localhost")
 }
 
-// transport gives what carries requests to one registry and to where it
-// redirects. hangUp closes what it has opened.
-func (src Source) transport(host string) (_ http.RoundTripper, hangUp func(), err error) {
+// transport returns the transport for requests to one registry and to where it
+// redirects. closeConnections closes its idle connections.
+func (src Source) transport(host string) (_ http.RoundTripper, closeConnections func(), err error) {
 	base := src.Transport
 	if base == nil {
 		base = remote.DefaultTransport
@@ -85,14 +84,14 @@ func (src Source) transport(host string) (_ http.RoundTripper, hangUp func(), er
 	}
 	for _, dir := range src.Certs {
 		if err := addCerts(t, filepath.Join(dir, host)); err != nil {
-			return nil, nil, sentence{text: fmt.Sprintf("the certificates for registry %s cannot be used: %v", host, err), cause: err, transient: true}
+			return nil, nil, plainError{text: fmt.Sprintf("the certificates for registry %s cannot be used: %v", host, err), cause: err, transient: true}
 		}
 	}
 	return t, t.CloseIdleConnections, nil
 }
 
-// addCerts has a transport trust and present what a directory holds
-// (moby registry/registry.go: ReadCertsDirectory).
+// addCerts has a transport trust and present the certificates in a directory (moby
+// registry/registry.go: ReadCertsDirectory).
 func addCerts(t *http.Transport, dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -122,7 +121,7 @@ func addCerts(t *http.Transport, dir string) error {
 	return nil
 }
 
-// trust adds a file's authorities to those of the system.
+// trust adds the authorities in a file to those of the system.
 func trust(config *tls.Config, path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -139,7 +138,7 @@ func trust(config *tls.Config, path string) error {
 	return nil
 }
 
-// How often a registry may redirect one request, as Go's client has it.
+// maxRedirects is how often a registry may redirect a request, as in Go's client.
 const maxRedirects = 10
 
 var (
@@ -147,8 +146,8 @@ var (
 	errInward    = errors.New("it redirects to an address that belongs to this machine's own network card")
 )
 
-// checkRedirect bounds how requests are sent on. A link-local address is that
-// of a cloud's own services, and no registry keeps its blobs there.
+// checkRedirect bounds redirections, and refuses link-local addresses: a cloud's
+// internal services have these, and no registry keeps blobs there.
 func checkRedirect(req *http.Request, via []*http.Request) error {
 	if len(via) >= maxRedirects {
 		return errRedirects

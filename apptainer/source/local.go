@@ -2,8 +2,8 @@ package source
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,32 +20,29 @@ import (
 
 // localStore reads an image from local files, each of whose blobs is one.
 type localStore struct {
-	files files
-	want  string                                                     // the digest that the reference has; empty for none
-	top   func(ctx context.Context) (manifest, error)                // what the reference stands for
-	named func(digest v1.Hash) (name string, ok bool)                // the file of a blob
-	given func(ctx context.Context, digest string) (manifest, error) // a manifest by its digest
+	files      files
+	want       string                                                     // the digest in the reference; empty for none
+	top        func(ctx context.Context) (manifest, error)                // what the reference stands for
+	blobName   func(digest v1.Hash) (name string, ok bool)                // the file of a blob
+	manifestOf func(ctx context.Context, digest string) (manifest, error) // by its digest
 }
 
 func (s *localStore) close() { s.files.close() }
 
 func (s *localStore) manifest(ctx context.Context, digest string) (manifest, error) {
-	if digest == "" {
-		digest = s.want
-	}
-	if digest == "" {
+	if digest = cmp.Or(digest, s.want); digest == "" {
 		return s.top(ctx)
 	}
-	return s.given(ctx, digest)
+	return s.manifestOf(ctx, digest)
 }
 
-func (s *localStore) allowed(ctx context.Context) (now string, private bool, err error) {
+func (s *localStore) current(ctx context.Context) (digest string, private bool, err error) {
 	m, err := s.manifest(ctx, "")
 	return m.digest.String(), false, err
 }
 
 func (s *localStore) blob(ctx context.Context, blob v1.Descriptor, offset int64) (io.ReadCloser, error) {
-	name, ok := s.named(blob.Digest)
+	name, ok := s.blobName(blob.Digest)
 	if !ok {
 		return nil, fmt.Errorf("it has no blob %s", blob.Digest)
 	}
@@ -59,27 +56,13 @@ func (s *localStore) blob(ctx context.Context, blob v1.Descriptor, offset int64)
 	return f, nil
 }
 
-// layout gives the store of an OCI layout in a directory.
-func (src Source) layout(ref Reference) *localStore {
-	return newLayout(directory{src, ref.path}, ref)
-}
-
-// ociArchive gives the store of an OCI layout in a tar file.
-func (src Source) ociArchive(ctx context.Context, ref Reference) (*localStore, error) {
-	a, err := src.openArchive(ctx, ref.path)
-	if err != nil {
-		return nil, err
-	}
-	return newLayout(a, ref), nil
-}
-
-// newLayout reads an OCI layout (image-spec image-layout.md). Its index.json
-// lists the images, by names in an annotation.
+// newLayout reads an OCI layout (image-spec image-layout.md). Its index.json lists
+// the images; annotations name them.
 func newLayout(files files, ref Reference) *localStore {
 	blobName := func(digest v1.Hash) (string, bool) {
 		return path.Join("blobs", digest.Algorithm, digest.Hex), true
 	}
-	given := func(ctx context.Context, digest string) (manifest, error) {
+	manifestOf := func(ctx context.Context, digest string) (manifest, error) {
 		h, err := v1.NewHash(digest)
 		if err != nil {
 			return manifest{}, fmt.Errorf("read the manifest: %w", err)
@@ -104,30 +87,40 @@ func newLayout(files files, ref Reference) *localStore {
 		if err != nil {
 			return manifest{}, err
 		}
-		digest, err := inLayout(list, ref.within)
+		digest, err := findInLayout(list, ref.within)
 		if err != nil || digest == "" {
 			return m, err
 		}
-		return given(ctx, digest)
+		return manifestOf(ctx, digest)
 	}
-	return &localStore{files: files, want: ref.digest, top: top, named: blobName, given: given}
+	return &localStore{files: files, want: ref.digest, top: top, blobName: blobName, manifestOf: manifestOf}
 }
 
-// layoutName gives the name of an image in a layout (image-spec annotations.md;
+// atNumber returns the entry that a name such as "@1" gives by its number; ok says
+// whether the name is one of these.
+func atNumber[T any](list []T, name string) (entry T, ok bool, err error) {
+	n, ok := strings.CutPrefix(name, "@")
+	if !ok {
+		return entry, false, nil
+	}
+	i, err := strconv.Atoi(n)
+	if err != nil || i < 0 || i >= len(list) {
+		return entry, true, fmt.Errorf("it has no image %s: there are %d, from @0", name, len(list))
+	}
+	return list[i], true, nil
+}
+
+// layoutName returns the name of an image in a layout (image-spec annotations.md;
 // containerd writes the full one beside it).
 func layoutName(d v1.Descriptor) string {
 	return d.Annotations["org.opencontainers.image.ref.name"]
 }
 
-// inLayout finds what a layout has under a name: a digest, or none for the list
-// itself, whose entries are then one image for several platforms.
-func inLayout(list *v1.IndexManifest, within string) (string, error) {
-	if n, ok := strings.CutPrefix(within, "@"); ok {
-		i, err := strconv.Atoi(n)
-		if err != nil || i < 0 || i >= len(list.Manifests) {
-			return "", fmt.Errorf("it has no image %s: there are %d, from @0", within, len(list.Manifests))
-		}
-		return list.Manifests[i].Digest.String(), nil
+// findInLayout finds a name in a layout and returns its digest. The digest is empty
+// for the list itself, if its entries are one image for several platforms.
+func findInLayout(list *v1.IndexManifest, within string) (string, error) {
+	if d, ok, err := atNumber(list.Manifests, within); ok {
+		return d.Digest.String(), err
 	}
 	var has []string
 	for _, d := range list.Manifests {
@@ -171,32 +164,33 @@ type savedImage struct {
 	Layers   []string
 }
 
-// dockerArchive gives the store of an archive that docker save made. It has no
-// manifest as registries have them, so one is made of what the archive holds.
+// dockerArchive returns the store of an archive that docker save made. It has no
+// manifest such as registries have, so one is made of what the archive holds.
 func (src Source) dockerArchive(ctx context.Context, ref Reference) (*localStore, error) {
 	a, err := src.openArchive(ctx, ref.path)
 	if err != nil {
 		return nil, err
 	}
-	s := &localStore{files: a, want: ref.digest}
 	blobs := map[v1.Hash]string{}
-	s.named = func(digest v1.Hash) (string, bool) { name, ok := blobs[digest]; return name, ok }
 	made, err := readSaved(ctx, a, ref.within, blobs)
 	if err != nil {
 		a.close()
 		return nil, err
 	}
-	s.top = func(context.Context) (manifest, error) { return made, nil }
-	s.given = func(_ context.Context, digest string) (manifest, error) {
-		if made.digest.String() != digest {
-			return manifest{}, fmt.Errorf("the archive has changed: it holds %s, not %s", made.digest, digest)
-		}
-		return made, nil
-	}
-	return s, nil
+	return &localStore{
+		files: a, want: ref.digest,
+		top:      func(context.Context) (manifest, error) { return made, nil },
+		blobName: func(digest v1.Hash) (string, bool) { name, ok := blobs[digest]; return name, ok },
+		manifestOf: func(_ context.Context, digest string) (manifest, error) {
+			if made.digest.String() != digest {
+				return manifest{}, fmt.Errorf("the archive has changed: it holds %s, not %s", made.digest, digest)
+			}
+			return made, nil
+		},
+	}, nil
 }
 
-// readSaved makes an image's manifest, and notes where its blobs are.
+// readSaved makes an image's manifest, and adds the files of its blobs to blobs.
 func readSaved(ctx context.Context, a *archive, within string, blobs map[v1.Hash]string) (manifest, error) {
 	raw, err := readFile(ctx, a, "manifest.json")
 	if err != nil {
@@ -206,7 +200,7 @@ func readSaved(ctx context.Context, a *archive, within string, blobs map[v1.Hash
 	if err := json.Unmarshal(raw, &images); err != nil {
 		return manifest{}, fmt.Errorf("its manifest.json cannot be read: %w", err)
 	}
-	image, err := inArchive(images, within)
+	image, err := findInArchive(images, within)
 	if err != nil {
 		return manifest{}, err
 	}
@@ -242,15 +236,11 @@ func readSaved(ctx context.Context, a *archive, within string, blobs map[v1.Hash
 	return newManifest(raw, "", "")
 }
 
-// inArchive finds an image in an archive: by its name, by its number, or the
+// findInArchive finds an image in an archive: by its name, by its number, or the
 // only one.
-func inArchive(images []savedImage, within string) (savedImage, error) {
-	if n, ok := strings.CutPrefix(within, "@"); ok {
-		i, err := strconv.Atoi(n)
-		if err != nil || i < 0 || i >= len(images) {
-			return savedImage{}, fmt.Errorf("it has no image %s: there are %d, from @0", within, len(images))
-		}
-		return images[i], nil
+func findInArchive(images []savedImage, within string) (savedImage, error) {
+	if image, ok, err := atNumber(images, within); ok {
+		return image, err
 	}
 	var has []string
 	for _, image := range images {
@@ -272,12 +262,12 @@ func inArchive(images []savedImage, within string) (savedImage, error) {
 	}
 }
 
-// digestName finds the digest in the name that a blob has in an archive:
-// docker save's since version 25, and crane's.
+// digestName finds the digest in the name of a blob in an archive of crane, or of
+// docker save since version 25.
 var digestName = regexp.MustCompile(`(?:^blobs/sha256/|^)([0-9a-f]{64})(?:\.tar\.gz)?$`)
 
-// savedLayer describes a layer of an archive. One that is not compressed has
-// the digest of its content, and others' is in their name, or is counted.
+// savedLayer describes a layer of an archive. The digest of an uncompressed layer is
+// its diffID; that of another is in its name, or is computed.
 func savedLayer(ctx context.Context, a *archive, name string, diffID v1.Hash) (v1.Descriptor, error) {
 	f, err := a.open(ctx, name, 0)
 	if err != nil {
@@ -302,14 +292,8 @@ func savedLayer(ctx context.Context, a *archive, name string, diffID v1.Hash) (v
 		d.Digest = v1.Hash{Algorithm: "sha256", Hex: m[1]}
 		return d, nil
 	}
-	sum, err := v1.Hasher("sha256")
-	if err != nil {
-		return d, fmt.Errorf("count a layer's digest: %w", err)
-	}
-	_, _ = sum.Write(magic) // never fails
-	if _, err := io.Copy(sum, f); err != nil {
+	if d.Digest, _, err = v1.SHA256(io.MultiReader(bytes.NewReader(magic), f)); err != nil {
 		return d, fileError(err)
 	}
-	d.Digest = v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum.Sum(nil))}
 	return d, nil
 }

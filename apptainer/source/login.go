@@ -19,38 +19,38 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/command"
 )
 
-// dockerHub is the host of references that have none, and dockerHubKey is what
-// docker login has for it.
+// dockerHub is the host of references without one, and dockerHubKey its name in the
+// files of docker login.
 const (
 	dockerHub    = "docker.io"
 	dockerHubKey = authn.DefaultAuthKey
 )
 
-// Logins are what to log in to registries with: configurations of Docker
-// (config.json) or Podman (auth.json), the first of which that knows a
-// repository counts. They are read whenever a registry is spoken to, so that a
-// new docker login counts at once. The zero value knows none.
+// Logins are those for registries: configurations of Docker (config.json) or Podman
+// (auth.json). The first one with a login for a repository counts. They are read for
+// each connection, so that a new docker login counts at once. The zero value has
+// none.
 type Logins struct {
 	// Files are the configurations, in order.
 	Files []LoginFile
-	// HelperEnv is the environment of the credential helpers that they name,
-	// the programs docker-credential-NAME.
+	// HelperEnv is the environment of the credential helpers that they name: programs
+	// docker-credential-NAME.
 	HelperEnv []string
 }
 
 // LoginFile is one configuration.
 type LoginFile struct {
-	// Path is the file's. One that does not exist knows nothing.
+	// Path is the file's, which need not exist.
 	Path string
-	// Whose says in errors whose logins these are.
+	// Whose names the owner of the logins in errors.
 	Whose string
 	// Secret refuses a file that others than this process's user may read.
 	Secret bool
 }
 
-// Of gives the logins of one owner: those that lie in dir, at OWNER.json or at
-// OWNER/config.json, and may be read by this process's user alone; then these.
-// A dir that is empty has none.
+// Of returns the logins for one owner: first those in dir, at OWNER.json or at
+// OWNER/config.json, which only this process's user may be able to read; then l. An
+// empty dir has none.
 func (l Logins) Of(dir, owner string) Logins {
 	if dir == "" || owner == "" || owner == "." || owner == ".." || strings.ContainsAny(owner, "/\x00") {
 		return l
@@ -62,36 +62,36 @@ func (l Logins) Of(dir, owner string) Logins {
 	return Logins{Files: append(own, l.Files...), HelperEnv: l.HelperEnv}
 }
 
-// login is what is known for one repository.
+// login is the one for a repository.
 type login struct {
 	config authn.AuthConfig
-	whose  string
+	owner  string // LoginFile.Whose
 }
 
-// loginConfig is a configuration as it lies in a file
-// (docker/cli cli/config/configfile; containers-auth.json(5)).
+// loginConfig is the content of a configuration (docker/cli cli/config/configfile;
+// containers-auth.json(5)).
 type loginConfig struct {
 	Auths       map[string]authn.AuthConfig `json:"auths"`
 	CredHelpers map[string]string           `json:"credHelpers"`
 	CredsStore  string                      `json:"credsStore"`
 }
 
-// find gives the login for a repository, or nil. Its errors are the site's
-// trouble, and hold no secret.
-func (l Logins) find(ctx context.Context, host, repository string) (*login, error) {
+// findLogin returns the login for a repository, or nil. Its errors are transient: the
+// site can repair its logins. They hold no secret.
+func (l Logins) findLogin(ctx context.Context, host, repository string) (*login, error) {
 	for _, f := range l.Files {
 		config, err := f.read()
 		if err == nil {
 			var found authn.AuthConfig
 			if found, err = l.lookUp(ctx, config, host, repository); found != (authn.AuthConfig{}) {
-				return &login{config: found, whose: f.Whose}, nil
+				return &login{config: found, owner: f.Whose}, nil
 			}
 		}
 		if err != nil {
-			return nil, sentence{text: fmt.Sprintf("the logins of %s cannot be used: %v", f.Whose, err), cause: err, transient: true}
+			return nil, plainError{text: fmt.Sprintf("the logins of %s cannot be used: %v", f.Whose, err), cause: err, transient: true}
 		}
 	}
-	return nil, nil //nolint:nilnil // none is known
+	return nil, nil //nolint:nilnil // there is none
 }
 
 // maxLoginBytes bounds a configuration.
@@ -126,7 +126,7 @@ func (f LoginFile) read() (loginConfig, error) {
 	return config, nil
 }
 
-// plainJSON says what is wrong with a file without citing from it.
+// plainJSON says what is wrong with a file without quoting its content.
 func plainJSON(err error) string {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
@@ -156,7 +156,7 @@ func checkSecret(path string, info fs.FileInfo) error {
 func (l Logins) lookUp(ctx context.Context, config loginConfig, host, repository string) (authn.AuthConfig, error) {
 	for key, helper := range config.CredHelpers {
 		if loginKey(key) == host {
-			return l.ask(ctx, helper, key)
+			return l.askHelper(ctx, helper, key)
 		}
 	}
 	entries := map[string]authn.AuthConfig{}
@@ -181,10 +181,10 @@ func (l Logins) lookUp(ctx context.Context, config loginConfig, host, repository
 	if host == dockerHub {
 		host = dockerHubKey
 	}
-	return l.ask(ctx, config.CredsStore, host)
+	return l.askHelper(ctx, config.CredsStore, host)
 }
 
-// loginKey gives an entry's name as references have it: old ones are addresses
+// loginKey returns an entry's name as references have it; old files have addresses
 // (docker/cli cli/config/credentials/file_store.go: ConvertToHostname).
 func loginKey(key string) string {
 	if _, rest, ok := strings.Cut(key, "://"); ok {
@@ -204,9 +204,9 @@ func loginKey(key string) string {
 
 var helperName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 
-// ask asks a credential helper (docker-credential-helpers: the protocol is in
-// its README). What it prints may be secret and is never cited.
-func (l Logins) ask(ctx context.Context, helper, server string) (authn.AuthConfig, error) {
+// askHelper asks a credential helper (docker-credential-helpers: the protocol is in
+// its README). Its output may be secret and is never quoted.
+func (l Logins) askHelper(ctx context.Context, helper, server string) (authn.AuthConfig, error) {
 	if !helperName.MatchString(helper) {
 		return authn.AuthConfig{}, errors.New("its credential helper has no name of a program")
 	}

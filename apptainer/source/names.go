@@ -7,11 +7,13 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// lookupWithin is how long other names are looked up when one is not found.
-const lookupWithin = 10 * time.Second
+// lookupTimeout bounds how long other names are looked up when one is not found.
+const lookupTimeout = 10 * time.Second
 
 // unresolved is the error of a request when the name service finds neither the
 // request's host nor any other.
@@ -21,46 +23,49 @@ type unresolved struct{ error }
 func (e unresolved) Unwrap() error { return e.error }
 
 // doubtUnknownHost makes a "no such host" unresolved when the name service finds no
-// other host either. A name service that does not work, or one of another network,
-// says "no such host" of every name.
+// other host either. A name service that is broken, or is another network's, says
+// "no such host" of every name.
 func (src Source) doubtUnknownHost(ctx context.Context, host string, err error) error {
 	var dns *net.DNSError
-	if !errors.As(err, &dns) || !dns.IsNotFound || src.findsName(ctx, host, dns.Name) {
+	if !errors.As(err, &dns) || !dns.IsNotFound || src.findsHostBeside(ctx, host, dns.Name) {
 		return err
 	}
 	return unresolved{err}
 }
 
-// findsName says whether the name service finds a host other than these: one of
-// Known, a registry that the site has set up, or Docker Hub.
-func (src Source) findsName(ctx context.Context, but ...string) bool {
-	for i, host := range but {
-		but[i] = hostName(apiHost(host))
+// findsHostBeside says whether the name service finds any other host: one of Known,
+// a registry that the site has set up, or Docker Hub.
+func (src Source) findsHostBeside(ctx context.Context, unknown ...string) bool {
+	for i, host := range unknown {
+		unknown[i] = hostName(apiHost(host))
 	}
 	names := []string{apiHost(dockerHub)}
 	for _, host := range slices.Concat(src.Known, slices.Collect(maps.Keys(src.Hosts))) {
 		names = append(names, hostName(apiHost(host)))
 	}
 	slices.Sort(names)
-	names = slices.DeleteFunc(slices.Compact(names), func(name string) bool {
-		// Addresses and localhost are found without a name service.
-		return net.ParseIP(name) != nil || name == "localhost" || slices.Contains(but, name)
-	})
-	ctx, cancel := context.WithTimeout(ctx, lookupWithin)
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	found := make(chan bool, len(names))
-	for _, name := range names {
-		go func() {
-			_, err := src.resolver().LookupHost(ctx, name)
-			found <- err == nil
-		}()
+	resolver := src.Resolver
+	if resolver == nil {
+		resolver = net.DefaultResolver
 	}
-	for range names {
-		if <-found {
-			return true
+	var found atomic.Bool
+	var lookups sync.WaitGroup
+	for _, name := range slices.Compact(names) {
+		// Addresses and localhost are found without a name service.
+		if net.ParseIP(name) != nil || name == "localhost" || slices.Contains(unknown, name) {
+			continue
 		}
+		lookups.Go(func() {
+			if _, err := resolver.LookupHost(ctx, name); err == nil {
+				found.Store(true)
+				cancel()
+			}
+		})
 	}
-	return false
+	lookups.Wait()
+	return found.Load()
 }
 
 // hostName returns a host without its port, and an address without its brackets.
@@ -69,11 +74,4 @@ func hostName(host string) string {
 		return name
 	}
 	return strings.Trim(host, "[]")
-}
-
-func (src Source) resolver() *net.Resolver {
-	if src.Resolver == nil {
-		return net.DefaultResolver
-	}
-	return src.Resolver
 }

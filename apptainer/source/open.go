@@ -9,27 +9,25 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Opened is a resolved image that can be read, wherever it lies. It may be used by
-// several goroutines at once, until it is closed or the context that it was
-// opened with ends.
+// Opened is a resolved image that can be read. It may be used by several goroutines
+// at once, until it is closed or the context that it was opened with ends.
 type Opened struct {
-	// Manifest is the image's, RawManifest what it was read from, which Digest is
-	// that of, and MediaType what kind of manifest it is.
+	// Manifest is the image's, parsed from RawManifest, whose digest is Digest and
+	// whose media type is MediaType.
 	Manifest    *v1.Manifest
 	RawManifest []byte
 	Digest      v1.Hash
 	MediaType   types.MediaType
-	// Config is the image's configuration, and RawConfig what it was read from,
-	// checked against the digest that the manifest has.
+	// Config is the image's configuration, parsed from RawConfig, which has the digest
+	// that the manifest gives.
 	Config    *v1.ConfigFile
 	RawConfig []byte
 
 	store store
 }
 
-// Open opens an image of any kind that has layers, as Resolve gave it. Whoever
-// gets it closes it. Its errors and those of its blobs are the cause alone:
-// WrapError puts them in words about the image.
+// Open opens an image with layers that Resolve returned. The caller closes it. Its
+// errors, and those of its blobs, do not name the image: WrapError does.
 func (src Source) Open(ctx context.Context, img Image) (*Opened, error) {
 	if img.Digest == "" {
 		return nil, errors.New("it has no layers: it was not resolved, or is a SIF")
@@ -67,28 +65,25 @@ func openImage(ctx context.Context, s store, digest string) (*Opened, error) {
 	return o, nil
 }
 
-// IsLocal says whether its blobs lie there, to be read again at no cost.
+// IsLocal says whether its blobs can be read again at no cost.
 func (o *Opened) IsLocal() bool {
 	local, ok := o.store.(*localStore)
-	return ok && local.files.inPlace()
+	return ok && local.files.seekable()
 }
 
-// Close lets go of connections and files. Readers of blobs are closed by those
-// who got them, before it.
+// Close closes connections and files. Callers close the readers of blobs before.
 func (o *Opened) Close() { o.store.close() }
 
-// Blob opens a blob of the image at offset bytes from its begin, which is at
-// most its size: the reader gives the size-offset bytes that follow, then
-// io.EOF, and never fewer. The descriptor is the manifest's; its digest says
-// which blob, and whoever has read the whole checks it: here nothing is
-// verified but the length.
+// Blob opens a blob of the image, as the manifest describes it, at offset bytes from
+// its beginning. The reader returns exactly the bytes that follow, then io.EOF. Only
+// their number is verified: the caller checks the digest of the whole.
 //
-// From a registry, a connection that breaks, or is silent for longer than
-// Source.Stall, is made again where it broke, by asking the registry itself:
-// a redirection's signature may have ended in the meantime. A registry that
-// knows nothing of ranges is read from the begin, up to there. When that brings
-// nothing new three times in a row, the error is the last one's. The reader
-// ends with ctx, and is for one goroutine.
+// A connection to a registry that breaks, or is silent for Source.Stall, is resumed
+// where it broke. The request goes to the registry itself again, because the
+// signature of a redirection may have expired. A registry without range requests
+// sends the blob from its beginning. After three resumptions in a row without
+// progress the reader fails with the last one's error. The reader ends with ctx, and
+// is for one goroutine.
 func (o *Opened) Blob(ctx context.Context, blob v1.Descriptor, offset int64) (io.ReadCloser, error) {
 	return openBlob(ctx, o.store, blob, offset)
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// How deep lists of platforms may lie in one another, and how many manifests
-// are read to find a platform.
+// maxListDepth is how deep lists of platforms may be nested, and maxListReads how
+// many manifests are read to find a platform.
 const (
 	maxListDepth = 3
 	maxListReads = 16
 )
 
-// platform is a processor's, of Linux.
+// platform is Linux on a processor.
 type platform struct{ architecture, variant string }
 
 // parsePlatform reads "arm64" or "arm/v7".
@@ -26,8 +26,8 @@ func parsePlatform(s string) platform {
 	return normalPlatform(architecture, variant)
 }
 
-// normalPlatform gives an architecture Go's name, and a variant where it has
-// none the one that is meant (containerd/platforms database.go: normalizeArch).
+// normalPlatform gives an architecture its name in Go, and a default variant
+// (containerd/platforms database.go: normalizeArch).
 func normalPlatform(architecture, variant string) platform {
 	switch architecture = strings.ToLower(architecture); architecture {
 	case "x86_64", "x86-64":
@@ -52,9 +52,9 @@ func (p platform) String() string {
 	return "linux/" + p.architecture + "/" + p.variant
 }
 
-// rank says how well an image for another platform runs on this one: 1 is best,
-// 0 not at all. A variant runs what was made for lower ones
-// (containerd/platforms compare.go: platformVector).
+// rank says how well an image for another platform runs on this one: 1 is best, 0
+// is not at all. A variant runs images for lower ones (containerd/platforms
+// compare.go: platformVector).
 func (p platform) rank(other *v1.Platform) int {
 	image := normalPlatform(other.Architecture, other.Variant)
 	switch {
@@ -71,7 +71,7 @@ func (p platform) rank(other *v1.Platform) int {
 	return 0
 }
 
-// lowerVariants are those below p's, from the highest.
+// lowerVariants are those below p's, the highest first.
 func lowerVariants(p platform) []string {
 	below := map[string][]string{
 		"amd64": {"v4", "v3", "v2", "v1"},
@@ -89,32 +89,32 @@ func lowerVariants(p platform) []string {
 	return nil
 }
 
-// picker finds the manifest of one platform.
-type picker struct {
+// platformPicker finds the image of one platform in lists.
+type platformPicker struct {
 	store store
 	want  platform
 
 	reads int      // how many manifests may still be read
-	has   []string // the platforms that were seen
+	found []string // the platforms of images
 }
 
-// pick gives the digest of the image for the platform that top is, or lists.
-func (p *picker) pick(ctx context.Context, top manifest) (string, error) {
+// pick returns the digest of the image for the platform. top is that image or a list.
+func (p *platformPicker) pick(ctx context.Context, top manifest) (string, error) {
 	p.reads = maxListReads
-	digest, err := p.search(ctx, top, 0)
+	digest, err := p.searchManifest(ctx, top, 0)
 	if err != nil || digest != "" {
 		return digest, err
 	}
-	if len(p.has) == 0 {
+	if len(p.found) == 0 {
 		return "", fmt.Errorf("it is not made for %s: its list of platforms has no image in it", p.want)
 	}
-	slices.Sort(p.has)
-	return "", fmt.Errorf("it is not made for %s, only for %s", p.want, strings.Join(slices.Compact(p.has), ", "))
+	slices.Sort(p.found)
+	return "", fmt.Errorf("it is not made for %s, only for %s", p.want, strings.Join(slices.Compact(p.found), ", "))
 }
 
-// search looks through a list: first for an image that says it fits, then in
-// the lists below it, then among the images that do not say what they are for.
-func (p *picker) search(ctx context.Context, m manifest, depth int) (string, error) {
+// searchManifest searches a list: first its images with a platform, then the lists
+// in it, then its images without a platform. It returns an empty digest if none fits.
+func (p *platformPicker) searchManifest(ctx context.Context, m manifest, depth int) (string, error) {
 	if !m.mediaType.IsIndex() {
 		return m.digest.String(), checkKind(m)
 	}
@@ -123,17 +123,17 @@ func (p *picker) search(ctx context.Context, m manifest, depth int) (string, err
 		return "", err
 	}
 	var best *v1.Descriptor
-	var lists, unsaid []v1.Descriptor
+	var lists, unknown []v1.Descriptor
 	for _, d := range list.Manifests {
-		said := d.Platform != nil && d.Platform.OS+d.Platform.Architecture != ""
+		known := d.Platform != nil && d.Platform.OS+d.Platform.Architecture != ""
 		switch {
 		case isAttestation(d):
 		case d.MediaType.IsIndex():
 			lists = append(lists, d)
-		case !said && d.MediaType.IsImage():
-			unsaid = append(unsaid, d)
-		case said:
-			p.has = append(p.has, d.Platform.String())
+		case !known && d.MediaType.IsImage():
+			unknown = append(unknown, d)
+		case known:
+			p.found = append(p.found, d.Platform.String())
 			rank := p.want.rank(d.Platform)
 			if rank > 0 && (best == nil || rank < p.want.rank(best.Platform)) {
 				best = &d
@@ -143,14 +143,14 @@ func (p *picker) search(ctx context.Context, m manifest, depth int) (string, err
 	if best != nil {
 		return best.Digest.String(), nil
 	}
-	if digest, err := p.below(ctx, lists, depth); err != nil || digest != "" {
+	if digest, err := p.searchLists(ctx, lists, depth); err != nil || digest != "" {
 		return digest, err
 	}
-	return p.among(ctx, unsaid)
+	return p.searchConfigs(ctx, unknown)
 }
 
-// below searches lists within a list.
-func (p *picker) below(ctx context.Context, lists []v1.Descriptor, depth int) (string, error) {
+// searchLists searches lists within a list.
+func (p *platformPicker) searchLists(ctx context.Context, lists []v1.Descriptor, depth int) (string, error) {
 	for _, d := range lists {
 		if depth == maxListDepth || p.reads == 0 {
 			return "", fmt.Errorf("its lists of platforms lie too deep in one another")
@@ -160,16 +160,16 @@ func (p *picker) below(ctx context.Context, lists []v1.Descriptor, depth int) (s
 		if err != nil {
 			return "", err
 		}
-		if digest, err := p.search(ctx, m, depth+1); err != nil || digest != "" {
+		if digest, err := p.searchManifest(ctx, m, depth+1); err != nil || digest != "" {
 			return digest, err
 		}
 	}
 	return "", nil
 }
 
-// among reads the configurations of images whose list does not say what they
-// are for (containerd core/images/image.go: Manifest does so too).
-func (p *picker) among(ctx context.Context, images []v1.Descriptor) (string, error) {
+// searchConfigs reads the configurations of images whose list gives no platform, as
+// containerd does (core/images/image.go: Manifest).
+func (p *platformPicker) searchConfigs(ctx context.Context, images []v1.Descriptor) (string, error) {
 	for _, d := range images {
 		if p.reads == 0 {
 			break
@@ -187,7 +187,7 @@ func (p *picker) among(ctx context.Context, images []v1.Descriptor) (string, err
 		if is.OS == "" {
 			is.OS = "linux"
 		}
-		p.has = append(p.has, is.String())
+		p.found = append(p.found, is.String())
 		if p.want.rank(&is) > 0 {
 			return d.Digest.String(), nil
 		}
@@ -195,15 +195,15 @@ func (p *picker) among(ctx context.Context, images []v1.Descriptor) (string, err
 	return "", nil
 }
 
-// isAttestation says whether a list's entry is not an image but something about
-// one (BuildKit, docs/attestations/attestation-storage.md).
+// isAttestation says whether a list's entry is metadata about an image (BuildKit,
+// docs/attestations/attestation-storage.md).
 func isAttestation(d v1.Descriptor) bool {
 	return d.Annotations["vnd.docker.reference.type"] != "" || d.Platform != nil && d.Platform.OS == "unknown"
 }
 
-// checkKind refuses a manifest that is no image's.
+// checkKind refuses a manifest that is not of a container image.
 func checkKind(m manifest) error {
-	switch m.mediaType { //nolint:exhaustive // of all types these are manifests
+	switch m.mediaType { //nolint:exhaustive // only these types are manifests
 	case types.DockerManifestSchema2, types.OCIManifestSchema1:
 	case types.DockerManifestSchema1, types.DockerManifestSchema1Signed:
 		return fmt.Errorf("its manifest is of Docker's old schema 1, which is not handled: pull it with a Docker from before 2024 and push it again")
@@ -214,7 +214,7 @@ func checkKind(m manifest) error {
 	if err != nil {
 		return err
 	}
-	switch kind := image.Config.MediaType; kind { //nolint:exhaustive // of all types these are configurations
+	switch kind := image.Config.MediaType; kind { //nolint:exhaustive // only these types are configurations
 	case types.DockerConfigJSON, types.OCIConfigJSON, "", "application/octet-stream":
 		return nil
 	case "application/vnd.sylabs.sif.config.v1+json":

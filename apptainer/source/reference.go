@@ -10,7 +10,7 @@ import (
 	"github.com/distribution/reference"
 )
 
-// Kind says where an image lies, in the words of its reference.
+// Kind says where an image lies.
 type Kind string
 
 // The kinds of references.
@@ -24,14 +24,13 @@ const (
 	OCILayout Kind = "oci"
 	// OCIArchive is such a directory in a tar file: "oci-archive:/data/x.tar".
 	OCIArchive Kind = "oci-archive"
-	// SIF is a SIF that lies there ready: "/data/x.sif".
+	// SIF is a SIF in a file: "/data/x.sif".
 	SIF Kind = "sif"
 )
 
-// Reference names an image as Docker and Apptainer read it: in a registry,
-// where without a host it is Docker Hub's and without a tag or digest "latest",
-// or in a local file. The zero value names nothing; ParseReference makes one,
-// and String what ParseReference reads.
+// Reference names an image as Docker and Apptainer do: in a registry, by default
+// Docker Hub and with the tag "latest", or in a local file. ParseReference returns
+// one, and reads what String returns. The zero value names nothing.
 type Reference struct {
 	text string
 	kind Kind
@@ -40,15 +39,15 @@ type Reference struct {
 	tag              string // empty where there is a digest
 
 	path   string // of a local file
-	within string // which of the images in it; empty for the only one
+	within string // the name of an image in it; empty for the only one
 
-	digest string // empty for whatever lies there now
+	digest string // empty for the current one
 }
 
-// ParseReference reads s. A registry's image may begin with docker://, as
-// Apptainer writes it; local files are given by absolute paths. A name that no
-// image could have is an *ImageError, and so is one of another transport of
-// Apptainer's.
+// ParseReference reads s. The name of a registry's image may begin with docker://, as
+// Apptainer writes it; local files have absolute paths. An error is an *ImageError:
+// no image can have the name, or it is for a transport of Apptainer's that is not
+// handled.
 func ParseReference(s string) (Reference, error) {
 	ref, err := parseReference(s)
 	if err != nil {
@@ -74,18 +73,18 @@ func parseReference(s string) (Reference, error) {
 	case strings.HasPrefix(s, "/"), strings.HasPrefix(s, "./"), strings.HasPrefix(s, "../"):
 		return Reference{}, errors.New("a file that is used by its path has to be a SIF, whose name ends in .sif")
 	}
-	if what := foreign(s); what != "" {
-		return Reference{}, errors.New(what + " is not handled: give the image as registry/name:tag, or as docker-archive:, oci:, oci-archive: or a .sif file")
+	if transport := otherTransport(s); transport != "" {
+		return Reference{}, errors.New(transport + " is not handled: give the image as registry/name:tag, or as docker-archive:, oci:, oci-archive: or a .sif file")
 	}
 	return parseNamed(s)
 }
 
-// parseNamed reads a name as Docker does, which of a tag and a digest goes by
-// the digest (distribution/reference: ParseDockerRef).
+// parseNamed reads a name as Docker does; with a tag and a digest the digest counts
+// (distribution/reference: ParseDockerRef).
 func parseNamed(s string) (Reference, error) {
 	named, err := reference.ParseDockerRef(s)
 	if err != nil {
-		return Reference{}, sentence{text: "this is not the name of an image in a registry", cause: err}
+		return Reference{}, plainError{text: "this is not the name of an image in a registry", cause: err}
 	}
 	ref := Reference{kind: InRegistry, host: reference.Domain(named), repository: reference.Path(named)}
 	switch named := named.(type) {
@@ -97,9 +96,9 @@ func parseNamed(s string) (Reference, error) {
 	return ref, nil
 }
 
-// parseLocal reads PATH[:IMAGE]. Like skopeo and Apptainer, it takes the first
-// colon for the end of the path (containers/image docker/archive/transport.go:
-// ParseReference; oci/internal: SplitPathAndImage).
+// parseLocal reads PATH[:IMAGE]. The first colon ends the path, as for skopeo and
+// Apptainer (containers/image docker/archive/transport.go: ParseReference;
+// oci/internal: SplitPathAndImage).
 func parseLocal(kind Kind, s string) (Reference, error) {
 	name, digest := cutDigest(s)
 	path, within, named := strings.Cut(name, ":")
@@ -112,14 +111,14 @@ func parseLocal(kind Kind, s string) (Reference, error) {
 	case kind == DockerArchive && named && !strings.HasPrefix(within, "@"):
 		image, err := parseNamed(within)
 		if err != nil || image.tag == "" {
-			return Reference{}, sentence{text: fmt.Sprintf("%q is not the name of an image in an archive, such as debian:12", within), cause: err}
+			return Reference{}, plainError{text: fmt.Sprintf("%q is not the name of an image in an archive, such as debian:12", within), cause: err}
 		}
 		ref.within = image.Name()
 	}
 	return ref, nil
 }
 
-// cutDigest takes off the digest of what has to lie there, as Pinned has it.
+// cutDigest splits off the digest that Pinned appends.
 func cutDigest(s string) (name, digest string) {
 	i := strings.LastIndex(s, "@sha256:")
 	if i < 0 || !isHex(s[i+len("@sha256:"):]) {
@@ -140,9 +139,9 @@ func parseSIF(s string) (Reference, error) {
 	return Reference{kind: SIF, path: filepath.Clean(s)}, nil
 }
 
-// foreign names the transport of an image that is got in no way known here, or
-// nothing. It would be taken for the host of a registry.
-func foreign(s string) string {
+// otherTransport returns a transport that is not handled, which could be taken for
+// the host of a registry; empty for none.
+func otherTransport(s string) string {
 	for _, transport := range []string{"docker-daemon:", "library:", "shub:", "oras:", "file:", "http:", "https:"} {
 		if strings.HasPrefix(s, transport) {
 			return transport
@@ -154,18 +153,17 @@ func foreign(s string) string {
 	return ""
 }
 
-// String gives the reference as it was written.
+// String returns the reference as it was written.
 func (r Reference) String() string { return r.text }
 
 // Kind says where the image lies; it is empty for the zero value.
 func (r Reference) Kind() Kind { return r.kind }
 
-// Path is that of the local file or directory, absolute and clean; it is empty
-// for an image in a registry. Whether it may be read is the caller's to say, by
-// Source.OpenFile or before.
+// Path is that of the local file or directory, absolute and clean; it is empty for an
+// image in a registry. Source.OpenFile decides whether it may be read.
 func (r Reference) Path() string { return r.path }
 
-// Name gives the reference in full: registry, repository, and tag or digest; or
+// Name returns the full reference: registry, repository, and tag or digest; or
 // transport, path, name, and digest.
 func (r Reference) Name() string {
 	if r.kind == InRegistry && r.tag != "" {
@@ -174,7 +172,7 @@ func (r Reference) Name() string {
 	return r.pinned(r.digest)
 }
 
-// pinned names one manifest of what the reference names.
+// pinned is the full name with a digest; an empty one is left out.
 func (r Reference) pinned(digest string) string {
 	name := r.path
 	switch r.kind {

@@ -19,17 +19,17 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// maxRefusalBytes bounds what is read of a refusal.
+// maxRefusalBytes bounds the body of a refusal.
 const maxRefusalBytes = 64 << 10
 
-// refusal is an answer of a registry, or of who signs its tokens, that is not
-// what was asked for.
+// refusal is an error response of a registry, or of the server that signs its
+// tokens.
 type refusal struct {
 	status  int
-	message string        // the registry's own words, in one line
-	after   time.Duration // when to come again; zero when it did not say
-	limit   string        // what is allowed, such as "100 pulls in 6h0m0s"
-	spent   bool          // all that is allowed has been used up
+	message string        // the registry's, in one line
+	after   time.Duration // how long to wait; zero when it did not say
+	limit   string        // the rate limit, such as "100 pulls in 6h0m0s"
+	spent   bool          // the rate limit is used up
 }
 
 func (r *refusal) Error() string {
@@ -40,7 +40,7 @@ func (r *refusal) Error() string {
 	return text
 }
 
-// newRefusal reads a refusal, but does not close it.
+// newRefusal reads an error response, and leaves it open.
 func newRefusal(resp *http.Response) *refusal {
 	r := &refusal{status: resp.StatusCode, after: retryAfter(resp.Header)}
 	r.limit, r.spent = rateLimit(resp.Header)
@@ -52,8 +52,8 @@ func newRefusal(resp *http.Response) *refusal {
 	return r
 }
 
-// refusalMessage finds the words of a refusal in the forms that registries have
-// for them (distribution registry/api/errcode; Docker Hub has "message" alone).
+// refusalMessage finds the message in the forms that registries use (distribution
+// registry/api/errcode; Docker Hub has "message" alone).
 func refusalMessage(body []byte) string {
 	var form struct {
 		Errors []struct {
@@ -77,26 +77,23 @@ func refusalMessage(body []byte) string {
 	return strings.ToValidUTF8(message[:min(len(message), longest)], "")
 }
 
-// retryAfter is when a server wants to be asked again (RFC 9110, 10.2.3). A
-// date counts from the server's own.
+// retryAfter reads the header of that name (RFC 9110, 10.2.3). A date counts from
+// the server's own.
 func retryAfter(header http.Header) time.Duration {
 	value := strings.TrimSpace(header.Get("Retry-After"))
 	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
 		return time.Duration(seconds) * time.Second
 	}
-	then, err := http.ParseTime(value)
-	if err != nil {
-		return 0
-	}
-	now, err := http.ParseTime(header.Get("Date"))
-	if err != nil {
+	then, thenErr := http.ParseTime(value)
+	now, nowErr := http.ParseTime(header.Get("Date"))
+	if thenErr != nil || nowErr != nil {
 		return 0
 	}
 	return max(0, then.Sub(now))
 }
 
-// rateLimit reads what a registry allows: "100;w=21600" is a hundred pulls in
-// six hours (Docker Hub's manual, "Pull usage and limits").
+// rateLimit reads a registry's rate limit: "100;w=21600" is a hundred pulls in six
+// hours (Docker Hub's manual, "Pull usage and limits").
 func rateLimit(header http.Header) (limit string, spent bool) {
 	number, window, _ := strings.Cut(header.Get("RateLimit-Limit"), ";w=")
 	pulls, err := strconv.ParseUint(number, 10, 31)
@@ -111,9 +108,9 @@ func rateLimit(header http.Header) (limit string, spent bool) {
 	return limit, left == "0"
 }
 
-// refusing turns the answers of a server that is in trouble, or asked too
-// often, into errors, wherever on the way they come: from the registry, from
-// who signs its tokens, or from where it redirects.
+// refusing makes errors of responses that say "too many requests" or report trouble,
+// whether they come from the registry, from the server that signs its tokens, or
+// from where it redirects.
 type refusing struct{ http.RoundTripper }
 
 // RoundTrip makes a request.
@@ -131,7 +128,7 @@ func (t refusing) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// asRefusal finds the refusal in an error, which may be ggcr's.
+// asRefusal finds the refusal in an error, also in one of ggcr; nil for none.
 func asRefusal(err error) *refusal {
 	var refused *refusal
 	if errors.As(err, &refused) {
@@ -151,7 +148,7 @@ func asRefusal(err error) *refusal {
 	return refused
 }
 
-// mayPass says whether the same request may succeed in a moment.
+// mayPass says whether the same request may succeed a moment later.
 func mayPass(err error) bool {
 	if refused := asRefusal(err); refused != nil {
 		return refused.status == http.StatusTooManyRequests && !refused.spent ||
@@ -161,88 +158,88 @@ func mayPass(err error) bool {
 		!isPlainAnswer(err) && (isNetwork(err) || errors.Is(err, errStalled) || errors.Is(err, io.ErrUnexpectedEOF))
 }
 
-// worded puts what went wrong with a registry in a sentence.
-func (p *place) worded(err error) error {
-	var said sentence
-	if err == nil || errors.As(err, &said) {
+// explain puts what went wrong with a registry in plain words.
+func (e *endpoint) explain(err error) error {
+	var worded plainError
+	if err == nil || errors.As(err, &worded) {
 		return err
 	}
 	var slow stalled
 	var nameless unresolved
 	trouble := certificateTrouble(err)
 	if refused := asRefusal(err); refused != nil && trouble == "" {
-		return p.refused(refused)
+		return e.explainRefusal(refused)
 	}
-	say := func(transient bool, format string, args ...any) error {
-		return sentence{text: fmt.Sprintf(format, args...), cause: err, transient: transient}
+	fail := func(transient bool, format string, args ...any) error {
+		return plainError{text: fmt.Sprintf(format, args...), cause: err, transient: transient}
 	}
 	switch {
 	case errors.As(err, &slow) && slow.bytes > 0:
-		return say(true, "registry %s is too slow: it sent %.3g bytes a second in the last %s", p.host, slow.rate(), slow.in)
+		return fail(true, "registry %s is too slow: it sent %.3g bytes a second in the last %s", e.host, slow.bytesPerSecond(), slow.in)
 	case errors.Is(err, errStalled), errors.Is(err, context.DeadlineExceeded):
-		return say(true, "registry %s cannot be reached: it does not answer", p.host)
+		return fail(true, "registry %s cannot be reached: it does not answer", e.host)
 	case isPlainAnswer(err):
-		return say(false, "registry %s speaks plain HTTP, which the site has not allowed for it", p.host)
+		return fail(false, "registry %s speaks plain HTTP, which the site has not allowed for it", e.host)
 	case errors.Is(err, errRedirects), errors.Is(err, errInward):
-		return say(false, "registry %s cannot be used: %v", p.host, plainNetwork(err))
+		return fail(false, "registry %s cannot be used: %v", e.host, plainNetwork(err))
 	case trouble != "":
-		return say(false, "registry %s cannot be trusted: %s", p.host, trouble)
+		return fail(false, "registry %s cannot be trusted: %s", e.host, trouble)
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		return say(true, "the connection to registry %s broke off", p.host)
+		return fail(true, "the connection to registry %s broke off", e.host)
 	case errors.As(err, &nameless):
-		return say(true, "registry %s cannot be reached: %v; no other name is found either, so the name service may be away", p.host, plainNetwork(nameless.error))
+		return fail(true, "registry %s cannot be reached: %v; no other name is found either, so the name service may be away", e.host, plainNetwork(nameless.error))
 	case isNetwork(err):
-		return say(!isUnknownHost(err), "registry %s cannot be reached: %v", p.host, plainNetwork(err))
+		return fail(!isUnknownHost(err), "registry %s cannot be reached: %v", e.host, plainNetwork(err))
 	default:
-		return say(false, "registry %s cannot be used: %v", p.host, err)
+		return fail(false, "registry %s cannot be used: %v", e.host, err)
 	}
 }
 
-// refused words a refusal.
-func (p *place) refused(r *refusal) error {
-	say := func(transient bool, format string, args ...any) error {
-		return sentence{text: fmt.Sprintf(format, args...), cause: r, transient: transient, after: r.after}
+// explainRefusal is explain for a refusal.
+func (e *endpoint) explainRefusal(r *refusal) error {
+	fail := func(transient bool, format string, args ...any) error {
+		return plainError{text: fmt.Sprintf(format, args...), cause: r, transient: transient, after: r.after}
 	}
 	switch code := r.status; {
 	case code == http.StatusNotFound:
-		return say(false, "not found in the registry")
-	case (code == http.StatusUnauthorized || code == http.StatusForbidden) && p.login != nil:
-		return say(false, "the registry denies access with the login of %s: the image does not exist, or that login may not read it or has ended", p.login.whose)
+		return fail(false, "not found in the registry")
+	case (code == http.StatusUnauthorized || code == http.StatusForbidden) && e.login != nil:
+		return fail(false, "the registry denies access with the login of %s: the image does not exist, or that login may not read it or has ended", e.login.owner)
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
-		return say(false, "the registry denies access: the image is private or does not exist, and there is no login for %s", p.host)
+		return fail(false, "the registry denies access: the image is private or does not exist, and there is no login for %s", e.host)
 	case code == http.StatusTooManyRequests:
-		return say(true, "%s", p.limited(r))
+		return fail(true, "%s", e.explainLimit(r))
 	case code >= http.StatusInternalServerError || code == http.StatusRequestTimeout:
-		return say(true, "the registry is in trouble (%d %s)%s", code, http.StatusText(code), comeAgain(r.after))
+		return fail(true, "the registry is in trouble (%d %s)%s", code, http.StatusText(code), askAgain(r.after))
 	default:
-		return say(false, "the registry refuses: %v", r)
+		return fail(false, "the registry refuses: %v", r)
 	}
 }
 
-// limited says how a registry's limit came about and what helps.
-func (p *place) limited(r *refusal) string {
+// explainLimit says what a registry's rate limit is and what helps against it.
+func (e *endpoint) explainLimit(r *refusal) string {
 	text := "the registry refuses further requests for a while (429 Too Many Requests)"
 	if r.limit != "" {
 		text += ": it allows " + r.limit
-		if p.login == nil {
+		if e.login == nil {
 			text += " without a login"
 		}
 	}
-	text += comeAgain(r.after)
-	if p.login == nil {
-		return text + "; a login or a mirror for " + p.host + " would help"
+	text += askAgain(r.after)
+	if e.login == nil {
+		return text + "; a login or a mirror for " + e.host + " would help"
 	}
-	return text + "; a mirror for " + p.host + " would help"
+	return text + "; a mirror for " + e.host + " would help"
 }
 
-func comeAgain(after time.Duration) string {
+func askAgain(after time.Duration) string {
 	if after == 0 {
 		return ""
 	}
 	return ", and wants to be asked again in " + after.String()
 }
 
-// isNetwork says whether err comes from the way to the registry.
+// isNetwork says whether err comes from the network.
 func isNetwork(err error) bool {
 	var op *net.OpError
 	var request *url.Error
@@ -254,13 +251,14 @@ func isUnknownHost(err error) bool {
 	return errors.As(err, &dns) && dns.IsNotFound
 }
 
-// isPlainAnswer says whether plain HTTP came where TLS was spoken.
+// isPlainAnswer says whether the answer to TLS was plain HTTP.
 func isPlainAnswer(err error) bool {
 	var record tls.RecordHeaderError
 	return errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, &record) && string(record.RecordHeader[:]) == "HTTP/"
 }
 
-// certificateTrouble says what is wrong with a registry's certificate.
+// certificateTrouble says what is wrong with a registry's certificate; empty for
+// nothing.
 func certificateTrouble(err error) string {
 	var unknown x509.UnknownAuthorityError
 	var invalid *tls.CertificateVerificationError
@@ -274,8 +272,8 @@ func certificateTrouble(err error) string {
 	}
 }
 
-// plainNetwork drops the request from an error that names it: the image's name
-// is in the sentence already, and an address may be signed.
+// plainNetwork drops the request from an error: the image's name is known already,
+// and an address may hold a signature.
 func plainNetwork(err error) error {
 	var u *url.Error
 	for errors.As(err, &u) {

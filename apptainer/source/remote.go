@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"path"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,12 +17,12 @@ import (
 // remoteStore reads an image from the registry that its reference names, or
 // from a mirror of it.
 type remoteStore struct {
-	ref    Reference
-	places []*place // the registry itself is the last
-	delay  time.Duration
+	ref       Reference
+	endpoints []*endpoint // the mirrors, and the registry itself last
+	delay     time.Duration
 }
 
-// remote gives the store of a reference to a registry; it asks nobody yet.
+// remote returns the store of a reference to a registry. It makes no request.
 func (src Source) remote(ref Reference) (*remoteStore, error) {
 	host := src.Hosts[ref.host]
 	s := &remoteStore{ref: ref, delay: src.retryDelay()}
@@ -33,58 +32,54 @@ func (src Source) remote(ref Reference) (*remoteStore, error) {
 			return nil, err
 		}
 		plain := m.plain || src.Hosts[m.host].PlainHTTP
-		s.places = append(s.places, &place{source: src, host: m.host, repository: path.Join(m.prefix, ref.repository), mirror: true, plain: plain})
+		s.endpoints = append(s.endpoints, &endpoint{source: src, host: m.host, repository: path.Join(m.prefix, ref.repository), mirror: true, plain: plain})
 	}
-	s.places = append(s.places, &place{source: src, host: ref.host, repository: ref.repository, plain: host.PlainHTTP})
+	s.endpoints = append(s.endpoints, &endpoint{source: src, host: ref.host, repository: ref.repository, plain: host.PlainHTTP})
 	return s, nil
 }
 
 func (s *remoteStore) close() {
-	for _, p := range s.places {
-		p.close()
+	for _, e := range s.endpoints {
+		e.close()
 	}
 }
 
-// each asks the places in order, those last that were in trouble, until one has
-// given what was asked for. The error is the registry's own, with what the
-// mirrors said.
-func (s *remoteStore) each(ctx context.Context, ask func(*place) error) error {
-	order := slices.Clone(s.places)
-	slices.SortStableFunc(order, func(a, b *place) int {
-		switch {
-		case a.down.Load() == b.down.Load():
-			return 0
-		case a.down.Load():
-			return 1
-		default:
-			return -1
+// tryEach calls get with the endpoints in order, those that are down last, until
+// one call succeeds. The error is the registry's own, with those of the mirrors.
+func (s *remoteStore) tryEach(ctx context.Context, get func(*endpoint) error) error {
+	var up, down []*endpoint
+	for _, e := range s.endpoints {
+		if e.down.Load() {
+			down = append(down, e)
+		} else {
+			up = append(up, e)
 		}
-	})
-	said := map[*place]error{}
-	for _, p := range order {
-		err := ask(p)
+	}
+	errs := map[*endpoint]error{}
+	for _, e := range append(up, down...) {
+		err := get(e)
 		if err == nil {
 			return nil
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		said[p] = err
+		errs[e] = err
 	}
-	own := said[s.places[len(s.places)-1]]
-	text := own.Error()
-	for _, p := range s.places[:len(s.places)-1] {
-		text += fmt.Sprintf(" (its mirror %s: %v)", p.host, said[p])
+	last := len(s.endpoints) - 1
+	own := errs[s.endpoints[last]]
+	out := plainError{text: own.Error(), cause: own}
+	for _, mirror := range s.endpoints[:last] {
+		out.text += fmt.Sprintf(" (its mirror %s: %v)", mirror.host, errs[mirror])
 	}
-	out := sentence{text: text, cause: own}
-	var worded sentence
+	var worded plainError
 	if errors.As(own, &worded) {
 		out.transient, out.after = worded.transient, worded.after
 	}
 	return out
 }
 
-// identifier is what a manifest is asked for by.
+// identifier is the tag or digest to request a manifest by.
 func (s *remoteStore) identifier(digest string) string {
 	switch {
 	case digest != "":
@@ -110,49 +105,49 @@ func (s *remoteStore) manifest(ctx context.Context, digest string) (m manifest, 
 	if strings.Contains(id, ":") {
 		want = id
 	}
-	err = s.each(ctx, func(p *place) error {
-		got, err := p.get(ctx, http.MethodGet, "manifests/"+id, acceptManifests())
+	err = s.tryEach(ctx, func(e *endpoint) error {
+		resp, err := e.get(ctx, http.MethodGet, "manifests/"+id, acceptManifests())
 		if err != nil {
 			return err
 		}
-		defer func() { _ = got.Close() }()
-		raw, err := got.all(maxManifestBytes)
+		defer func() { _ = resp.Close() }()
+		raw, err := resp.readAll(maxManifestBytes)
 		if err != nil {
-			return p.worded(err)
+			return e.explain(err)
 		}
-		m, err = newManifest(raw, want, got.Header.Get("Content-Type"))
-		m.private = p.login != nil
+		m, err = newManifest(raw, want, resp.Header.Get("Content-Type"))
+		m.private = e.login != nil
 		return err
 	})
 	return m, err
 }
 
-// allowed asks with HEAD, which Docker Hub does not count. What does not answer
-// that is asked as for a pull.
-func (s *remoteStore) allowed(ctx context.Context) (now string, private bool, err error) {
+// current makes a HEAD request, which Docker Hub does not count as a pull. A registry
+// that does not answer it gets the request of a pull.
+func (s *remoteStore) current(ctx context.Context) (digest string, private bool, err error) {
 	id := s.identifier("")
-	err = s.each(ctx, func(p *place) error {
-		got, err := p.get(ctx, http.MethodHead, "manifests/"+id, acceptManifests())
+	err = s.tryEach(ctx, func(e *endpoint) error {
+		resp, err := e.get(ctx, http.MethodHead, "manifests/"+id, acceptManifests())
 		if err != nil {
 			return err
 		}
-		now, private = got.Header.Get("Docker-Content-Digest"), p.login != nil
-		return got.Close()
+		digest, private = resp.Header.Get("Docker-Content-Digest"), e.login != nil
+		return resp.Close()
 	})
 	var refused *refusal
-	headless := errors.As(err, &refused) && (refused.status == http.StatusNotFound ||
+	noHead := errors.As(err, &refused) && (refused.status == http.StatusNotFound ||
 		refused.status == http.StatusMethodNotAllowed || refused.status == http.StatusNotImplemented)
-	if err != nil && !headless {
+	if err != nil && !noHead {
 		return "", false, err
 	}
 	if strings.Contains(id, ":") && err == nil {
 		return id, private, nil
 	}
-	if _, bad := v1.NewHash(now); err != nil || bad != nil {
+	if _, bad := v1.NewHash(digest); err != nil || bad != nil {
 		m, err := s.manifest(ctx, "")
 		return m.digest.String(), m.private, err
 	}
-	return now, private, nil
+	return digest, private, nil
 }
 
 func (s *remoteStore) blob(ctx context.Context, blob v1.Descriptor, offset int64) (io.ReadCloser, error) {

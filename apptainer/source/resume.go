@@ -10,18 +10,20 @@ import (
 	"sync"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
 const (
-	// resumes is how often in a row a blob is gone on with that brings less
-	// than resumedAfter.
-	resumes      = 3
-	resumedAfter = 64 << 10
+	// maxIdleResumes is how many times in a row a blob is resumed when each body
+	// brings less than minProgress.
+	maxIdleResumes = 3
+	minProgress    = 64 << 10
 )
 
-// blobReader reads a blob of a registry, and goes on where a connection broke
-// (RFC 9110, 14.2). A blob is named by its digest, which its reader checks, so
-// no ETag has to say that it is still the same.
+// blobReader reads a blob of a registry, and resumes where a connection broke (RFC
+// 9110, 14.2). It needs no ETag: a blob is named by its digest, which its reader
+// checks.
 type blobReader struct {
 	ctx    context.Context //nolint:containedctx // what Opened.Blob was given
 	cancel context.CancelFunc
@@ -29,10 +31,10 @@ type blobReader struct {
 	blob   v1.Descriptor
 
 	mu    sync.Mutex
-	body  *answer
+	body  *response
 	at    int64 // the next byte
 	since int64 // where the body began
-	idle  int   // how many bodies in a row brought nothing
+	idle  int   // how many bodies in a row made no progress
 }
 
 // Read reads on, over broken connections.
@@ -46,7 +48,7 @@ func (b *blobReader) Read(p []byte) (int, error) {
 		n, err := b.body.Read(p[:min(int64(len(p)), b.blob.Size-b.at)])
 		b.at += int64(n)
 		if n > 0 || err == nil {
-			return n, nil // what broke shows again at the next reading
+			return n, nil // the next Read meets the error again
 		}
 		if err := b.resume(err); err != nil {
 			return 0, err
@@ -54,7 +56,7 @@ func (b *blobReader) Read(p []byte) (int, error) {
 	}
 }
 
-// Close ends the reading, in another goroutine too.
+// Close ends the reading; another goroutine may be in Read.
 func (b *blobReader) Close() error {
 	b.cancel()
 	b.mu.Lock()
@@ -65,7 +67,7 @@ func (b *blobReader) Close() error {
 // resume opens the rest after a body broke.
 func (b *blobReader) resume(broke error) error {
 	_ = b.body.Close()
-	if b.ctx.Err() != nil { // its connection has other words for it
+	if b.ctx.Err() != nil { // broke has other words for it
 		return b.ctx.Err()
 	}
 	if errors.Is(broke, io.EOF) {
@@ -73,19 +75,19 @@ func (b *blobReader) resume(broke error) error {
 	}
 	from := b.body.from
 	if errors.Is(broke, errStalled) {
-		from.down.Store(from.mirror) // others are asked first
+		from.down.Store(from.mirror)
 	}
-	err := from.worded(broke)
+	err := from.explain(broke)
 	for {
-		if b.idle++; b.at-b.since >= resumedAfter {
+		if b.idle++; b.at-b.since >= minProgress {
 			b.idle = 0
 		}
 		b.since = b.at
-		var said sentence
-		if b.idle > resumes || errors.As(err, &said) && !said.transient {
+		var worded plainError
+		if b.idle > maxIdleResumes || errors.As(err, &worded) && !worded.transient {
 			return err
 		}
-		if err := pause(b.ctx, b.store.delay); err != nil {
+		if err := pause.For(b.ctx, b.store.delay); err != nil {
 			return err
 		}
 		if err = b.open(); err == nil {
@@ -94,42 +96,42 @@ func (b *blobReader) resume(broke error) error {
 	}
 }
 
-// open asks for what has not been read, wherever it may be had.
+// open requests what has not been read, from any endpoint.
 func (b *blobReader) open() error {
-	what := "blobs/" + b.blob.Digest.String()
+	path := "blobs/" + b.blob.Digest.String()
 	whole := http.Header{"Accept-Encoding": {"identity"}}
 	rest := whole.Clone()
 	if b.at > 0 {
 		rest.Set("Range", fmt.Sprintf("bytes=%d-%d", b.at, b.blob.Size-1))
 	}
-	return b.store.each(b.ctx, func(p *place) error {
-		body, err := p.get(b.ctx, http.MethodGet, what, rest)
+	return b.store.tryEach(b.ctx, func(e *endpoint) error {
+		body, err := e.get(b.ctx, http.MethodGet, path, rest)
 		if refused := asRefusal(err); refused != nil && refused.status == http.StatusRequestedRangeNotSatisfiable {
-			body, err = p.get(b.ctx, http.MethodGet, what, whole)
+			body, err = e.get(b.ctx, http.MethodGet, path, whole)
 		}
 		if err != nil {
 			return err
 		}
 		if err := b.skip(body); err != nil {
 			_ = body.Close()
-			return p.worded(err)
+			return e.explain(err)
 		}
 		b.body = body
 		return nil
 	})
 }
 
-// skip brings a body to where the reader is.
-func (b *blobReader) skip(body *answer) error {
+// skip skips what has been read of a body before.
+func (b *blobReader) skip(body *response) error {
 	if body.StatusCode == http.StatusPartialContent {
 		sent := body.Header.Get("Content-Range")
 		if !strings.HasPrefix(sent, fmt.Sprintf("bytes %d-", b.at)) {
-			return sentence{text: fmt.Sprintf("the registry sent %q of a layer when it was asked for what follows byte %d", sent, b.at)}
+			return plainError{text: fmt.Sprintf("the registry sent %q of a layer when it was asked for what follows byte %d", sent, b.at)}
 		}
 		return nil
 	}
 	if body.ContentLength >= 0 && body.ContentLength != b.blob.Size {
-		return sentence{text: fmt.Sprintf("the registry has %d bytes of it, not %d as its manifest says", body.ContentLength, b.blob.Size)}
+		return plainError{text: fmt.Sprintf("the registry has %d bytes of it, not %d as its manifest says", body.ContentLength, b.blob.Size)}
 	}
 	_, err := io.CopyN(io.Discard, body, b.at)
 	return err

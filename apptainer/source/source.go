@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,82 +15,79 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 )
 
-// Source reads images from where their references say: from registries, or
-// from local files. Registries on loopback addresses may be spoken to in plain
-// HTTP. The zero value asks registries without credentials and opens no local
-// file. A Source may be used by several goroutines at once.
+// Source reads images from where their references say: from registries, or from
+// local files. Registries on loopback addresses may be used in plain HTTP. The zero
+// value uses registries without logins and opens no local file. A Source may be used
+// by several goroutines at once.
 type Source struct {
-	// Architecture is that of the images wanted, in Go's spelling ("amd64"),
-	// with a variant where it matters ("arm/v7"); empty means that of this
-	// program. The operating system is Linux.
+	// Architecture is that of the wanted images, in Go's spelling ("amd64"), with a
+	// variant where it matters ("arm/v7"); empty means this program's. The operating
+	// system is Linux.
 	Architecture string
-	// Transport carries the requests; nil means one like Go's default, that
-	// reads proxies from the environment. Certificates of hosts are applied
-	// to an *http.Transport only.
+	// Transport makes the requests; nil means one like Go's default, which reads
+	// proxies from the environment. Certs apply to an *http.Transport only.
 	Transport http.RoundTripper
-	// Reader, where it is set, is put before what registries send, such as to bound
-	// its rate. The time that it takes itself is not the registry's.
+	// Reader wraps what registries send, such as to bound its rate; nil for nothing.
+	// Its own delays do not count for Stall.
 	Reader func(ctx context.Context, r io.Reader) io.Reader
-	// Stall is how long a registry may stay silent before a request or a
-	// layer's connection is given up; zero means one minute. A connection that
-	// brings less than a thousand bytes a second in that time is given up as well.
+	// Stall is how long a registry may stay silent before a request or a layer's
+	// connection fails; zero means one minute. A connection that brings less than a
+	// thousand bytes a second on average over that time fails as well.
 	Stall time.Duration
-	// RetryDelay is how long after a first failure of the network or the
-	// registry a request is made again, and once more after three times that;
-	// zero means one second.
+	// RetryDelay is how long after a first failure of the network or the registry a
+	// request is made again, and after three times that once more; zero means one
+	// second.
 	RetryDelay time.Duration
-	// Patience is the longest time that a registry may ask to be left alone
-	// (Retry-After) for the request to be made again after it; one that asks
-	// for more has failed. Zero means half a minute.
+	// Patience is the longest Retry-After of a registry that a request waits for;
+	// with a longer one it fails. Zero means half a minute.
 	Patience time.Duration
-	// Logins are what to log in to registries with.
+	// Logins are those for registries.
 	Logins Logins
-	// Hosts says how single registries are spoken to, by the host that a
-	// reference in full begins with: "docker.io", "registry.site:5000".
+	// Hosts says how to reach single registries, by the host that a full reference
+	// begins with: "docker.io", "registry.site:5000".
 	Hosts map[string]Host
 	// Known are other hosts that certainly exist, with or without a port. When the
-	// name service does not find a registry, it is asked for these, for Hosts and for
-	// Docker Hub: if it finds none of them, the error is transient.
+	// name service does not find a registry and none of Known, Hosts and Docker Hub
+	// either, the error is transient.
 	Known []string
 	// Resolver looks these names up; nil means Go's default.
 	Resolver *net.Resolver
-	// Certs are directories with certificates of registries, as Docker has
-	// them in /etc/docker/certs.d: HOST/*.crt are authorities to be trusted
-	// too, HOST/NAME.cert and NAME.key what to present.
+	// Certs are directories with certificates of registries, as Docker has them in
+	// /etc/docker/certs.d: HOST/*.crt are further authorities to trust, HOST/NAME.cert
+	// and NAME.key are presented.
 	Certs []string
-	// OpenFile opens a local file of an image, and decides whether it may be;
-	// nil refuses all. It must not wait for a writer of a named pipe. FilesBelow
-	// makes one.
+	// OpenFile opens a local file of an image, or refuses to; nil refuses all. It must
+	// not wait for a writer of a named pipe. FilesBelow returns one.
 	OpenFile func(path string) (*os.File, error)
-	// Closed says whether a local file of an image, which is open, is closed to people
-	// who are not to have the image by other ways either; nil says that none is.
+	// Closed says whether the permissions of an image's open file keep people out, who
+	// must not get the image from a cache either; nil means that none do.
 	Closed func(f *os.File) bool
 }
 
 // Image is one image of one platform, by digest.
 type Image struct {
-	// Reference is what the image was asked for by.
+	// Reference is the one that was resolved.
 	Reference Reference
 	// Digest is that of the platform's manifest, "sha256:…". It is empty for
 	// a SIF, which is used where it lies.
 	Digest string
-	// Listed is what the reference itself stands for: the digest of a list
-	// of platforms, or that of the only one.
+	// Listed is the digest that the reference itself stands for: that of a list of
+	// platforms, or of the only one.
 	Listed string
 	// Architecture is that of the image, in Go's spelling.
 	Architecture string
-	// Origin is what an image that was brought here from elsewhere was called
-	// there, in full and with its digest; empty for others.
+	// Origin is the full name, with its digest, that a pulled image has where it came
+	// from; empty for others.
 	Origin string
-	// Private says that the image was got with a login. Then it must not
-	// answer for somebody else: Refresh says what it is to theirs.
+	// Private says that the image was read with a login. Another person may have it
+	// only after Refresh with their logins.
 	Private bool
-	// Closed says that it is read from a file that Source.Closed names.
+	// Closed says that it was read from a file that Source.Closed reports.
 	Closed bool
 }
 
-// Pinned gives the image's full name with its digest, which names the same
-// content for ever ("docker.io/library/debian@sha256:…").
+// Pinned returns the image's full name with its digest, which always names the same
+// content ("docker.io/library/debian@sha256:…").
 func (i Image) Pinned() string {
 	if i.Origin != "" {
 		return i.Origin
@@ -100,9 +98,9 @@ func (i Image) Pinned() string {
 // userAgent is what registries see.
 const userAgent = "cl-slurm"
 
-// Resolve asks what the reference stands for now. From a registry that takes
-// one request, which registries count as a pull. An error is an *ImageError; it
-// wraps ctx's when that ended first.
+// Resolve finds what the reference stands for now. With a registry that takes one
+// request, which registries count as a pull. An error is an *ImageError; it wraps
+// ctx's when that ended first.
 func (src Source) Resolve(ctx context.Context, ref Reference) (Image, error) {
 	img, err := src.resolve(ctx, ref)
 	if err != nil {
@@ -111,10 +109,10 @@ func (src Source) Resolve(ctx context.Context, ref Reference) (Image, error) {
 	return img, nil
 }
 
-// Refresh asks whether the reference of an image that was resolved before still
-// stands for it, and resolves it anew when not. With a registry that takes one
-// request, which is not counted as a pull, unless something has changed. An
-// error is as Resolve's: the image must not be used any more by who asks.
+// Refresh checks, with the logins of this Source, whether the reference of a
+// resolved image still stands for it, and resolves it again if not. With a registry
+// that takes one request, which is not counted as a pull unless something has
+// changed. An error is as Resolve's: the caller must not use the image any more.
 func (src Source) Refresh(ctx context.Context, img Image) (Image, error) {
 	now, err := src.refresh(ctx, img)
 	if err != nil {
@@ -137,11 +135,11 @@ func (src Source) resolve(ctx context.Context, ref Reference) (Image, error) {
 		return Image{}, err
 	}
 	want := src.platform()
-	digest, err := (&picker{store: s, want: want}).pick(ctx, top)
+	digest, err := (&platformPicker{store: s, want: want}).pick(ctx, top)
 	if err != nil {
 		return Image{}, err
 	}
-	closed := src.closed(ctx, s, digest)
+	closed := src.isClosed(ctx, s, digest)
 	return Image{Reference: ref, Digest: digest, Listed: top.digest.String(), Architecture: want.architecture, Private: top.private, Closed: closed}, nil
 }
 
@@ -154,27 +152,27 @@ func (src Source) refresh(ctx context.Context, img Image) (Image, error) {
 		return Image{}, err
 	}
 	defer s.close()
-	now, private, err := s.allowed(ctx)
+	now, private, err := s.current(ctx)
 	if err != nil {
 		return Image{}, err
 	}
 	if now != img.Listed {
 		return src.resolve(ctx, img.Reference)
 	}
-	img.Private, img.Closed = private, src.closed(ctx, s, img.Digest)
+	img.Private, img.Closed = private, src.isClosed(ctx, s, img.Digest)
 	return img, nil
 }
 
-// resolveSIF looks what a SIF is for.
+// resolveSIF checks the architecture of a SIF.
 func (src Source) resolveSIF(ref Reference) (_ Image, err error) {
-	f, err := src.regular(ref.path)
+	f, err := src.openRegular(ref.path)
 	if err != nil {
 		return Image{}, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	container, err := sifconfig.Load(f)
 	if err != nil {
-		return Image{}, sentence{text: "it is not a SIF", cause: err}
+		return Image{}, plainError{text: "it is not a SIF", cause: err}
 	}
 	config, err := sifconfig.Of(container)
 	if err != nil {
@@ -187,7 +185,7 @@ func (src Source) resolveSIF(ref Reference) (_ Image, err error) {
 	return Image{Reference: ref, Architecture: want}, nil
 }
 
-// store is where the image of a reference lies.
+// store returns the store of a reference's kind.
 func (src Source) store(ctx context.Context, ref Reference) (store, error) {
 	switch ref.kind {
 	case InRegistry:
@@ -195,9 +193,13 @@ func (src Source) store(ctx context.Context, ref Reference) (store, error) {
 	case DockerArchive:
 		return src.dockerArchive(ctx, ref)
 	case OCILayout:
-		return src.layout(ref), nil
+		return newLayout(directory{src, ref.path}, ref), nil
 	case OCIArchive:
-		return src.ociArchive(ctx, ref)
+		a, err := src.openArchive(ctx, ref.path)
+		if err != nil {
+			return nil, err
+		}
+		return newLayout(a, ref), nil
 	case SIF:
 		return nil, errors.New("it is a SIF, which has no layers")
 	default:
@@ -206,29 +208,9 @@ func (src Source) store(ctx context.Context, ref Reference) (store, error) {
 }
 
 func (src Source) platform() platform {
-	if src.Architecture == "" {
-		return parsePlatform(runtime.GOARCH)
-	}
-	return parsePlatform(src.Architecture)
+	return parsePlatform(cmp.Or(src.Architecture, runtime.GOARCH))
 }
 
-func (src Source) stall() time.Duration {
-	if src.Stall == 0 {
-		return time.Minute
-	}
-	return src.Stall
-}
-
-func (src Source) retryDelay() time.Duration {
-	if src.RetryDelay == 0 {
-		return time.Second
-	}
-	return src.RetryDelay
-}
-
-func (src Source) patience() time.Duration {
-	if src.Patience == 0 {
-		return 30 * time.Second
-	}
-	return src.Patience
-}
+func (src Source) stall() time.Duration      { return cmp.Or(src.Stall, time.Minute) }
+func (src Source) retryDelay() time.Duration { return cmp.Or(src.RetryDelay, time.Second) }
+func (src Source) patience() time.Duration   { return cmp.Or(src.Patience, 30*time.Second) }

@@ -3,7 +3,6 @@ package source
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,55 +12,50 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// How large a manifest and an image's configuration may be. Skopeo and Podman
-// have the same bounds (containers/image internal/iolimits).
+// Bounds of a manifest and of an image's configuration. Skopeo and Podman have the
+// same ones (containers/image internal/iolimits).
 const (
 	maxManifestBytes = 4 << 20
 	maxConfigBytes   = 4 << 20
 )
 
-// store is where the image of one reference lies. It may be used by several
-// goroutines at once.
+// store reads the image of one reference. It may be used by several goroutines at
+// once.
 type store interface {
-	// manifest reads the manifest of that digest, or the one that the
-	// reference stands for now, when digest is empty.
+	// manifest reads the manifest of that digest, or with an empty digest the one that
+	// the reference stands for now.
 	manifest(ctx context.Context, digest string) (manifest, error)
 	// blob opens a blob at an offset, as Opened.Blob says.
 	blob(ctx context.Context, blob v1.Descriptor, offset int64) (io.ReadCloser, error)
-	// allowed gives the digest of what the reference stands for now, if it may
-	// be read, without counting as a pull.
-	allowed(ctx context.Context) (now string, private bool, err error)
-	// close ends connections and closes files.
+	// current returns the digest of what the reference stands for now, if it may be
+	// read, without counting as a pull. private says whether that took a login.
+	current(ctx context.Context) (digest string, private bool, err error)
+	// close closes connections and files.
 	close()
 }
 
-// manifest is one as it was read: of an image, or of a list of images.
+// manifest is that of an image, or a list of images.
 type manifest struct {
 	raw       []byte
 	digest    v1.Hash
 	mediaType types.MediaType
-	private   bool // it was got with somebody's login
+	private   bool // it was read with a login
 }
 
-// newManifest checks what was read. The type is what the manifest says of
-// itself; else what its sender says; else what it looks like
-// (containers/image manifest: GuessMIMEType).
+// newManifest parses what was read, and checks its digest unless that is empty. The
+// media type is what the manifest says of itself, or what its sender says, or what
+// it looks like (containers/image manifest: GuessMIMEType).
 func newManifest(raw []byte, digest, sent string) (manifest, error) {
 	m := manifest{raw: raw}
-	algorithm := "sha256"
+	var err error
 	if digest != "" {
-		want, err := v1.NewHash(digest)
-		if err != nil {
+		if _, err := v1.NewHash(digest); err != nil {
 			return m, fmt.Errorf("read the manifest: %w", err)
 		}
-		algorithm = want.Algorithm
 	}
-	sum, err := v1.Hasher(algorithm)
-	if err != nil {
+	if m.digest, _, err = v1.SHA256(bytes.NewReader(raw)); err != nil {
 		return m, fmt.Errorf("read the manifest: %w", err)
 	}
-	_, _ = sum.Write(raw) // never fails
-	m.digest = v1.Hash{Algorithm: algorithm, Hex: hex.EncodeToString(sum.Sum(nil))}
 	if digest != "" && m.digest.String() != digest {
 		return m, fmt.Errorf("its manifest is corrupt: it is %s, not %s", m.digest, digest)
 	}
@@ -77,7 +71,7 @@ func newManifest(raw []byte, digest, sent string) (manifest, error) {
 	}
 	switch {
 	case looks.Manifests != nil && (looks.Layers != nil || looks.Config != nil):
-		// Which one it is would depend on who reads it (CVE-2021-41190).
+		// Different readers would take it for different things (CVE-2021-41190).
 		return m, errors.New("its manifest is a list of platforms and an image at once")
 	case looks.SchemaVersion == 1:
 		m.mediaType = types.DockerManifestSchema1
@@ -131,13 +125,12 @@ func readConfigBlob(ctx context.Context, s store, m manifest) (raw []byte, confi
 	if err = errors.Join(err, r.Close()); err != nil {
 		return nil, nil, fmt.Errorf("read its configuration: %w", err)
 	}
-	sum, err := v1.Hasher(d.Digest.Algorithm)
+	got, _, err := v1.SHA256(bytes.NewReader(raw))
 	if err != nil {
 		return nil, nil, fmt.Errorf("read its configuration: %w", err)
 	}
-	_, _ = sum.Write(raw) // never fails
-	if got := hex.EncodeToString(sum.Sum(nil)); got != d.Digest.Hex {
-		return nil, nil, fmt.Errorf("its configuration is corrupt: it is %s:%s, not %s", d.Digest.Algorithm, got, d.Digest)
+	if got != d.Digest {
+		return nil, nil, fmt.Errorf("its configuration is corrupt: it is %s, not %s", got, d.Digest)
 	}
 	config, err = v1.ParseConfigFile(bytes.NewReader(raw))
 	if err != nil {
@@ -146,7 +139,7 @@ func readConfigBlob(ctx context.Context, s store, m manifest) (raw []byte, confi
 	return raw, config, nil
 }
 
-// openBlob opens a blob where it lies, which may be in the manifest itself.
+// openBlob opens a blob of a store, or one that the manifest itself holds.
 func openBlob(ctx context.Context, s store, d v1.Descriptor, offset int64) (io.ReadCloser, error) {
 	switch {
 	case offset < 0 || offset > d.Size:

@@ -99,9 +99,9 @@ func TestQueueOfSeveralPartitionsHasWhatAnyOfThemAllows(t *testing.T) {
 func TestRefusedJobNamesTheKeyThatIsWrong(t *testing.T) {
 	t.Parallel()
 	q := plan.Queue{Name: "q", Account: "labb", QOS: "fast"}
-	refused := func(stderr string) error { return sbatch.Judge("x", "sbatch: error: "+stderr, 255) }
+	refused := func(stderr string) error { return sbatch.SubmitError("x", "sbatch: error: "+stderr, 255) }
 	answer := func(answer string) error {
-		return sbatch.Judge("x", "sbatch: error: Batch job submission failed: "+answer, 1)
+		return sbatch.SubmitError("x", "sbatch: error: Batch job submission failed: "+answer, 1)
 	}
 	for want, err := range map[string]error{
 		"": nil,

@@ -6,9 +6,10 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
@@ -27,28 +28,28 @@ func (q Queue) defaultTime() time.Duration {
 	return d
 }
 
-// Text returns the configuration file, with a comment for each key.
+// Text returns the configuration file, with the comments of [config.Keys] and what is
+// known of the site.
 func (d Draft) Text() string {
 	var b tomlWriter
-	b.line("# Written by cl-bridge init. docs/operators.md has all keys; cl-bridge doctor tries what is here.")
-	b.value("server", d.Server, "the CodaLab server")
-	b.value("user", d.User, "the bridge runs this user's bundles")
-	b.value("password_file", d.PasswordFile, "only you may read it")
-	b.value("shared", d.Shared, "this host and the compute nodes see it at the same path")
+	b.line("# Written by cl-bridge init. docs/reference.md has all keys; cl-bridge doctor checks what is here.")
+	b.text("server", d.Server)
+	b.text("user", d.User)
+	b.text("password_file", d.PasswordFile)
+	b.text("shared", d.Shared)
 	if d.LowWater != "" {
-		b.value("low_water", d.LowWater, "how much of that disk has to stay free")
+		b.text("low_water", d.LowWater)
 	}
 	if d.SlurmBin != "" || d.SlurmConf != "" || d.NoAccounting {
-		b.line("")
-		b.line("[slurm]")
+		b.table("slurm", "")
 		if d.SlurmBin != "" {
-			b.value("bin", d.SlurmBin, "the directory of Slurm's commands")
+			b.text("bin", d.SlurmBin)
 		}
 		if d.SlurmConf != "" {
-			b.value("conf", d.SlurmConf, "where slurm.conf is")
+			b.text("conf", d.SlurmConf)
 		}
 		if d.NoAccounting {
-			b.bare("accounting", "false", "sacct did not answer")
+			b.value("accounting", "false")
 		}
 	}
 	for _, q := range d.Queues {
@@ -58,33 +59,33 @@ func (d Draft) Text() string {
 		if i == 0 {
 			b.line("")
 		}
-		b.line("# Left out: " + oneLine(why))
+		b.line("# Left out: " + termtext.Line(why))
 	}
 	return strings.Join(b.lines, "\n") + "\n"
 }
 
 func (q Queue) write(b *tomlWriter) {
-	b.line("")
-	b.line("[queue." + q.Name + "]  # cl run --request-queue " + q.Name)
-	b.value("partition", q.Partition.Name, fmt.Sprintf("%d nodes; one has at most %s", q.Partition.Nodes, most(q.Partition.Most)))
+	b.table("queue."+q.Name, "cl run --request-queue "+q.Name)
+	b.keys = "queue.NAME."
+	b.text("partition", q.Partition.Name, fmt.Sprintf("%d nodes; one has at most %s", q.Partition.Nodes, most(q.Partition.Most)))
 	if q.Default {
-		b.bare("default", "true", "takes bundles that name no queue")
+		b.value("default", "true")
 	}
 	if q.Account != "" {
-		others := "Slurm charges this account"
+		others := ""
 		if len(q.Others) > 0 {
-			others += "; you also have " + strings.Join(q.Others, ", ")
+			others = "; you also have " + strings.Join(q.Others, ", ")
 		}
-		b.value("account", q.Account, others)
+		b.text("account", q.Account, others)
 	}
-	b.value("default_time", codalab.SpellDuration(q.defaultTime()), "for bundles that ask for no time")
+	b.text("default_time", codalab.SpellDuration(q.defaultTime()))
 	if q.Partition.MaxTime > 0 {
-		b.value("max_time", codalab.SpellDuration(q.Partition.MaxTime), "no bundle may ask for more: the partition's limit")
+		b.text("max_time", codalab.SpellDuration(q.Partition.MaxTime))
 	}
 	switch kinds := slices.Sorted(maps.Keys(q.Partition.Most.GPUTypes)); len(kinds) {
 	case 0:
 	case 1:
-		b.value("gres_type", kinds[0], "the type of GPUs that bundles get")
+		b.text("gres_type", kinds[0])
 	default:
 		b.line(`# gres_type = "…"  # a bundle gets any of the types ` + strings.Join(kinds, ", ") + "; where that matters, write a queue for each")
 	}
@@ -100,24 +101,33 @@ func most(r sbatch.NodeResources) string {
 }
 
 // tomlWriter writes keys with a comment each.
-type tomlWriter struct{ lines []string }
+type tomlWriter struct {
+	lines []string
+	keys  string // the tables of the keys that come, as [config.Keys] names them
+}
 
 func (b *tomlWriter) line(text string) { b.lines = append(b.lines, text) }
 
-func (b *tomlWriter) value(key, value, comment string) { b.bare(key, tomlText(value), comment) }
-
-func (b *tomlWriter) bare(key, value, comment string) {
-	b.line(fmt.Sprintf("%s = %s  # %s", key, value, oneLine(comment)))
+// table begins a table.
+func (b *tomlWriter) table(name, comment string) {
+	head := "[" + name + "]"
+	if comment != "" {
+		head += "  # " + comment
+	}
+	b.keys = name + "."
+	b.lines = append(b.lines, "", head)
 }
 
-// oneLine returns a text of other programs without what may not stand in a comment.
-func oneLine(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, s)
+// text writes a key whose value is a text.
+func (b *tomlWriter) text(key, value string, more ...string) {
+	b.value(key, tomlText(value), more...)
+}
+
+// value writes a key with a value in TOML, the comment of the table of keys, and more of
+// a comment.
+func (b *tomlWriter) value(key, value string, more ...string) {
+	comment := config.Comment(b.keys+key) + strings.Join(more, "")
+	b.line(fmt.Sprintf("%s = %s  # %s", key, value, termtext.Line(comment)))
 }
 
 // tomlText quotes a text as TOML's basic string.

@@ -52,8 +52,8 @@ func TestExplainSaysWhatWasUsed(t *testing.T) {
 
 func TestExplainSaysHowTheContainerWasRun(t *testing.T) {
 	t.Parallel()
-	ran := spool.Ran{Runtime: runtimes.Apptainer, Reason: "the built-in way is not to be had: this node lacks the program bwrap"}
-	want := "  container  apptainer: the built-in way is not to be had: this node lacks the program bwrap\n"
+	ran := spool.Ran{Runtime: runtimes.Apptainer, Reason: "the built-in runtime cannot be used: this node lacks the program bwrap"}
+	want := "  container  apptainer: the built-in runtime cannot be used: this node lacks the program bwrap\n"
 	if said := (Explanation{Bundle: bundle, Phase: plan.Done, Ran: ran}).Text(noon); !strings.Contains(said, want) {
 		t.Errorf("%s\nwant %q", said, want)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/programs"
 	"github.com/cl-slurm/cl-slurm/bridge/status"
 	"github.com/cl-slurm/cl-slurm/bridge/trace"
+	"github.com/cl-slurm/cl-slurm/bridge/upkeep"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -134,7 +135,7 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 		Log:          log,
 		Now:          now,
 		ObserveEvery: watched.Every,
-		LookEvery:    350 * time.Millisecond,
+		DoorbellEvery:    350 * time.Millisecond,
 		ReadEvery:    5 * time.Second,
 	}
 	heartbeat, err := heartbeatFile(p, c, book.ID)
@@ -144,7 +145,7 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 	s := sweeper(c, book, watched, installed.Paths(), now)
 	r := status.Recorder{Bridge: b, Path: heartbeat, Host: host, Process: os.Getpid(), Started: now()}
 	err = runBeside(ctx, func() error { return t.run(ctx, b, log) },
-		func(ctx context.Context) { upkeep(ctx, b, content, brings.Images, log) },
+		func(ctx context.Context) { upkeep.Run(ctx, b, content, brings.Images, log) },
 		func(ctx context.Context) { s.Run(ctx, sweepFirst, sweepEvery, log) },
 		r.Run)
 	r.End(err)

@@ -14,10 +14,10 @@ import (
 )
 
 const about = `cl-server keeps bundles, worksheets and users, and hands runs to workers such as
-cl-bridge. It speaks CodaLab's REST API.
+cl-bridge. It serves CodaLab's REST API.
 
-Everything lies in one data directory: a SQLite database and the bundles'
-contents. Users may be added while the server runs.
+One data directory holds everything: a SQLite database and the bundles'
+contents. You may add users while the server runs.
 
 Exit codes: 0 done, or ended by a signal; 1 refused or failed; 2 the command
 line is wrong.`
@@ -30,12 +30,12 @@ func run(ctx context.Context, p program.Process) error {
 	}
 	users.AddCommand(userAddCommand(ctx, p), userListCommand(ctx, p))
 	root.AddCommand(runCommand(ctx, p), users)
-	return root.ExecuteContext(ctx) //nolint:wrapcheck // the commands say what it was about
+	return root.ExecuteContext(ctx) //nolint:wrapcheck // the commands add the context
 }
 
-// dataFlag adds the flag that all commands have.
+// dataFlag adds the flag --data, which all commands need.
 func dataFlag(cmd *cobra.Command, dir *string) {
-	cmd.Flags().StringVar(dir, "data", "", "the data `directory`; it is made where it is missing")
+	cmd.Flags().StringVar(dir, "data", "", "the data `directory`; it is created if it is missing")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if *dir == "" {
 			return &program.Error{Code: program.ExitUsage, Err: errors.New("--data is needed: the data directory")}

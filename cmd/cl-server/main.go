@@ -1,5 +1,5 @@
-// Command cl-server keeps bundles, worksheets and users, and hands runs to workers: CodaLab's
-// REST API over a directory of data.
+// Command cl-server keeps bundles, worksheets and users in a data directory, hands runs to
+// workers, and serves CodaLab's REST API.
 package main
 
 import "github.com/cl-slurm/cl-slurm/cmd/internal/program"

@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/internal/subpath"
 	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// How the server treats connections. Bodies have no limit of time: they are uploads and
-// downloads of any size.
+// Time limits of connections. Bodies have none: uploads and downloads may have any size.
 const (
 	headerTimeout   = 30 * time.Second
 	idleTimeout     = 2 * time.Minute
@@ -31,9 +31,9 @@ func runCommand(ctx context.Context, p program.Process) *cobra.Command {
 	config := server.Config{Log: logger(p), Now: p.Now}
 	cmd := &cobra.Command{
 		Use: "run --data DIRECTORY", Short: "Serve until a signal comes", Args: program.WrongUsage(cobra.NoArgs),
-		Long: `Serve until a signal comes. TERM and INT let requests under way end, for at most
-20 seconds. The connection is not encrypted: beyond one machine, put a proxy
-with TLS before it.`,
+		Long: `Serve until a signal comes. After TERM or INT the server waits at most 20 seconds
+for requests under way. Connections are not encrypted: for clients on other
+machines, put a proxy with TLS in front of the server.`,
 		RunE: func(_ *cobra.Command, _ []string) error {
 			return withStore(ctx, dir, func(data *store.Store) error {
 				if err := checkLinkRoots(config.LinkRoots, dir); err != nil {
@@ -49,15 +49,15 @@ with TLS before it.`,
 	f.StringVar(&listen, "listen", "127.0.0.1:2900", "the `address` to serve on")
 	f.StringVar(&config.DefaultCPUImage, "default-cpu-image", "codalab/default-cpu", "the Docker `image` of runs that name none")
 	f.StringVar(&config.DefaultGPUImage, "default-gpu-image", "codalab/default-gpu", "the Docker `image` of runs with GPUs that name none")
-	f.StringArrayVar(&config.LinkRoots, "link-root", nil, "a `directory` below which links (cl upload --link) are read, for everybody who has a login; may be given again")
-	f.BoolVar(&config.SharedDisk, "shared-disk", false, "let workers that share this disk (cl-worker --shared-file-system, cl-bridge's server_store) use contents where they lie")
-	f.DurationVar(&config.Hold, "check-in-hold", 5*time.Second, "how `long` a worker's check-in waits for something to do")
-	f.DurationVar(&config.WorkerTimeout, "worker-timeout", time.Minute, "after how `long` without a check-in a worker counts as gone")
+	f.StringArrayVar(&config.LinkRoots, "link-root", nil, "a `directory` to which bundles may link (cl upload --link), readable for everybody with a login; may be repeated")
+	f.BoolVar(&config.SharedDisk, "shared-disk", false, "let workers that share this disk (cl-worker --shared-file-system, cl-bridge's server_store) use contents in place")
+	f.DurationVar(&config.Hold, "check-in-hold", 5*time.Second, "how `long` a worker's check-in waits for messages")
+	f.DurationVar(&config.WorkerTimeout, "worker-timeout", time.Minute, "how `long` after its last check-in a worker counts as gone")
 	return cmd
 }
 
-// checkLinkRoots refuses what would show the server's own data, or the whole machine, to
-// everybody.
+// checkLinkRoots refuses directories that would show the server's own data, or the whole
+// machine, to everybody.
 func checkLinkRoots(roots []string, data string) error {
 	data, err := filepath.EvalSymlinks(data)
 	if err == nil {
@@ -76,21 +76,12 @@ func checkLinkRoots(roots []string, data string) error {
 			return fmt.Errorf("--link-root: %w", err)
 		}
 		for _, own := range []string{data, "/proc", "/sys", "/dev"} {
-			if overlap(target, own) {
+			if subpath.Within(target, own) || subpath.Within(own, target) {
 				return fmt.Errorf("--link-root %s: %s would be open to everybody", root, own)
 			}
 		}
 	}
 	return nil
-}
-
-// overlap says whether one of two directories lies in the other.
-func overlap(a, b string) bool {
-	below := func(a, b string) bool {
-		rel, err := filepath.Rel(b, a)
-		return err == nil && filepath.IsLocal(rel)
-	}
-	return below(a, b) || below(b, a)
 }
 
 func serve(ctx context.Context, config server.Config, listen string) error {

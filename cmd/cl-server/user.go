@@ -35,13 +35,13 @@ func userAddCommand(ctx context.Context, p program.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "add --data DIRECTORY NAME", Short: "Add a user", Args: program.WrongUsage(cobra.ExactArgs(1)),
 		Long: `Add a user. The password is the first line of --password-file, or of standard
-input; on a terminal it is asked for.`,
+input; on a terminal cl-server asks for it.`,
 		RunE: func(_ *cobra.Command, args []string) error { return addUser(ctx, p, in, args[0]) },
 	}
 	dataFlag(cmd, &in.dir)
 	cmd.Flags().StringVar(&in.passwordFile, "password-file", "", "the `file` whose first line is the password")
-	cmd.Flags().StringVar(&in.diskQuota, "disk-quota", "1t", "how `much` the user's bundles may hold together")
-	cmd.Flags().BoolVar(&in.root, "root", false, "the user may do everything; there is one such user")
+	cmd.Flags().StringVar(&in.diskQuota, "disk-quota", "1t", "the total `size` of the user's bundles")
+	cmd.Flags().BoolVar(&in.root, "root", false, "the user has all permissions; there is one such user")
 	return cmd
 }
 
@@ -77,7 +77,7 @@ func addUser(ctx context.Context, p program.Process, in newUser, name string) er
 	})
 }
 
-// readPassword reads the password from where the user has it.
+// readPassword reads the password from a file, the terminal or standard input.
 func readPassword(p program.Process, file string) (string, error) {
 	in, from := p.Stdin, "standard input"
 	if file != "" {
@@ -97,7 +97,7 @@ func readPassword(p program.Process, file string) (string, error) {
 	return accept(strings.TrimRight(line, "\r\n"), from)
 }
 
-// askPassword asks twice, without showing what is typed.
+// askPassword asks twice, without echo.
 func askPassword(terminal *os.File, prompt io.Writer) (string, error) {
 	ask := func(text string) (string, error) {
 		if _, err := fmt.Fprint(prompt, text); err != nil {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/worker"
@@ -88,7 +88,7 @@ func execute(ctx context.Context, p program.Process, spec string) error {
 		Restart:    p.Getenv("SLURM_RESTART_COUNT"),
 		GPUs:       p.Getenv("SLURM_JOB_GPUS"),
 		GPUNames:   p.Getenv("CUDA_VISIBLE_DEVICES"),
-		Containers: container.Runtimes{Env: engineEnv(p)},
+		Containers: runner.Runner{Env: engineEnv(p)},
 		Log:        slog.New(slog.NewTextHandler(p.Stderr, nil)),
 	}.Run(ctx, spec)
 	if code := exitCode(exit, err); code != 0 {

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -20,7 +19,7 @@ import (
 const bundle = "0x0123456789abcdef0123456789abcdef"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == container.InitCommand || os.Args[1] == "exec") {
+	if len(os.Args) > 1 && (os.Args[1] == "container-init" || os.Args[1] == "exec") {
 		main()
 	}
 	dir, err := os.MkdirTemp("/var/tmp", "cl-worker-test-")

@@ -5,18 +5,13 @@ package main
 import (
 	"os"
 
-	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 )
 
 func main() {
-	if len(os.Args) > 1 {
-		switch os.Args[1] {
-		case container.InitCommand:
-			os.Exit(container.Init())
-		case container.EnterCommand:
-			os.Exit(container.Enter())
-		}
+	if code, ran := runner.Main(os.Args); ran {
+		os.Exit(code)
 	}
 	program.Main(run)
 }

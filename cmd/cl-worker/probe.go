@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/worker"
@@ -57,7 +58,7 @@ func probeCommand(p program.Process) *cobra.Command {
 const meetWithin = 2 * time.Minute
 
 func tryNode(ctx context.Context, p program.Process, want runtimes.Name, scratch string, meet probe.Meeting, asJSON bool) error {
-	r, err := probe.Look(ctx, container.Runtimes{Env: engineEnv(p)}, want, scratch)
+	r, err := probe.Look(ctx, runner.Runner{Env: engineEnv(p)}, want, scratch)
 	if err != nil {
 		return err
 	}

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// spellOut rewrites the arguments that CodaLab's cl takes and pflag does not.
+// normalizeArgs rewrites arguments that CodaLab's cl accepts and pflag does not.
 //
-// After "---" comes a command in several words, which becomes one argument (bundle_cli.py:
+// The words after "---" are a command and become one argument (bundle_cli.py:
 // collapse_bare_command). A list flag takes all words up to the next flag: --tags a b is
 // --tags a --tags b.
-func spellOut(args []string) []string {
+func normalizeArgs(args []string) []string {
 	var out []string
 	list := ""
 	for i, arg := range args {

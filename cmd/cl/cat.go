@@ -32,18 +32,18 @@ func (c *cli) catCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		_, err = c.show(cmd.Context(), at, target, o)
+		_, err = c.printTarget(cmd.Context(), at, target, o)
 		return err
 	}
 	cmd.ValidArgsFunction = c.completeBundles
 	return cmd
 }
 
-// catOptions are the lines wanted of a file; 0 and 0 are all of it.
+// catOptions are the numbers of lines to print of a file; with 0 and 0 all of it.
 type catOptions struct{ head, tail int }
 
-// show prints a target's contents (bundle_cli.py: print_target_info).
-func (c *cli) show(ctx context.Context, at *place, target codalab.Target, o catOptions) (codalab.TargetInfo, error) {
+// printTarget prints a target's contents (bundle_cli.py: print_target_info).
+func (c *cli) printTarget(ctx context.Context, at *workspace, target codalab.Target, o catOptions) (codalab.TargetInfo, error) {
 	info, err := at.ContentsInfo(ctx, target, 1)
 	if err != nil {
 		return info, err

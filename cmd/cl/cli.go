@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -18,7 +19,7 @@ import (
 // cli is one call of cl.
 type cli struct {
 	program.Process
-	// server is the address that --server names.
+	// server is the address in --server.
 	server string
 	state  *stateFile
 	// quiet forbids prompts and warnings, as shell completion needs.
@@ -27,10 +28,10 @@ type cli struct {
 	prompt atomic.Pointer[func()]
 }
 
-// usageError is a mistake of the user that the command line's grammar does not show.
+// usageError is a mistake of the user in a command line that parses.
 type usageError string
 
-// Error is printed as the server's own refusals are.
+// Error has the form of the server's refusals.
 func (e usageError) Error() string { return "UsageError: " + string(e) }
 
 func usagef(format string, args ...any) error { return usageError(fmt.Sprintf(format, args...)) }
@@ -39,19 +40,19 @@ func run(ctx context.Context, p program.Process) error {
 	c := &cli{Process: p}
 	defer c.restoreTerminal()
 	root := c.root() //nolint:contextcheck // the commands take theirs from ExecuteContext
-	root.SetArgs(spellOut(p.Args))
+	root.SetArgs(normalizeArgs(p.Args))
 	root.SetIn(p.Stdin)
 	root.SetOut(p.Stdout)
 	root.SetErr(p.Stderr)
 	return explain(root.ExecuteContext(ctx))
 }
 
-const rootHelp = `cl uploads data, runs commands on it on a cluster, and shows what became of them.
+const rootHelp = `cl uploads data, runs commands on it on a cluster, and shows the results.
 
 A bundle is a file, a directory or a run; a worksheet is a list of bundles.
-A bundle is named by its uuid or the beginning of it, by its name, or by its
-place on the worksheet counted from the end: ^ is the newest, ^2 the one
-before, ^1-3 the newest three.
+Name a bundle by its uuid or the beginning of it, by its name, or by its
+position from the end of the worksheet: ^ is the newest, ^2 the one before,
+^1-3 the newest three.
 
   cl work http://SERVER:2900::       use a server
   cl upload data.csv                 make a bundle of a file or directory
@@ -62,7 +63,7 @@ before, ^1-3 the newest three.
 func (c *cli) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:               "cl",
-		Short:             "Run commands on data, and keep what came of them",
+		Short:             "Run commands on data and keep the results",
 		Long:              rootHelp,
 		Version:           program.Version(),
 		SilenceErrors:     true,
@@ -71,14 +72,14 @@ func (c *cli) root() *cobra.Command {
 		Args:              cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return misused(cmd, fmt.Errorf("unknown command %q", args[0]))
+				return commandLineError(cmd, fmt.Errorf("unknown command %q", args[0]))
 			}
 			return cmd.Help()
 		},
 	}
 	root.PersistentFlags().StringVar(&c.server, "server", "", "address of the server, for this command only")
 	root.Flags().BoolP("version", "v", false, "print the version")
-	root.SetFlagErrorFunc(misused)
+	root.SetFlagErrorFunc(commandLineError)
 	root.AddGroup(&cobra.Group{ID: "bundles", Title: "Commands for bundles:"},
 		&cobra.Group{ID: "worksheets", Title: "Commands for worksheets:"})
 	for _, cmd := range []*cobra.Command{
@@ -99,7 +100,7 @@ func (c *cli) root() *cobra.Command {
 		if check := cmd.Args; check != nil {
 			cmd.Args = func(cmd *cobra.Command, args []string) error {
 				if err := check(cmd, args); err != nil {
-					return misused(cmd, err)
+					return commandLineError(cmd, err)
 				}
 				return nil
 			}
@@ -108,16 +109,16 @@ func (c *cli) root() *cobra.Command {
 	return root
 }
 
-// misused is the error of a command line that does not parse (bundle_cli.py:
+// commandLineError is the error of a command line that does not parse (bundle_cli.py:
 // CodaLabArgumentParser.error).
-func misused(cmd *cobra.Command, err error) error {
+func commandLineError(cmd *cobra.Command, err error) error {
 	return &program.Error{
 		Code: program.ExitUsage,
 		Err:  fmt.Errorf("usage: %s\n%s: error: %w", cmd.UseLine(), cmd.CommandPath(), err),
 	}
 }
 
-// explain gives a refusal of the server the form in which CodaLab's cl prints it
+// explain gives an error of the server the form in which CodaLab's cl prints it
 // (codalab/common.py: http_error_to_exception).
 func explain(err error) error {
 	var call *codalab.Error
@@ -137,20 +138,20 @@ func explain(err error) error {
 	case call.Status >= 500:
 		name = "ServerError: "
 	}
-	return &explained{text: name + call.Message, err: err}
+	return &explained{error: err, text: name + call.Message}
 }
 
-// explained is an error in other words.
+// explained is an error with another text.
 type explained struct {
+	error
 	text string
-	err  error
 }
 
-// Error returns the words.
+// Error returns the other text.
 func (e *explained) Error() string { return e.text }
 
-// Unwrap returns what they are about.
-func (e *explained) Unwrap() error { return e.err }
+// Unwrap returns the error.
+func (e *explained) Unwrap() error { return e.error }
 
 // print writes one line to standard output.
 func (c *cli) print(parts ...string) error {
@@ -161,12 +162,12 @@ func (c *cli) print(parts ...string) error {
 	return nil
 }
 
-// terminal says whether a stream is one, and returns its descriptor.
+// terminal says whether a stream is a terminal, and returns its descriptor.
 func terminal(stream any) (fd int, ok bool) {
 	f, ok := stream.(interface{ Fd() uintptr })
 	if !ok {
 		return 0, false
 	}
 	fd = int(f.Fd())
-	return fd, isTerminal(fd)
+	return fd, term.IsTerminal(fd)
 }

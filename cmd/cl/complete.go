@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// completeBundles offers the names of the bundles on the current worksheet. It asks the user
-// nothing, and the server not for long.
+// completeBundles offers the names of the bundles on the current worksheet. It does not prompt
+// the user, and does not wait long for the server.
 func (c *cli) completeBundles(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 	c.quiet = true
 	ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)

@@ -9,11 +9,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// keyedTarget is a dependency: what the run sees under key is target.
+// keyedTarget is a dependency: the run sees target under key.
 type keyedTarget struct{ key, target string }
 
-// desugar reads a run's dependencies, and those that stand in its command between percent
-// signs, and names those without a key b1, b2 and so on (codalab/lib/cli_util.py:
+// desugar reads a run's dependencies, including those in its command between percent signs. It
+// gives those without a key the keys b1, b2 and so on (codalab/lib/cli_util.py:
 // desugar_command).
 //
 //	a.txt         b1:a.txt
@@ -24,7 +24,7 @@ func desugar(specs []string, command string) ([]keyedTarget, string, error) {
 	var list []keyedTarget
 	for _, spec := range specs {
 		var err error
-		if list, _, err = withTarget(list, spec); err != nil {
+		if list, _, err = addTarget(list, spec); err != nil {
 			return nil, "", err
 		}
 	}
@@ -35,7 +35,7 @@ func desugar(specs []string, command string) ([]keyedTarget, string, error) {
 		if m == nil {
 			return list, done + command, nil
 		}
-		longer, key, err := withTarget(list, m[2])
+		longer, key, err := addTarget(list, m[2])
 		if err != nil {
 			return nil, "", err
 		}
@@ -43,9 +43,9 @@ func desugar(specs []string, command string) ([]keyedTarget, string, error) {
 	}
 }
 
-// withTarget adds a dependency to a list that may have it already, and returns its key.
-func withTarget(list []keyedTarget, spec string) ([]keyedTarget, string, error) {
-	key, target, err := keyOf(list, spec)
+// addTarget adds a dependency to a list, unless the list has it already, and returns its key.
+func addTarget(list []keyedTarget, spec string) ([]keyedTarget, string, error) {
+	key, target, err := dependencyKey(list, spec)
 	if err != nil {
 		return nil, "", err
 	}
@@ -61,7 +61,7 @@ func withTarget(list []keyedTarget, spec string) ([]keyedTarget, string, error) 
 	return append(list, keyedTarget{key, target}), key, nil
 }
 
-func keyOf(list []keyedTarget, spec string) (key, target string, err error) {
+func dependencyKey(list []keyedTarget, spec string) (key, target string, err error) {
 	key, target, keyed, err := splitKey(spec)
 	if err != nil || key != "" {
 		return key, target, err
@@ -81,9 +81,9 @@ func keyOf(list []keyedTarget, spec string) (key, target string, err error) {
 	return "b" + strconv.Itoa(len(list)+1), target, nil
 }
 
-// dependencies resolves a run's dependencies, with one call for each worksheet that they are
-// on (bundle_cli.py: resolve_key_targets).
-func (p *place) dependencies(ctx context.Context, targets []keyedTarget) ([]codalab.Dependency, error) {
+// dependencies resolves a run's dependencies, with one call for each worksheet that they name
+// (bundle_cli.py: resolve_key_targets).
+func (w *workspace) dependencies(ctx context.Context, targets []keyedTarget) ([]codalab.Dependency, error) {
 	if err := disjoint(targets); err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (p *place) dependencies(ctx context.Context, targets []keyedTarget) ([]coda
 		which[spec.worksheet] = append(which[spec.worksheet], i)
 	}
 	for worksheet, list := range specs {
-		uuids, err := p.other(worksheet).resolve(ctx, list)
+		uuids, err := w.onWorksheet(worksheet).resolve(ctx, list)
 		if err != nil {
 			return nil, err
 		}
@@ -115,7 +115,7 @@ func (p *place) dependencies(ctx context.Context, targets []keyedTarget) ([]coda
 	return deps, nil
 }
 
-// disjoint refuses keys of which one lies below another.
+// disjoint refuses a key that is a path below another key.
 func disjoint(targets []keyedTarget) error {
 	for i, t := range targets {
 		for _, other := range targets[:i] {

@@ -26,8 +26,8 @@ func (c *cli) downloadCommand() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 	}
 	worksheet := worksheetFlag(cmd)
-	output := cmd.Flags().StringP("output-path", "o", "", "where to put it; its name in the current directory by default")
-	force := cmd.Flags().BoolP("force", "f", false, "replace what is there")
+	output := cmd.Flags().StringP("output-path", "o", "", "path of the download; default: its name in the current directory")
+	force := cmd.Flags().BoolP("force", "f", false, "replace an existing file or directory")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		at, target, err := c.target(cmd.Context(), *worksheet, args[0])
 		if err != nil {
@@ -39,14 +39,14 @@ func (c *cli) downloadCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) download(ctx context.Context, at *place, target codalab.Target, output string, force bool) error {
+func (c *cli) download(ctx context.Context, at *workspace, target codalab.Target, output string, force bool) error {
 	b, err := at.Bundle(ctx, target.BundleUUID)
 	if err != nil {
 		return err
 	}
 	name := b.Metadata.String("name")
 	if output == "" {
-		// A name is the server's word, and no path.
+		// The server chooses the name, which must not lead to another directory.
 		output = path.Base("/" + name)
 		if target.Subpath != "" {
 			output = path.Base("/" + target.Subpath)
@@ -91,8 +91,8 @@ func (c *cli) download(ctx context.Context, at *place, target codalab.Target, ou
 	return err
 }
 
-// receive puts contents beside their place and moves them there when they are whole, so that
-// what was there stays until then.
+// receive writes contents to a temporary directory beside final, and renames them to final
+// when they are complete. Until then an existing file stays.
 func receive(ctx context.Context, contents *client.Contents, r io.Reader, final string) (err error) {
 	tmp, err := os.MkdirTemp(filepath.Dir(final), "."+filepath.Base(final)+".part-*")
 	if err != nil {
@@ -108,7 +108,7 @@ func receive(ctx context.Context, contents *client.Contents, r io.Reader, final 
 	if err != nil {
 		return fmt.Errorf("download to %s: %w", final, err)
 	}
-	// A directory does not replace what is there by itself.
+	// A rename does not replace a directory.
 	err = os.Rename(final, filepath.Join(tmp, "old"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("replace %s: %w", final, err)
@@ -131,7 +131,7 @@ func receiveFile(r io.Reader, name string) error {
 	return nil
 }
 
-// receiveTree unpacks without limits: it is the user's own disk and wish.
+// receiveTree unpacks without limits, since the user asked for it on their own disk.
 func receiveTree(ctx context.Context, r io.Reader, dir string) error {
 	if err := os.Mkdir(dir, 0o777); err != nil { //nolint:gosec // as the user's umask says
 		return fmt.Errorf("create: %w", err)

@@ -13,10 +13,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
-// none stands for what is not there (codalab/lib/formatting.py: NONE_PLACEHOLDER).
+// none is the text of a missing value (codalab/lib/formatting.py: NONE_PLACEHOLDER).
 const none = "<none>"
 
-// fieldOf returns a field of a bundle as `cl info -f` names it, nil where there is none
+// fieldOf returns a field of a bundle by its name in `cl info -f`, nil if there is none
 // (codalab/lib/worksheet_util.py: interpret_genpath).
 func fieldOf(b client.BundleInfo, field string) any {
 	if name, ok := strings.CutPrefix(field, "dependencies/"); ok {
@@ -50,7 +50,7 @@ func fieldOf(b client.BundleInfo, field string) any {
 	return b.Metadata[field]
 }
 
-// attribute is a field of the bundle itself, not of its metadata.
+// attribute returns a field of the bundle itself, not of its metadata.
 func attribute(b codalab.Bundle, field string) (any, bool) {
 	text := func(s *string) any {
 		if s == nil {
@@ -81,7 +81,7 @@ func attribute(b codalab.Bundle, field string) (any, bool) {
 	return nil, false
 }
 
-// summary says in short what a bundle is.
+// summary describes a bundle briefly.
 func summary(b codalab.Bundle) string {
 	switch {
 	case b.Type == codalab.TypeRun && b.Command != nil:
@@ -92,7 +92,7 @@ func summary(b codalab.Bundle) string {
 	return ""
 }
 
-// dependenciesText is the field "dependencies"; a key that is the parent's name is left out.
+// dependenciesText is the field "dependencies". It leaves out a key that is the parent's name.
 func dependenciesText(deps []codalab.Dependency) string {
 	var out []string
 	for _, d := range deps {
@@ -153,9 +153,9 @@ func userText(u *client.User) string {
 	return u.UserName + "(" + u.ID + ")"
 }
 
-// pretty prints a value of metadata for people (worksheet_util.py: apply_func, with the
-// formatting of each bundle's METADATA_SPECS).
-func pretty(key string, value any) string {
+// formatMetadata formats a value of metadata for people (worksheet_util.py: apply_func, with
+// the formatting of each bundle's METADATA_SPECS).
+func formatMetadata(key string, value any) string {
 	m := codalab.Metadata{key: value}
 	if _, number := value.(float64); !number {
 		return pythonText(value)
@@ -171,11 +171,12 @@ func pretty(key string, value any) string {
 	case key == "time" || strings.HasPrefix(key, "time_"):
 		return codalab.FormatDuration(time.Duration(m.Float(key) * float64(time.Second)))
 	}
-	return typed(key, m)
+	return formatTyped(key, m)
 }
 
-// typed prints the value of m's key; a whole number of a float's key has a point.
-func typed(key string, m codalab.Metadata) string {
+// formatTyped formats the value of m's key. A whole number has a decimal point if the key's
+// type is float.
+func formatTyped(key string, m codalab.Metadata) string {
 	if _, number := m[key].(float64); number {
 		for _, k := range codalab.MetadataKeys(codalab.TypeRun) {
 			if k.Key == key && k.Type == codalab.TypeFloat {
@@ -186,8 +187,8 @@ func typed(key string, m codalab.Metadata) string {
 	return pythonText(m[key])
 }
 
-// pythonText prints a JSON value as CodaLab's cl does, which is in Python: scripts compare
-// with None and True.
+// pythonText formats a JSON value as Python does, since scripts compare the output of
+// CodaLab's cl with None and True.
 func pythonText(value any) string {
 	switch v := value.(type) {
 	case nil:
@@ -222,7 +223,7 @@ func pythonText(value any) string {
 	return string(data)
 }
 
-// pythonFloat is the shortest text of a float, with a point.
+// pythonFloat is the shortest text of a float, with a decimal point.
 func pythonFloat(f float64) string {
 	s := strconv.FormatFloat(f, 'f', -1, 64)
 	if !strings.Contains(s, ".") {

@@ -14,10 +14,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
-const infoHelp = `Show what is known of bundles.
+const infoHelp = `Show the state and the metadata of bundles.
 
-With -f the values of these fields are printed, separated by tabs, a line for
-each bundle: any key of the bundle or of its metadata, for example
+With -f, print the values of these fields, separated by tabs, on a line for
+each bundle. A field is any key of the bundle or of its metadata, for example
   cl info -f state,exitcode,failure_message ^`
 
 // infoCommand is bundle_cli.py: do_info_command.
@@ -25,21 +25,21 @@ func (c *cli) infoCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "info <bundle>...",
 		Aliases: []string{"i"},
-		Short:   "Show what is known of bundles",
+		Short:   "Show the state and the metadata of bundles",
 		Long:    infoHelp,
 		Args:    cobra.MinimumNArgs(1),
 	}
 	var o infoOptions
 	worksheet := worksheetFlag(cmd)
 	cmd.Flags().StringVarP(&o.fields, "field", "f", "", "print these comma-separated fields")
-	cmd.Flags().BoolVarP(&o.raw, "raw", "r", false, "print numbers and times as they are stored, and empty fields too")
-	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "print children, worksheets, permissions and contents too")
+	cmd.Flags().BoolVarP(&o.raw, "raw", "r", false, "print numbers and times unformatted, and also empty fields")
+	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "also print children, worksheets, permissions and contents")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		at, err := c.place(*worksheet)
+		at, err := c.workspace(*worksheet)
 		if err != nil {
 			return err
 		}
-		return c.info(cmd.Context(), at, args, o)
+		return c.printBundles(cmd.Context(), at, args, o)
 	}
 	cmd.ValidArgsFunction = c.completeBundles
 	return cmd
@@ -50,7 +50,7 @@ type infoOptions struct {
 	raw, verbose bool
 }
 
-func (c *cli) info(ctx context.Context, at *place, specs []string, o infoOptions) error {
+func (c *cli) printBundles(ctx context.Context, at *workspace, specs []string, o infoOptions) error {
 	specs, err := expandSpecs(specs)
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (c *cli) info(ctx context.Context, at *place, specs []string, o infoOptions
 			include = append(include, more)
 		}
 	}
-	worksheet, err := at.worksheet(ctx)
+	worksheet, err := at.worksheetUUID(ctx)
 	if err != nil {
 		return err
 	}
@@ -92,13 +92,13 @@ func (c *cli) printFields(b client.BundleInfo, fields []string) error {
 		if strings.HasPrefix(f, "/") {
 			return usagef("%s is a file of the bundle: use cl cat %s%s", f, b.UUID, f)
 		}
-		values = append(values, typed(f, codalab.Metadata{f: fieldOf(b, f)}))
+		values = append(values, formatTyped(f, codalab.Metadata{f: fieldOf(b, f)}))
 	}
 	return c.print(strings.Join(values, "\t"))
 }
 
-// printInfo is bundle_cli.py: print_basic_info, and what -v adds to it.
-func (c *cli) printInfo(ctx context.Context, at *place, b client.BundleInfo, o infoOptions) error {
+// printInfo prints a bundle (bundle_cli.py: print_basic_info), and more of it with -v.
+func (c *cli) printInfo(ctx context.Context, at *workspace, b client.BundleInfo, o infoOptions) error {
 	var lines []string
 	add := func(key, value string) { lines = append(lines, fmt.Sprintf("%-26s: %s", key, value)) }
 	for _, key := range []string{"bundle_type", "uuid", "state", "command", "frozen", "is_anonymous"} {
@@ -111,7 +111,7 @@ func (c *cli) printInfo(ctx context.Context, at *place, b client.BundleInfo, o i
 		known[k.Key] = true
 		v, ok := b.Metadata[k.Key]
 		switch {
-		case k.Key == "store" || k.Key == "error_traceback": // the administrator's
+		case k.Key == "store" || k.Key == "error_traceback": // for administrators only
 		case o.raw:
 			add(k.Key, orNone(v))
 		case ok && !empty(v):
@@ -134,7 +134,7 @@ func (c *cli) printInfo(ctx context.Context, at *place, b client.BundleInfo, o i
 		}
 	}
 	if o.verbose {
-		lines = append(lines, around(at, b)...)
+		lines = append(lines, relatedLines(at, b)...)
 	}
 	if err := c.print(strings.Join(lines, "\n")); err != nil || !o.verbose {
 		return err
@@ -154,7 +154,7 @@ func orNone(v any) string {
 	return pythonText(v)
 }
 
-// infoText prints a value of metadata; a list is printed as its words.
+// infoText formats a value of metadata; a list as its elements.
 func infoText(key string, v any) string {
 	if list, ok := v.([]any); ok {
 		var words []string
@@ -163,12 +163,12 @@ func infoText(key string, v any) string {
 		}
 		return strings.Join(words, " ")
 	}
-	return pretty(key, v)
+	return formatMetadata(key, v)
 }
 
-// around lists what is connected with a bundle (bundle_cli.py: print_children,
-// print_host_worksheets, print_permissions).
-func around(at *place, b client.BundleInfo) []string {
+// relatedLines lists a bundle's children, worksheets and permissions (bundle_cli.py:
+// print_children, print_host_worksheets, print_permissions).
+func relatedLines(at *workspace, b client.BundleInfo) []string {
 	lines := []string{"children:"}
 	for _, child := range b.Children {
 		lines = append(lines, "  "+child.Metadata.String("name")+"("+child.UUID+")")
@@ -183,13 +183,13 @@ func around(at *place, b client.BundleInfo) []string {
 		"  "+groupsText(b.GroupPermissions))
 }
 
-// printContents shows the beginning of a bundle's contents (bundle_cli.py: print_contents).
-func (c *cli) printContents(ctx context.Context, at *place, uuid string) error {
+// printContents prints the beginning of a bundle's contents (bundle_cli.py: print_contents).
+func (c *cli) printContents(ctx context.Context, at *workspace, uuid string) error {
 	show := func(title, subpath string) (codalab.TargetInfo, error) {
 		if err := c.print("=== " + title + " preview ==="); err != nil {
 			return codalab.TargetInfo{}, err
 		}
-		info, err := c.show(ctx, at, codalab.Target{BundleUUID: uuid, Subpath: subpath}, catOptions{head: 10})
+		info, err := c.printTarget(ctx, at, codalab.Target{BundleUUID: uuid, Subpath: subpath}, catOptions{head: 10})
 		if isNotFound(err) {
 			err = c.print(none)
 		}

@@ -10,19 +10,19 @@ import (
 func (c *cli) killCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kill <bundle>...",
-		Short: "End running bundles; what they have written so far is kept",
+		Short: "End running bundles and keep what they have written",
 		Args:  cobra.MinimumNArgs(1),
 	}
 	worksheet := worksheetFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return c.kill(cmd.Context(), *worksheet, args)
+		return c.killBundles(cmd.Context(), *worksheet, args)
 	}
 	cmd.ValidArgsFunction = c.completeBundles
 	return cmd
 }
 
-func (c *cli) kill(ctx context.Context, worksheet string, specs []string) error {
-	at, uuids, err := c.bundles(ctx, worksheet, specs)
+func (c *cli) killBundles(ctx context.Context, worksheet string, specs []string) error {
+	at, uuids, err := c.resolveBundles(ctx, worksheet, specs)
 	if err != nil {
 		return err
 	}
@@ -34,13 +34,13 @@ func (c *cli) kill(ctx context.Context, worksheet string, specs []string) error 
 	return at.KillBundles(ctx, uuids...)
 }
 
-// bundles resolves several bundles on one worksheet, with ranges.
-func (c *cli) bundles(ctx context.Context, worksheet string, specs []string) (*place, []string, error) {
+// resolveBundles resolves bundles on one worksheet, and expands ranges.
+func (c *cli) resolveBundles(ctx context.Context, worksheet string, specs []string) (*workspace, []string, error) {
 	specs, err := expandSpecs(specs)
 	if err != nil {
 		return nil, nil, err
 	}
-	at, err := c.place(worksheet)
+	at, err := c.workspace(worksheet)
 	if err != nil {
 		return nil, nil, err
 	}

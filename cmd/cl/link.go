@@ -13,10 +13,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
-// linked makes a bundle of data that stays where it is. Like CodaLab's own it does not ask
-// whether the data is there: that is a matter of the machines where runs are. It says so where
-// this machine does not have it.
-func (u *upload) linked(ctx context.Context, worksheet string) error {
+// createLink creates a bundle for data that stays where it is. Like CodaLab's own cl it does
+// not require the data to exist here: only the machines that run commands need it. It prints a
+// warning if this machine does not have it.
+func (u *upload) createLink(ctx context.Context, worksheet string) error {
 	if err := u.checkLink(); err != nil {
 		return err
 	}
@@ -26,7 +26,7 @@ func (u *upload) linked(ctx context.Context, worksheet string) error {
 	}
 	u.paths[0] = path
 	u.metadata["link_url"], u.metadata["link_format"] = path, "raw" // codalab/worker/bundle_state.py: LinkFormat
-	at, sheet, err := u.describe(ctx, worksheet)
+	at, sheet, err := u.prepareMetadata(ctx, worksheet)
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (u *upload) linked(ctx context.Context, worksheet string) error {
 		return err
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		fmt.Fprintf(u.Stderr, "%s is not on this machine: it has to be on those where runs use it.\n", path) //nolint:errcheck // a warning
+		fmt.Fprintf(u.Stderr, "%s is not on this machine: it must be on the machines where runs use it.\n", path) //nolint:errcheck // a warning
 	}
 	return u.print(b.UUID)
 }
@@ -47,7 +47,7 @@ func (u *upload) checkLink() error {
 	case len(u.paths) != 1:
 		return usageError("Only a single path can be uploaded when using --link.")
 	case len(u.exclude) > 0 || u.pack:
-		return usageError("With --link the data stays as it is: -x and -p have no place.")
+		return usageError("With --link the data stays as it is: -x and -p cannot be used.")
 	case strings.Contains(strings.TrimPrefix(u.paths[0], "file://"), "://"):
 		return usagef("%s: only a path can be linked, not a URL.", u.paths[0])
 	}

@@ -22,7 +22,7 @@ import (
 var errNoCredentials = errors.New("PermissionError: no user name and password: " +
 	"set CODALAB_USERNAME and CODALAB_PASSWORD, or run cl on a terminal")
 
-// connect returns a client of a server. Nothing is sent yet.
+// connect returns a client of a server. It sends nothing yet.
 func (c *cli) connect(address string) (*client.Client, error) {
 	state, err := c.load()
 	if err != nil {
@@ -45,8 +45,9 @@ func (c *cli) connect(address string) (*client.Client, error) {
 	return api, nil
 }
 
-// login is one user's way into one server. It keeps the token in a file of its own, which only
-// the user may read, so that processes that run at once never mix up theirs.
+// login is one user's login at one server. Its token has a file of its own, which only the
+// user can read, so that concurrent processes of several users or servers keep their tokens
+// apart.
 type login struct {
 	cli     *cli
 	address string
@@ -54,7 +55,7 @@ type login struct {
 	user string
 }
 
-// path names the token's file, or nothing while the user is not known.
+// path is the token's file; empty while the user is not known.
 func (l *login) path() string {
 	dir, err := l.cli.home()
 	if err != nil || l.user == "" {
@@ -64,8 +65,7 @@ func (l *login) path() string {
 	return filepath.Join(dir, "cl-tokens", hex.EncodeToString(sum[:8])+".json")
 }
 
-// Load returns the token that was saved last. What cannot be read is none: the next one
-// replaces it.
+// Load returns the token that was saved last; none if the file cannot be read.
 func (l *login) Load() client.Token {
 	var t client.Token
 	path := l.path()
@@ -74,7 +74,7 @@ func (l *login) Load() client.Token {
 	}
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm()&0o077 != 0 {
-		return t // others might have written it
+		return t // other users might have written it
 	}
 	data, err := os.ReadFile(path)
 	if err != nil || json.Unmarshal(data, &t) != nil {
@@ -83,11 +83,10 @@ func (l *login) Load() client.Token {
 	return t
 }
 
-// Save keeps a token. Where that fails, its user is asked for the password again next time,
-// and told why.
+// Save keeps a token. If that fails it prints a warning: cl will ask for the password again.
 func (l *login) Save(t client.Token) {
 	if err := l.save(t); err != nil && !l.cli.quiet {
-		fmt.Fprintf(l.cli.Stderr, "cl: the login is not kept: %v\n", err) //nolint:errcheck // a warning
+		fmt.Fprintf(l.cli.Stderr, "cl: the login cannot be saved: %v\n", err) //nolint:errcheck // a warning
 	}
 }
 
@@ -109,7 +108,7 @@ func (l *login) save(t client.Token) error {
 	return atomicfile.Write(path, data, 0o600)
 }
 
-// credentials are those of the environment, or else the answers to a prompt
+// credentials returns the name and password in the environment, or else asks for them
 // (codalab_manager.py: _authenticate).
 func (l *login) credentials(context.Context) (user, password string, err error) {
 	c := l.cli
@@ -165,7 +164,7 @@ func (l *login) prompt(fd int, user, password *string) error {
 	return nil
 }
 
-// readLine reads a line and nothing beyond it, which is the password.
+// readLine reads one line and no more: the password follows it.
 func readLine(r io.Reader) (string, error) {
 	var line []byte
 	for b := []byte{0}; ; {
@@ -179,7 +178,7 @@ func readLine(r io.Reader) (string, error) {
 	}
 }
 
-// remember keeps the name that goes with a server.
+// remember keeps the name of the user at a server.
 func (c *cli) remember(address, user string) error {
 	state, err := c.load()
 	if err != nil {
@@ -191,5 +190,3 @@ func (c *cli) remember(address, user string) error {
 	state.Users[address] = user
 	return state.save()
 }
-
-func isTerminal(fd int) bool { return term.IsTerminal(fd) }

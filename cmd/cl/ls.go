@@ -25,12 +25,12 @@ func (c *cli) lsCommand() *cobra.Command {
 	uuidOnly := cmd.Flags().BoolP("uuid-only", "u", false, "print only uuids")
 	fields := cmd.Flags().StringP("field", "f", lsFields, "print these comma-separated fields")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return c.ls(cmd.Context(), *worksheet, *uuidOnly, strings.Split(*fields, ","))
+		return c.listBundles(cmd.Context(), *worksheet, *uuidOnly, strings.Split(*fields, ","))
 	}
 	return cmd
 }
 
-func (c *cli) ls(ctx context.Context, worksheet string, uuidOnly bool, fields []string) error {
+func (c *cli) listBundles(ctx context.Context, worksheet string, uuidOnly bool, fields []string) error {
 	w, address, err := c.worksheetBundles(ctx, worksheet)
 	if err != nil {
 		return err
@@ -43,7 +43,7 @@ func (c *cli) ls(ctx context.Context, worksheet string, uuidOnly bool, fields []
 		}
 		return nil
 	}
-	if err := c.print(describe(address, w)); err != nil {
+	if err := c.print(worksheetHeading(address, w)); err != nil {
 		return err
 	}
 	columns := []column{{name: "ref", right: true}}
@@ -63,11 +63,11 @@ func (c *cli) ls(ctx context.Context, worksheet string, uuidOnly bool, fields []
 
 // worksheetBundles returns a worksheet with its bundles, and its server.
 func (c *cli) worksheetBundles(ctx context.Context, spec string) (client.Worksheet, string, error) {
-	at, err := c.place(spec)
+	at, err := c.workspace(spec)
 	if err != nil {
 		return client.Worksheet{}, "", err
 	}
-	uuid, err := at.worksheet(ctx)
+	uuid, err := at.worksheetUUID(ctx)
 	if err != nil {
 		return client.Worksheet{}, "", err
 	}
@@ -75,7 +75,7 @@ func (c *cli) worksheetBundles(ctx context.Context, spec string) (client.Workshe
 	return w, at.Address(), err
 }
 
-// cell is a field in a table. The summary is cut to what fits a line.
+// cell is a field in a table. A long summary is cut.
 func cell(b client.BundleInfo, field string) string {
 	switch field {
 	case "uuid":
@@ -90,7 +90,7 @@ func cell(b client.BundleInfo, field string) string {
 		if !b.Metadata.Has(field) {
 			return ""
 		}
-		return pretty(field, b.Metadata[field])
+		return formatMetadata(field, b.Metadata[field])
 	}
 	if v := fieldOf(b, field); v != nil {
 		return pythonText(v)
@@ -98,8 +98,9 @@ func cell(b client.BundleInfo, field string) string {
 	return ""
 }
 
-// describe heads a list of bundles (bundle_cli.py: _worksheet_description).
-func describe(address string, w client.Worksheet) string {
+// worksheetHeading describes a worksheet above its bundles (bundle_cli.py:
+// _worksheet_description).
+func worksheetHeading(address string, w client.Worksheet) string {
 	title := none
 	if w.Title != nil {
 		title = *w.Title

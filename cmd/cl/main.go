@@ -1,6 +1,10 @@
-// Command cl is the researcher's command: it uploads data, runs commands on it, and shows what
-// became of them. Its verbs, flags and output are those of CodaLab's own cl
+// Command cl is the researcher's command. It uploads data, runs commands on it, and shows the
+// results. Its verbs, flags and output are those of CodaLab's own cl
 // (codalab/lib/bundle_cli.py).
+//
+// cli.go builds the command line; there is a file for each command (run.go, wait.go, …).
+// session.go and login.go keep servers, worksheets and tokens between calls. target.go and
+// dependency.go resolve what users type; fields.go and table.go format what they see.
 package main
 
 import "github.com/cl-slurm/cl-slurm/cmd/internal/program"

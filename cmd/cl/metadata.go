@@ -10,8 +10,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// metadataFlags makes a flag of every key of metadata that a user may give to a bundle of this
-// type, but for those left out, and returns what reads them (bundle_cli.py:
+// metadataFlags adds a flag for every metadata key that a user may set for a bundle of this
+// type, except those in without. It returns a function that reads the flags (bundle_cli.py:
 // metadata_arguments).
 func metadataFlags(flags *pflag.FlagSet, bundleType string, without ...string) func() codalab.Metadata {
 	var read []func(codalab.Metadata)
@@ -37,7 +37,7 @@ func metadataFlags(flags *pflag.FlagSet, bundleType string, without ...string) f
 func metadataFlag(flags *pflag.FlagSet, k codalab.MetadataKey) func() any {
 	name := strings.ReplaceAll(k.Key, "_", "-")
 	short := map[string]string{"name": "n", "description": "d"}[k.Key]
-	switch k.Type { //nolint:exhaustive // the others are texts
+	switch k.Type { //nolint:exhaustive // the other types are texts
 	case codalab.TypeBool:
 		preset, _ := k.Default.(bool)
 		v := flags.BoolP(name, short, preset, k.Help)
@@ -56,8 +56,8 @@ func metadataFlag(flags *pflag.FlagSet, k codalab.MetadataKey) func() any {
 	}
 }
 
-// defaultName makes a name of a file's name or of a run's command (codalab/lib/spec_util.py:
-// create_default_name).
+// defaultName derives a bundle's name from a file's name or a run's command
+// (codalab/lib/spec_util.py: create_default_name).
 func defaultName(bundleType, from string) string {
 	if bundleType == codalab.TypeRun {
 		from, _, _ = strings.Cut(from, " ")

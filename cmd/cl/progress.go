@@ -8,7 +8,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// progress shows on a terminal how much has been transferred, and elsewhere nothing.
+// progress shows a transfer's progress on a terminal; it shows nothing elsewhere.
 type progress struct {
 	to    io.Writer
 	verb  string
@@ -19,7 +19,7 @@ type progress struct {
 	shown time.Time
 }
 
-// progress begins to show a transfer of total bytes, -1 where that is not known.
+// progress begins to show a transfer of total bytes, -1 if unknown.
 func (c *cli) progress(verb string, total int64) *progress {
 	p := &progress{to: c.Stderr, verb: verb, total: total, now: c.Now, begun: c.Now()}
 	if _, ok := terminal(c.Stderr); !ok {
@@ -29,7 +29,7 @@ func (c *cli) progress(verb string, total int64) *progress {
 	return p
 }
 
-// Write counts bytes and keeps none.
+// Write counts bytes.
 func (p *progress) Write(b []byte) (int, error) {
 	p.done += int64(len(b))
 	if now := p.now(); now.Sub(p.shown) >= 200*time.Millisecond {
@@ -39,11 +39,11 @@ func (p *progress) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// end leaves the last line as it is, if there is one.
+// end shows the last line, unless nothing was shown.
 func (p *progress) end() {
 	if p.shown.After(p.begun) {
 		p.show(p.now())
-		fmt.Fprintln(p.to) //nolint:errcheck // a nicety
+		fmt.Fprintln(p.to) //nolint:errcheck // only a display
 	}
 }
 
@@ -53,6 +53,6 @@ func (p *progress) show(now time.Time) {
 		of = fmt.Sprintf(" of %s (%d%%)", codalab.FormatSize(p.total), p.done*100/p.total)
 	}
 	speed := int64(float64(p.done) / max(now.Sub(p.begun).Seconds(), 0.001))
-	//nolint:errcheck // a nicety
+	//nolint:errcheck // only a display
 	fmt.Fprintf(p.to, "\r\x1b[K%s %s%s [%s/s]", p.verb, codalab.FormatSize(p.done), of, codalab.FormatSize(speed))
 }

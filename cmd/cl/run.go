@@ -15,15 +15,15 @@ const runHelp = `Run a command on bundles, and print the new bundle's uuid.
 
 Dependencies come first, the command last, as one word or after ---:
 
-  cl run data:mydata 'cat data'    what the run sees as data is the bundle mydata
+  cl run data:mydata 'cat data'    the run sees the bundle mydata as data
   cl run :mydata 'cat mydata'      under its own name
   cl run :mydata/sub/f 'cat sub/f' one file of it, under its path
   cl run mydata 'cat b1'           dependencies without a name are b1, b2, ...
   cl run 'cat %mydata%'            the same, within the command
   cl run :mydata --- cat mydata    the command in several words
 
-The run's output is in its files stdout and stderr, and whatever else it
-writes into its working directory is kept too.`
+The run's output is in its files stdout and stderr. Other files that it
+writes into its working directory are kept, too.`
 
 // runCommand is bundle_cli.py: do_run_command.
 func (c *cli) runCommand() *cobra.Command {
@@ -36,12 +36,12 @@ func (c *cli) runCommand() *cobra.Command {
 	var o runOptions
 	worksheet := worksheetFlag(cmd)
 	metadata := metadataFlags(cmd.Flags(), codalab.TypeRun, "store")
-	cmd.Flags().BoolVarP(&o.wait, "wait", "W", false, "wait until the run ends, then show it")
+	cmd.Flags().BoolVarP(&o.wait, "wait", "W", false, "wait for the run's end, then show the run")
 	cmd.Flags().BoolVarP(&o.tail, "tail", "t", false, "print the run's output until it ends")
-	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "with -W or -t, show more of the run when it has ended")
+	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "with -W or -t, show more of the run at its end")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		last := len(args) - 1
-		return c.run(cmd.Context(), *worksheet, args[:last], args[last], metadata(), o)
+		return c.createRun(cmd.Context(), *worksheet, args[:last], args[last], metadata(), o)
 	}
 	cmd.ValidArgsFunction = c.completeBundles
 	return cmd
@@ -49,7 +49,7 @@ func (c *cli) runCommand() *cobra.Command {
 
 type runOptions struct{ wait, tail, verbose bool }
 
-func (c *cli) run(ctx context.Context, worksheet string, specs []string, command string, m codalab.Metadata, o runOptions) error {
+func (c *cli) createRun(ctx context.Context, worksheet string, specs []string, command string, m codalab.Metadata, o runOptions) error {
 	targets, command, err := desugar(specs, command)
 	if err != nil {
 		return err
@@ -63,11 +63,11 @@ func (c *cli) run(ctx context.Context, worksheet string, specs []string, command
 	if err := codalab.CheckMetadata(codalab.TypeRun, m, true); err != nil {
 		return usageError(err.Error())
 	}
-	at, err := c.place(worksheet)
+	at, err := c.workspace(worksheet)
 	if err != nil {
 		return err
 	}
-	uuid, err := at.worksheet(ctx)
+	uuid, err := at.worksheetUUID(ctx)
 	if err != nil {
 		return err
 	}
@@ -85,16 +85,16 @@ func (c *cli) run(ctx context.Context, worksheet string, specs []string, command
 	if err := c.print(b.UUID); err != nil {
 		return err
 	}
-	return c.follow(ctx, at, b.UUID, o)
+	return c.waitForRun(ctx, at, b.UUID, o)
 }
 
-// follow stays with a new run as -W and -t ask for (bundle_cli.py: wait). A run that does not
-// succeed is a failure of the command, unlike in CodaLab's cl, so that a script notices.
-func (c *cli) follow(ctx context.Context, at *place, uuid string, o runOptions) error {
+// waitForRun waits for a new run if -W or -t asks for it (bundle_cli.py: wait). Unlike
+// CodaLab's cl, the command fails if the run does, so that a script notices.
+func (c *cli) waitForRun(ctx context.Context, at *workspace, uuid string, o runOptions) error {
 	if !o.wait && !o.tail {
 		return nil
 	}
-	w := waiting{cli: c, place: at, uuid: uuid}
+	w := waiter{cli: c, workspace: at, uuid: uuid}
 	if o.tail {
 		w.files = c.outputs("")
 	}
@@ -103,16 +103,16 @@ func (c *cli) follow(ctx context.Context, at *place, uuid string, o runOptions) 
 		return err
 	}
 	if o.wait || o.verbose {
-		if err := c.info(ctx, at, []string{uuid}, infoOptions{verbose: o.verbose}); err != nil {
+		if err := c.printBundles(ctx, at, []string{uuid}, infoOptions{verbose: o.verbose}); err != nil {
 			return err
 		}
 	}
-	return ended(state)
+	return exitError(state)
 }
 
-// ended is the command's end for a bundle's: unless that is ready, its state is printed alone,
-// as CodaLab's cl prints it.
-func ended(state codalab.State) error {
+// exitError is the command's error for a bundle's final state; nil if that is ready. Its text
+// is the state alone, as CodaLab's cl prints it.
+func exitError(state codalab.State) error {
 	if state == codalab.StateReady {
 		return nil
 	}

@@ -16,28 +16,27 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
-// defaultAddress is where cl-server listens unless it is told otherwise.
+// defaultAddress is the default address of cl-server.
 const defaultAddress = "http://127.0.0.1:2900"
 
-// session is what `cl work` switches: a server, and a worksheet on it.
+// session is a server and a worksheet on it. `cl work` switches it.
 type session struct {
 	Address string `json:"address"`
 	// Worksheet is a uuid; empty means the user's home worksheet.
 	Worksheet string `json:"worksheet,omitempty"`
 }
 
-// stateFile is cl-state.json in $CODALAB_HOME. CodaLab's own cl keeps one session per shell;
-// here they are one, so that the next terminal goes on where this one stopped, unless
-// CODALAB_SESSION names another.
+// stateFile is cl-state.json in $CODALAB_HOME. CodaLab's own cl keeps a session for each
+// shell. This cl shares one session among all terminals, unless CODALAB_SESSION names another.
 type stateFile struct {
 	path string
-	// Sessions are kept by name.
+	// Sessions are the sessions by name.
 	Sessions map[string]session `json:"sessions"`
-	// Users are the names given at each server's prompt, by address.
+	// Users are the names that the user entered at prompts, by server address.
 	Users map[string]string `json:"users,omitempty"`
 }
 
-// home returns cl's directory, which it makes when something is first written.
+// home returns cl's directory, which need not exist yet.
 func (c *cli) home() (string, error) {
 	if dir := c.Getenv("CODALAB_HOME"); dir != "" {
 		return dir, nil
@@ -49,7 +48,7 @@ func (c *cli) home() (string, error) {
 	return filepath.Join(dir, ".codalab"), nil
 }
 
-// load reads the state, once.
+// load reads the state at its first call.
 func (c *cli) load() (*stateFile, error) {
 	if c.state != nil {
 		return c.state, nil
@@ -91,8 +90,8 @@ func (s *stateFile) save() error {
 
 func (c *cli) sessionName() string { return cmp.Or(c.Getenv("CODALAB_SESSION"), "default") }
 
-// session returns the current session. A server that is named for this call only, other than
-// that of the session, is used with its home worksheet.
+// session returns the current session. If --server or CL_SERVER names another server, it is
+// that server's home worksheet.
 func (c *cli) session() (session, error) {
 	state, err := c.load()
 	if err != nil {
@@ -116,16 +115,16 @@ func (c *cli) switchTo(s session) error {
 	return state.save()
 }
 
-// place is a worksheet on a server, where specs have their meaning.
-type place struct {
+// workspace is a server and one of its worksheets, on which the server resolves specs.
+type workspace struct {
 	*client.Client
-	// spec names the worksheet, relative to base; it becomes a uuid when it is first needed.
+	// spec names the worksheet, relative to base. worksheetUUID replaces it by the uuid.
 	spec, base string
 }
 
-// place finds the server of a worksheet's spec, [ADDRESS::]WORKSHEET; empty and "." are the
-// current one (bundle_cli.py: parse_client_worksheet_uuid).
-func (c *cli) place(spec string) (*place, error) {
+// workspace returns the workspace of a spec, [ADDRESS::]WORKSHEET; empty and "." mean the
+// current worksheet (bundle_cli.py: parse_client_worksheet_uuid).
+func (c *cli) workspace(spec string) (*workspace, error) {
 	current, err := c.session()
 	if err != nil {
 		return nil, err
@@ -141,30 +140,31 @@ func (c *cli) place(spec string) (*place, error) {
 	if name == "" || name == "." {
 		name = cmp.Or(current.Worksheet, client.HomeWorksheet)
 	}
-	return &place{Client: api, spec: name, base: current.Worksheet}, nil
+	return &workspace{Client: api, spec: name, base: current.Worksheet}, nil
 }
 
-// other is another worksheet on the same server.
-func (p *place) other(spec string) *place {
+// onWorksheet returns a workspace on the same server; the same one if spec is empty.
+func (w *workspace) onWorksheet(spec string) *workspace {
 	if spec == "" {
-		return p
+		return w
 	}
-	return &place{Client: p.Client, spec: spec, base: p.base}
+	return &workspace{Client: w.Client, spec: spec, base: w.base}
 }
 
-// worksheet returns the worksheet's uuid, which takes a call unless it is known.
-func (p *place) worksheet(ctx context.Context) (string, error) {
-	if !codalab.IsUUID(p.spec) {
-		w, err := p.FindWorksheet(ctx, p.base, p.spec)
+// worksheetUUID returns the worksheet's uuid. It calls the server at its first use, unless
+// spec is a uuid.
+func (w *workspace) worksheetUUID(ctx context.Context) (string, error) {
+	if !codalab.IsUUID(w.spec) {
+		found, err := w.FindWorksheet(ctx, w.base, w.spec)
 		if err != nil {
 			return "", err
 		}
-		p.spec = w.UUID
+		w.spec = found.UUID
 	}
-	return p.spec, nil
+	return w.spec, nil
 }
 
-// splitInstance parts ADDRESS::SPEC.
+// splitInstance splits ADDRESS::SPEC.
 func splitInstance(spec string) (address, rest string, ok bool) {
 	address, rest, ok = strings.Cut(spec, "::")
 	if !ok {

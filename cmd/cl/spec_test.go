@@ -111,7 +111,7 @@ func TestArgumentsOfCodaLabsFormAreUnderstood(t *testing.T) {
 		},
 		{[]string{"run", "--tags", "a", "--", "-x"}, []string{"run", "--tags", "a", "--", "-x"}},
 	} {
-		if diff := cmp.Diff(test.want, spellOut(test.in)); diff != "" {
+		if diff := cmp.Diff(test.want, normalizeArgs(test.in)); diff != "" {
 			t.Errorf("%q: %s", test.in, diff)
 		}
 	}
@@ -159,7 +159,7 @@ func TestValuesArePrintedAsCodaLabPrintsThem(t *testing.T) {
 		{"request_network", true, "True"},
 		{"exitcode", nil, "None"},
 	} {
-		if got := pretty(test.key, test.value); got != test.want {
+		if got := formatMetadata(test.key, test.value); got != test.want {
 			t.Errorf("%s %v: got %q, want %q", test.key, test.value, got, test.want)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// targetSpec is what a user calls a place in a bundle's contents:
+// targetSpec is a user's name for a path in a bundle's contents:
 // [ADDRESS::][WORKSHEET//]BUNDLE[/SUBPATH].
 type targetSpec struct {
 	instance, worksheet, bundle, subpath string
@@ -32,7 +32,7 @@ func parseTarget(spec string) (targetSpec, error) {
 	return t, nil
 }
 
-// splitKey parts KEY:TARGET; a "::" is not what ends a key (codalab/lib/cli_util.py:
+// splitKey splits KEY:TARGET; a "::" does not end a key (codalab/lib/cli_util.py:
 // parse_key_target).
 func splitKey(spec string) (key, target string, keyed bool, err error) {
 	target = spec
@@ -49,7 +49,7 @@ func splitKey(spec string) (key, target string, keyed bool, err error) {
 
 // target resolves a target on the worksheet that worksheetSpec names (bundle_cli.py:
 // resolve_target).
-func (c *cli) target(ctx context.Context, worksheetSpec, spec string) (*place, codalab.Target, error) {
+func (c *cli) target(ctx context.Context, worksheetSpec, spec string) (*workspace, codalab.Target, error) {
 	t, err := parseTarget(spec)
 	if err != nil {
 		return nil, codalab.Target{}, err
@@ -57,11 +57,11 @@ func (c *cli) target(ctx context.Context, worksheetSpec, spec string) (*place, c
 	if t.instance != "" {
 		worksheetSpec, t.worksheet = t.instance+"::"+t.worksheet, ""
 	}
-	at, err := c.place(worksheetSpec)
+	at, err := c.workspace(worksheetSpec)
 	if err != nil {
 		return nil, codalab.Target{}, err
 	}
-	at = at.other(t.worksheet)
+	at = at.onWorksheet(t.worksheet)
 	uuids, err := at.resolve(ctx, []string{t.bundle})
 	if err != nil {
 		return nil, codalab.Target{}, err
@@ -69,30 +69,31 @@ func (c *cli) target(ctx context.Context, worksheetSpec, spec string) (*place, c
 	return at, codalab.Target{BundleUUID: uuids[0], Subpath: t.subpath}, nil
 }
 
-// resolve turns bundle specs into uuids; whole uuids need no call.
-func (p *place) resolve(ctx context.Context, specs []string) ([]string, error) {
+// resolve returns the uuids that bundle specs name. It calls the server unless all of them are
+// uuids.
+func (w *workspace) resolve(ctx context.Context, specs []string) ([]string, error) {
 	uuids := make([]string, len(specs))
-	var ask []string
+	var unresolved []string
 	for i, spec := range specs {
 		if codalab.IsUUID(spec) {
 			uuids[i] = spec
 		} else {
-			ask = append(ask, spec)
+			unresolved = append(unresolved, spec)
 		}
 	}
-	if len(ask) == 0 {
+	if len(unresolved) == 0 {
 		return uuids, nil
 	}
-	worksheet, err := p.worksheet(ctx)
+	worksheet, err := w.worksheetUUID(ctx)
 	if err != nil {
 		return nil, err
 	}
-	found, err := p.Bundles(ctx, worksheet, ask)
+	found, err := w.Bundles(ctx, worksheet, unresolved)
 	if err != nil {
 		return nil, err
 	}
-	if len(found) != len(ask) {
-		return nil, usagef("the server found %d bundles for %s", len(found), strings.Join(ask, " "))
+	if len(found) != len(unresolved) {
+		return nil, usagef("the server found %d bundles for %s", len(found), strings.Join(unresolved, " "))
 	}
 	for i, next := 0, 0; i < len(uuids); i++ {
 		if uuids[i] == "" {
@@ -103,11 +104,10 @@ func (p *place) resolve(ctx context.Context, specs []string) ([]string, error) {
 	return uuids, nil
 }
 
-// maxRange bounds what a user's slip of the finger may ask for.
+// maxRange limits a range that a user may have mistyped.
 const maxRange = 10000
 
-// expandSpecs writes ranges out: a^1-3 is a^1 a^2 a^3 (codalab/lib/spec_util.py:
-// expand_specs).
+// expandSpecs expands ranges: a^1-3 is a^1 a^2 a^3 (codalab/lib/spec_util.py: expand_specs).
 func expandSpecs(specs []string) ([]string, error) {
 	ranged := regexp.MustCompile(`^(.*\^)([0-9]+)-([0-9]+)$`)
 	var out []string

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -19,23 +20,23 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-const uploadHelp = `Make a bundle of a file or a directory, and print its uuid.
+const uploadHelp = `Create a bundle from a file or a directory, and print its uuid.
 
-  cl upload <path>      a file, or a directory with all that is in it
-  cl upload <path>...   a directory that holds these files and directories
+  cl upload <path>      a file, or a directory with all of its contents
+  cl upload <path>...   a directory of these files and directories
   cl upload -c <text>   a file with this text
   cl upload -l <path>   data that stays where it is: runs read it in place
 
-An archive (.tar.gz, .tgz, .tar.bz2, .zip, .gz, .bz2) is unpacked, unless -p is
-given. With -l nothing is sent: the path is that on the machines where runs
-are, which need not be this one, and what is there is not copied.`
+The server unpacks an archive (.tar.gz, .tgz, .tar.bz2, .zip, .gz, .bz2), unless
+-p is given. With -l cl sends nothing and copies nothing: the path must exist on
+the machines where runs are, not necessarily on this one.`
 
 // uploadCommand is bundle_cli.py: do_upload_command.
 func (c *cli) uploadCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "upload <path>... | -c <text> | -l <path>",
 		Aliases: []string{"up"},
-		Short:   "Make a bundle of a file or a directory",
+		Short:   "Create a bundle from a file or a directory",
 		Long:    uploadHelp,
 	}
 	var u upload
@@ -43,8 +44,8 @@ func (c *cli) uploadCommand() *cobra.Command {
 	worksheet := worksheetFlag(cmd)
 	cmd.Flags().StringVarP(&u.text, "contents", "c", "", "the text of the bundle")
 	cmd.Flags().BoolVarP(&u.pack, "pack", "p", false, "keep an archive as it is")
-	cmd.Flags().StringArrayVarP(&u.exclude, "exclude-patterns", "x", nil, "leave out files whose names match (several words)")
-	cmd.Flags().BoolVarP(&u.link, "link", "l", false, "send nothing: the bundle is what lies at the path")
+	cmd.Flags().StringArrayVarP(&u.exclude, "exclude-patterns", "x", nil, "leave out files with matching names (several words)")
+	cmd.Flags().BoolVarP(&u.link, "link", "l", false, "send nothing: the bundle is a link to the path")
 	metadata := metadataFlags(cmd.Flags(), codalab.TypeDataset, "link_url", "link_format", "store")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		u.paths, u.metadata = args, metadata()
@@ -66,28 +67,29 @@ type upload struct {
 	metadata codalab.Metadata
 }
 
-// parcel is what is sent: a stream, under a name that tells its kind.
-type parcel struct {
+// payload is the stream to send. The ending of its name tells the server whether it is an
+// archive.
+type payload struct {
 	name   string
 	unpack bool
-	// size is that of the stream, or -1 where it is not known beforehand.
+	// size is the stream's size, -1 if unknown.
 	size int64
 	open func(ctx context.Context) (io.ReadCloser, error)
 }
 
 func (u *upload) run(ctx context.Context, worksheet string) error {
 	if u.link {
-		return u.linked(ctx, worksheet)
+		return u.createLink(ctx, worksheet)
 	}
 	p, err := u.prepare()
 	if err != nil {
 		return err
 	}
-	at, sheet, err := u.describe(ctx, worksheet)
+	at, sheet, err := u.prepareMetadata(ctx, worksheet)
 	if err != nil {
 		return err
 	}
-	// What can go wrong here has: from now on there is a bundle.
+	// Open before creating a bundle, so that a local error leaves no bundle behind.
 	body, err := p.open(ctx)
 	if err != nil {
 		return err
@@ -106,14 +108,14 @@ func (u *upload) run(ctx context.Context, worksheet string) error {
 	}, io.TeeReader(body, progress))
 	progress.end()
 	if err != nil {
-		return fmt.Errorf("%w (the bundle %s was made, but has no contents)", explain(err), b.UUID)
+		return fmt.Errorf("%w (bundle %s was created, but has no contents)", explain(err), b.UUID)
 	}
 	return u.print(b.UUID)
 }
 
-// describe completes and checks the metadata, and finds the worksheet that the bundle is put
-// on.
-func (u *upload) describe(ctx context.Context, worksheet string) (at *place, sheet string, err error) {
+// prepareMetadata completes and checks the metadata, and returns the worksheet that gets the
+// bundle.
+func (u *upload) prepareMetadata(ctx context.Context, worksheet string) (at *workspace, sheet string, err error) {
 	name := u.metadata.String("name")
 	if name == "" {
 		name = u.defaultName()
@@ -125,59 +127,59 @@ func (u *upload) describe(ctx context.Context, worksheet string) (at *place, she
 	if err := codalab.CheckMetadata(codalab.TypeDataset, u.metadata, true); err != nil {
 		return nil, "", usageError(err.Error())
 	}
-	if at, err = u.place(worksheet); err != nil {
+	if at, err = u.workspace(worksheet); err != nil {
 		return nil, "", err
 	}
-	sheet, err = at.worksheet(ctx)
+	sheet, err = at.worksheetUUID(ctx)
 	return at, sheet, err
 }
 
-// prepare finds out what to send, and that it can be read.
-func (u *upload) prepare() (parcel, error) {
+// prepare returns the payload, after checking that it can be read.
+func (u *upload) prepare() (payload, error) {
 	switch {
 	case u.isText && len(u.paths) > 0:
-		return parcel{}, usageError("Upload does not support mixing content strings and paths.")
+		return payload{}, usageError("Upload does not support mixing content strings and paths.")
 	case u.isText:
-		return parcel{name: "contents", size: int64(len(u.text)), open: func(context.Context) (io.ReadCloser, error) {
+		return payload{name: "contents", size: int64(len(u.text)), open: func(context.Context) (io.ReadCloser, error) {
 			return io.NopCloser(strings.NewReader(u.text)), nil
 		}}, nil
 	case len(u.paths) == 0:
-		return parcel{}, usageError("Nothing to upload.")
+		return payload{}, usageError("Nothing to upload.")
 	}
 	for i, p := range u.paths {
 		if strings.Contains(p, "://") {
-			return parcel{}, usagef("%s: uploading from a URL is not supported; download it first", p)
+			return payload{}, usagef("%s: uploading from a URL is not supported; download it first", p)
 		}
 		absolute, err := filepath.Abs(p)
 		if err != nil {
-			return parcel{}, fmt.Errorf("upload %s: %w", p, err)
+			return payload{}, fmt.Errorf("upload %s: %w", p, err)
 		}
 		u.paths[i] = absolute
 	}
 	if len(u.paths) > 1 {
-		return u.several()
+		return u.preparePaths()
 	}
-	return u.one(u.paths[0])
+	return u.preparePath(u.paths[0])
 }
 
-func (u *upload) one(name string) (parcel, error) {
+func (u *upload) preparePath(name string) (payload, error) {
 	info, err := os.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return parcel{}, usagef("upload got non-existent path: %s", name)
+		return payload{}, usagef("upload got non-existent path: %s", name)
 	case err != nil:
-		return parcel{}, fmt.Errorf("upload: %w", err)
+		return payload{}, fmt.Errorf("upload: %w", err)
 	case info.Mode().Type() == fs.ModeSymlink:
-		return parcel{}, usagef("Not following symlinks: %s", name)
+		return payload{}, usagef("Not following symlinks: %s", name)
 	case info.IsDir():
-		return parcel{
+		return payload{
 			name: filepath.Base(name) + ".tar.gz", unpack: true, size: -1,
 			open: u.packed(name, nil),
 		}, nil
 	case !info.Mode().IsRegular():
-		return parcel{}, usagef("%s is neither a file nor a directory", name)
+		return payload{}, usagef("%s is neither a file nor a directory", name)
 	}
-	return parcel{
+	return payload{
 		name: filepath.Base(name), unpack: !u.pack && archiveExt(name) != "", size: info.Size(),
 		open: func(context.Context) (io.ReadCloser, error) {
 			f, err := os.Open(name)
@@ -189,25 +191,24 @@ func (u *upload) one(name string) (parcel, error) {
 	}, nil
 }
 
-// several packs paths that lie in one directory, which is all that can be packed as it is
-// read.
-func (u *upload) several() (parcel, error) {
+// preparePaths prepares several paths, which must be in one directory: cl packs one directory.
+func (u *upload) preparePaths() (payload, error) {
 	dir := filepath.Dir(u.paths[0])
 	names := map[string]bool{}
 	for _, p := range u.paths {
-		if _, err := u.one(p); err != nil {
-			return parcel{}, err
+		if _, err := u.preparePath(p); err != nil {
+			return payload{}, err
 		}
 		if filepath.Dir(p) != dir {
-			return parcel{}, usagef("Several paths must lie in one directory: %s and %s do not.", u.paths[0], p)
+			return payload{}, usagef("Several paths must lie in one directory: %s and %s do not.", u.paths[0], p)
 		}
 		names[filepath.Base(p)] = true
 	}
-	return parcel{name: "contents.tar.gz", unpack: true, size: -1, open: u.packed(dir, names)}, nil
+	return payload{name: "contents.tar.gz", unpack: true, size: -1, open: u.packed(dir, names)}, nil
 }
 
-// packed returns what opens dir as an archive that is made while it is read, of the entries in
-// only, or all where that is nil.
+// packed returns a function that opens dir as an archive, which is packed while it is read:
+// the entries in only, or all of them if that is nil.
 func (u *upload) packed(dir string, only map[string]bool) func(context.Context) (io.ReadCloser, error) {
 	return func(ctx context.Context) (io.ReadCloser, error) {
 		root, err := os.OpenRoot(dir)
@@ -215,7 +216,8 @@ func (u *upload) packed(dir string, only map[string]bool) func(context.Context) 
 			return nil, usageError(err.Error())
 		}
 		r, w := io.Pipe()
-		go func() { // ends when its reader is closed
+		archive := &packing{PipeReader: r}
+		archive.packer.Go(func() {
 			err := tarstream.Pack(ctx, w, root, ".", tarstream.PackOptions{
 				Exclude: func(below string, _ fs.DirEntry) bool {
 					top, _, _ := strings.Cut(below, "/")
@@ -223,13 +225,26 @@ func (u *upload) packed(dir string, only map[string]bool) func(context.Context) 
 				},
 			})
 			w.CloseWithError(errors.Join(err, root.Close()))
-		}()
-		return r, nil
+		})
+		return archive, nil
 	}
 }
 
-// excluded says whether a pattern leaves a file out, as tar's --exclude does: by its name, or
-// by the end of its path.
+// packing is an archive that a goroutine packs.
+type packing struct {
+	*io.PipeReader
+	packer sync.WaitGroup
+}
+
+// Close ends the packing.
+func (p *packing) Close() error {
+	err := p.PipeReader.Close()
+	p.packer.Wait()
+	return err
+}
+
+// excluded says whether a pattern excludes a file. As with tar's --exclude a pattern matches
+// the end of a path.
 func (u *upload) excluded(below string) bool {
 	return slices.ContainsFunc(u.exclude, func(pattern string) bool {
 		rest := below
@@ -245,7 +260,7 @@ func (u *upload) excluded(below string) bool {
 	})
 }
 
-// defaultName joins the names of what is uploaded (codalab/lib/ metadata_defaults.py:
+// defaultName joins the names of the uploaded files (codalab/lib/ metadata_defaults.py:
 // get_default_name).
 func (u *upload) defaultName() string {
 	if u.isText {
@@ -258,7 +273,7 @@ func (u *upload) defaultName() string {
 	return defaultName(codalab.TypeDataset, strings.Join(names, "-"))
 }
 
-// archiveExt is the ending that makes a file an archive, or nothing (codalab/lib/zip_util.py:
+// archiveExt is the ending of an archive's name, or empty (codalab/lib/zip_util.py:
 // ARCHIVE_EXTS).
 func archiveExt(name string) string {
 	for _, ext := range []string{".tar.gz", ".tgz", ".tar.bz2", ".zip", ".gz", ".bz2"} {

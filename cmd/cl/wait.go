@@ -11,22 +11,22 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// How often a bundle that is waited for is looked at: after a tenth of the time waited so far,
-// so that the end of a short run is seen at once, that of a long one at a cost to the server
-// that does not matter, and neither later than a tenth of what the run took. Who reads along
-// waits for a line less than a second, with the time of the call itself.
+// The pause between two looks at a bundle is a tenth of the time waited so far, within these
+// limits. So cl sees the end of a short run at once, and a long wait costs the server little.
+// With --tail the pause is short enough to follow the output.
 const (
 	minPoll = 50 * time.Millisecond
 	maxPoll = time.Second
 	maxTail = 500 * time.Millisecond
 )
 
-// patience is how long a server in trouble is borne while waiting.
+// patience is how long cl waits for a server that does not answer.
 const patience = 5 * time.Minute
 
-// tailChunk is how much of an output is asked for at once.
+// tailChunk is the maximum size of one read of an output.
 const tailChunk = 1 << 20
 
 // waitCommand is bundle_cli.py: do_wait_command.
@@ -34,8 +34,8 @@ func (c *cli) waitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait <bundle>[/<path>]",
 		Short: "Wait until a bundle is ready, or has failed",
-		Long: "Wait until a bundle is ready, and print its uuid. Where it fails or is killed,\n" +
-			"that state is printed on standard error, and the exit code is 1.",
+		Long: "Wait until a bundle is ready, and print its uuid. If it fails or is killed,\n" +
+			"print that state on standard error, and exit with code 1.",
 		Args: cobra.ExactArgs(1),
 	}
 	worksheet := worksheetFlag(cmd)
@@ -45,7 +45,7 @@ func (c *cli) waitCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		w := waiting{cli: c, place: at, uuid: target.BundleUUID}
+		w := waiter{cli: c, workspace: at, uuid: target.BundleUUID}
 		if *tail {
 			w.files = c.outputs(target.Subpath)
 		}
@@ -53,7 +53,7 @@ func (c *cli) waitCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := ended(state); err != nil {
+		if err := exitError(state); err != nil {
 			return err
 		}
 		return c.print(target.BundleUUID)
@@ -62,31 +62,31 @@ func (c *cli) waitCommand() *cobra.Command {
 	return cmd
 }
 
-// outputs are the files to follow: a run's output unless another is named.
-func (c *cli) outputs(subpath string) []*followed {
+// outputs are the files to follow: subpath, or a run's output if that is empty.
+func (c *cli) outputs(subpath string) []*followedFile {
 	if subpath != "" {
-		return []*followed{{path: subpath, to: c.Stdout}}
+		return []*followedFile{{path: subpath, to: c.Stdout}}
 	}
-	return []*followed{{path: "stdout", to: c.Stdout}, {path: "stderr", to: c.Stderr}}
+	return []*followedFile{{path: "stdout", to: c.Stdout}, {path: "stderr", to: c.Stderr}}
 }
 
-// waiting waits for a bundle's end.
-type waiting struct {
+// waiter waits for a bundle's end.
+type waiter struct {
 	*cli
-	*place
+	*workspace
 	uuid  string
-	files []*followed
+	files []*followedFile
 }
 
-// followed is a file that grows, and how much of it has been printed.
-type followed struct {
+// followedFile is a growing file, and how much of it cl has printed.
+type followedFile struct {
 	path   string
 	to     io.Writer
 	offset int64
 }
 
-// wait returns the bundle's final state, when all of the files is printed.
-func (w waiting) wait(ctx context.Context) (codalab.State, error) {
+// wait returns the bundle's final state, after printing all of the files.
+func (w waiter) wait(ctx context.Context) (codalab.State, error) {
 	begun := w.Now()
 	answered := begun
 	longest := maxPoll
@@ -96,7 +96,7 @@ func (w waiting) wait(ctx context.Context) (codalab.State, error) {
 	for first := true; ; first = false {
 		b, err := w.Bundle(ctx, w.uuid)
 		if err == nil {
-			err = w.catchUp(ctx, b.State)
+			err = w.printNewOutput(ctx, b.State)
 		}
 		var call *codalab.Error
 		switch {
@@ -107,19 +107,16 @@ func (w waiting) wait(ctx context.Context) (codalab.State, error) {
 		case first, !errors.As(err, &call), !call.Transient(), w.Now().Sub(answered) > patience:
 			return "", err
 		}
-		pause := min(max(w.Now().Sub(begun)/10, minPoll), longest)
-		select {
-		case <-ctx.Done():
-			return "", ctx.Err()
-		case <-time.After(pause):
+		if err := pause.For(ctx, min(max(w.Now().Sub(begun)/10, minPoll), longest)); err != nil {
+			return "", err
 		}
 	}
 }
 
-// catchUp prints what the files have got since the last time. While the bundle is not at its
-// end they may not be there yet, and its worker may not answer for them.
-func (w waiting) catchUp(ctx context.Context, state codalab.State) error {
-	switch state { //nolint:exhaustive // in the others nothing can be read
+// printNewOutput prints what has been added to the files. Before the bundle's end the files
+// may not exist yet, and the worker may not answer.
+func (w waiter) printNewOutput(ctx context.Context, state codalab.State) error {
+	switch state { //nolint:exhaustive // in the other states there are no files
 	case codalab.StateRunning, codalab.StateFinalizing,
 		codalab.StateReady, codalab.StateFailed, codalab.StateKilled:
 	default:
@@ -138,9 +135,9 @@ func (w waiting) catchUp(ctx context.Context, state codalab.State) error {
 	return nil
 }
 
-// printNew prints what a file has got. Whoever has it may send less than was asked for, so at
-// the end it is asked until there is no more.
-func (w waiting) printNew(ctx context.Context, f *followed, last bool) error {
+// printNew prints what has been added to a file. A read may return less than it asked for, so
+// after the bundle's end printNew reads until nothing is left.
+func (w waiter) printNew(ctx context.Context, f *followedFile, last bool) error {
 	for {
 		target := codalab.Target{BundleUUID: w.uuid, Subpath: f.path}
 		contents, err := w.OpenContents(ctx, target, &client.Range{Offset: f.offset, Length: tailChunk})
@@ -150,9 +147,10 @@ func (w waiting) printNew(ctx context.Context, f *followed, last bool) error {
 		from := &reader{r: contents}
 		n, err := io.Copy(f.to, from)
 		f.offset += n
-		_ = contents.Close() // all that is wanted has been read
+		_ = contents.Close() // everything needed has been read
 		if from.err != nil {
-			// Broken off: what was printed is counted, the rest comes next time.
+			// The connection broke. f.offset counts what was printed; the next call prints the
+			// rest.
 			return &codalab.Error{Method: "GET", Path: target.String(), Err: from.err, Message: from.err.Error()}
 		}
 		if err != nil {
@@ -164,7 +162,7 @@ func (w waiting) printNew(ctx context.Context, f *followed, last bool) error {
 	}
 }
 
-// reader keeps its source's error apart from that of the copy's other side.
+// reader records errors of its source, to tell them from errors of the output.
 type reader struct {
 	r   io.Reader
 	err error

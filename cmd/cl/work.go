@@ -17,9 +17,9 @@ const workHelp = `Show or switch the current server and worksheet.
   work <address>::            switch to the home worksheet on a server
   work <address>::<worksheet> switch to a worksheet on a server
 
-A worksheet is given by its uuid, the beginning of it, or its name; / is your
-home worksheet. The choice is kept in $CODALAB_HOME (~/.codalab) for all your
-terminals; set CODALAB_SESSION to any name to keep one apart.`
+Name a worksheet by its uuid, the beginning of it, or its name; / is your home
+worksheet. cl keeps the choice in $CODALAB_HOME (~/.codalab) for all your
+terminals; set CODALAB_SESSION to any name for a choice of its own.`
 
 // workCommand is bundle_cli.py: do_work_command.
 func (c *cli) workCommand() *cobra.Command {
@@ -35,7 +35,7 @@ func (c *cli) workCommand() *cobra.Command {
 			if len(args) > 0 {
 				spec = args[0]
 			}
-			return c.work(cmd.Context(), spec, uuidOnly)
+			return c.switchWorksheet(cmd.Context(), spec, uuidOnly)
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -43,43 +43,43 @@ func (c *cli) workCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) work(ctx context.Context, spec string, uuidOnly bool) error {
-	at, err := c.place(spec)
+func (c *cli) switchWorksheet(ctx context.Context, spec string, uuidOnly bool) error {
+	at, err := c.workspace(spec)
 	if err != nil {
 		return err
 	}
-	// A spec's worksheet comes with its name; a uuid's has to be fetched.
-	w, err := at.find(ctx)
+	w, err := at.fetch(ctx)
 	if err != nil {
 		return err
 	}
-	said := "Currently on worksheet: "
+	text := "Currently on worksheet: "
 	if spec != "" {
 		if err := c.switchTo(session{Address: at.Address(), Worksheet: w.UUID}); err != nil {
 			return err
 		}
-		said = "Switched to worksheet: "
+		text = "Switched to worksheet: "
 	}
 	if uuidOnly {
 		return c.print(w.UUID)
 	}
-	return c.print(said, worksheetURL(at.Address(), w))
+	return c.print(text, worksheetURL(at.Address(), w))
 }
 
-// find returns the worksheet itself.
-func (p *place) find(ctx context.Context) (client.Worksheet, error) {
-	if codalab.IsUUID(p.spec) {
-		return p.Worksheet(ctx, p.spec)
+// fetch returns the worksheet itself.
+func (w *workspace) fetch(ctx context.Context) (client.Worksheet, error) {
+	if codalab.IsUUID(w.spec) {
+		return w.Worksheet(ctx, w.spec)
 	}
-	return p.FindWorksheet(ctx, p.base, p.spec)
+	return w.FindWorksheet(ctx, w.base, w.spec)
 }
 
-// worksheetURL is how a worksheet is shown (bundle_cli.py: worksheet_url_and_name).
+// worksheetURL is a worksheet's address and name, for people (bundle_cli.py:
+// worksheet_url_and_name).
 func worksheetURL(address string, w client.Worksheet) string {
 	return fmt.Sprintf("%s/worksheets/%s (%s)", address, w.UUID, w.Name)
 }
 
-// worksheetFlag lets a command work on another worksheet than the current.
+// worksheetFlag adds the flag for a worksheet other than the current one.
 func worksheetFlag(cmd *cobra.Command) *string {
 	return cmd.Flags().StringP("worksheet-spec", "w", "", "operate on this worksheet: [<address>::](<uuid>|<name>)")
 }

@@ -17,8 +17,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-// Status is the HTTP status of an error of this package, and the sentence
-// that goes with it.
+// Status is the HTTP status of an error of this package, with its sentence.
 func Status(target codalab.Target, err error) (code int, message string) {
 	switch {
 	case errors.Is(err, ErrNotFound):
@@ -39,13 +38,13 @@ func Status(target codalab.Target, err error) (code int, message string) {
 
 // Answer serves one read message about a running bundle whose directory is
 // root. It returns the stream to send back as the reply's data, which the
-// caller reads and closes, or, when there is none, the reply itself: a
-// description, or an error in words. The bundle sees its parents at the paths in
+// caller reads and closes, or, if there is none, the reply itself: a description, or an
+// error in words. The bundle sees its parents at the paths in
 // dependencies: they are left out of listings and not found, so that the server
 // looks for them in the parents. The stream ends early with ctx
 // (codalab/worker/reader.py: Reader.read).
 func Answer(ctx context.Context, root *os.Root, target codalab.Target, args codalab.ReadArgs, dependencies []string) (codalab.ReadReply, io.ReadCloser) {
-	hidden := hiding(dependencies)
+	hidden := hiddenPaths(dependencies)
 	if hidden[clean(target.Subpath)] {
 		// The stock worker's own words.
 		return codalab.ReadReply{ErrorCode: http.StatusNotFound, ErrorMessage: fmt.Sprintf("%s not found in bundle %s", target.Subpath, target.BundleUUID)}, nil
@@ -58,10 +57,10 @@ func Answer(ctx context.Context, root *os.Root, target codalab.Target, args coda
 	return codalab.ReadReply{TargetInfo: info}, stream
 }
 
-// hiding returns the paths below root that are hidden. A dependency at "." hides
+// hiddenPaths returns the paths below root that are hidden. A dependency at "." hides
 // nothing: its entries cannot be told from the bundle's own. A dependency with an
 // absolute path hides nothing either: it is not in the bundle's directory.
-func hiding(dependencies []string) map[string]bool {
+func hiddenPaths(dependencies []string) map[string]bool {
 	set := map[string]bool{}
 	for _, p := range dependencies {
 		if at := clean(p); at != "." && !path.IsAbs(p) {
@@ -71,7 +70,7 @@ func hiding(dependencies []string) map[string]bool {
 	return set
 }
 
-func hides(hidden map[string]bool, p string) bool {
+func isHidden(hidden map[string]bool, p string) bool {
 	for ; p != "."; p = path.Dir(p) {
 		if hidden[p] {
 			return true
@@ -82,13 +81,13 @@ func hides(hidden map[string]bool, p string) bool {
 
 func answer(ctx context.Context, root *os.Root, target codalab.Target, args codalab.ReadArgs, hidden map[string]bool) (*codalab.TargetInfo, io.ReadCloser, error) {
 	p := clean(target.Subpath)
-	if hides(hidden, p) {
+	if isHidden(hidden, p) {
 		return nil, nil, ErrNotFound
 	}
 	switch args.Type {
 	case codalab.ReadTargetInfo:
 		info, err := Info(root, p, args.Depth)
-		info = show(info, p, hidden)
+		info = dropHidden(info, p, hidden)
 		info.Resolved = &target
 		if p == "." {
 			info.Name = target.BundleUUID
@@ -105,21 +104,21 @@ func answer(ctx context.Context, root *os.Root, target codalab.Target, args coda
 		}
 		return nil, Gzip(io.NopCloser(bytes.NewReader(text))), nil
 	case codalab.ReadDirectory:
-		stream, err := Archive(ctx, root, p, func(below string) bool { return hides(hidden, path.Join(p, below)) })
+		stream, err := Archive(ctx, root, p, func(below string) bool { return isHidden(hidden, path.Join(p, below)) })
 		return nil, stream, err
 	}
 	return nil, nil, fmt.Errorf("%w %q", ErrReadType, args.Type)
 }
 
-// show leaves what is hidden out of a description.
-func show(info codalab.TargetInfo, p string, hidden map[string]bool) codalab.TargetInfo {
+// dropHidden leaves hidden paths out of a description.
+func dropHidden(info codalab.TargetInfo, p string, hidden map[string]bool) codalab.TargetInfo {
 	if info.Contents == nil || len(hidden) == 0 {
 		return info
 	}
 	entries := []codalab.TargetInfo{}
 	for _, e := range info.Contents {
 		if at := path.Join(p, e.Name); !hidden[at] {
-			entries = append(entries, show(e, at, hidden))
+			entries = append(entries, dropHidden(e, at, hidden))
 		}
 	}
 	info.Contents = entries
@@ -146,7 +145,7 @@ func Gzip(r io.ReadCloser) io.ReadCloser {
 	})
 }
 
-// closeIf ends a compressed stream only when it is whole.
+// closeIf ends a compressed stream if it is whole.
 func closeIf(whole bool, c io.Closer) error {
 	if !whole {
 		return nil
@@ -155,13 +154,13 @@ func closeIf(whole bool, c io.Closer) error {
 }
 
 // Archive returns the directory at p as a gzipped tar stream, without the
-// paths below it that exclude names (it may be nil). The caller closes it. A
-// target that is no directory is an error at once.
+// paths below it that exclude names (it may be nil). The caller closes it. It fails at once
+// if the target is no directory.
 func Archive(ctx context.Context, root *os.Root, p string, exclude func(below string) bool) (io.ReadCloser, error) {
 	p = clean(p)
 	info, err := root.Lstat(p)
 	if err != nil {
-		return nil, found(root, p, err)
+		return nil, classify(root, p, err)
 	}
 	if !info.IsDir() {
 		return nil, fmt.Errorf("%w: not a directory", ErrNotFound)
@@ -174,10 +173,10 @@ func Archive(ctx context.Context, root *os.Root, p string, exclude func(below st
 	}), nil
 }
 
-// piped runs write beside the reader that it returns, until that is closed.
+// piped returns a reader of what write writes.
 func piped(write func(io.Writer) error) io.ReadCloser {
 	r, w := io.Pipe()
-	go func() {
+	go func() { // ends with write, which fails once the reader is closed
 		w.CloseWithError(write(w)) // nil is the end of the stream
 	}()
 	return r

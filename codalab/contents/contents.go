@@ -1,10 +1,10 @@
-// Package contents reads the contents of bundles: a server's own, and those
-// of a bundle that still runs and changes them as it likes.
+// Package contents reads the contents of bundles as CodaLab's REST API gives them out: those
+// that a server has, and those of a bundle that still runs, whose command may change them
+// meanwhile.
 //
-// All reading goes through an os.Root, so that nothing outside it is ever
-// read: a symbolic link is described as a link, and read through only where
-// it leads to another place inside. Pipes and devices are never opened for
-// long and count as absent. It leans on tarstream for directories.
+// It reads through an os.Root, and so nothing outside of that: it describes a symbolic link
+// as a link, and follows it only if it leads to another place inside. Pipes and devices
+// count as absent, and block no reader.
 package contents
 
 import (
@@ -32,22 +32,20 @@ var (
 	ErrDirectory = errors.New("a directory")
 	// ErrTooMany means a directory with more entries than one answer holds.
 	ErrTooMany = errors.New("too many entries")
-	// ErrReadType means a read message of a kind that nobody knows.
+	// ErrReadType means a read message of an unknown kind.
 	ErrReadType = errors.New("unsupported read type")
 )
 
 // maxEntries is how many entries one description holds at most.
 const maxEntries = 200_000
 
-// directorySize is what a directory adds to a bundle's size, as on ext4,
-// whatever this file system says.
+// directorySize is what a directory adds to a bundle's size on any file system, as on ext4.
 const directorySize = 4096
 
 // Info describes the target at p ("" is the root itself), and what lies in
-// it to the given depth: 0 for nothing, 1 for a directory's entries. Links
-// are not followed at the end of p. A caller that shows the root of a bundle
-// sets its Name; Resolved is left to the caller. It fails with ErrNotFound or
-// ErrTooMany (codalab/worker/download_util.py: _compute_target_info_local).
+// it to the given depth: 0 for nothing, 1 for a directory's entries. It does not
+// follow a link at the end of p. The caller sets Resolved, and the Name of the
+// root of a bundle. It fails with ErrNotFound or ErrTooMany (codalab/worker/download_util.py: _compute_target_info_local).
 func Info(root *os.Root, p string, depth int) (codalab.TargetInfo, error) {
 	d := describer{root: root, left: maxEntries}
 	return d.describe(clean(p), depth)
@@ -64,7 +62,7 @@ func (d *describer) describe(p string, depth int) (codalab.TargetInfo, error) {
 	}
 	info, err := d.root.Lstat(p)
 	if err != nil {
-		return codalab.TargetInfo{}, found(d.root, p, err)
+		return codalab.TargetInfo{}, classify(d.root, p, err)
 	}
 	out := codalab.TargetInfo{Name: path.Base(p), Size: info.Size(), Perm: int(info.Mode().Perm())}
 	switch mode := info.Mode(); {
@@ -82,13 +80,13 @@ func (d *describer) describe(p string, depth int) (codalab.TargetInfo, error) {
 		err = ErrNotFound
 	}
 	if err != nil {
-		return codalab.TargetInfo{}, found(d.root, p, err)
+		return codalab.TargetInfo{}, classify(d.root, p, err)
 	}
 	return out, nil
 }
 
-// entries describes what a directory holds, in the order of names. What
-// vanishes meanwhile, or may not be read, is left out.
+// entries describes what a directory holds, in the order of names. It leaves out what is
+// removed meanwhile, or may not be read.
 func (d *describer) entries(p string, depth int) ([]codalab.TargetInfo, error) {
 	list, err := readDir(d.root, p, maxEntries)
 	if err != nil {
@@ -133,7 +131,7 @@ func Size(root *os.Root, p string) (int64, error) {
 	p = clean(p)
 	info, err := root.Lstat(p)
 	if err != nil {
-		return 0, found(root, p, err)
+		return 0, classify(root, p, err)
 	}
 	if !info.IsDir() {
 		return info.Size(), nil
@@ -158,7 +156,7 @@ func Size(root *os.Root, p string) (int64, error) {
 func readDir(root *os.Root, p string, most int) ([]fs.DirEntry, error) {
 	d, err := root.OpenFile(p, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, found(root, p, err)
+		return nil, classify(root, p, err)
 	}
 	list, err := d.ReadDir(max(most+1, 0))
 	if errors.Is(err, io.EOF) {
@@ -176,10 +174,10 @@ func readDir(root *os.Root, p string, most int) ([]fs.DirEntry, error) {
 
 // openFile opens a regular file, through links inside root.
 func openFile(root *os.Root, p string) (*os.File, error) {
-	// Without O_NONBLOCK a pipe would hold us.
+	// O_NONBLOCK: a pipe would block.
 	f, err := root.OpenFile(p, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, found(root, p, err)
+		return nil, classify(root, p, err)
 	}
 	info, err := f.Stat()
 	switch {
@@ -194,8 +192,8 @@ func openFile(root *os.Root, p string) (*os.File, error) {
 	return nil, errors.Join(err, f.Close())
 }
 
-// clean brings a target's path to one below the root. What leads upwards
-// leads to the root.
+// clean makes a path below the root of a target's path. One that leads upwards ends at the
+// root.
 func clean(p string) string {
 	p = path.Clean("/" + p)
 	if p == "/" {
@@ -204,10 +202,10 @@ func clean(p string) string {
 	return p[1:]
 }
 
-// found gives an error of root its meaning. A root's refusal to follow a
-// link out of it has no sentinel: what opens neither, but is a link or lies
-// behind one, is one.
-func found(root *os.Root, p string, err error) error {
+// classify makes an error of this package of one of root. If root refuses to follow a link
+// out of it, the error has no sentinel: it is one that the system does not know, for a path
+// that is a link or lies behind one.
+func classify(root *os.Root, p string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG) || errors.Is(err, syscall.EINVAL) {
 		return fmt.Errorf("%w: %w", ErrNotFound, err)
 	}

@@ -66,7 +66,7 @@ func (s summary) text() ([]byte, error) {
 			return []byte(binaryText), err
 		}
 		if len(all) <= s.args.HeadLines+s.args.TailLines {
-			return closed(bytes.Join(all, nil)), nil
+			return endLine(bytes.Join(all, nil)), nil
 		}
 		return s.join(all[:s.args.HeadLines], all[len(all)-s.args.TailLines:]), nil
 	}
@@ -75,10 +75,9 @@ func (s summary) text() ([]byte, error) {
 		return []byte(binaryText), err
 	}
 	if n := len(head); n > 0 && !bytes.HasSuffix(head[n-1], []byte("\n")) {
-		head = head[:n-1] // cut by us: show whole lines only
+		head = head[:n-1] // the end of its last line is missing
 	}
-	// One byte more, so that the first line, which goes, is a whole one only
-	// if it is empty.
+	// One byte more: then the first line, which is dropped, is whole only if it is empty.
 	tail, err := s.lines(s.size-tailBytes-1, tailBytes+1)
 	if err != nil || tail == nil {
 		return []byte(binaryText), err
@@ -94,11 +93,11 @@ func (s summary) join(head, tail [][]byte) []byte {
 	if s.args.HeadLines > 0 && s.args.TailLines > 0 {
 		out = append(out, s.args.TruncationText...)
 	}
-	return closed(append(out, bytes.Join(tail, nil)...))
+	return endLine(append(out, bytes.Join(tail, nil)...))
 }
 
-// closed ends text with a newline.
-func closed(text []byte) []byte {
+// endLine ends text with a newline.
+func endLine(text []byte) []byte {
 	if len(text) > 0 && text[len(text)-1] != '\n' {
 		text = append(text, '\n')
 	}

@@ -3,8 +3,6 @@ package stocktest
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -19,7 +17,6 @@ type bundle struct {
 	state                      codalab.State
 	metadata                   codalab.Metadata
 	dependencies               []codalab.Dependency
-	permissions                map[string]int // by group
 }
 
 // set changes metadata; nil removes a key.
@@ -33,7 +30,7 @@ func (b *bundle) set(changes codalab.Metadata) {
 	}
 }
 
-// bundle finds a bundle, nil for none; the caller holds the lock.
+// bundle returns a bundle, nil if it does not exist; the caller holds the lock.
 func (s *Server) bundle(uuid string) *bundle {
 	for _, b := range s.bundles {
 		if b.uuid == uuid {
@@ -43,8 +40,8 @@ func (s *Server) bundle(uuid string) *bundle {
 	return nil
 }
 
-// in lists the run bundles in a state; the caller holds the lock.
-func (s *Server) in(state codalab.State) []*bundle {
+// runsIn returns the run bundles in a state; the caller holds the lock.
+func (s *Server) runsIn(state codalab.State) []*bundle {
 	var found []*bundle
 	for _, b := range s.bundles {
 		if b.kind == codalab.TypeRun && b.state == state {
@@ -61,9 +58,8 @@ func (s *Server) object(u *account, b *bundle) codalab.Object {
 	show := codalab.Bundle{UUID: b.uuid, Type: codalab.TypePrivate, Metadata: codalab.Metadata{"name": "<private>"}, Dependencies: []codalab.Dependency{}}
 	owner := ""
 	if permission >= mayRead {
-		args := b.args()
 		show = codalab.Bundle{
-			UUID: b.uuid, Type: b.kind, Command: &b.command, State: b.state, Metadata: b.metadata, Args: &args,
+			UUID: b.uuid, Type: b.kind, Command: &b.command, State: b.state, Metadata: b.metadata,
 			Dependencies: append([]codalab.Dependency{}, b.dependencies...), Permission: permission,
 			PermissionSpec: permissionNames()[permission],
 		}
@@ -72,42 +68,6 @@ func (s *Server) object(u *account, b *bundle) codalab.Object {
 	o := codalab.NewObject("bundles", b.uuid, show)
 	o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", owner)}
 	return o
-}
-
-// args is the command line that makes such a bundle (codalab/lib/worksheet_util.py:
-// interpret_genpath).
-func (b *bundle) args() string {
-	words := []string{b.kind}
-	for _, d := range b.dependencies {
-		word := d.ParentUUID
-		if d.ParentPath != "" {
-			word += "/" + d.ParentPath
-		}
-		if len(b.dependencies) > 1 || d.ChildPath != "" {
-			word = d.ChildPath + ":" + word
-		}
-		words = append(words, word)
-	}
-	words = append(words, quote(b.command))
-	for _, key := range slices.Sorted(maps.Keys(b.metadata)) {
-		flag := "--" + strings.ReplaceAll(key, "_", "-")
-		switch v := b.metadata[key]; {
-		case !strings.HasPrefix(key, "request_") || v == "" || v == false || v == int64(0):
-		case v == true:
-			words = append(words, flag)
-		default:
-			words = append(words, flag, quote(fmt.Sprint(v)))
-		}
-	}
-	return strings.Join(words, " ")
-}
-
-// quote is codalab/lib/formatting.py: quote.
-func quote(word string) string {
-	if !strings.ContainsAny(word, ` "`) {
-		return word
-	}
-	return `"` + strings.ReplaceAll(word, `"`, `\"`) + `"`
 }
 
 // makeBundles is codalab/rest/bundles.py: _create_bundles.
@@ -139,7 +99,7 @@ func (s *Server) makeBundle(o codalab.Object, u *account) (*bundle, error) {
 	}
 	b := &bundle{
 		uuid: cmp.Or(in.UUID, codalab.NewUUID()), kind: in.Type, owner: u.id, state: codalab.StateCreated,
-		metadata: in.Metadata, permissions: map[string]int{},
+		metadata: in.Metadata,
 	}
 	if in.Command != nil {
 		b.command = *in.Command
@@ -190,32 +150,6 @@ func (s *Server) changeBundles(w http.ResponseWriter, _ *http.Request, u *accoun
 	return answerDocument(w, changed)
 }
 
-// removeBundles is codalab/rest/bundles.py: delete_bundles, as with force.
-func (s *Server) removeBundles(w http.ResponseWriter, _ *http.Request, u *account, in []codalab.Object) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var ids []string
-	for _, o := range in {
-		b, err := s.allowed(u, o.ID, mayAll)
-		if err != nil {
-			return err
-		}
-		if b.state.OnWorker() && b.state != codalab.StateWorkerOffline {
-			return refuse(http.StatusBadRequest, "Can't delete bundles: %s. For run bundles, kill them first. "+
-				"Bundles stuck not running will eventually automatically be moved to a state where they can be deleted.", o.ID)
-		}
-		ids = append(ids, o.ID)
-	}
-	for _, id := range ids {
-		s.bundles = slices.DeleteFunc(s.bundles, func(b *bundle) bool { return b.uuid == id })
-		delete(s.runs, id)
-		if err := s.store.RemoveAll(id); err != nil {
-			return fmt.Errorf("remove the contents: %w", err)
-		}
-	}
-	return answerJSON(w, map[string]any{"meta": map[string]any{"ids": ids, "version": "1.7.3"}})
-}
-
 // action is what a user wants done with a bundle.
 type action struct {
 	Type    codalab.MessageType `json:"type"`
@@ -224,8 +158,8 @@ type action struct {
 	String  *string             `json:"string,omitempty"`
 }
 
-// act is codalab/rest/bundle_actions.py: create_bundle_actions.
-func (s *Server) act(w http.ResponseWriter, _ *http.Request, u *account, in []codalab.Object) error {
+// actions is codalab/rest/bundle_actions.py: create_bundle_actions.
+func (s *Server) actions(w http.ResponseWriter, _ *http.Request, u *account, in []codalab.Object) error {
 	actions := make([]action, len(in))
 	for i, o := range in {
 		if json.Unmarshal(o.Attributes, &actions[i]) != nil || strings.Contains(actions[i].Subpath, "/") {
@@ -236,14 +170,14 @@ func (s *Server) act(w http.ResponseWriter, _ *http.Request, u *account, in []co
 		}
 	}
 	for _, a := range actions {
-		if err := s.actOn(a); err != nil {
+		if err := s.applyAction(a); err != nil {
 			return err
 		}
 	}
 	return answerDocument(w, in)
 }
 
-func (s *Server) actOn(a action) error {
+func (s *Server) applyAction(a action) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.bundle(a.UUID)
@@ -258,9 +192,9 @@ func (s *Server) actOn(a action) error {
 	actions := append(slices.Clone(b.metadata.Strings("actions")), word)
 	if worker := s.runs[b.uuid]; worker != nil {
 		s.mu.Unlock()
-		told := s.tell(worker.socket, a, relayPatience)
+		delivered := s.send(worker.socket, a, relayPatience)
 		s.mu.Lock()
-		if !told {
+		if !delivered {
 			return refuse(http.StatusInternalServerError, "Unable to reach worker.")
 		}
 	} else {

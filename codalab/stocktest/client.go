@@ -10,8 +10,8 @@ import (
 // Address is the server's address for the callers that use its Client.
 const Address = "http://stock.invalid"
 
-// Client returns a client that calls the server over pipes instead of a network, in a bubble
-// of testing/synctest as well. The bubble must be the one in which New was called.
+// Client returns a client that calls the server over pipes instead of a network. It works in a
+// bubble of testing/synctest, if New was called in the same bubble.
 func (s *Server) Client() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: s.pipes.dial, MaxIdleConnsPerHost: 32}}
 }
@@ -51,11 +51,11 @@ func (p *pipes) Accept() (net.Conn, error) {
 	}
 }
 
-// Close lets nobody call any more.
+// Close refuses further connections.
 func (p *pipes) Close() error {
 	p.close()
 	return nil
 }
 
-// Addr returns an address that only looks like one.
+// Addr returns a made-up address.
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: Address, Net: "pipe"} }

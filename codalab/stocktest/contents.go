@@ -13,10 +13,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/contents"
 )
 
-// describe describes a target of a bundle. Whatever goes wrong, the target counts as not found
+// describe describes a target of a bundle. Any error means that the target is not found
 // (codalab/lib/download_manager.py: get_target_info).
 func (s *Server) describe(t codalab.Target, depth int) (codalab.TargetInfo, error) {
-	return once(func() (codalab.TargetInfo, error) {
+	return retryIfEnded(func() (codalab.TargetInfo, error) {
 		info, err := s.describeOnce(t, depth)
 		if err != nil {
 			return info, refuse(http.StatusNotFound, "%v", err)
@@ -26,13 +26,13 @@ func (s *Server) describe(t codalab.Target, depth int) (codalab.TargetInfo, erro
 }
 
 func (s *Server) describeOnce(t codalab.Target, depth int) (codalab.TargetInfo, error) {
-	switch state, w := s.state(t.BundleUUID); state { //nolint:exhaustive // the others' contents are here
+	switch state, w := s.state(t.BundleUUID); state { //nolint:exhaustive // in other states the contents are stored here
 	case codalab.StatePreparing:
 		return codalab.TargetInfo{}, fmt.Errorf("Bundle %s hasn't started running yet, files not available", t.BundleUUID) //nolint:staticcheck // the stock server's words
 	case codalab.StateRunning:
 		return s.describeRunning(w, t, depth)
 	default:
-		info, err := contents.Info(s.store, place(t), depth)
+		info, err := contents.Info(s.store, storePath(t), depth)
 		if err != nil {
 			return info, fmt.Errorf("Path '%s' in bundle %s not found", t.Subpath, t.BundleUUID) //nolint:staticcheck // the stock server's words
 		}
@@ -52,8 +52,8 @@ func (s *Server) state(uuid string) (codalab.State, *workerRow) {
 	return b.state, s.runs[uuid]
 }
 
-// place is where a target lies in the store; a path does not lead out of its bundle.
-func place(t codalab.Target) string { return path.Join(t.BundleUUID, path.Clean("/"+t.Subpath)) }
+// storePath is a target's path in the store, always within its bundle.
+func storePath(t codalab.Target) string { return path.Join(t.BundleUUID, path.Clean("/"+t.Subpath)) }
 
 // readable is the target of a request by a user who may read it.
 func (s *Server) readable(r *http.Request, u *account) (codalab.Target, error) {
@@ -89,7 +89,7 @@ func (s *Server) blob(w http.ResponseWriter, r *http.Request, u *account) error 
 	if err != nil {
 		return err
 	}
-	stream, err := once(func() (io.ReadCloser, error) { return s.open(t, args) })
+	stream, err := retryIfEnded(func() (io.ReadCloser, error) { return s.open(t, args) })
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (s *Server) open(t codalab.Target, args codalab.ReadArgs) (io.ReadCloser, e
 	case codalab.ReadDirectory, codalab.ReadSummary, codalab.ReadTargetInfo:
 		return nil, fmt.Errorf("the stand-in has no %s of stored contents", args.Type)
 	}
-	f, err := contents.Section(s.store, place(t), args.Offset, length)
+	f, err := contents.Section(s.store, storePath(t), args.Offset, length)
 	if err != nil {
 		return nil, err
 	}

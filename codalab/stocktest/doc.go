@@ -1,11 +1,12 @@
-// Package stocktest has a stand-in for CodaLab's own server of version 1.7.3, for tests where
-// there is no Python. Package manners is the suite that both pass.
+// Package stocktest has a stand-in for CodaLab's own server of version 1.7.3, for tests
+// without Python. Both servers pass the suite of package manners.
 //
-// Server has the manners that a worker meets, warts included. Bundles, users and groups are in
-// memory, contents in a directory. It has no worksheets, searches, quotas, bundle stores, make
-// bundles and cookies, and serves no archives of stored contents.
+// Server behaves towards a worker as the original does, faults included. Bundles and users are
+// in memory, contents in a directory. It has no groups, worksheets, searches, removal of
+// bundles, quotas, bundle stores, make bundles or cookies, and serves no archives of stored
+// contents.
 //
-// # A run's way
+// # States of a run
 //
 //	created ─► staged ─► starting ─► preparing ─► running ─► finalizing ─► ready, failed, killed
 //	             ▲ ▲         │             │          │            │              │
@@ -14,26 +15,26 @@
 //	             │                              │
 //	             └── preemptible, restaged      └─► what its worker reports next
 //
-// Two parties change a bundle, and neither waits for the other. The manager passes over all
-// bundles every half a second: it stages, offers, acknowledges and gives up. A check-in
-// applies its reports as they come, whatever state a bundle is in. Then the server holds the
-// check-in for five seconds, until it has one message for the worker.
+// The manager and check-ins change bundles independently. Every half a second the manager
+// stages, offers, acknowledges and gives up bundles. A check-in applies its reports at once,
+// in any state of the bundles. Then the server holds it until there is one message for the
+// worker, for at most five seconds.
 //
-// A run row says which worker has a run. The manager makes it when it offers the run, and
-// removes it when it has acknowledged the run's end. A report that the server applies after
-// that sets the bundle back to running or finalizing, but there is no row any more: the
-// manager's next pass makes it worker_offline.
+// A run row says which worker has a run. The manager creates it when it offers the run, and
+// removes it when it has acknowledged the run's end. A later report sets the bundle back to
+// running or finalizing, but without a row, so the manager's next pass makes it
+// worker_offline.
 //
 // # Messages
 //
-// A worker has one socket. A new check-in takes the socket over from the one before, which
-// goes on to its end and answers null. The manager tries for a second to hand a message over,
-// an action or a read tries for a minute. The server does not notice when the answer that
-// carries a message is lost.
+// A worker has one socket. A new check-in takes the socket from the previous one, which waits
+// to its end and answers null. The manager tries for a second to deliver a message, an action
+// or a read tries for a minute. The server does not notice the loss of an answer with a
+// message.
 //
 // # Time
 //
-// A Server reads the clock, so a test that has to wait runs in a bubble of testing/synctest
-// and reaches the server by Server.Client, which needs no network. In the bubble's time
-// everything takes as long as on the real server; the test itself waits for none of it.
+// A Server uses the clock with the real server's times. So a test runs in a bubble of
+// testing/synctest, where it does not have to wait, and reaches the server by Server.Client,
+// which needs no network.
 package stocktest

@@ -1,7 +1,6 @@
 package stocktest
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -10,8 +9,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// managerPass passes over all bundles once (codalab/server/bundle_manager.py: _run_iteration).
-// It takes a second and a bit for each message that no worker takes.
+// managerPass is one pass over all bundles (codalab/server/bundle_manager.py: _run_iteration).
+// It takes more than a second for each message that no worker takes.
 func (s *Server) managerPass() {
 	s.stage()
 	s.mu.Lock()
@@ -30,7 +29,7 @@ func (s *Server) managerPass() {
 func (s *Server) stage() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, b := range s.in(codalab.StateCreated) {
+	for _, b := range s.runsIn(codalab.StateCreated) {
 		failure, wait := s.parents(b)
 		switch {
 		case failure != "":
@@ -82,7 +81,7 @@ func (s *Server) parents(b *bundle) (failure string, wait bool) {
 	return failure, wait
 }
 
-// forgetSilent forgets the workers that have not checked in for long; the caller holds the
+// forgetSilent removes the workers without a check-in for WorkerTimeout; the caller holds the
 // lock (_cleanup_dead_workers).
 func (s *Server) forgetSilent() {
 	for _, w := range slices.Clone(s.workers) {
@@ -95,7 +94,7 @@ func (s *Server) forgetSilent() {
 // restageStuck stages the runs again that no worker has started; the caller holds the lock
 // (_restage_stuck_starting_bundles).
 func (s *Server) restageStuck(claimed map[string]*workerRow) {
-	for _, b := range s.in(codalab.StateStarting) {
+	for _, b := range s.runsIn(codalab.StateStarting) {
 		if claimed[b.uuid] == nil || silence(b) > 5*time.Minute {
 			s.restage(b)
 		}
@@ -105,7 +104,7 @@ func (s *Server) restageStuck(claimed map[string]*workerRow) {
 // giveUp makes the runs worker_offline that have no worker, or of which no worker has reported
 // for long; the caller holds the lock (_bring_offline_stuck_running_bundles).
 func (s *Server) giveUp(claimed map[string]*workerRow) {
-	for _, b := range slices.Concat(s.in(codalab.StateRunning), s.in(codalab.StatePreparing)) {
+	for _, b := range slices.Concat(s.runsIn(codalab.StateRunning), s.runsIn(codalab.StatePreparing)) {
 		if claimed[b.uuid] == nil || silence(b) > s.o.WorkerTimeout {
 			s.offline(b)
 		}
@@ -119,16 +118,16 @@ func silence(b *bundle) time.Duration { return time.Since(b.metadata.Time("last_
 func (s *Server) acknowledge() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, b := range s.in(codalab.StateFinalizing) {
+	for _, b := range s.runsIn(codalab.StateFinalizing) {
 		w, known := s.runs[b.uuid], maps.Clone(b.metadata)
 		if w == nil {
 			s.offline(b)
 			continue
 		}
 		s.mu.Unlock()
-		told := s.tell(w.socket, map[string]any{"type": codalab.MessageMarkFinalized, "uuid": b.uuid}, managerPatience)
+		delivered := s.send(w.socket, map[string]any{"type": codalab.MessageMarkFinalized, "uuid": b.uuid}, managerPatience)
 		s.mu.Lock()
-		if told {
+		if delivered {
 			s.finished(b, known)
 		}
 	}
@@ -142,24 +141,18 @@ func (s *Server) schedule() {
 	for _, w := range s.workers {
 		offers[w] = s.offerOf(w)
 	}
-	for _, b := range s.in(codalab.StateStaged) {
+	for _, b := range s.runsIn(codalab.StateStaged) {
 		s.forgetSilent()
-		asks := asksOf(b)
-		if asks.memory < leastMemory {
-			b.state = codalab.StateFailed
-			b.set(codalab.Metadata{"failure_message": fmt.Sprintf("Requested less memory (%s) than minimum limit (%s) by %s",
-				codalab.FormatSize(asks.memory), codalab.FormatSize(leastMemory), codalab.FormatSize(leastMemory-asks.memory))})
-			continue
-		}
+		requests := requestsOf(b)
 		candidates := s.candidates(b.owner, offers)
-		if !slices.ContainsFunc(candidates, func(o *offer) bool { return o.fits(asks) }) {
-			b.set(codalab.Metadata{"staged_status": noFit(asks, candidates)})
+		if !slices.ContainsFunc(candidates, func(o *offer) bool { return o.fits(requests) }) {
+			b.set(codalab.Metadata{"staged_status": "No worker can meet your bundle's resource requirements. "})
 		}
 		for _, o := range candidates {
-			if !o.fits(asks) || !s.tryStart(b, o.row) {
+			if !o.fits(requests) || !s.tryStart(b, o.row) {
 				continue
 			}
-			o.take(asks)
+			o.deduct(requests)
 			o.runsLeft--
 			break
 		}
@@ -171,17 +164,15 @@ func (s *Server) schedule() {
 func (s *Server) candidates(owner string, offers map[*workerRow]*offer) []*offer {
 	var list []*offer
 	for _, w := range s.workers {
-		g := s.groups[w.group]
-		own := w.key.user == owner || (g != nil && g.has(owner))
-		if o := offers[w]; o != nil && (own || s.users[w.key.user].root()) {
+		if o := offers[w]; o != nil && (w.key.user == owner || s.users[w.key.user].root()) {
 			list = append(list, o)
 		}
 	}
 	return list
 }
 
-// tryStart offers a run to a worker, and takes the run back when the worker does not listen
-// (_try_start_bundle).
+// tryStart offers a run to a worker, and stages the run again if the worker does not take the
+// message (_try_start_bundle).
 func (s *Server) tryStart(b *bundle, w *workerRow) bool {
 	if b.state != codalab.StateStaged || w.IsTerminating || s.permission(s.users[w.key.user], b) < mayAll {
 		return false
@@ -189,10 +180,10 @@ func (s *Server) tryStart(b *bundle, w *workerRow) bool {
 	s.starting(b, w)
 	message := runMessage(b)
 	s.mu.Unlock()
-	told := s.tell(w.socket, message, managerPatience)
+	delivered := s.send(w.socket, message, managerPatience)
 	s.mu.Lock()
-	if !told {
+	if !delivered {
 		s.restage(b)
 	}
-	return told
+	return delivered
 }

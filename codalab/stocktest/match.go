@@ -2,7 +2,6 @@ package stocktest
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"strconv"
 	"strings"
@@ -10,8 +9,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// resources is what a run asks for, and what a worker has left
-// (codalab/worker/bundle_state.py: RunResources).
+// resources are a run's requests, or what a worker has left (codalab/worker/bundle_state.py:
+// RunResources).
 type resources struct {
 	cpus, gpus, memory, disk int64
 	tag                      string
@@ -19,18 +18,15 @@ type resources struct {
 	runsLeft                 int64 // -1 for a run
 }
 
-// offer is a worker among those that a run may go to.
+// offer is what a worker has left for runs.
 type offer struct {
 	resources
 	row *workerRow
 }
 
-// leastMemory is the least that a run may ask for.
-const leastMemory = 4 << 20
-
-// asksOf is what a run asks for, with defaults where it says nothing
-// (codalab/server/bundle_manager.py: _compute_bundle_resources).
-func asksOf(b *bundle) resources {
+// requestsOf returns a run's requests, with defaults (codalab/server/bundle_manager.py:
+// _compute_bundle_resources).
+func requestsOf(b *bundle) resources {
 	r := resources{
 		cpus: max(b.metadata.Int("request_cpus"), 1), gpus: b.metadata.Int("request_gpus"), memory: 2 << 30,
 		tag: b.metadata.String("request_queue"), runsLeft: -1,
@@ -75,7 +71,7 @@ func image(b *bundle) string {
 
 // runMessage is codalab/server/bundle_manager.py: _construct_run_message.
 func runMessage(b *bundle) any {
-	asks := asksOf(b)
+	asks := requestsOf(b)
 	dependencies := []any{}
 	for _, d := range b.dependencies {
 		dependencies = append(dependencies, map[string]any{
@@ -87,7 +83,7 @@ func runMessage(b *bundle) any {
 		"type": codalab.MessageRun,
 		"bundle": map[string]any{
 			"uuid": b.uuid, "bundle_type": b.kind, "owner_id": b.owner, "command": b.command, "state": b.state, "frozen": nil,
-			"is_anonymous": false, "metadata": maps.Clone(b.metadata), "args": b.args(), "location": nil, "dependencies": dependencies,
+			"is_anonymous": false, "metadata": maps.Clone(b.metadata), "args": "", "location": nil, "dependencies": dependencies,
 		},
 		"resources": map[string]any{
 			"cpus": asks.cpus, "gpus": asks.gpus, "docker_image": image(b), "time": seconds(b), "memory": asks.memory, "disk": asks.disk,
@@ -108,45 +104,6 @@ func (r resources) fits(run resources) bool {
 	return r.runsLeft != 0 && r.cpus >= run.cpus && r.gpus >= run.gpus && r.memory >= run.memory && r.disk >= run.disk
 }
 
-// lacks says what a worker lacks for a run (codalab/worker/bundle_state.py: get_comparison).
-// The queue is compared as it was typed.
-func (r resources) lacks(run resources) string {
-	var words []string
-	if run.tag != "" && run.tag != r.tag {
-		tag := r.tag
-		if tag == "" {
-			tag = "No"
-		}
-		words = append(words, fmt.Sprintf("%s queue (%s requested)", tag, run.tag))
-	}
-	if r.cpus < run.cpus {
-		words = append(words, fmt.Sprintf("%d CPUs (%d requested)", r.cpus, run.cpus))
-	}
-	if r.gpus < run.gpus {
-		words = append(words, fmt.Sprintf("%d GPUs (%d requested)", r.gpus, run.gpus))
-	}
-	if r.memory < run.memory {
-		words = append(words, fmt.Sprintf("%s memory (%s requested)", codalab.FormatSize(r.memory), codalab.FormatSize(run.memory)))
-	}
-	if r.disk < run.disk {
-		words = append(words, fmt.Sprintf("%s disk (%s requested)", codalab.FormatSize(r.disk), codalab.FormatSize(run.disk)))
-	}
-	return "[" + strings.Join(words, ", ") + "]"
-}
-
-// noFit is why a run waits (codalab/server/bundle_manager.py: _filter_and_sort_workers).
-func noFit(run resources, offers []*offer) string {
-	var lacking []string
-	for _, o := range offers {
-		lacking = append(lacking, o.lacks(run))
-	}
-	words := "No worker can meet your bundle's resource requirements. "
-	if len(lacking) > 0 {
-		words += "Available resources: " + strings.Join(lacking, ", ")
-	}
-	return words
-}
-
 // offerOf is what a worker has left; the caller holds the lock. What its runs ask of the disk
 // is not deducted (codalab/server/bundle_manager.py: _deduct_worker_resources).
 func (s *Server) offerOf(w *workerRow) *offer {
@@ -156,13 +113,13 @@ func (s *Server) offerOf(w *workerRow) *offer {
 	}}
 	for _, uuid := range s.held(w) {
 		if b := s.bundle(uuid); b != nil {
-			o.take(asksOf(b))
+			o.deduct(requestsOf(b))
 		}
 	}
 	return o
 }
 
-func (o *offer) take(r resources) {
+func (o *offer) deduct(r resources) {
 	o.cpus -= r.cpus
 	o.gpus -= r.gpus
 	o.memory -= r.memory

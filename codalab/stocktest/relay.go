@@ -4,18 +4,17 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strconv"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// noLongerRunning is what a worker answers that does not have the run
+// noLongerRunning is the answer of a worker that does not have the run
 // (codalab/worker/download_util.py: BUNDLE_NO_LONGER_RUNNING_MESSAGE).
 const noLongerRunning = "Bundle no longer running"
 
-// once reads something of a bundle, and reads once more when the run ended meanwhile
+// retryIfEnded calls ask, and calls it once more if the run ended meanwhile
 // (codalab/lib/download_manager.py: retry_if_no_longer_running).
-func once[T any](ask func() (T, error)) (T, error) {
+func retryIfEnded[T any](ask func() (T, error)) (T, error) {
 	v, err := ask()
 	if err != nil && err.Error() == noLongerRunning {
 		return ask()
@@ -23,8 +22,7 @@ func once[T any](ask func() (T, error)) (T, error) {
 	return v, err
 }
 
-// readMessage asks a worker for a part of its run; it has the arguments that belong to its
-// kind.
+// readMessage is a read message with the arguments of its kind.
 func readMessage(socket int64, t codalab.Target, args codalab.ReadArgs) any {
 	wanted := map[string]any{"type": args.Type}
 	switch args.Type {
@@ -49,7 +47,7 @@ func (s *Server) relay(w *workerRow, message func(socket int64) any) (l *listene
 	s.mu.Lock()
 	id := s.openSocket(w.key).id
 	s.mu.Unlock()
-	s.tell(w.socket, message(id), relayPatience)
+	s.send(w.socket, message(id), relayPatience)
 	l = s.listen(id)
 	return l, func() {
 		l.close()
@@ -123,30 +121,4 @@ func (f *fetched) Close() error {
 		return c.Close()
 	}
 	return nil
-}
-
-// netcat is codalab/rest/bundles.py: _netcat_bundle.
-func (s *Server) netcat(w http.ResponseWriter, r *http.Request, u *account) error {
-	var in struct{ Message string }
-	if err := read(r, &in); err != nil {
-		return err
-	}
-	uuid := r.PathValue("uuid")
-	port, _ := strconv.Atoi(r.PathValue("port")) // the route has digits only
-	if err := s.permit(u, uuid, mayRead); err != nil {
-		return err
-	}
-	state, holder := s.state(uuid)
-	if state != codalab.StateRunning {
-		return refuse(http.StatusForbidden, "Cannot netcat bundle, bundle not running.")
-	}
-	stream, err := s.fetch(holder, func(id int64) any {
-		return map[string]any{"type": codalab.MessageNetcat, "socket_id": id, "uuid": uuid, "port": port, "message": in.Message}
-	})
-	if err != nil {
-		return err
-	}
-	defer stream.Close() //nolint:errcheck // the caller has read what it wants
-	_, err = io.Copy(w, stream)
-	return err
 }

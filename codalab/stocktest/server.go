@@ -16,15 +16,15 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// Options says what a Server is made of. Only Dir and Users are needed.
+// Options configures a Server. Dir and Users are required.
 type Options struct {
 	// Dir is an empty directory for the contents of bundles.
 	Dir string
-	// Users are the server's users. The one called RootName is its root user.
+	// Users are the server's users. The one named RootName is its root user.
 	Users []User
 	// Hold is how long a check-in waits for a message, Pass is the pause between two passes of
-	// the manager, and a worker that is silent for WorkerTimeout counts as gone; 0 means the
-	// stock server's 5 s, 0.5 s and 60 s.
+	// the manager, and a worker without a check-in for WorkerTimeout counts as gone; 0 means
+	// the original's 5 s, 0.5 s and 60 s.
 	Hold, Pass, WorkerTimeout time.Duration
 	Faults                    Faults
 }
@@ -35,17 +35,16 @@ type User struct{ Name, Password string }
 // RootName is the name of the root user. Its workers get everybody's runs.
 const RootName = "codalab"
 
-// Faults are what a test lets go wrong. Functions that are nil are not called; they may be
-// called from several goroutines at once.
+// Faults are functions by which a test injects faults. They may be nil, and must be safe for
+// concurrent use.
 type Faults struct {
-	// LoseAnswer is called when a request has been served: true breaks the connection instead
-	// of answering.
+	// LoseAnswer is called after a request has been served. If it returns true, the server
+	// breaks the connection instead of answering.
 	LoseAnswer func(r *http.Request) bool
-	// BeforeCheckIn is called with a check-in before any of it is applied. A check-in is late
-	// when it waits there.
+	// BeforeCheckIn is called before a check-in is applied. It delays the check-in by waiting.
 	BeforeCheckIn func(workerID string, in codalab.CheckIn)
-	// DiscardUpload is called when contents have been stored: true throws them away, although
-	// the answer is 200.
+	// DiscardUpload is called after contents have been stored. If it returns true, the server
+	// discards them, but answers with 200.
 	DiscardUpload func(uuid string) bool
 }
 
@@ -56,12 +55,13 @@ type Server struct {
 	mux   *http.ServeMux
 	store *os.Root
 	pipes *pipes
-	http  *http.Server // serves what comes through the pipes
+	http  *http.Server // serves the connections of pipes
+
+	serving sync.WaitGroup
 
 	mu      sync.Mutex
 	users   map[string]*account
 	tokens  map[string]*account
-	groups  map[string]*group
 	bundles []*bundle // the oldest first
 	workers []*workerRow
 	runs    map[string]*workerRow // the run rows, by bundle
@@ -70,7 +70,7 @@ type Server struct {
 	down    chan struct{}
 }
 
-// New returns a server without bundles. It does nothing by itself before Run.
+// New returns a server without bundles. It changes no bundle by itself before Run.
 func New(o Options) (*Server, error) {
 	o.Hold = cmp.Or(o.Hold, 5*time.Second)
 	o.Pass = cmp.Or(o.Pass, 500*time.Millisecond)
@@ -81,7 +81,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		o: o, mux: http.NewServeMux(), store: store,
-		users: map[string]*account{}, tokens: map[string]*account{}, groups: map[string]*group{},
+		users: map[string]*account{}, tokens: map[string]*account{},
 		runs: map[string]*workerRow{}, sockets: map[int64]*socket{}, down: make(chan struct{}),
 	}
 	for _, u := range o.Users {
@@ -89,7 +89,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.routes()
 	s.pipes, s.http = newPipes(), &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
-	go s.http.Serve(s.pipes) //nolint:errcheck // says that Close was called
+	s.serving.Go(func() { _ = s.http.Serve(s.pipes) }) // until Close
 	return s, nil
 }
 
@@ -109,17 +109,19 @@ func (s *Server) Run(ctx context.Context) {
 // Close waits for the requests of Client to end, some of which are held for a while, and
 // closes the store. Run must have returned.
 func (s *Server) Close() error {
-	return errors.Join(s.http.Shutdown(context.Background()), s.store.Close())
+	err := s.http.Shutdown(context.Background())
+	s.serving.Wait()
+	return errors.Join(err, s.store.Close())
 }
 
-// DropTokens forgets all tokens, so that everybody has to log in again.
+// DropTokens makes all tokens invalid, so that clients must log in again.
 func (s *Server) DropTokens() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.tokens)
 }
 
-// Restart breaks all connections, as a restart of the server does: a check-in that is held
+// Restart breaks off the requests that wait, as a restart of the server does: a held check-in
 // gets no answer.
 func (s *Server) Restart() {
 	s.mu.Lock()
@@ -128,7 +130,7 @@ func (s *Server) Restart() {
 	s.down = make(chan struct{})
 }
 
-// State returns a bundle's state; empty for one that is not there.
+// State returns a bundle's state; empty for an unknown bundle.
 func (s *Server) State(uuid string) codalab.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -103,8 +103,8 @@ func (s *Server) deliver(id int64, r io.Reader, patience, retry time.Duration) b
 	return false
 }
 
-// tell sends a message to a worker.
-func (s *Server) tell(id int64, message any, patience time.Duration) bool {
+// send sends a message to a worker.
+func (s *Server) send(id int64, message any, patience time.Duration) bool {
 	data, err := json.Marshal(message)
 	return err == nil && s.deliver(id, bytes.NewReader(data), patience, messageRetry)
 }

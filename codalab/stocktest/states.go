@@ -49,7 +49,7 @@ func (s *Server) preparing(b *bundle, w *workerRow, start codalab.StartBundle) b
 	return true
 }
 
-// offline gives up a run that no worker reports any more.
+// offline makes a run worker_offline, or stages it again if its worker was preemptible.
 func (s *Server) offline(b *bundle) {
 	b.state = codalab.StateWorkerOffline
 	if b.metadata.Bool("on_preemptible_worker") {
@@ -59,8 +59,8 @@ func (s *Server) offline(b *bundle) {
 	delete(s.runs, b.uuid)
 }
 
-// finished brings a run to its end, in whatever state it is by now. The end state depends on
-// what was known when the manager began to acknowledge the run.
+// finished brings a run to its final state, in any state. The final state depends on the
+// metadata when the manager began to acknowledge the run.
 func (s *Server) finished(b *bundle, known codalab.Metadata) {
 	failure := known.String("failure_message")
 	switch {
@@ -114,10 +114,10 @@ func readReport(data json.RawMessage) (reported, error) {
 	return r, nil
 }
 
-// apply applies a report, from any worker and in any state of its run
-// (codalab/model/bundle_model.py: bundle_checkin). It drops a report that it cannot use, and
-// tells nobody.
-func (s *Server) apply(b *bundle, r reported, w *workerRow) {
+// applyReport applies a report, from any worker and in any state of the run
+// (codalab/model/bundle_model.py: bundle_checkin). It silently drops a report that it cannot
+// use.
+func (s *Server) applyReport(b *bundle, r reported, w *workerRow) {
 	switch r.State { //nolint:exhaustive // a report of another state is dropped
 	case codalab.StateStaged:
 		s.restage(b)

@@ -19,11 +19,11 @@ func TestStandInsManners(t *testing.T) {
 		t.Helper()
 		dir := t.TempDir()
 		synctest.Test(t, func(t *testing.T) {
-			owner, colleague := manners.Login{Name: "ann", Password: "a"}, manners.Login{Name: "ben", Password: "b"}
+			owner := manners.Login{Name: "ann", Password: "a"}
 			root := manners.Login{Name: stocktest.RootName, Password: "r"}
-			s := start(t, stocktest.Options{Dir: dir, Users: users(owner, colleague, root)})
+			s := start(t, stocktest.Options{Dir: dir, Users: users(owner, root)})
 			manner(t, manners.Target{
-				Address: stocktest.Address, HTTP: s.Client(), Owner: owner, Colleague: colleague, Root: root, Long: true,
+				Address: stocktest.Address, HTTP: s.Client(), Owner: owner, Root: root, Long: true,
 			})
 		})
 	})
@@ -73,7 +73,7 @@ func TestStockServersManners(t *testing.T) {
 	on := manners.Target{
 		Address: address, HTTP: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}},
 		Owner: login("CLTEST_STOCK_USER"), Colleague: login("CLTEST_STOCK_COLLEAGUE"), Root: login("CLTEST_STOCK_ROOT"),
-		Long: os.Getenv("CLTEST_STOCK_LONG") != "",
+		Long: os.Getenv("CLTEST_STOCK_LONG") != "", Groups: true,
 	}
 	manners.Try(t, func(t *testing.T, manner func(t *testing.T, on manners.Target)) {
 		t.Helper()

@@ -20,7 +20,6 @@ type workerRow struct {
 	codalab.CheckIn
 	key     workerKey
 	socket  int64
-	group   string
 	checkIn time.Time
 }
 
@@ -79,8 +78,8 @@ func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u *account) err
 	for _, run := range in.Runs {
 		s.report(row, run)
 	}
-	// The server does not notice that the worker has hung up: the message that such a check-in
-	// takes is lost.
+	// The server does not notice that the worker has closed the connection, and loses the
+	// message of such a check-in.
 	l := s.listen(row.socket)
 	defer l.close()
 	var message json.RawMessage // its numbers stay as they were written
@@ -88,7 +87,7 @@ func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u *account) err
 	return answerJSON(w, []json.RawMessage{message})
 }
 
-// remember keeps what a worker says of itself. Its group is never forgotten.
+// remember records a worker's check-in.
 func (s *Server) remember(k workerKey, in codalab.CheckIn) *workerRow {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,15 +98,10 @@ func (s *Server) remember(k workerKey, in codalab.CheckIn) *workerRow {
 	}
 	in.Runs = nil
 	row.CheckIn, row.checkIn = in, time.Now()
-	if in.GroupName != nil {
-		if g := s.groupByName(*in.GroupName); g != nil {
-			row.group = g.id
-		}
-	}
 	return row
 }
 
-// report takes in what a worker says of one run, if the server can read it and has the run.
+// report applies a worker's report, if the server can read it and has the run.
 func (s *Server) report(row *workerRow, run json.RawMessage) {
 	r, err := readReport(run)
 	if err != nil {
@@ -116,7 +110,7 @@ func (s *Server) report(row *workerRow, run json.RawMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if b := s.bundle(r.UUID); b != nil {
-		s.apply(b, r, row)
+		s.applyReport(b, r, row)
 	}
 }
 
@@ -161,7 +155,7 @@ func (s *Server) reply(_ http.ResponseWriter, r *http.Request, u *account) error
 	if err := read(r, &in); err != nil {
 		return err
 	}
-	s.tell(id, in, relayPatience)
+	s.send(id, in, relayPatience)
 	return nil
 }
 
@@ -179,7 +173,7 @@ func (s *Server) replyData(_ http.ResponseWriter, r *http.Request, u *account) e
 	if err != nil {
 		return err
 	}
-	s.tell(id, header, relayPatience)
+	s.send(id, header, relayPatience)
 	body, feed := io.Pipe()
 	if !s.deliver(id, body, relayPatience, streamRetry) {
 		return nil
@@ -187,36 +181,4 @@ func (s *Server) replyData(_ http.ResponseWriter, r *http.Request, u *account) e
 	_, err = io.Copy(feed, r.Body)
 	feed.CloseWithError(err)
 	return err
-}
-
-// workersInfo is codalab/rest/workers.py: workers_info.
-func (s *Server) workersInfo(w http.ResponseWriter, _ *http.Request, u *account) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	list := []any{}
-	for _, row := range s.workers {
-		g := s.groups[row.group]
-		if !u.root() && row.key.user != u.id && (g == nil || !g.has(u.id)) {
-			continue
-		}
-		var group any
-		if g != nil {
-			group = g.id
-		}
-		held, cpus, gpus := s.held(row), int64(0), int64(0)
-		for _, uuid := range held {
-			if b := s.bundle(uuid); b != nil {
-				cpus += b.metadata.Int("request_cpus")
-				gpus += b.metadata.Int("request_gpus")
-			}
-		}
-		list = append(list, map[string]any{
-			"user_id": row.key.user, "worker_id": row.key.id, "group_uuid": group, "tag": row.Tag, "cpus": row.CPUs, "gpus": row.GPUs,
-			"memory_bytes": row.MemoryBytes, "free_disk_bytes": row.FreeDiskBytes, "checkin_time": row.checkIn.Unix(), "socket_id": row.socket,
-			"run_uuids": held, "shared_file_system": row.SharedFileSystem, "tag_exclusive": row.TagExclusive,
-			"exit_after_num_runs": row.ExitAfterNumRuns, "is_terminating": row.IsTerminating, "preemptible": row.Preemptible,
-			"cpus_in_use": cpus, "gpus_in_use": gpus,
-		})
-	}
-	return answerJSON(w, map[string]any{"data": list, "meta": version()})
 }

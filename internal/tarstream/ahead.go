@@ -6,21 +6,21 @@ import (
 )
 
 const (
-	// aheadAfter is how much is read as it is asked for: a small archive is
-	// done before a second goroutine could help.
+	// aheadAfter is how much is read without a second goroutine: a small archive is done
+	// before that could help.
 	aheadAfter = 256 << 10
 	chunkSize  = 256 << 10
 	chunks     = 4
 )
 
-// readAhead reads a stream in a goroutine of its own, a bounded number of
-// bytes ahead, so that it is decompressed on one core while another writes
-// files.
+// readAhead reads a stream in a goroutine of its own, a bounded number of bytes ahead, so
+// that one core decompresses while another writes files. pgzip's reader does that too, but
+// when a stream breaks off it drops what arrived of the last block, which is worth keeping.
 type readAhead struct {
 	r io.Reader
 
-	direct  int64       // how much was read without the goroutine
-	full    chan chunk  // nil before the goroutine runs
+	direct  int64       // how much was read before the goroutine began
+	full    chan chunk  // what it has read; nil before it runs
 	empty   chan []byte // what it may fill
 	stopped chan struct{}
 	running sync.WaitGroup
@@ -31,7 +31,7 @@ type readAhead struct {
 
 type chunk struct {
 	data []byte
-	err  error // follows the data
+	err  error // that followed the data
 }
 
 func (a *readAhead) Read(b []byte) (int, error) {
@@ -48,7 +48,7 @@ func (a *readAhead) Read(b []byte) (int, error) {
 			return 0, a.current.err
 		}
 		if a.current.data != nil {
-			a.empty <- a.current.data // there is place for all
+			a.empty <- a.current.data // never blocks: it has room for all chunks
 		}
 		a.current = <-a.full
 		a.rest = a.current.data
@@ -70,7 +70,7 @@ func (a *readAhead) start() {
 				return
 			case b := <-a.empty:
 				n, err := fill(a.r, b[:chunkSize])
-				a.full <- chunk{b[:n], err} // there is place for all
+				a.full <- chunk{b[:n], err} // never blocks: it has room for all chunks
 				if err != nil {
 					return
 				}
@@ -89,7 +89,7 @@ func fill(r io.Reader, b []byte) (n int, err error) {
 	return n, err
 }
 
-// close ends the goroutine; the stream is not read any more when it returns.
+// close ends the goroutine. Once it returns, nothing reads the stream.
 func (a *readAhead) close() {
 	if a.full == nil {
 		return

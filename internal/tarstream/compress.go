@@ -10,19 +10,18 @@ import (
 )
 
 const (
-	// blockSize is what one core compresses at a time. An archive that is
-	// not larger is compressed whole, without what several cores cost. Larger
-	// blocks save 1 % of the size for four times the memory.
+	// blockSize is what one core compresses at a time. One core compresses a smaller archive
+	// whole. Larger blocks would save 1 % of the size for four times the memory.
 	blockSize = 256 << 10
-	// maxCores leaves most of a login node to others.
+	// maxCores leaves most of a login node to other users.
 	maxCores = 4
 )
 
-// compressor is a gzip.Writer that uses several cores for what is worth it.
+// compressor is a gzip.Writer that uses several cores for large streams.
 type compressor struct {
 	w    io.Writer
-	head []byte        // what was written while it is little
-	zw   *pgzip.Writer // nil meanwhile
+	head []byte        // all that was written, while it fits in a block
+	zw   *pgzip.Writer // nil so long
 }
 
 func newCompressor(w io.Writer) *compressor { return &compressor{w: w} }
@@ -40,8 +39,8 @@ func (c *compressor) Write(b []byte) (int, error) {
 	return c.zw.Write(b) //nolint:wrapcheck // Pack wraps
 }
 
-// start goes on with several cores. Level 1 keeps up with a fast network;
-// results are packed once and read seldom.
+// start begins with several cores. Level 1 keeps up with a fast network; results are packed
+// once and read seldom.
 func (c *compressor) start() error {
 	zw, err := pgzip.NewWriterLevel(c.w, pgzip.BestSpeed)
 	if err != nil {
@@ -69,7 +68,7 @@ func (c *compressor) Close() error {
 	return errors.Join(err, zw.Close())
 }
 
-// abandon breaks the stream off, and waits until nothing is written any more.
+// abandon breaks the stream off. Once it returns, nothing is written.
 func (c *compressor) abandon() {
 	if c.zw != nil {
 		c.zw.Reset(io.Discard) // ends its goroutines, which Close does not after an error

@@ -18,11 +18,12 @@ import (
 // maxName is the longest path in an archive, in bytes: that of Linux.
 const maxName = 4096
 
+// entry unpacks one entry.
 func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 	if err := u.count(); err != nil {
 		return err
 	}
-	name, err := inside(header.Name)
+	name, err := cleanName(header.Name)
 	if err != nil {
 		return err
 	}
@@ -37,7 +38,7 @@ func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 		return err
 	}
 	if err := u.write(dir, name, header, content); err != nil {
-		return storable(err)
+		return classify(err)
 	}
 	if u.watch.Entry != nil {
 		u.watch.Entry(name, header)
@@ -61,8 +62,8 @@ func (u *unpacker) write(dir *os.Root, name string, header *tar.Header, content 
 	return fmt.Errorf("%w: a device, pipe or unknown kind of entry", ErrUnsafe)
 }
 
-// inside brings an entry's name to a path below the root.
-func inside(name string) (string, error) {
+// cleanName makes a path below the root of an entry's name.
+func cleanName(name string) (string, error) {
 	if len(name) > maxName {
 		return "", fmt.Errorf("%w: a path of more than %d bytes", ErrTooLarge, maxName)
 	}
@@ -72,9 +73,9 @@ func inside(name string) (string, error) {
 	return path.Clean("./" + strings.TrimLeft(name, "/")), nil
 }
 
-// storable marks what the disk answers to a name that it cannot hold: one with
-// a part of more than 255 bytes, or a zero byte, and on some that is no UTF-8.
-func storable(err error) error {
+// classify makes an error of this package of the disk's, if the disk cannot hold a name: one
+// with a part of more than 255 bytes or a zero byte, and on some disks one that is not UTF-8.
+func classify(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.EMLINK):
 		return fmt.Errorf("%w: %w", ErrTooLarge, err)
@@ -84,13 +85,12 @@ func storable(err error) error {
 	return err
 }
 
-// permissions is what of an entry's mode is kept.
+// permissions are the bits of an entry's mode that Unpack keeps.
 func permissions(header *tar.Header) fs.FileMode { return fs.FileMode(header.Mode & 0o777) }
 
-// replacing calls create, which makes base in dir. It does so again after
-// what was there has been removed: writing into an old file could write
-// through a link.
-func replacing(dir *os.Root, base string, create func() error) error {
+// replace calls create, which makes base in dir. If base is there, replace removes it first:
+// writing into it could write through a link.
+func replace(dir *os.Root, base string, create func() error) error {
 	err := create()
 	if !errors.Is(err, fs.ErrExist) {
 		return err
@@ -121,7 +121,7 @@ func directory(dir *os.Root, base string, perm fs.FileMode) error {
 	case info.Mode().Perm() == perm: // the umask took nothing
 		return nil
 	}
-	// The set-group-id bit is not the archive's but the parent directory's.
+	// The set-group-id bit comes from the parent directory, not from the archive.
 	return dir.Chmod(base, info.Mode()&fs.ModeSetgid|perm)
 }
 
@@ -129,12 +129,12 @@ func symlink(dir *os.Root, base, target string) error {
 	if target == "" {
 		return fmt.Errorf("%w: a link to nothing", ErrUnsafe)
 	}
-	return replacing(dir, base, func() error { return dir.Symlink(target, base) })
+	return replace(dir, base, func() error { return dir.Symlink(target, base) })
 }
 
 // hardLink gives an earlier file or symbolic link another name.
 func (u *unpacker) hardLink(dir *os.Root, name, linkname string) error {
-	target, err := inside(linkname)
+	target, err := cleanName(linkname)
 	if err != nil {
 		return fmt.Errorf("link to %s: %w", printable(linkname), err)
 	}
@@ -145,16 +145,16 @@ func (u *unpacker) hardLink(dir *os.Root, name, linkname string) error {
 	case err == nil && there.IsDir():
 		return fmt.Errorf("%w: a hard link to the directory %s", ErrUnsafe, printable(linkname))
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ELOOP),
-		err != nil && !errors.As(err, &errno): // os.Root says so without one that it leads out
+		err != nil && !errors.As(err, &errno): // os.Root's own error: it leads out
 		return fmt.Errorf("%w: a hard link to %s, which the archive does not hold: %w", ErrUnsafe, printable(linkname), err)
 	case err != nil:
 		return err
 	}
 	base := path.Base(name)
 	if here, err := dir.Lstat(base); err == nil && os.SameFile(here, there) {
-		return nil // as for GNU tar, which writes such for a file that was named twice
+		return nil // GNU tar writes such a link for a file that it was given twice
 	}
-	return replacing(dir, base, func() error { return root.Link(target, name) })
+	return replace(dir, base, func() error { return root.Link(target, name) })
 }
 
 func (u *unpacker) file(dir *os.Root, base string, header *tar.Header, content io.Reader) error {
@@ -163,9 +163,9 @@ func (u *unpacker) file(dir *os.Root, base string, header *tar.Header, content i
 	}
 	perm := permissions(header) | 0o400
 	var f *os.File
-	err := replacing(dir, base, func() (err error) {
-		// The owner writes it first: an NFS server may ask again. O_NONBLOCK
-		// means nothing to a file, but os then does not set and unset it.
+	err := replace(dir, base, func() (err error) {
+		// The owner may write until it is done, as an NFS server checks each write.
+		// O_NONBLOCK means nothing to a file; it keeps os from setting and unsetting it.
 		f, err = dir.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NONBLOCK, perm|0o200)
 		return err
 	})
@@ -179,7 +179,7 @@ func (u *unpacker) file(dir *os.Root, base string, header *tar.Header, content i
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	// After Close: writes that NFS still held back would set the time anew.
+	// After Close: writes that an NFS client has held back would change the time.
 	if at := header.ModTime; at.After(time.Unix(0, 0)) && at.Before(time.Unix(0, math.MaxInt64)) {
 		return dir.Chtimes(base, at, at)
 	}
@@ -209,8 +209,8 @@ func (u *unpacker) copy(f io.Writer, content io.Reader) error {
 	}
 }
 
-// chmod gives a file the permissions that the umask or our writing kept from
-// it. To look first is cheap: on NFS only the change is a call of the server.
+// chmod gives a file the permissions that it lacks by the umask, or has for the writing only.
+// It looks first, as on NFS only a change needs a call of the server.
 func chmod(f *os.File, perm fs.FileMode) error {
 	info, err := f.Stat()
 	if err != nil || info.Mode().Perm() == perm {

@@ -17,13 +17,12 @@ import (
 
 // PackOptions says what Pack leaves out.
 type PackOptions struct {
-	// Exclude is asked for each entry, by its path below the packed
-	// directory, slash-separated; an excluded directory is not entered. It
-	// may be nil.
+	// Exclude says whether to leave an entry out, by its slash-separated path below the
+	// packed directory; an excluded directory is not entered. It may be nil.
 	Exclude func(path string, d fs.DirEntry) bool
-	// Skipped, if it is set, is told of entries that could not be read for
-	// want of permission, which are left out; without it they are errors.
-	// Sockets, pipes and devices, and what vanishes, are left out silently.
+	// Skipped, if it is set, is called for each entry that is left out as it may not be
+	// read; without it such an entry is an error. Sockets, pipes, devices and what vanishes
+	// are left out silently.
 	Skipped func(path string, err error)
 }
 
@@ -31,8 +30,8 @@ type PackOptions struct {
 // gzipped tar stream. Symbolic links stay links, hard links among the packed
 // files stay hard links, owners are left out. A file that shrinks while it is
 // packed is filled up with zeros, one that grows is cut, so that the stream
-// stays whole. When Pack fails or ctx ends, the stream breaks off, which
-// every reader notices.
+// stays whole. If Pack fails or ctx ends, the stream breaks off, which every
+// reader notices.
 func Pack(ctx context.Context, w io.Writer, root *os.Root, dir string, opts PackOptions) error {
 	dir = path.Clean(dir)
 	info, err := root.Lstat(dir)
@@ -47,7 +46,7 @@ func Pack(ctx context.Context, w io.Writer, root *os.Root, dir string, opts Pack
 		ctx: ctx, opts: opts,
 		tw: tar.NewWriter(zw), buf: make([]byte, 128<<10), linked: map[inode]string{},
 	}
-	err = p.all(place{root: root, path: dir})
+	err = p.archive(place{root: root, path: dir})
 	if err == nil {
 		err = zw.Close()
 	}
@@ -58,9 +57,8 @@ func Pack(ctx context.Context, w io.Writer, root *os.Root, dir string, opts Pack
 	return nil
 }
 
-// CheckPath says whether Pack takes an entry with this path below the packed
-// directory, as it does when Unpack takes what is made of it. If not, it fails with
-// an ErrTooLarge that shows how the path begins.
+// CheckPath fails with an ErrTooLarge that shows how the path begins if Pack would not accept
+// an entry with this path below the packed directory: one that Unpack would not accept.
 func CheckPath(below string) error {
 	const most = maxName - len("./") - len("/")
 	if len(below) > most {
@@ -71,17 +69,17 @@ func CheckPath(below string) error {
 
 // packer is one call of Pack.
 type packer struct {
-	ctx    context.Context //nolint:containedctx // lives as long as the call that it came with
+	ctx    context.Context //nolint:containedctx // of one call
 	opts   PackOptions
 	tw     *tar.Writer
 	buf    []byte
-	linked map[inode]string // the entry of each file with several names
+	linked map[inode]string // the first entry of each file with several names
 }
 
 type inode struct{ dev, ino uint64 }
 
-// place is a path below an open directory. That is mostly the parent, so that
-// no file costs a walk from the root.
+// place is a path below an open directory: its parent, as a rule, so that no file costs a
+// walk from the root.
 type place struct {
 	root  *os.Root
 	path  string
@@ -91,12 +89,12 @@ type place struct {
 func (at place) in(name string) place { return place{at.root, path.Join(at.path, name), at.depth} }
 
 func (at place) open(flag int) (*os.File, error) {
-	// Without O_NONBLOCK a pipe that took a file's place would hold us.
+	// O_NONBLOCK: a pipe that has taken a file's place would block.
 	return at.root.OpenFile(at.path, os.O_RDONLY|syscall.O_NONBLOCK|flag, 0)
 }
 
-// all writes the archive.
-func (p *packer) all(at place) error {
+// archive writes the archive.
+func (p *packer) archive(at place) error {
 	d, err := at.open(syscall.O_DIRECTORY)
 	if err != nil {
 		return err
@@ -107,7 +105,7 @@ func (p *packer) all(at place) error {
 	return p.tw.Close() //nolint:wrapcheck // Pack wraps
 }
 
-// entry adds one entry of a directory, or passes it over.
+// entry adds one entry of a directory, or leaves it out.
 func (p *packer) entry(at place, below string, e fs.DirEntry) error {
 	if err := p.ctx.Err(); err != nil {
 		return err
@@ -122,33 +120,32 @@ func (p *packer) entry(at place, below string, e fs.DirEntry) error {
 	case kind.IsRegular():
 		f, err := at.open(0)
 		if err != nil {
-			return p.passOver(at, below, e, err)
+			return p.skip(at, below, e, err)
 		}
 		return errors.Join(p.file(f, below), f.Close())
 	case kind.IsDir():
 		d, err := at.open(syscall.O_DIRECTORY)
 		if err != nil {
-			return p.passOver(at, below, e, err)
+			return p.skip(at, below, e, err)
 		}
 		return p.directory(d, at, below)
 	case kind == fs.ModeSymlink:
 		link, err := at.root.Readlink(at.path)
 		if err != nil {
-			return p.passOver(at, below, e, err)
+			return p.skip(at, below, e, err)
 		}
 		info, err := at.root.Lstat(at.path)
 		if err != nil {
-			return p.passOver(at, below, e, err)
+			return p.skip(at, below, e, err)
 		}
 		return p.write(tar.TypeSymlink, below, link, info)
 	}
 	return nil
 }
 
-// passOver says whether an entry that could not be opened may be left out:
-// because it vanished or was replaced since its directory was read, or may
-// not be read.
-func (p *packer) passOver(at place, below string, e fs.DirEntry, err error) error {
+// skip returns nil if an entry that could not be opened may be left out: it vanished or was
+// replaced since its directory was read, or may not be read.
+func (p *packer) skip(at place, below string, e fs.DirEntry, err error) error {
 	now, gone := at.root.Lstat(at.path)
 	switch {
 	case errors.Is(gone, fs.ErrNotExist), errors.Is(err, syscall.ESTALE), // removed by another client of NFS
@@ -161,8 +158,8 @@ func (p *packer) passOver(at place, below string, e fs.DirEntry, err error) erro
 	return err
 }
 
-// directory adds a directory and, in the order of their names, what it holds.
-// Names are plain bytes here, which io/fs would not take. It closes d.
+// directory adds a directory and, in the order of names, what it holds. It closes d. io/fs
+// would not do: it accepts no name that is not UTF-8.
 func (p *packer) directory(d *os.File, at place, below string) error {
 	info, err := d.Stat()
 	var entries []fs.DirEntry
@@ -176,7 +173,7 @@ func (p *packer) directory(d *os.File, at place, below string) error {
 		return err
 	}
 	if at.depth < maxOpen && len(entries) > 0 {
-		// Without it all paths are only longer.
+		// If it fails, paths are only longer.
 		if sub, err := at.root.OpenRoot(at.path); err == nil {
 			defer sub.Close() //nolint:errcheck // only read
 			at = place{root: sub, path: ".", depth: at.depth + 1}
@@ -198,7 +195,7 @@ func (p *packer) file(f *os.File, below string) error {
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return nil // replaced since we looked
+		return nil // replaced since its directory was read
 	}
 	id, several := severalNames(info)
 	if first, ok := p.linked[id]; ok && several {
@@ -213,7 +210,7 @@ func (p *packer) file(f *os.File, below string) error {
 	return p.copy(f, info.Size())
 }
 
-// copy writes exactly size bytes, whatever has become of the file.
+// copy writes exactly size bytes, even if the file has another size by now.
 func (p *packer) copy(f io.Reader, size int64) error {
 	for _, source := range []io.Reader{f, zeros{}} {
 		n, err := io.CopyBuffer(p.tw, io.LimitReader(interruptible{p.ctx, source}, size), p.buf)
@@ -231,7 +228,7 @@ func (p *packer) write(kind byte, below, link string, info fs.FileInfo) error {
 		Name:     "./" + strings.TrimPrefix(below, "./"),
 		Linkname: link,
 		Mode:     int64(info.Mode().Perm()),
-		ModTime:  info.ModTime().Truncate(time.Second), // never a moment that is still to come
+		ModTime:  info.ModTime().Truncate(time.Second), // never rounded up to the future
 	}
 	if kind == tar.TypeReg {
 		header.Size = info.Size()
@@ -248,10 +245,10 @@ func severalNames(info fs.FileInfo) (inode, bool) {
 	return inode{st.Dev, st.Ino}, true
 }
 
-// interruptible fails when its context has ended. It hides its reader's
-// other methods, which would read past us.
+// interruptible fails once its context has ended. It hides its reader's other methods, which
+// would not check that.
 type interruptible struct {
-	ctx context.Context //nolint:containedctx // lives as long as the call that it came with
+	ctx context.Context //nolint:containedctx // of one call
 	r   io.Reader
 }
 

@@ -8,29 +8,28 @@ import (
 	"strings"
 )
 
-// maxOpen is how many levels of directories are kept open at most: more than
-// trees of people have, and few enough for several at a time.
+// maxOpen is how many levels of directories are kept open at most: more than trees have as a
+// rule, and few enough for several streams at a time.
 const maxOpen = 64
 
-// tree is where an archive is unpacked. It stands in one directory, and keeps
-// those on the way to it open: the next entry is mostly in the same one, and
-// to walk there anew would cost more than to write it.
+// tree is where an archive is unpacked. It is in one directory at a time, and keeps those on
+// the way there open: the next entry is in the same one as a rule, and walking there again
+// would cost more than writing it.
 type tree struct {
 	levels []level // the first is the root
 }
 
 type level struct {
 	name string
-	dir  *os.Root // nil where it was closed because the tree is deep
+	dir  *os.Root // nil if it was closed since the tree is deep
 }
 
 func newTree(root *os.Root) *tree { return &tree{levels: []level{{".", root}}} }
 
 func (t *tree) root() *os.Root { return t.levels[0].dir }
 
-// enter goes to a directory, by its clean path below the root, makes what is
-// missing on the way, for each of which it asks count, and returns it. It is
-// the tree's until the next call. Links are not followed.
+// enter goes to a directory, by its clean path below the root, and returns it until the next
+// call. It makes what is missing on the way, and calls count for each. It follows no link.
 func (t *tree) enter(dir string, count func() error) (*os.Root, error) {
 	var parts []string
 	if dir != "." {
@@ -44,20 +43,19 @@ func (t *tree) enter(dir string, count func() error) (*os.Root, error) {
 		return nil, err
 	}
 	for _, name := range parts[len(t.levels)-1:] {
-		next, err := step(t.levels[len(t.levels)-1].dir, name, count)
+		next, err := openSub(t.levels[len(t.levels)-1].dir, name, count)
 		if err != nil {
 			return nil, err
 		}
 		t.levels = append(t.levels, level{name, next})
-		if err := t.thin(); err != nil {
+		if err := t.closeAbove(); err != nil {
 			return nil, err
 		}
 	}
 	return t.levels[len(t.levels)-1].dir, nil
 }
 
-// leave goes up until at most keep levels are left, and the last of them is
-// open.
+// leave goes up until at most keep levels are left, and the last of them is open.
 func (t *tree) leave(keep int) error {
 	for last := len(t.levels) - 1; last >= keep || t.levels[last].dir == nil; last-- {
 		if dir := t.levels[last].dir; dir != nil {
@@ -70,8 +68,8 @@ func (t *tree) leave(keep int) error {
 	return nil
 }
 
-// thin closes the last but one directory of a deep tree.
-func (t *tree) thin() error {
+// closeAbove closes the last but one directory of a deep tree.
+func (t *tree) closeAbove() error {
 	above := len(t.levels) - 2
 	if above < maxOpen {
 		return nil
@@ -84,8 +82,8 @@ func (t *tree) thin() error {
 // close closes all directories but the root, which is the caller's.
 func (t *tree) close() error { return t.leave(1) }
 
-// step opens a directory of another, and makes it if it is missing.
-func step(dir *os.Root, name string, count func() error) (*os.Root, error) {
+// openSub opens a directory in another, and makes it if it is missing.
+func openSub(dir *os.Root, name string, count func() error) (*os.Root, error) {
 	info, err := dir.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -93,10 +91,10 @@ func step(dir *os.Root, name string, count func() error) (*os.Root, error) {
 			return nil, err
 		}
 		if err := dir.Mkdir(name, 0o755); err != nil {
-			return nil, storable(err)
+			return nil, classify(err)
 		}
 	case err != nil:
-		return nil, storable(err)
+		return nil, classify(err)
 	case !info.IsDir():
 		return nil, fmt.Errorf("%w: a path through the file or link %s", ErrUnsafe, printable(name))
 	}

@@ -22,20 +22,19 @@ type Limits struct {
 	Entries int64
 }
 
-// Watch is told how far Unpack is, from one goroutine. Functions that are nil
-// are not called.
+// Watch has functions that Unpack calls while it goes on, from one goroutine. Each may be nil.
 type Watch struct {
-	// Wrote is told of n more bytes in files.
+	// Wrote is called for n more bytes in files.
 	Wrote func(n int64)
-	// Entry is told of an entry that is whole: written and closed. Its name is
-	// relative to the root.
+	// Entry is called for an entry that is written and closed. Its name is relative to the
+	// root.
 	Entry func(name string, header *tar.Header)
 }
 
 // Size says what a stream held.
 type Size struct {
 	Bytes   int64 // in all files together
-	Entries int64 // also directories that are only named in others' paths
+	Entries int64 // with directories that are named in the paths of others only
 }
 
 // Why Unpack refuses a stream; its errors say which entry.
@@ -45,13 +44,13 @@ var (
 	// ErrUnsafe means an entry that no bundle may hold: a device, or a name
 	// that leads elsewhere.
 	ErrUnsafe = errors.New("not allowed in an archive")
-	// ErrTooLarge means that the stream holds more than its Limits, which is a
-	// *LimitError, or a name that is longer than a disk takes.
+	// ErrTooLarge means that the stream holds more than its Limits (then it is a
+	// *LimitError), or a name that is too long for a disk.
 	ErrTooLarge = errors.New("archive is too large")
 )
 
-// LimitError is an ErrTooLarge that says which of the Limits was exceeded: the
-// one that is not 0.
+// LimitError is an ErrTooLarge that says which of the Limits was exceeded: the one that is
+// not 0.
 type LimitError struct{ Limits Limits }
 
 // Error says what the limit is.
@@ -66,12 +65,10 @@ func (e *LimitError) Error() string {
 func (e *LimitError) Unwrap() error { return ErrTooLarge }
 
 const (
-	// maxTail is how much may follow the end of an archive: tar pads to its
-	// record size.
+	// maxTail is how much may follow the end of an archive: tar pads to its record size.
 	maxTail = 1 << 20
-	// maxHeaders is how much may describe one entry. archive/tar reads up to
-	// 1 MiB for each of four kinds of extended headers, and any number of
-	// them.
+	// maxHeaders is how much may describe one entry. archive/tar itself reads up to 1 MiB
+	// for each of four kinds of extended headers, and any number of them.
 	maxHeaders = 8 << 20
 )
 
@@ -82,15 +79,14 @@ const (
 // files are kept, their owners are not; the owner may always read files and
 // change directories.
 //
-// An error that is none of this package's is r's, or ctx's, or the disk's.
-// Unpack is done with r when it returns, which may take until a Read returns
-// that had begun.
+// Any error but those of this package is r's, ctx's or the disk's. Once Unpack
+// returns, it reads r no more; it may have to wait for a Read that has begun.
 func Unpack(ctx context.Context, r io.Reader, root *os.Root, limits Limits) (Size, error) {
 	return UnpackWatched(ctx, r, root, limits, Watch{})
 }
 
-// UnpackWatched is Unpack that says how far it is, so that what was unpacked of
-// a stream that broke off is known.
+// UnpackWatched is Unpack with a Watch, by which the caller knows what was unpacked of a
+// stream that breaks off.
 func UnpackWatched(ctx context.Context, r io.Reader, root *os.Root, limits Limits, watch Watch) (Size, error) {
 	ctx, stop := context.WithCancel(ctx)
 	plain, err := decompress(source{interruptible{ctx, r}})
@@ -126,8 +122,7 @@ func decompress(r io.Reader) (io.Reader, error) {
 	return zr, nil
 }
 
-// source marks the errors of Unpack's reader, so that they can be told from
-// those of bad input.
+// source marks the errors of Unpack's reader, to distinguish them from those of bad input.
 type source struct{ r io.Reader }
 
 type sourceError struct{ error }
@@ -140,8 +135,7 @@ func (s source) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// broken is an error of reading the archive: of bad input, unless the source
-// itself failed.
+// broken is the error for one of reading the archive: an ErrFormat, unless the source failed.
 func broken(err error) error {
 	var failed sourceError
 	switch {
@@ -197,7 +191,7 @@ func (u *unpacker) unpack(plain *metered) error {
 			return fmt.Errorf("unpack: %w", broken(err))
 		}
 		if header.Typeflag == tar.TypeXGlobalHeader {
-			continue // and none of its bytes is given back
+			continue // its bytes stay counted
 		}
 		plain.allow(header.Size)
 		if err := u.entry(header, tr); err != nil {
@@ -207,8 +201,7 @@ func (u *unpacker) unpack(plain *metered) error {
 	}
 }
 
-// end reads what follows the archive, so that a cut or damaged compression is
-// noticed.
+// end reads what follows the archive, to notice a truncated or damaged compression.
 func (u *unpacker) end(plain *metered) error {
 	plain.allow(0)
 	n, err := io.CopyBuffer(io.Discard, io.LimitReader(plain, maxTail+1), u.buf)
@@ -230,7 +223,7 @@ func (u *unpacker) count() error {
 	return nil
 }
 
-// printable is a name of an archive as it may stand in a message.
+// printable is a name of an archive for a message.
 func printable(name string) string {
 	const most = 200
 	if len(name) > most {

@@ -11,20 +11,18 @@ import (
 	"testing"
 )
 
-// Process is a program that runs beside a test. Reading it returns what it
-// prints on standard output, up to its end.
+// Process is a program that runs beside a test. A reader gets its standard output.
 type Process struct {
 	io.Reader
-	// Input is its standard input, which ends when this is closed, and with
-	// this program.
+	// Input is its standard input, which also ends with this program.
 	Input io.WriteCloser
 
 	cmd *exec.Cmd
 }
 
-// Again runs the program of the calling test once more, with these variables,
-// NAME=VALUE, added to its environment: its TestMain sees from them that it is
-// not to run tests. What still runs when the test ends is killed.
+// Again starts the program of the calling test again, with further variables of the
+// form NAME=VALUE. They tell its TestMain what to do in place of tests. The process is
+// killed when the test ends.
 func Again(tb testing.TB, variables ...string) *Process {
 	tb.Helper()
 	self, err := os.Executable()
@@ -32,8 +30,8 @@ func Again(tb testing.TB, variables ...string) *Process {
 	return AgainAs(tb, self, nil, variables...)
 }
 
-// AgainAs is Again with a copy of the program that the user with this credential
-// may run (CopyProgram); nil is who runs the test.
+// AgainAs is Again for another user, with a copy of the program that this user may run
+// (CopyProgram). A nil credential is that of the test.
 func AgainAs(tb testing.TB, program string, as *syscall.Credential, variables ...string) *Process {
 	tb.Helper()
 	cmd := exec.CommandContext(tb.Context(), program)
@@ -53,14 +51,14 @@ func AgainAs(tb testing.TB, program string, as *syscall.Credential, variables ..
 // PID is its process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Signal sends it a signal, as far as it is still there.
+// Signal sends it a signal, unless it has ended.
 func (p *Process) Signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
 
 // Kill ends the process with SIGKILL. It does not wait for its end.
-func (p *Process) Kill() { _ = p.cmd.Process.Kill() } // one that has ended needs no killing
+func (p *Process) Kill() { _ = p.cmd.Process.Kill() } // unless it has ended
 
-// Wait waits for the end, once everything was read. An end by SIGKILL is no
-// error.
+// Wait waits for the end of the process, whose output has to be read before. An end by
+// SIGKILL is no error.
 func (p *Process) Wait() error {
 	err := p.cmd.Wait()
 	var exit *exec.ExitError
@@ -72,10 +70,9 @@ func (p *Process) Wait() error {
 	return err //nolint:wrapcheck // the caller knows which process
 }
 
-// Race starts n processes of this test program with one argument, each with
-// the variables that are given for it alone, and lets them go together when
-// all are there: each waits for the end of its standard input (Ready). It
-// returns what each has printed, when all have ended well.
+// Race starts n processes of this test program with one argument, each with its own
+// variables. Each calls Ready, which returns in all processes at the same moment. Race
+// returns what each process printed. All have to succeed.
 func Race(tb testing.TB, n int, argument string, variables func(i int) []string) []string {
 	tb.Helper()
 	self, err := os.Executable()
@@ -84,12 +81,12 @@ func Race(tb testing.TB, n int, argument string, variables func(i int) []string)
 	must(tb, err)
 	outputs, racers := make([]bytes.Buffer, n), make([]*exec.Cmd, n)
 	for i := range racers {
-		racers[i] = exec.CommandContext(tb.Context(), self, argument) //nolint:gosec // this very program
+		racers[i] = exec.CommandContext(tb.Context(), self, argument) //nolint:gosec // the program of this test
 		racers[i].Env = variables(i)
 		racers[i].Stdin, racers[i].Stdout, racers[i].Stderr = stdin, &outputs[i], os.Stderr
 		must(tb, racers[i].Start())
 	}
-	must(tb, errors.Join(stdin.Close(), start.Close())) // go
+	must(tb, errors.Join(stdin.Close(), start.Close())) // Ready returns
 	printed := make([]string, n)
 	for i, r := range racers {
 		must(tb, r.Wait())
@@ -98,7 +95,7 @@ func Race(tb testing.TB, n int, argument string, variables func(i int) []string)
 	return printed
 }
 
-// Ready waits in a process of Race's until all of them are there.
+// Ready waits, in a process of Race, for all the others.
 func Ready() error {
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 		return fmt.Errorf("wait for the start: %w", err)

@@ -14,9 +14,8 @@ import (
 	_ "github.com/lib/pq" // the driver "postgres"
 )
 
-// Postgres returns the URL of an empty schema on the server that
-// scripts/postgres made. The schema goes when the test ends. It does not
-// matter which user's process opens the URL.
+// Postgres returns the URL of an empty schema on the server of scripts/postgres.
+// Programs of any user may open it. The schema is dropped when the test ends.
 func Postgres(tb testing.TB) string {
 	tb.Helper()
 	need(tb, postgres, nil)
@@ -37,7 +36,7 @@ func Postgres(tb testing.TB) string {
 	return server(url.Values{"search_path": {name}, "application_name": {name}})
 }
 
-// Disconnect breaks all connections that anyone has by a URL of Postgres.
+// Disconnect breaks all connections to a URL of Postgres.
 func Disconnect(tb testing.TB, where string) {
 	tb.Helper()
 	u, err := url.Parse(where)
@@ -55,7 +54,7 @@ func openServer(tb testing.TB) *sql.DB {
 	return db
 }
 
-// server is the URL of the tests' database.
+// server returns the URL of the tests' database.
 func server(more url.Values) string {
 	q := url.Values{"host": {filepath.Join(shared, "postgres/run")}, "port": {"16820"}, "user": {"cltest"}}
 	for key, values := range more {

@@ -10,19 +10,18 @@ import (
 	"testing"
 )
 
-// Program is a program of this module, built once for all tests of a process, as
-// make build builds it: without cgo, since it has to run in any image. TestMain
-// removes it. The tests run in their package's directory.
+// Program is a program of this module, built once for all tests of a process. It is
+// built without cgo, so that it runs in any image. TestMain removes it.
 type Program struct {
-	// Package is what is built: "." for the tests' own.
+	// Package is a path from the directory of the tests.
 	Package string
 
 	once sync.Once
 	path string
 }
 
-// Path is where every user may run the program. The first test that asks builds
-// it, and the others wait.
+// Path returns a path at which every user may run the program. The first call builds
+// it.
 func (p *Program) Path(tb testing.TB) string {
 	tb.Helper()
 	p.once.Do(func() {
@@ -50,11 +49,12 @@ func (p *Program) Remove() {
 	}
 }
 
-// WriteProgram writes a program, such as a script, that this process is to start.
+// WriteProgram writes a program, such as a script, that this process may start at
+// once.
 func WriteProgram(tb testing.TB, path string, content []byte) {
 	tb.Helper()
-	// A program that another goroutine starts now would hold the file open for
-	// writing until its exec, and ours could not be run meanwhile (ETXTBSY).
+	// A child that another goroutine forks now would hold the file open for writing
+	// until its exec, and the file could not be executed meanwhile (ETXTBSY).
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	must(tb, os.WriteFile(path, content, 0o755)) //nolint:gosec // others run it

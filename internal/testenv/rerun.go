@@ -2,7 +2,6 @@ package testenv
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,17 +12,15 @@ import (
 	"time"
 )
 
-// AsResearcher runs the calling test once more, in a process of researcher's
-// own, and reports there what becomes of it here. It returns true in that
-// process and false in this one:
+// AsResearcher runs the calling test again in a process of the user researcher, and
+// takes over its result. It returns true in that process and false in this one:
 //
 //	if !testenv.AsResearcher(t) {
 //		return
 //	}
 //
-// The process has HOME and TMPDIR in a SharedDir, PATH, CLTEST_REQUIRE, and
-// nothing else of this one's environment; its working directory is not the
-// package's.
+// That process has HOME and TMPDIR in a SharedDir, PATH, CLTEST_REQUIRE, and nothing
+// else of this environment. Its working directory is not that of the package.
 func AsResearcher(t *testing.T) bool {
 	t.Helper()
 	u := Researcher(t)
@@ -32,12 +29,12 @@ func AsResearcher(t *testing.T) bool {
 	}
 	dir := SharedDir(t)
 	program := filepath.Join(dir, "test")
-	CopyProgram(t, program) // researcher may not look into go test's own directory
+	CopyProgram(t, program) // researcher cannot read the directory of go test
 	args := []string{"-test.v", "-test.count=1", "-test.run=^" + strings.ReplaceAll(regexp.QuoteMeta(t.Name()), "/", "$/^") + "$"}
 	if deadline, ok := t.Deadline(); ok {
 		args = append(args, fmt.Sprintf("-test.timeout=%s", max(time.Until(deadline)-time.Second, time.Second)))
 	}
-	again := exec.CommandContext(t.Context(), program, args...) //nolint:gosec // this very program
+	again := exec.CommandContext(t.Context(), program, args...) //nolint:gosec // the program of this test
 	again.Dir = dir
 	again.Env = []string{
 		"PATH=/usr/local/bin:/usr/bin:/bin", "USER=" + u.Name, "HOME=" + dir, "TMPDIR=" + dir,
@@ -58,37 +55,13 @@ func AsResearcher(t *testing.T) bool {
 	return false
 }
 
-// CopyProgram copies the program of the calling test to where other users may
+// CopyProgram copies the program of the calling test to a path where other users may
 // run it.
 func CopyProgram(tb testing.TB, to string) {
 	tb.Helper()
-	must(tb, copyOwnProgram(to))
-}
-
-func copyOwnProgram(to string) error {
 	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find own program: %w", err)
-	}
-	from, err := os.Open(self)
-	if err != nil {
-		return fmt.Errorf("copy own program: %w", err)
-	}
-	defer from.Close() //nolint:errcheck // only read
-	// A program that another goroutine starts now would hold the file open for
-	// writing until its exec, and ours could not be run meanwhile (ETXTBSY).
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	copied, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755) //nolint:gosec // others run it
-	if err != nil {
-		return fmt.Errorf("copy own program: %w", err)
-	}
-	_, err = io.Copy(copied, from)
-	if cerr := copied.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return fmt.Errorf("copy own program: %w", err)
-	}
-	return nil
+	must(tb, err)
+	content, err := os.ReadFile(self)
+	must(tb, err)
+	WriteProgram(tb, to, content)
 }

@@ -8,42 +8,40 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// Server is a PostgreSQL server of one test's own, which may be ended at will.
+// Server is a PostgreSQL server of one test, which the test may crash.
 type Server struct {
-	// URL is that of its one database.
+	// URL is the address of its only database.
 	URL string
 
-	dir  string
-	cred *syscall.Credential
-	run  *exec.Cmd
+	dir     string
+	user    User
+	process *exec.Cmd
 }
 
 // programs is where Debian's package has PostgreSQL's programs.
 const programs = "/usr/lib/postgresql/15/bin"
 
-// PostgresServer makes a server and starts it; it ends with the test. It takes
-// root, and about a second.
+// PostgresServer starts a server, which ends with the test. It needs root, and about
+// a second.
 func PostgresServer(tb testing.TB) *Server {
 	tb.Helper()
 	need(tb, postgres, nil)
 	s := &Server{}
 	var err error
-	s.cred, err = credential("postgres")
+	s.user, err = lookUp("postgres")
 	need(tb, postgres, err)
-	s.dir, err = os.MkdirTemp(sharedParent(tb), "postgres-") //nolint:usetesting // the server's user may not look into TempDir
+	s.dir, err = os.MkdirTemp(sharedParent(tb), "postgres-") //nolint:usetesting // the server's user cannot read TempDir
 	must(tb, err)
 	tb.Cleanup(func() { must(tb, os.RemoveAll(s.dir)) })
-	must(tb, os.Chown(s.dir, int(s.cred.Uid), int(s.cred.Gid)))
-	made := s.command("initdb", "--pgdata", s.dir, "--username=postgres", "--auth=trust", "--no-sync")
-	if out, err := made.CombinedOutput(); err != nil {
+	must(tb, os.Chown(s.dir, s.user.UID, s.user.GID))
+	initdb := s.command("initdb", "--pgdata", s.dir, "--username=postgres", "--auth=trust", "--no-sync")
+	if out, err := initdb.CombinedOutput(); err != nil {
 		need(tb, postgres, fmt.Errorf("initdb: %w: %s", err, bytes.TrimSpace(out)))
 	}
 	s.URL = "postgres:///postgres?" + url.Values{"host": {s.dir}, "port": {"16820"}, "user": {"postgres"}}.Encode()
@@ -52,8 +50,7 @@ func PostgresServer(tb testing.TB) *Server {
 	return s
 }
 
-// Restart ends the server without any warning, as a crash does, and starts it
-// again. It returns when the server answers.
+// Restart crashes the server and starts it again. It returns when the server answers.
 func (s *Server) Restart(tb testing.TB) {
 	tb.Helper()
 	s.crash(tb)
@@ -62,8 +59,8 @@ func (s *Server) Restart(tb testing.TB) {
 
 func (s *Server) start(tb testing.TB) {
 	tb.Helper()
-	s.run = s.command("postgres", "-D", s.dir, "-k", s.dir, "-p", "16820", "-c", "listen_addresses=", "-c", "logging_collector=off")
-	must(tb, s.run.Start())
+	s.process = s.command("postgres", "-D", s.dir, "-k", s.dir, "-p", "16820", "-c", "listen_addresses=", "-c", "logging_collector=off")
+	must(tb, s.process.Start())
 	db, err := sql.Open("postgres", s.URL)
 	must(tb, err)
 	deadline := time.Now().Add(30 * time.Second)
@@ -76,31 +73,17 @@ func (s *Server) start(tb testing.TB) {
 	must(tb, errors.Join(err, db.Close()))
 }
 
-// crash ends the server and its helpers at once; it writes nothing more, and
-// has to recover from its log when it is started again.
+// crash ends the server at once. It writes nothing more, and has to recover from its
+// log at the next start.
 func (s *Server) crash(tb testing.TB) {
 	tb.Helper()
-	must(tb, s.run.Process.Signal(syscall.SIGQUIT))
-	_ = s.run.Wait() // it says that it was ended
+	must(tb, s.process.Process.Signal(syscall.SIGQUIT))
+	_ = s.process.Wait() // it was killed
 }
 
 func (s *Server) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(programs, name), args...) //nolint:gosec,noctx // crash ends it
 	cmd.Dir, cmd.Env = s.dir, []string{"LANG=C.UTF-8", "PATH=/usr/bin:/bin"}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.cred}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.user.Credential}
 	return cmd
-}
-
-// credential starts programs as a user of this machine.
-func credential(name string) (*syscall.Credential, error) {
-	if os.Geteuid() != 0 {
-		return nil, errors.New("a test starts a server only when root runs it")
-	}
-	u, err := user.Lookup(name)
-	if err != nil {
-		return nil, fmt.Errorf("who is %s: %w", name, err)
-	}
-	uid, uidErr := strconv.ParseUint(u.Uid, 10, 31)
-	gid, gidErr := strconv.ParseUint(u.Gid, 10, 31)
-	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, errors.Join(uidErr, gidErr)
 }

@@ -1,18 +1,18 @@
-// Package testenv says what the machine that runs a test has to offer.
+// Package testenv gives tests what they need of the machine that runs them.
 //
-// One rule holds for all of it: where something is missing the test is
-// skipped, in words, unless the environment variable CLTEST_REQUIRE, a comma
-// separated list, names it; then the test fails. The names are slurm,
-// containers, fuse, researcher and postgres; containers stands for fuse too.
-// Under -short all of it counts as missing.
+// One rule holds for all of it: where something is missing, the test is skipped
+// with a reason. If the environment variable CLTEST_REQUIRE, a comma-separated
+// list, names it, the test fails instead. The names are slurm, containers, fuse,
+// researcher and postgres; containers includes fuse. Under -short everything
+// counts as missing.
 //
-// scripts/setup, scripts/slurm-cluster and scripts/postgres make what is looked
-// for here.
+// scripts/setup, scripts/slurm-cluster and scripts/postgres provide all of it.
 package testenv
 
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -34,8 +34,7 @@ const (
 	postgres   = "postgres"
 )
 
-// shared is the directory that this machine shares with the nodes of its
-// cluster, and with every user.
+// shared is the directory that the nodes of the cluster and all users see.
 const shared = "/var/tmp/cl-slurm"
 
 // Cluster is the Slurm cluster of this machine.
@@ -44,8 +43,8 @@ type Cluster struct {
 	Bin, Conf string
 }
 
-// Slurm returns the cluster that scripts/slurm-cluster made, whose controller
-// has just answered.
+// Slurm returns the cluster of scripts/slurm-cluster. Its controller has just
+// answered.
 func Slurm(tb testing.TB) Cluster {
 	tb.Helper()
 	need(tb, slurm, nil)
@@ -64,8 +63,8 @@ func Slurm(tb testing.TB) Cluster {
 	return c
 }
 
-// Containers makes sure that an ordinary user can run a container here: user
-// namespaces, FUSE inside them, and the programs for it.
+// Containers checks that an ordinary user can run a container here: with user
+// namespaces, FUSE inside them, and the programs that it takes.
 func Containers(tb testing.TB) {
 	tb.Helper()
 	need(tb, containers, nil)
@@ -74,8 +73,8 @@ func Containers(tb testing.TB) {
 		need(tb, containers, err)
 	}
 	probe := exec.CommandContext(tb.Context(), "unshare", "--user", "--map-root-user", "--mount", "sh", "-c", ": <>/dev/fuse")
-	if os.Geteuid() == 0 { // what root may do says nothing about others
-		u, err := lookup()
+	if os.Geteuid() == 0 { // root may do more than an ordinary user
+		u, err := lookUp(researcher)
 		need(tb, containers, err)
 		probe.SysProcAttr = &syscall.SysProcAttr{Credential: u.Credential}
 	}
@@ -85,8 +84,8 @@ func Containers(tb testing.TB) {
 	}
 }
 
-// ImageTool makes sure that a program is here that scripts/setup installs for
-// tests of images: umoci, which unpacks them too, or tar2sqfs.
+// ImageTool checks that a program is here that scripts/setup installs for tests of
+// images: umoci or tar2sqfs.
 func ImageTool(tb testing.TB, program string) {
 	tb.Helper()
 	need(tb, containers, nil)
@@ -94,7 +93,7 @@ func ImageTool(tb testing.TB, program string) {
 	need(tb, containers, err)
 }
 
-// Root makes sure that root runs the test, who can unpack devices, owners and
+// Root checks that root runs the test. Only root can unpack devices, owners and
 // attributes.
 func Root(tb testing.TB) {
 	tb.Helper()
@@ -113,25 +112,26 @@ type User struct {
 	Credential *syscall.Credential
 }
 
-// Researcher returns the user who submits jobs. This process is root's, or
-// the user's own.
+// Researcher returns the user that submits jobs. The test runs as that user, or as
+// root.
 func Researcher(tb testing.TB) User {
 	tb.Helper()
 	need(tb, researcher, nil)
-	u, err := lookup()
+	u, err := lookUp(researcher)
 	need(tb, researcher, err)
 	return u
 }
 
-func lookup() (User, error) {
-	found, err := user.Lookup(researcher)
+// lookUp returns a user as whom this process can start programs.
+func lookUp(name string) (User, error) {
+	found, err := user.Lookup(name)
 	if err != nil {
-		return User{}, fmt.Errorf("who is researcher: %w", err)
+		return User{}, err
 	}
 	uid, uidErr := strconv.ParseUint(found.Uid, 10, 31)
 	gid, gidErr := strconv.ParseUint(found.Gid, 10, 31)
 	if err := errors.Join(uidErr, gidErr); err != nil {
-		return User{}, fmt.Errorf("who is researcher: %w", err)
+		return User{}, err
 	}
 	u := User{
 		Name: found.Username, Home: found.HomeDir, UID: int(uid), GID: int(gid),
@@ -140,16 +140,16 @@ func lookup() (User, error) {
 	switch os.Geteuid() {
 	case 0:
 	case u.UID:
-		u.Credential.NoSetGroups = true // not ours to set, and right already
+		u.Credential.NoSetGroups = true // only root may set them
 	default:
-		return User{}, errors.New("a test becomes researcher only when root runs it")
+		return User{}, errors.New("only root can run a test as " + name)
 	}
 	return u, nil
 }
 
-// SharedDir returns a fresh directory of researcher's that the nodes of the
-// cluster see under the same path. It is removed when the test ends; what
-// writes into it has to be over by then.
+// SharedDir returns an empty directory that belongs to researcher and that the nodes
+// of the cluster see under the same path. It is removed when the test ends. Nothing
+// may write into it any more by then.
 func SharedDir(tb testing.TB) string {
 	tb.Helper()
 	u := Researcher(tb)
@@ -167,7 +167,7 @@ func SharedDir(tb testing.TB) string {
 	return dir
 }
 
-// sharedParent is where tests make directories that other users look into.
+// sharedParent returns the directory for directories that other users look into.
 func sharedParent(tb testing.TB) string {
 	tb.Helper()
 	parent := filepath.Join(shared, "test")
@@ -178,8 +178,7 @@ func sharedParent(tb testing.TB) string {
 	return parent
 }
 
-// need ends the test when err says that something is missing, and under
-// -short.
+// need ends the test if err is not nil, and under -short.
 func need(tb testing.TB, name string, err error) {
 	tb.Helper()
 	if err == nil && testing.Short() {
@@ -187,6 +186,17 @@ func need(tb testing.TB, name string, err error) {
 	}
 	if err != nil {
 		lack(tb, os.Getenv("CLTEST_REQUIRE"), name, err)
+	}
+}
+
+// Parallel lets n tests of this program run at once, unless -parallel says how many.
+// It suits tests that mostly wait. TestMain calls it.
+func Parallel(n int) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", strconv.Itoa(n)) // a number
 	}
 }
 

@@ -16,7 +16,7 @@ func (s *spec) refuse(answer string, before ...string) error {
 
 // object is the error of a submission that sbatch refuses with these lines.
 func (s *spec) object(lines ...string) error {
-	return sbatch.Judge(s.Name, "sbatch: error: "+strings.Join(lines, "\nsbatch: error: "), 1)
+	return sbatch.SubmitError(s.Name, "sbatch: error: "+strings.Join(lines, "\nsbatch: error: "), 1)
 }
 
 const (

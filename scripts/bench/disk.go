@@ -10,7 +10,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -26,66 +25,42 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/results"
 )
 
-// benchSharedDisk measures what stands between the server and the nodes: the cache,
-// its filling, the collection of results, and staging on a whole site.
-func benchSharedDisk(ctx context.Context, out io.Writer) (err error) {
-	dir, err := os.MkdirTemp(testsite.Base, "bench-disk-")
-	if err != nil {
-		return fmt.Errorf("make a directory: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	for _, part := range []func(context.Context, string) ([]figure, error){hits, fills, collections, staged} {
-		figures, err := part(ctx, dir) // with an error, those that there are
-		for _, f := range figures {
-			err = errors.Join(err, f.print(out))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+// benchDisk measures what stands between the server and the nodes: hits and fills
+// of the cache, the collection of results, and staging on a whole site.
+func benchDisk(ctx context.Context) {
+	dir := must(os.MkdirTemp(testsite.Base, "bench-disk-"))
+	defer os.RemoveAll(dir) //nolint:errcheck // a leftover has no meaning
+	benchHits(ctx, dir)
+	benchFills(ctx, dir)
+	benchCollection(ctx, dir)
+	benchStaging(ctx, dir)
 }
 
-// hits measures a hit, with its pin, in caches of three sizes. Each holds what
-// it would after as many fills, but for the contents, which are empty files.
-func hits(ctx context.Context, dir string) ([]figure, error) {
-	var figures []figure
-	base := 0.0
+// benchHits measures a hit, with its pin, in caches of three sizes. The contents
+// are empty files.
+func benchHits(ctx context.Context, dir string) {
+	base := figure{}
 	for _, n := range []int{10, 10_000, 1_000_000} {
 		place := filepath.Join(dir, "hits-"+strconv.Itoa(n))
-		c, err := cache.Open(place, cache.Options{})
-		if err != nil {
-			return nil, err
-		}
-		if err := populate(place, n); err != nil {
-			return nil, err
-		}
-		took, err := hitTime(ctx, c, n)
-		if err != nil {
-			return nil, err
-		}
-		f := figure{name: "disk/hit_" + strconv.Itoa(n), value: took * 1e3, unit: "ms", bar: 1, barText: "1"}
-		if base == 0 {
-			base = f.value
+		c := must(cache.Open(place, cache.Options{}))
+		populate(place, n)
+		f := figure{name: "disk/hit_" + strconv.Itoa(n), value: hitTime(ctx, c, n) * 1e3, unit: "ms", bar: 1, barText: "1"}
+		if n == 10 {
+			base = f
 		} else {
-			f.against, f.base = "hit_10", base
+			f.against, f.base = "hit_10", base.value
 		}
-		figures = append(figures, f)
-		if err := os.RemoveAll(place); err != nil {
-			return nil, fmt.Errorf("clear the cache: %w", err)
-		}
+		f.print()
+		check(os.RemoveAll(place))
 	}
-	return figures, nil
 }
 
 func benchKey(i int) cache.Key { return cache.Key{Kind: "bundle", ID: fmt.Sprintf("0x%032x", i)} }
 
 // populate writes n entries as docs/cache.md says, without flushing them.
-func populate(dir string, n int) error {
+func populate(dir string, n int) {
 	for i := range 256 {
-		if err := os.MkdirAll(filepath.Join(dir, benchKey(0).Kind, fmt.Sprintf("%02x", i)), 0o700); err != nil {
-			return fmt.Errorf("populate: %w", err)
-		}
+		check(os.MkdirAll(filepath.Join(dir, benchKey(0).Kind, fmt.Sprintf("%02x", i)), 0o700))
 	}
 	const writers = 4
 	var group errgroup.Group
@@ -99,7 +74,7 @@ func populate(dir string, n int) error {
 			return nil
 		})
 	}
-	return group.Wait()
+	check(group.Wait())
 }
 
 func populateOne(dir string, i int) error {
@@ -115,91 +90,69 @@ func populateOne(dir string, i int) error {
 		os.WriteFile(filepath.Join(dir, "sizes", hash+"."+token+"~512~"), nil, 0o600))
 }
 
-// hitTime is the median of many hits in a cache of n entries, all over it.
-func hitTime(ctx context.Context, c *cache.Cache, n int) (float64, error) {
+// hitTime is the median of many hits all over a cache of n entries.
+func hitTime(ctx context.Context, c *cache.Cache, n int) float64 {
 	random := rand.New(rand.NewPCG(1, 2))
 	var took []float64
 	for i := range 2000 {
 		w := cache.Want{Key: benchKey(random.IntN(n)), Holder: cache.Holder("row-bench-" + strconv.Itoa(i%100))}
-		start := time.Now()
-		_, err := c.Get(ctx, w, func(context.Context, string) error { return errors.New("this is no hit") })
-		took = append(took, time.Since(start).Seconds())
-		if err != nil {
-			return 0, err
-		}
+		took = append(took, seconds(func() {
+			must(c.Get(ctx, w, func(context.Context, string) error { return errors.New("this is no hit") }))
+		}))
 	}
-	return median(took), nil
+	return median(took)
 }
 
-// diskPairs is how many runs of each side a median of throughput is taken of.
+// diskPairs is how many runs of each side a median of throughput is of.
 const diskPairs = 5
 
-// fills measures the filling of the cache with an archive beside tar: the files
-// alone, and with their flushing, which the cache never leaves out.
-func fills(ctx context.Context, dir string) ([]figure, error) {
-	archive := filepath.Join(dir, "archive.tar.gz")
-	tree := filepath.Join(dir, "tree")
-	size, err := makeTree(tree, 400, 2<<20)
-	if err != nil {
-		return nil, err
-	}
-	if err := program(ctx, "tar", "-C", tree, "-czf", archive, "."); err != nil {
-		return nil, err
-	}
-	c, err := cache.Open(filepath.Join(dir, "fills"), cache.Options{})
-	if err != nil {
-		return nil, err
-	}
+// benchFills measures the filling of the cache with an archive beside tar: without
+// tar's flush to the disk, and with it. The cache always flushes.
+func benchFills(ctx context.Context, dir string) {
+	archive, files := filepath.Join(dir, "archive.tar.gz"), filepath.Join(dir, "tree")
+	size := makeFiles(files, 400, 2<<20)
+	program(ctx, "tar", "-C", files, "-czf", archive, ".")
+	c := must(cache.Open(filepath.Join(dir, "fills"), cache.Options{}))
 	var ours, tar, flushed []float64
 	for i := range diskPairs {
-		if err := program(ctx, "sync"); err != nil {
-			return nil, err
-		}
-		took, err := timed(func() error {
-			_, err := c.Get(ctx, cache.Want{Key: benchKey(i)}, func(ctx context.Context, tmp string) error { return unpackFile(ctx, archive, tmp) })
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		ours = append(ours, took)
+		program(ctx, "sync")
+		ours = append(ours, seconds(func() {
+			must(c.Get(ctx, cache.Want{Key: benchKey(i)}, func(ctx context.Context, tmp string) error { return unpack(ctx, archive, tmp) }))
+		}))
 		to := filepath.Join(dir, "tar-"+strconv.Itoa(i))
-		if err := errors.Join(program(ctx, "sync"), os.Mkdir(to, 0o700)); err != nil {
-			return nil, err
-		}
-		took, err = timed(func() error { return program(ctx, "tar", "-C", to, "-xzf", archive) })
+		check(os.Mkdir(to, 0o700))
+		program(ctx, "sync")
+		took := seconds(func() { program(ctx, "tar", "-C", to, "-xzf", archive) })
 		tar = append(tar, took)
-		flush, flushErr := timed(func() error { return program(ctx, "sync", "-f", to) })
-		flushed = append(flushed, took+flush)
-		if err := errors.Join(err, flushErr, os.RemoveAll(to)); err != nil {
-			return nil, err
-		}
+		flushed = append(flushed, took+seconds(func() { program(ctx, "sync", "-f", to) }))
+		check(os.RemoveAll(to))
 	}
-	rate := func(seconds []float64) float64 { return float64(size) / median(seconds) / 1e6 }
-	return []figure{
-		{name: "disk/fill", value: rate(ours), unit: "MB/s", against: "tar_x", base: rate(tar), bar: rate(tar) / 1.15, barText: "tar_x/1.15", atLeast: true},
-		{name: "disk/fill_flushed", value: rate(ours), unit: "MB/s", against: "tar_x_and_sync", base: rate(flushed), bar: rate(flushed) / 1.15, barText: "tar_x_and_sync/1.15", atLeast: true},
-	}, nil
+	rate := func(took []float64) float64 { return size / median(took) }
+	figure{name: "disk/fill", value: rate(ours), unit: "MB/s", against: "tar_x", base: rate(tar), bar: rate(tar) / 1.15, barText: "tar_x/1.15", atLeast: true}.print()
+	figure{
+		name: "disk/fill_flushed", value: rate(ours), unit: "MB/s", against: "tar_x_and_sync", base: rate(flushed),
+		bar: rate(flushed) / 1.15, barText: "tar_x_and_sync/1.15", atLeast: true,
+	}.print()
 }
 
-func unpackFile(ctx context.Context, archive, tmp string) error {
+func unpack(ctx context.Context, archive, tmp string) error {
 	f, err := os.Open(archive)
 	if err != nil {
-		return fmt.Errorf("unpack: %w", err)
+		return err
 	}
 	defer f.Close() //nolint:errcheck // only read
 	if err := os.Mkdir(tmp, 0o700); err != nil {
-		return fmt.Errorf("unpack: %w", err)
+		return err
 	}
 	root, err := os.OpenRoot(tmp)
 	if err != nil {
-		return fmt.Errorf("unpack: %w", err)
+		return err
 	}
 	_, err = tarstream.Unpack(ctx, f, root, tarstream.Limits{})
 	return errors.Join(err, root.Close())
 }
 
-// nowhere takes results, and keeps none.
+// nowhere is a server that keeps no results.
 type nowhere struct{ results.Uploads }
 
 func (nowhere) UploadContents(_ context.Context, _ string, _ client.UploadOptions, body io.Reader) error {
@@ -207,40 +160,23 @@ func (nowhere) UploadContents(_ context.Context, _ string, _ client.UploadOption
 	return err
 }
 
-// collections measures the packing of results beside tar c | pigz.
-func collections(ctx context.Context, dir string) ([]figure, error) {
-	tree := filepath.Join(dir, "results")
-	size, err := makeTree(tree, 400, 2<<20)
-	if err != nil {
-		return nil, err
-	}
+// benchCollection measures the packing of results beside tar c | pigz.
+func benchCollection(ctx context.Context, dir string) {
+	files := filepath.Join(dir, "results")
+	size := makeFiles(files, 400, 2<<20)
 	collector := &results.Collector{Contents: nowhere{}, Now: time.Now}
 	run := codalab.RunBundle{UUID: "0x00000000000000000000000000000001"}
 	var ours, pigz []float64
 	for range diskPairs {
-		took, err := timed(func() error {
-			_, err := collector.Collect(ctx, run, tree, spool.ResultsUpload, func(string) {})
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		ours = append(ours, took)
-		took, err = timed(func() error { return program(ctx, "sh", "-c", `tar -C "$1" -c . | pigz -1 >/dev/null`, "sh", tree) })
-		if err != nil {
-			return nil, err
-		}
-		pigz = append(pigz, took)
+		ours = append(ours, seconds(func() { must(collector.Collect(ctx, run, files, spool.ResultsUpload, func(string) {})) }))
+		pigz = append(pigz, seconds(func() { program(ctx, "sh", "-c", `tar -C "$1" -c . | pigz -1 >/dev/null`, "sh", files) }))
 	}
-	rate := func(seconds []float64) float64 { return float64(size) / median(seconds) / 1e6 }
-	return []figure{{
-		name: "disk/collect", value: rate(ours), unit: "MB/s", against: "tar_c_pigz_1", base: rate(pigz), barText: "-", atLeast: true,
-	}}, nil
+	figure{name: "disk/collect", value: size / median(ours), unit: "MB/s", against: "tar_c_pigz_1", base: size / median(pigz)}.print()
 }
 
-// makeTree writes files of this size, which compress to about a half, and
-// returns what they take together.
-func makeTree(dir string, files, size int) (int64, error) {
+// makeFiles writes files of this size, which compress to about a half, and returns
+// their MB.
+func makeFiles(dir string, files, size int) float64 {
 	random := rand.New(rand.NewPCG(3, 4))
 	data := make([]byte, size)
 	for i := range files {
@@ -251,23 +187,7 @@ func makeTree(dir string, files, size int) (int64, error) {
 			}
 		}
 		path := filepath.Join(dir, fmt.Sprintf("d%02d", i%20), fmt.Sprintf("f%d", i))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, data, 0o644)); err != nil {
-			return 0, fmt.Errorf("make files: %w", err)
-		}
+		check(errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, data, 0o644)))
 	}
-	return int64(files) * int64(size), nil
-}
-
-func timed(do func() error) (float64, error) {
-	start := time.Now()
-	err := do()
-	return time.Since(start).Seconds(), err
-}
-
-func program(ctx context.Context, args ...string) error {
-	out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s: %w: %s", args[0], err, out)
-	}
-	return nil
+	return float64(files) * float64(size) / 1e6
 }

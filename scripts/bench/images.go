@@ -1,78 +1,93 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
+	"strconv"
+	"syscall"
 
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
-// benchImages measures the conversion of images that it makes itself, beside
-// the least that anyone does who reads them, and beside Apptainer's own.
-func benchImages(ctx context.Context, out io.Writer) (err error) {
-	b, err := newImageBench()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.close()) }()
-	if b.apptainer == "" {
-		if _, err := fmt.Fprintln(out, "bench: images are not compared with Apptainer, which is neither on PATH nor at CLTEST_APPTAINER"); err != nil {
-			return fmt.Errorf("print: %w", err)
-		}
-	}
-	for _, r := range recipes() {
-		if only := os.Getenv("IMAGE"); only != "" && only != r.name {
-			continue
-		}
-		figures, err := b.conversions(ctx, r)
-		for _, f := range figures {
-			err = errors.Join(err, f.print(out))
-		}
-		if err != nil {
-			return fmt.Errorf("image %s: %w", r.name, err)
-		}
-	}
-	if only := os.Getenv("IMAGE"); only != "" && only != "start" {
-		return nil
-	}
-	figures, err := b.startFigures(ctx)
-	for _, f := range figures {
-		err = errors.Join(err, f.print(out))
-	}
-	return err
+// imageBench is what all images are measured with. Everything that is measured
+// runs as the user researcher.
+type imageBench struct {
+	images    string // where they are kept for the next time
+	dir       string // of this run
+	temp      string // in dir: a file system in memory, for temporary files
+	self      string // a copy of this program that anyone may run
+	apptainer string // empty where there is none
+	as        *syscall.Credential
 }
 
-// side is a way to deal with an image, which takes turns with others.
+// newImageBench needs root: it mounts a file system, whose use shows what any
+// process wrote to it, at the same cost for each side.
+func newImageBench() *imageBench {
+	b := &imageBench{images: filepath.Join(testsite.Base, "bench-images-"+imagesVersion)}
+	check(os.MkdirAll(b.images, 0o755))
+	if path, err := exec.LookPath(cmp.Or(os.Getenv("CLTEST_APPTAINER"), "apptainer")); err == nil {
+		b.apptainer = path
+	} else {
+		fmt.Println("bench: images are not compared with Apptainer, which is neither on PATH nor at CLTEST_APPTAINER")
+	}
+	researcher := must(user.Lookup("researcher"))
+	b.as = &syscall.Credential{Uid: uint32(must(strconv.ParseUint(researcher.Uid, 10, 31))), Gid: uint32(must(strconv.ParseUint(researcher.Gid, 10, 31)))}
+	b.dir = must(os.MkdirTemp(testsite.Base, "bench-images-run-"))
+	b.temp, b.self = filepath.Join(b.dir, "tmp"), filepath.Join(b.dir, "bench")
+	self := must(os.Executable()) // cl-worker is beside it, where make installs them
+	program(context.Background(), "install", "-m", "0755", self, filepath.Join(filepath.Dir(self), "cl-worker"), b.dir)
+	check(errors.Join(os.Mkdir(b.temp, 0o700), os.Chmod(b.dir, 0o755), os.Chown(b.dir, int(b.as.Uid), int(b.as.Gid))))
+	check(syscall.Mount("tmpfs", b.temp, "tmpfs", 0, "size=12g,mode=1777"))
+	return b
+}
+
+func (b *imageBench) close() {
+	_ = syscall.Unmount(b.temp, syscall.MNT_DETACH)
+	_ = os.RemoveAll(b.dir) // a leftover has no meaning
+}
+
+// command is a program that researcher runs.
+func (b *imageBench) command(ctx context.Context, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Dir = b.dir
+	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + b.temp, "TMPDIR=" + b.temp, "LANG=C.UTF-8"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: b.as}
+	return cmd
+}
+
+// benchImages measures the conversion of images that it makes itself, beside the
+// least work that any reader of them has, and beside Apptainer's own conversion.
+func benchImages(ctx context.Context) {
+	b := newImageBench()
+	defer b.close()
+	only := os.Getenv("IMAGE")
+	for _, r := range recipes() {
+		if only == "" || only == r.name {
+			b.benchConversion(ctx, r)
+		}
+	}
+	if only == "" || only == "start" {
+		b.benchStart(ctx)
+	}
+}
+
+// side is one way to read or convert an image. Sides take turns.
 type side struct {
 	name   string
 	rounds int
-	// command writes to sif, or to nothing.
+	// command writes a SIF, or nothing.
 	command func(image, sif string) *exec.Cmd
 	runs    []usage
-	sizes   []float64 // of the SIFs
+	sifs    []float64 // MB
 }
 
-// median is the median of what the runs took of something.
-func (s *side) median(of func(usage) float64) float64 {
-	values := make([]float64, len(s.runs))
-	for i, u := range s.runs {
-		values[i] = of(u)
-	}
-	return median(values)
-}
-
-// What figures are about.
-func cpu(u usage) float64    { return u.cpu }
-func wall(u usage) float64   { return u.wall }
-func memory(u usage) float64 { return float64(u.memory) / 1e6 }
-func disk(u usage) float64   { return float64(u.disk) / 1e6 }
-
-// sides are what is measured of an image, our own first, and then the floor.
+// sides are what is measured of an image: our own, the floor, and Apptainer's.
 func (b *imageBench) sides(ctx context.Context, r recipe) []*side {
 	part := func(name string, args ...string) *exec.Cmd {
 		return b.command(ctx, b.self, append([]string{name}, args...)...)
@@ -98,84 +113,67 @@ func (b *imageBench) sides(ctx context.Context, r recipe) []*side {
 	return sides
 }
 
-// conversions measures one image.
-func (b *imageBench) conversions(ctx context.Context, r recipe) (figures []figure, err error) {
+// benchConversion measures one image.
+func (b *imageBench) benchConversion(ctx context.Context, r recipe) {
 	kept := filepath.Join(b.images, r.name)
-	if err := makeImage(ctx, r, kept); err != nil {
-		return nil, err
-	}
-	image, stop, err := b.serve(ctx, kept)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, stop()) }()
-	layers, err := compressedSize(kept)
-	if err != nil {
-		return nil, err
-	}
+	img := makeImage(ctx, r, kept)
+	image, stop := serveImage(ctx, layoutBlobs{kept}, r.name, img)
+	defer stop()
 	sides := b.sides(ctx, r)
 	for round := range r.rounds {
 		for _, s := range sides {
-			if round >= s.rounds {
-				continue
-			}
-			if err := b.turn(s, image); err != nil {
-				return nil, fmt.Errorf("%s: %w", s.name, err)
+			if round < s.rounds {
+				b.measureSide(s, image)
 			}
 		}
 	}
-	return imageFigures(r, sides, layers), nil
+	compressed := 0.0
+	for _, l := range must(img.Manifest()).Layers {
+		compressed += float64(l.Size) / 1e6
+	}
+	for _, f := range conversionFigures(r, sides, compressed) {
+		f.name = "images/" + r.name + "_" + f.name
+		f.print()
+	}
 }
 
-// turn measures one run of a side.
-func (b *imageBench) turn(s *side, image string) error {
+// measureSide measures one run of a side.
+func (b *imageBench) measureSide(s *side, image string) {
 	sif := filepath.Join(b.dir, "x.sif")
-	u, err := measure(s.command(image, sif), b.temp)
-	if err != nil {
-		return err
-	}
-	s.runs = append(s.runs, u)
+	s.runs = append(s.runs, measure(s.command(image, sif), b.temp))
 	if info, err := os.Stat(sif); err == nil {
-		s.sizes = append(s.sizes, float64(info.Size())/1e6)
+		s.sifs = append(s.sifs, float64(info.Size())/1e6)
 	}
-	if err := errors.Join(os.RemoveAll(sif), empty(b.temp)); err != nil {
-		return fmt.Errorf("clear: %w", err)
-	}
-	return nil
+	check(os.RemoveAll(sif))
+	removeAllIn(b.temp)
 }
 
-// imageFigures compares the first side with the others. A file on a disk takes
-// whole pages, and its directory one.
-func imageFigures(r recipe, sides []*side, layers int64) []figure {
-	const pages = 0.1 // MB
-	ours, compressed := sides[0], float64(layers)/1e6
-	shares := map[string]float64{"floor": 1.6, "floor_with_diffids": 1.6, "apptainer_build": 1.0 / 9}
+// conversionFigures compares the first side with the others.
+func conversionFigures(r recipe, sides []*side, compressed float64) []figure {
+	const pages = 0.1 // MB: a file uses whole pages of a disk, and its directory one
+	cpu, wall := func(u usage) float64 { return u.cpu }, func(u usage) float64 { return u.wall }
+	memory, disk := func(u usage) float64 { return u.memory }, func(u usage) float64 { return u.disk }
+	ours := sides[0]
+	bars := map[string]float64{"floor": 1.6, "floor_with_diffids": 1.6, "apptainer_build": 1.0 / 9}
 	figures := []figure{{
-		name: "disk", value: ours.median(disk), unit: "MB", against: "compressed_layers", base: compressed, bar: compressed + pages, barText: fmt.Sprintf("1x=%.3g", compressed),
+		name: "disk", value: medianOf(ours.runs, disk), unit: "MB", against: "compressed_layers", base: compressed, bar: compressed + pages, barText: fmt.Sprintf("1x=%.3g", compressed),
 	}}
 	for _, s := range sides[1:] {
-		f := figure{name: "cpu", value: ours.median(cpu), unit: "s", against: s.name, base: s.median(cpu), barText: "-", atLeast: true}
-		if share := shares[s.name]; share != 0 && r.barred {
-			f.bar, f.barText, f.atLeast = share*f.base, fmt.Sprintf("%.3gx=%.3g", share, share*f.base), false
+		compare := func(name, unit string, of func(usage) float64) figure {
+			return figure{name: name, value: medianOf(ours.runs, of), unit: unit, against: s.name, base: medianOf(s.runs, of)}
+		}
+		f := compare("cpu", "s", cpu)
+		if bar := bars[s.name]; bar != 0 && r.barred {
+			f.bar, f.barText = bar*f.base, fmt.Sprintf("%.3gx=%.3g", bar, bar*f.base)
 		}
 		figures = append(figures, f)
-		if s.name == "floor_with_diffids" {
-			continue // but for its digests, the floor
+		if s.name == "floor_with_diffids" { // differs from the floor in its cpu alone
+			continue
 		}
-		figures = append(figures,
-			figure{name: "wall", value: ours.median(wall), unit: "s", against: s.name, base: s.median(wall), barText: "-", atLeast: true},
-			figure{name: "memory", value: ours.median(memory), unit: "MB", against: s.name, base: s.median(memory), barText: "-", atLeast: true})
-		if len(s.sizes) > 0 {
-			figures = append(figures,
-				figure{name: "disk", value: ours.median(disk), unit: "MB", against: s.name, base: s.median(disk), barText: "-", atLeast: true},
-				figure{name: "sif", value: median(ours.sizes), unit: "MB", against: s.name, base: median(s.sizes), barText: "-", atLeast: true})
+		figures = append(figures, compare("wall", "s", wall), compare("memory", "MB", memory))
+		if len(s.sifs) > 0 {
+			figures = append(figures, compare("disk", "MB", disk), figure{name: "sif", value: median(ours.sifs), unit: "MB", against: s.name, base: median(s.sifs)})
 		}
-	}
-	for i := range figures {
-		figures[i].name = "images/" + r.name + "_" + figures[i].name
 	}
 	return figures
 }
-
-// keptImages is where images are kept for the next run.
-func keptImages() string { return filepath.Join(testsite.Base, "bench-images-"+imagesVersion) }

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -14,194 +12,126 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
-// pairs is how many runs a median is taken of.
+// pairs is how many runs of each side a median is of.
 const pairs = 15
 
-// benchMain measures the way of one small bundle, beside a bare sbatch of the
-// same command in the same container, on an otherwise idle cluster.
-func benchMain(ctx context.Context, out io.Writer) (err error) {
-	site, err := testsite.Start(ctx, testsite.Options{})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, site.Close()) }()
-	b := &mainBench{site: site}
-	if err := b.warm(ctx); err != nil {
-		return err
-	}
+// benchMain measures a small bundle from cl run to its end, beside a bare sbatch
+// of the same command in the same container, on an otherwise idle cluster.
+func benchMain(ctx context.Context) {
+	s := startSite(ctx, testsite.Options{})
+	defer s.Close() //nolint:errcheck // what was measured is printed by then
 	var ours, bare []times
 	for range pairs {
-		o, err := b.bundle(ctx)
-		if err != nil {
-			return err
-		}
-		s, err := b.sbatch(ctx)
-		if err != nil {
-			return err
-		}
-		ours, bare = append(ours, o), append(bare, s)
+		ours = append(ours, s.bundle(ctx))
+		bare = append(bare, s.bareJob(ctx))
 	}
-	startUp, err := b.startUp(ctx)
-	if err != nil {
-		return err
+	for _, f := range []struct {
+		name   string
+		of     func(times) float64
+		margin float64
+	}{
+		{"main/first_instruction", func(t times) float64 { return t.first }, 0.4},
+		{"main/ready", func(t times) float64 { return t.end }, 0.9},
+	} {
+		base := medianOf(bare, f.of)
+		figure{
+			name: f.name, value: medianOf(ours, f.of), unit: "s", against: "bare_sbatch", base: base,
+			bar: base + f.margin, barText: fmt.Sprintf("bare+%g=%.3g", f.margin, base+f.margin),
+		}.print()
 	}
-	first := func(t times) float64 { return t.first }
-	end := func(t times) float64 { return t.end }
-	figures := []figure{
-		compared("main/first_instruction", ours, bare, first, 0.4),
-		compared("main/ready", ours, bare, end, 0.9),
-		{
-			name: "main/allocation_before_command", value: medianOf(ours, func(t times) float64 { return t.held }),
-			unit: "s", against: "bare_sbatch", base: medianOf(bare, func(t times) float64 { return t.held }), bar: 0.3, barText: "0.3",
-		},
-		{name: "main/cl_start", value: startUp * 1000, unit: "ms", bar: 20, barText: "20"},
+	held := func(t times) float64 { return t.held }
+	figure{name: "main/allocation_before_command", value: medianOf(ours, held), unit: "s", against: "bare_sbatch", base: medianOf(bare, held), bar: 0.3, barText: "0.3"}.print()
+	var starts []float64
+	for range pairs {
+		starts = append(starts, seconds(func() { s.cl(ctx, "--version") }))
 	}
-	for _, f := range figures {
-		if err := f.print(out); err != nil {
-			return err
-		}
-	}
-	return nil
+	figure{name: "main/cl_start", value: median(starts) * 1000, unit: "ms", bar: 20, barText: "20"}.print()
 }
 
-// times are seconds of one run: until its first instruction and until its end
-// was seen, both from the command that started it; and how much of the
-// allocation went by before its first instruction.
+// times are seconds of one run: from the command that started it to its first
+// instruction and to its end as its user saw it; and from the allocation to the
+// first instruction.
 type times struct{ first, end, held float64 }
 
-func medianOf(runs []times, of func(times) float64) float64 {
-	values := make([]float64, len(runs))
-	for i, t := range runs {
-		values[i] = of(t)
-	}
-	return median(values)
-}
-
-func compared(name string, ours, bare []times, of func(times) float64, margin float64) figure {
-	base := medianOf(bare, of)
-	return figure{
-		name: name, value: medianOf(ours, of), unit: "s", against: "bare_sbatch", base: base,
-		bar: base + margin, barText: fmt.Sprintf("bare+%g=%.3g", margin, base+margin),
-	}
-}
-
-type mainBench struct {
-	site *testsite.Site
+// site is a running site with its image in the cache.
+type site struct {
+	*testsite.Site
 	sif  string
 	runs int
 }
 
-// warm brings the image in, and finds it.
-func (b *mainBench) warm(ctx context.Context) error {
-	if _, err := b.bundle(ctx); err != nil {
-		return err
+func startSite(ctx context.Context, o testsite.Options) *site {
+	s := &site{Site: must(testsite.Start(ctx, o))}
+	err := attempt(func() {
+		s.bundle(ctx)
+		found := must(filepath.Glob(filepath.Join(s.Shared, "cache/sif/*/*/content")))
+		if len(found) != 1 {
+			check(fmt.Errorf("the SIFs in the cache are %q, want one", found))
+		}
+		s.sif = found[0]
+	})
+	if err != nil {
+		_ = s.Close() // the error tells more
 	}
-	found, err := filepath.Glob(filepath.Join(b.site.Shared, "cache/sif/*/*/content"))
-	if err != nil || len(found) != 1 {
-		return fmt.Errorf("find the image's SIF: %v, %w", found, err)
-	}
-	b.sif = found[0]
-	return nil
+	check(err)
+	return s
 }
 
-// stamp is the command that is measured: it prints the time. A command for cl
-// has no "%" of its own, which names bundles there.
+func (s *site) cl(ctx context.Context, args ...string) string  { return must(s.CL(ctx, args...)) }
+func (s *site) run(ctx context.Context, args ...string) string { return must(s.Run(ctx, args...)) }
+
+// stamp is the command that is measured: it prints the time. It has no "%", by
+// which cl names bundles.
 const stamp = "date --rfc-3339=ns"
 
-func now() float64 { return seconds(time.Now()) }
-
-func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
-
-// idle waits until the cluster is idle, and then for a moment that differs
-// from run to run: Slurm looks for jobs to start once a second, and neither
-// side of a pair may have the better place in that.
-func (b *mainBench) idle(ctx context.Context) error {
-	for {
-		jobs, err := b.site.Run(ctx, "squeue", "--noheader", "--states=PD,R,CG", "--format=%A")
-		if err != nil {
-			return err
-		}
-		moment := 100 * time.Millisecond
-		if jobs == "" {
-			moment = time.Second + rand.N(time.Second)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(moment):
-		}
-		if jobs == "" {
-			return nil
-		}
+// waitIdle waits until the cluster is idle, and then for a random moment: Slurm
+// looks for jobs to start once a second, and both sides of a pair have to meet all
+// parts of that second.
+func (s *site) waitIdle(ctx context.Context) {
+	for s.run(ctx, "squeue", "--noheader", "--states=PD,R,CG", "--format=%A") != "" {
+		check(pause.For(ctx, 100*time.Millisecond))
 	}
+	check(pause.For(ctx, time.Second+rand.N(time.Second)))
 }
 
 // bundle runs the command as a bundle.
-func (b *mainBench) bundle(ctx context.Context, args ...string) (times, error) {
-	if err := b.idle(ctx); err != nil {
-		return times{}, err
-	}
-	start := now()
-	uuid, err := b.site.CL(ctx, append(append([]string{"run", "--request-queue", "cpu"}, args...), stamp)...)
-	if err != nil {
-		return times{}, err
-	}
-	if _, err := b.site.CL(ctx, "wait", uuid); err != nil {
-		return times{}, err
-	}
-	end := now()
-	printed, err := b.site.CL(ctx, "cat", uuid+"/stdout")
-	if err != nil {
-		return times{}, err
-	}
-	job, err := b.site.Run(ctx, "squeue", "--me", "--states=all", "--noheader", "--format=%A %k")
-	if err != nil {
-		return times{}, err
-	}
-	id := ""
-	for line := range strings.Lines(job) {
+func (s *site) bundle(ctx context.Context, args ...string) times {
+	s.waitIdle(ctx)
+	start := time.Now()
+	uuid := s.cl(ctx, append(append([]string{"run", "--request-queue", "cpu"}, args...), stamp)...)
+	s.cl(ctx, "wait", uuid)
+	end := time.Now()
+	printed := s.cl(ctx, "cat", uuid+"/stdout")
+	job := ""
+	for line := range strings.Lines(s.run(ctx, "squeue", "--me", "--states=all", "--noheader", "--format=%A %k")) {
 		if strings.Contains(line, "bundle="+uuid) {
-			id, _, _ = strings.Cut(line, " ")
+			job, _, _ = strings.Cut(line, " ")
 		}
 	}
-	return measured(start, end, printed, id)
+	return newTimes(start, end, printed, job)
 }
 
-func measured(start, end float64, printed, job string) (times, error) {
-	at, err := time.Parse("2006-01-02 15:04:05.999999999Z07:00", strings.TrimSpace(printed))
-	if err != nil {
-		return times{}, fmt.Errorf("read the command's time: %w", err)
-	}
-	first := seconds(at)
-	allocated, err := allocation(job)
-	if err != nil {
-		return times{}, err
-	}
-	return times{first: first - start, end: end - start, held: first - allocated}, nil
+func newTimes(start, end time.Time, printed, job string) times {
+	first := must(time.Parse("2006-01-02 15:04:05.999999999Z07:00", strings.TrimSpace(printed)))
+	return times{first: first.Sub(start).Seconds(), end: end.Sub(start).Seconds(), held: first.Sub(allocated(job)).Seconds()}
 }
 
-// allocation is when slurmctld gave a job its node, from its log.
-func allocation(job string) (float64, error) {
-	data, err := os.ReadFile(filepath.Join(testsite.Base, "cluster/log/slurmctld.log"))
-	if err != nil {
-		return 0, fmt.Errorf("read allocation: %w", err)
-	}
+// allocated is when slurmctld gave a job its node, from its log.
+func allocated(job string) time.Time {
+	data := must(os.ReadFile(filepath.Join(testsite.Base, "cluster/log/slurmctld.log")))
 	line := regexp.MustCompile(`\[(\S+)\] sched[^\n]*: (?:Allocate|_start_job: Started) JobId=` + regexp.QuoteMeta(job) + ` `)
 	all := line.FindAllSubmatch(data, -1)
 	if len(all) == 0 {
-		return 0, fmt.Errorf("slurmctld's log does not tell when job %q got its node", job)
+		check(fmt.Errorf("slurmctld's log does not tell when job %q got its node", job))
 	}
-	at, err := time.ParseInLocation("2006-01-02T15:04:05.000", string(all[len(all)-1][1]), time.Local)
-	if err != nil {
-		return 0, fmt.Errorf("read allocation: %w", err)
-	}
-	return seconds(at), nil
+	return must(time.ParseInLocation("2006-01-02T15:04:05.000", string(all[len(all)-1][1]), time.Local))
 }
 
-// bareScript runs the command in the same container by what every node has:
+// bareScript runs a command in a container with the programs that every node has:
 // one user namespace, squashfuse, an overlay, bubblewrap.
 const bareScript = `#!/bin/sh
 exec unshare -Urm sh -c '
@@ -213,64 +143,21 @@ bwrap --bind $d/merged / --proc /proc --dev /dev --unshare-pid --die-with-parent
 : > %s; umount $d/merged; kill $fuse; chmod -R u+rwx $d; rm -rf $d'
 `
 
-// sbatch runs the command as a bare job.
-func (b *mainBench) sbatch(ctx context.Context) (times, error) {
-	b.runs++
-	base := filepath.Join(b.site.Dir, "home", "bare"+strconv.Itoa(b.runs))
-	image, err := sifconfig.Read(b.sif)
-	if err != nil {
-		return times{}, err
-	}
-	script := fmt.Sprintf(bareScript, image.Offset, b.sif, stamp, base+".end")
-	if err := os.WriteFile(base+".sh", []byte(script), 0o644); err != nil {
-		return times{}, fmt.Errorf("write script: %w", err)
-	}
-	if err := b.idle(ctx); err != nil {
-		return times{}, err
-	}
-	start := now()
-	job, err := b.site.Run(ctx, "sbatch", "--parsable", "--partition=cpu", "--account=lab", "--mem=200", "--output="+base+".out", base+".sh")
-	if err != nil {
-		return times{}, err
-	}
-	if err := seen(ctx, base+".end"); err != nil {
-		return times{}, fmt.Errorf("wait for bare job %s: %w", job, err)
-	}
-	end := now()
-	printed, err := os.ReadFile(base + ".out")
-	if err != nil {
-		return times{}, fmt.Errorf("read bare job's output: %w", err)
-	}
-	return measured(start, end, string(printed), job)
-}
-
-// seen waits until a file is there.
-func seen(ctx context.Context, path string) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+// bareJob runs the command as a bare job.
+func (s *site) bareJob(ctx context.Context) times {
+	s.runs++
+	base := filepath.Join(s.Dir, "home", "bare"+strconv.Itoa(s.runs))
+	script := fmt.Sprintf(bareScript, must(sifconfig.Read(s.sif)).Offset, s.sif, stamp, base+".end")
+	check(os.WriteFile(base+".sh", []byte(script), 0o644))
+	s.waitIdle(ctx)
+	start := time.Now()
+	job := s.run(ctx, "sbatch", "--parsable", "--partition=cpu", "--account=lab", "--mem=200", "--output="+base+".out", base+".sh")
+	waiting, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		if _, err := os.Stat(path); err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C:
-		}
+	for ended := false; !ended; {
+		check(pause.For(waiting, 5*time.Millisecond))
+		_, err := os.Stat(base + ".end")
+		ended = err == nil
 	}
-}
-
-// startUp is how long the researcher's command takes to do nothing.
-func (b *mainBench) startUp(ctx context.Context) (float64, error) {
-	var values []float64
-	for range pairs {
-		start := now()
-		if _, err := b.site.CL(ctx, "--version"); err != nil {
-			return 0, err
-		}
-		values = append(values, now()-start)
-	}
-	return median(values), nil
+	return newTimes(start, time.Now(), string(must(os.ReadFile(base+".out"))), job)
 }

@@ -1,69 +1,88 @@
-// Command bench measures the programs beside what they stand beside and prints
-// one line a figure:
+// Command bench measures the project's programs beside others that do the same,
+// and prints one line for each figure:
 //
 //	bench: AREA/NAME VALUE UNIT ratio=R against=WHAT bar=B met|short
 //
-// A figure is the median of several runs; one that is compared was measured in
-// turn with what it is compared to, in the same run of this program. `make
-// bench` runs all areas, `make bench ONLY=main` one. The program starts itself
-// with an argument for the parts of area images, each of which is measured as a
-// process of its own.
+// A figure is the median of several runs. What it is compared to was measured in
+// turn with it. `make bench` measures all areas, `make bench ONLY=main` one. The
+// program starts itself with arguments for the parts of area images, each of which
+// is measured as a process of its own.
 package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 )
-
-// areas are the areas that there are, by name.
-func areas() map[string]func(context.Context, io.Writer) error {
-	return map[string]func(context.Context, io.Writer) error{
-		"disk":   benchSharedDisk,
-		"images": benchImages,
-		"main":   benchMain,
-		"sim":    benchSim,
-	}
-}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	var err error
-	if len(os.Args) > 1 {
-		err = playPart(ctx, os.Args[1], os.Args[2:], os.Stdout)
-	} else {
-		err = run(ctx, os.Stdout, os.Getenv("ONLY"))
+	failed := false
+	measure := func(name string, area func()) {
+		if err := attempt(area); err != nil {
+			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", name, err)
+			failed = true
+		}
+	}
+	areas := map[string]func(context.Context){"disk": benchDisk, "images": benchImages, "main": benchMain, "sim": benchSim}
+	names := slices.Sorted(maps.Keys(areas))
+	only := os.Getenv("ONLY")
+	switch {
+	case len(os.Args) > 1:
+		measure(os.Args[1], func() { playPart(ctx, os.Args[1], os.Args[2:]) })
+		names = nil
+	case only != "" && areas[only] == nil:
+		measure(only, func() { check(fmt.Errorf("no such area; there are %s", strings.Join(names, ", "))) })
+		names = nil
+	case only != "":
+		names = []string{only}
+	}
+	for _, name := range names {
+		measure("area "+name, func() { areas[name](ctx) })
 	}
 	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
+	if failed {
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, out io.Writer, only string) error {
-	all := areas()
-	names := slices.Sorted(maps.Keys(all))
-	if only != "" {
-		if all[only] == nil {
-			return fmt.Errorf("no area %q; there is %s", only, strings.Join(names, ", "))
-		}
-		names = []string{only}
+// failure is what check panics with. Without a measurement there is nothing to go
+// on with, so an error ends its area, as Fatal ends a test; attempt returns it.
+type failure struct{ error }
+
+// check ends the area unless err is nil.
+func check(err error) {
+	if err != nil {
+		panic(failure{err})
 	}
-	var errs []error
-	for _, name := range names {
-		if err := all[name](ctx, out); err != nil {
-			errs = append(errs, fmt.Errorf("area %s: %w", name, err))
+}
+
+// must returns value unless there is an error, which ends the area.
+func must[T any](value T, err error) T {
+	check(err)
+	return value
+}
+
+// attempt calls f and returns the error that ended it.
+func attempt(f func()) (err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case failure:
+			err = r.error
+		default:
+			panic(r)
 		}
-	}
-	return errors.Join(errs...)
+	}()
+	f()
+	return nil
 }
 
 // figure is one measured value.
@@ -71,31 +90,31 @@ type figure struct {
 	name  string
 	value float64
 	unit  string
-	// against names what value was compared to, base is that one's value.
+	// against names what value is compared to, base is that one's value.
 	against string
 	base    float64
-	// bar is the largest value that is good enough, or the smallest where
-	// atLeast is set, as people say it in barText; "-" where there is none.
+	// bar is the largest value that is good enough, or with atLeast the smallest.
+	// barText is how people say it; empty means that there is no bar.
 	bar     float64
 	barText string
 	atLeast bool
 }
 
-func (f figure) print(out io.Writer) error {
-	verdict := "met"
-	if f.atLeast && f.value < f.bar || !f.atLeast && f.value > f.bar {
+func (f figure) print() {
+	verdict, ratio := "met", "-"
+	if f.barText != "" && (f.atLeast && f.value < f.bar || !f.atLeast && f.value > f.bar) {
 		verdict = "short"
 	}
-	ratio, against := "-", "-"
 	if f.against != "" {
-		ratio, against = fmt.Sprintf("%.2f", f.value/f.base), f.against
+		ratio = fmt.Sprintf("%.2f", f.value/f.base)
 	}
-	_, err := fmt.Fprintf(out, "bench: %s %.3g %s ratio=%s against=%s bar=%s %s\n",
-		f.name, f.value, f.unit, ratio, against, f.barText, verdict)
-	if err != nil {
-		return fmt.Errorf("print figure: %w", err)
+	orNone := func(s string) string {
+		if s == "" {
+			return "-"
+		}
+		return s
 	}
-	return nil
+	fmt.Printf("bench: %s %.3g %s ratio=%s against=%s bar=%s %s\n", f.name, f.value, f.unit, ratio, orNone(f.against), orNone(f.barText), verdict)
 }
 
 func median(values []float64) float64 {
@@ -104,4 +123,33 @@ func median(values []float64) float64 {
 		return sorted[len(sorted)/2]
 	}
 	return (sorted[len(sorted)/2-1] + sorted[len(sorted)/2]) / 2
+}
+
+// medianOf is the median of one value of each run.
+func medianOf[T any](runs []T, of func(T) float64) float64 {
+	var values []float64
+	for _, r := range runs {
+		values = append(values, of(r))
+	}
+	return median(values)
+}
+
+// seconds calls f and returns how long it took.
+func seconds(f func()) float64 {
+	start := time.Now()
+	f()
+	return time.Since(start).Seconds()
+}
+
+// program runs a program to its end and returns what it printed.
+func program(ctx context.Context, args ...string) string {
+	return output(exec.CommandContext(ctx, args[0], args[1:]...))
+}
+
+func output(cmd *exec.Cmd) string {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		check(fmt.Errorf("%s: %w: %s", cmd.Args[0], err, out))
+	}
+	return string(out)
 }

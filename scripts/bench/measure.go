@@ -8,87 +8,72 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
 
-// usage is what a command took, with all the processes that it started and
-// waited for.
+// usage is what a command used, with all the processes that it started and waited
+// for.
 type usage struct {
 	wall, cpu float64 // seconds; cpu is of user and system
-	// memory is the most bytes that its processes had resident at a time, and
-	// disk the most that was used on its temporary file system. What processes
-	// share counts once for each.
-	memory, disk int64
+	// memory is the most MB that its processes had resident at a time, where shared
+	// pages count once for each process; disk is the most MB that it used of its
+	// temporary file system.
+	memory, disk float64
 }
 
-// measure runs a command. What it writes below temp, a file system of its own,
-// is watched.
-func measure(cmd *exec.Cmd, temp string) (usage, error) {
+// measure runs a command that writes temporary files to temp, a file system of its
+// own.
+func measure(cmd *exec.Cmd, temp string) usage {
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
-	before, err := used(temp)
-	if err != nil {
-		return usage{}, err
-	}
+	before := usedMB(temp)
 	start := time.Now()
-	if err := cmd.Start(); err != nil {
-		return usage{}, fmt.Errorf("start %s: %w", filepath.Base(cmd.Path), err)
-	}
+	check(cmd.Start())
 	var u usage
+	var watching sync.WaitGroup
 	ended := make(chan struct{})
-	watched := make(chan error, 1)
-	go func() { watched <- u.watch(cmd.Process.Pid, temp, before, ended) }()
-	err = cmd.Wait()
+	watching.Go(func() {
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+				u.disk = max(u.disk, usedMB(temp)-before)
+				u.memory = max(u.memory, residentMB(cmd.Process.Pid))
+			}
+		}
+	})
+	err := cmd.Wait()
 	u.wall = time.Since(start).Seconds()
 	close(ended)
-	if watchErr := <-watched; err == nil {
-		err = watchErr
-	}
+	watching.Wait()
 	if err != nil {
-		return usage{}, fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, bytes.TrimSpace(output.Bytes()))
+		check(fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, bytes.TrimSpace(output.Bytes())))
 	}
 	u.cpu = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
-	return u, nil
+	return u
 }
 
-// watch keeps the peaks until ended is closed.
-func (u *usage) watch(pid int, temp string, before int64, ended <-chan struct{}) error {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ended:
-			return nil
-		case <-tick.C:
-		}
-		now, err := used(temp)
-		if err != nil {
-			return err
-		}
-		u.disk = max(u.disk, now-before)
-		u.memory = max(u.memory, resident(pid))
-	}
-}
-
-// used is how many bytes of a file system are taken.
-func used(dir string) (int64, error) {
+// usedMB is how much of a file system is used; 0 where that cannot be known.
+func usedMB(dir string) float64 {
 	var s syscall.Statfs_t
-	if err := syscall.Statfs(dir, &s); err != nil {
-		return 0, fmt.Errorf("measure %s: %w", dir, err)
-	}
-	return int64(s.Blocks-s.Bfree) * s.Bsize, nil
+	_ = syscall.Statfs(dir, &s)
+	return float64(int64(s.Blocks-s.Bfree)*s.Bsize) / 1e6
 }
 
-// resident is what a process and its descendants have in memory now. One that
-// has ended meanwhile has nothing.
-func resident(pid int) int64 {
+// residentMB is the memory of a process and its descendants. A process that has
+// ended has none.
+func residentMB(pid int) float64 {
 	proc := "/proc/" + strconv.Itoa(pid)
-	var bytes int64
+	total := 0.0
 	if statm, err := os.ReadFile(proc + "/statm"); err == nil {
 		if fields := strings.Fields(string(statm)); len(fields) > 1 {
 			pages, _ := strconv.ParseInt(fields[1], 10, 64)
-			bytes = pages * int64(os.Getpagesize())
+			total = float64(pages*int64(os.Getpagesize())) / 1e6
 		}
 	}
 	lists, _ := filepath.Glob(proc + "/task/*/children")
@@ -96,9 +81,9 @@ func resident(pid int) int64 {
 		children, _ := os.ReadFile(list)
 		for child := range strings.FieldsSeq(string(children)) {
 			if id, err := strconv.Atoi(child); err == nil {
-				bytes += resident(id)
+				total += residentMB(id)
 			}
 		}
 	}
-	return bytes
+	return total
 }

@@ -3,15 +3,15 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
@@ -22,136 +22,95 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// benchSim measures the decision core: the simulation, a step of a bridge with
-// 10,000 bundles of which a hundred have news, its restart, and its ledger.
-func benchSim(ctx context.Context, out io.Writer) error {
-	dir, err := os.MkdirTemp("", "bench-sim-")
-	if err != nil {
-		return fmt.Errorf("make a directory: %w", err)
-	}
+// benchSim measures the decision core: the simulation, a bridge's ledger, its step
+// with 10,000 bundles of which a hundred have news, and its restart.
+func benchSim(ctx context.Context) {
+	dir := must(os.MkdirTemp("", "bench-sim-"))
 	defer os.RemoveAll(dir) //nolint:errcheck // a leftover has no meaning
-	seeds, err := seedsPerSecond(ctx)
-	if err != nil {
-		return err
-	}
-	if err := (figure{name: "sim/seeds", value: seeds, unit: "/s", bar: 10_000, barText: "10000", atLeast: true}).print(out); err != nil {
-		return err
-	}
-	book, err := ledger.Open(ctx, filepath.Join(dir, "ledger.db"))
-	if err != nil {
-		return err
-	}
+	figure{name: "sim/seeds", value: seedsPerSecond(ctx), unit: "/s", bar: 10_000, barText: "10000", atLeast: true}.print()
+	book := must(ledger.Open(ctx, filepath.Join(dir, "ledger.db")))
 	defer book.Close() //nolint:errcheck // removed next
-	writes, err := writesPerSecond(ctx, book)
-	if err != nil {
-		return err
-	}
-	steps, restarts, err := tenThousand(ctx, book)
-	if err != nil {
-		return err
-	}
-	for _, f := range []figure{
-		{name: "sim/ledger_writes", value: writes, unit: "/s", barText: "-", atLeast: true},
-		{name: "sim/step_10000", value: median(steps), unit: "ms", bar: 5, barText: "5"},
-		{name: "sim/restart_10000", value: median(restarts), unit: "s", bar: 2, barText: "2"},
-	} {
-		if err := f.print(out); err != nil {
-			return err
-		}
-	}
-	return nil
+	figure{name: "sim/ledger_writes", value: writesPerSecond(ctx, book), unit: "/s"}.print()
+	steps, restarts := tenThousand(ctx, book)
+	figure{name: "sim/step_10000", value: median(steps) * 1000, unit: "ms", bar: 5, barText: "5"}.print()
+	figure{name: "sim/restart_10000", value: median(restarts), unit: "s", bar: 2, barText: "2"}.print()
 }
 
-// seedsPerSecond runs seeds on all cores for a while.
-func seedsPerSecond(ctx context.Context) (float64, error) {
+// seedsPerSecond simulates seeds on all processors for a while.
+func seedsPerSecond(ctx context.Context) float64 {
 	defer debug.SetGCPercent(debug.SetGCPercent(3200)) // as make sim does
 	const lasting = 10 * time.Second
 	var seed, done atomic.Uint64
-	var wg sync.WaitGroup
-	errs := make(chan error, runtime.GOMAXPROCS(0))
+	var group errgroup.Group
 	start := time.Now()
 	for range runtime.GOMAXPROCS(0) {
-		wg.Go(func() {
+		group.Go(func() error {
 			for time.Since(start) < lasting {
 				r, err := sim.Run(ctx, 2_000_000+seed.Add(1), sim.Options{})
 				if err == nil && len(r.Violations) > 0 {
 					err = fmt.Errorf("seed %d breaks a promise: %s", r.Seed, r.Violations[0].Words)
 				}
 				if err != nil {
-					errs <- err
-					return
+					return err
 				}
 				done.Add(1)
 			}
+			return nil
 		})
 	}
-	wg.Wait()
-	select {
-	case err := <-errs:
-		return 0, err
-	default:
-	}
-	return float64(done.Load()) / time.Since(start).Seconds(), nil
+	check(group.Wait())
+	return float64(done.Load()) / time.Since(start).Seconds()
 }
 
-// writesPerSecond saves rows one by one, each flushed to the disk.
-func writesPerSecond(ctx context.Context, book *ledger.Ledger) (float64, error) {
+// writesPerSecond saves rows one by one; each is flushed to the disk.
+func writesPerSecond(ctx context.Context, book *ledger.Ledger) float64 {
 	const lasting = 3 * time.Second
 	rows := []plan.Row{benchRow(999_999, plan.Queued)}
 	start, n := time.Now(), 0
 	for ; time.Since(start) < lasting; n++ {
 		rows[0].Reason = fmt.Sprintf("decision %d", n)
-		if err := book.Save(ctx, rows); err != nil {
-			return 0, err
-		}
+		check(book.Save(ctx, rows))
 	}
 	rate := float64(n) / time.Since(start).Seconds()
-	return rate, book.Delete(ctx, rows[0])
+	check(book.Delete(ctx, rows[0]))
+	return rate
 }
 
-// tenThousand starts a bridge with 10,000 rows again and again, and has it
-// decide steps in which a hundred of them have news. Times are in milliseconds
-// for a step, and in seconds for a start up to its first decisions.
-func tenThousand(ctx context.Context, book *ledger.Ledger) (steps, restarts []float64, err error) {
+// tenThousand starts a bridge with 10,000 rows again and again, up to its first
+// decisions, and has it decide steps in which a hundred of them have news. It
+// returns how many seconds each took.
+func tenThousand(ctx context.Context, book *ledger.Ledger) (steps, restarts []float64) {
 	const all, news, rounds = 10_000, 100, 10
 	phases := []plan.Phase{plan.Queued, plan.Running, plan.Queued, plan.Running, plan.Queued, plan.Running, plan.Queued, plan.Staging, plan.Finalizing, plan.Done}
 	var rows []plan.Row
-	var flying []string // that have not rung yet
+	var inFlight []string // bundles without news so far
 	for i := range all {
 		r := benchRow(i, phases[i%len(phases)])
 		rows = append(rows, r)
 		if r.InFlight() {
-			flying = append(flying, r.Bundle)
+			inFlight = append(inFlight, r.Bundle)
 		}
 	}
-	if err := book.Save(ctx, rows); err != nil {
-		return nil, nil, err
-	}
+	check(book.Save(ctx, rows))
 	for range rounds {
-		disk := &benchDisk{}
+		disk := &ringingDisk{}
 		b := benchBridge(book, disk)
-		start := time.Now()
-		if err := b.Open(ctx); err != nil {
-			return nil, nil, err
+		step := func() {
+			_, _, err := b.Step(ctx, time.Now().Round(0))
+			check(err)
 		}
-		if _, _, err := b.Step(ctx, time.Now().Round(0)); err != nil {
-			return nil, nil, err
-		}
-		restarts = append(restarts, time.Since(start).Seconds())
+		restarts = append(restarts, seconds(func() {
+			check(b.Open(ctx))
+			step()
+		}))
 		for range 6 {
-			disk.ring(flying[:news])
-			flying = flying[news:]
-			if err := b.Listen(); err != nil {
-				return nil, nil, err
-			}
-			start := time.Now()
-			if _, _, err := b.Step(ctx, time.Now().Round(0)); err != nil {
-				return nil, nil, err
-			}
-			steps = append(steps, float64(time.Since(start).Microseconds())/1000)
+			disk.ring(inFlight[:news])
+			inFlight = inFlight[news:]
+			check(b.Listen())
+			steps = append(steps, seconds(step))
 		}
 	}
-	return steps, restarts, nil
+	return steps, restarts
 }
 
 func benchRow(i int, phase plan.Phase) plan.Row {
@@ -182,7 +141,7 @@ func benchRow(i int, phase plan.Phase) plan.Row {
 	return r
 }
 
-func benchBridge(book *ledger.Ledger, disk *benchDisk) *bridge.Bridge {
+func benchBridge(book *ledger.Ledger, disk *ringingDisk) *bridge.Bridge {
 	return &bridge.Bridge{
 		Policy: plan.Policy{
 			Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Worker: "/shared/bin/cl-worker",
@@ -195,28 +154,28 @@ func benchBridge(book *ledger.Ledger, disk *benchDisk) *bridge.Bridge {
 	}
 }
 
-// benchDisk is a disk on which bundles begin, and end, as they ring.
-type benchDisk struct {
+// ringingDisk is a shared disk on which each bundle that rings has begun and ended.
+type ringingDisk struct {
 	bridge.Spool
 
 	rang []spool.Member
 }
 
-func (d *benchDisk) ring(bundles []string) {
+func (d *ringingDisk) ring(bundles []string) {
 	for _, b := range bundles {
 		d.rang = append(d.rang, spool.Member{Bundle: b, Attempt: 1})
 	}
 }
 
-// Rang returns who rang.
-func (d *benchDisk) Rang() ([]spool.Member, error) {
+// Rang returns the bundles that rang since the last call.
+func (d *ringingDisk) Rang() ([]spool.Member, error) {
 	rang := d.rang
 	d.rang = nil
 	return rang, nil
 }
 
-// Look finds a start and an end.
-func (d *benchDisk) Look(string, int) (spool.Records, error) {
+// Look finds the records of a bundle that has ended.
+func (d *ringingDisk) Look(string, int) (spool.Records, error) {
 	code := 0
 	return spool.Records{Started: &spool.Started{Token: "t", Node: "n1"}, Exit: &spool.Exit{Token: "t", Cause: spool.CauseSucceeded, ExitCode: &code}}, nil
 }

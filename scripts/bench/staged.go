@@ -1,13 +1,9 @@
 package main
 
 import (
-	"archive/tar"
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"log"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -21,6 +17,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
@@ -28,47 +25,28 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
-// counting is a proxy before a server that counts what it sends of bundles'
-// contents.
-type counting struct {
-	bytes, answers atomic.Int64
-}
+// countingProxy is a proxy before a server that counts the contents of bundles
+// that the server sends.
+type countingProxy struct{ bytes, answers atomic.Int64 }
 
-// before starts the proxy until ctx ends, and returns its address.
-func (c *counting) before(ctx context.Context, server string) (string, error) {
-	to, err := url.Parse(server)
-	if err != nil {
-		return "", fmt.Errorf("start proxy: %w", err)
-	}
-	proxy := &httputil.ReverseProxy{
+func (p *countingProxy) handler(server string) http.Handler {
+	to := must(url.Parse(server))
+	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) },
 		ModifyResponse: func(r *http.Response) error {
 			if r.Request.Method == http.MethodGet && strings.Contains(r.Request.URL.Path, "/contents/blob/") {
-				c.answers.Add(1)
-				r.Body = &countingBody{ReadCloser: r.Body, count: &c.bytes}
+				p.answers.Add(1)
+				r.Body = &countingBody{ReadCloser: r.Body, count: &p.bytes}
 			}
 			return nil
 		},
 		FlushInterval: -1,
-		ErrorLog:      quiet(), // of check-ins that end with the bridge
+		ErrorLog:      quiet(), // check-ins end with the bridge
 	}
-	return serve(ctx, proxy)
 }
 
-// quiet keeps servers from telling of each request among the figures.
+// quiet keeps servers from printing among the figures.
 func quiet() *log.Logger { return log.New(io.Discard, "", 0) }
-
-// serve serves on loopback until ctx ends, and returns the address.
-func serve(ctx context.Context, h http.Handler) (string, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("listen: %w", err)
-	}
-	s := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
-	context.AfterFunc(ctx, func() { _ = s.Close() })
-	go func() { _ = s.Serve(l) }()
-	return "http://" + l.Addr().String(), nil
-}
 
 type countingBody struct {
 	io.ReadCloser
@@ -81,178 +59,113 @@ func (b *countingBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// staged measures staging on a whole site: how often 64 bundles fetch what they
-// all want, and how long an allocation is held before a command whose image and
-// dependency had to be fetched.
-func staged(ctx context.Context, dir string) (figures []figure, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var proxy counting
-	var refused error
-	var once sync.Once
-	var via string
-	site, err := testsite.Start(ctx, testsite.Options{Via: func(server string) string {
-		once.Do(func() { via, refused = proxy.before(ctx, server) })
-		return via
-	}})
-	if err = errors.Join(err, refused); err != nil {
-		return nil, err
+// serve serves on a loopback address until stop is called.
+func serve(ctx context.Context, h http.Handler) (address string, stop func()) {
+	l := must((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
+	s := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute, ErrorLog: quiet()}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.Serve(l) }) // it ends with stop
+	return l.Addr().String(), func() {
+		_ = s.Close()
+		serving.Wait()
 	}
-	defer func() { err = errors.Join(err, site.Close()) }()
-	b := &mainBench{site: site}
-	if err := b.warm(ctx); err != nil {
-		return nil, err
-	}
-	shared, err := b.sixtyFour(ctx, &proxy)
-	if err != nil {
-		return nil, err
-	}
-	cold, err := b.cold(ctx, dir)
-	return append(shared, cold...), err
-}
-
-// upload makes a bundle of random bytes.
-func (b *mainBench) upload(ctx context.Context, name string, size int64) error {
-	path := filepath.Join(b.site.Dir, "home", name)
-	f, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("make data: %w", err)
-	}
-	_, err = io.Copy(f, randomBytes(size))
-	if err := errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("make data: %w", err)
-	}
-	_, err = b.site.CL(ctx, "upload", name)
-	return errors.Join(err, os.Remove(path))
-}
-
-func randomBytes(size int64) io.Reader {
-	return io.LimitReader(rand.NewChaCha8([32]byte{byte(size)}), size)
 }
 
 const gigabyte = 1_000_000_000
 
-func (b *mainBench) sixtyFour(ctx context.Context, proxy *counting) ([]figure, error) {
-	if err := b.upload(ctx, "big", gigabyte); err != nil {
-		return nil, err
-	}
+// benchStaging measures staging on a whole site: how often 64 bundles fetch a
+// dependency that they share, and how long an allocation is held before a command
+// whose image and dependency had to be fetched.
+func benchStaging(ctx context.Context, dir string) {
+	var proxy countingProxy
+	stop := func() {}
+	defer func() { stop() }()
+	via := ""
+	s := startSite(ctx, testsite.Options{Via: func(server string) string {
+		if via == "" {
+			via, stop = serve(ctx, proxy.handler(server))
+		}
+		return "http://" + via
+	}})
+	defer s.Close() //nolint:errcheck // what was measured is printed by then
+	s.benchShared(ctx, &proxy)
+	s.benchCold(ctx, dir)
+}
+
+func (s *site) benchShared(ctx context.Context, proxy *countingProxy) {
+	s.upload(ctx, "big", gigabyte)
 	bytes, answers := proxy.bytes.Load(), proxy.answers.Load()
 	var runs []string
 	for range 64 {
-		uuid, err := b.site.CL(ctx, "run", "d:big", "wc -c < d", "--request-queue", "cpu")
-		if err != nil {
-			return nil, err
-		}
-		runs = append(runs, uuid)
+		runs = append(runs, s.cl(ctx, "run", "d:big", "wc -c < d", "--request-queue", "cpu"))
 	}
 	for _, uuid := range runs {
-		if _, err := b.site.CL(ctx, "wait", uuid); err != nil {
-			return nil, err
-		}
+		s.cl(ctx, "wait", uuid)
 	}
 	bytes, answers = proxy.bytes.Load()-bytes, proxy.answers.Load()-answers
-	return []figure{
-		{name: "disk/downloads_for_64_jobs", value: float64(answers), unit: "downloads", bar: 1, barText: "1"},
-		{name: "disk/bytes_for_64_jobs", value: float64(bytes) / 1e9, unit: "GB", against: "its_size", base: 1, bar: 1.01, barText: "1.01"},
-	}, nil
+	figure{name: "disk/downloads_for_64_jobs", value: float64(answers), unit: "downloads", bar: 1, barText: "1"}.print()
+	figure{name: "disk/bytes_for_64_jobs", value: float64(bytes) / 1e9, unit: "GB", against: "its_size", base: 1, bar: 1.01, barText: "1.01"}.print()
 }
 
-// cold measures runs of an image of 2 GB on a dependency of 5 GB, none of which
-// is there.
-func (b *mainBench) cold(ctx context.Context, dir string) ([]figure, error) {
-	if err := b.upload(ctx, "huge", 5*gigabyte); err != nil {
-		return nil, err
-	}
-	image, err := b.largeImage(ctx, dir)
-	if err != nil {
-		return nil, err
-	}
+// benchCold measures runs of an image of 2 GB on a dependency of 5 GB, with an
+// empty cache.
+func (s *site) benchCold(ctx context.Context, dir string) {
+	s.upload(ctx, "huge", 5*gigabyte)
+	image, stop := s.serveLargeImage(ctx, dir)
+	defer stop()
 	var held, waited []float64
 	for range 3 {
-		if err := b.site.StopBridge(); err != nil {
-			return nil, err
-		}
-		if err := empty(filepath.Join(b.site.Shared, "cache")); err != nil {
-			return nil, err
-		}
-		if err := b.site.StartBridge(ctx); err != nil {
-			return nil, err
-		}
-		t, err := b.bundle(ctx, "d:huge", "--request-docker-image", image)
-		if err != nil {
-			return nil, err
-		}
+		check(s.StopBridge())
+		removeAllIn(filepath.Join(s.Shared, "cache"))
+		check(s.StartBridge(ctx))
+		t := s.bundle(ctx, "d:huge", "--request-docker-image", image)
 		held, waited = append(held, t.held), append(waited, t.first)
 	}
-	return []figure{
-		{name: "disk/allocation_before_command_cold", value: median(held), unit: "s", bar: 0.3, barText: "0.3"},
-		{name: "disk/cold_until_command", value: median(waited), unit: "s", barText: "-", atLeast: true},
-	}, nil
+	figure{name: "disk/allocation_before_command_cold", value: median(held), unit: "s", bar: 0.3, barText: "0.3"}.print()
+	figure{name: "disk/cold_until_command", value: median(waited), unit: "s"}.print()
 }
 
-// empty removes what is in a directory.
-func empty(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return fmt.Errorf("empty %s: %w", dir, err)
-	}
-	for _, e := range entries {
-		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
-			return fmt.Errorf("empty %s: %w", dir, err)
-		}
-	}
-	return nil
+// upload makes a bundle of random bytes.
+func (s *site) upload(ctx context.Context, name string, size int64) {
+	path := filepath.Join(s.Dir, "home", name)
+	writeRandom(path, size)
+	s.cl(ctx, "upload", name)
+	check(os.Remove(path))
 }
 
-// largeImage puts a layer of 2 GB onto the site's image and serves it.
-func (b *mainBench) largeImage(ctx context.Context, dir string) (string, error) {
-	from, err := name.ParseReference(b.site.Image, name.Insecure)
-	if err != nil {
-		return "", fmt.Errorf("make an image: %w", err)
-	}
-	base, err := remote.Image(from, remote.WithContext(ctx))
-	if err != nil {
-		return "", fmt.Errorf("make an image: %w", err)
-	}
-	path := filepath.Join(dir, "layer.tar")
-	if err := writeLayer(path, 2*gigabyte); err != nil {
-		return "", err
-	}
-	layer, err := tarball.LayerFromFile(path, tarball.WithCompressionLevel(1))
-	if err != nil {
-		return "", fmt.Errorf("make an image: %w", err)
-	}
-	large, err := mutate.AppendLayers(base, layer)
-	if err != nil {
-		return "", fmt.Errorf("make an image: %w", err)
-	}
-	address, err := serve(ctx, registry.New(registry.Logger(quiet()), registry.WithBlobHandler(registry.NewDiskBlobHandler(dir))))
-	if err != nil {
-		return "", err
-	}
-	image := strings.TrimPrefix(address, "http://") + "/large:1"
-	to, err := name.ParseReference(image, name.Insecure)
-	if err != nil {
-		return "", fmt.Errorf("make an image: %w", err)
-	}
-	if err := remote.Write(to, large, remote.WithContext(ctx)); err != nil {
-		return "", fmt.Errorf("make an image: %w", err)
-	}
-	return image, nil
+func writeRandom(path string, size int64) {
+	f := must(os.Create(path))
+	defer f.Close() //nolint:errcheck // errors of writing show at each write
+	random := must(os.Open("/dev/urandom"))
+	defer random.Close() //nolint:errcheck // only read
+	must(io.CopyN(f, random, size))
 }
 
-func writeLayer(path string, size int64) error {
-	f, err := os.Create(path)
+func removeAllIn(dir string) {
+	for _, e := range must(os.ReadDir(dir)) {
+		check(os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+}
+
+// serveLargeImage serves the site's image with one more layer of 2 GB.
+func (s *site) serveLargeImage(ctx context.Context, dir string) (image string, stop func()) {
+	base := must(remote.Image(must(name.ParseReference(s.Image, name.Insecure)), remote.WithContext(ctx)))
+	check(os.MkdirAll(filepath.Join(dir, "layer/opt"), 0o755))
+	writeRandom(filepath.Join(dir, "layer/opt/weights"), 2*gigabyte)
+	layer := filepath.Join(dir, "layer.tar")
+	program(ctx, "tar", "-C", filepath.Join(dir, "layer"), "-cf", layer, "opt")
+	large := must(mutate.AppendLayers(base, must(tarball.LayerFromFile(layer, tarball.WithCompressionLevel(1)))))
+	return serveImage(ctx, registry.NewDiskBlobHandler(dir), "large", large)
+}
+
+// serveImage serves an image from a registry with these blobs, and returns its name.
+func serveImage(ctx context.Context, blobs registry.BlobHandler, repository string, img v1.Image) (image string, stop func()) {
+	address, stop := serve(ctx, registry.New(registry.Logger(quiet()), registry.WithBlobHandler(blobs)))
+	image = address + "/" + repository + ":1"
+	err := remote.Write(must(name.ParseReference(image, name.Insecure)), img, remote.WithContext(ctx))
 	if err != nil {
-		return fmt.Errorf("make a layer: %w", err)
+		stop()
 	}
-	w := tar.NewWriter(f)
-	err = w.WriteHeader(&tar.Header{Name: "opt/weights", Mode: 0o644, Size: size, Typeflag: tar.TypeReg})
-	if err == nil {
-		_, err = io.Copy(w, randomBytes(size))
-	}
-	if err := errors.Join(err, w.Close(), f.Close()); err != nil {
-		return fmt.Errorf("make a layer: %w", err)
-	}
-	return nil
+	check(err)
+	return image, stop
 }

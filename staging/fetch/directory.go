@@ -15,43 +15,43 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-// directory brings a target that is a directory.
-func (r *run) directory(ctx context.Context, kept bool) error {
+// directory fetches a target that is a directory.
+func (r *session) directory(ctx context.Context, kept bool) error {
 	info, err := os.Lstat(r.tmp)
-	d := &directory{run: r, begun: kept && err == nil && info.IsDir()}
-	return d.persist(ctx, func() error { return d.try(ctx) })
+	d := &directory{session: r, begun: kept && err == nil && info.IsDir()}
+	return d.retry(ctx, func() error { return d.try(ctx) })
 }
 
 // directory is a directory on its way.
 type directory struct {
-	*run
+	*session
 
 	begun    bool // something of it may be there
-	archives int  // how often it was asked for as a whole
+	archives int  // how often the whole was asked for
 	listing  *listing
-	blind    bool // it cannot be listed
+	unlisted bool // no listing can be used
 }
 
-// try brings what is missing: all of it as one archive at first, and then what
-// the listing shows.
+// try fetches what is missing: everything as one archive at first, and then what the
+// listing shows.
 func (d *directory) try(ctx context.Context) error {
-	if !d.begun || d.blind {
-		return d.anew(ctx)
+	if !d.begun || d.unlisted {
+		return d.fetchWhole(ctx)
 	}
 	err := d.list(ctx)
 	if err == nil {
 		err = d.complete(ctx)
 	}
-	if errors.Is(err, errBlind) {
-		d.blind = true
-		return d.anew(ctx)
+	if errors.Is(err, errUnlisted) {
+		d.unlisted = true
+		return d.fetchWhole(ctx)
 	}
 	return err
 }
 
-// anew brings the whole directory as one archive.
-func (d *directory) anew(ctx context.Context) error {
-	if err := d.clear(); err != nil {
+// fetchWhole fetches the whole directory as one archive.
+func (d *directory) fetchWhole(ctx context.Context) error {
+	if err := d.reset(); err != nil {
 		return err
 	}
 	if err := os.Mkdir(d.tmp, 0o700); err != nil {
@@ -66,7 +66,7 @@ func (d *directory) anew(ctx context.Context) error {
 	return errors.Join(err, root.Close())
 }
 
-// list asks what the directory holds. Where that cannot be had, it is errBlind.
+// list asks what the directory holds. If the server does not say, the error is errUnlisted.
 func (d *directory) list(ctx context.Context) error {
 	if d.listing != nil {
 		return nil
@@ -78,50 +78,50 @@ func (d *directory) list(ctx context.Context) error {
 		return err
 	})
 	switch {
-	case err != nil && (mayPass(err) || ctx.Err() != nil):
+	case err != nil && (isTransient(err) || ctx.Err() != nil):
 		return err
 	case err != nil:
-		return fmt.Errorf("%w: %w", errBlind, err)
+		return fmt.Errorf("%w: %w", errUnlisted, err)
 	}
 	d.listing, err = newListing(info, d.Limits)
 	return err
 }
 
-// complete brings what the listing has and the disk lacks.
+// complete fetches what the listing has and the disk lacks.
 func (d *directory) complete(ctx context.Context) error {
 	root, err := os.OpenRoot(d.tmp)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errBlind, err) // it was never made
+		return fmt.Errorf("%w: %w", errUnlisted, err) // it was never made
 	}
-	defer func() { _ = root.Close() }() // only used to name files
+	defer func() { _ = root.Close() }() // only used for paths
 	for first := true; ; first = false {
 		there, err := d.journal.read()
 		if err != nil {
 			return err
 		}
 		m := d.listing.missing(there)
-		if first && d.archives < 2 && m.costly(d.listing.root.bytes) {
-			return d.anew(ctx)
+		if first && d.archives < 2 && m.isCostly(d.listing.root.bytes) {
+			return d.fetchWhole(ctx)
 		}
 		d.total.Store(d.listing.root.bytes)
 		d.done.Store(0)
 		d.add(d.listing.root.bytes - m.bytes)
-		if err := d.listing.shape(root); err != nil {
+		if err := d.listing.makeTree(root); err != nil {
 			return err
 		}
 		if m.empty() {
 			return d.listing.verify(root)
 		}
-		if err := d.bring(ctx, root, m, there); err != nil {
+		if err := d.fetchMissing(ctx, root, m, there); err != nil {
 			return err
 		}
 	}
 }
 
-// bring brings archives and files, some at a time. An archive that breaks off
-// is no error: what it lacks is brought file by file. After a failure that may
-// pass no other is begun, and those that run come to their ends.
-func (d *directory) bring(ctx context.Context, root *os.Root, m missing, there remembered) error {
+// fetchMissing fetches archives and files, some at a time. An archive that breaks off is no
+// error: what it lacks is fetched file by file. After a transient failure no other fetch is
+// begun, and those that are under way go on to their ends.
+func (d *directory) fetchMissing(ctx context.Context, root *os.Root, m missing, there remembered) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(streams)
 	var failed atomic.Pointer[error]
@@ -131,7 +131,7 @@ func (d *directory) bring(ctx context.Context, root *os.Root, m missing, there r
 				return nil
 			}
 			err := do()
-			if err != nil && mayPass(err) {
+			if err != nil && isTransient(err) {
 				failed.CompareAndSwap(nil, &err)
 				return nil
 			}
@@ -142,7 +142,7 @@ func (d *directory) bring(ctx context.Context, root *os.Root, m missing, there r
 		begin(func() error {
 			began, err := d.archive(ctx, root, e.path)
 			e.tried = began
-			if began && err != nil && ctx.Err() == nil && mayPass(err) {
+			if began && err != nil && ctx.Err() == nil && isTransient(err) {
 				return nil
 			}
 			return err
@@ -166,14 +166,14 @@ func below(t codalab.Target, name string) codalab.Target {
 	return codalab.Target{BundleUUID: t.BundleUUID, Subpath: path.Join(t.Subpath, name)}
 }
 
-// archive brings a directory of the target as one archive. began says whether
-// the server gave one out.
+// archive fetches a directory of the target as one archive. began says whether the server
+// sent one.
 func (d *directory) archive(ctx context.Context, root *os.Root, dir string) (began bool, err error) {
 	root, err = root.OpenRoot(dir)
 	if err != nil {
 		return false, fmt.Errorf("write: %w", err)
 	}
-	defer func() { _ = root.Close() }() // only used to name files
+	defer func() { _ = root.Close() }() // only used for paths
 	err = d.turn(ctx, func() error {
 		s, err := d.open(ctx, below(d.Target, dir), nil)
 		if err != nil {
@@ -199,12 +199,12 @@ func (d *directory) archive(ctx context.Context, root *os.Root, dir string) (beg
 	return began, err
 }
 
-// note remembers an entry of an archive that is whole.
+// note adds an entry of an archive, which is whole, to the journal.
 func (d *directory) note(root *os.Root, dir, name string, header *tar.Header) {
 	size := header.Size
 	switch header.Typeflag {
 	case tar.TypeDir, tar.TypeSymlink:
-		return // the listing knows all about them
+		return // the listing says all about them
 	case tar.TypeLink:
 		info, err := root.Lstat(name)
 		if err != nil || !info.Mode().IsRegular() {
@@ -212,7 +212,7 @@ func (d *directory) note(root *os.Root, dir, name string, header *tar.Header) {
 		}
 		size = info.Size()
 	}
-	if !d.blind { // else it is unpacked again after a break
+	if !d.unlisted { // without a listing it is unpacked again after a break
 		d.gained.Add(1)
 	}
 	d.journal.whole(path.Join(dir, name), size)

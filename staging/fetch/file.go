@@ -14,16 +14,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-// The lengths of ranges: they are halved when a connection breaks, as nothing
-// of a range counts then, and doubled when one has come.
 const (
-	leastRange = 1 << 20
-	mostRange  = 32 << 20
+	// The length of a range is halved if a connection breaks, as nothing of the range
+	// counts then, and doubled if the range arrives.
+	minRange = 1 << 20
+	maxRange = 32 << 20
+	// flushEvery is after how many bytes a file is flushed, and noted in the journal.
+	flushEvery = 16 << 20
 )
-
-// flushEvery is after how many bytes of a file it is flushed, and the journal
-// says so.
-const flushEvery = 16 << 20
 
 // wanted is a file that is fetched by itself.
 type wanted struct {
@@ -34,13 +32,13 @@ type wanted struct {
 	part   int64 // how much of it is there
 }
 
-// single brings a target that is a file.
-func (r *run) single(ctx context.Context, info codalab.TargetInfo, kept bool) error {
+// single fetches a target that is a file.
+func (r *session) single(ctx context.Context, info codalab.TargetInfo, kept bool) error {
 	if r.Limits.Bytes > 0 && info.Size > r.Limits.Bytes {
 		return &tarstream.LimitError{Limits: tarstream.Limits{Bytes: r.Limits.Bytes}}
 	}
 	if !kept {
-		if err := r.clear(); err != nil {
+		if err := r.reset(); err != nil {
 			return err
 		}
 	}
@@ -56,23 +54,23 @@ func (r *run) single(ctx context.Context, info codalab.TargetInfo, kept bool) er
 	w := wanted{target: r.Target, root: root, name: name, info: info, part: max(there.parts[name], there.whole[name])}
 	r.total.Store(info.Size)
 	r.add(w.part)
-	return errors.Join(r.file(ctx, w, r.persist), root.Close())
+	return errors.Join(r.file(ctx, w, r.retry), root.Close())
 }
 
-// once calls try, and leaves it to others to do so again.
+// once calls try; its caller calls it again.
 func once(_ context.Context, try func() error) error { return try() }
 
-// file brings one file, of which a part may be there. Each try goes on where
-// the one before it stopped.
-func (r *run) file(ctx context.Context, w wanted, persist func(ctx context.Context, try func() error) error) error {
+// file fetches one file, of which a part may be there. Each try goes on where the one before
+// it stopped.
+func (r *session) file(ctx context.Context, w wanted, retry func(ctx context.Context, try func() error) error) error {
 	counted := w.part
 	f, err := openPart(&w)
 	if err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
 	r.add(w.part - counted)
-	t := &transfer{run: r, wanted: w, file: f, at: w.part, flushed: w.part}
-	if err = persist(ctx, func() error { return t.rest(ctx) }); err == nil {
+	t := &fileFetch{session: r, wanted: w, file: f, at: w.part, flushed: w.part}
+	if err = retry(ctx, func() error { return t.fetchRest(ctx) }); err == nil {
 		err = f.Chmod(fileMode(w.info))
 	} else if t.at > 0 && f.Sync() == nil {
 		r.journal.part(w.name, t.at)
@@ -84,9 +82,8 @@ func (r *run) file(ctx context.Context, w wanted, persist func(ctx context.Conte
 	return nil
 }
 
-// openPart opens a file of which a part is there, or a new one. What has not
-// been made for this download may be another name of a file that is whole: it
-// is removed, not written to.
+// openPart opens a file of which a part is there, or makes a new one. It removes a file that
+// it does not know, which may be another name of a file that is whole.
 func openPart(w *wanted) (*os.File, error) {
 	if w.part > 0 && w.part <= w.info.Size {
 		f, err := w.root.OpenFile(w.name, os.O_RDWR, 0)
@@ -105,9 +102,9 @@ func openPart(w *wanted) (*os.File, error) {
 	return w.root.OpenFile(w.name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-// transfer is one file on its way.
-type transfer struct {
-	*run
+// fileFetch is one file on its way.
+type fileFetch struct {
+	*session
 	wanted
 
 	file    *os.File
@@ -115,23 +112,21 @@ type transfer struct {
 	flushed int64 // so many are in the journal
 }
 
-// rest brings what is missing, or as much of it as comes before a connection
-// breaks.
-func (t *transfer) rest(ctx context.Context) error {
-	if t.at == 0 || t.plain.Load() {
-		return t.turn(ctx, func() error { return t.stream(ctx) })
+// fetchRest fetches what is missing, or as much of it as arrives before a connection breaks.
+func (t *fileFetch) fetchRest(ctx context.Context) error {
+	if t.at == 0 || t.noRanges.Load() {
+		return t.turn(ctx, func() error { return t.fetchWhole(ctx) })
 	}
 	for t.at < t.info.Size {
-		if err := t.turn(ctx, func() error { return t.section(ctx) }); err != nil {
+		if err := t.turn(ctx, func() error { return t.fetchRange(ctx) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// stream asks for the whole file. What comes of it is the file's beginning,
-// wherever it ends.
-func (t *transfer) stream(ctx context.Context) error {
+// fetchWhole asks for the whole file. What arrives before a break counts.
+func (t *fileFetch) fetchWhole(ctx context.Context) error {
 	if err := t.restart(); err != nil {
 		return err
 	}
@@ -142,19 +137,19 @@ func (t *transfer) stream(ctx context.Context) error {
 	defer s.close()
 	err = t.copy(s, t.info.Size, func(n int64) error {
 		t.at += n
-		if !t.plain.Load() {
+		if !t.noRanges.Load() {
 			t.gained.Add(n)
 		}
-		return t.mark()
+		return t.flush()
 	})
 	if err != nil {
 		return err
 	}
-	return ended(s, t.info.Size)
+	return expectEnd(s, t.info.Size)
 }
 
-// restart forgets what of the file is there.
-func (t *transfer) restart() error {
+// restart discards what of the file is there.
+func (t *fileFetch) restart() error {
 	t.add(-t.at)
 	if t.flushed > 0 {
 		t.journal.part(t.name, 0)
@@ -166,8 +161,8 @@ func (t *transfer) restart() error {
 	return nil
 }
 
-// section asks for the next range, and takes it if it is whole.
-func (t *transfer) section(ctx context.Context) error {
+// fetchRange asks for the next range, which counts if all of it arrives.
+func (t *fileFetch) fetchRange(ctx context.Context) error {
 	length := min(t.length.Load(), t.info.Size-t.at)
 	s, err := t.openFile(ctx, &client.Range{Offset: t.at, Length: length})
 	if err != nil {
@@ -180,13 +175,13 @@ func (t *transfer) section(ctx context.Context) error {
 		return nil
 	})
 	if err == nil {
-		err = ended(s, length)
+		err = expectEnd(s, length)
 	}
 	if err != nil {
 		t.add(-came)
-		t.length.Store(max(length/2, leastRange))
+		t.length.Store(max(length/2, minRange))
 		if errors.Is(err, ErrDiffers) && came == length {
-			t.plain.Store(true) // more came than was asked for: the file from its beginning
+			t.noRanges.Store(true) // more came than was asked for: the file from its beginning
 			err = fmt.Errorf("%w: %w", ErrBroken, err)
 		}
 		return err
@@ -194,13 +189,13 @@ func (t *transfer) section(ctx context.Context) error {
 	t.at += length
 	t.gained.Add(length)
 	if length == t.length.Load() {
-		t.length.Store(min(length*2, mostRange))
+		t.length.Store(min(length*2, maxRange))
 	}
-	return t.mark()
+	return t.flush()
 }
 
-// openFile asks for the target, which has to be a file still.
-func (t *transfer) openFile(ctx context.Context, part *client.Range) (*stream, error) {
+// openFile asks for the target, which must still be a file.
+func (t *fileFetch) openFile(ctx context.Context, part *client.Range) (*stream, error) {
 	s, err := t.open(ctx, t.target, part)
 	if err != nil {
 		return nil, err
@@ -212,9 +207,9 @@ func (t *transfer) openFile(ctx context.Context, part *client.Range) (*stream, e
 	return s, nil
 }
 
-// copy writes the next length bytes of s to where the file ends, and tells wrote
-// of each piece.
-func (t *transfer) copy(s *stream, length int64, wrote func(n int64) error) error {
+// copy writes the next length bytes of s to the end of the file, and calls wrote for each
+// piece.
+func (t *fileFetch) copy(s *stream, length int64, wrote func(n int64) error) error {
 	buf, start := make([]byte, 128<<10), t.at
 	for done := int64(0); done < length; {
 		n, err := s.Read(buf[:min(int64(len(buf)), length-done)])
@@ -238,8 +233,8 @@ func (t *transfer) copy(s *stream, length int64, wrote func(n int64) error) erro
 	return nil
 }
 
-// ended makes sure that nothing follows.
-func ended(s *stream, after int64) error {
+// expectEnd makes sure that nothing follows.
+func expectEnd(s *stream, after int64) error {
 	switch n, err := io.ReadFull(s, make([]byte, 1)); {
 	case n > 0:
 		return fmt.Errorf("%w: more than %d bytes", ErrDiffers, after)
@@ -250,8 +245,8 @@ func ended(s *stream, after int64) error {
 	}
 }
 
-// mark flushes what is there now and then, and notes it.
-func (t *transfer) mark() error {
+// flush flushes the file now and then, and notes that in the journal.
+func (t *fileFetch) flush() error {
 	if t.at-t.flushed < flushEvery {
 		return nil
 	}

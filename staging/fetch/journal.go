@@ -14,9 +14,8 @@ import (
 // journalName is the journal's name, beside what is fetched.
 const journalName = "journal"
 
-// journal remembers what of a target is on the disk. It may be used by several
-// goroutines at once. That it cannot be written costs only what it would have
-// said.
+// journal remembers what of a target is on the disk. It is safe for concurrent use. If it
+// cannot be written, more is fetched again.
 type journal struct {
 	path   string
 	header string
@@ -24,7 +23,7 @@ type journal struct {
 	mu     sync.Mutex
 	file   *os.File
 	lines  *bufio.Writer
-	unsaid int64 // bytes of files whose lines are still in the buffer
+	unsaid int64 // bytes of the files whose lines are in the buffer
 }
 
 // remembered is what a journal says.
@@ -33,8 +32,8 @@ type remembered struct {
 	parts map[string]int64 // how many bytes of other files are there
 }
 
-// openJournal opens the journal at path for a target, which header names. What
-// an earlier one of the same header says is kept; kept says that there was one.
+// openJournal opens the journal at path for the target that header names. kept says that
+// there is one of that header, which is continued.
 func openJournal(path, header string) (j *journal, kept bool, err error) {
 	j = &journal{path: path, header: header + "\n"}
 	text, err := os.ReadFile(path)
@@ -58,11 +57,11 @@ func openJournal(path, header string) (j *journal, kept bool, err error) {
 	return j, true, nil
 }
 
-// begin makes the journal say that nothing is there.
-func (j *journal) begin() error {
+// reset begins a new journal.
+func (j *journal) reset() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.close()
+	j.closeFile()
 	var err error
 	if j.file, err = os.OpenFile(j.path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600); err != nil {
 		return fmt.Errorf("begin journal: %w", err)
@@ -106,8 +105,7 @@ func (j *journal) flush() {
 	}
 }
 
-// read returns what the journal says. A line that it does not understand, and
-// what follows that, it leaves out.
+// read returns what the journal says, up to the first line that it does not understand.
 func (j *journal) read() (remembered, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -148,24 +146,24 @@ func parseLine(line string) (what, name string, n int64, ok bool) {
 	return what, name, n, err == nil && nameErr == nil && (what == "whole" || what == "part")
 }
 
-// leave closes the journal for a later call.
-func (j *journal) leave() {
+// close closes the journal, for a later call.
+func (j *journal) close() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.close()
+	j.closeFile()
 }
 
-func (j *journal) close() {
+func (j *journal) closeFile() {
 	if j.file != nil {
 		j.flush()
-		_ = j.file.Close() // what it lost is fetched again
+		_ = j.file.Close() // what it loses is fetched again
 		j.file, j.lines = nil, nil
 	}
 }
 
-// remove ends the journal.
+// remove closes and removes the journal.
 func (j *journal) remove() error {
-	j.leave()
+	j.close()
 	if err := os.Remove(j.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove journal: %w", err)
 	}

@@ -13,12 +13,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-// listDepth is how deep a directory is listed. What goes deeper is fetched as
-// one archive.
+// listDepth is how deep a directory is listed. A deeper one is fetched as one archive.
 const listDepth = 64
 
-// errBlind means that a listing is of no use for what it lists.
-var errBlind = errors.New("the listing of the directory cannot be used")
+// errUnlisted means that a listing cannot be used.
+var errUnlisted = errors.New("the listing of the directory cannot be used")
 
 // entry is one entry of a listed directory.
 type entry struct {
@@ -29,7 +28,7 @@ type entry struct {
 	files, bytes int64
 	// had is how much of that is there already.
 	had int64
-	// tried is set once a directory was asked for as an archive.
+	// tried is set once a directory has been asked for as an archive.
 	tried bool
 }
 
@@ -39,11 +38,11 @@ type listing struct {
 	all  []*entry // a directory before what it holds; the root is the first
 }
 
-// newListing takes a description in, if all of it can be relied on.
+// newListing makes a listing of a server's description, if all of that can be relied on.
 func newListing(info codalab.TargetInfo, limits tarstream.Limits) (*listing, error) {
 	l := &listing{}
 	var err error
-	if l.root, err = l.take(".", info); err != nil {
+	if l.root, err = l.add(".", info); err != nil {
 		return nil, err
 	}
 	if limits.Entries > 0 && int64(len(l.all)-1) > limits.Entries {
@@ -55,7 +54,7 @@ func newListing(info codalab.TargetInfo, limits tarstream.Limits) (*listing, err
 	return l, nil
 }
 
-func (l *listing) take(at string, info codalab.TargetInfo) (*entry, error) {
+func (l *listing) add(at string, info codalab.TargetInfo) (*entry, error) {
 	e := &entry{path: at, TargetInfo: info}
 	l.all = append(l.all, e)
 	switch {
@@ -65,15 +64,15 @@ func (l *listing) take(at string, info codalab.TargetInfo) (*entry, error) {
 	case info.Type == codalab.TargetLink && info.Link != "" && utf8.ValidString(info.Link) && !strings.ContainsRune(info.Link, utf8.RuneError):
 		return e, nil
 	case info.Type != codalab.TargetDirectory || info.Contents == nil:
-		return nil, fmt.Errorf("%w: it does not describe %q", errBlind, at)
+		return nil, fmt.Errorf("%w: it does not describe %q", errUnlisted, at)
 	}
 	names := map[string]bool{}
 	for _, inner := range info.Contents {
 		if !isName(inner.Name) || names[inner.Name] {
-			return nil, fmt.Errorf("%w: an entry with the name %q", errBlind, inner.Name)
+			return nil, fmt.Errorf("%w: an entry with the name %q", errUnlisted, inner.Name)
 		}
 		names[inner.Name] = true
-		below, err := l.take(path.Join(at, inner.Name), inner)
+		below, err := l.add(path.Join(at, inner.Name), inner)
 		if err != nil {
 			return nil, err
 		}
@@ -85,8 +84,8 @@ func (l *listing) take(at string, info codalab.TargetInfo) (*entry, error) {
 	return e, nil
 }
 
-// isName says whether a listing's name is that of one entry. JSON turns what is
-// not UTF-8 into replacement characters.
+// isName says whether a listing's name is that of one entry. JSON has replacement characters
+// for what is not UTF-8.
 func isName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00") &&
 		utf8.ValidString(name) && !strings.ContainsRune(name, utf8.RuneError)
@@ -101,10 +100,10 @@ type missing struct {
 
 func (m missing) empty() bool { return len(m.archives)+len(m.files) == 0 }
 
-// costly says whether the whole directory comes as cheaply again, in an archive
-// that has all that a listing lacks. A request is worth so many bytes; and many
-// bytes had better come in a way that can go on after the next break.
-func (m missing) costly(whole int64) bool {
+// isCostly says whether fetching the whole directory again costs no more: its archive says
+// more than a listing. A request counts as so many bytes; and many bytes are better fetched
+// so that the next break costs little.
+func (m missing) isCostly(whole int64) bool {
 	const (
 		request = 256 << 10
 		many    = 64 << 20
@@ -156,9 +155,8 @@ func (m *missing) add(e *entry) {
 	}
 }
 
-// shape makes the directories and links of the listing, with their permissions,
-// where they are not there yet.
-func (l *listing) shape(root *os.Root) error {
+// makeTree makes the directories and links of the listing that are not there yet.
+func (l *listing) makeTree(root *os.Root) error {
 	for _, e := range l.all[1:] {
 		var err error
 		switch e.Type {
@@ -186,18 +184,17 @@ func isDirectory(root *os.Root, name string) error {
 	if info, err := root.Lstat(name); err != nil || info.IsDir() {
 		return err
 	}
-	return fmt.Errorf("%w: what was unpacked is no directory", errBlind)
+	return fmt.Errorf("%w: what was unpacked is no directory", errUnlisted)
 }
 
 func isLink(root *os.Root, name, to string) error {
 	if got, err := root.Readlink(name); err == nil && got == to {
 		return nil
 	}
-	return fmt.Errorf("%w: what was unpacked is another link", errBlind)
+	return fmt.Errorf("%w: what was unpacked is another link", errUnlisted)
 }
 
-// verify makes sure that the tree is what is listed: each entry of the listing
-// is there as it says, and nothing else is.
+// verify makes sure that the tree has each entry of the listing as that says, and no other.
 func (l *listing) verify(root *os.Root) error {
 	listed := make(map[string]*entry, len(l.all))
 	for _, e := range l.all {
@@ -210,18 +207,18 @@ func (l *listing) verify(root *os.Root) error {
 		}
 		e := listed[name]
 		if e == nil {
-			return fmt.Errorf("%w: it lacks %q, which was unpacked", errBlind, name)
+			return fmt.Errorf("%w: it lacks %q, which was unpacked", errUnlisted, name)
 		}
 		found++
 		want := map[codalab.TargetType]fs.FileMode{codalab.TargetDirectory: fs.ModeDir, codalab.TargetLink: fs.ModeSymlink}[e.Type]
 		info, err := d.Info()
 		if err == nil && (info.Mode().Type() != want || e.Type == codalab.TargetFile && info.Size() != e.Size) {
-			err = fmt.Errorf("%w: %q is another", errBlind, name)
+			err = fmt.Errorf("%w: %q is another", errUnlisted, name)
 		}
 		return err
 	})
 	if err == nil && found != len(l.all) {
-		err = fmt.Errorf("%w: it has %d entries, and %d came", errBlind, len(l.all), found)
+		err = fmt.Errorf("%w: it has %d entries, and %d came", errUnlisted, len(l.all), found)
 	}
 	return err
 }

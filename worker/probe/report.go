@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 )
 
@@ -39,7 +40,7 @@ type Report struct {
 
 // Look tries the node that it runs on, for a queue with this runtime and scratch
 // directory. It takes a third of a second and leaves nothing behind.
-func Look(ctx context.Context, ways container.Runtimes, want runtimes.Name, scratch string) (Report, error) {
+func Look(ctx context.Context, containers runner.Runner, want runtimes.Name, scratch string) (Report, error) {
 	var r Report
 	var err error
 	if r.Node, err = os.Hostname(); err != nil {
@@ -50,7 +51,7 @@ func Look(ctx context.Context, ways container.Runtimes, want runtimes.Name, scra
 		return r, fmt.Errorf("find the kernel's version: %w", err)
 	}
 	r.Kernel, r.Machine = unix.ByteSliceToString(u.Release[:]), unix.ByteSliceToString(u.Machine[:])
-	host, failed := ways.Probe(ctx, scratch)
+	host, failed := containers.Probe(ctx, scratch)
 	r.Host = host
 	if failed != nil {
 		r.Scratch = failed.Error()

@@ -12,9 +12,9 @@ const hold = 5 * time.Second
 
 func (on *trial) idleHold() {
 	w := on.owner().worker(newTag())
-	a := w.post().is(200)
-	on.equal("the answer", string(a.body), "[null]")
-	on.equal("its type", a.header.Get("Content-Type"), "application/json")
+	a := w.post().wantStatus(200)
+	on.wantEqual("the answer", string(a.body), "[null]")
+	on.wantEqual("its type", a.header.Get("Content-Type"), "application/json")
 	on.held(a)
 }
 
@@ -37,12 +37,12 @@ func (on *trial) oneMessage() {
 		if time.Now().After(end) {
 			on.Fatalf("%d runs were not offered", len(want))
 		}
-		said := w.messages(w.post())
-		if len(said) > 1 {
-			on.Fatalf("%d messages at once", len(said))
+		messages := w.messages(w.post())
+		if len(messages) > 1 {
+			on.Fatalf("%d messages at once", len(messages))
 		}
-		for _, m := range said {
-			delete(want, about(m))
+		for _, m := range messages {
+			delete(want, bundleOf(m))
 		}
 	}
 }
@@ -51,21 +51,20 @@ func (on *trial) newerCheckIn() {
 	u := on.owner()
 	w := u.worker(newTag())
 	uuid := ""
-	// A server with much to do offers the run after both have ended: then two others are
-	// tried.
+	// A busy server may offer the run after both have ended: try again.
 	for end := time.Now().Add(patience); time.Now().Before(end); {
-		older := on.later(func() answer { return w.post() })
+		older := on.inBackground(func() answer { return w.post() })
 		time.Sleep(time.Second)
-		newer := on.later(func() answer { return w.post() })
+		newer := on.inBackground(func() answer { return w.post() })
 		time.Sleep(time.Second)
 		if uuid == "" {
 			uuid = u.run(w.id, nil)
 		}
-		said := on.receive(newer).is(200)
+		messages := on.receive(newer).wantStatus(200)
 		got := on.receive(older)
-		on.equal("the older check-in's answer", string(got.is(200).body), "[null]")
+		on.wantEqual("the older check-in's answer", string(got.wantStatus(200).body), "[null]")
 		on.held(got)
-		if strings.Contains(string(said.body), uuid) {
+		if strings.Contains(string(messages.body), uuid) {
 			return
 		}
 	}
@@ -77,7 +76,7 @@ func (on *trial) unheard() {
 	w := u.worker(newTag())
 	w.checkIn()
 	uuid := u.run(w.id, nil)
-	u.reaches(uuid, codalab.StateStaged)
-	u.stays(uuid, 5*time.Second, codalab.StateStaged, codalab.StateStarting)
-	w.begin(uuid)
+	u.awaitState(uuid, codalab.StateStaged)
+	u.wantStates(uuid, 5*time.Second, codalab.StateStaged, codalab.StateStarting)
+	w.startRunning(uuid)
 }

@@ -18,30 +18,27 @@ func (on *trial) runMessage() {
 			on.Fatalf("%s is not offered; the last answer was %s", uuid, a)
 		}
 	}
-	on.equal("the answer's type", a.header.Get("Content-Type"), "application/json")
+	on.wantEqual("the answer's type", a.header.Get("Content-Type"), "application/json")
 	message := a.body[1 : len(a.body)-1]
 	for key, want := range map[string]string{
 		"cpus": "2", "gpus": "0", "time": "60.0", "memory": "1073741824", "disk": "1073741824",
 		"docker_image": `"busybox:latest"`, "network": "true", "tag": `"` + w.id + `"`, "tag_exclusive": "false", "runs_left": "null",
 	} {
-		on.equal("resources."+key, raw(message, "resources", key), want)
+		on.wantEqual("resources."+key, raw(message, "resources", key), want)
 	}
 	for key, want := range map[string]string{
 		"uuid": `"` + uuid + `"`, "bundle_type": `"run"`, "owner_id": `"` + u.id + `"`, "command": `"echo hello"`,
 		"state": `"starting"`, "frozen": "null", "is_anonymous": "false", "dependencies": "[]", "location": "null",
 	} {
-		on.equal("bundle."+key, raw(message, "bundle", key), want)
+		on.wantEqual("bundle."+key, raw(message, "bundle", key), want)
 	}
-	on.equal("type", raw(message, "type"), `"run"`)
-	on.equal("request_time", raw(message, "bundle", "metadata", "request_time"), `"1m"`)
-	on.equal("exclude_patterns", raw(message, "bundle", "metadata", "exclude_patterns"), "[]")
-	if args := raw(message, "bundle", "args"); !strings.HasPrefix(args, `"run \"echo hello\" --request-`) {
-		on.Errorf("args are %s", args)
-	}
-	on.equal("state", string(w.find(uuid).State), "starting")
+	on.wantEqual("type", raw(message, "type"), `"run"`)
+	on.wantEqual("request_time", raw(message, "bundle", "metadata", "request_time"), `"1m"`)
+	on.wantEqual("exclude_patterns", raw(message, "bundle", "metadata", "exclude_patterns"), "[]")
+	on.wantEqual("state", string(w.bundle(uuid).State), "starting")
 }
 
-func (on *trial) equal(what, got, want string) {
+func (on *trial) wantEqual(what, got, want string) {
 	on.Helper()
 	if got != want {
 		on.Errorf("%s is %s, want %s", what, got, want)
@@ -89,13 +86,13 @@ func (on *trial) parents() {
 	child := u.run(w.id, nil, dependency("p", parent))
 	strict := u.run(w.id, nil, dependency("p", parent))
 	lenient := u.run(w.id, object{"allow_failed_dependencies": true}, dependency("p", parent))
-	w.begin(parent)
-	u.isIn(child, codalab.StateCreated)
-	u.kill(child).is(http.StatusOK)
-	u.reaches(child, codalab.StateKilled)
-	w.finish(parent, 3)
-	u.reaches(parent, codalab.StateFailed)
-	if b := u.reaches(strict, codalab.StateFailed); !strings.Contains(b.Metadata.String("failure_message"), "Parent bundles failed: "+parent) {
+	w.startRunning(parent)
+	u.wantState(child, codalab.StateCreated)
+	u.kill(child).wantStatus(http.StatusOK)
+	u.awaitState(child, codalab.StateKilled)
+	w.reportEnd(parent, 3)
+	u.awaitState(parent, codalab.StateFailed)
+	if b := u.awaitState(strict, codalab.StateFailed); !strings.Contains(b.Metadata.String("failure_message"), "Parent bundles failed: "+parent) {
 		on.Errorf("failure_message %q", b.Metadata.String("failure_message"))
 	}
 	w.await(codalab.MessageRun, lenient)
@@ -106,7 +103,7 @@ func (on *trial) tags() {
 	w, other := u.worker(newTag()), u.worker(newTag())
 	plain := u.run(w.id, nil)
 	keyed := u.run("tag="+w.id, nil)
-	other.quiet(6 * time.Second)
+	other.wantNoMessage(6 * time.Second)
 	for _, uuid := range []string{w.offered(), w.offered()} {
 		if uuid != plain && uuid != keyed {
 			on.Errorf("%s was offered", uuid)
@@ -118,86 +115,49 @@ func (on *trial) exclusive() {
 	u := on.owner()
 	w := u.worker(newTag())
 	uuid := u.run("", nil)
-	w.quiet(6 * time.Second)
-	w.tell["tag_exclusive"] = false
+	w.wantNoMessage(6 * time.Second)
+	w.offer["tag_exclusive"] = false
 	w.await(codalab.MessageRun, uuid)
-}
-
-func (on *trial) beyondWorkers() {
-	u := on.owner()
-	w := u.worker(newTag())
-	w.checkIn()
-	uuid := u.run(w.id, object{"request_cpus": 5})
-	w.refuses(uuid, "[4 CPUs (5 requested)]")
-	// The server compares the queue as it was typed.
-	keyed := u.run("tag="+w.id, object{"request_gpus": 1, "request_memory": "9g", "request_disk": "101g"})
-	w.refuses(keyed, "["+w.id+" queue (tag="+w.id+" requested), 0 GPUs (1 requested), 8g memory (9g requested), 100g disk (101g requested)]")
-	w.quiet(6 * time.Second)
-	w.tell["cpus"] = 5
-	w.await(codalab.MessageRun, uuid)
-}
-
-// refuses waits until a staged run's status says why this worker cannot have it; the status
-// tells of other workers as well.
-func (w *worker) refuses(uuid, why string) {
-	w.Helper()
-	w.shows(uuid, "refused with "+why, func(b codalab.Bundle) bool {
-		status := b.Metadata.String("staged_status")
-		return b.State == codalab.StateStaged && strings.Contains(status, why) &&
-			strings.HasPrefix(status, "No worker can meet your bundle's resource requirements. Available resources: [")
-	})
-}
-
-func (on *trial) deducted() {
-	u := on.owner()
-	w := u.worker(newTag())
-	w.take(u.run(w.id, object{"request_cpus": 3, "request_memory": "6g", "request_disk": "99g"}))
-	// What a run asks of the disk is not deducted.
-	uuid := u.run(w.id, object{"request_cpus": 2, "request_memory": "3g", "request_disk": "99g"})
-	w.refuses(uuid, "[1 CPUs (2 requested), 2g memory (3g requested)]")
-}
-
-func (on *trial) smallMemory() {
-	u := on.owner()
-	b := u.reaches(u.run(newTag(), object{"request_memory": "1m"}), codalab.StateFailed)
-	on.equal("failure_message", b.Metadata.String("failure_message"), "Requested less memory (1m) than minimum limit (4m) by 3m")
 }
 
 func (on *trial) terminating() {
 	u := on.owner()
 	w := u.worker(newTag())
-	w.tell["is_terminating"] = true
+	w.offer["is_terminating"] = true
 	uuid := u.run(w.id, nil)
-	w.quiet(6 * time.Second)
-	w.tell["is_terminating"], w.tell["exit_after_num_runs"] = false, 0
-	w.quiet(6 * time.Second)
-	w.tell["exit_after_num_runs"] = 1
+	w.wantNoMessage(6 * time.Second)
+	w.offer["is_terminating"], w.offer["exit_after_num_runs"] = false, 0
+	w.wantNoMessage(6 * time.Second)
+	w.offer["exit_after_num_runs"] = 1
 	w.await(codalab.MessageRun, uuid)
 }
 
 func (on *trial) groupWorker() {
+	if !on.target.Groups {
+		on.Skip("this target has no groups")
+	}
 	u, c := on.owner(), on.colleague()
 	// A group stays as long as a worker of it is remembered, so the trials of an owner share
 	// one.
 	name := "stocktest-" + u.name
 	u.call("POST", "/groups", one("groups", object{"name": name}))
 	group := u.call("GET", "/groups/"+name, nil).object().ID
-	u.call("POST", "/groups/"+name+"/relationships/members", object{"data": object{"type": "users", "id": c.id}}).is(http.StatusOK)
+	u.call("POST", "/groups/"+name+"/relationships/members", object{"data": object{"type": "users", "id": c.id}}).wantStatus(http.StatusOK)
 	w := u.worker(newTag())
-	w.tell["group_name"] = name
+	w.offer["group_name"] = name
 	private, shared := c.run(w.id, nil), c.run(w.id, nil)
-	w.quiet(6 * time.Second)
+	w.wantNoMessage(6 * time.Second)
 	permission := one("bundle-permissions", object{"permission": 2}, object{"relationships": object{
 		"bundle": object{"data": object{"type": "bundles", "id": shared}},
 		"group":  object{"data": object{"type": "groups", "id": group}},
 	}})
-	c.call("POST", "/bundle-permissions", permission).is(http.StatusOK)
-	w.begin(shared)
-	w.finish(shared, 0)
-	c.reaches(shared, codalab.StateReady)
-	c.isIn(private, codalab.StateStaged)
+	c.call("POST", "/bundle-permissions", permission).wantStatus(http.StatusOK)
+	w.startRunning(shared)
+	w.reportEnd(shared, 0)
+	c.awaitState(shared, codalab.StateReady)
+	c.wantState(private, codalab.StateStaged)
 	w.call("POST", w.path("start_bundle", private), object{"hostname": "x", "start_time": 1}).
-		is(http.StatusForbidden, "User does not have permission to run bundle.")
+		wantStatus(http.StatusForbidden, "User does not have permission to run bundle.")
 }
 
 func (on *trial) rootWorker() {
@@ -207,33 +167,28 @@ func (on *trial) rootWorker() {
 	w := on.login(on.target.Root).worker(newTag())
 	u := on.owner()
 	uuid := u.run(w.id, nil)
-	w.begin(uuid)
-	w.succeed(uuid)
+	w.startRunning(uuid)
+	w.finishReady(uuid)
 }
 
-func (on *trial) workersInfo() {
+func (on *trial) beyondWorkers() {
 	u := on.owner()
 	w := u.worker(newTag())
-	uuid := u.run(w.id, object{"request_cpus": 3})
-	w.take(uuid)
-	var all struct{ Data []object }
-	u.call("GET", "/workers/info", nil).into(&all)
-	for _, info := range all.Data {
-		if info["worker_id"] != w.id {
-			continue
-		}
-		for key, want := range map[string]any{
-			"user_id": u.id, "tag": w.id, "group_uuid": nil, "cpus": 4.0, "gpus": 0.0, "memory_bytes": float64(8 << 30),
-			"free_disk_bytes": float64(100 << 30), "cpus_in_use": 3.0, "gpus_in_use": 0.0, "tag_exclusive": true,
-		} {
-			if info[key] != want {
-				on.Errorf("%s is %v, want %v", key, info[key], want)
-			}
-		}
-		if runs, _ := info["run_uuids"].([]any); len(runs) != 1 || runs[0] != uuid {
-			on.Errorf("run_uuids is %v, want %s", info["run_uuids"], uuid)
-		}
-		return
+	for _, request := range []object{{"request_cpus": 5}, {"request_gpus": 1}, {"request_memory": "9g"}, {"request_disk": "101g"}} {
+		u.run(w.id, request)
 	}
-	on.Errorf("%s is not among %v", w.id, all.Data)
+	w.wantNoMessage(6 * time.Second)
+	w.offer["cpus"] = 5
+	w.offered()
+	w.wantNoMessage(6 * time.Second)
+}
+
+func (on *trial) deducted() {
+	u := on.owner()
+	w := u.worker(newTag())
+	w.awaitAndClaim(u.run(w.id, object{"request_cpus": 3, "request_memory": "6g", "request_disk": "99g"}))
+	u.run(w.id, object{"request_cpus": 2})
+	u.run(w.id, object{"request_memory": "3g"})
+	w.wantNoMessage(6 * time.Second)
+	w.awaitAndClaim(u.run(w.id, object{"request_disk": "99g"})) // disk is not deducted
 }

@@ -18,16 +18,15 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// patience is how long a trial waits for the server. A server that nobody else uses takes a
-// second or two.
+// patience is how long a trial waits for the server, which usually takes a second or two.
 const patience = 2 * time.Minute
 
-// internalError is in every answer with status 500. The stock server gives the cause six times
-// an hour only; after that its limit of mails to administrators fails, and the answer has
-// other words (codalab/server/rest_server.py: send_email).
+// internalError is in every answer with status 500. CodaLab's own server gives the cause only
+// six times an hour; then its limit of mails to administrators changes the answer
+// (codalab/server/rest_server.py: send_email).
 const internalError = "Internal"
 
-// trial is one manner that is tried on one server.
+// trial is the test of one manner on one server.
 type trial struct {
 	*testing.T
 	target Target
@@ -41,7 +40,7 @@ func newTrial(t *testing.T, on Target) *trial {
 	return tr
 }
 
-// user is a user who is logged in.
+// user is a logged-in user.
 type user struct {
 	*trial
 	id, name, token string
@@ -86,8 +85,8 @@ func (a answer) String() string {
 	return fmt.Sprintf("%s: %d %.300q %v", a.call, a.status, a.body, a.err)
 }
 
-// is fails the trial unless the answer has a status, and says words.
-func (a answer) is(status int, words ...string) answer {
+// wantStatus fails the trial unless the answer has a status and contains words.
+func (a answer) wantStatus(status int, words ...string) answer {
 	a.Helper()
 	if a.err != nil || a.status != status {
 		a.Fatalf("%s: want status %d", a, status)
@@ -100,16 +99,16 @@ func (a answer) is(status int, words ...string) answer {
 	return a
 }
 
-// into decodes an answer that has to be a success.
+// into decodes a successful answer.
 func (a answer) into(v any) {
 	a.Helper()
-	a.is(http.StatusOK)
+	a.wantStatus(http.StatusOK)
 	if err := json.Unmarshal(a.body, v); err != nil {
 		a.Fatalf("%s: %v", a, err)
 	}
 }
 
-// object is the one object of an answer that has to be a success.
+// object is the one object of a successful answer.
 func (a answer) object() codalab.Object {
 	a.Helper()
 	var doc codalab.Document
@@ -171,14 +170,14 @@ func (u *user) call(method, path string, body any, header ...string) answer {
 	})
 }
 
-// later makes a call in the background, while a worker of the trial serves it.
-func (on *trial) later(call func() answer) <-chan answer {
+// inBackground makes a call while a worker of the trial serves it.
+func (on *trial) inBackground(call func() answer) <-chan answer {
 	c := make(chan answer, 1)
 	on.calls.Go(func() { c <- call() })
 	return c
 }
 
-// receive waits for the answer to a call that was made later.
+// receive waits for the answer to a call in the background.
 func (on *trial) receive(c <-chan answer) answer {
 	on.Helper()
 	select {
@@ -193,7 +192,7 @@ func (on *trial) receive(c <-chan answer) answer {
 // object is a JSON object as it came.
 type object = map[string]any
 
-// one is a document with one new object, or a change of one.
+// one is a document with one object.
 func one(kind string, attributes object, more ...object) object {
 	o := object{"type": kind, "attributes": attributes}
 	for _, m := range more {
@@ -207,8 +206,7 @@ func dependency(child, parent string) object {
 	return object{"child_path": child, "parent_uuid": parent, "parent_path": ""}
 }
 
-// run makes a run bundle for workers of a tag. It is brought to an end and removed when the
-// trial ends.
+// run creates a run for workers of a tag. The end of the trial kills and removes it.
 func (u *user) run(tag string, metadata object, dependencies ...object) string {
 	u.Helper()
 	if dependencies == nil {
@@ -235,20 +233,20 @@ func (u *user) create(kind string, attributes, metadata object) string {
 	return uuid
 }
 
-// discard brings a bundle to an end and removes it. It does not fail the trial when it cannot.
+// discard kills and removes a bundle, if it can.
 func (u *user) discard(uuid string) {
 	clean := u.worker("stocktest-clean-" + uuid[2:10])
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
-		b := u.find(uuid)
+		b := u.bundle(uuid)
 		if b.UUID == "" || b.State.Final() || b.State == codalab.StateUploading {
 			u.remove(uuid)
 			return
 		}
 		if b.State.OnWorker() && b.State != codalab.StateWorkerOffline {
-			// Its worker has gone. Any worker may report it as staged again, which takes it
-			// from whoever has it.
+			// Its worker has gone. Any worker may report it as staged, which takes it from
+			// that worker.
 			restaged := report(uuid, codalab.StateStaged)
-			u.later(func() answer { return clean.post(restaged) })
+			u.inBackground(func() answer { return clean.post(restaged) })
 			continue
 		}
 		u.kill(uuid)
@@ -267,8 +265,8 @@ func (u *user) write(uuid, subpath, text string) answer {
 	return u.call("POST", "/bundle-actions", one("bundle-actions", object{"type": "write", "uuid": uuid, "subpath": subpath, "string": text}))
 }
 
-// find returns a bundle as the server shows it, the zero Bundle for none.
-func (u *user) find(uuid string) codalab.Bundle {
+// bundle returns a bundle as the server shows it, the zero Bundle for none.
+func (u *user) bundle(uuid string) codalab.Bundle {
 	var doc codalab.Document
 	var b codalab.Bundle
 	if json.Unmarshal(u.call("GET", "/bundles/"+uuid, nil).body, &doc) != nil {
@@ -280,26 +278,26 @@ func (u *user) find(uuid string) codalab.Bundle {
 	return b
 }
 
-// isIn says that a bundle is in a state now.
-func (u *user) isIn(uuid string, want codalab.State) {
+// wantState checks that a bundle is in a state now.
+func (u *user) wantState(uuid string, want codalab.State) {
 	u.Helper()
-	if got := u.find(uuid).State; got != want {
+	if got := u.bundle(uuid).State; got != want {
 		u.Errorf("%s is %s, want %s", uuid, got, want)
 	}
 }
 
-// reaches waits until a bundle is in a state.
-func (u *user) reaches(uuid string, s codalab.State) codalab.Bundle {
+// awaitState waits until a bundle is in a state.
+func (u *user) awaitState(uuid string, s codalab.State) codalab.Bundle {
 	u.Helper()
-	return u.shows(uuid, string(s), func(b codalab.Bundle) bool { return b.State == s })
+	return u.awaitBundle(uuid, string(s), func(b codalab.Bundle) bool { return b.State == s })
 }
 
-// shows waits until something holds of a bundle.
-func (u *user) shows(uuid, what string, holds func(codalab.Bundle) bool) codalab.Bundle {
+// awaitBundle waits until holds is true of a bundle.
+func (u *user) awaitBundle(uuid, what string, holds func(codalab.Bundle) bool) codalab.Bundle {
 	u.Helper()
 	var seen []string
 	for end := time.Now().Add(patience); ; time.Sleep(150 * time.Millisecond) {
-		b := u.find(uuid)
+		b := u.bundle(uuid)
 		if holds(b) {
 			return b
 		}
@@ -313,11 +311,11 @@ func (u *user) shows(uuid, what string, holds func(codalab.Bundle) bool) codalab
 	}
 }
 
-// stays looks at a bundle for a while, during which it must be in one of some states.
-func (u *user) stays(uuid string, while time.Duration, states ...codalab.State) {
+// wantStates checks that a bundle is in one of these states for a while.
+func (u *user) wantStates(uuid string, while time.Duration, states ...codalab.State) {
 	u.Helper()
 	for end := time.Now().Add(while); time.Now().Before(end); time.Sleep(150 * time.Millisecond) {
-		if s := u.find(uuid).State; !slices.Contains(states, s) {
+		if s := u.bundle(uuid).State; !slices.Contains(states, s) {
 			u.Fatalf("%s became %s, want it to stay %s", uuid, s, states)
 		}
 	}

@@ -16,15 +16,15 @@ import (
 type worker struct {
 	*user
 	id      string
-	tell    object      // what it tells of itself in each check-in
+	offer   object      // its fields in each check-in
 	answers chan answer // of the check-ins that were begun
 	open    int         // how many check-ins have no answer yet
 	inbox   []object    // messages that the trial has not waited for yet
 }
 
-// worker returns a worker of a user's whose id is also its tag.
+// worker returns a worker of a user. Its id is also its tag.
 func (u *user) worker(id string) *worker {
-	return &worker{user: u, id: id, answers: make(chan answer, 100), tell: object{
+	return &worker{user: u, id: id, answers: make(chan answer, 100), offer: object{
 		"tag": id, "group_name": nil, "cpus": 4, "gpus": 0,
 		"memory_bytes": 8 << 30, "free_disk_bytes": 100 << 30,
 		"dependencies": [][]string{}, "hostname": "stocktest", "shared_file_system": false, "tag_exclusive": true,
@@ -32,39 +32,39 @@ func (u *user) worker(id string) *worker {
 	}}
 }
 
-// made is a run of the owner's, and a worker of the owner's to play it.
-func (on *trial) made() (*user, *worker, string) {
+// newRun returns a run of the owner, and a worker of the owner to play it.
+func (on *trial) newRun() (*user, *worker, string) {
 	on.Helper()
 	u := on.owner()
 	w := u.worker(newTag())
 	return u, w, u.run(w.id, nil)
 }
 
-// taken is a run that its worker has claimed.
-func (on *trial) taken() (*user, *worker, string) {
+// claimedRun is newRun with a run that its worker has claimed.
+func (on *trial) claimedRun() (*user, *worker, string) {
 	on.Helper()
-	u, w, uuid := on.made()
-	w.take(uuid)
+	u, w, uuid := on.newRun()
+	w.awaitAndClaim(uuid)
 	return u, w, uuid
 }
 
-// begun is a run that its worker has reported to run.
-func (on *trial) begun() (*user, *worker, string) {
+// runningRun is newRun with a run that its worker has reported as running.
+func (on *trial) runningRun() (*user, *worker, string) {
 	on.Helper()
-	u, w, uuid := on.made()
-	w.begin(uuid)
+	u, w, uuid := on.newRun()
+	w.startRunning(uuid)
 	return u, w, uuid
 }
 
-// finished is a run that is ready.
-func (on *trial) finished() (*user, *worker, string) {
+// readyRun is newRun with a run that is ready.
+func (on *trial) readyRun() (*user, *worker, string) {
 	on.Helper()
-	u, w, uuid := on.begun()
-	w.succeed(uuid)
+	u, w, uuid := on.runningRun()
+	w.finishReady(uuid)
 	return u, w, uuid
 }
 
-// newTag returns a tag, or a worker's id, that nobody else has.
+// newTag returns a unique tag, or worker's id.
 func newTag() string { return "stocktest-" + codalab.NewUUID()[2:14] }
 
 func (w *worker) path(parts ...string) string {
@@ -72,38 +72,37 @@ func (w *worker) path(parts ...string) string {
 }
 
 // post checks in once. It may be called from any goroutine.
-func (w *worker) post(runs ...object) answer { return w.send(maps.Clone(w.tell), runs) }
+func (w *worker) post(runs ...object) answer { return w.send(maps.Clone(w.offer), runs) }
 
 func (w *worker) send(in object, runs []object) answer {
 	in["runs"] = append([]object{}, runs...)
 	return w.call("POST", w.path("checkin"), in)
 }
 
-// tells begins a check-in, which goes on in the background: the server reads its reports at
-// once.
-func (w *worker) tells(runs ...object) {
+// startCheckIn begins a check-in in the background. The server applies its reports at once.
+func (w *worker) startCheckIn(runs ...object) {
 	w.open++
-	in := maps.Clone(w.tell)
+	in := maps.Clone(w.offer)
 	w.calls.Go(func() { w.answers <- w.send(in, runs) })
 }
 
-// hears waits until one of the check-ins is answered, and keeps what it says.
-func (w *worker) hears() {
+// receiveMessages waits for the answer to one of the check-ins, and keeps its messages.
+func (w *worker) receiveMessages() {
 	w.Helper()
 	a := <-w.answers
 	w.open--
 	w.inbox = append(w.inbox, w.messages(a)...)
 }
 
-// checkIn checks in once and returns all that the server has said by then.
+// checkIn checks in once and returns all messages received by then.
 func (w *worker) checkIn(runs ...object) []object {
 	w.Helper()
-	for w.tells(runs...); w.open > 0; {
-		w.hears()
+	for w.startCheckIn(runs...); w.open > 0; {
+		w.receiveMessages()
 	}
-	said := w.inbox
+	messages := w.inbox
 	w.inbox = nil
-	return said
+	return messages
 }
 
 // messages are those of an answer, without its nulls.
@@ -111,13 +110,13 @@ func (w *worker) messages(a answer) []object {
 	w.Helper()
 	var list []object
 	a.into(&list)
-	var said []object
+	var messages []object
 	for _, m := range list {
 		if m != nil {
-			said = append(said, m)
+			messages = append(messages, m)
 		}
 	}
-	return said
+	return messages
 }
 
 // await checks in until the server sends a message of a kind about a bundle, and returns that
@@ -125,11 +124,11 @@ func (w *worker) messages(a answer) []object {
 func (w *worker) await(kind codalab.MessageType, uuid string, runs ...object) object {
 	w.Helper()
 	if len(runs) > 0 {
-		w.tells(runs...)
+		w.startCheckIn(runs...)
 	}
-	for end := time.Now().Add(patience); ; w.hears() {
+	for end := time.Now().Add(patience); ; w.receiveMessages() {
 		for i, m := range w.inbox {
-			if about(m) != uuid {
+			if bundleOf(m) != uuid {
 				continue
 			}
 			if m["type"] != string(kind) {
@@ -139,26 +138,26 @@ func (w *worker) await(kind codalab.MessageType, uuid string, runs ...object) ob
 			return m
 		}
 		if time.Now().After(end) {
-			w.Fatalf("%s: no message %s within %s; it is %s", uuid, kind, patience, w.find(uuid).State)
+			w.Fatalf("%s: no message %s within %s; it is %s", uuid, kind, patience, w.bundle(uuid).State)
 		}
 		if w.open == 0 {
-			w.tells()
+			w.startCheckIn()
 		}
 	}
 }
 
-// quiet checks in for a while, during which there must be no message.
-func (w *worker) quiet(while time.Duration) {
+// wantNoMessage checks in for a while, during which there must be no message.
+func (w *worker) wantNoMessage(while time.Duration) {
 	w.Helper()
 	for end := time.Now().Add(while); time.Now().Before(end); {
-		if said := w.checkIn(); len(said) > 0 {
-			w.Fatalf("got %v, want no message", said)
+		if messages := w.checkIn(); len(messages) > 0 {
+			w.Fatalf("got %v, want no message", messages)
 		}
 	}
 }
 
-// about names the bundle of a message.
-func about(m object) string {
+// bundleOf is the uuid of a message's bundle.
+func bundleOf(m object) string {
 	if bundle, ok := m["bundle"].(object); ok {
 		m = bundle
 	}
@@ -182,8 +181,8 @@ func (w *worker) claim(uuid string, at time.Time) {
 	}
 }
 
-// take waits until the worker is offered a bundle, and claims it.
-func (w *worker) take(uuid string) {
+// awaitAndClaim waits until the worker is offered a bundle, and claims it.
+func (w *worker) awaitAndClaim(uuid string) {
 	w.Helper()
 	w.await(codalab.MessageRun, uuid)
 	w.claim(uuid, time.Now())
@@ -195,7 +194,7 @@ func (w *worker) offered() string {
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		for _, m := range w.checkIn() {
 			if m["type"] == string(codalab.MessageRun) {
-				return about(m)
+				return bundleOf(m)
 			}
 			w.Errorf("got %v, want a run", m)
 		}
@@ -204,31 +203,31 @@ func (w *worker) offered() string {
 	return ""
 }
 
-// begin takes a bundle and reports that it runs.
-func (w *worker) begin(uuid string) {
+// startRunning claims a bundle and reports that it runs.
+func (w *worker) startRunning(uuid string) {
 	w.Helper()
-	w.take(uuid)
-	w.revive(uuid)
+	w.awaitAndClaim(uuid)
+	w.reportRunning(uuid)
 }
 
-// revive reports that a bundle runs, whatever state it is in.
-func (w *worker) revive(uuid string) {
+// reportRunning reports that a bundle runs, in any state.
+func (w *worker) reportRunning(uuid string) {
 	w.Helper()
-	w.tells(running(uuid))
-	w.reaches(uuid, codalab.StateRunning)
+	w.startCheckIn(running(uuid))
+	w.awaitState(uuid, codalab.StateRunning)
 }
 
-// finish reports that a bundle has ended, and waits for the acknowledgement.
-func (w *worker) finish(uuid string, exit int) {
+// reportEnd reports that a bundle has ended, and waits for the acknowledgement.
+func (w *worker) reportEnd(uuid string, exit int) {
 	w.Helper()
 	w.await(codalab.MessageMarkFinalized, uuid, ended(uuid, exit))
 }
 
-// succeed reports that a bundle has ended well, and waits until it is ready.
-func (w *worker) succeed(uuid string) codalab.Bundle {
+// finishReady reports that a bundle has succeeded, and waits until it is ready.
+func (w *worker) finishReady(uuid string) codalab.Bundle {
 	w.Helper()
-	w.finish(uuid, 0)
-	return w.reaches(uuid, codalab.StateReady)
+	w.reportEnd(uuid, 0)
+	return w.awaitState(uuid, codalab.StateReady)
 }
 
 // socket is the number by which a read message wants to be answered.
@@ -237,38 +236,38 @@ func socket(m object) string {
 	return strconv.FormatInt(int64(n), 10)
 }
 
-// replies answers a read message in JSON.
-func (w *worker) replies(m, reply object) {
+// reply answers a read message in JSON.
+func (w *worker) reply(m, reply object) {
 	w.Helper()
-	w.call("POST", w.path("reply", socket(m)), reply).is(http.StatusOK)
+	w.call("POST", w.path("reply", socket(m)), reply).wantStatus(http.StatusOK)
 }
 
-// repliesData answers a message with a stream.
-func (w *worker) repliesData(m object, data []byte) {
+// replyData answers a message with a stream.
+func (w *worker) replyData(m object, data []byte) {
 	w.Helper()
-	w.call("POST", w.path("reply_data", socket(m))+"?header_message="+url.QueryEscape("{}"), readerOf(data)).is(http.StatusOK)
+	w.call("POST", w.path("reply_data", socket(m))+"?header_message="+url.QueryEscape("{}"), readerOf(data)).wantStatus(http.StatusOK)
 }
 
-// refusal is what a worker says when it answers with an error.
+// refusal is a worker's error message.
 const refusal = "Not here."
 
-// repliesError answers a message with an error.
-func (w *worker) repliesError(m object, code int) {
+// replyError answers a message with an error.
+func (w *worker) replyError(m object, code int) {
 	w.Helper()
-	w.replies(m, object{"error_code": code, "error_message": refusal})
+	w.reply(m, object{"error_code": code, "error_message": refusal})
 }
 
-// isError wants an error in the worker's words, or one of the server's own.
-func (a answer) isError(status int) {
+// wantError checks for an error with the worker's message, or one of the server's own.
+func (a answer) wantError(status int) {
 	a.Helper()
 	words := refusal
 	if status == http.StatusInternalServerError {
 		words = internalError
 	}
-	a.is(status, words)
+	a.wantStatus(status, words)
 }
 
-// report is what a worker says of a run.
+// report is a worker's report of a run.
 func report(uuid string, s codalab.State) object {
 	profile := object{}
 	for _, stage := range codalab.Stages() {
@@ -302,7 +301,7 @@ func without(r object, key string) object {
 	return r
 }
 
-// raw returns a number as the server wrote it, found by a path of keys.
+// raw returns a value as the server wrote it, by a path of keys.
 func raw(data []byte, keys ...string) string {
 	for _, k := range keys {
 		var level map[string]json.RawMessage

@@ -5,17 +5,10 @@ package main
 import (
 	"os"
 
-	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 )
 
 func main() {
-	if len(os.Args) < 2 {
-		return
-	}
-	switch os.Args[1] {
-	case container.InitCommand:
-		os.Exit(container.Init())
-	case container.EnterCommand:
-		os.Exit(container.Enter())
-	}
+	code, _ := runner.Main(os.Args)
+	os.Exit(code)
 }

@@ -1,0 +1,151 @@
+package apptainerexec
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/user"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/host"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/rootfs"
+	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
+)
+
+// Runtime runs containers by one Apptainer or SingularityCE.
+type Runtime struct {
+	// Program is the path of apptainer or singularity.
+	Program string
+	// Plain runs it without namespaces of ours.
+	Plain bool
+	// Helper is the path of a program that begins with runner.Main and is linked statically;
+	// empty means this program.
+	Helper string
+}
+
+var _ container.Runtime = Runtime{}
+
+// runWork is the name of runContainer among the works of an init.
+const runWork = "apptainer"
+
+// Works are what the inits of this package do.
+func Works() map[string]initproc.Work {
+	return map[string]initproc.Work{runWork: runContainer}
+}
+
+// spec is what runContainer is told.
+type spec struct {
+	Root        rootfs.Spec
+	Opened      bool // the caller has opened the SIF
+	Program     string
+	Singularity bool // the program is SingularityCE
+	Plain       bool
+	Fakeroot    bool
+	Devices     []string
+	Driver      []container.Bind
+	Helper      string
+	Command     enter.Spec
+}
+
+// Run is [container.Runtime]'s, with the differences that docs/containers.md lists.
+func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit, error) {
+	exit, err := r.runSIF(ctx, c)
+	if err != nil {
+		return container.Exit{}, fmt.Errorf("run container of %s: %w", c.SIF, err)
+	}
+	return exit, nil
+}
+
+func (r Runtime) runSIF(ctx context.Context, c container.Container) (container.Exit, error) {
+	if ctx.Err() != nil {
+		return container.Exit{}, ctx.Err()
+	}
+	image, err := rootfs.OpenImage(c)
+	if err != nil {
+		return container.Exit{}, err
+	}
+	defer image.Close()
+	helper, err := enter.HelperPath(r.Helper)
+	if err != nil {
+		return container.Exit{}, err
+	}
+	s := &spec{
+		Root:        image.Spec(c),
+		Opened:      c.Opened != nil,
+		Program:     r.Program,
+		Singularity: container.IsSingularity(r.Program),
+		Plain:       r.Plain,
+		Devices:     c.Devices,
+		Helper:      helper,
+		Command:     enter.SpecFor(c, image.Env),
+	}
+	s.Fakeroot = r.Plain && !s.Singularity && canFakeRoot()
+	s.Root.Bubblewrap, _ = host.FindBubblewrap() // without it the image is never unpacked
+	if s.Driver, err = driverBinds(c.GPUs, &s.Command); err != nil {
+		return container.Exit{}, err
+	}
+	i, err := initproc.For(c, r.Helper, runWork, s)
+	if err != nil {
+		return container.Exit{}, err
+	}
+	i.Spec.Plain = r.Plain
+	return i.Run(ctx)
+}
+
+// driverBinds show the driver of the host's GPUs where Apptainer's own options --nv and --rocm have
+// it, and make the command search there.
+func driverBinds(vendor gpudriver.Vendor, command *enter.Spec) (binds []container.Bind, err error) {
+	if vendor == "" {
+		return nil, nil
+	}
+	driver, err := (gpudriver.Host{}).Find(vendor)
+	if err != nil || len(driver.Libraries)+len(driver.Programs) == 0 {
+		return nil, err
+	}
+	show := func(source, target string) {
+		binds = append(binds, container.Bind{Source: source, Target: target, ReadOnly: true})
+	}
+	for _, lib := range driver.Libraries {
+		show(lib.Path, path.Join(gpudriver.LibraryDir, lib.Name))
+	}
+	for _, program := range driver.Programs {
+		show(program, path.Join(gpudriver.ProgramDir(command.Env), path.Base(program)))
+	}
+	for _, file := range driver.Files {
+		show(file.Path, file.Name)
+	}
+	command.Env = gpudriver.WithLibraryDir(command.Env)
+	return binds, nil
+}
+
+// canFakeRoot reports whether Apptainer's option --fakeroot makes the user root, in a root that can be
+// written to. That takes a user namespace, ids to be root with (subuid(5)), and fuse-overlayfs, which
+// SingularityCE does not use.
+func canFakeRoot() bool {
+	if host.CheckFuse() != nil || host.NamespacesForbidden() {
+		return false
+	}
+	uid := strconv.Itoa(os.Getuid())
+	name := uid
+	if u, err := user.LookupId(uid); err == nil {
+		name = u.Username
+	}
+	for _, file := range []string{"/etc/subuid", "/etc/subgid"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return false
+		}
+		if !slices.ContainsFunc(strings.Split(string(text), "\n"), func(line string) bool {
+			return strings.HasPrefix(line, name+":") || strings.HasPrefix(line, uid+":")
+		}) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,149 @@
+package apptainerexec
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/rootfs"
+	"github.com/cl-slurm/cl-slurm/internal/subpath"
+)
+
+// containerInit is the work of runContainer.
+type containerInit struct {
+	spec
+
+	process *initproc.Process
+	root    *rootfs.Root
+	program int // Apptainer's process id
+}
+
+// prepare puts the image and all binds where Apptainer is to find them, and returns Apptainer's
+// argument vector. An init with namespaces gives Apptainer the container's root, which it mounts as
+// package builtin does. A plain init, or one that cannot mount, gives Apptainer the SIF.
+//
+// The reason to mount for Apptainer: by itself, SingularityCE reads no SIF that is compressed with
+// zstd, and Apptainer does so only from 1.4 on (pkg/image/squashfs.go: CheckSquashfsHeader). In a user
+// namespace, Apptainer has an overlay by FUSE. SingularityCE has one of the kernel's that cannot
+// remove the image's directories (without userxattr), and retries the mount for ever where the kernel
+// refuses it.
+func (c *containerInit) prepare(report string) ([]string, error) {
+	if c.Plain {
+		if err := c.root.PinImage(); err != nil {
+			return nil, err
+		}
+		binds, err := c.binds(report, true)
+		return c.args(c.root.SIF, c.memoryOptions(), binds), err
+	}
+	if err := rootfs.MakeDirs(); err != nil {
+		return nil, err
+	}
+	sif := c.root.SIF
+	mounted, err := c.root.Mount()
+	if err == nil && c.root.Labelled && c.root.Bubblewrap != "" {
+		// Apptainer's own overlay could not be written to either.
+		err, mounted = c.root.UnpackInstead(), true
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !c.Opened {
+		// A site may have restricted where Apptainer takes images from
+		// (apptainer.conf: limit container paths).
+		c.root.SIF = sif
+	}
+	if !mounted && c.Singularity {
+		return nil, container.HostErrorf("SingularityCE cannot make the image writable here: %s", c.root.Unpack)
+	}
+	binds, err := c.binds(report, !mounted)
+	if err != nil || !mounted {
+		return c.args(c.root.SIF, []string{"--overlay", filepath.Join(c.process.Scratch, rootfs.UpperDir)}, binds), err
+	}
+	if err := c.root.WriteNetworkFiles(); err != nil {
+		return nil, err
+	}
+	// Apptainer makes no mount points in a writable root.
+	binds, err = rootfs.MakeTargets(binds, len(c.root.Binds))
+	return c.args(filepath.Join(c.process.Scratch, rootfs.RootDir), []string{"--writable"}, binds), err
+}
+
+// memoryOptions keep what the command writes outside of binds in memory.
+func (c *containerInit) memoryOptions() []string {
+	if c.Fakeroot {
+		return []string{"--fakeroot", "--writable-tmpfs"}
+	}
+	return []string{"--writable-tmpfs"}
+}
+
+// args is Apptainer's argument vector for an image, a SIF or a directory, and the options that make it
+// writable. Singularity 3.9 and Apptainer 1.0 know all options in it.
+func (c *containerInit) args(image string, writable []string, binds []container.Bind) []string {
+	args := []string{
+		c.Program, "--silent", "--nocolor", "exec",
+		"--containall", "--no-home", "--no-init", "--no-mount", "bind-paths,cwd,sys", "--pwd", "/",
+	}
+	if !c.Plain {
+		args = append(args, "--no-mount", "tmp")
+	}
+	args = append(args, writable...)
+	if !c.root.Network {
+		args = append(args, "--net", "--network", "none")
+	}
+	for _, b := range binds {
+		args = append(args, enter.MountOptions(b, "ro")...)
+	}
+	return append(args, image, enter.ProgramPath, enter.Command)
+}
+
+// scriptsDir, in a container's scratch directory, is empty.
+const scriptsDir = "scripts"
+
+// binds returns the caller's binds and ours. bindHosts adds one for /etc/hosts.
+func (c *containerInit) binds(report string, bindHosts bool) (binds []container.Bind, err error) {
+	if binds, err = c.root.PinBinds(); err != nil {
+		return nil, err
+	}
+	if bindHosts && !slices.ContainsFunc(binds, func(b container.Bind) bool { return subpath.Within("/etc/hosts", b.Target) }) {
+		file, err := c.makeHosts()
+		if err != nil {
+			return nil, err
+		}
+		binds = append(binds, container.Bind{Source: file, Target: "/etc/hosts"})
+	}
+	// Apptainer sources the image's scripts with more capabilities than the command has
+	// (action_script.sh). An empty directory hides them.
+	if err := os.Mkdir(scriptsDir, 0o755); err != nil { //nolint:gosec // it is empty, and its parent is 0700
+		return nil, fmt.Errorf("make its scratch directory: %w", err)
+	}
+	binds = append(binds, container.Bind{Source: filepath.Join(c.process.Scratch, scriptsDir), Target: "/.singularity.d/env", ReadOnly: true})
+	if !c.Plain {
+		if err := c.root.MountShm(); err != nil {
+			return nil, err
+		}
+		binds = append(binds, container.Bind{Source: filepath.Join(c.process.Scratch, rootfs.ShmDir), Target: "/dev/shm"})
+	}
+	binds = append(binds, c.Driver...)
+	// The minimal /dev of --containall lacks these.
+	for _, device := range append([]string{"/dev/full"}, c.Devices...) {
+		binds = append(binds, container.Bind{Source: device, Target: device})
+	}
+	binds = append(binds, container.Bind{Source: "/sys", Target: "/sys", ReadOnly: true})
+	return append(binds, enter.Binds(c.Helper, report)...), nil
+}
+
+// makeHosts makes the file that becomes the container's /etc/hosts.
+func (c *containerInit) makeHosts() (string, error) {
+	text, err := rootfs.Hosts(c.root.Network)
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(c.process.Scratch, "hosts")
+	if err := os.WriteFile(file, text, 0o644); err != nil { //nolint:gosec // everybody inside reads it
+		return "", fmt.Errorf("make the container's hosts file: %w", err)
+	}
+	return file, nil
+}

@@ -1,0 +1,17 @@
+// Package apptainerexec runs containers by a site's own Apptainer or SingularityCE.
+//
+// Where user namespaces are allowed, Apptainer runs inside one in which the calling user is root,
+// and in a pid namespace whose end is the end of everything in it. The init mounts the image and an
+// overlay there, as package builtin does, and gives Apptainer the resulting directory:
+//
+//	caller                         Runtime.Run
+//	└─ init                        namespaces; or, if Plain, a session
+//	   ├─ squashfuse_ll, overlay   where the init has namespaces
+//	   └─ apptainer exec           in the directory root/; otherwise in the SIF
+//	      └─ container-enter       pid 1 of the container (package enter)
+//	         └─ the command
+//
+// Where user namespaces are forbidden, Apptainer may have been installed with privileges (setuid).
+// It then runs without namespaces of ours (Plain) as the calling user, and the init finds its
+// processes by their session.
+package apptainerexec

@@ -1,0 +1,249 @@
+package builtin
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
+)
+
+// bubblewrapArgs is what bubblewrap is started with.
+type bubblewrapArgs struct {
+	options []string // passed in a file: they may be many and hold secrets
+	command []string
+}
+
+func (a *bubblewrapArgs) add(options ...string) { a.options = append(a.options, options...) }
+
+// addIsolation isolates the container. It keeps the capabilities over its own user namespace that
+// Docker's containers have; with more, a process could make read-only binds writable.
+func (a *bubblewrapArgs) addIsolation(network bool) {
+	a.add("--unshare-pid", "--unshare-ipc", "--new-session", "--cap-drop", "ALL")
+	if !network {
+		a.add("--unshare-net")
+	}
+	for _, name := range enter.Capabilities() {
+		a.add("--cap-add", name)
+	}
+}
+
+// Descriptors that bubblewrap inherits.
+const (
+	bubblewrapArgsFD   = 3
+	bubblewrapStatusFD = 4
+)
+
+// bubblewrap is a running one.
+type bubblewrap struct {
+	status chan bubblewrapStatus // receives one, at its end
+	stderr initproc.StderrMark   // its beginning
+}
+
+// bubblewrapStatus is what bubblewrap reported of itself.
+type bubblewrapStatus struct {
+	pid1  int  // the process id of the container's pid 1, 0 when there was none
+	began bool // the command has run, and bubblewrap's exit status is the command's
+}
+
+// startBubblewrap starts the container. It does not pass --die-with-parent: the container ends with
+// the init anyway, and when a signal to the whole job ends bubblewrap's outer process, the command
+// may still save its results.
+func (c *containerInit) startBubblewrap(args bubblewrapArgs) (*bubblewrap, error) {
+	hasZero := func(option string) bool { return strings.ContainsRune(option, 0) }
+	if i := slices.IndexFunc(args.options, hasZero); i >= 0 { // what follows the zero would be an option of its own
+		return nil, fmt.Errorf("start bubblewrap: %q holds a zero byte", args.options[i])
+	}
+	options, err := memoryFile(strings.Join(args.options, "\x00") + "\x00")
+	if err != nil {
+		return nil, fmt.Errorf("start bubblewrap: %w", err)
+	}
+	defer func() { _ = options.Close() }()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("start bubblewrap: %w", err)
+	}
+	defer func() { _ = w.Close() }()
+	b := &bubblewrap{status: make(chan bubblewrapStatus, 1), stderr: initproc.MarkStderr(os.Stderr)}
+	argv := []string{c.root.Bubblewrap, "--args", strconv.Itoa(bubblewrapArgsFD), "--json-status-fd", strconv.Itoa(bubblewrapStatusFD), "--"}
+	c.bubblewrap, err = c.process.Start(append(argv, args.command...), &syscall.ProcAttr{
+		Env:   []string{},
+		Files: []uintptr{0, 1, 2, options.Fd(), w.Fd()},
+	})
+	if err != nil {
+		return nil, err
+	}
+	go b.readStatus(r) // ends with bubblewrap
+	return b, nil
+}
+
+// memoryFile returns a file in memory that holds text and is ready to be read.
+func memoryFile(text string) (*os.File, error) {
+	fd, err := unix.MemfdCreate("options", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make a file in memory: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "options")
+	_, err = f.WriteString(text)
+	if err == nil {
+		_, err = f.Seek(0, 0)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("write a file in memory: %w", err)
+	}
+	return f, nil
+}
+
+// readStatus reads what bwrap(1) writes for --json-status-fd: the process id of its child, and the
+// command's exit status if there was a command.
+func (b *bubblewrap) readStatus(r *os.File) {
+	defer func() { _ = r.Close() }()
+	var status bubblewrapStatus
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		var line struct {
+			ChildPID *int `json:"child-pid"`
+			ExitCode *int `json:"exit-code"`
+		}
+		if json.Unmarshal(lines.Bytes(), &line) != nil {
+			continue
+		}
+		if line.ChildPID != nil {
+			status.pid1 = *line.ChildPID
+		}
+		status.began = status.began || line.ExitCode != nil
+	}
+	b.status <- status
+}
+
+// supervise waits for the end of the command.
+func (c *containerInit) supervise(b *bubblewrap) (code int, err error) {
+	dead := map[int]syscall.WaitStatus{}
+	stop, stopping := c.process.Stop, false
+	var kill <-chan time.Time
+	var status *bubblewrapStatus // once bubblewrap is dead
+	for {
+		select {
+		case <-stop:
+			stop, stopping = nil, true
+			timer := time.NewTimer(c.process.Grace)
+			defer timer.Stop()
+			kill = timer.C
+			terminate()
+		case <-kill:
+			if w, ended := dead[c.bubblewrap]; ended && w.Exited() {
+				return w.ExitStatus(), nil
+			}
+			return 128 + int(syscall.SIGKILL), nil
+		case d, ok := <-c.process.Deaths:
+			if !ok {
+				return 0, errors.New("bubblewrap ended unseen")
+			}
+			if err := c.root.Lost(d); err != nil {
+				return 0, err
+			}
+			dead[d.PID] = d.Status
+		case <-c.imageLost:
+			return 0, errImageLost
+		}
+		outer, outerDead := dead[c.bubblewrap]
+		if !outerDead {
+			continue // pid 1 may be reaped before it
+		}
+		if status == nil {
+			reported := <-b.status
+			status = &reported
+		}
+		pid1, pid1Dead := dead[status.pid1]
+		pid1Dead = pid1Dead || status.pid1 == 0
+		switch {
+		case outer.Exited() && !status.began:
+			return b.explainFailure()
+		case outer.Exited() && (!stopping || pid1Dead || isGone(status.pid1)): // bubblewrap may have reaped it
+			return outer.ExitStatus(), nil
+		case outer.Signaled() && status.pid1 == 0:
+			return 0, fmt.Errorf("bubblewrap was ended by a signal: %v", outer.Signal())
+		case outer.Signaled() && pid1Dead && pid1.Signaled():
+			return 128 + int(pid1.Signal()), nil
+		case outer.Signaled() && pid1Dead:
+			return pid1.ExitStatus(), nil // the command's: bubblewrap.c: do_init
+		}
+	}
+}
+
+// isGone reports whether there is no such process, not even a zombie.
+func isGone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), unix.ESRCH) }
+
+// explainFailure says why bubblewrap did not begin the command. If the program could not be
+// executed, that is an exit status of the command, as in a shell.
+func (b *bubblewrap) explainFailure() (code int, err error) {
+	message := b.stderr.Text()
+	if strings.Contains(message, "execvp ") {
+		if strings.Contains(strings.ToLower(message), unix.ENOENT.Error()) {
+			return 127, nil
+		}
+		return 126, nil
+	}
+	if message == "" {
+		message = "its message is on the command's standard error"
+	}
+	return 0, container.HostErrorf("bubblewrap could not set the container up: %s", message)
+}
+
+// terminate sends TERM once to every process of the container except its pid 1, which would ignore
+// it. Later rounds reach processes that started during earlier ones.
+func terminate() {
+	signalled := map[int]bool{}
+	for range 10 {
+		before := len(signalled)
+		for _, pid := range containerProcesses() {
+			if !signalled[pid] {
+				signalled[pid] = true
+				_ = syscall.Kill(pid, syscall.SIGTERM)
+			}
+		}
+		if len(signalled) == before {
+			return
+		}
+	}
+}
+
+// containerProcesses lists the processes of the pid namespace below the init's, except the first
+// there.
+func containerProcesses() []int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		status, err := os.ReadFile(filepath.Join("/proc", e.Name(), "status"))
+		if err != nil {
+			continue // it has ended
+		}
+		// proc_pid_status(5): the process ids from the namespace of this /proc to the innermost.
+		_, ids, _ := strings.Cut(string(status), "\nNSpid:")
+		ids, _, _ = strings.Cut(ids, "\n")
+		if levels := strings.Fields(ids); len(levels) > 1 && levels[1] != "1" {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}

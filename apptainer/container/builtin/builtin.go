@@ -1,0 +1,222 @@
+package builtin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/host"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/rootfs"
+	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
+	"github.com/cl-slurm/cl-slurm/internal/subpath"
+)
+
+// Runtime is the built-in runtime. Its zero value is usable.
+type Runtime struct {
+	// Helper is the path of a program that begins with runner.Main; empty means this program.
+	Helper string
+	// Images, when not nil, lets containers of the same image share its mount.
+	Images *Images
+}
+
+var _ container.Runtime = Runtime{}
+
+// runWork is the name of runContainer among the works of an init.
+const runWork = "builtin"
+
+// Works are what the inits of this package do.
+func Works() map[string]initproc.Work {
+	return map[string]initproc.Work{runWork: runContainer, serveWork: serveImage}
+}
+
+// spec is what runContainer is told.
+type spec struct {
+	Root         rootfs.Spec
+	Shared       bool // the init inherits a mount of the image
+	Args         []string
+	ShellCommand string
+	Env          []string
+	Devices      []string
+	Driver       gpudriver.Driver
+	Dir          string
+}
+
+// Run is [container.Runtime]'s.
+func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit, error) {
+	exit, err := r.runSIF(ctx, c)
+	if err != nil {
+		return container.Exit{}, fmt.Errorf("run container of %s: %w", c.SIF, err)
+	}
+	return exit, nil
+}
+
+func (r Runtime) runSIF(ctx context.Context, c container.Container) (container.Exit, error) {
+	if ctx.Err() != nil {
+		return container.Exit{}, ctx.Err()
+	}
+	image, err := rootfs.OpenImage(c)
+	if err != nil {
+		return container.Exit{}, err
+	}
+	defer image.Close()
+	s := &spec{
+		Root:         image.Spec(c),
+		Args:         c.Args,
+		ShellCommand: c.ShellCommand,
+		Env:          c.Environment(image.Env),
+		Devices:      c.Devices,
+		Dir:          c.WorkDir(),
+	}
+	if c.GPUs != "" {
+		if s.Driver, err = (gpudriver.Host{}).Find(c.GPUs); err != nil {
+			return container.Exit{}, err
+		}
+	}
+	if s.Root.Bubblewrap, err = host.FindBubblewrap(); err != nil {
+		return container.Exit{}, err
+	}
+	i, err := initproc.For(c, r.Helper, runWork, s)
+	if err != nil {
+		return container.Exit{}, err
+	}
+	if share := r.Images.join(ctx, r.Helper, s.Root); share != nil {
+		defer share.leave()
+		s.Shared, i.Inherit = true, share.files
+	}
+	return i.Run(ctx)
+}
+
+// containerInit is the work of runContainer.
+type containerInit struct {
+	spec
+
+	process    *initproc.Process
+	root       *rootfs.Root
+	imageLost  chan struct{} // closed when squashfuse of a shared image has ended
+	bubblewrap int           // its process id
+}
+
+// runContainer sets a container up and runs its command.
+func runContainer(p *initproc.Process) (code int, err error) {
+	c := &containerInit{process: p}
+	if err := p.ReadDetails(&c.spec); err != nil {
+		return 0, err
+	}
+	c.root = &rootfs.Root{Spec: c.spec.Root, Process: p}
+	// bubblewrap looks its child up in /proc, and so does terminate.
+	for _, step := range []func() error{p.EnterScratch, rootfs.MakeDirs, p.MountProc, c.makeRoot, c.root.MountShm, c.root.WriteNetworkFiles, c.showDriver} {
+		if err := step(); err != nil {
+			return 0, err
+		}
+	}
+	args, err := c.bubblewrapArgs()
+	if err != nil {
+		return 0, err
+	}
+	b, err := c.startBubblewrap(args)
+	if err != nil {
+		return 0, err
+	}
+	p.Begin()
+	code, err = c.supervise(b)
+	if err == nil && code != 0 && rootfs.IsImageLost() {
+		if c.imageLost != nil {
+			return 0, errImageLost
+		}
+		return 0, c.root.AwaitLoss()
+	}
+	return code, err
+}
+
+// makeRoot puts the image's files at rootfs.RootDir, writable.
+func (c *containerInit) makeRoot() error {
+	if c.attachShared() {
+		return nil
+	}
+	return c.root.Make()
+}
+
+// bubblewrapArgs returns the options that set the container up, and its command. Links in targets
+// are resolved first, because bubblewrap would follow them while it can still reach the host's
+// files.
+func (c *containerInit) bubblewrapArgs() (args bubblewrapArgs, err error) {
+	args.command = c.Args
+	if len(c.Args) == 0 {
+		sh, err := findShell()
+		if err != nil {
+			return args, err
+		}
+		args.command = []string{sh, "-c", c.ShellCommand}
+	}
+	binds, err := c.root.PinBinds()
+	if err == nil {
+		binds, err = rootfs.MakeTargets(binds, len(binds))
+	}
+	if err == nil {
+		err = c.makeWorkingDir()
+	}
+	if err != nil {
+		return args, err
+	}
+	args.add("--bind", filepath.Join(c.process.Scratch, rootfs.RootDir), "/")
+	args.add("--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys")
+	args.add("--bind", filepath.Join(c.process.Scratch, rootfs.ShmDir), "/dev/shm")
+	for _, device := range c.Devices {
+		args.add("--dev-bind", device, device)
+	}
+	for _, b := range binds {
+		option := "--bind"
+		if b.ReadOnly {
+			option = "--ro-bind"
+		}
+		args.add(option, b.Source, b.Target)
+	}
+	args.add("--chdir", c.Dir)
+	args.addIsolation(c.root.Network)
+	for _, assignment := range c.Env {
+		name, value, _ := strings.Cut(assignment, "=")
+		args.add("--setenv", name, value)
+	}
+	return args, nil
+}
+
+// findShell returns the image's shell.
+func findShell() (string, error) {
+	for _, name := range container.Shells() {
+		resolved, err := rootfs.ResolveInRoot(name)
+		if err != nil {
+			continue
+		}
+		info, err := os.Stat(filepath.Join(rootfs.RootDir, resolved))
+		if err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return name, nil
+		}
+	}
+	return "", container.ErrNoShell
+}
+
+// makeWorkingDir makes the working directory where neither the image nor a mount has it, as Docker
+// does.
+func (c *containerInit) makeWorkingDir() error {
+	mounts := rootfs.OwnMounts()
+	for _, b := range c.root.Binds {
+		mounts = append(mounts, b.Target)
+	}
+	for _, m := range mounts {
+		if subpath.Within(c.Dir, m) {
+			return nil
+		}
+	}
+	if _, err := rootfs.MakeInRoot(c.Dir, true); err != nil {
+		return fmt.Errorf("working directory: %w", err)
+	}
+	return nil
+}
+
+// errImageLost is the cause when a container's shared image has lost its squashfuse.
+var errImageLost = errors.New("squashfuse, which serves the image's files to this and other containers, has ended")

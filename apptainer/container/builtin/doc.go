@@ -1,0 +1,27 @@
+// Package builtin runs containers without a container engine and without any privilege: by
+// squashfuse, an overlay and bubblewrap in one user namespace.
+//
+//	caller                         Runtime.Run
+//	└─ init                        pid 1 of new user, mount and pid namespaces
+//	   ├─ squashfuse_ll -f         the SIF's partition, mounted at lower/
+//	   ├─ (overlay)                lower/ + upper/ + work/ → root/
+//	   └─ bwrap                    binds, /proc, /dev, no network, fewer capabilities
+//	      └─ bwrap                 pid 1 of the container
+//	         └─ the command
+//
+// This needs squashfuse, bubblewrap, /dev/fuse and user namespaces, with overlay mounts in them
+// (Linux 5.11, RHEL 8.5). Where the image or the overlay cannot be mounted, unsquashfs unpacks the
+// image for one run, and the Exit notes why.
+//
+// # Shared images
+//
+// Containers that share an image ([Images]) have one squashfuse, in an init of its own. It gives
+// each container a mount that is not attached anywhere yet:
+//
+//	caller
+//	├─ init                        serves one image
+//	│  └─ squashfuse_ll -f
+//	├─ init                        of each container: attaches its mount at lower/
+//	│  └─ bwrap …
+//	└─ init …
+package builtin

@@ -1,0 +1,220 @@
+package builtin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/rootfs"
+)
+
+// Images lets containers of one process that run in the same image at the same time share one mount
+// of it: one squashfuse, and one copy in memory of what was read. A mount begins with its first
+// container and ends with its last. The zero value is usable. It must not be copied, and several
+// goroutines may use it at once.
+//
+// The squashfuse of a shared mount is a child of this process: its processor time and memory belong
+// to no container. Containers of other processes have mounts of their own. If they shared one,
+// Slurm would take the image from all of them when it ends the job of one.
+type Images struct {
+	mu      sync.Mutex
+	servers map[rootfs.FileID]*imageServer
+	refused bool // this host cannot share mounts
+}
+
+// imageServer is an init that serves an image.
+type imageServer struct {
+	users int // guarded by Images.mu
+
+	conn  *net.UnixConn
+	turn  chan struct{} // holds one while a request is made
+	stop  context.CancelFunc
+	ended chan struct{} // closed when nothing of it is left
+}
+
+// share is a container's share of an image.
+type share struct {
+	files []*os.File // for the init: a mount to attach, and a lifeline that ends with the server
+	leave func()     // is called at the container's end
+}
+
+// join returns a share of a container's image, or nil where the init has to mount the image itself.
+func (m *Images) join(ctx context.Context, helper string, root rootfs.Spec) *share {
+	if m == nil || root.Unpack != "" {
+		return nil
+	}
+	s, err := m.addUser(ctx, helper, root)
+	if err != nil {
+		return nil
+	}
+	leave := func() { m.removeUser(root.Image, s) }
+	files, err := s.request(ctx)
+	if err != nil {
+		leave()
+		return nil
+	}
+	return &share{files: files, leave: leave}
+}
+
+// errRefused is the cause where a host shares no images.
+var errRefused = errors.New("this host shares no images")
+
+// addUser makes a container a user of its image's server, which it starts if there is none.
+func (m *Images) addUser(ctx context.Context, helper string, root rootfs.Spec) (*imageServer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.refused {
+		return nil, errRefused
+	}
+	s := m.servers[root.Image]
+	if s == nil {
+		var err error
+		if s, err = m.startServer(ctx, helper, root); err != nil {
+			return nil, err
+		}
+		if m.servers == nil {
+			m.servers = map[rootfs.FileID]*imageServer{}
+		}
+		m.servers[root.Image] = s
+	}
+	s.users++
+	return s, nil
+}
+
+// removeUser ends the server with its last user, and waits until nothing is left of it.
+func (m *Images) removeUser(id rootfs.FileID, s *imageServer) {
+	m.mu.Lock()
+	s.users--
+	last := s.users == 0
+	if last {
+		m.forget(id, s)
+	}
+	m.mu.Unlock()
+	if last {
+		s.stop()
+		<-s.ended
+	}
+}
+
+// forget makes the next container in an image start a new server. The caller holds mu.
+func (m *Images) forget(id rootfs.FileID, s *imageServer) {
+	if m.servers[id] == s {
+		delete(m.servers, id)
+	}
+}
+
+// startServer starts an image's server. If that fails, requests to it fail. The caller holds mu.
+func (m *Images) startServer(ctx context.Context, helper string, root rootfs.Spec) (*imageServer, error) {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // other containers use it too
+	s := &imageServer{conn: ours, turn: make(chan struct{}, 1), stop: stop, ended: make(chan struct{})}
+	go func() { // ends after stop; removeUser waits for it
+		defer close(s.ended)
+		defer stop()
+		// The lifeline tells the users of a failure.
+		_, err := initproc.Init{
+			Program: helper, Details: root, Inherit: []*os.File{theirs},
+			Spec: initproc.Spec{Work: serveWork, Scratch: serveDir, Grace: container.Container{}.KillAfter()},
+		}.Run(ctx)
+		_ = ours.Close()
+		var refusal *container.HostError
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.refused = m.refused || errors.As(err, &refusal)
+		m.forget(root.Image, s)
+	}()
+	return s, nil
+}
+
+// request asks for a mount of the image, and waits until it is served. It returns the mount and the
+// lifeline.
+func (s *imageServer) request(ctx context.Context) ([]*os.File, error) {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("ask for a mount: %w", ctx.Err())
+	}
+	if err := s.conn.SetDeadline(time.Time{}); err != nil {
+		return nil, fmt.Errorf("ask for a mount: %w", err)
+	}
+	expired := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(expired)
+		_ = s.conn.SetDeadline(time.Unix(1, 0))
+	})
+	defer func() {
+		if !stop() {
+			<-expired // the next request must not meet this deadline
+		}
+	}()
+	if _, err := s.conn.Write([]byte{0}); err != nil {
+		return nil, fmt.Errorf("ask for a mount: %w", err)
+	}
+	rights := make([]byte, unix.CmsgSpace(2*4))
+	_, n, _, _, err := s.conn.ReadMsgUnix(make([]byte, 1), rights)
+	if err != nil {
+		return nil, fmt.Errorf("receive a mount: %w", err)
+	}
+	files, err := filesOf(rights[:n])
+	if err == nil && len(files) == 2 {
+		return files, nil
+	}
+	for _, f := range files { // the kernel drops files if this process has too many
+		_ = f.Close()
+	}
+	return nil, errors.Join(errors.New("receive a mount: there was none"), err)
+}
+
+// socketPair makes a pair of sockets that keep the bounds of messages: one for this process, one for
+// a child.
+func socketPair() (*net.UnixConn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make sockets: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "socket"), os.NewFile(uintptr(fds[1]), "socket")
+	conn, err := unixConn(ours)
+	if err != nil {
+		return nil, nil, errors.Join(err, theirs.Close())
+	}
+	return conn, theirs, nil
+}
+
+// unixConn makes a connection of a file, which it closes.
+func unixConn(f *os.File) (*net.UnixConn, error) {
+	c, err := net.FileConn(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, fmt.Errorf("use a socket: %w", err)
+	}
+	return c.(*net.UnixConn), nil //nolint:forcetypeassert // the file is a Unix socket
+}
+
+// filesOf returns the open files that came with a message.
+func filesOf(rights []byte) (files []*os.File, err error) {
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil {
+		return nil, fmt.Errorf("read a message: %w", err)
+	}
+	for _, m := range messages {
+		fds, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			return nil, fmt.Errorf("read a message: %w", err)
+		}
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), "shared image"))
+		}
+	}
+	return files, nil
+}

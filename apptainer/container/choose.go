@@ -1,0 +1,166 @@
+package container
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
+)
+
+// Finding is what a host has of one thing that a runtime may need.
+type Finding struct {
+	// Path and Version are a program's; empty for other things, and Version where it was
+	// not asked for.
+	Path    string `json:"path,omitempty"`
+	Version string `json:"version,omitempty"`
+	// Lack is a sentence that says why it cannot be used, and what the site has to do;
+	// empty when no reason is known.
+	Lack string `json:"lack,omitempty"`
+	// Setuid is set for an Apptainer that is installed with privileges: it needs neither
+	// user namespaces nor FUSE.
+	Setuid bool `json:"setuid,omitempty"`
+}
+
+// Host is what a machine has for running containers, as seen by one user in one place, such
+// as a job.
+type Host struct {
+	Namespaces  Finding `json:"namespaces"` // user namespaces, with mounts in them
+	Fuse        Finding `json:"fuse"`       // /dev/fuse
+	Overlay     Finding `json:"overlay"`    // in a user namespace, over the scratch directory
+	Squashfuse  Finding `json:"squashfuse"`
+	Bubblewrap  Finding `json:"bubblewrap"`
+	Unsquashfs  Finding `json:"unsquashfs"`
+	Apptainer   Finding `json:"apptainer"`
+	Singularity Finding `json:"singularity"`
+	Docker      Finding `json:"docker"`
+	Podman      Finding `json:"podman"`
+}
+
+// Choice is the runtime for a container on a host.
+type Choice struct {
+	Runtime runtimes.Name `json:"way"`
+	// Program is the path of Apptainer or of the engine.
+	Program string `json:"program,omitempty"`
+	// Plain is set where Apptainer has to run without namespaces of ours.
+	Plain bool `json:"plain,omitempty"`
+	// Reason is a sentence that says why this runtime was chosen.
+	Reason string `json:"reason"`
+}
+
+// Choose chooses a runtime for what a caller wants and a host has. Empty means runtimes.Auto.
+// A *HostError says in one sentence what the site must allow.
+//
+// Auto is the built-in runtime where the image can be mounted, else Apptainer or
+// SingularityCE, else the built-in runtime with an unpacked image. It is never an engine,
+// because a job's limits do not hold for an engine's containers.
+func Choose(want runtimes.Name, h Host) (Choice, error) {
+	want = cmp.Or(want, runtimes.Auto)
+	asked := fmt.Sprintf("%s was asked for", want)
+	switch want {
+	case runtimes.Auto:
+		return h.chooseAuto()
+	case runtimes.Builtin:
+		if lack := h.builtinLack(); lack != "" {
+			return Choice{}, HostErrorf("%s: %s", asked, lack)
+		}
+		return Choice{Runtime: runtimes.Builtin, Reason: asked}, nil
+	case runtimes.Apptainer, runtimes.Singularity, runtimes.Docker, runtimes.Podman:
+		if lack := h.programLack(want); lack != "" {
+			return Choice{}, HostErrorf("%s: %s", asked, lack)
+		}
+		return h.chooseProgram(want, asked), nil
+	}
+	return Choice{}, fmt.Errorf("%q is no runtime: there are %v", want, runtimes.All())
+}
+
+func (h Host) chooseAuto() (Choice, error) {
+	builtin, unmounted := h.builtinLack(), h.mountLack()
+	if builtin == "" && unmounted == "" {
+		return Choice{Runtime: runtimes.Builtin, Reason: "nothing else was asked for, and this node has all that it needs"}, nil
+	}
+	because := cmp.Or(builtin, unmounted)
+	for _, name := range []runtimes.Name{runtimes.Apptainer, runtimes.Singularity} {
+		if h.programLack(name) == "" {
+			return h.chooseProgram(name, "the built-in runtime cannot be used: "+because), nil
+		}
+	}
+	if builtin == "" {
+		return Choice{Runtime: runtimes.Builtin, Reason: "no Apptainer can be used, and the image can be unpacked: " + because}, nil
+	}
+	return Choice{}, HostErrorf("this node can run no container: %s; or an Apptainer with privileges (setuid) has to be installed", because)
+}
+
+// chooseProgram is the choice of a runtime that is a program of the host.
+func (h Host) chooseProgram(name runtimes.Name, reason string) Choice {
+	f := h.program(name)
+	return Choice{
+		Runtime: name, Program: f.Path, Reason: reason,
+		Plain: f.Setuid && h.apptainerLack(f) != "",
+	}
+}
+
+// Without returns the host as it is once a runtime has failed on it for a reason that the
+// findings did not show.
+func (h Host) Without(name runtimes.Name, reason error) Host {
+	if name == runtimes.Builtin {
+		h.Bubblewrap.Lack = reason.Error() // every built-in container needs it
+	} else if f := h.program(name); f != nil {
+		f.Lack = reason.Error()
+	}
+	return h
+}
+
+// program is the finding of a runtime's program; nil for runtimes without one.
+func (h *Host) program(name runtimes.Name) *Finding {
+	switch name {
+	case runtimes.Apptainer:
+		return &h.Apptainer
+	case runtimes.Singularity:
+		return &h.Singularity
+	case runtimes.Docker:
+		return &h.Docker
+	case runtimes.Podman:
+		return &h.Podman
+	case runtimes.Auto, runtimes.Builtin:
+	}
+	return nil
+}
+
+// programLack says why a runtime's program cannot run an image here.
+func (h Host) programLack(name runtimes.Name) string {
+	f := h.program(name)
+	if f.Lack != "" || f.Setuid || name == runtimes.Docker || name == runtimes.Podman {
+		return f.Lack
+	}
+	return h.apptainerLack(f)
+}
+
+// apptainerLack says why an Apptainer cannot run an image here without privileges.
+func (h Host) apptainerLack(f *Finding) string {
+	lack := cmp.Or(h.Namespaces.Lack, h.Fuse.Lack)
+	if lack == "" && IsSingularity(f.Path) {
+		lack = h.mountLack()
+	}
+	return lack
+}
+
+// IsSingularity reports whether a program is SingularityCE, or an old Singularity.
+func IsSingularity(program string) bool {
+	program, err := filepath.EvalSymlinks(program)
+	return err == nil && filepath.Base(program) == "singularity"
+}
+
+// builtinLack says why the built-in runtime cannot be used here.
+func (h Host) builtinLack() string {
+	lack := cmp.Or(h.Namespaces.Lack, h.Bubblewrap.Lack)
+	if lack == "" && h.mountLack() != "" && h.Unsquashfs.Lack != "" {
+		lack = h.mountLack()
+	}
+	return lack
+}
+
+// mountLack says why the built-in runtime cannot mount an image here.
+func (h Host) mountLack() string {
+	return cmp.Or(h.Squashfuse.Lack, h.Fuse.Lack, h.Overlay.Lack)
+}

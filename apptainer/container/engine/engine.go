@@ -1,0 +1,242 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/host"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/rootfs"
+)
+
+// Runtime runs containers by one engine. It runs [container.Container].Image, which has to be in the
+// engine's own store: see Pull.
+type Runtime struct {
+	// Program is the path of docker or podman.
+	Program string
+	// Options precede the verb of every call, and RunOptions follow that of run: "--host",
+	// "unix:///run/…"; "--runtime", "runc".
+	Options, RunOptions []string
+	// Env is the whole environment of the program, with which it finds the engine and its own
+	// files: PATH, HOME, DOCKER_HOST, XDG_RUNTIME_DIR and such.
+	Env []string
+	// Network is the value of the option --network for a container that asks for the network;
+	// empty means the engine's default.
+	Network string
+	// Helper is the path of a program that begins with runner.Main and is linked statically; empty
+	// means this program. The engine has to be able to read it.
+	Helper string
+}
+
+var _ container.Runtime = Runtime{}
+
+// ErrNoImage is the cause when an engine's store lacks the image.
+var ErrNoImage = errors.New("the engine does not have the image")
+
+// callTimeout bounds every call of the engine except running and pulling.
+const callTimeout = 30 * time.Second
+
+// Run is [container.Runtime]'s, with the differences that docs/containers.md lists. If root inside is
+// not the calling user outside, what the command made in the binds is given to their owner at the end.
+func (e Runtime) Run(ctx context.Context, c container.Container) (container.Exit, error) {
+	exit, err := e.runImage(ctx, c)
+	if err != nil {
+		return container.Exit{}, fmt.Errorf("run container of %s: %w", c.Image, err)
+	}
+	return exit, nil
+}
+
+// Pull brings an image into the engine's store, from its registry, by the engine's own credentials.
+func (e Runtime) Pull(ctx context.Context, image string) error {
+	if _, err := e.call(ctx, "pull", "--quiet", image); err != nil {
+		return fmt.Errorf("pull %s: %w", image, err)
+	}
+	return nil
+}
+
+func (e Runtime) runImage(ctx context.Context, c container.Container) (container.Exit, error) {
+	if ctx.Err() != nil {
+		return container.Exit{}, ctx.Err()
+	}
+	if c.Image == "" {
+		return container.Exit{}, fmt.Errorf("%s runs no SIF, and the image has no name", e.name())
+	}
+	if err := errors.Join(c.Validate(""), rootfs.CheckExact(c.Binds)); err != nil {
+		return container.Exit{}, err
+	}
+	env, err := e.imageEnv(ctx, c.Image)
+	if err != nil {
+		return container.Exit{}, err
+	}
+	var sweeping sync.WaitGroup
+	sweeping.Go(func() { e.removeAbandoned(ctx) })
+	defer sweeping.Wait()
+	exit, err := e.runEntered(ctx, c, enter.SpecFor(c, env))
+	if giveErr := e.giveBack(ctx, c); err == nil {
+		err = giveErr
+	}
+	return exit, err
+}
+
+func (e Runtime) name() string { return filepath.Base(e.Program) }
+
+// args is the argument vector of a call of the engine.
+func (e Runtime) args(args ...string) []string {
+	return slices.Concat([]string{e.Program}, e.Options, args)
+}
+
+// call calls the engine and returns what it printed.
+func (e Runtime) call(ctx context.Context, args ...string) (string, error) {
+	output, err := host.Call(ctx, e.args(args...), e.Env)
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w", e.name(), args[0], err)
+	}
+	return output, nil
+}
+
+// imageEnv is the environment of an image in the engine's store.
+func (e Runtime) imageEnv(ctx context.Context, image string) (env []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	output, err := e.call(ctx, "image", "inspect", "--format", "{{json .Config.Env}}", image)
+	if err != nil && strings.Contains(strings.ToLower(err.Error()), "no such image") {
+		return nil, fmt.Errorf("%w: `%s pull %s` brings it", ErrNoImage, e.name(), image)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal([]byte(output), &env); err != nil {
+		return nil, fmt.Errorf("%s image inspect: %w", e.name(), err)
+	}
+	return env, nil
+}
+
+// runEntered runs package enter in a new container. The container is gone when it returns.
+func (e Runtime) runEntered(ctx context.Context, c container.Container, spec enter.Spec) (_ container.Exit, err error) {
+	dir, err := os.MkdirTemp(c.Scratch, "container-")
+	if err != nil {
+		return container.Exit{}, fmt.Errorf("make its scratch directory: %w", err)
+	}
+	report, err := enter.MakeReport(dir)
+	if err != nil {
+		return container.Exit{}, err
+	}
+	helper, err := enter.HelperPath(e.Helper)
+	if err != nil {
+		return container.Exit{}, err
+	}
+	r, err := e.start(c, containerName(), report, helper)
+	if err != nil {
+		return container.Exit{}, err
+	}
+	code, err := r.wait(ctx, spec)
+	if err != nil {
+		return container.Exit{}, err
+	}
+	return container.ExitOf(code), nil
+}
+
+// namePrefix begins the names of this user's containers.
+func namePrefix() string { return fmt.Sprintf("cl-slurm-%d-", os.Getuid()) }
+
+// containerName returns a name for a container of this process, with its id and its start.
+func containerName() string {
+	pid := os.Getpid()
+	return fmt.Sprintf("%s%d-%s-%s", namePrefix(), pid, processStart(pid), strings.ToLower(rand.Text()[:8]))
+}
+
+// processStart returns when a process began, in ticks since the host's start; empty when there is no
+// such process.
+func processStart(pid int) string {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 20 {
+		return ""
+	}
+	return fields[19] // proc_pid_stat(5): starttime
+}
+
+// removeAbandoned removes this user's containers whose processes are gone, for example because they
+// were killed together with the engine. It ignores failures: the next run tries again.
+func (e Runtime) removeAbandoned(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	output, err := e.call(ctx, "ps", "--all", "--filter", "name="+namePrefix(), "--format", "{{.Names}}")
+	if err != nil {
+		return
+	}
+	for name := range strings.Lines(output) {
+		name = strings.TrimSpace(name)
+		rest, ours := strings.CutPrefix(name, namePrefix())
+		parts := strings.Split(rest, "-")
+		if !ours || len(parts) != 3 {
+			continue
+		}
+		if pid, err := strconv.Atoi(parts[0]); err == nil && processStart(pid) != parts[1] {
+			_, _ = e.call(ctx, "rm", "--force", "--volumes", name)
+		}
+	}
+}
+
+// giveBack gives files in the writable binds that do not belong to the calling user to the owner of
+// the bind: if the engine runs as root, root inside is root outside.
+func (e Runtime) giveBack(ctx context.Context, c container.Container) error {
+	if os.Getuid() == 0 {
+		return nil
+	}
+	var give []string
+	for _, b := range c.Binds {
+		if !b.ReadOnly && hasForeign(b.Source, uint32(os.Getuid())) { //nolint:gosec // a user id
+			give = append(give, b.Target)
+		}
+	}
+	if len(give) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Minute)
+	defer cancel()
+	c.Devices, c.Network, c.OnStart = nil, false, nil
+	exit, err := e.runEntered(ctx, c, enter.Spec{Give: give, Dir: "/", Grace: c.KillAfter()})
+	if err == nil && exit.Code != 0 {
+		err = fmt.Errorf("exit status %d", exit.Code)
+	}
+	if err != nil {
+		return fmt.Errorf("give what the command made to its owner: %w", err)
+	}
+	return nil
+}
+
+// hasForeign reports whether a file in a tree belongs to another user than uid, or cannot be read.
+func hasForeign(dir string, uid uint32) bool {
+	foreign := errors.New("foreign")
+	err := filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid != uid {
+			return foreign
+		}
+		return nil
+	})
+	return err != nil
+}

@@ -1,0 +1,251 @@
+package enter
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
+)
+
+// Command is the hidden argument with which a program runs [Main]. That program has to be linked
+// statically, because it runs in any image.
+const Command = "container-enter"
+
+// ExitMisused is the exit status of Main without a Spec.
+const ExitMisused = 2
+
+// Spec is what Main is told.
+type Spec struct {
+	Args         []string
+	ShellCommand string
+	Env          []string
+	Dir          string
+	Grace        time.Duration
+	// Give names directories inside. Instead of running a command, Main then gives what is in
+	// each to the owner of the directory.
+	Give []string `json:",omitempty"`
+}
+
+// SpecFor tells Main to run a container's command in an image with this environment.
+func SpecFor(c container.Container, image []string) Spec {
+	return Spec{
+		Args:         c.Args,
+		ShellCommand: c.ShellCommand,
+		Env:          c.Environment(image),
+		Dir:          c.WorkDir(),
+		Grace:        c.KillAfter(),
+	}
+}
+
+// Main is the first process inside. It returns the exit status for the program to end with.
+func Main() int {
+	initproc.CloseDescriptorsOnExec()
+	reportFile, err := os.OpenFile(reportPath, os.O_WRONLY|os.O_APPEND|syscall.O_CLOEXEC, 0)
+	control := json.NewDecoder(os.Stdin)
+	var spec Spec
+	if os.Getpid() != 1 || err != nil || control.Decode(&spec) != nil {
+		fmt.Fprintln(os.Stderr, Command+" is started in every container of Apptainer or an engine, and not by people")
+		return ExitMisused
+	}
+	report := json.NewEncoder(reportFile)
+	e := &entered{Spec: spec}
+	initproc.HandleSignals()
+	terminated := make(chan os.Signal, 1)
+	signal.Notify(terminated, syscall.SIGTERM)
+	syscall.Umask(0o022)
+	argv, err := e.prepare()
+	if err != nil {
+		_ = report.Encode(Report{Error: err.Error(), NoShell: errors.Is(err, container.ErrNoShell)})
+		return 1
+	}
+	_ = report.Encode(Report{Began: true})
+	go func() { // ends with this process
+		<-terminated
+		e.stop()
+	}()
+	go e.listen(control) // ends with this process
+	code := 0
+	if len(e.Give) == 0 {
+		code = e.runCommand(argv)
+	} else if err := giveToOwners(e.Give); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	_ = report.Encode(Report{Code: &code})
+	return code
+}
+
+// entered is the work of Main.
+type entered struct {
+	Spec
+
+	stopped atomic.Bool
+}
+
+// prepare enters the working directory and returns what to run.
+func (e *entered) prepare() (argv []string, err error) {
+	if err := os.MkdirAll(e.Dir, 0o755); err != nil { //nolint:gosec // as Docker makes it
+		return nil, fmt.Errorf("working directory: %w", err)
+	}
+	if err := os.Chdir(e.Dir); err != nil {
+		return nil, fmt.Errorf("working directory: %w", err)
+	}
+	if len(e.Args) > 0 || len(e.Give) > 0 {
+		return e.Args, nil
+	}
+	for _, sh := range container.Shells() {
+		if checkExecutable(sh) == nil {
+			return []string{sh, "-c", e.ShellCommand}, nil
+		}
+	}
+	return nil, container.ErrNoShell
+}
+
+// lookPath finds a program as execvp(3) does: a name without a slash is looked up in the PATH of
+// the command's environment.
+func (e *entered) lookPath(name string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, checkExecutable(name)
+	}
+	search := ""
+	for _, assignment := range e.Env {
+		if value, ok := strings.CutPrefix(assignment, "PATH="); ok {
+			search = value
+		}
+	}
+	err := error(fs.ErrNotExist)
+	for _, dir := range filepath.SplitList(search) {
+		file := path.Join("/", dir, name)
+		if dir == "" || !path.IsAbs(dir) {
+			file = path.Join(e.Dir, dir, name)
+		}
+		fault := checkExecutable(file)
+		if fault == nil {
+			return file, nil
+		}
+		if errors.Is(fault, fs.ErrPermission) {
+			err = fault
+		}
+	}
+	return "", err
+}
+
+// checkExecutable returns why a file cannot be run.
+func checkExecutable(file string) error {
+	info, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+		return fs.ErrPermission
+	}
+	return nil
+}
+
+// runCommand runs the command in a session of its own and returns its exit status as a shell
+// reports it. Processes that the command leaves behind end with this one.
+func (e *entered) runCommand(argv []string) int {
+	program, err := e.lookPath(argv[0])
+	var pid int
+	if err == nil {
+		pid, err = e.start(program, argv)
+	}
+	if err != nil {
+		var at *fs.PathError
+		if errors.As(err, &at) { // it repeats the program's name
+			err = at.Err
+		}
+		fmt.Fprintf(os.Stderr, "%s: %v\n", argv[0], err)
+		if errors.Is(err, fs.ErrNotExist) {
+			return 127
+		}
+		return 126
+	}
+	for {
+		var status syscall.WaitStatus
+		dead, err := syscall.Wait4(-1, &status, 0, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			return 128 + int(syscall.SIGKILL) // cannot happen: the command is a child
+		case dead == pid && status.Signaled():
+			return 128 + int(status.Signal())
+		case dead == pid:
+			return status.ExitStatus()
+		}
+	}
+}
+
+func (e *entered) start(program string, argv []string) (pid int, err error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDONLY, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = null.Close() }()
+	// The command inherits the capabilities of this thread.
+	runtime.LockOSThread()
+	if err := dropCapabilities(); err != nil {
+		return 0, err
+	}
+	return syscall.ForkExec(program, argv, &syscall.ProcAttr{ //nolint:gosec // a container runs what it is told
+		Env:   e.Env,
+		Files: []uintptr{null.Fd(), 1, 2},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+}
+
+// giveToOwners gives what is in each directory to the directory's owner.
+func giveToOwners(dirs []string) error {
+	for _, dir := range dirs {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return fmt.Errorf("give: %w", err)
+		}
+		owner, ok := info.Sys().(*syscall.Stat_t)
+		if !ok {
+			return fmt.Errorf("give %s: its owner is unknown", dir)
+		}
+		err = filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
+			if chownErr := os.Lchown(name, int(owner.Uid), int(owner.Gid)); !errors.Is(chownErr, fs.ErrPermission) { //nolint:gosec // nothing else runs in this container
+				err = errors.Join(err, chownErr)
+			} // otherwise its owner is unknown to this container, so the command did not make it
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("give: %w", err)
+		}
+	}
+	return nil
+}
+
+// listen waits until the caller asks for the end. When the caller is gone, it ends this process,
+// the first of the container, and the kernel ends all others.
+func (e *entered) listen(control *json.Decoder) {
+	var request struct{}
+	if control.Decode(&request) == nil {
+		e.stop()
+		_ = control.Decode(&request)
+	}
+	os.Exit(1) //nolint:forbidigo // the caller is gone
+}
+
+// stop sends every process but this one TERM and, after the grace, KILL.
+func (e *entered) stop() {
+	if e.stopped.Swap(true) {
+		return
+	}
+	_ = syscall.Kill(-1, syscall.SIGTERM)
+	time.AfterFunc(e.Grace, func() { _ = syscall.Kill(-1, syscall.SIGKILL) })
+}

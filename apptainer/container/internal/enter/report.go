@@ -1,0 +1,130 @@
+package enter
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/host"
+)
+
+// Where a container has this program, and the file of its Report.
+const (
+	ProgramPath = "/.container/init"
+	reportPath  = "/.container/report"
+)
+
+// Report is what Main writes: Began, or why not, before the command, and Code after it.
+type Report struct {
+	Began   bool   `json:",omitempty"`
+	Code    *int   `json:",omitempty"`
+	Error   string `json:",omitempty"`
+	NoShell bool   `json:",omitempty"`
+}
+
+// ReportPause is the time between two readings of a report, until the command has begun.
+const ReportPause = 5 * time.Millisecond
+
+// reportBytes is more than Main writes before the command, or after it.
+const reportBytes = 16 << 10
+
+// MakeReport makes the file of a report in a directory.
+func MakeReport(dir string) (string, error) {
+	file := filepath.Join(dir, "report")
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return "", fmt.Errorf("make its report: %w", err)
+	}
+	return file, f.Close()
+}
+
+// ReadReport reads both ends of a report. The command may have written to it too, and at length;
+// lines that are no report are ignored.
+func ReadReport(file string) (r Report) {
+	f, err := os.Open(file)
+	if err != nil {
+		return r
+	}
+	defer func() { _ = f.Close() }()
+	size := int64(0)
+	if info, err := f.Stat(); err == nil {
+		size = info.Size()
+	}
+	first := io.NewSectionReader(f, 0, reportBytes)
+	last := io.NewSectionReader(f, max(reportBytes, size-reportBytes), reportBytes)
+	text, err := io.ReadAll(io.MultiReader(first, strings.NewReader("\n"), last))
+	if err != nil {
+		return r
+	}
+	for line := range bytes.Lines(text) {
+		_ = json.Unmarshal(line, &r)
+	}
+	return r
+}
+
+// Outcome returns how a container ended, given the exit status of the program that set it up.
+// stderr returns what that program printed.
+func (r Report) Outcome(program string, status syscall.WaitStatus, stderr func() string) (code int, err error) {
+	switch {
+	case r.NoShell:
+		return 0, container.ErrNoShell
+	case r.Error != "":
+		return 0, errors.New(r.Error)
+	case r.Began && r.Code != nil:
+		return *r.Code, nil
+	case status.Signaled():
+		return 0, fmt.Errorf("%s was ended by a signal: %v", program, status.Signal())
+	case r.Began:
+		return status.ExitStatus(), nil
+	}
+	message := host.LastMessage(stderr())
+	if message == "" {
+		message = "exit status " + strconv.Itoa(status.ExitStatus())
+	}
+	return 0, container.HostErrorf("%s could not set the container up: %s", program, message)
+}
+
+// HelperPath is the path of the program that runs Main; empty means this program.
+func HelperPath(given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this program: %w", err)
+	}
+	return self, nil
+}
+
+// Binds show inside what Main needs: the program that runs it, and its report.
+func Binds(helper, report string) []container.Bind {
+	return []container.Bind{
+		{Source: helper, Target: ProgramPath, ReadOnly: true},
+		{Source: report, Target: reportPath},
+	}
+}
+
+// MountOptions are a bind as Apptainer, Docker and Podman read it, a line of comma separated
+// values. readOnly is their word for that.
+func MountOptions(b container.Bind, readOnly string) []string {
+	fields := []string{"type=bind"}
+	for _, field := range []string{"source=" + b.Source, "destination=" + b.Target} {
+		if strings.ContainsAny(field, ",\"\n\r") {
+			field = `"` + strings.ReplaceAll(field, `"`, `""`) + `"`
+		}
+		fields = append(fields, field)
+	}
+	if b.ReadOnly {
+		fields = append(fields, readOnly)
+	}
+	return []string{"--mount", strings.Join(fields, ",")}
+}

@@ -1,0 +1,199 @@
+package initproc
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+)
+
+// Work is what an init does. It returns its command's exit status as a shell reports it. An
+// error means that the command did not run to its end.
+type Work func(p *Process) (code int, err error)
+
+// Main is the program of an init: it does the work that its caller asks for, and returns the
+// exit status for the program to end with. Programs call it before anything else.
+func Main(works map[string]Work) int {
+	CloseDescriptorsOnExec()
+	control := json.NewDecoder(os.NewFile(controlFD, "control"))
+	reports := json.NewEncoder(os.NewFile(reportFD, "report"))
+	var spec Spec
+	if control.Decode(&spec) != nil || works[spec.Work] == nil || (os.Getpid() != 1 && !spec.Plain) {
+		fmt.Fprintln(os.Stderr, Command+" is started with every container, and not by people")
+		return 2
+	}
+	HandleSignals()
+	// The container must not have the host's keys. Threads have keyrings of their own, and
+	// the processes that this thread starts inherit its new one.
+	runtime.LockOSThread()
+	_, _ = unix.KeyctlJoinSessionKeyring("") // fails on a kernel without keys
+	syscall.Umask(0o022)
+	p := &Process{Spec: spec, Stop: make(chan struct{}), reports: reports}
+	go p.listen(control) // ends with this process
+	code, err := works[spec.Work](p)
+	p.KillAll()
+	var hostErr *container.HostError
+	last := report{Code: code, Note: p.Note, NoShell: errors.Is(err, container.ErrNoShell), HostError: errors.As(err, &hostErr)}
+	if err != nil {
+		last.Error = err.Error()
+	}
+	if reports.Encode(last) != nil {
+		return 1
+	}
+	return 0
+}
+
+// HandleSignals keeps a signal to the whole job from ending this process before the command has
+// ended. Programs that it starts have the default handlers again; they would inherit ignored
+// signals.
+func HandleSignals() {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE,
+		syscall.SIGALRM, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGXCPU, syscall.SIGTTIN, syscall.SIGTTOU)
+}
+
+// CloseDescriptorsOnExec keeps every descriptor but the standard ones from the container, also
+// those that the caller inherited.
+func CloseDescriptorsOnExec() {
+	syscall.CloseOnExec(controlFD)
+	syscall.CloseOnExec(reportFD)
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			syscall.CloseOnExec(fd)
+		}
+	}
+}
+
+// Process is the init itself, for its work.
+type Process struct {
+	Spec
+
+	// Stop is closed when the caller asks for the end.
+	Stop chan struct{}
+	// Deaths tells of each child that has ended, also of orphans that this process adopted.
+	// It is closed when there are no children.
+	Deaths chan Death
+	// Note becomes the Note of the Exit.
+	Note string
+
+	reports *json.Encoder
+	began   bool
+}
+
+// Death is a child that has ended.
+type Death struct {
+	PID    int
+	Status syscall.WaitStatus
+}
+
+// String says how the child ended.
+func (d Death) String() string {
+	if d.Status.Signaled() {
+		return d.Status.Signal().String()
+	}
+	return fmt.Sprintf("exit status %d", d.Status.ExitStatus())
+}
+
+// ErrStopped is the cause where the caller asked for the end before the command began.
+var ErrStopped = errors.New("stopped before the command began")
+
+// listen waits until the caller asks for the end. When the caller is gone, it ends this process
+// and with it the container.
+func (p *Process) listen(control *json.Decoder) {
+	var request struct{}
+	if control.Decode(&request) == nil {
+		close(p.Stop)
+		_ = control.Decode(&request)
+	}
+	if p.Plain {
+		killSession(os.Getpid())
+	}
+	os.Exit(1) //nolint:forbidigo // the caller is gone
+}
+
+// ReadDetails reads what this work was told.
+func (p *Process) ReadDetails(details any) error {
+	if err := json.Unmarshal(p.Spec.Details, details); err != nil {
+		return fmt.Errorf("read what its init is told: %w", err)
+	}
+	return nil
+}
+
+// EnterScratch makes Scratch the working directory.
+func (p *Process) EnterScratch() error {
+	if err := os.Chdir(p.Scratch); err != nil {
+		return fmt.Errorf("enter its scratch directory: %w", err)
+	}
+	return nil
+}
+
+// MountProc mounts the /proc of the init's own pid namespace.
+func (p *Process) MountProc() error {
+	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return container.HostErrorf("this node does not let user namespaces mount /proc, perhaps because it is a container itself: %w", err)
+	}
+	return nil
+}
+
+// Begin tells the caller, once, that the command begins.
+func (p *Process) Begin() {
+	if !p.began {
+		p.began = true
+		_ = p.reports.Encode(report{Began: true}) // if the caller is gone, listen ends this process
+	}
+}
+
+// Start starts a child. Its end is told on Deaths.
+func (p *Process) Start(args []string, attr *syscall.ProcAttr) (pid int, err error) {
+	pid, err = syscall.ForkExec(args[0], args, attr) //nolint:gosec // a program of the host
+	if err != nil {
+		return 0, fmt.Errorf("start %s: %w", args[0], err)
+	}
+	if p.Deaths == nil {
+		p.Deaths = make(chan Death)
+		go reap(p.Deaths) // ends when there are no children
+	}
+	return pid, nil
+}
+
+// reap waits for children and for orphans, as the first process of a pid namespace has to.
+func reap(deaths chan<- Death) {
+	defer close(deaths)
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, 0, nil)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil {
+			return
+		}
+		deaths <- Death{pid, status}
+	}
+}
+
+// KillAll kills all processes of the container and waits for their end, so that their processor
+// time is known. Another child may be started afterwards.
+func (p *Process) KillAll() {
+	switch {
+	case p.Deaths == nil:
+	case p.Plain:
+		p.endSession()
+	default:
+		_ = syscall.Kill(-1, syscall.SIGKILL)
+		for range p.Deaths { // until there are none
+		}
+	}
+	p.Deaths = nil
+}

@@ -1,0 +1,78 @@
+package initproc
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// AdoptOrphans makes a plain init the parent of its children's orphans.
+func (p *Process) AdoptOrphans() error {
+	return os.NewSyscallError("prctl", unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+}
+
+// sessionGrace is how long processes of a plain init's session may take to end by themselves once
+// its program has ended.
+const sessionGrace = 20 * time.Millisecond
+
+// endSession is KillAll for a plain init. The remaining processes are its children, because it
+// adopts orphans, and usually there are none.
+func (p *Process) endSession() {
+	kill := time.NewTimer(sessionGrace)
+	defer kill.Stop()
+	for {
+		select {
+		case _, ok := <-p.Deaths:
+			if !ok {
+				return
+			}
+		case <-kill.C:
+			killSession(os.Getpid())
+		}
+	}
+}
+
+// sessionProcesses lists the processes of a session without its leader.
+func sessionProcesses(session int) []int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == session {
+			continue
+		}
+		stat, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
+		if err != nil {
+			continue // it has ended
+		}
+		// proc_pid_stat(5): the name may hold anything; then state, ppid, pgrp, session.
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if len(fields) > 3 && fields[0] != "Z" && fields[3] == strconv.Itoa(session) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// killSession kills the processes of a session except its leader, and those that they start
+// meanwhile.
+func killSession(session int) {
+	for range 100 {
+		pids := sessionProcesses(session)
+		if len(pids) == 0 {
+			return
+		}
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package initproc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/host"
+)
+
+// Command is the hidden argument with which a program runs [Main].
+const Command = "container-init"
+
+// Descriptors that an init inherits. More that it is given follow from FirstFD on.
+const (
+	controlFD = 3
+	reportFD  = 4
+	FirstFD   = 5
+)
+
+// KillDelay is how long after the grace of a container its init has to report before it is
+// killed.
+const KillDelay = 5 * time.Second
+
+// Spec is what an init is told to do.
+type Spec struct {
+	// Work names one of the functions that the init's program gave to Main, and Details is
+	// what that function reads with Process.Details.
+	Work    string
+	Details json.RawMessage
+	// Plain is set for an init without namespaces.
+	Plain bool
+	// Scratch is a private, empty directory.
+	Scratch string
+	Grace   time.Duration
+}
+
+// report is what an init writes when its command begins, and at the end.
+type report struct {
+	Began     bool `json:",omitempty"`
+	Code      int
+	Error     string `json:",omitempty"`
+	NoShell   bool   `json:",omitempty"`
+	Note      string `json:",omitempty"`
+	HostError bool   `json:",omitempty"`
+}
+
+// Init is an init to be run.
+type Init struct {
+	// Program is the path of a program that runs Main when its first argument is Command;
+	// empty means this program.
+	Program string
+	Spec    Spec
+	// Details, when not nil, becomes Spec.Details.
+	Details any
+	// Inherit is open files for the init, from FirstFD on. Run closes them.
+	Inherit []*os.File
+	// Stdout and Stderr are the init's and its command's.
+	Stdout, Stderr *os.File
+	// OnStart, when not nil, is called with the init's process id when the command begins.
+	OnStart func(pid int)
+}
+
+// For returns an Init that runs a container by the work of this name, in a new directory of the
+// container's scratch directory.
+func For(c container.Container, program, work string, details any) (Init, error) {
+	scratch, err := os.MkdirTemp(c.Scratch, "container-")
+	if err != nil {
+		return Init{}, fmt.Errorf("make its scratch directory: %w", err)
+	}
+	return Init{
+		Program: program, Details: details, Stdout: c.Stdout, Stderr: c.Stderr, OnStart: c.OnStart,
+		Spec: Spec{Work: work, Scratch: scratch, Grace: c.KillAfter()},
+	}, nil
+}
+
+// process is a running init.
+type process struct {
+	cmd     *exec.Cmd
+	control *os.File
+	report  *os.File
+	grace   time.Duration
+}
+
+// Run starts the init and waits for its end. When ctx ends it tells the init to stop.
+//
+// An error with a non-zero Code in the Exit carries the code that a failed work returned.
+func (i Init) Run(ctx context.Context) (container.Exit, error) {
+	if i.Details != nil {
+		var err error
+		if i.Spec.Details, err = json.Marshal(i.Details); err != nil {
+			return container.Exit{}, fmt.Errorf("tell its init: %w", err)
+		}
+	}
+	// The kernel kills the init when the thread that started it ends (PR_SET_PDEATHSIG).
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	p, err := i.start()
+	for _, f := range i.Inherit {
+		_ = f.Close() // the init has its own
+	}
+	if err != nil {
+		return container.Exit{}, fmt.Errorf("start its init: %w", err)
+	}
+	exit, err := p.wait(ctx, i.Spec, i.OnStart)
+	if err != nil && i.Spec.Plain { // its init may have been killed
+		killSession(p.cmd.Process.Pid)
+	}
+	return exit, err
+}
+
+func (i Init) start() (_ *process, err error) {
+	controlIn, control, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = controlIn.Close() }()
+	report, reportOut, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, control.Close())
+	}
+	defer func() { _ = reportOut.Close() }()
+	program := i.Program
+	if program == "" {
+		program = "/proc/self/exe"
+	}
+	cmd := &exec.Cmd{
+		Path:        program,
+		Args:        []string{program, Command},
+		Env:         []string{},
+		Stdout:      WriterOrNil(i.Stdout),
+		Stderr:      WriterOrNil(i.Stderr),
+		ExtraFiles:  append([]*os.File{controlIn, reportOut}, i.Inherit...),
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	if !i.Spec.Plain {
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+			Pdeathsig:   syscall.SIGKILL,
+		}
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(host.NamespaceError(err), control.Close(), report.Close())
+	}
+	return &process{cmd: cmd, control: control, report: report, grace: i.Spec.Grace}, nil
+}
+
+// WriterOrNil makes a nil *os.File a nil Writer.
+func WriterOrNil(f *os.File) io.Writer {
+	if f == nil {
+		return nil
+	}
+	return f
+}
+
+// wait tells the init what to do and waits for its end.
+func (p *process) wait(ctx context.Context, spec Spec, onStart func(pid int)) (container.Exit, error) {
+	done := make(chan struct{})
+	var stopping sync.WaitGroup
+	stopping.Go(func() { p.stopWith(ctx, done) })
+	sendErr := json.NewEncoder(p.control).Encode(spec)
+	report, readErr := p.readReports(onStart)
+	close(done)
+	stopping.Wait()
+	_ = p.control.Close() // the init ends now at the latest
+	_ = p.report.Close()
+	waitErr := p.cmd.Wait()
+	switch {
+	case readErr != nil && ctx.Err() != nil:
+		return container.Exit{}, fmt.Errorf("its init did not stop and was killed: %w", ctx.Err())
+	case readErr != nil:
+		return container.Exit{}, fmt.Errorf("its init ended without a report: %w", errors.Join(waitErr, sendErr))
+	case report.NoShell:
+		return container.Exit{}, container.ErrNoShell
+	case report.Error != "" && ctx.Err() != nil:
+		return container.Exit{}, fmt.Errorf("%s: %w", report.Error, ctx.Err())
+	case report.HostError:
+		return container.Exit{Code: report.Code}, container.HostErrorf("%s", report.Error)
+	case report.Error != "":
+		return container.Exit{}, errors.New(report.Error)
+	}
+	exit := container.ExitOf(report.Code)
+	exit.Note = report.Note
+	return exit, nil
+}
+
+// readReports reads up to the last report and returns it.
+func (p *process) readReports(onStart func(pid int)) (last report, err error) {
+	reports := json.NewDecoder(p.report)
+	for {
+		last = report{}
+		if err := reports.Decode(&last); err != nil {
+			return last, err //nolint:wrapcheck // the caller words it
+		}
+		if !last.Began {
+			return last, nil
+		}
+		if onStart != nil {
+			onStart(p.cmd.Process.Pid)
+		}
+	}
+}
+
+// stopWith tells the init when ctx ends, and kills it if it does not answer. It returns when
+// done is closed.
+func (p *process) stopWith(ctx context.Context, done <-chan struct{}) {
+	select {
+	case <-done:
+		return
+	case <-ctx.Done():
+	}
+	_, _ = p.control.WriteString("{}\n") // fails if the init has ended
+	kill := time.NewTimer(p.grace + KillDelay)
+	defer kill.Stop()
+	select {
+	case <-done:
+	case <-kill.C:
+		_ = p.cmd.Process.Kill()
+		<-done
+	}
+}

@@ -1,0 +1,181 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/apptainerexec"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/host"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/rootfs"
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
+)
+
+// Look returns what can be seen without starting a program, in less than a millisecond. The host may
+// still refuse what Look finds no lack of.
+func Look() container.Host {
+	return container.Host{
+		Namespaces:  container.Finding{Lack: textOf(host.CheckNamespaces())},
+		Fuse:        container.Finding{Lack: textOf(host.CheckFuse())},
+		Squashfuse:  finding(host.FindSquashfuse()),
+		Bubblewrap:  finding(host.FindBubblewrap()),
+		Unsquashfs:  finding(host.FindUnsquashfs()),
+		Apptainer:   findApptainer("apptainer", "apptainer"),
+		Singularity: findApptainer("singularity-ce", "singularity"),
+		Docker:      finding(host.FindProgram("docker.io", "docker")),
+		Podman:      finding(host.FindProgram("podman", "podman")),
+	}
+}
+
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func finding(path string, err error) container.Finding {
+	return container.Finding{Path: path, Lack: textOf(err)}
+}
+
+// findApptainer finds an Apptainer, and whether it is installed with privileges
+// (internal/pkg/util/starter: the setuid starter).
+func findApptainer(pkg, name string) container.Finding {
+	f := finding(host.FindProgram(pkg, name))
+	at, err := filepath.EvalSymlinks(f.Path)
+	if f.Path == "" || err != nil {
+		return f
+	}
+	for _, kind := range []string{"apptainer", "singularity"} {
+		info, err := os.Stat(filepath.Join(at, "../../libexec", kind, "bin/starter-suid"))
+		f.Setuid = f.Setuid || (err == nil && info.Mode()&os.ModeSetuid != 0)
+	}
+	return f
+}
+
+// Probe is Look, followed by trials: user namespaces, an overlay in them over a new directory in
+// scratch, and a start of each program. It takes as long as the slowest trial, a third of a second,
+// and leaves nothing behind.
+func (r Runner) Probe(ctx context.Context, scratch string) (container.Host, error) {
+	h := Look()
+	dir, err := os.MkdirTemp(scratch, "probe-")
+	if err != nil {
+		return h, fmt.Errorf("probe this host: %w", err)
+	}
+	var group errgroup.Group
+	try := func(f *container.Finding, trial func(*container.Finding) error) {
+		if f.Lack == "" {
+			group.Go(func() error {
+				f.Lack = textOf(trial(f))
+				return nil
+			})
+		}
+	}
+	try(&h.Namespaces, func(*container.Finding) error {
+		code, err := r.tryNamespaces(ctx, dir)
+		if code == codeNoOverlay {
+			h.Overlay.Lack = err.Error()
+			return nil
+		}
+		return err
+	})
+	for _, f := range []*container.Finding{&h.Apptainer, &h.Singularity} {
+		try(f, func(f *container.Finding) error { return r.tryApptainer(ctx, f, dir) })
+	}
+	try(&h.Docker, func(f *container.Finding) error {
+		return r.tryEngine(ctx, f, "version", "--format", "{{.Server.Version}}")
+	})
+	try(&h.Podman, func(f *container.Finding) error {
+		return r.tryEngine(ctx, f, "info", "--format", "{{.Version.Version}}")
+	})
+	_ = group.Wait()                             // its functions return nil
+	if err := filetree.Remove(dir); err != nil { // overlayfs leaves a directory without permissions
+		return h, fmt.Errorf("probe this host: %w", err)
+	}
+	return h, ctx.Err()
+}
+
+// trialWork is the name of tryOverlay among the works of an init.
+const trialWork = "trial"
+
+// codeNoOverlay is the code of tryOverlay when only the overlay failed.
+const codeNoOverlay = 2
+
+// tryNamespaces makes an init with namespaces mount in them.
+func (r Runner) tryNamespaces(ctx context.Context, dir string) (code int, err error) {
+	exit, err := initproc.Init{Program: r.Helper, Spec: initproc.Spec{Work: trialWork, Scratch: dir}}.Run(ctx)
+	return exit.Code, err
+}
+
+func tryOverlay(p *initproc.Process) (code int, err error) {
+	for _, step := range []func() error{p.MountProc, p.EnterScratch, rootfs.MakeDirs} {
+		if err := step(); err != nil {
+			return 1, err
+		}
+	}
+	if err := (&rootfs.Root{Process: p}).MountOverlay(); err != nil {
+		return codeNoOverlay, err
+	}
+	return 0, nil
+}
+
+// tryApptainer starts it with a root that holds nothing but the helper.
+func (r Runner) tryApptainer(ctx context.Context, f *container.Finding, dir string) error {
+	env := apptainerexec.Environment(dir)
+	output, err := host.Call(ctx, []string{f.Path, "--version"}, env)
+	if err != nil {
+		return err
+	}
+	f.Version = lastWord(output)
+	helper, err := enter.HelperPath(r.Helper)
+	if err != nil {
+		return err
+	}
+	root := filepath.Join(dir, filepath.Base(f.Path)+"-root")
+	for _, name := range []string{"dev", "proc", "sys", "tmp", "var/tmp", "root", "etc", "home", ".container", ".singularity.d/libs"} {
+		if err := os.MkdirAll(filepath.Join(root, name), 0o755); err != nil { //nolint:gosec // a root
+			return err
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, enter.ProgramPath), nil, 0o755); err != nil { //nolint:gosec // a mount point
+		return err
+	}
+	args := []string{f.Path, "--silent", "--nocolor", "exec", "--containall", "--no-home", "--no-init", "--no-mount", "cwd,bind-paths", "--pwd", "/"}
+	args = append(args, enter.MountOptions(container.Bind{Source: helper, Target: enter.ProgramPath, ReadOnly: true}, "ro")...)
+	_, err = host.Call(ctx, append(args, root, enter.ProgramPath, enter.Command), env)
+	var failed *host.CallError
+	if errors.As(err, &failed) && failed.ExitCode == enter.ExitMisused {
+		return nil // the helper ran, and was not told what to do
+	}
+	if err == nil {
+		err = errors.New("it started another program")
+	}
+	return fmt.Errorf("%s cannot start a container for this user: %w", f.Path, err)
+}
+
+// tryEngine asks for the version of an engine, which only the running engine can answer.
+func (r Runner) tryEngine(ctx context.Context, f *container.Finding, args ...string) error {
+	output, err := host.Call(ctx, append([]string{f.Path}, args...), r.Env)
+	if err != nil {
+		return err
+	}
+	f.Version = lastWord(output)
+	return nil
+}
+
+// lastWord is that of a program's output: "apptainer version 1.5.3".
+func lastWord(output string) string {
+	words := strings.Fields(output)
+	if len(words) == 0 {
+		return ""
+	}
+	return words[len(words)-1]
+}

@@ -1,0 +1,103 @@
+// Package runner runs containers by whichever runtime a container asks for, or the host allows. It
+// also finds out what the host allows.
+package runner
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"path/filepath"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/apptainerexec"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/builtin"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/engine"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
+)
+
+// Main runs a program's hidden parts: with a first argument of ours, the program is the init of a
+// container, or the first process in one. ran reports whether it was, and code is then the exit
+// status for the program to end with. A program that runs containers, or is a runtime's Helper, calls
+// Main before anything else.
+func Main(args []string) (code int, ran bool) {
+	if len(args) < 2 {
+		return 0, false
+	}
+	switch args[1] {
+	case initproc.Command:
+		works := map[string]initproc.Work{trialWork: tryOverlay}
+		maps.Copy(works, builtin.Works())
+		maps.Copy(works, apptainerexec.Works())
+		return initproc.Main(works), true
+	case enter.Command:
+		return enter.Main(), true
+	}
+	return 0, false
+}
+
+// Runner is a runtime that chooses among the others by Container.Runtime and the host. Its zero value
+// is usable where no container asks for an engine.
+type Runner struct {
+	// Env is the whole environment of the programs docker and podman; see engine.Runtime.
+	Env []string
+	// Helper is that of the runtimes.
+	Helper string
+	// Images, when not nil, lets containers of the built-in runtime share an image's mount.
+	Images *builtin.Images
+}
+
+var _ container.Runtime = Runner{}
+
+// Run runs a container, and calls c.OnChoice first. To start without delay it chooses by what Look
+// sees. If the host then refuses the runtime before the command begins, Run probes the host and tries
+// another runtime.
+func (r Runner) Run(ctx context.Context, c container.Container) (container.Exit, error) {
+	host := Look()
+	choice, err := container.Choose(c.Runtime, host)
+	if err != nil {
+		return container.Exit{}, err
+	}
+	exit, err := r.runBy(ctx, choice, c)
+	var refusal *container.HostError
+	if !errors.As(err, &refusal) || ctx.Err() != nil {
+		return exit, err
+	}
+	other, ok := r.chooseAgain(ctx, c, host, choice, refusal)
+	if !ok {
+		return exit, err
+	}
+	return r.runBy(ctx, other, c)
+}
+
+// chooseAgain chooses after the host has refused a runtime; false where there is no other.
+func (r Runner) chooseAgain(ctx context.Context, c container.Container, host container.Host, refused container.Choice, reason error) (container.Choice, bool) {
+	if probed, err := r.Probe(ctx, c.Scratch); err == nil {
+		host = probed
+	}
+	if refused.Runtime == runtimes.Builtin {
+		host = host.Without(runtimes.Builtin, reason)
+	}
+	choice, err := container.Choose(c.Runtime, host)
+	if err == nil && choice.Runtime == refused.Runtime && choice.Plain == refused.Plain {
+		choice, err = container.Choose(c.Runtime, host.Without(refused.Runtime, reason))
+	}
+	return choice, err == nil
+}
+
+// runBy runs a container by the runtime that was chosen.
+func (r Runner) runBy(ctx context.Context, choice container.Choice, c container.Container) (container.Exit, error) {
+	if c.OnChoice != nil {
+		c.OnChoice(choice)
+	}
+	var chosen container.Runtime = builtin.Runtime{Helper: r.Helper, Images: r.Images}
+	switch choice.Runtime {
+	case runtimes.Apptainer, runtimes.Singularity:
+		chosen = apptainerexec.Runtime{Program: choice.Program, Plain: choice.Plain, Helper: r.Helper}
+	case runtimes.Docker, runtimes.Podman:
+		chosen = engine.Runtime{Program: filepath.Clean(choice.Program), Env: r.Env, Helper: r.Helper}
+	case runtimes.Builtin, runtimes.Auto:
+	}
+	return chosen.Run(ctx, c)
+}

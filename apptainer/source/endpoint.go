@@ -1,0 +1,201 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/cl-slurm/cl-slurm/internal/pause"
+)
+
+// attempts is how often a request is made of a registry; of a mirror, once.
+const attempts = 3
+
+// endpoint is a repository that may hold an image: the one that its reference
+// names, or a mirror of it.
+type endpoint struct {
+	source     Source
+	host       string // "docker.io"
+	repository string // "library/debian"
+	mirror     bool
+	plain      bool        // it may be used in plain HTTP
+	down       atomic.Bool // others are asked first
+
+	mu               sync.Mutex
+	client           *http.Client // logged in; nil before the first request
+	closeConnections func()
+	login            *login // nil for none; constant once there is a client
+}
+
+// apiHost is the host of a registry's API.
+func apiHost(host string) string {
+	if host == dockerHub {
+		return name.DefaultRegistry
+	}
+	return host
+}
+
+// connect returns a client that is logged in.
+func (e *endpoint) connect(ctx context.Context) (*http.Client, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.client != nil {
+		return e.client, nil
+	}
+	base, closeConnections, err := e.source.transport(e.host)
+	if err != nil {
+		return nil, err
+	}
+	if e.login, err = e.source.Logins.findLogin(ctx, e.host, e.repository); err != nil {
+		return nil, err
+	}
+	auth := authn.Anonymous
+	if e.login != nil {
+		auth = authn.FromConfig(e.login.config)
+	}
+	options := []name.Option{name.WeakValidation}
+	if e.plain {
+		options = append(options, name.Insecure)
+	}
+	registry, err := name.NewRegistry(apiHost(e.host), options...)
+	if err != nil {
+		return nil, fmt.Errorf("read the registry's name: %w", err)
+	}
+	guarded := plainHTTPGuard{RoundTripper: refusing{base}, host: apiHost(e.host), plain: e.plain || isLoopback(e.host)}
+	scope := registry.Repo(e.repository).Scope(transport.PullScope)
+	loggedIn, err := transport.NewWithContext(ctx, registry, auth, transport.NewUserAgent(guarded, userAgent), []string{scope})
+	if err != nil {
+		closeConnections()
+		return nil, err //nolint:wrapcheck // explain puts it in words
+	}
+	if e.login != nil && e.login.config.IdentityToken != "" {
+		loggedIn = &oneByOne{RoundTripper: loggedIn}
+	}
+	e.client, e.closeConnections = &http.Client{Transport: loggedIn, CheckRedirect: checkRedirect}, closeConnections
+	return e.client, nil
+}
+
+func (e *endpoint) close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.client != nil {
+		e.closeConnections()
+		e.client = nil
+	}
+}
+
+// oneByOne makes requests one at a time. With an identity token each new token may
+// bring another one, which ggcr keeps without a lock (transport/bearer.go: refresh).
+type oneByOne struct {
+	http.RoundTripper
+
+	mu sync.Mutex
+}
+
+// RoundTrip makes a request.
+func (t *oneByOne) RoundTrip(req *http.Request) (*http.Response, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.RoundTripper.RoundTrip(req) //nolint:wrapcheck // a transport's errors go through as they are
+}
+
+// plainHTTPGuard refuses plain HTTP, which would show logins, where it is not
+// allowed: ggcr tries it on all private addresses.
+type plainHTTPGuard struct {
+	http.RoundTripper
+
+	host  string
+	plain bool
+}
+
+var errPlain = errors.New("plain HTTP is not allowed for it")
+
+// RoundTrip makes a request.
+func (t plainHTTPGuard) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL.Scheme == "http" && req.URL.Host == t.host && !t.plain {
+		return nil, errPlain
+	}
+	return t.RoundTripper.RoundTrip(req) //nolint:wrapcheck // a transport's errors go through as they are
+}
+
+// get makes a request of the repository, and again where that may help. The
+// response is 200 or 206; an error is in words.
+func (e *endpoint) get(ctx context.Context, method, path string, header http.Header) (*response, error) {
+	left, delay := attempts, e.source.retryDelay()
+	if e.mirror {
+		left = 1
+	}
+	for {
+		resp, err := e.getOnce(ctx, method, path, header)
+		if err == nil {
+			return resp, nil
+		}
+		wait := delay
+		refused := asRefusal(err)
+		if refused != nil {
+			wait = max(delay, refused.after)
+		}
+		if left--; left == 0 || ctx.Err() != nil || !mayPass(err) || wait > e.source.patience() {
+			e.down.Store(e.mirror && (refused == nil || refused.status != http.StatusNotFound))
+			return nil, e.explain(e.source.doubtUnknownHost(ctx, e.host, err))
+		}
+		if err := pause.For(ctx, wait); err != nil {
+			return nil, err
+		}
+		delay *= 3
+	}
+}
+
+// getOnce makes one request. The response has to begin within Source.Stall, with
+// the time for a token and all redirections.
+func (e *endpoint) getOnce(ctx context.Context, method, path string, header http.Header) (_ *response, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stall := time.AfterFunc(e.source.stall(), func() { cancel(errStalled) })
+	defer stall.Stop()
+	defer func() {
+		if err == nil {
+			return
+		}
+		if worded := (plainError{}); errors.Is(context.Cause(ctx), errStalled) && !errors.As(err, &worded) {
+			err = errStalled
+		}
+		cancel(nil)
+	}()
+	client, err := e.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	scheme := "https"
+	if e.plain {
+		scheme = "http" // the client uses https where the registry does
+	}
+	req, err := http.NewRequestWithContext(ctx, method, scheme+"://"+apiHost(e.host)+"/v2/"+e.repository+"/"+path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask for %s: %w", path, err)
+	}
+	for key, values := range header {
+		req.Header[key] = values
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // explain puts it in words
+	}
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent {
+		defer func() { _ = resp.Body.Close() }()
+		return nil, newRefusal(resp)
+	}
+	r := &response{Response: resp, from: e, ctx: ctx, cancel: cancel, stall: e.source.stall()}
+	r.paced = readerFunc(r.receive)
+	if e.source.Reader != nil {
+		r.paced = e.source.Reader(ctx, r.paced)
+	}
+	return r, nil
+}

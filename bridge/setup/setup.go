@@ -1,0 +1,283 @@
+// Package setup writes the first configuration of a bridge, from what Slurm says and from
+// an operator's answers to a few questions.
+//
+// It asks again where an answer cannot be right: an address at which no server answers, a
+// refused login, a directory that cannot be written to. Without a terminal it takes its
+// own suggestions.
+package setup
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/doctor"
+	"github.com/cl-slurm/cl-slurm/bridge/draft"
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// Options are the answers that are known beforehand, each empty where it is not, and the
+// process that asks for the others.
+type Options struct {
+	// Path is the file to write, UsualPath the one that commands read without --config.
+	Path, UsualPath string
+	Server, User    string
+	// PasswordFile has the password and stays where it is.
+	PasswordFile string
+	Shared       string
+	SlurmBin     string
+	// Partitions get a queue. DefaultPartition has the queue of bundles that name none.
+	Partitions       []string
+	DefaultPartition string
+	// Yes asks nothing. Force writes over files that exist.
+	Yes, Force bool
+
+	In     io.Reader
+	Out    io.Writer
+	Getenv func(string) string
+	Now    func() time.Time
+}
+
+// UsageError means that the command line lacks something, or names a file that cannot be
+// used.
+type UsageError struct{ Err error }
+
+// Error returns the cause.
+func (e *UsageError) Error() string { return e.Err.Error() }
+
+// AwayError means that the server or Slurm does not answer.
+type AwayError struct{ Err error }
+
+// Error returns the cause.
+func (e *AwayError) Error() string { return e.Err.Error() }
+
+// Run asks, and writes the configuration and perhaps the password's file. It returns a
+// *UsageError or an *AwayError where that is the reason to fail.
+func Run(ctx context.Context, o Options) error {
+	s := session{Options: o, asker: newAsker(o.In, o.Out, o.Yes)}
+	return s.run(ctx)
+}
+
+// session is one run of setup.
+type session struct {
+	Options
+	asker
+	draft draft.Draft
+	// password is what the operator typed; empty where PasswordFile has it. besideConfig
+	// is the file that it is written to.
+	password, besideConfig string
+}
+
+func (s *session) run(ctx context.Context) error {
+	path, err := filepath.Abs(s.Path)
+	if err != nil {
+		return fmt.Errorf("find configuration: %w", err)
+	}
+	if s.isThere(path) {
+		return fmt.Errorf("%s is there already: --force writes it anew; cl-bridge doctor checks it", path)
+	}
+	slurm, usable, err := s.survey(ctx)
+	if err != nil {
+		return err
+	}
+	s.besideConfig = filepath.Join(filepath.Dir(path), "password")
+	if err := s.login(ctx); err != nil {
+		return err
+	}
+	if err := s.share(ctx); err != nil {
+		return err
+	}
+	if err := s.queues(ctx, usable); err != nil {
+		return err
+	}
+	if err := s.defaultQueue(ctx); err != nil {
+		return err
+	}
+	s.draft.NoAccounting = doctor.TryAccounting(ctx, slurm, s.Now()) != nil
+	return s.write(path)
+}
+
+// isThere says whether there is a file that init must not write over.
+func (s *session) isThere(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist) && !s.Force
+}
+
+// survey asks Slurm for the partitions that this user may use.
+func (s *session) survey(ctx context.Context) (*sbatch.Client, []draft.Queue, error) {
+	var err error
+	if s.SlurmBin != "" {
+		if s.SlurmBin, err = filepath.Abs(s.SlurmBin); err != nil { // the bridge starts elsewhere
+			return nil, nil, fmt.Errorf("find slurm.bin: %w", err)
+		}
+	}
+	s.draft.SlurmBin = cmp.Or(s.SlurmBin, unusual(s.Getenv("PATH"), "sbatch"))
+	s.draft.SlurmConf = s.Getenv("SLURM_CONF")
+	slurm := &sbatch.Client{Bin: s.draft.SlurmBin, Conf: s.draft.SlurmConf}
+	version, err := slurm.Version(ctx)
+	if check := doctor.Commands(s.SlurmBin, version, err); err != nil {
+		return nil, nil, fmt.Errorf("%s; --slurm-bin says where it is", check.Found)
+	}
+	usable, leftOut, err := draft.Survey(ctx, slurm, doctor.LocalUser())
+	if err != nil {
+		return nil, nil, &AwayError{err}
+	}
+	if len(usable) == 0 {
+		return nil, nil, fmt.Errorf("find partitions: Slurm lets you use none: %s", strings.Join(leftOut, "; "))
+	}
+	s.draft.LeftOut = leftOut
+	s.say("%s, and %d partitions that you may use: %s\n", version, len(usable), strings.Join(draft.Partitions(usable), ", "))
+	return slurm, usable, nil
+}
+
+// unusual returns the directory of a PATH that has a program; empty for one that is in
+// everybody's PATH.
+func unusual(path, program string) string {
+	for _, dir := range filepath.SplitList(path) {
+		if info, err := os.Stat(filepath.Join(dir, program)); err == nil && info.Mode().IsRegular() {
+			if slices.Contains([]string{"/usr/local/bin", "/usr/bin", "/bin"}, dir) {
+				return ""
+			}
+			return dir
+		}
+	}
+	return ""
+}
+
+// tries is how often a person may answer one question.
+const tries = 5
+
+// share finds, or makes, the shared directory.
+func (s *session) share(ctx context.Context) error {
+	for n := 1; ; n++ {
+		if s.Shared == "" {
+			var err error
+			if s.Shared, err = s.ask(ctx, "A directory on a disk that the compute nodes see at the same path", s.suggestShared(), "--shared"); err != nil {
+				return err
+			}
+		}
+		err := s.makeShared()
+		if err == nil || s.silent || n == tries {
+			return err
+		}
+		s.say("%v\n", err)
+		s.Shared = ""
+	}
+}
+
+// suggestShared returns a directory on the disk that the site names in the
+// environment, or else in the home.
+func (s *session) suggestShared() string {
+	home, _ := os.UserHomeDir() // else there is no suggestion
+	for _, dir := range []string{s.Getenv("SCRATCH"), s.Getenv("WORK"), home} {
+		if filepath.IsAbs(dir) {
+			return filepath.Join(dir, "cl-slurm")
+		}
+	}
+	return ""
+}
+
+func (s *session) makeShared() error {
+	dir := s.Shared
+	if rest, ok := strings.CutPrefix(dir, "~/"); ok {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return fmt.Errorf("find your home: %w", err)
+		}
+		dir = filepath.Join(home, rest)
+	}
+	if !filepath.IsAbs(dir) {
+		return fmt.Errorf("%q is not the absolute path of a directory", dir)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make the shared directory: %w", err)
+	}
+	if err := doctor.Writable(dir); err != nil {
+		return fmt.Errorf("use %s as the shared directory: %w", dir, err)
+	}
+	s.draft.Shared = filepath.Clean(dir)
+	space, err := diskspace.Of(dir)
+	if err == nil && config.DefaultLowWater().Low(space, false) != "" {
+		// Half of what is free, so that something can be run.
+		s.draft.LowWater = fmt.Sprintf("%dm", max(space.Free/2, config.LeastLowWater)>>20)
+	}
+	return nil
+}
+
+// queues chooses the partitions that get a queue.
+func (s *session) queues(ctx context.Context, usable []draft.Queue) error {
+	all := draft.Partitions(usable)
+	for n := 1; ; n++ {
+		if len(s.Partitions) == 0 {
+			answer, err := s.ask(ctx, "Partitions that get a queue, of "+strings.Join(all, ", "), "all", "--partitions")
+			if err != nil {
+				return err
+			}
+			s.Partitions = strings.FieldsFunc(answer, func(r rune) bool { return r == ',' || r == ' ' })
+		}
+		if slices.Equal(s.Partitions, []string{"all"}) {
+			s.Partitions = all
+		}
+		err := s.draft.Choose(usable, s.Partitions)
+		if err == nil || s.silent || n == tries {
+			return err
+		}
+		s.say("%v\n", err)
+		s.Partitions = nil
+	}
+}
+
+// defaultQueue chooses the queue for bundles that name none.
+func (s *session) defaultQueue(ctx context.Context) error {
+	for n := 1; ; n++ {
+		if s.DefaultPartition == "" {
+			var err error
+			if s.DefaultPartition, err = s.ask(ctx, "Partition for runs that name no queue", s.draft.SuggestDefault(), "--default"); err != nil {
+				return err
+			}
+		}
+		err := s.draft.SetDefault(s.DefaultPartition)
+		if err == nil || s.silent || n == tries {
+			return err
+		}
+		s.say("%v\n", err)
+		s.DefaultPartition = ""
+	}
+}
+
+// write writes the files, and says what to do next.
+func (s *session) write(path string) error {
+	text := s.draft.Text()
+	if _, err := config.Parse(strings.NewReader(text)); err != nil {
+		return fmt.Errorf("write configuration: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("write configuration: %w", err)
+	}
+	if s.password != "" {
+		if err := atomicfile.Write(s.draft.PasswordFile, []byte(s.password+"\n"), 0o600); err != nil {
+			return err
+		}
+	}
+	if err := atomicfile.Write(path, []byte(text), 0o600); err != nil {
+		return err
+	}
+	next := ""
+	if s.UsualPath != path {
+		next = " --config " + path
+	}
+	s.say("Wrote %s: queues %s\n\nNext:\n  cl-bridge doctor%s    checks all of it, with a short job on each queue\n  cl-bridge run%s       runs bundles until it is stopped\n",
+		path, strings.Join(s.draft.Names(), ", "), next, next)
+	return nil
+}

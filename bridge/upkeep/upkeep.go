@@ -1,0 +1,68 @@
+// Package upkeep trims the cache of a running bridge, and forgets the names of images that
+// the cache has no more.
+package upkeep
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge"
+	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/staging/images"
+)
+
+// every is the pause between two passes.
+const every = time.Minute
+
+// Run trims the cache each minute until ctx ends. First it pins the kept images once more.
+// It begins when the bridge has seen Slurm as a whole: before that nobody knows which pins
+// are over.
+func Run(ctx context.Context, b *bridge.Bridge, c *cache.Cache, im *images.Images, log *slog.Logger) {
+	if err := im.Repin(ctx); err != nil {
+		log.WarnContext(ctx, "kept images were not pinned once more", slog.Any("error", err))
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if !b.Observed() {
+			continue
+		}
+		t, err := c.Trim(ctx, cache.TrimOptions{})
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			log.WarnContext(ctx, "the cache was not trimmed", slog.Any("error", err))
+		case len(t.Retired)+t.Removed+len(t.Swept) > 0:
+			log.InfoContext(ctx, "trimmed the cache", slog.Int("out_of_use", len(t.Retired)), slog.Int("removed", t.Removed),
+				slog.String("freed", codalab.FormatSize(t.Freed)), slog.Int("swept", len(t.Swept)), slog.String("left", codalab.FormatSize(t.Usage.Bytes)))
+		}
+		if t.Removed > 0 {
+			if err := forgetNames(ctx, c, &im.Names); err != nil {
+				log.WarnContext(ctx, "names of images that are gone were not forgotten", slog.Any("error", err))
+			}
+		}
+	}
+}
+
+// forgetNames forgets the names of images of which the cache has no SIF.
+func forgetNames(ctx context.Context, c *cache.Cache, names *images.Names) error {
+	entries, err := c.Entries(ctx)
+	if err != nil {
+		return err
+	}
+	there := map[string]bool{}
+	for _, e := range entries {
+		if img, ok := images.ParseKey(e.Key); ok {
+			there[img.Digest+" "+img.Architecture] = true
+		}
+	}
+	return names.Forget(func(digest, architecture string) bool { return there[digest+" "+architecture] })
+}

@@ -1,0 +1,76 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+)
+
+// silence is how long a server may send nothing before a stream counts as broken off.
+const silence = 2 * time.Minute
+
+var errSilent = errors.New("it has sent nothing for two minutes")
+
+// stream is contents that arrive. Its errors wrap ErrBroken, or are those of its context.
+type stream struct {
+	*client.Contents
+
+	paced  io.Reader
+	silent *time.Timer
+	cause  func() error // why the context ended
+	broken error        // the last error of Read but io.EOF
+	close  func()
+}
+
+// open asks for a target, or a part of it.
+func (r *session) open(ctx context.Context, t codalab.Target, part *client.Range) (*stream, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	contents, err := r.From.OpenContents(ctx, t, part)
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	s := &stream{Contents: contents, silent: time.AfterFunc(silence, func() { cancel(errSilent) })}
+	s.cause = func() error { return context.Cause(ctx) }
+	s.close = func() {
+		s.silent.Stop()
+		_ = contents.Close() // only read
+		cancel(nil)
+	}
+	s.paced = arriving{s}
+	if r.Reader != nil {
+		s.paced = r.Reader(ctx, s.paced)
+	}
+	return s, nil
+}
+
+// Read reads at the pace that is given.
+func (s *stream) Read(b []byte) (int, error) { return s.paced.Read(b) }
+
+// arriving is what arrives of a stream, at no pace.
+type arriving struct{ *stream }
+
+// Read reads what has arrived. The time between reads is not the server's.
+func (s arriving) Read(b []byte) (int, error) {
+	s.silent.Reset(silence)
+	n, err := s.Contents.Read(b)
+	s.silent.Stop()
+	if err == nil || errors.Is(err, io.EOF) {
+		return n, err
+	}
+	switch cause := s.cause(); {
+	case errors.Is(cause, errSilent):
+		err = fmt.Errorf("%w: %w", ErrBroken, errSilent)
+	case cause != nil:
+		err = cause
+	default:
+		err = fmt.Errorf("%w: %w", ErrBroken, err)
+	}
+	s.broken = err
+	return n, err
+}
