@@ -41,13 +41,12 @@ type codalabSite struct {
 	address string
 	image   string
 	home    string // worksheet
-	// sent counts the bytes of contents, resolved how often the registry was
-	// asked what the image stands for.
+	// sent counts the bytes of contents, resolved the requests for the image's tag.
 	sent, resolved atomic.Int64
-	// away has the server answer nothing but that it is in trouble.
+	// away makes the server answer each request with 503.
 	away atomic.Bool
-	// cut is after how many bytes of contents the next connection breaks, and hold
-	// after how many it waits for its client to go; 0 does neither.
+	// The next connection breaks after cut bytes of contents, and the server waits for its
+	// client to leave after hold bytes; 0 does neither.
 	cut, hold atomic.Int64
 }
 
@@ -181,7 +180,7 @@ func (s *codalabSite) upload(path string) string {
 	return b.UUID
 }
 
-// stager brings things into a cache, which other stagers may share.
+// stager stages to a cache, which other stagers may share.
 func stager(t *testing.T, c *client.Client, dir, host string) *staging.Stager {
 	t.Helper()
 	content, err := cache.Open(dir, cache.Options{Settle: -1, Host: host})

@@ -23,7 +23,7 @@ const mib = 1 << 20
 
 const run1 = "0x00000000000000000000000000000001"
 
-// data makes a directory of files that no compression makes smaller.
+// data makes a directory of files that do not compress.
 func data(t *testing.T, files, size int) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -42,7 +42,7 @@ type heard struct {
 	said []string
 }
 
-func (h *heard) hear(s string) {
+func (h *heard) add(s string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.said = append(h.said, s)
@@ -65,14 +65,14 @@ func TestSixtyFourBundlesShareOneDownloadAndAllHearOfIt(t *testing.T) {
 	dir := data(t, 12, mib)
 	d := codalab.Dependency{ChildPath: "data", ParentUUID: site.upload(dir), ParentName: "corpus"}
 	s := stager(t, site.client, t.TempDir(), "one")
-	s.Dependencies.Pace = transfer.NewPace(12 * mib) // a second, so that there is something to tell
+	s.Dependencies.Pace = transfer.NewPace(12 * mib) // a second, so that there is progress to report
 	var all sync.WaitGroup
 	sources := make([]string, 64)
 	for i := range sources {
 		all.Go(func() {
 			run, h := wants(d), &heard{}
 			run.UUID = fmt.Sprintf("0x%032x", i)
-			inputs, err := s.Stage(t.Context(), run, site.image, "", h.hear)
+			inputs, err := s.Stage(t.Context(), run, site.image, "", h.add)
 			if err != nil {
 				t.Error(err)
 				return
@@ -98,8 +98,8 @@ func TestSixtyFourBundlesShareOneDownloadAndAllHearOfIt(t *testing.T) {
 	}
 }
 
-// stagingFor is the variable by which the test binary becomes a bridge that is
-// to be killed while it stages: ADDRESS IMAGE PARENT CACHE.
+// stagingFor is the variable that makes the test binary a bridge that stages until it is
+// killed: ADDRESS IMAGE PARENT CACHE.
 const stagingFor = "STAGING_TEST_STAGES"
 
 func TestMain(m *testing.M) {
@@ -132,7 +132,7 @@ func TestDownloadOfAKilledBridgeGoesOn(t *testing.T) {
 	inputs, err := s.Stage(t.Context(), wants(codalab.Dependency{ChildPath: "data", ParentUUID: parent}), site.image, "", func(string) {})
 	ok(t, err)
 	shows(t, dir, inputs.Dependencies[0].Source)
-	if sent := site.sent.Load(); sent > 38*mib { // anew it would be 41 at least
+	if sent := site.sent.Load(); sent > 38*mib { // from the beginning it would be 41 at least
 		t.Errorf("%d bytes were sent for 24 MiB", sent)
 	}
 }
@@ -151,7 +151,7 @@ func TestDownloadGoesOnAfterABreak(t *testing.T) {
 	}
 }
 
-// A range is one of the file, however it comes.
+// A range is one of the file, also if the answer is compressed.
 func TestCompressedFileGoesOnAfterABreak(t *testing.T) {
 	t.Parallel()
 	site := startCodaLab(t)
@@ -239,7 +239,7 @@ func TestBundleOfAnotherBridgeIsWaitedFor(t *testing.T) {
 		<-tick.C
 	}
 	h := &heard{}
-	inputs, err := second.Stage(t.Context(), wants(d), site.image, "", h.hear)
+	inputs, err := second.Stage(t.Context(), wants(d), site.image, "", h.add)
 	ok(t, errors.Join(err, <-filling))
 	shows(t, dir, inputs.Dependencies[0].Source)
 	if !h.has("which another process fetches (host one, process ") || site.sent.Load() > 11*mib {

@@ -10,7 +10,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// What may pass must not end a download that goes well; what is final ends all.
+// A transient failure must not end another download; a final one ends all.
 func TestFailureThatMayPassLetsTheOthersFinish(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -103,9 +103,9 @@ func TestImageInAFileIsChosenByNameOrRefusedInWords(t *testing.T) {
 	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "out.tar")); err != nil {
 		t.Fatal(err)
 	}
-	imagetest.WriteTar(t, filepath.Join(dir, "circle.tar"), imagetest.ArchiveFile{Name: "manifest.json", Link: "other"}, imagetest.ArchiveFile{Name: "other", Link: "manifest.json"})
-	imagetest.WriteTar(t, filepath.Join(dir, "lean.tar"), imagetest.ArchiveFile{Name: "manifest.json", Content: []byte(`[{"Config":"c","Layers":["../../etc/passwd"]}]`)},
-		imagetest.ArchiveFile{Name: "c", Content: []byte(`{"rootfs":{"diff_ids":["sha256:` + strings.Repeat("0", 64) + `"]}}`)})
+	imagetest.WriteTar(t, filepath.Join(dir, "circle.tar"), imagetest.Symlink("manifest.json", "other"), imagetest.Symlink("other", "manifest.json"))
+	imagetest.WriteTar(t, filepath.Join(dir, "lean.tar"), imagetest.Regular("manifest.json", `[{"Config":"c","Layers":["../../etc/passwd"]}]`),
+		imagetest.Regular("c", `{"rootfs":{"diff_ids":["sha256:`+strings.Repeat("0", 64)+`"]}}`))
 	short, err := layout.Write(filepath.Join(dir, "short"), mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: a}))
 	if err != nil {
 		t.Fatal(err)

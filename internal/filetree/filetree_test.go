@@ -11,7 +11,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// It runs as an ordinary user, whom closed directories do stop.
+// It runs as an ordinary user: root may read everything.
 func TestClosedDirectoriesAreRemovedAndLinksAreNotFollowed(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() == 0 && !testenv.AsResearcher(t) {

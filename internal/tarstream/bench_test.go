@@ -12,16 +12,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-// benchTree is a kind of results: most are tiny, some are many files, some are
-// large.
+// benchTree is a kind of results: most are tiny, some have many files, some large ones.
 type benchTree struct{ directories, files, size int }
 
 func benchTrees() map[string]benchTree {
 	return map[string]benchTree{"tiny": {1, 3, 200}, "small": {20, 100, 2000}, "big": {1, 4, 16 << 20}}
 }
 
-// grow makes directories with files, half of whose content does not compress,
-// and returns how much they hold.
+// grow makes directories with files that compress to a half, and returns their size.
 func (tree benchTree) grow(b *testing.B, dir string) int64 {
 	b.Helper()
 	random := rand.NewChaCha8([32]byte{4})

@@ -16,11 +16,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-// fuzzLimits are small: what exceeds them has to be refused, not stored.
+// fuzzLimits are small: Unpack must refuse what exceeds them.
 func fuzzLimits() tarstream.Limits { return tarstream.Limits{Bytes: 1 << 16, Entries: 64} }
 
-// seeds are what the fuzzers begin with: all that the tests know, if it is
-// small, and an archive as it should be.
+// seeds are the small archives of the other tests, and a good one.
 func seeds(f *testing.F) [][]byte {
 	f.Helper()
 	const most = 1 << 16
@@ -45,15 +44,14 @@ func seeds(f *testing.F) [][]byte {
 	return append(out, b.Bytes())
 }
 
-// unpackFuzzed unpacks what a fuzzer made, checks what holds for any archive,
-// and that no more memory was taken than the input and the largest headers
-// explain.
+// unpackFuzzed unpacks what a fuzzer made, and checks what holds for any archive, and that the
+// memory used is no more than the input and the largest headers explain.
 func unpackFuzzed(t *testing.T, data []byte) {
 	t.Helper()
 	s := newSite(t)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_ = s.unpack(t, data, fuzzLimits()) // that it is refused or not is the archive's affair
+	_ = s.unpack(t, data, fuzzLimits()) // a refusal is no failure
 	runtime.ReadMemStats(&after)
 	if took := after.TotalAlloc - before.TotalAlloc; took > 64<<20+100*uint64(len(data)) {
 		t.Errorf("%d bytes of memory for an archive of %d", took, len(data))
@@ -70,8 +68,8 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// repaired gives the headers of an archive right checksums, without which
-// nothing behind them would be looked at.
+// repaired gives the headers of an archive right checksums, as nothing behind a wrong one is
+// read.
 func repaired(data []byte) []byte {
 	data = bytes.Clone(data)
 	for at := 0; at+512 <= len(data); {
@@ -86,7 +84,7 @@ func repaired(data []byte) []byte {
 	return data
 }
 
-// The decompression before the archive sees bytes of anybody, too.
+// The bytes that are decompressed cannot be trusted either.
 func FuzzUnpackGzipped(f *testing.F) {
 	for _, data := range seeds(f) {
 		if !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
@@ -99,7 +97,7 @@ func FuzzUnpackGzipped(f *testing.F) {
 	})
 }
 
-// A tree of any names, contents and kinds comes back as it was.
+// A tree of any names, contents and kinds is unpacked as it was packed.
 func FuzzPackThenUnpack(f *testing.F) {
 	f.Add("a\nd/b\nd/e/\nd/l>../a\nh=a\n\xff\xfe>\x01", []byte("some content"), uint16(0o750))
 	f.Add(strings.Repeat("n", 255)+"\n"+strings.Repeat("d/", 100)+"f", []byte(nil), uint16(0))

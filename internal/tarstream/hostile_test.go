@@ -20,8 +20,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-// site is a directory with something to harm beside the root that an archive
-// is unpacked into.
+// site is the root that an archive is unpacked into, and files beside it that it must not
+// harm.
 type site struct {
 	dir, root string
 	before    map[string]string
@@ -66,10 +66,9 @@ func (s site) outside(t *testing.T) map[string]string {
 	return out
 }
 
-// unpack unpacks an archive into the root and checks what holds for any
-// archive whatsoever: nothing beside the root was touched, the limits hold,
-// nothing in the root is more than a plain file, directory or link that its
-// owner can remove, and an error is one of the known kinds.
+// unpack unpacks an archive into the root and checks what holds for any archive: nothing
+// beside the root was changed, the limits hold, the root has only plain files, directories
+// and links that their owner can remove, and an error is one of the known kinds.
 func (s site) unpack(t *testing.T, data []byte, limits tarstream.Limits) error {
 	t.Helper()
 	size, err := tarstream.Unpack(t.Context(), bytes.NewReader(data), openRoot(t, s.root), limits)
@@ -107,8 +106,8 @@ func (s site) unpack(t *testing.T, data []byte, limits tarstream.Limits) error {
 
 func over(n, limit int64) bool { return limit > 0 && n > limit }
 
-// raw makes an entry as no writer of archives would: the header's checksum is
-// right, all else is as given.
+// raw makes an entry as no program would write it: the header's checksum is right, and all
+// else is as given.
 func raw(kind byte, name string, size int64, content string, change ...func(block []byte)) []byte {
 	block := make([]byte, 512, 512+len(content)+512)
 	copy(block[0:100], name)
@@ -171,11 +170,11 @@ func gzipped(data []byte) []byte {
 
 func times(n int, entry []byte) []byte { return bytes.Repeat(entry, n) }
 
-// hostile are archives and what must come of each.
+// hostile are archives and what Unpack must do with each.
 func hostile() map[string]struct {
 	entries [][]byte
 	err     error             // nil: it is unpacked
-	want    map[string]string // what it leaves; not looked at where that is nil
+	want    map[string]string // what it leaves; nil is not checked
 } {
 	const outside = "../victim"
 	end := make([]byte, 1024)
@@ -376,8 +375,8 @@ func TestSetGroupIDOfTheParentStays(t *testing.T) {
 	}
 }
 
-// A second process that exchanges a directory for a link while the archive is
-// written into it wins nothing outside of the root.
+// If another process exchanges a directory for a link while an archive is written into it,
+// nothing is written outside of the root.
 func TestExchangedDirectoryLeadsNowhere(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -397,7 +396,7 @@ func TestExchangedDirectoryLeadsNowhere(t *testing.T) {
 		}
 	}()
 	var data []byte
-	for i := range 300 { // "e" between, so that "d" is entered anew each time
+	for i := range 300 { // "e" between, so that "d" is entered again each time
 		data = append(data, raw('0', fmt.Sprintf("d/%d", i), 3, "xxx")...)
 		data = append(data, file("e/f")...)
 	}

@@ -46,7 +46,7 @@ func Pack(ctx context.Context, w io.Writer, root *os.Root, dir string, opts Pack
 		ctx: ctx, opts: opts,
 		tw: tar.NewWriter(zw), buf: make([]byte, 128<<10), linked: map[inode]string{},
 	}
-	err = p.archive(place{root: root, path: dir})
+	err = p.archive(location{root: root, path: dir})
 	if err == nil {
 		err = zw.Close()
 	}
@@ -78,23 +78,25 @@ type packer struct {
 
 type inode struct{ dev, ino uint64 }
 
-// place is a path below an open directory: its parent, as a rule, so that no file costs a
+// location is a path below an open directory: its parent, as a rule, so that no file costs a
 // walk from the root.
-type place struct {
+type location struct {
 	root  *os.Root
 	path  string
 	depth int // how many roots are open above
 }
 
-func (at place) in(name string) place { return place{at.root, path.Join(at.path, name), at.depth} }
+func (at location) in(name string) location {
+	return location{at.root, path.Join(at.path, name), at.depth}
+}
 
-func (at place) open(flag int) (*os.File, error) {
+func (at location) open(flag int) (*os.File, error) {
 	// O_NONBLOCK: a pipe that has taken a file's place would block.
 	return at.root.OpenFile(at.path, os.O_RDONLY|syscall.O_NONBLOCK|flag, 0)
 }
 
 // archive writes the archive.
-func (p *packer) archive(at place) error {
+func (p *packer) archive(at location) error {
 	d, err := at.open(syscall.O_DIRECTORY)
 	if err != nil {
 		return err
@@ -106,7 +108,7 @@ func (p *packer) archive(at place) error {
 }
 
 // entry adds one entry of a directory, or leaves it out.
-func (p *packer) entry(at place, below string, e fs.DirEntry) error {
+func (p *packer) entry(at location, below string, e fs.DirEntry) error {
 	if err := p.ctx.Err(); err != nil {
 		return err
 	}
@@ -145,7 +147,7 @@ func (p *packer) entry(at place, below string, e fs.DirEntry) error {
 
 // skip returns nil if an entry that could not be opened may be left out: it vanished or was
 // replaced since its directory was read, or may not be read.
-func (p *packer) skip(at place, below string, e fs.DirEntry, err error) error {
+func (p *packer) skip(at location, below string, e fs.DirEntry, err error) error {
 	now, gone := at.root.Lstat(at.path)
 	switch {
 	case errors.Is(gone, fs.ErrNotExist), errors.Is(err, syscall.ESTALE), // removed by another client of NFS
@@ -160,7 +162,7 @@ func (p *packer) skip(at place, below string, e fs.DirEntry, err error) error {
 
 // directory adds a directory and, in the order of names, what it holds. It closes d. io/fs
 // would not do: it accepts no name that is not UTF-8.
-func (p *packer) directory(d *os.File, at place, below string) error {
+func (p *packer) directory(d *os.File, at location, below string) error {
 	info, err := d.Stat()
 	var entries []fs.DirEntry
 	if err == nil {
@@ -176,7 +178,7 @@ func (p *packer) directory(d *os.File, at place, below string) error {
 		// If it fails, paths are only longer.
 		if sub, err := at.root.OpenRoot(at.path); err == nil {
 			defer sub.Close() //nolint:errcheck // only read
-			at = place{root: sub, path: ".", depth: at.depth + 1}
+			at = location{root: sub, path: ".", depth: at.depth + 1}
 		}
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })

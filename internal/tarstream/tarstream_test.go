@@ -149,7 +149,7 @@ func TestExcludedAndUnreadableAreLeftOut(t *testing.T) {
 	}
 }
 
-// growing changes a file while the stream of which it is part is written.
+// growing changes a file while it is packed.
 type growing struct {
 	bytes.Buffer
 	change func()
@@ -197,7 +197,7 @@ func TestChangingFilesKeepTheStreamWhole(t *testing.T) {
 	}
 }
 
-// long is a path with so many bytes.
+// long is a path of so many bytes.
 func long(n int) string {
 	return strings.TrimSuffix(strings.Repeat(strings.Repeat("d", 99)+"/", n/100)+strings.Repeat("d", n%100), "/")
 }
@@ -305,8 +305,8 @@ func TestWatchIsToldOfWhatIsWhole(t *testing.T) {
 	}
 }
 
-// What breaks off must not look whole to any reader. Nothing goes on when Pack
-// or Unpack has returned: synctest would see it.
+// A stream that breaks off must not look whole to any reader. Nothing goes on once Pack or
+// Unpack has returned: synctest would see it.
 func TestFailureBreaksOff(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -335,7 +335,7 @@ func TestFailureBreaksOff(t *testing.T) {
 	}
 }
 
-// full takes so many bytes.
+// full accepts so many bytes.
 type full struct {
 	bytes.Buffer
 	left int

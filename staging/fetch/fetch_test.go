@@ -37,7 +37,7 @@ func TestFileGoesOnWhereItsConnectionBroke(t *testing.T) {
 	tmp := filepath.Join(t.TempDir(), "content")
 	must(t, get(t.Context(), s.start(t), tmp, "data"))
 	same(t, path, tmp)
-	if most := int64(13 * mib); s.sent > most { // what came of a range that broke off is lost
+	if most := int64(13 * mib); s.sent > most { // what arrived of a range that broke off is lost
 		t.Errorf("%d bytes were sent, want at most %d", s.sent, most)
 	}
 	if s.requests[0].ranged || !s.requests[1].ranged {
@@ -45,8 +45,8 @@ func TestFileGoesOnWhereItsConnectionBroke(t *testing.T) {
 	}
 }
 
-// A range that is answered with the file's beginning, and breaks off, must not
-// be taken for what was asked for.
+// If a range is answered with the beginning of the file and the connection breaks, what
+// arrived must not count as the range.
 func TestServerThatIgnoresRangesSpoilsNothing(t *testing.T) {
 	t.Parallel()
 	s, path := file(t, 10*mib+7)
@@ -77,8 +77,7 @@ func TestLargeDirectoryGoesOnByItsListing(t *testing.T) {
 	}
 }
 
-// Where it costs no more, the archive comes again: it has the times, and says
-// which files are one.
+// If it costs no more, the archive is fetched again: it has the times and the hard links.
 func TestSmallDirectoryComesWholeAgain(t *testing.T) {
 	t.Parallel()
 	dir := fill(t, 40, 20<<10)
@@ -106,7 +105,7 @@ func TestDirectoryOfOneLargeFileGoesOnToo(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "model"), noise(3, 12*mib), 0o644))
 	s := &site{dir: dir, cut: func(n int, r request) int64 {
 		if r.path == "" && n > 0 {
-			return 5 * mib // archives never come through
+			return 5 * mib // archives always break off
 		}
 		return []int64{5 * mib, 5 * mib, 6 * mib}[min(n, 2)]
 	}}
@@ -141,7 +140,7 @@ func TestListingThatCannotBeUsedIsNotUsed(t *testing.T) {
 	}
 }
 
-// Whatever breaks whenever, what comes is what the server has.
+// Whatever breaks and whenever, the result is what the server has.
 func TestNoBreakEverSpoilsATree(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {
@@ -173,8 +172,8 @@ func TestNoBreakEverSpoilsATree(t *testing.T) {
 	}
 }
 
-// fetching is the variable by which the test binary becomes a program that
-// fetches: ADDRESS SUBPATH PATH.
+// fetching is the variable that makes the test binary a program that fetches: ADDRESS
+// SUBPATH PATH.
 const fetching = "FETCH_TEST_FETCHES"
 
 func TestMain(m *testing.M) {
@@ -287,7 +286,7 @@ func TestWhatTheJournalDoesNotSayIsFetchedAgain(t *testing.T) {
 	}
 }
 
-// half fetches a part of a tree, and is ended.
+// half fetches a part of a tree.
 func half(t *testing.T, dir, tmp string) {
 	t.Helper()
 	s := &site{dir: dir}

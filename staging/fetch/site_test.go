@@ -34,8 +34,8 @@ type request struct {
 	ranged bool
 }
 
-// site is a real HTTP server that gives out a directory as a CodaLab server
-// does, and breaks connections.
+// site is a real HTTP server that serves a directory as a CodaLab server does, and breaks
+// connections.
 type site struct {
 	dir string
 	// cut says after how many bytes of the n-th answer with contents (0 is the
@@ -184,7 +184,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// noise is content that no compression makes smaller.
+// noise is content that does not compress.
 func noise(seed uint64, n int) []byte {
 	random := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16)})
 	b := make([]byte, n)
@@ -217,7 +217,7 @@ func tree(t *testing.T, dir string) map[string]string {
 				return err
 			}
 			text += fmt.Sprintf(" %d %s", len(data), hash(data))
-		case p == dir: // its mode is the cache's matter
+		case p == dir: // the cache sets its mode
 			text = "directory"
 		}
 		out[strings.TrimPrefix(p, dir)] = text

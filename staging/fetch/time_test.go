@@ -80,7 +80,7 @@ func TestServerThatFallsSilentIsAskedAgain(t *testing.T) {
 	})
 }
 
-// A reader that holds the stream back does not make the server silent.
+// A slow reader does not make the server silent.
 func TestTimeThatIsSpentWaitingIsNotTheServers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

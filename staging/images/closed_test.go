@@ -98,7 +98,7 @@ func TestImageOfAClosedFileIsNotSharedWithTheGroup(t *testing.T) {
 		"oci:" + filepath.Dir(filepath.Dir(blobs)): func(mode os.FileMode) { chmodAll(t, blobs, mode) },
 	} {
 		closeUp(0o600)
-		// Each asks anew what is remembered for a minute.
+		// Each has its own memory of answers, which count for a minute.
 		closed, err := stageFile(t.Context(), im, image)
 		must(t, err)
 		if sharedWithGroup(t, closed) {
@@ -114,8 +114,8 @@ func TestImageOfAClosedFileIsNotSharedWithTheGroup(t *testing.T) {
 	}
 }
 
-// A kept image is this user's word that all bundles may run in it, but other users'
-// than this one's bridge see it in the cache as little as its file.
+// All bundles of this user's bridge may run in a kept image, but other members of the
+// cache's group can read its SIF as little as the file that it was made of.
 func TestKeptCopyOfAClosedFileIsNotSharedWithTheGroup(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
@@ -160,7 +160,7 @@ func TestKeptCopyOfAClosedFileIsNotSharedWithTheGroup(t *testing.T) {
 	}
 }
 
-// memberFor is the variable by which the test binary is another member of the group:
+// memberFor is the variable that makes the test binary another member of the group:
 // DIRECTORY IMAGE.
 const memberFor = "IMAGES_TEST_MEMBER"
 
@@ -178,16 +178,15 @@ func stageAsMember(words string) {
 	fmt.Println(sif)
 }
 
-// Root and another user share a cache. A file that root alone may read is of no use to
-// the other, and neither is what root has made of it; one of the other's own, with the
-// same image, has a SIF of its own.
+// Root and another user share a cache. The other user can read neither a file that root alone
+// may read nor the SIF that root made of it; its own file of the same image gets another SIF.
 func TestMemberOfTheGroupGetsWhatItMayReadAndNothingElse(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
 	if os.Geteuid() != 0 {
 		t.Skip("only root can be another user")
 	}
-	const group = 4712 // whoever that is
+	const group = 4712 // any
 	dir := testenv.SharedDir(t)
 	must(t, errors.Join(os.Chmod(dir, 0o777), os.Mkdir(filepath.Join(dir, "cache"), 0o700)))
 	must(t, errors.Join(os.Chown(filepath.Join(dir, "cache"), 0, group), os.Chmod(filepath.Join(dir, "cache"), 0o770|os.ModeSetgid)))

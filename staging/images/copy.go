@@ -20,7 +20,7 @@ import (
 // not that of a conversion.
 func (im *Images) findFile(ctx context.Context, ref source.Reference, architecture string, item *transfer.Item) (found, error) {
 	architecture = im.architecture(architecture)
-	sif, err := (&Files{Roots: []string{"/"}}).find(ctx, "", ref.Path(), item)
+	sif, err := (&Files{Roots: []string{"/"}}).findSIF(ctx, "", ref.Path(), item)
 	if err == nil {
 		err = sif.checkArchitecture(architecture)
 	}

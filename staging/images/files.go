@@ -32,7 +32,7 @@ import (
 // with symbolic links followed. The worker checks that again, and runs nothing in a file
 // that has changed.
 type Files struct {
-	// Roots are directories whose SIFs every bundle may run in.
+	// Roots are the directories of the SIFs that every bundle may run in.
 	Roots []string
 	// Hidden are files and directories that no SIF may lie in.
 	Hidden []string
@@ -68,7 +68,7 @@ func isFile(name string) bool {
 func (im *Images) stageFile(ctx context.Context, run codalab.RunBundle, name, architecture string, item *transfer.Item) (spool.Inputs, error) {
 	path, digest, _ := strings.Cut(name, "@")
 	path = filepath.Clean(path)
-	sif, err := im.Files.find(ctx, run.OwnerID, path, item)
+	sif, err := im.Files.findSIF(ctx, run.OwnerID, path, item)
 	switch {
 	case err != nil:
 	case digest != "" && digest != sif.Digest:
@@ -91,8 +91,8 @@ func (im *Images) stageFile(ctx context.Context, run codalab.RunBundle, name, ar
 	}, nil
 }
 
-// find finds a SIF with its digest, which is read from the file unless it is remembered.
-func (f *Files) find(ctx context.Context, owner, path string, item *transfer.Item) (sifFile, error) {
+// findSIF finds a SIF with its digest, which is read from the file unless it is remembered.
+func (f *Files) findSIF(ctx context.Context, owner, path string, item *transfer.Item) (sifFile, error) {
 	const none = sitepath.Refusal("this site uses no SIFs where they lie")
 	if f == nil {
 		return sifFile{}, none
@@ -113,7 +113,7 @@ func (f *Files) find(ctx context.Context, owner, path string, item *transfer.Ite
 	defer leave()
 	item.Follow(t)
 	return f.reads.Do(ctx, key, t.Done, func() (sifFile, error) {
-		t, leave := f.transfers.Join(key, "") // for as long as the call lasts, whoever waits
+		t, leave := f.transfers.Join(key, "") // the call lasts longer than its callers may
 		defer leave()
 		return f.read(path, roots, t)
 	})

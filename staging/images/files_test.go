@@ -104,7 +104,7 @@ func TestSIFIsUsedWhereItLies(t *testing.T) {
 	if !strings.HasPrefix(inputs.ImageDigest, s.at("pictures/x.sif")+"@sha256:") {
 		t.Errorf("docker_image is %q", inputs.ImageDigest)
 	}
-	// What docker_image says can be asked for, until there is another file.
+	// A bundle may ask for what docker_image says, until there is another file.
 	again, err := s.stage("bob", inputs.ImageDigest)
 	if err != nil || again.ImageDigest != inputs.ImageDigest {
 		t.Errorf("%+v, %v", again, err)
@@ -116,8 +116,8 @@ func TestSIFIsUsedWhereItLies(t *testing.T) {
 	wantRefusal(t, err, "it is not the file with that digest any more: its digest is sha256:")
 }
 
-// The digest of a file that has not changed is not read again, also by another
-// process; of one that has, it is.
+// The digest of a file is read again, by this process or another, only if the file has
+// changed.
 func TestDigestOfASIFIsReadOnce(t *testing.T) {
 	t.Parallel()
 	s := newFileSite(t)
@@ -186,7 +186,7 @@ func TestWhoeverGivesUpAFileLeavesItsReadingToOthers(t *testing.T) {
 	s.Files.OwnerRoots = nil
 	gone, leave := context.WithCancel(t.Context())
 	leave()
-	_, err := s.Files.find(gone, "ann", s.at("images/x.sif"), &transfer.Item{})
+	_, err := s.Files.findSIF(gone, "ann", s.at("images/x.sif"), &transfer.Item{})
 	if err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
@@ -195,8 +195,8 @@ func TestWhoeverGivesUpAFileLeavesItsReadingToOthers(t *testing.T) {
 	}
 }
 
-// Archives are taken from where every bundle may take images, and from nowhere
-// else; not even by a link that leads to the bridge's own files.
+// Archives are opened below the roots that every bundle may use, and nowhere else; not even
+// through a link to the bridge's own files.
 func TestArchivesAreOpenedBelowTheRootsAlone(t *testing.T) {
 	t.Parallel()
 	s := newFileSite(t)
@@ -214,7 +214,7 @@ func TestArchivesAreOpenedBelowTheRootsAlone(t *testing.T) {
 	}
 }
 
-// A site without internet names a SIF, or an archive, for its default image.
+// A site without internet may name a SIF or an archive for its default image.
 func TestCopyOfASIFIsKeptUnderAName(t *testing.T) {
 	t.Parallel()
 	s := newFileSite(t)

@@ -120,7 +120,7 @@ func (im *Images) Stage(ctx context.Context, run codalab.RunBundle, name, archit
 	if err != nil {
 		return spool.Inputs{}, imageError(err)
 	}
-	f, err := im.find(ctx, run.OwnerID, ref, architecture, item)
+	f, err := im.resolveOrKept(ctx, run.OwnerID, ref, architecture, item)
 	sif := ""
 	if err == nil {
 		sif, _, err = im.get(ctx, f, cache.Want{Owner: run.OwnerID, Holder: holder}, run.UUID, item)
@@ -132,9 +132,10 @@ func (im *Images) Stage(ctx context.Context, run codalab.RunBundle, name, archit
 	return spool.Inputs{Image: sif, ImageDigest: ShortName(f.Pinned())}, nil
 }
 
-// find resolves a reference: by the registry, or by what is kept if that cannot be asked.
-func (im *Images) find(ctx context.Context, owner string, ref source.Reference, architecture string, item *transfer.Item) (found, error) {
-	k, kept, err := im.Kept.find(ref, im.architecture(architecture))
+// resolveOrKept resolves a reference by the registry, or by what is kept if the registry
+// cannot be asked.
+func (im *Images) resolveOrKept(ctx context.Context, owner string, ref source.Reference, architecture string, item *transfer.Item) (found, error) {
+	k, kept, err := im.Kept.findReference(ref, im.architecture(architecture))
 	if im.Offline && ref.Kind() == source.InRegistry {
 		if err == nil && !kept {
 			err = &transfer.Error{Err: fmt.Errorf("image %q: it is not among the kept images for linux/%s, and this site asks no registry: ask its operator for cl-bridge image pull", ref, im.architecture(architecture))}
@@ -161,7 +162,7 @@ func asKept(ref source.Reference, k Kept) found {
 	return found{Image: img, key: k.Key, kept: true, private: k.Private, closed: k.Closed}
 }
 
-// resolve asks the source, with the owner's credentials.
+// resolve resolves a reference by its source, with the owner's credentials.
 func (im *Images) resolve(ctx context.Context, owner string, ref source.Reference, architecture string, item *transfer.Item) (found, error) {
 	from, login := im.Converter.Source, ""
 	if im.Login != nil {
@@ -180,7 +181,7 @@ func (im *Images) resolve(ctx context.Context, owner string, ref source.Referenc
 		return found{}, err
 	}
 	f := found{Image: img, key: im.key(img), from: &from, private: img.Private, closed: img.Closed}
-	k, kept, err := im.Kept.find(ref, f.Architecture)
+	k, kept, err := im.Kept.findReference(ref, f.Architecture)
 	if err == nil && kept && k.Digest == f.Digest && k.Private == f.private && (k.Closed || !f.closed) {
 		f.key, f.kept, f.closed = k.Key, true, k.Closed // also if it was converted with other settings
 	}
@@ -195,8 +196,8 @@ func (im *Images) architecture(given string) string {
 // errNotKept means that a kept image's SIF is not in the cache any more.
 var errNotKept = errors.New("its SIF is not in the cache any more: pull it again")
 
-// get returns the path of the SIF of an image, and its key. bundle waits for it; w says who
-// pins it and pays for it.
+// get returns the path of the SIF of an image, and its key. bundle waits for it; w names its
+// holder and the owner that it counts for.
 func (im *Images) get(ctx context.Context, f found, w cache.Want, bundle string, item *transfer.Item) (sif string, key cache.Key, err error) {
 	w.Private = f.private || f.closed
 	if f.kept {

@@ -33,7 +33,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// imageSite is a registry, and a shared disk for whoever wants its images.
+// imageSite is a registry, and a shared disk for its images.
 type imageSite struct {
 	t        *testing.T
 	registry *imagetest.Registry
@@ -41,15 +41,14 @@ type imageSite struct {
 	// manifests and blobs count what the registry was asked for.
 	manifests, blobs atomic.Int64
 	away             atomic.Bool
-	// only, where it is set, is whose requests the registry answers.
+	// only, if it is set, is the user that the registry answers.
 	only atomic.Pointer[string]
-	// stuck, where it is set, holds all answers back until it is closed.
+	// stuck, if it is set, holds all answers back until it is closed.
 	stuck atomic.Pointer[chan struct{}]
-	// hold, where it is set, holds layers back until it is closed.
+	// hold, if it is set, holds layers back until it is closed.
 	hold chan struct{}
 	now  atomic.Int64 // seconds that have passed
-	// limit, where it is set, is for how many seconds the registry wants to be left
-	// alone.
+	// limit, if it is set, is the Retry-After of the registry, in seconds.
 	limit atomic.Int64
 }
 
@@ -108,7 +107,7 @@ func (s *imageSite) images(host string) *Images {
 	}
 }
 
-// stage stages a bundle of an owner's, that needs nothing but an image.
+// stage brings an image in for a bundle of an owner.
 func (s *imageSite) stage(im *Images, owner, image string) (spool.Inputs, error) {
 	s.t.Helper()
 	return im.Stage(s.t.Context(), codalab.RunBundle{UUID: run1, OwnerID: owner}, image, "", "", &transfer.Item{})
@@ -148,7 +147,7 @@ func TestThousandBundlesOfATagAreOneQuestion(t *testing.T) {
 			t.Fatalf("docker_image %q and %q", d, digests[0])
 		}
 	}
-	// What docker_image says can be asked for.
+	// A bundle may ask for what docker_image says.
 	again, err := s.stage(im, "alice", digests[0])
 	if err != nil || again.ImageDigest != digests[0] || s.blobs.Load() > 2 {
 		t.Errorf("%s again: %+v, %v, %d blobs", digests[0], again, err, s.blobs.Load())
@@ -174,8 +173,8 @@ func TestTagThatMovedIsNoticedAfterAWhile(t *testing.T) {
 	}
 }
 
-// Of what a registry does not have it is asked once for all the bundles that try
-// again, and soon again.
+// The registry is asked once for an image that it lacks, for all bundles that try again, and
+// again a few seconds later.
 func TestUnknownImageIsAskedForAgainSoon(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)
@@ -193,7 +192,7 @@ func TestUnknownImageIsAskedForAgainSoon(t *testing.T) {
 	must(t, err)
 }
 
-// A queue's nodes decide which of a tag's images it is, and each is remembered.
+// The architecture of a queue's nodes decides which of a tag's images a bundle gets.
 func TestImageIsThatOfTheQueuesNodes(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)
@@ -224,7 +223,7 @@ func TestImageIsThatOfTheQueuesNodes(t *testing.T) {
 	refused(t, err, "it is not made for linux/s390x, only for linux/amd64, linux/arm64", false)
 }
 
-// The tag is not resolved anew while it stands for the same.
+// A HEAD request shows that a tag stands for the same image still.
 func TestTagIsOnlyLookedAtWhenTheTimeIsOver(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)
@@ -243,8 +242,7 @@ func TestTagIsOnlyLookedAtWhenTheTimeIsOver(t *testing.T) {
 	}
 }
 
-// A registry that wants to be left alone is, by all bundles, and they know until
-// when.
+// All bundles leave a registry alone that wants it, and are told for how long.
 func TestRateLimitIsHeeded(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)
@@ -268,7 +266,7 @@ func TestRateLimitIsHeeded(t *testing.T) {
 	must(t, err)
 }
 
-// Of two hosts that want an image at once, one converts, and the other says who.
+// Of two hosts that want an image at once, one converts, and the other shows which does.
 func TestImageIsConvertedOnceForAllHosts(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)

@@ -37,7 +37,7 @@ func TestKeptImageIsUsedWhileItsRegistryIsAway(t *testing.T) {
 	must(t, err)
 	_, err = s.stage(im, "alice", s.registry.Host+"/other:1")
 	refused(t, err, "in trouble", true)
-	// The registry's word counts when it is back.
+	// The registry decides when it is back.
 	s.away.Store(false)
 	s.now.Add(5)
 	s.push("tiny:1", "two")
@@ -46,7 +46,7 @@ func TestKeptImageIsUsedWhileItsRegistryIsAway(t *testing.T) {
 	}
 }
 
-// Where an image is kept, a registry that hangs holds nobody up.
+// If an image is kept, a registry that hangs does not hold bundles up.
 func TestRegistryThatHangsIsNotWaitedForWhereAnImageIsKept(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)
@@ -87,15 +87,13 @@ func TestOfflineSiteAsksNoRegistry(t *testing.T) {
 	if s.manifests.Load() != asked {
 		t.Errorf("the registry was asked")
 	}
-	// Converted otherwise by now, the kept SIF is used all the same; without one
-	// nothing is downloaded.
+	// Once it is released, nothing is downloaded.
 	must(t, im.Release(t.Context(), kept.Name, kept.Architecture))
 	_, err = s.stage(im, "alice", "codalab/default-cpu")
 	refused(t, err, "not among the kept images", false)
 }
 
-// A kept SIF is never trimmed, one that another has replaced is, and one that
-// could not be brought in holds nothing.
+// A kept SIF is never trimmed; one that was replaced is; a Keep that fails leaves no pin.
 func TestKeptImageStaysUntilItIsReplacedOrReleased(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)

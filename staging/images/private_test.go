@@ -13,7 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// In a cache that a group shares, others than bundles' owners read its files.
+// In a cache that a group shares, users other than the bundles' owners can read its files.
 func TestImageThatTookALoginIsNotSharedWithTheGroup(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)
@@ -43,7 +43,7 @@ func TestImageThatTookALoginIsNotSharedWithTheGroup(t *testing.T) {
 	if !shared(public.Image) || public.Image == private.Image {
 		t.Errorf("%s, which anybody may have, is not shared", public.Image)
 	}
-	// Once it takes a login again, what was kept for all is not counted on.
+	// Once it takes a login again, the image that was kept for all does not count.
 	_, err = im.Keep(t.Context(), wantedImage(t, image), func(transfer.Progress) {})
 	must(t, err)
 	s.only.Store(&alice)
@@ -54,8 +54,7 @@ func TestImageThatTookALoginIsNotSharedWithTheGroup(t *testing.T) {
 	}
 }
 
-// An owner's login counts before the site's, also where the site's has asked just
-// now.
+// An owner's login counts before the site's, also if the site has just asked with its own.
 func TestAnswerToTheSitesLoginIsNotForWhoHasAnother(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)
@@ -79,7 +78,7 @@ func (s *imageSite) login(dir, user string) (path string) {
 	return path
 }
 
-// logins has images log in as the owner of a bundle, where that has given a login.
+// logins lets images log in as the owner of a bundle, if the owner has given a login.
 func (s *imageSite) logins(im *Images, owners ...string) {
 	dir := s.t.TempDir()
 	for _, owner := range owners {
@@ -95,7 +94,7 @@ func (s *imageSite) logins(im *Images, owners ...string) {
 	}
 }
 
-// The SIF is in the cache, and the digest is remembered: neither is for whom the
+// The SIF is in the cache and the digest is remembered, but neither is for owners that the
 // registry refuses.
 func TestPrivateImageIsForThoseWhomTheRegistryGivesIt(t *testing.T) {
 	t.Parallel()
@@ -120,7 +119,7 @@ func TestPrivateImageIsForThoseWhomTheRegistryGivesIt(t *testing.T) {
 	if err != nil || second.Image != first.Image || s.blobs.Load() != blobs {
 		t.Errorf("once it is allowed: %v, %v, %d blobs more", second, err, s.blobs.Load()-blobs)
 	}
-	// What anybody may have is asked once for all, whoever has asked.
+	// The registry is asked once for a public image, whatever login asked first.
 	asked := s.manifests.Load()
 	for _, owner := range []string{"alice", "bob", "carol"} {
 		_, err := s.stage(im, owner, image)
@@ -131,7 +130,7 @@ func TestPrivateImageIsForThoseWhomTheRegistryGivesIt(t *testing.T) {
 	}
 }
 
-// What took credentials is not given to whom the registry cannot be asked about.
+// An image that took credentials is not given to a bundle while the registry cannot be asked.
 func TestPrivateKeptImageIsNotUsedWhileItsRegistryIsAway(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)

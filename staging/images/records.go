@@ -19,8 +19,8 @@ import (
 )
 
 // Records is the directory on the shared disk with the records of the kept images; empty
-// for none. A record is one file, published whole, so that neither those who keep images
-// nor the bridges that use them need a lock.
+// for none. A record is one file, published whole, so that neither the operators who keep
+// images nor the bridges that use them need a lock.
 type Records string
 
 // Kept is the record of an image that stays until somebody releases it. Its SIF is pinned
@@ -82,9 +82,9 @@ func (dir Records) Get(name, architecture string) (k Kept, there bool, err error
 	return k, err == nil, err
 }
 
-// find is Get by a reference. A reference by digest finds any record of that digest and
+// findReference is Get by a reference. A reference by digest finds any record of that digest and
 // repository.
-func (dir Records) find(ref source.Reference, architecture string) (Kept, bool, error) {
+func (dir Records) findReference(ref source.Reference, architecture string) (Kept, bool, error) {
 	repository, digest, pinned := strings.Cut(ref.Name(), "@")
 	if !pinned {
 		return dir.Get(ref.Name(), architecture)

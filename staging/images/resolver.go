@@ -63,7 +63,7 @@ func (r *resolver) resolve(ctx context.Context, q question, ref source.Reference
 	a, fresh := r.recall(q)
 	if !fresh {
 		var err error
-		a, err = r.calls.Do(ctx, fmt.Sprintf("%q", q), func(ctx context.Context) (answer, error) { return r.ask(ctx, q, ref, from) })
+		a, err = r.calls.Do(ctx, fmt.Sprintf("%q", q), func(ctx context.Context) (answer, error) { return r.query(ctx, q, ref, from) })
 		if err != nil {
 			return source.Image{}, err
 		}
@@ -104,9 +104,9 @@ func (r *resolver) recall(q question) (a answer, fresh bool) {
 // anyLogin is the question with the site's credentials, if it has any.
 func (q question) anyLogin() question { return question{name: q.name, architecture: q.architecture} }
 
-// ask asks the source; if there was an answer before, whether it still holds. Its error is
+// query asks the source; if there was an answer before, whether it still holds. Its error is
 // that of a question which nobody waits for any more.
-func (r *resolver) ask(ctx context.Context, q question, ref source.Reference, from source.Source) (answer, error) {
+func (r *resolver) query(ctx context.Context, q question, ref source.Reference, from source.Source) (answer, error) {
 	if err := r.asking.Acquire(ctx, 1); err != nil {
 		return answer{}, err
 	}

@@ -100,7 +100,7 @@ func (d *Dependencies) Stage(ctx context.Context, run codalab.RunBundle, dep cod
 		if err := d.asking.Acquire(ctx, 1); err != nil {
 			return spool.Dependency{}, err
 		}
-		found, ok, err := d.Links.find(ctx, run.OwnerID, dep.Dependency)
+		found, ok, err := d.Links.findDependency(ctx, run.OwnerID, dep.Dependency)
 		d.asking.Release(1)
 		if ok || err != nil {
 			return found, err

@@ -50,8 +50,8 @@ type pathError struct{ errno syscall.Errno }
 func (e *pathError) Error() string { return "write x: " + e.errno.Error() }
 func (e *pathError) Unwrap() error { return e.errno }
 
-// The group of a cache may read what anyone may read on the server, and of the
-// rest nothing, also while the server does not say which it is.
+// The members of a cache's group can read what anyone may read on the server, and nothing
+// else, also while the server does not answer whether anyone may.
 func TestOnlyWhatAnyoneMayReadIsSharedWithTheGroup(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -67,18 +67,12 @@ func TestOnlyWhatAnyoneMayReadIsSharedWithTheGroup(t *testing.T) {
 			t.Parallel()
 			server := &directoryServer{bundles: write(t, map[string]string{run1 + "/d/f": "secret"})}
 			content, err := cache.Open(filepath.Join(t.TempDir(), "cache"), cache.Options{Group: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			s := &Dependencies{Contents: server, Cache: content, Public: test.public}
 			source, err := stageOne(t, s, codalab.Dependency{ParentUUID: run1, ChildPath: "in"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			info, err := os.Stat(filepath.Dir(source))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if shared := info.Mode().Perm()&0o050 == 0o050; shared != test.shared || info.Mode().Perm()&0o007 != 0 {
 				t.Errorf("mode %v, want shared %v", info.Mode(), test.shared)
 			}

@@ -14,7 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/sitepath"
 )
 
-// tree makes files of a time long past.
+// tree makes old files.
 func tree(t *testing.T, files ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -130,25 +130,25 @@ func TestLookIsSharedByThoseWhoAskAtTheSameTime(t *testing.T) {
 	place := sitepath.Place{Path: dir, Roots: []string{filepath.Dir(dir)}}
 	var clock atomic.Int64 // of which each reading takes a second
 	now := func() time.Time { return time.Unix(clock.Add(1), 0) }
-	var l looks
+	var l fingerprints
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			if got, err := l.look(t.Context(), now, place, fingerprintEntries); err != nil || got.Files != 1 {
+			if got, err := l.locate(t.Context(), now, place, fingerprintEntries); err != nil || got.Files != 1 {
 				t.Errorf("%+v, %v", got, err)
 			}
 		})
 	}
 	wg.Wait()
 	must(t, os.Remove(filepath.Join(dir, "a")))
-	if got, err := l.look(t.Context(), func() time.Time { return time.Unix(clock.Load(), 0) }, place, fingerprintEntries); err != nil || got.Files != 1 {
+	if got, err := l.locate(t.Context(), func() time.Time { return time.Unix(clock.Load(), 0) }, place, fingerprintEntries); err != nil || got.Files != 1 {
 		t.Errorf("asked again at once: %+v, %v", got, err)
 	}
 	clock.Add(3600)
-	if got, err := l.look(t.Context(), now, place, fingerprintEntries); err != nil || got.Files != 0 {
+	if got, err := l.locate(t.Context(), now, place, fingerprintEntries); err != nil || got.Files != 0 {
 		t.Errorf("asked again later: %+v, %v", got, err)
 	}
 	if len(l.recent) != 1 {
-		t.Errorf("%d looks are kept", len(l.recent))
+		t.Errorf("%d fingerprints are kept", len(l.recent))
 	}
 }

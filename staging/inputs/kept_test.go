@@ -67,7 +67,7 @@ func stageOne(t *testing.T, d *Dependencies, dep codalab.Dependency) (string, er
 type directoryServer struct {
 	bundles string
 	fetched atomic.Int64
-	// listings counts the questions after a kept.txt.
+	// listings counts the questions about a kept.txt.
 	listings atomic.Int64
 	// refuse is the answer to uploads; nil takes them.
 	refuse error
@@ -132,35 +132,27 @@ func write(t *testing.T, files map[string]string) string {
 	dir := t.TempDir()
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)))
 	}
 	return dir
 }
 
-// Where the shared disk is not mounted nobody knows what is kept on it.
+// While the shared disk is not mounted, nobody knows what is kept on it.
 func TestNoListingStandsInForResultsOnADiskThatIsAway(t *testing.T) {
 	t.Parallel()
 	r := keep(t, map[string]string{"stdout": "o", "model": "weights"})
 	content, err := cache.Open(t.TempDir(), cache.Options{}) // on a disk of its own
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := &Dependencies{Contents: r.server, Cache: content, Layout: r.layout}
 	in := codalab.Dependency{ParentUUID: run1, ChildPath: "in"}
 	away := string(r.layout) + "-away"
-	if err := errors.Join(os.Rename(string(r.layout), away), os.Mkdir(string(r.layout), 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Rename(string(r.layout), away), os.Mkdir(string(r.layout), 0o700)))
 	source, err := stageOne(t, s, in)
 	var e *transfer.Error
 	if !errors.As(err, &e) || !e.Transient() || !e.Outage() || !strings.Contains(err.Error(), "find the shared disk") {
 		t.Errorf("seen at %q, %v; want an error that passes with the outage", source, err)
 	}
-	if err := errors.Join(os.Remove(string(r.layout)), os.Rename(away, string(r.layout))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Remove(string(r.layout)), os.Rename(away, string(r.layout))))
 	if source, err := stageOne(t, s, in); err != nil || source != r.layout.KeptDir(run1) {
 		t.Errorf("seen at %q, %v", source, err)
 	}
@@ -170,9 +162,7 @@ func TestNoListingStandsInForResultsThatWereRemoved(t *testing.T) {
 	t.Parallel()
 	r := keep(t, map[string]string{"stdout": "o", "model": "weights"})
 	content, err := cache.Open(r.layout.Cache(), cache.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if removed, err := (spool.Disk{Layout: r.layout}).RemoveKept(spool.Kept{Name: run1}, func() (bool, error) { return false, nil }); err != nil || !removed {
 		t.Fatal(removed, err)
 	}
@@ -201,9 +191,7 @@ func TestNoListingStandsInForResultsThatWereRemoved(t *testing.T) {
 		}
 	}
 	// A bundle may have a kept.txt of its own.
-	if err := os.WriteFile(filepath.Join(place, "kept.txt"), []byte(strings.Repeat("my notes\n", 20)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(place, "kept.txt"), []byte(strings.Repeat("my notes\n", 20)), 0o600))
 	s := &Dependencies{Contents: r.server, Cache: content, Layout: r.layout}
 	if source, err := stageOne(t, s, codalab.Dependency{ParentUUID: run1, ChildPath: "in"}); err != nil {
 		t.Errorf("another kept.txt: %q, %v", source, err)
@@ -215,19 +203,13 @@ func TestPartsOfOneBundleNeedOneQuestionAfterItsListing(t *testing.T) {
 	r := keep(t, nil)
 	must(t, errors.Join(os.RemoveAll(r.layout.KeptDir(run1)), os.RemoveAll(filepath.Join(r.server.bundles, run1))))
 	content, err := cache.Open(r.layout.Cache(), cache.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(r.server.bundles, run1), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.MkdirAll(filepath.Join(r.server.bundles, run1), 0o700))
 	s := &Dependencies{Contents: r.server, Cache: content, Layout: r.layout}
 	var parts sync.WaitGroup
 	for i := range 30 {
 		part := fmt.Sprint("part", i)
-		if err := os.WriteFile(filepath.Join(r.server.bundles, run1, part), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(r.server.bundles, run1, part), nil, 0o600))
 		parts.Go(func() {
 			if _, err := stageOne(t, s, codalab.Dependency{ParentUUID: run1, ParentPath: part, ChildPath: "in"}); err != nil {
 				t.Error(err)
@@ -244,9 +226,7 @@ func TestKeptDependencyIsSeenInPlace(t *testing.T) {
 	t.Parallel()
 	r := keep(t, map[string]string{"stdout": "o", "checkpoints/1.pt": "weights", "latest": "->checkpoints", "etc": "->/etc", "up": "->../../../../../../../../etc/passwd"})
 	content, err := cache.Open(r.layout.Cache(), cache.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := &Dependencies{Contents: r.server, Cache: content, Layout: r.layout}
 	kept := r.layout.KeptDir(run1)
 	for path, want := range map[string]string{
@@ -272,8 +252,7 @@ func TestKeptDependencyIsSeenInPlace(t *testing.T) {
 	}
 }
 
-// A server whose disk is shared stores of such a bundle what it was sent: the
-// listing.
+// The server's store has the listing of such a bundle, which the bridge has sent.
 func TestKeptResultsComeBeforeTheirListingInTheServersStore(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -37,9 +37,9 @@ type Links struct {
 	// Now is the clock.
 	Now func() time.Time
 
-	looks looks
-	mu    sync.Mutex // guards the records, and:
-	ownID string     // that of the bridge's own user, once it is known
+	fingerprints fingerprints
+	mu           sync.Mutex // guards the records, and:
+	ownID        string     // that of the bridge's own user, once it is known
 }
 
 // LinkRoot is a directory below which links may lead.
@@ -57,8 +57,8 @@ type Catalog interface {
 	UserByID(ctx context.Context, id string) (client.User, error)
 }
 
-// find finds a dependency where it lies, if its parent is a link.
-func (l *Links) find(ctx context.Context, owner string, d codalab.Dependency) (found spool.Dependency, isLink bool, err error) {
+// findDependency finds a dependency where it lies, if its parent is a link.
+func (l *Links) findDependency(ctx context.Context, owner string, d codalab.Dependency) (found spool.Dependency, isLink bool, err error) {
 	parent, err := l.Catalog.Bundle(ctx, d.ParentUUID)
 	if err != nil {
 		return found, false, transfer.ServerError("dependency "+d.ChildPath, err)
@@ -75,7 +75,7 @@ func (l *Links) find(ctx context.Context, owner string, d codalab.Dependency) (f
 	if format := parent.Metadata.String("link_format"); format != "" && format != "raw" {
 		return found, true, &transfer.Error{What: what, Err: fmt.Errorf("its format is %q, and only raw links can be used in place", format)}
 	}
-	data, note, err := l.lookAndRecord(ctx, d.ParentUUID, sitepath.Place{Path: link, Below: d.ParentPath, Roots: roots, Hidden: l.Hidden})
+	data, note, err := l.locateAndRecord(ctx, d.ParentUUID, sitepath.Place{Path: link, Below: d.ParentPath, Roots: roots, Hidden: l.Hidden})
 	if err != nil {
 		return found, true, &transfer.Error{What: what, Err: err, Retry: sitepath.IsTransient(err)}
 	}
@@ -138,7 +138,7 @@ func (l *Links) Changed(ctx context.Context, inputs spool.Inputs) string {
 		}
 		// The run was staged from there, so that is allowed.
 		place := sitepath.Place{Path: d.Source, Roots: []string{path.Dir(d.Source)}, Hidden: l.Hidden}
-		now, err := l.looks.look(ctx, l.Now, place, reachOf(d.Link.Fingerprint))
+		now, err := l.fingerprints.locate(ctx, l.Now, place, reachOf(d.Link.Fingerprint))
 		what := "The data of dependency " + d.ChildPath + " (link to " + d.Link.Path + ") "
 		switch {
 		case errors.Is(err, fs.ErrNotExist), err != nil && !sitepath.IsTransient(err):

@@ -74,7 +74,7 @@ func userID(name string) string {
 
 func (s *linkSite) at(name string) string { return filepath.Join(s.dir, name) }
 
-// write writes files of a time long past.
+// write writes old files.
 func (s *linkSite) write(files map[string]string) {
 	s.Helper()
 	for name, text := range files {
@@ -98,11 +98,11 @@ func (s *linkSite) link(url, format string) string {
 	return b.UUID
 }
 
-// of finds a dependency of a run of somebody's.
+// of finds a dependency of a run of a user.
 func (s *linkSite) of(who, parent, below string) (spool.Dependency, bool, error) {
 	s.Helper()
-	s.clock.Add(3600) // no look is shared
-	return s.find(s.Context(), userID(who), codalab.Dependency{ChildPath: "data", ParentUUID: parent, ParentPath: below})
+	s.clock.Add(3600) // no fingerprint is shared
+	return s.findDependency(s.Context(), userID(who), codalab.Dependency{ChildPath: "data", ParentUUID: parent, ParentPath: below})
 }
 
 // finds finds one that has to be there.
@@ -198,7 +198,7 @@ func TestLinksThatLeadElsewhereAreRefused(t *testing.T) {
 	s.refuses("ann", s.link(s.at("data/set"), "raw"), "nosuch", "dependency data (link to "+s.at("data/set")+"): the path nosuch is not there", false)
 	s.refuses("ann", s.link(s.at("data/set/a"), "raw"), "../../secret/s", "the path ../../secret/s is not there", false)
 	s.refuses("ann", s.link(s.at("data"), "raw"), "pipe/s", "the path pipe/s is not there", false)
-	// However widely the roots are drawn, the bridge's own is not to be had.
+	// Even if a root contains them, the bridge's own files are refused.
 	s.Roots = []LinkRoot{{Path: s.dir}, {Path: "/proc"}}
 	for _, own := range []string{"shared", "shared/spool", "data/own", "", "data/self"} {
 		s.refuses("ann", s.link(s.at(own), "raw"), "", "bundles may not see what lies there", false)
@@ -246,7 +246,7 @@ func TestOthersUseOnlyWhatTheSitesTableGivesThem(t *testing.T) {
 	s.finds("ann", data, "a")
 }
 
-// It runs as an ordinary user, whom permissions do stop.
+// It runs as an ordinary user: root may read everything.
 func TestOwnDataIsCheckedAsThePersonWhoRuns(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() == 0 && !testenv.AsResearcher(t) {

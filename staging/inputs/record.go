@@ -42,21 +42,21 @@ const (
 	recordEvery = time.Hour
 )
 
-// lookAndRecord looks at a place and records what it saw. note, the end of a sentence, says
+// locateAndRecord locates the data of a place and records that. note, the end of a sentence, says
 // how that differs from what was there when a run first used it here.
-func (l *Links) lookAndRecord(ctx context.Context, bundle string, place sitepath.Place) (now sight, note string, err error) {
+func (l *Links) locateAndRecord(ctx context.Context, bundle string, place sitepath.Place) (now located, note string, err error) {
 	name := path.Clean("./" + place.Below)
 	rec, err := l.readRecord(bundle)
 	if err != nil {
-		return sight{}, "", err
+		return located{}, "", err
 	}
-	if now, err = l.looks.look(ctx, l.Now, place, reachOf(rec.Parts[name].First.Fingerprint)); err != nil {
-		return sight{}, "", err
+	if now, err = l.fingerprints.locate(ctx, l.Now, place, reachOf(rec.Parts[name].First.Fingerprint)); err != nil {
+		return located{}, "", err
 	}
 	seen := linkSeen{At: l.Now().UTC(), Path: place.Path, Fingerprint: now.Fingerprint}
 	first, err := l.record(bundle, name, seen)
 	if err != nil {
-		return sight{}, "", err
+		return located{}, "", err
 	}
 	day := first.At.Format(time.DateOnly)
 	switch {

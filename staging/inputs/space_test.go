@@ -36,18 +36,12 @@ func archive(t *testing.T, size int, names ...string) []byte {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range names {
-		if err := os.WriteFile(filepath.Join(dir, name), make([]byte, size), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), make([]byte, size), 0o600))
 	}
 	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var b bytes.Buffer
-	if err := errors.Join(tarstream.Pack(t.Context(), &b, root, ".", tarstream.PackOptions{}), root.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(tarstream.Pack(t.Context(), &b, root, ".", tarstream.PackOptions{}), root.Close()))
 	return b.Bytes()
 }
 
@@ -81,16 +75,13 @@ func TestSiteBoundsADependency(t *testing.T) {
 	}
 }
 
-// Without a bound of the site it is the disk's, and a full disk is no fault of
-// the bundle's.
+// If the site sets no bound, the disk does, and a full disk is no fault of the bundle's.
 func TestDiskBoundsADependency(t *testing.T) {
 	t.Parallel()
 	tmp := filepath.Join(t.TempDir(), "tmp")
 	d := Dependencies{}
 	empty, err := d.bound(tmp)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if empty.Bytes <= 0 || empty.Bytes >= empty.free && empty.Bytes != 1 {
 		t.Errorf("%d bytes of %d may be used", empty.Bytes, empty.free)
 	}
@@ -98,14 +89,10 @@ func TestDiskBoundsADependency(t *testing.T) {
 	if !errors.Is(err, syscall.ENOSPC) || errors.Is(err, tarstream.ErrTooLarge) || !strings.Contains(err.Error(), codalab.FormatSize(empty.free)+" free, of which "+codalab.FormatSize(empty.reserve)+" stay free") {
 		t.Errorf("error %v", err)
 	}
-	// A hole is large at no cost: what is there already needs no room.
-	if err := os.Mkdir(tmp, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	// The file is a hole, which takes no room: what is there already needs none either.
+	must(t, os.Mkdir(tmp, 0o700))
 	const there = 1 << 42
-	if err := errors.Join(os.WriteFile(filepath.Join(tmp, "a"), nil, 0o600), os.Truncate(filepath.Join(tmp, "a"), there)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.WriteFile(filepath.Join(tmp, "a"), nil, 0o600), os.Truncate(filepath.Join(tmp, "a"), there)))
 	if resumed, err := d.bound(tmp); err != nil || resumed.Bytes < there {
 		t.Errorf("%d bytes may be used, %v", resumed.Bytes, err)
 	}

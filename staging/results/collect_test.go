@@ -27,7 +27,7 @@ import (
 
 const run1 = "0x00000000000000000000000000000001"
 
-// results is a shared disk with what a run left on it, and who collects it.
+// results is a shared disk with what a run left on it, and its Collector.
 type results struct {
 	*testing.T
 	layout    spool.Layout
@@ -44,13 +44,9 @@ func left(t *testing.T, files map[string]string) *results {
 	r := &results{T: t, layout: spool.Layout(t.TempDir()), server: &directoryServer{bundles: t.TempDir()}}
 	r.dir = r.layout.RunDir(run1, 1)
 	for _, dir := range append(r.layout.Directories(), filepath.Dir(r.dir)) {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(dir, 0o700))
 	}
-	if err := os.Rename(write(t, files), r.dir); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(write(t, files), r.dir))
 	r.collector = &Collector{Contents: r.server, Layout: r.layout, Now: time.Now}
 	r.run = codalab.RunBundle{UUID: run1}
 	return r
@@ -63,9 +59,7 @@ func (r *results) collect(how spool.Results) (string, error) {
 func (r *results) mustCollect(how spool.Results) string {
 	r.Helper()
 	said, err := r.collect(how)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r.T, err)
 	return said
 }
 
@@ -73,9 +67,7 @@ func (r *results) uploaded() []string { return names(r.T, filepath.Join(r.server
 
 func (r *results) link(target, name string) {
 	r.Helper()
-	if err := os.Symlink(target, filepath.Join(r.dir, name)); err != nil {
-		r.Fatal(err)
-	}
+	must(r.T, os.Symlink(target, filepath.Join(r.dir, name)))
 }
 
 func TestCollectLeavesDependencyLinksAndExcludedOut(t *testing.T) {
@@ -102,8 +94,8 @@ func TestCollectLeavesDependencyLinksAndExcludedOut(t *testing.T) {
 	}
 }
 
-// halfCopied are what a worker that was killed has left of its copy, and names
-// that only look like it.
+// halfCopied returns what a killed worker leaves of its copy, and names that only look like
+// that.
 func halfCopied() (left, others map[string]string) {
 	name := spool.CopyPrefix(spool.NewToken())
 	return map[string]string{name + "-1": "half", name + "-20": ""},
@@ -136,7 +128,7 @@ func TestExcludePatternsMeanWhatTheyMeanToTar(t *testing.T) {
 	t.Parallel()
 	tar, err := exec.LookPath("tar")
 	if err != nil {
-		t.Skip("no tar") // it is everywhere that CodaLab is
+		t.Skip("no tar") // CodaLab needs it itself
 	}
 	files := map[string]string{}
 	for _, name := range []string{
@@ -149,15 +141,13 @@ func TestExcludePatternsMeanWhatTheyMeanToTar(t *testing.T) {
 		"[z", "[0-9]", "[0-9]*", "[!0-9]", "[^a-z]", "?", "??", `b\*`, "", "*/x*", "l*g",
 	} {
 		r := left(t, files)
-		// The directory itself is named only where that does not exclude it.
+		// The directory itself is named only if the pattern does not exclude it.
 		args := []string{"-C", r.dir, "--quoting-style=literal", "--exclude=" + pattern, "-cvf", os.DevNull}
 		if strings.HasPrefix(pattern, "./") {
 			args = append(args, ".")
 		} else {
 			entries, err := os.ReadDir(r.dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, e := range entries {
 				args = append(args, e.Name())
 			}
@@ -165,9 +155,7 @@ func TestExcludePatternsMeanWhatTheyMeanToTar(t *testing.T) {
 		pack := exec.Command(tar, args...)
 
 		listed, err := pack.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var want []string
 		for name := range strings.Lines(string(listed)) {
 			if name = strings.Trim(strings.TrimPrefix(name, "./"), "/\n"); name != "" {
@@ -183,7 +171,7 @@ func TestExcludePatternsMeanWhatTheyMeanToTar(t *testing.T) {
 	}
 }
 
-// It runs as an ordinary user, whom closed files do stop.
+// It runs as an ordinary user: root may read everything.
 func TestWhatACommandClosedToItsOwnerIsCollected(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() == 0 && !testenv.AsResearcher(t) {
@@ -193,13 +181,9 @@ func TestWhatACommandClosedToItsOwnerIsCollected(t *testing.T) {
 		r := left(t, map[string]string{"a/b/c": "kept", "stdout": "x", "old/x/y": "excluded"})
 		r.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"old"}}
 		for _, name := range []string{"stdout", "a/b/c", "a", "old/x", "."} {
-			if err := os.Chmod(filepath.Join(r.dir, name), 0o100); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Chmod(filepath.Join(r.dir, name), 0o100))
 		}
-		if err := os.Chmod(r.dir, 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(r.dir, 0))
 		r.mustCollect(how)
 		got, want := r.uploaded(), []string{"a", "a/b", "a/b/c", "stdout"}
 		if how == spool.ResultsKeep {
@@ -216,12 +200,8 @@ func (r *results) longPath() string {
 	r.Helper()
 	path := strings.Repeat("z/"+strings.Repeat("d", 200)+"/", 21) + "file"
 	root, err := os.OpenRoot(r.dir)
-	if err != nil {
-		r.Fatal(err)
-	}
-	if err := errors.Join(root.MkdirAll(filepath.Dir(path), 0o700), root.WriteFile(path, nil, 0o600), root.Close()); err != nil {
-		r.Fatal(err)
-	}
+	must(r.T, err)
+	must(r.T, errors.Join(root.MkdirAll(filepath.Dir(path), 0o700), root.WriteFile(path, nil, 0o600), root.Close()))
 	return path
 }
 
@@ -259,9 +239,7 @@ func TestGoneWorkingDirectoryIsFinalWhereTheDiskIsThere(t *testing.T) {
 	t.Parallel()
 	for _, how := range []spool.Results{spool.ResultsUpload, spool.ResultsKeep} {
 		r := left(t, nil)
-		if err := os.Remove(r.dir); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Remove(r.dir))
 		_, err := r.collect(how)
 		var e *transfer.Error
 		if !errors.As(err, &e) || e.Transient() || !strings.Contains(err.Error(), "is gone") {
@@ -307,9 +285,7 @@ func TestUploadTellsHowMuchOfHowMuchAtWhatRate(t *testing.T) {
 		return b.String()
 	}
 	r := left(t, map[string]string{"a": noise(4 << 20), "b": noise(12 << 20), "b.tmp": noise(1 << 20)})
-	if err := os.Link(filepath.Join(r.dir, "a"), filepath.Join(r.dir, "a2")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Link(filepath.Join(r.dir, "a"), filepath.Join(r.dir, "a2")))
 	r.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"*.tmp"}}
 	server := &slowServer{directoryServer: r.server}
 	r.collector.Contents, r.collector.Now = server, server.now
@@ -337,7 +313,7 @@ func TestUploadTellsHowMuchOfHowMuchAtWhatRate(t *testing.T) {
 	}
 }
 
-// interrupted is a server that breaks an upload off some times.
+// interrupted is a server that breaks the first uploads off.
 type interrupted struct {
 	*directoryServer
 

@@ -31,9 +31,7 @@ func (nowhere) UploadContents(_ context.Context, _ string, _ client.UploadOption
 func (r *results) sent(name string) string {
 	r.Helper()
 	data, err := os.ReadFile(filepath.Join(r.server.bundles, run1, name))
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r.T, err)
 	return string(data)
 }
 
@@ -49,9 +47,7 @@ func TestKeptResultsStayAndTheServerGetsTheirListing(t *testing.T) {
 	r.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"*.tmp", "old"}}
 	r.collector.Now = func() time.Time { return time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC) }
 	when := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	if err := os.Chtimes(filepath.Join(r.dir, "checkpoints/1.pt"), when, when); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chtimes(filepath.Join(r.dir, "checkpoints/1.pt"), when, when))
 	kept := r.layout.KeptDir(run1)
 	if said := r.mustCollect(spool.ResultsKeep); said != "the listing of 2.0m in 7 entries that stay in "+kept {
 		t.Errorf("delivered %q", said)
@@ -79,9 +75,7 @@ func TestKeptResultsStayAndTheServerGetsTheirListing(t *testing.T) {
 	if out := r.sent("stdout"); len(out) > 1<<20 || len(out) < 1<<20-100 || !strings.HasSuffix(long, out) || !strings.HasPrefix(out, "a line") || r.sent("stderr") != "a warning\n" {
 		t.Errorf("%d bytes of output, %.30q…", len(out), out)
 	}
-	if err := (spool.Disk{Layout: r.layout}).Release(run1, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, (spool.Disk{Layout: r.layout}).Release(run1, nil))
 	if diff := cmp.Diff(want, names(t, kept)); diff != "" {
 		t.Errorf("after the release (-want +got):\n%s", diff)
 	}
@@ -90,8 +84,8 @@ func TestKeptResultsStayAndTheServerGetsTheirListing(t *testing.T) {
 	}
 }
 
-// The bridge may have died between any two steps, and is asked again; also with
-// a configuration that says otherwise.
+// The bridge may have died between any two steps, and collects again, maybe with another
+// configuration.
 func TestKeepingIsTakenUpWhereItWasLeft(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]func(r *results) error{
@@ -119,9 +113,7 @@ func TestKeepingIsTakenUpWhereItWasLeft(t *testing.T) {
 			}
 			r := left(t, map[string]string{"stdout": "o", "a": "a", "old/a": "", "old/b": ""})
 			r.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"old"}}
-			if err := before(r); err != nil {
-				t.Fatal(err)
-			}
+			must(t, before(r))
 			r.mustCollect(how)
 			if diff := cmp.Diff([]string{"a", "stdout"}, names(t, r.layout.KeptDir(run1))); diff != "" {
 				t.Errorf("%s, kept (-want +got):\n%s", name, diff)
@@ -136,16 +128,14 @@ func TestKeepingIsTakenUpWhereItWasLeft(t *testing.T) {
 	}
 }
 
-// A server that was put back may have a bundle run once more whose results are
-// kept already.
+// After a restore of its database, a server may have a bundle run again although its results
+// are kept already.
 func TestResultsKeptBeforeAreNotOverwritten(t *testing.T) {
 	t.Parallel()
 	r := left(t, map[string]string{"stdout": "second"})
 	kept := r.layout.KeptDir(run1)
 	for _, dir := range []string{kept, kept + ".1"} {
-		if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "stdout"), []byte(filepath.Base(dir)), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "stdout"), []byte(filepath.Base(dir)), 0o600)))
 	}
 	r.mustCollect(spool.ResultsKeep)
 	for dir, want := range map[string]string{kept: "second", kept + ".1": run1 + ".1", kept + ".2": run1} {
@@ -155,7 +145,7 @@ func TestResultsKeptBeforeAreNotOverwritten(t *testing.T) {
 	}
 }
 
-// A bridge that was superseded may still be at work beside the next.
+// A superseded bridge may still be at work beside the next one.
 func TestResultsAreKeptOnceHoweverManyKeepThem(t *testing.T) {
 	t.Parallel()
 	for range 20 {

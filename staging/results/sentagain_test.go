@@ -49,7 +49,7 @@ func (s *fullServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// put sets what the server's disk and the worker's check-in make of it.
+// put says whether the server's disk is full, and sets the bundle's state.
 func (s *fullServer) put(full bool, state codalab.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +65,7 @@ func TestResultThatTheServerThrewAwayIsSentAgain(t *testing.T) {
 	c, err := client.New(web.URL, client.Options{})
 	must(t, err)
 	r.collector.Contents = c
-	for range 2 { // the second finds that the bundle takes nothing yet
+	for range 2 { // the server refuses the second
 		_, err := r.collect(spool.ResultsUpload)
 		var failed interface{ Transient() bool }
 		if !errors.As(err, &failed) || !failed.Transient() {

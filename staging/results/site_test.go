@@ -41,12 +41,7 @@ func (s *directoryServer) UploadContents(ctx context.Context, uuid string, _ cli
 func write(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range files {
-		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	plant(t, dir, files)
 	return dir
 }
 
@@ -59,9 +54,7 @@ func names(t *testing.T, dir string) []string {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return slices.Sorted(maps.Keys(found))
 }
 

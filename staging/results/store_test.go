@@ -19,10 +19,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-const (
-	runUUID    = "0x00000000000000000000000000000001"
-	parentUUID = "0x00000000000000000000000000000002"
-)
+const parentUUID = "0x00000000000000000000000000000002"
 
 // plant makes files, and symbolic links of what begins with "->".
 func plant(t *testing.T, dir string, files map[string]string) {
@@ -135,11 +132,11 @@ type moved struct {
 func newMoved(t *testing.T, store string) *moved {
 	t.Helper()
 	m := &moved{
-		T: t, store: Store{Dir: store}, dir: filepath.Join(t.TempDir(), "runs", runUUID, "1"),
-		at: filepath.Join(store, "bundles", runUUID+"-r1", "contents"),
+		T: t, store: Store{Dir: store}, dir: filepath.Join(t.TempDir(), "runs", run1, "1"),
+		at: filepath.Join(store, "bundles", run1+"-r1", "contents"),
 	}
 	m.run = codalab.RunBundle{
-		UUID: runUUID, Location: &m.at, Metadata: codalab.Metadata{"exclude_patterns": []any{"*.tmp", "checkpoints"}},
+		UUID: run1, Location: &m.at, Metadata: codalab.Metadata{"exclude_patterns": []any{"*.tmp", "checkpoints"}},
 		Dependencies: []codalab.RunDependency{{Dependency: codalab.Dependency{ChildPath: "data"}}, {Dependency: codalab.Dependency{ChildPath: "a/b"}}},
 	}
 	must(t, os.MkdirAll(m.at, 0o750))
@@ -151,7 +148,7 @@ func (m *moved) produce() {
 	m.Helper()
 	plant(m.T, m.dir, map[string]string{
 		"stdout": "out", "model/w": "1", "model/w.tmp": "2", "checkpoints/1": "3", "own": "->stdout", "a/kept": "4",
-		"data": "->/" + runUUID + "_dependencies/data", "a/b": "->/" + runUUID + "_dependencies/a/b",
+		"data": "->/" + run1 + "_dependencies/data", "a/b": "->/" + run1 + "_dependencies/a/b",
 		spool.CopyPrefix(spool.NewToken()) + "-1": "half", // of a worker that was killed
 	})
 }
@@ -196,12 +193,12 @@ func TestResultsAreMovedIntoTheServersStore(t *testing.T) {
 			if info, err := os.Stat(m.at); err != nil || info.Mode().Perm() != 0o750 {
 				t.Errorf("%v, %v: not as the server made it", info, err)
 			}
-			m.at = filepath.Join(store, "bundles", runUUID+"-r2", "contents")
+			m.at = filepath.Join(store, "bundles", run1+"-r2", "contents")
 			must(t, os.MkdirAll(m.at, 0o750))
 			m.is(m.store.Move(t.Context(), m.run, m.dir)) // for another assignment
 			m.is(m.store.Move(t.Context(), m.run, m.dir))
-			m.at = filepath.Join(store, "bundles", runUUID+"-r3", "contents")
-			must(t, errors.Join(os.MkdirAll(m.at, 0o750), os.RemoveAll(filepath.Join(store, "bundles", runUUID+"-r2"))))
+			m.at = filepath.Join(store, "bundles", run1+"-r3", "contents")
+			must(t, errors.Join(os.MkdirAll(m.at, 0o750), os.RemoveAll(filepath.Join(store, "bundles", run1+"-r2"))))
 			err = m.store.Move(t.Context(), m.run, m.dir)
 			var e *transfer.Error
 			if !errors.As(err, &e) || e.Transient() || !strings.Contains(err.Error(), "they were moved to ") {
@@ -266,7 +263,7 @@ func TestResultsThatCannotBeMovedOnYetAreNotLost(t *testing.T) {
 			t.Parallel()
 			m := newMoved(t, t.TempDir())
 			m.is(m.store.Move(t.Context(), m.run, m.dir))
-			m.at = filepath.Join(m.store.Dir, "two", runUUID+"-r2", "contents")
+			m.at = filepath.Join(m.store.Dir, "two", run1+"-r2", "contents")
 			must(t, os.MkdirAll(m.at, 0o750))
 			must(t, c.spoil(m))
 			err := m.store.Move(t.Context(), m.run, m.dir)
@@ -280,7 +277,7 @@ func TestResultsThatCannotBeMovedOnYetAreNotLost(t *testing.T) {
 	}
 }
 
-// TestMoveGoesOnAfterACrash: whatever a crash left is taken up.
+// Move goes on from what a crash has left.
 func TestMoveGoesOnAfterACrash(t *testing.T) {
 	t.Parallel()
 	for name, store := range stores(t) {
@@ -291,25 +288,25 @@ func TestMoveGoesOnAfterACrash(t *testing.T) {
 			half := filepath.Join(filepath.Dir(m.at), ".contents.moving")
 			plant(t, half, map[string]string{"stdout": "ou"})
 			err := m.store.Move(t.Context(), m.run, m.dir)
-			must(t, os.RemoveAll(half)) // of another kind of disk: nobody's
+			must(t, os.RemoveAll(half)) // left alone if the disk is the same
 			m.is(err)
 			if name == "the same disk" {
 				return
 			}
-			plant(t, m.dir, map[string]string{"stdout": "out"}) // the copy stands, and is not all removed
+			plant(t, m.dir, map[string]string{"stdout": "out"}) // the copy is whole, and the directory is not all removed
 			m.is(m.store.Move(t.Context(), m.run, m.dir))
 		})
 	}
 }
 
-// The copy stands and is whole, what was copied is half removed, and the server
-// gives the bundle another place.
+// The copy is whole, what was copied is half removed, and the server gives the bundle another
+// place.
 func TestHalfRemovedRunIsNotItsResults(t *testing.T) {
 	t.Parallel()
 	m := newMoved(t, stores(t)["another disk"])
 	m.is(m.store.Move(t.Context(), m.run, m.dir))
 	plant(t, m.dir, map[string]string{"stdout": "out"})
-	m.at = filepath.Join(m.store.Dir, "bundles", runUUID+"-r2", "contents")
+	m.at = filepath.Join(m.store.Dir, "bundles", run1+"-r2", "contents")
 	must(t, os.MkdirAll(m.at, 0o750))
 	m.is(m.store.Move(t.Context(), m.run, m.dir))
 }
@@ -334,7 +331,7 @@ func TestNoResultsAtAllAreMovedAndOpened(t *testing.T) {
 		m := newMoved(t, store)
 		m.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"*"}}
 		layout := spool.Layout(t.TempDir())
-		plant(t, layout.KeptDir(runUUID), map[string]string{"stdout": "of an earlier life"})
+		plant(t, layout.KeptDir(run1), map[string]string{"stdout": "of an earlier life"})
 		for range 2 {
 			must(t, m.store.Move(t.Context(), m.run, m.dir))
 		}
@@ -434,7 +431,7 @@ func TestMovedResultsAreOpenedWhereTheyAre(t *testing.T) {
 	must(t, os.MkdirAll(m.dir, 0o700)) // what is left of it while it is removed after a copy
 	must(t, opens())
 	must(t, os.Remove(m.dir))
-	later := filepath.Join(m.store.Dir, "bundles", runUUID+"-r2", "contents")
+	later := filepath.Join(m.store.Dir, "bundles", run1+"-r2", "contents")
 	m.run.Location = &later // and has not been moved on yet
 	must(t, opens())
 	must(t, errors.Join(os.Rename(m.at, m.at+"2"), os.Symlink(m.at+"2", m.at)))
@@ -443,7 +440,7 @@ func TestMovedResultsAreOpenedWhereTheyAre(t *testing.T) {
 	}
 }
 
-// A server that was put back may have a bundle run once more whose results were
+// After a restore of its database, a server may have a bundle run again whose results were
 // kept, by a bridge that shares the server's disk by now.
 func TestMovedResultsSupersedeThoseKeptBefore(t *testing.T) {
 	t.Parallel()
@@ -456,20 +453,20 @@ func TestMovedResultsSupersedeThoseKeptBefore(t *testing.T) {
 			t.Parallel()
 			m := newMoved(t, t.TempDir())
 			layout := spool.Layout(t.TempDir())
-			plant(t, layout.KeptDir(runUUID), map[string]string{"stdout": "earlier"})
+			plant(t, layout.KeptDir(run1), map[string]string{"stdout": "earlier"})
 			must(t, crash(m))
 			c := &Collector{Store: &m.store, Layout: layout}
 			for range 2 { // it may be asked for again at any time
 				_, err := c.Collect(t.Context(), m.run, m.dir, spool.ResultsUpload, func(string) {})
 				m.is(err)
-				if diff := cmp.Diff(map[string]string{runUUID + ".1/stdout": "earlier"}, planted(t, layout.KeptDirs())); diff != "" {
+				if diff := cmp.Diff(map[string]string{run1 + ".1/stdout": "earlier"}, planted(t, layout.KeptDirs())); diff != "" {
 					t.Errorf("kept (-want +got):\n%s", diff)
 				}
 			}
-			if _, found, err := FindKept(layout, "in", codalab.Target{BundleUUID: runUUID}); found || err != nil {
+			if _, found, err := FindKept(layout, "in", codalab.Target{BundleUUID: run1}); found || err != nil {
 				t.Errorf("a later run sees what was kept before: %v", err)
 			}
-			dep, found, err := m.store.Dependency("in", codalab.RunDependency{Dependency: codalab.Dependency{ParentUUID: runUUID}, Location: &m.at})
+			dep, found, err := m.store.Dependency("in", codalab.RunDependency{Dependency: codalab.Dependency{ParentUUID: run1}, Location: &m.at})
 			if err != nil || !found || dep.Source != m.at {
 				t.Errorf("a later run sees %+v, %v; want %s", dep, err, m.at)
 			}
@@ -477,7 +474,7 @@ func TestMovedResultsSupersedeThoseKeptBefore(t *testing.T) {
 	}
 }
 
-// It runs as an ordinary user, whom closed files do stop.
+// It runs as an ordinary user: root may read everything.
 func TestWhatACommandClosedIsMovedOpen(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() == 0 && !testenv.AsResearcher(t) {

@@ -69,7 +69,7 @@ func (i *Item) view(now time.Time) view {
 // images, or dependencies, are being brought in.
 func Report(items []*Item, others func(images bool) int, tell func(string), work func() error) error {
 	views, last := make([]view, len(items)), ""
-	return observe(300*time.Millisecond, 2*time.Second, func(now time.Time) {
+	return during(300*time.Millisecond, 2*time.Second, func(now time.Time) {
 		for i, item := range items {
 			views[i] = item.view(now)
 		}
@@ -84,18 +84,18 @@ func Report(items []*Item, others func(images bool) int, tell func(string), work
 // goroutine.
 func Watch(item *Item, show func(Progress), work func() error) error {
 	const every = 200 * time.Millisecond
-	return observe(every, every, func(now time.Time) {
+	return during(every, every, func(now time.Time) {
 		if v := item.view(now); v.Stage != Idle {
 			show(v.Progress)
 		}
 	}, work)
 }
 
-// observe calls look every now and then while work runs.
-func observe(first, later time.Duration, look func(now time.Time), work func() error) error {
+// during calls work, and meanwhile every now and then report.
+func during(first, later time.Duration, report func(now time.Time), work func() error) error {
 	stop := make(chan struct{})
-	var observer sync.WaitGroup
-	observer.Go(func() {
+	var reporter sync.WaitGroup
+	reporter.Go(func() {
 		tick := time.NewTicker(first)
 		defer tick.Stop()
 		for {
@@ -103,12 +103,12 @@ func observe(first, later time.Duration, look func(now time.Time), work func() e
 			case <-stop:
 				return
 			case now := <-tick.C:
-				look(now)
+				report(now)
 				tick.Reset(later)
 			}
 		}
 	})
-	defer observer.Wait()
+	defer reporter.Wait()
 	defer close(stop)
 	return work()
 }

@@ -20,7 +20,7 @@ func TestTransactionThatTheServerLostInACrashIsAborted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for lost, want := range map[int64]string{number: committed, number + 1_000_000: aborted} {
-		if got := db.fate(t.Context(), lost); got != want {
+		if got := db.outcome(t.Context(), lost); got != want {
 			t.Errorf("transaction %d of %d: %q, want %q", lost, number, got, want)
 		}
 	}
