@@ -103,11 +103,15 @@ func (w *trimming) clear(ctx context.Context) (failed, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.count(ctx); err != nil {
+	pins, err := w.count(ctx)
+	if err != nil {
 		return nil, err
 	}
 	var going []leaving
 	var errs []error
+	if !w.DryRun {
+		errs = append(errs, w.movePins(ctx, pins))
+	}
 	w.out = map[string]bool{}
 	for _, r := range list {
 		if err := ctx.Err(); err != nil {
@@ -136,17 +140,15 @@ func (w *trimming) decide(r retired) (l leaving, goes bool, err error) {
 	if err != nil && !damaged {
 		return l, false, err
 	}
-	if !damaged {
-		if w.pinned.holds(r.hash, rec.Token) || !w.removable(e.object(rec.Token)) {
-			return l, false, nil
-		}
+	stays := !damaged && (w.pinned.holds(r.hash, rec.Token) || !w.removable(e.object(rec.Token)))
+	if !damaged && !stays {
 		w.out[e.id(rec.Token)] = true
 	}
 	if w.DryRun {
 		return l, false, nil
 	}
 	settled, err := w.settled(r, w.now)
-	if err != nil || !settled {
+	if err != nil || !settled || stays {
 		return l, false, err
 	}
 	if damaged {
@@ -169,32 +171,27 @@ func harmless(err error) bool {
 }
 
 // count reads the pins, less those that are over, and the sizes.
-func (w *trimming) count(ctx context.Context) error {
+func (w *trimming) count(ctx context.Context) ([]Pin, error) {
 	pins, err := w.listPins()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	pins, dropped, err := w.dropOver(ctx, pins, w.DryRun)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	w.Dropped = append(w.Dropped, dropped...)
-	if !w.DryRun {
-		if err := w.movePins(ctx, pins); err != nil {
-			return err
-		}
-	}
 	w.pinned = newPinned(pins)
 	sizes, err := w.Cache.sizes()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	w.sizes = map[string][]sizeOf{}
 	for _, s := range sizes {
 		w.sizes[s.id()] = append(w.sizes[s.id()], s)
 	}
 	w.Trimmed.Usage = usage(sizes)
-	return nil
+	return pins, nil
 }
 
 // removable says whether this user may remove a content's directory.
