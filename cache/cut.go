@@ -22,7 +22,7 @@ func (w *trimming) cut(ctx context.Context) error {
 	if err != nil || len(candidates) == 0 {
 		return err
 	}
-	if !w.DryRun { // whose pins that are over still stand
+	if !w.DryRun { // a dry run leaves the pins of holders that are over, so a listing would show them
 		if w.pinned, err = w.listPinned(); err != nil {
 			return err
 		}

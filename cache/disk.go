@@ -56,7 +56,7 @@ func (c *Cache) makeDir(dir string) error {
 }
 
 // mkdir makes a directory, if there is none. One that a group shares appears with
-// its permissions: whoever dies in between leaves none that is closed to others.
+// its permissions: a process that dies in between leaves none that is closed to others.
 func (c *Cache) mkdir(dir string) error {
 	if !c.o.Group || !strings.HasPrefix(dir+"/", c.dir+"/") {
 		err := os.Mkdir(dir, 0o700)
@@ -125,7 +125,7 @@ func touchNow(name string) error {
 }
 
 // createEmpty makes an empty file whose name says all, unless it is there. It may
-// be there as another user's, whose pin somebody else has moved.
+// be another user's, where one user's trim moved the pin of another user's holder.
 func (c *Cache) createEmpty(path string) error {
 	return persist(func() error {
 		// Not O_EXCL, of which NFS makes two calls: in between, the file bears
@@ -178,8 +178,8 @@ func (c *Cache) names(dir string) ([]string, error) {
 }
 
 // moveTo renames a file or directory to a name that nobody else uses, so that
-// of several who do it to one name, one has it. Its error is fs.ErrNotExist
-// where another was faster. That a call failed does not mean that it had no
+// one of several processes gets it. Its error is fs.ErrNotExist where another was
+// faster. That a call failed does not mean that it had no
 // effect: the new name is looked at.
 func moveTo(from, to string) error {
 	return persist(func() error {
@@ -208,8 +208,8 @@ func remove(name string) error {
 // removeTree takes a directory out of sight at once, so that nobody sees half
 // of it, and removes it.
 //
-// The name that a content has then is its own too: of several who remove it,
-// each returns when it is gone.
+// Out of sight, a content has a name of its own too: each of several processes that
+// remove it returns when it is gone.
 func removeTree(dir string) error {
 	trash := filepath.Join(filepath.Dir(dir), trashPrefix+filepath.Base(dir))
 	if strings.HasSuffix(dir, leftToken) { // of which there may be another soon

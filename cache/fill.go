@@ -15,7 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// bring finds an entry, or waits for the process that makes it, or makes it.
+// bring finds an entry, waits for the process that makes it, or makes it.
 func (c *Cache) bring(ctx context.Context, e entry, w Want, fill Fill) (path string, err error) {
 	if err := c.makeDir(e.dir); err != nil {
 		return "", fmt.Errorf("make cache entry of %s: %w", e.key, err)
@@ -129,8 +129,8 @@ func (c *Cache) make(l *lease, e entry, w Want, fill Fill) (path string, err err
 	return e.content(standing.Token), nil
 }
 
-// cause prefers that the lease was lost, whether that is noticed yet or not, over
-// what came of that.
+// cause says that the lease was lost, if it was, whether that is noticed yet or not:
+// err is then a consequence.
 func cause(l *lease, err error) error {
 	if !l.trusted() {
 		return errors.Join(ErrLost, err)
@@ -166,8 +166,8 @@ func (c *Cache) createFirstName(path string) error {
 // directory for the next.
 const leftToken = "00000000000000000000000000000000"
 
-// guard calls fill. One that panics fails, so that what a hostile input brings
-// about does not end the whole program.
+// guard calls fill. A panic of fill becomes an error, so that a hostile input does not
+// end the whole program.
 func guard(ctx context.Context, fill Fill, tmp string) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -340,7 +340,7 @@ func own(path string) bool {
 	return ok && int(st.Uid) == os.Geteuid()
 }
 
-// ownerOf is on whose quota a content counts; empty where that is not known.
+// ownerOf is the owner of a content, empty where that is not known.
 func (c *Cache) ownerOf(id string) string {
 	sizes, err := c.sizes()
 	if err != nil {

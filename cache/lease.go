@@ -19,7 +19,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// holderOfLease says who fills an entry.
+// holderOfLease is the process that fills an entry.
 type holderOfLease struct {
 	// Token names the lease, and what is made under it.
 	Token string `json:"token"`
@@ -81,7 +81,7 @@ func beginning(pid int) (string, error) {
 	_, rest, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')'):]), " ")
 	fields := strings.Fields(rest)
 	if len(fields) <= starttime || fields[0] == "Z" || fields[0] == "X" {
-		return "", nil // it is dead, and not yet buried
+		return "", nil // a zombie
 	}
 	return fields[starttime], nil
 }
@@ -113,8 +113,8 @@ type lease struct {
 	refresher sync.WaitGroup
 }
 
-// tryLease asks for the lease of a key once. It returns it; or who has it; or
-// neither, where asking again will do.
+// tryLease asks for the lease of a key once. It returns the lease, or the process
+// that has it, or neither where the caller should ask again.
 func (c *Cache) tryLease(ctx context.Context, e entry, mine holderOfLease) (*lease, *holderOfLease, error) {
 	path := filepath.Join(c.place(leasesPlace), e.hash)
 	text, err := json.Marshal(mine)
@@ -219,8 +219,8 @@ func (l *lease) holds() bool {
 	return context.Cause(l.ctx) == nil && l.trusted()
 }
 
-// trusted says whether nobody can have taken the lease over, also after who
-// wanted the entry has left.
+// trusted says whether nobody can have taken the lease over, also after the callers
+// have left.
 func (l *lease) trusted() bool {
 	return !errors.Is(context.Cause(l.ctx), ErrLost) && time.Since(*l.confirmed.Load()) < l.cache.o.Term //nolint:forbidigo // as in tryLease
 }

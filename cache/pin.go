@@ -100,7 +100,7 @@ func (c *Cache) dropPins(ctx context.Context, which func(Pin) bool) error {
 	return nil
 }
 
-// Pins lists who has which key pinned, since when at first.
+// Pins lists the keys that each holder has pinned, since the earliest of its pins.
 func (c *Cache) Pins() ([]Pin, error) {
 	pins, err := c.listPins()
 	if err != nil {

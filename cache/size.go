@@ -13,8 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// sizeOf is what one content takes, or is going to: an empty file whose name
-// says all.
+// sizeOf is what one content takes or is going to take: the name of an empty file.
 type sizeOf struct {
 	hash, token string
 	bytes       int64
@@ -99,13 +98,12 @@ func usage(sizes []sizeOf) Usage {
 	return u
 }
 
-// reserve has a content of this size count, if there is room for it. Each
-// process writes down what it wants before it adds up what all want. Of several
-// at once, the last one to write sees all the others, so that what is granted
-// exceeds a bound by at most one content; that they all see one another and
-// all step back may happen, and they try again. Where there is no room, what
-// nobody needs is taken out of use, and the next try finds its place free when
-// it has settled. The error is ErrFull after so long.
+// reserve counts a content of this size against the bounds, if there is room. Each
+// process writes down what it wants before it adds up what all want. The last of
+// several to write sees all the others, so they exceed a bound by at most one
+// content. They may all see one another and all step back; then they try again.
+// Where there is no room, reserve trims, and finds room when what it retired has
+// settled. The error is ErrFull if that takes too long.
 func (c *Cache) reserve(ctx context.Context, e entry, token string, bytes int64, owner string) (sizeOf, error) {
 	s := newSize(e.hash, token, bytes, owner)
 	patience := time.NewTimer(3*c.o.Settle + 5*time.Second) // one until something may be retired, one until it goes
@@ -142,8 +140,7 @@ func (c *Cache) reserve(ctx context.Context, e entry, token string, bytes int64,
 	}
 }
 
-// claim writes a size down and says which bound leaves no room for it, if one
-// does.
+// claim writes a size down, and says which bound leaves no room for it, if any.
 func (c *Cache) claim(s sizeOf) (full, err error) {
 	if err := c.write(s); err != nil {
 		return nil, err

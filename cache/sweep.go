@@ -112,7 +112,7 @@ func (w *sweeping) leases() error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("sweep leases: %w", err) // nobody knows who fills
+			return fmt.Errorf("sweep leases: %w", err) // it is not known which keys are being filled
 		}
 		h, err := decodeLease(data)
 		if w.old(path, 1) && w.o.Grace > 2*w.o.Term {
