@@ -32,7 +32,7 @@ image's digest.`
 
 // cacheFlags are those that each of cache's commands has.
 type cacheFlags struct {
-	place
+	siteFlags
 	json bool
 	conf config.Config // what they say
 }
