@@ -74,7 +74,7 @@ func TestQueueIsReadAsSlurmPrintsIt(t *testing.T) {
 	}
 }
 
-func TestAccountsAreReadAsSlurmPrintsThem(t *testing.T) {
+func TestAccountingIsReadAsSlurmPrintsIt(t *testing.T) {
 	t.Parallel()
 	jobs, err := parseAccounting(recorded(t, "sacct.txt"))
 	if err != nil {
@@ -112,20 +112,20 @@ func TestAccountsAreReadAsSlurmPrintsThem(t *testing.T) {
 
 func TestHalfAnAnswerIsAnError(t *testing.T) {
 	t.Parallel()
-	const mark = "|MARKED00|"
+	const separator = "|MARKED00|"
 	whole := recorded(t, "squeue.txt")
 	for _, out := range []string{
 		"This cluster has moved.\n",
 		"Welcome!\n" + whole,
 		whole[:len(whole)-1],
-		whole[:strings.LastIndex(whole, mark)],
-		strings.Replace(whole, mark+"PENDING", mark, 1),
-		strings.Replace(whole, mark+"PENDING", "|x|PENDING", 1),
-		mark + "0" + mark + "PENDING" + mark + mark + "N/A" + mark + "n" + mark + "None" + mark + "\n",
-		mark + "1_2" + mark + "PENDING" + mark + mark + "N/A" + mark + "n" + mark + "None" + mark + "\n",
-		whole + mark + "9" + mark + "PENDING" + mark + mark + "N/A" + mark + "a name with a line feed\n", // cut there
+		whole[:strings.LastIndex(whole, separator)],
+		strings.Replace(whole, separator+"PENDING", separator, 1),
+		strings.Replace(whole, separator+"PENDING", "|x|PENDING", 1),
+		separator + "0" + separator + "PENDING" + separator + separator + "N/A" + separator + "n" + separator + "None" + separator + "\n",
+		separator + "1_2" + separator + "PENDING" + separator + separator + "N/A" + separator + "n" + separator + "None" + separator + "\n",
+		whole + separator + "9" + separator + "PENDING" + separator + separator + "N/A" + separator + "a name with a line feed\n", // cut there
 	} {
-		if jobs, err := parseQueue(out, mark); err == nil {
+		if jobs, err := parseQueue(out, separator); err == nil {
 			t.Errorf("%d jobs were read from an answer that ends in %q", len(jobs), out[max(0, len(out)-80):])
 		}
 	}
@@ -134,7 +134,7 @@ func TestHalfAnAnswerIsAnError(t *testing.T) {
 			t.Errorf("%q was read as %+v", out, jobs)
 		}
 	}
-	if jobs, err := parseQueue("", mark); err != nil || len(jobs) != 0 {
+	if jobs, err := parseQueue("", separator); err != nil || len(jobs) != 0 {
 		t.Errorf("an empty queue: %+v, %v", jobs, err)
 	}
 }
@@ -153,7 +153,7 @@ func TestUnknownStateHasNotEnded(t *testing.T) {
 	}
 }
 
-func TestNamedIsInTheOrderOfIDs(t *testing.T) {
+func TestByNameIsInTheOrderOfIDs(t *testing.T) {
 	t.Parallel()
 	s := Snapshot{Jobs: []Job{{ID: 9, Name: "a"}, {ID: 3, Name: "a"}, {ID: 5, Name: "b"}, {ID: 4, Name: "a"}}}
 	var ids []JobID
@@ -172,16 +172,16 @@ func FuzzQueue(f *testing.F) {
 	f.Add("a|b", "ReqNodeNotAvail, UnavailableNodes:n1", "l1\nl2|3", "\n")
 	f.Add("\n9|RUNNING", "", "|", "|MARKED0")
 	f.Fuzz(func(t *testing.T, name, reason, comment, raw string) {
-		const mark = "|MARKED00|"
-		if strings.Contains(name+"\x00"+reason+"\x00"+comment, mark) || comment == "(null)" {
-			return // nobody knows the mark
+		const separator = "|MARKED00|"
+		if strings.Contains(name+"\x00"+reason+"\x00"+comment, separator) || comment == "(null)" {
+			return // no user knows the separator
 		}
-		record := strings.Join([]string{"", "7", "RUNNING", "n1", "1795169834", name, reason, comment + "\n"}, mark)
-		after := strings.Join([]string{"", "8", "PENDING", "", "N/A", "other", "None", "(null)\n"}, mark)
-		if joined := record + after; strings.Count(joined, mark) != 14 {
-			return // a field's end and the next mark's begin make a mark of their own
+		record := strings.Join([]string{"", "7", "RUNNING", "n1", "1795169834", name, reason, comment + "\n"}, separator)
+		after := strings.Join([]string{"", "8", "PENDING", "", "N/A", "other", "None", "(null)\n"}, separator)
+		if joined := record + after; strings.Count(joined, separator) != 14 {
+			return // the end of a field and the start of a separator make another one
 		}
-		got, err := parseQueue(record+after, mark)
+		got, err := parseQueue(record+after, separator)
 		want := []Job{
 			{ID: 7, Name: name, State: StateRunning, Reason: reason, Nodes: "n1", Start: time.Unix(1795169834, 0), Comment: comment},
 			{ID: 8, Name: "other", State: StatePending, Reason: "None"},
@@ -189,7 +189,7 @@ func FuzzQueue(f *testing.F) {
 		if err != nil || !cmp.Equal(want, got) {
 			t.Errorf("%v\n%s", err, cmp.Diff(want, got))
 		}
-		jobs, err := parseQueue(raw, mark)
+		jobs, err := parseQueue(raw, separator)
 		if err == nil && len(jobs) == 0 && strings.TrimSpace(raw) != "" {
 			t.Errorf("%q is no empty queue", raw)
 		}

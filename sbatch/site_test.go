@@ -93,7 +93,7 @@ func TestAccountsOfAUserAreListed(t *testing.T) {
 	})
 }
 
-func TestTriedSubmissionIsJudgedAndLeavesNoJob(t *testing.T) {
+func TestTrySaysWhetherAJobIsRefusedAndSubmitsNone(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *slurm) {
 		for words, change := range map[string]func(*sbatch.Request){

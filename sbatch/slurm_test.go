@@ -18,7 +18,7 @@ import (
 // What the package says of Slurm, on the real cluster of this machine and on the
 // one within this process.
 
-func TestJobIsSeenByItsNameFromItsSubmissionToItsAccount(t *testing.T) {
+func TestJobIsFoundByNameFromSubmissionToAccounting(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *slurm) {
 		dir := filepath.Join(s.dir, "100%j")
@@ -49,9 +49,9 @@ func TestJobIsSeenByItsNameFromItsSubmissionToItsAccount(t *testing.T) {
 		if strings.Contains(said, "SLURM_TIME_FORMAT") || strings.Contains(said, "LC_ALL") {
 			t.Errorf("the submitter's environment in the job's:\n%s", said)
 		}
-		account := await(t, s.accounts(t, s.name), in(sbatch.StateCompleted))
-		if account.ID != id || account.Nodes != ended.Nodes || !account.Start.Equal(ended.Start) {
-			t.Errorf("account %+v, queue %+v", account, ended)
+		recorded := await(t, s.accounting(t, s.name), in(sbatch.StateCompleted))
+		if recorded.ID != id || recorded.Nodes != ended.Nodes || !recorded.Start.Equal(ended.Start) {
+			t.Errorf("sacct %+v, squeue %+v", recorded, ended)
 		}
 	})
 }

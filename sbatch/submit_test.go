@@ -189,7 +189,7 @@ func TestFailedQueryIsNotAnEmptyQueue(t *testing.T) {
 		"failed":     `echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1`,
 		"too late":   `exec sleep 60`,
 		"moved":      `echo 'Please use the portal.'`,
-		"cut short":  `for a; do case $a in --format=*) mark=${a#--format=} mark=${mark%%%*}; printf '%s1%sRUN' "$mark" "$mark"; esac; done`,
+		"cut short":  `for a; do case $a in --format=*) sep=${a#--format=} sep=${sep%%%*}; printf '%s1%sRUN' "$sep" "$sep"; esac; done`,
 		"not a word": `exit 1`,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 // commands are the methods of a Client that the suite tests.
-type commands interface {
+type commands interface { //nolint:interfacebloat // the suite tests all of them
 	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)
 	Try(ctx context.Context, r sbatch.Request) error
 	Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error)
@@ -143,15 +143,15 @@ func (s *slurm) addPartition(t *testing.T, p slurmtest.Partition, options ...str
 	t.Cleanup(func() { s.admin(t, "scontrol", "delete", name) })
 }
 
-// setNode changes the state of a node.
-func (s *slurm) setNode(t *testing.T, node, state string) {
+// setN4 changes the state of node n4.
+func (s *slurm) setN4(t *testing.T, state string) {
 	t.Helper()
 	if s.real != nil {
-		s.admin(t, "scontrol", "update", "nodename="+node, "state="+state, "reason=cltest")
+		s.admin(t, "scontrol", "update", "nodename=n4", "state="+state, "reason=cltest")
 		return
 	}
 	s.inprocess.Do(func(now time.Time, c *slurmtest.Controller) {
-		if err := c.SetNode(now, node, state); err != nil {
+		if err := c.SetNode(now, "n4", state); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -282,14 +282,14 @@ func (s *slurm) observe(t *testing.T) sbatch.Snapshot {
 	return found
 }
 
-// jobs are those of a name, as squeue shows them.
+// jobs returns the jobs of a name, as squeue shows them.
 func (s *slurm) jobs(t *testing.T, name string) func() []sbatch.Job {
 	t.Helper()
 	return func() []sbatch.Job { return s.observe(t).ByName()[name] }
 }
 
-// accounts are those of a name, as sacct shows them.
-func (s *slurm) accounts(t *testing.T, name string) func() []sbatch.Job {
+// accounting returns the jobs of a name, as sacct shows them.
+func (s *slurm) accounting(t *testing.T, name string) func() []sbatch.Job {
 	t.Helper()
 	return func() []sbatch.Job {
 		jobs, err := s.QueryAccounting(t.Context(), time.Now().Add(-time.Hour), []string{name, "cltest-none"})

@@ -16,7 +16,7 @@ import (
 // limit (Slurm looks every 30 seconds), the purge of old jobs, the loss of a node,
 // and the absence of the controller and of the database.
 
-func TestEndsOfBatchScripts(t *testing.T) {
+func TestStateOfAJobAfterEachKindOfEnd(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *slurm) {
 		type end struct {
@@ -26,7 +26,7 @@ func TestEndsOfBatchScripts(t *testing.T) {
 		want := map[string]end{
 			"exit 0":     {sbatch.StateCompleted, "None"},
 			"exit 3":     {sbatch.StateFailed, "NonZeroExitCode"},
-			"kill -9 $$": {sbatch.StateFailed, "JobLaunchFailure"}, // whoever killed it
+			"kill -9 $$": {sbatch.StateFailed, "JobLaunchFailure"}, // by any process
 			"kill $$":    {sbatch.StateFailed, "JobLaunchFailure"},
 		}
 		for script := range want {
@@ -103,7 +103,7 @@ func TestRequeuedJobWaitsUnderItsID(t *testing.T) {
 			t.Errorf("%+v, to begin in %s", j, wait)
 		}
 		// The accounts have the first instance; the second is not eligible yet.
-		await(t, s.accounts(t, s.name), in(sbatch.StateRequeued))
+		await(t, s.accounting(t, s.name), in(sbatch.StateRequeued))
 		if refusal := s.requeue(t, id); refusal != "Job is pending execution" {
 			t.Errorf("requeued while it is pending: %q", refusal)
 		}
@@ -115,7 +115,7 @@ func TestJobThatHasEndedCanBeRequeued(t *testing.T) {
 	onEach(t, func(t *testing.T, s *slurm) {
 		id := s.submit(t, with(s.request("exit 3"), "--requeue"))
 		await(t, s.jobs(t, s.name), in(sbatch.StateFailed))
-		await(t, s.accounts(t, s.name), in(sbatch.StateFailed))
+		await(t, s.accounting(t, s.name), in(sbatch.StateFailed))
 		if refusal := s.requeue(t, id); refusal != "" {
 			t.Fatal(refusal)
 		}
@@ -123,7 +123,7 @@ func TestJobThatHasEndedCanBeRequeued(t *testing.T) {
 			t.Errorf("%+v", j)
 		}
 		// How it ended is forgotten.
-		await(t, s.accounts(t, s.name), in(sbatch.StateRequeued))
+		await(t, s.accounting(t, s.name), in(sbatch.StateRequeued))
 	})
 }
 
@@ -150,7 +150,7 @@ func TestNodeThatIsDrainedKeepsJobsWaitingAndOneSetDownFailsThem(t *testing.T) {
 			}
 			state := s.admin(t, "sinfo", "-h", "-N", "-p", "gpu", "-n", "n4", "-o", "%T")
 			if strings.HasPrefix(state, "down") || strings.HasPrefix(state, "drain") { // a node that was down may be back by itself
-				s.setNode(t, "n4", slurmtest.NodeResume)
+				s.setN4(t, slurmtest.NodeResume)
 			}
 		})
 		onN4 := func(suffix string, extra ...string) sbatch.Request {
@@ -158,12 +158,12 @@ func TestNodeThatIsDrainedKeepsJobsWaitingAndOneSetDownFailsThem(t *testing.T) {
 			r.Partition = "short"
 			return r
 		}
-		s.setNode(t, "n4", slurmtest.NodeDrain)
+		s.setN4(t, slurmtest.NodeDrain)
 		lost, again := s.submit(t, onN4("-lost")), s.submit(t, onN4("-again", "--requeue"))
 		waits := func(j sbatch.Job) bool { return j.Reason == "ReqNodeNotAvail, UnavailableNodes:n4" }
 		await(t, s.jobs(t, s.name+"-lost"), waits)
 		await(t, s.jobs(t, s.name+"-again"), waits)
-		s.setNode(t, "n4", slurmtest.NodeResume)
+		s.setN4(t, slurmtest.NodeResume)
 		await(t, s.jobs(t, s.name+"-lost"), in(sbatch.StateRunning))
 		await(t, s.jobs(t, s.name+"-again"), in(sbatch.StateRunning))
 		var others answer
@@ -174,7 +174,7 @@ func TestNodeThatIsDrainedKeepsJobsWaitingAndOneSetDownFailsThem(t *testing.T) {
 			others = s.command(t, "squeue", "--all", "--noheader", "--nodelist=n4", "--states=RUNNING,COMPLETING", "--format=%A")
 			return len(strings.Fields(others.Out)) == 2
 		}, &others)
-		s.setNode(t, "n4", slurmtest.NodeDown)
+		s.setN4(t, slurmtest.NodeDown)
 		now := s.observe(t).ByName()
 		if j := now[s.name+"-lost"]; j[0].ID != lost || j[0].State != sbatch.StateNodeFail || j[0].Reason != "NodeDown" || j[0].Nodes != "n4" {
 			t.Errorf("that may not be requeued: %+v", j)
@@ -183,8 +183,8 @@ func TestNodeThatIsDrainedKeepsJobsWaitingAndOneSetDownFailsThem(t *testing.T) {
 			t.Errorf("that may be requeued: %+v", j)
 		}
 		await(t, s.jobs(t, s.name+"-again"), func(j sbatch.Job) bool { return j.Reason == "BeginTime" })
-		await(t, s.accounts(t, s.name+"-lost"), in(sbatch.StateNodeFail))
-		await(t, s.accounts(t, s.name+"-again"), in(sbatch.StateNodeFail))
+		await(t, s.accounting(t, s.name+"-lost"), in(sbatch.StateNodeFail))
+		await(t, s.accounting(t, s.name+"-again"), in(sbatch.StateNodeFail))
 	})
 }
 
@@ -192,18 +192,18 @@ func TestAccountingIsBehind(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *slurm) {
 		id := s.submit(t, s.request("exec sleep 600"))
-		if jobs := s.accounts(t, s.name)(); len(jobs) != 0 {
+		if jobs := s.accounting(t, s.name)(); len(jobs) != 0 {
 			t.Errorf("at once: %+v", jobs)
 		}
 		held := s.submit(t, named(s.held(), "-held"))
-		await(t, s.accounts(t, s.name), in(sbatch.StateRunning))
+		await(t, s.accounting(t, s.name), in(sbatch.StateRunning))
 		for id, name := range map[sbatch.JobID]string{id: s.name, held: s.name + "-held"} {
 			if err := s.Cancel(t.Context(), id, name); err != nil {
 				t.Fatal(err)
 			}
 		}
-		await(t, s.accounts(t, s.name), in(sbatch.StateCancelled))
-		if jobs := s.accounts(t, s.name+"-held")(); len(jobs) != 0 {
+		await(t, s.accounting(t, s.name), in(sbatch.StateCancelled))
+		if jobs := s.accounting(t, s.name+"-held")(); len(jobs) != 0 {
 			t.Errorf("a job that was never eligible: %+v", jobs)
 		}
 	})

@@ -1,7 +1,6 @@
 package imagetest
 
 import (
-	"archive/tar"
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
@@ -20,166 +19,107 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// ArchiveFile is one file of a tar file in a test.
-type ArchiveFile struct {
-	// Name is the file's; Link what it is a symbolic link to, or empty.
-	Name, Link string
-	// Content is what a file holds that is no link.
-	Content []byte
+// check ends the test unless err is nil.
+func check(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
 }
 
 // WriteTar writes a tar file.
-func WriteTar(tb testing.TB, path string, files ...ArchiveFile) {
+func WriteTar(tb testing.TB, path string, files ...File) {
 	tb.Helper()
-	var buf bytes.Buffer
-	w := tar.NewWriter(&buf)
-	for _, f := range files {
-		header := &tar.Header{Typeflag: tar.TypeReg, Name: f.Name, Mode: 0o644, Size: int64(len(f.Content))}
-		if f.Link != "" {
-			header = &tar.Header{Typeflag: tar.TypeSymlink, Name: f.Name, Linkname: f.Link, Mode: 0o777}
-		}
-		if err := w.WriteHeader(header); err != nil {
-			tb.Fatal(err)
-		}
-		if _, err := w.Write(f.Content); err != nil {
-			tb.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		tb.Fatal(err)
-	}
-	if err := os.WriteFile(path, buf.Bytes(), 0o600); err != nil {
-		tb.Fatal(err)
-	}
+	check(tb, os.WriteFile(path, TarStream(tb, files...), 0o600))
 }
 
-// parts are an image's configuration and its layers uncompressed.
-func parts(tb testing.TB, img v1.Image) (config []byte, layers [][]byte) {
-	tb.Helper()
-	config, err := img.RawConfigFile()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	all, err := img.Layers()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	for _, l := range all {
-		r, err := l.Uncompressed()
-		if err != nil {
-			tb.Fatal(err)
-		}
-		data, err := io.ReadAll(r)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		layers = append(layers, data)
-	}
-	return config, layers
-}
-
-// WriteSaved writes an archive as docker save did until version 24, where a layer
-// that comes twice is a link the second time, or as it does since.
+// WriteSaved writes an archive as docker save does since version 25, or as it did
+// before: there a layer that comes twice is a link the second time.
 func WriteSaved(tb testing.TB, path string, since25 bool, images map[string]v1.Image) {
 	tb.Helper()
-	var files []ArchiveFile
+	var files []File
 	manifest := []map[string]any{}
 	for tag, img := range images {
-		config, layers := parts(tb, img)
+		config, err := img.RawConfigFile()
+		check(tb, err)
 		hash, _, err := v1.SHA256(bytes.NewReader(config))
-		if err != nil {
-			tb.Fatal(err)
-		}
+		check(tb, err)
 		configName := hash.Hex + ".json"
 		if since25 {
 			configName = "blobs/sha256/" + hash.Hex
 		}
-		item := map[string]any{"Config": configName, "RepoTags": []string{tag}}
-		files = append(files, ArchiveFile{Name: configName, Content: config})
+		files = append(files, Regular(configName, string(config)))
+		layers, err := img.Layers()
+		check(tb, err)
 		var names []string
-		seen := map[string]string{}
-		for i, data := range layers {
-			digest, _, err := v1.SHA256(bytes.NewReader(data))
-			if err != nil {
-				tb.Fatal(err)
-			}
-			file := ArchiveFile{Name: fmt.Sprintf("%s-%d/layer.tar", hash.Hex, i), Content: data}
+		first := map[v1.Hash]string{}
+		for i, l := range layers {
+			diffID, err := l.DiffID()
+			check(tb, err)
+			r, err := l.Uncompressed()
+			check(tb, err)
+			data, err := io.ReadAll(r)
+			check(tb, err)
+			file := Regular(fmt.Sprintf("%s-%d/layer.tar", hash.Hex, i), string(data))
 			if since25 {
-				file.Name = "blobs/sha256/" + digest.Hex
-			} else if first := seen[digest.Hex]; first != "" {
-				file = ArchiveFile{Name: file.Name, Link: "../" + first}
+				file.Name = "blobs/sha256/" + diffID.Hex
+			} else if first[diffID] != "" {
+				file = Symlink(file.Name, "../"+first[diffID])
 			}
-			seen[digest.Hex] = file.Name
+			first[diffID] = file.Name
 			files, names = append(files, file), append(names, file.Name)
 		}
-		item["Layers"] = names
-		manifest = append(manifest, item)
+		manifest = append(manifest, map[string]any{"Config": configName, "RepoTags": []string{tag}, "Layers": names})
 	}
 	data, err := json.Marshal(manifest)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	WriteTar(tb, path, append(files, ArchiveFile{Name: "manifest.json", Content: data})...)
+	check(tb, err)
+	WriteTar(tb, path, append(files, Regular("manifest.json", string(data)))...)
 }
 
 // GzipFile compresses a file.
 func GzipFile(tb testing.TB, from, to string) {
 	tb.Helper()
 	data, err := os.ReadFile(from)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check(tb, err)
 	var buf bytes.Buffer
 	w := gzip.NewWriter(&buf)
-	if _, err := w.Write(data); err != nil {
-		tb.Fatal(err)
-	}
-	if err := errors.Join(w.Close(), os.WriteFile(to, buf.Bytes(), 0o600)); err != nil {
-		tb.Fatal(err)
-	}
+	_, err = w.Write(data)
+	check(tb, errors.Join(err, w.Close(), os.WriteFile(to, buf.Bytes(), 0o600)))
 }
 
-// Everywhere puts an image in each kind of place, in dir or in a registry, and
-// gives its references.
+// Everywhere writes an image to a registry and, in dir, to files of each kind. It
+// returns the references.
 func Everywhere(tb testing.TB, dir string, img v1.Image) map[string]string {
 	tb.Helper()
-	refs := map[string]string{"registry": Start(tb).Push(tb, "x", img)}
-	WriteSaved(tb, filepath.Join(dir, "old.tar"), false, map[string]v1.Image{"debian:12": img})
-	WriteSaved(tb, filepath.Join(dir, "new.tar"), true, map[string]v1.Image{"debian:12": img})
-	GzipFile(tb, filepath.Join(dir, "old.tar"), filepath.Join(dir, "old.tar.gz"))
+	in := func(name string) string { return filepath.Join(dir, name) }
+	WriteSaved(tb, in("old.tar"), false, map[string]v1.Image{"debian:12": img})
+	WriteSaved(tb, in("new.tar"), true, map[string]v1.Image{"debian:12": img})
+	GzipFile(tb, in("old.tar"), in("old.tar.gz"))
 	tag, err := name.NewTag("debian:12")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if err := tarball.WriteToFile(filepath.Join(dir, "crane.tar"), tag, img); err != nil {
-		tb.Fatal(err)
-	}
-	p, err := layout.Write(filepath.Join(dir, "layout"), empty.Index)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if err := p.AppendImage(img, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": "v1"})); err != nil {
-		tb.Fatal(err)
-	}
-	var files []ArchiveFile
-	err = fs.WalkDir(os.DirFS(string(p)), ".", func(path string, d fs.DirEntry, err error) error {
+	check(tb, err)
+	check(tb, tarball.WriteToFile(in("crane.tar"), tag, img))
+	p, err := layout.Write(in("layout"), empty.Index)
+	check(tb, err)
+	check(tb, p.AppendImage(img, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": "v1"})))
+	var files []File
+	check(tb, fs.WalkDir(os.DirFS(string(p)), ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
 		data, err := os.ReadFile(filepath.Join(string(p), path))
-		files = append(files, ArchiveFile{Name: "./" + path, Content: data})
+		files = append(files, Regular("./"+path, string(data)))
 		return err
-	})
-	if err != nil {
-		tb.Fatal(err)
+	}))
+	WriteTar(tb, in("layout.tar"), files...)
+	return map[string]string{
+		"registry":              Start(tb).Push(tb, "x", img),
+		"docker save":           "docker-archive:" + in("old.tar"),
+		"docker save by tag":    "docker-archive:" + in("old.tar:debian:12"),
+		"docker save with gzip": "docker-archive:" + in("old.tar.gz:debian:12"),
+		"docker save 25":        "docker-archive:" + in("new.tar:@0"),
+		"crane":                 "docker-archive:" + in("crane.tar"),
+		"layout":                "oci:" + in("layout"),
+		"layout by name":        "oci:" + in("layout:v1"),
+		"layout archive":        "oci-archive:" + in("layout.tar:v1"),
 	}
-	WriteTar(tb, filepath.Join(dir, "layout.tar"), files...)
-	for name, ref := range map[string]string{
-		"docker save with gzip": "docker-archive:%s/old.tar.gz:debian:12",
-		"docker save":           "docker-archive:%s/old.tar", "docker save by tag": "docker-archive:%s/old.tar:debian:12", "docker save 25": "docker-archive:%s/new.tar:@0",
-		"crane": "docker-archive:%s/crane.tar", "layout": "oci:%s/layout", "layout by name": "oci:%s/layout:v1", "layout archive": "oci-archive:%s/layout.tar:v1",
-	} {
-		refs[name] = fmt.Sprintf(ref, dir)
-	}
-	return refs
 }

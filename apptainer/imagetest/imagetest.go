@@ -28,11 +28,11 @@ type Registry struct {
 	Host string
 	// Intercept, when set, may answer a request in the registry's place.
 	Intercept func(w http.ResponseWriter, r *http.Request) (done bool)
-	// Requests are those that it got, the first thousand ("GET /v2/…").
+	// Requests are the first thousand that it got ("GET /v2/…").
 	Requests chan string
 }
 
-// Start starts one that ends with the test.
+// Start starts a registry that ends with the test.
 func Start(tb testing.TB) *Registry {
 	tb.Helper()
 	reg := &Registry{Requests: make(chan string, 1000)}
@@ -52,43 +52,33 @@ func Start(tb testing.TB) *Registry {
 	return reg
 }
 
-// Push publishes an image and gives the name to ask for it by.
+// Push publishes an image and returns its name.
 func (r *Registry) Push(tb testing.TB, repo string, img v1.Image) string {
 	tb.Helper()
 	ref, err := name.ParseReference(r.Host + "/" + repo)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if err := remote.Write(ref, img); err != nil {
-		tb.Fatal(err)
-	}
+	check(tb, err)
+	check(tb, remote.Write(ref, img))
 	return ref.String()
 }
 
-// PushIndex publishes a list of one image for each platform.
+// PushIndex publishes a list of images, one for each platform, and returns its name.
 func (r *Registry) PushIndex(tb testing.TB, repo string, platforms map[string]v1.Image) string {
 	tb.Helper()
 	var index v1.ImageIndex = empty.Index
 	for platform, img := range platforms {
 		p, err := v1.ParsePlatform(platform)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		check(tb, err)
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: p}})
 	}
 	return r.PushList(tb, repo, index)
 }
 
-// PushList publishes a list of images with all that is in it.
+// PushList publishes a list with its images and returns its name.
 func (r *Registry) PushList(tb testing.TB, repo string, index v1.ImageIndex) string {
 	tb.Helper()
 	ref, err := name.ParseReference(r.Host + "/" + repo)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if err := remote.WriteIndex(ref, index); err != nil {
-		tb.Fatal(err)
-	}
+	check(tb, err)
+	check(tb, remote.WriteIndex(ref, index))
 	return ref.String()
 }
 
@@ -121,12 +111,12 @@ func Symlink(name, target string) File {
 	return File{tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777}, ""}
 }
 
-// Hardlink is a further name of a file in the same or a lower layer.
+// Hardlink is another name of a file in the same or a lower layer.
 func Hardlink(name, target string) File {
 	return File{tar.Header{Typeflag: tar.TypeLink, Name: name, Linkname: target, Mode: 0o644}, ""}
 }
 
-// TarStream is a layer uncompressed.
+// TarStream is an uncompressed layer.
 func TarStream(tb testing.TB, files ...File) []byte {
 	tb.Helper()
 	var buf bytes.Buffer
@@ -135,16 +125,11 @@ func TarStream(tb testing.TB, files ...File) []byte {
 		if f.ModTime.IsZero() {
 			f.ModTime = time.Unix(1_000_000_000, 0)
 		}
-		if err := w.WriteHeader(&f.Header); err != nil {
-			tb.Fatal(err)
-		}
-		if _, err := w.Write([]byte(f.content)); err != nil {
-			tb.Fatal(err)
-		}
+		check(tb, w.WriteHeader(&f.Header))
+		_, err := io.WriteString(w, f.content)
+		check(tb, err)
 	}
-	if err := w.Close(); err != nil {
-		tb.Fatal(err)
-	}
+	check(tb, w.Close())
 	return buf.Bytes()
 }
 
@@ -154,33 +139,25 @@ func GzipLayer(tb testing.TB, stream []byte) v1.Layer {
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(stream)), nil
 	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check(tb, err)
 	return layer
 }
 
-// Image builds one of this machine's platform.
+// Image builds an image for this machine's platform.
 func Image(tb testing.TB, config v1.Config, layers ...v1.Layer) v1.Image {
 	tb.Helper()
 	img, err := mutate.AppendLayers(empty.Image, layers...)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	File, err := img.ConfigFile()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	File = File.DeepCopy()
-	File.OS, File.Architecture, File.Config = "linux", runtime.GOARCH, config
-	img, err = mutate.ConfigFile(img, File)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check(tb, err)
+	file, err := img.ConfigFile()
+	check(tb, err)
+	file = file.DeepCopy()
+	file.OS, file.Architecture, file.Config = "linux", runtime.GOARCH, config
+	img, err = mutate.ConfigFile(img, file)
+	check(tb, err)
 	return img
 }
 
-// Tiny is an image that differs by its content.
+// Tiny is an image of one small file.
 func Tiny(tb testing.TB, content string) v1.Image {
 	tb.Helper()
 	return Image(tb, v1.Config{}, GzipLayer(tb, TarStream(tb, Regular("f", content))))

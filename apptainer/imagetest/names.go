@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -14,11 +15,9 @@ import (
 func Names(tb testing.TB, hosts ...string) *net.Resolver {
 	tb.Helper()
 	service, err := new(net.ListenConfig).ListenPacket(tb.Context(), "udp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = service.Close() }) // it is the end of the test
-	go func() {
+	check(tb, err)
+	var serving sync.WaitGroup
+	serving.Go(func() {
 		question := make([]byte, 1500)
 		for {
 			n, from, err := service.ReadFrom(question)
@@ -27,7 +26,11 @@ func Names(tb testing.TB, hosts ...string) *net.Resolver {
 			}
 			_, _ = service.WriteTo(answerName(question[:n], hosts), from) // without an answer the resolver asks again
 		}
-	}()
+	})
+	tb.Cleanup(func() {
+		_ = service.Close()
+		serving.Wait()
+	})
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "udp", service.LocalAddr().String())
 	}}
@@ -61,7 +64,7 @@ func answerName(question []byte, hosts []string) []byte {
 	case kind == typeA:
 		answers = 1
 	}
-	out := slices.Clone(question[:2]) // the question's number
+	out := slices.Clone(question[:2]) // the question's ID
 	for _, n := range []uint16{code, 1, answers, 0, 0} {
 		out = binary.BigEndian.AppendUint16(out, n)
 	}

@@ -9,31 +9,27 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// Source is one that does not wait long.
+// Source is one that retries at once.
 func Source() source.Source { return source.Source{RetryDelay: time.Millisecond} }
 
 // Reference parses a name.
 func Reference(tb testing.TB, name string) source.Reference {
 	tb.Helper()
 	ref, err := source.ParseReference(name)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check(tb, err)
 	return ref
 }
 
-// Resolve gives the image that a name stands for, for this machine.
+// Resolve resolves a name for this machine.
 func Resolve(tb testing.TB, name string) source.Image {
 	tb.Helper()
 	img, err := Source().Resolve(tb.Context(), Reference(tb, name))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check(tb, err)
 	return img
 }
 
-// WantError wants an *source.ImageError of that kind and with those words, in one
-// line that names its image.
+// WantError fails the test unless err is an *source.ImageError of that kind with those
+// words, in one line that names its image.
 func WantError(tb testing.TB, err error, transient bool, words string) {
 	tb.Helper()
 	var e *source.ImageError

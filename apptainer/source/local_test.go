@@ -18,7 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// local is a client that may open what lies below dir.
+// local is a source that may open files below dir.
 func local(dir string) source.Source {
 	r := imagetest.Source()
 	r.OpenFile = source.FilesBelow(dir)
@@ -103,9 +103,9 @@ func TestImageInAFileIsChosenByNameOrRefusedInWords(t *testing.T) {
 	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "out.tar")); err != nil {
 		t.Fatal(err)
 	}
-	imagetest.WriteTar(t, filepath.Join(dir, "circle.tar"), imagetest.ArchiveFile{Name: "manifest.json", Link: "other"}, imagetest.ArchiveFile{Name: "other", Link: "manifest.json"})
-	imagetest.WriteTar(t, filepath.Join(dir, "lean.tar"), imagetest.ArchiveFile{Name: "manifest.json", Content: []byte(`[{"Config":"c","Layers":["../../etc/passwd"]}]`)},
-		imagetest.ArchiveFile{Name: "c", Content: []byte(`{"rootfs":{"diff_ids":["sha256:` + strings.Repeat("0", 64) + `"]}}`)})
+	imagetest.WriteTar(t, filepath.Join(dir, "circle.tar"), imagetest.Symlink("manifest.json", "other"), imagetest.Symlink("other", "manifest.json"))
+	imagetest.WriteTar(t, filepath.Join(dir, "lean.tar"), imagetest.Regular("manifest.json", `[{"Config":"c","Layers":["../../etc/passwd"]}]`),
+		imagetest.Regular("c", `{"rootfs":{"diff_ids":["sha256:`+strings.Repeat("0", 64)+`"]}}`))
 	short, err := layout.Write(filepath.Join(dir, "short"), mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: a}))
 	if err != nil {
 		t.Fatal(err)
@@ -159,8 +159,8 @@ func TestImageInAFileIsChosenByNameOrRefusedInWords(t *testing.T) {
 	imagetest.WantError(t, err, false, "images in files may not be used here")
 }
 
-// The archives were saved by these programs of one image, amd64, of layers that
-// hold the files f, g and f.
+// These programs saved the archives. The image is for amd64, and its layers hold the
+// files f, g and f.
 func TestArchivesOfDockerAndPodmanAreRead(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.Abs("testdata")

@@ -1,10 +1,10 @@
-// Package imagejob has images converted by short Slurm jobs, for sites whose
-// login nodes are not for such work.
+// Package imagejob has images converted by short Slurm jobs, for sites that do not allow such work
+// on login nodes.
 //
-// The layers are pulled on the login node, where there is a network, to an OCI
-// layout on the shared disk ([Puller]). A job then runs
-// `cl-bridge image convert SPEC` ([Run]), which reads them there and needs no network.
-// The two exchange files in a directory of the job's own, beside the layout:
+// The bridge pulls the layers on the login node, which has a network, to an OCI layout on the
+// shared disk ([Puller]). A job then runs `cl-bridge image convert SPEC` ([Run]), which reads them
+// there and needs no network. The two exchange files in a directory of the job's own, beside the
+// layout:
 //
 //	spec.json       what to do; written before the job is submitted
 //	job.json        which job it is; written once that is known
@@ -13,8 +13,7 @@
 //	result.json     how it ended; written last
 //	slurm.out       what the job printed
 //
-// Whoever waits looks at the files, and asks Slurm now and then whether there
-// is still a job to wait for: one that was killed writes no result. A bridge that
-// was killed leaves a job that nobody waits for, which the next one that wants the
-// image cancels.
+// The bridge reads the files, and follows the job in Slurm's snapshots, since a job that was
+// killed writes no result. A bridge that was killed leaves its job behind; the next call for the
+// image cancels it.
 package imagejob

@@ -65,7 +65,7 @@ func (j Jobs) Convert(ctx context.Context, p Puller, img source.Image, dst strin
 	}
 	var short *memoryError
 	for _, beside := range j.memories() {
-		err = j.try(ctx, p.Settings(), img, pulled, dst, beside, progress)
+		err = j.convertWith(ctx, p.Settings(), img, pulled, dst, beside, progress)
 		var answer *sbatch.Error
 		if short != nil && errors.As(err, &answer) && !answer.Transient() {
 			return source.NewImageError(img.Reference.String(), fmt.Errorf("%w; and of more: %w", short, answer), false)
@@ -87,8 +87,8 @@ func (j Jobs) memories() []int64 {
 	return j.MemoryMiB
 }
 
-// try is Convert by one job, of what was pulled.
-func (j Jobs) try(ctx context.Context, s Settings, img, pulled source.Image, dst string, beside int64, progress func(Progress)) error {
+// convertWith converts the pulled image in one job, with this memory beside the writer's.
+func (j Jobs) convertWith(ctx context.Context, s Settings, img, pulled source.Image, dst string, beside int64, progress func(Progress)) error {
 	dir := filepath.Dir(dst)
 	if err := j.clear(ctx, dir); err != nil {
 		return fmt.Errorf("convert in a job: %w", err)
@@ -97,16 +97,16 @@ func (j Jobs) try(ctx context.Context, s Settings, img, pulled source.Image, dst
 	if err != nil {
 		return fmt.Errorf("convert in a job: %w", err)
 	}
-	if err := write(work, specName, newSpec(s, img, pulled)); err != nil {
+	if err := writeRecord(work, specName, newSpec(s, img, pulled)); err != nil {
 		return fmt.Errorf("convert in a job: %w", err)
 	}
 	request := j.request(s, img, work)
 	request.MemoryMiB += beside
 	id, err := j.Slurm.Submit(ctx, request)
-	if err != nil { // a job that was made all the same writes where nobody looks
+	if err != nil { // if a job was made all the same, its result is ignored
 		return fmt.Errorf("convert in a job: %w", err)
 	}
-	_ = write(work, jobName, submitted{id, request.Name}) // it is of use, and not needed
+	_ = writeRecord(work, jobName, submitted{id, request.Name}) // it helps a later clear, and is not needed
 	w := waiting{Jobs: j, id: id, dir: work, asked: request.MemoryMiB, image: img.Reference.String(), progress: progress}
 	if err := w.wait(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -123,8 +123,7 @@ func (j Jobs) try(ctx context.Context, s Settings, img, pulled source.Image, dst
 // workPrefix begins the names of jobs' directories.
 const workPrefix = "job-"
 
-// clear ends what earlier calls have left in dir: jobs that nobody waits for, and
-// what they have written.
+// clear cancels jobs of earlier calls in dir, and removes their files.
 func (j Jobs) clear(ctx context.Context, dir string) error {
 	left, err := filepath.Glob(filepath.Join(dir, workPrefix+"*"))
 	if err != nil {
@@ -132,11 +131,11 @@ func (j Jobs) clear(ctx context.Context, dir string) error {
 	}
 	for _, work := range left {
 		var job submitted
-		if read(work, jobName, &job) == nil && read(work, resultName, &result{}) != nil {
-			_ = j.cancel(ctx, job.ID, job.Name) // it ends by itself one day, and writes where nobody looks
+		if readRecord(work, jobName, &job) == nil && readRecord(work, resultName, &result{}) != nil {
+			_ = j.cancel(ctx, job.ID, job.Name) // it reaches its time limit, and its result is ignored
 		}
 		if err := os.RemoveAll(work); err != nil {
-			return fmt.Errorf("remove what an earlier job has left: %w", err)
+			return fmt.Errorf("remove the files of an earlier job: %w", err)
 		}
 	}
 	return nil

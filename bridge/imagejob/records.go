@@ -72,7 +72,7 @@ type result struct {
 	Killed    bool   `json:"killed"`
 }
 
-func write(dir, name string, record any) error {
+func writeRecord(dir, name string, record any) error {
 	data, err := json.Marshal(record)
 	if err == nil {
 		err = atomicfile.Write(filepath.Join(dir, name), data, 0o600)
@@ -83,7 +83,7 @@ func write(dir, name string, record any) error {
 	return nil
 }
 
-func read(dir, name string, record any) error {
+func readRecord(dir, name string, record any) error {
 	data, err := os.ReadFile(filepath.Join(dir, name))
 	if err == nil {
 		err = json.Unmarshal(data, record)

@@ -20,12 +20,12 @@ type Convert func(ctx context.Context, s Settings, img source.Image, dst string,
 func Run(ctx context.Context, path string, convert Convert) error {
 	dir := filepath.Dir(path)
 	var s spec
-	if err := read(dir, filepath.Base(path), &s); err != nil {
+	if err := readRecord(dir, filepath.Base(path), &s); err != nil {
 		return err
 	}
 	err := s.convert(ctx, dir, convert)
 	if err != nil && ctx.Err() != nil {
-		return err // how the job ended, and thereby why, Slurm knows better
+		return err // Slurm knows better how the job ended, and why
 	}
 	var r result
 	if err != nil {
@@ -37,7 +37,7 @@ func Run(ctx context.Context, path string, convert Convert) error {
 		var program *command.Error
 		r.Killed = errors.As(err, &program) && program.Killed()
 	}
-	return errors.Join(err, write(dir, resultName, r))
+	return errors.Join(err, writeRecord(dir, resultName, r))
 }
 
 func (s spec) convert(ctx context.Context, dir string, convert Convert) error {
@@ -81,7 +81,7 @@ func (l *latest) tell(ctx context.Context, dir string) {
 			l.mu.Lock()
 			p := l.p
 			l.mu.Unlock()
-			_ = write(dir, progressName, p)
+			_ = writeRecord(dir, progressName, p)
 		}
 	}
 }

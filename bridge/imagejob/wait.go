@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// lookEvery is how often the files of a job are looked at.
-	lookEvery = 500 * time.Millisecond
+	// readEvery is how often the files of a job are read.
+	readEvery = 500 * time.Millisecond
 	// observePause is the least pause between two snapshots of Slurm.
 	observePause = 100 * time.Millisecond
 	// settle is Settle, when nothing else is said.
@@ -29,7 +29,7 @@ const (
 	submitGrace = time.Minute
 )
 
-// waiting is for the end of one job.
+// waiting waits for the end of one job.
 type waiting struct {
 	Jobs
 
@@ -48,7 +48,7 @@ func (w *waiting) wait(ctx context.Context) error {
 	defer stop()
 	ended := make(chan string, 1)
 	g.Go(func() { w.observe(observing, ended) })
-	look := time.NewTicker(lookEvery)
+	look := time.NewTicker(readEvery)
 	defer look.Stop()
 	var gone string     // how the job ended, as Slurm says
 	var since time.Time // when Slurm said so
@@ -63,9 +63,9 @@ func (w *waiting) wait(ctx context.Context) error {
 				return err
 			case gone == "":
 			case err != nil:
-				return w.without(gone, err)
+				return w.failure(gone, err)
 			case w.Now().Sub(since) > cmp.Or(w.Settle, settle):
-				return w.without(gone, fmt.Errorf("job %s, which was to convert image %q, ended as %s without a result: see image.time in the bridge's configuration", w.id, w.image, gone))
+				return w.failure(gone, fmt.Errorf("job %s, which was to convert image %q, ended as %s without a result: see image.time in the bridge's configuration", w.id, w.image, gone))
 			}
 		case gone = <-ended:
 			since = w.Now()
@@ -89,9 +89,8 @@ func (w *waiting) observe(ctx context.Context, ended chan<- string) {
 	}
 }
 
-// without is why a job that has ended has no SIF: Slurm's reason, where that is the
-// memory, or the other one.
-func (w *waiting) without(gone string, other error) error {
+// failure is why an ended job has no SIF: its memory, if that is Slurm's reason, or else other.
+func (w *waiting) failure(gone string, other error) error {
 	if gone == string(sbatch.StateOutOfMemory) {
 		return &memoryError{w.id, w.asked}
 	}
@@ -125,23 +124,22 @@ func endState(s sbatch.Snapshot, id sbatch.JobID, old bool) string {
 // readFiles reads what the job has written, and says whether the job is at its end. If it is
 // not, the error is what the job knows of its end, and Slurm may know better.
 func (w *waiting) readFiles() (done bool, err error) {
-	// Making and removing an entry makes an NFS client forget what it knew of the
-	// directory.
+	// After an entry was made and removed, an NFS client reads the directory again.
 	probe := filepath.Join(w.dir, ".probe")
 	if os.Mkdir(probe, 0o700) == nil {
 		_ = os.Remove(probe)
 	}
 	var r result
-	if err := read(w.dir, resultName, &r); err == nil {
+	if err := readRecord(w.dir, resultName, &r); err == nil {
 		if r.Error != "" {
 			return !r.Killed, source.NewImageError(w.image, errors.New(r.Error), r.Transient)
 		}
-		// Another file's name may be shown later.
+		// The disk may show the SIF later than the result.
 		_, err := os.Stat(filepath.Join(w.dir, sifName))
 		return !errors.Is(err, fs.ErrNotExist), nil
 	}
 	var p Progress
-	if w.progress != nil && read(w.dir, progressName, &p) == nil {
+	if w.progress != nil && readRecord(w.dir, progressName, &p) == nil {
 		w.progress(p)
 	}
 	return false, nil

@@ -14,13 +14,12 @@ import (
 // Entry is one decision of a bundle's history.
 type Entry struct {
 	Bundle string `json:"bundle"`
-	// N counts the bundle's entries from 1. Where it jumps, entries are left
-	// out.
+	// N counts the bundle's entries from 1. A gap means that entries are left out.
 	N int64 `json:"n"`
-	// Version is the row's, as it was saved. It starts again from 1 when a
-	// bundle that was forgotten is claimed anew.
+	// Version is that of the saved row. It starts again from 1 when a bundle is claimed again
+	// after it was forgotten.
 	Version int64 `json:"version"`
-	// At is when it was decided.
+	// At is the time of the decision.
 	At      time.Time    `json:"at"`
 	Phase   plan.Phase   `json:"phase"`
 	Attempt int          `json:"attempt"`
@@ -30,13 +29,13 @@ type Entry struct {
 
 // What is kept of a history.
 const (
-	// A bundle's first entries say how it came, its last ones where it is.
+	// A bundle's first entries show its beginning, the last ones its present state.
 	keepFirst, keepLast = 16, 48
 	// keepFor is how long it is kept after its row's last decision.
 	keepFor = 30 * 24 * time.Hour
 )
 
-// slot is where the n-th entry of a bundle lies.
+// slot is the place of the n-th entry of a bundle.
 func slot(n int64) int64 {
 	if n <= keepFirst {
 		return n
@@ -46,13 +45,13 @@ func slot(n int64) int64 {
 
 // decided is when a row was last decided.
 func decided(r plan.Row) time.Time {
-	if r.Decided.IsZero() { // saved before rows had it
+	if r.Decided.IsZero() { // saved by a version without Decided
 		return r.Since
 	}
 	return r.Decided
 }
 
-// nanoseconds is a moment as the history keeps it.
+// nanoseconds is a time in the history's form.
 func nanoseconds(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -60,8 +59,8 @@ func nanoseconds(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// remember adds the entries of the records that changed.
-func remember(tx *sqlx.Tx, records []record) error {
+// addEntries adds the entries of the records that changed.
+func addEntries(tx *sqlx.Tx, records []record) error {
 	args, n := []any(nil), 0
 	for _, rec := range records {
 		if !rec.changed {
@@ -82,16 +81,16 @@ func remember(tx *sqlx.Tx, records []record) error {
 	return err
 }
 
-// forget notes that a bundle has no row any more, and removes the histories of
-// those that were forgotten long ago.
-func forget(tx *sqlx.Tx, bundle string, now time.Time) error {
+// forgetBundle notes that a bundle no longer has a row, and removes the histories of bundles
+// that were forgotten long ago.
+func forgetBundle(tx *sqlx.Tx, bundle string, now time.Time) error {
 	_, err := exec(tx, `INSERT INTO forgotten (bundle, at) VALUES (?, ?) ON CONFLICT (bundle) DO UPDATE SET at = excluded.at`,
 		bundle, nanoseconds(now))
 	if err != nil {
 		return err
 	}
 	limit := nanoseconds(now.Add(-keepFor))
-	// One that was claimed anew has a row again, and will be forgotten again.
+	// A bundle that was claimed again has a row, and will be forgotten again.
 	_, err = exec(tx, `
 		DELETE FROM history WHERE bundle IN (SELECT bundle FROM forgotten WHERE at < ?)
 			AND NOT EXISTS (SELECT 1 FROM rows WHERE rows.bundle = history.bundle)`, limit)
@@ -102,8 +101,8 @@ func forget(tx *sqlx.Tx, bundle string, now time.Time) error {
 	return err
 }
 
-// History returns what is kept of a bundle's decisions, oldest first; also
-// when it has no row any more. A bundle that is not known has none.
+// History returns the kept decisions of a bundle, oldest first, also of one that no longer has
+// a row. An unknown bundle has none.
 func (r *Reader) History(ctx context.Context, bundle string) ([]Entry, error) {
 	var found []struct {
 		Bundle, Phase, Reason        string

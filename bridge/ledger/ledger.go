@@ -1,28 +1,26 @@
-// Package ledger keeps the bridge's rows in SQL: in an SQLite file, or in a
-// schema of a PostgreSQL server, with the same statements.
+// Package ledger keeps the bridge's rows in SQL: in an SQLite file, or in a schema of a PostgreSQL
+// server, with the same statements.
 //
 // # Rows
 //
-// A row is saved by compare-and-swap on its version, so that two bridges that
-// were started on one ledger by mistake cannot both decide the same row: the
-// second one's save fails with ErrConflict. What Save returned for is on the
-// disk, also after a crash of the machine. A bridge takes Lock beside that, so
-// that the second one learns at its start that it is one too many.
+// Save compares and swaps a row's version. So if two bridges are started on one ledger by mistake,
+// they cannot both decide the same row: the second one's save fails with ErrConflict. When Save
+// returns, its rows are on the disk, also after a crash of the machine. A bridge also takes Lock,
+// so that a second one fails at its start.
 //
 // # History
 //
-// Each save that brings a row to another phase, reason or attempt leaves an
-// Entry, in the same transaction. A bundle keeps its first 16 entries and its
-// last 48, so that one that is tried again for weeks does not fill the disk;
-// Entry.N shows where some are left out. A history outlives its row by 30 days,
-// counted from the row's last decision: the bridge's own clock says when, so
-// one that stands still removes nothing.
+// Each save that brings a row to another phase, reason or attempt adds an Entry, in the same
+// transaction. A bundle keeps its first 16 entries and its last 48, so that a bundle that is tried
+// again for weeks does not fill the disk; Entry.N shows where some are left out. A history
+// outlives its row by 30 days, counted from the row's last decision by the bridge's own clock. A
+// bridge that stands still therefore removes nothing.
 //
 // # Places
 //
-// The SQLite file belongs on a local disk. A PostgreSQL server serves many
-// bridges, each of which has a schema of its own (search_path in the URL, or
-// the schema named as the user) or a database of its own.
+// The SQLite file belongs on a local disk. A PostgreSQL server serves many bridges, each of which
+// has a schema of its own (search_path in the URL, or the schema named as the user) or a database
+// of its own.
 package ledger
 
 import (
@@ -43,8 +41,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 )
 
-// ErrConflict is returned by Save and Delete when a row is not what the caller
-// thinks: somebody else writes the same ledger.
+// ErrConflict is returned by Save and Delete if a row is not what the caller has: another
+// program writes the same ledger.
 var ErrConflict = errors.New("the ledger was written by somebody else")
 
 //go:embed migrations/*.sql
@@ -59,10 +57,9 @@ type Ledger struct {
 	writer int64 // the number that Take gave; 0 before
 }
 
-// Open opens the ledger at where, the path of an SQLite file or the URL of a
-// PostgreSQL database (postgres://…), and makes it where it is missing: the
-// file, or the tables. See sqldb.Open for what a path and a URL may be. The
-// caller closes it.
+// Open opens the ledger at where, the path of an SQLite file or the URL of a PostgreSQL
+// database (postgres://…), and makes the file or the tables if they are missing. See sqldb.Open
+// for the forms of a path and a URL. The caller closes the ledger.
 func Open(ctx context.Context, where string) (*Ledger, error) {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
@@ -79,12 +76,11 @@ func Open(ctx context.Context, where string) (*Ledger, error) {
 	return l, nil
 }
 
-// Take makes l the one that writes the ledger: whoever took it before gets
-// ErrConflict from Save and Delete from now on, and so cannot go on beside l
-// with rows that l does not know of. It is called once, before l is used to
-// write.
+// Take makes l the only writer of the ledger. Earlier writers get ErrConflict from Save and
+// Delete from now on, so they cannot go on beside l with rows that l does not know of. It is
+// called once, before l is used to write.
 func (l *Ledger) Take(ctx context.Context) error {
-	writer := 1 + mathrand.Int64N(math.MaxInt64) //nolint:gosec // no secret; a count would be given again after a restored copy
+	writer := 1 + mathrand.Int64N(math.MaxInt64) //nolint:gosec // no secret; a counter would repeat itself after a restored copy
 	err := l.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		_, err := exec(tx, `UPDATE bridge SET writer = ?`, writer)
 		return err
@@ -96,10 +92,10 @@ func (l *Ledger) Take(ctx context.Context) error {
 	return nil
 }
 
-// mine fails when somebody else took the ledger, and keeps others from taking
-// it until tx ends. It keeps the highest generation of rows, which has to be
-// known also when the rows that had it are gone.
-func (l *Ledger) mine(tx *sqlx.Tx, rows ...plan.Row) error {
+// assertWriter fails if another writer took the ledger, and keeps others from taking it until
+// tx ends. It saves the highest generation of rows, which must be known even when its row is
+// gone.
+func (l *Ledger) assertWriter(tx *sqlx.Tx, rows ...plan.Row) error {
 	var highest int64
 	for _, r := range rows {
 		highest = max(highest, r.Generation)
@@ -117,12 +113,11 @@ func (l *Ledger) mine(tx *sqlx.Tx, rows ...plan.Row) error {
 	return err
 }
 
-// Raise makes the ledger's generation at least this. It is for a ledger that
-// was restored from an old copy, and is called by who took it. It fails as Save
-// does.
+// Raise raises the ledger's generation to at least this. It is for a ledger that was restored
+// from an old copy and was taken by l. It fails as Save does.
 func (l *Ledger) Raise(ctx context.Context, generation int64) error {
 	err := l.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		return l.mine(tx, plan.Row{Generation: generation})
+		return l.assertWriter(tx, plan.Row{Generation: generation})
 	})
 	if err != nil {
 		return fmt.Errorf("raise generation: %w", err)
@@ -130,8 +125,8 @@ func (l *Ledger) Raise(ctx context.Context, generation int64) error {
 	return nil
 }
 
-// Lock claims the ledger at where for one bridge, until release is called or
-// the program ends; see sqldb.Lock. It fails when another bridge has it.
+// Lock locks the ledger at where for one bridge, until release is called or the program ends;
+// see sqldb.Lock. It fails if another bridge has the lock.
 func Lock(ctx context.Context, where string) (release func(), err error) {
 	release, err = sqldb.Lock(ctx, where)
 	if errors.Is(err, sqldb.ErrLocked) {
@@ -143,17 +138,16 @@ func Lock(ctx context.Context, where string) (release func(), err error) {
 	return release, nil
 }
 
-// Locked says whether a bridge has the ledger at where locked. It takes and
-// changes nothing.
+// Locked reports whether a bridge has locked the ledger at where. It changes nothing.
 func Locked(ctx context.Context, where string) (bool, error) {
 	locked, err := sqldb.Locked(ctx, where)
 	if err != nil {
-		return false, fmt.Errorf("look for a bridge at work: %w", err)
+		return false, fmt.Errorf("look for a running bridge: %w", err)
 	}
 	return locked, nil
 }
 
-// identify reads the ledger's id, or makes it.
+// identify reads the ledger's id, or makes one.
 func (l *Ledger) identify(tx *sqlx.Tx) error {
 	var ids []string
 	if err := tx.Select(&ids, `SELECT id FROM bridge`); err != nil {
@@ -170,14 +164,12 @@ func (l *Ledger) identify(tx *sqlx.Tx) error {
 	return err
 }
 
-// Save writes rows, all or none, and raises their versions in place. A row of
-// version 0 is new. Each bundle is there once. Without rows it asks whether the
-// ledger is still this one's to write.
+// Save writes rows, all or none, and raises their versions in place. A row of version 0 is new.
+// Each bundle occurs once. Without rows Save only checks that l is still the writer.
 //
-// With ErrConflict nothing was written, nor with an error that has a method
-// Transient() bool which returns true: then the same may be saved later. With
-// any other error the rows in the ledger may be the old ones or the new ones,
-// and have to be read again.
+// After ErrConflict, and after an error whose method Transient() bool returns true, nothing was
+// written; in the second case the same rows may be saved later. After any other error the
+// ledger has either the old rows or the new ones, and the caller has to read them again.
 func (l *Ledger) Save(ctx context.Context, rows []plan.Row) error {
 	records := make([]record, len(rows))
 	err := each(len(rows), func(i int) error {
@@ -192,7 +184,7 @@ func (l *Ledger) Save(ctx context.Context, rows []plan.Row) error {
 		return err
 	}
 	err = l.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		if err := l.mine(tx, rows...); err != nil {
+		if err := l.assertWriter(tx, rows...); err != nil {
 			return err
 		}
 		for part := range parts(records) {
@@ -214,7 +206,7 @@ func (l *Ledger) Save(ctx context.Context, rows []plan.Row) error {
 // Delete removes a row. It fails as Save does.
 func (l *Ledger) Delete(ctx context.Context, r plan.Row) error {
 	err := l.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		if err := l.mine(tx); err != nil {
+		if err := l.assertWriter(tx); err != nil {
 			return err
 		}
 		changed, err := exec(tx, `DELETE FROM rows WHERE bundle = ? AND version = ?`, r.Bundle, r.Version)
@@ -224,7 +216,7 @@ func (l *Ledger) Delete(ctx context.Context, r plan.Row) error {
 		if changed != 1 {
 			return ErrConflict
 		}
-		return forget(tx, r.Bundle, decided(r))
+		return forgetBundle(tx, r.Bundle, decided(r))
 	})
 	if err != nil {
 		return fmt.Errorf("delete row %s: %w", r.Bundle, err)

@@ -23,9 +23,9 @@ type Reader struct {
 	db *sqldb.DB
 }
 
-// OpenToRead opens the ledger at where, given as for Open, to read it beside
-// the bridge that writes it; it changes nothing. It fails with ErrAbsent where
-// no bridge has made a ledger. The caller closes it.
+// OpenToRead opens the ledger at where, given as for Open, to read it beside the bridge that
+// writes it. It changes nothing. It fails with ErrAbsent if no bridge has made a ledger there.
+// The caller closes the reader.
 func OpenToRead(ctx context.Context, where string) (*Reader, error) {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
@@ -49,7 +49,7 @@ func (r *Reader) Close() error {
 	return nil
 }
 
-// document is a row as the ledger has it.
+// document is a row in the ledger's form.
 type document struct {
 	Version  int64
 	Document string
@@ -64,7 +64,7 @@ func (d document) row() (plan.Row, error) {
 	return r, nil
 }
 
-// Bridge returns the six hexadecimal digits of the bridge whose ledger it is.
+// Bridge returns the six hexadecimal digits of the ledger's bridge.
 func (r *Reader) Bridge(ctx context.Context) (string, error) {
 	var id string
 	err := r.db.GetContext(ctx, &id, `SELECT id FROM bridge`)
@@ -94,8 +94,8 @@ func (r *Reader) Rows(ctx context.Context) ([]plan.Row, error) {
 	return rows, nil
 }
 
-// each calls do for 0 to n-1, in shares that run side by side: reading and
-// writing documents is most of the work with them.
+// each calls do for 0 to n-1, in shares that run in parallel: encoding and decoding documents
+// is most of the work.
 func each(n int, do func(i int) error) error {
 	var g errgroup.Group
 	share := max(n/runtime.GOMAXPROCS(0)+1, 16)
@@ -112,7 +112,7 @@ func each(n int, do func(i int) error) error {
 	return g.Wait()
 }
 
-// Row returns a bundle's row; ErrAbsent where it has none.
+// Row returns a bundle's row; ErrAbsent if it has none.
 func (r *Reader) Row(ctx context.Context, bundle string) (plan.Row, error) {
 	var found []document
 	err := r.db.SelectContext(ctx, &found, r.db.Rebind(`SELECT version, document FROM rows WHERE bundle = ?`), bundle)
@@ -125,9 +125,8 @@ func (r *Reader) Row(ctx context.Context, bundle string) (plan.Row, error) {
 	return found[0].row()
 }
 
-// Bundles returns the bundles that have a row or a history and whose UUID
-// begins with prefix, a few hexadecimal digits behind 0x; at most limit of
-// them.
+// Bundles returns at most limit bundles that have a row or a history and whose UUID begins with
+// prefix, 0x and a few hexadecimal digits.
 func (r *Reader) Bundles(ctx context.Context, prefix string, limit int) ([]string, error) {
 	end := prefix + "g" // hexadecimal digits end before g
 	var bundles []string
@@ -141,8 +140,8 @@ func (r *Reader) Bundles(ctx context.Context, prefix string, limit int) ([]strin
 	return bundles, nil
 }
 
-// Generation returns the highest plan.Row.Generation that was ever saved, also
-// by rows that are gone.
+// Generation returns the highest plan.Row.Generation that was ever saved, also by rows that are
+// gone.
 func (r *Reader) Generation(ctx context.Context) (int64, error) {
 	var generation int64
 	if err := r.db.GetContext(ctx, &generation, `SELECT generation FROM bridge`); err != nil {

@@ -9,21 +9,20 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
-// record is a row on its way into the ledger.
+// record is a row that is being saved.
 type record struct {
 	row plan.Row
-	// reason is the row's, as a database takes it.
+	// reason is the row's, in a form that every database accepts.
 	reason   string
 	document string
-	// entries is how many entries its history has had, with the one that this
-	// save adds.
+	// entries counts the entries that its history has ever had, with that of this save.
 	entries int64
 	// changed is set when this save adds an entry.
 	changed bool
 }
 
-// parts splits records so that one statement takes each part. SQLite has the
-// lower limit, 32766 parameters.
+// parts splits records into parts for one statement each. SQLite has the lower limit, 32766
+// parameters.
 func parts(records []record) func(yield func([]record) bool) {
 	const most = 1000
 	return func(yield func([]record) bool) {
@@ -37,10 +36,10 @@ func parts(records []record) func(yield func([]record) bool) {
 	}
 }
 
-// save writes records, a few statements for all of them: on a server each one
-// costs a round trip.
+// save writes records with a few statements in all, since each statement costs a round trip to
+// a server.
 func save(tx *sqlx.Tx, records []record) error {
-	if err := compare(tx, records); err != nil {
+	if err := compareVersions(tx, records); err != nil {
 		return err
 	}
 	args := make([]any, 0, len(records)*11)
@@ -60,20 +59,20 @@ func save(tx *sqlx.Tx, records []record) error {
 		return err
 	}
 	if written != int64(len(records)) {
-		return ErrConflict // compare has seen to it; this is the swap's own word
+		return ErrConflict // compareVersions has checked it; this is the swap itself
 	}
-	return remember(tx, records)
+	return addEntries(tx, records)
 }
 
-// saved is what the ledger has of a row.
+// saved is what the ledger has for a row.
 type saved struct {
 	Bundle, Phase, Reason     string
 	Version, Attempt, Entries int64
 }
 
-// compare makes sure that each record follows what the ledger has, and finds
-// out what it adds to the history.
-func compare(tx *sqlx.Tx, records []record) error {
+// compareVersions checks that each record is the next version of its row, and determines what it
+// adds to the history.
+func compareVersions(tx *sqlx.Tx, records []record) error {
 	bundles := make([]any, len(records))
 	var fresh []any
 	for i, rec := range records {
@@ -82,12 +81,12 @@ func compare(tx *sqlx.Tx, records []record) error {
 			fresh = append(fresh, rec.row.Bundle)
 		}
 	}
-	before, err := read(tx, `SELECT bundle, version, phase, reason, attempt, entries FROM rows WHERE bundle IN `, bundles)
+	before, err := selectSaved(tx, `SELECT bundle, version, phase, reason, attempt, entries FROM rows WHERE bundle IN `, bundles)
 	if err != nil {
 		return err
 	}
-	// What was forgotten and is new again goes on with its history.
-	earlier, err := read(tx, `SELECT bundle, max(n) AS entries FROM history WHERE bundle IN `, fresh, ` GROUP BY bundle`)
+	// A bundle that was forgotten and is new again continues its history.
+	earlier, err := selectSaved(tx, `SELECT bundle, max(n) AS entries FROM history WHERE bundle IN `, fresh, ` GROUP BY bundle`)
 	if err != nil {
 		return err
 	}
@@ -110,8 +109,8 @@ func compare(tx *sqlx.Tx, records []record) error {
 	return nil
 }
 
-// read asks what there is of some bundles.
-func read(tx *sqlx.Tx, query string, bundles []any, more ...string) (map[string]saved, error) {
+// selectSaved runs a query for some bundles.
+func selectSaved(tx *sqlx.Tx, query string, bundles []any, more ...string) (map[string]saved, error) {
 	found := make(map[string]saved, len(bundles))
 	if len(bundles) == 0 {
 		return found, nil
@@ -133,8 +132,8 @@ func values(n, columns int) string {
 	return strings.Repeat(tuple+",", n-1) + tuple
 }
 
-// text is s as every database takes it: reasons quote what other programs have
-// printed, and PostgreSQL refuses what is not UTF-8, and NUL.
+// text is s in a form that every database accepts: reasons quote the output of other programs,
+// and PostgreSQL refuses NUL and invalid UTF-8.
 func text(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }

@@ -13,31 +13,30 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// needs is what is needed of the disk: by the ledger's rows, and by the jobs in
-// Slurm.
+// needs is what the ledger's rows and the jobs in Slurm need of the disk.
 type needs struct {
 	bridge string
 	rows   map[string]bool
-	// jobs are the jobs that Slurm shows, marks their names and beginnings the
-	// bundles' digits in those.
+	// jobs are the jobs that Slurm shows, names their names, and beginnings the bundles' digits
+	// in those.
 	jobs       []sbatch.Job
-	marks      map[string]bool
+	names      map[string]bool
 	beginnings map[string]bool
-	// oldest is when the first of the jobs that live, as far as the ledger
-	// knows, was submitted; zero for none. unknown is set where the ledger does
-	// not know of all of them.
+	// oldest is when the first live job was submitted, as far as the ledger knows; zero for
+	// none. unknown is set if the ledger does not know of all live jobs.
 	oldest  time.Time
 	unknown bool
 }
 
-// needs asks Slurm first: what is submitted after its answer has a row by then.
+// needs asks Slurm first: a job that is submitted after its answer has a row when the ledger is
+// read.
 func (s *Sweeper) needs(ctx context.Context) (*needs, error) {
 	now := s.Now()
 	snapshot, err := s.Scheduler.Observe(ctx, now)
 	if err != nil {
 		return nil, err
 	}
-	n := &needs{jobs: snapshot.Jobs, marks: map[string]bool{}, beginnings: map[string]bool{}}
+	n := &needs{jobs: snapshot.Jobs, names: map[string]bool{}, beginnings: map[string]bool{}}
 	if n.bridge, err = s.Ledger.Bridge(ctx); err != nil {
 		return nil, err
 	}
@@ -66,10 +65,10 @@ func (s *Sweeper) needs(ctx context.Context) (*needs, error) {
 		return nil, err
 	}
 	for _, j := range snapshot.Jobs {
-		n.marks[j.Name] = true
+		n.names[j.Name] = true
 		n.beginnings[digits(j.Name)] = true
 		stamp, stamped := plan.StampOf(j)
-		n.rows[stamp.Bundle] = n.rows[stamp.Bundle] || stamped // a job needs as much as a row
+		n.rows[stamp.Bundle] = n.rows[stamp.Bundle] || stamped // a job has the same needs as a row
 		ours := n.own(j.Name) || stamp.Bridge == n.bridge
 		n.unknown = n.unknown || ours && !j.State.Ended() && !flying[plan.SubmissionName(j.Name)]
 	}
@@ -84,52 +83,50 @@ func bundles(rows []plan.Row) map[string]bool {
 	return has
 }
 
-// row says whether a bundle has a row, or a job.
+// row reports whether a bundle has a row, or a job.
 func (n *needs) row(bundle string) bool {
 	return n.rows[bundle] || bundle != "" && n.beginnings[bundle[min(2, len(bundle)):min(14, len(bundle))]]
 }
 
-// digits are those of a bundle's UUID that are in the name of its job:
-// plan.Policy.Batch.
-func digits(mark string) string {
-	head, _, ok := strings.Cut(mark, ".")
-	if !ok || !strings.HasPrefix(mark, "cl-") {
+// digits are the digits of a bundle's UUID in the name of its job (plan.Policy.Batch).
+func digits(name string) string {
+	head, _, ok := strings.Cut(name, ".")
+	if !ok || !strings.HasPrefix(name, "cl-") {
 		return ""
 	}
 	return head[strings.LastIndexByte(head, '-')+1:]
 }
 
-// own says whether this bridge made a submission.
-func (n *needs) own(mark string) bool {
-	return strings.HasPrefix(mark, "cl-") && strings.HasSuffix(mark, "-"+n.bridge)
+// own reports whether this bridge made a submission.
+func (n *needs) own(name string) bool {
+	return strings.HasPrefix(name, "cl-") && strings.HasSuffix(name, "-"+n.bridge)
 }
 
-// judge says what becomes of a leftover. It is false for one that is needed, or
-// too young.
+// judge decides about a leftover. It is false for one that is needed, or too young.
 func (n *needs) judge(l spool.Leftover, now time.Time, grace time.Duration, all []spool.Leftover) (Finding, bool) {
 	f := Finding{Kind: l.Kind, Path: l.Path, Bundle: l.Bundle, Touched: l.Touched, leftover: l}
 	age := now.Sub(l.Touched)
 	if l.Kind == spool.LeftTrash {
-		f.Reason = "a sweep has put it aside, and was cut short"
+		f.Reason = "a sweep that was cut short has put it aside"
 		if n.row(l.Bundle) {
-			f.Reason, f.Kept, f.back = f.Reason+"; its bundle needs it, and gets it back", true, true
+			f.Reason, f.Kept, f.back = f.Reason+"; its bundle needs it and gets it back", true, true
 		}
 		return f, true
 	}
 	if age < grace || n.row(l.Bundle) {
 		return f, false
 	}
-	for _, mark := range l.SubmissionNames {
-		if n.marks[mark] {
+	for _, name := range l.SubmissionNames {
+		if n.names[name] {
 			return f, false
 		}
 	}
 	since := "; last changed " + codalab.FormatDuration(age) + " ago"
 	switch l.Kind {
 	case spool.LeftRun, spool.LeftRecords, spool.LeftMembers:
-		f.Kept, f.Reason = n.whose(l)
+		f.Kept, f.Reason = n.foreign(l)
 		if !f.Kept {
-			f.Reason = "the ledger has no such bundle, and Slurm no job of it"
+			f.Reason = "the ledger has no such bundle, and Slurm has no job of it"
 		}
 	case spool.LeftWorker:
 		if n.mayRun(l, all) {
@@ -137,20 +134,19 @@ func (n *needs) judge(l spool.Leftover, now time.Time, grace time.Duration, all 
 		}
 		f.Reason = "no bridge uses this version of cl-worker, and no job was submitted with it"
 	case spool.LeftRing:
-		f.Reason = "nobody waits for this bundle's doorbell"
+		f.Reason = "no row waits for this bundle's doorbell"
 	case spool.LeftTemporary:
-		f.Reason = "whoever wrote it was cut short"
+		f.Reason = "its writer was cut short"
 	case spool.LeftTrash: // above
 	}
 	f.Reason += since
 	return f, true
 }
 
-// whose says whether a leftover is to be kept because it is another bridge's,
-// or nobody's.
-func (n *needs) whose(l spool.Leftover) (kept bool, reason string) {
+// foreign reports whether a leftover is kept because it is not known to be this bridge's.
+func (n *needs) foreign(l spool.Leftover) (kept bool, reason string) {
 	if len(l.SubmissionNames) == 0 || l.Bundle == "" {
-		return true, "nothing says whose it is"
+		return true, "nothing says which bridge made it"
 	}
 	if i := slices.IndexFunc(l.SubmissionNames, func(m string) bool { return !n.own(m) }); i >= 0 {
 		return true, fmt.Sprintf("submission %s is another bridge's", l.SubmissionNames[i])
@@ -158,13 +154,11 @@ func (n *needs) whose(l spool.Leftover) (kept bool, reason string) {
 	return false, ""
 }
 
-// clockSlack covers the clocks of the disk and of the bridge, which need not
-// agree.
+// clockSlack covers the clocks of the disk and of the bridge, which may differ.
 const clockSlack = 24 * time.Hour
 
-// mayRun says whether a job may be about to run a worker's program, or runs it: one
-// that was submitted when it was in use. Of another bridge's jobs nothing is
-// known.
+// mayRun reports whether a job may run a worker's program now or later: a job that was submitted
+// while the program was in use. Nothing is known of another bridge's jobs.
 func (n *needs) mayRun(worker spool.Leftover, all []spool.Leftover) bool {
 	if n.unknown || !n.oldest.IsZero() && n.oldest.Before(worker.Touched.Add(clockSlack)) {
 		return true

@@ -9,24 +9,24 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Ledger is what is read of a bridge's ledger. *ledger.Reader is one.
+// Ledger reads a bridge's ledger. *ledger.Reader is one.
 type Ledger interface {
 	Bridge(ctx context.Context) (string, error)
 	Generation(ctx context.Context) (int64, error)
 	Rows(ctx context.Context) ([]plan.Row, error)
 }
 
-// Scheduler is Slurm. *sbatch.Client is one.
+// Scheduler is Slurm. *observer.Observer is one, and *sbatch.Client.
 type Scheduler interface {
 	Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error)
 }
 
-// Disk is the shared disk. spool.Disk is one; its methods say what they
-// promise.
+// Disk is the shared disk. spool.Disk is one, and documents the methods.
 type Disk interface {
 	Now() (time.Time, error)
 	Leftovers(needed func(bundle string) bool) ([]spool.Leftover, error)
@@ -35,37 +35,37 @@ type Disk interface {
 	Trash
 }
 
-// Trash is how leftovers go.
+// Trash removes leftovers in two steps.
 type Trash interface {
 	PutAside(l spool.Leftover, now time.Time) (spool.Leftover, error)
 	PutBack(trash spool.Leftover) error
 	Discard(l spool.Leftover) error
 }
 
-// Sweeper sweeps for one bridge. It is used by one goroutine at a time; other
-// sweepers of the same bridge may be at work beside it.
+// Sweeper sweeps for one bridge. One goroutine at a time uses it; other sweepers of the same bridge
+// may run beside it.
 type Sweeper struct {
 	Ledger    Ledger
 	Scheduler Scheduler
 	Disk      Disk
-	// Grace is for how long a leftover must not have been changed.
+	// Grace is how long a leftover must have been unchanged.
 	Grace time.Duration
-	// Workers are the cl-workers that the bridge's jobs run; none where that is
-	// another one's to say. Each sweep notes that it is in use.
+	// Workers are the cl-workers that the bridge's jobs run; none for a sweep outside the
+	// bridge. Each sweep marks them as used.
 	Workers []string
-	// Now reads the clock, for what is asked of Slurm.
+	// Now reads the clock of Slurm's snapshots.
 	Now func() time.Time
 }
 
-// Finding is a leftover, and what becomes of it.
+// Finding is a leftover, and what happened to it.
 type Finding struct {
 	Kind    spool.LeftoverKind `json:"kind"`
 	Path    string             `json:"path"`
 	Bundle  string             `json:"bundle,omitempty"`
 	Bytes   int64              `json:"bytes"`
 	Touched time.Time          `json:"touched"`
-	// Reason says why it is not needed or, where Kept is set, why it stays
-	// though no row needs it.
+	// Reason says why it is not needed or, if Kept is set, why it stays although no row needs
+	// it.
 	Reason string `json:"reason"`
 	Kept   bool   `json:"kept"`
 	// Removed is set once it is gone; Trouble is why it could not be removed.
@@ -76,15 +76,15 @@ type Finding struct {
 	back     bool // it is trash that a row needs
 }
 
-// Find looks for what is not needed, and removes nothing. It finds nothing, but
-// an error, where it cannot know: the disk is not there, Slurm or the ledger
-// does not answer, or the ledger is old (plan.ErrOutdated).
+// Find finds unneeded files, and removes nothing. It returns an error, and no finding, if the
+// disk is not there, if Slurm or the ledger does not answer, or if the ledger is old
+// (plan.ErrOutdated).
 func (s *Sweeper) Find(ctx context.Context) ([]Finding, error) {
-	found, _, err := s.find(ctx)
+	found, _, err := s.findLeftovers(ctx)
 	return found, err
 }
 
-func (s *Sweeper) find(ctx context.Context) ([]Finding, time.Time, error) {
+func (s *Sweeper) findLeftovers(ctx context.Context) ([]Finding, time.Time, error) {
 	now, err := s.Disk.Now()
 	if err != nil {
 		return nil, now, fmt.Errorf("sweep: %w", err)
@@ -121,12 +121,12 @@ func (s *Sweeper) find(ctx context.Context) ([]Finding, time.Time, error) {
 	return found, now, nil
 }
 
-// weigh goes through what may be removed, and says whether it still may.
+// weigh measures a leftover that may be removed, and reports whether it still may.
 func (s *Sweeper) weigh(ctx context.Context, f *Finding, now time.Time) bool {
 	bytes, touched, err := s.Disk.Weigh(ctx, f.leftover)
 	switch {
 	case err != nil:
-		f.Kept, f.Reason = true, "not all of it can be seen: "+err.Error()
+		f.Kept, f.Reason = true, "not all of it can be read: "+err.Error()
 		return true
 	case f.Kind == spool.LeftTrash:
 	case now.Sub(touched) < s.Grace:
@@ -141,10 +141,9 @@ func (s *Sweeper) weigh(ctx context.Context, f *Finding, now time.Time) bool {
 // atOnce is how many leftovers are put aside before the ledger is read again.
 const atOnce = 100
 
-// Sweep finds what is not needed and removes it. What it returns says what
-// became of each.
+// Sweep finds unneeded files and removes them. Its findings say what happened to each.
 func (s *Sweeper) Sweep(ctx context.Context) ([]Finding, error) {
-	found, now, err := s.find(ctx)
+	found, now, err := s.findLeftovers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -166,8 +165,8 @@ func (s *Sweeper) Sweep(ctx context.Context) ([]Finding, error) {
 	return found, nil
 }
 
-// putAside puts findings aside. What says whose a bundle's files were stays while
-// one of these does: stuck are the bundles of which one could not be moved.
+// putAside puts findings aside. stuck are the bundles of which a file could not be moved; the
+// files that say which bridge made it stay with that file.
 func (s *Sweeper) putAside(found []*Finding, now time.Time, stuck map[string]bool) {
 	for _, f := range found {
 		switch f.Kind {
@@ -190,7 +189,7 @@ func (s *Sweeper) putAside(found []*Finding, now time.Time, stuck map[string]boo
 	}
 }
 
-// discard makes sure that no row needs what was put aside, and removes it.
+// discard checks that no row needs the files that were put aside, and removes them.
 func (s *Sweeper) discard(ctx context.Context, found []*Finding) error {
 	rows, err := s.Ledger.Rows(ctx)
 	has := bundles(rows)
@@ -219,17 +218,10 @@ func (s *Sweeper) discard(ctx context.Context, found []*Finding) error {
 	return errors.Join(err, ctx.Err())
 }
 
-// Run sweeps after first, and then after each pause, until ctx ends. What it
-// removes and what keeps it from that it logs.
-func (s *Sweeper) Run(ctx context.Context, first, pause time.Duration, to *slog.Logger) {
-	timer := time.NewTimer(first)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
+// Run sweeps after first, and then at intervals of every, until ctx ends. It logs what it
+// removes and what it cannot remove.
+func (s *Sweeper) Run(ctx context.Context, first, every time.Duration, to *slog.Logger) {
+	for wait := first; pause.For(ctx, wait) == nil; wait = every {
 		found, err := s.Sweep(ctx)
 		if ctx.Err() != nil {
 			return
@@ -237,14 +229,13 @@ func (s *Sweeper) Run(ctx context.Context, first, pause time.Duration, to *slog.
 		for _, f := range found {
 			switch attrs := []any{slog.String("path", f.Path), slog.Int64("bytes", f.Bytes), slog.String("reason", f.Reason)}; {
 			case f.Removed:
-				to.InfoContext(ctx, "removed what nobody needs", attrs...)
+				to.InfoContext(ctx, "removed a leftover", attrs...)
 			case f.Trouble != "":
-				to.WarnContext(ctx, "cannot remove what nobody needs", append(attrs, slog.String("error", f.Trouble))...)
+				to.WarnContext(ctx, "cannot remove a leftover", append(attrs, slog.String("error", f.Trouble))...)
 			}
 		}
 		if err != nil {
-			to.WarnContext(ctx, "the shared disk was not swept; it is tried again", slog.String("error", err.Error()))
+			to.WarnContext(ctx, "the sweep of the shared disk failed; the next one tries again", slog.String("error", err.Error()))
 		}
-		timer.Reset(pause)
 	}
 }

@@ -1,30 +1,27 @@
-// Package trace keeps a bridge's decisions in a file, and decides them again.
+// Package trace keeps a bridge's decisions in a file, and makes them again.
 //
-// A decision depends on nothing but the policy, the clock, the row and the
-// news (package plan). A Writer notes all of these, and what came of them;
-// Replay decides each one again and says which come out differently: after a
-// change of package plan these are what the change changed, and with the build
-// that wrote the trace there is none. So what went wrong at a site can be
-// looked at step by step, and becomes a test.
+// A decision depends only on the policy, the clock, the row and the news (package plan). A Writer
+// records all of these and the result. Replay makes each decision again and reports those with
+// another result. With the build that wrote the trace there is none; after a change of package
+// plan these are the effects of the change. So a failure at a site can be followed step by step,
+// and becomes a test.
 //
 // # The file
 //
 // Each line is a JSON object with one key:
 //
-//	{"header": {...}}    who decides from here on: format, build, policy
+//	{"header": {...}}    the bridge that decides from here on: format, build, policy
 //	{"decision": {...}}  now, row, news, next, and the kinds of the effects
-//	{"lost": 12}         that many decisions could not be noted here
+//	{"lost": 12}         that many decisions could not be recorded here
 //
-// Decisions that only take a running attempt's usage in, and change nothing, are
-// not in it.
+// Decisions that only apply the usage of a running attempt, and change nothing, are not recorded.
 //
-// A bridge that is started again goes on in the same file, with a header of its
-// own. When the file has half of the size that it may have, it is renamed to
-// FILE.1, in the place of the last one of that name, and begun anew: so the
-// two have the newest decisions. A line that a crash has torn is left out.
+// A restarted bridge continues the file with a header of its own. When the file has half of the
+// permitted size, it is renamed to FILE.1, replacing an older one, and a new file begins: so the
+// two have the newest decisions. A reader skips a line that a crash has torn.
 //
-// The commands of bundles, and their metadata, are in it: it is as private as
-// they are. Credentials are not, as no decision knows of any.
+// The file has the bundles' commands and metadata, and is as private as they are. It has no
+// credentials, since no decision knows of any.
 package trace
 
 import (
@@ -36,7 +33,7 @@ import (
 // Format is the version of the file. A reader refuses another one.
 const Format = 1
 
-// Header says who took the decisions after it.
+// Header describes the bridge that made the decisions after it.
 type Header struct {
 	Format int `json:"format"`
 	// Build is the version of the bridge.
@@ -53,7 +50,7 @@ type record struct {
 	Lost     int       `json:"lost,omitempty"`
 }
 
-// decision is a plan.Decision as it is written: an effect's row is Next.
+// decision is the recorded form of a plan.Decision: the row of its effects is Next.
 type decision struct {
 	Now     time.Time   `json:"now"`
 	Row     plan.Row    `json:"row"`

@@ -12,16 +12,15 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
-// Decision is one decision of a trace, decided again.
+// Decision is one decision of a trace, made again.
 type Decision struct {
-	// Line is where it stands in the file, counted from 1.
+	// Line is its line in the file, counted from 1.
 	Line int
 	// Decision is what was recorded; its effects have no rows.
 	plan.Decision
-	// Different is in what it comes out differently now.
+	// Different is how the new result differs from the recorded one.
 	Different []Difference
-	// Discontinuous is in what its row is not what was decided of the bundle
-	// before.
+	// Discontinuous is how its row differs from the result of the bundle's decision before.
 	Discontinuous []Difference
 }
 
@@ -32,20 +31,19 @@ type Difference struct {
 	Is    string `json:"is"`
 }
 
-// Summary says what a trace held.
+// Summary describes a trace.
 type Summary struct {
-	// Decisions and Rows were seen, and Different of the decisions come out
-	// differently or do not continue what was before.
+	// Different counts the decisions, of Decisions in all, that have another result now, or do
+	// not continue the one before. Rows counts the bundles.
 	Decisions, Rows, Different int
-	// Torn counts the lines that a crash has torn, Lost the decisions that
-	// could not be noted.
+	// Torn counts the lines that a crash has torn, Lost the decisions that could not be
+	// recorded.
 	Torn, Lost int
 }
 
-// Replay decides the decisions of a trace again, each by the policy of the
-// header before it, and calls see for each. Only those of bundles whose UUIDs
-// begin with bundle count. It fails for what is no trace, or one of another
-// Format, and with see's error.
+// Replay makes the decisions of a trace again, each with the policy of the header before it,
+// and calls see for each. It skips bundles whose UUIDs do not begin with bundle. It fails for a
+// file that is no trace or has another Format, and with see's error.
 func Replay(trace io.Reader, bundle string, see func(Decision) error) (Summary, error) {
 	r := &replay{bundle: bundle, see: see, before: map[string]last{}, rows: map[string]bool{}}
 	in := bufio.NewReaderSize(trace, 1<<16)
@@ -53,7 +51,7 @@ func Replay(trace io.Reader, bundle string, see func(Decision) error) (Summary, 
 		line, err := in.ReadBytes('\n')
 		if len(line) > 0 {
 			r.line++
-			if err := r.take(line, err == nil); err != nil {
+			if err := r.readLine(line, err == nil); err != nil {
 				return r.sum, fmt.Errorf("replay line %d: %w", r.line, err)
 			}
 		}
@@ -77,19 +75,19 @@ type replay struct {
 	see    func(Decision) error
 	policy *plan.Policy
 	line   int
-	torn   int // lines that are to be followed by a header, or by nothing
+	torn   int // unreadable lines, which only a header or the end may follow
 	before map[string]last
 	rows   map[string]bool
 	sum    Summary
 }
 
-// last is what was decided last of a bundle.
+// last is the last decision of a bundle.
 type last struct {
 	row    plan.Row
-	unsure bool // more may have been decided since
+	unsure bool // later decisions may be missing
 }
 
-func (r *replay) take(line []byte, whole bool) error {
+func (r *replay) readLine(line []byte, whole bool) error {
 	var rec record
 	if err := json.Unmarshal(line, &rec); err != nil {
 		if whole && r.policy == nil {
@@ -122,8 +120,8 @@ func (r *replay) take(line []byte, whole bool) error {
 	return nil
 }
 
-// forgetOrder notes that what comes next of each bundle need not follow from
-// what was before: decisions are missing, or were never saved.
+// forgetOrder notes that the next decision of each bundle need not follow from the last one:
+// decisions are missing, or were never saved.
 func (r *replay) forgetOrder() {
 	for bundle, l := range r.before {
 		l.unsure = true
@@ -153,8 +151,8 @@ func (r *replay) decide(rec decision) error {
 	return r.see(d)
 }
 
-// continued is what a bundle's row was before a decision: what was decided of
-// it last, and sent to Slurm by Batch where it was.
+// continued is a bundle's row before a decision: the result of its last one, and of Batch if
+// that has submitted it.
 func (r *replay) continued(before plan.Row, rec decision) plan.Row {
 	if before.Phase == plan.Staging && rec.Row.Phase == plan.Submitting {
 		return r.policy.Batch(rec.Now, []plan.Row{before}, 1, rec.Row.Generation-1)[0]
@@ -207,7 +205,7 @@ func sortedKeys(a, b map[string]json.RawMessage) []string {
 	return keys
 }
 
-// short is a value in at most a line; "-" where there is none.
+// short is a value in at most a line; "-" for none.
 func short(value json.RawMessage) string {
 	const most = 200
 	switch text := string(value); {

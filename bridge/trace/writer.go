@@ -21,9 +21,8 @@ const DefaultLimit = 1 << 30
 // maxPending bounds the decisions that wait to be written.
 const maxPending = 1 << 14
 
-// Writer appends decisions to a file. It never stands in the way of the bridge:
-// what cannot be written in time is counted and left out, and after an error
-// nothing is written any more.
+// Writer appends decisions to a file. It never delays the bridge: it counts and leaves out
+// decisions that it cannot write in time, and writes nothing more after an error.
 type Writer struct {
 	// Limit is how many bytes FILE and FILE.1 may have together. It is set
 	// before Run.
@@ -43,15 +42,14 @@ type Writer struct {
 	arrived chan struct{}
 }
 
-// pending is a decision that waits to be written, and how many before it could
-// not wait.
+// pending is a decision to be written, and how many before it were left out.
 type pending struct {
 	lost int
 	plan.Decision
 }
 
-// Open opens a trace at path, which only its owner may read, to go on at its
-// end. The caller calls Run, which closes it.
+// Open opens a trace at path, readable by its owner only, to append to it. The caller calls
+// Run, which closes it.
 func Open(path string, h Header, log *slog.Logger) (*Writer, error) {
 	h.Format = Format
 	w := &Writer{Limit: DefaultLimit, path: path, header: h, log: log, arrived: make(chan struct{}, 1)}
@@ -83,7 +81,7 @@ func (w *Writer) open() error {
 	return nil
 }
 
-// end returns how long a file is, and whether its last line is whole.
+// end returns a file's length, and whether its last line is whole.
 func end(f *os.File) (size int64, whole bool, err error) {
 	if size, err = f.Seek(0, io.SeekEnd); err != nil || size == 0 {
 		return size, true, err
@@ -93,9 +91,8 @@ func end(f *os.File) (size int64, whole bool, err error) {
 	return size, last[0] == '\n', err
 }
 
-// Record takes a decision in, unless it only takes the usage of a running
-// attempt in. It does not wait. It is a Bridge's Trace, and
-// not safe for concurrent use.
+// Record adds a decision, unless it only applies the usage of a running attempt. It does not
+// wait. It is a Bridge's Trace, and not safe for concurrent use.
 func (w *Writer) Record(d plan.Decision) {
 	if routine(d) {
 		return
@@ -116,8 +113,7 @@ func (w *Writer) Record(d plan.Decision) {
 	}
 }
 
-// routine says whether a decision is one of the many that only take a running
-// attempt's usage in.
+// routine reports whether a decision only applies the usage of a running attempt.
 func routine(d plan.Decision) bool {
 	rec := d.News.Records
 	if rec == nil || rec.Exit != nil || len(d.Effects) > 0 || !d.Row.Same(d.Next) {
@@ -127,14 +123,13 @@ func routine(d plan.Decision) bool {
 	return reflect.ValueOf(d.News).IsZero()
 }
 
-// Run writes what Record takes in until ctx ends, then what is left of it, and
-// closes the file. An error that ends the trace earlier is logged, and Run goes
-// on until ctx ends.
+// Run writes what Record adds until ctx ends, then the rest, and closes the file. It logs an
+// error that ends the trace earlier, and then goes on until ctx ends.
 func (w *Writer) Run(ctx context.Context) {
 	defer func() {
 		w.flush(ctx)
 		if w.file != nil {
-			_ = w.file.Close() // all was written, or the trace is broken
+			_ = w.file.Close() // flush has written everything, or the trace is broken
 		}
 	}()
 	for {
@@ -147,7 +142,7 @@ func (w *Writer) Run(ctx context.Context) {
 	}
 }
 
-// flush writes what waits.
+// flush writes the pending decisions.
 func (w *Writer) flush(ctx context.Context) {
 	w.mu.Lock()
 	waiting := w.pending
@@ -198,7 +193,7 @@ func (w *Writer) put(data []byte) error {
 	return err //nolint:wrapcheck // it names the file
 }
 
-// rotate begins the file anew.
+// rotate begins a new file.
 func (w *Writer) rotate() error {
 	err := errors.Join(w.out.Flush(), w.file.Close())
 	w.file = nil
@@ -208,6 +203,6 @@ func (w *Writer) rotate() error {
 	if err := os.Rename(w.path, w.path+".1"); err != nil {
 		return err
 	}
-	w.log.Info("the trace is begun anew: it has half of its size", slog.String("file", w.path), slog.String("older", w.path+".1"))
+	w.log.Info("a new trace file begins: the old one has half of the permitted size", slog.String("file", w.path), slog.String("older", w.path+".1"))
 	return w.open()
 }

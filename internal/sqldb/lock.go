@@ -12,22 +12,19 @@ import (
 // ErrLocked means that another program has locked the database.
 var ErrLocked = errors.New("another program works on it")
 
-// lockClass tells this package's advisory locks from those that others may
-// hold in the same PostgreSQL database: "clsl" as a number.
+// lockClass distinguishes this package's advisory locks from others in the same
+// PostgreSQL database: "clsl" as a number.
 const lockClass = 0x636c736c
 
-// Lock claims a database, given as for Open, for this program until release is
-// called or the program ends. It keeps nobody from opening the database, but
-// Lock fails with ErrLocked for everybody else. It may be taken before Open,
-// so that who is refused has changed nothing.
+// Lock claims a database, given as for Open, for this program until release is called
+// or the program ends. For any other program Lock then fails with ErrLocked, although
+// Open does not. A caller that locks before Open changes nothing when it is refused.
 //
-// Beside an SQLite file it is a file PATH.lock, locked by flock(2). In
-// PostgreSQL it is an advisory lock on the schema, held by a connection of its
-// own. When that connection breaks the lock is gone, without notice, and
-// another program may take it: so it is a courtesy to operators, who learn at
-// once that they have started a program twice, and what must not happen twice
-// has to be guarded in the data itself. A connection pooler between has to
-// leave sessions whole.
+// For an SQLite file it is a file PATH.lock, locked by flock(2). In PostgreSQL it is
+// an advisory lock on the schema, held by a connection of its own. When that
+// connection breaks the lock is lost without notice. So the lock only tells operators
+// at once that they started a program twice; what must not happen twice has to be
+// guarded in the data itself. A connection pooler has to keep sessions whole.
 func Lock(ctx context.Context, where string) (release func(), err error) {
 	if IsURL(where) {
 		return lockSchema(ctx, where)
@@ -38,7 +35,7 @@ func Lock(ctx context.Context, where string) (release func(), err error) {
 		return nil, fmt.Errorf("lock database: %w", err)
 	}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	for try := 1; errors.Is(err, syscall.EWOULDBLOCK) && try <= 3 && pause(ctx, try) == nil; try++ { // Locked may be looking
+	for try := 1; errors.Is(err, syscall.EWOULDBLOCK) && try <= 3 && backOff(ctx, try) == nil; try++ { // Locked may hold it for a moment
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	}
 	if err != nil {
@@ -48,14 +45,14 @@ func Lock(ctx context.Context, where string) (release func(), err error) {
 		return nil, errors.Join(fmt.Errorf("lock database %s: %w", where, err), f.Close())
 	}
 	return func() {
-		// A child that is just being started may hold the file open for a moment.
+		// A child process that is being started may hold the file open for a moment.
 		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
 		_ = f.Close() // the lock goes with the file
 	}, nil
 }
 
-// Locked says whether somebody has locked a database, given as for Open. It
-// takes and changes nothing.
+// Locked says whether any program has locked a database, given as for Open. It
+// changes nothing.
 func Locked(ctx context.Context, where string) (bool, error) {
 	if IsURL(where) {
 		return schemaLocked(ctx, where)
@@ -113,8 +110,7 @@ func lockSchema(ctx context.Context, where string) (func(), error) {
 		return nil, errors.Join(fmt.Errorf("lock database %s: %w", db.name, err), db.Close())
 	}
 	return func() {
-		// The server notices the end of a connection a moment late, and somebody
-		// may ask for the lock meanwhile.
+		// The server notices the end of a connection a moment late.
 		_, _ = conn.ExecContext(context.WithoutCancel(ctx), `SELECT pg_advisory_unlock_all()`)
 		_, _ = conn.Close(), db.Close() // the lock goes with the connection
 	}, nil

@@ -15,19 +15,17 @@ import (
 
 	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
-	"github.com/lib/pq/pqerror"
 	"github.com/pressly/goose/v3"
 )
 
-// postgres is PostgreSQL's dialect. Its transactions are serializable; the
-// server ends one of those that get in one another's way, and that one is run
-// again.
+// postgres is PostgreSQL's dialect. Of two transactions that conflict, the server
+// ends one, which then runs again.
 func postgres() dialect {
 	return dialect{
 		goose:   goose.DialectPostgres,
 		options: &sql.TxOptions{Isolation: sql.LevelSerializable},
-		number:  `SELECT txid_current()`,
-		fate:    `SELECT coalesce(txid_status(?), '')`,
+		id:      `SELECT txid_current()`,
+		outcome: `SELECT coalesce(txid_status(?), '')`,
 	}
 }
 
@@ -38,7 +36,7 @@ func connectPostgres(ctx context.Context, where string, readOnly bool) (*DB, err
 		return nil, fmt.Errorf("open database %s: %w", name, err)
 	}
 	db := sqlx.NewDb(sql.OpenDB(connector), "postgres")
-	limit(db)
+	limitConnections(db)
 	var schema *string
 	err = db.GetContext(ctx, &schema, `SELECT current_schema()`)
 	switch {
@@ -53,8 +51,8 @@ func connectPostgres(ctx context.Context, where string, readOnly bool) (*DB, err
 	return &DB{DB: db, dialect: postgres(), name: name}, nil
 }
 
-// Check says whether where is written as Open wants it. What is wrong with a
-// URL is not said in detail: that might be a piece of the password.
+// Check refuses a URL that Open cannot read. The error gives no details, which could
+// be part of the password.
 func Check(where string) error {
 	if !IsURL(where) {
 		return nil
@@ -91,8 +89,8 @@ func connector(where string, readOnly bool) (*pq.Connector, error) {
 	return c, nil
 }
 
-// Name is where as it may be shown to people: a path as it is, of a URL the
-// parts that say which database it is, and no password.
+// Name is where as people may see it: a path as it is, and those parts of a URL that
+// identify the database, without a password.
 func Name(where string) string {
 	if !IsURL(where) {
 		return where
@@ -115,8 +113,8 @@ func Name(where string) string {
 	return shown.String()
 }
 
-// parse reads a URL. It is strict about the path, because what follows an
-// unescaped / in a password would be taken for one.
+// parse reads a URL. It is strict about the path, because the rest of a password
+// after an unescaped / would be taken for one.
 func parse(where string) (*url.URL, bool) {
 	u, err := url.Parse(where)
 	if err != nil || !strings.HasPrefix(where, u.Scheme+"://") || strings.ContainsAny(strings.TrimPrefix(u.Path, "/"), "/@") {
@@ -125,8 +123,7 @@ func parse(where string) (*url.URL, bool) {
 	return u, true
 }
 
-// HasPassword says whether a URL contains a password, so that whoever can read
-// the URL can use it.
+// HasPassword says whether a URL contains a password, and must be kept secret.
 func HasPassword(where string) bool {
 	if !IsURL(where) {
 		return false
@@ -139,22 +136,8 @@ func HasPassword(where string) bool {
 	return set || u.Query().Has("password") || u.Query().Has("sslpassword")
 }
 
-// postgresBusy: the server ended the transaction for another's sake.
-func postgresBusy(err error) bool {
-	return pq.As(err, pqerror.TRSerializationFailure, pqerror.TRDeadlockDetected, pqerror.LockNotAvailable) != nil
-}
-
-// postgresFuture: the server has not given a transaction's number out yet, so
-// that what it had of that was lost in a crash, before its log reached the disk
-// (PostgreSQL's xid8funcs.c: TransactionIdInRecentPast).
-func postgresFuture(err error) bool { return pq.As(err, pqerror.InvalidParameterValue) != nil }
-
-func postgresUnique(err error) bool { return pq.As(err, pqerror.UniqueViolation) != nil }
-
-func postgresNoTable(err error) bool { return pq.As(err, pqerror.UndefinedTable) != nil }
-
-// isGone says whether err means that there is no connection to the server (any
-// more), or that the server takes none now.
+// isGone says whether err means that there is no connection to the server, or that
+// the server accepts none now.
 func isGone(err error) bool {
 	if e := pq.As(err); e != nil {
 		code := string(e.Code)

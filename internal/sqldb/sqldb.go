@@ -1,18 +1,15 @@
 // Package sqldb opens SQL databases through sqlx, SQLite files and PostgreSQL
-// alike, brought to their newest form by goose migrations before anyone sees
-// them.
+// alike, and applies goose migrations before a caller gets them.
 //
-// One text serves both. Statements are written with "?" and passed through
-// Rebind; columns hold BIGINT and TEXT only (times are Unix numbers); every
-// write goes through InTx. A database is opened by several programs at once
-// without harm: transactions happen as if one followed the other, and one that
-// is in another's way waits, or is run again.
+// The same statements serve both kinds. They are written with "?" and passed through
+// Rebind; columns are BIGINT and TEXT only (times are Unix numbers); every write
+// goes through InTx. Several programs may open one database at once: transactions
+// are serializable, and one that is in another's way waits, or runs again.
 //
-// It promises that what InTx has committed is there after a crash, of the
-// machine too, as far as the disk does what it is told: SQLite flushes it at
-// each commit, and PostgreSQL is asked to (synchronous_commit = on, whatever
-// the server's own default), which is as much as the server's fsync and
-// full_page_writes are worth.
+// What InTx has committed survives a crash, of the machine too, as far as the disk
+// flushes when asked. SQLite flushes at each commit. PostgreSQL is asked to
+// (synchronous_commit = on, whatever its own default), and its fsync and
+// full_page_writes have to be on.
 package sqldb
 
 import (
@@ -27,35 +24,38 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
+	"github.com/lib/pq"
+	"github.com/lib/pq/pqerror"
 	"github.com/pressly/goose/v3"
+	"golang.org/x/sync/semaphore"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// Why a call fails, where a caller may want to do something about it.
+// Errors that callers may act on.
 var (
-	// ErrUnavailable means that the database does not answer. Nothing was
-	// written; the same call may succeed later. It has a method Transient() bool
-	// that says so.
+	// ErrUnavailable means that the database does not answer. Nothing was written; the
+	// same call may succeed later, as its method Transient() bool says.
 	ErrUnavailable error = transient("the database does not answer")
-	// ErrFull means that the disk of the database is full. Nothing was written,
-	// and the same call may succeed later, as with ErrUnavailable.
+	// ErrFull means that the disk of the database is full. It is as ErrUnavailable
+	// otherwise.
 	ErrFull error = transient("the disk of the database is full")
-	// ErrInDoubt means that the connection broke during a commit and could not
-	// be made again: the transaction may have happened or not. The caller has
-	// to look.
+	// ErrInDoubt means that the connection broke during a commit and could not be made
+	// again: the caller has to find out whether the transaction happened.
 	ErrInDoubt = errors.New("the connection broke while a transaction was committed, and what became of it is not known")
 	// ErrAbsent means that there is no such database, or none of this kind.
 	ErrAbsent = errors.New("there is no such database")
-	// ErrForm means that a database is of an older or newer form than this
-	// program works with.
+	// ErrForm means that the migrations of a database are not those of this program.
 	ErrForm = errors.New("the database was written by another version of this program")
 )
 
-// transient is an error that may be gone when the same is tried again.
+// transient is an error that another try may not meet.
 type transient string
 
 func (t transient) Error() string { return string(t) }
 
-// Transient says that the same may succeed later.
+// Transient says that the same call may succeed later.
 func (transient) Transient() bool { return true }
 
 // DB is an open database. Reads go through SelectContext, GetContext and sqlx's
@@ -64,41 +64,38 @@ func (transient) Transient() bool { return true }
 type DB struct {
 	*sqlx.DB
 	dialect dialect
-	// name is what errors call it: it has no password.
-	name string
-	// writing is held by the one transaction that writes to SQLite, which has
-	// one writer at a time anyway: a channel wakes the next at once where
-	// SQLite would sleep and look again. PostgreSQL needs no such turn.
-	writing chan struct{}
+	name    string // in errors; without a password
+	// writer is held by the transaction that writes to SQLite, which allows one at a
+	// time and would poll for its turn. It is nil for PostgreSQL.
+	writer *semaphore.Weighted
 }
 
-// dialect is what two kinds of databases do differently.
+// dialect is where the two kinds of databases differ.
 type dialect struct {
 	goose goose.Dialect
-	// options are those of a transaction that is as if it ran alone.
+	// options are those of a serializable transaction.
 	options *sql.TxOptions
-	// number asks for the current transaction's number, and fate for what
-	// became of one. Empty where a commit cannot be in doubt.
-	number, fate string
+	// id selects the current transaction's ID, and outcome what became of one. They
+	// are empty where a commit cannot be in doubt.
+	id, outcome string
 }
 
-// IsURL says whether where is the address of a PostgreSQL database, and not
+// IsURL says whether where is the address of a PostgreSQL database; otherwise it is
 // the path of an SQLite file.
 func IsURL(where string) bool {
 	return strings.HasPrefix(where, "postgres:") || strings.HasPrefix(where, "postgresql:")
 }
 
-// Open opens a database and brings it to the newest of the migrations, goose's
-// *.sql files at the top of theirs. The caller closes it.
+// Open opens a database and applies the migrations that it lacks: goose's *.sql files
+// in the top directory. The caller closes the database.
 //
-// Where it is a path, it is that of an SQLite file, which is created, readable
-// by its owner only, where it is missing; its directory has to be there, on a
-// local disk. Where it is a URL, "postgres://USER@HOST:PORT/DATABASE", it is a
-// database of PostgreSQL 14 or newer, which has to be there; the tables are
-// made in the first schema of its search_path, which a parameter of the URL
-// may set. What a URL leaves out is taken from libpq's environment variables
-// (PGHOST, PGPASSWORD, …) and its password file (~/.pgpass, PGPASSFILE), which
-// the driver reads by itself. No password is ever part of an error.
+// A path is that of an SQLite file, which is created if it is missing, readable by
+// its owner only. Its directory has to exist, on a local disk. A URL,
+// "postgres://USER@HOST:PORT/DATABASE", is that of an existing database of PostgreSQL
+// 14 or newer. The tables are in the first schema of its search_path, which a
+// parameter of the URL may set. For what a URL leaves out the driver reads libpq's
+// environment variables (PGHOST, PGPASSWORD, …) and its password file (~/.pgpass,
+// PGPASSFILE). Errors never hold a password.
 func Open(ctx context.Context, where string, migrations fs.FS) (*DB, error) {
 	db, err := connect(ctx, where, false)
 	if err != nil {
@@ -110,10 +107,9 @@ func Open(ctx context.Context, where string, migrations fs.FS) (*DB, error) {
 	return db, nil
 }
 
-// OpenToRead opens a database as Open does, only to read it: nothing is
-// created or changed, also while another program writes. It fails with
-// ErrAbsent where there is none, and with ErrForm where the migrations that
-// were applied to it are not exactly these.
+// OpenToRead opens a database as Open does, to read it only: it creates and changes
+// nothing. Another program may write meanwhile. It fails with ErrAbsent where there
+// is no database, and with ErrForm unless exactly these migrations were applied.
 func OpenToRead(ctx context.Context, where string, migrations fs.FS) (*DB, error) {
 	db, err := connect(ctx, where, true)
 	if err != nil {
@@ -132,16 +128,15 @@ func connect(ctx context.Context, where string, readOnly bool) (*DB, error) {
 	return connectSQLite(where, readOnly)
 }
 
-// limit bounds the connections: some readers beside the writer.
-func limit(db *sqlx.DB) {
+// limitConnections allows some readers beside the writer.
+func limitConnections(db *sqlx.DB) {
 	connections := max(4, runtime.GOMAXPROCS(0)+1)
 	db.SetMaxOpenConns(connections)
 	db.SetMaxIdleConns(connections)
 }
 
-// migrate applies what is missing. Two programs may start at once: the one
-// that finds the database busy, or the other's tables there already, looks
-// again.
+// migrate applies the missing migrations. Two programs may start at once: the one
+// that meets the other's lock or tables tries again.
 func (db *DB) migrate(ctx context.Context, migrations fs.FS) error {
 	provider, err := goose.NewProvider(db.dialect.goose, db.DB.DB, migrations)
 	if err != nil {
@@ -152,24 +147,24 @@ func (db *DB) migrate(ctx context.Context, migrations fs.FS) error {
 		if _, err = provider.Up(ctx); err == nil {
 			return db.checkForm(ctx, migrations)
 		}
-		if try == tries || pause(ctx, try) != nil {
+		if try == tries || backOff(ctx, try) != nil {
 			return fmt.Errorf("migrate database %s: %w", db.name, err)
 		}
 	}
 }
 
-// checkForm compares the newest migration that was applied with the newest
-// that is known.
+// checkForm compares the newest migration that was applied with the newest that is
+// known.
 func (db *DB) checkForm(ctx context.Context, migrations fs.FS) error {
 	provider, err := goose.NewProvider(db.dialect.goose, db.DB.DB, migrations)
 	if err != nil {
 		return fmt.Errorf("read migrations of database %s: %w", db.name, err)
 	}
 	sources := provider.ListSources()
-	known := sources[len(sources)-1].Version // goose refuses to have none
+	known := sources[len(sources)-1].Version // goose refuses an empty list
 	var applied int64
 	if err := db.GetContext(ctx, &applied, `SELECT coalesce(max(version_id), 0) FROM goose_db_version`); err != nil {
-		if sqliteNoTable(err) || postgresNoTable(err) {
+		if isSQLite(err, sqlite3.SQLITE_ERROR) || pq.As(err, pqerror.UndefinedTable) != nil { // SQLite has no narrower code
 			err = fmt.Errorf("%w (%w)", ErrAbsent, err)
 		}
 		return fmt.Errorf("open database %s: %w", db.name, err)
@@ -183,34 +178,30 @@ func (db *DB) checkForm(ctx context.Context, migrations fs.FS) error {
 	return nil
 }
 
-// InTx runs fn in a transaction and commits it, or rolls it back when fn
-// fails or panics. Transactions happen as if one followed the other; to that
-// end fn runs again from its beginning when another program was in its way, or
-// when the connection to PostgreSQL broke and was made again. So it must have
-// no effect but that on tx, must not use db itself or call InTx, must not wait
-// for anything but the database, and must hand on every error of it: in
-// PostgreSQL nothing can be done in a transaction after one. fn's own error is
-// returned as it is.
+// InTx runs fn in a serializable transaction and commits it, or rolls it back when fn
+// fails or panics. After a conflict with another program, or when the connection to
+// PostgreSQL broke, fn runs again from its beginning. So fn must have effects on tx
+// only, must not use db itself or call InTx, must not wait for anything but the
+// database, and must return every error of tx: after one, PostgreSQL refuses all else
+// in the transaction. fn's own error is returned as it is.
 //
-// With ErrUnavailable, with ErrFull, and with any error of fn's, nothing was written. With
-// ErrInDoubt, and when ctx ends during the commit, it is not known.
+// With ErrUnavailable, with ErrFull, and with any error of fn's, nothing was written.
+// With ErrInDoubt, and when ctx ends during the commit, that is not known.
 func (db *DB) InTx(ctx context.Context, fn func(tx *sqlx.Tx) error) error {
-	if db.writing != nil {
-		select {
-		case db.writing <- struct{}{}:
-			defer func() { <-db.writing }()
-		case <-ctx.Done():
-			return ctx.Err()
+	if db.writer != nil {
+		if err := db.writer.Acquire(ctx, 1); err != nil {
+			return err
 		}
+		defer db.writer.Release(1)
 	}
-	return db.retry(ctx, func() error { return db.once(ctx, fn) })
+	return db.retry(ctx, func() error { return db.tryTx(ctx, fn) })
 }
 
-// SelectContext is sqlx's, and reads again when the connection broke. It fails
-// with ErrUnavailable when it cannot be made again.
+// SelectContext is sqlx's, and reads again when the connection broke. It fails with
+// ErrUnavailable when that cannot be made again.
 func (db *DB) SelectContext(ctx context.Context, dest any, query string, args ...any) error {
 	return db.retry(ctx, func() error {
-		reflect.ValueOf(dest).Elem().SetLen(0) // what was read before the connection broke
+		reflect.ValueOf(dest).Elem().SetLen(0) // drop rows that were read before the connection broke
 		return db.DB.SelectContext(ctx, dest, query, args...)
 	})
 }
@@ -220,45 +211,34 @@ func (db *DB) GetContext(ctx context.Context, dest any, query string, args ...an
 	return db.retry(ctx, func() error { return db.DB.GetContext(ctx, dest, query, args...) })
 }
 
-// patience is how long something is run again that another program, or a
-// broken connection, is in the way of. A server may restart meanwhile.
+// patience is how long calls are retried after a conflict with another program or a
+// broken connection. A server can restart in that time.
 const patience = 30 * time.Second
 
-// retry runs what may be run again from its beginning, while another program
-// is in the way or the connection is broken; twice at least, because the first
-// time may have taken long to find out.
-func (db *DB) retry(ctx context.Context, run func() error) error {
-	enough := time.NewTimer(patience)
-	defer enough.Stop()
+// retry calls fn again after a conflict or a broken connection, until patience is
+// over. It does so at least once: the first call may have taken long to fail.
+func (db *DB) retry(ctx context.Context, fn func() error) error {
+	patient, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	for try := 1; ; try++ {
-		err := run()
-		gone := err != nil && ctx.Err() == nil && db.gone(err) && !errors.Is(err, ErrInDoubt)
-		if (gone || isBusy(err)) && (try == 1 || !over(enough)) && pause(ctx, try) == nil {
+		err := fn()
+		broken := err != nil && ctx.Err() == nil && db.isBroken(err) && !errors.Is(err, ErrInDoubt)
+		if (broken || isConflict(err)) && (try == 1 || patient.Err() == nil) && backOff(ctx, try) == nil {
 			continue
 		}
-		if gone {
+		if broken {
 			return fmt.Errorf("%w (%w)", ErrUnavailable, err)
 		}
-		if err != nil && sqliteFull(err) { // a full PostgreSQL is unavailable
+		if isSQLite(err, sqlite3.SQLITE_FULL) { // a full PostgreSQL is unavailable
 			return fmt.Errorf("%w (%w)", ErrFull, err)
 		}
 		return err
 	}
 }
 
-// over says whether a timer has ended, which it says once.
-func over(t *time.Timer) bool {
-	select {
-	case <-t.C:
-		return true
-	default:
-		return false
-	}
-}
-
-// once runs fn in one transaction. An error says that there was none, but for
-// ErrInDoubt.
-func (db *DB) once(ctx context.Context, fn func(tx *sqlx.Tx) error) error {
+// tryTx runs fn in one transaction. Unless the error is ErrInDoubt, the transaction
+// did not happen.
+func (db *DB) tryTx(ctx context.Context, fn func(tx *sqlx.Tx) error) error {
 	tx, err := db.BeginTxx(ctx, db.dialect.options)
 	if err != nil {
 		return fmt.Errorf("begin transaction: %w", err)
@@ -267,20 +247,20 @@ func (db *DB) once(ctx context.Context, fn func(tx *sqlx.Tx) error) error {
 	if err := fn(tx); err != nil {
 		return err
 	}
-	var number int64
-	if db.dialect.number != "" {
-		if err := tx.Get(&number, db.dialect.number); err != nil {
+	var id int64
+	if db.dialect.id != "" {
+		if err := tx.Get(&id, db.dialect.id); err != nil {
 			return fmt.Errorf("number transaction: %w", err)
 		}
 	}
 	if err = tx.Commit(); err == nil {
 		return nil
 	}
-	if errors.Is(err, sql.ErrTxDone) && ctx.Err() != nil { // database/sql has rolled back for that
+	if errors.Is(err, sql.ErrTxDone) && ctx.Err() != nil { // the reason why database/sql has rolled back
 		err = ctx.Err()
 	}
-	if db.gone(err) {
-		switch db.fate(ctx, number) {
+	if db.isBroken(err) {
+		switch db.outcome(ctx, id) {
 		case committed:
 			return nil
 		case aborted:
@@ -291,49 +271,49 @@ func (db *DB) once(ctx context.Context, fn func(tx *sqlx.Tx) error) error {
 	return fmt.Errorf("commit transaction: %w", err)
 }
 
-// What PostgreSQL says of a transaction.
+// Outcomes of a transaction, in PostgreSQL's words.
 const (
 	committed = "committed"
 	aborted   = "aborted"
 )
 
-// fate asks over a new connection what became of a transaction during whose
-// commit the last one broke. It returns nothing where nobody can say.
-func (db *DB) fate(ctx context.Context, number int64) string {
-	enough := time.NewTimer(patience)
-	defer enough.Stop()
+// outcome asks over a new connection for the outcome of a transaction whose
+// connection broke during the commit; empty means unknown.
+func (db *DB) outcome(ctx context.Context, id int64) string {
+	patient, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	for try := 1; ; try++ {
-		var fate string
-		err := db.DB.GetContext(ctx, &fate, db.Rebind(db.dialect.fate), number)
-		if err == nil && (fate == committed || fate == aborted) {
-			return fate
-		}
-		if postgresFuture(err) {
+		var outcome string
+		err := db.DB.GetContext(ctx, &outcome, db.Rebind(db.dialect.outcome), id)
+		switch {
+		case err == nil && (outcome == committed || outcome == aborted):
+			return outcome
+		case pq.As(err, pqerror.InvalidParameterValue) != nil:
+			// The server has not used this ID yet: it has crashed before the transaction
+			// reached its log (PostgreSQL's xid8funcs.c: TransactionIdInRecentPast).
 			return aborted
-		}
-		if over(enough) || pause(ctx, try) != nil {
+		case patient.Err() != nil || backOff(ctx, try) != nil:
 			return ""
 		}
 	}
 }
 
-// gone says whether err means that the connection broke, or cannot be made.
-func (db *DB) gone(err error) bool { return db.dialect.fate != "" && isGone(err) }
+// isBroken says whether err means that the connection broke, or cannot be made.
+func (db *DB) isBroken(err error) bool { return db.dialect.outcome != "" && isGone(err) }
 
-// pause waits a little longer each time, up to half a second.
-func pause(ctx context.Context, try int) error {
-	timer := time.NewTimer(min(time.Duration(try*try)*10*time.Millisecond, 500*time.Millisecond))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+// backOff waits a little longer after each try, up to half a second.
+func backOff(ctx context.Context, try int) error {
+	return pause.For(ctx, min(time.Duration(try*try)*10*time.Millisecond, 500*time.Millisecond))
 }
 
-// isBusy says whether err means that another program was in the way.
-func isBusy(err error) bool { return sqliteBusy(err) || postgresBusy(err) }
+// isConflict says whether err means that another program was in the way.
+func isConflict(err error) bool {
+	return isSQLite(err, sqlite3.SQLITE_BUSY) || isSQLite(err, sqlite3.SQLITE_LOCKED) ||
+		pq.As(err, pqerror.TRSerializationFailure, pqerror.TRDeadlockDetected, pqerror.LockNotAvailable) != nil
+}
 
-// IsUnique says whether err means that a row of the same key exists.
-func IsUnique(err error) bool { return sqliteUnique(err) || postgresUnique(err) }
+// IsUnique says whether err means that a row with the same key exists.
+func IsUnique(err error) bool {
+	return isSQLite(err, sqlite3.SQLITE_CONSTRAINT_UNIQUE) || isSQLite(err, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY) ||
+		pq.As(err, pqerror.UniqueViolation) != nil
+}

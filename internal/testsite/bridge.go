@@ -15,8 +15,7 @@ func (s *Site) BridgeConfig() string { return s.path("bridge.toml") }
 // Ledger is the path of the bridge's ledger, an SQLite file.
 func (s *Site) Ledger() string { return s.path("ledger.db") }
 
-// StartBridge starts the bridge, which Start has done already, after
-// StopBridge or KillBridge.
+// StartBridge starts the bridge again after StopBridge or KillBridge.
 func (s *Site) StartBridge(ctx context.Context) error {
 	server := s.Server
 	if s.options.Via != nil {
@@ -37,20 +36,20 @@ func (s *Site) StartBridge(ctx context.Context) error {
 	before := s.logSize()
 	s.bridgeLog = before
 	s.bridge = s.launch(append([]string{"cl-bridge", "run", "--config", s.BridgeConfig()}, s.options.Flags...)...)
-	return s.bridge.until(ctx, func() bool {
+	return s.bridge.waitReady(ctx, func() bool {
 		data, err := os.ReadFile(s.log.Name())
 		return err == nil && int64(len(data)) > before && bytes.Contains(data[before:], []byte("bridge started"))
 	})
 }
 
-// StopBridge ends the bridge as an administrator would. Jobs go on.
-func (s *Site) StopBridge() error { return s.bridge.end(syscall.SIGTERM) }
+// StopBridge ends the bridge as an administrator does. Jobs run on.
+func (s *Site) StopBridge() error { return s.bridge.stop(syscall.SIGTERM) }
 
-// KillBridge ends the bridge without a warning.
-func (s *Site) KillBridge() error { return s.bridge.end(syscall.SIGKILL) }
+// KillBridge ends the bridge with SIGKILL.
+func (s *Site) KillBridge() error { return s.bridge.stop(syscall.SIGKILL) }
 
-// BridgeEnd waits for a bridge that ends by itself, and returns its exit code
-// and what the site's programs logged meanwhile.
+// BridgeEnd waits for a bridge to end by itself. It returns the exit code, and what the
+// site's programs logged since the bridge started.
 func (s *Site) BridgeEnd(ctx context.Context) (code int, words string, err error) {
 	select {
 	case <-s.bridge.ended:

@@ -80,7 +80,7 @@ func copyOf(t *testing.T, from, to string) {
 	}
 }
 
-// A site whose login nodes are not for such work has images converted in jobs.
+// A site that spares its login nodes has images converted in jobs.
 func TestImageIsConvertedInAJob(t *testing.T) {
 	t.Parallel()
 	s := cold(t, testsite.Options{Config: "[image]\nqueue = \"cpu\"\n"})

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// process is a program that runs beside the caller, in a process group of its
-// own, with its output in the site's log.
+// process is a program of the site. It has a process group of its own, so that a
+// Ctrl-C of the caller does not reach it, and writes to the site's log.
 type process struct {
 	cmd   *exec.Cmd
-	err   error         // of the start, or of the end
-	ended chan struct{} // closed at the end
+	err   error         // from the start, or from the end
+	ended chan struct{} // is closed at the end
 }
 
-// launch starts one of this project's programs as User.
+// launch starts one of the installed programs as User.
 func (s *Site) launch(args ...string) *process { return s.launchAs(s.credential, args...) }
 
 func (s *Site) launchAs(as *syscall.Credential, args ...string) *process {
@@ -30,19 +30,19 @@ func (s *Site) launchAs(as *syscall.Credential, args ...string) *process {
 		close(p.ended)
 		return p
 	}
-	go func() { // joined by end
+	go func() { // until the program ends, which stop waits for
 		p.err = p.cmd.Wait()
 		close(p.ended)
 	}()
 	return p
 }
 
-// startWithin bounds a program's start. Making the demo's image takes longest.
+// startWithin bounds a program's start. Building the demo's image takes longest.
 const startWithin = 5 * time.Minute
 
-// until waits for a program to be ready. It fails when that ends before; one
-// that was ready and has ended since by itself is the caller's to judge.
-func (p *process) until(ctx context.Context, ready func() bool) error {
+// waitReady waits for a program to be ready. It fails if the program ends before. A
+// program that has ended after it was ready is no failure.
+func (p *process) waitReady(ctx context.Context, ready func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
 	err := poll(ctx, func() bool {
@@ -66,13 +66,13 @@ func (p *process) until(ctx context.Context, ready func() bool) error {
 
 var errEarly = errors.New("before it was ready; see the site's log")
 
-// end signals a program and waits for its end; an end by that signal, or
-// before it, is no error.
-func (p *process) end(signal syscall.Signal) error {
+// stop signals a program and waits for its end. It is no error if the program has
+// ended before.
+func (p *process) stop(signal syscall.Signal) error {
 	if p.cmd.Process == nil {
 		return nil
 	}
-	_ = p.cmd.Process.Signal(signal) // one that has ended takes none
+	_ = p.cmd.Process.Signal(signal) // unless it has ended
 	select {
 	case <-p.ended:
 		return nil

@@ -28,7 +28,7 @@ esac
 echo welcome to the cluster, you have 3 messages
 `
 
-// I2: a job found by its mark is adopted, never submitted again.
+// I2: a job found by its submission name is adopted, never submitted again.
 func TestI2LostSubmitAnswerIsAdopted(t *testing.T) {
 	t.Parallel()
 	need(t)
@@ -93,7 +93,7 @@ func TestI4SecondJobOfAnAttemptLeavesAndTouchesNothing(t *testing.T) {
 	if after := begins(t, s, bundle); !slices.Equal(before, after) || len(after) != 1 {
 		t.Errorf("begin records %v, then %v", before, after)
 	}
-	// The bridge has seen both jobs, and knows whose the bundle is.
+	// The bridge has seen both jobs, and knows which one runs the bundle.
 	restarted(t, s)
 	if e := explain(t, s, bundle); e.Phase != "running" || fmt.Sprint(e.Job) != first {
 		t.Errorf("the bundle is %s as job %d, want running as %s", e.Phase, e.Job, first)
@@ -125,7 +125,7 @@ func restarted(t *testing.T, s *testsite.Site) {
 const counting = `echo >>$HERE/looks; exec $BIN/squeue "$@"` + "\n"
 
 // I5: nothing is touched within the grace, and what is not the bridge's never.
-func TestI5StrayIsListedAndOthersJobsAreNotTouched(t *testing.T) {
+func TestI5OrphanIsListedAndJobsOfOthersAreNotTouched(t *testing.T) {
 	t.Parallel()
 	need(t)
 	bin := wrapped(t, map[string]string{"squeue": counting})
@@ -140,25 +140,25 @@ func TestI5StrayIsListedAndOthersJobsAreNotTouched(t *testing.T) {
 	if err := os.WriteFile(script, []byte("#!/bin/sh\nsleep 300\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	stray := byHand(t, s, "cl-researcher-000000000000.1-"+id, stamp(id, 1), script)
+	orphan := byHand(t, s, "cl-researcher-000000000000.1-"+id, stamp(id, 1), script)
 	others := []string{
 		byHand(t, s, "cl-researcher-000000000000.1-ffffff", stamp("ffffff", 99), script),
 		byHand(t, s, "train", "my own job", script),
 		byHand(t, s, "cl-researcher-000000000000.1-"+id, "charge=1234", script),
 	}
-	for _, job := range append(slices.Clone(others), stray) {
+	for _, job := range append(slices.Clone(others), orphan) {
 		await(t, "job "+job+" runs", func() bool { return facts(t, s, job)["JobState"] == "RUNNING" })
 	}
 	looks := len(lines(filepath.Join(bin, "looks")))
 	await(t, "the bridge has looked three times more", func() bool { return len(lines(filepath.Join(bin, "looks"))) > looks+3 })
-	for _, job := range append(slices.Clone(others), stray) {
+	for _, job := range append(slices.Clone(others), orphan) {
 		if state := facts(t, s, job)["JobState"]; state != "RUNNING" {
 			t.Errorf("job %s is %s, want RUNNING", job, state)
 		}
 	}
 	listed := bridge(t, s, "recover")
-	if !regexp.MustCompile(`(?m)^` + stray + ` .* the ledger does not know its bundle: cancelled after 10m0s$`).MatchString(listed) {
-		t.Errorf("recover does not list job %s:\n%s", stray, listed)
+	if !regexp.MustCompile(`(?m)^` + orphan + ` .* the ledger does not know its bundle: cancelled after 10m0s$`).MatchString(listed) {
+		t.Errorf("recover does not list job %s:\n%s", orphan, listed)
 	}
 	for _, job := range others {
 		if strings.Contains(listed, "\n"+job+" ") {

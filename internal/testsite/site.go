@@ -1,11 +1,11 @@
-// Package testsite starts a whole site on this machine: an image registry, a
-// CodaLab server and a bridge, of the real programs, over the Slurm cluster of
-// scripts/slurm-cluster. The demo, the benchmarks and the end-to-end tests
-// share it.
+// Package testsite starts a whole site on this machine: an image registry, a CodaLab
+// server and a bridge, on the Slurm cluster of scripts/slurm-cluster. It runs the
+// programs that `make install` has installed. The demo, the playground, the benchmarks
+// and the end-to-end tests share the package.
 //
-// The server and the bridge run as the user researcher, so the caller has to
-// be root. Everything of a site lies in one directory below /var/tmp/cl-slurm,
-// which compute nodes see too, and is gone after Close, with its jobs.
+// The server and the bridge run as the user researcher, so the caller has to be root.
+// All files of a site are in one directory below /var/tmp/cl-slurm, which compute nodes
+// see too. Close removes it, and ends the site's programs and jobs.
 package testsite
 
 import (
@@ -23,41 +23,43 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
 const (
-	// Base is where the programs of this clone and the cluster lie.
+	// Base is the directory of the installed programs and of the cluster.
 	Base = "/var/tmp/cl-slurm"
 	// slurmConf is the configuration of the machine's Slurm cluster.
 	slurmConf = Base + "/cluster/etc/slurm.conf"
-	// User is who runs the server, the bridge and the jobs.
+	// User runs the server, the bridge and the jobs.
 	User = "researcher"
-	// password is that of User on the site's own server, which listens on
-	// loopback and is gone with the site.
+	// password is the password of User on the site's server, which listens on
+	// loopback and ends with the site.
 	password = "a password of the test site"
 )
 
-// Options says what a site is to be like. The zero value is the ordinary one.
+// Options are how a site differs from the ordinary one.
 type Options struct {
-	// Image is the default image of bundles; empty means the demo's own,
-	// which the site serves.
+	// Image is the default image of bundles; empty means the demo's image, which
+	// the site serves.
 	Image string
 	// Config is appended to the bridge's configuration, before its queues.
 	Config string
-	// Queues replaces the tables of the queues cpu, gpu, short and checkpoints.
+	// Queues replaces the configuration of the queues cpu, gpu, short and
+	// checkpoints.
 	Queues string
 	// Flags are further flags of cl-bridge run.
 	Flags []string
-	// Via, if it is set, is told the server's address and returns the one that
-	// the bridge is to use, such as that of a proxy which counts.
+	// Via, if it is set, gets the server's address and returns the address that the
+	// bridge uses, such as that of a proxy.
 	Via func(server string) string
-	// Cache is a directory of User's that stands for the bridge's cache, so
-	// that several sites convert an image once; empty means one of its own.
+	// Cache is a directory that belongs to User and replaces the bridge's cache, so
+	// that several sites convert an image once.
 	Cache string
 	// SharedDisk has the bridge use the server's own store.
 	SharedDisk bool
-	// SharedBytes, where it is not 0, is the size of the shared directory's
-	// disk. Compute nodes do not see that disk.
+	// SharedBytes, if it is not 0, is the size of a disk for the shared directory.
+	// Compute nodes do not see that disk.
 	SharedBytes int64
 }
 
@@ -75,11 +77,11 @@ type Site struct {
 	server     *process
 	registry   *process
 	bridge     *process
-	bridgeLog  int64 // the log's size when the bridge was started
+	bridgeLog  int64 // size of the log at the start of the bridge
 	mounted    bool
 }
 
-// queues are the tables of the cluster's partitions.
+// queues is the configuration of a queue for each partition, and of checkpoints.
 const queues = `
 [queue.cpu]
 default = true
@@ -110,7 +112,7 @@ default_time = "1m"
 max_time = "10m"
 `
 
-// Start starts a site. When it fails nothing is left running.
+// Start starts a site. If it fails, nothing is left running.
 func Start(ctx context.Context, o Options) (*Site, error) {
 	s := &Site{options: o}
 	err := s.start(ctx)
@@ -138,7 +140,7 @@ func (s *Site) start(ctx context.Context) error {
 	}
 	s.Server = "http://" + address
 	data := filepath.Join(s.Dir, "server")
-	if err := s.as(program("cl-server"), "user", "add", "--data", data, "--password-file", s.path("password"), User).Run(ctx); err != nil {
+	if err := s.command(program("cl-server"), "user", "add", "--data", data, "--password-file", s.path("password"), User).Run(ctx); err != nil {
 		return err
 	}
 	args := []string{"cl-server", "run", "--data", data, "--listen", address, "--default-cpu-image", image, "--default-gpu-image", image}
@@ -146,13 +148,13 @@ func (s *Site) start(ctx context.Context) error {
 		args = append(args, "--shared-disk")
 	}
 	s.server = s.launch(args...)
-	if err := s.server.until(ctx, func() bool { return answers(ctx, address) }); err != nil {
+	if err := s.server.waitReady(ctx, func() bool { return isListening(ctx, address) }); err != nil {
 		return err
 	}
 	return s.StartBridge(ctx)
 }
 
-// prepare makes the site's directory and the user's credential.
+// prepare makes the site's directory.
 func (s *Site) prepare() error {
 	if os.Geteuid() != 0 {
 		return errors.New("a site runs its programs as user " + User + ": start it as root")
@@ -206,12 +208,12 @@ func (s *Site) path(name string) string { return filepath.Join(s.Dir, name) }
 
 func program(name string) string { return filepath.Join(Base, "bin", name) }
 
-// serveImage starts the registry, which makes the demo's image the first time.
+// serveImage starts the registry. It builds the demo's image the first time.
 func (s *Site) serveImage(ctx context.Context) (string, error) {
 	ready := s.path("image")
 	s.registry = s.launchAs(nil, "demoimage", "serve", "--listen", "127.0.0.1:0", "--ready-file", ready)
 	var name []byte
-	err := s.registry.until(ctx, func() bool {
+	err := s.registry.waitReady(ctx, func() bool {
 		var err error
 		name, err = os.ReadFile(ready)
 		return err == nil
@@ -236,28 +238,26 @@ func (s *Site) logSize() int64 {
 	return info.Size()
 }
 
-// CL runs the researcher's command and returns what it printed, without the
-// last line's end.
+// CL runs cl as the researcher and returns its output without the last line feed.
 func (s *Site) CL(ctx context.Context, args ...string) (string, error) {
 	return s.Run(ctx, append([]string{program("cl")}, args...)...)
 }
 
-// Run runs a program as the researcher, in whose environment cl finds the
-// site's server.
+// Run runs a program as the researcher, as CL does.
 func (s *Site) Run(ctx context.Context, args ...string) (string, error) {
-	out, err := s.as(args...).Output(ctx)
+	out, err := s.command(args...).Output(ctx)
 	return strings.TrimRight(string(out), "\n"), err
 }
 
-// Stream is Run with the output written to w as it comes.
+// Stream is Run, and writes the output to w while the program runs.
 func (s *Site) Stream(ctx context.Context, w io.Writer, args ...string) error {
-	c := s.as(args...)
+	c := s.command(args...)
 	c.Stdout = w
 	return c.Run(ctx)
 }
 
-// as is a command that runs as User.
-func (s *Site) as(args ...string) command.Command {
+// command is a command that runs as User, with the site's server as that of cl.
+func (s *Site) command(args ...string) command.Command {
 	env := append([]string{
 		"CODALAB_HOME=" + s.path("home/.codalab"), "CL_SERVER=" + s.Server,
 		"CODALAB_USERNAME=" + User, "CODALAB_PASSWORD=" + password,
@@ -287,11 +287,11 @@ func (s *Site) Close() error {
 	defer cancel()
 	var errs []error
 	if s.bridge != nil {
-		errs = append(errs, s.bridge.end(syscall.SIGTERM), s.cancelJobs(ctx))
+		errs = append(errs, s.bridge.stop(syscall.SIGTERM), s.cancelJobs(ctx))
 	}
 	for _, p := range []*process{s.server, s.registry} {
 		if p != nil {
-			errs = append(errs, p.end(syscall.SIGTERM))
+			errs = append(errs, p.stop(syscall.SIGTERM))
 		}
 	}
 	if s.log != nil {
@@ -306,7 +306,8 @@ func (s *Site) Close() error {
 	return errors.Join(errs...)
 }
 
-// cancelJobs cancels what the bridge's shared directory tells of.
+// cancelJobs cancels the jobs that work in the shared directory, and waits for their
+// end: until then their workers write into it.
 func (s *Site) cancelJobs(ctx context.Context) error {
 	out, err := s.Run(ctx, "squeue", "--me", "--noheader", "--array", "--format=%A %Z")
 	if err != nil {
@@ -325,7 +326,7 @@ func (s *Site) cancelJobs(ctx context.Context) error {
 	if len(cancelled) == 0 {
 		return nil
 	}
-	return poll(ctx, func() bool { // their workers write into the site's directory until they end
+	return poll(ctx, func() bool {
 		out, err := s.Run(ctx, "squeue", "--me", "--noheader", "--array", "--format=%A")
 		if err != nil {
 			return false
@@ -339,7 +340,7 @@ func (s *Site) cancelJobs(ctx context.Context) error {
 	})
 }
 
-// freeAddress is a loopback address that nobody listened on a moment ago.
+// freeAddress returns a loopback address on which nobody listened a moment ago.
 func freeAddress(ctx context.Context) (string, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -348,7 +349,7 @@ func freeAddress(ctx context.Context) (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-func answers(ctx context.Context, address string) bool {
+func isListening(ctx context.Context, address string) bool {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return false
@@ -356,15 +357,11 @@ func answers(ctx context.Context, address string) bool {
 	return conn.Close() == nil
 }
 
-// poll waits until done says so.
+// poll waits until done returns true.
 func poll(ctx context.Context, done func() bool) error {
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
 	for !done() {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C:
+		if err := pause.For(ctx, 20*time.Millisecond); err != nil {
+			return err
 		}
 	}
 	return nil

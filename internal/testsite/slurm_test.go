@@ -115,7 +115,7 @@ func begun(t *testing.T, s *testsite.Site, bundle string) (job string) {
 	return fmt.Sprint(e.Job)
 }
 
-// begins are the tokens of those who began the attempts of a bundle.
+// begins returns the tokens of the workers that began attempts of a bundle.
 func begins(t *testing.T, s *testsite.Site, bundle string) []string {
 	t.Helper()
 	records, err := filepath.Glob(filepath.Join(s.Shared, "spool", bundle, "*", "started"))
@@ -207,7 +207,7 @@ func lines(path string) []string {
 	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
 }
 
-// owner is who a file belongs to.
+// owner returns the user of a file.
 func owner(info os.FileInfo) (uid, gid int) {
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
 		return int(s.Uid), int(s.Gid)

@@ -47,7 +47,7 @@ func (m *model) start(r sbatch.Request) sbatch.JobID {
 	m.Helper()
 	id := m.submit(r)
 	m.pass(time.Second)
-	m.is(id, sbatch.StateRunning, "None")
+	m.wantState(id, sbatch.StateRunning, "None")
 	return id
 }
 
@@ -70,7 +70,7 @@ func (m *model) job(id sbatch.JobID) sbatch.Job {
 	return sbatch.Job{}
 }
 
-func (m *model) is(id sbatch.JobID, state sbatch.State, reason string) sbatch.Job {
+func (m *model) wantState(id sbatch.JobID, state sbatch.State, reason string) sbatch.Job {
 	m.Helper()
 	j := m.job(id)
 	if j.State != state || j.Reason != reason {
@@ -79,25 +79,25 @@ func (m *model) is(id sbatch.JobID, state sbatch.State, reason string) sbatch.Jo
 	return j
 }
 
-// accounts are the states of the instances of a name.
-func (m *model) accounts(name string, want ...sbatch.State) {
+// accounting checks the states of the instances of a name in the accounting database.
+func (m *model) accounting(name string, want ...sbatch.State) {
 	m.Helper()
 	jobs, err := m.QueryAccounting(m.now, ann, time.Time{}, []string{name})
 	if err != nil {
 		m.Fatal(err)
 	}
 	if len(jobs) != len(want) {
-		m.Fatalf("accounts of %s: %+v, want %v", name, jobs, want)
+		m.Fatalf("accounting of %s: %+v, want %v", name, jobs, want)
 	}
 	for i, j := range jobs {
 		if j.State != want[i] || j.Name != name || j.Comment != "" {
-			m.Errorf("account %d of %s: %+v, want %s", i, name, j, want[i])
+			m.Errorf("record %d of %s: %+v, want %s", i, name, j, want[i])
 		}
 	}
 }
 
-// kinds are the orders for a job.
-func (m *model) kinds(id sbatch.JobID, want ...slurmtest.OrderKind) {
+// wantOrders checks the orders for a job.
+func (m *model) wantOrders(id sbatch.JobID, want ...slurmtest.OrderKind) {
 	m.Helper()
 	var got []slurmtest.OrderKind
 	for _, o := range m.orders {
@@ -119,28 +119,28 @@ func TestLifeOfAJob(t *testing.T) {
 	t.Parallel()
 	m := newModel(t)
 	id := m.submit(request("a"))
-	if j := m.is(id, sbatch.StatePending, "None"); !j.Start.IsZero() || j.Comment != "of a" || j.Nodes != "" {
+	if j := m.wantState(id, sbatch.StatePending, "None"); !j.Start.IsZero() || j.Comment != "of a" || j.Nodes != "" {
 		t.Errorf("at first: %+v", j)
 	}
-	m.accounts("a")
+	m.accounting("a")
 	m.pass(time.Second)
-	if j := m.is(id, sbatch.StateRunning, "None"); !j.Start.Equal(m.now) || j.Nodes != "n1" {
+	if j := m.wantState(id, sbatch.StateRunning, "None"); !j.Start.Equal(m.now) || j.Nodes != "n1" {
 		t.Errorf("%+v", j)
 	}
-	m.accounts("a") // it has a row, but under another name
+	m.accounting("a") // it has a row, but under another name
 	m.pass(time.Minute)
-	m.accounts("a", sbatch.StateRunning)
+	m.accounting("a", sbatch.StateRunning)
 	m.Ended(m.now, id, 0, slurmtest.End{Code: 3})
-	m.is(id, sbatch.StateCompleting, "NonZeroExitCode")
+	m.wantState(id, sbatch.StateCompleting, "NonZeroExitCode")
 	m.pass(time.Second)
-	m.is(id, sbatch.StateFailed, "NonZeroExitCode")
-	m.accounts("a", sbatch.StateFailed)
+	m.wantState(id, sbatch.StateFailed, "NonZeroExitCode")
+	m.accounting("a", sbatch.StateFailed)
 	m.pass(5 * time.Minute)
 	if j := m.job(id); j.ID != 0 {
 		t.Errorf("after MinJobAge: %+v", j)
 	}
-	m.accounts("a", sbatch.StateFailed)
-	m.kinds(id, slurmtest.Start)
+	m.accounting("a", sbatch.StateFailed)
+	m.wantOrders(id, slurmtest.Start)
 }
 
 func TestRefusedSubmissionsAndTheirGhosts(t *testing.T) {
@@ -169,7 +169,7 @@ func TestRefusedSubmissionsAndTheirGhosts(t *testing.T) {
 		}
 	}
 	m.pass(time.Minute)
-	m.accounts("a", sbatch.StateFailed, sbatch.StateFailed)
+	m.accounting("a", sbatch.StateFailed, sbatch.StateFailed)
 	limited := request("l", "--hold")
 	limited.QOS = "limited"
 	for range 2 {
@@ -193,27 +193,27 @@ func TestCancelledJobGetsTermAndThenKill(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	m.is(id, sbatch.StateRunning, "None")
-	m.is(held, sbatch.StatePending, "JobHeldUser")
+	m.wantState(id, sbatch.StateRunning, "None")
+	m.wantState(held, sbatch.StatePending, "JobHeldUser")
 	if err := m.Cancel(m.now, ann+1, id, "a"); err == nil {
 		t.Error("somebody else cancelled it")
 	}
 	if err := errors.Join(m.Cancel(m.now, ann, id, "a"), m.Cancel(m.now, ann, held, "b")); err != nil {
 		t.Error(err)
 	}
-	if j := m.is(held, sbatch.StateCancelled, "JobHeldUser"); j.Nodes != "" || !j.Start.Equal(m.now) {
+	if j := m.wantState(held, sbatch.StateCancelled, "JobHeldUser"); j.Nodes != "" || !j.Start.Equal(m.now) {
 		t.Errorf("never began: %+v", j)
 	}
-	m.is(id, sbatch.StateCompleting, "None")
+	m.wantState(id, sbatch.StateCompleting, "None")
 	m.pass(2 * time.Second)
-	m.kinds(id, slurmtest.Start, slurmtest.Terminate)
+	m.wantOrders(id, slurmtest.Start, slurmtest.Terminate)
 	m.pass(time.Second)
-	m.kinds(id, slurmtest.Start, slurmtest.Terminate, slurmtest.Kill)
+	m.wantOrders(id, slurmtest.Start, slurmtest.Terminate, slurmtest.Kill)
 	m.pass(time.Hour)
-	m.is(id, sbatch.StateCompleting, "None")
+	m.wantState(id, sbatch.StateCompleting, "None")
 	m.ended(id, 0, slurmtest.End{Signal: 9})
-	m.accounts("a", sbatch.StateCancelled)
-	m.accounts("b") // never eligible
+	m.accounting("a", sbatch.StateCancelled)
+	m.accounting("b") // never eligible
 }
 
 func TestTimeLimitIsLookedAtNowAndThen(t *testing.T) {
@@ -224,11 +224,11 @@ func TestTimeLimitIsLookedAtNowAndThen(t *testing.T) {
 	r.Time = time.Minute
 	id := m.start(r)
 	m.pass(68 * time.Second)
-	m.is(id, sbatch.StateRunning, "None")
+	m.wantState(id, sbatch.StateRunning, "None")
 	m.pass(2 * time.Second)
-	m.is(id, sbatch.StateCompleting, "TimeLimit")
+	m.wantState(id, sbatch.StateCompleting, "TimeLimit")
 	m.ended(id, 0, slurmtest.End{Signal: 15})
-	m.is(id, sbatch.StateTimeout, "TimeLimit")
+	m.wantState(id, sbatch.StateTimeout, "TimeLimit")
 }
 
 func TestJobsThatDoNotFitWait(t *testing.T) {
@@ -243,7 +243,7 @@ func TestJobsThatDoNotFitWait(t *testing.T) {
 	m.start(gpu(3))
 	waits := m.submit(gpu(2))
 	m.pass(time.Second)
-	if j := m.is(waits, sbatch.StatePending, "Resources"); !j.Start.Equal(m.job(first).Start.Add(time.Hour)) {
+	if j := m.wantState(waits, sbatch.StatePending, "Resources"); !j.Start.Equal(m.job(first).Start.Add(time.Hour)) {
 		t.Errorf("%+v: want it to be expected at the first's limit", j)
 	}
 	m.start(gpu(1))
@@ -251,10 +251,10 @@ func TestJobsThatDoNotFitWait(t *testing.T) {
 		t.Errorf("GPUs %v, want the fourth", gpus)
 	}
 	m.ended(first, 0, slurmtest.End{})
-	m.is(waits, sbatch.StateRunning, "None")
+	m.wantState(waits, sbatch.StateRunning, "None")
 	wide := request("w")
 	wide.CPUs = 500
 	id := m.submit(wide)
 	m.pass(time.Second)
-	m.is(id, sbatch.StatePending, "PartitionConfig")
+	m.wantState(id, sbatch.StatePending, "PartitionConfig")
 }

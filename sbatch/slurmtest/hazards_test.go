@@ -16,33 +16,33 @@ func TestNodeThatFailsTakesItsJobsWithIt(t *testing.T) {
 	if err := m.SetNode(m.now, "n1", slurmtest.NodeLost); err != nil {
 		t.Fatal(err)
 	}
-	m.is(again, sbatch.StatePending, "None")
+	m.wantState(again, sbatch.StatePending, "None")
 	m.pass(time.Second)
-	if j := m.is(lost, sbatch.StateNodeFail, "NodeDown"); j.Nodes != "n1" {
+	if j := m.wantState(lost, sbatch.StateNodeFail, "NodeDown"); j.Nodes != "n1" {
 		t.Errorf("%+v", j)
 	}
-	if j := m.is(again, sbatch.StatePending, "BeginTime"); j.Nodes != "" || j.Start.Sub(m.now) != 120*time.Second {
+	if j := m.wantState(again, sbatch.StatePending, "BeginTime"); j.Nodes != "" || j.Start.Sub(m.now) != 120*time.Second {
 		t.Errorf("%+v", j)
 	}
 	m.Ended(m.now, lost, 0, slurmtest.End{})  // nobody hears that
 	m.Ended(m.now, again, 0, slurmtest.End{}) // nor that
 	m.pass(119 * time.Second)
-	m.is(lost, sbatch.StateNodeFail, "NodeDown")
+	m.wantState(lost, sbatch.StateNodeFail, "NodeDown")
 	m.pass(2 * time.Second)
-	if j := m.is(again, sbatch.StateRunning, "None"); j.Nodes != "n2" {
+	if j := m.wantState(again, sbatch.StateRunning, "None"); j.Nodes != "n2" {
 		t.Errorf("%+v", j)
 	}
 	if last := m.orders[len(m.orders)-1]; last.Kind != slurmtest.Start || last.Restart != 1 {
 		t.Errorf("%+v, want the second beginning", last)
 	}
 	m.pass(10 * time.Second)
-	m.accounts("a", sbatch.StateNodeFail)
-	m.accounts("b", sbatch.StateNodeFail, sbatch.StateRunning)
+	m.accounting("a", sbatch.StateNodeFail)
+	m.accounting("b", sbatch.StateNodeFail, sbatch.StateRunning)
 	if err := m.SetNode(m.now, "n2", slurmtest.NodeDown); err != nil {
 		t.Fatal(err)
 	}
 	m.pass(time.Second)
-	m.kinds(again, slurmtest.Start, slurmtest.Start, slurmtest.Kill)
+	m.wantOrders(again, slurmtest.Start, slurmtest.Start, slurmtest.Kill)
 }
 
 func TestProcessesOfALostNodeAreKilledWhenItIsBack(t *testing.T) {
@@ -50,14 +50,14 @@ func TestProcessesOfALostNodeAreKilledWhenItIsBack(t *testing.T) {
 	m := newModel(t)
 	id := m.start(request("a"))
 	for _, state := range []string{slurmtest.NodeLost, slurmtest.NodeResume} {
-		m.kinds(id, slurmtest.Start)
+		m.wantOrders(id, slurmtest.Start)
 		if err := m.SetNode(m.now, "n1", state); err != nil {
 			t.Fatal(err)
 		}
 		m.pass(time.Second)
 	}
-	m.kinds(id, slurmtest.Start, slurmtest.Kill)
-	m.is(id, sbatch.StateNodeFail, "NodeDown")
+	m.wantOrders(id, slurmtest.Start, slurmtest.Kill)
+	m.wantState(id, sbatch.StateNodeFail, "NodeDown")
 }
 
 func TestRequeueBeginsAJobAgainUnderItsID(t *testing.T) {
@@ -70,16 +70,16 @@ func TestRequeueBeginsAJobAgainUnderItsID(t *testing.T) {
 	if err := m.Requeue(m.now, id); err != nil {
 		t.Fatal(err)
 	}
-	m.is(id, sbatch.StateCompleting, "None")
+	m.wantState(id, sbatch.StateCompleting, "None")
 	m.ended(id, 0, slurmtest.End{Signal: 15})
-	m.is(id, sbatch.StatePending, "BeginTime")
+	m.wantState(id, sbatch.StatePending, "BeginTime")
 	m.pass(3 * time.Minute)
-	m.is(id, sbatch.StateRunning, "None")
+	m.wantState(id, sbatch.StateRunning, "None")
 	m.ended(id, 0, slurmtest.End{}) // of the first beginning
-	m.is(id, sbatch.StateRunning, "None")
+	m.wantState(id, sbatch.StateRunning, "None")
 	m.ended(id, 1, slurmtest.End{})
-	m.is(id, sbatch.StateCompleted, "None")
-	m.accounts("a", sbatch.StateRequeued, sbatch.StateCompleted)
+	m.wantState(id, sbatch.StateCompleted, "None")
+	m.accounting("a", sbatch.StateRequeued, sbatch.StateCompleted)
 }
 
 func TestJobThatIsCancelledWhileItIsRequeued(t *testing.T) {
@@ -90,8 +90,8 @@ func TestJobThatIsCancelledWhileItIsRequeued(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.ended(id, 0, slurmtest.End{Signal: 15})
-	m.is(id, sbatch.StateCancelled, "None")
-	m.kinds(id, slurmtest.Start, slurmtest.Terminate)
+	m.wantState(id, sbatch.StateCancelled, "None")
+	m.wantOrders(id, slurmtest.Start, slurmtest.Terminate)
 }
 
 func TestPreemption(t *testing.T) {
@@ -102,8 +102,8 @@ func TestPreemption(t *testing.T) {
 	m.Preempt(m.now, again, true)
 	m.ended(lost, 0, slurmtest.End{Signal: 15})
 	m.ended(again, 0, slurmtest.End{Signal: 15})
-	m.is(lost, sbatch.StatePreempted, "None")
-	m.is(again, sbatch.StatePending, "BeginTime")
+	m.wantState(lost, sbatch.StatePreempted, "None")
+	m.wantState(again, sbatch.StatePending, "BeginTime")
 }
 
 func TestNodeThatDoesNotBoot(t *testing.T) {
@@ -111,8 +111,8 @@ func TestNodeThatDoesNotBoot(t *testing.T) {
 	m := newModel(t)
 	boot := m.submit(request("a"))
 	m.FailBoot(m.now, boot)
-	m.is(boot, sbatch.StateBootFail, "NodeDown")
-	m.kinds(boot)
+	m.wantState(boot, sbatch.StateBootFail, "NodeDown")
+	m.wantOrders(boot)
 }
 
 func TestControllerThatIsAwayAndBack(t *testing.T) {
@@ -134,8 +134,8 @@ func TestControllerThatIsAwayAndBack(t *testing.T) {
 	m.pass(time.Minute)
 	m.Start(m.now)
 	m.pass(time.Second)
-	m.is(ends, sbatch.StateFailed, "NonZeroExitCode")
-	m.is(runs, sbatch.StateRunning, "None")
+	m.wantState(ends, sbatch.StateFailed, "NonZeroExitCode")
+	m.wantState(runs, sbatch.StateRunning, "None")
 	jobs, err := m.QueryAccounting(m.now, ann, m.now.Add(-30*time.Second), []string{"a"})
 	if err != nil || len(jobs) != 1 {
 		t.Errorf("%+v, %v: want its end to be when the controller came back", jobs, err)
@@ -155,8 +155,8 @@ func TestLostStateGivesIDsOutAgain(t *testing.T) {
 		t.Errorf("id %d, want %d again", id, lost)
 	}
 	m.pass(time.Second)
-	m.kinds(lost, slurmtest.Start, slurmtest.Kill, slurmtest.Start)
-	m.accounts("lost", sbatch.StateRunning)
+	m.wantOrders(lost, slurmtest.Start, slurmtest.Kill, slurmtest.Start)
+	m.accounting("lost", sbatch.StateRunning)
 }
 
 func TestDatabaseThatIsBehindOrAway(t *testing.T) {
@@ -165,12 +165,12 @@ func TestDatabaseThatIsBehindOrAway(t *testing.T) {
 	m.Database.Behind = 10 * time.Second
 	id := m.start(request("a"))
 	m.pass(5 * time.Second)
-	m.accounts("a")
+	m.accounting("a")
 	m.ended(id, 0, slurmtest.End{})
 	m.pass(8 * time.Second)
-	m.accounts("a", sbatch.StateRunning)
+	m.accounting("a", sbatch.StateRunning)
 	m.pass(10 * time.Second)
-	m.accounts("a", sbatch.StateCompleted)
+	m.accounting("a", sbatch.StateCompleted)
 	m.Database = slurmtest.Database{AwayUntil: m.now.Add(time.Second), LosesEnds: true}
 	if _, err := m.QueryAccounting(m.now, ann, time.Time{}, []string{"a"}); err == nil {
 		t.Error("it answers")
@@ -178,5 +178,5 @@ func TestDatabaseThatIsBehindOrAway(t *testing.T) {
 	id = m.start(request("b"))
 	m.ended(id, 0, slurmtest.End{})
 	m.pass(time.Hour)
-	m.accounts("b", sbatch.StateRunning)
+	m.accounting("b", sbatch.StateRunning)
 }

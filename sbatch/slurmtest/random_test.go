@@ -14,7 +14,7 @@ import (
 type day struct {
 	model
 	rand    *rand.Rand
-	running []slurmtest.Order // whose processes are there
+	running []slurmtest.Order // launches with live processes
 	begun   map[string]bool
 }
 

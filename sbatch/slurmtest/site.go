@@ -62,7 +62,7 @@ type QOS struct {
 	MaxSubmitJobs int
 }
 
-// User is a user with an association, who can submit jobs.
+// User is a user with an association. Only such users can submit jobs.
 type User struct {
 	UID  int
 	Name string

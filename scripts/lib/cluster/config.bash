@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 #
-# What the cluster is made of: places, parts, and every configuration file.
+# What the cluster consists of: paths, parts, and every configuration file.
 
 readonly base=/var/tmp/cl-slurm
 readonly dir=$base/cluster
@@ -26,14 +26,14 @@ require_programs() {
   getent passwd "$user" >/dev/null || die "the user $user does not exist; run scripts/setup first"
 }
 
-# choose_parts finds out what the machine allows. CLUSTER_WITHOUT, a list of
-# parts, makes a poorer machine of a rich one.
+# choose_parts finds out what the machine supports. CLUSTER_WITHOUT lists parts
+# to leave out.
 choose_parts() {
   part_namespaces=no part_cgroups=no
   [[ " ${CLUSTER_WITHOUT-} " == *' namespaces '* ]] || ! namespaces_work || part_namespaces=yes
   [[ " ${CLUSTER_WITHOUT-} " == *' cgroups '* || $part_namespaces == no ]] || ! cgroups_work || part_cgroups=yes
-  # With a network of its own a node has an address of its own; else all
-  # daemons share the loopback address.
+  # A node with a network of its own has its own address. Otherwise all daemons
+  # share the loopback address.
   if [[ $part_namespaces == yes ]]; then address=$subnet.1; else address=127.0.0.1; fi
 }
 
@@ -43,7 +43,7 @@ namespaces_work() {
     mount -t tmpfs probe /mnt && mknod /mnt/probe c 1 3' 2>/dev/null
 }
 
-# cgroups_work wants the version 1 controllers that Slurm's plugins use.
+# cgroups_work checks for the version 1 controllers that Slurm's plugins use.
 cgroups_work() {
   local controller
   for controller in memory devices freezer cpuacct; do
@@ -57,9 +57,9 @@ report_missing_parts() {
   [[ $part_cgroups == yes ]] || say "no cgroup v1 here: memory and device limits are not enforced"
 }
 
-# fingerprint is the same for two clusters that are the same: their files, the
-# way their nodes are furnished and their accounts are made, Slurm's version.
-# Comments in the scripts do not count.
+# fingerprint prints the same for equal clusters: equal configuration files,
+# scripts that set up nodes and accounts, and Slurm's version. Comments in the
+# scripts do not count.
 fingerprint() {
   {
     slurm_conf
@@ -74,8 +74,8 @@ fingerprint() {
   } | sha256sum | cut -c1-64
 }
 
-# write_configuration makes the directory tree. The fingerprint comes last: a
-# tree without one is half made, and is thrown away.
+# write_configuration makes the directory tree. It writes the fingerprint last:
+# a tree without one is incomplete, and is removed.
 write_configuration() {
   install -d -m 0755 "$dir" "$etc" "$run" "$run/records" "$log" "$dir/spool"
   install -d -m 0755 -o munge -g munge "$run/munge"

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 #
-# Nodes: a bridge, and for each node namespaces, kept by name so that a slurmd
-# that died comes back into the same ones, and a cgroup in each hierarchy, which
-# is also how every process of a node is found again.
+# Nodes: a network bridge, and for each node its namespaces and a cgroup in each
+# hierarchy. The namespaces have names, so that a slurmd that died starts in the
+# same ones again. The cgroups list every process of a node.
 
 # controllers prints the version 1 hierarchies, one line for each: "memory",
 # "cpu,cpuacct".
@@ -22,20 +22,20 @@ make_bridge() {
   ip address replace "$subnet.1/24" dev "$bridge"
   ip link set "$bridge" up
 
-  # Namespaces can only be kept as files on a mount that nobody shares.
+  # Namespaces can only be kept as files on a private mount.
   install -d -m 0755 "$run/namespaces"
   mountpoint -q "$run/namespaces" && return
   mount --bind "$run/namespaces" "$run/namespaces"
   mount --make-private "$run/namespaces"
 }
 
-# node_exists NODE: its namespaces are there, which do not outlive a boot, and
-# were furnished to the end.
+# node_exists NODE: its namespaces exist (they do not survive a reboot), and are
+# completely set up.
 node_exists() {
   [[ -e $run/namespaces/$1.furnished && -e /run/netns/$bridge-$1 ]] && mountpoint -q "$run/namespaces/$1.mnt"
 }
 
-# make_node NODE gives it a network, then lets `furnish` see to the inside.
+# make_node NODE makes its network, then runs `furnish` inside.
 make_node() {
   local node=$1 file kept=()
   forget_node "$node"
@@ -61,7 +61,7 @@ enter_cgroups() {
     path=/sys/fs/cgroup/$controller/$bridge/$1
     mkdir -p "$path"
     if [[ $controller == *cpuset* ]]; then
-      # A new cpuset is empty, and an empty one takes no process.
+      # A new cpuset is empty, and cannot have processes before it has CPUs.
       inherit_cpuset "/sys/fs/cgroup/$controller" "${path%/*}"
       inherit_cpuset "${path%/*}" "$path"
     fi
@@ -89,8 +89,8 @@ spawn_inside() {
   )
 }
 
-# gpu_major prints a device number that no driver has: opening such a file says
-# "no such device" to those who may, and "not permitted" to those who may not.
+# gpu_major prints a device number that no driver has: whoever opens such a file
+# gets "no such device" if the cgroup allows the device, else "not permitted".
 gpu_major() {
   local major
   for major in {240..254}; do
@@ -99,8 +99,8 @@ gpu_major() {
   printf '%s' "$major"
 }
 
-# make_gpu_files DIRECTORY makes fake GPUs where nodes share the machine's /dev;
-# plain files serve where device files may not be made.
+# make_gpu_files DIRECTORY makes fake GPUs where nodes share the machine's /dev:
+# plain files where device files are not allowed.
 make_gpu_files() {
   local i
   install -d -m 0755 "$1"
@@ -118,13 +118,15 @@ node_processes() {
   if [[ -e /run/netns/$bridge-$1 ]]; then
     ip netns pids "$bridge-$1"
   else
-    # A node without namespaces: its jobs know its name and this cluster.
+    # A node without namespaces: the environment of its jobs names the node and
+    # this cluster.
     grep -lsz "^SLURMD_NODENAME=$1\$" /proc/[0-9]*/environ |
       xargs -r grep -lsz "^SLURM_CONF=$etc/" | cut -d/ -f3 || true
   fi
 }
 
-# kill_node NODE ends what runs there, frozen or not: true when nothing is left.
+# kill_node NODE kills all processes of the node, frozen ones too. It succeeds
+# when none is left.
 kill_node() {
   local ids
   mapfile -t ids < <(node_processes "$1" | sort -u)
@@ -134,7 +136,7 @@ kill_node() {
   return 1
 }
 
-# forget_node NODE removes what make_node made; what is not there is no error.
+# forget_node NODE removes everything that make_node made and that still exists.
 forget_node() {
   local node=$1 file controller
   rm -f "$run/namespaces/$node.furnished"

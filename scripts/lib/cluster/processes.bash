@@ -2,14 +2,14 @@
 #
 # Daemons: start, record, recognise, end.
 #
-# A record, run/records/NAME, holds a process id, when that process began and
-# which boot that was in. Together they name one process for ever, so a process
-# id that has been given to somebody else is never taken for a daemon of ours.
+# A record, run/records/NAME, has a process id, the start time of that process,
+# and the id of the boot. Together they identify one process for ever, so that a
+# reused process id is never mistaken for a daemon of the cluster.
 
-# spawn NAME OWNER PROGRAM…: start a daemon that shares nothing with its caller:
-# own session, no open descriptors, an environment of four lines. Its record is
-# written before the program begins, so there is no moment at which it runs
-# unknown. What it says before it opens its own log goes to log/NAME.out.
+# spawn NAME OWNER PROGRAM…: start a daemon with a session of its own, no open
+# descriptors of the caller, and an environment of four lines. Its record is
+# written before the program starts, so that it never runs without a record. Its
+# output before it opens its own log goes to log/NAME.out.
 spawn() {
   local name=$1 owner=$2 identity=() id
   shift 2
@@ -34,8 +34,8 @@ close_descriptors() {
   done
 }
 
-# needs NAME [PORT]: true when that daemon has to be started, which is then
-# noted. Its port must be free.
+# needs NAME [PORT]: true when that daemon has to be started. It notes the name
+# for the report, and checks that the port is free.
 needs() {
   local holder=''
   ! is_running "$1" || return 1
@@ -44,8 +44,8 @@ needs() {
   started+=("$1")
 }
 
-# birth PID prints when that process began: the 22nd field of its stat, counted
-# behind the program's name, which may hold spaces, and this boot's id.
+# birth PID prints the id of the boot and the start time of a process: the 22nd
+# field of its stat, counted after the program's name, which may have spaces.
 birth() {
   local stat boot fields
   { read -r stat </proc/"$1"/stat; } 2>/dev/null || return 1
@@ -55,7 +55,7 @@ birth() {
   printf '%s %s' "${fields[19]}" "$boot"
 }
 
-# is_running NAME: the recorded process lives; pid is then its id.
+# is_running NAME: the recorded process is alive. It sets pid.
 is_running() {
   local recorded now
   pid='' recorded=''
@@ -64,8 +64,7 @@ is_running() {
   [[ $now == "$recorded" ]]
 }
 
-# stop NAME: ask the daemon to end, and kill it when it has not ended after ten
-# seconds.
+# stop NAME: send the daemon TERM, and KILL after ten seconds.
 stop() {
   if is_running "$1"; then
     kill -TERM "$pid" 2>/dev/null || true
@@ -79,12 +78,12 @@ stop() {
 
 has_ended() { ! is_running "$1"; }
 
-# failed NAME WHAT: a daemon did not come up; show why.
+# failed NAME WHAT: say that a daemon did not start, and show its log.
 failed() {
   printf 'slurm-cluster: %s %s\n' "$1" "$2" >&2
   cat "$log/$1".{out,log} 2>/dev/null | tail -n 8 >&2
   exit 1
 }
 
-# listens PORT: some program waits for connections there.
+# listens PORT: a program listens on the port.
 listens() { [[ -n $(ss -Hltn "sport = :$1") ]]; }

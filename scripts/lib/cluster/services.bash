@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 #
-# The daemons in the order in which they need one another. Each start_NAME does
-# nothing when its daemon runs, so starting the cluster and repairing it are one.
+# The daemons, in the order of their dependencies. start_NAME does nothing if its
+# daemon runs, so `up` both starts and repairs a cluster.
 
 start_services() {
   spawn_mariadbd # the slowest to come up; the others need not wait for it
@@ -26,7 +26,8 @@ start_munged() {
 
 munge_answers() { munge --no-input --socket="$run/munge/socket" --output=/dev/null 2>/dev/null; }
 
-# The database is made aside, so that one that was interrupted is made again.
+# The database is made in another directory and moved when it is complete. After
+# an interruption it is made again.
 make_database() {
   [[ ! -d $dir/db ]] || return 0
   rm -rf "$dir/db.new"
@@ -37,7 +38,7 @@ make_database() {
   mv "$dir/db.new" "$dir/db"
 }
 
-# Small and quick rather than safe from a power cut.
+# Small and fast, and not safe against a power failure.
 spawn_mariadbd() {
   needs mariadbd "$mariadb_port" || return 0
   make_database
@@ -72,8 +73,8 @@ start_slurmdbd() {
   poll 20 listens "$slurmdbd_port" || failed slurmdbd "does not listen"
 }
 
-# make_accounts fills the accounting database once. The cluster has to be known
-# there before its slurmctld begins for the first time.
+# make_accounts fills the accounting database once. The cluster has to be in it
+# before the first start of slurmctld.
 make_accounts() {
   [[ ! -e $etc/accounts.made ]] || return 0
   account add cluster clslurm
@@ -83,7 +84,7 @@ make_accounts() {
   : >"$etc/accounts.made"
 }
 
-# account: what is there already, from an attempt that was cut short, is fine.
+# account: add an entry. It is no error if an interrupted attempt has added it.
 account() {
   local said
   said=$(sacctmgr --immediate "$@" 2>&1) || [[ $said == *already* || $said == *Nothing* ]] || die "sacctmgr $*: $said"
@@ -120,8 +121,8 @@ start_slurmd() {
   spawn_inside "$1" "slurmd-$1" slurmd -D -N "$1"
 }
 
-# await_nodes returns when every node takes jobs. One that is down or drained,
-# because a test or an accident made it so, is taken back.
+# await_nodes waits until every node accepts jobs. It resumes a node that a test
+# or an accident left down or drained.
 await_nodes() {
   poll 20 nodes_are_well && return
   die "nodes do not come up: $(sinfo --noheader --Node --format='%N %T %E' 2>&1 | sort -u | tr '\n' ';')"
@@ -145,13 +146,14 @@ take_back() {
   scontrol update NodeName="$1" State=RESUME 2>/dev/null || true
 }
 
-# unfinished_jobs prints their ids.
+# unfinished_jobs prints the ids of jobs that have not ended.
 unfinished_jobs() {
   is_running slurmctld || return 0
   SLURM_CONF=$etc/slurm.conf squeue --noheader --all --states=PENDING,RUNNING,SUSPENDED,COMPLETING --format=%A 2>/dev/null | sort -u || true
 }
 
-# cancel_jobs lets the accounting see the end of what the nodes' end would cut.
+# cancel_jobs ends all jobs before the nodes end, so that the accounting database
+# learns of their ends.
 cancel_jobs() {
   local jobs
   mapfile -t jobs < <(unfinished_jobs)

@@ -6,8 +6,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// After a crash the server gives out the numbers again of transactions that had
-// not reached its log.
+// After a crash the server uses the IDs of transactions again that had not reached its
+// log.
 func TestTransactionThatTheServerLostInACrashIsAborted(t *testing.T) {
 	t.Parallel()
 	db, err := connectPostgres(t.Context(), testenv.Postgres(t), false)
@@ -20,7 +20,7 @@ func TestTransactionThatTheServerLostInACrashIsAborted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for lost, want := range map[int64]string{number: committed, number + 1_000_000: aborted} {
-		if got := db.fate(t.Context(), lost); got != want {
+		if got := db.outcome(t.Context(), lost); got != want {
 			t.Errorf("transaction %d of %d: %q, want %q", lost, number, got, want)
 		}
 	}
