@@ -91,7 +91,7 @@ func TestLookAndCloseSayWhatStands(t *testing.T) {
 type emptied struct{ Spool }
 
 func (emptied) Fence(context.Context, string, int, time.Time) (spool.Started, error) {
-	return spool.Started{}, fmt.Errorf("close attempt: %w", spool.ErrGone)
+	return spool.Started{}, fmt.Errorf("fence attempt: %w", spool.ErrGone)
 }
 
 func TestClosingOfAnAttemptWhoseFilesAreGoneSaysSo(t *testing.T) {

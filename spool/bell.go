@@ -10,14 +10,13 @@ import (
 	"strings"
 )
 
-// Bell is a directory in which a worker leaves an empty entry when there is
-// something to read, so that a bridge finds out within a moment by looking at
-// one directory, whatever the number of attempts. A ring may be lost; the
-// bridge therefore also reads the records of its rows in turn.
+// Bell is a directory in which workers make empty entries when their records change.
+// A bridge lists this one directory instead of those of all attempts. A ring may be
+// lost, so the bridge also reads the records of its rows in turn.
 type Bell struct{ dir string }
 
-// Ring says that the records of an attempt have changed. Ringing again before
-// anybody looked is harmless.
+// Ring tells the bridge that the records of an attempt have changed. Ringing twice is
+// harmless.
 func (b Bell) Ring(bundle string, attempt int) error {
 	f, err := os.OpenFile(filepath.Join(b.dir, bundle+"."+strconv.Itoa(attempt)), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -29,16 +28,15 @@ func (b Bell) Ring(bundle string, attempt int) error {
 	return nil
 }
 
-// Answer returns the attempts that rang since the last call and takes their
-// entries away. A ring that comes in between is answered now or by the next
-// call: entries are taken away before the caller reads the records, so what
-// was written before a ring is seen after its answer.
+// Answer removes the entries since the last call and returns their attempts. It
+// removes an entry before the caller reads the records, so a ring in between is
+// answered by this call or the next one.
 func (b Bell) Answer() ([]Member, error) {
-	// An NFS client may show a directory as it was seconds ago; a change of
-	// its own makes it ask the server.
+	// An NFS client may show an old listing. It asks the server after a change of its
+	// own.
 	probe := filepath.Join(b.dir, ".probe-"+strconv.Itoa(os.Getpid()))
 	if err := os.Mkdir(probe, 0o700); err == nil || errors.Is(err, fs.ErrExist) {
-		_ = os.Remove(probe) // a leftover probe is skipped below and removed next time
+		_ = os.Remove(probe) // a remaining probe is skipped below and removed next time
 	}
 	entries, err := os.ReadDir(b.dir)
 	if err != nil {

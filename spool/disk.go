@@ -14,29 +14,29 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
-// Disk is the shared disk as a bridge uses it. Its methods are safe for
-// concurrent use, and wait for as long as the disk does.
+// Disk is the shared disk as a bridge uses it. Its methods are safe for concurrent
+// use, and wait as long as the disk does.
 //
-// A disk that is not mounted leaves an empty directory behind. What is missing
-// there is no evidence, and what is written there no worker sees: the methods
-// fail where <shared>/spool is missing, and never make it.
+// Where a disk is not mounted there is an empty directory. Files missing there prove
+// nothing, and no worker sees what is written there. So the methods fail if
+// <shared>/spool is missing, and never make it.
 type Disk struct {
 	// Layout is the shared directory. All of Layout.Directories exist.
 	Layout Layout
 }
 
-// Records are an attempt's records as one reading found them. What was not
-// there, or could not be read, is nil.
+// Records are an attempt's records as one reading found them. Missing and unreadable
+// ones are nil.
 type Records struct {
 	Started *Started
 	Status  *Status
 	Exit    *Exit
-	// Output is the end of what the batch script printed.
+	// Output is the end of the batch script's output.
 	Output string
 }
 
-// Prepare writes what a job will read: the specification of an attempt and
-// the members of its submission. Preparing the same again is harmless.
+// Prepare writes the specification of an attempt, and the members of its submission.
+// Preparing the same again is harmless.
 func (d Disk) Prepare(s Spec) error {
 	if err := d.Layout.Attempt(s.Bundle, s.Attempt).WriteSpec(s); err != nil {
 		return err
@@ -44,21 +44,20 @@ func (d Disk) Prepare(s Spec) error {
 	return d.Layout.WriteMembers(s.SubmissionName, []Member{{Bundle: s.Bundle, Attempt: s.Attempt}})
 }
 
-// Look reads the records of an attempt. With an error not all of them could
-// be read: what is nil may be there, and what is not nil is. Without one, what
-// is nil was not there when it was looked for, as far as this host's view of
-// the disk is fresh, or is no record of this Format.
+// Look reads the records of an attempt. Without an error, a nil record was not there,
+// as far as this host's view of the disk is fresh, or has another Format. With an
+// error, not all could be read: a nil record may be there.
 func (d Disk) Look(bundle string, attempt int) (Records, error) {
-	rec, err := d.look(filepath.Join(bundle, strconv.Itoa(attempt)))
+	rec, err := d.readRecords(filepath.Join(bundle, strconv.Itoa(attempt)))
 	if err != nil {
 		return rec, fmt.Errorf("look at attempt %d of %s: %w", attempt, bundle, err)
 	}
 	return rec, nil
 }
 
-// look holds the directories open while it reads, so that all it finds, and
-// does not find, is on one disk.
-func (d Disk) look(attempt string) (Records, error) {
+// readRecords holds the directories open while it reads, so that one disk answers for
+// all records.
+func (d Disk) readRecords(attempt string) (Records, error) {
 	spool, err := os.OpenRoot(d.Layout.spool())
 	if err != nil {
 		return Records{}, fmt.Errorf("find the shared disk: %w", err)
@@ -72,26 +71,26 @@ func (d Disk) look(attempt string) (Records, error) {
 		return Records{}, err
 	}
 	defer dir.Close() //nolint:errcheck // only read
-	started, startedErr := find[Started](dir, startedName)
-	status, statusErr := find[Status](dir, statusName)
-	exit, exitErr := find[Exit](dir, exitName)
+	started, startedErr := readIfThere[Started](dir, startedName)
+	status, statusErr := readIfThere[Status](dir, statusName)
+	exit, exitErr := readIfThere[Exit](dir, exitName)
 	rec := Records{Started: started, Status: status, Exit: exit, Output: tail(dir, outputName)}
 	return rec, errors.Join(startedErr, statusErr, exitErr)
 }
 
-// find reads a record. Its error is that of a disk which does not say whether
-// there is one.
-func find[T record](dir *os.Root, name string) (*T, error) {
+// readIfThere reads a record, nil if there is none. An error means that the disk does
+// not say whether there is one.
+func readIfThere[T record](dir *os.Root, name string) (*T, error) {
 	data, err := dir.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // none, and sure of it
+		return nil, nil // certainly none
 	}
 	if err != nil {
 		return nil, err
 	}
 	rec, err := decode[T](data)
-	if err != nil { // what is not to be understood is as good as none
-		return nil, nil //nolint:nilerr // as it says
+	if err != nil {
+		return nil, nil //nolint:nilerr // a record of another Format counts as none
 	}
 	return &rec, nil
 }
@@ -116,28 +115,26 @@ func tail(dir *os.Root, name string) string {
 	return string(text)
 }
 
-// Fence takes an attempt as Attempt.Fence does, and returns the record that
-// stands: no worker can begin the attempt any more, or the record is that of
-// the one that did (Started.Closed is false).
+// Fence fences an attempt as Attempt.Fence does, and returns the standing record. If
+// its Fenced is false, it is that of the worker that began the attempt.
 func (d Disk) Fence(ctx context.Context, bundle string, attempt int, at time.Time) (Started, error) {
 	standing, _, err := d.Layout.Attempt(bundle, attempt).Fence(ctx, at)
 	return standing, err
 }
 
-// Rang returns the attempts whose workers rang since the last call, also with
-// an error. See Bell.Answer.
+// Rang returns the attempts for which workers rang since the last call, also with an
+// error. See Bell.Answer.
 func (d Disk) Rang() ([]Member, error) { return d.Layout.Bell().Answer() }
 
-// Release removes all that the disk holds of a bundle and of its submissions,
-// but not what the cache holds of its inputs, nor results that are kept.
-// Releasing again is harmless.
-func (d Disk) Release(bundle string, marks []string) error {
+// Release removes the files of a bundle and of its submissions, except inputs in the
+// cache and kept results. Releasing again is harmless.
+func (d Disk) Release(bundle string, submissionNames []string) error {
 	if _, err := os.Stat(d.Layout.spool()); err != nil {
 		return fmt.Errorf("find the shared disk: %w", err)
 	}
 	errs := []error{filetree.Remove(d.Layout.RunsDir(bundle)), filetree.Remove(d.Layout.BundleDir(bundle))}
-	for _, mark := range marks {
-		if err := os.Remove(d.Layout.Members(mark)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for _, name := range submissionNames {
+		if err := os.Remove(d.Layout.Members(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}

@@ -1,41 +1,39 @@
-// Package spool is what a bridge and the workers in its jobs tell each other.
-// They share nothing but a disk, so each thing said is a small file:
+// Package spool is the records by which a bridge and the workers in its jobs
+// communicate. They share only a disk, so each message is a small file:
 //
 //	<shared>/spool/<uuid>/<attempt>/
 //	    spec.json     bridge → worker   what to run; written before sbatch
-//	    started       whoever is first  the attempt is taken (see Attempt.Begin)
-//	    status.json   worker → bridge   stage and usage, replaced as it goes on
+//	    started       worker or bridge  the attempt is taken (see Attempt.Begin)
+//	    status.json   worker → bridge   stage and usage, replaced every few seconds
 //	    exit.json     worker → bridge   how the attempt ended; written once
-//	    slurm.out     Slurm → people    what the batch script printed
+//	    slurm.out     Slurm → people    the output of the batch script
 //	<shared>/spool/marks/<mark>.json    the members of a submission
 //	<shared>/spool/bell/                the doorbell (see Bell)
 //	<shared>/runs/<uuid>/<attempt>/     the run directory: the bundle's working directory, or a copy of it (see WorkDir)
-//	<shared>/kept/<uuid>/               results that stay here (see Results)
-//	<shared>/links/<uuid>.json          what a bundle that is a link was seen to be
+//	<shared>/kept/<uuid>/               results that stay on this disk (see Results)
+//	<shared>/links/<uuid>.json          the fingerprints of a link's data
 //	<shared>/images/                    records of images (see package staging)
 //
-// Worker and bridge meet in Attempt and Layout; Disk is all of it that a
-// bridge does.
+// Worker and bridge both use Attempt and Layout; Disk is for the bridge.
 //
-// # What is promised
+// # Promises
 //
-// A record is seen whole or not at all: it is written to a temporary in its
-// own directory, flushed, and renamed (or linked). A record carries the token
-// of the attempt's start, so that one left by a process that lost the start
-// counts for nothing.
+// A reader sees a whole record or none: its writer writes a temporary file in the
+// same directory, flushes it, and renames or links it. A record carries the token of
+// the attempt's start. Readers ignore records of a process that lost the start.
 //
-// Of an attempt at most one start stands, for ever: that of the one worker
-// that may run it, or that of a bridge, after which none may. Package linkonce
-// has the protocol.
+// An attempt has at most one start, which never changes: that of the one worker
+// that may run it, or that of a bridge that fenced it, after which no worker may.
+// Package linkonce has the protocol.
 //
-// # What is assumed of the disk
+// # Assumptions about the disk
 //
-// rename(2) and link(2) within one directory happen on the file server at
-// once or not at all, and who opens a file sees what its writer flushed and
-// closed before (NFS: close-to-open). Not assumed: that a call that failed had
-// no effect, that a listing is fresh, or that a missing file is not there. The
-// directories of Layout.Directories are made once; where <shared>/spool is
-// missing the disk is not mounted.
+// rename(2) and link(2) within one directory are atomic on the file server. A reader
+// that opens a file sees what its writer flushed and closed before (NFS:
+// close-to-open). The package does not assume that a failed call had no effect, that
+// a listing is fresh, or that a file that is not found is missing. The directories of
+// Layout.Directories are made once; if <shared>/spool is missing, the disk is not
+// mounted.
 package spool
 
 import (
@@ -49,7 +47,7 @@ import (
 // absolute path, which is the same on the login node and on compute nodes.
 type Layout string
 
-// Attempt is the place of one attempt's records.
+// Attempt is the directory of one attempt's records.
 func (l Layout) Attempt(bundle string, attempt int) Attempt {
 	return Attempt{Dir: filepath.Join(l.BundleDir(bundle), strconv.Itoa(attempt))}
 }
@@ -59,8 +57,8 @@ func (l Layout) BundleDir(bundle string) string {
 	return filepath.Join(l.spool(), bundle)
 }
 
-// RunDir holds what one attempt of a bundle leaves: its working directory, or
-// a copy of that (see WorkDir).
+// RunDir holds the files of one attempt of a bundle: its working directory, or a
+// copy of that (see WorkDir).
 func (l Layout) RunDir(bundle string, attempt int) string {
 	return filepath.Join(l.RunsDir(bundle), strconv.Itoa(attempt))
 }
@@ -68,13 +66,13 @@ func (l Layout) RunDir(bundle string, attempt int) string {
 // RunsDir holds the run directories of a bundle.
 func (l Layout) RunsDir(bundle string) string { return filepath.Join(l.Runs(), bundle) }
 
-// Runs holds the run directories of all bundles. Where it is missing the
-// shared disk is not mounted.
+// Runs holds the run directories of all bundles. If it is missing, the shared disk
+// is not mounted.
 func (l Layout) Runs() string { return filepath.Join(string(l), "runs") }
 
 // Members is the record of a submission's members.
-func (l Layout) Members(mark string) string {
-	return filepath.Join(l.spool(), "marks", mark+".json")
+func (l Layout) Members(submissionName string) string {
+	return filepath.Join(l.spool(), "marks", submissionName+".json")
 }
 
 // Bell is the layout's doorbell.
@@ -85,15 +83,15 @@ func (l Layout) Bell() Bell {
 // Cache is where dependencies and images are kept.
 func (l Layout) Cache() string { return filepath.Join(string(l), "cache") }
 
-// Link is the record of what a bundle that is a link was seen to be. Its
-// directory is made with the first one.
+// Link is the record of the fingerprints of a link bundle's data. Its directory is
+// made with the first record.
 func (l Layout) Link(bundle string) string {
 	return filepath.Join(string(l), "links", bundle+".json")
 }
 
-// KeptImages has the records of images that are kept, ImageNames the names that
-// images were asked for by, ImageFiles the digests of SIFs that are used where
-// they lie. Each is made with its first record.
+// KeptImages has the records of kept images, ImageNames the names by which bundles
+// asked for images, ImageFiles the digests of SIFs that are used in place. Each
+// directory is made with its first record.
 func (l Layout) KeptImages() string { return filepath.Join(l.images(), "kept") }
 
 // ImageNames is described with KeptImages.
@@ -116,15 +114,14 @@ var binName = regexp.MustCompile(`^[0-9a-f]{12}$`)
 // The names of programs in Layout.Bin.
 const (
 	WorkerName = "cl-worker"
-	BridgeName = "cl-bridge" // whose jobs convert images
+	BridgeName = "cl-bridge" // for jobs that convert images
 )
 
 func (l Layout) bin() string { return filepath.Join(string(l), "bin") }
 
 func (l Layout) spool() string { return filepath.Join(string(l), "spool") }
 
-// Directories lists the directories that have to exist before the layout is
-// used.
+// Directories lists the directories that have to exist before the layout is used.
 func (l Layout) Directories() []string {
 	dirs := make([]string, 0, 7)
 	for _, d := range []string{"bin", "cache", "kept", "runs", "spool", "spool/marks", "spool/bell"} {
@@ -133,17 +130,17 @@ func (l Layout) Directories() []string {
 	return dirs
 }
 
-// Attempt is the directory of one attempt's records. Its methods are safe for
-// use by several processes on several hosts.
+// Attempt is the directory of one attempt's records. Several processes on several
+// hosts may use it at once.
 type Attempt struct {
 	// Dir is the absolute path of <shared>/spool/<uuid>/<attempt>.
 	Dir string
 }
 
-// AttemptOf is the attempt whose specification this is.
+// AttemptOf returns the attempt of the specification at this path.
 func AttemptOf(specPath string) Attempt { return Attempt{Dir: filepath.Dir(specPath)} }
 
-// Layout is the layout in which the attempt stands.
+// Layout is the layout that contains the attempt.
 func (a Attempt) Layout() Layout { return Layout(filepath.Join(a.Dir, "..", "..", "..")) }
 
 func (a Attempt) path(name string) string { return filepath.Join(a.Dir, name) }
@@ -151,9 +148,9 @@ func (a Attempt) path(name string) string { return filepath.Join(a.Dir, name) }
 // SpecPath is the path of the specification.
 func (a Attempt) SpecPath() string { return a.path(specName) }
 
-// OutputPath is where Slurm puts what the batch script prints.
+// OutputPath is the file to which Slurm writes the batch script's output.
 func (a Attempt) OutputPath() string { return a.path(outputName) }
 
-// DependenciesDir is the directory, inside the container, under which the
-// dependencies of a bundle are seen.
+// DependenciesDir is the directory in the container that has the dependencies of a
+// bundle.
 func DependenciesDir(bundle string) string { return fmt.Sprintf("/%s_dependencies", bundle) }

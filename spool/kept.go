@@ -14,9 +14,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
-// KeptDir holds the results of a bundle that stay on the shared disk. It is
-// made by renaming a run directory, so it is whole as soon as it is there.
-// Release leaves it alone.
+// KeptDir holds the results of a bundle that stay on the shared disk. Renaming a run
+// directory makes it, so it is always whole. Release does not touch it.
 func (l Layout) KeptDir(bundle string) string { return filepath.Join(l.KeptDirs(), bundle) }
 
 // KeptDirs holds the kept results of all bundles.
@@ -25,28 +24,28 @@ func (l Layout) KeptDirs() string { return filepath.Join(string(l), "kept") }
 // asidePrefix begins the names of kept results that are being removed.
 const asidePrefix = ".removing-"
 
-// KeptAside is where the kept results of a bundle are while they are removed.
+// KeptAside holds the kept results of a bundle while they are removed.
 func (l Layout) KeptAside(bundle string) string { return l.KeptDir(asidePrefix + bundle) }
 
-// Kept is a directory of results that are kept.
+// Kept is a directory of kept results.
 type Kept struct {
 	// Name is the directory's, in Layout.KeptDirs.
 	Name string
-	// Bundle is whose results they are.
+	// Bundle is the bundle that made them.
 	Bundle string
-	// Superseded is set for results of an earlier life of the bundle: it was
-	// run again, and what is kept under its own name is of the last time.
+	// Superseded is set for results of an earlier run of the bundle; the last run's
+	// are under the bundle's own name.
 	Superseded bool
-	// Removing is set for what a removal that was cut short has left.
+	// Removing is set for the rest of an interrupted removal.
 	Removing bool
 }
 
-// keptName is the form of the names of kept results: with asidePrefix while they
-// are removed, the bundle's UUID, and a number for those of an earlier life.
+// keptName is the form of the names of kept results: asidePrefix while they are
+// removed, the bundle's UUID, and a number for those of an earlier run.
 var keptName = regexp.MustCompile(`^(` + regexp.QuoteMeta(asidePrefix) + `)?(0x[0-9a-f]{32})(\.[1-9][0-9]*)?$`)
 
-// Kept lists the kept results, in the order of their names. What has another
-// name is somebody else's, and left out.
+// Kept lists the kept results in the order of their names. It omits other names, which
+// are not the bridge's.
 func (d Disk) Kept() ([]Kept, error) {
 	entries, err := os.ReadDir(d.Layout.KeptDirs())
 	if err != nil {
@@ -63,7 +62,7 @@ func (d Disk) Kept() ([]Kept, error) {
 	return kept, nil
 }
 
-// KeptSize adds up what kept results hold.
+// KeptSize adds up the sizes of kept results.
 func (d Disk) KeptSize(ctx context.Context, k Kept) (bytes, entries int64, err error) {
 	top := d.Layout.KeptDir(k.Name)
 	err = filepath.WalkDir(top, func(path string, e fs.DirEntry, err error) error {
@@ -71,7 +70,7 @@ func (d Disk) KeptSize(ctx context.Context, k Kept) (bytes, entries int64, err e
 			return nil
 		}
 		if errors.Is(err, fs.ErrPermission) {
-			return nil // the command closed it to its owner; it counts as empty
+			return nil // the command removed its owner's permissions; it counts as empty
 		}
 		entries++
 		if err == nil && e.Type().IsRegular() {
@@ -88,9 +87,9 @@ func (d Disk) KeptSize(ctx context.Context, k Kept) (bytes, entries int64, err e
 	return bytes, entries, nil
 }
 
-// RemoveKept removes kept results, unless somebody uses them: inUse is asked
-// once they have been renamed, so that nobody begins to use them any more, and
-// they are put back if it says so or fails. It says whether they were removed.
+// RemoveKept removes kept results unless they are in use, and reports whether it did.
+// It renames them first, so that no new use begins, and then calls inUse. It puts them
+// back if that returns true or fails.
 func (d Disk) RemoveKept(k Kept, inUse func() (bool, error)) (bool, error) {
 	at := d.Layout.KeptDir(strings.TrimPrefix(k.Name, asidePrefix))
 	aside := d.Layout.KeptDir(asidePrefix + filepath.Base(at))

@@ -20,42 +20,40 @@ import (
 // LeftoverKind says what a Leftover is.
 type LeftoverKind string
 
-// The kinds of leftovers, in the order in which they are to be removed: what
-// says whose a bundle's directory was goes last.
+// The kinds of leftovers. Leftovers lists them in the order of removal: records that
+// name the owner of a directory go after it.
 const (
 	LeftRun       LeftoverKind = "run"       // runs/<uuid>
 	LeftRecords   LeftoverKind = "records"   // spool/<uuid>
 	LeftMembers   LeftoverKind = "members"   // spool/marks/<mark>.json
 	LeftWorker    LeftoverKind = "worker"    // bin/<digest>
 	LeftRing      LeftoverKind = "ring"      // an entry of the doorbell
-	LeftTemporary LeftoverKind = "temporary" // what a writer that died has left
+	LeftTemporary LeftoverKind = "temporary" // the rest of a writer that was killed
 	LeftTrash     LeftoverKind = "trash"     // what a sweep has put aside
 )
 
-// Leftover is one thing on the shared disk that may be needed by nobody any
-// more.
+// Leftover is a file or directory on the shared disk that may no longer be needed.
 type Leftover struct {
 	Kind LeftoverKind
 	Path string
-	// Bundle is whose it is; empty where it is no bundle's, or nobody can say.
+	// Bundle is the bundle that it belongs to; empty if to none, or if unknown.
 	Bundle string
-	// SubmissionNames are the submissions of the bundle that the disk knows of, or the one
-	// whose members these are: their names say which bridge made them.
+	// SubmissionNames are the known submissions of the bundle, or the one of these
+	// members. Their names tell which bridge made them.
 	SubmissionNames []string
-	// Touched is when it was last changed, by the disk's clock, as far as can
-	// be told without going through all of it. Of trash it is when it was put
-	// aside.
+	// Touched is when it was last changed, by the disk's clock, without a look at all
+	// of its contents. For trash it is when it was put aside.
 	Touched time.Time
 }
 
-// trashPrefix begins the name of what a sweep has put aside.
+// trashPrefix begins the names of trash.
 const trashPrefix = ".trash-"
 
-// temporaryName is how package atomicfile names what it has not published yet.
+// temporaryName is the form of package atomicfile's names for unpublished files.
 var temporaryName = regexp.MustCompile(`^\.(.+)\.tmp-[0-9]+$`)
 
-// Now reads the disk's own clock, by which Leftover.Touched is measured. It
-// takes no room on the disk.
+// Now reads the disk's own clock, which Leftover.Touched refers to. It needs no room on
+// the disk.
 func (d Disk) Now() (time.Time, error) {
 	now, err := touch(d.Layout.spool())
 	if err != nil {
@@ -64,7 +62,7 @@ func (d Disk) Now() (time.Time, error) {
 	return now, nil
 }
 
-// Touch notes that a worker's program is in use now.
+// Touch notes that a worker program is in use now.
 func (d Disk) Touch(worker string) error {
 	if _, err := touch(filepath.Dir(worker)); err != nil {
 		return fmt.Errorf("note the use of %s: %w", worker, err)
@@ -72,8 +70,7 @@ func (d Disk) Touch(worker string) error {
 	return nil
 }
 
-// touch has the file server set a directory's time to its own, and returns
-// that.
+// touch makes the file server set a directory's time to now, and returns that.
 func touch(dir string) (time.Time, error) {
 	now := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
 	if err := unix.UtimesNanoAt(unix.AT_FDCWD, dir, now, 0); err != nil {
@@ -86,12 +83,11 @@ func touch(dir string) (time.Time, error) {
 	return info.ModTime(), nil
 }
 
-// Leftovers lists what bridges have left on the disk, but for what is of a
-// bundle that is needed, in the order in which it may be removed. It removes
-// nothing. Without an error the disk was there; what changes meanwhile, and what
-// cannot be looked at, may be missing.
+// Leftovers lists what bridges have left on the disk, except for needed bundles, in
+// the order in which it may be removed. It removes nothing. Without an error the disk
+// was mounted; entries that change meanwhile, or cannot be read, may be missing.
 func (d Disk) Leftovers(needed func(bundle string) bool) ([]Leftover, error) {
-	c := census{layout: d.Layout, needed: needed, marks: map[string]map[string]bool{}}
+	c := census{layout: d.Layout, needed: needed, submissions: map[string]map[string]bool{}}
 	for _, part := range []func() error{c.members, c.records, c.runs, c.workers, c.rings} {
 		if err := part(); err != nil {
 			return nil, fmt.Errorf("look for leftovers: %w", err)
@@ -99,7 +95,7 @@ func (d Disk) Leftovers(needed func(bundle string) bool) ([]Leftover, error) {
 	}
 	for i := range c.found {
 		if l := &c.found[i]; l.Kind != LeftMembers {
-			l.SubmissionNames = slices.Sorted(maps.Keys(c.marks[l.Bundle]))
+			l.SubmissionNames = slices.Sorted(maps.Keys(c.submissions[l.Bundle]))
 		}
 	}
 	order := []LeftoverKind{LeftTrash, LeftRun, LeftRecords, LeftMembers, LeftWorker, LeftRing, LeftTemporary}
@@ -109,28 +105,28 @@ func (d Disk) Leftovers(needed func(bundle string) bool) ([]Leftover, error) {
 	return c.found, nil
 }
 
-// census is a listing of leftovers in the making.
+// census collects leftovers.
 type census struct {
 	layout Layout
 	needed func(bundle string) bool
 	found  []Leftover
-	// marks are the submissions that are known of each bundle.
-	marks map[string]map[string]bool
+	// submissions are the known submission names of each bundle.
+	submissions map[string]map[string]bool
 }
 
 func (c *census) add(kind LeftoverKind, path, bundle string, touched time.Time) {
 	c.found = append(c.found, Leftover{Kind: kind, Path: path, Bundle: bundle, Touched: touched})
 }
 
-func (c *census) mark(bundle, mark string) {
-	if c.marks[bundle] == nil {
-		c.marks[bundle] = map[string]bool{}
+func (c *census) addSubmission(bundle, name string) {
+	if c.submissions[bundle] == nil {
+		c.submissions[bundle] = map[string]bool{}
 	}
-	c.marks[bundle][mark] = true
+	c.submissions[bundle][name] = true
 }
 
-// each calls fn for the entries of a directory. Trash and temporaries among
-// them are noted, and left out.
+// each calls fn for the entries of a directory, except trash and temporary files,
+// which it collects.
 func (c *census) each(dir string, fn func(path string, info fs.FileInfo)) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -139,7 +135,7 @@ func (c *census) each(dir string, fn func(path string, info fs.FileInfo)) error 
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		info, err := e.Info()
-		if err != nil { // gone, or not to be told
+		if err != nil { // removed, or unreadable
 			continue
 		}
 		switch at, name, ok := trashed(e.Name()); {
@@ -154,7 +150,7 @@ func (c *census) each(dir string, fn func(path string, info fs.FileInfo)) error 
 	return nil
 }
 
-// bundleOf is the bundle of what lies in the trash of a directory.
+// bundleOf is the bundle of trash in a directory.
 func (c *census) bundleOf(dir, path, name string) string {
 	if filepath.Base(dir) == "marks" {
 		return memberOf(path)
@@ -164,7 +160,7 @@ func (c *census) bundleOf(dir, path, name string) string {
 
 func (c *census) members() error {
 	return c.each(filepath.Dir(c.layout.Members("")), func(path string, info fs.FileInfo) {
-		mark, ok := strings.CutSuffix(filepath.Base(path), ".json")
+		name, ok := strings.CutSuffix(filepath.Base(path), ".json")
 		if !ok || !info.Mode().IsRegular() {
 			return
 		}
@@ -173,14 +169,14 @@ func (c *census) members() error {
 			return
 		}
 		if bundle != "" {
-			c.mark(bundle, mark)
+			c.addSubmission(bundle, name)
 		}
-		c.found = append(c.found, Leftover{Kind: LeftMembers, Path: path, Bundle: bundle, SubmissionNames: []string{mark}, Touched: changed(info)})
+		c.found = append(c.found, Leftover{Kind: LeftMembers, Path: path, Bundle: bundle, SubmissionNames: []string{name}, Touched: changed(info)})
 	})
 }
 
-// memberOf is the bundle of a submission; empty where the record is no longer
-// whole, or names several.
+// memberOf is the bundle of a submission; empty if the record is damaged or names
+// several.
 func memberOf(path string) string {
 	data, err := os.ReadFile(path)
 	var members []Member
@@ -197,12 +193,12 @@ func (c *census) records() error {
 			return
 		}
 		touched := changed(info)
-		_ = c.each(path, func(attempt string, info fs.FileInfo) { // what cannot be read says nothing
+		_ = c.each(path, func(attempt string, info fs.FileInfo) { // an unreadable attempt adds nothing
 			touched = later(touched, changed(info))
 			if data, err := os.ReadFile(filepath.Join(attempt, specName)); err == nil {
-				var spec Spec // of any Format: the mark has always been there
+				var spec Spec // of any Format: all have the submission name
 				if json.Unmarshal(data, &spec) == nil && spec.SubmissionName != "" {
-					c.mark(bundle, spec.SubmissionName)
+					c.addSubmission(bundle, spec.SubmissionName)
 				}
 			}
 			_ = c.each(attempt, func(_ string, info fs.FileInfo) { touched = later(touched, changed(info)) })
@@ -230,8 +226,8 @@ func (c *census) runs() error {
 	})
 }
 
-// workers takes nothing but what a bridge has made: a site may keep programs of
-// its own in the same directory.
+// workers collects only what a bridge made: a site may keep other programs in the same
+// directory.
 func (c *census) workers() error {
 	dir := c.layout.bin()
 	entries, err := os.ReadDir(dir)
@@ -259,8 +255,8 @@ func (c *census) workers() error {
 	return nil
 }
 
-// holdsWorker says whether a directory holds a program of jobs, or what is there
-// of it before it is whole or after it was removed, and nothing else.
+// holdsWorker reports whether a directory holds only programs of jobs, complete or
+// not.
 func holdsWorker(dir string) bool {
 	entries, err := os.ReadDir(dir)
 	return err == nil && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
@@ -289,8 +285,8 @@ func (c *census) rings() error {
 	return nil
 }
 
-// changed is when a file was last changed in any way. Its owner cannot set it
-// to another time, as he can the time of its content.
+// changed is when a file was last changed in any way. Unlike the time of its content,
+// its owner cannot set it.
 func changed(info fs.FileInfo) time.Time {
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
 		return time.Unix(s.Ctim.Unix())
@@ -305,8 +301,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// trashed reads the name of something that was put aside: when, and what it was
-// called.
+// trashed reads from a name of trash when it was put aside, and its earlier name.
 func trashed(name string) (at time.Time, was string, ok bool) {
 	rest, ok := strings.CutPrefix(name, trashPrefix)
 	if !ok {

@@ -13,9 +13,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
-// Format is the version of the records. A reader refuses records of another
-// version: the bridge copies the worker that its jobs run, so the two are
-// always of one build.
+// Format is the version of the records. A reader refuses other versions: the bridge
+// copies the worker that its jobs run, so both are always of one build.
 const Format = 1
 
 // The files of an attempt's directory.
@@ -27,15 +26,15 @@ const (
 	outputName  = "slurm.out"
 )
 
-// ErrNone is returned for a record that is not there (yet). Absence is never
-// evidence: the disk may show it late.
+// ErrNone means that a record is not there, or not yet visible. Absence proves
+// nothing, because the disk may show a record late.
 var ErrNone = errors.New("no such record")
 
-// ErrGone is returned where an attempt's directory is not there though the disk
-// is: it was never made, or was removed.
+// ErrGone means that the disk is mounted and has no directory for the attempt: it
+// was never made, or was removed.
 var ErrGone = errors.New("the attempt's directory is not on the shared disk")
 
-// Spec says what a worker runs. Paths are absolute, on the shared disk.
+// Spec tells a worker what to run. Paths are absolute, on the shared disk.
 type Spec struct {
 	Format  int    `json:"format"`
 	Bundle  string `json:"bundle"`
@@ -44,8 +43,8 @@ type Spec struct {
 	SubmissionName string `json:"mark"`
 	Command        string `json:"command"`
 	Inputs
-	// RunDir is where what the command leaves is found, and its output while it
-	// runs. In the container it is /<uuid>, unless WorkDir is WorkDirLocal.
+	// RunDir has the command's output while it runs, and its files afterwards. In
+	// the container it is /<uuid>, unless WorkDir is WorkDirLocal.
 	RunDir  string  `json:"run_dir"`
 	WorkDir WorkDir `json:"work_dir,omitempty"`
 	GPUs    int     `json:"gpus"`
@@ -61,28 +60,27 @@ type Spec struct {
 	Runtime runtimes.Name `json:"runtime,omitempty"`
 }
 
-// Ran says how a container is run, and why so.
+// Ran says which runtime runs a container, and why.
 type Ran struct {
 	Runtime runtimes.Name `json:"runtime"`
-	// Reason is a sentence for whoever wonders.
+	// Reason is a sentence for people.
 	Reason string `json:"reason"`
 }
 
 // Inputs are what a bundle needs on the shared disk before its job is
 // submitted.
 type Inputs struct {
-	// Image is the path of the SIF, ImageDigest the name with the digest of the image that
-	// it was made of.
+	// Image is the path of the SIF. ImageDigest is the name, with its digest, of the
+	// image that the SIF was made from.
 	Image       string `json:"image"`
 	ImageDigest string `json:"image_digest"`
-	// ImageFile is set where Image is no SIF of the bridge's: others may change
-	// it. Its path had no symbolic link in it when it was staged.
+	// ImageFile is set if Image does not belong to the bridge, so that others may
+	// change it. Its path had no symbolic link when it was staged.
 	ImageFile    *ImageFile   `json:"image_file,omitempty"`
 	Dependencies []Dependency `json:"dependencies,omitempty"`
 }
 
-// ImageFile says what a SIF that is used where it lies was like when it was
-// staged.
+// ImageFile describes a SIF that is used in place, as it was when it was staged.
 type ImageFile struct {
 	Size int64 `json:"size"`
 	// Modified is its time of modification, in nanoseconds since 1970.
@@ -95,28 +93,28 @@ type ImageFile struct {
 type Dependency struct {
 	ChildPath string `json:"child_path"`
 	Source    string `json:"source"`
-	// InPlace is set where Source is no copy of the bridge's: others may change
-	// what is there. Its path had no symbolic link in it when it was staged, and
-	// has to have none when it is bound.
+	// InPlace is set if Source is not a copy of the bridge's, so that others may
+	// change it. Its path had no symbolic link when it was staged, and must have
+	// none when it is bound.
 	InPlace bool `json:"in_place,omitempty"`
-	// Link says what the data of a link was like when it was staged; nil for
-	// anything else.
+	// Link describes the data of a link bundle when it was staged; nil for other
+	// bundles.
 	Link *Link `json:"link,omitempty"`
 }
 
-// Link is a dependency on a bundle whose contents lie on the cluster's disk.
+// Link is a dependency on a link bundle: its contents lie on the cluster's disk.
 type Link struct {
-	// Bundle is the bundle, Path what it is a link to.
+	// Bundle is a link to Path.
 	Bundle string `json:"bundle"`
 	Path   string `json:"path"`
-	// Note is a sentence for the researcher where the data is not what it was
-	// when it was first used; empty otherwise.
+	// Note is a sentence for the researcher if the data has changed since its first
+	// use.
 	Note string `json:"note,omitempty"`
 	Fingerprint
 }
 
-// Fingerprint is what a file, or a directory with all in it, looked like from
-// outside: nothing was read but names, sizes and times.
+// Fingerprint describes a file, or a directory with its contents, by names, sizes
+// and times only.
 type Fingerprint struct {
 	Files       int64 `json:"files"`
 	Directories int64 `json:"directories"`
@@ -126,19 +124,19 @@ type Fingerprint struct {
 	// Digest is the SHA-256, in lower-case hexadecimal, over the type, the
 	// path, the size and the time of each entry, in order.
 	Digest string `json:"digest"`
-	// Partial is set where not all was looked at: only the first Entries.
+	// Partial is set if it covers only the first Entries.
 	Partial bool  `json:"partial,omitempty"`
 	Entries int64 `json:"entries"`
 }
 
-// Started says who took an attempt. It is written once, by Attempt.Begin or
-// Attempt.Close, and never changes.
+// Started is the record of an attempt's start. Attempt.Begin or Attempt.Fence writes
+// it once, and it never changes.
 type Started struct {
 	Format int `json:"format"`
-	// Token is 128 random bits in hexadecimal, made by who took the attempt.
+	// Token is 128 random bits in hexadecimal, from the process that took the
+	// attempt.
 	Token string `json:"token"`
-	// Fenced is set when a bridge took the attempt so that no worker begins
-	// it.
+	// Fenced is set when a bridge took the attempt so that no worker begins it.
 	Fenced  bool      `json:"closed,omitempty"`
 	Node    string    `json:"node,omitempty"`
 	Job     string    `json:"job,omitempty"`
@@ -146,31 +144,31 @@ type Started struct {
 	At      time.Time `json:"at"`
 }
 
-// Stage is how far a worker has come.
+// Stage is a worker's progress.
 type Stage string
 
 // The stages of a worker.
 const (
 	StageStarting Stage = "starting" // the container is being set up
 	StageRunning  Stage = "running"  // the command runs
-	StageCopying  Stage = "copying"  // it has ended, and its working directory is copied (see WorkDir)
+	StageCopying  Stage = "copying"  // the command has ended, and its working directory is copied (see WorkDir)
 )
 
-// Usage is what an attempt used so far.
+// Usage is what an attempt has used so far.
 type Usage struct {
 	UserSeconds   float64 `json:"user_seconds"`
 	SystemSeconds float64 `json:"system_seconds"`
 	MemoryBytes   int64   `json:"memory_bytes"`
 	MemoryPeak    int64   `json:"memory_peak_bytes"`
 	DiskBytes     int64   `json:"disk_bytes"`
-	// GPU is zero where nobody could be asked.
+	// GPU is zero where the GPUs cannot be measured.
 	GPU GPUUsage `json:"gpu,omitzero"`
 }
 
-// GPUUsage is what an attempt was seen to use of its GPUs, now and then.
+// GPUUsage is what samples found an attempt to use of its GPUs.
 type GPUUsage struct {
-	// Busy is the part of the time in which they worked, from 0 to 1: the mean
-	// of its GPUs, in the last sample and in all so far.
+	// Busy is the part of the time in which they worked, from 0 to 1, as the mean of
+	// its GPUs, in the last sample; BusyMean is that of all samples so far.
 	Busy     float64 `json:"busy"`
 	BusyMean float64 `json:"busy_mean"`
 	// MemoryBytes and MemoryPeak are sums over its GPUs.
@@ -179,7 +177,7 @@ type GPUUsage struct {
 	Samples     int   `json:"samples"`
 }
 
-// Status is what a worker says of itself while it runs.
+// Status is a worker's report while it runs.
 type Status struct {
 	Format int       `json:"format"`
 	Token  string    `json:"token"`
@@ -188,11 +186,11 @@ type Status struct {
 	// CommandStarted is when the command began; zero before.
 	CommandStarted time.Time `json:"command_started"`
 	Usage          Usage     `json:"usage"`
-	// Ran is zero before that is known.
+	// Ran is zero until a runtime is chosen.
 	Ran Ran `json:"ran,omitzero"`
 }
 
-// Cause says whose doing an end was.
+// Cause says who or what caused an end.
 type Cause string
 
 // The causes of an end.
@@ -200,7 +198,7 @@ const (
 	CauseSucceeded Cause = "succeeded"
 	CauseUser      Cause = "user"     // exit status, kill, a wrong image name
 	CauseLimit     Cause = "limit"    // time, memory, disk
-	CausePlatform  Cause = "platform" // a node, a disk, Slurm, ourselves
+	CausePlatform  Cause = "platform" // a node, a disk, Slurm, this software
 )
 
 // Exit is how an attempt ended.
@@ -208,14 +206,14 @@ type Exit struct {
 	Format int    `json:"format"`
 	Token  string `json:"token"`
 	Cause  Cause  `json:"cause"`
-	// ExitCode is the command's exit status, 128 and the signal's number for
-	// a command that a signal ended; nil when the command never ran.
+	// ExitCode is the command's exit status, or 128 plus the number of the signal
+	// that ended it; nil when the command never ran.
 	ExitCode *int `json:"exit_code"`
-	// Failure is one sentence for the researcher; empty when the exit status
-	// says all.
+	// Failure is one sentence for the researcher; empty when the exit status says
+	// enough.
 	Failure string `json:"failure,omitempty"`
-	// Note says in a sentence what was unlike in other runs, for whoever wonders
-	// why it took longer; empty as a rule.
+	// Note is a sentence that says what differed from a usual run, for example why it
+	// took longer; empty as a rule.
 	Note string `json:"note,omitempty"`
 	// Terminated is set when the worker was told to stop (TERM: scancel,
 	// preemption, Slurm's time limit) before the command had ended.
@@ -225,16 +223,15 @@ type Exit struct {
 	CommandStarted time.Time `json:"command_started"`
 	CommandEnded   time.Time `json:"command_ended"`
 	Usage          Usage     `json:"usage"`
-	// Ran is zero where no container was begun.
+	// Ran is zero where no container began.
 	Ran Ran `json:"ran,omitzero"`
 }
 
-// WriteSpec publishes the specification, making the attempt's directory, its
-// run directory and their parents, but not what is above. Writing the same
-// again is harmless.
+// WriteSpec publishes the specification. It makes the attempt's directory, the run
+// directory and their parents, and nothing above. Writing the same again is harmless.
 func (a Attempt) WriteSpec(s Spec) error {
 	for _, dir := range []string{a.Dir, s.RunDir} {
-		if err := makeTwo(dir); err != nil {
+		if err := makeWithParent(dir); err != nil {
 			return fmt.Errorf("make attempt directory: %w", err)
 		}
 	}
@@ -242,20 +239,19 @@ func (a Attempt) WriteSpec(s Spec) error {
 	if err := writeRecord(a.SpecPath(), s); err != nil {
 		return err
 	}
-	return a.last()
+	return a.syncParents()
 }
 
-// last flushes the entries of the attempt's directory and of its parent, so
-// that a crash of the file server takes neither away with a start in it.
-func (a Attempt) last() error {
+// syncParents flushes the entries of the attempt's directory and of its parent, so
+// that a crash of the file server removes neither after a start.
+func (a Attempt) syncParents() error {
 	bundle := filepath.Dir(a.Dir)
 	return errors.Join(atomicfile.SyncDir(bundle), atomicfile.SyncDir(filepath.Dir(bundle)))
 }
 
-// makeTwo makes a directory and its parent. What is above is not made: it is
-// missing where the shared disk is not mounted, and nothing may be written
-// there.
-func makeTwo(dir string) error {
+// makeWithParent makes a directory and its parent. Directories above are missing if
+// the shared disk is not mounted; nothing may be written there then.
+func makeWithParent(dir string) error {
 	for _, d := range []string{filepath.Dir(dir), dir} {
 		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
@@ -267,7 +263,7 @@ func makeTwo(dir string) error {
 // ReadSpec reads the specification.
 func (a Attempt) ReadSpec() (Spec, error) { return readRecord[Spec](a.SpecPath()) }
 
-// ReadStarted reads who took the attempt.
+// ReadStarted reads the record of the attempt's start.
 func (a Attempt) ReadStarted() (Started, error) { return readRecord[Started](a.path(startedName)) }
 
 // WriteStatus publishes the worker's status.
@@ -279,13 +275,13 @@ func (a Attempt) WriteStatus(s Status) error {
 // ReadStatus reads the worker's status.
 func (a Attempt) ReadStatus() (Status, error) { return readRecord[Status](a.path(statusName)) }
 
-// WriteExit publishes how the attempt ended.
+// WriteExit publishes the exit record.
 func (a Attempt) WriteExit(e Exit) error {
 	e.Format = Format
 	return writeRecord(a.path(exitName), e)
 }
 
-// ReadExit reads how the attempt ended.
+// ReadExit reads the exit record.
 func (a Attempt) ReadExit() (Exit, error) { return readRecord[Exit](a.path(exitName)) }
 
 // Member is one bundle's part in a submission.
@@ -294,10 +290,9 @@ type Member struct {
 	Attempt int    `json:"attempt"`
 }
 
-// WriteMembers publishes the members of a submission, in the order of their
-// index.
-func (l Layout) WriteMembers(mark string, members []Member) error {
-	return writeRecord(l.Members(mark), members)
+// WriteMembers publishes the members of a submission, in the order of their index.
+func (l Layout) WriteMembers(submissionName string, members []Member) error {
+	return writeRecord(l.Members(submissionName), members)
 }
 
 func writeRecord(path string, record any) error {
@@ -308,7 +303,7 @@ func writeRecord(path string, record any) error {
 	return atomicfile.Write(path, append(data, '\n'), 0o600)
 }
 
-// record is what readRecord reads. check says what is wrong with one.
+// record is what readRecord reads. check returns what is wrong with it.
 type record interface{ check() error }
 
 func (s Spec) check() error    { return checkFormat(s.Format) }
@@ -326,8 +321,8 @@ func (e Exit) check() error {
 	return fmt.Errorf("unknown cause %q", e.Cause)
 }
 
-// checkHead refuses also what nobody wrote: an empty token would be equal to
-// that of any other record that lost its own.
+// checkHead also refuses an empty token, which would equal that of any other damaged
+// record.
 func checkHead(format int, token string) error {
 	if err := checkFormat(format); err != nil {
 		return err
@@ -361,11 +356,11 @@ func readRecord[T record](path string) (T, error) {
 	return read, nil
 }
 
-// decode refuses what is no whole record of this Format.
+// decode refuses all but a whole record of this Format.
 func decode[T record](data []byte) (T, error) {
 	var read, none T
 	if err := json.Unmarshal(data, &read); err != nil {
-		return none, err //nolint:wrapcheck // the caller says which record
+		return none, err //nolint:wrapcheck // the caller names the record
 	}
 	if err := read.check(); err != nil {
 		return none, err

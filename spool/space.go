@@ -6,7 +6,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 )
 
-// Space is how much room a disk has for who is not root.
+// Space is the room that a disk has for ordinary users.
 type Space = diskspace.Space
 
 // Space measures the shared disk.

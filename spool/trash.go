@@ -14,9 +14,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
-// Weigh goes through all of a leftover. It returns how much of the disk it
-// takes, and when anything in it was last changed by the disk's clock. What is
-// closed to its owner is left out. With an error not all of it could be seen.
+// Weigh walks through a leftover. It returns the room that it takes, and when anything
+// in it was last changed by the disk's clock. It omits directories without their
+// owner's permissions. With an error the walk was incomplete.
 func (d Disk) Weigh(ctx context.Context, l Leftover) (bytes int64, touched time.Time, err error) {
 	err = filepath.WalkDir(l.Path, func(_ string, e fs.DirEntry, err error) error {
 		var info fs.FileInfo
@@ -43,13 +43,12 @@ func (d Disk) Weigh(ctx context.Context, l Leftover) (bytes int64, touched time.
 	return bytes, touched, nil
 }
 
-// ErrTouched is returned for a leftover that somebody has begun to use.
+// ErrTouched means that a leftover has come into use.
 var ErrTouched = errors.New("it is in use again")
 
-// PutAside gives a leftover another name in its directory, at once, so that
-// nobody ever sees half of it, and returns it as the trash that it is then. now
-// is the disk's time. It fails with ErrTouched where entries were made in it
-// since l.Touched. Temporaries and rings are nothing to be put aside.
+// PutAside renames a leftover within its directory, so that nobody sees a part of it,
+// and returns it as trash. now is the disk's time. It fails with ErrTouched if entries
+// were made in it since l.Touched. Temporary files and rings are not put aside.
 func (d Disk) PutAside(l Leftover, now time.Time) (Leftover, error) {
 	dir, name := filepath.Split(l.Path)
 	trash := l
@@ -65,7 +64,7 @@ func (d Disk) PutAside(l Leftover, now time.Time) (Leftover, error) {
 	return trash, nil
 }
 
-// PutBack gives trash its name again, unless something stands there by now.
+// PutBack gives trash its name again, unless that name is in use.
 func (d Disk) PutBack(trash Leftover) error {
 	dir, name := filepath.Split(trash.Path)
 	_, was, ok := trashed(name)
@@ -76,15 +75,14 @@ func (d Disk) PutBack(trash Leftover) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("put back %s: %w", path, errors.Join(fs.ErrExist, err))
 	}
-	// An empty directory that is made in between is replaced, and another one
-	// is not: rename(2).
+	// rename(2) replaces an empty directory that was made in between, and no other.
 	if err := os.Rename(trash.Path, path); err != nil {
 		return fmt.Errorf("put back: %w", err)
 	}
 	return nil
 }
 
-// Discard removes a leftover for good. What is gone already is no error.
+// Discard removes a leftover for good. One that is gone is no error.
 func (d Disk) Discard(l Leftover) error {
 	if l.Kind == LeftTemporary || l.Kind == LeftRing {
 		if err := os.Remove(l.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {

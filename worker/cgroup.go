@@ -9,24 +9,24 @@ import (
 	"strings"
 )
 
-// cgroup is a control group that holds the worker and everything it starts,
-// and nothing of other jobs. The zero value stands for none.
+// cgroup is a control group that holds the worker and everything that it starts,
+// and nothing of other jobs. The zero value means that there is none.
 type cgroup struct {
 	dir string
 	v2  bool
-	// above are the directories from dir up to the job's, whose limits hold
-	// here too; the first is dir.
+	// above lists the directories from dir up to the job's. Their limits hold here
+	// too.
 	above []string
 }
 
 // findCgroup finds the job's cgroup for a controller, given the texts of
-// /proc/self/cgroup and /proc/self/mountinfo (cgroups(7), proc(5)). A cgroup
-// in whose path the job's id does not stand, as Slurm's plugins put it there,
-// may hold others too and counts for nothing.
+// /proc/self/cgroup and /proc/self/mountinfo (cgroups(7), proc(5)). Slurm's
+// plugins put the job's id in the path; a cgroup without it may hold other
+// processes too and is ignored.
 //
-// A mount need not begin at the root of its hierarchy: where a node has a
-// subtree of it, that subtree's path has to be taken off. Of several mounts
-// over each other the last is seen.
+// A mount may begin below the root of its hierarchy; that subtree's path is then
+// removed from the cgroup's. Of several mounts over each other the last is
+// visible.
 func findCgroup(cgroups, mountinfo, controller, job string) cgroup {
 	if job == "" {
 		return cgroup{}
@@ -69,7 +69,7 @@ func newCgroup(dir string, v2 bool, depth int) cgroup {
 	return g
 }
 
-// mountedAt is the directory at which a cgroup is seen, or nothing.
+// mountedAt returns the directory of a cgroup, or nothing.
 func mountedAt(mountinfo, name, controller string, v2 bool) string {
 	dir := ""
 	for line := range strings.Lines(mountinfo) {
@@ -92,7 +92,7 @@ func mountedAt(mountinfo, name, controller string, v2 bool) string {
 	return dir
 }
 
-// unlimited is at least what version 1 shows where there is no limit
+// unlimited is at most what version 1 shows where there is no limit
 // (Linux: PAGE_COUNTER_MAX pages).
 const unlimited = 1 << 62
 
@@ -113,18 +113,18 @@ func (g cgroup) memoryLimit() int64 {
 	return limit
 }
 
-// enforces says whether the kernel keeps the cgroup near what a bundle asked
-// for. A job has somewhat more, for the worker; where it has much more, such as
-// all of a node that is its own, nothing keeps the bundle to what it asked for.
+// enforces reports whether the kernel limits the cgroup to about what a bundle
+// asked for. A job has somewhat more, for the worker. A job that has much more,
+// such as a whole node, does not limit the bundle.
 func (g cgroup) enforces(asked int64) bool {
 	const overhead = 256 << 20
 	limit := g.memoryLimit()
 	return limit > 0 && limit <= asked+asked/4+overhead
 }
 
-// readMemory reads the memory that is used now and was used at most, both with
-// the files that the kernel keeps in it, and how much of the first the kernel
-// cannot take back by dropping files.
+// readMemory reads the present and the largest use of memory, both with cached
+// files, and how much of the present use the kernel cannot free by dropping
+// files.
 func (g cgroup) readMemory(s *sample) {
 	names := [...]string{"memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control", "total_"}
 	if g.v2 {
@@ -148,8 +148,7 @@ func (g cgroup) readCPU() cpuTime {
 	return cpuTime{user: ticks(stat["user"]), system: ticks(stat["system"])}
 }
 
-// readText reads a file of the kernel's. One that is not there, or no more,
-// is empty.
+// readText reads a file of the kernel. A missing file is empty.
 func readText(file string) string {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -179,8 +178,8 @@ func readTable(file string) map[string]int64 {
 	return table
 }
 
-// levelsBelow says how many levels below the directory of a name a path ends,
-// or -1 when it is not below such.
+// levelsBelow returns how many levels a path ends below a directory of this name,
+// or -1 if it does not.
 func levelsBelow(name, dir string) int {
 	parts := strings.Split(strings.TrimSuffix(name, "/"), "/")
 	i := slices.Index(parts, dir)

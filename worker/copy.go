@@ -17,22 +17,23 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
 // copier copies a working directory to another disk: files with their modes,
-// times and holes, links as they are, hard links among the files; not pipes,
-// sockets and devices. A file appears under its name when it is whole and on the
-// disk. What an earlier try has copied is not copied again.
+// times and holes, symbolic links, and hard links among the files; not pipes,
+// sockets and devices. A file appears under its name once it is complete and
+// flushed. A later try skips what an earlier one has copied.
 type copier struct {
 	// skip names what is left out; it may be nil.
 	skip func(root *os.Root, name string) bool
 	// sync flushes a file or a directory to its disk; nil means fsync(2).
 	sync func(*os.File) error
-	// temporary begins the names of files that are not whole, at the top
+	// temporary begins the names of incomplete files, at the top
 	// (spool.CopyPrefix).
 	temporary string
 
-	files, bytes atomic.Int64 // that stand in their places
+	files, bytes atomic.Int64 // that are copied
 
 	from, to *os.Root
 	serial   atomic.Int64
@@ -48,9 +49,9 @@ const (
 	copyPause  = time.Second
 )
 
-// tryUntil copies from one directory into another, and again where that fails,
-// until patience has passed since it first did; failed is told why. The end of
-// ctx ends it too.
+// tryUntil copies from one directory into another. It tries again after a failure,
+// which it passes to failed, until patience has passed since the first one or ctx
+// ends.
 func (c *copier) tryUntil(ctx context.Context, from, to string, patience time.Duration, failed func(error)) error {
 	var since time.Time
 	for {
@@ -66,7 +67,7 @@ func (c *copier) tryUntil(ctx context.Context, from, to string, patience time.Du
 		if now.Sub(since) >= patience {
 			return err
 		}
-		if !pause(ctx, copyPause) {
+		if pause.For(ctx, copyPause) != nil {
 			return context.Cause(ctx)
 		}
 	}
@@ -82,25 +83,24 @@ func (c *copier) try(ctx context.Context, from, to string) (err error) {
 	}
 	defer func() { err = errors.Join(err, c.to.Close()) }()
 	if err = c.all(ctx); errors.Is(err, fs.ErrPermission) {
-		filetree.OpenUp(c.from) // the command may have closed something to its owner
+		filetree.OpenUp(c.from) // the command may have removed its owner's permissions
 		err = c.all(ctx)
 	}
 	return err
 }
 
-// all copies everything once, and returns the first of its errors: what can be
-// copied is.
+// all copies everything once. It goes on after an error, and returns the first.
 func (c *copier) all(ctx context.Context) error {
 	c.linked, c.again, c.dirs, c.failure = map[[2]uint64]string{}, nil, nil, nil
 	var group errgroup.Group
 	group.SetLimit(copyAtOnce)
 	c.directory(ctx, &group, ".")
-	_ = group.Wait() // c.failure has it
+	_ = group.Wait() // errors are in c.failure
 	for _, names := range c.again {
 		c.fail(c.hardLink(names[0], names[1]))
 	}
-	for _, dir := range slices.Backward(c.dirs) { // what is written into a directory changes its time
-		c.fail(c.likeness(dir))
+	for _, dir := range slices.Backward(c.dirs) { // writing into a directory changes its time
+		c.fail(c.copyAttributes(dir))
 	}
 	for _, dir := range append(c.dirs, ".") {
 		if ctx.Err() != nil {
@@ -118,7 +118,7 @@ func (c *copier) all(ctx context.Context) error {
 	return c.failure
 }
 
-// fail takes note of an error.
+// fail notes an error.
 func (c *copier) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,8 +127,8 @@ func (c *copier) fail(err error) {
 	}
 }
 
-// flush flushes one file or directory: syncfs(2) would wait for what other jobs of
-// the node have written to the same disk, and tell of their errors too.
+// flush flushes one file or directory. syncfs(2) would also wait for what other
+// jobs of the node wrote to the same disk, and report their errors.
 func (c *copier) flush(f *os.File) error {
 	if c.sync != nil {
 		return c.sync(f)
@@ -144,8 +144,8 @@ func (c *copier) syncDir(dir string) error {
 	return errors.Join(c.flush(d), d.Close())
 }
 
-// likeness gives a copied directory the mode and the time of the other.
-func (c *copier) likeness(dir string) error {
+// copyAttributes gives a copied directory the mode and the time of the original.
+func (c *copier) copyAttributes(dir string) error {
 	info, err := c.from.Lstat(dir)
 	if err != nil {
 		return err
@@ -153,7 +153,7 @@ func (c *copier) likeness(dir string) error {
 	return errors.Join(c.to.Chmod(dir, info.Mode().Perm()|0o700), c.to.Chtimes(dir, info.ModTime(), info.ModTime()))
 }
 
-// directory copies what is in a directory, files in the background.
+// directory copies the contents of a directory, files in the background.
 func (c *copier) directory(ctx context.Context, group *errgroup.Group, dir string) {
 	d, err := openDir(c.from, dir)
 	if err != nil {
@@ -196,7 +196,7 @@ func (c *copier) entry(ctx context.Context, group *errgroup.Group, name string, 
 	}
 }
 
-// mkdir makes a directory, also in the place of an output's file.
+// mkdir makes a directory. It replaces an output file of that name.
 func (c *copier) mkdir(name string) error {
 	err := c.to.Mkdir(name, 0o700)
 	if !errors.Is(err, fs.ErrExist) {
@@ -232,8 +232,8 @@ func (c *copier) symlink(name string) error {
 	return c.replace(name, func(temporary string) error { return c.to.Symlink(target, temporary) })
 }
 
-// hardLink gives a copied file a further name. Where it has it already a rename
-// would do nothing, and leave what it was to rename.
+// hardLink gives a copied file a further name. If it has that name already, rename
+// would do nothing and leave the temporary name.
 func (c *copier) hardLink(first, name string) error {
 	file, err := c.to.Lstat(first)
 	if err != nil {
@@ -249,7 +249,7 @@ func (c *copier) hardLink(first, name string) error {
 	return nil
 }
 
-// replace makes something under a name of its own and gives it its place.
+// replace creates a file under a temporary name and renames it.
 func (c *copier) replace(name string, create func(temporary string) error) error {
 	temporary := c.temporary + "-" + strconv.FormatInt(c.serial.Add(1), 10)
 	err := create(temporary)
@@ -269,7 +269,7 @@ func ignoreAbsent(err error) error {
 	return err
 }
 
-// file copies a file, unless an earlier try has.
+// file copies a file, unless an earlier try has done so.
 func (c *copier) file(ctx context.Context, name string, info fs.FileInfo) error {
 	there, err := c.to.Lstat(name)
 	if err == nil && there.Mode().IsRegular() && there.Size() == info.Size() && there.ModTime().Equal(info.ModTime()) {

@@ -34,7 +34,7 @@ func (c *copier) copyFile(ctx context.Context, name, temporary string, info fs.F
 	return c.to.Chtimes(temporary, info.ModTime(), info.ModTime())
 }
 
-// copyStep is how much is copied between two looks at whether to go on.
+// copyStep is how much is copied between two checks of ctx.
 const copyStep = 64 << 20
 
 // copyData copies what a file holds, and leaves holes where it has some.
@@ -42,11 +42,11 @@ func copyData(ctx context.Context, to, from *os.File, size int64) error {
 	for at := int64(0); at < size; {
 		data, err := from.Seek(at, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
-			break // nothing but a hole
+			break // only a hole follows
 		}
 		hole := size
 		if err != nil {
-			data = at // the disk does not tell
+			data = at // the disk does not support it
 		} else if hole, err = from.Seek(data, unix.SEEK_HOLE); err != nil {
 			hole = size
 		}

@@ -14,15 +14,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// link is a symbolic link in the working directory to a dependency as the
+// link is a symbolic link in the working directory to a dependency, as the
 // command sees it.
 type link struct{ name, target string }
 
-// planDependencies says what to bind, and what links to make in the working
-// directory (codalab/worker/worker_run_state.py: _transition_from_PREPARING,
+// planDependencies plans the binds, and the links in the working directory (codalab/worker/worker_run_state.py: _transition_from_PREPARING,
 // mount_dependency). A dependency at "." shows every entry of its source at
-// top level; it is bound as a whole, so that links within it lead where they
-// would in the container and never elsewhere on the host. A dependency at an absolute
+// top level. It is bound as a whole, so that links in it are resolved in the
+// container and never on the host. A dependency at an absolute
 // path is bound at that path and has no link: os.path.join puts it there in
 // CodaLab's own containers.
 func planDependencies(bundle string, deps []spool.Dependency) ([]link, []container.Bind, error) {
@@ -63,7 +62,7 @@ func planDependencies(bundle string, deps []spool.Dependency) ([]link, []contain
 		}
 		for _, entry := range entries {
 			if isOutput(entry) {
-				continue // the command's own stands there
+				continue // the command's own output is there
 			}
 			links = append(links, link{entry, path.Join(target, entry)})
 		}
@@ -71,7 +70,7 @@ func planDependencies(bundle string, deps []spool.Dependency) ([]link, []contain
 	return links, binds, nil
 }
 
-// childPath checks and cleans where a dependency is to be seen.
+// childPath checks and cleans the path at which a dependency is shown.
 func childPath(bundle, p string) (string, error) {
 	if p == "" {
 		return ".", nil
@@ -100,12 +99,11 @@ func absolutePath(bundle, p string) (string, error) {
 	return clean, nil
 }
 
-// isOutput says whether name is that of a file of the command's output.
+// isOutput reports whether name is that of an output file.
 func isOutput(name string) bool { return slices.Contains(outputs(), name) }
 
-// nested says whether of two child paths one is, or lies inside, the other.
-// Entries of a dependency at "." may meet others; that shows when links are
-// made.
+// nested reports whether one of two child paths is the other, or lies inside it.
+// makeLinks finds conflicts with the entries of a dependency at ".".
 func nested(a, b string) bool {
 	if a == "." || b == "." {
 		return a == b
@@ -113,7 +111,7 @@ func nested(a, b string) bool {
 	return strings.HasPrefix(a+"/", b+"/") || strings.HasPrefix(b+"/", a+"/")
 }
 
-// unusedName is a name for a whole dependency beside those that have one.
+// unusedName returns a name for the dependency at "." that no other has.
 func unusedName(names []string) string {
 	name := "all"
 	for slices.ContainsFunc(names, func(other string) bool { return nested(name, other) }) {
@@ -122,8 +120,8 @@ func unusedName(names []string) string {
 	return name
 }
 
-// checkSource refuses a source that is a link: the host would follow it out of
-// the place that it was prepared in.
+// checkSource refuses a source that is a symbolic link, because the host would
+// follow it to another place.
 func checkSource(d spool.Dependency) error {
 	info, err := os.Lstat(d.Source)
 	if err != nil {
@@ -153,9 +151,8 @@ func listNames(dir string) ([]string, error) {
 	return names, nil
 }
 
-// makeLinks makes links in the working directory, and the directories that
-// they stand in. Those that are there already, from a worker that was stopped,
-// stay.
+// makeLinks makes links in the working directory, and the directories above them.
+// It keeps links of a worker that was stopped.
 func makeLinks(root *os.Root, links []link) error {
 	for _, l := range links {
 		if dir := path.Dir(l.name); dir != "." {
@@ -176,8 +173,8 @@ func makeLinks(root *os.Root, links []link) error {
 	return nil
 }
 
-// linkError words why a link could not be made. A name that is taken is taken
-// by another dependency: the directory was empty.
+// linkError words why a link could not be made. The directory was empty, so a name
+// that exists belongs to another dependency.
 func linkError(l link, err error) error {
 	if errors.Is(err, fs.ErrExist) {
 		return &userError{fmt.Sprintf("The dependencies of this bundle have the name %q in common.", l.name)}

@@ -15,41 +15,41 @@ import (
 
 // gpu is a GPU of this node.
 type gpu struct {
-	// index is how Slurm counts the GPUs of a node: N of /dev/nvidiaN, or the
-	// place among the node's AMD GPUs.
+	// index is Slurm's number for it: N of /dev/nvidiaN, or its place among the
+	// node's AMD GPUs.
 	index int
 	path  string
-	// allowed says whether this job may open it. Where Slurm constrains
-	// devices it may not open those of other jobs.
+	// allowed is set if this job may open it. Where Slurm constrains devices, a job
+	// cannot open those of other jobs.
 	allowed bool
 }
 
-// allocation is what a bundle gets of the node's GPUs.
-type allocation struct {
-	maker   gpudriver.Vendor
+// gpuAllocation is what a bundle gets of the node's GPUs.
+type gpuAllocation struct {
+	vendor  gpudriver.Vendor
 	gpus    []gpu
 	devices []string // the device files with which to use them
-	// parts are the divided GPUs (MIG) of the allocation by name, where it has
-	// such: several may be on one of gpus, and which are ours only Slurm knows.
+	// parts are the names of the allocation's divided GPUs (MIG), if it has such.
+	// Several may be on one of gpus, and only Slurm knows which are ours.
 	parts []string
 }
 
-// allot finds the GPUs of the allocation. A bundle that asked for none gets
-// none, whatever its job has.
-func (r *run) allot() (a allocation, err error) {
+// allocateGPUs finds the GPUs of the allocation. A bundle that asked for none gets
+// none.
+func (r *attemptRun) allocateGPUs() (a gpuAllocation, err error) {
 	if r.spec.GPUs == 0 {
 		return a, nil
 	}
 	dev := cmp.Or(r.dev, "/dev")
-	a.maker = gpudriver.NVIDIA
+	a.vendor = gpudriver.NVIDIA
 	present, err := listNVIDIA(dev, mayOpen)
 	if err == nil && len(present) == 0 {
 		if amd := listAMD(dev, cmp.Or(r.sys, "/sys"), r.GPUs, mayOpen); len(amd) > 0 {
-			a.maker, present = gpudriver.AMD, amd
+			a.vendor, present = gpudriver.AMD, amd
 		}
 	}
 	if err != nil {
-		return allocation{}, err
+		return gpuAllocation{}, err
 	}
 	if a.parts = partNames(r.GPUNames); a.parts != nil {
 		a.gpus, err = chooseParts(r.spec.GPUs, present, a.parts)
@@ -58,12 +58,12 @@ func (r *run) allot() (a allocation, err error) {
 		a.gpus, err = chooseGPUs(r.spec.GPUs, present, r.GPUs)
 	}
 	if err != nil {
-		return allocation{}, fmt.Errorf("node %s: %w", r.Node, err)
+		return gpuAllocation{}, fmt.Errorf("node %s: %w", r.Node, err)
 	}
 	for _, g := range a.gpus {
 		a.devices = append(a.devices, g.path)
 	}
-	if a.maker == gpudriver.AMD {
+	if a.vendor == gpudriver.AMD {
 		a.devices = append(a.devices, filepath.Join(dev, "kfd"))
 		return a, nil
 	}
@@ -71,9 +71,9 @@ func (r *run) allot() (a allocation, err error) {
 	return a, nil
 }
 
-// mayOpen says whether this process may open a device for reading and writing.
+// mayOpen reports whether this process may open a device for reading and writing.
 // The kernel asks the devices cgroup here as it does in open(2)
-// (fs/namei.c: inode_permission), and no driver wakes a GPU for the answer.
+// (fs/namei.c: inode_permission), and no driver has to wake a GPU for it.
 func mayOpen(path string) bool {
 	const readWrite = 4 | 2 // access(2): R_OK, W_OK
 	return syscall.Access(path, readWrite) == nil
@@ -104,8 +104,8 @@ func listNVIDIA(dev string, mayOpen func(string) bool) ([]gpu, error) {
 
 // commonNVIDIA are the driver's device files that belong to no single GPU, of
 // which Apptainer shows all (internal/pkg/util/gpu/nvidia_legacy.go:
-// NvidiaDevices). Those below directories (nvidia-caps) say by their mode who
-// may use a part of a GPU, and are read only.
+// NvidiaDevices). The modes of those in directories (nvidia-caps)
+// control the use of a part of a GPU; they are only read.
 func commonNVIDIA(dev string) []string {
 	var devices []string
 	for _, pattern := range []string{"nvidiactl", "nvidia-*", "nvidia-*/*"} {
@@ -124,15 +124,15 @@ func commonNVIDIA(dev string) []string {
 	return devices
 }
 
-// vendorAMD is what /sys says of AMD's devices.
+// vendorAMD is the vendor of AMD's devices in /sys.
 const vendorAMD = "0x1002"
 
-// listAMD lists the AMD GPUs of this node. Each has a render device; which GPUs
-// a program sees that may open /dev/kfd depends on those that it may open too
+// listAMD lists the AMD GPUs of this node. Each has a render device. A program that
+// may open /dev/kfd sees the GPUs whose render devices it may open
 // (ROCm, libhsakmt, src/topology.c: topology_sysfs_check_node_supported). Slurm
 // counts them by their place or by the number of the device file
 // (src/plugins/gres/common/gres_common.c: common_gres_set_env), which begins at
-// 128: jobGPUs, what it said, shows which.
+// 128; jobGPUs, its SLURM_JOB_GPUS, shows which.
 func listAMD(dev, sys, jobGPUs string, mayOpen func(string) bool) []gpu {
 	entries, err := os.ReadDir(filepath.Join(dev, "dri"))
 	if err != nil || !mayOpen(filepath.Join(dev, "kfd")) {
@@ -168,10 +168,8 @@ func numbered(name, prefix string) (int, bool) {
 	return n, ok && err == nil && digits == strconv.Itoa(n)
 }
 
-// chooseGPUs picks as many GPUs as the bundle asked for from those of the
-// allocation. When more can be opened than that, either nothing constrains the
-// job or it has more than the bundle wants, and SLURM_JOB_GPUS says which are
-// its own.
+// chooseGPUs chooses as many of the allocation's GPUs as the bundle asked for. If
+// the job may open more, SLURM_JOB_GPUS says which are its own.
 func chooseGPUs(want int, present []gpu, jobGPUs string) ([]gpu, error) {
 	allowed := slices.DeleteFunc(slices.Clone(present), func(g gpu) bool { return !g.allowed })
 	if len(allowed) < want {
@@ -194,9 +192,9 @@ func chooseGPUs(want int, present []gpu, jobGPUs string) ([]gpu, error) {
 	return own[:want], nil
 }
 
-// partNames are the names of divided GPUs in CUDA_VISIBLE_DEVICES, as Slurm sets
-// it where it gives such (src/plugins/gres/common/gres_common.c:
-// common_gres_set_env, the unique_id); none where it numbers whole ones.
+// partNames returns the names of divided GPUs in CUDA_VISIBLE_DEVICES, as Slurm
+// sets it (src/plugins/gres/common/gres_common.c:
+// common_gres_set_env, the unique_id); none where Slurm numbers whole GPUs.
 func partNames(names string) []string {
 	parts := strings.Split(names, ",")
 	if slices.ContainsFunc(parts, func(name string) bool { return !strings.HasPrefix(name, "MIG-") }) {
@@ -205,9 +203,9 @@ func partNames(names string) []string {
 	return parts
 }
 
-// chooseParts picks the GPUs that parts of the allocation's may be on: all that
-// may be opened, since of a GPU's parts those can be used whose device files in
-// nvidia-caps may be read.
+// chooseParts chooses the GPUs that the allocation's parts may be on: all that the
+// job may open. The device files in nvidia-caps limit which parts of them it can
+// use.
 func chooseParts(want int, present []gpu, parts []string) ([]gpu, error) {
 	if len(parts) < want {
 		return nil, fmt.Errorf("the bundle asked for %s, and its job has %d (CUDA_VISIBLE_DEVICES=%s)", countGPUs(want), len(parts), strings.Join(parts, ","))
@@ -242,11 +240,10 @@ func parseIndices(s string) ([]int, error) {
 	return indices, nil
 }
 
-// env is what the command is told of its GPUs. Only these are visible to it, so
-// CUDA and ROCm number them from 0, whatever numbers they have on the node.
-// Without any nothing is said: they find none, and a program that reads the
-// variable meets no empty list. Parts of GPUs have the same names everywhere.
-func (a allocation) env() []string {
+// env tells the command its GPUs. Only these are visible inside, so CUDA and ROCm
+// number them from 0. Without GPUs the variable is not set, because some programs
+// cannot read an empty list. Parts of GPUs have the same names everywhere.
+func (a gpuAllocation) env() []string {
 	if len(a.gpus) == 0 {
 		return nil
 	}
@@ -258,7 +255,7 @@ func (a allocation) env() []string {
 		numbers[i] = strconv.Itoa(i)
 	}
 	name := "CUDA_VISIBLE_DEVICES"
-	if a.maker == gpudriver.AMD {
+	if a.vendor == gpudriver.AMD {
 		name = "ROCR_VISIBLE_DEVICES"
 	}
 	return []string{name + "=" + strings.Join(numbers, ",")}

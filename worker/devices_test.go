@@ -58,16 +58,16 @@ func TestDeviceFilesOfTheBundle(t *testing.T) {
 		must(t, os.MkdirAll(filepath.Dir(filepath.Join(w.dev, name)), 0o700))
 		must(t, os.WriteFile(filepath.Join(w.dev, name), nil, mode))
 	}
-	r := &run{Worker: w}
-	if a, err := r.allot(); err != nil || a.gpus != nil || a.devices != nil || a.env() != nil || a.maker != "" {
+	r := &attemptRun{Worker: w}
+	if a, err := r.allocateGPUs(); err != nil || a.gpus != nil || a.devices != nil || a.env() != nil || a.vendor != "" {
 		t.Errorf("without GPUs: %+v, %v", a, err)
 	}
 	r.spec.GPUs = 2
-	a, err := r.allot()
+	a, err := r.allocateGPUs()
 	must(t, err)
 	got := strings.ReplaceAll(strings.Join(a.devices, " "), w.dev+"/", "")
-	if got != "nvidia2 nvidia10 nvidiactl nvidia-modeset nvidia-uvm nvidia-caps/nvidia-cap2" || a.maker != gpudriver.NVIDIA {
-		t.Errorf("devices %s of %s", got, a.maker)
+	if got != "nvidia2 nvidia10 nvidiactl nvidia-modeset nvidia-uvm nvidia-caps/nvidia-cap2" || a.vendor != gpudriver.NVIDIA {
+		t.Errorf("devices %s of %s", got, a.vendor)
 	}
 	if env := a.env(); !slices.Equal(env, []string{"CUDA_VISIBLE_DEVICES=0,1"}) {
 		t.Errorf("environment %q", env)
@@ -89,9 +89,9 @@ func TestPartsOfGPUsAreThoseThatSlurmNames(t *testing.T) {
 		w := newWorker(t, nil)
 		w.GPUNames = test.names
 		must(t, os.WriteFile(filepath.Join(w.dev, "nvidia3"), nil, 0o600))
-		r := &run{Worker: w}
+		r := &attemptRun{Worker: w}
 		r.spec.GPUs = test.want
-		a, err := r.allot()
+		a, err := r.allocateGPUs()
 		if err != nil && err.Error() != test.err || err == nil && (test.err != "" || !slices.Equal(a.env(), []string{test.env}) || !slices.Equal(a.devices, []string{w.dev + "/nvidia3"})) {
 			t.Errorf("%s: %+v with %q, %v", name, a, a.env(), err)
 		}
@@ -111,13 +111,13 @@ func TestDeviceFilesOfAMDGPUs(t *testing.T) {
 	}
 	for _, said := range []string{"1-2", "130,131"} { // by place, by device file
 		w.GPUs = said
-		r := &run{Worker: w}
+		r := &attemptRun{Worker: w}
 		r.spec.GPUs = 2
-		a, err := r.allot()
+		a, err := r.allocateGPUs()
 		must(t, err)
 		got := strings.ReplaceAll(strings.Join(a.devices, " "), w.dev+"/", "")
-		if got != "dri/renderD130 dri/renderD131 kfd" || a.maker != gpudriver.AMD {
-			t.Errorf("%s: devices %s of %s", said, got, a.maker)
+		if got != "dri/renderD130 dri/renderD131 kfd" || a.vendor != gpudriver.AMD {
+			t.Errorf("%s: devices %s of %s", said, got, a.vendor)
 		}
 		if env := a.env(); !slices.Equal(env, []string{"ROCR_VISIBLE_DEVICES=0,1"}) {
 			t.Errorf("environment %q", env)

@@ -13,44 +13,45 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// How often the GPUs are looked at. nvidia-smi may take long where the driver
-// has to be woken, and what it takes is the job's.
+// How often the GPUs are measured. nvidia-smi may take long if it has to load the
+// driver, and its processor time counts as the job's.
 const (
 	gpuFirst    = 5 * time.Second  // after the start of the command
-	gpuPause    = 30 * time.Second // between two looks, and at least
-	gpuIdle     = 100              // times as long as a look took
-	gpuPatience = 10 * time.Second // with one look
-	gpuTries    = 3                // that may fail one after another
+	gpuPause    = 30 * time.Second // the least time between two measurements
+	gpuIdle     = 100              // the pause is this many times a measurement's duration
+	gpuPatience = 10 * time.Second // for one measurement
+	gpuTries    = 3                // failures in a row before giving up
 )
 
-// gpuSample is what a run's GPUs do at a moment.
+// gpuSample is what an attempt's GPUs do at a moment.
 type gpuSample struct {
 	busy   float64 // from 0 to 1, their mean
 	memory int64
 }
 
-// gpuMeter asks nvidia-smi for the GPUs of a run.
+// gpuMeter asks nvidia-smi about the GPUs of an attempt.
 type gpuMeter struct {
 	program string
-	// bus are where the GPUs are, as /proc spells it; none where that is not
-	// known.
+	// bus lists the GPUs' bus addresses as /proc spells them; empty where they are
+	// unknown.
 	bus []string
 	n   int // GPUs
-	// patience bounds one look.
+	// patience bounds one measurement.
 	patience time.Duration
 }
 
-// watchGPUs looks at what the GPUs do, now and then, where nvidia-smi answers.
-// Nothing depends on that.
-func (r *run) watchGPUs(ctx context.Context) {
-	if r.gpus.maker != gpudriver.NVIDIA || len(r.gpus.parts) > 0 { // nvidia-smi tells of whole GPUs
+// watchGPUs measures the GPUs from time to time where nvidia-smi answers. Nothing
+// else depends on that.
+func (r *attemptRun) watchGPUs(ctx context.Context) {
+	if r.gpus.vendor != gpudriver.NVIDIA || len(r.gpus.parts) > 0 { // nvidia-smi measures whole GPUs
 		return
 	}
 	m := gpuMeter{
 		program:  r.driver.Program("nvidia-smi"),
-		bus:      busIDs(r.procDir(), r.gpus.gpus),
+		bus:      busAddresses(r.procDir(), r.gpus.gpus),
 		n:        len(r.gpus.gpus),
 		patience: gpuPatience,
 	}
@@ -58,26 +59,26 @@ func (r *run) watchGPUs(ctx context.Context) {
 		return
 	}
 	failed := 0
-	for rest := gpuFirst; pause(ctx, rest); {
+	for rest := gpuFirst; pause.For(ctx, rest) == nil; {
 		began := time.Now() //nolint:forbidigo // how long it takes decides the rest
 		s, err := m.read(ctx)
 		took := time.Since(began) //nolint:forbidigo // as above
 		rest = max(gpuPause, gpuIdle*took)
 		if err == nil {
 			failed = 0
-			r.account.useGPUs(s)
+			r.usage.addGPUSample(s)
 			continue
 		}
 		if failed++; failed == gpuTries && ctx.Err() == nil {
-			r.Log.InfoContext(ctx, "the GPUs are no longer looked at", slog.Any("error", err))
+			r.Log.InfoContext(ctx, "GPU use is no longer measured", slog.Any("error", err))
 			return
 		}
 	}
 }
 
-// busIDs finds where GPUs are on the bus (Linux driver's README, "Proc
+// busAddresses finds the bus addresses of GPUs (Linux driver's README, "Proc
 // interface": gpus/BUS-ID/information).
-func busIDs(proc string, gpus []gpu) []string {
+func busAddresses(proc string, gpus []gpu) []string {
 	dir := filepath.Join(proc, "driver/nvidia/gpus")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -98,8 +99,8 @@ func busIDs(proc string, gpus []gpu) []string {
 	return ids
 }
 
-// read takes a sample. A nvidia-smi that does not end even when it is killed, as
-// one that waits for a broken GPU, is left to itself.
+// read takes a sample. It does not wait for an nvidia-smi that does not end when
+// killed, because it waits for a broken GPU.
 func (m gpuMeter) read(ctx context.Context) (gpuSample, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.patience)
 	defer cancel()
@@ -112,7 +113,7 @@ func (m gpuMeter) read(ctx context.Context) (gpuSample, error) {
 		err error
 	}
 	answers := make(chan answer, 1)
-	go func() {
+	go func() { // ends with nvidia-smi
 		out, err := command.Command{Args: args}.Output(ctx)
 		answers <- answer{out, err}
 	}()
@@ -127,9 +128,9 @@ func (m gpuMeter) read(ctx context.Context) (gpuSample, error) {
 	}
 }
 
-// parse reads nvidia-smi's table. Where not all of the node's GPUs are the
-// run's, it has to be known which are. What a GPU does not tell, such as one
-// that is divided, counts for nothing.
+// parse reads nvidia-smi's table. It fails if the table has other GPUs and their
+// bus addresses are unknown. Values that a GPU does not report, such as a divided
+// one, count as 0.
 func (m gpuMeter) parse(out string) (s gpuSample, err error) {
 	rows := 0
 	for line := range strings.Lines(out) {
@@ -154,8 +155,8 @@ func (m gpuMeter) parse(out string) (s gpuSample, err error) {
 	return s, nil
 }
 
-// sameBus compares places on the bus: nvidia-smi gives the domain eight digits
-// where /proc gives it four.
+// sameBus compares bus addresses: nvidia-smi gives the domain eight digits, and
+// /proc gives it four.
 func sameBus(a, b string) bool {
 	short := func(id string) string {
 		domain, rest, _ := strings.Cut(strings.ToLower(id), ":")

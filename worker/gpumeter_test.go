@@ -102,9 +102,9 @@ func rounded(x float64) float64 { return float64(int(x*1000+.5)) / 1000 }
 
 func TestMeanAndPeakOfGPUsAreKept(t *testing.T) {
 	t.Parallel()
-	a := newAccount("t")
+	a := newUsage("t")
 	for _, s := range []gpuSample{{busy: 1, memory: 10}, {busy: .5, memory: 30}, {busy: 0, memory: 20}} {
-		a.useGPUs(s)
+		a.addGPUSample(s)
 	}
 	want := spool.GPUUsage{Busy: 0, BusyMean: .5, MemoryBytes: 20, MemoryPeak: 30, Samples: 3}
 	if got := a.snapshot(time.Time{}).Usage.GPU; got != want {
@@ -115,7 +115,7 @@ func TestMeanAndPeakOfGPUsAreKept(t *testing.T) {
 func TestNvidiaSmiThatHangsIsGivenUp(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, nil)
-	gpuNode(t, &w, map[string]string{"0000:48:00.0": "0"}, "trap '' TERM; while :; do sleep 1; done")
+	gpuNode(t, &w, map[string]string{"0000:48:00.0": "0"}, "trap '' TERM; while kill -0 $PPID; do sleep 1; done") // it ends with the test
 	m := gpuMeter{program: w.driver.Program("nvidia-smi"), n: 1, patience: 10 * time.Millisecond}
 	if _, err := m.read(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v", err)

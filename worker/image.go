@@ -10,12 +10,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// openImage opens a SIF that is used where it lies, and makes sure that it is
-// what it was when the bundle was staged, as far as its path, size and time say.
-// There is none to open where the SIF is the bridge's own.
+// openImage opens a SIF that is used in place, and checks by path, size and time
+// that it has not changed since the bundle was staged. It returns nil for a SIF
+// that belongs to the bridge.
 func openImage(in spool.Inputs) (*os.File, error) {
 	if in.ImageFile == nil {
-		return nil, nil //nolint:nilnil // as said above
+		return nil, nil //nolint:nilnil // nil means: no file to open
 	}
 	fd, err := unix.Openat2(unix.AT_FDCWD, in.Image, &unix.OpenHow{
 		Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,

@@ -6,42 +6,42 @@ import (
 	"time"
 )
 
-// sample is what a run uses at a moment. What is not known is 0.
+// sample is what an attempt uses at a moment. Unknown values are 0.
 type sample struct {
 	cpu        cpuTime
 	memory     int64 // now
 	memoryPeak int64
-	// held is what of memory counts against a limit: without files that the
-	// kernel may drop.
+	// held is the part of memory that counts against a limit: all but files that
+	// the kernel may drop.
 	held int64
 	// oomKills counts the processes that were killed for the memory limit.
 	oomKills int64
 }
 
-// meter measures a run: by the job's cgroups where Slurm has made such, else
-// by the processes of the container.
+// meter measures an attempt: by the job's cgroups where Slurm makes them,
+// otherwise by the processes of the container.
 type meter struct {
 	proc        string
 	cpu, memory cgroup
 }
 
-func (r *run) meter() meter {
+func (r *attemptRun) meter() meter {
 	m := meter{proc: r.procDir()}
 	cgroups := readText(filepath.Join(m.proc, "self/cgroup"))
 	mounts := readText(filepath.Join(m.proc, "self/mountinfo"))
 	m.memory = findCgroup(cgroups, mounts, "memory", r.Job)
 	m.cpu = findCgroup(cgroups, mounts, "cpuacct", r.Job)
 	if s := m.read(0); s.memory == 0 {
-		m.memory = cgroup{} // its controller is not on, or its files are not seen here
+		m.memory = cgroup{} // its controller is off, or its files are not visible here
 	}
 	return m
 }
 
-// procDir is where the processes of the host are seen.
+// procDir is the host's /proc.
 func (w Worker) procDir() string { return cmp.Or(w.proc, "/proc") }
 
-// read takes a sample. root is the container's first process, or 0 when there
-// is none: then only cgroups are read.
+// read takes a sample. root is the container's first process. If that is 0, read
+// reads only cgroups.
 func (m meter) read(root int) sample {
 	var s sample
 	if m.memory.dir != "" {
@@ -63,14 +63,13 @@ func (m meter) read(root int) sample {
 	return s
 }
 
-// ownMemory is what the worker, the container's init and the server of its
-// image may take of a cgroup that the command shares with them.
+// ownMemory is what the worker, the container's init and squashfuse may use of the
+// cgroup that they share with the command.
 const ownMemory = 48 << 20
 
-// above is what the command uses of memory where a sample passes a limit that
-// nothing else enforces, else 0. Memory that processes share was counted once
-// for each of them where there is no cgroup, so that is looked at more closely
-// first.
+// above returns the command's memory if a sample exceeds a limit, otherwise 0.
+// Without a cgroup, a sample counts shared memory once for each process, so above
+// measures again more exactly.
 func (m meter) above(s sample, root int, limit int64) int64 {
 	if limit <= 0 || s.held <= limit {
 		return 0
@@ -87,6 +86,6 @@ func (m meter) above(s sample, root int, limit int64) int64 {
 
 func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// ticks converts the unit of processor time in proc(5), which is 1/100 s on
-// every architecture that this runs on.
+// ticks converts the unit of processor time in proc(5): 1/100 s on every
+// architecture that this runs on.
 func ticks(n int64) time.Duration { return time.Duration(n) * 10 * time.Millisecond }

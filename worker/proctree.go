@@ -22,9 +22,9 @@ type treeUse struct {
 	memory int64
 }
 
-// readTree adds up what the container of the init process root uses. Memory is
-// the command's alone, and what several of its processes share is counted for
-// each; processor time is that of the whole, as it is known at the end.
+// readTree adds up what a container uses, given its init. Memory is that of the
+// command's processes; shared memory counts for each of them. Processor time is
+// that of the whole container, as in the exit record.
 func readTree(proc string, root int) treeUse {
 	var use treeUse
 	for _, p := range descendants(readProcesses(proc), root) {
@@ -37,17 +37,15 @@ func readTree(proc string, root int) treeUse {
 	return use
 }
 
-// isCommands says whether a process of the container of the init process root
-// came with the command: neither is that itself nor what serves or unpacks the
-// image.
+// isCommands reports whether a process belongs to the command: it is neither the
+// container's init nor a program that serves or unpacks the image.
 func (p process) isCommands(root int) bool {
 	images := strings.HasPrefix(p.name, "squashfuse") || p.name == "unsquashfs"
 	return p.pid != root && (p.parent != root || !images)
 }
 
-// readShares is the memory that readTree adds up, but that each process counts
-// its share only of what it has in common with others. It costs the kernel
-// more.
+// readShares adds up the command's memory with shared memory divided among its
+// processes. That costs the kernel more than readTree.
 func readShares(proc string, root int) int64 {
 	var sum int64
 	for _, p := range descendants(readProcesses(proc), root) {
@@ -66,7 +64,7 @@ func readShares(proc string, root int) int64 {
 	return sum
 }
 
-// descendants are the processes of a tree, its root among them.
+// descendants returns the processes of a tree, including its root.
 func descendants(all []process, root int) []process {
 	children := map[int][]process{}
 	var tree []process
@@ -82,7 +80,7 @@ func descendants(all []process, root int) []process {
 	return tree
 }
 
-// readProcesses lists the processes of this host that can be seen.
+// readProcesses lists the visible processes of this host.
 func readProcesses(proc string) []process {
 	d, err := os.Open(proc)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
-// scratch is a private directory on the node's own disk. A lock on it says
-// that its worker lives: what a killed one leaves behind is removed by the next
-// on that node.
+// scratch is a private directory on the node's own disk. Its worker holds a lock
+// on it. The next worker on that node removes directories without a lock, which
+// killed workers left.
 type scratch struct {
 	dir  string
 	lock *os.File
@@ -22,8 +22,8 @@ type scratch struct {
 // scratchPrefix begins the names of all workers' scratch directories.
 const scratchPrefix = "cl-worker-"
 
-// makeScratch makes a directory in parent, or in the system's temporary
-// directory when that is empty, named for the job.
+// makeScratch makes a directory that is named for the job, in parent or, when
+// that is empty, in the system's temporary directory.
 func makeScratch(parent, job string) (*scratch, error) {
 	dir, err := os.MkdirTemp(parent, scratchPrefix+job+"-")
 	if err != nil {
@@ -52,13 +52,13 @@ func (s *scratch) remove() error {
 	return errors.Join(err, s.lock.Close())
 }
 
-// orphanAge is how old a directory without a lock has to be before it counts
-// as left behind: a worker makes first the one and then the other.
-const orphanAge = time.Minute
+// abandonedAge is how old a directory without a lock has to be to count as
+// abandoned: a worker makes the directory first and the lock after it.
+const abandonedAge = time.Minute
 
-// sweepScratch removes what this user's killed workers have left in parent.
-// What cannot be removed stays for the next one.
-func sweepScratch(parent string, now time.Time) {
+// removeAbandonedScratch removes what this user's killed workers left in parent.
+// If it cannot, the next worker tries again.
+func removeAbandonedScratch(parent string, now time.Time) {
 	if parent == "" {
 		parent = os.TempDir()
 	}
@@ -68,7 +68,7 @@ func sweepScratch(parent string, now time.Time) {
 	}
 	for _, dir := range left {
 		info, err := os.Lstat(dir)
-		if err != nil || !info.IsDir() || now.Sub(info.ModTime()) < orphanAge {
+		if err != nil || !info.IsDir() || now.Sub(info.ModTime()) < abandonedAge {
 			continue
 		}
 		owner, ok := info.Sys().(*syscall.Stat_t)

@@ -23,11 +23,11 @@ func TestScratchOfAKilledWorkerIsSwept(t *testing.T) {
 	must(t, os.Mkdir(other, 0o700))
 
 	now := time.Now()
-	sweepScratch(parent, now)
+	removeAbandonedScratch(parent, now)
 	if _, err := os.Stat(killed.dir); err != nil {
 		t.Errorf("a fresh directory was swept: %v", err)
 	}
-	sweepScratch(parent, now.Add(2*orphanAge))
+	removeAbandonedScratch(parent, now.Add(2*abandonedAge))
 	if _, err := os.Stat(killed.dir); !os.IsNotExist(err) {
 		t.Errorf("left behind: %v", err)
 	}

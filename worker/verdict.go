@@ -6,21 +6,20 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/sentence"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// ending is all that is known of how a command ended.
+// ending is what the worker knows of a command's end.
 type ending struct {
 	exit container.Exit
-	// err is why the command was not run, or not to its end.
+	// err is why the command did not run, or not to its end.
 	err error
 	// told is set when the worker was told to stop before the command's end.
-	told bool
+	stopRequested bool
 	// stopped may be the *limitError for which the worker stopped the command.
 	stopped error
 	// oomKills counts the processes that the kernel killed for the job's
@@ -28,32 +27,31 @@ type ending struct {
 	oomKills int64
 	// memoryPeak is the most memory that was measured.
 	memoryPeak int64
-	// diskFull is set when the working directory has no room left, so that the
-	// command could not say so there itself.
+	// diskFull is set when the working directory has no room left: the command may
+	// have been unable to write its own message there.
 	diskFull bool
-	// uncopied is why results in a local working directory are lost.
+	// uncopied is why results in a local working directory were not copied.
 	uncopied error
 }
 
-// limitError is a limit that a command has passed, in a sentence.
+// limitError says in a sentence which limit a command has exceeded.
 type limitError struct{ sentence string }
 
 func (e *limitError) Error() string { return e.sentence }
 
-// userError is a fault in what the researcher asked for, in a sentence.
+// userError says in a sentence what is wrong in the researcher's request.
 type userError struct{ sentence string }
 
 func (e *userError) Error() string { return e.sentence }
 
-// verdict says whose doing the end was. A limit comes first: a command that
-// met one may end in any way, and memory that ran out shows in no exit status
-// that could be relied on, so that a command that failed after a kill for
-// memory has met its limit. A command that ends by itself with 0 has
-// succeeded, whatever it met before.
+// verdict decides the cause of the end. Limits come first, because a command that
+// meets one may end in any way. No exit status shows reliably that memory ran
+// out: a command that failed after a kill for memory has met its limit. A command
+// that exits with 0 by itself has succeeded, even after such a kill.
 func (e ending) verdict(spec spool.Spec) spool.Exit {
-	out := spool.Exit{Terminated: e.told}
+	out := spool.Exit{Terminated: e.stopRequested}
 	if e.exit.Note != "" {
-		out.Note = sentence(errors.New(e.exit.Note))
+		out.Note = sentence.Of(e.exit.Note)
 	}
 	if e.err == nil {
 		code := e.exit.Code
@@ -66,10 +64,10 @@ func (e ending) verdict(spec spool.Spec) spool.Exit {
 	case e.oomKills > 0 && (e.err != nil || e.exit.Code != 0):
 		out.Cause, out.Failure = spool.CauseLimit, memorySentence(spec.MemoryBytes, e.memoryPeak)
 	case e.err != nil:
-		out.Cause, out.Failure = e.notRun()
+		out.Cause, out.Failure = e.explainNotRun()
 	case e.exit.Code == 0:
 		out.Cause = spool.CauseSucceeded
-	case e.told:
+	case e.stopRequested:
 		out.Cause, out.Failure = spool.CausePlatform, "The job was told to stop before the command had ended."
 	case e.exit.Signal != 0:
 		out.Cause = spool.CauseUser
@@ -81,48 +79,37 @@ func (e ending) verdict(spec spool.Spec) spool.Exit {
 		out.Cause = spool.CauseUser
 	}
 	if e.uncopied != nil {
-		e.lost(&out)
+		e.addLoss(&out)
 	}
 	return out
 }
 
-// lost adds to a verdict that results are lost. Who told the job to stop before
-// they were copied knows better why.
-func (e ending) lost(out *spool.Exit) {
+// addLoss adds to a verdict that results are lost. If the job was told to stop
+// during the copy, the bridge knows the reason better.
+func (e ending) addLoss(out *spool.Exit) {
 	switch {
 	case out.Cause == spool.CauseSucceeded:
 		out.Cause = spool.CausePlatform
 	case out.Failure == "":
 		out.Failure = fmt.Sprintf("Exit code %d.", *out.ExitCode)
 	}
-	out.Failure = strings.TrimSpace(out.Failure + " " + sentence(e.uncopied))
+	out.Failure = strings.TrimSpace(out.Failure + " " + sentence.Of(e.uncopied.Error()))
 	out.Terminated = out.Terminated || errors.Is(e.uncopied, errTold)
 }
 
-// notRun words why the command did not run.
-func (e ending) notRun() (spool.Cause, string) {
+// explainNotRun says why the command did not run.
+func (e ending) explainNotRun() (spool.Cause, string) {
 	var user *userError
 	switch {
 	case errors.As(e.err, &user):
 		return spool.CauseUser, user.sentence
 	case errors.Is(e.err, container.ErrNoShell):
-		return spool.CauseUser, sentence(container.ErrNoShell)
-	case e.told:
+		return spool.CauseUser, sentence.Of(container.ErrNoShell.Error())
+	case e.stopRequested:
 		return spool.CausePlatform, "The job was told to stop before the command began."
 	default:
-		return spool.CausePlatform, sentence(e.err)
+		return spool.CausePlatform, sentence.Of(e.err.Error())
 	}
-}
-
-// sentence makes a line for a researcher of an error.
-func sentence(err error) string {
-	s := strings.Join(strings.Fields(err.Error()), " ")
-	first, size := utf8.DecodeRuneInString(s)
-	s = string(unicode.ToUpper(first)) + s[size:]
-	if !strings.HasSuffix(s, ".") {
-		s += "."
-	}
-	return s
 }
 
 // The sentences of limits begin as those of CodaLab's own worker do
@@ -133,8 +120,8 @@ func timeSentence(uptime, limit time.Duration) string {
 		codalab.FormatDuration(roundUp(uptime)), codalab.FormatDuration(limit))
 }
 
-// memorySentence may be told less than the limit: what a command took in its
-// last moment, for which the kernel killed it, need not have been measured.
+// memorySentence may get a smaller use than the limit, because the last moment
+// before the kernel's kill may not have been measured.
 func memorySentence(limit, used int64) string {
 	if limit <= 0 {
 		return "Memory limit of the job exceeded. Ask for more with --request-memory."
@@ -148,8 +135,8 @@ func diskSentence(limit, used int64) string {
 		codalab.FormatSize(limit), codalab.FormatSize(used))
 }
 
-// roundUp rounds up to the unit in which codalab.FormatDuration prints, so that
-// a time above a limit reads as above it.
+// roundUp rounds up to the unit in which codalab.FormatDuration prints, so that a
+// time above a limit is printed as above it.
 func roundUp(d time.Duration) time.Duration {
 	unit := 100 * time.Millisecond
 	const day = 24 * time.Hour

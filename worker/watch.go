@@ -9,38 +9,39 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
 const (
 	statusPause = 5 * time.Second // between two status records
-	samplePause = time.Second     // between two looks at what is used
+	samplePause = time.Second     // between two samples of the usage
 )
 
-// report tells the bridge that the attempt is begun and then, until ctx ends,
-// how it goes on. A shared disk that hangs or is full keeps nothing else from
-// being done.
-func (r *run) report(ctx context.Context) {
-	r.ring(ctx)
+// reportStatus tells the bridge that the attempt has begun, and then writes its
+// status until ctx ends. It runs in the background, so a shared disk that hangs
+// or is full delays nothing else.
+func (r *attemptRun) reportStatus(ctx context.Context) {
+	r.ringBell(ctx)
 	tick := time.NewTicker(statusPause)
 	defer tick.Stop()
 	for {
 		now := time.Now() //nolint:forbidigo // a record's date
-		if err := r.attempt.WriteStatus(r.account.snapshot(now)); err != nil {
+		if err := r.attempt.WriteStatus(r.usage.snapshot(now)); err != nil {
 			r.Log.WarnContext(ctx, "write the status", slog.Any("error", err))
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.account.changed:
+		case <-r.usage.changed:
 		case <-tick.C:
 		}
 	}
 }
 
-// watch samples what the command uses, and stops it when its time is over or
-// when it takes more memory than it asked for and nothing else keeps it from
-// that.
-func (r *run) watch(ctx context.Context, m meter, started <-chan int, stop context.CancelCauseFunc) {
+// watchUsage samples what the command uses. It stops the command at its time
+// limit, and at its memory limit where the kernel does not enforce that.
+func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int, stop context.CancelCauseFunc) {
 	var root int
 	select {
 	case root = <-started:
@@ -65,12 +66,12 @@ func (r *run) watch(ctx context.Context, m meter, started <-chan int, stop conte
 		select {
 		case <-ctx.Done():
 			return
-		case root = <-started: // by another way
+		case root = <-started: // a second runtime was tried
 		case now := <-expired:
 			stop(&limitError{timeSentence(now.Sub(began), limit)})
 		case <-tick.C:
 			s := m.read(root)
-			r.account.use(s)
+			r.usage.addSample(s)
 			if used := m.above(s, root, memory); used > 0 {
 				stop(&limitError{memorySentence(memory, used)})
 			}
@@ -80,31 +81,31 @@ func (r *run) watch(ctx context.Context, m meter, started <-chan int, stop conte
 
 // timeLimit is a specification's limit; 0 means none.
 func timeLimit(seconds float64) time.Duration {
-	const longest = 100 * 365 * 24 * 3600 // which no job reaches
+	const longest = 100 * 365 * 24 * 3600 // no job runs that long
 	if !(seconds > 0) || seconds > longest {
 		return 0
 	}
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// What a walk through the working directory may cost: on the way, and at the
-// end, when everybody waits for the record.
+// The cost of a walk through the working directory: while the command runs, and
+// at its end, when the bridge waits for the record.
 const (
 	walkEntries      = 1 << 20
 	finalWalkEntries = 2000
 	finalWalkTime    = 100 * time.Millisecond
 )
 
-// watchDisk measures the working directory now and then, a tenth of the time
-// at most, and stops a command that fills it above its limit.
-func (r *run) watchDisk(ctx context.Context, stop context.CancelCauseFunc) {
-	for rest := samplePause; pause(ctx, rest); {
+// watchDisk measures the working directory for at most a tenth of the time, and
+// stops a command that exceeds its disk limit.
+func (r *attemptRun) watchDisk(ctx context.Context, stop context.CancelCauseFunc) {
+	for rest := samplePause; pause.For(ctx, rest) == nil; {
 		began := time.Now() //nolint:forbidigo // how long it takes decides the rest
 		bytes, _ := r.diskUse(ctx, walkEntries)
 		if ctx.Err() != nil {
 			return
 		}
-		r.account.occupy(bytes)
+		r.usage.setDisk(bytes)
 		if limit := r.spec.DiskBytes; limit > 0 && bytes > limit {
 			stop(&limitError{diskSentence(limit, bytes)})
 		}
@@ -112,20 +113,20 @@ func (r *run) watchDisk(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// finalDisk measures the working directory once more if that is quick.
-func (r *run) finalDisk(ctx context.Context) {
+// finalDisk measures the working directory once more, unless that takes long.
+func (r *attemptRun) finalDisk(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, finalWalkTime)
 	defer cancel()
 	if bytes, whole := r.diskUse(ctx, finalWalkEntries); whole {
-		r.account.occupy(bytes)
+		r.usage.setDisk(bytes)
 	}
 }
 
-// leastRoom is how much room a disk has that is not full: a little is left on
-// many where nothing can be written any more.
+// leastRoom is the room below which a disk counts as full: many disks have a
+// little room left when nothing can be written any more.
 const leastRoom = 1 << 20
 
-// diskFull says whether a directory's disk is known to be full.
+// diskFull reports whether a directory's disk is known to be full.
 func diskFull(dir string) bool {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil || s.Blocks == 0 { // some network file systems count nothing
@@ -134,9 +135,9 @@ func diskFull(dir string) bool {
 	return s.Bavail*uint64(max(s.Frsize, 0)) < leastRoom
 }
 
-// diskUse is what the command has written to its working directory, and to the
-// output files that a local one has only links to.
-func (r *run) diskUse(ctx context.Context, entries int) (bytes int64, whole bool) {
+// diskUse is what the command has written to its working directory. A local one
+// has only links to the output files, which are added.
+func (r *attemptRun) diskUse(ctx context.Context, entries int) (bytes int64, whole bool) {
 	bytes, whole = diskUse(ctx, r.dir, entries)
 	if r.dir == r.spec.RunDir {
 		return bytes, whole
@@ -151,8 +152,8 @@ func (r *run) diskUse(ctx context.Context, entries int) (bytes int64, whole bool
 
 // diskUse adds up the sizes of the files below dir, as CodaLab does
 // (codalab/worker/file_util.py: get_path_size): links are not followed, and
-// sparse files count in full. It looks at no more than a number of entries,
-// and says whether that was all.
+// sparse files count in full. It stops after a number of entries; whole is then
+// false.
 func diskUse(ctx context.Context, dir string, entries int) (bytes int64, whole bool) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -165,7 +166,7 @@ func diskUse(ctx context.Context, dir string, entries int) (bytes int64, whole b
 		pending = pending[:len(pending)-1]
 		d, err := openDir(root, name)
 		if err != nil {
-			continue // gone, replaced, or shut by the command
+			continue // the command removed, replaced or closed it
 		}
 		for {
 			batch, err := d.ReadDir(256)
@@ -190,8 +191,8 @@ func diskUse(ctx context.Context, dir string, entries int) (bytes int64, whole b
 	return bytes, true
 }
 
-// openDir opens a directory, and nothing that the command has put in its place:
-// a pipe would hold us until somebody writes to it.
+// openDir opens a directory. The command may have replaced it by a pipe, which
+// must not block.
 func openDir(root *os.Root, name string) (*os.File, error) {
 	return root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
 }

@@ -17,27 +17,27 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// What stands in the worker's scratch directory beside the containers'.
+// Directories in the worker's scratch directory, beside the containers' own.
 const (
 	scratchTemp    = "tmp"  // the command's TMPDIR
 	scratchWorkDir = "work" // the working directory, where it is a local one
 )
 
-// tempDir is TMPDIR in the container of a bundle: on the node's own disk,
-// whatever the image has at /tmp.
+// tempDir is TMPDIR in the container of a bundle: a directory on the node's own
+// disk.
 func tempDir(bundle string) string { return "/" + bundle + "_tmp" }
 
-// outputDir is where the container of a bundle has its output files when its
-// working directory is a local one, which has links to them: what the command
-// prints is on the shared disk from the start, for others to read.
+// outputDir is where a container with a local working directory has its output
+// files. They lie on the shared disk from the start, where others can read them;
+// the working directory has links to them.
 func outputDir(bundle string) string { return "/" + bundle + "_output" }
 
-// outputs are the files that the command's output goes to.
+// outputs are the names of the output files.
 func outputs() []string { return []string{"stdout", "stderr"} }
 
-// makeDirs makes the directories of the command on the node's own disk, and
-// says what to bind where. r.dir is the working directory from then on.
-func (r *run) makeDirs() ([]container.Bind, error) {
+// makeDirs makes the command's directories on the node's own disk, sets r.dir and
+// returns the binds for them.
+func (r *attemptRun) makeDirs() ([]container.Bind, error) {
 	temp := filepath.Join(r.scratch.dir, scratchTemp)
 	err := os.Mkdir(temp, 0o700)
 	if err == nil {
@@ -66,7 +66,7 @@ func (r *run) makeDirs() ([]container.Bind, error) {
 }
 
 // makeLinks makes links in the working directory.
-func (r *run) makeLinks(links []link) (err error) {
+func (r *attemptRun) makeLinks(links []link) (err error) {
 	root, err := os.OpenRoot(r.dir)
 	if err != nil {
 		return fmt.Errorf("open the working directory: %w", err)
@@ -75,16 +75,15 @@ func (r *run) makeLinks(links []link) (err error) {
 	return makeLinks(root, links)
 }
 
-// bringHome copies a local working directory to the run directory, whose disk
-// then has it. It tries
-// again what the shared disk does not take, for as long as the exit record
-// would be tried, and goes on for the worker's CopyGrace after TERM: then the
-// node is about to be taken away. The error says what is missing.
-func (r *run) bringHome(ctx context.Context) error {
+// copyResults copies a local working directory to the run directory and flushes
+// it there. It tries again for as long as recordExit does. After TERM it stops
+// within CopyGrace, because Slurm then kills the job. The error says what is
+// missing.
+func (r *attemptRun) copyResults(ctx context.Context) error {
 	if r.dir == "" || r.dir == r.spec.RunDir {
 		return nil
 	}
-	r.account.copying()
+	r.usage.copyingBegan()
 	began := time.Now() //nolint:forbidigo // how long it takes, for people
 	copyCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
@@ -92,8 +91,8 @@ func (r *run) bringHome(ctx context.Context) error {
 		timer := time.AfterFunc(cmp.Or(r.CopyGrace, 10*time.Second), func() { cancel(errTold) })
 		context.AfterFunc(copyCtx, func() { timer.Stop() })
 	})()
-	c := copier{skip: r.isOutputLink, sync: r.sync, temporary: spool.CopyPrefix(r.account.snapshot(time.Time{}).Token)}
-	err := c.tryUntil(copyCtx, r.dir, r.spec.RunDir, r.recordWait(), func(err error) {
+	c := copier{skip: r.isOutputLink, sync: r.sync, temporary: spool.CopyPrefix(r.usage.snapshot(time.Time{}).Token)}
+	err := c.tryUntil(copyCtx, r.dir, r.spec.RunDir, r.recordTimeout(), func(err error) {
 		r.Log.WarnContext(ctx, "copy the results", slog.Any("error", err))
 	})
 	r.Log.InfoContext(ctx, "copied the results", slog.String("size", codalab.FormatSize(c.bytes.Load())),
@@ -104,12 +103,12 @@ func (r *run) bringHome(ctx context.Context) error {
 	return fmt.Errorf("the results could not be copied from the disk of node %s, but for %s of them: %w", r.Node, codalab.FormatSize(c.bytes.Load()), err)
 }
 
-// errTold is why results were not copied to the end.
+// errTold is the cause when TERM ended the copy.
 var errTold = errors.New("the job was told to stop")
 
-// isOutputLink says whether an entry of the local working directory is the link
-// that was made for an output.
-func (r *run) isOutputLink(root *os.Root, name string) bool {
+// isOutputLink reports whether an entry of the local working directory is the
+// link to an output file.
+func (r *attemptRun) isOutputLink(root *os.Root, name string) bool {
 	if !isOutput(name) {
 		return false
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/bridge/doctor"
+	"github.com/cl-slurm/cl-slurm/bridge/imagesource"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
@@ -28,7 +29,7 @@ else failed.`
 
 // doctorOptions are doctor's flags.
 type doctorOptions struct {
-	place
+	siteFlags
 	json  bool
 	jobs  bool
 	wait  time.Duration
@@ -64,7 +65,7 @@ func (o doctorOptions) run(ctx context.Context, p program.Process) error {
 		}
 	}
 	e := doctor.Examination{
-		Config: c, Slurm: slurmClient(p, c), Images: imageSource(p, c, nil), Now: p.Now, Only: o.queue, Jobs: o.jobs, Wait: o.wait,
+		Config: c, Slurm: slurmClient(p, c), Images: imagesource.New(c, p.Getenv, nil), Now: p.Now, Only: o.queue, Jobs: o.jobs, Wait: o.wait,
 		Found: func(c doctor.Check) {
 			if !o.json {
 				printCheck(p, c)

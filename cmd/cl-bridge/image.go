@@ -13,6 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/imagelist"
 	"github.com/cl-slurm/cl-slurm/bridge/imagepull"
+	"github.com/cl-slurm/cl-slurm/bridge/imagesource"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -56,7 +57,7 @@ func imagePull(p program.Process) *cobra.Command {
 			if err != nil {
 				return &program.Error{Code: program.ExitUsage, Err: err}
 			}
-			from := imageSource(p, f.conf, downloadPace(f.conf))
+			from := imagesource.New(f.conf, p.Getenv, downloadPace(f.conf))
 			from.OpenFile = source.FilesBelow("/") // whatever the operator may read
 			im := newImages(f.conf, c, from)
 			if im.Convert, err = imageJobsAlone(ctx, p, f.conf); err != nil {

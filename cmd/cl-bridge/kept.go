@@ -74,7 +74,7 @@ func askServer(ctx context.Context, c config.Config, found []kept.Results) error
 
 // keptRmOptions are the flags of kept rm.
 type keptRmOptions struct {
-	place
+	siteFlags
 	deleted, dryRun, json bool
 }
 

@@ -20,16 +20,16 @@ func ledgerFlag(cmd *cobra.Command, where *string) {
 		"the bridge's `ledger`, an SQLite file or postgres://…, instead of the configuration's; better there, when it has a password")
 }
 
-// place are the flags by which a verb finds the bridge that it is about.
-type place struct{ config, ledger string }
+// siteFlags are the flags by which a command finds its bridge.
+type siteFlags struct{ config, ledger string }
 
-func (f *place) flags(cmd *cobra.Command, p program.Process) {
+func (f *siteFlags) flags(cmd *cobra.Command, p program.Process) {
 	configFlag(cmd, p, &f.config)
 	ledgerFlag(cmd, &f.ledger)
 }
 
-// read reads the configuration, and puts the ledger's place into it.
-func (f place) read(p program.Process) (config.Config, error) {
+// read reads the configuration and fills in the ledger.
+func (f siteFlags) read(p program.Process) (config.Config, error) {
 	c, err := config.Read(f.config)
 	if err != nil {
 		return c, &program.Error{Code: program.ExitUsage, Err: err}
@@ -38,7 +38,7 @@ func (f place) read(p program.Process) (config.Config, error) {
 	return c, err
 }
 
-// openToJudge opens the ledger for who is to remove what nobody needs.
+// openToJudge opens a ledger that must exist, because it says what may be removed.
 func openToJudge(ctx context.Context, where string) (*ledger.Reader, error) {
 	r, err := ledger.OpenToRead(ctx, where)
 	if errors.Is(err, ledger.ErrAbsent) {
@@ -47,8 +47,8 @@ func openToJudge(ctx context.Context, where string) (*ledger.Reader, error) {
 	return r, err
 }
 
-// ledgerPlace is where the ledger lies: as the flag says, as configured, or
-// where the user's state belongs.
+// ledgerPlace returns the ledger that the flag names, or else the configuration, or else
+// the one in the directory of the user's state.
 func ledgerPlace(p program.Process, c config.Config, flag string) (string, error) {
 	if flag != "" {
 		if err := sqldb.Check(flag); err != nil {
@@ -66,7 +66,7 @@ func ledgerPlace(p program.Process, c config.Config, flag string) (string, error
 	return filepath.Join(state, "ledger.db"), nil
 }
 
-// takeLedger opens the ledger for the one bridge that may work on it.
+// takeLedger locks and opens the ledger: only one bridge may work on it.
 func takeLedger(ctx context.Context, where string) (book *ledger.Ledger, release func(), err error) {
 	if !sqldb.IsURL(where) {
 		if err := os.MkdirAll(filepath.Dir(where), 0o700); err != nil {
@@ -88,8 +88,8 @@ func takeLedger(ctx context.Context, where string) (book *ledger.Ledger, release
 	}, nil
 }
 
-// unavailable makes a database that does not answer, or whose disk is full, end
-// the program as a server that does not answer does.
+// unavailable gives the error of a database that does not answer, or whose disk is full,
+// the exit code of a server that does not answer.
 func unavailable(err error) error {
 	if errors.Is(err, sqldb.ErrUnavailable) || errors.Is(err, sqldb.ErrFull) {
 		return &program.Error{Code: program.ExitTransient, Err: err}

@@ -30,7 +30,7 @@ configuration is wrong; 3 Slurm or the ledger's server does not answer.`
 
 func recoverCommand(p program.Process) *cobra.Command {
 	var o struct {
-		place
+		siteFlags
 		accept, json bool
 	}
 	cmd := &cobra.Command{

@@ -17,7 +17,7 @@ ledger's server does not answer.`
 
 func statusCommand(p program.Process) *cobra.Command {
 	var o struct {
-		place
+		siteFlags
 		json bool
 	}
 	cmd := &cobra.Command{

@@ -12,7 +12,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/sweep"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
-	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -32,7 +31,7 @@ not answer.`
 
 // sweepOptions are sweep's flags.
 type sweepOptions struct {
-	place
+	siteFlags
 	dryRun, json bool
 }
 
@@ -59,8 +58,8 @@ func sweepCommand(p program.Process) *cobra.Command {
 	return cmd
 }
 
-// sweepOnce sweeps beside the bridge that may be at work.
-func sweepOnce(ctx context.Context, p program.Process, c config.Config, dry bool) ([]sweep.Finding, error) {
+// sweepOnce sweeps once. A bridge may be at work meanwhile.
+func sweepOnce(ctx context.Context, p program.Process, c config.Config, dryRun bool) ([]sweep.Finding, error) {
 	reader, err := openToJudge(ctx, c.Ledger)
 	if err != nil {
 		return nil, err
@@ -71,7 +70,7 @@ func sweepOnce(ctx context.Context, p program.Process, c config.Config, dry bool
 		return nil, &program.Error{Code: program.ExitUsage, Err: err}
 	}
 	s := sweeper(c, reader, slurm, nil, p.Now)
-	if dry {
+	if dryRun {
 		found, err := s.Find(ctx)
 		return found, slurmAway(err)
 	}
@@ -79,15 +78,15 @@ func sweepOnce(ctx context.Context, p program.Process, c config.Config, dry bool
 	return found, slurmAway(err)
 }
 
-// sweepFirst is when a bridge sweeps after its start, sweepEvery the pause
-// between its sweeps.
+// sweepFirst is the pause between a bridge's start and its first sweep, sweepEvery that
+// between two sweeps.
 const (
 	sweepFirst = time.Minute
 	sweepEvery = time.Hour
 )
 
-// sweeper sweeps the shared directory of a configuration, whose jobs run these
-// workers.
+// sweeper returns a sweeper of the shared directory. workers are the programs that jobs of
+// this bridge run, if it is at work.
 func sweeper(c config.Config, book sweep.Ledger, slurm sweep.Scheduler, workers []string, now func() time.Time) *sweep.Sweeper {
 	return &sweep.Sweeper{
 		Ledger: book, Scheduler: slurm, Disk: spool.Disk{Layout: spool.Layout(c.Shared)},
@@ -114,14 +113,4 @@ func reportSweep(p program.Process, o sweepOptions, found []sweep.Finding) error
 		return fmt.Errorf("%d of %d leftovers could not be removed", failed, len(found))
 	}
 	return nil
-}
-
-// slurmAway makes a Slurm that does not answer end the program as a server that
-// does not answer does.
-func slurmAway(err error) error {
-	var away *sbatch.Error
-	if errors.As(err, &away) {
-		return &program.Error{Code: program.ExitTransient, Err: err}
-	}
-	return err
 }

@@ -1,4 +1,6 @@
-package main
+// Package imagesource says where the images of a configuration come from: registries, with
+// the logins and certificates of the bridge's user and of the owners of bundles.
+package imagesource
 
 import (
 	"net/url"
@@ -8,27 +10,26 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
-	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// imageSource is where images come from, at no more than a pace, with the logins of
-// who runs the bridge.
-func imageSource(p program.Process, c config.Config, pace *transfer.Pace) source.Source {
+// New returns the source of images, with the logins of the bridge's user. pace bounds the
+// downloads; nil does not.
+func New(c config.Config, getenv func(string) string, pace *transfer.Pace) source.Source {
 	var known []string
 	if server, err := url.Parse(c.Server); err == nil {
 		known = []string{server.Host}
 	}
 	return source.Source{
-		Known: known, Hosts: c.Image.Hosts(), Certs: registryCerts(c.Image),
-		Logins: source.Logins{Files: loginFiles(p, c.Image), HelperEnv: helperEnv(p)},
+		Known: known, Hosts: c.Image.Hosts(), Certs: certs(c.Image),
+		Logins: source.Logins{Files: loginFiles(c.Image, getenv), HelperEnv: helperEnv(getenv)},
 		Reader: pace.Reader,
 	}
 }
 
-// registryCerts are the directories of registries' certificates: those of Docker and
-// Podman where none is named, as far as they may be read.
-func registryCerts(c config.Image) []string {
+// certs returns the directories of registries' certificates: those that the file names,
+// or else those of Docker and Podman that can be read.
+func certs(c config.Image) []string {
 	if c.Certs != nil {
 		return c.Certs
 	}
@@ -41,22 +42,22 @@ func registryCerts(c config.Image) []string {
 	return dirs
 }
 
-// loginFiles are where docker login and podman login put what they were told
+// loginFiles returns the files that docker login and podman login write
 // (docker/cli cli/config: Dir; containers-auth.json(5)).
-func loginFiles(p program.Process, c config.Image) []source.LoginFile {
+func loginFiles(c config.Image, getenv func(string) string) []source.LoginFile {
 	const whose = "the bridge's user"
 	if c.DockerConfig != "" {
 		return []source.LoginFile{{Path: c.DockerConfig, Whose: whose}}
 	}
 	var paths []string
-	home := p.Getenv("HOME")
-	switch dir := p.Getenv("DOCKER_CONFIG"); {
+	home := getenv("HOME")
+	switch dir := getenv("DOCKER_CONFIG"); {
 	case dir != "":
 		paths = append(paths, filepath.Join(dir, "config.json"))
 	case home != "":
 		paths = append(paths, filepath.Join(home, ".docker", "config.json"))
 	}
-	switch file, dir := p.Getenv("REGISTRY_AUTH_FILE"), p.Getenv("XDG_RUNTIME_DIR"); {
+	switch file, dir := getenv("REGISTRY_AUTH_FILE"), getenv("XDG_RUNTIME_DIR"); {
 	case file != "":
 		paths = append(paths, file)
 	case dir != "":
@@ -72,21 +73,22 @@ func loginFiles(p program.Process, c config.Image) []source.LoginFile {
 	return files
 }
 
-// helperEnv is the environment of credential helpers: what the stores need that
-// they speak to, and nothing else.
-func helperEnv(p program.Process) []string {
+// helperEnv returns the environment of credential helpers: what their stores need, and
+// nothing else.
+func helperEnv(getenv func(string) string) []string {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "USER", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "GNUPGHOME", "PASSWORD_STORE_DIR"} {
-		if value := p.Getenv(name); value != "" {
+		if value := getenv(name); value != "" {
 			env = append(env, name+"="+value)
 		}
 	}
 	return env
 }
 
-// ownLogins gives each owner's bundles the registries as that owner's login shows
-// them, where there is one in image.logins.
-func ownLogins(c config.Config, r source.Source) func(owner string, ref source.Reference) (source.Source, string) {
+// OwnerLogins returns a function for images.Images.Login: it gives an owner's bundles the
+// source with that owner's login, where image.logins has one. It is nil without
+// image.logins.
+func OwnerLogins(c config.Config, r source.Source) func(owner string, ref source.Reference) (source.Source, string) {
 	dir := c.Image.Logins
 	if dir == "" {
 		return nil
@@ -101,7 +103,7 @@ func ownLogins(c config.Config, r source.Source) func(owner string, ref source.R
 	}
 }
 
-// hasLogin says whether an owner has given a login.
+// hasLogin says whether there is a login of an owner.
 func hasLogin(dir, owner string) bool {
 	for _, path := range []string{owner + ".json", filepath.Join(owner, "config.json")} {
 		if _, err := os.Lstat(filepath.Join(dir, path)); err == nil {

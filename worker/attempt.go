@@ -13,34 +13,35 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// run is one attempt that is ours.
-type run struct {
+// attemptRun is one attempt that this worker owns.
+type attemptRun struct {
 	Worker
 
 	spec    spool.Spec
 	attempt spool.Attempt
 	bell    spool.Bell
-	account *account
-	gpus    allocation
+	usage   *usage
+	gpus    gpuAllocation
 	scratch *scratch // nil until it is made
 	dir     string   // the working directory; empty until it is made
 }
 
-// run runs the bundle and records its end. What people and the bridge wait for
-// comes first, and cleaning up last.
-func (r *run) run(ctx context.Context) (spool.Exit, error) {
-	aside, stopAside := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopAside()
+// runBundle runs the bundle and records its end. It cleans up last, because
+// people and the bridge wait for the record.
+func (r *attemptRun) runBundle(ctx context.Context) (spool.Exit, error) {
+	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopBackground()
 	var group errgroup.Group
-	group.Go(r.guarded(aside, r.report))
+	group.Go(r.guarded(background, r.reportStatus))
 
-	exit := r.execute(ctx, aside, &group)
-	stopAside()
-	err := r.record(ctx, exit)
-	r.ring(ctx)
+	exit := r.runCommand(ctx, background, &group)
+	stopBackground()
+	err := r.recordExit(ctx, exit)
+	r.ringBell(ctx)
 	r.Log.InfoContext(ctx, "ended", slog.String("cause", string(exit.Cause)), slog.String("failure", exit.Failure), slog.String("note", exit.Note))
 
 	if panicked := group.Wait(); panicked != nil {
@@ -49,22 +50,22 @@ func (r *run) run(ctx context.Context) (spool.Exit, error) {
 	if err := r.scratch.remove(); err != nil {
 		r.Log.WarnContext(ctx, "clean up", slog.Any("error", err))
 	}
-	sweepScratch(r.spec.Scratch, time.Now()) //nolint:forbidigo // how old a directory is
+	removeAbandonedScratch(r.spec.Scratch, time.Now()) //nolint:forbidigo // how old a directory is
 	return exit, err
 }
 
-// execute runs the command in its container and says how that went, also when
-// it fails itself.
-func (r *run) execute(ctx, aside context.Context, group *errgroup.Group) (exit spool.Exit) {
+// runCommand runs the command in its container and returns how that ended, even
+// if the worker itself panics. Background tasks belong to group.
+func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup.Group) (exit spool.Exit) {
 	defer func() {
 		if v := recover(); v != nil {
 			r.Log.ErrorContext(ctx, "the worker failed", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
-			exit = r.account.exit(ending{err: fmt.Errorf("the worker failed: %v", v)}.verdict(r.spec))
+			exit = r.usage.complete(ending{err: fmt.Errorf("the worker failed: %v", v)}.verdict(r.spec))
 		}
 	}()
 	c, err := r.prepare()
 	if err != nil {
-		return r.account.exit(ending{err: err, told: ctx.Err() != nil}.verdict(r.spec))
+		return r.usage.complete(ending{err: err, stopRequested: ctx.Err() != nil}.verdict(r.spec))
 	}
 	defer closeFiles(c)
 
@@ -74,48 +75,48 @@ func (r *run) execute(ctx, aside context.Context, group *errgroup.Group) (exit s
 	defer stop(nil)
 	started := make(chan int, 1)
 	c.OnStart = func(pid int) {
-		r.account.start(time.Now()) //nolint:forbidigo // the command's time is the clock's
+		r.usage.commandBegan(time.Now()) //nolint:forbidigo // the command's time is the clock's
 		select {
-		case <-started: // nobody has looked at the process of a way that was refused
+		case <-started: // the process of a runtime that the host refused
 		default:
 		}
 		started <- pid
 	}
 	c.OnChoice = func(choice container.Choice) {
-		r.account.choose(spool.Ran{Runtime: choice.Runtime, Reason: choice.Reason})
+		r.usage.setRuntime(spool.Ran{Runtime: choice.Runtime, Reason: choice.Reason})
 		r.Log.InfoContext(ctx, "container", slog.String("runtime", string(choice.Runtime)), slog.String("reason", choice.Reason))
 	}
-	asideOfCommand, done := context.WithCancel(aside)
+	duringCommand, done := context.WithCancel(background)
 	defer done()
-	group.Go(r.guarded(asideOfCommand, func(ctx context.Context) { r.watch(ctx, meter, started, stop) }))
-	group.Go(r.guarded(asideOfCommand, func(ctx context.Context) { r.watchDisk(ctx, stop) }))
-	group.Go(r.guarded(asideOfCommand, r.watchGPUs))
+	group.Go(r.guarded(duringCommand, func(ctx context.Context) { r.watchUsage(ctx, meter, started, stop) }))
+	group.Go(r.guarded(duringCommand, func(ctx context.Context) { r.watchDisk(ctx, stop) }))
+	group.Go(r.guarded(duringCommand, r.watchGPUs))
 
 	cpu := childrenCPU()
 	got, err := r.runContainer(limited, c)
-	told := ctx.Err() != nil
+	stopRequested := ctx.Err() != nil
 	if err != nil {
 		r.Log.ErrorContext(ctx, "run the container", slog.Any("error", err), slog.String("image", r.spec.Image))
 	}
-	r.account.end(time.Now()) //nolint:forbidigo // as above
+	r.usage.containerEnded(time.Now()) //nolint:forbidigo // as above
 	done()
 
 	after := meter.read(0)
-	r.account.use(after)
-	r.account.spend(childrenCPU().minus(cpu))
-	r.finalDisk(aside)
+	r.usage.addSample(after)
+	r.usage.addCPU(childrenCPU().minus(cpu))
+	r.finalDisk(background)
 	e := ending{
-		exit: got, err: err, told: told, stopped: context.Cause(limited),
+		exit: got, err: err, stopRequested: stopRequested, stopped: context.Cause(limited),
 		oomKills:   after.oomKills - before.oomKills,
-		memoryPeak: r.account.snapshot(time.Time{}).Usage.MemoryPeak,
+		memoryPeak: r.usage.snapshot(time.Time{}).Usage.MemoryPeak,
 		diskFull:   diskFull(r.dir),
 	}
-	e.uncopied = r.bringHome(ctx)
-	return r.account.exit(e.verdict(r.spec))
+	e.uncopied = r.copyResults(ctx)
+	return r.usage.complete(e.verdict(r.spec))
 }
 
-// guarded makes a task for the side: it may fail, and the run goes on.
-func (r *run) guarded(ctx context.Context, task func(context.Context)) func() error {
+// guarded makes a background task: if it panics, the attempt goes on.
+func (r *attemptRun) guarded(ctx context.Context, task func(context.Context)) func() error {
 	return func() (err error) {
 		defer func() {
 			if v := recover(); v != nil {
@@ -127,18 +128,17 @@ func (r *run) guarded(ctx context.Context, task func(context.Context)) func() er
 	}
 }
 
-func (r *run) runContainer(ctx context.Context, c container.Container) (container.Exit, error) {
+func (r *attemptRun) runContainer(ctx context.Context, c container.Container) (container.Exit, error) {
 	exit, err := r.Containers.Run(ctx, c)
 	if cause := errors.Unwrap(err); cause != nil {
-		err = cause // without the path of the SIF, which tells a researcher nothing
+		err = cause // omits the path of the SIF, which means nothing to a researcher
 	}
 	return exit, err
 }
 
-// prepare makes ready what the command needs, in no more than a few calls of
-// the file system: links to its dependencies, its output, its devices, its
-// scratch.
-func (r *run) prepare() (c container.Container, err error) {
+// prepare prepares the container with few file system calls: links to
+// dependencies, output files, devices and scratch.
+func (r *attemptRun) prepare() (c container.Container, err error) {
 	root, err := os.OpenRoot(r.spec.RunDir)
 	if err != nil {
 		return c, fmt.Errorf("open the run directory: %w", err)
@@ -148,7 +148,7 @@ func (r *run) prepare() (c container.Container, err error) {
 	if err != nil {
 		return c, err
 	}
-	if r.gpus, err = r.allot(); err != nil {
+	if r.gpus, err = r.allocateGPUs(); err != nil {
 		return c, err
 	}
 	if r.scratch, err = makeScratch(r.spec.Scratch, r.Job); err != nil {
@@ -170,7 +170,7 @@ func (r *run) prepare() (c container.Container, err error) {
 		Env:          append([]string{"CODALAB=true", "HOME=" + home, "TMPDIR=" + tempDir(r.spec.Bundle)}, r.gpus.env()...),
 		Binds:        append(own, binds...),
 		Devices:      r.gpus.devices,
-		GPUs:         r.gpus.maker,
+		GPUs:         r.gpus.vendor,
 		Dir:          home,
 		Network:      r.spec.Network,
 		Scratch:      r.scratch.dir,
@@ -180,7 +180,7 @@ func (r *run) prepare() (c container.Container, err error) {
 	return c, err
 }
 
-// openFiles opens what a container is handed open: its image and its output.
+// openFiles opens the files that a container is given: its image and its output.
 func openFiles(root *os.Root, in spool.Inputs, c *container.Container) (err error) {
 	defer func() {
 		if err != nil {
@@ -199,12 +199,12 @@ func openFiles(root *os.Root, in spool.Inputs, c *container.Container) (err erro
 
 func closeFiles(c container.Container) {
 	for _, f := range []*os.File{c.Opened, c.Stdout, c.Stderr} {
-		_ = f.Close() // also where there is none
+		_ = f.Close() // of a nil file it only returns an error
 	}
 }
 
-// openOutput opens a file for what the command prints. What an earlier writer
-// left there stays.
+// openOutput opens a file for the command's output and appends to what is
+// there.
 func openOutput(root *os.Root, name string) (*os.File, error) {
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
 	if err != nil {
@@ -213,12 +213,13 @@ func openOutput(root *os.Root, name string) (*os.File, error) {
 	return f, nil
 }
 
-// recordPause is the time between two tries of writing the exit record.
+// recordPause is the time between two tries to write the exit record.
 const recordPause = time.Second
 
-// record writes the exit record. A full disk may have room a moment later.
-func (r *run) record(ctx context.Context, exit spool.Exit) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.recordWait())
+// recordExit writes the exit record. It tries again, because a full disk may have
+// room a moment later.
+func (r *attemptRun) recordExit(ctx context.Context, exit spool.Exit) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.recordTimeout())
 	defer cancel()
 	for {
 		err := r.attempt.WriteExit(exit)
@@ -226,16 +227,17 @@ func (r *run) record(ctx context.Context, exit spool.Exit) error {
 			return nil
 		}
 		r.Log.ErrorContext(ctx, "record the end", slog.Any("error", err), slog.String("cause", string(exit.Cause)))
-		if !pause(ctx, recordPause) {
+		if pause.For(ctx, recordPause) != nil {
 			return fmt.Errorf("%w: %w", ErrUnrecorded, err)
 		}
 	}
 }
 
-func (r *run) recordWait() time.Duration { return cmp.Or(r.RecordWait, 2*time.Minute) }
+func (r *attemptRun) recordTimeout() time.Duration { return cmp.Or(r.RecordWait, 2*time.Minute) }
 
-// ring tells the bridge to look. It finds out by itself too, only later.
-func (r *run) ring(ctx context.Context) {
+// ringBell tells the bridge that records have changed. Without it the bridge
+// notices later.
+func (r *attemptRun) ringBell(ctx context.Context) {
 	if err := r.bell.Ring(r.spec.Bundle, r.spec.Attempt); err != nil {
 		r.Log.WarnContext(ctx, "the bridge will notice later", slog.Any("error", err))
 	}

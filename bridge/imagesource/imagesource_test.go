@@ -1,4 +1,4 @@
-package main
+package imagesource_test
 
 import (
 	"encoding/base64"
@@ -14,7 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
-	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/bridge/imagesource"
 )
 
 // writeLogin writes a Docker configuration with a login.
@@ -85,8 +85,8 @@ func TestRegistryIsAskedWithTheLoginThatCounts(t *testing.T) {
 		if test.config != "" {
 			c.Image.DockerConfig = filepath.Join(dir, test.config)
 		}
-		site := imageSource(program.Process{Getenv: func(name string) string { return env[name] }}, c, nil)
-		owners, whose := ownLogins(c, site)(test.owner, ref)
+		site := imagesource.New(c, func(name string) string { return env[name] }, nil)
+		owners, whose := imagesource.OwnerLogins(c, site)(test.owner, ref)
 		who = ""
 		_, err := owners.Resolve(t.Context(), ref)
 		if who != test.want || (err == nil) != (test.want != "") {

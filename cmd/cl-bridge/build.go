@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/holders"
+	"github.com/cl-slurm/cl-slurm/bridge/imagesource"
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/bridge/programs"
+	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+	"github.com/cl-slurm/cl-slurm/internal/tarstream"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/staging"
+	"github.com/cl-slurm/cl-slurm/staging/images"
+	"github.com/cl-slurm/cl-slurm/staging/inputs"
+	"github.com/cl-slurm/cl-slurm/staging/results"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
+)
+
+// orphanGrace is how long the bridge leaves an orphan job alone.
+const orphanGrace = 10 * time.Minute
+
+func policy(c config.Config, id string, layout spool.Layout, installed programs.Installed, slurm *sbatch.Client) plan.Policy {
+	return plan.Policy{
+		Bridge: id, Owner: c.User, Layout: layout, Worker: installed.Worker(), Queues: installed.Queues(c),
+		SubmitGrace:     slurm.SubmitBound() + 20*time.Second,
+		OrphanGrace:     orphanGrace,
+		CancelOrphans:   *c.CancelStrays,
+		RecordAge:       c.Slurm.MinJobAge.Duration,
+		Accounting:      *c.Slurm.Accounting,
+		Settle:          c.DiskSettle.Duration,
+		StuckFor:        5 * time.Second,
+		StagePatience:   c.StagePatience.Duration,
+		OutagePatience:  c.OutagePatience.Duration,
+		CollectPatience: c.CollectPatience.Duration,
+		AckPatience:     10 * time.Minute,
+		MaxAttempts:     c.MaxAttempts,
+		KeepAfterAck:    c.KeepAfterAck.Duration,
+		LowWater:        c.LowWater.LowWater,
+	}
+}
+
+// downloadPace bounds all downloads together; nil means no bound.
+func downloadPace(c config.Config) *transfer.Pace {
+	if c.Staging.Bandwidth.Bytes == 0 {
+		return nil
+	}
+	return transfer.NewPace(c.Staging.Bandwidth.Bytes)
+}
+
+func stager(p program.Process, c config.Config, cl *client.Client, content *cache.Cache, bridge string, now func() time.Time, made convert) *staging.Stager {
+	pace := downloadPace(c)
+	var public func(context.Context, string) (bool, error)
+	if c.Cache.Group {
+		public = cl.Public
+	}
+	links := dataInPlace(c, cl, spool.Layout(c.Shared), now)
+	files, from := imageFiles(c, links), imagesource.New(c, p.Getenv, pace)
+	if files != nil {
+		from.OpenFile = files.Open
+	}
+	im := newImages(c, content, from)
+	im.Files, im.Now, im.Convert = files, now, made
+	return &staging.Stager{
+		Images: im,
+		Dependencies: &inputs.Dependencies{
+			Contents: cl,
+			Cache:    content,
+			Public:   public,
+			Limits:   tarstream.Limits{Bytes: c.Staging.MaxDependency.Bytes, Entries: int64(c.Staging.MaxFiles)},
+			LowWater: c.LowWater.Of,
+			AtOnce:   c.Staging.Downloads,
+			Pace:     pace,
+			Links:    links,
+			Store:    serverStore(c),
+			Layout:   spool.Layout(c.Shared),
+		},
+		Holder: func(bundle string) cache.Holder { return holders.Row(bridge, bundle) },
+	}
+}
+
+// newImages returns what brings images into a cache.
+func newImages(c config.Config, content *cache.Cache, from source.Source) *images.Images {
+	layout, converter := spool.Layout(c.Shared), c.Image.Converter()
+	converter.Source, converter.Reserve = from, c.LowWater.Of
+	return &images.Images{
+		Cache: content, Converter: converter, Login: imagesource.OwnerLogins(c, from),
+		Kept:     images.Records(layout.KeptImages()),
+		Names:    images.Names{Dir: layout.ImageNames()},
+		Remember: c.Image.Remember.Duration,
+		Offline:  c.Image.Offline,
+		AtOnce:   c.Image.Conversions,
+		LowWater: c.LowWater.Of,
+	}
+}
+
+// serverStore returns the server's own store, or nil where the bridge does not share its
+// disk.
+func serverStore(c config.Config) *results.Store {
+	if c.ServerStore == "" {
+		return nil
+	}
+	return &results.Store{Dir: filepath.Clean(c.ServerStore)}
+}
+
+// dataInPlace returns what finds the data of links, or nil where the site lists no
+// directory.
+func dataInPlace(c config.Config, cl *client.Client, layout spool.Layout, now func() time.Time) *inputs.Links {
+	if len(c.Link) == 0 {
+		return nil
+	}
+	p := &inputs.Links{Hidden: hiddenPaths(c), Catalog: cl, Records: layout.Link, Now: now}
+	for _, l := range c.Link {
+		p.Roots = append(p.Roots, inputs.LinkRoot{Path: filepath.Clean(l.Root), Users: l.Users})
+	}
+	return p
+}
+
+// imageFiles returns what finds SIFs that bundles use in place, or nil where the site
+// lists no directory.
+func imageFiles(c config.Config, links *inputs.Links) *images.Files {
+	if len(c.Image.Roots) == 0 && links == nil {
+		return nil
+	}
+	files := &images.Files{Roots: c.Image.Roots, Hidden: hiddenPaths(c), Records: spool.Layout(c.Shared).ImageFiles()}
+	if links != nil {
+		files.OwnerRoots = links.RootsOf
+	}
+	return files
+}
+
+// hiddenPaths returns the paths that no bundle may use in place: the bridge's own, and
+// those of every host that hold no user's data.
+func hiddenPaths(c config.Config) []string {
+	own := []string{c.Shared, c.PasswordFile, c.Path}
+	for _, dir := range []string{c.ServerStore, c.Cache.Dir} {
+		if dir != "" {
+			own = append(own, dir)
+		}
+	}
+	if !sqldb.IsURL(c.Ledger) {
+		own = append(own, c.Ledger, c.Ledger+"-wal", c.Ledger+"-shm", c.Ledger+".lock")
+	}
+	hidden := config.SystemDirs()
+	for _, path := range own {
+		if absolute, err := filepath.Abs(path); err == nil {
+			hidden = append(hidden, absolute)
+		}
+	}
+	return hidden
+}

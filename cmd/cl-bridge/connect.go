@@ -1,0 +1,73 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// connect returns clients of the server and of Slurm. It fails where there are no
+// credentials or none of Slurm's commands; the first calls show whether the server accepts
+// the login and whether the controller answers.
+func connect(ctx context.Context, p program.Process, c config.Config, log *slog.Logger) (*client.Client, *sbatch.Client, error) {
+	if _, _, err := c.Credentials(ctx); err != nil {
+		return nil, nil, err
+	}
+	cl, err := client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: c.Credentials, Log: log})
+	if err != nil {
+		return nil, nil, err
+	}
+	slurm, err := findSlurm(ctx, p, c, log)
+	return cl, slurm, err
+}
+
+// exitDenied is the exit code of a bridge that the server refuses. Another try with the
+// same login is of no use, so a service manager must not make one.
+const exitDenied = 4
+
+// refusedLogin gives an error the exit code exitDenied if the server has refused the
+// login, or this user's first check-in.
+func refusedLogin(err error) error {
+	var refused *codalab.Error
+	if errors.Is(err, client.ErrCredentials) || errors.As(err, &refused) && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden) {
+		return &program.Error{Code: exitDenied, Err: fmt.Errorf("%w; \"cl-bridge doctor\" checks the login", err)}
+	}
+	return err
+}
+
+// slurmClient returns a client of the site's Slurm. slurm.conf is the configured one, or
+// else the one of the environment.
+func slurmClient(p program.Process, c config.Config) *sbatch.Client {
+	return &sbatch.Client{Bin: c.Slurm.Bin, Conf: cmp.Or(c.Slurm.Conf, p.Getenv("SLURM_CONF"))}
+}
+
+// findSlurm fails where Slurm's commands are absent. It does not ask whether the
+// controller answers: that may change at any time.
+func findSlurm(ctx context.Context, p program.Process, c config.Config, log *slog.Logger) (*sbatch.Client, error) {
+	slurm := slurmClient(p, c)
+	version, err := slurm.Version(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w; slurm.bin and slurm.conf in the configuration say where Slurm is", err)
+	}
+	log.InfoContext(ctx, "found Slurm", slog.String("version", version))
+	return slurm, nil
+}
+
+// slurmAway gives the error of a Slurm that does not answer the exit code of a server that
+// does not answer.
+func slurmAway(err error) error {
+	var away *sbatch.Error
+	if errors.As(err, &away) {
+		return &program.Error{Code: program.ExitTransient, Err: err}
+	}
+	return err
+}

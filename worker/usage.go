@@ -1,0 +1,145 @@
+package worker
+
+import (
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// usage is what a running attempt uses, and how far it is. It is safe for concurrent use.
+type usage struct {
+	mu      sync.Mutex
+	status  spool.Status
+	ended   time.Time
+	changed chan struct{} // holds one entry when the stage has changed
+}
+
+func newUsage(token string) *usage {
+	return &usage{
+		status:  spool.Status{Token: token, Stage: spool.StageStarting},
+		changed: make(chan struct{}, 1),
+	}
+}
+
+// snapshot returns the status as of now.
+func (u *usage) snapshot(now time.Time) spool.Status {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	s := u.status
+	s.At = now
+	return s
+}
+
+func (u *usage) commandBegan(now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.status.CommandStarted = now
+	u.setStage(spool.StageRunning)
+}
+
+func (u *usage) copyingBegan() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.setStage(spool.StageCopying)
+}
+
+// setStage notes a change. The caller holds mu.
+func (u *usage) setStage(s spool.Stage) {
+	u.status.Stage = s
+	select {
+	case u.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (u *usage) setRuntime(ran spool.Ran) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.status.Ran = ran
+}
+
+func (u *usage) containerEnded(now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.status.CommandStarted.IsZero() {
+		u.ended = now
+	}
+}
+
+// addSample adds a sample. Peaks and times never shrink, even if a sample is incomplete.
+func (u *usage) addSample(s sample) {
+	u.addCPU(s.cpu)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	total := &u.status.Usage
+	if s.memory > 0 {
+		total.MemoryBytes = s.memory
+	}
+	total.MemoryPeak = max(total.MemoryPeak, s.memory, s.memoryPeak)
+}
+
+func (u *usage) addCPU(c cpuTime) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	total := &u.status.Usage
+	total.UserSeconds = max(total.UserSeconds, c.user.Seconds())
+	total.SystemSeconds = max(total.SystemSeconds, c.system.Seconds())
+	total.MemoryPeak = max(total.MemoryPeak, c.largest)
+}
+
+// setDisk sets how much the working directory holds.
+func (u *usage) setDisk(bytes int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.status.Usage.DiskBytes = bytes
+}
+
+func (u *usage) addGPUSample(s gpuSample) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	total := &u.status.Usage.GPU
+	total.Busy = s.busy
+	total.BusyMean = (total.BusyMean*float64(total.Samples) + s.busy) / float64(total.Samples+1)
+	total.MemoryBytes = s.memory
+	total.MemoryPeak = max(total.MemoryPeak, s.memory)
+	total.Samples++
+}
+
+// complete adds the usage to an exit record.
+func (u *usage) complete(e spool.Exit) spool.Exit {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	e.Token = u.status.Token
+	e.Usage = u.status.Usage
+	e.Ran = u.status.Ran
+	e.CommandStarted = u.status.CommandStarted
+	e.CommandEnded = u.ended
+	return e
+}
+
+// cpuTime is processor time. largest is the memory of the largest of the processes that took it,
+// where that is known.
+type cpuTime struct {
+	user, system time.Duration
+	largest      int64
+}
+
+func (c cpuTime) minus(other cpuTime) cpuTime {
+	return cpuTime{user: c.user - other.user, system: c.system - other.system, largest: c.largest}
+}
+
+// childrenCPU is the time of this process's ended children and of the processes that these waited
+// for. It includes whole containers, because their first processes wait for all others.
+func childrenCPU() cpuTime {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u); err != nil {
+		return cpuTime{}
+	}
+	return cpuTime{
+		user:    time.Duration(u.Utime.Nano()),
+		system:  time.Duration(u.Stime.Nano()),
+		largest: u.Maxrss * 1024, // getrusage(2): kilobytes
+	}
+}
