@@ -65,8 +65,8 @@ func TestQueueThatNobodyServesIsNamed(t *testing.T) {
 	}
 }
 
-// No node of the queue can run the request. The bridge leaves the bundle staged: the site
-// may get larger nodes.
+// All nodes of the queue together are too small for the request. The server leaves the
+// bundle staged: the site may get more nodes.
 func TestRequestBeyondAllNodesStaysStaged(t *testing.T) {
 	t.Parallel()
 	s := site(t)
