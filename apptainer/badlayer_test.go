@@ -25,8 +25,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// pushedLayer is a blob of exactly these bytes as a layer that is said to
-// unpack to some content.
+// pushedLayer is a layer whose blob is exactly these bytes, and whose description says
+// that it unpacks to some content.
 type pushedLayer struct {
 	v1.Layer
 
@@ -38,8 +38,8 @@ func (l pushedLayer) DiffID() (v1.Hash, error) {
 	return hash, err
 }
 
-// blobImage is a tiny image with one more layer of exactly these bytes, under
-// the digest that they have.
+// blobImage is a tiny image with one more layer: exactly these bytes, with their
+// digest.
 func blobImage(t *testing.T, blob []byte, kind types.MediaType, content []byte) v1.Image {
 	t.Helper()
 	img, err := mutate.Append(imagetest.Tiny(t, "base"), mutate.Addendum{Layer: pushedLayer{static.NewLayer(blob, kind), content}})
@@ -80,7 +80,7 @@ func compressed(t *testing.T, b *bytes.Buffer, w io.WriteCloser, streams [][]byt
 	return b.Bytes()
 }
 
-// The registry's digest is right; what it stands for is not.
+// The digests are right; the layers are damaged.
 func TestLayersThatWerePushedDamagedAreRefused(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("a line of text that compresses, but not to nothing\n", 5000) + strconv.Itoa(1<<40)
@@ -118,7 +118,7 @@ func TestLayersThatWerePushedDamagedAreRefused(t *testing.T) {
 	}
 }
 
-// What a layer unpacks to is bounded, whatever makes it large.
+// The unpacked size of a layer is bounded, whatever makes it large.
 func TestBombsOfAllKindsAreRefused(t *testing.T) {
 	t.Parallel()
 	whole := imagetest.TarStream(t, imagetest.Regular("a", "content"))
@@ -139,7 +139,7 @@ func TestBombsOfAllKindsAreRefused(t *testing.T) {
 	}
 }
 
-// sparseBomb is a file of 8 TiB of which a byte is written.
+// sparseBomb is a sparse file of 8 TiB that holds one byte.
 func sparseBomb(t *testing.T) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -173,8 +173,8 @@ func manyNames(t *testing.T, n int) []byte {
 	return imagetest.TarStream(t, files...)
 }
 
-// A layer whose names and links lead out of the root writes inside it, and
-// nothing on the host.
+// Names and links that lead out of the root stay inside it, and change nothing on
+// the host.
 func TestLayerCannotWriteOutsideItsRoot(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)

@@ -165,8 +165,8 @@ func TestProgressEndsWhole(t *testing.T) {
 	}
 }
 
-// failedConversion wants an error of the given words, and nothing left behind
-// but, where it may pass, layers to go on with.
+// failedConversion fails the test unless a conversion fails with these words and leaves
+// nothing behind, or only layers if the error is transient.
 func failedConversion(t *testing.T, c apptainer.Converter, img source.Image, transient bool, words string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -175,7 +175,7 @@ func failedConversion(t *testing.T, c apptainer.Converter, img source.Image, tra
 	wantLeft(t, dir, transient)
 }
 
-// wantLeft wants nothing in dir, or layers alone.
+// wantLeft fails the test unless dir holds nothing, or layers only.
 func wantLeft(t *testing.T, dir string, layers bool) {
 	t.Helper()
 	left, err := os.ReadDir(dir)
@@ -222,7 +222,7 @@ func TestZstdLayersAreRead(t *testing.T) {
 	}
 }
 
-// zstdLayer knows what it unpacks to.
+// zstdLayer is a zstd layer with its diffID.
 type zstdLayer struct {
 	v1.Layer
 
@@ -339,8 +339,8 @@ func TestImageOfManyLayersIsConverted(t *testing.T) {
 	}
 }
 
-// An image may hold one program, or nothing: whether it can run a command shows
-// when it is run.
+// An image may hold one program, or nothing. Only running it shows whether it can run
+// a command.
 func TestImageWithoutShellOrLibrariesIsConverted(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)

@@ -26,8 +26,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// toolThat says that it is a mksquashfs that reads tar streams, and does what a
-// shell script says instead.
+// toolThat is a shell script that gives itself for a mksquashfs that reads tar
+// streams.
 func toolThat(t *testing.T, script string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "mksquashfs")
@@ -36,8 +36,8 @@ func toolThat(t *testing.T, script string) string {
 	return path
 }
 
-// A digest names the same content for everybody, so who can write to an image's
-// files must not be able to change what it is converted to.
+// A digest names the same content for everybody. So a person who can write to an
+// image's files must not be able to change its SIF.
 func TestLayerThatChangesBetweenItsReadingsIsRefused(t *testing.T) {
 	t.Parallel()
 	// A file newer than the image has it read twice.
@@ -84,8 +84,8 @@ func TestLayerThatChangesBetweenItsReadingsIsRefused(t *testing.T) {
 	}
 }
 
-// closing has words of its own for the end of a request's context, as connections
-// have now and then.
+// closing fails with its own error when a request's context ends, as connections
+// sometimes do.
 type closing struct{ http.RoundTripper }
 
 func (c closing) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -176,7 +176,7 @@ func TestUnpackedTreeThatAKilledConversionLeftIsInNobodysWay(t *testing.T) {
 	}
 }
 
-// A bundle does not fail over what its image has nothing to do with.
+// Errors that the image has not caused are transient.
 func TestTroubleOfTheHostMayPass(t *testing.T) {
 	t.Parallel()
 	img := imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", imagetest.Tiny(t, "content")))
@@ -204,7 +204,7 @@ func TestTroubleOfTheHostMayPass(t *testing.T) {
 	}
 }
 
-// Devices are not made where a tree is unpacked, and neither are links to them.
+// Where a tree is unpacked, devices and links to them are not made.
 func TestFurtherNamesOfADeviceAreUnpacked(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)

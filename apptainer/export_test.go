@@ -1,4 +1,4 @@
 package apptainer
 
-// Nicely runs f as a conversion of that nice value runs its parts.
+// Nicely calls f as a conversion with that nice value calls its parts.
 func Nicely(nice int, f func()) { Converter{Nice: nice}.nicely(f) }

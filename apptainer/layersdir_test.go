@@ -15,7 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 )
 
-// Such as for two owners, one of whom has a SIF of their own.
+// Two owners may convert one image, for example.
 func TestConversionsOfOneImageInOneDirectoryLeaveEachOtherAlone(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)
@@ -40,7 +40,7 @@ func TestConversionsOfOneImageInOneDirectoryLeaveEachOtherAlone(t *testing.T) {
 	dir, slow := t.TempDir(), make(chan error, 1)
 	go func() { slow <- c.Convert(t.Context(), img, filepath.Join(dir, "slow.sif"), nil) }()
 	<-asked
-	// It is in use however long ago it was begun.
+	// A directory in use is kept, however old it is.
 	old := time.Now().Add(-48 * time.Hour)
 	if err := os.Chtimes(filepath.Join(c.TempDir, "layers-"+strings.TrimPrefix(img.Digest, "sha256:")), old, old); err != nil {
 		t.Error(err)

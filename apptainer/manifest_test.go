@@ -20,8 +20,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// A Windows image has layers that registries do not give away; that it is one
-// is what people have to hear.
+// A Windows image has layers that registries may not distribute. The error has to say
+// that it is a Windows image.
 func TestWindowsImageIsSaidToBeOne(t *testing.T) {
 	t.Parallel()
 	stream := imagetest.TarStream(t, imagetest.Directory("Files"), imagetest.Directory("Hives"))
@@ -45,7 +45,7 @@ func TestWindowsImageIsSaidToBeOne(t *testing.T) {
 	imagetest.WantError(t, err, false, "it is not made for linux/"+runtime.GOARCH+", only for windows/"+runtime.GOARCH)
 }
 
-// What a registry says of an image has to fit together.
+// The manifest and the configuration of an image have to agree.
 func TestManifestsThatDoNotFitAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -83,7 +83,7 @@ func withConfig(t *testing.T, img v1.Image, change func(*v1.ConfigFile)) v1.Imag
 	return img
 }
 
-// A registry, or who sits in front of it, may send without end.
+// A registry, or a proxy before it, may send without end.
 func TestEndlessAnswersAreCutOff(t *testing.T) {
 	t.Parallel()
 	layer := imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", "content")))
@@ -125,7 +125,7 @@ func TestEndlessAnswersAreCutOff(t *testing.T) {
 	}
 }
 
-// Who decides what a digest stands for is not the registry.
+// A registry cannot change what a digest stands for.
 func TestAnswersOfAnotherDigestAreRefused(t *testing.T) {
 	t.Parallel()
 	other := imagetest.Tiny(t, "another image")

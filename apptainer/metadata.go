@@ -63,7 +63,9 @@ func metadataLayer(exists func(name string) (bool, error), config v1.Config) ([]
 		content string
 	}
 	entries := []entry{
-		{".singularity.d/", 0o755, ""}, {".singularity.d/env/", 0o755, ""}, {".singularity.d/libs/", 0o755, ""},
+		{".singularity.d/", 0o755, ""},
+		{".singularity.d/env/", 0o755, ""},
+		{".singularity.d/libs/", 0o755, ""},
 		{baseEnvironmentFile, 0o755, baseEnvironment},
 		{imageEnvironmentFile, 0o755, environmentScript(config.Env)},
 		{buildEnvironmentFile, 0o755, "#!/bin/sh\n"},
@@ -72,8 +74,16 @@ func metadataLayer(exists func(name string) (bool, error), config v1.Config) ([]
 		{runScriptFile, 0o755, runScript(config)},
 	}
 	for _, mountPoint := range []entry{
-		{"dev/", 0o755, ""}, {"proc/", 0o555, ""}, {"sys/", 0o555, ""}, {"etc/", 0o755, ""}, {"root/", 0o700, ""}, {"home/", 0o755, ""},
-		{"tmp/", 0o1777, ""}, {"var/tmp/", 0o1777, ""}, {"etc/hosts", 0o644, ""}, {"etc/resolv.conf", 0o644, ""},
+		{"dev/", 0o755, ""},
+		{"proc/", 0o555, ""},
+		{"sys/", 0o555, ""},
+		{"etc/", 0o755, ""},
+		{"root/", 0o700, ""},
+		{"home/", 0o755, ""},
+		{"tmp/", 0o1777, ""},
+		{"var/tmp/", 0o1777, ""},
+		{"etc/hosts", 0o644, ""},
+		{"etc/resolv.conf", 0o644, ""},
 	} {
 		name := strings.TrimSuffix(mountPoint.name, "/")
 		there, err := exists(name)

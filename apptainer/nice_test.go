@@ -22,7 +22,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 )
 
-// niceOf finds the nice value in what /proc/PID/stat says (proc_pid_stat(5)).
+// niceOf reads the nice value in /proc/PID/stat (proc_pid_stat(5)).
 func niceOf(t *testing.T, stat []byte) int {
 	t.Helper()
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
@@ -43,7 +43,7 @@ func processNice(t *testing.T) int {
 	return niceOf(t, stat)
 }
 
-// threads counts this process's threads of a nice value.
+// threads counts this process's threads with a nice value.
 func threads(t *testing.T, nice int) (n int) {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/self/task/*/stat")
@@ -81,8 +81,8 @@ func TestAllThatConvertsAnImageStepsBackAndNothingElse(t *testing.T) {
 		<-r.Context().Done()
 		return true
 	}
-	// The tool tells its own nice value when there is something to read, and then
-	// waits until all others were looked at.
+	// The tool writes its own nice value once it has input, and then waits until the
+	// test has read all others.
 	said, looked := filepath.Join(t.TempDir(), "said"), filepath.Join(t.TempDir(), "looked")
 	for _, fifo := range []string{said, looked} {
 		if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -100,7 +100,7 @@ func TestAllThatConvertsAnImageStepsBackAndNothingElse(t *testing.T) {
 	if got := niceOf(t, tool); got != base+nice {
 		t.Errorf("the tool has the nice value %d, want %d", got, base+nice)
 	}
-	// What pulls, what unpacks, what flattens, and what has started the tool.
+	// The threads that pull, unpack and flatten, and the one that started the tool.
 	if n := threads(t, base+nice); n != 4 {
 		t.Errorf("%d threads have the nice value %d, want 4", n, base+nice)
 	}
@@ -111,7 +111,7 @@ func TestAllThatConvertsAnImageStepsBackAndNothingElse(t *testing.T) {
 	wantNone(t, base+nice)
 }
 
-// Goroutines run on the process's main thread now and then, which cannot end.
+// A goroutine may run on the process's main thread, which cannot end.
 func TestMainThreadIsNotLeftBehind(t *testing.T) {
 	t.Parallel()
 	const nice = 8 // of no other test
@@ -134,7 +134,7 @@ func TestMainThreadIsNotLeftBehind(t *testing.T) {
 	wantNone(t, base+nice)
 }
 
-// wantNone waits until there is no thread of a nice value any more.
+// wantNone waits until no thread has a nice value any more.
 func wantNone(t *testing.T, nice int) {
 	t.Helper()
 	for began := time.Now(); threads(t, nice) > 0; runtime.Gosched() {

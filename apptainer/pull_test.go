@@ -152,7 +152,7 @@ func TestCancelledConversionLeavesItsLayersToTheNext(t *testing.T) {
 	}
 }
 
-// A pull that breaks for good half way is gone on with from there.
+// The next pull continues where one has failed.
 func TestPullGoesOnWhereTheLastOneEnded(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// oldMksquashfs is this machine's, that says it is older and reads no tar
+// oldMksquashfs is this machine's, made to look like an older one that reads no tar
 // streams.
 func oldMksquashfs(t *testing.T) string {
 	t.Helper()
@@ -38,7 +38,7 @@ exec ` + program + ` "$@"
 	return path
 }
 
-// oddImage has what is hard to write.
+// oddImage has files that are hard to write.
 func oddImage(t *testing.T, reg *imagetest.Registry) source.Image {
 	t.Helper()
 	owned := imagetest.Regular("owned", "x")

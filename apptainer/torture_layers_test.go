@@ -19,9 +19,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 )
 
-// The layers of the torture image, the lowest first. Each directory below the
-// root is a case of its own, so that what two programs make of it differently
-// stands by itself.
+// The layers of the torture image, the lowest first. Each directory below the root is
+// a case, so that differences between two programs show one by one.
 
 // with changes a file's header.
 func with(f imagetest.File, change func(*tar.Header)) imagetest.File {
@@ -60,8 +59,8 @@ var (
 	deepPath = "implied" + strings.Repeat("/0123456789abcdef", 60)
 )
 
-// tortureLayers are those of an image that all programs unpack alike: what they
-// differ in is in oddities. Entries of names that are unwanted are left out.
+// tortureLayers are those of an image that all programs unpack alike; oddities has
+// those where they differ. Unwanted names are left out.
 func tortureLayers(t *testing.T, unwanted func(name string) bool) [][]byte {
 	t.Helper()
 	layer := func(files []imagetest.File) []byte {
@@ -70,7 +69,7 @@ func tortureLayers(t *testing.T, unwanted func(name string) bool) [][]byte {
 	dir, file, link, hard := imagetest.Directory, imagetest.Regular, imagetest.Symlink, imagetest.Hardlink
 	base := []imagetest.File{
 		mode(dir("."), 0o711),
-		// What a conversion adds where it is missing.
+		// A conversion adds these where they are missing.
 		dir("dev"), dir("proc"), dir("sys"), dir("etc"), dir("root"), dir("home"), mode(dir("tmp"), 0o1777), dir("var"), mode(dir("var/tmp"), 0o1777),
 		file("etc/hosts", "127.0.0.1 localhost\n"), file("etc/resolv.conf", "nameserver 192.0.2.1\n"),
 
@@ -99,7 +98,7 @@ func tortureLayers(t *testing.T, unwanted func(name string) bool) [][]byte {
 		file("replaced/link-by-file", "2"), link("replaced/file-by-link", "victim"), special("replaced/file-by-fifo", tar.TypeFifo, 0, 0), file("replaced/fifo-by-file", "2"),
 		owned(mode(dir("replaced/dir-by-dir"), 0o2755), 9, 10), file("replaced/dir-as-it-was/new", "2"),
 		whiteout("hard/hidden"), file("hard/perl", "new"), file("hard/two", "2"),
-		// In one layer the last entry of a name stands.
+		// Within a layer the last entry of a name counts.
 		dir("twice"), file("twice/file", "first"), file("twice/file", "last"), file("twice/file-then-link", "1"), link("twice/file-then-link", "file"),
 		link("twice/link-then-file", "file"), file("twice/link-then-file", "2"), mode(dir("twice/dir"), 0o700), file("twice/dir/kept", "1"), mode(dir("twice/dir"), 0o711),
 		file("twice/linked", "1"), hard("twice/of-linked", "twice/linked"), file("twice/linked", "2"), file("twice/file-then-dir", "1"), dir("twice/file-then-dir"), file("twice/file-then-dir/x", "1"),
@@ -117,7 +116,7 @@ func tortureLayers(t *testing.T, unwanted func(name string) bool) [][]byte {
 
 func nothing(string) bool { return false }
 
-// tortureNames are files with names that something stumbles over.
+// tortureNames are files with difficult names.
 func tortureNames() []imagetest.File {
 	files := []imagetest.File{
 		imagetest.Directory("names"), imagetest.Regular("names/"+longName, "long"), imagetest.Regular(deepPath+"/f", "deep"),
@@ -186,7 +185,7 @@ func gnuTar(t *testing.T, format string, options ...string) []byte {
 	return stream
 }
 
-// ociLayer is a compressed layer of the type that OCI's own programs want.
+// ociLayer is a compressed layer of the type that OCI's own programs require.
 func ociLayer(t *testing.T, stream []byte) v1.Layer {
 	t.Helper()
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(stream)), nil }, tarball.WithMediaType(types.OCILayer))

@@ -14,8 +14,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// What an unpacker does not do as the others do, by its name and the path: a
-// line of the trees is changed by it before it is compared.
+// How an unpacker differs from the others, by its name and the path: lines of the
+// trees are changed accordingly before they are compared.
 var peculiarities = map[string]func(name, line string) string{
 	"apptainer": func(name, line string) string {
 		switch {
@@ -71,7 +71,7 @@ func TestTortureImageIsUnpackedAsOthersUnpackIt(t *testing.T) {
 	}
 }
 
-// The tools of older systems write the same, but for what they refuse in words.
+// The tools of older systems write the same, except for what they refuse in words.
 func TestTortureImageIsWrittenAlikeByAllTools(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
@@ -89,9 +89,8 @@ func TestTortureImageIsWrittenAlikeByAllTools(t *testing.T) {
 			apptainer.Converter{Mksquashfs: old},
 			func(name string) bool { return name == "kinds/2100" }, "tar2sqfs: mtime: value too large", nil,
 		},
-		// No ordinary user can make devices or set capabilities on a disk, and
-		// the tool's list of what else there is has no times and no second names
-		// of symbolic links.
+		// An ordinary user can neither make devices nor set capabilities, and pseudo
+		// definitions have no times and no hard links to symbolic links.
 		"an unpacked tree": {
 			apptainer.Converter{Mksquashfs: old, Tar2sqfs: "/nonexistent/tar2sqfs"},
 			func(name string) bool { return strings.Contains(name, "\n") }, "holds a line break, which mksquashfs before 4.5 cannot be told of",
@@ -136,11 +135,11 @@ func withoutMatch(re *regexp.Regexp, line string) string {
 	return line[:at[len(at)-2]] + line[at[len(at)-1]:]
 }
 
-// refused stands for a tree that is not made.
+// refused is the tree of a program that refuses the image.
 const refused = "refused"
 
-// oddity is an image of two or three small layers which programs unpack in
-// different ways. Trees are written as listings has them.
+// oddity is an image of two or three small layers that programs unpack in different
+// ways. Trees are written as listing does.
 type oddity struct {
 	name   string
 	layers [][]imagetest.File

@@ -25,16 +25,16 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// An unpacker lists what a program that knows nothing of ours makes of an
-// image. An error is the program's refusal.
+// An unpacker lists the tree that another program makes of an image. An error is the
+// program's refusal.
 type unpacker struct {
 	name string
 	// tree skips the test where the program is not installed.
 	tree func(t *testing.T, img v1.Image) (map[string]string, error)
 }
 
-// unpackers are the programs that are compared to. scripts/setup installs the
-// first, so that one is always there. What they share ends with the test.
+// unpackers are the programs to compare with. scripts/setup installs the first, so one
+// is always there. What they share ends with the test.
 func unpackers(t *testing.T) []unpacker {
 	t.Helper()
 	daemon := containerd{start: sync.OnceValues(func() (string, error) { return startContainerd(t) })}
@@ -51,8 +51,8 @@ func added(name string) bool {
 	return false
 }
 
-// convertedTree converts an image and lists the SIF's tree, but for what a
-// conversion adds.
+// convertedTree converts an image and lists the SIF's tree without what a conversion
+// adds.
 func convertedTree(t *testing.T, img v1.Image) (map[string]string, error) {
 	t.Helper()
 	return treeBy(t, apptainer.Converter{}, img)
@@ -84,7 +84,7 @@ func program(t *testing.T, name string, args ...string) {
 	}
 }
 
-// attempt runs a program that may refuse.
+// attempt runs a program that may fail.
 func attempt(t *testing.T, cmd *exec.Cmd) error {
 	t.Helper()
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -93,7 +93,7 @@ func attempt(t *testing.T, cmd *exec.Cmd) error {
 	return nil
 }
 
-// ociLayout writes an image as OCI's programs read it, under the tag "x".
+// ociLayout writes an image as an OCI layout, under the tag "x".
 func ociLayout(t *testing.T, img v1.Image) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "oci")
@@ -140,7 +140,7 @@ func apptainerTree(t *testing.T, img v1.Image) (map[string]string, error) {
 	return tree, nil
 }
 
-// containerd is one for all images of a test.
+// containerd is shared by all images of a test.
 type containerd struct {
 	start func() (socket string, err error) // the first time
 }
@@ -181,7 +181,7 @@ func (c containerd) tree(t *testing.T, img v1.Image) (map[string]string, error) 
 	return listTree(t, root), nil
 }
 
-// startContainerd starts one that has nothing but this test's, and ends with it.
+// startContainerd starts a containerd of this test's own.
 func startContainerd(t *testing.T) (socket string, err error) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "containerd-") //nolint:usetesting // a socket's name may have 107 bytes
@@ -209,7 +209,7 @@ func startContainerd(t *testing.T) (socket string, err error) {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait() // it says that it was ended
 	})
-	// The client waits a little for the socket each time.
+	// Each try waits for the socket a little.
 	for try := 1; exec.CommandContext(t.Context(), "ctr", "--address", socket, "version").Run() != nil; try++ {
 		if try == 100 {
 			return "", fmt.Errorf("containerd does not answer: %s", log.Bytes())

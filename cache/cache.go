@@ -9,10 +9,12 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/sharedcall"
 )
 
-// Options says how a cache is shared and bounded. All who use one directory
-// give the same, but for Host and Over.
+// Options says how a cache is shared and bounded. All processes that use one
+// directory give the same options, except for Host and Over.
 type Options struct {
 	// Size bounds what all contents take together, in bytes, and Quota what
 	// those of one owner take; 0 or nil is no bound. Each is exceeded by at
@@ -22,12 +24,13 @@ type Options struct {
 	// High and Low are shares of a bound: trimming begins above High, and
 	// ends at Low. They are 0.9 and 0.8 where they are 0.
 	High, Low float64
-	// MinFree has trimming begin also where the disk has less free, in bytes.
+	// MinFree makes trimming begin also where the disk has less free, in bytes.
 	MinFree int64
 	// Settle is above the time for which a host may go on to see what another
 	// host has changed: the longest time of the mount's attribute cache
-	// (nfs(5): acregmax, acdirmax). What is taken out of use stays on the disk
-	// for so long. 0 is 2 minutes, and negative none: one host's own disk.
+	// (nfs(5): acregmax, acdirmax). A retired content stays on the disk for that
+	// long, and a content that was used within it is not retired but by
+	// TrimOptions.All. 0 is 2 minutes, and negative none: one host's own disk.
 	Settle time.Duration
 	// Term is how long a lease holds without being refreshed; 0 is a minute.
 	Term time.Duration
@@ -39,8 +42,10 @@ type Options struct {
 	Group bool
 	// Host names this host, and this start of it; empty asks the system.
 	Host string
-	// Over says which of some holders need nothing any more. Others, also
-	// those that it knows nothing of, keep their pins. It may be nil.
+	// Over says which of some holders need nothing any more. The cache has
+	// listed their pins before it calls Over, so Over must judge by what it
+	// asks for after that: an older answer does not know the newest jobs. The
+	// pins of holders that Over does not name stay. Over may be nil.
 	Over func(ctx context.Context, holders []Holder) (map[Holder]bool, error)
 }
 
@@ -62,9 +67,10 @@ type Cache struct {
 	// is not made again: its disk is not mounted.
 	opened bool
 
-	mu      sync.Mutex
-	flights map[string]*flight // by the path of the record
-	swept   time.Time          // when this process last swept
+	bringing sharedcall.Group[string] // by the path of the record
+
+	mu    sync.Mutex
+	swept time.Time // when this process last swept
 }
 
 // Open opens a cache, making its directory where there is none. What else is
@@ -74,7 +80,7 @@ func Open(dir string, o Options) (*Cache, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
-	c := &Cache{dir: dir, o: o.withDefaults(), flights: map[string]*flight{}}
+	c := &Cache{dir: dir, o: o.withDefaults()}
 	if c.self, err = self(o.Host); err != nil {
 		return nil, fmt.Errorf("open cache %s: %w", dir, err)
 	}
@@ -88,57 +94,51 @@ func Open(dir string, o Options) (*Cache, error) {
 }
 
 // Fill makes the content of an entry, a file or a directory, at tmp, a path on
-// the cache's disk whose parent directory is the fill's own: what else it has
-// left there at its end goes. Nothing is at tmp, unless Want.Resume is set: then
-// there, and beside it, may be what an earlier fill left, who may have been
-// killed at any moment. Fill stops soon after ctx has ended.
+// the cache's disk. The parent directory of tmp is the fill's own: the cache
+// removes what the fill leaves there beside tmp. Nothing is at tmp, unless
+// Want.Resume is set: then an earlier fill, which may have been killed at any
+// moment, may have left something there and beside it. Fill stops soon after ctx
+// has ended.
 type Fill func(ctx context.Context, tmp string) error
 
 // Get returns the path of the key's content, a file or a directory, which
 // nobody ever changes again. A hit takes no lock and costs the same however
-// much the cache holds. On a miss, fill is called to make the content; what it
-// made is flushed and published.
+// much the cache holds. On a miss, Get calls fill to make the content, and
+// flushes and publishes what it made.
 //
-// With a Holder the entry stays as long as its pin. Without one it stays for
+// With a Holder the content stays as long as its pin. Without one it stays for
 // Options.Settle at least.
 //
 // Among all processes that share the cache, one fills a key at a time, while
-// its host answers; the others wait for it. Whatever happens, only one content
-// of a key is published. A caller whose ctx ends gets that error and leaves the
-// others alone; fill's ctx ends when the last caller of this process has left
-// or the lease was lost, and carries the values of the first one's; after a lost
-// lease fill may be called again. fill's error is passed on, joined with what its
-// cleaning up failed of, and not remembered. ErrFull is returned where the
-// content has no room.
+// its host answers; the others wait for it. A caller whose ctx ends gets that
+// error and leaves the others alone; fill's ctx ends when the last caller of this
+// process has left or the lease was lost, and carries the values of the first
+// one's; after a lost lease fill may be called again. fill's error is passed on,
+// joined with what failed while cleaning up, and not remembered. ErrFull is
+// returned where the content has no room.
 func (c *Cache) Get(ctx context.Context, w Want, fill Fill) (path string, err error) {
 	if err := w.check(); err != nil {
 		return "", err
 	}
 	e := c.entry(w.Key, w.Private)
-	if w.Holder != "" {
-		if err := c.pin(ctx, e, w.Holder); err != nil {
+	for lost := 0; ; {
+		r, found, err := c.hit(ctx, e, w.Holder)
+		if err != nil {
 			return "", fmt.Errorf("pin %s: %w", w.Key, err)
 		}
-	}
-	for lost := 0; ; {
-		if r, err := c.look(e); err == nil {
+		if found {
 			c.touch(e)
 			return e.content(r.Token), nil
 		}
-		f, began := c.join(ctx, e.record(), func(ctx context.Context) (string, error) { return c.bring(ctx, e, w, fill) })
-		select {
-		case <-ctx.Done():
-			c.leave(e.record(), f)
-			return "", fmt.Errorf("get %s from the cache: %w", w.Key, ctx.Err())
-		case <-f.done:
-		}
+		path, err := c.bringing.Do(ctx, e.record(), func(ctx context.Context) (string, error) { return c.bring(ctx, e, w, fill) })
 		switch {
-		case f.abandoned: // by others, before this caller came
-		case f.err == nil && !began && w.Holder != "": // it may have come to an end before this caller pinned
-		case errors.Is(f.err, ErrLost) && lost < triesOfFill:
+		case ctx.Err() != nil:
+			return "", fmt.Errorf("get %s from the cache: %w", w.Key, ctx.Err())
+		case errors.Is(err, ErrLost) && lost < triesOfFill:
 			lost++ // another may have made it
+		case err == nil && w.Holder != "": // pin it and read again, as for any hit
 		default:
-			return f.path, f.err
+			return path, err
 		}
 	}
 }
@@ -146,18 +146,44 @@ func (c *Cache) Get(ctx context.Context, w Want, fill Fill) (path string, err er
 // triesOfFill is how often a fill is begun again after its lease was lost.
 const triesOfFill = 3
 
-// touch notes that an entry is used, so that it goes after those that are not.
-// That is worth no error.
+// hit looks for the content of a key and pins it for the holder, if there is
+// one. It drops no pin when it has to look again, because another Get of the same
+// holder may rely on it.
+func (c *Cache) hit(ctx context.Context, e entry, h Holder) (r record, found bool, err error) {
+	for {
+		r, err := c.look(e)
+		if err != nil {
+			return r, false, nil //nolint:nilerr // bring finds out why
+		}
+		if h == "" {
+			return r, true, nil
+		}
+		if err := c.pin(ctx, e.id(r.Token), h); err != nil {
+			return r, false, err
+		}
+		if _, err := c.fresh(e.dir); err != nil {
+			return r, false, err
+		}
+		again, err := c.look(e)
+		if err != nil || again.Token == r.Token {
+			return again, err == nil, nil //nolint:nilerr // as above
+		}
+	}
+}
+
+// touch notes that an entry is used, so that a trimmer retires it after those that
+// are not. A failure to do so is worth no error.
 func (c *Cache) touch(e entry) {
+	every := 10 * time.Minute
+	if c.o.Settle > 0 {
+		every = min(every, c.o.Settle/4) // what was used within Settle is not retired
+	}
 	info, err := os.Lstat(e.record())
-	if err != nil || time.Since(info.ModTime()).Abs() < touchEvery { //nolint:forbidigo // roughly, by this host's clock
+	if err != nil || time.Since(info.ModTime()).Abs() < every { //nolint:forbidigo // roughly, by this host's clock
 		return
 	}
 	_ = touchNow(e.record())
 }
-
-// touchEvery is how exactly the last use of an entry is known.
-const touchEvery = 10 * time.Minute
 
 // Why an entry cannot be had.
 var (

@@ -12,46 +12,64 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 )
 
-// cut takes entries out of use where the cache is above a bound.
+// cut retires entries where the cache is above a bound.
 func (w *trimming) cut(ctx context.Context) error {
 	over, err := w.excess()
 	if err != nil || !over.any() {
 		return err
 	}
 	candidates, err := w.candidates(ctx, over)
-	if err != nil {
+	if err != nil || len(candidates) == 0 {
 		return err
 	}
-	var errs []error // of one entry, which stands in no other's way
+	if !w.DryRun { // a dry run leaves the pins of holders that are over, so a listing would show them
+		if w.pinned, err = w.listPinned(); err != nil {
+			return err
+		}
+	}
+	var errs []error // each of one entry, which does not keep others
 	for _, cand := range candidates {
 		s := largest(w.sizes[cand.id])
 		if !over.needs(s) {
 			continue
 		}
-		if cand.left {
-			if err := w.clearLeft(cand); err != nil {
-				errs = append(errs, err)
-			} else {
-				over.less(s)
-			}
-			continue
+		gone, err := w.cutOne(cand)
+		if err != nil {
+			errs = append(errs, err)
 		}
-		found, ok := shard{dir: cand.dir}.read(cand.hash)
-		_, token, _ := splitID(cand.id)
-		e := entry{key: found.Key, hash: cand.hash, dir: cand.dir}
-		if !ok || found.Path != e.content(token) { // it has gone, or is not what the record is of
-			continue
+		if gone {
+			over.less(s)
 		}
-		if !w.DryRun {
-			if err := w.retire(e, token, false); err != nil {
-				errs = append(errs, err)
-				continue
-			}
-		}
-		over.less(s)
-		w.Retired = append(w.Retired, found)
 	}
 	return errors.Join(errs...)
+}
+
+// cutOne retires an entry, or clears what a failed fill has left. It says whether
+// that makes room, at once or later.
+func (w *trimming) cutOne(cand candidate) (gone bool, err error) {
+	if cand.left {
+		err := w.clearLeft(cand)
+		return err == nil, err
+	}
+	found, ok := shard{dir: cand.dir}.read(cand.hash)
+	_, token, _ := splitID(cand.id)
+	e := entry{key: found.Key, hash: cand.hash, dir: cand.dir}
+	if !ok || found.Path != e.content(token) || w.isRecent(found.Used) || w.pinned.keeps(cand.hash, token) {
+		return false, nil // it has changed
+	}
+	if !w.DryRun {
+		if err := w.retire(e, token); err != nil {
+			return false, err
+		}
+	}
+	w.Trimmed.Retired = append(w.Trimmed.Retired, found)
+	return true, nil
+}
+
+// isRecent says whether an entry was used so recently that it is not retired to
+// make room.
+func (w *trimming) isRecent(used time.Time) bool {
+	return !w.All && w.o.Settle > 0 && w.now.Sub(used) <= w.o.Settle
 }
 
 // clearLeft removes what a failed fill has left for the next.
@@ -159,7 +177,7 @@ func (w *trimming) candidates(ctx context.Context, x excess) ([]candidate, error
 	err := w.shards(ctx, func(s shard) error {
 		stands := map[string]bool{}
 		for _, hash := range s.records {
-			stands[hash] = !w.pinned[hash]
+			stands[hash] = true
 		}
 		for _, name := range s.names {
 			hash, token, err := splitID(name)
@@ -171,12 +189,12 @@ func (w *trimming) candidates(ctx context.Context, x excess) ([]candidate, error
 				list = append(list, candidate{hash: hash, id: id, dir: s.dir, left: true})
 				continue
 			}
-			if err != nil || !stands[hash] || id == "" {
+			if err != nil || !stands[hash] || id == "" || w.pinned.keeps(hash, token) {
 				continue
 			}
 			info, err := os.Lstat(filepath.Join(s.dir, hash+recordSuffix))
-			if err != nil {
-				continue // it has just gone
+			if err != nil || w.isRecent(info.ModTime()) {
+				continue // it has just gone, or was just used
 			}
 			list = append(list, candidate{hash: hash, id: id, dir: s.dir, used: info.ModTime()})
 		}

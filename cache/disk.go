@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -57,7 +56,7 @@ func (c *Cache) makeDir(dir string) error {
 }
 
 // mkdir makes a directory, if there is none. One that a group shares appears with
-// its permissions: whoever dies in between leaves none that is closed to others.
+// its permissions: a process that dies in between leaves none that is closed to others.
 func (c *Cache) mkdir(dir string) error {
 	if !c.o.Group || !strings.HasPrefix(dir+"/", c.dir+"/") {
 		err := os.Mkdir(dir, 0o700)
@@ -125,6 +124,39 @@ func touchNow(name string) error {
 	return nil
 }
 
+// createEmpty makes an empty file whose name says all, unless it is there. It may
+// be another user's, where one user's trim moved the pin of another user's holder.
+func (c *Cache) createEmpty(path string) error {
+	return persist(func() error {
+		// Not O_EXCL, of which NFS makes two calls: in between, the file bears
+		// any time (RFC 1813, 3.3.8: EXCLUSIVE).
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, c.fileMode())
+		if errors.Is(err, fs.ErrPermission) {
+			if _, there := os.Lstat(path); there == nil {
+				return nil
+			}
+		}
+		if err != nil {
+			return err
+		}
+		return f.Close()
+	})
+}
+
+// openedInfo is what the file server says of a file now: an open asks it, which
+// a stat need not.
+func openedInfo(path string) (info fs.FileInfo, err error) {
+	err = persist(func() error {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		info, err = f.Stat()
+		return errors.Join(err, f.Close())
+	})
+	return info, err
+}
+
 // names lists a directory as the file server has it now.
 func (c *Cache) names(dir string) ([]string, error) {
 	if _, err := c.fresh(dir); err != nil {
@@ -146,8 +178,8 @@ func (c *Cache) names(dir string) ([]string, error) {
 }
 
 // moveTo renames a file or directory to a name that nobody else uses, so that
-// of several who do it to one name, one has it. Its error is fs.ErrNotExist
-// where another was faster. That a call failed does not mean that it had no
+// one of several processes gets it. Its error is fs.ErrNotExist where another was
+// faster. That a call failed does not mean that it had no
 // effect: the new name is looked at.
 func moveTo(from, to string) error {
 	return persist(func() error {
@@ -176,8 +208,8 @@ func remove(name string) error {
 // removeTree takes a directory out of sight at once, so that nobody sees half
 // of it, and removes it.
 //
-// The name that a content has then is its own too: of several who remove it,
-// each returns when it is gone.
+// Out of sight, a content has a name of its own too: each of several processes that
+// remove it returns when it is gone.
 func removeTree(dir string) error {
 	trash := filepath.Join(filepath.Dir(dir), trashPrefix+filepath.Base(dir))
 	if strings.HasSuffix(dir, leftToken) { // of which there may be another soon
@@ -212,16 +244,4 @@ func persist(try func() error) (err error) {
 // passing says whether an error of a disk may pass by itself.
 func passing(err error) bool {
 	return errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ESTALE) || errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.EAGAIN)
-}
-
-// wait waits, or says that ctx has ended.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

@@ -1,48 +1,80 @@
-// Package cache keeps immutable content on a disk that many hosts share: filled
-// once for all of them, pinned while it is needed, trimmed when it is not.
+// Package cache keeps immutable contents on a disk that many hosts share. A content
+// is filled once for all of them, pinned while somebody needs it, and trimmed when
+// nobody does.
 //
-// Content is named by the request for it, before anybody knows what it is: a
-// [Key]. [Cache.Get] returns where the content stands, and on the first request
-// has it made. Content is a file or a directory, and knows nothing of the cache.
+// A [Key] names a content by the request for it, before anybody knows what it is.
+// [Cache.Get] returns where the content stands, and has it made on the first
+// request. A content is a file or a directory, and knows nothing of the cache.
 //
 // # Layout
 //
 //	<cache>/
 //	├─ sif/                          the key's kind
 //	│  └─ 3f/                        the first byte of the SHA-256 of the key
-//	│     ├─ 3f9a….json              the record: makes one content known
-//	│     ├─ 3f9a….<token>/content   the content; without a record, being made or a wreck
+//	│     ├─ 3f9a….json              the standing record: names the content in use
+//	│     ├─ 3f9a….<token>.json      the first name of a record that is not published yet
+//	│     ├─ 3f9a….<token>/content   a content
 //	│     └─ 3f9a….000…/             what a failed fill left for the next
-//	├─ leases/3f9a…                  who fills
-//	├─ pins/3f9a…~<holder>           who needs it
+//	├─ leases/3f9a…                  the process that fills the key
+//	├─ pins/3f9a….<token>~<holder>   a holder that needs the content
+//	├─ pins/3f9a….json~<holder>      a holder that needs whatever content the key has
 //	├─ sizes/3f9a….<token>~<bytes>~<owner>
-//	└─ retired/3f9a….<token>~…       records out of use, before their content is removed
+//	└─ retired/3f9a….<token>~…       records out of use, until their content is removed
 //
-// # How it works
+// A token is 128 random bits. It names one content among all that were ever made
+// for a key.
 //
-//	Get:  pin ─► record there? ─ yes ─► its content
-//	                 │ no
-//	                 ▼
-//	            lease ours? ── no ──► wait, look again
-//	                 │ yes
-//	                 ▼
-//	            reserve room ─► fill ─► read back, flush ─► link the record ─► release
+// # The life of a content
 //
-//	Trim: record ─rename─► retired/ ─ Settle, by the server's clock ─► pinned? ─ yes ─► link back
-//	                                                                     │ no
-//	                                                                     ▼
-//	                                                       rename (one wins) ─► remove
+//	      Fill                            Retire                 Remove
+//	first name ──link──► standing record ──rename──► retired ──Settle──► gone
+//	     │                     ▲                                  ▲
+//	     │                 Get: read, pin, probe, read again      │
+//	     └────── the fill died or failed ─────────────────────────┘
 //
-// A content is known by its record alone, and a record appears by one link(2)
-// that at most one of several can make: so only one content of a key is ever
-// published, whether leases worked or not. A lease keeps work from being done
-// twice; it is judged by the file server's clock, and given up by its holder,
-// by the holder's own clock, before others may take it.
+// A record is one file from its first name to its end. It becomes the standing
+// record by link(2), which one of several fills can do. A retired record never comes
+// back: the next Get makes another content, beside the retired one.
 //
-// A reader pins before it looks. A trimmer takes the record away, waits until
-// every host must see that, and only then looks for pins. So one of them
-// notices the other, without a lock.
+// # The protocol
 //
-// docs/cache.md says what each step assumes of the file system, and what is left
-// when a process dies between any two of them.
+// To probe a directory is to make a file in it and to remove it. A host that has
+// done so sees the directory as the server has it.
+//
+// Get reads the standing record, which names content T. It pins T, probes the
+// record's directory and reads again. If the record still names T and T is there,
+// that is a hit. If not, Get begins again. It drops no pin then, because another Get
+// of the same holder may rely on it.
+//
+// Fill, under the key's lease and with its token T, looks once more, creates the
+// first name of T's record, and makes the content. Before it publishes, it writes the
+// record into that very file, which it never creates again, and pins T. Then it links
+// the first name to the standing name, reads back what stands, and drops the first
+// name. If the first name is gone, it begins again with a new token.
+//
+// Retire renames the standing record into retired/. The first trimmer that finds it
+// there unlinks the first name, if there still is one, and makes a note (.seen). The
+// time of the note is the beginning of Settle.
+//
+// Remove is what a trimmer does with a retired content, and a sweeper, an heir or a
+// failing fill with one that was never published. It unlinks the first name of T. It
+// probes; if the standing record names T, it leaves T. A sweeper, an heir or a fill
+// also leaves what a retired record names. Remove lists the pins afresh; if one
+// names T, it leaves T. Then it renames the content out of sight and removes it,
+// its size and its retired record.
+//
+// # Why it holds
+//
+// After the unlink nothing can publish T, and nothing links from retired/. So once
+// the probe has found that T does not stand, T never stands again. A hit saw T stand
+// at its second reading, which was before that, and had pinned T before its second
+// reading. So the listing, which comes after the probe, shows the pin.
+//
+// No clock and no lease takes part in this. A lease only keeps work from being done
+// twice. Settle protects a Get without a holder, and outlasts a link that is still
+// on its way to the server although its client gave up.
+//
+// The tests check a model of the protocol in every order of steps and faults.
+// docs/cache.md says what the protocol assumes of the file system, and what is left
+// when a process dies between any two steps.
 package cache

@@ -12,9 +12,10 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// bring finds an entry, or waits for the process that makes it, or makes it.
+// bring finds an entry, waits for the process that makes it, or makes it.
 func (c *Cache) bring(ctx context.Context, e entry, w Want, fill Fill) (path string, err error) {
 	if err := c.makeDir(e.dir); err != nil {
 		return "", fmt.Errorf("make cache entry of %s: %w", e.key, err)
@@ -37,7 +38,7 @@ func (c *Cache) lead(ctx context.Context, e entry, w Want) (*lease, record, erro
 	mine := c.self
 	mine.Token = newToken() // the same at each try, so that one whose answer was lost is known again
 	for failed := 0; ; {
-		r, err := c.lookAnew(ctx, e)
+		r, err := c.lookFresh(e)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, r, err
 		}
@@ -51,7 +52,7 @@ func (c *Cache) lead(ctx context.Context, e entry, w Want) (*lease, record, erro
 		failed = 0
 		if l != nil {
 			// It may have been published before the lease was free.
-			r, err := c.lookAnew(ctx, e)
+			r, err := c.lookFresh(e)
 			if errors.Is(err, fs.ErrNotExist) {
 				return l, record{}, nil
 			}
@@ -64,44 +65,14 @@ func (c *Cache) lead(ctx context.Context, e entry, w Want) (*lease, record, erro
 		if w.Waiting != nil {
 			w.Waiting(other.String())
 		}
-		if err := wait(ctx, min(c.o.Term/4, time.Second)); err != nil {
+		if err := pause.For(ctx, min(c.o.Term/4, time.Second)); err != nil {
 			return nil, record{}, err
 		}
 	}
 }
 
-// lookAnew looks for an entry as the file server has it now. What stands there
-// damaged is taken out of use; what was only taken out of use is taken back,
-// also from who is about to remove it: else it could come back after another
-// content of the key had taken its place. The error is fs.ErrNotExist where the
-// entry has to be made.
-func (c *Cache) lookAnew(ctx context.Context, e entry) (record, error) {
-	pause, waited := time.Millisecond, time.Duration(0)
-	// A name that is changed while its directory is listed may be missing in
-	// the list (readdir(3)), so it is looked for twice.
-	for absent := 0; absent < 2; absent++ {
-		r, err := c.lookFresh(e)
-		if errors.Is(err, fs.ErrNotExist) {
-			if err = c.revive(e); err == nil { // which it may be as it should not
-				r, err = c.lookFresh(e)
-			}
-		}
-		switch {
-		case errors.Is(err, errMoved) && waited < c.o.Term:
-			absent = -1
-			if err := wait(ctx, pause); err != nil {
-				return record{}, err
-			}
-			waited, pause = waited+pause, min(2*pause, 100*time.Millisecond)
-		case !errors.Is(err, fs.ErrNotExist):
-			return r, err
-		}
-	}
-	return record{}, fs.ErrNotExist
-}
-
-// lookFresh is look that relies on nothing that this host remembers. A record
-// that is damaged is not there any more.
+// lookFresh is look that relies on nothing that this host remembers. It retires
+// a damaged record. The error is fs.ErrNotExist where the entry has to be made.
 func (c *Cache) lookFresh(e entry) (r record, err error) {
 	if _, err := c.fresh(e.dir); err != nil {
 		return record{}, err
@@ -111,7 +82,7 @@ func (c *Cache) lookFresh(e entry) (r record, err error) {
 		return err
 	})
 	if errors.Is(err, ErrDamaged) {
-		if err := c.retire(e, r.Token, true); err != nil {
+		if err := c.retire(e, r.Token); err != nil {
 			return record{}, err
 		}
 		return record{}, fs.ErrNotExist
@@ -126,7 +97,7 @@ func (c *Cache) make(l *lease, e entry, w Want, fill Fill) (path string, err err
 	if err != nil {
 		return "", cause(l, err)
 	}
-	published := false // or may be
+	published := false
 	defer func() {
 		if !published {
 			keep := w.Resume && err != nil && l.trusted() && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT)
@@ -150,16 +121,16 @@ func (c *Cache) make(l *lease, e entry, w Want, fill Fill) (path string, err err
 		Format: format, Key: e.key, Token: l.Token, Digest: s.digest, Dir: s.dir, Size: s.bytes, Files: s.files,
 		Owner: w.Owner, Private: e.private, Made: began.UTC(), Took: time.Since(began).Seconds(), //nolint:forbidigo // as above
 	}
-	standing, kept, err := c.publish(l, e, r)
-	published = kept
+	standing, err := c.publish(l, e, r, w.Holder)
+	published = standing.Token == l.Token
 	if err != nil {
 		return "", fmt.Errorf("publish cache entry of %s: %w", e.key, err)
 	}
 	return e.content(standing.Token), nil
 }
 
-// cause prefers that the lease was lost, whether that is noticed yet or not, over
-// what came of that.
+// cause says that the lease was lost, if it was, whether that is noticed yet or not:
+// err is then a consequence.
 func cause(l *lease, err error) error {
 	if !l.trusted() {
 		return errors.Join(ErrLost, err)
@@ -167,26 +138,36 @@ func cause(l *lease, err error) error {
 	return err
 }
 
-// prepare makes the directory that a fill works in. Where resuming is wanted,
-// it is what an earlier fill has left.
+// prepare creates the first name of the record, and then the directory that a fill
+// works in. Where resuming is wanted, that is what an earlier fill has left.
 func (c *Cache) prepare(e entry, l *lease, resume bool) error {
+	if err := persist(func() error { return c.createFirstName(e.firstName(l.Token)) }); err != nil {
+		return fmt.Errorf("create its record: %w", err)
+	}
 	if resume && own(e.object(leftToken)) && moveTo(e.object(leftToken), e.object(l.Token)) == nil {
 		return c.dropSizes(e.id(leftToken))
 	}
-	mode := fs.FileMode(0o700)
-	err := os.Mkdir(e.object(l.Token), mode)
+	err := os.Mkdir(e.object(l.Token), 0o700)
 	if err != nil && !errors.Is(err, fs.ErrExist) { // it exists where the answer was lost
 		return fmt.Errorf("make its directory: %w", err)
 	}
 	return nil
 }
 
+func (c *Cache) createFirstName(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, c.fileMode())
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Chmod(c.fileMode()), f.Close()) // whatever the umask
+}
+
 // leftToken stands in the place of a token where a failed fill leaves its
 // directory for the next.
 const leftToken = "00000000000000000000000000000000"
 
-// guard calls fill. One that panics fails, so that what a hostile input brings
-// about does not end the whole program.
+// guard calls fill. A panic of fill becomes an error, so that a hostile input does not
+// end the whole program.
 func guard(ctx context.Context, fill Fill, tmp string) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -230,64 +211,104 @@ func (c *Cache) resize(l *lease, e entry, room sizeOf, bytes int64) (sizeOf, err
 	return took, remove(c.sizePath(room.name))
 }
 
-// errUnclear means that a record may stand, now or later.
-var errUnclear = errors.New("it is not known whether the disk took the record")
-
 // publishWithin is how long publishing goes on when the disk does not tell
 // what stands.
 const publishWithin = 30 * time.Second
 
-// publish makes a content known, unless another of its key stands, which it
-// returns then. It begins only while the lease holds; that of several contents
-// one is published at most does not hang on that. The content is to be kept if
-// it is or was published, or may be.
-func (c *Cache) publish(l *lease, e entry, r record) (standing record, kept bool, err error) {
+// publish makes a content known, unless another of its key stands, and returns
+// the record that does. It begins only while the lease holds. It pins the content
+// before that for the holder, if there is one. The error is ErrLost where a
+// sweeper, or a trimmer, has unlinked the first name.
+func (c *Cache) publish(l *lease, e entry, r record, h Holder) (standing record, err error) {
 	text, err := r.encode()
 	if err != nil {
-		return record{}, false, err
+		return record{}, err
 	}
-	// It is always the same file that is linked. As long as its first name is
-	// there, nobody who finds it retired removes its content.
-	tmp, err := atomicfile.Temporary(e.record(), text, c.fileMode())
-	if err != nil {
-		return record{}, false, fmt.Errorf("write its record: %w", err)
+	first := e.firstName(l.Token)
+	if err := writeRecord(first, text); err != nil {
+		return record{}, withdrawn(err)
 	}
-	defer remove(tmp) //nolint:errcheck // else it is swept
 	if !l.holds() {
-		return record{}, false, ErrLost
+		return record{}, ErrLost
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), publishWithin)
 	defer cancel()
-	standing, err = linkRecord(tmp, e)
-	for err != nil {
-		if ended := wait(ctx, 100*time.Millisecond); ended != nil {
-			return record{}, true, errors.Join(errUnclear, err)
+	if h != "" {
+		if err := c.pin(ctx, e.id(l.Token), h); err != nil {
+			return record{}, err
 		}
-		standing, err = linkRecord(tmp, e)
 	}
-	if standing.Token == l.Token {
-		// What came before it and could still come back is over. Where the disk
-		// fails that, it may come back all the same: it is a content of the key.
-		_ = c.spendOthers(e, l.Token)
-		kept = true
-	} else if info, err := openedInfo(tmp); err != nil || links(info) > 1 {
-		kept = true // it was published, and taken out of use
+	for {
+		standing, err = linkRecord(first, e)
+		if err == nil || errors.Is(err, errNoFirstName) {
+			break
+		}
+		if pause.For(ctx, 100*time.Millisecond) != nil {
+			return record{}, fmt.Errorf("it is not known whether the disk took the record: %w", err)
+		}
 	}
-	if r, err := c.look(e); errors.Is(err, ErrDamaged) {
-		// Who published it was stopped for so long before it did that its
-		// content was swept.
-		return record{}, kept && r.Token != l.Token, errors.Join(ErrLost, c.retire(e, r.Token, true))
+	if err == nil && standing.Token == l.Token {
+		_ = remove(first) // else it is swept
 	}
-	return standing, kept, nil
+	return standing, withdrawn(err)
+}
+
+// withdrawn is ErrLost where a first name is gone.
+func withdrawn(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(ErrLost, err)
+	}
+	return err
+}
+
+// writeRecord writes a record into the file of its first name, which it does not
+// create: a sweeper may have unlinked it, and removed the content since.
+func writeRecord(path string, text []byte) error {
+	return persist(func() error {
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(text)
+		return errors.Join(err, f.Sync(), f.Close())
+	})
+}
+
+// errNoFirstName means that nothing stands, and that there is nothing to link.
+var errNoFirstName = fmt.Errorf("its first name is gone: %w", fs.ErrNotExist)
+
+// linkRecord links a first name to the name by which a record is found, if no
+// record has that, and says which one does. What link answers decides nothing.
+func linkRecord(first string, e entry) (standing record, err error) {
+	err = persist(func() error {
+		linkErr := os.Link(first, e.record())
+		data, err := readFile(e.record())
+		if err == nil {
+			standing, err = decodeRecord(data)
+			return err
+		}
+		if _, gone := os.Lstat(first); errors.Is(linkErr, fs.ErrNotExist) && errors.Is(gone, fs.ErrNotExist) {
+			return errNoFirstName
+		}
+		return errors.Join(linkErr, err)
+	})
+	if err != nil {
+		return record{}, err
+	}
+	return standing, atomicfile.SyncDir(e.dir)
 }
 
 // abandon removes what is not published, or leaves it for the next fill.
 func (c *Cache) abandon(e entry, l *lease, keep bool, room *sizeOf) error {
+	unused, err := c.withdraw(e, l.Token)
+	if err != nil || !unused {
+		return err // and it counts until it is swept
+	}
 	if keep {
 		c.leaveBehind(e, l.Token, room.owner)
 	}
 	if err := removeTree(e.object(l.Token)); err != nil {
-		return err // and it counts until it is swept
+		return err
 	}
 	return remove(c.sizePath(room.name))
 }
@@ -319,7 +340,7 @@ func own(path string) bool {
 	return ok && int(st.Uid) == os.Geteuid()
 }
 
-// ownerOf is on whose quota a content counts; empty where that is not known.
+// ownerOf is the owner of a content, empty where that is not known.
 func (c *Cache) ownerOf(id string) string {
 	sizes, err := c.sizes()
 	if err != nil {
@@ -349,17 +370,15 @@ func (c *Cache) dropSizes(id string) error {
 	return nil
 }
 
-// inherit does with what a killed process has made as that would have done. It
-// is provably gone, so nobody else is at it, but it may have published that
-// before; and somebody may just be taking it out of use, or into use again.
+// inherit does with what a process has made that is provably gone as that process
+// would have done.
 func (c *Cache) inherit(e entry, dead holderOfLease) {
-	for range 2 {
-		if known, err := c.isKnown(e, dead.Token); err != nil || known {
-			return
-		}
+	unused, err := c.withdraw(e, dead.Token)
+	if err != nil || !unused {
+		return // else it is swept one day
 	}
 	c.leaveBehind(e, dead.Token, c.ownerOf(e.id(dead.Token)))
-	if removeTree(e.object(dead.Token)) == nil { // else it is swept one day
+	if removeTree(e.object(dead.Token)) == nil {
 		_ = c.dropSizes(e.id(dead.Token))
 	}
 }

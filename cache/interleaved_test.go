@@ -100,9 +100,6 @@ func TestWhatADeadProcessHasPublishedIsNotInherited(t *testing.T) {
 	path := got(t, c, "", text("content"))
 	dead(t, c, tokenOf(t, path))
 	retireAll(t, c)
-	if err := c.Pin(t.Context(), interleavedKey, false, "row-1"); err != nil { // who sees the record still
-		t.Fatal(err)
-	}
 	mine := c.self
 	mine.Token = newToken()
 	if _, _, err := c.tryLease(t.Context(), c.entry(interleavedKey, false), mine); err != nil {
@@ -144,249 +141,6 @@ func TestLeftoverOutlivesTheLeaseOfWhoLeftIt(t *testing.T) {
 	}
 }
 
-// The first caller has no holder. What it found, or made, is removed before its
-// flight has come to its end, which the second one joins.
-func TestPinnedGetDoesNotTakeWhatWasFoundBeforeItsPin(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	c, other := openInside(t, dir, Options{Settle: -1}), openInside(t, dir, Options{Settle: -1})
-	e := c.entry(interleavedKey, false)
-	found, goOn := make(chan struct{}), make(chan struct{})
-	c.join(t.Context(), e.record(), func(ctx context.Context) (string, error) {
-		path, err := c.bring(ctx, e, Want{Key: interleavedKey}, text("content"))
-		close(found)
-		<-goOn
-		return path, err
-	})
-	<-found
-	retireAll(t, other)
-	done := make(chan string)
-	go func() {
-		path, err := c.Get(t.Context(), Want{Key: interleavedKey, Holder: "row-1"}, text("content"))
-		if err != nil {
-			t.Error(err)
-		}
-		done <- path
-	}()
-	for joined := false; !joined; {
-		c.mu.Lock()
-		joined = c.flights[e.record()].callers == 2
-		c.mu.Unlock()
-	}
-	close(goOn)
-	wantThere(t, <-done)
-}
-
-// Some file systems link within one directory alone (BeeGFS before 7.4).
-func TestEntryIsMadeAnewWhereItCannotBeLinkedBack(t *testing.T) {
-	t.Parallel()
-	elsewhere, err := os.MkdirTemp("/dev/shm", "cache-") //nolint:usetesting // it is to be on another file system
-	if err != nil {
-		t.Skipf("no second file system: %v", err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(elsewhere) })
-	dir := t.TempDir()
-	c := openInside(t, dir, Options{Settle: time.Hour})
-	if err := os.Symlink(elsewhere, filepath.Join(dir, interleavedKey.Kind)); err != nil {
-		t.Fatal(err)
-	}
-	first := got(t, c, "", text("first"))
-	e := c.entry(interleavedKey, false)
-	record, err := os.ReadFile(e.record())
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := c.retiredPath(e.id(tokenOf(t, first)) + "~" + newToken())
-	if err := errors.Join(os.Remove(e.record()), os.WriteFile(out, record, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	if second := got(t, c, "", text("second")); second == first {
-		t.Error("it was linked back")
-	}
-	if left := outNames(t, c); len(left) != 1 || !strings.HasSuffix(left[0], spentSuffix) {
-		t.Errorf("out of use are %v", left)
-	}
-}
-
-func TestRecordOutOfUseThatCannotBeReadGoes(t *testing.T) {
-	t.Parallel()
-	for _, end := range []string{"", restoredSuffix} {
-		unreadableGoes(t, end, Options{Settle: -1, Grace: 1})
-	}
-}
-
-func TestRecordOutOfUseThatCannotBeReadGoesInAGroupToo(t *testing.T) {
-	t.Parallel()
-	if os.Geteuid() == 0 && !testenv.AsResearcher(t) { // root may do anything
-		return
-	}
-	unreadableGoes(t, "", Options{Settle: -1, Grace: 1, Group: true})
-}
-
-func unreadableGoes(t *testing.T, end string, o Options) {
-	t.Helper()
-	dir := t.TempDir()
-	c := openInside(t, dir, o)
-	first := got(t, c, "", text("first"))
-	e := c.entry(interleavedKey, false)
-	out := c.retiredPath(e.id(tokenOf(t, first)) + "~" + newToken() + end)
-	if err := errors.Join(os.Rename(e.record(), out), os.Truncate(out, 0)); err != nil {
-		t.Fatal(err)
-	}
-	got(t, c, "", text("second"))
-	long := time.Now().Add(-time.Hour)
-	if err := os.Chtimes(filepath.Dir(first), long, long); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 { // what the first takes out of the list, the second sweeps
-		if _, err := openInside(t, dir, o).Trim(t.Context(), TrimOptions{All: true}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := os.Stat(first); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("its content: %v", err)
-	}
-	if left := outNames(t, c); len(left) > 0 {
-		t.Errorf("out of use are %v", left)
-	}
-}
-
-// late publishes a content as a process does that was stopped before its link, and
-// whose lease another has by now.
-func late(t *testing.T, c *Cache, content string) (path string) {
-	t.Helper()
-	e := c.entry(interleavedKey, false)
-	l := &lease{cache: c, holderOfLease: c.self, ctx: t.Context()}
-	l.Token = newToken()
-	now := time.Now()
-	l.confirmed.Store(&now)
-	r := record{Format: format, Key: e.key, Token: l.Token, Size: int64(len(content)), Files: 1}
-	err := errors.Join(os.Mkdir(e.object(l.Token), 0o700), text(content)(t.Context(), e.content(l.Token)), c.write(newSize(e.hash, l.Token, r.Size, "")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := c.publish(l, e, r); err != nil {
-		t.Fatal(err)
-	}
-	return e.content(l.Token)
-}
-
-func TestFirstContentDoesNotComeBackAfterTheSecond(t *testing.T) {
-	t.Parallel()
-	for range 8 { // whichever of the two is listed first
-		firstDoesNotComeBack(t)
-	}
-}
-
-func firstDoesNotComeBack(t *testing.T) {
-	t.Helper()
-	dir := t.TempDir()
-	c, other := openInside(t, dir, Options{Settle: time.Hour}), openInside(t, dir, Options{Settle: time.Hour})
-	var first string
-	second := got(t, c, "", func(ctx context.Context, tmp string) error {
-		first = late(t, other, "first") //nolint:contextcheck // another process's
-		retireAll(t, other)             //nolint:contextcheck // the same
-		return text("second")(ctx, tmp)
-	})
-	if second == first {
-		t.Fatal("the second fill took the first one's content")
-	}
-	for range 3 {
-		retireAll(t, other)
-		if again := got(t, c, "", text("third")); again != second {
-			t.Fatalf("after the second content comes %s; the first was %s", again, first)
-		}
-	}
-}
-
-// Who published the second was killed before it could see to what came before.
-func TestFirstContentIsSpentWhenTheSecondIsFoundInItsPlace(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	c := openInside(t, dir, Options{Settle: time.Hour})
-	first := got(t, c, "", text("first"))
-	e := c.entry(interleavedKey, false)
-	out := c.retiredPath(e.id(tokenOf(t, first)) + "~" + newToken())
-	away := filepath.Join(t.TempDir(), "record")
-	if err := os.Rename(e.record(), away); err != nil {
-		t.Fatal(err)
-	}
-	second := got(t, c, "row-1", text("second"))
-	if err := os.Rename(away, out+restoredSuffix); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Trim(t.Context(), TrimOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if files := outNames(t, c); len(files) != 1 || files[0] != out+spentSuffix {
-		t.Errorf("out of use are %v, while %s stands", files, second)
-	}
-}
-
-// T takes the first content out of use between its publisher's link and its look,
-// and W publishes another in its place.
-func TestContentThatWasPublishedForAMomentIsNotAbandoned(t *testing.T) {
-	t.Parallel()
-	for range 60 { // whether T and W come in time is chance
-		c := openInside(t, t.TempDir(), Options{Settle: time.Hour})
-		e := c.entry(interleavedKey, false)
-		w := record{Format: format, Key: e.key, Token: newToken(), Size: 1, Files: 1}
-		encoded, err := w.encode()
-		if err != nil {
-			t.Fatal(err)
-		}
-		tmp, out := filepath.Join(e.dir, "w"), c.retiredPath(e.id(newToken())+"~"+newToken())
-		err = errors.Join(c.makeDir(e.dir), os.Mkdir(e.object(w.Token), 0o700), text("w")(t.Context(), e.content(w.Token)), os.WriteFile(tmp, encoded, 0o600))
-		if err != nil {
-			t.Fatal(err)
-		}
-		taken := make(chan struct{})
-		got(t, c, "row-1", func(ctx context.Context, tmpOfFirst string) error {
-			go func() {
-				defer close(taken)
-				err := os.Rename(e.record(), out)
-				for err != nil {
-					err = os.Rename(e.record(), out)
-				}
-				_ = os.Link(tmp, e.record())
-			}()
-			return text("first")(ctx, tmpOfFirst)
-		})
-		<-taken
-		files, err := filepath.Glob(out + "*")
-		if err != nil || len(files) != 1 {
-			t.Fatal(files, err)
-		}
-		_, r, err := c.readRetired(filepath.Base(files[0]), e.hash)
-		if err != nil {
-			t.Fatal(err)
-		}
-		wantThere(t, e.content(r.Token))
-	}
-}
-
-// Another content stands by the time that who found the first one damaged takes
-// it out of use.
-func TestSoundContentIsRestoredThoughAnotherWasDamaged(t *testing.T) {
-	t.Parallel()
-	c := openInside(t, t.TempDir(), Options{Settle: -1})
-	if err := os.Remove(got(t, c, "", text("first"))); err != nil {
-		t.Fatal(err)
-	}
-	e := c.entry(interleavedKey, false)
-	r, err := c.look(e)
-	if !errors.Is(err, ErrDamaged) {
-		t.Fatal(err)
-	}
-	second := got(t, c, "row-1", text("second"))
-	if err := c.retire(e, r.Token, true); err != nil {
-		t.Fatal(err)
-	}
-	if again := got(t, c, "", text("third")); again != second {
-		t.Errorf("the pinned %s was replaced by %s", second, again)
-	}
-}
-
 func TestRecordIsRetiredUnderTheNameOfItsContent(t *testing.T) {
 	t.Parallel()
 	for range 8 { // whichever of the two is listed first
@@ -422,43 +176,6 @@ func TestDirectoryThatWasHalfMadeForAGroupIsSwept(t *testing.T) {
 	}
 }
 
-// Whoever spends a name of a record that somebody is just restoring leaves two.
-func TestRecordWithTwoNamesGoes(t *testing.T) {
-	t.Parallel()
-	for range 8 { // whichever of the two is listed first
-		c := openInside(t, t.TempDir(), Options{Settle: -1})
-		e := c.entry(interleavedKey, false)
-		id := e.id(tokenOf(t, got(t, c, "", text("content"))))
-		spent, live := c.retiredPath(id+"~"+newToken()+spentSuffix), c.retiredPath(id+"~"+newToken())
-		if err := errors.Join(os.Link(e.record(), spent), os.Rename(e.record(), live)); err != nil {
-			t.Fatal(err)
-		}
-		for range 3 { // one name each, and the content
-			if _, err := c.Trim(t.Context(), TrimOptions{All: true}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if left := outNames(t, c); len(left) > 0 {
-			t.Errorf("out of use are %v", left)
-		}
-	}
-}
-
-// Who restored it once died before it dropped the other name.
-func TestDamagedContentIsNotTakenBack(t *testing.T) {
-	t.Parallel()
-	c := openInside(t, t.TempDir(), Options{Settle: -1})
-	first := got(t, c, "", text("content"))
-	e := c.entry(interleavedKey, false)
-	left := c.retiredPath(e.id(tokenOf(t, first)) + "~" + newToken() + restoredSuffix)
-	if err := errors.Join(os.Link(e.record(), left), os.Truncate(first, 1)); err != nil {
-		t.Fatal(err)
-	}
-	if second := got(t, c, "", text("content")); second == first {
-		t.Error("Get returned what is damaged")
-	}
-}
-
 func TestOneBadRecordKeepsNobodyFromSweeping(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -479,24 +196,6 @@ func TestOneBadRecordKeepsNobodyFromSweeping(t *testing.T) {
 		t.Errorf("what was to be swept: %v", err)
 	}
 	wantThere(t, path) // of which nobody knows whether it is told of
-}
-
-// A sweep that read the list before the record was given another name knows from
-// the name what it was.
-func TestContentIsKnownByTheNameOfARecordThatHasMoved(t *testing.T) {
-	t.Parallel()
-	c := openInside(t, t.TempDir(), Options{Settle: time.Hour})
-	token := tokenOf(t, got(t, c, "", text("content")))
-	e := c.entry(interleavedKey, false)
-	retireAll(t, c)
-	out := outNames(t, c)[0]
-	// A name that leads nowhere stands for one that is gone when it is read.
-	if err := errors.Join(os.Remove(out), os.Symlink("nowhere", out)); err != nil {
-		t.Fatal(err)
-	}
-	if known, err := c.isKnown(e, token); err != nil || !known {
-		t.Errorf("known: %v, %v", known, err)
-	}
 }
 
 // What a failed fill has left is old, and may be being gone on with.
@@ -548,8 +247,209 @@ func TestOneEntryThatCannotBeRetiredKeepsNoOther(t *testing.T) {
 	}
 }
 
-// However a record is missed while it goes from place to place.
-func TestSweepTakesNothingOfAPinnedKey(t *testing.T) {
+// A damaged content, or one that was retired while a Get pinned it, stays for its
+// holder. The next Get makes another.
+func TestTwoContentsOfAKeyMayStandSideBySide(t *testing.T) {
+	t.Parallel()
+	c := openInside(t, t.TempDir(), Options{Settle: -1})
+	e := c.entry(interleavedKey, false)
+	first := got(t, c, "row-1", text("first"))
+	if err := c.retire(e, tokenOf(t, first)); err != nil {
+		t.Fatal(err)
+	}
+	second := got(t, c, "row-2", text("second"))
+	if second == first {
+		t.Fatal("the retired content came back")
+	}
+	retireNone(t, c)
+	wantThere(t, first)
+	wantThere(t, second)
+	if list, err := c.Retired(); err != nil || len(list) != 1 || list[0].Path != first || len(list[0].Pins) != 1 || list[0].Pins[0] != "row-1" {
+		t.Errorf("retired are %+v, %v", list, err)
+	}
+	if err := c.Unpin(t.Context(), "row-1"); err != nil {
+		t.Fatal(err)
+	}
+	retireNone(t, c)
+	wantGone(t, first)
+	wantThere(t, second)
+}
+
+func retireNone(t *testing.T, c *Cache) {
+	t.Helper()
+	if done, err := c.Trim(t.Context(), TrimOptions{}); err != nil || len(done.Retired) > 0 {
+		t.Fatalf("retired %v, %v", done.Retired, err)
+	}
+}
+
+func wantGone(t *testing.T, path string) {
+	t.Helper()
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s: %v; want it gone", path, err)
+	}
+}
+
+// A sweeper beside a fill that was stopped for longer than its lease held.
+func TestFillThatWasSweptBeginsAgain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c, other := openInside(t, dir, Options{Settle: -1}), openInside(t, dir, Options{Settle: -1})
+	e := c.entry(interleavedKey, false)
+	fills := 0
+	path := got(t, c, "row-1", func(ctx context.Context, tmp string) error {
+		fills++
+		if fills == 1 {
+			if unused, err := other.withdraw(e, tokenOf(t, tmp)); err != nil || !unused { //nolint:contextcheck // another process's
+				t.Errorf("unused: %v, %v", unused, err)
+			}
+			if err := removeTree(filepath.Dir(tmp)); err != nil {
+				t.Error(err)
+			}
+			if err := os.Mkdir(filepath.Dir(tmp), 0o700); err != nil { // as a fill may
+				t.Error(err)
+			}
+		}
+		return text("content")(ctx, tmp)
+	})
+	wantThere(t, path)
+	if fills != 2 {
+		t.Errorf("%d fills, want 2", fills)
+	}
+}
+
+// A link may be done although the client that made it was told otherwise, and
+// what it published be retired before the client looks.
+func TestContentThatWasPublishedForAMomentIsNotAbandoned(t *testing.T) {
+	t.Parallel()
+	c := openInside(t, t.TempDir(), Options{Settle: time.Hour})
+	e := c.entry(interleavedKey, false)
+	token := tokenOf(t, got(t, c, "row-1", text("content")))
+	retireOne(t, c, e, token)
+	if unused, err := c.withdraw(e, token); err != nil || unused {
+		t.Errorf("unused: %v, %v", unused, err)
+	}
+	if err := c.Unpin(t.Context(), "row-1"); err != nil {
+		t.Fatal(err)
+	}
+	if unused, err := c.withdraw(e, token); err != nil || unused {
+		t.Errorf("without a pin, unused: %v, %v", unused, err)
+	}
+}
+
+func retireOne(t *testing.T, c *Cache, e entry, token string) {
+	t.Helper()
+	if err := c.retire(e, token); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An older version pinned keys, and may have died while it restored or removed.
+func TestCacheOfAnOlderVersionIsAdopted(t *testing.T) {
+	t.Parallel()
+	c := openInside(t, t.TempDir(), Options{Settle: -1})
+	e := c.entry(interleavedKey, false)
+	first := got(t, c, "", text("first"))
+	if err := c.pin(t.Context(), e.hash, "row-1"); err != nil {
+		t.Fatal(err)
+	}
+	old := c.retiredPath(e.id(tokenOf(t, first)) + "~" + newToken() + ".spent")
+	if err := os.Rename(e.record(), old); err != nil {
+		t.Fatal(err)
+	}
+	second := got(t, c, "", text("second"))
+	if done, err := c.Trim(t.Context(), TrimOptions{All: true}); err != nil || len(done.Retired) > 0 {
+		t.Errorf("retired %v, %v", done.Retired, err)
+	}
+	wantThere(t, first)
+	wantThere(t, second)
+	if err := c.Unpin(t.Context(), "row-1"); err != nil {
+		t.Fatal(err)
+	}
+	retireAll(t, c)
+	wantGone(t, first)
+	if left := outNames(t, c); len(left) > 0 {
+		t.Errorf("retired are %v", left)
+	}
+}
+
+// A person's pin, and that of an image that is kept, are of whatever the key's
+// content is.
+func TestPinOfAKeyMovesToItsCurrentContent(t *testing.T) {
+	t.Parallel()
+	c := openInside(t, t.TempDir(), Options{Settle: -1})
+	e := c.entry(interleavedKey, false)
+	first := got(t, c, "", text("first"))
+	if err := c.Pin(t.Context(), interleavedKey, false, "user-ann"); err != nil {
+		t.Fatal(err)
+	}
+	retireOne(t, c, e, tokenOf(t, first)) // as damaged
+	retireNone(t, c)
+	wantThere(t, first)
+	second := got(t, c, "", text("second"))
+	if done, err := c.Trim(t.Context(), TrimOptions{All: true}); err != nil || len(done.Retired) > 0 {
+		t.Errorf("retired %v, %v", done.Retired, err)
+	}
+	retireNone(t, c)
+	wantGone(t, first)
+	wantThere(t, second)
+	if pins, err := c.Pins(); err != nil || len(pins) != 1 || pins[0].Holder != "user-ann" {
+		t.Errorf("pins %v, %v", pins, err)
+	}
+	if err := c.DropPin(interleavedKey, false, "user-ann"); err != nil {
+		t.Fatal(err)
+	}
+	retireAll(t, c)
+	wantGone(t, second)
+}
+
+// Else a full quota would wait for what does not go.
+func TestRetiredContentThatIsPinnedCountsAsUsed(t *testing.T) {
+	t.Parallel()
+	c := openInside(t, t.TempDir(), Options{Settle: -1, Size: 66_000})
+	block := text(strings.Repeat(".", 20_000))
+	first := got(t, c, "row-1", block)
+	retireOne(t, c, c.entry(interleavedKey, false), tokenOf(t, first))
+	for _, id := range []string{"b", "c"} {
+		if _, err := c.Get(t.Context(), Want{Key: Key{Kind: "bundle", ID: id}, Size: 20_000}, block); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done, err := c.Trim(t.Context(), TrimOptions{})
+	if err != nil || len(done.Retired) != 1 {
+		t.Errorf("retired %v, %v; want one", done.Retired, err)
+	}
+	wantThere(t, first)
+}
+
+func TestRetiredRecordThatCannotBeReadGoes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	o := Options{Settle: -1, Grace: 1}
+	c := openInside(t, dir, o)
+	first := got(t, c, "", text("first"))
+	e := c.entry(interleavedKey, false)
+	out := c.retiredPath(e.id(newToken()) + "~" + newToken())
+	if err := errors.Join(os.Rename(e.record(), out), os.Truncate(out, 0)); err != nil {
+		t.Fatal(err)
+	}
+	got(t, c, "", text("second"))
+	long := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(filepath.Dir(first), long, long); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // what the first takes out of the list, the second sweeps
+		if _, err := openInside(t, dir, o).Trim(t.Context(), TrimOptions{All: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantGone(t, first)
+	if left := outNames(t, c); len(left) > 0 {
+		t.Errorf("retired are %v", left)
+	}
+}
+
+// A record may be lost, in a crash of the disk's.
+func TestSweepTakesNoContentThatIsPinned(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Grace: 1})
 	path := got(t, c, "row-1", text("content"))

@@ -25,8 +25,8 @@ type Key struct {
 // String gives the key for messages.
 func (k Key) String() string { return fmt.Sprintf("%s %q", k.Kind, k.ID) }
 
-// Holder names who needs an entry, and by that why it is pinned: a row of a
-// ledger, a Slurm job, a person. It is a word that may stand in a file's name:
+// Holder names what needs an entry, and so why it is pinned: a row of a ledger, a
+// Slurm job, a person. It is a word that may stand in a file's name:
 // letters, digits and "._@-", at most 128 of them, the first a letter or digit.
 type Holder string
 
@@ -41,22 +41,24 @@ func (h Holder) check() error {
 // Want is a request for an entry.
 type Want struct {
 	Key Key
-	// Holder is who is to have the entry pinned before Get looks for it; empty
-	// for nobody, whose entry may go as soon as it is had. See Cache.Pin.
+	// Holder gets a pin of the content. Without one, the content may go after
+	// Options.Settle.
 	Holder Holder
-	// Owner is whose quota the entry counts against, if it has to be made.
+	// Owner is the owner of the quota that the entry counts against, if it has
+	// to be made.
 	Owner string
 	// Size is what the content will take, in bytes, where that is known
 	// beforehand: without room for it, it is not begun.
 	Size int64
-	// Resume lets a fill find what an earlier one of the key, which failed or
-	// was killed, has left.
+	// Resume lets a fill find what an earlier one of the key has left that failed
+	// or was killed.
 	Resume bool
 	// Private keeps the content to this user in a cache that a group shares.
 	// Another user's request for the same key has an entry of its own.
 	Private bool
-	// Waiting, if it is set, is told now and then that another process makes
-	// the entry, and which: that of the first caller of this process.
+	// Waiting, if it is set, is called now and then while another process makes
+	// the entry, with the name of that process. Only the Waiting of the first caller
+	// of this process is called.
 	Waiting func(by string)
 }
 
@@ -95,6 +97,12 @@ func (e entry) record() string { return filepath.Join(e.dir, e.hash+recordSuffix
 // object is the path of the directory that a fill works in, and that holds
 // its content for ever after; content is that.
 func (e entry) object(token string) string { return filepath.Join(e.dir, e.hash+"."+token) }
+
+// firstName is the path that the record of a content has first, from before the
+// fill until the record is published.
+func (e entry) firstName(token string) string {
+	return filepath.Join(e.dir, e.id(token)+recordSuffix)
+}
 
 func (e entry) content(token string) string { return filepath.Join(e.object(token), contentName) }
 

@@ -10,14 +10,16 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/linkonce"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// holderOfLease says who fills an entry.
+// holderOfLease is the process that fills an entry.
 type holderOfLease struct {
 	// Token names the lease, and what is made under it.
 	Token string `json:"token"`
@@ -79,7 +81,7 @@ func beginning(pid int) (string, error) {
 	_, rest, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')'):]), " ")
 	fields := strings.Fields(rest)
 	if len(fields) <= starttime || fields[0] == "Z" || fields[0] == "X" {
-		return "", nil // it is dead, and not yet buried
+		return "", nil // a zombie
 	}
 	return fields[starttime], nil
 }
@@ -108,11 +110,11 @@ type lease struct {
 	// confirmed is when the file server last took the lease for alive, by this
 	// process's own clock.
 	confirmed atomic.Pointer[time.Time]
-	stopped   chan struct{}
+	refresher sync.WaitGroup
 }
 
-// tryLease asks for the lease of a key once. It returns it; or who has it; or
-// neither, where asking again will do.
+// tryLease asks for the lease of a key once. It returns the lease, or the process
+// that has it, or neither where the caller should ask again.
 func (c *Cache) tryLease(ctx context.Context, e entry, mine holderOfLease) (*lease, *holderOfLease, error) {
 	path := filepath.Join(c.place(leasesPlace), e.hash)
 	text, err := json.Marshal(mine)
@@ -183,18 +185,17 @@ func (c *Cache) dropLease(path, token string) error {
 
 // begin keeps a lease alive until release.
 func (c *Cache) begin(ctx context.Context, path string, mine holderOfLease, asked time.Time) *lease {
-	l := &lease{cache: c, path: path, holderOfLease: mine, stopped: make(chan struct{})}
+	l := &lease{cache: c, path: path, holderOfLease: mine}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
 	l.confirmed.Store(&asked)
-	go l.refresh()
+	l.refresher.Go(l.refresh)
 	return l
 }
 
 // refresh tells the file server now and then that the holder lives, and cancels
 // the lease's context when it can no longer be sure that others know.
 func (l *lease) refresh() {
-	defer close(l.stopped)
-	for wait(l.ctx, l.cache.o.Term/4) == nil {
+	for pause.For(l.ctx, l.cache.o.Term/4) == nil {
 		asked := time.Now() //nolint:forbidigo // as in tryLease
 		data, err := readFile(l.path)
 		if err == nil {
@@ -218,8 +219,8 @@ func (l *lease) holds() bool {
 	return context.Cause(l.ctx) == nil && l.trusted()
 }
 
-// trusted says whether nobody can have taken the lease over, also after who
-// wanted the entry has left.
+// trusted says whether nobody can have taken the lease over, also after the callers
+// have left.
 func (l *lease) trusted() bool {
 	return !errors.Is(context.Cause(l.ctx), ErrLost) && time.Since(*l.confirmed.Load()) < l.cache.o.Term //nolint:forbidigo // as in tryLease
 }
@@ -227,6 +228,6 @@ func (l *lease) trusted() bool {
 // release ends a lease. One that cannot be given back is over when its term is.
 func (l *lease) release() {
 	l.cancel(nil)
-	<-l.stopped
+	l.refresher.Wait()
 	_ = l.cache.dropLease(l.path, l.Token)
 }

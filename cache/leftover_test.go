@@ -53,41 +53,6 @@ func TestPinnedContentStaysWhenItsRecordCannotBeRead(t *testing.T) {
 	}
 }
 
-// A trimmer that dies, or is stopped, after it has taken a record for removal
-// takes it from nobody, and what was made of it before is not made again: of two
-// contents of a key the first must not come back when the second was there.
-func TestContentThatWasTakenForRemovalIsTakenBackByWhoWantsIt(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	c, err := cache.Open(dir, cache.Options{Settle: time.Hour, Term: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := cache.Want{Key: cache.Key{Kind: "bundle", ID: "a"}}
-	first, err := c.Get(t.Context(), w, func(_ context.Context, tmp string) error { return os.WriteFile(tmp, []byte("content"), 0o600) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if done, err := c.Trim(t.Context(), cache.TrimOptions{All: true}); err != nil || len(done.Retired) != 1 {
-		t.Fatal(done, err)
-	}
-	out, err := filepath.Glob(filepath.Join(dir, "retired/*"))
-	if err != nil || len(out) != 1 {
-		t.Fatal(out, err)
-	}
-	const token = "0123456789abcdef0123456789abcdef"
-	if err := os.Rename(out[0], out[0]+"~"+token+".checked"); err != nil {
-		t.Fatal(err)
-	}
-	again, err := c.Get(t.Context(), w, func(context.Context, string) error { return errors.New("it is made anew") })
-	if err != nil || again != first {
-		t.Errorf("got %s, %v; want %s", again, err, first)
-	}
-	if left, err := filepath.Glob(filepath.Join(dir, "retired/*")); err != nil || len(left) != 0 {
-		t.Errorf("still out of use: %v, %v", left, err)
-	}
-}
-
 // A bridge that is told to end leaves its downloads to the next one, as one that
 // is killed does.
 func TestFillWhoseCallersHaveLeftIsGoneOnWith(t *testing.T) {

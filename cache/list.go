@@ -31,25 +31,23 @@ type Entry struct {
 	Used time.Time `json:"used"`
 	// Pins are its holders.
 	Pins []Holder `json:"pins"`
+	// Retired is set for a content that is out of use. Another content of the key
+	// may be in use.
+	Retired bool `json:"retired,omitempty"`
 }
 
 // Entries lists what is in use, in no order, and reads a record for each.
 // Records that cannot be read are left out: Verify finds them.
 func (c *Cache) Entries(ctx context.Context) ([]Entry, error) {
-	pins, err := c.pinNames()
+	pins, err := c.listPinned()
 	if err != nil {
 		return nil, fmt.Errorf("list entries: %w", err)
-	}
-	holders := map[string][]Holder{}
-	for _, p := range pins {
-		holders[p.Hash] = append(holders[p.Hash], p.Holder)
 	}
 	list := []Entry{}
 	err = c.shards(ctx, func(s shard) error {
 		for _, hash := range s.records {
 			if e, ok := s.read(hash); ok {
-				e.Pins = append([]Holder{}, holders[hash]...)
-				slices.Sort(e.Pins)
+				e.Pins = pins.holders(hash, e.token(), true)
 				list = append(list, e)
 			}
 		}
@@ -57,6 +55,34 @@ func (c *Cache) Entries(ctx context.Context) ([]Entry, error) {
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list entries: %w", err)
+	}
+	return list, nil
+}
+
+// Retired lists the contents that are on the disk although they are out of use:
+// they have holders, or have to settle. Used is then when the record was made or
+// last used before it was retired.
+func (c *Cache) Retired() ([]Entry, error) {
+	records, _, err := c.listRetired()
+	if err != nil {
+		return nil, fmt.Errorf("list retired contents: %w", err)
+	}
+	pins, err := c.listPinned()
+	if err != nil {
+		return nil, fmt.Errorf("list retired contents: %w", err)
+	}
+	list := []Entry{}
+	for _, r := range records {
+		e, rec, err := c.readRetired(r)
+		if err != nil {
+			continue // it has gone, or the sweep removes it
+		}
+		found, ok := rec.entry(e, c.retiredPath(r.name))
+		if ok {
+			found.Retired = true
+			found.Pins = pins.holders(r.hash, rec.Token, false)
+			list = append(list, found)
+		}
 	}
 	return list, nil
 }
@@ -79,14 +105,25 @@ func (s shard) read(hash string) (Entry, bool) {
 	if err != nil {
 		return Entry{}, false
 	}
+	return r.entry(entry{hash: hash, dir: s.dir}, path)
+}
+
+// entry is the entry of a record, which is the file at path, without pins.
+func (r record) entry(e entry, path string) (Entry, bool) {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return Entry{}, false
 	}
 	return Entry{
-		Key: r.Key, Hash: hash, Path: filepath.Join(s.dir, hash+"."+r.Token, contentName), Digest: r.Digest,
+		Key: r.Key, Hash: e.hash, Path: e.content(r.Token), Digest: r.Digest,
 		Size: r.Size, Files: r.Files, Owner: r.Owner, Private: r.Private, Made: r.Made, Took: r.Took, Used: info.ModTime(),
 	}, true
+}
+
+// token is that of an entry's content.
+func (e Entry) token() string {
+	_, token, _ := splitID(filepath.Base(filepath.Dir(e.Path)))
+	return token
 }
 
 // shards visits the directories in which entries lie. One that vanishes is

@@ -1,12 +1,14 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -17,53 +19,58 @@ type Pin struct {
 	Hash   string    `json:"hash"`
 	Holder Holder    `json:"holder"`
 	Since  time.Time `json:"since"` // by the clock of the file server
+	// target is what is pinned: a content ("<hash>.<token>"); a key's record,
+	// whatever it names ("<hash>.json"); or, by an older version, every content of
+	// a key ("<hash>").
+	target string
 }
 
 // pinSeparator stands between the two parts of a pin's name.
 const pinSeparator = "~"
 
-func (c *Cache) pinPath(hash string, h Holder) string {
-	return filepath.Join(c.place(pinsPlace), hash+pinSeparator+string(h))
+func (c *Cache) pinPath(target string, h Holder) string {
+	return filepath.Join(c.place(pinsPlace), target+pinSeparator+string(h))
 }
 
-// Pin keeps an entry from being removed, whether it is there already or not,
+// Pin keeps the content of a key from being removed, also one that is made later,
 // until Unpin of its holder, or until Options.Over says that the holder is over.
-// Pinning again changes nothing. Get pins by itself.
+// Pinning again changes nothing. Get pins by itself the content that it returns.
 func (c *Cache) Pin(ctx context.Context, key Key, private bool, h Holder) error {
+	if h == "" {
+		return fmt.Errorf("cache: %w", h.check())
+	}
 	if err := (Want{Key: key, Holder: h}).check(); err != nil {
 		return err
 	}
-	if err := c.pin(ctx, c.entry(key, private), h); err != nil {
+	e := c.entry(key, private)
+	err := c.pin(ctx, e.hash+recordSuffix, h)
+	if err == nil {
+		_, _, err = c.hit(ctx, e, h)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("pin %s: %w", key, err)
 	}
 	return nil
 }
 
-// pin makes the pin, an empty file whose name says all. On a network file
+// pin makes a pin, an empty file whose name says all. On a network file
 // system it is with the server when its creation returns; a host's own disk
 // need not be flushed for it, since the holder dies with the host.
-func (c *Cache) pin(ctx context.Context, e entry, h Holder) error {
-	if h == "" {
-		return fmt.Errorf("cache: %w", Holder("").check())
+func (c *Cache) pin(ctx context.Context, target string, h Holder) error {
+	if err := ctx.Err(); err != nil {
+		return err
 	}
-	return persist(func() error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		f, err := os.OpenFile(c.pinPath(e.hash, h), os.O_CREATE|os.O_WRONLY, c.fileMode())
-		if err != nil {
-			return err
-		}
-		return f.Close()
-	})
+	return c.createEmpty(c.pinPath(target, h))
 }
 
-// DropPin drops one pin. One that is not there is dropped already.
+// DropPin drops a holder's pins of one key. Pins that are not there are dropped
+// already.
 func (c *Cache) DropPin(key Key, private bool, h Holder) error {
 	if err := (Want{Key: key, Holder: h}).check(); err != nil {
 		return err
 	}
-	if err := remove(c.pinPath(c.entry(key, private).hash, h)); err != nil {
+	hash := c.entry(key, private).hash
+	if err := c.dropPins(context.Background(), func(p Pin) bool { return p.Hash == hash && p.Holder == h }); err != nil {
 		return fmt.Errorf("unpin %s: %w", key, err)
 	}
 	return nil
@@ -71,30 +78,37 @@ func (c *Cache) DropPin(key Key, private bool, h Holder) error {
 
 // Unpin drops all pins of a holder.
 func (c *Cache) Unpin(ctx context.Context, h Holder) error {
-	pins, err := c.pinNames()
-	if err != nil {
+	if err := c.dropPins(ctx, func(p Pin) bool { return p.Holder == h }); err != nil {
 		return fmt.Errorf("unpin what %s holds: %w", h, err)
 	}
+	return nil
+}
+
+func (c *Cache) dropPins(ctx context.Context, which func(Pin) bool) error {
+	pins, err := c.listPins()
+	if err != nil {
+		return err
+	}
 	for _, p := range pins {
-		if p.Holder != h {
+		if !which(p) {
 			continue
 		}
-		if err := errors.Join(ctx.Err(), remove(c.pinPath(p.Hash, h))); err != nil {
-			return fmt.Errorf("unpin what %s holds: %w", h, err)
+		if err := errors.Join(ctx.Err(), remove(c.pinPath(p.target, p.Holder))); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// Pins lists the pins.
+// Pins lists the keys that each holder has pinned, since the earliest of its pins.
 func (c *Cache) Pins() ([]Pin, error) {
-	pins, err := c.pinNames()
+	pins, err := c.listPins()
 	if err != nil {
 		return nil, fmt.Errorf("list pins: %w", err)
 	}
 	listed := pins[:0]
 	for _, p := range pins {
-		info, err := os.Lstat(c.pinPath(p.Hash, p.Holder))
+		info, err := os.Lstat(c.pinPath(p.target, p.Holder))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -104,23 +118,64 @@ func (c *Cache) Pins() ([]Pin, error) {
 		p.Since = info.ModTime()
 		listed = append(listed, p)
 	}
-	return listed, nil
+	slices.SortFunc(listed, func(a, b Pin) int {
+		return cmp.Or(cmp.Compare(a.Hash, b.Hash), cmp.Compare(a.Holder, b.Holder), a.Since.Compare(b.Since))
+	})
+	return slices.CompactFunc(listed, func(a, b Pin) bool { return a.Hash == b.Hash && a.Holder == b.Holder }), nil
 }
 
-// pinNames lists the pins as the file server has them now.
-func (c *Cache) pinNames() ([]Pin, error) {
+// listPins lists the pins as the file server has them now.
+func (c *Cache) listPins() ([]Pin, error) {
 	names, err := c.names(c.place(pinsPlace))
 	if err != nil {
 		return nil, err
 	}
 	pins := make([]Pin, 0, len(names))
 	for _, name := range names {
-		hash, holder, ok := strings.Cut(name, pinSeparator)
-		if ok && isHex(hash, hashLength) {
-			pins = append(pins, Pin{Hash: hash, Holder: Holder(holder)})
+		target, holder, ok := strings.Cut(name, pinSeparator)
+		hash, rest, _ := strings.Cut(target, ".")
+		if ok && isHex(hash, hashLength) && (target == hash || target == hash+recordSuffix || isHex(rest, tokenLength)) {
+			pins = append(pins, Pin{Hash: hash, Holder: Holder(holder), target: target})
 		}
 	}
 	return pins, nil
+}
+
+// pinned is what a listing of pins says, by target.
+type pinned map[string][]Holder
+
+func newPinned(pins []Pin) pinned {
+	all := pinned{}
+	for _, p := range pins {
+		all[p.target] = append(all[p.target], p.Holder)
+	}
+	return all
+}
+
+// listPinned lists the pins as the file server has them now.
+func (c *Cache) listPinned() (pinned, error) {
+	pins, err := c.listPins()
+	return newPinned(pins), err
+}
+
+// holds says whether a content is pinned, so that it must not be removed.
+func (p pinned) holds(hash, token string) bool {
+	return len(p[hash])+len(p[hash+"."+token]) > 0
+}
+
+// keeps says whether the record of a content must not be retired to make room.
+func (p pinned) keeps(hash, token string) bool {
+	return p.holds(hash, token) || len(p[hash+recordSuffix]) > 0
+}
+
+// holders are those that hold a content, or its key's record if that stands.
+func (p pinned) holders(hash, token string, stands bool) []Holder {
+	all := slices.Concat([]Holder{}, p[hash], p[hash+"."+token])
+	if stands {
+		all = append(all, p[hash+recordSuffix]...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // dropOver drops the pins of holders that are over, and returns the others, and
@@ -129,15 +184,12 @@ func (c *Cache) dropOver(ctx context.Context, pins []Pin, dry bool) (rest []Pin,
 	if c.o.Over == nil || len(pins) == 0 {
 		return pins, nil, nil
 	}
-	known := map[Holder]bool{}
 	var holders []Holder
 	for _, p := range pins {
-		if !known[p.Holder] {
-			known[p.Holder] = true
-			holders = append(holders, p.Holder)
-		}
+		holders = append(holders, p.Holder)
 	}
-	over, err := c.o.Over(ctx, holders)
+	slices.Sort(holders)
+	over, err := c.o.Over(ctx, slices.Compact(holders))
 	if err != nil {
 		return nil, nil, fmt.Errorf("ask which pins are over: %w", err)
 	}
@@ -147,11 +199,48 @@ func (c *Cache) dropOver(ctx context.Context, pins []Pin, dry bool) (rest []Pin,
 			continue
 		}
 		if !dry {
-			if err := remove(c.pinPath(p.Hash, p.Holder)); err != nil {
+			if err := remove(c.pinPath(p.target, p.Holder)); err != nil {
 				return nil, nil, fmt.Errorf("drop a pin: %w", err)
 			}
 		}
 		dropped = append(dropped, p)
 	}
 	return rest, dropped, nil
+}
+
+// movePins gives each holder of a key's record a pin of the content that the
+// record names now, in the place of those of earlier contents.
+func (c *Cache) movePins(ctx context.Context, pins []Pin) error {
+	var kinds []string
+	var errs []error
+	listed := newPinned(pins)
+	for _, p := range pins {
+		if p.target != p.Hash+recordSuffix {
+			continue
+		}
+		if kinds == nil {
+			var err error
+			if kinds, err = c.kinds(); err != nil {
+				return err
+			}
+		}
+		for _, kind := range kinds { // a key has one
+			e := entry{hash: p.Hash, dir: filepath.Join(c.dir, kind, p.Hash[:2])}
+			r, err := c.look(e)
+			found := err == nil
+			if !found {
+				continue
+			}
+			if !slices.Contains(listed[e.id(r.Token)], p.Holder) {
+				r, found, err = c.hit(ctx, e, p.Holder)
+			}
+			for _, old := range pins {
+				if err == nil && found && old.Hash == p.Hash && old.Holder == p.Holder && old.target != p.target && old.target != p.Hash && old.target != e.id(r.Token) {
+					err = remove(c.pinPath(old.target, old.Holder))
+				}
+			}
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }

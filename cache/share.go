@@ -11,17 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Grouped says whether a group shares the cache. Where none does, nothing in it is
-// private: a key has one entry.
+// Grouped says whether a group shares the cache. If not, nothing in it is private: a
+// key has one entry.
 func (c *Cache) Grouped() bool { return c.o.Group }
 
-// MayShare says whether what is made of a file, which is open, may be in an entry
-// that is not private: whether each member of the group may read that file where it
-// lies. In a cache of one's own that is so of any file. What cannot be found out
-// counts as a no.
+// MayShare says whether an entry that is made of an open file need not be private,
+// because each member of the group may read the file where it lies. In a cache of one
+// user that is so of any file. MayShare says no where it cannot find out.
 //
-// It goes by the permissions of the file and of all directories above it. A member
-// may belong to any other group too.
+// It judges by the permissions of the file and of all directories above it. A member
+// may belong to other groups too.
 func (c *Cache) MayShare(f *os.File) bool {
 	if !c.o.Group {
 		return true
@@ -49,8 +48,8 @@ func (c *Cache) MayShare(f *os.File) bool {
 	}
 }
 
-// opens says whether the permissions at a path let each member of a group do what a bit
-// of others' permissions stands for.
+// opens says whether the permissions at a path give each member of a group the right
+// that a bit of the others' permissions stands for.
 func opens(path string, group uint32, bit fs.FileMode) bool {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -60,13 +59,13 @@ func opens(path string, group uint32, bit fs.FileMode) bool {
 	if err != nil {
 		return false
 	}
-	// With an access list the group's bits are but those that anybody in it has at most
+	// With an access list, the group's bits are only the most that anybody in it has
 	// (acl(5)).
 	_, err = unix.Getxattr(path, "system.posix_acl_access", nil)
 	if !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.EOPNOTSUPP) {
 		return false
 	}
-	need := bit | bit<<3 // who is in its group is judged by that alone (path_resolution(7))
+	need := bit | bit<<3 // for members of the file's group only the group's bits count (path_resolution(7))
 	if its == group {
 		need = bit << 3
 	}

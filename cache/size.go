@@ -5,15 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// sizeOf is what one content takes, or is going to: an empty file whose name
-// says all.
+// sizeOf is what one content takes or is going to take: the name of an empty file.
 type sizeOf struct {
 	hash, token string
 	bytes       int64
@@ -98,16 +98,15 @@ func usage(sizes []sizeOf) Usage {
 	return u
 }
 
-// reserve has a content of this size count, if there is room for it. Each
-// process writes down what it wants before it adds up what all want. Of several
-// at once, the last one to write sees all the others, so that what is granted
-// exceeds a bound by at most one content; that they all see one another and
-// all step back may happen, and they try again. Where there is no room, what
-// nobody needs is taken out of use, and the next try finds its place free when
-// it has settled. The error is ErrFull after so long.
+// reserve counts a content of this size against the bounds, if there is room. Each
+// process writes down what it wants before it adds up what all want. The last of
+// several to write sees all the others, so they exceed a bound by at most one
+// content. They may all see one another and all step back; then they try again.
+// Where there is no room, reserve trims, and finds room when what it retired has
+// settled. The error is ErrFull if that takes too long.
 func (c *Cache) reserve(ctx context.Context, e entry, token string, bytes int64, owner string) (sizeOf, error) {
 	s := newSize(e.hash, token, bytes, owner)
-	patience := time.NewTimer(2*c.o.Settle + 5*time.Second)
+	patience := time.NewTimer(3*c.o.Settle + 5*time.Second) // one until something may be retired, one until it goes
 	defer patience.Stop()
 	var trouble error
 	for {
@@ -134,15 +133,14 @@ func (c *Cache) reserve(ctx context.Context, e entry, token string, bytes int64,
 		if t.Removed > 0 {
 			continue
 		}
-		pause := c.o.Settle/8 + time.Duration(rand.Int64N(int64(200*time.Millisecond))) //nolint:gosec // only so that two do not go on in step
-		if err := wait(ctx, pause); err != nil {
+		again := c.o.Settle/8 + time.Duration(rand.Int64N(int64(200*time.Millisecond))) //nolint:gosec // only so that two do not go on in step
+		if err := pause.For(ctx, again); err != nil {
 			return s, fmt.Errorf("wait for room in the cache: %w", err)
 		}
 	}
 }
 
-// claim writes a size down and says which bound leaves no room for it, if one
-// does.
+// claim writes a size down, and says which bound leaves no room for it, if any.
 func (c *Cache) claim(s sizeOf) (full, err error) {
 	if err := c.write(s); err != nil {
 		return nil, err
@@ -172,13 +170,7 @@ func (c *Cache) claim(s sizeOf) (full, err error) {
 
 // write writes a size down.
 func (c *Cache) write(s sizeOf) error {
-	err := persist(func() error {
-		f, err := os.OpenFile(c.sizePath(s.name), os.O_CREATE|os.O_WRONLY, c.fileMode())
-		if err != nil {
-			return err
-		}
-		return f.Close()
-	})
+	err := c.createEmpty(c.sizePath(s.name))
 	if err != nil {
 		return fmt.Errorf("reserve room in the cache: %w", err)
 	}

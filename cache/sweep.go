@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -113,7 +112,7 @@ func (w *sweeping) leases() error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("sweep leases: %w", err) // nobody knows who fills
+			return fmt.Errorf("sweep leases: %w", err) // it is not known which keys are being filled
 		}
 		h, err := decodeLease(data)
 		if w.old(path, 1) && w.o.Grace > 2*w.o.Term {
@@ -127,9 +126,10 @@ func (w *sweeping) leases() error {
 	return nil
 }
 
-// retired notes what is out of use, and removes notes of what no longer is.
+// retired notes which contents retired records name, and removes notes without a
+// record.
 func (w *sweeping) retired() error {
-	list, notes, err := w.outOfUse()
+	list, notes, err := w.listRetired()
 	if err != nil {
 		return err
 	}
@@ -137,12 +137,12 @@ func (w *sweeping) retired() error {
 	for _, r := range list {
 		_, token, _ := splitID(r.id)
 		w.out[token] = true
-		_, rec, err := w.readRetired(cmp.Or(r.checked, r.file()), r.hash)
+		_, rec, err := w.readRetired(r)
 		switch {
 		case err == nil:
 			w.out[rec.Token] = true
 		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, ErrDamaged):
-			w.fail(err) // isKnown says the same of its key's contents, which stay
+			w.fail(err) // isUnused says the same of its key's contents, which stay
 		}
 	}
 	for _, note := range notes {
@@ -187,27 +187,34 @@ func (w *sweeping) shard(s shard) error {
 			}
 		}
 	}
+	w.firstNames(s)
 	w.temporaries(s.dir, s.names)
 	return nil
 }
 
-// isOrphan says whether no record, in use or out of it, tells of a content, and
-// nobody fills it: what a failed fill has left may be gone on with by now. It may
-// change from one to the other while this is found out; so nothing of a key that
-// has a pin is an orphan.
-func (w *sweeping) isOrphan(dir, hash, token string) (bool, error) {
-	for range 2 {
-		known, err := w.isKnown(entry{hash: hash, dir: dir}, token)
-		if err != nil || known {
-			return false, err
-		}
-		filled, err := w.isFilled(hash, token)
-		if err != nil || filled {
-			return false, err
+// firstNames removes the first names of records that nobody is about to publish.
+func (w *sweeping) firstNames(s shard) {
+	for _, name := range s.names {
+		id, ok := strings.CutSuffix(name, recordSuffix)
+		_, token, err := splitID(id)
+		if path := filepath.Join(s.dir, name); ok && err == nil && !w.busy[token] && w.old(path, 1) {
+			w.take(path, remove)
 		}
 	}
-	pins, err := w.pinNames()
-	return err == nil && !slices.ContainsFunc(pins, func(p Pin) bool { return p.Hash == hash }), err
+}
+
+// isOrphan says whether nobody fills a content, and nothing needs it. What a failed
+// fill has left is old, and may be gone on with by now.
+func (w *sweeping) isOrphan(dir, hash, token string) (bool, error) {
+	filled, err := w.isFilled(hash, token)
+	if err != nil || filled {
+		return false, err
+	}
+	e := entry{hash: hash, dir: dir}
+	if w.dry {
+		return w.isUnused(e, token)
+	}
+	return w.withdraw(e, token)
 }
 
 // isFilled says whether the lease with this token stands, or may: one that cannot

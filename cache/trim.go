@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,23 +13,20 @@ import (
 // TrimOptions says how a cache is to be trimmed.
 type TrimOptions struct {
 	// DryRun changes nothing, and tells which pins would be dropped, which
-	// entries taken out of use, and what would be swept.
+	// entries retired, and what would be swept.
 	DryRun bool
-	// All takes out of use whatever has no pin.
+	// All retires every entry that has no pin.
 	All bool
 }
 
 // Trimmed is what a trimming did, or would do.
 type Trimmed struct {
-	// Retired are entries that were taken out of use. They are removed by a
-	// later trimming, when all hosts must have noticed.
+	// Retired are entries that were taken out of use. A later trimming removes
+	// them, when all hosts must have noticed.
 	Retired []Entry `json:"retired"`
-	// Removed is how many entries were removed, and Freed what they took.
+	// Removed is how many contents were removed, and Freed what they took.
 	Removed int   `json:"removed"`
 	Freed   int64 `json:"freed"`
-	// Restored is how many were taken into use again, because they had been
-	// pinned in time.
-	Restored int `json:"restored"`
 	// Dropped are pins of holders that are over.
 	Dropped []Pin `json:"dropped"`
 	// Swept are paths of leftovers.
@@ -39,11 +35,11 @@ type Trimmed struct {
 	Usage Usage `json:"usage"`
 }
 
-// Trim drops the pins of holders that are over, removes what was taken out of
-// use long enough ago, takes further entries out of use where the cache is
-// above a bound, least recently used first and none that is pinned, and sweeps
-// leftovers, four times a Grace at most. What fails with one entry stands in no
-// other's way. It may be called by any number of processes at once, at any time.
+// Trim drops the pins of holders that are over and removes contents that were
+// retired long enough ago. Where the cache is above a bound it retires entries
+// without a pin, the least recently used first. It sweeps leftovers four times a
+// Grace at most. A failure with one entry does not stop the work on others. Any
+// number of processes may call it at once, at any time.
 func (c *Cache) Trim(ctx context.Context, o TrimOptions) (Trimmed, error) {
 	t, err := c.trim(ctx, o, sizeOf{})
 	if ctx.Err() == nil && c.sweepIsDue() {
@@ -92,51 +88,81 @@ type trimming struct {
 	*Trimmed
 	want sizeOf
 
-	pinned map[string]bool     // hashes of keys
+	now    time.Time           // by the clock of the file server, at the begin
+	pinned pinned              // as listed last
 	sizes  map[string][]sizeOf // by the id of the content
-	out    map[string]bool     // ids of contents that are out of use
+	out    map[string]bool     // ids of contents that are retired, without a pin, and this user's to remove
 }
 
-// clear removes what has been out of use long enough, and restores what was
-// pinned in time. The pins are read after what is out of use, and after the
-// time that tells for how long it has been; and once more when what is to be
-// removed cannot be restored any more. What failed with one record stands in no
-// other's way.
+// clear removes the contents that were retired long enough ago.
 func (w *trimming) clear(ctx context.Context) (failed, err error) {
-	now, err := w.fresh(w.place(retiredPlace))
+	if w.now, err = w.fresh(w.place(retiredPlace)); err != nil {
+		return nil, err
+	}
+	list, _, err := w.listRetired()
 	if err != nil {
 		return nil, err
 	}
-	list, _, err := w.outOfUse()
+	pins, err := w.count(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := w.count(ctx, list); err != nil || w.DryRun {
-		return nil, err
-	}
-	var going []retired
+	var going []leaving
 	var errs []error
+	if !w.DryRun {
+		errs = append(errs, w.movePins(ctx, pins))
+	}
+	w.out = map[string]bool{}
 	for _, r := range list {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		goes, err := w.decide(&r, list, now)
+		l, goes, err := w.decide(r)
 		if err != nil && !harmless(err) {
 			errs = append(errs, err)
 		}
-		if goes && err == nil {
-			going = append(going, r)
+		if err == nil && goes {
+			going = append(going, l)
 		}
 	}
-	return errors.Join(append(errs, w.removeAll(going))...), nil
+	if w.DryRun {
+		return errors.Join(errs...), nil
+	}
+	return errors.Join(append(errs, w.removeRetired(going))...), nil
 }
 
-// harmless says whether an error only says that a record is another's: another
-// process has it, it is in use, or it is another user's; or that its content is
-// not gone yet, since a process of this host has a file of it open, which an NFS
-// client renames instead of removing it (nfs(5), "silly rename").
+// decide says whether the content of a retired record is to be removed now. A
+// record that cannot be read names no content: it goes when it has settled, and
+// its content is swept.
+func (w *trimming) decide(r retired) (l leaving, goes bool, err error) {
+	e, rec, err := w.readRetired(r)
+	damaged := errors.Is(err, ErrDamaged) && !errors.Is(err, errForeign)
+	if err != nil && !damaged {
+		return l, false, err
+	}
+	stays := !damaged && (w.pinned.holds(r.hash, rec.Token) || !w.removable(e.object(rec.Token)))
+	if !damaged && !stays {
+		w.out[e.id(rec.Token)] = true
+	}
+	if w.DryRun {
+		return l, false, nil
+	}
+	settled, err := w.settled(r, w.now)
+	if err != nil || !settled || stays {
+		return l, false, err
+	}
+	if damaged {
+		return l, false, w.forget(r)
+	}
+	return leaving{retired: r, e: e, token: rec.Token}, true, nil
+}
+
+// harmless says whether an error only says that another process was faster, that
+// a content is another user's, or that it is not gone yet, since a process of this
+// host has a file of it open, which an NFS client renames instead of removing it
+// (nfs(5), "silly rename").
 func harmless(err error) bool {
-	for _, target := range []error{fs.ErrNotExist, ErrDamaged, errInUse, fs.ErrPermission, syscall.EBUSY, syscall.ENOTEMPTY} {
+	for _, target := range []error{fs.ErrNotExist, fs.ErrPermission, syscall.EBUSY, syscall.ENOTEMPTY} {
 		if errors.Is(err, target) {
 			return true
 		}
@@ -145,140 +171,27 @@ func harmless(err error) bool {
 }
 
 // count reads the pins, less those that are over, and the sizes.
-func (w *trimming) count(ctx context.Context, list []retired) error {
-	pins, err := w.pinNames()
+func (w *trimming) count(ctx context.Context) ([]Pin, error) {
+	pins, err := w.listPins()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	pins, dropped, err := w.dropOver(ctx, pins, w.DryRun)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	w.Dropped = append(w.Dropped, dropped...)
-	w.pinned = map[string]bool{}
-	for _, p := range pins {
-		w.pinned[p.Hash] = true
-	}
+	w.pinned = newPinned(pins)
 	sizes, err := w.Cache.sizes()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	w.sizes, w.out = map[string][]sizeOf{}, map[string]bool{}
+	w.sizes = map[string][]sizeOf{}
 	for _, s := range sizes {
 		w.sizes[s.id()] = append(w.sizes[s.id()], s)
 	}
-	for _, r := range list {
-		if mine, err := w.mayRemove(r); err == nil && mine { // what is not, makes no room
-			w.out[r.id] = true
-		}
-	}
 	w.Trimmed.Usage = usage(sizes)
-	return nil
-}
-
-// decide restores a record out of use, or says that it is to be removed, when
-// it is time.
-func (w *trimming) decide(r *retired, list []retired, now time.Time) (goes bool, err error) {
-	switch {
-	case r.end == removedSuffix:
-		return w.mayRemove(*r)
-	case r.end == restoredSuffix:
-		_, err := w.restore(*r)
-		return false, err
-	case r.checked != "":
-		// Who looks at it may have died. If not, it finds it gone.
-		info, err := os.Lstat(w.retiredPath(r.checked))
-		if err != nil {
-			return false, err
-		}
-		if st, ok := info.Sys().(*syscall.Stat_t); ok && now.Sub(time.Unix(st.Ctim.Unix())) > w.o.Grace {
-			return false, w.uncheck(*r)
-		}
-		return false, nil
-	}
-	settled, err := w.settled(*r, now)
-	switch {
-	case err != nil || !settled:
-		return false, err
-	case w.pinned[r.hash] && r.end == spentSuffix:
-		return false, nil
-	case w.pinned[r.hash]:
-		return false, w.takeBack(*r)
-	}
-	if mine, err := w.mayRemove(*r); err != nil || !mine {
-		return false, err
-	}
-	return true, w.check(r, list)
-}
-
-// takeBack restores a record that was pinned in time.
-func (w *trimming) takeBack(r retired) error {
-	standing, err := w.restore(r)
-	if err == nil && r.id == r.hash+"."+standing.Token {
-		w.Restored++
-		delete(w.out, r.id)
-	}
-	return err
-}
-
-// removeAll removes what was checked, unless it has a pin by now.
-func (w *trimming) removeAll(going []retired) error {
-	if len(going) == 0 {
-		return nil
-	}
-	pins, err := w.pinNames()
-	if err != nil {
-		return err
-	}
-	pinned := map[string]bool{}
-	for _, p := range pins {
-		pinned[p.Hash] = true
-	}
-	var errs []error
-	for _, r := range going {
-		if r.end != removedSuffix && pinned[r.hash] {
-			if err := w.uncheck(r); err != nil && !harmless(err) {
-				errs = append(errs, err)
-			}
-			continue
-		}
-		if err := w.removeOne(r); err != nil && !harmless(err) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (w *trimming) removeOne(r retired) error {
-	if err := w.discard(r, w.sizes); err != nil {
-		return err
-	}
-	w.Removed++
-	gone := usage(w.sizes[r.id])
-	w.Freed += gone.Bytes
-	w.Trimmed.Usage.Bytes -= gone.Bytes
-	w.Trimmed.Usage.Entries -= gone.Entries
-	for owner, bytes := range gone.Owners {
-		w.Trimmed.Usage.Owners[owner] -= bytes
-	}
-	delete(w.out, r.id)
-	return nil
-}
-
-// mayRemove says whether this user may remove a content. That of another user
-// who keeps it private is removed by that user's own processes.
-func (w *trimming) mayRemove(r retired) (bool, error) {
-	if !w.o.Group || os.Geteuid() == 0 {
-		return true, nil
-	}
-	e, rec, err := w.readRetired(cmp.Or(r.checked, r.file()), r.hash)
-	if errors.Is(err, ErrDamaged) {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return w.removable(e.object(rec.Token)), nil
+	return pins, nil
 }
 
 // removable says whether this user may remove a content's directory.

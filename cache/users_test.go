@@ -20,7 +20,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-const group = 4711 // whoever that is
+const group = 4711 // any that no user of this machine is in
 
 // groupDir makes a directory of the group's below parent.
 func groupDir(t *testing.T, parent string) string {

@@ -9,7 +9,7 @@ import (
 
 // Verify reads every entry's content and compares it with its digest. An entry
 // that is damaged is taken out of use, so that it is made anew when it is
-// wanted again; who has it pinned keeps it. Each is passed to seen, if that is
+// wanted again; its holders keep the damaged one. Each is passed to seen, if that is
 // not nil, with what is wrong with it: ErrDamaged, or why it could not be read,
 // such as fs.ErrPermission for what another user keeps private in a cache that a
 // group shares. The error is that of ctx or of the disk.
@@ -60,5 +60,5 @@ func (c *Cache) verify(ctx context.Context, e entry) (wrong, err error) {
 	if !errors.Is(wrong, ErrDamaged) {
 		wrong = fmt.Errorf("%w: %w", ErrDamaged, wrong)
 	}
-	return wrong, c.retire(entry{key: r.Key, hash: e.hash, dir: e.dir}, r.Token, true)
+	return wrong, c.retire(entry{key: r.Key, hash: e.hash, dir: e.dir}, r.Token)
 }

@@ -61,7 +61,7 @@ type StageTimes struct {
 	Elapsed *float64 `json:"elapsed"`
 }
 
-// The stages of a run, the keys of Run.Profile (codalab/worker/ worker_run_state.py:
+// The stages of a run, the keys of Run.Profile (codalab/worker/worker_run_state.py:
 // RunStage).
 const (
 	StagePreparing  = "RUN_STAGE.PREPARING"

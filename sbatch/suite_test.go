@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 // commands are the methods of a Client that the suite tests.
-type commands interface {
+type commands interface { //nolint:interfacebloat // the suite tests all of them
 	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)
 	Try(ctx context.Context, r sbatch.Request) error
 	Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error)
@@ -143,15 +143,15 @@ func (s *slurm) addPartition(t *testing.T, p slurmtest.Partition, options ...str
 	t.Cleanup(func() { s.admin(t, "scontrol", "delete", name) })
 }
 
-// setNode changes the state of a node.
-func (s *slurm) setNode(t *testing.T, node, state string) {
+// setN4 changes the state of node n4.
+func (s *slurm) setN4(t *testing.T, state string) {
 	t.Helper()
 	if s.real != nil {
-		s.admin(t, "scontrol", "update", "nodename="+node, "state="+state, "reason=cltest")
+		s.admin(t, "scontrol", "update", "nodename=n4", "state="+state, "reason=cltest")
 		return
 	}
 	s.inprocess.Do(func(now time.Time, c *slurmtest.Controller) {
-		if err := c.SetNode(now, node, state); err != nil {
+		if err := c.SetNode(now, "n4", state); err != nil {
 			t.Fatal(err)
 		}
 	})

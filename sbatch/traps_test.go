@@ -150,7 +150,7 @@ func TestNodeThatIsDrainedKeepsJobsWaitingAndOneSetDownFailsThem(t *testing.T) {
 			}
 			state := s.admin(t, "sinfo", "-h", "-N", "-p", "gpu", "-n", "n4", "-o", "%T")
 			if strings.HasPrefix(state, "down") || strings.HasPrefix(state, "drain") { // a node that was down may be back by itself
-				s.setNode(t, "n4", slurmtest.NodeResume)
+				s.setN4(t, slurmtest.NodeResume)
 			}
 		})
 		onN4 := func(suffix string, extra ...string) sbatch.Request {
@@ -158,12 +158,12 @@ func TestNodeThatIsDrainedKeepsJobsWaitingAndOneSetDownFailsThem(t *testing.T) {
 			r.Partition = "short"
 			return r
 		}
-		s.setNode(t, "n4", slurmtest.NodeDrain)
+		s.setN4(t, slurmtest.NodeDrain)
 		lost, again := s.submit(t, onN4("-lost")), s.submit(t, onN4("-again", "--requeue"))
 		waits := func(j sbatch.Job) bool { return j.Reason == "ReqNodeNotAvail, UnavailableNodes:n4" }
 		await(t, s.jobs(t, s.name+"-lost"), waits)
 		await(t, s.jobs(t, s.name+"-again"), waits)
-		s.setNode(t, "n4", slurmtest.NodeResume)
+		s.setN4(t, slurmtest.NodeResume)
 		await(t, s.jobs(t, s.name+"-lost"), in(sbatch.StateRunning))
 		await(t, s.jobs(t, s.name+"-again"), in(sbatch.StateRunning))
 		var others answer
@@ -174,7 +174,7 @@ func TestNodeThatIsDrainedKeepsJobsWaitingAndOneSetDownFailsThem(t *testing.T) {
 			others = s.command(t, "squeue", "--all", "--noheader", "--nodelist=n4", "--states=RUNNING,COMPLETING", "--format=%A")
 			return len(strings.Fields(others.Out)) == 2
 		}, &others)
-		s.setNode(t, "n4", slurmtest.NodeDown)
+		s.setN4(t, slurmtest.NodeDown)
 		now := s.observe(t).ByName()
 		if j := now[s.name+"-lost"]; j[0].ID != lost || j[0].State != sbatch.StateNodeFail || j[0].Reason != "NodeDown" || j[0].Nodes != "n4" {
 			t.Errorf("that may not be requeued: %+v", j)

@@ -144,10 +144,7 @@ func TestUnclaimedRunIsSentAgainAndThenTakenAway(t *testing.T) {
 func TestKillIsSentAgainEveryFiveSeconds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.worker("alice", "w", "cpu")
-		uuid := s.run("x", cpuQueue)
-		w.takes()
+		s, w, uuid := claimedRun(t)
 		waiting := w.checkInAside(reportOf(uuid, codalab.StateRunning))
 		synctest.Wait()
 		s.call("alice", http.MethodPost, "/bundle-actions", object("bundle-actions", map[string]string{"type": "kill", "uuid": uuid})).ok()
@@ -182,10 +179,7 @@ func TestSilentWorkerLosesUnclaimedRunsOnly(t *testing.T) {
 func TestGivenBackRunIsHandedOutAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.worker("alice", "w", "cpu")
-		uuid := s.run("x", cpuQueue)
-		w.takes()
+		_, w, uuid := claimedRun(t)
 		if m := w.told(codalab.MessageRun, reportOf(uuid, codalab.StateStaged)); m.Bundle.UUID != uuid || m.Bundle.Metadata.Has("started") {
 			t.Errorf("told %+v", m.Bundle)
 		}

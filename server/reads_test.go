@@ -99,10 +99,7 @@ func TestRunningBundleIsReadByItsWorker(t *testing.T) {
 func TestSilentWorkerIsSaidToBeSilent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		uuid := s.run("x", cpuQueue)
-		w := s.worker("alice", "w", "cpu")
-		w.takes()
+		s, w, uuid := claimedRun(t)
 		w.checkIn(reportOf(uuid, codalab.StateRunning))
 		start := time.Now()
 		s.get("alice", "/bundles/"+uuid+"/contents/info/").says(404, "The worker that runs bundle "+uuid+" did not answer within 1m0s")
@@ -116,10 +113,7 @@ func TestSilentWorkerIsSaidToBeSilent(t *testing.T) {
 func TestReadOfAnEndingRunFindsTheResults(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		uuid := s.run("x", cpuQueue)
-		w := s.worker("alice", "w", "cpu")
-		w.takes()
+		s, w, uuid := claimedRun(t)
 		w.checkIn(reportOf(uuid, codalab.StateRunning))
 		got := make(chan answer)
 		go func() { got <- s.get("alice", "/bundles/"+uuid+"/contents/blob/stdout") }()
@@ -135,10 +129,7 @@ func TestReadOfAnEndingRunFindsTheResults(t *testing.T) {
 func TestAbandonedReadFreesItsWorker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		uuid := s.run("x", cpuQueue)
-		w := s.worker("alice", "w", "cpu")
-		w.takes()
+		s, w, uuid := claimedRun(t)
 		waiting := w.checkInAside(reportOf(uuid, codalab.StateRunning))
 		s.await(uuid, codalab.StateRunning)
 		ctx, hangUp := context.WithCancel(t.Context())
@@ -158,10 +149,7 @@ func TestAbandonedReadFreesItsWorker(t *testing.T) {
 func TestErrorsOfTheWorkerAreItsWords(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		uuid := s.run("x", cpuQueue)
-		w := s.worker("alice", "w", "cpu")
-		w.takes()
+		s, w, uuid := claimedRun(t)
 		waiting := w.checkInAside(reportOf(uuid, codalab.StateRunning))
 		s.await(uuid, codalab.StateRunning)
 		got := make(chan answer)

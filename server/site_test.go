@@ -340,3 +340,12 @@ func reportOf(uuid string, state codalab.State) codalab.Run {
 	}
 	return run
 }
+
+// claimedRun is a new site with a run of alice that her worker has claimed.
+func claimedRun(t *testing.T) (*site, *testWorker, string) {
+	t.Helper()
+	s := newSite(t)
+	w, uuid := s.worker("alice", "w", "cpu"), s.run("x", cpuQueue)
+	w.takes()
+	return s, w, uuid
+}

@@ -94,9 +94,9 @@ type shown struct {
 	content string
 }
 
-// listing reads a flat tar stream as a strict reader would into lines like
-// stream's. The first of the names of a file has its content, the others lead
-// to it. Directories that no layer describes have a mark.
+// listing reads a flat tar stream strictly, into lines like stream's. The first name
+// of a file has its content, the others link to it. Directories that no layer
+// describes are marked.
 func listing(stream []byte) ([]string, error) {
 	all := map[string]*shown{"": {line: "/"}}
 	r := tar.NewReader(bytes.NewReader(stream))
@@ -399,7 +399,7 @@ func TestBudgetBoundsWhatAnImageUnpacksTo(t *testing.T) {
 	}
 }
 
-// What went wrong may tell of an end itself, as net/http's errors do.
+// An error may wrap io.EOF, as net/http's do.
 func TestLayerThatBreaksOffHasNoEnd(t *testing.T) {
 	t.Parallel()
 	whole := stream(t, "a=1")
@@ -417,8 +417,8 @@ func TestLayerThatBreaksOffHasNoEnd(t *testing.T) {
 	}
 }
 
-// Whatever three layers hold, they are refused or flattened to a sound stream,
-// the same with prediction and without, which flattens to itself.
+// Any three layers are refused, or flattened to a valid stream. It is the same with
+// and without prediction, and flattens to itself.
 func FuzzFlatten(f *testing.F) {
 	f.Add("d/\nd/a=1\nl->d\nh=>d/a", "l/.wh.a=\nd/.wh..wh..opq=\nl/x=2", "h=3")
 	f.Add("a->b\nb->a", "a/b/../c=1\n.wh.a=", "c/\nc/d=>a")
@@ -462,7 +462,7 @@ func mustList(t *testing.T, stream []byte) []string {
 	return lines
 }
 
-// unpredicted flattens layers with nothing written before all are known.
+// unpredicted flattens layers without prediction.
 func unpredicted(t *testing.T, layers ...[]byte) []byte {
 	t.Helper()
 	f, _ := flattenerOf(smallLimits(), layers...)

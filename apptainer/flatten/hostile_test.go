@@ -20,7 +20,7 @@ func numbered(n int, format string) []string {
 	return lines
 }
 
-// A few hostile kilobytes are to cost neither gigabytes nor hours.
+// A few hostile kilobytes must cost neither gigabytes nor hours.
 func TestLayerThatIsMadeToCostMuchIsRefusedEarly(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat("/d", 2000)
@@ -56,8 +56,8 @@ func TestLayerThatIsMadeToCostMuchIsRefusedEarly(t *testing.T) {
 	}
 }
 
-// Only what names imply is found before the tree is made, so that memory is
-// bounded while layers are read.
+// Implied directories count while layers are read, before there is a tree, so that
+// memory is bounded.
 func TestDirectoriesThatNamesImplyAreCountedWhileLayersAreRead(t *testing.T) {
 	t.Parallel()
 	c := newCover(nil, 3)
@@ -88,7 +88,7 @@ func TestOpaqueMarksInAnyNumberCostNoMoreThanOne(t *testing.T) {
 	}
 }
 
-// Tools take it and write what others cannot read, or something else.
+// Some tools accept these, and write what others cannot read.
 func TestWhatNoFileCanHaveIsRefused(t *testing.T) {
 	t.Parallel()
 	attribute := func(name, value string) tar.Header {

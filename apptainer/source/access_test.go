@@ -14,15 +14,15 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// gate asks the clients of a registry for logins, with HTTP's basic scheme or
-// with tokens that it signs itself and that end.
+// gate demands logins of a registry's clients, with HTTP's basic scheme or with tokens
+// that it signs itself and that expire.
 type gate struct {
 	bearer bool
 	uses   int // how many requests a token is good for; 0 is all
 
 	mu         sync.Mutex
 	tokens     map[string]*token
-	identities map[string]string // of whom
+	identities map[string]string // users by identity token
 	asked      []string          // METHOD PATH user
 }
 
@@ -40,7 +40,7 @@ func (g *gate) seen() []string {
 	return append([]string(nil), g.asked...)
 }
 
-// guard stands before a registry, which has its images already.
+// guard puts the gate before a registry that has its images already.
 func (g *gate) guard(reg *imagetest.Registry) {
 	g.tokens = map[string]*token{}
 	reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
@@ -69,7 +69,7 @@ func (g *gate) guard(reg *imagetest.Registry) {
 	}
 }
 
-// sign gives a token, as distribution's docs/spec/auth/token.md has it.
+// sign answers with a token, as in distribution's docs/spec/auth/token.md.
 func (g *gate) sign(w http.ResponseWriter, r *http.Request) {
 	user, password, given := r.BasicAuth()
 	answer := map[string]string{}
@@ -91,7 +91,8 @@ func (g *gate) sign(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// user is who asks, empty for anybody; ok is false for a login that is wrong.
+// user is the one that a request is from, empty for no login; ok is false for a wrong
+// login.
 func (g *gate) user(r *http.Request) (user string, ok bool) {
 	if !g.bearer {
 		user, password, given := r.BasicAuth()

@@ -18,8 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// noise pushes an image with a layer that does not compress, and gives the
-// layer.
+// noise pushes an image with a layer that does not compress, and returns the layer.
 func noise(tb testing.TB, reg *imagetest.Registry, repo string, size int) (source.Image, v1.Descriptor, []byte) {
 	tb.Helper()
 	content := make([]byte, size)

@@ -12,7 +12,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 )
 
-// A layout's layers are files of their own, each of which may be closed.
+// Each layer of a layout is a file, which may be closed.
 func TestImageIsClosedWhenAFileIsThatItIsReadFrom(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -58,7 +58,7 @@ func TestImageIsClosedWhenAFileIsThatItIsReadFrom(t *testing.T) {
 	}
 }
 
-// setModes gives the files below a path a mode.
+// setModes sets the mode of the files below a path.
 func setModes(t *testing.T, path string, mode os.FileMode) {
 	t.Helper()
 	err := filepath.WalkDir(path, func(path string, d fs.DirEntry, err error) error {

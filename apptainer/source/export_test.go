@@ -45,7 +45,7 @@ func ReadLayersAtOnce(ctx context.Context, src Source, img Image) error {
 	return WrapError(ctx, img.Reference, group.Wait())
 }
 
-// Layers gives an image's layers as its manifest describes them.
+// Layers returns an image's layers as its manifest describes them.
 func Layers(ctx context.Context, src Source, img Image) ([]v1.Descriptor, error) {
 	image, err := src.Open(ctx, img)
 	if err != nil {
@@ -55,8 +55,8 @@ func Layers(ctx context.Context, src Source, img Image) ([]v1.Descriptor, error)
 	return image.Manifest.Layers, nil
 }
 
-// FindLogin gives the user name that is known for a repository, and whose it is.
-func FindLogin(ctx context.Context, l Logins, host, repository string) (user, whose string, err error) {
+// FindLogin returns the user name that is known for a repository, and its owner.
+func FindLogin(ctx context.Context, l Logins, host, repository string) (user, owner string, err error) {
 	found, err := l.findLogin(ctx, host, repository)
 	if err != nil || found == nil {
 		return "", "", err
@@ -64,7 +64,7 @@ func FindLogin(ctx context.Context, l Logins, host, repository string) (user, wh
 	return found.config.Username + found.config.IdentityToken, found.owner, nil
 }
 
-// ReadManifest reads a manifest as a registry has sent it, and what it lists.
+// ReadManifest reads a manifest as if a registry had sent it, and what it lists.
 func ReadManifest(ctx context.Context, raw []byte) error {
 	m, err := newManifest(raw, "", "")
 	if err != nil {

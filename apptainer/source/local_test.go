@@ -18,7 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// local is a client that may open what lies below dir.
+// local is a source that may open files below dir.
 func local(dir string) source.Source {
 	r := imagetest.Source()
 	r.OpenFile = source.FilesBelow(dir)
@@ -159,8 +159,8 @@ func TestImageInAFileIsChosenByNameOrRefusedInWords(t *testing.T) {
 	imagetest.WantError(t, err, false, "images in files may not be used here")
 }
 
-// The archives were saved by these programs of one image, amd64, of layers that
-// hold the files f, g and f.
+// These programs saved the archives. The image is for amd64, and its layers hold the
+// files f, g and f.
 func TestArchivesOfDockerAndPodmanAreRead(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.Abs("testdata")

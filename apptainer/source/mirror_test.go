@@ -27,8 +27,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// dialing has the names of hosts lead to addresses here; all others do not
-// exist.
+// dialing resolves the names of hosts to addresses here; no other host exists.
 func dialing(hosts map[string]string) http.RoundTripper {
 	return &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		host, _, err := net.SplitHostPort(address)
@@ -175,7 +174,7 @@ func TestPlainHTTPIsSpokenWhereItIsAllowed(t *testing.T) {
 	}
 }
 
-// clientPair writes a certificate and its key for a client, and gives the
+// clientPair writes a certificate and its key for a client, and returns the
 // certificate.
 func clientPair(tb testing.TB, dir string) *x509.Certificate {
 	tb.Helper()

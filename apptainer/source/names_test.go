@@ -9,8 +9,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// A name service that does not work, or one of another network, says "no such host"
-// of every name. That says nothing about the image.
+// A name service that is broken, or is another network's, says "no such host" of every
+// name. That says nothing about the image.
 func TestUnknownHostIsFinalOnlyWhileAnotherNameIsFound(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

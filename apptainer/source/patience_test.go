@@ -159,7 +159,7 @@ func TestRegistryThatIsSilentAnywhereIsGivenUp(t *testing.T) {
 	}
 }
 
-// trickle sends a byte now and then, for as long as somebody listens.
+// trickle sends a byte now and then until the client is gone.
 func trickle(each time.Duration) func(http.ResponseWriter, *http.Request) bool {
 	return func(w http.ResponseWriter, r *http.Request) bool {
 		next := time.NewTicker(each)
@@ -176,7 +176,7 @@ func trickle(each time.Duration) func(http.ResponseWriter, *http.Request) bool {
 	}
 }
 
-// Who sends a little now and then may do so for ever.
+// A registry that sends a byte now and then could do so for ever.
 func TestRegistryThatTricklesAnywhereIsGivenUp(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"manifest", "configuration", "layer"} {
@@ -199,7 +199,7 @@ func TestRegistryThatTricklesAnywhereIsGivenUp(t *testing.T) {
 					return false
 				}
 				trickled.Add(1)
-				// Not half of what would be enough.
+				// Less than half of the minimum rate.
 				return trickle(3*time.Millisecond)(w, r)
 			}
 			src := imagetest.Source()
@@ -240,7 +240,7 @@ func TestMirrorThatTricklesIsLeftForTheRegistry(t *testing.T) {
 	}
 }
 
-// A pace that the site has set is not the registry's.
+// A rate limit of the site is not the registry's fault.
 func TestTimeThatASourcesReaderTakesIsNotTheRegistrys(t *testing.T) {
 	t.Parallel()
 	img, layer, data := noise(t, imagetest.Start(t), "x", 1<<20)

@@ -12,8 +12,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// cutting is a writer that counts, and breaks the connection when it has let
-// left bytes through.
+// cutting is a writer that breaks the connection after a number of bytes.
 type cutting struct {
 	http.ResponseWriter
 	sent *atomic.Int64

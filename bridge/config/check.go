@@ -256,8 +256,8 @@ func (i Image) JobTime() time.Duration {
 	return DefaultImageTime
 }
 
-// checkWorkers refuses a queue whose nodes have no cl-worker. The one of this host's
-// architecture is looked for when it is installed.
+// checkWorkers refuses a queue without a cl-worker for its nodes. Package programs looks
+// for the one of this host's architecture.
 func (c Config) checkWorkers() error {
 	for a, path := range c.Workers {
 		if err := a.Check(); err != nil {

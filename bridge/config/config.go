@@ -5,8 +5,8 @@
 // and docs/reference.md is generated from it. A file that Parse accepts can be used as
 // it is: each key that it leaves out has its default, and no value contradicts another.
 //
-// The package reads the file and nothing else. Whether the server, Slurm and the disks
-// are there, package doctor checks.
+// The package reads only the file, and the password's. Package doctor checks whether the
+// server, Slurm and the disks are there.
 package config
 
 import (
@@ -95,7 +95,7 @@ type Registry struct {
 	PlainHTTP bool     `toml:"plain_http"`
 }
 
-// Link is a directory whose data bundles use in place.
+// Link is a directory. Bundles use its data in place.
 type Link struct {
 	Root  string   `toml:"root"`
 	Users []string `toml:"users"`

@@ -38,7 +38,7 @@ const (
 	Room  Type = "size or percentage"
 )
 
-// anyName is the name of the queue whose keys the table lists.
+// anyName stands for the name of a queue in the table.
 const anyName = "NAME"
 
 // defaultsFile returns a configuration file with the defaults.

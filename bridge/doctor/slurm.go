@@ -56,7 +56,7 @@ func Accounting(configured bool, err error) Check {
 	return failed("slurm.accounting", err.Error(), "write slurm.accounting = false where this site has no accounting database")
 }
 
-// Site is what Slurm says of itself and of the user who runs the bridge.
+// Site is what Slurm says about its partitions and the accounts of the bridge's user.
 type Site struct {
 	User         string
 	Partitions   []sbatch.Partition

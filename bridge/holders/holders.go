@@ -25,7 +25,7 @@ func Row(bridge, bundle string) cache.Holder { return cache.Holder("row-" + brid
 // Job returns the holder for a Slurm job of a user.
 func Job(user, job string) cache.Holder { return cache.Holder("job-" + user + "-" + job) }
 
-// Person returns the holder for a person who wants an entry kept.
+// Person returns the holder for a user that keeps an entry by hand.
 func Person(user string) cache.Holder { return cache.Holder("user-" + user) }
 
 // Bundle returns the bundle of a holder that is a row, of any bridge.

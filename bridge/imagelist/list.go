@@ -1,5 +1,5 @@
 // Package imagelist lists the images in a cache, with the names that they were asked for
-// by, and who needs them.
+// by, and the bundles and others that need them.
 package imagelist
 
 import (

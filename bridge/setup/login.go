@@ -76,7 +76,7 @@ func (s *session) askLogin(ctx context.Context) error {
 }
 
 // askServer asks for the server until somebody answers at its address, so that
-// nobody types a password for a mistyped one.
+// no password is typed for a mistyped one.
 func (s *session) askServer(ctx context.Context) error {
 	for n := 1; ; n++ {
 		server, err := s.ask(ctx, "Address of the CodaLab server, such as https://worksheets.example.org", s.draft.Server, "--server")

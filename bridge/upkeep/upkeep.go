@@ -17,8 +17,8 @@ import (
 const every = time.Minute
 
 // Run trims the cache each minute until ctx ends. First it pins the kept images once more.
-// It begins when the bridge has seen Slurm as a whole: before that nobody knows which pins
-// are over.
+// It begins when the bridge has seen Slurm as a whole: before that it is not known which
+// pins are over.
 func Run(ctx context.Context, b *bridge.Bridge, c *cache.Cache, im *images.Images, log *slog.Logger) {
 	if err := im.Repin(ctx); err != nil {
 		log.WarnContext(ctx, "kept images were not pinned once more", slog.Any("error", err))

@@ -39,7 +39,6 @@ func oneHost() map[string]func(*trial) {
 		"QuotaIsMadeRoomFor":                            (*trial).quotaRoom,
 		"OneOwnersQuotaIsNotAnothers":                   (*trial).quotaOwner,
 		"QuotaFullOfPinsIsAnError":                      (*trial).quotaFull,
-		"WantedAgainIsNotMadeAgainUntilItIsRemoved":     (*trial).wantedAgain,
 		"DamageIsFoundAndMadeAnew":                      (*trial).damage,
 		"LeftoversAreSweptAndNothingElse":               (*trial).leftovers,
 	}

@@ -102,11 +102,6 @@ func (j *judgement) count(r record) {
 	case didRead:
 		j.sum.Reads++
 		j.sum.Bytes += r.Bytes
-	case didUnpin:
-		if r.Fill != "" {
-			// What was pinned was not to be taken out of use until now.
-			j.zone(r).atLast(r.End, r)
-		}
 	case didTrim:
 		j.sum.Trims++
 		j.sum.Removed += r.N

@@ -166,23 +166,3 @@ func (on *trial) quotaFull() {
 	on.unpin(c, "row-1")
 	on.blocks(c, "", "d")
 }
-
-func (on *trial) wantedAgain() {
-	c := on.open(on.a)
-	var n fills
-	w := cache.Want{Key: file("x")}
-	path := on.wantText(c, w, n.text("content"), "content")
-	var done cache.Trimmed
-	on.must("trim", func() (err error) {
-		done, err = c.Trim(on.Context(), cache.TrimOptions{All: true})
-		return err
-	})
-	again := on.wantText(on.open(on.b), w, n.text("content"), "content")
-	switch {
-	case on.Faulty: // the trim may have been done twice
-	case done.Removed == 0 && (again != path && on.a.dir == on.b.dir || n.Load() != 1):
-		on.Errorf("%d fills; it was at %s and is at %s", n.Load(), path, again)
-	case done.Removed == 1 && n.Load() != 2:
-		on.Errorf("%d fills", n.Load())
-	}
-}

@@ -99,11 +99,16 @@ func show(p program.Process, f cacheFlags, found any, text string) error {
 }
 
 func cacheLs(p program.Process) *cobra.Command {
-	return cacheSub(p, "ls", "List the entries, those last used last", cobra.NoArgs, func(ctx context.Context, c *cache.Cache, f cacheFlags, _ []string) error {
+	return cacheSub(p, "ls", "List the entries, those last used last, and retired contents with their holders", cobra.NoArgs, func(ctx context.Context, c *cache.Cache, f cacheFlags, _ []string) error {
 		entries, err := c.Entries(ctx)
 		if err != nil {
 			return err
 		}
+		retired, err := c.Retired()
+		if err != nil {
+			return err
+		}
+		entries = append(entries, retired...)
 		slices.SortFunc(entries, func(a, b cache.Entry) int { return cmp.Or(a.Used.Compare(b.Used), cmp.Compare(a.Hash, b.Hash)) })
 		return show(p, f, entries, entriesText(p.Now(), entries))
 	})
@@ -274,7 +279,16 @@ func cacheVerify(p program.Process) *cobra.Command {
 }
 
 // cacheDir is where the cache lies.
-func cacheDir(c config.Config) string { return cmp.Or(c.Cache.Dir, spool.Layout(c.Shared).Cache()) }
+//
+// Bridges of several versions may use a group's cache at once. Earlier ones do
+// not see the pins of a content, so the group's cache has a directory of its own.
+func cacheDir(c config.Config) string {
+	dir := cmp.Or(c.Cache.Dir, spool.Layout(c.Shared).Cache())
+	if c.Cache.Group {
+		return filepath.Join(dir, "v2")
+	}
+	return dir
+}
 
 // cacheOptions are the cache's as configured.
 func cacheOptions(c config.Config, over func(context.Context, []cache.Holder) (map[cache.Holder]bool, error)) cache.Options {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/cache"
@@ -17,12 +18,24 @@ const shortHash = 12
 func entriesText(now time.Time, entries []cache.Entry) string {
 	rows := [][]string{{"HASH", "KIND", "SIZE", "FILES", "USED", "PINS", "OWNER", "NAME"}}
 	for _, e := range entries {
+		used, pins := termtext.Ago(now, e.Used), fmt.Sprint(len(e.Pins))
+		if e.Retired {
+			used, pins = "retired", cmp.Or(joinHolders(e.Pins), "0")
+		}
 		rows = append(rows, []string{
-			e.Hash[:shortHash], e.Kind, codalab.FormatSize(e.Size), fmt.Sprint(e.Files), termtext.Ago(now, e.Used),
-			fmt.Sprint(len(e.Pins)), cmp.Or(e.Owner, "-"), termtext.Line(e.ID),
+			e.Hash[:shortHash], e.Kind, codalab.FormatSize(e.Size), fmt.Sprint(e.Files), used, pins, cmp.Or(e.Owner, "-"), termtext.Line(e.ID),
 		})
 	}
 	return termtext.Table(rows)
+}
+
+// joinHolders names the holders of a retired content, which keep it on the disk.
+func joinHolders(pins []cache.Holder) string {
+	var names []string
+	for _, h := range pins {
+		names = append(names, string(h))
+	}
+	return strings.Join(names, ",")
 }
 
 func usageText(u diskUsage) string {
@@ -70,7 +83,6 @@ func trimmedText(t cache.Trimmed, dry bool) string {
 	}
 	rows = append(rows,
 		[]string{"removed", fmt.Sprintf("%d entries", t.Removed), codalab.FormatSize(t.Freed)},
-		[]string{"restored", fmt.Sprintf("%d entries", t.Restored)},
 		[]string{"left", fmt.Sprintf("%d entries", t.Usage.Entries), codalab.FormatSize(t.Usage.Bytes)})
 	return termtext.Table(rows)
 }

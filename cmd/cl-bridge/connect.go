@@ -15,13 +15,19 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// findServer fails where there are no credentials. The first check-in shows whether the
-// server accepts them.
-func findServer(ctx context.Context, c config.Config, log *slog.Logger) (*client.Client, error) {
+// connect returns clients of the server and of Slurm. It fails where there are no
+// credentials or none of Slurm's commands; the first calls show whether the server accepts
+// the login and whether the controller answers.
+func connect(ctx context.Context, p program.Process, c config.Config, log *slog.Logger) (*client.Client, *sbatch.Client, error) {
 	if _, _, err := c.Credentials(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: c.Credentials, Log: log})
+	cl, err := client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: c.Credentials, Log: log})
+	if err != nil {
+		return nil, nil, err
+	}
+	slurm, err := findSlurm(ctx, p, c, log)
+	return cl, slurm, err
 }
 
 // exitDenied is the exit code of a bridge that the server refuses. Another try with the

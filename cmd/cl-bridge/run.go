@@ -60,11 +60,7 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
-	cl, err := findServer(ctx, c, log)
-	if err != nil {
-		return &program.Error{Code: program.ExitUsage, Err: err}
-	}
-	slurm, err := findSlurm(ctx, p, c, log)
+	cl, slurm, err := connect(ctx, p, c, log)
 	if err != nil {
 		return &program.Error{Code: program.ExitUsage, Err: err}
 	}
@@ -88,34 +84,34 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 	}
 	stage := stager(p, c, cl, content, book.ID, now, imageJobs(c, watched, installed))
 	b = &bridge.Bridge{
-		Policy:       policy(c, book.ID, layout, installed, slurm),
-		Name:         cmp.Or(c.Name, c.User+"-"+host),
-		Hostname:     host,
-		SharedDisk:   c.ServerStore != "",
-		Ledger:       book,
-		Scheduler:    watched,
-		Service:      cl,
-		Spool:        spool.Disk{Layout: layout},
-		Gauge:        spool.Disk{Layout: layout},
-		Stager:       stage,
-		Collector:    &results.Collector{Contents: cl, Store: serverStore(c), Layout: layout, Now: now},
-		Log:          log,
-		Now:          now,
-		ObserveEvery: watched.Every,
-		DoorbellEvery:    350 * time.Millisecond,
-		ReadEvery:    5 * time.Second,
+		Policy:        policy(c, book.ID, layout, installed, slurm),
+		Name:          cmp.Or(c.Name, c.User+"-"+host),
+		Hostname:      host,
+		SharedDisk:    c.ServerStore != "",
+		Ledger:        book,
+		Scheduler:     watched,
+		Service:       cl,
+		Spool:         spool.Disk{Layout: layout},
+		Gauge:         spool.Disk{Layout: layout},
+		Stager:        stage,
+		Collector:     &results.Collector{Contents: cl, Store: serverStore(c), Layout: layout, Now: now},
+		Log:           log,
+		Now:           now,
+		ObserveEvery:  watched.Every,
+		DoorbellEvery: 350 * time.Millisecond,
+		ReadEvery:     5 * time.Second,
 	}
-	heartbeat, err := heartbeatFile(p, c, book.ID)
+	path, err := heartbeatFile(p, c, book.ID)
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
-	s := sweeper(c, book, watched, installed.Paths(), now)
-	r := status.Recorder{Bridge: b, Path: heartbeat, Host: host, Process: os.Getpid(), Started: now()}
+	heartbeats := status.Recorder{Bridge: b, Path: path, Host: host, Process: os.Getpid(), Started: now()}
+	sweeps := sweeper(c, book, watched, installed.Paths(), now)
 	err = runBeside(ctx, func() error { return t.run(ctx, b, log) },
 		func(ctx context.Context) { upkeep.Run(ctx, b, content, stage.Images, log) },
-		func(ctx context.Context) { s.Run(ctx, sweepFirst, sweepEvery, log) },
-		r.Run)
-	r.End(err)
+		func(ctx context.Context) { sweeps.Run(ctx, sweepFirst, sweepEvery, log) },
+		heartbeats.Run)
+	heartbeats.End(err)
 	return err
 }
 

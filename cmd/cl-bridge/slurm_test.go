@@ -21,7 +21,7 @@ type slurmCommands string
 // nodes, start, name, reason, comment. squeue fails when the file is absent.
 const jobsFile = "jobs"
 
-func writeSlurmCommands(t testing.TB, dir string) slurmCommands {
+func writeSlurmCommands(t *testing.T, dir string) slurmCommands {
 	t.Helper()
 	for name, script := range map[string]string{
 		"squeue": `for a; do case $a in --format=*) separator=${a#--format=} separator=${separator%%%*} ;; esac; done
@@ -54,7 +54,7 @@ END`,
 	return s
 }
 
-func (s slurmCommands) read(t testing.TB) []byte {
+func (s slurmCommands) read(t *testing.T) []byte {
 	t.Helper()
 	lines, err := os.ReadFile(filepath.Join(string(s), jobsFile))
 	if err != nil {
@@ -63,7 +63,7 @@ func (s slurmCommands) read(t testing.TB) []byte {
 	return lines
 }
 
-func (s slurmCommands) write(t testing.TB, lines []byte) {
+func (s slurmCommands) write(t *testing.T, lines []byte) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(string(s), jobsFile), lines, 0o600); err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func (s slurmCommands) write(t testing.TB, lines []byte) {
 }
 
 // add has squeue show a job, which gets the next id.
-func (s slurmCommands) add(t testing.TB, j sbatch.Job) sbatch.JobID {
+func (s slurmCommands) add(t *testing.T, j sbatch.Job) sbatch.JobID {
 	t.Helper()
 	lines := s.read(t)
 	id := sbatch.JobID(bytes.Count(lines, []byte("\n")) + 1)
@@ -80,13 +80,13 @@ func (s slurmCommands) add(t testing.TB, j sbatch.Job) sbatch.JobID {
 }
 
 // setState has squeue show a job in another state.
-func (s slurmCommands) setState(t testing.TB, id sbatch.JobID, from, to sbatch.State) {
+func (s slurmCommands) setState(t *testing.T, id sbatch.JobID, from, to sbatch.State) {
 	t.Helper()
 	s.write(t, bytes.Replace(s.read(t), fmt.Appendf(nil, "|%d|%s|", id, from), fmt.Appendf(nil, "|%d|%s|", id, to), 1))
 }
 
 // stop has squeue find no controller.
-func (s slurmCommands) stop(t testing.TB) {
+func (s slurmCommands) stop(t *testing.T) {
 	t.Helper()
 	if err := os.Remove(filepath.Join(string(s), jobsFile)); err != nil {
 		t.Fatal(err)

@@ -260,7 +260,7 @@ func (u *upload) excluded(below string) bool {
 	})
 }
 
-// defaultName joins the names of the uploaded files (codalab/lib/ metadata_defaults.py:
+// defaultName joins the names of the uploaded files (codalab/lib/metadata_defaults.py:
 // get_default_name).
 func (u *upload) defaultName() string {
 	if u.isText {

@@ -16,26 +16,26 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/stocktest"
 )
 
-// ward is a stand-in with one user, who has the bundles and the worker.
-type ward struct {
+// standIn is a stand-in with one user, the owner of the bundles and the worker.
+type standIn struct {
 	*testing.T
 	server *stocktest.Server
 	client *client.Client
 }
 
 // bubble runs a test of a stand-in in a bubble.
-func bubble(t *testing.T, o stocktest.Options, test func(w *ward)) {
+func bubble(t *testing.T, o stocktest.Options, test func(w *standIn)) {
 	t.Helper()
 	o.Dir = t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		o.Users = append(o.Users, stocktest.User{Name: "ann", Password: "a"})
-		w := &ward{T: t, server: start(t, o)}
+		w := &standIn{T: t, server: start(t, o)}
 		w.client = w.as(o.Users[0].Name, o.Users[0].Password)
 		test(w)
 	})
 }
 
-func (w *ward) as(name, password string) *client.Client {
+func (w *standIn) as(name, password string) *client.Client {
 	w.Helper()
 	c, err := client.New(stocktest.Address, client.Options{
 		HTTP:        w.server.Client(),
@@ -47,7 +47,7 @@ func (w *ward) as(name, password string) *client.Client {
 	return c
 }
 
-func (w *ward) run() string {
+func (w *standIn) createRun() string {
 	w.Helper()
 	m := codalab.Metadata{"name": "run", "request_queue": "q"}
 	for _, k := range codalab.MetadataKeys(codalab.TypeRun) {
@@ -63,21 +63,21 @@ func (w *ward) run() string {
 }
 
 // checkIn checks a worker in.
-func (w *ward) checkIn(by *client.Client, runs ...codalab.Run) ([]codalab.Message, error) {
+func (w *standIn) checkIn(by *client.Client, runs ...codalab.Run) ([]codalab.Message, error) {
 	return by.CheckIn(w.Context(), "w", codalab.CheckIn{
 		Tag: "q", CPUs: 4, MemoryBytes: 8 << 30, FreeDiskBytes: 1 << 40, ExitAfterNumRuns: codalab.UnlimitedRuns, Runs: runs,
 	})
 }
 
-// take waits for a run and claims it.
-func (w *ward) take(by *client.Client) string {
+// claimNext waits for an offered run and claims it.
+func (w *standIn) claimNext(by *client.Client) string {
 	w.Helper()
 	for range 5 {
-		said, err := w.checkIn(by)
+		messages, err := w.checkIn(by)
 		if err != nil {
 			w.Fatal(err)
 		}
-		for _, m := range said {
+		for _, m := range messages {
 			mine, err := by.StartBundle(w.Context(), "w", m.Bundle.UUID, codalab.StartBundle{Hostname: "node7", StartTime: time.Now().Unix()})
 			if err != nil || !mine {
 				w.Fatalf("claim: %v, %v", mine, err)
@@ -89,24 +89,24 @@ func (w *ward) take(by *client.Client) string {
 	return ""
 }
 
-// tells reports in the background.
-func (w *ward) tells(runs ...codalab.Run) <-chan []codalab.Message {
+// checkInBackground checks in in the background.
+func (w *standIn) checkInBackground(runs ...codalab.Run) <-chan []codalab.Message {
 	c := make(chan []codalab.Message, 1)
 	go func() {
-		said, _ := w.checkIn(w.client, runs...) // a fault may break it
-		c <- said
+		messages, _ := w.checkIn(w.client, runs...) // a fault may break it
+		c <- messages
 	}()
 	return c
 }
 
-func (w *ward) is(uuid string, want codalab.State) {
+func (w *standIn) wantState(uuid string, want codalab.State) {
 	w.Helper()
 	if got := w.server.State(uuid); got != want {
 		w.Errorf("it is %s, want %s", got, want)
 	}
 }
 
-func told(uuid string, s codalab.State) codalab.Run {
+func reportOf(uuid string, s codalab.State) codalab.Run {
 	zero := 0
 	r := codalab.Run{UUID: uuid, State: s, Profile: map[string]codalab.StageTimes{}}
 	for _, stage := range codalab.Stages() {
@@ -124,18 +124,18 @@ func TestLostAnswerWithAnAcknowledgementEndsTheRun(t *testing.T) {
 	o := stocktest.Options{Faults: stocktest.Faults{LoseAnswer: func(r *http.Request) bool {
 		return strings.HasSuffix(r.URL.Path, "/checkin") && lose.Load()
 	}}}
-	bubble(t, o, func(w *ward) {
-		w.run()
-		uuid := w.take(w.client)
+	bubble(t, o, func(w *standIn) {
+		w.createRun()
+		uuid := w.claimNext(w.client)
 		lose.Store(true)
-		if said, err := w.checkIn(w.client, told(uuid, codalab.StateFinalizing)); err == nil {
-			w.Errorf("the answer %v was not lost", said)
+		if messages, err := w.checkIn(w.client, reportOf(uuid, codalab.StateFinalizing)); err == nil {
+			w.Errorf("the answer %v was not lost", messages)
 		}
 		time.Sleep(time.Second)
-		w.is(uuid, codalab.StateReady)
+		w.wantState(uuid, codalab.StateReady)
 		lose.Store(false)
-		if said, err := w.checkIn(w.client); err != nil || len(said) > 0 {
-			w.Errorf("what was lost was said again: %v, %v", said, err)
+		if messages, err := w.checkIn(w.client); err != nil || len(messages) > 0 {
+			w.Errorf("what was lost was messages again: %v, %v", messages, err)
 		}
 	})
 }
@@ -148,20 +148,20 @@ func TestCheckInThatIsLateBringsARunBack(t *testing.T) {
 			<-late
 		}
 	}}}
-	bubble(t, o, func(w *ward) {
+	bubble(t, o, func(w *standIn) {
 		late = make(chan struct{}) // the bubble's
-		w.run()
-		uuid := w.take(w.client)
-		slow := w.tells(told(uuid, codalab.StateRunning))
-		fast := w.tells(told(uuid, codalab.StateFinalizing))
-		if said := <-fast; len(said) != 1 || said[0].Type != codalab.MessageMarkFinalized {
-			w.Fatalf("got %v, want the acknowledgement", said)
+		w.createRun()
+		uuid := w.claimNext(w.client)
+		slow := w.checkInBackground(reportOf(uuid, codalab.StateRunning))
+		fast := w.checkInBackground(reportOf(uuid, codalab.StateFinalizing))
+		if messages := <-fast; len(messages) != 1 || messages[0].Type != codalab.MessageMarkFinalized {
+			w.Fatalf("got %v, want the acknowledgement", messages)
 		}
 		time.Sleep(time.Second)
-		w.is(uuid, codalab.StateReady)
+		w.wantState(uuid, codalab.StateReady)
 		close(late)
 		<-slow
-		w.is(uuid, codalab.StateWorkerOffline)
+		w.wantState(uuid, codalab.StateWorkerOffline)
 	})
 }
 
@@ -172,29 +172,29 @@ func TestUploadThatIsThrownAwayIsMissed(t *testing.T) {
 		times++
 		return times == 1
 	}}}
-	bubble(t, o, func(w *ward) {
-		w.run()
-		uuid := w.take(w.client)
+	bubble(t, o, func(w *standIn) {
+		w.createRun()
+		uuid := w.claimNext(w.client)
 		up := client.UploadOptions{Filename: "stdout", Unpack: false}
 		for _, want := range []int{http.StatusNotFound, 0} {
 			if err := w.client.UploadContents(w.Context(), uuid, up, strings.NewReader("hello")); err != nil {
 				w.Fatal(err)
 			}
-			<-w.tells(told(uuid, codalab.StateFinalizing))
+			<-w.checkInBackground(reportOf(uuid, codalab.StateFinalizing))
 			time.Sleep(time.Second)
 			_, err := w.client.ContentsInfo(w.Context(), codalab.Target{BundleUUID: uuid}, 0)
 			if status(err) != want {
 				w.Errorf("got %v, want status %d", err, want)
 			}
 			// A late report makes the bundle's contents ones that may change.
-			<-w.tells(told(uuid, codalab.StateRunning))
+			<-w.checkInBackground(reportOf(uuid, codalab.StateRunning))
 		}
 	})
 }
 
 func TestRestartBreaksCheckInsAndTokensAreGotAnew(t *testing.T) {
 	t.Parallel()
-	bubble(t, stocktest.Options{}, func(w *ward) {
+	bubble(t, stocktest.Options{}, func(w *standIn) {
 		if _, err := w.checkIn(w.client); err != nil {
 			w.Fatal(err)
 		}
@@ -231,14 +231,14 @@ func TestNetworkReachesTheStandIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &ward{T: t, server: s, client: c}
-	uuid := w.run()
+	w := &standIn{T: t, server: s, client: c}
+	uuid := w.createRun()
 	for len(uuid) > 0 {
-		said, err := w.checkIn(c)
+		messages, err := w.checkIn(c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range said {
+		for _, m := range messages {
 			if m.Bundle.UUID != uuid {
 				t.Errorf("%s was offered", m.Bundle.UUID)
 			}

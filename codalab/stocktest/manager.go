@@ -24,7 +24,7 @@ func (s *Server) managerPass() {
 	s.schedule()
 }
 
-// stage stages the runs whose parents are ready (codalab/server/ bundle_manager.py:
+// stage stages the runs whose parents are ready (codalab/server/bundle_manager.py:
 // _stage_bundles).
 func (s *Server) stage() {
 	s.mu.Lock()

@@ -1,8 +1,8 @@
 // Package command starts programs.
 //
-// It is the only package of the project that does: programs are started from
-// an argument vector and never through a shell, in an environment that the
-// caller states in full, and a failure carries what an operator wants to see.
+// The project starts programs here alone: from an argument vector, never through a
+// shell, and in an environment that the caller gives in full. An Error has what an
+// operator needs to see.
 package command
 
 import (
@@ -17,8 +17,7 @@ import (
 	"time"
 )
 
-// stderrKept is how much of the end of a program's standard error an Error
-// carries.
+// stderrKept is how many bytes of the end of standard error an Error has.
 const stderrKept = 4096
 
 // killDelay is how long a program has between the TERM that a cancelled
@@ -46,7 +45,7 @@ type Command struct {
 
 // Error says how a program failed.
 type Error struct {
-	// Args is the argument vector, for the operator's eyes.
+	// Args is the argument vector.
 	Args []string
 	// ExitCode is the program's exit status, or -1 when it did not exit by
 	// itself: it could not be started, or a signal ended it.
@@ -59,7 +58,7 @@ type Error struct {
 	Err error
 }
 
-// Error gives the program's name and the most telling of its last words.
+// Error returns the program's name, how it failed, and its last output.
 func (e *Error) Error() string {
 	name := "command"
 	if len(e.Args) > 0 {
@@ -80,8 +79,8 @@ func (e *Error) Started() bool {
 	return errors.As(e.Err, &exit) || errors.Is(e.Err, context.Canceled) || errors.Is(e.Err, context.DeadlineExceeded)
 }
 
-// Killed says whether SIGKILL ended the program, as the kernel does for want of
-// memory.
+// Killed says whether SIGKILL ended the program, as the kernel does when memory is
+// short.
 func (e *Error) Killed() bool {
 	var exit *exec.ExitError
 	if !errors.As(e.Err, &exit) {
@@ -128,8 +127,7 @@ func (c Command) Run(ctx context.Context) error {
 	}
 }
 
-// Output is Run with what the program printed on its standard output; it is
-// returned with a failure too.
+// Output is Run, and returns the program's standard output, also with an error.
 func (c Command) Output(ctx context.Context) ([]byte, error) {
 	var out bytes.Buffer
 	c.Stdout = &out

@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Space is how much room a disk has for who is not root. A quota of the user's
+// Space is how much room a disk has for ordinary users. A quota of the user's
 // or of a directory does not show in it on most disks.
 type Space struct {
 	Free, Total int64 // bytes
-	// FreeFiles and Files count what may be made in number; 0 where the disk
-	// has no bound on that.
+	// FreeFiles and Files are numbers of files; 0 where the disk does not bound
+	// them.
 	FreeFiles, Files int64
 }
 

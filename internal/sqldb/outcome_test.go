@@ -6,8 +6,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// After a crash the server gives out the numbers again of transactions that had
-// not reached its log.
+// After a crash the server uses the IDs of transactions again that had not reached its
+// log.
 func TestTransactionThatTheServerLostInACrashIsAborted(t *testing.T) {
 	t.Parallel()
 	db, err := connectPostgres(t.Context(), testenv.Postgres(t), false)

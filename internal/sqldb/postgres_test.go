@@ -18,23 +18,23 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// What breaks while a commit is on its way.
+// What a brittle proxy breaks during a commit.
 const (
 	nothing = iota
 	theCommit
 	theAnswer
 )
 
-// brittle is a way to the tests' server that breaks a connection once, when a
-// transaction is committed over it.
+// brittle is a proxy to the tests' server that breaks a connection once, during a
+// commit.
 type brittle struct {
 	net.Listener
 	server string
 	breaks atomic.Int32
 }
 
-// proxy returns it, and the URL of a schema over it.
-func proxy(t *testing.T) (*brittle, string) {
+// startProxy starts one, and returns the URL of a schema behind it.
+func startProxy(t *testing.T) (*brittle, string) {
 	t.Helper()
 	u, err := url.Parse(testenv.Postgres(t))
 	if err != nil {
@@ -80,7 +80,7 @@ func (b *brittle) serve() {
 	}
 }
 
-// carry passes on what may pass, until something may not.
+// carry copies data until passes refuses some.
 func (*brittle) carry(to, from net.Conn, passes func([]byte) bool) {
 	defer func() { _, _ = to.Close(), from.Close() }()
 	data := make([]byte, 1<<16)
@@ -100,14 +100,14 @@ func TestBrokenCommitHappensOnce(t *testing.T) {
 	for name, broken := range map[string]int32{"before it arrived": theCommit, "before its answer arrived": theAnswer} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			way, where := proxy(t)
+			proxy, where := startProxy(t)
 			db := open(t, where, table)
 			for range 3 {
-				way.breaks.Store(broken)
+				proxy.breaks.Store(broken)
 				if err := add(db); err != nil {
 					t.Fatal(err)
 				}
-				if way.breaks.Load() != nothing {
+				if proxy.breaks.Load() != nothing {
 					t.Fatal("nothing broke")
 				}
 			}
@@ -144,7 +144,7 @@ func TestBrokenConnectionsAreMadeAgain(t *testing.T) {
 	}
 }
 
-func TestServerThatIsNotThereIsSaid(t *testing.T) {
+func TestMissingServerIsReported(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -162,7 +162,7 @@ func TestServerThatIsNotThereIsSaid(t *testing.T) {
 	}
 }
 
-func TestMissingSchemaIsSaid(t *testing.T) {
+func TestMissingSchemaIsReported(t *testing.T) {
 	t.Parallel()
 	where := strings.Replace(testenv.Postgres(t), "search_path=", "search_path=no_", 1)
 	if _, err := sqldb.Open(t.Context(), where, migrations(table)); err == nil || !strings.Contains(err.Error(), "CREATE SCHEMA") {

@@ -34,7 +34,7 @@ var kinds = map[string]func(testing.TB) string{
 	"PostgreSQL": testenv.Postgres,
 }
 
-// file has a name that a URL would mistake.
+// file has a name with characters that are special in a URL.
 func file(tb testing.TB) string {
 	tb.Helper()
 	return filepath.Join(tb.TempDir(), "a b?.db")
@@ -197,7 +197,7 @@ func TestTwoProgramsOpenAndWriteAtOnce(t *testing.T) {
 	}
 }
 
-// sum is how often add has added.
+// sum is how many transactions of add happened.
 func sum(t *testing.T, where string) (sum int) {
 	t.Helper()
 	if err := open(t, where, table).Get(&sum, "SELECT v FROM n WHERE id = 1"); err != nil {

@@ -126,7 +126,7 @@ func Researcher(tb testing.TB) User {
 func lookUp(name string) (User, error) {
 	found, err := user.Lookup(name)
 	if err != nil {
-		return User{}, err
+		return User{}, fmt.Errorf("look up user: %w", err)
 	}
 	uid, uidErr := strconv.ParseUint(found.Uid, 10, 31)
 	gid, gidErr := strconv.ParseUint(found.Gid, 10, 31)

@@ -150,7 +150,8 @@ func TestBridgeThatCannotStartSaysWhy(t *testing.T) {
 	replace := func(key, value string) string {
 		return regexp.MustCompile(`(?m)^`+key+` = .*$`).ReplaceAllString(string(text), key+` = "`+value+`"`)
 	}
-	base := replace("ledger", filepath.Join(dir, "ledger.db"))
+	const ledger = "a ledger of its own"
+	base := replace("ledger", ledger)
 	for name, test := range map[string]struct {
 		config, want string
 		code         int
@@ -165,7 +166,8 @@ func TestBridgeThatCannotStartSaysWhy(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "bridge.toml")
 			if test.config != "" {
-				if err := os.WriteFile(path, []byte(test.config), 0o600); err != nil {
+				config := strings.Replace(test.config, ledger, filepath.Join(filepath.Dir(path), "ledger.db"), 1)
+				if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -28,6 +28,7 @@ var shared struct {
 }
 
 func TestMain(m *testing.M) {
+	testenv.Parallel(6) // the tests wait for Slurm
 	code := m.Run()
 	if shared.site != nil {
 		log := shared.site.Log()

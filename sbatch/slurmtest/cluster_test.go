@@ -23,8 +23,9 @@ func quick() *slurmtest.Site {
 	return s
 }
 
-func script(name, text string, extra ...string) sbatch.Request {
-	return sbatch.Request{Name: name, Dir: "/tmp", Output: "/dev/null", Script: "#!/bin/sh\n" + text + "\n", Extra: extra}
+// script is a job named "a".
+func script(text string, extra ...string) sbatch.Request {
+	return sbatch.Request{Name: "a", Dir: "/tmp", Output: "/dev/null", Script: "#!/bin/sh\n" + text + "\n", Extra: extra}
 }
 
 func submit(t *testing.T, k *slurmtest.Cluster, r sbatch.Request) sbatch.JobID {
@@ -36,8 +37,8 @@ func submit(t *testing.T, k *slurmtest.Cluster, r sbatch.Request) sbatch.JobID {
 	return id
 }
 
-// await looks at the job of a name until it is in a state.
-func await(t *testing.T, k *slurmtest.Cluster, name string, state sbatch.State) sbatch.Job {
+// await waits until the job is in a state.
+func await(t *testing.T, k *slurmtest.Cluster, state sbatch.State) sbatch.Job {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -47,14 +48,14 @@ func await(t *testing.T, k *slurmtest.Cluster, name string, state sbatch.State) 
 		if err != nil {
 			t.Fatal(err)
 		}
-		found := s.ByName()[name]
+		found := s.ByName()["a"]
 		if len(found) == 1 && found[0].State == state {
 			return found[0]
 		}
 		select {
 		case <-tick.C:
 		case <-end:
-			t.Fatalf("%s is not %s: %+v", name, state, found)
+			t.Fatalf("want one job that is %s: %+v", state, found)
 		}
 	}
 }
@@ -63,10 +64,10 @@ func TestRequeuedJobBeginsAgain(t *testing.T) {
 	t.Parallel()
 	k := slurmtest.NewCluster(t, quick())
 	out := filepath.Join(t.TempDir(), "out")
-	r := script("a", `echo "begun $SLURM_RESTART_COUNT"; [ -n "$SLURM_RESTART_COUNT" ] || exec sleep 600`, "--requeue")
+	r := script(`echo "begun $SLURM_RESTART_COUNT"; [ -n "$SLURM_RESTART_COUNT" ] || exec sleep 600`, "--requeue")
 	r.Output = out
 	id := submit(t, k, r)
-	await(t, k, "a", sbatch.StateRunning)
+	await(t, k, sbatch.StateRunning)
 	for said := ""; said == ""; { // it has begun to speak
 		data, _ := os.ReadFile(out)
 		said = string(data)
@@ -76,7 +77,7 @@ func TestRequeuedJobBeginsAgain(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	await(t, k, "a", sbatch.StateCompleted)
+	await(t, k, sbatch.StateCompleted)
 	data, err := os.ReadFile(out)
 	if err != nil || !strings.HasPrefix(string(data), "begun \n") || !strings.HasSuffix(string(data), "begun 1\n") {
 		t.Errorf("%q, %v", data, err)
@@ -92,10 +93,10 @@ func TestProcessesOfALostNodeRunOn(t *testing.T) {
 	k := slurmtest.NewCluster(t, quick())
 	dir := t.TempDir()
 	gone := filepath.Join(dir, "gone")
-	r := script("a", "until [ -e stop ]; do sleep 0.01; done; echo >gone; mv gone done; exec sleep 600")
+	r := script("until [ -e stop ]; do sleep 0.01; done; echo >gone; mv gone done; exec sleep 600")
 	r.Dir = dir
 	submit(t, k, r)
-	node := await(t, k, "a", sbatch.StateRunning).Nodes
+	node := await(t, k, sbatch.StateRunning).Nodes
 	set := func(state string) {
 		k.Do(func(now time.Time, m *slurmtest.Controller) {
 			if err := m.SetNode(now, node, state); err != nil {
@@ -104,7 +105,7 @@ func TestProcessesOfALostNodeRunOn(t *testing.T) {
 		})
 	}
 	set(slurmtest.NodeLost)
-	await(t, k, "a", sbatch.StateNodeFail)
+	await(t, k, sbatch.StateNodeFail)
 	if err := os.WriteFile(filepath.Join(dir, "stop"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -117,17 +118,17 @@ func TestProcessesOfALostNodeRunOn(t *testing.T) {
 		}
 	}
 	set(slurmtest.NodeResume)
-	await(t, k, "a", sbatch.StateNodeFail)
+	await(t, k, sbatch.StateNodeFail)
 }
 
 func TestControllerComesBackWithItsJobs(t *testing.T) {
 	t.Parallel()
 	k := slurmtest.NewCluster(t, quick())
 	dir := t.TempDir()
-	r := script("a", "until [ -e stop ]; do sleep 0.01; done; echo >done; exit 4")
+	r := script("until [ -e stop ]; do sleep 0.01; done; echo >done; exit 4")
 	r.Dir = dir
 	submit(t, k, r)
-	await(t, k, "a", sbatch.StateRunning)
+	await(t, k, sbatch.StateRunning)
 	k.Do(func(now time.Time, m *slurmtest.Controller) { m.Stop(now) })
 	var e *sbatch.Error
 	if _, err := k.Observe(t.Context(), time.Now()); !errors.As(err, &e) || e.Message != "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" {
@@ -140,7 +141,7 @@ func TestControllerComesBackWithItsJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.Do(func(now time.Time, m *slurmtest.Controller) { m.Start(now) })
-	if j := await(t, k, "a", sbatch.StateFailed); j.Reason != "NonZeroExitCode" {
+	if j := await(t, k, sbatch.StateFailed); j.Reason != "NonZeroExitCode" {
 		t.Errorf("%+v", j)
 	}
 }
@@ -158,7 +159,7 @@ func TestOptionThatIsNotModelledFailsTheTest(t *testing.T) {
 	t.Parallel()
 	tb := &recorder{TB: t}
 	k := slurmtest.NewCluster(tb, quick())
-	_, err := k.Submit(t.Context(), script("a", "true", "--switches=1"))
+	_, err := k.Submit(t.Context(), script("true", "--switches=1"))
 	var unmodelled *slurmtest.UnmodelledError
 	if !errors.As(err, &unmodelled) || len(tb.errors) != 1 {
 		t.Errorf("%v; the test was told %v", err, tb.errors)
@@ -170,7 +171,7 @@ func TestClusterEndsItsJobsWithTheTest(t *testing.T) {
 	dir := t.TempDir()
 	t.Run("a test", func(t *testing.T) {
 		k := slurmtest.NewCluster(t, quick())
-		r := script("a", "sh -c 'trap \"\" TERM; echo $$ >pid; mv pid begun; exec sleep 600' & wait")
+		r := script("sh -c 'trap \"\" TERM; echo $$ >pid; mv pid begun; exec sleep 600' & wait")
 		r.Dir = dir
 		submit(t, k, r)
 		for {

@@ -115,7 +115,8 @@ func startContainers(ctx context.Context, sif, scratch, worker, apptainer string
 	defer release()
 	bare := fmt.Sprintf(bareScript, must(sifconfig.Read(sif)).Offset, sif, "true", "/dev/null")
 	starters := []starter{
-		{"builtin", run(builtin.Runtime{Helper: worker})}, {"shared", run(shared)},
+		{"builtin", run(builtin.Runtime{Helper: worker})},
+		{"shared", run(shared)},
 		{"bare", func() { program(ctx, "sh", "-c", bare) }},
 	}
 	if apptainer != "" {

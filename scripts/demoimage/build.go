@@ -31,8 +31,8 @@ import (
 
 const path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// recipe is all that the image depends on, apart from Debian's archive: the
-// same recipe is the same image, and is made once.
+// recipe is everything that the image depends on besides Debian's archive. An image is
+// made once for each recipe.
 type recipe struct {
 	Mmdebstrap []string
 	// Epoch is the time of every file and of the image itself.
@@ -70,7 +70,7 @@ func newRecipe() recipe {
 	}
 }
 
-// name is the directory that the recipe's image is kept in.
+// name is the directory of the recipe's image.
 func (r recipe) name() (string, error) {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -79,10 +79,9 @@ func (r recipe) name() (string, error) {
 	return fmt.Sprintf("%x", sha256.Sum256(text))[:12], nil
 }
 
-// keep returns the path of the OCI layout of the demo's image below dir, which
-// it makes if it is not there yet. Only one process makes it at a time, and it
-// appears whole or not at all.
-func keep(ctx context.Context, dir string, out io.Writer) (string, error) {
+// ensureImage returns the path of the demo image's OCI layout below dir, and makes it
+// first if it is missing. One process makes it at a time, and it appears in one step.
+func ensureImage(ctx context.Context, dir string, out io.Writer) (string, error) {
 	r := newRecipe()
 	name, err := r.name()
 	if err != nil {
@@ -126,7 +125,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// lock waits for its turn. The lock goes with the process, however it ends.
+// lock waits for a lock, which ends with this process at the latest.
 func lock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -180,8 +179,7 @@ func (r recipe) bootstrap(ctx context.Context, path string) (err error) {
 	}.Run(ctx)
 }
 
-// change is the second layer: it takes a file of the first away and brings one
-// of its own, as most images of the world do.
+// change is the second layer: it removes a file of the first and adds one.
 func (r recipe) change() (v1.Layer, error) {
 	files := map[string]string{}
 	for _, name := range r.Removed {

@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// newCommand returns the command line; what a person should know goes to out.
+// newCommand returns the command line, which reports to out.
 func newCommand(out io.Writer) *cobra.Command {
 	var dir string
 	root := &cobra.Command{
@@ -51,7 +51,7 @@ func newCommand(out io.Writer) *cobra.Command {
 		Short: "Make the image, if it is not there yet",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			kept, err := keep(cmd.Context(), dir, out)
+			kept, err := ensureImage(cmd.Context(), dir, out)
 			if err != nil {
 				return err
 			}
@@ -68,7 +68,7 @@ func newCommand(out io.Writer) *cobra.Command {
 		Short: "Serve the image until interrupted, after making it if need be",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			kept, err := keep(cmd.Context(), dir, out)
+			kept, err := ensureImage(cmd.Context(), dir, out)
 			if err != nil {
 				return err
 			}

@@ -31,9 +31,8 @@ type server struct {
 
 // run serves until ctx ends, which is no error.
 //
-// An OCI layout keeps its blobs as the registry's disk handler does, so the
-// registry serves them from where they lie, and putting the image into it comes
-// down to one manifest.
+// An OCI layout has its blobs where the registry's disk handler expects them. So the
+// registry serves them in place, and publishing the image writes one manifest only.
 func (s server) run(ctx context.Context) error {
 	img, err := s.image()
 	if err != nil {
@@ -86,8 +85,8 @@ func (s server) image() (v1.Image, error) {
 	return img, nil
 }
 
-// publish puts the image into the registry at address and says that it is
-// there, to a person and to whoever waits for the ready file.
+// publish puts the image into the registry at address, and then reports its name to
+// out and in the ready file.
 func (s server) publish(ctx context.Context, address string, img v1.Image) error {
 	tag, err := name.NewTag(address+"/demo:latest", name.Insecure)
 	if err != nil {

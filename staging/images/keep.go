@@ -67,6 +67,9 @@ func (im *Images) keep(ctx context.Context, w Wanted, item *transfer.Item) (Kept
 	holder := im.Kept.Holder(k.Name, k.Architecture)
 	sif, key, err := im.get(ctx, f, cache.Want{Holder: holder}, "keep", item)
 	if err == nil {
+		err = im.Cache.Pin(ctx, key, k.Apart(), holder)
+	}
+	if err == nil {
 		k.Key = key
 		k.Size, err = sizeOf(sif)
 	}

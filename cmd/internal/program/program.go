@@ -1,5 +1,5 @@
-// Package program holds what the mains of this project share: what they get
-// from the process that they run in, how they end, and which version they are.
+// Package program holds what the mains of this project share: the process that they run
+// in, their exit codes, and their version.
 package program
 
 import (
@@ -21,19 +21,18 @@ import (
 
 // The exit codes of this project's programs.
 const (
-	// ExitFailure means that what was asked was refused, or failed.
+	// ExitFailure means that the command was refused, or failed.
 	ExitFailure = 1
 	// ExitUsage means that the command line cannot be understood.
 	ExitUsage = 2
-	// ExitTransient means that a server did not answer or is in trouble: the
-	// same command may succeed later.
+	// ExitTransient means that a server did not answer or is in trouble. The same
+	// command may succeed later.
 	ExitTransient = 3
 	// ExitInterrupted means that a signal ended the program.
 	ExitInterrupted = 130
 )
 
-// Process is what a program gets from its process. Main makes it of the real
-// one.
+// Process is what a program gets from the process that it runs in.
 type Process struct {
 	// Args are the arguments without the program's name.
 	Args   []string
@@ -45,7 +44,7 @@ type Process struct {
 	Now    func() time.Time
 }
 
-// Error is an error that says how the program ends.
+// Error is an error with an exit code.
 type Error struct {
 	Code int
 	// Err is printed; nil prints nothing.
@@ -104,7 +103,7 @@ func report(w io.Writer, err error) {
 	if errors.As(err, &coded) && coded.Err == nil {
 		return
 	}
-	fmt.Fprintln(w, err) //nolint:errcheck // there is nobody else to tell
+	fmt.Fprintln(w, err) //nolint:errcheck // standard error is gone
 }
 
 // Root is the command that a program's commands are added to. Alone it prints

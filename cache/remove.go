@@ -1,0 +1,138 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+)
+
+// withdraw unlinks the first name of a content that was not published as far as
+// the caller knows, so that nothing can publish it, and then says whether it is
+// unused. A sweeper, an heir of a dead fill and a fill that fails remove it then.
+func (c *Cache) withdraw(e entry, token string) (unused bool, err error) {
+	if err := remove(e.firstName(token)); err != nil {
+		return false, fmt.Errorf("withdraw a content: %w", err)
+	}
+	return c.isUnused(e, token)
+}
+
+// isUnused says whether no record, in use or retired, names a content, and no pin
+// does. What cannot be read may name it. It looks for retired records after it
+// has looked for the standing one, and for pins after that.
+func (c *Cache) isUnused(e entry, token string) (bool, error) {
+	if stands, err := c.stands(e, token); err != nil || stands {
+		return false, err
+	}
+	list, _, err := c.listRetired()
+	if err != nil {
+		return false, err
+	}
+	for _, r := range list {
+		if r.hash != e.hash {
+			continue
+		}
+		_, rec, err := c.readRetired(r)
+		switch {
+		case r.id == e.id(token), errors.Is(err, ErrDamaged), err == nil && rec.Token == token:
+			return false, nil // a trimmer removes it
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return false, err
+		}
+	}
+	pins, err := c.listPinned()
+	return err == nil && !pins.holds(e.hash, token), err
+}
+
+// stands says whether the record of a key names a content, or may: one that
+// cannot be read. It relies on nothing that this host remembers.
+func (c *Cache) stands(e entry, token string) (bool, error) {
+	if _, err := c.fresh(e.dir); err != nil {
+		return false, err
+	}
+	var data []byte
+	err := persist(func() (err error) {
+		data, err = readFile(e.record())
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	r, err := decodeRecord(data)
+	return err != nil || r.Token == token, nil //nolint:nilerr // see above
+}
+
+// leaving is a retired content that a trimmer is about to remove.
+type leaving struct {
+	retired
+	e     entry
+	token string
+}
+
+// removeRetired removes contents whose records have been retired for Settle,
+// unless they are in use again or have a pin. It lists the pins once, after it
+// has seen of all of them that they are not in use.
+func (w *trimming) removeRetired(list []leaving) error {
+	var going []leaving
+	var errs []error
+	for _, l := range list {
+		err := remove(l.e.firstName(l.token))
+		stands := false
+		if err == nil {
+			stands, err = w.stands(l.e, l.token)
+		}
+		switch {
+		case err != nil && !harmless(err):
+			errs = append(errs, err)
+		case err == nil && !stands:
+			going = append(going, l)
+		}
+	}
+	if len(going) == 0 {
+		return errors.Join(errs...)
+	}
+	pins, err := w.listPinned()
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	for _, l := range going {
+		if pins.holds(l.hash, l.token) {
+			continue
+		}
+		if err := w.removeContent(l); err != nil && !harmless(err) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeContent removes a content, what it counts and its retired record.
+func (w *trimming) removeContent(l leaving) error {
+	id := l.e.id(l.token)
+	if err := removeTree(l.e.object(l.token)); err != nil {
+		return err
+	}
+	for _, s := range w.sizes[id] {
+		if err := remove(w.sizePath(s.name)); err != nil {
+			return fmt.Errorf("take %s off what counts: %w", id, err)
+		}
+	}
+	if err := w.forget(l.retired); err != nil {
+		return err
+	}
+	if !w.out[id] { // another retired record of it was here first
+		return nil
+	}
+	delete(w.out, id)
+	w.Removed++
+	gone := usage(w.sizes[id])
+	w.Freed += gone.Bytes
+	w.Trimmed.Usage.Bytes -= gone.Bytes
+	w.Trimmed.Usage.Entries -= gone.Entries
+	for owner, bytes := range gone.Owners {
+		w.Trimmed.Usage.Owners[owner] -= bytes
+	}
+	return nil
+}
