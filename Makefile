@@ -1,23 +1,23 @@
-# Everything a developer does here; `make help` lists it. On a fresh Debian 12,
-# `make test` and `make demo` set up what they need, and say what they add. The
-# set-up asks sudo for what needs root.
+# What developers do here; `make help` lists it. On a fresh Debian 12, `make test`,
+# `make demo` and `make playground` set up what they need, and say what they add. An
+# ordinary user is asked for sudo.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# Binaries and tools lie where every user and every clone of this machine can
-# reach them. A person who may not write there has tools in a cache of their own.
+# All users and clones of a machine share its programs and tools. Users other than
+# root cannot write there, and have tools in a cache of their own.
 shared := /var/tmp/cl-slurm
 root   := $(shell [ "$$(id -u)" = 0 ] && echo yes)
 cache  := $(if $(root),$(shared),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/cl-slurm)
 tools  := $(cache)/tools/$(shell { go version; cat scripts/tools/go.mod scripts/tools/go.sum; } | sha256sum | cut -c1-12)
 
-# Static binaries, with the commit in them where git will say.
+# Static programs, which contain the commit where git knows it.
 vcs   := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
 build := CGO_ENABLED=0 go build -trimpath -buildvcs=$(vcs) -ldflags "-s -w"
 
-# Tests that need root run as root, also when an ordinary user starts them.
+# Tests run as root, also when an ordinary user starts them.
 as_root := $(if $(root),,-exec 'sudo --preserve-env')
 
 .PHONY: help
@@ -30,7 +30,7 @@ build: ## build the programs, static, into bin/
 	$(build) -o bin/ ./cmd/... ./scripts/demoimage ./scripts/demo ./scripts/bench
 
 .PHONY: unit
-unit: ## run the tests that need neither root nor set-up (seconds)
+unit: ## run the tests that need no set-up, as any user
 	go test -short ./...
 
 .PHONY: test
@@ -61,19 +61,19 @@ lint: $(tools) ## check layering, style and format
 	@! command -v shellcheck >/dev/null || (cd scripts && shellcheck -x setup slurm-cluster postgres lib/cluster/furnish)
 
 .PHONY: demo
-demo: cluster-up install ## set up all there is and watch bundles run; IMAGE=… uses another image
+demo: cluster-up install ## start a site and show the main job; IMAGE=… uses another image
 	IMAGE='$(IMAGE)' $(if $(root),,sudo --preserve-env=IMAGE) $(shared)/bin/demo
 
 .PHONY: playground
-playground: cluster-up install ## keep the demo's site up, to type commands into, until Ctrl-C
+playground: cluster-up install ## start the demo's site for you to type commands into, until Ctrl-C
 	IMAGE='$(IMAGE)' $(if $(root),,sudo --preserve-env=IMAGE) $(shared)/bin/demo playground
 
 .PHONY: bench
-bench: cluster-up install ## measure; ONLY=main measures one area
+bench: cluster-up install ## measure everything; ONLY=main measures one area
 	ONLY='$(ONLY)' $(if $(root),,sudo --preserve-env=ONLY,IMAGE,LONG,CLTEST_APPTAINER) $(shared)/bin/bench
 
 .PHONY: sim
-sim: ## simulate a site by SEEDS=10000 seeds from FIRST=1 on; SEED=17 [ONLY=crash.3] tells one step by step
+sim: ## simulate a site with SEEDS=10000 seeds from FIRST=1 on; SEED=17 [ONLY=crash.3] prints the steps of one
 	@mkdir -p bin; $(build) -o bin/sim ./scripts/sim
 	bin/sim $(if $(SEED),-seed $(SEED) -v $(if $(ONLY),-only $(ONLY)),-seeds $(or $(SEEDS),10000) -first $(or $(FIRST),1))
 

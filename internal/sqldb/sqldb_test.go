@@ -40,6 +40,17 @@ func file(tb testing.TB) string {
 	return filepath.Join(tb.TempDir(), "a b?.db")
 }
 
+// onEachKind runs a test with an empty database of each kind.
+func onEachKind(t *testing.T, test func(t *testing.T, where string)) {
+	t.Helper()
+	for kind, place := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			test(t, place(t))
+		})
+	}
+}
+
 func open(t *testing.T, where string, steps ...string) *sqldb.DB {
 	t.Helper()
 	db, err := sqldb.Open(t.Context(), where, migrations(steps...))
@@ -56,94 +67,82 @@ func open(t *testing.T, where string, steps ...string) *sqldb.DB {
 
 func TestNewMigrationsApplyToAnOldDatabase(t *testing.T) {
 	t.Parallel()
-	for kind, place := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			where := place(t)
-			first := open(t, where, table)
-			if _, err := first.Exec("INSERT INTO n VALUES (1, 10)"); err != nil {
-				t.Fatal(err)
-			}
-			second := open(t, where, table, "ALTER TABLE n ADD COLUMN w BIGINT NOT NULL DEFAULT 7")
-			var w int
-			if err := second.Get(&w, second.Rebind("SELECT w FROM n WHERE id = ?"), 1); err != nil || w != 7 {
-				t.Fatalf("w = %d, %v", w, err)
-			}
-			if _, err := sqldb.Open(t.Context(), where, migrations(table)); !errors.Is(err, sqldb.ErrForm) {
-				t.Errorf("an older program opens a newer database: %v", err)
-			}
-		})
-	}
+	onEachKind(t, func(t *testing.T, where string) {
+		first := open(t, where, table)
+		if _, err := first.Exec("INSERT INTO n VALUES (1, 10)"); err != nil {
+			t.Fatal(err)
+		}
+		second := open(t, where, table, "ALTER TABLE n ADD COLUMN w BIGINT NOT NULL DEFAULT 7")
+		var w int
+		if err := second.Get(&w, second.Rebind("SELECT w FROM n WHERE id = ?"), 1); err != nil || w != 7 {
+			t.Fatalf("w = %d, %v", w, err)
+		}
+		if _, err := sqldb.Open(t.Context(), where, migrations(table)); !errors.Is(err, sqldb.ErrForm) {
+			t.Errorf("an older program opens a newer database: %v", err)
+		}
+	})
 }
 
 func TestReaderChangesNothing(t *testing.T) {
 	t.Parallel()
-	for kind, place := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			where := place(t)
-			if _, err := sqldb.OpenToRead(t.Context(), where, migrations(table)); !errors.Is(err, sqldb.ErrAbsent) {
-				t.Fatalf("nothing there: %v", err)
+	onEachKind(t, func(t *testing.T, where string) {
+		if _, err := sqldb.OpenToRead(t.Context(), where, migrations(table)); !errors.Is(err, sqldb.ErrAbsent) {
+			t.Fatalf("nothing there: %v", err)
+		}
+		writer := open(t, where, table)
+		err := writer.InTx(t.Context(), func(tx *sqlx.Tx) error {
+			if _, err := tx.Exec("INSERT INTO n VALUES (1, 10)"); err != nil {
+				return err
 			}
-			writer := open(t, where, table)
-			err := writer.InTx(t.Context(), func(tx *sqlx.Tx) error {
-				if _, err := tx.Exec("INSERT INTO n VALUES (1, 10)"); err != nil {
-					return err
-				}
-				reader, err := sqldb.OpenToRead(t.Context(), where, migrations(table)) // beside a transaction
-				if err != nil {
-					return err
-				}
-				var n int
-				if err := reader.Get(&n, "SELECT count(*) FROM n"); err != nil || n != 0 {
-					t.Errorf("%d rows, %v; want none before the commit", n, err)
-				}
-				if _, err := reader.Exec("CREATE TABLE m (id BIGINT)"); err == nil {
-					t.Error("a reader made a table")
-				}
-				return reader.Close()
-			})
+			reader, err := sqldb.OpenToRead(t.Context(), where, migrations(table)) // beside a transaction
 			if err != nil {
-				t.Fatal(err)
+				return err
 			}
-			if _, err := sqldb.OpenToRead(t.Context(), where, migrations(table, "CREATE TABLE m (id BIGINT)")); !errors.Is(err, sqldb.ErrForm) {
-				t.Errorf("a newer program reads an older database: %v", err)
+			var n int
+			if err := reader.Get(&n, "SELECT count(*) FROM n"); err != nil || n != 0 {
+				t.Errorf("%d rows, %v; want none before the commit", n, err)
 			}
+			if _, err := reader.Exec("CREATE TABLE m (id BIGINT)"); err == nil {
+				t.Error("a reader made a table")
+			}
+			return reader.Close()
 		})
-	}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sqldb.OpenToRead(t.Context(), where, migrations(table, "CREATE TABLE m (id BIGINT)")); !errors.Is(err, sqldb.ErrForm) {
+			t.Errorf("a newer program reads an older database: %v", err)
+		}
+	})
 }
 
 func TestLockIsOnePrograms(t *testing.T) {
 	t.Parallel()
-	for kind, place := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			where := place(t)
-			locked := func(want bool) {
-				t.Helper()
-				if got, err := sqldb.Locked(t.Context(), where); err != nil || got != want {
-					t.Errorf("locked: %v, %v; want %v", got, err, want)
-				}
+	onEachKind(t, func(t *testing.T, where string) {
+		locked := func(want bool) {
+			t.Helper()
+			if got, err := sqldb.Locked(t.Context(), where); err != nil || got != want {
+				t.Errorf("locked: %v, %v; want %v", got, err, want)
 			}
-			locked(false)
-			release, err := sqldb.Lock(t.Context(), where)
-			if err != nil {
-				t.Fatal(err)
-			}
-			locked(true)
-			if _, err := sqldb.Lock(t.Context(), where); !errors.Is(err, sqldb.ErrLocked) {
-				t.Errorf("second lock: %v", err)
-			}
-			open(t, where, table) // a lock keeps nobody out
-			release()
-			locked(false)
-			again, err := sqldb.Lock(t.Context(), where)
-			if err != nil {
-				t.Fatal(err)
-			}
-			again()
-		})
-	}
+		}
+		locked(false)
+		release, err := sqldb.Lock(t.Context(), where)
+		if err != nil {
+			t.Fatal(err)
+		}
+		locked(true)
+		if _, err := sqldb.Lock(t.Context(), where); !errors.Is(err, sqldb.ErrLocked) {
+			t.Errorf("second lock: %v", err)
+		}
+		open(t, where, table) // a lock keeps nobody out
+		release()
+		locked(false)
+		again, err := sqldb.Lock(t.Context(), where)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again()
+	})
 }
 
 func TestDatabaseIsItsOwnersAlone(t *testing.T) {
@@ -166,35 +165,31 @@ func TestDatabaseIsItsOwnersAlone(t *testing.T) {
 
 func TestTwoProgramsOpenAndWriteAtOnce(t *testing.T) {
 	t.Parallel()
-	for kind, place := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			where := place(t)
-			const writers, each = 4, 25
-			var wg sync.WaitGroup
-			for range writers {
-				wg.Go(func() {
-					db, err := sqldb.Open(context.Background(), where, migrations(table))
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					for range each {
-						if err := add(db); err != nil {
-							t.Error(err)
-						}
-					}
-					if err := db.Close(); err != nil {
+	onEachKind(t, func(t *testing.T, where string) {
+		const writers, each = 4, 25
+		var wg sync.WaitGroup
+		for range writers {
+			wg.Go(func() {
+				db, err := sqldb.Open(context.Background(), where, migrations(table))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for range each {
+					if err := add(db); err != nil {
 						t.Error(err)
 					}
-				})
-			}
-			wg.Wait()
-			if sum := sum(t, where); sum != writers*each {
-				t.Fatalf("counted %d of %d", sum, writers*each)
-			}
-		})
-	}
+				}
+				if err := db.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if sum := sum(t, where); sum != writers*each {
+			t.Fatalf("counted %d of %d", sum, writers*each)
+		}
+	})
 }
 
 // sum is how many transactions of add happened.
@@ -220,27 +215,23 @@ func add(db *sqldb.DB) error {
 
 func TestFailedTransactionLeavesNothing(t *testing.T) {
 	t.Parallel()
-	for kind, place := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			where := place(t)
-			db := open(t, where, table)
-			oops := errors.New("oops")
-			err := db.InTx(t.Context(), func(tx *sqlx.Tx) error {
-				if _, err := tx.Exec("INSERT INTO n VALUES (1, 1)"); err != nil {
-					return err
-				}
-				return oops
-			})
-			if !errors.Is(err, oops) {
-				t.Fatalf("error %v", err)
+	onEachKind(t, func(t *testing.T, where string) {
+		db := open(t, where, table)
+		oops := errors.New("oops")
+		err := db.InTx(t.Context(), func(tx *sqlx.Tx) error {
+			if _, err := tx.Exec("INSERT INTO n VALUES (1, 1)"); err != nil {
+				return err
 			}
-			var n int
-			if err := db.Get(&n, "SELECT count(*) FROM n"); err != nil || n != 0 {
-				t.Fatalf("%d rows, %v", n, err)
-			}
+			return oops
 		})
-	}
+		if !errors.Is(err, oops) {
+			t.Fatalf("error %v", err)
+		}
+		var n int
+		if err := db.Get(&n, "SELECT count(*) FROM n"); err != nil || n != 0 {
+			t.Fatalf("%d rows, %v", n, err)
+		}
+	})
 }
 
 func TestWaitingWriterGivesUpWithItsContext(t *testing.T) {
@@ -277,20 +268,16 @@ func TestTransactionThatIsCalledOffSaysSo(t *testing.T) {
 
 func TestUniqueIsRecognized(t *testing.T) {
 	t.Parallel()
-	for kind, place := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			where := place(t)
-			db := open(t, where, table)
-			var err error
-			for range 2 {
-				_, err = db.Exec("INSERT INTO n VALUES (1, 1)")
-			}
-			if !sqldb.IsUnique(err) {
-				t.Fatalf("error %v", err)
-			}
-		})
-	}
+	onEachKind(t, func(t *testing.T, where string) {
+		db := open(t, where, table)
+		var err error
+		for range 2 {
+			_, err = db.Exec("INSERT INTO n VALUES (1, 1)")
+		}
+		if !sqldb.IsUnique(err) {
+			t.Fatalf("error %v", err)
+		}
+	})
 }
 
 func TestUnusablePathIsNamed(t *testing.T) {
