@@ -92,7 +92,15 @@ func all(ctx context.Context, n, atOnce int, bring func(ctx context.Context, i i
 			return err
 		})
 	}
-	return cmp.Or(append([]error{g.Wait()}, transient...)...)
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for _, err := range transient {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Changed says in a sentence for the researcher which of the data that is used in place is
