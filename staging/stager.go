@@ -75,8 +75,8 @@ func (s *Stager) underway(images bool) int {
 	return s.Dependencies.Underway()
 }
 
-// all brings n things, some at a time. Of several failures it returns one that is final, if
-// there is one.
+// all calls bring with 0 to n-1, atOnce of them at a time. Of several failures it returns a
+// final one, if there is one.
 func all(ctx context.Context, n, atOnce int, bring func(ctx context.Context, i int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(atOnce)

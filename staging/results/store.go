@@ -61,8 +61,8 @@ func (*Store) ListingHead(location string) string {
 }
 
 // locate returns the path of a bundle's place without symbolic links. Above the directory
-// that is named for the bundle the server may have made some, for its partitions; below
-// nobody may.
+// that is named for the bundle the server may have made some, for its partitions; below it
+// there must be none.
 func (s *Store) locate(location, uuid string) (string, error) {
 	location = path.Clean(location)
 	below, err := filepath.Rel(s.Dir, location)
