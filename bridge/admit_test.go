@@ -118,7 +118,7 @@ func TestNothingIrrevocableIsStartedBeforeSlurmWasSeen(t *testing.T) {
 	}
 }
 
-func TestEachStrayIsCancelledOnceAGrace(t *testing.T) {
+func TestEachOrphanJobIsCancelledOnceAGrace(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)
 	b := opened(t)

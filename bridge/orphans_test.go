@@ -26,7 +26,7 @@ func TestI5JobWithoutARowIsCancelledAfterAGrace(t *testing.T) {
 				s.start()
 				s.offer(bundleID(1), "sleep 7200") // a row stands for its job, the ledger's first
 				s.phase(2*time.Second, bundleID(1), plan.Running)
-				stray := s.slurm.add("cl-ann-stray", comment(s.book.ID, 1))
+				orphan := s.slurm.add("cl-ann-orphan", comment(s.book.ID, 1))
 				others := []*fakeJob{
 					s.slurm.add("cl-bob-other", comment("0ther0", 99)),
 					s.slurm.add("cl-ann-rewritten", "a site's plugin was here"),
@@ -34,12 +34,12 @@ func TestI5JobWithoutARowIsCancelledAfterAGrace(t *testing.T) {
 					s.slurm.add("shell", ""),
 				}
 				time.Sleep(3*time.Minute - time.Second)
-				if state := s.slurm.state(stray); state != sbatch.StatePending {
+				if state := s.slurm.state(orphan); state != sbatch.StatePending {
 					s.Fatalf("the job is %s before its grace is over", state)
 				}
 				time.Sleep(8 * time.Second)
 				want := map[bool]sbatch.State{false: sbatch.StateCancelled, true: sbatch.StatePending}[dryRun]
-				if state := s.slurm.state(stray); state != want {
+				if state := s.slurm.state(orphan); state != want {
 					s.Errorf("the job is %s after its grace, want %s", state, want)
 				}
 				time.Sleep(time.Minute)

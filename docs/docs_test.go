@@ -143,7 +143,7 @@ func TestReliabilityIsComplete(t *testing.T) {
 		if !regexp.MustCompile(`^I\d: `).MatchString(title) {
 			continue
 		}
-		for _, part := range []string{"- **Leans on** ", "- **Kept in** ", "- **Scenarios** [", "- **Tests** ", "- **Simulation** ", "- **Not promised**"} {
+		for _, part := range []string{"- **Leans on** ", "- **Kept in** ", "- **Tests** ", "- **Simulation** ", "- **Not promised**"} {
 			if !strings.Contains(section, part) {
 				t.Errorf("%s has no %s", title, part)
 			}

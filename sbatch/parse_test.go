@@ -33,7 +33,7 @@ func TestQueueIsReadAsSlurmPrintsIt(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name string
-		want Job // but for id and start
+		want Job // without id and start
 		ever bool
 	}{
 		{name: "clrec-running", want: Job{State: StateRunning, Reason: "None", Nodes: "n1", Comment: "runs"}, ever: true},
@@ -99,7 +99,7 @@ func TestAccountingIsReadAsSlurmPrintsIt(t *testing.T) {
 			t.Errorf("%s: %+v, want %s on %q", c.name, found, c.state, c.nodes)
 		}
 	}
-	// What the database knows in its first seconds, and before anything.
+	// What the database shows in the first seconds of a job.
 	young, err := parseAccounting(recorded(t, "sacct-young.txt"))
 	if err != nil || len(young) != 2 || young[0].Name != "allocation" || young[1].State != StateRunning {
 		t.Errorf("a young job: %+v, %v", young, err)
@@ -165,8 +165,8 @@ func TestByNameIsInTheOrderOfIDs(t *testing.T) {
 	}
 }
 
-// What users write into names and comments comes back as it was, and makes no
-// other job appear, vanish or change.
+// Names and comments are read exactly as users wrote them, and cannot forge, hide or
+// change another job.
 func FuzzQueue(f *testing.F) {
 	f.Add("name", "None", "comment", "")
 	f.Add("a|b", "ReqNodeNotAvail, UnavailableNodes:n1", "l1\nl2|3", "\n")

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// verdict is what becomes of a failed submission.
+// verdict is how a failed submission is classified.
 type verdict struct {
 	Refused, Retry bool
 	Message        string
@@ -24,7 +24,7 @@ const (
 	tooLong     = "Pathname of a file, directory or other parameter too long"
 )
 
-// verdicts are those of the recorded refusals, by the options of sbatch.
+// verdicts has the verdict of each recorded refusal, by the options of sbatch.
 var verdicts = map[string]verdict{
 	"--partition=nosuch":      never(noPartition + " (invalid partition specified: nosuch)"),
 	"--account=nosuch":        never("Invalid account or account/partition combination specified"),

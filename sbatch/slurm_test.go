@@ -15,8 +15,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
-// What the package says of Slurm, on the real cluster of this machine and on the
-// one within this process.
+// What the package promises, on the real cluster of this machine and on the one within
+// this process.
 
 func TestJobIsFoundByNameFromSubmissionToAccounting(t *testing.T) {
 	t.Parallel()
@@ -90,8 +90,7 @@ func TestRefusedSubmissions(t *testing.T) {
 				t.Errorf("want %q, refused for good; got job %d, %+v", words, id, err)
 			}
 		}
-		// Two of them, too much memory and a GPU where there is none, left the
-		// record of a job that never was.
+		// Two of them, for too much memory and for a GPU, left a record of a job.
 		ghosts := s.observe(t).ByName()[s.name]
 		if len(ghosts) != 2 {
 			t.Errorf("%d records, want 2: %+v", len(ghosts), ghosts)
@@ -108,7 +107,7 @@ func TestLimitOnTheNumberOfJobsIsARefusalForNow(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *slurm) {
 		var err error
-		for range 3 { // two are allowed, to all tests together
+		for range 3 { // the limit is two, for all tests together
 			r := s.held()
 			r.QOS = "limited"
 			var id sbatch.JobID
@@ -244,7 +243,7 @@ func TestSubmissionWhoseAnswerWasLostIsFoundByItsName(t *testing.T) {
 			script := "#!/bin/sh\n" + filepath.Join(s.real.Bin, "sbatch") + ` "$@" >/dev/null; ` + lost + "\n"
 			testenv.WriteProgram(t, filepath.Join(deaf.Bin, "sbatch"), []byte(script))
 			if lost == "exec sleep 60" {
-				deaf.SubmitTimeout = 3 * time.Second // an answer of sbatch would be on time
+				deaf.SubmitTimeout = 3 * time.Second // sbatch's own answer takes less
 			}
 			r := named(s.held(), "-"+lost)
 			_, err := deaf.Submit(t.Context(), r)
@@ -280,7 +279,7 @@ func TestControllerThatIsAwayLeavesASubmissionUnknown(t *testing.T) {
 	})
 }
 
-// inTime says whether a command ended by our time-out, or by Slurm's word.
+// inTime says whether a command ended by the time-out, or by Slurm's answer.
 func inTime(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "Unable to contact slurm controller")
 }

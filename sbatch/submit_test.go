@@ -120,7 +120,7 @@ func TestAnswersOfSbatch(t *testing.T) {
 
 const policy = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
 
-// fails is a script that ends as sbatch does when a submission failed.
+// fails is a script that ends as sbatch does after a failed submission.
 func fails(status int, answer string) string {
 	return `echo "sbatch: error: Batch job submission failed: ` + answer + `" >&2; exit ` + strconv.Itoa(status)
 }
@@ -227,8 +227,7 @@ func TestCancelOfAPurgedJobIsNoError(t *testing.T) {
 	}
 }
 
-// Whatever is printed around it, an id counts only when it is the one line of
-// its form.
+// An id counts only if exactly one line has its form, whatever other lines there are.
 func FuzzSubmitAnswer(f *testing.F) {
 	f.Add("42\n", "sbatch: error: Batch job submission failed: Invalid qos specification\n", 1)
 	f.Add("42;north\n43\n", "sbatch: unrecognized option '--x'\n", 255)

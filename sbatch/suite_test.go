@@ -241,7 +241,7 @@ func (s *slurm) held() sbatch.Request {
 	return r
 }
 
-// named gives a request another name: the test's, and this.
+// named adds a suffix to the name of a request.
 func named(r sbatch.Request, suffix string) sbatch.Request {
 	r.Name += suffix
 	return r
@@ -300,7 +300,7 @@ func (s *slurm) accounting(t *testing.T, name string) func() []sbatch.Job {
 	}
 }
 
-// await looks at the one job of this name until it is as wanted.
+// await waits until there is one job, and it is as wanted.
 func await(t *testing.T, look func() []sbatch.Job, want func(sbatch.Job) bool) sbatch.Job {
 	t.Helper()
 	var found []sbatch.Job
@@ -313,7 +313,7 @@ func await(t *testing.T, look func() []sbatch.Job, want func(sbatch.Job) bool) s
 	return found[0]
 }
 
-// until waits for something to hold. When it does not, last is told.
+// until waits until a condition holds. A failure prints last.
 func until(t *testing.T, holds func() bool, last any) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)

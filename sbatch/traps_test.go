@@ -102,7 +102,7 @@ func TestRequeuedJobWaitsUnderItsID(t *testing.T) {
 		if wait := j.Start.Sub(before); j.ID != id || j.State != sbatch.StatePending || j.Nodes != "" || wait < 115*time.Second || wait > 125*time.Second {
 			t.Errorf("%+v, to begin in %s", j, wait)
 		}
-		// The accounts have the first instance; the second is not eligible yet.
+		// The database has the first instance; the second is not eligible yet.
 		await(t, s.accounting(t, s.name), in(sbatch.StateRequeued))
 		if refusal := s.requeue(t, id); refusal != "Job is pending execution" {
 			t.Errorf("requeued while it is pending: %q", refusal)
@@ -122,7 +122,7 @@ func TestJobThatHasEndedCanBeRequeued(t *testing.T) {
 		if j := s.observe(t).ByName()[s.name]; len(j) != 1 || j[0].ID != id || j[0].State != sbatch.StatePending || j[0].Nodes != "" {
 			t.Errorf("%+v", j)
 		}
-		// How it ended is forgotten.
+		// The database forgets how it ended.
 		await(t, s.accounting(t, s.name), in(sbatch.StateRequeued))
 	})
 }
@@ -149,7 +149,7 @@ func TestNodeThatIsDrainedKeepsJobsWaitingAndOneSetDownFailsThem(t *testing.T) {
 				return
 			}
 			state := s.admin(t, "sinfo", "-h", "-N", "-p", "gpu", "-n", "n4", "-o", "%T")
-			if strings.HasPrefix(state, "down") || strings.HasPrefix(state, "drain") { // a node that was down may be back by itself
+			if strings.HasPrefix(state, "down") || strings.HasPrefix(state, "drain") { // else it is back by itself
 				s.setN4(t, slurmtest.NodeResume)
 			}
 		})

@@ -167,6 +167,6 @@ func (s *Server) replyData(_ http.ResponseWriter, r *http.Request, u store.User)
 	case <-ctx.Done(): // the caller is done, or the worker has gone
 		return nil
 	case <-found.abandoned:
-		return refuse(http.StatusGone, "Nobody waits for this answer any more")
+		return refuse(http.StatusGone, "No client waits for this answer any more")
 	}
 }

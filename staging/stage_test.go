@@ -59,7 +59,7 @@ func (h *heard) has(part string) bool {
 	return false
 }
 
-func TestSixtyFourBundlesShareOneDownloadAndAllHearOfIt(t *testing.T) {
+func TestSixtyFourBundlesShareOneDownloadAndReportIt(t *testing.T) {
 	t.Parallel()
 	site := startCodaLab(t)
 	dir := data(t, 12, mib)

@@ -75,8 +75,8 @@ func (s *Stager) underway(images bool) int {
 	return s.Dependencies.Underway()
 }
 
-// all brings n things, some at a time. Of several failures it returns one that is final, if
-// there is one.
+// all calls bring with 0 to n-1, atOnce of them at a time. Of several failures it returns a
+// final one, if there is one.
 func all(ctx context.Context, n, atOnce int, bring func(ctx context.Context, i int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(atOnce)
@@ -92,7 +92,15 @@ func all(ctx context.Context, n, atOnce int, bring func(ctx context.Context, i i
 			return err
 		})
 	}
-	return cmp.Or(append([]error{g.Wait()}, transient...)...)
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for _, err := range transient {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Changed says in a sentence for the researcher which of the data that is used in place is

@@ -302,7 +302,7 @@ func TestCopyIsFaithful(t *testing.T) {
 	if first.Ino != second.Ino || first.Mode&0o777 != 0o640 || first.Mtim.Sec != when.Unix() {
 		t.Errorf("the hard link is %+v, the file %+v", second, first)
 	}
-	if info, err := os.Stat(at(to, "a/b")); err != nil || info.Mode().Perm() != 0o700 || !info.ModTime().Equal(when) {
+	if info, err := os.Stat(at(to, "a/b")); err != nil || info.Mode().Perm() != 0o750 || !info.ModTime().Equal(when) {
 		t.Errorf("the directory is %v of %v, %v", info.Mode(), info.ModTime(), err)
 	}
 	if left, err := filepath.Glob(at(to, ".copying*")); err != nil || len(left) > 0 {

@@ -45,7 +45,7 @@ func labelledSIF(t *testing.T) string {
 func TestFidelityImageWithTheLabelsOfItsHostIsWritable(t *testing.T) {
 	t.Parallel()
 	image := labelledSIF(t)
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		if w.Engine != nil {
 			t.Skip("an engine runs no SIF")
 		}

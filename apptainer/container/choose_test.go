@@ -30,11 +30,11 @@ func TestChoiceGoesByWhatIsAskedForAndWhatTheHostHas(t *testing.T) {
 	ceSetuid := ce
 	ceSetuid.Setuid = true
 	for name, tt := range map[string]struct {
-		want  runtimes.Name
-		host  container.Host
-		way   runtimes.Name
-		plain bool
-		says  string // of the reason, or of the error where there is no way
+		want   runtimes.Name
+		host   container.Host
+		chosen runtimes.Name
+		plain  bool
+		says   string // of the reason, or of the error where there is no runtime
 	}{
 		"nothing asked":       {"", whole, runtimes.Builtin, false, "this node has all that it needs"},
 		"auto":                {runtimes.Auto, whole, runtimes.Builtin, false, "this node has all that it needs"},
@@ -70,31 +70,30 @@ func TestChoiceGoesByWhatIsAskedForAndWhatTheHostHas(t *testing.T) {
 		if err != nil {
 			said = err.Error()
 		}
-		if choice.Runtime != tt.way || choice.Plain != tt.plain || (err != nil) != (tt.way == "") || !strings.Contains(said, tt.says) || strings.Contains(said, "\n") {
-			t.Errorf("%s: %+v, %v; want %q with %q", name, choice, err, tt.way, tt.says)
+		if choice.Runtime != tt.chosen || choice.Plain != tt.plain || (err != nil) != (tt.chosen == "") || !strings.Contains(said, tt.says) || strings.Contains(said, "\n") {
+			t.Errorf("%s: %+v, %v; want %q with %q", name, choice, err, tt.chosen, tt.says)
 		}
 	}
 }
 
-// autoWay leaves the way to the host, whose Apptainer is in the PATH that
-// programs are looked for in.
-func autoWay(t *testing.T) (w way, preparation string) {
+// autoRuntime leaves the choice to the host, which finds Apptainer in its PATH.
+func autoRuntime(t *testing.T) (w testRuntime, preparation string) {
 	t.Helper()
-	program := apptainerWay(t).Apptainer.Program
+	program := apptainerRuntime(t).Apptainer.Program
 	if suid, err := filepath.Glob(filepath.Join(filepath.Dir(program), "../libexec/*/bin/starter-suid")); err != nil || len(suid) > 0 {
 		t.Skip("needs an Apptainer without privileges, which this test's hosts take from it in vain")
 	}
-	return way{Ways: &runner.Runner{Helper: enter.Path(t)}}, "ln -s " + program + " /opt/apptainer; export PATH=/opt:$PATH; "
+	return testRuntime{Runner: &runner.Runner{Helper: enter.Path(t)}}, "ln -s " + program + " /opt/apptainer; export PATH=/opt:$PATH; "
 }
 
-func TestRefusedWayGivesWayToAnother(t *testing.T) {
+func TestRefusedRuntimeIsReplacedByAnother(t *testing.T) {
 	t.Parallel()
 	image := shellImage(t)
-	w, prepare := autoWay(t)
+	w, prepare := autoRuntime(t)
 	prepare = "mount -t tmpfs none /opt; " + prepare
 	for name, tt := range map[string]struct {
 		preparation string
-		way         runtimes.Name
+		chosen      runtimes.Name
 		says        string
 	}{
 		"all there":      {"true", runtimes.Builtin, "has all that it needs"},
@@ -108,13 +107,13 @@ func TestRefusedWayGivesWayToAnother(t *testing.T) {
 			r := w.startOnHost(t, prepare+tt.preparation, container.Container{SIF: image, ShellCommand: "echo ran; exit 7"})
 			answer := r.wait()
 			said := answer.Choice.Reason
-			if tt.way == "" {
+			if tt.chosen == "" {
 				said = answer.Error
 			}
-			if answer.Choice.Runtime != tt.way || !strings.Contains(said, tt.says) {
-				t.Errorf("%+v, want %q with %q", answer, tt.way, tt.says)
+			if answer.Choice.Runtime != tt.chosen || !strings.Contains(said, tt.says) {
+				t.Errorf("%+v, want %q with %q", answer, tt.chosen, tt.says)
 			}
-			if tt.way != "" && (answer.Exit.Code != 7 || r.output() != "ran\n") {
+			if tt.chosen != "" && (answer.Exit.Code != 7 || r.output() != "ran\n") {
 				t.Errorf("%+v with output %q", answer, r.output())
 			}
 		})
@@ -170,7 +169,7 @@ func TestProbeFindsWhatIsThereAndLeavesNothing(t *testing.T) {
 // SingularityCE, up to 4.5 at least, and Apptainer before 1.4 know no zstd.
 func TestCompressionThatApptainerDoesNotKnowIsNamed(t *testing.T) {
 	t.Parallel()
-	w := plainWay(t)
+	w := plainRuntime(t)
 	answer := w.start(t, container.Container{SIF: shellImage(t), ShellCommand: "exit 7"}).wait()
 	switch {
 	case w.compression == "" && answer.Exit.Code != 7:

@@ -13,7 +13,7 @@ import (
 
 func TestEngineRunsWhatWasPulledByItsDigestAndPullsNothingItself(t *testing.T) {
 	t.Parallel()
-	w := dockerWay(t)
+	w := dockerRuntime(t)
 	image := imagetest.Image(t, v1.Config{Env: []string{"PATH=/bin"}}, imagetest.GzipLayer(t, imagetest.TarStream(t, smallRoot(t)...)))
 	name := imagetest.Start(t).Push(t, "test/pinned", image)
 	digest, err := image.Digest()
@@ -32,7 +32,7 @@ func TestEngineRunsWhatWasPulledByItsDigestAndPullsNothingItself(t *testing.T) {
 
 func TestEngineKeepsLimits(t *testing.T) {
 	t.Parallel()
-	w := dockerWay(t)
+	w := dockerRuntime(t)
 	c := w.shellImage(t)
 	c.MemoryBytes, c.CPUs = 64<<20, 0.5
 	c.ShellCommand = `

@@ -17,13 +17,13 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 )
 
-// These tests and those of stop_test.go are the fidelity suite: what a command
-// may count on whichever way it is run. What differs between the ways is in
-// the table of docs/containers.md, and marked here.
+// These tests and those of stop_test.go are the fidelity suite: what a command may
+// rely on with every runtime. docs/containers.md has a table of the differences,
+// which are marked here.
 
 func TestFidelityCommandLooksLikeRootAndWritesEverywhere(t *testing.T) {
 	t.Parallel()
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		if w.plain() && w.singularityCE {
 			t.Skip("there the command is the user: the table says so")
 		}
@@ -48,7 +48,7 @@ stat -c %u:%g:%a /bin/sh`
 
 func TestFidelityEnvironmentIsTheImagesAndTheCallersAlone(t *testing.T) {
 	t.Parallel()
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		c := w.shellImage(t)
 		c.Args = []string{"env", "-0"}
 		c.Env = []string{
@@ -68,7 +68,7 @@ func TestFidelityEnvironmentIsTheImagesAndTheCallersAlone(t *testing.T) {
 
 func TestFidelityWorkingDirectoryIsMadeAndHomeIsRoots(t *testing.T) {
 	t.Parallel()
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		c := w.shellImage(t)
 		c.Dir, c.ShellCommand = "/made/for it", "pwd; echo $HOME; touch here"
 		if got := w.shell(t, c); got != "/made/for it\n/root\n" {
@@ -79,7 +79,7 @@ func TestFidelityWorkingDirectoryIsMadeAndHomeIsRoots(t *testing.T) {
 
 func TestFidelityExitStatusAndSignalAreTheCommands(t *testing.T) {
 	t.Parallel()
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		image := w.shellImage(t)
 		for _, tt := range []struct {
 			name         string
@@ -124,7 +124,7 @@ func fileOf(tb testing.TB, content string) string {
 
 func TestFidelityBindsShowTheHostsFilesAndNoMoreThanAsked(t *testing.T) {
 	t.Parallel()
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		work, dependency := userDir(t), filepath.Join(userDir(t), `with, comma:colon "and" spaces`)
 		must(t, os.Mkdir(dependency, 0o777))
 		must(t, os.WriteFile(filepath.Join(dependency, "data"), []byte("precious\n"), 0o666))
@@ -165,7 +165,7 @@ true`
 
 func TestFidelityExactBindsFollowNoSymbolicLink(t *testing.T) {
 	t.Parallel()
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		dir := userDir(t)
 		for _, name := range []string{"real/set/data", "secret/set/data"} {
 			name = filepath.Join(dir, name)
@@ -195,7 +195,7 @@ func TestFidelityExactBindsFollowNoSymbolicLink(t *testing.T) {
 
 func TestFidelityDevicesAreThoseAskedForAlone(t *testing.T) {
 	t.Parallel()
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		c := w.shellImage(t)
 		c.Devices, c.ShellCommand = []string{"/dev/fuse"}, "test -c /dev/fuse && echo there"
 		if got := w.shell(t, c); got != "there\n" {
@@ -216,7 +216,7 @@ func TestFidelityDevicesAreThoseAskedForAlone(t *testing.T) {
 
 func TestFidelitySysIsReadOnly(t *testing.T) {
 	t.Parallel()
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		c := w.shellImage(t)
 		c.ShellCommand = "grep -o ' /sys r[ow]' /proc/self/mountinfo; ls -d /sys/devices"
 		if got := w.shell(t, c); got != " /sys ro\n/sys/devices\n" {
@@ -227,7 +227,7 @@ func TestFidelitySysIsReadOnly(t *testing.T) {
 
 func TestFidelityNothingOfTheHostIsVisible(t *testing.T) {
 	t.Parallel()
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		c := w.shellImage(t)
 		c.ShmBytes = 3 << 20
 		c.ShellCommand = `
@@ -257,7 +257,7 @@ true`
 
 func TestFidelityNoNetworkUnlessAskedFor(t *testing.T) {
 	t.Parallel()
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		c := w.shellImage(t)
 		c.ShellCommand = "cut -s -d: -f1 /proc/net/dev; grep -q 127.0.0.1 /proc/net/fib_trie && echo loopback; grep -o localhost /etc/hosts | grep -m1 localhost"
 		got := strings.Fields(w.shell(t, c))
@@ -280,7 +280,7 @@ func TestFidelityNoNetworkUnlessAskedFor(t *testing.T) {
 
 func TestFidelityImageWithoutShellSaysSo(t *testing.T) {
 	t.Parallel()
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		c := w.image(t, v1.Config{}, imagetest.Regular("data", "no programs here"))
 		c.ShellCommand = "true"
 		if answer := w.start(t, c).wait(); !answer.NoShell || !strings.Contains(answer.Error, "no shell") {
@@ -291,7 +291,7 @@ func TestFidelityImageWithoutShellSaysSo(t *testing.T) {
 
 func TestFidelityBashIsPreferred(t *testing.T) {
 	t.Parallel()
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		c := w.image(t, v1.Config{Env: []string{"PATH=/bin"}}, append(smallRoot(t),
 			imagetest.Directory("usr/bin"), imagetest.Executable("usr/bin/mybash", "#!/bin/sh\necho bash \"$@\"\n"), imagetest.Symlink("bin/bash", "/usr/bin/mybash"))...)
 		c.ShellCommand = "a 'b  c'"
@@ -303,7 +303,7 @@ func TestFidelityBashIsPreferred(t *testing.T) {
 
 func TestFidelityWrongRequestsAreRefusedInWords(t *testing.T) {
 	t.Parallel()
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		image, dir := w.shellImage(t), userDir(t)
 		image.Args = []string{"true"}
 		for want, change := range map[string]func(c *container.Container){
@@ -330,7 +330,7 @@ func TestFidelityWrongRequestsAreRefusedInWords(t *testing.T) {
 // The container's processes may be waited for in any order.
 func TestFidelityExitStatusIsKeptHoweverQuickTheEnd(t *testing.T) {
 	t.Parallel()
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		c := w.shellImage(t)
 		c.ShellCommand = "exit 7"
 		for i := range 4 {

@@ -109,7 +109,7 @@ func TestHostWithoutDriverShowsNothingOfOne(t *testing.T) {
 // Apptainer's own --nv has no links where the linker looks by itself either.
 func TestGPUsDriverIsTheHostsInApptainer(t *testing.T) {
 	t.Parallel()
-	r := apptainerWay(t).startOnHost(t, withDriver(t), container.Container{
+	r := apptainerRuntime(t).startOnHost(t, withDriver(t), container.Container{
 		SIF:  gpuImage(t, v1.Config{Env: []string{"PATH=/bin:/usr/bin", "LD_LIBRARY_PATH=/opt/toolkit/lib"}}),
 		GPUs: gpudriver.NVIDIA,
 		ShellCommand: `

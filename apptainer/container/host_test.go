@@ -17,12 +17,12 @@ import (
 // startOnHost runs a container on a host that a preparation has changed.
 func startOnHost(tb testing.TB, preparation string, c container.Container) *run {
 	tb.Helper()
-	return way{}.startOnHost(tb, preparation, c)
+	return testRuntime{}.startOnHost(tb, preparation, c)
 }
 
-func (w way) startOnHost(tb testing.TB, preparation string, c container.Container) *run {
+func (w testRuntime) startOnHost(tb testing.TB, preparation string, c container.Container) *run {
 	tb.Helper()
-	return startRequestOnHost(tb, preparation, runRequest{Way: w, Container: c})
+	return startRequestOnHost(tb, preparation, runRequest{Runtime: w, Container: c})
 }
 
 func startRequestOnHost(tb testing.TB, preparation string, req runRequest) *run {
@@ -108,7 +108,7 @@ func TestImageIsUnpackedWhereItCannotBeMounted(t *testing.T) {
 // Apptainer has further means to make its root writable.
 func TestApptainerIsHandedTheImageWhereItsRootCannotBeMounted(t *testing.T) {
 	t.Parallel()
-	w, scratch := apptainerWay(t), userDir(t)
+	w, scratch := apptainerRuntime(t), userDir(t)
 	r := w.startOnHost(t, overlayOn+scratch, container.Container{
 		SIF: compressedShellImage(t, w.ownCompression(t)), Scratch: scratch, ShellCommand: "touch /etc/made && grep -o fuse-overlayfs /proc/self/mountinfo; exit 7",
 	})

@@ -18,7 +18,7 @@ import (
 // options are separated by such.
 func TestFidelityEnvironmentOfAnImageBindsNothing(t *testing.T) {
 	t.Parallel()
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		if w.Engine != nil {
 			t.Skip("an engine reads the configuration itself")
 		}
@@ -35,7 +35,7 @@ func TestFidelityEnvironmentOfAnImageBindsNothing(t *testing.T) {
 // capabilities.
 func TestFidelityScriptsOfAnImageAreNotRun(t *testing.T) {
 	t.Parallel()
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		dependency := userDir(t)
 		must(t, os.WriteFile(filepath.Join(dependency, "data"), []byte("precious\n"), 0o666))
 		must(t, os.Chmod(filepath.Join(dependency, "data"), 0o666))
@@ -56,7 +56,7 @@ func TestFidelityScriptsOfAnImageAreNotRun(t *testing.T) {
 // What a container tells of itself, its command can write over.
 func TestFidelityCommandThatWritesToTheReportDoesNoMoreThanFail(t *testing.T) {
 	t.Parallel()
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		if w.Apptainer == nil && w.Engine == nil {
 			t.Skip("there is no report inside")
 		}

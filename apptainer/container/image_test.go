@@ -18,7 +18,7 @@ import (
 
 // twoImages are SIFs of which each says which it is, in a directory of the
 // ordinary user's.
-func (w way) twoImages(t *testing.T) (first, second string) {
+func (w testRuntime) twoImages(t *testing.T) (first, second string) {
 	t.Helper()
 	dir := userDir(t)
 	for _, which := range []string{"first", "second"} {
@@ -29,11 +29,11 @@ func (w way) twoImages(t *testing.T) (first, second string) {
 	return filepath.Join(dir, "first.sif"), filepath.Join(dir, "second.sif")
 }
 
-// startBehind makes a request by a way of which the program that mounts the
+// startBehind makes a request with a runtime of which the program that mounts the
 // image, or sets the whole container up, does something else first.
 func startBehind(t *testing.T, before string, req runRequest) *run {
 	t.Helper()
-	w := req.Way
+	w := req.Runtime
 	dir := userDir(t)
 	script, program := filepath.Join(dir, "script"), filepath.Join(dir, "squashfuse_ll")
 	if w.plain() {
@@ -43,7 +43,7 @@ func startBehind(t *testing.T, before string, req runRequest) *run {
 	if w.plain() {
 		a := *w.Apptainer
 		a.Program = script
-		req.Way = way{Apptainer: &a}
+		req.Runtime = testRuntime{Apptainer: &a}
 		return startRequest(t, req, "/proc/self/exe", runAsUser)
 	}
 	installed, err := exec.LookPath("squashfuse_ll")
@@ -58,7 +58,7 @@ func startBehind(t *testing.T, before string, req runRequest) *run {
 // time.
 func TestFidelityImageIsTheOneThatWasLookedAt(t *testing.T) {
 	t.Parallel()
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		if w.Engine != nil {
 			t.Skip("an engine runs no SIF")
 		}
@@ -72,7 +72,7 @@ func TestFidelityImageIsTheOneThatWasLookedAt(t *testing.T) {
 		if w.Apptainer != nil && w.Apptainer.Plain {
 			return // Apptainer follows the path itself
 		}
-		r = startBehind(t, "mv "+second+" "+first, runRequest{Way: w, Container: c, Opened: first})
+		r = startBehind(t, "mv "+second+" "+first, runRequest{Runtime: w, Container: c, Opened: first})
 		if answer := r.wait(); answer.Error != "" || r.output() != "first\n" {
 			t.Errorf("replaced meanwhile: %+v, output %q", answer, r.output())
 		}
@@ -86,13 +86,13 @@ func TestFidelityImageIsTheOneThatWasLookedAt(t *testing.T) {
 // command's.
 func TestFidelityCommandBeginsWhenItsContainerIsSetUp(t *testing.T) {
 	t.Parallel()
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		if w.Engine != nil {
 			t.Skip("an engine's set-up is its own")
 		}
 		dir, c := userDir(t), w.shellImage(t)
 		c.ShellCommand = "echo begun; exit 6"
-		r := startBehind(t, fmt.Sprintf("touch %[1]s/reached; while ! test -e %[1]s/go; do sleep 0.01; done", dir), runRequest{Way: w, Container: c})
+		r := startBehind(t, fmt.Sprintf("touch %[1]s/reached; while ! test -e %[1]s/go; do sleep 0.01; done", dir), runRequest{Runtime: w, Container: c})
 		awaitFile(t, filepath.Join(dir, "reached"))
 		if _, err := os.Stat(r.req.StdoutPath + startedSuffix); err == nil {
 			t.Error("OnStart was called before the image was there")

@@ -38,7 +38,7 @@ func startGroup(t *testing.T, command string, images ...string) *group {
 		}})
 	}
 	first := requests[0]
-	first.Way, first.Others = way{Shared: true}, requests[1:]
+	first.Runtime, first.Others = testRuntime{Shared: true}, requests[1:]
 	g.run = startRequest(t, first, "/proc/self/exe", runAsUser)
 	return g
 }
@@ -52,7 +52,7 @@ func TestKernelThatHandsOutNoMountsLeavesEachContainerItsOwn(t *testing.T) {
 		SIF: image, Binds: []container.Bind{{Source: g.work, Target: "/work"}},
 		Args: []string{"sh", "-c", "echo begun; while ! test -e /work/go; do sleep 0.01; done; cat /usr/shipped", g.token},
 	}
-	g.run = startRequest(t, runRequest{Way: way{Shared: true}, Container: c, Forbidden: unix.SYS_OPEN_TREE, Others: []runRequest{{Container: c}}}, "/proc/self/exe", runAsUser)
+	g.run = startRequest(t, runRequest{Runtime: testRuntime{Shared: true}, Container: c, Forbidden: unix.SYS_OPEN_TREE, Others: []runRequest{{Container: c}}}, "/proc/self/exe", runAsUser)
 	g.awaitAll()
 	if n := len(g.servers()); n != 2 {
 		t.Errorf("%d processes serve two containers", n)
@@ -197,7 +197,7 @@ func TestImageThatWasLostIsServedAnew(t *testing.T) {
 	after := c
 	after.Args = []string{"sh", "-c", "echo begun; while ! test -e /work/go; do sleep 0.01; done; cat /usr/shipped"}
 	g.run = startRequest(t, runRequest{
-		Way: way{Shared: true}, Container: c,
+		Runtime: testRuntime{Shared: true}, Container: c,
 		Others: []runRequest{{Container: after, After: late}},
 	}, "/proc/self/exe", runAsUser)
 	g.awaitBegun()
@@ -231,10 +231,10 @@ func TestKilledCallerLeavesNothingOfASharedImage(t *testing.T) {
 func TestLostImageIsNoFailureOfItsCommand(t *testing.T) {
 	t.Parallel()
 	image := shellImage(t)
-	for name, find := range map[string]func(testing.TB) way{
-		"shared":    func(testing.TB) way { return way{Shared: true} },
-		"alone":     func(testing.TB) way { return way{} },
-		"apptainer": apptainerWay,
+	for name, find := range map[string]func(testing.TB) testRuntime{
+		"shared":    func(testing.TB) testRuntime { return testRuntime{Shared: true} },
+		"alone":     func(testing.TB) testRuntime { return testRuntime{} },
+		"apptainer": apptainerRuntime,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -259,7 +259,7 @@ func TestContainerWithoutOverlayNeedsNoSharedImage(t *testing.T) {
 	}
 	unpacked := c
 	unpacked.Scratch = overlay
-	g.run = startRequestOnHost(t, overlayOn+overlay, runRequest{Way: way{Shared: true}, Container: c, Others: []runRequest{{Container: unpacked}}})
+	g.run = startRequestOnHost(t, overlayOn+overlay, runRequest{Runtime: testRuntime{Shared: true}, Container: c, Others: []runRequest{{Container: unpacked}}})
 	g.awaitAll()
 	must(t, syscall.Kill(g.server(image), syscall.SIGKILL))
 	awaitFile(t, g.req.StdoutPath+endedSuffix)
@@ -275,7 +275,7 @@ func TestContainerIsStoppedWhileAnotherWaitsForItsImage(t *testing.T) {
 	file := func(name string) string { return filepath.Join(dir, name) }
 	c := container.Container{SIF: image, ShellCommand: "cat /usr/shipped"}
 	r := startBehind(t, fmt.Sprintf("touch %[1]s/reached; while ! test -e %[1]s/go; do sleep 0.01; done", dir), runRequest{
-		Way: way{Shared: true}, Container: c,
+		Runtime: testRuntime{Shared: true}, Container: c,
 		Others: []runRequest{{Container: c, After: file("reached"), Until: file("stop")}},
 	})
 	g := &group{run: r}

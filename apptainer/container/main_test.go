@@ -31,7 +31,7 @@ const probeAsUser = "probe-host"
 
 // runRequest is what such a run reads on its standard input.
 type runRequest struct {
-	Way        way
+	Runtime    testRuntime
 	Container  container.Container
 	Opened     string // the image that the container's caller has opened, when not empty
 	Grace      time.Duration
@@ -48,7 +48,7 @@ type runAnswer struct {
 	Error    string
 	NoShell  bool
 	Canceled bool
-	Choice   container.Choice // for a way that is left to the host
+	Choice   container.Choice // where the host chooses the runtime
 	Started  []int            // the calls of OnStart
 	Others   []runAnswer
 }
@@ -101,7 +101,7 @@ func runContainer() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	containers := req.Way.runtime()
+	containers := req.Runtime.runtime()
 	answers := make([]runAnswer, 1+len(req.Others))
 	var group errgroup.Group
 	for i, r := range append([]runRequest{req}, req.Others...) {

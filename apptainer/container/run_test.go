@@ -185,11 +185,11 @@ func compressedShellImage(tb testing.TB, compression string) string {
 
 // run is a container run by an ordinary user.
 type run struct {
-	t      testing.TB
-	way    way
-	cmd    *exec.Cmd
-	req    runRequest
-	answer bytes.Buffer
+	t       testing.TB
+	runtime testRuntime
+	cmd     *exec.Cmd
+	req     runRequest
+	answer  bytes.Buffer
 }
 
 func must(tb testing.TB, err error) {
@@ -201,23 +201,23 @@ func must(tb testing.TB, err error) {
 
 func start(tb testing.TB, c container.Container) *run {
 	tb.Helper()
-	return startUnder(tb, way{}, c, "/proc/self/exe", runAsUser)
+	return startUnder(tb, testRuntime{}, c, "/proc/self/exe", runAsUser)
 }
 
 // self is the test binary for programs that startUnder starts.
 const self = "/proc/self/fd/3"
 
 // startOpened is start for a caller that has opened an image.
-func startOpened(tb testing.TB, w way, c container.Container, image string) *run {
+func startOpened(tb testing.TB, w testRuntime, c container.Container, image string) *run {
 	tb.Helper()
-	return startRequest(tb, runRequest{Way: w, Container: c, Opened: image}, "/proc/self/exe", runAsUser)
+	return startRequest(tb, runRequest{Runtime: w, Container: c, Opened: image}, "/proc/self/exe", runAsUser)
 }
 
-// startUnder is start by way of another program, which ends in running
+// startUnder is start through another program, which ends in running
 // self with the argument runAsUser.
-func startUnder(tb testing.TB, w way, c container.Container, args ...string) *run {
+func startUnder(tb testing.TB, w testRuntime, c container.Container, args ...string) *run {
 	tb.Helper()
-	return startRequest(tb, runRequest{Way: w, Container: c}, args...)
+	return startRequest(tb, runRequest{Runtime: w, Container: c}, args...)
 }
 
 func startRequest(tb testing.TB, req runRequest, args ...string) *run {
@@ -235,7 +235,7 @@ func startRequest(tb testing.TB, req runRequest, args ...string) *run {
 			o.Container.Scratch = req.Container.Scratch
 		}
 	}
-	r := &run{t: tb, way: req.Way, req: req}
+	r := &run{t: tb, runtime: req.Runtime, req: req}
 	request, err := json.Marshal(r.req)
 	if err != nil {
 		tb.Fatal(err)

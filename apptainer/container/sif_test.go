@@ -16,7 +16,7 @@ import (
 // A SIF of ours is also for people to run by hand.
 func TestSIFIsRunByApptainersOwnCommands(t *testing.T) {
 	t.Parallel()
-	w := apptainerWay(t)
+	w := apptainerRuntime(t)
 	env := []string{
 		"CONTROL=\x01\t", "EMPTY=", "EQUALS=a=b=", "LINES=a\nb\n", `MARKS=' " \ $HOME $(id) ` + "`id`" + ` %s ; & | < > * ~ # !`,
 		"PATH=/bin:/opt", "SINGLE='", "SPACES=  x  ", "UTF8=naïve – 猫",

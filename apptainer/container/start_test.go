@@ -17,10 +17,10 @@ import (
 // median.
 const pairs = 21
 
-// The way by Apptainer is compared with Apptainer alone, with the same options
+// The runtime apptainerexec is compared with Apptainer alone, with the same options
 // and mounts, in turn.
 func BenchmarkApptainerBesideBare(b *testing.B) {
-	program := apptainerWay(b).Apptainer.Program
+	program := apptainerRuntime(b).Apptainer.Program
 	image, enter := shellImage(b), enter.Path(b)
 	for _, plain := range []bool{false, true} {
 		name := map[bool]string{false: "apptainer", true: "plain"}[plain]

@@ -18,7 +18,7 @@ import (
 
 func TestFidelityEndOfContextTerminatesEveryProcess(t *testing.T) {
 	t.Parallel()
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		work := userDir(t)
 		c := w.shellImage(t)
 		c.Grace = 20 * time.Second
@@ -44,7 +44,7 @@ while :; do sleep 0.01; done`
 
 func TestFidelityProcessThatIgnoresTermIsKilledAfterItsGrace(t *testing.T) {
 	t.Parallel()
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		c := w.shellImage(t)
 		c.Grace = 50 * time.Millisecond
 		c.ShellCommand = `trap '' TERM; echo begun; echo kept >&2; while :; do sleep 0.01; done`
@@ -60,7 +60,7 @@ func TestFidelityProcessThatIgnoresTermIsKilledAfterItsGrace(t *testing.T) {
 func TestKillOfAStoppingContainersPid1IsItsEnd(t *testing.T) {
 	t.Parallel()
 	image := shellImage(t)
-	for name, w := range map[string]way{"alone": {}, "shared": {Shared: true}} {
+	for name, w := range map[string]testRuntime{"alone": {}, "shared": {Shared: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := w.start(t, container.Container{
@@ -98,7 +98,7 @@ func (r *run) pid1() int {
 
 func TestFidelityBackgroundProcessesEndWithTheCommand(t *testing.T) {
 	t.Parallel()
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		token := newToken()
 		c := w.shellImage(t)
 		c.ShellCommand = "setsid sleep " + token + " & sleep " + token + " & exit 4"
@@ -127,7 +127,7 @@ func (r *run) awaitNothing(token string, parts []process) {
 	for {
 		parts = slices.DeleteFunc(parts, gone)
 		named := processesWith(r.t, token)
-		containers := r.way.containersOf(r.t, r.cmd.Process.Pid)
+		containers := r.runtime.containersOf(r.t, r.cmd.Process.Pid)
 		if len(parts)+len(named)+len(containers) == 0 && !mounted(r.t, r.req.Container.Scratch) {
 			return
 		}
@@ -151,7 +151,7 @@ func processesWith(tb testing.TB, word string) (found []string) {
 }
 
 // containersOf lists those of an engine's containers that a process started.
-func (w way) containersOf(tb testing.TB, pid int) []string {
+func (w testRuntime) containersOf(tb testing.TB, pid int) []string {
 	tb.Helper()
 	if w.Engine == nil {
 		return nil
@@ -163,7 +163,7 @@ func (w way) containersOf(tb testing.TB, pid int) []string {
 }
 
 // victims are the parts of a running container, by what they are called here.
-func (w way) victims() []string {
+func (w testRuntime) victims() []string {
 	switch {
 	case w.Apptainer != nil:
 		return []string{"caller", "init", "apptainer", "squashfuse_ll", "enter"}
@@ -196,7 +196,7 @@ func (r *run) victim(part string, parts []process) int {
 
 func TestFidelityKillingAnyPartLeavesNoProcessAndNoMount(t *testing.T) {
 	t.Parallel()
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		image := w.shellImage(t)
 		for _, victim := range w.victims() {
 			t.Run(victim, func(t *testing.T) {
@@ -236,7 +236,7 @@ func TestFidelityKillingAnyPartLeavesNoProcessAndNoMount(t *testing.T) {
 // A batch system may send TERM to every process of a job at once.
 func TestFidelityTermToEveryProcessOfTheJobLosesNoExitStatus(t *testing.T) {
 	t.Parallel()
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		work := userDir(t)
 		c := w.shellImage(t)
 		c.Grace = 20 * time.Second
@@ -262,7 +262,7 @@ func TestFidelityTermToEveryProcessOfTheJobLosesNoExitStatus(t *testing.T) {
 // What a daemon's crash left behind is removed by the next run.
 func TestContainersOfProcessesThatAreGoneAreSwept(t *testing.T) {
 	t.Parallel()
-	for name, find := range map[string]func(testing.TB) way{"docker": dockerWay, "podman": podmanWay} {
+	for name, find := range map[string]func(testing.TB) testRuntime{"docker": dockerRuntime, "podman": podmanRuntime} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := find(t)

@@ -8,7 +8,7 @@ import (
 )
 
 // difference is a row of the table in docs/containers.md: a command, and what it
-// prints by each way.
+// prints with each runtime.
 type difference struct {
 	command string
 	prints  map[string]string
@@ -19,19 +19,19 @@ func differences(t *testing.T) (rows []difference) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/containers.md")
 	must(t, err)
-	var ways []string
+	var names []string
 	for line := range strings.Lines(string(text)) {
 		cells := cellsOf(line)
 		switch {
 		case len(cells) > 1 && cells[0] == "in the container":
-			ways = cells[1:]
-		case ways != nil && len(cells) == 0:
+			names = cells[1:]
+		case names != nil && len(cells) == 0:
 			return rows
-		case ways != nil && strings.HasPrefix(cells[0], "`"):
+		case names != nil && strings.HasPrefix(cells[0], "`"):
 			command, _, _ := strings.Cut(cells[0][1:], "`")
 			row := difference{command: command, prints: map[string]string{}}
-			for i, way := range ways {
-				row.prints[way] = strings.Trim(cells[i+1], "`")
+			for i, name := range names {
+				row.prints[name] = strings.Trim(cells[i+1], "`")
 			}
 			rows = append(rows, row)
 		}
@@ -56,7 +56,7 @@ func cellsOf(line string) []string {
 func TestTableOfDifferencesIsTrue(t *testing.T) {
 	t.Parallel()
 	rows := differences(t)
-	onEachWay(t, func(t *testing.T, w way) {
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		_, name, _ := strings.Cut(t.Name(), "/")
 		name = strings.TrimSuffix(name, "-shared") // which nothing inside tells
 		for _, row := range rows {

@@ -1,14 +1,10 @@
-// Package gpudriver finds what containers need of the driver of their host's
-// GPUs.
+// Package gpudriver finds the parts of a host's GPU driver that containers need.
 //
-// A program brings its toolkit (CUDA, ROCm) in its image, but the driver's
-// libraries have to be those that belong to the kernel's module: they are shown
-// in the container from the host. What belongs to a driver is listed by name,
-// as Apptainer lists it (etc/nvliblist.conf, etc/rocmliblist.conf), and the
-// names are looked up in the dynamic linker's cache
-// (internal/pkg/util/paths/resolve.go: Resolve). Nothing of the C library is
-// among them.
+// An image brings its toolkit (CUDA, ROCm). The driver's libraries have to match the
+// kernel's module, so the container shows the host's. The package has lists of their
+// names, as Apptainer has (etc/nvliblist.conf, etc/rocmliblist.conf), and looks them up in
+// the dynamic linker's cache (internal/pkg/util/paths/resolve.go: Resolve). The C library
+// is not among them.
 //
-// Looking does not start a program and does not touch a GPU. It costs a few
-// dozen small reads.
+// The search starts no program and touches no GPU. It costs a few dozen small reads.
 package gpudriver

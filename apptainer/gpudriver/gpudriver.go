@@ -12,71 +12,68 @@ import (
 	"strings"
 )
 
-// Vendor is whose GPUs a host has. The zero value stands for no GPU.
+// Vendor is the vendor of a host's GPUs; empty means no GPU.
 type Vendor string
 
-// The makers whose drivers are known.
+// The vendors with known drivers.
 const (
 	NVIDIA Vendor = "nvidia"
 	AMD    Vendor = "amd"
 )
 
-// Driver is what there is of a driver on a host.
+// Driver is the parts of a driver that a host has.
 type Driver struct {
 	Libraries []Library
 	// Programs are paths on the host.
 	Programs []string
-	// Files are data and sockets of daemons, to be shown in a container where
-	// every program looks for them.
+	// Files are data, and sockets of daemons. A container shows them at the paths
+	// where programs expect them.
 	Files []File
 }
 
-// File is a file of the host, and the absolute path by which programs know it.
+// File is a file of the host, and the absolute path at which programs expect it.
 type File struct{ Path, Name string }
 
 // Library is a shared library.
 type Library struct {
-	// Name is how programs ask for it, such as libcuda.so.1.
+	// Name is the name that programs load, such as libcuda.so.1.
 	Name string
 	Path string
-	// Common libraries are not the driver's alone: an image that has its own
-	// keeps it.
+	// Common libraries do not belong to the driver alone: an image keeps its own.
 	Common bool
 }
 
-// Host is where to look for a driver.
+// Host is a host that may have a driver.
 type Host struct {
-	// Root is the directory that holds the host's /etc and /usr; empty means
-	// "/".
+	// Root is the directory with the host's /etc and /usr; empty means "/".
 	Root string
 }
 
 // cacheFile is the dynamic linker's cache.
 const cacheFile = "/etc/ld.so.cache"
 
-// Hosts whose dynamic linker has no cache, or does not know the driver, keep it
-// in a directory of its own.
+// ownDirectories have the driver on hosts with no cache of the dynamic linker, or with
+// one that lacks the driver.
 func ownDirectories() []string {
 	return []string{"/usr/local/nvidia/lib64", "/run/opengl-driver/lib"}
 }
 
-// programDirectories are looked at in turn.
+// programDirectories are searched in this order.
 func programDirectories() []string {
 	return []string{"/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin", "/opt/rocm/bin", "/usr/local/nvidia/bin", "/run/opengl-driver/bin"}
 }
 
-// Find finds the driver of a maker's GPUs. A host that has none gives an empty
-// Driver: GPUs may be there without it. An error says that the host cannot be
-// read.
-func (h Host) Find(maker Vendor) (Driver, error) {
+// Find finds the driver of a vendor's GPUs. It returns an empty Driver if the host has
+// none, which may be so even with GPUs. An error means that the host cannot be read.
+func (h Host) Find(vendor Vendor) (Driver, error) {
 	var want list
-	switch maker {
+	switch vendor {
 	case NVIDIA:
 		want = nvidia()
 	case AMD:
 		want = amd()
 	default:
-		return Driver{}, fmt.Errorf("find the driver of the GPUs: nobody makes %q", maker)
+		return Driver{}, fmt.Errorf("find the driver of the GPUs: %q is no known vendor", vendor)
 	}
 	libraries, err := h.libraries(want)
 	if err != nil {
@@ -85,10 +82,10 @@ func (h Host) Find(maker Vendor) (Driver, error) {
 	return Driver{Libraries: libraries, Programs: h.programs(want.programs), Files: h.files(want.files)}, nil
 }
 
-// at is where a file of the host lies.
+// at is the path of a file of the host.
 func (h Host) at(name string) string { return filepath.Join("/", h.Root, name) }
 
-// files finds those of the names that there are.
+// files returns the files that exist.
 func (h Host) files(names []string) []File {
 	var found []File
 	for _, name := range names {
@@ -100,8 +97,8 @@ func (h Host) files(names []string) []File {
 	return found
 }
 
-// libraries finds those of a list. Of several with one name the first counts
-// that is made for this machine, as for the linker.
+// libraries finds those of a list. Like the linker, it uses the first of one name that
+// is made for this machine.
 func (h Host) libraries(want list) ([]Library, error) {
 	known, err := h.known()
 	if err != nil {
@@ -128,8 +125,8 @@ func (h Host) libraries(want list) ([]Library, error) {
 	return found, nil
 }
 
-// known lists the libraries of the host that a program would find, and after
-// them those in directories that only drivers have.
+// known lists the libraries that a program of the host would find, followed by those in
+// ownDirectories.
 func (h Host) known() ([]cached, error) {
 	data, err := os.ReadFile(h.at(cacheFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -144,7 +141,7 @@ func (h Host) known() ([]cached, error) {
 	for _, dir := range ownDirectories() {
 		entries, err := os.ReadDir(h.at(dir))
 		if err != nil {
-			continue // few hosts have it
+			continue // most hosts lack it
 		}
 		for _, e := range entries {
 			known = append(known, cached{e.Name(), filepath.Join(dir, e.Name())})
@@ -153,7 +150,7 @@ func (h Host) known() ([]cached, error) {
 	return known, nil
 }
 
-// isListed says whether a library is one of those listed, in any version.
+// isListed reports whether a list has a library, in any version.
 func isListed(names []string, library string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		version, ok := strings.CutPrefix(library, name)
@@ -171,8 +168,7 @@ func (h Host) programs(names []string) []string {
 	return found
 }
 
-// Program is the path of one of a driver's programs, or nothing where the host
-// has none.
+// Program returns the path of a driver's program, or nothing if the host lacks it.
 func (h Host) Program(name string) string {
 	for _, dir := range programDirectories() {
 		file := h.at(filepath.Join(dir, name))
@@ -183,8 +179,8 @@ func (h Host) Program(name string) string {
 	return ""
 }
 
-// header is what the first bytes of a program or library say of the machine
-// that it is made for (elf(5): e_ident's class and byte order, e_machine).
+// header is the part of a program's or library's first bytes that names the machine that
+// it is made for (elf(5): e_ident's class and byte order, e_machine).
 type header struct {
 	class, order byte
 	machine      [2]byte
@@ -194,7 +190,7 @@ type header struct {
 func readHeader(file string) (header, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return header{}, fmt.Errorf("look at a library: %w", err)
+		return header{}, fmt.Errorf("read a library: %w", err)
 	}
 	defer func() { _ = f.Close() }()
 	var b [20]byte
@@ -204,8 +200,7 @@ func readHeader(file string) (header, error) {
 	return header{class: b[4], order: b[5], machine: [2]byte(b[18:20])}, nil
 }
 
-// Names lists the libraries that programs in an image find by themselves, given
-// the image's own ld.so.cache; none when that is no such cache.
+// Names lists the libraries in an image's ld.so.cache; none if that is no such cache.
 func Names(cache []byte) map[string]bool {
 	names := map[string]bool{}
 	libraries, err := parseCache(cache)

@@ -9,8 +9,7 @@ import (
 
 // The dynamic linker's cache (glibc, sysdeps/generic/dl-cache.h: struct
 // cache_file and struct cache_file_new), in this machine's byte order. Up to
-// glibc 2.31 it begins with a table of an older format, which the newer one
-// follows.
+// glibc 2.31 it begins with a table of an older format, followed by the newer one.
 const (
 	oldMagic     = "ld.so-1.7.0\x00"
 	oldHeader    = len(oldMagic) + 4
@@ -29,7 +28,7 @@ var errNoCache = errors.New("this is no cache of the dynamic linker")
 // cached is one library in the cache.
 type cached struct{ name, path string }
 
-// parseCache lists what a cache holds, in the order in which the linker looks.
+// parseCache lists the libraries in a cache, in the linker's order.
 func parseCache(data []byte) ([]cached, error) {
 	if rest, ok := bytes.CutPrefix(data, []byte(oldMagic)); ok {
 		if len(rest) < 4 {

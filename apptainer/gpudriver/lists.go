@@ -2,21 +2,20 @@ package gpudriver
 
 import "strings"
 
-// list is what belongs to a driver, by name. A library's name stands for all
-// its versions.
+// list names the parts of a driver. A library's name stands for all its versions.
 type list struct {
-	// libraries have to be the driver's, whatever the image has.
+	// libraries are the driver's, even if the image has its own.
 	libraries []string
-	// common are libraries that other makers' drivers share, or that are not
-	// part of the driver: an image that has its own keeps it.
+	// common are libraries that drivers of several vendors use, or that are not part of
+	// the driver: an image keeps its own.
 	common   []string
 	programs []string
 	// files are data and sockets.
 	files []string
 }
 
-// nvidia is the driver's package as Apptainer lists it (etc/nvliblist.conf),
-// and of NVIDIA's own list what is missing there (libnvidia-container,
+// nvidia is Apptainer's list (etc/nvliblist.conf), with what that lacks of NVIDIA's own
+// list (libnvidia-container,
 // src/nvc_info.c: utility_libs, compute_libs, graphics_libs).
 func nvidia() list {
 	return list{
@@ -47,8 +46,7 @@ func nvidia() list {
 	}
 }
 
-// amd is what Apptainer shows of a host with ROCm (etc/rocmliblist.conf). The
-// rest of ROCm comes with the image.
+// amd is Apptainer's list for ROCm (etc/rocmliblist.conf). The image has the rest of ROCm.
 func amd() list {
 	return list{
 		common: strings.Fields(`

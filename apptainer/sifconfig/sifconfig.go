@@ -1,8 +1,7 @@
-// Package sifconfig reads from a SIF what running it takes.
+// Package sifconfig reads the configuration that is needed to run a SIF.
 //
-// It is apart from package apptainer so that who only runs containers, such as a
-// worker on a node, does not start with what images are pulled and converted by:
-// a program's start is a good part of a container's.
+// It is separate from package apptainer so that a worker does not link the code that
+// pulls and converts images: the worker's own start is a good part of a container's.
 package sifconfig
 
 import (
@@ -15,25 +14,24 @@ import (
 	"github.com/sylabs/sif/v2/pkg/sif"
 )
 
-// OCIConfigName is the name of the object of a SIF that holds the image's
-// configuration (Apptainer's pkg/image/sif.go).
+// OCIConfigName is the name of a SIF's object with the image's configuration (Apptainer's pkg/image/sif.go).
 const OCIConfigName = "oci-config.json"
 
 // DefaultPath is the PATH of a Docker image that sets none.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Config is what running a SIF needs to know of it.
+// Config is what a runtime needs to know about a SIF.
 type Config struct {
 	// Env is the image's environment, "NAME=value", in the image's order.
 	Env []string
-	// Architecture is that of the image, in Go's spelling.
+	// Architecture is the image's, in Go's spelling.
 	Architecture string
-	// Offset is where in the file the root file system begins, in bytes.
+	// Offset is the position of the root file system in the file, in bytes.
 	Offset int64
 }
 
-// Read reads the configuration of the SIF at path. A SIF that was not made
-// from a Docker or OCI image has no environment of its own.
+// Read reads the configuration of the SIF at path. A SIF that was not made from a Docker
+// or OCI image has no environment.
 func Read(path string) (_ Config, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -43,8 +41,7 @@ func Read(path string) (_ Config, err error) {
 	return ReadFile(f)
 }
 
-// ReadFile is Read for a SIF that is open for reading, which stays its caller's
-// to close.
+// ReadFile is Read for a SIF that is open for reading. The caller closes it.
 func ReadFile(f *os.File) (Config, error) {
 	config, err := readConfig(f)
 	if err != nil {
@@ -61,14 +58,14 @@ func readConfig(f *os.File) (Config, error) {
 	return Of(container)
 }
 
-// What package sif reads it makes room for first, as much as the file asks for.
-// A file may be anybody's.
+// Package sif allocates as much memory as a file asks for. These limits protect against
+// malicious files.
 const (
 	maxDescriptors = 1 << 12 // Apptainer makes 48
 	maxConfigBytes = 8 << 20
 )
 
-// Load opens a SIF that is open for reading, which stays its caller's to close.
+// Load loads a SIF from a file that is open for reading. The caller closes the file.
 func Load(f *os.File) (*sif.FileImage, error) {
 	// After the launch script, magic, version, architecture, id and two dates
 	// (pkg/sif/sif.go: header).
@@ -78,9 +75,9 @@ func Load(f *os.File) (*sif.FileImage, error) {
 		return nil, fmt.Errorf("read its header: %w", err)
 	}
 	if n := binary.LittleEndian.Uint64(total[:]); n > maxDescriptors {
-		return nil, fmt.Errorf("its header tells of %d objects", n)
+		return nil, fmt.Errorf("its header claims %d objects", n)
 	}
-	return sif.LoadContainer(f, sif.OptLoadWithFlag(os.O_RDONLY), sif.OptLoadWithCloseOnUnload(false)) //nolint:wrapcheck // worded by callers
+	return sif.LoadContainer(f, sif.OptLoadWithFlag(os.O_RDONLY), sif.OptLoadWithCloseOnUnload(false)) //nolint:wrapcheck // callers word it
 }
 
 // Of reads the configuration of an open SIF.
@@ -101,17 +98,16 @@ func Of(f *sif.FileImage) (Config, error) {
 	return config, err
 }
 
-// readEnv reads the environment as Apptainer keeps it for images that came
-// from a registry.
+// readEnv reads the environment where Apptainer stores it for images from a registry.
 func readEnv(f *sif.FileImage) ([]string, error) {
 	objects, err := f.GetDescriptors(sif.WithDataType(sif.DataGenericJSON), func(d sif.Descriptor) (bool, error) {
 		return d.Name() == OCIConfigName, nil
 	})
 	if err != nil || len(objects) == 0 {
-		return nil, err //nolint:wrapcheck // worded by Read
+		return nil, err //nolint:wrapcheck // Read words it
 	}
 	if n := objects[0].Size(); n < 0 || n > maxConfigBytes {
-		return nil, fmt.Errorf("%s in it is said to have %d bytes", OCIConfigName, n)
+		return nil, fmt.Errorf("%s in it claims to have %d bytes", OCIConfigName, n)
 	}
 	data, err := objects[0].GetData()
 	if err != nil {

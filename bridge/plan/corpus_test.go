@@ -79,12 +79,12 @@ func everyNews() map[string]plan.News {
 		news["message "+string(m.Type)] = told(m)
 	}
 	for _, state := range append(sbatch.States(), "HIBERNATING", "") {
-		news["sighting "+string(state)] = seen(2*time.Hour, job(state))
+		news["observation "+string(state)] = seen(2*time.Hour, job(state))
 		news["accounts "+string(state)] = accounted(2*time.Hour, job(state))
 	}
 	impossible := job(sbatch.StatePending)
 	impossible.Reason = "BadConstraints"
-	news["sighting impossible"] = seen(2*time.Hour, impossible)
+	news["observation impossible"] = seen(2*time.Hour, impossible)
 	foreignJob, noted, former := job(sbatch.StateRunning), job(sbatch.StateRunning), job(sbatch.StateRunning)
 	foreignJob.Comment = "codalab bundle=0xfeed attempt=1 owner=1 bridge=b1b2b3 generation=1"
 	noted.Comment = "codalab bundle=" + uuid + " attempt=1 owner=1 bridge=b1b2b3 generation=1"
@@ -94,8 +94,8 @@ func everyNews() map[string]plan.News {
 		"another bundle's": {foreignJob}, "a noted one": {noted}, "both": {foreignJob, noted},
 		"a former life": {former},
 	} {
-		news["sighting of "+name] = seen(2*time.Hour, jobs...)
-		news["early sighting of "+name] = seen(time.Second, jobs...)
+		news["observation of "+name] = seen(2*time.Hour, jobs...)
+		news["early observation of "+name] = seen(time.Second, jobs...)
 		news["accounts of "+name] = accounted(2*time.Hour, jobs...)
 	}
 	news["accounts away"] = plan.News{AccountingFailure: "connection refused"}

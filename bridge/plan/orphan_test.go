@@ -63,7 +63,7 @@ func TestI5LiveJobWithoutARowIsCancelledAfterAGrace(t *testing.T) {
 	}
 }
 
-func TestI5StrayThatWentAwayBeginsAnew(t *testing.T) {
+func TestI5OrphanJobThatWentAwayBeginsAgain(t *testing.T) {
 	t.Parallel()
 	found, _ := searched(t, time.Minute, none, plan.OrphanJobs{3: epoch})
 	if len(found) != 0 {
@@ -113,7 +113,7 @@ func TestI5JobInAnUnknownStateLives(t *testing.T) {
 }
 
 // A row's job is no orphan, even if an administrator has renamed it.
-func TestI5RowsJobIsNoStray(t *testing.T) {
+func TestI5RowsJobIsNoOrphan(t *testing.T) {
 	t.Parallel()
 	rows := func(m plan.SubmissionName) bool { return m == submission }
 	renamed := orphanJob(3, 10, func(j *sbatch.Job) { j.Name = "urgent" })

@@ -174,15 +174,15 @@ func (b *bench) verdict(cause spool.Cause, failure string) {
 // The pieces of news.
 
 func seen(at time.Duration, jobs ...sbatch.Job) plan.News {
-	return plan.News{Observation: sighting(at, jobs...)}
+	return plan.News{Observation: observation(at, jobs...)}
 }
 
-func sighting(at time.Duration, jobs ...sbatch.Job) *plan.Observation {
+func observation(at time.Duration, jobs ...sbatch.Job) *plan.Observation {
 	return &plan.Observation{SubmissionName: submission, Asked: epoch.Add(at), Jobs: jobs}
 }
 
 func accounted(at time.Duration, jobs ...sbatch.Job) plan.News {
-	return plan.News{Accounting: sighting(at, jobs...)}
+	return plan.News{Accounting: observation(at, jobs...)}
 }
 
 func read(at time.Duration, begun *spool.Started, end *spool.Exit) plan.News {

@@ -78,7 +78,7 @@ func TestI2AdoptedNeverSubmittedAgain(t *testing.T) {
 	}
 }
 
-func TestI2SightingOfAnotherSubmissionIsIgnored(t *testing.T) {
+func TestI2ObservationOfAnotherSubmissionIsIgnored(t *testing.T) {
 	t.Parallel()
 	old := seen(early, sbatch.Job{ID: 3, Name: "cl-ann-0123456789ab.0-b1b2b3", State: sbatch.StateNodeFail, Nodes: "n1"})
 	old.Observation.SubmissionName = "cl-ann-0123456789ab.0-b1b2b3"

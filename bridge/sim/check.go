@@ -17,32 +17,33 @@ type Broken string
 
 // The promises that are checked.
 const (
-	// Lost: a bundle that its server knows never came to an end.
+	// Lost: a bundle of the server's never came to its end.
 	Lost Broken = "lost"
-	// Stuck: a row stayed for ever, or the bridge went round in a circle.
+	// Stuck: a row stayed for ever, or the bridge stepped in a circle.
 	Stuck Broken = "stuck"
-	// BegunTwice: an attempt began twice, or after it was given up.
+	// BegunTwice: an attempt began twice, or after the bridge gave it up.
 	BegunTwice Broken = "begun_twice"
-	// BegunAgain: a bundle that had begun was begun again without a platform
-	// cause that was recorded, or where its queue does not allow it.
+	// BegunAgain: a bundle began again without a recorded platform cause, or although its queue
+	// does not allow it.
 	BegunAgain Broken = "begun_again"
 	// Superseded: results of an attempt that was given up were delivered.
 	Superseded Broken = "superseded"
-	// SubmittedTwice: an attempt was submitted again though a job was made of it.
+	// SubmittedTwice: an attempt was submitted again although it had a job.
 	SubmittedTwice Broken = "submitted_twice"
 	// Orphan: a job outlived its row.
 	Orphan Broken = "orphans"
-	// Touched: a job that is not the bridge's to end was ended.
+	// Touched: the bridge ended a job that it must not end.
 	Touched Broken = "touched"
-	// Undelivered: a result did not arrive, or not as it was.
+	// Undelivered: a result did not arrive, or arrived changed.
 	Undelivered Broken = "undelivered"
 	// VerdictChanged: a verdict changed after it was reported final.
 	VerdictChanged Broken = "verdict_changed"
-	// FalseEnd: a bundle was said to have ended as it had not.
+	// FalseEnd: a bundle's verdict was wrong.
 	FalseEnd Broken = "false_ends"
-	// DeletedEarly: files were removed that somebody needed.
+	// DeletedEarly: files were removed that were still needed.
 	DeletedEarly Broken = "deleted_early"
-	// TooManyRequests: Slurm was asked more than the site allows.
+	// TooManyRequests: Slurm was asked more often than the site allows, or too soon after it had
+	// not answered.
 	TooManyRequests Broken = "too_many_requests"
 	// Panicked: the bridge panicked.
 	Panicked Broken = "panicked"
@@ -58,7 +59,7 @@ func AllBroken() []Broken {
 // Violation is a promise that a seed broke.
 type Violation struct {
 	Broken Broken
-	// At is when, and Words how it was seen.
+	// At is when it was seen, Words describe it.
 	At    time.Duration
 	Words string
 }
@@ -69,14 +70,14 @@ func (w *world) violate(b Broken, format string, args ...any) {
 	w.violations = append(w.violations, v)
 }
 
-// reported is what a check-in said of a bundle's end.
+// reported is a bundle's end as a check-in reported it.
 type reported struct {
 	exit    int
 	failure string
 }
 
-// said is what a verdict says.
-func said(v *plan.Verdict) reported {
+// reportOf is a verdict as a check-in reports it.
+func reportOf(v *plan.Verdict) reported {
 	r := reported{exit: -1, failure: v.Failure}
 	if v.ExitCode != nil {
 		r.exit = *v.ExitCode
@@ -110,7 +111,7 @@ func (w *world) checkBegin(wk *worker) {
 	a := wk.attempt
 	w.attempts++
 	a.begun++
-	forgotten := w.recovered && (a.purged || a.released) // who began stands on the disk and in the ledger
+	forgotten := w.recovered && (a.purged || a.released) // the start is known to the disk and the ledger only
 	if a.begun > 1 && !forgotten {
 		w.violate(BegunTwice, "attempt %d of %s began %d times", a.number, wk.bundle.uuid, a.begun)
 	}
@@ -134,7 +135,7 @@ func (w *world) mayBeginAgain(a *attempt) bool {
 	return w.policy.Queues["cpu"].RetryBegun == plan.RetryOnPlatform && a.platform != "" || w.recovered
 }
 
-// checkSaved checks a step of a row's.
+// checkSaved checks a change of a row.
 func (w *world) checkSaved(before, after *plan.Row) {
 	if before == nil {
 		before = &plan.Row{}
@@ -149,7 +150,7 @@ func (w *world) checkSaved(before, after *plan.Row) {
 		}
 	}
 	fresh := after.Phase == plan.Claiming
-	if !before.Times.Finalizing.IsZero() && !fresh && (after.Verdict == nil || said(before.Verdict) != said(after.Verdict)) {
+	if !before.Times.Finalizing.IsZero() && !fresh && (after.Verdict == nil || reportOf(before.Verdict) != reportOf(after.Verdict)) {
 		w.violate(VerdictChanged, "the verdict of %s changed from %+v to %+v", before.Bundle, before.Verdict, after.Verdict)
 	}
 	if after.Phase == plan.Finalizing && before.Phase != plan.Finalizing && before.Times.Finalizing.IsZero() {
@@ -157,7 +158,7 @@ func (w *world) checkSaved(before, after *plan.Row) {
 	}
 }
 
-// checkVerdict compares a verdict that is about to be reported with the truth.
+// checkVerdict compares a verdict with the truth before it is reported.
 func (w *world) checkVerdict(r plan.Row) {
 	if r.Verdict == nil {
 		w.violate(FalseEnd, "%s ends without a verdict", r.Bundle)
@@ -165,7 +166,7 @@ func (w *world) checkVerdict(r plan.Row) {
 	}
 	v := *r.Verdict
 	if r.Stop != nil && !w.killed[r.Bundle] {
-		w.violate(FalseEnd, "%s was stopped though nobody asked for it: %+v", r.Bundle, *r.Stop)
+		w.violate(FalseEnd, "%s was stopped without a kill: %+v", r.Bundle, *r.Stop)
 	}
 	if r.Attempt == 0 {
 		if r.Stop == nil {
@@ -193,7 +194,7 @@ func (w *world) checkVerdict(r plan.Row) {
 	}
 }
 
-// checkReports checks what a check-in says of ends.
+// checkReports checks the ends that a check-in reports.
 func (w *world) checkReports(in codalab.CheckIn) {
 	for i := range in.Runs {
 		run := &in.Runs[i]
@@ -227,7 +228,7 @@ func (w *world) checkUpload(b *bundle, n int) {
 	}
 }
 
-// checkResult checks what the server has when a bundle ends there.
+// checkResult checks the server's results when a bundle ends there.
 func (w *world) checkResult(b *bundle) {
 	row, ok := w.ledger.memory.row(b.uuid)
 	if !ok || w.recovered {
@@ -252,7 +253,7 @@ func (w *world) checkResult(b *bundle) {
 	}
 }
 
-// checkRelease checks that nobody needs what is to be removed.
+// checkRelease checks that files are not needed before they are removed.
 func (w *world) checkRelease(uuid string) {
 	w.checkLedger("a removal")
 	for _, a := range w.disk.bundle(uuid).attempts {
@@ -319,17 +320,16 @@ func (w *world) checkSubmission(r sbatch.Request) {
 	w.violate(SubmittedTwice, "%s is submitted, and no saved row says so", r.Name) // I1
 }
 
-// mayBeSubmittedAgain says whether the proof that there is no job may be wrong
-// in this seed: a clock was set between two lives of the bridge, Slurm or the
-// ledger forgot, or two bridges ran at once. What follows is still checked: of
-// two jobs of one attempt one begins.
+// mayBeSubmittedAgain reports whether the proof of absence may be wrong in this seed: a clock was set
+// between two lives of the bridge, Slurm or the ledger lost its state, or two bridges ran at once.
+// It is still checked that of two jobs of one attempt only one begins.
 func (w *world) mayBeSubmittedAgain() bool {
 	return w.recovered || slices.ContainsFunc(w.dice.struck, func(f Fault) bool {
 		return f.Kind == ClockSet || f.Kind == SlurmForgets || f.Kind == Twin
 	})
 }
 
-// checkCancel checks what is to be cancelled.
+// checkCancel checks a cancellation.
 func (w *world) checkCancel(id sbatch.JobID, name string) {
 	w.checkLedger("a cancellation")
 	if name == foreignJob || name == neighbour {
@@ -377,7 +377,7 @@ func (w *world) countStep() {
 	}
 }
 
-// checkEnd checks what is left when nothing more can happen.
+// checkEnd checks the site at the end.
 func (w *world) checkEnd() {
 	if len(w.violations) > 0 {
 		return
@@ -406,7 +406,7 @@ func (w *world) checkEnd() {
 	}
 	for _, id := range w.slurm.foreign {
 		if states[id] == sbatch.StateCancelled {
-			w.violate(Touched, "job %d, which is not ours, is %q", id, states[id])
+			w.violate(Touched, "job %d, which is not the bridge's, is %q", id, states[id])
 		}
 	}
 }

@@ -18,9 +18,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// disk is the shared disk. Who took an attempt is decided on the file server,
-// at once (spool and its link protocol have tests of their own); what a worker
-// wrote the bridge sees some seconds later.
+// disk is the shared disk. The file server decides at once which process takes an attempt (spool and
+// its link protocol have tests of their own). The bridge sees a worker's records some seconds later.
 type disk struct {
 	w       *world
 	bundles map[string]*bundleDir
@@ -28,8 +27,7 @@ type disk struct {
 	low     bool // less is free than the low water
 }
 
-// bundleDir is what the disk holds of a bundle, and what became of its attempts
-// in truth.
+// bundleDir is a bundle's files on the disk, and what really happened to its attempts.
 type bundleDir struct {
 	uuid     string
 	attempts []*attempt // the n-th is attempt n+1
@@ -56,7 +54,7 @@ type attempt struct {
 	late      time.Duration // when the last of its records is to be seen
 }
 
-// written is a record on the disk, and from when on the bridge sees it.
+// written is a record on the disk, and when the bridge begins to see it.
 type written[T any] struct {
 	record *T
 	seen   time.Duration
@@ -79,7 +77,7 @@ func (d *disk) attempt(uuid string, n int) *attempt {
 	return b.attempts[n-1]
 }
 
-// seen is from when on the bridge sees what is written now.
+// seen is when the bridge begins to see a record that is written now.
 func (d *disk) seen() time.Duration {
 	if d.w.fault(RecordLate) {
 		return d.w.now + d.w.dice.span(RecordLate, 0, settle-time.Second)
@@ -120,13 +118,13 @@ func (a *attempt) remove() {
 	a.there, a.started, a.exit = false, written[spool.Started]{}, written[spool.Exit]{}
 }
 
-// disturb notes what befalls an attempt by the platform's doing.
+// disturb notes a platform cause that struck an attempt.
 func (a *attempt) disturb(what string) {
 	a.trouble(what)
 	a.platform = cmp.Or(a.platform, what)
 }
 
-// trouble notes what befalls it by anybody's doing.
+// trouble notes any cause that struck an attempt.
 func (a *attempt) trouble(what string) { a.disturbed = cmp.Or(a.disturbed, what) }
 
 // mount is the disk as one life of the bridge sees it.
@@ -154,7 +152,7 @@ func (m mount) Space() (spool.Space, error) {
 	return spool.Space{Free: free, Total: 10 * lowWater}, nil
 }
 
-// lowWater is how much of the disk the bridge wants to be free.
+// lowWater is the bridge's low water.
 const lowWater = 50 << 30
 
 // Prepare makes an attempt's directory.
@@ -223,7 +221,7 @@ func (m mount) Fence(_ context.Context, uuid string, n int, at time.Time) (spool
 	return *a.started.record, nil
 }
 
-// Rang answers the bell.
+// Rang reads the doorbell.
 func (m mount) Rang() ([]spool.Member, error) {
 	rang := m.w.disk.rang
 	m.w.disk.rang = nil
@@ -250,7 +248,7 @@ func (m mount) Release(uuid string, _ []string) error {
 	return nil
 }
 
-// stager brings in nothing; it fails now and then.
+// stager has nothing to stage; it fails now and then.
 type stager struct {
 	*life
 }
@@ -269,7 +267,7 @@ func (s stager) Stage(context.Context, codalab.RunBundle, string, string, func(s
 	return spool.Inputs{Image: "/shared/cache/x.sif", ImageDigest: "sha256:0"}, nil
 }
 
-// Changed says nothing: no data is used in place.
+// Changed is empty: no data is used in place.
 func (stager) Changed(context.Context, spool.Inputs) string { return "" }
 
 // collector sends results to the server.
@@ -277,10 +275,10 @@ type collector struct {
 	*life
 }
 
-// Open opens nothing: nobody reads files there.
+// Open fails: no user reads files.
 func (collector) Open(codalab.RunBundle, string) (*os.Root, error) { return nil, fs.ErrNotExist }
 
-// Collect uploads what an attempt left.
+// Collect uploads an attempt's results.
 func (c collector) Collect(_ context.Context, run codalab.RunBundle, dir string, _ spool.Results, _ func(string)) (string, error) {
 	w, srv := c.w, &c.w.server
 	b := srv.find(run.UUID)

@@ -1,9 +1,9 @@
 // Package sim drives a real bridge through a simulated site, by seed.
 //
-// What decides is the real thing: bridge.Bridge with its Step, its pumps and
-// its effects, plan, and a ledger. Around it stands a site with a time of its
-// own: a Slurm (slurmtest.Controller, which passes the same suite of tests as a
-// real cluster), a CodaLab server, a shared disk, and the workers in the jobs:
+// The bridge is real: bridge.Bridge with its Step, its pumps and its effects, plan, observer, and
+// a ledger. The site has a time of its own, and consists of a Slurm (slurmtest.Controller, which
+// passes the same suite of tests as a real cluster), a CodaLab server, a shared disk, and the
+// workers in the jobs:
 //
 //	           ┌────────────── events, by simulated time ──────────────┐
 //	users ──► server ◄── check-ins ── bridge ── sbatch, scancel ──► Slurm
@@ -11,12 +11,11 @@
 //	                                    ▼  │ records, bell            ▼
 //	                                  disk ◄──────────────────────  workers
 //
-// All that goes wrong is a Fault: one of a Kind, the n-th of its kind. Whether
-// it strikes is a function of the seed, the kind and n alone, so that a seed is
-// repeated exactly, and a failing one is shrunk by leaving faults out one by
-// one while it still fails (Shrink). Each seed has a weather of its own: some
-// kinds of faults do not happen in it, others do often. After a while the
-// weather is calm, and then everything has to come to its end.
+// Everything that goes wrong is a Fault: the n-th chance of a Kind. Whether it strikes depends on
+// the seed, the kind and n only. So a seed can be repeated exactly, and a failing seed is shrunk by
+// leaving out faults one by one while it still fails (Shrink). Each seed has its own weather: some
+// kinds of faults never happen in it, others often. After eight minutes no fault strikes any more,
+// and then everything has to come to its end.
 //
-// What is checked, at each step and at the end, is listed with Violation.
+// Broken lists the promises that are checked, at each step and at the end.
 package sim

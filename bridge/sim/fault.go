@@ -106,8 +106,8 @@ func Kinds() []Kind {
 // String is the kind's name on the command line.
 func (k Kind) String() string { return kindNames[k] }
 
-// perMille is how often, in a thousand chances, a fault of a kind strikes in
-// its weather.
+// perMille is how often, in a thousand chances, a fault of a kind strikes in a seed whose weather has
+// it.
 func (k Kind) perMille() uint64 {
 	switch k { //nolint:exhaustive // the others are as likely as one another
 	case Crash:
@@ -169,8 +169,8 @@ func FormatFaults(faults []Fault) string {
 	return strings.Join(words, ",")
 }
 
-// dice are all of a seed's chance. Each answer depends on the seed, the kind
-// and the number of the question of that kind, and on no other answer.
+// dice are the source of a seed's chance. Each answer depends on the seed, the kind and the number
+// of the question of that kind, and on no other answer.
 type dice struct {
 	seed   uint64
 	asked  [kinds]uint32
@@ -188,13 +188,13 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// throw is a number for the n-th question of a kind; aspect tells apart what is
-// asked of the same chance.
+// throw is a number for the n-th question of a kind; aspect separates several questions about one
+// chance.
 func (d *dice) throw(k Kind, n uint32, aspect uint64) uint64 {
 	return mix(mix(d.seed^uint64(k)<<56^aspect<<48) ^ uint64(n))
 }
 
-// newDice are the dice of a seed, which decides about its weather too.
+// newDice are the dice of a seed, with its weather.
 func newDice(seed uint64) dice {
 	d := dice{seed: seed}
 	for k := range kinds {
@@ -226,9 +226,8 @@ func (d *dice) span(k Kind, least, most time.Duration) time.Duration {
 	return least + time.Duration(d.throw(k, d.asked[k], 4)%uint64(most-least)) //nolint:gosec // positive
 }
 
-// matter is what a chance that is no fault is about: how long things take, what
-// users want. Each has a row of chances of its own, so that a fault that is
-// left out changes little else.
+// matter is a kind of chance that is no fault: durations, users' requests. Each has a sequence of its
+// own, so that leaving out a fault changes little else.
 type matter uint8
 
 const (

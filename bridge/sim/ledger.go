@@ -20,8 +20,7 @@ type Ledger interface {
 	Delete(ctx context.Context, r plan.Row) error
 }
 
-// Store is where ledgers in memory keep their rows: no more of them than a real
-// one does.
+// Store keeps the rows of ledgers in memory, in the form in which a real ledger keeps them.
 type Store struct {
 	rows       map[string]*plan.Row // none of which is changed any more
 	generation int64
@@ -37,14 +36,14 @@ type Memory struct {
 	number int // that Take gave; 0 before
 }
 
-// Take makes m the one that writes its store.
+// Take makes m the only writer of its store.
 func (m *Memory) Take(context.Context) error {
 	m.writer++
 	m.number = m.writer
 	return nil
 }
 
-func (m *Memory) mine() bool { return m.number == 0 || m.number == m.writer }
+func (m *Memory) isWriter() bool { return m.number == 0 || m.number == m.writer }
 
 // Rows returns all rows.
 func (m *Memory) Rows(context.Context) ([]plan.Row, error) {
@@ -61,7 +60,7 @@ func (m *Memory) Generation(context.Context) (int64, error) { return m.generatio
 
 // Save writes rows, all or none, by compare-and-swap on their versions.
 func (m *Memory) Save(_ context.Context, rows []plan.Row) error {
-	if !m.mine() {
+	if !m.isWriter() {
 		return ledger.ErrConflict
 	}
 	for i := range rows {
@@ -79,7 +78,7 @@ func (m *Memory) Save(_ context.Context, rows []plan.Row) error {
 	return nil
 }
 
-// version is that of a bundle's row, 0 where there is none.
+// version is the version of a bundle's row; 0 for none.
 func (s *Store) version(bundle string) int64 {
 	if r := s.rows[bundle]; r != nil {
 		return r.Version
@@ -87,7 +86,7 @@ func (s *Store) version(bundle string) int64 {
 	return 0
 }
 
-// row returns a bundle's row; a row without a version where there is none.
+// row returns a bundle's row, and whether there is one.
 func (s *Store) row(bundle string) (plan.Row, bool) {
 	if r := s.rows[bundle]; r != nil {
 		return *r, true
@@ -97,7 +96,7 @@ func (s *Store) row(bundle string) (plan.Row, bool) {
 
 // Delete removes a row.
 func (m *Memory) Delete(_ context.Context, r plan.Row) error {
-	if old, ok := m.rows[r.Bundle]; !ok || !m.mine() || old.Version != r.Version {
+	if old, ok := m.rows[r.Bundle]; !ok || !m.isWriter() || old.Version != r.Version {
 		return ledger.ErrConflict
 	}
 	delete(m.rows, r.Bundle)
@@ -109,8 +108,7 @@ func (s *Store) clone() *Store {
 	return &Store{rows: maps.Clone(s.rows), generation: s.generation, writer: s.writer}
 }
 
-// ledgerDisk is the ledger of the site, whichever life of the bridge has it
-// open.
+// ledgerDisk is the site's ledger, for all lives of the bridge.
 type ledgerDisk struct {
 	w      *world
 	memory *Store
@@ -123,7 +121,7 @@ type ledgerDisk struct {
 
 func (d *ledgerDisk) empty() bool { return len(d.memory.rows) == 0 }
 
-// book is the ledger as one life of the bridge has it open.
+// book is the ledger that one life of the bridge has opened.
 type book struct {
 	*life
 	Memory
@@ -159,7 +157,7 @@ func (b *book) Rows(ctx context.Context) ([]plan.Row, error) {
 	return b.Memory.Rows(ctx)
 }
 
-// Save writes rows, and has each transition checked.
+// Save writes rows, and checks each transition.
 func (b *book) Save(ctx context.Context, rows []plan.Row) error {
 	d := b.disk()
 	if b.crashes() {

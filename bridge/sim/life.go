@@ -17,32 +17,31 @@ var (
 	errAway    = errors.New("connection refused")
 )
 
-// life is one life of the bridge, from its start to its crash. It drives the
-// bridge as bridge.Run does, in simulated time.
+// life is one life of the bridge, from its start to its crash. It drives the bridge as bridge.Run
+// does, in simulated time.
 type life struct {
 	w      *world
 	bridge *bridge.Bridge
 	slurm  *observer.Observer
 	number int
 	dead   bool
-	// offset is how far its clock is from the site's, extra by how much the
-	// effect that is being done has held up the clock.
+	// offset is the difference of its clock from the site's. extra is the time that the
+	// current effect has taken so far.
 	offset, extra time.Duration
-	// stepping is set while a step is to come anyway, timer is when the next
-	// one comes without news, 0 for never.
+	// stepping is set while a step is scheduled. timer is when the next one comes without
+	// news; 0 for never.
 	stepping bool
 	timer    time.Duration
-	// free is when the next effect of a kind that runs alone can begin.
+	// free is when the next effect of a kind can begin, for kinds that run one at a time.
 	free map[plan.Kind]time.Duration
-	// asked is when squeue was asked; answer is what it is going to answer, nil for
-	// what is true by then.
+	// asked is when squeue was asked. answer is its answer if that is as old as the question;
+	// nil otherwise.
 	asked  time.Time
 	answer *listing
 	// unanswered counts the failures of squeue in a row; the last one was at failed.
 	unanswered int
 	failed     time.Duration
-	// checking is set while a check-in is to be sent soon; held is how many wait
-	// for an answer.
+	// checking is set while a check-in is scheduled; held counts those without an answer.
 	checking bool
 	held     int
 }
@@ -88,7 +87,7 @@ func (w *world) startLife() {
 // clock is the bridge's clock.
 func (l *life) clock() time.Time { return epoch.Add(l.w.now + l.offset + l.extra) }
 
-// crashes takes a chance for a crash, and says whether the bridge is dead.
+// crashes takes a chance for a crash, and reports whether the bridge is dead.
 func (l *life) crashes() bool {
 	if !l.dead && l.w.fault(Crash) {
 		l.die("a crash")
@@ -96,8 +95,7 @@ func (l *life) crashes() bool {
 	return l.dead
 }
 
-// die ends the life; another one begins after a while, where this was the last
-// one that began.
+// die ends the life. If it is the newest one, another begins after a while.
 func (l *life) die(why string) {
 	if l.dead {
 		return
@@ -126,7 +124,7 @@ func (l *life) die(why string) {
 	})
 }
 
-// disturbSubmissions notes what befalls the attempts that are being submitted.
+// disturbSubmissions notes what happened to the attempts that are being submitted.
 func (w *world) disturbSubmissions(what string) {
 	for _, r := range w.ledger.memory.rows {
 		if r.Phase == plan.Submitting {
@@ -135,7 +133,7 @@ func (w *world) disturbSubmissions(what string) {
 	}
 }
 
-// wake has the bridge step soon.
+// wake schedules a step.
 func (l *life) wake() {
 	if l.dead || l.stepping {
 		return
@@ -173,10 +171,10 @@ func (l *life) step() {
 		l.start(e)
 	}
 	l.wakeIn(wait + time.Millisecond)
-	l.heed()
+	l.checkInIfChanged()
 }
 
-// wakeIn has the bridge step after a while, if it does not step before anyway.
+// wakeIn schedules a step after a while, unless one is scheduled before that.
 func (l *life) wakeIn(wait time.Duration) {
 	due := l.w.now + wait
 	if l.timer > l.w.now && l.timer <= due {
@@ -186,7 +184,7 @@ func (l *life) wakeIn(wait time.Duration) {
 	l.w.at(wait, l.wake)
 }
 
-// start does an effect after its turn has come.
+// start schedules an effect.
 func (l *life) start(e plan.Effect) {
 	w := l.w
 	begins, lasts := w.now+w.dice.takes(ofEffects, time.Millisecond, 100*time.Millisecond), l.lasts(e.Kind)
@@ -235,8 +233,7 @@ func (l *life) lasts(k plan.Kind) time.Duration {
 // observeEvery is the shortest time from one squeue to the next.
 const observeEvery = 6 * time.Second
 
-// observe looks at Slurm now and then. The answer comes later than the
-// question was asked.
+// observe asks Slurm now and then. The answer comes later than the question.
 func (l *life) observe() {
 	w := l.w
 	if l.dead {
@@ -273,7 +270,7 @@ func (l *life) read() {
 	l.w.at(30*time.Second, l.read)
 }
 
-// measure looks how full the disk is now and then.
+// measure measures the disk now and then.
 func (l *life) measure() {
 	if l.dead {
 		return
@@ -284,12 +281,12 @@ func (l *life) measure() {
 	l.w.at(20*time.Second, l.measure)
 }
 
-// listen answers the bell.
+// listen reads the doorbell.
 func (l *life) listen() {
 	if l.dead || !l.bridge.InFlight() {
 		return
 	}
-	_ = l.bridge.Listen() // is rung again, or the records are read in turn
+	_ = l.bridge.Listen() // the bell rings again, or the records are read in turn
 	l.wake()
 }
 
@@ -305,8 +302,7 @@ func (l *life) beat() {
 // mostHeld is how many check-ins wait for an answer at most.
 const mostHeld = 4
 
-// checkInSoon has the bridge check in, unless it is about to, or too many
-// check-ins wait.
+// checkInSoon schedules a check-in, unless one is scheduled or too many wait for an answer.
 func (l *life) checkInSoon() {
 	if l.dead || l.checking || l.held >= mostHeld {
 		return
@@ -332,7 +328,7 @@ func (l *life) checkIn() {
 		w.at(10*time.Second, func() { l.checkInFailed(q, number) })
 		return
 	}
-	if w.fault(CheckInLate) { // the connection breaks; the request is in the server's hands
+	if w.fault(CheckInLate) { // the connection breaks; the server has the request
 		w.at(10*time.Second, func() { l.checkInFailed(q, number) })
 		w.at(w.dice.span(CheckInLate, 10*time.Second, time.Minute), func() {
 			w.server.checkIn(in, func([]codalab.Message, bool) {})
@@ -345,18 +341,18 @@ func (l *life) checkIn() {
 	l.prove(q)
 }
 
-// prove asks the server for what newer reports wait for.
+// prove schedules a call of Prove.
 func (l *life) prove(q plan.Queue) {
 	l.w.at(l.w.dice.takes(ofCheckIns, 5*time.Millisecond, time.Second), func() {
 		if !l.dead {
-			_ = l.bridge.Prove(l.w.ctx, q) // asked again with the next check-in
-			l.heed()
+			_ = l.bridge.Prove(l.w.ctx, q) // the next check-in proves again
+			l.checkInIfChanged()
 		}
 	})
 }
 
-// heed has the bridge check in if there is something to report.
-func (l *life) heed() {
+// checkInIfChanged checks in if there is something to report.
+func (l *life) checkInIfChanged() {
 	urgent, other := l.bridge.Changes(l.w.policy.Queues["cpu"])
 	for _, changed := range []<-chan struct{}{urgent, other} {
 		select {
@@ -367,7 +363,7 @@ func (l *life) heed() {
 	}
 }
 
-// bring brings a check-in's answer to the bridge, or loses it.
+// bring delivers a check-in's answer to the bridge, or loses it.
 func (l *life) bring(q plan.Queue, number int64, messages []codalab.Message, ok bool) {
 	w := l.w
 	after := w.dice.takes(ofCheckIns, 5*time.Millisecond, 500*time.Millisecond)
@@ -388,7 +384,7 @@ func (l *life) bring(q plan.Queue, number int64, messages []codalab.Message, ok 
 	})
 }
 
-// answered takes an answer in. One check-in at least is always held.
+// answered passes an answer to the bridge. At least one check-in always waits.
 func (l *life) answered(q plan.Queue, number int64, messages []codalab.Message) {
 	if l.dead {
 		return

@@ -7,11 +7,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
-// mishaps sets the times at which things befall the site by themselves.
+// mishaps schedules the faults that strike the site by themselves.
 func (w *world) mishaps() {
 	for _, m := range []struct {
 		kind   Kind
-		befall func()
+		strike func()
 	}{
 		{SlurmAway, w.slurmGoesAway},
 		{DatabaseAway, w.databaseGoesAway},
@@ -30,12 +30,12 @@ func (w *world) mishaps() {
 		{Twin, w.twin},
 		{DiskLow, w.diskGetsLow},
 	} {
-		w.befall(m.kind, m.befall)
+		w.scheduleMishap(m.kind, m.strike)
 	}
 }
 
-// befall gives a kind of mishap its chances.
-func (w *world) befall(k Kind, befall func()) {
+// scheduleMishap schedules the chances of a kind of mishap.
+func (w *world) scheduleMishap(k Kind, strike func()) {
 	if !w.dice.happen[k] {
 		return
 	}
@@ -47,7 +47,7 @@ func (w *world) befall(k Kind, befall func()) {
 		at := time.Duration(w.dice.throw(k, uint32(i), 7) % uint64(calm/2))
 		w.at(at, func() {
 			if w.fault(k) {
-				befall()
+				strike()
 			}
 		})
 	}
@@ -95,12 +95,12 @@ func (w *world) slurmForgets() {
 	for _, wk := range w.slurm.workers {
 		wk.forgotten = true
 	}
-	w.slurm.beginForeign() // others get ids that were the bridge's
+	w.slurm.beginForeign() // other jobs get ids that the bridge's had
 	w.slurm.settle()
 }
 
-// on has something befall one of the bridge's live jobs.
-func (w *world) on(what string, befall func(j sbatch.Job)) {
+// strikeJob lets something happen to one of the bridge's live jobs.
+func (w *world) strikeJob(what string, strike func(j sbatch.Job)) {
 	j, ok := w.slurm.live()
 	if !ok || w.slurm.away {
 		return
@@ -111,20 +111,20 @@ func (w *world) on(what string, befall func(j sbatch.Job)) {
 			a.disturb(what)
 		}
 	}
-	befall(j)
+	strike(j)
 	w.slurm.settle()
 }
 
 func (w *world) adminRequeues() {
-	w.on("requeued by an administrator", func(j sbatch.Job) { _ = w.slurm.Requeue(w.wall(), j.ID) }) // refused where it may not be
+	w.strikeJob("requeued by an administrator", func(j sbatch.Job) { _ = w.slurm.Requeue(w.wall(), j.ID) }) // refused where it may not be
 }
 
 func (w *world) adminCancels() {
-	w.on("cancelled by an administrator", func(j sbatch.Job) { _ = w.slurm.Cancel(w.wall(), 0, j.ID, "") }) // Slurm is there
+	w.strikeJob("cancelled by an administrator", func(j sbatch.Job) { _ = w.slurm.Cancel(w.wall(), 0, j.ID, "") }) // Slurm is there
 }
 
 func (w *world) preempted() {
-	w.on("preempted", func(j sbatch.Job) { w.slurm.Preempt(w.wall(), j.ID, w.dice.half(Preempted)) })
+	w.strikeJob("preempted", func(j sbatch.Job) { w.slurm.Preempt(w.wall(), j.ID, w.dice.half(Preempted)) })
 }
 
 func (w *world) nodeDies() { w.loseNode("its node died", (*worker).vanish) }
@@ -135,7 +135,7 @@ func (w *world) nodeCut() {
 
 // loseNode takes a node away from Slurm, which notices after a while.
 func (w *world) loseNode(what string, lose func(*worker)) {
-	w.on(what, func(j sbatch.Job) {
+	w.strikeJob(what, func(j sbatch.Job) {
 		if j.Nodes == "" {
 			return
 		}
@@ -195,8 +195,8 @@ func (w *world) restaged() {
 // twin starts a second bridge beside the first.
 func (w *world) twin() { w.startLife() }
 
-// recover is an operator who lets the bridge go on with a ledger that is older
-// than Slurm's jobs.
+// recover is an operator's cl-bridge recover: the bridge goes on with a ledger that is older than
+// Slurm's jobs.
 func (w *world) recover() {
 	w.recovered = true
 	w.ledger.memory.generation += 1000

@@ -10,8 +10,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// server is a CodaLab server with one queue and one worker identity: cl-server if
-// repeats is set, else CodaLab's own with all its manners (stock.go).
+// server is a CodaLab server with one queue and one worker identity: cl-server if repeats is set,
+// else CodaLab's own (stock.go).
 type server struct {
 	w *world
 	// repeats is set if the server repeats each message until that has had its effect.
@@ -49,24 +49,24 @@ type bundle struct {
 	forgiven bool
 }
 
-// wants is what the owner of a bundle made of it.
+// wants is what the owner of a bundle asked for.
 type wants struct {
 	seconds time.Duration // of its command
 	code    int           // its exit status
 	bad     bool          // Slurm refuses its request
 }
 
-// upload is what the server has of a bundle's results.
+// upload is a bundle's results at the server.
 type upload struct {
 	attempt  int
 	complete bool
 	missing  bool // there was nothing to upload any more
 }
 
-// bundleID differs from bundle to bundle in what a job's name has of it.
+// bundleID gives each bundle other digits in the part that a job's name has.
 func bundleID(n int) string { return fmt.Sprintf("0x%012x%020x", n+1, 0) }
 
-// short is what of a bundle's UUID tells it apart.
+// short is the part of a bundle's UUID that identifies it.
 func short(uuid string) string { return uuid[12:14] }
 
 // create makes a bundle, whose owner may kill it later.
@@ -126,8 +126,8 @@ func (s *server) enter(b *bundle, state codalab.State) {
 	b.heard = s.w.now
 }
 
-// stir has the bridge check in soon, as the end of a held check-in would.
-// CodaLab's own server answers the one that it holds.
+// stir makes the bridge check in soon, as the end of a held check-in would. CodaLab's own server
+// answers the check-in that it holds.
 func (s *server) stir() {
 	if !s.repeats {
 		return
@@ -139,10 +139,10 @@ func (s *server) stir() {
 	})
 }
 
-// isAway says whether the server answers nobody.
+// isAway reports whether the server does not answer.
 func (s *server) isAway() bool { return s.w.now < s.away }
 
-// settled says whether all bundles have ended.
+// settled reports whether all bundles have ended.
 func (s *server) settled() bool {
 	for _, b := range s.bundles {
 		if !b.state.Final() && !b.forgiven {
@@ -152,8 +152,8 @@ func (s *server) settled() bool {
 	return true
 }
 
-// checkIn takes a worker's reports and answers with messages, at once or later;
-// false stands for no answer.
+// checkIn applies a worker's reports and answers with messages, at once or later; false stands for
+// no answer.
 func (s *server) checkIn(in codalab.CheckIn, answer func([]codalab.Message, bool)) {
 	switch {
 	case s.isAway():
@@ -165,7 +165,7 @@ func (s *server) checkIn(in codalab.CheckIn, answer func([]codalab.Message, bool
 	}
 }
 
-// answerAtOnce takes reports and gives all messages, as cl-server does.
+// answerAtOnce applies reports and returns all messages, as cl-server does.
 func (s *server) answerAtOnce(in codalab.CheckIn) []codalab.Message {
 	var messages []codalab.Message
 	for i := range in.Runs {
@@ -196,7 +196,7 @@ func offerOf(b *bundle) codalab.Message {
 	}
 }
 
-// passTime does what the server's manager does of itself.
+// passTime does the work of the server's manager.
 func (s *server) passTime(b *bundle) {
 	switch {
 	case b.state == codalab.StateStarting && s.w.now-b.since > 30*time.Second:
@@ -208,10 +208,10 @@ func (s *server) passTime(b *bundle) {
 	}
 }
 
-// claimed says whether a worker has a bundle.
+// claimed reports whether a worker has a bundle.
 func claimed(b *bundle) bool { return b.state.OnWorker() && b.state != codalab.StateStarting }
 
-// report takes in what a worker says of a run.
+// report applies a worker's report of a run.
 func (s *server) report(run *codalab.Run) *codalab.Message {
 	b := s.find(run.UUID)
 	ack := &codalab.Message{Type: codalab.MessageMarkFinalized, UUID: run.UUID}
@@ -279,7 +279,7 @@ func (s *server) restore() {
 	s.stir()
 }
 
-// restage puts a bundle that is ours up for offer again.
+// restage offers a bundle of the bridge's again.
 func (s *server) restage(b *bundle) {
 	if b.state.OnWorker() {
 		b.assigned = false
@@ -288,16 +288,15 @@ func (s *server) restage(b *bundle) {
 	}
 }
 
-// forgive takes note that the bridge's ledger was lost.
+// forgive notes that the bridge's ledger was lost.
 func (s *server) forgive() {
 	for _, b := range s.bundles {
 		b.forgiven = true
 	}
 }
 
-// service is the server as one life of the bridge speaks to it. What is left to
-// the nil interface is not called: a life drives check-ins itself, and nobody
-// asks for files.
+// service is the server's API for one life of the bridge. Methods of the nil interface are not
+// called: a life drives check-ins itself, and no user reads files.
 type service struct {
 	bridge.BundleService
 	*life
@@ -352,14 +351,14 @@ func (s *server) start(b *bundle, in codalab.StartBundle) bool {
 	return b.assigned
 }
 
-// claimedStatus stands for the words that a claim puts into run_status.
+// claimedStatus stands for the run_status of a claim.
 const claimedStatus = "waits for its worker"
 
 func notFound(uuid string) error {
 	return &codalab.Error{Status: http.StatusNotFound, Message: "bundle " + uuid + " not found"}
 }
 
-// Standing tells where a bundle stands.
+// Standing returns a bundle's state.
 func (s service) Standing(_ context.Context, uuid string) (codalab.Standing, error) {
 	srv := &s.w.server
 	if s.crashes() {

@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// Shrink runs a failing seed again and again with fewer faults, and returns the
-// result of the run with the fewest that breaks the same promise. It gives up
-// when ctx ends, with what it has.
+// Shrink runs a failing seed again and again with fewer faults, and returns the result with the
+// fewest faults that breaks the same promise. When ctx ends it returns the best result so far.
 func Shrink(ctx context.Context, failed Result) Result { return ShrinkWith(ctx, failed, Options{}) }
 
 // ShrinkWith is Shrink for a seed that was run with options.

@@ -22,17 +22,16 @@ func newSlurmSite() *slurmtest.Site {
 
 const (
 	researcher = 1001
-	// The jobs that are not ours.
-	foreignJob  = "interactive"
-	neighbour   = "cl-ann-000000000001.1-ffffff" // another bridge's
-	neighbourly = "codalab bundle=0x1 attempt=1 owner=1 bridge=ffffff generation=900"
-	// A job of the bridge's that no row stands for, of a bundle long forgotten.
-	strayJob  = "cl-ann-ffffffffffff.1-b1b2b3"
-	strayWord = "codalab bundle=0xffffffffffffffffffffffffffffffff attempt=1 owner=1 bridge=b1b2b3 generation=0"
+	// Jobs that are not the bridge's.
+	foreignJob       = "interactive"
+	neighbour        = "cl-ann-000000000001.1-ffffff" // another bridge's
+	neighbourComment = "codalab bundle=0x1 attempt=1 owner=1 bridge=ffffff generation=900"
+	// An orphan job, of a bundle that is long forgotten.
+	orphanJob     = "cl-ann-ffffffffffff.1-b1b2b3"
+	orphanComment = "codalab bundle=0xffffffffffffffffffffffffffffffff attempt=1 owner=1 bridge=b1b2b3 generation=0"
 )
 
-// slurm is the site's Slurm: a controller, and the nodes that carry out what it
-// orders.
+// slurm is the site's Slurm: a controller, and the nodes that carry out its orders.
 type slurm struct {
 	w *world
 	*slurmtest.Controller
@@ -43,8 +42,7 @@ type slurm struct {
 	hidden  map[sbatch.JobID]bool // from squeue
 }
 
-// settle has the nodes carry out the controller's orders, and comes back when
-// there is more to do.
+// settle has the nodes carry out the controller's orders, and schedules the next time.
 func (s *slurm) settle() {
 	w := s.w
 	for _, o := range s.Advance(w.wall()) {
@@ -67,11 +65,11 @@ func (s *slurm) settle() {
 func (s *slurm) carryOut(o slurmtest.Order) {
 	switch o.Kind {
 	case slurmtest.Start:
-		if o.Request.Name != foreignJob && o.Request.Name != neighbour && o.Request.Name != strayJob {
+		if o.Request.Name != foreignJob && o.Request.Name != neighbour && o.Request.Name != orphanJob {
 			s.startWorker(o.Launch)
 		}
 	case slurmtest.Terminate, slurmtest.Kill:
-		if o.Request.Name == strayJob {
+		if o.Request.Name == orphanJob {
 			s.Ended(s.w.wall(), o.Job, o.Restart, slurmtest.End{Signal: 15})
 		}
 		for _, wk := range s.workers {
@@ -114,19 +112,19 @@ func (s *slurm) live() (sbatch.Job, bool) {
 	return live[s.w.dice.any(ofMishaps, uint64(len(live)))], true
 }
 
-// beginStray submits a job that the bridge has to clear away.
-func (s *slurm) beginStray() {
+// beginOrphan submits an orphan job, which the bridge has to cancel.
+func (s *slurm) beginOrphan() {
 	_, _ = s.Submit(s.w.wall(), researcher, sbatch.Request{ // the controller is there
-		Name: strayJob, Comment: strayWord, Partition: "gpu", CPUs: 1, Time: 24 * time.Hour, Script: "#!/bin/sh\n",
+		Name: orphanJob, Comment: orphanComment, Partition: "gpu", CPUs: 1, Time: 24 * time.Hour, Script: "#!/bin/sh\n",
 	})
 	s.settle()
 }
 
-// beginForeign submits the jobs that are not ours, and that nobody may touch.
+// beginForeign submits jobs that are not the bridge's, which it must not touch.
 func (s *slurm) beginForeign() {
 	for _, r := range []sbatch.Request{
 		{Name: foreignJob, Partition: "gpu", CPUs: 1, Time: 24 * time.Hour, Script: "#!/bin/sh\n"},
-		{Name: neighbour, Comment: neighbourly, Partition: "gpu", CPUs: 1, Time: 24 * time.Hour, Script: "#!/bin/sh\n"},
+		{Name: neighbour, Comment: neighbourComment, Partition: "gpu", CPUs: 1, Time: 24 * time.Hour, Script: "#!/bin/sh\n"},
 	} {
 		id, err := s.Submit(s.w.wall(), researcher, r)
 		if err == nil {
@@ -178,7 +176,7 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 	case w.fault(SubmitLate):
 		w.at(w.dice.span(SubmitLate, 0, submitBound-10*time.Second), func() {
 			if !w.slurm.away {
-				_, _ = submit() // nobody waits for the answer
+				_, _ = submit() // the answer is lost
 			}
 		})
 		return 0, unclear("Socket timed out on send/recv operation")
@@ -190,7 +188,7 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 		_, err := w.slurm.Submit(w.wall(), researcher, bad)
 		if w.dice.half(SubmitGhost) {
 			disturb()
-			return 0, unclear("signal: killed") // before it could say so
+			return 0, unclear("signal: killed") // sbatch was killed before it could print the refusal
 		}
 		w.noteRefused(r.Name)
 		return 0, err
@@ -227,13 +225,13 @@ func (c commands) Observe(context.Context, time.Time) (sbatch.Snapshot, error) {
 	return answer.snapshot, answer.err
 }
 
-// listing is an answer of squeue's.
+// listing is an answer of squeue.
 type listing struct {
 	snapshot sbatch.Snapshot
 	err      error
 }
 
-// list is what squeue says now.
+// list is squeue's answer now.
 func (s *slurm) list() *listing {
 	snapshot, err := s.Observe(s.w.wall(), researcher)
 	snapshot.Jobs = slices.DeleteFunc(snapshot.Jobs, func(j sbatch.Job) bool { return s.hidden[j.ID] })
@@ -282,7 +280,7 @@ func (s *slurm) release(id sbatch.JobID) {
 	s.settle()
 }
 
-// made has things befall a job that was made.
+// made lets faults strike a new job.
 func (s *slurm) made(id sbatch.JobID, mark string) {
 	w := s.w
 	if id == 0 {
@@ -304,9 +302,9 @@ func (s *slurm) made(id sbatch.JobID, mark string) {
 	}
 }
 
-// accountsTell says whether accounts, ledger and clock are right in this seed
-// whenever they are asked. Where they are not, nobody can tell a job that is
-// hidden from squeue from one that has ended, or never was.
+// accountsTell reports whether the accounting database, the ledger and the clock are always right in
+// this seed. If they are not, a job that squeue hides cannot be told from one that has ended, or
+// never was.
 func (w *world) accountsTell() bool {
 	for _, k := range []Kind{DatabaseAway, DatabaseBehind, DatabaseDeaf, SlurmForgets, AdminRequeues, Preempted, BootFails, NodeDies, NodeCut, LedgerOld, ClockSet} {
 		if w.dice.happen[k] {

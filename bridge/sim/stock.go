@@ -20,10 +20,9 @@ const (
 	finishingDelay = 100 * time.Millisecond
 )
 
-// stock is what CodaLab's own server keeps beside its bundles.
+// stock is the state of CodaLab's own server beside its bundles.
 type stock struct {
-	// listener is the check-in that gets the next message: always the one that
-	// came last.
+	// listener is the check-in that gets the next message: always the newest.
 	listener *listener
 	// heard is when the worker last checked in.
 	heard time.Duration
@@ -42,9 +41,8 @@ func (l *listener) reply(messages ...codalab.Message) {
 	}
 }
 
-// hold takes a check-in as CodaLab's own server does: it applies every report,
-// whatever state the bundle is in, and then waits for one message. An older
-// check-in that still waits gets no message any more.
+// hold handles a check-in as CodaLab's own server does: it applies every report, in any state of the
+// bundle, and then waits for one message. An older check-in that still waits gets none.
 func (s *server) hold(in codalab.CheckIn, answer func([]codalab.Message, bool)) {
 	s.stock.heard = s.w.now
 	for i := range in.Runs {
@@ -60,7 +58,7 @@ func (s *server) hold(in codalab.CheckIn, answer func([]codalab.Message, bool)) 
 	})
 }
 
-// apply does what a report says (codalab/model/bundle_model.py: bundle_checkin,
+// apply applies a report (codalab/model/bundle_model.py: bundle_checkin,
 // transition_bundle_running, transition_bundle_finalizing). A report that comes
 // after the acknowledgement brings the bundle back.
 func (s *server) apply(run *codalab.Run) {
@@ -84,7 +82,7 @@ func (s *server) apply(run *codalab.Run) {
 	}
 }
 
-// send gives a message to the worker; false where no check-in waits for one.
+// send gives a message to the worker; false if no check-in waits for one.
 func (s *server) send(m codalab.Message) bool {
 	l := s.stock.listener
 	if l == nil || s.isAway() {
@@ -95,7 +93,7 @@ func (s *server) send(m codalab.Message) bool {
 	return true
 }
 
-// manage is one pass of the bundle manager, which has the next one follow
+// manage is one pass of the bundle manager, and schedules the next one
 // (codalab/server/bundle_manager.py: _schedule_run_bundles).
 func (s *server) manage() {
 	s.w.at(s.w.dice.takes(ofServer, managerPause, managerLonger), s.manage)
@@ -138,8 +136,8 @@ func (s *server) manageOne(b *bundle) {
 	}
 }
 
-// acknowledge ends a bundle: the worker is told first, and the state changes
-// after that (_acknowledge_recently_finished_bundles).
+// acknowledge ends a bundle: the server tells the worker first, and then changes the state
+// (_acknowledge_recently_finished_bundles).
 func (s *server) acknowledge(b *bundle) {
 	if !b.assigned {
 		s.enter(b, codalab.StateWorkerOffline)
@@ -156,10 +154,9 @@ func (s *server) acknowledge(b *bundle) {
 	})
 }
 
-// mayBreakOff has an upload of a bundle fail at the server, at once or after another
-// one has succeeded. CodaLab's own server then throws the contents away, and makes
-// the bundle failed in whatever state it is (codalab/rest/bundles.py:
-// _update_bundle_contents_blob).
+// mayBreakOff lets an upload of a bundle fail at the server, at once or after another one has
+// succeeded. CodaLab's own server then throws the contents away, and makes the bundle failed in any
+// state (codalab/rest/bundles.py: _update_bundle_contents_blob).
 func (s *server) mayBreakOff(b *bundle) {
 	if b == nil || s.repeats || s.w.dice.any(ofServer, 2) == 0 {
 		return
@@ -174,7 +171,7 @@ func (s *server) mayBreakOff(b *bundle) {
 }
 
 // takesResults does what package client does before it uploads results
-// (readyForResults), and says whether the server takes them.
+// (readyForResults), and reports whether the server takes them.
 func (s *server) takesResults(b *bundle) error {
 	switch {
 	case s.repeats:

@@ -16,10 +16,10 @@ type worker struct {
 	bundle  *bundleDir
 	attempt *attempt
 	token   string
-	// owns is set while it runs the command, told when it was told to stop.
+	// owns is set while it runs the command, told once it was told to stop.
 	owns, told, ended bool
-	// cut is set for a worker on a node that Slurm does not reach any more,
-	// forgotten for one of a job that Slurm does not know any more.
+	// cut is set if Slurm no longer reaches its node, forgotten if Slurm no longer has its
+	// job.
 	cut, forgotten bool
 }
 
@@ -49,7 +49,7 @@ func (wk *worker) dies() bool {
 	return wk.ended
 }
 
-// begin takes the attempt, and begins the command if it is the worker's own.
+// begin takes the attempt, and begins the command if the worker has won it.
 func (wk *worker) begin() {
 	w, a := wk.w, wk.attempt
 	if wk.ended || wk.dies() {
@@ -181,7 +181,7 @@ func (wk *worker) end(e slurmtest.End) {
 	}
 }
 
-// vanish is the end of a worker with its node: nobody reports it.
+// vanish is the end of a worker with its node, which is not reported.
 func (wk *worker) vanish() {
 	if !wk.ended {
 		wk.ended = true

@@ -15,34 +15,34 @@ import (
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) //nolint:gochecknoglobals // a constant
 
 const (
-	// calm is when the last fault strikes.
+	// calm is the time after which no fault strikes.
 	calm = 8 * time.Minute
 	// horizon is when everything must have come to its end.
 	horizon = 6 * time.Hour
 )
 
-// Options say how a seed is run.
+// Options change how a seed runs.
 type Options struct {
-	// Only leaves out all faults but these, unless it is nil.
+	// Only are the faults that may strike; nil for all.
 	Only []Fault
-	// Log, where it is not nil, is told what happens.
+	// Log receives a line for each thing that happens; nil for none.
 	Log io.Writer
-	// Policy, where it is not nil, changes how the bridge is set up.
+	// Policy changes the bridge's policy; nil for no change.
 	Policy func(*plan.Policy)
-	// Ledger, where it is not nil, opens a real ledger for each life of the
-	// bridge, which is used beside the one in memory; they are one ledger, and
-	// the caller's to close. No old copy is restored then.
+	// Ledger, if not nil, opens the real ledger for each life of the bridge, which uses it
+	// beside the one in memory. The caller closes what it opened. No old copy is restored
+	// then.
 	Ledger func() (Ledger, error)
 }
 
-// Result is what came of a seed.
+// Result is the result of a seed.
 type Result struct {
 	Seed uint64
-	// Violations are empty for a seed that held all promises.
+	// Violations is empty for a seed that kept all promises.
 	Violations []Violation
 	// Faults are those that struck, in their order.
 	Faults []Fault
-	// Bundles, Attempts and Steps were made; Simulated is how long the site's
+	// Bundles, Attempts and Steps count what the seed made; Simulated is how long the site's
 	// clock ran.
 	Bundles, Attempts, Steps int
 	Simulated                time.Duration
@@ -61,7 +61,7 @@ func Run(ctx context.Context, seed uint64, o Options) (Result, error) {
 	}, nil
 }
 
-// live runs the site to its end. A panic is a broken promise, too.
+// live runs the site to its end. A panic is a broken promise.
 func (w *world) live() {
 	defer func() {
 		if p := recover(); p != nil {
@@ -97,20 +97,20 @@ type world struct {
 	slurm  slurm
 	server server
 	disk   disk
-	lives  []*life // of the bridge, those that run
+	lives  []*life // the running ones
 
-	// What users asked for, which no server forgets.
+	// What users asked for, also if the server has lost it.
 	wants  map[string]wants
 	killed map[string]bool
 
-	failure    error // of what is not part of the simulation
+	failure    error // outside the simulation
 	violations []Violation
 	verdicts   map[string]reported
 	requests   []time.Duration
 	steps      int
 	attempts   int
 	nextLife   int
-	recovered  bool // the ledger was restored: it does not know what it decided since
+	recovered  bool // an old ledger was restored, and the operator let the bridge go on
 	rushed     time.Duration
 	rush       int
 }
@@ -137,7 +137,7 @@ func newWorld(ctx context.Context, seed uint64, o Options) *world {
 	return w
 }
 
-// newPolicy is one of the ways to set a bridge up.
+// newPolicy is the seed's policy.
 func (w *world) newPolicy() plan.Policy {
 	retry := plan.RetryNever
 	if w.dice.any(ofUsers, 2) == 0 {
@@ -150,7 +150,7 @@ func (w *world) newPolicy() plan.Policy {
 	if w.dice.any(ofUsers, 2) == 0 {
 		q.Extra = requeueable
 	}
-	keep := 2 * time.Minute // longer than a check-in that failed may take to be applied
+	keep := 2 * time.Minute // longer than the server takes to apply a check-in that failed
 	if w.dice.happen[ServerRestored] || w.dice.happen[Restaged] {
 		keep = 12 * time.Minute // longer than the server takes to offer a bundle again
 	}
@@ -181,7 +181,7 @@ func (w *world) begin() {
 	case 0, 1:
 		w.slurm.beginForeign()
 	case 2:
-		w.slurm.beginStray()
+		w.slurm.beginOrphan()
 	}
 	w.startLife()
 	w.mishaps()
@@ -193,13 +193,13 @@ func (w *world) begin() {
 	}
 }
 
-// at has something done after a while.
+// at schedules an event.
 func (w *world) at(after time.Duration, do func()) {
 	w.serial++
 	w.events.add(event{w.now + after, w.serial, do})
 }
 
-// wall is simulated time as clocks that are right show it.
+// wall is simulated time on a clock that is right.
 func (w *world) wall() time.Time { return epoch.Add(w.now) }
 
 // fault takes a chance for a fault.
@@ -213,7 +213,7 @@ func (w *world) fault(k Kind) bool {
 	return true
 }
 
-// tell logs one thing that happened.
+// tell logs an event.
 func (w *world) tell(who, format string, args ...any) {
 	if w.log == nil {
 		return
@@ -221,20 +221,20 @@ func (w *world) tell(who, format string, args ...any) {
 	_, _ = fmt.Fprintf(w.log, "%9.3f %-8s %s\n", w.now.Seconds(), who, fmt.Sprintf(format, args...)) // for people
 }
 
-// finished says whether there is nothing left to be seen.
+// finished reports whether nothing more can happen.
 func (w *world) finished() bool {
 	return w.now > time.Minute && w.ledger.empty() && w.server.settled() && !w.slurm.anyLive()
 }
 
-// event is something to be done.
+// event is a scheduled call.
 type event struct {
 	at     time.Duration
 	serial uint64
 	do     func()
 }
 
-// events are what is to come, a heap with the next one first. It is its own, as
-// container/heap would allocate memory for each event.
+// events is a heap of the coming events, the next one first. container/heap would allocate memory
+// for each event.
 type events []event
 
 func (e events) less(i, j int) bool {

@@ -16,8 +16,8 @@ import (
 // --config does not.
 const configVariable = "CL_BRIDGE_CONFIG"
 
-// configFlag gives a verb --config. Before the verb runs, path becomes the named file,
-// or the one in its usual place.
+// configFlag gives a command --config. Before the command runs, path becomes the file
+// that the flag names, or the one in its usual place.
 func configFlag(cmd *cobra.Command, p program.Process, path *string) {
 	cmd.Flags().StringVar(path, "config", "", "the configuration `file`, if not $"+configVariable+" or ~/.config/cl-bridge/bridge.toml")
 	cmd.PreRunE = func(*cobra.Command, []string) error {

@@ -21,13 +21,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-const aboutImage = `image looks after the images that bundles run in. Images that bundles ask for are
-brought in by themselves; pull brings some in beforehand, and keeps them: they stay
-in the cache until rm, and bundles run in them also while their registry cannot be
-reached. With image.offline = true in the configuration no registry is asked, and the
-kept images are all there are.
+const aboutImage = `image looks after the images that bundles run in. The bridge brings in what bundles
+ask for; pull brings in images beforehand and keeps them: they stay in the cache until
+rm, and bundles can use them while their registry is away. With image.offline = true in
+the configuration the bridge asks no registry, and bundles can use only kept images.
 
-It may be used beside a running bridge, and where none runs.
+It works with and without a running bridge.
 
 Exit codes: 1 refused or failed; 2 the command line or the configuration is wrong;
 3 the registry, or the ledger's server, did not answer.`
@@ -42,11 +41,11 @@ func imageCommand(p program.Process) *cobra.Command {
 	return cmd
 }
 
-const aboutPull = `pull brings images in and keeps them until rm. Without IMAGE it brings in those that
-bundles run in that name none: image.default_cpu and image.default_gpu, or CodaLab's,
-and the default_image of each queue, for the architecture of its nodes.
+const aboutPull = `pull brings images in and keeps them until rm. Without IMAGE it brings in the images of
+bundles that name none: image.default_cpu and image.default_gpu, or CodaLab's, and the
+default_image of each queue, for the architecture of its nodes.
 
-On a terminal it shows how far it is, else it prints a line now and then.`
+On a terminal it shows its progress; elsewhere it prints a line now and then.`
 
 func imagePull(p program.Process) *cobra.Command {
 	var r imagepull.Request
@@ -82,8 +81,8 @@ func completeQueues(p program.Process) cobra.CompletionFunc {
 	}
 }
 
-// configOf returns the configuration of a command line that is being completed; an
-// empty one where it cannot be read.
+// configOf returns the configuration of a command line that a shell completes, or an empty
+// one where it cannot be read.
 func configOf(p program.Process, cmd *cobra.Command) config.Config {
 	path, err := findConfig(p, cmd.Flag("config").Value.String())
 	if err != nil {
@@ -129,8 +128,8 @@ func pull(ctx context.Context, p program.Process, f cacheFlags, im *images.Image
 	return errors.Join(err, last)
 }
 
-// pullError makes a registry that does not answer end the program as a server
-// that does not answer does.
+// pullError gives the error of a registry that does not answer the exit code of a server
+// that does not answer.
 func pullError(err error) error {
 	var e *transfer.Error
 	if errors.As(err, &e) && e.Transient() {
@@ -158,7 +157,7 @@ func imageLs(p program.Process) *cobra.Command {
 
 func imageRm(p program.Process) *cobra.Command {
 	var arch string
-	cmd := cacheSub(p, "rm IMAGE...", "Keep images no longer: the cache removes them when it needs their room", cobra.MinimumNArgs(1),
+	cmd := cacheSub(p, "rm IMAGE...", "Stop keeping images: the cache removes them when it needs their room", cobra.MinimumNArgs(1),
 		func(ctx context.Context, c *cache.Cache, f cacheFlags, args []string) error {
 			a := config.Architecture(arch)
 			if err := a.Check(); err != nil {

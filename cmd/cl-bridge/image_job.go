@@ -22,11 +22,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// convert makes a SIF, where that is not the Converter itself.
+// convert makes a SIF in place of the Converter.
 type convert func(ctx context.Context, c apptainer.Converter, img source.Image, dst string, progress func(apptainer.Progress)) error
 
-// imageJobs has images converted in jobs of image.queue; nil where that is not
-// wanted.
+// imageJobs returns what converts images in jobs of image.queue, or nil where the file
+// names none.
 func imageJobs(c config.Config, slurm *observer.Observer, installed programs.Installed) convert {
 	q := c.Queue[c.Image.Queue]
 	if q == nil {
@@ -73,7 +73,7 @@ func convertPulled(ctx context.Context, s imagejob.Settings, img source.Image, d
 // observeAlone is how often a command that waits for a job runs squeue, beside the bridge.
 const observeAlone = 30 * time.Second
 
-// imageJobsAlone is imageJobs where no bridge need run.
+// imageJobsAlone is imageJobs for a command, beside a bridge or without one.
 func imageJobsAlone(ctx context.Context, p program.Process, c config.Config) (convert, error) {
 	if c.Image.Queue == "" {
 		return nil, nil //nolint:nilnil // none is wanted
@@ -89,11 +89,11 @@ func imageJobsAlone(ctx context.Context, p program.Process, c config.Config) (co
 	return imageJobs(c, &observer.Observer{Slurm: slurm, Every: observeAlone, Now: p.Now}, installed), nil
 }
 
-const aboutConvert = `convert converts the one image that SPEC describes, whose layers a bridge has pulled
-to the shared disk. It is what a job runs where image.queue is set, and needs
-mksquashfs, and no network. How it went is written to result.json beside SPEC.`
+const aboutConvert = `convert converts the one image that SPEC describes. A bridge has pulled its layers to the
+shared disk before. Jobs run this command where image.queue is set. It needs mksquashfs
+and no network, and writes its result to result.json beside SPEC.`
 
-// imageConvert is for jobs, and not listed.
+// imageConvert is for jobs; the help does not list it.
 func imageConvert() *cobra.Command {
 	return &cobra.Command{
 		Use: "convert SPEC", Short: "Convert a pulled image, in a job", Long: aboutConvert, Hidden: true,

@@ -9,12 +9,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 )
 
-const aboutInit = `init writes a configuration: it asks Slurm which partitions and accounts you may use,
-asks you for what it cannot know, and logs in to the server. It writes a queue for each
-partition, with its limits, and a comment for each key. Only you can read the file and
-the password's file.
+const aboutInit = `init writes a configuration. It asks Slurm which partitions and accounts you may use,
+asks you for the rest, and logs in to the server. It writes a queue for each partition,
+with its limits, and a comment for each key. Only you can read the file and the
+password's file.
 
-Without a terminal, or with --yes, init asks nothing and takes what it would suggest.
+Without a terminal, or with --yes, init asks nothing and takes its own suggestions.
 Then it needs --server and --password-file.
 
 Exit codes: 1 refused or failed, or the file is there already; 2 the command line is

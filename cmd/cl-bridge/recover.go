@@ -16,14 +16,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 )
 
-const aboutRecover = `A bridge whose ledger was put back from an old copy ends when it finds a job in
-Slurm that is newer than the ledger: it must not touch what it does not know.
-recover lists the jobs of this bridge that the ledger does not know, and says
-what will become of each. It changes nothing, and may be run beside a bridge.
+const aboutRecover = `A bridge on an old copy of its ledger ends when it finds a job in Slurm that is
+newer than the ledger: it must not touch jobs that it does not know. recover
+lists those jobs, and says what will become of each. It changes nothing, and may
+be run beside a bridge.
 
 Look for a newer copy of the ledger first. If there is none, recover --accept
-notes in the ledger that there were later submissions, and the bridge can be
-started again. It is refused while a bridge works on the ledger.
+records in the ledger that there were later submissions. Then the bridge can
+start again. It is refused while a bridge works on the ledger.
 
 Exit codes: 1 no ledger, or a bridge works on it; 2 the command line or the
 configuration is wrong; 3 Slurm or the ledger's server does not answer.`

@@ -107,7 +107,7 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 	}
 	heartbeats := status.Recorder{Bridge: b, Path: path, Host: host, Process: os.Getpid(), Started: now()}
 	sweeps := sweeper(c, book, watched, installed.Paths(), now)
-	err = runBeside(ctx, func() error { return t.run(ctx, b, log) },
+	err = runBeside(ctx, func() error { return t.runBridge(ctx, b, log) },
 		func(ctx context.Context) { upkeep.Run(ctx, b, content, stage.Images, log) },
 		func(ctx context.Context) { sweeps.Run(ctx, sweepFirst, sweepEvery, log) },
 		heartbeats.Run)

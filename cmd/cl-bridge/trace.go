@@ -14,8 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 )
 
-// tracing says where the bridge's decisions are recorded; nowhere where path is
-// empty.
+// tracing says where the bridge records its decisions. An empty path means nowhere.
 type tracing struct {
 	path  string
 	limit config.Size
@@ -26,8 +25,8 @@ func (t *tracing) flags(cmd *cobra.Command) {
 	cmd.Flags().TextVar(&t.limit, "trace-size", t.limit, "how much FILE and FILE.1, its older part, may hold, a `SIZE` such as 500m")
 }
 
-// run runs a bridge with its trace.
-func (t tracing) run(ctx context.Context, b *bridge.Bridge, log *slog.Logger) error {
+// runBridge runs a bridge and records its decisions.
+func (t tracing) runBridge(ctx context.Context, b *bridge.Bridge, log *slog.Logger) error {
 	if t.path == "" {
 		return b.Run(ctx)
 	}

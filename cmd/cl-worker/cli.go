@@ -18,8 +18,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/worker"
 )
 
-// The exit codes of `cl-worker exec` that are its own and not the command's.
-// They are for people who read sacct; a bridge reads the exit record.
+// The exit codes of `cl-worker exec` itself. They are for people who read sacct; a
+// bridge reads the exit record.
 const (
 	exitSpec       = 120
 	exitTaken      = 121
@@ -28,32 +28,32 @@ const (
 	exitNoStatus   = 124
 )
 
-const execHelp = `Runs the one prepared bundle that SPEC describes, a spec.json on the shared
-disk. It is what the batch script of a bundle's job ends in:
+const execHelp = `Runs the prepared bundle that SPEC describes, a spec.json on the shared
+disk. The batch script of a bundle's job ends with:
 
   exec cl-worker exec SPEC
 
-How it went is written to exit.json beside SPEC, once results on the node's own
-disk are copied to the shared one. TERM, INT and HUP are passed on to the
-bundle's command as TERM, with KILL for what is left two seconds later, and a
-copy goes on for ten seconds; USR1 is ignored.
+It writes exit.json beside SPEC once results on the node's own disk are copied to
+the shared one. On TERM, INT and HUP it sends TERM to the bundle's command, and
+KILL to remaining processes two seconds later; it then copies results for at most
+ten seconds. It ignores USR1.
 
 Exit codes, which sacct shows:
   0      the command succeeded
   1-255  the command failed with this exit status, or by signal n with
          128 + n (of which sacct shows n)
   120    SPEC cannot be read, or is of another version; nothing was begun
-  121    another worker has begun the attempt, or the bridge has closed it;
+  121    another worker has begun the attempt, or the bridge has fenced it;
          nothing was touched
-  122    the shared disk did not let the attempt be begun within a minute;
+  122    the attempt could not be begun on the shared disk within a minute;
          nothing was run
-  123    how the bundle ended could not be recorded within two minutes
+  123    the bundle's end could not be recorded within two minutes
   124    the command was not run, or met a limit and ended with 0; the exit
          record says why`
 
 func run(ctx context.Context, p program.Process) error {
 	root := program.Root(p, "cl-worker", "Run bundles", "")
-	root.CompletionOptions.DisableDefaultCmd = true // nobody types its arguments
+	root.CompletionOptions.DisableDefaultCmd = true // people do not type its arguments
 	root.AddCommand(&cobra.Command{
 		Use:   "exec SPEC",
 		Short: "Run one prepared bundle inside an allocation",
@@ -69,11 +69,11 @@ func run(ctx context.Context, p program.Process) error {
 
 // execute is `cl-worker exec`.
 func execute(ctx context.Context, p program.Process, spec string) error {
-	// While this is in place, further signals are swallowed: a second TERM
-	// must not end the worker before it has recorded what became of the first.
+	// A second TERM must not end the worker before it has recorded the end that the
+	// first one caused; further signals are therefore ignored.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
 	defer stop()
-	// USR1 is handled and not ignored: the command would inherit that.
+	// USR1 is handled, because the command would inherit an ignored signal.
 	warnings := make(chan os.Signal, 1)
 	signal.Notify(warnings, syscall.SIGUSR1)
 	defer signal.Stop(warnings)
@@ -97,7 +97,7 @@ func execute(ctx context.Context, p program.Process, spec string) error {
 	return nil
 }
 
-// engineEnv is what docker and podman need of this process's environment to
+// engineEnv is the part of this process's environment by which docker and podman
 // find their engine and their own files.
 func engineEnv(p program.Process) []string {
 	env := []string{"PATH=" + cmp.Or(p.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")}
@@ -134,8 +134,8 @@ func exitCode(exit spool.Exit, err error) int {
 	return exitNoStatus
 }
 
-// outcome is what is said of it on standard error, which ends up in the job's
-// output; nothing where the exit status says all.
+// outcome is the message for standard error, which becomes the job's output; nil
+// if the exit status says enough.
 func outcome(exit spool.Exit, err error) error {
 	if err == nil && exit.Failure != "" {
 		err = errors.New(exit.Failure)

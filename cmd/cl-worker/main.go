@@ -1,5 +1,5 @@
-// Command cl-worker runs bundles: `cl-worker exec SPEC`, in an allocation of
-// Slurm's, runs the one prepared bundle that SPEC describes.
+// Command cl-worker runs bundles: in an allocation of Slurm, `cl-worker exec SPEC` runs the
+// prepared bundle that SPEC describes.
 package main
 
 import (

@@ -20,24 +20,24 @@ import (
 	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
 
-const probeHelp = `Says what this node has for running containers, tried and not only looked up,
-and by which way cl-worker would run them here, and why. Nothing is changed.
+const probeHelp = `Tries what this node has for running containers, and says which runtime
+cl-worker would use here, and why. It changes nothing.
 
-What a login node allows says nothing of a compute node, so run it in a job:
+A compute node may allow less than a login node, so run it in a job:
 
   srun cl-worker probe
 
 --runtime is the queue's setting of that name. cl-bridge doctor runs this in a job
 with --meet, and waits for the report in that directory. Exit codes:
   0  containers can be run
-  1  they cannot: the last line says what the site has to allow`
+  1  they cannot; the last line says what the site has to allow`
 
 func probeCommand(p program.Process) *cobra.Command {
 	var runtime, scratch, meet string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "probe",
-		Short: "Say by which way containers are run on this node",
+		Short: "Say which runtime runs containers on this node",
 		Long:  probeHelp,
 		Args:  program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,7 +54,7 @@ func probeCommand(p program.Process) *cobra.Command {
 	return cmd
 }
 
-// meetWithin is how long a job waits for a login node at most.
+// meetWithin bounds a job's wait for a login node.
 const meetWithin = 2 * time.Minute
 
 func tryNode(ctx context.Context, p program.Process, want runtimes.Name, scratch string, meet probe.Meeting, asJSON bool) error {
@@ -86,16 +86,16 @@ func tryNode(ctx context.Context, p program.Process, want runtimes.Name, scratch
 	return nil
 }
 
-// writeReport prints what was found, and how the node would run containers.
+// writeReport prints the findings, and how the node would run containers.
 func writeReport(out io.Writer, r probe.Report) error {
 	if err := writeHost(out, r.Host); err != nil || r.Choice == nil {
 		return err
 	}
 	_, err := fmt.Fprintf(out, "\n%s: %s\n", r.Choice.Runtime, r.Choice.Reason)
-	return err //nolint:wrapcheck // the caller knows what is printed
+	return err //nolint:wrapcheck // the caller words it
 }
 
-// writeHost prints what was found, a line each.
+// writeHost prints the findings, one per line.
 func writeHost(out io.Writer, host container.Host) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, line := range []struct {

@@ -3,7 +3,6 @@ package stocktest
 import (
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -44,41 +43,18 @@ func (s *Server) stage() {
 
 // parents returns why a run can never be staged, or else whether it has to wait for a parent.
 func (s *Server) parents(b *bundle) (failure string, wait bool) {
-	var missing, failed, killed []string
 	for _, d := range b.dependencies {
 		parent := s.bundle(d.ParentUUID)
 		switch {
 		case parent == nil:
-			missing = append(missing, d.ParentUUID)
-		case parent.state == codalab.StateFailed:
-			failed = append(failed, parent.uuid)
-		case parent.state == codalab.StateKilled:
-			killed = append(killed, parent.uuid)
-		case parent.state != codalab.StateReady:
+			return "Missing parent bundles: " + d.ParentUUID, false
+		case !parent.state.Final():
 			wait = true
-		}
-		if parent != nil {
-			if _, err := s.allowed(s.users[b.owner], parent.uuid, mayRead); err != nil {
-				return err.Error(), false
-			}
+		case parent.state != codalab.StateReady && !b.metadata.Bool("allow_failed_dependencies"):
+			return "Parent bundles failed: " + parent.uuid + " (Please use the --allow-failed-dependencies flag to depend on results of failed or killed bundles) ", false
 		}
 	}
-	if missing != nil {
-		return "Missing parent bundles: " + strings.Join(missing, ", "), false
-	}
-	if b.metadata.Bool("allow_failed_dependencies") {
-		return "", wait
-	}
-	if failed != nil {
-		failure += "Parent bundles failed: " + strings.Join(failed, ", ") + " "
-	}
-	if killed != nil {
-		failure += "Parent bundles were killed: " + strings.Join(killed, ", ") + " "
-	}
-	if failure != "" {
-		failure += "(Please use the --allow-failed-dependencies flag to depend on results of failed or killed bundles) "
-	}
-	return failure, wait
+	return "", wait
 }
 
 // forgetSilent removes the workers without a check-in for WorkerTimeout; the caller holds the

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
 // Options configures a Server. Dir and Users are required.
@@ -98,10 +99,8 @@ func New(o Options) (*Server, error) {
 func (s *Server) Run(ctx context.Context) {
 	for {
 		s.managerPass()
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, s.o.Pass) != nil {
 			return
-		case <-time.After(s.o.Pass):
 		}
 	}
 }

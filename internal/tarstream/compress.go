@@ -21,7 +21,7 @@ const (
 type compressor struct {
 	w    io.Writer
 	head []byte        // all that was written, while it fits in a block
-	zw   *pgzip.Writer // nil so long
+	zw   *pgzip.Writer // nil while head has all
 }
 
 func newCompressor(w io.Writer) *compressor { return &compressor{w: w} }

@@ -1,7 +1,7 @@
 // Package tarstream packs a directory into a tar stream and unpacks one.
 //
 // Neither side can be trusted: Pack may read the directory of a command that still runs, and
-// Unpack reads what anybody sent. So all paths go through an os.Root, and it promises:
+// Unpack reads what any user sent. So all paths go through an os.Root, and it promises:
 //
 //   - Pack writes a stream that can be read to its end, also while files grow, shrink and
 //     vanish under it, or it fails.

@@ -11,8 +11,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
-// Each way in which a bundle cannot run ends in one sentence where the
-// researcher looks.
+// A bundle that cannot run has a failure message of one sentence.
 func TestBadRequestsEndInOneSentence(t *testing.T) {
 	t.Parallel()
 	s := site(t)
@@ -66,8 +65,8 @@ func TestQueueThatNobodyServesIsNamed(t *testing.T) {
 	}
 }
 
-// All nodes of the queue together cannot run the request. The bridge leaves it staged:
-// the site may have more nodes some day.
+// All nodes of the queue together are too small for the request. The server leaves the
+// bundle staged: the site may get more nodes.
 func TestRequestBeyondAllNodesStaysStaged(t *testing.T) {
 	t.Parallel()
 	s := site(t)
@@ -104,13 +103,13 @@ func TestFullDiskIsOneSentenceAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := cold(t, testsite.Options{SharedBytes: 12 << 20, Config: "low_water = \"0\"\nstage_patience = \"1s\"\noutage_patience = \"1s\""})
 	bundle := run(t, s, "cpu", "true")
-	until(t, s, bundle, "run_status", "Trying again at .*: no space left on device\\.$") // there may be room some day
+	until(t, s, bundle, "run_status", "Trying again at .*: no space left on device\\.$") // the disk may get room
 	cl(t, s, "kill", bundle)
 	if state := ended(t, s, bundle); state != "killed" {
 		t.Errorf("state %s, want killed", state)
 	}
 	err := filepath.WalkDir(filepath.Join(s.Shared, "cache"), func(path string, d os.DirEntry, err error) error {
-		if err == nil && !d.IsDir() && filepath.Base(filepath.Dir(path)) != "pins" { // a pin goes with the next trimming
+		if err == nil && !d.IsDir() && filepath.Base(filepath.Dir(path)) != "pins" { // the next trim removes pins
 			t.Errorf("left behind: %s", path)
 		}
 		return err
@@ -180,7 +179,7 @@ func TestBridgeThatCannotStartSaysWhy(t *testing.T) {
 	}
 }
 
-// A bridge works for the site meanwhile, and doctor's jobs run on the site's nodes.
+// The site's bridge runs meanwhile. doctor's jobs run on the site's nodes.
 func TestDoctorFindsNothingFailedOnASiteThatWorks(t *testing.T) {
 	t.Parallel()
 	s := site(t)
@@ -192,8 +191,7 @@ func TestDoctorFindsNothingFailedOnASiteThatWorks(t *testing.T) {
 	}
 }
 
-// A node that lacks what containers need is imitated by a worker that takes it
-// from itself first.
+// The worker's script imitates a node that lacks what containers need.
 func TestNodeThatCannotRunContainersIsOneSentence(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ take, want string }{

@@ -12,8 +12,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
-// A site without internet runs what was brought in beforehand, and SIFs where they
-// lie, and says so of anything else.
+// A site without internet runs images that an operator brought in and SIFs in place, and
+// refuses other images with a reason.
 func TestSiteWithoutInternetRunsWhatWasBroughtIn(t *testing.T) {
 	t.Parallel()
 	images := testenv.SharedDir(t)
@@ -35,7 +35,7 @@ func TestSiteWithoutInternetRunsWhatWasBroughtIn(t *testing.T) {
 	if repository, _, _ := strings.Cut(s.Image[strings.LastIndex(s.Image, "/"):], ":"); !strings.Contains(name, repository+"@sha256:") {
 		t.Errorf("docker_image %q of %s", name, s.Image)
 	}
-	// What it ran in can be asked for again.
+	// The digest of its image can be requested again.
 	ready(t, s, run(t, s, "cpu", "true", "--request-docker-image", name))
 
 	var list []struct {

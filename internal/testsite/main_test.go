@@ -17,7 +17,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
-// The tests share one site, started by the first that needs it, and one cache.
+// The tests share one site and one cache. The first test that needs the site starts it.
 var shared struct {
 	once sync.Once
 	site *testsite.Site
@@ -69,8 +69,8 @@ func cached(t *testing.T) string {
 	return shared.cache
 }
 
-// site returns the shared site. A registry that refuses connections is given
-// up after seconds.
+// site returns the shared site. Its bridge gives up a registry that refuses connections
+// after seconds.
 func site(t *testing.T) *testsite.Site {
 	t.Helper()
 	need(t)
@@ -91,7 +91,7 @@ func own(t *testing.T, o testsite.Options) *testsite.Site {
 	return cold(t, o)
 }
 
-// cold starts a site for one test that has no image in its cache.
+// cold starts a site for one test, with an empty cache.
 func cold(t *testing.T, o testsite.Options) *testsite.Site {
 	t.Helper()
 	need(t)
@@ -111,7 +111,7 @@ func cold(t *testing.T, o testsite.Options) *testsite.Site {
 	return s
 }
 
-// cl runs the researcher's command, which has to succeed.
+// cl runs cl as the researcher; it has to succeed.
 func cl(t *testing.T, s *testsite.Site, args ...string) string {
 	t.Helper()
 	out, err := s.CL(t.Context(), args...)
@@ -133,7 +133,7 @@ func field(t *testing.T, s *testsite.Site, bundle, name string) string {
 	return cl(t, s, "info", "-f", name, bundle)
 }
 
-// patience is how long a test waits for what has to come.
+// patience is how long a test waits.
 const patience = 2 * time.Minute
 
 // until waits for a field of a bundle to match.
@@ -153,8 +153,8 @@ func until(t *testing.T, s *testsite.Site, bundle, name, pattern string) string 
 	return ""
 }
 
-// untilPrinted waits for a bundle that runs to have printed just this. That it
-// runs is known before its command's first word is.
+// untilPrinted waits for a running bundle to have printed exactly this. The state
+// running is reported before the first output.
 func untilPrinted(t *testing.T, s *testsite.Site, bundle, want string) {
 	t.Helper()
 	ticker := time.NewTicker(100 * time.Millisecond)

@@ -14,8 +14,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
-// lossy submits, and says so to nobody: its answer is another one in each
-// partition. What it submits it notes.
+// lossy submits a job and loses the answer, in a different way for each partition. It
+// keeps the names of its jobs.
 const lossy = `
 case "$*" in *--version*) exec $BIN/sbatch "$@";; esac
 for a; do case $a in --job-name=*) name=${a#*=};; esac; done
@@ -65,7 +65,7 @@ func count(list []string, want string) int {
 	return n
 }
 
-// accounted are the jobs of a name that have ended, in the accounts.
+// accounted returns the ended jobs of a name, as sacct shows them.
 func accounted(t *testing.T, s *testsite.Site, name string) []string {
 	t.Helper()
 	out := must(t, s, "sacct", "--allocations", "--parsable2", "--noheader", "--duplicates", "--name="+name, "--format=JobIDRaw,State")
@@ -121,16 +121,16 @@ func restarted(t *testing.T, s *testsite.Site) {
 	}
 }
 
-// counting notes each look at Slurm.
+// counting counts the calls of squeue.
 const counting = `echo >>$HERE/looks; exec $BIN/squeue "$@"` + "\n"
 
-// I5: nothing is touched within the grace, and what is not the bridge's never.
+// I5: the bridge cancels no job within the grace, and no job of others ever.
 func TestI5OrphanIsListedAndJobsOfOthersAreNotTouched(t *testing.T) {
 	t.Parallel()
 	need(t)
 	bin := wrapped(t, map[string]string{"squeue": counting})
 	s := own(t, testsite.Options{Config: often(bin)})
-	bundle := run(t, s, "cpu", "echo once; while [ ! -e go ]; do sleep 0.1; done") // it keeps the bridge looking
+	bundle := run(t, s, "cpu", "echo once; while [ ! -e go ]; do sleep 0.1; done") // while it runs, the bridge observes
 	of := facts(t, s, begun(t, s, bundle))
 	id := of["JobName"][strings.LastIndexByte(of["JobName"], '-')+1:]
 	stamp := func(bridge string, generation int) string {
@@ -169,8 +169,8 @@ func TestI5OrphanIsListedAndJobsOfOthersAreNotTouched(t *testing.T) {
 	ranOnce(t, s, bundle)
 }
 
-// I5: a job that is newer than the ledger ends the bridge, until somebody has
-// accepted the ledger.
+// I5: a job that is newer than the ledger ends the bridge, until an operator accepts the
+// ledger.
 func TestI5OldLedgerStopsTheBridgeUntilItIsAccepted(t *testing.T) {
 	t.Parallel()
 	need(t)
@@ -212,7 +212,7 @@ func TestI5OldLedgerStopsTheBridgeUntilItIsAccepted(t *testing.T) {
 		t.Fatal(err)
 	}
 	ranOnce(t, s, first)
-	// The bundle's row takes its job up.
+	// The bundle's row adopts its job.
 	await(t, "the second bundle runs as job "+job, func() bool {
 		e := explain(t, s, second)
 		return e.Phase == "running" && fmt.Sprint(e.Job) == job
@@ -236,7 +236,7 @@ func stopAndCopy(t *testing.T, s *testsite.Site) map[string][]byte {
 	return copied
 }
 
-// putBack puts an old copy in the ledger's place.
+// putBack replaces the ledger by an old copy.
 func putBack(t *testing.T, s *testsite.Site, copied map[string][]byte) {
 	t.Helper()
 	info, err := os.Stat(s.Ledger())
@@ -260,7 +260,7 @@ func putBack(t *testing.T, s *testsite.Site, copied map[string][]byte) {
 	}
 }
 
-// I1, I6: what is saved is done, once, whenever the bridge dies.
+// I1, I6: everything that is saved is done exactly once, whenever the bridge dies.
 func TestI1BridgeKilledAgainAndAgainLosesNothing(t *testing.T) {
 	t.Parallel()
 	need(t)

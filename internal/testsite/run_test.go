@@ -39,7 +39,7 @@ func TestBundleGoesFromRunToItsFiles(t *testing.T) {
 	if got := field(t, s, bundle, "docker_image"); !strings.Contains(got, "@sha256:") {
 		t.Errorf("docker_image %q, want a name with the digest", got)
 	}
-	// What it used stays when it has ended.
+	// Its usage stays after its end.
 	for _, used := range []string{"cpu_usage", "memory_usage", "memory_max", "time"} {
 		if got := field(t, s, bundle, used); strings.Trim(got, "0.") == "" || got == "None" {
 			t.Errorf("%s %q", used, got)
@@ -65,7 +65,7 @@ func TestBundleThatNamesNoQueueGoesToTheDefaultOne(t *testing.T) {
 	s := site(t)
 	bundle := cl(t, s, "run", "mkdir -p a/b; echo kept > a/b/c; chmod 0 a; truncate -s 3T hole; rm hole")
 	ready(t, s, bundle)
-	// What the command closed to its owner is a result all the same.
+	// Files that the command closed to its owner are results too.
 	if got := cl(t, s, "cat", bundle+"/a/b/c"); got != "kept" {
 		t.Errorf("a/b/c %q", got)
 	}
@@ -226,8 +226,8 @@ func TestBridgeKilledAnywhereLosesNothingAndRunsNothingTwice(t *testing.T) {
 	for range 6 {
 		bundles = append(bundles, run(t, s, "cpu", "echo $$ >> begun; sleep 1; echo done"))
 	}
-	// Three ends at moments that differ from run to run: what matters is that
-	// none of them is safe by luck alone.
+	// Three ends at moments that differ from run to run, so that a lucky moment
+	// hides no defect.
 	for range 3 {
 		until(t, s, bundles[0], "state", ".")
 		if err := s.KillBridge(); err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
-// often is a bridge's configuration that looks at Slurm each second, with
-// Slurm's commands of a directory.
+// often configures a bridge that observes Slurm every second, with the commands of a
+// directory.
 func often(bin string) string {
 	config := "[slurm]\nobserve_every = \"1s\"\n"
 	if bin != "" {
@@ -26,7 +26,7 @@ func often(bin string) string {
 	return config
 }
 
-// await waits for done, which is asked several times a second.
+// await waits until done returns true.
 func await(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(50 * time.Millisecond)
@@ -38,7 +38,7 @@ func await(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// must is the output of a program that the researcher runs.
+// must runs a program as the researcher and returns its output.
 func must(t *testing.T, s *testsite.Site, args ...string) string {
 	t.Helper()
 	out, err := s.Run(t.Context(), args...)
@@ -63,7 +63,7 @@ func bridge(t *testing.T, s *testsite.Site, verb string, args ...string) string 
 	return must(t, s, append([]string{filepath.Join(testsite.Base, "bin", "cl-bridge"), verb, "--config", s.BridgeConfig()}, args...)...)
 }
 
-// explanation is what cl-bridge explain says of a bundle.
+// explanation is the output of cl-bridge explain.
 type explanation struct {
 	Phase   string  `json:"phase"`
 	Reason  string  `json:"reason"`
@@ -79,8 +79,8 @@ type entry struct {
 	Job    int64  `json:"job"`
 }
 
-// explained asks the bridge where a bundle is; known is false where it does not
-// know the bundle yet.
+// explained runs cl-bridge explain; known is false if the bridge does not know the
+// bundle yet.
 func explained(t *testing.T, s *testsite.Site, bundle string) (e explanation, known bool) {
 	t.Helper()
 	out, err := s.Run(t.Context(), filepath.Join(testsite.Base, "bin", "cl-bridge"), "explain", "--config", s.BridgeConfig(), "--json", bundle)
@@ -93,7 +93,7 @@ func explained(t *testing.T, s *testsite.Site, bundle string) (e explanation, kn
 	return e, true
 }
 
-// explain is what the bridge says of a bundle that it knows.
+// explain runs cl-bridge explain for a bundle that the bridge knows.
 func explain(t *testing.T, s *testsite.Site, bundle string) explanation {
 	t.Helper()
 	e, known := explained(t, s, bundle)
@@ -139,7 +139,7 @@ func begins(t *testing.T, s *testsite.Site, bundle string) []string {
 	return tokens
 }
 
-// ranOnce wants a bundle that is ready, began once, and printed "once" once.
+// ranOnce checks that a bundle is ready, began once, and printed "once" once.
 func ranOnce(t *testing.T, s *testsite.Site, bundle string) {
 	t.Helper()
 	ready(t, s, bundle)
@@ -151,7 +151,7 @@ func ranOnce(t *testing.T, s *testsite.Site, bundle string) {
 	}
 }
 
-// facts are a job's, as scontrol shows them.
+// facts returns the fields of a job, as scontrol shows them.
 func facts(t *testing.T, s *testsite.Site, job string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -159,25 +159,24 @@ func facts(t *testing.T, s *testsite.Site, job string) map[string]string {
 		key, value, _ := strings.Cut(f, "=")
 		found[key] = value
 	}
-	// The comment is the one fact with blanks in it.
+	// Only the comment may have spaces.
 	_, comment, _ := strings.Cut(must(t, s, "scontrol", "show", "job", job), " Comment=")
 	comment, _, _ = strings.Cut(comment, "\n")
 	found["Comment"] = strings.TrimSpace(comment)
 	return found
 }
 
-// byHand submits a job as a researcher would who writes name and comment
-// herself.
+// byHand submits a job with a name and a comment of the caller's, as a researcher may.
 func byHand(t *testing.T, s *testsite.Site, name, comment string, script ...string) (job string) {
 	t.Helper()
 	return must(t, s, append([]string{
 		"sbatch", "--parsable", "--export=NONE", "--partition=cpu", "--account=lab", "--time=5",
-		"--chdir=" + s.Shared + "/spool", // by which the site finds its jobs in the end
+		"--chdir=" + s.Shared + "/spool", // Site.Close finds its jobs by the directory
 		"--output=" + s.Shared + "/%j.out", "--job-name=" + name, "--comment=" + comment,
 	}, script...)...)
 }
 
-// wrapped is a directory of Slurm's commands in which scripts stand for some.
+// wrapped returns a directory of Slurm's commands, some of them replaced by scripts.
 // A script finds the real ones in $BIN, and the directory in $HERE.
 func wrapped(t *testing.T, scripts map[string]string) string {
 	t.Helper()
@@ -198,7 +197,7 @@ func wrapped(t *testing.T, scripts map[string]string) string {
 	return dir
 }
 
-// lines are those of a file; none where it is not there.
+// lines returns the lines of a file; none if it does not exist.
 func lines(path string) []string {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
-// I7: what an administrator does to a job is the bundle's verdict, once.
+// I7: a job that an administrator cancels gives the bundle one verdict.
 func TestI7JobCancelledByRootIsOneVerdict(t *testing.T) {
 	t.Parallel()
 	need(t)
@@ -29,8 +29,7 @@ func TestI7JobCancelledByRootIsOneVerdict(t *testing.T) {
 	oneVerdict(t, s, bundle)
 }
 
-// I7, I4: a job that root sends back to the queue does not run the command
-// again.
+// I7, I4: a job that root requeues does not run the command again.
 func TestI7JobRequeuedByRootIsOneVerdict(t *testing.T) {
 	t.Parallel()
 	need(t)
@@ -60,7 +59,7 @@ func TestI7JobRequeuedByRootIsOneVerdict(t *testing.T) {
 	oneVerdict(t, s, bundle)
 }
 
-// oneVerdict restarts the bridge, and wants no second verdict of a bundle.
+// oneVerdict restarts the bridge, and checks that a bundle has no second verdict.
 func oneVerdict(t *testing.T, s *testsite.Site, bundle string) {
 	t.Helper()
 	message := field(t, s, bundle, "failure_message")
@@ -78,8 +77,8 @@ func oneVerdict(t *testing.T, s *testsite.Site, bundle string) {
 	}
 }
 
-// A trace of a real run is decided again in the same way, and a bundle's
-// history is that of its life.
+// A replay of the trace of a real run makes the same decisions, and the history of a
+// bundle shows its phases.
 func TestTraceOfARealRunIsReplayed(t *testing.T) {
 	t.Parallel()
 	need(t)

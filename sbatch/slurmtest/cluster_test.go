@@ -68,7 +68,7 @@ func TestRequeuedJobBeginsAgain(t *testing.T) {
 	r.Output = out
 	id := submit(t, k, r)
 	await(t, k, sbatch.StateRunning)
-	for said := ""; said == ""; { // it has begun to speak
+	for said := ""; said == ""; { // until it has printed
 		data, _ := os.ReadFile(out)
 		said = string(data)
 	}
@@ -109,7 +109,7 @@ func TestProcessesOfALostNodeRunOn(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "stop"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(20 * time.Second); ; { // the script does what it has to do
+	for end := time.Now().Add(20 * time.Second); ; { // until the script has gone on
 		if _, err := os.Stat(filepath.Join(dir, "done")); err == nil {
 			break
 		}
@@ -146,7 +146,7 @@ func TestControllerComesBackWithItsJobs(t *testing.T) {
 	}
 }
 
-// recorder keeps the errors of a test that is to fail.
+// recorder keeps the errors of a test that has to fail.
 type recorder struct {
 	testing.TB
 

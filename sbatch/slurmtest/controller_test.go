@@ -127,7 +127,7 @@ func TestLifeOfAJob(t *testing.T) {
 	if j := m.wantState(id, sbatch.StateRunning, "None"); !j.Start.Equal(m.now) || j.Nodes != "n1" {
 		t.Errorf("%+v", j)
 	}
-	m.accounting("a") // it has a row, but under another name
+	m.accounting("a") // the database does not know its name yet
 	m.pass(time.Minute)
 	m.accounting("a", sbatch.StateRunning)
 	m.Ended(m.now, id, 0, slurmtest.End{Code: 3})

@@ -24,8 +24,8 @@ func TestNodeThatFailsTakesItsJobsWithIt(t *testing.T) {
 	if j := m.wantState(again, sbatch.StatePending, "BeginTime"); j.Nodes != "" || j.Start.Sub(m.now) != 120*time.Second {
 		t.Errorf("%+v", j)
 	}
-	m.Ended(m.now, lost, 0, slurmtest.End{})  // nobody hears that
-	m.Ended(m.now, again, 0, slurmtest.End{}) // nor that
+	m.Ended(m.now, lost, 0, slurmtest.End{}) // a report of a node that is down is ignored
+	m.Ended(m.now, again, 0, slurmtest.End{})
 	m.pass(119 * time.Second)
 	m.wantState(lost, sbatch.StateNodeFail, "NodeDown")
 	m.pass(2 * time.Second)
@@ -75,7 +75,7 @@ func TestRequeueBeginsAJobAgainUnderItsID(t *testing.T) {
 	m.wantState(id, sbatch.StatePending, "BeginTime")
 	m.pass(3 * time.Minute)
 	m.wantState(id, sbatch.StateRunning, "None")
-	m.ended(id, 0, slurmtest.End{}) // of the first beginning
+	m.ended(id, 0, slurmtest.End{}) // of its first launch
 	m.wantState(id, sbatch.StateRunning, "None")
 	m.ended(id, 1, slurmtest.End{})
 	m.wantState(id, sbatch.StateCompleted, "None")

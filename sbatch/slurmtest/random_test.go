@@ -10,7 +10,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
-// day is a controller to which anything happens, with nodes that obey it.
+// day is a controller with random events, and with nodes that carry out its orders.
 type day struct {
 	model
 	rand    *rand.Rand
@@ -20,7 +20,7 @@ type day struct {
 
 func (d *day) id() sbatch.JobID { return sbatch.JobID(1 + d.rand.IntN(40)) }
 
-// happens does something.
+// happens makes a random event.
 func (d *day) happens() {
 	nodes := []string{"n1", "n2", "n3", "n4"}
 	switch n := d.rand.IntN(100); {
@@ -75,7 +75,7 @@ func (d *day) ends(o slurmtest.Order, end slurmtest.End) {
 	}
 }
 
-// obeys carries the orders out.
+// obeys carries out the orders.
 func (d *day) obeys() {
 	d.now = d.now.Add(time.Duration(d.rand.IntN(2000)) * time.Millisecond)
 	var killed []slurmtest.Order
@@ -90,7 +90,7 @@ func (d *day) obeys() {
 			d.running = append(d.running, o)
 		case slurmtest.Kill:
 			killed = append(killed, o)
-		case slurmtest.Terminate: // they do not listen
+		case slurmtest.Terminate: // these processes ignore TERM
 		}
 	}
 	for _, o := range killed {
@@ -98,8 +98,7 @@ func (d *day) obeys() {
 	}
 }
 
-// fits says that no node has more than it can hold of what the controller
-// shows as running.
+// fits checks that no node runs more than it has room for.
 func (d *day) fits() {
 	s, err := d.Observe(d.now, ann)
 	if err != nil {

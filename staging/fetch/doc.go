@@ -1,4 +1,4 @@
-// Package fetch brings one target of a CodaLab server, a file or a directory, to a path on
+// Package fetch fetches one target of a CodaLab server, a file or a directory, to a path on
 // this machine, over connections that break and through restarts of the program.
 //
 // A target for which To returns nil is whole: every file has as many bytes as the server

@@ -72,7 +72,7 @@ func (im *Images) stageFile(ctx context.Context, run codalab.RunBundle, name, ar
 	switch {
 	case err != nil:
 	case digest != "" && digest != sif.Digest:
-		err = sitepath.Refusal("it is not the file with that digest any more: its digest is " + sif.Digest)
+		err = sitepath.RefusedError("it is not the file with that digest any more: its digest is " + sif.Digest)
 	default:
 		err = sif.checkArchitecture(im.architecture(architecture))
 	}
@@ -93,7 +93,7 @@ func (im *Images) stageFile(ctx context.Context, run codalab.RunBundle, name, ar
 
 // findSIF finds a SIF with its digest, which is read from the file unless it is remembered.
 func (f *Files) findSIF(ctx context.Context, owner, path string, item *transfer.Item) (sifFile, error) {
-	const none = sitepath.Refusal("this site uses no SIFs where they lie")
+	const none = sitepath.RefusedError("this site uses no SIFs where they lie")
 	if f == nil {
 		return sifFile{}, none
 	}
@@ -142,7 +142,7 @@ func (s sifFile) checkArchitecture(architecture string) error {
 	if s.Architecture == architecture || s.Architecture == "unknown" {
 		return nil
 	}
-	return sitepath.Refusal(fmt.Sprintf("it is made for linux/%s, not for linux/%s", s.Architecture, architecture))
+	return sitepath.RefusedError(fmt.Sprintf("it is made for linux/%s, not for linux/%s", s.Architecture, architecture))
 }
 
 // read resolves a path, and reads the digest of the SIF there.
@@ -153,7 +153,7 @@ func (f *Files) read(path string, roots []string, t *transfer.Transfer) (_ sifFi
 	}
 	file, err := os.OpenFile(where, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrPermission) {
-		return sifFile{}, sitepath.Refusal("it may not be read")
+		return sifFile{}, sitepath.RefusedError("it may not be read")
 	}
 	if err != nil {
 		return sifFile{}, fmt.Errorf("it cannot be read: %w", err)
@@ -172,7 +172,7 @@ func (f *Files) read(path string, roots []string, t *transfer.Transfer) (_ sifFi
 	case err != nil && transfer.IsDiskTrouble(err):
 		return sifFile{}, fmt.Errorf("it cannot be read: %w", err)
 	case err != nil:
-		return sifFile{}, sitepath.Refusal(err.Error())
+		return sifFile{}, sitepath.RefusedError(err.Error())
 	}
 	now.Architecture = config.Architecture
 	t.SetStage(transfer.Reading)
@@ -201,7 +201,7 @@ func identify(file *os.File, path string) (sifFile, error) {
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || !info.Mode().IsRegular() {
-		return sifFile{}, sitepath.Refusal("it is not a file")
+		return sifFile{}, sitepath.RefusedError("it is not a file")
 	}
 	return sifFile{Path: path, Inode: st.Ino, Size: info.Size(), Modified: st.Mtim.Nano(), Changed: st.Ctim.Nano()}, nil
 }

@@ -179,7 +179,7 @@ func TestSIFsThatAreRefused(t *testing.T) {
 	wantRefusal(t, err, "this site uses no SIFs where they lie")
 }
 
-func TestWhoeverGivesUpAFileLeavesItsReadingToOthers(t *testing.T) {
+func TestCallerThatLeavesDoesNotEndTheReadingOfASIF(t *testing.T) {
 	t.Parallel()
 	s := newFileSite(t)
 	s.sif("images/x.sif", runtime.GOARCH)

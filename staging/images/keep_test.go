@@ -47,7 +47,7 @@ func TestKeptImageIsUsedWhileItsRegistryIsAway(t *testing.T) {
 }
 
 // If an image is kept, a registry that hangs does not hold bundles up.
-func TestRegistryThatHangsIsNotWaitedForWhereAnImageIsKept(t *testing.T) {
+func TestKeptImageIsUsedWhileItsRegistryHangs(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)
 	image := s.push("tiny:1", "one")

@@ -55,7 +55,7 @@ func TestImageThatTookALoginIsNotSharedWithTheGroup(t *testing.T) {
 }
 
 // An owner's login counts before the site's, also if the site has just asked with its own.
-func TestAnswerToTheSitesLoginIsNotForWhoHasAnother(t *testing.T) {
+func TestOwnersLoginCountsBeforeTheSites(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)
 	image := s.push("secret:1", "one")
@@ -96,7 +96,7 @@ func (s *imageSite) logins(im *Images, owners ...string) {
 
 // The SIF is in the cache and the digest is remembered, but neither is for owners that the
 // registry refuses.
-func TestPrivateImageIsForThoseWhomTheRegistryGivesIt(t *testing.T) {
+func TestPrivateImageNeedsTheOwnersLogin(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)
 	image := s.push("secret:1", "one")

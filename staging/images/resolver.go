@@ -83,8 +83,8 @@ func (r *resolver) waitLess(a answer) error {
 	return &now
 }
 
-// recall returns the last answer to a question, and whether it still counts. What anybody
-// may have counts for every login.
+// recall returns the last answer to a question, and whether it still counts. An answer
+// that took no credentials counts for every login.
 func (r *resolver) recall(q question) (a answer, fresh bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,8 +104,8 @@ func (r *resolver) recall(q question) (a answer, fresh bool) {
 // anyLogin is the question with the site's credentials, if it has any.
 func (q question) anyLogin() question { return question{name: q.name, architecture: q.architecture} }
 
-// query asks the source; if there was an answer before, whether it still holds. Its error is
-// that of a question which nobody waits for any more.
+// query asks the source; if there was an answer before, whether it still holds. It fails
+// only if ctx ends, and then nobody waits for the answer.
 func (r *resolver) query(ctx context.Context, q question, ref source.Reference, from source.Source) (answer, error) {
 	if err := r.asking.Acquire(ctx, 1); err != nil {
 		return answer{}, err

@@ -124,7 +124,7 @@ func TestVeryDeepTreeIsCutShort(t *testing.T) {
 	}
 }
 
-func TestLookIsSharedByThoseWhoAskAtTheSameTime(t *testing.T) {
+func TestFingerprintIsSharedByBundlesThatUseTheSameData(t *testing.T) {
 	t.Parallel()
 	dir := tree(t, "a")
 	place := sitepath.Place{Path: dir, Roots: []string{filepath.Dir(dir)}}

@@ -87,7 +87,7 @@ func locateNow(ctx context.Context, place sitepath.Place, reach int64) (located,
 	}
 	info, err := os.Stat(where)
 	if err == nil && !info.IsDir() && !info.Mode().IsRegular() {
-		return located{}, sitepath.Refusal("neither a file nor a directory")
+		return located{}, sitepath.RefusedError("neither a file nor a directory")
 	}
 	data := located{path: where}
 	if err == nil {
@@ -95,7 +95,7 @@ func locateNow(ctx context.Context, place sitepath.Place, reach int64) (located,
 	}
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return located{}, sitepath.Refusal("it may not be read")
+		return located{}, sitepath.RefusedError("it may not be read")
 	case err != nil:
 		return located{}, fmt.Errorf("it cannot be read: %w", err)
 	}

@@ -68,8 +68,8 @@ func matches(pattern, name string) bool {
 	return false
 }
 
-// maskSlashes replaces slashes, the only thing that path.Match's wildcards do not match, by
-// what no name contains.
+// maskSlashes replaces slashes, which path.Match's wildcards do not match, by a byte that no
+// name contains.
 func maskSlashes(s string) string { return strings.ReplaceAll(s, "/", "\x00") }
 
 // clean removes from root what is no result, and calls visit for each result.

@@ -146,7 +146,7 @@ func TestResultsKeptBeforeAreNotOverwritten(t *testing.T) {
 }
 
 // A superseded bridge may still be at work beside the next one.
-func TestResultsAreKeptOnceHoweverManyKeepThem(t *testing.T) {
+func TestResultsAreKeptOnceByManyBridges(t *testing.T) {
 	t.Parallel()
 	for range 20 {
 		r := left(t, map[string]string{"stdout": "o", "a/b": "results"})

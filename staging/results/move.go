@@ -66,8 +66,8 @@ func (m moveRecord) done(dir string) error {
 	return m.write(dir)
 }
 
-// open opens the results where they were moved. locate judged the place when the record was
-// written; since then nobody must have put a symbolic link into its path.
+// open opens the results where they were moved. locate checked the place when the record was
+// written; open refuses it if a symbolic link has been put into its path since.
 func (m moveRecord) open() (*os.Root, error) {
 	if err := checkNoLink(m.At); err != nil {
 		return nil, err

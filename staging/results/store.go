@@ -61,13 +61,13 @@ func (*Store) ListingHead(location string) string {
 }
 
 // locate returns the path of a bundle's place without symbolic links. Above the directory
-// that is named for the bundle the server may have made some, for its partitions; below
-// nobody may.
+// that is named for the bundle the server may have made some, for its partitions; below it
+// there must be none.
 func (s *Store) locate(location, uuid string) (string, error) {
 	location = path.Clean(location)
 	below, err := filepath.Rel(s.Dir, location)
 	if err != nil || !filepath.IsLocal(below) {
-		return "", sitepath.Refusal("the server says it is at " + location + ", which is not in its store " + s.Dir)
+		return "", sitepath.RefusedError("the server says it is at " + location + ", which is not in its store " + s.Dir)
 	}
 	at := s.Dir
 	for rest := below; rest != ""; {
@@ -86,14 +86,14 @@ func (s *Store) locate(location, uuid string) (string, error) {
 		}
 		return want, nil
 	}
-	return "", sitepath.Refusal("the server says it is at " + location + ", which is not named for it")
+	return "", sitepath.RefusedError("the server says it is at " + location + ", which is not named for it")
 }
 
 // checkNoLink refuses a path with a symbolic link in it.
 func checkNoLink(want string) error {
 	got, err := sitepath.Follow(want)
 	if err == nil && got != want {
-		err = sitepath.Refusal("there is a symbolic link in the path " + want)
+		err = sitepath.RefusedError("there is a symbolic link in the path " + want)
 	}
 	return err
 }

@@ -3,7 +3,7 @@
 //
 // What counts is where a path leads with all symbolic links followed: there it has to lie
 // below one of the allowed roots, and apart from the hidden places. An error is final if
-// it is a Refusal; after any other, another try may find more.
+// it is a RefusedError; after any other, another try may find more.
 package sitepath
 
 import (
@@ -21,14 +21,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/subpath"
 )
 
-// Refusal is why a path may not be used. Only a person can change that.
-type Refusal string
+// RefusedError is why a path may not be used. Only a person can change that.
+type RefusedError string
 
-func (r Refusal) Error() string { return string(r) }
+func (r RefusedError) Error() string { return string(r) }
 
 // IsTransient says whether another try may find what this one did not.
 func IsTransient(err error) bool {
-	var refused Refusal
+	var refused RefusedError
 	return !errors.As(err, &refused)
 }
 
@@ -47,12 +47,12 @@ type Place struct {
 func (p Place) Resolve() (string, error) {
 	name := strings.TrimPrefix(p.Path, "file://")
 	if !path.IsAbs(name) {
-		return "", Refusal("not the absolute path of a file or a directory")
+		return "", RefusedError("not the absolute path of a file or a directory")
 	}
 	name = path.Clean(name)
-	outside := Refusal("not under a directory that this site " + cmp.Or(p.Verb, "links") + " (" + strings.Join(p.Roots, ", ") + ")")
+	outside := RefusedError("not under a directory that this site " + cmp.Or(p.Verb, "links") + " (" + strings.Join(p.Roots, ", ") + ")")
 	if len(p.Roots) == 0 {
-		return "", Refusal("this site lets the bundle's owner use no data in place")
+		return "", RefusedError("this site lets the bundle's owner use no data in place")
 	}
 	roots := slices.Clone(p.Roots)
 	for _, r := range p.Roots {
@@ -88,7 +88,7 @@ func CheckHidden(where string, hidden []string) error {
 			h = resolved
 		}
 		if subpath.Within(where, h) || subpath.Within(h, where) {
-			return Refusal("bundles may not see what lies there")
+			return RefusedError("bundles may not see what lies there")
 		}
 	}
 	return nil
@@ -101,7 +101,7 @@ func Follow(name string) (string, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("it is not there: %w", fs.ErrNotExist)
 	case errors.Is(err, fs.ErrPermission):
-		return "", Refusal("it may not be read")
+		return "", RefusedError("it may not be read")
 	case err != nil:
 		return "", fmt.Errorf("it cannot be reached: %w", err)
 	}
@@ -126,10 +126,10 @@ func FollowBelow(whole, below string) (string, error) {
 	return where, nil
 }
 
-func leadsOut(below string) error { return Refusal("the path " + below + " leads out of it") }
+func leadsOut(below string) error { return RefusedError("the path " + below + " leads out of it") }
 
 // missing is the error for a path below that is not there. As a rule the researcher
-// mistyped it: then it is a Refusal, and the researcher learns of it at once.
+// mistyped it: then it is a RefusedError, and the researcher learns of it at once.
 //
 // But a shared disk may not show yet what another host has just made. When a directory is
 // opened, an NFS client asks the server about it (close-to-open), and forgets the entries
@@ -145,11 +145,11 @@ func missing(whole, below string) error {
 		names, err := List(at)
 		switch {
 		case errors.Is(err, syscall.ENOTDIR):
-			return Refusal(words)
+			return RefusedError(words)
 		case err != nil, len(names) == 0:
 			return again
 		case !slices.Contains(names, name):
-			return Refusal(words)
+			return RefusedError(words)
 		}
 		if at, err = Follow(path.Join(at, name)); err != nil {
 			return again

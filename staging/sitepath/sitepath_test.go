@@ -10,7 +10,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/sitepath"
 )
 
-func TestDiskThatHangsHoldsNobodyForLong(t *testing.T) {
+func TestDiskThatHangsBlocksNoCallerForLong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var c sitepath.Calls[int]

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-func TestBundleWithAHundredDependenciesKeepsNobodyWaiting(t *testing.T) {
+func TestLargeBundleDoesNotHoldOthersUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q, b := NewQueue(4), &Registry{}

@@ -1,5 +1,5 @@
-// Package probe says what a compute node has for running bundles, and whether
-// it and a login node see one disk.
+// Package probe finds out what a compute node has for running bundles, and whether
+// it shares a disk with a login node.
 //
 // # A meeting
 //
@@ -12,9 +12,9 @@
 //	RoundTrip: makes ping ─────────────►  … sees ping,
 //	           sees pong ◄──────────────  makes pong
 //
-// The job repeats in its report what it read in asked, which proves that the disk
-// works in both directions. Both sides settle one record, as at the start of a bundle
-// (package linkonce), and both have to find that the job's record stands. The login
-// node measures the time from ping to pong by its own clock, so each direction takes
-// no longer than that.
+// The job's report repeats the content of asked, which proves that the disk works in
+// both directions. Both sides settle one record, as at the start of a bundle (package
+// linkonce), and both have to find that the job's record stands. The login node
+// measures the time from ping to pong by its own clock; each direction takes at most
+// that long.
 package probe

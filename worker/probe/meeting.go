@@ -35,7 +35,7 @@ const (
 	OutputName  = "output"
 )
 
-// lookEvery is how often each side looks for what the other has written.
+// lookEvery is the time between two looks for the other side's files.
 const lookEvery = 20 * time.Millisecond
 
 // Call makes a meeting's directory below another one.
@@ -59,9 +59,8 @@ func (m Meeting) End() error {
 	return nil
 }
 
-// Attend is the job's part. It adds to the report what it finds out about the disk,
-// and leaves the report. Then it waits for the login node's ping and answers it,
-// until ctx ends.
+// Attend is the job's part. It adds what it finds out about the disk to the report and
+// writes it. Then it waits for the login node's ping, until ctx ends, and answers it.
 func (m Meeting) Attend(ctx context.Context, r Report) error {
 	asked, err := os.ReadFile(m.path(askedName))
 	if err != nil {
@@ -84,16 +83,16 @@ func (m Meeting) Attend(ctx context.Context, r Report) error {
 	return m.write(pongName, nil)
 }
 
-// Heard is a job's report, and what the login node finds out about the disk.
+// Heard is a job's report, with what the login node found out about the disk.
 type Heard struct {
 	Report
-	// Disk says why the disk cannot be used though both sides see it; empty where
-	// it can.
+	// Disk says why the disk cannot be used although both sides see it; empty if it
+	// can.
 	Disk string `json:"disk,omitempty"`
 }
 
-// Hear returns the job's report; false while there is none. It settles the record of
-// the start too: the job's record has to outlast that.
+// Hear returns the job's report; false while there is none. It also settles the record
+// of the start, and expects the job's record to stand.
 func (m Meeting) Hear(ctx context.Context) (Heard, bool, error) {
 	data, err := os.ReadFile(m.path(reportName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -124,8 +123,8 @@ func (m Meeting) Hear(ctx context.Context) (Heard, bool, error) {
 	return h, true, nil
 }
 
-// RoundTrip returns the time from the writing of a file here until the job has seen
-// it and its answer is seen here.
+// RoundTrip returns the time from writing a file here until the job's answer to it is
+// visible here.
 func (m Meeting) RoundTrip(ctx context.Context, now func() time.Time) (time.Duration, error) {
 	began := now()
 	if err := m.write(pingName, nil); err != nil {
@@ -137,8 +136,8 @@ func (m Meeting) RoundTrip(ctx context.Context, now func() time.Time) (time.Dura
 	return now().Sub(began), nil
 }
 
-// Text returns what the job's script has written to one of its files; empty while
-// that is not seen here.
+// Text returns the content of a file that the job's script wrote; empty while it is not
+// visible here.
 func (m Meeting) Text(name string) string {
 	data, err := os.ReadFile(m.path(name))
 	if err != nil {
@@ -147,7 +146,7 @@ func (m Meeting) Text(name string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// settle settles the record of a start, and says whether the caller's record stands.
+// settle settles the record of a start, and reports whether the caller's record stands.
 func (m Meeting) settle(ctx context.Context) (own bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -13,15 +13,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 )
 
-// Report says what a node has for running bundles. The node tries each thing and does
-// not only look it up.
+// Report is what a node has for running bundles, as trials found it.
 type Report struct {
 	Node    string         `json:"node"`
 	Kernel  string         `json:"kernel"`
 	Machine string         `json:"machine"` // as uname -m prints it
 	Host    container.Host `json:"host"`
-	// Choice is how the node would run containers. Where it cannot, Error is a
-	// sentence that says what the site has to allow.
+	// Choice is how the node would run containers. If it cannot, Error is a sentence
+	// that says what the site has to allow.
 	Choice *container.Choice `json:"choice,omitempty"`
 	Error  string            `json:"error,omitempty"`
 	// Scratch says why the scratch directory cannot be used.

@@ -24,7 +24,7 @@ func runContainer(p *initproc.Process) (code int, err error) {
 	if err := p.ReadDetails(&c.spec); err != nil {
 		return 0, err
 	}
-	c.root = &rootfs.Root{Spec: c.spec.Root, Process: p}
+	c.root = &rootfs.Root{Spec: c.Root, Process: p}
 	if err := p.EnterScratch(); err != nil {
 		return 0, err
 	}

@@ -107,7 +107,7 @@ func runContainer(p *initproc.Process) (code int, err error) {
 	if err := p.ReadDetails(&c.spec); err != nil {
 		return 0, err
 	}
-	c.root = &rootfs.Root{Spec: c.spec.Root, Process: p}
+	c.root = &rootfs.Root{Spec: c.Root, Process: p}
 	// bubblewrap looks its child up in /proc, and so does terminate.
 	for _, step := range []func() error{p.EnterScratch, rootfs.MakeDirs, p.MountProc, c.makeRoot, c.root.MountShm, c.root.WriteNetworkFiles, c.showDriver} {
 		if err := step(); err != nil {

@@ -1,22 +1,22 @@
-// Package ledgertest says what the bridge expects of its ledger, as tests. Each
-// kind of ledger passes the same ones, a test double too:
+// Package ledgertest is the suite of tests that every ledger of the bridge passes, test doubles
+// included:
 //
 //	func TestLedger(t *testing.T) {
 //		ledgertest.Run(t, func(tb testing.TB) ledgertest.Site { … })
 //	}
 //
-// What is expected:
+// The suite checks that:
 //
-//   - A row comes back as it was saved, after a restart too.
-//   - A save that is not of the version that the ledger has writes nothing, of
-//     no row, and fails with ledger.ErrConflict. Of several who save the same
-//     version one succeeds, in one process and in several.
-//   - What Save returned for is there, however the process or the connection
-//     ends after that, and nothing is ever there by halves.
-//   - Who takes the ledger is from then on the only one who writes it.
-//   - The generation never falls, and is raised by who took the ledger alone.
-//   - The history has an entry for each save that changed phase, reason or
-//     attempt, outlives its row, and is bounded.
+//   - A row comes back as it was saved, also after a restart.
+//   - A save of another version than the ledger's writes no row, and fails with
+//     ledger.ErrConflict. If several writers save the same version one succeeds, in one process
+//     and in several.
+//   - Saved rows survive any end of the process or the connection, and no save is ever there in
+//     part.
+//   - The last writer that took the ledger is the only one.
+//   - The generation never falls, and only the writer raises it.
+//   - The history has an entry for each save that changed phase, reason or attempt, outlives its
+//     row, and is bounded.
 package ledgertest
 
 import (
@@ -28,8 +28,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
-// Ledger is what is tested. One that has a method Close() error is closed in
-// the end.
+// Ledger is the ledger under test. If it has a method Close() error the suite closes it.
 type Ledger interface {
 	Take(ctx context.Context) error
 	Rows(ctx context.Context) ([]plan.Row, error)
@@ -38,25 +37,22 @@ type Ledger interface {
 	Generation(ctx context.Context) (int64, error)
 }
 
-// Historian is a Ledger that keeps histories. The tests of those are left out
-// for one that does not.
+// Historian is a Ledger that keeps histories. Other ledgers skip their tests.
 type Historian interface {
 	History(ctx context.Context, bundle string) ([]ledger.Entry, error)
 }
 
-// Raiser is a Ledger whose generation can be raised. The tests of that are left
-// out for one that has no need of it.
+// Raiser is a Ledger whose generation can be raised. Other ledgers skip its tests.
 type Raiser interface {
 	Raise(ctx context.Context, generation int64) error
 }
 
 // Site is a place with one ledger, which is empty at first.
 type Site struct {
-	// Open opens the ledger: beside those that are open already, or after they
-	// were closed.
+	// Open opens the ledger, beside other open ones or after they were closed.
 	Open func(tb testing.TB) Ledger
 	// Process starts another process, which opens the same ledger and calls
-	// Work. Where it is nil the tests that need it are left out.
+	// Work. If it is nil the tests that need it are skipped.
 	Process func(tb testing.TB, job Job) Process
 	// Break breaks the connections of all who have the ledger open. Where it is
 	// nil there are none that could break.

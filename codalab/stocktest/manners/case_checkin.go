@@ -7,7 +7,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// The stock server holds an idle check-in for this long.
+// hold is how long CodaLab's own server holds an idle check-in.
 const hold = 5 * time.Second
 
 func (on *trial) idleHold() {
@@ -18,7 +18,7 @@ func (on *trial) idleHold() {
 	on.held(a)
 }
 
-// held says whether a check-in was held to its end; a busy machine is slower.
+// held checks that a check-in was held to its end; a busy machine takes longer.
 func (on *trial) held(a answer) {
 	on.Helper()
 	if a.took < hold-100*time.Millisecond || a.took > hold+3*time.Second {
@@ -27,8 +27,7 @@ func (on *trial) held(a answer) {
 }
 
 func (on *trial) oneMessage() {
-	u := on.owner()
-	w := u.worker(newTag())
+	u, w := on.ownerWithWorker()
 	want := map[string]bool{}
 	for range 3 {
 		want[u.run(w.id, nil)] = true
@@ -48,8 +47,7 @@ func (on *trial) oneMessage() {
 }
 
 func (on *trial) newerCheckIn() {
-	u := on.owner()
-	w := u.worker(newTag())
+	u, w := on.ownerWithWorker()
 	uuid := ""
 	// A busy server may offer the run after both have ended: try again.
 	for end := time.Now().Add(patience); time.Now().Before(end); {
@@ -60,11 +58,11 @@ func (on *trial) newerCheckIn() {
 		if uuid == "" {
 			uuid = u.run(w.id, nil)
 		}
-		messages := on.receive(newer).wantStatus(200)
+		fresh := on.receive(newer).wantStatus(200)
 		got := on.receive(older)
 		on.wantEqual("the older check-in's answer", string(got.wantStatus(200).body), "[null]")
 		on.held(got)
-		if strings.Contains(string(messages.body), uuid) {
+		if strings.Contains(string(fresh.body), uuid) {
 			return
 		}
 	}
@@ -72,8 +70,7 @@ func (on *trial) newerCheckIn() {
 }
 
 func (on *trial) unheard() {
-	u := on.owner()
-	w := u.worker(newTag())
+	u, w := on.ownerWithWorker()
 	w.checkIn()
 	uuid := u.run(w.id, nil)
 	u.awaitState(uuid, codalab.StateStaged)

@@ -196,8 +196,7 @@ func (on *trial) upload() {
 }
 
 func (on *trial) brokenUpload() {
-	u := on.owner()
-	w := u.worker(newTag())
+	u, w := on.ownerWithWorker()
 	for words, want := range map[string]codalab.State{
 		"left": codalab.StateFailed, "cleared": codalab.StateReady, "forgotten": codalab.StateReady,
 	} {
@@ -236,8 +235,7 @@ func (on *trial) uploadTooLate() {
 
 func (on *trial) refusedCalls() {
 	on.grant(Login{Name: on.target.Owner.Name, Password: "wrong"}).wantStatus(http.StatusUnauthorized, `"invalid_grant"`)
-	u := on.owner()
-	w := u.worker(newTag())
+	u, w := on.ownerWithWorker()
 	uuid := codalab.NewUUID()
 	u.call("GET", "/bundles/"+uuid, nil).wantStatus(http.StatusNotFound, "Bundle "+uuid+" not found")
 	w.call("POST", w.path("start_bundle", uuid), object{"hostname": "x", "start_time": time.Now().Unix()}).

@@ -9,8 +9,7 @@ import (
 )
 
 func (on *trial) runMessage() {
-	u := on.owner()
-	w := u.worker(newTag())
+	u, w := on.ownerWithWorker()
 	uuid := u.run(w.id, object{"request_time": "1m", "request_memory": "1g", "request_disk": "1g", "request_cpus": 2})
 	var a answer
 	for end := time.Now().Add(patience); !strings.Contains(string(a.body), uuid); a = w.post() {
@@ -46,8 +45,7 @@ func (on *trial) wantEqual(what, got, want string) {
 }
 
 func (on *trial) defaultResources() {
-	u := on.owner()
-	w := u.worker(newTag())
+	u, w := on.ownerWithWorker()
 	uuid := u.run(w.id, object{"request_docker_image": "", "request_memory": ""})
 	r, _ := w.await(codalab.MessageRun, uuid)["resources"].(object)
 	for key, want := range map[string]any{
@@ -60,8 +58,7 @@ func (on *trial) defaultResources() {
 }
 
 func (on *trial) absoluteKey() {
-	u := on.owner()
-	w := u.worker(newTag())
+	u, w := on.ownerWithWorker()
 	parent := u.data("hello")
 	uuid := u.run(w.id, nil, dependency("/foo/bar", parent))
 	bundle, _ := w.await(codalab.MessageRun, uuid)["bundle"].(object)
@@ -80,8 +77,7 @@ func (on *trial) absoluteKey() {
 }
 
 func (on *trial) parents() {
-	u := on.owner()
-	w := u.worker(newTag())
+	u, w := on.ownerWithWorker()
 	parent := u.run(w.id, nil)
 	child := u.run(w.id, nil, dependency("p", parent))
 	strict := u.run(w.id, nil, dependency("p", parent))
@@ -112,8 +108,7 @@ func (on *trial) tags() {
 }
 
 func (on *trial) exclusive() {
-	u := on.owner()
-	w := u.worker(newTag())
+	u, w := on.ownerWithWorker()
 	uuid := u.run("", nil)
 	w.wantNoMessage(6 * time.Second)
 	w.offer["tag_exclusive"] = false
@@ -121,8 +116,7 @@ func (on *trial) exclusive() {
 }
 
 func (on *trial) terminating() {
-	u := on.owner()
-	w := u.worker(newTag())
+	u, w := on.ownerWithWorker()
 	w.offer["is_terminating"] = true
 	uuid := u.run(w.id, nil)
 	w.wantNoMessage(6 * time.Second)
@@ -172,8 +166,7 @@ func (on *trial) rootWorker() {
 }
 
 func (on *trial) beyondWorkers() {
-	u := on.owner()
-	w := u.worker(newTag())
+	u, w := on.ownerWithWorker()
 	for _, request := range []object{{"request_cpus": 5}, {"request_gpus": 1}, {"request_memory": "9g"}, {"request_disk": "101g"}} {
 		u.run(w.id, request)
 	}
@@ -184,8 +177,7 @@ func (on *trial) beyondWorkers() {
 }
 
 func (on *trial) deducted() {
-	u := on.owner()
-	w := u.worker(newTag())
+	u, w := on.ownerWithWorker()
 	w.awaitAndClaim(u.run(w.id, object{"request_cpus": 3, "request_memory": "6g", "request_disk": "99g"}))
 	u.run(w.id, object{"request_cpus": 2})
 	u.run(w.id, object{"request_memory": "3g"})

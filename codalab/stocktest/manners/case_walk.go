@@ -63,8 +63,7 @@ func (on *trial) walkReady() {
 }
 
 func (on *trial) walkEnds() {
-	u := on.owner()
-	w := u.worker(newTag())
+	u, w := on.ownerWithWorker()
 	for message, end := range map[string]struct {
 		exit    int
 		failure any
@@ -173,8 +172,7 @@ func (on *trial) claimedLongAgo() {
 }
 
 func (on *trial) preemptible() {
-	u := on.owner()
-	w := u.worker(newTag())
+	u, w := on.ownerWithWorker()
 	w.offer["preemptible"] = true
 	uuid := u.run(w.id, nil)
 	w.await(codalab.MessageRun, uuid)
@@ -227,7 +225,7 @@ func (on *trial) slow() {
 	}
 }
 
-// minute says whether about a minute has passed; a busy server is slower.
+// minute checks that about a minute has passed; a busy server takes longer.
 func (on *trial) minute(since time.Time) {
 	on.Helper()
 	if took := time.Since(since); took > 100*time.Second {

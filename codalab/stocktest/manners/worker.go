@@ -32,11 +32,17 @@ func (u *user) worker(id string) *worker {
 	}}
 }
 
+// ownerWithWorker returns the owner and a worker of the owner.
+func (on *trial) ownerWithWorker() (*user, *worker) {
+	on.Helper()
+	u := on.owner()
+	return u, u.worker(newTag())
+}
+
 // newRun returns a run of the owner, and a worker of the owner to play it.
 func (on *trial) newRun() (*user, *worker, string) {
 	on.Helper()
-	u := on.owner()
-	w := u.worker(newTag())
+	u, w := on.ownerWithWorker()
 	return u, w, u.run(w.id, nil)
 }
 

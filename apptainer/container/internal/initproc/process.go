@@ -124,7 +124,7 @@ func (p *Process) listen(control *json.Decoder) {
 
 // ReadDetails reads what this work was told.
 func (p *Process) ReadDetails(details any) error {
-	if err := json.Unmarshal(p.Spec.Details, details); err != nil {
+	if err := json.Unmarshal(p.Details, details); err != nil {
 		return fmt.Errorf("read what its init is told: %w", err)
 	}
 	return nil

@@ -35,7 +35,7 @@ func (r *Root) unpackImage() error {
 	if err := r.checkRoom(); err != nil {
 		return err
 	}
-	pid, log, err := r.startUnsquashfs(unsquashfs)
+	pid, output, err := r.startUnsquashfs(unsquashfs)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (r *Root) unpackImage() error {
 	if death.Status.Exited() && (death.Status.ExitStatus() == 0 || death.Status.ExitStatus() == 2) {
 		return nil
 	}
-	words := log.String()
+	words := output.String()
 	if strings.Contains(words, "No space left on device") || strings.Contains(words, "Disk quota exceeded") {
 		return fmt.Errorf("there is no room for it in %s", r.Process.Scratch)
 	}
@@ -59,12 +59,12 @@ func (r *Root) unpackImage() error {
 // names in an image led some versions out of it (CVE-2021-40153, CVE-2021-41072). By default it
 // would use half of the memory for its buffers, and all processors of the node. In a user namespace
 // in which it is not root it does not try to change owners.
-func (r *Root) startUnsquashfs(program string) (pid int, log *initproc.Tail, err error) {
+func (r *Root) startUnsquashfs(program string) (pid int, output *initproc.Tail, err error) {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return 0, nil, fmt.Errorf("start unsquashfs: %w", err)
 	}
-	log = initproc.ReadTail(read)
+	output = initproc.ReadTail(read)
 	defer func() { _ = write.Close() }()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -83,7 +83,7 @@ func (r *Root) startUnsquashfs(program string) (pid int, log *initproc.Tail, err
 		Env:   []string{},
 		Files: []uintptr{null.Fd(), null.Fd(), write.Fd()},
 	})
-	return pid, log, err
+	return pid, output, err
 }
 
 // checkRoom refuses an image that cannot fit: its files take at least as much room as the image.

@@ -29,26 +29,26 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// way is one of the ways to run a container, for the process that does. The
-// zero value is the built-in one.
-type way struct {
+// testRuntime is one of the runtimes, for the process that uses it. The zero value
+// is the built-in one.
+type testRuntime struct {
 	Apptainer *apptainerexec.Runtime
 	Engine    *engine.Runtime
-	Ways      *runner.Runner
-	Shared    bool // the built-in way, with a share of a mount of the image
+	Runner    *runner.Runner
+	Shared    bool // the built-in runtime, with a share of a mount of the image
 
 	compression   string // of its SIFs; empty is the default
 	singularityCE bool
 }
 
-func (w way) runtime() container.Runtime {
+func (w testRuntime) runtime() container.Runtime {
 	switch {
 	case w.Apptainer != nil:
 		return *w.Apptainer
 	case w.Engine != nil:
 		return *w.Engine
-	case w.Ways != nil:
-		return *w.Ways
+	case w.Runner != nil:
+		return *w.Runner
 	}
 	b := builtin.Runtime{}
 	if w.Shared {
@@ -57,30 +57,30 @@ func (w way) runtime() container.Runtime {
 	return b
 }
 
-// onEachWay runs a test of the fidelity suite on each way that this machine
+// onEachRuntime runs a test of the fidelity suite on each runtime that this machine
 // has, and says which it has not.
-func onEachWay(t *testing.T, test func(t *testing.T, w way)) {
+func onEachRuntime(t *testing.T, test func(t *testing.T, w testRuntime)) {
 	t.Helper()
-	for name, find := range map[string]func(testing.TB) way{
-		"builtin":        func(tb testing.TB) way { testenv.Containers(tb); return way{} },
-		"builtin-shared": func(tb testing.TB) way { testenv.Containers(tb); return way{Shared: true} },
-		"apptainer":      apptainerWay,
-		"apptainer-plain": func(tb testing.TB) way {
-			w := plainWay(tb)
+	for name, find := range map[string]func(testing.TB) testRuntime{
+		"builtin":        func(tb testing.TB) testRuntime { testenv.Containers(tb); return testRuntime{} },
+		"builtin-shared": func(tb testing.TB) testRuntime { testenv.Containers(tb); return testRuntime{Shared: true} },
+		"apptainer":      apptainerRuntime,
+		"apptainer-plain": func(tb testing.TB) testRuntime {
+			w := plainRuntime(tb)
 			if w.singularityCE {
 				tb.Skip("this Apptainer is a SingularityCE")
 			}
 			return w
 		},
-		"singularity-plain": func(tb testing.TB) way {
-			w := plainWay(tb)
+		"singularity-plain": func(tb testing.TB) testRuntime {
+			w := plainRuntime(tb)
 			if !w.singularityCE {
 				tb.Skip("needs SingularityCE, installed setuid, at $CLTEST_APPTAINER")
 			}
 			return w
 		},
-		"docker": dockerWay,
-		"podman": podmanWay,
+		"docker": dockerRuntime,
+		"podman": podmanRuntime,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -89,8 +89,8 @@ func onEachWay(t *testing.T, test func(t *testing.T, w way)) {
 	}
 }
 
-// apptainerWay is by the Apptainer of this machine.
-func apptainerWay(tb testing.TB) way {
+// apptainerRuntime is by the Apptainer of this machine.
+func apptainerRuntime(tb testing.TB) testRuntime {
 	tb.Helper()
 	testenv.Containers(tb)
 	program, err := exec.LookPath(cmp.Or(os.Getenv("CLTEST_APPTAINER"), "apptainer"))
@@ -99,23 +99,23 @@ func apptainerWay(tb testing.TB) way {
 	}
 	said, err := exec.Command(program, "--version").Output()
 	must(tb, err)
-	return way{
+	return testRuntime{
 		Apptainer:     &apptainerexec.Runtime{Program: program, Helper: enter.Path(tb)},
 		singularityCE: strings.HasPrefix(string(said), "singularity"),
 	}
 }
 
-// plainWay is Apptainer's, or SingularityCE's, without namespaces of our own.
-func plainWay(tb testing.TB) way {
+// plainRuntime is Apptainer's, or SingularityCE's, without namespaces of our own.
+func plainRuntime(tb testing.TB) testRuntime {
 	tb.Helper()
-	w := apptainerWay(tb)
+	w := apptainerRuntime(tb)
 	w.Apptainer.Plain = true
 	w.compression = w.ownCompression(tb)
 	return w
 }
 
 // ownCompression is one that this Apptainer itself reads.
-func (w way) ownCompression(tb testing.TB) string {
+func (w testRuntime) ownCompression(tb testing.TB) string {
 	tb.Helper()
 	said, err := exec.Command(w.Apptainer.Program, "--version").Output()
 	must(tb, err)
@@ -126,10 +126,10 @@ func (w way) ownCompression(tb testing.TB) string {
 }
 
 // plain says whether it is Apptainer's without namespaces of ours.
-func (w way) plain() bool { return w.Apptainer != nil && w.Apptainer.Plain }
+func (w testRuntime) plain() bool { return w.Apptainer != nil && w.Apptainer.Plain }
 
-// dockerWay is by a Docker daemon that lets the ordinary user in.
-func dockerWay(tb testing.TB) way {
+// dockerRuntime is by a Docker daemon that lets the ordinary user in.
+func dockerRuntime(tb testing.TB) testRuntime {
 	tb.Helper()
 	testenv.Containers(tb)
 	host := os.Getenv("CLTEST_DOCKER_HOST")
@@ -140,7 +140,7 @@ func dockerWay(tb testing.TB) way {
 	if err != nil {
 		tb.Skipf("needs Docker: %v", err)
 	}
-	return way{Engine: &engine.Runtime{
+	return testRuntime{Engine: &engine.Runtime{
 		Program: program, Helper: enter.Path(tb),
 		Env: []string{"PATH=/usr/bin:/bin", "HOME=/nonexistent", "DOCKER_HOST=" + host},
 	}}
@@ -155,14 +155,14 @@ var engines struct {
 
 // engineImage is an image that all tests share.
 type engineImage struct {
-	way  way
-	as   *syscall.Credential
-	once sync.Once
-	name string
+	runtime testRuntime
+	as      *syscall.Credential
+	once    sync.Once
+	name    string
 }
 
-// podmanWay is by Podman as the ordinary user, in a store of its own.
-func podmanWay(tb testing.TB) way {
+// podmanRuntime is by Podman as the ordinary user, in a store of its own.
+func podmanRuntime(tb testing.TB) testRuntime {
 	tb.Helper()
 	testenv.Containers(tb)
 	program, err := exec.LookPath("podman")
@@ -183,7 +183,7 @@ func podmanWay(tb testing.TB) way {
 		e.Options = append(e.Options, "--runtime", runc)
 	}
 	e.RunOptions = []string{"--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000"}
-	return way{Engine: e}
+	return testRuntime{Engine: e}
 }
 
 // podmanHome is the ordinary user's directory for Podman.
@@ -203,7 +203,7 @@ func podmanHome(tb testing.TB) string {
 }
 
 // load brings an image into the engine's store.
-func (w way) load(tb testing.TB, config v1.Config, files ...imagetest.File) string {
+func (w testRuntime) load(tb testing.TB, config v1.Config, files ...imagetest.File) string {
 	tb.Helper()
 	image := imagetest.Image(tb, config, imagetest.GzipLayer(tb, imagetest.TarStream(tb, files...)))
 	tag, err := name.NewTag("localhost/cl-slurm-test:" + strings.ToLower(rand.Text()))
@@ -216,7 +216,7 @@ func (w way) load(tb testing.TB, config v1.Config, files ...imagetest.File) stri
 }
 
 // call calls the engine as the ordinary user.
-func (w way) call(tb testing.TB, args ...string) string {
+func (w testRuntime) call(tb testing.TB, args ...string) string {
 	tb.Helper()
 	out, err := w.output(ordinaryUser(tb), args...)
 	must(tb, err)
@@ -224,7 +224,7 @@ func (w way) call(tb testing.TB, args ...string) string {
 }
 
 // output is what a call of the engine printed.
-func (w way) output(as *syscall.Credential, args ...string) (string, error) {
+func (w testRuntime) output(as *syscall.Credential, args ...string) (string, error) {
 	cmd := exec.Command(w.Engine.Program, append(append([]string{}, w.Engine.Options...), args...)...)
 	cmd.Env, cmd.Dir = w.Engine.Env, "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
@@ -240,8 +240,8 @@ func (w way) output(as *syscall.Credential, args ...string) (string, error) {
 // enter is a program that begins with runner.Main.
 var enter = testenv.Program{Package: "./testdata/enter"}
 
-// image is an image of these files for this way to run.
-func (w way) image(tb testing.TB, config v1.Config, files ...imagetest.File) container.Container {
+// image is an image of these files for this runtime.
+func (w testRuntime) image(tb testing.TB, config v1.Config, files ...imagetest.File) container.Container {
 	tb.Helper()
 	if w.Engine == nil {
 		return container.Container{SIF: convert(tb, apptainer.Converter{Compression: w.compression}, config, files...)}
@@ -252,7 +252,7 @@ func (w way) image(tb testing.TB, config v1.Config, files ...imagetest.File) con
 }
 
 // shellImage is an image with a shell and the usual programs.
-func (w way) shellImage(tb testing.TB) container.Container {
+func (w testRuntime) shellImage(tb testing.TB) container.Container {
 	tb.Helper()
 	if w.Engine == nil {
 		return container.Container{SIF: compressedShellImage(tb, w.compression)}
@@ -260,7 +260,7 @@ func (w way) shellImage(tb testing.TB) container.Container {
 	engines.mu.Lock()
 	shared := engines.images[w.Engine.Program]
 	if shared == nil {
-		shared = &engineImage{way: w, as: ordinaryUser(tb)}
+		shared = &engineImage{runtime: w, as: ordinaryUser(tb)}
 		if engines.images == nil {
 			engines.images = map[string]*engineImage{}
 		}
@@ -274,13 +274,13 @@ func (w way) shellImage(tb testing.TB) container.Container {
 	return container.Container{Image: shared.name}
 }
 
-func (w way) start(tb testing.TB, c container.Container) *run {
+func (w testRuntime) start(tb testing.TB, c container.Container) *run {
 	tb.Helper()
 	return startUnder(tb, w, c, "/proc/self/exe", runAsUser)
 }
 
 // shell runs a command line and wants exit status 0.
-func (w way) shell(tb testing.TB, c container.Container) string {
+func (w testRuntime) shell(tb testing.TB, c container.Container) string {
 	tb.Helper()
 	r := w.start(tb, c)
 	answer := r.wait()
@@ -295,10 +295,10 @@ func forgetEngines() error {
 	var errs []error
 	for _, image := range engines.images {
 		call := func(args ...string) {
-			_, err := image.way.output(image.as, args...)
+			_, err := image.runtime.output(image.as, args...)
 			errs = append(errs, err)
 		}
-		if image.way.Engine.Env[1] == "HOME="+engines.home {
+		if image.runtime.Engine.Env[1] == "HOME="+engines.home {
 			// Its files belong to other ids than the user's own.
 			call("unshare", "rm", "-rf", engines.home+"/.local")
 			continue
