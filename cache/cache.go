@@ -67,7 +67,7 @@ type Cache struct {
 	// is not made again: its disk is not mounted.
 	opened bool
 
-	bringing sharedcall.Group[string] // by the path of the record
+	making sharedcall.Group[string] // by the path of the record
 
 	mu    sync.Mutex
 	swept time.Time // when this process last swept
@@ -130,7 +130,7 @@ func (c *Cache) Get(ctx context.Context, w Want, fill Fill) (path string, err er
 			c.touch(e)
 			return e.content(r.Token), nil
 		}
-		path, err := c.bringing.Do(ctx, e.record(), func(ctx context.Context) (string, error) { return c.bring(ctx, e, w, fill) })
+		path, err := c.making.Do(ctx, e.record(), func(ctx context.Context) (string, error) { return c.findOrMake(ctx, e, w, fill) })
 		switch {
 		case ctx.Err() != nil:
 			return "", fmt.Errorf("get %s from the cache: %w", w.Key, ctx.Err())
@@ -151,9 +151,9 @@ const triesOfFill = 3
 // holder may rely on it.
 func (c *Cache) hit(ctx context.Context, e entry, h Holder) (r record, found bool, err error) {
 	for {
-		r, err := c.look(e)
+		r, err := c.readEntry(e)
 		if err != nil {
-			return r, false, nil //nolint:nilerr // bring finds out why
+			return r, false, nil //nolint:nilerr // findOrMake finds out why
 		}
 		if h == "" {
 			return r, true, nil
@@ -161,10 +161,10 @@ func (c *Cache) hit(ctx context.Context, e entry, h Holder) (r record, found boo
 		if err := c.pin(ctx, e.id(r.Token), h); err != nil {
 			return r, false, err
 		}
-		if _, err := c.fresh(e.dir); err != nil {
+		if _, err := c.probe(e.dir); err != nil {
 			return r, false, err
 		}
-		again, err := c.look(e)
+		again, err := c.readEntry(e)
 		if err != nil || again.Token == r.Token {
 			return again, err == nil, nil //nolint:nilerr // as above
 		}

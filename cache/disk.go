@@ -90,11 +90,11 @@ func newToken() string {
 	return hex.EncodeToString(bits[:])
 }
 
-// fresh makes this host forget what it believes is in a directory, and returns
+// probe makes this host forget what it believes is in a directory, and returns
 // the time by the clock of the file server. A client that changes a directory
 // reads it anew (nfs(5): DATA AND METADATA COHERENCE), and what is made bears
 // the server's time.
-func (c *Cache) fresh(dir string) (time.Time, error) {
+func (c *Cache) probe(dir string) (time.Time, error) {
 	var info fs.FileInfo
 	err := persist(func() error {
 		f, err := os.CreateTemp(dir, probePrefix)
@@ -159,7 +159,7 @@ func openedInfo(path string) (info fs.FileInfo, err error) {
 
 // names lists a directory as the file server has it now.
 func (c *Cache) names(dir string) ([]string, error) {
-	if _, err := c.fresh(dir); err != nil {
+	if _, err := c.probe(dir); err != nil {
 		return nil, err
 	}
 	var names []string

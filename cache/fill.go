@@ -15,12 +15,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// bring finds an entry, waits for the process that makes it, or makes it.
-func (c *Cache) bring(ctx context.Context, e entry, w Want, fill Fill) (path string, err error) {
+// findOrMake finds an entry, waits for the process that makes it, or makes it.
+func (c *Cache) findOrMake(ctx context.Context, e entry, w Want, fill Fill) (path string, err error) {
 	if err := c.makeDir(e.dir); err != nil {
 		return "", fmt.Errorf("make cache entry of %s: %w", e.key, err)
 	}
-	l, r, err := c.lead(ctx, e, w)
+	l, r, err := c.awaitLease(ctx, e, w)
 	if err != nil {
 		return "", fmt.Errorf("get %s from the cache: %w", e.key, err)
 	}
@@ -32,13 +32,13 @@ func (c *Cache) bring(ctx context.Context, e entry, w Want, fill Fill) (path str
 	return c.make(l, e, w, fill) //nolint:contextcheck // the lease has it, and ends it when it is lost
 }
 
-// lead waits until the entry is there, which it returns, or the lease for
+// awaitLease waits until the entry is there, which it returns, or the lease for
 // making it is this process's.
-func (c *Cache) lead(ctx context.Context, e entry, w Want) (*lease, record, error) {
+func (c *Cache) awaitLease(ctx context.Context, e entry, w Want) (*lease, record, error) {
 	mine := c.self
 	mine.Token = newToken() // the same at each try, so that one whose answer was lost is known again
 	for failed := 0; ; {
-		r, err := c.lookFresh(e)
+		r, err := c.readEntryFresh(e)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, r, err
 		}
@@ -52,7 +52,7 @@ func (c *Cache) lead(ctx context.Context, e entry, w Want) (*lease, record, erro
 		failed = 0
 		if l != nil {
 			// It may have been published before the lease was free.
-			r, err := c.lookFresh(e)
+			r, err := c.readEntryFresh(e)
 			if errors.Is(err, fs.ErrNotExist) {
 				return l, record{}, nil
 			}
@@ -71,14 +71,14 @@ func (c *Cache) lead(ctx context.Context, e entry, w Want) (*lease, record, erro
 	}
 }
 
-// lookFresh is look that relies on nothing that this host remembers. It retires
+// readEntryFresh is readEntry that relies on nothing that this host remembers. It retires
 // a damaged record. The error is fs.ErrNotExist where the entry has to be made.
-func (c *Cache) lookFresh(e entry) (r record, err error) {
-	if _, err := c.fresh(e.dir); err != nil {
+func (c *Cache) readEntryFresh(e entry) (r record, err error) {
+	if _, err := c.probe(e.dir); err != nil {
 		return record{}, err
 	}
 	err = persist(func() error {
-		r, err = c.look(e)
+		r, err = c.readEntry(e)
 		return err
 	})
 	if errors.Is(err, ErrDamaged) {

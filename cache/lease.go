@@ -146,7 +146,7 @@ func (c *Cache) tryLease(ctx context.Context, e entry, mine holderOfLease) (*lea
 // of it again, by the clock of the file server. The holder stops trusting it
 // after one term.
 func (c *Cache) isLate(path string) (bool, error) {
-	now, err := c.fresh(filepath.Dir(path))
+	now, err := c.probe(filepath.Dir(path))
 	if err != nil {
 		return false, err
 	}

@@ -226,7 +226,7 @@ func (c *Cache) movePins(ctx context.Context, pins []Pin) error {
 		}
 		for _, kind := range kinds { // a key has one
 			e := entry{hash: p.Hash, dir: filepath.Join(c.dir, kind, p.Hash[:2])}
-			r, err := c.look(e)
+			r, err := c.readEntry(e)
 			found := err == nil
 			if !found {
 				continue

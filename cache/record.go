@@ -62,10 +62,10 @@ func (r record) encode() ([]byte, error) {
 // ErrDamaged means that a content is not there as its record says.
 var ErrDamaged = errors.New("damaged")
 
-// look finds the content of a key. Its error is fs.ErrNotExist where this host
+// readEntry reads the standing record and finds the content of a key. Its error is fs.ErrNotExist where this host
 // sees none, and ErrDamaged, together with the record, where what the record
 // tells of is not there.
-func (c *Cache) look(e entry) (record, error) {
+func (c *Cache) readEntry(e entry) (record, error) {
 	data, err := readFile(e.record())
 	if err != nil {
 		return record{}, err

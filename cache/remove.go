@@ -46,7 +46,7 @@ func (c *Cache) isUnused(e entry, token string) (bool, error) {
 // stands says whether the record of a key names a content, or may: one that
 // cannot be read. It relies on nothing that this host remembers.
 func (c *Cache) stands(e entry, token string) (bool, error) {
-	if _, err := c.fresh(e.dir); err != nil {
+	if _, err := c.probe(e.dir); err != nil {
 		return false, err
 	}
 	var data []byte

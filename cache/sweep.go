@@ -21,22 +21,22 @@ const resumableFor = 24
 // left alone.
 func (c *Cache) sweep(ctx context.Context, t *Trimmed, dry bool) error {
 	w := sweeping{Cache: c, dry: dry, swept: &t.Swept, objects: map[string]string{}}
-	err := w.all(ctx)
+	err := w.sweepAll(ctx)
 	return errors.Join(append(w.failed, err)...)
 }
 
-// all sweeps everything.
-func (w *sweeping) all(ctx context.Context) (err error) {
-	if w.now, err = w.fresh(w.dir); err != nil {
+// sweepAll sweeps everything.
+func (w *sweeping) sweepAll(ctx context.Context) (err error) {
+	if w.now, err = w.probe(w.dir); err != nil {
 		return err
 	}
-	if err := w.leases(); err != nil {
+	if err := w.sweepLeases(); err != nil {
 		return err
 	}
-	if err := w.retired(); err != nil {
+	if err := w.sweepNotes(); err != nil {
 		return err
 	}
-	if err := w.shards(ctx, w.shard); err != nil {
+	if err := w.shards(ctx, w.sweepShard); err != nil {
 		return err
 	}
 	if err := w.unaccounted(); err != nil {
@@ -78,8 +78,8 @@ func (w *sweeping) old(path string, graces int) bool {
 	return err == nil && w.now.Sub(info.ModTime()) > time.Duration(graces)*w.o.Grace
 }
 
-// take removes a leftover, and says whether it has, or would.
-func (w *sweeping) take(path string, remove func(string) error) bool {
+// removeLeftover removes a leftover, and says whether it has, or would.
+func (w *sweeping) removeLeftover(path string, remove func(string) error) bool {
 	if !w.dry {
 		if err := remove(path); err != nil {
 			if !harmless(err) { // else another user's processes sweep it, or a later sweep
@@ -94,9 +94,9 @@ func (w *sweeping) take(path string, remove func(string) error) bool {
 
 func (w *sweeping) fail(err error) { w.failed = append(w.failed, fmt.Errorf("sweep: %w", err)) }
 
-// leases notes which leases stand, and removes those that nobody has refreshed
+// sweepLeases notes which leases stand, and removes those that nobody has refreshed
 // for very long.
-func (w *sweeping) leases() error {
+func (w *sweeping) sweepLeases() error {
 	names, err := w.names(w.place(leasesPlace))
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func (w *sweeping) leases() error {
 		}
 		h, err := decodeLease(data)
 		if w.old(path, 1) && w.o.Grace > 2*w.o.Term {
-			w.take(path, func(path string) error { return w.dropLease(path, h.Token) })
+			w.removeLeftover(path, func(path string) error { return w.dropLease(path, h.Token) })
 			continue
 		}
 		if err == nil {
@@ -126,9 +126,9 @@ func (w *sweeping) leases() error {
 	return nil
 }
 
-// retired notes which contents retired records name, and removes notes without a
+// sweepNotes notes which contents retired records name, and removes notes without a
 // record.
-func (w *sweeping) retired() error {
+func (w *sweeping) sweepNotes() error {
 	list, notes, err := w.listRetired()
 	if err != nil {
 		return err
@@ -147,15 +147,15 @@ func (w *sweeping) retired() error {
 	}
 	for _, note := range notes {
 		if path := w.retiredPath(note); w.old(path, 1) {
-			w.take(path, remove)
+			w.removeLeftover(path, remove)
 		}
 	}
 	return nil
 }
 
-// shard sweeps one directory of entries. A record that has one content beside
+// sweepShard sweeps one directory of entries. A record that has one content beside
 // it is taken for that content's, without being read: there may be very many.
-func (w *sweeping) shard(s shard) error {
+func (w *sweeping) sweepShard(s shard) error {
 	count := map[string]int{}
 	for _, hash := range s.records {
 		count[hash] = -1
@@ -174,7 +174,7 @@ func (w *sweeping) shard(s shard) error {
 		hash, token, err := splitID(name)
 		switch {
 		case err == nil && token == leftToken:
-			if w.old(path, resumableFor) && w.take(path, removeTree) {
+			if w.old(path, resumableFor) && w.removeLeftover(path, removeTree) {
 				delete(w.objects, name)
 			}
 		case err == nil && count[hash] != 0 && !w.busy[token] && !w.out[token] && w.old(path, 1):
@@ -182,7 +182,7 @@ func (w *sweeping) shard(s shard) error {
 			if err != nil {
 				w.fail(err)
 			}
-			if orphan && w.take(path, removeTree) {
+			if orphan && w.removeLeftover(path, removeTree) {
 				delete(w.objects, name)
 			}
 		}
@@ -198,7 +198,7 @@ func (w *sweeping) firstNames(s shard) {
 		id, ok := strings.CutSuffix(name, recordSuffix)
 		_, token, err := splitID(id)
 		if path := filepath.Join(s.dir, name); ok && err == nil && !w.busy[token] && w.old(path, 1) {
-			w.take(path, remove)
+			w.removeLeftover(path, remove)
 		}
 	}
 }
@@ -220,7 +220,7 @@ func (w *sweeping) isOrphan(dir, hash, token string) (bool, error) {
 // isFilled says whether the lease with this token stands, or may: one that cannot
 // be decoded.
 func (w *sweeping) isFilled(hash, token string) (bool, error) {
-	if _, err := w.fresh(w.place(leasesPlace)); err != nil {
+	if _, err := w.probe(w.place(leasesPlace)); err != nil {
 		return false, err
 	}
 	var data []byte
@@ -261,7 +261,7 @@ func (w *sweeping) unaccounted() error {
 		if w.objects[s.id()] != "" || w.busy[s.token] || w.out[s.token] || !w.old(path, 1) {
 			continue
 		}
-		w.take(path, remove)
+		w.removeLeftover(path, remove)
 	}
 	return nil
 }
@@ -289,7 +289,7 @@ func (w *sweeping) recount(id, dir string) error {
 func (w *sweeping) temporaries(dir string, names []string) {
 	for _, name := range names {
 		if path := filepath.Join(dir, name); isTemporary(name) && w.old(path, 1) {
-			w.take(path, removeTrash)
+			w.removeLeftover(path, removeTrash)
 		}
 	}
 }

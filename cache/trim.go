@@ -96,7 +96,7 @@ type trimming struct {
 
 // clear removes the contents that were retired long enough ago.
 func (w *trimming) clear(ctx context.Context) (failed, err error) {
-	if w.now, err = w.fresh(w.place(retiredPlace)); err != nil {
+	if w.now, err = w.probe(w.place(retiredPlace)); err != nil {
 		return nil, err
 	}
 	list, _, err := w.listRetired()

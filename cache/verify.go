@@ -36,7 +36,7 @@ func (c *Cache) Verify(ctx context.Context, seen func(Entry, error)) error {
 // verify checks one entry. What it finds missing may just have been removed: it
 // is damaged if its record still stands after that.
 func (c *Cache) verify(ctx context.Context, e entry) (wrong, err error) {
-	r, wrong := c.look(e)
+	r, wrong := c.readEntry(e)
 	if wrong == nil {
 		var got sum
 		got, wrong = digest(ctx, e.content(r.Token), false)
@@ -50,10 +50,10 @@ func (c *Cache) verify(ctx context.Context, e entry) (wrong, err error) {
 	if !errors.Is(wrong, ErrDamaged) && !errors.Is(wrong, fs.ErrNotExist) {
 		return wrong, nil // the disk's trouble, this process's, or another user's content
 	}
-	if _, err := c.fresh(e.dir); err != nil {
+	if _, err := c.probe(e.dir); err != nil {
 		return nil, err
 	}
-	again, err := c.look(e)
+	again, err := c.readEntry(e)
 	if errors.Is(err, fs.ErrNotExist) || again.Token != r.Token {
 		return nil, nil // it has gone, and perhaps come back, meanwhile
 	}

@@ -17,25 +17,25 @@
 //
 //   - Never a wrong byte. What is in the cache follows from its key, and is
 //     compared byte by byte whenever it is read.
-//   - Never an entry removed or changed while it is pinned. Who pins reads
+//   - Never a content removed or changed while it is pinned, also while it is
+//     retired and another content of its key is in use. A process that pins reads
 //     again and again until it unpins. A holder may outlive the process that
-//     pinned for it: its entries are read after the process was killed, until
+//     pinned for it: its contents are read after the process was killed, until
 //     the holder is over.
-//   - Never two fills of one key both published, and never one again after
-//     another of the key was. Each fill stamps what it makes with its own number. A Get whose content has the stamp n says that n was
-//     the content of the key at some instant between its begin (less the time
-//     for which a host may see the past) and its end. From the earliest end to
-//     the latest begin of all that returned n, it was n throughout; when the
-//     spans of two stamps of one key meet, both were published at once. (It is
-//     the zone test of Gibbons and Korach for a register whose written values
-//     are unique: it finds no fault where there is none, and each that shows in
-//     what was returned.)
-//   - The quota is never exceeded by more than one object. An auditor looks at
+//   - Never two contents of one key in use at once, and never one again after
+//     another of the key was. Each fill stamps what it makes with its own number. A
+//     Get that returns the stamp n says that n was in use at some instant between
+//     its begin (less the time for which a host may see the past) and its end. From
+//     the earliest end to the latest begin of all that returned n, it was n
+//     throughout; when the spans of two stamps of one key meet, both were in use at
+//     once. (It is the zone test of Gibbons and Korach for a register with unique
+//     written values: it finds no fault where there is none, and each that
+//     shows in what was returned.)
+//   - The quota is never exceeded by more than one content. An auditor looks at
 //     the file server's own disk twice in a row: what is there both times was
 //     there at once.
 //   - In the end there are no pins, every key can be had, and when all contents
-//     are trimmed nothing is left but what is left of a cache in which nothing
-//     ever went wrong.
+//     are trimmed no file is left.
 //
 // Nothing here takes a listing for fresh, and nothing takes a call that failed
 // for one that had no effect.

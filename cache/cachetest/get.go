@@ -177,29 +177,6 @@ func (on *trial) callerLeaves() {
 	}
 }
 
-func (on *trial) lastCaller() {
-	c := on.open(on.a)
-	ctx, leave := context.WithCancel(on.Context())
-	ended := make(chan struct{})
-	_, err := c.Get(ctx, cache.Want{Key: file("x")}, func(ctx context.Context, _ string) error {
-		leave()
-		<-ctx.Done()
-		close(ended)
-		return ctx.Err()
-	})
-	if !errors.Is(err, context.Canceled) {
-		on.Skipf("the disk failed it: %v", err)
-	}
-	<-ended
-	var n fills
-	on.wantText(c, cache.Want{Key: file("x")}, n.text("second"), "second")
-	done, cancel := context.WithCancel(on.Context())
-	cancel()
-	if _, err := c.Get(done, cache.Want{Key: file("y")}, n.text("y")); !errors.Is(err, context.Canceled) {
-		on.Errorf("a context that had ended: %v", err)
-	}
-}
-
 func (on *trial) resumed() {
 	c := on.open(on.a)
 	halt := func(_ context.Context, tmp string) error {

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/cache"
 )
@@ -103,29 +102,6 @@ func (on *trial) forGroup(path string, gid int) (lacks string) {
 		})
 	}
 	return lacks
-}
-
-// strangers: the directory may be that of CodaLab's own workers.
-func (on *trial) strangers() {
-	on.open(on.a)
-	old := time.Now().Add(-48 * time.Hour)
-	theirs := []string{"worker-state.json", "0x1234/stdout", "file/readme", "file/ab/readme", "file/zz/f", "leases/readme", "pins/readme", "sizes/a~b", "retired/x", ".hidden"}
-	for _, name := range theirs {
-		path := filepath.Join(on.a.dir, name)
-		on.must("write "+name, func() error {
-			return errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(name), 0o600), os.Chtimes(path, old, old))
-		})
-	}
-	c := on.open(on.a, func(o *cache.Options) { o.Grace = time.Millisecond })
-	var n fills
-	on.wantText(c, cache.Want{Key: file("x")}, n.text("content"), "content")
-	on.trim(c, cache.TrimOptions{All: true}, func(t cache.Trimmed) bool { return t.Removed > 0 })
-	on.trim(c, cache.TrimOptions{All: true}, func(cache.Trimmed) bool { return true })
-	for _, name := range theirs {
-		if b, err := os.ReadFile(filepath.Join(on.root(), name)); err != nil || string(b) != name {
-			on.Errorf("%s: %q, %v", name, b, err)
-		}
-	}
 }
 
 func (on *trial) listed() {

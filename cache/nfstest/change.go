@@ -87,13 +87,6 @@ func (c *client) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fu
 	return c.entry(MkDir, &in.InHeader, name, out, func(dirfd int) error { return unix.Mkdirat(dirfd, name, in.Mode) })
 }
 
-// Mknod is mknod(2).
-func (c *client) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
-	return c.entry(MkNod, &in.InHeader, name, out, func(dirfd int) error {
-		return unix.Mknodat(dirfd, name, in.Mode, int(in.Rdev))
-	})
-}
-
 // Symlink is symlink(2).
 func (c *client) Symlink(_ <-chan struct{}, h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
 	return c.entry(SymLink, h, name, out, func(dirfd int) error { return unix.Symlinkat(target, dirfd, name) })

@@ -50,8 +50,6 @@ const (
 	StaleListing    Kind = "stale listing"
 	// SillyRename is the removal of an open file that became a rename.
 	SillyRename Kind = "silly rename"
-	// Lock is a lock that was granted and excludes nobody.
-	Lock Kind = "lock"
 	// Full is a write that Options.Capacity did not allow.
 	Full Kind = "full"
 	// Skewed is a file, made or touched, whose time is from the server's clock
@@ -73,7 +71,6 @@ const (
 	Create   Op = "create" // with O_EXCL or without
 	MkDir    Op = "mkdir"
 	SymLink  Op = "symlink"
-	MkNod    Op = "mknod"
 	Remove   Op = "remove"
 	RmDir    Op = "rmdir"
 	Rename   Op = "rename"
@@ -117,7 +114,7 @@ func (f Fault) meant(op Op, name string) bool {
 // suits is whether a call is meant where none are named.
 func (k Kind) suits(op Op) bool {
 	if k == LostReply {
-		return slices.Contains([]Op{SetAttr, Create, MkDir, SymLink, MkNod, Remove, RmDir, Rename, Link}, op)
+		return slices.Contains([]Op{SetAttr, Create, MkDir, SymLink, Remove, RmDir, Rename, Link}, op)
 	}
 	if k == IO || k == NoSpace || k == Quota {
 		return op == Write || op == Commit

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // changes are the calls whose reply may be lost: what is prepared for one, the
@@ -36,7 +35,6 @@ func changes() []change {
 		}, syscall.EEXIST, there},
 		{MkDir, nothing, func(name string) error { return os.Mkdir(name, 0o700) }, syscall.EEXIST, there},
 		{SymLink, nothing, func(name string) error { return os.Symlink("x", name) }, syscall.EEXIST, there},
-		{MkNod, nothing, func(name string) error { return syscall.Mkfifo(name, 0o600) }, syscall.EEXIST, there},
 		{Link, func(s *site, name string) { file(s, name+".from") }, func(name string) error {
 			return os.Link(name+".from", name)
 		}, syscall.EEXIST, there},
@@ -201,40 +199,4 @@ func TestCapacityIsTheServers(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(s.b, "z"), half, 0o600))
 	must(t, os.Truncate(filepath.Join(s.b, "z"), 0))
 	must(t, os.WriteFile(filepath.Join(s.a, "w"), half, 0o600))
-}
-
-func TestSlowCallTakesItsTime(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, Options{})
-	s.Inject(Fault{Kind: Slow, Rate: 1, Ops: []Op{MkDir}, Delay: 20 * time.Millisecond})
-	began := time.Now()
-	for i := range 20 {
-		must(t, os.Mkdir(filepath.Join(s.a, fmt.Sprint(i)), 0o700))
-	}
-	if took := time.Since(began); took < 20*time.Millisecond {
-		t.Errorf("20 calls took %s", took)
-	}
-	if n := s.Counts()[Slow]; n != 20 {
-		t.Errorf("%d strikes", n)
-	}
-}
-
-func TestSeedRepeatsWhatStrikes(t *testing.T) {
-	t.Parallel()
-	run := func(seed uint64) (told []string) {
-		s := newSite(t, Options{Seed: seed})
-		s.Inject(Fault{Kind: LostReply, Rate: 0.3}, Fault{Kind: IO, Rate: 0.2, Ops: []Op{MkDir}})
-		for i := range 40 {
-			err := os.Mkdir(filepath.Join(s.a, fmt.Sprint(i)), 0o700)
-			told = append(told, fmt.Sprint(errors.Unwrap(err)))
-		}
-		return told
-	}
-	one, again, other := fmt.Sprint(run(1)), fmt.Sprint(run(1)), fmt.Sprint(run(2))
-	if one != again {
-		t.Errorf("seed 1: %s\nand then %s", one, again)
-	}
-	if one == other {
-		t.Errorf("seed 2 as seed 1: %s", other)
-	}
 }

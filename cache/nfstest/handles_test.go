@@ -159,28 +159,6 @@ func TestOpenFileThatIsReplacedHereKeepsASillyName(t *testing.T) {
 	s.noSillyNames("")
 }
 
-func TestLocksExcludeNobody(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, Options{})
-	s.write(s.a, "x", "")
-	for _, dir := range []string{s.a, s.b, s.b} {
-		f, err := os.OpenFile(filepath.Join(dir, "x"), os.O_RDWR, 0)
-		must(t, err)
-		defer f.Close() //nolint:errcheck // empty
-		must(t, unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB))
-		must(t, unix.FcntlFlock(f.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}))
-		must(t, unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLKW, &unix.Flock_t{Type: unix.F_WRLCK}))
-		held := unix.Flock_t{Type: unix.F_WRLCK}
-		must(t, unix.FcntlFlock(f.Fd(), unix.F_GETLK, &held))
-		if held.Type != unix.F_UNLCK {
-			t.Errorf("a lock of type %d is in the way", held.Type)
-		}
-	}
-	if n := s.Counts()[Lock]; n < 9 {
-		t.Errorf("%d locks", n)
-	}
-}
-
 func TestTimesAreTheServers(t *testing.T) {
 	t.Parallel()
 	const skew = 90 * time.Second

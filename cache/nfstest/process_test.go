@@ -2,7 +2,6 @@ package nfstest
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,91 +9,22 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/cache/cachetest"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// What a process of this test program does, other than running tests.
-const (
-	argRace = "race" // one racer of TestManyProcessesAtOnce, in the directory RACE, called RACER
-	envHold = "HOLD" // serves one directory of two, and waits
-)
+// envHold makes this program serve the first of two directories, mounted at the
+// second, and wait.
+const envHold = "HOLD"
 
 func TestMain(m *testing.M) {
 	Main()
 	cachetest.Main()
-	switch {
-	case os.Getenv(envHold) != "":
+	if os.Getenv(envHold) != "" {
 		os.Args = []string{os.Args[0], "-test.run=^TestServeForKilledTest$", "-test.v"}
-	case len(os.Args) > 1 && os.Args[1] == argRace:
-		if err := race(os.Getenv("RACE"), os.Getenv("RACER")); err != nil {
-			fmt.Fprintln(os.Stderr, "racer", os.Getenv("RACER"), err)
-			os.Exit(1)
-		}
-		os.Exit(0)
 	}
 	os.Exit(m.Run())
-}
-
-// race makes files, takes what others have made, and checks all that it sees.
-// What it makes itself it sees at once.
-func race(dir, name string) error {
-	if err := testenv.Ready(); err != nil {
-		return err
-	}
-	for i := range 5 {
-		own := filepath.Join(dir, fmt.Sprintf("%s.%d", name, i))
-		if err := os.Mkdir(own, 0o700); err != nil {
-			return err
-		}
-		file := filepath.Join(own, "file")
-		if err := os.WriteFile(file, []byte(own[len(dir):]), 0o600); err != nil {
-			return err
-		}
-		published := filepath.Join(dir, "published")
-		if err := os.Link(file, filepath.Join(own, "link")); err != nil {
-			return err
-		}
-		err := os.Rename(filepath.Join(own, "link"), published)
-		for errors.Is(err, os.ErrNotExist) { // a target that is open got a silly name from the other client
-			err = os.Rename(filepath.Join(own, "link"), published)
-		}
-		if err != nil {
-			return err
-		}
-		got, err := os.ReadFile(published)
-		if err == nil && !strings.HasPrefix(string(got), "/racer") {
-			return fmt.Errorf("reads %q", got)
-		}
-		if err != nil && !errors.Is(err, syscall.ESTALE) && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		if _, err := os.ReadDir(dir); err != nil {
-			return err
-		}
-		if got, err := os.ReadFile(file); err != nil || string(got) != own[len(dir):] {
-			return fmt.Errorf("%s reads %q: %w", file, got, err)
-		}
-		if err := os.RemoveAll(own); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func TestManyProcessesAtOnce(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, Options{Seed: 7, AcregMax: time.Second, AcdirMax: time.Second})
-	s.Inject(Fault{Kind: Slow, Rate: 0.05, Delay: 5 * time.Millisecond})
-	testenv.Race(t, 200, argRace, func(i int) []string {
-		dir := []string{s.a, s.b}[i%2]
-		return []string{"RACE=" + dir, fmt.Sprintf("RACER=racer%d", i)}
-	})
-	s.noSillyNames("")
-	s.lists(s.disk, "published")
-	t.Log(s.Counts())
 }
 
 func TestOtherUsersOwnWhatTheyMake(t *testing.T) {

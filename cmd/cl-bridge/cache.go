@@ -146,6 +146,15 @@ func cacheDu(p program.Process) *cobra.Command {
 			}
 		}
 		u.Leaving = max(u.Leaving, 0)
+		retired, err := c.Retired()
+		if err != nil {
+			return err
+		}
+		for _, e := range retired {
+			if len(e.Pins) > 0 {
+				u.Pinned += e.Size
+			}
+		}
 		disk, err := diskspace.Of(cacheDir(f.conf))
 		if err != nil {
 			return err

@@ -181,6 +181,9 @@ func TestCacheIsListedCountedPinnedAndVerified(t *testing.T) {
 	if out, err := command(t, "cache", "verify", "--config", r.config); err != nil || !strings.Contains(out, "2 entries") {
 		t.Errorf("verify: %v: %s", err, out)
 	}
+	if err := c.Pin(t.Context(), entries[0].Key, false, holders.Person("ann")); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(entries[0].Path, []byte("bad"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -189,5 +192,8 @@ func TestCacheIsListedCountedPinnedAndVerified(t *testing.T) {
 	}
 	if len(holdersOf(t, c)) != 1 {
 		t.Error("the damaged entry is still in use")
+	}
+	if out, err := command(t, "cache", "ls", "--config", r.config); err != nil || !strings.Contains(out, "retired") || !strings.Contains(out, "user-ann") {
+		t.Errorf("ls of a retired content that is pinned: %v: %s", err, out)
 	}
 }

@@ -1,7 +1,7 @@
-// Package linkonce settles which of many records stands at a path: among any
-// number of processes on any number of hosts of one shared disk, the record of
-// one becomes the file's content, once, for ever. Each of them learns which
-// one stands, or that it does not know.
+// Package linkonce settles which of many records stands at a path. Any number of
+// processes on any number of hosts of one shared disk each offer a record. The record
+// of one becomes the content of the file, once and for ever. Each process learns
+// which record stands, or that it does not know.
 //
 //	process                                  file server
 //	write .name.tmp-x, flush it
@@ -14,19 +14,19 @@
 //
 // # Why so
 //
-// What link answers says nothing: one that was done may be answered by an
-// error, or by EEXIST when its lost answer was asked for again. The content
-// decides, because each record is of one process only.
+// The answer of link says nothing: a link that was done may be answered by an
+// error, or by EEXIST when the client repeats a call whose answer was lost. The
+// content decides, because each record is of one process only.
 //
-// The directory is flushed before the content is believed, so that no crash
-// of the file server takes back what somebody acted upon. It is read again
-// after that, because a crash between a first reading and the flush leaves
+// A process flushes the directory before it believes the content, so that no crash
+// of the file server takes back what a process acted upon. It reads again
+// after that, because a crash between the first reading and the flush leaves
 // nothing to flush.
 //
-// While this does not end in a belief it is done again, with the same record:
+// While a process does not know what stands, it tries again with the same record:
 // a link that seemed to fail may have been done, or may still be on its way.
-// Any temporary with that record serves. One that somebody removed is written
-// anew; one that a crash or a lost answer leaves behind has no meaning.
+// Any temporary with that record serves. A process writes a new one if somebody
+// removed it; one that a crash or a lost answer leaves behind has no meaning.
 //
 // A process may stop at any point, for an hour or for ever. Before its link
 // nothing has happened; after it, its record may stand although nobody acts
@@ -35,8 +35,8 @@
 // # What is assumed of the disk
 //
 //   - link(2) is done at once or not at all, and never replaces a file.
-//   - Who opens a file that was flushed and closed before it was linked sees
-//     it whole (NFS: close-to-open). A name that was looked for in vain may be
+//   - A process that opens a file that was flushed and closed before it was linked
+//     sees it whole (NFS: close-to-open). A name that was looked for in vain may be
 //     shown late, and any call may fail with or without its effect.
 //   - After a directory was flushed, a crash of the file server takes back no
 //     entry that was seen in it before. An NFS client's flush of a directory

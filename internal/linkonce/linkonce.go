@@ -12,21 +12,21 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
 // Settle tries to make record the content of path, with these permissions, and
 // returns what decode makes of the record that stands there then. Its directory
 // must exist.
 //
-// A record holds something that no other holds, by which its owner knows it
-// again: 128 random bits will do. Decode refuses what is no whole record. It
-// may be called several times.
+// A record holds something by which its owner knows it again, such as 128 random
+// bits. Decode refuses what is not a whole record. It may be called several
+// times.
 //
-// Settle goes on while it cannot tell what stands, until ctx ends; it tries
-// once if ctx has ended already. Its error means that it does not know, and
-// that record may stand nevertheless, now or later. Settling the same record
-// again is harmless, and then tells. A disk that does not answer at all is
-// waited for beyond the end of ctx.
+// Settle tries until it knows what stands or ctx ends; it tries once if ctx has
+// ended already. An error means that it does not know, and that record may stand
+// nevertheless, now or later. Settling the same record again is harmless, and may
+// tell. Settle waits beyond the end of ctx for a disk that does not answer at all.
 func Settle[T any](ctx context.Context, path string, record []byte, perm fs.FileMode, decode func([]byte) (T, error)) (T, error) {
 	standing, err := settle(ctx, onDisk(path, perm), record, decode)
 	if err != nil {
@@ -58,18 +58,7 @@ func onDisk(path string, perm fs.FileMode) disk {
 		read:   func() ([]byte, error) { return os.ReadFile(path) }, //nolint:gosec // it is the caller's path
 		flush:  func() error { return atomicfile.SyncDir(filepath.Dir(path)) },
 		remove: os.Remove,
-		pause:  pause,
-	}
-}
-
-func pause(ctx context.Context) error {
-	timer := time.NewTimer(200 * time.Millisecond)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
+		pause:  func(ctx context.Context) error { return pause.For(ctx, 200*time.Millisecond) },
 	}
 }
 
