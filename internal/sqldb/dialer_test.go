@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestSilentServerIsGivenUp(t *testing.T) {
+func TestSilentServerTimesOut(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // which takes connections and says nothing
 	if err != nil {
