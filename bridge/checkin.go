@@ -156,7 +156,8 @@ func (c *checkIns) prove(ctx context.Context) {
 	}
 	c.proving = true
 	c.group.Go(func() error {
-		for c.bridge.Prove(ctx, c.queue) && pause.For(ctx, proofPause) == nil {
+		for left := true; left; {
+			left = c.bridge.Prove(ctx, c.queue) && pause.For(ctx, proofPause) == nil
 		}
 		select {
 		case c.proved <- struct{}{}:
