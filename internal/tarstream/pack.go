@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/interruptible"
 )
 
 // PackOptions says what Pack leaves out.
@@ -215,7 +217,7 @@ func (p *packer) file(f *os.File, below string) error {
 // copy writes exactly size bytes, even if the file has another size by now.
 func (p *packer) copy(f io.Reader, size int64) error {
 	for _, source := range []io.Reader{f, zeros{}} {
-		n, err := io.CopyBuffer(p.tw, io.LimitReader(interruptible{p.ctx, source}, size), p.buf)
+		n, err := io.CopyBuffer(p.tw, io.LimitReader(interruptible.Reader(p.ctx, source), size), p.buf)
 		if err != nil {
 			return err
 		}
@@ -245,20 +247,6 @@ func severalNames(info fs.FileInfo) (inode, bool) {
 		return inode{}, false
 	}
 	return inode{st.Dev, st.Ino}, true
-}
-
-// interruptible fails once its context has ended. It hides its reader's other methods, which
-// would not check that.
-type interruptible struct {
-	ctx context.Context //nolint:containedctx // of one call
-	r   io.Reader
-}
-
-func (i interruptible) Read(b []byte) (int, error) {
-	if err := i.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return i.r.Read(b)
 }
 
 type zeros struct{}

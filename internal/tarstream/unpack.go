@@ -11,6 +11,8 @@ import (
 	"os"
 
 	"github.com/klauspost/compress/gzip"
+
+	"github.com/cl-slurm/cl-slurm/internal/interruptible"
 )
 
 // Limits bounds what Unpack writes; 0 means no bound.
@@ -89,7 +91,7 @@ func Unpack(ctx context.Context, r io.Reader, root *os.Root, limits Limits) (Siz
 // stream that breaks off.
 func UnpackWatched(ctx context.Context, r io.Reader, root *os.Root, limits Limits, watch Watch) (Size, error) {
 	ctx, stop := context.WithCancel(ctx)
-	plain, err := decompress(source{interruptible{ctx, r}})
+	plain, err := decompress(source{interruptible.Reader(ctx, r)})
 	if err != nil {
 		stop()
 		return Size{}, fmt.Errorf("unpack: %w", err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/internal/interruptible"
 	"github.com/cl-slurm/cl-slurm/staging/sitepath"
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
@@ -67,23 +68,10 @@ func (im *Images) copyFile(ctx context.Context, f found, t *transfer.Transfer, t
 		return err
 	}
 	sum := sha256.New()
-	_, err = io.Copy(io.MultiWriter(to, sum, t), until{ctx, from})
+	_, err = io.Copy(io.MultiWriter(to, sum, t), interruptible.Reader(ctx, from))
 	err = errors.Join(err, to.Close())
 	if err == nil && f.Digest != "sha256:"+hex.EncodeToString(sum.Sum(nil)) {
 		err = errors.New("it changes while it is copied")
 	}
 	return err
-}
-
-// until reads until a context ends.
-type until struct {
-	ctx context.Context //nolint:containedctx // of one copy
-	io.Reader
-}
-
-func (u until) Read(b []byte) (int, error) {
-	if err := u.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return u.Reader.Read(b)
 }

@@ -95,12 +95,6 @@ type process struct {
 //
 // An error with a non-zero Code in the Exit carries the code that a failed work returned.
 func (i Init) Run(ctx context.Context) (container.Exit, error) {
-	if i.Details != nil {
-		var err error
-		if i.Spec.Details, err = json.Marshal(i.Details); err != nil {
-			return container.Exit{}, fmt.Errorf("tell its init: %w", err)
-		}
-	}
 	// The kernel kills the init when the thread that started it ends (PR_SET_PDEATHSIG).
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -118,7 +112,12 @@ func (i Init) Run(ctx context.Context) (container.Exit, error) {
 	return exit, err
 }
 
-func (i Init) start() (_ *process, err error) {
+func (i *Init) start() (_ *process, err error) {
+	if i.Details != nil {
+		if i.Spec.Details, err = json.Marshal(i.Details); err != nil {
+			return nil, err
+		}
+	}
 	controlIn, control, err := os.Pipe()
 	if err != nil {
 		return nil, err
