@@ -49,7 +49,7 @@ func (s *site) gauged(gigabytes int64) *gauge {
 	return g
 }
 
-// takes says whether the last check-in lets the server give out bundles.
+// takes reports whether the last check-in lets the server give out bundles.
 func (s *site) takes() bool {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()

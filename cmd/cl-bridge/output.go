@@ -23,5 +23,5 @@ func printJSON(w io.Writer, v any) error {
 		return fmt.Errorf("print JSON: %w", err)
 	}
 	_, err = w.Write(append(data, '\n'))
-	return err //nolint:wrapcheck // standard output is gone
+	return err
 }
