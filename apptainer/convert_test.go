@@ -147,7 +147,7 @@ func TestUncompressedAndRepeatedLayersAreRead(t *testing.T) {
 	}
 }
 
-func TestProgressEndsWhole(t *testing.T) {
+func TestProgressEndsAtItsTotal(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
 	reg := imagetest.Start(t)
@@ -248,7 +248,7 @@ func TestExistingFileIsLeftAlone(t *testing.T) {
 }
 
 // A small tmpfs is a disk that fills up.
-func TestFullDiskIsSaidInWords(t *testing.T) {
+func TestFullDiskIsReportedInWords(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
 	reg := imagetest.Start(t)

@@ -38,7 +38,7 @@ func toolThat(t *testing.T, script string) string {
 
 // A digest names the same content for everybody. So a person who can write to an
 // image's files must not be able to change its SIF.
-func TestLayerThatChangesBetweenItsReadingsIsRefused(t *testing.T) {
+func TestLayerThatChangesBetweenTwoReadingsIsRefused(t *testing.T) {
 	t.Parallel()
 	// A file newer than the image has it read twice.
 	file := imagetest.Regular("a", "right")
@@ -135,7 +135,7 @@ func TestConversionEndsWithItsToolWhateverTheRegistryDoes(t *testing.T) {
 	}
 }
 
-func TestToolThatEndsWellBeforeItHasReadAllHasFailed(t *testing.T) {
+func TestToolThatSucceedsBeforeItHasReadTheImageHasFailed(t *testing.T) {
 	t.Parallel()
 	for name, modified := range map[string]int64{
 		"while the layer is read":   1, // a file that is older than the image
@@ -157,7 +157,7 @@ mkdir -p "$out.empty" && exec mksquashfs "$out.empty" "$out" -offset "$2" -noapp
 	}
 }
 
-func TestUnpackedTreeThatAKilledConversionLeftIsInNobodysWay(t *testing.T) {
+func TestUnpackedTreeOfAKilledConversionIsRemoved(t *testing.T) {
 	t.Parallel()
 	img := oddImage(t, imagetest.Start(t))
 	path := filepath.Join(t.TempDir(), "x.sif")
@@ -177,7 +177,7 @@ func TestUnpackedTreeThatAKilledConversionLeftIsInNobodysWay(t *testing.T) {
 }
 
 // Errors that the image has not caused are transient.
-func TestTroubleOfTheHostMayPass(t *testing.T) {
+func TestErrorsOfTheHostAreTransient(t *testing.T) {
 	t.Parallel()
 	img := imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", imagetest.Tiny(t, "content")))
 	file := filepath.Join(t.TempDir(), "file")
@@ -205,7 +205,7 @@ func TestTroubleOfTheHostMayPass(t *testing.T) {
 }
 
 // Where a tree is unpacked, devices and links to them are not made.
-func TestFurtherNamesOfADeviceAreUnpacked(t *testing.T) {
+func TestHardLinksToADeviceAreUnpacked(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)
 	null := imagetest.File{Header: tar.Header{Typeflag: tar.TypeChar, Name: "null", Mode: 0o666, Devmajor: 1, Devminor: 3}}

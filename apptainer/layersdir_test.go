@@ -16,7 +16,7 @@ import (
 )
 
 // Two owners may convert one image, for example.
-func TestConversionsOfOneImageInOneDirectoryLeaveEachOtherAlone(t *testing.T) {
+func TestConversionsOfOneImageInOneDirectoryDoNotDisturbEachOther(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)
 	layer := imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", "content")))

@@ -22,7 +22,7 @@ import (
 
 // A Windows image has layers that registries may not distribute. The error has to say
 // that it is a Windows image.
-func TestWindowsImageIsSaidToBeOne(t *testing.T) {
+func TestWindowsImageIsNamedInTheError(t *testing.T) {
 	t.Parallel()
 	stream := imagetest.TarStream(t, imagetest.Directory("Files"), imagetest.Directory("Hives"))
 	img := blobImage(t, gzipped(t, stream), types.DockerForeignLayer, stream)
@@ -46,7 +46,7 @@ func TestWindowsImageIsSaidToBeOne(t *testing.T) {
 }
 
 // The manifest and the configuration of an image have to agree.
-func TestManifestsThatDoNotFitAreRefused(t *testing.T) {
+func TestContradictoryManifestsAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		change func(t *testing.T, img v1.Image) v1.Image
@@ -84,7 +84,7 @@ func withConfig(t *testing.T, img v1.Image, change func(*v1.ConfigFile)) v1.Imag
 }
 
 // A registry, or a proxy before it, may send without end.
-func TestEndlessAnswersAreCutOff(t *testing.T) {
+func TestEndlessResponsesAreRefused(t *testing.T) {
 	t.Parallel()
 	layer := imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", "content")))
 	image := imagetest.Image(t, v1.Config{}, layer)
@@ -126,7 +126,7 @@ func TestEndlessAnswersAreCutOff(t *testing.T) {
 }
 
 // A registry cannot change what a digest stands for.
-func TestAnswersOfAnotherDigestAreRefused(t *testing.T) {
+func TestResponsesWithAnotherDigestAreRefused(t *testing.T) {
 	t.Parallel()
 	other := imagetest.Tiny(t, "another image")
 	manifest, err := other.RawManifest()
@@ -194,7 +194,7 @@ func TestImageOfAnotherPlatformIsRefused(t *testing.T) {
 	}
 }
 
-func TestSizesThatAreBeyondAllBoundsAreRefusedBeforeAnythingIsPulled(t *testing.T) {
+func TestTooLargeSizesAreRefusedBeforeAnythingIsPulled(t *testing.T) {
 	t.Parallel()
 	for name, size := range map[string]int64{"sum that overflows": math.MaxInt64/2 + 1, "larger than any image": 1 << 60} {
 		t.Run(name, func(t *testing.T) {

@@ -58,7 +58,7 @@ func threads(t *testing.T, nice int) (n int) {
 	return n
 }
 
-func TestAllThatConvertsAnImageStepsBackAndNothingElse(t *testing.T) {
+func TestNiceValueIsOfEverythingThatConvertsAndNothingElse(t *testing.T) {
 	t.Parallel()
 	const nice = 9 // of no other test
 	base := processNice(t)
@@ -112,7 +112,7 @@ func TestAllThatConvertsAnImageStepsBackAndNothingElse(t *testing.T) {
 }
 
 // A goroutine may run on the process's main thread, which cannot end.
-func TestMainThreadIsNotLeftBehind(t *testing.T) {
+func TestMainThreadKeepsItsNiceValue(t *testing.T) {
 	t.Parallel()
 	const nice = 8 // of no other test
 	base := processNice(t)

@@ -99,7 +99,7 @@ func TestDamagedLayersAreRefused(t *testing.T) {
 	})
 }
 
-func TestLayerThatStallsIsGivenUp(t *testing.T) {
+func TestStalledLayerFails(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)
 	img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", "content"))))))
@@ -118,7 +118,7 @@ func TestLayerThatStallsIsGivenUp(t *testing.T) {
 	failedConversion(t, c, img, true, "does not answer")
 }
 
-func TestCancelledConversionLeavesItsLayersToTheNext(t *testing.T) {
+func TestCancelledConversionLeavesItsLayersForTheNext(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
 	for _, stage := range []apptainer.Stage{apptainer.Pulling, apptainer.Converting} {
@@ -153,7 +153,7 @@ func TestCancelledConversionLeavesItsLayersToTheNext(t *testing.T) {
 }
 
 // The next pull continues where one has failed.
-func TestPullGoesOnWhereTheLastOneEnded(t *testing.T) {
+func TestPullContinuesWhereTheLastOneEnded(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
 	content := make([]byte, 8<<20)

@@ -241,7 +241,7 @@ func listing(tree map[string]string) string {
 	return strings.Join(words, " ")
 }
 
-func TestOdditiesAreUnpackedAsWeSayAndOthersAsTheyDo(t *testing.T) {
+func TestOdditiesAreUnpackedAsTheTableSays(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
 	testenv.Root(t)

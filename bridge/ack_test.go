@@ -41,10 +41,7 @@ func TestI6LostAcknowledgementIsAskedFor(t *testing.T) {
 func TestI6ResultOfABundleThatTheServerHasLost(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
-		s.start()
-		bundle := bundleID(1)
-		s.offer(bundle, "sleep 3")
-		s.phase(2*time.Second, bundle, plan.Running)
+		bundle := s.startWith("sleep 3", plan.Running)
 		s.server.mu.Lock()
 		s.server.restored = map[string]bool{bundle: true}
 		s.server.mu.Unlock()
@@ -137,10 +134,7 @@ func TestRunEndsAfterItsEffectsAndTheyAreWantedAgain(t *testing.T) {
 	atSite(t, func(s *site) {
 		c := &lingering{Collector: s.server}
 		s.alter = func(b *bridge.Bridge) { b.Collector = c }
-		s.start()
-		bundle := bundleID(1)
-		s.offer(bundle, "true")
-		s.phase(2*time.Second, bundle, plan.Collecting)
+		bundle := s.startWith("true", plan.Collecting)
 		s.stop()
 		if !c.began || !c.ended {
 			s.Errorf("collection began: %t; ended before Run did: %t", c.began, c.ended)

@@ -130,9 +130,7 @@ func TestOutageOfSlurmLosesNoSubmission(t *testing.T) {
 	atSite(t, func(s *site) {
 		var b *bridge.Bridge
 		s.alter = func(made *bridge.Bridge) { b = made }
-		s.start()
-		s.offer(bundleID(1), "sleep 3600")
-		s.phase(2*time.Second, bundleID(1), plan.Running)
+		s.startWith("sleep 3600", plan.Running)
 		s.slurm.change(func() { s.slurm.silent, s.slurm.looks = true, nil })
 		s.within(10*time.Second, "Slurm is away", func() bool { return b.Heartbeat().Slurm != "" })
 		began := time.Now()
@@ -217,10 +215,7 @@ func TestRestartInTheMiddle(t *testing.T) {
 func TestResultsAreDeliveredWhenTheServerIsBack(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
-		s.start()
-		bundle := bundleID(1)
-		s.offer(bundle, "sleep 3")
-		s.phase(2*time.Second, bundle, plan.Running)
+		bundle := s.startWith("sleep 3", plan.Running)
 		s.server.mu.Lock()
 		s.server.down = true
 		s.server.mu.Unlock()
@@ -242,10 +237,7 @@ func TestResultsAreDeliveredWhenTheServerIsBack(t *testing.T) {
 func TestJobThatVanishedWithItsNodeEndsTheBundle(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
-		s.start()
-		bundle := bundleID(1)
-		s.offer(bundle, "sleep 100000")
-		s.phase(2*time.Second, bundle, plan.Running)
+		bundle := s.startWith("sleep 100000", plan.Running)
 		s.slurm.change(func() { s.slurm.jobs[0].State = sbatch.StateNodeFail })
 		run := s.result(time.Minute, bundle)
 		if run.FailureMessage == nil || !strings.Contains(*run.FailureMessage, "The node of Slurm job 1 failed while it ran on n1") {
@@ -260,10 +252,7 @@ func TestSupersededResultsAreNotAccepted(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
 		s.queue.RetryBegun = plan.RetryOnPlatform
-		s.start()
-		bundle := bundleID(1)
-		s.offer(bundle, "sleep 60")
-		s.phase(2*time.Second, bundle, plan.Running)
+		bundle := s.startWith("sleep 60", plan.Running)
 		s.slurm.change(func() { s.slurm.jobs[0].State = sbatch.StateNodeFail })
 		s.within(30*time.Second, "the second attempt runs", func() bool {
 			row := s.rows()[bundle]

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
 // InFlight reports whether some row may have a job in Slurm.
@@ -155,18 +156,7 @@ func (c *checkIns) prove(ctx context.Context) {
 	}
 	c.proving = true
 	c.group.Go(func() error {
-		timer := time.NewTimer(0)
-		defer timer.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-timer.C:
-			}
-			if !c.bridge.Prove(ctx, c.queue) {
-				break
-			}
-			timer.Reset(proofPause)
+		for c.bridge.Prove(ctx, c.queue) && pause.For(ctx, proofPause) == nil {
 		}
 		select {
 		case c.proved <- struct{}{}:
@@ -247,13 +237,13 @@ type alarm struct {
 }
 
 // set makes the alarm fire after a pause, or earlier if it is set for an earlier time.
-func (a *alarm) set(now time.Time, pause time.Duration) {
-	at := now.Add(pause)
+func (a *alarm) set(now time.Time, wait time.Duration) {
+	at := now.Add(wait)
 	if a.timer != nil && !a.at.After(at) {
 		return
 	}
 	a.stop()
-	a.timer, a.at = time.NewTimer(pause), at
+	a.timer, a.at = time.NewTimer(wait), at
 }
 
 // due receives when the alarm fires.

@@ -16,7 +16,7 @@ import (
 )
 
 // holds is a server that holds each check-in for as long as a test wants, and answers
-// it with no message. It shows each bundle as if nobody had reported it.
+// it with no message. It shows each bundle as if no report of it had come.
 type holds struct {
 	BundleService
 

@@ -49,7 +49,7 @@ func (s *site) gauged(gigabytes int64) *gauge {
 	return g
 }
 
-// takes says whether the last check-in lets the server give out bundles.
+// takes reports whether the last check-in lets the server give out bundles.
 func (s *site) takes() bool {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
@@ -67,9 +67,7 @@ func TestNothingIsClaimedBelowTheLowWater(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
 		g := s.gauged(100)
-		s.start()
-		s.offer(bundleID(1), "sleep 3600")
-		s.phase(2*time.Second, bundleID(1), plan.Running)
+		s.startWith("sleep 3600", plan.Running)
 		if !s.takes() {
 			s.Error("the check-in takes no bundle, and there is room")
 		}
@@ -141,9 +139,7 @@ func TestClaimedBundleSaysThatItWaitsForRoomOnTheDisk(t *testing.T) {
 			b.Stager = r
 		}
 		r.away.Store(true)
-		s.start()
-		s.offer(bundleID(1), "true")
-		s.phase(2*time.Second, bundleID(1), plan.Staging)
+		s.startWith("true", plan.Staging)
 		g.shows(12, nil)
 		s.within(15*time.Second, "it says so", func() bool {
 			return s.says(bundleID(1)) == "Waiting: the site's disk has 12g free, below its low water of 50g."
@@ -169,9 +165,7 @@ func TestBundleThatHasItsInputsIsSubmittedBelowTheLowWater(t *testing.T) {
 	atSite(t, func(s *site) {
 		g := s.gauged(100)
 		s.queue.MaxInFlight = 1
-		s.start()
-		s.offer(bundleID(1), "sleep 60")
-		s.phase(2*time.Second, bundleID(1), plan.Running)
+		s.startWith("sleep 60", plan.Running)
 		s.offer(bundleID(2), "true")
 		s.within(2*time.Second, "its inputs are there", func() bool { return s.rows()[bundleID(2)].Staged != nil })
 		g.shows(12, nil)
@@ -223,9 +217,7 @@ func TestLedgerOnAFullDiskLosesNothing(t *testing.T) {
 		s := newSite(t, dir)
 		s.path = filepath.Join(small, "ledger.db")
 		s.ends = sqldb.ErrFull
-		s.start()
-		s.offer(bundleID(1), "sleep 60")
-		s.phase(2*time.Second, bundleID(1), plan.Running)
+		s.startWith("sleep 60", plan.Running)
 		filler := filepath.Join(small, "filler")
 		if err := os.WriteFile(filler, make([]byte, 4<<20), 0o600); err == nil {
 			t.Fatal("the disk is larger than it should be")

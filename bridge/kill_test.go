@@ -13,10 +13,7 @@ func TestKillWhileQueued(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
 		s.slurm.held = true
-		s.start()
-		bundle := bundleID(1)
-		s.offer(bundle, "true")
-		s.phase(2*time.Second, bundle, plan.Queued)
+		bundle := s.startWith("true", plan.Queued)
 		s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundle})
 		run := s.result(2*time.Second, bundle)
 		if run.FailureMessage == nil || *run.FailureMessage != codalab.KillRequested {
@@ -35,10 +32,7 @@ func TestKillOfARenamedJob(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
 		s.slurm.held = true
-		s.start()
-		bundle := bundleID(1)
-		s.offer(bundle, "true")
-		s.phase(2*time.Second, bundle, plan.Queued)
+		bundle := s.startWith("true", plan.Queued)
 		s.slurm.change(func() { s.slurm.jobs[0].Name = "mine" })
 		time.Sleep(7 * time.Second)
 		s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundle})
@@ -53,10 +47,7 @@ func TestKillOfARenamedJob(t *testing.T) {
 func TestKillWhileRunningKeepsWhatThereIs(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
-		s.start()
-		bundle := bundleID(1)
-		s.offer(bundle, "sleep 1000")
-		s.phase(2*time.Second, bundle, plan.Running)
+		bundle := s.startWith("sleep 1000", plan.Running)
 		s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundle})
 		run := s.result(3*time.Second, bundle)
 		if run.FailureMessage == nil || *run.FailureMessage != codalab.KillRequested || *run.ExitCode != 143 {
@@ -82,10 +73,7 @@ func TestKillWhileSubmissionIsUnknown(t *testing.T) {
 					s.slurm.silent = true
 					return &sbatch.Error{Message: "timed out", Err: errSilent}
 				}
-				s.start()
-				bundle := bundleID(1)
-				s.offer(bundle, "true")
-				s.phase(2*time.Second, bundle, plan.Submitting)
+				bundle := s.startWith("true", plan.Submitting)
 				s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundle})
 				s.phase(2*time.Second, bundle, plan.Stopping)
 				s.slurm.change(func() {

@@ -32,10 +32,7 @@ func TestChangeOfLinkedDataIsSaidAndKept(t *testing.T) {
 	atSite(t, func(s *site) {
 		var compared atomic.Int32
 		s.alter = func(b *bridge.Bridge) { b.Stager = changing{&compared} }
-		s.start()
-		bundle := bundleID(1)
-		s.offer(bundle, "sleep 3")
-		s.phase(2*time.Second, bundle, plan.Running)
+		bundle := s.startWith("sleep 3", plan.Running)
 		if got := s.rows()[bundle].RunStatus(); !strings.HasSuffix(got, " It has changed since long ago.") {
 			s.Errorf("run_status %q", got)
 		}

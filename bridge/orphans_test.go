@@ -78,9 +78,7 @@ func TestI5OldLedgerStopsTheBridge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			atSite(t, func(s *site) {
-				s.start()
-				s.offer(bundleID(1), "sleep 7200")
-				s.phase(2*time.Second, bundleID(1), plan.Running)
+				s.startWith("sleep 7200", plan.Running)
 				s.slurm.change(s.slurm.refuseForNow)
 				s.offer(bundleID(2), "true")
 				s.phase(2*time.Second, bundleID(2), plan.Submitting)

@@ -88,9 +88,7 @@ func TestI8EffectThatWasCutIsWantedAgain(t *testing.T) {
 		s.alter = func(b *bridge.Bridge) {
 			b.Stager, b.Service = reluctant{asked: &staged}, forgetful{s.server, &claimed}
 		}
-		s.start()
-		s.offer(bundleID(1), "true")
-		s.phase(2*time.Second, bundleID(1), plan.Staging)
+		s.startWith("true", plan.Staging)
 		s.offer(bundleID(1), "true")
 		s.within(3*time.Second, "dropped and forgotten", func() bool { return len(s.rows()) == 0 })
 		s.offer(bundleID(1), "true")

@@ -41,10 +41,7 @@ func TestReportWhoseCheckInFailedIsSentAgain(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
 		s.server.hold = time.Hour
-		s.start()
-		bundle := bundleID(1)
-		s.offer(bundle, "sleep 4")
-		s.phase(2*time.Second, bundle, plan.Running)
+		bundle := s.startWith("sleep 4", plan.Running)
 		time.Sleep(2 * time.Second)
 		s.server.mu.Lock()
 		s.server.failures = 2

@@ -119,6 +119,15 @@ func observed(slurm observer.Slurm) *observer.Observer {
 	return &observer.Observer{Slurm: slurm, Every: 6 * time.Second, Now: time.Now, Random: func() float64 { return 0 }}
 }
 
+// startWith starts a bridge and offers bundle 1 to it, and waits until its row is in a phase.
+func (s *site) startWith(command string, p plan.Phase) string {
+	s.Helper()
+	s.start()
+	s.offer(bundleID(1), command)
+	s.phase(2*time.Second, bundleID(1), p)
+	return bundleID(1)
+}
+
 // offer gives the bridge a bundle to run.
 func (s *site) offer(bundle, command string) { s.offerAt(bundle, command, nil) }
 

@@ -240,7 +240,7 @@ func TestLayersFlattenAsAContainerRuntimeUnpacksThem(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeFlattenedIsRefusedInWords(t *testing.T) {
+func TestLayersThatCannotBeFlattenedAreRefusedInWords(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 256)
 	for _, tt := range []struct {
@@ -323,7 +323,7 @@ func TestAttributesAreTheImages(t *testing.T) {
 	}
 }
 
-func TestLayersAreReadOnceWhereTheyHoldNoSurprise(t *testing.T) {
+func TestLayersAreReadOnceWhereThePredictionHolds(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name     string
@@ -356,7 +356,7 @@ func TestLayersAreReadOnceWhereTheyHoldNoSurprise(t *testing.T) {
 	}
 }
 
-func TestFileNewerThanTheGuessIsFlattenedAgain(t *testing.T) {
+func TestFileNewerThanPredictedIsFlattenedAgain(t *testing.T) {
 	t.Parallel()
 	var layer bytes.Buffer
 	w := tar.NewWriter(&layer)
@@ -372,7 +372,7 @@ func TestFileNewerThanTheGuessIsFlattenedAgain(t *testing.T) {
 	}
 }
 
-func TestBudgetBoundsWhatAnImageUnpacksTo(t *testing.T) {
+func TestLimitsBoundTheUnpackedImage(t *testing.T) {
 	t.Parallel()
 	many := make([]string, 200)
 	for i := range many {
@@ -400,7 +400,7 @@ func TestBudgetBoundsWhatAnImageUnpacksTo(t *testing.T) {
 }
 
 // An error may wrap io.EOF, as net/http's do.
-func TestLayerThatBreaksOffHasNoEnd(t *testing.T) {
+func TestLayerThatBreaksOffIsNotAtItsEnd(t *testing.T) {
 	t.Parallel()
 	whole := stream(t, "a=1")
 	for name, sent := range map[string]int{"in its tar": 700, "behind its tar": len(whole)} {

@@ -21,7 +21,7 @@ func numbered(n int, format string) []string {
 }
 
 // A few hostile kilobytes must cost neither gigabytes nor hours.
-func TestLayerThatIsMadeToCostMuchIsRefusedEarly(t *testing.T) {
+func TestHostileLayerIsRefusedEarly(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat("/d", 2000)
 	chain := numbered(40, "l%[1]d->"+strings.Repeat("./", 2000)+"m%[1]d")
@@ -58,7 +58,7 @@ func TestLayerThatIsMadeToCostMuchIsRefusedEarly(t *testing.T) {
 
 // Implied directories count while layers are read, before there is a tree, so that
 // memory is bounded.
-func TestDirectoriesThatNamesImplyAreCountedWhileLayersAreRead(t *testing.T) {
+func TestImpliedDirectoriesCountWhileLayersAreRead(t *testing.T) {
 	t.Parallel()
 	c := newCover(nil, 3)
 	add := func(name string) error { return c.add(entry{name: name, kind: '0'}) }
@@ -76,7 +76,7 @@ func TestDirectoriesThatNamesImplyAreCountedWhileLayersAreRead(t *testing.T) {
 	}
 }
 
-func TestOpaqueMarksInAnyNumberCostNoMoreThanOne(t *testing.T) {
+func TestManyOpaqueWhiteoutsCostNoMoreThanOne(t *testing.T) {
 	t.Parallel()
 	layer := slices.Concat(numbered(4000, "d/%d="), slices.Repeat([]string{"d/", "d/.wh..wh..opq="}, 2000))
 	out, _, err := flattened(stream(t, "d/", "d/hidden=", "d/k/hidden="), stream(t, layer...))
@@ -89,7 +89,7 @@ func TestOpaqueMarksInAnyNumberCostNoMoreThanOne(t *testing.T) {
 }
 
 // Some tools accept these, and write what others cannot read.
-func TestWhatNoFileCanHaveIsRefused(t *testing.T) {
+func TestAttributesThatNoFileCanHaveAreRefused(t *testing.T) {
 	t.Parallel()
 	attribute := func(name, value string) tar.Header {
 		return tar.Header{Typeflag: tar.TypeReg, Name: "x", PAXRecords: map[string]string{attributePrefix + name: value}}

@@ -127,7 +127,7 @@ func as(tb testing.TB, host, user, password string) source.Source {
 	return r
 }
 
-func TestPrivateImageIsForThoseWhoMayReadIt(t *testing.T) {
+func TestPrivateImageNeedsALoginThatMayReadIt(t *testing.T) {
 	t.Parallel()
 	for name, bearer := range map[string]bool{"basic": false, "bearer": true} {
 		t.Run(name, func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestPrivateImageIsForThoseWhoMayReadIt(t *testing.T) {
 	}
 }
 
-func TestAskingAgainIsNotCountedAsAPull(t *testing.T) {
+func TestRefreshIsNotCountedAsAPull(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)
 	list := map[string]v1.Image{"linux/amd64": imagetest.Tiny(t, "1"), "linux/arm64": imagetest.Tiny(t, "2")}
@@ -196,7 +196,7 @@ func TestAskingAgainIsNotCountedAsAPull(t *testing.T) {
 	}
 }
 
-func TestRegistryThatKnowsNoHeadIsAskedAsForAPull(t *testing.T) {
+func TestRegistryWithoutHEADGetsTheRequestOfAPull(t *testing.T) {
 	t.Parallel()
 	for name, head := range map[string]func(w http.ResponseWriter){
 		"not allowed": func(w http.ResponseWriter) { w.WriteHeader(http.StatusMethodNotAllowed) },
@@ -221,7 +221,7 @@ func TestRegistryThatKnowsNoHeadIsAskedAsForAPull(t *testing.T) {
 	}
 }
 
-func TestTokensThatEndAreAskedForAgain(t *testing.T) {
+func TestExpiredTokensAreRequestedAgain(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)
 	var layers []v1.Layer

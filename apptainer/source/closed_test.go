@@ -13,7 +13,7 @@ import (
 )
 
 // Each layer of a layout is a file, which may be closed.
-func TestImageIsClosedWhenAFileIsThatItIsReadFrom(t *testing.T) {
+func TestImageIsClosedIfAnyOfItsFilesIs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	layer := imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("f", "1")))

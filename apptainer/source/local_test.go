@@ -25,7 +25,7 @@ func local(dir string) source.Source {
 	return r
 }
 
-func TestBlobsAreReadFromAnyByteWhereverTheyLie(t *testing.T) {
+func TestBlobsOfEveryStoreAreReadAtAnyOffset(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	twice := imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("f", strings.Repeat("twice", 1000))))

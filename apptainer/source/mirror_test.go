@@ -50,7 +50,7 @@ func status(code int) func(http.ResponseWriter, *http.Request) bool {
 	}
 }
 
-func TestMirrorsAreAskedFirstAndTheRegistryItselfLast(t *testing.T) {
+func TestMirrorsAreTriedBeforeTheRegistry(t *testing.T) {
 	t.Parallel()
 	upstream, mirror := imagetest.Start(t), imagetest.Start(t)
 	img := imagetest.Tiny(t, "x")
@@ -121,7 +121,7 @@ func TestMirrorsOfDockerHubStandForImagesWithoutAHost(t *testing.T) {
 	imagetest.WantError(t, err, false, "(its mirror "+mirror.Host+": not found in the registry)")
 }
 
-func TestMirrorInTroubleIsAskedOnce(t *testing.T) {
+func TestMirrorInTroubleIsTriedOnce(t *testing.T) {
 	t.Parallel()
 	upstream, mirror := imagetest.Start(t), imagetest.Start(t)
 	name := upstream.Push(t, "x", imagetest.Tiny(t, "x"))
@@ -158,7 +158,7 @@ func TestLoginOfARegistryIsNotShownToItsMirror(t *testing.T) {
 	}
 }
 
-func TestPlainHTTPIsSpokenWhereItIsAllowed(t *testing.T) {
+func TestPlainHTTPIsUsedOnlyWhereItIsAllowed(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)
 	reg.Push(t, "x", imagetest.Tiny(t, "x"))
@@ -203,7 +203,7 @@ func clientPair(tb testing.TB, dir string) *x509.Certificate {
 	return cert
 }
 
-func TestCertificatesOfARegistryAreThoseOfItsDirectory(t *testing.T) {
+func TestCertificatesOfARegistryAreReadFromItsDirectory(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)
 	reg.Push(t, "x", imagetest.Tiny(t, "x"))
@@ -262,7 +262,7 @@ func TestWrongMirrorsAreRefusedByName(t *testing.T) {
 	}
 }
 
-func TestRegistriesAreAskedThroughAProxy(t *testing.T) {
+func TestRegistriesAreReachedThroughAProxy(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)
 	reg.Push(t, "x", imagetest.Tiny(t, "x"))

@@ -43,7 +43,7 @@ func TestUnknownHostIsFinalOnlyWhileAnotherNameIsFound(t *testing.T) {
 }
 
 // A registry may redirect to a host that the name service does not find.
-func TestUnknownHostOfARedirectionIsDoubtedToo(t *testing.T) {
+func TestUnknownHostOfARedirectionIsFinalUnderTheSameCondition(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)
 	reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {

@@ -24,7 +24,7 @@ import (
 
 const hubRefusal = `{"errors":[{"code":"TOOMANYREQUESTS","message":"You have reached your unauthenticated pull rate limit."}]}`
 
-func TestRateLimitsAreSaidWithWhatHelps(t *testing.T) {
+func TestRateLimitsAreReportedWithWhatHelps(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		header  map[string]string
@@ -82,7 +82,7 @@ func TestRateLimitsAreSaidWithWhatHelps(t *testing.T) {
 	}
 }
 
-func TestShortWaitThatARegistryWantsIsWaited(t *testing.T) {
+func TestShortRetryAfterIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)
 	ref := imagetest.Reference(t, reg.Push(t, "x", imagetest.Tiny(t, "x")))
@@ -105,7 +105,7 @@ func TestShortWaitThatARegistryWantsIsWaited(t *testing.T) {
 	imagetest.WantError(t, err, true, "wants to be asked again in 1s")
 }
 
-func TestRegistryThatIsSilentAnywhereIsGivenUp(t *testing.T) {
+func TestSilentRegistryFailsInEveryRequest(t *testing.T) {
 	t.Parallel()
 	img := imagetest.Tiny(t, "x")
 	config, err := img.ConfigName()
@@ -177,7 +177,7 @@ func trickle(each time.Duration) func(http.ResponseWriter, *http.Request) bool {
 }
 
 // A registry that sends a byte now and then could do so for ever.
-func TestRegistryThatTricklesAnywhereIsGivenUp(t *testing.T) {
+func TestTricklingRegistryFailsInEveryRequest(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"manifest", "configuration", "layer"} {
 		t.Run(what, func(t *testing.T) {
@@ -214,7 +214,7 @@ func TestRegistryThatTricklesAnywhereIsGivenUp(t *testing.T) {
 	}
 }
 
-func TestMirrorThatTricklesIsLeftForTheRegistry(t *testing.T) {
+func TestTricklingMirrorIsLeftForTheRegistry(t *testing.T) {
 	t.Parallel()
 	upstream, mirror := imagetest.Start(t), imagetest.Start(t)
 	img, layer, data := noise(t, upstream, "x", 1<<20)
@@ -241,7 +241,7 @@ func TestMirrorThatTricklesIsLeftForTheRegistry(t *testing.T) {
 }
 
 // A rate limit of the site is not the registry's fault.
-func TestTimeThatASourcesReaderTakesIsNotTheRegistrys(t *testing.T) {
+func TestDelaysOfTheSourcesReaderAreNotTheRegistrys(t *testing.T) {
 	t.Parallel()
 	img, layer, data := noise(t, imagetest.Start(t), "x", 1<<20)
 	src := imagetest.Source()
@@ -263,7 +263,7 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
-func TestRegistryThatSendsElsewhereForEverIsRefused(t *testing.T) {
+func TestEndlessRedirectionsAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ to, words string }{
 		"circle":         {"/v2/x/manifests/latest", "cannot be used: it redirects in circles"},
@@ -285,7 +285,7 @@ func TestRegistryThatSendsElsewhereForEverIsRefused(t *testing.T) {
 	}
 }
 
-func TestConfigurationThatIsAbsurdOrCorruptIsRefused(t *testing.T) {
+func TestTooLargeOrCorruptConfigurationIsRefused(t *testing.T) {
 	t.Parallel()
 	img := imagetest.Tiny(t, "x")
 	manifest, err := img.Manifest()

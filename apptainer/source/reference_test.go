@@ -79,7 +79,7 @@ func TestLocalImagesReadAsApptainerReadsThem(t *testing.T) {
 	}
 }
 
-func TestImagesElsewhereAreRefusedByName(t *testing.T) {
+func TestOtherTransportsAreRefusedByName(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
 		"docker-archive:x.tar":           "give its absolute path",

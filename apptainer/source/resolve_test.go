@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -61,7 +60,7 @@ func TestListResolvesToOurPlatform(t *testing.T) {
 	imagetest.WantError(t, err, false, "it is not made for linux/ppc64le, only for linux/amd64, linux/arm/v6, linux/arm/v7, linux/arm64, windows/amd64")
 }
 
-func TestRegistrysRefusalsAreSaidInWords(t *testing.T) {
+func TestRefusalsOfARegistryAreReportedInWords(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name      string
@@ -117,23 +116,6 @@ func TestUnreachableRegistryIsNamed(t *testing.T) {
 	}
 	_, err = imagetest.Source().Resolve(t.Context(), ref)
 	imagetest.WantError(t, err, true, "registry 127.0.0.1:1 cannot be reached: ")
-}
-
-func TestRegistryThatStallsIsGivenUp(t *testing.T) {
-	t.Parallel()
-	reg := imagetest.Start(t)
-	reg.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
-		<-r.Context().Done()
-		return true
-	}
-	ref, err := source.ParseReference(reg.Host + "/x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := imagetest.Source()
-	r.Stall = 20 * time.Millisecond
-	_, err = r.Resolve(t.Context(), ref)
-	imagetest.WantError(t, err, true, "cannot be reached")
 }
 
 func TestEndOfContextEndsAResolution(t *testing.T) {

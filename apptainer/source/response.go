@@ -81,8 +81,11 @@ type stalled struct {
 	in    time.Duration
 }
 
-func (s stalled) Error() string           { return fmt.Sprintf("it has sent %d bytes in %s", s.bytes, s.in) }
-func (stalled) Is(target error) bool      { return target == errStalled }
+func (s stalled) Error() string { return fmt.Sprintf("it has sent %d bytes in %s", s.bytes, s.in) }
+
+// Is makes errors.Is find errStalled.
+func (stalled) Is(target error) bool { return target == errStalled }
+
 func (s stalled) bytesPerSecond() float64 { return float64(s.bytes) / s.in.Seconds() }
 
 type readerFunc func([]byte) (int, error)

@@ -21,8 +21,8 @@ const (
 	outputName   = "slurm.out"
 )
 
-// spec says what a job converts. Who writes it and who reads it are of one build:
-// the bridge copies the program that its jobs run.
+// spec says what a job converts. Its writer and its reader are of one build: the bridge copies the
+// program that its jobs run.
 type spec struct {
 	// Image is what researchers call it; Layout is the directory that it was
 	// pulled to.
@@ -64,8 +64,8 @@ type submitted struct {
 	Name string       `json:"name"`
 }
 
-// result is how a job ended: well where Error is empty. Killed is set where somebody
-// has killed a program that it needs, such as the kernel for want of memory.
+// result is how a job ended; Error is empty for a success. Killed is set if a program that the
+// conversion needs was killed, for example by the kernel for want of memory.
 type result struct {
 	Error     string `json:"error"`
 	Transient bool   `json:"transient"`

@@ -52,7 +52,7 @@ func (a *arguments) flag(name string) bool {
 	return i >= 0
 }
 
-// keys are the keys that nobody has asked for yet.
+// keys are the keys that no command has read yet.
 func (a *arguments) keys() []string {
 	var keys []string
 	for i, word := range a.words {

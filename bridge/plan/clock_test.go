@@ -64,7 +64,7 @@ func TestPauseOfTheOrdinaryLengthIsKept(t *testing.T) {
 }
 
 // The day that the clock was set forth is no time in which the disk could have
-// settled; nor is a time in which nobody looked.
+// settled; nor is a time without a reading.
 func TestI7DiskHasItsTimeToSettleAfterARestart(t *testing.T) {
 	t.Parallel()
 	b := given(t, rowIn(plan.Running), ended).at(24 * time.Hour).hears(restarted).is(plan.Running)

@@ -95,7 +95,7 @@ func TestI4KilledBundleWhoseDirectoryIsGoneEnds(t *testing.T) {
 	unbegun := func(r *plan.Row) { r.Begun, r.Job = nil, job(sbatch.StatePending) }
 	b := given(t, rowIn(plan.Stopping), unbegun).hears(plan.News{Cancelled: &plan.Outcome{}}).is(plan.Stopping)
 	b.at(10 * time.Second).hears(vanished()).is(plan.Stopping)
-	// scancel has said yes; but whether a command runs, and still ends, nobody knows.
+	// scancel has succeeded; but it is not known whether a command runs, and whether it ends.
 	b.at(2*time.Minute).hears(vanished()).is(plan.Stopping, plan.Cancel)
 	b.hears(plan.News{Cancelled: &plan.Outcome{}}).is(plan.Stopping)
 	b.hears(seen(2*time.Minute, job(sbatch.StateCompleting))).is(plan.Stopping)

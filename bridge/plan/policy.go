@@ -63,7 +63,7 @@ type Policy struct {
 	LowWater LowWater
 }
 
-// RetryBegun says whether a bundle that began may begin again.
+// RetryBegun reports whether a bundle that began may begin again.
 type RetryBegun string
 
 // The choices for RetryBegun.

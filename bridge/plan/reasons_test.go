@@ -128,7 +128,7 @@ func (s sentences) fixed(reason string) string {
 	return reason
 }
 
-// constant says whether a text is a whole sentence of the source.
+// constant reports whether a text is a whole sentence of the source.
 func (s sentences) constant(text string) bool {
 	return slices.ContainsFunc(s, func(one said) bool { return len(one.parts) == 1 && one.parts[0] == text })
 }

@@ -158,22 +158,27 @@ func unusual(path, program string) string {
 // tries is how often a person may answer one question.
 const tries = 5
 
-// share finds, or makes, the shared directory.
-func (s *session) share(ctx context.Context) error {
+// askUntil asks for an answer that is not known, and again while try refuses it.
+func (s *session) askUntil(ctx context.Context, answer *string, question, suggestion, flag string, try func() error) error {
 	for n := 1; ; n++ {
-		if s.Shared == "" {
+		if *answer == "" {
 			var err error
-			if s.Shared, err = s.ask(ctx, "A directory on a disk that the compute nodes see at the same path", s.suggestShared(), "--shared"); err != nil {
+			if *answer, err = s.ask(ctx, question, suggestion, flag); err != nil {
 				return err
 			}
 		}
-		err := s.makeShared()
+		err := try()
 		if err == nil || s.silent || n == tries {
 			return err
 		}
 		s.say("%v\n", err)
-		s.Shared = ""
+		*answer = ""
 	}
+}
+
+// share asks for the shared directory, and makes it.
+func (s *session) share(ctx context.Context) error {
+	return s.askUntil(ctx, &s.Shared, "A directory on a disk that the compute nodes see at the same path", s.suggestShared(), "--shared", s.makeShared)
 }
 
 // suggestShared returns a directory on the disk that the site names in the
@@ -215,45 +220,23 @@ func (s *session) makeShared() error {
 	return nil
 }
 
-// queues chooses the partitions that get a queue.
+// queues asks for the partitions that get a queue.
 func (s *session) queues(ctx context.Context, usable []draft.Queue) error {
 	all := draft.Partitions(usable)
-	for n := 1; ; n++ {
-		if len(s.Partitions) == 0 {
-			answer, err := s.ask(ctx, "Partitions that get a queue, of "+strings.Join(all, ", "), "all", "--partitions")
-			if err != nil {
-				return err
-			}
-			s.Partitions = strings.FieldsFunc(answer, func(r rune) bool { return r == ',' || r == ' ' })
+	answer := strings.Join(s.Partitions, ",")
+	return s.askUntil(ctx, &answer, "Partitions that get a queue, of "+strings.Join(all, ", "), "all", "--partitions", func() error {
+		if answer == "all" {
+			return s.draft.Choose(usable, all)
 		}
-		if slices.Equal(s.Partitions, []string{"all"}) {
-			s.Partitions = all
-		}
-		err := s.draft.Choose(usable, s.Partitions)
-		if err == nil || s.silent || n == tries {
-			return err
-		}
-		s.say("%v\n", err)
-		s.Partitions = nil
-	}
+		return s.draft.Choose(usable, strings.FieldsFunc(answer, func(r rune) bool { return r == ',' || r == ' ' }))
+	})
 }
 
-// defaultQueue chooses the queue for bundles that name none.
+// defaultQueue asks for the partition whose queue takes bundles that name none.
 func (s *session) defaultQueue(ctx context.Context) error {
-	for n := 1; ; n++ {
-		if s.DefaultPartition == "" {
-			var err error
-			if s.DefaultPartition, err = s.ask(ctx, "Partition for runs that name no queue", s.draft.SuggestDefault(), "--default"); err != nil {
-				return err
-			}
-		}
-		err := s.draft.SetDefault(s.DefaultPartition)
-		if err == nil || s.silent || n == tries {
-			return err
-		}
-		s.say("%v\n", err)
-		s.DefaultPartition = ""
-	}
+	return s.askUntil(ctx, &s.DefaultPartition, "Partition for runs that name no queue", s.draft.SuggestDefault(), "--default", func() error {
+		return s.draft.SetDefault(s.DefaultPartition)
+	})
 }
 
 // write writes the files, and says what to do next.

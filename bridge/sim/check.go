@@ -130,7 +130,7 @@ func (w *world) checkBegin(wk *worker) {
 	}
 }
 
-// mayBeginAgain says whether a bundle may begin again after this attempt.
+// mayBeginAgain reports whether a bundle may begin again after this attempt.
 func (w *world) mayBeginAgain(a *attempt) bool {
 	return w.policy.Queues["cpu"].RetryBegun == plan.RetryOnPlatform && a.platform != "" || w.recovered
 }

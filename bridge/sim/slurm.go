@@ -80,7 +80,7 @@ func (s *slurm) carryOut(o slurmtest.Order) {
 	}
 }
 
-// anyLive says whether a job of the bridge's lives.
+// anyLive reports whether a job of the bridge's lives.
 func (s *slurm) anyLive() bool {
 	snapshot, err := s.Observe(s.w.wall(), researcher)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/command"
 )
 
-func TestRunGivesTheProgramOnlyTheStatedEnvironment(t *testing.T) {
+func TestProgramGetsOnlyTheGivenEnvironment(t *testing.T) {
 	t.Setenv("CL_SLURM_SECRET", "leaked")
 	out, err := command.Command{Args: []string{"/usr/bin/env"}, Env: []string{"A=1"}}.Output(t.Context())
 	if err != nil {
@@ -45,7 +45,7 @@ func TestStderrIsKeptFromItsEnd(t *testing.T) {
 	}
 }
 
-func TestProgramThatWasKilledSaysSo(t *testing.T) {
+func TestKilledProgramIsReportedAsKilled(t *testing.T) {
 	t.Parallel()
 	for script, want := range map[string]bool{"kill -KILL $$": true, "kill -TERM $$": false, "exit 137": false} {
 		err := command.Command{Args: []string{"/bin/sh", "-c", script}}.Run(t.Context())

@@ -13,7 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-func TestFullDiskLosesNothingAndTakesMoreWhenThereIsRoom(t *testing.T) {
+func TestFullDiskLosesNothingAndWritesContinueWhenThereIsRoom(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	testenv.SmallDisk(t, dir, "size=2m,mode=0700")

@@ -64,7 +64,7 @@ func Locked(ctx context.Context, where string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("look for the lock of a database: %w", err)
 	}
-	defer f.Close() //nolint:errcheck // the lock goes with the file
+	defer func() { _ = f.Close() }() // the lock goes with the file
 	switch err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); {
 	case err == nil:
 		return false, nil
@@ -81,7 +81,7 @@ func schemaLocked(ctx context.Context, where string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer db.Close() //nolint:errcheck // it was only read
+	defer func() { _ = db.Close() }() // it was only read
 	var locked bool
 	err = db.GetContext(ctx, &locked, `SELECT EXISTS (SELECT 1 FROM pg_locks
 		WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid::bigint = $1

@@ -116,7 +116,7 @@ func TestReaderChangesNothing(t *testing.T) {
 	})
 }
 
-func TestLockIsOnePrograms(t *testing.T) {
+func TestOnlyOneProgramHoldsTheLock(t *testing.T) {
 	t.Parallel()
 	onEachKind(t, func(t *testing.T, where string) {
 		locked := func(want bool) {
@@ -145,7 +145,7 @@ func TestLockIsOnePrograms(t *testing.T) {
 	})
 }
 
-func TestDatabaseIsItsOwnersAlone(t *testing.T) {
+func TestOnlyItsOwnerMayReadADatabase(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a.db")
 	db := open(t, path, table)
@@ -234,7 +234,7 @@ func TestFailedTransactionLeavesNothing(t *testing.T) {
 	})
 }
 
-func TestWaitingWriterGivesUpWithItsContext(t *testing.T) {
+func TestWaitingWriterEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	db := open(t, filepath.Join(t.TempDir(), "a.db"), table)
 	err := db.InTx(t.Context(), func(*sqlx.Tx) error {
@@ -249,7 +249,7 @@ func TestWaitingWriterGivesUpWithItsContext(t *testing.T) {
 
 // database/sql rolls a transaction back when its context ends, and then says of its
 // commit only that the transaction is done.
-func TestTransactionThatIsCalledOffSaysSo(t *testing.T) {
+func TestCancelledCommitReturnsTheContextsError(t *testing.T) {
 	t.Parallel()
 	db := open(t, filepath.Join(t.TempDir(), "a.db"), table)
 	ctx, cancel := context.WithCancel(t.Context())

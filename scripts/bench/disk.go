@@ -29,7 +29,7 @@ import (
 // of the cache, the collection of results, and staging on a whole site.
 func benchDisk(ctx context.Context) {
 	dir := must(os.MkdirTemp(testsite.Base, "bench-disk-"))
-	defer os.RemoveAll(dir) //nolint:errcheck // a leftover has no meaning
+	defer func() { _ = os.RemoveAll(dir) }() // a leftover has no meaning
 	benchHits(ctx, dir)
 	benchFills(ctx, dir)
 	benchCollection(ctx, dir)
@@ -140,7 +140,7 @@ func unpack(ctx context.Context, archive, tmp string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer func() { _ = f.Close() }() // only read
 	if err := os.Mkdir(tmp, 0o700); err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func readImage(ctx context.Context, image string, diffIDs bool) {
 
 func readLayer(l v1.Layer, diffIDs bool) {
 	blob := must(l.Compressed())
-	defer blob.Close() //nolint:errcheck // only read
+	defer func() { _ = blob.Close() }() // only read
 	buffered := bufio.NewReaderSize(blob, 256<<10)
 	to := io.Discard
 	if diffIDs {

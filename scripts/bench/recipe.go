@@ -101,7 +101,7 @@ func (l layoutBlobs) Get(_ context.Context, _ string, h v1.Hash) (io.ReadCloser,
 func makeImage(ctx context.Context, r recipe, dir string) v1.Image {
 	if _, err := os.Stat(dir); err != nil {
 		work := must(os.MkdirTemp(filepath.Dir(dir), "making-"))
-		defer os.RemoveAll(work) //nolint:errcheck // a leftover has no meaning
+		defer func() { _ = os.RemoveAll(work) }() // a leftover has no meaning
 		made := filepath.Join(work, "layout")
 		check(must(layout.Write(made, scratch.Index)).AppendImage(r.image(ctx, work)))
 		check(os.Rename(made, dir))
@@ -315,7 +315,7 @@ func (w layerWriter) file(prefix string, f file) {
 	} else {
 		link = must(os.Readlink(f.path))
 	}
-	defer content.Close() //nolint:errcheck // only read
+	defer func() { _ = content.Close() }() // only read
 	header := must(tar.FileInfoHeader(f.info, link))
 	header.Name = (prefix + f.path)[1:]
 	w.dirs(filepath.Dir(prefix + f.path))

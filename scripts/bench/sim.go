@@ -26,10 +26,10 @@ import (
 // with 10,000 bundles of which a hundred have news, and its restart.
 func benchSim(ctx context.Context) {
 	dir := must(os.MkdirTemp("", "bench-sim-"))
-	defer os.RemoveAll(dir) //nolint:errcheck // a leftover has no meaning
+	defer func() { _ = os.RemoveAll(dir) }() // a leftover has no meaning
 	figure{name: "sim/seeds", value: seedsPerSecond(ctx), unit: "/s", bar: 10_000, barText: "10000", atLeast: true}.print()
 	book := must(ledger.Open(ctx, filepath.Join(dir, "ledger.db")))
-	defer book.Close() //nolint:errcheck // removed next
+	defer func() { _ = book.Close() }() // removed next
 	figure{name: "sim/ledger_writes", value: writesPerSecond(ctx, book), unit: "/s"}.print()
 	steps, restarts := tenThousand(ctx, book)
 	figure{name: "sim/step_10000", value: median(steps) * 1000, unit: "ms", bar: 5, barText: "5"}.print()

@@ -87,7 +87,7 @@ func benchStaging(ctx context.Context, dir string) {
 		}
 		return "http://" + via
 	}})
-	defer s.Close() //nolint:errcheck // what was measured is printed by then
+	defer func() { _ = s.Close() }() // what was measured is printed by then
 	s.benchShared(ctx, &proxy)
 	s.benchCold(ctx, dir)
 }
@@ -135,9 +135,9 @@ func (s *site) upload(ctx context.Context, name string, size int64) {
 
 func writeRandom(path string, size int64) {
 	f := must(os.Create(path))
-	defer f.Close() //nolint:errcheck // errors of writing show at each write
+	defer func() { _ = f.Close() }() // errors of writing show at each write
 	random := must(os.Open("/dev/urandom"))
-	defer random.Close() //nolint:errcheck // only read
+	defer func() { _ = random.Close() }() // only read
 	must(io.CopyN(f, random, size))
 }
 

@@ -91,33 +91,37 @@ func ensureImage(ctx context.Context, dir string, out io.Writer) (string, error)
 	if exists(kept) {
 		return kept, nil
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // an image is no secret
-		return "", fmt.Errorf("make image: %w", err)
-	}
-	unlock, err := lock(filepath.Join(dir, "lock"))
-	if err != nil {
-		return "", err
-	}
-	defer unlock()
-	if exists(kept) {
-		return kept, nil
-	}
-
-	tmp, err := os.MkdirTemp(dir, ".building-*")
-	if err != nil {
-		return "", fmt.Errorf("make image: %w", err)
-	}
-	defer func() { _ = os.RemoveAll(tmp) }()
-	if _, err := fmt.Fprintln(out, "demoimage: making a small Debian with Python (half a minute, once)"); err != nil {
-		return "", fmt.Errorf("make image: %w", err)
-	}
-	if err := r.build(ctx, tmp); err != nil {
-		return "", fmt.Errorf("make image: %w", err)
-	}
-	if err := os.Rename(filepath.Join(tmp, "layout"), kept); err != nil {
+	if err := r.makeOnce(ctx, dir, kept, out); err != nil {
 		return "", fmt.Errorf("make image: %w", err)
 	}
 	return kept, nil
+}
+
+// makeOnce makes the image as kept, unless another process does so first.
+func (r recipe) makeOnce(ctx context.Context, dir, kept string, out io.Writer) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // an image is no secret
+		return err
+	}
+	unlock, err := lock(filepath.Join(dir, "lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if exists(kept) {
+		return nil
+	}
+	tmp, err := os.MkdirTemp(dir, ".building-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(tmp) }()
+	if _, err := fmt.Fprintln(out, "demoimage: making a small Debian with Python (half a minute, once)"); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	if err := r.build(ctx, tmp); err != nil {
+		return err
+	}
+	return os.Rename(filepath.Join(tmp, "layout"), kept)
 }
 
 func exists(path string) bool {
@@ -129,7 +133,7 @@ func exists(path string) bool {
 func lock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("lock: %w", err)
+		return nil, err
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())

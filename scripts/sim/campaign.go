@@ -45,7 +45,7 @@ func (c *campaign) run(ctx context.Context, out io.Writer) error {
 	}
 	finished := make(chan struct{})
 	var teller sync.WaitGroup
-	teller.Go(func() { c.tell(finished, start) })
+	teller.Go(func() { c.report(finished, start) })
 	err := g.Wait()
 	close(finished)
 	teller.Wait()
@@ -56,7 +56,7 @@ func (c *campaign) run(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// work runs seeds until there is none left.
+// work runs seeds until none is left.
 func (c *campaign) work(ctx context.Context) error {
 	for ctx.Err() == nil {
 		c.mu.Lock()
@@ -70,20 +70,20 @@ func (c *campaign) work(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		c.take(ctx, r)
+		c.count(ctx, r)
 	}
 	return ctx.Err()
 }
 
-// ended says whether a failure has ended the campaign.
+// ended reports whether a failure has ended the campaign.
 func (c *campaign) ended() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.untilBroken && c.failed > 0
 }
 
-// take counts a seed, and shows it when it failed.
-func (c *campaign) take(ctx context.Context, r sim.Result) {
+// count counts a seed, and prints it if it failed.
+func (c *campaign) count(ctx context.Context, r sim.Result) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.done++
@@ -109,8 +109,8 @@ func (c *campaign) take(ctx context.Context, r sim.Result) {
 		v.Broken, v.At.Round(time.Millisecond), v.Words, r.Seed, sim.FormatFaults(least.Faults))
 }
 
-// tell says now and then how far it is.
-func (c *campaign) tell(finished <-chan struct{}, start time.Time) {
+// report prints the progress now and then.
+func (c *campaign) report(finished <-chan struct{}, start time.Time) {
 	if c.tellEvery <= 0 {
 		return
 	}

@@ -1,12 +1,12 @@
-// Command sim runs seeds of the simulation of package bridge/sim, and tells
-// which of them break a promise, each with the command line that repeats it.
+// Command sim runs seeds of the simulation of package bridge/sim, and prints those that break a
+// promise, each with the command that repeats it.
 //
 //	sim -seeds 1000000           a million seeds from 1 on
 //	sim -first 5000 -seeds 100   a hundred from 5000 on
-//	sim -seed 17 -v              one seed, told step by step
+//	sim -seed 17 -v              one seed, step by step
 //	sim -seed 17 -only crash.3   the same with one of its faults alone
 //
-// It ends with one line of counts, and with status 1 when a promise was broken.
+// It ends with one line of counts, and with status 1 if a promise was broken.
 package main
 
 import (
@@ -85,5 +85,5 @@ func runOne(ctx context.Context, out io.Writer, seed uint64, only string, verbos
 	return nil
 }
 
-// say prints for people; who closed the output wants no more of it.
+// say prints a line. It ignores an output that is closed.
 func say(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format, args...) }

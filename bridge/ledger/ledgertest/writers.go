@@ -35,7 +35,7 @@ func Work(ctx context.Context, l Ledger, job Job, out io.Writer) error {
 	switch job {
 	case win:
 		return winPairs(ctx, l, fmt.Sprintf("writer %d", rand.Uint64()), func(pair int) { //nolint:gosec // no secret
-			fmt.Fprintln(out, pair) //nolint:errcheck // who reads it counts
+			fmt.Fprintln(out, pair) //nolint:errcheck // the reader counts the lines
 		})
 	case rounds:
 		for {
