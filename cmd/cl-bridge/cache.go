@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os/user"
 	"path/filepath"
@@ -29,24 +28,19 @@ while bridges run: they share the cache by the same rules.
 An ENTRY is the beginning of its hash, or a part of its name: a bundle's UUID, an
 image's digest.`
 
-// cacheFlags are those that each of cache's commands has.
+// cacheFlags are the flags of each of cache's commands.
 type cacheFlags struct {
 	siteFlags
 	json bool
-	conf config.Config // what they say
+	conf config.Config // that the flags name
 }
 
 func cacheCommand(p program.Process) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "cache", Short: "Look after the images and dependencies on the shared disk", Long: aboutCache,
-		Args: program.WrongUsage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(cacheLs(p), cacheDu(p), cachePin(p), cacheTrim(p), cacheVerify(p))
-	return cmd
+	return parentOf("cache", "Look after the images and dependencies on the shared disk", aboutCache,
+		cacheLs(p), cacheDu(p), cachePin(p), cacheTrim(p), cacheVerify(p))
 }
 
-// cacheSub makes one of cache's commands.
+// cacheSub returns one of cache's commands.
 func cacheSub(p program.Process, use, short string, args cobra.PositionalArgs, run func(ctx context.Context, c *cache.Cache, f cacheFlags, args []string) error) *cobra.Command {
 	var f cacheFlags
 	cmd := &cobra.Command{Use: use, Short: short, Args: program.WrongUsage(args)}
@@ -88,22 +82,13 @@ func openCache(ctx context.Context, p program.Process, conf config.Config) (*cac
 	return c, closing, errors.Join(err, ctx.Err())
 }
 
-// show prints what a command found, for people or for programs.
-func show(p program.Process, f cacheFlags, found any, text string) error {
-	if f.json {
-		return printJSON(p.Stdout, found)
-	}
-	_, err := io.WriteString(p.Stdout, text)
-	return err
-}
-
 func cacheLs(p program.Process) *cobra.Command {
 	return cacheSub(p, "ls", "List the entries, those last used last, and retired contents with their holders", cobra.NoArgs, func(ctx context.Context, c *cache.Cache, f cacheFlags, _ []string) error {
 		entries, err := cachelist.Entries(ctx, c)
 		if err != nil {
 			return err
 		}
-		return show(p, f, entries, cachelist.EntriesText(p.Now(), entries))
+		return printFound(p, f.json, entries, cachelist.EntriesText(p.Now(), entries))
 	})
 }
 
@@ -113,7 +98,7 @@ func cacheDu(p program.Process) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return show(p, f, u, u.Text())
+		return printFound(p, f.json, u, u.Text())
 	})
 }
 
@@ -167,7 +152,7 @@ func listPins(p program.Process, c *cache.Cache, f cacheFlags) error {
 		return err
 	}
 	slices.SortFunc(pins, func(a, b cache.Pin) int { return cmp.Or(cmp.Compare(a.Holder, b.Holder), cmp.Compare(a.Hash, b.Hash)) })
-	return show(p, f, pins, cachelist.PinsText(p.Now(), pins))
+	return printFound(p, f.json, pins, cachelist.PinsText(p.Now(), pins))
 }
 
 func cacheTrim(p program.Process) *cobra.Command {
@@ -178,10 +163,10 @@ func cacheTrim(p program.Process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return show(p, f, t, cachelist.TrimmedText(t, o.DryRun))
+			return printFound(p, f.json, t, cachelist.TrimmedText(t, o.DryRun))
 		})
 	cmd.Flags().BoolVarP(&o.DryRun, "dry-run", "n", false, "change nothing, and say what would be done")
-	cmd.Flags().BoolVar(&o.All, "all", false, "take out of use whatever nobody needs, whatever the size of the cache")
+	cmd.Flags().BoolVar(&o.All, "all", false, "take out of use everything without a pin, whatever the size of the cache")
 	return cmd
 }
 
@@ -192,7 +177,7 @@ func cacheVerify(p program.Process) *cobra.Command {
 			if list == nil {
 				return err
 			}
-			return errors.Join(show(p, f, list, cachelist.VerifiedText(list)), err)
+			return errors.Join(printFound(p, f.json, list, cachelist.VerifiedText(list)), err)
 		})
 }
 
