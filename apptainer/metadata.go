@@ -45,6 +45,28 @@ func metadataFiles() []string {
 	return []string{baseEnvironmentFile, imageEnvironmentFile, buildEnvironmentFile, lastEnvironmentFile, labelsFile, runScriptFile}
 }
 
+// metadataEntry is a directory, with a slash at the end of its name, or a file.
+type metadataEntry struct {
+	name    string
+	mode    int64
+	content string
+}
+
+func mountPoints() []metadataEntry {
+	return []metadataEntry{
+		{"dev/", 0o755, ""},
+		{"proc/", 0o555, ""},
+		{"sys/", 0o555, ""},
+		{"etc/", 0o755, ""},
+		{"root/", 0o700, ""},
+		{"home/", 0o755, ""},
+		{"tmp/", 0o1777, ""},
+		{"var/tmp/", 0o1777, ""},
+		{"etc/hosts", 0o644, ""},
+		{"etc/resolv.conf", 0o644, ""},
+	}
+}
+
 // metadataLayer makes, as a tar stream, the layer that turns a Docker image's tree
 // into a SIF's: Apptainer's files, and those mount points of container runtimes
 // that the tree lacks. Files of the image at the same names are replaced.
@@ -57,12 +79,7 @@ func metadataLayer(exists func(name string) (bool, error), config v1.Config) ([]
 	if err != nil {
 		return nil, fmt.Errorf("write the labels: %w", err)
 	}
-	type entry struct {
-		name    string // of a directory with a slash at its end
-		mode    int64
-		content string
-	}
-	entries := []entry{
+	entries := []metadataEntry{
 		{".singularity.d/", 0o755, ""},
 		{".singularity.d/env/", 0o755, ""},
 		{".singularity.d/libs/", 0o755, ""},
@@ -73,18 +90,7 @@ func metadataLayer(exists func(name string) (bool, error), config v1.Config) ([]
 		{labelsFile, 0o644, string(labelsJSON)},
 		{runScriptFile, 0o755, runScript(config)},
 	}
-	for _, mountPoint := range []entry{
-		{"dev/", 0o755, ""},
-		{"proc/", 0o555, ""},
-		{"sys/", 0o555, ""},
-		{"etc/", 0o755, ""},
-		{"root/", 0o700, ""},
-		{"home/", 0o755, ""},
-		{"tmp/", 0o1777, ""},
-		{"var/tmp/", 0o1777, ""},
-		{"etc/hosts", 0o644, ""},
-		{"etc/resolv.conf", 0o644, ""},
-	} {
+	for _, mountPoint := range mountPoints() {
 		name := strings.TrimSuffix(mountPoint.name, "/")
 		there, err := exists(name)
 		if err != nil {

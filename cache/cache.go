@@ -161,8 +161,10 @@ func (c *Cache) hit(ctx context.Context, e entry, h Holder) (r record, found boo
 		if err := c.pin(ctx, e.id(r.Token), h); err != nil {
 			return r, false, err
 		}
-		if _, err := c.probe(e.dir); err != nil {
-			return r, false, err
+		if c.o.Settle > 0 { // a host sees its own disk as it is
+			if _, err := c.probe(e.dir); err != nil {
+				return r, false, err
+			}
 		}
 		again, err := c.readEntry(e)
 		if err != nil || again.Token == r.Token {

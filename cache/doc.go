@@ -39,7 +39,8 @@
 // # The protocol
 //
 // To probe a directory is to make a file in it and to remove it. A host that has
-// done so sees the directory as the server has it.
+// done so sees the directory as the server has it. A Get does not probe where
+// Options.Settle is negative: one host sees its own disk as it is.
 //
 // Get reads the standing record, which names content T. It pins T, probes the
 // record's directory and reads again. If the record still names T and T is there,

@@ -299,7 +299,7 @@ func TestFillThatWasSweptBeginsAgain(t *testing.T) {
 	path := got(t, c, "row-1", func(ctx context.Context, tmp string) error {
 		fills++
 		if fills == 1 {
-			if unused, err := other.withdraw(e, tokenOf(t, tmp)); err != nil || !unused { //nolint:contextcheck // another process's
+			if unused, err := other.withdraw(e, tokenOf(t, tmp)); err != nil || !unused {
 				t.Errorf("unused: %v, %v", unused, err)
 			}
 			if err := removeTree(filepath.Dir(tmp)); err != nil {

@@ -26,7 +26,7 @@ func (s *steps) add(what string, next step, change func(w *world, a *actor)) {
 	if next == ended {
 		*a = actor{}
 	}
-	s.all = append(s.all, move{s.role.name + ": " + what, w})
+	s.all = append(s.all, move{s.name + ": " + what, w})
 }
 
 func (s *steps) list() {
@@ -118,6 +118,7 @@ func (s *steps) fill(a actor) {
 		}
 	case fillDropFirstName:
 		s.goOnAsGet("drops the first name", func(w *world) { w.first &^= only(t) })
+	default: // not of a fill
 	}
 }
 
@@ -207,6 +208,7 @@ func (s *steps) remove(a actor) {
 		s.add(fmt.Sprintf("removes content %d", t), removeRecord, func(w *world, _ *actor) { w.content &^= only(t) })
 	case removeRecord:
 		s.leave("removes its retired record", func(w *world) { w.forget(t) })
+	default: // not of a Remove
 	}
 }
 

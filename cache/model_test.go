@@ -93,7 +93,7 @@ type role struct {
 
 const mostActors = 6
 
-var ( //nolint:gochecknoglobals // tables
+var (
 	getOfA     = role{name: "Get of A", holder: holderA, begins: getPin}
 	fillOfB    = role{name: "fill of B", holder: holderB, begins: fillBegin, tokens: []uint8{1, 2}}
 	secondFill = role{name: "second fill", holder: nobody, begins: fillBegin, tokens: []uint8{3}}
@@ -227,13 +227,13 @@ func (m model) check() (states int, broken string, trace []string) {
 	known := map[world]struct{}{queue[0]: {}}
 	for i := 0; i < len(queue); i++ {
 		if broken := queue[i].broken(); broken != "" {
-			return i, broken, m.trace(queue, parents, int32(i)) //nolint:gosec // not that many
+			return i, broken, m.trace(queue, parents, int32(i))
 		}
 		for _, next := range m.moves(queue[i]) {
 			if _, there := known[next.to]; !there {
 				known[next.to] = struct{}{}
 				queue = append(queue, next.to)
-				parents = append(parents, int32(i)) //nolint:gosec // as above
+				parents = append(parents, int32(i))
 			}
 		}
 	}
@@ -273,6 +273,7 @@ func TestModelKeepsWhatIsInUse(t *testing.T) {
 			m.faults--
 		}
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			states, broken, trace := m.check()
 			if broken != "" {
 				t.Fatalf("%s:\n\t%s", broken, strings.Join(trace, "\n\t"))

@@ -26,11 +26,11 @@ func TestSIFThatAsksForTooMuchMemoryIsRefused(t *testing.T) {
 		at    int64
 		value uint64
 	}{
-		"it is no SIF, or damaged: ":  {descriptorsTotal, 1 << 61},
-		"its header claims 4097 ob": {descriptorsTotal, 4097},
-		"its header claims 1844674": {descriptorsTotal, 1<<64 - 1},
-		"have 1099511627776 bytes":    {secondSize, 1 << 40},
-		"have -1 bytes":               {secondSize, 1<<64 - 1},
+		"it is no SIF, or damaged: ": {descriptorsTotal, 1 << 61},
+		"its header claims 4097 ob":  {descriptorsTotal, 4097},
+		"its header claims 1844674":  {descriptorsTotal, 1<<64 - 1},
+		"have 1099511627776 bytes":   {secondSize, 1 << 40},
+		"have -1 bytes":              {secondSize, 1<<64 - 1},
 	} {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()

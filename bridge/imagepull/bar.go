@@ -93,7 +93,7 @@ func words(s transfer.Progress) string {
 		return "waiting for " + s.By + ", which brings it in"
 	case transfer.Storing:
 		return "reading the SIF back and storing it"
-	case transfer.Pulling, transfer.Converting:
+	case transfer.Idle, transfer.Pulling, transfer.Converting, transfer.Reading:
 	}
 	text := string(s.Stage) + " " + codalab.FormatSize(s.Done)
 	if s.Total > 0 {

@@ -157,7 +157,7 @@ func (s *Status) measureDisk(c config.Config, rows []plan.Row) {
 	if s.Running && s.Last != nil {
 		before = s.Last.Low != ""
 	}
-	s.Disk.Low = c.LowWater.LowWater.Low(space, before)
+	s.Disk.Low = c.LowWater.Low(space, before)
 }
 
 // addHolds says what keeps bundles from going on.

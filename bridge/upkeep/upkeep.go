@@ -19,9 +19,9 @@ const every = time.Minute
 // Run trims the cache each minute until ctx ends. First it pins the kept images once more.
 // It begins when the bridge has seen Slurm as a whole: before that it is not known which
 // pins are over.
-func Run(ctx context.Context, b *bridge.Bridge, c *cache.Cache, im *images.Images, log *slog.Logger) {
+func Run(ctx context.Context, b *bridge.Bridge, c *cache.Cache, im *images.Images, logger *slog.Logger) {
 	if err := im.Repin(ctx); err != nil {
-		log.WarnContext(ctx, "kept images were not pinned once more", slog.Any("error", err))
+		logger.WarnContext(ctx, "kept images were not pinned once more", slog.Any("error", err))
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -39,14 +39,14 @@ func Run(ctx context.Context, b *bridge.Bridge, c *cache.Cache, im *images.Image
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			log.WarnContext(ctx, "the cache was not trimmed", slog.Any("error", err))
+			logger.WarnContext(ctx, "the cache was not trimmed", slog.Any("error", err))
 		case len(t.Retired)+t.Removed+len(t.Swept) > 0:
-			log.InfoContext(ctx, "trimmed the cache", slog.Int("out_of_use", len(t.Retired)), slog.Int("removed", t.Removed),
+			logger.InfoContext(ctx, "trimmed the cache", slog.Int("out_of_use", len(t.Retired)), slog.Int("removed", t.Removed),
 				slog.String("freed", codalab.FormatSize(t.Freed)), slog.Int("swept", len(t.Swept)), slog.String("left", codalab.FormatSize(t.Usage.Bytes)))
 		}
 		if t.Removed > 0 {
 			if err := forgetNames(ctx, c, &im.Names); err != nil {
-				log.WarnContext(ctx, "names of images that are gone were not forgotten", slog.Any("error", err))
+				logger.WarnContext(ctx, "names of images that are gone were not forgotten", slog.Any("error", err))
 			}
 		}
 	}

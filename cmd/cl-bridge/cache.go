@@ -5,16 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"log/slog"
 	"os/user"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/cl-slurm/cl-slurm/bridge/cachelist"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/holders"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
@@ -30,24 +28,19 @@ while bridges run: they share the cache by the same rules.
 An ENTRY is the beginning of its hash, or a part of its name: a bundle's UUID, an
 image's digest.`
 
-// cacheFlags are those that each of cache's commands has.
+// cacheFlags are the flags of each of cache's commands.
 type cacheFlags struct {
 	siteFlags
 	json bool
-	conf config.Config // what they say
+	conf config.Config // that the flags name
 }
 
 func cacheCommand(p program.Process) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "cache", Short: "Look after the images and dependencies on the shared disk", Long: aboutCache,
-		Args: program.WrongUsage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(cacheLs(p), cacheDu(p), cachePin(p), cacheTrim(p), cacheVerify(p))
-	return cmd
+	return parentOf("cache", "Look after the images and dependencies on the shared disk", aboutCache,
+		cacheLs(p), cacheDu(p), cachePin(p), cacheTrim(p), cacheVerify(p))
 }
 
-// cacheSub makes one of cache's commands.
+// cacheSub returns one of cache's commands.
 func cacheSub(p program.Process, use, short string, args cobra.PositionalArgs, run func(ctx context.Context, c *cache.Cache, f cacheFlags, args []string) error) *cobra.Command {
 	var f cacheFlags
 	cmd := &cobra.Command{Use: use, Short: short, Args: program.WrongUsage(args)}
@@ -89,78 +82,23 @@ func openCache(ctx context.Context, p program.Process, conf config.Config) (*cac
 	return c, closing, errors.Join(err, ctx.Err())
 }
 
-// show prints what a command found, for people or for programs.
-func show(p program.Process, f cacheFlags, found any, text string) error {
-	if f.json {
-		return printJSON(p.Stdout, found)
-	}
-	_, err := io.WriteString(p.Stdout, text)
-	return err
-}
-
 func cacheLs(p program.Process) *cobra.Command {
 	return cacheSub(p, "ls", "List the entries, those last used last, and retired contents with their holders", cobra.NoArgs, func(ctx context.Context, c *cache.Cache, f cacheFlags, _ []string) error {
-		entries, err := c.Entries(ctx)
+		entries, err := cachelist.Entries(ctx, c)
 		if err != nil {
 			return err
 		}
-		retired, err := c.Retired()
-		if err != nil {
-			return err
-		}
-		entries = append(entries, retired...)
-		slices.SortFunc(entries, func(a, b cache.Entry) int { return cmp.Or(a.Used.Compare(b.Used), cmp.Compare(a.Hash, b.Hash)) })
-		return show(p, f, entries, entriesText(p.Now(), entries))
+		return printFound(p, f.json, entries, cachelist.EntriesText(p.Now(), entries))
 	})
 }
 
-// diskUsage is what du tells.
-type diskUsage struct {
-	cache.Usage
-	Kinds map[string]int64 `json:"kinds"`
-	// Pinned is what has a pin; Leaving is out of use and about to go, or being
-	// made.
-	Pinned  int64 `json:"pinned"`
-	Leaving int64 `json:"leaving"`
-	Size    int64 `json:"size,omitempty"`
-	Free    int64 `json:"disk_free"`
-}
-
 func cacheDu(p program.Process) *cobra.Command {
-	return cacheSub(p, "du", "Say how much the cache holds, of what and whose", cobra.NoArgs, func(ctx context.Context, c *cache.Cache, f cacheFlags, _ []string) error {
-		u := diskUsage{Kinds: map[string]int64{}, Size: f.conf.Cache.Size.Bytes}
-		var err error
-		if u.Usage, err = c.Usage(); err != nil {
-			return err
-		}
-		entries, err := c.Entries(ctx)
+	return cacheSub(p, "du", "Say how much the cache holds, of what, and for which owners", cobra.NoArgs, func(ctx context.Context, c *cache.Cache, f cacheFlags, _ []string) error {
+		u, err := cachelist.Measure(ctx, c, cacheDir(f.conf), f.conf.Cache.Size.Bytes)
 		if err != nil {
 			return err
 		}
-		u.Leaving = u.Bytes
-		for _, e := range entries {
-			u.Kinds[e.Kind] += e.Size
-			u.Leaving -= e.Size
-			if len(e.Pins) > 0 {
-				u.Pinned += e.Size
-			}
-		}
-		u.Leaving = max(u.Leaving, 0)
-		retired, err := c.Retired()
-		if err != nil {
-			return err
-		}
-		for _, e := range retired {
-			if len(e.Pins) > 0 {
-				u.Pinned += e.Size
-			}
-		}
-		disk, err := diskspace.Of(cacheDir(f.conf))
-		if err != nil {
-			return err
-		}
-		u.Free = disk.Free
-		return show(p, f, u, usageText(u))
+		return printFound(p, f.json, u, u.Text())
 	})
 }
 
@@ -185,7 +123,10 @@ func cachePin(p program.Process) *cobra.Command {
 				return err
 			}
 			for _, arg := range args {
-				e, err := findEntry(entries, arg)
+				e, err := cachelist.Find(entries, arg)
+				if errors.Is(err, cachelist.ErrAmbiguous) {
+					return &program.Error{Code: program.ExitUsage, Err: err}
+				}
 				if err != nil {
 					return err
 				}
@@ -211,24 +152,7 @@ func listPins(p program.Process, c *cache.Cache, f cacheFlags) error {
 		return err
 	}
 	slices.SortFunc(pins, func(a, b cache.Pin) int { return cmp.Or(cmp.Compare(a.Holder, b.Holder), cmp.Compare(a.Hash, b.Hash)) })
-	return show(p, f, pins, pinsText(p.Now(), pins))
-}
-
-// findEntry returns the one entry that a word means.
-func findEntry(entries []cache.Entry, word string) (cache.Entry, error) {
-	var found []cache.Entry
-	for _, e := range entries {
-		if strings.HasPrefix(e.Hash, word) || strings.Contains(e.ID, word) {
-			found = append(found, e)
-		}
-	}
-	switch len(found) {
-	case 0:
-		return cache.Entry{}, fmt.Errorf("no entry is called %q: cl-bridge cache ls lists them", word)
-	case 1:
-		return found[0], nil
-	}
-	return cache.Entry{}, &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("%q means %d entries, %s and %s among them", word, len(found), found[0].Key, found[1].Key)}
+	return printFound(p, f.json, pins, cachelist.PinsText(p.Now(), pins))
 }
 
 func cacheTrim(p program.Process) *cobra.Command {
@@ -239,51 +163,21 @@ func cacheTrim(p program.Process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return show(p, f, t, trimmedText(t, o.DryRun))
+			return printFound(p, f.json, t, cachelist.TrimmedText(t, o.DryRun))
 		})
 	cmd.Flags().BoolVarP(&o.DryRun, "dry-run", "n", false, "change nothing, and say what would be done")
-	cmd.Flags().BoolVar(&o.All, "all", false, "take out of use whatever nobody needs, whatever the size of the cache")
+	cmd.Flags().BoolVar(&o.All, "all", false, "take out of use everything without a pin, whatever the size of the cache")
 	return cmd
-}
-
-// verified is what verify tells of an entry: whether it is damaged, or what else
-// is wrong with it, such as that only its owner may read it.
-type verified struct {
-	cache.Entry
-	Damaged bool   `json:"damaged"`
-	Wrong   string `json:"wrong,omitempty"`
 }
 
 func cacheVerify(p program.Process) *cobra.Command {
 	return cacheSub(p, "verify", "Read all entries and take damaged ones out of use; exit status 1 when there are any", cobra.NoArgs,
 		func(ctx context.Context, c *cache.Cache, f cacheFlags, _ []string) error {
-			list := []verified{}
-			damaged, unread := 0, 0
-			err := c.Verify(ctx, func(e cache.Entry, wrong error) {
-				v := verified{Entry: e, Damaged: errors.Is(wrong, cache.ErrDamaged)}
-				switch {
-				case v.Damaged:
-					damaged++
-					v.Wrong = wrong.Error()
-				case errors.Is(wrong, fs.ErrPermission):
-					v.Wrong = "private: only its owner can read it"
-				case wrong != nil:
-					unread++
-					v.Wrong = wrong.Error()
-				}
-				list = append(list, v)
-			})
-			if err == nil {
-				err = show(p, f, list, verifiedText(list))
+			list, err := cachelist.Verify(ctx, c)
+			if list == nil {
+				return err
 			}
-			switch {
-			case err != nil:
-			case damaged > 0:
-				err = fmt.Errorf("%d of %d entries are damaged; they are made anew when they are wanted", damaged, len(list))
-			case unread > 0:
-				err = fmt.Errorf("%d of %d entries could not be read", unread, len(list))
-			}
-			return err
+			return errors.Join(printFound(p, f.json, list, cachelist.VerifiedText(list)), err)
 		})
 }
 

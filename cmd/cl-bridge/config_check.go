@@ -38,10 +38,5 @@ func configCommand(p program.Process) *cobra.Command {
 	o.flags(check, p)
 	check.Flags().BoolVar(&live, "live", false, "check the server, Slurm and the disks too")
 	check.Flags().BoolVar(&o.json, "json", false, "with --live, print JSON")
-	cmd := &cobra.Command{
-		Use: "config", Short: "Look at a configuration", Args: program.WrongUsage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(check)
-	return cmd
+	return parentOf("config", "Look at a configuration", "", check)
 }

@@ -73,7 +73,7 @@ func explainBundle(ctx context.Context, p program.Process, o explainOptions, pre
 	if err != nil {
 		return err
 	}
-	return printFound(p, o.json, e, func() string { return e.Text(p.Now()) })
+	return printFound(p, o.json, e, e.Text(p.Now()))
 }
 
 // open opens the ledger, on which a bridge may be at work, and returns its name too.

@@ -32,13 +32,7 @@ Exit codes: 1 refused or failed; 2 the command line or the configuration is wron
 3 the registry, or the ledger's server, did not answer.`
 
 func imageCommand(p program.Process) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "image", Short: "Bring images in beforehand, and look after them", Long: aboutImage,
-		Args: program.WrongUsage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(imagePull(p), imageLs(p), imageRm(p), imageConvert())
-	return cmd
+	return parentOf("image", "Bring images in beforehand, and look after them", aboutImage, imagePull(p), imageLs(p), imageRm(p), imageConvert())
 }
 
 const aboutPull = `pull brings images in and keeps them until rm. Without IMAGE it brings in the images of
@@ -151,7 +145,7 @@ func imageLs(p program.Process) *cobra.Command {
 				return err
 			}
 			list := imagelist.List(entries, kept, c.Grouped(), im.Names.Of)
-			return show(p, f, list, imagelist.Text(p.Now(), list))
+			return printFound(p, f.json, list, imagelist.Text(p.Now(), list))
 		})
 }
 
@@ -183,7 +177,7 @@ func imageRm(p program.Process) *cobra.Command {
 				}
 				text += images.ShortName(k.Name) + " " + k.Architecture + " is kept no longer\n"
 			}
-			return show(p, f, gone, text)
+			return printFound(p, f.json, gone, text)
 		})
 	cmd.Flags().StringVar(&arch, "arch", "", "only that of this `architecture`")
 	completeArchitectures(cmd)

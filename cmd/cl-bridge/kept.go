@@ -31,13 +31,7 @@ Exit codes: 1 some were not removed; 2 the command line or the configuration is
 wrong; 3 the server, or the ledger's, does not answer.`
 
 func keptCommand(p program.Process) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "kept", Short: "Look at, or remove, results that stay on the shared disk", Long: aboutKept,
-		Args: program.WrongUsage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(keptLs(p), keptRm(p))
-	return cmd
+	return parentOf("kept", "Look at, or remove, results that stay on the shared disk", aboutKept, keptLs(p), keptRm(p))
 }
 
 func keptLs(p program.Process) *cobra.Command {
@@ -56,7 +50,7 @@ func keptLs(p program.Process) *cobra.Command {
 				return err
 			}
 			away := askServer(cmd.Context(), c, found)
-			return errors.Join(away, printFound(p, asJSON, found, func() string { return kept.ListText(found, layout.KeptDirs()) }))
+			return errors.Join(away, printFound(p, asJSON, found, kept.ListText(found, layout.KeptDirs())))
 		},
 	}
 	configFlag(cmd, p, &path)
@@ -107,7 +101,7 @@ func keptRm(p program.Process) *cobra.Command {
 			if err != nil {
 				return unavailable(err)
 			}
-			if err := printFound(p, o.json, found, func() string { return kept.RemovedText(found) }); err != nil {
+			if err := printFound(p, o.json, found, kept.RemovedText(found)); err != nil {
 				return err
 			}
 			if left > 0 {

@@ -30,3 +30,13 @@ func run(ctx context.Context, p program.Process) error {
 	}
 	return root.ExecuteContext(ctx) //nolint:wrapcheck // the commands say what it was about
 }
+
+// parentOf returns a command that only has subcommands. Alone it prints its help.
+func parentOf(use, short, long string, subs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: long, Args: program.WrongUsage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(subs...)
+	return cmd
+}

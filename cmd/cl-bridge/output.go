@@ -9,11 +9,11 @@ import (
 )
 
 // printFound prints what a command found: as JSON for programs, or else its text for people.
-func printFound(p program.Process, asJSON bool, found any, text func() string) error {
+func printFound(p program.Process, asJSON bool, found any, text string) error {
 	if asJSON {
 		return printJSON(p.Stdout, found)
 	}
-	_, err := io.WriteString(p.Stdout, text())
+	_, err := io.WriteString(p.Stdout, text)
 	return err
 }
 
@@ -23,5 +23,5 @@ func printJSON(w io.Writer, v any) error {
 		return fmt.Errorf("print JSON: %w", err)
 	}
 	_, err = w.Write(append(data, '\n'))
-	return err //nolint:wrapcheck // standard output is gone
+	return err
 }

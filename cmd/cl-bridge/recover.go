@@ -45,7 +45,7 @@ func recoverCommand(p program.Process) *cobra.Command {
 			if err != nil {
 				return unavailable(slurmAway(err))
 			}
-			return printFound(p, o.json, found, func() string { return found.Text(recoverLine(o.config, o.ledger)) })
+			return printFound(p, o.json, found, found.Text(recoverLine(o.config, o.ledger)))
 		},
 	}
 	o.flags(cmd, p)

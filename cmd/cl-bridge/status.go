@@ -32,7 +32,7 @@ func statusCommand(p program.Process) *cobra.Command {
 			if err != nil {
 				return unavailable(err)
 			}
-			return printFound(p, o.json, s, func() string { return s.Text(p.Now()) })
+			return printFound(p, o.json, s, s.Text(p.Now()))
 		},
 	}
 	o.flags(cmd, p)

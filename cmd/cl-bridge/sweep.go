@@ -100,7 +100,7 @@ func reportSweep(p program.Process, o sweepOptions, found []sweep.Finding) error
 		DryRun   bool            `json:"dry_run"`
 		Findings []sweep.Finding `json:"findings"`
 	}{o.dryRun, append([]sweep.Finding{}, found...)}
-	if err := printFound(p, o.json, report, func() string { return sweep.Text(found, o.dryRun) }); err != nil {
+	if err := printFound(p, o.json, report, sweep.Text(found, o.dryRun)); err != nil {
 		return err
 	}
 	failed := 0

@@ -116,7 +116,7 @@ func (r recipe) makeOnce(ctx context.Context, dir, kept string, out io.Writer) e
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
 	if _, err := fmt.Fprintln(out, "demoimage: making a small Debian with Python (half a minute, once)"); err != nil {
-		return err
+		return fmt.Errorf("report: %w", err)
 	}
 	if err := r.build(ctx, tmp); err != nil {
 		return err

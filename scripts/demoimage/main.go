@@ -38,7 +38,7 @@ func serve(ctx context.Context, args []string) error {
 	flags.StringVar(&s.listen, "listen", "127.0.0.1:5077", "loopback `address` to serve on; port 0 takes a free one")
 	flags.StringVar(&s.readyFile, "ready-file", "", "`file` to write the image's name to, once it can be pulled")
 	if err := flags.Parse(args[1:]); err != nil {
-		return err
+		return fmt.Errorf("read flags: %w", err)
 	}
 	var err error
 	if s.layout, err = ensureImage(ctx, *dir, s.out); err != nil {

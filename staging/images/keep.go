@@ -77,11 +77,11 @@ func (im *Images) keep(ctx context.Context, w Wanted, item *transfer.Item) (Kept
 		err = im.Kept.put(k)
 	}
 	if err != nil {
-		return Kept{}, errors.Join(err, im.dropPins(holder, k, old, had, f.key, im.key(f.Image)))
+		return Kept{}, errors.Join(err, im.dropPins(holder, k, old, had, f.key, im.key(f.Image))) //nolint:contextcheck // also once ctx has ended
 	}
 	im.Names.add(f.Image)
 	if had && !im.sameEntry(old, k) {
-		err = im.Cache.DropPin(old.Key, old.Apart(), holder)
+		err = im.Cache.DropPin(old.Key, old.Apart(), holder) //nolint:contextcheck // also once ctx has ended
 	}
 	return k, err
 }
@@ -136,7 +136,8 @@ func (im *Images) Repin(ctx context.Context) error {
 		holder := im.Kept.Holder(k.Name, k.Architecture)
 		errs = append(errs, im.Cache.Pin(ctx, k.Key, k.Apart(), holder))
 		if now, kept, err := im.Kept.Get(k.Name, k.Architecture); err == nil && (!kept || !im.sameEntry(now, k)) {
-			errs = append(errs, im.Cache.DropPin(k.Key, k.Apart(), holder)) // it was released meanwhile
+			// It was released meanwhile.
+			errs = append(errs, im.Cache.DropPin(k.Key, k.Apart(), holder)) //nolint:contextcheck // also once ctx has ended
 		}
 	}
 	return errors.Join(errs...)

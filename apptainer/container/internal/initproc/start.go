@@ -115,7 +115,7 @@ func (i Init) Run(ctx context.Context) (container.Exit, error) {
 func (i *Init) start() (_ *process, err error) {
 	if i.Details != nil {
 		if i.Spec.Details, err = json.Marshal(i.Details); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("tell it what to do: %w", err)
 		}
 	}
 	controlIn, control, err := os.Pipe()

@@ -1,4 +1,4 @@
-package main
+package cachelist
 
 import (
 	"cmp"
@@ -15,7 +15,8 @@ import (
 
 const shortHash = 12
 
-func entriesText(now time.Time, entries []cache.Entry) string {
+// EntriesText returns entries for people.
+func EntriesText(now time.Time, entries []cache.Entry) string {
 	rows := [][]string{{"HASH", "KIND", "SIZE", "FILES", "USED", "PINS", "OWNER", "NAME"}}
 	for _, e := range entries {
 		used, pins := termtext.Ago(now, e.Used), fmt.Sprint(len(e.Pins))
@@ -38,7 +39,8 @@ func joinHolders(pins []cache.Holder) string {
 	return strings.Join(names, ",")
 }
 
-func usageText(u diskUsage) string {
+// Text returns the usage for people.
+func (u Usage) Text() string {
 	bound := "no bound"
 	if u.Size > 0 {
 		bound = "of " + codalab.FormatSize(u.Size)
@@ -58,7 +60,8 @@ func usageText(u diskUsage) string {
 	return termtext.Table(rows)
 }
 
-func pinsText(now time.Time, pins []cache.Pin) string {
+// PinsText returns pins for people.
+func PinsText(now time.Time, pins []cache.Pin) string {
 	rows := [][]string{{"HASH", "SINCE", "HOLDER"}}
 	for _, pin := range pins {
 		rows = append(rows, []string{pin.Hash[:shortHash], termtext.Ago(now, pin.Since), string(pin.Holder)})
@@ -66,9 +69,10 @@ func pinsText(now time.Time, pins []cache.Pin) string {
 	return termtext.Table(rows)
 }
 
-func trimmedText(t cache.Trimmed, dry bool) string {
+// TrimmedText returns for people what a trim did, or with dryRun would do.
+func TrimmedText(t cache.Trimmed, dryRun bool) string {
 	verb := ""
-	if dry {
+	if dryRun {
 		verb = "would be "
 	}
 	rows := [][]string{}
@@ -87,7 +91,8 @@ func trimmedText(t cache.Trimmed, dry bool) string {
 	return termtext.Table(rows)
 }
 
-func verifiedText(list []verified) string {
+// VerifiedText returns for people what [Verify] found.
+func VerifiedText(list []Verified) string {
 	rows := [][]string{}
 	var bytes int64
 	for _, v := range list {
