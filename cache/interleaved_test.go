@@ -395,7 +395,7 @@ func TestPinOfAKeyMovesToItsCurrentContent(t *testing.T) {
 	if pins, err := c.Pins(); err != nil || len(pins) != 1 || pins[0].Holder != "user-ann" {
 		t.Errorf("pins %v, %v", pins, err)
 	}
-	if err := c.DropPin(interleavedKey, false, "user-ann"); err != nil {
+	if err := c.DropPin(t.Context(), interleavedKey, false, "user-ann"); err != nil {
 		t.Fatal(err)
 	}
 	retireAll(t, c)

@@ -81,7 +81,7 @@ func (s *steps) get(a actor) {
 
 func (s *steps) fill(a actor) {
 	t, w := a.token, s.before
-	switch a.next {
+	switch a.next { //nolint:exhaustive // the steps of this kind of actor
 	case fillBegin:
 		if w.record != 0 {
 			s.goOnAsGet("finds it made", func(*world) {})
@@ -173,7 +173,7 @@ func (s *steps) beginAgain() {
 // what is not, and by a filler of what it could not publish.
 func (s *steps) remove(a actor) {
 	t, w := a.token, s.before
-	switch a.next {
+	switch a.next { //nolint:exhaustive // the steps of this kind of actor
 	case removeUnlink:
 		s.unlink(a)
 	case removeProbe:

@@ -65,12 +65,12 @@ func (c *Cache) pin(ctx context.Context, target string, h Holder) error {
 
 // DropPin drops a holder's pins of one key. Pins that are not there are dropped
 // already.
-func (c *Cache) DropPin(key Key, private bool, h Holder) error {
+func (c *Cache) DropPin(ctx context.Context, key Key, private bool, h Holder) error {
 	if err := (Want{Key: key, Holder: h}).check(); err != nil {
 		return err
 	}
 	hash := c.entry(key, private).hash
-	if err := c.dropPins(context.Background(), func(p Pin) bool { return p.Hash == hash && p.Holder == h }); err != nil {
+	if err := c.dropPins(ctx, func(p Pin) bool { return p.Hash == hash && p.Holder == h }); err != nil {
 		return fmt.Errorf("unpin %s: %w", key, err)
 	}
 	return nil

@@ -131,7 +131,7 @@ func cachePin(p program.Process) *cobra.Command {
 					return err
 				}
 				if drop {
-					err = c.DropPin(e.Key, e.Private, holder)
+					err = c.DropPin(ctx, e.Key, e.Private, holder)
 				} else {
 					err = c.Pin(ctx, e.Key, e.Private, holder)
 				}

@@ -77,11 +77,11 @@ func (im *Images) keep(ctx context.Context, w Wanted, item *transfer.Item) (Kept
 		err = im.Kept.put(k)
 	}
 	if err != nil {
-		return Kept{}, errors.Join(err, im.dropPins(holder, k, old, had, f.key, im.key(f.Image))) //nolint:contextcheck // also once ctx has ended
+		return Kept{}, errors.Join(err, im.dropPins(context.WithoutCancel(ctx), holder, k, old, had, f.key, im.key(f.Image)))
 	}
 	im.Names.add(f.Image)
 	if had && !im.sameEntry(old, k) {
-		err = im.Cache.DropPin(old.Key, old.Apart(), holder) //nolint:contextcheck // also once ctx has ended
+		err = im.Cache.DropPin(context.WithoutCancel(ctx), old.Key, old.Apart(), holder)
 	}
 	return k, err
 }
@@ -101,11 +101,11 @@ func (im *Images) findWanted(ctx context.Context, w Wanted, item *transfer.Item)
 
 // dropPins drops a holder's pins of the keys that k was to have, but not that of the image
 // that it kept before.
-func (im *Images) dropPins(holder cache.Holder, k, old Kept, had bool, keys ...cache.Key) error {
+func (im *Images) dropPins(ctx context.Context, holder cache.Holder, k, old Kept, had bool, keys ...cache.Key) error {
 	var errs []error
 	for _, k.Key = range keys {
 		if !had || !im.sameEntry(old, k) {
-			errs = append(errs, im.Cache.DropPin(k.Key, k.Apart(), holder))
+			errs = append(errs, im.Cache.DropPin(ctx, k.Key, k.Apart(), holder))
 		}
 	}
 	return errors.Join(errs...)
@@ -137,7 +137,7 @@ func (im *Images) Repin(ctx context.Context) error {
 		errs = append(errs, im.Cache.Pin(ctx, k.Key, k.Apart(), holder))
 		if now, kept, err := im.Kept.Get(k.Name, k.Architecture); err == nil && (!kept || !im.sameEntry(now, k)) {
 			// It was released meanwhile.
-			errs = append(errs, im.Cache.DropPin(k.Key, k.Apart(), holder)) //nolint:contextcheck // also once ctx has ended
+			errs = append(errs, im.Cache.DropPin(context.WithoutCancel(ctx), k.Key, k.Apart(), holder))
 		}
 	}
 	return errors.Join(errs...)

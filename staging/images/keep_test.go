@@ -116,7 +116,7 @@ func TestKeptImageStaysUntilItIsReplacedOrReleased(t *testing.T) {
 	first, err := keep()
 	must(t, err)
 	left(1)
-	must(t, im.Cache.DropPin(first.Key, false, im.Kept.Holder(first.Name, first.Architecture))) // a crash
+	must(t, im.Cache.DropPin(t.Context(), first.Key, false, im.Kept.Holder(first.Name, first.Architecture))) // a crash
 	must(t, im.Repin(t.Context()))
 	left(1)
 	s.push("tiny:1", "two")
