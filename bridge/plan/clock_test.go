@@ -29,7 +29,7 @@ func TestClockSetBackLengthensNoPause(t *testing.T) {
 	p := policy()
 	longest := max(p.SubmitGrace, p.Settle, time.Minute)
 	for phase, want := range map[plan.Phase]time.Duration{
-		plan.Claiming: longest, plan.Staging: longest, plan.Submitting: longest, plan.Queued: longest, plan.Running: longest,
+		plan.Claiming: longest, plan.Staging: 6 * time.Hour, plan.Submitting: longest, plan.Queued: longest, plan.Running: longest,
 		plan.Stopping: longest, plan.Collecting: longest, plan.Finalizing: p.AckPatience, plan.Done: p.KeepAfterAck,
 	} {
 		b := given(t, rowIn(phase), tomorrow).hears(restarted)
@@ -53,7 +53,7 @@ func TestClockSetBackLengthensNoPause(t *testing.T) {
 func TestPauseOfTheOrdinaryLengthIsKept(t *testing.T) {
 	t.Parallel()
 	for phase, pause := range map[plan.Phase]time.Duration{
-		plan.Collecting: time.Minute, plan.Submitting: 90 * time.Second, plan.Finalizing: 10 * time.Minute, plan.Done: 24 * time.Hour,
+		plan.Staging: 20 * time.Minute, plan.Collecting: time.Minute, plan.Submitting: 90 * time.Second, plan.Finalizing: 10 * time.Minute, plan.Done: 24 * time.Hour,
 	} {
 		due := epoch.Add(pause)
 		b := given(t, rowIn(phase), func(r *plan.Row) { r.Due = due }).hears(restarted)

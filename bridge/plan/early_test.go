@@ -121,6 +121,10 @@ func TestRegistryThatWantsToBeLeftAloneIs(t *testing.T) {
 		if got := b.row.Due.Sub(b.now); got != want {
 			t.Errorf("asked to wait for %v, it waits for %v, want %v", after, got, want)
 		}
+		due := b.row.Due
+		if b.hears(restarted); !b.row.Due.Equal(due) {
+			t.Errorf("asked to wait for %v, it waits for %v after a restart, want %v", after, b.row.Due.Sub(b.now), want)
+		}
 	}
 }
 

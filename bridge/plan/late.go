@@ -91,7 +91,7 @@ func (d *decision) cancel() {
 // collecting: the results go to the server. Until the verdict is reported, an exit record that
 // the disk shows late still outranks Slurm's word.
 func (d *decision) collecting() {
-	if d.late && d.row.Times.Finalizing.IsZero() {
+	if d.exitIsNew && d.row.Times.Finalizing.IsZero() {
 		v := d.ownVerdict(*d.row.Exit)
 		d.row.Verdict = &v
 	}

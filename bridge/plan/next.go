@@ -52,14 +52,15 @@ type decision struct {
 	row     Row
 	news    News
 	effects []Effect
-	// late is set when this news brought the attempt's exit record.
-	late bool
+	// exitIsNew is set when this news brought the attempt's exit record.
+	exitIsNew bool
 }
 
-// clampClock limits what a clock that was set can do. A noted time in the future was noted
-// before the clock was set back: it becomes now, and a pause is cut to the longest that there
-// is. After a restart the times of the earlier life cannot be compared with today's clock. So
-// the disk gets its whole time to settle again, and results are kept for a while longer.
+// clampClock limits the damage when somebody sets the clock. A time in the future was noted
+// before the clock was set back: it becomes now, and the pause is cut to the longest that the
+// phase has. After a restart the times of the previous process cannot be compared with today's
+// clock. So the disk gets its whole time to settle again, and results are kept for a while
+// longer.
 func (d *decision) clampClock() {
 	r := &d.row
 	for _, t := range []*time.Time{&r.Since, &r.Offered, &r.Submitted, &r.Absent, &r.Ended, &r.Looked, &r.Troubled, &r.Turned, &r.Stuck, &r.Cancelled, &r.Gone} {
@@ -69,6 +70,8 @@ func (d *decision) clampClock() {
 	}
 	pause := max(d.policy.SubmitGrace, d.policy.Settle, longestBackoff)
 	switch r.Phase { //nolint:exhaustive // other phases have short pauses
+	case Staging:
+		pause = max(pause, longestPause)
 	case Finalizing:
 		pause = max(pause, d.policy.AckPatience)
 	case Done:
@@ -245,7 +248,7 @@ func (d *decision) applyRecords() {
 		d.row.Status = rec.Status
 	}
 	if rec.Exit != nil && rec.Exit.Token == d.row.Begun.Token && d.row.Exit == nil {
-		d.row.Exit, d.late = rec.Exit, true
+		d.row.Exit, d.exitIsNew = rec.Exit, true
 	}
 }
 
