@@ -116,7 +116,7 @@ func (s *site) start() {
 
 // observed is a Slurm as the bridge asks it.
 func observed(slurm observer.Slurm) *observer.Observer {
-	return &observer.Observer{Slurm: slurm, Every: 6 * time.Second, Now: time.Now, Random: func() float64 { return 0 }}
+	return &observer.Observer{Slurm: slurm, Interval: 6 * time.Second, Now: time.Now, Random: func() float64 { return 0 }}
 }
 
 // startWith starts a bridge and offers bundle 1 to it, and waits until its row is in a phase.

@@ -8,22 +8,22 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 )
 
-// Finding is what a host has of one thing that a runtime may need.
+// Finding is what a host offers for one requirement of a runtime.
 type Finding struct {
 	// Path and Version are a program's; empty for other things, and Version where it was
 	// not asked for.
 	Path    string `json:"path,omitempty"`
 	Version string `json:"version,omitempty"`
-	// Lack is a sentence that says why it cannot be used, and what the site has to do;
-	// empty when no reason is known.
+	// Lack is a sentence that says why the host's offer cannot be used, and what the site has
+	// to do. Empty means usable, as far as anybody knows.
 	Lack string `json:"lack,omitempty"`
 	// Setuid is set for an Apptainer that is installed with privileges: it needs neither
 	// user namespaces nor FUSE.
 	Setuid bool `json:"setuid,omitempty"`
 }
 
-// Host is what a machine has for running containers, as seen by one user in one place, such
-// as a job.
+// Host is what a machine has for running containers, as seen by one user in one
+// environment, such as a job.
 type Host struct {
 	Namespaces  Finding `json:"namespaces"` // user namespaces, with mounts in them
 	Fuse        Finding `json:"fuse"`       // /dev/fuse
@@ -39,10 +39,10 @@ type Host struct {
 
 // Choice is the runtime for a container on a host.
 type Choice struct {
-	Runtime runtimes.Name `json:"way"`
+	Runtime runtimes.Name `json:"way"` // an older word for runtime
 	// Program is the path of Apptainer or of the engine.
 	Program string `json:"program,omitempty"`
-	// Plain is set where Apptainer has to run without namespaces of ours.
+	// Plain is set where Apptainer has to run without the namespaces that we would create.
 	Plain bool `json:"plain,omitempty"`
 	// Reason is a sentence that says why this runtime was chosen.
 	Reason string `json:"reason"`

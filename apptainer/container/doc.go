@@ -1,5 +1,5 @@
 // Package container says what a container is, and what every runtime promises about it. No runtime
-// needs a privilege.
+// needs its caller to be root.
 //
 //	container                 Container, Exit, Runtime; Choose, which picks a runtime for a Host
 //	container/builtin         squashfuse, an overlay and bubblewrap
@@ -9,13 +9,13 @@
 //
 // The runtimes share, below internal:
 //
-//	host       what this host has
-//	initproc   the init of a container: how it starts, and how everything ends with it
+//	host       probes of the node's tools
+//	initproc   the init of a container: how it starts, and how its end ends all processes
 //	rootfs     the root that an init mounts: image, overlay, binds
 //	enter      the first process inside, where another program sets the container up
 //
-// An init, and the first process inside, are this program itself with a hidden first argument, so
-// every program that runs containers begins with runner.Main.
+// A container's init and its first process are the calling program, started again with a hidden
+// first argument. So every program that runs containers begins with runner.Main.
 //
 // docs/containers.md lists the differences between the runtimes. The fidelity suite, in this package's
 // tests, runs over all of them.

@@ -84,7 +84,7 @@ func newSlurm(t *testing.T) (*slurmtest.Cluster, string) {
 }
 
 func observed(slurm observer.Slurm, every time.Duration) *observer.Observer {
-	return &observer.Observer{Slurm: slurm, Every: every, Now: time.Now}
+	return &observer.Observer{Slurm: slurm, Interval: every, Now: time.Now}
 }
 
 // push publishes an image of one layer.

@@ -2,17 +2,18 @@
 //
 // The bridge's rows, the jobs that convert images, the sweep and the cache's trimmer all need
 // to know which jobs there are. Each squeue lists all of them, so one answer serves all: the
-// observer asks once every Every, while anybody waits for an answer, and gives it to everybody.
+// observer runs squeue at most once per Interval, only while a caller waits, and gives all
+// waiting callers the same answer.
 //
-// A controller that does not answer is asked less and less. After the first failure the
+// A controller that does not answer is asked less and less often. After the first failure the
 // controller counts as away:
 //
-//   - The next squeue waits for Every, and after each further failure twice as long, up to
+//   - The next squeue comes after Interval. Each further failure doubles the pause, up to
 //     longestPause. Up to a quarter is added by chance, so that the bridges of a site do not
 //     all come back in the same second.
-//   - Until an answer comes, that squeue is the only request. Submit and Cancel fail at once
-//     with an *AwayError and ask nothing. So no submission can be lost: Submit says that it
-//     was refused for now, and that it may be tried again.
+//   - Until an answer comes, squeue is the only request. Submit and Cancel ask nothing and fail
+//     at once. Submit reports a refusal that may be tried again, so its caller knows that no
+//     job was made.
 //
 // sacct and sinfo are not held back. sacct asks the accounting database and not the controller;
 // sinfo is run every ten minutes.
@@ -44,18 +45,17 @@ type Slurm interface {
 	Partitions(ctx context.Context) ([]sbatch.Partition, error)
 }
 
-// longestPause bounds the pause between two requests to a controller that does not answer. A
-// bridge without jobs asks as seldom.
+// longestPause bounds the pause between two requests to a controller that does not answer.
 const longestPause = time.Minute
 
-// Observer is a Slurm that is asked for jobs only as often as its controller bears. Its
+// Observer is a Slurm that is asked for jobs only as often as its controller tolerates. Its
 // exported fields are set before its first use and not changed after. It is safe for
 // concurrent use.
 type Observer struct {
 	Slurm
 
-	// Every is the shortest time from one squeue to the next.
-	Every time.Duration
+	// Interval is the shortest time from one squeue to the next.
+	Interval time.Duration
 	// Now reads the clock. It is the clock of the snapshots' Asked.
 	Now func() time.Time
 	// Random returns a number in [0, 1); nil stands for math/rand/v2.Float64.
@@ -69,14 +69,14 @@ type Observer struct {
 	away     *AwayError
 }
 
-// Observe returns a snapshot that was asked for at after or later, with its jobs in the order
+// Observe returns a snapshot that was requested at notBefore or later, with its jobs in the order
 // of their ids. It waits until the next squeue may be run; all callers that wait get the same
 // answer, which none of them may change. If the controller does not answer, the error is an
 // *AwayError.
-func (o *Observer) Observe(ctx context.Context, after time.Time) (sbatch.Snapshot, error) {
+func (o *Observer) Observe(ctx context.Context, notBefore time.Time) (sbatch.Snapshot, error) {
 	for {
 		snapshot, err := o.calls.Do(ctx, "", o.observeNext)
-		if err != nil || !snapshot.Asked.Before(after) {
+		if err != nil || !snapshot.Asked.Before(notBefore) {
 			return snapshot, err
 		}
 	}
@@ -91,7 +91,7 @@ func (o *Observer) observeNext(ctx context.Context) (sbatch.Snapshot, error) {
 	}
 	asked := o.Now()
 	o.mu.Lock()
-	o.next = asked.Add(o.Every) // also if all callers leave before the answer
+	o.next = asked.Add(o.Interval) // also if all callers leave before the answer
 	o.mu.Unlock()
 	snapshot, err := o.Slurm.Observe(ctx, asked)
 	switch {
@@ -127,7 +127,7 @@ func (o *Observer) failed(asked time.Time, err error) error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	wait := min(o.Every<<min(o.failures, 16), longestPause)
+	wait := min(o.Interval<<min(o.failures, 16), longestPause)
 	wait += time.Duration(random() * float64(wait) / 4)
 	o.failures++
 	o.next = o.Now().Add(wait)
@@ -140,7 +140,7 @@ func (o *Observer) failed(asked time.Time, err error) error {
 }
 
 // Submit submits a job. While the controller is away it asks nothing, and its error is an
-// *sbatch.Error of a refusal that may be tried again: surely no job was made.
+// *sbatch.Error of a refusal that may be tried again: no job was made.
 func (o *Observer) Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error) {
 	if away := o.controllerAway(); away != nil {
 		return 0, &sbatch.Error{Op: "submit " + r.Name, Message: away.Error(), Refused: true, Retry: true, Err: away}
@@ -179,8 +179,8 @@ func (e *AwayError) Error() string {
 // Unwrap returns the cause.
 func (e *AwayError) Unwrap() error { return e.Err }
 
-// Transient is true: the same request may succeed later.
+// Transient reports true: the same request may succeed later.
 func (e *AwayError) Transient() bool { return true }
 
-// Outage is true: it is the site's outage, and says nothing of the request.
+// Outage reports true: the fault is the site's, not the request's.
 func (e *AwayError) Outage() bool { return true }

@@ -70,7 +70,7 @@ func (c *controller) counts() (asked []time.Time, others int) {
 const every = 6 * time.Second
 
 func observe(c *controller) *observer.Observer {
-	return &observer.Observer{Slurm: c, Every: every, Now: time.Now, Random: func() float64 { return 0 }}
+	return &observer.Observer{Slurm: c, Interval: every, Now: time.Now, Random: func() float64 { return 0 }}
 }
 
 func TestEverybodyWhoNeedsASnapshotSharesOneSqueue(t *testing.T) {

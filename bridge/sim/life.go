@@ -59,7 +59,7 @@ func (w *world) startLife() {
 		w.disturbSubmissions("a bridge with another clock looked for its job")
 	}
 	l.slurm = &observer.Observer{
-		Slurm: commands{l}, Every: observeEvery, Now: l.clock,
+		Slurm: commands{l}, Interval: observeEvery, Now: l.clock,
 		Random: func() float64 { return float64(w.dice.any(ofObservation, 1000)) / 1000 },
 	}
 	l.bridge = &bridge.Bridge{

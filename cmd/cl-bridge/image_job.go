@@ -86,7 +86,7 @@ func imageJobsAlone(ctx context.Context, p program.Process, c config.Config) (co
 	if err != nil {
 		return nil, err
 	}
-	return imageJobs(c, &observer.Observer{Slurm: slurm, Every: observeAlone, Now: p.Now}, installed), nil
+	return imageJobs(c, &observer.Observer{Slurm: slurm, Interval: observeAlone, Now: p.Now}, installed), nil
 }
 
 const aboutConvert = `convert converts the one image that SPEC describes. A bridge has pulled its layers to the

@@ -76,7 +76,7 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 	}
 	var b *bridge.Bridge
 	now := steadyClock(time.Now())
-	watched := &observer.Observer{Slurm: slurm, Every: c.Slurm.ObserveEvery.Duration, Now: now}
+	watched := &observer.Observer{Slurm: slurm, Interval: c.Slurm.ObserveEvery.Duration, Now: now}
 	judge := holders.Judge{Ledger: &book.Reader, Observe: watched.Observe, Now: now, Ready: func() bool { return b.Observed() }}
 	content, err := cache.Open(cacheDir(c), cacheOptions(c, judge.Over))
 	if err != nil {
@@ -97,7 +97,7 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 		Collector:     &results.Collector{Contents: cl, Store: serverStore(c), Layout: layout, Now: now},
 		Log:           log,
 		Now:           now,
-		ObserveEvery:  watched.Every,
+		ObserveEvery:  watched.Interval,
 		DoorbellEvery: 350 * time.Millisecond,
 		ReadEvery:     5 * time.Second,
 	}
