@@ -111,13 +111,8 @@ func (j Jobs) request(q plan.Queue, gpus int64, worker string, m probe.Meeting) 
 
 // smallJob returns a small job of a queue, without a name or a script.
 func smallJob(q plan.Queue, gpus int64, within time.Duration) sbatch.Request {
-	r := sbatch.Request{
-		Partition: q.Partition, Account: q.Account, QOS: q.QOS, WCKey: q.WCKey, Reservation: q.Reservation, Constraint: q.Constraint,
-		CPUs: 1, MemoryMiB: jobMemory, GPUs: gpus, Time: within, Extra: q.Extra,
-	}
-	if gpus > 0 {
-		r.GPUType = q.GPUType
-	}
+	r := q.Request(gpus)
+	r.CPUs, r.MemoryMiB, r.Time = 1, jobMemory, within
 	return r
 }
 

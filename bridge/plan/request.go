@@ -10,31 +10,38 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Request is the job of a row's current attempt.
-func (p Policy) Request(r Row) sbatch.Request {
-	q, res := p.Queues[r.Queue], r.Resources
-	attempt := p.Layout.Attempt(r.Bundle, r.Attempt)
-	req := sbatch.Request{
-		Name: string(r.SubmissionName),
-		Comment: fmt.Sprintf("codalab bundle=%s attempt=%d owner=%s bridge=%s generation=%d",
-			r.Bundle, r.Attempt, r.Run.OwnerID, p.Bridge, r.Generation),
+// Request returns what every job of the queue asks of Slurm: where it runs and for whom. With
+// gpus, it also asks for so many of the queue's type. The caller adds a name, a script and the
+// rest.
+func (q Queue) Request(gpus int64) sbatch.Request {
+	r := sbatch.Request{
 		Partition:   q.Partition,
 		Account:     q.Account,
 		QOS:         q.QOS,
 		WCKey:       q.WCKey,
 		Reservation: q.Reservation,
 		Constraint:  q.Constraint,
-		CPUs:        max(res.CPUs, 1),
-		GPUs:        res.GPUs,
-		Nice:        max(-r.Run.Metadata.Int("request_priority"), 0),
-		Dir:         attempt.Dir,
-		Output:      attempt.OutputPath(),
 		Extra:       q.Extra,
-		Script:      fmt.Sprintf("#!/bin/sh\nexec %s exec %s\n", sbatch.Quote(cmp.Or(q.Worker, p.Worker)), sbatch.Quote(attempt.SpecPath())),
+		GPUs:        gpus,
 	}
-	if res.GPUs > 0 {
-		req.GPUType = q.GPUType
+	if gpus > 0 {
+		r.GPUType = q.GPUType
 	}
+	return r
+}
+
+// Request is the job of a row's current attempt.
+func (p Policy) Request(r Row) sbatch.Request {
+	q, res := p.Queues[r.Queue], r.Resources
+	attempt := p.Layout.Attempt(r.Bundle, r.Attempt)
+	req := q.Request(res.GPUs)
+	req.Name = string(r.SubmissionName)
+	req.Comment = fmt.Sprintf("codalab bundle=%s attempt=%d owner=%s bridge=%s generation=%d",
+		r.Bundle, r.Attempt, r.Run.OwnerID, p.Bridge, r.Generation)
+	req.CPUs = max(res.CPUs, 1)
+	req.Nice = max(-r.Run.Metadata.Int("request_priority"), 0)
+	req.Dir, req.Output = attempt.Dir, attempt.OutputPath()
+	req.Script = fmt.Sprintf("#!/bin/sh\nexec %s exec %s\n", sbatch.Quote(cmp.Or(q.Worker, p.Worker)), sbatch.Quote(attempt.SpecPath()))
 	if res.Memory > 0 {
 		const mib = 1 << 20
 		req.MemoryMiB = (res.Memory + q.MemoryOverhead + mib - 1) / mib

@@ -18,7 +18,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/observer"
 	"github.com/cl-slurm/cl-slurm/bridge/programs"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
-	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -28,18 +27,17 @@ type convert func(ctx context.Context, c apptainer.Converter, img source.Image, 
 // imageJobs returns what converts images in jobs of image.queue, or nil where the file
 // names none.
 func imageJobs(c config.Config, slurm *observer.Observer, installed programs.Installed) convert {
-	q := c.Queue[c.Image.Queue]
-	if q == nil {
+	q, ok := c.Plan()[c.Image.Queue]
+	if !ok {
 		return nil
 	}
+	request := q.Request(0)
+	request.Comment, request.Time = "codalab image", c.Image.JobTime()
 	jobs := imagejob.Jobs{
 		Slurm:   slurm,
 		Now:     slurm.Now,
 		Program: installed.Converter,
-		Request: sbatch.Request{
-			Comment: "codalab image", Partition: q.Partition, Account: q.Account, QOS: q.QOS, WCKey: q.WCKey,
-			Reservation: q.Reservation, Constraint: q.Constraint, Time: c.Image.JobTime(), Extra: q.SbatchOptions,
-		},
+		Request: request,
 	}
 	return func(ctx context.Context, c apptainer.Converter, img source.Image, dst string, progress func(apptainer.Progress)) error {
 		return jobs.Convert(ctx, imagePuller{c}, img, dst, func(p imagejob.Progress) { progress(apptainer.Progress(p)) })
