@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/bridge/doctor"
-	"github.com/cl-slurm/cl-slurm/bridge/imagesource"
+	"github.com/cl-slurm/cl-slurm/bridge/imageadmin"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
@@ -65,7 +65,7 @@ func (o doctorOptions) run(ctx context.Context, p program.Process) error {
 		}
 	}
 	e := doctor.Examination{
-		Config: c, Slurm: slurmClient(p, c), Images: imagesource.New(c, p.Getenv, nil), Now: p.Now, Only: o.queue, Jobs: o.jobs, Wait: o.wait,
+		Config: c, Slurm: slurmClient(p, c), Images: imageadmin.NewSource(c, p.Getenv, nil), Now: p.Now, Only: o.queue, Jobs: o.jobs, Wait: o.wait,
 		Found: func(c doctor.Check) {
 			if !o.json {
 				printCheck(p, c)

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
-	"github.com/cl-slurm/cl-slurm/bridge/kept"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -45,12 +45,12 @@ func keptLs(p program.Process) *cobra.Command {
 				return &program.Error{Code: program.ExitUsage, Err: err}
 			}
 			layout := spool.Layout(c.Shared)
-			found, err := kept.List(cmd.Context(), layout, func(spool.Kept) bool { return true })
+			found, err := sharedfiles.ListKept(cmd.Context(), layout, func(spool.Kept) bool { return true })
 			if err != nil {
 				return err
 			}
 			away := askServer(cmd.Context(), c, found)
-			return errors.Join(away, printFound(p, asJSON, found, kept.ListText(found, layout.KeptDirs())))
+			return errors.Join(away, printFound(p, asJSON, found, sharedfiles.KeptText(found, layout.KeptDirs())))
 		},
 	}
 	configFlag(cmd, p, &path)
@@ -58,12 +58,12 @@ func keptLs(p program.Process) *cobra.Command {
 	return cmd
 }
 
-func askServer(ctx context.Context, c config.Config, found []kept.Results) error {
+func askServer(ctx context.Context, c config.Config, found []sharedfiles.KeptResults) error {
 	cl, err := client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: c.Credentials})
 	if err != nil {
 		return &program.Error{Code: program.ExitUsage, Err: err}
 	}
-	return kept.AskServer(ctx, cl, found)
+	return sharedfiles.AskServer(ctx, cl, found)
 }
 
 // keptRmOptions are the flags of kept rm.
@@ -97,11 +97,11 @@ func keptRm(p program.Process) *cobra.Command {
 				return err
 			}
 			rows := func() ([]plan.Row, error) { return readRows(cmd.Context(), c.Ledger) }
-			left, err := kept.Remove(spool.Layout(c.Shared), found, rows, o.dryRun)
+			left, err := sharedfiles.RemoveKept(spool.Layout(c.Shared), found, rows, o.dryRun)
 			if err != nil {
 				return unavailable(err)
 			}
-			if err := printFound(p, o.json, found, kept.RemovedText(found)); err != nil {
+			if err := printFound(p, o.json, found, sharedfiles.RemovedText(found)); err != nil {
 				return err
 			}
 			if left > 0 {
@@ -119,9 +119,9 @@ func keptRm(p program.Process) *cobra.Command {
 
 // find returns the results of these bundles, or with --deleted those of all bundles that
 // the server has no more.
-func (o keptRmOptions) find(ctx context.Context, c config.Config, bundles []string) ([]kept.Results, error) {
+func (o keptRmOptions) find(ctx context.Context, c config.Config, bundles []string) ([]sharedfiles.KeptResults, error) {
 	layout := spool.Layout(c.Shared)
-	found, err := kept.List(ctx, layout, func(k spool.Kept) bool { return o.deleted || slices.Contains(bundles, k.Bundle) })
+	found, err := sharedfiles.ListKept(ctx, layout, func(k spool.Kept) bool { return o.deleted || slices.Contains(bundles, k.Bundle) })
 	if err != nil {
 		return nil, err
 	}
@@ -129,10 +129,10 @@ func (o keptRmOptions) find(ctx context.Context, c config.Config, bundles []stri
 		if err := askServer(ctx, c, found); err != nil {
 			return nil, err
 		}
-		return slices.DeleteFunc(found, func(r kept.Results) bool { return !r.Deleted }), nil
+		return slices.DeleteFunc(found, func(r sharedfiles.KeptResults) bool { return !r.Deleted }), nil
 	}
 	for _, b := range bundles {
-		if !slices.ContainsFunc(found, func(r kept.Results) bool { return r.Bundle == b }) {
+		if !slices.ContainsFunc(found, func(r sharedfiles.KeptResults) bool { return r.Bundle == b }) {
 			return nil, fmt.Errorf("no results of bundle %s are kept in %s", b, layout.KeptDirs())
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
-	"github.com/cl-slurm/cl-slurm/bridge/sweep"
+	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -59,7 +59,7 @@ func sweepCommand(p program.Process) *cobra.Command {
 }
 
 // sweepOnce sweeps once. A bridge may be at work meanwhile.
-func sweepOnce(ctx context.Context, p program.Process, c config.Config, dryRun bool) ([]sweep.Finding, error) {
+func sweepOnce(ctx context.Context, p program.Process, c config.Config, dryRun bool) ([]sharedfiles.Finding, error) {
 	reader, err := openToJudge(ctx, c.Ledger)
 	if err != nil {
 		return nil, err
@@ -87,20 +87,20 @@ const (
 
 // sweeper returns a sweeper of the shared directory. workers are the programs that jobs of
 // this bridge run, if it is at work.
-func sweeper(c config.Config, book sweep.Ledger, slurm sweep.Scheduler, workers []string, now func() time.Time) *sweep.Sweeper {
-	return &sweep.Sweeper{
+func sweeper(c config.Config, book sharedfiles.Ledger, slurm sharedfiles.Scheduler, workers []string, now func() time.Time) *sharedfiles.Sweeper {
+	return &sharedfiles.Sweeper{
 		Ledger: book, Scheduler: slurm, Disk: spool.Disk{Layout: spool.Layout(c.Shared)},
 		Workers: workers, Grace: c.SweepGrace.Duration, Now: now,
 	}
 }
 
 // reportSweep prints the findings, and fails if something could not be removed.
-func reportSweep(p program.Process, o sweepOptions, found []sweep.Finding) error {
+func reportSweep(p program.Process, o sweepOptions, found []sharedfiles.Finding) error {
 	report := struct {
-		DryRun   bool            `json:"dry_run"`
-		Findings []sweep.Finding `json:"findings"`
-	}{o.dryRun, append([]sweep.Finding{}, found...)}
-	if err := printFound(p, o.json, report, sweep.Text(found, o.dryRun)); err != nil {
+		DryRun   bool                  `json:"dry_run"`
+		Findings []sharedfiles.Finding `json:"findings"`
+	}{o.dryRun, append([]sharedfiles.Finding{}, found...)}
+	if err := printFound(p, o.json, report, sharedfiles.SweepText(found, o.dryRun)); err != nil {
 		return err
 	}
 	failed := 0

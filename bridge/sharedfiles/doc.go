@@ -1,8 +1,11 @@
-// Package sweep removes files from the shared disk that no bundle and no job needs.
+// Package sharedfiles looks after the bridge's own files on the shared disk. It installs the programs
+// that jobs run, lists and removes kept results (results = "keep"), and sweeps.
 //
-// A bridge removes a bundle's files itself, a while after the server has its result. Some files
+// # Sweep
+//
+// A sweep removes files that no bundle and no job needs. A bridge removes a bundle's files itself, a while after the server has its result. Some files
 // stay behind after a crash, after the ledger was restored from an old copy, or if a writer came
-// too late. This package finds them, says why they are not needed, and removes them.
+// too late. A Sweeper finds them, says why they are not needed, and removes them.
 //
 // # What is kept
 //
@@ -27,4 +30,4 @@
 //	                                                └─ a row: put back
 //
 // If a sweep dies, the next one puts back what has a row, and removes the rest.
-package sweep
+package sharedfiles

@@ -1,5 +1,7 @@
-// Package cachelist lists, counts and verifies the entries of a cache for operators.
-package cachelist
+// Package cacheadmin looks after a bridge's cache: it names the holders of pins and says which of
+// them are over, lists, counts and verifies entries for `cl-bridge cache`, and trims the cache
+// while a bridge runs.
+package cacheadmin
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package sweep_test
+package sharedfiles_test
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
-	"github.com/cl-slurm/cl-slurm/bridge/sweep"
+	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -54,7 +54,7 @@ type site struct {
 	layout spool.Layout
 	book   *ledger.Ledger
 	slurm  *queue
-	*sweep.Sweeper
+	*sharedfiles.Sweeper
 }
 
 const grace = 7 * 24 * time.Hour
@@ -73,8 +73,8 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-func (s *site) sweeper() *sweep.Sweeper {
-	return &sweep.Sweeper{
+func (s *site) sweeper() *sharedfiles.Sweeper {
+	return &sharedfiles.Sweeper{
 		Ledger: s.book, Scheduler: s.slurm, Disk: later{spool.Disk{Layout: s.layout}, 2 * grace}, Grace: grace, Now: time.Now,
 	}
 }
@@ -150,7 +150,7 @@ func (s *site) want(files ...string) {
 	}
 }
 
-func (s *site) sweep() []sweep.Finding {
+func (s *site) sweep() []sharedfiles.Finding {
 	s.Helper()
 	found, err := s.Sweep(s.Context())
 	s.must(err)

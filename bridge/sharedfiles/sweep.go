@@ -1,4 +1,4 @@
-package sweep
+package sharedfiles
 
 import (
 	"context"
@@ -21,7 +21,7 @@ type Ledger interface {
 	Rows(ctx context.Context) ([]plan.Row, error)
 }
 
-// Scheduler is Slurm. *observer.Observer is one, and *sbatch.Client.
+// Scheduler is the part of an sbatch.Scheduler that a sweep needs.
 type Scheduler interface {
 	Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error)
 }

@@ -1,4 +1,4 @@
-package imagesource_test
+package imageadmin_test
 
 import (
 	"encoding/base64"
@@ -14,7 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
-	"github.com/cl-slurm/cl-slurm/bridge/imagesource"
+	"github.com/cl-slurm/cl-slurm/bridge/imageadmin"
 )
 
 // writeLogin writes a Docker configuration with a login.
@@ -85,8 +85,8 @@ func TestRegistryIsAskedWithTheLoginThatCounts(t *testing.T) {
 		if test.config != "" {
 			c.Image.DockerConfig = filepath.Join(dir, test.config)
 		}
-		site := imagesource.New(c, func(name string) string { return env[name] }, nil)
-		owners, whose := imagesource.OwnerLogins(c, site)(test.owner, ref)
+		site := imageadmin.NewSource(c, func(name string) string { return env[name] }, nil)
+		owners, whose := imageadmin.OwnerLogins(c, site)(test.owner, ref)
 		who = ""
 		_, err := owners.Resolve(t.Context(), ref)
 		if who != test.want || (err == nil) != (test.want != "") {

@@ -1,4 +1,4 @@
-package observer_test
+package sbatch_test
 
 import (
 	"context"
@@ -9,14 +9,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/bridge/observer"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
 // controller is a Slurm that counts what it is asked, and may be away.
 type controller struct {
-	observer.Slurm
+	sbatch.Scheduler
 
 	mu       sync.Mutex
 	asked    []time.Time // squeue
@@ -69,8 +68,8 @@ func (c *controller) counts() (asked []time.Time, others int) {
 
 const every = 6 * time.Second
 
-func observe(c *controller) *observer.Observer {
-	return &observer.Observer{Slurm: c, Interval: every, Now: time.Now, Random: func() float64 { return 0 }}
+func observe(c *controller) *sbatch.Observer {
+	return &sbatch.Observer{Scheduler: c, Interval: every, Now: time.Now, Random: func() float64 { return 0 }}
 }
 
 func TestEverybodyWhoNeedsASnapshotSharesOneSqueue(t *testing.T) {
@@ -129,7 +128,7 @@ func TestControllerThatDoesNotAnswerIsAskedLessAndLess(t *testing.T) {
 		slurm := &controller{away: true}
 		o := observe(slurm)
 		began := time.Now()
-		var away *observer.AwayError
+		var away *sbatch.UnreachableError
 		for range 8 {
 			if _, err := o.Observe(t.Context(), time.Now()); !errors.As(err, &away) || !errors.Is(err, errAway) {
 				t.Fatalf("Observe: %v", err)
@@ -182,7 +181,7 @@ func TestControllerThatIsAwayGetsOneProbeAtATimeAndNothingElse(t *testing.T) {
 				if !errors.As(err, &refused) || !refused.Refused || !refused.Retry || !refused.Transient() {
 					t.Errorf("Submit: %v; want a refusal that may be tried again", err)
 				}
-				var away *observer.AwayError
+				var away *sbatch.UnreachableError
 				if err := o.Cancel(t.Context(), 1, "cl-x"); !errors.As(err, &away) {
 					t.Errorf("Cancel: %v", err)
 				}

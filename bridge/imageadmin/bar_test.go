@@ -1,4 +1,4 @@
-package imagepull
+package imageadmin
 
 import (
 	"strings"

@@ -1,4 +1,4 @@
-package programs
+package sharedfiles
 
 import (
 	"os"
@@ -30,7 +30,7 @@ func TestWorkerOfAnotherArchitectureIsRefused(t *testing.T) {
 func TestQueueRunsTheWorkerOfItsNodes(t *testing.T) {
 	t.Parallel()
 	c := config.Config{Queue: map[string]*config.Queue{"here": {}, "there": {Architecture: "s390x"}}}
-	queues := Installed{Workers: map[config.Architecture]string{config.Architecture("").Canonical(): "/bin/own", "s390x": "/bin/s390x"}}.Queues(c)
+	queues := Programs{Workers: map[config.Architecture]string{config.Architecture("").Canonical(): "/bin/own", "s390x": "/bin/s390x"}}.Queues(c)
 	if queues["here"].Worker != "" || queues["there"].Worker != "/bin/s390x" || queues["there"].Architecture != "s390x" {
 		t.Errorf("%+v", queues)
 	}

@@ -1,4 +1,4 @@
-package sweep
+package sharedfiles
 
 import (
 	"fmt"
@@ -7,9 +7,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
-// Text returns the findings of a sweep for people, or with dryRun those of
+// SweepText returns the findings of a sweep for people, or with dryRun those of
 // [Sweeper.Find].
-func Text(found []Finding, dryRun bool) string {
+func SweepText(found []Finding, dryRun bool) string {
 	rows := [][]string{{"", "KIND", "SIZE", "PATH", "WHY"}}
 	removed := "removed"
 	if dryRun {

@@ -1,8 +1,7 @@
-// Package imagepull brings in the images that an operator asks for, and keeps them.
-//
-// A [Request] says which images, for which nodes. [Pull] brings them in one after the
-// other and shows their progress.
-package imagepull
+// Package imageadmin is what `cl-bridge image` does: it lists the images in a cache with their names
+// and holders, and pulls and keeps those that an operator asks for. NewSource says where the images
+// of a configuration come from, for the bridge too.
+package imageadmin
 
 import (
 	"cmp"

@@ -1,9 +1,4 @@
-// Package holders names those that pin entries of the cache, and says which of them are
-// over: they need their entries no more.
-//
-// A holder is the row of a bundle in a bridge's ledger, a Slurm job of a user, or a
-// person.
-package holders
+package cacheadmin
 
 import (
 	"context"
@@ -19,17 +14,22 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Row returns the holder for a bundle's row of a bridge.
-func Row(bridge, bundle string) cache.Holder { return cache.Holder("row-" + bridge + "-" + bundle) }
+// A holder pins entries of the cache. It is the row of a bundle in a bridge's ledger, a Slurm job
+// of a user, or a person.
 
-// Job returns the holder for a Slurm job of a user.
-func Job(user, job string) cache.Holder { return cache.Holder("job-" + user + "-" + job) }
+// RowHolder returns the holder for a bundle's row of a bridge.
+func RowHolder(bridge, bundle string) cache.Holder {
+	return cache.Holder("row-" + bridge + "-" + bundle)
+}
 
-// Person returns the holder for a user that keeps an entry by hand.
-func Person(user string) cache.Holder { return cache.Holder("user-" + user) }
+// JobHolder returns the holder for a Slurm job of a user.
+func JobHolder(user, job string) cache.Holder { return cache.Holder("job-" + user + "-" + job) }
 
-// Bundle returns the bundle of a holder that is a row, of any bridge.
-func Bundle(h cache.Holder) (bundle string, ok bool) {
+// PersonHolder returns the holder for a user that keeps an entry by hand.
+func PersonHolder(user string) cache.Holder { return cache.Holder("user-" + user) }
+
+// BundleOf returns the bundle of a holder that is a row, of any bridge.
+func BundleOf(h cache.Holder) (bundle string, ok bool) {
 	rest, ok := strings.CutPrefix(string(h), "row-")
 	if !ok {
 		return "", false
@@ -68,10 +68,10 @@ func (j Judge) Over(ctx context.Context, all []cache.Holder) (map[cache.Holder]b
 	}
 	rows, jobs := map[string]cache.Holder{}, map[string]cache.Holder{}
 	for _, h := range all {
-		if bundle, ok := strings.CutPrefix(string(h), string(Row(id, ""))); ok {
+		if bundle, ok := strings.CutPrefix(string(h), string(RowHolder(id, ""))); ok {
 			rows[bundle] = h
 		}
-		if job, ok := strings.CutPrefix(string(h), string(Job(me.Username, ""))); ok {
+		if job, ok := strings.CutPrefix(string(h), string(JobHolder(me.Username, ""))); ok {
 			jobs[job] = h
 		}
 	}

@@ -1,4 +1,4 @@
-package cachelist
+package cacheadmin
 
 import (
 	"cmp"

@@ -1,6 +1,4 @@
-// Package imagelist lists the images in a cache, with the names that they were asked for
-// by, and the bundles and others that need them.
-package imagelist
+package imageadmin
 
 import (
 	"cmp"
@@ -10,8 +8,8 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/bridge/cacheadmin"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
-	"github.com/cl-slurm/cl-slurm/bridge/holders"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
@@ -63,7 +61,7 @@ func List(entries []cache.Entry, kept []images.Kept, grouped bool, names func(di
 			}
 		}
 		for _, h := range e.Pins {
-			switch bundle, row := holders.Bundle(h); {
+			switch bundle, row := cacheadmin.BundleOf(h); {
 			case row:
 				one.Bundles = append(one.Bundles, bundle)
 			case !strings.HasPrefix(string(h), "image-"):
@@ -86,8 +84,8 @@ func List(entries []cache.Entry, kept []images.Kept, grouped bool, names func(di
 
 const shortDigest = len("sha256:") + 12
 
-// Text returns the images for people.
-func Text(now time.Time, list []Image) string {
+// ListText returns the images for people.
+func ListText(now time.Time, list []Image) string {
 	rows := [][]string{{"IMAGE", "DIGEST", "ARCH", "SIZE", "USED", "KEPT", "BUNDLES"}}
 	for _, i := range list {
 		kept := "-"

@@ -1,11 +1,11 @@
-package imagelist
+package imageadmin
 
 import (
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/bridge/holders"
+	"github.com/cl-slurm/cl-slurm/bridge/cacheadmin"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/staging/images"
 )
@@ -16,7 +16,7 @@ func TestListTellsWhoNeedsAnImage(t *testing.T) {
 	sif := cache.Key{Kind: "sif", ID: "sha256:" + strings.Repeat("ab", 32) + " amd64 squashfs zstd-1"}
 	entries := []cache.Entry{
 		{Key: cache.Key{Kind: "bundle", ID: "0x1/"}},
-		{Key: sif, Path: "/c/x", Size: 7, Pins: []cache.Holder{"image-00", holders.Row("b1b2b3", "0x"+strings.Repeat("1", 32)), holders.Row("c1c2c3", "0x"+strings.Repeat("2", 32)), holders.Person("ann")}},
+		{Key: sif, Path: "/c/x", Size: 7, Pins: []cache.Holder{"image-00", cacheadmin.RowHolder("b1b2b3", "0x"+strings.Repeat("1", 32)), cacheadmin.RowHolder("c1c2c3", "0x"+strings.Repeat("2", 32)), cacheadmin.PersonHolder("ann")}},
 	}
 	kept := []images.Kept{
 		{Name: "docker.io/library/python:3", Key: sif, Architecture: "amd64", Digest: "sha256:" + strings.Repeat("ab", 32)},
@@ -31,7 +31,7 @@ func TestListTellsWhoNeedsAnImage(t *testing.T) {
 		"IMAGE                  DIGEST               ARCH   SIZE     USED  KEPT  BUNDLES\n" +
 		"python:3, python:3.12  sha256:abababababab  amd64  7        now   now   2\n" +
 		"gone/x:1               sha256:cd            amd64  missing  -     now   0\n"
-	if got := Text(time.Time{}, list); got != want {
+	if got := ListText(time.Time{}, list); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 	// What took a login is this user's alone where a group shares the cache, and there

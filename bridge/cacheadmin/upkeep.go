@@ -1,29 +1,27 @@
-// Package upkeep trims the cache of a running bridge, and forgets the names of images that
-// the cache has no more.
-package upkeep
+package cacheadmin
 
 import (
 	"context"
 	"log/slog"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/staging/images"
 )
 
-// every is the pause between two passes.
-const every = time.Minute
+// trimEvery is the pause between two passes of KeepTrimmed.
+const trimEvery = time.Minute
 
-// Run trims the cache each minute until ctx ends. First it pins the kept images once more.
-// It begins when the bridge has seen Slurm as a whole: before that it is not known which
-// pins are over.
-func Run(ctx context.Context, b *bridge.Bridge, c *cache.Cache, im *images.Images, logger *slog.Logger) {
+// KeepTrimmed pins the kept images once more, and then trims the cache each minute until ctx ends.
+// It skips a pass while ready is false: before the bridge has seen Slurm as a whole it is not
+// known which pins are over. After a trim it forgets the names of images that the cache no longer
+// has.
+func KeepTrimmed(ctx context.Context, ready func() bool, c *cache.Cache, im *images.Images, logger *slog.Logger) {
 	if err := im.Repin(ctx); err != nil {
 		logger.WarnContext(ctx, "kept images were not pinned once more", slog.Any("error", err))
 	}
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(trimEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -31,7 +29,7 @@ func Run(ctx context.Context, b *bridge.Bridge, c *cache.Cache, im *images.Image
 			return
 		case <-tick.C:
 		}
-		if !b.Observed() {
+		if !ready() {
 			continue
 		}
 		t, err := c.Trim(ctx, cache.TrimOptions{})

@@ -1,9 +1,4 @@
-// Package programs copies the programs that jobs run to the shared disk: cl-worker for
-// the nodes' architectures and, where jobs convert images, cl-bridge itself.
-//
-// Each program lies in a directory that is named for its content, so that a job goes on
-// with its program when the bridge is replaced.
-package programs
+package sharedfiles
 
 import (
 	"crypto/sha256"
@@ -24,17 +19,19 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Installed are the paths of programs on the shared disk.
-type Installed struct {
+// Programs are the paths of the programs that jobs run, on the shared disk. Each lies in a directory
+// that is named for its content, so that a job goes on with its program when the bridge is replaced.
+type Programs struct {
 	// Workers are the cl-workers of the nodes' architectures and of this host's.
 	Workers map[config.Architecture]string
 	// Converter is this program, cl-bridge; empty where no jobs convert images.
 	Converter string
 }
 
-// Install copies the programs that jobs of a configuration need.
-func Install(c config.Config, layout spool.Layout) (Installed, error) {
-	installed := Installed{Workers: map[config.Architecture]string{}}
+// InstallPrograms copies the programs that jobs of a configuration need: cl-worker for the nodes'
+// architectures and, where jobs convert images, cl-bridge itself.
+func InstallPrograms(c config.Config, layout spool.Layout) (Programs, error) {
+	installed := Programs{Workers: map[config.Architecture]string{}}
 	own := config.Architecture("").Canonical()
 	for _, a := range append(c.Architectures(), own) {
 		source := c.WorkerFor(a)
@@ -61,10 +58,10 @@ func Install(c config.Config, layout spool.Layout) (Installed, error) {
 }
 
 // Worker returns the cl-worker for nodes of this host's architecture.
-func (p Installed) Worker() string { return p.Workers[config.Architecture("").Canonical()] }
+func (p Programs) Worker() string { return p.Workers[config.Architecture("").Canonical()] }
 
 // Paths returns the paths of all programs.
-func (p Installed) Paths() []string {
+func (p Programs) Paths() []string {
 	paths := slices.Sorted(maps.Values(p.Workers))
 	if p.Converter != "" {
 		paths = append(paths, p.Converter)
@@ -73,7 +70,7 @@ func (p Installed) Paths() []string {
 }
 
 // Queues returns the queues as package plan knows them, with the worker of their nodes.
-func (p Installed) Queues(c config.Config) map[string]plan.Queue {
+func (p Programs) Queues(c config.Config) map[string]plan.Queue {
 	queues := c.Plan()
 	for name, q := range queues {
 		if q.Architecture != "" {

@@ -1,6 +1,4 @@
-// Package imagesource says where the images of a configuration come from: registries, with
-// the logins and certificates of the bridge's user and of the owners of bundles.
-package imagesource
+package imageadmin
 
 import (
 	"net/url"
@@ -13,9 +11,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// New returns the source of images, with the logins of the bridge's user. pace bounds the
+// NewSource returns the source of images, with the logins of the bridge's user. pace bounds the
 // downloads; nil does not.
-func New(c config.Config, getenv func(string) string, pace *transfer.Pace) source.Source {
+func NewSource(c config.Config, getenv func(string) string, pace *transfer.Pace) source.Source {
 	var known []string
 	if server, err := url.Parse(c.Server); err == nil {
 		known = []string{server.Host}

@@ -1,9 +1,4 @@
-// Package kept looks after results that stay on the shared disk (results = "keep").
-//
-// The server has only a listing of such results. [List] finds them, [AskServer] says
-// which of their bundles the server still has, and [Remove] removes those that no bundle
-// in the bridge's hands needs. A bridge may be at work meanwhile.
-package kept
+package sharedfiles
 
 import (
 	"context"
@@ -21,8 +16,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Results are kept results with what is known of their bundle.
-type Results struct {
+// KeptResults are kept results with what is known of their bundle.
+type KeptResults struct {
 	spool.Kept `json:"-"`
 
 	Bundle    string `json:"bundle"`
@@ -37,23 +32,23 @@ type Results struct {
 	Deleted bool          `json:"deleted"`
 	State   codalab.State `json:"state,omitempty"`
 	Title   string        `json:"name,omitempty"`
-	// Outcome is what [Remove] did: "removed", "would be removed", or why nothing.
+	// Outcome is what [RemoveKept] did: "removed", "would be removed", or why nothing.
 	Outcome string `json:"outcome,omitempty"`
 }
 
-// List returns the kept results that want accepts.
-func List(ctx context.Context, layout spool.Layout, want func(spool.Kept) bool) ([]Results, error) {
+// ListKept returns the kept results that want accepts.
+func ListKept(ctx context.Context, layout spool.Layout, want func(spool.Kept) bool) ([]KeptResults, error) {
 	disk := spool.Disk{Layout: layout}
 	all, err := disk.Kept()
 	if err != nil {
 		return nil, err
 	}
-	found := []Results{}
+	found := []KeptResults{}
 	for _, k := range all {
 		if !want(k) {
 			continue
 		}
-		r := Results{Kept: k, Bundle: k.Bundle, Directory: layout.KeptDir(k.Name), Superseded: k.Superseded, Removing: k.Removing}
+		r := KeptResults{Kept: k, Bundle: k.Bundle, Directory: layout.KeptDir(k.Name), Superseded: k.Superseded, Removing: k.Removing}
 		if r.Bytes, r.Entries, err = disk.KeptSize(ctx, k); err != nil {
 			return nil, err
 		}
@@ -63,8 +58,8 @@ func List(ctx context.Context, layout spool.Layout, want func(spool.Kept) bool) 
 }
 
 // AskServer asks the server for the bundles of some results. It returns the first error
-// that is no answer; what the server does not answer stays empty.
-func AskServer(ctx context.Context, cl *client.Client, found []Results) error {
+// that is no answer; what the server does not answer stays empty. The server has only a listing of kept results.
+func AskServer(ctx context.Context, cl *client.Client, found []KeptResults) error {
 	if _, err := cl.User(ctx); err != nil { // only a server that knows its users may say that a bundle is gone
 		return fmt.Errorf("ask the server: %w", err)
 	}
@@ -89,11 +84,11 @@ func AskServer(ctx context.Context, cl *client.Client, found []Results) error {
 	return group.Wait()
 }
 
-// Remove removes the results that no bundle needs, and notes the outcome of each. It
+// RemoveKept removes the results that no bundle needs, and notes the outcome of each. It
 // returns how many were left. rows reads the ledger: it is called before and after the
 // results are put aside, because a bundle that is claimed meanwhile may need them. With
 // dryRun nothing is removed.
-func Remove(layout spool.Layout, found []Results, rows func() ([]plan.Row, error), dryRun bool) (left int, err error) {
+func RemoveKept(layout spool.Layout, found []KeptResults, rows func() ([]plan.Row, error), dryRun bool) (left int, err error) {
 	for i := range found {
 		removed, err := remove(layout, &found[i], rows, dryRun)
 		if err != nil {
@@ -106,7 +101,7 @@ func Remove(layout spool.Layout, found []Results, rows func() ([]plan.Row, error
 	return left, nil
 }
 
-func remove(layout spool.Layout, r *Results, rows func() ([]plan.Row, error), dryRun bool) (bool, error) {
+func remove(layout spool.Layout, r *KeptResults, rows func() ([]plan.Row, error), dryRun bool) (bool, error) {
 	user := ""
 	inUse := func() (bool, error) {
 		all, err := rows()
@@ -154,8 +149,8 @@ func userOf(rows []plan.Row, bundle string) string {
 	return ""
 }
 
-// ListText returns the results for people, with their sum.
-func ListText(found []Results, dir string) string {
+// KeptText returns the results for people, with their sum.
+func KeptText(found []KeptResults, dir string) string {
 	rows := [][]string{{"BUNDLE", "SERVER", "SIZE", "ENTRIES", "NAME"}}
 	var sum int64
 	for _, r := range found {
@@ -166,7 +161,7 @@ func ListText(found []Results, dir string) string {
 }
 
 // server says what the server has of the bundle.
-func (r Results) server() string {
+func (r KeptResults) server() string {
 	switch {
 	case r.Deleted:
 		return "deleted"
@@ -176,8 +171,8 @@ func (r Results) server() string {
 	return string(r.State)
 }
 
-// RemovedText returns for people what [Remove] did.
-func RemovedText(found []Results) string {
+// RemovedText returns for people what [RemoveKept] did.
+func RemovedText(found []KeptResults) string {
 	rows := make([][]string, 0, len(found))
 	for _, r := range found {
 		rows = append(rows, []string{r.Directory, codalab.FormatSize(r.Bytes), r.Outcome})
