@@ -56,11 +56,17 @@ type UsageError struct{ Err error }
 // Error returns the cause.
 func (e *UsageError) Error() string { return e.Err.Error() }
 
+// Unwrap returns the cause.
+func (e *UsageError) Unwrap() error { return e.Err }
+
 // AwayError means that the server or Slurm does not answer.
 type AwayError struct{ Err error }
 
 // Error returns the cause.
 func (e *AwayError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *AwayError) Unwrap() error { return e.Err }
 
 // Run asks, and writes the configuration and perhaps the password's file. It returns a
 // *UsageError or an *AwayError where that is the reason to fail.

@@ -43,7 +43,7 @@ func recoverCommand(p program.Process) *cobra.Command {
 			}
 			found, err := compareLedger(cmd.Context(), p, c, o.accept)
 			if err != nil {
-				return unavailable(slurmAway(err))
+				return unavailable(err)
 			}
 			return printFound(p, o.json, found, found.Text(recoverLine(o.config, o.ledger)))
 		},
@@ -72,14 +72,16 @@ func compareLedger(ctx context.Context, p program.Process, c config.Config, acce
 	}
 	policy := plan.Policy{Owner: c.User, CancelOrphans: *c.CancelStrays, OrphanGrace: orphanGrace}
 	if !accept {
-		return recovery.Compare(ctx, p.Now(), policy, sqldb.Name(c.Ledger), reader, slurm)
+		found, err := recovery.Compare(ctx, p.Now(), policy, sqldb.Name(c.Ledger), reader, slurm)
+		return found, slurmAway(err)
 	}
 	book, release, err := takeLedger(ctx, c.Ledger)
 	if err != nil {
 		return recovery.Findings{}, err
 	}
 	defer release()
-	return recovery.Accept(ctx, p.Now(), policy, sqldb.Name(c.Ledger), book, slurm)
+	found, err := recovery.Accept(ctx, p.Now(), policy, sqldb.Name(c.Ledger), book, slurm)
+	return found, slurmAway(err)
 }
 
 // outdated adds to the error of an old ledger what to do about it.
