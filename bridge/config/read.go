@@ -18,7 +18,7 @@ import (
 )
 
 // Read reads and checks a configuration file. Its errors name the file, and the line of
-// the file where there is one. Mistakes in several tables have a line each.
+// the file where there is one. Mistakes in several tables have one line each.
 func Read(path string) (Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

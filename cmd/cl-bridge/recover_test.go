@@ -223,12 +223,12 @@ func TestOldLedgersErrorNamesRecover(t *testing.T) {
 		"": `"cl-bridge recover --config b.toml" lists`, "l.db": `"cl-bridge recover --config b.toml --ledger l.db" lists`,
 		"postgres://ann:secret@db/x": `"cl-bridge recover --config b.toml --ledger URL" lists`,
 	} {
-		err := outdated(old, "b.toml", place)
+		err := outdated(old, siteFlags{"b.toml", place})
 		if !errors.Is(err, plan.ErrOutdated) || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	}
-	if err := outdated(context.Canceled, "b.toml", ""); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "recover") {
+	if err := outdated(context.Canceled, siteFlags{config: "b.toml"}); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "recover") {
 		t.Errorf("another error became %v", err)
 	}
 }
