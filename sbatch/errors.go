@@ -33,6 +33,10 @@ func (e *Error) Unwrap() error { return e.Err }
 // Transient says whether the same request may succeed later.
 func (e *Error) Transient() bool { return !e.Refused || e.Retry }
 
+// Outage reports whether the fault is Slurm's or the site's and not the request's. It is the same
+// as Transient.
+func (e *Error) Outage() bool { return e.Transient() }
+
 // submissionFailed begins sbatch's last line when a submission failed. The rest of
 // the line is either the controller's answer, which is a refusal, or the reason why
 // there was no answer (Slurm src/sbatch/sbatch.c: main).
