@@ -63,7 +63,7 @@ func record(path string, header plan.Policy) ([]byte, error) {
 		})
 		for _, n := range []plan.News{{}, {Claimed: &plan.Claimed{Accepted: true}}, {Staged: &plan.StageEnd{}}} {
 			next, effects := policy.Next(now, row, n)
-			w.Record(plan.Decision{Now: now, Row: row, News: n, Next: next, Effects: effects})
+			w.Record(plan.Decision{Now: now, Row: row, News: n, Next: next, Effects: plan.KindsOf(effects)})
 			row, now = next, now.Add(time.Second)
 		}
 	}
