@@ -147,7 +147,7 @@ func (b *Bridge) decide(ctx context.Context, s *step, r plan.Row, n plan.News) {
 // batch submits staged rows, as many as each queue has room for, and decides them.
 func (b *Bridge) batch(ctx context.Context, s *step) {
 	for _, name := range b.rows.queuesWaiting() {
-		health := plan.Health{Budget: max(budget(b.submits, s.now)-b.rows.upcoming-b.heldOf(plan.Submit), 0), Observed: b.observed && !b.view.away.Load()}
+		health := plan.Health{Budget: max(budget(b.submits, s.now)-b.rows.upcoming-b.heldOf(plan.Submit), 0), Observed: b.observed && !b.view.unreachable.Load()}
 		room := b.Policy.Room(b.Policy.Queues[name], b.rows.inFlight[name], health)
 		if room == 0 {
 			continue

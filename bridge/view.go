@@ -22,13 +22,13 @@ type view struct {
 	// turns are the bundles in flight in the order in which their records are read. A bundle
 	// that has left flight stays in it until its turn.
 	turns []turn
-	// reports are what each queue's check-ins have told the server.
+	// reports are what each queue's check-ins have reported.
 	reports map[string]*reports
 	// acknowledged counts, for each bundle, the acknowledgements that no step has applied yet.
 	acknowledged map[string]int
-	// observed is set once Slurm was seen as a whole. away is set while Slurm does not
-	// answer.
-	observed, away atomic.Bool
+	// observed is set once Slurm was seen as a whole. unreachable is set while Slurm
+	// does not answer.
+	observed, unreachable atomic.Bool
 	// nodes is the sum of each queue's nodes; nil while it is not known. free is how much of
 	// the shared disk may be used, in bytes; 0 before the first measurement.
 	nodes map[string]codalab.Resources
@@ -49,7 +49,7 @@ func (v *view) init() {
 	v.reports, v.acknowledged = map[string]*reports{}, map[string]int{}
 	v.turns = nil
 	v.observed.Store(false)
-	v.away.Store(false)
+	v.unreachable.Store(false)
 	v.low.Store(false)
 }
 

@@ -23,7 +23,7 @@ const bundle = "0x0123456789abcdef0123456789abcdef"
 func policy() plan.Policy {
 	return plan.Policy{
 		Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Queues: map[string]plan.Queue{"cpu": {Name: "cpu", Tag: "cpu"}},
-		SubmitGrace: time.Minute, AckPatience: 10 * time.Minute, KeepAfterAck: time.Hour, StagePatience: time.Minute, MaxAttempts: 3,
+		SubmitGrace: time.Minute, LongestAckPause: 10 * time.Minute, KeepAfterAck: time.Hour, StagePatience: time.Minute, MaxAttempts: 3,
 	}
 }
 
