@@ -44,7 +44,7 @@ func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image, archit
 	}
 	var in spool.Inputs
 	dependencies := make([]spool.Dependency, len(run.Dependencies))
-	err := transfer.Report(items, s.underway, progress, func() error {
+	err := transfer.Report(items, progress, func() error {
 		atOnce := 1 + cmp.Or(s.Dependencies.AtOnce, inputs.DefaultDownloads)
 		return all(ctx, len(items), atOnce, func(ctx context.Context, i int) (err error) {
 			if i == 0 {
@@ -65,14 +65,6 @@ func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image, archit
 	}
 	in.Dependencies = dependencies
 	return in, nil
-}
-
-// underway is how many images, or dependencies, are being brought in.
-func (s *Stager) underway(images bool) int {
-	if images {
-		return s.Images.Underway()
-	}
-	return s.Dependencies.Underway()
 }
 
 // all calls bring with 0 to n-1, atOnce of them at a time. Of several failures it returns a

@@ -55,8 +55,7 @@ type Images struct {
 	Now func() time.Time
 
 	once      sync.Once
-	queue     *transfer.Queue
-	transfers transfer.Registry
+	transfers *transfer.Registry
 	resolver  resolver
 }
 
@@ -71,7 +70,7 @@ const (
 
 func (im *Images) begin() {
 	im.once.Do(func() {
-		im.queue = transfer.NewQueue(cmp.Or(im.AtOnce, DefaultConversions))
+		im.transfers = transfer.NewRegistry(cmp.Or(im.AtOnce, DefaultConversions))
 		im.resolver.remember, im.resolver.now = cmp.Or(im.Remember, DefaultRemember), im.now
 	})
 }
@@ -81,12 +80,6 @@ func (im *Images) now() time.Time {
 		return time.Now() //nolint:forbidigo // the default of Now
 	}
 	return im.Now()
-}
-
-// Underway is how many images are being brought in.
-func (im *Images) Underway() int {
-	im.begin()
-	return im.queue.Taken()
 }
 
 // found is the image that a reference stands for.
@@ -216,7 +209,7 @@ func (im *Images) get(ctx context.Context, f found, w cache.Want, bundle string,
 		w.Key, w.Resume, fill = f.key, false, im.copyFile
 	}
 	sif, err = im.transfers.Get(ctx, im.Cache, w, bundle, item, func(ctx context.Context, t *transfer.Transfer, tmp string) error {
-		return im.queue.Do(ctx, t, func() error { return fill(ctx, f, t, tmp) })
+		return t.InTurn(ctx, func() error { return fill(ctx, f, t, tmp) })
 	})
 	return sif, w.Key, err
 }

@@ -48,8 +48,7 @@ type Dependencies struct {
 	Layout spool.Layout
 
 	once      sync.Once
-	queue     *transfer.Queue
-	transfers transfer.Registry
+	transfers *transfer.Registry
 	asking    *semaphore.Weighted
 	listings  listings
 }
@@ -63,15 +62,9 @@ const (
 
 func (d *Dependencies) begin() {
 	d.once.Do(func() {
-		d.queue = transfer.NewQueue(cmp.Or(d.AtOnce, DefaultDownloads))
+		d.transfers = transfer.NewRegistry(cmp.Or(d.AtOnce, DefaultDownloads))
 		d.asking = semaphore.NewWeighted(questionsAtOnce)
 	})
-}
-
-// Underway is how many dependencies are being brought in.
-func (d *Dependencies) Underway() int {
-	d.begin()
-	return d.queue.Taken()
 }
 
 // Name is what sentences call a dependency.
@@ -156,9 +149,7 @@ func (d *Dependencies) download(ctx context.Context, part codalab.Target, t *tra
 		return err
 	}
 	return bound.explain(fetch.Fetch{
-		From: d.Contents, Target: part, Limits: bound.Limits, Reader: d.Pace.Reader,
-		Turn:     func(ctx context.Context, do func() error) error { return d.queue.Do(ctx, t, do) },
-		Progress: t.SetBytes,
+		From: d.Contents, Target: part, Limits: bound.Limits, Reader: d.Pace.Reader, Turn: t.InTurn, Progress: t.SetBytes,
 	}.To(ctx, tmp))
 }
 

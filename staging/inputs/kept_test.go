@@ -92,9 +92,12 @@ func (s *directoryServer) ContentsInfo(_ context.Context, t codalab.Target, _ in
 	return codalab.TargetInfo{Type: kind, Size: info.Size(), Perm: int(info.Mode().Perm())}, nil
 }
 
-func (s *directoryServer) OpenContents(ctx context.Context, t codalab.Target, _ *client.Range) (*client.Contents, error) {
+func (s *directoryServer) OpenContents(ctx context.Context, t codalab.Target, part *client.Range) (*client.Contents, error) {
 	s.fetched.Add(1)
 	info, err := os.Stat(s.path(t))
+	if err == nil && part != nil && part.Offset >= info.Size() {
+		return nil, &codalab.Error{Status: 416, Message: "Requested Range Not Satisfiable"}
+	}
 	if err != nil {
 		return nil, &codalab.Error{Method: "GET", Status: 404, Message: "Path '" + t.Subpath + "' in bundle " + t.BundleUUID + " not found"}
 	}
@@ -191,10 +194,13 @@ func TestNoListingStandsInForResultsThatWereRemoved(t *testing.T) {
 		}
 	}
 	// A bundle may have a kept.txt of its own.
-	must(t, os.WriteFile(filepath.Join(place, "kept.txt"), []byte(strings.Repeat("my notes\n", 20)), 0o600))
-	s := &Dependencies{Contents: r.server, Cache: content, Layout: r.layout}
-	if source, err := stageOne(t, s, codalab.Dependency{ParentUUID: run1, ChildPath: "in"}); err != nil {
-		t.Errorf("another kept.txt: %q, %v", source, err)
+	for i, text := range []string{"", strings.Repeat("my notes\n", 20)} {
+		part := fmt.Sprint("part", i) // which the cache does not have
+		must(t, errors.Join(os.WriteFile(filepath.Join(place, "kept.txt"), []byte(text), 0o600), os.WriteFile(filepath.Join(place, part), nil, 0o600)))
+		s := &Dependencies{Contents: r.server, Cache: content, Layout: r.layout}
+		if source, err := stageOne(t, s, codalab.Dependency{ParentUUID: run1, ParentPath: part, ChildPath: "in"}); err != nil {
+			t.Errorf("with the kept.txt %q: %q, %v", text, source, err)
+		}
 	}
 }
 

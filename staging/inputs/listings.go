@@ -50,7 +50,7 @@ func (d *Dependencies) listingHead(ctx context.Context, t *transfer.Transfer, bu
 	if head, ok := d.listings.recall(bundle); ok {
 		return head, nil
 	}
-	err = d.queue.Do(ctx, t, func() (err error) {
+	err = t.InTurn(ctx, func() (err error) {
 		head, err = d.listings.calls.Do(ctx, bundle, func(ctx context.Context) (string, error) {
 			if head, ok := d.listings.recall(bundle); ok {
 				return head, nil
@@ -75,7 +75,7 @@ func (d *Dependencies) askListing(ctx context.Context, bundle string) (string, e
 		return "", nil // there is none, or the download is refused as well
 	case err != nil:
 		return "", err
-	case info.Type != codalab.TargetFile:
+	case info.Type != codalab.TargetFile || info.Size == 0: // a server may refuse any range of an empty file
 		return "", nil
 	}
 	r, err := d.Contents.OpenContents(ctx, t, &client.Range{Length: results.ListingHead})

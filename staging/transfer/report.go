@@ -65,15 +65,14 @@ func (i *Item) view(now time.Time) view {
 }
 
 // Report calls work, and meanwhile tell with a sentence about the items, soon and then
-// every two seconds, from one goroutine. It does not repeat a sentence. others is how many
-// images, or dependencies, are being brought in.
-func Report(items []*Item, others func(images bool) int, tell func(string), work func() error) error {
+// every two seconds, from one goroutine. It does not repeat a sentence.
+func Report(items []*Item, tell func(string), work func() error) error {
 	views, last := make([]view, len(items)), ""
 	return during(300*time.Millisecond, 2*time.Second, func(now time.Time) {
 		for i, item := range items {
 			views[i] = item.view(now)
 		}
-		if s := describe(views, others); s != "" && s != last {
+		if s := describe(views); s != "" && s != last {
 			last = s
 			tell(s)
 		}
@@ -114,7 +113,7 @@ func during(first, later time.Duration, report func(now time.Time), work func() 
 }
 
 // describe says what the bundle waits for. It is empty if there is nothing to say.
-func describe(items []view, others func(images bool) int) string {
+func describe(items []view) string {
 	var moving []view
 	var elsewhere, queued, asking *view
 	for i := range items {
@@ -141,13 +140,13 @@ func describe(items []view, others func(images bool) int) string {
 	case queued == nil:
 		return ""
 	}
-	switch n := others(queued.image); n {
+	switch queued.Ahead {
 	case 0:
 		return ""
 	case 1:
 		return "Waiting for 1 other download."
 	default:
-		return fmt.Sprintf("Waiting for %d other downloads.", n)
+		return fmt.Sprintf("Waiting for %d other downloads.", queued.Ahead)
 	}
 }
 

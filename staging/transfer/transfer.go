@@ -33,6 +33,8 @@ type Progress struct {
 	Done  int64 `json:"done"`
 	Total int64 `json:"total"`
 	Rate  int64 `json:"rate"`
+	// Ahead is how many other transfers have their turn while this one is Queued.
+	Ahead int `json:"-"`
 }
 
 // Amount is Done, Total if it is known, and the rate if there is one, in words.
@@ -48,7 +50,8 @@ func (p Progress) Amount() string {
 }
 
 // Transfer is one thing that is moved. All bundles that wait for it see the same one.
-// The zero Transfer is ready for use; its methods are safe for concurrent use.
+// The zero Transfer is ready for use, and belongs to no Registry; its methods are safe for
+// concurrent use.
 type Transfer struct {
 	mu          sync.Mutex
 	stage       Stage
@@ -56,8 +59,9 @@ type Transfer struct {
 	done, total int64
 	samples     []sample
 
-	bundles         map[string]int // those that wait for it, and how often each
-	holding, queued int            // turns that it has, and waits for
+	registry      *Registry      // guards the rest
+	bundles       map[string]int // those that wait for it, and how often each
+	turns, queued int            // turns that it has, and waits for
 }
 
 // sample is how many bytes were done at a time.
@@ -72,7 +76,7 @@ const (
 	rateOver    = 6 * time.Second
 )
 
-// SetStage says what is done now. With Idle, the stage follows from the queue.
+// SetStage says what is done now. With Idle, the stage follows from the turns.
 func (t *Transfer) SetStage(s Stage) { t.setStage(s, "") }
 
 func (t *Transfer) setStage(s Stage, by string) {
@@ -106,15 +110,28 @@ func (t *Transfer) Write(p []byte) (int, error) {
 // Progress returns how far the transfer is. The calls of Progress are the samples from
 // which the rate is computed.
 func (t *Transfer) Progress(now time.Time) Progress {
+	p := t.stageOfTurns()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := Progress{Stage: t.stage, By: t.by, Done: t.done, Total: t.total, Rate: t.rate(now)}
+	if t.stage != Idle {
+		p = Progress{Stage: t.stage, By: t.by}
+	}
+	p.Done, p.Total, p.Rate = t.done, t.total, t.rate(now)
+	return p
+}
+
+// stageOfTurns returns the stage that follows from the transfer's turns.
+func (t *Transfer) stageOfTurns() (p Progress) {
+	if t.registry == nil {
+		return p
+	}
+	t.registry.mu.Lock()
+	defer t.registry.mu.Unlock()
 	switch {
-	case p.Stage != Idle:
-	case t.holding > 0:
+	case t.turns > 0:
 		p.Stage = Pulling
 	case t.queued > 0:
-		p.Stage = Queued
+		p.Stage, p.Ahead = Queued, t.registry.taken
 	}
 	return p
 }
@@ -135,35 +152,4 @@ func (t *Transfer) rate(now time.Time) int64 {
 		return 0
 	}
 	return max(0, int64(float64(t.done-first.done)/now.Sub(first.at).Seconds()))
-}
-
-// addTurns notes that the transfer has more turns, and waits for more.
-func (t *Transfer) addTurns(holding, queued int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.holding += holding
-	t.queued += queued
-}
-
-// addBundle notes that a bundle waits for the transfer n times more.
-func (t *Transfer) addBundle(bundle string, n int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.bundles == nil {
-		t.bundles = map[string]int{}
-	}
-	if t.bundles[bundle] += n; t.bundles[bundle] == 0 {
-		delete(t.bundles, bundle)
-	}
-}
-
-// waiting lists the bundles that wait for the transfer.
-func (t *Transfer) waiting() []string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	bundles := make([]string, 0, len(t.bundles))
-	for bundle := range t.bundles {
-		bundles = append(bundles, bundle)
-	}
-	return bundles
 }
