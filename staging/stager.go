@@ -95,8 +95,7 @@ func all(ctx context.Context, n, atOnce int, bring func(ctx context.Context, i i
 	return nil
 }
 
-// Changed says in a sentence for the researcher which of the data that is used in place is
-// no longer as it was when it was staged; empty if none is.
+// Changed is Links.Changed; empty if links are not used in place.
 func (s *Stager) Changed(ctx context.Context, in spool.Inputs) string {
 	if s.Dependencies.Links == nil {
 		return ""

@@ -36,8 +36,8 @@ type Images struct {
 	Files *Files
 	// Remember is for how long a registry's answer counts; 0 means DefaultRemember.
 	Remember time.Duration
-	// Patience is how long a registry may take if the image is kept; 0 means ten seconds.
-	Patience time.Duration
+	// RegistryTimeout is how long a registry may take if the image is kept; 0 means ten seconds.
+	RegistryTimeout time.Duration
 	// Offline has no registry asked: bundles can have the kept images only.
 	Offline bool
 	// AtOnce is how many images are brought in at a time; 0 means DefaultConversions.
@@ -56,7 +56,7 @@ type Images struct {
 
 	once      sync.Once
 	transfers *transfer.Registry
-	resolver  resolver
+	resolver  *resolver
 }
 
 const (
@@ -71,7 +71,7 @@ const (
 func (im *Images) begin() {
 	im.once.Do(func() {
 		im.transfers = transfer.NewRegistry(cmp.Or(im.AtOnce, DefaultConversions))
-		im.resolver.remember, im.resolver.now = cmp.Or(im.Remember, DefaultRemember), im.now
+		im.resolver = newResolver(cmp.Or(im.Remember, DefaultRemember), im.now)
 	})
 }
 
@@ -139,12 +139,12 @@ func (im *Images) resolveOrKept(ctx context.Context, owner string, ref source.Re
 	if err != nil || !kept || k.Private {
 		return im.resolve(ctx, owner, ref, architecture, item)
 	}
-	patient, cancel := context.WithTimeout(ctx, cmp.Or(im.Patience, 10*time.Second))
+	limited, cancel := context.WithTimeout(ctx, cmp.Or(im.RegistryTimeout, 10*time.Second))
 	defer cancel()
-	f, err := im.resolve(patient, owner, ref, architecture, item)
+	f, err := im.resolve(limited, owner, ref, architecture, item)
 	var refused *source.ImageError
-	away := errors.As(err, &refused) && refused.Transient() || err != nil && patient.Err() != nil
-	if away && ctx.Err() == nil {
+	unanswered := errors.As(err, &refused) && refused.Transient() || err != nil && limited.Err() != nil
+	if unanswered && ctx.Err() == nil {
 		return asKept(ref, k), nil
 	}
 	return f, err
@@ -200,7 +200,7 @@ func (im *Images) get(ctx context.Context, f found, w cache.Want, bundle string,
 			return sif, w.Key, err
 		}
 		if f.from == nil {
-			return "", w.Key, &transfer.Error{Err: fmt.Errorf("image %q is kept, but %w", f.Reference, errNotKept), Retry: true, Away: true}
+			return "", w.Key, &transfer.Error{Err: fmt.Errorf("image %q is kept, but %w", f.Reference, errNotKept), Retry: true, IsOutage: true}
 		}
 	}
 	w.Key, w.Resume = im.key(f.Image), true
@@ -265,9 +265,9 @@ func imageError(err error) error {
 	}
 	var refused *source.ImageError
 	if errors.As(err, &refused) {
-		return &transfer.Error{Err: refused, Retry: refused.Transient(), Away: refused.Transient(), After: refused.RetryAfter}
+		return &transfer.Error{Err: refused, Retry: refused.Transient(), IsOutage: refused.Transient(), After: refused.RetryAfter}
 	}
-	return &transfer.Error{What: "image", Err: err, Retry: true, Away: transfer.IsDiskTrouble(err)}
+	return &transfer.Error{What: "image", Err: err, Retry: true, IsOutage: transfer.IsDiskTrouble(err)}
 }
 
 // ShortName is a full name as people write it: without Docker Hub's parts. With a digest it
@@ -289,7 +289,7 @@ func (im *Images) key(img source.Image) cache.Key {
 // sifKind is the kind of the cache's entries that are images.
 const sifKind = "sif"
 
-// Key is what the key of a SIF in the cache says of it.
+// Key is what the key of a SIF in the cache contains.
 type Key struct {
 	// Digest is that of the platform's manifest, Settings those of the conversion.
 	Digest, Architecture, Settings string

@@ -24,7 +24,7 @@ import (
 type Dependencies struct {
 	Contents fetch.Source
 	Cache    *cache.Cache
-	// Public says whether anyone may read a bundle on the server: then all members of the
+	// Public reports whether anyone may read a bundle on the server: then all members of the
 	// cache's group may read what the cache has of it. It may be nil: then this user alone
 	// may read the downloads.
 	Public func(ctx context.Context, bundle string) (bool, error)
@@ -128,7 +128,7 @@ func (d *Dependencies) findStored(dep codalab.RunDependency, part codalab.Target
 	return stored, true, nil
 }
 
-// isPrivate says whether only this user may read a bundle in a cache that a group shares:
+// isPrivate reports whether only this user may read a bundle in a cache that a group shares:
 // unless the server says that anyone may.
 func (d *Dependencies) isPrivate(ctx context.Context, bundle string) bool {
 	if d.Public == nil {
@@ -169,5 +169,5 @@ func downloadError(what string, err error) error {
 			return &transfer.Error{What: what, Err: err}
 		}
 	}
-	return &transfer.Error{What: what, Err: err, Retry: true, Away: transfer.IsDiskTrouble(err) || errors.Is(err, fetch.ErrBroken)}
+	return &transfer.Error{What: what, Err: err, Retry: true, IsOutage: transfer.IsDiskTrouble(err) || errors.Is(err, fetch.ErrBroken)}
 }

@@ -37,7 +37,7 @@ func (i *Item) Follow(t *Transfer) {
 	i.registry, i.transfer = "", t
 }
 
-// Arrived notes that the item is there.
+// Arrived notes that the item is on the shared disk.
 func (i *Item) Arrived() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -112,7 +112,7 @@ func during(first, later time.Duration, report func(now time.Time), work func() 
 	return work()
 }
 
-// describe says what the bundle waits for. It is empty if there is nothing to say.
+// describe returns the sentence about what the bundle waits for; empty for none.
 func describe(items []view) string {
 	var moving []view
 	var elsewhere, queued, asking *view
@@ -150,7 +150,7 @@ func describe(items []view) string {
 	}
 }
 
-// describeMoving says what is being brought in. What comes over the network is added up.
+// describeMoving describes the transfers that move. It adds up what comes over the network.
 func describeMoving(moving, all []view) string {
 	var dependencies, pulled, phrases []string
 	sum, sized := Progress{}, true
@@ -184,7 +184,7 @@ func describeMoving(moving, all []view) string {
 	return strings.Join(phrases, "; ")
 }
 
-// countOf names the dependencies that are downloaded, and says how many of all are there.
+// countOf names the dependencies that are downloaded, and counts those that are there.
 func countOf(dependencies []string, all []view) string {
 	text := dependencies[0]
 	if n := len(dependencies); n > 1 {

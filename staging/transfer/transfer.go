@@ -8,13 +8,13 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// Stage says what is done to a transfer.
+// Stage is what is being done to a transfer.
 type Stage string
 
 // The stages. An image goes through them in this order, as a rule.
 const (
 	Idle       Stage = ""           // nothing that is worth reporting
-	Asking     Stage = "asking"     // a registry what the image's name stands for
+	Asking     Stage = "asking"     // a registry for the digest of an image
 	Queued     Stage = "queued"     // behind other transfers of this process
 	Elsewhere  Stage = "elsewhere"  // another process brings it in
 	Pulling    Stage = "pulling"    // its bytes from a server or a registry
@@ -26,7 +26,7 @@ const (
 // Progress is how far a transfer is.
 type Progress struct {
 	Stage Stage `json:"stage"`
-	// By is the registry that is asked, or the process that brings it in elsewhere.
+	// By is the registry that is asked, or the other process.
 	By string `json:"by,omitempty"`
 	// Done and Total are bytes: of files while an image is converted, and else of what
 	// comes over the network. Total is 0 while it is unknown. Rate is bytes a second.
@@ -76,7 +76,7 @@ const (
 	rateOver    = 6 * time.Second
 )
 
-// SetStage says what is done now. With Idle, the stage follows from the turns.
+// SetStage records what is done now. With Idle, the stage follows from the turns.
 func (t *Transfer) SetStage(s Stage) { t.setStage(s, "") }
 
 func (t *Transfer) setStage(s Stage, by string) {
@@ -85,7 +85,7 @@ func (t *Transfer) setStage(s Stage, by string) {
 	t.stage, t.by = s, by
 }
 
-// SetBytes says how many bytes are done, and of how many; 0 if that is unknown.
+// SetBytes records how many bytes are done, and of how many; 0 if that is unknown.
 func (t *Transfer) SetBytes(done, total int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
