@@ -235,7 +235,7 @@ func TestI2SubmissionThatHadToWaitIsNotMade(t *testing.T) {
 		r, wait := startedRunner(t, b)
 		defer wait()
 		for _, bundle := range []string{"0x1", "0x2", "0x3", "0x4"} {
-			row := plan.Row{Bundle: bundle, Run: &codalab.RunBundle{}, Attempt: 1, SubmissionName: plan.SubmissionName(bundle), Submitted: time.Now()}
+			row := plan.Row{Bundle: bundle, Run: &codalab.RunBundle{}, Attempt: 1, SubmissionName: plan.SubmissionName(bundle), SubmittedAt: time.Now()}
 			r.begin(plan.Effect{Kind: plan.Submit, Row: &row})
 		}
 		time.Sleep(time.Minute)

@@ -178,7 +178,7 @@ func (s *site) within(limit time.Duration, what string, holds func() bool) {
 	for end := time.Now().Add(limit); !holds(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			for _, r := range s.rows() {
-				s.Logf("%s: %s: %s (due %s)", r.Bundle, r.Phase, r.Reason, r.Due)
+				s.Logf("%s: %s: %s (due %s)", r.Bundle, r.Phase, r.Reason, r.DueAt)
 			}
 			s.Fatalf("not within %s: %s", limit, what)
 		}

@@ -55,7 +55,7 @@ func (s *Sweeper) needs(ctx context.Context) (*needs, error) {
 			continue
 		}
 		flying[r.SubmissionName] = true
-		if at := r.Submitted; !at.IsZero() && (n.oldest.IsZero() || at.Before(n.oldest)) {
+		if at := r.SubmittedAt; !at.IsZero() && (n.oldest.IsZero() || at.Before(n.oldest)) {
 			n.oldest = at
 		}
 	}

@@ -64,7 +64,7 @@ func holdersOf(t *testing.T, c *cache.Cache) map[string]string {
 func TestPinsGoWhenTheirHolderIsOverAndForNoOtherReason(t *testing.T) {
 	t.Parallel()
 	row := func(n int, phase plan.Phase) plan.Row {
-		return plan.Row{Bundle: bundleNo(n), Queue: "cpu", Phase: phase, Decided: noon, Reason: "test"}
+		return plan.Row{Bundle: bundleNo(n), Queue: "cpu", Phase: phase, DecidedAt: noon, Reason: "test"}
 	}
 	r := restore(t, "", row(1, plan.Staging), row(2, plan.Running), row(3, plan.Collecting), row(4, plan.Finalizing), row(5, plan.Done))
 	r.submits(t, 2, 1, 1, sbatch.StatePending)

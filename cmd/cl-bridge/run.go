@@ -24,33 +24,18 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/results"
 )
 
-// options are run's flags.
-type options struct {
-	siteFlags
-	trace tracing
-	debug bool
-}
-
 func runCommand(p program.Process) *cobra.Command {
-	o := options{trace: tracing{limit: config.Size{Bytes: trace.DefaultLimit}}}
-	cmd := &cobra.Command{
-		Use: "run", Short: "Claim bundles and run them until a signal ends it", Args: program.WrongUsage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := o.read(p)
-			if err != nil {
-				return err
-			}
-			level := slog.LevelInfo
-			if o.debug {
-				level = slog.LevelDebug
-			}
-			log := slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: level}))
-			return outdated(refusedLogin(unavailable(serve(cmd.Context(), p, c, o.trace, log))), o.config, o.ledger)
-		},
-	}
-	o.flags(cmd, p)
-	o.trace.flags(cmd)
-	cmd.Flags().BoolVar(&o.debug, "debug", false, "log what the bridge does in detail")
+	s, t, debug := &site{Process: p}, tracing{limit: config.Size{Bytes: trace.DefaultLimit}}, false
+	cmd := s.command("run", "Claim bundles and run them until a signal ends it", "", cobra.NoArgs, func(ctx context.Context, _ []string) error {
+		level := slog.LevelInfo
+		if debug {
+			level = slog.LevelDebug
+		}
+		log := slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: level}))
+		return outdated(refusedLogin(serve(ctx, p, s.Config, t, log)), s.flags)
+	})
+	t.flags(cmd)
+	cmd.Flags().BoolVar(&debug, "debug", false, "log what the bridge does in detail")
 	return cmd
 }
 

@@ -1,4 +1,4 @@
-package draft
+package setup
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ import (
 const fallbackTime = time.Hour
 
 // defaultTime returns the time limit of bundles that ask for none.
-func (q Queue) defaultTime() time.Duration {
+func (q queue) defaultTime() time.Duration {
 	d := q.Partition.DefaultTime
 	if d == 0 {
 		d = fallbackTime
@@ -28,9 +28,9 @@ func (q Queue) defaultTime() time.Duration {
 	return d
 }
 
-// Text returns the configuration file, with the comments of [config.Keys] and what is
+// text returns the configuration file, with the comments of [config.Keys] and what is
 // known of the site.
-func (d Draft) Text() string {
+func (d draft) text() string {
 	var b tomlWriter
 	b.line("# Written by cl-bridge init. docs/reference.md has all keys; cl-bridge doctor checks what is here.")
 	b.text("server", d.Server)
@@ -64,7 +64,7 @@ func (d Draft) Text() string {
 	return strings.Join(b.lines, "\n") + "\n"
 }
 
-func (q Queue) write(b *tomlWriter) {
+func (q queue) write(b *tomlWriter) {
 	b.table("queue."+q.Name, "cl run --request-queue "+q.Name)
 	b.keys = "queue.NAME."
 	b.text("partition", q.Partition.Name, fmt.Sprintf("%d nodes; one has at most %s", q.Partition.Nodes, most(q.Partition.Most)))

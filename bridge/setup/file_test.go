@@ -1,4 +1,4 @@
-package draft_test
+package setup
 
 import (
 	"errors"
@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
-	"github.com/cl-slurm/cl-slurm/bridge/draft"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
@@ -15,22 +14,22 @@ import (
 func TestDraftIsReadAsItWasMeant(t *testing.T) {
 	t.Parallel()
 	odd := "a\"b\\c\té#\n"
-	d := draft.Draft{Server: "https://h", User: odd, PasswordFile: "/p " + odd, Shared: "/s", LowWater: "100m", SlurmBin: "/opt/slurm", NoAccounting: true}
-	var usable []draft.Queue
+	d := draft{Server: "https://h", User: odd, PasswordFile: "/p " + odd, Shared: "/s", LowWater: "100m", SlurmBin: "/opt/slurm", NoAccounting: true}
+	var usable []queue
 	for _, p := range []sbatch.Partition{
 		{Name: "gpu.a100", State: "up", Most: sbatch.NodeResources{GPUs: 6, GPUTypes: map[string]int64{"a100": 4, "v100": 2}}},
 		{Name: "gpu-a100", State: "up", MaxTime: 30 * time.Minute, DefaultTime: time.Hour},
 		{Name: "7days", State: "up", MaxTime: 7 * 24 * time.Hour, Most: sbatch.NodeResources{GPUs: 1, GPUTypes: map[string]int64{"t4": 1}}},
 	} {
-		usable = append(usable, draft.Queue{Partition: p, Account: odd, Others: []string{"x\ny"}})
+		usable = append(usable, queue{Partition: p, Account: odd, Others: []string{"x\ny"}})
 	}
-	if err := errors.Join(d.Choose(usable, draft.Partitions(usable)), d.SetDefault("7days")); err != nil {
+	if err := errors.Join(d.choose(usable, partitionsOf(usable)), d.setDefault("7days")); err != nil {
 		t.Fatal(err)
 	}
 	d.LeftOut = []string{"partition x: it is\ndown"}
-	c, err := config.Parse(strings.NewReader(d.Text()))
+	c, err := config.Parse(strings.NewReader(d.text()))
 	if err != nil {
-		t.Fatalf("%v:\n%s", err, d.Text())
+		t.Fatalf("%v:\n%s", err, d.text())
 	}
 	if c.User != odd || c.PasswordFile != d.PasswordFile || c.Slurm.Bin != "/opt/slurm" || c.Slurm.Accounting == nil || *c.Slurm.Accounting || c.LowWater.Bytes != 100<<20 {
 		t.Errorf("%+v", c)

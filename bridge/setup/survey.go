@@ -1,4 +1,4 @@
-package draft
+package setup
 
 import (
 	"cmp"
@@ -12,16 +12,16 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Slurm is what a survey asks. *sbatch.Client is one.
-type Slurm interface {
+// slurmSite is what survey asks. *sbatch.Client is one.
+type slurmSite interface {
 	Partitions(ctx context.Context) ([]sbatch.Partition, error)
 	Associations(ctx context.Context, user string) ([]sbatch.Association, error)
 	Try(ctx context.Context, r sbatch.Request) error
 }
 
-// Queue is a queue for one partition.
-type Queue struct {
-	// Name is set by [Draft.Choose].
+// queue is a queue for one partition.
+type queue struct {
+	// Name is set by choose.
 	Name      string
 	Partition sbatch.Partition
 	// Account is one that Slurm takes jobs for in the partition; empty where Slurm
@@ -32,10 +32,10 @@ type Queue struct {
 	Default bool
 }
 
-// Survey returns a queue for each partition that a user may use, and a sentence for
+// survey returns a queue for each partition that a user may use, and a sentence for
 // each other partition that says why not. It fails where Slurm does not list its
 // partitions.
-func Survey(ctx context.Context, slurm Slurm, user string) (usable []Queue, leftOut []string, err error) {
+func survey(ctx context.Context, slurm slurmSite, user string) (usable []queue, leftOut []string, err error) {
 	partitions, err := slurm.Partitions(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -54,19 +54,19 @@ func Survey(ctx context.Context, slurm Slurm, user string) (usable []Queue, left
 
 // queueFor makes a queue for a partition, with the first account that Slurm takes
 // there. It fails where Slurm would not run a job there.
-func queueFor(ctx context.Context, slurm Slurm, p sbatch.Partition, associations []sbatch.Association) (Queue, error) {
+func queueFor(ctx context.Context, slurm slurmSite, p sbatch.Partition, associations []sbatch.Association) (queue, error) {
 	switch {
 	case !p.Up():
-		return Queue{}, errors.New("it is " + p.State)
+		return queue{}, errors.New("it is " + p.State)
 	case p.Nodes == 0:
-		return Queue{}, errors.New("it has no nodes")
+		return queue{}, errors.New("it has no nodes")
 	}
 	accounts := accountsFor(p, associations)
 	var refused error
 	for n, account := range accounts {
 		_, err := doctor.Try(ctx, slurm, plan.Queue{Partition: p.Name, Account: account})
 		if err == nil {
-			return Queue{Partition: p, Account: account, Others: slices.Delete(accounts, n, n+1)}, nil
+			return queue{Partition: p, Account: account, Others: slices.Delete(accounts, n, n+1)}, nil
 		}
 		refused = cmp.Or(refused, err)
 	}
@@ -74,7 +74,7 @@ func queueFor(ctx context.Context, slurm Slurm, p sbatch.Partition, associations
 	if errors.As(refused, &said) {
 		refused = errors.New(said.Message)
 	}
-	return Queue{}, refused
+	return queue{}, refused
 }
 
 // accountsFor returns the accounts that jobs of a partition may be charged to, the

@@ -1,4 +1,4 @@
-package draft_test
+package setup
 
 import (
 	"strings"
@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/cl-slurm/cl-slurm/bridge/draft"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
@@ -18,11 +17,11 @@ func TestEachPartitionGetsAQueueWithAnAccountOrAReason(t *testing.T) {
 	site.Partitions = append(site.Partitions,
 		slurmtest.Partition{Name: "old", Nodes: []string{"n1"}, State: "DOWN"},
 		slurmtest.Partition{Name: "empty"})
-	usable, leftOut, err := draft.Survey(t.Context(), slurmtest.NewCluster(t, site), "ann")
+	usable, leftOut, err := survey(t.Context(), slurmtest.NewCluster(t, site), "ann")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]string{"cpu", "gpu", "short"}, draft.Partitions(usable)); d != "" {
+	if d := cmp.Diff([]string{"cpu", "gpu", "short"}, partitionsOf(usable)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	for _, q := range usable {
@@ -37,18 +36,18 @@ func TestEachPartitionGetsAQueueWithAnAccountOrAReason(t *testing.T) {
 
 func TestOnlyUsablePartitionsAreChosen(t *testing.T) {
 	t.Parallel()
-	usable, _, err := draft.Survey(t.Context(), slurmtest.NewCluster(t, slurmtest.NewSite()), "nobody")
+	usable, _, err := survey(t.Context(), slurmtest.NewCluster(t, slurmtest.NewSite()), "nobody")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var d draft.Draft
-	if err := d.Choose(usable, []string{"gpuu"}); err == nil || !strings.Contains(err.Error(), `no partition "gpuu" that you may use: there are cpu, gpu, short`) {
+	var d draft
+	if err := d.choose(usable, []string{"gpuu"}); err == nil || !strings.Contains(err.Error(), `no partition "gpuu" that you may use: there are cpu, gpu, short`) {
 		t.Error(err)
 	}
-	if err := d.Choose(usable, []string{"short", "cpu"}); err != nil || d.SuggestDefault() != "cpu" {
-		t.Errorf("%v; default %s", err, d.SuggestDefault())
+	if err := d.choose(usable, []string{"short", "cpu"}); err != nil || d.suggestDefault() != "cpu" {
+		t.Errorf("%v; default %s", err, d.suggestDefault())
 	}
-	if err := d.SetDefault("gpu"); err == nil || !strings.Contains(err.Error(), `no queue for a partition "gpu": there are short, cpu`) {
+	if err := d.setDefault("gpu"); err == nil || !strings.Contains(err.Error(), `no queue for a partition "gpu": there are short, cpu`) {
 		t.Error(err)
 	}
 }
