@@ -1,4 +1,4 @@
-package rootfs
+package initproc
 
 import (
 	"fmt"
@@ -10,8 +10,6 @@ import (
 	"syscall"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/host"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
 	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 )
 
@@ -28,7 +26,7 @@ func (r *Root) UnpackInstead() error {
 // inside, whatever their owner is in the image. Device files are left out, and no mode is set that
 // raises privileges.
 func (r *Root) unpackImage() error {
-	unsquashfs, err := host.FindUnsquashfs()
+	unsquashfs, err := FindUnsquashfs()
 	if err != nil {
 		return err
 	}
@@ -59,12 +57,12 @@ func (r *Root) unpackImage() error {
 // names in an image led some versions out of it (CVE-2021-40153, CVE-2021-41072). By default it
 // would use half of the memory for its buffers, and all processors of the node. In a user namespace
 // in which it is not root it does not try to change owners.
-func (r *Root) startUnsquashfs(program string) (pid int, output *initproc.Tail, err error) {
+func (r *Root) startUnsquashfs(program string) (pid int, output *Tail, err error) {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return 0, nil, fmt.Errorf("start unsquashfs: %w", err)
 	}
-	output = initproc.ReadTail(read)
+	output = ReadTail(read)
 	defer func() { _ = write.Close() }()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -103,7 +101,7 @@ func (r *Root) checkRoom() error {
 }
 
 // awaitChild waits for the only child.
-func (r *Root) awaitChild(pid int) (initproc.Death, error) {
+func (r *Root) awaitChild(pid int) (Death, error) {
 	for {
 		select {
 		case d := <-r.Process.Deaths:
@@ -112,7 +110,7 @@ func (r *Root) awaitChild(pid int) (initproc.Death, error) {
 				return d, nil
 			}
 		case <-r.Process.Stop:
-			return initproc.Death{}, initproc.ErrStopped
+			return Death{}, ErrStopped
 		}
 	}
 }

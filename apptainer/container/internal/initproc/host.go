@@ -1,6 +1,4 @@
-// Package host finds out what this host has for running containers, and words what it lacks
-// in sentences that say what the site has to do.
-package host
+package initproc
 
 import (
 	"errors"

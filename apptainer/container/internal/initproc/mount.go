@@ -1,4 +1,4 @@
-package rootfs
+package initproc
 
 import (
 	"errors"
@@ -13,25 +13,34 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
+)
+
+// Directories in the scratch directory, which is the init's working directory.
+const (
+	LowerDir = "lower"
+	UpperDir = "upper"
+	workDir  = "work"
+	RootDir  = "root"
+	ShmDir   = "shm"
+	pinDir   = "pin"
 )
 
 // Root is the root file system of an init's container.
 type Root struct {
-	Spec
+	RootSpec
 
-	Process *initproc.Process
+	Process *Process
 	// Labelled is set when the image's files have attributes that no overlay copies, so that
 	// an overlay could not be written to.
 	Labelled bool
 
 	squashfuse int // its process id; 0 while it does not run
-	serverLog  *initproc.Tail
+	serverLog  *Tail
 }
 
 // MakeDirs makes the directories of the scratch directory.
 func MakeDirs() error {
-	for _, dir := range []string{LowerDir, upperDir, workDir, RootDir, ShmDir} {
+	for _, dir := range []string{LowerDir, UpperDir, workDir, RootDir, ShmDir} {
 		if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // upper/ becomes the container's root, and its parent is 0700
 			return fmt.Errorf("make its scratch directory: %w", err)
 		}
@@ -60,7 +69,7 @@ func (r *Root) Mount() (mounted bool, err error) {
 	if err = r.MountImage(); err == nil {
 		err = r.MountOverlay()
 	}
-	if err == nil || errors.Is(err, initproc.ErrStopped) {
+	if err == nil || errors.Is(err, ErrStopped) {
 		return err == nil, err
 	}
 	var label *labelError
@@ -85,7 +94,7 @@ func (r *Root) MountImage() error {
 	if err != nil {
 		return fmt.Errorf("start squashfuse: %w", err)
 	}
-	r.serverLog = initproc.ReadTail(read)
+	r.serverLog = ReadTail(read)
 	var before unix.Stat_t
 	if err := unix.Stat(LowerDir, &before); err != nil {
 		return fmt.Errorf("mount the image: %w", err)
@@ -100,7 +109,7 @@ func (r *Root) MountImage() error {
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	args := []string{r.Squashfuse, "-f", "-o", fmt.Sprintf("offset=%d", r.Offset), r.SIF, LowerDir}
 	r.squashfuse, err = r.Process.Start(args, &syscall.ProcAttr{Files: []uintptr{null.Fd(), write.Fd(), write.Fd()}})
-	initproc.HandleSignals()
+	HandleSignals()
 	_ = write.Close()
 	_ = null.Close()
 	if err != nil {
@@ -121,7 +130,7 @@ func (r *Root) awaitMount(before unix.Stat_t) error {
 			}
 			return fmt.Errorf("process %d ended before it began", d.PID)
 		case <-r.Process.Stop:
-			return initproc.ErrStopped
+			return ErrStopped
 		case <-tick.C:
 			var now unix.Stat_t
 			if err := unix.Stat(LowerDir, &now); err == nil && now.Dev != before.Dev {
@@ -132,7 +141,7 @@ func (r *Root) awaitMount(before unix.Stat_t) error {
 }
 
 // Lost says that the image is gone if a death is that of its squashfuse.
-func (r *Root) Lost(d initproc.Death) error {
+func (r *Root) Lost(d Death) error {
 	if d.PID != r.squashfuse {
 		return nil
 	}
@@ -149,7 +158,7 @@ func (r *Root) MountOverlay() error {
 		return err
 	}
 	// upper/ does not outlive the container, so the overlay need not flush it.
-	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,userxattr", LowerDir, upperDir, workDir)
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,userxattr", LowerDir, UpperDir, workDir)
 	err := unix.Mount("overlay", RootDir, "overlay", unix.MS_NODEV, options+",volatile")
 	if errors.Is(err, unix.EINVAL) { // before Linux 5.10
 		err = unix.Mount("overlay", RootDir, "overlay", unix.MS_NODEV, options)

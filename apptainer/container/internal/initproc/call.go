@@ -1,4 +1,4 @@
-package host
+package initproc
 
 import (
 	"bytes"
@@ -29,8 +29,8 @@ func (e *CallError) Error() string {
 // Unwrap returns the cause.
 func (e *CallError) Unwrap() error { return e.Err }
 
-// Command prepares a program of the host, in an environment that is stated in full.
-func Command(args, env []string) *exec.Cmd {
+// NewCmd prepares a program of the host, in an environment that is stated in full.
+func NewCmd(args, env []string) *exec.Cmd {
 	if env == nil {
 		env = []string{}
 	}
@@ -45,7 +45,7 @@ const outputWait = time.Second
 // program printed. A failure after its start is a *CallError.
 func Call(ctx context.Context, args, env []string) (string, error) {
 	var stdout, stderr bytes.Buffer
-	cmd := Command(args, env)
+	cmd := NewCmd(args, env)
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &stdout, &stderr, outputWait
 	if err := cmd.Start(); err != nil {
 		return "", fmt.Errorf("start %s: %w", args[0], err)

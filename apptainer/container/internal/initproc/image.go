@@ -1,6 +1,7 @@
-package rootfs
+package initproc
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,12 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/host"
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 )
 
-// Spec says what root an init makes.
-type Spec struct {
+// RootSpec says what root an init makes.
+type RootSpec struct {
 	SIF    string
 	Image  FileID // the file that SIF has to lead to
 	Offset int64  // of the SIF's partition
@@ -32,24 +32,31 @@ type Spec struct {
 type Image struct {
 	sifconfig.Config
 
-	id    FileID
-	close func() error
+	id FileID
 }
 
 // FileID tells a file from all others while a process has it open.
 type FileID struct{ Device, Inode uint64 }
 
-// OpenImage opens a container's SIF, or uses the one that its caller has opened, and validates the
-// container for it.
-func OpenImage(c container.Container) (_ *Image, err error) {
+// WithImage calls run with a container's SIF, which it opens unless the caller of the container has.
+// It validates the container first. An error names the SIF.
+func WithImage(ctx context.Context, c container.Container, run func(*Image) (container.Exit, error)) (_ container.Exit, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("run container of %s: %w", c.SIF, err)
+		}
+	}()
+	if ctx.Err() != nil {
+		return container.Exit{}, ctx.Err()
+	}
 	f := c.Opened
-	i := &Image{close: func() error { return nil }}
 	if f == nil {
 		if f, err = openSIF(c.SIF); err != nil {
-			return nil, err
+			return container.Exit{}, err
 		}
-		i.close = f.Close
+		defer func() { _ = f.Close() }() // it was only read
 	}
+	var i Image
 	if i.id, err = idOf(f); err == nil {
 		i.Config, err = sifconfig.ReadFile(f)
 	}
@@ -57,20 +64,21 @@ func OpenImage(c container.Container) (_ *Image, err error) {
 		err = c.Validate(i.Architecture)
 	}
 	if err != nil {
-		return nil, errors.Join(err, i.close())
+		return container.Exit{}, err
 	}
-	return i, nil
+	exit, err := run(&i)
+	if err != nil {
+		return container.Exit{}, err
+	}
+	return exit, nil
 }
 
-// Close closes the SIF if OpenImage opened it.
-func (i *Image) Close() { _ = i.close() } // it was only read
-
-// Spec says what root a container has in this image.
-func (i *Image) Spec(c container.Container) Spec {
-	s := Spec{SIF: c.SIF, Image: i.id, Offset: i.Offset, Binds: c.Binds, Network: c.Network, ShmBytes: c.ShmBytes}
+// RootSpec says what root a container has in this image.
+func (i *Image) RootSpec(c container.Container) RootSpec {
+	s := RootSpec{SIF: c.SIF, Image: i.id, Offset: i.Offset, Binds: c.Binds, Network: c.Network, ShmBytes: c.ShmBytes}
 	var err error
-	if s.Squashfuse, err = host.FindSquashfuse(); err == nil {
-		err = host.CheckFuse()
+	if s.Squashfuse, err = FindSquashfuse(); err == nil {
+		err = CheckFuse()
 	}
 	if err != nil {
 		s.Unpack = err.Error()

@@ -1,4 +1,4 @@
-package rootfs
+package initproc
 
 import (
 	"errors"
@@ -135,7 +135,7 @@ func MakeInRoot(name string, directory bool) (string, error) {
 	return resolved, nil
 }
 
-// makeRealDir makes sure that a mount point in the root is a directory and no link.
+// makeRealDir makes a mount point in the root a directory, if it is none or a link.
 func makeRealDir(name string) error {
 	at := filepath.Join(RootDir, name)
 	if info, err := os.Lstat(at); err == nil && info.IsDir() {
