@@ -89,9 +89,9 @@ func obeys(ctx context.Context, c container.Container) (container.Exit, error) {
 	return container.Exit{Code: 143, Signal: 15}, nil
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
+func must(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }

@@ -82,13 +82,9 @@ func TestNetworkIsTheHostsOrNone(t *testing.T) {
 		t.Errorf("without a network: %q", none)
 	}
 	hosts, err := os.ReadFile("/etc/hosts")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dev, err := os.ReadFile("/proc/net/dev")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := shell(t, container.Container{SIF: image, Network: true, ShellCommand: show + "; cat /etc/resolv.conf; echo more >>/etc/hosts"})
 	if !strings.Contains(all, string(hosts)) || strings.Count(all, "\n") < strings.Count(string(dev), ":") {
 		t.Errorf("with the host's network: %q", all)
@@ -99,9 +95,7 @@ func TestNetworkIsTheHostsOrNone(t *testing.T) {
 func TestImagesLinksLeadNowhereOutside(t *testing.T) {
 	t.Parallel()
 	victim, source := userDir(t), userDir(t)
-	if err := os.WriteFile(filepath.Join(source, "f"), []byte("bound\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(source, "f"), []byte("bound\n"), 0o644))
 	up := strings.Repeat("../", 20)
 	files := slices.DeleteFunc(smallRoot(t), func(f imagetest.File) bool { return f.Name == "etc/resolv.conf" })
 	files = append(files,

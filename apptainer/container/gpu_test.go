@@ -26,9 +26,7 @@ func withDriver(tb testing.TB) string {
 	drivertest.Cache(tb, root, "new", "/opt/driver")
 	drivertest.Write(tb, root, "bin/nvidia-smi", "#!/bin/sh\necho the host\\'s nvidia-smi \"$@\"\n", 0o755)
 	for _, name := range []string{"opt/driver/libcuda.so.1", "bin/nvidia-smi"} { // whose modes do not keep anyone from writing
-		if err := os.Chmod(filepath.Join(root, name), 0o777); err != nil {
-			tb.Fatal(err)
-		}
+		must(tb, os.Chmod(filepath.Join(root, name), 0o777))
 	}
 	return strings.NewReplacer("ROOT", root).Replace(
 		"mount --bind ROOT/opt /opt; mount --bind ROOT/bin /usr/local/bin; mount --bind ROOT/etc/ld.so.cache /etc/ld.so.cache")
@@ -41,9 +39,7 @@ func gpuImage(tb testing.TB, config v1.Config) string {
 	drivertest.Write(tb, own, "usr/lib/x86_64-linux-gnu/libGL.so.1", drivertest.Library(tb, "libGL.so.1"), 0o755)
 	drivertest.Cache(tb, own, "new", "/usr/lib/x86_64-linux-gnu")
 	cache, err := os.ReadFile(filepath.Join(own, "etc/ld.so.cache"))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	return sif(tb, config, append(smallRoot(tb),
 		imagetest.Directory("usr/lib"), imagetest.Directory("usr/lib/x86_64-linux-gnu"), imagetest.Directory("usr/lib/aarch64-linux-gnu"),
 		imagetest.Regular("etc/ld.so.cache", string(cache)))...)

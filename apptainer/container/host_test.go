@@ -128,9 +128,7 @@ func TestImageThatFindsNoRoomIsNotUnpacked(t *testing.T) {
 	t.Parallel()
 	image := shellImage(t)
 	info, err := os.Stat(image)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, tt := range []struct {
 		name string
 		room int64
@@ -174,9 +172,7 @@ func TestUnpackingEndsWithItsRun(t *testing.T) {
 					t.Fatalf("nothing is unpacked by %v", parts)
 				}
 			}
-			if err := r.cmd.Process.Signal(signal); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.cmd.Process.Signal(signal))
 			if signal == syscall.SIGKILL {
 				_ = r.cmd.Wait()
 			} else if answer := r.wait(); !answer.Canceled || !strings.Contains(answer.Error, "stopped before the command began") {

@@ -109,9 +109,7 @@ func TestSilentRegistryFailsInEveryRequest(t *testing.T) {
 	t.Parallel()
 	img := imagetest.Tiny(t, "x")
 	config, err := img.ConfigName()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	silence := func(_ http.ResponseWriter, r *http.Request) bool {
 		<-r.Context().Done()
 		return true
@@ -289,9 +287,7 @@ func TestTooLargeOrCorruptConfigurationIsRefused(t *testing.T) {
 	t.Parallel()
 	img := imagetest.Tiny(t, "x")
 	manifest, err := img.Manifest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	name := manifest.Config.Digest
 	for what, test := range map[string]struct {
 		config v1.Descriptor
@@ -317,9 +313,7 @@ func TestTooLargeOrCorruptConfigurationIsRefused(t *testing.T) {
 			}
 			ref := imagetest.Reference(t, reg.Host+"/x")
 			resolved, err := imagetest.Source().Resolve(t.Context(), ref)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			_, err = source.Layers(t.Context(), imagetest.Source(), resolved)
 			imagetest.WantError(t, err, false, test.words)
 		})
