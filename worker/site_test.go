@@ -49,6 +49,14 @@ func (s site) exit(t *testing.T) spool.Exit {
 	return e
 }
 
+// run has a worker run the attempt, and returns the record of its end.
+func (s site) run(t *testing.T, w Worker) spool.Exit {
+	t.Helper()
+	_, err := w.Run(t.Context(), s.attempt.SpecPath())
+	must(t, err)
+	return s.exit(t)
+}
+
 // write puts a file into the working directory.
 func (s site) write(t *testing.T, name, content string) {
 	t.Helper()

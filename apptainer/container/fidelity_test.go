@@ -331,8 +331,9 @@ func TestFidelityWrongRequestsAreRefusedInWords(t *testing.T) {
 			})
 		}
 		if w.Engine == nil {
-			image.SIF = "/etc/passwd"
-			if answer := w.start(t, image).wait(); !strings.Contains(answer.Error, "read SIF /etc/passwd") {
+			c := image
+			c.SIF = "/etc/passwd"
+			if answer := w.start(t, c).wait(); !strings.Contains(answer.Error, "read SIF /etc/passwd") {
 				t.Errorf("not a SIF: %+v", answer)
 			}
 		}
