@@ -25,8 +25,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// pushedLayer is a layer whose blob is exactly these bytes, and whose description says
-// that it unpacks to some content.
+// pushedLayer is a layer with a blob that need not unpack to the content that its diffID
+// promises.
 type pushedLayer struct {
 	v1.Layer
 

@@ -191,15 +191,15 @@ func TestStartThatCannotBeReadIsAnErrorWhenTheTimeIsUp(t *testing.T) {
 			a := Attempt{Dir: filepath.Join(t.TempDir(), "1")}
 			must(t, errors.Join(os.Mkdir(a.Dir, 0o700), spoil(a.path("started"))))
 			synctest.Test(t, func(t *testing.T) {
-				const patience = 10 * time.Second
+				const limit = 10 * time.Second
 				began := time.Now()
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				defer cancel()
 				_, own, err := a.Begin(ctx, Started{Token: NewToken()})
 				if own || !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("own %v, error %v", own, err)
 				}
-				if waited := time.Since(began); waited != patience {
+				if waited := time.Since(began); waited != limit {
 					t.Errorf("gave up after %v", waited)
 				}
 			})

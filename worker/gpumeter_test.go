@@ -114,7 +114,7 @@ func TestNvidiaSmiThatHangsIsGivenUp(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, nil)
 	gpuNode(t, &w, map[string]string{"0000:48:00.0": "0"}, "trap '' TERM; while kill -0 $PPID; do sleep 1; done") // it ends with the test
-	m := gpuMeter{program: w.driver.Program("nvidia-smi"), n: 1, patience: 10 * time.Millisecond}
+	m := gpuMeter{program: w.driver.Program("nvidia-smi"), n: 1, timeout: 10 * time.Millisecond}
 	if _, err := m.read(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v", err)
 	}

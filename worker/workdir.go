@@ -92,7 +92,7 @@ func (r *attemptRun) copyResults(ctx context.Context) error {
 		context.AfterFunc(copyCtx, func() { timer.Stop() })
 	})()
 	c := copier{skip: r.isOutputLink, sync: r.sync, temporary: spool.CopyPrefix(r.usage.snapshot(time.Time{}).Token)}
-	err := c.tryUntil(copyCtx, r.dir, r.spec.RunDir, r.recordTimeout(), func(err error) {
+	err := c.tryFor(copyCtx, r.dir, r.spec.RunDir, r.recordTimeout(), func(err error) {
 		r.Log.WarnContext(ctx, "copy the results", slog.Any("error", err))
 	})
 	r.Log.InfoContext(ctx, "copied the results", slog.String("size", codalab.FormatSize(c.bytes.Load())),

@@ -263,7 +263,7 @@ func TestCopyIsFaithful(t *testing.T) {
 
 	c := copier{skip: func(_ *os.Root, name string) bool { return name == "skipped" }, temporary: ".copying"}
 	for range 2 { // the second finds all that the first has left
-		must(t, c.tryUntil(t.Context(), from, to, 0, func(error) {}))
+		must(t, c.tryFor(t.Context(), from, to, 0, func(error) {}))
 		if c.files.Load() != 6 || c.bytes.Load() != 1<<31+int64(len("content"+"closed"+"in")) {
 			t.Errorf("copied %d files, %d bytes", c.files.Load(), c.bytes.Load())
 		}

@@ -332,7 +332,7 @@ func (r *run) processes() (found []process) {
 	return found
 }
 
-// mounted says whether any process has a mount of the directory.
+// mounted reports whether any process has a mount of the directory.
 func mounted(tb testing.TB, dir string) bool {
 	tb.Helper()
 	tables, err := filepath.Glob("/proc/[0-9]*/mountinfo")

@@ -122,7 +122,7 @@ func as(tb testing.TB, host, user, password string) source.Source {
 	r := imagetest.Source()
 	if user != "" {
 		r.Logins = logins(tb, fmt.Sprintf(`{"auths": {%q: {"auth": %q}}}`, host, basic(user, password)))
-		r.Logins.Files[0].Whose = user
+		r.Logins.Files[0].Owner = user
 	}
 	return r
 }

@@ -18,7 +18,7 @@ func logins(tb testing.TB, config string) source.Logins {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "config.json")
 	must(tb, os.WriteFile(path, []byte(config), 0o644))
-	return source.Logins{Files: []source.LoginFile{{Path: path, Whose: "the site"}}}
+	return source.Logins{Files: []source.LoginFile{{Path: path, Owner: "the site"}}}
 }
 
 func basic(user, password string) string {

@@ -30,7 +30,7 @@ type Report struct {
 	Cgroup      string `json:"cgroup,omitempty"`
 	MemoryLimit int64  `json:"memory_limit,omitempty"`
 	// Asked is what the node read in the meeting's directory. Owner is set where the
-	// node's own record of a start stands there. Meeting says why no record could be
+	// node's own record of a start is there. Meeting says why no record could be
 	// settled.
 	Asked   string `json:"asked,omitempty"`
 	Owner   bool   `json:"owner,omitempty"`

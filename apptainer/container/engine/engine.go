@@ -171,8 +171,9 @@ func processStart(pid int) string {
 	return fields[19] // proc_pid_stat(5): starttime
 }
 
-// removeAbandoned removes this user's containers whose processes are gone, for example because they
-// were killed together with the engine. It ignores failures: the next run tries again.
+// removeAbandoned removes this user's containers that outlived the process that started them, for
+// example because both that process and the engine were killed. It ignores failures: the next run
+// tries again.
 func (e Runtime) removeAbandoned(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()

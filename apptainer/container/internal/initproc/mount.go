@@ -184,9 +184,9 @@ func overlayError(scratch string, err error) error {
 	return fmt.Errorf("mount the root's overlay: %w", err)
 }
 
-// checkAttributes refuses an image whose directories have extended attributes that an overlay of
-// an ordinary user cannot copy (fs/overlayfs/copy_up.c: ovl_copy_xattr): nothing could be written
-// there. In a SIF that Apptainer made on a host with SELinux all files have such attributes;
+// checkAttributes fails if directories of the image have extended attributes that the overlay of an
+// ordinary user cannot copy (fs/overlayfs/copy_up.c: ovl_copy_xattr). Nothing could be written to such
+// a directory. A SIF that Apptainer made on a host with SELinux has such attributes on all files, and
 // squashfuse up to 0.1.105 shows them as trusted.selinux. SIFs of this project have none.
 func checkAttributes() error {
 	for _, dir := range []string{".", "etc", "usr", "tmp"} {

@@ -22,9 +22,8 @@ func (r *Root) UnpackInstead() error {
 	return nil
 }
 
-// unpackImage writes the image's files to RootDir. All of them belong to the user, who is root
-// inside, whatever their owner is in the image. Device files are left out, and no mode is set that
-// raises privileges.
+// unpackImage writes the image's files to RootDir. Their owner becomes the calling user, which is root
+// inside the container. Device files are left out, and no mode is set that raises privileges.
 func (r *Root) unpackImage() error {
 	unsquashfs, err := FindUnsquashfs()
 	if err != nil {

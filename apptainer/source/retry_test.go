@@ -100,7 +100,7 @@ func TestShortRetryAfterIsWaitedFor(t *testing.T) {
 	}
 	asked.Store(0)
 	r := imagetest.Source()
-	r.Patience = 900 * time.Millisecond
+	r.MaxRetryAfter = 900 * time.Millisecond
 	_, err := r.Resolve(t.Context(), ref)
 	imagetest.WantError(t, err, true, "wants to be asked again in 1s")
 }
