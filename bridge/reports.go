@@ -76,7 +76,7 @@ func worthReporting(old, row *plan.Row) bool {
 	case old == nil:
 		return true
 	case row.Phase == plan.Finalizing:
-		return old.Phase != plan.Finalizing || old.Reports != row.Reports
+		return old.Phase != plan.Finalizing || old.ReportCount != row.ReportCount
 	}
 	return !old.Same(*row) || old.Progress != row.Progress
 }

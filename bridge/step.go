@@ -117,8 +117,8 @@ func (b *Bridge) makeRows(ctx context.Context, now time.Time, in *arrivals) {
 
 func (b *Bridge) decide(ctx context.Context, s *step, r plan.Row, n plan.News) {
 	before := b.rows.get(r.Bundle)
-	if b.isLow() || r.Low != "" {
-		n.Low = b.low
+	if b.isLow() || r.DiskLow != "" {
+		n.DiskLow = b.low
 	}
 	next, effects := b.Policy.Next(s.now, r, n)
 	if b.Trace != nil {

@@ -22,8 +22,8 @@ func waitsFor(r plan.Row) string {
 	case plan.Claiming:
 		return "the server's answer to the claim"
 	case plan.Staging:
-		if r.Low != "" {
-			return "room on the shared disk: " + r.Low
+		if r.DiskLow != "" {
+			return "room on the shared disk: " + r.DiskLow
 		}
 		if r.Staged == nil {
 			return "its image and its dependencies, which are brought in"

@@ -131,7 +131,7 @@ func TestHistoryGoesThirtyDaysAfterItsRow(t *testing.T) {
 				if !ok {
 					r = ledgertest.Row(bundle)
 				}
-				r.Decided, r.Reason = begin.Add(at), at.String()
+				r.DecidedAt, r.Reason = begin.Add(at), at.String()
 				save := []plan.Row{r}
 				if err := l.Save(t.Context(), save); err != nil {
 					t.Fatal(err)

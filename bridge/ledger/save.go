@@ -46,7 +46,7 @@ func save(tx *sqlx.Tx, records []record) error {
 	for _, rec := range records {
 		r := rec.row
 		args = append(args, r.Bundle, r.Version+1, text(r.Queue), text(string(r.Phase)), rec.reason, r.Attempt, text(string(r.SubmissionName)),
-			int64(r.Job.ID), r.Since.Unix(), rec.document, rec.entries)
+			int64(r.Job.ID), r.PhaseSince.Unix(), rec.document, rec.entries)
 	}
 	written, err := exec(tx, `
 		INSERT INTO rows (bundle, version, queue, phase, reason, attempt, mark, job, since, document, entries)

@@ -61,16 +61,16 @@ func (l LowWater) Low(s spool.Space, before bool) string {
 // applyDiskSpace applies whether new work may be put onto the shared disk. A row that has just
 // entered staging keeps the reason why it has.
 func (d *decision) applyDiskSpace() {
-	now := d.news.Low
-	if now == nil || *now == d.row.Low {
+	now := d.news.DiskLow
+	if now == nil || *now == d.row.DiskLow {
 		return
 	}
-	switch before := d.row.Low; {
+	switch before := d.row.DiskLow; {
 	case *now == "":
 		d.row.Reason = "the shared disk has room again"
-		d.row.Tries, d.row.Troubled, d.row.Turned = 0, time.Time{}, time.Time{} // failures on a disk that was nearly full say nothing about the next try
+		d.row.FailedTries, d.row.FailingSince, d.row.FailureKindSince = 0, time.Time{}, time.Time{} // failures on a disk that was nearly full say nothing about the next try
 	case before == "" && d.from == Staging:
 		d.row.Reason = "the shared disk is below its low water: nothing new is staged"
 	}
-	d.row.Low = *now
+	d.row.DiskLow = *now
 }

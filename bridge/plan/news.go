@@ -16,9 +16,9 @@ type News struct {
 	Restarted bool
 	// Found is a live job of a later attempt than the row knows of.
 	Found *Found
-	// Low is why nothing new may be put onto the shared disk (LowWater.Low), empty if it may,
+	// DiskLow is why nothing new may be put onto the shared disk (LowWater.Low), empty if it may,
 	// and nil if that is not known.
-	Low *string
+	DiskLow *string `json:"Low"`
 	// Unanswered is set when a check-in that reported the verdict got no answer: the server may
 	// have applied the report, and may have acknowledged it.
 	Unanswered bool
@@ -47,9 +47,9 @@ type News struct {
 	Released  *Outcome
 	// Progress is how far staging or collecting is.
 	Progress string
-	// Changed says which of the data that the bundle used in place had changed when its results
+	// DataChanged says which of the data that the bundle used in place had changed when its results
 	// were about to be collected.
-	Changed string
+	DataChanged string `json:"Changed"`
 	// Remark is a sentence for the bundle's history, for example that a write was lost. No
 	// decision depends on it.
 	Remark string

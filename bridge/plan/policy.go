@@ -7,7 +7,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// SubmitWithin is how long after a row's Submitted its sbatch may be started. A later Submit
+// SubmitWithin is how long after a row's SubmittedAt its sbatch may be started. A later Submit
 // asks nothing of Slurm and counts as refused for now.
 const SubmitWithin = 10 * time.Second
 

@@ -145,7 +145,7 @@ func (w *world) checkSaved(before, after *plan.Row) {
 		if a.begun > 0 && !w.mayBeginAgain(a) {
 			w.violate(BegunAgain, "%s is sent back though attempt %d began (%s)", before.Bundle, before.Attempt, a.disturbed)
 		}
-		if after.Trouble == "" {
+		if after.LastFailure == "" {
 			w.violate(BegunAgain, "%s is sent back for no recorded cause", before.Bundle)
 		}
 	}
@@ -165,11 +165,11 @@ func (w *world) checkVerdict(r plan.Row) {
 		return
 	}
 	v := *r.Verdict
-	if r.Stop != nil && !w.killed[r.Bundle] {
-		w.violate(FalseEnd, "%s was stopped without a kill: %+v", r.Bundle, *r.Stop)
+	if r.StopVerdict != nil && !w.killed[r.Bundle] {
+		w.violate(FalseEnd, "%s was stopped without a kill: %+v", r.Bundle, *r.StopVerdict)
 	}
 	if r.Attempt == 0 {
-		if r.Stop == nil {
+		if r.StopVerdict == nil {
 			w.violate(FalseEnd, "%s ended before any attempt: %+v", r.Bundle, v)
 		}
 		return
@@ -183,9 +183,9 @@ func (w *world) checkVerdict(r plan.Row) {
 		if v.ExitCode == nil || *v.ExitCode != *a.ended.ExitCode || v.Cause != a.ended.Cause || v.Failure != a.ended.Failure {
 			w.violate(FalseEnd, "%s ended as %+v, and its command with %+v", r.Bundle, v, *a.ended)
 		}
-	case r.Stop == nil && v.Cause == spool.CausePlatform && a.platform == "":
+	case r.StopVerdict == nil && v.Cause == spool.CausePlatform && a.platform == "":
 		w.violate(FalseEnd, "%s ended as the platform's doing (%+v), and it was not (%s)", r.Bundle, v, a.disturbed)
-	case r.Stop != nil, a.disturbed != "", a.refused:
+	case r.StopVerdict != nil, a.disturbed != "", a.refused:
 		if v.Cause == spool.CauseSucceeded && a.ended == nil {
 			w.violate(FalseEnd, "%s succeeded though nothing says so (%s)", r.Bundle, a.disturbed)
 		}
@@ -336,7 +336,7 @@ func (w *world) checkCancel(id sbatch.JobID, name string) {
 		w.violate(Touched, "job %d, %s, is cancelled", id, name)
 	}
 	for _, row := range w.ledger.memory.rows {
-		if string(row.SubmissionName) == name && row.InFlight() && row.Stop == nil && !w.recovered {
+		if string(row.SubmissionName) == name && row.InFlight() && row.StopVerdict == nil && !w.recovered {
 			w.violate(Touched, "job %d is cancelled while its row is %s", id, row.Phase)
 		}
 	}

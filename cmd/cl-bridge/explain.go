@@ -33,7 +33,7 @@ func explainCommand(p program.Process) *cobra.Command {
 		Use: "explain UUID", Short: "Say where a bundle is, and why", Long: aboutExplain,
 		Args: program.WrongUsage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return unavailable(explainBundle(cmd.Context(), p, o, args[0]))
+			return explainBundle(cmd.Context(), p, o, args[0])
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
@@ -51,7 +51,7 @@ func explainCommand(p program.Process) *cobra.Command {
 		return needsConfig(cmd, args)
 	}
 	ledgerFlag(cmd, &o.ledger)
-	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
+	jsonFlag(cmd, &o.json)
 	return cmd
 }
 

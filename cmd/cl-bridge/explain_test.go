@@ -54,9 +54,9 @@ func written(t *testing.T, where string) string {
 	decide := func(r *plan.Row, phase plan.Phase, reason string) {
 		clock = clock.Add(time.Minute)
 		if r.Phase != phase {
-			r.Phase, r.Since = phase, clock
+			r.Phase, r.PhaseSince = phase, clock
 		}
-		r.Reason, r.Decided = reason, clock
+		r.Reason, r.DecidedAt = reason, clock
 		saved := []plan.Row{*r}
 		if err := book.Save(t.Context(), saved); err != nil {
 			t.Fatal(err)
@@ -71,7 +71,7 @@ func written(t *testing.T, where string) string {
 	a.Job = sbatch.Job{ID: 4711, State: sbatch.StatePending, Reason: "Priority"}
 	decide(&a, plan.Queued, "Slurm accepted the job")
 
-	b := plan.Row{Bundle: failing, Queue: "cpu", Tries: 80, Trouble: "no route\n\x1b[2Jto host", Due: noon.Add(30 * time.Second)}
+	b := plan.Row{Bundle: failing, Queue: "cpu", FailedTries: 80, LastFailure: "no route\n\x1b[2Jto host", DueAt: noon.Add(30 * time.Second)}
 	decide(&b, plan.Claiming, "the server offered the bundle")
 	for i := range 80 {
 		decide(&b, plan.Staging, "try "+strconv.Itoa(i+1)+" failed: no route\n\x1b[2Jto host")

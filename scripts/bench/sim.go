@@ -129,14 +129,14 @@ func benchRow(i int, phase plan.Phase) plan.Row {
 	}
 	r.Staged = &spool.Inputs{Image: "/shared/cache/x.sif"}
 	r.Attempt, r.Generation, r.SubmissionName = 1, int64(i+1), plan.SubmissionName(fmt.Sprintf("cl-ann-%012x.1-b1b2b3", i+1))
-	r.Prepared, r.Submitted = true, now
+	r.Prepared, r.SubmittedAt = true, now
 	r.Job = sbatch.Job{ID: sbatch.JobID(i + 1), Name: string(r.SubmissionName), State: sbatch.StatePending, Reason: "Priority"}
 	switch phase { //nolint:exhaustive // those of tenThousand
 	case plan.Running:
 		r.Begun = &spool.Started{Token: "t"}
 	case plan.Finalizing, plan.Done:
 		r.Verdict = &plan.Verdict{Cause: spool.CauseSucceeded}
-		r.Times.Finalizing, r.Due = now, now.Add(24*time.Hour)
+		r.Times.Finalizing, r.DueAt = now, now.Add(24*time.Hour)
 	}
 	return r
 }

@@ -167,7 +167,7 @@ func (on trial) strangeText() {
 	l := open(t, s)
 	r := Row("0x1")
 	for _, text := range []string{"a\x00b", "\xff\xfe", "$1 ? :name 'quoted' \"too\" \\", "ä 世界 🙂", ""} {
-		r.Reason, r.Trouble = text, text
+		r.Reason, r.LastFailure = text, text
 		r = save(t, l, r)[0]
 		if got := read(t, l); len(got) != 1 || got[0].Version != r.Version {
 			t.Errorf("%q: rows %v", text, got)
@@ -188,17 +188,17 @@ func (on trial) history() {
 	decide := func(adds bool, change func()) {
 		t.Helper()
 		change()
-		r.Decided = r.Decided.Add(time.Second)
+		r.DecidedAt = r.DecidedAt.Add(time.Second)
 		r = save(t, l, r, Row(fmt.Sprintf("0xa%d", r.Version)))[0]
 		if adds {
 			want = append(want, ledger.Entry{
-				Bundle: r.Bundle, N: int64(len(want) + 1), Version: r.Version, At: r.Decided,
+				Bundle: r.Bundle, N: int64(len(want) + 1), Version: r.Version, At: r.DecidedAt,
 				Phase: r.Phase, Attempt: r.Attempt, Job: r.Job.ID, Reason: r.Reason,
 			})
 		}
 	}
 	decide(true, func() {})
-	decide(false, func() { r.Tries++ })
+	decide(false, func() { r.FailedTries++ })
 	decide(true, func() { r.Phase = plan.Staging })
 	decide(true, func() { r.Reason = "try 1 failed: no route to host" })
 	decide(false, func() { r.Job.ID = 4711 })
