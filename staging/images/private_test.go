@@ -56,7 +56,7 @@ func TestOwnersLoginCountsBeforeTheSites(t *testing.T) {
 	operator := "operator"
 	s.only.Store(&operator)
 	im := s.images("")
-	im.Converter.Source.Logins.Files = []source.LoginFile{{Path: s.login(t.TempDir(), operator), Whose: "the site"}}
+	im.Converter.Source.Logins.Files = []source.LoginFile{{Path: s.login(t.TempDir(), operator), Owner: "the site"}}
 	s.logins(im, "bob")
 	_, err := s.stage(im, "alice", image)
 	must(t, err)
@@ -132,7 +132,7 @@ func TestPrivateKeptImageIsNotUsedWhileItsRegistryIsAway(t *testing.T) {
 	im := s.images("")
 	operator := "operator"
 	s.only.Store(&operator)
-	im.Converter.Source.Logins.Files = []source.LoginFile{{Path: s.login(t.TempDir(), operator), Whose: "the site"}}
+	im.Converter.Source.Logins.Files = []source.LoginFile{{Path: s.login(t.TempDir(), operator), Owner: "the site"}}
 	_, err := im.Keep(t.Context(), wantedImage(t, image), func(transfer.Progress) {})
 	must(t, err)
 	s.now.Add(3600)
