@@ -162,7 +162,7 @@ func TestI1AFailedSaveStartsNothing(t *testing.T) {
 }
 
 // deaf is a Slurm that does not answer.
-type deaf struct{ Scheduler }
+type deaf struct{ sbatch.Scheduler }
 
 func (deaf) Observe(context.Context, time.Time) (sbatch.Snapshot, error) {
 	return sbatch.Snapshot{}, errors.New("Unable to contact slurm controller")

@@ -214,7 +214,7 @@ func TestBundlesThatWaitForADownloadDoNotHoldTheOthers(t *testing.T) {
 
 // slowSlurm takes a while for each submission.
 type slowSlurm struct {
-	Scheduler
+	sbatch.Scheduler
 
 	made int
 }

@@ -18,9 +18,9 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
-	"github.com/cl-slurm/cl-slurm/bridge/observer"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -115,8 +115,8 @@ func (s *site) start() {
 }
 
 // observed is a Slurm as the bridge asks it.
-func observed(slurm observer.Slurm) *observer.Observer {
-	return &observer.Observer{Slurm: slurm, Interval: 6 * time.Second, Now: time.Now, Random: func() float64 { return 0 }}
+func observed(slurm sbatch.Scheduler) *sbatch.Observer {
+	return &sbatch.Observer{Scheduler: slurm, Interval: 6 * time.Second, Now: time.Now, Random: func() float64 { return 0 }}
 }
 
 // startWith starts a bridge and offers bundle 1 to it, and waits until its row is in a phase.

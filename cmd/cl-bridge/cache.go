@@ -12,9 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/cl-slurm/cl-slurm/bridge/cachelist"
+	"github.com/cl-slurm/cl-slurm/bridge/cacheadmin"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
-	"github.com/cl-slurm/cl-slurm/bridge/holders"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
@@ -56,7 +55,7 @@ func openCache(ctx context.Context, p program.Process, conf config.Config) (*cac
 		return nil, nil, err
 	default:
 		closing = book.Close
-		j := holders.Judge{Ledger: book, Now: p.Now}
+		j := cacheadmin.Judge{Ledger: book, Now: p.Now}
 		if slurm, err := findSlurm(ctx, p, conf, slog.New(slog.DiscardHandler)); err == nil {
 			j.Observe = slurm.Observe
 		}
@@ -68,17 +67,17 @@ func openCache(ctx context.Context, p program.Process, conf config.Config) (*cac
 
 func cacheLs(p program.Process) *cobra.Command {
 	return cacheSub(p, "ls", "List the entries, those last used last, and retired contents with their holders", "", cobra.NoArgs, func(ctx context.Context, s *site, c *cache.Cache, _ []string) error {
-		entries, err := cachelist.Entries(ctx, c)
+		entries, err := cacheadmin.Entries(ctx, c)
 		if err != nil {
 			return err
 		}
-		return s.print(entries, cachelist.EntriesText(s.Now(), entries))
+		return s.print(entries, cacheadmin.EntriesText(s.Now(), entries))
 	})
 }
 
 func cacheDu(p program.Process) *cobra.Command {
 	return cacheSub(p, "du", "Say how much the cache holds, of what, and for which owners", "", cobra.NoArgs, func(ctx context.Context, s *site, c *cache.Cache, _ []string) error {
-		u, err := cachelist.Measure(ctx, c, cacheDir(s.Config), s.Cache.Size.Bytes)
+		u, err := cacheadmin.Measure(ctx, c, cacheDir(s.Config), s.Cache.Size.Bytes)
 		if err != nil {
 			return err
 		}
@@ -98,17 +97,17 @@ func cachePin(p program.Process) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("find this user's name: %w", err)
 			}
-			holder := holders.Person(me.Username)
+			holder := cacheadmin.PersonHolder(me.Username)
 			if job != "" {
-				holder = holders.Job(me.Username, job)
+				holder = cacheadmin.JobHolder(me.Username, job)
 			}
 			entries, err := c.Entries(ctx)
 			if err != nil {
 				return err
 			}
 			for _, arg := range args {
-				e, err := cachelist.Find(entries, arg)
-				if errors.Is(err, cachelist.ErrAmbiguous) {
+				e, err := cacheadmin.Find(entries, arg)
+				if errors.Is(err, cacheadmin.ErrAmbiguous) {
 					return &program.Error{Code: program.ExitUsage, Err: err}
 				}
 				if err != nil {
@@ -136,7 +135,7 @@ func listPins(s *site, c *cache.Cache) error {
 		return err
 	}
 	slices.SortFunc(pins, func(a, b cache.Pin) int { return cmp.Or(cmp.Compare(a.Holder, b.Holder), cmp.Compare(a.Hash, b.Hash)) })
-	return s.print(pins, cachelist.PinsText(s.Now(), pins))
+	return s.print(pins, cacheadmin.PinsText(s.Now(), pins))
 }
 
 func cacheTrim(p program.Process) *cobra.Command {
@@ -147,7 +146,7 @@ func cacheTrim(p program.Process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return s.print(t, cachelist.TrimmedText(t, o.DryRun))
+			return s.print(t, cacheadmin.TrimmedText(t, o.DryRun))
 		})
 	cmd.Flags().BoolVarP(&o.DryRun, "dry-run", "n", false, "change nothing, and say what would be done")
 	cmd.Flags().BoolVar(&o.All, "all", false, "take out of use everything without a pin, whatever the size of the cache")
@@ -157,11 +156,11 @@ func cacheTrim(p program.Process) *cobra.Command {
 func cacheVerify(p program.Process) *cobra.Command {
 	return cacheSub(p, "verify", "Read all entries and take damaged ones out of use; exit status 1 when there are any", "", cobra.NoArgs,
 		func(ctx context.Context, s *site, c *cache.Cache, _ []string) error {
-			list, err := cachelist.Verify(ctx, c)
+			list, err := cacheadmin.Verify(ctx, c)
 			if list == nil {
 				return err
 			}
-			return errors.Join(s.print(list, cachelist.VerifiedText(list)), err)
+			return errors.Join(s.print(list, cacheadmin.VerifiedText(list)), err)
 		})
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/bridge/doctor"
-	"github.com/cl-slurm/cl-slurm/bridge/imagesource"
+	"github.com/cl-slurm/cl-slurm/bridge/imageadmin"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
@@ -54,7 +54,7 @@ func (x examination) run(ctx context.Context, s *site) error {
 		}
 	}
 	e := doctor.Examination{
-		Config: s.Config, Slurm: slurmClient(s.Process, s.Config), Images: imagesource.New(s.Config, s.Getenv, nil), Now: s.Now,
+		Config: s.Config, Slurm: slurmClient(s.Process, s.Config), Images: imageadmin.NewSource(s.Config, s.Getenv, nil), Now: s.Now,
 		Only: x.queues, Jobs: x.jobs, Wait: x.wait,
 		Found: func(c doctor.Check) {
 			if !s.json {

@@ -11,9 +11,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
-	"github.com/cl-slurm/cl-slurm/bridge/imagelist"
-	"github.com/cl-slurm/cl-slurm/bridge/imagepull"
-	"github.com/cl-slurm/cl-slurm/bridge/imagesource"
+	"github.com/cl-slurm/cl-slurm/bridge/imageadmin"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -41,7 +39,7 @@ default_image of each queue, for the architecture of its nodes.
 On a terminal it shows its progress; elsewhere it prints a line now and then.`
 
 func imagePull(p program.Process) *cobra.Command {
-	var r imagepull.Request
+	var r imageadmin.Request
 	cmd := cacheSub(p, "pull [IMAGE...]", "Bring images in, and keep them", aboutPull, cobra.ArbitraryArgs,
 		func(ctx context.Context, s *site, c *cache.Cache, args []string) error {
 			r.Images = args
@@ -49,7 +47,7 @@ func imagePull(p program.Process) *cobra.Command {
 			if err != nil {
 				return &program.Error{Code: program.ExitUsage, Err: err}
 			}
-			from := imagesource.New(s.Config, p.Getenv, downloadPace(s.Config))
+			from := imageadmin.NewSource(s.Config, p.Getenv, downloadPace(s.Config))
 			from.OpenFile = source.FilesBelow("/") // whatever the operator may read
 			im := newImages(s.Config, c, from)
 			if im.Convert, err = imageJobsAlone(ctx, p, s.Config); err != nil {
@@ -99,8 +97,8 @@ func completeArchitectures(cmd *cobra.Command) {
 // pull brings images in, and prints each when it is kept. The last error says how the
 // program ends; it prints the others at once.
 func pull(ctx context.Context, s *site, im *images.Images, wanted []images.Wanted) error {
-	list, last := []imagepull.Pulled{}, error(nil)
-	err := imagepull.Pull(ctx, im, wanted, s.Stderr, s.Now, func(one imagepull.Pulled) error {
+	list, last := []imageadmin.Pulled{}, error(nil)
+	err := imageadmin.Pull(ctx, im, wanted, s.Stderr, s.Now, func(one imageadmin.Pulled) error {
 		list = append(list, one)
 		switch {
 		case one.Err != nil:
@@ -132,8 +130,8 @@ func imageLs(p program.Process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list := imagelist.List(entries, kept, c.Grouped(), im.Names.Of)
-			return s.print(list, imagelist.Text(s.Now(), list))
+			list := imageadmin.List(entries, kept, c.Grouped(), im.Names.Of)
+			return s.print(list, imageadmin.ListText(s.Now(), list))
 		})
 }
 
@@ -152,7 +150,7 @@ func imageRm(p program.Process) *cobra.Command {
 			}
 			gone := []images.Kept{}
 			for _, arg := range args {
-				found, err := imagelist.FindKept(kept, arg, a)
+				found, err := imageadmin.FindKept(kept, arg, a)
 				if err != nil {
 					return err
 				}

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
-	"github.com/cl-slurm/cl-slurm/bridge/kept"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -45,12 +45,12 @@ func keptLs(p program.Process) *cobra.Command {
 				return &program.Error{Code: program.ExitUsage, Err: err}
 			}
 			layout := spool.Layout(c.Shared)
-			found, err := kept.List(cmd.Context(), layout, func(spool.Kept) bool { return true })
+			found, err := sharedfiles.ListKept(cmd.Context(), layout, func(spool.Kept) bool { return true })
 			if err != nil {
 				return err
 			}
 			away := askServer(cmd.Context(), c, found)
-			return errors.Join(away, printFound(p, asJSON, found, kept.ListText(found, layout.KeptDirs())))
+			return errors.Join(away, printFound(p, asJSON, found, sharedfiles.KeptText(found, layout.KeptDirs())))
 		},
 	}
 	configFlag(cmd, p, &path)
@@ -58,12 +58,12 @@ func keptLs(p program.Process) *cobra.Command {
 	return cmd
 }
 
-func askServer(ctx context.Context, c config.Config, found []kept.Results) error {
+func askServer(ctx context.Context, c config.Config, found []sharedfiles.KeptResults) error {
 	cl, err := client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: c.Credentials})
 	if err != nil {
 		return &program.Error{Code: program.ExitUsage, Err: err}
 	}
-	return kept.AskServer(ctx, cl, found)
+	return sharedfiles.AskServer(ctx, cl, found)
 }
 
 func keptRm(p program.Process) *cobra.Command {
@@ -88,11 +88,11 @@ func keptRm(p program.Process) *cobra.Command {
 			return err
 		}
 		rows := func() ([]plan.Row, error) { return readRows(ctx, s.Ledger) }
-		left, err := kept.Remove(spool.Layout(s.Shared), found, rows, dryRun)
+		left, err := sharedfiles.RemoveKept(spool.Layout(s.Shared), found, rows, dryRun)
 		if err != nil {
 			return err
 		}
-		if err := s.print(found, kept.RemovedText(found)); err != nil {
+		if err := s.print(found, sharedfiles.RemovedText(found)); err != nil {
 			return err
 		}
 		if left > 0 {
@@ -106,26 +106,26 @@ func keptRm(p program.Process) *cobra.Command {
 }
 
 // findDeleted returns the results of all bundles that the server has no more.
-func findDeleted(ctx context.Context, c config.Config) ([]kept.Results, error) {
-	found, err := kept.List(ctx, spool.Layout(c.Shared), func(spool.Kept) bool { return true })
+func findDeleted(ctx context.Context, c config.Config) ([]sharedfiles.KeptResults, error) {
+	found, err := sharedfiles.ListKept(ctx, spool.Layout(c.Shared), func(spool.Kept) bool { return true })
 	if err == nil {
 		err = askServer(ctx, c, found)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(found, func(r kept.Results) bool { return !r.Deleted }), nil
+	return slices.DeleteFunc(found, func(r sharedfiles.KeptResults) bool { return !r.Deleted }), nil
 }
 
 // findKept returns the results of these bundles.
-func findKept(ctx context.Context, c config.Config, bundles []string) ([]kept.Results, error) {
+func findKept(ctx context.Context, c config.Config, bundles []string) ([]sharedfiles.KeptResults, error) {
 	layout := spool.Layout(c.Shared)
-	found, err := kept.List(ctx, layout, func(k spool.Kept) bool { return slices.Contains(bundles, k.Bundle) })
+	found, err := sharedfiles.ListKept(ctx, layout, func(k spool.Kept) bool { return slices.Contains(bundles, k.Bundle) })
 	if err != nil {
 		return nil, err
 	}
 	for _, b := range bundles {
-		if !slices.ContainsFunc(found, func(r kept.Results) bool { return r.Bundle == b }) {
+		if !slices.ContainsFunc(found, func(r sharedfiles.KeptResults) bool { return r.Bundle == b }) {
 			return nil, fmt.Errorf("no results of bundle %s are kept in %s", b, layout.KeptDirs())
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
-	"github.com/cl-slurm/cl-slurm/bridge/sweep"
+	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -44,7 +44,7 @@ func sweepCommand(p program.Process) *cobra.Command {
 }
 
 // sweepOnce sweeps once. A bridge may be at work meanwhile.
-func sweepOnce(ctx context.Context, s *site, dryRun bool) ([]sweep.Finding, error) {
+func sweepOnce(ctx context.Context, s *site, dryRun bool) ([]sharedfiles.Finding, error) {
 	reader, err := openToJudge(ctx, s.Ledger)
 	if err != nil {
 		return nil, err
@@ -70,20 +70,20 @@ const (
 
 // sweeper returns a sweeper of the shared directory. workers are the programs that jobs of
 // this bridge run, if it is at work.
-func sweeper(c config.Config, book sweep.Ledger, slurm sweep.Scheduler, workers []string, now func() time.Time) *sweep.Sweeper {
-	return &sweep.Sweeper{
+func sweeper(c config.Config, book sharedfiles.Ledger, slurm sharedfiles.Scheduler, workers []string, now func() time.Time) *sharedfiles.Sweeper {
+	return &sharedfiles.Sweeper{
 		Ledger: book, Scheduler: slurm, Disk: spool.Disk{Layout: spool.Layout(c.Shared)},
 		Workers: workers, Grace: c.SweepGrace.Duration, Now: now,
 	}
 }
 
 // reportSweep prints the findings, and fails if something could not be removed.
-func reportSweep(s *site, dryRun bool, found []sweep.Finding) error {
+func reportSweep(s *site, dryRun bool, found []sharedfiles.Finding) error {
 	report := struct {
-		DryRun   bool            `json:"dry_run"`
-		Findings []sweep.Finding `json:"findings"`
-	}{dryRun, append([]sweep.Finding{}, found...)}
-	if err := s.print(report, sweep.Text(found, dryRun)); err != nil {
+		DryRun   bool                  `json:"dry_run"`
+		Findings []sharedfiles.Finding `json:"findings"`
+	}{dryRun, append([]sharedfiles.Finding{}, found...)}
+	if err := s.print(report, sharedfiles.SweepText(found, dryRun)); err != nil {
 		return err
 	}
 	failed := 0
