@@ -44,7 +44,7 @@ func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image, archit
 	}
 	var in spool.Inputs
 	dependencies := make([]spool.Dependency, len(run.Dependencies))
-	err := transfer.Report(items, s.underway, progress, func() error {
+	err := transfer.Report(items, progress, func() error {
 		atOnce := 1 + cmp.Or(s.Dependencies.AtOnce, inputs.DefaultDownloads)
 		return all(ctx, len(items), atOnce, func(ctx context.Context, i int) (err error) {
 			if i == 0 {
@@ -65,14 +65,6 @@ func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image, archit
 	}
 	in.Dependencies = dependencies
 	return in, nil
-}
-
-// underway is how many images, or dependencies, are being brought in.
-func (s *Stager) underway(images bool) int {
-	if images {
-		return s.Images.Underway()
-	}
-	return s.Dependencies.Underway()
 }
 
 // all calls bring with 0 to n-1, atOnce of them at a time. Of several failures it returns a
@@ -103,8 +95,7 @@ func all(ctx context.Context, n, atOnce int, bring func(ctx context.Context, i i
 	return nil
 }
 
-// Changed says in a sentence for the researcher which of the data that is used in place is
-// no longer as it was when it was staged; empty if none is.
+// Changed is Links.Changed; empty if links are not used in place.
 func (s *Stager) Changed(ctx context.Context, in spool.Inputs) string {
 	if s.Dependencies.Links == nil {
 		return ""

@@ -45,7 +45,7 @@ func certs(c config.Image) []string {
 func loginFiles(c config.Image, getenv func(string) string) []source.LoginFile {
 	const whose = "the bridge's user"
 	if c.DockerConfig != "" {
-		return []source.LoginFile{{Path: c.DockerConfig, Whose: whose}}
+		return []source.LoginFile{{Path: c.DockerConfig, Owner: whose}}
 	}
 	var paths []string
 	home := getenv("HOME")
@@ -66,7 +66,7 @@ func loginFiles(c config.Image, getenv func(string) string) []source.LoginFile {
 	}
 	files := make([]source.LoginFile, 0, len(paths))
 	for _, path := range paths {
-		files = append(files, source.LoginFile{Path: path, Whose: whose})
+		files = append(files, source.LoginFile{Path: path, Owner: whose})
 	}
 	return files
 }

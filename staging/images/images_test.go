@@ -90,9 +90,22 @@ func startImages(t *testing.T) *imageSite {
 	return s
 }
 
+// tinyImage is an image for an architecture in Go's spelling.
+func tinyImage(t *testing.T, content, architecture string) v1.Image {
+	t.Helper()
+	img := imagetest.Tiny(t, content)
+	config, err := img.ConfigFile()
+	must(t, err)
+	config = config.DeepCopy()
+	config.Architecture = architecture
+	img, err = mutate.ConfigFile(img, config)
+	must(t, err)
+	return img
+}
+
 func (s *imageSite) push(name, content string) string {
 	s.t.Helper()
-	return s.registry.Push(s.t, name, imagetest.Image(s.t, v1.Config{}, imagetest.GzipLayer(s.t, imagetest.TarStream(s.t, imagetest.Regular("f", content)))))
+	return s.registry.Push(s.t, name, imagetest.Tiny(s.t, content))
 }
 
 // images are those of a bridge on a host.
@@ -198,14 +211,7 @@ func TestImageIsThatOfTheQueuesNodes(t *testing.T) {
 	s := startImages(t)
 	platforms := map[string]v1.Image{}
 	for _, a := range []string{"amd64", "arm64"} {
-		img := imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("f", a))))
-		config, err := img.ConfigFile()
-		must(t, err)
-		config = config.DeepCopy()
-		config.Architecture = a
-		img, err = mutate.ConfigFile(img, config)
-		must(t, err)
-		platforms["linux/"+a] = img
+		platforms["linux/"+a] = tinyImage(t, a, a)
 	}
 	image := s.registry.PushIndex(t, "both:1", platforms)
 	im := s.images("")

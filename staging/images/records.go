@@ -23,7 +23,7 @@ import (
 // images nor the bridges that use them need a lock.
 type Records string
 
-// Kept is the record of an image that stays until somebody releases it. Its SIF is pinned
+// Kept is the record of an image that stays until an operator releases it. Its SIF is pinned
 // in the cache.
 type Kept struct {
 	// Format is the version of the record.
@@ -45,14 +45,14 @@ type Kept struct {
 	Closed bool `json:"closed,omitempty"`
 	// Size is the SIF's, in bytes.
 	Size int64 `json:"size"`
-	// Since is when it was brought in, By who did.
+	// Since is when it was brought in, By the person who did it.
 	Since time.Time `json:"since"`
 	By    string    `json:"by"`
 }
 
 const keptFormat = 1
 
-// Apart says whether its SIF is hidden from other members of the cache's group.
+// Apart reports whether its SIF is hidden from other members of the cache's group.
 func (k Kept) Apart() bool { return k.Private || k.Closed }
 
 // Holder is the holder of the pin of a kept image's SIF.

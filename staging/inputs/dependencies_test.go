@@ -65,7 +65,8 @@ func TestOnlyWhatAnyoneMayReadIsSharedWithTheGroup(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := &directoryServer{bundles: write(t, map[string]string{run1 + "/d/f": "secret"})}
+			server := &directoryServer{bundles: t.TempDir()}
+			write(t, server.bundles, map[string]string{run1 + "/d/f": "secret"})
 			content, err := cache.Open(filepath.Join(t.TempDir(), "cache"), cache.Options{Group: true})
 			must(t, err)
 			s := &Dependencies{Contents: server, Cache: content, Public: test.public}
