@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -259,9 +260,9 @@ func (w *world) report() {
 
 func (w *world) findOrphans(a *arguments) {
 	j := w.job(a)
-	attempt := a.number(or(a.get("attempt"), "1"))
+	attempt := a.number(cmp.Or(a.get("attempt"), "1"))
 	j.Name = string(w.submission(attempt))
-	j.Comment = fmt.Sprintf("codalab bundle=%s attempt=%d owner=1 bridge=%s", uuid, attempt, or(a.get("bridge"), w.policy.Bridge))
+	j.Comment = fmt.Sprintf("codalab bundle=%s attempt=%d owner=1 bridge=%s", uuid, attempt, cmp.Or(a.get("bridge"), w.policy.Bridge))
 	if g := a.get("generation"); g != "" {
 		j.Comment += " generation=" + g
 	}
