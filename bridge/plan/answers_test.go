@@ -92,7 +92,7 @@ func (w *world) slurm(a *arguments) {
 	n.Observation = w.observation(n.Observation, a)
 }
 
-func (w *world) accounts(a *arguments) {
+func (w *world) accounting(a *arguments) {
 	n := w.stepNews()
 	if w.row != nil {
 		delete(w.running, effectKey{plan.QueryAccounting, w.row.Attempt})

@@ -71,7 +71,7 @@ func (w *world) command(line []string) error {
 		err = w.crash(&a)
 	case "report":
 		w.report()
-	case "strays":
+	case "orphans":
 		w.findOrphans(&a)
 	case "message":
 		err = w.message(&a)
@@ -79,8 +79,8 @@ func (w *world) command(line []string) error {
 		w.stepNews().Unanswered = true
 	case "slurm":
 		w.slurm(&a)
-	case "accounts":
-		w.accounts(&a)
+	case "accounting":
+		w.accounting(&a)
 	case "remark":
 		w.stepNews().AddRemark(a.get("text"))
 	case "note":
