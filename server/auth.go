@@ -41,7 +41,7 @@ func HashPassword(password string, iterations int) (string, error) {
 	return fmt.Sprintf("pbkdf2_sha256$%d$%s$%s", iterations, salt, base64.StdEncoding.EncodeToString(sum)), nil
 }
 
-// passwordFits says whether hashed is a hash of password.
+// passwordFits reports whether hashed is a hash of password.
 func passwordFits(password, hashed string) bool {
 	parts := strings.Split(hashed, "$")
 	if len(parts) != 4 || parts[0] != "pbkdf2_sha256" {

@@ -176,7 +176,7 @@ func checkName(name string) error {
 	return refuse(http.StatusBadRequest, "Invalid name '%s'. Name must start with a letter or underscore and can only contain letters, digits, underscores, periods, and dashes.", name)
 }
 
-// withinBundle says whether a path of a dependency stays in its bundle.
+// withinBundle reports whether a path of a dependency stays in its bundle.
 func withinBundle(p string) bool {
 	clean := path.Clean(p)
 	return !strings.ContainsAny(p, "\x00\n") && !path.IsAbs(p) && clean != ".." && !strings.HasPrefix(clean, "../")

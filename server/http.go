@@ -33,7 +33,7 @@ func refuse(status int, format string, args ...any) error {
 	return &refusal{status, fmt.Sprintf(format, args...)}
 }
 
-// hasStatus says whether err is a refusal with this status.
+// hasStatus reports whether err is a refusal with this status.
 func hasStatus(err error, status int) bool {
 	var no *refusal
 	return errors.As(err, &no) && no.status == status

@@ -148,7 +148,7 @@ func fits(want, have codalab.Resources) bool {
 	return want.CPUs <= have.CPUs && want.GPUs <= have.GPUs && want.Memory <= have.Memory && want.Disk <= have.Disk
 }
 
-// preferred says whether a run goes to a rather than b. It compares, in this order:
+// preferred reports whether a run goes to a rather than b. It compares, in this order:
 // tag-exclusive first, fewer free GPUs, more of the run's dependencies, fewer free CPUs, fewer
 // runs.
 func preferred(p *pending, a, b *offer) bool {
