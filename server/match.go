@@ -70,7 +70,7 @@ func (s *Server) match(ctx context.Context, now time.Time, all bool) {
 	if len(decided) == 0 {
 		return
 	}
-	changed, err := s.store.ChangeAll(ctx, decided, func(b *store.Bundle) error {
+	changed, err := s.Store.ChangeAll(ctx, decided, func(b *store.Bundle) error {
 		if worker, ok := assigned[b.UUID]; ok {
 			assign(b, worker, now)
 		} else if b.State == codalab.StateStaged {

@@ -32,7 +32,7 @@ func (s *Server) applyReports(ctx context.Context, p *poll, runs []codalab.Run) 
 		return nil, nil
 	}
 	var moved []string
-	bundles, err := s.store.ChangeAll(ctx, uuids, func(b *store.Bundle) error {
+	bundles, err := s.Store.ChangeAll(ctx, uuids, func(b *store.Bundle) error {
 		before := b.State
 		if b.Worker != key || !b.State.OnWorker() || !s.hub.acceptReport(p, b.UUID) {
 			return nil
