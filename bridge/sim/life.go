@@ -126,7 +126,7 @@ func (l *life) die(why string) {
 
 // disturbSubmissions notes what happened to the attempts that are being submitted.
 func (w *world) disturbSubmissions(what string) {
-	for _, r := range w.ledger.memory.rows {
+	for _, r := range w.ledger.rows {
 		if r.Phase == plan.Submitting {
 			w.disk.attempt(r.Bundle, r.Attempt).disturb(what)
 		}

@@ -46,12 +46,8 @@ func seedsPerSecond(ctx context.Context) float64 {
 	for range runtime.GOMAXPROCS(0) {
 		group.Go(func() error {
 			for time.Since(start) < lasting {
-				r, err := sim.Run(ctx, 2_000_000+seed.Add(1), sim.Options{})
-				if err == nil && len(r.Violations) > 0 {
-					err = fmt.Errorf("seed %d breaks a promise: %s", r.Seed, r.Violations[0].Words)
-				}
-				if err != nil {
-					return err
+				if r := sim.Run(ctx, 2_000_000+seed.Add(1), sim.Options{}); len(r.Violations) > 0 {
+					return fmt.Errorf("seed %d breaks a promise: %s", r.Seed, r.Violations[0].Words)
 				}
 				done.Add(1)
 			}
