@@ -57,7 +57,7 @@ func TestKeptImageIsUsedWhileItsRegistryHangs(t *testing.T) {
 	t.Cleanup(func() { close(hangs) })
 	s.stuck.Store(&hangs)
 	im := s.images("")
-	im.RegistryTimeout = 20 * time.Millisecond
+	im.keptTimeout = 20 * time.Millisecond
 	inputs, err := s.stage(im, "alice", image)
 	if err != nil || !strings.HasSuffix(inputs.ImageDigest, kept.Digest) {
 		t.Errorf("%+v, %v", inputs, err)
