@@ -19,7 +19,7 @@ import (
 func TestFailuresAreTheBundlesOrAnOutageOrNeither(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		err         error
+		err           error
 		retry, outage bool
 	}{
 		"no answer":             {&codalab.Error{Message: "cannot reach the server"}, true, true},
