@@ -257,7 +257,8 @@ func (im *Images) checkSpace(tmp string) error {
 
 // imageError makes an Error of any error about an image. A source.ImageError is a sentence
 // with the image's name already; if it is transient, a registry, the network or the disk is
-// in trouble.
+// in trouble. Other errors may report an outage themselves, such as a Slurm that does not run the
+// conversion now.
 func imageError(err error) error {
 	var own *transfer.Error
 	if errors.As(err, &own) {
@@ -267,7 +268,9 @@ func imageError(err error) error {
 	if errors.As(err, &refused) {
 		return &transfer.Error{Err: refused, Retry: refused.Transient(), IsOutage: refused.Transient(), After: refused.RetryAfter}
 	}
-	return &transfer.Error{What: "image", Err: err, Retry: true, IsOutage: transfer.IsDiskTrouble(err)}
+	var site interface{ Outage() bool }
+	outage := transfer.IsDiskTrouble(err) || errors.As(err, &site) && site.Outage()
+	return &transfer.Error{What: "image", Err: err, Retry: true, IsOutage: outage}
 }
 
 // ShortName is a full name as people write it: without Docker Hub's parts. With a digest it
