@@ -424,8 +424,8 @@ func (l *life) narrate(d plan.Decision) {
 		return
 	}
 	kinds := ""
-	for _, e := range d.Effects {
-		kinds += " " + string(e.Kind)
+	for _, k := range d.Effects {
+		kinds += " " + string(k)
 	}
 	l.w.tell("decided", "%s.%d %s: %s →%s", short(d.Next.Bundle), d.Next.Attempt, d.Next.Phase, d.Next.Reason, kinds)
 }

@@ -156,7 +156,7 @@ func (w *world) newPolicy() plan.Policy {
 		Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Worker: "/shared/bin/0/cl-worker",
 		Queues: map[string]plan.Queue{"cpu": q}, SubmitGrace: submitBound + 20*time.Second, OrphanGrace: 4 * time.Minute,
 		CancelOrphans: true, RecordAge: slurmSite.MinJobAge, Accounting: w.dice.any(ofUsers, 4) > 0, Settle: settle, StuckFor: 30 * time.Second,
-		StagePatience: time.Hour, CollectPatience: 72 * time.Hour, AckPatience: 3 * time.Minute, MaxAttempts: 3,
+		StagePatience: time.Hour, CollectPatience: 72 * time.Hour, LongestAckPause: 3 * time.Minute, MaxAttempts: 3,
 		KeepAfterAck: keep, LowWater: plan.LowWater{Bytes: lowWater},
 	}
 }

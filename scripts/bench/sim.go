@@ -143,7 +143,7 @@ func benchBridge(book *ledger.Ledger, disk *ringingDisk) *bridge.Bridge {
 			Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Worker: "/shared/bin/cl-worker",
 			Queues:      map[string]plan.Queue{"cpu": {Name: "cpu", Tag: "cpu"}},
 			SubmitGrace: 90 * time.Second, RecordAge: 300 * time.Second, Accounting: true, Settle: 10 * time.Second,
-			AckPatience: 10 * time.Minute, MaxAttempts: 3, KeepAfterAck: 24 * time.Hour,
+			LongestAckPause: 10 * time.Minute, MaxAttempts: 3, KeepAfterAck: 24 * time.Hour,
 		},
 		Name: "bench", Hostname: "login", Ledger: book, Spool: disk, Log: slog.New(slog.DiscardHandler),
 		Now: func() time.Time { return time.Now().Round(0) },

@@ -90,8 +90,8 @@ func (t *file) open() (err error) {
 	if t.at > 0 && t.at <= t.info.Size {
 		if t.f, err = t.root.OpenFile(t.name, os.O_RDWR, 0); err == nil {
 			info, err := t.f.Stat()
-			if err == nil && info.Mode().IsRegular() && info.Size() >= t.at {
-				return t.f.Truncate(t.at)
+			if err == nil && info.Mode().IsRegular() && info.Size() >= t.at && t.f.Truncate(t.at) == nil {
+				return nil
 			}
 			_ = t.f.Close() // of no use
 		}

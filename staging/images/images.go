@@ -36,8 +36,6 @@ type Images struct {
 	Files *Files
 	// Remember is for how long a registry's answer counts; 0 means DefaultRemember.
 	Remember time.Duration
-	// RegistryTimeout is how long a registry may take if the image is kept; 0 means ten seconds.
-	RegistryTimeout time.Duration
 	// Offline has no registry asked: bundles can have the kept images only.
 	Offline bool
 	// AtOnce is how many images are brought in at a time; 0 means DefaultConversions.
@@ -54,9 +52,11 @@ type Images struct {
 	// Now is the clock; nil is the machine's.
 	Now func() time.Time
 
-	once      sync.Once
-	transfers *transfer.Registry
-	resolver  *resolver
+	once sync.Once
+	// keptTimeout is how long a registry may take if the image is kept; 0 means ten seconds.
+	keptTimeout time.Duration
+	transfers   *transfer.Registry
+	resolver    *resolver
 }
 
 const (
@@ -139,7 +139,7 @@ func (im *Images) resolveOrKept(ctx context.Context, owner string, ref source.Re
 	if err != nil || !kept || k.Private {
 		return im.resolve(ctx, owner, ref, architecture, item)
 	}
-	limited, cancel := context.WithTimeout(ctx, cmp.Or(im.RegistryTimeout, 10*time.Second))
+	limited, cancel := context.WithTimeout(ctx, cmp.Or(im.keptTimeout, 10*time.Second))
 	defer cancel()
 	f, err := im.resolve(limited, owner, ref, architecture, item)
 	var refused *source.ImageError
@@ -257,7 +257,8 @@ func (im *Images) checkSpace(tmp string) error {
 
 // imageError makes an Error of any error about an image. A source.ImageError is a sentence
 // with the image's name already; if it is transient, a registry, the network or the disk is
-// in trouble.
+// in trouble. Other errors may report an outage themselves, such as a Slurm that does not run the
+// conversion now.
 func imageError(err error) error {
 	var own *transfer.Error
 	if errors.As(err, &own) {
@@ -267,7 +268,9 @@ func imageError(err error) error {
 	if errors.As(err, &refused) {
 		return &transfer.Error{Err: refused, Retry: refused.Transient(), IsOutage: refused.Transient(), After: refused.RetryAfter}
 	}
-	return &transfer.Error{What: "image", Err: err, Retry: true, IsOutage: transfer.IsDiskTrouble(err)}
+	var site interface{ Outage() bool }
+	outage := transfer.IsDiskTrouble(err) || errors.As(err, &site) && site.Outage()
+	return &transfer.Error{What: "image", Err: err, Retry: true, IsOutage: outage}
 }
 
 // ShortName is a full name as people write it: without Docker Hub's parts. With a digest it
