@@ -172,7 +172,7 @@ func TestErrorsOfTheHostAreTransient(t *testing.T) {
 		words     string
 	}{
 		"no directory for layers": {apptainer.Converter{TempDir: file}, true, "not a directory"},
-		"no tool":                 {apptainer.Converter{Mksquashfs: "/nonexistent", Tar2sqfs: "none-such"}, true, "install squashfs-tools"},
+		"no tool":                 {apptainer.Converter{Mksquashfs: "/nonexistent", Tar2sqfs: "none-such"}, true, "install squashfs-tools 4.5 or newer"},
 		"a tool that was killed":  {apptainer.Converter{Mksquashfs: toolThat(t, "kill -KILL $$")}, true, "killed"},
 		"a tool that crashed":     {apptainer.Converter{Mksquashfs: toolThat(t, "kill -SEGV $$")}, false, "segmentation fault"},
 		"no thread for the tool":  {apptainer.Converter{Mksquashfs: toolThat(t, "echo 'FATAL ERROR: Failed to create thread: Resource temporarily unavailable' >&2; exit 1")}, true, "mksquashfs: resource temporarily"},

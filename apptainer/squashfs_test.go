@@ -93,13 +93,6 @@ func TestOlderToolsWriteTheSameFileSystem(t *testing.T) {
 	}
 }
 
-func TestHostWithoutToolsSaysWhatToInstall(t *testing.T) {
-	t.Parallel()
-	img := oddImage(t, imagetest.Start(t))
-	none := apptainer.Converter{Source: imagetest.Source(), Mksquashfs: "/nonexistent/mksquashfs", Tar2sqfs: "/nonexistent/tar2sqfs"}
-	failedConversion(t, none, img, true, "install squashfs-tools 4.5 or newer")
-}
-
 func TestFileSystemIsWrittenAsTheSettingsSay(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)

@@ -134,12 +134,3 @@ func TestOwnCacheIsReadAsLdconfigPrintsIt(t *testing.T) {
 		t.Errorf("names (-ldconfig +read):\n%s", diff)
 	}
 }
-
-func BenchmarkFind(b *testing.B) {
-	host := gpudriver.Host{Root: nvidiaHost(b, "new")}
-	for b.Loop() {
-		if _, err := host.Find(gpudriver.NVIDIA); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
