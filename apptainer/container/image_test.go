@@ -44,7 +44,7 @@ func startBehind(t *testing.T, before string, req runRequest) *run {
 		a := *w.Apptainer
 		a.Program = script
 		req.Runtime = testRuntime{Apptainer: &a}
-		return startRequest(t, req, "/proc/self/exe", runAsUser)
+		return startRequest(t, req)
 	}
 	installed, err := exec.LookPath("squashfuse_ll")
 	must(t, err)
@@ -65,7 +65,7 @@ func TestFidelityImageIsTheOneThatWasLookedAt(t *testing.T) {
 		first, second := w.twoImages(t)
 		c := container.Container{SIF: first, ShellCommand: "cat /which"}
 
-		r := startOpened(t, w, c, second)
+		r := startRequest(t, runRequest{Runtime: w, Container: c, Opened: second})
 		if answer := r.wait(); !strings.Contains(answer.Error, "first.sif was replaced by another while the container began") || r.output() != "" {
 			t.Errorf("%+v, output %q", answer, r.output())
 		}

@@ -276,7 +276,7 @@ func (w testRuntime) shellImage(tb testing.TB) container.Container {
 
 func (w testRuntime) start(tb testing.TB, c container.Container) *run {
 	tb.Helper()
-	return startUnder(tb, w, c, "/proc/self/exe", runAsUser)
+	return startRequest(tb, runRequest{Runtime: w, Container: c})
 }
 
 // shell runs a command line and wants exit status 0.
