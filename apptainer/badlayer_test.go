@@ -232,7 +232,7 @@ func TestWrongTarHeadersAreRefused(t *testing.T) {
 	}
 }
 
-// sized is an entry whose header says this size, in octal.
+// sized is an entry with this size, in octal, in its header.
 func sized(t *testing.T, size string) []byte {
 	t.Helper()
 	stream := imagetest.TarStream(t, imagetest.Regular("a", "content"))

@@ -36,8 +36,8 @@ func toolThat(t *testing.T, script string) string {
 	return path
 }
 
-// A digest names the same content for everybody. So a person who can write to an
-// image's files must not be able to change its SIF.
+// A digest names the same content for everybody. So write access to an image's files must not be
+// enough to change its SIF.
 func TestLayerThatChangesBetweenTwoReadingsIsRefused(t *testing.T) {
 	t.Parallel()
 	// A file newer than the image has it read twice.

@@ -55,7 +55,7 @@ func temporaries(t *testing.T, a Attempt) []string {
 	return found
 }
 
-// verdict is what one process says of one attempt.
+// verdict is what one process found about one attempt.
 type verdict struct {
 	Attempt  int
 	Standing Started
@@ -115,7 +115,7 @@ func TestSixtyFourProcessesHaveOneOwnerOfEachAttempt(t *testing.T) {
 				standing[n] = v.Standing
 			}
 			if v.Standing != standing[n] {
-				t.Errorf("attempt %d: %+v stands, and %+v", n, standing[n], v.Standing)
+				t.Errorf("attempt %d: %+v is the start, and also %+v", n, standing[n], v.Standing)
 			}
 			if v.Own {
 				owners[n]++

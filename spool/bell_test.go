@@ -34,7 +34,7 @@ func TestRingIsAnsweredOnce(t *testing.T) {
 	t.Parallel()
 	b := bell(t)
 	if rang := answer(t, b); len(rang) != 0 {
-		t.Errorf("nobody rang: %v", rang)
+		t.Errorf("answered without a ring: %v", rang)
 	}
 	for range 3 {
 		ring(t, b, "0x2", 1)

@@ -168,7 +168,7 @@ func TestDiskFencesWhatHasNotBegun(t *testing.T) {
 	}
 }
 
-// It runs as an ordinary user, whom closed directories do stop.
+// It runs as an ordinary user, because closed directories do not stop root.
 func TestReleaseRemovesWhatACommandLockedUp(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() == 0 && !testenv.AsResearcher(t) {

@@ -24,7 +24,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// ordinaryUser is whom containers are run as when the tests are root's.
+// ordinaryUser runs the containers if the tests run as root.
 func ordinaryUser(tb testing.TB) *syscall.Credential {
 	tb.Helper()
 	if os.Getuid() != 0 {

@@ -117,7 +117,7 @@ func TestHostWithoutDriverOrCacheHasNone(t *testing.T) {
 	}
 }
 
-// What ldconfig says of this machine's own cache is what is read of it.
+// This machine's own cache is read as ldconfig lists it.
 func TestOwnCacheIsReadAsLdconfigPrintsIt(t *testing.T) {
 	t.Parallel()
 	cache, err := os.ReadFile("/etc/ld.so.cache")
