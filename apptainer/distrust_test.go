@@ -133,10 +133,9 @@ func TestToolThatSucceedsBeforeItHasReadTheImageHasFailed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			reg := imagetest.Start(t)
 			file := imagetest.Regular("a", strings.Repeat("x", 4<<20))
 			file.ModTime = time.Unix(modified, 0)
-			img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, file)))))
+			img := published(t, imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, file))))
 			// It leaves what looks like a file system.
 			c := apptainer.Converter{Source: imagetest.Source(), Mksquashfs: toolThat(t, `head -c 100000 >/dev/null
 while [ "$1" != -offset ]; do [ "$1" = -tar ] || out=${out:-$2}; shift; done
@@ -163,7 +162,7 @@ func TestUnpackedTreeOfAKilledConversionIsRemoved(t *testing.T) {
 // Errors that the image has not caused are transient.
 func TestErrorsOfTheHostAreTransient(t *testing.T) {
 	t.Parallel()
-	img := imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", imagetest.Tiny(t, "content")))
+	img := published(t, imagetest.Tiny(t, "content"))
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o600))
 	for name, test := range map[string]struct {
@@ -189,12 +188,9 @@ func TestErrorsOfTheHostAreTransient(t *testing.T) {
 // Where a tree is unpacked, devices and links to them are not made.
 func TestHardLinksToADeviceAreUnpacked(t *testing.T) {
 	t.Parallel()
-	reg := imagetest.Start(t)
 	null := imagetest.File{Header: tar.Header{Typeflag: tar.TypeChar, Name: "null", Mode: 0o666, Devmajor: 1, Devminor: 3}}
-	img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, null, imagetest.Hardlink("zero", "null"))))))
-	path := filepath.Join(t.TempDir(), "x.sif")
-	c := apptainer.Converter{Source: imagetest.Source(), Mksquashfs: oldMksquashfs(t), Tar2sqfs: "/nonexistent"}
-	must(t, c.Convert(t.Context(), img, path, nil))
+	img := published(t, imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, null, imagetest.Hardlink("zero", "null")))))
+	path := converted(t, apptainer.Converter{Mksquashfs: oldMksquashfs(t), Tar2sqfs: "/nonexistent"}, img)
 	if got := unsquash(t, path, "-lln", path, "zero"); !strings.Contains(got, "crw-rw-rw- 0/0") || !strings.Contains(got, "1,  3") {
 		t.Errorf("%s", got)
 	}

@@ -47,7 +47,7 @@ func TestConfigurationThatDoesNotFitIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			img := withConfig(t, tt.image, tt.change)
-			failedConversion(t, apptainer.Converter{Source: imagetest.Source()}, imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", img)), false, tt.words)
+			failedConversion(t, apptainer.Converter{Source: imagetest.Source()}, published(t, img), false, tt.words)
 		})
 	}
 }
@@ -117,11 +117,10 @@ func TestUnsupportedLayersAreRefused(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			reg := imagetest.Start(t)
 			img := imagetest.Tiny(t, "base")
 			img, err := mutate.Append(img, mutate.Addendum{Layer: tt.layer})
 			must(t, err)
-			failedConversion(t, apptainer.Converter{Source: imagetest.Source()}, imagetest.Resolve(t, reg.Push(t, "x", img)), false, tt.words)
+			failedConversion(t, apptainer.Converter{Source: imagetest.Source()}, published(t, img), false, tt.words)
 		})
 	}
 }

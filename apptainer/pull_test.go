@@ -70,10 +70,9 @@ func TestDamagedLayersAreRefused(t *testing.T) {
 		if _, err := whole.ReadFrom(blob); err != nil {
 			t.Fatal(err)
 		}
-		reg := imagetest.Start(t)
 		img, err := mutate.Append(imagetest.Tiny(t, "base"), mutate.Addendum{Layer: static.NewLayer(whole.Bytes()[:whole.Len()/2], types.DockerLayer)})
 		must(t, err)
-		failedConversion(t, apptainer.Converter{Source: imagetest.Source()}, imagetest.Resolve(t, reg.Push(t, "x", img)), false, "its content is cut short")
+		failedConversion(t, apptainer.Converter{Source: imagetest.Source()}, published(t, img), false, "its content is cut short")
 	})
 }
 
@@ -81,8 +80,7 @@ func TestCancelledConversionLeavesItsLayersForTheNext(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
 	for _, stage := range []apptainer.Stage{apptainer.Pulling, apptainer.Converting} {
-		reg := imagetest.Start(t)
-		img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", strings.Repeat("content", 1<<20)))))))
+		img := published(t, imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", strings.Repeat("content", 1<<20))))))
 		ctx, cancel := context.WithCancel(t.Context())
 		dir := t.TempDir()
 		path := filepath.Join(dir, "x.sif")

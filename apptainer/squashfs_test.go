@@ -110,11 +110,7 @@ func TestFileSystemIsWrittenAsTheSettingsSay(t *testing.T) {
 		if got := tt.converter.Settings(); got != settings {
 			t.Errorf("settings %q, want %q", got, settings)
 		}
-		tt.converter.Source = imagetest.Source()
-		path := filepath.Join(t.TempDir(), "x.sif")
-		if err := tt.converter.Convert(t.Context(), img, path, nil); err != nil {
-			t.Fatalf("%s: %v", settings, err)
-		}
+		path := converted(t, tt.converter, img)
 		got := unsquash(t, path, "-stat", path)
 		for _, want := range tt.says {
 			if !strings.Contains(got, want) {
