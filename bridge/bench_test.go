@@ -53,7 +53,7 @@ func many(now time.Time) []plan.Row {
 func manyPolicy() plan.Policy {
 	return plan.Policy{
 		Bridge: "b1b2b3", Owner: "ann", Queues: map[string]plan.Queue{"cpu": {Name: "cpu", Tag: "cpu", MaxInFlight: 8000}},
-		SubmitGrace: time.Minute, OrphanGrace: 10 * time.Minute, AckPatience: time.Hour, StuckFor: time.Second, Accounting: true, MaxAttempts: 3,
+		SubmitGrace: time.Minute, OrphanGrace: 10 * time.Minute, LongestAckPause: time.Hour, StuckFor: time.Second, Accounting: true, MaxAttempts: 3,
 	}
 }
 

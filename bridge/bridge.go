@@ -25,7 +25,7 @@ type Bridge struct {
 	Name string
 	// Hostname is the name of the bridge's machine.
 	Hostname string
-	// SharedDisk says that Stager and Collector use the server's own store: the server then
+	// SharedDisk is set if Stager and Collector use the server's own store: the server then
 	// sends the places of contents in it.
 	SharedDisk bool
 

@@ -230,7 +230,7 @@ func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
 	if errors.As(err, &answer) && (answer.Status == http.StatusUnauthorized || answer.Status == http.StatusForbidden) {
 		o.Final = false // a password or a permission can be repaired, results cannot be made again
 	}
-	if o.Final { // on a disk that is away, results are not lost
+	if o.Final { // on a disk that is unreachable, results are not lost
 		if _, away := b.Spool.Look(r.Bundle, r.Attempt); away != nil {
 			return outcome(away)
 		}

@@ -14,7 +14,7 @@ import (
 // (codalab/server/bundle_manager.py: _bring_offline_stuck_running_bundles).
 const refreshEvery = 20 * time.Second
 
-// reports is what the check-ins of one queue have told the server. The view's lock guards it.
+// reports is what the check-ins of one queue have reported. The view's lock guards it.
 // The package comment has the rules ("Reports").
 type reports struct {
 	// number is the number of the last check-in.

@@ -76,7 +76,7 @@ func (s *site) policy() plan.Policy {
 		Queues:      map[string]plan.Queue{"cpu": s.queue},
 		SubmitGrace: 90 * time.Second, OrphanGrace: 3 * time.Minute, CancelOrphans: !s.dryRun, RecordAge: 5 * time.Minute, Accounting: true, Settle: 10 * time.Second,
 		StuckFor: 5 * time.Second, StagePatience: 5 * time.Minute, CollectPatience: 72 * time.Hour, MaxAttempts: 3,
-		AckPatience: 10 * time.Minute, KeepAfterAck: time.Hour,
+		LongestAckPause: 10 * time.Minute, KeepAfterAck: time.Hour,
 	}
 }
 

@@ -6,7 +6,7 @@
 // errors. Three properties of Slurm shape it:
 //
 //   - A submission may succeed although its answer is lost. Submit therefore
-//     distinguishes a submission that was surely refused from one whose outcome
+//     distinguishes a submission that was certainly refused from one whose outcome
 //     is unknown. A caller finds the job of an unknown outcome by its name.
 //   - A job that is not listed may still exist. A Snapshot is either complete or
 //     an error.

@@ -53,7 +53,7 @@ type Observer struct {
 	Interval time.Duration
 	// Now reads the clock. It is the clock of the snapshots' Asked.
 	Now func() time.Time
-	// Random returns a number in [0, 1); nil stands for math/rand/v2.Float64.
+	// Random returns a number in [0, 1); nil means math/rand/v2.Float64.
 	Random func() float64
 
 	calls sharedcall.Group[Snapshot]

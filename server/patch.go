@@ -40,18 +40,14 @@ func (s *Server) patchBundles(w http.ResponseWriter, r *http.Request, u store.Us
 	}
 	var bundles []store.Bundle
 	for i, o := range objects {
-		b, err := s.store.Change(r.Context(), o.ID, edits[i].apply)
+		b, err := s.Store.Change(r.Context(), o.ID, edits[i].apply)
 		if err != nil {
 			return err
 		}
 		s.changed(b.UUID)
 		bundles = append(bundles, b)
 	}
-	out, included, err := s.bundleObjects(r, u, bundles)
-	if err != nil {
-		return err
-	}
-	return writeDocument(w, out, included)
+	return s.writeBundles(w, r, u, bundles)
 }
 
 // apply makes the change or refuses it.

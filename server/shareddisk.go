@@ -10,15 +10,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// sharesDisk says whether a worker may read and write on the store's disk.
+// sharesDisk reports whether a worker may read and write on the store's disk.
 func (s *Server) sharesDisk(key store.Worker) bool {
-	if !s.SharedDisk {
-		return false
-	}
-	s.hub.mu.Lock()
-	defer s.hub.mu.Unlock()
-	w, ok := s.hub.workers[key]
-	return ok && w.info.SharedFileSystem
+	return s.SharedDisk && s.hub.info(key).SharedFileSystem
 }
 
 // addLocations adds to a run message the paths of a run's inputs and of its results directory,
@@ -29,7 +23,7 @@ func (s *Server) addLocations(ctx context.Context, m *codalab.RunBundle, b store
 	for _, d := range m.Dependencies {
 		uuids = append(uuids, d.ParentUUID)
 	}
-	parents, err := s.store.Bundles(ctx, uuids)
+	parents, err := s.Store.Bundles(ctx, uuids)
 	if err != nil {
 		return err
 	}
@@ -38,7 +32,7 @@ func (s *Server) addLocations(ctx context.Context, m *codalab.RunBundle, b store
 			m.Dependencies[i].Location = &dir
 		}
 	}
-	results, err := s.store.MakeResults(b)
+	results, err := s.Store.MakeResults(b)
 	m.Location = &results
 	return err
 }
@@ -49,7 +43,7 @@ func (s *Server) addLocations(ctx context.Context, m *codalab.RunBundle, b store
 func (s *Server) contentsPath(b store.Bundle) string {
 	link := b.Metadata.String("link_url")
 	if link == "" {
-		return s.store.ContentsFile(b)
+		return s.Store.ContentsFile(b)
 	}
 	clean, _, _ := s.linkRoot(link) // empty if there is no root
 	return clean
@@ -99,14 +93,14 @@ func (s *Server) adopt(ctx context.Context, key store.Worker, reports map[string
 		return nil, nil
 	}
 	shares := s.sharesDisk(key)
-	bundles, err := s.store.Bundles(ctx, ended)
+	bundles, err := s.Store.Bundles(ctx, ended)
 	if err != nil {
 		return nil, err
 	}
 	under := map[string]*adoption{}
 	for uuid, b := range bundles {
 		if b.Worker == key && b.State.OnWorker() && b.Contents == "" {
-			under[uuid] = s.adoptions.begin(s.store, b)
+			under[uuid] = s.adoptions.begin(s.Store, b)
 		}
 	}
 	sizes := map[string]int64{}

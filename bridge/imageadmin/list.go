@@ -16,7 +16,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/images"
 )
 
-// Image is a SIF in the cache, or a kept image whose SIF is missing there.
+// Image is a SIF in the cache, or a kept image whose SIF is missing.
 type Image struct {
 	// Names are what bundles called it; first those that it is kept under.
 	Names        []string  `json:"names"`
@@ -35,7 +35,7 @@ type Image struct {
 }
 
 // List returns each SIF of a cache, those last used last, and then the kept images that
-// have none. grouped says whether a group shares the cache; names returns the names that
+// have none. grouped reports whether a group shares the cache; names returns the names that
 // an image was asked for by.
 func List(entries []cache.Entry, kept []images.Kept, grouped bool, names func(digest, architecture string) []string) []Image {
 	list, found := []Image{}, map[cache.Key]bool{}

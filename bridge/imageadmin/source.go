@@ -101,7 +101,7 @@ func OwnerLogins(c config.Config, r source.Source) func(owner string, ref source
 	}
 }
 
-// hasLogin says whether there is a login of an owner.
+// hasLogin reports whether an owner has a login.
 func hasLogin(dir, owner string) bool {
 	for _, path := range []string{owner + ".json", filepath.Join(owner, "config.json")} {
 		if _, err := os.Lstat(filepath.Join(dir, path)); err == nil {

@@ -21,20 +21,8 @@ type record struct {
 	changed bool
 }
 
-// parts splits records into parts for one statement each. SQLite has the lower limit, 32766
-// parameters.
-func parts(records []record) func(yield func([]record) bool) {
-	const most = 1000
-	return func(yield func([]record) bool) {
-		for len(records) > 0 {
-			n := min(most, len(records))
-			if !yield(records[:n]) {
-				return
-			}
-			records = records[n:]
-		}
-	}
-}
+// rowsPerStatement keeps a statement below SQLite's limit of 32766 parameters.
+const rowsPerStatement = 1000
 
 // save writes records with a few statements in all, since each statement costs a round trip to
 // a server.

@@ -30,7 +30,7 @@ func TestClockSetBackLengthensNoPause(t *testing.T) {
 	longest := max(p.SubmitGrace, p.Settle, time.Minute)
 	for phase, want := range map[plan.Phase]time.Duration{
 		plan.Claiming: longest, plan.Staging: 6 * time.Hour, plan.Submitting: longest, plan.Queued: longest, plan.Running: longest,
-		plan.Stopping: longest, plan.Collecting: longest, plan.Finalizing: p.AckPatience, plan.Done: p.KeepAfterAck,
+		plan.Stopping: longest, plan.Collecting: longest, plan.Finalizing: p.LongestAckPause, plan.Done: p.KeepAfterAck,
 	} {
 		b := given(t, rowIn(phase), tomorrow).hears(restarted)
 		if b.row.Phase != phase || b.row.DueAt.After(b.now.Add(want)) {

@@ -46,7 +46,7 @@ func TestI6ServerIsAskedForALostAcknowledgement(t *testing.T) {
 	asked().hears(told(ack)).hears(answer(plan.Outcome{}, codalab.StateRunning)).is(plan.Done)
 }
 
-// The pauses between the questions grow up to AckPatience.
+// The pauses between the questions grow up to LongestAckPause.
 func TestServerThatIsSlowToAcknowledgeIsAskedLessAndLess(t *testing.T) {
 	t.Parallel()
 	b := given(t, rowIn(plan.Finalizing))

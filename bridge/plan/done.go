@@ -75,7 +75,7 @@ func (d *decision) reportEndAgain() {
 }
 
 // unsettled reports whether the bridge soon asks again for a bundle that the server has
-// acknowledged: the server is away, or has not acted on a report yet. A final refusal would
+// acknowledged: the server does not answer, or has not acted on a report yet. A final refusal would
 // only be repeated.
 func unsettled(c Confirmation) bool {
 	if c.Failure != "" {

@@ -42,7 +42,7 @@ func (d *decision) claimed(reason string) {
 
 // notClaimed decides a row after the server refused the claim and was asked for the bundle.
 // Usually another worker has the bundle, and the row is dropped. But the server may have
-// granted an earlier claim: the bridge died before it read the answer, and was away for a
+// granted an earlier claim: the bridge died before it read the answer, and was down for a
 // minute. Or the server was restored from an older copy. It then shows the bundle as
 // worker_offline, and as this bridge's own: only a report brings it back.
 func (d *decision) notClaimed(c Confirmation) {
@@ -62,7 +62,7 @@ func (d *decision) notClaimed(c Confirmation) {
 	}
 }
 
-// dropRow ends a row whose bundle is not this bridge's. It does not answer an offer in the same
+// dropRow ends a row whose bundle belongs to another worker. It does not answer an offer in the same
 // news: the server repeats the offer.
 func (d *decision) dropRow(reason string) {
 	d.enter(Done, reason)
@@ -137,13 +137,13 @@ func (d *decision) staging() {
 const longestPause = 6 * time.Hour
 
 // fullPatience is how long staging waits for room on a disk. A bundle that is too large for the
-// whole disk must not keep it full for ever.
+// whole disk must not keep it full without end.
 const fullPatience = 3 * 24 * time.Hour
 
 // stagingPatienceOver reports whether failing staging is given up. Patience begins with the
 // first failure: before it, staging may have worked for hours. An outage or a full disk does
-// not use up the patience for the bundle's own troubles, and the reverse; but a bundle that
-// fails for both by turns does not do so for ever. While the disk is below its low water
+// not use up the time for the bundle's own failures, and the reverse; but a bundle that fails for
+// both by turns is given up in the end. While the disk is below its low water
 // nothing is given up.
 func (d *decision) stagingPatienceOver(o Outcome) bool {
 	patience, outage := d.policy.StagePatience, o.Outage || o.Full

@@ -137,7 +137,7 @@ func delivered(what string) string {
 	return "the results are with the server: " + what
 }
 
-// endedAtServer reports whether the server shows the bundle at its end, which stands for an
+// endedAtServer reports whether the server shows the bundle at its end, which counts as an
 // acknowledgement.
 func (d *decision) endedAtServer() bool {
 	c := d.news.Confirmed
@@ -170,12 +170,12 @@ func (d *decision) finalize(reason string) {
 	d.enter(Finalizing, reason)
 	d.row.Times.Finalizing = d.now
 	d.row.ReportCount++
-	d.row.DueAt = d.now.Add(leastAckPatience)
+	d.row.DueAt = d.now.Add(firstAckPause)
 }
 
-// leastAckPatience is how long the server has for its acknowledgement before the bridge asks
+// firstAckPause is how long the server has for its acknowledgement before the bridge asks
 // for the first time.
-const leastAckPatience = 15 * time.Second
+const firstAckPause = 15 * time.Second
 
 // finalizing: the verdict is reported once, and applyMessages notes the server's
 // acknowledgement. CodaLab's own server takes a report that comes after its acknowledgement for
@@ -197,13 +197,13 @@ func (d *decision) finalizing() {
 	case heldByWorker(c.State) && !c.Carried && d.askedSince(*c):
 		d.finalize(fmt.Sprintf("the server has not got the verdict, and has the bundle %s: reported again", c.State))
 	default:
-		patience := min(max(d.now.Sub(d.row.PhaseSince), leastAckPatience), d.policy.AckPatience)
-		d.row.DueAt = d.now.Add(patience)
+		pause := min(max(d.now.Sub(d.row.PhaseSince), firstAckPause), d.policy.LongestAckPause)
+		d.row.DueAt = d.now.Add(pause)
 	}
 }
 
 // askedSince reports whether the server was asked after the row entered its phase. The answer
-// to an older question says nothing about the offer, report or acknowledgement that began the
+// to an older question has no bearing on the offer, report or acknowledgement that began the
 // phase.
 func (d *decision) askedSince(c Confirmation) bool { return !c.Asked.Before(d.row.PhaseSince) }
 

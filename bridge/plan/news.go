@@ -68,8 +68,8 @@ type Outcome struct {
 	Full bool
 	// Done gives details of a success; empty for none.
 	Done string `json:",omitempty"`
-	// Outage is set for a failure that says nothing of the bundle: the server, a registry,
-	// Slurm or the disk is away, and will come back.
+	// Outage is set for a failure that is no fault of the bundle: the server, a registry, Slurm or
+	// the disk is unreachable, and will come back.
 	Outage bool
 	// After is how long from now the server or registry that refused asks for no further
 	// request; 0 if it did not say.
@@ -95,7 +95,7 @@ type Submission struct {
 	Attempt int
 	// Job is the job's id; 0 if the answer had none.
 	Job sbatch.JobID
-	// Refused is set when surely no job of the submission will run, Retry when a later try
+	// Refused is set if it is certain that no job of the submission will run, Retry when a later try
 	// may succeed. Words are Slurm's.
 	Refused, Retry bool
 	Words          string
@@ -104,9 +104,9 @@ type Submission struct {
 // Fencing is the outcome of fencing an attempt.
 type Fencing struct {
 	Attempt int
-	// Standing is the record that stands in the attempt's started.
+	// Standing is the record in the attempt's started.
 	Standing spool.Started
-	// Failure is why it is not known which record stands. Gone is set if the reason is that
+	// Failure is why the record could not be read. Gone is set if the reason is that
 	// the attempt's directory is no longer on the disk.
 	Failure string
 	Gone    bool
@@ -146,7 +146,7 @@ type Found struct {
 }
 
 // Records are an attempt's records as read from the shared disk. A record that is missing,
-// or could not be read, says nothing.
+// or could not be read, is no evidence.
 type Records struct {
 	Attempt int
 	// Read is when their reading began; zero if not all could be read, so that a record

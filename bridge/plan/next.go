@@ -56,7 +56,7 @@ type decision struct {
 	exitIsNew bool
 }
 
-// clampClock limits the damage when somebody sets the clock. A time in the future was noted
+// clampClock limits the damage when the clock is set. A time in the future was noted
 // before the clock was set back: it becomes now, and the pause is cut to the longest that the
 // phase has. After a restart the times of the previous process cannot be compared with today's
 // clock. So the disk gets its whole time to settle again, and results are kept for a while
@@ -73,7 +73,7 @@ func (d *decision) clampClock() {
 	case Staging:
 		pause = max(pause, longestPause)
 	case Finalizing:
-		pause = max(pause, d.policy.AckPatience)
+		pause = max(pause, d.policy.LongestAckPause)
 	case Done:
 		pause = max(pause, d.policy.KeepAfterAck)
 		if latest := d.now.Add(d.policy.KeepAfterAck); r.KeepUntil.After(latest) {
@@ -105,9 +105,9 @@ const (
 	keptAfterRestarts = 24 * time.Hour
 )
 
-// dropForeignJobs drops from the news what Slurm said of another submission than the row's
+// dropForeignJobs drops from the news what Slurm showed of another submission than the row's
 // current one: an answer may arrive after the row has moved on. It also drops a job that has
-// the submission's name and names another one in its comment: somebody copied the name, or the
+// the submission's name and names another one in its comment: a user copied the name, or the
 // job belongs to an earlier life of the bundle. The job that began the attempt stays: a bridge
 // with an old copy of its ledger has submitted the attempt a second time.
 func (d *decision) dropForeignJobs() {
@@ -204,14 +204,14 @@ func (d *decision) offeredAgain() {
 	case d.row.Phase == Finalizing: // the verdict may be lost: Confirm asks the server soon
 		d.wantEffect(Claim)
 		d.row.Reason = "the server offered the bundle again: claimed again"
-		d.decideBy(d.now.Add(leastAckPatience))
+		d.decideBy(d.now.Add(firstAckPause))
 	default:
 		d.wantEffect(Claim)
 		d.row.Reason = "the server offered the bundle again: claimed again"
 	}
 }
 
-// setStop notes the verdict to be reached instead of the run's own. The first one stands. A
+// setStop notes the verdict to be reached instead of the run's own. The first one counts. A
 // bundle that has a verdict, or is not this bridge's, gets none.
 func (d *decision) setStop(v Verdict, reason string) {
 	if d.row.Verdict != nil || d.row.StopVerdict != nil || d.row.Phase == Done {
@@ -222,7 +222,7 @@ func (d *decision) setStop(v Verdict, reason string) {
 }
 
 // applyRecords applies the records of the current attempt, in any phase. Records of another
-// attempt, or under another token than the one that stands, are ignored; so are those of an
+// attempt, or under another token than the owner's, are ignored; so are those of an
 // attempt that was given up for the next one, which has no submission name yet.
 func (d *decision) applyRecords() {
 	if d.row.SubmissionName == "" {
@@ -253,7 +253,7 @@ func (d *decision) applyRecords() {
 }
 
 // applyFencing applies the outcome of fencing the attempt. Records that stay missing for as
-// long as the disk may take to show them were removed by somebody. The specification went with
+// long as the disk may take to show them were removed from outside. The specification went with
 // them, so no worker can begin.
 func (d *decision) applyFencing(c Fencing) {
 	switch {
@@ -271,7 +271,7 @@ func (d *decision) applyFencing(c Fencing) {
 	}
 }
 
-// applyStarted applies the record that stands in the current attempt's started.
+// applyStarted applies the record in the current attempt's started.
 func (d *decision) applyStarted(s spool.Started) {
 	switch {
 	case s.Fenced:
@@ -283,7 +283,7 @@ func (d *decision) applyStarted(s spool.Started) {
 }
 
 // followJob makes the row follow the job that began the attempt. Of two jobs of one attempt,
-// the other's end says nothing.
+// the other's end does not count.
 func (d *decision) followJob(s spool.Started) {
 	id, err := strconv.ParseInt(s.Job, 10, 64)
 	if err != nil || sbatch.JobID(id) == d.row.Job.ID {

@@ -48,7 +48,7 @@ func (r Row) Report(worker string) codalab.Run {
 //
 // CodaLab's own worker goes on sending its last sample, usually that of a container that is
 // gone: 0 (codalab/worker/docker_utils.py: get_container_stats_with_docker_stats). Its server
-// keeps what the last report before finalizing said (codalab/model/bundle_model.py:
+// keeps the figures of the last report before finalizing (codalab/model/bundle_model.py:
 // transition_bundle_running).
 func (r Row) usage(run *codalab.Run) {
 	var u spool.Usage

@@ -42,7 +42,7 @@ func Phases() []Phase {
 // SubmissionName names a submission. It is the job's name in Slurm, and unique.
 type SubmissionName string
 
-// Row is one bundle of the bridge's. It is a value, which a ledger keeps. The values behind its
+// Row is one bundle that the bridge handles. It is a value, which a ledger keeps. The values behind its
 // pointers never change, so rows may be copied, shared and compared with ==.
 type Row struct {
 	// Bundle is the bundle's UUID, the row's key.
@@ -73,7 +73,7 @@ type Row struct {
 	// LastFailure is why the last try failed.
 	LastFailure string `json:"trouble,omitempty"`
 	// FailingSince is since when staging or collecting has failed, in this life of the bridge;
-	// zero while it does not. FailedByOutage says whether staging last failed for an outage.
+	// zero while it does not. FailedByOutage reports whether staging last failed for an outage.
 	// FailureKindSince is since when it has failed for that kind of reason, if it failed for the
 	// other kind before.
 	FailingSince     time.Time `json:"troubled,omitzero"`
@@ -152,7 +152,7 @@ type Row struct {
 	Verdict *Verdict `json:"verdict,omitempty"`
 	// Undelivered is set once the bridge has given up delivering the results.
 	Undelivered bool `json:"undelivered,omitempty"`
-	// Dropped is set for a row whose bundle turned out not to be this bridge's. It is not
+	// Dropped is set for a row whose bundle turned out to be another worker's. It is not
 	// reported.
 	Dropped bool `json:"dropped,omitempty"`
 	// Releasing is set when the bundle's files are being removed.

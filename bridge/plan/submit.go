@@ -82,7 +82,7 @@ func (d *decision) submit(reason string) {
 	d.wantEffect(Submit)
 }
 
-// adoptable returns the job of an observation that stands for the submission, a live one rather
+// adoptable returns the job of an observation that the submission made, a live one rather
 // than an ended one. The ghost of a refused submission does not count.
 func adoptable(s *Observation) (job sbatch.Job, ok bool) {
 	if s == nil {

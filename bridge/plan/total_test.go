@@ -118,7 +118,7 @@ func total(row plan.Row, n plan.News, accounting bool) error {
 		return fmt.Errorf("%w (%s: %s)", err, after.Phase, after.Reason)
 	}
 	again, repeated := p.Next(now, row, n)
-	if !reflect.DeepEqual(after, again) || !slices.Equal(kindsOf(effects), kindsOf(repeated)) {
+	if !reflect.DeepEqual(after, again) || !slices.Equal(plan.KindsOf(effects), plan.KindsOf(repeated)) {
 		return fmt.Errorf("decided otherwise the second time:\n%s", cmp.Diff(after, again))
 	}
 	return nil

@@ -114,7 +114,7 @@ func (d *decision) noteEnded(reason string) {
 }
 
 // jobOfAttempt returns the attempt's job among the jobs of its submission name: the job that
-// began it, else the job that was submitted, else any job that can stand for it.
+// began it, else the job that was submitted, else any adoptable job.
 func (d *decision) jobOfAttempt(jobs []sbatch.Job) (sbatch.Job, bool) {
 	id := d.row.Job.ID.String()
 	if d.row.Begun != nil && d.row.Begun.Job != "" {
@@ -134,7 +134,7 @@ func (d *decision) jobOfAttempt(jobs []sbatch.Job) (sbatch.Job, bool) {
 // slurmStateKnown reports whether Slurm's final word about an ended job is known: the state in
 // which it ended or, if the controller no longer keeps that, the answer of the accounting
 // database. It does not wait for an end that the database missed: the database may show such a
-// job as running for ever.
+// job as running without end.
 func (d *decision) slurmStateKnown() bool {
 	if d.row.Job.State.Ended() || !d.policy.Accounting {
 		return true
@@ -181,11 +181,11 @@ func (d *decision) stopImpossibleJob() {
 	if d.row.ImpossibleSince.IsZero() {
 		d.row.ImpossibleSince = d.now
 	}
-	patience := d.policy.StuckFor
+	wait := d.policy.StuckFor
 	if d.row.ImpossibleSince.Sub(d.row.PhaseSince) > couldStart {
-		patience = couldStart // an administrator may be at work on the partition
+		wait = couldStart // an administrator may be at work on the partition
 	}
-	if d.news.Observation == nil || d.now.Before(d.row.ImpossibleSince.Add(patience)) {
+	if d.news.Observation == nil || d.now.Before(d.row.ImpossibleSince.Add(wait)) {
 		return
 	}
 	d.setStop(Verdict{Cause: spool.CauseUser, Failure: fmt.Sprintf(
@@ -254,7 +254,7 @@ func (d *decision) nextAttempt(why string) {
 	r.NoJobSince, r.RecordsReadAt, r.OutputTail = time.Time{}, time.Time{}, ""
 	r.ImpossibleSince, r.CancelledAt, r.Fenced, r.RecordsGoneSince = time.Time{}, time.Time{}, false, time.Time{}
 	r.Begun, r.Exit, r.Status, r.Times.Running = nil, nil, nil, time.Time{}
-	// News of the last attempt says nothing about the next one.
+	// News of the last attempt does not concern the next one.
 	d.news.Records, d.news.Fenced, d.news.Observation, d.news.Accounting, d.news.Submitted = nil, nil, nil, nil, nil
 }
 

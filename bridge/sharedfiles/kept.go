@@ -129,7 +129,7 @@ func remove(layout spool.Layout, r *KeptResults, rows func() ([]plan.Row, error)
 	return false, nil
 }
 
-// userOf says which bundle in the bridge's hands needs the kept results of a bundle, and
+// userOf returns which unfinished bundle of the bridge needs the kept results of a bundle, and
 // why; empty means none. The bridge saves a row before it looks for the dependencies of
 // its bundle, so the rows show every user.
 func userOf(rows []plan.Row, bundle string) string {
@@ -160,7 +160,7 @@ func KeptText(found []KeptResults, dir string) string {
 	return fmt.Sprintf("%s%s in all, in %s\n", termtext.Table(rows), codalab.FormatSize(sum), dir)
 }
 
-// server says what the server has of the bundle.
+// server returns what the server has of the bundle.
 func (r KeptResults) server() string {
 	switch {
 	case r.Deleted:

@@ -126,7 +126,7 @@ func (l *life) die(why string) {
 
 // disturbSubmissions notes what happened to the attempts that are being submitted.
 func (w *world) disturbSubmissions(what string) {
-	for _, r := range w.ledger.memory.rows {
+	for _, r := range w.ledger.rows {
 		if r.Phase == plan.Submitting {
 			w.disk.attempt(r.Bundle, r.Attempt).disturb(what)
 		}
@@ -424,8 +424,8 @@ func (l *life) narrate(d plan.Decision) {
 		return
 	}
 	kinds := ""
-	for _, e := range d.Effects {
-		kinds += " " + string(e.Kind)
+	for _, k := range d.Effects {
+		kinds += " " + string(k)
 	}
 	l.w.tell("decided", "%s.%d %s: %s →%s", short(d.Next.Bundle), d.Next.Attempt, d.Next.Phase, d.Next.Reason, kinds)
 }

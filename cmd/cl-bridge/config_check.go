@@ -25,8 +25,7 @@ func configCommand(p program.Process) *cobra.Command {
 			if s.json {
 				return &program.Error{Code: program.ExitUsage, Err: errors.New("--json goes with --live")}
 			}
-			_, err := fmt.Fprintf(s.Stdout, "%s: %d queues, no mistake in the file; --live checks what it names\n", s.Path, len(s.Queue))
-			return err
+			return s.print(nil, fmt.Sprintf("%s: %d queues, no mistake in the file; --live checks what it names\n", s.Path, len(s.Queue)))
 		})
 	check.Flags().BoolVar(&live, "live", false, "check the server, Slurm and the disks too")
 	check.Flags().Lookup("json").Usage = "with --live, print JSON"

@@ -14,8 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/cl-slurm/cl-slurm/bridge/explain"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/bridge/status"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -149,7 +149,7 @@ func TestExplainPrintsJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got explain.Explanation
+	var got status.Explanation
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestExplainPrintsJSON(t *testing.T) {
 		t.Errorf("history %+v", got.History)
 	}
 	got.History = nil
-	want := explain.Explanation{
+	want := status.Explanation{
 		Bundle: inSlurm, Queue: "gpu", Phase: plan.Queued, Since: noon.Add(-116 * time.Minute), Reason: "Slurm accepted the job",
 		WaitsFor: "Slurm to start job 4711", Attempt: 1, Job: 4711, JobState: sbatch.StatePending, JobReason: "Priority",
 	}

@@ -46,12 +46,8 @@ func seedsPerSecond(ctx context.Context) float64 {
 	for range runtime.GOMAXPROCS(0) {
 		group.Go(func() error {
 			for time.Since(start) < lasting {
-				r, err := sim.Run(ctx, 2_000_000+seed.Add(1), sim.Options{})
-				if err == nil && len(r.Violations) > 0 {
-					err = fmt.Errorf("seed %d breaks a promise: %s", r.Seed, r.Violations[0].Words)
-				}
-				if err != nil {
-					return err
+				if r := sim.Run(ctx, 2_000_000+seed.Add(1), sim.Options{}); len(r.Violations) > 0 {
+					return fmt.Errorf("seed %d breaks a promise: %s", r.Seed, r.Violations[0].Words)
 				}
 				done.Add(1)
 			}
@@ -147,7 +143,7 @@ func benchBridge(book *ledger.Ledger, disk *ringingDisk) *bridge.Bridge {
 			Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Worker: "/shared/bin/cl-worker",
 			Queues:      map[string]plan.Queue{"cpu": {Name: "cpu", Tag: "cpu"}},
 			SubmitGrace: 90 * time.Second, RecordAge: 300 * time.Second, Accounting: true, Settle: 10 * time.Second,
-			AckPatience: 10 * time.Minute, MaxAttempts: 3, KeepAfterAck: 24 * time.Hour,
+			LongestAckPause: 10 * time.Minute, MaxAttempts: 3, KeepAfterAck: 24 * time.Hour,
 		},
 		Name: "bench", Hostname: "login", Ledger: book, Spool: disk, Log: slog.New(slog.DiscardHandler),
 		Now: func() time.Time { return time.Now().Round(0) },

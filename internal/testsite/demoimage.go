@@ -1,4 +1,4 @@
-package main
+package testsite
 
 import (
 	"archive/tar"
@@ -29,10 +29,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/command"
 )
 
-const path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-// recipe is everything that the image depends on besides Debian's archive. An image is
-// made once for each recipe.
+// recipe is everything that the demo's image depends on besides Debian's archive. An image
+// is made once for each recipe, and kept, so that a site needs neither an account nor a
+// public registry.
 type recipe struct {
 	Mmdebstrap []string
 	// Epoch is the time of every file and of the image itself.
@@ -45,6 +44,7 @@ type recipe struct {
 	Added   map[string]string
 }
 
+// newRecipe is the recipe of a small Debian with Python.
 func newRecipe() recipe {
 	return recipe{
 		Mmdebstrap: []string{
@@ -57,7 +57,7 @@ func newRecipe() recipe {
 		},
 		Epoch: time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC).Unix(),
 		Config: v1.Config{
-			Env:        []string{path, "DEMO_IMAGE=1"},
+			Env:        []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "DEMO_IMAGE=1"},
 			Cmd:        []string{"bash"},
 			WorkingDir: "/",
 		},
@@ -65,80 +65,46 @@ func newRecipe() recipe {
 		Removed: []string{"etc/issue.net"},
 		Added: map[string]string{
 			"dev/":           "", // left out of the first together with the device files
-			"etc/demo-image": "A small Debian with Python, made by scripts/demoimage.\n",
+			"etc/demo-image": "A small Debian with Python, for the demo and for tests.\n",
 		},
 	}
 }
 
-// name is the directory of the recipe's image.
-func (r recipe) name() (string, error) {
+// ensureImage returns the path of the recipe's OCI layout below dir, and makes it first if
+// it is missing. One process makes it at a time, and it appears in one step.
+func (r recipe) ensureImage(ctx context.Context, dir string, log io.Writer) (string, error) {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return "", fmt.Errorf("name image: %w", err)
 	}
-	return fmt.Sprintf("%x", sha256.Sum256(text))[:12], nil
-}
-
-// ensureImage returns the path of the demo image's OCI layout below dir, and makes it
-// first if it is missing. One process makes it at a time, and it appears in one step.
-func ensureImage(ctx context.Context, dir string, out io.Writer) (string, error) {
-	r := newRecipe()
-	name, err := r.name()
+	kept := filepath.Join(dir, fmt.Sprintf("%x", sha256.Sum256(text))[:12])
+	if _, err := os.Stat(kept); err == nil {
+		return kept, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return "", err
 	}
-	kept := filepath.Join(dir, name)
-	if exists(kept) {
-		return kept, nil
+	defer func() { _ = lock.Close() }() // unlocks it
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
-	if err := r.makeOnce(ctx, dir, kept, out); err != nil {
-		return "", fmt.Errorf("make image: %w", err)
-	}
-	return kept, nil
-}
-
-// makeOnce makes the image as kept, unless another process does so first.
-func (r recipe) makeOnce(ctx context.Context, dir, kept string, out io.Writer) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // an image is no secret
-		return err
-	}
-	unlock, err := lock(filepath.Join(dir, "lock"))
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if exists(kept) {
-		return nil
+	if _, err := os.Stat(kept); err == nil {
+		return kept, nil // another process has made it meanwhile
 	}
 	tmp, err := os.MkdirTemp(dir, ".building-*")
 	if err != nil {
-		return err
+		return "", err
 	}
-	defer func() { _ = os.RemoveAll(tmp) }()
-	if _, err := fmt.Fprintln(out, "demoimage: making a small Debian with Python (half a minute, once)"); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
+	defer func() { _ = os.RemoveAll(tmp) }() // a leftover has no meaning
+	_, _ = fmt.Fprintln(log, "making an image, a small Debian with Python (half a minute, once)")
 	if err := r.build(ctx, tmp); err != nil {
-		return err
+		return "", fmt.Errorf("make image: %w", err)
 	}
-	return os.Rename(filepath.Join(tmp, "layout"), kept)
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
-// lock waits for a lock, which ends with this process at the latest.
-func lock(path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
-	}
-	return func() { _ = f.Close() }, nil
+	return kept, os.Rename(filepath.Join(tmp, "layout"), kept)
 }
 
 // build writes the image's OCI layout to dir/layout.
@@ -149,31 +115,24 @@ func (r recipe) build(ctx context.Context, dir string) error {
 	}
 	base, err := tarball.LayerFromFile(debian, tarball.WithMediaType(types.OCILayer))
 	if err != nil {
-		return fmt.Errorf("%s: %w", debian, err)
-	}
-	change, err := r.change()
-	if err != nil {
 		return err
 	}
-	img, err := r.image(base, change)
+	img, err := r.image(base)
 	if err != nil {
 		return err
 	}
 	index, err := layout.Write(filepath.Join(dir, "layout"), empty.Index)
 	if err != nil {
-		return fmt.Errorf("write layout: %w", err)
+		return err
 	}
-	if err := index.AppendImage(img); err != nil {
-		return fmt.Errorf("write layout: %w", err)
-	}
-	return nil
+	return index.AppendImage(img)
 }
 
 // bootstrap writes a Debian to a tar file.
 func (r recipe) bootstrap(ctx context.Context, path string) (err error) {
 	f, err := os.Create(path)
 	if err != nil {
-		return fmt.Errorf("bootstrap: %w", err)
+		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	return command.Command{
@@ -194,51 +153,41 @@ func (r recipe) change() (v1.Layer, error) {
 
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
+	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(files[name])), ModTime: time.Unix(r.Epoch, 0)}
 		if strings.HasSuffix(name, "/") {
 			header.Typeflag, header.Mode = tar.TypeDir, 0o755
 		}
-		if err := w.WriteHeader(header); err != nil {
-			return nil, fmt.Errorf("second layer: %w", err)
-		}
-		if _, err := io.WriteString(w, files[name]); err != nil {
-			return nil, fmt.Errorf("second layer: %w", err)
-		}
+		headerErr := w.WriteHeader(header)
+		_, err := io.WriteString(w, files[name])
+		errs = append(errs, headerErr, err)
 	}
-	if err := w.Close(); err != nil {
-		return nil, fmt.Errorf("second layer: %w", err)
+	if err := errors.Join(append(errs, w.Close())...); err != nil {
+		return nil, err
 	}
 	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buf.Bytes())), nil }
-	layer, err := tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer))
+	return tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer))
+}
+
+// image adds the second layer to a first one.
+func (r recipe) image(base v1.Layer) (v1.Image, error) {
+	change, err := r.change()
 	if err != nil {
 		return nil, fmt.Errorf("second layer: %w", err)
 	}
-	return layer, nil
-}
-
-func (r recipe) image(layers ...v1.Layer) (v1.Image, error) {
 	created := v1.Time{Time: time.Unix(r.Epoch, 0).UTC()}
-	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	for _, layer := range layers {
-		var err error
-		img, err = mutate.Append(img, mutate.Addendum{
-			Layer:   layer,
-			History: v1.History{Created: created, CreatedBy: "scripts/demoimage"},
-		})
-		if err != nil {
-			return nil, fmt.Errorf("assemble image: %w", err)
-		}
+	history := v1.History{Created: created, CreatedBy: "cl-slurm/internal/testsite"}
+	img, err := mutate.Append(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON),
+		mutate.Addendum{Layer: base, History: history}, mutate.Addendum{Layer: change, History: history})
+	if err != nil {
+		return nil, err
 	}
 	config, err := img.ConfigFile()
 	if err != nil {
-		return nil, fmt.Errorf("assemble image: %w", err)
+		return nil, err
 	}
 	config = config.DeepCopy()
 	config.Created, config.OS, config.Architecture, config.Config = created, "linux", r.Arch, r.Config
-	img, err = mutate.ConfigFile(img, config)
-	if err != nil {
-		return nil, fmt.Errorf("assemble image: %w", err)
-	}
-	return img, nil
+	return mutate.ConfigFile(img, config)
 }

@@ -1,4 +1,4 @@
-package manners
+package stocktest_test
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/stocktest"
 )
 
 // patience is how long a trial waits for the server, which usually takes a second or two.
@@ -29,13 +30,13 @@ const internalError = "Internal"
 // trial is the test of one manner on one server.
 type trial struct {
 	*testing.T
-	target Target
-	calls  sync.WaitGroup // the calls that are made in the background
+	site  site
+	calls sync.WaitGroup // the calls that are made in the background
 }
 
-func newTrial(t *testing.T, on Target) *trial {
+func newTrial(t *testing.T, on site) *trial {
 	t.Helper()
-	tr := &trial{T: t, target: on}
+	tr := &trial{T: t, site: on}
 	t.Cleanup(tr.calls.Wait)
 	return tr
 }
@@ -46,10 +47,10 @@ type user struct {
 	id, name, token string
 }
 
-func (on *trial) owner() *user     { return on.login(on.target.Owner) }
-func (on *trial) colleague() *user { return on.login(on.target.Colleague) }
+func (on *trial) owner() *user     { return on.login(on.site.owner) }
+func (on *trial) colleague() *user { return on.login(on.site.colleague) }
 
-func (on *trial) login(l Login) *user {
+func (on *trial) login(l stocktest.User) *user {
 	on.Helper()
 	u := &user{trial: on, name: l.Name}
 	var token struct {
@@ -62,7 +63,7 @@ func (on *trial) login(l Login) *user {
 }
 
 // grant asks for a token (codalab/rest/oauth2.py).
-func (on *trial) grant(l Login) answer {
+func (on *trial) grant(l stocktest.User) answer {
 	form := url.Values{"grant_type": {"password"}, "username": {l.Name}, "password": {l.Password}}
 	return on.request("POST", "/oauth2/token", strings.NewReader(form.Encode()), func(r *http.Request) {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -124,7 +125,7 @@ func (a answer) object() codalab.Object {
 func (on *trial) request(method, path string, body io.Reader, prepare func(*http.Request)) answer {
 	a := answer{trial: on, call: method + " " + path}
 	// A trial cleans up after its context has ended.
-	r, err := http.NewRequestWithContext(context.Background(), method, on.target.Address+"/rest"+path, body)
+	r, err := http.NewRequestWithContext(context.Background(), method, on.site.address+"/rest"+path, body)
 	if err != nil {
 		a.err = err
 		return a
@@ -132,7 +133,7 @@ func (on *trial) request(method, path string, body io.Reader, prepare func(*http
 	r.Header.Set("X-Requested-With", "XMLHttpRequest")
 	prepare(r)
 	begun := time.Now()
-	resp, err := on.target.HTTP.Do(r)
+	resp, err := on.site.http.Do(r)
 	if err != nil {
 		a.err = err
 		return a

@@ -1,4 +1,4 @@
-package manners
+package stocktest_test
 
 import (
 	"archive/tar"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/stocktest"
 )
 
 // readerOf hides the length of data, so that it is sent in chunks.
@@ -80,7 +81,7 @@ func (w *worker) awaitRead(uuid, path, kind string, args object) object {
 	return m
 }
 
-func target(uuid, path string, more object) object {
+func targetInfo(uuid, path string, more object) object {
 	info := object{"name": path, "size": 5, "perm": 420, "type": "file", "resolved_target": object{"bundle_uuid": uuid, "subpath": path}}
 	maps.Copy(info, more)
 	return object{"target_info": info}
@@ -91,7 +92,7 @@ func (on *trial) readRunning() {
 
 	done := on.inBackground(func() answer { return u.describe(uuid, "?depth=1") })
 	m := w.awaitRead(uuid, "", "get_target_info", object{"depth": 1.0})
-	w.reply(m, target(uuid, "", object{"type": "directory", "contents": []object{{"name": "out", "size": 5, "perm": 420, "type": "file"}}}))
+	w.reply(m, targetInfo(uuid, "", object{"type": "directory", "contents": []object{{"name": "out", "size": 5, "perm": 420, "type": "file"}}}))
 	if info := on.receive(done).described(); info.Type != codalab.TargetDirectory || len(info.Contents) != 1 || info.Resolved == nil || info.Resolved.BundleUUID != uuid {
 		on.Errorf("the description is %+v", info)
 	}
@@ -107,7 +108,7 @@ func (on *trial) readRunning() {
 		{"?head=2&tail=1&truncation_text=...", nil, "summarize_file", object{"num_head_lines": 2.0, "num_tail_lines": 1.0, "max_line_length": 128.0, "truncation_text": "..."}},
 	} {
 		done := on.inBackground(func() answer { return u.blob(uuid, "out"+c.query, c.ask...) })
-		w.reply(w.awaitRead(uuid, "out", "get_target_info", object{"depth": 0.0}), target(uuid, "out", nil))
+		w.reply(w.awaitRead(uuid, "out", "get_target_info", object{"depth": 0.0}), targetInfo(uuid, "out", nil))
 		w.replyData(w.awaitRead(uuid, "out", c.kind, c.args), gzipped("hello"))
 		a := on.receive(done).wantStatus(http.StatusOK)
 		on.wantEqual("the file", string(a.body), "hello")
@@ -117,7 +118,7 @@ func (on *trial) readRunning() {
 
 	dir := archive("out", "hello")
 	done = on.inBackground(func() answer { return u.blob(uuid, "") })
-	w.reply(w.awaitRead(uuid, "", "get_target_info", nil), target(uuid, "", object{"type": "directory"}))
+	w.reply(w.awaitRead(uuid, "", "get_target_info", nil), targetInfo(uuid, "", object{"type": "directory"}))
 	w.replyData(w.awaitRead(uuid, "", "stream_directory", nil), dir)
 	a := on.receive(done).wantStatus(http.StatusOK)
 	if !bytes.Equal(a.body, dir) || a.header.Get("Content-Type") != "application/gzip" || a.header.Get("Target-Type") != "directory" {
@@ -135,7 +136,7 @@ func (on *trial) readFails() {
 	}
 	for code, want := range map[int]int{404: 404, 403: 403, 409: 400, 500: 500} {
 		done := on.inBackground(func() answer { return u.blob(uuid, "x") })
-		w.reply(w.awaitRead(uuid, "x", "get_target_info", nil), target(uuid, "x", nil))
+		w.reply(w.awaitRead(uuid, "x", "get_target_info", nil), targetInfo(uuid, "x", nil))
 		w.replyError(w.awaitRead(uuid, "x", "stream_file", nil), code)
 		on.receive(done).wantError(want)
 	}
@@ -157,12 +158,12 @@ func (on *trial) foreignSocket() {
 	w.startRunning(uuid)
 	done := on.inBackground(func() answer { return u.describe(uuid, "x") })
 	m := w.awaitRead(uuid, "x", "get_target_info", nil)
-	other.call("POST", other.path("reply", socket(m)), target(uuid, "x", nil)).wantStatus(http.StatusForbidden, "Not your socket ID!")
+	other.call("POST", other.path("reply", socket(m)), targetInfo(uuid, "x", nil)).wantStatus(http.StatusForbidden, "Not your socket ID!")
 	w.call("POST", w.path("reply_data", socket(m)), nil).wantStatus(http.StatusBadRequest, "Missing header message.")
-	w.reply(m, target(uuid, "x", nil))
+	w.reply(m, targetInfo(uuid, "x", nil))
 	on.receive(done).wantStatus(http.StatusOK)
 	// The socket ends with its reader.
-	w.call("POST", w.path("reply", socket(m)), target(uuid, "x", nil)).wantStatus(http.StatusForbidden, "Not your socket ID!")
+	w.call("POST", w.path("reply", socket(m)), targetInfo(uuid, "x", nil)).wantStatus(http.StatusForbidden, "Not your socket ID!")
 }
 
 func (on *trial) readPreparing() {
@@ -234,7 +235,7 @@ func (on *trial) uploadTooLate() {
 }
 
 func (on *trial) refusedCalls() {
-	on.grant(Login{Name: on.target.Owner.Name, Password: "wrong"}).wantStatus(http.StatusUnauthorized, `"invalid_grant"`)
+	on.grant(stocktest.User{Name: on.site.owner.Name, Password: "wrong"}).wantStatus(http.StatusUnauthorized, `"invalid_grant"`)
 	u, w := on.ownerWithWorker()
 	uuid := codalab.NewUUID()
 	u.call("GET", "/bundles/"+uuid, nil).wantStatus(http.StatusNotFound, "Bundle "+uuid+" not found")

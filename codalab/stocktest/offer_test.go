@@ -1,4 +1,4 @@
-package manners
+package stocktest_test
 
 import (
 	"net/http"
@@ -127,7 +127,7 @@ func (on *trial) terminating() {
 }
 
 func (on *trial) groupWorker() {
-	if !on.target.Groups {
+	if !on.site.groups {
 		on.Skip("this target has no groups")
 	}
 	u, c := on.owner(), on.colleague()
@@ -155,10 +155,10 @@ func (on *trial) groupWorker() {
 }
 
 func (on *trial) rootWorker() {
-	if on.target.Root.Name == "" {
+	if on.site.root.Name == "" {
 		on.Skip("this target has no root user")
 	}
-	w := on.login(on.target.Root).worker(newTag())
+	w := on.login(on.site.root).worker(newTag())
 	u := on.owner()
 	uuid := u.run(w.id, nil)
 	w.startRunning(uuid)

@@ -1,10 +1,9 @@
-package ledgertest
+package ledger_test
 
 import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"testing"
 	"time"
@@ -15,17 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
-// open opens the site's ledger until the test ends.
-func open(t *testing.T, s Site) Ledger {
-	t.Helper()
-	l := s.Open(t)
-	if c, ok := l.(io.Closer); ok {
-		t.Cleanup(func() { _ = c.Close() })
-	}
-	return l
-}
-
-func save(t *testing.T, l Ledger, rows ...plan.Row) []plan.Row {
+func save(t *testing.T, l *ledger.Ledger, rows ...plan.Row) []plan.Row {
 	t.Helper()
 	if err := l.Save(t.Context(), rows); err != nil {
 		t.Fatal(err)
@@ -34,7 +23,7 @@ func save(t *testing.T, l Ledger, rows ...plan.Row) []plan.Row {
 }
 
 // read returns all rows in the order of their bundles.
-func read(t *testing.T, l Ledger) []plan.Row {
+func read(t *testing.T, l *ledger.Ledger) []plan.Row {
 	t.Helper()
 	rows, err := l.Rows(t.Context())
 	if err != nil {
@@ -44,13 +33,9 @@ func read(t *testing.T, l Ledger) []plan.Row {
 	return rows
 }
 
-func entries(t *testing.T, l Ledger, bundle string) []ledger.Entry {
+func entries(t *testing.T, l *ledger.Ledger, bundle string) []ledger.Entry {
 	t.Helper()
-	h, ok := l.(Historian)
-	if !ok {
-		t.Skip("this ledger keeps no histories")
-	}
-	found, err := h.History(t.Context(), bundle)
+	found, err := l.History(t.Context(), bundle)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,6 +49,36 @@ func same(t *testing.T, what string, want, got any) {
 	}
 }
 
+// The suite of the ledger. Each of its tests has a ledger of its own at where, which is empty at
+// first, on SQLite and on PostgreSQL.
+func TestLedger(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]func(t *testing.T, where string){
+		"RowsComeBackAsTheyWereAfterARestart": rowsComeBack,
+		"StaleSaveWritesNothing":              staleSave,
+		"StaleDeleteRemovesNothing":           staleDelete,
+		"TextOfOtherProgramsIsTaken":          strangeText,
+		"TakenLedgerIsWrittenByItsTakerAlone": taken,
+		"GenerationNeverFalls":                generation,
+		"GenerationIsRaisedByTheTaker":        raised,
+		"HistoryTellsWhatChanged":             history,
+		"HistoryOutlivesItsRow":               historyOutlives,
+		"HistoryIsBounded":                    historyBounded,
+		"EachRowIsWonByOneOfManyWriters":      concurrentWriters,
+		"EachRowIsWonByOneOfManyProcesses":    concurrentProcesses,
+		"KilledWriterLeavesWholeSaves":        killedWriter,
+		"BrokenConnectionsLoseNothing":        brokenConnections,
+		"ThousandsOfRowsComeAndGo":            cycle,
+	} {
+		for kind, place := range kinds {
+			t.Run(kind+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				test(t, place(t))
+			})
+		}
+	}
+}
+
 func wantConflict(t *testing.T, what string, err error) {
 	t.Helper()
 	if !errors.Is(err, ledger.ErrConflict) {
@@ -71,36 +86,32 @@ func wantConflict(t *testing.T, what string, err error) {
 	}
 }
 
-func (on trial) rowsComeBack() {
-	t, s := on.T, on.Site
-	l := open(t, s)
-	rows := save(t, l, Row("0x1"), Row("0x2"))
+func rowsComeBack(t *testing.T, where string) {
+	l := open(t, where)
+	rows := save(t, l, fullRow("0x1"), fullRow("0x2"))
 	changed := rows[0]
 	changed.Phase = plan.Collecting
 	rows[0] = save(t, l, changed)[0]
 	if rows[0].Version != 2 || rows[1].Version != 1 {
 		t.Errorf("versions %d and %d, want 2 and 1", rows[0].Version, rows[1].Version)
 	}
-	if c, ok := l.(io.Closer); ok {
-		if err := c.Close(); err != nil {
-			t.Fatal(err)
-		}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
 	}
-	again := open(t, s)
+	again := open(t, where)
 	same(t, "rows after a restart", rows, read(t, again))
 	save(t, again, rows[1])
 }
 
-func (on trial) staleSave() {
-	t, s := on.T, on.Site
-	one, two := open(t, s), open(t, s)
-	first := save(t, one, Row("0x1"))[0]
+func staleSave(t *testing.T, where string) {
+	one, two := open(t, where), open(t, where)
+	first := save(t, one, fullRow("0x1"))[0]
 	second := save(t, one, first)[0]
 	before := read(t, one)
-	missing := Row("0x3")
+	missing := fullRow("0x3")
 	missing.Version = 1
-	for what, stale := range map[string]plan.Row{"an old version": first, "new again": Row("0x1"), "never there": missing} {
-		fresh := Row("0x9")
+	for what, stale := range map[string]plan.Row{"an old version": first, "new again": fullRow("0x1"), "never there": missing} {
+		fresh := fullRow("0x9")
 		both := []plan.Row{fresh, stale}
 		wantConflict(t, what, two.Save(t.Context(), both))
 		wantConflict(t, what+", as the first", two.Save(t.Context(), []plan.Row{stale, fresh}))
@@ -115,13 +126,12 @@ func (on trial) staleSave() {
 	save(t, two, second)
 }
 
-func (on trial) staleDelete() {
-	t, s := on.T, on.Site
-	one, two := open(t, s), open(t, s)
-	first := save(t, one, Row("0x1"), Row("0x2"))[0]
+func staleDelete(t *testing.T, where string) {
+	one, two := open(t, where), open(t, where)
+	first := save(t, one, fullRow("0x1"), fullRow("0x2"))[0]
 	second := save(t, one, first)[0]
 	wantConflict(t, "an old version", two.Delete(t.Context(), first))
-	wantConflict(t, "never there", two.Delete(t.Context(), Row("0x3")))
+	wantConflict(t, "never there", two.Delete(t.Context(), fullRow("0x3")))
 	if n := len(read(t, two)); n != 2 {
 		t.Errorf("%d rows, want both", n)
 	}
@@ -133,39 +143,92 @@ func (on trial) staleDelete() {
 	if rows := read(t, one); len(rows) != 1 || rows[0].Bundle != "0x2" {
 		t.Errorf("rows %v, want 0x2 alone", rows)
 	}
-	save(t, one, Row("0x1"))
+	save(t, one, fullRow("0x1"))
 }
 
 // taken: a bridge that was started beside another one is the only one.
-func (on trial) taken() {
-	t, s := on.T, on.Site
-	one, two := open(t, s), open(t, s)
+func taken(t *testing.T, where string) {
+	one, two := open(t, where), open(t, where)
 	take(t, one)
-	mine := save(t, one, Row("0x1"), Row("0x2"))
+	mine := save(t, one, fullRow("0x1"), fullRow("0x2"))
 	take(t, two)
 	wantConflict(t, "saved by who had it", one.Save(t.Context(), mine[:1]))
-	wantConflict(t, "new, by who had it", one.Save(t.Context(), []plan.Row{Row("0x3")}))
+	wantConflict(t, "new, by who had it", one.Save(t.Context(), []plan.Row{fullRow("0x3")}))
 	wantConflict(t, "nothing at all, by who had it", one.Save(t.Context(), nil))
 	wantConflict(t, "deleted by who had it", one.Delete(t.Context(), mine[0]))
 	save(t, two, mine[0])
-	save(t, two, Row("0x3"))
+	save(t, two, fullRow("0x3"))
 	if n := len(read(t, two)); n != 3 {
 		t.Errorf("%d rows, want 3", n)
 	}
 }
 
-func take(t *testing.T, l Ledger) {
+func take(t *testing.T, l *ledger.Ledger) {
 	t.Helper()
 	if err := l.Take(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
 
+func wantGeneration(t *testing.T, what string, l *ledger.Ledger, n int64) {
+	t.Helper()
+	if got, err := l.Generation(t.Context()); err != nil || got != n {
+		t.Errorf("%s: generation %d, %v; want %d", what, got, err, n)
+	}
+}
+
+// raised: an old copy of a ledger learns of submissions that it has no rows of.
+func raised(t *testing.T, where string) {
+	l, other := open(t, where), open(t, where)
+	raise := func(n int64) {
+		t.Helper()
+		if err := l.Raise(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take(t, l)
+	row := fullRow("0x1")
+	row.Generation = 3
+	rows := save(t, l, row)
+	raise(9)
+	wantGeneration(t, "raised", l, 9)
+	raise(4)
+	wantGeneration(t, "raised to less", other, 9)
+	same(t, "rows", rows, read(t, l))
+	take(t, other)
+	wantConflict(t, "raised by who had it", l.Raise(t.Context(), 12))
+	wantGeneration(t, "a raise was refused", open(t, where), 9)
+}
+
+func generation(t *testing.T, where string) {
+	l := open(t, where)
+	want := func(what string, n int64) {
+		t.Helper()
+		wantGeneration(t, what, l, n)
+	}
+	want("at first", 0)
+	low, high, none := fullRow("0x1"), fullRow("0x2"), fullRow("0x3")
+	low.Generation, high.Generation, none.Generation = 3, 5, 0
+	rows := save(t, l, high, low, none)
+	want("saved together", 5)
+	if err := l.Delete(t.Context(), rows[0]); err != nil {
+		t.Fatal(err)
+	}
+	rows[1].Generation = 4
+	save(t, l, rows[1])
+	want("its row is gone, and lower ones are saved", 5)
+	stale := rows[1]
+	stale.Generation, stale.Version = 9, 1
+	wantConflict(t, "stale", l.Save(t.Context(), []plan.Row{stale}))
+	want("a save was refused", 5)
+	l = open(t, where)
+	want("opened again", 5)
+}
+
 // strangeText: reasons quote what programs print.
-func (on trial) strangeText() {
-	t, s := on.T, on.Site
-	l := open(t, s)
-	r := Row("0x1")
+func strangeText(t *testing.T, where string) {
+	l := open(t, where)
+	r := fullRow("0x1")
 	for _, text := range []string{"a\x00b", "\xff\xfe", "$1 ? :name 'quoted' \"too\" \\", "ä 世界 🙂", ""} {
 		r.Reason, r.LastFailure = text, text
 		r = save(t, l, r)[0]
@@ -179,17 +242,16 @@ func (on trial) strangeText() {
 	}
 }
 
-func (on trial) history() {
-	t, s := on.T, on.Site
-	l := open(t, s)
-	r := Row("0x1")
+func history(t *testing.T, where string) {
+	l := open(t, where)
+	r := fullRow("0x1")
 	r.Job.ID = 0
 	var want []ledger.Entry
 	decide := func(adds bool, change func()) {
 		t.Helper()
 		change()
 		r.DecidedAt = r.DecidedAt.Add(time.Second)
-		r = save(t, l, r, Row(fmt.Sprintf("0xa%d", r.Version)))[0]
+		r = save(t, l, r, fullRow(fmt.Sprintf("0xa%d", r.Version)))[0]
 		if adds {
 			want = append(want, ledger.Entry{
 				Bundle: r.Bundle, N: int64(len(want) + 1), Version: r.Version, At: r.DecidedAt,
@@ -205,16 +267,15 @@ func (on trial) history() {
 	decide(true, func() { r.Attempt++ })
 	decide(true, func() { r.Phase, r.Reason = plan.Submitting, "there is room" })
 	same(t, "history", want, entries(t, l, "0x1"))
-	same(t, "history, read by another", want, entries(t, open(t, s), "0x1"))
+	same(t, "history, read by another", want, entries(t, open(t, where), "0x1"))
 	if got := entries(t, l, "0x2"); len(got) != 0 {
 		t.Errorf("an unknown bundle has the history %v", got)
 	}
 }
 
-func (on trial) historyOutlives() {
-	t, s := on.T, on.Site
-	l := open(t, s)
-	r := save(t, l, Row("0x1"))[0]
+func historyOutlives(t *testing.T, where string) {
+	l := open(t, where)
+	r := save(t, l, fullRow("0x1"))[0]
 	if err := l.Delete(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +283,7 @@ func (on trial) historyOutlives() {
 	if len(before) != 1 {
 		t.Fatalf("%d entries of a deleted row, want 1", len(before))
 	}
-	again := Row("0x1")
+	again := fullRow("0x1")
 	again.Reason = "the server offered it again"
 	save(t, l, again)
 	after := entries(t, l, "0x1")
@@ -231,13 +292,9 @@ func (on trial) historyOutlives() {
 	}
 }
 
-func (on trial) historyBounded() {
-	t, s := on.T, on.Site
-	if s.Unbounded {
-		t.Skip("this ledger keeps whole histories")
-	}
-	l := open(t, s)
-	r := Row("0x1")
+func historyBounded(t *testing.T, where string) {
+	l := open(t, where)
+	r := fullRow("0x1")
 	const changes, bound = 500, 100
 	for i := range changes {
 		r.Reason = fmt.Sprintf("try %d failed", i+1)
@@ -259,13 +316,12 @@ func (on trial) historyBounded() {
 
 // cycle: thousands of bundles, a hundred at a time, from their offer to their
 // end.
-func (on trial) cycle() {
-	t, s := on.T, on.Site
-	l := open(t, s)
+func cycle(t *testing.T, where string) {
+	l := open(t, where)
 	const bundles, step = 2000, 100
 	rows := make([]plan.Row, bundles)
 	for i := range rows {
-		rows[i] = Row(fmt.Sprintf("0x%04x", i))
+		rows[i] = fullRow(fmt.Sprintf("0x%04x", i))
 		rows[i].Generation = 0
 	}
 	last := int64(0)

@@ -1,4 +1,4 @@
-package ledgertest
+package ledger_test
 
 import (
 	"fmt"
@@ -9,9 +9,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
-// Row is a row of which every field that a ledger keeps has a value. It is
+// fullRow is a row of which every field that a ledger keeps has a value. It is
 // new: its version is 0.
-func Row(bundle string) plan.Row {
+func fullRow(bundle string) plan.Row {
 	var r plan.Row
 	fill(reflect.ValueOf(&r).Elem(), 3)
 	r.Bundle = bundle

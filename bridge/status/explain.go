@@ -1,8 +1,4 @@
-// Package explain says where a bundle is, since when and why, what it waits for, and
-// what the bridge decided about it before.
-//
-// It reads the bridge's ledger, whether a bridge works on that or not.
-package explain
+package status
 
 import (
 	"context"
@@ -48,8 +44,8 @@ type Explanation struct {
 	History []ledger.Entry `json:"history"`
 }
 
-// AmbiguousError means that a word names no single bundle: it is no UUID, or several
-// begin with it.
+// AmbiguousError means that a word names no single bundle: it is no UUID, or the beginning of
+// several.
 type AmbiguousError struct{ text string }
 
 // Error says what is wrong with the word.
@@ -94,9 +90,9 @@ func Complete(ctx context.Context, r *ledger.Reader, typed string) ([]string, er
 	return r.Bundles(ctx, typed, most)
 }
 
-// Bundle returns what the ledger knows of a bundle. It fails for a bundle without a row
+// Explain returns what the ledger knows of a bundle. It fails for a bundle without a row
 // and without a history; name is that of the ledger, for the error.
-func Bundle(ctx context.Context, r *ledger.Reader, name, bundle string) (Explanation, error) {
+func Explain(ctx context.Context, r *ledger.Reader, name, bundle string) (Explanation, error) {
 	e := Explanation{Bundle: bundle}
 	row, err := r.Row(ctx, bundle)
 	switch {

@@ -1,4 +1,4 @@
-package ledgertest
+package ledger_test
 
 import (
 	"bufio"
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -14,52 +15,63 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// Job is what another process does with the ledger.
-type Job string
-
-// The jobs.
+// The variables that make this program another process of the suite, and its jobs.
 const (
-	// win tries to save each pair of rows that has version 1, and prints those
-	// that it has won.
-	win Job = "win"
-	// rounds saves round after round until it is killed, and prints the number
-	// of each when it is saved.
-	rounds Job = "rounds"
+	job, place = "CLTEST_LEDGER_JOB", "CLTEST_LEDGER"
+	// win tries to save each pair of rows that has version 1, and prints those that it has won.
+	win = "win"
+	// rounds saves round after round until it is killed, and prints the number of each when it
+	// is saved.
+	rounds = "rounds"
 )
 
-// Work is what a process that Site.Process has started does; it opened l and
-// prints to out. It returns when the job is done, or never.
-func Work(ctx context.Context, l Ledger, job Job, out io.Writer) error {
-	switch job {
-	case win:
-		return winPairs(ctx, l, fmt.Sprintf("writer %d", rand.Uint64()), func(pair int) { //nolint:gosec // no secret
-			fmt.Fprintln(out, pair) //nolint:errcheck // the reader counts the lines
-		})
-	case rounds:
-		for {
-			n, err := round(ctx, l)
-			if err != nil {
-				return err
-			}
-			if _, err := fmt.Fprintln(out, n); err != nil {
-				return fmt.Errorf("print round: %w", err)
-			}
-		}
+func TestMain(m *testing.M) {
+	if os.Getenv(job) == "" {
+		os.Exit(m.Run())
 	}
-	return fmt.Errorf("there is no job %q", job)
+	if err := work(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// work is what another process does. It returns when its job is done, or never.
+func work(ctx context.Context) error {
+	l, err := ledger.Open(ctx, os.Getenv(place))
+	if err != nil {
+		return err
+	}
+	if os.Getenv(job) == win {
+		err := winPairs(ctx, l, fmt.Sprintf("writer %d", rand.Uint64()), func(pair int) { fmt.Println(pair) })
+		return errors.Join(err, l.Close())
+	}
+	for {
+		n, err := round(ctx, l)
+		if err != nil {
+			return err
+		}
+		fmt.Println(n)
+	}
+}
+
+func another(t *testing.T, where, what string) *testenv.Process {
+	t.Helper()
+	return testenv.Again(t, place+"="+where, job+"="+what)
 }
 
 // pairs of rows are saved together.
 const pairs = 60
 
 func pair(i int) []plan.Row {
-	return []plan.Row{Row(fmt.Sprintf("0x%03da", i)), Row(fmt.Sprintf("0x%03db", i))}
+	return []plan.Row{fullRow(fmt.Sprintf("0x%03da", i)), fullRow(fmt.Sprintf("0x%03db", i))}
 }
 
 // makePairs fills a ledger with pairs of version 1.
-func makePairs(t *testing.T, l Ledger) {
+func makePairs(t *testing.T, l *ledger.Ledger) {
 	t.Helper()
 	for i := range pairs {
 		save(t, l, pair(i)...)
@@ -68,10 +80,10 @@ func makePairs(t *testing.T, l Ledger) {
 
 // winPairs saves each pair, in whichever order, as if nobody had since it was
 // made.
-func winPairs(ctx context.Context, l Ledger, name string, won func(int)) error {
-	for _, i := range rand.Perm(pairs) { //nolint:gosec // no secret
+func winPairs(ctx context.Context, l *ledger.Ledger, name string, won func(int)) error {
+	for _, i := range rand.Perm(pairs) {
 		rows := pair(i)
-		if rand.IntN(2) == 0 { //nolint:gosec // no secret
+		if rand.IntN(2) == 0 {
 			slices.Reverse(rows)
 		}
 		for j := range rows {
@@ -88,7 +100,7 @@ func winPairs(ctx context.Context, l Ledger, name string, won func(int)) error {
 }
 
 // checkPairs makes sure that each pair was won once, as a whole.
-func checkPairs(t *testing.T, l Ledger, wins map[int]int) {
+func checkPairs(t *testing.T, l *ledger.Ledger, wins map[int]int) {
 	t.Helper()
 	rows := read(t, l)
 	if len(rows) != 2*pairs {
@@ -105,10 +117,9 @@ func checkPairs(t *testing.T, l Ledger, wins map[int]int) {
 	}
 }
 
-func (on trial) concurrentWriters() {
-	t, s := on.T, on.Site
+func concurrentWriters(t *testing.T, where string) {
 	const writers = 6
-	shared := open(t, s)
+	shared := open(t, where)
 	makePairs(t, shared)
 	var mu sync.Mutex
 	wins := map[int]int{}
@@ -116,7 +127,7 @@ func (on trial) concurrentWriters() {
 	for w := range writers {
 		l := shared
 		if w%2 == 0 {
-			l = open(t, s)
+			l = open(t, where)
 		}
 		wg.Go(func() {
 			err := winPairs(t.Context(), l, fmt.Sprintf("writer %d", w), func(i int) {
@@ -133,16 +144,12 @@ func (on trial) concurrentWriters() {
 	checkPairs(t, shared, wins)
 }
 
-func (on trial) concurrentProcesses() {
-	t, s := on.T, on.Site
-	if s.Process == nil {
-		t.Skip("no other process can open this ledger")
-	}
-	l := open(t, s)
+func concurrentProcesses(t *testing.T, where string) {
+	l := open(t, where)
 	makePairs(t, l)
-	var processes []Process
+	var processes []*testenv.Process
 	for range 3 {
-		processes = append(processes, s.Process(t, win))
+		processes = append(processes, another(t, where, win))
 	}
 	wins := map[int]int{}
 	for _, p := range processes {
@@ -178,7 +185,7 @@ const inRound = 5
 
 // round saves the next round: it gives every row the round's number, in all
 // that a ledger keeps.
-func round(ctx context.Context, l Ledger) (int, error) {
+func round(ctx context.Context, l *ledger.Ledger) (int, error) {
 	for {
 		rows, err := l.Rows(ctx)
 		if err != nil {
@@ -186,7 +193,7 @@ func round(ctx context.Context, l Ledger) (int, error) {
 		}
 		if len(rows) == 0 {
 			for i := range inRound {
-				rows = append(rows, Row(fmt.Sprintf("0x%d", i)))
+				rows = append(rows, fullRow(fmt.Sprintf("0x%d", i)))
 				rows[i].Attempt = 0
 			}
 		}
@@ -202,7 +209,7 @@ func round(ctx context.Context, l Ledger) (int, error) {
 }
 
 // checkRounds makes sure that there were exactly n rounds, all of them whole.
-func checkRounds(t *testing.T, l Ledger, n int) {
+func checkRounds(t *testing.T, l *ledger.Ledger, n int) {
 	t.Helper()
 	rows := read(t, l)
 	if len(rows) != inRound {
@@ -223,14 +230,10 @@ func checkRounds(t *testing.T, l Ledger, n int) {
 	}
 }
 
-func (on trial) killedWriter() {
-	t, s := on.T, on.Site
-	if s.Process == nil {
-		t.Skip("no other process can open this ledger")
-	}
+func killedWriter(t *testing.T, where string) {
 	last := 0
 	for _, life := range []int{1, 7, 23, 40, 3} {
-		p := s.Process(t, rounds)
+		p := another(t, where, rounds)
 		seen := 0
 		for line := range lines(p) {
 			if _, err := fmt.Sscan(line, &last); err != nil {
@@ -243,7 +246,7 @@ func (on trial) killedWriter() {
 		if err := p.Wait(); err != nil {
 			t.Fatal(err)
 		}
-		l := open(t, s)
+		l := open(t, where)
 		n, err := round(t.Context(), l)
 		if err != nil {
 			t.Fatal(err)
@@ -257,20 +260,25 @@ func (on trial) killedWriter() {
 	}
 }
 
-func (on trial) brokenConnections() {
-	t, s := on.T, on.Site
-	if s.Break == nil {
+func brokenConnections(t *testing.T, where string) {
+	if !sqldb.IsURL(where) {
 		t.Skip("this ledger has no connections")
 	}
-	Broken(t, s, 25)
+	broken(t, where, 25, func() { testenv.Disconnect(t, where) })
 }
 
-// Broken breaks the connections so many times while rows are saved, and makes
-// sure that each save happened once.
-func Broken(t *testing.T, s Site, times int) {
+func TestCrashOfTheServerLosesNothing(t *testing.T) {
+	t.Parallel()
+	server := testenv.PostgresServer(t)
+	broken(t, server.URL, 3, func() { server.Restart(t) })
+}
+
+// broken breaks the connections so many times while rows are saved, and makes sure that each
+// save happened once.
+func broken(t *testing.T, where string, times int, disconnect func()) {
 	t.Helper()
 	const each = 6
-	l := open(t, s)
+	l := open(t, where)
 	saved := make(chan struct{}, times*each)
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -279,7 +287,7 @@ func Broken(t *testing.T, s Site, times int) {
 				return
 			}
 			if n%each == 0 {
-				s.Break(t) // while the next one is saved
+				disconnect() // while the next one is saved
 			}
 		}
 	})

@@ -1,4 +1,4 @@
-package manners
+package stocktest_test
 
 import (
 	"net/http"

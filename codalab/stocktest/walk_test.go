@@ -1,4 +1,4 @@
-package manners
+package stocktest_test
 
 import (
 	"net/http"
@@ -220,7 +220,7 @@ func (on *trial) lackingKey() {
 
 func (on *trial) slow() {
 	on.Helper()
-	if !on.target.Long {
+	if !on.site.long {
 		on.Skip("takes minutes: set CLTEST_STOCK_LONG=1")
 	}
 }
