@@ -130,8 +130,7 @@ func (s *Server) contentsInfo(w http.ResponseWriter, r *http.Request, u store.Us
 	})
 }
 
-// retryWhileMoving calls read again if the bundle stopped running during the call. at an end
-// that had been running when it looked.
+// retryWhileMoving calls read again if the bundle stopped running during the call.
 func (s *Server) retryWhileMoving(read func() (again bool, err error)) error {
 	const tries = 5
 	for range tries {
