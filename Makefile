@@ -27,7 +27,7 @@ help: ## list the targets
 .PHONY: build
 build: ## build the programs, static, into bin/
 	@mkdir -p bin
-	$(build) -o bin/ ./cmd/... ./scripts/demoimage ./scripts/demo ./scripts/bench
+	$(build) -o bin/ ./cmd/... ./scripts/demo ./scripts/bench
 
 .PHONY: unit
 unit: ## run the tests that need no set-up, as any user

@@ -25,8 +25,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// pushedLayer is a layer whose blob is exactly these bytes, and whose description says
-// that it unpacks to some content.
+// pushedLayer is a layer with a blob that need not unpack to the content that its diffID
+// promises.
 type pushedLayer struct {
 	v1.Layer
 
@@ -43,9 +43,7 @@ func (l pushedLayer) DiffID() (v1.Hash, error) {
 func blobImage(t *testing.T, blob []byte, kind types.MediaType, content []byte) v1.Image {
 	t.Helper()
 	img, err := mutate.Append(imagetest.Tiny(t, "base"), mutate.Addendum{Layer: pushedLayer{static.NewLayer(blob, kind), content}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return img
 }
 
@@ -60,9 +58,7 @@ func zstandard(t *testing.T, streams ...[]byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w, err := zstd.NewWriter(&b, zstd.WithEncoderConcurrency(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return compressed(t, &b, w, streams)
 }
 
@@ -144,9 +140,7 @@ func sparseBomb(t *testing.T) []byte {
 	t.Helper()
 	dir := t.TempDir()
 	f, err := os.Create(filepath.Join(dir, "huge"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := f.Truncate(8 << 40); err != nil {
 		_ = f.Close()
 		t.Skipf("needs a file system with files of 8 TiB: %v", err)
@@ -154,13 +148,9 @@ func sparseBomb(t *testing.T) []byte {
 	if _, err = f.WriteAt([]byte("x"), 0); err == nil {
 		err = f.Close()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	stream, err := exec.CommandContext(t.Context(), "tar", "-C", dir, "--sparse", "--format=pax", "-cf", "-", "huge").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return stream
 }
 
@@ -180,9 +170,7 @@ func TestLayerCannotWriteOutsideItsRoot(t *testing.T) {
 	testenv.Containers(t)
 	host := t.TempDir()
 	victim := filepath.Join(host, "victim")
-	if err := os.WriteFile(victim, []byte("the host's"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(victim, []byte("the host's"), 0o600))
 	up := strings.Repeat("../", 30)
 	img := imageOf(t,
 		imagetest.TarStream(t, imagetest.Symlink("abs", host), imagetest.Symlink("up", up+host[1:]), imagetest.Symlink("file", victim), imagetest.Symlink("hop", "up")),
@@ -192,9 +180,7 @@ func TestLayerCannotWriteOutsideItsRoot(t *testing.T) {
 			imagetest.Hardlink("hard", up+victim[1:]), imagetest.Regular("abs/.wh.none", "")))
 	dir := t.TempDir()
 	sif := filepath.Join(dir, "x.sif")
-	if err := (apptainer.Converter{Source: imagetest.Source()}).Convert(t.Context(), imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", img)), sif, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, (apptainer.Converter{Source: imagetest.Source()}).Convert(t.Context(), imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", img)), sif, nil))
 	for name, want := range map[string]string{
 		"victim": "by a link", "second": "by a link that goes up", "third": "by two links", "fourth": "by dots", "fifth": "by a slash",
 	} {

@@ -35,7 +35,7 @@ type blob struct {
 	err      error
 }
 
-// newBlob returns a blob whose file is where an OCI layout in dir has it
+// newBlob returns a blob with its file at the place that an OCI layout in dir gives it
 // (image-spec, image-layout.md).
 func newBlob(dir string, desc v1.Descriptor) *blob {
 	b := &blob{Descriptor: desc, path: filepath.Join(dir, "blobs", "sha256", desc.Digest.Hex)}
@@ -87,7 +87,7 @@ func (b *blob) pullFile(ctx context.Context, open opener, progress func(int64)) 
 		return fmt.Errorf("pull: %w", err)
 	}
 	sum.Reset()
-	// Readers may have these bytes at once: no wrong bytes stand before them.
+	// Readers may have these bytes at once, because no earlier bytes can be wrong.
 	err = b.receive(ctx, f, sum, 0, open, func(n int64) {
 		progress(n)
 		b.addReadable(n)

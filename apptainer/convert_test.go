@@ -33,15 +33,11 @@ import (
 func unsquash(t *testing.T, sif string, args ...string) string {
 	t.Helper()
 	config, err := sifconfig.Read(sif)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cmd := exec.Command("unsquashfs", append([]string{"-o", strconv.FormatInt(config.Offset, 10)}, args...)...)
 	cmd.Env = []string{"TZ=UTC"}
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(out)
 }
 
@@ -64,9 +60,7 @@ func TestSIFHoldsTheImageAndWhatApptainerNeeds(t *testing.T) {
 		imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("d/.wh.gone", ""), imagetest.Regular("d/new", "2"), imagetest.Hardlink("link", "kept"), imagetest.Symlink("s", "kept"))))
 	path := filepath.Join(t.TempDir(), "x.sif")
 	resolved := imagetest.Resolve(t, reg.Push(t, "x", img))
-	if err := (apptainer.Converter{Source: imagetest.Source()}).Convert(t.Context(), resolved, path, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, (apptainer.Converter{Source: imagetest.Source()}).Convert(t.Context(), resolved, path, nil))
 	list := unsquash(t, path, "-lls", path)
 	for _, want := range []string{
 		"squashfs-root/.singularity.d/env/10-docker2singularity.sh", "squashfs-root/.singularity.d/libs", "squashfs-root/.singularity.d/runscript",
@@ -84,9 +78,7 @@ func TestSIFHoldsTheImageAndWhatApptainerNeeds(t *testing.T) {
 		t.Errorf("the link reads %q", got)
 	}
 	got, err := sifconfig.Read(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(sifconfig.Config{Env: config.Env, Architecture: runtime.GOARCH, Offset: got.Offset}, got); diff != "" {
 		t.Errorf("configuration (-want +got):\n%s", diff)
 	}
@@ -119,9 +111,7 @@ func TestEqualImagesGiveEqualFileSystems(t *testing.T) {
 	var seen [2]string
 	for i := range seen {
 		path := filepath.Join(t.TempDir(), "x.sif")
-		if err := (apptainer.Converter{Source: imagetest.Source(), Processors: i + 1}).Convert(t.Context(), resolved, path, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, (apptainer.Converter{Source: imagetest.Source(), Processors: i + 1}).Convert(t.Context(), resolved, path, nil))
 		seen[i] = unsquash(t, path, "-lls", path)
 		for _, name := range []string{"a", "b", "c", ".singularity.d/labels.json"} {
 			seen[i] += unsquash(t, path, "-cat", path, name)
@@ -139,9 +129,7 @@ func TestUncompressedAndRepeatedLayersAreRead(t *testing.T) {
 	plain := static.NewLayer(imagetest.TarStream(t, imagetest.Regular("a", "plain")), types.OCIUncompressedLayer)
 	path := filepath.Join(t.TempDir(), "x.sif")
 	img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, plain, imagetest.GzipLayer(t, imagetest.TarStream(t)), plain)))
-	if err := (apptainer.Converter{Source: imagetest.Source()}).Convert(t.Context(), img, path, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, (apptainer.Converter{Source: imagetest.Source()}).Convert(t.Context(), img, path, nil))
 	if got := unsquash(t, path, "-cat", path, "a"); got != "plain" {
 		t.Errorf("the file reads %q", got)
 	}
@@ -156,9 +144,7 @@ func TestProgressEndsAtItsTotal(t *testing.T) {
 	err := apptainer.Converter{Source: imagetest.Source()}.Convert(t.Context(), img, filepath.Join(t.TempDir(), "x.sif"), func(p apptainer.Progress) {
 		seen = append(seen, p)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	last := seen[len(seen)-1]
 	if seen[0].Stage != apptainer.Pulling || last.Stage != apptainer.Converting || last.Done != last.Total || last.Total == 0 {
 		t.Errorf("progress %+v", seen)
@@ -179,9 +165,7 @@ func failedConversion(t *testing.T, c apptainer.Converter, img source.Image, tra
 func wantLeft(t *testing.T, dir string, layers bool) {
 	t.Helper()
 	left, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, e := range left {
 		if !layers || !strings.HasPrefix(e.Name(), "layers-") {
 			t.Errorf("left behind: %s", e.Name())
@@ -194,24 +178,18 @@ func TestZstdLayersAreRead(t *testing.T) {
 	testenv.Containers(t)
 	var packed bytes.Buffer
 	w, err := zstd.NewWriter(&packed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	stream := imagetest.TarStream(t, imagetest.Regular("a", strings.Repeat("content", 1<<18)))
 	if _, err := w.Write(stream); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Close())
 	sum := sha256.Sum256(stream)
 	for _, kind := range []types.MediaType{types.OCILayerZStd, "application/vnd.docker.image.rootfs.diff.tar.zstd", types.DockerLayer} {
 		img, err := mutate.Append(imagetest.Tiny(t, "base"), mutate.Addendum{Layer: zstdLayer{
 			Layer: static.NewLayer(packed.Bytes(), kind), diffID: v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])},
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		path := filepath.Join(t.TempDir(), "x.sif")
 		if err := (apptainer.Converter{Source: imagetest.Source()}).Convert(t.Context(), imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", img)), path, nil); err != nil {
 			t.Fatalf("%s: %v", kind, err)
@@ -236,9 +214,7 @@ func TestExistingFileIsLeftAlone(t *testing.T) {
 	reg := imagetest.Start(t)
 	img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Tiny(t, "x")))
 	path := filepath.Join(t.TempDir(), "x.sif")
-	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte("mine"), 0o600))
 	if err := (apptainer.Converter{Source: imagetest.Source()}).Convert(t.Context(), img, path, nil); !errors.Is(err, os.ErrExist) {
 		t.Errorf("error %v, want one that the file exists", err)
 	}
@@ -324,9 +300,7 @@ func TestImageOfManyLayersIsConverted(t *testing.T) {
 		streams[i] = imagetest.TarStream(t, files...)
 	}
 	sif := filepath.Join(t.TempDir(), "x.sif")
-	if err := (apptainer.Converter{Source: imagetest.Source()}).Convert(t.Context(), imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", imageOf(t, streams...))), sif, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, (apptainer.Converter{Source: imagetest.Source()}).Convert(t.Context(), imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", imageOf(t, streams...))), sif, nil))
 	list := unsquash(t, sif, "-l", sif, "d")
 	for i := range n {
 		there := strings.Contains(list, fmt.Sprintf("/d/f%d\n", i))
@@ -352,12 +326,17 @@ func TestImageWithoutShellOrLibrariesIsConverted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			sif := filepath.Join(t.TempDir(), "x.sif")
-			if err := (apptainer.Converter{Source: imagetest.Source()}).Convert(t.Context(), imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", imageOf(t, streams...))), sif, nil); err != nil {
-				t.Fatal(err)
-			}
+			must(t, (apptainer.Converter{Source: imagetest.Source()}).Convert(t.Context(), imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", imageOf(t, streams...))), sif, nil))
 			if _, err := sifconfig.Read(sif); err != nil {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
 	}
 }

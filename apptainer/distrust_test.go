@@ -50,17 +50,11 @@ func TestLayerThatChangesBetweenTwoReadingsIsRefused(t *testing.T) {
 	if err == nil {
 		err = index.AppendImage(img)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	layers, err := img.Layers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	digest, err := layers[len(layers)-1].Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	opened := 0
 	c := apptainer.Converter{Source: source.Source{OpenFile: source.FilesBelow(dir)}}
 	open := c.Source.OpenFile
@@ -75,9 +69,7 @@ func TestLayerThatChangesBetweenTwoReadingsIsRefused(t *testing.T) {
 		return open(path)
 	}
 	resolved, err := c.Source.Resolve(t.Context(), imagetest.Reference(t, "oci:"+dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	failedConversion(t, c, resolved, false, "it unpacks to sha256:")
 	if opened != 2 {
 		t.Errorf("the layer was read %d times", opened)
@@ -116,9 +108,7 @@ func TestConversionEndsWithItsToolWhateverTheRegistryDoes(t *testing.T) {
 			layer := static.NewLayer(stream, types.OCIUncompressedLayer)
 			img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, layer)))
 			digest, err := layer.Digest()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
 				if !strings.HasSuffix(r.URL.Path, digest.Hex) {
 					return false
@@ -161,16 +151,10 @@ func TestUnpackedTreeOfAKilledConversionIsRemoved(t *testing.T) {
 	t.Parallel()
 	img := oddImage(t, imagetest.Start(t))
 	path := filepath.Join(t.TempDir(), "x.sif")
-	if err := os.MkdirAll(filepath.Join(path+".tree", "root", "shut"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(os.WriteFile(filepath.Join(path+".tree", "root", "shut", "in"), nil, 0o400), os.Chmod(filepath.Join(path+".tree", "root", "shut"), 0o500)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(path+".tree", "root", "shut"), 0o700))
+	must(t, errors.Join(os.WriteFile(filepath.Join(path+".tree", "root", "shut", "in"), nil, 0o400), os.Chmod(filepath.Join(path+".tree", "root", "shut"), 0o500)))
 	c := apptainer.Converter{Source: imagetest.Source(), Mksquashfs: oldMksquashfs(t), Tar2sqfs: "/nonexistent"}
-	if err := c.Convert(t.Context(), img, path, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Convert(t.Context(), img, path, nil))
 	if _, err := os.Stat(path + ".tree"); err == nil {
 		t.Error("the tree is still there")
 	}
@@ -181,9 +165,7 @@ func TestErrorsOfTheHostAreTransient(t *testing.T) {
 	t.Parallel()
 	img := imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", imagetest.Tiny(t, "content")))
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, nil, 0o600))
 	for name, test := range map[string]struct {
 		c         apptainer.Converter
 		transient bool
@@ -212,9 +194,7 @@ func TestHardLinksToADeviceAreUnpacked(t *testing.T) {
 	img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, null, imagetest.Hardlink("zero", "null"))))))
 	path := filepath.Join(t.TempDir(), "x.sif")
 	c := apptainer.Converter{Source: imagetest.Source(), Mksquashfs: oldMksquashfs(t), Tar2sqfs: "/nonexistent"}
-	if err := c.Convert(t.Context(), img, path, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Convert(t.Context(), img, path, nil))
 	if got := unsquash(t, path, "-lln", path, "zero"); !strings.Contains(got, "crw-rw-rw- 0/0") || !strings.Contains(got, "1,  3") {
 		t.Errorf("%s", got)
 	}

@@ -22,7 +22,7 @@ func (e hostError) Unwrap() error { return e.cause }
 // Transient is read by source.WrapError.
 func (hostError) Transient() bool { return true }
 
-// isDiskFull says whether a disk, or a user's quota on it, has no room left.
+// isDiskFull reports whether a disk, or a user's quota on it, has no room left.
 func isDiskFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

@@ -22,9 +22,7 @@ func TestConversionsOfOneImageInOneDirectoryDoNotDisturbEachOther(t *testing.T) 
 	layer := imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", "content")))
 	img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, layer)))
 	digest, err := layer.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	asked, go1 := make(chan struct{}, 10), make(chan struct{})
 	var asks atomic.Int32
 	reg.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {

@@ -33,26 +33,20 @@ func TestPulledImageIsConvertedWithoutTheRegistry(t *testing.T) {
 	img := oddImage(t, reg)
 	c := apptainer.Converter{Source: imagetest.Source()}
 	direct := filepath.Join(t.TempDir(), "x.sif")
-	if err := c.Convert(t.Context(), img, direct, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Convert(t.Context(), img, direct, nil))
 	dir := filepath.Join(t.TempDir(), "layout")
 	if _, err := c.Pull(t.Context(), img, dir, nil); err != nil {
 		t.Fatal(err)
 	}
 	before := pulls.Load()
 	pulled, err := c.Pull(t.Context(), img, dir, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if n := pulls.Load() - before; n > 1 { // the configuration
 		t.Errorf("%d blobs were pulled again", n)
 	}
 	away.Store(true)
 	path := filepath.Join(t.TempDir(), "x.sif")
-	if err := (apptainer.Converter{Source: source.Source{OpenFile: source.FilesBelow(dir)}}).Convert(t.Context(), pulled, path, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, (apptainer.Converter{Source: source.Source{OpenFile: source.FilesBelow(dir)}}).Convert(t.Context(), pulled, path, nil))
 	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 1 {
 		t.Errorf("beside it: %v, %v", left, err)
 	}
@@ -60,22 +54,14 @@ func TestPulledImageIsConvertedWithoutTheRegistry(t *testing.T) {
 		t.Errorf("(-direct +pulled)\n%s", diff)
 	}
 	blobs, err := filepath.Glob(filepath.Join(dir, "blobs", "sha256", "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, blob := range blobs {
 		spoiled, err := os.ReadFile(blob)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		whole := append([]byte(nil), spoiled...)
 		spoiled[len(spoiled)/2] ^= 1
-		if err := os.WriteFile(blob, spoiled, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(blob, spoiled, 0o600))
 		failedConversion(t, apptainer.Converter{Source: source.Source{OpenFile: source.FilesBelow(dir)}}, pulled, false, "")
-		if err := os.WriteFile(blob, whole, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(blob, whole, 0o600))
 	}
 }

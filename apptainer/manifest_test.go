@@ -27,9 +27,7 @@ func TestWindowsImageIsNamedInTheError(t *testing.T) {
 	stream := imagetest.TarStream(t, imagetest.Directory("Files"), imagetest.Directory("Hives"))
 	img := blobImage(t, gzipped(t, stream), types.DockerForeignLayer, stream)
 	config, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	config = config.DeepCopy()
 	config.OS, config.OSVersion = "windows", "10.0.20348.2227"
 	if img, err = mutate.ConfigFile(img, config); err != nil {
@@ -38,9 +36,7 @@ func TestWindowsImageIsNamedInTheError(t *testing.T) {
 	reg := imagetest.Start(t)
 	failedConversion(t, apptainer.Converter{Source: imagetest.Source()}, imagetest.Resolve(t, reg.Push(t, "x", img)), false, "it is made for windows, and only Linux images can be run")
 	ref, err := source.ParseReference(reg.PushIndex(t, "list", map[string]v1.Image{"windows/" + runtime.GOARCH: img}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, err = imagetest.Source().Resolve(t.Context(), ref)
 	imagetest.WantError(t, err, false, "it is not made for linux/"+runtime.GOARCH+", only for windows/"+runtime.GOARCH)
 }
@@ -72,9 +68,7 @@ func TestContradictoryManifestsAreRefused(t *testing.T) {
 func withConfig(t *testing.T, img v1.Image, change func(*v1.ConfigFile)) v1.Image {
 	t.Helper()
 	config, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	config = config.DeepCopy()
 	change(config)
 	if img, err = mutate.ConfigFile(img, config); err != nil {
@@ -89,13 +83,9 @@ func TestEndlessResponsesAreRefused(t *testing.T) {
 	layer := imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", "content")))
 	image := imagetest.Image(t, v1.Config{}, layer)
 	config, err := image.ConfigName()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	digest, err := layer.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, at := range map[string]string{"manifest": "/manifests/", "configuration": config.Hex, "layer": digest.Hex} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -130,9 +120,7 @@ func TestResponsesWithAnotherDigestAreRefused(t *testing.T) {
 	t.Parallel()
 	other := imagetest.Tiny(t, "another image")
 	manifest, err := other.RawManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	reg := imagetest.Start(t)
 	reg.Push(t, "x:other", other)
 	img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Tiny(t, "x")))
@@ -165,9 +153,7 @@ func TestUnsupportedLayersAreRefused(t *testing.T) {
 			reg := imagetest.Start(t)
 			img := imagetest.Tiny(t, "base")
 			img, err := mutate.Append(img, mutate.Addendum{Layer: tt.layer})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			failedConversion(t, apptainer.Converter{Source: imagetest.Source()}, imagetest.Resolve(t, reg.Push(t, "x", img)), false, tt.words)
 		})
 	}
@@ -182,9 +168,7 @@ func TestImageOfAnotherPlatformIsRefused(t *testing.T) {
 		reg := imagetest.Start(t)
 		img := imagetest.Tiny(t, "x")
 		config, err := img.ConfigFile()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		config = config.DeepCopy()
 		config.OS, config.Architecture, _ = strings.Cut(platform, "/")
 		if img, err = mutate.ConfigFile(img, config); err != nil {
@@ -205,9 +189,7 @@ func TestTooLargeSizesAreRefusedBeforeAnythingIsPulled(t *testing.T) {
 			img := imagetest.Image(t, v1.Config{}, a, b)
 			pushed := reg.Push(t, "x", img)
 			raw, err := img.RawManifest()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			lying := bytes.ReplaceAll(raw, []byte(`"size":2048,`), fmt.Appendf(nil, `"size":%d,`, size))
 			if bytes.Count(lying, fmt.Append(nil, size)) != 2 {
 				t.Fatalf("%s", lying)

@@ -27,9 +27,7 @@ func niceOf(t *testing.T, stat []byte) int {
 	t.Helper()
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	nice, err := strconv.Atoi(fields[16])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return nice
 }
 
@@ -37,9 +35,7 @@ func niceOf(t *testing.T, stat []byte) int {
 func processNice(t *testing.T) int {
 	t.Helper()
 	stat, err := os.ReadFile("/proc/self/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return niceOf(t, stat)
 }
 
@@ -47,9 +43,7 @@ func processNice(t *testing.T) int {
 func threads(t *testing.T, nice int) (n int) {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/self/task/*/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, path := range stats {
 		if stat, err := os.ReadFile(path); err == nil && niceOf(t, stat) == nice { // else it has ended
 			n++
@@ -67,9 +61,7 @@ func TestNiceValueIsOfEverythingThatConvertsAndNothingElse(t *testing.T) {
 	stream := imagetest.TarStream(t, file)
 	layer := static.NewLayer(stream, types.OCIUncompressedLayer)
 	digest, err := layer.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	reg := imagetest.Start(t)
 	img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, layer)))
 	reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
@@ -85,18 +77,14 @@ func TestNiceValueIsOfEverythingThatConvertsAndNothingElse(t *testing.T) {
 	// test has read all others.
 	said, looked := filepath.Join(t.TempDir(), "said"), filepath.Join(t.TempDir(), "looked")
 	for _, fifo := range []string{said, looked} {
-		if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, syscall.Mkfifo(fifo, 0o600))
 	}
 	c := apptainer.Converter{Source: imagetest.Source(), Nice: nice}
 	c.Mksquashfs = toolThat(t, "head -c 1000 >/dev/null; cat /proc/$$/stat >'"+said+"'; cat '"+looked+"'; exit 1")
 	converted := make(chan error, 1)
 	go func() { converted <- c.Convert(t.Context(), img, filepath.Join(t.TempDir(), "x.sif"), nil) }()
 	tool, err := os.ReadFile(said)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := niceOf(t, tool); got != base+nice {
 		t.Errorf("the tool has the nice value %d, want %d", got, base+nice)
 	}
@@ -104,9 +92,7 @@ func TestNiceValueIsOfEverythingThatConvertsAndNothingElse(t *testing.T) {
 	if n := threads(t, base+nice); n != 4 {
 		t.Errorf("%d threads have the nice value %d, want 4", n, base+nice)
 	}
-	if err := os.WriteFile(looked, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(looked, nil, 0o600))
 	imagetest.WantError(t, <-converted, false, "exit status 1")
 	wantNone(t, base+nice)
 }

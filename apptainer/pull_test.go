@@ -35,9 +35,7 @@ func TestDamagedLayersAreRefused(t *testing.T) {
 	t.Parallel()
 	layer := imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", "content")))
 	digest, err := layer.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, tt := range []struct {
 		name      string
 		answer    func(w http.ResponseWriter)
@@ -68,18 +66,14 @@ func TestDamagedLayersAreRefused(t *testing.T) {
 	t.Run("cut short but of the right digest", func(t *testing.T) {
 		t.Parallel()
 		blob, err := layer.Compressed()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		whole := new(bytes.Buffer)
 		if _, err := whole.ReadFrom(blob); err != nil {
 			t.Fatal(err)
 		}
 		reg := imagetest.Start(t)
 		img, err := mutate.Append(imagetest.Tiny(t, "base"), mutate.Addendum{Layer: static.NewLayer(whole.Bytes()[:whole.Len()/2], types.DockerLayer)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		failedConversion(t, apptainer.Converter{Source: imagetest.Source()}, imagetest.Resolve(t, reg.Push(t, "x", img)), false, "its content is cut short")
 	})
 	t.Run("of another diffID", func(t *testing.T) {
@@ -87,9 +81,7 @@ func TestDamagedLayersAreRefused(t *testing.T) {
 		reg := imagetest.Start(t)
 		img := imagetest.Image(t, v1.Config{}, layer)
 		config, err := img.ConfigFile()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		config = config.DeepCopy()
 		config.RootFS.DiffIDs[0].Hex = strings.Repeat("0", 64)
 		if img, err = mutate.ConfigFile(img, config); err != nil {
@@ -139,15 +131,11 @@ func TestCancelledConversionLeavesItsLayersForTheNext(t *testing.T) {
 			t.Errorf("cancelled while %s: error %v, want the context's", stage, err)
 		}
 		wantLeft(t, dir, true)
-		if err := c.Convert(t.Context(), img, path, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Convert(t.Context(), img, path, nil))
 		if got := unsquash(t, path, "-cat", path, "a"); got != strings.Repeat("content", 1<<20) {
 			t.Errorf("cancelled while %s, and gone on with: the file has %d bytes", stage, len(got))
 		}
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Remove(path))
 		wantLeft(t, dir, false)
 	}
 }
@@ -165,9 +153,7 @@ func TestPullContinuesWhereTheLastOneEnded(t *testing.T) {
 	layer := static.NewLayer(stream, types.OCIUncompressedLayer)
 	img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, layer)))
 	digest, err := layer.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var away atomic.Bool
 	var ranges []string // one pull at a time asks
 	reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
@@ -202,9 +188,7 @@ func TestPullContinuesWhereTheLastOneEnded(t *testing.T) {
 		if err != nil || len(left) != 1 {
 			t.Fatalf("left %v, %v", left, err)
 		}
-		if err := spoil(left[0]); err != nil {
-			t.Fatal(err)
-		}
+		must(t, spoil(left[0]))
 		away.Store(false)
 		ranges = nil
 		if err := c.Convert(t.Context(), img, path, nil); err != nil {
@@ -216,9 +200,7 @@ func TestPullContinuesWhereTheLastOneEnded(t *testing.T) {
 		if got := unsquash(t, path, "-cat", path, "a"); got != string(content) {
 			t.Errorf("%s: the file is another", name)
 		}
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Remove(path))
 		wantLeft(t, dir, false)
 	}
 }

@@ -151,7 +151,7 @@ func (c Converter) streamTo(ctx context.Context, program command.Command, flat *
 	return err
 }
 
-// atTarEnd says whether at most the end mark of a tar stream, two blocks of zeros,
+// atTarEnd reports whether at most the end mark of a tar stream, two blocks of zeros,
 // is unread.
 func atTarEnd(r io.Reader) bool {
 	const mark = 1024

@@ -23,9 +23,7 @@ import (
 func oldMksquashfs(t *testing.T) string {
 	t.Helper()
 	program, err := exec.LookPath("mksquashfs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	path := filepath.Join(t.TempDir(), "mksquashfs")
 	script := `#!/bin/sh
 case " $* " in

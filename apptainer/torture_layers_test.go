@@ -160,9 +160,7 @@ func gnuTar(t *testing.T, format string, options ...string) []byte {
 	dir := t.TempDir()
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	name := filepath.Join(dir, format, strings.Repeat("s", 200))
 	must(os.MkdirAll(name, 0o755))
@@ -189,9 +187,7 @@ func gnuTar(t *testing.T, format string, options ...string) []byte {
 func ociLayer(t *testing.T, stream []byte) v1.Layer {
 	t.Helper()
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(stream)), nil }, tarball.WithMediaType(types.OCILayer))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return layer
 }
 

@@ -40,9 +40,7 @@ func TestTortureImageIsUnpackedAsOthersUnpackIt(t *testing.T) {
 	testenv.Root(t)
 	img := imageOf(t, tortureLayers(t, nothing)...)
 	ours, err := convertedTree(t, img)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(ours) < 250 {
 		t.Fatalf("only %d paths: the image is not what it should be", len(ours))
 	}
@@ -50,9 +48,7 @@ func TestTortureImageIsUnpackedAsOthersUnpackIt(t *testing.T) {
 		t.Run(u.name, func(t *testing.T) {
 			t.Parallel()
 			theirs, err := u.tree(t, img)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			names := slices.Compact(slices.Sorted(func(yield func(string) bool) {
 				maps.Keys(ours)(yield)
 				maps.Keys(theirs)(yield)
@@ -103,13 +99,9 @@ func TestTortureImageIsWrittenAlikeByAllTools(t *testing.T) {
 			imagetest.WantError(t, err, false, tt.words)
 			img := imageOf(t, tortureLayers(t, tt.refuses)...)
 			want, err := convertedTree(t, img)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got, err := treeBy(t, tt.converter, img)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if tt.loses != nil {
 				for name := range want {
 					want[name], got[name] = withoutMatch(tt.loses, want[name]), withoutMatch(tt.loses, got[name])
@@ -280,14 +272,10 @@ func TestSparseFilesOfBothFormatsAreReadInFull(t *testing.T) {
 	testenv.Containers(t)
 	testenv.Root(t)
 	whole, err := convertedTree(t, imageOf(t, gnuTar(t, "gnu")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, format := range []string{"gnu", "pax"} {
 		sparse, err := convertedTree(t, imageOf(t, gnuTar(t, format, "--sparse", "--transform=s,^"+format+",gnu,")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if diff := cmp.Diff(whole, sparse); diff != "" {
 			t.Errorf("%s (-whole +sparse):\n%s", format, diff)
 		}

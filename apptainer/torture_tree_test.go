@@ -51,9 +51,7 @@ func listTree(t *testing.T, root string) map[string]string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, inode := range inodes {
 		if same := names[inode]; len(same) > 1 {
 			slices.Sort(same)

@@ -67,9 +67,7 @@ func treeBy(t *testing.T, c apptainer.Converter, img v1.Image) (map[string]strin
 		return nil, err
 	}
 	config, err := sifconfig.Read(sif)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	program(t, "unsquashfs", "-quiet", "-no-progress", "-offset", strconv.FormatInt(config.Offset, 10), "-dest", root, sif)
 	tree := listTree(t, root)
 	maps.DeleteFunc(tree, func(name, _ string) bool { return added(name) })
@@ -102,9 +100,7 @@ func ociLayout(t *testing.T, img v1.Image) string {
 	if err == nil {
 		err = index.AppendImage(img, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": "x"}))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return dir
 }
 
@@ -155,24 +151,18 @@ func (c containerd) tree(t *testing.T, img v1.Image) (map[string]string, error) 
 		}
 	}
 	socket, err := c.start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := t.TempDir()
 	archive, root := filepath.Join(dir, "oci.tar"), filepath.Join(dir, "merged")
 	program(t, "tar", "-C", ociLayout(t, img), "-cf", archive, ".")
-	if err := os.Mkdir(root, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(root, 0o755))
 	ctr := func(args ...string) *exec.Cmd {
 		return exec.CommandContext(t.Context(), "ctr", append([]string{"--address", socket, "--namespace", filepath.Base(filepath.Dir(dir)), "image"}, args...)...)
 	}
 	if err := attempt(t, ctr("import", "--base-name", "example.com/x", archive)); err != nil {
 		return nil, err
 	}
-	if err := attempt(t, ctr("mount", "example.com/x:x", root)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, attempt(t, ctr("mount", "example.com/x:x", root)))
 	defer func() {
 		if err := syscall.Unmount(root, syscall.MNT_DETACH); err != nil {
 			t.Error(err)

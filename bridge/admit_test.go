@@ -101,7 +101,7 @@ func TestNothingIrrevocableIsStartedBeforeSlurmWasSeen(t *testing.T) {
 	stop := &plan.Verdict{Failure: codalab.KillRequested}
 	b := opened(t,
 		plan.Row{Bundle: "0x1", Phase: plan.Submitting, Attempt: 1, SubmissionName: "m1", Prepared: true},
-		plan.Row{Bundle: "0x2", Phase: plan.Stopping, Attempt: 1, SubmissionName: "m2", Stop: stop, Job: sbatch.Job{ID: 2}},
+		plan.Row{Bundle: "0x2", Phase: plan.Stopping, Attempt: 1, SubmissionName: "m2", StopVerdict: stop, Job: sbatch.Job{ID: 2}},
 		plan.Row{Bundle: "0x3", Phase: plan.Done, Attempt: 1, Releasing: true},
 		plan.Row{Bundle: "0x4", Phase: plan.Submitting, Attempt: 1, SubmissionName: "m4", Prepared: true},
 	)
@@ -162,7 +162,7 @@ func TestI1AFailedSaveStartsNothing(t *testing.T) {
 }
 
 // deaf is a Slurm that does not answer.
-type deaf struct{ Scheduler }
+type deaf struct{ sbatch.Scheduler }
 
 func (deaf) Observe(context.Context, time.Time) (sbatch.Snapshot, error) {
 	return sbatch.Snapshot{}, errors.New("Unable to contact slurm controller")

@@ -32,7 +32,7 @@ func many(now time.Time) []plan.Row {
 		r.Phase, r.Reason, r.Times.Preparing = plan.Staging, "image and dependencies are ready", now
 		r.Staged = &spool.Inputs{Image: "/shared/cache/x.sif", ImageDigest: "sha256:1"}
 		if i%10 > 0 {
-			r.Phase, r.Attempt, r.Generation, r.Submitted = plan.Queued, 1, int64(i)+1, now
+			r.Phase, r.Attempt, r.Generation, r.SubmittedAt = plan.Queued, 1, int64(i)+1, now
 			r.SubmissionName = plan.SubmissionName(fmt.Sprintf("cl-ann-%012x.1-b1b2b3", i))
 			r.Job = sbatch.Job{ID: sbatch.JobID(i) + 1, Name: string(r.SubmissionName), State: sbatch.StatePending, Reason: "Priority"}
 			r.Job.Comment = fmt.Sprintf("codalab bundle=%s attempt=1 owner=1 bridge=b1b2b3 generation=%d", r.Bundle, r.Generation)
@@ -42,7 +42,7 @@ func many(now time.Time) []plan.Row {
 			r.Begun = &spool.Started{Token: "0123456789abcdef", Node: "n1", Job: r.Job.ID.String(), At: now}
 		}
 		if i%10 > 8 {
-			r.Phase, r.Due = plan.Finalizing, now.Add(time.Hour)
+			r.Phase, r.DueAt = plan.Finalizing, now.Add(time.Hour)
 			r.Verdict, r.Exit = &plan.Verdict{Cause: spool.CauseSucceeded}, &spool.Exit{Token: r.Begun.Token}
 		}
 		rows[i] = r
@@ -53,7 +53,7 @@ func many(now time.Time) []plan.Row {
 func manyPolicy() plan.Policy {
 	return plan.Policy{
 		Bridge: "b1b2b3", Owner: "ann", Queues: map[string]plan.Queue{"cpu": {Name: "cpu", Tag: "cpu", MaxInFlight: 8000}},
-		SubmitGrace: time.Minute, OrphanGrace: 10 * time.Minute, AckPatience: time.Hour, StuckFor: time.Second, Accounting: true, MaxAttempts: 3,
+		SubmitGrace: time.Minute, OrphanGrace: 10 * time.Minute, LongestAckPause: time.Hour, StuckFor: time.Second, Accounting: true, MaxAttempts: 3,
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
 // Bridge is one bridge. Its exported fields are set before Run or Open, and not changed after.
@@ -24,12 +25,14 @@ type Bridge struct {
 	Name string
 	// Hostname is the name of the bridge's machine.
 	Hostname string
-	// SharedDisk says that Stager and Collector use the server's own store: the server then
+	// SharedDisk is set if Stager and Collector use the server's own store: the server then
 	// sends the places of contents in it.
 	SharedDisk bool
 
-	Ledger    Ledger
-	Scheduler Scheduler
+	Ledger Ledger
+	// Scheduler is Slurm. The jobs of its snapshots come in the order of their ids, as an
+	// sbatch.Observer's do.
+	Scheduler sbatch.Scheduler
 	Service   BundleService
 	Spool     Spool
 	// Gauge measures the shared disk; nil for no measurement.

@@ -65,7 +65,7 @@ func TestI1RowIsSavedBeforeItsEffects(t *testing.T) {
 		s.start()
 		s.slurm.before = func(r sbatch.Request) {
 			for _, row := range s.rows() {
-				if string(row.SubmissionName) == r.Name && row.Phase == plan.Submitting && !row.Submitted.IsZero() {
+				if string(row.SubmissionName) == r.Name && row.Phase == plan.Submitting && !row.SubmittedAt.IsZero() {
 					return
 				}
 			}
@@ -143,7 +143,7 @@ func TestOutageOfSlurmLosesNoSubmission(t *testing.T) {
 		}
 		row := s.rows()[bundleID(2)]
 		s.slurm.change(func() {
-			if s.slurm.submits != 1 || s.slurm.cancels != 0 || len(s.slurm.looks) > 9 || row.Phase != plan.Staging || row.Tries > 0 {
+			if s.slurm.submits != 1 || s.slurm.cancels != 0 || len(s.slurm.looks) > 9 || row.Phase != plan.Staging || row.FailedTries > 0 {
 				s.Errorf("%d submissions, %d cancellations, %d looks; the row waits in %s: %s",
 					s.slurm.submits, s.slurm.cancels, len(s.slurm.looks), row.Phase, row.Reason)
 			}

@@ -168,7 +168,7 @@ func TestProofIsAskedForThatCameToBeMissingMeanwhile(t *testing.T) {
 	if c.proving {
 		t.Error("asks for proofs, and none is missing")
 	}
-	row.Phase, row.Reports = plan.Finalizing, 1
+	row.Phase, row.ReportCount = plan.Finalizing, 1
 	show(r.Bridge, row)
 	c.endProving(ctx)
 	if !c.proving {

@@ -96,7 +96,7 @@ func (b *Bridge) claim(ctx context.Context, r plan.Row) plan.Claimed {
 	// the same. The server also takes it for the time of the last report
 	// (codalab/model/bundle_model.py: transition_bundle_preparing), so a bundle that is
 	// claimed again later has a new one.
-	start := codalab.StartBundle{Hostname: b.Hostname, StartTime: r.Claimed.Unix()}
+	start := codalab.StartBundle{Hostname: b.Hostname, StartTime: r.OfferedAt.Unix()}
 	if r.Phase != plan.Claiming {
 		start.StartTime = b.Now().Unix()
 	}
@@ -145,7 +145,7 @@ func (b *Bridge) prepare(r plan.Row) plan.Outcome {
 // submit runs sbatch, if there is still time for it.
 func (b *Bridge) submit(ctx context.Context, r plan.Row) plan.Submission {
 	end := plan.Submission{Attempt: r.Attempt}
-	if b.Now().Sub(r.Submitted) > plan.SubmitWithin {
+	if b.Now().Sub(r.SubmittedAt) > plan.SubmitWithin {
 		end.Refused, end.Retry, end.Words = true, true, "Slurm is slow to take other submissions"
 		return end
 	}
@@ -167,7 +167,7 @@ const accountSlack = time.Hour
 
 func (b *Bridge) queryAccounting(ctx context.Context, r plan.Row) func(*plan.News) {
 	asked := b.Now()
-	jobs, err := b.Scheduler.QueryAccounting(ctx, r.Submitted.Add(-accountSlack), []string{string(r.SubmissionName)})
+	jobs, err := b.Scheduler.QueryAccounting(ctx, r.SubmittedAt.Add(-accountSlack), []string{string(r.SubmissionName)})
 	if err != nil {
 		b.Log.WarnContext(ctx, "accounting did not answer", errorAttr(err))
 		return func(n *plan.News) { n.AccountingFailure = err.Error() }
@@ -207,7 +207,7 @@ func (b *Bridge) readRecords(bundle string, attempt int) func(*plan.News) {
 // noteChanges tells the row which of the data that it used in place has changed. It compares
 // before the results are first sent; later changes do not concern the bundle.
 func (b *Bridge) noteChanges(ctx context.Context, r plan.Row) {
-	if r.Staged == nil || r.Tries > 0 || r.Changed != "" || !r.Times.Finalizing.IsZero() {
+	if r.Staged == nil || r.FailedTries > 0 || r.DataChanged != "" || !r.Times.Finalizing.IsZero() {
 		return
 	}
 	changed := b.Stager.Changed(ctx, *r.Staged)
@@ -215,7 +215,7 @@ func (b *Bridge) noteChanges(ctx context.Context, r plan.Row) {
 		return
 	}
 	b.Log.WarnContext(ctx, "linked data has changed during a run", slog.String("bundle", r.Bundle), slog.String("note", changed))
-	b.inbox.put(r.Bundle, func(n *plan.News) { n.Changed = changed })
+	b.inbox.put(r.Bundle, func(n *plan.News) { n.DataChanged = changed })
 }
 
 func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
@@ -230,7 +230,7 @@ func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
 	if errors.As(err, &answer) && (answer.Status == http.StatusUnauthorized || answer.Status == http.StatusForbidden) {
 		o.Final = false // a password or a permission can be repaired, results cannot be made again
 	}
-	if o.Final { // on a disk that is away, results are not lost
+	if o.Final { // on a disk that is unreachable, results are not lost
 		if _, away := b.Spool.Look(r.Bundle, r.Attempt); away != nil {
 			return outcome(away)
 		}
@@ -243,7 +243,7 @@ func (b *Bridge) confirm(ctx context.Context, r plan.Row) plan.Confirmation {
 	shown, err := b.Service.Standing(ctx, r.Bundle)
 	c.Carried = c.Carried || b.view.carried(r) // a check-in may have been sent meanwhile
 	c.Outcome, c.State, c.Lost = outcome(err), shown.State, shown.UploadFailure
-	claimed := shown.Remote == b.Hostname && shown.Started == r.Claimed.Unix()
+	claimed := shown.Remote == b.Hostname && shown.Started == r.OfferedAt.Unix()
 	c.Here = claimed || shown.Remote == b.Identity(r.Queue) // which its reports name
 	return c
 }

@@ -19,7 +19,7 @@
 //
 // A check-in reports runs to the server, and the server holds it until there is a message.
 // CodaLab's own server applies every report that it gets, in any state of the bundle: a report
-// that it applies after it has acknowledged a verdict brings the bundle back, for ever
+// that it applies after it has acknowledged a verdict brings the bundle back, for good
 // (codalab/model/bundle_model.py: bundle_checkin). So the bridge keeps these rules for each run:
 //
 //   - A check-in reports a run only if there is something new, or if the last report of a run

@@ -160,9 +160,9 @@ func outcome(err error) plan.Outcome {
 	if errors.As(err, &outage) {
 		o.Outage = outage.Outage()
 	}
-	var patient interface{ RetryAfter() time.Duration }
-	if errors.As(err, &patient) {
-		o.After = patient.RetryAfter()
+	var paused interface{ RetryAfter() time.Duration }
+	if errors.As(err, &paused) {
+		o.After = paused.RetryAfter()
 	}
 	var answer *codalab.Error
 	if errors.As(err, &answer) {

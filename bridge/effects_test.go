@@ -214,7 +214,7 @@ func TestBundlesThatWaitForADownloadDoNotHoldTheOthers(t *testing.T) {
 
 // slowSlurm takes a while for each submission.
 type slowSlurm struct {
-	Scheduler
+	sbatch.Scheduler
 
 	made int
 }
@@ -235,7 +235,7 @@ func TestI2SubmissionThatHadToWaitIsNotMade(t *testing.T) {
 		r, wait := startedRunner(t, b)
 		defer wait()
 		for _, bundle := range []string{"0x1", "0x2", "0x3", "0x4"} {
-			row := plan.Row{Bundle: bundle, Run: &codalab.RunBundle{}, Attempt: 1, SubmissionName: plan.SubmissionName(bundle), Submitted: time.Now()}
+			row := plan.Row{Bundle: bundle, Run: &codalab.RunBundle{}, Attempt: 1, SubmissionName: plan.SubmissionName(bundle), SubmittedAt: time.Now()}
 			r.begin(plan.Effect{Kind: plan.Submit, Row: &row})
 		}
 		time.Sleep(time.Minute)

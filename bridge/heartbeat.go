@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/bridge/observer"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
 // Heartbeat is the state of a running bridge's connections.
@@ -51,7 +51,7 @@ func (h *heartbeat) slurm(now time.Time, err error) {
 		return
 	}
 	h.Slurm = err.Error()
-	var away *observer.AwayError
+	var away *sbatch.UnreachableError
 	if errors.As(err, &away) {
 		h.Slurm, h.SlurmSince, h.SlurmNext = away.Err.Error(), away.Since, away.Next
 	}

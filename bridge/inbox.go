@@ -20,8 +20,8 @@ type inbox struct {
 // arrivals are the contents of an inbox.
 type arrivals struct {
 	offers   []offer
-	news     []*bundleNews    // in the order of their first arrival
-	places   places           // of news
+	news     []*bundleNews // in the order of their first arrival
+	byBundle map[string]*bundleNews
 	snapshot *sbatch.Snapshot // the newest
 	low      *string          // plan.LowWater.Low; nil for no news
 }
@@ -46,12 +46,14 @@ func (i *inbox) init() {
 
 // newsOf returns the news of a bundle, to which the caller may add.
 func (a *arrivals) newsOf(bundle string) *plan.News {
-	if at := a.places.at(bundle); at >= 0 {
-		return &a.news[at].News
+	n := a.byBundle[bundle]
+	if n == nil {
+		if a.byBundle == nil {
+			a.byBundle = map[string]*bundleNews{}
+		}
+		n = &bundleNews{bundle: bundle}
+		a.byBundle[bundle], a.news = n, append(a.news, n)
 	}
-	n := &bundleNews{bundle: bundle}
-	a.news = append(a.news, n)
-	a.places.add(bundle)
 	return &n.News
 }
 

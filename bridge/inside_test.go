@@ -84,7 +84,7 @@ func TestStepWaitsForWhatMayComeWithoutNews(t *testing.T) {
 		want  time.Duration
 	}{
 		"nothing":              {plan.Row{Phase: plan.Running}, 15, idle},
-		"a row that is due":    {plan.Row{Phase: plan.Claiming, Due: now.Add(3 * time.Second)}, 15, 3 * time.Second},
+		"a row that is due":    {plan.Row{Phase: plan.Claiming, DueAt: now.Add(3 * time.Second)}, 15, 3 * time.Second},
 		"the rate":             {staged, requestBurst, 500 * time.Millisecond},
 		"room in a full queue": {staged, 15, idle},
 	} {

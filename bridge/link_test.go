@@ -41,7 +41,7 @@ func TestChangeOfLinkedDataIsSaidAndKept(t *testing.T) {
 		s.server.mu.Unlock()
 		s.phase(5*time.Second, bundle, plan.Collecting)
 		s.within(time.Minute, "the row has the change", func() bool {
-			return strings.Contains(s.rows()[bundle].RunStatus(), "Uploading results; ") && s.rows()[bundle].Changed == "The data of /data changed."
+			return strings.Contains(s.rows()[bundle].RunStatus(), "Uploading results; ") && s.rows()[bundle].DataChanged == "The data of /data changed."
 		})
 		time.Sleep(time.Hour)
 		s.server.mu.Lock()
@@ -50,7 +50,7 @@ func TestChangeOfLinkedDataIsSaidAndKept(t *testing.T) {
 		if run := s.result(2*time.Minute, bundle); run.FailureMessage != nil {
 			s.Errorf("result %+v, want a success", run)
 		}
-		if row := s.rows()[bundle]; row.Changed == "" {
+		if row := s.rows()[bundle]; row.DataChanged == "" {
 			s.Errorf("%+v", row)
 		}
 		s.stop()

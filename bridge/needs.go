@@ -8,19 +8,8 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
-
-// Scheduler is Slurm. *observer.Observer is one, and documents the methods together with
-// *sbatch.Client. The jobs of a snapshot come in the order of their ids.
-type Scheduler interface {
-	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)
-	Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error)
-	QueryAccounting(ctx context.Context, since time.Time, names []string) ([]sbatch.Job, error)
-	Cancel(ctx context.Context, id sbatch.JobID, name string) error
-	Partitions(ctx context.Context) ([]sbatch.Partition, error)
-}
 
 // BundleService is a CodaLab server as workers use it. *client.Client of package
 // codalab/client is one.

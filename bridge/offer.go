@@ -74,7 +74,7 @@ func nodesOf(q plan.Queue, partitions []sbatch.Partition) codalab.Resources {
 				gpus = p.All.GPUTypes[q.GPUType]
 			}
 			all.CPUs, all.GPUs, all.Memory = all.CPUs+p.All.CPUs, all.GPUs+gpus, all.Memory+p.All.Memory
-			if p.Most.Memory < leastMemory { // slurm.conf(5): RealMemory is 1 MiB where nobody has set it
+			if p.Most.Memory < leastMemory { // slurm.conf(5): RealMemory is 1 MiB where it is not set
 				all.Memory = boundlessBytes
 			}
 		}
@@ -120,5 +120,5 @@ func (v *view) freeDisk() int64 {
 	if free := v.free.Load(); free > 0 {
 		return free
 	}
-	return boundlessBytes // nobody measures it
+	return boundlessBytes // it has not been measured
 }

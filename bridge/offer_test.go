@@ -13,7 +13,7 @@ import (
 
 // nodes is a Slurm with these partitions.
 type nodes struct {
-	Scheduler
+	sbatch.Scheduler
 
 	partitions []sbatch.Partition
 }

@@ -15,7 +15,7 @@ import (
 
 // full is a Slurm whose limit of submitted jobs is reached.
 type full struct {
-	bridge.Scheduler
+	sbatch.Scheduler
 
 	asked *atomic.Int32
 }

@@ -41,7 +41,7 @@ func TestReportIsProvenByWhatTheServerShows(t *testing.T) {
 	r.checkIn("0x1 running")
 	prove(false)
 
-	row.Phase, row.Reports = plan.Finalizing, 1
+	row.Phase, row.ReportCount = plan.Finalizing, 1
 	show(r.Bridge, row)
 	for _, shown := range []codalab.Standing{
 		{State: codalab.StatePreparing, RunStatus: "Waiting for worker"},
@@ -85,13 +85,13 @@ func (r *teller) asksForNoProof(service *shows) {
 func TestReportAfterALostVerdictIsNotProven(t *testing.T) {
 	t.Parallel()
 	r, row, service := reportedRun(t, plan.Collecting)
-	row.Phase, row.Reports = plan.Finalizing, 1
+	row.Phase, row.ReportCount = plan.Finalizing, 1
 	show(r.Bridge, row)
 	r.Unanswered(r.queue, r.checkIn("0x1 finalizing"))
 	row.Phase = plan.Collecting
 	show(r.Bridge, row)
 	again := r.checkIn("0x1 running")
-	row.Phase, row.Reports = plan.Finalizing, 2
+	row.Phase, row.ReportCount = plan.Finalizing, 2
 	show(r.Bridge, row)
 	r.asksForNoProof(service)
 	r.checkIn()
@@ -105,7 +105,7 @@ func TestRefreshedReportIsNotProven(t *testing.T) {
 	r, row, service := reportedRun(t, plan.Running)
 	r.now = r.now.Add(refreshEvery)
 	refresh := r.checkIn("0x1 running")
-	row.Phase, row.Reports = plan.Finalizing, 1
+	row.Phase, row.ReportCount = plan.Finalizing, 1
 	show(r.Bridge, row)
 	r.asksForNoProof(service)
 	r.checkIn()
@@ -129,7 +129,7 @@ func TestReportThatIsNeverProvenKeepsNoOtherWaiting(t *testing.T) {
 	last := then[proofsAtOnce]
 	for _, bundle := range then {
 		row := cpuRow(bundle, plan.Finalizing)
-		row.Reports = 1
+		row.ReportCount = 1
 		show(r.Bridge, row)
 	}
 	row := cpuRow(last, plan.Running)
@@ -158,7 +158,7 @@ func TestVerdictThatIsSentWhileTheServerIsAskedMayHaveBeenApplied(t *testing.T) 
 	t.Parallel()
 	r := newTeller(t)
 	row := cpuRow("0x1", plan.Finalizing)
-	row.Reports = 1
+	row.ReportCount = 1
 	show(r.Bridge, row)
 	standing := map[string]codalab.Standing{"0x1": {State: codalab.StateRunning}}
 	r.Service = &looksFirst{shows{standing: standing}, func() { r.checkIn("0x1 finalizing") }}
@@ -172,7 +172,7 @@ func TestBundleThatThisBridgeClaimedOrReportedLastIsItsOwn(t *testing.T) {
 	r := newTeller(t)
 	r.Hostname = "login"
 	row := cpuRow("0x1", plan.Claiming)
-	row.Claimed = r.now
+	row.OfferedAt = r.now
 	for shown, want := range map[codalab.Standing]bool{
 		{Remote: "login", Started: r.now.Unix()}:     true,
 		{Remote: "login", Started: r.now.Unix() - 1}: false,

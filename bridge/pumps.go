@@ -61,11 +61,11 @@ func (b *Bridge) observePause() time.Duration {
 }
 
 // Observe asks Slurm for all of the user's jobs, and tells the rows in flight what the answer
-// shows. It costs the same for any number of rows. No answer says nothing to any row.
+// shows. It costs the same for any number of rows. Without an answer no row gets news.
 func (b *Bridge) Observe(ctx context.Context, now time.Time) error {
 	rows := b.view.inFlight()
 	snapshot, err := b.Scheduler.Observe(ctx, now)
-	b.view.away.Store(err != nil)
+	b.view.unreachable.Store(err != nil)
 	if err != nil {
 		return fmt.Errorf("observe Slurm: %w", err)
 	}

@@ -14,7 +14,7 @@ import (
 // (codalab/server/bundle_manager.py: _bring_offline_stuck_running_bundles).
 const refreshEvery = 20 * time.Second
 
-// reports is what the check-ins of one queue have told the server. The view's lock guards it.
+// reports is what the check-ins of one queue have reported. The view's lock guards it.
 // The package comment has the rules ("Reports").
 type reports struct {
 	// number is the number of the last check-in.
@@ -76,7 +76,7 @@ func worthReporting(old, row *plan.Row) bool {
 	case old == nil:
 		return true
 	case row.Phase == plan.Finalizing:
-		return old.Phase != plan.Finalizing || old.Reports != row.Reports
+		return old.Phase != plan.Finalizing || old.ReportCount != row.ReportCount
 	}
 	return !old.Same(*row) || old.Progress != row.Progress
 }

@@ -106,12 +106,12 @@ func TestAcknowledgedRunIsInNoLaterCheckIn(t *testing.T) {
 	t.Parallel()
 	r := newTeller(t)
 	row := cpuRow("0x1", plan.Finalizing)
-	row.Reports = 1
+	row.ReportCount = 1
 	show(r.Bridge, row)
 	number := r.checkIn("0x1 finalizing")
 	before := r.inbox.drain() // a step takes this, and is at work
 	r.Answered(r.queue, number, []codalab.Message{{Type: codalab.MessageMarkFinalized, UUID: "0x1"}})
-	row.Reports = 2 // that step decides older news
+	row.ReportCount = 2 // that step decides older news
 	show(r.Bridge, row)
 	r.view.decided(&before)
 	r.checkIn()
@@ -123,7 +123,7 @@ func TestAcknowledgedRunIsInNoLaterCheckIn(t *testing.T) {
 	if len(r.view.acknowledged) != 0 {
 		t.Errorf("%v is still to be decided", r.view.acknowledged)
 	}
-	row.Phase, row.Reports = plan.Finalizing, 3
+	row.Phase, row.ReportCount = plan.Finalizing, 3
 	show(r.Bridge, row)
 	r.checkIn("0x1 finalizing")
 }
@@ -132,14 +132,14 @@ func TestVerdictIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	r := newTeller(t)
 	row := cpuRow("0x1", plan.Finalizing)
-	row.Reports = 1
+	row.ReportCount = 1
 	show(r.Bridge, row)
 	r.Answered(r.queue, r.checkIn("0x1 finalizing"), nil)
-	row.Trouble = "the server is away"
+	row.LastFailure = "the server is away"
 	show(r.Bridge, row)
 	r.now = r.now.Add(time.Hour)
 	number := r.checkIn()
-	row.Reports = 2
+	row.ReportCount = 2
 	show(r.Bridge, row)
 	r.Answered(r.queue, number, nil)
 	number = r.checkIn("0x1 finalizing")
@@ -156,12 +156,12 @@ func TestVerdictOfAnEarlierLifeIsNotReportedBeforeTheServerIsAsked(t *testing.T)
 	t.Parallel()
 	r := newTeller(t)
 	ended, running := cpuRow("0x1", plan.Finalizing), cpuRow("0x2", plan.Running)
-	ended.Reports = 1
+	ended.ReportCount = 1
 	r.resume(&ended)
 	r.resume(&running)
 	r.Answered(r.queue, r.checkIn("0x2 running"), nil)
 	again := ended
-	again.Reports = 2
+	again.ReportCount = 2
 	show(r.Bridge, again)
 	r.checkIn("0x1 finalizing")
 }
@@ -172,7 +172,7 @@ func TestRunIsInOneWaitingCheckInAtATime(t *testing.T) {
 	one, two := cpuRow("0x1", plan.Running), cpuRow("0x2", plan.Staging)
 	show(r.Bridge, one)
 	first := r.checkIn("0x1 running")
-	one.Phase, one.Reports = plan.Finalizing, 1
+	one.Phase, one.ReportCount = plan.Finalizing, 1
 	show(r.Bridge, one)
 	show(r.Bridge, two)
 	second := r.checkIn("0x2 preparing")

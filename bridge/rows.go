@@ -46,7 +46,7 @@ func (t *rows) put(r *plan.Row) {
 	e := t.byBundle[r.Bundle]
 	var due time.Time
 	if e != nil {
-		due = e.row.Due
+		due = e.row.DueAt
 		t.unlist(e)
 	} else {
 		e = &entry{index: -1}
@@ -67,16 +67,16 @@ func (t *rows) put(r *plan.Row) {
 		t.staged[r.Queue][r.Bundle] = e
 	}
 	switch {
-	case r.Due.IsZero() && e.index >= 0:
+	case r.DueAt.IsZero() && e.index >= 0:
 		heap.Remove(&t.due, e.index)
-	case !r.Due.IsZero() && e.index < 0:
+	case !r.DueAt.IsZero() && e.index < 0:
 		heap.Push(&t.due, e)
-	case e.index >= 0 && !r.Due.Equal(due):
+	case e.index >= 0 && !r.DueAt.Equal(due):
 		heap.Fix(&t.due, e.index)
 	}
 }
 
-func unsubmitted(r *plan.Row) bool { return r.Phase == plan.Submitting && r.Submitted.IsZero() }
+func unsubmitted(r *plan.Row) bool { return r.Phase == plan.Submitting && r.SubmittedAt.IsZero() }
 
 // unlist takes a row out of all indexes but byBundle and due.
 func (t *rows) unlist(e *entry) {
@@ -106,7 +106,7 @@ func (t *rows) remove(bundle string) {
 
 // dueBy returns the bundles whose rows are due by now.
 func (t *rows) dueBy(now time.Time) []string {
-	if len(t.due) == 0 || t.due[0].row.Due.After(now) {
+	if len(t.due) == 0 || t.due[0].row.DueAt.After(now) {
 		return nil
 	}
 	var bundles []string
@@ -114,7 +114,7 @@ func (t *rows) dueBy(now time.Time) []string {
 	for len(unseen) > 0 { // below a row that is not due, no row of the heap is due
 		i := unseen[len(unseen)-1]
 		unseen = unseen[:len(unseen)-1]
-		if i >= len(t.due) || t.due[i].row.Due.After(now) {
+		if i >= len(t.due) || t.due[i].row.DueAt.After(now) {
 			continue
 		}
 		bundles = append(bundles, t.due[i].row.Bundle)
@@ -128,7 +128,7 @@ func (t *rows) nextDue() (time.Time, bool) {
 	if len(t.due) == 0 {
 		return time.Time{}, false
 	}
-	return t.due[0].row.Due, true
+	return t.due[0].row.DueAt, true
 }
 
 // queuesWaiting returns the queues that have staged rows, in order.
@@ -158,7 +158,7 @@ func (t *rows) waiting(queue string, now time.Time) []plan.Row {
 type dueHeap []*entry
 
 func (h dueHeap) Len() int           { return len(h) }
-func (h dueHeap) Less(i, j int) bool { return h[i].row.Due.Before(h[j].row.Due) }
+func (h dueHeap) Less(i, j int) bool { return h[i].row.DueAt.Before(h[j].row.DueAt) }
 
 func (h dueHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]

@@ -20,7 +20,7 @@ type naive map[string]plan.Row
 func (n naive) dueBy(now time.Time) []string {
 	var due []string
 	for bundle, r := range n {
-		if !r.Due.IsZero() && !r.Due.After(now) {
+		if !r.DueAt.IsZero() && !r.DueAt.After(now) {
 			due = append(due, bundle)
 		}
 	}
@@ -30,8 +30,8 @@ func (n naive) dueBy(now time.Time) []string {
 
 func (n naive) nextDue() (next time.Time, ok bool) {
 	for _, r := range n {
-		if !r.Due.IsZero() && (!ok || r.Due.Before(next)) {
-			next, ok = r.Due, true
+		if !r.DueAt.IsZero() && (!ok || r.DueAt.Before(next)) {
+			next, ok = r.DueAt, true
 		}
 	}
 	return next, ok
@@ -78,13 +78,13 @@ func randomRow(random *rand.Rand, start time.Time) plan.Row {
 	}
 	r.SubmissionName = plan.SubmissionName(fmt.Sprintf("%s.%d", r.Bundle, r.Attempt))
 	if random.IntN(2) == 0 {
-		r.Due = start.Add(time.Duration(random.IntN(30)) * time.Second)
+		r.DueAt = start.Add(time.Duration(random.IntN(30)) * time.Second)
 	}
 	if random.IntN(2) == 0 {
 		r.Staged = &spool.Inputs{}
 	}
 	if random.IntN(5) == 0 {
-		r.Stop = &plan.Verdict{}
+		r.StopVerdict = &plan.Verdict{}
 	}
 	return r
 }

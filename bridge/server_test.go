@@ -51,7 +51,7 @@ func TestReportWhoseCheckInFailedIsSentAgain(t *testing.T) {
 }
 
 // stuckSlurm gives no answer when it is asked for its nodes.
-type stuckSlurm struct{ bridge.Scheduler }
+type stuckSlurm struct{ sbatch.Scheduler }
 
 func (stuckSlurm) Partitions(ctx context.Context) ([]sbatch.Partition, error) {
 	<-ctx.Done()

@@ -18,9 +18,9 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
-	"github.com/cl-slurm/cl-slurm/bridge/observer"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -76,7 +76,7 @@ func (s *site) policy() plan.Policy {
 		Queues:      map[string]plan.Queue{"cpu": s.queue},
 		SubmitGrace: 90 * time.Second, OrphanGrace: 3 * time.Minute, CancelOrphans: !s.dryRun, RecordAge: 5 * time.Minute, Accounting: true, Settle: 10 * time.Second,
 		StuckFor: 5 * time.Second, StagePatience: 5 * time.Minute, CollectPatience: 72 * time.Hour, MaxAttempts: 3,
-		AckPatience: 10 * time.Minute, KeepAfterAck: time.Hour,
+		LongestAckPause: 10 * time.Minute, KeepAfterAck: time.Hour,
 	}
 }
 
@@ -115,8 +115,8 @@ func (s *site) start() {
 }
 
 // observed is a Slurm as the bridge asks it.
-func observed(slurm observer.Slurm) *observer.Observer {
-	return &observer.Observer{Slurm: slurm, Interval: 6 * time.Second, Now: time.Now, Random: func() float64 { return 0 }}
+func observed(slurm sbatch.Scheduler) *sbatch.Observer {
+	return &sbatch.Observer{Scheduler: slurm, Interval: 6 * time.Second, Now: time.Now, Random: func() float64 { return 0 }}
 }
 
 // startWith starts a bridge and offers bundle 1 to it, and waits until its row is in a phase.
@@ -178,7 +178,7 @@ func (s *site) within(limit time.Duration, what string, holds func() bool) {
 	for end := time.Now().Add(limit); !holds(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			for _, r := range s.rows() {
-				s.Logf("%s: %s: %s (due %s)", r.Bundle, r.Phase, r.Reason, r.Due)
+				s.Logf("%s: %s: %s (due %s)", r.Bundle, r.Phase, r.Reason, r.DueAt)
 			}
 			s.Fatalf("not within %s: %s", limit, what)
 		}

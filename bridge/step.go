@@ -46,7 +46,7 @@ func (b *Bridge) Open(ctx context.Context) error {
 // be started: the ledger does not hold what the bridge believes.
 func (b *Bridge) Step(ctx context.Context, now time.Time) ([]plan.Effect, time.Duration, error) {
 	in := b.inbox.drain()
-	s := &step{now: now}
+	s := &step{now: now, places: map[string]int{}}
 	if in.snapshot != nil {
 		if err := b.orphanJobs(ctx, s, *in.snapshot); err != nil {
 			return nil, 0, err
@@ -60,7 +60,7 @@ func (b *Bridge) Step(ctx context.Context, now time.Time) ([]plan.Effect, time.D
 		}
 	}
 	for _, bundle := range b.rows.dueBy(now) {
-		if r := b.rows.get(bundle); r != nil && s.places.at(bundle) < 0 {
+		if r := b.rows.get(bundle); r != nil && !s.has(bundle) {
 			b.decide(ctx, s, *r, plan.News{})
 		}
 	}
@@ -79,18 +79,24 @@ type step struct {
 	// rows are the decided rows, each once; changed says which of them must be saved.
 	rows    []*plan.Row
 	changed []bool
-	places  places // of rows
+	places  map[string]int // the indexes of bundles in rows
 	effects []plan.Effect
 }
 
 // add notes a decided row.
 func (s *step) add(r *plan.Row, changed bool) {
-	if i := s.places.at(r.Bundle); i >= 0 {
+	if i, ok := s.places[r.Bundle]; ok {
 		s.rows[i], s.changed[i] = r, s.changed[i] || changed
 		return
 	}
+	s.places[r.Bundle] = len(s.rows)
 	s.rows, s.changed = append(s.rows, r), append(s.changed, changed)
-	s.places.add(r.Bundle)
+}
+
+// has reports whether a bundle's row is decided.
+func (s *step) has(bundle string) bool {
+	_, ok := s.places[bundle]
+	return ok
 }
 
 // makeRows makes rows of offered bundles. An offer of a bundle that has a row is news for that
@@ -117,12 +123,12 @@ func (b *Bridge) makeRows(ctx context.Context, now time.Time, in *arrivals) {
 
 func (b *Bridge) decide(ctx context.Context, s *step, r plan.Row, n plan.News) {
 	before := b.rows.get(r.Bundle)
-	if b.isLow() || r.Low != "" {
-		n.Low = b.low
+	if b.isLow() || r.DiskLow != "" {
+		n.DiskLow = b.low
 	}
 	next, effects := b.Policy.Next(s.now, r, n)
 	if b.Trace != nil {
-		b.Trace(plan.Decision{Now: s.now, Row: r, News: n, Next: next, Effects: effects})
+		b.Trace(plan.Decision{Now: s.now, Row: r, News: n, Next: next, Effects: plan.KindsOf(effects)})
 	}
 	after := before
 	if *before != next {
@@ -141,7 +147,7 @@ func (b *Bridge) decide(ctx context.Context, s *step, r plan.Row, n plan.News) {
 // batch submits staged rows, as many as each queue has room for, and decides them.
 func (b *Bridge) batch(ctx context.Context, s *step) {
 	for _, name := range b.rows.queuesWaiting() {
-		health := plan.Health{Budget: max(budget(b.submits, s.now)-b.rows.upcoming-b.heldOf(plan.Submit), 0), Observed: b.observed && !b.view.away.Load()}
+		health := plan.Health{Budget: max(budget(b.submits, s.now)-b.rows.upcoming-b.heldOf(plan.Submit), 0), Observed: b.observed && !b.view.unreachable.Load()}
 		room := b.Policy.Room(b.Policy.Queues[name], b.rows.inFlight[name], health)
 		if room == 0 {
 			continue
@@ -229,7 +235,7 @@ func (b *Bridge) save(ctx context.Context, s *step) error {
 func (b *Bridge) admit(ctx context.Context, s *step) ([]plan.Effect, error) {
 	admitted := b.releaseHeld(s.now)
 	for _, e := range s.effects {
-		if i := s.places.at(e.Row.Bundle); i >= 0 {
+		if i, ok := s.places[e.Row.Bundle]; ok {
 			e.Row = s.rows[i]
 		}
 		switch {

@@ -195,7 +195,7 @@ func TestRunsOfTheStockServerBecomeReadyThoughAnswersAreLost(t *testing.T) {
 func TestRunsOfTheStockServerBecomeReadyThoughCheckInsAreLate(t *testing.T) {
 	t.Parallel()
 	var served atomic.Int64
-	faults := stocktest.Faults{BeforeCheckIn: func(string, codalab.CheckIn) {
+	faults := stocktest.Faults{BeforeCheckIn: func() {
 		if served.Add(1)%3 == 0 {
 			time.Sleep(4 * time.Second)
 		}

@@ -22,13 +22,13 @@ type view struct {
 	// turns are the bundles in flight in the order in which their records are read. A bundle
 	// that has left flight stays in it until its turn.
 	turns []turn
-	// reports are what each queue's check-ins have told the server.
+	// reports are what each queue's check-ins have reported.
 	reports map[string]*reports
 	// acknowledged counts, for each bundle, the acknowledgements that no step has applied yet.
 	acknowledged map[string]int
-	// observed is set once Slurm was seen as a whole. away is set while Slurm does not
-	// answer.
-	observed, away atomic.Bool
+	// observed is set once Slurm was seen as a whole. unreachable is set while Slurm
+	// does not answer.
+	observed, unreachable atomic.Bool
 	// nodes is the sum of each queue's nodes; nil while it is not known. free is how much of
 	// the shared disk may be used, in bytes; 0 before the first measurement.
 	nodes map[string]codalab.Resources
@@ -49,7 +49,7 @@ func (v *view) init() {
 	v.reports, v.acknowledged = map[string]*reports{}, map[string]int{}
 	v.turns = nil
 	v.observed.Store(false)
-	v.away.Store(false)
+	v.unreachable.Store(false)
 	v.low.Store(false)
 }
 
@@ -103,12 +103,10 @@ func (v *view) reportsOf(queue string) *reports {
 
 // Changes returns two channels of a queue's identity. The first receives when a run has entered
 // another state of CodaLab's, the second when something else is worth a check-in.
-func (b *Bridge) Changes(q plan.Queue) (urgent, other <-chan struct{}) { return b.view.changes(q.Name) }
-
-func (v *view) changes(queue string) (urgent, other <-chan struct{}) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	r := v.reportsOf(queue)
+func (b *Bridge) Changes(q plan.Queue) (urgent, other <-chan struct{}) {
+	b.view.mu.Lock()
+	defer b.view.mu.Unlock()
+	r := b.view.reportsOf(q.Name)
 	return r.urgent, r.other
 }
 
@@ -124,17 +122,10 @@ func (v *view) row(bundle string) (plan.Row, bool) {
 
 // inFlight returns the rows in flight, in the order of their bundles.
 func (v *view) inFlight() []*plan.Row {
-	return v.sorted(func(r *plan.Row) bool { return r.InFlight() })
-}
-
-// sorted returns the rows for which some is true, in the order of their bundles.
-func (v *view) sorted(some func(*plan.Row) bool) []*plan.Row {
 	v.mu.RLock()
-	rows := make([]*plan.Row, 0, len(v.rows))
-	for _, r := range v.rows {
-		if some(r) {
-			rows = append(rows, r)
-		}
+	rows := make([]*plan.Row, 0, len(v.flying))
+	for bundle := range v.flying {
+		rows = append(rows, v.rows[bundle])
 	}
 	v.mu.RUnlock()
 	slices.SortFunc(rows, func(a, b *plan.Row) int { return strings.Compare(a.Bundle, b.Bundle) })

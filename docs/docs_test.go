@@ -164,10 +164,10 @@ func TestReliabilityIsComplete(t *testing.T) {
 			t.Errorf("what the simulation looks for, %s, is not named", b)
 		}
 	}
-	suite := read(t, filepath.Join(root, "bridge", "ledger", "ledgertest", "doc.go"))
+	suite := read(t, filepath.Join(root, "bridge", "ledger", "suite_test.go"))
 	for _, name := range regexp.MustCompile("`([A-Z][a-z]+[A-Z]\\w+)`").FindAllStringSubmatch(text, -1) {
 		if !strings.HasPrefix(name[1], "Test") && name[1] != "MinJobAge" && !strings.Contains(suite, `"`+name[1]+`"`) {
-			t.Errorf("%s is not a test of ledgertest", name[1])
+			t.Errorf("%s is not a test of the ledger", name[1])
 		}
 	}
 }

@@ -67,7 +67,7 @@ func (c *Client) query(ctx context.Context, op string, args ...string) (string, 
 	return string(out), nil
 }
 
-// The fields of a job, in the order of parseJob. In squeueFields, "|" stands for
+// The fields of a job, in the order of parseJob. In squeueFields, "|" is replaced by
 // the separator.
 const (
 	squeueFields = "|%A|%T|%N|%S|%j|%r|%k"

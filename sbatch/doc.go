@@ -1,11 +1,12 @@
 // Package sbatch submits, observes and cancels batch jobs through Slurm's
-// commands. It does not know what the jobs are for.
+// commands: a Client runs them, and an Observer spares the controller. It does not know what the
+// jobs are for.
 //
 // The package parses everything that Slurm prints, and classifies all of Slurm's
 // errors. Three properties of Slurm shape it:
 //
 //   - A submission may succeed although its answer is lost. Submit therefore
-//     distinguishes a submission that was surely refused from one whose outcome
+//     distinguishes a submission that was certainly refused from one whose outcome
 //     is unknown. A caller finds the job of an unknown outcome by its name.
 //   - A job that is not listed may still exist. A Snapshot is either complete or
 //     an error.

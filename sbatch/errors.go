@@ -15,7 +15,7 @@ type Error struct {
 	Op string
 	// Message is what Slurm printed, in one line.
 	Message string
-	// Refused is set for a submission when surely no job of it will run.
+	// Refused is set for a submission if it is certain that no job of it will run.
 	Refused bool
 	// Retry is set for a refusal when the same request may succeed later: a
 	// limit on the number of jobs, a partition that is down.
@@ -30,8 +30,12 @@ func (e *Error) Error() string { return fmt.Sprintf("%s: %s", e.Op, e.Message) }
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Transient says whether the same request may succeed later.
+// Transient reports whether the same request may succeed later.
 func (e *Error) Transient() bool { return !e.Refused || e.Retry }
+
+// Outage reports whether the fault is Slurm's or the site's and not the request's. It is the same
+// as Transient.
+func (e *Error) Outage() bool { return e.Transient() }
 
 // submissionFailed begins sbatch's last line when a submission failed. The rest of
 // the line is either the controller's answer, which is a refusal, or the reason why
@@ -114,7 +118,7 @@ var localRefusals = []string{ //nolint:gochecknoglobals // a table, never writte
 }
 
 // classify reads the standard error and the exit status of a failed sbatch. It
-// returns whether surely no job of the submission will run, and whether the same
+// returns whether it is certain that no job of the submission will run, and whether the same
 // request may succeed later.
 //
 // Only the last answer of the controller counts. Before it, sbatch may have printed
@@ -152,7 +156,7 @@ var ownLine = regexp.MustCompile(`(?m)^(?:/\S*/)?sbatch: (?:error: )?(.*)$`)
 // would have exceeded.
 var limitLine = regexp.MustCompile(`(?m)^sbatch: error: ([A-Z]\w+)$`)
 
-// tooLarge says whether the limit concerns a job's size, such as
+// tooLarge reports whether the limit concerns a job's size, such as
 // QOSMaxCpuPerJobLimit: the same job exceeds it tomorrow as well. The limits on the
 // number of jobs are AssocMaxSubmitJobLimit, AssocGrpSubmitJobsLimit,
 // QOSMaxSubmitJobPerUserLimit, QOSGrpSubmitJobsLimit and MaxSubmitJobsPerAccount

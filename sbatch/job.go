@@ -56,7 +56,7 @@ func States() []State {
 	}
 }
 
-// Ended says whether a job in this state will not run any more. A state that
+// Ended reports whether a job in this state will not run any more. A state that
 // is not known has not ended.
 func (s State) Ended() bool {
 	switch s { //nolint:exhaustive // the other states, unknown ones too, have not ended

@@ -37,7 +37,7 @@ type Partition struct {
 	All NodeResources
 }
 
-// Up says whether the partition accepts jobs and starts them.
+// Up reports whether the partition accepts jobs and starts them.
 func (p Partition) Up() bool { return p.State == "up" }
 
 // NodeResources is what one node, or several nodes together, offer to jobs.
@@ -58,7 +58,7 @@ const sinfoFields = "%R|%P|%a|%l|%L|%F|%B|%c|%m|%G"
 // those that this user may not use. It asks the controller once for its partitions
 // and once for its nodes.
 func (c *Client) Partitions(ctx context.Context) ([]Partition, error) {
-	// Without --exact a line may stand for nodes that differ in CPUs and memory, and
+	// Without --exact a line may describe nodes that differ in CPUs and memory, and
 	// shows the least of them.
 	out, err := c.query(ctx, "list partitions",
 		"sinfo", "--all", "--local", "--exact", "--noheader", "--format="+sinfoFields)
@@ -72,7 +72,7 @@ func (c *Client) Partitions(ctx context.Context) ([]Partition, error) {
 	return partitions, nil
 }
 
-// parsePartitions reads sinfo's answer. Each line stands for the nodes of a partition
+// parsePartitions reads sinfo's answer. Each line describes the nodes of a partition
 // that are alike.
 func parsePartitions(out string) ([]Partition, error) {
 	var all []Partition
@@ -150,7 +150,7 @@ func parseResources(maxCPUs, cpus, mebibytes, gres string) (NodeResources, error
 }
 
 // besides matches what may follow a generic resource: its sockets, and no_consume. It
-// matches all of "(null)", which stands for no resource.
+// matches all of "(null)", which means no resource.
 var besides = regexp.MustCompile(`\([^)]*\)|:no_consume`)
 
 // addGPUs reads a node's generic resources, such as
@@ -237,7 +237,7 @@ func parseCount(s string) (int64, error) {
 // timeLimit is a time as Slurm prints it: 7-00:00:00, 1:00:00, 10:00.
 var timeLimit = regexp.MustCompile(`^(?:(?:(\d{1,5})-)?(\d{1,2}):)?(\d{1,2}):(\d{2})$`)
 
-// parseLimit reads a time limit; 0 stands for none.
+// parseLimit reads a time limit; 0 means none.
 func parseLimit(s string) (time.Duration, error) {
 	if s == "infinite" || s == "n/a" {
 		return 0, nil

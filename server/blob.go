@@ -26,20 +26,20 @@ func (s *Server) contentsBlob(w http.ResponseWriter, r *http.Request, u store.Us
 	if err != nil {
 		return err
 	}
-	return s.retryWhileMoving(func() (again bool, err error) {
+	return retryMoved(func() error {
 		p, err := s.locate(r.Context(), u, r.PathValue("uuid"), r.PathValue("path"))
 		if err != nil {
-			return false, err
+			return err
 		}
-		info, gone, err := s.describe(r.Context(), p, 0)
-		if err != nil || gone {
-			return gone, err
+		info, err := s.describe(r.Context(), p, 0)
+		if err != nil {
+			return err
 		}
 		args := part
 		switch info.Type {
 		case codalab.TargetDirectory:
 			if part.Type != codalab.ReadFile {
-				return false, refuse(http.StatusBadRequest, "%s", map[codalab.ReadType]string{
+				return refuse(http.StatusBadRequest, "%s", map[codalab.ReadType]string{
 					codalab.ReadFileSection: "Range not supported for directory blobs.",
 					codalab.ReadSummary:     "Head and tail not supported for directory blobs.",
 				}[part.Type])
@@ -47,13 +47,13 @@ func (s *Server) contentsBlob(w http.ResponseWriter, r *http.Request, u store.Us
 			args.Type = codalab.ReadDirectory
 		case codalab.TargetFile:
 		case codalab.TargetLink:
-			return false, refuse(http.StatusForbidden, "Cannot download files of this type (%s).", info.Type)
+			return refuse(http.StatusForbidden, "Cannot download files of this type (%s).", info.Type)
 		}
 		b := blob{location: p, info: info, args: args, whole: r.PathValue("path") == "", gzipped: acceptsGzip(r)}
 		if p.State == codalab.StateRunning {
 			return s.sendFromWorker(w, r, b)
 		}
-		return false, s.sendStored(w, r, b)
+		return s.sendStored(w, r, b)
 	})
 }
 
@@ -187,26 +187,26 @@ func (b blob) open(r *http.Request, root *os.Root, at string) (stream io.ReadClo
 }
 
 // sendFromWorker sends a target that the bundle's worker reads.
-func (s *Server) sendFromWorker(w http.ResponseWriter, r *http.Request, b blob) (gone bool, err error) {
+func (s *Server) sendFromWorker(w http.ResponseWriter, r *http.Request, b blob) error {
 	a, err := s.readFromWorker(r.Context(), b.Bundle, b.path, b.args)
-	if err != nil || a.gone {
-		return a.gone, err
+	if err != nil {
+		return err
 	}
 	if a.data == nil {
-		return false, refuse(http.StatusBadGateway, "The worker that runs bundle %s sent no data", b.UUID)
+		return refuse(http.StatusBadGateway, "The worker that runs bundle %s sent no data", b.UUID)
 	}
 	defer a.done()
 	data := a.data // always gzip from a worker
 	if !b.gzipped && b.info.Type != codalab.TargetDirectory {
 		zr, err := gzip.NewReader(data)
 		if err != nil {
-			return false, refuse(http.StatusBadGateway, "The worker that runs bundle %s sent broken data", b.UUID)
+			return refuse(http.StatusBadGateway, "The worker that runs bundle %s sent broken data", b.UUID)
 		}
 		data = zr
 	}
 	b.setHeaders(w.Header())
 	copyStream(w, data)
-	return false, nil
+	return nil
 }
 
 // copyStream sends a stream to its end. If the stream breaks off, copyStream breaks the

@@ -47,6 +47,11 @@ func (s *Server) findBundles(w http.ResponseWriter, r *http.Request, u store.Use
 		}
 		bundles = append(bundles, b)
 	}
+	return s.writeBundles(w, r, u, bundles)
+}
+
+// writeBundles answers with bundles, and the related objects that the query includes.
+func (s *Server) writeBundles(w http.ResponseWriter, r *http.Request, u store.User, bundles []store.Bundle) error {
 	objects, included, err := s.bundleObjects(r, u, bundles)
 	if err != nil {
 		return err

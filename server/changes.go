@@ -95,19 +95,15 @@ func (s *Server) stage(ctx context.Context, uuid string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.store.Change(ctx, uuid, func(b *store.Bundle) error { return stage(b, parents) })
-	if errors.Is(err, errUnchanged) {
+	changed := false
+	_, err = s.store.Change(ctx, uuid, func(b *store.Bundle) error {
+		changed = stage(b, parents)
+		return nil
+	})
+	if err == nil && !changed {
 		return nil, nil
 	}
 	return []string{uuid}, err
-}
-
-// unlessUnchanged returns err unless it says that a transition does not apply any more.
-func unlessUnchanged(err error) error {
-	if errors.Is(err, errUnchanged) {
-		return nil
-	}
-	return err
 }
 
 // restageUnclaimed stages runs again that no worker has claimed in time.

@@ -137,7 +137,7 @@ func (s *Server) startBundle(w http.ResponseWriter, r *http.Request, u store.Use
 	}
 	granted := false
 	b, err := s.store.Change(r.Context(), uuid, func(b *store.Bundle) error {
-		granted = claim(b, key, start, s.hub.preemptible(key))
+		granted = claim(b, key, start, s.hub.info(key).Preemptible)
 		return nil
 	})
 	if err != nil {

@@ -56,32 +56,31 @@ func dependencyAt(b store.Bundle, p string) (d codalab.Dependency, rest string, 
 	return codalab.Dependency{}, "", false
 }
 
-// describe describes a target. While the bundle runs, its worker does so. gone means that the
-// bundle has stopped running meanwhile: the caller tries again.
-func (s *Server) describe(ctx context.Context, p location, depth int) (info codalab.TargetInfo, gone bool, err error) {
+// describe describes a target. While the bundle runs, its worker does so.
+func (s *Server) describe(ctx context.Context, p location, depth int) (info codalab.TargetInfo, err error) {
 	switch p.State { //nolint:exhaustive // in other states a bundle has stored contents or none
 	case codalab.StatePreparing:
-		return info, false, refuse(http.StatusNotFound, "Bundle %s hasn't started running yet, files not available", p.UUID)
+		return info, refuse(http.StatusNotFound, "Bundle %s hasn't started running yet, files not available", p.UUID)
 	case codalab.StateRunning:
 		a, err := s.readFromWorker(ctx, p.Bundle, p.path, codalab.ReadArgs{Type: codalab.ReadTargetInfo, Depth: depth})
-		if err != nil || a.gone {
-			return info, a.gone, err
+		if err != nil {
+			return info, err
 		}
 		if a.done != nil || a.TargetInfo == nil {
 			if a.done != nil {
 				a.done()
 			}
-			return info, false, refuse(http.StatusBadGateway, "The worker that runs bundle %s gave no description", p.UUID)
+			return info, refuse(http.StatusBadGateway, "The worker that runs bundle %s gave no description", p.UUID)
 		}
 		info = *a.TargetInfo
 	default:
 		if info, err = s.describeStored(p, depth); err != nil {
-			return info, false, err
+			return info, err
 		}
 	}
 	target := p.target()
 	info.Resolved = &target
-	return info, false, nil
+	return info, nil
 }
 
 func (s *Server) describeStored(p location, depth int) (codalab.TargetInfo, error) {
@@ -117,25 +116,24 @@ func (s *Server) contentsInfo(w http.ResponseWriter, r *http.Request, u store.Us
 			return refuse(http.StatusBadRequest, "Depth must be at least 0")
 		}
 	}
-	return s.retryWhileMoving(func() (again bool, err error) {
+	return retryMoved(func() error {
 		p, err := s.locate(r.Context(), u, r.PathValue("uuid"), r.PathValue("path"))
 		if err != nil {
-			return false, err
+			return err
 		}
-		info, gone, err := s.describe(r.Context(), p, depth)
-		if err != nil || gone {
-			return gone, err
+		info, err := s.describe(r.Context(), p, depth)
+		if err != nil {
+			return err
 		}
-		return false, writeDocument(w, info, nil)
+		return writeDocument(w, info, nil)
 	})
 }
 
-// retryWhileMoving calls read again if the bundle stopped running during the call.
-func (s *Server) retryWhileMoving(read func() (again bool, err error)) error {
+// retryMoved calls read again while it fails with errMoved.
+func retryMoved(read func() error) error {
 	const tries = 5
 	for range tries {
-		again, err := read()
-		if err != nil || !again {
+		if err := read(); !errors.Is(err, errMoved) {
 			return err
 		}
 	}

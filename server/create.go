@@ -65,11 +65,7 @@ func (s *Server) createBundles(w http.ResponseWriter, r *http.Request, u store.U
 		uuids = append(uuids, b.UUID)
 	}
 	s.changed(uuids...)
-	out, included, err := s.bundleObjects(r, u, bundles)
-	if err != nil {
-		return err
-	}
-	return writeDocument(w, out, included)
+	return s.writeBundles(w, r, u, bundles)
 }
 
 // checkWorksheet refuses to create bundles on a worksheet that the user may not change.

@@ -292,10 +292,12 @@ func (h *hub) overdue(now time.Time, limit time.Duration) []string {
 	return uuids
 }
 
-// preemptible says whether a worker reports that it is preemptible.
-func (h *hub) preemptible(key store.Worker) bool {
+// info returns a worker's last check-in, without runs; a zero one if the worker is not known.
+func (h *hub) info(key store.Worker) codalab.CheckIn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w, ok := h.workers[key]
-	return ok && w.info.Preemptible
+	if w, ok := h.workers[key]; ok {
+		return w.info
+	}
+	return codalab.CheckIn{}
 }

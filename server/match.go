@@ -72,9 +72,8 @@ func (s *Server) match(ctx context.Context, now time.Time, all bool) {
 	}
 	changed, err := s.store.ChangeAll(ctx, decided, func(b *store.Bundle) error {
 		if worker, ok := assigned[b.UUID]; ok {
-			return unlessUnchanged(assign(b, worker, now))
-		}
-		if b.State == codalab.StateStaged {
+			assign(b, worker, now)
+		} else if b.State == codalab.StateStaged {
 			b.Metadata["staged_status"] = status[b.UUID]
 		}
 		return nil

@@ -47,11 +47,7 @@ func (s *Server) patchBundles(w http.ResponseWriter, r *http.Request, u store.Us
 		s.changed(b.UUID)
 		bundles = append(bundles, b)
 	}
-	out, included, err := s.bundleObjects(r, u, bundles)
-	if err != nil {
-		return err
-	}
-	return writeDocument(w, out, included)
+	return s.writeBundles(w, r, u, bundles)
 }
 
 // apply makes the change or refuses it.

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -11,6 +12,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
+
+// errMoved means that a bundle stopped running while its worker was asked for its files: they
+// are elsewhere now.
+var errMoved = errors.New("the bundle has stopped running")
 
 // read is a request to a worker for files of a running bundle. The hub's lock guards sent.
 type read struct {
@@ -28,8 +33,8 @@ type answer struct {
 	// more of it.
 	data io.Reader
 	done func()
-	// gone means that the bundle is not running any more.
-	gone bool
+	// moved means that the bundle is not running any more.
+	moved bool
 }
 
 // addRead sends a read to the worker that has a bundle.
@@ -79,13 +84,14 @@ func (w *worker) dropReads(uuid string) {
 	for id, r := range w.reads {
 		if r.message.UUID == uuid {
 			delete(w.reads, id)
-			r.answers <- answer{gone: true}
+			r.answers <- answer{moved: true}
 		}
 	}
 }
 
 // readFromWorker sends a read to a running bundle's worker and waits for the answer. The
-// caller calls the answer's done, if it is set.
+// caller calls the answer's done, if it is set. It fails with errMoved if the bundle stops
+// running meanwhile.
 func (s *Server) readFromWorker(ctx context.Context, b store.Bundle, path string, args codalab.ReadArgs) (answer, error) {
 	r, ok := s.hub.addRead(b, path, args, s.Now())
 	if !ok {
@@ -96,13 +102,14 @@ func (s *Server) readFromWorker(ctx context.Context, b store.Bundle, path string
 	select {
 	case a := <-r.answers:
 		const noLongerRunning = "Bundle no longer running" // codalab/worker/download_util.py
-		if a.ErrorMessage == noLongerRunning {
-			a.gone = true
-		}
-		if a.done != nil && (a.ErrorCode != 0 || a.gone) {
+		moved := a.moved || a.ErrorMessage == noLongerRunning
+		if a.done != nil && (a.ErrorCode != 0 || moved) {
 			a.done() // no caller needs the stream
 		}
-		if a.ErrorCode != 0 && !a.gone {
+		switch {
+		case moved:
+			return answer{}, errMoved
+		case a.ErrorCode != 0:
 			return answer{}, refuse(a.ErrorCode, "%s", a.ErrorMessage)
 		}
 		return a, nil

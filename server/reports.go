@@ -38,11 +38,11 @@ func (s *Server) applyReports(ctx context.Context, p *poll, runs []codalab.Run) 
 			return nil
 		}
 		setResults(b, adopted)
-		err := unlessUnchanged(applyReport(b, key, fresh[b.UUID], now))
+		applyReport(b, key, fresh[b.UUID], now)
 		if before != b.State {
 			moved = append(moved, b.UUID)
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		return nil, err

@@ -10,15 +10,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// sharesDisk says whether a worker may read and write on the store's disk.
+// sharesDisk reports whether a worker may read and write on the store's disk.
 func (s *Server) sharesDisk(key store.Worker) bool {
-	if !s.SharedDisk {
-		return false
-	}
-	s.hub.mu.Lock()
-	defer s.hub.mu.Unlock()
-	w, ok := s.hub.workers[key]
-	return ok && w.info.SharedFileSystem
+	return s.SharedDisk && s.hub.info(key).SharedFileSystem
 }
 
 // addLocations adds to a run message the paths of a run's inputs and of its results directory,

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -10,17 +9,16 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// errUnchanged means that a transition does not apply, since another one came first. Callers
-// of store.Change handle it.
-var errUnchanged = errors.New("unchanged")
-
 const preparingStatus = "Waiting for worker to download bundle dependencies and Docker image to run the bundle."
 
+// The functions of this file change a bundle's state. One that does not apply, since another
+// change came first, leaves the bundle as it is.
+
 // stage stages a created run if its parents are ready, and fails it if they never will be
-// (codalab/server/bundle_manager.py: _stage_bundles).
-func stage(b *store.Bundle, parents []store.Parent) error {
+// (codalab/server/bundle_manager.py: _stage_bundles). It returns whether it did either.
+func stage(b *store.Bundle, parents []store.Parent) bool {
 	if b.State != codalab.StateCreated {
-		return errUnchanged
+		return false
 	}
 	var failed, killed, missing, unreadable []string
 	ready := true
@@ -57,9 +55,9 @@ func stage(b *store.Bundle, parents []store.Parent) error {
 		b.State = codalab.StateStaged
 		b.Metadata["staged_status"] = stagedStatus
 	default:
-		return errUnchanged
+		return false
 	}
-	return nil
+	return true
 }
 
 func parentsFailed(failed, killed []string) string {
@@ -80,14 +78,13 @@ func setFailed(b *store.Bundle, message string) {
 
 // assign assigns a staged run to a worker (codalab/model/bundle_model.py:
 // transition_bundle_starting).
-func assign(b *store.Bundle, to store.Worker, now time.Time) error {
+func assign(b *store.Bundle, to store.Worker, now time.Time) {
 	if b.State != codalab.StateStaged {
-		return errUnchanged
+		return
 	}
 	b.State, b.Worker, b.Assigned = codalab.StateStarting, to, now
 	b.Metadata["last_updated"] = now.Unix()
 	b.Metadata["staged_status"] = stagedStatus
-	return nil
 }
 
 // unassign stages a run again that its worker did not claim or gave back. It removes what the
@@ -129,25 +126,24 @@ func claim(b *store.Bundle, by store.Worker, start codalab.StartBundle, preempti
 
 // applyReport applies a worker's report of its run (transition_bundle_running,
 // transition_bundle_finalizing). A run that has ended does not change.
-func applyReport(b *store.Bundle, by store.Worker, run codalab.Run, now time.Time) error {
+func applyReport(b *store.Bundle, by store.Worker, run codalab.Run, now time.Time) {
 	if b.Worker != by || !b.State.OnWorker() {
-		return errUnchanged
+		return
 	}
 	switch run.State { //nolint:exhaustive // workers report no other states
 	case codalab.StateStaged:
 		unassign(b)
-		return nil
+		return
 	case codalab.StatePreparing, codalab.StateRunning:
 		b.State = run.State
 	case codalab.StateFinalizing:
 	default:
-		return errUnchanged
+		return
 	}
 	copyReport(b, run, now)
 	if run.State == codalab.StateFinalizing {
 		finish(b, run)
 	}
-	return nil
 }
 
 // copyReport copies a report into the bundle's metadata.

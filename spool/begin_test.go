@@ -45,9 +45,7 @@ func attempt(t *testing.T) Attempt {
 func temporaries(t *testing.T, a Attempt) []string {
 	t.Helper()
 	entries, err := os.ReadDir(a.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var found []string
 	for _, e := range entries {
 		if strings.Contains(e.Name(), ".tmp-") {
@@ -95,9 +93,7 @@ func TestSixtyFourProcessesHaveOneOwnerOfEachAttempt(t *testing.T) {
 	dir := t.TempDir()
 	layout := mounted(t, dir).Layout
 	for i := range attempts {
-		if err := os.MkdirAll(layout.Attempt("0x1", i).Dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(layout.Attempt("0x1", i).Dir, 0o700))
 	}
 	printed := testenv.Race(t, processes, dir, func(i int) []string {
 		variables := []string{racer + "=" + strconv.Itoa(attempts)}
@@ -113,9 +109,7 @@ func TestSixtyFourProcessesHaveOneOwnerOfEachAttempt(t *testing.T) {
 		said := json.NewDecoder(strings.NewReader(lines))
 		for range attempts {
 			var v verdict
-			if err := said.Decode(&v); err != nil {
-				t.Fatal(err)
-			}
+			must(t, said.Decode(&v))
 			n := v.Attempt
 			if answers[n]++; answers[n] == 1 {
 				standing[n] = v.Standing
@@ -195,19 +189,17 @@ func TestStartThatCannotBeReadIsAnErrorWhenTheTimeIsUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := Attempt{Dir: filepath.Join(t.TempDir(), "1")}
-			if err := errors.Join(os.Mkdir(a.Dir, 0o700), spoil(a.path("started"))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errors.Join(os.Mkdir(a.Dir, 0o700), spoil(a.path("started"))))
 			synctest.Test(t, func(t *testing.T) {
-				const patience = 10 * time.Second
+				const limit = 10 * time.Second
 				began := time.Now()
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				defer cancel()
 				_, own, err := a.Begin(ctx, Started{Token: NewToken()})
 				if own || !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("own %v, error %v", own, err)
 				}
-				if waited := time.Since(began); waited != patience {
+				if waited := time.Since(began); waited != limit {
 					t.Errorf("gave up after %v", waited)
 				}
 			})

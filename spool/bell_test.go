@@ -17,17 +17,13 @@ func bell(t *testing.T) Bell {
 
 func ring(t *testing.T, b Bell, bundle string, attempt int) {
 	t.Helper()
-	if err := b.Ring(bundle, attempt); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Ring(bundle, attempt))
 }
 
 func answer(t *testing.T, b Bell) []Member {
 	t.Helper()
 	rang, err := b.Answer()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	slices.SortFunc(rang, func(x, y Member) int {
 		return cmp.Or(cmp.Compare(x.Bundle, y.Bundle), cmp.Compare(x.Attempt, y.Attempt))
 	})
@@ -84,9 +80,7 @@ func TestRingDuringAnAnswerIsNotLost(t *testing.T) {
 	for over := false; !over; {
 		select {
 		case err := <-done:
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			over = true // and answer once more
 		default:
 		}
@@ -94,9 +88,7 @@ func TestRingDuringAnAnswerIsNotLost(t *testing.T) {
 			continue
 		}
 		s, err := a.ReadStatus()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		seen = s.Usage.DiskBytes
 	}
 	if seen != last {
@@ -135,9 +127,7 @@ func TestProbeDoesNotStay(t *testing.T) {
 func TestEntryThatStaysHidesNoOther(t *testing.T) {
 	t.Parallel()
 	b := bell(t)
-	if err := os.MkdirAll(filepath.Join(b.dir, "0x1.1", "full"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(b.dir, "0x1.1", "full"), 0o700))
 	ring(t, b, "0x0", 1)
 	ring(t, b, "0x2", 1)
 	rang, err := b.Answer()

@@ -20,9 +20,7 @@ func mounted(t *testing.T, dir string) Disk {
 	t.Helper()
 	d := Disk{Layout: Layout(dir)}
 	for _, dir := range d.Layout.Directories() {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(dir, 0o700))
 	}
 	return d
 }
@@ -60,9 +58,7 @@ func TestPreparedIsWhatTheWorkerReads(t *testing.T) {
 	d := mounted(t, t.TempDir())
 	spec := d.spec("0x1", 2)
 	for range 2 { // preparing the same again is harmless
-		if err := d.Prepare(spec); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Prepare(spec))
 	}
 	got, err := d.Layout.Attempt("0x1", 2).ReadSpec()
 	if diff := cmp.Diff(spec, got); err != nil || diff != "" {
@@ -81,13 +77,9 @@ func TestFullDiskPreparesNothingAndStillTellsWhatStands(t *testing.T) {
 	testenv.SmallDisk(t, dir, "size=256k")
 	d := mounted(t, dir)
 	a := d.Layout.Attempt("0x1", 1)
-	if err := d.Prepare(d.spec("0x1", 1)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Prepare(d.spec("0x1", 1)))
 	begun, _, err := a.Begin(t.Context(), Started{Token: "t", At: at(1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatalf("fill: %v", err)
 	}
@@ -116,17 +108,13 @@ func TestLookReadsWhatIsThere(t *testing.T) {
 	look := func() Records {
 		t.Helper()
 		rec, err := d.Look("0x1", 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return rec
 	}
 	if rec := look(); rec != (Records{}) {
 		t.Errorf("of an attempt without a directory: %+v", rec)
 	}
-	if err := d.Prepare(d.spec("0x1", 1)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Prepare(d.spec("0x1", 1)))
 	if rec := look(); rec != (Records{}) {
 		t.Errorf("of an attempt that has not begun: %+v", rec)
 	}
@@ -134,9 +122,7 @@ func TestLookReadsWhatIsThere(t *testing.T) {
 	begun, _, err := a.Begin(t.Context(), Started{Token: "t", At: at(1)})
 	status := Status{Format: Format, Token: "t", Stage: StageRunning, At: at(2)}
 	exit := Exit{Format: Format, Token: "t", Cause: CauseSucceeded, CommandEnded: at(3)}
-	if err := errors.Join(err, a.WriteStatus(status), a.WriteExit(exit)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, a.WriteStatus(status), a.WriteExit(exit)))
 	write(t, a.OutputPath(), strings.Repeat("-", 5000)+"the end")
 	want := Records{Started: &begun, Status: &status, Exit: &exit, Output: strings.Repeat("-", 2041) + "the end"}
 	if diff := cmp.Diff(want, look()); diff != "" {
@@ -155,9 +141,7 @@ func TestRecordThatTheDiskDoesNotGiveOutIsNotAbsent(t *testing.T) {
 	t.Parallel()
 	d := mounted(t, t.TempDir())
 	a := d.Layout.Attempt("0x1", 1)
-	if err := os.MkdirAll(a.path("exit.json"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(a.path("exit.json"), 0o700))
 	if _, _, err := a.Begin(t.Context(), Started{Token: "t"}); err != nil {
 		t.Fatal(err)
 	}
@@ -176,9 +160,7 @@ func TestDiskClosesWhatHasNotBegun(t *testing.T) {
 	if _, err := d.Fence(t.Context(), "0x1", 1, at(1)); !errors.Is(err, ErrGone) {
 		t.Errorf("an attempt without a directory: %v, want that it is gone", err)
 	}
-	if err := os.MkdirAll(d.Layout.Attempt("0x1", 1).Dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(d.Layout.Attempt("0x1", 1).Dir, 0o700))
 	closed, err := d.Fence(t.Context(), "0x1", 1, at(1))
 	if err != nil || !closed.Fenced || !closed.At.Equal(at(1)) {
 		t.Errorf("%+v, %v", closed, err)
@@ -187,13 +169,9 @@ func TestDiskClosesWhatHasNotBegun(t *testing.T) {
 		t.Errorf("closed again: %+v, %v", again, err)
 	}
 	a := d.Layout.Attempt("0x1", 2)
-	if err := os.MkdirAll(a.Dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(a.Dir, 0o700))
 	begun, _, err := a.Begin(t.Context(), Started{Token: "t"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if standing, err := d.Fence(t.Context(), "0x1", 2, at(1)); err != nil || standing != begun {
 		t.Errorf("of a begun attempt: %+v, %v", standing, err)
 	}
@@ -223,9 +201,7 @@ func TestReleaseRemovesWhatACommandLockedUp(t *testing.T) {
 	}
 	d := mounted(t, t.TempDir())
 	for _, bundle := range []string{"0x1", "0x2"} {
-		if err := d.Prepare(d.spec(bundle, 1)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Prepare(d.spec(bundle, 1)))
 	}
 	locked := filepath.Join(d.Layout.RunDir("0x1", 1), "a")
 	if err := errors.Join(os.MkdirAll(filepath.Join(locked, "b"), 0o700), os.Chmod(locked, 0),
@@ -233,9 +209,7 @@ func TestReleaseRemovesWhatACommandLockedUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // releasing again is harmless
-		if err := d.Release("0x1", []string{"m1", "m2", "m3"}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Release("0x1", []string{"m1", "m2", "m3"}))
 	}
 	for path, want := range map[string]bool{
 		d.Layout.RunsDir("0x1"): false, d.Layout.BundleDir("0x1"): false, d.Layout.Members("m1"): false, d.Layout.Members("m2"): false,

@@ -16,9 +16,7 @@ func keptDisk(t *testing.T) (Disk, Kept) {
 	t.Helper()
 	d := Disk{Layout: Layout(t.TempDir())}
 	dir := filepath.Join(d.Layout.KeptDir(keptBundle), "a", "b")
-	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "c"), []byte("12345"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "c"), []byte("12345"), 0o600)))
 	found, err := d.Kept()
 	if err != nil || len(found) != 1 || found[0] != (Kept{Name: keptBundle, Bundle: keptBundle}) {
 		t.Fatalf("kept: %+v, %v", found, err)
@@ -52,9 +50,7 @@ func TestKeptResultsThatSomebodyBeganToUseArePutBack(t *testing.T) {
 func TestRemovalThatWasCutShortIsTakenUp(t *testing.T) {
 	t.Parallel()
 	d, k := keptDisk(t)
-	if err := os.Rename(d.Layout.KeptDir(keptBundle), d.Layout.KeptAside(keptBundle)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(d.Layout.KeptDir(keptBundle), d.Layout.KeptAside(keptBundle)))
 	found, err := d.Kept()
 	if err != nil || len(found) != 1 || found[0] != (Kept{Name: ".removing-" + keptBundle, Bundle: keptBundle, Removing: true}) {
 		t.Fatalf("kept: %+v, %v", found, err)
@@ -88,13 +84,9 @@ func TestKeptResultsAreThoseWithTheNamesThatTheyAreGiven(t *testing.T) {
 		names = append(names, k.Name)
 	}
 	for _, name := range names {
-		if err := os.MkdirAll(filepath.Join(d.Layout.KeptDirs(), name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Join(d.Layout.KeptDirs(), name), 0o700))
 	}
-	if err := os.WriteFile(d.Layout.KeptDir(keptBundle+".3"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(d.Layout.KeptDir(keptBundle+".3"), nil, 0o600))
 	found, err := d.Kept()
 	if diff := cmp.Diff(want, found); err != nil || diff != "" {
 		t.Errorf("kept: %v (-want +got)\n%s", err, diff)

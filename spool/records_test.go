@@ -12,9 +12,7 @@ import (
 
 func write(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(content), 0o600))
 }
 
 func at(second int) time.Time { return time.Date(2026, 11, 20, 10, 0, second, 123456789, time.UTC) }
@@ -36,16 +34,12 @@ func TestRecordsComeBackAsTheyWere(t *testing.T) {
 		CommandStarted: at(3), CommandEnded: at(4), Usage: usage,
 	}
 	for range 2 { // writing the same again is harmless
-		if err := errors.Join(a.WriteSpec(spec), a.WriteStatus(status), a.WriteExit(exit)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(a.WriteSpec(spec), a.WriteStatus(status), a.WriteExit(exit)))
 	}
 	gotSpec, specErr := AttemptOf(a.SpecPath()).ReadSpec()
 	gotStatus, statusErr := a.ReadStatus()
 	gotExit, exitErr := a.ReadExit()
-	if err := errors.Join(specErr, statusErr, exitErr); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(specErr, statusErr, exitErr))
 	if d := cmp.Diff(spec, gotSpec) + cmp.Diff(status, gotStatus) + cmp.Diff(exit, gotExit); d != "" {
 		t.Error(d)
 	}
@@ -60,9 +54,7 @@ func TestRecordsComeBackAsTheyWere(t *testing.T) {
 func TestEndWithoutACommandHasNoExitCode(t *testing.T) {
 	t.Parallel()
 	a := attempt(t)
-	if err := a.WriteExit(Exit{Token: "t", Cause: CausePlatform}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.WriteExit(Exit{Token: "t", Cause: CausePlatform}))
 	e, err := a.ReadExit()
 	if err != nil || e.ExitCode != nil || !e.CommandStarted.IsZero() {
 		t.Errorf("%+v, %v", e, err)
@@ -150,9 +142,7 @@ func TestReaderSeesAWholeRecordOrNone(t *testing.T) {
 	for over := false; !over; {
 		select {
 		case err := <-written:
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			over = true
 		default:
 		}
@@ -175,12 +165,8 @@ func TestRecordIsWrittenThroughNoLink(t *testing.T) {
 	a := attempt(t)
 	elsewhere := filepath.Join(t.TempDir(), "precious")
 	write(t, elsewhere, "precious")
-	if err := os.Symlink(elsewhere, filepath.Join(a.Dir, "status.json")); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.WriteStatus(Status{Token: "t"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(elsewhere, filepath.Join(a.Dir, "status.json")))
+	must(t, a.WriteStatus(Status{Token: "t"}))
 	if data, err := os.ReadFile(elsewhere); err != nil || string(data) != "precious" {
 		t.Errorf("%q, %v", data, err)
 	}
@@ -189,9 +175,7 @@ func TestRecordIsWrittenThroughNoLink(t *testing.T) {
 func TestMembersAreWrittenInTheirOrder(t *testing.T) {
 	t.Parallel()
 	layout := mounted(t, t.TempDir()).Layout
-	if err := layout.WriteMembers("m", []Member{{Bundle: "0x2", Attempt: 1}, {Bundle: "0x1", Attempt: 3}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, layout.WriteMembers("m", []Member{{Bundle: "0x2", Attempt: 1}, {Bundle: "0x1", Attempt: 3}}))
 	const want = "[\n  {\n    \"bundle\": \"0x2\",\n    \"attempt\": 1\n  },\n  {\n    \"bundle\": \"0x1\",\n    \"attempt\": 3\n  }\n]\n"
 	data, err := os.ReadFile(layout.Members("m"))
 	if err != nil || string(data) != want {
@@ -246,4 +230,11 @@ func FuzzRecords(f *testing.F) {
 			}
 		}
 	})
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
 }

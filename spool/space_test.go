@@ -21,9 +21,7 @@ func TestSpaceIsThatOfTheSharedDisk(t *testing.T) {
 	if err != nil || before.Total != 1<<20 || before.Free <= 0 || before.Free > before.Total || before.Files != 100 || before.FreeFiles >= 100 {
 		t.Fatalf("%+v, %v", before, err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "x"), make([]byte, 512<<10), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "x"), make([]byte, 512<<10), 0o600))
 	after, err := d.Space()
 	if err != nil || before.Free-after.Free != 512<<10 || before.FreeFiles-after.FreeFiles != 1 {
 		t.Errorf("%+v, %v; before %+v", after, err, before)
@@ -48,9 +46,7 @@ func TestDisksClockGoesOnAndTakesNoRoom(t *testing.T) {
 func TestTrashIsPutBackUnlessSomethingStandsThere(t *testing.T) {
 	t.Parallel()
 	d := mounted(t, t.TempDir())
-	if err := d.Prepare(d.spec("0x1", 1)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Prepare(d.spec("0x1", 1)))
 	left, err := d.Leftovers(func(string) bool { return false })
 	if err != nil || len(left) != 3 || left[0].Kind != LeftRun || left[1].Kind != LeftRecords || left[2].Kind != LeftMembers {
 		t.Fatalf("%+v, %v", left, err)

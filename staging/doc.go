@@ -1,8 +1,8 @@
 // Package staging brings what a bundle needs to the shared disk before its job exists, and
-// takes what it made away after its end, so that no allocation is held for a download or an
-// upload. Both may be asked for again at any time: what is there already is found at once.
+// delivers its results after its end, so that no allocation is held for a download or an
+// upload. Both may be repeated at any time: what is on the disk already is found at once.
 //
-// Its rooms, none of which knows a room after it:
+// Its packages, none of which imports one below it in this list:
 //
 //	sitepath   paths on the cluster's disks that bundles name: resolved, or refused
 //	transfer   the downloads under way, their order, pace and progress; why one failed

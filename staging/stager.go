@@ -20,8 +20,7 @@ import (
 type Stager struct {
 	Images       *images.Images
 	Dependencies *inputs.Dependencies
-	// Holder names the holder of the pins of a bundle's inputs in the cache. It may be nil:
-	// then nothing is pinned.
+	// Holder names the holder of the pins of a bundle's inputs in the cache.
 	Holder func(bundle string) cache.Holder
 }
 
@@ -34,17 +33,14 @@ type Stager struct {
 // Bundles that want the same share one transfer, and each hears of it. Any number of them
 // may be staged at once.
 func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image, architecture string, progress func(string)) (spool.Inputs, error) {
-	holder := cache.Holder("")
-	if s.Holder != nil {
-		holder = s.Holder(run.UUID)
-	}
+	holder := s.Holder(run.UUID)
 	items := []*transfer.Item{{Name: "image " + image, Image: true}}
 	for _, d := range run.Dependencies {
 		items = append(items, &transfer.Item{Name: inputs.Name(d.Dependency)})
 	}
 	var in spool.Inputs
 	dependencies := make([]spool.Dependency, len(run.Dependencies))
-	err := transfer.Report(items, s.underway, progress, func() error {
+	err := transfer.Report(items, progress, func() error {
 		atOnce := 1 + cmp.Or(s.Dependencies.AtOnce, inputs.DefaultDownloads)
 		return all(ctx, len(items), atOnce, func(ctx context.Context, i int) (err error) {
 			if i == 0 {
@@ -56,7 +52,7 @@ func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image, archit
 		})
 	})
 	if err != nil {
-		if transfer.IsFull(err) && holder != "" {
+		if transfer.IsFull(err) {
 			// Bundles that hold a part each and wait for room for the rest would wait for
 			// one another. Nothing of this one is in use yet.
 			err = errors.Join(err, s.Dependencies.Cache.Unpin(ctx, holder))
@@ -65,14 +61,6 @@ func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image, archit
 	}
 	in.Dependencies = dependencies
 	return in, nil
-}
-
-// underway is how many images, or dependencies, are being brought in.
-func (s *Stager) underway(images bool) int {
-	if images {
-		return s.Images.Underway()
-	}
-	return s.Dependencies.Underway()
 }
 
 // all calls bring with 0 to n-1, atOnce of them at a time. Of several failures it returns a
@@ -103,8 +91,7 @@ func all(ctx context.Context, n, atOnce int, bring func(ctx context.Context, i i
 	return nil
 }
 
-// Changed says in a sentence for the researcher which of the data that is used in place is
-// no longer as it was when it was staged; empty if none is.
+// Changed is Links.Changed; empty if links are not used in place.
 func (s *Stager) Changed(ctx context.Context, in spool.Inputs) string {
 	if s.Dependencies.Links == nil {
 		return ""

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -174,7 +173,6 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 		Dir:          home,
 		Network:      r.spec.Network,
 		Scratch:      r.scratch.dir,
-		Grace:        r.Grace,
 	}
 	err = openFiles(root, r.spec.Inputs, &c)
 	return c, err
@@ -213,13 +211,18 @@ func openOutput(root *os.Root, name string) (*os.File, error) {
 	return f, nil
 }
 
-// recordPause is the time between two tries to write the exit record.
-const recordPause = time.Second
+const (
+	// recordTimeout bounds the writing of the exit record, and before that the copying of
+	// the results while the disk fails.
+	recordTimeout = 2 * time.Minute
+	// recordPause is the time between two tries to write the exit record.
+	recordPause = time.Second
+)
 
 // recordExit writes the exit record. It tries again, because a full disk may have
 // room a moment later.
 func (r *attemptRun) recordExit(ctx context.Context, exit spool.Exit) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.recordTimeout())
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	for {
 		err := r.attempt.WriteExit(exit)
@@ -232,8 +235,6 @@ func (r *attemptRun) recordExit(ctx context.Context, exit spool.Exit) error {
 		}
 	}
 }
-
-func (r *attemptRun) recordTimeout() time.Duration { return cmp.Or(r.RecordWait, 2*time.Minute) }
 
 // ringBell tells the bridge that records have changed. Without it the bridge
 // notices later.

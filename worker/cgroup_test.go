@@ -15,9 +15,7 @@ func host(tb testing.TB, name string) (cgroups, mountinfo string) {
 	var texts [2]string
 	for i, file := range []string{"cgroup", "mountinfo"} {
 		text, err := os.ReadFile(filepath.Join("testdata", "proc", name, file))
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must(tb, err)
 		texts[i] = string(text)
 	}
 	return texts[0], texts[1]

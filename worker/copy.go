@@ -49,10 +49,9 @@ const (
 	copyPause  = time.Second
 )
 
-// tryUntil copies from one directory into another. It tries again after a failure,
-// which it passes to failed, until patience has passed since the first one or ctx
-// ends.
-func (c *copier) tryUntil(ctx context.Context, from, to string, patience time.Duration, failed func(error)) error {
+// tryFor copies from one directory into another. It tries again after a failure, which
+// it passes to failed, for this long after the first one, or until ctx ends.
+func (c *copier) tryFor(ctx context.Context, from, to string, long time.Duration, failed func(error)) error {
 	var since time.Time
 	for {
 		err := c.try(ctx, from, to)
@@ -64,7 +63,7 @@ func (c *copier) tryUntil(ctx context.Context, from, to string, patience time.Du
 		if since.IsZero() {
 			since = now
 		}
-		if now.Sub(since) >= patience {
+		if now.Sub(since) >= long {
 			return err
 		}
 		if pause.For(ctx, copyPause) != nil {

@@ -23,7 +23,7 @@
 // A working directory on the node's own disk (spool.WorkDirLocal) is copied to the
 // shared disk, and flushed there, before the exit record is written. Unless the
 // record says otherwise, all results are there, even if the node or the file server
-// crashes afterwards. After TERM the copy ends within Worker.CopyGrace, and the
+// crashes afterwards. After TERM the copy ends within ten seconds, and the
 // record says what is missing. The command's output goes to the shared disk from
 // the start.
 //

@@ -19,11 +19,11 @@ import (
 // How often the GPUs are measured. nvidia-smi may take long if it has to load the
 // driver, and its processor time counts as the job's.
 const (
-	gpuFirst    = 5 * time.Second  // after the start of the command
-	gpuPause    = 30 * time.Second // the least time between two measurements
-	gpuIdle     = 100              // the pause is this many times a measurement's duration
-	gpuPatience = 10 * time.Second // for one measurement
-	gpuTries    = 3                // failures in a row before giving up
+	gpuFirst   = 5 * time.Second  // after the start of the command
+	gpuPause   = 30 * time.Second // the least time between two measurements
+	gpuIdle    = 100              // the pause is this many times a measurement's duration
+	gpuTimeout = 10 * time.Second // of one measurement
+	gpuTries   = 3                // failures in a row before giving up
 )
 
 // gpuSample is what an attempt's GPUs do at a moment.
@@ -37,10 +37,9 @@ type gpuMeter struct {
 	program string
 	// bus lists the GPUs' bus addresses as /proc spells them; empty where they are
 	// unknown.
-	bus []string
-	n   int // GPUs
-	// patience bounds one measurement.
-	patience time.Duration
+	bus     []string
+	n       int           // GPUs
+	timeout time.Duration // of one measurement
 }
 
 // watchGPUs measures the GPUs from time to time where nvidia-smi answers. Nothing
@@ -50,10 +49,10 @@ func (r *attemptRun) watchGPUs(ctx context.Context) {
 		return
 	}
 	m := gpuMeter{
-		program:  r.driver.Program("nvidia-smi"),
-		bus:      busAddresses(r.procDir(), r.gpus.gpus),
-		n:        len(r.gpus.gpus),
-		patience: gpuPatience,
+		program: r.driver.Program("nvidia-smi"),
+		bus:     busAddresses(r.procDir(), r.gpus.gpus),
+		n:       len(r.gpus.gpus),
+		timeout: gpuTimeout,
 	}
 	if m.program == "" {
 		return
@@ -102,7 +101,7 @@ func busAddresses(proc string, gpus []gpu) []string {
 // read takes a sample. It does not wait for an nvidia-smi that does not end when
 // killed, because it waits for a broken GPU.
 func (m gpuMeter) read(ctx context.Context) (gpuSample, error) {
-	ctx, cancel := context.WithTimeout(ctx, m.patience)
+	ctx, cancel := context.WithTimeout(ctx, m.timeout)
 	defer cancel()
 	args := []string{m.program, "--query-gpu=pci.bus_id,utilization.gpu,memory.used", "--format=csv,noheader,nounits"}
 	if len(m.bus) > 0 {

@@ -81,9 +81,7 @@ func TestOwnGPUsAreMeasured(t *testing.T) {
 			gpuNode(t, &w, test.gpus, "echo \"$*\" >>"+calls+"; cat <<'EOF'\n"+test.out+"EOF\n")
 			synctest.Test(t, func(t *testing.T) {
 				s := newSite(t, dir, func(s *spool.Spec) { s.GPUs, s.Seconds = 2, 80 })
-				_, err := w.Run(t.Context(), s.attempt.SpecPath())
-				must(t, err)
-				got := s.exit(t).Usage.GPU
+				got := s.run(t, w).Usage.GPU
 				got.Busy, got.BusyMean = rounded(got.Busy), rounded(got.BusyMean)
 				if got != test.want {
 					t.Errorf("used %+v, want %+v", got, test.want)
@@ -116,7 +114,7 @@ func TestNvidiaSmiThatHangsIsGivenUp(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, nil)
 	gpuNode(t, &w, map[string]string{"0000:48:00.0": "0"}, "trap '' TERM; while kill -0 $PPID; do sleep 1; done") // it ends with the test
-	m := gpuMeter{program: w.driver.Program("nvidia-smi"), n: 1, patience: 10 * time.Millisecond}
+	m := gpuMeter{program: w.driver.Program("nvidia-smi"), n: 1, timeout: 10 * time.Millisecond}
 	if _, err := m.read(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v", err)
 	}
@@ -133,7 +131,6 @@ func TestBundleWithGPUsIsShownTheirDriver(t *testing.T) {
 		})
 		must(t, os.WriteFile(filepath.Join(w.dev, "nvidia0"), nil, 0o600))
 		s := newSite(t, t.TempDir(), func(s *spool.Spec) { s.GPUs = gpus })
-		_, err := w.Run(t.Context(), s.attempt.SpecPath())
-		must(t, err)
+		s.run(t, w)
 	}
 }

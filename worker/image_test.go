@@ -13,18 +13,12 @@ import (
 func TestImageThatHasChangedIsNotRun(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	path, at := filepath.Join(dir, "x.sif"), time.Unix(1_700_000_000, 123_000_000)
 	write := func(text string, when time.Time) {
 		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(path, when, when); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(text), 0o600))
+		must(t, os.Chtimes(path, when, when))
 	}
 	in := spool.Inputs{Image: path, ImageFile: &spool.ImageFile{Size: 3, Modified: at.UnixNano()}}
 	check := func(want string) {
@@ -41,13 +35,9 @@ func TestImageThatHasChangedIsNotRun(t *testing.T) {
 	check("has changed")
 	write("longer", at)
 	check("has changed")
-	if err := os.Rename(path, path+".moved"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(path, path+".moved"))
 	check("no such file")
-	if err := os.Symlink(path+".moved", path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(path+".moved", path))
 	check("symbolic link")
 	in.ImageFile = nil // the bridge's own
 	check("")

@@ -49,6 +49,14 @@ func (s site) exit(t *testing.T) spool.Exit {
 	return e
 }
 
+// run has a worker run the attempt, and returns the record of its end.
+func (s site) run(t *testing.T, w Worker) spool.Exit {
+	t.Helper()
+	_, err := w.Run(t.Context(), s.attempt.SpecPath())
+	must(t, err)
+	return s.exit(t)
+}
+
 // write puts a file into the working directory.
 func (s site) write(t *testing.T, name, content string) {
 	t.Helper()
@@ -89,9 +97,9 @@ func obeys(ctx context.Context, c container.Container) (container.Exit, error) {
 	return container.Exit{Code: 143, Signal: 15}, nil
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
+func must(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }

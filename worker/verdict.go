@@ -18,7 +18,7 @@ type ending struct {
 	exit container.Exit
 	// err is why the command did not run, or not to its end.
 	err error
-	// told is set when the worker was told to stop before the command's end.
+	// stopRequested is set when the worker was told to stop before the command's end.
 	stopRequested bool
 	// stopped may be the *limitError for which the worker stopped the command.
 	stopped error

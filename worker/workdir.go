@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,9 +74,13 @@ func (r *attemptRun) makeLinks(links []link) (err error) {
 	return makeLinks(root, links)
 }
 
+// copyGrace bounds the copying of a local working directory after TERM. With the two seconds that the
+// command has between TERM and KILL it has to be shorter than the site's KillWait.
+const copyGrace = 10 * time.Second
+
 // copyResults copies a local working directory to the run directory and flushes
 // it there. It tries again for as long as recordExit does. After TERM it stops
-// within CopyGrace, because Slurm then kills the job. The error says what is
+// within copyGrace, because Slurm then kills the job. The error says what is
 // missing.
 func (r *attemptRun) copyResults(ctx context.Context) error {
 	if r.dir == "" || r.dir == r.spec.RunDir {
@@ -88,11 +91,11 @@ func (r *attemptRun) copyResults(ctx context.Context) error {
 	copyCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() {
-		timer := time.AfterFunc(cmp.Or(r.CopyGrace, 10*time.Second), func() { cancel(errTold) })
+		timer := time.AfterFunc(copyGrace, func() { cancel(errTold) })
 		context.AfterFunc(copyCtx, func() { timer.Stop() })
 	})()
 	c := copier{skip: r.isOutputLink, sync: r.sync, temporary: spool.CopyPrefix(r.usage.snapshot(time.Time{}).Token)}
-	err := c.tryUntil(copyCtx, r.dir, r.spec.RunDir, r.recordTimeout(), func(err error) {
+	err := c.tryFor(copyCtx, r.dir, r.spec.RunDir, recordTimeout, func(err error) {
 		r.Log.WarnContext(ctx, "copy the results", slog.Any("error", err))
 	})
 	r.Log.InfoContext(ctx, "copied the results", slog.String("size", codalab.FormatSize(c.bytes.Load())),

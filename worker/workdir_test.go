@@ -64,8 +64,7 @@ func TestLocalWorkingDirectoryLiesInTheScratchAndGoesWithIt(t *testing.T) {
 		}
 		return container.Exit{}, nil
 	})
-	_, err := w.Run(t.Context(), s.attempt.SpecPath())
-	must(t, err)
+	e := s.run(t, w)
 	for name, want := range map[string]string{"result": "x", "stdout": "said\n", "stderr": ""} {
 		if got, err := os.ReadFile(filepath.Join(s.spec.RunDir, name)); err != nil || string(got) != want {
 			t.Errorf("%s holds %q, %v", name, got, err)
@@ -74,10 +73,10 @@ func TestLocalWorkingDirectoryLiesInTheScratchAndGoesWithIt(t *testing.T) {
 	if left, err := os.ReadDir(s.spec.Scratch); err != nil || len(left) > 0 {
 		t.Errorf("left in the scratch directory: %v, %v", left, err)
 	}
-	if e := s.exit(t); e.Cause != spool.CauseSucceeded || e.Usage.DiskBytes == 0 {
+	if e.Cause != spool.CauseSucceeded || e.Usage.DiskBytes == 0 {
 		t.Errorf("recorded %+v", e)
 	}
-	if status, err := s.attempt.ReadStatus(); err != nil || status.Token != s.exit(t).Token {
+	if status, err := s.attempt.ReadStatus(); err != nil || status.Token != e.Token {
 		t.Errorf("status %+v, %v", status, err)
 	}
 }
@@ -93,9 +92,7 @@ func TestDiskLimitIsWatchedOnTheNodesDisk(t *testing.T) {
 		links := len(outputDir(bundle)+"/stdout") + len(outputDir(bundle)+"/stderr")
 		s.spec.DiskBytes = int64(links + len("said") + len("eleven cha"))
 		must(t, s.attempt.WriteSpec(s.spec))
-		_, err := w.Run(t.Context(), s.attempt.SpecPath())
-		must(t, err)
-		if e := s.exit(t); e.Cause != spool.CauseLimit || e.Usage.DiskBytes != s.spec.DiskBytes+1 {
+		if e := s.run(t, w); e.Cause != spool.CauseLimit || e.Usage.DiskBytes != s.spec.DiskBytes+1 {
 			t.Errorf("recorded %+v, limit %d", e, s.spec.DiskBytes)
 		}
 	})
@@ -125,9 +122,7 @@ func TestResultsAreFlushedBeforeTheEndIsRecorded(t *testing.T) {
 			flushed[info.Mode().Type().String()] = true
 			return nil
 		}
-		_, err := w.Run(t.Context(), s.attempt.SpecPath())
-		must(t, err)
-		if e := s.exit(t); e.Cause != spool.CauseSucceeded || !failed || len(flushed) != 2 {
+		if e := s.run(t, w); e.Cause != spool.CauseSucceeded || !failed || len(flushed) != 2 {
 			t.Errorf("recorded %+v; flushed %v", e, flushed)
 		}
 		if got, err := os.ReadFile(filepath.Join(s.spec.RunDir, "result")); err != nil || string(got) != "x" {
@@ -161,9 +156,7 @@ func TestCopyIsTriedAgainWhileTheDiskDoesNotTakeIt(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		_, err := w.Run(t.Context(), s.attempt.SpecPath())
-		must(t, err)
-		if e := s.exit(t); e.Cause != spool.CauseSucceeded || !e.CommandEnded.Equal(e.CommandStarted) {
+		if e := s.run(t, w); e.Cause != spool.CauseSucceeded || !e.CommandEnded.Equal(e.CommandStarted) {
 			t.Errorf("recorded %+v", e)
 		}
 		if left, err := os.ReadDir(s.spec.RunDir); err != nil || len(left) != 3 {
@@ -228,9 +221,7 @@ func TestWhatIsNotWhollyCopiedIsTakenForNoResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, dir, local)
 		inTheWay(t, s, "result")
-		_, err := w.Run(t.Context(), s.attempt.SpecPath())
-		must(t, err)
-		e := s.exit(t)
+		e := s.run(t, w)
 		name := regexp.MustCompile(`\.copying\S+`).FindString(e.Failure)
 		if !spool.IsCopyName(name) || !strings.Contains(name, e.Token) {
 			t.Errorf("copied as %q: %+v", name, e)
@@ -272,7 +263,7 @@ func TestCopyIsFaithful(t *testing.T) {
 
 	c := copier{skip: func(_ *os.Root, name string) bool { return name == "skipped" }, temporary: ".copying"}
 	for range 2 { // the second finds all that the first has left
-		must(t, c.tryUntil(t.Context(), from, to, 0, func(error) {}))
+		must(t, c.tryFor(t.Context(), from, to, 0, func(error) {}))
 		if c.files.Load() != 6 || c.bytes.Load() != 1<<31+int64(len("content"+"closed"+"in")) {
 			t.Errorf("copied %d files, %d bytes", c.files.Load(), c.bytes.Load())
 		}

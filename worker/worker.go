@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,16 +40,6 @@ type Worker struct {
 	// CUDA_VISIBLE_DEVICES, with which Slurm describes the allocation. They are
 	// empty outside of Slurm.
 	Job, Restart, GPUs, GPUNames string
-	// BeginWait bounds the time for taking the attempt, RecordWait that for
-	// writing the exit record; zero means one minute and two minutes.
-	BeginWait, RecordWait time.Duration
-	// Grace is the time that the command has between TERM and KILL; zero means two
-	// seconds. It has to be shorter than the site's KillWait.
-	Grace time.Duration
-	// CopyGrace bounds the copying of a local working directory after TERM; zero
-	// means ten seconds. Grace and CopyGrace together have to be shorter than the
-	// site's KillWait.
-	CopyGrace time.Duration
 	// Log is for people who read the job's output.
 	Log *slog.Logger
 
@@ -93,7 +82,7 @@ func (w Worker) begin(ctx context.Context, specPath string) (*attemptRun, error)
 		return nil, fmt.Errorf("%w %s: %w", ErrSpec, specPath, err)
 	}
 	token := spool.NewToken()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(w.BeginWait, time.Minute))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginTimeout)
 	defer cancel()
 	standing, own, err := w.takeAttempt(ctx, attempt, spool.Started{
 		Token: token, Node: w.Node, Job: w.Job, Restart: w.Restart, At: time.Now(), //nolint:forbidigo // a record's date, for people
@@ -117,8 +106,12 @@ func (w Worker) begin(ctx context.Context, specPath string) (*attemptRun, error)
 	}, nil
 }
 
-// takePause is the time between two tries to take the attempt.
-const takePause = time.Second
+const (
+	// beginTimeout bounds the time for taking the attempt.
+	beginTimeout = time.Minute
+	// takePause is the time between two tries to take it.
+	takePause = time.Second
+)
 
 // takeAttempt takes the attempt. It tries again while the disk is full or fails.
 // All tries use one token, so an earlier try whose success was not seen counts

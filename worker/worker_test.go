@@ -178,9 +178,7 @@ func TestFailureOfOursIsThePlatforms(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, t.TempDir(), c.change)
-			_, err := newWorker(t, c.run).Run(t.Context(), s.attempt.SpecPath())
-			must(t, err)
-			if e := s.exit(t); e.Cause != spool.CausePlatform || e.ExitCode != nil || !strings.HasPrefix(e.Failure, c.want) {
+			if e := s.run(t, newWorker(t, c.run)); e.Cause != spool.CausePlatform || e.ExitCode != nil || !strings.HasPrefix(e.Failure, c.want) {
 				t.Errorf("recorded %+v, want %q", e, c.want)
 			}
 		})
@@ -191,9 +189,7 @@ func TestMissingWorkingDirectoryIsRecorded(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, t.TempDir(), nil)
 	must(t, os.RemoveAll(s.spec.RunDir))
-	_, err := newWorker(t, succeeds).Run(t.Context(), s.attempt.SpecPath())
-	must(t, err)
-	if e := s.exit(t); e.Cause != spool.CausePlatform || !strings.HasPrefix(e.Failure, "Open the run directory: ") {
+	if e := s.run(t, newWorker(t, succeeds)); e.Cause != spool.CausePlatform || !strings.HasPrefix(e.Failure, "Open the run directory: ") {
 		t.Errorf("recorded %+v", e)
 	}
 }
@@ -205,9 +201,7 @@ func TestTimeLimitStopsTheCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, dir, func(s *spool.Spec) { s.Seconds = 1 })
 		began := time.Now()
-		_, err := w.Run(t.Context(), s.attempt.SpecPath())
-		must(t, err)
-		e := s.exit(t)
+		e := s.run(t, w)
 		want := "Time limit exceeded. (Container uptime 1.1s > time limit 1.0s) Ask for more with --request-time."
 		if e.Cause != spool.CauseLimit || e.Failure != want || *e.ExitCode != 143 || e.Terminated {
 			t.Errorf("recorded %+v", e)
@@ -225,10 +219,8 @@ func TestDiskLimitStopsTheCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, dir, func(s *spool.Spec) { s.DiskBytes = 10 })
 		s.write(t, "result", "eleven char")
-		_, err := w.Run(t.Context(), s.attempt.SpecPath())
-		must(t, err)
 		want := "Disk limit 10 exceeded (used 11). Ask for more with --request-disk."
-		if e := s.exit(t); e.Cause != spool.CauseLimit || e.Failure != want || e.Usage.DiskBytes != 11 {
+		if e := s.run(t, w); e.Cause != spool.CauseLimit || e.Failure != want || e.Usage.DiskBytes != 11 {
 			t.Errorf("recorded %+v", e)
 		}
 	})
@@ -249,9 +241,7 @@ func TestMemoryLimitHoldsWithoutCgroups(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, dir, func(s *spool.Spec) { s.MemoryBytes = 100 << 10 })
-		_, err := w.Run(t.Context(), s.attempt.SpecPath())
-		must(t, err)
-		e := s.exit(t)
+		e := s.run(t, w)
 		want := "Memory limit 100k exceeded (used 101k). Ask for more with --request-memory."
 		if e.Cause != spool.CauseLimit || e.Failure != want {
 			t.Errorf("recorded %+v", e)
@@ -297,9 +287,7 @@ func TestMemoryLimitHoldsWhereTheJobsIsFarAboveIt(t *testing.T) {
 			jobCgroup(t, w, test.limit, "1660944384")
 			synctest.Test(t, func(t *testing.T) {
 				s := newSite(t, dir, func(s *spool.Spec) { s.MemoryBytes, s.Seconds = 1<<30, 10 })
-				_, err := w.Run(t.Context(), s.attempt.SpecPath())
-				must(t, err)
-				if e := s.exit(t); e.Cause != spool.CauseLimit || e.Failure != test.want || e.Usage.MemoryPeak != 1660944384 {
+				if e := s.run(t, w); e.Cause != spool.CauseLimit || e.Failure != test.want || e.Usage.MemoryPeak != 1660944384 {
 					t.Errorf("recorded %+v, want %s", e, test.want)
 				}
 			})
@@ -365,9 +353,7 @@ func TestFullDiskDelaysTheRecordAndLosesNothing(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		_, err := w.Run(t.Context(), s.attempt.SpecPath())
-		must(t, err)
-		if e := s.exit(t); e.Cause != spool.CauseSucceeded {
+		if e := s.run(t, w); e.Cause != spool.CauseSucceeded {
 			t.Errorf("recorded %+v", e)
 		}
 	})
@@ -387,8 +373,7 @@ func TestAttemptIsTakenWhenTheDiskAllows(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		_, err := w.Run(t.Context(), s.attempt.SpecPath())
-		must(t, err)
+		s.run(t, w)
 		s.exit(t)
 
 		must(t, os.Remove(started))

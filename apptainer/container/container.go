@@ -76,8 +76,8 @@ type Container struct {
 	Network bool
 	// Scratch is a directory on a node-local disk or tmpfs (not NFS, Lustre or GPFS)
 	// that is private to the caller. Run makes a directory in it for what the command
-	// writes to the root file system. The caller removes that afterwards, when nobody
-	// waits; directories in it may lack their owner's permissions.
+	// writes to the root file system. The caller removes that later; directories in it
+	// may lack their owner's permissions.
 	Scratch string
 	// Stdout and Stderr are the command's; nil discards. If the host's programs cannot
 	// set the container up, their messages go to Stderr too.

@@ -9,9 +9,8 @@
 //
 // The runtimes share, below internal:
 //
-//	host       probes of the node's tools
-//	initproc   the init of a container: how it starts, and how its end ends all processes
-//	rootfs     the root that an init mounts: image, overlay, binds
+//	initproc   the init of a container: what the node has for it, the root that it mounts, and
+//	           how its end ends all processes
 //	enter      the first process inside, where another program sets the container up
 //
 // A container's init and its first process are the calling program, started again with a hidden

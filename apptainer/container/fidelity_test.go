@@ -271,9 +271,12 @@ func TestFidelityNoNetworkUnlessAskedFor(t *testing.T) {
 		}
 		dev, err := os.ReadFile("/proc/net/dev")
 		must(t, err)
-		c.Network, c.ShellCommand = true, "cat /proc/net/dev"
-		if got := w.shell(t, c); strings.Count(got, ":") != strings.Count(string(dev), ":") {
-			t.Errorf("with the host's network: %q", got)
+		hosts, err := os.ReadFile("/etc/hosts")
+		must(t, err)
+		c.Network, c.ShellCommand = true, "cut -s -d: -f1 /proc/net/dev; echo; cat /etc/hosts; cat /etc/resolv.conf >/dev/null && echo more >>/etc/hosts"
+		devices, files, _ := strings.Cut(w.shell(t, c), "\n\n")
+		if strings.Count(devices, "\n")+1 != strings.Count(string(dev), ":") || files != string(hosts) {
+			t.Errorf("with the host's network: devices %q, /etc/hosts %q", devices, files)
 		}
 	})
 }
@@ -311,9 +314,12 @@ func TestFidelityWrongRequestsAreRefusedInWords(t *testing.T) {
 			"nosuch: no such file":          func(c *container.Container) { c.Binds = []container.Bind{{Source: dir + "/nosuch", Target: "/x"}} },
 			`"x" is not an absolute path`:   func(c *container.Container) { c.Dir = "x" },
 			`bind target "x" is not an abs`: func(c *container.Container) { c.Binds = []container.Bind{{Source: dir, Target: "x"}} },
-			"not a device":                  func(c *container.Container) { c.Devices = []string{"/etc/passwd"} },
-			"working directory: ":           func(c *container.Container) { c.Dir = "/bin/sh" },
-			"nosuch":                        func(c *container.Container) { c.SIF, c.Image = dir+"/nosuch.sif", "localhost/nosuch:1" },
+			`"/x/y" lies inside "/x"`: func(c *container.Container) {
+				c.Binds = []container.Bind{{Source: dir, Target: "/x"}, {Source: dir, Target: "/x/y"}}
+			},
+			"not a device":        func(c *container.Container) { c.Devices = []string{"/etc/passwd"} },
+			"working directory: ": func(c *container.Container) { c.Dir = "/bin/sh" },
+			"nosuch":              func(c *container.Container) { c.SIF, c.Image = dir+"/nosuch.sif", "localhost/nosuch:1" },
 		} {
 			t.Run(want, func(t *testing.T) {
 				t.Parallel()
@@ -324,6 +330,13 @@ func TestFidelityWrongRequestsAreRefusedInWords(t *testing.T) {
 				}
 			})
 		}
+		if w.Engine == nil {
+			c := image
+			c.SIF = "/etc/passwd"
+			if answer := w.start(t, c).wait(); !strings.Contains(answer.Error, "read SIF /etc/passwd") {
+				t.Errorf("not a SIF: %+v", answer)
+			}
+		}
 	})
 }
 
@@ -333,7 +346,7 @@ func TestFidelityExitStatusIsKeptHoweverQuickTheEnd(t *testing.T) {
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		c := w.shellImage(t)
 		c.ShellCommand = "exit 7"
-		for i := range 4 {
+		for i := range 16 {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				t.Parallel()
 				if answer := w.start(t, c).wait(); answer.Error != "" || answer.Exit.Code != 7 {

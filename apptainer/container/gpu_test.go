@@ -26,9 +26,7 @@ func withDriver(tb testing.TB) string {
 	drivertest.Cache(tb, root, "new", "/opt/driver")
 	drivertest.Write(tb, root, "bin/nvidia-smi", "#!/bin/sh\necho the host\\'s nvidia-smi \"$@\"\n", 0o755)
 	for _, name := range []string{"opt/driver/libcuda.so.1", "bin/nvidia-smi"} { // whose modes do not keep anyone from writing
-		if err := os.Chmod(filepath.Join(root, name), 0o777); err != nil {
-			tb.Fatal(err)
-		}
+		must(tb, os.Chmod(filepath.Join(root, name), 0o777))
 	}
 	return strings.NewReplacer("ROOT", root).Replace(
 		"mount --bind ROOT/opt /opt; mount --bind ROOT/bin /usr/local/bin; mount --bind ROOT/etc/ld.so.cache /etc/ld.so.cache")
@@ -41,34 +39,42 @@ func gpuImage(tb testing.TB, config v1.Config) string {
 	drivertest.Write(tb, own, "usr/lib/x86_64-linux-gnu/libGL.so.1", drivertest.Library(tb, "libGL.so.1"), 0o755)
 	drivertest.Cache(tb, own, "new", "/usr/lib/x86_64-linux-gnu")
 	cache, err := os.ReadFile(filepath.Join(own, "etc/ld.so.cache"))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	return sif(tb, config, append(smallRoot(tb),
 		imagetest.Directory("usr/lib"), imagetest.Directory("usr/lib/x86_64-linux-gnu"), imagetest.Directory("usr/lib/aarch64-linux-gnu"),
 		imagetest.Regular("etc/ld.so.cache", string(cache)))...)
 }
 
+// Apptainer's own --nv has no links where the linker looks by itself, so a command without
+// LD_LIBRARY_PATH finds the driver with the built-in runtime only.
 func TestGPUsDriverIsTheHosts(t *testing.T) {
 	t.Parallel()
-	r := startOnHost(t, withDriver(t), container.Container{
-		SIF:  gpuImage(t, v1.Config{Env: []string{"PATH=/bin:/usr/bin", "LD_LIBRARY_PATH=/opt/toolkit/lib"}}),
-		GPUs: gpudriver.NVIDIA,
-		ShellCommand: `
+	image := gpuImage(t, v1.Config{Env: []string{"PATH=/bin:/usr/bin", "LD_LIBRARY_PATH=/opt/toolkit/lib"}})
+	const (
+		show = `
 echo $LD_LIBRARY_PATH
-ls /.singularity.d/libs
 nvidia-smi -L
 LD_PRELOAD=libcuda.so.1 cat /proc/self/maps | grep -c /libcuda.so.1
-unset LD_LIBRARY_PATH
-LD_PRELOAD=libnvidia-ml.so.1 cat /proc/self/maps | grep -c /libnvidia-ml.so.1
 for f in /.singularity.d/libs/libcuda.so.1 /usr/bin/nvidia-smi; do (echo spoiled >>$f) 2>/dev/null && echo "wrote $f"; done
-ls /opt /usr/local 2>/dev/null
-true`,
-	})
-	answer := r.wait()
-	want := "/opt/toolkit/lib:/.singularity.d/libs\nlibEGL.so.1\nlibcuda.so.1\nlibnvidia-ml.so.1\nthe host's nvidia-smi -L\n1\n1\n"
-	if got := r.output(); answer.Error != "" || got != want {
-		t.Errorf("%+v with output %q, want %q", answer, got, want)
+`
+		shown     = "/opt/toolkit/lib:/.singularity.d/libs\nthe host's nvidia-smi -L\n1\n"
+		showMore  = "ls /.singularity.d/libs; unset LD_LIBRARY_PATH; LD_PRELOAD=libnvidia-ml.so.1 cat /proc/self/maps | grep -c /libnvidia-ml.so.1; ls /opt /usr/local 2>/dev/null\n"
+		shownMore = "libEGL.so.1\nlibcuda.so.1\nlibnvidia-ml.so.1\n1\n"
+	)
+	for name, tt := range map[string]struct {
+		find          func(testing.TB) testRuntime
+		command, want string
+	}{
+		"builtin":   {func(testing.TB) testRuntime { return testRuntime{} }, show + showMore, shown + shownMore},
+		"apptainer": {apptainerRuntime, show, shown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := tt.find(t).startOnHost(t, withDriver(t), container.Container{SIF: image, GPUs: gpudriver.NVIDIA, ShellCommand: tt.command + "true"})
+			if answer := r.wait(); answer.Error != "" || r.output() != tt.want {
+				t.Errorf("%+v with output %q, want %q", answer, r.output(), tt.want)
+			}
+		})
 	}
 }
 
@@ -103,26 +109,6 @@ func TestHostWithoutDriverShowsNothingOfOne(t *testing.T) {
 	r = startOnHost(t, "mount -t tmpfs none /etc", c)
 	if answer := r.wait(); answer.Error != "" || r.output() != "unset\n" {
 		t.Errorf("without a driver: %+v with output %q", answer, r.output())
-	}
-}
-
-// Apptainer's own --nv has no links where the linker looks by itself either.
-func TestGPUsDriverIsTheHostsInApptainer(t *testing.T) {
-	t.Parallel()
-	r := apptainerRuntime(t).startOnHost(t, withDriver(t), container.Container{
-		SIF:  gpuImage(t, v1.Config{Env: []string{"PATH=/bin:/usr/bin", "LD_LIBRARY_PATH=/opt/toolkit/lib"}}),
-		GPUs: gpudriver.NVIDIA,
-		ShellCommand: `
-echo $LD_LIBRARY_PATH
-nvidia-smi -L
-LD_PRELOAD=libcuda.so.1 cat /proc/self/maps | grep -c /libcuda.so.1
-for f in /.singularity.d/libs/libcuda.so.1 /usr/bin/nvidia-smi; do (echo spoiled >>$f) 2>/dev/null && echo "wrote $f"; done
-true`,
-	})
-	answer := r.wait()
-	want := "/opt/toolkit/lib:/.singularity.d/libs\nthe host's nvidia-smi -L\n1\n"
-	if got := r.output(); answer.Error != "" || got != want {
-		t.Errorf("%+v with output %q, want %q", answer, got, want)
 	}
 }
 

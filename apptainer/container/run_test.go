@@ -48,12 +48,8 @@ func ordinaryUID(tb testing.TB) int {
 func userDir(tb testing.TB) string {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "apptainer-test-") //nolint:usetesting // see above
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
+	must(tb, os.Chmod(dir, 0o755))
 	tb.Cleanup(func() {
 		// A killed container's overlay leaves directories of mode 0.
 		_ = filepath.WalkDir(dir, func(name string, d fs.DirEntry, _ error) error {
@@ -67,9 +63,7 @@ func userDir(tb testing.TB) string {
 		}
 	})
 	if cred := ordinaryUser(tb); cred != nil {
-		if err := os.Chown(dir, int(cred.Uid), int(cred.Gid)); err != nil {
-			tb.Fatal(err)
-		}
+		must(tb, os.Chown(dir, int(cred.Uid), int(cred.Gid)))
 	}
 	return dir
 }
@@ -90,9 +84,7 @@ func smallRoot(tb testing.TB) []imagetest.File {
 	have := map[string]bool{}
 	copyIn := func(to, from string) {
 		content, err := os.ReadFile(from)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must(tb, err)
 		if !have[to] {
 			files = append(files, imagetest.Executable(to, string(content)))
 		}
@@ -100,9 +92,7 @@ func smallRoot(tb testing.TB) []imagetest.File {
 	}
 	for _, program := range strings.Fields("sh cat chown cut df env false grep id ls mkdir mount mv rm setsid sleep stat tail touch true truncate umount") {
 		path, err := exec.LookPath(program)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must(tb, err)
 		copyIn("bin/"+program, path)
 		for _, library := range libraries(tb, path) {
 			copyIn(library[1:], library)
@@ -137,9 +127,7 @@ func convert(tb testing.TB, converter apptainer.Converter, config v1.Config, fil
 	testenv.Containers(tb)
 	img := imagetest.Resolve(tb, imagetest.Start(tb).Push(tb, "test/image", imagetest.Image(tb, config, imagetest.GzipLayer(tb, imagetest.TarStream(tb, files...)))))
 	path := filepath.Join(userDir(tb), "image.sif")
-	if err := converter.Convert(tb.Context(), img, path, nil); err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, converter.Convert(tb.Context(), img, path, nil))
 	return path
 }
 
@@ -172,9 +160,7 @@ func compressedShellImage(tb testing.TB, compression string) string {
 		if err == nil {
 			err = errors.Join(os.Chmod(dir, 0o755), os.Link(made, filepath.Join(dir, "shell.sif")))
 		}
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must(tb, err)
 		shared.path = filepath.Join(dir, "shell.sif")
 	})
 	if shared.path == "" {
@@ -237,13 +223,9 @@ func startRequest(tb testing.TB, req runRequest, args ...string) *run {
 	}
 	r := &run{t: tb, runtime: req.Runtime, req: req}
 	request, err := json.Marshal(r.req)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	exe, err := os.Open("/proc/self/exe")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	defer func() { _ = exe.Close() }()
 	r.cmd = exec.Command(args[0], args[1:]...)
 	r.cmd.ExtraFiles = []*os.File{exe}
@@ -251,9 +233,7 @@ func startRequest(tb testing.TB, req runRequest, args ...string) *run {
 	r.cmd.Stdin = bytes.NewReader(request)
 	r.cmd.Stdout, r.cmd.Stderr = &r.answer, os.Stderr
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: ordinaryUser(tb)}
-	if err := r.cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, r.cmd.Start())
 	tb.Cleanup(func() { _ = r.cmd.Process.Kill() })
 	return r
 }
@@ -320,9 +300,7 @@ type process struct {
 func processTable(tb testing.TB) (all []process) {
 	tb.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	for _, name := range stats {
 		stat, err := os.ReadFile(name)
 		if err != nil {
@@ -354,13 +332,11 @@ func (r *run) processes() (found []process) {
 	return found
 }
 
-// mounted says whether any process has a mount of the directory.
+// mounted reports whether any process has a mount of the directory.
 func mounted(tb testing.TB, dir string) bool {
 	tb.Helper()
 	tables, err := filepath.Glob("/proc/[0-9]*/mountinfo")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	return slices.ContainsFunc(tables, func(name string) bool {
 		table, err := os.ReadFile(name)
 		return err == nil && bytes.Contains(table, []byte(dir))

@@ -125,7 +125,7 @@ func (w testRuntime) ownCompression(tb testing.TB) string {
 	return ""
 }
 
-// plain says whether it is Apptainer's without namespaces of ours.
+// plain reports whether it is Apptainer's without namespaces of ours.
 func (w testRuntime) plain() bool { return w.Apptainer != nil && w.Apptainer.Plain }
 
 // dockerRuntime is by a Docker daemon that lets the ordinary user in.

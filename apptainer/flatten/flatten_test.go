@@ -27,9 +27,7 @@ import (
 func stream(tb testing.TB, lines ...string) []byte {
 	tb.Helper()
 	made, err := makeStream(lines)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	return made
 }
 
@@ -226,13 +224,9 @@ func TestLayersFlattenAsAContainerRuntimeUnpacksThem(t *testing.T) {
 				streams = append(streams, stream(t, lines...))
 			}
 			flat, _, err := flattened(streams...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got, err := listing(flat)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("tree (-want +got):\n%s", diff)
 			}
@@ -287,24 +281,16 @@ func TestAttributesAreTheImages(t *testing.T) {
 		},
 	}
 	for _, hdr := range headers {
-		if err := w.WriteHeader(&hdr); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.WriteHeader(&hdr))
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Close())
 	flat, _, err := flattened(layer.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	became := map[string]*tar.Header{}
 	r := tar.NewReader(bytes.NewReader(flat))
 	for range headers {
 		hdr, err := r.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		became[hdr.Name] = hdr
 	}
 	for _, want := range headers {
@@ -346,9 +332,7 @@ func TestLayersAreReadOnceWhereThePredictionHolds(t *testing.T) {
 				streams = append(streams, stream(t, lines...))
 			}
 			_, got, err := flattened(streams...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if diff := cmp.Diff(tt.opened, got.opened); diff != "" || got.attempts != tt.attempts {
 				t.Errorf("%d attempts, want %d; layers opened (-want +got):\n%s", got.attempts, tt.attempts, diff)
 			}
@@ -360,16 +344,12 @@ func TestFileNewerThanPredictedIsFlattenedAgain(t *testing.T) {
 	t.Parallel()
 	var layer bytes.Buffer
 	w := tar.NewWriter(&layer)
-	if err := errors.Join(w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "new", ModTime: time.Unix(2_000_000_001, 0)}), w.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "new", ModTime: time.Unix(2_000_000_001, 0)}), w.Close()))
 	f, _ := flattenerOf(smallLimits(), layer.Bytes())
 	if err := f.Write(context.Background(), io.Discard); !errors.Is(err, ErrAgain) || f.Root().Newest != 2_000_000_001 {
 		t.Fatalf("error %v, root %+v", err, f.Root())
 	}
-	if err := f.Write(context.Background(), io.Discard); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Write(context.Background(), io.Discard))
 }
 
 func TestLimitsBoundTheUnpackedImage(t *testing.T) {
@@ -444,9 +424,7 @@ func FuzzFlatten(f *testing.F) {
 			return // such as a directory that an entry in it implies
 		}
 		again, _, err := flattened(flat)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if diff := cmp.Diff(once, mustList(t, again)); diff != "" {
 			t.Errorf("flattened again (-once +twice):\n%s", diff)
 		}
@@ -456,9 +434,7 @@ func FuzzFlatten(f *testing.F) {
 func mustList(t *testing.T, stream []byte) []string {
 	t.Helper()
 	lines, err := listing(stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return lines
 }
 
@@ -471,8 +447,13 @@ func unpredicted(t *testing.T, layers ...[]byte) []byte {
 		t.Fatalf("error %v", err)
 	}
 	var out bytes.Buffer
-	if err := f.Write(context.Background(), &out); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Write(context.Background(), &out))
 	return out.Bytes()
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
 }

@@ -20,7 +20,7 @@ type Layers struct {
 	// because the layer as a whole is wrong. Reading ends with ctx.
 	Open func(ctx context.Context, i int) (io.ReadCloser, error)
 	// Top makes one more layer above all others, as a tar stream; nil for none.
-	// exists says whether the tree has anything at a name.
+	// exists reports whether the tree has anything at a name.
 	Top func(exists func(name string) (bool, error)) ([]byte, error)
 	// Taken are names of files that Top always has.
 	Taken []string
@@ -235,7 +235,7 @@ func (f *Flattener) addTop(t *tree) (err error) {
 	}
 }
 
-// showsWritten says whether the tree shows every file that was written.
+// showsWritten reports whether the tree shows every file that was written.
 func (f *Flattener) showsWritten() bool {
 	for i, files := range f.written {
 		for _, file := range files {

@@ -63,9 +63,7 @@ func TestImpliedDirectoriesCountWhileLayersAreRead(t *testing.T) {
 	c := newCover(nil, 3)
 	add := func(name string) error { return c.add(entry{name: name, kind: '0'}) }
 	for _, name := range []string{"a/b/c", "a/b/d", "a/e"} {
-		if err := add(name); err != nil {
-			t.Fatal(err)
-		}
+		must(t, add(name))
 	}
 	c.nextLayer()
 	if err := add("a/b/c"); err != nil {
@@ -80,9 +78,7 @@ func TestManyOpaqueWhiteoutsCostNoMoreThanOne(t *testing.T) {
 	t.Parallel()
 	layer := slices.Concat(numbered(4000, "d/%d="), slices.Repeat([]string{"d/", "d/.wh..wh..opq="}, 2000))
 	out, _, err := flattened(stream(t, "d/", "d/hidden=", "d/k/hidden="), stream(t, layer...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := mustList(t, out); len(got) != 4001 {
 		t.Errorf("%d names are left, want d and 4000 files", len(got))
 	}
@@ -120,9 +116,7 @@ func TestAttributesThatNoFileCanHaveAreRefused(t *testing.T) {
 			t.Parallel()
 			var buf bytes.Buffer
 			w := tar.NewWriter(&buf)
-			if err := errors.Join(w.WriteHeader(&test.hdr), w.Close()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errors.Join(w.WriteHeader(&test.hdr), w.Close()))
 			_, _, err := flattened(buf.Bytes())
 			if (err == nil) != (test.refused == "") || err != nil && !strings.Contains(err.Error(), test.refused) {
 				t.Errorf("%v; want %q", err, test.refused)

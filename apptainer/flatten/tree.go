@@ -214,7 +214,7 @@ func (t *tree) lookup(name string) (*node, error) {
 // makeDirs finds the directory at name, and makes what is missing on the way.
 func (t *tree) makeDirs(name string) (*node, error) { return t.walk(name, true) }
 
-// exists says whether the tree has anything at name; a symbolic link counts,
+// exists reports whether the tree has anything at name; a symbolic link counts,
 // wherever it leads.
 func (t *tree) exists(name string) (bool, error) {
 	dir, base := path.Split(name)

@@ -31,6 +31,9 @@ type Driver struct {
 	Files []File
 }
 
+// IsEmpty reports whether a host has nothing of the driver that a program could use.
+func (d Driver) IsEmpty() bool { return len(d.Libraries)+len(d.Programs) == 0 }
+
 // File is a file of the host, and the absolute path at which programs expect it.
 type File struct{ Path, Name string }
 
@@ -68,6 +71,8 @@ func programDirectories() []string {
 func (h Host) Find(vendor Vendor) (Driver, error) {
 	var want list
 	switch vendor {
+	case "":
+		return Driver{}, nil
 	case NVIDIA:
 		want = nvidia()
 	case AMD:

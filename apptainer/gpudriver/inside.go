@@ -9,9 +9,9 @@ import (
 // LibraryDir is where a container has the libraries of the host's driver, as Apptainer does it.
 const LibraryDir = "/.singularity.d/libs"
 
-// ProgramDir is where a container with this environment finds the driver's programs: /usr/bin, or
-// the last directory of its PATH if that lacks /usr/bin.
-func ProgramDir(env []string) string {
+// Inside lists the driver's programs and files, with their paths in a container that has this
+// environment. Programs are in /usr/bin, or in the last directory of a PATH without it.
+func (d Driver) Inside(env []string) []File {
 	const usual = "/usr/bin"
 	dir := usual
 	for _, assignment := range env {
@@ -22,7 +22,11 @@ func ProgramDir(env []string) string {
 			}
 		}
 	}
-	return dir
+	files := make([]File, 0, len(d.Programs)+len(d.Files))
+	for _, program := range d.Programs {
+		files = append(files, File{Path: program, Name: path.Join(dir, path.Base(program))})
+	}
+	return append(files, d.Files...)
 }
 
 // WithLibraryDir returns an environment in which the linker searches LibraryDir.

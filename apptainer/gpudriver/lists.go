@@ -2,7 +2,7 @@ package gpudriver
 
 import "strings"
 
-// list names the parts of a driver. A library's name stands for all its versions.
+// list names the parts of a driver. A library's name means all of its versions.
 type list struct {
 	// libraries are the driver's, even if the image has its own.
 	libraries []string

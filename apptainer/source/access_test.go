@@ -122,7 +122,7 @@ func as(tb testing.TB, host, user, password string) source.Source {
 	r := imagetest.Source()
 	if user != "" {
 		r.Logins = logins(tb, fmt.Sprintf(`{"auths": {%q: {"auth": %q}}}`, host, basic(user, password)))
-		r.Logins.Files[0].Whose = user
+		r.Logins.Files[0].Owner = user
 	}
 	return r
 }
@@ -233,9 +233,7 @@ func TestExpiredTokensAreRequestedAgain(t *testing.T) {
 	g.guard(reg)
 	alice := as(t, reg.Host, "alice", "a-s3cret")
 	img, err := alice.Resolve(t.Context(), ref)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	descriptors, err := source.Layers(t.Context(), alice, img)
 	if err != nil || len(descriptors) != 5 {
 		t.Fatalf("%d layers, %v", len(descriptors), err)

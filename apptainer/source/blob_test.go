@@ -26,17 +26,11 @@ func noise(tb testing.TB, reg *imagetest.Registry, repo string, size int) (sourc
 	layer := imagetest.GzipLayer(tb, imagetest.TarStream(tb, imagetest.Regular("noise", string(content))))
 	img := imagetest.Resolve(tb, reg.Push(tb, repo, imagetest.Image(tb, v1.Config{}, layer)))
 	descriptors, err := source.Layers(tb.Context(), imagetest.Source(), img)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	blob, err := layer.Compressed()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	data, err := io.ReadAll(blob)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	return img, descriptors[0], data
 }
 

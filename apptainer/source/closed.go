@@ -9,7 +9,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// isClosed says whether Closed reports any file that an image is read from. A file
+// isClosed reports whether Closed reports any file that an image is read from. A file
 // that cannot be read counts as closed.
 func (src Source) isClosed(ctx context.Context, s store, digest string) bool {
 	local, ok := s.(*localStore)

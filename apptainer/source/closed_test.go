@@ -19,9 +19,7 @@ func TestImageIsClosedIfAnyOfItsFilesIs(t *testing.T) {
 	layer := imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("f", "1")))
 	refs := imagetest.Everywhere(t, dir, imagetest.Image(t, v1.Config{}, layer))
 	digest, err := layer.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	files := map[string]string{"layout": "layout/blobs/sha256/" + digest.Hex}
 	for name, ref := range refs {
 		if file, ok := strings.CutPrefix(ref, "docker-archive:"+dir+"/"); ok {
@@ -67,7 +65,5 @@ func setModes(t *testing.T, path string, mode os.FileMode) {
 		}
 		return os.Chmod(path, mode)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }

@@ -143,7 +143,7 @@ func (e *endpoint) get(ctx context.Context, method, path string, header http.Hea
 		if refused != nil {
 			wait = max(delay, refused.after)
 		}
-		if left--; left == 0 || ctx.Err() != nil || !mayPass(err) || wait > e.source.patience() {
+		if left--; left == 0 || ctx.Err() != nil || !mayPass(err) || wait > e.source.maxRetryAfter() {
 			e.down.Store(e.mirror && (refused == nil || refused.status != http.StatusNotFound))
 			return nil, e.explain(e.source.doubtUnknownHost(ctx, e.host, err))
 		}

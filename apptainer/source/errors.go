@@ -33,7 +33,7 @@ func (e *ImageError) Error() string { return fmt.Sprintf("image %q: %v", e.Image
 // Unwrap returns the cause.
 func (e *ImageError) Unwrap() error { return e.Err }
 
-// Transient says whether the same request may succeed later although its user
+// Transient reports whether the same request may succeed later although its user
 // changes nothing: after trouble with the network, the registry, the site's own
 // logins, this host's disks and programs, or the end of the caller's context. An
 // unknown image, a missing platform and an unsupported layer are not transient.
@@ -62,7 +62,7 @@ func WrapError(ctx context.Context, ref Reference, err error) error {
 	return e
 }
 
-// isHostError says whether the system refused something, such as to read a disk,
+// isHostError reports whether the system refused something, such as to read a disk,
 // whatever the image is.
 func isHostError(err error) bool {
 	var number syscall.Errno

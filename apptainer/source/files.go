@@ -72,7 +72,7 @@ type file struct {
 type files interface {
 	// open opens a file at an offset that is at most its size.
 	open(ctx context.Context, name string, offset int64) (file, error)
-	// seekable says whether reading at an offset costs nothing.
+	// seekable reports whether reading at an offset costs nothing.
 	seekable() bool
 	close()
 }

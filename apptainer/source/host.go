@@ -60,7 +60,7 @@ func parseMirror(s string) (mirror, error) {
 	return mirror{host: u.Host, prefix: strings.Trim(u.Path, "/"), plain: u.Scheme == "http"}, nil
 }
 
-// isLoopback says whether a host, with or without a port, is this machine.
+// isLoopback reports whether a host, with or without a port, is this machine.
 func isLoopback(host string) bool {
 	name := (&url.URL{Host: host}).Hostname()
 	ip, err := netip.ParseAddr(name)

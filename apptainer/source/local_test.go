@@ -35,9 +35,7 @@ func TestBlobsOfEveryStoreAreReadAtAnyOffset(t *testing.T) {
 			t.Parallel()
 			r := local(dir)
 			resolved, err := r.Resolve(t.Context(), imagetest.Reference(t, name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if pinned, err := r.Resolve(t.Context(), imagetest.Reference(t, resolved.Pinned())); err != nil || pinned.Digest != resolved.Digest || pinned.Pinned() != resolved.Pinned() {
 				t.Errorf("%s resolves to %+v, %v", resolved.Pinned(), pinned, err)
 			}
@@ -75,13 +73,9 @@ func TestImageInAFileIsChosenByNameOrRefusedInWords(t *testing.T) {
 	a, b := imagetest.Tiny(t, "a"), imagetest.Tiny(t, "b")
 	imagetest.WriteSaved(t, filepath.Join(dir, "two.tar"), false, map[string]v1.Image{"a:1": a, "host:5000/b:2": b})
 	p, err := layout.Write(filepath.Join(dir, "two"), empty.Index)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, img := range map[string]v1.Image{"one": a, "two": b} {
-		if err := p.AppendImage(img, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": name})); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.AppendImage(img, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": name})))
 	}
 	list := mutate.AppendManifests(empty.Index,
 		mutate.IndexAddendum{Add: a, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}}},
@@ -89,34 +83,20 @@ func TestImageInAFileIsChosenByNameOrRefusedInWords(t *testing.T) {
 	if _, err := layout.Write(filepath.Join(dir, "platforms"), list); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "text.tar"), []byte(strings.Repeat("text", 1000)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "text.tar"), []byte(strings.Repeat("text", 1000)), 0o600))
 	imagetest.GzipFile(t, filepath.Join(dir, "text.tar"), filepath.Join(dir, "text.tar.gz"))
 	imagetest.GzipFile(t, filepath.Join(dir, "two.tar"), filepath.Join(dir, "short.tar.gz"))
-	if err := os.Truncate(filepath.Join(dir, "short.tar.gz"), 300); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(filepath.Join(dir, "pipe.tar"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "out.tar")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Truncate(filepath.Join(dir, "short.tar.gz"), 300))
+	must(t, syscall.Mkfifo(filepath.Join(dir, "pipe.tar"), 0o600))
+	must(t, os.Symlink("/etc/passwd", filepath.Join(dir, "out.tar")))
 	imagetest.WriteTar(t, filepath.Join(dir, "circle.tar"), imagetest.Symlink("manifest.json", "other"), imagetest.Symlink("other", "manifest.json"))
 	imagetest.WriteTar(t, filepath.Join(dir, "lean.tar"), imagetest.Regular("manifest.json", `[{"Config":"c","Layers":["../../etc/passwd"]}]`),
 		imagetest.Regular("c", `{"rootfs":{"diff_ids":["sha256:`+strings.Repeat("0", 64)+`"]}}`))
 	short, err := layout.Write(filepath.Join(dir, "short"), mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: a}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	config, err := a.ConfigName()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(filepath.Join(string(short), "blobs", config.Algorithm, config.Hex), 10); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.Truncate(filepath.Join(string(short), "blobs", config.Algorithm, config.Hex), 10))
 	for name, words := range map[string]string{
 		"oci:" + string(short):                                                     "is of 10 bytes, not ",
 		"docker-archive:" + dir + "/two.tar:a:1":                                   "",
@@ -164,9 +144,7 @@ func TestImageInAFileIsChosenByNameOrRefusedInWords(t *testing.T) {
 func TestArchivesOfDockerAndPodmanAreRead(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.Abs("testdata")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := local(dir)
 	r.Architecture = "amd64"
 	for _, name := range []string{
@@ -212,16 +190,12 @@ func FuzzArchive(f *testing.F) {
 	}
 	for _, name := range names {
 		data, err := os.ReadFile(name)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must(f, err)
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "x.tar"), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, "x.tar"), data, 0o600))
 		r := local(dir)
 		r.Architecture = "amd64"
 		for _, kind := range []string{"docker-archive:", "oci-archive:"} {

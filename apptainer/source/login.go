@@ -42,8 +42,8 @@ type Logins struct {
 type LoginFile struct {
 	// Path is the file's, which need not exist.
 	Path string
-	// Whose names the owner of the logins in errors.
-	Whose string
+	// Owner names the owner of the logins in errors.
+	Owner string
 	// Secret refuses a file that others than this process's user may read.
 	Secret bool
 }
@@ -56,8 +56,8 @@ func (l Logins) Of(dir, owner string) Logins {
 		return l
 	}
 	own := []LoginFile{
-		{Path: filepath.Join(dir, owner+".json"), Whose: owner, Secret: true},
-		{Path: filepath.Join(dir, owner, "config.json"), Whose: owner, Secret: true},
+		{Path: filepath.Join(dir, owner+".json"), Owner: owner, Secret: true},
+		{Path: filepath.Join(dir, owner, "config.json"), Owner: owner, Secret: true},
 	}
 	return Logins{Files: append(own, l.Files...), HelperEnv: l.HelperEnv}
 }
@@ -65,7 +65,7 @@ func (l Logins) Of(dir, owner string) Logins {
 // login is the one for a repository.
 type login struct {
 	config authn.AuthConfig
-	owner  string // LoginFile.Whose
+	owner  string // LoginFile.Owner
 }
 
 // loginConfig is the content of a configuration (docker/cli cli/config/configfile;
@@ -84,11 +84,11 @@ func (l Logins) findLogin(ctx context.Context, host, repository string) (*login,
 		if err == nil {
 			var found authn.AuthConfig
 			if found, err = l.lookUp(ctx, config, host, repository); found != (authn.AuthConfig{}) {
-				return &login{config: found, owner: f.Whose}, nil
+				return &login{config: found, owner: f.Owner}, nil
 			}
 		}
 		if err != nil {
-			return nil, plainError{text: fmt.Sprintf("the logins of %s cannot be used: %v", f.Whose, err), cause: err, transient: true}
+			return nil, plainError{text: fmt.Sprintf("the logins of %s cannot be used: %v", f.Owner, err), cause: err, transient: true}
 		}
 	}
 	return nil, nil //nolint:nilnil // there is none

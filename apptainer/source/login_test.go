@@ -17,10 +17,8 @@ import (
 func logins(tb testing.TB, config string) source.Logins {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "config.json")
-	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
-		tb.Fatal(err)
-	}
-	return source.Logins{Files: []source.LoginFile{{Path: path, Whose: "the site"}}}
+	must(tb, os.WriteFile(path, []byte(config), 0o644))
+	return source.Logins{Files: []source.LoginFile{{Path: path, Owner: "the site"}}}
 }
 
 func basic(user, password string) string {
@@ -54,12 +52,8 @@ func TestOwnersLoginsCountBeforeTheSites(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "logins")
 	write := func(name string, mode os.FileMode, config string) {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(config), mode); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must(t, os.WriteFile(path, []byte(config), mode))
 	}
 	write("../alice.json", 0o600, `{"auths": {"a.site": {"auth": "`+basic("outside", "1")+`"}}}`)
 	write("alice.json", 0o600, `{"auths": {"a.site": {"auth": "`+basic("alice", "1")+`"}}}`)

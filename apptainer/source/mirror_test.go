@@ -179,27 +179,17 @@ func TestPlainHTTPIsUsedOnlyWhereItIsAllowed(t *testing.T) {
 func clientPair(tb testing.TB, dir string) *x509.Certificate {
 	tb.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "bridge"}, NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	for name, block := range map[string]*pem.Block{"client.cert": {Type: "CERTIFICATE", Bytes: der}, "client.key": {Type: "PRIVATE KEY", Bytes: keyDER}} {
-		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
-			tb.Fatal(err)
-		}
+		must(tb, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
 	}
 	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	return cert
 }
 
@@ -209,9 +199,7 @@ func TestCertificatesOfARegistryAreReadFromItsDirectory(t *testing.T) {
 	reg.Push(t, "x", imagetest.Tiny(t, "x"))
 	certs := t.TempDir()
 	dir := filepath.Join(certs, "example.com:5000")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(dir, 0o700))
 	client := clientPair(t, dir)
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.TLS.PeerCertificates) != 1 || !r.TLS.PeerCertificates[0].Equal(client) {
@@ -230,22 +218,16 @@ func TestCertificatesOfARegistryAreReadFromItsDirectory(t *testing.T) {
 	_, err := r.Resolve(t.Context(), imagetest.Reference(t, "example.com:5000/x"))
 	imagetest.WantError(t, err, false, "registry example.com:5000 cannot be trusted: its certificate is signed by an authority that this host does not know")
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
-	if err := os.WriteFile(filepath.Join(dir, "ca.crt"), authority, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "ca.crt"), authority, 0o600))
 	if _, err = r.Resolve(t.Context(), imagetest.Reference(t, "example.com:5000/x")); err != nil {
 		t.Error(err)
 	}
 	_, err = r.Resolve(t.Context(), imagetest.Reference(t, "example.com/x"))
 	imagetest.WantError(t, err, false, "cannot be trusted")
-	if err := os.Symlink(dir, filepath.Join(certs, "other.com")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(dir, filepath.Join(certs, "other.com")))
 	_, err = r.Resolve(t.Context(), imagetest.Reference(t, "other.com/x"))
 	imagetest.WantError(t, err, false, "registry other.com cannot be trusted: x509: certificate is valid for example.com")
-	if err := os.WriteFile(filepath.Join(dir, "ca.crt"), []byte("nothing"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "ca.crt"), []byte("nothing"), 0o600))
 	_, err = r.Resolve(t.Context(), imagetest.Reference(t, "example.com:5000/x"))
 	imagetest.WantError(t, err, true, "the certificates for registry example.com:5000 cannot be used: "+dir+"/ca.crt: there is no certificate in it")
 }
@@ -277,9 +259,7 @@ func TestRegistriesAreReachedThroughAProxy(t *testing.T) {
 	}))
 	t.Cleanup(proxy.Close)
 	address, err := url.Parse(proxy.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := imagetest.Source()
 	r.Transport = &http.Transport{Proxy: http.ProxyURL(address)}
 	r.Hosts = map[string]source.Host{"behind.site": {PlainHTTP: true}}

@@ -33,7 +33,7 @@ func (src Source) doubtUnknownHost(ctx context.Context, host string, err error) 
 	return unresolved{err}
 }
 
-// findsHostBeside says whether the name service finds any other host: one of Known,
+// findsHostBeside reports whether the name service finds any other host: one of Known,
 // a registry that the site has set up, or Docker Hub.
 func (src Source) findsHostBeside(ctx context.Context, unknown ...string) bool {
 	for i, host := range unknown {

@@ -65,7 +65,7 @@ func openImage(ctx context.Context, s store, digest string) (*Opened, error) {
 	return o, nil
 }
 
-// IsLocal says whether its blobs can be read again at no cost.
+// IsLocal reports whether its blobs can be read again at no cost.
 func (o *Opened) IsLocal() bool {
 	local, ok := o.store.(*localStore)
 	return ok && local.files.seekable()

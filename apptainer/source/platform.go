@@ -195,7 +195,7 @@ func (p *platformPicker) searchConfigs(ctx context.Context, images []v1.Descript
 	return "", nil
 }
 
-// isAttestation says whether a list's entry is metadata about an image (BuildKit,
+// isAttestation reports whether a list's entry is metadata about an image (BuildKit,
 // docs/attestations/attestation-storage.md).
 func isAttestation(d v1.Descriptor) bool {
 	return d.Annotations["vnd.docker.reference.type"] != "" || d.Platform != nil && d.Platform.OS == "unknown"

@@ -127,7 +127,7 @@ func cutDigest(s string) (name, digest string) {
 	return s[:i], s[i+1:]
 }
 
-// isHex says whether s is the hexadecimal part of a SHA-256 digest.
+// isHex reports whether s is the hexadecimal part of a SHA-256 digest.
 func isHex(s string) bool {
 	return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == ""
 }

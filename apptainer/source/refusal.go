@@ -148,7 +148,7 @@ func asRefusal(err error) *refusal {
 	return refused
 }
 
-// mayPass says whether the same request may succeed a moment later.
+// mayPass reports whether the same request may succeed a moment later.
 func mayPass(err error) bool {
 	if refused := asRefusal(err); refused != nil {
 		return refused.status == http.StatusTooManyRequests && !refused.spent ||
@@ -239,7 +239,7 @@ func askAgain(after time.Duration) string {
 	return ", and wants to be asked again in " + after.String()
 }
 
-// isNetwork says whether err comes from the network.
+// isNetwork reports whether err comes from the network.
 func isNetwork(err error) bool {
 	var op *net.OpError
 	var request *url.Error
@@ -251,7 +251,7 @@ func isUnknownHost(err error) bool {
 	return errors.As(err, &dns) && dns.IsNotFound
 }
 
-// isPlainAnswer says whether the answer to TLS was plain HTTP.
+// isPlainAnswer reports whether the answer to TLS was plain HTTP.
 func isPlainAnswer(err error) bool {
 	var record tls.RecordHeaderError
 	return errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, &record) && string(record.RecordHeader[:]) == "HTTP/"

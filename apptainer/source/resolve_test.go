@@ -23,9 +23,7 @@ func TestTagResolvesToTheDigestThatItHasNow(t *testing.T) {
 		img := imagetest.Tiny(t, content)
 		got := imagetest.Resolve(t, reg.Push(t, "a/b:tag", img))
 		want, err := img.Digest()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got.Digest != want.String() || got.Architecture != runtime.GOARCH || got.Pinned() != reg.Host+"/a/b@"+want.String() {
 			t.Errorf("resolved to %+v (%s), want %s", got, got.Pinned(), want)
 		}
@@ -40,16 +38,12 @@ func TestListResolvesToOurPlatform(t *testing.T) {
 		images[platform] = imagetest.Tiny(t, platform)
 	}
 	ref, err := source.ParseReference(reg.PushIndex(t, "list", images))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for architecture, platform := range map[string]string{"amd64": "linux/amd64", "arm64": "linux/arm64", "arm": "linux/arm/v7"} {
 		r := imagetest.Source()
 		r.Architecture = architecture
 		got, err := r.Resolve(t.Context(), ref)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if want, _ := images[platform].Digest(); got.Digest != want.String() || got.Architecture != architecture {
 			t.Errorf("%s resolved to %+v, want %s of %s", architecture, got, want, platform)
 		}
@@ -86,9 +80,7 @@ func TestRefusalsOfARegistryAreReportedInWords(t *testing.T) {
 				return true
 			}
 			ref, err := source.ParseReference(reg.Host + "/some/image")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			_, err = imagetest.Source().Resolve(t.Context(), ref)
 			imagetest.WantError(t, err, tt.transient, tt.words)
 		})
@@ -99,9 +91,7 @@ func TestUnknownImageIsNotFound(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)
 	ref, err := source.ParseReference(reg.Host + "/nosuch:latest")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, err = imagetest.Source().Resolve(t.Context(), ref)
 	if want := `image "` + reg.Host + `/nosuch:latest": not found in the registry`; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
@@ -111,9 +101,7 @@ func TestUnknownImageIsNotFound(t *testing.T) {
 func TestUnreachableRegistryIsNamed(t *testing.T) {
 	t.Parallel()
 	ref, err := source.ParseReference("127.0.0.1:1/x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, err = imagetest.Source().Resolve(t.Context(), ref)
 	imagetest.WantError(t, err, true, "registry 127.0.0.1:1 cannot be reached: ")
 }
@@ -128,9 +116,7 @@ func TestEndOfContextEndsAResolution(t *testing.T) {
 		return true
 	}
 	ref, err := source.ParseReference(reg.Host + "/x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := imagetest.Source().Resolve(ctx, ref); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want the context's", err)
 	}
@@ -175,9 +161,7 @@ func TestPlatformIsFoundInEveryKindOfList(t *testing.T) {
 		img := imagetest.Tiny(t, content)
 		if content == "arm64" || content == "amd64" {
 			config, err := img.ConfigFile()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			config = config.DeepCopy()
 			config.Architecture = content
 			if img, err = mutate.ConfigFile(img, config); err != nil {
@@ -246,13 +230,18 @@ func TestListWithoutAnyPlatformIsRefusedInWords(t *testing.T) {
 	reg := imagetest.Start(t)
 	for name, platforms := range map[string]map[string]v1.Image{"empty": nil, "attestation": {"unknown/unknown": imagetest.Tiny(t, "x")}} {
 		ref, err := source.ParseReference(reg.PushIndex(t, name, platforms))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, err = imagetest.Source().Resolve(t.Context(), ref)
 		imagetest.WantError(t, err, false, "it is not made for linux/"+runtime.GOARCH)
 		if strings.HasSuffix(err.Error(), "for ") {
 			t.Errorf("%q ends in the middle", err)
 		}
+	}
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
 	}
 }

@@ -38,17 +38,17 @@ type Source struct {
 	// request is made again, and after three times that once more; zero means one
 	// second.
 	RetryDelay time.Duration
-	// Patience is the longest Retry-After of a registry that a request waits for;
+	// MaxRetryAfter is the longest Retry-After of a registry that a request waits for;
 	// with a longer one it fails. Zero means half a minute.
-	Patience time.Duration
+	MaxRetryAfter time.Duration
 	// Logins are those for registries.
 	Logins Logins
 	// Hosts says how to reach single registries, by the host that a full reference
 	// begins with: "docker.io", "registry.site:5000".
 	Hosts map[string]Host
 	// Known are other hosts that certainly exist, with or without a port. When the
-	// name service does not find a registry and none of Known, Hosts and Docker Hub
-	// either, the error is transient.
+	// name service finds neither a registry nor any of Known, Hosts and Docker Hub, the
+	// error is transient.
 	Known []string
 	// Resolver looks these names up; nil means Go's default.
 	Resolver *net.Resolver
@@ -59,8 +59,8 @@ type Source struct {
 	// OpenFile opens a local file of an image, or refuses to; nil refuses all. It must
 	// not wait for a writer of a named pipe. FilesBelow returns one.
 	OpenFile func(path string) (*os.File, error)
-	// Closed says whether the permissions of an image's open file keep people out, who
-	// must not get the image from a cache either; nil means that none do.
+	// Closed reports whether the permissions of an image's open file exclude some users. A
+	// cache must not give them the image either. Nil means that no file is closed.
 	Closed func(f *os.File) bool
 }
 
@@ -211,6 +211,6 @@ func (src Source) platform() platform {
 	return parsePlatform(cmp.Or(src.Architecture, runtime.GOARCH))
 }
 
-func (src Source) stall() time.Duration      { return cmp.Or(src.Stall, time.Minute) }
-func (src Source) retryDelay() time.Duration { return cmp.Or(src.RetryDelay, time.Second) }
-func (src Source) patience() time.Duration   { return cmp.Or(src.Patience, 30*time.Second) }
+func (src Source) stall() time.Duration         { return cmp.Or(src.Stall, time.Minute) }
+func (src Source) retryDelay() time.Duration    { return cmp.Or(src.RetryDelay, time.Second) }
+func (src Source) maxRetryAfter() time.Duration { return cmp.Or(src.MaxRetryAfter, 30*time.Second) }

@@ -28,7 +28,7 @@ type store interface {
 	// blob opens a blob at an offset, as Opened.Blob says.
 	blob(ctx context.Context, blob v1.Descriptor, offset int64) (io.ReadCloser, error)
 	// current returns the digest of what the reference stands for now, if it may be
-	// read, without counting as a pull. private says whether that took a login.
+	// read, without counting as a pull. private reports whether that took a login.
 	current(ctx context.Context) (digest string, private bool, err error)
 	// close closes connections and files.
 	close()

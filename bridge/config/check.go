@@ -57,12 +57,11 @@ func (c Config) check() error {
 	case low != 0 && low < LeastLowWater:
 		return fmt.Errorf("low_water is %d bytes, which are gone at once: write \"50g\" for fifty gigabytes, or \"0\" for none", low)
 	}
-	for _, check := range []func() error{
-		c.Cache.check, c.Staging.check, func() error { return c.Image.check(c.Shared) }, c.checkImageJobs, c.checkWorkers,
-	} {
-		if err := check(); err != nil {
-			return err
-		}
+	if err := c.Cache.check(); err != nil {
+		return err
+	}
+	if err := errors.Join(c.Staging.check(), c.Image.check(c.Shared), c.checkImageJobs(), c.checkWorkers()); err != nil {
+		return err
 	}
 	if c.Slurm.ObserveEvery.Duration < time.Second {
 		return errors.New("slurm.observe_every is below 1s: that is more than a controller should be asked")
@@ -172,10 +171,7 @@ func (i Image) check(shared string) error {
 	if err := i.Converter().Check(); err != nil {
 		return fmt.Errorf("[image]: %w", err)
 	}
-	if err := i.checkRegistries(); err != nil {
-		return err
-	}
-	return checkTempDir(i.TempDir)
+	return errors.Join(i.checkRegistries(), checkTempDir(i.TempDir))
 }
 
 // isImage says whether a text may be the name of an image.

@@ -60,6 +60,20 @@ func TestBadConfigurationsAreRefusedInOneSentence(t *testing.T) {
 	}
 }
 
+func TestMistakesInSeveralTablesAreReportedAtOnce(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("testdata/least.good.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Parse(strings.NewReader(string(text) + "[image]\ntemp_dir = \"tmp\"\ncerts = [\"certs\"]\n[staging]\ndownloads = -1\n[workers]\narm64 = \"w\"\n"))
+	for _, want := range []string{"image.temp_dir", "image.certs", "staging.downloads", "workers.arm64"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v does not name %s", err, want)
+		}
+	}
+}
+
 // types returns the names of the keys of a table, with the types of [Keys].
 func types(t *testing.T, table reflect.Type, prefix string) map[string]Type {
 	t.Helper()

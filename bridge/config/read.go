@@ -17,8 +17,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 )
 
-// Read reads and checks a configuration file. Its errors are one line and name the
-// file, and the line of the file where there is one.
+// Read reads and checks a configuration file. Its errors name the file, and the line of
+// the file where there is one. Mistakes in several tables have one line each.
 func Read(path string) (Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -118,7 +118,7 @@ func plainWords(err error) string {
 	}
 	const quoted = "a text in quotes"
 	want := map[string]string{
-		"string": quoted, "RetryBegun": quoted, "Architecture": quoted, "WorkDir": quoted, "Runtime": quoted, "Results": quoted,
+		"string": quoted, "RetryBegun": quoted, "Architecture": quoted, "WorkDir": quoted, "Name": quoted, "Results": quoted,
 		"int": "a whole number", "bool": "true or false",
 		"Size": "a text such as \"2g\"", "Duration": "a text such as \"3h\"", "LowWater": "a text such as \"50g\" or \"5%\"",
 	}[m[2]]

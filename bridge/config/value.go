@@ -10,7 +10,6 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
 
 // Duration is a time as CodaLab writes it: "90s", "3h", "2d".
@@ -86,7 +85,17 @@ type Architecture string
 func KnownArchitectures() []string { return []string{"amd64", "arm64", "ppc64le", "riscv64", "s390x"} }
 
 // Canonical returns the architecture in Go's spelling.
-func (a Architecture) Canonical() Architecture { return Architecture(probe.Architecture(string(a))) }
+func (a Architecture) Canonical() Architecture {
+	switch a {
+	case "x86_64":
+		return "amd64"
+	case "aarch64":
+		return "arm64"
+	case "":
+		return Architecture(runtime.GOARCH)
+	}
+	return a
+}
 
 // Foreign returns the architecture in Go's spelling, or nothing for this host's.
 func (a Architecture) Foreign() Architecture {

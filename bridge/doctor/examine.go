@@ -14,7 +14,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
-	"github.com/cl-slurm/cl-slurm/bridge/programs"
+	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -171,7 +171,7 @@ func (e *Examination) sendJobs(ctx context.Context, gpus map[string]int64) {
 	if Writable(c.Shared) != nil {
 		return // another check has failed for that
 	}
-	installed, err := programs.Install(c, spool.Layout(c.Shared))
+	installed, err := sharedfiles.InstallPrograms(c, spool.Layout(c.Shared))
 	if err != nil {
 		e.add(failed("worker", err.Error(), "name the program cl-worker of this build as worker"))
 		return

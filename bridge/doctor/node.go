@@ -9,6 +9,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -57,7 +58,7 @@ func Node(q plan.Queue, at Place, out Outcome) []Check {
 
 // mute judges a job that saw the shared directory and left no report.
 func mute(q plan.Queue, at Place, where string, out Outcome) Check {
-	arch := probe.Architecture(out.Machine)
+	arch := string(config.Architecture(out.Machine).Canonical())
 	wanted := cmp.Or(q.Architecture, at.Architecture)
 	switch said := lastLine(out.Output); {
 	case arch != wanted:
@@ -76,7 +77,7 @@ func report(q plan.Queue, at Place, out Outcome) []Check {
 		ok(key(q, "job"), "job %s ran on %s %.1f s after sbatch: Linux %s, %s", out.Job.ID, r.Node, out.Began.Seconds(), r.Kernel, r.Machine),
 		disk(at, out),
 	}
-	arch, wanted := probe.Architecture(r.Machine), cmp.Or(q.Architecture, at.Architecture)
+	arch, wanted := string(config.Architecture(r.Machine).Canonical()), cmp.Or(q.Architecture, at.Architecture)
 	if arch != wanted {
 		checks = append(checks, failed(key(q, "architecture"), fmt.Sprintf("%s is %s, and images and the cl-worker of this queue are for %s", r.Node, arch, wanted),
 			fmt.Sprintf("write architecture = %q, and name a cl-worker for it in a table [workers]", arch)))

@@ -23,7 +23,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/bridge/imagejob"
-	"github.com/cl-slurm/cl-slurm/bridge/observer"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
@@ -83,8 +82,8 @@ func newSlurm(t *testing.T) (*slurmtest.Cluster, string) {
 	return k, self
 }
 
-func observed(slurm observer.Slurm, every time.Duration) *observer.Observer {
-	return &observer.Observer{Slurm: slurm, Interval: every, Now: time.Now}
+func observed(slurm sbatch.Scheduler, every time.Duration) *sbatch.Observer {
+	return &sbatch.Observer{Scheduler: slurm, Interval: every, Now: time.Now}
 }
 
 // push publishes an image of one layer.
@@ -206,7 +205,7 @@ func TestJobOfABridgeThatWasKilledIsCancelledByTheNext(t *testing.T) {
 
 // counted is a Slurm that ends a context at the tenth squeue.
 type counted struct {
-	observer.Slurm
+	sbatch.Scheduler
 
 	cancel context.CancelFunc
 	asked  *atomic.Int64
@@ -216,7 +215,7 @@ func (c counted) Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, e
 	if c.asked.Add(1) == 10 {
 		c.cancel()
 	}
-	return c.Slurm.Observe(ctx, now)
+	return c.Scheduler.Observe(ctx, now)
 }
 
 func TestThreeWaitingConversionsAskSlurmAsOftenAsOne(t *testing.T) {

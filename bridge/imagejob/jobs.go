@@ -13,7 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Slurm runs the jobs. *observer.Observer is one. Observe waits for a snapshot that was asked
+// Slurm runs the jobs. *sbatch.Observer is one. Observe waits for a snapshot that was asked
 // for at after or later, so that all conversions that wait share the bridge's squeue.
 type Slurm interface {
 	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)

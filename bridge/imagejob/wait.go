@@ -23,7 +23,7 @@ const (
 	readEvery = 500 * time.Millisecond
 	// observePause is the least pause between two snapshots of Slurm.
 	observePause = 100 * time.Millisecond
-	// settle is Settle, when nothing else is said.
+	// settle is the default of Settle.
 	settle = 15 * time.Second
 	// submitGrace is how long a new job may be missing in what Slurm shows.
 	submitGrace = time.Minute
@@ -50,8 +50,8 @@ func (w *waiting) wait(ctx context.Context) error {
 	g.Go(func() { w.observe(observing, ended) })
 	look := time.NewTicker(readEvery)
 	defer look.Stop()
-	var gone string     // how the job ended, as Slurm says
-	var since time.Time // when Slurm said so
+	var gone string     // how the job ended, according to Slurm
+	var since time.Time // since when Slurm shows it ended
 	for {
 		select {
 		case <-ctx.Done():
@@ -121,7 +121,7 @@ func endState(s sbatch.Snapshot, id sbatch.JobID, old bool) string {
 	return ""
 }
 
-// readFiles reads what the job has written, and says whether the job is at its end. If it is
+// readFiles reads what the job has written, and reports whether the job is at its end. If it is
 // not, the error is what the job knows of its end, and Slurm may know better.
 func (w *waiting) readFiles() (done bool, err error) {
 	// After an entry was made and removed, an NFS client reads the directory again.

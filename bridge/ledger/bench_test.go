@@ -82,7 +82,7 @@ func benchmarkSave(b *testing.B, n int) {
 				part := rows[i%(len(rows)/n)*n:][:n]
 				for j := range part {
 					part[j].Reason = fmt.Sprintf("decision %d", i)
-					part[j].Decided = part[j].Decided.Add(time.Second)
+					part[j].DecidedAt = part[j].DecidedAt.Add(time.Second)
 					part[j].Generation++
 				}
 				i++

@@ -45,10 +45,10 @@ func slot(n int64) int64 {
 
 // decided is when a row was last decided.
 func decided(r plan.Row) time.Time {
-	if r.Decided.IsZero() { // saved by a version without Decided
-		return r.Since
+	if r.DecidedAt.IsZero() { // saved by a version without DecidedAt
+		return r.PhaseSince
 	}
-	return r.Decided
+	return r.DecidedAt
 }
 
 // nanoseconds is a time in the history's form.

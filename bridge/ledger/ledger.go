@@ -14,7 +14,7 @@
 // transaction. A bundle keeps its first 16 entries and its last 48, so that a bundle that is tried
 // again for weeks does not fill the disk; Entry.N shows where some are left out. A history
 // outlives its row by 30 days, counted from the row's last decision by the bridge's own clock. A
-// bridge that stands still therefore removes nothing.
+// bridge that does not run therefore removes nothing.
 //
 // # Places
 //
@@ -34,6 +34,7 @@ import (
 	"io/fs"
 	"math"
 	mathrand "math/rand/v2"
+	"slices"
 
 	"github.com/jmoiron/sqlx"
 
@@ -187,7 +188,7 @@ func (l *Ledger) Save(ctx context.Context, rows []plan.Row) error {
 		if err := l.assertWriter(tx, rows...); err != nil {
 			return err
 		}
-		for part := range parts(records) {
+		for part := range slices.Chunk(records, rowsPerStatement) {
 			if err := save(tx, part); err != nil {
 				return err
 			}

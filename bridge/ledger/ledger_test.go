@@ -1,9 +1,7 @@
 package ledger_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -15,228 +13,158 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
-	"github.com/cl-slurm/cl-slurm/bridge/ledger/ledgertest"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
-	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// The variables that make this program one of the suite's processes.
-const job, place = "CLTEST_LEDGER_JOB", "CLTEST_LEDGER"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(job) == "" {
-		os.Exit(m.Run())
-	}
-	if err := work(context.Background()); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
-
-func work(ctx context.Context) error {
-	l, err := ledger.Open(ctx, os.Getenv(place))
-	if err != nil {
-		return err
-	}
-	return errors.Join(ledgertest.Work(ctx, l, ledgertest.Job(os.Getenv(job)), os.Stdout), l.Close())
-}
-
-func TestLedger(t *testing.T) {
-	t.Parallel()
-	for kind, where := range kinds {
+// onEach runs a test on an empty place for a ledger of each kind.
+func onEach(t *testing.T, test func(t *testing.T, place func(testing.TB) string)) {
+	t.Helper()
+	for kind, place := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			ledgertest.Run(t, func(tb testing.TB) ledgertest.Site {
-				tb.Helper()
-				return site(tb, where(tb))
-			})
+			test(t, place)
 		})
 	}
-}
-
-func site(tb testing.TB, where string) ledgertest.Site {
-	tb.Helper()
-	s := ledgertest.Site{
-		Open: func(tb testing.TB) ledgertest.Ledger {
-			tb.Helper()
-			l, err := ledger.Open(tb.Context(), where)
-			if err != nil {
-				tb.Fatal(err)
-			}
-			return l
-		},
-		Process: func(tb testing.TB, what ledgertest.Job) ledgertest.Process {
-			tb.Helper()
-			return testenv.Again(tb, place+"="+where, job+"="+string(what))
-		},
-	}
-	if sqldb.IsURL(where) {
-		s.Break = func(tb testing.TB) {
-			tb.Helper()
-			testenv.Disconnect(tb, where)
-		}
-	}
-	return s
-}
-
-func TestCrashOfTheServerLosesNothing(t *testing.T) {
-	t.Parallel()
-	server := testenv.PostgresServer(t)
-	s := site(t, server.URL)
-	s.Break = server.Restart
-	ledgertest.Broken(t, s, 3)
 }
 
 func TestLedgerIsKnownByOneID(t *testing.T) {
 	t.Parallel()
-	for kind, place := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			where := place(t)
-			var wg sync.WaitGroup
-			ids := make([]string, 4)
-			for i := range ids {
-				wg.Go(func() {
-					l, err := ledger.Open(t.Context(), where)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					ids[i] = l.ID
-					_ = l.Close()
-				})
-			}
-			wg.Wait()
-			for _, id := range ids {
-				if id != ids[0] || len(id) != 6 {
-					t.Errorf("ids %q, want one of six digits", ids)
+	onEach(t, func(t *testing.T, place func(testing.TB) string) {
+		where := place(t)
+		var wg sync.WaitGroup
+		ids := make([]string, 4)
+		for i := range ids {
+			wg.Go(func() {
+				l, err := ledger.Open(t.Context(), where)
+				if err != nil {
+					t.Error(err)
+					return
 				}
+				ids[i] = l.ID
+				_ = l.Close()
+			})
+		}
+		wg.Wait()
+		for _, id := range ids {
+			if id != ids[0] || len(id) != 6 {
+				t.Errorf("ids %q, want one of six digits", ids)
 			}
-		})
-	}
+		}
+	})
 }
 
 func TestHistoryGoesThirtyDaysAfterItsRow(t *testing.T) {
 	t.Parallel()
-	for kind, place := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			l := open(t, place(t))
-			const day = 24 * time.Hour
-			begin := time.Unix(1_800_000_000, 0).UTC()
-			rows := map[string]plan.Row{}
-			decide := func(bundle string, at time.Duration) {
-				r, ok := rows[bundle]
-				if !ok {
-					r = ledgertest.Row(bundle)
-				}
-				r.Decided, r.Reason = begin.Add(at), at.String()
-				save := []plan.Row{r}
-				if err := l.Save(t.Context(), save); err != nil {
-					t.Fatal(err)
-				}
-				rows[bundle] = save[0]
+	onEach(t, func(t *testing.T, place func(testing.TB) string) {
+		l := open(t, place(t))
+		const day = 24 * time.Hour
+		begin := time.Unix(1_800_000_000, 0).UTC()
+		rows := map[string]plan.Row{}
+		decide := func(bundle string, at time.Duration) {
+			r, ok := rows[bundle]
+			if !ok {
+				r = fullRow(bundle)
 			}
-			forget := func(bundle string) {
-				if err := l.Delete(t.Context(), rows[bundle]); err != nil {
-					t.Fatal(err)
-				}
-				delete(rows, bundle)
+			r.DecidedAt, r.Reason = begin.Add(at), at.String()
+			save := []plan.Row{r}
+			if err := l.Save(t.Context(), save); err != nil {
+				t.Fatal(err)
 			}
-			entries := func(bundle string) int {
-				found, err := l.History(t.Context(), bundle)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return len(found)
+			rows[bundle] = save[0]
+		}
+		forget := func(bundle string) {
+			if err := l.Delete(t.Context(), rows[bundle]); err != nil {
+				t.Fatal(err)
 			}
-			decide("0xwaits", 0)
-			decide("0xold", 0)
-			decide("0xagain", 0)
-			forget("0xold")
-			forget("0xagain")
-			decide("0xnew", 29*day)
-			decide("0xagain", 29*day)
-			forget("0xnew")
-			if n := entries("0xold"); n != 1 {
-				t.Errorf("%d entries after 29 days, want 1", n)
+			delete(rows, bundle)
+		}
+		entries := func(bundle string) int {
+			found, err := l.History(t.Context(), bundle)
+			if err != nil {
+				t.Fatal(err)
 			}
-			decide("0xnow", 31*day)
-			forget("0xnow")
-			for bundle, want := range map[string]int{"0xold": 0, "0xwaits": 1, "0xnew": 1, "0xagain": 2, "0xnow": 1} {
-				if n := entries(bundle); n != want {
-					t.Errorf("%s has %d entries after 31 days, want %d", bundle, n, want)
-				}
+			return len(found)
+		}
+		decide("0xwaits", 0)
+		decide("0xold", 0)
+		decide("0xagain", 0)
+		forget("0xold")
+		forget("0xagain")
+		decide("0xnew", 29*day)
+		decide("0xagain", 29*day)
+		forget("0xnew")
+		if n := entries("0xold"); n != 1 {
+			t.Errorf("%d entries after 29 days, want 1", n)
+		}
+		decide("0xnow", 31*day)
+		forget("0xnow")
+		for bundle, want := range map[string]int{"0xold": 0, "0xwaits": 1, "0xnew": 1, "0xagain": 2, "0xnow": 1} {
+			if n := entries(bundle); n != want {
+				t.Errorf("%s has %d entries after 31 days, want %d", bundle, n, want)
 			}
-		})
-	}
+		}
+	})
 }
 
 func TestReaderFindsBundlesWithAndWithoutARow(t *testing.T) {
 	t.Parallel()
-	for kind, place := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			where := place(t)
-			if _, err := ledger.OpenToRead(t.Context(), where); !errors.Is(err, ledger.ErrAbsent) {
-				t.Fatalf("no ledger yet: %v", err)
+	onEach(t, func(t *testing.T, place func(testing.TB) string) {
+		where := place(t)
+		if _, err := ledger.OpenToRead(t.Context(), where); !errors.Is(err, ledger.ErrAbsent) {
+			t.Fatalf("no ledger yet: %v", err)
+		}
+		l := open(t, where)
+		rows := []plan.Row{fullRow("0x1a2"), fullRow("0x1af"), fullRow("0x1b0")}
+		if err := l.Save(t.Context(), rows); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Delete(t.Context(), rows[1]); err != nil {
+			t.Fatal(err)
+		}
+		r, err := ledger.OpenToRead(t.Context(), where)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = r.Close() })
+		for prefix, want := range map[string][]string{
+			"0x": {"0x1a2", "0x1af"}, "0x1a": {"0x1a2", "0x1af"}, "0x1af": {"0x1af"}, "0x1b": {"0x1b0"}, "0x2": nil,
+		} {
+			if got, err := r.Bundles(t.Context(), prefix, 2); err != nil || !slices.Equal(got, want) {
+				t.Errorf("bundles of %s are %q, %v; want %q", prefix, got, err, want)
 			}
-			l := open(t, where)
-			rows := []plan.Row{ledgertest.Row("0x1a2"), ledgertest.Row("0x1af"), ledgertest.Row("0x1b0")}
-			if err := l.Save(t.Context(), rows); err != nil {
-				t.Fatal(err)
-			}
-			if err := l.Delete(t.Context(), rows[1]); err != nil {
-				t.Fatal(err)
-			}
-			r, err := ledger.OpenToRead(t.Context(), where)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = r.Close() })
-			for prefix, want := range map[string][]string{
-				"0x": {"0x1a2", "0x1af"}, "0x1a": {"0x1a2", "0x1af"}, "0x1af": {"0x1af"}, "0x1b": {"0x1b0"}, "0x2": nil,
-			} {
-				if got, err := r.Bundles(t.Context(), prefix, 2); err != nil || !slices.Equal(got, want) {
-					t.Errorf("bundles of %s are %q, %v; want %q", prefix, got, err, want)
-				}
-			}
-			if got, err := r.Row(t.Context(), "0x1a2"); err != nil || cmp.Diff(rows[0], got) != "" {
-				t.Errorf("row %+v, %v", got, err)
-			}
-			if _, err := r.Row(t.Context(), "0x1af"); !errors.Is(err, ledger.ErrAbsent) {
-				t.Errorf("row of a forgotten bundle: %v", err)
-			}
-		})
-	}
+		}
+		if got, err := r.Row(t.Context(), "0x1a2"); err != nil || cmp.Diff(rows[0], got) != "" {
+			t.Errorf("row %+v, %v", got, err)
+		}
+		if _, err := r.Row(t.Context(), "0x1af"); !errors.Is(err, ledger.ErrAbsent) {
+			t.Errorf("row of a forgotten bundle: %v", err)
+		}
+	})
 }
 
 func TestSecondBridgeOnALedgerIsRefused(t *testing.T) {
 	t.Parallel()
-	for kind, place := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			where := place(t)
-			release, err := ledger.Lock(t.Context(), where)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := ledger.Lock(t.Context(), where); err == nil || !strings.Contains(err.Error(), "another cl-bridge") {
-				t.Errorf("second lock: %v", err)
-			}
-			other, err := ledger.Lock(t.Context(), place(t))
-			if err != nil {
-				t.Fatalf("a ledger beside it: %v", err)
-			}
-			other()
-			release()
-			if release, err = ledger.Lock(t.Context(), where); err != nil {
-				t.Fatal(err)
-			}
-			release()
-		})
-	}
+	onEach(t, func(t *testing.T, place func(testing.TB) string) {
+		where := place(t)
+		release, err := ledger.Lock(t.Context(), where)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ledger.Lock(t.Context(), where); err == nil || !strings.Contains(err.Error(), "another cl-bridge") {
+			t.Errorf("second lock: %v", err)
+		}
+		other, err := ledger.Lock(t.Context(), place(t))
+		if err != nil {
+			t.Fatalf("a ledger beside it: %v", err)
+		}
+		other()
+		release()
+		if release, err = ledger.Lock(t.Context(), where); err != nil {
+			t.Fatal(err)
+		}
+		release()
+	})
 }
 
 // A ledger that the first version wrote goes on.
@@ -246,34 +174,31 @@ func TestLedgerWithoutAHistoryGetsOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for kind, place := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			where := place(t)
-			old, err := sqldb.Open(t.Context(), where, fstest.MapFS{"00001_rows.sql": {Data: data}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := old.Exec(`INSERT INTO rows (bundle, version, queue, phase, reason, attempt, mark, job, since, document)
+	onEach(t, func(t *testing.T, place func(testing.TB) string) {
+		where := place(t)
+		old, err := sqldb.Open(t.Context(), where, fstest.MapFS{"00001_rows.sql": {Data: data}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := old.Exec(`INSERT INTO rows (bundle, version, queue, phase, reason, attempt, mark, job, since, document)
 				VALUES ('0x1', 7, 'gpu', 'queued', 'Slurm accepted the job', 1, 'm', 4711, 1800000000, '{"bundle":"0x1","phase":"queued"}')`); err != nil {
-				t.Fatal(err)
-			}
-			if err := old.Close(); err != nil {
-				t.Fatal(err)
-			}
-			l := open(t, where)
-			rows, err := l.Rows(t.Context())
-			if err != nil || len(rows) != 1 || rows[0].Version != 7 {
-				t.Fatalf("rows %v, %v", rows, err)
-			}
-			rows[0].Reason = "it waits"
-			if err := l.Save(t.Context(), rows); err != nil {
-				t.Fatal(err)
-			}
-			got, err := l.History(t.Context(), "0x1")
-			if err != nil || len(got) != 2 || got[0].Job != 4711 || !got[0].At.Equal(time.Unix(1_800_000_000, 0)) || got[1].Version != 8 {
-				t.Errorf("history %+v, %v", got, err)
-			}
-		})
-	}
+			t.Fatal(err)
+		}
+		if err := old.Close(); err != nil {
+			t.Fatal(err)
+		}
+		l := open(t, where)
+		rows, err := l.Rows(t.Context())
+		if err != nil || len(rows) != 1 || rows[0].Version != 7 {
+			t.Fatalf("rows %v, %v", rows, err)
+		}
+		rows[0].Reason = "it waits"
+		if err := l.Save(t.Context(), rows); err != nil {
+			t.Fatal(err)
+		}
+		got, err := l.History(t.Context(), "0x1")
+		if err != nil || len(got) != 2 || got[0].Job != 4711 || !got[0].At.Equal(time.Unix(1_800_000_000, 0)) || got[1].Version != 8 {
+			t.Errorf("history %+v, %v", got, err)
+		}
+	})
 }

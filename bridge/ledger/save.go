@@ -21,20 +21,8 @@ type record struct {
 	changed bool
 }
 
-// parts splits records into parts for one statement each. SQLite has the lower limit, 32766
-// parameters.
-func parts(records []record) func(yield func([]record) bool) {
-	const most = 1000
-	return func(yield func([]record) bool) {
-		for len(records) > 0 {
-			n := min(most, len(records))
-			if !yield(records[:n]) {
-				return
-			}
-			records = records[n:]
-		}
-	}
-}
+// rowsPerStatement keeps a statement below SQLite's limit of 32766 parameters.
+const rowsPerStatement = 1000
 
 // save writes records with a few statements in all, since each statement costs a round trip to
 // a server.
@@ -46,7 +34,7 @@ func save(tx *sqlx.Tx, records []record) error {
 	for _, rec := range records {
 		r := rec.row
 		args = append(args, r.Bundle, r.Version+1, text(r.Queue), text(string(r.Phase)), rec.reason, r.Attempt, text(string(r.SubmissionName)),
-			int64(r.Job.ID), r.Since.Unix(), rec.document, rec.entries)
+			int64(r.Job.ID), r.PhaseSince.Unix(), rec.document, rec.entries)
 	}
 	written, err := exec(tx, `
 		INSERT INTO rows (bundle, version, queue, phase, reason, attempt, mark, job, since, document, entries)

@@ -32,7 +32,7 @@ func (w *world) disk(a *arguments) error {
 		return err
 	}
 	low := plan.LowWater{Bytes: 50 << 30, Share: 0.05}.Low(spool.Space{Free: free, Total: 1 << 40}, w.low != "")
-	w.low, w.stepNews().Low = low, &low
+	w.low, w.stepNews().DiskLow = low, &low
 	return nil
 }
 
@@ -196,7 +196,7 @@ func (w *world) answer(a *arguments) error {
 	case plan.Cancel:
 		n.Cancelled = &o
 	case plan.Collect:
-		if n.Changed = a.get("changed"); n.Changed != "" {
+		if n.DataChanged = a.get("changed"); n.DataChanged != "" {
 			w.running[key] = true
 			return nil
 		}

@@ -30,7 +30,7 @@ func (p Policy) Batch(now time.Time, staged []Row, room int, generation int64) [
 	slices.SortStableFunc(rows, func(a, b Row) int {
 		return cmp.Or(
 			-cmp.Compare(a.Run.Metadata.Int("request_priority"), b.Run.Metadata.Int("request_priority")),
-			a.Claimed.Compare(b.Claimed),
+			a.OfferedAt.Compare(b.OfferedAt),
 			cmp.Compare(a.Bundle, b.Bundle),
 		)
 	})
@@ -39,9 +39,9 @@ func (p Policy) Batch(now time.Time, staged []Row, room int, generation int64) [
 		r := &rows[i]
 		r.Attempt++
 		r.Generation = generation + int64(i) + 1
-		r.SubmissionName, r.Index, r.Unclear, r.Sbatches, r.Refused = p.submissionName(*r), 0, 0, 0, ""
-		r.Phase, r.Since, r.Due, r.Tries = Submitting, now, time.Time{}, 0
-		r.Decided = now
+		r.SubmissionName, r.Index, r.UnclearCount, r.SbatchCount, r.RepeatRefusal = p.submissionName(*r), 0, 0, 0, ""
+		r.Phase, r.PhaseSince, r.DueAt, r.FailedTries = Submitting, now, time.Time{}, 0
+		r.DecidedAt = now
 		r.Reason = attemptGoes(r.Attempt)
 	}
 	return rows

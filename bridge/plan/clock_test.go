@@ -15,8 +15,8 @@ func TestI3ClockSetBackCutsNoGraceShort(t *testing.T) {
 	t.Parallel()
 	const back = -2 * time.Hour
 	b := given(t, rowIn(plan.Submitting)).at(back).hears(restarted).is(plan.Submitting)
-	if b.row.Submitted != b.now {
-		t.Errorf("submitted at %s, want now", b.row.Submitted)
+	if b.row.SubmittedAt != b.now {
+		t.Errorf("submitted at %s, want now", b.row.SubmittedAt)
 	}
 	b.at(back + 90*time.Second).hears(seen(back + 90*time.Second)).is(plan.Submitting)
 	b.at(back+91*time.Second).hears(seen(back+91*time.Second)).is(plan.Submitting, plan.QueryAccounting)
@@ -30,18 +30,18 @@ func TestClockSetBackLengthensNoPause(t *testing.T) {
 	longest := max(p.SubmitGrace, p.Settle, time.Minute)
 	for phase, want := range map[plan.Phase]time.Duration{
 		plan.Claiming: longest, plan.Staging: 6 * time.Hour, plan.Submitting: longest, plan.Queued: longest, plan.Running: longest,
-		plan.Stopping: longest, plan.Collecting: longest, plan.Finalizing: p.AckPatience, plan.Done: p.KeepAfterAck,
+		plan.Stopping: longest, plan.Collecting: longest, plan.Finalizing: p.LongestAckPause, plan.Done: p.KeepAfterAck,
 	} {
 		b := given(t, rowIn(phase), tomorrow).hears(restarted)
-		if b.row.Phase != phase || b.row.Due.After(b.now.Add(want)) {
-			t.Errorf("%s: in %s, due in %s, want %s at most", phase, b.row.Phase, b.row.Due.Sub(b.now), want)
+		if b.row.Phase != phase || b.row.DueAt.After(b.now.Add(want)) {
+			t.Errorf("%s: in %s, due in %s, want %s at most", phase, b.row.Phase, b.row.DueAt.Sub(b.now), want)
 		}
 		if b.row.KeepUntil.After(b.now.Add(p.KeepAfterAck)) && phase == plan.Done {
 			t.Errorf("files are kept until %s", b.row.KeepUntil)
 		}
 		for name, at := range map[string]time.Time{
-			"since": b.row.Since, "submitted": b.row.Submitted, "absent": b.row.Absent, "ended": b.row.Ended,
-			"looked": b.row.Looked, "offered": b.row.Offered, "stuck": b.row.Stuck, "cancelled": b.row.Cancelled, "gone": b.row.Gone,
+			"since": b.row.PhaseSince, "submitted": b.row.SubmittedAt, "absent": b.row.AbsentAsOf, "ended": b.row.NoJobSince,
+			"looked": b.row.RecordsReadAt, "offered": b.row.ReofferedAt, "stuck": b.row.ImpossibleSince, "cancelled": b.row.CancelledAt, "gone": b.row.RecordsGoneSince,
 		} {
 			if at.After(b.now) {
 				t.Errorf("%s: %s is still to come", phase, name)
@@ -56,9 +56,9 @@ func TestPauseOfTheOrdinaryLengthIsKept(t *testing.T) {
 		plan.Staging: 20 * time.Minute, plan.Collecting: time.Minute, plan.Submitting: 90 * time.Second, plan.Finalizing: 10 * time.Minute, plan.Done: 24 * time.Hour,
 	} {
 		due := epoch.Add(pause)
-		b := given(t, rowIn(phase), func(r *plan.Row) { r.Due = due }).hears(restarted)
-		if b.row.Due != due {
-			t.Errorf("%s: due in %s, want %s", phase, b.row.Due.Sub(epoch), pause)
+		b := given(t, rowIn(phase), func(r *plan.Row) { r.DueAt = due }).hears(restarted)
+		if b.row.DueAt != due {
+			t.Errorf("%s: due in %s, want %s", phase, b.row.DueAt.Sub(epoch), pause)
 		}
 	}
 }
@@ -72,10 +72,10 @@ func TestI7DiskHasItsTimeToSettleAfterARestart(t *testing.T) {
 	b.at(24*time.Hour+10*time.Second).hears(read(24*time.Hour+10*time.Second, started(), exit(0))).is(plan.Collecting, plan.Collect)
 	b.verdict(spool.CauseSucceeded, "")
 	// What has settled needs no more time.
-	settled := func(r *plan.Row) { r.Looked = r.Ended.Add(10 * time.Second) }
+	settled := func(r *plan.Row) { r.RecordsReadAt = r.NoJobSince.Add(10 * time.Second) }
 	given(t, rowIn(plan.Running), ended, settled).at(24*time.Hour).hears(restarted).is(plan.Collecting, plan.Collect)
 	// Nor does a job that lives.
-	if b := given(t, rowIn(plan.Running)).at(24 * time.Hour).hears(restarted).is(plan.Running); !b.row.Ended.IsZero() {
+	if b := given(t, rowIn(plan.Running)).at(24 * time.Hour).hears(restarted).is(plan.Running); !b.row.NoJobSince.IsZero() {
 		t.Error("a restart ended a job")
 	}
 }
@@ -87,7 +87,7 @@ func TestPatienceEndsAfterTimeAndTries(t *testing.T) {
 	for phase, patience := range map[plan.Phase]time.Duration{plan.Staging: 5 * time.Minute, plan.Collecting: 72 * time.Hour} {
 		fail := plan.News{Staged: &plan.StageEnd{Outcome: plan.Outcome{Failure: "no"}}, Collected: &plan.Outcome{Failure: "no"}}
 		tried := func(n int) func(*plan.Row) {
-			return func(r *plan.Row) { r.Staged, r.Tries, r.Troubled = nil, n, epoch }
+			return func(r *plan.Row) { r.Staged, r.FailedTries, r.FailingSince = nil, n, epoch }
 		}
 		var asks []plan.Kind
 		if phase == plan.Collecting {
@@ -108,19 +108,19 @@ func TestStuckJobIsNotStoppedByAClockThatWasSetBack(t *testing.T) {
 	b.at(-time.Hour+5*time.Second).hears(seen(-time.Hour+5*time.Second, never)).is(plan.Stopping, plan.Cancel, plan.Fence)
 }
 
-// Decided is when something last changed that a person would be told.
+// DecidedAt is when something last changed that a person would be told.
 func TestDecidedIsWhenTheReasonWasTaken(t *testing.T) {
 	t.Parallel()
 	b := given(t, rowIn(plan.Queued)).at(time.Minute).hears(seen(time.Minute, job(sbatch.StateConfiguring))).is(plan.Queued)
-	if !b.row.Decided.Equal(epoch) {
-		t.Errorf("decided at %s for another state of the job", b.row.Decided)
+	if !b.row.DecidedAt.Equal(epoch) {
+		t.Errorf("decided at %s for another state of the job", b.row.DecidedAt)
 	}
 	b.at(2 * time.Minute).hears(read(2*time.Minute, started(), nil)).is(plan.Running)
-	if !b.row.Decided.Equal(b.now) {
-		t.Errorf("decided at %s, want now", b.row.Decided)
+	if !b.row.DecidedAt.Equal(b.now) {
+		t.Errorf("decided at %s, want now", b.row.DecidedAt)
 	}
 	b.at(3*time.Minute).hears(told(offered())).is(plan.Running, plan.Claim)
-	if !b.row.Decided.Equal(b.now) || b.row.Since.Equal(b.now) {
-		t.Errorf("decided at %s, in its phase since %s: want a new reason in the old phase", b.row.Decided, b.row.Since)
+	if !b.row.DecidedAt.Equal(b.now) || b.row.PhaseSince.Equal(b.now) {
+		t.Errorf("decided at %s, in its phase since %s: want a new reason in the old phase", b.row.DecidedAt, b.row.PhaseSince)
 	}
 }

@@ -30,31 +30,33 @@ func variants() map[string]func(*plan.Row) {
 	stopped.Terminated = true
 	return map[string]func(*plan.Row){
 		"plain":         func(*plan.Row) {},
-		"fresh":         func(r *plan.Row) { r.Staged, r.Prepared, r.Submitted = nil, false, time.Time{} },
-		"prepared":      func(r *plan.Row) { r.Submitted, r.Job = time.Time{}, sbatch.Job{} },
-		"stopped":       func(r *plan.Row) { r.Stop = stop },
+		"fresh":         func(r *plan.Row) { r.Staged, r.Prepared, r.SubmittedAt = nil, false, time.Time{} },
+		"prepared":      func(r *plan.Row) { r.SubmittedAt, r.Job = time.Time{}, sbatch.Job{} },
+		"stopped":       func(r *plan.Row) { r.StopVerdict = stop },
 		"jobless":       func(r *plan.Row) { r.Job = sbatch.Job{} },
 		"unbegun":       func(r *plan.Row) { r.Begun, r.Exit = nil, nil },
 		"closed":        func(r *plan.Row) { r.Begun, r.Fenced = nil, true },
-		"over":          func(r *plan.Row) { r.Ended, r.Job.State = epoch, sbatch.StateNodeFail },
-		"gone":          func(r *plan.Row) { r.Ended = epoch },
-		"absent":        func(r *plan.Row) { r.Absent = epoch },
-		"looked":        func(r *plan.Row) { r.Ended, r.Looked = epoch, epoch.Add(time.Minute) },
+		"over":          func(r *plan.Row) { r.NoJobSince, r.Job.State = epoch, sbatch.StateNodeFail },
+		"gone":          func(r *plan.Row) { r.NoJobSince = epoch },
+		"absent":        func(r *plan.Row) { r.AbsentAsOf = epoch },
+		"looked":        func(r *plan.Row) { r.NoJobSince, r.RecordsReadAt = epoch, epoch.Add(time.Minute) },
 		"terminated":    func(r *plan.Row) { r.Begun, r.Exit = started(), stopped },
-		"offered again": func(r *plan.Row) { r.Offered = epoch.Add(time.Hour) },
-		"paused":        func(r *plan.Row) { r.Tries, r.Due, r.Trouble = 9, epoch.Add(2*time.Hour+time.Minute), "no answer" },
-		"low":           func(r *plan.Row) { r.Low = "the disk is nearly full" },
-		"dropped":       func(r *plan.Row) { r.Dropped = true },
-		"undelivered":   func(r *plan.Row) { r.Undelivered = true },
-		"other queue":   func(r *plan.Row) { r.Queue = "gone" },
-		"releasing":     func(r *plan.Row) { r.Releasing = true },
-		"vanished":      func(r *plan.Row) { r.Begun, r.Exit, r.Gone, r.Ended = nil, nil, epoch, epoch },
+		"offered again": func(r *plan.Row) { r.ReofferedAt = epoch.Add(time.Hour) },
+		"paused": func(r *plan.Row) {
+			r.FailedTries, r.DueAt, r.LastFailure = 9, epoch.Add(2*time.Hour+time.Minute), "no answer"
+		},
+		"low":         func(r *plan.Row) { r.DiskLow = "the disk is nearly full" },
+		"dropped":     func(r *plan.Row) { r.Dropped = true },
+		"undelivered": func(r *plan.Row) { r.Undelivered = true },
+		"other queue": func(r *plan.Row) { r.Queue = "gone" },
+		"releasing":   func(r *plan.Row) { r.Releasing = true },
+		"vanished":    func(r *plan.Row) { r.Begun, r.Exit, r.RecordsGoneSince, r.NoJobSince = nil, nil, epoch, epoch },
 		"unclear": func(r *plan.Row) {
-			r.Job, r.Begun, r.Unclear, r.Trouble, r.Absent = sbatch.Job{}, nil, 3, "?", epoch.Add(time.Hour)
+			r.Job, r.Begun, r.UnclearCount, r.LastFailure, r.AbsentAsOf = sbatch.Job{}, nil, 3, "?", epoch.Add(time.Hour)
 		},
 		"to come": tomorrow,
 		"nothing": func(r *plan.Row) {
-			*r = plan.Row{Bundle: uuid, Phase: r.Phase, Attempt: 1, SubmissionName: submission, Stop: r.Stop, Verdict: r.Verdict, Reason: "an old row"}
+			*r = plan.Row{Bundle: uuid, Phase: r.Phase, Attempt: 1, SubmissionName: submission, StopVerdict: r.StopVerdict, Verdict: r.Verdict, Reason: "an old row"}
 		},
 	}
 }
@@ -62,15 +64,15 @@ func variants() map[string]func(*plan.Row) {
 // tomorrow is a row of before the clock was set back.
 func tomorrow(r *plan.Row) {
 	at := epoch.Add(24 * time.Hour)
-	for _, t := range []*time.Time{&r.Since, &r.Offered, &r.KeepUntil, &r.Submitted, &r.Absent, &r.Ended, &r.Looked, &r.Stuck, &r.Cancelled, &r.Gone} {
+	for _, t := range []*time.Time{&r.PhaseSince, &r.ReofferedAt, &r.KeepUntil, &r.SubmittedAt, &r.AbsentAsOf, &r.NoJobSince, &r.RecordsReadAt, &r.ImpossibleSince, &r.CancelledAt, &r.RecordsGoneSince} {
 		*t = at
 	}
-	r.Due = at.Add(time.Hour)
+	r.DueAt = at.Add(time.Hour)
 }
 
 // everyNews is each kind of news, alone.
 func everyNews() map[string]plan.News {
-	news := map[string]plan.News{"nothing": {}, "progress": {Progress: "half"}, "changed data": {Changed: "The data changed."}, "a remark": {Remark: "a write was lost"}, "a restart": {Restarted: true}}
+	news := map[string]plan.News{"nothing": {}, "progress": {Progress: "half"}, "changed data": {DataChanged: "The data changed."}, "a remark": {Remark: "a write was lost"}, "a restart": {Restarted: true}}
 	for attempt, name := range map[int]string{1: "a found job", 2: "a found job of a later attempt"} {
 		stamp := plan.Stamp{Bundle: uuid, Attempt: attempt, Bridge: "b1b2b3", Generation: 9}
 		news[name] = plan.News{Found: &plan.Found{Stamp: stamp, Job: job(sbatch.StatePending)}}
@@ -143,7 +145,7 @@ func everyNews() map[string]plan.News {
 		news["another attempt's submission: "+name] = plan.News{Submitted: &s}
 	}
 	low, room := "the disk is nearly full", ""
-	news["low"], news["room"] = plan.News{Low: &low}, plan.News{Low: &room}
+	news["low"], news["room"] = plan.News{DiskLow: &low}, plan.News{DiskLow: &room}
 	news["staging, no room"] = plan.News{Staged: &plan.StageEnd{Outcome: plan.Outcome{Failure: "no space left on device", Full: true}}}
 	news["closed"] = closing(spool.Started{Fenced: true})
 	news["not closed"] = closing(*started())
@@ -158,7 +160,7 @@ func both(a, b plan.News) plan.News {
 	return plan.News{
 		Restarted:         a.Restarted || b.Restarted,
 		Found:             cmp.Or(b.Found, a.Found),
-		Low:               cmp.Or(b.Low, a.Low),
+		DiskLow:           cmp.Or(b.DiskLow, a.DiskLow),
 		Unanswered:        a.Unanswered || b.Unanswered,
 		Messages:          slices.Concat(a.Messages, b.Messages),
 		Observation:       cmp.Or(b.Observation, a.Observation),
@@ -176,7 +178,7 @@ func both(a, b plan.News) plan.News {
 		Confirmed:         cmp.Or(b.Confirmed, a.Confirmed),
 		Released:          cmp.Or(b.Released, a.Released),
 		Progress:          a.Progress + b.Progress,
-		Changed:           a.Changed + b.Changed,
+		DataChanged:       a.DataChanged + b.DataChanged,
 		Remark:            a.Remark + b.Remark,
 	}
 }

@@ -29,13 +29,13 @@ func TestI6ServerIsAskedForALostAcknowledgement(t *testing.T) {
 		codalab.StateStarting: 1, codalab.StateFinalizing: 1, codalab.StateStaged: 1, "dormant": 1, "": 1,
 	} {
 		b := asked().hears(answer(plan.Outcome{}, s)).is(plan.Finalizing)
-		if b.row.Reports != reports || b.row.Due != b.now.Add(firstQuestion) {
-			t.Errorf("%s: reported %d times, due %s, want %d and the next question in 15 s", s, b.row.Reports, b.row.Due, reports)
+		if b.row.ReportCount != reports || b.row.DueAt != b.now.Add(firstQuestion) {
+			t.Errorf("%s: reported %d times, due %s, want %d and the next question in 15 s", s, b.row.ReportCount, b.row.DueAt, reports)
 		}
 	}
 	// A question that failed says nothing of the state.
 	b := asked().hears(answer(plan.Outcome{Failure: "502"}, codalab.StateReady)).is(plan.Finalizing)
-	b.now = b.row.Due
+	b.now = b.row.DueAt
 	b.hears(plan.News{}).is(plan.Finalizing, plan.Confirm)
 	b.hears(answer(plan.Outcome{Failure: "403", Final: true}, "")).is(plan.Finalizing)
 	asked().hears(answer(plan.Outcome{Failure: "404", Final: true, Gone: true}, "")).is(plan.Done)
@@ -46,15 +46,15 @@ func TestI6ServerIsAskedForALostAcknowledgement(t *testing.T) {
 	asked().hears(told(ack)).hears(answer(plan.Outcome{}, codalab.StateRunning)).is(plan.Done)
 }
 
-// The pauses between the questions grow up to AckPatience.
+// The pauses between the questions grow up to LongestAckPause.
 func TestServerThatIsSlowToAcknowledgeIsAskedLessAndLess(t *testing.T) {
 	t.Parallel()
 	b := given(t, rowIn(plan.Finalizing))
 	var pauses []time.Duration
 	for range 8 {
-		b.now = b.row.Due
+		b.now = b.row.DueAt
 		b.hears(plan.News{}).is(plan.Finalizing, plan.Confirm).hears(confirmed(b.now, codalab.StateFinalizing)).is(plan.Finalizing)
-		pauses = append(pauses, b.row.Due.Sub(b.now))
+		pauses = append(pauses, b.row.DueAt.Sub(b.now))
 	}
 	want := []time.Duration{
 		15 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 10 * time.Minute, 10 * time.Minute,
@@ -72,14 +72,14 @@ func TestI6VerdictOfUnknownFateIsAskedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := given(t, rowIn(plan.Finalizing)).at(time.Second).hears(n).is(plan.Finalizing, plan.Confirm)
-			if b.row.Reports != 1 {
+			if b.row.ReportCount != 1 {
 				t.Fatal("reported again before the server was asked")
 			}
 			got := *b
-			if got.hears(confirmed(b.now, codalab.StateFinalizing)).is(plan.Finalizing); got.row.Reports != 1 {
+			if got.hears(confirmed(b.now, codalab.StateFinalizing)).is(plan.Finalizing); got.row.ReportCount != 1 {
 				t.Error("reported again to a server that has the verdict")
 			}
-			if b.hears(confirmed(b.now, codalab.StateRunning)).is(plan.Finalizing); b.row.Reports != 2 {
+			if b.hears(confirmed(b.now, codalab.StateRunning)).is(plan.Finalizing); b.row.ReportCount != 2 {
 				t.Error("not reported again to a server that has not got the verdict")
 			}
 		})
@@ -92,14 +92,14 @@ func TestI6OldAnswerDoesNotRepeatAReport(t *testing.T) {
 	t.Parallel()
 	before := epoch.Add(-time.Second)
 	b := given(t, rowIn(plan.Finalizing)).hears(confirmed(before, codalab.StateRunning)).is(plan.Finalizing)
-	if b.row.Reports != 1 {
+	if b.row.ReportCount != 1 {
 		t.Error("an old answer had the verdict reported again")
 	}
 	// The server was asked during the upload, and both answers come at once.
 	n := confirmed(epoch, codalab.StateRunning)
 	n.Collected = &plan.Outcome{}
-	if b := given(t, rowIn(plan.Collecting)).at(time.Second).hears(n).is(plan.Finalizing); b.row.Reports != 1 {
-		t.Errorf("%d reports, want one", b.row.Reports)
+	if b := given(t, rowIn(plan.Collecting)).at(time.Second).hears(n).is(plan.Finalizing); b.row.ReportCount != 1 {
+		t.Errorf("%d reports, want one", b.row.ReportCount)
 	}
 	given(t, rowIn(plan.Collecting)).hears(confirmed(before, codalab.StateReady)).is(plan.Collecting, plan.Collect)
 	given(t, rowIn(plan.Done)).hears(confirmed(before, codalab.StateWorkerOffline)).is(plan.Done)
@@ -108,7 +108,7 @@ func TestI6OldAnswerDoesNotRepeatAReport(t *testing.T) {
 
 // keptEnough lets a row's time to keep its files run out. The bridge asks the server a
 // last time before it removes them.
-func keptEnough(r *plan.Row) { r.Due, r.KeepUntil = time.Time{}, epoch }
+func keptEnough(r *plan.Row) { r.DueAt, r.KeepUntil = time.Time{}, epoch }
 
 func TestI6FilesAreKeptUntilTheServerWasAsked(t *testing.T) {
 	t.Parallel()
@@ -137,7 +137,7 @@ func TestOfferOfWhatIsBeingReleasedWaitsForTheNext(t *testing.T) {
 	}
 	b.hears(told(offered())).is(plan.Done, plan.Release)
 	b.hears(plan.News{Released: &plan.Outcome{Failure: "busy"}}).hears(told(offered())).is(plan.Done)
-	b.now = b.row.Due
+	b.now = b.row.DueAt
 	b.hears(told(offered())).is(plan.Done, plan.Release)
 	b.hears(plan.News{Released: &plan.Outcome{}}).is(plan.Done, plan.Forget)
 	// An offer that comes before the release has the results delivered again.

@@ -34,7 +34,7 @@ func (l LowWater) Of(total int64) int64 {
 }
 
 // Low says why nothing new may be put onto the shared disk, in words that may follow "Waiting:
-// "; empty if it may. before says whether the disk was low the last time: then more has to be
+// "; empty if it may. before reports whether the disk was low the last time: then more has to be
 // free than the low water.
 func (l LowWater) Low(s spool.Space, before bool) string {
 	low := float64(l.Of(s.Total))
@@ -61,16 +61,16 @@ func (l LowWater) Low(s spool.Space, before bool) string {
 // applyDiskSpace applies whether new work may be put onto the shared disk. A row that has just
 // entered staging keeps the reason why it has.
 func (d *decision) applyDiskSpace() {
-	now := d.news.Low
-	if now == nil || *now == d.row.Low {
+	now := d.news.DiskLow
+	if now == nil || *now == d.row.DiskLow {
 		return
 	}
-	switch before := d.row.Low; {
+	switch before := d.row.DiskLow; {
 	case *now == "":
 		d.row.Reason = "the shared disk has room again"
-		d.row.Tries, d.row.Troubled, d.row.Turned = 0, time.Time{}, time.Time{} // failures on a disk that was nearly full say nothing about the next try
+		d.row.FailedTries, d.row.FailingSince, d.row.FailureKindSince = 0, time.Time{}, time.Time{} // failures on a disk that was nearly full do not count against the next try
 	case before == "" && d.from == Staging:
 		d.row.Reason = "the shared disk is below its low water: nothing new is staged"
 	}
-	d.row.Low = *now
+	d.row.DiskLow = *now
 }

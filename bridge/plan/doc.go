@@ -1,7 +1,7 @@
 // Package plan makes the bridge's decisions. It is a state machine of values, without a clock, a
 // disk, Slurm or a server.
 //
-// A Row is one bundle of the bridge's. News is what arrived about it since its last decision.
+// A Row is one bundle that the bridge handles. News is what arrived about it since its last decision.
 // Policy.Next makes of both the next row, and the effects that the bridge starts once that row
 // is saved:
 //

@@ -11,7 +11,7 @@ import (
 func (d *decision) acknowledged(reason string) {
 	d.enter(Done, reason)
 	d.row.KeepUntil = d.now.Add(d.policy.KeepAfterAck)
-	d.row.Due = d.nextCheck()
+	d.row.DueAt = d.nextCheck()
 }
 
 // firstCheck is how long after the acknowledgement the bridge first asks the server whether
@@ -25,10 +25,10 @@ const (
 // files may be removed.
 func (d *decision) nextCheck() time.Time {
 	after := firstCheck
-	for after < d.policy.KeepAfterAck && !d.row.Since.Add(after).After(d.now) {
+	for after < d.policy.KeepAfterAck && !d.row.PhaseSince.Add(after).After(d.now) {
 		after *= checkFactor
 	}
-	if next := d.row.Since.Add(after); next.After(d.now) && next.Before(d.row.KeepUntil) {
+	if next := d.row.PhaseSince.Add(after); next.After(d.now) && next.Before(d.row.KeepUntil) {
 		return next
 	}
 	return d.row.KeepUntil
@@ -52,11 +52,11 @@ func (d *decision) done() {
 	case c.Failure == "" && c.State == codalab.StateWorkerOffline && d.askedSince(*c):
 		d.reportEndAgain()
 	case unsettled(*c):
-		d.row.Tries++
-		d.row.Due = d.now.Add(backoff(d.row.Tries))
+		d.row.FailedTries++
+		d.row.DueAt = d.now.Add(backoff(d.row.FailedTries))
 	case d.now.Before(d.row.KeepUntil):
-		d.row.Tries = 0
-		d.row.Due = d.nextCheck()
+		d.row.FailedTries = 0
+		d.row.DueAt = d.nextCheck()
 	default:
 		d.release()
 	}
@@ -75,7 +75,7 @@ func (d *decision) reportEndAgain() {
 }
 
 // unsettled reports whether the bridge soon asks again for a bundle that the server has
-// acknowledged: the server is away, or has not acted on a report yet. A final refusal would
+// acknowledged: the server does not answer, or has not acted on a report yet. A final refusal would
 // only be repeated.
 func unsettled(c Confirmation) bool {
 	if c.Failure != "" {

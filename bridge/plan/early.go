@@ -21,9 +21,9 @@ func (d *decision) claiming() {
 	case answer != nil && answer.Failure != "" && !answer.Final:
 		d.tryLater(answer.Failure)
 	case answer != nil:
-		d.row.Trouble = answer.Failure
+		d.row.LastFailure = answer.Failure
 		d.wantEffect(Confirm)
-	case asked != nil && !asked.Asked.Before(d.row.Offered):
+	case asked != nil && !asked.Asked.Before(d.row.ReofferedAt):
 		d.notClaimed(*asked)
 	case !d.waiting():
 		d.wantEffect(Claim)
@@ -42,7 +42,7 @@ func (d *decision) claimed(reason string) {
 
 // notClaimed decides a row after the server refused the claim and was asked for the bundle.
 // Usually another worker has the bundle, and the row is dropped. But the server may have
-// granted an earlier claim: the bridge died before it read the answer, and was away for a
+// granted an earlier claim: the bridge died before it read the answer, and was down for a
 // minute. Or the server was restored from an older copy. It then shows the bundle as
 // worker_offline, and as this bridge's own: only a report brings it back.
 func (d *decision) notClaimed(c Confirmation) {
@@ -50,19 +50,19 @@ func (d *decision) notClaimed(c Confirmation) {
 	case c.Failure != "" && !c.Final && !c.Gone:
 		d.tryLater(c.Failure)
 	case c.Failure != "":
-		d.dropRow("the claim was refused: " + cmp.Or(d.row.Trouble, c.Failure))
+		d.dropRow("the claim was refused: " + cmp.Or(d.row.LastFailure, c.Failure))
 	case c.State == codalab.StateStarting, c.State == codalab.StatePreparing && c.Here:
 		d.tryLater("the server is giving the bundle to a worker")
 	case c.State == codalab.StateWorkerOffline && c.Here:
 		d.claimed("the server had confirmed an earlier claim, and takes the bridge for lost since")
-	case d.row.Trouble != "":
-		d.dropRow("the claim was refused: " + d.row.Trouble)
+	case d.row.LastFailure != "":
+		d.dropRow("the claim was refused: " + d.row.LastFailure)
 	default:
 		d.dropRow("the server gave the bundle to another worker")
 	}
 }
 
-// dropRow ends a row whose bundle is not this bridge's. It does not answer an offer in the same
+// dropRow ends a row whose bundle belongs to another worker. It does not answer an offer in the same
 // news: the server repeats the offer.
 func (d *decision) dropRow(reason string) {
 	d.enter(Done, reason)
@@ -90,8 +90,8 @@ func (d *decision) staging() {
 		d.adoptFound(*f)
 		return
 	}
-	if d.row.Stop != nil {
-		d.endWithoutResults(*d.row.Stop, "stopped before it was submitted: "+d.row.Stop.Failure)
+	if d.row.StopVerdict != nil {
+		d.endWithoutResults(*d.row.StopVerdict, "stopped before it was submitted: "+d.row.StopVerdict.Failure)
 		return
 	}
 	// A bundle that was never submitted may be another worker's, so the row goes back and
@@ -110,13 +110,13 @@ func (d *decision) staging() {
 	}
 	switch {
 	case answer == nil:
-		if !d.waiting() && d.row.Low == "" {
+		if !d.waiting() && d.row.DiskLow == "" {
 			d.wantEffect(Stage)
 		}
 	case answer.Failure == "":
 		inputs := answer.Inputs
 		d.row.Staged = &inputs
-		d.row.Due, d.row.Tries, d.row.Trouble, d.row.Progress, d.row.Low = time.Time{}, 0, "", "", ""
+		d.row.DueAt, d.row.FailedTries, d.row.LastFailure, d.row.Progress, d.row.DiskLow = time.Time{}, 0, "", "", ""
 		d.clearTroubles()
 		d.row.Reason = noted("image and dependencies are ready", d.row.Notes())
 	case answer.Final && !answer.Full || d.stagingPatienceOver(answer.Outcome):
@@ -127,8 +127,8 @@ func (d *decision) staging() {
 		d.endWithoutResults(Verdict{Cause: cause, Failure: sentence.Of(answer.Failure)}, "staging failed")
 	default:
 		d.tryLater(answer.Failure)
-		if later := d.now.Add(min(answer.After, longestPause)); later.After(d.row.Due) {
-			d.row.Due = later
+		if later := d.now.Add(min(answer.After, longestPause)); later.After(d.row.DueAt) {
+			d.row.DueAt = later
 		}
 	}
 }
@@ -137,13 +137,13 @@ func (d *decision) staging() {
 const longestPause = 6 * time.Hour
 
 // fullPatience is how long staging waits for room on a disk. A bundle that is too large for the
-// whole disk must not keep it full for ever.
+// whole disk must not keep it full without end.
 const fullPatience = 3 * 24 * time.Hour
 
 // stagingPatienceOver reports whether failing staging is given up. Patience begins with the
 // first failure: before it, staging may have worked for hours. An outage or a full disk does
-// not use up the patience for the bundle's own troubles, and the reverse; but a bundle that
-// fails for both by turns does not do so for ever. While the disk is below its low water
+// not use up the time for the bundle's own failures, and the reverse; but a bundle that fails for
+// both by turns is given up in the end. While the disk is below its low water
 // nothing is given up.
 func (d *decision) stagingPatienceOver(o Outcome) bool {
 	patience, outage := d.policy.StagePatience, o.Outage || o.Full
@@ -155,19 +155,19 @@ func (d *decision) stagingPatienceOver(o Outcome) bool {
 	}
 	r := &d.row
 	switch {
-	case r.Troubled.IsZero():
-		r.Troubled = d.now
-	case r.Outage != outage:
-		r.Turned = d.now
+	case r.FailingSince.IsZero():
+		r.FailingSince = d.now
+	case r.FailedByOutage != outage:
+		r.FailureKindSince = d.now
 	}
-	r.Outage = outage
-	since := r.Troubled
-	if r.Turned.After(since) {
-		since = r.Turned
+	r.FailedByOutage = outage
+	since := r.FailingSince
+	if r.FailureKindSince.After(since) {
+		since = r.FailureKindSince
 	}
 	inAll := max(d.policy.StagePatience, d.policy.OutagePatience, fullPatience)
-	long := d.now.Sub(since) > patience || d.now.Sub(r.Troubled) > inAll
-	return long && r.Tries >= leastTries && r.Low == ""
+	long := d.now.Sub(since) > patience || d.now.Sub(r.FailingSince) > inAll
+	return long && r.FailedTries >= leastTries && r.DiskLow == ""
 }
 
 // noted is a reason, with sentences about the data after it.
@@ -182,7 +182,7 @@ func noted(reason string, notes []string) string {
 // ledger was restored.
 func (d *decision) adoptFound(f Found) {
 	r := &d.row
-	r.Attempt, r.Generation, r.Sbatches = f.Stamp.Attempt, f.Stamp.Generation, 1
-	r.SubmissionName, r.Index, r.Prepared, r.Submitted = d.policy.SubmissionNameOf(f.Job), 0, true, d.now
+	r.Attempt, r.Generation, r.SbatchCount = f.Stamp.Attempt, f.Stamp.Generation, 1
+	r.SubmissionName, r.Index, r.Prepared, r.SubmittedAt = d.policy.SubmissionNameOf(f.Job), 0, true, d.now
 	d.adopt(f.Job, "found in the queue, although the ledger does not know of its submission")
 }

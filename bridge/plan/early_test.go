@@ -32,11 +32,11 @@ func TestClaimIsAskedUntilAnsweredAndAnotherWorkersBundleIsDropped(t *testing.T)
 	b := given(t, fresh)
 	for _, pause := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
 		b.hears(claimed(false, plan.Outcome{Failure: "502"})).is(plan.Claiming)
-		if got := b.row.Due.Sub(b.now); got != time.Duration(pause)*time.Second {
-			t.Fatalf("pause after try %d is %s, want %d s", b.row.Tries, got, pause)
+		if got := b.row.DueAt.Sub(b.now); got != time.Duration(pause)*time.Second {
+			t.Fatalf("pause after try %d is %s, want %d s", b.row.FailedTries, got, pause)
 		}
 		b.hears(plan.News{}).is(plan.Claiming)
-		b.now = b.row.Due
+		b.now = b.row.DueAt
 		b.hears(plan.News{}).is(plan.Claiming, plan.Claim)
 	}
 	// Offered again before it was forgotten: its files are being removed, and
@@ -118,12 +118,12 @@ func TestRegistryThatWantsToBeLeftAloneIs(t *testing.T) {
 	for after, want := range map[time.Duration]time.Duration{0: time.Second, time.Millisecond: time.Second, 20 * time.Minute: 20 * time.Minute, 1000 * time.Hour: 6 * time.Hour} {
 		b := given(t, rowIn(plan.Staging), func(r *plan.Row) { r.Staged = nil })
 		b.hears(plan.News{Staged: &plan.StageEnd{Outcome: plan.Outcome{Failure: "429", Outage: true, After: after}}}).is(plan.Staging)
-		if got := b.row.Due.Sub(b.now); got != want {
+		if got := b.row.DueAt.Sub(b.now); got != want {
 			t.Errorf("asked to wait for %v, it waits for %v, want %v", after, got, want)
 		}
-		due := b.row.Due
-		if b.hears(restarted); !b.row.Due.Equal(due) {
-			t.Errorf("asked to wait for %v, it waits for %v after a restart, want %v", after, b.row.Due.Sub(b.now), want)
+		due := b.row.DueAt
+		if b.hears(restarted); !b.row.DueAt.Equal(due) {
+			t.Errorf("asked to wait for %v, it waits for %v after a restart, want %v", after, b.row.DueAt.Sub(b.now), want)
 		}
 	}
 }
@@ -150,7 +150,7 @@ func TestOutageWhileStagingIsWaitedOut(t *testing.T) {
 		b.hears(fails(true)).is(plan.Staging)
 	}
 	b.at(24*time.Hour + time.Second).hears(fails(true)).is(plan.Finalizing)
-	if b = given(t, rowIn(plan.Staging), unstaged).hears(fails(true)).hears(plan.News{Staged: &plan.StageEnd{}}); !b.row.Troubled.IsZero() || b.row.Outage {
+	if b = given(t, rowIn(plan.Staging), unstaged).hears(fails(true)).hears(plan.News{Staged: &plan.StageEnd{}}); !b.row.FailingSince.IsZero() || b.row.FailedByOutage {
 		t.Error("what was staged is still troubled")
 	}
 }
@@ -195,22 +195,22 @@ func TestBundleThatTheServerGaveAwayIsLetGo(t *testing.T) {
 
 func TestWhatTheJobReadsIsWrittenBeforeSbatch(t *testing.T) {
 	t.Parallel()
-	fresh := func(r *plan.Row) { r.Prepared, r.Submitted = false, time.Time{} }
+	fresh := func(r *plan.Row) { r.Prepared, r.SubmittedAt = false, time.Time{} }
 	done, full := plan.News{Prepared: &plan.Outcome{}}, plan.News{Prepared: &plan.Outcome{Failure: "no space left on device"}}
 	b := given(t, rowIn(plan.Submitting), fresh).hears(plan.News{}).is(plan.Submitting, plan.Prepare)
 	for range 20 {
 		b.hears(full).is(plan.Submitting)
 		b.hears(plan.News{}).is(plan.Submitting) // it waits
-		b.now = b.row.Due
+		b.now = b.row.DueAt
 		b.hears(plan.News{}).is(plan.Submitting, plan.Prepare)
 	}
 	b.hears(done).is(plan.Submitting, plan.Submit)
-	if b.row.Submitted != b.now || b.row.Attempt != 1 || b.row.Reason != "attempt 1 goes to Slurm" {
-		t.Errorf("attempt %d submitted at %s (%s), want the first one now, and nothing of the full disk", b.row.Attempt, b.row.Submitted, b.row.Reason)
+	if b.row.SubmittedAt != b.now || b.row.Attempt != 1 || b.row.Reason != "attempt 1 goes to Slurm" {
+		t.Errorf("attempt %d submitted at %s (%s), want the first one now, and nothing of the full disk", b.row.Attempt, b.row.SubmittedAt, b.row.Reason)
 	}
 	// For another sbatch of the same name nothing is written again.
 	b.hears(answered(plan.Submission{Refused: true, Retry: true, Words: "busy"})).is(plan.Submitting)
-	b.now = b.row.Due
+	b.now = b.row.DueAt
 	b.hears(plan.News{}).is(plan.Submitting, plan.Submit)
 }
 

@@ -1,5 +1,7 @@
 package plan
 
+import "time"
+
 // Kind is a kind of effect.
 type Kind string
 
@@ -43,4 +45,24 @@ type Effect struct {
 	Kind Kind
 	// Row is the row as saved with the decision. It must not be changed.
 	Row *Row
+}
+
+// KindsOf returns the kinds of effects, in their order.
+func KindsOf(effects []Effect) []Kind {
+	var kinds []Kind
+	for _, e := range effects {
+		kinds = append(kinds, e.Kind)
+	}
+	return kinds
+}
+
+// Decision is one call of Next with its result. A trace is made of them: the same Policy makes
+// each decision again.
+type Decision struct {
+	Now  time.Time `json:"now"`
+	Row  Row       `json:"row"`
+	News News      `json:"news"`
+	// Next and the kinds of Effects are what Next returned.
+	Next    Row    `json:"next"`
+	Effects []Kind `json:"effects,omitempty"`
 }

@@ -20,7 +20,7 @@ func vanished() plan.News {
 func settledRow(state sbatch.State, nodes string) plan.Row {
 	r := rowIn(plan.Queued)
 	r.Job = sbatch.Job{ID: 7, Name: string(submission), State: state, Nodes: nodes, Reason: "None"}
-	r.Ended, r.Looked = epoch, epoch.Add(10*time.Second)
+	r.NoJobSince, r.RecordsReadAt = epoch, epoch.Add(10*time.Second)
 	return r
 }
 
@@ -28,8 +28,8 @@ func TestI3MissingDirectoryIsEvidenceOnlyAfterTheDisksTime(t *testing.T) {
 	t.Parallel()
 	b := given(t, settledRow(sbatch.StateBootFail, "")).at(20 * time.Second)
 	b.hears(vanished()).is(plan.Queued)
-	if b.row.Fenced || b.row.Gone != b.now {
-		t.Errorf("closed %v, gone %s, want only that it is noted", b.row.Fenced, b.row.Gone)
+	if b.row.Fenced || b.row.RecordsGoneSince != b.now {
+		t.Errorf("closed %v, gone %s, want only that it is noted", b.row.Fenced, b.row.RecordsGoneSince)
 	}
 	b.at(29 * time.Second).hears(vanished()).is(plan.Queued)
 	// It shows again: nothing was gone.
@@ -44,8 +44,8 @@ func TestI3DirectoryThatShowsAgainIsNotGone(t *testing.T) {
 	t.Parallel()
 	b := given(t, settledRow(sbatch.StateFailed, "n1")).at(20 * time.Second).hears(vanished()).is(plan.Queued)
 	b.at(40*time.Second).hears(closing(*started())).is(plan.Running, plan.ReadRecords)
-	if !b.row.Gone.IsZero() || b.row.Fenced {
-		t.Errorf("gone %s, closed %v, want neither", b.row.Gone, b.row.Fenced)
+	if !b.row.RecordsGoneSince.IsZero() || b.row.Fenced {
+		t.Errorf("gone %s, closed %v, want neither", b.row.RecordsGoneSince, b.row.Fenced)
 	}
 }
 
@@ -72,7 +72,7 @@ func TestI4AttemptThatMayHaveBegunIsNotBegunAgain(t *testing.T) {
 			q.RetryBegun = c.retry
 			b.policy.Queues["cpu"], b.policy.Accounting = q, c.accounting
 			b.hears(vanished()).at(40 * time.Second).hears(vanished()).is(c.want)
-			why := b.row.Trouble
+			why := b.row.LastFailure
 			if b.row.Verdict != nil {
 				why = b.row.Verdict.Failure
 			}
@@ -147,17 +147,17 @@ func TestBatchNumbersSubmissions(t *testing.T) {
 	var staged []plan.Row
 	for i, id := range []string{"0xaaa", "0xbbb", "0xccc"} {
 		r := rowIn(plan.Staging)
-		r.Staged, r.Bundle, r.Claimed = &spool.Inputs{}, id, epoch.Add(time.Duration(i)*time.Second)
+		r.Staged, r.Bundle, r.OfferedAt = &spool.Inputs{}, id, epoch.Add(time.Duration(i)*time.Second)
 		staged = append(staged, r)
 	}
-	staged[1].Attempt, staged[1].Unclear, staged[1].Tries = 2, 3, 7
+	staged[1].Attempt, staged[1].UnclearCount, staged[1].FailedTries = 2, 3, 7
 	rows := policy().Batch(epoch, staged, 2, 41)
 	if len(rows) != 2 || rows[0].Generation != 42 || rows[1].Generation != 43 {
 		t.Fatalf("rows %+v, want generations 42 and 43", rows)
 	}
 	again := rows[1]
-	if again.Attempt != 3 || again.Unclear != 0 || again.Tries != 0 || again.SubmissionName == rows[0].SubmissionName {
-		t.Errorf("attempt %d, unclear %d, tries %d, name %s: want a fresh third attempt", again.Attempt, again.Unclear, again.Tries, again.SubmissionName)
+	if again.Attempt != 3 || again.UnclearCount != 0 || again.FailedTries != 0 || again.SubmissionName == rows[0].SubmissionName {
+		t.Errorf("attempt %d, unclear %d, tries %d, name %s: want a fresh third attempt", again.Attempt, again.UnclearCount, again.FailedTries, again.SubmissionName)
 	}
 	comment := policy().Request(again).Comment
 	for _, want := range []string{" attempt=3 ", " bridge=b1b2b3 ", " generation=43"} {

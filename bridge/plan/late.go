@@ -24,16 +24,16 @@ func (d *decision) stopping() {
 		return
 	}
 	d.cancel()
-	gone := !d.row.Ended.IsZero()
+	gone := !d.row.NoJobSince.IsZero()
 	switch {
 	case d.row.Begun != nil:
 		if gone && d.diskSettled() && d.slurmStateKnown() {
-			d.conclude(*d.row.Stop)
+			d.conclude(*d.row.StopVerdict)
 		}
 	case !d.row.Fenced:
 		d.fence()
-	case gone || !d.row.Cancelled.IsZero() && d.row.Gone.IsZero():
-		d.endWithoutResults(*d.row.Stop, "stopped before it began: "+d.row.Stop.Failure)
+	case gone || !d.row.CancelledAt.IsZero() && d.row.RecordsGoneSince.IsZero():
+		d.endWithoutResults(*d.row.StopVerdict, "stopped before it began: "+d.row.StopVerdict.Failure)
 	}
 }
 
@@ -54,21 +54,21 @@ func (d *decision) fencingFailure() string {
 func (d *decision) findJobToStop() bool {
 	for _, s := range []*Observation{d.news.Observation, d.news.Accounting} {
 		if job, ok := adoptable(s); ok {
-			d.row.Job, d.row.Absent = job, time.Time{}
+			d.row.Job, d.row.AbsentAsOf = job, time.Time{}
 			return true
 		}
 	}
 	s := d.news.Submitted
 	switch {
 	case s != nil && s.Attempt == d.row.Attempt && s.Job != 0:
-		d.row.Job.ID, d.row.Absent = s.Job, time.Time{}
+		d.row.Job.ID, d.row.AbsentAsOf = s.Job, time.Time{}
 		return true
-	case s != nil && s.Attempt == d.row.Attempt && s.Refused && d.row.Sbatches <= 1:
-		d.endWithoutResults(*d.row.Stop, "stopped; Slurm had refused the submission")
+	case s != nil && s.Attempt == d.row.Attempt && s.Refused && d.row.SbatchCount <= 1:
+		d.endWithoutResults(*d.row.StopVerdict, "stopped; Slurm had refused the submission")
 	case !d.row.Fenced: // a job may still appear, and must not begin
 		d.fence()
 	case d.provenAbsent():
-		d.endWithoutResults(*d.row.Stop, "stopped; the submission made no job")
+		d.endWithoutResults(*d.row.StopVerdict, "stopped; the submission made no job")
 	}
 	return false
 }
@@ -80,10 +80,10 @@ func (d *decision) cancel() {
 	case c.Failure != "":
 		d.tryLater(c.Failure)
 	default:
-		d.row.Cancelled = d.now
-		d.row.Due = d.now.Add(repeatCancel)
+		d.row.CancelledAt = d.now
+		d.row.DueAt = d.now.Add(repeatCancel)
 	}
-	if d.row.Ended.IsZero() && d.row.Job.ID != 0 && !d.waiting() {
+	if d.row.NoJobSince.IsZero() && d.row.Job.ID != 0 && !d.waiting() {
 		d.wantEffect(Cancel)
 	}
 }
@@ -98,8 +98,8 @@ func (d *decision) collecting() {
 	if d.endedAtServer() {
 		return
 	}
-	if d.news.Changed != "" {
-		d.row.Changed = d.news.Changed
+	if d.news.DataChanged != "" {
+		d.row.DataChanged = d.news.DataChanged
 	}
 	c := d.news.Collected
 	if c != nil || d.news.Progress != "" {
@@ -113,8 +113,8 @@ func (d *decision) collecting() {
 	case c.Failure == "":
 		d.row.Undelivered = false
 		reason := delivered(c.Done)
-		if d.row.Changed != "" {
-			reason = noted(reason, []string{d.row.Changed})
+		if d.row.DataChanged != "" {
+			reason = noted(reason, []string{d.row.DataChanged})
 		}
 		d.finalize(reason)
 	case c.Gone:
@@ -137,7 +137,7 @@ func delivered(what string) string {
 	return "the results are with the server: " + what
 }
 
-// endedAtServer reports whether the server shows the bundle at its end, which stands for an
+// endedAtServer reports whether the server shows the bundle at its end, which counts as an
 // acknowledgement.
 func (d *decision) endedAtServer() bool {
 	c := d.news.Confirmed
@@ -169,13 +169,13 @@ func (d *decision) failUndeliverable(why string) {
 func (d *decision) finalize(reason string) {
 	d.enter(Finalizing, reason)
 	d.row.Times.Finalizing = d.now
-	d.row.Reports++
-	d.row.Due = d.now.Add(leastAckPatience)
+	d.row.ReportCount++
+	d.row.DueAt = d.now.Add(firstAckPause)
 }
 
-// leastAckPatience is how long the server has for its acknowledgement before the bridge asks
+// firstAckPause is how long the server has for its acknowledgement before the bridge asks
 // for the first time.
-const leastAckPatience = 15 * time.Second
+const firstAckPause = 15 * time.Second
 
 // finalizing: the verdict is reported once, and applyMessages notes the server's
 // acknowledgement. CodaLab's own server takes a report that comes after its acknowledgement for
@@ -197,15 +197,15 @@ func (d *decision) finalizing() {
 	case heldByWorker(c.State) && !c.Carried && d.askedSince(*c):
 		d.finalize(fmt.Sprintf("the server has not got the verdict, and has the bundle %s: reported again", c.State))
 	default:
-		patience := min(max(d.now.Sub(d.row.Since), leastAckPatience), d.policy.AckPatience)
-		d.row.Due = d.now.Add(patience)
+		pause := min(max(d.now.Sub(d.row.PhaseSince), firstAckPause), d.policy.LongestAckPause)
+		d.row.DueAt = d.now.Add(pause)
 	}
 }
 
 // askedSince reports whether the server was asked after the row entered its phase. The answer
-// to an older question says nothing about the offer, report or acknowledgement that began the
+// to an older question has no bearing on the offer, report or acknowledgement that began the
 // phase.
-func (d *decision) askedSince(c Confirmation) bool { return !c.Asked.Before(d.row.Since) }
+func (d *decision) askedSince(c Confirmation) bool { return !c.Asked.Before(d.row.PhaseSince) }
 
 // heldByWorker reports whether a server with a bundle in this state believes that a worker has
 // the bundle and has not reported its end.

@@ -45,7 +45,7 @@ func newsNames(n plan.News) []string {
 	}
 	add(n.Restarted, "restart")
 	add(n.Found != nil, "found job")
-	add(n.Low != nil, "disk")
+	add(n.DiskLow != nil, "disk")
 	add(n.Unanswered, "unanswered check-in")
 	for _, m := range n.Messages {
 		add(true, "message "+string(m.Type))
@@ -59,7 +59,7 @@ func newsNames(n plan.News) []string {
 	add(n.Submitted != nil, "submit's answer")
 	add(n.Fenced != nil, "close's answer")
 	add(n.Cancelled != nil, "cancel's answer")
-	add(n.Collected != nil || n.Changed != "", "collect's answer")
+	add(n.Collected != nil || n.DataChanged != "", "collect's answer")
 	add(n.Confirmed != nil, "confirm's answer")
 	add(n.Released != nil, "release's answer")
 	add(n.Remark != "", "remark")

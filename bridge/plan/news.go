@@ -16,9 +16,9 @@ type News struct {
 	Restarted bool
 	// Found is a live job of a later attempt than the row knows of.
 	Found *Found
-	// Low is why nothing new may be put onto the shared disk (LowWater.Low), empty if it may,
+	// DiskLow is why nothing new may be put onto the shared disk (LowWater.Low), empty if it may,
 	// and nil if that is not known.
-	Low *string
+	DiskLow *string `json:"Low"`
 	// Unanswered is set when a check-in that reported the verdict got no answer: the server may
 	// have applied the report, and may have acknowledged it.
 	Unanswered bool
@@ -47,9 +47,9 @@ type News struct {
 	Released  *Outcome
 	// Progress is how far staging or collecting is.
 	Progress string
-	// Changed says which of the data that the bundle used in place had changed when its results
+	// DataChanged says which of the data that the bundle used in place had changed when its results
 	// were about to be collected.
-	Changed string
+	DataChanged string `json:"Changed"`
 	// Remark is a sentence for the bundle's history, for example that a write was lost. No
 	// decision depends on it.
 	Remark string
@@ -68,8 +68,8 @@ type Outcome struct {
 	Full bool
 	// Done gives details of a success; empty for none.
 	Done string `json:",omitempty"`
-	// Outage is set for a failure that says nothing of the bundle: the server, a registry,
-	// Slurm or the disk is away, and will come back.
+	// Outage is set for a failure that is no fault of the bundle: the server, a registry, Slurm or
+	// the disk is unreachable, and will come back.
 	Outage bool
 	// After is how long from now the server or registry that refused asks for no further
 	// request; 0 if it did not say.
@@ -95,7 +95,7 @@ type Submission struct {
 	Attempt int
 	// Job is the job's id; 0 if the answer had none.
 	Job sbatch.JobID
-	// Refused is set when surely no job of the submission will run, Retry when a later try
+	// Refused is set if it is certain that no job of the submission will run, Retry when a later try
 	// may succeed. Words are Slurm's.
 	Refused, Retry bool
 	Words          string
@@ -104,9 +104,9 @@ type Submission struct {
 // Fencing is the outcome of fencing an attempt.
 type Fencing struct {
 	Attempt int
-	// Standing is the record that stands in the attempt's started.
+	// Standing is the record in the attempt's started.
 	Standing spool.Started
-	// Failure is why it is not known which record stands. Gone is set if the reason is that
+	// Failure is why the record could not be read. Gone is set if the reason is that
 	// the attempt's directory is no longer on the disk.
 	Failure string
 	Gone    bool
@@ -146,7 +146,7 @@ type Found struct {
 }
 
 // Records are an attempt's records as read from the shared disk. A record that is missing,
-// or could not be read, says nothing.
+// or could not be read, is no evidence.
 type Records struct {
 	Attempt int
 	// Read is when their reading began; zero if not all could be read, so that a record

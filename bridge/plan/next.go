@@ -29,10 +29,10 @@ func (p Policy) Next(now time.Time, r Row, n News) (Row, []Effect) {
 		d.applyRemark(r.Reason)
 	}
 	if !d.waiting() {
-		d.row.Due = time.Time{} // a pause that is over must not keep the row due
+		d.row.DueAt = time.Time{} // a pause that is over must not keep the row due
 	}
 	if d.row.Phase != r.Phase || d.row.Attempt != r.Attempt || d.row.Reason != r.Reason {
-		d.row.Decided = now
+		d.row.DecidedAt = now
 	}
 	if len(d.effects) > 0 {
 		next := d.row // the effects must not keep the whole decision in memory
@@ -56,14 +56,14 @@ type decision struct {
 	exitIsNew bool
 }
 
-// clampClock limits the damage when somebody sets the clock. A time in the future was noted
+// clampClock limits the damage when the clock is set. A time in the future was noted
 // before the clock was set back: it becomes now, and the pause is cut to the longest that the
 // phase has. After a restart the times of the previous process cannot be compared with today's
 // clock. So the disk gets its whole time to settle again, and results are kept for a while
 // longer.
 func (d *decision) clampClock() {
 	r := &d.row
-	for _, t := range []*time.Time{&r.Since, &r.Offered, &r.Submitted, &r.Absent, &r.Ended, &r.Looked, &r.Troubled, &r.Turned, &r.Stuck, &r.Cancelled, &r.Gone} {
+	for _, t := range []*time.Time{&r.PhaseSince, &r.ReofferedAt, &r.SubmittedAt, &r.AbsentAsOf, &r.NoJobSince, &r.RecordsReadAt, &r.FailingSince, &r.FailureKindSince, &r.ImpossibleSince, &r.CancelledAt, &r.RecordsGoneSince} {
 		if t.After(d.now) {
 			*t = d.now
 		}
@@ -73,25 +73,25 @@ func (d *decision) clampClock() {
 	case Staging:
 		pause = max(pause, longestPause)
 	case Finalizing:
-		pause = max(pause, d.policy.AckPatience)
+		pause = max(pause, d.policy.LongestAckPause)
 	case Done:
 		pause = max(pause, d.policy.KeepAfterAck)
 		if latest := d.now.Add(d.policy.KeepAfterAck); r.KeepUntil.After(latest) {
 			r.KeepUntil = latest
 		}
 	}
-	if latest := d.now.Add(pause); r.Due.After(latest) {
-		r.Due = latest
+	if latest := d.now.Add(pause); r.DueAt.After(latest) {
+		r.DueAt = latest
 	}
 	if !d.news.Restarted {
 		return
 	}
-	r.Troubled, r.Turned = time.Time{}, time.Time{} // no bridge tried, so nothing failed
-	if r.InFlight() && !r.Ended.IsZero() && r.Looked.Before(r.Ended.Add(d.policy.Settle)) {
-		r.Ended = d.now
+	r.FailingSince, r.FailureKindSince = time.Time{}, time.Time{} // no bridge tried, so nothing failed
+	if r.InFlight() && !r.NoJobSince.IsZero() && r.RecordsReadAt.Before(r.NoJobSince.Add(d.policy.Settle)) {
+		r.NoJobSince = d.now
 	}
 	least := d.now.Add(min(d.policy.KeepAfterAck, keepAfterRestart))
-	if r.Phase == Done && !r.Dropped && !r.Releasing && r.KeepUntil.Before(least) && r.KeepUntil.Sub(r.Since) < d.policy.KeepAfterAck+keptAfterRestarts {
+	if r.Phase == Done && !r.Dropped && !r.Releasing && r.KeepUntil.Before(least) && r.KeepUntil.Sub(r.PhaseSince) < d.policy.KeepAfterAck+keptAfterRestarts {
 		r.KeepUntil = least
 	}
 }
@@ -105,9 +105,9 @@ const (
 	keptAfterRestarts = 24 * time.Hour
 )
 
-// dropForeignJobs drops from the news what Slurm said of another submission than the row's
+// dropForeignJobs drops from the news what Slurm showed of another submission than the row's
 // current one: an answer may arrive after the row has moved on. It also drops a job that has
-// the submission's name and names another one in its comment: somebody copied the name, or the
+// the submission's name and names another one in its comment: a user copied the name, or the
 // job belongs to an earlier life of the bundle. The job that began the attempt stays: a bridge
 // with an old copy of its ledger has submitted the attempt a second time.
 func (d *decision) dropForeignJobs() {
@@ -192,7 +192,7 @@ func (d *decision) applyLocation(offered *codalab.RunBundle) {
 func (d *decision) offeredAgain() {
 	switch {
 	case d.row.Phase == Claiming:
-		d.row.Offered = d.now
+		d.row.ReofferedAt = d.now
 	case d.row.Releasing, d.row.Dropped: // its files are going; the server will offer the bundle again, and it gets a new row
 	case d.row.Phase == Done && d.row.Begun == nil:
 		d.wantEffect(Claim)
@@ -204,25 +204,25 @@ func (d *decision) offeredAgain() {
 	case d.row.Phase == Finalizing: // the verdict may be lost: Confirm asks the server soon
 		d.wantEffect(Claim)
 		d.row.Reason = "the server offered the bundle again: claimed again"
-		d.decideBy(d.now.Add(leastAckPatience))
+		d.decideBy(d.now.Add(firstAckPause))
 	default:
 		d.wantEffect(Claim)
 		d.row.Reason = "the server offered the bundle again: claimed again"
 	}
 }
 
-// setStop notes the verdict to be reached instead of the run's own. The first one stands. A
+// setStop notes the verdict to be reached instead of the run's own. The first one counts. A
 // bundle that has a verdict, or is not this bridge's, gets none.
 func (d *decision) setStop(v Verdict, reason string) {
-	if d.row.Verdict != nil || d.row.Stop != nil || d.row.Phase == Done {
+	if d.row.Verdict != nil || d.row.StopVerdict != nil || d.row.Phase == Done {
 		return
 	}
-	d.row.Stop = &v
+	d.row.StopVerdict = &v
 	d.row.Reason = reason
 }
 
 // applyRecords applies the records of the current attempt, in any phase. Records of another
-// attempt, or under another token than the one that stands, are ignored; so are those of an
+// attempt, or under another token than the owner's, are ignored; so are those of an
 // attempt that was given up for the next one, which has no submission name yet.
 func (d *decision) applyRecords() {
 	if d.row.SubmissionName == "" {
@@ -235,8 +235,8 @@ func (d *decision) applyRecords() {
 	if rec == nil || rec.Attempt != d.row.Attempt {
 		return
 	}
-	if !d.row.Ended.IsZero() && rec.Read.After(d.row.Looked) {
-		d.row.Looked, d.row.LastWords = rec.Read, lastLine(rec.Output)
+	if !d.row.NoJobSince.IsZero() && rec.Read.After(d.row.RecordsReadAt) {
+		d.row.RecordsReadAt, d.row.OutputTail = rec.Read, lastLine(rec.Output)
 	}
 	if rec.Started != nil {
 		d.applyStarted(*rec.Started)
@@ -253,25 +253,25 @@ func (d *decision) applyRecords() {
 }
 
 // applyFencing applies the outcome of fencing the attempt. Records that stay missing for as
-// long as the disk may take to show them were removed by somebody. The specification went with
+// long as the disk may take to show them were removed from outside. The specification went with
 // them, so no worker can begin.
 func (d *decision) applyFencing(c Fencing) {
 	switch {
 	case c.Failure == "":
-		d.row.Gone = time.Time{}
+		d.row.RecordsGoneSince = time.Time{}
 		if d.row.Begun == nil && !c.Standing.Fenced {
-			d.row.Looked = time.Time{} // a reading that missed the start may have missed the end
+			d.row.RecordsReadAt = time.Time{} // a reading that missed the start may have missed the end
 		}
 		d.applyStarted(c.Standing)
 	case !c.Gone:
-	case d.row.Gone.IsZero():
-		d.row.Gone = d.now
-	case d.now.Sub(d.row.Gone) >= d.policy.Settle:
+	case d.row.RecordsGoneSince.IsZero():
+		d.row.RecordsGoneSince = d.now
+	case d.now.Sub(d.row.RecordsGoneSince) >= d.policy.Settle:
 		d.row.Fenced = true
 	}
 }
 
-// applyStarted applies the record that stands in the current attempt's started.
+// applyStarted applies the record in the current attempt's started.
 func (d *decision) applyStarted(s spool.Started) {
 	switch {
 	case s.Fenced:
@@ -283,14 +283,14 @@ func (d *decision) applyStarted(s spool.Started) {
 }
 
 // followJob makes the row follow the job that began the attempt. Of two jobs of one attempt,
-// the other's end says nothing.
+// the other's end does not count.
 func (d *decision) followJob(s spool.Started) {
 	id, err := strconv.ParseInt(s.Job, 10, 64)
 	if err != nil || sbatch.JobID(id) == d.row.Job.ID {
 		return
 	}
 	d.row.Job = sbatch.Job{ID: sbatch.JobID(id), Name: string(d.row.SubmissionName), State: sbatch.StateRunning, Reason: "None", Nodes: s.Node}
-	d.row.Ended, d.row.Looked, d.row.Cancelled, d.row.Due = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+	d.row.NoJobSince, d.row.RecordsReadAt, d.row.CancelledAt, d.row.DueAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 }
 
 // applyRemark adds the remark to the reason of this decision, or replaces the reason from
@@ -316,23 +316,23 @@ func (d *decision) wantEffect(k Kind) {
 // enter moves the row to another phase. It drops Confirm's answer, which belongs to a question
 // of the phase before.
 func (d *decision) enter(p Phase, reason string) {
-	d.row.Phase, d.row.Since, d.row.Reason = p, d.now, reason
-	d.row.Due, d.row.Tries, d.row.Trouble, d.row.Low, d.row.Progress = time.Time{}, 0, "", "", ""
+	d.row.Phase, d.row.PhaseSince, d.row.Reason = p, d.now, reason
+	d.row.DueAt, d.row.FailedTries, d.row.LastFailure, d.row.DiskLow, d.row.Progress = time.Time{}, 0, "", "", ""
 	d.clearTroubles()
 	d.news.Confirmed = nil
 }
 
 // clearTroubles forgets since when the work of the phase has failed.
 func (d *decision) clearTroubles() {
-	d.row.Troubled, d.row.Turned, d.row.Outage = time.Time{}, time.Time{}, false
+	d.row.FailingSince, d.row.FailureKindSince, d.row.FailedByOutage = time.Time{}, time.Time{}, false
 }
 
 // tryLater notes that the work of the phase failed, and sets the time of the next try.
 func (d *decision) tryLater(trouble string) {
-	d.row.Tries++
-	d.row.Trouble = trouble
-	d.row.Due = d.now.Add(backoff(d.row.Tries))
-	d.row.Reason = fmt.Sprintf("try %d failed: %s", d.row.Tries, trouble)
+	d.row.FailedTries++
+	d.row.LastFailure = trouble
+	d.row.DueAt = d.now.Add(backoff(d.row.FailedTries))
+	d.row.Reason = fmt.Sprintf("try %d failed: %s", d.row.FailedTries, trouble)
 }
 
 // wantUnlessFailed wants an effect that may be repeated at will. If it has just failed, the row
@@ -347,12 +347,12 @@ func (d *decision) wantUnlessFailed(k Kind, failure string) {
 }
 
 // waiting reports whether the row is in a pause.
-func (d *decision) waiting() bool { return d.row.Due.After(d.now) }
+func (d *decision) waiting() bool { return d.row.DueAt.After(d.now) }
 
 // decideBy makes the row due at t or earlier.
 func (d *decision) decideBy(t time.Time) {
-	if d.row.Due.IsZero() || t.Before(d.row.Due) || !d.row.Due.After(d.now) {
-		d.row.Due = t
+	if d.row.DueAt.IsZero() || t.Before(d.row.DueAt) || !d.row.DueAt.After(d.now) {
+		d.row.DueAt = t
 	}
 }
 
@@ -361,10 +361,10 @@ func (d *decision) decideBy(t time.Time) {
 // the first failure, since the work may have gone well for days before it, or waited for its
 // turn.
 func (d *decision) patienceOver(patience time.Duration) bool {
-	if d.row.Troubled.IsZero() {
-		d.row.Troubled = d.now
+	if d.row.FailingSince.IsZero() {
+		d.row.FailingSince = d.now
 	}
-	return d.now.Sub(d.row.Troubled) > patience && d.row.Tries >= leastTries
+	return d.now.Sub(d.row.FailingSince) > patience && d.row.FailedTries >= leastTries
 }
 
 // leastTries is how often the work of a phase fails before it is given up.

@@ -50,11 +50,11 @@ func TestChangeOfLinkedDataIsInTheHistory(t *testing.T) {
 	r := rowIn(plan.Staging)
 	r.Staged = nil
 	r, _ = p.Next(epoch, r, plan.News{Staged: &plan.StageEnd{Inputs: linkedInputs(sinceFirst)}})
-	if want := "image and dependencies are ready. " + sinceFirst; r.Reason != want || !r.Decided.Equal(epoch) {
-		t.Errorf("reason %q at %v, want %q", r.Reason, r.Decided, want)
+	if want := "image and dependencies are ready. " + sinceFirst; r.Reason != want || !r.DecidedAt.Equal(epoch) {
+		t.Errorf("reason %q at %v, want %q", r.Reason, r.DecidedAt, want)
 	}
 	r = rowIn(plan.Collecting)
-	r, effects := p.Next(epoch, r, plan.News{Changed: underway})
+	r, effects := p.Next(epoch, r, plan.News{DataChanged: underway})
 	if got := r.RunStatus(); got != "Uploading results. "+underway {
 		t.Errorf("run_status %q", got)
 	}

@@ -24,8 +24,8 @@ func TestI7EndOfTheSecondJobIsNotTheAttempts(t *testing.T) {
 	r := rowIn(plan.Running)
 	r.Generation, r.Job, r.Begun = 3, second, &spool.Started{Token: "worker-1", Node: "n1", Job: "7"}
 	b := given(t, r).at(early).hears(seen(early, first, second)).is(plan.Running)
-	if b.row.Job.ID != 7 || !b.row.Ended.IsZero() {
-		t.Errorf("job %s, ended %s; want 7, which runs", b.row.Job.ID, b.row.Ended)
+	if b.row.Job.ID != 7 || !b.row.NoJobSince.IsZero() {
+		t.Errorf("job %s, ended %s; want 7, which runs", b.row.Job.ID, b.row.NoJobSince)
 	}
 	first.State = sbatch.StateCancelled
 	b.at(late).hears(seen(late, first, second)).is(plan.Running, plan.ReadRecords)

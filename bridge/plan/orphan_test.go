@@ -218,6 +218,6 @@ func TestI5JobOfABundleThatWaitsIsItsRows(t *testing.T) {
 	old.Attempt, old.Staged = 2, nil
 	given(t, old).hears(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Staging, plan.Stage)
 	killed := rowIn(plan.Staging)
-	killed.Stop = &plan.Verdict{Cause: spool.CauseUser, Failure: codalab.KillRequested}
+	killed.StopVerdict = &plan.Verdict{Cause: spool.CauseUser, Failure: codalab.KillRequested}
 	given(t, killed).hears(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Stopping, plan.Cancel, plan.Fence)
 }

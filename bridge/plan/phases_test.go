@@ -19,7 +19,7 @@ func TestRefusalForNowIsTriedAgain(t *testing.T) {
 	for range 20 {
 		b.hears(full).is(plan.Submitting)
 		b.hears(seen(b.now.Sub(epoch))).is(plan.Submitting)
-		b.now = b.row.Due
+		b.now = b.row.DueAt
 		b.hears(plan.News{}).is(plan.Submitting, plan.Submit)
 	}
 	b.hears(full).hears(told(kill)).is(plan.Finalizing).verdict(spool.CauseUser, codalab.KillRequested)
@@ -50,7 +50,7 @@ func TestUnclearAnswersWithoutAJobEndTheAttempt(t *testing.T) {
 // Tries that failed in other ways are not answers.
 func TestOneUnclearAnswerAfterManyRefusalsForNowIsSubmittedAgain(t *testing.T) {
 	t.Parallel()
-	b := given(t, rowIn(plan.Submitting), func(r *plan.Row) { r.Tries = 9 })
+	b := given(t, rowIn(plan.Submitting), func(r *plan.Row) { r.FailedTries = 9 })
 	b.hears(answered(plan.Submission{Words: "killed"})).is(plan.Submitting)
 	b.at(late).hears(seen(late)).is(plan.Submitting, plan.QueryAccounting)
 	b.hears(plan.News{AccountingFailure: "slurmdbd is away"}).is(plan.Submitting)
@@ -86,7 +86,7 @@ func TestKillInEachPhase(t *testing.T) {
 	}{
 		{"claiming", rowIn(plan.Claiming), []plan.News{claimed(true, plan.Outcome{})}, plan.Finalizing},
 		{"staging", rowIn(plan.Staging), nil, plan.Finalizing},
-		{"submitting, before sbatch", vary(rowIn(plan.Submitting), func(r *plan.Row) { r.Submitted = time.Time{} }), nil, plan.Finalizing},
+		{"submitting, before sbatch", vary(rowIn(plan.Submitting), func(r *plan.Row) { r.SubmittedAt = time.Time{} }), nil, plan.Finalizing},
 		{"submitting, refused", rowIn(plan.Submitting), []plan.News{answered(plan.Submission{Refused: true, Retry: true})}, plan.Finalizing},
 		{"submitting, accepted", rowIn(plan.Submitting), []plan.News{
 			answered(plan.Submission{Job: 7}), {Cancelled: &plan.Outcome{}}, closing(spool.Started{Fenced: true}),
@@ -127,7 +127,7 @@ func TestKillInEachPhase(t *testing.T) {
 			if b.row.Phase != c.want {
 				t.Fatalf("row in %s (%s), want %s", b.row.Phase, b.row.Reason, c.want)
 			}
-			if c.row.Verdict != nil && b.row.Stop != nil {
+			if c.row.Verdict != nil && b.row.StopVerdict != nil {
 				t.Error("a bundle that has its verdict is to be stopped")
 			}
 			own := b.row.Exit != nil && !b.row.Exit.Terminated
@@ -166,12 +166,12 @@ func TestCancelIsRepeatedWhileTheJobLives(t *testing.T) {
 	t.Parallel()
 	b := given(t, rowIn(plan.Running)).hears(told(kill)).is(plan.Stopping, plan.Cancel)
 	b.hears(plan.News{Cancelled: &plan.Outcome{Failure: "unable to contact slurm controller"}}).is(plan.Stopping)
-	b.now = b.row.Due
+	b.now = b.row.DueAt
 	b.hears(plan.News{}).is(plan.Stopping, plan.Cancel)
 	for range 5 {
 		b.hears(plan.News{Cancelled: &plan.Outcome{}}).is(plan.Stopping)
 		b.hears(seen(b.now.Sub(epoch), job(sbatch.StateRunning))).is(plan.Stopping)
-		b.now = b.row.Due
+		b.now = b.row.DueAt
 		b.hears(plan.News{}).is(plan.Stopping, plan.Cancel)
 	}
 }
@@ -184,7 +184,7 @@ func TestRestartTakesUpEachPhase(t *testing.T) {
 	} {
 		given(t, rowIn(phase)).hears(plan.News{}).is(phase, want...)
 	}
-	given(t, rowIn(plan.Done), func(r *plan.Row) { r.Releasing, r.Due = true, time.Time{} }).hears(plan.News{}).is(plan.Done, plan.Release)
+	given(t, rowIn(plan.Done), func(r *plan.Row) { r.Releasing, r.DueAt = true, time.Time{} }).hears(plan.News{}).is(plan.Done, plan.Release)
 	unbegun := rowIn(plan.Stopping)
 	unbegun.Begun = nil
 	given(t, unbegun).hears(plan.News{}).is(plan.Stopping, plan.Cancel, plan.Fence)
@@ -212,10 +212,10 @@ func TestI6ServerThatIsAwayForDaysGetsTheResults(t *testing.T) {
 	tries := 0
 	for at := time.Duration(0); at < 72*time.Hour; tries++ {
 		b.at(at).hears(away).is(plan.Collecting, plan.Confirm)
-		if pause := b.row.Due.Sub(b.now); pause <= 0 || pause > time.Minute {
+		if pause := b.row.DueAt.Sub(b.now); pause <= 0 || pause > time.Minute {
 			t.Fatalf("after %s the next try is %s away", at, pause)
 		}
-		at += b.row.Due.Sub(b.now)
+		at += b.row.DueAt.Sub(b.now)
 		b.at(at).hears(plan.News{}).is(plan.Collecting, plan.Collect)
 	}
 	b.hears(plan.News{Collected: &plan.Outcome{}}).is(plan.Finalizing)

@@ -34,7 +34,7 @@ func policy() plan.Policy {
 			TimeGrace: 2 * time.Minute, MemoryOverhead: 64 << 20, RetryBegun: plan.RetryNever,
 		}},
 		SubmitGrace: 90 * time.Second, OrphanGrace: 5 * time.Minute, CancelOrphans: true, RecordAge: 300 * time.Second, Accounting: true, Settle: 10 * time.Second,
-		StuckFor: 5 * time.Second, StagePatience: 5 * time.Minute, OutagePatience: 24 * time.Hour, CollectPatience: 72 * time.Hour, AckPatience: 10 * time.Minute, MaxAttempts: 3,
+		StuckFor: 5 * time.Second, StagePatience: 5 * time.Minute, OutagePatience: 24 * time.Hour, CollectPatience: 72 * time.Hour, LongestAckPause: 10 * time.Minute, MaxAttempts: 3,
 		KeepAfterAck: 24 * time.Hour,
 	}
 }
@@ -63,7 +63,7 @@ func rowIn(phase plan.Phase) plan.Row {
 		Bundle:    &codalab.RunBundle{UUID: uuid, OwnerID: "1", Command: "true", Metadata: codalab.Metadata{}},
 		Resources: &codalab.Resources{CPUs: 2, Memory: 2 << 30, DockerImage: "python:3"},
 	})
-	r.Phase, r.Since, r.Reason, r.Version = phase, epoch, "the test begins here", 1
+	r.Phase, r.PhaseSince, r.Reason, r.Version = phase, epoch, "the test begins here", 1
 	at := slices.Index(plan.Phases(), phase)
 	since := func(p plan.Phase) bool { return at >= slices.Index(plan.Phases(), p) }
 	if since(plan.Staging) {
@@ -71,7 +71,7 @@ func rowIn(phase plan.Phase) plan.Row {
 	}
 	if since(plan.Submitting) {
 		r.Staged = &spool.Inputs{Image: "/shared/cache/x.sif", ImageDigest: "sha256:1"}
-		r.Attempt, r.Generation, r.SubmissionName, r.Prepared, r.Sbatches, r.Submitted = 1, 1, submission, true, 1, epoch
+		r.Attempt, r.Generation, r.SubmissionName, r.Prepared, r.SbatchCount, r.SubmittedAt = 1, 1, submission, true, 1, epoch
 	}
 	if since(plan.Queued) {
 		r.Job = job(sbatch.StatePending)
@@ -81,7 +81,7 @@ func rowIn(phase plan.Phase) plan.Row {
 	}
 	switch phase {
 	case plan.Stopping:
-		r.Stop = &plan.Verdict{Cause: spool.CauseUser, Failure: codalab.KillRequested}
+		r.StopVerdict = &plan.Verdict{Cause: spool.CauseUser, Failure: codalab.KillRequested}
 	case plan.Collecting, plan.Finalizing, plan.Done:
 		r.Exit = exit(0)
 		r.Verdict = &plan.Verdict{Cause: spool.CauseSucceeded, ExitCode: r.Exit.ExitCode}
@@ -91,9 +91,9 @@ func rowIn(phase plan.Phase) plan.Row {
 		}
 		switch phase { //nolint:exhaustive // the others are not due
 		case plan.Finalizing:
-			r.Reports, r.Due = 1, epoch.Add(firstQuestion)
+			r.ReportCount, r.DueAt = 1, epoch.Add(firstQuestion)
 		case plan.Done:
-			r.Reports, r.Due, r.KeepUntil = 1, epoch.Add(firstQuestion), epoch.Add(policy().KeepAfterAck)
+			r.ReportCount, r.DueAt, r.KeepUntil = 1, epoch.Add(firstQuestion), epoch.Add(policy().KeepAfterAck)
 		}
 	case plan.Claiming, plan.Staging, plan.Submitting, plan.Queued, plan.Running:
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// SubmitWithin is how long after a row's Submitted its sbatch may be started. A later Submit
+// SubmitWithin is how long after a row's SubmittedAt its sbatch may be started. A later Submit
 // asks nothing of Slurm and counts as refused for now.
 const SubmitWithin = 10 * time.Second
 
@@ -30,11 +30,11 @@ type Policy struct {
 	// life of an sbatch together.
 	SubmitGrace time.Duration
 	// OrphanGrace is how long the bridge leaves an orphan job alone: a job of its own for which
-	// there is no row. It is longer than SubmitGrace. CancelOrphans says whether such a job is
+	// there is no row. It is longer than SubmitGrace. CancelOrphans reports whether such a job is
 	// cancelled then, or only logged.
 	OrphanGrace   time.Duration `json:"StrayGrace"`
 	CancelOrphans bool          `json:"CancelStrays"`
-	// RecordAge is how long Slurm surely shows an ended job (MinJobAge). Without accounting, a
+	// RecordAge is how long Slurm is certain to show an ended job (MinJobAge). Without accounting, a
 	// snapshot that is younger than this and lacks a job proves that there is none.
 	RecordAge time.Duration
 	// Accounting is set if the site has an accounting database.
@@ -46,13 +46,13 @@ type Policy struct {
 	// bundle fails for it.
 	StuckFor time.Duration
 	// StagePatience is how long failing staging is tried again before the bundle fails,
-	// CollectPatience the same for collecting.
+	// CollectPatience the same for collecting. Patience means only that here.
 	StagePatience, CollectPatience time.Duration
-	// OutagePatience is the same for staging while a server, a registry or a disk is away.
+	// OutagePatience is the same for staging while a server, a registry or a disk is unreachable.
 	OutagePatience time.Duration
-	// AckPatience is the longest pause between two questions to a server that has a verdict and
+	// LongestAckPause is the longest pause between two questions to a server that has a verdict and
 	// has not acknowledged it. The first pauses are shorter.
-	AckPatience time.Duration
+	LongestAckPause time.Duration `json:"AckPatience"`
 	// MaxAttempts bounds the attempts of one bundle.
 	MaxAttempts int
 	// KeepAfterAck is how long results stay on the shared disk after the server has
@@ -97,10 +97,10 @@ type Queue struct {
 	MemoryOverhead int64
 	// MaxInFlight bounds the queue's jobs in Slurm; 0 for no bound.
 	MaxInFlight int
-	// RetryBegun says whether a begun bundle may begin again.
+	// RetryBegun reports whether a begun bundle may begin again.
 	RetryBegun RetryBegun
-	// Scratch is a directory on the nodes' own disk. WorkDir says whether working directories
-	// are there too.
+	// Scratch is a directory on the nodes' own disk. WorkDir reports whether working directories
+	// are on it too.
 	Scratch string
 	WorkDir spool.WorkDir
 	// Runtime is how the queue's containers are to be run.

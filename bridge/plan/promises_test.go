@@ -84,7 +84,7 @@ func TestI2ObservationOfAnotherSubmissionIsIgnored(t *testing.T) {
 	old.Observation.SubmissionName = "cl-ann-0123456789ab.0-b1b2b3"
 	b := given(t, rowIn(plan.Submitting)).at(early).hears(old).is(plan.Submitting)
 	old.Observation.Asked, old.Observation.Jobs = epoch.Add(late), nil
-	if b.at(late).hears(old).is(plan.Submitting); !b.row.Absent.IsZero() {
+	if b.at(late).hears(old).is(plan.Submitting); !b.row.AbsentAsOf.IsZero() {
 		t.Error("an observation of another submission counts as absence")
 	}
 	b.hears(plan.News{Accounting: &plan.Observation{SubmissionName: old.Observation.SubmissionName, Asked: epoch.Add(late), Jobs: []sbatch.Job{job(sbatch.StateFailed)}}})
@@ -100,8 +100,8 @@ func TestI3AbsenceCountsOnlyInACompleteSnapshotOlderThanTheGrace(t *testing.T) {
 	b.hears(seen(late)).is(plan.Submitting, plan.QueryAccounting)
 	b.at(late+time.Second).hears(accounted(early)).is(plan.Submitting, plan.QueryAccounting)
 	b.hears(accounted(late+time.Second)).is(plan.Submitting, plan.Submit)
-	if b.row.Submitted != b.now || b.row.Attempt != 1 || b.row.SubmissionName != submission {
-		t.Errorf("submitted at %s as attempt %d under %s, want now, the same attempt and name", b.row.Submitted, b.row.Attempt, b.row.SubmissionName)
+	if b.row.SubmittedAt != b.now || b.row.Attempt != 1 || b.row.SubmissionName != submission {
+		t.Errorf("submitted at %s as attempt %d under %s, want now, the same attempt and name", b.row.SubmittedAt, b.row.Attempt, b.row.SubmissionName)
 	}
 	// The proof was for the last submission only.
 	b.at(late + time.Minute).hears(seen(late + time.Minute)).is(plan.Submitting)
@@ -157,7 +157,7 @@ func TestI3UnknownStateIsNoChange(t *testing.T) {
 	t.Parallel()
 	for _, phase := range []plan.Phase{plan.Queued, plan.Running} {
 		b := given(t, rowIn(phase)).at(late).hears(seen(late, job("HIBERNATING"))).is(phase)
-		if !b.row.Ended.IsZero() || b.row.Job.State != "HIBERNATING" {
+		if !b.row.NoJobSince.IsZero() || b.row.Job.State != "HIBERNATING" {
 			t.Errorf("%s: row %+v, want the state kept and the job alive", phase, b.row.Job)
 		}
 	}
@@ -166,7 +166,7 @@ func TestI3UnknownStateIsNoChange(t *testing.T) {
 func TestI3FreshJobThatIsNotShownYetIsNotAbsent(t *testing.T) {
 	t.Parallel()
 	for _, phase := range []plan.Phase{plan.Queued, plan.Running} {
-		if b := given(t, rowIn(phase)).at(early).hears(seen(early)).is(phase); !b.row.Ended.IsZero() {
+		if b := given(t, rowIn(phase)).at(early).hears(seen(early)).is(phase); !b.row.NoJobSince.IsZero() {
 			t.Errorf("%s: a snapshot within the grace counts as absence", phase)
 		}
 	}
@@ -199,7 +199,7 @@ func TestI4AttemptIsClosedBeforeTheNext(t *testing.T) {
 			}
 			b.is(plan.Queued, plan.Fence)
 			b.hears(closing(spool.Started{Fenced: true, Token: "ours"})).is(plan.Staging)
-			if b.row.SubmissionName != "" || b.row.Begun != nil || b.row.Fenced || !b.row.Submitted.IsZero() {
+			if b.row.SubmissionName != "" || b.row.Begun != nil || b.row.Fenced || !b.row.SubmittedAt.IsZero() {
 				t.Errorf("row keeps of its last attempt: %+v", b.row)
 			}
 		})
@@ -212,16 +212,16 @@ func TestI4ClosingThatFailsIsRepeatedAndNothingElse(t *testing.T) {
 	failed := plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "no space left on device"}}
 	for range 50 {
 		b.hears(failed).is(plan.Queued)
-		if !b.row.Due.After(b.now) {
+		if !b.row.DueAt.After(b.now) {
 			t.Fatal("a closing that failed is not waited for")
 		}
-		b.now = b.row.Due
+		b.now = b.row.DueAt
 		b.hears(plan.News{}).is(plan.Queued, plan.Fence)
 	}
 }
 
 // ended says of a row that Slurm has shown its job to be over.
-func ended(r *plan.Row) { r.Ended, r.Job = epoch.Add(late), job(sbatch.StateNodeFail) }
+func ended(r *plan.Row) { r.NoJobSince, r.Job = epoch.Add(late), job(sbatch.StateNodeFail) }
 
 func TestI4BegunBundleBeginsAgainOnlyWherePolicyAllows(t *testing.T) {
 	t.Parallel()
@@ -263,7 +263,7 @@ func TestI4BegunBundleBeginsAgainOnlyWherePolicyAllows(t *testing.T) {
 
 func TestI4UnbegunBundleIsTriedElsewhereBounded(t *testing.T) {
 	t.Parallel()
-	b := given(t, rowIn(plan.Queued), ended, func(r *plan.Row) { r.Attempt, r.LastWords = 3, "exec: cl-worker: not found" })
+	b := given(t, rowIn(plan.Queued), ended, func(r *plan.Row) { r.Attempt, r.OutputTail = 3, "exec: cl-worker: not found" })
 	b.at(late).hears(plan.News{Fenced: &plan.Fencing{Attempt: 3, Standing: spool.Started{Fenced: true}}})
 	b.is(plan.Finalizing).verdict(spool.CausePlatform, "The node of Slurm job 7 failed before it began")
 }
@@ -388,8 +388,8 @@ func TestI6ResultIsReportedOnceAwaitedAndKeptAfter(t *testing.T) {
 	for i := range 100 {
 		b.at(time.Duration(i+1)*time.Hour).hears(plan.News{}).is(plan.Finalizing, plan.Confirm)
 		b.hears(confirmed(b.now, codalab.StateFinalizing)).is(plan.Finalizing)
-		if !b.row.Reported() || b.row.Reports != 1 {
-			t.Fatalf("reported %v, %d times, want once", b.row.Reported(), b.row.Reports)
+		if !b.row.Reported() || b.row.ReportCount != 1 {
+			t.Fatalf("reported %v, %d times, want once", b.row.Reported(), b.row.ReportCount)
 		}
 	}
 	b.hears(told(ack)).is(plan.Done)
@@ -399,8 +399,8 @@ func TestI6ResultIsReportedOnceAwaitedAndKeptAfter(t *testing.T) {
 	}
 	b.hears(told(ack, kill)).is(plan.Done)
 	checks := 0
-	for ; b.row.Due.Before(end); checks++ {
-		b.now = b.row.Due
+	for ; b.row.DueAt.Before(end); checks++ {
+		b.now = b.row.DueAt
 		b.hears(plan.News{}).is(plan.Done, plan.Confirm).hears(confirmed(b.now, codalab.StateReady)).is(plan.Done)
 	}
 	if checks != 5 {
@@ -409,7 +409,7 @@ func TestI6ResultIsReportedOnceAwaitedAndKeptAfter(t *testing.T) {
 	b.now = end
 	b.hears(plan.News{}).is(plan.Done, plan.Confirm).hears(confirmed(b.now, codalab.StateReady)).is(plan.Done, plan.Release)
 	b.hears(plan.News{Released: &plan.Outcome{Failure: "stale file handle"}}).is(plan.Done)
-	b.now = b.row.Due
+	b.now = b.row.DueAt
 	b.hears(plan.News{}).is(plan.Done, plan.Release)
 	b.hears(plan.News{Released: &plan.Outcome{}}).is(plan.Done, plan.Forget)
 }

@@ -21,7 +21,7 @@ func (r Row) Report(worker string) codalab.Run {
 	run := codalab.Run{
 		UUID:        r.Bundle,
 		RunStatus:   r.RunStatus(),
-		BundleStart: codalab.UnixSeconds(r.Claimed),
+		BundleStart: codalab.UnixSeconds(r.OfferedAt),
 		State:       r.State(),
 		Remote:      worker,
 		Profile:     r.profile(),
@@ -48,7 +48,7 @@ func (r Row) Report(worker string) codalab.Run {
 //
 // CodaLab's own worker goes on sending its last sample, usually that of a container that is
 // gone: 0 (codalab/worker/docker_utils.py: get_container_stats_with_docker_stats). Its server
-// keeps what the last report before finalizing said (codalab/model/bundle_model.py:
+// keeps the figures of the last report before finalizing (codalab/model/bundle_model.py:
 // transition_bundle_running).
 func (r Row) usage(run *codalab.Run) {
 	var u spool.Usage
@@ -122,8 +122,8 @@ func (r Row) Notes() []string {
 			}
 		}
 	}
-	if r.Changed != "" {
-		notes = append(notes, r.Changed)
+	if r.DataChanged != "" {
+		notes = append(notes, r.DataChanged)
 	}
 	return notes
 }
@@ -136,8 +136,8 @@ func (r Row) doing() string {
 	case Staging:
 		return r.stagingStatus()
 	case Submitting:
-		if r.Trouble != "" {
-			return sentence.Of(r.Trouble)
+		if r.LastFailure != "" {
+			return sentence.Of(r.LastFailure)
 		}
 		return "Being submitted to Slurm."
 	case Queued:
@@ -153,8 +153,8 @@ func (r Row) doing() string {
 		switch {
 		case r.Progress != "":
 			return r.Progress
-		case r.Trouble != "":
-			return "Uploading results; the last try failed: " + sentence.Of(r.Trouble)
+		case r.LastFailure != "":
+			return "Uploading results; the last try failed: " + sentence.Of(r.LastFailure)
 		}
 		return "Uploading results."
 	case Finalizing:
@@ -166,14 +166,14 @@ func (r Row) doing() string {
 
 func (r Row) stagingStatus() string {
 	switch {
-	case r.Low != "" && r.Progress == "":
-		return "Waiting: " + r.Low + "."
-	case r.Trouble != "" && !r.Due.IsZero():
-		return "Trying again at " + r.Due.Format(time.TimeOnly) + ": " + sentence.Of(r.Trouble)
+	case r.DiskLow != "" && r.Progress == "":
+		return "Waiting: " + r.DiskLow + "."
+	case r.LastFailure != "" && !r.DueAt.IsZero():
+		return "Trying again at " + r.DueAt.Format(time.TimeOnly) + ": " + sentence.Of(r.LastFailure)
 	case r.Progress != "":
 		return r.Progress
-	case r.Trouble != "":
-		return "Trying again: " + sentence.Of(r.Trouble)
+	case r.LastFailure != "":
+		return "Trying again: " + sentence.Of(r.LastFailure)
 	case r.Staged != nil:
 		return "Image and dependencies are ready; waiting to be submitted to Slurm."
 	}

@@ -18,7 +18,7 @@ func TestRunStatusSaysWhyInOneSentence(t *testing.T) {
 		return func(r *plan.Row) { r.Job.Reason, r.Job.Start = reason, start }
 	}
 	trouble := func(text string) func(*plan.Row) {
-		return func(r *plan.Row) { r.Trouble, r.Due = text, epoch.Add(time.Minute) }
+		return func(r *plan.Row) { r.LastFailure, r.DueAt = text, epoch.Add(time.Minute) }
 	}
 	unstaged := func(r *plan.Row) { r.Staged = nil }
 	for _, c := range []struct {
@@ -28,11 +28,11 @@ func TestRunStatusSaysWhyInOneSentence(t *testing.T) {
 	}{
 		{plan.Claiming, unstaged, "Claimed by the bridge."},
 		{plan.Staging, unstaged, "Staging the image and the dependencies."},
-		{plan.Staging, func(r *plan.Row) { r.Progress, r.Trouble = "Pulling image python:3.", "it broke off" }, "Pulling image python:3."},
+		{plan.Staging, func(r *plan.Row) { r.Progress, r.LastFailure = "Pulling image python:3.", "it broke off" }, "Pulling image python:3."},
 		{plan.Staging, func(r *plan.Row) { r.Progress = "Pulling image python:3." }, "Pulling image python:3."},
 		{plan.Staging, func(r *plan.Row) { r.Staged = &spool.Inputs{} }, "Image and dependencies are ready; waiting to be submitted to Slurm."},
 		{plan.Staging, trouble("no route to host"), "Trying again at 08:01:00: No route to host."},
-		{plan.Staging, func(r *plan.Row) { r.Trouble = "no route to host" }, "Trying again: No route to host."},
+		{plan.Staging, func(r *plan.Row) { r.LastFailure = "no route to host" }, "Trying again: No route to host."},
 		{plan.Submitting, unstaged, "Being submitted to Slurm."},
 		{plan.Submitting, trouble("job submit limit"), "Job submit limit."},
 		{plan.Queued, pending("None", time.Time{}), "Slurm job 7 waits."},
@@ -46,7 +46,7 @@ func TestRunStatusSaysWhyInOneSentence(t *testing.T) {
 		{plan.Stopping, unstaged, "Being stopped."},
 		{plan.Collecting, unstaged, "Uploading results."},
 		{plan.Collecting, trouble("connection refused"), "Uploading results; the last try failed: Connection refused."},
-		{plan.Collecting, func(r *plan.Row) { r.Trouble, r.Progress = "connection refused", "Uploading results: 1 of 2." }, "Uploading results: 1 of 2."},
+		{plan.Collecting, func(r *plan.Row) { r.LastFailure, r.Progress = "connection refused", "Uploading results: 1 of 2." }, "Uploading results: 1 of 2."},
 		{plan.Finalizing, unstaged, "Finalizing bundle."},
 		{plan.Done, unstaged, "Finished"},
 	} {

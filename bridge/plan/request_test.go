@@ -191,7 +191,7 @@ func TestBatchTakesThePriorAndThenTheOlderAndNamesThem(t *testing.T) {
 		r := rowIn(plan.Staging)
 		r.Bundle, r.Run.Metadata = c.bundle, codalab.Metadata{"request_priority": c.priority}
 		if i == 4 {
-			r.Claimed = epoch.Add(-time.Second)
+			r.OfferedAt = epoch.Add(-time.Second)
 		}
 		staged = append(staged, r)
 	}
@@ -199,7 +199,7 @@ func TestBatchTakesThePriorAndThenTheOlderAndNamesThem(t *testing.T) {
 	var got []string
 	for _, r := range p.Batch(epoch, staged, 4, 10) {
 		got = append(got, string(r.SubmissionName))
-		if r.Phase != plan.Submitting || !r.Submitted.IsZero() || r.Index != 0 {
+		if r.Phase != plan.Submitting || !r.SubmittedAt.IsZero() || r.Index != 0 {
 			t.Errorf("row %+v, want it in submitting and not submitted", r)
 		}
 	}

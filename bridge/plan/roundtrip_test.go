@@ -39,9 +39,9 @@ func TestDecisionSurvivesJSON(t *testing.T) {
 			n.Restarted = random.IntN(2) == 0
 			want, wantEffects := p.Next(now, row, n)
 			got, gotEffects := p.Next(now, traced, throughJSON(t, n))
-			if !reflect.DeepEqual(want, got) || !slices.Equal(kindsOf(wantEffects), kindsOf(gotEffects)) {
+			if !reflect.DeepEqual(want, got) || !slices.Equal(plan.KindsOf(wantEffects), plan.KindsOf(gotEffects)) {
 				t.Fatalf("%s, %s and %s (-direct +through JSON):\n%s%s", name, one, two,
-					cmp.Diff(want, got), cmp.Diff(kindsOf(wantEffects), kindsOf(gotEffects)))
+					cmp.Diff(want, got), cmp.Diff(plan.KindsOf(wantEffects), plan.KindsOf(gotEffects)))
 			}
 		}
 	}
@@ -57,12 +57,4 @@ func throughJSON[T any](t *testing.T, v T) (out T) {
 		t.Fatal(err)
 	}
 	return out
-}
-
-func kindsOf(effects []plan.Effect) []plan.Kind {
-	var kinds []plan.Kind
-	for _, e := range effects {
-		kinds = append(kinds, e.Kind)
-	}
-	return kinds
 }

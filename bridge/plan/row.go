@@ -42,7 +42,7 @@ func Phases() []Phase {
 // SubmissionName names a submission. It is the job's name in Slurm, and unique.
 type SubmissionName string
 
-// Row is one bundle of the bridge's. It is a value, which a ledger keeps. The values behind its
+// Row is one bundle that the bridge handles. It is a value, which a ledger keeps. The values behind its
 // pointers never change, so rows may be copied, shared and compared with ==.
 type Row struct {
 	// Bundle is the bundle's UUID, the row's key.
@@ -54,41 +54,42 @@ type Row struct {
 	// Run is what the server asked for. It is never nil.
 	Run       *codalab.RunBundle `json:"run"`
 	Resources codalab.Resources  `json:"resources"`
-	// Claimed is when the server first offered the bundle. Offered is when it last repeated the
-	// offer during the claim; zero if it did not.
-	Claimed time.Time `json:"claimed"`
-	Offered time.Time `json:"offered,omitzero"`
+	// OfferedAt is when the server first offered the bundle. ReofferedAt is when it last repeated
+	// the offer during the claim; zero if it did not.
+	OfferedAt   time.Time `json:"claimed"`
+	ReofferedAt time.Time `json:"offered,omitzero"`
 
 	Phase Phase `json:"phase"`
-	// Since is when the phase began.
-	Since time.Time `json:"since"`
+	// PhaseSince is when the phase began.
+	PhaseSince time.Time `json:"since"`
 	// Reason says in plain words why the last decision was made.
 	Reason string `json:"reason"`
-	// Decided is when the phase, the attempt or the reason last changed.
-	Decided time.Time `json:"decided,omitzero"`
-	// Due is when to decide again without news; zero for never.
-	Due time.Time `json:"due,omitzero"`
-	// Tries counts the failed tries of the phase's work.
-	Tries int `json:"tries,omitempty"`
-	// Trouble is why the last try failed.
-	Trouble string `json:"trouble,omitempty"`
-	// Troubled is since when staging or collecting has failed, in this life of the bridge; zero
-	// while it does not. Outage says whether staging last failed for an outage. Turned is since
-	// when it has failed for that kind of reason, if it failed for the other kind before.
-	Troubled time.Time `json:"troubled,omitzero"`
-	Turned   time.Time `json:"turned,omitzero"`
-	Outage   bool      `json:"outage,omitempty"`
+	// DecidedAt is when the phase, the attempt or the reason last changed.
+	DecidedAt time.Time `json:"decided,omitzero"`
+	// DueAt is when to decide again without news; zero for never.
+	DueAt time.Time `json:"due,omitzero"`
+	// FailedTries counts the failed tries of the phase's work.
+	FailedTries int `json:"tries,omitempty"`
+	// LastFailure is why the last try failed.
+	LastFailure string `json:"trouble,omitempty"`
+	// FailingSince is since when staging or collecting has failed, in this life of the bridge;
+	// zero while it does not. FailedByOutage reports whether staging last failed for an outage.
+	// FailureKindSince is since when it has failed for that kind of reason, if it failed for the
+	// other kind before.
+	FailingSince     time.Time `json:"troubled,omitzero"`
+	FailureKindSince time.Time `json:"turned,omitzero"`
+	FailedByOutage   bool      `json:"outage,omitempty"`
 
-	// Low is why a row without its inputs waits for room on the shared disk; empty while it
+	// DiskLow is why a row without its inputs waits for room on the shared disk; empty while it
 	// does not.
-	Low string `json:"low,omitempty"`
+	DiskLow string `json:"low,omitempty"`
 
 	// Staged is what staging has made ready; nil before.
 	Staged *spool.Inputs `json:"staged,omitempty"`
 
-	// Changed says, in sentences for the researcher, which data that was used in place changed
+	// DataChanged says, in sentences for the researcher, which data that was used in place changed
 	// during the run; empty if none did.
-	Changed string `json:"changed,omitempty"`
+	DataChanged string `json:"changed,omitempty"`
 
 	// Attempt counts the row's attempts; the current one has this number.
 	Attempt int `json:"attempt"`
@@ -101,30 +102,30 @@ type Row struct {
 	Generation int64 `json:"generation,omitempty"`
 	// Prepared is set once the job's specification is on the shared disk.
 	Prepared bool `json:"prepared,omitempty"`
-	// Submitted is when sbatch was last started for SubmissionName; zero before.
-	Submitted time.Time `json:"submitted,omitzero"`
-	// Sbatches counts how often sbatch was wanted for SubmissionName.
-	Sbatches int `json:"sbatches,omitempty"`
-	// Refused is Slurm's refusal of a repeated submission: an earlier one may have made a job
+	// SubmittedAt is when sbatch was last started for SubmissionName; zero before.
+	SubmittedAt time.Time `json:"submitted,omitzero"`
+	// SbatchCount counts how often sbatch was wanted for SubmissionName.
+	SbatchCount int `json:"sbatches,omitempty"`
+	// RepeatRefusal is Slurm's refusal of a repeated submission: an earlier one may have made a job
 	// all the same.
-	Refused string `json:"refused,omitempty"`
-	// Unclear counts the unclear answers of sbatch for SubmissionName.
-	Unclear int `json:"unclear,omitempty"`
+	RepeatRefusal string `json:"refused,omitempty"`
+	// UnclearCount counts the unclear answers of sbatch for SubmissionName.
+	UnclearCount int `json:"unclear,omitempty"`
 	// Job is the job, as Slurm last showed it; its ID is 0 before it has one.
 	Job sbatch.Job `json:"job,omitzero"`
-	// Absent is when the snapshot was asked for that proves, as far as the queue can, that the
+	// AbsentAsOf is when the snapshot was asked for that proves, as far as the queue can, that the
 	// submission made no job; zero while there is none.
-	Absent time.Time `json:"absent,omitzero"`
-	// Ended is when Slurm was first seen without a live job for the attempt; zero while it has
+	AbsentAsOf time.Time `json:"absent,omitzero"`
+	// NoJobSince is when Slurm was first seen without a live job for the attempt; zero while it has
 	// one.
-	Ended time.Time `json:"ended,omitzero"`
-	// Looked is when the attempt's records were last read since Ended. LastWords is the end
-	// of the batch script's output. Both are empty before.
-	Looked    time.Time `json:"looked,omitzero"`
-	LastWords string    `json:"last_words,omitempty"`
-	// Stuck is since when Slurm has given a reason for which the job can never start; zero
+	NoJobSince time.Time `json:"ended,omitzero"`
+	// RecordsReadAt is when the attempt's records were last read since NoJobSince. OutputTail is
+	// the last line of the batch script's output. Both are empty before.
+	RecordsReadAt time.Time `json:"looked,omitzero"`
+	OutputTail    string    `json:"last_words,omitempty"`
+	// ImpossibleSince is since when Slurm has given a reason for which the job can never start; zero
 	// while it gives none.
-	Stuck time.Time `json:"stuck,omitzero"`
+	ImpossibleSince time.Time `json:"stuck,omitzero"`
 
 	// Begun is the current attempt's start; nil before.
 	Begun *spool.Started `json:"begun,omitempty"`
@@ -136,29 +137,29 @@ type Row struct {
 	// Progress says how far staging or collecting is. It is not saved either.
 	Progress string `json:"-"`
 
-	// Stop is the verdict to be reached instead of the run's own: a kill, or a job that can
+	// StopVerdict is the verdict to be reached instead of the run's own: a kill, or a job that can
 	// never start.
-	Stop *Verdict `json:"stop,omitempty"`
-	// Cancelled is when scancel last succeeded; zero before.
-	Cancelled time.Time `json:"cancelled,omitzero"`
+	StopVerdict *Verdict `json:"stop,omitempty"`
+	// CancelledAt is when scancel last succeeded; zero before.
+	CancelledAt time.Time `json:"cancelled,omitzero"`
 	// Fenced is set when the current attempt can never begin.
 	Fenced bool `json:"closed,omitempty"`
-	// Gone is since when the current attempt's records have been missing from the disk, as
-	// fencing found; zero while they are there. A fenced attempt whose records are gone cannot
-	// begin, but it may have begun.
-	Gone time.Time `json:"gone,omitzero"`
+	// RecordsGoneSince is since when the current attempt's records have been missing from the
+	// disk, as fencing found; zero while they exist. A fenced attempt whose records are gone
+	// cannot begin, but it may have begun.
+	RecordsGoneSince time.Time `json:"gone,omitzero"`
 	// Verdict is how the bundle ended; nil before.
 	Verdict *Verdict `json:"verdict,omitempty"`
 	// Undelivered is set once the bridge has given up delivering the results.
 	Undelivered bool `json:"undelivered,omitempty"`
-	// Dropped is set for a row whose bundle turned out not to be this bridge's. It is not
+	// Dropped is set for a row whose bundle turned out to be another worker's. It is not
 	// reported.
 	Dropped bool `json:"dropped,omitempty"`
 	// Releasing is set when the bundle's files are being removed.
 	Releasing bool `json:"releasing,omitempty"`
-	// Reports counts how often the verdict was to be reported. Each report is in one check-in:
+	// ReportCount counts how often the verdict was to be reported. Each report is in one check-in:
 	// see package bridge, "Reports".
-	Reports int `json:"reports,omitempty"`
+	ReportCount int `json:"reports,omitempty"`
 	// KeepUntil is when the files of a row that is done may be removed.
 	KeepUntil time.Time `json:"keep_until,omitzero"`
 	// Times are the beginnings of the stages that the server keeps.
@@ -187,8 +188,8 @@ type Verdict struct {
 // NewRow is the row of a bundle that the server has just offered to a queue.
 func NewRow(now time.Time, queue string, m codalab.Message) Row {
 	r := Row{
-		Bundle: m.UUID, Queue: queue, Run: &codalab.RunBundle{}, Claimed: now,
-		Phase: Claiming, Since: now, Reason: "the server offered the bundle", Decided: now,
+		Bundle: m.UUID, Queue: queue, Run: &codalab.RunBundle{}, OfferedAt: now,
+		Phase: Claiming, PhaseSince: now, Reason: "the server offered the bundle", DecidedAt: now,
 	}
 	if m.Bundle != nil {
 		r.Bundle, r.Run = m.Bundle.UUID, m.Bundle
@@ -220,5 +221,5 @@ func (r Row) kept() Row {
 
 // WaitsForRoom reports whether the row lacks only a place in Slurm.
 func (r Row) WaitsForRoom(now time.Time) bool {
-	return r.Phase == Staging && r.Staged != nil && r.Stop == nil && !r.Due.After(now)
+	return r.Phase == Staging && r.Staged != nil && r.StopVerdict == nil && !r.DueAt.After(now)
 }

@@ -74,40 +74,40 @@ type field struct{ name, value string }
 // fields are a row's fields in words; an empty one is as good as not there.
 func (w *world) fields(r plan.Row) []field {
 	return []field{
-		{"offered", moment(r.Offered)},
+		{"offered", moment(r.ReofferedAt)},
 		{"attempt", number(int64(r.Attempt))},
 		{"generation", number(r.Generation)},
 		{"prepared", yes(r.Prepared)},
-		{"submitted", moment(r.Submitted)},
-		{"unclear", number(int64(r.Unclear))},
-		{"low", quoted(r.Low)},
+		{"submitted", moment(r.SubmittedAt)},
+		{"unclear", number(int64(r.UnclearCount))},
+		{"low", quoted(r.DiskLow)},
 		{"staged", yes(r.Staged != nil)},
 		{"job", jobWords(r)},
-		{"absent", moment(r.Absent)},
-		{"ended", moment(r.Ended)},
-		{"looked", moment(r.Looked)},
-		{"last-words", quoted(r.LastWords)},
-		{"stuck", moment(r.Stuck)},
+		{"absent", moment(r.AbsentAsOf)},
+		{"ended", moment(r.NoJobSince)},
+		{"looked", moment(r.RecordsReadAt)},
+		{"last-words", quoted(r.OutputTail)},
+		{"stuck", moment(r.ImpossibleSince)},
 		{"begun", begunWords(r)},
 		{"exit", exitWords(r)},
 		{"status", statusWords(r)},
 		{"progress", quoted(r.Progress)},
-		{"changed", quoted(r.Changed)},
-		{"stop", verdictWords(r.Stop)},
-		{"cancelled", moment(r.Cancelled)},
+		{"changed", quoted(r.DataChanged)},
+		{"stop", verdictWords(r.StopVerdict)},
+		{"cancelled", moment(r.CancelledAt)},
 		{"closed", yes(r.Fenced)},
-		{"gone", moment(r.Gone)},
+		{"gone", moment(r.RecordsGoneSince)},
 		{"verdict", verdictWords(r.Verdict)},
-		{"reports", number(int64(r.Reports))},
+		{"reports", number(int64(r.ReportCount))},
 		{"keep_until", moment(r.KeepUntil)},
 		{"undelivered", yes(r.Undelivered)},
 		{"dropped", yes(r.Dropped)},
 		{"releasing", yes(r.Releasing)},
-		{"tries", number(int64(r.Tries))},
-		{"trouble", quoted(r.Trouble)},
-		{"troubled", moment(r.Troubled)},
-		{"turned", moment(r.Turned)},
-		{"outage", yes(r.Outage)},
+		{"tries", number(int64(r.FailedTries))},
+		{"trouble", quoted(r.LastFailure)},
+		{"troubled", moment(r.FailingSince)},
+		{"turned", moment(r.FailureKindSince)},
+		{"outage", yes(r.FailedByOutage)},
 		{"due", w.dueWords(r)},
 	}
 }
@@ -142,10 +142,10 @@ func quoted(text string) string {
 
 // dueWords is when the row is due.
 func (w *world) dueWords(r plan.Row) string {
-	if r.Due.IsZero() {
+	if r.DueAt.IsZero() {
 		return ""
 	}
-	return "at " + clock(r.Due)
+	return "at " + clock(r.DueAt)
 }
 
 func jobWords(r plan.Row) string {

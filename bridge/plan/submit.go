@@ -29,15 +29,15 @@ func (d *decision) submitting() {
 	}
 	switch {
 	case d.row.Phase != Submitting:
-	case d.row.Stop != nil:
+	case d.row.StopVerdict != nil:
 		d.stopUnsubmitted()
-	case d.row.Refused != "" && d.row.Fenced:
-		d.endWithoutResults(Verdict{Cause: spool.CauseUser, Failure: d.refusalSentence(d.row.Refused)}, "Slurm refused the submission")
-	case d.row.Refused != "":
+	case d.row.RepeatRefusal != "" && d.row.Fenced:
+		d.endWithoutResults(Verdict{Cause: spool.CauseUser, Failure: d.refusalSentence(d.row.RepeatRefusal)}, "Slurm refused the submission")
+	case d.row.RepeatRefusal != "":
 		d.fence()
-	case d.row.Submitted.IsZero() && !d.row.Prepared:
+	case d.row.SubmittedAt.IsZero() && !d.row.Prepared:
 		d.prepare()
-	case d.row.Submitted.IsZero():
+	case d.row.SubmittedAt.IsZero():
 		if !d.waiting() {
 			d.submit(d.row.Reason)
 		}
@@ -45,8 +45,8 @@ func (d *decision) submitting() {
 		d.fence()
 	case !d.provenAbsent():
 	case d.row.Fenced:
-		d.conclude(platform("Slurm gave no clear answer to the submission, and has no such job: %s", sentence.Of(d.row.Trouble)))
-	case d.row.Unclear >= unclearAnswers:
+		d.conclude(platform("Slurm gave no clear answer to the submission, and has no such job: %s", sentence.Of(d.row.LastFailure)))
+	case d.row.UnclearCount >= unclearAnswers:
 		d.fence()
 	default:
 		d.submit("sbatch's answer was lost and there is no such job: submitted again under the same name")
@@ -63,7 +63,7 @@ func (d *decision) prepare() {
 		d.tryLater(p.Failure)
 	default:
 		d.row.Prepared = true
-		d.row.Tries, d.row.Trouble = 0, ""
+		d.row.FailedTries, d.row.LastFailure = 0, ""
 		d.submit(attemptGoes(d.row.Attempt))
 	}
 }
@@ -73,16 +73,16 @@ func (d *decision) prepare() {
 // know.
 const unclearAnswers = 3
 
-// submit wants sbatch. The row is saved with Submitted before sbatch runs.
+// submit wants sbatch. The row is saved with SubmittedAt before sbatch runs.
 func (d *decision) submit(reason string) {
-	d.row.Submitted, d.row.Absent = d.now, time.Time{}
-	d.row.Sbatches++
-	d.row.Due = time.Time{}
+	d.row.SubmittedAt, d.row.AbsentAsOf = d.now, time.Time{}
+	d.row.SbatchCount++
+	d.row.DueAt = time.Time{}
 	d.row.Reason = reason
 	d.wantEffect(Submit)
 }
 
-// adoptable returns the job of an observation that stands for the submission, a live one rather
+// adoptable returns the job of an observation that the submission made, a live one rather
 // than an ended one. The ghost of a refused submission does not count.
 func adoptable(s *Observation) (job sbatch.Job, ok bool) {
 	if s == nil {
@@ -105,7 +105,7 @@ func adoptable(s *Observation) (job sbatch.Job, ok bool) {
 func ghost(j sbatch.Job) bool { return j.State == sbatch.StateFailed && j.Nodes == "" }
 
 func (d *decision) adopt(job sbatch.Job, reason string) {
-	d.row.Job, d.row.Absent = job, time.Time{}
+	d.row.Job, d.row.AbsentAsOf = job, time.Time{}
 	d.enter(Queued, fmt.Sprintf("job %s: %s", job.ID, reason))
 }
 
@@ -114,18 +114,18 @@ func (d *decision) applySubmission(s Submission) {
 	case s.Job != 0:
 		d.adopt(sbatch.Job{ID: s.Job, Name: string(d.row.SubmissionName), State: sbatch.StatePending, Reason: "None"}, "sbatch accepted it")
 	case s.Refused && s.Retry: // it has made no job
-		d.row.Submitted, d.row.Sbatches = time.Time{}, max(d.row.Sbatches-1, 0)
+		d.row.SubmittedAt, d.row.SbatchCount = time.Time{}, max(d.row.SbatchCount-1, 0)
 		d.tryLater("Slurm does not take the job now: " + s.Words)
-	case s.Refused && d.row.Sbatches > 1:
-		d.row.Refused = s.Words
+	case s.Refused && d.row.SbatchCount > 1:
+		d.row.RepeatRefusal = s.Words
 		d.row.Reason = "Slurm refused the submission that was repeated: fencing the attempt, since the first one may have made a job"
 	case s.Refused:
 		d.endWithoutResults(Verdict{Cause: spool.CauseUser, Failure: d.refusalSentence(s.Words)}, "Slurm refused the submission")
 	default:
-		d.row.Unclear++
-		d.row.Trouble = s.Words
+		d.row.UnclearCount++
+		d.row.LastFailure = s.Words
 		d.row.Reason = "sbatch gave no clear answer (" + s.Words + "): looking for the job by its name"
-		d.decideBy(d.row.Submitted.Add(d.policy.SubmitGrace))
+		d.decideBy(d.row.SubmittedAt.Add(d.policy.SubmitGrace))
 	}
 }
 
@@ -137,11 +137,11 @@ func (d *decision) refusalSentence(words string) string {
 // stopUnsubmitted stops a row in Submitting. Before sbatch was started there is nothing to
 // stop; after that there may be a job.
 func (d *decision) stopUnsubmitted() {
-	if d.row.Submitted.IsZero() {
-		d.endWithoutResults(*d.row.Stop, "stopped before it was submitted: "+d.row.Stop.Failure)
+	if d.row.SubmittedAt.IsZero() {
+		d.endWithoutResults(*d.row.StopVerdict, "stopped before it was submitted: "+d.row.StopVerdict.Failure)
 		return
 	}
-	d.enter(Stopping, "being stopped: "+d.row.Stop.Failure)
+	d.enter(Stopping, "being stopped: "+d.row.StopVerdict.Failure)
 }
 
 // provenAbsent reports whether it is proven that the current submission made no live job. A
@@ -153,20 +153,20 @@ func (d *decision) stopUnsubmitted() {
 // Callers use it only if adoptable found nothing in the same news.
 func (d *decision) provenAbsent() bool {
 	s := d.news.Observation
-	if s != nil && d.row.Absent.IsZero() && s.Asked.After(d.row.Submitted.Add(d.policy.SubmitGrace)) {
-		d.row.Absent = s.Asked
+	if s != nil && d.row.AbsentAsOf.IsZero() && s.Asked.After(d.row.SubmittedAt.Add(d.policy.SubmitGrace)) {
+		d.row.AbsentAsOf = s.Asked
 	}
-	if d.row.Absent.IsZero() {
+	if d.row.AbsentAsOf.IsZero() {
 		return false
 	}
 	switch a := d.news.Accounting; {
 	case d.row.Fenced:
 		return true
-	case a != nil && !a.Asked.Before(d.row.Absent):
+	case a != nil && !a.Asked.Before(d.row.AbsentAsOf):
 		return true
 	case d.policy.Accounting:
 		d.wantUnlessFailed(QueryAccounting, d.news.AccountingFailure)
-	case d.row.Absent.Before(d.row.Submitted.Add(d.policy.RecordAge)):
+	case d.row.AbsentAsOf.Before(d.row.SubmittedAt.Add(d.policy.RecordAge)):
 		return true
 	default:
 		d.fence()

@@ -27,7 +27,7 @@ func sane(now time.Time, before, after plan.Row, effects []plan.Effect) error {
 		return fmt.Errorf("unknown phase %q", after.Phase)
 	case after.Reason == "":
 		return errors.New("no reason")
-	case !after.Due.IsZero() && !after.Due.After(now):
+	case !after.DueAt.IsZero() && !after.DueAt.After(now):
 		return errors.New("due at once, for ever")
 	case before.Verdict != nil && after.Verdict == nil && !before.Dropped:
 		return errors.New("verdict is lost")
@@ -48,8 +48,8 @@ func sane(now time.Time, before, after plan.Row, effects []plan.Effect) error {
 			return fmt.Errorf("unknown effect %q", e.Kind)
 		case seen[e.Kind]:
 			return fmt.Errorf("two effects %s", e.Kind)
-		case e.Kind == plan.Submit && (after.Phase != plan.Submitting || after.Submitted != now || after.SubmissionName == ""):
-			return fmt.Errorf("submit wanted in %s, submitted %s", after.Phase, after.Submitted)
+		case e.Kind == plan.Submit && (after.Phase != plan.Submitting || after.SubmittedAt != now || after.SubmissionName == ""):
+			return fmt.Errorf("submit wanted in %s, submitted %s", after.Phase, after.SubmittedAt)
 		case e.Kind == plan.Submit && !after.Prepared:
 			return errors.New("submit wanted of what is not prepared")
 		case e.Kind == plan.Claim && after.Dropped && after.Phase == plan.Done:
@@ -118,7 +118,7 @@ func total(row plan.Row, n plan.News, accounting bool) error {
 		return fmt.Errorf("%w (%s: %s)", err, after.Phase, after.Reason)
 	}
 	again, repeated := p.Next(now, row, n)
-	if !reflect.DeepEqual(after, again) || !slices.Equal(kindsOf(effects), kindsOf(repeated)) {
+	if !reflect.DeepEqual(after, again) || !slices.Equal(plan.KindsOf(effects), plan.KindsOf(repeated)) {
 		return fmt.Errorf("decided otherwise the second time:\n%s", cmp.Diff(after, again))
 	}
 	return nil
@@ -182,10 +182,10 @@ func TestI8NothingIsWantedInACircle(t *testing.T) {
 				pending := []plan.News{{}}
 				for pass := range 400 {
 					if len(pending) == 0 {
-						if b.row.Due.IsZero() {
+						if b.row.DueAt.IsZero() {
 							break
 						}
-						b.now = b.row.Due
+						b.now = b.row.DueAt
 						clear(wanted)
 						pending = append(pending, plan.News{})
 					}
@@ -221,7 +221,7 @@ func TestI8NoRowIsStuck(t *testing.T) {
 	for seed := range uint64(8) {
 		for name, row := range everyRow() {
 			if end := drive(t, row, seed); end.row.Phase != plan.Done || !slices.Contains(end.kinds(), plan.Forget) {
-				t.Fatalf("%s, seed %d: stuck in %s (%s), due %s", name, seed, end.row.Phase, end.row.Reason, end.row.Due)
+				t.Fatalf("%s, seed %d: stuck in %s (%s), due %s", name, seed, end.row.Phase, end.row.Reason, end.row.DueAt)
 			}
 		}
 	}
@@ -248,7 +248,7 @@ func drive(t *testing.T, row plan.Row, seed uint64) *bench {
 			b.row = b.policy.Batch(b.now, []plan.Row{b.row}, 1, 0)[0]
 		}
 		room := ""
-		b.hears(plan.News{Low: &room})
+		b.hears(plan.News{DiskLow: &room})
 		queue := b.effects
 		if b.row.InFlight() {
 			b.hears(plan.News{Observation: &plan.Observation{SubmissionName: b.row.SubmissionName, Asked: b.now}})
@@ -268,8 +268,8 @@ func drive(t *testing.T, row plan.Row, seed uint64) *bench {
 			b.hears(told(ack))
 		}
 		b.now = b.now.Add(6 * time.Second)
-		if b.row.Due.After(b.now) && !b.row.InFlight() {
-			b.now = b.row.Due
+		if b.row.DueAt.After(b.now) && !b.row.InFlight() {
+			b.now = b.row.DueAt
 		}
 	}
 	return b

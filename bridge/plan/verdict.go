@@ -46,8 +46,8 @@ func (d *decision) fromSlurm() Verdict {
 	}
 	output := ""
 	switch {
-	case d.row.LastWords != "":
-		output = " The end of its output: " + d.row.LastWords
+	case d.row.OutputTail != "":
+		output = " The end of its output: " + d.row.OutputTail
 	case d.row.Begun == nil && job.Nodes != "" && !d.mayHaveBegun():
 		return platform("Slurm job %s ended on %s (%s) and left nothing on the shared disk, which that node may not see. "+
 			"The bridge's operator can try it with: cl-bridge doctor", job.ID, job.Nodes, job.State)

@@ -16,8 +16,8 @@ func (d *decision) queued() {
 	}
 	d.applySlurm()
 	d.stopImpossibleJob()
-	if d.row.Stop != nil {
-		d.enter(Stopping, "being stopped: "+d.row.Stop.Failure)
+	if d.row.StopVerdict != nil {
+		d.enter(Stopping, "being stopped: "+d.row.StopVerdict.Failure)
 		return
 	}
 	// A job that has ended may have begun although the disk does not show it yet. Fencing
@@ -25,7 +25,7 @@ func (d *decision) queued() {
 	switch {
 	case d.row.Fenced:
 		d.conclude(d.fromSlurm())
-	case d.row.Ended.IsZero():
+	case d.row.NoJobSince.IsZero():
 	case d.fencingFailure() != "" || d.diskSettled() && d.slurmStateKnown():
 		d.fence()
 	}
@@ -40,11 +40,11 @@ func (d *decision) running() {
 	if d.concludedByWorker() {
 		return
 	}
-	if d.row.Stop != nil {
-		d.enter(Stopping, "being stopped: "+d.row.Stop.Failure)
+	if d.row.StopVerdict != nil {
+		d.enter(Stopping, "being stopped: "+d.row.StopVerdict.Failure)
 		return
 	}
-	if d.row.Exit == nil && !d.row.Ended.IsZero() && d.diskSettled() && d.slurmStateKnown() {
+	if d.row.Exit == nil && !d.row.NoJobSince.IsZero() && d.diskSettled() && d.slurmStateKnown() {
 		d.conclude(d.fromSlurm())
 	}
 }
@@ -53,7 +53,7 @@ func (d *decision) running() {
 // that was told to stop does not know why; Slurm says it once the job has ended.
 func (d *decision) concludedByWorker() bool {
 	exit := d.row.Exit
-	if exit == nil || exit.Terminated && d.row.Stop == nil && (d.row.Ended.IsZero() || !d.slurmStateKnown()) {
+	if exit == nil || exit.Terminated && d.row.StopVerdict == nil && (d.row.NoJobSince.IsZero() || !d.slurmStateKnown()) {
 		return false
 	}
 	d.conclude(d.ownVerdict(*exit))
@@ -65,8 +65,8 @@ func (d *decision) ownVerdict(exit spool.Exit) Verdict {
 	v := Verdict{Cause: exit.Cause, Failure: exit.Failure}
 	switch state := d.row.Job.State; {
 	case !exit.Terminated:
-	case d.row.Stop != nil:
-		v = *d.row.Stop
+	case d.row.StopVerdict != nil:
+		v = *d.row.StopVerdict
 	case state.Ended() && state != sbatch.StateCompleted && state != sbatch.StateFailed:
 		v = d.fromSlurm()
 	}
@@ -76,7 +76,7 @@ func (d *decision) ownVerdict(exit spool.Exit) Verdict {
 
 // applySlurm applies what Slurm and its accounting database show of the attempt's job.
 func (d *decision) applySlurm() {
-	if a := d.news.Accounting; a != nil && !d.row.Ended.IsZero() {
+	if a := d.news.Accounting; a != nil && !d.row.NoJobSince.IsZero() {
 		switch job, ok := d.jobOfAttempt(a.Jobs); {
 		case ok && job.State.Ended():
 			d.row.Job = job
@@ -91,11 +91,11 @@ func (d *decision) applySlurm() {
 	job, ok := d.jobOfAttempt(s.Jobs)
 	switch {
 	case ok && !job.State.Ended():
-		d.row.Job, d.row.Ended = job, time.Time{}
+		d.row.Job, d.row.NoJobSince = job, time.Time{}
 	case ok:
 		d.row.Job = job
 		d.noteEnded(fmt.Sprintf("Slurm shows job %s %s", job.ID, job.State))
-	case s.Asked.After(d.row.Submitted.Add(d.policy.SubmitGrace)):
+	case s.Asked.After(d.row.SubmittedAt.Add(d.policy.SubmitGrace)):
 		d.noteEnded("a whole snapshot does not show the job any more")
 	}
 }
@@ -103,10 +103,10 @@ func (d *decision) applySlurm() {
 // noteEnded notes that Slurm has no live job for the attempt, and wants the records and the
 // accounting that may say how the job ended.
 func (d *decision) noteEnded(reason string) {
-	if !d.row.Ended.IsZero() {
+	if !d.row.NoJobSince.IsZero() {
 		return
 	}
-	d.row.Ended, d.row.Reason = d.now, reason
+	d.row.NoJobSince, d.row.Reason = d.now, reason
 	d.wantEffect(ReadRecords)
 	if d.policy.Accounting && !d.row.Job.State.Ended() {
 		d.wantEffect(QueryAccounting)
@@ -114,7 +114,7 @@ func (d *decision) noteEnded(reason string) {
 }
 
 // jobOfAttempt returns the attempt's job among the jobs of its submission name: the job that
-// began it, else the job that was submitted, else any job that can stand for it.
+// began it, else the job that was submitted, else any adoptable job.
 func (d *decision) jobOfAttempt(jobs []sbatch.Job) (sbatch.Job, bool) {
 	id := d.row.Job.ID.String()
 	if d.row.Begun != nil && d.row.Begun.Job != "" {
@@ -134,7 +134,7 @@ func (d *decision) jobOfAttempt(jobs []sbatch.Job) (sbatch.Job, bool) {
 // slurmStateKnown reports whether Slurm's final word about an ended job is known: the state in
 // which it ended or, if the controller no longer keeps that, the answer of the accounting
 // database. It does not wait for an end that the database missed: the database may show such a
-// job as running for ever.
+// job as running without end.
 func (d *decision) slurmStateKnown() bool {
 	if d.row.Job.State.Ended() || !d.policy.Accounting {
 		return true
@@ -142,14 +142,14 @@ func (d *decision) slurmStateKnown() bool {
 	a := d.news.Accounting
 	switch {
 	case a != nil:
-	case d.row.Exit != nil && d.now.Sub(d.row.Ended) > d.policy.RecordAge:
+	case d.row.Exit != nil && d.now.Sub(d.row.NoJobSince) > d.policy.RecordAge:
 		return true // the exit record is enough if the database has been silent for so long
 	default:
 		d.wantUnlessFailed(QueryAccounting, d.news.AccountingFailure)
 		return false
 	}
 	job, ok := d.jobOfAttempt(a.Jobs)
-	if !ok || d.now.Sub(d.row.Ended) > d.policy.RecordAge {
+	if !ok || d.now.Sub(d.row.NoJobSince) > d.policy.RecordAge {
 		return true
 	}
 	d.tryLater(fmt.Sprintf("accounting shows job %s %s although the queue does not show it", job.ID, job.State))
@@ -159,9 +159,9 @@ func (d *decision) slurmStateKnown() bool {
 // diskSettled reports whether the disk had its time to show what was written before the job
 // ended, and the records were read after that.
 func (d *decision) diskSettled() bool {
-	deadline := d.row.Ended.Add(d.policy.Settle)
+	deadline := d.row.NoJobSince.Add(d.policy.Settle)
 	switch {
-	case !d.row.Looked.Before(deadline):
+	case !d.row.RecordsReadAt.Before(deadline):
 		return true
 	case d.now.Before(deadline):
 		d.decideBy(deadline)
@@ -175,17 +175,17 @@ func (d *decision) diskSettled() bool {
 // request can never be met.
 func (d *decision) stopImpossibleJob() {
 	if d.row.Job.State != sbatch.StatePending || !impossible(d.row.Job.Reason) {
-		d.row.Stuck = time.Time{}
+		d.row.ImpossibleSince = time.Time{}
 		return
 	}
-	if d.row.Stuck.IsZero() {
-		d.row.Stuck = d.now
+	if d.row.ImpossibleSince.IsZero() {
+		d.row.ImpossibleSince = d.now
 	}
-	patience := d.policy.StuckFor
-	if d.row.Stuck.Sub(d.row.Since) > couldStart {
-		patience = couldStart // an administrator may be at work on the partition
+	wait := d.policy.StuckFor
+	if d.row.ImpossibleSince.Sub(d.row.PhaseSince) > couldStart {
+		wait = couldStart // an administrator may be at work on the partition
 	}
-	if d.news.Observation == nil || d.now.Before(d.row.Stuck.Add(patience)) {
+	if d.news.Observation == nil || d.now.Before(d.row.ImpossibleSince.Add(wait)) {
 		return
 	}
 	d.setStop(Verdict{Cause: spool.CauseUser, Failure: fmt.Sprintf(
@@ -215,7 +215,7 @@ func impossible(reason string) bool {
 // the verdict.
 func (d *decision) conclude(v Verdict) {
 	begun := d.row.Begun != nil
-	if v.Cause == spool.CausePlatform && d.row.Stop == nil && d.row.Attempt < d.policy.MaxAttempts &&
+	if v.Cause == spool.CausePlatform && d.row.StopVerdict == nil && d.row.Attempt < d.policy.MaxAttempts &&
 		(!begun && !d.mayHaveBegun() || d.queue.RetryBegun == RetryOnPlatform) {
 		d.nextAttempt(v.Failure)
 		return
@@ -234,7 +234,7 @@ func (d *decision) conclude(v Verdict) {
 func (d *decision) mayHaveBegun() bool {
 	job := d.row.Job
 	switch {
-	case d.row.Gone.IsZero():
+	case d.row.RecordsGoneSince.IsZero():
 		return false
 	case !d.policy.Accounting, job.Nodes != "":
 		return true
@@ -246,15 +246,15 @@ func (d *decision) mayHaveBegun() bool {
 // and ended.
 func (d *decision) nextAttempt(why string) {
 	d.enter(Staging, fmt.Sprintf("attempt %d failed: %s", d.row.Attempt, why))
-	d.row.Trouble = why
-	d.row.Due = d.now.Add(backoff(d.row.Attempt))
+	d.row.LastFailure = why
+	d.row.DueAt = d.now.Add(backoff(d.row.Attempt))
 	r := &d.row
-	r.SubmissionName, r.Index, r.Submitted, r.Job = "", 0, time.Time{}, sbatch.Job{}
-	r.Generation, r.Prepared, r.Absent = 0, false, time.Time{}
-	r.Ended, r.Looked, r.LastWords = time.Time{}, time.Time{}, ""
-	r.Stuck, r.Cancelled, r.Fenced, r.Gone = time.Time{}, time.Time{}, false, time.Time{}
+	r.SubmissionName, r.Index, r.SubmittedAt, r.Job = "", 0, time.Time{}, sbatch.Job{}
+	r.Generation, r.Prepared, r.AbsentAsOf = 0, false, time.Time{}
+	r.NoJobSince, r.RecordsReadAt, r.OutputTail = time.Time{}, time.Time{}, ""
+	r.ImpossibleSince, r.CancelledAt, r.Fenced, r.RecordsGoneSince = time.Time{}, time.Time{}, false, time.Time{}
 	r.Begun, r.Exit, r.Status, r.Times.Running = nil, nil, nil, time.Time{}
-	// News of the last attempt says nothing about the next one.
+	// News of the last attempt does not concern the next one.
 	d.news.Records, d.news.Fenced, d.news.Observation, d.news.Accounting, d.news.Submitted = nil, nil, nil, nil, nil
 }
 

@@ -123,8 +123,8 @@ func (w *world) decide(n plan.News) error {
 	}
 	before := *w.row
 	told, idle := n, plan.News{}
-	if w.low != "" || before.Low != "" { // as the bridge does while a row waits
-		told.Low, idle.Low = &w.low, &w.low
+	if w.low != "" || before.DiskLow != "" { // as the bridge does while a row waits
+		told.DiskLow, idle.DiskLow = &w.low, &w.low
 	}
 	after, effects := w.policy.Next(w.now, before, told)
 	if err := errors.Join(sane(w.now, before, after, effects), w.promised(before, after, effects)); err != nil {
@@ -162,7 +162,7 @@ func (w *world) promised(before, after plan.Row, effects []plan.Effect) error {
 	submits := wants(effects, plan.Submit)
 	retried := after.Phase == plan.Staging && before.Attempt > 0 && before.SubmissionName != "" && after.SubmissionName == ""
 	switch {
-	case submits && !before.Submitted.IsZero() && w.now.Sub(before.Submitted) <= w.policy.SubmitGrace:
+	case submits && !before.SubmittedAt.IsZero() && w.now.Sub(before.SubmittedAt) <= w.policy.SubmitGrace:
 		return errors.New("I2: submitted again within the grace")
 	case submits && (before.Job.ID != 0 || before.Begun != nil):
 		return errors.New("I2: submitted again though there is a job")
@@ -178,11 +178,11 @@ func (w *world) promised(before, after plan.Row, effects []plan.Effect) error {
 func (w *world) tick(d time.Duration) error {
 	end := w.now.Add(d)
 	for range 100 {
-		if w.row == nil || w.row.Due.IsZero() || w.row.Due.After(end) {
+		if w.row == nil || w.row.DueAt.IsZero() || w.row.DueAt.After(end) {
 			break
 		}
-		if w.row.Due.After(w.now) {
-			w.now = w.row.Due
+		if w.row.DueAt.After(w.now) {
+			w.now = w.row.DueAt
 		}
 		if err := w.decide(plan.News{}); err != nil {
 			return err

@@ -3,8 +3,18 @@ package setup
 import (
 	"context"
 	"errors"
+	"io"
 	"testing"
 )
+
+func TestErrorsKeepTheirCause(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{&UsageError{io.EOF}, &AwayError{io.EOF}} {
+		if !errors.Is(err, io.EOF) {
+			t.Errorf("%T hides its cause", err)
+		}
+	}
+}
 
 // A person may leave at any question.
 func TestQuestionEndsWithItsContext(t *testing.T) {

@@ -1,9 +1,10 @@
-// Package setup writes the first configuration of a bridge, from what Slurm says and from
-// an operator's answers to a few questions.
+// Package setup writes the first configuration of a bridge, from what Slurm says about its
+// partitions and accounts and from an operator's answers to a few questions. The file has a
+// queue for each chosen partition, and a comment for each key ([config.Keys]).
 //
-// It asks again where an answer cannot be right: an address at which no server answers, a
-// refused login, a directory that cannot be written to. Without a terminal it takes its
-// own suggestions.
+// Setup asks again where an answer cannot be right: an address at which no server answers, a
+// refused login, a directory that cannot be written to. Without a terminal setup
+// takes its own suggestions.
 package setup
 
 import (
@@ -21,7 +22,6 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/doctor"
-	"github.com/cl-slurm/cl-slurm/bridge/draft"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -56,11 +56,20 @@ type UsageError struct{ Err error }
 // Error returns the cause.
 func (e *UsageError) Error() string { return e.Err.Error() }
 
+// Unwrap returns the cause.
+func (e *UsageError) Unwrap() error { return e.Err }
+
 // AwayError means that the server or Slurm does not answer.
 type AwayError struct{ Err error }
 
 // Error returns the cause.
 func (e *AwayError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *AwayError) Unwrap() error { return e.Err }
+
+// Transient reports true: another try may succeed.
+func (e *AwayError) Transient() bool { return true }
 
 // Run asks, and writes the configuration and perhaps the password's file. It returns a
 // *UsageError or an *AwayError where that is the reason to fail.
@@ -73,7 +82,7 @@ func Run(ctx context.Context, o Options) error {
 type session struct {
 	Options
 	asker
-	draft draft.Draft
+	draft draft
 	// password is what the operator typed; empty where PasswordFile has it. besideConfig
 	// is the file that it is written to.
 	password, besideConfig string
@@ -87,7 +96,7 @@ func (s *session) run(ctx context.Context) error {
 	if s.isThere(path) {
 		return fmt.Errorf("%s is there already: --force writes it anew; cl-bridge doctor checks it", path)
 	}
-	slurm, usable, err := s.survey(ctx)
+	slurm, usable, err := s.askSlurm(ctx)
 	if err != nil {
 		return err
 	}
@@ -114,8 +123,8 @@ func (s *session) isThere(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist) && !s.Force
 }
 
-// survey asks Slurm for the partitions that this user may use.
-func (s *session) survey(ctx context.Context) (*sbatch.Client, []draft.Queue, error) {
+// askSlurm returns the partitions that this user may use.
+func (s *session) askSlurm(ctx context.Context) (*sbatch.Client, []queue, error) {
 	var err error
 	if s.SlurmBin != "" {
 		if s.SlurmBin, err = filepath.Abs(s.SlurmBin); err != nil { // the bridge starts elsewhere
@@ -129,7 +138,7 @@ func (s *session) survey(ctx context.Context) (*sbatch.Client, []draft.Queue, er
 	if check := doctor.Commands(s.SlurmBin, version, err); err != nil {
 		return nil, nil, fmt.Errorf("%s; --slurm-bin says where it is", check.Found)
 	}
-	usable, leftOut, err := draft.Survey(ctx, slurm, doctor.LocalUser())
+	usable, leftOut, err := survey(ctx, slurm, doctor.LocalUser())
 	if err != nil {
 		return nil, nil, &AwayError{err}
 	}
@@ -137,7 +146,7 @@ func (s *session) survey(ctx context.Context) (*sbatch.Client, []draft.Queue, er
 		return nil, nil, fmt.Errorf("find partitions: Slurm lets you use none: %s", strings.Join(leftOut, "; "))
 	}
 	s.draft.LeftOut = leftOut
-	s.say("%s, and %d partitions that you may use: %s\n", version, len(usable), strings.Join(draft.Partitions(usable), ", "))
+	s.say("%s, and %d partitions that you may use: %s\n", version, len(usable), strings.Join(partitionsOf(usable), ", "))
 	return slurm, usable, nil
 }
 
@@ -221,27 +230,27 @@ func (s *session) makeShared() error {
 }
 
 // queues asks for the partitions that get a queue.
-func (s *session) queues(ctx context.Context, usable []draft.Queue) error {
-	all := draft.Partitions(usable)
+func (s *session) queues(ctx context.Context, usable []queue) error {
+	all := partitionsOf(usable)
 	answer := strings.Join(s.Partitions, ",")
 	return s.askUntil(ctx, &answer, "Partitions that get a queue, of "+strings.Join(all, ", "), "all", "--partitions", func() error {
 		if answer == "all" {
-			return s.draft.Choose(usable, all)
+			return s.draft.choose(usable, all)
 		}
-		return s.draft.Choose(usable, strings.FieldsFunc(answer, func(r rune) bool { return r == ',' || r == ' ' }))
+		return s.draft.choose(usable, strings.FieldsFunc(answer, func(r rune) bool { return r == ',' || r == ' ' }))
 	})
 }
 
 // defaultQueue asks for the partition whose queue takes bundles that name none.
 func (s *session) defaultQueue(ctx context.Context) error {
-	return s.askUntil(ctx, &s.DefaultPartition, "Partition for runs that name no queue", s.draft.SuggestDefault(), "--default", func() error {
-		return s.draft.SetDefault(s.DefaultPartition)
+	return s.askUntil(ctx, &s.DefaultPartition, "Partition for runs that name no queue", s.draft.suggestDefault(), "--default", func() error {
+		return s.draft.setDefault(s.DefaultPartition)
 	})
 }
 
 // write writes the files, and says what to do next.
 func (s *session) write(path string) error {
-	text := s.draft.Text()
+	text := s.draft.text()
 	if _, err := config.Parse(strings.NewReader(text)); err != nil {
 		return fmt.Errorf("write configuration: %w", err)
 	}
@@ -256,11 +265,15 @@ func (s *session) write(path string) error {
 	if err := atomicfile.Write(path, []byte(text), 0o600); err != nil {
 		return err
 	}
+	var names []string
+	for _, q := range s.draft.Queues {
+		names = append(names, q.Name)
+	}
 	next := ""
 	if s.UsualPath != path {
 		next = " --config " + path
 	}
 	s.say("Wrote %s: queues %s\n\nNext:\n  cl-bridge doctor%s    checks all of it, with a short job on each queue\n  cl-bridge run%s       runs bundles until it is stopped\n",
-		path, strings.Join(s.draft.Names(), ", "), next, next)
+		path, strings.Join(names, ", "), next, next)
 	return nil
 }

@@ -115,7 +115,7 @@ func (w *world) checkBegin(wk *worker) {
 	if a.begun > 1 && !forgotten {
 		w.violate(BegunTwice, "attempt %d of %s began %d times", a.number, wk.bundle.uuid, a.begun)
 	}
-	row, ok := w.ledger.memory.row(wk.bundle.uuid)
+	row, ok := w.ledger.row(wk.bundle.uuid)
 	ok = ok && !w.recovered
 	if ok && (row.Attempt > a.number || row.Attempt == a.number && row.SubmissionName == "" && row.Phase == plan.Staging) {
 		w.violate(BegunTwice, "attempt %d of %s began after it was given up", a.number, wk.bundle.uuid)
@@ -145,7 +145,7 @@ func (w *world) checkSaved(before, after *plan.Row) {
 		if a.begun > 0 && !w.mayBeginAgain(a) {
 			w.violate(BegunAgain, "%s is sent back though attempt %d began (%s)", before.Bundle, before.Attempt, a.disturbed)
 		}
-		if after.Trouble == "" {
+		if after.LastFailure == "" {
 			w.violate(BegunAgain, "%s is sent back for no recorded cause", before.Bundle)
 		}
 	}
@@ -165,11 +165,11 @@ func (w *world) checkVerdict(r plan.Row) {
 		return
 	}
 	v := *r.Verdict
-	if r.Stop != nil && !w.killed[r.Bundle] {
-		w.violate(FalseEnd, "%s was stopped without a kill: %+v", r.Bundle, *r.Stop)
+	if r.StopVerdict != nil && !w.killed[r.Bundle] {
+		w.violate(FalseEnd, "%s was stopped without a kill: %+v", r.Bundle, *r.StopVerdict)
 	}
 	if r.Attempt == 0 {
-		if r.Stop == nil {
+		if r.StopVerdict == nil {
 			w.violate(FalseEnd, "%s ended before any attempt: %+v", r.Bundle, v)
 		}
 		return
@@ -183,9 +183,9 @@ func (w *world) checkVerdict(r plan.Row) {
 		if v.ExitCode == nil || *v.ExitCode != *a.ended.ExitCode || v.Cause != a.ended.Cause || v.Failure != a.ended.Failure {
 			w.violate(FalseEnd, "%s ended as %+v, and its command with %+v", r.Bundle, v, *a.ended)
 		}
-	case r.Stop == nil && v.Cause == spool.CausePlatform && a.platform == "":
+	case r.StopVerdict == nil && v.Cause == spool.CausePlatform && a.platform == "":
 		w.violate(FalseEnd, "%s ended as the platform's doing (%+v), and it was not (%s)", r.Bundle, v, a.disturbed)
-	case r.Stop != nil, a.disturbed != "", a.refused:
+	case r.StopVerdict != nil, a.disturbed != "", a.refused:
 		if v.Cause == spool.CauseSucceeded && a.ended == nil {
 			w.violate(FalseEnd, "%s succeeded though nothing says so (%s)", r.Bundle, a.disturbed)
 		}
@@ -217,7 +217,7 @@ func (w *world) checkReports(in codalab.CheckIn) {
 
 // checkUpload checks results that go to the server.
 func (w *world) checkUpload(b *bundle, n int) {
-	row, ok := w.ledger.memory.row(b.uuid)
+	row, ok := w.ledger.row(b.uuid)
 	a := w.disk.attempt(b.uuid, n)
 	switch {
 	case w.recovered:
@@ -230,7 +230,7 @@ func (w *world) checkUpload(b *bundle, n int) {
 
 // checkResult checks the server's results when a bundle ends there.
 func (w *world) checkResult(b *bundle) {
-	row, ok := w.ledger.memory.row(b.uuid)
+	row, ok := w.ledger.row(b.uuid)
 	if !ok || w.recovered {
 		return
 	}
@@ -261,7 +261,7 @@ func (w *world) checkRelease(uuid string) {
 			w.violate(DeletedEarly, "the files of %s are removed while attempt %d runs", uuid, a.number)
 		}
 	}
-	row, ok := w.ledger.memory.row(uuid)
+	row, ok := w.ledger.row(uuid)
 	if !ok {
 		return // another life of the bridge was quicker
 	}
@@ -292,13 +292,13 @@ func (w *world) checkLedger(what string) {
 	}
 	for _, j := range snapshot.Jobs {
 		stamp, ok := plan.StampOf(j)
-		if !ok || stamp.Bridge != w.policy.Bridge || stamp.Generation <= w.ledger.memory.generation {
+		if !ok || stamp.Bridge != w.policy.Bridge || stamp.Generation <= w.ledger.generation {
 			continue
 		}
-		if row, ok := w.ledger.memory.row(stamp.Bundle); ok && row.InFlight() && row.Attempt == stamp.Attempt {
+		if row, ok := w.ledger.row(stamp.Bundle); ok && row.InFlight() && row.Attempt == stamp.Attempt {
 			continue
 		}
-		w.violate(Touched, "%s on a ledger of generation %d, and job %d has %d", what, w.ledger.memory.generation, j.ID, stamp.Generation)
+		w.violate(Touched, "%s on a ledger of generation %d, and job %d has %d", what, w.ledger.generation, j.ID, stamp.Generation)
 	}
 }
 
@@ -312,7 +312,7 @@ func (w *world) checkSubmission(r sbatch.Request) {
 	if a := w.attemptOf(r.Name); a != nil && a.job != 0 {
 		w.violate(SubmittedTwice, "%s is submitted again, and job %d was made of it", r.Name, a.job)
 	}
-	for _, row := range w.ledger.memory.rows {
+	for _, row := range w.ledger.rows {
 		if string(row.SubmissionName) == r.Name && row.Phase != plan.Claiming && row.Phase != plan.Staging {
 			return
 		}
@@ -335,8 +335,8 @@ func (w *world) checkCancel(id sbatch.JobID, name string) {
 	if name == foreignJob || name == neighbour {
 		w.violate(Touched, "job %d, %s, is cancelled", id, name)
 	}
-	for _, row := range w.ledger.memory.rows {
-		if string(row.SubmissionName) == name && row.InFlight() && row.Stop == nil && !w.recovered {
+	for _, row := range w.ledger.rows {
+		if string(row.SubmissionName) == name && row.InFlight() && row.StopVerdict == nil && !w.recovered {
 			w.violate(Touched, "job %d is cancelled while its row is %s", id, row.Phase)
 		}
 	}
@@ -390,7 +390,7 @@ func (w *world) checkEnd() {
 			w.violate(Undelivered, "the server has thrown the results of %s away, and has no others", b.uuid)
 		}
 	}
-	for _, r := range w.ledger.memory.rows {
+	for _, r := range w.ledger.rows {
 		w.violate(Stuck, "the row of %s is still %s: %s", r.Bundle, r.Phase, r.Reason)
 	}
 	snapshot, err := w.slurm.Observe(w.wall(), researcher)

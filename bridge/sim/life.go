@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge"
-	"github.com/cl-slurm/cl-slurm/bridge/observer"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
 var (
@@ -22,7 +22,7 @@ var (
 type life struct {
 	w      *world
 	bridge *bridge.Bridge
-	slurm  *observer.Observer
+	slurm  *sbatch.Observer
 	number int
 	dead   bool
 	// offset is the difference of its clock from the site's. extra is the time that the
@@ -58,8 +58,8 @@ func (w *world) startLife() {
 		w.tell("bridge", "its clock is off by %s", l.offset)
 		w.disturbSubmissions("a bridge with another clock looked for its job")
 	}
-	l.slurm = &observer.Observer{
-		Slurm: commands{l}, Interval: observeEvery, Now: l.clock,
+	l.slurm = &sbatch.Observer{
+		Scheduler: commands{l}, Interval: observeEvery, Now: l.clock,
 		Random: func() float64 { return float64(w.dice.any(ofObservation, 1000)) / 1000 },
 	}
 	l.bridge = &bridge.Bridge{
@@ -126,7 +126,7 @@ func (l *life) die(why string) {
 
 // disturbSubmissions notes what happened to the attempts that are being submitted.
 func (w *world) disturbSubmissions(what string) {
-	for _, r := range w.ledger.memory.rows {
+	for _, r := range w.ledger.rows {
 		if r.Phase == plan.Submitting {
 			w.disk.attempt(r.Bundle, r.Attempt).disturb(what)
 		}
@@ -424,8 +424,8 @@ func (l *life) narrate(d plan.Decision) {
 		return
 	}
 	kinds := ""
-	for _, e := range d.Effects {
-		kinds += " " + string(e.Kind)
+	for _, k := range d.Effects {
+		kinds += " " + string(k)
 	}
 	l.w.tell("decided", "%s.%d %s: %s →%s", short(d.Next.Bundle), d.Next.Attempt, d.Next.Phase, d.Next.Reason, kinds)
 }

@@ -199,5 +199,5 @@ func (w *world) twin() { w.startLife() }
 // Slurm's jobs.
 func (w *world) recover() {
 	w.recovered = true
-	w.ledger.memory.generation += 1000
+	w.ledger.generation += 1000
 }

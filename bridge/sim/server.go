@@ -272,7 +272,7 @@ func (s *server) restore() {
 		old.upload, old.lost = now.upload, now.lost // contents are files, which no database brings back
 		// The bridge's rows stay as they are: the ledger may have been lost, or the bridge
 		// may have let the bundle go ("Not promised" of I8 in docs/reliability.md).
-		row, ok := s.w.ledger.memory.row(old.uuid)
+		row, ok := s.w.ledger.row(old.uuid)
 		old.forgiven = now.forgiven || old.state.OnWorker() && (!ok || row.Dropped)
 		*s.bundles[i] = old
 	}

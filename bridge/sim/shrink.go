@@ -7,18 +7,14 @@ import (
 
 // Shrink runs a failing seed again and again with fewer faults, and returns the result with the
 // fewest faults that breaks the same promise. When ctx ends it returns the best result so far.
-func Shrink(ctx context.Context, failed Result) Result { return ShrinkWith(ctx, failed, Options{}) }
-
-// ShrinkWith is Shrink for a seed that was run with options.
-func ShrinkWith(ctx context.Context, failed Result, o Options) Result {
+func Shrink(ctx context.Context, failed Result, o Options) Result {
 	best := failed
 	for size := (len(best.Faults) + 1) / 2; size > 0; {
 		smaller := false
 		for at := 0; at < len(best.Faults) && ctx.Err() == nil; {
-			without := slices.Delete(slices.Clone(best.Faults), at, min(at+size, len(best.Faults)))
-			o.Only, o.Log = without, nil
-			r, err := Run(ctx, failed.Seed, o)
-			if err == nil && len(r.Violations) > 0 && r.Violations[0].Broken == failed.Violations[0].Broken && len(r.Faults) < len(best.Faults) {
+			o.Only = slices.Delete(slices.Clone(best.Faults), at, min(at+size, len(best.Faults)))
+			r := Run(ctx, failed.Seed, o)
+			if len(r.Violations) > 0 && r.Violations[0].Broken == failed.Violations[0].Broken && len(r.Faults) < len(best.Faults) {
 				best, smaller = r, true
 				continue
 			}

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
-	"github.com/cl-slurm/cl-slurm/bridge/ledger/ledgertest"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/sim"
 )
@@ -28,12 +28,9 @@ func TestSeedsKeepAllPromises(t *testing.T) {
 		struck[half] = map[sim.Kind]bool{}
 		wg.Go(func() {
 			for seed := first + uint64(half); seed < first+seeds && !t.Failed(); seed += uint64(len(struck)) {
-				r, err := sim.Run(t.Context(), seed, sim.Options{})
-				if err != nil {
-					t.Error(err)
-				}
+				r := sim.Run(t.Context(), seed, sim.Options{})
 				if len(r.Violations) > 0 {
-					least := sim.Shrink(t.Context(), r)
+					least := sim.Shrink(t.Context(), r, sim.Options{})
 					t.Errorf("%+v\nrepeat: make sim SEED=%d ONLY=%s", least.Violations[0], seed, sim.FormatFaults(least.Faults))
 				}
 				for _, f := range r.Faults {
@@ -54,19 +51,14 @@ func TestSeedGoesTheSameWayEachTime(t *testing.T) {
 	t.Parallel()
 	for seed := uint64(1); seed < 40; seed++ {
 		var one, two bytes.Buffer
-		first, err := sim.Run(t.Context(), seed, sim.Options{Log: &one})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := sim.Run(t.Context(), seed, sim.Options{Log: &two}); err != nil {
-			t.Fatal(err)
-		}
+		first := sim.Run(t.Context(), seed, sim.Options{Log: &one})
+		sim.Run(t.Context(), seed, sim.Options{Log: &two})
 		if one.Len() == 0 || !bytes.Equal(one.Bytes(), two.Bytes()) {
 			t.Errorf("seed %d goes two ways", seed)
 		}
-		again, err := sim.Run(t.Context(), seed, sim.Options{Only: first.Faults})
-		if err != nil || !slices.Equal(again.Faults, first.Faults) || again.Steps != first.Steps {
-			t.Errorf("seed %d goes another way with its own faults given: %v", seed, err)
+		again := sim.Run(t.Context(), seed, sim.Options{Only: first.Faults})
+		if !slices.Equal(again.Faults, first.Faults) || again.Steps != first.Steps {
+			t.Errorf("seed %d goes another way with its own faults given", seed)
 		}
 	}
 }
@@ -77,14 +69,11 @@ func TestWrongAssumptionIsFoundAndShrunk(t *testing.T) {
 	t.Parallel()
 	hasty := func(p *plan.Policy) { p.Settle = 0 }
 	for seed := uint64(1); seed < 3000; seed++ {
-		r, err := sim.Run(t.Context(), seed, sim.Options{Policy: hasty})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := sim.Run(t.Context(), seed, sim.Options{Policy: hasty})
 		if len(r.Violations) == 0 {
 			continue
 		}
-		least := sim.ShrinkWith(t.Context(), r, sim.Options{Policy: hasty})
+		least := sim.Shrink(t.Context(), r, sim.Options{Policy: hasty})
 		if !slices.ContainsFunc(least.Faults, func(f sim.Fault) bool { return f.Kind == sim.RecordLate }) {
 			t.Errorf("seed %d: %s from %s, want a late record among them", seed, sim.FormatFaults(least.Faults), sim.FormatFaults(r.Faults))
 		}
@@ -98,8 +87,8 @@ func TestWrongAssumptionIsFoundAndShrunk(t *testing.T) {
 	t.Error("no seed shows in few faults that the disk is not given its time")
 }
 
-// TestSeedsOnARealLedger runs seeds with SQLite beside the ledger in memory:
-// rows are read from it after each restart.
+// TestSeedsOnARealLedger runs seeds with SQLite beside the simulated ledger: both answer alike,
+// and the bridge's rows come from SQLite after each restart.
 func TestSeedsOnARealLedger(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(30)
@@ -109,16 +98,16 @@ func TestSeedsOnARealLedger(t *testing.T) {
 	for seed := uint64(1); seed <= seeds; seed++ {
 		where := filepath.Join(t.TempDir(), "ledger.db")
 		var opened []*ledger.Ledger
-		open := func() (sim.Ledger, error) {
+		open := func() (bridge.Ledger, error) {
 			l, err := ledger.Open(t.Context(), where)
 			if err == nil {
 				opened = append(opened, l)
 			}
 			return l, err
 		}
-		r, err := sim.Run(t.Context(), seed, sim.Options{Ledger: open})
-		if err != nil || len(r.Violations) > 0 {
-			t.Errorf("seed %d: %v, %v", seed, r.Violations, err)
+		r := sim.Run(t.Context(), seed, sim.Options{Ledger: open})
+		if len(r.Violations) > 0 {
+			t.Errorf("seed %d: %v", seed, r.Violations)
 		}
 		for _, l := range opened {
 			rows, err := l.Rows(context.WithoutCancel(t.Context()))
@@ -130,51 +119,6 @@ func TestSeedsOnARealLedger(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestLedgerInMemoryIsOne(t *testing.T) {
-	t.Parallel()
-	ledgertest.Run(t, func(testing.TB) ledgertest.Site {
-		store, mu := sim.NewStore(), &sync.Mutex{}
-		return ledgertest.Site{Open: func(testing.TB) ledgertest.Ledger { return &locked{mu, sim.Memory{Store: store}} }}
-	})
-}
-
-// locked is a ledger in memory that several may use at once, which the
-// simulation does not need.
-type locked struct {
-	mu     *sync.Mutex
-	memory sim.Memory
-}
-
-func (l *locked) Take(ctx context.Context) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.memory.Take(ctx)
-}
-
-func (l *locked) Rows(ctx context.Context) ([]plan.Row, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.memory.Rows(ctx)
-}
-
-func (l *locked) Generation(ctx context.Context) (int64, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.memory.Generation(ctx)
-}
-
-func (l *locked) Save(ctx context.Context, rows []plan.Row) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.memory.Save(ctx, rows)
-}
-
-func (l *locked) Delete(ctx context.Context, r plan.Row) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.memory.Delete(ctx, r)
 }
 
 func TestFaultsAreReadAsTheyAreWritten(t *testing.T) {

@@ -1,11 +1,14 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
@@ -29,10 +32,10 @@ type Options struct {
 	Log io.Writer
 	// Policy changes the bridge's policy; nil for no change.
 	Policy func(*plan.Policy)
-	// Ledger, if not nil, opens the real ledger for each life of the bridge, which uses it
-	// beside the one in memory. The caller closes what it opened. No old copy is restored
-	// then.
-	Ledger func() (Ledger, error)
+	// Ledger, if not nil, opens a real ledger for each life of the bridge. It has to answer as
+	// the simulated one does, and the bridge gets its rows. The caller closes what it opened.
+	// No old copy is restored then.
+	Ledger func() (bridge.Ledger, error)
 }
 
 // Result is the result of a seed.
@@ -49,16 +52,13 @@ type Result struct {
 }
 
 // Run runs a seed to its end.
-func Run(ctx context.Context, seed uint64, o Options) (Result, error) {
+func Run(ctx context.Context, seed uint64, o Options) Result {
 	w := newWorld(ctx, seed, o)
 	w.live()
-	if w.failure != nil {
-		return Result{}, fmt.Errorf("run seed %d: %w", seed, w.failure)
-	}
 	return Result{
 		Seed: seed, Violations: w.violations, Faults: w.dice.struck, Bundles: len(w.server.bundles),
 		Attempts: w.attempts, Steps: w.steps, Simulated: w.now,
-	}, nil
+	}
 }
 
 // live runs the site to its end. A panic is a broken promise.
@@ -90,7 +90,6 @@ type world struct {
 	log    io.Writer
 	now    time.Duration // since epoch
 	events events
-	serial uint64
 
 	policy plan.Policy
 	ledger ledgerDisk
@@ -103,7 +102,6 @@ type world struct {
 	wants  map[string]wants
 	killed map[string]bool
 
-	failure    error // outside the simulation
 	violations []Violation
 	verdicts   map[string]reported
 	requests   []time.Duration
@@ -133,7 +131,7 @@ func newWorld(ctx context.Context, seed uint64, o Options) *world {
 	w.slurm = slurm{w: w, Controller: slurmtest.New(slurmSite), hidden: map[sbatch.JobID]bool{}}
 	w.server = server{w: w, repeats: w.dice.happen[ServerRepeats]}
 	w.disk = disk{w: w, bundles: map[string]*bundleDir{}}
-	w.ledger = ledgerDisk{w: w, memory: NewStore(), open: o.Ledger}
+	w.ledger = ledgerDisk{w: w, contents: contents{rows: map[string]*plan.Row{}}, open: o.Ledger}
 	return w
 }
 
@@ -158,7 +156,7 @@ func (w *world) newPolicy() plan.Policy {
 		Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Worker: "/shared/bin/0/cl-worker",
 		Queues: map[string]plan.Queue{"cpu": q}, SubmitGrace: submitBound + 20*time.Second, OrphanGrace: 4 * time.Minute,
 		CancelOrphans: true, RecordAge: slurmSite.MinJobAge, Accounting: w.dice.any(ofUsers, 4) > 0, Settle: settle, StuckFor: 30 * time.Second,
-		StagePatience: time.Hour, CollectPatience: 72 * time.Hour, AckPatience: 3 * time.Minute, MaxAttempts: 3,
+		StagePatience: time.Hour, CollectPatience: 72 * time.Hour, LongestAckPause: 3 * time.Minute, MaxAttempts: 3,
 		KeepAfterAck: keep, LowWater: plan.LowWater{Bytes: lowWater},
 	}
 }
@@ -195,8 +193,7 @@ func (w *world) begin() {
 
 // at schedules an event.
 func (w *world) at(after time.Duration, do func()) {
-	w.serial++
-	w.events.add(event{w.now + after, w.serial, do})
+	w.events.add(event{w.now + after, do})
 }
 
 // wall is simulated time on a clock that is right.
@@ -223,54 +220,27 @@ func (w *world) tell(who, format string, args ...any) {
 
 // finished reports whether nothing more can happen.
 func (w *world) finished() bool {
-	return w.now > time.Minute && w.ledger.empty() && w.server.settled() && !w.slurm.anyLive()
+	return w.now > time.Minute && len(w.ledger.rows) == 0 && w.server.settled() && !w.slurm.anyLive()
 }
 
 // event is a scheduled call.
 type event struct {
-	at     time.Duration
-	serial uint64
-	do     func()
+	at time.Duration
+	do func()
 }
 
-// events is a heap of the coming events, the next one first. container/heap would allocate memory
-// for each event.
+// events are those that come, the last one first. Of two at the same time the one that was
+// scheduled first comes first.
 type events []event
 
-func (e events) less(i, j int) bool {
-	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].serial < e[j].serial
-}
-
 func (e *events) add(x event) {
-	*e = append(*e, x)
-	h := *e
-	for i := len(h) - 1; i > 0; {
-		parent := (i - 1) / 2
-		if !h.less(i, parent) {
-			break
-		}
-		h[i], h[parent] = h[parent], h[i]
-		i = parent
-	}
+	i, _ := slices.BinarySearchFunc(*e, x.at, func(other event, at time.Duration) int { return cmp.Compare(at, other.at) })
+	*e = slices.Insert(*e, i, x)
 }
 
 func (e *events) next() event {
-	h := *e
-	first, last := h[0], len(h)-1
-	h[0], h[last] = h[last], event{}
-	h = h[:last]
-	*e = h
-	for i := 0; ; {
-		least := i
-		for child := 2*i + 1; child <= 2*i+2 && child < len(h); child++ {
-			if h.less(child, least) {
-				least = child
-			}
-		}
-		if least == i {
-			return first
-		}
-		h[i], h[least] = h[least], h[i]
-		i = least
-	}
+	last := len(*e) - 1
+	first := (*e)[last]
+	(*e)[last], *e = event{}, (*e)[:last]
+	return first
 }

@@ -1,7 +1,11 @@
-// Package status says how a bridge stands: whether it runs, how many bundles it has in
-// which phase, what holds it up, and how much room the shared disk has.
+// Package status answers an operator's two questions: how the bridge stands, and where a
+// bundle is and why. Both answers work whether the bridge runs or not, and change nothing.
 //
-// A running bridge writes its heartbeat to a file of its own every ten seconds
-// ([Recorder]), because the ledger is for what must last. [Collect] reads that file, the
-// ledger and the disk, and changes nothing.
+// [Collect] reads the ledger, the shared disk and the bridge's last heartbeat: whether the
+// bridge runs, how many bundles it has in which phase, what holds it up. A running bridge
+// writes its heartbeat to a file of its own every ten seconds ([Recorder]), because the ledger
+// is for what must last.
+//
+// [Explain] reads a bundle's row and its history from the ledger: the phase, since when and
+// why, what the bundle waits for, and what the bridge decided before.
 package status

@@ -127,7 +127,7 @@ func (s *Status) countBundles(c config.Config, rows []plan.Row) {
 		phases[r.Queue][r.Phase]++
 		switch r.Phase {
 		case plan.Claiming, plan.Staging, plan.Submitting, plan.Queued:
-			if oldest == nil || r.Claimed.Before(oldest.Claimed) {
+			if oldest == nil || r.OfferedAt.Before(oldest.OfferedAt) {
 				oldest = &rows[i]
 			}
 		case plan.Running, plan.Stopping, plan.Collecting, plan.Finalizing, plan.Done:
@@ -138,7 +138,7 @@ func (s *Status) countBundles(c config.Config, rows []plan.Row) {
 	}
 	if oldest != nil {
 		s.Oldest = &Waiting{
-			Bundle: oldest.Bundle, Queue: oldest.Queue, Phase: oldest.Phase, Claimed: oldest.Claimed, Since: oldest.Since,
+			Bundle: oldest.Bundle, Queue: oldest.Queue, Phase: oldest.Phase, Claimed: oldest.OfferedAt, Since: oldest.PhaseSince,
 			Reason: oldest.Reason, Status: oldest.RunStatus(),
 		}
 	}
@@ -153,7 +153,7 @@ func (s *Status) measureDisk(c config.Config, rows []plan.Row) {
 		return
 	}
 	s.Disk.Free, s.Disk.Total, s.Disk.FreeFiles, s.Disk.Files = space.Free, space.Total, space.FreeFiles, space.Files
-	before := slices.ContainsFunc(rows, func(r plan.Row) bool { return r.Low != "" })
+	before := slices.ContainsFunc(rows, func(r plan.Row) bool { return r.DiskLow != "" })
 	if s.Running && s.Last != nil {
 		before = s.Last.Low != ""
 	}
@@ -203,8 +203,8 @@ func (s *Status) addRefusals(rows []plan.Row) {
 	}
 	counts := map[refusal]int{}
 	for _, r := range rows {
-		if (r.Phase == plan.Submitting || r.Phase == plan.Staging || r.Phase == plan.Collecting) && r.Tries > 0 && r.Trouble != "" {
-			counts[refusal{r.Phase, termtext.Line(r.Trouble)}]++
+		if (r.Phase == plan.Submitting || r.Phase == plan.Staging || r.Phase == plan.Collecting) && r.FailedTries > 0 && r.LastFailure != "" {
+			counts[refusal{r.Phase, termtext.Line(r.LastFailure)}]++
 		}
 	}
 	order := slices.SortedFunc(maps.Keys(counts), func(a, b refusal) int {

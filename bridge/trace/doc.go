@@ -45,24 +45,7 @@ type Header struct {
 
 // record is a line; one of its fields is set.
 type record struct {
-	Header   *Header   `json:"header,omitempty"`
-	Decision *decision `json:"decision,omitempty"`
-	Lost     int       `json:"lost,omitempty"`
-}
-
-// decision is the recorded form of a plan.Decision: the row of its effects is Next.
-type decision struct {
-	Now     time.Time   `json:"now"`
-	Row     plan.Row    `json:"row"`
-	News    plan.News   `json:"news"`
-	Next    plan.Row    `json:"next"`
-	Effects []plan.Kind `json:"effects,omitempty"`
-}
-
-func kindsOf(effects []plan.Effect) []plan.Kind {
-	var kinds []plan.Kind
-	for _, e := range effects {
-		kinds = append(kinds, e.Kind)
-	}
-	return kinds
+	Header   *Header        `json:"header,omitempty"`
+	Decision *plan.Decision `json:"decision,omitempty"`
+	Lost     int            `json:"lost,omitempty"`
 }

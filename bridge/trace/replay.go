@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,7 +17,6 @@ import (
 type Decision struct {
 	// Line is its line in the file, counted from 1.
 	Line int
-	// Decision is what was recorded; its effects have no rows.
 	plan.Decision
 	// Different is how the new result differs from the recorded one.
 	Different []Difference
@@ -35,10 +35,13 @@ type Difference struct {
 type Summary struct {
 	// Different counts the decisions, of Decisions in all, that have another result now, or do
 	// not continue the one before. Rows counts the bundles.
-	Decisions, Rows, Different int
+	Decisions int `json:"decisions"`
+	Rows      int `json:"rows"`
+	Different int `json:"different"`
 	// Torn counts the lines that a crash has torn, Lost the decisions that could not be
 	// recorded.
-	Torn, Lost int
+	Torn int `json:"torn"`
+	Lost int `json:"lost"`
 }
 
 // Replay makes the decisions of a trace again, each with the policy of the header before it,
@@ -129,13 +132,12 @@ func (r *replay) forgetOrder() {
 	}
 }
 
-func (r *replay) decide(rec decision) error {
+func (r *replay) decide(rec plan.Decision) error {
 	next, effects := r.policy.Next(rec.Now, rec.Row, rec.News)
-	d := Decision{Line: r.line, Decision: plan.Decision{Now: rec.Now, Row: rec.Row, News: rec.News, Next: rec.Next}}
-	for _, k := range rec.Effects {
-		d.Effects = append(d.Effects, plan.Effect{Kind: k})
+	d := Decision{Line: r.line, Decision: rec, Different: differences(rec.Next, next)}
+	if is := plan.KindsOf(effects); !slices.Equal(rec.Effects, is) {
+		d.Different = append(d.Different, Difference{"effects", fmt.Sprint(rec.Effects), fmt.Sprint(is)})
 	}
-	d.Different = append(differences(rec.Next, next), effectsDiffer(rec.Effects, kindsOf(effects))...)
 	if l, ok := r.before[rec.Row.Bundle]; ok && !l.unsure {
 		d.Discontinuous = differences(r.continued(l.row, rec), rec.Row)
 	}
@@ -153,25 +155,20 @@ func (r *replay) decide(rec decision) error {
 
 // continued is a bundle's row before a decision: the result of its last one, and of Batch if
 // that has submitted it.
-func (r *replay) continued(before plan.Row, rec decision) plan.Row {
+func (r *replay) continued(before plan.Row, rec plan.Decision) plan.Row {
 	if before.Phase == plan.Staging && rec.Row.Phase == plan.Submitting {
 		return r.policy.Batch(rec.Now, []plan.Row{before}, 1, rec.Row.Generation-1)[0]
 	}
 	return before
 }
 
-func effectsDiffer(was, is []plan.Kind) []Difference {
-	if slices.Equal(was, is) {
-		return nil
-	}
-	return []Difference{{"effects", fmt.Sprint(was), fmt.Sprint(is)}}
-}
-
 // differences compares rows as a ledger keeps them.
 func differences(was, is plan.Row) []Difference {
 	a, b := fields(was), fields(is)
 	var found []Difference
-	for _, name := range sortedKeys(a, b) {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if string(a[name]) != string(b[name]) {
 			found = append(found, Difference{name, short(a[name]), short(b[name])})
 		}
@@ -189,20 +186,6 @@ func fields(r plan.Row) map[string]json.RawMessage {
 		return map[string]json.RawMessage{"row": json.RawMessage(err.Error())}
 	}
 	return out
-}
-
-func sortedKeys(a, b map[string]json.RawMessage) []string {
-	var keys []string
-	for k := range a {
-		keys = append(keys, k)
-	}
-	for k := range b {
-		if _, ok := a[k]; !ok {
-			keys = append(keys, k)
-		}
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // short is a value in at most a line; "-" for none.

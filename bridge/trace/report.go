@@ -17,7 +17,7 @@ func ReportText(out *bufio.Writer, in io.Reader, bundle string, all bool) (Summa
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
 	sum, err := Replay(in, bundle, func(d Decision) error {
 		if all || d.wrong() {
-			say("%s %s %s → %s: %s %v", d.Now.Format(time.RFC3339), d.Row.Bundle, d.Row.Phase, d.Next.Phase, d.Next.Reason, d.kinds())
+			say("%s %s %s → %s: %s %v", d.Now.Format(time.RFC3339), d.Row.Bundle, d.Row.Phase, d.Next.Phase, d.Next.Reason, d.Effects)
 		}
 		for _, f := range d.Discontinuous {
 			say("  line %d: %s was %s before, and here it is %s", d.Line, f.Field, f.Was, f.Is)
@@ -60,28 +60,13 @@ func ReportJSON(out *bufio.Writer, in io.Reader, bundle string, all bool) (Summa
 			return nil
 		}
 		return enc.Encode(decision{
-			d.Line, d.Now, d.Row.Bundle, d.Row.Phase, d.Next.Phase, d.Next.Reason, d.kinds(), d.Different, d.Discontinuous,
+			d.Line, d.Now, d.Row.Bundle, d.Row.Phase, d.Next.Phase, d.Next.Reason, append([]plan.Kind{}, d.Effects...), d.Different, d.Discontinuous,
 		})
 	})
 	if err != nil {
 		return sum, err
 	}
-	err = enc.Encode(struct {
-		Decisions int `json:"decisions"`
-		Rows      int `json:"rows"`
-		Different int `json:"different"`
-		Torn      int `json:"torn"`
-		Lost      int `json:"lost"`
-	}(sum))
-	return sum, err //nolint:wrapcheck // the writer is the caller's
+	return sum, enc.Encode(sum) //nolint:wrapcheck // the writer is the caller's
 }
 
 func (d Decision) wrong() bool { return len(d.Different)+len(d.Discontinuous) > 0 }
-
-func (d Decision) kinds() []plan.Kind {
-	kinds := make([]plan.Kind, 0, len(d.Effects))
-	for _, e := range d.Effects {
-		kinds = append(kinds, e.Kind)
-	}
-	return kinds
-}

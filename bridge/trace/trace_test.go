@@ -23,7 +23,7 @@ const bundle = "0x0123456789abcdef0123456789abcdef"
 func policy() plan.Policy {
 	return plan.Policy{
 		Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Queues: map[string]plan.Queue{"cpu": {Name: "cpu", Tag: "cpu"}},
-		SubmitGrace: time.Minute, AckPatience: 10 * time.Minute, KeepAfterAck: time.Hour, StagePatience: time.Minute, MaxAttempts: 3,
+		SubmitGrace: time.Minute, LongestAckPause: 10 * time.Minute, KeepAfterAck: time.Hour, StagePatience: time.Minute, MaxAttempts: 3,
 	}
 }
 
@@ -46,7 +46,7 @@ func life(p plan.Policy, bundle string) []plan.Decision {
 			r = p.Batch(now, []plan.Row{r}, 1, 3)[0]
 		}
 		next, effects := p.Next(now, r, n)
-		decisions = append(decisions, plan.Decision{Now: now, Row: r, News: n, Next: next, Effects: effects})
+		decisions = append(decisions, plan.Decision{Now: now, Row: r, News: n, Next: next, Effects: plan.KindsOf(effects)})
 		r = next
 	}
 	return decisions
@@ -194,7 +194,7 @@ func TestUsageOfARunningAttemptIsNotRecorded(t *testing.T) {
 		{Records: &plan.Records{Attempt: 1}, RecordsFailure: "stale file handle"},
 	} {
 		next, effects := policy().Next(time.Unix(2, 0), row, n)
-		decisions = append(decisions, plan.Decision{Now: time.Unix(2, 0), Row: row, News: n, Next: next, Effects: effects})
+		decisions = append(decisions, plan.Decision{Now: time.Unix(2, 0), Row: row, News: n, Next: next, Effects: plan.KindsOf(effects)})
 	}
 	recorded(t, path, policy(), decisions...)
 	if sum, wrong := replayed(t, path, ""); sum.Decisions != 2 || wrong != nil {
@@ -269,7 +269,7 @@ func TestDecisionsThatComeTooFastAreCounted(t *testing.T) {
 func TestWhatIsNoTraceIsRefused(t *testing.T) {
 	t.Parallel()
 	d := life(policy(), bundle)[0]
-	headless, err := json.Marshal(record{Decision: &decision{Now: d.Now, Row: d.Row, Next: d.Next}})
+	headless, err := json.Marshal(record{Decision: &plan.Decision{Now: d.Now, Row: d.Row, Next: d.Next}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -166,8 +166,7 @@ func (w *Writer) writeAll(waiting []pending) error {
 				return err
 			}
 		}
-		d := decision{p.Now, p.Row, p.News, p.Next, kindsOf(p.Effects)}
-		if err := w.write(record{Decision: &d}); err != nil {
+		if err := w.write(record{Decision: &p.Decision}); err != nil {
 			return err
 		}
 	}

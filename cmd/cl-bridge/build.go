@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/bridge/cacheadmin"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
-	"github.com/cl-slurm/cl-slurm/bridge/holders"
-	"github.com/cl-slurm/cl-slurm/bridge/imagesource"
+	"github.com/cl-slurm/cl-slurm/bridge/imageadmin"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
-	"github.com/cl-slurm/cl-slurm/bridge/programs"
+	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -28,7 +28,7 @@ import (
 // orphanGrace is how long the bridge leaves an orphan job alone.
 const orphanGrace = 10 * time.Minute
 
-func policy(c config.Config, id string, layout spool.Layout, installed programs.Installed, slurm *sbatch.Client) plan.Policy {
+func policy(c config.Config, id string, layout spool.Layout, installed sharedfiles.Programs, slurm *sbatch.Client) plan.Policy {
 	return plan.Policy{
 		Bridge: id, Owner: c.User, Layout: layout, Worker: installed.Worker(), Queues: installed.Queues(c),
 		SubmitGrace:     slurm.SubmitBound() + 20*time.Second,
@@ -41,7 +41,7 @@ func policy(c config.Config, id string, layout spool.Layout, installed programs.
 		StagePatience:   c.StagePatience.Duration,
 		OutagePatience:  c.OutagePatience.Duration,
 		CollectPatience: c.CollectPatience.Duration,
-		AckPatience:     10 * time.Minute,
+		LongestAckPause:     10 * time.Minute,
 		MaxAttempts:     c.MaxAttempts,
 		KeepAfterAck:    c.KeepAfterAck.Duration,
 		LowWater:        c.LowWater.LowWater,
@@ -63,7 +63,7 @@ func stager(p program.Process, c config.Config, cl *client.Client, content *cach
 		public = cl.Public
 	}
 	links := dataInPlace(c, cl, spool.Layout(c.Shared), now)
-	files, from := imageFiles(c, links), imagesource.New(c, p.Getenv, pace)
+	files, from := imageFiles(c, links), imageadmin.NewSource(c, p.Getenv, pace)
 	if files != nil {
 		from.OpenFile = files.Open
 	}
@@ -83,7 +83,7 @@ func stager(p program.Process, c config.Config, cl *client.Client, content *cach
 			Store:    serverStore(c),
 			Layout:   spool.Layout(c.Shared),
 		},
-		Holder: func(bundle string) cache.Holder { return holders.Row(bridge, bundle) },
+		Holder: func(bundle string) cache.Holder { return cacheadmin.RowHolder(bridge, bundle) },
 	}
 }
 
@@ -92,7 +92,7 @@ func newImages(c config.Config, content *cache.Cache, from source.Source) *image
 	layout, converter := spool.Layout(c.Shared), c.Image.Converter()
 	converter.Source, converter.Reserve = from, c.LowWater.Of
 	return &images.Images{
-		Cache: content, Converter: converter, Login: imagesource.OwnerLogins(c, from),
+		Cache: content, Converter: converter, Login: imageadmin.OwnerLogins(c, from),
 		Kept:     images.Records(layout.KeptImages()),
 		Names:    images.Names{Dir: layout.ImageNames()},
 		Remember: c.Image.Remember.Duration,

@@ -12,9 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/cl-slurm/cl-slurm/bridge/cachelist"
+	"github.com/cl-slurm/cl-slurm/bridge/cacheadmin"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
-	"github.com/cl-slurm/cl-slurm/bridge/holders"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
@@ -28,36 +27,20 @@ while bridges run: they share the cache by the same rules.
 An ENTRY is the beginning of its hash, or a part of its name: a bundle's UUID, an
 image's digest.`
 
-// cacheFlags are the flags of each of cache's commands.
-type cacheFlags struct {
-	siteFlags
-	json bool
-	conf config.Config // that the flags name
-}
-
 func cacheCommand(p program.Process) *cobra.Command {
 	return parentOf("cache", "Look after the images and dependencies on the shared disk", aboutCache,
 		cacheLs(p), cacheDu(p), cachePin(p), cacheTrim(p), cacheVerify(p))
 }
 
-// cacheSub returns one of cache's commands.
-func cacheSub(p program.Process, use, short string, args cobra.PositionalArgs, run func(ctx context.Context, c *cache.Cache, f cacheFlags, args []string) error) *cobra.Command {
-	var f cacheFlags
-	cmd := &cobra.Command{Use: use, Short: short, Args: program.WrongUsage(args)}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		var err error
-		if f.conf, err = f.read(p); err != nil {
-			return err
-		}
-		c, closing, err := openCache(cmd.Context(), p, f.conf)
+// cacheSub returns a command about the cache of a site.
+func cacheSub(p program.Process, use, short, long string, args cobra.PositionalArgs, run func(ctx context.Context, s *site, c *cache.Cache, args []string) error) *cobra.Command {
+	return siteCommand(p, use, short, long, args, func(ctx context.Context, s *site, args []string) error {
+		c, closing, err := openCache(ctx, p, s.Config)
 		if err != nil {
 			return err
 		}
-		return errors.Join(unavailable(run(cmd.Context(), c, f, args)), closing())
-	}
-	f.flags(cmd, p)
-	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
-	return cmd
+		return errors.Join(run(ctx, s, c, args), closing())
+	})
 }
 
 // openCache opens the cache of a configuration, which knows from the bridge's
@@ -69,10 +52,10 @@ func openCache(ctx context.Context, p program.Process, conf config.Config) (*cac
 	switch {
 	case errors.Is(err, ledger.ErrAbsent):
 	case err != nil:
-		return nil, nil, unavailable(err)
+		return nil, nil, err
 	default:
 		closing = book.Close
-		j := holders.Judge{Ledger: book, Now: p.Now}
+		j := cacheadmin.Judge{Ledger: book, Now: p.Now}
 		if slurm, err := findSlurm(ctx, p, conf, slog.New(slog.DiscardHandler)); err == nil {
 			j.Observe = slurm.Observe
 		}
@@ -83,48 +66,48 @@ func openCache(ctx context.Context, p program.Process, conf config.Config) (*cac
 }
 
 func cacheLs(p program.Process) *cobra.Command {
-	return cacheSub(p, "ls", "List the entries, those last used last, and retired contents with their holders", cobra.NoArgs, func(ctx context.Context, c *cache.Cache, f cacheFlags, _ []string) error {
-		entries, err := cachelist.Entries(ctx, c)
+	return cacheSub(p, "ls", "List the entries, those last used last, and retired contents with their holders", "", cobra.NoArgs, func(ctx context.Context, s *site, c *cache.Cache, _ []string) error {
+		entries, err := cacheadmin.Entries(ctx, c)
 		if err != nil {
 			return err
 		}
-		return printFound(p, f.json, entries, cachelist.EntriesText(p.Now(), entries))
+		return s.print(entries, cacheadmin.EntriesText(s.Now(), entries))
 	})
 }
 
 func cacheDu(p program.Process) *cobra.Command {
-	return cacheSub(p, "du", "Say how much the cache holds, of what, and for which owners", cobra.NoArgs, func(ctx context.Context, c *cache.Cache, f cacheFlags, _ []string) error {
-		u, err := cachelist.Measure(ctx, c, cacheDir(f.conf), f.conf.Cache.Size.Bytes)
+	return cacheSub(p, "du", "Say how much the cache holds, of what, and for which owners", "", cobra.NoArgs, func(ctx context.Context, s *site, c *cache.Cache, _ []string) error {
+		u, err := cacheadmin.Measure(ctx, c, cacheDir(s.Config), s.Cache.Size.Bytes)
 		if err != nil {
 			return err
 		}
-		return printFound(p, f.json, u, u.Text())
+		return s.print(u, u.Text())
 	})
 }
 
 func cachePin(p program.Process) *cobra.Command {
 	var job string
 	var drop bool
-	cmd := cacheSub(p, "pin [ENTRY...]", "Keep entries, until --drop or until a job has ended; without ENTRY list the pins", cobra.ArbitraryArgs,
-		func(ctx context.Context, c *cache.Cache, f cacheFlags, args []string) error {
+	cmd := cacheSub(p, "pin [ENTRY...]", "Keep entries, until --drop or until a job has ended; without ENTRY list the pins", "", cobra.ArbitraryArgs,
+		func(ctx context.Context, s *site, c *cache.Cache, args []string) error {
 			if len(args) == 0 {
-				return listPins(p, c, f)
+				return listPins(s, c)
 			}
 			me, err := user.Current()
 			if err != nil {
 				return fmt.Errorf("find this user's name: %w", err)
 			}
-			holder := holders.Person(me.Username)
+			holder := cacheadmin.PersonHolder(me.Username)
 			if job != "" {
-				holder = holders.Job(me.Username, job)
+				holder = cacheadmin.JobHolder(me.Username, job)
 			}
 			entries, err := c.Entries(ctx)
 			if err != nil {
 				return err
 			}
 			for _, arg := range args {
-				e, err := cachelist.Find(entries, arg)
-				if errors.Is(err, cachelist.ErrAmbiguous) {
+				e, err := cacheadmin.Find(entries, arg)
+				if errors.Is(err, cacheadmin.ErrAmbiguous) {
 					return &program.Error{Code: program.ExitUsage, Err: err}
 				}
 				if err != nil {
@@ -146,24 +129,24 @@ func cachePin(p program.Process) *cobra.Command {
 	return cmd
 }
 
-func listPins(p program.Process, c *cache.Cache, f cacheFlags) error {
+func listPins(s *site, c *cache.Cache) error {
 	pins, err := c.Pins()
 	if err != nil {
 		return err
 	}
 	slices.SortFunc(pins, func(a, b cache.Pin) int { return cmp.Or(cmp.Compare(a.Holder, b.Holder), cmp.Compare(a.Hash, b.Hash)) })
-	return printFound(p, f.json, pins, cachelist.PinsText(p.Now(), pins))
+	return s.print(pins, cacheadmin.PinsText(s.Now(), pins))
 }
 
 func cacheTrim(p program.Process) *cobra.Command {
 	var o cache.TrimOptions
-	cmd := cacheSub(p, "trim", "Drop pins that are over, remove what is too much, and sweep what crashes left", cobra.NoArgs,
-		func(ctx context.Context, c *cache.Cache, f cacheFlags, _ []string) error {
+	cmd := cacheSub(p, "trim", "Drop pins that are over, remove what is too much, and sweep what crashes left", "", cobra.NoArgs,
+		func(ctx context.Context, s *site, c *cache.Cache, _ []string) error {
 			t, err := c.Trim(ctx, o)
 			if err != nil {
 				return err
 			}
-			return printFound(p, f.json, t, cachelist.TrimmedText(t, o.DryRun))
+			return s.print(t, cacheadmin.TrimmedText(t, o.DryRun))
 		})
 	cmd.Flags().BoolVarP(&o.DryRun, "dry-run", "n", false, "change nothing, and say what would be done")
 	cmd.Flags().BoolVar(&o.All, "all", false, "take out of use everything without a pin, whatever the size of the cache")
@@ -171,13 +154,13 @@ func cacheTrim(p program.Process) *cobra.Command {
 }
 
 func cacheVerify(p program.Process) *cobra.Command {
-	return cacheSub(p, "verify", "Read all entries and take damaged ones out of use; exit status 1 when there are any", cobra.NoArgs,
-		func(ctx context.Context, c *cache.Cache, f cacheFlags, _ []string) error {
-			list, err := cachelist.Verify(ctx, c)
+	return cacheSub(p, "verify", "Read all entries and take damaged ones out of use; exit status 1 when there are any", "", cobra.NoArgs,
+		func(ctx context.Context, s *site, c *cache.Cache, _ []string) error {
+			list, err := cacheadmin.Verify(ctx, c)
 			if list == nil {
 				return err
 			}
-			return errors.Join(printFound(p, f.json, list, cachelist.VerifiedText(list)), err)
+			return errors.Join(s.print(list, cacheadmin.VerifiedText(list)), err)
 		})
 }
 

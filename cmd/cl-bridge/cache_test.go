@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/cl-slurm/cl-slurm/bridge/holders"
+	"github.com/cl-slurm/cl-slurm/bridge/cacheadmin"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -64,15 +64,15 @@ func holdersOf(t *testing.T, c *cache.Cache) map[string]string {
 func TestPinsGoWhenTheirHolderIsOverAndForNoOtherReason(t *testing.T) {
 	t.Parallel()
 	row := func(n int, phase plan.Phase) plan.Row {
-		return plan.Row{Bundle: bundleNo(n), Queue: "cpu", Phase: phase, Decided: noon, Reason: "test"}
+		return plan.Row{Bundle: bundleNo(n), Queue: "cpu", Phase: phase, DecidedAt: noon, Reason: "test"}
 	}
 	r := restore(t, "", row(1, plan.Staging), row(2, plan.Running), row(3, plan.Collecting), row(4, plan.Finalizing), row(5, plan.Done))
 	r.submits(t, 2, 1, 1, sbatch.StatePending)
 	forget(t, r, row(6, plan.Done))
 	c := stocked(t, r, map[string]cache.Holder{
-		"staging": holders.Row(r.id, bundleNo(1)), "running": holders.Row(r.id, bundleNo(2)), "collecting": holders.Row(r.id, bundleNo(3)),
-		"finalizing": holders.Row(r.id, bundleNo(4)), "done": holders.Row(r.id, bundleNo(5)), "forgotten": holders.Row(r.id, bundleNo(6)),
-		"unknown": holders.Row(r.id, bundleNo(7)), "others": holders.Row("abcdef", bundleNo(4)), "person": holders.Person("ann"),
+		"staging": cacheadmin.RowHolder(r.id, bundleNo(1)), "running": cacheadmin.RowHolder(r.id, bundleNo(2)), "collecting": cacheadmin.RowHolder(r.id, bundleNo(3)),
+		"finalizing": cacheadmin.RowHolder(r.id, bundleNo(4)), "done": cacheadmin.RowHolder(r.id, bundleNo(5)), "forgotten": cacheadmin.RowHolder(r.id, bundleNo(6)),
+		"unknown": cacheadmin.RowHolder(r.id, bundleNo(7)), "others": cacheadmin.RowHolder("abcdef", bundleNo(4)), "person": cacheadmin.PersonHolder("ann"),
 	})
 	out, err := command(t, "cache", "trim", "--config", r.config, "--json")
 	if err != nil {
@@ -181,7 +181,7 @@ func TestCacheIsListedCountedPinnedAndVerified(t *testing.T) {
 	if out, err := command(t, "cache", "verify", "--config", r.config); err != nil || !strings.Contains(out, "2 entries") {
 		t.Errorf("verify: %v: %s", err, out)
 	}
-	if err := c.Pin(t.Context(), entries[0].Key, false, holders.Person("ann")); err != nil {
+	if err := c.Pin(t.Context(), entries[0].Key, false, cacheadmin.PersonHolder("ann")); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(entries[0].Path, []byte("bad"), 0o600); err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,6 +16,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
 // noConfiguration is an environment without a configuration.
@@ -68,6 +72,28 @@ func TestMistakesOfTheOperatorEndWithTheirOwnExitCode(t *testing.T) {
 		var coded *program.Error
 		if !errors.As(err, &coded) || coded.Code != program.ExitUsage {
 			t.Errorf("cl-bridge %s: %v does not end with code 2", strings.Join(test.args, " "), err)
+		}
+	}
+}
+
+func TestOutagesEndWithTheCodeOfAServerThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	usage := &program.Error{Code: program.ExitUsage, Err: &sbatch.Error{}}
+	for _, test := range []struct {
+		err  error
+		want int
+	}{
+		{fmt.Errorf("open ledger: %w", sqldb.ErrUnavailable), program.ExitTransient},
+		{errors.Join(sqldb.ErrFull, errors.New("close ledger")), program.ExitTransient},
+		{&sbatch.Error{Op: "observe"}, program.ExitTransient},
+		{&transfer.Error{Err: io.EOF, Retry: true}, program.ExitTransient},
+		{&transfer.Error{Err: io.EOF}, program.ExitFailure},
+		{usage, program.ExitUsage},
+		{errors.New("no"), program.ExitFailure},
+		{nil, 0},
+	} {
+		if code := program.Code(t.Context(), withExitCode(test.err)); code != test.want {
+			t.Errorf("%v ends with %d, want %d", test.err, code, test.want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -15,28 +16,18 @@ It changes nothing.`
 
 // configCommand looks at a configuration.
 func configCommand(p program.Process) *cobra.Command {
-	var o doctorOptions
 	live := false
-	check := &cobra.Command{
-		Use: "check", Short: "Say whether a configuration can be read; with --live, whether what it names is there",
-		Long: aboutCheck, Args: program.WrongUsage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+	check := siteCommand(p, "check", "Say whether a configuration can be read; with --live, whether what it names is there", aboutCheck, cobra.NoArgs,
+		func(ctx context.Context, s *site, _ []string) error {
 			if live {
-				return o.run(cmd.Context(), p)
+				return examination{}.run(ctx, s)
 			}
-			if o.json {
+			if s.json {
 				return &program.Error{Code: program.ExitUsage, Err: errors.New("--json goes with --live")}
 			}
-			c, err := o.read(p)
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(p.Stdout, "%s: %d queues, no mistake in the file; --live checks what it names\n", c.Path, len(c.Queue))
-			return err //nolint:wrapcheck // standard output is gone
-		},
-	}
-	o.flags(check, p)
+			return s.print(nil, fmt.Sprintf("%s: %d queues, no mistake in the file; --live checks what it names\n", s.Path, len(s.Queue)))
+		})
 	check.Flags().BoolVar(&live, "live", false, "check the server, Slurm and the disks too")
-	check.Flags().BoolVar(&o.json, "json", false, "with --live, print JSON")
+	check.Flags().Lookup("json").Usage = "with --live, print JSON"
 	return parentOf("config", "Look at a configuration", "", check)
 }

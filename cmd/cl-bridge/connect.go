@@ -61,13 +61,3 @@ func findSlurm(ctx context.Context, p program.Process, c config.Config, log *slo
 	log.InfoContext(ctx, "found Slurm", slog.String("version", version))
 	return slurm, nil
 }
-
-// slurmAway gives the error of a Slurm that does not answer the exit code of a server that
-// does not answer.
-func slurmAway(err error) error {
-	var away *sbatch.Error
-	if errors.As(err, &away) {
-		return &program.Error{Code: program.ExitTransient, Err: err}
-	}
-	return err
-}

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/bridge/doctor"
-	"github.com/cl-slurm/cl-slurm/bridge/imagesource"
+	"github.com/cl-slurm/cl-slurm/bridge/imageadmin"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
@@ -27,26 +27,19 @@ Exit codes: 0 nothing failed; 1 something did; 2 the command line or the configu
 is wrong; 3 the server, Slurm or the ledger's database does not answer, and nothing
 else failed.`
 
-// doctorOptions are doctor's flags.
-type doctorOptions struct {
-	siteFlags
-	json  bool
-	jobs  bool
-	wait  time.Duration
-	queue []string
+// examination is which of doctor's checks to make.
+type examination struct {
+	jobs   bool
+	wait   time.Duration
+	queues []string // empty for all
 }
 
 func doctorCommand(p program.Process) *cobra.Command {
-	o := doctorOptions{jobs: true}
-	cmd := &cobra.Command{
-		Use: "doctor", Short: "Check everything that a first job needs, with a short job on each queue", Long: aboutDoctor,
-		Args: program.WrongUsage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), p) },
-	}
-	o.flags(cmd, p)
-	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
-	cmd.Flags().DurationVar(&o.wait, "wait", time.Minute, "cancel a job that has not begun after this `duration`")
-	cmd.Flags().StringSliceVar(&o.queue, "queue", nil, "only this `queue`; may be repeated")
+	x := examination{jobs: true}
+	cmd := siteCommand(p, "doctor", "Check everything that a first job needs, with a short job on each queue", aboutDoctor, cobra.NoArgs,
+		func(ctx context.Context, s *site, _ []string) error { return x.run(ctx, s) })
+	cmd.Flags().DurationVar(&x.wait, "wait", time.Minute, "cancel a job that has not begun after this `duration`")
+	cmd.Flags().StringSliceVar(&x.queues, "queue", nil, "only this `queue`; may be repeated")
 	if err := cmd.RegisterFlagCompletionFunc("queue", completeQueues(p)); err != nil {
 		panic(err) // the flag was added above
 	}
@@ -54,26 +47,23 @@ func doctorCommand(p program.Process) *cobra.Command {
 }
 
 // run checks everything, and prints each check when it is known.
-func (o doctorOptions) run(ctx context.Context, p program.Process) error {
-	c, err := o.read(p)
-	if err != nil {
-		return err
-	}
-	for _, name := range o.queue {
-		if c.Queue[name] == nil {
-			return &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("--queue: there is no [queue.%s] in %s", name, o.config)}
+func (x examination) run(ctx context.Context, s *site) error {
+	for _, name := range x.queues {
+		if s.Queue[name] == nil {
+			return &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("--queue: there is no [queue.%s] in %s", name, s.flags.config)}
 		}
 	}
 	e := doctor.Examination{
-		Config: c, Slurm: slurmClient(p, c), Images: imagesource.New(c, p.Getenv, nil), Now: p.Now, Only: o.queue, Jobs: o.jobs, Wait: o.wait,
+		Config: s.Config, Slurm: slurmClient(s.Process, s.Config), Images: imageadmin.NewSource(s.Config, s.Getenv, nil), Now: s.Now,
+		Only: x.queues, Jobs: x.jobs, Wait: x.wait,
 		Found: func(c doctor.Check) {
-			if !o.json {
-				printCheck(p, c)
+			if !s.json {
+				printCheck(s.Process, c)
 			}
 		},
 		Sending: func(queues []string) {
-			if !o.json {
-				_, _ = fmt.Fprintf(p.Stderr, "sending a short job to %s, and waiting up to %s for each to begin\n", strings.Join(queues, ", "), o.wait)
+			if !s.json {
+				_, _ = fmt.Fprintf(s.Stderr, "sending a short job to %s, and waiting up to %s for each to begin\n", strings.Join(queues, ", "), x.wait)
 			}
 		},
 	}
@@ -82,16 +72,16 @@ func (o doctorOptions) run(ctx context.Context, p program.Process) error {
 		return err
 	}
 	failed, allAway := doctor.HasFailed(checks)
-	if o.json {
+	if s.json {
 		report := struct {
 			Config  string         `json:"config"`
 			Verdict doctor.Verdict `json:"verdict"`
 			Checks  []doctor.Check `json:"checks"`
-		}{o.config, doctor.OK, checks}
+		}{s.flags.config, doctor.OK, checks}
 		if failed {
 			report.Verdict = doctor.Failed
 		}
-		if err := printJSON(p.Stdout, report); err != nil {
+		if err := s.print(report, ""); err != nil {
 			return err
 		}
 	}

@@ -8,9 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/cl-slurm/cl-slurm/bridge/config"
-	"github.com/cl-slurm/cl-slurm/bridge/explain"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/bridge/status"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 )
@@ -21,97 +20,88 @@ runs or not. The history of a bundle that the bridge has forgotten stays for 30 
 
 UUID may be shortened to its beginning, such as 0x1a2b, if no other bundle begins so.`
 
-// explainOptions are explain's flags.
-type explainOptions struct {
-	config, ledger string
-	json           bool
-}
-
 func explainCommand(p program.Process) *cobra.Command {
-	var o explainOptions
+	s := &site{Process: p}
 	cmd := &cobra.Command{
 		Use: "explain UUID", Short: "Say where a bundle is, and why", Long: aboutExplain,
 		Args: program.WrongUsage(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return unavailable(explainBundle(cmd.Context(), p, o, args[0]))
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return s.explain(cmd.Context(), args[0]) },
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return completeBundle(cmd.Context(), p, o, typed), cobra.ShellCompDirectiveNoFileComp
+			return s.completeBundle(cmd.Context(), typed), cobra.ShellCompDirectiveNoFileComp
 		},
 	}
-	configFlag(cmd, p, &o.config)
+	configFlag(cmd, p, &s.flags.config)
 	needsConfig := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		if o.ledger != "" {
+		if s.flags.ledger != "" {
 			return nil // explain uses nothing else of the configuration
 		}
 		return needsConfig(cmd, args)
 	}
-	ledgerFlag(cmd, &o.ledger)
-	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
+	ledgerFlag(cmd, &s.flags.ledger)
+	jsonFlag(cmd, &s.json)
 	return cmd
 }
 
-func explainBundle(ctx context.Context, p program.Process, o explainOptions, prefix string) error {
-	r, name, err := o.open(ctx, p)
+func (s *site) explain(ctx context.Context, prefix string) error {
+	r, name, err := s.openLedger(ctx)
 	if err != nil {
 		return err
 	}
 	defer r.Close() //nolint:errcheck // it was only read
-	bundle, err := explain.FindBundle(ctx, r, name, prefix)
-	var ambiguous *explain.AmbiguousError
+	bundle, err := status.FindBundle(ctx, r, name, prefix)
+	var ambiguous *status.AmbiguousError
 	if errors.As(err, &ambiguous) {
 		return &program.Error{Code: program.ExitUsage, Err: err}
 	}
 	if err != nil {
 		return err
 	}
-	e, err := explain.Bundle(ctx, r, name, bundle)
+	e, err := status.Explain(ctx, r, name, bundle)
 	if err != nil {
 		return err
 	}
-	return printFound(p, o.json, e, e.Text(p.Now()))
+	return s.print(e, e.Text(s.Now()))
 }
 
-// open opens the ledger, on which a bridge may be at work, and returns its name too.
-func (o explainOptions) open(ctx context.Context, p program.Process) (*ledger.Reader, string, error) {
-	var c config.Config
-	if o.ledger == "" {
-		var err error
-		if c, err = config.Read(o.config); err != nil {
-			return nil, "", &program.Error{Code: program.ExitUsage, Err: err}
-		}
+// openLedger opens the ledger, on which a bridge may be at work, and returns its name too.
+// It reads no configuration where --ledger names the ledger.
+func (s *site) openLedger(ctx context.Context) (*ledger.Reader, string, error) {
+	var err error
+	if s.flags.ledger == "" {
+		err = s.read()
+	} else {
+		s.Ledger, err = ledgerPlace(s.Process, s.Config, s.flags.ledger)
 	}
-	where, err := ledgerPlace(p, c, o.ledger)
 	if err != nil {
 		return nil, "", err
 	}
-	r, err := ledger.OpenToRead(ctx, where)
+	r, err := ledger.OpenToRead(ctx, s.Ledger)
 	if errors.Is(err, ledger.ErrAbsent) {
-		err = fmt.Errorf("no bridge has made a ledger at %s yet", sqldb.Name(where))
+		err = fmt.Errorf("no bridge has made a ledger at %s yet", sqldb.Name(s.Ledger))
 	}
-	return r, sqldb.Name(where), err
+	return r, sqldb.Name(s.Ledger), err
 }
 
 // completeBundle returns the bundles whose UUIDs begin with what has been typed.
-func completeBundle(ctx context.Context, p program.Process, o explainOptions, typed string) []string {
-	if o.ledger == "" {
+func (s *site) completeBundle(ctx context.Context, typed string) []string {
+	if s.flags.ledger == "" {
 		var err error
-		if o.config, err = findConfig(p, o.config); err != nil {
+		if s.flags.config, err = findConfig(s.Process, s.flags.config); err != nil {
 			return nil
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	r, _, err := o.open(ctx, p)
+	r, _, err := s.openLedger(ctx)
 	if err != nil {
 		return nil
 	}
 	defer r.Close() //nolint:errcheck // it was only read
-	bundles, err := explain.Complete(ctx, r, typed)
+	bundles, err := status.Complete(ctx, r, typed)
 	if err != nil {
 		return nil
 	}

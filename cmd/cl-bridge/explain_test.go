@@ -14,8 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/cl-slurm/cl-slurm/bridge/explain"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/bridge/status"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -54,9 +54,9 @@ func written(t *testing.T, where string) string {
 	decide := func(r *plan.Row, phase plan.Phase, reason string) {
 		clock = clock.Add(time.Minute)
 		if r.Phase != phase {
-			r.Phase, r.Since = phase, clock
+			r.Phase, r.PhaseSince = phase, clock
 		}
-		r.Reason, r.Decided = reason, clock
+		r.Reason, r.DecidedAt = reason, clock
 		saved := []plan.Row{*r}
 		if err := book.Save(t.Context(), saved); err != nil {
 			t.Fatal(err)
@@ -71,7 +71,7 @@ func written(t *testing.T, where string) string {
 	a.Job = sbatch.Job{ID: 4711, State: sbatch.StatePending, Reason: "Priority"}
 	decide(&a, plan.Queued, "Slurm accepted the job")
 
-	b := plan.Row{Bundle: failing, Queue: "cpu", Tries: 80, Trouble: "no route\n\x1b[2Jto host", Due: noon.Add(30 * time.Second)}
+	b := plan.Row{Bundle: failing, Queue: "cpu", FailedTries: 80, LastFailure: "no route\n\x1b[2Jto host", DueAt: noon.Add(30 * time.Second)}
 	decide(&b, plan.Claiming, "the server offered the bundle")
 	for i := range 80 {
 		decide(&b, plan.Staging, "try "+strconv.Itoa(i+1)+" failed: no route\n\x1b[2Jto host")
@@ -149,7 +149,7 @@ func TestExplainPrintsJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got explain.Explanation
+	var got status.Explanation
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestExplainPrintsJSON(t *testing.T) {
 		t.Errorf("history %+v", got.History)
 	}
 	got.History = nil
-	want := explain.Explanation{
+	want := status.Explanation{
 		Bundle: inSlurm, Queue: "gpu", Phase: plan.Queued, Since: noon.Add(-116 * time.Minute), Reason: "Slurm accepted the job",
 		WaitsFor: "Slurm to start job 4711", Attempt: 1, Job: 4711, JobState: sbatch.StatePending, JobReason: "Priority",
 	}

@@ -11,14 +11,11 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
-	"github.com/cl-slurm/cl-slurm/bridge/imagelist"
-	"github.com/cl-slurm/cl-slurm/bridge/imagepull"
-	"github.com/cl-slurm/cl-slurm/bridge/imagesource"
+	"github.com/cl-slurm/cl-slurm/bridge/imageadmin"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging/images"
-	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
 const aboutImage = `image looks after the images that bundles run in. The bridge brings in what bundles
@@ -42,23 +39,22 @@ default_image of each queue, for the architecture of its nodes.
 On a terminal it shows its progress; elsewhere it prints a line now and then.`
 
 func imagePull(p program.Process) *cobra.Command {
-	var r imagepull.Request
-	cmd := cacheSub(p, "pull [IMAGE...]", "Bring images in, and keep them", cobra.ArbitraryArgs,
-		func(ctx context.Context, c *cache.Cache, f cacheFlags, args []string) error {
+	var r imageadmin.Request
+	cmd := cacheSub(p, "pull [IMAGE...]", "Bring images in, and keep them", aboutPull, cobra.ArbitraryArgs,
+		func(ctx context.Context, s *site, c *cache.Cache, args []string) error {
 			r.Images = args
-			wanted, err := r.Wanted(f.conf)
+			wanted, err := r.Wanted(s.Config)
 			if err != nil {
 				return &program.Error{Code: program.ExitUsage, Err: err}
 			}
-			from := imagesource.New(f.conf, p.Getenv, downloadPace(f.conf))
+			from := imageadmin.NewSource(s.Config, p.Getenv, downloadPace(s.Config))
 			from.OpenFile = source.FilesBelow("/") // whatever the operator may read
-			im := newImages(f.conf, c, from)
-			if im.Convert, err = imageJobsAlone(ctx, p, f.conf); err != nil {
+			im := newImages(s.Config, c, from)
+			if im.Convert, err = imageJobsAlone(ctx, p, s.Config); err != nil {
 				return err
 			}
-			return pull(ctx, p, f, im, wanted)
+			return pull(ctx, s, im, wanted)
 		})
-	cmd.Long = aboutPull
 	cmd.Flags().StringVar(&r.Architecture, "arch", "", "the nodes' `architecture`, such as amd64 or arm64, if not this host's")
 	cmd.Flags().StringVar(&r.Queue, "queue", "", "the architecture of this `queue`'s nodes; without IMAGE, its default images alone")
 	cmd.Flags().StringVar(&r.As, "as", "", "keep the one IMAGE under this `name`, for bundles that ask for that")
@@ -100,71 +96,61 @@ func completeArchitectures(cmd *cobra.Command) {
 
 // pull brings images in, and prints each when it is kept. The last error says how the
 // program ends; it prints the others at once.
-func pull(ctx context.Context, p program.Process, f cacheFlags, im *images.Images, wanted []images.Wanted) error {
-	list, last := []imagepull.Pulled{}, error(nil)
-	err := imagepull.Pull(ctx, im, wanted, p.Stderr, p.Now, func(one imagepull.Pulled) error {
+func pull(ctx context.Context, s *site, im *images.Images, wanted []images.Wanted) error {
+	list, last := []imageadmin.Pulled{}, error(nil)
+	err := imageadmin.Pull(ctx, im, wanted, s.Stderr, s.Now, func(one imageadmin.Pulled) error {
 		list = append(list, one)
 		switch {
 		case one.Err != nil:
 			if last != nil {
-				_, _ = fmt.Fprintln(p.Stderr, last)
+				_, _ = fmt.Fprintln(s.Stderr, last)
 			}
-			last = pullError(one.Err)
-		case !f.json:
-			_, err := io.WriteString(p.Stdout, one.Text())
+			last = one.Err
+		case !s.json:
+			_, err := io.WriteString(s.Stdout, one.Text())
 			return err
 		}
 		return nil
 	})
-	if err == nil && f.json {
-		err = printJSON(p.Stdout, list)
+	if err == nil && s.json {
+		err = s.print(list, "")
 	}
 	return errors.Join(err, last)
 }
 
-// pullError gives the error of a registry that does not answer the exit code of a server
-// that does not answer.
-func pullError(err error) error {
-	var e *transfer.Error
-	if errors.As(err, &e) && e.Transient() {
-		return &program.Error{Code: program.ExitTransient, Err: err}
-	}
-	return err
-}
-
 func imageLs(p program.Process) *cobra.Command {
-	return cacheSub(p, "ls", "List the images in the cache, those last used last", cobra.NoArgs,
-		func(ctx context.Context, c *cache.Cache, f cacheFlags, _ []string) error {
+	return cacheSub(p, "ls", "List the images in the cache, those last used last", "", cobra.NoArgs,
+		func(ctx context.Context, s *site, c *cache.Cache, _ []string) error {
 			entries, err := c.Entries(ctx)
 			if err != nil {
 				return err
 			}
-			im := newImages(f.conf, c, source.Source{})
+			im := newImages(s.Config, c, source.Source{})
 			kept, err := im.Kept.List()
 			if err != nil {
 				return err
 			}
-			list := imagelist.List(entries, kept, c.Grouped(), im.Names.Of)
-			return printFound(p, f.json, list, imagelist.Text(p.Now(), list))
+			list := imageadmin.List(entries, kept, c.Grouped(), im.Names.Of)
+			return s.print(list, imageadmin.ListText(s.Now(), list))
 		})
 }
 
 func imageRm(p program.Process) *cobra.Command {
 	var arch string
-	cmd := cacheSub(p, "rm IMAGE...", "Stop keeping images: the cache removes them when it needs their room", cobra.MinimumNArgs(1),
-		func(ctx context.Context, c *cache.Cache, f cacheFlags, args []string) error {
+	cmd := cacheSub(p, "rm IMAGE...", "Stop keeping images: the cache removes them when it needs their room", "", cobra.MinimumNArgs(1),
+		func(ctx context.Context, s *site, c *cache.Cache, args []string) error {
 			a := config.Architecture(arch)
 			if err := a.Check(); err != nil {
 				return &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("--arch: %w", err)}
 			}
-			im := newImages(f.conf, c, source.Source{})
+			im := newImages(s.Config, c, source.Source{})
 			kept, err := im.Kept.List()
 			if err != nil {
 				return err
 			}
 			gone := []images.Kept{}
 			for _, arg := range args {
-				found, err := imagelist.FindKept(kept, arg, a)
+				found, err := imageadmin.FindKept(kept, arg, a)
 				if err != nil {
 					return err
 				}
@@ -177,7 +163,7 @@ func imageRm(p program.Process) *cobra.Command {
 				}
 				text += images.ShortName(k.Name) + " " + k.Architecture + " is kept no longer\n"
 			}
-			return printFound(p, f.json, gone, text)
+			return s.print(gone, text)
 		})
 	cmd.Flags().StringVar(&arch, "arch", "", "only that of this `architecture`")
 	completeArchitectures(cmd)

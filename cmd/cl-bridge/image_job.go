@@ -15,9 +15,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/imagejob"
-	"github.com/cl-slurm/cl-slurm/bridge/observer"
-	"github.com/cl-slurm/cl-slurm/bridge/programs"
+	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -26,7 +26,7 @@ type convert func(ctx context.Context, c apptainer.Converter, img source.Image, 
 
 // imageJobs returns what converts images in jobs of image.queue, or nil where the file
 // names none.
-func imageJobs(c config.Config, slurm *observer.Observer, installed programs.Installed) convert {
+func imageJobs(c config.Config, slurm *sbatch.Observer, installed sharedfiles.Programs) convert {
 	q, ok := c.Plan()[c.Image.Queue]
 	if !ok {
 		return nil
@@ -80,11 +80,11 @@ func imageJobsAlone(ctx context.Context, p program.Process, c config.Config) (co
 	if err != nil {
 		return nil, err
 	}
-	installed, err := programs.Install(c, spool.Layout(c.Shared))
+	installed, err := sharedfiles.InstallPrograms(c, spool.Layout(c.Shared))
 	if err != nil {
 		return nil, err
 	}
-	return imageJobs(c, &observer.Observer{Slurm: slurm, Interval: observeAlone, Now: p.Now}, installed), nil
+	return imageJobs(c, &sbatch.Observer{Scheduler: slurm, Interval: observeAlone, Now: p.Now}, installed), nil
 }
 
 const aboutConvert = `convert converts the one image that SPEC describes. A bridge has pulled its layers to the

@@ -35,12 +35,8 @@ func initCommand(p program.Process) *cobra.Command {
 			o.UsualPath = usual
 			err = setup.Run(cmd.Context(), o)
 			var wrong *setup.UsageError
-			var away *setup.AwayError
-			switch {
-			case errors.As(err, &wrong):
+			if errors.As(err, &wrong) {
 				return &program.Error{Code: program.ExitUsage, Err: err}
-			case errors.As(err, &away):
-				return &program.Error{Code: program.ExitTransient, Err: err}
 			}
 			return err
 		},

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
-	"github.com/cl-slurm/cl-slurm/bridge/kept"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -45,94 +45,87 @@ func keptLs(p program.Process) *cobra.Command {
 				return &program.Error{Code: program.ExitUsage, Err: err}
 			}
 			layout := spool.Layout(c.Shared)
-			found, err := kept.List(cmd.Context(), layout, func(spool.Kept) bool { return true })
+			found, err := sharedfiles.ListKept(cmd.Context(), layout, func(spool.Kept) bool { return true })
 			if err != nil {
 				return err
 			}
 			away := askServer(cmd.Context(), c, found)
-			return errors.Join(away, printFound(p, asJSON, found, kept.ListText(found, layout.KeptDirs())))
+			return errors.Join(away, printFound(p, asJSON, found, sharedfiles.KeptText(found, layout.KeptDirs())))
 		},
 	}
 	configFlag(cmd, p, &path)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	jsonFlag(cmd, &asJSON)
 	return cmd
 }
 
-func askServer(ctx context.Context, c config.Config, found []kept.Results) error {
+func askServer(ctx context.Context, c config.Config, found []sharedfiles.KeptResults) error {
 	cl, err := client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: c.Credentials})
 	if err != nil {
 		return &program.Error{Code: program.ExitUsage, Err: err}
 	}
-	return kept.AskServer(ctx, cl, found)
-}
-
-// keptRmOptions are the flags of kept rm.
-type keptRmOptions struct {
-	siteFlags
-	deleted, dryRun, json bool
+	return sharedfiles.AskServer(ctx, cl, found)
 }
 
 func keptRm(p program.Process) *cobra.Command {
-	var o keptRmOptions
-	cmd := &cobra.Command{
-		Use: "rm UUID…", Short: "Remove the kept results of bundles",
-		Args: program.WrongUsage(func(_ *cobra.Command, args []string) error {
-			if (len(args) > 0) == o.deleted {
-				return errors.New("want the UUIDs of bundles, or --deleted")
+	var deleted, dryRun bool
+	named := func(_ *cobra.Command, args []string) error {
+		if (len(args) > 0) == deleted {
+			return errors.New("want the UUIDs of bundles, or --deleted")
+		}
+		for _, b := range args {
+			if !codalab.IsUUID(b) {
+				return fmt.Errorf("%q is no UUID: want 0x and 32 hexadecimal digits", b)
 			}
-			for _, b := range args {
-				if !codalab.IsUUID(b) {
-					return fmt.Errorf("%q is no UUID: want 0x and 32 hexadecimal digits", b)
-				}
-			}
-			return nil
-		}),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := o.read(p)
-			if err != nil {
-				return err
-			}
-			found, err := o.find(cmd.Context(), c, args)
-			if err != nil {
-				return err
-			}
-			rows := func() ([]plan.Row, error) { return readRows(cmd.Context(), c.Ledger) }
-			left, err := kept.Remove(spool.Layout(c.Shared), found, rows, o.dryRun)
-			if err != nil {
-				return unavailable(err)
-			}
-			if err := printFound(p, o.json, found, kept.RemovedText(found)); err != nil {
-				return err
-			}
-			if left > 0 {
-				return fmt.Errorf("%d of %d were not removed", left, len(found))
-			}
-			return nil
-		},
+		}
+		return nil
 	}
-	o.flags(cmd, p)
-	cmd.Flags().BoolVar(&o.deleted, "deleted", false, "remove those of all bundles that the server has no more")
-	cmd.Flags().BoolVarP(&o.dryRun, "dry-run", "n", false, "only say what would be removed")
-	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
+	cmd := siteCommand(p, "rm UUID…", "Remove the kept results of bundles", "", named, func(ctx context.Context, s *site, args []string) error {
+		found, err := findKept(ctx, s.Config, args)
+		if deleted {
+			found, err = findDeleted(ctx, s.Config)
+		}
+		if err != nil {
+			return err
+		}
+		rows := func() ([]plan.Row, error) { return readRows(ctx, s.Ledger) }
+		left, err := sharedfiles.RemoveKept(spool.Layout(s.Shared), found, rows, dryRun)
+		if err != nil {
+			return err
+		}
+		if err := s.print(found, sharedfiles.RemovedText(found)); err != nil {
+			return err
+		}
+		if left > 0 {
+			return fmt.Errorf("%d of %d were not removed", left, len(found))
+		}
+		return nil
+	})
+	cmd.Flags().BoolVar(&deleted, "deleted", false, "remove those of all bundles that the server has no more")
+	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only say what would be removed")
 	return cmd
 }
 
-// find returns the results of these bundles, or with --deleted those of all bundles that
-// the server has no more.
-func (o keptRmOptions) find(ctx context.Context, c config.Config, bundles []string) ([]kept.Results, error) {
-	layout := spool.Layout(c.Shared)
-	found, err := kept.List(ctx, layout, func(k spool.Kept) bool { return o.deleted || slices.Contains(bundles, k.Bundle) })
+// findDeleted returns the results of all bundles that the server has no more.
+func findDeleted(ctx context.Context, c config.Config) ([]sharedfiles.KeptResults, error) {
+	found, err := sharedfiles.ListKept(ctx, spool.Layout(c.Shared), func(spool.Kept) bool { return true })
+	if err == nil {
+		err = askServer(ctx, c, found)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if o.deleted {
-		if err := askServer(ctx, c, found); err != nil {
-			return nil, err
-		}
-		return slices.DeleteFunc(found, func(r kept.Results) bool { return !r.Deleted }), nil
+	return slices.DeleteFunc(found, func(r sharedfiles.KeptResults) bool { return !r.Deleted }), nil
+}
+
+// findKept returns the results of these bundles.
+func findKept(ctx context.Context, c config.Config, bundles []string) ([]sharedfiles.KeptResults, error) {
+	layout := spool.Layout(c.Shared)
+	found, err := sharedfiles.ListKept(ctx, layout, func(k spool.Kept) bool { return slices.Contains(bundles, k.Bundle) })
+	if err != nil {
+		return nil, err
 	}
 	for _, b := range bundles {
-		if !slices.ContainsFunc(found, func(r kept.Results) bool { return r.Bundle == b }) {
+		if !slices.ContainsFunc(found, func(r sharedfiles.KeptResults) bool { return r.Bundle == b }) {
 			return nil, fmt.Errorf("no results of bundle %s are kept in %s", b, layout.KeptDirs())
 		}
 	}

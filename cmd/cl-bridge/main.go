@@ -28,7 +28,7 @@ func run(ctx context.Context, p program.Process) error {
 	} {
 		root.AddCommand(add(p))
 	}
-	return root.ExecuteContext(ctx) //nolint:wrapcheck // the commands say what it was about
+	return withExitCode(root.ExecuteContext(ctx))
 }
 
 // parentOf returns a command that only has subcommands. Alone it prints its help.

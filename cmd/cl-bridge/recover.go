@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/recovery"
@@ -29,76 +28,64 @@ Exit codes: 1 no ledger, or a bridge works on it; 2 the command line or the
 configuration is wrong; 3 Slurm or the ledger's server does not answer.`
 
 func recoverCommand(p program.Process) *cobra.Command {
-	var o struct {
-		siteFlags
-		accept, json bool
-	}
-	cmd := &cobra.Command{
-		Use: "recover", Short: "List the jobs that an old copy of the ledger does not know", Long: aboutRecover,
-		Args: program.WrongUsage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := o.read(p)
+	accept := false
+	cmd := siteCommand(p, "recover", "List the jobs that an old copy of the ledger does not know", aboutRecover, cobra.NoArgs,
+		func(ctx context.Context, s *site, _ []string) error {
+			found, err := compareLedger(ctx, s, accept)
 			if err != nil {
 				return err
 			}
-			found, err := compareLedger(cmd.Context(), p, c, o.accept)
-			if err != nil {
-				return unavailable(slurmAway(err))
-			}
-			return printFound(p, o.json, found, found.Text(recoverLine(o.config, o.ledger)))
-		},
-	}
-	o.flags(cmd, p)
-	cmd.Flags().BoolVar(&o.accept, "accept", false, "go on with this ledger: raise its generation to the highest in Slurm")
-	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
+			return s.print(found, found.Text(recoverLine(s.flags)))
+		})
+	cmd.Flags().BoolVar(&accept, "accept", false, "go on with this ledger: raise its generation to the highest in Slurm")
 	return cmd
 }
 
 // compareLedger compares the ledger with Slurm and, with accept, raises the ledger's
 // generation. It makes no ledger where there is none: that would be the ledger of a new
 // bridge, which knows no job.
-func compareLedger(ctx context.Context, p program.Process, c config.Config, accept bool) (recovery.Findings, error) {
-	reader, err := ledger.OpenToRead(ctx, c.Ledger)
+func compareLedger(ctx context.Context, s *site, accept bool) (recovery.Findings, error) {
+	reader, err := ledger.OpenToRead(ctx, s.Ledger)
 	if errors.Is(err, ledger.ErrAbsent) {
-		return recovery.Findings{}, fmt.Errorf("there is no ledger at %s", sqldb.Name(c.Ledger))
+		return recovery.Findings{}, fmt.Errorf("there is no ledger at %s", sqldb.Name(s.Ledger))
 	}
 	if err != nil {
 		return recovery.Findings{}, err
 	}
 	defer reader.Close() //nolint:errcheck // it was only read
-	slurm, err := findSlurm(ctx, p, c, slog.New(slog.DiscardHandler))
+	slurm, err := findSlurm(ctx, s.Process, s.Config, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return recovery.Findings{}, &program.Error{Code: program.ExitUsage, Err: err}
 	}
-	policy := plan.Policy{Owner: c.User, CancelOrphans: *c.CancelStrays, OrphanGrace: orphanGrace}
+	policy := plan.Policy{Owner: s.User, CancelOrphans: *s.CancelStrays, OrphanGrace: orphanGrace}
 	if !accept {
-		return recovery.Compare(ctx, p.Now(), policy, sqldb.Name(c.Ledger), reader, slurm)
+		return recovery.Compare(ctx, s.Now(), policy, sqldb.Name(s.Ledger), reader, slurm)
 	}
-	book, release, err := takeLedger(ctx, c.Ledger)
+	book, release, err := takeLedger(ctx, s.Ledger)
 	if err != nil {
 		return recovery.Findings{}, err
 	}
 	defer release()
-	return recovery.Accept(ctx, p.Now(), policy, sqldb.Name(c.Ledger), book, slurm)
+	return recovery.Accept(ctx, s.Now(), policy, sqldb.Name(s.Ledger), book, slurm)
 }
 
 // outdated adds to the error of an old ledger what to do about it.
-func outdated(err error, config, ledger string) error {
+func outdated(err error, f siteFlags) error {
 	if !errors.Is(err, plan.ErrOutdated) {
 		return err
 	}
-	return fmt.Errorf(`%w; "%s" lists the jobs that it does not know and says how to go on`, err, recoverLine(config, ledger))
+	return fmt.Errorf(`%w; "%s" lists the jobs that it does not know and says how to go on`, err, recoverLine(f))
 }
 
 // recoverLine is the command line of recover for a configuration. The URL of a
 // ledger is not repeated: it may hold a password.
-func recoverLine(config, ledger string) string {
-	said := "cl-bridge recover --config " + config
+func recoverLine(f siteFlags) string {
+	said := "cl-bridge recover --config " + f.config
 	switch {
-	case sqldb.IsURL(ledger):
+	case sqldb.IsURL(f.ledger):
 		return said + " --ledger URL"
-	case ledger != "":
-		return said + " --ledger " + ledger
+	case f.ledger != "":
+		return said + " --ledger " + f.ledger
 	}
 	return said
 }

@@ -185,6 +185,10 @@ func TestRecoverThatCannotSayWhy(t *testing.T) {
 	t.Parallel()
 	r := restore(t, "")
 	r.slurm.stop(t)
+	without := restore(t, "")
+	if err := os.RemoveAll(string(without.slurm)); err != nil {
+		t.Fatal(err)
+	}
 	nowhere := filepath.Join(t.TempDir(), "x", "ledger.db")
 	for _, test := range []struct {
 		want string
@@ -197,6 +201,7 @@ func TestRecoverThatCannotSayWhy(t *testing.T) {
 		{"there is no ledger at " + nowhere, 1, []string{"--config", r.config, "--ledger", nowhere, "--accept"}},
 		{"the database does not answer", 3, []string{"--config", r.config, "--ledger", "postgres://ann:secret@127.0.0.1:1/x?sslmode=disable"}},
 		{"observe: ", 3, []string{"--config", r.config, "--accept"}},
+		{"slurm.bin", 2, []string{"--config", without.config}},
 	} {
 		out, err := command(t, append([]string{"recover"}, test.args...)...)
 		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "secret") || out != "" {
@@ -218,12 +223,12 @@ func TestOldLedgersErrorNamesRecover(t *testing.T) {
 		"": `"cl-bridge recover --config b.toml" lists`, "l.db": `"cl-bridge recover --config b.toml --ledger l.db" lists`,
 		"postgres://ann:secret@db/x": `"cl-bridge recover --config b.toml --ledger URL" lists`,
 	} {
-		err := outdated(old, "b.toml", place)
+		err := outdated(old, siteFlags{"b.toml", place})
 		if !errors.Is(err, plan.ErrOutdated) || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	}
-	if err := outdated(context.Canceled, "b.toml", ""); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "recover") {
+	if err := outdated(context.Canceled, siteFlags{config: "b.toml"}); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "recover") {
 		t.Errorf("another error became %v", err)
 	}
 }

@@ -34,7 +34,7 @@ func TestScripts(t *testing.T) {
 
 			// Under the race detector each cl-bridge would wait a second at its end.
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
-			policy := plan.Policy{AckPatience: time.Minute, Queues: map[string]plan.Queue{"cpu": {Name: "cpu", Tag: "cpu"}}}
+			policy := plan.Policy{LongestAckPause: time.Minute, Queues: map[string]plan.Queue{"cpu": {Name: "cpu", Tag: "cpu"}}}
 			whole, err := record(filepath.Join(env.WorkDir, "trace"), policy)
 			if err != nil {
 				return err
@@ -55,7 +55,7 @@ func record(path string, header plan.Policy) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	policy := plan.Policy{AckPatience: time.Minute, Queues: map[string]plan.Queue{"cpu": {Name: "cpu", Tag: "cpu"}}}
+	policy := plan.Policy{LongestAckPause: time.Minute, Queues: map[string]plan.Queue{"cpu": {Name: "cpu", Tag: "cpu"}}}
 	for _, bundle := range []string{"0x0123456789abcdef0123456789abcdef", "0xf0123456789abcdef0123456789abcde"} {
 		now := time.Unix(1_800_000_000, 0).UTC()
 		row := plan.NewRow(now, "cpu", codalab.Message{
@@ -63,7 +63,7 @@ func record(path string, header plan.Policy) ([]byte, error) {
 		})
 		for _, n := range []plan.News{{}, {Claimed: &plan.Claimed{Accepted: true}}, {Staged: &plan.StageEnd{}}} {
 			next, effects := policy.Next(now, row, n)
-			w.Record(plan.Decision{Now: now, Row: row, News: n, Next: next, Effects: effects})
+			w.Record(plan.Decision{Now: now, Row: row, News: n, Next: next, Effects: plan.KindsOf(effects)})
 			row, now = next, now.Add(time.Second)
 		}
 	}

@@ -12,45 +12,29 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/bridge"
+	"github.com/cl-slurm/cl-slurm/bridge/cacheadmin"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
-	"github.com/cl-slurm/cl-slurm/bridge/holders"
-	"github.com/cl-slurm/cl-slurm/bridge/observer"
 	"github.com/cl-slurm/cl-slurm/bridge/status"
 	"github.com/cl-slurm/cl-slurm/bridge/trace"
-	"github.com/cl-slurm/cl-slurm/bridge/upkeep"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging/results"
 )
 
-// options are run's flags.
-type options struct {
-	siteFlags
-	trace tracing
-	debug bool
-}
-
 func runCommand(p program.Process) *cobra.Command {
-	o := options{trace: tracing{limit: config.Size{Bytes: trace.DefaultLimit}}}
-	cmd := &cobra.Command{
-		Use: "run", Short: "Claim bundles and run them until a signal ends it", Args: program.WrongUsage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := o.read(p)
-			if err != nil {
-				return err
-			}
-			level := slog.LevelInfo
-			if o.debug {
-				level = slog.LevelDebug
-			}
-			log := slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: level}))
-			return outdated(refusedLogin(unavailable(serve(cmd.Context(), p, c, o.trace, log))), o.config, o.ledger)
-		},
-	}
-	o.flags(cmd, p)
-	o.trace.flags(cmd)
-	cmd.Flags().BoolVar(&o.debug, "debug", false, "log what the bridge does in detail")
+	s, t, debug := &site{Process: p}, tracing{limit: config.Size{Bytes: trace.DefaultLimit}}, false
+	cmd := s.command("run", "Claim bundles and run them until a signal ends it", "", cobra.NoArgs, func(ctx context.Context, _ []string) error {
+		level := slog.LevelInfo
+		if debug {
+			level = slog.LevelDebug
+		}
+		log := slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: level}))
+		return outdated(refusedLogin(serve(ctx, p, s.Config, t, log)), s.flags)
+	})
+	t.flags(cmd)
+	cmd.Flags().BoolVar(&debug, "debug", false, "log what the bridge does in detail")
 	return cmd
 }
 
@@ -76,8 +60,8 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 	}
 	var b *bridge.Bridge
 	now := steadyClock(time.Now())
-	watched := &observer.Observer{Slurm: slurm, Interval: c.Slurm.ObserveEvery.Duration, Now: now}
-	judge := holders.Judge{Ledger: &book.Reader, Observe: watched.Observe, Now: now, Ready: func() bool { return b.Observed() }}
+	watched := &sbatch.Observer{Scheduler: slurm, Interval: c.Slurm.ObserveEvery.Duration, Now: now}
+	judge := cacheadmin.Judge{Ledger: &book.Reader, Observe: watched.Observe, Now: now, Ready: func() bool { return b.Observed() }}
 	content, err := cache.Open(cacheDir(c), cacheOptions(c, judge.Over))
 	if err != nil {
 		return err
@@ -108,7 +92,7 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 	heartbeats := status.Recorder{Bridge: b, Path: path, Host: host, Process: os.Getpid(), Started: now()}
 	sweeps := sweeper(c, book, watched, installed.Paths(), now)
 	err = runBeside(ctx, func() error { return t.runBridge(ctx, b, log) },
-		func(ctx context.Context) { upkeep.Run(ctx, b, content, stage.Images, log) },
+		func(ctx context.Context) { cacheadmin.KeepTrimmed(ctx, b.Observed, content, stage.Images, log) },
 		func(ctx context.Context) { sweeps.Run(ctx, sweepFirst, sweepEvery, log) },
 		heartbeats.Run)
 	heartbeats.End(err)

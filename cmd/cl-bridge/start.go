@@ -9,25 +9,25 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
-	"github.com/cl-slurm/cl-slurm/bridge/programs"
+	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // prepareSite fails where the configuration or the shared directory does not fit the
 // ledger's bundles. It installs the programs of jobs.
-func prepareSite(ctx context.Context, book *ledger.Ledger, c config.Config, layout spool.Layout) (programs.Installed, error) {
+func prepareSite(ctx context.Context, book *ledger.Ledger, c config.Config, layout spool.Layout) (sharedfiles.Programs, error) {
 	rows, err := book.Rows(ctx)
 	if err != nil {
-		return programs.Installed{}, err
+		return sharedfiles.Programs{}, err
 	}
 	if err := checkQueues(c, rows); err != nil {
-		return programs.Installed{}, &program.Error{Code: program.ExitUsage, Err: err}
+		return sharedfiles.Programs{}, &program.Error{Code: program.ExitUsage, Err: err}
 	}
 	if err := errors.Join(prepareShared(layout, len(rows)), checkReadable(c.ServerStore)); err != nil {
-		return programs.Installed{}, err
+		return sharedfiles.Programs{}, err
 	}
-	return programs.Install(c, layout)
+	return sharedfiles.InstallPrograms(c, layout)
 }
 
 // checkQueues refuses a configuration that lacks a queue of which the ledger still has

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/bridge/status"
@@ -16,26 +18,12 @@ Exit codes: 1 no ledger; 2 the command line or the configuration is wrong; 3 the
 ledger's server does not answer.`
 
 func statusCommand(p program.Process) *cobra.Command {
-	var o struct {
-		siteFlags
-		json bool
-	}
-	cmd := &cobra.Command{
-		Use: "status", Short: "Say whether the bridge runs, what it has, and what holds it up", Long: aboutStatus,
-		Args: program.WrongUsage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := o.read(p)
+	return siteCommand(p, "status", "Say whether the bridge runs, what it has, and what holds it up", aboutStatus, cobra.NoArgs,
+		func(ctx context.Context, s *site, _ []string) error {
+			found, err := status.Collect(ctx, s.Config, func(bridge string) (string, error) { return heartbeatFile(p, s.Config, bridge) })
 			if err != nil {
 				return err
 			}
-			s, err := status.Collect(cmd.Context(), c, func(bridge string) (string, error) { return heartbeatFile(p, c, bridge) })
-			if err != nil {
-				return unavailable(err)
-			}
-			return printFound(p, o.json, s, s.Text(p.Now()))
-		},
-	}
-	o.flags(cmd, p)
-	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
-	return cmd
+			return s.print(found, found.Text(s.Now()))
+		})
 }

@@ -24,13 +24,13 @@ func TestStatusSaysHowTheBridgeStands(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := []plan.Row{
-		{Bundle: bundleNo(5), Queue: "cpu", Phase: plan.Queued, Claimed: noon.Add(-3 * time.Hour), Since: noon.Add(-2 * time.Hour), Job: sbatch.Job{ID: 4711, State: sbatch.StatePending, Reason: "Priority"}},
-		{Bundle: bundleNo(6), Queue: "cpu", Phase: plan.Submitting, Claimed: noon.Add(-time.Hour), Tries: 3, Trouble: "Slurm does not take the job now: too many jobs"},
-		{Bundle: bundleNo(7), Queue: "old", Phase: plan.Running, Claimed: noon.Add(-9 * time.Hour)},
-		{Bundle: bundleNo(8), Queue: "cpu", Phase: plan.Queued, Claimed: noon.Add(-time.Minute)},
+		{Bundle: bundleNo(5), Queue: "cpu", Phase: plan.Queued, OfferedAt: noon.Add(-3 * time.Hour), PhaseSince: noon.Add(-2 * time.Hour), Job: sbatch.Job{ID: 4711, State: sbatch.StatePending, Reason: "Priority"}},
+		{Bundle: bundleNo(6), Queue: "cpu", Phase: plan.Submitting, OfferedAt: noon.Add(-time.Hour), FailedTries: 3, LastFailure: "Slurm does not take the job now: too many jobs"},
+		{Bundle: bundleNo(7), Queue: "old", Phase: plan.Running, OfferedAt: noon.Add(-9 * time.Hour)},
+		{Bundle: bundleNo(8), Queue: "cpu", Phase: plan.Queued, OfferedAt: noon.Add(-time.Minute)},
 	}
 	first := rowAt(1, plan.Staging, 0, 0)
-	first.Version, first.Claimed = 1, noon
+	first.Version, first.OfferedAt = 1, noon
 	if err := book.Save(t.Context(), append(rows, first)); err != nil {
 		t.Fatal(err)
 	}

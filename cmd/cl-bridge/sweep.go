@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
-	"github.com/cl-slurm/cl-slurm/bridge/sweep"
+	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -29,53 +29,36 @@ Exit codes: 1 no ledger, an old one, or something could not be removed; 2 the
 command line or the configuration is wrong; 3 Slurm or the ledger's server does
 not answer.`
 
-// sweepOptions are sweep's flags.
-type sweepOptions struct {
-	siteFlags
-	dryRun, json bool
-}
-
 func sweepCommand(p program.Process) *cobra.Command {
-	var o sweepOptions
-	cmd := &cobra.Command{
-		Use: "sweep", Short: "Remove from the shared directory what nobody needs any more", Long: aboutSweep,
-		Args: program.WrongUsage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := o.read(p)
-			if err != nil {
-				return err
-			}
-			found, err := sweepOnce(cmd.Context(), p, c, o.dryRun)
+	dryRun := false
+	cmd := siteCommand(p, "sweep", "Remove from the shared directory what nobody needs any more", aboutSweep, cobra.NoArgs,
+		func(ctx context.Context, s *site, _ []string) error {
+			found, err := sweepOnce(ctx, s, dryRun)
 			if err != nil && len(found) == 0 {
-				return unavailable(outdated(err, o.config, o.ledger))
+				return outdated(err, s.flags)
 			}
-			return errors.Join(reportSweep(p, o, found), err)
-		},
-	}
-	o.flags(cmd, p)
-	cmd.Flags().BoolVarP(&o.dryRun, "dry-run", "n", false, "list what would be removed, and remove nothing")
-	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
+			return errors.Join(reportSweep(s, dryRun, found), err)
+		})
+	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "list what would be removed, and remove nothing")
 	return cmd
 }
 
 // sweepOnce sweeps once. A bridge may be at work meanwhile.
-func sweepOnce(ctx context.Context, p program.Process, c config.Config, dryRun bool) ([]sweep.Finding, error) {
-	reader, err := openToJudge(ctx, c.Ledger)
+func sweepOnce(ctx context.Context, s *site, dryRun bool) ([]sharedfiles.Finding, error) {
+	reader, err := openToJudge(ctx, s.Ledger)
 	if err != nil {
 		return nil, err
 	}
 	defer reader.Close() //nolint:errcheck // it was only read
-	slurm, err := findSlurm(ctx, p, c, slog.New(slog.DiscardHandler))
+	slurm, err := findSlurm(ctx, s.Process, s.Config, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, &program.Error{Code: program.ExitUsage, Err: err}
 	}
-	s := sweeper(c, reader, slurm, nil, p.Now)
+	once := sweeper(s.Config, reader, slurm, nil, s.Now)
 	if dryRun {
-		found, err := s.Find(ctx)
-		return found, slurmAway(err)
+		return once.Find(ctx)
 	}
-	found, err := s.Sweep(ctx)
-	return found, slurmAway(err)
+	return once.Sweep(ctx)
 }
 
 // sweepFirst is the pause between a bridge's start and its first sweep, sweepEvery that
@@ -87,20 +70,20 @@ const (
 
 // sweeper returns a sweeper of the shared directory. workers are the programs that jobs of
 // this bridge run, if it is at work.
-func sweeper(c config.Config, book sweep.Ledger, slurm sweep.Scheduler, workers []string, now func() time.Time) *sweep.Sweeper {
-	return &sweep.Sweeper{
+func sweeper(c config.Config, book sharedfiles.Ledger, slurm sharedfiles.Scheduler, workers []string, now func() time.Time) *sharedfiles.Sweeper {
+	return &sharedfiles.Sweeper{
 		Ledger: book, Scheduler: slurm, Disk: spool.Disk{Layout: spool.Layout(c.Shared)},
 		Workers: workers, Grace: c.SweepGrace.Duration, Now: now,
 	}
 }
 
 // reportSweep prints the findings, and fails if something could not be removed.
-func reportSweep(p program.Process, o sweepOptions, found []sweep.Finding) error {
+func reportSweep(s *site, dryRun bool, found []sharedfiles.Finding) error {
 	report := struct {
-		DryRun   bool            `json:"dry_run"`
-		Findings []sweep.Finding `json:"findings"`
-	}{o.dryRun, append([]sweep.Finding{}, found...)}
-	if err := printFound(p, o.json, report, sweep.Text(found, o.dryRun)); err != nil {
+		DryRun   bool                  `json:"dry_run"`
+		Findings []sharedfiles.Finding `json:"findings"`
+	}{dryRun, append([]sharedfiles.Finding{}, found...)}
+	if err := s.print(report, sharedfiles.SweepText(found, dryRun)); err != nil {
 		return err
 	}
 	failed := 0

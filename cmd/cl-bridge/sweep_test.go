@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
-	"github.com/cl-slurm/cl-slurm/bridge/sweep"
+	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -39,7 +39,7 @@ func littered(t *testing.T) (r restored, layout spool.Layout) {
 	return r, layout
 }
 
-// Files cannot be made old: what is swept in truth, and what not, package sweep
+// Files cannot be made old: what is swept in truth, and what not, package sharedfiles
 // tests. Here they are too young.
 func TestSweepLeavesWhatIsYoung(t *testing.T) {
 	t.Parallel()
@@ -93,8 +93,8 @@ func TestSweepPutsBackAndRemovesWhatOneThatDiedHadPutAside(t *testing.T) {
 		t.Errorf("the dry run says\n%s", out)
 	}
 	var found struct {
-		DryRun   bool            `json:"dry_run"`
-		Findings []sweep.Finding `json:"findings"`
+		DryRun   bool                  `json:"dry_run"`
+		Findings []sharedfiles.Finding `json:"findings"`
 	}
 	if err := json.Unmarshal([]byte(say("--json")), &found); err != nil || found.DryRun || len(found.Findings) != 9 {
 		t.Errorf("%v, %+v", err, found)

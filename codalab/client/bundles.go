@@ -30,20 +30,12 @@ type BundleInfo struct {
 // a spec: an id or the beginning of one, a name, or a position on the worksheet with this id.
 // A spec without a bundle fails the call.
 func (c *Client) Bundles(ctx context.Context, worksheet string, specs []string, include ...string) ([]BundleInfo, error) {
-	doc, err := c.fetch(ctx, "/bundles", url.Values{"specs": specs, "worksheet": {worksheet}}, include)
-	if err != nil {
-		return nil, err
-	}
-	return decodeAll(doc, readBundle)
+	return getAll(ctx, c, "/bundles", url.Values{"specs": specs, "worksheet": {worksheet}}, include, readBundle)
 }
 
 // Bundle returns the bundle with this id. A missing one is a *codalab.Error with status 404.
 func (c *Client) Bundle(ctx context.Context, uuid string, include ...string) (BundleInfo, error) {
-	doc, err := c.fetch(ctx, path("bundles", uuid), nil, include)
-	if err != nil {
-		return BundleInfo{}, err
-	}
-	return decodeOne(doc, readBundle)
+	return getOne(ctx, c, path("bundles", uuid), nil, include, readBundle)
 }
 
 // Public says whether everybody may read a bundle: the server's group "public" may.

@@ -9,6 +9,24 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
+// getAll gets the objects of a document, with the related objects that include names.
+func getAll[T any](ctx context.Context, c *Client, p string, query url.Values, include []string, read func(related, codalab.Object) (T, error)) ([]T, error) {
+	doc, err := c.fetch(ctx, p, query, include)
+	if err != nil {
+		return nil, err
+	}
+	return decodeAll(doc, read)
+}
+
+// getOne gets the first object of a document, with the related objects that include names.
+func getOne[T any](ctx context.Context, c *Client, p string, query url.Values, include []string, read func(related, codalab.Object) (T, error)) (one T, err error) {
+	doc, err := c.fetch(ctx, p, query, include)
+	if err != nil {
+		return one, err
+	}
+	return decodeOne(doc, read)
+}
+
 // fetch gets a document, with the related objects that include names.
 func (c *Client) fetch(ctx context.Context, p string, query url.Values, include []string) (codalab.Document, error) {
 	if len(include) > 0 {

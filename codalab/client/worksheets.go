@@ -51,38 +51,23 @@ func (c *Client) FindWorksheet(ctx context.Context, base, spec string) (Workshee
 	if base != "" {
 		query.Set("base", base)
 	}
-	doc, err := c.fetch(ctx, "/worksheets", query, nil)
-	if err != nil {
-		return Worksheet{}, err
-	}
-	return decodeOne(doc, readWorksheet)
+	return getOne(ctx, c, "/worksheets", query, nil, readWorksheet)
 }
 
 // Worksheet returns the worksheet with this id, without its bundles.
 func (c *Client) Worksheet(ctx context.Context, uuid string) (Worksheet, error) {
-	return c.worksheet(ctx, uuid)
+	return getOne(ctx, c, path("worksheets", uuid), nil, nil, readWorksheet)
 }
 
 // WorksheetBundles returns the worksheet with this id, its owner, permissions and bundles.
 func (c *Client) WorksheetBundles(ctx context.Context, uuid string) (Worksheet, error) {
-	return c.worksheet(ctx, uuid, "owner", "group_permissions", "items", "items.bundle", "items.bundle.owner")
-}
-
-func (c *Client) worksheet(ctx context.Context, uuid string, include ...string) (Worksheet, error) {
-	doc, err := c.fetch(ctx, path("worksheets", uuid), nil, include)
-	if err != nil {
-		return Worksheet{}, err
-	}
-	return decodeOne(doc, readWorksheet)
+	include := []string{"owner", "group_permissions", "items", "items.bundle", "items.bundle.owner"}
+	return getOne(ctx, c, path("worksheets", uuid), nil, include, readWorksheet)
 }
 
 // User returns the client's own user.
 func (c *Client) User(ctx context.Context) (User, error) {
-	doc, err := c.fetch(ctx, "/user", nil, nil)
-	if err != nil {
-		return User{}, err
-	}
-	return decodeOne(doc, readUser)
+	return getOne(ctx, c, "/user", nil, nil, readUser)
 }
 
 // ServerVersion logs in and returns the version of CodaLab that the server reports
@@ -99,11 +84,7 @@ func (c *Client) ServerVersion(ctx context.Context) (string, error) {
 // Groups returns the names of the groups that the client's user owns or is a member of. The
 // root user gets all groups (codalab/rest/groups.py: fetch_groups).
 func (c *Client) Groups(ctx context.Context) ([]string, error) {
-	doc, err := c.fetch(ctx, "/groups", nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	return decodeAll(doc, func(_ related, o codalab.Object) (string, error) {
+	return getAll(ctx, c, "/groups", nil, nil, func(_ related, o codalab.Object) (string, error) {
 		var group struct {
 			Name string `json:"name"`
 		}
@@ -114,11 +95,7 @@ func (c *Client) Groups(ctx context.Context) ([]string, error) {
 
 // UserByID returns the user with this id, or of this name.
 func (c *Client) UserByID(ctx context.Context, id string) (User, error) {
-	doc, err := c.fetch(ctx, path("users", id), nil, nil)
-	if err != nil {
-		return User{}, err
-	}
-	return decodeOne(doc, readUser)
+	return getOne(ctx, c, path("users", id), nil, nil, readUser)
 }
 
 func readUser(_ related, o codalab.Object) (User, error) {

@@ -1,5 +1,5 @@
 // Package stocktest has a stand-in for CodaLab's own server of version 1.7.3, for tests
-// without Python. Both servers pass the suite of package manners.
+// without Python. Both servers pass the suite of manners in its tests.
 //
 // Server behaves towards a worker as the original does, faults included. Bundles and users are
 // in memory, contents in a directory. It has no groups, worksheets, searches, removal of

@@ -61,7 +61,7 @@ func (s *Server) parents(b *bundle) (failure string, wait bool) {
 // lock (_cleanup_dead_workers).
 func (s *Server) forgetSilent() {
 	for _, w := range slices.Clone(s.workers) {
-		if time.Since(w.checkIn) > s.o.WorkerTimeout {
+		if time.Since(w.checkIn) > workerTimeout {
 			s.forget(w)
 		}
 	}
@@ -81,7 +81,7 @@ func (s *Server) restageStuck(claimed map[string]*workerRow) {
 // for long; the caller holds the lock (_bring_offline_stuck_running_bundles).
 func (s *Server) giveUp(claimed map[string]*workerRow) {
 	for _, b := range slices.Concat(s.runsIn(codalab.StateRunning), s.runsIn(codalab.StatePreparing)) {
-		if claimed[b.uuid] == nil || silence(b) > s.o.WorkerTimeout {
+		if claimed[b.uuid] == nil || silence(b) > workerTimeout {
 			s.offline(b)
 		}
 	}

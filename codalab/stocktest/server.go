@@ -1,7 +1,6 @@
 package stocktest
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,16 +21,20 @@ type Options struct {
 	// Dir is an empty directory for the contents of bundles.
 	Dir string
 	// Users are the server's users. The one named RootName is its root user.
-	Users []User
-	// Hold is how long a check-in waits for a message, Pass is the pause between two passes of
-	// the manager, and a worker without a check-in for WorkerTimeout counts as gone; 0 means
-	// the original's 5 s, 0.5 s and 60 s.
-	Hold, Pass, WorkerTimeout time.Duration
-	Faults                    Faults
+	Users  []User
+	Faults Faults
 }
 
 // User is a user of a Server.
 type User struct{ Name, Password string }
+
+// The original's times: how long a check-in waits for a message, the pause between two passes
+// of the manager, and the time after which a worker without a check-in counts as gone.
+const (
+	hold          = 5 * time.Second
+	passPause     = 500 * time.Millisecond
+	workerTimeout = time.Minute
+)
 
 // RootName is the name of the root user. Its workers get everybody's runs.
 const RootName = "codalab"
@@ -43,7 +46,7 @@ type Faults struct {
 	// breaks the connection instead of answering.
 	LoseAnswer func(r *http.Request) bool
 	// BeforeCheckIn is called before a check-in is applied. It delays the check-in by waiting.
-	BeforeCheckIn func(workerID string, in codalab.CheckIn)
+	BeforeCheckIn func()
 	// DiscardUpload is called after contents have been stored. If it returns true, the server
 	// discards them, but answers with 200.
 	DiscardUpload func(uuid string) bool
@@ -73,9 +76,6 @@ type Server struct {
 
 // New returns a server without bundles. It changes no bundle by itself before Run.
 func New(o Options) (*Server, error) {
-	o.Hold = cmp.Or(o.Hold, 5*time.Second)
-	o.Pass = cmp.Or(o.Pass, 500*time.Millisecond)
-	o.WorkerTimeout = cmp.Or(o.WorkerTimeout, time.Minute)
 	store, err := os.OpenRoot(o.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("open the bundle store: %w", err)
@@ -99,7 +99,7 @@ func New(o Options) (*Server, error) {
 func (s *Server) Run(ctx context.Context) {
 	for {
 		s.managerPass()
-		if pause.For(ctx, s.o.Pass) != nil {
+		if pause.For(ctx, passPause) != nil {
 			return
 		}
 	}

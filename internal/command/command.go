@@ -73,13 +73,13 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Started says whether the program ran at all; if not, it had no effect.
+// Started reports whether the program ran at all; if not, it had no effect.
 func (e *Error) Started() bool {
 	var exit *exec.ExitError
 	return errors.As(e.Err, &exit) || errors.Is(e.Err, context.Canceled) || errors.Is(e.Err, context.DeadlineExceeded)
 }
 
-// Killed says whether SIGKILL ended the program, as the kernel does when memory is
+// Killed reports whether SIGKILL ended the program, as the kernel does when memory is
 // short.
 func (e *Error) Killed() bool {
 	var exit *exec.ExitError

@@ -2,7 +2,7 @@
 // call for it.
 //
 // It is golang.org/x/sync/singleflight with contexts: each caller waits only as long as its
-// own context lasts, and the call itself is cancelled once nobody waits for it.
+// own context lasts, and the call itself is cancelled once no caller waits for it.
 package sharedcall
 
 import (

@@ -51,7 +51,7 @@ func Lock(ctx context.Context, where string) (release func(), err error) {
 	}, nil
 }
 
-// Locked says whether any program has locked a database, given as for Open. It
+// Locked reports whether any program has locked a database, given as for Open. It
 // changes nothing.
 func Locked(ctx context.Context, where string) (bool, error) {
 	if IsURL(where) {

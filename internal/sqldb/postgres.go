@@ -69,7 +69,7 @@ func connector(where string, readOnly bool) (*pq.Connector, error) {
 	}
 	cfg, err := pq.NewConfig(where)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the caller says which database
+		return nil, err //nolint:wrapcheck // the caller's error names the database
 	}
 	if cfg.Runtime == nil {
 		cfg.Runtime = map[string]string{}
@@ -83,7 +83,7 @@ func connector(where string, readOnly bool) (*pq.Connector, error) {
 	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, 10*time.Second)
 	c, err := pq.NewConnectorConfig(cfg)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the caller says which database
+		return nil, err //nolint:wrapcheck // the caller's error names the database
 	}
 	c.Dialer(&dialer{within: time.Minute})
 	return c, nil
@@ -123,7 +123,7 @@ func parse(where string) (*url.URL, bool) {
 	return u, true
 }
 
-// HasPassword says whether a URL contains a password, and must be kept secret.
+// HasPassword reports whether a URL contains a password, and must be kept secret.
 func HasPassword(where string) bool {
 	if !IsURL(where) {
 		return false
@@ -136,7 +136,7 @@ func HasPassword(where string) bool {
 	return set || u.Query().Has("password") || u.Query().Has("sslpassword")
 }
 
-// isGone says whether err means that there is no connection to the server, or that
+// isGone reports whether err means that there is no connection to the server, or that
 // the server accepts none now.
 func isGone(err error) bool {
 	if e := pq.As(err); e != nil {

@@ -55,7 +55,7 @@ type transient string
 
 func (t transient) Error() string { return string(t) }
 
-// Transient says that the same call may succeed later.
+// Transient reports that the same call may succeed later.
 func (transient) Transient() bool { return true }
 
 // DB is an open database. Reads go through SelectContext, GetContext and sqlx's
@@ -80,7 +80,7 @@ type dialect struct {
 	id, outcome string
 }
 
-// IsURL says whether where is the address of a PostgreSQL database; otherwise it is
+// IsURL reports whether where is the address of a PostgreSQL database; otherwise it is
 // the path of an SQLite file.
 func IsURL(where string) bool {
 	return strings.HasPrefix(where, "postgres:") || strings.HasPrefix(where, "postgresql:")
@@ -211,19 +211,19 @@ func (db *DB) GetContext(ctx context.Context, dest any, query string, args ...an
 	return db.retry(ctx, func() error { return db.DB.GetContext(ctx, dest, query, args...) })
 }
 
-// patience is how long calls are retried after a conflict with another program or a
+// retryFor is how long calls are retried after a conflict with another program or a
 // broken connection. A server can restart in that time.
-const patience = 30 * time.Second
+const retryFor = 30 * time.Second
 
-// retry calls fn again after a conflict or a broken connection, until patience is
+// retry calls fn again after a conflict or a broken connection, until retryFor is
 // over. It does so at least once: the first call may have taken long to fail.
 func (db *DB) retry(ctx context.Context, fn func() error) error {
-	patient, cancel := context.WithTimeout(ctx, patience)
+	retrying, cancel := context.WithTimeout(ctx, retryFor)
 	defer cancel()
 	for try := 1; ; try++ {
 		err := fn()
 		broken := err != nil && ctx.Err() == nil && db.isBroken(err) && !errors.Is(err, ErrInDoubt)
-		if (broken || isConflict(err)) && (try == 1 || patient.Err() == nil) && backOff(ctx, try) == nil {
+		if (broken || isConflict(err)) && (try == 1 || retrying.Err() == nil) && backOff(ctx, try) == nil {
 			continue
 		}
 		if broken {
@@ -280,7 +280,7 @@ const (
 // outcome asks over a new connection for the outcome of a transaction whose
 // connection broke during the commit; empty means unknown.
 func (db *DB) outcome(ctx context.Context, id int64) string {
-	patient, cancel := context.WithTimeout(ctx, patience)
+	retrying, cancel := context.WithTimeout(ctx, retryFor)
 	defer cancel()
 	for try := 1; ; try++ {
 		var outcome string
@@ -292,13 +292,13 @@ func (db *DB) outcome(ctx context.Context, id int64) string {
 			// The server has not used this ID yet: it has crashed before the transaction
 			// reached its log (PostgreSQL's xid8funcs.c: TransactionIdInRecentPast).
 			return aborted
-		case patient.Err() != nil || backOff(ctx, try) != nil:
+		case retrying.Err() != nil || backOff(ctx, try) != nil:
 			return ""
 		}
 	}
 }
 
-// isBroken says whether err means that the connection broke, or cannot be made.
+// isBroken reports whether err means that the connection broke, or cannot be made.
 func (db *DB) isBroken(err error) bool { return db.dialect.outcome != "" && isGone(err) }
 
 // backOff waits a little longer after each try, up to half a second.
@@ -306,13 +306,13 @@ func backOff(ctx context.Context, try int) error {
 	return pause.For(ctx, min(time.Duration(try*try)*10*time.Millisecond, 500*time.Millisecond))
 }
 
-// isConflict says whether err means that another program was in the way.
+// isConflict reports whether err means that another program was in the way.
 func isConflict(err error) bool {
 	return isSQLite(err, sqlite3.SQLITE_BUSY) || isSQLite(err, sqlite3.SQLITE_LOCKED) ||
 		pq.As(err, pqerror.TRSerializationFailure, pqerror.TRDeadlockDetected, pqerror.LockNotAvailable) != nil
 }
 
-// IsUnique says whether err means that a row with the same key exists.
+// IsUnique reports whether err means that a row with the same key exists.
 func IsUnique(err error) bool {
 	return isSQLite(err, sqlite3.SQLITE_CONSTRAINT_UNIQUE) || isSQLite(err, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY) ||
 		pq.As(err, pqerror.UniqueViolation) != nil

@@ -66,7 +66,7 @@ func dsn(path string, readOnly bool) string {
 	return u.String()
 }
 
-// isSQLite says whether err has a code of SQLite's, or an extension of that code.
+// isSQLite reports whether err has a code of SQLite's, or an extension of that code.
 func isSQLite(err error, code int) bool {
 	var e *sqlite.Error
 	return errors.As(err, &e) && (e.Code() == code || e.Code()&0xff == code)

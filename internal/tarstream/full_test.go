@@ -23,13 +23,9 @@ func TestFullDiskIsToldFromAWrongArchive(t *testing.T) {
 	if err == nil {
 		_, err = w.Write(make([]byte, header.Size))
 	}
-	if err := errors.Join(err, w.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, w.Close()))
 	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer root.Close() //nolint:errcheck // of a test
 	_, err = tarstream.Unpack(t.Context(), &archive, root, tarstream.Limits{})
 	if !errors.Is(err, syscall.ENOSPC) || errors.Is(err, tarstream.ErrTooLarge) || errors.Is(err, tarstream.ErrUnsafe) {

@@ -19,7 +19,7 @@ import (
 
 // PackOptions says what Pack leaves out.
 type PackOptions struct {
-	// Exclude says whether to leave an entry out, by its slash-separated path below the
+	// Exclude reports whether to leave an entry out, by its slash-separated path below the
 	// packed directory; an excluded directory is not entered. It may be nil.
 	Exclude func(path string, d fs.DirEntry) bool
 	// Skipped, if it is set, is called for each entry that is left out as it may not be

@@ -25,9 +25,7 @@ import (
 func openRoot(tb testing.TB, dir string) *os.Root {
 	tb.Helper()
 	root, err := os.OpenRoot(dir)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	tb.Cleanup(func() {
 		if err := root.Close(); err != nil {
 			tb.Error(err)

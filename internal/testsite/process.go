@@ -18,14 +18,12 @@ type process struct {
 }
 
 // launch starts one of the installed programs as User.
-func (s *Site) launch(args ...string) *process { return s.launchAs(s.credential, args...) }
-
-func (s *Site) launchAs(as *syscall.Credential, args ...string) *process {
+func (s *Site) launch(args ...string) *process {
 	p := &process{ended: make(chan struct{})}
 	p.cmd = exec.Command(program(args[0]), args[1:]...)
 	p.cmd.Env, p.cmd.Dir = s.env, s.path("home")
 	p.cmd.Stdout, p.cmd.Stderr = s.log, s.log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as, Setpgid: true}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.credential, Setpgid: true}
 	if p.err = p.cmd.Start(); p.err != nil {
 		close(p.ended)
 		return p
@@ -37,7 +35,7 @@ func (s *Site) launchAs(as *syscall.Credential, args ...string) *process {
 	return p
 }
 
-// startWithin bounds a program's start. Building the demo's image takes longest.
+// startWithin bounds a program's start.
 const startWithin = 5 * time.Minute
 
 // waitReady waits for a program to be ready. It fails if the program ends before. A

@@ -75,10 +75,11 @@ type Site struct {
 	options    Options
 	log        *os.File
 	server     *process
-	registry   *process
 	bridge     *process
 	bridgeLog  int64 // size of the log at the start of the bridge
 	mounted    bool
+
+	stopRegistry func() // nil where the site has none
 }
 
 // queues is the configuration of a queue for each partition, and of checkpoints.
@@ -126,14 +127,11 @@ func (s *Site) start(ctx context.Context) error {
 	if err := s.prepare(); err != nil {
 		return err
 	}
-	image := s.options.Image
-	if image == "" {
-		var err error
-		if image, err = s.serveImage(ctx); err != nil {
+	if s.Image = s.options.Image; s.Image == "" {
+		if err := s.serveImage(ctx); err != nil {
 			return err
 		}
 	}
-	s.Image = image
 	address, err := freeAddress(ctx)
 	if err != nil {
 		return err
@@ -143,7 +141,7 @@ func (s *Site) start(ctx context.Context) error {
 	if err := s.command(program("cl-server"), "user", "add", "--data", data, "--password-file", s.path("password"), User).Run(ctx); err != nil {
 		return err
 	}
-	args := []string{"cl-server", "run", "--data", data, "--listen", address, "--default-cpu-image", image, "--default-gpu-image", image}
+	args := []string{"cl-server", "run", "--data", data, "--listen", address, "--default-cpu-image", s.Image, "--default-gpu-image", s.Image}
 	if s.options.SharedDisk {
 		args = append(args, "--shared-disk")
 	}
@@ -207,19 +205,6 @@ func (s *Site) prepare() error {
 func (s *Site) path(name string) string { return filepath.Join(s.Dir, name) }
 
 func program(name string) string { return filepath.Join(Base, "bin", name) }
-
-// serveImage starts the registry. It builds the demo's image the first time.
-func (s *Site) serveImage(ctx context.Context) (string, error) {
-	ready := s.path("image")
-	s.registry = s.launchAs(nil, "demoimage", "serve", "--listen", "127.0.0.1:0", "--ready-file", ready)
-	var name []byte
-	err := s.registry.waitReady(ctx, func() bool {
-		var err error
-		name, err = os.ReadFile(ready)
-		return err == nil
-	})
-	return strings.TrimSpace(string(name)), err
-}
 
 // Log returns what the programs have logged so far.
 func (s *Site) Log() string {
@@ -289,10 +274,11 @@ func (s *Site) Close() error {
 	if s.bridge != nil {
 		errs = append(errs, s.bridge.stop(syscall.SIGTERM), s.cancelJobs(ctx))
 	}
-	for _, p := range []*process{s.server, s.registry} {
-		if p != nil {
-			errs = append(errs, p.stop(syscall.SIGTERM))
-		}
+	if s.server != nil {
+		errs = append(errs, s.server.stop(syscall.SIGTERM))
+	}
+	if s.stopRegistry != nil {
+		s.stopRegistry()
 	}
 	if s.log != nil {
 		errs = append(errs, s.log.Close())

@@ -28,6 +28,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
 // recipe says what an image is made of.
@@ -106,8 +108,7 @@ func makeImage(ctx context.Context, r recipe, dir string) v1.Image {
 		check(must(layout.Write(made, scratch.Index)).AppendImage(r.image(ctx, work)))
 		check(os.Rename(made, dir))
 	}
-	index := must(layout.ImageIndexFromPath(dir))
-	return must(index.Image(must(index.IndexManifest()).Manifests[0].Digest))
+	return must(testsite.OpenImage(dir))
 }
 
 // image makes the image, with its layers in dir.

@@ -46,12 +46,8 @@ func seedsPerSecond(ctx context.Context) float64 {
 	for range runtime.GOMAXPROCS(0) {
 		group.Go(func() error {
 			for time.Since(start) < lasting {
-				r, err := sim.Run(ctx, 2_000_000+seed.Add(1), sim.Options{})
-				if err == nil && len(r.Violations) > 0 {
-					err = fmt.Errorf("seed %d breaks a promise: %s", r.Seed, r.Violations[0].Words)
-				}
-				if err != nil {
-					return err
+				if r := sim.Run(ctx, 2_000_000+seed.Add(1), sim.Options{}); len(r.Violations) > 0 {
+					return fmt.Errorf("seed %d breaks a promise: %s", r.Seed, r.Violations[0].Words)
 				}
 				done.Add(1)
 			}
@@ -129,14 +125,14 @@ func benchRow(i int, phase plan.Phase) plan.Row {
 	}
 	r.Staged = &spool.Inputs{Image: "/shared/cache/x.sif"}
 	r.Attempt, r.Generation, r.SubmissionName = 1, int64(i+1), plan.SubmissionName(fmt.Sprintf("cl-ann-%012x.1-b1b2b3", i+1))
-	r.Prepared, r.Submitted = true, now
+	r.Prepared, r.SubmittedAt = true, now
 	r.Job = sbatch.Job{ID: sbatch.JobID(i + 1), Name: string(r.SubmissionName), State: sbatch.StatePending, Reason: "Priority"}
 	switch phase { //nolint:exhaustive // those of tenThousand
 	case plan.Running:
 		r.Begun = &spool.Started{Token: "t"}
 	case plan.Finalizing, plan.Done:
 		r.Verdict = &plan.Verdict{Cause: spool.CauseSucceeded}
-		r.Times.Finalizing, r.Due = now, now.Add(24*time.Hour)
+		r.Times.Finalizing, r.DueAt = now, now.Add(24*time.Hour)
 	}
 	return r
 }
@@ -147,7 +143,7 @@ func benchBridge(book *ledger.Ledger, disk *ringingDisk) *bridge.Bridge {
 			Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Worker: "/shared/bin/cl-worker",
 			Queues:      map[string]plan.Queue{"cpu": {Name: "cpu", Tag: "cpu"}},
 			SubmitGrace: 90 * time.Second, RecordAge: 300 * time.Second, Accounting: true, Settle: 10 * time.Second,
-			AckPatience: 10 * time.Minute, MaxAttempts: 3, KeepAfterAck: 24 * time.Hour,
+			LongestAckPause: 10 * time.Minute, MaxAttempts: 3, KeepAfterAck: 24 * time.Hour,
 		},
 		Name: "bench", Hostname: "login", Ledger: book, Spool: disk, Log: slog.New(slog.DiscardHandler),
 		Now: func() time.Time { return time.Now().Round(0) },

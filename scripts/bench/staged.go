@@ -3,17 +3,13 @@ package main
 import (
 	"context"
 	"io"
-	"log"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
@@ -41,12 +37,9 @@ func (p *countingProxy) handler(server string) http.Handler {
 			return nil
 		},
 		FlushInterval: -1,
-		ErrorLog:      quiet(), // check-ins end with the bridge
+		ErrorLog:      testsite.Quiet(), // check-ins end with the bridge
 	}
 }
-
-// quiet keeps servers from printing among the figures.
-func quiet() *log.Logger { return log.New(io.Discard, "", 0) }
 
 type countingBody struct {
 	io.ReadCloser
@@ -57,18 +50,6 @@ func (b *countingBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.count.Add(int64(n))
 	return n, err
-}
-
-// serve serves on a loopback address until stop is called.
-func serve(ctx context.Context, h http.Handler) (address string, stop func()) {
-	l := must((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
-	s := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute, ErrorLog: quiet()}
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = s.Serve(l) }) // it ends with stop
-	return l.Addr().String(), func() {
-		_ = s.Close()
-		serving.Wait()
-	}
 }
 
 const gigabyte = 1_000_000_000
@@ -83,7 +64,9 @@ func benchStaging(ctx context.Context, dir string) {
 	via := ""
 	s := startSite(ctx, testsite.Options{Via: func(server string) string {
 		if via == "" {
-			via, stop = serve(ctx, proxy.handler(server))
+			var err error
+			via, stop, err = testsite.Serve(ctx, proxy.handler(server))
+			check(err)
 		}
 		return "http://" + via
 	}})
@@ -160,12 +143,7 @@ func (s *site) serveLargeImage(ctx context.Context, dir string) (image string, s
 
 // serveImage serves an image from a registry with these blobs, and returns its name.
 func serveImage(ctx context.Context, blobs registry.BlobHandler, repository string, img v1.Image) (image string, stop func()) {
-	address, stop := serve(ctx, registry.New(registry.Logger(quiet()), registry.WithBlobHandler(blobs)))
-	image = address + "/" + repository + ":1"
-	err := remote.Write(must(name.ParseReference(image, name.Insecure)), img, remote.WithContext(ctx))
-	if err != nil {
-		stop()
-	}
+	image, stop, err := testsite.ServeImage(ctx, blobs, repository, img)
 	check(err)
 	return image, stop
 }

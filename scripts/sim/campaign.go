@@ -66,11 +66,7 @@ func (c *campaign) work(ctx context.Context) error {
 		if seed >= c.first+c.seeds || c.ended() {
 			return nil
 		}
-		r, err := sim.Run(ctx, seed, sim.Options{})
-		if err != nil {
-			return err
-		}
-		c.count(ctx, r)
+		c.count(ctx, sim.Run(ctx, seed, sim.Options{}))
 	}
 	return ctx.Err()
 }
@@ -103,7 +99,7 @@ func (c *campaign) count(ctx context.Context, r sim.Result) {
 	if c.failed > c.show {
 		return
 	}
-	least := sim.Shrink(ctx, r)
+	least := sim.Shrink(ctx, r, sim.Options{})
 	v := least.Violations[0]
 	say(c.out, "broken: %s at %s: %s\nrepeat: make sim SEED=%d ONLY=%s\n",
 		v.Broken, v.At.Round(time.Millisecond), v.Words, r.Seed, sim.FormatFaults(least.Faults))

@@ -149,8 +149,9 @@ func (d *directory) fetchMissing(ctx context.Context, root *os.Root, m missing, 
 		})
 	}
 	for _, e := range m.files {
-		w := wanted{target: below(d.Target, e.path), root: root, name: e.path, info: e.TargetInfo, part: there.parts[e.path]}
-		begin(func() error { return d.file(ctx, w, once) })
+		t := file{session: d.session, target: below(d.Target, e.path), root: root, name: e.path, info: e.TargetInfo, at: there.parts[e.path]}
+		once := func(_ context.Context, try func() error) error { return try() } // d.retry calls it again
+		begin(func() error { return t.fetch(ctx, once) })
 	}
 	if err := g.Wait(); err != nil {
 		return err
@@ -175,7 +176,7 @@ func (d *directory) archive(ctx context.Context, root *os.Root, dir string) (beg
 	}
 	defer func() { _ = root.Close() }() // only used for paths
 	err = d.turn(ctx, func() error {
-		s, err := d.open(ctx, below(d.Target, dir), nil)
+		s, err := d.openStream(ctx, below(d.Target, dir), nil)
 		if err != nil {
 			return err
 		}

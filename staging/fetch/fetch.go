@@ -186,7 +186,7 @@ func (r *session) retry(ctx context.Context, try func() error) error {
 // errShort means a file that ended early, though its connection did not break.
 var errShort = errors.New("it ended early")
 
-// isTransient says whether the same may succeed a moment later.
+// isTransient reports whether the same may succeed a moment later.
 func isTransient(err error) bool {
 	var answer *codalab.Error
 	if errors.As(err, &answer) {

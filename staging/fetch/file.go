@@ -23,13 +23,18 @@ const (
 	flushEvery = 16 << 20
 )
 
-// wanted is a file that is fetched by itself.
-type wanted struct {
+// file is a file that is fetched by itself.
+type file struct {
+	*session
+
 	target codalab.Target
 	root   *os.Root
 	name   string // below root, and in the journal
 	info   codalab.TargetInfo
-	part   int64 // how much of it is there
+
+	at      int64    // so many bytes are on the disk
+	flushed int64    // so many are in the journal
+	f       *os.File // while it is fetched
 }
 
 // single fetches a target that is a file.
@@ -51,69 +56,56 @@ func (r *session) single(ctx context.Context, info codalab.TargetInfo, kept bool
 		return fmt.Errorf("write: %w", err)
 	}
 	name := filepath.Base(r.tmp)
-	w := wanted{target: r.Target, root: root, name: name, info: info, part: max(there.parts[name], there.whole[name])}
+	t := file{session: r, target: r.Target, root: root, name: name, info: info, at: max(there.parts[name], there.whole[name])}
 	r.total.Store(info.Size)
-	r.add(w.part)
-	return errors.Join(r.file(ctx, w, r.retry), root.Close())
+	r.add(t.at)
+	return errors.Join(t.fetch(ctx, r.retry), root.Close())
 }
 
-// once calls try; its caller calls it again.
-func once(_ context.Context, try func() error) error { return try() }
-
-// file fetches one file, of which a part may be there. Each try goes on where the one before
-// it stopped.
-func (r *session) file(ctx context.Context, w wanted, retry func(ctx context.Context, try func() error) error) error {
-	counted := w.part
-	f, err := openPart(&w)
-	if err != nil {
+// fetch fetches the file, of which t.at bytes may be on the disk. retry calls each try, which
+// goes on where the one before it stopped.
+func (t *file) fetch(ctx context.Context, retry func(ctx context.Context, try func() error) error) error {
+	counted := t.at
+	if err := t.open(); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
-	r.add(w.part - counted)
-	t := &fileFetch{session: r, wanted: w, file: f, at: w.part, flushed: w.part}
-	if err = retry(ctx, func() error { return t.fetchRest(ctx) }); err == nil {
-		err = f.Chmod(fileMode(w.info))
-	} else if t.at > 0 && f.Sync() == nil {
-		r.journal.part(w.name, t.at)
+	t.add(t.at - counted)
+	t.flushed = t.at
+	err := retry(ctx, func() error { return t.fetchRest(ctx) })
+	if err == nil {
+		err = t.f.Chmod(fileMode(t.info))
+	} else if t.at > 0 && t.f.Sync() == nil {
+		t.journal.part(t.name, t.at)
 	}
-	if err := errors.Join(err, f.Close()); err != nil {
+	if err := errors.Join(err, t.f.Close()); err != nil {
 		return err
 	}
-	r.journal.whole(w.name, w.info.Size)
+	t.journal.whole(t.name, t.info.Size)
 	return nil
 }
 
-// openPart opens a file of which a part is there, or makes a new one. It removes a file that
-// it does not know, which may be another name of a file that is whole.
-func openPart(w *wanted) (*os.File, error) {
-	if w.part > 0 && w.part <= w.info.Size {
-		f, err := w.root.OpenFile(w.name, os.O_RDWR, 0)
-		if err == nil {
-			info, err := f.Stat()
-			if err == nil && info.Mode().IsRegular() && info.Size() >= w.part {
-				return f, f.Truncate(w.part)
+// open opens the file if t.at bytes of it are on the disk, or makes a new one. It removes a
+// file that it does not know, which may be another name of a file that is whole.
+func (t *file) open() (err error) {
+	if t.at > 0 && t.at <= t.info.Size {
+		if t.f, err = t.root.OpenFile(t.name, os.O_RDWR, 0); err == nil {
+			info, err := t.f.Stat()
+			if err == nil && info.Mode().IsRegular() && info.Size() >= t.at && t.f.Truncate(t.at) == nil {
+				return nil
 			}
-			_ = f.Close() // of no use
+			_ = t.f.Close() // of no use
 		}
 	}
-	w.part = 0
-	if err := w.root.Remove(w.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	t.at = 0
+	if err := t.root.Remove(t.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	return w.root.OpenFile(w.name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-}
-
-// fileFetch is one file on its way.
-type fileFetch struct {
-	*session
-	wanted
-
-	file    *os.File
-	at      int64 // so many bytes are there
-	flushed int64 // so many are in the journal
+	t.f, err = t.root.OpenFile(t.name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	return err
 }
 
 // fetchRest fetches what is missing, or as much of it as arrives before a connection breaks.
-func (t *fileFetch) fetchRest(ctx context.Context) error {
+func (t *file) fetchRest(ctx context.Context) error {
 	if t.at == 0 || t.noRanges.Load() {
 		return t.turn(ctx, func() error { return t.fetchWhole(ctx) })
 	}
@@ -126,7 +118,7 @@ func (t *fileFetch) fetchRest(ctx context.Context) error {
 }
 
 // fetchWhole asks for the whole file. What arrives before a break counts.
-func (t *fileFetch) fetchWhole(ctx context.Context) error {
+func (t *file) fetchWhole(ctx context.Context) error {
 	if err := t.restart(); err != nil {
 		return err
 	}
@@ -149,20 +141,20 @@ func (t *fileFetch) fetchWhole(ctx context.Context) error {
 }
 
 // restart discards what of the file is there.
-func (t *fileFetch) restart() error {
+func (t *file) restart() error {
 	t.add(-t.at)
 	if t.flushed > 0 {
 		t.journal.part(t.name, 0)
 	}
 	t.at, t.flushed = 0, 0
-	if err := t.file.Truncate(0); err != nil {
+	if err := t.f.Truncate(0); err != nil {
 		return fmt.Errorf("begin anew: %w", err)
 	}
 	return nil
 }
 
 // fetchRange asks for the next range, which counts if all of it arrives.
-func (t *fileFetch) fetchRange(ctx context.Context) error {
+func (t *file) fetchRange(ctx context.Context) error {
 	length := min(t.length.Load(), t.info.Size-t.at)
 	s, err := t.openFile(ctx, &client.Range{Offset: t.at, Length: length})
 	if err != nil {
@@ -195,8 +187,8 @@ func (t *fileFetch) fetchRange(ctx context.Context) error {
 }
 
 // openFile asks for the target, which must still be a file.
-func (t *fileFetch) openFile(ctx context.Context, part *client.Range) (*stream, error) {
-	s, err := t.open(ctx, t.target, part)
+func (t *file) openFile(ctx context.Context, part *client.Range) (*stream, error) {
+	s, err := t.openStream(ctx, t.target, part)
 	if err != nil {
 		return nil, err
 	}
@@ -209,12 +201,12 @@ func (t *fileFetch) openFile(ctx context.Context, part *client.Range) (*stream, 
 
 // copy writes the next length bytes of s to the end of the file, and calls wrote for each
 // piece.
-func (t *fileFetch) copy(s *stream, length int64, wrote func(n int64) error) error {
+func (t *file) copy(s *stream, length int64, wrote func(n int64) error) error {
 	buf, start := make([]byte, 128<<10), t.at
 	for done := int64(0); done < length; {
 		n, err := s.Read(buf[:min(int64(len(buf)), length-done)])
 		if n > 0 {
-			if _, err := t.file.WriteAt(buf[:n], start+done); err != nil {
+			if _, err := t.f.WriteAt(buf[:n], start+done); err != nil {
 				return fmt.Errorf("write: %w", err)
 			}
 			done += int64(n)
@@ -246,11 +238,11 @@ func expectEnd(s *stream, after int64) error {
 }
 
 // flush flushes the file now and then, and notes that in the journal.
-func (t *fileFetch) flush() error {
+func (t *file) flush() error {
 	if t.at-t.flushed < flushEvery {
 		return nil
 	}
-	if err := t.file.Sync(); err != nil {
+	if err := t.f.Sync(); err != nil {
 		return fmt.Errorf("flush: %w", err)
 	}
 	t.flushed = t.at

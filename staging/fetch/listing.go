@@ -84,7 +84,7 @@ func (l *listing) add(at string, info codalab.TargetInfo) (*entry, error) {
 	return e, nil
 }
 
-// isName says whether a listing's name is that of one entry. JSON has replacement characters
+// isName reports whether a listing's name is that of one entry. JSON has replacement characters
 // for what is not UTF-8.
 func isName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00") &&
@@ -100,7 +100,7 @@ type missing struct {
 
 func (m missing) empty() bool { return len(m.archives)+len(m.files) == 0 }
 
-// isCostly says whether fetching the whole directory again costs no more: its archive says
+// isCostly reports whether fetching the whole directory again costs no more: its archive says
 // more than a listing. A request counts as so many bytes; and many bytes are better fetched
 // so that the next break costs little.
 func (m missing) isCostly(whole int64) bool {

@@ -27,8 +27,8 @@ type stream struct {
 	close  func()
 }
 
-// open asks for a target, or a part of it.
-func (r *session) open(ctx context.Context, t codalab.Target, part *client.Range) (*stream, error) {
+// openStream asks for a target, or a part of it.
+func (r *session) openStream(ctx context.Context, t codalab.Target, part *client.Range) (*stream, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	contents, err := r.From.OpenContents(ctx, t, part)
 	if err != nil {

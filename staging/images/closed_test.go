@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
@@ -50,7 +49,7 @@ func stageFile(ctx context.Context, im *Images, image string) (string, error) {
 // writeImage writes an image as docker save does, and as a layout.
 func writeImage(t *testing.T, dir, content string) (archive, blobs string) {
 	t.Helper()
-	img := imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("f", content))))
+	img := imagetest.Tiny(t, content)
 	archive = filepath.Join(dir, content+".tar")
 	tag, err := name.NewTag("lab/" + content)
 	must(t, err)
@@ -236,7 +235,6 @@ func TestMemberOfTheGroupGetsWhatItMayReadAndNothingElse(t *testing.T) {
 	}
 }
 
-// TestMain lets the test binary be another member of the group.
 func TestMain(m *testing.M) {
 	if words := os.Getenv(memberFor); words != "" {
 		stageAsMember(words)

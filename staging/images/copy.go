@@ -40,7 +40,7 @@ func (im *Images) findFile(ctx context.Context, ref source.Reference, architectu
 	return found{Image: img, key: key, file: sif.Path, closed: closed}, nil
 }
 
-// isClosed says whether not all members of the cache's group may read a file.
+// isClosed reports whether not all members of the cache's group may read a file.
 func (im *Images) isClosed(path string) (closed bool, err error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -58,7 +58,7 @@ type sifFile struct {
 	Architecture string `json:"architecture"`
 }
 
-// isFile says whether a name is that of a SIF on the shared disk, with or without a digest.
+// isFile reports whether a name is that of a SIF on the shared disk, with or without a digest.
 func isFile(name string) bool {
 	path, _, _ := strings.Cut(name, "@")
 	return strings.HasPrefix(path, "/") && strings.HasSuffix(path, ".sif")
@@ -82,7 +82,7 @@ func (im *Images) stageFile(ctx context.Context, run codalab.RunBundle, name, ar
 	}
 	if err != nil {
 		retry := sitepath.IsTransient(err)
-		return spool.Inputs{}, &transfer.Error{What: "image " + name, Err: err, Retry: retry, Away: retry && transfer.IsDiskTrouble(err)}
+		return spool.Inputs{}, &transfer.Error{What: "image " + name, Err: err, Retry: retry, IsOutage: retry && transfer.IsDiskTrouble(err)}
 	}
 	item.Arrived()
 	return spool.Inputs{
@@ -126,7 +126,7 @@ func (f *Files) Open(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	// This is the path of the file that was opened, even if somebody changes the links.
+	// This is the path of the file that was opened, even if the links have changed since.
 	where, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
 	if err == nil {
 		err = sitepath.CheckHidden(where, f.Hidden)
@@ -193,7 +193,7 @@ func (f *Files) read(path string, roots []string, t *transfer.Transfer) (_ sifFi
 	return now, nil
 }
 
-// identify says which file this is, without its digest.
+// identify describes which file this is, without its digest.
 func identify(file *os.File, path string) (sifFile, error) {
 	info, err := file.Stat()
 	if err != nil {

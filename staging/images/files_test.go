@@ -10,9 +10,6 @@ import (
 	"testing"
 	"time"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
@@ -66,15 +63,7 @@ func (s fileSite) write(files map[string]string) {
 func (s fileSite) sif(name, architecture string) {
 	t := s.T
 	t.Helper()
-	registry := imagetest.Start(t)
-	img := imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("f", name))))
-	config, err := img.ConfigFile()
-	must(t, err)
-	config = config.DeepCopy()
-	config.Architecture = architecture
-	img, err = mutate.ConfigFile(img, config)
-	must(t, err)
-	ref, err := source.ParseReference(registry.Push(t, "x:1", img))
+	ref, err := source.ParseReference(imagetest.Start(t).Push(t, "x:1", tinyImage(t, name, architecture)))
 	must(t, err)
 	c := apptainer.Converter{Source: source.Source{Architecture: architecture}}
 	resolved, err := c.Source.Resolve(t.Context(), ref)
@@ -113,7 +102,7 @@ func TestSIFIsUsedWhereItLies(t *testing.T) {
 	s.sif("images/y.sif", runtime.GOARCH)
 	must(t, os.Rename(s.at("images/y.sif"), s.at("images/x.sif")))
 	_, err = s.stage("bob", inputs.ImageDigest)
-	wantRefusal(t, err, "it is not the file with that digest any more: its digest is sha256:")
+	refused(t, err, "it is not the file with that digest any more: its digest is sha256:", false)
 }
 
 // The digest of a file is read again, by this process or another, only if the file has
@@ -136,14 +125,6 @@ func TestDigestOfASIFIsReadOnce(t *testing.T) {
 	}
 }
 
-func wantRefusal(t *testing.T, err error, want string) {
-	t.Helper()
-	var e *transfer.Error
-	if !errors.As(err, &e) || e.Transient() || !strings.Contains(e.Error(), want) {
-		t.Errorf("error %v; want %q, for good", err, want)
-	}
-}
-
 func TestSIFsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	s := newFileSite(t)
@@ -163,8 +144,8 @@ func TestSIFsThatAreRefused(t *testing.T) {
 		"data/ann.sif":    "not under a directory",
 	} {
 		_, err := s.stage("bob", s.at(name))
-		wantRefusal(t, err, "image "+s.at(name)+": ")
-		wantRefusal(t, err, want)
+		refused(t, err, "image "+s.at(name)+": ", false)
+		refused(t, err, want, false)
 	}
 	if _, err := s.stage("ann", s.at("data/ann.sif")); err != nil {
 		t.Errorf("below a root of ann's links: %v", err)
@@ -176,7 +157,7 @@ func TestSIFsThatAreRefused(t *testing.T) {
 	}
 	s.Files = nil
 	_, err = s.stage("ann", s.at("images/x.sif"))
-	wantRefusal(t, err, "this site uses no SIFs where they lie")
+	refused(t, err, "this site uses no SIFs where they lie", false)
 }
 
 func TestCallerThatLeavesDoesNotEndTheReadingOfASIF(t *testing.T) {
@@ -222,7 +203,7 @@ func TestCopyOfASIFIsKeptUnderAName(t *testing.T) {
 	s.sif("images/z.sif", "s390x")
 	content, err := cache.Open(s.at("cache"), cache.Options{Settle: -1})
 	must(t, err)
-	im := &Images{Cache: content, Kept: Records(s.at("kept")), Offline: true}
+	im := &Images{Cache: content, Kept: Records(s.at("kept")), Names: Names{Dir: s.at("names")}, Offline: true}
 	keep := func(file, as string) (Kept, error) {
 		w := Wanted{By: "ann"}
 		w.Reference, err = source.ParseReference(s.at(file))
@@ -242,8 +223,8 @@ func TestCopyOfASIFIsKeptUnderAName(t *testing.T) {
 		t.Errorf("%+v, %+v, %v", inputs, config, err)
 	}
 	_, err = keep("images/z.sif", "codalab/default-cpu")
-	wantRefusal(t, err, "it is made for linux/s390x, not for linux/"+runtime.GOARCH)
+	refused(t, err, "it is made for linux/s390x, not for linux/"+runtime.GOARCH, false)
 	s.sif("images/y.sif", runtime.GOARCH)
 	_, err = keep("images/y.sif", "")
-	wantRefusal(t, err, "a SIF is used where it lies")
+	refused(t, err, "a SIF is used where it lies", false)
 }

@@ -36,8 +36,6 @@ type Images struct {
 	Files *Files
 	// Remember is for how long a registry's answer counts; 0 means DefaultRemember.
 	Remember time.Duration
-	// Patience is how long a registry may take if the image is kept; 0 means ten seconds.
-	Patience time.Duration
 	// Offline has no registry asked: bundles can have the kept images only.
 	Offline bool
 	// AtOnce is how many images are brought in at a time; 0 means DefaultConversions.
@@ -54,10 +52,11 @@ type Images struct {
 	// Now is the clock; nil is the machine's.
 	Now func() time.Time
 
-	once      sync.Once
-	queue     *transfer.Queue
-	transfers transfer.Registry
-	resolver  resolver
+	once sync.Once
+	// keptTimeout is how long a registry may take if the image is kept; 0 means ten seconds.
+	keptTimeout time.Duration
+	transfers   *transfer.Registry
+	resolver    *resolver
 }
 
 const (
@@ -71,8 +70,8 @@ const (
 
 func (im *Images) begin() {
 	im.once.Do(func() {
-		im.queue = transfer.NewQueue(cmp.Or(im.AtOnce, DefaultConversions))
-		im.resolver.remember, im.resolver.now = cmp.Or(im.Remember, DefaultRemember), im.now
+		im.transfers = transfer.NewRegistry(cmp.Or(im.AtOnce, DefaultConversions))
+		im.resolver = newResolver(cmp.Or(im.Remember, DefaultRemember), im.now)
 	})
 }
 
@@ -81,12 +80,6 @@ func (im *Images) now() time.Time {
 		return time.Now() //nolint:forbidigo // the default of Now
 	}
 	return im.Now()
-}
-
-// Underway is how many images are being brought in.
-func (im *Images) Underway() int {
-	im.begin()
-	return im.queue.Taken()
 }
 
 // found is the image that a reference stands for.
@@ -146,12 +139,12 @@ func (im *Images) resolveOrKept(ctx context.Context, owner string, ref source.Re
 	if err != nil || !kept || k.Private {
 		return im.resolve(ctx, owner, ref, architecture, item)
 	}
-	patient, cancel := context.WithTimeout(ctx, cmp.Or(im.Patience, 10*time.Second))
+	limited, cancel := context.WithTimeout(ctx, cmp.Or(im.keptTimeout, 10*time.Second))
 	defer cancel()
-	f, err := im.resolve(patient, owner, ref, architecture, item)
+	f, err := im.resolve(limited, owner, ref, architecture, item)
 	var refused *source.ImageError
-	away := errors.As(err, &refused) && refused.Transient() || err != nil && patient.Err() != nil
-	if away && ctx.Err() == nil {
+	unanswered := errors.As(err, &refused) && refused.Transient() || err != nil && limited.Err() != nil
+	if unanswered && ctx.Err() == nil {
 		return asKept(ref, k), nil
 	}
 	return f, err
@@ -207,7 +200,7 @@ func (im *Images) get(ctx context.Context, f found, w cache.Want, bundle string,
 			return sif, w.Key, err
 		}
 		if f.from == nil {
-			return "", w.Key, &transfer.Error{Err: fmt.Errorf("image %q is kept, but %w", f.Reference, errNotKept), Retry: true, Away: true}
+			return "", w.Key, &transfer.Error{Err: fmt.Errorf("image %q is kept, but %w", f.Reference, errNotKept), Retry: true, IsOutage: true}
 		}
 	}
 	w.Key, w.Resume = im.key(f.Image), true
@@ -216,7 +209,7 @@ func (im *Images) get(ctx context.Context, f found, w cache.Want, bundle string,
 		w.Key, w.Resume, fill = f.key, false, im.copyFile
 	}
 	sif, err = im.transfers.Get(ctx, im.Cache, w, bundle, item, func(ctx context.Context, t *transfer.Transfer, tmp string) error {
-		return im.queue.Do(ctx, t, func() error { return fill(ctx, f, t, tmp) })
+		return t.InTurn(ctx, func() error { return fill(ctx, f, t, tmp) })
 	})
 	return sif, w.Key, err
 }
@@ -264,7 +257,8 @@ func (im *Images) checkSpace(tmp string) error {
 
 // imageError makes an Error of any error about an image. A source.ImageError is a sentence
 // with the image's name already; if it is transient, a registry, the network or the disk is
-// in trouble.
+// in trouble. Other errors may report an outage themselves, such as a Slurm that does not run the
+// conversion now.
 func imageError(err error) error {
 	var own *transfer.Error
 	if errors.As(err, &own) {
@@ -272,9 +266,11 @@ func imageError(err error) error {
 	}
 	var refused *source.ImageError
 	if errors.As(err, &refused) {
-		return &transfer.Error{Err: refused, Retry: refused.Transient(), Away: refused.Transient(), After: refused.RetryAfter}
+		return &transfer.Error{Err: refused, Retry: refused.Transient(), IsOutage: refused.Transient(), After: refused.RetryAfter}
 	}
-	return &transfer.Error{What: "image", Err: err, Retry: true, Away: transfer.IsDiskTrouble(err)}
+	var site interface{ Outage() bool }
+	outage := transfer.IsDiskTrouble(err) || errors.As(err, &site) && site.Outage()
+	return &transfer.Error{What: "image", Err: err, Retry: true, IsOutage: outage}
 }
 
 // ShortName is a full name as people write it: without Docker Hub's parts. With a digest it
@@ -296,7 +292,7 @@ func (im *Images) key(img source.Image) cache.Key {
 // sifKind is the kind of the cache's entries that are images.
 const sifKind = "sif"
 
-// Key is what the key of a SIF in the cache says of it.
+// Key is what the key of a SIF in the cache contains.
 type Key struct {
 	// Digest is that of the platform's manifest, Settings those of the conversion.
 	Digest, Architecture, Settings string

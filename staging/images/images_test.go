@@ -40,7 +40,7 @@ type imageSite struct {
 	dir      string // of the cache
 	// manifests and blobs count what the registry was asked for.
 	manifests, blobs atomic.Int64
-	away             atomic.Bool
+	down             atomic.Bool
 	// only, if it is set, is the user that the registry answers.
 	only atomic.Pointer[string]
 	// stuck, if it is set, holds all answers back until it is closed.
@@ -66,7 +66,7 @@ func startImages(t *testing.T) *imageSite {
 		user, _, _ := r.BasicAuth()
 		only := s.only.Load()
 		switch {
-		case s.away.Load():
+		case s.down.Load():
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return true
 		case only != nil && user != *only:
@@ -90,9 +90,22 @@ func startImages(t *testing.T) *imageSite {
 	return s
 }
 
+// tinyImage is an image for an architecture in Go's spelling.
+func tinyImage(t *testing.T, content, architecture string) v1.Image {
+	t.Helper()
+	img := imagetest.Tiny(t, content)
+	config, err := img.ConfigFile()
+	must(t, err)
+	config = config.DeepCopy()
+	config.Architecture = architecture
+	img, err = mutate.ConfigFile(img, config)
+	must(t, err)
+	return img
+}
+
 func (s *imageSite) push(name, content string) string {
 	s.t.Helper()
-	return s.registry.Push(s.t, name, imagetest.Image(s.t, v1.Config{}, imagetest.GzipLayer(s.t, imagetest.TarStream(s.t, imagetest.Regular("f", content)))))
+	return s.registry.Push(s.t, name, imagetest.Tiny(s.t, content))
 }
 
 // images are those of a bridge on a host.
@@ -198,14 +211,7 @@ func TestImageIsThatOfTheQueuesNodes(t *testing.T) {
 	s := startImages(t)
 	platforms := map[string]v1.Image{}
 	for _, a := range []string{"amd64", "arm64"} {
-		img := imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("f", a))))
-		config, err := img.ConfigFile()
-		must(t, err)
-		config = config.DeepCopy()
-		config.Architecture = a
-		img, err = mutate.ConfigFile(img, config)
-		must(t, err)
-		platforms["linux/"+a] = img
+		platforms["linux/"+a] = tinyImage(t, a, a)
 	}
 	image := s.registry.PushIndex(t, "both:1", platforms)
 	im := s.images("")
@@ -223,7 +229,7 @@ func TestImageIsThatOfTheQueuesNodes(t *testing.T) {
 	refused(t, err, "it is not made for linux/s390x, only for linux/amd64, linux/arm64", false)
 }
 
-// A HEAD request shows that a tag stands for the same image still.
+// A HEAD request shows that a tag still names the same image.
 func TestTagIsOnlyLookedAtWhenTheTimeIsOver(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)
@@ -242,7 +248,7 @@ func TestTagIsOnlyLookedAtWhenTheTimeIsOver(t *testing.T) {
 	}
 }
 
-// All bundles leave a registry alone that wants it, and are told for how long.
+// No bundle asks a registry before the time that its Retry-After names, and errors say when that is.
 func TestRateLimitIsHeeded(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)

@@ -71,7 +71,10 @@ func (im *Images) keep(ctx context.Context, w Wanted, item *transfer.Item) (Kept
 	}
 	if err == nil {
 		k.Key = key
-		k.Size, err = sizeOf(sif)
+		var info os.FileInfo
+		if info, err = os.Stat(sif); err == nil {
+			k.Size = info.Size()
+		}
 	}
 	if err == nil {
 		err = im.Kept.put(k)
@@ -111,17 +114,9 @@ func (im *Images) dropPins(ctx context.Context, holder cache.Holder, k, old Kept
 	return errors.Join(errs...)
 }
 
-// sameEntry says whether two have one SIF in the cache.
+// sameEntry reports whether two have one SIF in the cache.
 func (im *Images) sameEntry(a, b Kept) bool {
 	return a.Key == b.Key && (a.Apart() == b.Apart() || !im.Cache.Grouped())
-}
-
-func sizeOf(path string) (int64, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return 0, err
-	}
-	return info.Size(), nil
 }
 
 // Repin pins what is kept once more: in a crash a host's own disk may lose a pin, and not

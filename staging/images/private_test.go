@@ -25,22 +25,16 @@ func TestImageThatTookALoginIsNotSharedWithTheGroup(t *testing.T) {
 	im.Cache, err = cache.Open(filepath.Join(t.TempDir(), "cache"), cache.Options{Group: true, Settle: -1})
 	must(t, err)
 	s.logins(im, "alice")
-	shared := func(path string) bool {
-		t.Helper()
-		info, err := os.Stat(filepath.Dir(path))
-		must(t, err)
-		return info.Mode().Perm()&0o050 == 0o050
-	}
 	private, err := s.stage(im, "alice", image)
 	must(t, err)
-	if shared(private.Image) {
+	if sharedWithGroup(t, private.Image) {
 		t.Error("the group may read what alice alone may have")
 	}
 	s.only.Store(nil)
 	s.now.Add(3600)
 	public, err := s.stage(im, "bob", image)
 	must(t, err)
-	if !shared(public.Image) || public.Image == private.Image {
+	if !sharedWithGroup(t, public.Image) || public.Image == private.Image {
 		t.Errorf("%s, which anybody may have, is not shared", public.Image)
 	}
 	// Once it takes a login again, the image that was kept for all does not count.
@@ -62,7 +56,7 @@ func TestOwnersLoginCountsBeforeTheSites(t *testing.T) {
 	operator := "operator"
 	s.only.Store(&operator)
 	im := s.images("")
-	im.Converter.Source.Logins.Files = []source.LoginFile{{Path: s.login(t.TempDir(), operator), Whose: "the site"}}
+	im.Converter.Source.Logins.Files = []source.LoginFile{{Path: s.login(t.TempDir(), operator), Owner: "the site"}}
 	s.logins(im, "bob")
 	_, err := s.stage(im, "alice", image)
 	must(t, err)
@@ -131,18 +125,18 @@ func TestPrivateImageNeedsTheOwnersLogin(t *testing.T) {
 }
 
 // An image that took credentials is not given to a bundle while the registry cannot be asked.
-func TestPrivateKeptImageIsNotUsedWhileItsRegistryIsAway(t *testing.T) {
+func TestPrivateKeptImageIsNotUsedWhileItsRegistryIsDown(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)
 	image := s.push("tiny:1", "one")
 	im := s.images("")
 	operator := "operator"
 	s.only.Store(&operator)
-	im.Converter.Source.Logins.Files = []source.LoginFile{{Path: s.login(t.TempDir(), operator), Whose: "the site"}}
+	im.Converter.Source.Logins.Files = []source.LoginFile{{Path: s.login(t.TempDir(), operator), Owner: "the site"}}
 	_, err := im.Keep(t.Context(), wantedImage(t, image), func(transfer.Progress) {})
 	must(t, err)
 	s.now.Add(3600)
-	s.away.Store(true)
+	s.down.Store(true)
 	_, err = s.stage(im, "alice", image)
 	refused(t, err, "in trouble", true)
 }

@@ -18,12 +18,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
-// Records is the directory on the shared disk with the records of the kept images; empty
-// for none. A record is one file, published whole, so that neither the operators who keep
+// Records is the directory on the shared disk with the records of the kept images. It need
+// not exist. A record is one file, published whole, so that neither the operators who keep
 // images nor the bridges that use them need a lock.
 type Records string
 
-// Kept is the record of an image that stays until somebody releases it. Its SIF is pinned
+// Kept is the record of an image that stays until an operator releases it. Its SIF is pinned
 // in the cache.
 type Kept struct {
 	// Format is the version of the record.
@@ -45,14 +45,14 @@ type Kept struct {
 	Closed bool `json:"closed,omitempty"`
 	// Size is the SIF's, in bytes.
 	Size int64 `json:"size"`
-	// Since is when it was brought in, By who did.
+	// Since is when it was brought in, By the person who did it.
 	Since time.Time `json:"since"`
 	By    string    `json:"by"`
 }
 
 const keptFormat = 1
 
-// Apart says whether its SIF is hidden from other members of the cache's group.
+// Apart reports whether its SIF is hidden from other members of the cache's group.
 func (k Kept) Apart() bool { return k.Private || k.Closed }
 
 // Holder is the holder of the pin of a kept image's SIF.
@@ -72,9 +72,6 @@ func (dir Records) path(name, architecture string) string {
 
 // Get reads the record of a full name and an architecture.
 func (dir Records) Get(name, architecture string) (k Kept, there bool, err error) {
-	if dir == "" {
-		return k, false, nil
-	}
 	k, err = readKept(dir.path(name, architecture))
 	if errors.Is(err, fs.ErrNotExist) {
 		return k, false, nil
@@ -110,12 +107,9 @@ func (k Kept) repository() string {
 	return name
 }
 
-// List reads all records, by name and architecture. A directory that is not there has none.
+// List reads all records, by name and architecture.
 func (dir Records) List() ([]Kept, error) {
 	list := []Kept{}
-	if dir == "" {
-		return list, nil
-	}
 	entries, err := os.ReadDir(string(dir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list kept images: %w", err)

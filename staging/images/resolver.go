@@ -20,12 +20,15 @@ type resolver struct {
 	remember time.Duration
 	now      func() time.Time
 
-	once   sync.Once
 	asking *semaphore.Weighted
 	calls  sharedcall.Group[answer]
 
 	mu    sync.Mutex
 	known map[question]answer
+}
+
+func newResolver(remember time.Duration, now func() time.Time) *resolver {
+	return &resolver{remember: remember, now: now, asking: semaphore.NewWeighted(resolvesAtOnce), known: map[question]answer{}}
 }
 
 // question is what a registry is asked.
@@ -59,7 +62,6 @@ const (
 // resolve returns what a reference stands for in a source that shows the credentials of the
 // question.
 func (r *resolver) resolve(ctx context.Context, q question, ref source.Reference, from source.Source) (source.Image, error) {
-	r.once.Do(func() { r.asking, r.known = semaphore.NewWeighted(resolvesAtOnce), map[question]answer{} })
 	a, fresh := r.recall(q)
 	if !fresh {
 		var err error

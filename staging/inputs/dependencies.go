@@ -24,7 +24,7 @@ import (
 type Dependencies struct {
 	Contents fetch.Source
 	Cache    *cache.Cache
-	// Public says whether anyone may read a bundle on the server: then all members of the
+	// Public reports whether anyone may read a bundle on the server: then all members of the
 	// cache's group may read what the cache has of it. It may be nil: then this user alone
 	// may read the downloads.
 	Public func(ctx context.Context, bundle string) (bool, error)
@@ -48,8 +48,7 @@ type Dependencies struct {
 	Layout spool.Layout
 
 	once      sync.Once
-	queue     *transfer.Queue
-	transfers transfer.Registry
+	transfers *transfer.Registry
 	asking    *semaphore.Weighted
 	listings  listings
 }
@@ -63,15 +62,9 @@ const (
 
 func (d *Dependencies) begin() {
 	d.once.Do(func() {
-		d.queue = transfer.NewQueue(cmp.Or(d.AtOnce, DefaultDownloads))
+		d.transfers = transfer.NewRegistry(cmp.Or(d.AtOnce, DefaultDownloads))
 		d.asking = semaphore.NewWeighted(questionsAtOnce)
 	})
-}
-
-// Underway is how many dependencies are being brought in.
-func (d *Dependencies) Underway() int {
-	d.begin()
-	return d.queue.Taken()
 }
 
 // Name is what sentences call a dependency.
@@ -135,7 +128,7 @@ func (d *Dependencies) findStored(dep codalab.RunDependency, part codalab.Target
 	return stored, true, nil
 }
 
-// isPrivate says whether only this user may read a bundle in a cache that a group shares:
+// isPrivate reports whether only this user may read a bundle in a cache that a group shares:
 // unless the server says that anyone may.
 func (d *Dependencies) isPrivate(ctx context.Context, bundle string) bool {
 	if d.Public == nil {
@@ -156,9 +149,7 @@ func (d *Dependencies) download(ctx context.Context, part codalab.Target, t *tra
 		return err
 	}
 	return bound.explain(fetch.Fetch{
-		From: d.Contents, Target: part, Limits: bound.Limits, Reader: d.Pace.Reader,
-		Turn:     func(ctx context.Context, do func() error) error { return d.queue.Do(ctx, t, do) },
-		Progress: t.SetBytes,
+		From: d.Contents, Target: part, Limits: bound.Limits, Reader: d.Pace.Reader, Turn: t.InTurn, Progress: t.SetBytes,
 	}.To(ctx, tmp))
 }
 
@@ -178,5 +169,5 @@ func downloadError(what string, err error) error {
 			return &transfer.Error{What: what, Err: err}
 		}
 	}
-	return &transfer.Error{What: what, Err: err, Retry: true, Away: transfer.IsDiskTrouble(err) || errors.Is(err, fetch.ErrBroken)}
+	return &transfer.Error{What: what, Err: err, Retry: true, IsOutage: transfer.IsDiskTrouble(err) || errors.Is(err, fetch.ErrBroken)}
 }

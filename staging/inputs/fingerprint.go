@@ -176,14 +176,14 @@ func reachOf(earlier spool.Fingerprint) int64 {
 	return fingerprintEntries
 }
 
-// differ says whether data has surely changed between two fingerprints, of which the later
-// has the reach of the earlier.
+// differ reports whether two fingerprints prove that the data has changed. The later one has
+// the reach of the earlier.
 func differ(earlier, later spool.Fingerprint) bool {
 	short := later.Partial && later.Entries < earlier.Entries // it took too long
 	return !short && (earlier.Digest != later.Digest || earlier.Partial != later.Partial)
 }
 
-// describeChange says how two fingerprints differ.
+// describeChange describes how two fingerprints differ.
 func describeChange(earlier, later spool.Fingerprint) string {
 	then, now := outline(earlier), outline(later)
 	if then == now {

@@ -32,7 +32,7 @@ type keptSite struct {
 	server *directoryServer
 }
 
-// keep keeps results of these files, and symbolic links where a text begins with "->".
+// keep keeps results of these files, as write makes them.
 func keep(t *testing.T, files map[string]string) keptSite {
 	t.Helper()
 	s := keptSite{spool.Layout(t.TempDir()), &directoryServer{bundles: t.TempDir()}}
@@ -40,19 +40,19 @@ func keep(t *testing.T, files map[string]string) keptSite {
 	for _, dir := range append(s.layout.Directories(), dir) {
 		must(t, os.MkdirAll(dir, 0o700))
 	}
-	for name, text := range files {
-		path := filepath.Join(dir, name)
-		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		if target, ok := strings.CutPrefix(text, "->"); ok {
-			must(t, os.Symlink(target, path))
-		} else {
-			must(t, os.WriteFile(path, []byte(text), 0o644))
-		}
-	}
+	write(t, dir, files)
 	c := results.Collector{Contents: s.server, Layout: s.layout, Now: time.Now}
 	_, err := c.Collect(t.Context(), codalab.RunBundle{UUID: run1}, dir, spool.ResultsKeep, func(string) {})
 	must(t, err)
 	return s
+}
+
+// dependencies brings inputs to a cache, which is on a disk of its own.
+func (s keptSite) dependencies(t *testing.T) *Dependencies {
+	t.Helper()
+	content, err := cache.Open(filepath.Join(t.TempDir(), "cache"), cache.Options{})
+	must(t, err)
+	return &Dependencies{Contents: s.server, Cache: content, Layout: s.layout}
 }
 
 // stageOne stages a dependency and returns where it is.
@@ -69,8 +69,6 @@ type directoryServer struct {
 	fetched atomic.Int64
 	// listings counts the questions about a kept.txt.
 	listings atomic.Int64
-	// refuse is the answer to uploads; nil takes them.
-	refuse error
 }
 
 func (s *directoryServer) path(t codalab.Target) string {
@@ -92,9 +90,12 @@ func (s *directoryServer) ContentsInfo(_ context.Context, t codalab.Target, _ in
 	return codalab.TargetInfo{Type: kind, Size: info.Size(), Perm: int(info.Mode().Perm())}, nil
 }
 
-func (s *directoryServer) OpenContents(ctx context.Context, t codalab.Target, _ *client.Range) (*client.Contents, error) {
+func (s *directoryServer) OpenContents(ctx context.Context, t codalab.Target, part *client.Range) (*client.Contents, error) {
 	s.fetched.Add(1)
 	info, err := os.Stat(s.path(t))
+	if err == nil && part != nil && part.Offset >= info.Size() {
+		return nil, &codalab.Error{Status: 416, Message: "Requested Range Not Satisfiable"}
+	}
 	if err != nil {
 		return nil, &codalab.Error{Method: "GET", Status: 404, Message: "Path '" + t.Subpath + "' in bundle " + t.BundleUUID + " not found"}
 	}
@@ -112,9 +113,6 @@ func (s *directoryServer) OpenContents(ctx context.Context, t codalab.Target, _ 
 }
 
 func (s *directoryServer) UploadContents(ctx context.Context, uuid string, _ client.UploadOptions, body io.Reader) error {
-	if s.refuse != nil {
-		return s.refuse
-	}
 	dir := filepath.Join(s.bundles, uuid)
 	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o755)); err != nil {
 		return err
@@ -127,50 +125,49 @@ func (s *directoryServer) UploadContents(ctx context.Context, uuid string, _ cli
 	return errors.Join(err, root.Close())
 }
 
-func write(t *testing.T, files map[string]string) string {
+// write makes files, and symbolic links where a text begins with "->".
+func write(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
-	dir := t.TempDir()
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)))
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		if target, ok := strings.CutPrefix(text, "->"); ok {
+			must(t, os.Symlink(target, path))
+		} else {
+			must(t, os.WriteFile(path, []byte(text), 0o644))
+		}
 	}
-	return dir
 }
 
 // While the shared disk is not mounted, nobody knows what is kept on it.
-func TestNoListingStandsInForResultsOnADiskThatIsAway(t *testing.T) {
+func TestListingDoesNotReplaceResultsOnADiskThatIsDown(t *testing.T) {
 	t.Parallel()
 	r := keep(t, map[string]string{"stdout": "o", "model": "weights"})
-	content, err := cache.Open(t.TempDir(), cache.Options{}) // on a disk of its own
-	must(t, err)
-	s := &Dependencies{Contents: r.server, Cache: content, Layout: r.layout}
+	s := r.dependencies(t)
 	in := codalab.Dependency{ParentUUID: run1, ChildPath: "in"}
-	away := string(r.layout) + "-away"
-	must(t, errors.Join(os.Rename(string(r.layout), away), os.Mkdir(string(r.layout), 0o700)))
+	unmounted := string(r.layout) + "-unmounted"
+	must(t, errors.Join(os.Rename(string(r.layout), unmounted), os.Mkdir(string(r.layout), 0o700)))
 	source, err := stageOne(t, s, in)
 	var e *transfer.Error
 	if !errors.As(err, &e) || !e.Transient() || !e.Outage() || !strings.Contains(err.Error(), "find the shared disk") {
 		t.Errorf("seen at %q, %v; want an error that passes with the outage", source, err)
 	}
-	must(t, errors.Join(os.Remove(string(r.layout)), os.Rename(away, string(r.layout))))
+	must(t, errors.Join(os.Remove(string(r.layout)), os.Rename(unmounted, string(r.layout))))
 	if source, err := stageOne(t, s, in); err != nil || source != r.layout.KeptDir(run1) {
 		t.Errorf("seen at %q, %v", source, err)
 	}
 }
 
-func TestNoListingStandsInForResultsThatWereRemoved(t *testing.T) {
+func TestListingDoesNotReplaceResultsThatWereRemoved(t *testing.T) {
 	t.Parallel()
 	r := keep(t, map[string]string{"stdout": "o", "model": "weights"})
-	content, err := cache.Open(r.layout.Cache(), cache.Options{})
-	must(t, err)
 	if removed, err := (spool.Disk{Layout: r.layout}).RemoveKept(spool.Kept{Name: run1}, func() (bool, error) { return false, nil }); err != nil || !removed {
 		t.Fatal(removed, err)
 	}
 	place := filepath.Join(r.server.bundles, run1)
-	for name, s := range map[string]*Dependencies{
-		"fetched":  {Contents: r.server, Cache: content, Layout: r.layout},
-		"in place": {Contents: r.server, Cache: content, Layout: r.layout, Store: &results.Store{Dir: r.server.bundles}},
-	} {
+	inPlace := r.dependencies(t)
+	inPlace.Store = &results.Store{Dir: r.server.bundles}
+	for name, s := range map[string]*Dependencies{"fetched": r.dependencies(t), "in place": inPlace} {
 		dependency := func(path string) (string, error) {
 			d := codalab.RunDependency{Dependency: codalab.Dependency{ParentUUID: run1, ParentPath: path, ChildPath: "in"}}
 			if name == "in place" {
@@ -191,10 +188,11 @@ func TestNoListingStandsInForResultsThatWereRemoved(t *testing.T) {
 		}
 	}
 	// A bundle may have a kept.txt of its own.
-	must(t, os.WriteFile(filepath.Join(place, "kept.txt"), []byte(strings.Repeat("my notes\n", 20)), 0o600))
-	s := &Dependencies{Contents: r.server, Cache: content, Layout: r.layout}
-	if source, err := stageOne(t, s, codalab.Dependency{ParentUUID: run1, ChildPath: "in"}); err != nil {
-		t.Errorf("another kept.txt: %q, %v", source, err)
+	for _, text := range []string{"", strings.Repeat("my notes\n", 20)} {
+		must(t, os.WriteFile(filepath.Join(place, "kept.txt"), []byte(text), 0o600))
+		if source, err := stageOne(t, r.dependencies(t), codalab.Dependency{ParentUUID: run1, ChildPath: "in"}); err != nil {
+			t.Errorf("with the kept.txt %q: %q, %v", text, source, err)
+		}
 	}
 }
 
@@ -202,10 +200,8 @@ func TestPartsOfOneBundleNeedOneQuestionAfterItsListing(t *testing.T) {
 	t.Parallel()
 	r := keep(t, nil)
 	must(t, errors.Join(os.RemoveAll(r.layout.KeptDir(run1)), os.RemoveAll(filepath.Join(r.server.bundles, run1))))
-	content, err := cache.Open(r.layout.Cache(), cache.Options{})
-	must(t, err)
 	must(t, os.MkdirAll(filepath.Join(r.server.bundles, run1), 0o700))
-	s := &Dependencies{Contents: r.server, Cache: content, Layout: r.layout}
+	s := r.dependencies(t)
 	var parts sync.WaitGroup
 	for i := range 30 {
 		part := fmt.Sprint("part", i)
@@ -225,9 +221,7 @@ func TestPartsOfOneBundleNeedOneQuestionAfterItsListing(t *testing.T) {
 func TestKeptDependencyIsSeenInPlace(t *testing.T) {
 	t.Parallel()
 	r := keep(t, map[string]string{"stdout": "o", "checkpoints/1.pt": "weights", "latest": "->checkpoints", "etc": "->/etc", "up": "->../../../../../../../../etc/passwd"})
-	content, err := cache.Open(r.layout.Cache(), cache.Options{})
-	must(t, err)
-	s := &Dependencies{Contents: r.server, Cache: content, Layout: r.layout}
+	s := r.dependencies(t)
 	kept := r.layout.KeptDir(run1)
 	for path, want := range map[string]string{
 		"": kept, "checkpoints/1.pt": kept + "/checkpoints/1.pt", "latest/1.pt": kept + "/checkpoints/1.pt", "../..": kept, "stdout": kept + "/stdout",
@@ -247,7 +241,7 @@ func TestKeptDependencyIsSeenInPlace(t *testing.T) {
 	if r.server.fetched.Load() != 0 {
 		t.Errorf("%d downloads, want none", r.server.fetched.Load())
 	}
-	if source, err := stageOne(t, s, codalab.Dependency{ParentUUID: run1, ParentPath: "kept.txt", ChildPath: "in"}); err != nil || !strings.HasPrefix(source, r.layout.Cache()) {
+	if source, err := stageOne(t, s, codalab.Dependency{ParentUUID: run1, ParentPath: "kept.txt", ChildPath: "in"}); err != nil || strings.HasPrefix(source, string(r.layout)) {
 		t.Errorf("the listing is seen at %q, %v", source, err)
 	}
 }

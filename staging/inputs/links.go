@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -38,8 +39,8 @@ type Links struct {
 	Now func() time.Time
 
 	fingerprints fingerprints
-	mu           sync.Mutex // guards the records, and:
-	ownID        string     // that of the bridge's own user, once it is known
+	recording    sync.Mutex             // of the records
+	ownID        atomic.Pointer[string] // that of the bridge's own user, once it is known
 }
 
 // LinkRoot is a directory below which links may lead.
@@ -112,24 +113,19 @@ func (l *Links) RootsOf(ctx context.Context, owner string) ([]string, error) {
 
 // ownUser is the id of the bridge's own user.
 func (l *Links) ownUser(ctx context.Context) (string, error) {
-	l.mu.Lock()
-	id := l.ownID
-	l.mu.Unlock()
-	if id != "" {
-		return id, nil
+	if id := l.ownID.Load(); id != nil {
+		return *id, nil
 	}
 	u, err := l.Catalog.User(ctx)
 	if err != nil {
 		return "", err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ownID = u.ID
+	l.ownID.Store(&u.ID)
 	return u.ID, nil
 }
 
-// Changed says in a sentence for the researcher which data of links is no longer as it was
-// when a run was staged; empty if none is known to have changed.
+// Changed returns a sentence for the researcher about data of links that is no longer as it
+// was when a run was staged; empty if none is known to have changed.
 func (l *Links) Changed(ctx context.Context, inputs spool.Inputs) string {
 	var sentences []string
 	for _, d := range inputs.Dependencies {

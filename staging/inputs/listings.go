@@ -18,30 +18,13 @@ import (
 // bundles may want many parts of one at once.
 type listings struct {
 	calls sharedcall.Group[string]
-
-	mu    sync.Mutex
-	known map[string]string // by bundle
+	heads sync.Map // a string by bundle
 }
 
 func (l *listings) recall(bundle string) (head string, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	head, ok = l.known[bundle]
+	v, _ := l.heads.Load(bundle)
+	head, ok = v.(string)
 	return head, ok
-}
-
-func (l *listings) remember(bundle, head string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.known == nil {
-		l.known = map[string]string{}
-	}
-	l.known[bundle] = head
-	time.AfterFunc(time.Minute, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.known, bundle)
-	})
 }
 
 // listingHead returns the beginning of a bundle's listing on the server; empty if it has
@@ -50,14 +33,15 @@ func (d *Dependencies) listingHead(ctx context.Context, t *transfer.Transfer, bu
 	if head, ok := d.listings.recall(bundle); ok {
 		return head, nil
 	}
-	err = d.queue.Do(ctx, t, func() (err error) {
+	err = t.InTurn(ctx, func() (err error) {
 		head, err = d.listings.calls.Do(ctx, bundle, func(ctx context.Context) (string, error) {
-			if head, ok := d.listings.recall(bundle); ok {
+			if head, ok := d.listings.recall(bundle); ok { // another call has just ended
 				return head, nil
 			}
 			head, err := d.askListing(ctx, bundle)
 			if err == nil {
-				d.listings.remember(bundle, head)
+				d.listings.heads.Store(bundle, head)
+				time.AfterFunc(time.Minute, func() { d.listings.heads.Delete(bundle) })
 			}
 			return head, err
 		})
@@ -75,7 +59,7 @@ func (d *Dependencies) askListing(ctx context.Context, bundle string) (string, e
 		return "", nil // there is none, or the download is refused as well
 	case err != nil:
 		return "", err
-	case info.Type != codalab.TargetFile:
+	case info.Type != codalab.TargetFile || info.Size == 0: // a server may refuse any range of an empty file
 		return "", nil
 	}
 	r, err := d.Contents.OpenContents(ctx, t, &client.Range{Length: results.ListingHead})

@@ -70,8 +70,8 @@ func (l *Links) locateAndRecord(ctx context.Context, bundle string, place sitepa
 
 // record keeps what was seen of a part and returns what was seen first.
 func (l *Links) record(bundle, name string, seen linkSeen) (first linkSeen, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.recording.Lock()
+	defer l.recording.Unlock()
 	rec, err := l.readRecord(bundle)
 	if err != nil {
 		return first, err

@@ -58,8 +58,8 @@ func sizeOf(path string) (bytes int64) {
 	return bytes
 }
 
-// explain says what the bound was that a download exceeded. If it was the disk's, the disk
-// is full for this download, which may change.
+// explain names the bound that a download exceeded. If it was the disk's, the disk is full
+// for this download, which may change.
 func (b bound) explain(err error) error {
 	var over *tarstream.LimitError
 	switch {

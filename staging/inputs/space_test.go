@@ -14,7 +14,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
-	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
 // bundleServer has one bundle.
@@ -64,7 +63,9 @@ func TestSiteBoundsADependency(t *testing.T) {
 			t.Parallel()
 			d := Dependencies{Contents: test.server, Limits: limits}
 			d.begin()
-			err := d.download(t.Context(), codalab.Target{}, &transfer.Transfer{}, filepath.Join(t.TempDir(), "tmp"))
+			tr, leave := d.transfers.Join("", run1)
+			defer leave()
+			err := d.download(t.Context(), codalab.Target{}, tr, filepath.Join(t.TempDir(), "tmp"))
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want %q", err, test.want)
 			}

@@ -1,5 +1,5 @@
-// Package results takes what a bundle made away from its run directory, and finds it there
-// again for later bundles.
+// Package results delivers what a bundle left in its run directory, and finds it on the
+// shared disk again for later bundles.
 //
 // A Collector delivers results in one of three ways: it sends them to the server as one
 // stream, without a copy on any disk; it keeps them on the shared disk, by one rename, and

@@ -14,7 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// exclusion says which entries of a run directory are no results.
+// exclusion is which entries of a run directory are no results.
 type exclusion struct {
 	links    map[string]bool
 	whole    bool // some parent is seen at "."
@@ -34,7 +34,7 @@ func exclusionOf(run codalab.RunBundle) exclusion {
 	return x
 }
 
-// excludes says whether an entry of the run directory is no result: a link to a
+// excludes reports whether an entry of the run directory is no result: a link to a
 // dependency, what a pattern names, or a half-made copy of a worker that was killed.
 func (x exclusion) excludes(root *os.Root, below string, d fs.DirEntry) bool {
 	if d.Type()&fs.ModeSymlink != 0 && (x.whole || x.links[below]) {
@@ -48,7 +48,7 @@ func (x exclusion) excludes(root *os.Root, below string, d fs.DirEntry) bool {
 	return slices.ContainsFunc(x.patterns, func(pattern string) bool { return matches(pattern, below) })
 }
 
-// matches says whether tar(1) leaves an entry out for --exclude=pattern, which is how
+// matches reports whether tar(1) leaves an entry out for --exclude=pattern, which is how
 // CodaLab applies the patterns (codalab/worker/file_util.py: tar_gzip_directory): a shell's
 // pattern, with wildcards that match slashes, for the entry's path, or, unless it begins
 // with "./", for what follows any slash in that. For a pattern such as ".*", which matches

@@ -36,7 +36,7 @@ func (c *Collector) keep(ctx context.Context, run codalab.RunBundle, dir string,
 	return openUpAndRetry(root, func() (string, error) { return c.sendListing(ctx, run, kept, root, progress) })
 }
 
-// moveToKept renames a run directory to where results are kept. What counts is what stands
+// moveToKept renames a run directory to where results are kept. What counts is what is
 // there afterwards: on a network file system a rename that failed may have been done, and a
 // name that has gone may be shown for a while. Another bridge may do the same at the same
 // time.
@@ -92,8 +92,8 @@ func putAside(from fs.FileInfo, to string) error {
 	return atomicfile.SyncDir(filepath.Dir(to))
 }
 
-// explainMissing is nil if there is no run directory since the results are kept, and else
-// says whether the shared disk is missing, or the results are.
+// explainMissing is nil if the run directory is missing because the results are kept, and
+// else an error: the shared disk is missing, or the results are.
 func (c *Collector) explainMissing(kept, dir string) error {
 	if _, err := os.Lstat(kept); err == nil {
 		return nil
@@ -148,7 +148,7 @@ func FindKept(layout spool.Layout, what string, part codalab.Target) (path strin
 	root, err := filepath.EvalSymlinks(layout.KeptDir(part.BundleUUID))
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Stat(layout.KeptDirs()); err != nil {
-			return "", false, &transfer.Error{What: what, Err: fmt.Errorf("find the shared disk, where its results may be kept: %w", err), Retry: true, Away: true}
+			return "", false, &transfer.Error{What: what, Err: fmt.Errorf("find the shared disk, where its results may be kept: %w", err), Retry: true, IsOutage: true}
 		}
 		// The sweep puts results back that a bundle needs by now.
 		if _, err := os.Lstat(layout.KeptAside(part.BundleUUID)); err == nil {

@@ -28,7 +28,7 @@ const (
 	listingTitle = "# The results of this bundle stay on the disk of the cluster that ran it:\n# "
 )
 
-// isListing says whether a text begins as the listing of the results kept in a directory.
+// isListing reports whether a text begins as the listing of the results kept in a directory.
 func isListing(text, kept string) bool {
 	return strings.HasPrefix(text, listingTitle+quoted(kept)+"\n")
 }
@@ -125,7 +125,7 @@ func (l *listing) line(root *os.Root, below string, info fs.FileInfo) string {
 	return fmt.Sprintf("%-5s %18s  %-20s  %s\n", kind, size, info.ModTime().UTC().Format(time.RFC3339), name)
 }
 
-// quoted quotes a name that could not stand on one line as it is.
+// quoted quotes a name that would not fit on one line as it is.
 func quoted(name string) string {
 	if quoted := strconv.Quote(name); quoted != `"`+name+`"` {
 		return quoted

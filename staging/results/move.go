@@ -22,7 +22,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// moveRecord says where the results of a run directory are moved. It is a file beside the
+// moveRecord records where the results of a run directory are moved. It is a file beside the
 // directory, written before the move and after it.
 type moveRecord struct {
 	// At is the place that the results are moved to.
@@ -77,7 +77,7 @@ func (m moveRecord) open() (*os.Root, error) {
 
 // Move moves what a run left in its directory to where the server wants it, without the
 // links to its dependencies and without what its exclude_patterns name. It may be called
-// again at any time: the record says where the results are moved, and if the directory is
+// again at any time: the record names the place where the results are moved, and if the directory is
 // gone then, they have been moved there.
 func (s *Store) Move(ctx context.Context, run codalab.RunBundle, dir string) error {
 	err := s.move(ctx, run, dir)
@@ -121,7 +121,7 @@ func (s *Store) move(ctx context.Context, run codalab.RunBundle, dir string) err
 	if err != nil {
 		return err
 	}
-	if earlier.At != at { // else an earlier try's copy may stand there
+	if earlier.At != at { // else this may be an earlier try's copy
 		if held, err := sitepath.List(at); err != nil || len(held) > 0 {
 			return fmt.Errorf("move to %s: %w", at, cmp.Or[error](err, syscall.ENOTEMPTY))
 		}
@@ -191,7 +191,7 @@ func moveOn(m moveRecord, to, dir string) error {
 
 // copyOver moves results to another file system: it makes a copy beside their place, flushes
 // it and renames it to the place before it removes what it copied. The place is an empty
-// directory; if it is not and there was an earlier try, that one's copy stands there.
+// directory; if it is not, and there was an earlier try, it is that one's copy.
 func copyOver(ctx context.Context, root *os.Root, dir string, m moveRecord, again bool) error {
 	tmp := path.Join(path.Dir(m.At), "."+path.Base(m.At)+".moving")
 	if err := filetree.Remove(tmp); err != nil {

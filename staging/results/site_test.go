@@ -13,6 +13,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
 // directoryServer takes contents as a server does, to directories.
@@ -56,6 +57,15 @@ func names(t *testing.T, dir string) []string {
 	})
 	must(t, err)
 	return slices.Sorted(maps.Keys(found))
+}
+
+// wantError wants an *transfer.Error with these words, which another try may mend or not.
+func wantError(t *testing.T, err error, words string, transient bool) {
+	t.Helper()
+	var e *transfer.Error
+	if !errors.As(err, &e) || e.Transient() != transient || !strings.Contains(err.Error(), words) {
+		t.Errorf("error %v; want one with %q, transient %v", err, words, transient)
+	}
 }
 
 func must(tb testing.TB, err error) {

@@ -16,7 +16,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/spool"
-	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
 const parentUUID = "0x00000000000000000000000000000002"
@@ -105,9 +104,8 @@ func TestDependencyIsFoundInTheServersStore(t *testing.T) {
 		{"store", "", "which is not named for it", false},
 	} {
 		_, found, err := find(c.location, c.below)
-		var e *transfer.Error
-		if !found || !errors.As(err, &e) || e.Transient() != c.again || !strings.Contains(err.Error(), c.words) {
-			t.Errorf("%s, %s: %v, %v, want %q", c.location, c.below, found, err, c.words)
+		if wantError(t, err, c.words, c.again); !found {
+			t.Errorf("%s, %s is not found", c.location, c.below)
 		}
 	}
 	for _, outside := range []string{"secret/" + parentUUID, "store/../secret/" + parentUUID, "storehouse/" + parentUUID} {
@@ -133,108 +131,107 @@ func newMoved(t *testing.T, store string) *moved {
 	t.Helper()
 	m := &moved{
 		T: t, store: Store{Dir: store}, dir: filepath.Join(t.TempDir(), "runs", run1, "1"),
-		at: filepath.Join(store, "bundles", run1+"-r1", "contents"),
 	}
+	m.at = m.place("r1")
 	m.run = codalab.RunBundle{
 		UUID: run1, Location: &m.at, Metadata: codalab.Metadata{"exclude_patterns": []any{"*.tmp", "checkpoints"}},
 		Dependencies: []codalab.RunDependency{{Dependency: codalab.Dependency{ChildPath: "data"}}, {Dependency: codalab.Dependency{ChildPath: "a/b"}}},
 	}
-	must(t, os.MkdirAll(m.at, 0o750))
-	m.produce()
-	return m
-}
-
-func (m *moved) produce() {
-	m.Helper()
 	plant(m.T, m.dir, map[string]string{
 		"stdout": "out", "model/w": "1", "model/w.tmp": "2", "checkpoints/1": "3", "own": "->stdout", "a/kept": "4",
 		"data": "->/" + run1 + "_dependencies/data", "a/b": "->/" + run1 + "_dependencies/a/b",
 		spool.CopyPrefix(spool.NewToken()) + "-1": "half", // of a worker that was killed
 	})
+	return m
 }
 
-func (m *moved) results() map[string]string {
-	return map[string]string{"stdout": "out", "model/w": "1", "own": "->stdout", "a/kept": "4"}
+func (m *moved) move() error { return m.store.Move(m.Context(), m.run, m.dir) }
+
+// place makes another place for the results, as the server does.
+func (m *moved) place(name string) string {
+	m.Helper()
+	at := filepath.Join(m.store.Dir, "bundles", run1+"-"+name, "contents")
+	must(m.T, os.MkdirAll(at, 0o750))
+	return at
+}
+
+// nothingBeside checks that no half-made copy lies beside the place.
+func (m *moved) nothingBeside() {
+	m.Helper()
+	if left, err := filepath.Glob(filepath.Join(filepath.Dir(m.at), ".*")); err != nil || len(left) > 0 {
+		m.Errorf("beside the place lies %v, %v", left, err)
+	}
 }
 
 // is checks that the results are in their place, and nowhere else.
 func (m *moved) is(err error) {
 	m.Helper()
 	must(m.T, err)
-	if diff := cmp.Diff(m.results(), planted(m.T, m.at)); diff != "" {
+	results := map[string]string{"stdout": "out", "model/w": "1", "own": "->stdout", "a/kept": "4"}
+	if diff := cmp.Diff(results, planted(m.T, m.at)); diff != "" {
 		m.Errorf("results (-want +got):\n%s", diff)
 	}
-	if left, err := filepath.Glob(filepath.Join(filepath.Dir(m.at), ".*")); err != nil || len(left) > 0 {
-		m.Errorf("beside them stands %v, %v", left, err)
-	}
+	m.nothingBeside()
 	if _, err := os.Lstat(m.dir); !errors.Is(err, fs.ErrNotExist) {
 		m.Errorf("the run's directory: %v", err)
 	}
 }
 
-// stores are a store on the disk of the runs, and one on another disk.
-func stores(t *testing.T) map[string]string {
+// otherDisk returns a store that is on another disk than the runs.
+func otherDisk(t *testing.T) string {
 	t.Helper()
 	other := t.TempDir()
 	testenv.SmallDisk(t, other, "size=4m")
-	return map[string]string{"the same disk": t.TempDir(), "another disk": other}
+	return other
+}
+
+// onEachDisk calls test with a store on the disk of the runs, and with one on another disk.
+func onEachDisk(t *testing.T, test func(m *moved, sameDisk bool)) {
+	t.Helper()
+	t.Run("same disk", func(t *testing.T) { t.Parallel(); test(newMoved(t, t.TempDir()), true) })
+	t.Run("another disk", func(t *testing.T) { t.Parallel(); test(newMoved(t, otherDisk(t)), false) })
 }
 
 func TestResultsAreMovedIntoTheServersStore(t *testing.T) {
 	t.Parallel()
-	for name, store := range stores(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			m := newMoved(t, store)
-			must(t, os.Chmod(m.dir, 0o500))
-			_, err := (&Collector{Store: &m.store}).Collect(t.Context(), m.run, m.dir, spool.ResultsKeep, func(string) {}) // also from a queue that keeps them
-			m.is(err)
-			m.is(m.store.Move(t.Context(), m.run, m.dir)) // asked again
-			if info, err := os.Stat(m.at); err != nil || info.Mode().Perm() != 0o750 {
-				t.Errorf("%v, %v: not as the server made it", info, err)
-			}
-			m.at = filepath.Join(store, "bundles", run1+"-r2", "contents")
-			must(t, os.MkdirAll(m.at, 0o750))
-			m.is(m.store.Move(t.Context(), m.run, m.dir)) // for another assignment
-			m.is(m.store.Move(t.Context(), m.run, m.dir))
-			m.at = filepath.Join(store, "bundles", run1+"-r3", "contents")
-			must(t, errors.Join(os.MkdirAll(m.at, 0o750), os.RemoveAll(filepath.Join(store, "bundles", run1+"-r2"))))
-			err = m.store.Move(t.Context(), m.run, m.dir)
-			var e *transfer.Error
-			if !errors.As(err, &e) || e.Transient() || !strings.Contains(err.Error(), "they were moved to ") {
-				t.Errorf("moved from where nothing is: %v", err)
-			}
-		})
-	}
+	onEachDisk(t, func(m *moved, _ bool) {
+		must(m.T, os.Chmod(m.dir, 0o500))
+		_, err := (&Collector{Store: &m.store}).Collect(m.Context(), m.run, m.dir, spool.ResultsKeep, func(string) {}) // also from a queue that keeps them
+		m.is(err)
+		m.is(m.move()) // again
+		if info, err := os.Stat(m.at); err != nil || info.Mode().Perm() != 0o750 {
+			m.Errorf("%v, %v: not as the server made it", info, err)
+		}
+		m.at = m.place("r2") // for another assignment
+		m.is(m.move())
+		m.is(m.move())
+		m.at = m.place("r3")
+		must(m.T, os.RemoveAll(filepath.Join(m.store.Dir, "bundles", run1+"-r2")))
+		wantError(m.T, m.move(), "they were moved to ", false)
+	})
 }
 
 func TestTooLongAPathEndsOnlyAMoveToAnotherDisk(t *testing.T) {
 	t.Parallel()
 	path := strings.Repeat(strings.Repeat("d", 200)+"/", 21) + "file"
-	for name, store := range stores(t) {
-		m := newMoved(t, store)
+	onEachDisk(t, func(m *moved, sameDisk bool) {
 		root, err := os.OpenRoot(m.dir)
-		must(t, err)
-		must(t, errors.Join(root.MkdirAll(filepath.Dir(path), 0o700), root.WriteFile(path, nil, 0o600), root.Close()))
-		err = m.store.Move(t.Context(), m.run, m.dir)
+		must(m.T, err)
+		must(m.T, errors.Join(root.MkdirAll(filepath.Dir(path), 0o700), root.WriteFile(path, nil, 0o600), root.Close()))
+		err = m.move()
 		at := m.at
-		if name == "another disk" {
-			at = m.dir // they stay
-			var e *transfer.Error
-			if !errors.As(err, &e) || e.Transient() || !strings.Contains(err.Error(), path[:100]) {
-				t.Errorf("error %v, want a final one that shows the path", err)
-			}
-			if left, err := filepath.Glob(filepath.Join(filepath.Dir(m.at), ".*")); err != nil || len(left) > 0 {
-				t.Errorf("beside the place stands %v, %v", left, err)
-			}
+		if sameDisk {
+			must(m.T, err)
 		} else {
-			must(t, err)
+			at = m.dir // they stay
+			wantError(m.T, err, path[:100], false)
+			m.nothingBeside()
 		}
 		root, err = os.OpenRoot(at)
-		must(t, err)
+		must(m.T, err)
 		_, err = root.Lstat(path)
-		must(t, errors.Join(err, root.Close()))
-	}
+		must(m.T, errors.Join(err, root.Close()))
+	})
 }
 
 // The results are safe where they were moved first.
@@ -247,7 +244,7 @@ func TestResultsThatCannotBeMovedOnYetAreNotLost(t *testing.T) {
 		},
 		"the place is on another disk": {
 			func(m *moved) error {
-				other := stores(m.T)["another disk"]
+				other := otherDisk(m.T)
 				return errors.Join(os.Remove(m.at), os.Remove(filepath.Dir(m.at)),
 					os.MkdirAll(filepath.Join(other, filepath.Base(filepath.Dir(m.at)), "contents"), 0o750),
 					os.Rename(filepath.Join(m.store.Dir, "two"), filepath.Join(m.store.Dir, "one")),
@@ -262,17 +259,13 @@ func TestResultsThatCannotBeMovedOnYetAreNotLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := newMoved(t, t.TempDir())
-			m.is(m.store.Move(t.Context(), m.run, m.dir))
+			m.is(m.move())
 			m.at = filepath.Join(m.store.Dir, "two", run1+"-r2", "contents")
 			must(t, os.MkdirAll(m.at, 0o750))
 			must(t, c.spoil(m))
-			err := m.store.Move(t.Context(), m.run, m.dir)
-			var e *transfer.Error
-			if !errors.As(err, &e) || !e.Transient() || !strings.Contains(err.Error(), "cannot be moved on") {
-				t.Errorf("error %v, want one that is tried again", err)
-			}
+			wantError(t, m.move(), "cannot be moved on", true)
 			must(t, c.mend(m))
-			m.is(m.store.Move(t.Context(), m.run, m.dir))
+			m.is(m.move())
 		})
 	}
 }
@@ -280,100 +273,74 @@ func TestResultsThatCannotBeMovedOnYetAreNotLost(t *testing.T) {
 // Move goes on from what a crash has left.
 func TestMoveGoesOnAfterACrash(t *testing.T) {
 	t.Parallel()
-	for name, store := range stores(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			m := newMoved(t, store)
-			must(t, moveRecord{At: m.at}.write(m.dir)) // nothing done yet
-			half := filepath.Join(filepath.Dir(m.at), ".contents.moving")
-			plant(t, half, map[string]string{"stdout": "ou"})
-			err := m.store.Move(t.Context(), m.run, m.dir)
-			must(t, os.RemoveAll(half)) // left alone if the disk is the same
-			m.is(err)
-			if name == "the same disk" {
-				return
-			}
-			plant(t, m.dir, map[string]string{"stdout": "out"}) // the copy is whole, and the directory is not all removed
-			m.is(m.store.Move(t.Context(), m.run, m.dir))
-		})
-	}
-}
-
-// The copy is whole, what was copied is half removed, and the server gives the bundle another
-// place.
-func TestHalfRemovedRunIsNotItsResults(t *testing.T) {
-	t.Parallel()
-	m := newMoved(t, stores(t)["another disk"])
-	m.is(m.store.Move(t.Context(), m.run, m.dir))
-	plant(t, m.dir, map[string]string{"stdout": "out"})
-	m.at = filepath.Join(m.store.Dir, "bundles", run1+"-r2", "contents")
-	must(t, os.MkdirAll(m.at, 0o750))
-	m.is(m.store.Move(t.Context(), m.run, m.dir))
-}
-
-func TestResultsThatTheServerThrewAwayAreSaidToBeLost(t *testing.T) {
-	t.Parallel()
-	for name, store := range stores(t) {
-		m := newMoved(t, store)
-		m.is(m.store.Move(t.Context(), m.run, m.dir))
-		must(t, errors.Join(os.RemoveAll(m.at), os.Mkdir(m.at, 0o750)))
-		err := m.store.Move(t.Context(), m.run, m.dir)
-		var e *transfer.Error
-		if !errors.As(err, &e) || e.Transient() || !strings.Contains(err.Error(), "not there any more") {
-			t.Errorf("%s: error %v, want a final one", name, err)
+	onEachDisk(t, func(m *moved, sameDisk bool) {
+		must(m.T, moveRecord{At: m.at}.write(m.dir)) // nothing done yet
+		half := filepath.Join(filepath.Dir(m.at), ".contents.moving")
+		plant(m.T, half, map[string]string{"stdout": "ou"})
+		err := m.move()
+		must(m.T, os.RemoveAll(half)) // left alone if the disk is the same
+		m.is(err)
+		if sameDisk {
+			return
 		}
-	}
+		plant(m.T, m.dir, map[string]string{"stdout": "out"}) // the copy is whole, and the directory is not all removed
+		m.is(m.move())
+		plant(m.T, m.dir, map[string]string{"stdout": "out"}) // and the server gives the bundle another place
+		m.at = m.place("r2")
+		m.is(m.move())
+	})
+}
+
+func TestResultsThatTheServerRemovedAreReportedLost(t *testing.T) {
+	t.Parallel()
+	onEachDisk(t, func(m *moved, _ bool) {
+		m.is(m.move())
+		must(m.T, errors.Join(os.RemoveAll(m.at), os.Mkdir(m.at, 0o750)))
+		wantError(m.T, m.move(), "not there any more", false)
+	})
 }
 
 func TestNoResultsAtAllAreMovedAndOpened(t *testing.T) {
 	t.Parallel()
-	for name, store := range stores(t) {
-		m := newMoved(t, store)
+	onEachDisk(t, func(m *moved, _ bool) {
 		m.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"*"}}
-		layout := spool.Layout(t.TempDir())
-		plant(t, layout.KeptDir(run1), map[string]string{"stdout": "of an earlier life"})
+		layout := spool.Layout(m.TempDir())
+		plant(m.T, layout.KeptDir(run1), map[string]string{"stdout": "of an earlier life"})
 		for range 2 {
-			must(t, m.store.Move(t.Context(), m.run, m.dir))
+			must(m.T, m.move())
 		}
 		root, err := (&Collector{Store: &m.store, Layout: layout}).Open(m.run, m.dir)
-		must(t, err)
+		must(m.T, err)
 		entries, err := fs.ReadDir(root.FS(), ".")
-		if must(t, errors.Join(err, root.Close())); len(entries) > 0 {
-			t.Errorf("%s: it holds %v", name, entries)
+		if must(m.T, errors.Join(err, root.Close())); len(entries) > 0 {
+			m.Errorf("it holds %v", entries)
 		}
-	}
+	})
 }
 
 func TestForeignFilesAreNotTakenForAnEarlierTrysCopy(t *testing.T) {
 	t.Parallel()
-	for name, store := range stores(t) {
-		m := newMoved(t, store)
-		plant(t, m.at, map[string]string{"foreign": "x"})
+	onEachDisk(t, func(m *moved, _ bool) {
+		plant(m.T, m.at, map[string]string{"foreign": "x"})
 		for range 3 {
-			if err := m.store.Move(t.Context(), m.run, m.dir); err == nil || !strings.Contains(err.Error(), "not empty") {
-				t.Errorf("%s: error %v", name, err)
-			}
+			wantError(m.T, m.move(), "not empty", true)
 		}
-		if _, err := os.Stat(m.dir); err != nil {
-			t.Errorf("%s: the results: %v", name, err)
+		if planted(m.T, m.dir)["model/w"] != "1" {
+			m.Errorf("the results are gone")
 		}
-	}
+	})
 }
 
-func TestCancelledMoveIsTakenUp(t *testing.T) {
+func TestCancelledMoveIsContinued(t *testing.T) {
 	t.Parallel()
-	for name, store := range stores(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			m := newMoved(t, store)
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			if err := m.store.Move(ctx, m.run, m.dir); err == nil {
-				t.Fatal("moved all the same")
-			}
-			m.is(m.store.Move(t.Context(), m.run, m.dir))
-		})
-	}
+	onEachDisk(t, func(m *moved, _ bool) {
+		ctx, cancel := context.WithCancel(m.Context())
+		cancel()
+		if err := m.store.Move(ctx, m.run, m.dir); err == nil {
+			m.Fatal("a cancelled move succeeded")
+		}
+		m.is(m.move())
+	})
 }
 
 func TestPlaceThatCannotBeTakenKeepsTheResults(t *testing.T) {
@@ -383,30 +350,21 @@ func TestPlaceThatCannotBeTakenKeepsTheResults(t *testing.T) {
 		words string
 		again bool
 	}{
-		"not empty":    {func(m *moved) { plant(m.T, m.at, map[string]string{"foreign": "x"}) }, "not empty", true},
 		"not there":    {func(m *moved) { must(m.T, os.Remove(m.at)) }, "it is not there", true},
 		"elsewhere":    {func(m *moved) { m.at = "/etc" }, "which is not in its store", true},
 		"of another":   {func(m *moved) { m.at = filepath.Join(m.store.Dir, "bundles") }, "which is not named for it", true},
 		"a link":       {func(m *moved) { must(m.T, errors.Join(os.Remove(m.at), os.Symlink("/tmp", m.at))) }, "symbolic link", true},
 		"nothing left": {func(m *moved) { must(m.T, os.RemoveAll(m.dir)) }, "is gone", false},
 	} {
-		m := newMoved(t, t.TempDir())
-		c.spoil(m)
-		err := m.store.Move(t.Context(), m.run, m.dir)
-		var e *transfer.Error
-		if !errors.As(err, &e) || e.Transient() != c.again || !strings.Contains(err.Error(), c.words) {
-			t.Errorf("%s: %v, want %q", name, err, c.words)
-		}
-		if c.again && planted(t, m.dir)["model/w"] != "1" {
-			t.Errorf("%s: the results are gone", name)
-		}
-	}
-	for name, store := range map[string]string{"another disk": stores(t)["another disk"]} {
-		m := newMoved(t, store)
-		plant(t, m.at, map[string]string{"foreign": "x"})
-		if err := m.store.Move(t.Context(), m.run, m.dir); err == nil || planted(t, m.dir)["model/w"] != "1" {
-			t.Errorf("%s, not empty: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMoved(t, t.TempDir())
+			c.spoil(m)
+			wantError(t, m.move(), c.words, c.again)
+			if c.again && planted(t, m.dir)["model/w"] != "1" {
+				t.Errorf("the results are gone")
+			}
+		})
 	}
 }
 
@@ -426,7 +384,7 @@ func TestMovedResultsAreOpenedWhereTheyAre(t *testing.T) {
 		return errors.Join(err, root.Close())
 	}
 	must(t, opens())
-	m.is(m.store.Move(t.Context(), m.run, m.dir))
+	m.is(m.move())
 	must(t, opens())
 	must(t, os.MkdirAll(m.dir, 0o700)) // what is left of it while it is removed after a copy
 	must(t, opens())
@@ -446,7 +404,7 @@ func TestMovedResultsSupersedeThoseKeptBefore(t *testing.T) {
 	t.Parallel()
 	for name, crash := range map[string]func(m *moved) error{
 		"at once":                  func(*moved) error { return nil },
-		"a crash after the move":   func(m *moved) error { return m.store.Move(m.Context(), m.run, m.dir) },
+		"a crash after the move":   func(m *moved) error { return m.move() },
 		"a crash before the other": func(m *moved) error { return moveRecord{At: m.at}.write(m.dir) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -484,5 +442,5 @@ func TestWhatACommandClosedIsMovedOpen(t *testing.T) {
 	for _, name := range []string{"model/w", "model", "checkpoints", ""} {
 		must(t, os.Chmod(filepath.Join(m.dir, name), 0))
 	}
-	m.is(m.store.Move(t.Context(), m.run, m.dir))
+	m.is(m.move())
 }

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// patience is how long a disk may make no progress before a caller gives up.
-const patience = 30 * time.Second
+// stallTimeout is how long a disk may make no progress before a caller gives up.
+const stallTimeout = 30 * time.Second
 
 // Calls shares calls that read a disk. Callers with the same key share a call. No caller
 // ends it, as nothing can end a call that hangs in a disk: it goes on when its callers have
@@ -22,7 +22,7 @@ type Calls[V any] struct{ flights singleflight.Group }
 func (c *Calls[V]) Do(ctx context.Context, key string, progress func() int64, call func() (V, error)) (V, error) {
 	var none V
 	result := c.flights.DoChan(key, func() (any, error) { return call() })
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(stallTimeout)
 	defer timer.Stop()
 	for last := int64(-1); ; {
 		select {
@@ -34,9 +34,9 @@ func (c *Calls[V]) Do(ctx context.Context, key string, progress func() int64, ca
 		case <-timer.C:
 		}
 		if progress == nil || progress() == last {
-			return none, fmt.Errorf("the disk has not answered for %s", patience)
+			return none, fmt.Errorf("the disk has not answered for %s", stallTimeout)
 		}
 		last = progress()
-		timer.Reset(patience)
+		timer.Reset(stallTimeout)
 	}
 }

@@ -26,7 +26,7 @@ type RefusedError string
 
 func (r RefusedError) Error() string { return string(r) }
 
-// IsTransient says whether another try may find what this one did not.
+// IsTransient reports whether another try may find what this one did not.
 func IsTransient(err error) bool {
 	var refused RefusedError
 	return !errors.As(err, &refused)

@@ -37,7 +37,7 @@ func (i *Item) Follow(t *Transfer) {
 	i.registry, i.transfer = "", t
 }
 
-// Arrived notes that the item is there.
+// Arrived notes that the item is on the shared disk.
 func (i *Item) Arrived() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -65,15 +65,14 @@ func (i *Item) view(now time.Time) view {
 }
 
 // Report calls work, and meanwhile tell with a sentence about the items, soon and then
-// every two seconds, from one goroutine. It does not repeat a sentence. others is how many
-// images, or dependencies, are being brought in.
-func Report(items []*Item, others func(images bool) int, tell func(string), work func() error) error {
+// every two seconds, from one goroutine. It does not repeat a sentence.
+func Report(items []*Item, tell func(string), work func() error) error {
 	views, last := make([]view, len(items)), ""
 	return during(300*time.Millisecond, 2*time.Second, func(now time.Time) {
 		for i, item := range items {
 			views[i] = item.view(now)
 		}
-		if s := describe(views, others); s != "" && s != last {
+		if s := describe(views); s != "" && s != last {
 			last = s
 			tell(s)
 		}
@@ -113,8 +112,8 @@ func during(first, later time.Duration, report func(now time.Time), work func() 
 	return work()
 }
 
-// describe says what the bundle waits for. It is empty if there is nothing to say.
-func describe(items []view, others func(images bool) int) string {
+// describe returns the sentence about what the bundle waits for; empty for none.
+func describe(items []view) string {
 	var moving []view
 	var elsewhere, queued, asking *view
 	for i := range items {
@@ -141,17 +140,17 @@ func describe(items []view, others func(images bool) int) string {
 	case queued == nil:
 		return ""
 	}
-	switch n := others(queued.image); n {
+	switch queued.Ahead {
 	case 0:
 		return ""
 	case 1:
 		return "Waiting for 1 other download."
 	default:
-		return fmt.Sprintf("Waiting for %d other downloads.", n)
+		return fmt.Sprintf("Waiting for %d other downloads.", queued.Ahead)
 	}
 }
 
-// describeMoving says what is being brought in. What comes over the network is added up.
+// describeMoving describes the transfers that move. It adds up what comes over the network.
 func describeMoving(moving, all []view) string {
 	var dependencies, pulled, phrases []string
 	sum, sized := Progress{}, true
@@ -185,7 +184,7 @@ func describeMoving(moving, all []view) string {
 	return strings.Join(phrases, "; ")
 }
 
-// countOf names the dependencies that are downloaded, and says how many of all are there.
+// countOf names the dependencies that are downloaded, and counts those that are there.
 func countOf(dependencies []string, all []view) string {
 	text := dependencies[0]
 	if n := len(dependencies); n > 1 {

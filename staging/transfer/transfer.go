@@ -8,13 +8,13 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// Stage says what is done to a transfer.
+// Stage is what is being done to a transfer.
 type Stage string
 
 // The stages. An image goes through them in this order, as a rule.
 const (
 	Idle       Stage = ""           // nothing that is worth reporting
-	Asking     Stage = "asking"     // a registry what the image's name stands for
+	Asking     Stage = "asking"     // a registry for the digest of an image
 	Queued     Stage = "queued"     // behind other transfers of this process
 	Elsewhere  Stage = "elsewhere"  // another process brings it in
 	Pulling    Stage = "pulling"    // its bytes from a server or a registry
@@ -26,13 +26,15 @@ const (
 // Progress is how far a transfer is.
 type Progress struct {
 	Stage Stage `json:"stage"`
-	// By is the registry that is asked, or the process that brings it in elsewhere.
+	// By is the registry that is asked, or the other process.
 	By string `json:"by,omitempty"`
 	// Done and Total are bytes: of files while an image is converted, and else of what
 	// comes over the network. Total is 0 while it is unknown. Rate is bytes a second.
 	Done  int64 `json:"done"`
 	Total int64 `json:"total"`
 	Rate  int64 `json:"rate"`
+	// Ahead is how many other transfers have their turn while this one is Queued.
+	Ahead int `json:"-"`
 }
 
 // Amount is Done, Total if it is known, and the rate if there is one, in words.
@@ -48,7 +50,8 @@ func (p Progress) Amount() string {
 }
 
 // Transfer is one thing that is moved. All bundles that wait for it see the same one.
-// The zero Transfer is ready for use; its methods are safe for concurrent use.
+// The zero Transfer is ready for use, and belongs to no Registry; its methods are safe for
+// concurrent use.
 type Transfer struct {
 	mu          sync.Mutex
 	stage       Stage
@@ -56,8 +59,9 @@ type Transfer struct {
 	done, total int64
 	samples     []sample
 
-	bundles         map[string]int // those that wait for it, and how often each
-	holding, queued int            // turns that it has, and waits for
+	registry      *Registry      // guards the rest
+	bundles       map[string]int // those that wait for it, and how often each
+	turns, queued int            // turns that it has, and waits for
 }
 
 // sample is how many bytes were done at a time.
@@ -72,7 +76,7 @@ const (
 	rateOver    = 6 * time.Second
 )
 
-// SetStage says what is done now. With Idle, the stage follows from the queue.
+// SetStage records what is done now. With Idle, the stage follows from the turns.
 func (t *Transfer) SetStage(s Stage) { t.setStage(s, "") }
 
 func (t *Transfer) setStage(s Stage, by string) {
@@ -81,7 +85,7 @@ func (t *Transfer) setStage(s Stage, by string) {
 	t.stage, t.by = s, by
 }
 
-// SetBytes says how many bytes are done, and of how many; 0 if that is unknown.
+// SetBytes records how many bytes are done, and of how many; 0 if that is unknown.
 func (t *Transfer) SetBytes(done, total int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -106,15 +110,28 @@ func (t *Transfer) Write(p []byte) (int, error) {
 // Progress returns how far the transfer is. The calls of Progress are the samples from
 // which the rate is computed.
 func (t *Transfer) Progress(now time.Time) Progress {
+	p := t.stageOfTurns()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := Progress{Stage: t.stage, By: t.by, Done: t.done, Total: t.total, Rate: t.rate(now)}
+	if t.stage != Idle {
+		p = Progress{Stage: t.stage, By: t.by}
+	}
+	p.Done, p.Total, p.Rate = t.done, t.total, t.rate(now)
+	return p
+}
+
+// stageOfTurns returns the stage that follows from the transfer's turns.
+func (t *Transfer) stageOfTurns() (p Progress) {
+	if t.registry == nil {
+		return p
+	}
+	t.registry.mu.Lock()
+	defer t.registry.mu.Unlock()
 	switch {
-	case p.Stage != Idle:
-	case t.holding > 0:
+	case t.turns > 0:
 		p.Stage = Pulling
 	case t.queued > 0:
-		p.Stage = Queued
+		p.Stage, p.Ahead = Queued, t.registry.taken
 	}
 	return p
 }
@@ -135,35 +152,4 @@ func (t *Transfer) rate(now time.Time) int64 {
 		return 0
 	}
 	return max(0, int64(float64(t.done-first.done)/now.Sub(first.at).Seconds()))
-}
-
-// addTurns notes that the transfer has more turns, and waits for more.
-func (t *Transfer) addTurns(holding, queued int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.holding += holding
-	t.queued += queued
-}
-
-// addBundle notes that a bundle waits for the transfer n times more.
-func (t *Transfer) addBundle(bundle string, n int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.bundles == nil {
-		t.bundles = map[string]int{}
-	}
-	if t.bundles[bundle] += n; t.bundles[bundle] == 0 {
-		delete(t.bundles, bundle)
-	}
-}
-
-// waiting lists the bundles that wait for the transfer.
-func (t *Transfer) waiting() []string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	bundles := make([]string, 0, len(t.bundles))
-	for bundle := range t.bundles {
-		bundles = append(bundles, bundle)
-	}
-	return bundles
 }

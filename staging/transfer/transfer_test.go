@@ -15,7 +15,7 @@ import (
 func TestLargeBundleDoesNotHoldOthersUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q, b := NewQueue(4), &Registry{}
+		r := NewRegistry(4)
 		var all sync.WaitGroup
 		var mu sync.Mutex
 		ended := map[string]time.Duration{}
@@ -23,9 +23,9 @@ func TestLargeBundleDoesNotHoldOthersUp(t *testing.T) {
 		began := time.Now()
 		get := func(bundle string, i int) {
 			all.Go(func() {
-				d, leave := b.Join(fmt.Sprint(i), bundle)
+				d, leave := r.Join(fmt.Sprint(i), bundle)
 				defer leave()
-				err := q.Do(t.Context(), d, func() error {
+				err := d.InTurn(t.Context(), func() error {
 					mu.Lock()
 					running++
 					most = max(most, running)
@@ -49,7 +49,7 @@ func TestLargeBundleDoesNotHoldOthersUp(t *testing.T) {
 		for i := range 3 {
 			get(fmt.Sprint("small ", i), 100+i)
 		}
-		_, leave := b.Join("99", "patient") // also wanted by the large one, last in the queue
+		_, leave := r.Join("99", "last") // also wanted by the large one, last in the queue
 		synctest.Wait()
 		all.Wait()
 		leave()
@@ -58,8 +58,8 @@ func TestLargeBundleDoesNotHoldOthersUp(t *testing.T) {
 				t.Errorf("small bundle %d waited %v", i, took)
 			}
 		}
-		if most != 4 || ended["large"] != 26*time.Minute || q.Taken() != 0 || len(b.transfers) != 0 {
-			t.Errorf("%d at a time, all after %v, %d places taken, %d transfers known", most, ended["large"], q.Taken(), len(b.transfers))
+		if most != 4 || ended["large"] != 26*time.Minute || r.taken != 0 || len(r.transfers) != 0 {
+			t.Errorf("%d at a time, all after %v, %d turns taken, %d transfers known", most, ended["large"], r.taken, len(r.transfers))
 		}
 	})
 }
@@ -67,32 +67,32 @@ func TestLargeBundleDoesNotHoldOthersUp(t *testing.T) {
 func TestWaiterThatLeavesTakesNoTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q, b := NewQueue(1), &Registry{}
+		r := NewRegistry(1)
 		ctx, leave := context.WithCancel(t.Context())
 		release := make(chan struct{})
 		var all sync.WaitGroup
 		all.Go(func() {
-			first, leave := b.Join("1", "a")
+			first, leave := r.Join("1", "a")
 			defer leave()
-			_ = q.Do(t.Context(), first, func() error { <-release; return nil })
+			_ = first.InTurn(t.Context(), func() error { <-release; return nil })
 		})
 		synctest.Wait()
-		waiting, _ := b.Join("2", "b")
+		waiting, _ := r.Join("2", "b")
 		all.Go(func() {
-			if err := q.Do(ctx, waiting, func() error { t.Error("it had a turn"); return nil }); !errors.Is(err, context.Canceled) {
+			if err := waiting.InTurn(ctx, func() error { t.Error("it had a turn"); return nil }); !errors.Is(err, context.Canceled) {
 				t.Error(err)
 			}
 		})
 		synctest.Wait()
-		if p := waiting.Progress(time.Now()); p.Stage != Queued {
-			t.Errorf("it is at stage %q", p.Stage)
+		if p := waiting.Progress(time.Now()); p.Stage != Queued || p.Ahead != 1 {
+			t.Errorf("it is at %+v", p)
 		}
 		leave()
 		synctest.Wait()
 		close(release)
 		all.Wait()
-		if q.free != 1 || len(q.queue) != 0 || waiting.queued != 0 || waiting.holding != 0 {
-			t.Errorf("left behind: %+v", q)
+		if r.free != 1 || len(r.queue) != 0 || waiting.queued != 0 || waiting.turns != 0 {
+			t.Errorf("left behind: %+v", r)
 		}
 	})
 }
@@ -163,16 +163,10 @@ func TestSentences(t *testing.T) {
 		"Waiting for dependency data (corpus), which another process fetches (host login2, process 7).": {data(Progress{Stage: Elsewhere, By: "host login2, process 7"})},
 		"Asking ghcr.io for image python:3.":                                                            {image(Progress{Stage: Asking, By: "ghcr.io"}), there},
 		"Storing image python:3.":                                                                       {image(Progress{Stage: Storing, Done: g, Total: g})},
-		"Waiting for 3 other downloads.":                                                                {image(Progress{}), data(Progress{Stage: Queued})},
-		"Waiting for 1 other download.":                                                                 {image(Progress{Stage: Queued}), there},
+		"Waiting for 3 other downloads.":                                                                {image(Progress{}), data(Progress{Stage: Queued, Ahead: 3})},
+		"Waiting for 1 other download.":                                                                 {image(Progress{Stage: Queued, Ahead: 1}), there},
 	} {
-		others := func(images bool) int {
-			if images {
-				return 1
-			}
-			return 3
-		}
-		if got := describe(parts, others); got != want {
+		if got := describe(parts); got != want {
 			t.Errorf("got  %q\nwant %q", got, want)
 		}
 	}

@@ -92,7 +92,7 @@ type Heard struct {
 }
 
 // Hear returns the job's report; false while there is none. It also settles the record
-// of the start, and expects the job's record to stand.
+// of the start, and expects to find the job's.
 func (m Meeting) Hear(ctx context.Context) (Heard, bool, error) {
 	data, err := os.ReadFile(m.path(reportName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -146,7 +146,7 @@ func (m Meeting) Text(name string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// settle settles the record of a start, and reports whether the caller's record stands.
+// settle settles the record of a start, and reports whether it is the caller's.
 func (m Meeting) settle(ctx context.Context) (own bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 
@@ -30,7 +29,7 @@ type Report struct {
 	Cgroup      string `json:"cgroup,omitempty"`
 	MemoryLimit int64  `json:"memory_limit,omitempty"`
 	// Asked is what the node read in the meeting's directory. Owner is set where the
-	// node's own record of a start stands there. Meeting says why no record could be
+	// node's own record of a start is there. Meeting says why no record could be
 	// settled.
 	Asked   string `json:"asked,omitempty"`
 	Owner   bool   `json:"owner,omitempty"`
@@ -62,18 +61,4 @@ func Look(ctx context.Context, containers runner.Runner, want runtimes.Name, scr
 		r.Error = refused.Error()
 	}
 	return r, nil
-}
-
-// Architecture returns the architecture of a machine in Go's spelling. The machine
-// is spelled as uname -m prints it, or as Go does; empty means this host.
-func Architecture(machine string) string {
-	switch machine {
-	case "x86_64":
-		return "amd64"
-	case "aarch64":
-		return "arm64"
-	case "":
-		return runtime.GOARCH
-	}
-	return machine
 }

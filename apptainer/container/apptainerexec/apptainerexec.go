@@ -2,7 +2,6 @@ package apptainerexec
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/user"
 	"path"
@@ -12,9 +11,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/host"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/rootfs"
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 )
 
@@ -41,7 +38,7 @@ func Works() map[string]initproc.Work {
 
 // spec is what runContainer is told.
 type spec struct {
-	Root        rootfs.Spec
+	Root        initproc.RootSpec
 	Opened      bool // the caller has opened the SIF
 	Program     string
 	Singularity bool // the program is SingularityCE
@@ -55,57 +52,40 @@ type spec struct {
 
 // Run is [container.Runtime]'s, with the differences that docs/containers.md lists.
 func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit, error) {
-	exit, err := r.runSIF(ctx, c)
-	if err != nil {
-		return container.Exit{}, fmt.Errorf("run container of %s: %w", c.SIF, err)
-	}
-	return exit, nil
-}
-
-func (r Runtime) runSIF(ctx context.Context, c container.Container) (container.Exit, error) {
-	if ctx.Err() != nil {
-		return container.Exit{}, ctx.Err()
-	}
-	image, err := rootfs.OpenImage(c)
-	if err != nil {
-		return container.Exit{}, err
-	}
-	defer image.Close()
-	helper, err := enter.HelperPath(r.Helper)
-	if err != nil {
-		return container.Exit{}, err
-	}
-	s := &spec{
-		Root:        image.Spec(c),
-		Opened:      c.Opened != nil,
-		Program:     r.Program,
-		Singularity: container.IsSingularity(r.Program),
-		Plain:       r.Plain,
-		Devices:     c.Devices,
-		Helper:      helper,
-		Command:     enter.SpecFor(c, image.Env),
-	}
-	s.Fakeroot = r.Plain && !s.Singularity && canFakeRoot()
-	s.Root.Bubblewrap, _ = host.FindBubblewrap() // without it the image is never unpacked
-	if s.Driver, err = driverBinds(c.GPUs, &s.Command); err != nil {
-		return container.Exit{}, err
-	}
-	i, err := initproc.For(c, r.Helper, runWork, s)
-	if err != nil {
-		return container.Exit{}, err
-	}
-	i.Spec.Plain = r.Plain
-	return i.Run(ctx)
+	return initproc.WithImage(ctx, c, func(image *initproc.Image) (container.Exit, error) {
+		helper, err := enter.HelperPath(r.Helper)
+		if err != nil {
+			return container.Exit{}, err
+		}
+		s := &spec{
+			Root:        image.RootSpec(c),
+			Opened:      c.Opened != nil,
+			Program:     r.Program,
+			Singularity: container.IsSingularity(r.Program),
+			Plain:       r.Plain,
+			Devices:     c.Devices,
+			Helper:      helper,
+			Command:     enter.SpecFor(c, image.Env),
+		}
+		s.Fakeroot = r.Plain && !s.Singularity && canFakeRoot()
+		s.Root.Bubblewrap, _ = initproc.FindBubblewrap() // without it the image is never unpacked
+		if s.Driver, err = driverBinds(c.GPUs, &s.Command); err != nil {
+			return container.Exit{}, err
+		}
+		i, err := initproc.For(c, r.Helper, runWork, s)
+		if err != nil {
+			return container.Exit{}, err
+		}
+		i.Spec.Plain = r.Plain
+		return i.Run(ctx)
+	})
 }
 
 // driverBinds show the driver of the host's GPUs where Apptainer's own options --nv and --rocm have
 // it, and make the command search there.
 func driverBinds(vendor gpudriver.Vendor, command *enter.Spec) (binds []container.Bind, err error) {
-	if vendor == "" {
-		return nil, nil
-	}
 	driver, err := (gpudriver.Host{}).Find(vendor)
-	if err != nil || len(driver.Libraries)+len(driver.Programs) == 0 {
+	if err != nil || driver.IsEmpty() {
 		return nil, err
 	}
 	show := func(source, target string) {
@@ -114,10 +94,7 @@ func driverBinds(vendor gpudriver.Vendor, command *enter.Spec) (binds []containe
 	for _, lib := range driver.Libraries {
 		show(lib.Path, path.Join(gpudriver.LibraryDir, lib.Name))
 	}
-	for _, program := range driver.Programs {
-		show(program, path.Join(gpudriver.ProgramDir(command.Env), path.Base(program)))
-	}
-	for _, file := range driver.Files {
+	for _, file := range driver.Inside(command.Env) {
 		show(file.Path, file.Name)
 	}
 	command.Env = gpudriver.WithLibraryDir(command.Env)
@@ -128,7 +105,7 @@ func driverBinds(vendor gpudriver.Vendor, command *enter.Spec) (binds []containe
 // written to. That takes a user namespace, ids to be root with (subuid(5)), and fuse-overlayfs, which
 // SingularityCE does not use.
 func canFakeRoot() bool {
-	if host.CheckFuse() != nil || host.NamespacesForbidden() {
+	if initproc.CheckFuse() != nil || initproc.NamespacesForbidden() {
 		return false
 	}
 	uid := strconv.Itoa(os.Getuid())

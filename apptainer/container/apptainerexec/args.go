@@ -9,7 +9,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/rootfs"
 	"github.com/cl-slurm/cl-slurm/internal/subpath"
 )
 
@@ -18,7 +17,7 @@ type containerInit struct {
 	spec
 
 	process *initproc.Process
-	root    *rootfs.Root
+	root    *initproc.Root
 	program int // Apptainer's process id
 }
 
@@ -39,7 +38,7 @@ func (c *containerInit) prepare(report string) ([]string, error) {
 		binds, err := c.binds(report, true)
 		return c.args(c.root.SIF, c.memoryOptions(), binds), err
 	}
-	if err := rootfs.MakeDirs(); err != nil {
+	if err := initproc.MakeDirs(); err != nil {
 		return nil, err
 	}
 	sif := c.root.SIF
@@ -61,14 +60,14 @@ func (c *containerInit) prepare(report string) ([]string, error) {
 	}
 	binds, err := c.binds(report, !mounted)
 	if err != nil || !mounted {
-		return c.args(c.root.SIF, []string{"--overlay", filepath.Join(c.process.Scratch, rootfs.UpperDir)}, binds), err
+		return c.args(c.root.SIF, []string{"--overlay", filepath.Join(c.process.Scratch, initproc.UpperDir)}, binds), err
 	}
 	if err := c.root.WriteNetworkFiles(); err != nil {
 		return nil, err
 	}
 	// Apptainer makes no mount points in a writable root.
-	binds, err = rootfs.MakeTargets(binds, len(c.root.Binds))
-	return c.args(filepath.Join(c.process.Scratch, rootfs.RootDir), []string{"--writable"}, binds), err
+	binds, err = initproc.MakeTargets(binds, len(c.root.Binds))
+	return c.args(filepath.Join(c.process.Scratch, initproc.RootDir), []string{"--writable"}, binds), err
 }
 
 // memoryOptions keep what the command writes outside of binds in memory.
@@ -124,7 +123,7 @@ func (c *containerInit) binds(report string, bindHosts bool) (binds []container.
 		if err := c.root.MountShm(); err != nil {
 			return nil, err
 		}
-		binds = append(binds, container.Bind{Source: filepath.Join(c.process.Scratch, rootfs.ShmDir), Target: "/dev/shm"})
+		binds = append(binds, container.Bind{Source: filepath.Join(c.process.Scratch, initproc.ShmDir), Target: "/dev/shm"})
 	}
 	binds = append(binds, c.Driver...)
 	// The minimal /dev of --containall lacks these.
@@ -137,7 +136,7 @@ func (c *containerInit) binds(report string, bindHosts bool) (binds []container.
 
 // makeHosts makes the file that becomes the container's /etc/hosts.
 func (c *containerInit) makeHosts() (string, error) {
-	text, err := rootfs.Hosts(c.root.Network)
+	text, err := initproc.Hosts(c.root.Network)
 	if err != nil {
 		return "", err
 	}

@@ -1,8 +1,9 @@
 // Package apptainerexec runs containers by a site's own Apptainer or SingularityCE.
 //
-// Where user namespaces are allowed, Apptainer runs inside one in which the calling user is root,
-// and in a pid namespace whose end is the end of everything in it. The init mounts the image and an
-// overlay there, as package builtin does, and gives Apptainer the resulting directory:
+// Where user namespaces are allowed, Apptainer runs in an init of ours (package initproc), in which the
+// calling user is root. When the init ends, the kernel ends all processes of its pid namespace. The
+// init mounts the image and an overlay, as package builtin does, and gives Apptainer the resulting
+// directory:
 //
 //	caller                         Runtime.Run
 //	└─ init                        namespaces; or, if Plain, a session

@@ -14,7 +14,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/rootfs"
 )
 
 // runContainer runs Apptainer. It tells Apptainer's container to stop, and at the end it ends what
@@ -24,7 +23,7 @@ func runContainer(p *initproc.Process) (code int, err error) {
 	if err := p.ReadDetails(&c.spec); err != nil {
 		return 0, err
 	}
-	c.root = &rootfs.Root{Spec: c.Root, Process: p}
+	c.root = &initproc.Root{RootSpec: c.Root, Process: p}
 	if err := p.EnterScratch(); err != nil {
 		return 0, err
 	}
@@ -62,7 +61,7 @@ func runContainer(p *initproc.Process) (code int, err error) {
 		p.Begin()
 	}
 	code, err = r.Outcome("apptainer", status, stderr.Text)
-	if err == nil && code != 0 && rootfs.IsImageLost() {
+	if err == nil && code != 0 && initproc.IsImageLost() {
 		return 0, c.root.AwaitLoss()
 	}
 	return code, explainCompression(err)

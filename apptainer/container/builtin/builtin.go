@@ -9,9 +9,7 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/host"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/rootfs"
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 	"github.com/cl-slurm/cl-slurm/internal/subpath"
 )
@@ -36,7 +34,7 @@ func Works() map[string]initproc.Work {
 
 // spec is what runContainer is told.
 type spec struct {
-	Root         rootfs.Spec
+	Root         initproc.RootSpec
 	Shared       bool // the init inherits a mount of the image
 	Args         []string
 	ShellCommand string
@@ -48,47 +46,32 @@ type spec struct {
 
 // Run is [container.Runtime]'s.
 func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit, error) {
-	exit, err := r.runSIF(ctx, c)
-	if err != nil {
-		return container.Exit{}, fmt.Errorf("run container of %s: %w", c.SIF, err)
-	}
-	return exit, nil
-}
-
-func (r Runtime) runSIF(ctx context.Context, c container.Container) (container.Exit, error) {
-	if ctx.Err() != nil {
-		return container.Exit{}, ctx.Err()
-	}
-	image, err := rootfs.OpenImage(c)
-	if err != nil {
-		return container.Exit{}, err
-	}
-	defer image.Close()
-	s := &spec{
-		Root:         image.Spec(c),
-		Args:         c.Args,
-		ShellCommand: c.ShellCommand,
-		Env:          c.Environment(image.Env),
-		Devices:      c.Devices,
-		Dir:          c.WorkDir(),
-	}
-	if c.GPUs != "" {
+	return initproc.WithImage(ctx, c, func(image *initproc.Image) (container.Exit, error) {
+		s := &spec{
+			Root:         image.RootSpec(c),
+			Args:         c.Args,
+			ShellCommand: c.ShellCommand,
+			Env:          c.Environment(image.Env),
+			Devices:      c.Devices,
+			Dir:          c.WorkDir(),
+		}
+		var err error
 		if s.Driver, err = (gpudriver.Host{}).Find(c.GPUs); err != nil {
 			return container.Exit{}, err
 		}
-	}
-	if s.Root.Bubblewrap, err = host.FindBubblewrap(); err != nil {
-		return container.Exit{}, err
-	}
-	i, err := initproc.For(c, r.Helper, runWork, s)
-	if err != nil {
-		return container.Exit{}, err
-	}
-	if share := r.Images.join(ctx, r.Helper, s.Root); share != nil {
-		defer share.leave()
-		s.Shared, i.Inherit = true, share.files
-	}
-	return i.Run(ctx)
+		if s.Root.Bubblewrap, err = initproc.FindBubblewrap(); err != nil {
+			return container.Exit{}, err
+		}
+		i, err := initproc.For(c, r.Helper, runWork, s)
+		if err != nil {
+			return container.Exit{}, err
+		}
+		if share := r.Images.join(ctx, r.Helper, s.Root); share != nil {
+			defer share.leave()
+			s.Shared, i.Inherit = true, share.files
+		}
+		return i.Run(ctx)
+	})
 }
 
 // containerInit is the work of runContainer.
@@ -96,7 +79,7 @@ type containerInit struct {
 	spec
 
 	process    *initproc.Process
-	root       *rootfs.Root
+	root       *initproc.Root
 	imageLost  chan struct{} // closed when squashfuse of a shared image has ended
 	bubblewrap int           // its process id
 }
@@ -107,9 +90,9 @@ func runContainer(p *initproc.Process) (code int, err error) {
 	if err := p.ReadDetails(&c.spec); err != nil {
 		return 0, err
 	}
-	c.root = &rootfs.Root{Spec: c.Root, Process: p}
+	c.root = &initproc.Root{RootSpec: c.Root, Process: p}
 	// bubblewrap looks its child up in /proc, and so does terminate.
-	for _, step := range []func() error{p.EnterScratch, rootfs.MakeDirs, p.MountProc, c.makeRoot, c.root.MountShm, c.root.WriteNetworkFiles, c.showDriver} {
+	for _, step := range []func() error{p.EnterScratch, initproc.MakeDirs, p.MountProc, c.makeRoot, c.root.MountShm, c.root.WriteNetworkFiles, c.showDriver} {
 		if err := step(); err != nil {
 			return 0, err
 		}
@@ -124,7 +107,7 @@ func runContainer(p *initproc.Process) (code int, err error) {
 	}
 	p.Begin()
 	code, err = c.supervise(b)
-	if err == nil && code != 0 && rootfs.IsImageLost() {
+	if err == nil && code != 0 && initproc.IsImageLost() {
 		if c.imageLost != nil {
 			return 0, errImageLost
 		}
@@ -133,7 +116,7 @@ func runContainer(p *initproc.Process) (code int, err error) {
 	return code, err
 }
 
-// makeRoot puts the image's files at rootfs.RootDir, writable.
+// makeRoot puts the image's files at initproc.RootDir, writable.
 func (c *containerInit) makeRoot() error {
 	if c.attachShared() {
 		return nil
@@ -155,7 +138,7 @@ func (c *containerInit) bubblewrapArgs() (args bubblewrapArgs, err error) {
 	}
 	binds, err := c.root.PinBinds()
 	if err == nil {
-		binds, err = rootfs.MakeTargets(binds, len(binds))
+		binds, err = initproc.MakeTargets(binds, len(binds))
 	}
 	if err == nil {
 		err = c.makeWorkingDir()
@@ -163,9 +146,9 @@ func (c *containerInit) bubblewrapArgs() (args bubblewrapArgs, err error) {
 	if err != nil {
 		return args, err
 	}
-	args.add("--bind", filepath.Join(c.process.Scratch, rootfs.RootDir), "/")
+	args.add("--bind", filepath.Join(c.process.Scratch, initproc.RootDir), "/")
 	args.add("--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys")
-	args.add("--bind", filepath.Join(c.process.Scratch, rootfs.ShmDir), "/dev/shm")
+	args.add("--bind", filepath.Join(c.process.Scratch, initproc.ShmDir), "/dev/shm")
 	for _, device := range c.Devices {
 		args.add("--dev-bind", device, device)
 	}
@@ -188,11 +171,11 @@ func (c *containerInit) bubblewrapArgs() (args bubblewrapArgs, err error) {
 // findShell returns the image's shell.
 func findShell() (string, error) {
 	for _, name := range container.Shells() {
-		resolved, err := rootfs.ResolveInRoot(name)
+		resolved, err := initproc.ResolveInRoot(name)
 		if err != nil {
 			continue
 		}
-		info, err := os.Stat(filepath.Join(rootfs.RootDir, resolved))
+		info, err := os.Stat(filepath.Join(initproc.RootDir, resolved))
 		if err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
 			return name, nil
 		}
@@ -203,7 +186,7 @@ func findShell() (string, error) {
 // makeWorkingDir makes the working directory where neither the image nor a mount has it, as Docker
 // does.
 func (c *containerInit) makeWorkingDir() error {
-	mounts := rootfs.OwnMounts()
+	mounts := initproc.OwnMounts()
 	for _, b := range c.root.Binds {
 		mounts = append(mounts, b.Target)
 	}
@@ -212,7 +195,7 @@ func (c *containerInit) makeWorkingDir() error {
 			return nil
 		}
 	}
-	if _, err := rootfs.MakeInRoot(c.Dir, true); err != nil {
+	if _, err := initproc.MakeInRoot(c.Dir, true); err != nil {
 		return fmt.Errorf("working directory: %w", err)
 	}
 	return nil

@@ -12,24 +12,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/rootfs"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 )
 
 // showDriver shows the driver of the host's GPUs in the container's root. The mounts are made here
 // and not by bubblewrap, because bubblewrap reads the table of all mounts again for each.
 func (c *containerInit) showDriver() error {
-	if len(c.Driver.Libraries) == 0 && len(c.Driver.Programs) == 0 {
+	if c.Driver.IsEmpty() {
 		return nil
 	}
 	err := c.showLibraries()
-	dir := gpudriver.ProgramDir(c.Env)
-	for _, program := range c.Driver.Programs {
-		if err == nil {
-			err = bindInRoot(program, path.Join(dir, path.Base(program)))
-		}
-	}
-	for _, file := range c.Driver.Files {
+	for _, file := range c.Driver.Inside(c.Env) {
 		if err == nil {
 			err = bindInRoot(file.Path, file.Name)
 		}
@@ -64,7 +58,7 @@ func (c *containerInit) showLibraries() error {
 		if links == "" {
 			continue
 		}
-		err := os.Symlink(inside, filepath.Join(rootfs.RootDir, links, lib.Name))
+		err := os.Symlink(inside, filepath.Join(initproc.RootDir, links, lib.Name))
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("make a link to %s: %w", lib.Name, err)
 		}
@@ -77,11 +71,11 @@ const maxLinkerCache = 64 << 20
 
 // imageLibraries are those in the cache of the image's own linker, if it has one.
 func imageLibraries() (map[string]bool, error) {
-	name, err := rootfs.ResolveInRoot("/etc/ld.so.cache")
+	name, err := initproc.ResolveInRoot("/etc/ld.so.cache")
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(rootfs.RootDir, name), os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe does not block
+	f, err := os.OpenFile(filepath.Join(initproc.RootDir, name), os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe does not block
 	if errors.Is(err, fs.ErrNotExist) {
 		return map[string]bool{}, nil
 	}
@@ -100,11 +94,11 @@ func imageLibraries() (map[string]bool, error) {
 func linkerDir() (string, error) {
 	machine := map[string]string{"amd64": "x86_64", "arm64": "aarch64", "ppc64le": "powerpc64le"}[runtime.GOARCH]
 	for _, dir := range []string{"/usr/lib/" + machine + "-linux-gnu", "/usr/lib64"} {
-		resolved, err := rootfs.ResolveInRoot(dir)
+		resolved, err := initproc.ResolveInRoot(dir)
 		if err != nil {
 			return "", err
 		}
-		if info, err := os.Stat(filepath.Join(rootfs.RootDir, resolved)); err == nil && info.IsDir() {
+		if info, err := os.Stat(filepath.Join(initproc.RootDir, resolved)); err == nil && info.IsDir() {
 			return resolved, nil
 		}
 	}
@@ -113,11 +107,11 @@ func linkerDir() (string, error) {
 
 // bindInRoot shows a file of the host in the root, read-only.
 func bindInRoot(source, target string) error {
-	resolved, err := rootfs.MakeInRoot(target, false)
+	resolved, err := initproc.MakeInRoot(target, false)
 	if err != nil {
 		return err
 	}
-	at := filepath.Join(rootfs.RootDir, resolved)
+	at := filepath.Join(initproc.RootDir, resolved)
 	if err := unix.Mount(source, at, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind %s: %w", source, err)
 	}

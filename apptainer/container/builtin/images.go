@@ -13,7 +13,6 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/rootfs"
 )
 
 // Images lets containers of one process that run in the same image at the same time share one mount
@@ -26,7 +25,7 @@ import (
 // Slurm would take the image from all of them when it ends the job of one.
 type Images struct {
 	mu      sync.Mutex
-	servers map[rootfs.FileID]*imageServer
+	servers map[initproc.FileID]*imageServer
 	refused bool // this host cannot share mounts
 }
 
@@ -47,7 +46,7 @@ type share struct {
 }
 
 // join returns a share of a container's image, or nil where the init has to mount the image itself.
-func (m *Images) join(ctx context.Context, helper string, root rootfs.Spec) *share {
+func (m *Images) join(ctx context.Context, helper string, root initproc.RootSpec) *share {
 	if m == nil || root.Unpack != "" {
 		return nil
 	}
@@ -68,7 +67,7 @@ func (m *Images) join(ctx context.Context, helper string, root rootfs.Spec) *sha
 var errRefused = errors.New("this host shares no images")
 
 // addUser makes a container a user of its image's server, which it starts if there is none.
-func (m *Images) addUser(ctx context.Context, helper string, root rootfs.Spec) (*imageServer, error) {
+func (m *Images) addUser(ctx context.Context, helper string, root initproc.RootSpec) (*imageServer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.refused {
@@ -81,7 +80,7 @@ func (m *Images) addUser(ctx context.Context, helper string, root rootfs.Spec) (
 			return nil, err
 		}
 		if m.servers == nil {
-			m.servers = map[rootfs.FileID]*imageServer{}
+			m.servers = map[initproc.FileID]*imageServer{}
 		}
 		m.servers[root.Image] = s
 	}
@@ -90,7 +89,7 @@ func (m *Images) addUser(ctx context.Context, helper string, root rootfs.Spec) (
 }
 
 // removeUser ends the server with its last user, and waits until nothing is left of it.
-func (m *Images) removeUser(id rootfs.FileID, s *imageServer) {
+func (m *Images) removeUser(id initproc.FileID, s *imageServer) {
 	m.mu.Lock()
 	s.users--
 	last := s.users == 0
@@ -105,14 +104,14 @@ func (m *Images) removeUser(id rootfs.FileID, s *imageServer) {
 }
 
 // forget makes the next container in an image start a new server. The caller holds mu.
-func (m *Images) forget(id rootfs.FileID, s *imageServer) {
+func (m *Images) forget(id initproc.FileID, s *imageServer) {
 	if m.servers[id] == s {
 		delete(m.servers, id)
 	}
 }
 
 // startServer starts an image's server. If that fails, requests to it fail. The caller holds mu.
-func (m *Images) startServer(ctx context.Context, helper string, root rootfs.Spec) (*imageServer, error) {
+func (m *Images) startServer(ctx context.Context, helper string, root initproc.RootSpec) (*imageServer, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, err

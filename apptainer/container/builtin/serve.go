@@ -10,7 +10,6 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/rootfs"
 )
 
 // Descriptors that an init inherits: a server has a socket, and a container with a share of an image
@@ -34,8 +33,8 @@ const serveWork = "serve"
 // mount in its own mount namespace, and FUSE serves it there
 // (fs/fuse/dir.c: fuse_allow_current_process).
 func serveImage(p *initproc.Process) (code int, err error) {
-	r := &rootfs.Root{Process: p}
-	for _, step := range []func() error{func() error { return p.ReadDetails(&r.Spec) }, p.MountProc, func() error { return mountScratch(p.Scratch) }, r.PinImage, p.EnterScratch, rootfs.MakeDirs, r.MountImage} {
+	r := &initproc.Root{Process: p}
+	for _, step := range []func() error{func() error { return p.ReadDetails(&r.RootSpec) }, p.MountProc, func() error { return mountScratch(p.Scratch) }, r.PinImage, p.EnterScratch, initproc.MakeDirs, r.MountImage} {
 		if err := step(); err != nil {
 			return 0, err
 		}
@@ -87,7 +86,7 @@ func sendMounts(alive *os.File) {
 		if n, err := conn.Read(make([]byte, 1)); n == 0 || err != nil {
 			return
 		}
-		tree, err := cloneMount(rootfs.LowerDir)
+		tree, err := cloneMount(initproc.LowerDir)
 		if err != nil {
 			return
 		}
@@ -98,14 +97,14 @@ func sendMounts(alive *os.File) {
 	}
 }
 
-// attachShared puts the files of a shared image at rootfs.RootDir, writable, and reports whether it
+// attachShared puts the files of a shared image at initproc.RootDir, writable, and reports whether it
 // could. Otherwise the container mounts the image itself.
 func (c *containerInit) attachShared() bool {
-	if !c.Shared || unix.MoveMount(mountFD, "", unix.AT_FDCWD, rootfs.LowerDir, unix.MOVE_MOUNT_F_EMPTY_PATH) != nil {
+	if !c.Shared || unix.MoveMount(mountFD, "", unix.AT_FDCWD, initproc.LowerDir, unix.MOVE_MOUNT_F_EMPTY_PATH) != nil {
 		return false
 	}
 	if c.root.MountOverlay() != nil {
-		_ = unix.Unmount(rootfs.LowerDir, unix.MNT_DETACH) // another mount may hide it
+		_ = unix.Unmount(initproc.LowerDir, unix.MNT_DETACH) // another mount may hide it
 		return false
 	}
 	c.imageLost = make(chan struct{})

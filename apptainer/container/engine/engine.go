@@ -18,8 +18,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/host"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/rootfs"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
 )
 
 // Runtime runs containers by one engine. It runs [container.Container].Image, which has to be in the
@@ -74,7 +73,7 @@ func (e Runtime) runImage(ctx context.Context, c container.Container) (container
 	if c.Image == "" {
 		return container.Exit{}, fmt.Errorf("%s runs no SIF, and the image has no name", e.name())
 	}
-	if err := errors.Join(c.Validate(""), rootfs.CheckExact(c.Binds)); err != nil {
+	if err := errors.Join(c.Validate(""), initproc.CheckExact(c.Binds)); err != nil {
 		return container.Exit{}, err
 	}
 	env, err := e.imageEnv(ctx, c.Image)
@@ -100,7 +99,7 @@ func (e Runtime) args(args ...string) []string {
 
 // call calls the engine and returns what it printed.
 func (e Runtime) call(ctx context.Context, args ...string) (string, error) {
-	output, err := host.Call(ctx, e.args(args...), e.Env)
+	output, err := initproc.Call(ctx, e.args(args...), e.Env)
 	if err != nil {
 		return "", fmt.Errorf("%s %s: %w", e.name(), args[0], err)
 	}
@@ -172,8 +171,9 @@ func processStart(pid int) string {
 	return fields[19] // proc_pid_stat(5): starttime
 }
 
-// removeAbandoned removes this user's containers whose processes are gone, for example because they
-// were killed together with the engine. It ignores failures: the next run tries again.
+// removeAbandoned removes this user's containers that outlived the process that started them, for
+// example because both that process and the engine were killed. It ignores failures: the next run
+// tries again.
 func (e Runtime) removeAbandoned(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()

@@ -15,7 +15,6 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/host"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
 )
 
@@ -39,7 +38,7 @@ func (e Runtime) start(c container.Container, name, report, helper string) (*cli
 	}
 	defer func() { _ = in.Close() }()
 	r := &client{engine: e, name: name, report: report, grace: c.KillAfter(), control: control, stderr: initproc.MarkStderr(c.Stderr), onStart: c.OnStart}
-	r.cmd = host.Command(e.args(e.runArgs(c, name, report, helper)...), e.Env)
+	r.cmd = initproc.NewCmd(e.args(e.runArgs(c, name, report, helper)...), e.Env)
 	r.cmd.Stdin, r.cmd.Stdout, r.cmd.Stderr = in, initproc.WriterOrNil(c.Stdout), initproc.WriterOrNil(c.Stderr)
 	if err := r.cmd.Start(); err != nil {
 		_ = control.Close()
@@ -168,7 +167,7 @@ func (r *client) outcome(ctx context.Context, waitErr error, killed bool) (code 
 	case !ok:
 		return 0, fmt.Errorf("wait for %s: %w", r.engine.name(), waitErr)
 	case report.Began && report.Code == nil && status.Exited() && status.ExitStatus() == exitEngineFailed:
-		return 0, fmt.Errorf("%s lost the container: %s", r.engine.name(), host.LastMessage(r.stderr.Text()))
+		return 0, fmt.Errorf("%s lost the container: %s", r.engine.name(), initproc.LastMessage(r.stderr.Text()))
 	}
 	if report.Began {
 		r.tellStart(ctx)

@@ -13,9 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/apptainerexec"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/host"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/rootfs"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
@@ -23,15 +21,15 @@ import (
 // still refuse what Look finds no lack of.
 func Look() container.Host {
 	return container.Host{
-		Namespaces:  container.Finding{Lack: textOf(host.CheckNamespaces())},
-		Fuse:        container.Finding{Lack: textOf(host.CheckFuse())},
-		Squashfuse:  finding(host.FindSquashfuse()),
-		Bubblewrap:  finding(host.FindBubblewrap()),
-		Unsquashfs:  finding(host.FindUnsquashfs()),
+		Namespaces:  container.Finding{Lack: textOf(initproc.CheckNamespaces())},
+		Fuse:        container.Finding{Lack: textOf(initproc.CheckFuse())},
+		Squashfuse:  finding(initproc.FindSquashfuse()),
+		Bubblewrap:  finding(initproc.FindBubblewrap()),
+		Unsquashfs:  finding(initproc.FindUnsquashfs()),
 		Apptainer:   findApptainer("apptainer", "apptainer"),
 		Singularity: findApptainer("singularity-ce", "singularity"),
-		Docker:      finding(host.FindProgram("docker.io", "docker")),
-		Podman:      finding(host.FindProgram("podman", "podman")),
+		Docker:      finding(initproc.FindProgram("docker.io", "docker")),
+		Podman:      finding(initproc.FindProgram("podman", "podman")),
 	}
 }
 
@@ -49,7 +47,7 @@ func finding(path string, err error) container.Finding {
 // findApptainer finds an Apptainer, and whether it is installed with privileges
 // (internal/pkg/util/starter: the setuid starter).
 func findApptainer(pkg, name string) container.Finding {
-	f := finding(host.FindProgram(pkg, name))
+	f := finding(initproc.FindProgram(pkg, name))
 	at, err := filepath.EvalSymlinks(f.Path)
 	if f.Path == "" || err != nil {
 		return f
@@ -116,12 +114,12 @@ func (r Runner) tryNamespaces(ctx context.Context, dir string) (code int, err er
 }
 
 func tryOverlay(p *initproc.Process) (code int, err error) {
-	for _, step := range []func() error{p.MountProc, p.EnterScratch, rootfs.MakeDirs} {
+	for _, step := range []func() error{p.MountProc, p.EnterScratch, initproc.MakeDirs} {
 		if err := step(); err != nil {
 			return 1, err
 		}
 	}
-	if err := (&rootfs.Root{Process: p}).MountOverlay(); err != nil {
+	if err := (&initproc.Root{Process: p}).MountOverlay(); err != nil {
 		return codeNoOverlay, err
 	}
 	return 0, nil
@@ -130,7 +128,7 @@ func tryOverlay(p *initproc.Process) (code int, err error) {
 // tryApptainer starts it with a root that holds nothing but the helper.
 func (r Runner) tryApptainer(ctx context.Context, f *container.Finding, dir string) error {
 	env := apptainerexec.Environment(dir)
-	output, err := host.Call(ctx, []string{f.Path, "--version"}, env)
+	output, err := initproc.Call(ctx, []string{f.Path, "--version"}, env)
 	if err != nil {
 		return err
 	}
@@ -150,8 +148,8 @@ func (r Runner) tryApptainer(ctx context.Context, f *container.Finding, dir stri
 	}
 	args := []string{f.Path, "--silent", "--nocolor", "exec", "--containall", "--no-home", "--no-init", "--no-mount", "cwd,bind-paths", "--pwd", "/"}
 	args = append(args, enter.MountOptions(container.Bind{Source: helper, Target: enter.ProgramPath, ReadOnly: true}, "ro")...)
-	_, err = host.Call(ctx, append(args, root, enter.ProgramPath, enter.Command), env)
-	var failed *host.CallError
+	_, err = initproc.Call(ctx, append(args, root, enter.ProgramPath, enter.Command), env)
+	var failed *initproc.CallError
 	if errors.As(err, &failed) && failed.ExitCode == enter.ExitMisused {
 		return nil // the helper ran, and was not told what to do
 	}
@@ -163,7 +161,7 @@ func (r Runner) tryApptainer(ctx context.Context, f *container.Finding, dir stri
 
 // tryEngine asks for the version of an engine, which only the running engine can answer.
 func (r Runner) tryEngine(ctx context.Context, f *container.Finding, args ...string) error {
-	output, err := host.Call(ctx, append([]string{f.Path}, args...), r.Env)
+	output, err := initproc.Call(ctx, append([]string{f.Path}, args...), r.Env)
 	if err != nil {
 		return err
 	}

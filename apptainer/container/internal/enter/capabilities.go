@@ -45,7 +45,7 @@ func dropCapabilities() error {
 			err = unix.Prctl(unix.PR_CAPBSET_DROP, n, 0, 0, 0)
 		}
 		if errors.Is(err, unix.EPERM) {
-			break // this is not root, whose programs gain capabilities
+			break // a process that is not root may drop none, and its programs gain none
 		}
 		if err != nil {
 			return fmt.Errorf("drop capability %d: %w", n, err)

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/host"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
 )
 
 // Where a container has this program, and the file of its Report.
@@ -86,7 +86,7 @@ func (r Report) Outcome(program string, status syscall.WaitStatus, stderr func()
 	case r.Began:
 		return status.ExitStatus(), nil
 	}
-	message := host.LastMessage(stderr())
+	message := initproc.LastMessage(stderr())
 	if message == "" {
 		message = "exit status " + strconv.Itoa(status.ExitStatus())
 	}

@@ -1,4 +1,5 @@
-// Package initproc starts an init for a container, and is that init.
+// Package initproc starts an init for a container, and is that init. It also makes the
+// container's root file system, and finds what the host has for both.
 //
 // An init is the first process of new user, mount and pid namespaces, in which it is root. It
 // runs this program again ([Main]). All processes of the container belong to its pid namespace
@@ -16,4 +17,18 @@
 //	control: end of file ───► the caller is gone: the init ends
 //	◄────── report: Began     the command begins
 //	◄────── report: Code      the command has ended, or Error says why it did not
+//
+// # The root
+//
+// The init works in its scratch directory:
+//
+//	lower/  the image: squashfuse mounts the SIF's partition here
+//	upper/  what the command changes of it
+//	work/   overlayfs's own
+//	root/   the two together, the container's root; or the unpacked image
+//	shm/    a tmpfs, /dev/shm inside
+//	pin/    mounts of the image and of exact binds: another user cannot replace these
+//
+// Where a node lets no ordinary user mount the image, or an overlay over it, unsquashfs unpacks the
+// image to root/ for one run. That takes seconds and room on the disk.
 package initproc

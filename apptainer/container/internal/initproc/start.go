@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/host"
 )
 
 // Command is the hidden argument with which a program runs [Main].
@@ -150,7 +149,7 @@ func (i *Init) start() (_ *process, err error) {
 		}
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, errors.Join(host.NamespaceError(err), control.Close(), report.Close())
+		return nil, errors.Join(NamespaceError(err), control.Close(), report.Close())
 	}
 	return &process{cmd: cmd, control: control, report: report, grace: i.Spec.Grace}, nil
 }

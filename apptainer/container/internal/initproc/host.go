@@ -1,0 +1,87 @@
+package initproc
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+)
+
+// FindProgram returns the path of the first program that this host has of several names.
+func FindProgram(pkg string, names ...string) (string, error) {
+	for _, name := range names {
+		if found, err := exec.LookPath(name); err == nil && filepath.IsAbs(found) {
+			return found, nil
+		}
+		// The PATH of a job may be shorter than that of its node.
+		for _, dir := range []string{"/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin"} {
+			file := filepath.Join(dir, name)
+			if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+				return file, nil
+			}
+		}
+	}
+	return "", container.HostErrorf("this node lacks the program %s: its package %s has to be installed", names[0], pkg)
+}
+
+// FindSquashfuse returns the path of the program that mounts images.
+func FindSquashfuse() (string, error) {
+	return FindProgram("squashfuse", "squashfuse_ll", "squashfuse")
+}
+
+// FindBubblewrap returns the path of bubblewrap.
+func FindBubblewrap() (string, error) { return FindProgram("bubblewrap", "bwrap") }
+
+// FindUnsquashfs returns the path of the program that unpacks images.
+func FindUnsquashfs() (string, error) { return FindProgram("squashfs-tools", "unsquashfs") }
+
+// CheckFuse returns an error if this user cannot open /dev/fuse.
+func CheckFuse() error {
+	f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	switch {
+	case err == nil:
+		return f.Close()
+	case errors.Is(err, fs.ErrNotExist):
+		return container.HostErrorf("this node has no /dev/fuse, which mounts images: its kernel module fuse has to be loaded")
+	case errors.Is(err, fs.ErrPermission):
+		return container.HostErrorf("this node does not let ordinary users open /dev/fuse, which mounts images: its mode has to be 0666")
+	default:
+		return container.HostErrorf("this node's /dev/fuse, which mounts images, cannot be opened: %w", err)
+	}
+}
+
+// CheckNamespaces returns an error if a setting of the kernel forbids user namespaces. They
+// may be forbidden by other means too.
+func CheckNamespaces() error {
+	if NamespacesForbidden() || isZero("/proc/sys/kernel/unprivileged_userns_clone") {
+		return NamespaceError(syscall.EPERM)
+	}
+	return nil
+}
+
+// NamespacesForbidden reports whether the kernel forbids user namespaces also to programs
+// with privileges.
+func NamespacesForbidden() bool { return isZero("/proc/sys/user/max_user_namespaces") }
+
+// isZero reports whether a setting of the kernel is 0.
+func isZero(file string) bool {
+	text, err := os.ReadFile(file)
+	return err == nil && strings.TrimSpace(string(text)) == "0"
+}
+
+// NamespaceError words the failure of a process to start in a user namespace. It is a
+// HostError where clone(2) was refused.
+func NamespaceError(err error) error {
+	for _, refused := range []error{syscall.EPERM, syscall.EACCES, syscall.ENOSPC, syscall.EINVAL, syscall.EUSERS} {
+		if errors.Is(err, refused) {
+			return container.HostErrorf("this node does not let ordinary users make user namespaces: user.max_user_namespaces has to be above 0, "+
+				"and kernel.unprivileged_userns_clone, where it exists, 1 (%w)", err)
+		}
+	}
+	return err
+}

@@ -1,0 +1,157 @@
+package initproc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
+)
+
+// RootSpec says what root an init makes.
+type RootSpec struct {
+	SIF    string
+	Image  FileID // the file that SIF has to lead to
+	Offset int64  // of the SIF's partition
+	// Squashfuse is the program that mounts the image. Where it cannot, Unpack says why.
+	Squashfuse string
+	Unpack     string
+	Bubblewrap string
+	Binds      []container.Bind
+	Network    bool
+	ShmBytes   int64
+}
+
+// Image is a container's SIF. It is opened once, so that its configuration is that of the file
+// that is run.
+type Image struct {
+	sifconfig.Config
+
+	id FileID
+}
+
+// FileID tells a file from all others while a process has it open.
+type FileID struct{ Device, Inode uint64 }
+
+// WithImage calls run with a container's SIF, which it opens unless the caller of the container has.
+// It validates the container first. An error names the SIF.
+func WithImage(ctx context.Context, c container.Container, run func(*Image) (container.Exit, error)) (_ container.Exit, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("run container of %s: %w", c.SIF, err)
+		}
+	}()
+	if ctx.Err() != nil {
+		return container.Exit{}, ctx.Err()
+	}
+	f := c.Opened
+	if f == nil {
+		if f, err = openSIF(c.SIF); err != nil {
+			return container.Exit{}, err
+		}
+		defer func() { _ = f.Close() }() // it was only read
+	}
+	var i Image
+	if i.id, err = idOf(f); err == nil {
+		i.Config, err = sifconfig.ReadFile(f)
+	}
+	if err == nil {
+		err = c.Validate(i.Architecture)
+	}
+	if err != nil {
+		return container.Exit{}, err
+	}
+	exit, err := run(&i)
+	if err != nil {
+		return container.Exit{}, err
+	}
+	return exit, nil
+}
+
+// RootSpec says what root a container has in this image.
+func (i *Image) RootSpec(c container.Container) RootSpec {
+	s := RootSpec{SIF: c.SIF, Image: i.id, Offset: i.Offset, Binds: c.Binds, Network: c.Network, ShmBytes: c.ShmBytes}
+	var err error
+	if s.Squashfuse, err = FindSquashfuse(); err == nil {
+		err = CheckFuse()
+	}
+	if err != nil {
+		s.Unpack = err.Error()
+	}
+	return s
+}
+
+// openSIF opens an image's file. It does not block on a pipe at that path.
+func openSIF(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open the image: %w", err)
+	}
+	return f, nil
+}
+
+func idOf(f *os.File) (FileID, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return FileID{}, fmt.Errorf("identify %s: %w", f.Name(), err)
+	}
+	return FileID{st.Dev, st.Ino}, nil
+}
+
+// PinImage mounts the SIF in the init's own mount namespace and makes SIF lead there, so that
+// nobody can replace the file afterwards. A plain init has no such namespace: it only checks the
+// file, and Apptainer opens it a moment later.
+func (r *Root) PinImage() error {
+	f, err := openSIF(r.SIF)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // the mount keeps it
+	id, err := idOf(f)
+	switch {
+	case err != nil:
+		return err
+	case id != r.Image:
+		return fmt.Errorf("the file %s was replaced by another while the container began", r.SIF)
+	case r.Process.Plain:
+		return nil
+	}
+	r.SIF, err = r.pinFile(f, "image")
+	return err
+}
+
+// answerWait is how long IsImageLost waits for squashfuse to answer.
+const answerWait = time.Second
+
+// IsImageLost reports whether the mounted image has lost its squashfuse. A command that finds its
+// files gone may end before the init hears of squashfuse's death.
+func IsImageLost() bool {
+	answer := make(chan error, 1)
+	go func() { // ends with the answer, or with this process
+		var st unix.Statfs_t
+		answer <- unix.Statfs(LowerDir, &st) // FUSE asks squashfuse
+	}()
+	wait := time.NewTimer(answerWait)
+	defer wait.Stop()
+	select {
+	case err := <-answer:
+		return errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ECONNABORTED)
+	case <-wait.C:
+		return false
+	}
+}
+
+// AwaitLoss waits for squashfuse's death and says how it died.
+func (r *Root) AwaitLoss() error {
+	for d := range r.Process.Deaths {
+		if err := r.Lost(d); err != nil {
+			return err
+		}
+	}
+	return errors.New("squashfuse ended unseen")
+}

@@ -1,0 +1,213 @@
+package initproc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+)
+
+// Directories in the scratch directory, which is the init's working directory.
+const (
+	LowerDir = "lower"
+	UpperDir = "upper"
+	workDir  = "work"
+	RootDir  = "root"
+	ShmDir   = "shm"
+	pinDir   = "pin"
+)
+
+// Root is the root file system of an init's container.
+type Root struct {
+	RootSpec
+
+	Process *Process
+	// Labelled is set when the image's files have attributes that no overlay copies, so that
+	// an overlay could not be written to.
+	Labelled bool
+
+	squashfuse int // its process id; 0 while it does not run
+	serverLog  *Tail
+}
+
+// MakeDirs makes the directories of the scratch directory.
+func MakeDirs() error {
+	for _, dir := range []string{LowerDir, UpperDir, workDir, RootDir, ShmDir} {
+		if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // upper/ becomes the container's root, and its parent is 0700
+			return fmt.Errorf("make its scratch directory: %w", err)
+		}
+	}
+	return nil
+}
+
+// Make puts the image's files at RootDir, writable: it mounts them, or unpacks them where that is
+// not possible.
+func (r *Root) Make() error {
+	if mounted, err := r.Mount(); mounted || err != nil {
+		return err
+	}
+	return r.UnpackInstead()
+}
+
+// Mount mounts the image, and an overlay for the root over it. Where that is not possible here,
+// Unpack says why, and nothing remains mounted.
+func (r *Root) Mount() (mounted bool, err error) {
+	if err := r.PinImage(); err != nil {
+		return false, err
+	}
+	if r.Unpack != "" {
+		return false, nil
+	}
+	if err = r.MountImage(); err == nil {
+		err = r.MountOverlay()
+	}
+	if err == nil || errors.Is(err, ErrStopped) {
+		return err == nil, err
+	}
+	var label *labelError
+	r.Labelled = errors.As(err, &label)
+	r.Unpack = err.Error()
+	return false, r.unmountImage()
+}
+
+// unmountImage unmounts the image and ends its squashfuse.
+func (r *Root) unmountImage() error {
+	if err := unix.Unmount(LowerDir, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) { // it is not mounted
+		return fmt.Errorf("unmount the image: %w", err)
+	}
+	r.Process.KillAll()
+	r.squashfuse = 0
+	return nil
+}
+
+// MountImage starts squashfuse and waits until it serves the image.
+func (r *Root) MountImage() error {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("start squashfuse: %w", err)
+	}
+	r.serverLog = ReadTail(read)
+	var before unix.Stat_t
+	if err := unix.Stat(LowerDir, &before); err != nil {
+		return fmt.Errorf("mount the image: %w", err)
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("start squashfuse: %w", err)
+	}
+	// A signal to the whole job must not end squashfuse while the command saves its results.
+	// libfuse does not handle signals that it finds ignored
+	// (lib/fuse_signals.c: set_one_signal_handler).
+	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	args := []string{r.Squashfuse, "-f", "-o", fmt.Sprintf("offset=%d", r.Offset), r.SIF, LowerDir}
+	r.squashfuse, err = r.Process.Start(args, &syscall.ProcAttr{Files: []uintptr{null.Fd(), write.Fd(), write.Fd()}})
+	HandleSignals()
+	_ = write.Close()
+	_ = null.Close()
+	if err != nil {
+		return err
+	}
+	return r.awaitMount(before)
+}
+
+// awaitMount returns when the image is mounted on LowerDir.
+func (r *Root) awaitMount(before unix.Stat_t) error {
+	tick := time.NewTicker(200 * time.Microsecond)
+	defer tick.Stop()
+	for {
+		select {
+		case d := <-r.Process.Deaths:
+			if err := r.Lost(d); err != nil {
+				return err
+			}
+			return fmt.Errorf("process %d ended before it began", d.PID)
+		case <-r.Process.Stop:
+			return ErrStopped
+		case <-tick.C:
+			var now unix.Stat_t
+			if err := unix.Stat(LowerDir, &now); err == nil && now.Dev != before.Dev {
+				return nil
+			}
+		}
+	}
+}
+
+// Lost says that the image is gone if a death is that of its squashfuse.
+func (r *Root) Lost(d Death) error {
+	if d.PID != r.squashfuse {
+		return nil
+	}
+	how := d.String()
+	if output := r.serverLog.String(); output != "" {
+		how += ": " + output
+	}
+	return fmt.Errorf("squashfuse, which serves the image's files, has ended (%s)", how)
+}
+
+// MountOverlay mounts the container's root over the image, writable.
+func (r *Root) MountOverlay() error {
+	if err := checkAttributes(); err != nil {
+		return err
+	}
+	// upper/ does not outlive the container, so the overlay need not flush it.
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,userxattr", LowerDir, UpperDir, workDir)
+	err := unix.Mount("overlay", RootDir, "overlay", unix.MS_NODEV, options+",volatile")
+	if errors.Is(err, unix.EINVAL) { // before Linux 5.10
+		err = unix.Mount("overlay", RootDir, "overlay", unix.MS_NODEV, options)
+	}
+	if err != nil {
+		return overlayError(r.Process.Scratch, err)
+	}
+	return nil
+}
+
+// overlayError words the failure to mount an overlay over scratch.
+func overlayError(scratch string, err error) error {
+	switch {
+	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES):
+		return container.HostErrorf("this node does not let user namespaces mount overlayfs: that takes Linux 5.11 or RHEL 8.5, "+
+			"and no AppArmor or SELinux rule against it (%w)", err)
+	case errors.Is(err, syscall.ENODEV):
+		return container.HostErrorf("this node's kernel has no overlayfs: its module overlay has to be loaded (%w)", err)
+	case errors.Is(err, syscall.EINVAL):
+		return container.HostErrorf("the scratch directory %s is on a file system that overlayfs cannot write to: it has to be on a disk of the node or a tmpfs, "+
+			"not on NFS, Lustre, GPFS or another overlay (%w)", scratch, err)
+	}
+	return fmt.Errorf("mount the root's overlay: %w", err)
+}
+
+// checkAttributes fails if directories of the image have extended attributes that the overlay of an
+// ordinary user cannot copy (fs/overlayfs/copy_up.c: ovl_copy_xattr). Nothing could be written to such
+// a directory. A SIF that Apptainer made on a host with SELinux has such attributes on all files, and
+// squashfuse up to 0.1.105 shows them as trusted.selinux. SIFs of this project have none.
+func checkAttributes() error {
+	for _, dir := range []string{".", "etc", "usr", "tmp"} {
+		names := make([]byte, 64<<10) // XATTR_LIST_MAX
+		n, err := unix.Llistxattr(filepath.Join(LowerDir, dir), names)
+		if err != nil { // it is not there, or has none
+			continue
+		}
+		for name := range strings.SplitSeq(string(names[:n]), "\x00") {
+			if name != "" && !strings.HasPrefix(name, "user.") {
+				return &labelError{name}
+			}
+		}
+	}
+	return nil
+}
+
+// labelError is that an image's files have attributes that an overlay cannot copy.
+type labelError struct{ name string }
+
+func (e *labelError) Error() string {
+	return fmt.Sprintf("the image's files have attributes (%s) that an overlay of an ordinary user cannot copy, "+
+		"such as a host with SELinux gives them; mksquashfs -no-xattrs leaves them out", e.name)
+}

@@ -1,0 +1,153 @@
+package initproc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/internal/subpath"
+)
+
+// PinBinds returns the binds with the sources of exact ones mounted in the init's own mount
+// namespace: nobody outside can make them lead elsewhere. A plain init only checks the sources, and
+// Apptainer opens their paths a moment later.
+func (r *Root) PinBinds() ([]container.Bind, error) {
+	binds := slices.Clone(r.Binds)
+	if r.Process.Plain {
+		return binds, CheckExact(binds)
+	}
+	for i, b := range binds {
+		if !b.Exact {
+			continue
+		}
+		f, err := openExact(b.Source)
+		if err != nil {
+			return nil, err
+		}
+		binds[i].Source, err = r.pinFile(f, strconv.Itoa(i))
+		_ = f.Close() // the mount keeps it
+		if err != nil {
+			return nil, err
+		}
+	}
+	return binds, nil
+}
+
+// CheckExact refuses exact binds with a symbolic link in their sources' paths.
+func CheckExact(binds []container.Bind) error {
+	for _, b := range binds {
+		if !b.Exact {
+			continue
+		}
+		f, err := openExact(b.Source)
+		if err != nil {
+			return err
+		}
+		_ = f.Close()
+	}
+	return nil
+}
+
+// openExact opens a path that has no symbolic link in it. Opening it for reading makes an
+// automounter mount it; a pipe does not block.
+func openExact(source string) (*os.File, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, source, &unix.OpenHow{
+		Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
+	})
+	if errors.Is(err, unix.ELOOP) {
+		return nil, fmt.Errorf("bind %s: there is a symbolic link in its path now", source)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bind %s: %w", source, err)
+	}
+	return os.NewFile(uintptr(fd), source), nil
+}
+
+// pinFile mounts an open file or directory under a name in pinDir, and returns where.
+func (r *Root) pinFile(f *os.File, name string) (string, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return "", fmt.Errorf("bind: %w", err)
+	}
+	at := filepath.Join(r.Process.Scratch, pinDir, name)
+	if err := makeMountPoint(at, info.IsDir(), 0o700); err != nil {
+		return "", fmt.Errorf("make a mount point: %w", err)
+	}
+	if err := unix.Mount("/proc/self/fd/"+strconv.Itoa(int(f.Fd())), at, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return "", fmt.Errorf("bind %s: %w", f.Name(), err)
+	}
+	return at, nil
+}
+
+// makeMountPoint makes a directory, or an empty file, and the directories above it.
+func makeMountPoint(at string, directory bool, mode os.FileMode) error {
+	if directory {
+		return os.MkdirAll(at, mode)
+	}
+	if err := os.MkdirAll(filepath.Dir(at), mode); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(at, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode&0o666)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// MakeTargets makes the mount points of binds in the root and returns the binds with their targets'
+// links resolved. The first n binds are the caller's: links in the image must not lead one of those
+// into another, because a mount point that is made there is made on the host.
+func MakeTargets(binds []container.Bind, n int) ([]container.Bind, error) {
+	taken := OwnMounts()
+	for _, dir := range taken {
+		if err := makeRealDir(dir); err != nil {
+			return nil, err
+		}
+	}
+	for i, b := range binds {
+		target, err := makeTarget(b)
+		if err != nil {
+			return nil, err
+		}
+		binds[i].Target = target
+		if i >= n {
+			continue
+		}
+		for _, other := range taken {
+			meant := target == path.Clean(b.Target) && slices.Contains(OwnMounts(), other)
+			if !meant && (subpath.Within(target, other) || subpath.Within(other, target)) {
+				return nil, fmt.Errorf("the image's links lead %s into %s", b.Target, other)
+			}
+		}
+		taken = append(taken, target)
+	}
+	return binds, nil
+}
+
+// OwnMounts lists what every container has its own of, over whatever the image has.
+func OwnMounts() []string { return []string{"/dev", "/proc", "/sys"} }
+
+// makeTarget makes the mount point of a bind.
+func makeTarget(b container.Bind) (string, error) {
+	for _, own := range OwnMounts() {
+		if subpath.Within(b.Target, own) {
+			return path.Clean(b.Target), nil
+		}
+	}
+	info, err := os.Stat(b.Source)
+	if err != nil {
+		return "", fmt.Errorf("bind: %w", err)
+	}
+	target, err := MakeInRoot(b.Target, info.IsDir())
+	if err != nil {
+		return "", fmt.Errorf("bind %s: %w", b.Source, err)
+	}
+	return target, nil
+}

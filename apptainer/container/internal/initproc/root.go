@@ -1,0 +1,152 @@
+package initproc
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxSymlinks is how many links Linux follows in one path.
+const maxSymlinks = 40
+
+// MountShm mounts the tmpfs that becomes /dev/shm.
+func (r *Root) MountShm() error {
+	options := "mode=1777"
+	if r.ShmBytes > 0 {
+		options += fmt.Sprintf(",size=%d", r.ShmBytes)
+	}
+	if err := unix.Mount("tmpfs", ShmDir, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, options); err != nil {
+		return fmt.Errorf("mount /dev/shm: %w", err)
+	}
+	return nil
+}
+
+// WriteNetworkFiles gives a container with the host's network the host's name resolution, and
+// others that of a loopback interface. As in Docker, the files are copies that the container may
+// change.
+func (r *Root) WriteNetworkFiles() error {
+	hosts, err := Hosts(r.Network)
+	if err == nil && hosts != nil {
+		err = writeInRoot("/etc/hosts", hosts)
+	}
+	if err == nil && r.Network {
+		var resolv []byte
+		if resolv, err = readIfThere("/etc/resolv.conf"); err == nil && resolv != nil {
+			err = writeInRoot("/etc/resolv.conf", resolv)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("write /etc/hosts and /etc/resolv.conf: %w", err)
+	}
+	return nil
+}
+
+// Hosts returns an /etc/hosts for a container: the host's, nil where that has none, or one for a
+// loopback interface.
+func Hosts(network bool) ([]byte, error) {
+	if network {
+		return readIfThere("/etc/hosts")
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("read the host's name: %w", err)
+	}
+	return []byte("127.0.0.1\tlocalhost " + name + "\n::1\tlocalhost ip6-localhost ip6-loopback\n"), nil
+}
+
+func readIfThere(file string) ([]byte, error) {
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return text, err
+}
+
+// writeInRoot replaces a file of the container, or a link in its place.
+func writeInRoot(name string, content []byte) error {
+	dir, err := MakeInRoot(path.Dir(name), true)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(RootDir, dir, path.Base(name))
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("replace the image's: %w", err)
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // everybody inside reads it
+	if err != nil {
+		return fmt.Errorf("make the container's: %w", err)
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Close())
+}
+
+// ResolveInRoot follows name through the container's directories and symbolic links, without
+// leaving the root. Missing parts are taken as written. The container does not run yet, so nothing
+// changes meanwhile.
+func ResolveInRoot(name string) (string, error) {
+	at, rest := "/", strings.Split(name, "/")
+	for links := 0; len(rest) > 0; {
+		part := rest[0]
+		rest = rest[1:]
+		next := path.Join(at, part)
+		target, err := os.Readlink(filepath.Join(RootDir, next))
+		switch {
+		case part == "" || part == ".":
+			continue
+		case part == ".." || err != nil: // no link, or nothing there
+			at = next
+			continue
+		}
+		if links++; links > maxSymlinks {
+			return "", fmt.Errorf("%s: too many symbolic links in the image", name)
+		}
+		if path.IsAbs(target) {
+			at = "/"
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	return at, nil
+}
+
+// MakeInRoot makes a mount point where the container has nothing: a directory, or an empty file. It
+// returns its name with all links resolved.
+func MakeInRoot(name string, directory bool) (string, error) {
+	resolved, err := ResolveInRoot(name)
+	if err != nil {
+		return "", err
+	}
+	at := filepath.Join(RootDir, resolved)
+	info, err := os.Stat(at)
+	if err == nil {
+		if info.IsDir() != directory {
+			return "", fmt.Errorf("%s: the image has something of another kind there", name)
+		}
+		return resolved, nil
+	}
+	if err := makeMountPoint(at, directory, 0o755); err != nil { // as Docker makes them
+		return "", fmt.Errorf("make %s in the container: %w", name, err)
+	}
+	return resolved, nil
+}
+
+// makeRealDir makes a mount point in the root a directory, if it is none or a link.
+func makeRealDir(name string) error {
+	at := filepath.Join(RootDir, name)
+	if info, err := os.Lstat(at); err == nil && info.IsDir() {
+		return nil
+	}
+	err := os.Remove(at)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		err = os.Mkdir(at, 0o755) //nolint:gosec // something is mounted over it
+	}
+	if err != nil {
+		return fmt.Errorf("make %s in the container: %w", name, err)
+	}
+	return nil
+}

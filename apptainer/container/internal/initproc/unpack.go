@@ -1,0 +1,115 @@
+package initproc
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
+)
+
+// UnpackInstead unpacks an image that cannot be mounted, and notes why.
+func (r *Root) UnpackInstead() error {
+	r.Process.Note = "the image was unpacked for this run alone, which takes time and room on the node: " + r.Unpack
+	if err := r.unpackImage(); err != nil {
+		return container.HostErrorf("%s; and the image cannot be unpacked instead: %w", r.Unpack, err)
+	}
+	return nil
+}
+
+// unpackImage writes the image's files to RootDir. Their owner becomes the calling user, which is root
+// inside the container. Device files are left out, and no mode is set that raises privileges.
+func (r *Root) unpackImage() error {
+	unsquashfs, err := FindUnsquashfs()
+	if err != nil {
+		return err
+	}
+	if err := r.checkRoom(); err != nil {
+		return err
+	}
+	pid, output, err := r.startUnsquashfs(unsquashfs)
+	if err != nil {
+		return err
+	}
+	death, err := r.awaitChild(pid)
+	if err != nil {
+		return err
+	}
+	// unsquashfs(1), EXIT STATUS: 2 is for what could not be made as it is in the image, such as
+	// a device file.
+	if death.Status.Exited() && (death.Status.ExitStatus() == 0 || death.Status.ExitStatus() == 2) {
+		return nil
+	}
+	words := output.String()
+	if strings.Contains(words, "No space left on device") || strings.Contains(words, "Disk quota exceeded") {
+		return fmt.Errorf("there is no room for it in %s", r.Process.Scratch)
+	}
+	return fmt.Errorf("unsquashfs has failed (%s): %s", death, words)
+}
+
+// startUnsquashfs starts the program in bubblewrap, where it can write to RootDir only: links and
+// names in an image led some versions out of it (CVE-2021-40153, CVE-2021-41072). By default it
+// would use half of the memory for its buffers, and all processors of the node. In a user namespace
+// in which it is not root it does not try to change owners.
+func (r *Root) startUnsquashfs(program string) (pid int, output *Tail, err error) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return 0, nil, fmt.Errorf("start unsquashfs: %w", err)
+	}
+	output = ReadTail(read)
+	defer func() { _ = write.Close() }()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return 0, nil, fmt.Errorf("start unsquashfs: %w", err)
+	}
+	defer func() { _ = null.Close() }()
+	const buffer = "32" // MiB
+	root := filepath.Join(r.Process.Scratch, RootDir)
+	pid, err = r.Process.Start([]string{
+		r.Bubblewrap, "--ro-bind", "/", "/", "--bind", root, root,
+		"--unshare-user", "--uid", "1", "--gid", "1", "--unshare-net", "--unshare-ipc", "--chdir", "/", "--",
+		program, "-no-progress", "-user-xattrs", "-processors", strconv.Itoa(runtime.NumCPU()),
+		"-data-queue", buffer, "-frag-queue", buffer,
+		"-offset", strconv.FormatInt(r.Offset, 10), "-force", "-dest", root, r.SIF,
+	}, &syscall.ProcAttr{
+		Env:   []string{},
+		Files: []uintptr{null.Fd(), null.Fd(), write.Fd()},
+	})
+	return pid, output, err
+}
+
+// checkRoom refuses an image that cannot fit: its files take at least as much room as the image.
+func (r *Root) checkRoom() error {
+	info, err := os.Stat(r.SIF)
+	if err != nil {
+		return fmt.Errorf("find the image's size: %w", err)
+	}
+	disk, err := diskspace.Of(".")
+	if err != nil {
+		return fmt.Errorf("find the free room: %w", err)
+	}
+	if need := info.Size() - r.Offset; disk.Free < need {
+		return fmt.Errorf("it takes more than %d MiB, and %s has %d MiB free", need>>20, r.Process.Scratch, disk.Free>>20)
+	}
+	return nil
+}
+
+// awaitChild waits for the only child.
+func (r *Root) awaitChild(pid int) (Death, error) {
+	for {
+		select {
+		case d := <-r.Process.Deaths:
+			if d.PID == pid {
+				r.Process.KillAll() // nothing is left; another child may follow
+				return d, nil
+			}
+		case <-r.Process.Stop:
+			return Death{}, ErrStopped
+		}
+	}
+}

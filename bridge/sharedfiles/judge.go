@@ -1,0 +1,169 @@
+package sharedfiles
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// needs is what the ledger's rows and the jobs in Slurm need of the disk.
+type needs struct {
+	bridge string
+	rows   map[string]bool
+	// jobs are the jobs that Slurm shows, names their names, and beginnings the bundles' digits
+	// in those.
+	jobs       []sbatch.Job
+	names      map[string]bool
+	beginnings map[string]bool
+	// oldest is when the first live job was submitted, as far as the ledger knows; zero for
+	// none. unknown is set if the ledger does not know of all live jobs.
+	oldest  time.Time
+	unknown bool
+}
+
+// needs asks Slurm first: a job that is submitted after its answer has a row when the ledger is
+// read.
+func (s *Sweeper) needs(ctx context.Context) (*needs, error) {
+	now := s.Now()
+	snapshot, err := s.Scheduler.Observe(ctx, now)
+	if err != nil {
+		return nil, err
+	}
+	n := &needs{jobs: snapshot.Jobs, names: map[string]bool{}, beginnings: map[string]bool{}}
+	if n.bridge, err = s.Ledger.Bridge(ctx); err != nil {
+		return nil, err
+	}
+	generation, err := s.Ledger.Generation(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.Ledger.Rows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	n.rows = bundles(rows)
+	flying := map[plan.SubmissionName]bool{}
+	for _, r := range rows {
+		if !r.InFlight() {
+			continue
+		}
+		flying[r.SubmissionName] = true
+		if at := r.SubmittedAt; !at.IsZero() && (n.oldest.IsZero() || at.Before(n.oldest)) {
+			n.oldest = at
+		}
+	}
+	policy := plan.Policy{Bridge: n.bridge}
+	known := func(m plan.SubmissionName) bool { return flying[m] }
+	if _, _, err := policy.OrphanJobs(now, snapshot, known, func(plan.Stamp) bool { return false }, generation, nil); err != nil {
+		return nil, err
+	}
+	for _, j := range snapshot.Jobs {
+		n.names[j.Name] = true
+		n.beginnings[digits(j.Name)] = true
+		stamp, stamped := plan.StampOf(j)
+		n.rows[stamp.Bundle] = n.rows[stamp.Bundle] || stamped // a job has the same needs as a row
+		ours := n.own(j.Name) || stamp.Bridge == n.bridge
+		n.unknown = n.unknown || ours && !j.State.Ended() && !flying[plan.SubmissionName(j.Name)]
+	}
+	return n, nil
+}
+
+func bundles(rows []plan.Row) map[string]bool {
+	has := make(map[string]bool, len(rows))
+	for _, r := range rows {
+		has[r.Bundle] = true
+	}
+	return has
+}
+
+// row reports whether a bundle has a row, or a job.
+func (n *needs) row(bundle string) bool {
+	return n.rows[bundle] || bundle != "" && n.beginnings[bundle[min(2, len(bundle)):min(14, len(bundle))]]
+}
+
+// digits are the digits of a bundle's UUID in the name of its job (plan.Policy.Batch).
+func digits(name string) string {
+	head, _, ok := strings.Cut(name, ".")
+	if !ok || !strings.HasPrefix(name, "cl-") {
+		return ""
+	}
+	return head[strings.LastIndexByte(head, '-')+1:]
+}
+
+// own reports whether this bridge made a submission.
+func (n *needs) own(name string) bool {
+	return strings.HasPrefix(name, "cl-") && strings.HasSuffix(name, "-"+n.bridge)
+}
+
+// judge decides about a leftover. It is false for one that is needed, or too young.
+func (n *needs) judge(l spool.Leftover, now time.Time, grace time.Duration, all []spool.Leftover) (Finding, bool) {
+	f := Finding{Kind: l.Kind, Path: l.Path, Bundle: l.Bundle, Touched: l.Touched, leftover: l}
+	age := now.Sub(l.Touched)
+	if l.Kind == spool.LeftTrash {
+		f.Reason = "a sweep that was cut short has put it aside"
+		if n.row(l.Bundle) {
+			f.Reason, f.Kept, f.back = f.Reason+"; its bundle needs it and gets it back", true, true
+		}
+		return f, true
+	}
+	if age < grace || n.row(l.Bundle) {
+		return f, false
+	}
+	for _, name := range l.SubmissionNames {
+		if n.names[name] {
+			return f, false
+		}
+	}
+	since := "; last changed " + codalab.FormatDuration(age) + " ago"
+	switch l.Kind {
+	case spool.LeftRun, spool.LeftRecords, spool.LeftMembers:
+		f.Kept, f.Reason = n.foreign(l)
+		if !f.Kept {
+			f.Reason = "the ledger has no such bundle, and Slurm has no job of it"
+		}
+	case spool.LeftWorker:
+		if n.mayRun(l, all) {
+			return f, false
+		}
+		f.Reason = "no bridge uses this version of cl-worker, and no job was submitted with it"
+	case spool.LeftRing:
+		f.Reason = "no row waits for this bundle's doorbell"
+	case spool.LeftTemporary:
+		f.Reason = "its writer was cut short"
+	case spool.LeftTrash: // above
+	}
+	f.Reason += since
+	return f, true
+}
+
+// foreign reports whether a leftover is kept because it is not known to be this bridge's.
+func (n *needs) foreign(l spool.Leftover) (kept bool, reason string) {
+	if len(l.SubmissionNames) == 0 || l.Bundle == "" {
+		return true, "nothing says which bridge made it"
+	}
+	if i := slices.IndexFunc(l.SubmissionNames, func(m string) bool { return !n.own(m) }); i >= 0 {
+		return true, fmt.Sprintf("submission %s is another bridge's", l.SubmissionNames[i])
+	}
+	return false, ""
+}
+
+// clockSlack covers the clocks of the disk and of the bridge, which may differ.
+const clockSlack = 24 * time.Hour
+
+// mayRun reports whether a job may run a worker's program now or later: a job that was submitted
+// while the program was in use. Nothing is known of another bridge's jobs.
+func (n *needs) mayRun(worker spool.Leftover, all []spool.Leftover) bool {
+	if n.unknown || !n.oldest.IsZero() && n.oldest.Before(worker.Touched.Add(clockSlack)) {
+		return true
+	}
+	return slices.ContainsFunc(all, func(l spool.Leftover) bool {
+		return slices.ContainsFunc(l.SubmissionNames, func(m string) bool { return !n.own(m) })
+	})
+}

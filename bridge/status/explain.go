@@ -1,0 +1,127 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// Explanation is what a ledger knows of a bundle.
+type Explanation struct {
+	Bundle string `json:"bundle"`
+	// Forgotten is set for a bundle that has no row any more, only a history.
+	Forgotten bool          `json:"forgotten"`
+	Queue     string        `json:"queue,omitempty"`
+	Phase     plan.Phase    `json:"phase,omitempty"`
+	Since     time.Time     `json:"since,omitzero"`
+	Reason    string        `json:"reason,omitempty"`
+	WaitsFor  string        `json:"waits_for,omitempty"`
+	Due       time.Time     `json:"due,omitzero"`
+	Tries     int           `json:"tries,omitempty"`
+	Trouble   string        `json:"trouble,omitempty"`
+	Attempt   int           `json:"attempt"`
+	Job       sbatch.JobID  `json:"job,omitempty"`
+	JobState  sbatch.State  `json:"job_state,omitempty"`
+	JobReason string        `json:"job_reason,omitempty"`
+	Node      string        `json:"node,omitempty"`
+	Verdict   *plan.Verdict `json:"verdict,omitempty"`
+	// Used is what the attempt has used, once it has ended.
+	Used *spool.Usage `json:"used,omitempty"`
+	// Ran says which runtime ran the container, and why that one.
+	Ran spool.Ran `json:"ran,omitzero"`
+	// Notes report data that changed while a bundle used it in place, and how this run
+	// differed from others.
+	Notes []string `json:"notes,omitempty"`
+
+	History []ledger.Entry `json:"history"`
+}
+
+// AmbiguousError means that a word names no single bundle: it is no UUID, or several
+// begin with it.
+type AmbiguousError struct{ text string }
+
+// Error says what is wrong with the word.
+func (e *AmbiguousError) Error() string { return e.text }
+
+// FindBundle returns the bundle whose UUID begins with prefix. name is that of the ledger,
+// for errors. It returns an *AmbiguousError for a prefix that no one could resolve.
+func FindBundle(ctx context.Context, r *ledger.Reader, name, prefix string) (string, error) {
+	if codalab.IsUUID(prefix) {
+		return prefix, nil
+	}
+	if !codalab.IsUUIDPrefix(prefix) {
+		return "", &AmbiguousError{fmt.Sprintf("%q is no UUID, nor the beginning of one: want 0x and hexadecimal digits", prefix)}
+	}
+	const most = 4
+	bundles, err := r.Bundles(ctx, prefix, most)
+	switch {
+	case err != nil:
+		return "", err
+	case len(bundles) == 0:
+		return "", fmt.Errorf("no bundle whose UUID begins with %s in the ledger %s", prefix, name)
+	case len(bundles) > 1:
+		shown := strings.Join(bundles[:min(len(bundles), most-1)], ", ")
+		if len(bundles) == most {
+			shown += ", …"
+		}
+		return "", &AmbiguousError{fmt.Sprintf("%s is the beginning of several bundles: %s", prefix, shown)}
+	}
+	return bundles[0], nil
+}
+
+// Complete returns the bundles whose UUIDs begin with what has been typed, for a shell.
+func Complete(ctx context.Context, r *ledger.Reader, typed string) ([]string, error) {
+	const most = 100
+	switch typed {
+	case "", "0", "0x":
+		return r.Bundles(ctx, "0x", most)
+	}
+	if !codalab.IsUUIDPrefix(typed) {
+		return nil, nil
+	}
+	return r.Bundles(ctx, typed, most)
+}
+
+// Explain returns what the ledger knows of a bundle. It fails for a bundle without a row
+// and without a history; name is that of the ledger, for the error.
+func Explain(ctx context.Context, r *ledger.Reader, name, bundle string) (Explanation, error) {
+	e := Explanation{Bundle: bundle}
+	row, err := r.Row(ctx, bundle)
+	switch {
+	case errors.Is(err, ledger.ErrAbsent):
+		e.Forgotten = true
+	case err != nil:
+		return e, err
+	default:
+		e.addRow(row)
+	}
+	e.History, err = r.History(ctx, bundle)
+	if err == nil && e.Forgotten && len(e.History) == 0 {
+		err = fmt.Errorf("no bundle %s in the ledger %s: this bridge has not had it, or has forgotten it more than 30 days ago", bundle, name)
+	}
+	return e, err
+}
+
+func (e *Explanation) addRow(row plan.Row) {
+	e.Queue, e.Phase, e.Since, e.Reason = row.Queue, row.Phase, row.PhaseSince, row.Reason
+	e.WaitsFor, e.Due, e.Tries, e.Trouble = waitsFor(row), row.DueAt, row.FailedTries, row.LastFailure
+	e.Attempt, e.Job, e.JobState, e.JobReason = row.Attempt, row.Job.ID, row.Job.State, row.Job.Reason
+	e.Verdict, e.Notes = row.Verdict, row.Notes()
+	if row.Begun != nil {
+		e.Node = row.Begun.Node
+	}
+	if row.Exit != nil {
+		e.Used, e.Ran = &row.Exit.Usage, row.Exit.Ran
+		if row.Exit.Note != "" {
+			e.Notes = append(e.Notes, row.Exit.Note)
+		}
+	}
+}

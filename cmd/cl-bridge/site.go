@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+)
+
+// site is the site of a bridge as a command sees it: the process, and the configuration
+// that the command's flags name, with the ledger filled in.
+type site struct {
+	program.Process
+	config.Config
+	flags siteFlags
+	json  bool
+}
+
+// siteFlags are the flags by which a command finds its bridge.
+type siteFlags struct{ config, ledger string }
+
+// siteCommand returns a command with the flags of a site and --json. run gets the site
+// once its configuration has been read.
+func siteCommand(p program.Process, use, short, long string, args cobra.PositionalArgs, run func(ctx context.Context, s *site, args []string) error) *cobra.Command {
+	s := &site{Process: p}
+	cmd := s.command(use, short, long, args, func(ctx context.Context, args []string) error { return run(ctx, s, args) })
+	jsonFlag(cmd, &s.json)
+	return cmd
+}
+
+// command returns a command with the flags of the site. run is called once the
+// configuration has been read.
+func (s *site) command(use, short, long string, args cobra.PositionalArgs, run func(ctx context.Context, args []string) error) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: long, Args: program.WrongUsage(args),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := s.read(); err != nil {
+				return err
+			}
+			return run(cmd.Context(), args)
+		},
+	}
+	configFlag(cmd, s.Process, &s.flags.config)
+	ledgerFlag(cmd, &s.flags.ledger)
+	return cmd
+}
+
+func jsonFlag(cmd *cobra.Command, asJSON *bool) {
+	cmd.Flags().BoolVar(asJSON, "json", false, "print JSON")
+}
+
+func ledgerFlag(cmd *cobra.Command, where *string) {
+	cmd.Flags().StringVar(where, "ledger", "",
+		"the bridge's `ledger`, an SQLite file or postgres://…, instead of the configuration's; better there, when it has a password")
+}
+
+// read reads the configuration that the flags name.
+func (s *site) read() (err error) {
+	if s.Config, err = config.Read(s.flags.config); err != nil {
+		return &program.Error{Code: program.ExitUsage, Err: err}
+	}
+	s.Ledger, err = ledgerPlace(s.Process, s.Config, s.flags.ledger)
+	return err
+}
+
+// print prints what a command found: as JSON for programs, or else its text for people.
+func (s *site) print(found any, text string) error {
+	return printFound(s.Process, s.json, found, text)
+}
+
+func printFound(p program.Process, asJSON bool, found any, text string) error {
+	if asJSON {
+		data, err := json.MarshalIndent(found, "", "  ")
+		if err != nil {
+			return fmt.Errorf("print JSON: %w", err)
+		}
+		text = string(data) + "\n"
+	}
+	_, err := io.WriteString(p.Stdout, text)
+	return err
+}
+
+// withExitCode gives an error without an exit code that of a server that does not answer,
+// if another try may succeed: the ledger's database, Slurm or a registry did not answer.
+func withExitCode(err error) error {
+	var coded *program.Error
+	var failed interface {
+		error
+		Transient() bool
+	}
+	if err == nil || errors.As(err, &coded) || !errors.As(err, &failed) || !failed.Transient() {
+		return err
+	}
+	return &program.Error{Code: program.ExitTransient, Err: err}
+}
+
+// ledgerPlace returns the ledger that the flag names, or else the configuration, or else
+// the one in the directory of the user's state.
+func ledgerPlace(p program.Process, c config.Config, flag string) (string, error) {
+	if flag != "" {
+		if err := sqldb.Check(flag); err != nil {
+			return "", &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("--ledger: %w", err)}
+		}
+		return flag, nil
+	}
+	if c.Ledger != "" {
+		return c.Ledger, nil
+	}
+	state, err := userDir(p, "XDG_STATE_HOME", ".local", "state")
+	if err != nil {
+		return "", fmt.Errorf("find ledger: %w; set ledger in the configuration", err)
+	}
+	return filepath.Join(state, "ledger.db"), nil
+}

@@ -1,0 +1,193 @@
+package testsite
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/cl-slurm/cl-slurm/internal/command"
+)
+
+// recipe is everything that the demo's image depends on besides Debian's archive. An image
+// is made once for each recipe, and kept, so that a site needs neither an account nor a
+// public registry.
+type recipe struct {
+	Mmdebstrap []string
+	// Epoch is the time of every file and of the image itself.
+	Epoch  int64
+	Config v1.Config
+	Arch   string
+	// Removed and Added are what the second layer does. A name that ends in a
+	// slash is a directory.
+	Removed []string
+	Added   map[string]string
+}
+
+// newRecipe is the recipe of a small Debian with Python.
+func newRecipe() recipe {
+	return recipe{
+		Mmdebstrap: []string{
+			"mmdebstrap", "--quiet", "--variant=minbase", "--include=python3-minimal", "--format=tar",
+			// An image brings no device files; and what mmdebstrap copies from
+			// this machine belongs to this machine.
+			"--skip=output/dev",
+			`--customize-hook=rm "$1/etc/resolv.conf" "$1/etc/hostname"`,
+			"bookworm", "-",
+		},
+		Epoch: time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC).Unix(),
+		Config: v1.Config{
+			Env:        []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "DEMO_IMAGE=1"},
+			Cmd:        []string{"bash"},
+			WorkingDir: "/",
+		},
+		Arch:    runtime.GOARCH,
+		Removed: []string{"etc/issue.net"},
+		Added: map[string]string{
+			"dev/":           "", // left out of the first together with the device files
+			"etc/demo-image": "A small Debian with Python, for the demo and for tests.\n",
+		},
+	}
+}
+
+// ensureImage returns the path of the recipe's OCI layout below dir, and makes it first if
+// it is missing. One process makes it at a time, and it appears in one step.
+func (r recipe) ensureImage(ctx context.Context, dir string, log io.Writer) (string, error) {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return "", fmt.Errorf("name image: %w", err)
+	}
+	kept := filepath.Join(dir, fmt.Sprintf("%x", sha256.Sum256(text))[:12])
+	if _, err := os.Stat(kept); err == nil {
+		return kept, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = lock.Close() }() // unlocks it
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	if _, err := os.Stat(kept); err == nil {
+		return kept, nil // another process has made it meanwhile
+	}
+	tmp, err := os.MkdirTemp(dir, ".building-*")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = os.RemoveAll(tmp) }() // a leftover has no meaning
+	_, _ = fmt.Fprintln(log, "making an image, a small Debian with Python (half a minute, once)")
+	if err := r.build(ctx, tmp); err != nil {
+		return "", fmt.Errorf("make image: %w", err)
+	}
+	return kept, os.Rename(filepath.Join(tmp, "layout"), kept)
+}
+
+// build writes the image's OCI layout to dir/layout.
+func (r recipe) build(ctx context.Context, dir string) error {
+	debian := filepath.Join(dir, "debian.tar")
+	if err := r.bootstrap(ctx, debian); err != nil {
+		return err
+	}
+	base, err := tarball.LayerFromFile(debian, tarball.WithMediaType(types.OCILayer))
+	if err != nil {
+		return err
+	}
+	img, err := r.image(base)
+	if err != nil {
+		return err
+	}
+	index, err := layout.Write(filepath.Join(dir, "layout"), empty.Index)
+	if err != nil {
+		return err
+	}
+	return index.AppendImage(img)
+}
+
+// bootstrap writes a Debian to a tar file.
+func (r recipe) bootstrap(ctx context.Context, path string) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return command.Command{
+		Args:   r.Mmdebstrap,
+		Env:    []string{"PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin", "LC_ALL=C.UTF-8", "SOURCE_DATE_EPOCH=" + strconv.FormatInt(r.Epoch, 10)},
+		Stdout: f,
+	}.Run(ctx)
+}
+
+// change is the second layer: it removes a file of the first and adds one.
+func (r recipe) change() (v1.Layer, error) {
+	files := map[string]string{}
+	for _, name := range r.Removed {
+		dir, base := filepath.Split(name)
+		files[dir+".wh."+base] = ""
+	}
+	maps.Copy(files, r.Added)
+
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(files[name])), ModTime: time.Unix(r.Epoch, 0)}
+		if strings.HasSuffix(name, "/") {
+			header.Typeflag, header.Mode = tar.TypeDir, 0o755
+		}
+		headerErr := w.WriteHeader(header)
+		_, err := io.WriteString(w, files[name])
+		errs = append(errs, headerErr, err)
+	}
+	if err := errors.Join(append(errs, w.Close())...); err != nil {
+		return nil, err
+	}
+	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buf.Bytes())), nil }
+	return tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer))
+}
+
+// image adds the second layer to a first one.
+func (r recipe) image(base v1.Layer) (v1.Image, error) {
+	change, err := r.change()
+	if err != nil {
+		return nil, fmt.Errorf("second layer: %w", err)
+	}
+	created := v1.Time{Time: time.Unix(r.Epoch, 0).UTC()}
+	history := v1.History{Created: created, CreatedBy: "cl-slurm/internal/testsite"}
+	img, err := mutate.Append(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON),
+		mutate.Addendum{Layer: base, History: history}, mutate.Addendum{Layer: change, History: history})
+	if err != nil {
+		return nil, err
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config = config.DeepCopy()
+	config.Created, config.OS, config.Architecture, config.Config = created, "linux", r.Arch, r.Config
+	return mutate.ConfigFile(img, config)
+}

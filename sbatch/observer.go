@@ -1,0 +1,181 @@
+package sbatch
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/pause"
+	"github.com/cl-slurm/cl-slurm/internal/sharedcall"
+)
+
+// Scheduler is Slurm: a *Client, or an *Observer in front of one. They document the methods.
+type Scheduler interface {
+	Submit(ctx context.Context, r Request) (JobID, error)
+	Observe(ctx context.Context, now time.Time) (Snapshot, error)
+	QueryAccounting(ctx context.Context, since time.Time, names []string) ([]Job, error)
+	Cancel(ctx context.Context, id JobID, name string) error
+	Partitions(ctx context.Context) ([]Partition, error)
+}
+
+// longestPause bounds the pause between two requests to a controller that does not answer.
+const longestPause = time.Minute
+
+// Observer is the one place from which a bridge asks Slurm's controller for jobs. The bridge's
+// rows, the jobs that convert images, the sweep and the cache's trimmer all need to know which
+// jobs exist. Each squeue lists all of them, so one answer serves all: the Observer runs squeue
+// at most once per Interval, only while a caller waits, and gives all waiting callers the same
+// answer.
+//
+// After the first failure the controller counts as unreachable, and is asked less and less often:
+//
+//   - The next squeue comes after Interval. Each further failure doubles the pause, up to
+//     longestPause. Up to a quarter is added by chance, so that the bridges of a site do not
+//     all come back in the same second.
+//   - Until an answer comes, squeue is the only request. Submit and Cancel ask nothing and fail
+//     at once. Submit reports a refusal that may be tried again, so its caller knows that no
+//     job was made.
+//
+// sacct and sinfo are not held back. sacct asks the accounting database and not the controller;
+// sinfo is run every ten minutes. The back-off is written here because libraries for it
+// (sony/gobreaker, cenkalti/backoff) read the machine's clock, and the simulation has its own.
+//
+// The exported fields are set before the first use and not changed after. An Observer is safe for
+// concurrent use.
+type Observer struct {
+	Scheduler
+
+	// Interval is the shortest time from one squeue to the next.
+	Interval time.Duration
+	// Now reads the clock. It is the clock of the snapshots' Asked.
+	Now func() time.Time
+	// Random returns a number in [0, 1); nil means math/rand/v2.Float64.
+	Random func() float64
+
+	calls sharedcall.Group[Snapshot]
+
+	mu          sync.Mutex
+	next        time.Time // when the controller may be asked next
+	failures    int       // in a row
+	unreachable *UnreachableError
+}
+
+// Observe returns a snapshot that was requested at notBefore or later, with its jobs in the order
+// of their ids. It waits until the next squeue may be run; all callers that wait get the same
+// answer, which none of them may change. If the controller does not answer, the error is an
+// *UnreachableError.
+func (o *Observer) Observe(ctx context.Context, notBefore time.Time) (Snapshot, error) {
+	for {
+		snapshot, err := o.calls.Do(ctx, "", o.observeNext)
+		if err != nil || !snapshot.Asked.Before(notBefore) {
+			return snapshot, err
+		}
+	}
+}
+
+// observeNext runs the next squeue.
+func (o *Observer) observeNext(ctx context.Context) (Snapshot, error) {
+	if wait := o.Next().Sub(o.Now()); wait > 0 {
+		if err := pause.For(ctx, wait); err != nil {
+			return Snapshot{}, err
+		}
+	}
+	asked := o.Now()
+	o.mu.Lock()
+	o.next = asked.Add(o.Interval) // also if all callers leave before the answer
+	o.mu.Unlock()
+	snapshot, err := o.Scheduler.Observe(ctx, asked)
+	switch {
+	case err == nil:
+		o.answered()
+	case ctx.Err() != nil:
+		return Snapshot{}, ctx.Err()
+	default:
+		return Snapshot{}, o.failed(asked, err)
+	}
+	slices.SortStableFunc(snapshot.Jobs, func(a, b Job) int { return cmp.Compare(a.ID, b.ID) })
+	return snapshot, nil
+}
+
+// Next returns the earliest time of the next squeue.
+func (o *Observer) Next() time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.next
+}
+
+func (o *Observer) answered() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.failures, o.unreachable = 0, nil
+}
+
+// failed notes that the controller did not answer.
+func (o *Observer) failed(asked time.Time, err error) error {
+	random := rand.Float64
+	if o.Random != nil {
+		random = o.Random
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	wait := min(o.Interval<<min(o.failures, 16), longestPause)
+	wait += time.Duration(random() * float64(wait) / 4)
+	o.failures++
+	o.next = o.Now().Add(wait)
+	since := asked
+	if o.unreachable != nil {
+		since = o.unreachable.Since
+	}
+	o.unreachable = &UnreachableError{Since: since, Next: o.next, Err: err}
+	return o.unreachable
+}
+
+// Submit submits a job. While the controller is unreachable it asks nothing, and its error is an
+// *Error of a refusal that may be tried again: no job was made.
+func (o *Observer) Submit(ctx context.Context, r Request) (JobID, error) {
+	if outage := o.outage(); outage != nil {
+		return 0, &Error{Op: "submit " + r.Name, Message: outage.Error(), Refused: true, Retry: true, Err: outage}
+	}
+	return o.Scheduler.Submit(ctx, r)
+}
+
+// Cancel ends a job. While the controller is unreachable it asks nothing and returns an *UnreachableError.
+func (o *Observer) Cancel(ctx context.Context, id JobID, name string) error {
+	if outage := o.outage(); outage != nil {
+		return fmt.Errorf("cancel %s: %w", id, outage)
+	}
+	return o.Scheduler.Cancel(ctx, id, name)
+}
+
+func (o *Observer) outage() *UnreachableError {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.unreachable
+}
+
+// UnreachableError says that Slurm's controller does not answer.
+type UnreachableError struct {
+	// Since is when the first question without an answer was asked. Next is when the
+	// controller may be asked again.
+	Since, Next time.Time
+	// Err is why the last question had no answer.
+	Err error
+}
+
+// Error says since when the controller has not answered, and why.
+func (e *UnreachableError) Error() string {
+	return fmt.Sprintf("Slurm's controller has not answered since %s: %v", e.Since.Format(time.TimeOnly), e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// Transient reports true: the same request may succeed later.
+func (e *UnreachableError) Transient() bool { return true }
+
+// Outage reports true: the fault is the site's, not the request's.
+func (e *UnreachableError) Outage() bool { return true }
