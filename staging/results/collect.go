@@ -49,7 +49,6 @@ func (c *Collector) Collect(ctx context.Context, run codalab.RunBundle, dir stri
 	return delivered, err
 }
 
-// failed is the error of results that could not be delivered.
 func failed(err error, retry bool) error {
 	return &transfer.Error{What: "results", Err: err, Retry: retry}
 }
@@ -151,7 +150,6 @@ func (c *Collector) upload(ctx context.Context, run codalab.RunBundle, root *os.
 	return u.total.String(), c.send(ctx, run.UUID, root, u, excludes)
 }
 
-// send packs a directory and sends it as a bundle's contents.
 func (c *Collector) send(ctx context.Context, bundle string, root *os.Root, u *upload, excludes func(string, fs.DirEntry) bool) error {
 	r, w := io.Pipe()
 	var packing errgroup.Group

@@ -44,7 +44,6 @@ func (i *Item) Arrived() {
 	i.there, i.transfer = true, nil
 }
 
-// view is an item at a moment.
 type view struct {
 	name         string
 	image, there bool
