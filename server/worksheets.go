@@ -94,7 +94,7 @@ func (s *Server) createWorksheets(w http.ResponseWriter, r *http.Request, u stor
 		}
 		now := s.Now().UnixMicro()
 		sheet := store.Worksheet{UUID: codalab.NewUUID(), Name: in.Name, OwnerID: u.ID, Public: permissionRead, TagsJSON: "[]", Created: now, Modified: now}
-		err := s.store.AddWorksheet(r.Context(), sheet)
+		err := s.Store.AddWorksheet(r.Context(), sheet)
 		if errors.Is(err, store.ErrExists) {
 			return refuse(http.StatusBadRequest, "Worksheet with name %s already exists", in.Name)
 		}
@@ -120,7 +120,7 @@ func (s *Server) worksheet(w http.ResponseWriter, r *http.Request, u store.User)
 	}
 	var items []store.Item
 	if include["items"] {
-		if items, err = s.store.Items(ctx, sheet.UUID); err != nil {
+		if items, err = s.Store.Items(ctx, sheet.UUID); err != nil {
 			return err
 		}
 	}
@@ -176,7 +176,7 @@ func (s *Server) itemBundles(ctx context.Context, u store.User, items []store.It
 			uuids = append(uuids, id)
 		}
 	}
-	found, err := s.store.Bundles(ctx, uuids)
+	found, err := s.Store.Bundles(ctx, uuids)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -197,7 +197,7 @@ func (s *Server) userObjects(ctx context.Context, ids []string) ([]codalab.Objec
 	slices.Sort(ids)
 	var objects []codalab.Object
 	for _, id := range slices.Compact(ids) {
-		u, err := s.store.User(ctx, id)
+		u, err := s.Store.User(ctx, id)
 		if err != nil {
 			return nil, err
 		}

@@ -36,7 +36,7 @@ type Bundle struct {
 	Worker Worker
 	// Assigned is when the run was assigned to Worker.
 	Assigned time.Time
-	// KillMessage says why the worker must kill the run; empty if it must not.
+	// KillMessage is why the worker must kill the run; empty if it must not.
 	KillMessage string
 }
 
@@ -278,7 +278,7 @@ func change(ctx context.Context, tx *sqlx.Tx, uuid string, decide func(*Bundle) 
 	return b, rowError(err, "change bundle "+uuid)
 }
 
-// equal says whether r and other have the same values.
+// equal reports whether r and other have the same values.
 func (r bundleRow) equal(other bundleRow) bool {
 	same := (r.Frozen == nil) == (other.Frozen == nil) && (r.Frozen == nil || *r.Frozen == *other.Frozen)
 	r.Frozen, other.Frozen, r.Command, other.Command = nil, nil, nil, nil

@@ -30,7 +30,7 @@ type User struct {
 	DiskUsed         int64 `db:"disk_used"`
 }
 
-// Root says whether the user is the root user.
+// Root reports whether the user is the root user.
 func (u User) Root() bool { return u.ID == RootID }
 
 // JoinedAt is when the user was added.
