@@ -38,6 +38,8 @@ func (s *steps) list() {
 		s.get(a)
 	case a.next <= fillDropFirstName:
 		s.fill(a)
+	case a.next >= movePick:
+		s.move(a)
 	default:
 		s.remove(a)
 	}
@@ -259,5 +261,52 @@ func (s *steps) unlink(a actor) {
 		default:
 			s.add(fmt.Sprintf("unlinks the first name of %d", t), removeProbe, unlink)
 		}
+	}
+}
+
+// move moves a pin of holder A, which has a pin of the key too, from a retired content
+// to the current one, as Get would find that. What A got before is A's no more.
+func (s *steps) move(a actor) {
+	w := s.before
+	switch a.next { //nolint:exhaustive // the steps of this kind of actor
+	case movePick:
+		for t := uint8(1); t <= mostTokens; t++ {
+			if !w.pins[holderA].has(t) || !w.settled.has(t) {
+				continue
+			}
+			if s.movesAtOnce {
+				s.add(fmt.Sprintf("drops the pin of %d", t), movePick, func(w *world, _ *actor) { w.pins[holderA] &^= only(t) })
+				continue
+			}
+			for now := uint8(1); now <= mostTokens; now++ {
+				if w.known.has(now) {
+					s.add(fmt.Sprintf("finds %d settled, reads %d and pins it", t, now), moveReadAgain, func(w *world, a *actor) {
+						a.token, a.saw = now, only(t)
+						w.pins[holderA] |= only(now)
+					})
+				}
+			}
+		}
+	case moveReadAgain:
+		if w.record != a.token || a.saw.has(a.token) {
+			s.add("reads something else", movePick, func(_ *world, now *actor) { now.token, now.saw = 0, 0 })
+			return
+		}
+		s.add(fmt.Sprintf("reads %d again", a.token), moveDrop, func(w *world, _ *actor) {
+			if !w.over[holderA] {
+				w.inUse[holderA] |= only(a.token)
+			}
+		})
+	case moveDrop:
+		for t := uint8(1); t <= mostTokens; t++ {
+			if a.saw.has(t) {
+				s.add(fmt.Sprintf("drops the pin of %d", t), movePick, func(w *world, now *actor) {
+					now.token, now.saw = 0, 0
+					w.pins[holderA] &^= only(t)
+					w.inUse[holderA] &^= only(t)
+				})
+			}
+		}
+	default: // not of a mover
 	}
 }

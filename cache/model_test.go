@@ -49,7 +49,7 @@ type world struct {
 type actor struct {
 	next  step
 	token uint8  // that it works on
-	saw   tokens // pins that an earlier listing showed; only a wrong protocol keeps it
+	saw   tokens // pins that an earlier listing showed; only a mover and a wrong protocol keep it
 }
 
 // step is what an actor does next.
@@ -72,6 +72,9 @@ const (
 	removeListPins
 	removeContent
 	removeRecord
+	movePick
+	moveReadAgain
+	moveDrop
 )
 
 // The holders of the model.
@@ -99,6 +102,7 @@ var (
 	secondFill = role{name: "second fill", holder: nobody, begins: fillBegin, tokens: []uint8{3}}
 	trimmer    = role{name: "trimmer", holder: nobody, begins: removeUnlink}
 	sweeper    = role{name: "sweeper", holder: nobody, begins: removeUnlink, sweeps: true}
+	moverOfA   = role{name: "mover of A", holder: nobody, begins: movePick} // a trimmer, as A has a pin of the key
 )
 
 // variant says what a wrong protocol does. The zero value is the protocol.
@@ -115,6 +119,7 @@ type variant struct {
 	notesFirst      bool // the note is made before the first name is unlinked
 	restores        bool // the trimmer links a pinned retired record back
 	forgetsStanding bool // the trimmer drops a retired name whose content stands again
+	movesAtOnce     bool // the mover drops a pin without one of the current content
 }
 
 // model is what a check begins with.
@@ -258,6 +263,7 @@ func TestModelKeepsWhatIsInUse(t *testing.T) {
 	models := map[string]model{
 		"two Gets of one holder":         {roles: []role{getOfA, getOfA, fillOfB, trimmer}, faults: 2, retirings: 2},
 		"a sweep beside stopped fillers": {roles: []role{getOfA, fillOfB, secondFill, sweeper}, faults: 1, retirings: 1},
+		"a pin that moves":               {roles: []role{getOfA, getOfA, fillOfB, moverOfA, trimmer}, faults: 1, retirings: 2},
 		"a sweep beside a trim":          {roles: []role{getOfA, secondFill, trimmer, sweeper}, faults: 2, retirings: 2},
 	}
 	if os.Getenv("CLTEST_MODEL") != "" {
@@ -265,6 +271,7 @@ func TestModelKeepsWhatIsInUse(t *testing.T) {
 			"all, one fault":         {roles: []role{getOfA, getOfA, fillOfB, secondFill, trimmer, sweeper}, faults: 1, retirings: 1},
 			"two fillers, trim":      {roles: []role{getOfA, getOfA, fillOfB, secondFill, trimmer}, faults: 2, retirings: 2},
 			"two trims":              {roles: []role{getOfA, getOfA, fillOfB, trimmer, trimmer}, faults: 2, retirings: 2},
+			"a pin that moves":       {roles: []role{getOfA, getOfA, fillOfB, moverOfA, trimmer}, faults: 2, retirings: 2},
 			"filler, trim and sweep": {roles: []role{getOfA, getOfA, fillOfB, trimmer, sweeper}, faults: 2, retirings: 2},
 		}
 	}
@@ -301,6 +308,7 @@ func TestModelCatchesWrongProtocols(t *testing.T) {
 		"the sweep takes what is retired":                 {variant: variant{sweepsRetired: true}, roles: []role{getOfA, secondFill, trimmer, sweeper}},
 		"Settle begins before the first name is unlinked": {variant: variant{notesFirst: true}, roles: []role{getOfA, secondFill, trimmer}},
 		"Fill publishes by creating its record anew":      {variant: variant{publishesAnew: true}, roles: []role{getOfA, secondFill, sweeper}},
+		"a pin is dropped before another is made":         {variant: variant{movesAtOnce: true}, roles: []role{getOfA, secondFill, moverOfA, trimmer}},
 		"the trimmer restores":                            {variant: variant{restores: true}, roles: []role{getOfA, secondFill, trimmer, trimmer}},
 	} {
 		t.Run(name, func(t *testing.T) {

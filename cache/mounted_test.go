@@ -27,6 +27,9 @@ func TestCacheWhoseDiskIsNotMountedIsAnErrorAndNothingIsMadeInItsPlace(t *testin
 			t.Errorf("holder %q: the cache filled what is not there", holder)
 		}
 	}
+	if err := c.Pin(t.Context(), cache.Key{Kind: "bundle", ID: "a"}, false, "user-ann"); err == nil {
+		t.Error("a pin was made where there is nothing")
+	}
 	if _, err := c.Trim(t.Context(), cache.TrimOptions{}); err == nil {
 		t.Error("the cache trimmed what is not there")
 	}

@@ -47,7 +47,7 @@ func (c *Cache) Pin(ctx context.Context, key Key, private bool, h Holder) error 
 	if err == nil {
 		_, _, err = c.hit(ctx, e, h)
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil {
 		return fmt.Errorf("pin %s: %w", key, err)
 	}
 	return nil
@@ -208,39 +208,22 @@ func (c *Cache) dropOver(ctx context.Context, pins []Pin, dry bool) (rest []Pin,
 	return rest, dropped, nil
 }
 
-// movePins gives each holder of a key's record a pin of the content that the
-// record names now, in the place of those of earlier contents.
-func (c *Cache) movePins(ctx context.Context, pins []Pin) error {
-	var kinds []string
-	var errs []error
-	listed := newPinned(pins)
-	for _, p := range pins {
-		if p.target != p.Hash+recordSuffix {
+// movePins gives the holders of a key's record a pin of the key's current content, if
+// there is one, and drops their pins of a content whose retirement has settled. Before
+// that, a link on its way could publish the content once more, and a Get of the same
+// holder rely on the pin.
+func (w *trimming) movePins(ctx context.Context, e entry, settled string) error {
+	for _, h := range w.pinned[e.id(settled)] {
+		if !slices.Contains(w.pinned[e.hash+recordSuffix], h) {
 			continue
 		}
-		if kinds == nil {
-			var err error
-			if kinds, err = c.kinds(); err != nil {
-				return err
-			}
+		r, found, err := w.hit(ctx, e, h)
+		if err == nil && found && r.Token != settled {
+			err = remove(w.pinPath(e.id(settled), h))
 		}
-		for _, kind := range kinds { // a key has one
-			e := entry{hash: p.Hash, dir: filepath.Join(c.dir, kind, p.Hash[:2])}
-			r, err := c.readEntry(e)
-			found := err == nil
-			if !found {
-				continue
-			}
-			if !slices.Contains(listed[e.id(r.Token)], p.Holder) {
-				r, found, err = c.hit(ctx, e, p.Holder)
-			}
-			for _, old := range pins {
-				if err == nil && found && old.Hash == p.Hash && old.Holder == p.Holder && old.target != p.target && old.target != p.Hash && old.target != e.id(r.Token) {
-					err = remove(c.pinPath(old.target, old.Holder))
-				}
-			}
-			errs = append(errs, err)
+		if err != nil {
+			return fmt.Errorf("move a pin of %s: %w", h, err)
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/interruptible"
 )
 
 // sum is what a content is known by.
@@ -234,7 +235,7 @@ func (d *digester) file(name string, size int64, flush bool) (digest string, err
 	buffer, _ := buffers.Get().(*[256 << 10]byte)
 	defer buffers.Put(buffer)
 	h := sha256.New()
-	n, err := io.CopyBuffer(struct{ io.Writer }{h}, struct{ io.Reader }{reader{d.ctx, f}}, buffer[:])
+	n, err := io.CopyBuffer(struct{ io.Writer }{h}, interruptible.Reader(d.ctx, f), buffer[:])
 	if err == nil && n != size {
 		err = fmt.Errorf("%w: %s: %d bytes were read of %d", ErrDamaged, name, n, size)
 	}
@@ -242,19 +243,6 @@ func (d *digester) file(name string, size int64, flush bool) (digest string, err
 		err = f.Sync()
 	}
 	return hex.EncodeToString(h.Sum(nil)), errors.Join(err, f.Close())
-}
-
-// reader ends with its context.
-type reader struct {
-	ctx context.Context //nolint:containedctx // lives as long as the call that it came with
-	r   io.Reader
-}
-
-func (r reader) Read(p []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return r.r.Read(p)
 }
 
 // makeReadable lets the owner read a file until restore is called.

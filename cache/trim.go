@@ -103,21 +103,17 @@ func (w *trimming) clear(ctx context.Context) (failed, err error) {
 	if err != nil {
 		return nil, err
 	}
-	pins, err := w.count(ctx)
-	if err != nil {
+	if err := w.count(ctx); err != nil {
 		return nil, err
 	}
 	var going []leaving
 	var errs []error
-	if !w.DryRun {
-		errs = append(errs, w.movePins(ctx, pins))
-	}
 	w.out = map[string]bool{}
 	for _, r := range list {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		l, goes, err := w.decide(r)
+		l, goes, err := w.decide(ctx, r)
 		if err != nil && !harmless(err) {
 			errs = append(errs, err)
 		}
@@ -134,7 +130,7 @@ func (w *trimming) clear(ctx context.Context) (failed, err error) {
 // decide says whether the content of a retired record is to be removed now. A
 // record that cannot be read names no content: it goes when it has settled, and
 // its content is swept.
-func (w *trimming) decide(r retired) (l leaving, goes bool, err error) {
+func (w *trimming) decide(ctx context.Context, r retired) (l leaving, goes bool, err error) {
 	e, rec, err := w.readRetired(r)
 	damaged := errors.Is(err, ErrDamaged) && !errors.Is(err, errForeign)
 	if err != nil && !damaged {
@@ -148,11 +144,13 @@ func (w *trimming) decide(r retired) (l leaving, goes bool, err error) {
 		return l, false, nil
 	}
 	settled, err := w.settled(r, w.now)
-	if err != nil || !settled || stays {
+	switch {
+	case err != nil || !settled:
 		return l, false, err
-	}
-	if damaged {
+	case damaged:
 		return l, false, w.forget(r)
+	case stays:
+		return l, false, w.movePins(ctx, e, rec.Token) // it goes with the next trim
 	}
 	return leaving{retired: r, e: e, token: rec.Token}, true, nil
 }
@@ -171,27 +169,27 @@ func harmless(err error) bool {
 }
 
 // count reads the pins, less those that are over, and the sizes.
-func (w *trimming) count(ctx context.Context) ([]Pin, error) {
+func (w *trimming) count(ctx context.Context) error {
 	pins, err := w.listPins()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	pins, dropped, err := w.dropOver(ctx, pins, w.DryRun)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	w.Dropped = append(w.Dropped, dropped...)
 	w.pinned = newPinned(pins)
 	sizes, err := w.Cache.sizes()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	w.sizes = map[string][]sizeOf{}
 	for _, s := range sizes {
 		w.sizes[s.id()] = append(w.sizes[s.id()], s)
 	}
 	w.Trimmed.Usage = usage(sizes)
-	return pins, nil
+	return nil
 }
 
 // removable says whether this user may remove a content's directory.

@@ -103,7 +103,7 @@ func (m Metadata) Strings(key string) []string {
 	return nil
 }
 
-// Has says whether key is set.
+// Has reports whether key is set.
 func (m Metadata) Has(key string) bool {
 	_, ok := m[key]
 	return ok

@@ -29,13 +29,13 @@ func (e *Error) Error() string {
 // Unwrap returns the cause, if it is known.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Transient says whether the same call may succeed later: no answer came, or the server was in
+// Transient reports whether the same call may succeed later: no answer came, or the server was in
 // trouble or too busy. Refusals are not transient.
 func (e *Error) Transient() bool {
 	return e.Status == 0 || e.Status >= 500 || e.Status == 408 || e.Status == 429
 }
 
-// UnpackFailed says whether the server could not unpack an archive. CodaLab's own server
+// UnpackFailed reports whether the server could not unpack an archive. CodaLab's own server
 // answers with 400 and the same sentence when the upload is no archive, when it broke off, and
 // when the server's disk is full (codalab/lib/zip_util.py: unpack). A caller that knows its
 // archive to be complete may send it again.

@@ -20,11 +20,11 @@ func NewUUID() string {
 	return "0x" + hex.EncodeToString(id[:])
 }
 
-// IsUUID says whether s is a whole identifier.
+// IsUUID reports whether s is a whole identifier.
 func IsUUID(s string) bool { return uuidForm.MatchString(s) }
 
-// IsUUIDPrefix says whether s is the beginning of an identifier, shorter than a whole one.
+// IsUUIDPrefix reports whether s is the beginning of an identifier, shorter than a whole one.
 func IsUUIDPrefix(s string) bool { return prefixForm.MatchString(s) }
 
-// IsName says whether s may name a bundle, a worksheet or a user.
+// IsName reports whether s may name a bundle, a worksheet or a user.
 func IsName(s string) bool { return nameForm.MatchString(s) }

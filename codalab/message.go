@@ -12,7 +12,7 @@ type Unread struct {
 	// Type and UUID are the message's, if they could be read.
 	Type MessageType
 	UUID string
-	// Err says why the message could not be read; nil for an unknown type.
+	// Err is why the message could not be read; nil for an unknown type.
 	Err error
 }
 

@@ -19,12 +19,12 @@ const (
 	StateWorkerOffline State = "worker_offline"
 )
 
-// Final says whether a bundle in this state never changes again.
+// Final reports whether a bundle in this state never changes again.
 func (s State) Final() bool {
 	return s == StateReady || s == StateFailed || s == StateKilled
 }
 
-// OnWorker says whether a worker has a bundle in this state.
+// OnWorker reports whether a worker has a bundle in this state.
 func (s State) OnWorker() bool {
 	switch s { //nolint:exhaustive // no worker has a bundle in the other states, known or unknown
 	case StateStarting, StatePreparing, StateRunning, StateFinalizing, StateWorkerOffline:

@@ -59,7 +59,7 @@ func (s *Server) writable(ctx context.Context, u store.User, uuid string) (store
 }
 
 func (s *Server) permitted(ctx context.Context, u store.User, uuid string, need int) (store.Bundle, error) {
-	b, err := s.store.Bundle(ctx, uuid)
+	b, err := s.Store.Bundle(ctx, uuid)
 	if errors.Is(err, store.ErrNotFound) {
 		return store.Bundle{}, refuse(http.StatusNotFound, "Could not find bundle with uuid %s", uuid)
 	}
@@ -74,7 +74,7 @@ func (s *Server) permitted(ctx context.Context, u store.User, uuid string, need 
 
 // openWorksheet returns a worksheet on which the user has the permission need.
 func (s *Server) openWorksheet(ctx context.Context, u store.User, uuid string, need int) (store.Worksheet, error) {
-	w, err := s.store.Worksheet(ctx, uuid)
+	w, err := s.Store.Worksheet(ctx, uuid)
 	if errors.Is(err, store.ErrNotFound) {
 		return store.Worksheet{}, refuse(http.StatusNotFound, "No worksheet found with uuid '%s'", uuid)
 	}

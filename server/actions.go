@@ -36,7 +36,7 @@ func (s *Server) bundleActions(w http.ResponseWriter, r *http.Request, u store.U
 	}
 	data := []any{}
 	for _, a := range actions {
-		_, err := s.store.Change(r.Context(), a.UUID, func(b *store.Bundle) error {
+		_, err := s.Store.Change(r.Context(), a.UUID, func(b *store.Bundle) error {
 			if err := killable(*b); err != nil {
 				return err
 			}

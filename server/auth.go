@@ -41,7 +41,7 @@ func HashPassword(password string, iterations int) (string, error) {
 	return fmt.Sprintf("pbkdf2_sha256$%d$%s$%s", iterations, salt, base64.StdEncoding.EncodeToString(sum)), nil
 }
 
-// passwordFits says whether hashed is a hash of password.
+// passwordFits reports whether hashed is a hash of password.
 func passwordFits(password, hashed string) bool {
 	parts := strings.Split(hashed, "$")
 	if len(parts) != 4 || parts[0] != "pbkdf2_sha256" {
@@ -77,7 +77,7 @@ func (s *Server) authenticate(r *http.Request) (store.User, error) {
 	if !strings.EqualFold(kind, "Bearer") || token == "" {
 		return store.User{}, refuse(http.StatusUnauthorized, "User is not authenticated.")
 	}
-	u, err := s.store.UserOfToken(r.Context(), hashToken(token), s.Now())
+	u, err := s.Store.UserOfToken(r.Context(), hashToken(token), s.Now())
 	if errors.Is(err, store.ErrNotFound) {
 		return store.User{}, refuse(http.StatusUnauthorized, "User is not authenticated.")
 	}
@@ -107,7 +107,7 @@ func (s *Server) grantToken(w http.ResponseWriter, r *http.Request) error {
 		description = "Invalid credentials given."
 		u, err = s.login(r.Context(), r.PostForm.Get("username"), r.PostForm.Get("password"))
 	case "refresh_token":
-		u, err = s.store.UseRefresh(r.Context(), hashToken(r.PostForm.Get("refresh_token")), client, s.Now(), refreshGrace)
+		u, err = s.Store.UseRefresh(r.Context(), hashToken(r.PostForm.Get("refresh_token")), client, s.Now(), refreshGrace)
 	default:
 		return writeTokenError(w, http.StatusBadRequest, "unsupported_grant_type", "")
 	}
@@ -123,7 +123,7 @@ func (s *Server) grantToken(w http.ResponseWriter, r *http.Request) error {
 // login returns the user with this name and password; ErrNotFound if there is none. It takes
 // as long for an unknown name as for a wrong password.
 func (s *Server) login(ctx context.Context, name, password string) (store.User, error) {
-	u, err := s.store.User(ctx, name)
+	u, err := s.Store.User(ctx, name)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return store.User{}, err
 	}
@@ -143,9 +143,9 @@ func (s *Server) login(ctx context.Context, name, password string) (store.User, 
 
 func (s *Server) grant(w http.ResponseWriter, r *http.Request, u store.User, client string) error {
 	access, refresh, now := rand.Text()+rand.Text(), rand.Text()+rand.Text(), s.Now()
-	err := s.store.AddGrant(r.Context(), store.Grant{
+	err := s.Store.AddGrant(r.Context(), store.Grant{
 		Access: hashToken(access), Refresh: hashToken(refresh), Client: client, UserID: u.ID,
-		AccessExpires: now.Add(accessLife).UnixMicro(), RefreshExpires: now.Add(refreshLife).UnixMicro(),
+		AccessExpires: store.Time{Time: now.Add(accessLife)}, RefreshExpires: store.Time{Time: now.Add(refreshLife)},
 	}, now)
 	if err != nil {
 		return err

@@ -108,11 +108,11 @@ func (s *Server) bundleObjects(r *http.Request, u store.User, bundles []store.Bu
 
 // childObjects returns the names of a bundle's children that the user may read.
 func (s *Server) childObjects(ctx context.Context, u store.User, uuid string) ([]codalab.Object, error) {
-	uuids, err := s.store.Children(ctx, uuid)
+	uuids, err := s.Store.Children(ctx, uuid)
 	if err != nil {
 		return nil, err
 	}
-	children, err := s.store.Bundles(ctx, uuids)
+	children, err := s.Store.Bundles(ctx, uuids)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func (s *Server) childObjects(ctx context.Context, u store.User, uuid string) ([
 // hostObjects returns the names of the worksheets that show a bundle and that the user may
 // read.
 func (s *Server) hostObjects(ctx context.Context, u store.User, uuid string) ([]codalab.Object, error) {
-	sheets, err := s.store.HostWorksheets(ctx, uuid)
+	sheets, err := s.Store.HostWorksheets(ctx, uuid)
 	if err != nil {
 		return nil, err
 	}

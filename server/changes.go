@@ -23,7 +23,7 @@ func (s *Server) processChanges(ctx context.Context, uuids []string) {
 
 // processChange acts on one bundle's state, and returns the bundles that it changed.
 func (s *Server) processChange(ctx context.Context, uuid string) ([]string, error) {
-	b, err := s.store.Bundle(ctx, uuid)
+	b, err := s.Store.Bundle(ctx, uuid)
 	if errors.Is(err, store.ErrNotFound) {
 		delete(s.pending, uuid)
 		delete(s.fresh, uuid)
@@ -38,7 +38,7 @@ func (s *Server) processChange(ctx context.Context, uuid string) ([]string, erro
 		return s.stage(ctx, uuid)
 	case b.State.Final():
 		if s.SharedDisk && !b.Assigned.IsZero() && b.Contents != b.ResultsName() {
-			s.logError(ctx, "remove the results directory of bundle "+uuid, s.store.RemoveContents(b.ResultsName()))
+			s.logError(ctx, "remove the results directory of bundle "+uuid, s.Store.RemoveContents(b.ResultsName()))
 		}
 		return s.stageChildren(ctx, uuid)
 	}
@@ -65,7 +65,7 @@ func (s *Server) track(bundles ...store.Bundle) {
 func newPending(b store.Bundle, resources codalab.Resources) *pending {
 	p := &pending{
 		uuid: b.UUID, ownerID: b.OwnerID, resources: resources, parents: map[[2]string]bool{},
-		priority: b.Metadata.Int("request_priority"), created: b.Created, status: b.Metadata.String("staged_status"),
+		priority: b.Metadata.Int("request_priority"), created: b.Created.Time, status: b.Metadata.String("staged_status"),
 	}
 	for _, d := range b.Dependencies {
 		p.parents[[2]string{d.ParentUUID, d.ParentPath}] = true
@@ -74,7 +74,7 @@ func newPending(b store.Bundle, resources codalab.Resources) *pending {
 }
 
 func (s *Server) stageChildren(ctx context.Context, uuid string) ([]string, error) {
-	children, err := s.store.Children(ctx, uuid)
+	children, err := s.Store.Children(ctx, uuid)
 	if err != nil {
 		return nil, err
 	}
@@ -91,12 +91,12 @@ func (s *Server) stageChildren(ctx context.Context, uuid string) ([]string, erro
 
 // stage stages or fails a created run, unless it has to wait for its parents.
 func (s *Server) stage(ctx context.Context, uuid string) ([]string, error) {
-	parents, err := s.store.Parents(ctx, uuid)
+	parents, err := s.Store.Parents(ctx, uuid)
 	if err != nil {
 		return nil, err
 	}
 	changed := false
-	_, err = s.store.Change(ctx, uuid, func(b *store.Bundle) error {
+	_, err = s.Store.Change(ctx, uuid, func(b *store.Bundle) error {
 		changed = stage(b, parents)
 		return nil
 	})
@@ -112,7 +112,7 @@ func (s *Server) restageUnclaimed(ctx context.Context, now time.Time) {
 	if len(overdue) == 0 {
 		return
 	}
-	_, err := s.store.ChangeAll(ctx, overdue, func(b *store.Bundle) error {
+	_, err := s.Store.ChangeAll(ctx, overdue, func(b *store.Bundle) error {
 		if b.State == codalab.StateStarting {
 			unassign(b)
 		}

@@ -78,7 +78,7 @@ func (s *Server) messages(ctx context.Context, p *poll) ([]codalab.Message, erro
 	if len(starting) == 0 {
 		return messages, nil
 	}
-	bundles, err := s.store.Bundles(ctx, starting)
+	bundles, err := s.Store.Bundles(ctx, starting)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func (s *Server) startBundle(w http.ResponseWriter, r *http.Request, u store.Use
 		return err
 	}
 	granted := false
-	b, err := s.store.Change(r.Context(), uuid, func(b *store.Bundle) error {
+	b, err := s.Store.Change(r.Context(), uuid, func(b *store.Bundle) error {
 		granted = claim(b, key, start, s.hub.info(key).Preemptible)
 		return nil
 	})

@@ -54,7 +54,7 @@ func (s *Server) createBundles(w http.ResponseWriter, r *http.Request, u store.U
 	}
 	var uuids []string
 	for _, b := range bundles {
-		err := s.store.CreateBundle(ctx, b, worksheet)
+		err := s.Store.CreateBundle(ctx, b, worksheet)
 		if errors.Is(err, store.ErrExists) {
 			err = refuse(http.StatusBadRequest, "Bundle %s exists already", b.UUID)
 		}
@@ -115,7 +115,7 @@ func (s *Server) checkNew(ctx context.Context, u store.User, o codalab.Object, w
 	}
 	b := store.Bundle{
 		UUID: in.UUID, Type: in.Type, OwnerID: u.ID, IsAnonymous: in.IsAnonymous,
-		Metadata: in.Metadata, Created: s.Now(), Dependencies: []codalab.Dependency{}, State: codalab.StateUploading,
+		Metadata: in.Metadata, Created: store.Time{Time: s.Now()}, Dependencies: []codalab.Dependency{}, State: codalab.StateUploading,
 	}
 	b.Metadata["created"] = b.Created.Unix()
 	switch {
@@ -153,7 +153,7 @@ func (s *Server) checkNewRun(ctx context.Context, u store.User, in newBundle, b 
 			return b, refuse(http.StatusBadRequest, "Dependency '%s' is given twice", d.ChildPath)
 		}
 		taken[path.Clean(d.ChildPath)] = true
-		parent, err := s.store.Bundle(ctx, d.ParentUUID)
+		parent, err := s.Store.Bundle(ctx, d.ParentUUID)
 		if err == nil && bundlePermission(u, parent.OwnerID) < permissionRead {
 			return b, forbidden(u, "bundle", d.ParentUUID, permissionNone, permissionRead)
 		}
@@ -176,7 +176,7 @@ func checkName(name string) error {
 	return refuse(http.StatusBadRequest, "Invalid name '%s'. Name must start with a letter or underscore and can only contain letters, digits, underscores, periods, and dashes.", name)
 }
 
-// withinBundle says whether a path of a dependency stays in its bundle.
+// withinBundle reports whether a path of a dependency stays in its bundle.
 func withinBundle(p string) bool {
 	clean := path.Clean(p)
 	return !strings.ContainsAny(p, "\x00\n") && !path.IsAbs(p) && clean != ".." && !strings.HasPrefix(clean, "../")

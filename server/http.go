@@ -33,7 +33,7 @@ func refuse(status int, format string, args ...any) error {
 	return &refusal{status, fmt.Sprintf(format, args...)}
 }
 
-// hasStatus says whether err is a refusal with this status.
+// hasStatus reports whether err is a refusal with this status.
 func hasStatus(err error, status int) bool {
 	var no *refusal
 	return errors.As(err, &no) && no.status == status
@@ -43,9 +43,9 @@ func hasStatus(err error, status int) bool {
 // error.
 type handler func(w http.ResponseWriter, r *http.Request, u store.User) error
 
-// routes returns the handler of all routes, which are some of those of codalab/rest/*.py. The
-// answer to a known path with another method is 405.
-func (s *Server) routes() http.Handler {
+// Handler returns the service's HTTP handler. Its routes are some of those of
+// codalab/rest/*.py. The answer to a known path with another method is 405.
+func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /rest/oauth2/token", s.token)
 	for pattern, h := range map[string]handler{

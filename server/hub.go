@@ -21,7 +21,7 @@ type hub struct {
 	mu      sync.Mutex
 	workers map[store.Worker]*worker
 	holders map[string]*worker // by bundle: the worker that has it
-	// roomier says that some worker may have more room than at the last call of moreRoom.
+	// roomier is set when some worker may have more room than at the last call of moreRoom.
 	roomier  bool
 	nextRead int64
 	nextDuty int64
@@ -90,7 +90,7 @@ func (h *hub) worker(key store.Worker) *worker {
 	return w
 }
 
-// beginPoll records a check-in and ends the poll of the previous one. changed says whether the
+// beginPoll records a check-in and ends the poll of the previous one. changed reports whether the
 // worker may run other bundles than before.
 func (h *hub) beginPoll(key store.Worker, in codalab.CheckIn, now time.Time) (p *poll, changed bool) {
 	h.mu.Lock()
@@ -115,7 +115,7 @@ func (h *hub) beginPoll(key store.Worker, in codalab.CheckIn, now time.Time) (p 
 	return p, changed
 }
 
-// sameOffer says whether two check-ins offer the same resources. It ignores free disk, which
+// sameOffer reports whether two check-ins offer the same resources. It ignores free disk, which
 // changes all the time and which the next pass of Run considers.
 func sameOffer(a, b codalab.CheckIn) bool {
 	return a.Tag == b.Tag && a.TagExclusive == b.TagExclusive && a.CPUs == b.CPUs && a.GPUs == b.GPUs &&
@@ -225,7 +225,7 @@ func (h *hub) trackOne(b store.Bundle, r codalab.Resources) {
 	hold, want := heldRun{Resources: r}, duty{uuid: b.UUID}
 	switch {
 	case b.State == codalab.StateStarting:
-		hold.starting = b.Assigned
+		hold.starting = b.Assigned.Time
 		want.kind = codalab.MessageRun
 	case b.KillMessage != "":
 		want.kind, want.message = codalab.MessageKill, b.KillMessage
@@ -263,7 +263,7 @@ func (w *worker) setRun(uuid string, run heldRun, has bool) {
 	}
 }
 
-// moreRoom says whether some worker may have more room than at the last call.
+// moreRoom reports whether some worker may have more room than at the last call.
 func (h *hub) moreRoom() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -70,7 +70,7 @@ func (s *Server) match(ctx context.Context, now time.Time, all bool) {
 	if len(decided) == 0 {
 		return
 	}
-	changed, err := s.store.ChangeAll(ctx, decided, func(b *store.Bundle) error {
+	changed, err := s.Store.ChangeAll(ctx, decided, func(b *store.Bundle) error {
 		if worker, ok := assigned[b.UUID]; ok {
 			assign(b, worker, now)
 		} else if b.State == codalab.StateStaged {
@@ -148,7 +148,7 @@ func fits(want, have codalab.Resources) bool {
 	return want.CPUs <= have.CPUs && want.GPUs <= have.GPUs && want.Memory <= have.Memory && want.Disk <= have.Disk
 }
 
-// preferred says whether a run goes to a rather than b. It compares, in this order:
+// preferred reports whether a run goes to a rather than b. It compares, in this order:
 // tag-exclusive first, fewer free GPUs, more of the run's dependencies, fewer free CPUs, fewer
 // runs.
 func preferred(p *pending, a, b *offer) bool {

@@ -40,7 +40,7 @@ func (s *Server) patchBundles(w http.ResponseWriter, r *http.Request, u store.Us
 	}
 	var bundles []store.Bundle
 	for i, o := range objects {
-		b, err := s.store.Change(r.Context(), o.ID, edits[i].apply)
+		b, err := s.Store.Change(r.Context(), o.ID, edits[i].apply)
 		if err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ func (s *Server) applyReports(ctx context.Context, p *poll, runs []codalab.Run) 
 		return nil, nil
 	}
 	var moved []string
-	bundles, err := s.store.ChangeAll(ctx, uuids, func(b *store.Bundle) error {
+	bundles, err := s.Store.ChangeAll(ctx, uuids, func(b *store.Bundle) error {
 		before := b.State
 		if b.Worker != key || !b.State.OnWorker() || !s.hub.acceptReport(p, b.UUID) {
 			return nil
@@ -62,7 +62,7 @@ func (s *Server) applyReports(ctx context.Context, p *poll, runs []codalab.Run) 
 	return messages, nil
 }
 
-// acceptReport says whether a check-in's report of a run is the newest, and records it.
+// acceptReport reports whether a check-in's report of a run is the newest, and records it.
 // Check-ins are stored one after the other, but not always in the order of their arrival.
 func (h *hub) acceptReport(p *poll, uuid string) bool {
 	h.mu.Lock()

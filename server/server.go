@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"net/http"
 	"sync"
 	"time"
 
@@ -64,8 +63,7 @@ func (c Config) withDefaults() Config {
 // Server serves one store. While Handler serves requests, Run must run.
 type Server struct {
 	Config
-	store *store.Store
-	hub   *hub
+	hub *hub
 
 	adoptions adoptions
 	// hashing bounds how many passwords are checked at once, since each check keeps a core
@@ -85,8 +83,8 @@ type Server struct {
 func New(c Config) *Server {
 	c = c.withDefaults()
 	return &Server{
-		Config: c, store: c.Store,
-		hub: newHub(c.Resend, c.WorkerTimeout, c.Now()),
+		Config: c,
+		hub:    newHub(c.Resend, c.WorkerTimeout, c.Now()),
 
 		adoptions: adoptions{byName: map[string]*adoption{}, missing: map[string]time.Time{}},
 		hashing:   semaphore.NewWeighted(2),
@@ -111,7 +109,7 @@ func (s *Server) changed(uuids ...string) {
 func (s *Server) Run(ctx context.Context) error {
 	defer s.adoptions.wait()
 	defer s.hub.stop()
-	unfinished, err := s.store.Unfinished(ctx)
+	unfinished, err := s.Store.Unfinished(ctx)
 	if err != nil {
 		return err
 	}
@@ -144,6 +142,3 @@ func (s *Server) logError(ctx context.Context, doing string, err error) {
 		s.Log.LogAttrs(ctx, slog.LevelError, "failed", slog.String("doing", doing), slog.String("error", err.Error()))
 	}
 }
-
-// Handler returns the service's HTTP handler.
-func (s *Server) Handler() http.Handler { return s.routes() }

@@ -23,7 +23,7 @@ func (s *Server) addLocations(ctx context.Context, m *codalab.RunBundle, b store
 	for _, d := range m.Dependencies {
 		uuids = append(uuids, d.ParentUUID)
 	}
-	parents, err := s.store.Bundles(ctx, uuids)
+	parents, err := s.Store.Bundles(ctx, uuids)
 	if err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func (s *Server) addLocations(ctx context.Context, m *codalab.RunBundle, b store
 			m.Dependencies[i].Location = &dir
 		}
 	}
-	results, err := s.store.MakeResults(b)
+	results, err := s.Store.MakeResults(b)
 	m.Location = &results
 	return err
 }
@@ -43,7 +43,7 @@ func (s *Server) addLocations(ctx context.Context, m *codalab.RunBundle, b store
 func (s *Server) contentsPath(b store.Bundle) string {
 	link := b.Metadata.String("link_url")
 	if link == "" {
-		return s.store.ContentsFile(b)
+		return s.Store.ContentsFile(b)
 	}
 	clean, _, _ := s.linkRoot(link) // empty if there is no root
 	return clean
@@ -93,14 +93,14 @@ func (s *Server) adopt(ctx context.Context, key store.Worker, reports map[string
 		return nil, nil
 	}
 	shares := s.sharesDisk(key)
-	bundles, err := s.store.Bundles(ctx, ended)
+	bundles, err := s.Store.Bundles(ctx, ended)
 	if err != nil {
 		return nil, err
 	}
 	under := map[string]*adoption{}
 	for uuid, b := range bundles {
 		if b.Worker == key && b.State.OnWorker() && b.Contents == "" {
-			under[uuid] = s.adoptions.begin(s.store, b)
+			under[uuid] = s.adoptions.begin(s.Store, b)
 		}
 	}
 	sizes := map[string]int64{}

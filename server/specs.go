@@ -46,7 +46,7 @@ func (s *Server) resolvePrefix(ctx context.Context, u store.User, prefix string)
 	if u.Root() {
 		owner = ""
 	}
-	uuids, err := s.store.BundlesByPrefix(ctx, prefix, owner)
+	uuids, err := s.Store.BundlesByPrefix(ctx, prefix, owner)
 	switch {
 	case err != nil:
 		return "", err
@@ -81,7 +81,7 @@ func (s *Server) resolveName(ctx context.Context, worksheetUUID, spec string) (s
 	if err != nil {
 		return "", err
 	}
-	uuids, err := s.store.BundlesOnWorksheet(ctx, worksheetUUID, name, max(n, 1))
+	uuids, err := s.Store.BundlesOnWorksheet(ctx, worksheetUUID, name, max(n, 1))
 	switch {
 	case err != nil:
 		return "", err
@@ -110,11 +110,11 @@ func (s *Server) resolveWorksheet(ctx context.Context, u store.User, spec string
 	var err error
 	switch {
 	case codalab.IsUUID(spec):
-		w, err = s.store.Worksheet(ctx, spec)
+		w, err = s.Store.Worksheet(ctx, spec)
 	case codalab.IsUUIDPrefix(spec):
 		return s.worksheetByPrefix(ctx, u, spec)
 	default:
-		w, err = s.store.WorksheetNamed(ctx, spec)
+		w, err = s.Store.WorksheetNamed(ctx, spec)
 		if errors.Is(err, store.ErrNotFound) && spec == homePrefix+u.Name {
 			w, err = s.makeHome(ctx, u)
 		}
@@ -132,7 +132,7 @@ func (s *Server) resolveWorksheet(ctx context.Context, u store.User, spec string
 }
 
 func (s *Server) worksheetByPrefix(ctx context.Context, u store.User, prefix string) (store.Worksheet, error) {
-	list, err := s.store.WorksheetsByPrefix(ctx, prefix)
+	list, err := s.Store.WorksheetsByPrefix(ctx, prefix)
 	switch {
 	case err != nil:
 		return store.Worksheet{}, err
@@ -146,11 +146,11 @@ func (s *Server) worksheetByPrefix(ctx context.Context, u store.User, prefix str
 
 // makeHome creates a user's home worksheet, which nobody else may read.
 func (s *Server) makeHome(ctx context.Context, u store.User) (store.Worksheet, error) {
-	now := s.Now().UnixMicro()
+	now := store.Time{Time: s.Now()}
 	w := store.Worksheet{UUID: codalab.NewUUID(), Name: homePrefix + u.Name, OwnerID: u.ID, Created: now, Modified: now}
-	err := s.store.AddWorksheet(ctx, w)
+	err := s.Store.AddWorksheet(ctx, w)
 	if errors.Is(err, store.ErrExists) { // by another request of the same user
-		return s.store.WorksheetNamed(ctx, w.Name)
+		return s.Store.WorksheetNamed(ctx, w.Name)
 	}
 	return w, err
 }

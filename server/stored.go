@@ -22,7 +22,7 @@ func (s *Server) openStored(p location) (root *os.Root, at string, err error) {
 		root, at, err = s.openLink(p, link)
 		return root, path.Join(at, p.path), err
 	}
-	root, err = s.store.OpenContents(p.Bundle)
+	root, err = s.Store.OpenContents(p.Bundle)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, "", p.refusal(contents.ErrNotFound)
 	}

@@ -85,11 +85,11 @@ func (s *Server) receive(ctx context.Context, body io.Reader, b store.Bundle, up
 	var in *store.Upload
 	var size int64
 	if up.filename != "" && b.Metadata.String("link_url") == "" {
-		owner, err := s.store.User(ctx, b.OwnerID)
+		owner, err := s.Store.User(ctx, b.OwnerID)
 		if err != nil {
 			return err
 		}
-		if in, err = s.store.NewUpload(b.UUID); err != nil {
+		if in, err = s.Store.NewUpload(b.UUID); err != nil {
 			return err
 		}
 		err = storeBody(ctx, in, body, up, max(0, owner.DiskQuota-owner.DiskUsed+b.DataSize))
@@ -101,7 +101,7 @@ func (s *Server) receive(ctx context.Context, body io.Reader, b store.Bundle, up
 		}
 	}
 	replaced := ""
-	b, err := s.store.Change(ctx, b.UUID, func(b *store.Bundle) error {
+	b, err := s.Store.Change(ctx, b.UUID, func(b *store.Bundle) error {
 		if b.State.Final() {
 			return refuse(http.StatusForbidden, "Contents cannot be modified, bundle already finalized.")
 		}
@@ -121,7 +121,7 @@ func (s *Server) receive(ctx context.Context, body io.Reader, b store.Bundle, up
 		return err
 	}
 	s.changed(b.UUID)
-	s.logError(ctx, "remove replaced contents", s.store.RemoveContents(replaced))
+	s.logError(ctx, "remove replaced contents", s.Store.RemoveContents(replaced))
 	if in != nil {
 		return in.Close()
 	}
@@ -191,7 +191,7 @@ func (s *Server) uploadFailed(ctx context.Context, uuid string, up uploadRequest
 	status, message := uploadError(cause)
 	message = "Upload failed: " + message
 	if status == http.StatusBadRequest || up.finalizeOnFailure {
-		_, err := s.store.Change(ctx, uuid, func(b *store.Bundle) error {
+		_, err := s.Store.Change(ctx, uuid, func(b *store.Bundle) error {
 			if b.State.Final() || b.State.OnWorker() {
 				return nil // its worker reports the end of a run
 			}

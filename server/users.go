@@ -36,7 +36,7 @@ type ownAttributes struct {
 }
 
 func publicAttributes(u store.User) userAttributes {
-	return userAttributes{UserName: u.Name, DateJoined: u.JoinedAt().Format("Mon Jan 02 15:04:05 2006"), HasAccess: true}
+	return userAttributes{UserName: u.Name, DateJoined: u.Joined.UTC().Format("Mon Jan 02 15:04:05 2006"), HasAccess: true}
 }
 
 func privateAttributes(u store.User) ownAttributes {
@@ -54,7 +54,7 @@ func (s *Server) ownUser(w http.ResponseWriter, _ *http.Request, u store.User) e
 
 func (s *Server) user(w http.ResponseWriter, r *http.Request, u store.User) error {
 	name := r.PathValue("user")
-	other, err := s.store.User(r.Context(), name)
+	other, err := s.Store.User(r.Context(), name)
 	if errors.Is(err, store.ErrNotFound) {
 		return refuse(http.StatusNotFound, "User %s not found", name)
 	}
@@ -92,10 +92,10 @@ func (s *Server) incrementDiskUsed(w http.ResponseWriter, r *http.Request, u sto
 	if b.State.Final() {
 		return refuse(http.StatusForbidden, "Contents cannot be modified, bundle already finalized.")
 	}
-	if err := s.store.AddDiskUsed(r.Context(), b.UUID, in.Increment); err != nil {
+	if err := s.Store.AddDiskUsed(r.Context(), b.UUID, in.Increment); err != nil {
 		return err
 	}
-	if u, err = s.store.User(r.Context(), u.ID); err != nil {
+	if u, err = s.Store.User(r.Context(), u.ID); err != nil {
 		return err
 	}
 	return writeDocument(w, []codalab.Object{codalab.NewObject("users", u.ID, privateAttributes(u))}, nil)

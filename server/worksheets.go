@@ -35,7 +35,7 @@ func isoTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05+00
 func worksheetObject(w store.Worksheet, permission *int, items []store.Item) codalab.Object {
 	a := worksheetAttributes{
 		UUID: w.UUID, Name: w.Name, Title: w.Title, Frozen: w.Frozen, IsAnonymous: w.IsAnonymous,
-		DateCreated: isoTime(w.CreatedAt()), DateLastModified: isoTime(w.ModifiedAt()), Tags: w.Tags(),
+		DateCreated: isoTime(w.Created.Time), DateLastModified: isoTime(w.Modified.Time), Tags: w.Tags(),
 		Permission: permission,
 	}
 	if permission != nil {
@@ -92,9 +92,9 @@ func (s *Server) createWorksheets(w http.ResponseWriter, r *http.Request, u stor
 		if owner, ok := strings.CutPrefix(in.Name, homePrefix); ok && owner != "" && owner != u.Name {
 			return refuse(http.StatusBadRequest, "Cannot create worksheet with name %s; only its user can", in.Name)
 		}
-		now := s.Now().UnixMicro()
+		now := store.Time{Time: s.Now()}
 		sheet := store.Worksheet{UUID: codalab.NewUUID(), Name: in.Name, OwnerID: u.ID, Public: permissionRead, TagsJSON: "[]", Created: now, Modified: now}
-		err := s.store.AddWorksheet(r.Context(), sheet)
+		err := s.Store.AddWorksheet(r.Context(), sheet)
 		if errors.Is(err, store.ErrExists) {
 			return refuse(http.StatusBadRequest, "Worksheet with name %s already exists", in.Name)
 		}
@@ -120,7 +120,7 @@ func (s *Server) worksheet(w http.ResponseWriter, r *http.Request, u store.User)
 	}
 	var items []store.Item
 	if include["items"] {
-		if items, err = s.store.Items(ctx, sheet.UUID); err != nil {
+		if items, err = s.Store.Items(ctx, sheet.UUID); err != nil {
 			return err
 		}
 	}
@@ -176,7 +176,7 @@ func (s *Server) itemBundles(ctx context.Context, u store.User, items []store.It
 			uuids = append(uuids, id)
 		}
 	}
-	found, err := s.store.Bundles(ctx, uuids)
+	found, err := s.Store.Bundles(ctx, uuids)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -197,7 +197,7 @@ func (s *Server) userObjects(ctx context.Context, ids []string) ([]codalab.Objec
 	slices.Sort(ids)
 	var objects []codalab.Object
 	for _, id := range slices.Compact(ids) {
-		u, err := s.store.User(ctx, id)
+		u, err := s.Store.User(ctx, id)
 		if err != nil {
 			return nil, err
 		}

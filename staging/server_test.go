@@ -43,8 +43,8 @@ type codalabSite struct {
 	home    string // worksheet
 	// sent counts the bytes of contents, resolved the requests for the image's tag.
 	sent, resolved atomic.Int64
-	// away makes the server answer each request with 503.
-	away atomic.Bool
+	// down makes the server answer each request with 503.
+	down atomic.Bool
 	// The next connection breaks after cut bytes of contents, and the server waits for its
 	// client to leave after hold bytes; 0 does neither.
 	cut, hold atomic.Int64
@@ -70,8 +70,8 @@ func startCodaLab(t *testing.T) *codalabSite {
 	service := server.New(server.Config{Store: data, Now: time.Now, HashIterations: 1})
 	handler := service.Handler()
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.away.Load() {
-			http.Error(w, "the database is away", http.StatusServiceUnavailable)
+		if s.down.Load() {
+			http.Error(w, "the database is down", http.StatusServiceUnavailable)
 			return
 		}
 		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/contents/blob/") {
@@ -186,9 +186,10 @@ func stager(t *testing.T, c *client.Client, dir, host string) *staging.Stager {
 	content, err := cache.Open(dir, cache.Options{Settle: -1, Host: host})
 	ok(t, err)
 	return &staging.Stager{
+		Holder:       func(bundle string) cache.Holder { return cache.Holder("test-" + bundle) },
 		Dependencies: &inputs.Dependencies{Contents: c, Cache: content},
 		Images: &images.Images{
-			Cache:     content,
+			Cache: content, Kept: images.Records(filepath.Join(dir, "kept")), Names: images.Names{Dir: filepath.Join(dir, "names")},
 			Converter: apptainer.Converter{Source: source.Source{Architecture: "amd64", RetryDelay: time.Millisecond}},
 		},
 	}

@@ -200,8 +200,8 @@ func TestServerThatComesBackSoonIsNotMissed(t *testing.T) {
 	t.Parallel()
 	site := startCodaLab(t)
 	parent := site.upload(data(t, 1, 10))
-	site.away.Store(true)
-	time.AfterFunc(500*time.Millisecond, func() { site.away.Store(false) })
+	site.down.Store(true)
+	time.AfterFunc(500*time.Millisecond, func() { site.down.Store(false) })
 	_, err := stager(t, site.client, t.TempDir(), "").Stage(t.Context(), wants(codalab.Dependency{ChildPath: "in", ParentUUID: parent}), site.image, "", func(string) {})
 	ok(t, err)
 }

@@ -20,8 +20,7 @@ import (
 type Stager struct {
 	Images       *images.Images
 	Dependencies *inputs.Dependencies
-	// Holder names the holder of the pins of a bundle's inputs in the cache. It may be nil:
-	// then nothing is pinned.
+	// Holder names the holder of the pins of a bundle's inputs in the cache.
 	Holder func(bundle string) cache.Holder
 }
 
@@ -34,10 +33,7 @@ type Stager struct {
 // Bundles that want the same share one transfer, and each hears of it. Any number of them
 // may be staged at once.
 func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image, architecture string, progress func(string)) (spool.Inputs, error) {
-	holder := cache.Holder("")
-	if s.Holder != nil {
-		holder = s.Holder(run.UUID)
-	}
+	holder := s.Holder(run.UUID)
 	items := []*transfer.Item{{Name: "image " + image, Image: true}}
 	for _, d := range run.Dependencies {
 		items = append(items, &transfer.Item{Name: inputs.Name(d.Dependency)})
@@ -56,7 +52,7 @@ func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image, archit
 		})
 	})
 	if err != nil {
-		if transfer.IsFull(err) && holder != "" {
+		if transfer.IsFull(err) {
 			// Bundles that hold a part each and wait for room for the rest would wait for
 			// one another. Nothing of this one is in use yet.
 			err = errors.Join(err, s.Dependencies.Cache.Unpin(ctx, holder))

@@ -97,7 +97,6 @@ func (e ending) addLoss(out *spool.Exit) {
 	out.Terminated = out.Terminated || errors.Is(e.uncopied, errTold)
 }
 
-// explainNotRun says why the command did not run.
 func (e ending) explainNotRun() (spool.Cause, string) {
 	var user *userError
 	switch {

@@ -9,8 +9,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// A name service that is broken, or is another network's, says "no such host" of every
-// name. That says nothing about the image.
+// A name service that is broken, or is another network's, answers "no such host" for every
+// name. That does not mean that the image does not exist.
 func TestUnknownHostIsFinalOnlyWhileAnotherNameIsFound(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -174,7 +174,7 @@ func (i Image) check(shared string) error {
 	return errors.Join(i.checkRegistries(), checkTempDir(i.TempDir))
 }
 
-// isImage says whether a text may be the name of an image.
+// isImage reports whether a text may be the name of an image.
 func isImage(name string) bool {
 	_, err := source.ParseReference(name)
 	return err == nil

@@ -132,7 +132,7 @@ func TestTheReferenceIsGenerated(t *testing.T) {
 	if !ok || !ok2 {
 		t.Fatalf("%s lacks the marks %q and %q", file, begin, end)
 	}
-	want := head + begin + Reference() + end + tail
+	want := head + begin + reference() + end + tail
 	if *update {
 		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
 			t.Fatal(err)

@@ -22,12 +22,11 @@ type Check struct {
 	// word where the check is about no key.
 	Name    string  `json:"check"`
 	Verdict Verdict `json:"verdict"`
-	// Found says what was found, Do what to do about it. Neither ends with a full
-	// stop.
+	// Found is what was found, Do what to do about it. Neither ends with a full stop.
 	Found string `json:"found"`
 	Do    string `json:"do,omitempty"`
-	// Away is set where something did not answer: a later try may go well.
-	Away bool `json:"away,omitempty"`
+	// Unreachable is set where something did not answer: a later try may go well.
+	Unreachable bool `json:"away,omitempty"`
 }
 
 func ok(name, format string, args ...any) Check {
@@ -42,19 +41,19 @@ func failed(name, found, do string) Check {
 	return Check{Name: name, Verdict: Failed, Found: found, Do: do}
 }
 
-func away(name, found, do string) Check {
-	return Check{Name: name, Verdict: Failed, Found: found, Do: do, Away: true}
+func unreachable(name, found, do string) Check {
+	return Check{Name: name, Verdict: Failed, Found: found, Do: do, Unreachable: true}
 }
 
-// HasFailed says whether any check failed, and whether each that failed is Away.
-func HasFailed(checks []Check) (one, allAway bool) {
-	allAway = true
+// HasFailed reports whether any check failed, and whether each failed one is Unreachable.
+func HasFailed(checks []Check) (one, allUnreachable bool) {
+	allUnreachable = true
 	for _, c := range checks {
 		if c.Verdict == Failed {
-			one, allAway = true, allAway && c.Away
+			one, allUnreachable = true, allUnreachable && c.Unreachable
 		}
 	}
-	return one, one && allAway
+	return one, one && allUnreachable
 }
 
 // nearest returns the known word that was probably meant; empty where none is near.

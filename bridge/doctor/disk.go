@@ -55,7 +55,7 @@ func Ledger(l LedgerFound) Check {
 	switch {
 	case l.Err != nil && !absent:
 		c := failed("ledger", l.Err.Error(), "docs/operators.md, The ledger")
-		c.Away = errors.Is(l.Err, sqldb.ErrUnavailable)
+		c.Unreachable = errors.Is(l.Err, sqldb.ErrUnavailable)
 		return c
 	case absent && l.Unwritable != nil:
 		return failed("ledger", fmt.Sprintf("%s cannot be made: %v", name, l.Unwritable), "name another file as ledger, on a disk of this host")

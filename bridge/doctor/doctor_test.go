@@ -191,8 +191,8 @@ func TestLedgerIsJudgedByItsPlace(t *testing.T) {
 		if got := fmt.Sprintf("%s %s: %s; %s", c.Verdict, c.Name, c.Found, c.Do); got != test.want {
 			t.Errorf("%+v:\n%s\nwant\n%s", test.found, got, test.want)
 		}
-		if c.Away != errors.Is(test.found.Err, sqldb.ErrUnavailable) {
-			t.Errorf("%+v: away = %v", test.found, c.Away)
+		if c.Unreachable != errors.Is(test.found.Err, sqldb.ErrUnavailable) {
+			t.Errorf("%+v: away = %v", test.found, c.Unreachable)
 		}
 	}
 }

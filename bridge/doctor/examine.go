@@ -178,7 +178,7 @@ func (e *Examination) sendJobs(ctx context.Context, gpus map[string]int64) {
 	}
 	names := slices.Sorted(maps.Keys(gpus))
 	e.Sending(names)
-	jobs := Jobs{Slurm: e.Slurm, Shared: c.Shared, Settle: c.DiskSettle.Duration, Patience: e.Wait, Now: e.Now}
+	jobs := Jobs{Slurm: e.Slurm, Shared: c.Shared, Settle: c.DiskSettle.Duration, BeginWithin: e.Wait, Now: e.Now}
 	queues, found := installed.Queues(c), make([][]Check, len(names))
 	at := Place{Shared: c.Shared, Settle: c.DiskSettle.Duration, Architecture: string(config.Architecture("").Canonical())}
 	var group errgroup.Group

@@ -28,10 +28,10 @@ type Jobs struct {
 	// what a node wrote.
 	Shared string
 	Settle time.Duration
-	// Patience is how long a job may wait until it begins; 0 means a minute.
-	Patience time.Duration
-	// ObserveEvery is how often Slurm is asked how a job stands; 0 means every
-	// two seconds.
+	// BeginWithin is how long a job may wait until it begins; 0 means a minute.
+	BeginWithin time.Duration
+	// ObserveEvery is the pause between two questions to Slurm about a job; 0 means two
+	// seconds.
 	ObserveEvery time.Duration
 	Now          func() time.Time
 }
@@ -53,7 +53,7 @@ type Outcome struct {
 }
 
 const (
-	defaultPatience = time.Minute
+	defaultBeginWithin = time.Minute
 	// limit is the time of a job, jobMemory its mebibytes.
 	limit     = 3 * time.Minute
 	jobMemory = 512
@@ -164,7 +164,7 @@ func (v *visit) wait(ctx context.Context) Outcome {
 	return v.out
 }
 
-// over looks for the job's report, and says whether the wait is over.
+// over looks for the job's report. It returns whether the wait is over.
 func (v *visit) over(ctx context.Context) bool {
 	heard, there, err := v.meeting.Hear(ctx)
 	now := v.Now()
@@ -184,11 +184,11 @@ func (v *visit) over(ctx context.Context) bool {
 	case !v.running.IsZero():
 		return now.Sub(v.running) > reportWithin+v.Settle
 	}
-	v.out.NotBegun = now.Sub(v.submitted) > cmp.Or(v.Patience, defaultPatience)
+	v.out.NotBegun = now.Sub(v.submitted) > cmp.Or(v.BeginWithin, defaultBeginWithin)
 	return v.out.NotBegun
 }
 
-// observe asks Slurm how the job stands.
+// observe asks Slurm for the state of the job.
 func (v *visit) observe(ctx context.Context) {
 	now := v.Now()
 	s, err := v.Slurm.Observe(ctx, now)

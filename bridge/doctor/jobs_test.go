@@ -75,7 +75,7 @@ func TestJobThatDoesNotBeginIsCancelled(t *testing.T) {
 	k.Do(func(_ time.Time, c *slurmtest.Controller) {
 		c.AddPartition(slurmtest.Partition{Name: "down", Nodes: []string{"n1"}, State: "DOWN"})
 	})
-	jobs := doctor.Jobs{Slurm: k, Shared: t.TempDir(), Patience: 500 * time.Millisecond, ObserveEvery: 20 * time.Millisecond, Now: time.Now}
+	jobs := doctor.Jobs{Slurm: k, Shared: t.TempDir(), BeginWithin: 500 * time.Millisecond, ObserveEvery: 20 * time.Millisecond, Now: time.Now}
 	out := jobs.Run(t.Context(), plan.Queue{Name: "q", Partition: "down"}, 0, "/bin/true")
 	if !out.NotBegun || out.Job.Reason == "" {
 		t.Errorf("%+v", out)

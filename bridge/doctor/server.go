@@ -11,8 +11,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
-// Server judges a server by the error of a login to it, and by the version that it
-// gives. A refused login is no fault of the server's.
+// Server judges a server by the error of a login to it, and by the version that it gives. A
+// server that refuses the login is fine.
 func Server(address, version string, err error) Check {
 	var call *codalab.Error
 	switch {
@@ -24,17 +24,17 @@ func Server(address, version string, err error) Check {
 	case !errors.As(err, &call):
 		return failed("server", err.Error(), "write the server's address as server = \"https://worksheets.example.org\"")
 	case call.Status == 0:
-		return away("server", call.Message, "is server the right address, and can this host reach it? curl "+address+"/rest/user")
+		return unreachable("server", call.Message, "is server the right address, and can this host reach it? curl "+address+"/rest/user")
 	case call.Transient():
-		return away("server", address+" is in trouble: "+call.Error(), "ask its administrator, or try again later")
+		return unreachable("server", address+" is in trouble: "+call.Error(), "ask its administrator, or try again later")
 	case call.Status == http.StatusForbidden:
 		return ok("server", "%s answers as a CodaLab server does", address)
 	}
 	return failed("server", address+" does not answer as a CodaLab server does: "+call.Error(), "is server the address of one, without /rest and without /worksheets?")
 }
 
-// Reached judges a server by the error of a call without a login. Any answer shows
-// that somebody is there.
+// Reached judges a server by the error of a call without a login. Any answer
+// shows that there is a server.
 func Reached(address string, err error) Check {
 	var call *codalab.Error
 	if err == nil || errors.As(err, &call) && !call.Transient() {
@@ -55,7 +55,7 @@ func Login(user string, err error) Check {
 	case errors.As(err, &call) && call.Status == http.StatusForbidden:
 		return failed("login", fmt.Sprintf("the server refuses user %q: %s", user, call.Message), "ask the server's administrator to let this user in")
 	}
-	return Check{Name: "login", Verdict: Failed, Found: "not tried: there is no server to log in to", Away: true}
+	return Check{Name: "login", Verdict: Failed, Found: "not tried: there is no server to log in to", Unreachable: true}
 }
 
 // Group judges the group of a queue by the groups that the user is in. A server that
@@ -67,7 +67,7 @@ func Group(q plan.Queue, user string, groups []string, err error) Check {
 	case errors.As(err, &call) && call.Status == http.StatusNotFound:
 		return failed(name, "the server knows no groups", "leave group out")
 	case err != nil:
-		return away(name, err.Error(), "try again later")
+		return unreachable(name, err.Error(), "try again later")
 	case slices.Contains(groups, q.Group):
 		return ok(name, "%s is in group %s", user, q.Group)
 	case len(groups) == 0:

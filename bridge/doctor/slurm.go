@@ -41,7 +41,7 @@ func Controller(partitions int, err error) Check {
 	if err == nil {
 		return ok("slurm", "slurmctld answers: %s", count(partitions, "partition"))
 	}
-	return away("slurm", err.Error(), "is slurm.conf the right one, and slurmctld up? Try sinfo")
+	return unreachable("slurm", err.Error(), "is slurm.conf the right one, and slurmctld up? Try sinfo")
 }
 
 // Accounting judges whether sacct answers where the configuration says that it
@@ -250,7 +250,7 @@ func unsubmitted(q plan.Queue, err error) Check {
 	var e *sbatch.Error
 	switch {
 	case !errors.As(err, &e) || !e.Refused:
-		return away(name, "Slurm does not say whether it takes a job: "+err.Error(), "try again later")
+		return unreachable(name, "Slurm does not say whether it takes a job: "+err.Error(), "try again later")
 	case e.Retry:
 		return warning(name, "Slurm takes no job now: "+e.Message, "jobs are submitted again until it does")
 	}

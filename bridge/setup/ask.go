@@ -15,7 +15,7 @@ import (
 type asker struct {
 	in  io.Reader
 	out io.Writer
-	// silent is set where there is nobody to ask.
+	// silent is set without a terminal, and with --yes.
 	silent bool
 }
 

@@ -9,7 +9,7 @@ import (
 
 func TestErrorsKeepTheirCause(t *testing.T) {
 	t.Parallel()
-	for _, err := range []error{&UsageError{io.EOF}, &AwayError{io.EOF}} {
+	for _, err := range []error{&UsageError{io.EOF}, &OutageError{io.EOF}} {
 		if !errors.Is(err, io.EOF) {
 			t.Errorf("%T hides its cause", err)
 		}

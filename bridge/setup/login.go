@@ -35,8 +35,8 @@ func (s *session) login(ctx context.Context) error {
 			return ctx.Err()
 		case errors.As(err, &unread):
 			return err
-		case (s.silent || n == tries) && said.Away:
-			return &AwayError{errors.New(said.Found)}
+		case (s.silent || n == tries) && said.Unreachable:
+			return &OutageError{errors.New(said.Found)}
 		case s.silent || n == tries:
 			return errors.New(said.Found)
 		}
@@ -75,8 +75,8 @@ func (s *session) askLogin(ctx context.Context) error {
 	return nil
 }
 
-// askServer asks for the server until somebody answers at its address, so that
-// no password is typed for a mistyped one.
+// askServer asks for the server's address until a server answers there, so that nobody types
+// a password for a mistyped address.
 func (s *session) askServer(ctx context.Context) error {
 	for n := 1; ; n++ {
 		server, err := s.ask(ctx, "Address of the CodaLab server, such as https://worksheets.example.org", s.draft.Server, "--server")

@@ -59,20 +59,20 @@ func (e *UsageError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// AwayError means that the server or Slurm does not answer.
-type AwayError struct{ Err error }
+// OutageError means that the server or Slurm does not answer.
+type OutageError struct{ Err error }
 
 // Error returns the cause.
-func (e *AwayError) Error() string { return e.Err.Error() }
+func (e *OutageError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the cause.
-func (e *AwayError) Unwrap() error { return e.Err }
+func (e *OutageError) Unwrap() error { return e.Err }
 
 // Transient reports true: another try may succeed.
-func (e *AwayError) Transient() bool { return true }
+func (e *OutageError) Transient() bool { return true }
 
 // Run asks, and writes the configuration and perhaps the password's file. It returns a
-// *UsageError or an *AwayError where that is the reason to fail.
+// *UsageError or an *OutageError where that is the reason to fail.
 func Run(ctx context.Context, o Options) error {
 	s := session{Options: o, asker: newAsker(o.In, o.Out, o.Yes)}
 	return s.run(ctx)
@@ -117,7 +117,7 @@ func (s *session) run(ctx context.Context) error {
 	return s.write(path)
 }
 
-// isThere says whether there is a file that init must not write over.
+// isThere reports whether there is a file that init must not write over.
 func (s *session) isThere(path string) bool {
 	_, err := os.Lstat(path)
 	return !errors.Is(err, fs.ErrNotExist) && !s.Force
@@ -140,7 +140,7 @@ func (s *session) askSlurm(ctx context.Context) (*sbatch.Client, []queue, error)
 	}
 	usable, leftOut, err := survey(ctx, slurm, doctor.LocalUser())
 	if err != nil {
-		return nil, nil, &AwayError{err}
+		return nil, nil, &OutageError{err}
 	}
 	if len(usable) == 0 {
 		return nil, nil, fmt.Errorf("find partitions: Slurm lets you use none: %s", strings.Join(leftOut, "; "))

@@ -44,8 +44,8 @@ type Explanation struct {
 	History []ledger.Entry `json:"history"`
 }
 
-// AmbiguousError means that a word names no single bundle: it is no UUID, or several
-// begin with it.
+// AmbiguousError means that a word names no single bundle: it is no UUID, or the beginning of
+// several.
 type AmbiguousError struct{ text string }
 
 // Error says what is wrong with the word.

@@ -18,7 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Status is how a bridge stands.
+// Status is the state of a bridge.
 type Status struct {
 	Ledger string `json:"ledger"`
 	Bridge string `json:"bridge"`

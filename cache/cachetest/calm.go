@@ -56,12 +56,9 @@ func (s *storm) have(ctx context.Context, c *cache.Cache, content content) error
 		return err
 	})
 	if err == nil {
-		_, _, err = content.check(path, func() {})
+		_, _, err = content.check(path)
 	}
-	if unpinErr := c.Unpin(ctx, h); unpinErr != nil {
-		err = errors.Join(err, fmt.Errorf("unpin: %w", unpinErr))
-	}
-	if err != nil {
+	if err = errors.Join(err, c.Unpin(ctx, h)); err != nil {
 		return fmt.Errorf("get %s: %w", content.key(), err)
 	}
 	return nil
@@ -70,23 +67,8 @@ func (s *storm) have(ctx context.Context, c *cache.Cache, content content) error
 // until repeats what may need time, and notes a broken promise when it needs
 // too much of it.
 func (s *storm) until(what string, try func(context.Context) error) {
-	limit := s.patience + 4*(s.options.Term+max(s.options.Settle, 0))
-	ctx, cancel := context.WithTimeout(s.Context(), limit)
-	defer cancel()
-	var last error
-	for {
-		err := try(ctx)
-		switch {
-		case err == nil:
-			return
-		case last == nil, ctx.Err() == nil:
-			last = err
-		}
-		if ctx.Err() != nil {
-			s.broken("after the storm, not within %v: %s: %v", limit, what, last)
-			return
-		}
-		pause(ctx, 50*time.Millisecond)
+	if err := within(s.Context(), s.limit+4*(s.options.Term+max(s.options.Settle, 0)), try); err != nil {
+		s.broken("after the storm: %s: %v", what, err)
 	}
 }
 

@@ -5,13 +5,13 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/cl-slurm/cl-slurm/cache"
 )
@@ -31,7 +31,7 @@ type content struct {
 const (
 	stampLen  = 64
 	stampWord = "cachetest"
-	chunkLen  = 64 << 10
+	chunkLen  = 16 << 10
 )
 
 // What is wrong with a content.
@@ -74,95 +74,78 @@ func (c content) files() []string {
 	return names
 }
 
-// body is the size of a file without its stamps.
-func (c content) body() int64 { return c.size/int64(len(c.files())) - 2*stampLen }
-
-// bytes are those of a file's body.
-func (c content) bytes(file string) io.Reader {
-	seed := sha256.Sum256(fmt.Appendf(nil, "%d %d %s", c.seed, c.n, file))
-	return io.LimitReader(rand.NewChaCha8(seed), c.body())
+// text is what a file holds when the given fill has made it.
+func (c content) text(file, fill string) []byte {
+	text := make([]byte, c.size/int64(len(c.files())))
+	_, _ = rand.NewChaCha8(sha256.Sum256(fmt.Appendf(nil, "%d %d %s", c.seed, c.n, file))).Read(text) // never fails
+	copy(text, stamp(fill))
+	copy(text[len(text)-stampLen:], stamp(fill))
+	return text
 }
 
 func stamp(fill string) []byte {
 	return fmt.Appendf(nil, "%s %-*s\n", stampWord, stampLen-len(stampWord)-2, fill)
 }
 
-// readStamp returns the number of the fill that stamped a file.
-func readStamp(b []byte) (fill string, ok bool) {
-	rest, ok := bytes.CutPrefix(b, []byte(stampWord+" "))
-	return strings.TrimSpace(string(rest)), ok && len(b) == stampLen && b[stampLen-1] == '\n'
+// stampOf returns the number of the fill that made a file.
+func stampOf(text []byte) (fill string, ok bool) {
+	rest, ok := bytes.CutPrefix(text[:min(len(text), stampLen)], []byte(stampWord+" "))
+	return strings.TrimSpace(string(rest)), ok
 }
 
-// make writes the content to tmp as the given fill does. It goes on with what
-// is there, and returns how many bytes of bodies it found. It calls pause
-// between two writes.
+// make writes the content to tmp as the given fill does. It leaves chunks that are there
+// already, and returns how many bytes they have. It calls pause after each that it writes.
 func (c content) make(tmp, fill string, pause func() error) (found int64, err error) {
 	for _, name := range c.files() {
-		n, err := c.makeFile(filepath.Join(tmp, name), name, fill, pause)
+		n, err := makeFile(filepath.Join(tmp, name), c.text(name, fill), pause)
 		found += n
 		if err != nil {
+			return found, fmt.Errorf("make content: %w", err)
+		}
+	}
+	return found, nil
+}
+
+func makeFile(path string, text []byte, pause func() error) (found int64, err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return 0, err
+	}
+	old, _ := os.ReadFile(path) // what cannot be read is written
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	for at := 0; at < len(text); at += chunkLen {
+		end := min(at+chunkLen, len(text))
+		if end <= len(old) && bytes.Equal(old[at:end], text[at:end]) {
+			found += int64(end - at)
+			continue
+		}
+		if _, err := f.WriteAt(text[at:end], int64(at)); err != nil {
+			return found, err
+		}
+		if err := pause(); err != nil {
 			return found, err
 		}
 	}
 	return found, nil
 }
 
-func (c content) makeFile(path, name, fill string, pause func() error) (found int64, err error) {
-	if c.dir {
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			return 0, fmt.Errorf("make content: %w", err)
-		}
-	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return 0, fmt.Errorf("make content: %w", err)
-	}
-	defer func() {
-		if cerr := f.Close(); err == nil && cerr != nil {
-			err = fmt.Errorf("make content: %w", cerr)
-		}
-	}()
-	if _, err := f.WriteAt(stamp(fill), 0); err != nil {
-		return 0, fmt.Errorf("make content: %w", err)
-	}
-	body, there, want := c.bytes(name), make([]byte, chunkLen), make([]byte, chunkLen)
-	at, going := int64(stampLen), true
-	for {
-		n, rerr := io.ReadFull(body, want)
-		if n > 0 {
-			if going {
-				m, _ := f.ReadAt(there[:n], at) // what cannot be read is written
-				going = m == n && bytes.Equal(there[:n], want[:n])
-			}
-			if going {
-				found += int64(n)
-			} else if err := c.write(f, want[:n], at, pause); err != nil {
-				return found, err
-			}
-			at += int64(n)
-		}
-		if rerr != nil { // the body's end
-			return found, c.write(f, stamp(fill), at, pause)
-		}
-	}
-}
-
-func (c content) write(f *os.File, b []byte, at int64, pause func() error) error {
-	if _, err := f.WriteAt(b, at); err != nil {
-		return fmt.Errorf("make content: %w", err)
-	}
-	return pause()
-}
-
 // check reads all of the content at path, and returns the fill that made it.
 // Bytes that are not what they should be are errWrong; other errors are those
-// of the file system. It calls pause between two reads.
-func (c content) check(path string, pause func()) (fill string, read int64, err error) {
+// of the file system.
+func (c content) check(path string) (fill string, read int64, err error) {
 	for i, name := range c.files() {
-		by, n, err := c.checkFile(filepath.Join(path, name), name, pause)
-		read += n
+		file := filepath.Join(path, name)
+		text, err := os.ReadFile(file)
+		read += int64(len(text))
 		if err != nil {
-			return fill, read, err
+			return fill, read, fmt.Errorf("read content: %w", err)
+		}
+		by, ok := stampOf(text)
+		if !ok || !bytes.Equal(text, c.text(name, by)) {
+			return fill, read, fmt.Errorf("%w: %s, %d bytes, made by fill %q", errWrong, file, len(text), by)
 		}
 		if i > 0 && by != fill {
 			return fill, read, fmt.Errorf("%w: %s is of fill %s, and the files before it are of %s", errMixed, name, by, fill)
@@ -172,87 +155,20 @@ func (c content) check(path string, pause func()) (fill string, read int64, err 
 	return fill, read, nil
 }
 
-func (c content) checkFile(path, name string, pause func()) (fill string, read int64, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", 0, fmt.Errorf("read content: %w", err)
-	}
-	defer f.Close() //nolint:errcheck // only read
-	var head, tail [stampLen]byte
-	if err := readFull(f, head[:], &read); err != nil {
-		return "", read, err
-	}
-	fill, ok := readStamp(head[:])
-	if !ok {
-		return "", read, fmt.Errorf("%w: %s begins with %q", errWrong, path, head)
-	}
-	body, got, want := c.bytes(name), make([]byte, chunkLen), make([]byte, chunkLen)
-	for {
-		n, rerr := io.ReadFull(body, want)
-		if n > 0 {
-			pause()
-			at := read
-			if err := readFull(f, got[:n], &read); err != nil {
-				return fill, read, err
-			}
-			if !bytes.Equal(got[:n], want[:n]) {
-				return fill, read, fmt.Errorf("%w: %s after byte %d, made by fill %s", errWrong, path, at, fill)
-			}
-		}
-		if rerr != nil {
-			break
-		}
-	}
-	if err := readFull(f, tail[:], &read); err != nil {
-		return fill, read, err
-	}
-	if by, ok := readStamp(tail[:]); !ok || by != fill {
-		return fill, read, fmt.Errorf("%w: %s begins with fill %s and ends with %q", errWrong, path, fill, tail)
-	}
-	switch n, err := f.Read(tail[:1]); {
-	case n > 0:
-		return fill, read, fmt.Errorf("%w: %s is too long", errWrong, path)
-	case !errors.Is(err, io.EOF):
-		return fill, read, fmt.Errorf("read content: %w", err)
-	default:
-		return fill, read, nil
-	}
-}
-
-// readFull fills b. A file that ends too early is wrong.
-func readFull(f *os.File, b []byte, read *int64) error {
-	n, err := io.ReadFull(f, b)
-	*read += int64(n)
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("%w: %s ends at byte %d", errWrong, f.Name(), *read)
-	default:
-		return fmt.Errorf("read content: %w", err)
-	}
-}
-
 // madeBy returns the fill whose stamp the content at path begins with.
 func (c content) madeBy(path string) (string, error) {
-	f, err := os.Open(filepath.Join(path, c.files()[0]))
+	text, err := os.ReadFile(filepath.Join(path, c.files()[0]))
 	if err != nil {
 		return "", fmt.Errorf("read content: %w", err)
 	}
-	defer f.Close() //nolint:errcheck // only read
-	var head [stampLen]byte
-	var read int64
-	if err := readFull(f, head[:], &read); err != nil {
-		return "", err
-	}
-	fill, ok := readStamp(head[:])
+	fill, ok := stampOf(text)
 	if !ok {
-		return "", fmt.Errorf("%w: %s begins with %q", errWrong, path, head)
+		return "", fmt.Errorf("%w: %s begins with %.20q", errWrong, path, text)
 	}
 	return fill, nil
 }
 
 // gone says that a content that nobody pins may have been removed meanwhile.
 func gone(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || kind(err) == "ESTALE"
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESTALE)
 }

@@ -13,34 +13,62 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// oneHost are the tests that need one host, by the promise that each guards.
-func oneHost() map[string]func(*trial) {
+// promises are the tests of the contract, by the promise that each guards.
+func promises() map[string]func(*trial) {
 	return map[string]func(*trial){
-		"SecondRequestFindsWhatTheFirstMade":            (*trial).secondRequest,
-		"KeysThatDifferHaveContentOfTheirOwn":           (*trial).keysDiffer,
-		"DirectoryIsKeptAsItIs":                         (*trial).directoryKept,
-		"FailureIsReturnedAsItIsAndIsNotRemembered":     (*trial).failure,
-		"CallersAtOnceShareOneFill":                     (*trial).callersAtOnce,
-		"CallerWhoseContextEndsLeavesTheOthersAlone":    (*trial).callerLeaves,
-		"FailedFillIsResumedByOneThatWants":             (*trial).resumed,
-		"WhatAFillLeavesBesideIsRemoved":                (*trial).beside,
-		"NothingIsReadableForOthers":                    (*trial).privateModes,
-		"GroupSharesWhatIsNotPrivate":                   (*trial).groupModes,
-		"EntriesAndUsageTellWhatIsThere":                (*trial).listed,
-		"PinsAreListedUntilTheyAreDropped":              (*trial).pinsListed,
-		"PinsOfHoldersThatAreOverAreDroppedAndNoOthers": (*trial).pinsOver,
-		"TrimTakesTheLeastRecentlyUsedDownToTheLow":     (*trial).trimOrder,
-		"TrimTakesNothingThatIsPinned":                  (*trial).trimPinned,
-		"TrimThatIsDryChangesNothing":                   (*trial).trimDry,
-		"QuotaIsMadeRoomFor":                            (*trial).quotaRoom,
-		"OneOwnersQuotaIsNotAnothers":                   (*trial).quotaOwner,
-		"QuotaFullOfPinsIsAnError":                      (*trial).quotaFull,
-		"DamageIsFoundAndMadeAnew":                      (*trial).damage,
-		"LeftoversAreSweptAndNothingElse":               (*trial).leftovers,
+		"KeysThatDifferHaveContentOfTheirOwn":                 (*trial).keysDiffer,
+		"DirectoryIsKeptAsItIs":                               (*trial).directoryKept,
+		"FailureIsReturnedAsItIsAndIsNotRemembered":           (*trial).failure,
+		"CallersAtOnceShareOneFill":                           (*trial).callersAtOnce,
+		"FailedFillIsResumedByOneThatWants":                   (*trial).resumed,
+		"WhatAFillLeavesBesideIsRemoved":                      (*trial).beside,
+		"NothingIsReadableForOthers":                          (*trial).privateModes,
+		"EntriesAndUsageTellWhatIsThere":                      (*trial).listed,
+		"PinsAreListedUntilTheyAreDropped":                    (*trial).pinsListed,
+		"PinsOfHoldersThatAreOverAreDroppedAndNoOthers":       (*trial).pinsOver,
+		"PinOnOneHostSavesFromTrimOnTheOther":                 (*trial).pinElsewhere,
+		"TrimTakesTheLeastRecentlyUsedDownToTheLow":           (*trial).trimOrder,
+		"TrimThatIsDryChangesNothing":                         (*trial).trimDry,
+		"QuotaIsMadeRoomFor":                                  (*trial).quotaRoom,
+		"OneOwnersQuotaIsNotAnothers":                         (*trial).quotaOwner,
+		"QuotaFullOfPinsIsAnError":                            (*trial).quotaFull,
+		"DamagedOnOneHostIsMadeAnewByTheOther":                (*trial).damage,
+		"LeftoversAreSweptAndNothingElse":                     (*trial).leftovers,
+		"FilledOnOneHostIsFoundOnTheOther":                    (*trial).foundElsewhere,
+		"OneThatMissedFindsWhatTheOtherMade":                  (*trial).missedBefore,
+		"TrimmedOnOneHostIsMadeAnewByTheOther":                (*trial).trimmedElsewhere,
+		"LivingFillIsWaitedForAndNamed":                       (*trial).livingFill,
+		"LeaseOfADeadProcessIsTakenOverAtOnceOnItsHost":       (*trial).deadHere,
+		"LeaseOfADeadProcessIsTakenOverAfterItsTermElsewhere": (*trial).deadElsewhere,
+		"StoppedProcessChangesNothingThatItsSuccessorResumed": func(on *trial) { on.stopped(on.b) },
+		"StoppedProcessOfOneHostIsGivenUpThereToo":            func(on *trial) { on.stopped(on.a) },
 	}
 }
+
+// trial is one test on one site. Its cache is empty at first.
+type trial struct {
+	*testing.T
+	Site
+	a, b side
+}
+
+// side is the cache as a host sees it.
+type side struct{ dir, host string }
+
+func newTrial(t *testing.T, s Site) *trial {
+	t.Helper()
+	name := strings.NewReplacer("/", "-", "#", "-").Replace(t.Name())
+	at := func(i int) side { return side{dir: filepath.Join(s.Hosts[i], name), host: hostName(i)} }
+	return &trial{T: t, Site: s, a: at(0), b: at(1)}
+}
+
+func hostName(i int) string { return fmt.Sprint("host", i+1) }
+
+// root is the cache as the file server has it.
+func (on *trial) root() string { return filepath.Join(on.server(), filepath.Base(on.a.dir)) }
 
 // takesSeconds leaves a test that waits for leases or for room out under -short.
 func (on *trial) takesSeconds() {
@@ -77,15 +105,11 @@ func (n *fills) tree(files map[string]string) cache.Fill {
 
 func file(id string) cache.Key { return cache.Key{Kind: "file", ID: id} }
 
-// open opens the cache on a side, with the site's options and these.
-func (on *trial) open(s side, more ...func(*cache.Options)) *cache.Cache {
+func (on *trial) must(err error) {
 	on.Helper()
-	var c *cache.Cache
-	on.must("open", func() (err error) {
-		c, err = cache.Open(s.dir, on.options(s, more...))
-		return err
-	})
-	return c
+	if err != nil {
+		on.Fatal(err)
+	}
 }
 
 func (on *trial) options(s side, more ...func(*cache.Options)) cache.Options {
@@ -97,128 +121,119 @@ func (on *trial) options(s side, more ...func(*cache.Options)) cache.Options {
 	return o
 }
 
-// must ends the test when something fails that should not. On a faulty file
-// system it is tried again.
-func (on *trial) must(what string, try func() error) {
+// open opens the cache on a side, with the site's options and these.
+func (on *trial) open(s side, more ...func(*cache.Options)) *cache.Cache {
 	on.Helper()
-	err := try()
-	for range 30 {
-		if err == nil || !on.Faulty || !transient(err) {
-			break
-		}
-		err = try()
-	}
-	if err != nil {
-		on.Fatalf("%s: %v", what, err)
-	}
+	c, err := cache.Open(s.dir, on.options(s, more...))
+	on.must(err)
+	return c
 }
 
-// get gets a key whose content is a file, and returns its path and text.
-func (on *trial) get(c *cache.Cache, w cache.Want, fill cache.Fill) (path, text string) {
+func (on *trial) get(c *cache.Cache, w cache.Want, fill cache.Fill) (path string) {
 	on.Helper()
-	on.must("get "+w.Key.String(), func() (err error) {
-		if path, err = c.Get(on.Context(), w, fill); err != nil {
-			return err
-		}
-		b, err := os.ReadFile(path)
-		text = string(b)
-		return err
-	})
-	return path, text
-}
-
-// wantText gets a key, and compares its content.
-func (on *trial) wantText(c *cache.Cache, w cache.Want, fill cache.Fill, want string) (path string) {
-	on.Helper()
-	path, text := on.get(c, w, fill)
-	if text != want {
-		on.Errorf("%s is %q, want %q", w.Key, text, want)
-	}
+	path, err := c.Get(on.Context(), w, fill)
+	on.must(err)
 	return path
 }
 
-// wantFills compares how often something was made. Faults may have it made more
-// often.
+// wantText gets a key whose content is a file, and compares it.
+func (on *trial) wantText(c *cache.Cache, w cache.Want, fill cache.Fill, want string) (path string) {
+	on.Helper()
+	path = on.get(c, w, fill)
+	on.reads(path, want)
+	return path
+}
+
+func (on *trial) reads(path, want string) {
+	on.Helper()
+	if got, err := os.ReadFile(path); err != nil || string(got) != want {
+		on.Errorf("%s holds %.20q, %v; want %.20q", path, got, err, want)
+	}
+}
+
 func (on *trial) wantFills(n *fills, want int64) {
 	on.Helper()
-	if got := n.Load(); got != want && (!on.Faulty || got < want) {
+	if got := n.Load(); got != want {
 		on.Errorf("%d fills, want %d", got, want)
 	}
 }
 
-// trim trims until what it did is what is wanted: what is out of use has to
-// settle first.
-func (on *trial) trim(c *cache.Cache, o cache.TrimOptions, enough func(cache.Trimmed) bool) (all cache.Trimmed) {
+func (on *trial) unpin(c *cache.Cache, h cache.Holder) {
 	on.Helper()
-	on.eventually("trim", func() error {
-		t, err := c.Trim(on.Context(), o)
-		if err != nil {
-			return err
+	on.must(c.Unpin(on.Context(), h))
+}
+
+// trim trims until so many contents are removed: what is out of use has to settle first.
+func (on *trial) trim(c *cache.Cache, all bool, removed int) (retired []string) {
+	on.Helper()
+	on.eventually(fmt.Sprintf("%d contents are removed", removed), func() error {
+		t, err := c.Trim(on.Context(), cache.TrimOptions{All: all})
+		for _, e := range t.Retired {
+			retired = append(retired, e.ID)
 		}
-		all.Retired, all.Removed, all.Freed = append(all.Retired, t.Retired...), all.Removed+t.Removed, all.Freed+t.Freed
-		all.Dropped, all.Swept = append(all.Dropped, t.Dropped...), append(all.Swept, t.Swept...)
-		all.Usage = t.Usage
-		if !enough(all) {
-			return fmt.Errorf("not yet: %+v", all)
+		if removed -= t.Removed; err == nil && removed > 0 {
+			err = fmt.Errorf("not yet: %+v", t)
 		}
-		return nil
+		return err
 	})
-	return all
+	return retired
 }
 
 // eventually repeats what may need time to come true.
 func (on *trial) eventually(what string, try func() error) {
 	on.Helper()
-	limit := 20*time.Second + 4*(on.Options.Term+max(on.Options.Settle, 0))
-	ctx, cancel := context.WithTimeout(on.Context(), limit)
-	defer cancel()
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		if ctx.Err() != nil {
-			on.Fatalf("%s, within %v: %v", what, limit, err)
-		}
-		pause(ctx, 20*time.Millisecond)
+	if err := within(on.Context(), 20*time.Second+4*(on.Options.Term+max(on.Options.Settle, 0)), func(context.Context) error { return try() }); err != nil {
+		on.Fatalf("%s: %v", what, err)
 	}
 }
 
-// keys are the IDs of the entries that a host has now, in order.
-func (on *trial) keys(c *cache.Cache) (ids []string) {
-	on.Helper()
-	on.must("list", func() error {
-		list, err := c.Entries(on.Context())
-		ids = nil
-		for _, e := range list {
-			ids = append(ids, e.ID)
+// within repeats a try until it succeeds or the time is up.
+func within(ctx context.Context, limit time.Duration, try func(context.Context) error) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		last := err
+		if err = try(ctx); err == nil {
+			return nil
 		}
-		return err
-	})
-	slices.Sort(ids)
-	return ids
+		if ctx.Err() != nil {
+			return fmt.Errorf("not within %v: %w", limit, errors.Join(last, err))
+		}
+		_ = pause.For(ctx, 20*time.Millisecond)
+	}
 }
 
 func (on *trial) wantKeys(c *cache.Cache, want ...string) {
 	on.Helper()
-	if got := on.keys(c); !slices.Equal(got, want) {
+	list, err := c.Entries(on.Context())
+	on.must(err)
+	var got []string
+	for _, e := range list {
+		got = append(got, e.ID)
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
 		on.Errorf("entries %q, want %q", got, want)
 	}
 }
 
-// wantOnDisk compares the files that the file server has of contents with this
-// text in them.
-func (on *trial) wantOnDisk(text string, want int) {
+// wantPins compares the pins, each as "ID holder".
+func (on *trial) wantPins(c *cache.Cache, want ...string) {
 	on.Helper()
-	root := filepath.Join(on.server(), filepath.Base(on.a.dir))
-	n := 0
-	for _, name := range names(root) {
-		b, err := os.ReadFile(filepath.Join(root, name))
-		if err == nil && strings.Contains(string(b), text) && !strings.HasSuffix(name, ".json") {
-			n++
-		}
+	list, err := c.Entries(on.Context())
+	on.must(err)
+	ids := map[string]string{}
+	for _, e := range list {
+		ids[e.Hash] = e.ID
 	}
-	if n != want {
-		on.Errorf("%d files with %q, want %d, of %v", n, text, want, names(root))
+	pins, err := c.Pins()
+	on.must(err)
+	var got []string
+	for _, p := range pins {
+		got = append(got, ids[p.Hash]+" "+string(p.Holder))
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		on.Errorf("pins %q, want %q", got, want)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -28,18 +29,16 @@ func (s *storm) follow(n int, p *testenv.Process, work workerOrders) {
 	if err != nil || copyErr != nil {
 		s.broken("process %d: %v, %v", n, err, copyErr)
 	}
-	records, err := readJournal(s.logs, n)
+	records, err := readJournal(s.Logs, n)
 	if err != nil {
 		s.broken("process %d: %v", n, err)
 	}
 	if len(records) == 0 || records[len(records)-1].Did != didEnd {
-		s.mu.Lock()
-		s.sum.Kills++
-		s.mu.Unlock()
+		s.tally("killed")
 		s.begin()
 		s.outlive(work, records)
 	}
-	if err := os.WriteFile(filepath.Join(s.logs, fmt.Sprintf("p%d.over", n)), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(s.Logs, fmt.Sprintf("p%d.over", n)), nil, 0o600); err != nil {
 		s.broken("process %d: %v", n, err)
 	}
 }
@@ -56,7 +55,7 @@ func (s *storm) wake(p *testenv.Process, ended <-chan struct{}) {
 		if err != nil || !strings.Contains(string(stat), ") T ") {
 			continue
 		}
-		pause(s.Context(), 2*s.options.Term+max(s.options.Settle, 0))
+		_ = pause.For(s.Context(), 2*s.options.Term+max(s.options.Settle, 0))
 		p.Signal(syscall.SIGCONT)
 	}
 }
@@ -77,12 +76,10 @@ func (s *storm) outlive(work workerOrders, records []record) {
 		return
 	}
 	w := worker{workerOrders: work, journal: nil, contents: s.contents}
-	pause(s.Context(), s.options.Term)
+	_ = pause.For(s.Context(), s.options.Term)
 	for h, r := range held {
-		s.mu.Lock()
-		s.sum.Outlived++
-		s.mu.Unlock()
-		got := w.compare(s.contents[r.Key], r.Path, r.Fill, cache.Holder(h), func() {})
+		s.tally("outlived")
+		got := w.compare(s.contents[r.Key], r.Path, r.Fill, cache.Holder(h))
 		if got.Wrong != "" {
 			s.broken("after process %d had died: %s", work.Process, got.Wrong)
 		}

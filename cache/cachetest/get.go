@@ -13,20 +13,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/cache"
 )
 
-func (on *trial) secondRequest() {
-	on.a.dir = filepath.Join(on.a.dir, "deep", "cache")
-	var n fills
-	var paths [3]string
-	for i := range paths {
-		c := on.open(on.a) // as another process, later
-		paths[i] = on.wantText(c, cache.Want{Key: file("x")}, n.text("content"), "content")
-	}
-	if paths[1] != paths[0] || paths[2] != paths[0] {
-		on.Errorf("paths %q", paths)
-	}
-	on.wantFills(&n, 1)
-}
-
 func (on *trial) keysDiffer() {
 	c := on.open(on.a)
 	var n fills
@@ -54,29 +40,22 @@ func (on *trial) keysDiffer() {
 }
 
 func (on *trial) directoryKept() {
-	c := on.open(on.a)
-	var path string
-	on.must("get", func() (err error) {
-		path, err = c.Get(on.Context(), cache.Want{Key: file("x")}, func(_ context.Context, tmp string) error {
-			return errors.Join(
-				os.MkdirAll(filepath.Join(tmp, "a", "empty"), 0o700),
-				os.WriteFile(filepath.Join(tmp, "a", "unreadable"), []byte("x"), 0o600),
-				os.Symlink("/nowhere", filepath.Join(tmp, "link")),
-				os.Chmod(filepath.Join(tmp, "a", "unreadable"), 0o200),
-				os.Chmod(filepath.Join(tmp, "a"), 0o500)) //nolint:gosec // what is kept
-		})
-		return err
+	path := on.get(on.open(on.a), cache.Want{Key: file("x")}, func(_ context.Context, tmp string) error {
+		return errors.Join(
+			os.MkdirAll(filepath.Join(tmp, "a", "empty"), 0o700),
+			os.WriteFile(filepath.Join(tmp, "a", "unreadable"), []byte("x"), 0o600),
+			os.Symlink("/nowhere", filepath.Join(tmp, "link")),
+			os.Chmod(filepath.Join(tmp, "a", "unreadable"), 0o200),
+			os.Chmod(filepath.Join(tmp, "a"), 0o500)) //nolint:gosec // what is kept
 	})
 	for name, want := range map[string]fs.FileMode{"": fs.ModeDir, "a": fs.ModeDir | 0o500, "a/unreadable": 0o200, "a/empty": fs.ModeDir | 0o700, "link": fs.ModeSymlink} {
-		on.must("look at "+name, func() error {
-			info, err := os.Lstat(filepath.Join(path, name))
-			if err == nil && (info.Mode()&want != want || want&0o777 != 0 && info.Mode() != want) {
-				on.Errorf("%q: %v, want %v", name, info.Mode(), want)
-			}
-			return err
-		})
+		info, err := os.Lstat(filepath.Join(path, name))
+		on.must(err)
+		if info.Mode()&want != want || want&0o777 != 0 && info.Mode() != want {
+			on.Errorf("%q: %v, want %v", name, info.Mode(), want)
+		}
 	}
-	on.must("clean up", func() error { return os.Chmod(filepath.Join(path, "a"), 0o700) }) //nolint:gosec // it is about to go
+	on.must(os.Chmod(filepath.Join(path, "a"), 0o700)) //nolint:gosec // it is about to go
 }
 
 func (on *trial) failure() {
@@ -90,16 +69,14 @@ func (on *trial) failure() {
 			panic(errBroken)
 		},
 		"nothing was made": func(context.Context, string) error { return nil },
-		"a link": func(_ context.Context, tmp string) error {
-			return os.Symlink("/etc/passwd", tmp)
-		},
+		"a link":           func(_ context.Context, tmp string) error { return os.Symlink("/etc/passwd", tmp) },
 	} {
 		_, err := c.Get(on.Context(), cache.Want{Key: file("x"), Size: 10}, fill)
 		if err == nil || name == "broken" && !errors.Is(err, errBroken) || name == "panic" && !strings.Contains(err.Error(), "panic: "+errBroken.Error()) {
 			on.Errorf("%s: error %v", name, err)
 		}
 	}
-	if left := names(filepath.Join(on.server(), filepath.Base(on.a.dir))); len(left) > 0 && !on.Faulty {
+	if left := names(on.root()); len(left) > 0 {
 		on.Errorf("failures left %v", left)
 	}
 	var n fills
@@ -118,14 +95,10 @@ func (on *trial) callersAtOnce() {
 				<-release
 				return n.text("content")(ctx, tmp)
 			})
-			if err != nil && on.Faulty && transient(err) {
-				return
-			}
 			if err != nil {
 				on.Error(err)
-			} else if got, err := os.ReadFile(path); err != nil || string(got) != "content" {
-				on.Errorf("content %q, %v", got, err)
 			}
+			on.reads(path, "content")
 		})
 	}
 	close(release)
@@ -133,92 +106,118 @@ func (on *trial) callersAtOnce() {
 	on.wantFills(&n, 1)
 }
 
-type contextKey struct{}
-
-func (on *trial) callerLeaves() {
-	c := on.open(on.a)
-	began, release := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	fill := func(ctx context.Context, tmp string) error {
-		once.Do(func() { close(began) })
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-release:
-			return os.WriteFile(tmp, fmt.Append(nil, ctx.Value(contextKey{})), 0o600)
-		}
-	}
-	first, leave := context.WithCancel(context.WithValue(on.Context(), contextKey{}, "value"))
-	gone := make(chan error, 1)
-	go func() {
-		_, err := c.Get(first, cache.Want{Key: file("x")}, fill)
-		gone <- err
-	}()
-	select {
-	case <-began:
-	case err := <-gone:
-		on.Skipf("the disk failed it: %v", err) // only a faulty one
-	}
-	stayed := make(chan struct{})
-	var text string
-	go func() { // it joins the first, or comes after that has left: both are right
-		defer close(stayed)
-		_, text = on.get(c, cache.Want{Key: file("x")}, func(ctx context.Context, tmp string) error {
-			return fill(context.WithValue(ctx, contextKey{}, "value"), tmp)
-		})
-	}()
-	leave()
-	if err := <-gone; !errors.Is(err, context.Canceled) {
-		on.Errorf("the one that left got %v", err)
-	}
-	close(release)
-	if <-stayed; text != "value" {
-		on.Errorf("the one that stayed got %q", text)
-	}
-}
-
 func (on *trial) resumed() {
 	c := on.open(on.a)
-	halt := func(_ context.Context, tmp string) error {
-		_ = os.WriteFile(tmp, []byte("half"), 0o600)
-		return errBroken
-	}
 	w := cache.Want{Key: file("x"), Resume: true}
-	on.eventually("a fill that breaks off", func() error {
-		if _, err := c.Get(on.Context(), w, halt); !errors.Is(err, errBroken) {
-			return fmt.Errorf("error %w", err)
-		}
-		return nil
+	_, err := c.Get(on.Context(), w, func(_ context.Context, tmp string) error {
+		return errors.Join(os.WriteFile(tmp, []byte("half"), 0o600), errBroken)
 	})
-	var found string
-	look := func(_ context.Context, tmp string) error {
+	if !errors.Is(err, errBroken) {
+		on.Errorf("error %v", err)
+	}
+	goOn := func(_ context.Context, tmp string) error {
 		b, _ := os.ReadFile(tmp)
-		found = string(b)
 		return os.WriteFile(tmp, append(b, " rest"...), 0o600) //nolint:gosec // tmp is the cache's
 	}
-	fresh := w
-	fresh.Key, fresh.Resume = file("y"), false
-	on.wantText(c, fresh, look, " rest")
-	if found != "" {
-		on.Errorf("a fill that resumes nothing found %q", found)
-	}
-	on.wantText(c, w, look, "half rest")
-	if found != "half" && !on.Faulty {
-		on.Errorf("a fill that resumes found %q", found)
-	}
+	on.wantText(c, cache.Want{Key: file("y")}, goOn, " rest")
+	on.wantText(c, w, goOn, "half rest")
 }
 
 func (on *trial) beside() {
-	c := on.open(on.a)
 	var n fills
-	path := on.wantText(c, cache.Want{Key: file("x")}, func(ctx context.Context, tmp string) error {
+	path := on.wantText(on.open(on.a), cache.Want{Key: file("x")}, func(ctx context.Context, tmp string) error {
 		return errors.Join(n.text("content")(ctx, tmp), os.WriteFile(tmp+".state", nil, 0o600), os.MkdirAll(filepath.Join(filepath.Dir(tmp), "d", "e"), 0o700))
 	}, "content")
-	on.must("list", func() error {
-		list, err := os.ReadDir(filepath.Dir(path))
-		if err == nil && len(list) != 1 {
-			on.Errorf("beside the content there is %v", list)
+	if list, err := os.ReadDir(filepath.Dir(path)); err != nil || len(list) != 1 {
+		on.Errorf("beside the content there is %v, %v", list, err)
+	}
+}
+
+func (on *trial) foundElsewhere() {
+	on.a.dir, on.b.dir = filepath.Join(on.a.dir, "deep", "cache"), filepath.Join(on.b.dir, "deep", "cache")
+	var n fills
+	first := on.wantText(on.open(on.a), cache.Want{Key: file("x")}, n.text("made on a"), "made on a")
+	second := on.wantText(on.open(on.b), cache.Want{Key: file("x")}, n.text("made on b"), "made on a")
+	if strings.TrimPrefix(first, on.a.dir) != strings.TrimPrefix(second, on.b.dir) {
+		on.Errorf("it is at %s and at %s", first, second)
+	}
+	on.wantFills(&n, 1)
+}
+
+// missedBefore: a host may go on to believe that something is not there.
+func (on *trial) missedBefore() {
+	a, b := on.open(on.a), on.open(on.b)
+	var n fills
+	for range 3 {
+		if _, err := b.Get(on.Context(), cache.Want{Key: file("x")}, func(context.Context, string) error { return errBroken }); !errors.Is(err, errBroken) {
+			on.Errorf("error %v", err)
+		}
+	}
+	on.wantText(a, cache.Want{Key: file("x")}, n.text("made on a"), "made on a")
+	on.wantText(b, cache.Want{Key: file("x")}, n.text("made on b"), "made on a")
+	on.wantFills(&n, 1)
+}
+
+// trimmedElsewhere: a host may go on to believe that something is there.
+func (on *trial) trimmedElsewhere() {
+	a, b := on.open(on.a), on.open(on.b)
+	var n fills
+	on.wantText(a, cache.Want{Key: file("x")}, n.text("made on a"), "made on a")
+	on.wantText(b, cache.Want{Key: file("x")}, n.text("made on b"), "made on a")
+	on.trim(a, true, 1)
+	on.eventually("it is made anew", func() error {
+		path, err := b.Get(on.Context(), cache.Want{Key: file("x"), Holder: "row-1"}, n.text("made on b"))
+		if err == nil {
+			on.reads(path, "made on b")
 		}
 		return err
 	})
+}
+
+// damage: every kind of damage is found, by Verify or by the next Get.
+func (on *trial) damage() {
+	c, other := on.open(on.a), on.open(on.b)
+	var n fills
+	for _, id := range []string{"flipped", "cut", "missing", "record", "sound"} {
+		on.wantText(c, cache.Want{Key: file(id), Holder: "row-1"}, n.text("the content"), "the content")
+	}
+	list, err := c.Entries(on.Context())
+	on.must(err)
+	for _, e := range list {
+		switch e.ID {
+		case "flipped":
+			err = os.WriteFile(e.Path, []byte("the c0ntent"), 0o600)
+		case "cut":
+			err = os.Truncate(e.Path, 3)
+		case "missing":
+			err = os.RemoveAll(e.Path)
+		case "record":
+			err = os.WriteFile(recordOf(e), []byte("{"), 0o600)
+		}
+		on.must(err)
+	}
+	found := map[string]bool{}
+	on.must(c.Verify(on.Context(), func(e cache.Entry, err error) { found[e.ID] = err != nil }))
+	if !found["flipped"] || found["sound"] {
+		on.Errorf("damage was found in %v", found)
+	}
+	for _, id := range []string{"flipped", "cut", "missing", "record"} {
+		on.eventually("damage is mended", func() error {
+			path, err := other.Get(on.Context(), cache.Want{Key: file(id), Holder: "row-2"}, n.text("the content"))
+			if err != nil {
+				return err
+			}
+			if b, err := os.ReadFile(path); err != nil || string(b) != "the content" {
+				return fmt.Errorf("%s is %q, %w", id, b, err)
+			}
+			return nil
+		})
+	}
+	on.wantText(other, cache.Want{Key: file("sound")}, n.text("made anew"), "the content")
+	on.wantFills(&n, 5+4)
+}
+
+// recordOf is the path of an entry's record: docs/cache.md.
+func recordOf(e cache.Entry) string {
+	return filepath.Join(filepath.Dir(filepath.Dir(e.Path)), e.Hash+".json")
 }

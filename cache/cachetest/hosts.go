@@ -3,6 +3,7 @@ package cachetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,114 +14,15 @@ import (
 	"github.com/cl-slurm/cl-slurm/cache"
 )
 
-// twoHosts are the tests that need two hosts, by the promise that each guards.
-func twoHosts() map[string]func(*trial) {
-	return map[string]func(*trial){
-		"FilledOnOneHostIsFoundOnTheOther":                    (*trial).foundElsewhere,
-		"OneThatMissedFindsWhatTheOtherMade":                  (*trial).missedBefore,
-		"PinOnOneHostSavesFromTrimOnTheOther":                 (*trial).pinElsewhere,
-		"PinOutlivesItsProcessAndEndsOnAnyHost":               (*trial).pinOutlives,
-		"TrimmedOnOneHostIsMadeAnewByTheOther":                (*trial).trimmedElsewhere,
-		"DamagedOnOneHostIsMadeAnewByTheOther":                (*trial).damage,
-		"LivingFillIsWaitedForAndNamed":                       (*trial).livingFill,
-		"LeaseOfADeadProcessIsTakenOverAtOnceOnItsHost":       (*trial).deadHere,
-		"LeaseOfADeadProcessIsTakenOverAfterItsTermElsewhere": (*trial).deadElsewhere,
-		"KilledFillIsResumedOnItsHost":                        (*trial).killedResumed,
-		"StoppedProcessPublishesNothingAfterItWasGivenUp":     func(on *trial) { on.stopped(false) },
-		"StoppedProcessChangesNothingThatItsSuccessorResumed": func(on *trial) { on.stopped(true) },
-		"StoppedProcessOfOneHostIsGivenUpThereToo":            (*trial).stoppedHere,
-		"ManyWhoWantOneKeyFromAllHostsGetOneContent":          (*trial).manyWant,
-	}
-}
-
-func (on *trial) foundElsewhere() {
-	a, b := on.open(on.a), on.open(on.b)
-	var n fills
-	first := on.wantText(a, cache.Want{Key: file("x")}, n.text("made on a"), "made on a")
-	second := on.wantText(b, cache.Want{Key: file("x")}, n.text("made on b"), "made on a")
-	if within(on.a, first) != within(on.b, second) {
-		on.Errorf("it is at %s and at %s", first, second)
-	}
-	on.wantFills(&n, 1)
-}
-
-// within is a path below a cache.
-func within(s side, path string) string { return strings.TrimPrefix(path, s.dir) }
-
-// missedBefore: a host may go on to believe that something is not there.
-func (on *trial) missedBefore() {
-	a, b := on.open(on.a), on.open(on.b)
-	var n fills
-	broken := func(context.Context, string) error { return errBroken }
-	for range 3 {
-		if _, err := b.Get(on.Context(), cache.Want{Key: file("x")}, broken); !errors.Is(err, errBroken) && !on.Faulty {
-			on.Errorf("error %v", err)
-		}
-	}
-	on.wantText(a, cache.Want{Key: file("x")}, n.text("made on a"), "made on a")
-	on.wantText(b, cache.Want{Key: file("x")}, n.text("made on b"), "made on a")
-	on.wantFills(&n, 1)
-}
-
-func (on *trial) pinElsewhere() {
-	a, b := on.open(on.a), on.open(on.b)
-	on.blocks(a, "", "pinned", "not")
-	on.trim(a, cache.TrimOptions{}, func(cache.Trimmed) bool { return true }) // a has looked at the pins
-	var n fills
-	path := on.wantText(b, cache.Want{Key: file("pinned"), Holder: "row-1"}, n.text("made anew"), block("pinned"))
-	on.trim(a, cache.TrimOptions{All: true}, func(t cache.Trimmed) bool { return t.Removed >= 1 })
-	on.trim(a, cache.TrimOptions{All: true}, func(cache.Trimmed) bool { return true })
-	if got, err := os.ReadFile(path); err != nil || string(got) != block("pinned") {
-		on.Errorf("what is pinned is %.10q…, %v", got, err)
-	}
-	on.wantText(a, cache.Want{Key: file("pinned")}, n.text("made anew"), block("pinned"))
-	on.wantFills(&n, 0)
-	on.unpin(a, "row-1")
-	on.trim(b, cache.TrimOptions{All: true}, func(t cache.Trimmed) bool { return t.Removed >= 1 })
-}
-
-func (on *trial) pinOutlives() {
-	p := on.filling(on.orders("content"))
-	p.goOn()
-	path, ok := p.ends()
-	if !ok {
-		on.Skip("the disk failed it")
-	}
-	p.die()
-	b := on.open(on.b)
-	on.blocks(b, "", "not")
-	on.trim(b, cache.TrimOptions{All: true}, func(t cache.Trimmed) bool { return t.Removed >= 1 })
-	if got, err := os.ReadFile(path); err != nil || string(got) != "content" {
-		on.Errorf("what is pinned is %q, %v", got, err)
-	}
-	on.unpin(b, "row-x")
-	on.trim(b, cache.TrimOptions{All: true}, func(t cache.Trimmed) bool { return t.Removed >= 1 })
-}
-
-func (on *trial) trimmedElsewhere() {
-	a, b := on.open(on.a), on.open(on.b)
-	var n fills
-	on.wantText(a, cache.Want{Key: file("x")}, n.text("made on a"), "made on a")
-	on.wantText(b, cache.Want{Key: file("x")}, n.text("made on b"), "made on a")
-	on.trim(a, cache.TrimOptions{All: true}, func(t cache.Trimmed) bool { return t.Removed >= 1 })
-	on.eventually("it is made anew", func() error {
-		path, err := b.Get(on.Context(), cache.Want{Key: file("x"), Holder: "row-1"}, n.text("made on b"))
-		if err != nil {
-			return err
-		}
-		if got, err := os.ReadFile(path); err != nil || string(got) != "made on b" {
-			on.Errorf("it is %q, %v", got, err)
-		}
-		return nil
-	})
-}
-
 // orders are those of a process on host a that fills a key.
 func (on *trial) orders(text string, more ...func(*cache.Options)) puppetOrders {
 	return puppetOrders{
-		Dir: on.a.dir, Options: told(on.options(on.a, more...)), Key: file("x"), Holder: "row-x", Size: int64(len(text)), Text: text,
+		Dir: on.a.dir, Options: on.options(on.a, more...), Want: cache.Want{Key: file("x"), Holder: "row-x", Size: int64(len(text))}, Text: text,
 	}
 }
+
+// hour makes a lease that no test outlasts.
+func hour(o *cache.Options) { o.Term = time.Hour }
 
 func (on *trial) livingFill() {
 	on.takesSeconds()
@@ -137,7 +39,7 @@ func (on *trial) livingFill() {
 	}}
 	ctx, cancel := context.WithTimeout(on.Context(), 2*max(on.Options.Term, 2*time.Second))
 	defer cancel()
-	if _, err := b.Get(ctx, w, n.text("made on b")); !errors.Is(err, context.DeadlineExceeded) && !on.Faulty {
+	if _, err := b.Get(ctx, w, n.text("made on b")); !errors.Is(err, context.DeadlineExceeded) {
 		on.Errorf("error %v, want that of the context", err)
 	}
 	mu.Lock()
@@ -146,30 +48,27 @@ func (on *trial) livingFill() {
 	}
 	mu.Unlock()
 	p.goOn()
-	path, ok := p.ends()
-	if !ok && on.Faulty {
-		return
-	}
+	path := p.ends()
 	second := on.wantText(b, w, n.text("made on b"), "made on a")
-	if within(on.a, path) != within(on.b, second) {
+	if strings.TrimPrefix(path, on.a.dir) != strings.TrimPrefix(second, on.b.dir) {
 		on.Errorf("it is at %s and at %s", path, second)
 	}
-	if !on.Faulty {
-		on.wantFills(&n, 0)
-	}
+	on.wantFills(&n, 0)
 }
 
+// deadHere: the next fill of the host goes on with what the dead one has made.
 func (on *trial) deadHere() {
-	hour := func(o *cache.Options) { o.Term = time.Hour }
-	p := on.filling(on.orders("never whole", hour))
-	p.die()
-	var n fills
-	on.wantText(on.open(on.a, hour), cache.Want{Key: file("x")}, n.text("whole"), "whole")
+	o := on.orders("half and half", hour)
+	o.Want.Resume = true
+	on.filling(o).die()
+	on.wantText(on.open(on.a, hour), cache.Want{Key: file("x"), Resume: true}, func(_ context.Context, tmp string) error {
+		on.reads(tmp, "half a")
+		return os.WriteFile(tmp, []byte("whole"), 0o600)
+	}, "whole")
 }
 
 func (on *trial) deadElsewhere() {
-	p := on.filling(on.orders("never whole"))
-	p.die()
+	on.filling(on.orders("never whole")).die()
 	var n fills
 	waited := false
 	on.wantText(on.open(on.b), cache.Want{Key: file("x"), Waiting: func(string) { waited = true }}, n.text("whole"), "whole")
@@ -178,100 +77,59 @@ func (on *trial) deadElsewhere() {
 	}
 }
 
-func (on *trial) killedResumed() {
-	o := on.orders("half and half", func(o *cache.Options) { o.Term = time.Hour })
-	o.Resume = true
-	p := on.filling(o)
-	p.die()
-	var found string
-	c := on.open(on.a, func(o *cache.Options) { o.Term = time.Hour })
-	on.wantText(c, cache.Want{Key: file("x"), Resume: true}, func(_ context.Context, tmp string) error {
-		b, _ := os.ReadFile(tmp)
-		found = string(b)
-		return os.WriteFile(tmp, []byte("whole"), 0o600)
-	}, "whole")
-	if found != "half a" && !on.Faulty {
-		on.Errorf("it found %q", found)
-	}
-}
-
-// stopped: a process that stands still loses its lease, and learns of it late.
-func (on *trial) stopped(resume bool) {
+// stopped: a process that stands still loses its lease, and learns of it late, when
+// another has filled in its place.
+func (on *trial) stopped(s side) {
 	o := on.orders("made by the one that was stopped")
-	o.Resume = resume
+	o.Want.Resume = true
 	p := on.filling(o)
 	p.Signal(syscall.SIGSTOP)
-	on.outlast(p, on.b, resume)
-}
-
-func (on *trial) stoppedHere() {
-	p := on.filling(on.orders("made by the one that was stopped"))
-	p.Signal(syscall.SIGSTOP)
-	on.outlast(p, on.a, false)
-}
-
-// outlast fills in the place of a process that stands still, and lets it go on.
-func (on *trial) outlast(p *puppet, s side, resume bool) {
-	on.Helper()
 	c := on.open(s)
 	const text = "made by its successor, and longer than what the other made"
 	var n fills
-	w := cache.Want{Key: file("x"), Holder: "row-2", Resume: resume}
-	path := on.wantText(c, w, func(ctx context.Context, tmp string) error {
-		_ = os.Remove(tmp + ".none") // nothing that is there is relied on
-		return n.text(text)(ctx, tmp)
-	}, text)
+	w := cache.Want{Key: file("x"), Holder: "row-2", Resume: true}
+	path := on.wantText(c, w, n.text(text), text)
 	p.Signal(syscall.SIGCONT)
 	p.goOn()
-	if other, ok := p.ends(); ok && within(on.a, other) != within(s, path) {
+	if other := p.ends(); strings.TrimPrefix(other, on.a.dir) != strings.TrimPrefix(path, s.dir) {
 		on.Errorf("the one that was stopped got %s, its successor %s", other, path)
 	}
-	if got, err := os.ReadFile(path); err != nil || string(got) != text {
-		on.Errorf("the content is %q, %v", got, err)
-	}
+	on.reads(path, text)
 	on.wantText(on.open(on.a), w, n.text("made anew"), text)
-	on.must("verify", func() error {
-		return c.Verify(on.Context(), func(e cache.Entry, err error) {
-			if err != nil && !transient(err) {
-				on.Errorf("%s is damaged: %v", e.Key, err)
-			}
-		})
-	})
-	if left, _ := filepath.Glob(filepath.Join(on.root(), "leases", "*")); len(left) > 0 && !on.Faulty {
+	on.must(c.Verify(on.Context(), func(e cache.Entry, err error) {
+		if err != nil {
+			on.Errorf("%s is damaged: %v", e.Key, err)
+		}
+	}))
+	if left, _ := filepath.Glob(filepath.Join(on.root(), "leases", "*")); len(left) > 0 {
 		on.Errorf("leases stand: %v", left)
 	}
 }
 
-func (on *trial) manyWant() {
-	var puppets []*puppet
-	sides := []side{on.a, on.b}
-	for i := range 6 {
-		o := on.orders("content of " + string(rune('0'+i)))
-		s := sides[i%2]
-		o.Dir, o.Options = s.dir, told(on.options(s))
-		p := on.puppet(o)
-		p.goOn() // whether it is to fill or not
-		puppets = append(puppets, p)
-	}
-	c := on.open(on.b)
-	var n fills
-	var path string
-	for i, p := range puppets {
-		got, ok := p.ends()
-		if !ok {
-			if !on.Faulty {
-				on.Error("a process has failed")
+// leftovers: what a killed fill leaves goes, what a living one has made stays.
+func (on *trial) leftovers() {
+	on.takesSeconds()
+	grace := func(o *cache.Options) { o.Grace = 2*o.Term + o.Term/2 }
+	dead, living := on.orders("dead content", grace), on.orders("living content", grace)
+	dead.Want.Key, living.Want.Key = file("dead"), file("living")
+	p := on.filling(living)
+	on.filling(dead).die()
+	c := on.open(on.b, grace)
+	on.eventually("what the dead has left is swept", func() error {
+		if _, err := c.Trim(on.Context(), cache.TrimOptions{All: true}); err != nil {
+			return err
+		}
+		for _, name := range names(on.root()) {
+			if b, _ := os.ReadFile(filepath.Join(on.root(), name)); strings.Contains(string(b), "dead") {
+				return fmt.Errorf("there is %s", name)
 			}
-			continue
 		}
-		got = within(sides[i%2], got)
-		if path != "" && got != path {
-			on.Errorf("one got %s, another %s", path, got)
+		u, err := c.Usage()
+		if err == nil && u.Bytes > living.Want.Size {
+			err = fmt.Errorf("usage is %+v", u)
 		}
-		path = got
-	}
-	_, text := on.get(c, cache.Want{Key: file("x")}, n.text("made anew"))
-	if !strings.HasPrefix(text, "content of ") {
-		on.Errorf("the content is %q", text)
-	}
+		return err
+	})
+	p.goOn()
+	on.reads(p.ends(), living.Text)
 }

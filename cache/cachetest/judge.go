@@ -8,13 +8,22 @@ import (
 	"time"
 )
 
+// counts is what a storm did: fills that were begun, published (seen as contents), failed
+// as they were to, dropped (whole and never seen); hits of a content that another fill
+// made; take-overs (fills that began after another of their key that has not ended);
+// errors that are to be expected, by kind; and so on.
+type counts map[string]int64
+
+// enough says that promises were put to the test: contents were published, got
+// by others, and read.
+func (c counts) enough() bool { return c["published"] > 0 && c["hits"] > 0 && c["reads"] > 0 }
+
 // judge joins the logs of a storm. It returns what was done, and which promises
 // were broken. A host may see what is past for as long as settle.
-func judge(records []record, settle time.Duration) (Summary, []string) {
+func judge(records []record, settle time.Duration) (counts, []string) {
 	records = slices.Clone(records)
 	slices.SortStableFunc(records, func(a, b record) int { return cmp.Compare(a.End, b.End) })
-	j := judgement{settle: max(settle, 0), open: map[int]map[string]int{}, zones: map[string]*zone{}}
-	j.sum.Errors = map[string]int{}
+	j := judgement{settle: max(settle, 0), sum: counts{}, open: map[int]map[string]bool{}, zones: map[string]*zone{}}
 	for _, r := range records {
 		if r.Wrong != "" {
 			j.wrong = append(j.wrong, fmt.Sprintf("process %d: %s", r.Process, r.Wrong))
@@ -27,13 +36,11 @@ func judge(records []record, settle time.Duration) (Summary, []string) {
 
 // judgement is one that is being made.
 type judgement struct {
-	sum    Summary
+	sum    counts
 	wrong  []string
 	settle time.Duration
-	// open are the fills of a key that have begun and not ended, and their
-	// processes.
-	open  map[int]map[string]int
-	zones map[string]*zone // by fill
+	open   map[int]map[string]bool // the fills of a key that have begun and not ended
+	zones  map[string]*zone        // by fill
 }
 
 // zone is what is known of the time for which a fill's content was that of its
@@ -45,26 +52,10 @@ type zone struct {
 	filled      time.Duration // 0: the fill never returned well
 	begun, last time.Duration
 	seen        bool
-	// first and final are the records that say so.
-	first, final record
 }
 
 func (z *zone) String() string {
-	return fmt.Sprintf("%s at %v as process %d says (%s), and still at %v as process %d says (%s)",
-		z.fill, z.begun, z.first.Process, z.first.Did, z.last, z.final.Process, z.final.Did)
-}
-
-// atFirst and atLast note when the content is known to have been there.
-func (z *zone) atFirst(at time.Duration, r record) {
-	if at < z.begun {
-		z.begun, z.first = at, r
-	}
-}
-
-func (z *zone) atLast(at time.Duration, r record) {
-	if at > z.last {
-		z.last, z.final = at, r
-	}
+	return fmt.Sprintf("%s at %v, and still at %v", z.fill, z.begun, z.last)
 }
 
 func (j *judgement) zone(r record) *zone {
@@ -79,34 +70,32 @@ func (j *judgement) zone(r record) *zone {
 // count takes in one record, after all that ended before it.
 func (j *judgement) count(r record) {
 	if r.Err != "" && r.Did != didFail {
-		j.sum.Errors[r.Err]++
+		j.sum["error "+r.Err]++
 	}
 	switch r.Did {
 	case didGet:
 		j.got(r)
 	case didFill:
-		j.sum.Fills++
+		j.sum["fills"]++
 		if len(j.open[r.Key]) > 0 {
-			j.sum.TakeOvers++
+			j.sum["take-overs"]++
 		} else {
-			j.open[r.Key] = map[string]int{}
+			j.open[r.Key] = map[string]bool{}
 		}
-		j.open[r.Key][r.Fill] = r.Process
+		j.open[r.Key][r.Fill] = true
 	case didFilled:
-		j.sum.Resumed += r.Bytes
+		j.sum["resumed bytes"] += r.Bytes
 		j.zone(r).filled = r.End
 		delete(j.open[r.Key], r.Fill)
 	case didFail:
-		j.sum.Failed++
+		j.sum["failed"]++
 		delete(j.open[r.Key], r.Fill)
 	case didRead:
-		j.sum.Reads++
-		j.sum.Bytes += r.Bytes
+		j.sum["reads"]++
+		j.sum["read bytes"] += r.Bytes
 	case didTrim:
-		j.sum.Trims++
-		j.sum.Removed += r.N
-	case didStop:
-		j.sum.Stops++
+		j.sum["trims"]++
+		j.sum["removed"] += int64(r.N)
 	}
 }
 
@@ -124,17 +113,12 @@ func (j *judgement) got(r record) {
 	case r.Own:
 		begin = z.filled
 	default:
-		j.sum.Hits++
-		if r.Waited {
-			j.sum.Waits++
-		}
+		j.sum["hits"]++
 	}
 	if z.filled != 0 {
 		begin = max(begin, z.filled)
 	}
-	z.seen = true
-	z.atFirst(r.End, r)
-	z.atLast(begin, r)
+	z.seen, z.begun, z.last = true, min(z.begun, r.End), max(z.last, begin)
 }
 
 // compare finds zones of one key that meet.
@@ -143,10 +127,10 @@ func (j *judgement) compare() {
 	for _, z := range j.zones {
 		switch {
 		case z.seen:
-			j.sum.Published++
+			j.sum["published"]++
 			byKey[z.key] = append(byKey[z.key], z)
 		case z.filled != 0:
-			j.sum.Dropped++
+			j.sum["dropped"]++
 		}
 	}
 	for key, zones := range byKey {

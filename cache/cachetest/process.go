@@ -2,14 +2,18 @@ package cachetest
 
 import (
 	"bufio"
+	"bytes"
 	"context"
-	"encoding/json"
+	"encoding/base64"
+	"encoding/gob"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"testing"
-	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
@@ -19,10 +23,11 @@ import (
 // process of a test.
 const job = "CACHETEST_JOB"
 
-// orders are what another process does: one of these.
+// orders are what another process does: one of these. They travel by gob, which leaves
+// out the functions of cache.Options and cache.Want.
 type orders struct {
-	Puppet *puppetOrders `json:",omitempty"`
-	Worker *workerOrders `json:",omitempty"`
+	Puppet *puppetOrders
+	Worker *workerOrders
 }
 
 // Main is called by TestMain before anything else. In a process that a test of
@@ -33,7 +38,7 @@ func Main() {
 		return
 	}
 	var o orders
-	err := json.Unmarshal([]byte(text), &o)
+	err := gob.NewDecoder(base64.NewDecoder(base64.StdEncoding, strings.NewReader(text))).Decode(&o)
 	switch {
 	case err != nil:
 	case o.Puppet != nil:
@@ -48,108 +53,64 @@ func Main() {
 	os.Exit(0)
 }
 
-// begin starts another process of this test.
-func (o orders) begin(tb testing.TB) *testenv.Process {
-	tb.Helper()
-	return testenv.Again(tb, o.variable(tb))
-}
-
 func (o orders) variable(tb testing.TB) string {
 	tb.Helper()
-	text, err := json.Marshal(o)
-	if err != nil {
+	var text bytes.Buffer
+	if err := gob.NewEncoder(&text).Encode(o); err != nil {
 		tb.Fatal(err)
 	}
-	return job + "=" + string(text)
-}
-
-// options are those cache.Options that another process can be told.
-type options struct {
-	Size, MinFree       int64
-	High, Low           float64
-	Settle, Term, Grace time.Duration
-	Group               bool
-	Host                string
-}
-
-func told(o cache.Options) options {
-	return options{o.Size, o.MinFree, o.High, o.Low, o.Settle, o.Term, o.Grace, o.Group, o.Host}
-}
-
-func (o options) cache() cache.Options {
-	return cache.Options{
-		Size: o.Size, MinFree: o.MinFree, High: o.High, Low: o.Low,
-		Settle: o.Settle, Term: o.Term, Grace: o.Grace, Group: o.Group, Host: o.Host,
-	}
+	return job + "=" + base64.StdEncoding.EncodeToString(text.Bytes())
 }
 
 // puppetOrders are those of a process that gets one key. When it fills, it
 // writes half of the text, says "filling", waits for a line, and writes the
-// rest. When others fill it says "waiting". At the end it says "got PATH" or
-// "failed: CAUSE", and lives on until its input ends.
+// rest. At the end it says "got PATH" or "failed: CAUSE", and lives on until its
+// input ends.
 type puppetOrders struct {
 	Dir     string
-	Options options
-	Key     cache.Key
-	Holder  cache.Holder
-	Owner   string
-	Size    int64
-	Resume  bool
+	Options cache.Options
+	Want    cache.Want
 	Text    string
 }
 
 func (o puppetOrders) run(in io.Reader, out io.Writer) error {
-	say := func(text string) { fmt.Fprintln(out, text) } //nolint:errcheck // a parent that is gone closes the input too
-	lines := make(chan struct{}, 100)
-	go func() {
-		for s := bufio.NewScanner(in); s.Scan(); {
-			lines <- struct{}{}
+	lines := make(chan struct{}, 1)
+	var group errgroup.Group // it ends with the process
+	group.Go(func() error {
+		path, err := o.get(func() { fmt.Fprintln(out, "filling"); <-lines }) //nolint:errcheck // a parent that is gone closes the input too
+		if err != nil {
+			path = "failed: " + strings.ReplaceAll(err.Error(), "\n", "; ")
 		}
-		os.Exit(0) // the parent has ended, or wants no more
-	}()
-	c, err := cache.Open(o.Dir, o.Options.cache())
-	if err != nil {
+		_, err = fmt.Fprintln(out, path)
 		return err
-	}
-	said := false
-	w := cache.Want{Key: o.Key, Holder: o.Holder, Owner: o.Owner, Size: o.Size, Resume: o.Resume, Waiting: func(string) {
-		if !said {
-			say("waiting")
-		}
-		said = true
-	}}
-	path, err := c.Get(context.Background(), w, func(_ context.Context, tmp string) error {
-		return o.fill(tmp, func() { say("filling"); <-lines })
 	})
-	if err != nil {
-		say("failed: " + strings.ReplaceAll(err.Error(), "\n", "; "))
-	} else {
-		say("got " + path)
-	}
-	select {}
-}
-
-// fill writes the text, whatever is there, and waits in the middle of it.
-func (o puppetOrders) fill(tmp string, wait func()) error {
-	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return fmt.Errorf("fill: %w", err)
-	}
-	half := len(o.Text) / 2
-	if _, err := f.WriteAt([]byte(o.Text[:half]), 0); err != nil {
-		return fmt.Errorf("fill: %w", err)
-	}
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("fill: %w", err)
-	}
-	wait()
-	if _, err := f.WriteAt([]byte(o.Text[half:]), int64(half)); err != nil {
-		return fmt.Errorf("fill: %w", err)
-	}
-	if err := f.Close(); err != nil {
-		return fmt.Errorf("fill: %w", err)
+	for s := bufio.NewScanner(in); s.Scan(); {
+		lines <- struct{}{}
 	}
 	return nil
+}
+
+// get gets the key, and calls wait in the middle of a fill.
+func (o puppetOrders) get(wait func()) (said string, err error) {
+	c, err := cache.Open(o.Dir, o.Options)
+	if err != nil {
+		return "", err
+	}
+	path, err := c.Get(context.Background(), o.Want, func(_ context.Context, tmp string) error {
+		f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return err
+		}
+		half := len(o.Text) / 2
+		_, err = f.WriteAt([]byte(o.Text[:half]), 0)
+		if err = errors.Join(err, f.Sync()); err != nil {
+			return err
+		}
+		wait()
+		_, err = f.WriteAt([]byte(o.Text[half:]), int64(half))
+		return errors.Join(err, f.Close())
+	})
+	return "got " + path, err
 }
 
 // puppet is such a process, seen from outside.
@@ -159,50 +120,30 @@ type puppet struct {
 	lines *bufio.Scanner
 }
 
-func (on *trial) puppet(o puppetOrders) *puppet {
+// filling starts a puppet and waits until it fills.
+func (on *trial) filling(o puppetOrders) *puppet {
 	on.Helper()
-	p := orders{Puppet: &o}.begin(on)
+	p := testenv.Again(on, orders{Puppet: &o}.variable(on))
 	on.Cleanup(func() {
 		p.Kill()
 		_ = p.Wait() // it may have been waited for
 	})
-	return &puppet{Process: p, t: on.T, lines: bufio.NewScanner(p)}
-}
-
-// filling starts a puppet and waits until it fills. One that fails on a faulty
-// file system before that is followed by another.
-func (on *trial) filling(o puppetOrders) *puppet {
-	on.Helper()
-	for range 30 {
-		p := on.puppet(o)
-		if p.lines.Scan() && p.lines.Text() == "waiting" { // it says so once
-			p.lines.Scan()
-		}
-		if p.lines.Text() == "filling" {
-			return p
-		}
-		if !on.Faulty {
-			on.Fatalf("the other process says %q", p.lines.Text())
-		}
+	lines := bufio.NewScanner(p)
+	if lines.Scan(); lines.Text() != "filling" {
+		on.Fatalf("the other process says %q", lines.Text())
 	}
-	on.Fatal("no process comes to fill")
-	return nil
+	return &puppet{Process: p, t: on.T, lines: lines}
 }
 
-// ends waits for the end of the Get, however it ends, and returns the path.
-func (p *puppet) ends() (path string, ok bool) {
+// ends waits for the end of the Get and returns the path.
+func (p *puppet) ends() (path string) {
 	p.t.Helper()
-	for p.lines.Scan() {
-		if path, ok := strings.CutPrefix(p.lines.Text(), "got "); ok {
-			return path, true
-		}
-		if strings.HasPrefix(p.lines.Text(), "failed: ") {
-			p.t.Logf("the other process %s", p.lines.Text())
-			return "", false
-		}
+	p.lines.Scan()
+	path, ok := strings.CutPrefix(p.lines.Text(), "got ")
+	if !ok {
+		p.t.Fatalf("the other process says %q", p.lines.Text())
 	}
-	p.t.Fatal("the other process has ended and said nothing")
-	return "", false
+	return path
 }
 
 // goOn lets the fill go on.

@@ -1,9 +1,11 @@
 package cachetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -18,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -26,7 +29,6 @@ type storm struct {
 	*testing.T
 	Site
 	name     string // of the cache, below the hosts' directories
-	logs     string
 	options  cache.Options
 	contents []content
 	rehearsal
@@ -37,12 +39,12 @@ type storm struct {
 	alive map[int]*testenv.Process
 	next  int // number of the next process
 	wrong []string
-	sum   Summary // what the processes did not log
+	sum   counts // what the processes did not log
 }
 
 // RunStorm runs a storm, and fails the test for every promise that it saw
 // broken.
-func RunStorm(t *testing.T, s Site) Summary {
+func RunStorm(t *testing.T, s Site) {
 	t.Helper()
 	if testing.Short() {
 		s.Storm.Processes, s.Storm.For = 20, time.Second
@@ -52,9 +54,9 @@ func RunStorm(t *testing.T, s Site) Summary {
 			t.Fatalf("CLTEST_STORM=%s: want something like 200x30s, or 200x30s@7 with a seed: %v", text, err)
 		}
 	}
-	sum, wrong := rage(t, s, rehearsal{keys: 80, patience: 20 * time.Second})
+	sum, wrong := rage(t, s, rehearsal{keys: 80, limit: 20 * time.Second})
 	t.Log(sum)
-	if !sum.enough() || sum.Kills == 0 || sum.Audits == 0 {
+	if !sum.enough() || sum["killed"] == 0 || sum["audits"] == 0 {
 		t.Error("there was too little of a storm to prove anything")
 	}
 	for i, w := range wrong {
@@ -64,7 +66,6 @@ func RunStorm(t *testing.T, s Site) Summary {
 		}
 		t.Error(w)
 	}
-	return sum
 }
 
 // parse sets what a text like 200x30s@7 says.
@@ -84,23 +85,22 @@ func (s *Storm) parse(text string) error {
 type rehearsal struct {
 	sabotage Sabotage
 	keys     int
-	patience time.Duration // see until
+	limit    time.Duration // of what may need time when it is over
 }
 
 // rage runs a storm and returns what it did, and which promises it saw broken.
-func rage(t *testing.T, site Site, r rehearsal) (Summary, []string) {
+func rage(t *testing.T, site Site, r rehearsal) (counts, []string) {
 	t.Helper()
-	site.Storm.Processes = orElse(site.Storm.Processes, 200)
-	site.Storm.For = orElse(site.Storm.For, 4*time.Second)
-	site.Storm.Think = orElse(site.Storm.Think, time.Duration(site.Storm.Processes)*4*time.Millisecond)
-	site.Storm.Seed = orElse(site.Storm.Seed, 1)
+	site.Storm.Processes = cmp.Or(site.Storm.Processes, 200)
+	site.Storm.For = cmp.Or(site.Storm.For, 4*time.Second)
+	site.Storm.Seed = cmp.Or(site.Storm.Seed, 1)
 	if site.Logs == "" {
 		site.Logs = t.TempDir()
 	}
 	s := &storm{
-		T: t, Site: site, name: strings.ReplaceAll(t.Name(), "/", "-"), logs: site.Logs, options: site.Options,
+		T: t, Site: site, name: strings.ReplaceAll(t.Name(), "/", "-"), options: site.Options,
 		contents: contents(site.Storm.Seed, r.keys), rehearsal: r,
-		over: make(chan struct{}), alive: map[int]*testenv.Process{},
+		over: make(chan struct{}), alive: map[int]*testenv.Process{}, sum: counts{},
 	}
 	for _, c := range s.contents { // there is room for less than a half, beside what settles
 		s.options.Size += c.size * 2 / 5
@@ -108,23 +108,20 @@ func rage(t *testing.T, site Site, r rehearsal) (Summary, []string) {
 			s.options.Size += c.size / 5
 		}
 	}
-	s.options.Grace = orElse(s.options.Grace, 5*s.options.Term)
+	s.options.Grace = cmp.Or(s.options.Grace, 5*s.options.Term)
 	s.blow()
 	records := s.records()
 	s.calm()
 	sum, wrong := judge(records, s.options.Settle)
-	wrong = append(wrong, s.wrong...)
-	sum.Processes, sum.Kills, sum.Outlived = s.sum.Processes, s.sum.Kills, s.sum.Outlived
-	sum.Most, sum.Quota, sum.Audits = s.sum.Most, s.options.Size, s.sum.Audits
-	return sum, wrong
+	maps.Copy(sum, s.sum)
+	return sum, append(wrong, s.wrong...)
 }
 
-func orElse[T comparable](given, otherwise T) T {
-	var zero T
-	if given == zero {
-		return otherwise
-	}
-	return given
+// tally counts what no process logs.
+func (s *storm) tally(what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sum[what]++
 }
 
 // blow starts the processes, lets them go on for their time, and ends them.
@@ -138,9 +135,9 @@ func (s *storm) blow() {
 	if s.sabotage != "" {
 		s.awaitSabotage()
 	}
-	pause(s.Context(), s.Storm.For*4/5)
+	_ = pause.For(s.Context(), s.Storm.For*4/5)
 	s.killDoomed()
-	pause(s.Context(), s.Storm.For/5)
+	_ = pause.For(s.Context(), s.Storm.For/5)
 	s.rageOn()
 	s.mu.Lock()
 	close(s.over)
@@ -152,14 +149,13 @@ func (s *storm) blow() {
 	defer stuck.Stop()
 	end()
 	_ = s.group.Wait() // failures are in wrong
-	s.sum.Most, s.sum.Audits = audit.most, audit.runs
+	s.sum["most bytes"], s.sum["quota"], s.sum["audits"] = audit.most, s.options.Size, audit.runs
 	var biggest int64
 	for _, c := range s.contents {
 		biggest = max(biggest, c.size)
 	}
 	if audit.most > s.options.Size+biggest {
-		s.broken("the quota of %d bytes was exceeded by more than one object: %d bytes were on the disk at once; these do not count: %v",
-			s.options.Size, audit.most, audit.uncounted)
+		s.broken("the quota of %d bytes was exceeded by more than one object: %d bytes were on the disk at once", s.options.Size, audit.most)
 	}
 }
 
@@ -171,18 +167,18 @@ func (s *storm) rageOn() {
 		if sum, _ := judge(s.records(), s.options.Settle); sum.enough() {
 			return
 		}
-		pause(s.Context(), s.Storm.For)
+		_ = pause.For(s.Context(), s.Storm.For)
 	}
 }
 
 // awaitSabotage waits until it has begun.
 func (s *storm) awaitSabotage() {
 	for s.Context().Err() == nil {
-		records, err := readJournal(s.logs, 1)
+		records, err := readJournal(s.Logs, 1)
 		if err != nil || slices.ContainsFunc(records, func(r record) bool { return r.Did == didSabotage }) {
 			return
 		}
-		pause(s.Context(), 10*time.Millisecond)
+		_ = pause.For(s.Context(), 10*time.Millisecond)
 	}
 }
 
@@ -232,24 +228,22 @@ func (s *storm) begin() {
 	o := s.options
 	o.Host = hostName(host)
 	work := workerOrders{
-		Process: n, Dir: filepath.Join(s.Hosts[host], s.name), Options: told(o), Logs: s.logs, Seed: s.Storm.Seed, Keys: len(s.contents),
-		Faulty: s.Faulty, Think: s.Storm.Think, Fate: s.fate(n),
+		Process: n, Dir: filepath.Join(s.Hosts[host], s.name), Options: o, Logs: s.Logs, Seed: s.Storm.Seed, Keys: len(s.contents),
+		Faulty: s.Faulty, Think: time.Duration(s.Storm.Processes) * 4 * time.Millisecond, Fate: s.fate(n),
 	}
 	if n == 1 && s.sabotage != "" {
 		work.Sabotage, work.Fate = s.sabotage, fate{}
 	}
-	p := s.start(host, orders{Worker: &work})
-	s.alive[n] = p
-	s.sum.Processes++
-	s.group.Go(func() error { s.follow(n, p, work); return nil })
-}
-
-// start starts a process of a host.
-func (s *storm) start(host int, o orders) *testenv.Process {
+	order := orders{Worker: &work}.variable(s)
+	var p *testenv.Process
 	if s.As == nil {
-		return o.begin(s)
+		p = testenv.Again(s, order)
+	} else {
+		p = testenv.AgainAs(s, s.Program, s.As(host), order)
 	}
-	return testenv.AgainAs(s, s.Program, s.As(host), o.variable(s))
+	s.alive[n] = p
+	s.sum["processes"]++
+	s.group.Go(func() error { s.follow(n, p, work); return nil })
 }
 
 // killDoomed kills those whose fate was to be killed, and who have not met it.
@@ -270,7 +264,7 @@ func (s *storm) records() []record {
 	s.mu.Unlock()
 	var all []record
 	for n := range processes {
-		more, err := readJournal(s.logs, n+1)
+		more, err := readJournal(s.Logs, n+1)
 		if err != nil {
 			s.broken("%v", err)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
 // use gets a content, reads it for a while, and unpins it.
@@ -19,55 +20,42 @@ func (w *worker) use(ctx context.Context, c content, h cache.Holder) {
 		defer cancel()
 	}
 	path, fill, ok := w.get(ctx, c, h)
-	switch {
-	case h == "":
-		if ok {
-			w.read(ctx, c, path, "", "")
-		}
-		return
-	case ok:
-		w.hold(ctx, c, path, fill, h)
+	if ok {
+		w.add(w.compare(c, path, fill, h))
 	}
-	w.unpin(ctx, c, fill, h)
-}
-
-// hold reads what is pinned, twice.
-func (w *worker) hold(ctx context.Context, c content, path, fill string, h cache.Holder) {
-	w.read(ctx, c, path, fill, h)
-	w.sabotage(ctx, c, path, h)
-	pause(ctx, w.about(100*time.Millisecond))
-	w.read(ctx, c, path, fill, h)
+	if h == "" {
+		return
+	}
+	if ok {
+		w.sabotage(ctx, c, path)
+		_ = pause.For(ctx, w.about(100*time.Millisecond))
+		w.add(w.compare(c, path, fill, h))
+	}
+	w.unpin(ctx, c, h)
 }
 
 // get returns a content's path, and the fill that made it.
 func (w *worker) get(ctx context.Context, c content, h cache.Holder) (path, fill string, ok bool) {
 	r := record{Did: didGet, Begin: monotonic(), Key: c.n, Holder: string(h)}
 	var own atomic.Pointer[string]
-	plan := w.plan(c)
-	var waited atomic.Bool
-	want := cache.Want{
-		Key: c.key(), Holder: h, Owner: fmt.Sprint("o", c.n%4), Size: c.size, Resume: w.rng.IntN(2) == 0,
-		Waiting: func(string) { waited.Store(true) },
-	}
+	want := cache.Want{Key: c.key(), Holder: h, Owner: fmt.Sprint("o", c.n%4), Size: c.size, Resume: w.rng.IntN(2) == 0}
+	p := w.plan(c)
 	path, err := w.cache.Get(ctx, want, func(ctx context.Context, tmp string) error {
 		fill := w.nextFill()
 		own.Store(&fill)
-		return w.fill(ctx, c, plan, fill, tmp, want.Resume)
+		return w.fill(ctx, c, p, fill, tmp, want.Resume)
 	})
-	r.Path, r.Err, r.Waited = path, kind(err), waited.Load()
-	if err != nil {
+	if r.Path, r.Err = path, kind(err); err != nil {
 		r.Wrong = w.unexpected(ctx, "get", err)
 		w.add(r)
 		return "", "", false
 	}
-	for range w.tries() {
-		if fill, err = c.madeBy(path); err == nil || !transient(err) {
-			break
-		}
-		pause(context.WithoutCancel(ctx), 5*time.Millisecond)
-	}
+	err = w.patiently(func() (err error) {
+		fill, err = c.madeBy(path)
+		return err
+	})
 	mine := own.Load()
-	r.Fill, r.Err, r.Own = fill, seen(err, h), mine != nil && fill == *mine
+	r.Fill, r.Err, r.Own = fill, kind(err), mine != nil && fill == *mine
 	if err != nil && (h != "" || !gone(err)) {
 		r.Wrong = fmt.Sprintf("key %d, holder %q: cannot be read when Get has returned: %v", c.n, h, err)
 	}
@@ -75,28 +63,23 @@ func (w *worker) get(ctx context.Context, c content, h cache.Holder) (path, fill
 	return path, fill, err == nil
 }
 
-// seen is the kind of an error of reading what a holder has pinned, or nobody.
-func seen(err error, h cache.Holder) string {
-	if err != nil && h == "" && gone(err) {
-		return "gone, unpinned"
+// patiently repeats a reading that a faulty file system fails.
+func (w *worker) patiently(read func() error) (err error) {
+	for range 40 {
+		if err = read(); err == nil || !w.Faulty || !transient(err) {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
 	}
-	return kind(err)
-}
-
-// tries is how often reading is tried.
-func (w *worker) tries() int {
-	if w.Faulty {
-		return 40
-	}
-	return 1
+	return err
 }
 
 // unexpected says that an error has no business to be there.
 func (w *worker) unexpected(ctx context.Context, what string, err error) string {
 	switch kind(err) {
-	case "full", "lost", "broken fill":
+	case "", "full", "lost", "broken fill":
 		return ""
-	case "canceled", "deadline":
+	case "ended":
 		if ctx.Err() != nil {
 			return ""
 		}
@@ -140,7 +123,7 @@ func (w *worker) fill(ctx context.Context, c content, p plan, fill, tmp string, 
 	step := 0
 	found, err := c.make(tmp, fill, func() error {
 		if p.steps > 0 {
-			pause(ctx, p.steps)
+			_ = pause.For(ctx, p.steps)
 		}
 		step++
 		switch {
@@ -164,23 +147,15 @@ func (w *worker) fill(ctx context.Context, c content, p plan, fill, tmp string, 
 	return err
 }
 
-// read reads a content, and writes to the log what came of it.
-func (w *worker) read(ctx context.Context, c content, path, fill string, h cache.Holder) {
-	w.add(w.compare(c, path, fill, h, func() { pause(ctx, w.about(time.Millisecond)) }))
-}
-
 // compare compares all bytes of a content. What is pinned has to be there, made
-// by the same fill as before. It calls pause between two reads.
-func (w *worker) compare(c content, path, fill string, h cache.Holder, pause func()) record {
+// by the same fill as before.
+func (w *worker) compare(c content, path, fill string, h cache.Holder) record {
 	r := record{Did: didRead, Begin: monotonic(), Key: c.n, Holder: string(h), Path: path}
-	var err error
-	for range w.tries() {
-		r.Fill, r.Bytes, err = c.check(path, pause)
-		if err == nil || !transient(err) {
-			break
-		}
-	}
-	r.Err = seen(err, h)
+	err := w.patiently(func() (err error) {
+		r.Fill, r.Bytes, err = c.check(path)
+		return err
+	})
+	r.Err = kind(err)
 	switch {
 	case err == nil && (h == "" || r.Fill == fill):
 	case err == nil:
@@ -194,9 +169,9 @@ func (w *worker) compare(c content, path, fill string, h cache.Holder, pause fun
 	return r
 }
 
-func (w *worker) unpin(ctx context.Context, c content, fill string, h cache.Holder) {
+func (w *worker) unpin(ctx context.Context, c content, h cache.Holder) {
 	ctx = context.WithoutCancel(ctx)
-	w.add(record{Did: didUnpin, Key: c.n, Fill: fill, Holder: string(h)})
+	w.add(record{Did: didUnpin, Key: c.n, Holder: string(h)})
 	for {
 		err := w.cache.Unpin(ctx, h)
 		if err == nil {
@@ -207,23 +182,4 @@ func (w *worker) unpin(ctx context.Context, c content, fill string, h cache.Hold
 			return
 		}
 	}
-}
-
-// pin pins what may be there, or not, and then gets it.
-func (w *worker) pin(ctx context.Context, c content, h cache.Holder) {
-	r := record{Did: didPin, Begin: monotonic(), Key: c.n, Holder: string(h)}
-	err := w.cache.Pin(ctx, c.key(), false, h)
-	if r.Err = kind(err); err != nil {
-		r.Wrong = w.unexpected(ctx, "pin", err)
-	}
-	w.add(r)
-	fill := ""
-	if err == nil {
-		var path string
-		var ok bool
-		if path, fill, ok = w.get(ctx, c, h); ok {
-			w.hold(ctx, c, path, fill, h)
-		}
-	}
-	w.unpin(ctx, c, fill, h)
 }

@@ -9,25 +9,27 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
 // workerOrders are those of one process of a storm.
 type workerOrders struct {
-	Process int
-	Dir     string
-	Options options
-	Logs    string // where all processes write their logs
-	Seed    uint64
-	Keys    int
-	Faulty  bool
-	Think   time.Duration // mean time between two operations
-	Fate    fate
-	Sabotage
+	Process  int
+	Dir      string
+	Options  cache.Options
+	Logs     string // where all processes write their logs
+	Seed     uint64
+	Keys     int
+	Faulty   bool
+	Think    time.Duration // mean time between two operations
+	Fate     fate
+	Sabotage Sabotage
 }
 
 // fate is how a process ends before its time, or stops.
@@ -57,20 +59,19 @@ func (o workerOrders) run(in io.Reader) error {
 		return err
 	}
 	ctx, end := context.WithCancel(context.Background())
-	go func() {
+	var watch sync.WaitGroup
+	watch.Go(func() {
 		_, _ = io.Copy(io.Discard, in) // the end of it is what counts
 		end()
-	}()
-	opts := o.Options.cache()
-	opts.Over = over(o.Logs)
+	})
+	o.Options.Over = over(o.Logs)
 	w := worker{workerOrders: o, journal: j, contents: contents(o.Seed, o.Keys)}
 	w.rng = rand.New(rand.NewPCG(o.Seed, uint64(o.Process)))  //nolint:gosec // repeatable by design
 	w.popular = rand.NewZipf(w.rng, 1.2, 4, uint64(o.Keys-1)) //nolint:gosec // a small number
-	for ctx.Err() == nil {
-		if w.cache, err = cache.Open(o.Dir, opts); err == nil || !o.Faulty || !transient(err) {
-			break
-		}
-	}
+	err = w.patiently(func() (err error) {
+		w.cache, err = cache.Open(o.Dir, o.Options)
+		return err
+	})
 	if err != nil {
 		w.add(record{Did: didGet, Err: kind(err), Wrong: "open: " + err.Error()})
 		return err
@@ -80,8 +81,9 @@ func (o workerOrders) run(in io.Reader) error {
 			w.meetFate()
 		}
 		w.operate(ctx)
-		pause(ctx, w.about(w.Think))
+		_ = pause.For(ctx, w.about(w.Think))
 	}
+	watch.Wait()
 	w.add(record{Did: didEnd})
 	return nil
 }
@@ -110,11 +112,7 @@ func (w *worker) meetFate() {
 
 // signal ends or stops this process.
 func (w *worker) signal() {
-	did := didDie
-	if w.Fate.Signal == syscall.SIGSTOP {
-		did = didStop
-	}
-	w.add(record{Did: did})
+	w.add(record{Did: didSignal, Err: w.Fate.Signal.String()})
 	_ = syscall.Kill(os.Getpid(), w.Fate.Signal) // it always can
 }
 
@@ -123,71 +121,38 @@ func (w *worker) about(mean time.Duration) time.Duration {
 	return time.Duration(min(w.rng.ExpFloat64(), 8) * float64(mean))
 }
 
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}
-
 // operate does one thing.
 func (w *worker) operate(ctx context.Context) {
+	c := w.contents[w.popular.Uint64()]
+	w.holders++
+	h := cache.Holder(fmt.Sprintf("p%d-%d", w.Process, w.holders))
 	switch r := w.rng.Float64(); {
 	case r < .74 || w.Sabotage != "":
-		w.use(ctx, w.content(), w.holder())
+		w.use(ctx, c, h)
 	case r < .84:
-		w.use(ctx, w.content(), "")
+		w.use(ctx, c, "")
 	case r < .90:
-		w.pin(ctx, w.content(), w.holder())
+		w.note(ctx, record{Did: didPin, Key: c.n, Holder: string(h)}, w.cache.Pin(ctx, c.key(), false, h))
+		w.use(ctx, c, h)
 	case r < .94:
-		w.list(ctx)
+		_, entriesErr := w.cache.Entries(ctx)
+		_, pinsErr := w.cache.Pins()
+		_, usageErr := w.cache.Usage()
+		w.note(ctx, record{Did: didList}, errors.Join(entriesErr, pinsErr, usageErr))
 	case r < .99:
-		w.trim(ctx)
+		done, err := w.cache.Trim(ctx, cache.TrimOptions{DryRun: w.rng.IntN(8) == 0})
+		w.note(ctx, record{Did: didTrim, N: done.Removed}, err)
 	default:
-		w.verify(ctx)
+		w.note(ctx, record{Did: didVerify}, w.cache.Verify(ctx, func(e cache.Entry, err error) {
+			if err != nil && ctx.Err() == nil && (!w.Faulty || !transient(err)) {
+				w.add(record{Did: didVerify, Err: kind(err), Wrong: fmt.Sprintf("entry %s of %s is called damaged: %v", e.Hash, e.Key, err)})
+			}
+		}))
 	}
 }
 
-func (w *worker) content() content { return w.contents[w.popular.Uint64()] }
-
-// holder is a new one.
-func (w *worker) holder() cache.Holder {
-	w.holders++
-	return cache.Holder(fmt.Sprintf("p%d-%d", w.Process, w.holders))
-}
-
-func (w *worker) list(ctx context.Context) {
-	_, entriesErr := w.cache.Entries(ctx)
-	_, pinsErr := w.cache.Pins()
-	_, usageErr := w.cache.Usage()
-	err := errors.Join(entriesErr, pinsErr, usageErr)
-	r := record{Did: didList, Err: kind(err)}
-	if err != nil {
-		r.Wrong = w.unexpected(ctx, "list", err)
-	}
-	w.add(r)
-}
-
-func (w *worker) trim(ctx context.Context) {
-	done, err := w.cache.Trim(ctx, cache.TrimOptions{DryRun: w.rng.IntN(8) == 0})
-	r := record{Did: didTrim, N: done.Removed, Err: kind(err)}
-	if err != nil {
-		r.Wrong = w.unexpected(ctx, "trim", err)
-	}
-	w.add(r)
-}
-
-func (w *worker) verify(ctx context.Context) {
-	err := w.cache.Verify(ctx, func(e cache.Entry, err error) {
-		if err != nil && ctx.Err() == nil && (!w.Faulty || !transient(err)) {
-			w.add(record{Did: didVerify, Err: kind(err), Wrong: fmt.Sprintf("entry %s of %s is called damaged: %v", e.Hash, e.Key, err)})
-		}
-	})
-	r := record{Did: didVerify, Err: kind(err)}
-	if err != nil {
-		r.Wrong = w.unexpected(ctx, "verify", err)
-	}
+// note logs what was done, and how it ended.
+func (w *worker) note(ctx context.Context, r record, err error) {
+	r.Err, r.Wrong = kind(err), w.unexpected(ctx, r.Did, err)
 	w.add(r)
 }

@@ -80,12 +80,6 @@ func TestOpenSeesWhatWasClosedBefore(t *testing.T) {
 		s.write(s.a, "x", text)
 		s.reads(s.b, "x", text)
 	}
-	s.write(s.a, "x", "one,")
-	f, err := os.OpenFile(filepath.Join(s.b, "x"), os.O_WRONLY|os.O_APPEND, 0)
-	must(t, err)
-	_, err = f.WriteString("two")
-	must(t, errors.Join(err, f.Close()))
-	s.reads(s.a, "x", "one,two")
 }
 
 func TestWhatIsNotFlushedOthersDoNotSee(t *testing.T) {

@@ -16,12 +16,12 @@ import (
 // goes always (fs/nfs/inode.c: nfs_wcc_update_inode). Without a reply the
 // directory is revalidated when it is needed next
 // (nfs_post_op_update_inode).
-func (c *client) change(op Op, name string, dirs []*node, do func() ([]wcc, error)) (replied bool, err error) {
+func (c *client) change(op Op, dirs []*node, do func() ([]wcc, error)) (replied bool, err error) {
 	c.mu.Lock()
 	c.own(dirs...)
 	c.mu.Unlock()
 	var reply []wcc
-	replied, err = c.faults.call(op, name, func() (err error) {
+	replied, err = c.faults.call(op, func() (err error) {
 		reply, err = do()
 		return err
 	})
@@ -48,34 +48,26 @@ func (c *client) change(op Op, name string, dirs []*node, do func() ([]wcc, erro
 func (c *client) make(op Op, parent uint64, name string, do func(dir *object) (made, error)) (*node, *attributes, error) {
 	dir := c.get(parent)
 	var m made
-	_, err := c.change(op, name, []*node{dir}, func() (_ []wcc, err error) {
-		c.export.release(m.object) // it was made, but the reply is lost
+	_, err := c.change(op, []*node{dir}, func() (_ []wcc, err error) {
 		m, err = do(dir.object)
 		return []wcc{m.dir}, err
 	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {
-		c.export.release(m.object)
 		delete(dir.names, name)
 		return nil, nil, err
 	}
-	n := c.node(m.object, name)
+	n := c.node(m.object)
 	c.own(n)
 	c.believe(n, &m.attr)
-	n.lookups++
 	dir.names[name] = n
 	return n, &m.attr, nil
 }
 
-// owner is who asks.
-func owner(h *fuse.InHeader) unix.Ucred { return unix.Ucred{Uid: h.Uid, Gid: h.Gid} }
-
 // entry makes a name and tells the kernel of it.
 func (c *client) entry(op Op, h *fuse.InHeader, name string, out *fuse.EntryOut, do func(dirfd int) error) fuse.Status {
-	n, a, err := c.make(op, h.NodeId, name, func(dir *object) (made, error) {
-		return c.export.create(dir, name, owner(h), do)
-	})
+	n, a, err := c.make(op, h.NodeId, name, func(dir *object) (made, error) { return c.export.create(dir, name, do) })
 	if err == nil {
 		fill(out, n, a)
 	}
@@ -96,7 +88,7 @@ func (c *client) Symlink(_ <-chan struct{}, h *fuse.InHeader, target, name strin
 // nothing, or that it believes absent. The server decides what is there.
 func (c *client) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	n, a, err := c.make(Create, in.NodeId, name, func(dir *object) (made, error) {
-		return c.export.createFile(dir, name, in.Mode, in.Flags&syscall.O_EXCL != 0, owner(&in.InHeader))
+		return c.export.createFile(dir, name, in.Mode, in.Flags&syscall.O_EXCL != 0)
 	})
 	if err != nil {
 		return fuse.ToStatus(err)
@@ -105,13 +97,12 @@ func (c *client) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *
 		truncate := fuse.SetAttrIn{SetAttrInCommon: fuse.SetAttrInCommon{Valid: fuse.FATTR_SIZE}}
 		cut, err := c.update(n, SetAttr, func() (attributes, error) { return c.export.setattr(n.object, &truncate) })
 		if err != nil {
-			c.forgetOne(n)
 			return fuse.ToStatus(err)
 		}
 		a = &cut
 	}
 	fill(&out.EntryOut, n, a)
-	out.Fh = c.opened(n, place{c.get(in.NodeId), name}, in.Flags)
+	out.Fh = c.opened(n, in.Flags)
 	return fuse.OK
 }
 
@@ -123,7 +114,7 @@ func (c *client) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse
 	c.own(n)
 	c.mu.Unlock()
 	var m made
-	replied, err := c.change(Link, name, []*node{dir}, func() (_ []wcc, err error) {
+	replied, err := c.change(Link, []*node{dir}, func() (_ []wcc, err error) {
 		m, err = c.export.link(n.object, dir.object, name)
 		return []wcc{m.dir}, err
 	})
@@ -137,7 +128,6 @@ func (c *client) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse
 		delete(dir.names, name)
 		return fuse.ToStatus(err)
 	}
-	n.lookups++
 	dir.names[name] = n
 	fill(out, n, &m.attr)
 	return fuse.OK
@@ -152,7 +142,7 @@ func (c *client) Rmdir(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.St
 func (c *client) Unlink(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
 	dir := c.get(h.NodeId)
 	target := c.peek(dir, name)
-	open, unlock := c.close(target, place{dir, name})
+	open, unlock := c.close(target)
 	defer unlock()
 	if open {
 		return fuse.ToStatus(c.sillyRename(dir, name, target))
@@ -163,7 +153,7 @@ func (c *client) Unlink(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.S
 // remove is REMOVE or RMDIR.
 func (c *client) remove(dir *node, name string, op Op) error {
 	target := c.peek(dir, name)
-	_, err := c.change(op, name, []*node{dir}, func() ([]wcc, error) {
+	_, err := c.change(op, []*node{dir}, func() ([]wcc, error) {
 		w, err := c.export.remove(dir.object, name, op == RmDir)
 		return []wcc{w}, err
 	})
@@ -188,7 +178,7 @@ func (c *client) Rename(_ <-chan struct{}, in *fuse.RenameIn, old, name string) 
 	if moved == target {
 		target = nil // two names of one file: nothing happens
 	}
-	open, unlock := c.close(target, place{to, name})
+	open, unlock := c.close(target)
 	defer unlock()
 	if open {
 		if err := c.sillyRename(to, name, target); err != nil {
@@ -205,7 +195,7 @@ func (c *client) rename(from *node, old string, to *node, name string) error {
 	if from == to {
 		dirs = dirs[:1]
 	}
-	_, err := c.change(Rename, old, dirs, func() ([]wcc, error) {
+	_, err := c.change(Rename, dirs, func() ([]wcc, error) {
 		w, toW, err := c.export.rename(from.object, old, to.object, name)
 		return []wcc{w, toW}, err
 	})
@@ -219,33 +209,25 @@ func (c *client) rename(from *node, old string, to *node, name string) error {
 	target.doubt()
 	delete(to.names, name)
 	if moved != nil && moved != target {
-		moved.name = name
 		to.names[name] = moved
-		for h := range moved.openedAt(place{from, old}) {
-			h.at = place{to, name}
-		}
 	}
 	return nil
 }
 
 // peek is the node of a name, or nil.
 func (c *client) peek(dir *node, name string) *node {
-	n, _, err := c.lookup(dir, name)
-	if err != nil {
-		return nil
-	}
-	c.forgetOne(n)
+	n, _, _ := c.lookup(dir, name)
 	return n
 }
 
 // close keeps a file, when there is one, from being opened on this client until
-// unlock, and returns whether it was opened by this name.
-func (c *client) close(n *node, at place) (open bool, unlock func()) {
+// unlock, and returns whether it is open.
+func (c *client) close(n *node) (open bool, unlock func()) {
 	if n == nil {
 		return false, func() {}
 	}
 	n.opening.Lock()
-	return c.isOpen(n, at), n.opening.Unlock
+	return c.isOpen(n), n.opening.Unlock
 }
 
 // sillyRename gives a file that is open here a name that stays until it is
@@ -268,7 +250,6 @@ func (c *client) sillyRename(dir *node, name string, n *node) error {
 	c.faults.count(SillyRename)
 	c.mu.Lock()
 	n.silly = append(n.silly, silly)
-	dir.pins++
 	dir.names[name] = nil
 	c.mu.Unlock()
 	c.removeSilly(n) // it may have been closed meanwhile

@@ -1,8 +1,10 @@
 package nfstest
 
 import (
+	"errors"
 	"math/rand/v2"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -22,15 +24,13 @@ type client struct {
 
 	mu       sync.Mutex // never held during a call to the server
 	random   *rand.Rand
-	nodes    map[uint64]*node // by the number that the kernel has
+	nodes    []*node // by the number that the kernel has, less one
 	byObject map[*object]*node
-	lastNode uint64
 	handles  map[uint64]*handle
 	lastFh   uint64
-	released chan struct{}    // closed, and made anew, when a handle has ended
-	looked   map[uint32]place // what each thread has looked up last
-	gen      uint64           // counts this client's own changes
-	renamed  uint32           // counts silly renames
+	released chan struct{} // closed, and made anew, when a handle has ended
+	gen      uint64        // counts this client's own changes
+	renamed  uint32        // counts silly renames
 }
 
 // A node is what a client knows of an object.
@@ -39,10 +39,6 @@ type node struct {
 	object *object
 
 	// The client's mu guards these.
-	name    string // by which it was last looked up
-	lookups uint64 // how often the kernel was told of it, less what it forgot
-	pins    int    // other reasons to remember it
-	evicted bool
 	gone    bool       // the server said so: its names are looked up again
 	known   bool       // attr is set
 	attr    attributes // as of some time
@@ -60,10 +56,7 @@ type node struct {
 	opening sync.RWMutex // held by who opens, and alone by who removes
 	writing sync.Mutex   // guards what follows, and orders the calls that write
 	dirty   []extent
-	pending int  // bytes in dirty
-	unsure  bool // written, not committed
-
-	failed error // of a write, of which nobody was told yet; guarded by the client's mu
+	pending int // bytes in dirty
 }
 
 // A place is a name in a directory.
@@ -75,84 +68,29 @@ type place struct {
 func newClient(e *export, f *faults, o Options, number uint64) *client {
 	c := &client{
 		RawFileSystem: fuse.NewDefaultRawFileSystem(), o: o, export: e, faults: f,
-		random: rand.New(rand.NewPCG(o.Seed, number+2)),
-		nodes:  map[uint64]*node{}, byObject: map[*object]*node{}, handles: map[uint64]*handle{},
-		released: make(chan struct{}), looked: map[uint32]place{},
+		random:   rand.New(rand.NewPCG(o.Seed, number+2)),
+		byObject: map[*object]*node{}, handles: map[uint64]*handle{}, released: make(chan struct{}),
 	}
-	e.mu.Lock()
-	e.root.refs++
-	e.mu.Unlock()
-	root := c.node(e.root, "")
-	root.lookups = 1 // for as long as it is mounted
+	c.node(e.root)
 	return c
 }
 
-// node returns what the client knows of an object, and takes over the
-// reference to that. The caller has mu.
-func (c *client) node(o *object, name string) *node {
+// node returns what the client knows of an object. The caller has mu.
+func (c *client) node(o *object) *node {
 	n := c.byObject[o]
-	if n != nil {
-		c.export.release(o)
-		n.name, n.gone = name, false
-		return n
+	if n == nil {
+		n = &node{id: uint64(len(c.nodes)) + 1, object: o, names: map[string]*node{}, opens: map[*handle]struct{}{}}
+		c.nodes, c.byObject[o] = append(c.nodes, n), n
 	}
-	if c.export.crowded() {
-		c.evict()
-	}
-	c.lastNode++
-	n = &node{id: c.lastNode, object: o, name: name, names: map[string]*node{}, opens: map[*handle]struct{}{}}
-	c.nodes[n.id], c.byObject[o] = n, n
+	n.gone = false
 	return n
-}
-
-// evict forgets a tenth of the nodes, of those that no program uses, as want of
-// memory does. The caller has mu.
-func (c *client) evict() {
-	left := len(c.nodes)/10 + 1
-	for id, n := range c.nodes {
-		if left == 0 {
-			return
-		}
-		if n.lookups > 0 || n.pins > 0 || len(n.opens) > 0 {
-			continue
-		}
-		n.evicted = true
-		delete(c.nodes, id)
-		delete(c.byObject, n.object)
-		c.export.release(n.object)
-		left--
-	}
 }
 
 // get is the node of a number that the kernel has.
 func (c *client) get(id uint64) *node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.nodes[id]
-}
-
-// nameOf is the name by which a node was last looked up.
-func (c *client) nameOf(n *node) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return n.name
-}
-
-// Forget gives back what the kernel was told.
-func (c *client) Forget(id, lookups uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if n := c.nodes[id]; n != nil {
-		n.lookups -= min(lookups, n.lookups)
-	}
-}
-
-// now is when a call to the server begins: it is the client's number of
-// changes so far.
-func (c *client) now() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.gen
+	return c.nodes[id-1]
 }
 
 // own notes that this client changes the node: what was asked before is no
@@ -164,7 +102,7 @@ func (c *client) own(nodes ...*node) {
 	}
 }
 
-// learn takes attributes from a reply to a call that began at a time. When they
+// learn takes attributes from a reply to a call that began when gen was began. When they
 // show that a directory has changed, all that was known of its names goes
 // (fs/nfs/dir.c: nfs_force_lookup_revalidate). It returns whether the reply
 // counts. The caller has mu.
@@ -207,6 +145,14 @@ func (c *client) believe(n *node, a *attributes) {
 // fresh is whether the attributes are believed. The caller has mu.
 func (n *node) fresh() bool { return n.known && time.Now().Before(n.until) }
 
+// mourn drops a node that the server says is gone, so that its names are looked
+// up again, once: a fault StaleHandle leaves them. The caller has mu.
+func (c *client) mourn(n *node, err error) {
+	if errors.Is(err, syscall.ESTALE) && !n.gone && !c.faults.strike(StaleHandle, Open) {
+		n.gone = true
+	}
+}
+
 // revalidate returns a node's attributes: from the server when what is known is
 // too old, or when the call is one of an open, which always asks (nfs(5):
 // close-to-open cache consistency).
@@ -220,10 +166,10 @@ func (c *client) revalidate(n *node, op Op) (attributes, error) {
 		}
 		return a, nil
 	}
-	began, name := c.gen, n.name
+	began := c.gen
 	c.mu.Unlock()
 	var a attributes
-	_, err := c.faults.call(op, name, func() (err error) {
+	_, err := c.faults.call(op, func() (err error) {
 		a, err = c.export.getattr(n.object)
 		return err
 	})
@@ -231,6 +177,28 @@ func (c *client) revalidate(n *node, op Op) (attributes, error) {
 	defer c.mu.Unlock()
 	if err == nil {
 		c.learn(n, &a, began)
+	}
+	c.mourn(n, err)
+	return a, err
+}
+
+// update does what changes an object's attributes, and learns what they are.
+// Without a reply the old ones are believed (fs/nfs/nfs3proc.c:
+// nfs3_proc_setattr).
+func (c *client) update(n *node, op Op, do func() (attributes, error)) (attributes, error) {
+	c.mu.Lock()
+	c.own(n)
+	c.mu.Unlock()
+	var a attributes
+	_, err := c.faults.call(op, func() (err error) {
+		a, err = do()
+		return err
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.own(n)
+	if err == nil {
+		c.believe(n, &a)
 	}
 	c.mourn(n, err)
 	return a, err

@@ -14,8 +14,8 @@
 //	}
 //
 // The server and its clients are one process of the test program's own, which
-// ends with it, also when it is killed, and unmounts. Any user and any number
-// of processes may use the mounts. It takes root, and /dev/fuse.
+// ends with it, also when it is killed, and unmounts. Any number of processes of root may
+// use the mounts. It takes root, and /dev/fuse.
 //
 // # What holds
 //
@@ -45,9 +45,9 @@
 //     or asks for the file. An error may appear in close(2) or fsync(2), once.
 //   - A file that was removed elsewhere is ESTALE for who has it open. open(2)
 //     tries another look-up first; see [StaleHandle].
-//   - A file that is open here, by the name that is removed or replaced here,
+//   - A file that is open here, and of which a name is removed or replaced here,
 //     keeps a silly name, .nfs…, in its directory until it is closed
-//     (nfs_sillyrename). Replacing one is two steps: for a moment there is
+//     (nfs_sillyrename; in life only if it is open by that very name). Replacing one is two steps: for a moment there is
 //     nothing at the name, and rename(2) may fail with ENOENT when two hosts do
 //     so at once. As the client goes by names it believes, the file that gets
 //     the silly name may be one that another host has just put there.
@@ -55,9 +55,8 @@
 //     the directories that it has tried to change (nfs_post_op_update_inode),
 //     but not the attributes of the file: until it is opened, or they are old,
 //     st_nlink after a link(2) may be what it was before.
-//   - O_APPEND asks for the size and writes there, in two steps.
-//   - renameat2(2) takes no flags, and there are no O_TMPFILE, fallocate(2), or
-//     extended attributes.
+//   - renameat2(2) takes no flags, and there are no O_TMPFILE, O_APPEND, chown(2),
+//     statfs(2), fallocate(2), or extended attributes.
 //
 // Two things are worse than in life. Locks exclude nobody; with nolock Linux
 // keeps them on each host. And an exclusive create whose request is sent again

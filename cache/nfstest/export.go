@@ -1,11 +1,11 @@
 package nfstest
 
 import (
+	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
@@ -16,14 +16,11 @@ import (
 // before and after it (weak cache consistency data) are exact. All errors are
 // bare syscall.Errno.
 type export struct {
-	o      Options
-	faults *faults // only counts
+	skew time.Duration
 
 	mu      sync.Mutex
-	most    int // objects, as the limit of open files has it
 	objects map[fileID]*object
 	root    *object
-	used    int64 // bytes in files
 }
 
 type fileID struct{ dev, ino uint64 }
@@ -32,8 +29,7 @@ type fileID struct{ dev, ino uint64 }
 // means. The open descriptor keeps its number from being used for another.
 type object struct {
 	id      fileID
-	fd      int // O_PATH; -1 once it is gone
-	refs    int
+	fd      int    // O_PATH; -1 once it is gone
 	changes uint64 // tells apart what happens within one tick of the disk's clock
 }
 
@@ -50,50 +46,19 @@ func (a *attributes) isDir() bool { return a.Mode&syscall.S_IFMT == syscall.S_IF
 
 // same is whether nothing has changed between two answers.
 func (a *attributes) same(b *attributes) bool {
-	return a.changes == b.changes && a.Ctim == b.Ctim && a.Mtim == b.Mtim && a.Size == b.Size && a.Nlink == b.Nlink &&
-		a.Mode == b.Mode && a.Uid == b.Uid && a.Gid == b.Gid
+	return a.changes == b.changes && a.Ctim == b.Ctim && a.Mtim == b.Mtim && a.Size == b.Size && a.Nlink == b.Nlink && a.Mode == b.Mode
 }
 
-func openExport(dir string, o Options, f *faults) (*export, error) {
-	e := &export{o: o, faults: f, most: manyFiles() * 3 / 4, objects: map[fileID]*object{}}
-	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return err
-		}
-		info, err := d.Info()
-		if err == nil {
-			e.used += info.Size()
-		}
-		return err
-	})
-	if err == nil {
-		e.root, err = e.find(unix.AT_FDCWD, dir)
-	}
-	if err != nil {
+func openExport(dir string, skew time.Duration) (*export, error) {
+	e := &export{skew: skew, objects: map[fileID]*object{}}
+	var err error
+	if e.root, err = e.find(unix.AT_FDCWD, dir); err != nil {
 		return nil, fmt.Errorf("export %s: %w", dir, err)
 	}
 	return e, nil
 }
 
-// manyFiles raises the limit of open files as far as it goes, and returns it.
-func manyFiles() int {
-	var limit unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
-		return 1024
-	}
-	limit.Cur = min(limit.Max, 1<<20)
-	_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) // Go's runtime has done as much
-	return int(limit.Cur)
-}
-
-// crowded is whether there are too many objects.
-func (e *export) crowded() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return len(e.objects) > e.most
-}
-
-// find returns the object at a name, with one reference more.
+// find returns the object at a name.
 func (e *export) find(dirfd int, name string) (*object, error) {
 	fd, err := unix.Openat(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -105,40 +70,12 @@ func (e *export) find(dirfd int, name string) (*object, error) {
 		return nil, err
 	}
 	id := fileID{st.Dev, st.Ino}
-	o := e.objects[id]
-	if o == nil {
-		o = &object{id: id, fd: fd}
-		e.objects[id] = o
-	} else {
+	if o := e.objects[id]; o != nil {
 		_ = unix.Close(fd)
+		return o, nil
 	}
-	o.refs++
-	return o, nil
-}
-
-// release gives references back.
-func (e *export) release(o *object) {
-	if o == nil {
-		return
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.drop(o)
-}
-
-func (e *export) drop(o *object) {
-	if o.refs--; o.refs == 0 {
-		e.bury(o)
-	}
-}
-
-// bury ends an object that is gone, or that nobody knows any more.
-func (e *export) bury(o *object) {
-	if o.fd >= 0 {
-		_ = unix.Close(o.fd)
-		o.fd = -1
-		delete(e.objects, o.id)
-	}
+	e.objects[id] = &object{id: id, fd: fd}
+	return e.objects[id], nil
 }
 
 // attr are the attributes of an object now; ESTALE says that it is gone.
@@ -151,11 +88,13 @@ func (e *export) attr(o *object) (attributes, error) {
 		return a, err
 	}
 	if a.Nlink == 0 {
-		e.bury(o)
+		_ = unix.Close(o.fd)
+		o.fd = -1
+		delete(e.objects, o.id)
 		return a, syscall.ESTALE
 	}
 	for _, t := range []*syscall.Timespec{&a.Atim, &a.Mtim, &a.Ctim} {
-		*t = syscall.NsecToTimespec(t.Nano() + int64(e.o.Skew))
+		*t = syscall.NsecToTimespec(t.Nano() + int64(e.skew))
 	}
 	return a, nil
 }
@@ -169,8 +108,82 @@ func (e *export) getattr(o *object) (attributes, error) {
 	return e.attr(o)
 }
 
-// setattr changes what the mask of FUSE's SETATTR names. A time that the client
-// gives is kept as given; one that it leaves to the server is the server's.
+// with does something with an object, opened, and returns its attributes after it.
+func (e *export) with(o *object, flags int, do func(fd int) error) (a attributes, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if a, err = e.attr(o); err != nil {
+		return a, err
+	}
+	fd, err := unix.Open(o.path(), flags|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return a, err
+	}
+	defer unix.Close(fd) //nolint:errcheck // what was done is there
+	if err := do(fd); err != nil {
+		return a, err
+	}
+	if flags != unix.O_RDONLY {
+		o.changes++
+	}
+	return e.attr(o)
+}
+
+func (e *export) read(o *object, buf []byte, off int64) (n int, err error) {
+	_, err = e.with(o, unix.O_RDONLY, func(fd int) error {
+		n, err = unix.Pread(fd, buf, off)
+		return err
+	})
+	return n, err
+}
+
+func (e *export) write(o *object, data []byte, off int64) (attributes, error) {
+	return e.with(o, unix.O_WRONLY, func(fd int) error {
+		for len(data) > 0 {
+			n, err := unix.Pwrite(fd, data, off)
+			if err != nil {
+				return err
+			}
+			data, off = data[n:], off+int64(n)
+		}
+		return nil
+	})
+}
+
+// list is READDIR, the whole directory, with its attributes at that time.
+func (e *export) list(dir *object) (entries []fuse.DirEntry, a attributes, err error) {
+	entries = []fuse.DirEntry{} // nil is not known
+	a, err = e.with(dir, unix.O_RDONLY, func(fd int) error {
+		for buf := make([]byte, 64<<10); ; {
+			n, err := unix.Getdents(fd, buf)
+			if err != nil || n == 0 {
+				return err
+			}
+			for rest := buf[:n]; len(rest) > 0; {
+				var one fuse.DirEntry
+				rest = rest[one.Parse(rest):]
+				one.Off = uint64(len(entries)) + 1
+				entries = append(entries, one)
+			}
+		}
+	})
+	return entries, a, err
+}
+
+func (e *export) readlink(o *object) ([]byte, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, err := e.attr(o); err != nil {
+		return nil, err
+	}
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(o.fd, "", buf)
+	return buf[:max(n, 0)], err
+}
+
+// setattr changes the mode, size and times that the mask of FUSE's SETATTR names. A time
+// that the client gives is kept as given; one that it leaves to the server is the
+// server's.
 func (e *export) setattr(o *object, in *fuse.SetAttrIn) (attributes, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -181,13 +194,8 @@ func (e *export) setattr(o *object, in *fuse.SetAttrIn) (attributes, error) {
 	if mode, ok := in.GetMode(); ok {
 		err = unix.Chmod(o.path(), mode&0o7777)
 	}
-	uid, newUID := in.GetUID()
-	gid, newGID := in.GetGID()
-	if err == nil && (newUID || newGID) {
-		err = unix.Fchownat(o.fd, "", ownerOr(uid, newUID), ownerOr(gid, newGID), unix.AT_EMPTY_PATH)
-	}
 	if size, ok := in.GetSize(); ok && err == nil {
-		err = e.truncate(o, before.Size, int64(size))
+		err = unix.Truncate(o.path(), int64(size))
 	}
 	if err == nil && in.Valid&(fuse.FATTR_ATIME|fuse.FATTR_MTIME) != 0 {
 		err = unix.UtimesNanoAt(unix.AT_FDCWD, o.path(), []unix.Timespec{
@@ -202,45 +210,168 @@ func (e *export) setattr(o *object, in *fuse.SetAttrIn) (attributes, error) {
 	return e.attr(o)
 }
 
-func ownerOr(id uint32, given bool) int {
-	if given {
-		return int(id)
-	}
-	return -1
-}
-
 // timeOf is a time for the disk below, whose clock is the local one.
 func (e *export) timeOf(in *fuse.SetAttrIn, given, now uint32, sec uint64, nsec uint32) unix.Timespec {
 	switch {
 	case in.Valid&given == 0:
 		return unix.Timespec{Nsec: unix.UTIME_OMIT}
 	case in.Valid&now != 0:
-		e.skewed()
 		return unix.Timespec{Nsec: unix.UTIME_NOW}
 	default:
-		return unix.NsecToTimespec(int64(sec)*1e9 + int64(nsec) - int64(e.o.Skew))
+		return unix.NsecToTimespec(int64(sec)*1e9 + int64(nsec) - int64(e.skew))
 	}
 }
 
-func (e *export) skewed() {
-	if e.o.Skew != 0 {
-		e.faults.count(Skewed)
+// lookup returns what a name means, and the directory's attributes.
+func (e *export) lookup(dir *object, name string) (o *object, a, dirAttr attributes, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if dirAttr, err = e.attr(dir); err != nil {
+		return nil, a, dirAttr, err
+	}
+	if o, err = e.find(dir.fd, name); err == nil {
+		a, err = e.attr(o)
+	}
+	return o, a, dirAttr, err
+}
+
+// leads is whether a name means this object now; nil stands for none.
+func (e *export) leads(dir *object, name string, o *object) bool {
+	now, _, _, err := e.lookup(dir, name)
+	return err == nil && now == o || err != nil && o == nil
+}
+
+// changed does what changes the entries of a directory, and returns its
+// attributes before and after.
+func (e *export) changed(dir *object, do func() error) (w wcc, err error) {
+	if w.before, err = e.attr(dir); err != nil {
+		return w, err
+	}
+	if err = do(); err == nil {
+		dir.changes++
+	}
+	if after, gone := e.attr(dir); gone == nil {
+		w.after = after
+	}
+	return w, err
+}
+
+// made is a new object.
+type made struct {
+	object *object
+	attr   attributes
+	dir    wcc
+}
+
+// create has put make a name. It refuses one that exists.
+func (e *export) create(dir *object, name string, put func(dirfd int) error) (m made, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	m.dir, err = e.changed(dir, func() error {
+		if err := put(dir.fd); err != nil {
+			return err
+		}
+		m.object, err = e.find(dir.fd, name)
+		return err
+	})
+	if err == nil {
+		m.attr, err = e.attr(m.object)
+	}
+	return m, err
+}
+
+// createFile is CREATE, GUARDED when exclusive and UNCHECKED else: then a file
+// that exists is the answer too.
+func (e *export) createFile(dir *object, name string, mode uint32, exclusive bool) (made, error) {
+	for {
+		m, err := e.create(dir, name, func(dirfd int) error {
+			fd, err := unix.Openat(dirfd, name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, mode)
+			if err == nil {
+				_ = unix.Close(fd)
+			}
+			return err
+		})
+		if !errors.Is(err, syscall.EEXIST) || exclusive {
+			return m, err
+		}
+		m.object, m.attr, m.dir.after, err = e.lookup(dir, name)
+		m.dir.before = m.dir.after
+		if err == nil && m.attr.Mode&syscall.S_IFMT != syscall.S_IFREG {
+			return made{dir: m.dir}, syscall.EEXIST
+		}
+		if !errors.Is(err, syscall.ENOENT) {
+			return m, err
+		}
 	}
 }
 
-func (e *export) truncate(o *object, from, to int64) error {
-	if err := e.grow(to - from); err != nil {
+// link gives an object one more name. It returns the object's attributes also
+// when the name exists (RFC 1813, 3.3.15).
+func (e *export) link(o, dir *object, name string) (m made, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if m.attr, err = e.attr(o); err != nil {
+		return m, err
+	}
+	m.dir, err = e.changed(dir, func() error {
+		err := unix.Linkat(unix.AT_FDCWD, o.path(), dir.fd, name, unix.AT_SYMLINK_FOLLOW)
+		if err == nil {
+			o.changes++
+		}
+		return err
+	})
+	if after, gone := e.attr(o); gone == nil {
+		m.attr = after
+	}
+	return m, err
+}
+
+// remove is REMOVE, or RMDIR.
+func (e *export) remove(dir *object, name string, rmdir bool) (wcc, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	flags := 0
+	if rmdir {
+		flags = unix.AT_REMOVEDIR
+	}
+	return e.changed(dir, func() error {
+		return e.replacing(dir, name, func() error { return unix.Unlinkat(dir.fd, name, flags) })
+	})
+}
+
+// rename returns the attributes of both directories.
+func (e *export) rename(from *object, old string, to *object, name string) (w, toW wcc, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, err := e.attr(to); err != nil {
+		return w, toW, err
+	}
+	w, err = e.changed(from, func() error {
+		do := func() error {
+			return e.replacing(to, name, func() error { return unix.Renameat(from.fd, old, to.fd, name) })
+		}
+		if to == from {
+			return do()
+		}
+		toW, err = e.changed(to, do)
+		return err
+	})
+	if to == from {
+		toW = w
+	}
+	return w, toW, err
+}
+
+// replacing does what may end what a name means now.
+func (e *export) replacing(dir *object, name string, do func() error) error {
+	old, err := e.find(dir.fd, name)
+	if err != nil {
+		return do()
+	}
+	if err := do(); err != nil {
 		return err
 	}
-	return unix.Truncate(o.path(), to)
-}
-
-// grow takes bytes of the capacity, or gives them back.
-func (e *export) grow(by int64) error {
-	if by > 0 && e.o.Capacity > 0 && e.used+by > e.o.Capacity {
-		e.faults.count(Full)
-		return syscall.ENOSPC
-	}
-	e.used += by
+	old.changes++
+	_, _ = e.attr(old) // it may be gone
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"maps"
 	"math/rand/v2"
-	"path"
 	"slices"
 	"sync"
 	"syscall"
@@ -28,14 +27,14 @@ const (
 	// of such a file until its directory is revalidated, so that ESTALE gets
 	// through to the program; without one a name is looked up again.
 	StaleHandle Kind = "stale handle"
-	// IO, NoSpace and Quota fail a call that the server does not do, with EIO,
-	// ENOSPC and EDQUOT.
+	// IO and NoSpace fail a call that the server does not do, with EIO and ENOSPC.
 	IO      Kind = "EIO"
 	NoSpace Kind = "ENOSPC"
-	Quota   Kind = "EDQUOT"
-	// Slow delays a call.
+	// Slow delays a call, by up to 20 ms.
 	Slow Kind = "slow"
 )
+
+const slowest = 20 * time.Millisecond
 
 // The kinds that are counted only: they come from the way NFS is, and from
 // Options.
@@ -50,11 +49,6 @@ const (
 	StaleListing    Kind = "stale listing"
 	// SillyRename is the removal of an open file that became a rename.
 	SillyRename Kind = "silly rename"
-	// Full is a write that Options.Capacity did not allow.
-	Full Kind = "full"
-	// Skewed is a file, made or touched, whose time is from the server's clock
-	// while that is off.
-	Skewed Kind = "skewed time"
 )
 
 // Op is a call to the server, by the name of its procedure in RFC 1813.
@@ -76,9 +70,7 @@ const (
 	Rename   Op = "rename"
 	Link     Op = "link"
 	ReadDir  Op = "readdir"
-	FSStat   Op = "fsstat"
-	Commit   Op = "commit" // of fsync, and of a close after a write
-	Open     Op = "open"   // the GETATTR of an open: close-to-open
+	Open     Op = "open" // the GETATTR of an open: close-to-open
 )
 
 // Fault is something that goes wrong now and then.
@@ -88,38 +80,21 @@ type Fault struct {
 	Rate float64
 	// Ops are the calls that are meant. Without any they are those that suit
 	// the kind: all for Slow, what changes names and attributes for LostReply,
-	// WRITE and COMMIT for the errors. An error of WRITE appears in write(2),
+	// WRITE for the errors. An error of WRITE appears in write(2),
 	// fsync(2) or close(2), as the client's buffering has it.
 	Ops []Op
-	// Names is a pattern of path.Match for the last part of the name by which
-	// the client found the file; empty means any.
-	Names string
-	// Limit is how often it strikes, at most; 0 is no limit.
-	Limit int
-	// Delay is how long Slow takes, at most.
-	Delay time.Duration
 }
 
 // meant is whether a call is one that the fault is for.
-func (f Fault) meant(op Op, name string) bool {
-	if matched, err := path.Match(f.Names, name); f.Names != "" && (err != nil || !matched) {
-		return false
-	}
-	if len(f.Ops) == 0 {
-		return f.Kind.suits(op)
-	}
-	return slices.Contains(f.Ops, op)
-}
-
-// suits is whether a call is meant where none are named.
-func (k Kind) suits(op Op) bool {
-	if k == LostReply {
+func (f Fault) meant(op Op) bool {
+	switch {
+	case len(f.Ops) > 0:
+		return slices.Contains(f.Ops, op)
+	case f.Kind == LostReply:
 		return slices.Contains([]Op{SetAttr, Create, MkDir, SymLink, Remove, RmDir, Rename, Link}, op)
+	default:
+		return f.Kind == Slow || f.Kind == StaleHandle || op == Write
 	}
-	if k == IO || k == NoSpace || k == Quota {
-		return op == Write || op == Commit
-	}
-	return true
 }
 
 // faults decides which calls are struck, and counts.
@@ -127,7 +102,6 @@ type faults struct {
 	mu     sync.Mutex
 	random *rand.Rand
 	active []Fault
-	struck []int // of each active one
 	counts map[Kind]int
 }
 
@@ -139,7 +113,7 @@ func newFaults(seed uint64) *faults {
 func (f *faults) inject(active []Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.active, f.struck = active, make([]int, len(active))
+	f.active = active
 }
 
 // count notes one more of a kind.
@@ -151,20 +125,18 @@ func (f *faults) count(kind Kind) {
 
 // strike returns whether a fault of this kind strikes this call. A stale handle
 // is counted where it happens.
-func (f *faults) strike(kind Kind, op Op, name string) (Fault, bool) {
+func (f *faults) strike(kind Kind, op Op) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for i, a := range f.active {
-		if a.Kind != kind || !a.meant(op, name) || (a.Limit > 0 && f.struck[i] >= a.Limit) || f.random.Float64() >= a.Rate {
-			continue
+	for _, a := range f.active {
+		if a.Kind == kind && a.meant(op) && f.random.Float64() < a.Rate {
+			if kind != StaleHandle {
+				f.counts[kind]++
+			}
+			return true
 		}
-		f.struck[i]++
-		if kind != StaleHandle {
-			f.counts[kind]++
-		}
-		return a, true
 	}
-	return Fault{}, false
+	return false
 }
 
 // part is a random number below 1.
@@ -177,26 +149,21 @@ func (f *faults) part() float64 {
 // call does one call to the server, through the faults. It returns whether
 // there was a reply: without one the client knows nothing of what the server
 // has done. What do has returned counts only if there was one.
-func (f *faults) call(op Op, name string, do func() error) (replied bool, err error) {
-	if slow, ok := f.strike(Slow, op, name); ok {
-		time.Sleep(time.Duration(f.part() * float64(slow.Delay)))
+func (f *faults) call(op Op, do func() error) (replied bool, err error) {
+	if f.strike(Slow, op) {
+		time.Sleep(time.Duration(f.part() * float64(slowest)))
 	}
-	for _, k := range []struct {
-		kind Kind
-		err  error
-	}{{IO, syscall.EIO}, {NoSpace, syscall.ENOSPC}, {Quota, syscall.EDQUOT}} {
-		if _, ok := f.strike(k.kind, op, name); ok {
-			return false, k.err
-		}
+	if f.strike(IO, op) {
+		return false, syscall.EIO
 	}
-	err = do()
-	if err == nil {
-		if _, ok := f.strike(LostReply, op, name); ok {
-			if f.part() < 0.5 {
-				return false, syscall.EIO
-			}
-			err = do()
+	if f.strike(NoSpace, op) {
+		return false, syscall.ENOSPC
+	}
+	if err = do(); err == nil && f.strike(LostReply, op) {
+		if f.part() < 0.5 {
+			return false, syscall.EIO
 		}
+		err = do()
 	}
 	if errors.Is(err, syscall.ESTALE) {
 		f.count(StaleHandle)

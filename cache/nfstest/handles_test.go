@@ -182,24 +182,4 @@ func TestTimesAreTheServers(t *testing.T) {
 	now := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
 	must(t, unix.UtimesNanoAt(unix.AT_FDCWD, name, now, 0))
 	near()
-	s.struck(Skewed)
-}
-
-func TestSillyNameIsThatOfTheNameThatWasOpened(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, Options{})
-	s.write(s.a, "x", "one")
-	must(t, os.Link(filepath.Join(s.a, "x"), filepath.Join(s.a, "y")))
-	defer unshared()()
-	f, err := os.Open(filepath.Join(s.a, "x"))
-	must(t, err)
-	must(t, os.Remove(filepath.Join(s.a, "y")))
-	s.lists(s.disk, "x")
-	must(t, os.Rename(filepath.Join(s.a, "x"), filepath.Join(s.a, "z")))
-	must(t, os.Remove(filepath.Join(s.a, "z")))
-	if silly := s.sillyNames(""); len(silly) != 1 {
-		t.Errorf("silly names %q", silly)
-	}
-	must(t, f.Close())
-	s.noSillyNames("")
 }

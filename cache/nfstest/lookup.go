@@ -7,29 +7,14 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// mourn drops a node that the server says is gone, so that its names are looked
-// up again, once: a fault StaleHandle leaves them. The caller has mu.
-func (c *client) mourn(n *node, err error) {
-	if !errors.Is(err, syscall.ESTALE) || n.gone {
-		return
-	}
-	if _, kept := c.faults.strike(StaleHandle, Open, n.name); !kept {
-		n.gone = true
-	}
-}
-
 // Lookup answers for a name from what the client knows, while it believes its
 // directory's attributes, and from the server else (fs/nfs/dir.c:
 // nfs_lookup_revalidate, nfs_neg_need_reval, nfs_check_verifier).
 func (c *client) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
-	dir := c.get(h.NodeId)
-	n, a, err := c.lookup(dir, name)
+	n, a, err := c.lookup(c.get(h.NodeId), name)
 	if err != nil {
 		return fuse.ToStatus(err)
 	}
-	c.mu.Lock()
-	c.looked[h.Pid] = place{dir, name}
-	c.mu.Unlock()
 	if c.flush(n) == nil { // the size is with what this client has written
 		c.mu.Lock()
 		if n.known {
@@ -41,24 +26,23 @@ func (c *client) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *f
 	return fuse.OK
 }
 
-// lookup returns the node of a name, counted as one that the kernel was told
-// of. Its attributes may be old: the kernel asks for them when it needs them.
+// lookup returns the node of a name. Its attributes may be old: the kernel asks for them
+// when it needs them.
 func (c *client) lookup(dir *node, name string) (*node, attributes, error) {
 	n, a, known := c.remembered(dir, name)
-	if !known {
-		return c.ask(dir, name)
+	if known {
+		c.mu.Lock()
+		fresh := dir.fresh()
+		c.mu.Unlock()
+		if !fresh {
+			if _, err := c.revalidate(dir, GetAttr); err != nil {
+				return nil, a, err
+			}
+			n, a, known = c.remembered(dir, name)
+		}
 	}
-	c.mu.Lock()
-	fresh := dir.fresh()
-	c.mu.Unlock()
-	if !fresh {
-		c.forgetOne(n)
-		if _, err := c.revalidate(dir, GetAttr); err != nil {
-			return nil, a, err
-		}
-		if n, a, known = c.remembered(dir, name); !known { // the directory has changed
-			return c.ask(dir, name)
-		}
+	if !known { // or the directory has changed
+		return c.ask(dir, name)
 	}
 	if n == nil {
 		return nil, a, syscall.ENOENT
@@ -66,18 +50,11 @@ func (c *client) lookup(dir *node, name string) (*node, attributes, error) {
 	return n, a, nil
 }
 
-// forgetOne takes back that the kernel was told of a node.
-func (c *client) forgetOne(n *node) {
-	if n != nil {
-		c.Forget(n.id, 1)
-	}
-}
-
 // remembered answers from memory, whatever its age.
 func (c *client) remembered(dir *node, name string) (n *node, a attributes, known bool) {
 	c.mu.Lock()
 	n, known = dir.names[name]
-	if known && n != nil && (n.evicted || n.gone || !n.known) {
+	if known && n != nil && (n.gone || !n.known) {
 		delete(dir.names, name)
 		known = false
 	}
@@ -86,46 +63,38 @@ func (c *client) remembered(dir *node, name string) (n *node, a attributes, know
 		return nil, a, false
 	}
 	var o *object
+	kind := StaleAbsence
 	if n != nil {
-		n.lookups++
-		n.name, a, o = name, n.attr, n.object
+		a, o, kind = n.attr, n.object, StaleName
 	}
 	c.mu.Unlock()
 	if !c.export.leads(dir.object, name, o) {
-		if n == nil {
-			c.faults.count(StaleAbsence)
-		} else {
-			c.faults.count(StaleName)
-		}
+		c.faults.count(kind)
 	}
 	return n, a, true
 }
 
 // ask asks the server, and remembers what it says.
-func (c *client) ask(dir *node, name string) (*node, attributes, error) {
-	var (
-		o          *object
-		a, dirAttr attributes
-	)
-	began := c.now()
-	replied, err := c.faults.call(LookUp, name, func() (err error) {
+func (c *client) ask(dir *node, name string) (n *node, a attributes, err error) {
+	var o *object
+	var dirAttr attributes
+	c.mu.Lock()
+	began := c.gen
+	c.mu.Unlock()
+	replied, err := c.faults.call(LookUp, func() (err error) {
 		o, a, dirAttr, err = c.export.lookup(dir.object, name)
 		return err
 	})
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if !replied {
-		c.export.release(o)
 		return nil, a, err
 	}
-	var n *node
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err == nil {
-		n = c.node(o, name)
-		n.lookups++
+		n = c.node(o)
 		c.learn(n, &a, began)
 	}
-	absent := errors.Is(err, syscall.ENOENT)
-	if (err == nil || absent) && c.learn(dir, &dirAttr, began) {
+	if (err == nil || errors.Is(err, syscall.ENOENT)) && c.learn(dir, &dirAttr, began) {
 		dir.names[name] = n
 	}
 	c.mourn(dir, err)
@@ -147,7 +116,7 @@ func (c *client) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOu
 	return fuse.ToStatus(err)
 }
 
-// SetAttr is chmod(2), chown(2), truncate(2) and utimensat(2).
+// SetAttr is chmod(2), truncate(2) and utimensat(2).
 func (c *client) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
 	n := c.get(in.NodeId)
 	_ = c.flush(n) // the error is the writer's
@@ -156,41 +125,79 @@ func (c *client) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOu
 	return fuse.ToStatus(err)
 }
 
-// update does what changes an object's attributes, and learns what they are.
-// Without a reply the old ones are believed (fs/nfs/nfs3proc.c:
-// nfs3_proc_setattr).
-func (c *client) update(n *node, op Op, do func() (attributes, error)) (attributes, error) {
-	c.mu.Lock()
-	name := n.name
-	c.own(n)
-	c.mu.Unlock()
-	var a attributes
-	_, err := c.faults.call(op, name, func() (err error) {
-		a, err = do()
-		return err
-	})
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.own(n)
-	if err == nil {
-		c.believe(n, &a)
-	}
-	c.mourn(n, err)
-	return a, err
-}
-
 // Readlink always asks.
 func (c *client) Readlink(_ <-chan struct{}, h *fuse.InHeader) (target []byte, status fuse.Status) {
-	n := c.get(h.NodeId)
-	_, err := c.faults.call(ReadLink, c.nameOf(n), func() (err error) {
-		target, err = c.export.readlink(n.object)
+	_, err := c.faults.call(ReadLink, func() (err error) {
+		target, err = c.export.readlink(c.get(h.NodeId).object)
 		return err
 	})
 	return target, fuse.ToStatus(err)
 }
 
-// StatFs is statfs(2).
-func (c *client) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
-	_, err := c.faults.call(FSStat, "", func() error { return c.export.statfs(out) })
-	return fuse.ToStatus(err)
+// OpenDir asks nothing.
+func (c *client) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lastFh++
+	c.handles[c.lastFh] = &handle{node: c.nodes[in.NodeId-1]}
+	out.Fh = c.lastFh
+	return fuse.OK
+}
+
+// ReleaseDir is the end of a handle.
+func (c *client) ReleaseDir(in *fuse.ReleaseIn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.handles, in.Fh)
+}
+
+// FsyncDir has nothing to do: the server's changes are stable when it answers.
+func (c *client) FsyncDir(<-chan struct{}, *fuse.FsyncIn) fuse.Status { return fuse.OK }
+
+// ReadDir gives the directory as the client knows it.
+func (c *client) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	h := c.handle(in.Fh)
+	if in.Offset == 0 || h.listing == nil {
+		listing, err := c.list(h.node)
+		if err != nil {
+			return fuse.ToStatus(err)
+		}
+		h.listing = listing
+	}
+	for _, e := range h.listing[min(in.Offset, uint64(len(h.listing))):] {
+		if !out.AddDirEntry(e) {
+			break
+		}
+	}
+	return fuse.OK
+}
+
+// list is a listing from memory, while the directory's attributes are believed
+// (fs/nfs/dir.c: nfs_readdir, nfs_revalidate_mapping), or the server's.
+func (c *client) list(dir *node) ([]fuse.DirEntry, error) {
+	if _, err := c.revalidate(dir, GetAttr); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	old, attr, began := dir.listing, dir.attr, c.gen
+	c.mu.Unlock()
+	if old != nil {
+		if now, err := c.export.getattr(dir.object); err != nil || !now.same(&attr) {
+			c.faults.count(StaleListing)
+		}
+		return old, nil
+	}
+	var a attributes
+	var entries []fuse.DirEntry
+	_, err := c.faults.call(ReadDir, func() (err error) {
+		entries, a, err = c.export.list(dir.object)
+		return err
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil && c.learn(dir, &a, began) {
+		dir.listing = entries
+	}
+	c.mourn(dir, err)
+	return entries, err
 }

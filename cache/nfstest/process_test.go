@@ -4,10 +4,8 @@ import (
 	"bufio"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/cl-slurm/cl-slurm/cache/cachetest"
@@ -25,41 +23,6 @@ func TestMain(m *testing.M) {
 		os.Args = []string{os.Args[0], "-test.run=^TestServeForKilledTest$", "-test.v"}
 	}
 	os.Exit(m.Run())
-}
-
-func TestOtherUsersOwnWhatTheyMake(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, Options{})
-	u := testenv.Researcher(t)
-	for _, dir := range []string{s.disk, s.a, s.b} {
-		for ; dir != os.TempDir(); dir = filepath.Dir(dir) {
-			must(t, os.Chmod(dir, 0o755))
-		}
-	}
-	must(t, os.Mkdir(filepath.Join(s.a, "theirs"), 0o700))
-	must(t, os.Chown(filepath.Join(s.a, "theirs"), u.UID, u.GID))
-	must(t, os.WriteFile(filepath.Join(s.a, "secret"), nil, 0o600))
-	as := func(script string) string {
-		t.Helper()
-		cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
-		cmd.Dir = "/"
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: u.Credential}
-		out, _ := cmd.CombinedOutput()
-		return string(out)
-	}
-	if said := as("cd " + s.b + " && echo text > theirs/x && mkdir theirs/d && ln -s x theirs/l && cat theirs/x"); said != "text\n" {
-		t.Errorf("researcher: %s", said)
-	}
-	for _, name := range []string{"theirs/x", "theirs/d", "theirs/l"} {
-		info, err := os.Lstat(filepath.Join(s.disk, name))
-		must(t, err)
-		if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != u.UID || int(st.Gid) != u.GID {
-			t.Errorf("%s is %d's", name, st.Uid)
-		}
-	}
-	if said := as("cat " + s.b + "/secret; touch " + s.b + "/x"); strings.Count(said, "Permission denied") != 2 {
-		t.Errorf("researcher: %s", said)
-	}
 }
 
 // mounted is whether the kernel has a mount at a directory.
@@ -102,20 +65,6 @@ func TestKilledTestLeavesNoMount(t *testing.T) {
 	p.Kill()
 	must(t, p.Wait())
 	eventually(t, func() bool { return !mounted(t, dir) })
-}
-
-func TestMountOfAKilledServerIsUnmountedByTheNext(t *testing.T) {
-	t.Parallel()
-	testenv.FUSE(t)
-	disk, dir := t.TempDir(), t.TempDir()
-	s := Serve(t, disk, Options{})
-	s.Mount(dir)
-	must(t, s.cmd.Process.Kill())
-	s.end()
-	Serve(t, disk, Options{})
-	if mounted(t, dir) {
-		t.Error("still mounted")
-	}
 }
 
 func TestEndOfATestUnmounts(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
@@ -36,10 +37,6 @@ type Options struct {
 	AcregMin, AcregMax, AcdirMin, AcdirMax time.Duration
 	// Skew is how far the server's clock is ahead of the local one.
 	Skew time.Duration
-	// Capacity is how many bytes the files of the server may have; 0 is what
-	// the disk has. Files that are put into the directory, or removed from it,
-	// otherwise than through a client count as of Serve.
-	Capacity int64
 }
 
 // Server is a file server and its clients: a process of the test program's own.
@@ -139,8 +136,10 @@ func Main() {
 
 // service is what the test program calls.
 type service struct {
-	export *export
-	faults *faults
+	options Options
+	export  *export
+	faults  *faults
+	clients sync.WaitGroup // they end with the process
 
 	mu     sync.Mutex
 	mounts []string
@@ -153,13 +152,11 @@ func serve(options []byte) error {
 	}
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE) // the end of standard input is the end
 	unix.Umask(0)                                                                   // the kernel has applied the caller's
-	unmountDead()
-	f := newFaults(o.Seed)
-	e, err := openExport(o.Dir, o.Options, f)
+	e, err := openExport(o.Dir, o.Skew)
 	if err != nil {
 		return err
 	}
-	s := &service{export: e, faults: f}
+	s := &service{options: o.Options, export: e, faults: newFaults(o.Seed)}
 	server := rpc.NewServer()
 	if err := server.RegisterName("Server", s); err != nil {
 		return fmt.Errorf("serve: %w", err)
@@ -168,13 +165,23 @@ func serve(options []byte) error {
 	return s.unmount()
 }
 
-// Mount is Server.Mount.
+// Mount is Server.Mount: it has the kernel ask a client for what is below dir. The
+// kernel checks permissions, by the attributes that the client tells.
 func (s *service) Mount(dir string, _ *bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := newClient(s.export, s.faults, s.export.o, uint64(len(s.mounts)))
-	if err := mount(c, dir); err != nil {
-		return err
+	c := newClient(s.export, s.faults, s.options, uint64(len(s.mounts)))
+	server, err := fuse.NewServer(c, dir, &fuse.MountOptions{
+		AllowOther: true, Options: []string{"default_permissions"}, FsName: "nfstest", Name: "nfstest",
+		DirectMountStrict: true, DirectMountFlags: syscall.MS_NOSUID | syscall.MS_NODEV | syscall.MS_NOATIME,
+		DisableXAttrs: true, DisableReadDirPlus: true, EnableLocks: true,
+	})
+	if err == nil {
+		s.clients.Go(server.Serve)
+		err = server.WaitMount()
+	}
+	if err != nil {
+		return fmt.Errorf("mount %s: %w", dir, err)
 	}
 	s.mounts = append(s.mounts, dir)
 	return nil

@@ -71,7 +71,7 @@ func (x examination) run(ctx context.Context, s *site) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	failed, allAway := doctor.HasFailed(checks)
+	failed, allUnreachable := doctor.HasFailed(checks)
 	if s.json {
 		report := struct {
 			Config  string         `json:"config"`
@@ -86,7 +86,7 @@ func (x examination) run(ctx context.Context, s *site) error {
 		}
 	}
 	switch {
-	case allAway:
+	case allUnreachable:
 		return &program.Error{Code: program.ExitTransient}
 	case failed:
 		return &program.Error{Code: program.ExitFailure}

@@ -49,8 +49,8 @@ func keptLs(p program.Process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			away := askServer(cmd.Context(), c, found)
-			return errors.Join(away, printFound(p, asJSON, found, sharedfiles.KeptText(found, layout.KeptDirs())))
+			err = askServer(cmd.Context(), c, found)
+			return errors.Join(err, p.Print(asJSON, found, sharedfiles.KeptText(found, layout.KeptDirs())))
 		},
 	}
 	configFlag(cmd, p, &path)

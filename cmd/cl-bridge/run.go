@@ -117,8 +117,8 @@ func runBeside(ctx context.Context, work func() error, others ...func(ctx contex
 	return err
 }
 
-// steadyClock returns a clock that goes on from start. The bridge measures time with it,
-// and somebody may set the machine's clock meanwhile.
+// steadyClock returns a clock that goes on from start. The bridge measures time with it, so
+// that a change of the machine's clock does not matter.
 func steadyClock(start time.Time) func() time.Time {
 	return func() time.Time { return start.Round(0).Add(time.Since(start)) }
 }

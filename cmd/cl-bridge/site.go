@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -71,22 +69,8 @@ func (s *site) read() (err error) {
 	return err
 }
 
-// print prints what a command found: as JSON for programs, or else its text for people.
-func (s *site) print(found any, text string) error {
-	return printFound(s.Process, s.json, found, text)
-}
-
-func printFound(p program.Process, asJSON bool, found any, text string) error {
-	if asJSON {
-		data, err := json.MarshalIndent(found, "", "  ")
-		if err != nil {
-			return fmt.Errorf("print JSON: %w", err)
-		}
-		text = string(data) + "\n"
-	}
-	_, err := io.WriteString(p.Stdout, text)
-	return err
-}
+// print prints what a command found, as JSON or as text.
+func (s *site) print(found any, text string) error { return s.Print(s.json, found, text) }
 
 // withExitCode gives an error without an exit code that of a server that does not answer,
 // if another try may succeed: the ledger's database, Slurm or a registry did not answer.

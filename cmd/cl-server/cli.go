@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -58,8 +57,4 @@ func withStore(ctx context.Context, dir string, do func(*store.Store) error) err
 		return err
 	}
 	return errors.Join(do(data), data.Close())
-}
-
-func logger(p program.Process) *slog.Logger {
-	return slog.New(slog.NewTextHandler(p.Stderr, nil))
 }

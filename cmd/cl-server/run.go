@@ -28,7 +28,7 @@ const (
 
 func runCommand(ctx context.Context, p program.Process) *cobra.Command {
 	var dir, listen string
-	config := server.Config{Log: logger(p), Now: p.Now}
+	config := server.Config{Log: slog.New(slog.NewTextHandler(p.Stderr, nil)), Now: p.Now}
 	cmd := &cobra.Command{
 		Use: "run --data DIRECTORY", Short: "Serve until a signal comes", Args: program.WrongUsage(cobra.NoArgs),
 		Long: `Serve until a signal comes. After TERM or INT the server waits at most 20 seconds

@@ -8,13 +8,13 @@ import (
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -62,7 +62,7 @@ func addUser(ctx context.Context, p program.Process, in newUser, name string) er
 		return err
 	}
 	u := store.User{
-		ID: codalab.NewUUID(), Name: name, Password: hashed, Joined: p.Now().UnixMicro(),
+		ID: codalab.NewUUID(), Name: name, Password: hashed, Joined: store.Time{Time: p.Now()},
 		TimeQuota: timeQuota, DiskQuota: quota, ParallelRunQuota: parallelRunQuota,
 	}
 	if in.root {
@@ -141,7 +141,7 @@ func userListCommand(ctx context.Context, p program.Process) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return listUsers(p.Stdout, users)
+				return p.Print(false, nil, userTable(users))
 			})
 		},
 	}
@@ -149,20 +149,10 @@ func userListCommand(ctx context.Context, p program.Process) *cobra.Command {
 	return cmd
 }
 
-func listUsers(out io.Writer, users []store.User) error {
-	table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	lines := []string{"NAME\tID\tJOINED\tDISK USED\tQUOTA"}
+func userTable(users []store.User) string {
+	rows := [][]string{{"NAME", "ID", "JOINED", "DISK USED", "QUOTA"}}
 	for _, u := range users {
-		lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%s\t%s", u.Name, u.ID, u.JoinedAt().Format("2006-01-02"),
-			codalab.FormatSize(u.DiskUsed), codalab.FormatSize(u.DiskQuota)))
+		rows = append(rows, []string{u.Name, u.ID, u.Joined.UTC().Format("2006-01-02"), codalab.FormatSize(u.DiskUsed), codalab.FormatSize(u.DiskQuota)})
 	}
-	for _, line := range lines {
-		if _, err := fmt.Fprintln(table, line); err != nil {
-			return fmt.Errorf("list users: %w", err)
-		}
-	}
-	if err := table.Flush(); err != nil {
-		return fmt.Errorf("list users: %w", err)
-	}
-	return nil
+	return termtext.Table(rows)
 }

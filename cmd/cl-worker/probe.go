@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/worker"
 	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
@@ -68,16 +66,10 @@ func tryNode(ctx context.Context, p program.Process, want runtimes.Name, scratch
 		defer cancel()
 		return meet.Attend(ctx, r)
 	}
-	if asJSON {
-		out := json.NewEncoder(p.Stdout)
-		out.SetIndent("", "  ")
-		err = out.Encode(r)
-	} else {
-		err = writeReport(p.Stdout, r)
+	if err := p.Print(asJSON, r, reportText(r)); err != nil {
+		return err
 	}
 	switch {
-	case err != nil:
-		return fmt.Errorf("print: %w", err)
 	case r.Scratch != "":
 		return errors.New(r.Scratch)
 	case r.Error != "":
@@ -86,32 +78,23 @@ func tryNode(ctx context.Context, p program.Process, want runtimes.Name, scratch
 	return nil
 }
 
-// writeReport prints the findings, and how the node would run containers.
-func writeReport(out io.Writer, r probe.Report) error {
-	if err := writeHost(out, r.Host); err != nil || r.Choice == nil {
-		return err
-	}
-	_, err := fmt.Fprintf(out, "\n%s: %s\n", r.Choice.Runtime, r.Choice.Reason)
-	return err //nolint:wrapcheck // the caller words it
-}
-
-// writeHost prints the findings, one per line.
-func writeHost(out io.Writer, host container.Host) error {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+// reportText has a line for each finding, and how the node would run containers.
+func reportText(r probe.Report) string {
+	var rows [][]string
 	for _, line := range []struct {
 		name string
 		container.Finding
 	}{
-		{"user namespaces", host.Namespaces},
-		{"/dev/fuse", host.Fuse},
-		{"overlay", host.Overlay},
-		{"squashfuse", host.Squashfuse},
-		{"bubblewrap", host.Bubblewrap},
-		{"unsquashfs", host.Unsquashfs},
-		{"apptainer", host.Apptainer},
-		{"singularity", host.Singularity},
-		{"docker", host.Docker},
-		{"podman", host.Podman},
+		{"user namespaces", r.Host.Namespaces},
+		{"/dev/fuse", r.Host.Fuse},
+		{"overlay", r.Host.Overlay},
+		{"squashfuse", r.Host.Squashfuse},
+		{"bubblewrap", r.Host.Bubblewrap},
+		{"unsquashfs", r.Host.Unsquashfs},
+		{"apptainer", r.Host.Apptainer},
+		{"singularity", r.Host.Singularity},
+		{"docker", r.Host.Docker},
+		{"podman", r.Host.Podman},
 	} {
 		said := "yes"
 		for _, more := range []string{line.Version, line.Path} {
@@ -125,9 +108,11 @@ func writeHost(out io.Writer, host container.Host) error {
 		if line.Lack != "" {
 			said = "no   " + line.Lack
 		}
-		if _, err := fmt.Fprintf(table, "%s\t%s\n", line.name, said); err != nil {
-			return err //nolint:wrapcheck // the caller knows what is printed
-		}
+		rows = append(rows, []string{line.name, said})
 	}
-	return table.Flush() //nolint:wrapcheck // as above
+	text := termtext.Table(rows)
+	if r.Choice != nil {
+		text += fmt.Sprintf("\n%s: %s\n", r.Choice.Runtime, r.Choice.Reason)
+	}
+	return text
 }

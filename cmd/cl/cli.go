@@ -162,7 +162,7 @@ func (c *cli) print(parts ...string) error {
 	return nil
 }
 
-// terminal says whether a stream is a terminal, and returns its descriptor.
+// terminal reports whether a stream is a terminal, and returns its descriptor.
 func terminal(stream any) (fd int, ok bool) {
 	f, ok := stream.(interface{ Fd() uintptr })
 	if !ok {

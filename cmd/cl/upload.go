@@ -243,7 +243,7 @@ func (p *packing) Close() error {
 	return err
 }
 
-// excluded says whether a pattern excludes a file. As with tar's --exclude a pattern matches
+// excluded reports whether a pattern excludes a file. As with tar's --exclude a pattern matches
 // the end of a path.
 func (u *upload) excluded(below string) bool {
 	return slices.ContainsFunc(u.exclude, func(pattern string) bool {

@@ -23,8 +23,8 @@ const (
 	maxTail = 500 * time.Millisecond
 )
 
-// patience is how long cl waits for a server that does not answer.
-const patience = 5 * time.Minute
+// outageLimit is how long cl waits for a server that does not answer.
+const outageLimit = 5 * time.Minute
 
 // tailChunk is the maximum size of one read of an output.
 const tailChunk = 1 << 20
@@ -104,7 +104,7 @@ func (w waiter) wait(ctx context.Context) (codalab.State, error) {
 			return b.State, nil
 		case err == nil:
 			answered = w.Now()
-		case first, !errors.As(err, &call), !call.Transient(), w.Now().Sub(answered) > patience:
+		case first, !errors.As(err, &call), !call.Transient(), w.Now().Sub(answered) > outageLimit:
 			return "", err
 		}
 		if err := pause.For(ctx, min(max(w.Now().Sub(begun)/10, minPoll), longest)); err != nil {

@@ -38,7 +38,7 @@ func (c *Client) Bundle(ctx context.Context, uuid string, include ...string) (Bu
 	return getOne(ctx, c, path("bundles", uuid), nil, include, readBundle)
 }
 
-// Public says whether everybody may read a bundle: the server's group "public" may.
+// Public reports whether everybody may read a bundle: the server's group "public" may.
 func (c *Client) Public(ctx context.Context, uuid string) (bool, error) {
 	b, err := c.Bundle(ctx, uuid, IncludePermissions)
 	if err != nil {

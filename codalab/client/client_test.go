@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -15,8 +14,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/iotest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -88,13 +85,6 @@ func (s *site) client(t *testing.T, change func(*client.Options)) *client.Client
 // say answers a call.
 func say(w http.ResponseWriter, format string, args ...any) {
 	_, _ = fmt.Fprintf(w, format, args...)
-}
-
-func closed(t *testing.T, c io.Closer) {
-	t.Helper()
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
 }
 
 func recorded(t *testing.T, name string) []byte {
@@ -175,105 +165,7 @@ func TestRepliesReachTheirSocket(t *testing.T) {
 	}
 }
 
-func TestOneOfManyCallersGetsTheToken(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) { say(w, `{"data": {}}`) })
-	c := s.client(t, nil)
-	var wg sync.WaitGroup
-	for range 20 {
-		wg.Go(func() {
-			if _, err := c.User(t.Context()); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	if n := s.grants.Load(); n != 1 {
-		t.Errorf("%d tokens were got, want 1", n)
-	}
-}
-
-func TestRefusedTokenIsRenewedOnce(t *testing.T) {
-	t.Parallel()
-	var calls atomic.Int32
-	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
-		calls.Add(1)
-		http.Error(w, "User is not verified.", http.StatusUnauthorized)
-	})
-	c := s.client(t, nil)
-	_, err := c.User(t.Context())
-	refused := wantStatus(t, err, http.StatusUnauthorized)
-	if refused.Message != "User is not verified." || refused.Transient() {
-		t.Errorf("got %v, transient %v", refused, refused.Transient())
-	}
-	if n := calls.Load(); n != 2 {
-		t.Errorf("%d calls, want 2", n)
-	}
-}
-
-func TestTokenIsRenewedBeforeItRunsOut(t *testing.T) {
-	t.Parallel()
-	var tokens []string
-	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
-		tokens = append(tokens, r.Header.Get("Authorization"))
-		say(w, `{"data": {}}`)
-	})
-	now := time.Unix(1_800_000_000, 0)
-	c := s.client(t, func(o *client.Options) { o.Now = func() time.Time { return now } })
-	for _, later := range []time.Duration{0, 50 * time.Minute, 6 * time.Minute} {
-		now = now.Add(later)
-		if _, err := c.User(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want := []string{"Bearer token1", "Bearer token1", "Bearer token2"}
-	if diff := cmp.Diff(want, tokens); diff != "" {
-		t.Error(diff)
-	}
-}
-
-func TestWrongPasswordIsPermanentAndSecret(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, nil)
-	s.refuse = `{"error": "invalid_grant", "error_description": "Invalid credentials given."}`
-	_, err := s.client(t, nil).User(t.Context())
-	refused := wantStatus(t, err, http.StatusUnauthorized)
-	if !errors.Is(err, client.ErrCredentials) || refused.Transient() {
-		t.Errorf("got %v, transient %v, want ErrCredentials", err, refused.Transient())
-	}
-	want := fmt.Sprintf("wrong user name or password: the server at %s refuses user %q", s.URL, "anna")
-	if refused.Message != want {
-		t.Errorf("got message %q, want %q", refused.Message, want)
-	}
-}
-
 // memory is a token cache that others may write to.
-type memory struct{ token client.Token }
-
-func (m *memory) Load() client.Token  { return m.token }
-func (m *memory) Save(t client.Token) { m.token = t }
-
-func TestTokenOfAnotherProcessIsUsed(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) { say(w, `{"data": {}}`) })
-	cache := &memory{}
-	if _, err := s.client(t, func(o *client.Options) { o.Tokens = cache }).User(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	other := s.client(t, func(o *client.Options) {
-		o.Tokens = cache
-		o.Credentials = func(context.Context) (string, string, error) {
-			return "", "", errors.New("nobody is there to ask")
-		}
-	})
-	if _, err := other.User(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if n := s.grants.Load(); n != 1 {
-		t.Errorf("%d tokens were got, want 1", n)
-	}
-}
-
 func TestUnreachableServerIsNamed(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, nil)
@@ -325,145 +217,6 @@ func TestAddressNeedsASchemeAndNoPassword(t *testing.T) {
 		} else if strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("the error tells the password: %v", err)
 		}
-	}
-}
-
-func zip(s string) []byte {
-	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
-	_, _ = io.WriteString(w, s)
-	_ = w.Close()
-	return b.Bytes()
-}
-
-func TestContentsArriveAsTheyAre(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name     string
-		header   map[string]string
-		body     []byte
-		want     string
-		wantType codalab.TargetType
-		wantErr  bool
-	}{
-		{"plain file", map[string]string{"Target-Type": "file"}, []byte("hello"), "hello", codalab.TargetFile, false},
-		{"gzip file", map[string]string{"Target-Type": "file", "Content-Encoding": "gzip"}, zip("hello"), "hello", codalab.TargetFile, false},
-		{"broken gzip file", map[string]string{"Target-Type": "file", "Content-Encoding": "gzip"}, zip("hello")[:20], "", codalab.TargetFile, true},
-		{"directory", map[string]string{"Target-Type": "directory", "Content-Encoding": "identity"}, zip("tar"), string(zip("tar")), codalab.TargetDirectory, false},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
-				if want := "/rest/bundles/" + uuid + "/contents/blob/a/b%20c"; r.RequestURI != want {
-					t.Errorf("called %s, want %s", r.RequestURI, want)
-				}
-				if got := r.Header.Get("Range"); got != "bytes=10-24" {
-					t.Errorf("range %q", got)
-				}
-				for k, v := range test.header {
-					w.Header().Set(k, v)
-				}
-				w.Header().Set("X-Codalab-Target-Size", "5")
-				_, _ = w.Write(test.body)
-			})
-			c := s.client(t, func(o *client.Options) { o.Compress = true })
-			contents, err := c.OpenContents(t.Context(),
-				codalab.Target{BundleUUID: uuid, Subpath: "a/b c"}, &client.Range{Offset: 10, Length: 15})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer closed(t, contents)
-			got, err := io.ReadAll(contents)
-			if (err != nil) != test.wantErr {
-				t.Fatal(err)
-			}
-			if err == nil && (string(got) != test.want || contents.Type != test.wantType || contents.Size != 5) {
-				t.Errorf("got %q of type %s and size %d", got, contents.Type, contents.Size)
-			}
-		})
-	}
-}
-
-func TestBrokenOffStreamIsAnError(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "half")
-		_ = http.NewResponseController(w).Flush()
-		panic(http.ErrAbortHandler)
-	})
-	contents, err := s.client(t, nil).OpenContents(t.Context(), codalab.Target{BundleUUID: uuid}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer closed(t, contents)
-	if _, err := io.ReadAll(contents); err == nil {
-		t.Error("half a stream was taken for a whole one")
-	}
-}
-
-func TestMissingTargetIs404(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
-		if want := "/rest/bundles/" + uuid + "/contents/info/?depth=1"; r.RequestURI != want {
-			t.Errorf("called %s, want %s", r.RequestURI, want)
-		}
-		http.Error(w, "Path '' in bundle "+uuid+" not found", http.StatusNotFound)
-	})
-	_, err := s.client(t, nil).ContentsInfo(t.Context(), codalab.Target{BundleUUID: uuid}, 1)
-	if refused := wantStatus(t, err, http.StatusNotFound); refused.Message != "Path '' in bundle "+uuid+" not found" {
-		t.Errorf("got message %q", refused.Message)
-	}
-}
-
-func TestUploadIsStreamed(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, func(_ http.ResponseWriter, r *http.Request) {
-		if r.ContentLength != -1 {
-			t.Errorf("length %d was sent, want chunks", r.ContentLength)
-		}
-		want := "filename=d.tar.gz&finalize_on_failure=1&finalize_on_success=1&state_on_success=ready&store=&unpack=1&use_azure_blob_beta=0"
-		if r.URL.RawQuery != want {
-			t.Errorf("query %s, want %s", r.URL.RawQuery, want)
-		}
-		body, _ := io.ReadAll(r.Body)
-		if string(body) != "archive" {
-			t.Errorf("got %q", body)
-		}
-	})
-	err := s.client(t, nil).UploadContents(t.Context(), uuid, client.UploadOptions{
-		Filename: "d.tar.gz", Unpack: true, FinalizeOnSuccess: true, FinalizeOnFailure: true,
-		StateOnSuccess: codalab.StateReady,
-	}, strings.NewReader("archive"))
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-func TestRefusedUploadReadsNothing(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "Contents cannot be modified, bundle already finalized.", http.StatusForbidden)
-	})
-	body := iotest.ErrReader(errors.New("was read"))
-	patient := func(o *client.Options) { // however busy the machine is
-		o.HTTP = &http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Minute}}
-	}
-	err := s.client(t, patient).UploadContents(t.Context(), uuid, client.UploadOptions{Filename: "f"}, body)
-	_ = wantStatus(t, err, http.StatusForbidden)
-}
-
-func TestUploadReturnsItsSourcesError(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, func(_ http.ResponseWriter, r *http.Request) {
-		if _, err := io.ReadAll(r.Body); err == nil {
-			t.Error("half a body was taken for a whole one")
-		}
-	})
-	broken := errors.New("read /data/x: input/output error")
-	body := io.MultiReader(strings.NewReader("half"), iotest.ErrReader(broken))
-	err := s.client(t, nil).UploadContents(t.Context(), uuid, client.UploadOptions{Filename: "f"}, body)
-	if !errors.Is(err, broken) {
-		t.Errorf("got %v, want %v", err, broken)
 	}
 }
 

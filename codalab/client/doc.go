@@ -4,7 +4,7 @@
 // It promises:
 //
 //   - A call that the server refuses or does not answer fails with a *codalab.Error. Its
-//     method Transient says whether the same call may succeed later. The client sends nothing
+//     method Transient reports whether the same call may succeed later. The client sends nothing
 //     twice, except a call that the server refused because its token had expired: the server
 //     has not acted on such a call.
 //   - The client gets a token when it needs one, renews it before it expires, and keeps it in

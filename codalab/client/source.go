@@ -13,9 +13,9 @@ type source struct {
 	reading chan struct{} // holds an element while the reader is in use
 	r       io.Reader
 	left    atomic.Bool
-	// begun says that a Read was made, so that the body cannot be sent again.
+	// begun is set after the first Read: the body cannot be sent again.
 	begun atomic.Bool
-	// whole says that the reader returned io.EOF.
+	// whole is set once the reader has returned io.EOF.
 	whole atomic.Bool
 	// failure is the reader's own error, as opposed to one of the connection.
 	failure atomic.Pointer[error]

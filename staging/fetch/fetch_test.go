@@ -188,7 +188,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestKilledProgramsWorkIsGoneOnWith(t *testing.T) {
+func TestWorkOfAKilledProgramIsContinued(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		subpath    string

@@ -45,7 +45,7 @@ func (s silent) Read([]byte) (int, error) {
 	return 0, context.Canceled
 }
 
-func TestServerThatIsAwayIsAskedForAboutAMinute(t *testing.T) {
+func TestServerThatIsDownIsAskedForAboutAMinute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

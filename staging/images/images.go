@@ -36,8 +36,6 @@ type Images struct {
 	Files *Files
 	// Remember is for how long a registry's answer counts; 0 means DefaultRemember.
 	Remember time.Duration
-	// RegistryTimeout is how long a registry may take if the image is kept; 0 means ten seconds.
-	RegistryTimeout time.Duration
 	// Offline has no registry asked: bundles can have the kept images only.
 	Offline bool
 	// AtOnce is how many images are brought in at a time; 0 means DefaultConversions.
@@ -54,9 +52,11 @@ type Images struct {
 	// Now is the clock; nil is the machine's.
 	Now func() time.Time
 
-	once      sync.Once
-	transfers *transfer.Registry
-	resolver  *resolver
+	once sync.Once
+	// keptTimeout is how long a registry may take if the image is kept; 0 means ten seconds.
+	keptTimeout time.Duration
+	transfers   *transfer.Registry
+	resolver    *resolver
 }
 
 const (
@@ -139,7 +139,7 @@ func (im *Images) resolveOrKept(ctx context.Context, owner string, ref source.Re
 	if err != nil || !kept || k.Private {
 		return im.resolve(ctx, owner, ref, architecture, item)
 	}
-	limited, cancel := context.WithTimeout(ctx, cmp.Or(im.RegistryTimeout, 10*time.Second))
+	limited, cancel := context.WithTimeout(ctx, cmp.Or(im.keptTimeout, 10*time.Second))
 	defer cancel()
 	f, err := im.resolve(limited, owner, ref, architecture, item)
 	var refused *source.ImageError
@@ -186,7 +186,6 @@ func (im *Images) architecture(given string) string {
 	return cmp.Or(given, im.Converter.Source.Architecture, runtime.GOARCH)
 }
 
-// errNotKept means that a kept image's SIF is not in the cache any more.
 var errNotKept = errors.New("its SIF is not in the cache any more: pull it again")
 
 // get returns the path of the SIF of an image, and its key. bundle waits for it; w names its
@@ -284,12 +283,10 @@ func ShortName(full string) string {
 	return name
 }
 
-// key is that of the SIF that the Converter makes of an image.
 func (im *Images) key(img source.Image) cache.Key {
 	return cache.Key{Kind: sifKind, ID: img.Digest + " " + img.Architecture + " " + im.Converter.Settings()}
 }
 
-// sifKind is the kind of the cache's entries that are images.
 const sifKind = "sif"
 
 // Key is what the key of a SIF in the cache contains.

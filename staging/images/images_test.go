@@ -40,7 +40,7 @@ type imageSite struct {
 	dir      string // of the cache
 	// manifests and blobs count what the registry was asked for.
 	manifests, blobs atomic.Int64
-	away             atomic.Bool
+	down             atomic.Bool
 	// only, if it is set, is the user that the registry answers.
 	only atomic.Pointer[string]
 	// stuck, if it is set, holds all answers back until it is closed.
@@ -66,7 +66,7 @@ func startImages(t *testing.T) *imageSite {
 		user, _, _ := r.BasicAuth()
 		only := s.only.Load()
 		switch {
-		case s.away.Load():
+		case s.down.Load():
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return true
 		case only != nil && user != *only:
@@ -229,7 +229,7 @@ func TestImageIsThatOfTheQueuesNodes(t *testing.T) {
 	refused(t, err, "it is not made for linux/s390x, only for linux/amd64, linux/arm64", false)
 }
 
-// A HEAD request shows that a tag stands for the same image still.
+// A HEAD request shows that a tag still names the same image.
 func TestTagIsOnlyLookedAtWhenTheTimeIsOver(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)
@@ -248,7 +248,7 @@ func TestTagIsOnlyLookedAtWhenTheTimeIsOver(t *testing.T) {
 	}
 }
 
-// All bundles leave a registry alone that wants it, and are told for how long.
+// No bundle asks a registry before the time that its Retry-After names, and errors say when that is.
 func TestRateLimitIsHeeded(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)

@@ -17,7 +17,7 @@ func wantedImage(t *testing.T, image string) Wanted {
 	return Wanted{Reference: ref, By: "ann@login1"}
 }
 
-func TestKeptImageIsUsedWhileItsRegistryIsAway(t *testing.T) {
+func TestKeptImageIsUsedWhileItsRegistryIsDown(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)
 	image := s.push("tiny:1", "one")
@@ -27,7 +27,7 @@ func TestKeptImageIsUsedWhileItsRegistryIsAway(t *testing.T) {
 	if kept.By != "ann@login1" || kept.Size == 0 || kept.Private || kept.Digest == "" {
 		t.Errorf("%+v", kept)
 	}
-	s.away.Store(true)
+	s.down.Store(true)
 	im := s.images("login1")
 	inputs, err := s.stage(im, "alice", image)
 	if err != nil || !strings.HasSuffix(inputs.ImageDigest, kept.Digest) {
@@ -38,7 +38,7 @@ func TestKeptImageIsUsedWhileItsRegistryIsAway(t *testing.T) {
 	_, err = s.stage(im, "alice", s.registry.Host+"/other:1")
 	refused(t, err, "in trouble", true)
 	// The registry decides when it is back.
-	s.away.Store(false)
+	s.down.Store(false)
 	s.now.Add(5)
 	s.push("tiny:1", "two")
 	if moved, err := s.stage(im, "alice", image); err != nil || moved.ImageDigest == inputs.ImageDigest {
@@ -57,7 +57,7 @@ func TestKeptImageIsUsedWhileItsRegistryHangs(t *testing.T) {
 	t.Cleanup(func() { close(hangs) })
 	s.stuck.Store(&hangs)
 	im := s.images("")
-	im.RegistryTimeout = 20 * time.Millisecond
+	im.keptTimeout = 20 * time.Millisecond
 	inputs, err := s.stage(im, "alice", image)
 	if err != nil || !strings.HasSuffix(inputs.ImageDigest, kept.Digest) {
 		t.Errorf("%+v, %v", inputs, err)

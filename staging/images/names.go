@@ -20,14 +20,13 @@ import (
 // processes add a name in the same moment, one may be lost. Its exported field is not
 // changed once it is used.
 type Names struct {
-	// Dir has a file for each image; empty remembers nothing.
+	// Dir has a file for each image. It need not exist.
 	Dir string
 
 	mu    sync.Mutex
 	added map[string]bool
 }
 
-// namesRecord is what a file says.
 type namesRecord struct {
 	Digest       string   `json:"digest"`
 	Architecture string   `json:"architecture"`
@@ -43,7 +42,7 @@ func (n *Names) add(img source.Image) {
 	what := strings.Join([]string{img.Digest, img.Architecture, img.Reference.String()}, " ")
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.Dir == "" || n.added[what] || strings.Contains(img.Reference.Name(), "@") { // a digest is no news
+	if n.added[what] || strings.Contains(img.Reference.Name(), "@") { // a digest is no news
 		return
 	}
 	if n.added == nil {
@@ -81,9 +80,6 @@ func readNames(path string) (known namesRecord, err error) {
 
 // Forget removes the names of images of which there is no SIF any more.
 func (n *Names) Forget(there func(digest, architecture string) bool) error {
-	if n.Dir == "" {
-		return nil
-	}
 	entries, err := os.ReadDir(n.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

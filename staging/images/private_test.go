@@ -125,7 +125,7 @@ func TestPrivateImageNeedsTheOwnersLogin(t *testing.T) {
 }
 
 // An image that took credentials is not given to a bundle while the registry cannot be asked.
-func TestPrivateKeptImageIsNotUsedWhileItsRegistryIsAway(t *testing.T) {
+func TestPrivateKeptImageIsNotUsedWhileItsRegistryIsDown(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)
 	image := s.push("tiny:1", "one")
@@ -136,7 +136,7 @@ func TestPrivateKeptImageIsNotUsedWhileItsRegistryIsAway(t *testing.T) {
 	_, err := im.Keep(t.Context(), wantedImage(t, image), func(transfer.Progress) {})
 	must(t, err)
 	s.now.Add(3600)
-	s.away.Store(true)
+	s.down.Store(true)
 	_, err = s.stage(im, "alice", image)
 	refused(t, err, "in trouble", true)
 }

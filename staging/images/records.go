@@ -18,8 +18,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
-// Records is the directory on the shared disk with the records of the kept images; empty
-// for none. A record is one file, published whole, so that neither the operators who keep
+// Records is the directory on the shared disk with the records of the kept images. It need
+// not exist. A record is one file, published whole, so that neither the operators who keep
 // images nor the bridges that use them need a lock.
 type Records string
 
@@ -72,9 +72,6 @@ func (dir Records) path(name, architecture string) string {
 
 // Get reads the record of a full name and an architecture.
 func (dir Records) Get(name, architecture string) (k Kept, there bool, err error) {
-	if dir == "" {
-		return k, false, nil
-	}
 	k, err = readKept(dir.path(name, architecture))
 	if errors.Is(err, fs.ErrNotExist) {
 		return k, false, nil
@@ -110,12 +107,9 @@ func (k Kept) repository() string {
 	return name
 }
 
-// List reads all records, by name and architecture. A directory that is not there has none.
+// List reads all records, by name and architecture.
 func (dir Records) List() ([]Kept, error) {
 	list := []Kept{}
-	if dir == "" {
-		return list, nil
-	}
 	entries, err := os.ReadDir(string(dir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list kept images: %w", err)
@@ -153,7 +147,6 @@ func readKept(path string) (k Kept, err error) {
 	return k, nil
 }
 
-// put publishes a record, in the place of the one of the same name and architecture.
 func (dir Records) put(k Kept) error {
 	data, err := json.MarshalIndent(k, "", "  ")
 	if err == nil {

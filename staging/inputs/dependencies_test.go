@@ -19,8 +19,8 @@ import (
 func TestFailuresAreTheBundlesOrAnOutageOrNeither(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		err         error
-		retry, away bool
+		err           error
+		retry, outage bool
 	}{
 		"no answer":             {&codalab.Error{Message: "cannot reach the server"}, true, true},
 		"server in trouble":     {&codalab.Error{Status: 502}, true, true},
@@ -39,7 +39,7 @@ func TestFailuresAreTheBundlesOrAnOutageOrNeither(t *testing.T) {
 		"something else":        {errors.New("something"), true, false},
 	} {
 		var e *transfer.Error
-		if err := downloadError("dependency x", c.err); !errors.As(err, &e) || e.Transient() != c.retry || e.Outage() != c.away {
+		if err := downloadError("dependency x", c.err); !errors.As(err, &e) || e.Transient() != c.retry || e.Outage() != c.outage {
 			t.Errorf("%s: %+v", name, e)
 		}
 	}
@@ -60,7 +60,7 @@ func TestOnlyWhatAnyoneMayReadIsSharedWithTheGroup(t *testing.T) {
 	}{
 		"public":        {func(context.Context, string) (bool, error) { return true, nil }, true},
 		"not public":    {func(context.Context, string) (bool, error) { return false, nil }, false},
-		"nobody knows":  {func(context.Context, string) (bool, error) { return true, errors.New("away") }, false},
+		"nobody knows":  {func(context.Context, string) (bool, error) { return true, errors.New("no answer") }, false},
 		"nobody to ask": {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {

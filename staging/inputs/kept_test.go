@@ -140,25 +140,25 @@ func write(t *testing.T, dir string, files map[string]string) {
 }
 
 // While the shared disk is not mounted, nobody knows what is kept on it.
-func TestNoListingStandsInForResultsOnADiskThatIsAway(t *testing.T) {
+func TestListingDoesNotReplaceResultsOnADiskThatIsDown(t *testing.T) {
 	t.Parallel()
 	r := keep(t, map[string]string{"stdout": "o", "model": "weights"})
 	s := r.dependencies(t)
 	in := codalab.Dependency{ParentUUID: run1, ChildPath: "in"}
-	away := string(r.layout) + "-away"
-	must(t, errors.Join(os.Rename(string(r.layout), away), os.Mkdir(string(r.layout), 0o700)))
+	unmounted := string(r.layout) + "-unmounted"
+	must(t, errors.Join(os.Rename(string(r.layout), unmounted), os.Mkdir(string(r.layout), 0o700)))
 	source, err := stageOne(t, s, in)
 	var e *transfer.Error
 	if !errors.As(err, &e) || !e.Transient() || !e.Outage() || !strings.Contains(err.Error(), "find the shared disk") {
 		t.Errorf("seen at %q, %v; want an error that passes with the outage", source, err)
 	}
-	must(t, errors.Join(os.Remove(string(r.layout)), os.Rename(away, string(r.layout))))
+	must(t, errors.Join(os.Remove(string(r.layout)), os.Rename(unmounted, string(r.layout))))
 	if source, err := stageOne(t, s, in); err != nil || source != r.layout.KeptDir(run1) {
 		t.Errorf("seen at %q, %v", source, err)
 	}
 }
 
-func TestNoListingStandsInForResultsThatWereRemoved(t *testing.T) {
+func TestListingDoesNotReplaceResultsThatWereRemoved(t *testing.T) {
 	t.Parallel()
 	r := keep(t, map[string]string{"stdout": "o", "model": "weights"})
 	if removed, err := (spool.Disk{Layout: r.layout}).RemoveKept(spool.Kept{Name: run1}, func() (bool, error) { return false, nil }); err != nil || !removed {

@@ -267,19 +267,19 @@ func TestOwnDataIsCheckedAsThePersonWhoRuns(t *testing.T) {
 	}
 }
 
-func TestServerThatIsAwayIsAskedAgain(t *testing.T) {
+func TestServerThatIsDownIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	s := newLinkSite(t)
 	s.refuses("ann", codalab.NewUUID(), "", " not found", false)
 	set := s.link(s.at("data"), "raw")
-	s.Catalog = away{s.api["ann"]}
+	s.Catalog = unreachable{s.api["ann"]}
 	s.refuses("ann", set, "", "the server is on fire", true)
 }
 
-// away is a catalog whose users cannot be asked for.
-type away struct{ Catalog }
+// unreachable is a catalog whose users cannot be asked for.
+type unreachable struct{ Catalog }
 
-func (away) User(context.Context) (client.User, error) {
+func (unreachable) User(context.Context) (client.User, error) {
 	return client.User{}, &codalab.Error{Method: "GET", Status: 503, Message: "the server is on fire"}
 }
 
@@ -351,7 +351,7 @@ func TestChangeUnderARunIsTold(t *testing.T) {
 	if got, want := changed(), what+"changed while the bundle was under way: 1 file (1 bytes) then, 1 file (2 bytes) now."; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	must(t, os.Rename(s.at("data/set"), s.at("data/away")))
+	must(t, os.Rename(s.at("data/set"), s.at("data/moved")))
 	gone := what + "can no longer be read at the end of the bundle."
 	if got := changed(); got != gone {
 		t.Errorf("%q, want %q", got, gone)

@@ -86,7 +86,7 @@ func TestKeptResultsStayAndTheServerGetsTheirListing(t *testing.T) {
 
 // The bridge may have died between any two steps, and collects again, maybe with another
 // configuration.
-func TestKeepingIsTakenUpWhereItWasLeft(t *testing.T) {
+func TestKeepingContinuesWhereItEnded(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]func(r *results) error{
 		"at the beginning": func(*results) error { return nil },
@@ -95,7 +95,7 @@ func TestKeepingIsTakenUpWhereItWasLeft(t *testing.T) {
 			return errors.Join(os.Rename(r.dir, r.layout.KeptDir(run1)), os.Remove(filepath.Join(r.layout.KeptDir(run1), "old/b")))
 		},
 		"after the listing": func(r *results) error {
-			r.server.refuse = errors.New("away")
+			r.server.refuse = errors.New("no answer")
 			if _, err := r.collect(spool.ResultsKeep); !errors.Is(err, r.server.refuse) {
 				return err
 			}

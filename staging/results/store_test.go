@@ -337,7 +337,7 @@ func TestCancelledMoveIsContinued(t *testing.T) {
 		ctx, cancel := context.WithCancel(m.Context())
 		cancel()
 		if err := m.store.Move(ctx, m.run, m.dir); err == nil {
-			m.Fatal("moved all the same")
+			m.Fatal("a cancelled move succeeded")
 		}
 		m.is(m.move())
 	})

@@ -49,7 +49,7 @@ func TestLargeBundleDoesNotHoldOthersUp(t *testing.T) {
 		for i := range 3 {
 			get(fmt.Sprint("small ", i), 100+i)
 		}
-		_, leave := r.Join("99", "patient") // also wanted by the large one, last in the queue
+		_, leave := r.Join("99", "last") // also wanted by the large one, last in the queue
 		synctest.Wait()
 		all.Wait()
 		leave()

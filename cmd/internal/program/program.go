@@ -4,6 +4,7 @@ package program
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -42,6 +43,19 @@ type Process struct {
 	// Getenv returns a variable of the environment, or nothing.
 	Getenv func(string) string
 	Now    func() time.Time
+}
+
+// Print prints what a command found: as JSON for programs, or else its text for people.
+func (p Process) Print(asJSON bool, found any, text string) error {
+	if asJSON {
+		data, err := json.MarshalIndent(found, "", "  ")
+		if err != nil {
+			return fmt.Errorf("print JSON: %w", err)
+		}
+		text = string(data) + "\n"
+	}
+	_, err := io.WriteString(p.Stdout, text)
+	return err
 }
 
 // Error is an error with an exit code.

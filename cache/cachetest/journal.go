@@ -3,15 +3,22 @@ package cachetest
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/cache"
 )
 
 // What a record says was done.
@@ -26,8 +33,7 @@ const (
 	didVerify   = "verify"
 	didList     = "list"
 	didPin      = "pin"
-	didDie      = "die"  // the process is about to kill itself
-	didStop     = "stop" // the process is about to stop itself
+	didSignal   = "signal" // the process is about to kill or stop itself
 	didSabotage = "sabotage"
 	didEnd      = "end" // the process ends as it should
 )
@@ -45,7 +51,6 @@ type record struct {
 	Bytes      int64         `json:",omitempty"`
 	N          int           `json:",omitempty"` // removed by a trim
 	Own        bool          `json:",omitempty"` // Get returned what its own fill made
-	Waited     bool          `json:",omitempty"` // Get waited for another process
 	Err        string        `json:",omitempty"` // its kind
 	// Wrong is a promise that the process saw broken.
 	Wrong string `json:",omitempty"`
@@ -73,10 +78,7 @@ func journalName(dir string, process int) string {
 
 func openJournal(dir string, process int) (*journal, error) {
 	f, err := os.OpenFile(journalName(dir, process), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open log: %w", err)
-	}
-	return &journal{file: f, process: process}, nil
+	return &journal{file: f, process: process}, err
 }
 
 // add writes a record. A process that cannot log proves nothing, and ends.
@@ -99,11 +101,11 @@ func (j *journal) add(r record) {
 // killed may be cut.
 func readJournal(dir string, process int) ([]record, error) {
 	text, err := os.ReadFile(journalName(dir, process))
-	if errors.Is(err, os.ErrNotExist) { // it was killed before it could begin
+	if errors.Is(err, fs.ErrNotExist) { // it was killed before it could begin
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read log: %w", err)
+		return nil, err
 	}
 	var all []record
 	for in := bufio.NewReader(bytes.NewReader(text)); ; {
@@ -117,4 +119,36 @@ func readJournal(dir string, process int) ([]record, error) {
 		}
 		all = append(all, r)
 	}
+}
+
+// errBroken is what a fill fails with that is to fail.
+var errBroken = errors.New("the fill is to fail")
+
+// kind sorts an error for the log: the name of a system error, or one of a
+// few words; "" for none.
+func kind(err error) string {
+	var errno syscall.Errno
+	switch {
+	case err == nil:
+		return ""
+	case strings.Contains(err.Error(), errBroken.Error()): // which may be the text of a panic
+		return "broken fill"
+	case errors.Is(err, cache.ErrFull):
+		return "full"
+	case errors.Is(err, cache.ErrLost):
+		return "lost"
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return "ended"
+	case errors.As(err, &errno):
+		return unix.ErrnoName(errno)
+	case errors.Is(err, fs.ErrNotExist):
+		return "ENOENT"
+	default:
+		return "other"
+	}
+}
+
+// transient says that a faulty file system may have made the error.
+func transient(err error) bool {
+	return slices.Contains([]string{"EIO", "ESTALE", "ETIMEDOUT", "ENOSPC", "EDQUOT", "EAGAIN", "EINTR", "EREMOTEIO"}, kind(err))
 }

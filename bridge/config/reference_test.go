@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Reference returns the lists of [Keys] for docs/reference.md, in Markdown.
-func Reference() string {
+// reference returns the lists of [Keys] for docs/reference.md, in Markdown.
+func reference() string {
 	var b strings.Builder
 	section := "-"
 	for _, k := range Keys() {

@@ -1,0 +1,162 @@
+package client_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+)
+
+func closed(t *testing.T, c io.Closer) {
+	t.Helper()
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func zip(s string) []byte {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, _ = io.WriteString(w, s)
+	_ = w.Close()
+	return b.Bytes()
+}
+
+func TestContentsArriveAsTheyAre(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name     string
+		header   map[string]string
+		body     []byte
+		want     string
+		wantType codalab.TargetType
+		wantErr  bool
+	}{
+		{"plain file", map[string]string{"Target-Type": "file"}, []byte("hello"), "hello", codalab.TargetFile, false},
+		{"gzip file", map[string]string{"Target-Type": "file", "Content-Encoding": "gzip"}, zip("hello"), "hello", codalab.TargetFile, false},
+		{"broken gzip file", map[string]string{"Target-Type": "file", "Content-Encoding": "gzip"}, zip("hello")[:20], "", codalab.TargetFile, true},
+		{"directory", map[string]string{"Target-Type": "directory", "Content-Encoding": "identity"}, zip("tar"), string(zip("tar")), codalab.TargetDirectory, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+				if want := "/rest/bundles/" + uuid + "/contents/blob/a/b%20c"; r.RequestURI != want {
+					t.Errorf("called %s, want %s", r.RequestURI, want)
+				}
+				if got := r.Header.Get("Range"); got != "bytes=10-24" {
+					t.Errorf("range %q", got)
+				}
+				for k, v := range test.header {
+					w.Header().Set(k, v)
+				}
+				w.Header().Set("X-Codalab-Target-Size", "5")
+				_, _ = w.Write(test.body)
+			})
+			c := s.client(t, func(o *client.Options) { o.Compress = true })
+			contents, err := c.OpenContents(t.Context(),
+				codalab.Target{BundleUUID: uuid, Subpath: "a/b c"}, &client.Range{Offset: 10, Length: 15})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer closed(t, contents)
+			got, err := io.ReadAll(contents)
+			if (err != nil) != test.wantErr {
+				t.Fatal(err)
+			}
+			if err == nil && (string(got) != test.want || contents.Type != test.wantType || contents.Size != 5) {
+				t.Errorf("got %q of type %s and size %d", got, contents.Type, contents.Size)
+			}
+		})
+	}
+}
+
+func TestBrokenOffStreamIsAnError(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "half")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	contents, err := s.client(t, nil).OpenContents(t.Context(), codalab.Target{BundleUUID: uuid}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closed(t, contents)
+	if _, err := io.ReadAll(contents); err == nil {
+		t.Error("half a stream was taken for a whole one")
+	}
+}
+
+func TestMissingTargetIs404(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		if want := "/rest/bundles/" + uuid + "/contents/info/?depth=1"; r.RequestURI != want {
+			t.Errorf("called %s, want %s", r.RequestURI, want)
+		}
+		http.Error(w, "Path '' in bundle "+uuid+" not found", http.StatusNotFound)
+	})
+	_, err := s.client(t, nil).ContentsInfo(t.Context(), codalab.Target{BundleUUID: uuid}, 1)
+	if refused := wantStatus(t, err, http.StatusNotFound); refused.Message != "Path '' in bundle "+uuid+" not found" {
+		t.Errorf("got message %q", refused.Message)
+	}
+}
+
+func TestUploadIsStreamed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != -1 {
+			t.Errorf("length %d was sent, want chunks", r.ContentLength)
+		}
+		want := "filename=d.tar.gz&finalize_on_failure=1&finalize_on_success=1&state_on_success=ready&store=&unpack=1&use_azure_blob_beta=0"
+		if r.URL.RawQuery != want {
+			t.Errorf("query %s, want %s", r.URL.RawQuery, want)
+		}
+		body, _ := io.ReadAll(r.Body)
+		if string(body) != "archive" {
+			t.Errorf("got %q", body)
+		}
+	})
+	err := s.client(t, nil).UploadContents(t.Context(), uuid, client.UploadOptions{
+		Filename: "d.tar.gz", Unpack: true, FinalizeOnSuccess: true, FinalizeOnFailure: true,
+		StateOnSuccess: codalab.StateReady,
+	}, strings.NewReader("archive"))
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRefusedUploadReadsNothing(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "Contents cannot be modified, bundle already finalized.", http.StatusForbidden)
+	})
+	body := iotest.ErrReader(errors.New("was read"))
+	patient := func(o *client.Options) { // however busy the machine is
+		o.HTTP = &http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Minute}}
+	}
+	err := s.client(t, patient).UploadContents(t.Context(), uuid, client.UploadOptions{Filename: "f"}, body)
+	_ = wantStatus(t, err, http.StatusForbidden)
+}
+
+func TestUploadReturnsItsSourcesError(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(_ http.ResponseWriter, r *http.Request) {
+		if _, err := io.ReadAll(r.Body); err == nil {
+			t.Error("half a body was taken for a whole one")
+		}
+	})
+	broken := errors.New("read /data/x: input/output error")
+	body := io.MultiReader(strings.NewReader("half"), iotest.ErrReader(broken))
+	err := s.client(t, nil).UploadContents(t.Context(), uuid, client.UploadOptions{Filename: "f"}, body)
+	if !errors.Is(err, broken) {
+		t.Errorf("got %v, want %v", err, broken)
+	}
+}

@@ -1,0 +1,114 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+)
+
+func TestOneOfManyCallersGetsTheToken(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) { say(w, `{"data": {}}`) })
+	c := s.client(t, nil)
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			if _, err := c.User(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := s.grants.Load(); n != 1 {
+		t.Errorf("%d tokens were got, want 1", n)
+	}
+}
+
+func TestRefusedTokenIsRenewedOnce(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int32
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+		calls.Add(1)
+		http.Error(w, "User is not verified.", http.StatusUnauthorized)
+	})
+	c := s.client(t, nil)
+	_, err := c.User(t.Context())
+	refused := wantStatus(t, err, http.StatusUnauthorized)
+	if refused.Message != "User is not verified." || refused.Transient() {
+		t.Errorf("got %v, transient %v", refused, refused.Transient())
+	}
+	if n := calls.Load(); n != 2 {
+		t.Errorf("%d calls, want 2", n)
+	}
+}
+
+func TestTokenIsRenewedBeforeItRunsOut(t *testing.T) {
+	t.Parallel()
+	var tokens []string
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		tokens = append(tokens, r.Header.Get("Authorization"))
+		say(w, `{"data": {}}`)
+	})
+	now := time.Unix(1_800_000_000, 0)
+	c := s.client(t, func(o *client.Options) { o.Now = func() time.Time { return now } })
+	for _, later := range []time.Duration{0, 50 * time.Minute, 6 * time.Minute} {
+		now = now.Add(later)
+		if _, err := c.User(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"Bearer token1", "Bearer token1", "Bearer token2"}
+	if diff := cmp.Diff(want, tokens); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWrongPasswordIsPermanentAndSecret(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	s.refuse = `{"error": "invalid_grant", "error_description": "Invalid credentials given."}`
+	_, err := s.client(t, nil).User(t.Context())
+	refused := wantStatus(t, err, http.StatusUnauthorized)
+	if !errors.Is(err, client.ErrCredentials) || refused.Transient() {
+		t.Errorf("got %v, transient %v, want ErrCredentials", err, refused.Transient())
+	}
+	want := fmt.Sprintf("wrong user name or password: the server at %s refuses user %q", s.URL, "anna")
+	if refused.Message != want {
+		t.Errorf("got message %q, want %q", refused.Message, want)
+	}
+}
+
+type memory struct{ token client.Token }
+
+func (m *memory) Load() client.Token  { return m.token }
+func (m *memory) Save(t client.Token) { m.token = t }
+
+func TestTokenOfAnotherProcessIsUsed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) { say(w, `{"data": {}}`) })
+	cache := &memory{}
+	if _, err := s.client(t, func(o *client.Options) { o.Tokens = cache }).User(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	other := s.client(t, func(o *client.Options) {
+		o.Tokens = cache
+		o.Credentials = func(context.Context) (string, string, error) {
+			return "", "", errors.New("nobody is there to ask")
+		}
+	})
+	if _, err := other.User(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := s.grants.Load(); n != 1 {
+		t.Errorf("%d tokens were got, want 1", n)
+	}
+}
