@@ -15,8 +15,7 @@ import (
 // for [Controller.Advance]. A driver therefore calls a method, calls Advance,
 // carries out the orders, and has nothing more to do before [Controller.Due].
 //
-// Errors are *[sbatch.Error], as an [sbatch.Client] returns them, or
-// *[UnmodelledError].
+// Errors are *[sbatch.Error], as an [sbatch.Client] returns them.
 type Controller struct {
 	// Database is the state of the accounting database. It may be changed at
 	// any time.
