@@ -84,7 +84,7 @@ func (k *Cluster) Submit(_ context.Context, r sbatch.Request) (id sbatch.JobID, 
 	return id, err
 }
 
-// Try says whether a job would be refused, and submits none.
+// Try returns the refusal that a job would get, and submits none.
 func (k *Cluster) Try(_ context.Context, r sbatch.Request) (err error) {
 	k.Do(func(now time.Time, c *Controller) { err = c.Try(now, k.uid(), r) })
 	return err

@@ -79,7 +79,7 @@ func New(site *Site) *Controller {
 // Observe returns the jobs of a user in the order of their ids.
 func (c *Controller) Observe(now time.Time, uid int) (sbatch.Snapshot, error) {
 	if c.stopped {
-		return sbatch.Snapshot{}, failed("observe", "slurm_load_jobs error: "+away)
+		return sbatch.Snapshot{}, failed("observe", "slurm_load_jobs error: "+unreachable)
 	}
 	c.advance(now)
 	s := sbatch.Snapshot{Asked: now, Jobs: make([]sbatch.Job, 0, len(c.jobs))}
@@ -93,9 +93,9 @@ func (c *Controller) Observe(now time.Time, uid int) (sbatch.Snapshot, error) {
 
 // What Slurm's commands say.
 const (
-	away      = "Unable to contact slurm controller (connect failure)"
-	invalidID = "Invalid job id specified"
-	denied    = "Access/permission denied"
+	unreachable = "Unable to contact slurm controller (connect failure)"
+	invalidID   = "Invalid job id specified"
+	denied      = "Access/permission denied"
 )
 
 // failed is the error of a request that is not a submission.
@@ -134,7 +134,7 @@ func (c *Controller) jobByID(id sbatch.JobID) *job {
 func (c *Controller) Cancel(now time.Time, uid int, id sbatch.JobID, name string) error {
 	op := "cancel " + id.String()
 	if c.stopped {
-		return failed(op, "slurm_kill_job2() failed "+away)
+		return failed(op, "slurm_kill_job2() failed "+unreachable)
 	}
 	c.advance(now)
 	j := c.jobByID(id)

@@ -67,7 +67,7 @@ func (c *Controller) Submit(now time.Time, uid int, r sbatch.Request) (sbatch.Jo
 	return j.id, nil
 }
 
-// Try says whether a submission would be refused, as sbatch --test-only. It uses up
+// Try returns the refusal that a submission would get, as sbatch --test-only. It uses up
 // an id, and leaves no record.
 func (c *Controller) Try(now time.Time, uid int, r sbatch.Request) error {
 	s, p, err := c.admit(now, uid, r)
@@ -86,7 +86,7 @@ func (c *Controller) admit(now time.Time, uid int, r sbatch.Request) (*spec, *Pa
 		return nil, nil, err
 	}
 	if c.stopped {
-		return nil, nil, s.refuse(away)
+		return nil, nil, s.refuse(unreachable)
 	}
 	c.advance(now)
 	if len(s.Name) > maxString || len(s.Comment) > maxString || len(s.Script) > maxScript {
@@ -178,7 +178,7 @@ func (c *Controller) withinLimits(uid int, s *spec) error {
 	return nil
 }
 
-// unfit says why no node of the partition will ever do. The job's record is
+// unfit returns why no node of the partition will ever do. The job's record is
 // made nevertheless, and shown as a job that FAILED.
 func (c *Controller) unfit(p *Partition, s *spec) error {
 	memory := false
@@ -205,7 +205,7 @@ func (c *Controller) memoryOf(s *spec) int64 {
 	return c.site.MemoryPerCPU * max(1, s.CPUs)
 }
 
-// has says whether a node has the resources of a submission, busy or not. CPUs are not among
+// has reports whether a node has the resources of a submission, busy or not. CPUs are not among
 // them: a job that wants too many waits for ever.
 func (n *node) has(s *spec) bool {
 	return s.GPUs <= int64(n.GPUs) && (s.GPUType == "" || s.GPUs == 0 || s.GPUType == n.GPUType)

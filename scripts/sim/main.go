@@ -45,7 +45,7 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	only := flags.String("only", "", "leave out all `faults` but these, such as crash.3,submit-lost.0 (with -seed)")
 	verbose := flags.Bool("v", false, "tell what happens (with -seed)")
 	if err := flags.Parse(args); err != nil {
-		return err //nolint:wrapcheck // it says what is wrong
+		return err //nolint:wrapcheck // it names the flag
 	}
 	if *one != 0 {
 		return runOne(ctx, out, *one, *only, *verbose)
