@@ -179,8 +179,8 @@ func (m mount) Prepare(s spool.Spec) error {
 	return nil
 }
 
-// Look reads an attempt's records.
-func (m mount) Look(uuid string, n int) (spool.Records, error) {
+// ReadRecords reads an attempt's records.
+func (m mount) ReadRecords(uuid string, n int) (spool.Records, error) {
 	w := m.w
 	if m.dead || w.fault(ReadFails) {
 		return spool.Records{}, &diskError{syscall.ESTALE}
@@ -221,8 +221,8 @@ func (m mount) Fence(_ context.Context, uuid string, n int, at time.Time) (spool
 	return *a.started.record, nil
 }
 
-// Rang reads the doorbell.
-func (m mount) Rang() ([]spool.Member, error) {
+// AnswerDoorbell reads the doorbell.
+func (m mount) AnswerDoorbell() ([]spool.Member, error) {
 	rang := m.w.disk.rang
 	m.w.disk.rang = nil
 	return rang, nil

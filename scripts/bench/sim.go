@@ -163,15 +163,15 @@ func (d *ringingDisk) ring(bundles []string) {
 	}
 }
 
-// Rang returns the bundles that rang since the last call.
-func (d *ringingDisk) Rang() ([]spool.Member, error) {
+// AnswerDoorbell returns the bundles that rang since the last call.
+func (d *ringingDisk) AnswerDoorbell() ([]spool.Member, error) {
 	rang := d.rang
 	d.rang = nil
 	return rang, nil
 }
 
-// Look finds the records of a bundle that has ended.
-func (d *ringingDisk) Look(string, int) (spool.Records, error) {
+// ReadRecords finds the records of a bundle that has ended.
+func (d *ringingDisk) ReadRecords(string, int) (spool.Records, error) {
 	code := 0
 	return spool.Records{Started: &spool.Started{Token: "t", Node: "n1"}, Exit: &spool.Exit{Token: "t", Cause: spool.CauseSucceeded, ExitCode: &code}}, nil
 }
