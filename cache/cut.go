@@ -3,7 +3,7 @@ package cache
 import (
 	"context"
 	"errors"
-	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -77,13 +77,8 @@ func (w *trimming) clearLeft(cand candidate) error {
 	if w.DryRun {
 		return nil
 	}
-	if err := removeTree(filepath.Join(cand.dir, cand.id)); err != nil {
+	if err := w.discard(filepath.Join(cand.dir, cand.id), w.sizes[cand.id]); err != nil {
 		return err
-	}
-	for _, s := range w.sizes[cand.id] {
-		if err := remove(w.sizePath(s.name)); err != nil {
-			return fmt.Errorf("clear what a fill has left: %w", err)
-		}
 	}
 	w.Freed += usage(w.sizes[cand.id]).Bytes
 	return nil
@@ -111,10 +106,7 @@ func (x *excess) less(s sizeOf) {
 func (w *trimming) excess() (excess, error) {
 	x := excess{all: w.All, owners: map[string]int64{}}
 	used := w.Trimmed.Usage
-	used.Owners = map[string]int64{}
-	for owner, bytes := range w.Trimmed.Usage.Owners {
-		used.Owners[owner] = bytes
-	}
+	used.Owners = maps.Clone(used.Owners)
 	for id := range w.out {
 		s := largest(w.sizes[id])
 		used.Bytes -= s.bytes
