@@ -159,36 +159,26 @@ type candidate struct {
 // candidates lists the entries that may go, those first that were not used for
 // longest. An entry's record is looked at, not read: there may be very many.
 func (w *trimming) candidates(ctx context.Context, x excess) ([]candidate, error) {
-	ids := map[string]string{}
-	for id, sizes := range w.sizes {
-		if s := sizes[0]; !w.out[id] && x.needs(largest(sizes)) {
-			ids[s.hash+"/"+s.token] = id
-		}
-	}
 	var list []candidate
 	err := w.shards(ctx, func(s shard) error {
-		stands := map[string]bool{}
-		for _, hash := range s.records {
-			stands[hash] = true
-		}
 		for _, name := range s.names {
 			hash, token, err := splitID(name)
-			id := ids[hash+"/"+token]
-			if err == nil && id != "" && !w.removable(filepath.Join(s.dir, name)) {
+			sizes := w.sizes[name]
+			if err != nil || len(sizes) == 0 || w.out[name] || !x.needs(largest(sizes)) || !w.removable(filepath.Join(s.dir, name)) {
 				continue
 			}
-			if err == nil && token == leftToken && id != "" {
-				list = append(list, candidate{hash: hash, id: id, dir: s.dir, left: true})
-				continue
+			cand := candidate{hash: hash, id: name, dir: s.dir, left: token == leftToken}
+			if !cand.left {
+				if w.pinned.keeps(hash, token) {
+					continue
+				}
+				info, err := os.Lstat(filepath.Join(s.dir, hash+recordSuffix))
+				if err != nil || w.isRecent(info.ModTime()) {
+					continue // it has no record, or was just used
+				}
+				cand.used = info.ModTime()
 			}
-			if err != nil || !stands[hash] || id == "" || w.pinned.keeps(hash, token) {
-				continue
-			}
-			info, err := os.Lstat(filepath.Join(s.dir, hash+recordSuffix))
-			if err != nil || w.isRecent(info.ModTime()) {
-				continue // it has just gone, or was just used
-			}
-			list = append(list, candidate{hash: hash, id: id, dir: s.dir, used: info.ModTime()})
+			list = append(list, cand)
 		}
 		return nil
 	})
