@@ -108,7 +108,7 @@ func TestLayersThatWereDamagedBeforeThePushAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			img := imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", blobImage(t, layer.blob, layer.kind, stream)))
+			img := published(t, blobImage(t, layer.blob, layer.kind, stream))
 			failedConversion(t, apptainer.Converter{Source: imagetest.Source()}, img, false, "layer 2 of 2: ")
 		})
 	}
@@ -128,7 +128,7 @@ func TestBombsOfAllKindsAreRefused(t *testing.T) {
 		for kind, compress := range map[types.MediaType]func(*testing.T, ...[]byte) []byte{types.OCILayer: gzipped, types.OCILayerZStd: zstandard} {
 			t.Run(name+" in "+string(kind), func(t *testing.T) {
 				t.Parallel()
-				img := imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", blobImage(t, compress(t, stream...), kind, stream[0])))
+				img := published(t, blobImage(t, compress(t, stream...), kind, stream[0]))
 				failedConversion(t, apptainer.Converter{Source: imagetest.Source(), MaxBytes: 8 << 20, MaxEntries: 3000}, img, false, "more than is allowed")
 			})
 		}
@@ -178,9 +178,7 @@ func TestLayerCannotWriteOutsideItsRoot(t *testing.T) {
 			imagetest.Regular("abs/victim", "by a link"), imagetest.Regular("up/second", "by a link that goes up"), imagetest.Regular("hop/third", "by two links"),
 			imagetest.Regular(up+host[1:]+"/fourth", "by dots"), imagetest.Regular("/"+host+"/fifth", "by a slash"), imagetest.Regular("file", "over a link"),
 			imagetest.Hardlink("hard", up+victim[1:]), imagetest.Regular("abs/.wh.none", "")))
-	dir := t.TempDir()
-	sif := filepath.Join(dir, "x.sif")
-	must(t, (apptainer.Converter{Source: imagetest.Source()}).Convert(t.Context(), imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", img)), sif, nil))
+	sif := converted(t, apptainer.Converter{}, published(t, img))
 	for name, want := range map[string]string{
 		"victim": "by a link", "second": "by a link that goes up", "third": "by two links", "fourth": "by dots", "fifth": "by a slash",
 	} {
@@ -217,7 +215,7 @@ func TestWrongTarHeadersAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			img := imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", blobImage(t, gzipped(t, tt.stream), types.OCILayer, tt.stream)))
+			img := published(t, blobImage(t, gzipped(t, tt.stream), types.OCILayer, tt.stream))
 			dir := t.TempDir()
 			err := apptainer.Converter{Source: imagetest.Source()}.Convert(t.Context(), img, filepath.Join(dir, "x.sif"), nil)
 			first, second, _ := strings.Cut(tt.words, "|")
@@ -232,7 +230,7 @@ func TestWrongTarHeadersAreRefused(t *testing.T) {
 	}
 }
 
-// sized is an entry whose header says this size, in octal.
+// sized is an entry with this size, in octal, in its header.
 func sized(t *testing.T, size string) []byte {
 	t.Helper()
 	stream := imagetest.TarStream(t, imagetest.Regular("a", "content"))

@@ -80,7 +80,6 @@ func (c Converter) withDefaults() Converter {
 	return c
 }
 
-// hasLevels reports whether the compression has levels.
 func (c Converter) hasLevels() bool { return c.Compression == "zstd" || c.Compression == "gzip" }
 
 // maxLayerBytes bounds the layers together, packed or not, with the tar headers in

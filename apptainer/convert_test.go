@@ -44,7 +44,6 @@ func unsquash(t *testing.T, sif string, args ...string) string {
 func TestSIFHoldsTheImageAndWhatApptainerNeeds(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
-	reg := imagetest.Start(t)
 	config := v1.Config{
 		Env:        []string{"PATH=/opt/bin:/bin", `GREETING=it's $HOME and "more"`, "odd.name=1"},
 		Entrypoint: []string{"/entry", "a b"},
@@ -58,9 +57,8 @@ func TestSIFHoldsTheImageAndWhatApptainerNeeds(t *testing.T) {
 	img := imagetest.Image(t, config,
 		imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Directory("d"), imagetest.Regular("d/gone", "1"), imagetest.Regular("kept", "lower"), suid, owned)),
 		imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("d/.wh.gone", ""), imagetest.Regular("d/new", "2"), imagetest.Hardlink("link", "kept"), imagetest.Symlink("s", "kept"))))
-	path := filepath.Join(t.TempDir(), "x.sif")
-	resolved := imagetest.Resolve(t, reg.Push(t, "x", img))
-	must(t, (apptainer.Converter{Source: imagetest.Source()}).Convert(t.Context(), resolved, path, nil))
+	resolved := published(t, img)
+	path := converted(t, apptainer.Converter{}, resolved)
 	list := unsquash(t, path, "-lls", path)
 	for _, want := range []string{
 		"squashfs-root/.singularity.d/env/10-docker2singularity.sh", "squashfs-root/.singularity.d/libs", "squashfs-root/.singularity.d/runscript",
@@ -105,13 +103,11 @@ func checkScripts(t *testing.T, sif string) {
 func TestEqualImagesGiveEqualFileSystems(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
-	reg := imagetest.Start(t)
-	resolved := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{Labels: map[string]string{"a": "1", "b": "2"}},
-		imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", strings.Repeat("a", 300_000)), imagetest.Hardlink("b", "a"), imagetest.Regular("c", "c"))))))
+	resolved := published(t, imagetest.Image(t, v1.Config{Labels: map[string]string{"a": "1", "b": "2"}},
+		imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", strings.Repeat("a", 300_000)), imagetest.Hardlink("b", "a"), imagetest.Regular("c", "c")))))
 	var seen [2]string
 	for i := range seen {
-		path := filepath.Join(t.TempDir(), "x.sif")
-		must(t, (apptainer.Converter{Source: imagetest.Source(), Processors: i + 1}).Convert(t.Context(), resolved, path, nil))
+		path := converted(t, apptainer.Converter{Processors: i + 1}, resolved)
 		seen[i] = unsquash(t, path, "-lls", path)
 		for _, name := range []string{"a", "b", "c", ".singularity.d/labels.json"} {
 			seen[i] += unsquash(t, path, "-cat", path, name)
@@ -125,11 +121,9 @@ func TestEqualImagesGiveEqualFileSystems(t *testing.T) {
 func TestUncompressedAndRepeatedLayersAreRead(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
-	reg := imagetest.Start(t)
 	plain := static.NewLayer(imagetest.TarStream(t, imagetest.Regular("a", "plain")), types.OCIUncompressedLayer)
-	path := filepath.Join(t.TempDir(), "x.sif")
-	img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, plain, imagetest.GzipLayer(t, imagetest.TarStream(t)), plain)))
-	must(t, (apptainer.Converter{Source: imagetest.Source()}).Convert(t.Context(), img, path, nil))
+	img := published(t, imagetest.Image(t, v1.Config{}, plain, imagetest.GzipLayer(t, imagetest.TarStream(t)), plain))
+	path := converted(t, apptainer.Converter{}, img)
 	if got := unsquash(t, path, "-cat", path, "a"); got != "plain" {
 		t.Errorf("the file reads %q", got)
 	}
@@ -138,8 +132,7 @@ func TestUncompressedAndRepeatedLayersAreRead(t *testing.T) {
 func TestProgressEndsAtItsTotal(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
-	reg := imagetest.Start(t)
-	img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", "content"))))))
+	img := published(t, imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", "content")))))
 	var seen []apptainer.Progress
 	err := apptainer.Converter{Source: imagetest.Source()}.Convert(t.Context(), img, filepath.Join(t.TempDir(), "x.sif"), func(p apptainer.Progress) {
 		seen = append(seen, p)
@@ -149,6 +142,21 @@ func TestProgressEndsAtItsTotal(t *testing.T) {
 	if seen[0].Stage != apptainer.Pulling || last.Stage != apptainer.Converting || last.Done != last.Total || last.Total == 0 {
 		t.Errorf("progress %+v", seen)
 	}
+}
+
+// published pushes an image to a registry of its own, and resolves it.
+func published(t *testing.T, img v1.Image) source.Image {
+	t.Helper()
+	return imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", img))
+}
+
+// converted converts an image from a registry, and returns the path of the SIF.
+func converted(t *testing.T, c apptainer.Converter, img source.Image) string {
+	t.Helper()
+	c.Source = imagetest.Source()
+	path := filepath.Join(t.TempDir(), "x.sif")
+	must(t, c.Convert(t.Context(), img, path, nil))
+	return path
 }
 
 // failedConversion fails the test unless a conversion fails with these words and leaves
@@ -190,10 +198,7 @@ func TestZstdLayersAreRead(t *testing.T) {
 			Layer: static.NewLayer(packed.Bytes(), kind), diffID: v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])},
 		}})
 		must(t, err)
-		path := filepath.Join(t.TempDir(), "x.sif")
-		if err := (apptainer.Converter{Source: imagetest.Source()}).Convert(t.Context(), imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", img)), path, nil); err != nil {
-			t.Fatalf("%s: %v", kind, err)
-		}
+		path := converted(t, apptainer.Converter{}, published(t, img))
 		if got := unsquash(t, path, "-cat", path, "a"); got != strings.Repeat("content", 1<<18) {
 			t.Errorf("%s: the file has %d bytes", kind, len(got))
 		}
@@ -211,8 +216,7 @@ func (l zstdLayer) DiffID() (v1.Hash, error) { return l.diffID, nil }
 
 func TestExistingFileIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	reg := imagetest.Start(t)
-	img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Tiny(t, "x")))
+	img := published(t, imagetest.Tiny(t, "x"))
 	path := filepath.Join(t.TempDir(), "x.sif")
 	must(t, os.WriteFile(path, []byte("mine"), 0o600))
 	if err := (apptainer.Converter{Source: imagetest.Source()}).Convert(t.Context(), img, path, nil); !errors.Is(err, os.ErrExist) {
@@ -227,12 +231,11 @@ func TestExistingFileIsLeftAlone(t *testing.T) {
 func TestFullDiskIsReportedInWords(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
-	reg := imagetest.Start(t)
 	random := make([]byte, 3<<20)
 	for i := range random {
 		random[i] = byte(i * i >> 7 * i >> 3)
 	}
-	img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, static.NewLayer(imagetest.TarStream(t, imagetest.Regular("a", string(random))), types.OCIUncompressedLayer))))
+	img := published(t, imagetest.Image(t, v1.Config{}, static.NewLayer(imagetest.TarStream(t, imagetest.Regular("a", string(random))), types.OCIUncompressedLayer)))
 	for name, size := range map[string]string{"layers": "1m", "squashfs": "64k"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -299,8 +302,7 @@ func TestImageOfManyLayersIsConverted(t *testing.T) {
 		}
 		streams[i] = imagetest.TarStream(t, files...)
 	}
-	sif := filepath.Join(t.TempDir(), "x.sif")
-	must(t, (apptainer.Converter{Source: imagetest.Source()}).Convert(t.Context(), imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", imageOf(t, streams...))), sif, nil))
+	sif := converted(t, apptainer.Converter{}, published(t, imageOf(t, streams...)))
 	list := unsquash(t, sif, "-l", sif, "d")
 	for i := range n {
 		there := strings.Contains(list, fmt.Sprintf("/d/f%d\n", i))
@@ -325,8 +327,7 @@ func TestImageWithoutShellOrLibrariesIsConverted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			sif := filepath.Join(t.TempDir(), "x.sif")
-			must(t, (apptainer.Converter{Source: imagetest.Source()}).Convert(t.Context(), imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", imageOf(t, streams...))), sif, nil))
+			sif := converted(t, apptainer.Converter{}, published(t, imageOf(t, streams...)))
 			if _, err := sifconfig.Read(sif); err != nil {
 				t.Error(err)
 			}

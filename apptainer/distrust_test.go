@@ -36,8 +36,8 @@ func toolThat(t *testing.T, script string) string {
 	return path
 }
 
-// A digest names the same content for everybody. So a person who can write to an
-// image's files must not be able to change its SIF.
+// A digest names the same content for everybody. So write access to an image's files must not be
+// enough to change its SIF.
 func TestLayerThatChangesBetweenTwoReadingsIsRefused(t *testing.T) {
 	t.Parallel()
 	// A file newer than the image has it read twice.
@@ -133,10 +133,9 @@ func TestToolThatSucceedsBeforeItHasReadTheImageHasFailed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			reg := imagetest.Start(t)
 			file := imagetest.Regular("a", strings.Repeat("x", 4<<20))
 			file.ModTime = time.Unix(modified, 0)
-			img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, file)))))
+			img := published(t, imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, file))))
 			// It leaves what looks like a file system.
 			c := apptainer.Converter{Source: imagetest.Source(), Mksquashfs: toolThat(t, `head -c 100000 >/dev/null
 while [ "$1" != -offset ]; do [ "$1" = -tar ] || out=${out:-$2}; shift; done
@@ -163,7 +162,7 @@ func TestUnpackedTreeOfAKilledConversionIsRemoved(t *testing.T) {
 // Errors that the image has not caused are transient.
 func TestErrorsOfTheHostAreTransient(t *testing.T) {
 	t.Parallel()
-	img := imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", imagetest.Tiny(t, "content")))
+	img := published(t, imagetest.Tiny(t, "content"))
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o600))
 	for name, test := range map[string]struct {
@@ -172,7 +171,7 @@ func TestErrorsOfTheHostAreTransient(t *testing.T) {
 		words     string
 	}{
 		"no directory for layers": {apptainer.Converter{TempDir: file}, true, "not a directory"},
-		"no tool":                 {apptainer.Converter{Mksquashfs: "/nonexistent", Tar2sqfs: "none-such"}, true, "install squashfs-tools"},
+		"no tool":                 {apptainer.Converter{Mksquashfs: "/nonexistent", Tar2sqfs: "none-such"}, true, "install squashfs-tools 4.5 or newer"},
 		"a tool that was killed":  {apptainer.Converter{Mksquashfs: toolThat(t, "kill -KILL $$")}, true, "killed"},
 		"a tool that crashed":     {apptainer.Converter{Mksquashfs: toolThat(t, "kill -SEGV $$")}, false, "segmentation fault"},
 		"no thread for the tool":  {apptainer.Converter{Mksquashfs: toolThat(t, "echo 'FATAL ERROR: Failed to create thread: Resource temporarily unavailable' >&2; exit 1")}, true, "mksquashfs: resource temporarily"},
@@ -189,12 +188,9 @@ func TestErrorsOfTheHostAreTransient(t *testing.T) {
 // Where a tree is unpacked, devices and links to them are not made.
 func TestHardLinksToADeviceAreUnpacked(t *testing.T) {
 	t.Parallel()
-	reg := imagetest.Start(t)
 	null := imagetest.File{Header: tar.Header{Typeflag: tar.TypeChar, Name: "null", Mode: 0o666, Devmajor: 1, Devminor: 3}}
-	img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, null, imagetest.Hardlink("zero", "null"))))))
-	path := filepath.Join(t.TempDir(), "x.sif")
-	c := apptainer.Converter{Source: imagetest.Source(), Mksquashfs: oldMksquashfs(t), Tar2sqfs: "/nonexistent"}
-	must(t, c.Convert(t.Context(), img, path, nil))
+	img := published(t, imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, null, imagetest.Hardlink("zero", "null")))))
+	path := converted(t, apptainer.Converter{Mksquashfs: oldMksquashfs(t), Tar2sqfs: "/nonexistent"}, img)
 	if got := unsquash(t, path, "-lln", path, "zero"); !strings.Contains(got, "crw-rw-rw- 0/0") || !strings.Contains(got, "1,  3") {
 		t.Errorf("%s", got)
 	}

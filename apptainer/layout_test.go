@@ -32,8 +32,7 @@ func TestPulledImageIsConvertedWithoutTheRegistry(t *testing.T) {
 	}
 	img := oddImage(t, reg)
 	c := apptainer.Converter{Source: imagetest.Source()}
-	direct := filepath.Join(t.TempDir(), "x.sif")
-	must(t, c.Convert(t.Context(), img, direct, nil))
+	direct := converted(t, c, img)
 	dir := filepath.Join(t.TempDir(), "layout")
 	if _, err := c.Pull(t.Context(), img, dir, nil); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -71,51 +70,17 @@ func TestDamagedLayersAreRefused(t *testing.T) {
 		if _, err := whole.ReadFrom(blob); err != nil {
 			t.Fatal(err)
 		}
-		reg := imagetest.Start(t)
 		img, err := mutate.Append(imagetest.Tiny(t, "base"), mutate.Addendum{Layer: static.NewLayer(whole.Bytes()[:whole.Len()/2], types.DockerLayer)})
 		must(t, err)
-		failedConversion(t, apptainer.Converter{Source: imagetest.Source()}, imagetest.Resolve(t, reg.Push(t, "x", img)), false, "its content is cut short")
+		failedConversion(t, apptainer.Converter{Source: imagetest.Source()}, published(t, img), false, "its content is cut short")
 	})
-	t.Run("of another diffID", func(t *testing.T) {
-		t.Parallel()
-		reg := imagetest.Start(t)
-		img := imagetest.Image(t, v1.Config{}, layer)
-		config, err := img.ConfigFile()
-		must(t, err)
-		config = config.DeepCopy()
-		config.RootFS.DiffIDs[0].Hex = strings.Repeat("0", 64)
-		if img, err = mutate.ConfigFile(img, config); err != nil {
-			t.Fatal(err)
-		}
-		failedConversion(t, apptainer.Converter{Source: imagetest.Source()}, imagetest.Resolve(t, reg.Push(t, "x", img)), false, "it unpacks to sha256:")
-	})
-}
-
-func TestStalledLayerFails(t *testing.T) {
-	t.Parallel()
-	reg := imagetest.Start(t)
-	img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", "content"))))))
-	var blobs atomic.Int32
-	reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
-		if !isBlob(r) || blobs.Add(1) == 1 { // the first is the configuration
-			return false
-		}
-		w.WriteHeader(http.StatusOK)
-		_ = http.NewResponseController(w).Flush()
-		<-r.Context().Done()
-		return true
-	}
-	c := apptainer.Converter{Source: imagetest.Source()}
-	c.Source.Stall = 50 * time.Millisecond
-	failedConversion(t, c, img, true, "does not answer")
 }
 
 func TestCancelledConversionLeavesItsLayersForTheNext(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
 	for _, stage := range []apptainer.Stage{apptainer.Pulling, apptainer.Converting} {
-		reg := imagetest.Start(t)
-		img := imagetest.Resolve(t, reg.Push(t, "x", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", strings.Repeat("content", 1<<20)))))))
+		img := published(t, imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", strings.Repeat("content", 1<<20))))))
 		ctx, cancel := context.WithCancel(t.Context())
 		dir := t.TempDir()
 		path := filepath.Join(dir, "x.sif")

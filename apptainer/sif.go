@@ -32,7 +32,6 @@ type sifWriter struct {
 	flat      *flatten.Flattener
 }
 
-// write writes the SIF to path and flushes it.
 func (w sifWriter) write(ctx context.Context, path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // a SIF holds no secrets, and its directory is the caller's
 	if err != nil {

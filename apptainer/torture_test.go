@@ -28,7 +28,7 @@ var peculiarities = map[string]func(name, line string) string{
 	},
 	"containerd": func(name, line string) string {
 		if name == "." {
-			return "dir of some mode" // that of the last layer's directory, 0755, whatever lower layers say
+			return "dir of some mode" // that of the last layer's directory, 0755, not that of lower layers
 		}
 		return line
 	},
@@ -149,7 +149,7 @@ func oddities() []oddity {
 		// image-spec, layer.md: "Whiteout files MUST only apply to resources in
 		// lower/parent layers", whatever their order. containerd and Docker,
 		// which make a device of a whiteout, refuse such layers or mix them up,
-		// so that nobody's image leans on what they do.
+		// so no image relies on their behaviour.
 		{"whiteout after the layer's own file", layers{{file("c", "1")}, {file("c", "2"), whiteout("c")}}, "c=2", others{"containerd": refused}},
 		{"whiteout of a directory that is made anew", layers{{dir("c"), file("c/old", "1")}, {whiteout("c"), dir("c"), file("c/new", "2")}}, "c/ c/new=2", others{"containerd": "c/ c/new=2 c/old=1"}},
 		{"whiteout of a directory after it is made anew", layers{{dir("c"), file("c/old", "1")}, {dir("c"), file("c/new", "2"), whiteout("c")}}, "c/ c/new=2", others{"containerd": refused}},

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listTree says in a line for each path below root all that a program can see
+// listTree describes in a line each path below root, with all that a program can see
 // of it: kind, mode, owner, link target, the other names of the same file,
 // extended attributes, content, and, but for directories, the time in seconds.
 // It takes root.

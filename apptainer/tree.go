@@ -147,7 +147,6 @@ func (t *tree) entry(hdr *tar.Header, content io.Reader) error {
 	return t.setTime(hdr)
 }
 
-// path is where a name of the stream is unpacked to.
 func (t *tree) path(name string) string { return filepath.Join(t.dir, path.Clean("/"+name)) }
 
 // define adds a line to the pseudo definitions.

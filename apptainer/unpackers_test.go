@@ -121,7 +121,7 @@ func apptainerTree(t *testing.T, img v1.Image) (map[string]string, error) {
 	if path == "" {
 		var err error
 		if path, err = exec.LookPath("apptainer"); err != nil {
-			t.Skip("needs Apptainer, by PATH or CLTEST_APPTAINER")
+			t.Skip("needs Apptainer, in PATH or at $CLTEST_APPTAINER")
 		}
 	}
 	dir := t.TempDir()
@@ -197,7 +197,7 @@ func startContainerd(t *testing.T) (socket string, err error) {
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait() // it says that it was ended
+		_ = cmd.Wait() // reports the signal
 	})
 	// Each try waits for the socket a little.
 	for try := 1; exec.CommandContext(t.Context(), "ctr", "--address", socket, "version").Run() != nil; try++ {

@@ -19,15 +19,15 @@ import (
 
 // racer, when set in the environment of this test program, is the number of
 // attempts to take in the layout that is given as its argument: to begin them,
-// or, if closer is set, to close them.
+// or, if fencer is set, to fence them.
 const (
 	racer  = "CLTEST_SPOOL_RACER"
-	closer = "CLTEST_SPOOL_CLOSER"
+	fencer = "CLTEST_SPOOL_FENCER"
 )
 
 func TestMain(m *testing.M) {
 	if n, err := strconv.Atoi(os.Getenv(racer)); err == nil {
-		if err := race(os.Args[1], n, os.Getenv(closer) != ""); err != nil {
+		if err := race(os.Args[1], n, os.Getenv(fencer) != ""); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -55,7 +55,7 @@ func temporaries(t *testing.T, a Attempt) []string {
 	return found
 }
 
-// verdict is what one process says of one attempt.
+// verdict is what one process found about one attempt.
 type verdict struct {
 	Attempt  int
 	Standing Started
@@ -63,8 +63,8 @@ type verdict struct {
 }
 
 // race takes n attempts of a bundle, in any order, when its standard input
-// ends, to begin them or to close them, and tells what came of it.
-func race(dir string, n int, closes bool) error {
+// ends, to begin them or to fence them, and tells what came of it.
+func race(dir string, n int, fences bool) error {
 	out := json.NewEncoder(os.Stdout)
 	if err := testenv.Ready(); err != nil {
 		return err
@@ -72,7 +72,7 @@ func race(dir string, n int, closes bool) error {
 	take := func(a Attempt) (Started, bool, error) {
 		return a.Begin(context.Background(), Started{Token: NewToken()})
 	}
-	if closes {
+	if fences {
 		take = func(a Attempt) (Started, bool, error) { return a.Fence(context.Background(), time.Now()) }
 	}
 	for _, i := range rand.Perm(n) {
@@ -89,7 +89,7 @@ func race(dir string, n int, closes bool) error {
 
 func TestSixtyFourProcessesHaveOneOwnerOfEachAttempt(t *testing.T) {
 	t.Parallel()
-	const processes, closers, attempts = 64, 16, 20
+	const processes, fencers, attempts = 64, 16, 20
 	dir := t.TempDir()
 	layout := mounted(t, dir).Layout
 	for i := range attempts {
@@ -97,14 +97,14 @@ func TestSixtyFourProcessesHaveOneOwnerOfEachAttempt(t *testing.T) {
 	}
 	printed := testenv.Race(t, processes, dir, func(i int) []string {
 		variables := []string{racer + "=" + strconv.Itoa(attempts)}
-		if i < closers {
-			variables = append(variables, closer+"=yes")
+		if i < fencers {
+			variables = append(variables, fencer+"=yes")
 		}
 		return variables
 	})
 	var owners, answers [attempts]int
 	var standing [attempts]Started
-	closed := 0
+	fenced := 0
 	for i, lines := range printed {
 		said := json.NewDecoder(strings.NewReader(lines))
 		for range attempts {
@@ -115,16 +115,16 @@ func TestSixtyFourProcessesHaveOneOwnerOfEachAttempt(t *testing.T) {
 				standing[n] = v.Standing
 			}
 			if v.Standing != standing[n] {
-				t.Errorf("attempt %d: %+v stands, and %+v", n, standing[n], v.Standing)
+				t.Errorf("attempt %d: %+v is the start, and also %+v", n, standing[n], v.Standing)
 			}
 			if v.Own {
 				owners[n]++
 			}
 			if v.Own && v.Standing.Fenced {
-				closed++
+				fenced++
 			}
-			if closes := i < closers; v.Own && v.Standing.Fenced != closes {
-				t.Errorf("attempt %d: owned by process %d, a closer: %v, by %+v", n, i, closes, v.Standing)
+			if fences := i < fencers; v.Own && v.Standing.Fenced != fences {
+				t.Errorf("attempt %d: owned by process %d, a fencer: %v, by %+v", n, i, fences, v.Standing)
 			}
 		}
 	}
@@ -136,30 +136,30 @@ func TestSixtyFourProcessesHaveOneOwnerOfEachAttempt(t *testing.T) {
 			t.Errorf("attempt %d: left behind: %v", n, left)
 		}
 	}
-	t.Logf("%d of %d attempts were closed", closed, attempts)
+	t.Logf("%d of %d attempts were fenced", fenced, attempts)
 }
 
-func TestClosedAttemptIsNeverBegun(t *testing.T) {
+func TestFencedAttemptIsNeverBegun(t *testing.T) {
 	t.Parallel()
 	a := Attempt{Dir: t.TempDir()}
 	at := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
-	closed, own, err := a.Fence(t.Context(), at)
-	if err != nil || !own || !closed.Fenced || !closed.At.Equal(at) {
-		t.Fatalf("close: %+v, %v, %v", closed, own, err)
+	fenced, own, err := a.Fence(t.Context(), at)
+	if err != nil || !own || !fenced.Fenced || !fenced.At.Equal(at) {
+		t.Fatalf("fence: %+v, %v, %v", fenced, own, err)
 	}
 	for range 2 {
 		standing, own, err := a.Begin(t.Context(), Started{Token: NewToken(), Node: "n1"})
-		if err != nil || own || standing != closed {
+		if err != nil || own || standing != fenced {
 			t.Errorf("begin: %+v, %v, %v", standing, own, err)
 		}
 	}
 	standing, own, err := a.Fence(t.Context(), at.Add(time.Hour))
-	if err != nil || own || standing != closed {
-		t.Errorf("close again: %+v, %v, %v", standing, own, err)
+	if err != nil || own || standing != fenced {
+		t.Errorf("fence again: %+v, %v, %v", standing, own, err)
 	}
 }
 
-func TestBegunAttemptCannotBeClosed(t *testing.T) {
+func TestBegunAttemptCannotBeFenced(t *testing.T) {
 	t.Parallel()
 	a := attempt(t)
 	mine := Started{Token: NewToken(), Node: "n1", Job: "7", Restart: "1", At: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)}
@@ -170,7 +170,7 @@ func TestBegunAttemptCannotBeClosed(t *testing.T) {
 	}
 	standing, own, err := a.Fence(t.Context(), time.Now())
 	if err != nil || own || standing != mine {
-		t.Errorf("close: %+v, %v, %v", standing, own, err)
+		t.Errorf("fence: %+v, %v, %v", standing, own, err)
 	}
 	standing, own, err = a.Begin(t.Context(), mine)
 	if err != nil || !own || standing != mine {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
@@ -142,4 +143,16 @@ func (d Disk) Release(bundle string, submissionNames []string) error {
 		return fmt.Errorf("remove files of bundle %s: %w", bundle, err)
 	}
 	return nil
+}
+
+// Space is the room that a disk has for ordinary users.
+type Space = diskspace.Space
+
+// Space measures the shared disk.
+func (d Disk) Space() (Space, error) {
+	s, err := diskspace.Of(d.Layout.spool())
+	if err != nil {
+		return Space{}, fmt.Errorf("measure the shared disk: %w", err)
+	}
+	return s, nil
 }

@@ -37,7 +37,7 @@ func TestDiskThatIsNotMountedSaysNothingAndIsNotWrittenTo(t *testing.T) {
 		t.Errorf("look: %+v, %v", rec, err)
 	}
 	if standing, err := d.Fence(t.Context(), "0x1", 1, at(1)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("close: %+v, %v", standing, err)
+		t.Errorf("fence: %+v, %v", standing, err)
 	}
 	if err := d.Release("0x1", []string{"m"}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("release: %v", err)
@@ -48,26 +48,11 @@ func TestDiskThatIsNotMountedSaysNothingAndIsNotWrittenTo(t *testing.T) {
 	if rang, err := d.Rang(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("rang: %v, %v", rang, err)
 	}
+	if err := d.Layout.Bell().Ring("0x1", 1); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("ring: %v", err)
+	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
 		t.Errorf("left behind: %v, %v", entries, err)
-	}
-}
-
-func TestPreparedIsWhatTheWorkerReads(t *testing.T) {
-	t.Parallel()
-	d := mounted(t, t.TempDir())
-	spec := d.spec("0x1", 2)
-	for range 2 { // preparing the same again is harmless
-		must(t, d.Prepare(spec))
-	}
-	got, err := d.Layout.Attempt("0x1", 2).ReadSpec()
-	if diff := cmp.Diff(spec, got); err != nil || diff != "" {
-		t.Errorf("%v %s", err, diff)
-	}
-	for _, path := range []string{d.Layout.RunDir("0x1", 2), d.Layout.Members("m")} {
-		if _, err := os.Stat(path); err != nil {
-			t.Error(err)
-		}
 	}
 }
 
@@ -95,10 +80,10 @@ func TestFullDiskPreparesNothingAndStillTellsWhatStands(t *testing.T) {
 	over, end := context.WithCancel(t.Context())
 	end()
 	if standing, err := d.Fence(over, "0x1", 1, at(2)); err != nil || standing != begun {
-		t.Errorf("close what has begun: %+v, %v", standing, err)
+		t.Errorf("fence what has begun: %+v, %v", standing, err)
 	}
 	if standing, err := d.Fence(over, "0x1", 2, at(2)); !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("close what has not: %+v, %v", standing, err)
+		t.Errorf("fence what has not: %+v, %v", standing, err)
 	}
 }
 
@@ -154,19 +139,19 @@ func TestRecordThatTheDiskDoesNotGiveOutIsNotAbsent(t *testing.T) {
 	}
 }
 
-func TestDiskClosesWhatHasNotBegun(t *testing.T) {
+func TestDiskFencesWhatHasNotBegun(t *testing.T) {
 	t.Parallel()
 	d := mounted(t, t.TempDir())
 	if _, err := d.Fence(t.Context(), "0x1", 1, at(1)); !errors.Is(err, ErrGone) {
 		t.Errorf("an attempt without a directory: %v, want that it is gone", err)
 	}
 	must(t, os.MkdirAll(d.Layout.Attempt("0x1", 1).Dir, 0o700))
-	closed, err := d.Fence(t.Context(), "0x1", 1, at(1))
-	if err != nil || !closed.Fenced || !closed.At.Equal(at(1)) {
-		t.Errorf("%+v, %v", closed, err)
+	fenced, err := d.Fence(t.Context(), "0x1", 1, at(1))
+	if err != nil || !fenced.Fenced || !fenced.At.Equal(at(1)) {
+		t.Errorf("%+v, %v", fenced, err)
 	}
-	if again, err := d.Fence(t.Context(), "0x1", 1, at(2)); err != nil || again != closed {
-		t.Errorf("closed again: %+v, %v", again, err)
+	if again, err := d.Fence(t.Context(), "0x1", 1, at(2)); err != nil || again != fenced {
+		t.Errorf("fenced again: %+v, %v", again, err)
 	}
 	a := d.Layout.Attempt("0x1", 2)
 	must(t, os.MkdirAll(a.Dir, 0o700))
@@ -183,17 +168,7 @@ func TestDiskClosesWhatHasNotBegun(t *testing.T) {
 	}
 }
 
-func TestRingIsHeard(t *testing.T) {
-	t.Parallel()
-	d := mounted(t, t.TempDir())
-	ring(t, d.Layout.Bell(), "0x1", 2)
-	rang, err := d.Rang()
-	if diff := cmp.Diff([]Member{{"0x1", 2}}, rang); err != nil || diff != "" {
-		t.Errorf("%v %s", err, diff)
-	}
-}
-
-// It runs as an ordinary user, whom closed directories do stop.
+// It runs as an ordinary user, because closed directories do not stop root.
 func TestReleaseRemovesWhatACommandLockedUp(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() == 0 && !testenv.AsResearcher(t) {

@@ -24,10 +24,10 @@ func keptDisk(t *testing.T) (Disk, Kept) {
 	return d, found[0]
 }
 
-func TestKeptResultsThatSomebodyBeganToUseArePutBack(t *testing.T) {
+func TestKeptResultsThatCameIntoUseArePutBack(t *testing.T) {
 	t.Parallel()
 	d, k := keptDisk(t)
-	failure := errors.New("the ledger is away")
+	failure := errors.New("the ledger cannot be reached")
 	for _, answer := range []struct {
 		used bool
 		err  error
@@ -55,7 +55,7 @@ func TestRemovalThatWasCutShortIsTakenUp(t *testing.T) {
 	if err != nil || len(found) != 1 || found[0] != (Kept{Name: ".removing-" + keptBundle, Bundle: keptBundle, Removing: true}) {
 		t.Fatalf("kept: %+v, %v", found, err)
 	}
-	// Somebody depends on them after all: they come back.
+	// A bundle depends on them after all, so they come back.
 	if removed, err := d.RemoveKept(found[0], func() (bool, error) { return true, nil }); removed || err != nil {
 		t.Errorf("removed %t, %v", removed, err)
 	}

@@ -150,7 +150,6 @@ func (c *census) each(dir string, fn func(path string, info fs.FileInfo)) error 
 	return nil
 }
 
-// bundleOf is the bundle of trash in a directory.
 func (c *census) bundleOf(dir, path, name string) string {
 	if filepath.Base(dir) == "marks" {
 		return memberOf(path)

@@ -43,7 +43,7 @@ func TestDisksClockGoesOnAndTakesNoRoom(t *testing.T) {
 	}
 }
 
-func TestTrashIsPutBackUnlessSomethingStandsThere(t *testing.T) {
+func TestTrashIsPutBackUnlessItsNameIsTaken(t *testing.T) {
 	t.Parallel()
 	d := mounted(t, t.TempDir())
 	must(t, d.Prepare(d.spec("0x1", 1)))
@@ -73,7 +73,7 @@ func TestTrashIsPutBackUnlessSomethingStandsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := d.PutBack(trash); err == nil {
-		t.Error("what stands there was replaced")
+		t.Error("the bundle's new records were replaced")
 	}
 	if err := d.Discard(trash); err != nil {
 		t.Error(err)

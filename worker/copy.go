@@ -117,7 +117,6 @@ func (c *copier) all(ctx context.Context) error {
 	return c.failure
 }
 
-// fail notes an error.
 func (c *copier) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,7 +142,6 @@ func (c *copier) syncDir(dir string) error {
 	return errors.Join(c.flush(d), d.Close())
 }
 
-// copyAttributes gives a copied directory the mode and the time of the original.
 func (c *copier) copyAttributes(dir string) error {
 	info, err := c.from.Lstat(dir)
 	if err != nil {
@@ -248,7 +246,6 @@ func (c *copier) hardLink(first, name string) error {
 	return nil
 }
 
-// replace creates a file under a temporary name and renames it.
 func (c *copier) replace(name string, create func(temporary string) error) error {
 	temporary := c.temporary + "-" + strconv.FormatInt(c.serial.Add(1), 10)
 	err := create(temporary)

@@ -43,19 +43,19 @@ func planDependencies(bundle string, deps []spool.Dependency) ([]link, []contain
 		if err := checkSource(d); err != nil {
 			return nil, nil, err
 		}
-		name := names[i]
-		if path.IsAbs(name) {
-			binds = append(binds, container.Bind{Source: d.Source, Target: name, ReadOnly: true, Exact: d.InPlace})
-			continue
-		}
-		if name != "." {
-			target := path.Join(base, name)
+		name, target := names[i], path.Join(base, names[i])
+		switch {
+		case path.IsAbs(name):
+			target = name
+		case name == ".":
+			target = path.Join(base, unusedName(names))
+		default:
 			links = append(links, link{name, target})
-			binds = append(binds, container.Bind{Source: d.Source, Target: target, ReadOnly: true, Exact: d.InPlace})
+		}
+		binds = append(binds, container.Bind{Source: d.Source, Target: target, ReadOnly: true, Exact: d.InPlace})
+		if name != "." {
 			continue
 		}
-		target := path.Join(base, unusedName(names))
-		binds = append(binds, container.Bind{Source: d.Source, Target: target, ReadOnly: true, Exact: d.InPlace})
 		entries, err := listNames(d.Source)
 		if err != nil {
 			return nil, nil, err
@@ -99,7 +99,6 @@ func absolutePath(bundle, p string) (string, error) {
 	return clean, nil
 }
 
-// isOutput reports whether name is that of an output file.
 func isOutput(name string) bool { return slices.Contains(outputs(), name) }
 
 // nested reports whether one of two child paths is the other, or lies inside it.
@@ -133,7 +132,6 @@ func checkSource(d spool.Dependency) error {
 	return nil
 }
 
-// listNames lists a directory.
 func listNames(dir string) ([]string, error) {
 	f, err := os.Open(dir)
 	if err != nil {

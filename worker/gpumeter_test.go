@@ -16,8 +16,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// The devices' minor numbers on a node with eight A100, whose order on the bus
-// is another.
+// eightGPUs are the devices' minor numbers on a node with eight A100, by bus address. Their order
+// differs.
 func eightGPUs() map[string]string {
 	return map[string]string{
 		"0000:07:00.0": "2", "0000:0b:00.0": "3", "0000:48:00.0": "0", "0000:4c:00.0": "1",

@@ -80,7 +80,6 @@ func descendants(all []process, root int) []process {
 	return tree
 }
 
-// readProcesses lists the visible processes of this host.
 func readProcesses(proc string) []process {
 	d, err := os.Open(proc)
 	if err != nil {

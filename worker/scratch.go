@@ -43,7 +43,6 @@ func lockNow(f *os.File) error {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }
 
-// remove removes the directory with all that is in it.
 func (s *scratch) remove() error {
 	if s == nil {
 		return nil

@@ -63,14 +63,14 @@ func (s site) write(t *testing.T, name, content string) {
 	must(t, os.WriteFile(filepath.Join(s.spec.RunDir, name), []byte(content), 0o600))
 }
 
-// runner stands in for a container.
+// runner is a container runtime that is a function.
 type runner func(context.Context, container.Container) (container.Exit, error)
 
 func (r runner) Run(ctx context.Context, c container.Container) (container.Exit, error) {
 	return r(ctx, c)
 }
 
-// newWorker is a worker whose container is a function. The host that it sees
+// newWorker is a worker with a function as its runtime. The host that it sees
 // has no cgroups, no GPUs, and no processes but those that a test makes up.
 func newWorker(t *testing.T, run runner) Worker {
 	t.Helper()
@@ -84,13 +84,13 @@ func newWorker(t *testing.T, run runner) Worker {
 	return w
 }
 
-// succeeds is a container whose command has nothing to do.
+// succeeds runs a container with a command that ends at once.
 func succeeds(_ context.Context, c container.Container) (container.Exit, error) {
 	c.OnStart(1)
 	return container.Exit{}, nil
 }
 
-// obeys is a container whose command runs until TERM ends it.
+// obeys runs a container with a command that runs until TERM ends it.
 func obeys(ctx context.Context, c container.Container) (container.Exit, error) {
 	c.OnStart(1)
 	<-ctx.Done()

@@ -23,7 +23,6 @@ func newUsage(token string) *usage {
 	}
 }
 
-// snapshot returns the status as of now.
 func (u *usage) snapshot(now time.Time) spool.Status {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -89,7 +88,6 @@ func (u *usage) addCPU(c cpuTime) {
 	total.MemoryPeak = max(total.MemoryPeak, c.largest)
 }
 
-// setDisk sets how much the working directory holds.
 func (u *usage) setDisk(bytes int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -107,7 +105,6 @@ func (u *usage) addGPUSample(s gpuSample) {
 	total.Samples++
 }
 
-// complete adds the usage to an exit record.
 func (u *usage) complete(e spool.Exit) spool.Exit {
 	u.mu.Lock()
 	defer u.mu.Unlock()

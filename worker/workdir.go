@@ -31,7 +31,6 @@ func tempDir(bundle string) string { return "/" + bundle + "_tmp" }
 // the working directory has links to them.
 func outputDir(bundle string) string { return "/" + bundle + "_output" }
 
-// outputs are the names of the output files.
 func outputs() []string { return []string{"stdout", "stderr"} }
 
 // makeDirs makes the command's directories on the node's own disk, sets r.dir and
@@ -64,7 +63,6 @@ func (r *attemptRun) makeDirs() ([]container.Bind, error) {
 	return append(binds, container.Bind{Source: r.dir, Target: "/" + r.spec.Bundle}), nil
 }
 
-// makeLinks makes links in the working directory.
 func (r *attemptRun) makeLinks(links []link) (err error) {
 	root, err := os.OpenRoot(r.dir)
 	if err != nil {

@@ -31,8 +31,7 @@ func workDirOf(c container.Container) string {
 	return ""
 }
 
-// writes is a container whose command writes a file, and is ended as obeys is
-// where it is to wait.
+// writes runs a container with a command that writes a file, and then does as end does.
 func writes(t *testing.T, name, content string, end runner) runner {
 	t.Helper()
 	return func(ctx context.Context, c container.Container) (container.Exit, error) {
@@ -213,7 +212,7 @@ func TestResultsThatCannotBeCopiedAreSaidToBeLost(t *testing.T) {
 	}
 }
 
-// The failure of a copy says under which name it was made.
+// The failure of a copy contains its temporary name.
 func TestWhatIsNotWhollyCopiedIsTakenForNoResult(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -229,7 +228,7 @@ func TestWhatIsNotWhollyCopiedIsTakenForNoResult(t *testing.T) {
 	})
 }
 
-// It runs as an ordinary user, whom closed files do stop.
+// It runs as an ordinary user, because closed files do not stop root.
 func TestCopyIsFaithful(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() == 0 && !testenv.AsResearcher(t) {

@@ -47,10 +47,10 @@ func TestFidelityImageWithTheLabelsOfItsHostIsWritable(t *testing.T) {
 	image := labelledSIF(t)
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		if w.Engine != nil {
-			t.Skip("an engine runs no SIF")
+			t.Skip("an engine does not run SIFs")
 		}
 		if w.Apptainer != nil && w.Apptainer.Plain {
-			t.Skip("Apptainer mounts the image itself, as well as its squashfuse can")
+			t.Skip("without namespaces of ours Apptainer mounts the image itself")
 		}
 		c := container.Container{SIF: image, ShellCommand: "cat /usr/shipped; touch /made /etc/made /usr/made && rm /etc/passwd && mv /usr/shipped /usr/moved && echo written"}
 		r := w.start(t, c)

@@ -127,7 +127,6 @@ func (h *Host) program(name runtimes.Name) *Finding {
 	return nil
 }
 
-// programLack says why a runtime's program cannot run an image here.
 func (h Host) programLack(name runtimes.Name) string {
 	f := h.program(name)
 	if f.Lack != "" || f.Setuid || name == runtimes.Docker || name == runtimes.Podman {
@@ -151,7 +150,6 @@ func IsSingularity(program string) bool {
 	return err == nil && filepath.Base(program) == "singularity"
 }
 
-// builtinLack says why the built-in runtime cannot be used here.
 func (h Host) builtinLack() string {
 	lack := cmp.Or(h.Namespaces.Lack, h.Bubblewrap.Lack)
 	if lack == "" && h.mountLack() != "" && h.Unsquashfs.Lack != "" {
@@ -160,7 +158,6 @@ func (h Host) builtinLack() string {
 	return lack
 }
 
-// mountLack says why the built-in runtime cannot mount an image here.
 func (h Host) mountLack() string {
 	return cmp.Or(h.Squashfuse.Lack, h.Fuse.Lack, h.Overlay.Lack)
 }

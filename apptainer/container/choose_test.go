@@ -81,7 +81,7 @@ func autoRuntime(t *testing.T) (w testRuntime, preparation string) {
 	t.Helper()
 	program := apptainerRuntime(t).Apptainer.Program
 	if suid, err := filepath.Glob(filepath.Join(filepath.Dir(program), "../libexec/*/bin/starter-suid")); err != nil || len(suid) > 0 {
-		t.Skip("needs an Apptainer without privileges, which this test's hosts take from it in vain")
+		t.Skip("needs an Apptainer that is not installed setuid: the hosts of this test cannot stop one that is")
 	}
 	return testRuntime{Runner: &runner.Runner{Helper: enter.Path(t)}}, "ln -s " + program + " /opt/apptainer; export PATH=/opt:$PATH; "
 }

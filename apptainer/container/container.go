@@ -84,10 +84,6 @@ type Container struct {
 	Stdout, Stderr *os.File `json:"-"`
 	// ShmBytes is the size of /dev/shm; zero means half of the memory.
 	ShmBytes int64
-	// MemoryBytes and CPUs are limits for an engine to enforce; zero means none. The
-	// other runtimes run in their caller's cgroup, which enforces its own limits.
-	MemoryBytes int64
-	CPUs        float64
 	// Grace is the time from the TERM that the end of Run's context sends to the
 	// container's processes until the KILL; zero means two seconds.
 	Grace time.Duration

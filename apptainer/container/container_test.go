@@ -10,7 +10,6 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/builtin"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 )
 
@@ -46,16 +45,5 @@ func TestImagesLinksLeadNowhereOutside(t *testing.T) {
 	}
 	if left, err := os.ReadDir(victim); err != nil || len(left) > 0 {
 		t.Errorf("the host's directory holds %v, %v", left, err)
-	}
-}
-
-// The whole start and end of a container, beside which the command is nothing.
-func BenchmarkContainerTrue(b *testing.B) {
-	c := container.Container{SIF: shellImage(b), Args: []string{"true"}, Scratch: b.TempDir()}
-	emptied(b, c.Scratch)
-	for b.Loop() {
-		if exit, err := (builtin.Runtime{}).Run(b.Context(), c); err != nil || exit.Code != 0 {
-			b.Fatal(exit, err)
-		}
 	}
 }

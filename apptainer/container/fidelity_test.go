@@ -25,7 +25,7 @@ func TestFidelityCommandLooksLikeRootAndWritesEverywhere(t *testing.T) {
 	t.Parallel()
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		if w.plain() && w.singularityCE {
-			t.Skip("there the command is the user: the table says so")
+			t.Skip("with SingularityCE the command runs as the user, as the table in docs/containers.md lists")
 		}
 		c := w.shellImage(t)
 		c.ShellCommand = `
@@ -267,7 +267,7 @@ func TestFidelityNoNetworkUnlessAskedFor(t *testing.T) {
 			t.Errorf("without a network (-want +got):\n%s", diff)
 		}
 		if w.Engine != nil {
-			return // what an engine's network is, its site says
+			return // the engine's configuration decides about its network
 		}
 		dev, err := os.ReadFile("/proc/net/dev")
 		must(t, err)

@@ -25,7 +25,7 @@ func withDriver(tb testing.TB) string {
 	}
 	drivertest.Cache(tb, root, "new", "/opt/driver")
 	drivertest.Write(tb, root, "bin/nvidia-smi", "#!/bin/sh\necho the host\\'s nvidia-smi \"$@\"\n", 0o755)
-	for _, name := range []string{"opt/driver/libcuda.so.1", "bin/nvidia-smi"} { // whose modes do not keep anyone from writing
+	for _, name := range []string{"opt/driver/libcuda.so.1", "bin/nvidia-smi"} { // their modes allow writing
 		must(tb, os.Chmod(filepath.Join(root, name), 0o777))
 	}
 	return strings.NewReplacer("ROOT", root).Replace(

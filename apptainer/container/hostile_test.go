@@ -20,7 +20,7 @@ func TestFidelityEnvironmentOfAnImageBindsNothing(t *testing.T) {
 	t.Parallel()
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		if w.Engine != nil {
-			t.Skip("an engine reads the configuration itself")
+			t.Skip("an engine reads the image's configuration itself")
 		}
 		victim := userDir(t)
 		c := w.image(t, v1.Config{Env: []string{"PATH=/bin", "A=x\x00--bind\x00" + victim + "\x00/stolen", "B\x00--bind\x00" + victim + "\x00/stolen=x", "C=kept"}}, smallRoot(t)...)
@@ -53,12 +53,12 @@ func TestFidelityScriptsOfAnImageAreNotRun(t *testing.T) {
 	})
 }
 
-// What a container tells of itself, its command can write over.
+// The command can overwrite the report of its container.
 func TestFidelityCommandThatWritesToTheReportDoesNoMoreThanFail(t *testing.T) {
 	t.Parallel()
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		if w.Apptainer == nil && w.Engine == nil {
-			t.Skip("there is no report inside")
+			t.Skip("the built-in runtime shows no report inside")
 		}
 		c := w.shellImage(t)
 		c.ShellCommand = "truncate -s 1T /.container/report; echo >>/.container/report; exit 7"

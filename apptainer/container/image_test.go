@@ -16,8 +16,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// twoImages are SIFs of which each says which it is, in a directory of the
-// ordinary user's.
+// twoImages are SIFs with a file that names the SIF, in a directory of the ordinary user's.
 func (w testRuntime) twoImages(t *testing.T) (first, second string) {
 	t.Helper()
 	dir := userDir(t)
@@ -44,7 +43,7 @@ func startBehind(t *testing.T, before string, req runRequest) *run {
 		a := *w.Apptainer
 		a.Program = script
 		req.Runtime = testRuntime{Apptainer: &a}
-		return startRequest(t, req, "/proc/self/exe", runAsUser)
+		return startRequest(t, req)
 	}
 	installed, err := exec.LookPath("squashfuse_ll")
 	must(t, err)
@@ -54,18 +53,17 @@ func startBehind(t *testing.T, before string, req runRequest) *run {
 	return startRequestOnHost(t, "mount --bind "+script+" "+installed, req)
 }
 
-// Who may write to an image's directory may put another in its place at any
-// time.
-func TestFidelityImageIsTheOneThatWasLookedAt(t *testing.T) {
+// A user with write access to an image's directory may replace the image at any time.
+func TestFidelityImageIsTheOneThatWasOpened(t *testing.T) {
 	t.Parallel()
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		if w.Engine != nil {
-			t.Skip("an engine runs no SIF")
+			t.Skip("an engine does not run SIFs")
 		}
 		first, second := w.twoImages(t)
 		c := container.Container{SIF: first, ShellCommand: "cat /which"}
 
-		r := startOpened(t, w, c, second)
+		r := startRequest(t, runRequest{Runtime: w, Container: c, Opened: second})
 		if answer := r.wait(); !strings.Contains(answer.Error, "first.sif was replaced by another while the container began") || r.output() != "" {
 			t.Errorf("%+v, output %q", answer, r.output())
 		}
@@ -82,13 +80,12 @@ func TestFidelityImageIsTheOneThatWasLookedAt(t *testing.T) {
 	})
 }
 
-// A node may take its time to set a container up, which is none of the
-// command's.
+// The time that a node takes to set a container up does not count as the command's.
 func TestFidelityCommandBeginsWhenItsContainerIsSetUp(t *testing.T) {
 	t.Parallel()
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		if w.Engine != nil {
-			t.Skip("an engine's set-up is its own")
+			t.Skip("this test cannot delay an engine")
 		}
 		dir, c := userDir(t), w.shellImage(t)
 		c.ShellCommand = "echo begun; exit 6"
@@ -112,7 +109,7 @@ func awaitFile(tb testing.TB, path string) {
 			return
 		}
 		if time.Now().After(deadline) {
-			tb.Fatalf("%s never came", path)
+			tb.Fatalf("%s did not appear", path)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func startGroup(t *testing.T, command string, images ...string) *group {
 	}
 	first := requests[0]
 	first.Runtime, first.Others = testRuntime{Shared: true}, requests[1:]
-	g.run = startRequest(t, first, "/proc/self/exe", runAsUser)
+	g.run = startRequest(t, first)
 	return g
 }
 
@@ -52,7 +52,7 @@ func TestKernelThatHandsOutNoMountsLeavesEachContainerItsOwn(t *testing.T) {
 		SIF: image, Binds: []container.Bind{{Source: g.work, Target: "/work"}},
 		Args: []string{"sh", "-c", "echo begun; while ! test -e /work/go; do sleep 0.01; done; cat /usr/shipped", g.token},
 	}
-	g.run = startRequest(t, runRequest{Runtime: testRuntime{Shared: true}, Container: c, Forbidden: unix.SYS_OPEN_TREE, Others: []runRequest{{Container: c}}}, "/proc/self/exe", runAsUser)
+	g.run = startRequest(t, runRequest{Runtime: testRuntime{Shared: true}, Container: c, Forbidden: unix.SYS_OPEN_TREE, Others: []runRequest{{Container: c}}})
 	g.awaitAll()
 	if n := len(g.servers()); n != 2 {
 		t.Errorf("%d processes serve two containers", n)
@@ -199,7 +199,7 @@ func TestImageThatWasLostIsServedAnew(t *testing.T) {
 	g.run = startRequest(t, runRequest{
 		Runtime: testRuntime{Shared: true}, Container: c,
 		Others: []runRequest{{Container: after, After: late}},
-	}, "/proc/self/exe", runAsUser)
+	})
 	g.awaitBegun()
 	must(t, syscall.Kill(g.servers()[0].pid, syscall.SIGKILL))
 	awaitFile(t, g.req.StdoutPath+endedSuffix)

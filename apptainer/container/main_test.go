@@ -21,12 +21,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 )
 
-// runAsUser is the argument by which the test binary runs one container, as
-// the user that it was started by.
+// runAsUser is the argument with which the test binary runs one container.
 const runAsUser = "run-container"
 
-// probeAsUser is the argument by which it probes the host, with a scratch
-// directory and the program that enters containers behind it.
+// probeAsUser is the argument with which it probes the host. A scratch directory and the program that
+// enters containers follow.
 const probeAsUser = "probe-host"
 
 // runRequest is what such a run reads on its standard input.
@@ -117,8 +116,8 @@ func runContainer() error {
 	return json.NewEncoder(os.Stdout).Encode(answers[0])
 }
 
-// forbid takes a system call from this process and what it starts, as a kernel
-// does that has it not: seccomp(2), on all threads.
+// forbid makes a system call fail in this process and its children, as on a kernel without it
+// (seccomp(2), on all threads).
 func forbid(call int) error {
 	const number = 0 // of the call, in struct seccomp_data
 	program := []unix.SockFilter{
@@ -140,8 +139,8 @@ func forbid(call int) error {
 	return nil
 }
 
-// These make of the name of a container's output that of a file which says that
-// its command has begun, or that the container has ended.
+// Suffixes of a container's output file. They name the files that are made when its command has begun
+// and when the container has ended.
 const (
 	startedSuffix = ".started"
 	endedSuffix   = ".ended"

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,7 +24,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// ordinaryUser is whom containers are run as when the tests are root's.
+// ordinaryUser runs the containers if the tests run as root.
 func ordinaryUser(tb testing.TB) *syscall.Credential {
 	tb.Helper()
 	if os.Getuid() != 0 {
@@ -43,25 +42,14 @@ func ordinaryUID(tb testing.TB) int {
 	return os.Getuid()
 }
 
-// userDir is a directory of the ordinary user's own. Those of testing may
-// stand where only root comes.
+// userDir is a directory of the ordinary user's own, which may be unable to reach those of package
+// testing.
 func userDir(tb testing.TB) string {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "apptainer-test-") //nolint:usetesting // see above
 	must(tb, err)
 	must(tb, os.Chmod(dir, 0o755))
-	tb.Cleanup(func() {
-		// A killed container's overlay leaves directories of mode 0.
-		_ = filepath.WalkDir(dir, func(name string, d fs.DirEntry, _ error) error {
-			if d != nil && d.IsDir() {
-				return os.Chmod(name, 0o700)
-			}
-			return nil
-		})
-		if err := os.RemoveAll(dir); err != nil {
-			tb.Error(err)
-		}
-	})
+	emptied(tb, dir)
 	if cred := ordinaryUser(tb); cred != nil {
 		must(tb, os.Chown(dir, int(cred.Uid), int(cred.Gid)))
 	}
@@ -187,31 +175,21 @@ func must(tb testing.TB, err error) {
 
 func start(tb testing.TB, c container.Container) *run {
 	tb.Helper()
-	return startUnder(tb, testRuntime{}, c, "/proc/self/exe", runAsUser)
+	return testRuntime{}.start(tb, c)
 }
 
-// self is the test binary for programs that startUnder starts.
+// self is the test binary for programs that startRequest starts.
 const self = "/proc/self/fd/3"
 
-// startOpened is start for a caller that has opened an image.
-func startOpened(tb testing.TB, w testRuntime, c container.Container, image string) *run {
-	tb.Helper()
-	return startRequest(tb, runRequest{Runtime: w, Container: c, Opened: image}, "/proc/self/exe", runAsUser)
-}
-
-// startUnder is start through another program, which ends in running
-// self with the argument runAsUser.
-func startUnder(tb testing.TB, w testRuntime, c container.Container, args ...string) *run {
-	tb.Helper()
-	return startRequest(tb, runRequest{Runtime: w, Container: c}, args...)
-}
-
-func startRequest(tb testing.TB, req runRequest, args ...string) *run {
+// startRequest has the ordinary user run a request: with the test binary, or by a command that ends in
+// running self with the argument runAsUser.
+func startRequest(tb testing.TB, req runRequest, through ...string) *run {
 	tb.Helper()
 	if req.Container.Scratch == "" {
 		req.Container.Scratch = userDir(tb)
+	} else {
+		emptied(tb, req.Container.Scratch)
 	}
-	emptied(tb, req.Container.Scratch)
 	dir := userDir(tb)
 	req.Grace, req.StdoutPath = req.Container.Grace, filepath.Join(dir, "out")
 	for i := range req.Others {
@@ -227,7 +205,10 @@ func startRequest(tb testing.TB, req runRequest, args ...string) *run {
 	exe, err := os.Open("/proc/self/exe")
 	must(tb, err)
 	defer func() { _ = exe.Close() }()
-	r.cmd = exec.Command(args[0], args[1:]...)
+	if through == nil {
+		through = []string{"/proc/self/exe", runAsUser}
+	}
+	r.cmd = exec.Command(through[0], through[1:]...)
 	r.cmd.ExtraFiles = []*os.File{exe}
 	r.cmd.Env = []string{"PATH=/usr/bin:/bin", "SECRET=of the host"}
 	r.cmd.Stdin = bytes.NewReader(request)
@@ -280,15 +261,10 @@ func (r *run) wait() runAnswer {
 	return answer
 }
 
-// shell runs a command line and wants exit status 0.
+// shell runs a command line with the built-in runtime, and wants exit status 0.
 func shell(tb testing.TB, c container.Container) string {
 	tb.Helper()
-	r := start(tb, c)
-	answer := r.wait()
-	if answer.Error != "" || answer.Exit.Code != 0 {
-		tb.Fatalf("ended with %+v and the output %q", answer, r.output())
-	}
-	return r.output()
+	return testRuntime{}.shell(tb, c)
 }
 
 // process is a line of the process table.
@@ -343,12 +319,12 @@ func mounted(tb testing.TB, dir string) bool {
 	})
 }
 
-// emptied removes what containers left in a scratch directory before the test
-// removes that.
-func emptied(tb testing.TB, scratch string) {
+// emptied removes a directory at the test's end. Overlays of killed containers leave directories of
+// mode 0 there, which package testing would not remove.
+func emptied(tb testing.TB, dir string) {
 	tb.Helper()
 	tb.Cleanup(func() {
-		if err := filetree.Remove(scratch); err != nil {
+		if err := filetree.Remove(dir); err != nil {
 			tb.Error(err)
 		}
 	})

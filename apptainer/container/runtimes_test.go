@@ -57,8 +57,8 @@ func (w testRuntime) runtime() container.Runtime {
 	return b
 }
 
-// onEachRuntime runs a test of the fidelity suite on each runtime that this machine
-// has, and says which it has not.
+// onEachRuntime runs a test of the fidelity suite on each runtime, and skips those that this machine
+// does not have.
 func onEachRuntime(t *testing.T, test func(t *testing.T, w testRuntime)) {
 	t.Helper()
 	for name, find := range map[string]func(testing.TB) testRuntime{
@@ -68,7 +68,7 @@ func onEachRuntime(t *testing.T, test func(t *testing.T, w testRuntime)) {
 		"apptainer-plain": func(tb testing.TB) testRuntime {
 			w := plainRuntime(tb)
 			if w.singularityCE {
-				tb.Skip("this Apptainer is a SingularityCE")
+				tb.Skip("needs Apptainer, and $CLTEST_APPTAINER is SingularityCE")
 			}
 			return w
 		},
@@ -89,7 +89,7 @@ func onEachRuntime(t *testing.T, test func(t *testing.T, w testRuntime)) {
 	}
 }
 
-// apptainerRuntime is by the Apptainer of this machine.
+// apptainerRuntime uses the Apptainer of this machine.
 func apptainerRuntime(tb testing.TB) testRuntime {
 	tb.Helper()
 	testenv.Containers(tb)
@@ -105,7 +105,7 @@ func apptainerRuntime(tb testing.TB) testRuntime {
 	}
 }
 
-// plainRuntime is Apptainer's, or SingularityCE's, without namespaces of our own.
+// plainRuntime uses Apptainer or SingularityCE without namespaces of ours.
 func plainRuntime(tb testing.TB) testRuntime {
 	tb.Helper()
 	w := apptainerRuntime(tb)
@@ -125,16 +125,16 @@ func (w testRuntime) ownCompression(tb testing.TB) string {
 	return ""
 }
 
-// plain reports whether it is Apptainer's without namespaces of ours.
+// plain reports whether Apptainer runs without namespaces of ours.
 func (w testRuntime) plain() bool { return w.Apptainer != nil && w.Apptainer.Plain }
 
-// dockerRuntime is by a Docker daemon that lets the ordinary user in.
+// dockerRuntime uses a Docker daemon that admits the ordinary user.
 func dockerRuntime(tb testing.TB) testRuntime {
 	tb.Helper()
 	testenv.Containers(tb)
 	host := os.Getenv("CLTEST_DOCKER_HOST")
 	if host == "" {
-		tb.Skip("needs a Docker daemon that lets researcher in, at $CLTEST_DOCKER_HOST")
+		tb.Skip("needs a Docker daemon that the user researcher may use, at $CLTEST_DOCKER_HOST")
 	}
 	program, err := exec.LookPath("docker")
 	if err != nil {
@@ -146,7 +146,7 @@ func dockerRuntime(tb testing.TB) testRuntime {
 	}}
 }
 
-// engines is what the tests gave to engines, until TestMain takes it back.
+// engines records what the tests gave to engines. TestMain removes it.
 var engines struct {
 	mu     sync.Mutex
 	images map[string]*engineImage // by program
@@ -161,7 +161,7 @@ type engineImage struct {
 	name    string
 }
 
-// podmanRuntime is by Podman as the ordinary user, in a store of its own.
+// podmanRuntime uses Podman as the ordinary user, with a store of its own.
 func podmanRuntime(tb testing.TB) testRuntime {
 	tb.Helper()
 	testenv.Containers(tb)
@@ -276,7 +276,7 @@ func (w testRuntime) shellImage(tb testing.TB) container.Container {
 
 func (w testRuntime) start(tb testing.TB, c container.Container) *run {
 	tb.Helper()
-	return startUnder(tb, w, c, "/proc/self/exe", runAsUser)
+	return startRequest(tb, runRequest{Runtime: w, Container: c})
 }
 
 // shell runs a command line and wants exit status 0.

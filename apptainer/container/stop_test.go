@@ -209,7 +209,7 @@ func TestFidelityKillingAnyPartLeavesNoProcessAndNoMount(t *testing.T) {
 				parts := r.processes()
 				pid := r.victim(victim, parts)
 				if pid == 0 && w.plain() && victim == "squashfuse_ll" {
-					t.Skip("the kernel serves the image")
+					t.Skip("the kernel serves the image, so there is no squashfuse")
 				}
 				if pid == 0 {
 					t.Fatalf("no %s among %v", victim, parts)

@@ -14,7 +14,7 @@ type difference struct {
 	prints  map[string]string
 }
 
-// differences reads the table whose head begins with "in the container".
+// differences reads the table with "in the container" at the head of its first column.
 func differences(t *testing.T) (rows []difference) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/containers.md")
@@ -58,7 +58,7 @@ func TestTableOfDifferencesIsTrue(t *testing.T) {
 	rows := differences(t)
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		_, name, _ := strings.Cut(t.Name(), "/")
-		name = strings.TrimSuffix(name, "-shared") // which nothing inside tells
+		name = strings.TrimSuffix(name, "-shared") // inside there is no difference
 		for _, row := range rows {
 			want, ok := row.prints[name]
 			if !ok {

@@ -47,7 +47,6 @@ func (c *cover) shows(name string) bool {
 	return c.above[""]&isOpaque == 0
 }
 
-// add adds the next entry of the layer.
 func (c *cover) add(e entry) error {
 	dir, base := path.Split(e.name)
 	dir = strings.TrimSuffix(dir, "/")

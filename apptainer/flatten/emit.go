@@ -102,7 +102,6 @@ func (f *Flattener) writeMissing(tw *tar.Writer, r io.Reader, i, left int) error
 	return err
 }
 
-// writeOther writes symbolic links, devices and fifos.
 func (p *plan) writeOther(tw *tar.Writer) error {
 	first := map[*inode]string{}
 	for _, o := range p.other {

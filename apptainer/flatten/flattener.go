@@ -173,7 +173,6 @@ func (f *Flattener) readLayer(i int, r io.Reader, over *cover, tw *tar.Writer) e
 // 10 KiB, and to some MiB on request.
 const maxPadding = 64 << 20
 
-// spend subtracts an entry.
 func (l *Limits) spend(e entry) error {
 	l.Entries--
 	l.Bytes -= e.size
@@ -209,7 +208,6 @@ func (f *Flattener) makePlan() error {
 	return nil
 }
 
-// addTop applies the layer above all others.
 func (f *Flattener) addTop(t *tree) (err error) {
 	if f.layers.Top == nil {
 		return nil

@@ -53,7 +53,6 @@ const stepsPerName = 100
 
 var errSymlinkLoop = errors.New("too many symbolic links")
 
-// newTree returns a tree with an empty root.
 func newTree(limits Limits) *tree {
 	t := &tree{layer: -1, room: limits.Entries, pathRoom: limits.NameBytes, steps: stepsPerName * (limits.Entries + stepsPerName)}
 	t.root = t.impliedDir(0)

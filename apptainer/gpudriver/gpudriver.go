@@ -87,10 +87,8 @@ func (h Host) Find(vendor Vendor) (Driver, error) {
 	return Driver{Libraries: libraries, Programs: h.programs(want.programs), Files: h.files(want.files)}, nil
 }
 
-// at is the path of a file of the host.
 func (h Host) at(name string) string { return filepath.Join("/", h.Root, name) }
 
-// files returns the files that exist.
 func (h Host) files(names []string) []File {
 	var found []File
 	for _, name := range names {
@@ -191,7 +189,6 @@ type header struct {
 	machine      [2]byte
 }
 
-// readHeader reads the first bytes of a program or library.
 func readHeader(file string) (header, error) {
 	f, err := os.Open(file)
 	if err != nil {

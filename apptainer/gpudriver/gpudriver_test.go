@@ -117,7 +117,7 @@ func TestHostWithoutDriverOrCacheHasNone(t *testing.T) {
 	}
 }
 
-// What ldconfig says of this machine's own cache is what is read of it.
+// This machine's own cache is read as ldconfig lists it.
 func TestOwnCacheIsReadAsLdconfigPrintsIt(t *testing.T) {
 	t.Parallel()
 	cache, err := os.ReadFile("/etc/ld.so.cache")
@@ -132,14 +132,5 @@ func TestOwnCacheIsReadAsLdconfigPrintsIt(t *testing.T) {
 	want := ldconfigPrints(t)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("names (-ldconfig +read):\n%s", diff)
-	}
-}
-
-func BenchmarkFind(b *testing.B) {
-	host := gpudriver.Host{Root: nvidiaHost(b, "new")}
-	for b.Loop() {
-		if _, err := host.Find(gpudriver.NVIDIA); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

@@ -61,7 +61,6 @@ func parseCache(data []byte) ([]cached, error) {
 	return libraries, nil
 }
 
-// text is the string at an offset of the cache.
 func text(data []byte, offset uint32) (string, error) {
 	if int64(offset) >= int64(len(data)) {
 		return "", errNoCache

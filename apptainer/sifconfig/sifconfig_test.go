@@ -60,7 +60,7 @@ func TestSIFIsRead(t *testing.T) {
 	}
 }
 
-// makeSIF makes a SIF whose file system is only said to be one.
+// makeSIF makes a SIF with a partition that holds no real file system.
 func makeSIF(t *testing.T) string {
 	t.Helper()
 	root, err := sif.NewDescriptorInput(sif.DataPartition, bytes.NewReader([]byte("hsqs")),

@@ -31,7 +31,7 @@ type token struct {
 	left        int
 }
 
-// passwords of those who exist; alice alone may read private/….
+// passwords are those of all users. Only alice may read private/….
 func passwords() map[string]string { return map[string]string{"alice": "a-s3cret", "bob": "b-s3cret"} }
 
 func (g *gate) seen() []string {

@@ -61,7 +61,6 @@ func (src Source) openArchive(ctx context.Context, path string) (_ *archive, err
 	return a, nil
 }
 
-// readList reads the positions of the files.
 func (a *archive) readList(ctx context.Context) error {
 	stream, err := a.unpack(ctx)
 	if err != nil {
@@ -123,7 +122,6 @@ func (a *archive) open(ctx context.Context, name string, offset int64) (file, er
 	return file{}, fmt.Errorf("%s in it is a link that leads nowhere", name)
 }
 
-// openEntry opens a file at an offset.
 func (a *archive) openEntry(ctx context.Context, e archived, offset int64) (file, error) {
 	stream, err := a.unpack(ctx)
 	if err == nil {
@@ -138,7 +136,6 @@ func (a *archive) openEntry(ctx context.Context, e archived, offset int64) (file
 func (a *archive) seekable() bool { return !a.packed }
 func (a *archive) close()         { _ = a.f.Close() }
 
-// unpack reads the archive from its beginning.
 func (a *archive) unpack(ctx context.Context) (*tarFile, error) {
 	whole := io.NewSectionReader(a.f, 0, a.size)
 	if !a.packed {

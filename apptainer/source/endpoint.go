@@ -35,7 +35,6 @@ type endpoint struct {
 	login            *login // nil for none; constant once there is a client
 }
 
-// apiHost is the host of a registry's API.
 func apiHost(host string) string {
 	if host == dockerHub {
 		return name.DefaultRegistry
@@ -138,12 +137,11 @@ func (e *endpoint) get(ctx context.Context, method, path string, header http.Hea
 		if err == nil {
 			return resp, nil
 		}
-		wait := delay
-		refused := asRefusal(err)
+		wait, refused := delay, asRefusal(err)
 		if refused != nil {
 			wait = max(delay, refused.after)
 		}
-		if left--; left == 0 || ctx.Err() != nil || !mayPass(err) || wait > e.source.maxRetryAfter() {
+		if left--; left == 0 || ctx.Err() != nil || !e.mayPass(err) || wait > e.source.maxRetryAfter() {
 			e.down.Store(e.mirror && (refused == nil || refused.status != http.StatusNotFound))
 			return nil, e.explain(e.source.doubtUnknownHost(ctx, e.host, err))
 		}

@@ -33,7 +33,6 @@ func FilesBelow(dirs ...string) func(path string) (*os.File, error) {
 	}
 }
 
-// openRegular opens a regular file, if OpenFile allows it.
 func (src Source) openRegular(path string) (*os.File, error) {
 	if src.OpenFile == nil {
 		return nil, errors.New("images in files may not be used here")
@@ -101,7 +100,6 @@ func (d directory) open(_ context.Context, name string, offset int64) (file, err
 func (d directory) seekable() bool { return true }
 func (d directory) close()         {}
 
-// readFile reads a small file.
 func readFile(ctx context.Context, fs files, name string) ([]byte, error) {
 	f, err := fs.open(ctx, name, 0)
 	if err != nil {

@@ -215,13 +215,10 @@ func readSaved(ctx context.Context, a *archive, within string, blobs map[v1.Hash
 	if len(image.Layers) != len(config.RootFS.DiffIDs) {
 		return manifest{}, fmt.Errorf("it has %d layers, and its configuration %d", len(image.Layers), len(config.RootFS.DiffIDs))
 	}
-	digest, size, err := v1.SHA256(bytes.NewReader(rawConfig))
-	if err != nil {
-		return manifest{}, fmt.Errorf("read its configuration: %w", err)
-	}
+	digest := digestOf(rawConfig)
 	blobs[digest] = image.Config
 	out := v1.Manifest{SchemaVersion: 2, MediaType: types.DockerManifestSchema2, Layers: []v1.Descriptor{}}
-	out.Config = v1.Descriptor{MediaType: types.DockerConfigJSON, Digest: digest, Size: size}
+	out.Config = v1.Descriptor{MediaType: types.DockerConfigJSON, Digest: digest, Size: int64(len(rawConfig))}
 	for i, name := range image.Layers {
 		d, err := savedLayer(ctx, a, name, config.RootFS.DiffIDs[i])
 		if err != nil {

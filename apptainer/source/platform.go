@@ -149,7 +149,6 @@ func (p *platformPicker) searchManifest(ctx context.Context, m manifest, depth i
 	return p.searchConfigs(ctx, unknown)
 }
 
-// searchLists searches lists within a list.
 func (p *platformPicker) searchLists(ctx context.Context, lists []v1.Descriptor, depth int) (string, error) {
 	for _, d := range lists {
 		if depth == maxListDepth || p.reads == 0 {

@@ -148,14 +148,14 @@ func asRefusal(err error) *refusal {
 	return refused
 }
 
-// mayPass reports whether the same request may succeed a moment later.
-func mayPass(err error) bool {
-	if refused := asRefusal(err); refused != nil {
-		return refused.status == http.StatusTooManyRequests && !refused.spent ||
-			refused.status == http.StatusRequestTimeout || refused.status >= http.StatusInternalServerError
+// mayPass reports whether the same request may succeed a moment later. It may not where err is in
+// words already, such as about the site's logins, or where a rate limit is used up.
+func (e *endpoint) mayPass(err error) bool {
+	var worded plainError
+	if refused := asRefusal(err); errors.As(err, &worded) || refused != nil && refused.spent {
+		return false
 	}
-	return !isUnknownHost(err) && certificateTrouble(err) == "" && !errors.Is(err, errRedirects) && !errors.Is(err, errInward) &&
-		!isPlainAnswer(err) && (isNetwork(err) || errors.Is(err, errStalled) || errors.Is(err, io.ErrUnexpectedEOF))
+	return errors.As(e.explain(err), &worded) && worded.transient
 }
 
 // explain puts what went wrong with a registry in plain words.
@@ -239,7 +239,6 @@ func askAgain(after time.Duration) string {
 	return ", and wants to be asked again in " + after.String()
 }
 
-// isNetwork reports whether err comes from the network.
 func isNetwork(err error) bool {
 	var op *net.OpError
 	var request *url.Error
@@ -251,7 +250,6 @@ func isUnknownHost(err error) bool {
 	return errors.As(err, &dns) && dns.IsNotFound
 }
 
-// isPlainAnswer reports whether the answer to TLS was plain HTTP.
 func isPlainAnswer(err error) bool {
 	var record tls.RecordHeaderError
 	return errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, &record) && string(record.RecordHeader[:]) == "HTTP/"

@@ -30,30 +30,6 @@ func TestTagResolvesToTheDigestThatItHasNow(t *testing.T) {
 	}
 }
 
-func TestListResolvesToOurPlatform(t *testing.T) {
-	t.Parallel()
-	reg := imagetest.Start(t)
-	images := map[string]v1.Image{}
-	for _, platform := range []string{"linux/amd64", "linux/arm64", "linux/arm/v7", "linux/arm/v6", "windows/amd64", "unknown/unknown"} {
-		images[platform] = imagetest.Tiny(t, platform)
-	}
-	ref, err := source.ParseReference(reg.PushIndex(t, "list", images))
-	must(t, err)
-	for architecture, platform := range map[string]string{"amd64": "linux/amd64", "arm64": "linux/arm64", "arm": "linux/arm/v7"} {
-		r := imagetest.Source()
-		r.Architecture = architecture
-		got, err := r.Resolve(t.Context(), ref)
-		must(t, err)
-		if want, _ := images[platform].Digest(); got.Digest != want.String() || got.Architecture != architecture {
-			t.Errorf("%s resolved to %+v, want %s of %s", architecture, got, want, platform)
-		}
-	}
-	r := imagetest.Source()
-	r.Architecture = "ppc64le"
-	_, err = r.Resolve(t.Context(), ref)
-	imagetest.WantError(t, err, false, "it is not made for linux/ppc64le, only for linux/amd64, linux/arm/v6, linux/arm/v7, linux/arm64, windows/amd64")
-}
-
 func TestRefusalsOfARegistryAreReportedInWords(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -182,11 +158,17 @@ func TestPlatformIsFoundInEveryKindOfList(t *testing.T) {
 	for range 5 {
 		deep = list(nested(deep))
 	}
+	six := list(child("x86", linux("amd64", "")), child("a64", linux("arm64", "")), child("v7", linux("arm", "v7")), child("v6", linux("arm", "v6")),
+		child("win", &v1.Platform{OS: "windows", Architecture: "amd64"}), attestation)
 	for name, test := range map[string]struct {
 		index v1.ImageIndex
 		want  string // platform asked for
 		gives string // content of the image, or words of the error
 	}{
+		"one of six":      {six, "amd64", "x86"},
+		"another":         {six, "arm64", "a64"},
+		"default variant": {six, "arm", "v7"},
+		"none of six":     {six, "ppc64le", "it is not made for linux/ppc64le, only for linux/amd64, linux/arm/v6, linux/arm/v7, linux/arm64, windows/amd64"},
 		"attested":        {list(attestation, child("a", linux("amd64", ""))), "amd64", "a"},
 		"only attested":   {list(attestation), "amd64", "has no image in it"},
 		"baseline":        {list(child("v3", linux("amd64", "v3")), child("v1", linux("amd64", ""))), "amd64", "v1"},
@@ -222,20 +204,6 @@ func TestPlatformIsFoundInEveryKindOfList(t *testing.T) {
 				t.Errorf("resolved to %s, want %s of %s", got.Digest, want, test.gives)
 			}
 		})
-	}
-}
-
-func TestListWithoutAnyPlatformIsRefusedInWords(t *testing.T) {
-	t.Parallel()
-	reg := imagetest.Start(t)
-	for name, platforms := range map[string]map[string]v1.Image{"empty": nil, "attestation": {"unknown/unknown": imagetest.Tiny(t, "x")}} {
-		ref, err := source.ParseReference(reg.PushIndex(t, name, platforms))
-		must(t, err)
-		_, err = imagetest.Source().Resolve(t.Context(), ref)
-		imagetest.WantError(t, err, false, "it is not made for linux/"+runtime.GOARCH)
-		if strings.HasSuffix(err.Error(), "for ") {
-			t.Errorf("%q ends in the middle", err)
-		}
 	}
 }
 

@@ -64,7 +64,6 @@ func (b *blobReader) Close() error {
 	return b.body.Close()
 }
 
-// resume opens the rest after a body broke.
 func (b *blobReader) resume(broke error) error {
 	_ = b.body.Close()
 	if b.ctx.Err() != nil { // broke has other words for it

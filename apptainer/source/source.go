@@ -163,7 +163,6 @@ func (src Source) refresh(ctx context.Context, img Image) (Image, error) {
 	return img, nil
 }
 
-// resolveSIF checks the architecture of a SIF.
 func (src Source) resolveSIF(ref Reference) (_ Image, err error) {
 	f, err := src.openRegular(ref.path)
 	if err != nil {
@@ -185,7 +184,6 @@ func (src Source) resolveSIF(ref Reference) (_ Image, err error) {
 	return Image{Reference: ref, Architecture: want}, nil
 }
 
-// store returns the store of a reference's kind.
 func (src Source) store(ctx context.Context, ref Reference) (store, error) {
 	switch ref.kind {
 	case InRegistry:

@@ -3,6 +3,8 @@ package source
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,15 +48,11 @@ type manifest struct {
 // media type is what the manifest says of itself, or what its sender says, or what
 // it looks like (containers/image manifest: GuessMIMEType).
 func newManifest(raw []byte, digest, sent string) (manifest, error) {
-	m := manifest{raw: raw}
-	var err error
+	m := manifest{raw: raw, digest: digestOf(raw)}
 	if digest != "" {
 		if _, err := v1.NewHash(digest); err != nil {
 			return m, fmt.Errorf("read the manifest: %w", err)
 		}
-	}
-	if m.digest, _, err = v1.SHA256(bytes.NewReader(raw)); err != nil {
-		return m, fmt.Errorf("read the manifest: %w", err)
 	}
 	if digest != "" && m.digest.String() != digest {
 		return m, fmt.Errorf("its manifest is corrupt: it is %s, not %s", m.digest, digest)
@@ -87,6 +85,11 @@ func newManifest(raw []byte, digest, sent string) (manifest, error) {
 		m.mediaType = types.MediaType(sent)
 	}
 	return m, nil
+}
+
+func digestOf(data []byte) v1.Hash {
+	sum := sha256.Sum256(data)
+	return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}
 }
 
 func isManifestType(t types.MediaType) bool { return t.IsImage() || t.IsIndex() || t.IsSchema1() }
@@ -125,11 +128,7 @@ func readConfigBlob(ctx context.Context, s store, m manifest) (raw []byte, confi
 	if err = errors.Join(err, r.Close()); err != nil {
 		return nil, nil, fmt.Errorf("read its configuration: %w", err)
 	}
-	got, _, err := v1.SHA256(bytes.NewReader(raw))
-	if err != nil {
-		return nil, nil, fmt.Errorf("read its configuration: %w", err)
-	}
-	if got != d.Digest {
+	if got := digestOf(raw); got != d.Digest {
 		return nil, nil, fmt.Errorf("its configuration is corrupt: it is %s, not %s", got, d.Digest)
 	}
 	config, err = v1.ParseConfigFile(bytes.NewReader(raw))

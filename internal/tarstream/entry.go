@@ -18,7 +18,6 @@ import (
 // maxName is the longest path in an archive, in bytes: that of Linux.
 const maxName = 4096
 
-// entry unpacks one entry.
 func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 	if err := u.count(); err != nil {
 		return err
@@ -46,7 +45,6 @@ func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 	return nil
 }
 
-// write makes an entry, whose parent directory is dir.
 func (u *unpacker) write(dir *os.Root, name string, header *tar.Header, content io.Reader) error {
 	base := path.Base(name)
 	switch header.Typeflag {
@@ -186,7 +184,6 @@ func (u *unpacker) file(dir *os.Root, base string, header *tar.Header, content i
 	return nil
 }
 
-// copy writes a file's content.
 func (u *unpacker) copy(f io.Writer, content io.Reader) error {
 	for {
 		n, err := content.Read(u.buf)

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -445,18 +444,3 @@ func openBelow(t *testing.T, dir string) (n int) {
 	}
 	return n
 }
-
-func TestFailureOfTheSourceIsNoFault(t *testing.T) {
-	t.Parallel()
-	lost := errors.New("connection lost")
-	for name, data := range map[string][]byte{"plain": file("a")[:514], "gzipped": gzipped(file("a"))[:40], "nothing": nil, "two bytes": {0x1f, 0x8b}} {
-		_, err := tarstream.Unpack(t.Context(), io.MultiReader(bytes.NewReader(data), failing{lost}), openRoot(t, t.TempDir()), tarstream.Limits{})
-		if !errors.Is(err, lost) || errors.Is(err, tarstream.ErrFormat) {
-			t.Errorf("%s: error %v", name, err)
-		}
-	}
-}
-
-type failing struct{ err error }
-
-func (f failing) Read([]byte) (int, error) { return 0, f.err }

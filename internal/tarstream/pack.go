@@ -97,7 +97,6 @@ func (at location) open(flag int) (*os.File, error) {
 	return at.root.OpenFile(at.path, os.O_RDONLY|syscall.O_NONBLOCK|flag, 0)
 }
 
-// archive writes the archive.
 func (p *packer) archive(at location) error {
 	d, err := at.open(syscall.O_DIRECTORY)
 	if err != nil {
@@ -192,7 +191,6 @@ func (p *packer) directory(d *os.File, at location, below string) error {
 	return nil
 }
 
-// file adds an open file.
 func (p *packer) file(f *os.File, below string) error {
 	info, err := f.Stat()
 	if err != nil {

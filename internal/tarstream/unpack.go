@@ -216,7 +216,6 @@ func (u *unpacker) end(plain *metered) error {
 	return nil
 }
 
-// count adds one to the entries, unless there are too many.
 func (u *unpacker) count() error {
 	if u.limits.Entries > 0 && u.size.Entries >= u.limits.Entries {
 		return &LimitError{Limits{Entries: u.limits.Entries}}
@@ -225,7 +224,6 @@ func (u *unpacker) count() error {
 	return nil
 }
 
-// printable is a name of an archive for a message.
 func printable(name string) string {
 	const most = 200
 	if len(name) > most {

@@ -134,7 +134,6 @@ func (c *containerInit) binds(report string, bindHosts bool) (binds []container.
 	return append(binds, enter.Binds(c.Helper, report)...), nil
 }
 
-// makeHosts makes the file that becomes the container's /etc/hosts.
 func (c *containerInit) makeHosts() (string, error) {
 	text, err := initproc.Hosts(c.root.Network)
 	if err != nil {

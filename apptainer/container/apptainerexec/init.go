@@ -109,7 +109,6 @@ func Environment(dir string) []string {
 	}
 }
 
-// supervise waits until Apptainer has ended or must be killed.
 func (c *containerInit) supervise(control *os.File, report string) (status syscall.WaitStatus, killed bool, err error) {
 	stop := c.process.Stop
 	var kill <-chan time.Time

@@ -129,7 +129,6 @@ func (b *bubblewrap) readStatus(r *os.File) {
 	b.status <- status
 }
 
-// supervise waits for the end of the command.
 func (c *containerInit) supervise(b *bubblewrap) (code int, err error) {
 	dead := map[int]syscall.WaitStatus{}
 	stop, stopping := c.process.Stop, false

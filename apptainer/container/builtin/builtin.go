@@ -84,7 +84,6 @@ type containerInit struct {
 	bubblewrap int           // its process id
 }
 
-// runContainer sets a container up and runs its command.
 func runContainer(p *initproc.Process) (code int, err error) {
 	c := &containerInit{process: p}
 	if err := p.ReadDetails(&c.spec); err != nil {
@@ -168,7 +167,6 @@ func (c *containerInit) bubblewrapArgs() (args bubblewrapArgs, err error) {
 	return args, nil
 }
 
-// findShell returns the image's shell.
 func findShell() (string, error) {
 	for _, name := range container.Shells() {
 		resolved, err := initproc.ResolveInRoot(name)

@@ -200,7 +200,6 @@ func unixConn(f *os.File) (*net.UnixConn, error) {
 	return c.(*net.UnixConn), nil //nolint:forcetypeassert // the file is a Unix socket
 }
 
-// filesOf returns the open files that came with a message.
 func filesOf(rights []byte) (files []*os.File, err error) {
 	messages, err := unix.ParseSocketControlMessage(rights)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 )
 
 // Runtime runs containers by one engine. It runs [container.Container].Image, which has to be in the
-// engine's own store: see Pull.
+// engine's own store.
 type Runtime struct {
 	// Program is the path of docker or podman.
 	Program string
@@ -32,9 +32,6 @@ type Runtime struct {
 	// Env is the whole environment of the program, with which it finds the engine and its own
 	// files: PATH, HOME, DOCKER_HOST, XDG_RUNTIME_DIR and such.
 	Env []string
-	// Network is the value of the option --network for a container that asks for the network;
-	// empty means the engine's default.
-	Network string
 	// Helper is the path of a program that begins with runner.Main and is linked statically; empty
 	// means this program. The engine has to be able to read it.
 	Helper string
@@ -56,14 +53,6 @@ func (e Runtime) Run(ctx context.Context, c container.Container) (container.Exit
 		return container.Exit{}, fmt.Errorf("run container of %s: %w", c.Image, err)
 	}
 	return exit, nil
-}
-
-// Pull brings an image into the engine's store, from its registry, by the engine's own credentials.
-func (e Runtime) Pull(ctx context.Context, image string) error {
-	if _, err := e.call(ctx, "pull", "--quiet", image); err != nil {
-		return fmt.Errorf("pull %s: %w", image, err)
-	}
-	return nil
 }
 
 func (e Runtime) runImage(ctx context.Context, c container.Container) (container.Exit, error) {
@@ -92,12 +81,10 @@ func (e Runtime) runImage(ctx context.Context, c container.Container) (container
 
 func (e Runtime) name() string { return filepath.Base(e.Program) }
 
-// args is the argument vector of a call of the engine.
 func (e Runtime) args(args ...string) []string {
 	return slices.Concat([]string{e.Program}, e.Options, args)
 }
 
-// call calls the engine and returns what it printed.
 func (e Runtime) call(ctx context.Context, args ...string) (string, error) {
 	output, err := initproc.Call(ctx, e.args(args...), e.Env)
 	if err != nil {
@@ -106,7 +93,6 @@ func (e Runtime) call(ctx context.Context, args ...string) (string, error) {
 	return output, nil
 }
 
-// imageEnv is the environment of an image in the engine's store.
 func (e Runtime) imageEnv(ctx context.Context, image string) (env []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

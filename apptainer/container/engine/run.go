@@ -55,18 +55,8 @@ func (e Runtime) runArgs(c container.Container, name, report, helper string) []s
 		"--user", "0:0", "--workdir", "/", "--security-opt", "label=disable", "--entrypoint", enter.ProgramPath,
 		"--shm-size", strconv.FormatInt(shmBytes(c.ShmBytes), 10),
 	}
-	switch {
-	case !c.Network:
+	if !c.Network {
 		args = append(args, "--network", "none")
-	case e.Network != "":
-		args = append(args, "--network", e.Network)
-	}
-	if c.MemoryBytes > 0 {
-		limit := strconv.FormatInt(c.MemoryBytes, 10)
-		args = append(args, "--memory", limit, "--memory-swap", limit)
-	}
-	if c.CPUs > 0 {
-		args = append(args, "--cpus", strconv.FormatFloat(c.CPUs, 'f', 2, 64))
 	}
 	args = append(args, e.deviceOptions(c.Devices)...)
 	for _, b := range append(enter.Binds(helper, report), c.Binds...) {
@@ -154,7 +144,6 @@ func (r *client) wait(ctx context.Context, spec enter.Spec) (code int, err error
 	}
 }
 
-// outcome returns how the container ended.
 func (r *client) outcome(ctx context.Context, waitErr error, killed bool) (code int, err error) {
 	report := enter.ReadReport(r.report)
 	if report.Code == nil {

@@ -86,7 +86,6 @@ func (r Runner) chooseAgain(ctx context.Context, c container.Container, host con
 	return choice, err == nil
 }
 
-// runBy runs a container by the runtime that was chosen.
 func (r Runner) runBy(ctx context.Context, choice container.Choice, c container.Container) (container.Exit, error) {
 	if c.OnChoice != nil {
 		c.OnChoice(choice)

@@ -94,7 +94,6 @@ type entered struct {
 	stopped atomic.Bool
 }
 
-// prepare enters the working directory and returns what to run.
 func (e *entered) prepare() (argv []string, err error) {
 	if err := os.MkdirAll(e.Dir, 0o755); err != nil { //nolint:gosec // as Docker makes it
 		return nil, fmt.Errorf("working directory: %w", err)
@@ -142,7 +141,6 @@ func (e *entered) lookPath(name string) (string, error) {
 	return "", err
 }
 
-// checkExecutable returns why a file cannot be run.
 func checkExecutable(file string) error {
 	info, err := os.Stat(file)
 	if err != nil {

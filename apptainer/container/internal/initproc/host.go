@@ -68,7 +68,6 @@ func CheckNamespaces() error {
 // with privileges.
 func NamespacesForbidden() bool { return isZero("/proc/sys/user/max_user_namespaces") }
 
-// isZero reports whether a setting of the kernel is 0.
 func isZero(file string) bool {
 	text, err := os.ReadFile(file)
 	return err == nil && strings.TrimSpace(string(text)) == "0"

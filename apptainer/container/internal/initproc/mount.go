@@ -78,7 +78,6 @@ func (r *Root) Mount() (mounted bool, err error) {
 	return false, r.unmountImage()
 }
 
-// unmountImage unmounts the image and ends its squashfuse.
 func (r *Root) unmountImage() error {
 	if err := unix.Unmount(LowerDir, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) { // it is not mounted
 		return fmt.Errorf("unmount the image: %w", err)
@@ -118,7 +117,6 @@ func (r *Root) MountImage() error {
 	return r.awaitMount(before)
 }
 
-// awaitMount returns when the image is mounted on LowerDir.
 func (r *Root) awaitMount(before unix.Stat_t) error {
 	tick := time.NewTicker(200 * time.Microsecond)
 	defer tick.Stop()
@@ -169,7 +167,6 @@ func (r *Root) MountOverlay() error {
 	return nil
 }
 
-// overlayError words the failure to mount an overlay over scratch.
 func overlayError(scratch string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES):

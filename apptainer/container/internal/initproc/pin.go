@@ -134,7 +134,6 @@ func MakeTargets(binds []container.Bind, n int) ([]container.Bind, error) {
 // OwnMounts lists what every container has its own of, over whatever the image has.
 func OwnMounts() []string { return []string{"/dev", "/proc", "/sys"} }
 
-// makeTarget makes the mount point of a bind.
 func makeTarget(b container.Bind) (string, error) {
 	for _, own := range OwnMounts() {
 		if subpath.Within(b.Target, own) {

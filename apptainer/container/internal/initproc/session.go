@@ -38,7 +38,6 @@ func (p *Process) endSession() {
 	}
 }
 
-// sessionProcesses lists the processes of a session without its leader.
 func sessionProcesses(session int) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -82,8 +82,8 @@ func For(c container.Container, program, work string, details any) (Init, error)
 	}, nil
 }
 
-// process is a running init.
-type process struct {
+// runningInit is an init as its caller sees it.
+type runningInit struct {
 	cmd     *exec.Cmd
 	control *os.File
 	report  *os.File
@@ -111,7 +111,7 @@ func (i Init) Run(ctx context.Context) (container.Exit, error) {
 	return exit, err
 }
 
-func (i *Init) start() (_ *process, err error) {
+func (i *Init) start() (_ *runningInit, err error) {
 	if i.Details != nil {
 		if i.Spec.Details, err = json.Marshal(i.Details); err != nil {
 			return nil, fmt.Errorf("tell it what to do: %w", err)
@@ -151,7 +151,7 @@ func (i *Init) start() (_ *process, err error) {
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(NamespaceError(err), control.Close(), report.Close())
 	}
-	return &process{cmd: cmd, control: control, report: report, grace: i.Spec.Grace}, nil
+	return &runningInit{cmd: cmd, control: control, report: report, grace: i.Spec.Grace}, nil
 }
 
 // WriterOrNil makes a nil *os.File a nil Writer.
@@ -163,7 +163,7 @@ func WriterOrNil(f *os.File) io.Writer {
 }
 
 // wait tells the init what to do and waits for its end.
-func (p *process) wait(ctx context.Context, spec Spec, onStart func(pid int)) (container.Exit, error) {
+func (p *runningInit) wait(ctx context.Context, spec Spec, onStart func(pid int)) (container.Exit, error) {
 	done := make(chan struct{})
 	var stopping sync.WaitGroup
 	stopping.Go(func() { p.stopWith(ctx, done) })
@@ -193,8 +193,7 @@ func (p *process) wait(ctx context.Context, spec Spec, onStart func(pid int)) (c
 	return exit, nil
 }
 
-// readReports reads up to the last report and returns it.
-func (p *process) readReports(onStart func(pid int)) (last report, err error) {
+func (p *runningInit) readReports(onStart func(pid int)) (last report, err error) {
 	reports := json.NewDecoder(p.report)
 	for {
 		last = report{}
@@ -212,7 +211,7 @@ func (p *process) readReports(onStart func(pid int)) (last report, err error) {
 
 // stopWith tells the init when ctx ends, and kills it if it does not answer. It returns when
 // done is closed.
-func (p *process) stopWith(ctx context.Context, done <-chan struct{}) {
+func (p *runningInit) stopWith(ctx context.Context, done <-chan struct{}) {
 	select {
 	case <-done:
 		return

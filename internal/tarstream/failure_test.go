@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"syscall"
 	"testing"
@@ -32,3 +33,18 @@ func TestFullDiskIsToldFromAWrongArchive(t *testing.T) {
 		t.Errorf("unpack: %v", err)
 	}
 }
+
+func TestFailureOfTheSourceIsNoFault(t *testing.T) {
+	t.Parallel()
+	lost := errors.New("connection lost")
+	for name, data := range map[string][]byte{"plain": file("a")[:514], "gzipped": gzipped(file("a"))[:40], "nothing": nil, "two bytes": {0x1f, 0x8b}} {
+		_, err := tarstream.Unpack(t.Context(), io.MultiReader(bytes.NewReader(data), failing{lost}), openRoot(t, t.TempDir()), tarstream.Limits{})
+		if !errors.Is(err, lost) || errors.Is(err, tarstream.ErrFormat) {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
