@@ -24,8 +24,6 @@ type compressor struct {
 	zw   *pgzip.Writer // nil while head has all
 }
 
-func newCompressor(w io.Writer) *compressor { return &compressor{w: w} }
-
 func (c *compressor) Write(b []byte) (int, error) {
 	if c.zw == nil {
 		if len(c.head)+len(b) <= blockSize {
