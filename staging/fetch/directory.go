@@ -15,14 +15,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-// directory fetches a target that is a directory.
 func (r *session) directory(ctx context.Context, kept bool) error {
 	info, err := os.Lstat(r.tmp)
 	d := &directory{session: r, begun: kept && err == nil && info.IsDir()}
 	return d.retry(ctx, func() error { return d.try(ctx) })
 }
 
-// directory is a directory on its way.
 type directory struct {
 	*session
 
@@ -49,7 +47,6 @@ func (d *directory) try(ctx context.Context) error {
 	return err
 }
 
-// fetchWhole fetches the whole directory as one archive.
 func (d *directory) fetchWhole(ctx context.Context) error {
 	if err := d.reset(); err != nil {
 		return err
@@ -87,7 +84,6 @@ func (d *directory) list(ctx context.Context) error {
 	return err
 }
 
-// complete fetches what the listing has and the disk lacks.
 func (d *directory) complete(ctx context.Context) error {
 	root, err := os.OpenRoot(d.tmp)
 	if err != nil {

@@ -125,7 +125,6 @@ type session struct {
 	noRanges atomic.Bool
 }
 
-// add reports n more bytes.
 func (r *session) add(n int64) {
 	done := r.done.Add(n)
 	if r.Progress != nil {

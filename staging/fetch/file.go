@@ -37,7 +37,6 @@ type file struct {
 	f       *os.File // while it is fetched
 }
 
-// single fetches a target that is a file.
 func (r *session) single(ctx context.Context, info codalab.TargetInfo, kept bool) error {
 	if r.Limits.Bytes > 0 && info.Size > r.Limits.Bytes {
 		return &tarstream.LimitError{Limits: tarstream.Limits{Bytes: r.Limits.Bytes}}
@@ -140,7 +139,6 @@ func (t *file) fetchWhole(ctx context.Context) error {
 	return expectEnd(s, t.info.Size)
 }
 
-// restart discards what of the file is there.
 func (t *file) restart() error {
 	t.add(-t.at)
 	if t.flushed > 0 {
@@ -186,7 +184,6 @@ func (t *file) fetchRange(ctx context.Context) error {
 	return t.flush()
 }
 
-// openFile asks for the target, which must still be a file.
 func (t *file) openFile(ctx context.Context, part *client.Range) (*stream, error) {
 	s, err := t.openStream(ctx, t.target, part)
 	if err != nil {

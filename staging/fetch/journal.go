@@ -11,7 +11,6 @@ import (
 	"sync"
 )
 
-// journalName is the journal's name, beside what is fetched.
 const journalName = "journal"
 
 // journal remembers what of a target is on the disk. It is safe for concurrent use. If it
@@ -26,7 +25,7 @@ type journal struct {
 	unsaid int64 // bytes of the files whose lines are in the buffer
 }
 
-// remembered is what a journal says.
+// remembered is what a journal contains.
 type remembered struct {
 	whole map[string]int64 // the sizes of files that are whole
 	parts map[string]int64 // how many bytes of other files are there
@@ -57,7 +56,6 @@ func openJournal(path, header string) (j *journal, kept bool, err error) {
 	return j, true, nil
 }
 
-// reset begins a new journal.
 func (j *journal) reset() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -105,7 +103,7 @@ func (j *journal) flush() {
 	}
 }
 
-// read returns what the journal says, up to the first line that it does not understand.
+// read returns the content of the journal, up to the first line that it does not understand.
 func (j *journal) read() (remembered, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -146,7 +144,6 @@ func parseLine(line string) (what, name string, n int64, ok bool) {
 	return what, name, n, err == nil && nameErr == nil && (what == "whole" || what == "part")
 }
 
-// close closes the journal, for a later call.
 func (j *journal) close() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -161,7 +158,6 @@ func (j *journal) closeFile() {
 	}
 }
 
-// remove closes and removes the journal.
 func (j *journal) remove() error {
 	j.close()
 	if err := os.Remove(j.path); err != nil && !errors.Is(err, fs.ErrNotExist) {

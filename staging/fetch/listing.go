@@ -16,10 +16,8 @@ import (
 // listDepth is how deep a directory is listed. A deeper one is fetched as one archive.
 const listDepth = 64
 
-// errUnlisted means that a listing cannot be used.
 var errUnlisted = errors.New("the listing of the directory cannot be used")
 
-// entry is one entry of a listed directory.
 type entry struct {
 	path string // below the directory; "." for itself
 	codalab.TargetInfo

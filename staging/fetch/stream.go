@@ -27,7 +27,6 @@ type stream struct {
 	close  func()
 }
 
-// openStream asks for a target, or a part of it.
 func (r *session) openStream(ctx context.Context, t codalab.Target, part *client.Range) (*stream, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	contents, err := r.From.OpenContents(ctx, t, part)

@@ -50,7 +50,6 @@ func (im *Images) isClosed(path string) (closed bool, err error) {
 	return !im.Cache.MayShare(f), nil
 }
 
-// copyFile makes a copy of a SIF.
 func (im *Images) copyFile(ctx context.Context, f found, t *transfer.Transfer, tmp string) (err error) {
 	if err := im.checkSpace(tmp); err != nil {
 		return err

@@ -137,7 +137,6 @@ func (f *Files) Open(path string) (*os.File, error) {
 	return file, nil
 }
 
-// checkArchitecture refuses a SIF for other nodes.
 func (s sifFile) checkArchitecture(architecture string) error {
 	if s.Architecture == architecture || s.Architecture == "unknown" {
 		return nil

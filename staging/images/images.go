@@ -186,7 +186,6 @@ func (im *Images) architecture(given string) string {
 	return cmp.Or(given, im.Converter.Source.Architecture, runtime.GOARCH)
 }
 
-// errNotKept means that a kept image's SIF is not in the cache any more.
 var errNotKept = errors.New("its SIF is not in the cache any more: pull it again")
 
 // get returns the path of the SIF of an image, and its key. bundle waits for it; w names its
@@ -284,12 +283,10 @@ func ShortName(full string) string {
 	return name
 }
 
-// key is that of the SIF that the Converter makes of an image.
 func (im *Images) key(img source.Image) cache.Key {
 	return cache.Key{Kind: sifKind, ID: img.Digest + " " + img.Architecture + " " + im.Converter.Settings()}
 }
 
-// sifKind is the kind of the cache's entries that are images.
 const sifKind = "sif"
 
 // Key is what the key of a SIF in the cache contains.

@@ -89,7 +89,6 @@ func (im *Images) keep(ctx context.Context, w Wanted, item *transfer.Item) (Kept
 	return k, err
 }
 
-// findWanted finds the image that is to be kept.
 func (im *Images) findWanted(ctx context.Context, w Wanted, item *transfer.Item) (found, error) {
 	if w.Reference.Kind() != source.SIF {
 		return im.resolve(ctx, "", w.Reference, w.Architecture, item)

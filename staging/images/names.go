@@ -27,7 +27,6 @@ type Names struct {
 	added map[string]bool
 }
 
-// namesRecord is what a file says.
 type namesRecord struct {
 	Digest       string   `json:"digest"`
 	Architecture string   `json:"architecture"`

@@ -147,7 +147,6 @@ func readKept(path string) (k Kept, err error) {
 	return k, nil
 }
 
-// put publishes a record, in the place of the one of the same name and architecture.
 func (dir Records) put(k Kept) error {
 	data, err := json.MarshalIndent(k, "", "  ")
 	if err == nil {

@@ -112,7 +112,6 @@ func (d *Dependencies) Stage(ctx context.Context, run codalab.RunBundle, dep cod
 	return spool.Dependency{ChildPath: dep.ChildPath, Source: source}, nil
 }
 
-// findStored finds a dependency in the server's own store.
 func (d *Dependencies) findStored(dep codalab.RunDependency, part codalab.Target) (stored spool.Dependency, found bool, err error) {
 	if d.Store == nil {
 		return stored, false, nil
@@ -138,7 +137,6 @@ func (d *Dependencies) isPrivate(ctx context.Context, bundle string) bool {
 	return err != nil || !public
 }
 
-// download downloads a part of a bundle to tmp.
 func (d *Dependencies) download(ctx context.Context, part codalab.Target, t *transfer.Transfer, tmp string) error {
 	head := func() (string, error) { return d.listingHead(ctx, t, part.BundleUUID) }
 	if err := results.CheckListing(d.Layout, part, head); err != nil {
@@ -158,7 +156,6 @@ func target(d codalab.Dependency) codalab.Target {
 	return codalab.Target{BundleUUID: d.ParentUUID, Subpath: strings.Trim(path.Clean("/"+d.ParentPath), "/")}
 }
 
-// downloadError is the Error of a download that failed.
 func downloadError(what string, err error) error {
 	var answer *codalab.Error
 	if errors.As(err, &answer) {

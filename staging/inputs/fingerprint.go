@@ -42,7 +42,6 @@ func fingerprint(ctx context.Context, name string, reach int64) (spool.Fingerpri
 	return p.print, err
 }
 
-// printer makes a fingerprint.
 type printer struct {
 	ctx   context.Context //nolint:containedctx // of one call of fingerprint
 	reach int64
@@ -50,7 +49,6 @@ type printer struct {
 	print spool.Fingerprint
 }
 
-// errReached ends a fingerprint early.
 var errReached = errors.New("as many entries as may be")
 
 func (p *printer) tree(name string) error {
@@ -183,7 +181,6 @@ func differ(earlier, later spool.Fingerprint) bool {
 	return !short && (earlier.Digest != later.Digest || earlier.Partial != later.Partial)
 }
 
-// describeChange describes how two fingerprints differ.
 func describeChange(earlier, later spool.Fingerprint) string {
 	then, now := outline(earlier), outline(later)
 	if then == now {

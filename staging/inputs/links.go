@@ -111,7 +111,6 @@ func (l *Links) RootsOf(ctx context.Context, owner string) ([]string, error) {
 	return roots, nil
 }
 
-// ownUser is the id of the bridge's own user.
 func (l *Links) ownUser(ctx context.Context) (string, error) {
 	if id := l.ownID.Load(); id != nil {
 		return *id, nil

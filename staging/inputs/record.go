@@ -23,7 +23,6 @@ type linkRecord struct {
 	Parts  map[string]linkPart `json:"parts"`
 }
 
-// linkPart is what was first and what was last seen of a part.
 type linkPart struct {
 	First linkSeen `json:"first"`
 	Last  linkSeen `json:"last"`

@@ -31,7 +31,7 @@ type Collector struct {
 	Store *Store
 	// Layout is the shared directory, in which the run directories lie.
 	Layout spool.Layout
-	// Now is the clock, by which the rate of an upload is measured.
+	// Now is the clock.
 	Now func() time.Time
 }
 
@@ -49,7 +49,6 @@ func (c *Collector) Collect(ctx context.Context, run codalab.RunBundle, dir stri
 	return delivered, err
 }
 
-// failed is the error of results that could not be delivered.
 func failed(err error, retry bool) error {
 	return &transfer.Error{What: "results", Err: err, Retry: retry}
 }
@@ -140,7 +139,7 @@ func openUpAndRetry(root *os.Root, read func() (string, error)) (string, error) 
 func (c *Collector) upload(ctx context.Context, run codalab.RunBundle, root *os.Root, progress func(string)) (string, error) {
 	x := exclusionOf(run)
 	excludes := func(below string, d fs.DirEntry) bool { return x.excludes(root, below, d) }
-	u := &upload{tell: progress, now: c.Now}
+	u := &upload{}
 	visit := func(below string, info fs.FileInfo) error {
 		u.total.add(info)
 		return tarstream.CheckPath(below)
@@ -148,10 +147,14 @@ func (c *Collector) upload(ctx context.Context, run codalab.RunBundle, root *os.
 	if err := (walker{root, excludes, visit}).walk(ctx, "."); err != nil {
 		return "", fmt.Errorf("count results: %w", err)
 	}
-	return u.total.String(), c.send(ctx, run.UUID, root, u, excludes)
+	const every = 250 * time.Millisecond
+	sentence := func(p transfer.Progress) string { return "Uploading results: " + p.Amount() + "." }
+	progress(sentence(transfer.Progress{Total: u.total.bytes}))
+	return u.total.String(), transfer.Tell(every, every, progress, func(now time.Time) string { return sentence(u.progress(now)) }, func() error {
+		return c.send(ctx, run.UUID, root, u, excludes)
+	})
 }
 
-// send packs a directory and sends it as a bundle's contents.
 func (c *Collector) send(ctx context.Context, bundle string, root *os.Root, u *upload, excludes func(string, fs.DirEntry) bool) error {
 	r, w := io.Pipe()
 	var packing errgroup.Group

@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -250,19 +250,13 @@ func TestGoneWorkingDirectoryIsFinalWhereTheDiskIsThere(t *testing.T) {
 	}
 }
 
-// slowServer reads an upload at a megabyte a second, by a clock of its own.
-type slowServer struct {
-	*directoryServer
+// slowServer reads an upload at a megabyte a second.
+type slowServer struct{ *directoryServer }
 
-	clock atomic.Int64
-}
-
-func (s *slowServer) now() time.Time { return time.Unix(1, s.clock.Load()) }
-
-func (s *slowServer) UploadContents(_ context.Context, _ string, _ client.UploadOptions, body io.Reader) error {
+func (slowServer) UploadContents(_ context.Context, _ string, _ client.UploadOptions, body io.Reader) error {
 	for buf := make([]byte, 1<<16); ; {
 		n, err := body.Read(buf)
-		s.clock.Add(int64(n) * int64(time.Second) >> 20)
+		time.Sleep(time.Duration(n) * time.Second >> 20)
 		if errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
@@ -273,6 +267,10 @@ func (s *slowServer) UploadContents(_ context.Context, _ string, _ client.Upload
 
 func TestUploadTellsHowMuchOfHowMuchAtWhatRate(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, uploadTells)
+}
+
+func uploadTells(t *testing.T) {
 	noise := func(n int) string { // which does not compress
 		var b strings.Builder
 		for x := uint32(1); b.Len() < n; x = x*1664525 + 1013904223 {
@@ -283,8 +281,7 @@ func TestUploadTellsHowMuchOfHowMuchAtWhatRate(t *testing.T) {
 	r := left(t, map[string]string{"a": noise(4 << 20), "b": noise(12 << 20), "b.tmp": noise(1 << 20)})
 	must(t, os.Link(filepath.Join(r.dir, "a"), filepath.Join(r.dir, "a2")))
 	r.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"*.tmp"}}
-	server := &slowServer{directoryServer: r.server}
-	r.collector.Contents, r.collector.Now = server, server.now
+	r.collector.Contents = slowServer{r.server}
 	if said := r.mustCollect(spool.ResultsUpload); said != "16m in 3 entries" {
 		t.Errorf("delivered %q", said)
 	}

@@ -130,8 +130,7 @@ func (c *Collector) sendListing(ctx context.Context, run codalab.RunBundle, kept
 		return "", fmt.Errorf("read listing: %w", err)
 	}
 	defer func() { _ = archive.Close() }() // only read
-	u := &upload{tell: func(string) {}, now: c.Now}
-	err = c.send(ctx, run.UUID, archive, u, func(string, fs.DirEntry) bool { return false })
+	err = c.send(ctx, run.UUID, archive, &upload{}, func(string, fs.DirEntry) bool { return false })
 	return fmt.Sprintf("the listing of %s that stay in %s", &l.tally, kept), err
 }
 

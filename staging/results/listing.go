@@ -88,7 +88,6 @@ func (l *listing) head(output string) string {
 		l.now().UTC().Format(time.RFC3339), output)
 }
 
-// entries writes a line for each entry.
 func (l *listing) entries(ctx context.Context, root *os.Root, w io.Writer) error {
 	l.tally, l.counts.files, l.counts.directories, l.counts.links, l.counts.others = tally{}, 0, 0, 0, 0
 	return l.excluded.clean(ctx, root, func(below string, info fs.FileInfo) error {

@@ -89,7 +89,6 @@ func (s *Store) locate(location, uuid string) (string, error) {
 	return "", sitepath.RefusedError("the server says it is at " + location + ", which is not named for it")
 }
 
-// checkNoLink refuses a path with a symbolic link in it.
 func checkNoLink(want string) error {
 	got, err := sitepath.Follow(want)
 	if err == nil && got != want {

@@ -13,15 +13,12 @@ import (
 // is being packed, and of that one at most as much as was sent in all. As an io.Writer it
 // counts what is sent.
 type upload struct {
-	tell  func(string)
-	now   func() time.Time
 	total tally
 
 	mu       sync.Mutex
 	packed   tally
 	last     int64 // bytes of the last entry in packed
 	sent     int64
-	told     time.Time
 	transfer transfer.Transfer
 }
 
@@ -34,7 +31,6 @@ func (u *upload) pack(d fs.DirEntry) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.last = u.packed.add(info)
-	u.report()
 }
 
 // Write notes that bytes of the archive are sent.
@@ -42,19 +38,13 @@ func (u *upload) Write(p []byte) (int, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.sent += int64(len(p))
-	u.report()
 	return len(p), nil
 }
 
-// report tells how far the upload is, now and then. The caller holds u.mu.
-func (u *upload) report() {
-	const every = 250 * time.Millisecond
-	now := u.now()
-	if !u.told.IsZero() && now.Sub(u.told) < every {
-		return
-	}
-	u.told = now
+func (u *upload) progress(now time.Time) transfer.Progress {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	done := max(u.packed.bytes-u.last, min(u.sent, u.packed.bytes))
 	u.transfer.SetBytes(min(done, u.total.bytes), u.total.bytes)
-	u.tell("Uploading results: " + u.transfer.Progress(now).Amount() + ".")
+	return u.transfer.Progress(now)
 }

@@ -73,7 +73,6 @@ type tally struct {
 
 type inode struct{ dev, ino uint64 }
 
-// add counts an entry and returns how many bytes it adds.
 func (t *tally) add(info fs.FileInfo) int64 {
 	t.entries++
 	if !info.Mode().IsRegular() {

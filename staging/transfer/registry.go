@@ -122,7 +122,6 @@ func (r *Registry) release(t *Transfer) {
 	r.grant()
 }
 
-// grant gives the free turns away.
 func (r *Registry) grant() {
 	for r.free > 0 && len(r.queue) > 0 {
 		i := r.next()

@@ -44,7 +44,6 @@ func (i *Item) Arrived() {
 	i.there, i.transfer = true, nil
 }
 
-// view is an item at a moment.
 type view struct {
 	name         string
 	image, there bool
@@ -65,14 +64,23 @@ func (i *Item) view(now time.Time) view {
 }
 
 // Report calls work, and meanwhile tell with a sentence about the items, soon and then
-// every two seconds, from one goroutine. It does not repeat a sentence.
+// every two seconds, as Tell does.
 func Report(items []*Item, tell func(string), work func() error) error {
-	views, last := make([]view, len(items)), ""
-	return during(300*time.Millisecond, 2*time.Second, func(now time.Time) {
+	views := make([]view, len(items))
+	return Tell(300*time.Millisecond, 2*time.Second, tell, func(now time.Time) string {
 		for i, item := range items {
 			views[i] = item.view(now)
 		}
-		if s := describe(views); s != "" && s != last {
+		return describe(views)
+	}, work)
+}
+
+// Tell calls work, and meanwhile tell with what sentence returns, from one goroutine: after
+// first, and then after each later. It tells no sentence twice in a row, and no empty one.
+func Tell(first, later time.Duration, tell func(string), sentence func(now time.Time) string, work func() error) error {
+	last := ""
+	return during(first, later, func(now time.Time) {
+		if s := sentence(now); s != "" && s != last {
 			last = s
 			tell(s)
 		}
@@ -90,7 +98,6 @@ func Watch(item *Item, show func(Progress), work func() error) error {
 	}, work)
 }
 
-// during calls work, and meanwhile every now and then report.
 func during(first, later time.Duration, report func(now time.Time), work func() error) error {
 	stop := make(chan struct{})
 	var reporter sync.WaitGroup

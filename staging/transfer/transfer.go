@@ -64,7 +64,6 @@ type Transfer struct {
 	turns, queued int            // turns that it has, and waits for
 }
 
-// sample is how many bytes were done at a time.
 type sample struct {
 	at   time.Time
 	done int64
