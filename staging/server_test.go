@@ -189,7 +189,7 @@ func stager(t *testing.T, c *client.Client, dir, host string) *staging.Stager {
 		Holder:       func(bundle string) cache.Holder { return cache.Holder("test-" + bundle) },
 		Dependencies: &inputs.Dependencies{Contents: c, Cache: content},
 		Images: &images.Images{
-			Cache: content, Kept: images.Records(filepath.Join(dir, "kept")), Names: images.Names{Dir: filepath.Join(dir, "names")},
+			Cache: content, Kept: images.Records(filepath.Join(dir, "kept")), Names: images.Names{Dir: filepath.Join(dir, "names")}, Now: time.Now,
 			Converter: apptainer.Converter{Source: source.Source{Architecture: "amd64", RetryDelay: time.Millisecond}},
 		},
 	}
